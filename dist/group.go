@@ -1,0 +1,210 @@
+package dist
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/symgrad/symgrad/symmetric"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// Group is a set of ranks that communicate: an NVSHMEM team, an NCCL communicator. Its verbs check their arguments,
+// note the operation in the recorder and queue it on a stream; none waits for a peer. All methods may be called from
+// several goroutines, but the order of operations must be the same on all ranks, so one goroutine should issue them.
+type Group struct {
+	c     *core
+	s     Stream
+	name  string
+	batch *[]Op // operations of an open group call, or nil
+}
+
+// core is what all views of one group share.
+type core struct {
+	t    Transport
+	info Info
+	rec  *Recorder
+
+	mu       sync.Mutex
+	seq      uint64
+	closed   bool
+	stream   Stream   // the group's own
+	children []closer // subgroups and heaps, closed with the group
+}
+
+type closer interface{ Close() error }
+
+// streamer is a transport that makes its own streams: one for a device.
+type streamer interface{ NewStream() (Stream, error) }
+
+// NewGroup is the group over t. The group owns t and closes it.
+//
+// Shapes/units: traceEntries is the size of the recorder's ring, 0 means DefaultTraceEntries.
+// Errors: the transport's, when it makes the group's stream.
+func NewGroup(t Transport, traceEntries int) (*Group, error) {
+	return newGroup(t, traceEntries, time.Now())
+}
+
+func newGroup(t Transport, traceEntries int, epoch time.Time) (*Group, error) {
+	c := &core{t: t, info: t.Info(), rec: NewRecorder(traceEntries, epoch)}
+	if st, ok := t.(streamer); ok {
+		s, err := st.NewStream()
+		if err != nil {
+			return nil, errors.Join(err, t.Close())
+		}
+		c.stream = s
+	} else {
+		c.stream = NewHostStream()
+	}
+	return &Group{c: c, s: c.stream}, nil
+}
+
+// Rank is this rank's number in the group, 0 to Size-1.
+func (g *Group) Rank() int { return g.c.info.Rank }
+
+// Size is the number of ranks in the group.
+func (g *Group) Size() int { return g.c.info.Size }
+
+// Device is where the group's buffers must be.
+func (g *Group) Device() tensor.Device { return g.c.info.Device }
+
+// Backend is the name of what runs underneath: "shm", "sim".
+func (g *Group) Backend() string { return g.c.info.Backend }
+
+// Ranks is the number in the world of each rank of the group.
+func (g *Group) Ranks() []int { return append([]int(nil), g.c.info.Ranks...) }
+
+// Stream is the stream on which this view of the group queues its operations.
+func (g *Group) Stream() Stream { return g.s }
+
+// Recorder is the ring of the group's last operations.
+func (g *Group) Recorder() *Recorder { return g.c.rec }
+
+// On is a view of the group whose operations go to s. Operations on different streams still run in the order in which
+// they were queued.
+func (g *Group) On(s Stream) *Group {
+	v := *g
+	v.s = s
+	return &v
+}
+
+// Named is a view of the group whose operations carry name, the tensor's, into errors and traces.
+func (g *Group) Named(name string) *Group {
+	v := *g
+	v.name = name
+	return &v
+}
+
+// Heap is a new symmetric heap of bytes bytes on every rank of the group; the group closes it.
+//
+// Collective: all ranks, same size. Errors: ErrUnsupported where the backend has none, ErrMismatch, ErrClosed.
+func (g *Group) Heap(bytes int64) (symmetric.Heap, error) {
+	if err := g.open(); err != nil {
+		return nil, fmt.Errorf("heap of %d B, rank %d/%d: %w", bytes, g.Rank(), g.Size(), err)
+	}
+	if bytes < 0 {
+		return nil, fmt.Errorf("heap of %d B, rank %d/%d: %w", bytes, g.Rank(), g.Size(), ErrCount)
+	}
+	h, err := g.c.t.Heap(bytes)
+	if err != nil {
+		return nil, fmt.Errorf("heap of %d B, rank %d/%d: %w", bytes, g.Rank(), g.Size(), err)
+	}
+	g.adopt(h)
+	return h, nil
+}
+
+// Batch queues the operations that fn issues on the view it is given as one group call, as ncclGroupStart and
+// ncclGroupEnd do: sends and receives among them progress together, so an exchange cannot deadlock. The Works inside fn
+// are done at once; the returned one covers them all. Collectives run first, in order.
+//
+// Errors: fn's, or that of the first operation with a wrong argument; then nothing is queued.
+func (g *Group) Batch(fn func(*Group) error) (Work, error) {
+	if g.batch != nil {
+		return Work{}, fn(g) // nested: part of the outer call
+	}
+	var ops []Op
+	v := *g
+	v.batch = &ops
+	if err := fn(&v); err != nil {
+		return Work{}, err
+	}
+	if len(ops) == 0 {
+		return Work{}, nil
+	}
+	return g.issue(Op{Kind: KindBatch, Ops: ops})
+}
+
+// Abort makes all pending and later operations of the group fail on every rank; their errors match ErrAborted and
+// carry cause. Not collective.
+func (g *Group) Abort(cause error) error {
+	if cause == nil {
+		cause = errors.New("no cause given")
+	}
+	return g.c.t.Abort(cause)
+}
+
+// Close waits for the queued operations, then closes heaps and subgroups made from g, its stream and its transport.
+// Idempotent. Not collective: a peer that still waits for this rank gets ErrClosed.
+func (g *Group) Close() error {
+	c := g.c
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return nil
+	}
+	c.closed = true
+	children := c.children
+	c.children = nil
+	c.mu.Unlock()
+	errs := []error{c.stream.Close()}
+	for i := len(children) - 1; i >= 0; i-- {
+		errs = append(errs, children[i].Close())
+	}
+	return errors.Join(append(errs, c.t.Close())...)
+}
+
+func (g *Group) open() error {
+	g.c.mu.Lock()
+	defer g.c.mu.Unlock()
+	if g.c.closed {
+		return ErrClosed
+	}
+	return nil
+}
+
+func (g *Group) adopt(x closer) {
+	g.c.mu.Lock()
+	defer g.c.mu.Unlock()
+	g.c.children = append(g.c.children, x)
+}
+
+// issue checks op, numbers it and queues it, or adds it to the open group call.
+func (g *Group) issue(op Op) (Work, error) {
+	c := g.c
+	op.Name = g.name
+	if err := c.validate(&op, g.batch != nil); err != nil {
+		return Work{}, &OpError{Op: op, Rank: c.info.Rank, Size: c.info.Size, Err: err}
+	}
+	if g.batch != nil {
+		*g.batch = append(*g.batch, op)
+		return Work{}, nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	op.Seq = c.seq + 1
+	if c.closed {
+		return Work{}, &OpError{Op: op, Rank: c.info.Rank, Size: c.info.Size, Err: ErrClosed}
+	}
+	c.seq++
+	for i := range op.Ops {
+		op.Ops[i].Seq = op.Seq
+	}
+	op.rec = c.rec
+	c.rec.queued(&op)
+	w, err := c.t.Start(op, g.s)
+	if err != nil {
+		return Work{}, &OpError{Op: op, Rank: c.info.Rank, Size: c.info.Size, Err: err}
+	}
+	return w, nil
+}

@@ -1,0 +1,75 @@
+package dist
+
+import "fmt"
+
+// NoColor is the color of a rank that will be in no part of a Split.
+const NoColor = -1
+
+// Split divides the group: ranks that pass the same color form a new group, numbered by key and, among equal keys, by
+// their rank here. A negative color (NoColor) gives a nil group. The parent closes the new group with itself.
+//
+// Collective: all ranks of g. Errors: ErrAborted, ErrTimeout, ErrClosed.
+func (g *Group) Split(color, key int) (*Group, error) {
+	if err := g.open(); err != nil {
+		return nil, fmt.Errorf("split color %d, rank %d/%d: %w", color, g.Rank(), g.Size(), err)
+	}
+	t, err := g.c.t.Split(color, key)
+	if err != nil {
+		return nil, fmt.Errorf("split color %d, rank %d/%d: %w", color, g.Rank(), g.Size(), err)
+	}
+	if t == nil {
+		return nil, nil
+	}
+	sub, err := newGroup(t, len(g.c.rec.entries), g.c.rec.epoch)
+	if err != nil {
+		return nil, err
+	}
+	g.adopt(sub)
+	return sub, nil
+}
+
+// SplitStrided is the group of ranks start, start+stride, ... (size of them), in that order, as
+// nvshmem_team_split_strided; nil on the other ranks.
+//
+// Collective: all ranks of g, same arguments. Errors: ErrInvalid when a rank of the triple is outside the group, or
+// stride < 1, or size < 1; else as Split.
+func (g *Group) SplitStrided(start, stride, size int) (*Group, error) {
+	if start < 0 || stride < 1 || size < 1 || start+(size-1)*stride >= g.Size() {
+		return nil, fmt.Errorf("split strided start %d stride %d size %d of %d ranks: %w: ranks must lie in 0 to %d",
+			start, stride, size, g.Size(), ErrInvalid, g.Size()-1)
+	}
+	color, d := NoColor, g.Rank()-start
+	if d >= 0 && d%stride == 0 && d/stride < size {
+		color = 0
+	}
+	return g.Split(color, d)
+}
+
+// Split2D lays the ranks out in rows of width xrange, rank r at (r%xrange, r/xrange), and returns the group of this
+// rank's row (x) and of its column (y), as nvshmem_team_split_2d. The last row may be shorter.
+//
+// Collective: all ranks of g, same xrange. Errors: ErrInvalid for xrange < 1; else as Split.
+func (g *Group) Split2D(xrange int) (x, y *Group, err error) {
+	if xrange < 1 {
+		return nil, nil, fmt.Errorf("split 2D with rows of %d ranks: %w: want at least 1", xrange, ErrInvalid)
+	}
+	xrange = min(xrange, g.Size())
+	if x, err = g.Split(g.Rank()/xrange, g.Rank()); err != nil {
+		return nil, nil, err
+	}
+	y, err = g.Split(g.Rank()%xrange, g.Rank())
+	return x, y, err
+}
+
+// Translate is the number in other of rank of g, or -1 when that rank is not in other, as nvshmem_team_translate_pe.
+func (g *Group) Translate(rank int, other *Group) int {
+	if rank < 0 || rank >= g.Size() {
+		return -1
+	}
+	for i, w := range other.c.info.Ranks {
+		if w == g.c.info.Ranks[rank] {
+			return i
+		}
+	}
+	return -1
+}

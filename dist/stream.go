@@ -1,0 +1,216 @@
+package dist
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// Stream is an ordered queue of work on one device: what is queued first is done first. The same type serves host and
+// GPU; a group has one of its own, with the highest priority the device gives.
+type Stream interface {
+	// Device is where the work runs.
+	Device() tensor.Device
+	// Join makes all work queued later wait for w, without blocking the caller.
+	Join(w Work) error
+	// Synchronize returns when all work queued so far is done.
+	Synchronize() error
+	// Close waits for the queued work and frees the stream. Idempotent.
+	Close() error
+}
+
+// Work is one queued operation: a ticket of its stream. It is a small value and can be copied. The zero Work is done.
+type Work struct {
+	q      Queue
+	ticket uint64
+}
+
+// Queue is what a stream gives its Works to ask.
+type Queue interface {
+	// Await returns when the ticket is done, with its error.
+	Await(ticket uint64) error
+	// Finished reports whether the ticket is done, without waiting.
+	Finished(ticket uint64) bool
+}
+
+// NewWork is the Work of one ticket of q; backends make it.
+func NewWork(q Queue, ticket uint64) Work { return Work{q, ticket} }
+
+// Wait returns when the operation is done. On the host that means the destination holds the result; on a GPU, that the
+// stream is past the operation.
+//
+// Errors: the operation's, an *OpError. Waiting again gives the same answer.
+func (w Work) Wait() error {
+	if w.q == nil {
+		return nil
+	}
+	return w.q.Await(w.ticket)
+}
+
+// Done reports whether Wait would return at once.
+func (w Work) Done() bool { return w.q == nil || w.q.Finished(w.ticket) }
+
+// Runner does one Op on the calling goroutine and returns its error: what a host backend puts on a HostStream.
+type Runner interface {
+	Run(op *Op, ticket uint64) error
+}
+
+// HostStream is a Stream on the host: a queue with one worker goroutine.
+type HostStream struct {
+	mu      sync.Mutex
+	queued  sync.Cond // signalled when a task is added or the stream closes
+	ended   sync.Cond // signalled when a task is done
+	tasks   []task    // ring
+	head    int
+	length  int
+	last    uint64 // ticket of the newest task
+	done    uint64 // every ticket up to here is done
+	failed  []failure
+	closing bool
+	exited  chan struct{}
+}
+
+type task struct {
+	run Runner
+	op  Op
+	tag uint64
+	dep Work // a join when run is nil
+}
+
+type failure struct {
+	ticket uint64
+	err    error
+}
+
+// maxFailures bounds the memory of a stream on which everything fails; older failures answer with the oldest kept.
+const maxFailures = 1024
+
+// NewHostStream is an empty stream with its worker running. The caller closes it.
+func NewHostStream() *HostStream {
+	s := &HostStream{tasks: make([]task, 64), exited: make(chan struct{})}
+	s.queued.L, s.ended.L = &s.mu, &s.mu
+	go s.work()
+	return s
+}
+
+// Device is tensor.Host.
+func (s *HostStream) Device() tensor.Device { return tensor.Host }
+
+// Submit queues op for run; tag is handed to it. It does not wait.
+//
+// Errors: ErrClosed.
+func (s *HostStream) Submit(run Runner, op Op, tag uint64) (Work, error) {
+	return s.push(task{run: run, op: op, tag: tag})
+}
+
+// Join makes later work wait for w.
+//
+// Errors: ErrClosed.
+func (s *HostStream) Join(w Work) error {
+	if w.Done() {
+		return nil
+	}
+	_, err := s.push(task{dep: w})
+	return err
+}
+
+func (s *HostStream) push(t task) (Work, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closing {
+		return Work{}, fmt.Errorf("stream: %w", ErrClosed)
+	}
+	if s.length == len(s.tasks) {
+		bigger := make([]task, 2*len(s.tasks))
+		n := copy(bigger, s.tasks[s.head:])
+		copy(bigger[n:], s.tasks[:s.head])
+		s.tasks, s.head = bigger, 0
+	}
+	s.tasks[(s.head+s.length)%len(s.tasks)] = t
+	s.length++
+	s.last++
+	s.queued.Signal()
+	return Work{s, s.last}, nil
+}
+
+func (s *HostStream) work() {
+	defer close(s.exited)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for {
+		for s.length == 0 {
+			if s.closing {
+				return
+			}
+			s.queued.Wait()
+		}
+		t := s.tasks[s.head]
+		s.tasks[s.head] = task{} // drop the references
+		s.head = (s.head + 1) % len(s.tasks)
+		s.length--
+		s.mu.Unlock()
+		var err error
+		if t.run == nil {
+			_ = t.dep.Wait() // its owner reports the error
+		} else {
+			t.op.rec.begin(t.op.Seq)
+			err = t.run.Run(&t.op, t.tag)
+			t.op.rec.end(t.op.Seq, err)
+		}
+		s.mu.Lock()
+		s.done++
+		if err != nil {
+			if len(s.failed) == maxFailures {
+				s.failed = append(s.failed[:1], s.failed[2:]...)
+			}
+			s.failed = append(s.failed, failure{s.done, err})
+		}
+		s.ended.Broadcast()
+	}
+}
+
+// Await implements Queue.
+func (s *HostStream) Await(ticket uint64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.done < ticket {
+		s.ended.Wait()
+	}
+	for _, f := range s.failed {
+		if f.ticket == ticket {
+			return f.err
+		}
+	}
+	if n := len(s.failed); n == maxFailures && ticket < s.failed[1].ticket && ticket > s.failed[0].ticket {
+		return s.failed[0].err
+	}
+	return nil
+}
+
+// Finished implements Queue.
+func (s *HostStream) Finished(ticket uint64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.done >= ticket
+}
+
+// Synchronize waits for all work queued so far. The operations' errors are their Works' to tell.
+func (s *HostStream) Synchronize() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for last := s.last; s.done < last; {
+		s.ended.Wait()
+	}
+	return nil
+}
+
+// Close waits for the queued work and ends the worker. Idempotent.
+func (s *HostStream) Close() error {
+	s.mu.Lock()
+	s.closing = true
+	s.queued.Signal()
+	s.mu.Unlock()
+	<-s.exited
+	return nil
+}

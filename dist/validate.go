@@ -1,0 +1,178 @@
+package dist
+
+import (
+	"fmt"
+
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// validate checks op against the rules of its kind, cuts its buffers to what is read and written, drops those this rank
+// does not use, and sets Count. Nothing has been sent when it returns an error.
+func (c *core) validate(op *Op, inBatch bool) error {
+	n, rank := c.info.Size, c.info.Rank
+	if op.Kind.Rooted() && (op.Root < 0 || op.Root >= n) {
+		return fmt.Errorf("%w: %d is not in 0 to %d", ErrRoot, op.Root, n-1)
+	}
+	atRoot := op.Kind.Rooted() && op.Root == rank
+	switch op.Kind {
+	case KindReduce, KindGather:
+		if !atRoot {
+			op.Dst = tensor.Buffer{}
+		}
+	case KindBroadcast, KindScatter:
+		if !atRoot {
+			op.Src = tensor.Buffer{}
+		}
+	case KindBarrier, KindSync:
+		return nil
+	case KindBatch:
+		return nil
+	}
+	if err := c.checkBuffers(op, atRoot); err != nil {
+		return err
+	}
+	if err := c.checkPeer(op, inBatch); err != nil {
+		return err
+	}
+	if err := c.checkCounts(op); err != nil {
+		return err
+	}
+	if err := c.checkAlias(op); err != nil {
+		return err
+	}
+	return c.checkRed(op)
+}
+
+// checkBuffers is about presence, dtype and device of the buffers this rank uses.
+func (c *core) checkBuffers(op *Op, atRoot bool) error {
+	needSrc := op.Kind != KindRecv && (atRoot || (op.Kind != KindBroadcast && op.Kind != KindScatter))
+	needDst := op.Kind != KindSend && (atRoot || (op.Kind != KindReduce && op.Kind != KindGather))
+	for _, b := range [...]struct {
+		what string
+		buf  tensor.Buffer
+		need bool
+	}{{"source", op.Src, needSrc}, {"destination", op.Dst, needDst}} {
+		if !b.need {
+			continue
+		}
+		if !b.buf.DType().Valid() {
+			return fmt.Errorf("%w: no %s buffer", ErrDType, b.what)
+		}
+		if b.buf.Device() != c.info.Device {
+			return fmt.Errorf("%w: the %s is on %v, the group on %v", ErrDevice, b.what, b.buf.Device(), c.info.Device)
+		}
+	}
+	if needSrc && needDst && op.Src.DType() != op.Dst.DType() {
+		return fmt.Errorf("%w: source is %v, destination %v", ErrDType, op.Src.DType(), op.Dst.DType())
+	}
+	return nil
+}
+
+func (c *core) checkPeer(op *Op, inBatch bool) error {
+	if !op.Kind.PointToPoint() {
+		return nil
+	}
+	if op.Peer < 0 || op.Peer >= c.info.Size {
+		return fmt.Errorf("%w: peer %d is not in 0 to %d", ErrRoot, op.Peer, c.info.Size-1)
+	}
+	if op.Peer == c.info.Rank && !inBatch {
+		return fmt.Errorf("%w: peer %d is this rank; send and receive to oneself belong in one Batch", ErrRoot, op.Peer)
+	}
+	return nil
+}
+
+// checkCounts sets op.Count and cuts the buffers. The rules are those of NCCL, as nccl4py checks them.
+func (c *core) checkCounts(op *Op) error {
+	n, src, dst := c.info.Size, op.Src.Len(), op.Dst.Len()
+	needSrc, needDst := src, dst // elements read and written
+	switch op.Kind {
+	case KindAllReduce, KindReduce, KindAllGather, KindGather:
+		op.Count = src
+		needDst = src
+		if op.Kind == KindAllGather || op.Kind == KindGather {
+			needDst = n * src
+		}
+	case KindReduceScatter, KindAllToAll:
+		if src%n != 0 {
+			return fmt.Errorf("%w: source has %d elements, which %d ranks do not divide", ErrCount, src, n)
+		}
+		op.Count = src / n
+		needDst = op.Count
+		if op.Kind == KindAllToAll {
+			needDst = src
+		}
+	case KindBroadcast, KindScatter:
+		op.Count = dst
+		needSrc = dst
+		if op.Kind == KindScatter {
+			needSrc = n * dst
+		}
+		if !op.Src.IsZero() && src != needSrc {
+			return fmt.Errorf("%w: source has %d elements, the %d of the destination need %d", ErrCount, src, dst, needSrc)
+		}
+	case KindSend:
+		op.Count = src
+	case KindRecv:
+		op.Count = dst
+	}
+	if !op.Dst.IsZero() {
+		if dst < needDst {
+			return fmt.Errorf("%w: destination has %d elements, %d are needed", ErrCount, dst, needDst)
+		}
+		op.Dst, _ = op.Dst.Slice(0, needDst)
+	}
+	return nil
+}
+
+// checkAlias allows disjoint buffers and the one overlap that is in place for the kind; see reference/NCCL "in-place
+// operations". Offsets count in elements of Op.Count.
+func (c *core) checkAlias(op *Op) error {
+	if op.Src.IsZero() || op.Dst.IsZero() || !tensor.Overlap(op.Src, op.Dst) {
+		return nil
+	}
+	lo := c.info.Rank * op.Count
+	where := "the same buffer"
+	var err error
+	a, b := op.Src, op.Dst
+	switch op.Kind {
+	case KindAllGather, KindGather:
+		where = fmt.Sprintf("source at element %d of destination", lo)
+		b, err = b.Slice(lo, lo+op.Count)
+	case KindReduceScatter, KindScatter:
+		where = fmt.Sprintf("destination at element %d of source", lo)
+		a, err = a.Slice(lo, lo+op.Count)
+	case KindAllToAll:
+		return fmt.Errorf("%w: alltoall cannot work in place; source and destination must be disjoint", ErrAlias)
+	}
+	if err != nil {
+		return err
+	}
+	if !tensor.Same(a, b) {
+		return fmt.Errorf("%w: source and destination overlap; in place means %s", ErrAlias, where)
+	}
+	return nil
+}
+
+func (c *core) checkRed(op *Op) error {
+	if !op.Kind.Reduces() {
+		return nil
+	}
+	if op.Red.Kind > RedPreMulSum {
+		return fmt.Errorf("%w: unknown reduction %v", ErrInvalid, op.Red)
+	}
+	if op.Red.Kind != RedPreMulSum {
+		return nil
+	}
+	s := op.Red.Scalar
+	switch {
+	case s.DType != op.DType():
+		return fmt.Errorf("%w: premulsum scalar is %v, the buffers %v", ErrDType, s.DType, op.DType())
+	case s.At.IsZero():
+		return nil
+	case s.At.Len() != 1:
+		return fmt.Errorf("%w: premulsum scalar has %d elements, not 1", ErrCount, s.At.Len())
+	case s.At.Device() != c.info.Device:
+		return fmt.Errorf("%w: the premulsum scalar is on %v, the group on %v", ErrDevice, s.At.Device(), c.info.Device)
+	}
+	return nil
+}

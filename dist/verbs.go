@@ -1,0 +1,101 @@
+package dist
+
+import "github.com/symgrad/symgrad/tensor"
+
+// AllReduce is, on every rank of g,
+//
+//	for i := range src { dst[i] = src_0[i] red src_1[i] red ... }
+//
+// Shapes: dst has at least the length of src, one dtype; in place (one buffer) or disjoint. Collective: all ranks, same
+// order. Returns: when queued. Owns: dst and src belong to g until Work.Wait. Errors: ErrInvalid here; ErrMismatch,
+// ErrAborted, ErrTimeout and ErrClosed from Work.Wait.
+func (g *Group) AllReduce(dst, src tensor.Buffer, red RedOp) (Work, error) {
+	return g.issue(Op{Kind: KindAllReduce, Dst: dst, Src: src, Red: red})
+}
+
+// Reduce is AllReduce with the result on root only; dst is ignored elsewhere and may be the zero Buffer.
+//
+// Shapes, Collective, Owns, Errors: as AllReduce.
+func (g *Group) Reduce(dst, src tensor.Buffer, red RedOp, root int) (Work, error) {
+	return g.issue(Op{Kind: KindReduce, Dst: dst, Src: src, Red: red, Root: root})
+}
+
+// Broadcast copies root's src to every rank's dst. src is ignored elsewhere and may be the zero Buffer.
+//
+// Shapes: the count is that of dst; on root src has exactly that; in place (one buffer) or disjoint.
+// Collective, Owns, Errors: as AllReduce.
+func (g *Group) Broadcast(dst, src tensor.Buffer, root int) (Work, error) {
+	return g.issue(Op{Kind: KindBroadcast, Dst: dst, Src: src, Root: root})
+}
+
+// AllGather is, on every rank of g,
+//
+//	for r := range g.Size() { copy(dst[r*n:(r+1)*n], src_r) }
+//
+// NVSHMEM calls it fcollect. Shapes: src has n elements, dst at least Size*n; disjoint, or in place with src at element
+// Rank*n of dst. Collective, Owns, Errors: as AllReduce.
+func (g *Group) AllGather(dst, src tensor.Buffer) (Work, error) {
+	return g.issue(Op{Kind: KindAllGather, Dst: dst, Src: src})
+}
+
+// FCollect is AllGather under its NVSHMEM name.
+func (g *Group) FCollect(dst, src tensor.Buffer) (Work, error) { return g.AllGather(dst, src) }
+
+// ReduceScatter leaves block r of the reduction of all src on rank r:
+//
+//	for i := range n { dst[i] = src_0[r*n+i] red src_1[r*n+i] red ... }
+//
+// Shapes: src has Size*n elements, dst at least n; disjoint, or in place with dst at element Rank*n of src.
+// Collective, Owns, Errors: as AllReduce; a length the ranks do not divide is ErrCount.
+func (g *Group) ReduceScatter(dst, src tensor.Buffer, red RedOp) (Work, error) {
+	return g.issue(Op{Kind: KindReduceScatter, Dst: dst, Src: src, Red: red})
+}
+
+// AllToAll sends block j of src to rank j and puts the block from rank i at block i of dst.
+//
+// Shapes: src has Size*n elements, dst at least as many; disjoint (never in place). Collective, Owns, Errors: as
+// AllReduce; a length the ranks do not divide is ErrCount.
+func (g *Group) AllToAll(dst, src tensor.Buffer) (Work, error) {
+	return g.issue(Op{Kind: KindAllToAll, Dst: dst, Src: src})
+}
+
+// Gather puts the n elements of every rank's src at block r of root's dst, which is ignored elsewhere.
+//
+// Shapes: on root dst has at least Size*n elements; disjoint, or in place with src at element Rank*n of dst.
+// Collective, Owns, Errors: as AllReduce.
+func (g *Group) Gather(dst, src tensor.Buffer, root int) (Work, error) {
+	return g.issue(Op{Kind: KindGather, Dst: dst, Src: src, Root: root})
+}
+
+// Scatter copies block r of root's src to the dst of rank r. src is ignored elsewhere.
+//
+// Shapes: the count n is that of dst; on root src has exactly Size*n elements; disjoint, or in place with dst at element
+// Rank*n of src. Collective, Owns, Errors: as AllReduce.
+func (g *Group) Scatter(dst, src tensor.Buffer, root int) (Work, error) {
+	return g.issue(Op{Kind: KindScatter, Dst: dst, Src: src, Root: root})
+}
+
+// Send gives src to the matching Recv of peer. Sends to one peer arrive in order.
+//
+// Shapes: the Recv has the same dtype and length, zero included. Owns: src belongs to g until Work.Wait. Errors: as
+// AllReduce; ErrRoot for a peer out of range, or this rank itself outside a Batch.
+func (g *Group) Send(src tensor.Buffer, peer int) (Work, error) {
+	return g.issue(Op{Kind: KindSend, Src: src, Peer: peer})
+}
+
+// Recv takes the data of the matching Send of peer into dst.
+//
+// Shapes, Owns, Errors: as Send.
+func (g *Group) Recv(dst tensor.Buffer, peer int) (Work, error) {
+	return g.issue(Op{Kind: KindRecv, Dst: dst, Peer: peer})
+}
+
+// Barrier is done when every rank has reached it and all Puts before it are complete and visible.
+//
+// Collective: all ranks, same order. Errors: as AllReduce.
+func (g *Group) Barrier() (Work, error) { return g.issue(Op{Kind: KindBarrier}) }
+
+// Sync is done when every rank has reached it. It says nothing about Puts.
+//
+// Collective: all ranks, same order. Errors: as AllReduce.
+func (g *Group) Sync() (Work, error) { return g.issue(Op{Kind: KindSync}) }

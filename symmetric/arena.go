@@ -1,0 +1,88 @@
+package symmetric
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Arena is the bookkeeping of one heap: which offsets are taken. It touches no memory. The same calls in the same
+// order give the same offsets, so ranks that allocate alike agree without talking. It is not safe for concurrent use.
+type Arena struct {
+	capacity int64
+	taken    []span // ascending by off, disjoint
+	used     int64
+	peak     int64
+}
+
+type span struct{ off, bytes int64 }
+
+// NewArena is an empty arena of capacity bytes.
+//
+// Errors: a negative capacity.
+func NewArena(capacity int64) (*Arena, error) {
+	if capacity < 0 {
+		return nil, fmt.Errorf("arena: negative capacity %d", capacity)
+	}
+	return &Arena{capacity: capacity}, nil
+}
+
+// Alloc takes the first free range that holds bytes and returns its offset, a multiple of Alignment.
+//
+// Shapes/units: bytes >= 0; 0 takes one unit, so that every region has an offset of its own.
+// Errors: ErrNoSpace with the numbers, or a negative size.
+func (a *Arena) Alloc(bytes int64) (int64, error) {
+	if bytes < 0 {
+		return 0, fmt.Errorf("arena: negative size %d", bytes)
+	}
+	need := roundUp(max(bytes, 1))
+	if need < bytes {
+		return 0, fmt.Errorf("arena: %d bytes: %w", bytes, ErrNoSpace)
+	}
+	off, largest := int64(0), int64(0)
+	for i := 0; ; i++ {
+		end := a.capacity
+		if i < len(a.taken) {
+			end = a.taken[i].off
+		}
+		if end-off >= need {
+			a.taken = slices.Insert(a.taken, i, span{off, need})
+			a.used += need
+			a.peak = max(a.peak, a.used)
+			return off, nil
+		}
+		largest = max(largest, end-off)
+		if i == len(a.taken) {
+			return 0, fmt.Errorf("arena: %d bytes wanted, %d of %d in use, largest free range %d: %w",
+				bytes, a.used, a.capacity, largest, ErrNoSpace)
+		}
+		off = a.taken[i].off + a.taken[i].bytes
+	}
+}
+
+// Free gives the range at off back.
+//
+// Errors: ErrNotAllocated when no range starts there.
+func (a *Arena) Free(off int64) error {
+	i, ok := slices.BinarySearchFunc(a.taken, off, func(s span, o int64) int {
+		switch {
+		case s.off < o:
+			return -1
+		case s.off > o:
+			return 1
+		}
+		return 0
+	})
+	if !ok {
+		return fmt.Errorf("arena: offset %d: %w", off, ErrNotAllocated)
+	}
+	a.used -= a.taken[i].bytes
+	a.taken = slices.Delete(a.taken, i, i+1)
+	return nil
+}
+
+// Stats is the present use.
+func (a *Arena) Stats() Stats {
+	return Stats{Capacity: a.capacity, Used: a.used, Peak: a.peak, Regions: len(a.taken)}
+}
+
+func roundUp(n int64) int64 { return (n + Alignment - 1) &^ (Alignment - 1) }

@@ -1,0 +1,114 @@
+package tensor
+
+import (
+	"fmt"
+	"unsafe"
+)
+
+// Buffer is a run of elements in memory: pointer, length, dtype and device. It is a value and owns nothing. The zero
+// Buffer has no elements and no type; it stands for "not used on this rank" where a collective ignores a side.
+type Buffer struct {
+	ptr unsafe.Pointer
+	n   int
+	dt  DType
+	dev Device
+}
+
+// Of is the Buffer over the elements of s, in host memory. It aliases s.
+func Of[T Element](s []T) Buffer {
+	return Buffer{ptr: unsafe.Pointer(unsafe.SliceData(s)), n: len(s), dt: TypeOf[T]()}
+}
+
+// FromPointer is the Buffer of n elements of type dt at p on dev.
+//
+// Owns: the caller keeps the memory alive for as long as the Buffer, or a queued operation on it, is in use.
+// Errors: negative n, an invalid dtype, a nil pointer with n > 0, or a pointer that is not aligned to the element.
+func FromPointer(p unsafe.Pointer, n int, dt DType, dev Device) (Buffer, error) {
+	switch {
+	case !dt.Valid():
+		return Buffer{}, fmt.Errorf("buffer: %v is no element type", dt)
+	case n < 0:
+		return Buffer{}, fmt.Errorf("buffer: negative length %d", n)
+	case p == nil && n > 0:
+		return Buffer{}, fmt.Errorf("buffer: nil pointer for %d elements", n)
+	case uintptr(p)%uintptr(dt.Size()) != 0:
+		return Buffer{}, fmt.Errorf("buffer: pointer is not aligned to %d bytes (%v)", dt.Size(), dt)
+	}
+	return Buffer{ptr: p, n: n, dt: dt, dev: dev}, nil
+}
+
+// IsZero reports whether b is the zero Buffer: no type, no elements.
+func (b Buffer) IsZero() bool { return b.dt == Invalid }
+
+// Len is the number of elements.
+func (b Buffer) Len() int { return b.n }
+
+// Bytes is the number of bytes.
+func (b Buffer) Bytes() int64 { return int64(b.n) * int64(b.dt.Size()) }
+
+// DType is the type of the elements.
+func (b Buffer) DType() DType { return b.dt }
+
+// Device is where the memory lives.
+func (b Buffer) Device() Device { return b.dev }
+
+// Pointer is the address of the first element; nil for an empty Buffer made of a nil slice.
+func (b Buffer) Pointer() unsafe.Pointer { return b.ptr }
+
+// Slice is elements i to j of b; it aliases b.
+//
+// Errors: not 0 <= i <= j <= Len.
+func (b Buffer) Slice(i, j int) (Buffer, error) {
+	if i < 0 || j < i || j > b.n {
+		return Buffer{}, fmt.Errorf("buffer: slice [%d:%d] of %d elements", i, j, b.n)
+	}
+	if i < j { // an empty slice keeps the base, so that no pointer ever points past its allocation
+		b.ptr = unsafe.Add(b.ptr, i*b.dt.Size())
+	}
+	b.n = j - i
+	return b, nil
+}
+
+// Raw is the bytes of b, aliased. It is nil for memory that is not on the host.
+func (b Buffer) Raw() []byte {
+	if b.dev != Host || b.n == 0 {
+		return nil
+	}
+	return unsafe.Slice((*byte)(b.ptr), b.Bytes())
+}
+
+// Data is the elements of b as a slice, aliased.
+//
+// Errors: b holds another type, or is not in host memory.
+func Data[T Element](b Buffer) ([]T, error) {
+	if want := TypeOf[T](); b.dt != want {
+		return nil, fmt.Errorf("buffer: holds %v, not %v", b.dt, want)
+	}
+	if b.dev != Host {
+		return nil, fmt.Errorf("buffer: is on %v, not in host memory", b.dev)
+	}
+	if b.n == 0 {
+		return nil, nil
+	}
+	return unsafe.Slice((*T)(b.ptr), b.n), nil
+}
+
+// Same reports whether a and b are the same elements: one address, length, dtype and device.
+func Same(a, b Buffer) bool { return a == b }
+
+// Overlap reports whether a and b share at least one byte.
+func Overlap(a, b Buffer) bool {
+	if a.dev != b.dev || a.n == 0 || b.n == 0 {
+		return false
+	}
+	a0, b0 := uintptr(a.ptr), uintptr(b.ptr)
+	return a0 < b0+uintptr(b.Bytes()) && b0 < a0+uintptr(a.Bytes())
+}
+
+// String is a short description for errors: "f32[128] on host".
+func (b Buffer) String() string {
+	if b.IsZero() {
+		return "no buffer"
+	}
+	return fmt.Sprintf("%v[%d] on %v", b.dt, b.n, b.dev)
+}

@@ -1,0 +1,183 @@
+package tensor
+
+import (
+	"fmt"
+	"unsafe"
+
+	gtensor "gorgonia.org/tensor"
+)
+
+// Region is what a tensor needs of the memory it lives in: the own part and the views of the peers' parts of one
+// symmetric allocation. symmetric.Region has these methods.
+type Region interface {
+	Local() Buffer                 // this rank's part, as bytes (u8)
+	Peer(rank int) (Buffer, error) // the part of another rank, directly addressable, as bytes (u8)
+}
+
+// Tensor is a gorgonia tensor whose elements lie in a region of the symmetric heap, from the region's first byte on.
+type Tensor struct {
+	*gtensor.Dense
+	dt     DType
+	shape  gtensor.Shape
+	region Region
+}
+
+// New is a tensor over the first bytes of r. The elements are what the region holds: zeros in a fresh allocation.
+//
+// Shapes: any rank >= 1; use shape (1) for a scalar, because gorgonia turns rank-0 gradients into Go scalars.
+// Owns: r stays the caller's, and must outlive the tensor.
+// Errors: a dtype gorgonia has not, a non-positive dimension, a region too small or not in host memory.
+func New(r Region, dt DType, shape ...int) (*Tensor, error) {
+	b, err := typed(r.Local(), dt, shape)
+	if err != nil {
+		return nil, fmt.Errorf("tensor: %w", err)
+	}
+	d, err := View(b, shape...)
+	if err != nil {
+		return nil, err
+	}
+	return &Tensor{Dense: d, dt: dt, shape: gtensor.Shape(shape).Clone(), region: r}, nil
+}
+
+// Zeros is New with every element set to zero.
+func Zeros(r Region, dt DType, shape ...int) (*Tensor, error) {
+	t, err := New(r, dt, shape...)
+	if err != nil {
+		return nil, err
+	}
+	clear(t.Buffer().Raw())
+	return t, nil
+}
+
+// FromDense is a tensor in r with the shape and a copy of the elements of d.
+//
+// Errors: those of New; d is a view whose elements are not contiguous.
+func FromDense(r Region, d *gtensor.Dense) (*Tensor, error) {
+	src, err := BufferOf(d)
+	if err != nil {
+		return nil, err
+	}
+	t, err := New(r, src.dt, d.Shape()...)
+	if err != nil {
+		return nil, err
+	}
+	copy(t.Buffer().Raw(), src.Raw())
+	return t, nil
+}
+
+// Buffer is the tensor's elements as a Buffer.
+func (t *Tensor) Buffer() Buffer {
+	b, _ := typed(t.region.Local(), t.dt, t.shape) // checked by New
+	return b
+}
+
+// Peer is the same tensor as it lies in the heap of another rank: reading it reads that rank's memory.
+// Synchronisation is the caller's.
+//
+// Errors: rank out of range, or memory that cannot be addressed directly.
+func (t *Tensor) Peer(rank int) (*gtensor.Dense, error) {
+	b, err := t.region.Peer(rank)
+	if err != nil {
+		return nil, err
+	}
+	if b, err = typed(b, t.dt, t.shape); err != nil {
+		return nil, fmt.Errorf("tensor: rank %d: %w", rank, err)
+	}
+	return View(b, t.shape...)
+}
+
+// View is a gorgonia tensor of the given shape over the elements of b, which it aliases.
+//
+// Owns: the memory stays the caller's; gorgonia never frees it.
+// Errors: the shape has not b.Len elements, b is not in host memory, or gorgonia has no such dtype.
+func View(b Buffer, shape ...int) (*gtensor.Dense, error) {
+	if n := gtensor.Shape(shape).TotalSize(); n != b.n || len(shape) == 0 {
+		return nil, fmt.Errorf("tensor: shape %v has %d elements, the buffer %d", shape, n, b.n)
+	}
+	if _, err := b.dt.Gorgonia(); err != nil {
+		return nil, fmt.Errorf("tensor: %w", err)
+	}
+	if b.dev != Host {
+		return nil, fmt.Errorf("tensor: a gorgonia tensor cannot view %v memory", b.dev)
+	}
+	return gtensor.New(gtensor.WithShape(shape...), gtensor.WithBacking(backing(b))), nil
+}
+
+// BufferOf is the elements of d as a Buffer; it aliases d.
+//
+// Errors: nil, a view whose elements are not contiguous in C order, a dtype that cannot be communicated.
+func BufferOf(d *gtensor.Dense) (Buffer, error) {
+	if d == nil {
+		return Buffer{}, fmt.Errorf("tensor: nil dense")
+	}
+	dt, err := FromGorgonia(d.Dtype())
+	if err != nil {
+		return Buffer{}, fmt.Errorf("tensor: %w", err)
+	}
+	if n := d.Shape().TotalSize(); !d.DataOrder().IsContiguous() || d.DataOrder().IsColMajor() || d.RequiresIterator() || d.DataSize() != n {
+		return Buffer{}, fmt.Errorf("tensor: %v view of shape %v is not contiguous in C order; clone it first", dt, d.Shape())
+	}
+	switch dt {
+	case F32:
+		return Of(d.Float32s()), nil
+	case F64:
+		return Of(d.Float64s()), nil
+	case I8:
+		return Of(d.Int8s()), nil
+	case I16:
+		return Of(d.Int16s()), nil
+	case I32:
+		return Of(d.Int32s()), nil
+	case I64:
+		return Of(d.Int64s()), nil
+	case U8:
+		return Of(d.Uint8s()), nil
+	case U16:
+		return Of(d.Uint16s()), nil
+	case U32:
+		return Of(d.Uint32s()), nil
+	}
+	return Of(d.Uint64s()), nil
+}
+
+// typed is b, a run of bytes, as elements of dt in the given shape.
+func typed(b Buffer, dt DType, shape []int) (Buffer, error) {
+	n := 1
+	for _, d := range shape {
+		if d <= 0 {
+			return Buffer{}, fmt.Errorf("shape %v has a dimension below 1", shape)
+		}
+		n *= d
+	}
+	if need := int64(n) * int64(dt.Size()); need > b.Bytes() {
+		return Buffer{}, fmt.Errorf("%v%v needs %d bytes, the region has %d", dt, shape, need, b.Bytes())
+	}
+	return FromPointer(b.ptr, n, dt, b.dev)
+}
+
+// backing is the elements of a host buffer as the slice gorgonia wants.
+func backing(b Buffer) any {
+	switch b.dt {
+	case F32:
+		return unsafe.Slice((*float32)(b.ptr), b.n)
+	case F64:
+		return unsafe.Slice((*float64)(b.ptr), b.n)
+	case I8:
+		return unsafe.Slice((*int8)(b.ptr), b.n)
+	case I16:
+		return unsafe.Slice((*int16)(b.ptr), b.n)
+	case I32:
+		return unsafe.Slice((*int32)(b.ptr), b.n)
+	case I64:
+		return unsafe.Slice((*int64)(b.ptr), b.n)
+	case U8:
+		return unsafe.Slice((*uint8)(b.ptr), b.n)
+	case U16:
+		return unsafe.Slice((*uint16)(b.ptr), b.n)
+	case U32:
+		return unsafe.Slice((*uint32)(b.ptr), b.n)
+	case U64:
+		return unsafe.Slice((*uint64)(b.ptr), b.n)
+	}
+	return nil
+}

@@ -1,0 +1,35 @@
+package tensor
+
+import "strconv"
+
+// Kind is a family of devices.
+type Kind uint8
+
+// The kinds of device.
+const (
+	HostKind Kind = iota
+	CUDAKind
+)
+
+// Device is where memory lives and where work runs. The zero value is the host.
+type Device struct {
+	Kind  Kind
+	Index int // ordinal among the devices of this kind that the process sees; 0 on the host
+}
+
+// Host is the CPU and its memory.
+var Host = Device{}
+
+// CUDA is the i-th CUDA device that the process sees.
+func CUDA(i int) Device { return Device{Kind: CUDAKind, Index: i} }
+
+// String is "host" or "cuda:1".
+func (d Device) String() string {
+	switch d.Kind {
+	case HostKind:
+		return "host"
+	case CUDAKind:
+		return "cuda:" + strconv.Itoa(d.Index)
+	}
+	return "device(" + strconv.Itoa(int(d.Kind)) + "):" + strconv.Itoa(d.Index)
+}
