@@ -26,10 +26,17 @@ const (
 	KindBarrier
 	KindSync
 	KindBatch // several operations of one group call
+
+	// Calls that are collective but move no tensor; ranks check them like the rest.
+	KindSplit
+	KindHeap
+	KindAlloc
+	KindFree
 )
 
 var kindNames = [...]string{"invalid", "allreduce", "reduce", "broadcast", "allgather", "reducescatter", "alltoall",
-	"gather", "scatter", "send", "recv", "barrier", "sync", "group call"}
+	"gather", "scatter", "send", "recv", "barrier", "sync", "group call",
+	"split", "heap", "alloc", "free"}
 
 // String is the lower-case name: "allreduce".
 func (k Kind) String() string {

@@ -18,10 +18,14 @@ type Signature struct {
 
 // String is "f32[128] sum root 0, 512 B"; the kind is left out, because the sentence around it has it.
 func (s Signature) String() string {
-	if s.DType == tensor.Invalid {
-		if s.Kind == KindBatch {
-			return fmt.Sprintf("%d operations", s.Count)
-		}
+	switch {
+	case s.Kind == KindBatch:
+		return fmt.Sprintf("%d operations", s.Count)
+	case s.Kind == KindHeap || s.Kind == KindAlloc:
+		return fmt.Sprintf("%d B", s.Count)
+	case s.Kind == KindFree:
+		return fmt.Sprintf("offset %d", s.Count)
+	case s.DType == tensor.Invalid:
 		return "no data"
 	}
 	str := fmt.Sprintf("%v[%d]", s.DType, s.Count)

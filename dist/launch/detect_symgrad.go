@@ -1,0 +1,52 @@
+package launch
+
+// The variables of this project's launcher. They are documented in the package comment.
+const (
+	rankVar      = "SYMGRAD_RANK"
+	sizeVar      = "SYMGRAD_WORLD_SIZE"
+	localRankVar = "SYMGRAD_LOCAL_RANK"
+	localSizeVar = "SYMGRAD_LOCAL_WORLD_SIZE"
+	jobVar       = "SYMGRAD_JOB"
+	masterVar    = "SYMGRAD_MASTER"
+	storeFDVar   = "SYMGRAD_STORE_FD"
+	columnsVar   = "SYMGRAD_COLUMNS"
+)
+
+// Variables are the names of the SYMGRAD_ variables of this package, which are no settings.
+func Variables() []string {
+	return []string{rankVar, sizeVar, localRankVar, localSizeVar, jobVar, masterVar, storeFDVar, columnsVar}
+}
+
+func detectSymgrad(v vars) (Env, bool, error) {
+	names := rankVars{rankVar, sizeVar, localRankVar, localSizeVar}
+	if !v.any(append(names.all(), storeFDVar)...) {
+		return Env{}, false, nil
+	}
+	e, err := v.ranks(names)
+	if err != nil {
+		return Env{}, false, err
+	}
+	e.Launcher = Symgrad
+	if v.any(masterVar) {
+		if !validAddress(v[masterVar]) {
+			return Env{}, false, v.wrong(masterVar, "host:port, port 1 to 65535")
+		}
+		e.Master = v[masterVar]
+	}
+	if v.any(storeFDVar) {
+		if e.StoreFD, err = v.number(storeFDVar, "an inherited file descriptor", 3, 1<<20); err != nil {
+			return Env{}, false, err
+		}
+		for _, name := range []string{masterVar, jobVar} {
+			if !v.any(name) {
+				return Env{}, false, v.wrong(name, "what the launcher set, because it set %s=%d", storeFDVar, e.StoreFD)
+			}
+		}
+	}
+	if v.any(columnsVar) {
+		if e.Columns, err = v.number(columnsVar, "the width of a terminal", 1, 1<<16); err != nil {
+			return Env{}, false, err
+		}
+	}
+	return e, true, nil
+}

@@ -1,0 +1,50 @@
+package launch
+
+import (
+	"net"
+	"strings"
+)
+
+// detectTorchrun knows the variables of torchrun, which others set too. When torchrun's agent serves a store at
+// MASTER_ADDR:MASTER_PORT (TORCHELASTIC_USE_AGENT_STORE=True), nobody else can listen there, and Master stays empty.
+func detectTorchrun(v vars) (Env, bool, error) {
+	names := rankVars{"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"}
+	if !v.any(names.all()...) {
+		return Env{}, false, nil
+	}
+	e, err := v.ranks(names)
+	if err != nil {
+		return Env{}, false, err
+	}
+	e.Launcher = Torchrun
+	master, err := v.masterAddress()
+	if err != nil {
+		return Env{}, false, err
+	}
+	if v["TORCHELASTIC_USE_AGENT_STORE"] != "True" {
+		e.Master = master
+	}
+	// The run id is "none" unless asked for; the port is what tells jobs of one host apart. A restart is a new job.
+	if run := v["TORCHELASTIC_RUN_ID"]; master != "" || (run != "" && run != "none") {
+		e.Job = strings.Join([]string{run, master, v["TORCHELASTIC_RESTART_COUNT"]}, "/")
+	}
+	return e, true, nil
+}
+
+// masterAddress is MASTER_ADDR:MASTER_PORT, or "" when neither is set.
+func (v vars) masterAddress() (string, error) {
+	const addr, port = "MASTER_ADDR", "MASTER_PORT"
+	if !v.any(addr, port) {
+		return "", nil
+	}
+	if !v.any(addr) {
+		return "", v.wrong(addr, "the host of rank 0, because %s=%s is set", port, v[port])
+	}
+	if strings.ContainsAny(v[addr], "@/[]\x00 ") {
+		return "", v.wrong(addr, "a host name or address")
+	}
+	if _, err := v.number(port, "a TCP port", 1, 65535); err != nil {
+		return "", err
+	}
+	return net.JoinHostPort(v[addr], v[port]), nil
+}

@@ -1,0 +1,86 @@
+package launch
+
+import "fmt"
+
+// The launchers that Detect knows, in its order.
+const (
+	Symgrad  = "symgrad"  // Spawn, Self, or SYMGRAD_* set by hand
+	OpenMPI  = "openmpi"  // mpirun, oshrun
+	MPICH    = "mpich"    // mpiexec of MPICH (Hydra), Intel MPI, MVAPICH
+	Torchrun = "torchrun" // torchrun, or its variables set by hand or by an operator
+	PMIx     = "pmix"     // srun --mpi=pmix
+	Slurm    = "slurm"    // srun
+	None     = "none"     // started plainly: one rank
+)
+
+// Env is who a rank is, as its launcher tells it.
+type Env struct {
+	Rank, Size           int    // in the job
+	LocalRank, LocalSize int    // among the ranks of this host
+	Launcher             string // Symgrad, OpenMPI, ...
+	Job                  string // the same on all ranks, unique on this host; "" if the launcher gives none
+	Master               string // host:port of the store, or where rank 0 may serve one; "" if there is none
+	StoreFD              int    // descriptor with the credentials for the launcher's store at Master; 0 if there is none
+	Columns              int    // width of the terminal that shows this rank's output; 0 if there is none
+
+	from string // the variable Rank came from
+}
+
+// Detect is who the process with this environment is. It looks for the launchers in the order of their constants: an MPI
+// launcher or torchrun inside a Slurm allocation leaves Slurm's variables of the allocation in place. The local numbers may
+// be missing when the job is one rank.
+//
+// Shapes/units: environ as from os.Environ; the last of several values counts, and an empty value is none.
+// Errors: *EnvError for a variable that is not what its launcher sets, or missing beside others of that launcher.
+func Detect(environ []string) (Env, error) {
+	v := newVars(environ)
+	e := Env{Size: 1, LocalSize: 1, Launcher: None}
+	for _, detect := range []func(vars) (Env, bool, error){
+		detectSymgrad, detectOpenMPI, detectMPICH, detectTorchrun, detectPMIx, detectSlurm,
+	} {
+		found, ok, err := detect(v)
+		if err != nil {
+			return Env{}, err
+		}
+		if ok {
+			e = found
+			break
+		}
+	}
+	if job := v[jobVar]; job != "" {
+		e.Job = job
+	}
+	if err := e.Validate(); err != nil {
+		return Env{}, err
+	}
+	return e, nil
+}
+
+// Validate reports the first thing in e that no launcher would say.
+func (e Env) Validate() error {
+	switch {
+	case e.Size < 1 || e.Size > maxRanks:
+		return fmt.Errorf("launch: size %d: want 1 to %d", e.Size, maxRanks)
+	case e.Rank < 0 || e.Rank >= e.Size:
+		return fmt.Errorf("launch: rank %d: want 0 to %d", e.Rank, e.Size-1)
+	case e.LocalSize < 1 || e.LocalSize > e.Size:
+		return fmt.Errorf("launch: local size %d: want 1 to %d", e.LocalSize, e.Size)
+	case e.LocalRank < 0 || e.LocalRank >= e.LocalSize:
+		return fmt.Errorf("launch: local rank %d: want 0 to %d", e.LocalRank, e.LocalSize-1)
+	case e.StoreFD != 0 && e.Master == "":
+		return fmt.Errorf("launch: store fd %d without a master", e.StoreFD)
+	}
+	return nil
+}
+
+// OneHost reports whether all ranks of the job are on this host.
+func (e Env) OneHost() bool { return e.LocalSize == e.Size }
+
+// String is "rank 2 of 4 (2 of 4 on this host), started by openmpi, job 1234".
+func (e Env) String() string {
+	s := fmt.Sprintf("rank %d of %d (%d of %d on this host), started by %s", e.Rank, e.Size, e.LocalRank, e.LocalSize, e.Launcher)
+	if e.Job != "" {
+		s += ", job " + e.Job
+	}
+	return s
+}

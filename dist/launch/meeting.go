@@ -1,0 +1,153 @@
+package launch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/symgrad/symgrad/dist"
+)
+
+// errOver is the answer to a rank that comes back to a store which serves one meeting only.
+var errOver = errors.New("this meeting is over")
+
+// meeting is one coming together of the ranks of a job: they join, share a table, and leave. A rank that closes its world and
+// opens another comes to the next meeting, whose table is empty again.
+type meeting struct {
+	*table
+	joined []bool
+	absent int           // ranks that have not joined
+	met    chan struct{} // closed when absent is 0
+	left   int           // ranks that have said goodbye
+	over   chan struct{} // closed when all have
+}
+
+// wait returns when all ranks have joined.
+func (m *meeting) wait(ctx context.Context) error {
+	select {
+	case <-m.met:
+		return nil
+	case <-m.failed:
+		return m.table.err()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// roster knows which rank is in which meeting.
+type roster struct {
+	mu       sync.Mutex
+	once     bool             // there is one meeting
+	present  []bool           // joined a meeting and has not left it
+	joins    []int            // how many meetings it has joined
+	gone     []string         // how its process ended, if it did
+	meetings map[int]*meeting // by number, while some rank has not left
+	cause    error            // why no Get succeeds any more
+	closed   bool
+}
+
+func newRoster(size int, once bool) *roster {
+	return &roster{
+		once: once, present: make([]bool, size), joins: make([]int, size), gone: make([]string, size), meetings: map[int]*meeting{},
+	}
+}
+
+// join takes rank into its next meeting.
+func (r *roster) join(rank int) (*meeting, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.closed || (r.once && r.joins[rank] > 0 && !r.present[rank]):
+		return nil, errOver
+	case r.present[rank]:
+		return nil, fmt.Errorf("rank %d has joined already: two processes of this job have one rank: %w", rank, dist.ErrInvalid)
+	}
+	m := r.meetingLocked(r.joins[rank])
+	r.joins[rank]++
+	r.present[rank] = true
+	m.joined[rank] = true
+	if m.absent--; m.absent == 0 {
+		close(m.met)
+	}
+	return m, nil
+}
+
+func (r *roster) meetingLocked(number int) *meeting {
+	if m := r.meetings[number]; m != nil {
+		return m
+	}
+	size := len(r.joins)
+	m := &meeting{table: newTable(), joined: make([]bool, size), absent: size, met: make(chan struct{}), over: make(chan struct{})}
+	r.meetings[number] = m
+	if r.cause != nil {
+		m.fail(r.cause)
+	}
+	for rank, how := range r.gone {
+		if how != "" && r.joins[rank] <= number {
+			m.fail(&dist.RankError{Rank: rank, How: how})
+		}
+	}
+	return m
+}
+
+// leave ends rank's part in m, which it joined.
+func (r *roster) leave(rank int, m *meeting) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.present[rank] = false
+	if m.left++; m.left == len(r.joins) {
+		delete(r.meetings, r.joins[rank]-1)
+		close(m.over)
+	}
+}
+
+// exit notes that the process of rank has ended in good order: it will join no more meeting.
+func (r *roster) exit(rank int, how string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.gone[rank] = how
+	for _, m := range r.meetings { // the order does not matter: each is told on its own
+		if !m.joined[rank] {
+			m.fail(&dist.RankError{Rank: rank, How: how})
+		}
+	}
+}
+
+// fail makes all Gets of all meetings fail with cause. The first cause stays.
+func (r *roster) fail(cause error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.failLocked(cause)
+}
+
+func (r *roster) failLocked(cause error) {
+	if r.cause != nil {
+		return
+	}
+	r.cause = cause
+	for _, m := range r.meetings {
+		m.fail(cause)
+	}
+}
+
+// close lets nobody join any more and ends what waits.
+func (r *roster) close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed = true
+	r.failLocked(errStoreClosed)
+}
+
+// missing is the ranks that have not joined m.
+func (r *roster) missing(m *meeting) []int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var ranks []int
+	for rank, joined := range m.joined {
+		if !joined {
+			ranks = append(ranks, rank)
+		}
+	}
+	return ranks
+}

@@ -1,0 +1,143 @@
+package launch
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/symgrad/symgrad/dist"
+)
+
+const (
+	// helloTimeout is how long a connection may take to say who it is.
+	helloTimeout = 10 * time.Second
+	// writeTimeout is how long a peer may take to read what was sent to it; its end is then broken.
+	writeTimeout = 10 * time.Second
+	// pendingMax is how many requests of one connection may wait.
+	pendingMax = 1 << 10
+)
+
+var errStoreClosed = fmt.Errorf("store: %w", dist.ErrClosed)
+
+// ServerConfig says what a Server serves.
+type ServerConfig struct {
+	Address string      // host:port; "" means a free port of 127.0.0.1; "@name" is an abstract unix socket (Linux)
+	Job     string      // clients must name the same
+	Size    int         // ranks in the job
+	TLS     *tls.Config // clients must pass it, and be who their certificate says; nil means no TLS
+	Once    bool        // serve one meeting: a rank that has left is sent away when it comes back
+}
+
+// Server is the store of a job: it serves Clients and knows which ranks have joined, left or died.
+type Server struct {
+	cfg      ServerConfig
+	listener net.Listener
+	roster   *roster
+	stop     context.CancelFunc
+	ctx      context.Context // ends with Close
+	running  sync.WaitGroup  // the accept loop and the connections
+
+	mu     sync.Mutex
+	conns  map[*serverConn]struct{}
+	closed bool
+}
+
+// Listen starts a server. On an abstract unix socket it serves only processes of its own user.
+//
+// Owns: the caller closes the server. Errors: dist.ErrInvalid, an address that is in use, dist.ErrUnsupported for an
+// abstract socket where there are none.
+func Listen(cfg ServerConfig) (*Server, error) {
+	if cfg.Size < 1 || cfg.Size > maxRanks {
+		return nil, fmt.Errorf("store for %d ranks: want 1 to %d: %w", cfg.Size, maxRanks, dist.ErrInvalid)
+	}
+	listener, err := listen(cfg.Address)
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{cfg: cfg, listener: listener, roster: newRoster(cfg.Size, cfg.Once), conns: map[*serverConn]struct{}{}}
+	s.ctx, s.stop = context.WithCancel(context.Background())
+	s.running.Go(s.accept)
+	return s, nil
+}
+
+// Address is where the server listens, with the port it chose.
+func (s *Server) Address() string { return s.listener.Addr().String() }
+
+// Fail makes every pending and later Get of the job fail with a dist.RankError. The first failure is the one reported.
+func (s *Server) Fail(rank int, how string) { s.roster.fail(&dist.RankError{Rank: rank, How: how}) }
+
+// Exit tells that the process of rank has ended in good order. Ranks that meet later, and expect it, fail.
+func (s *Server) Exit(rank int, how string) { s.roster.exit(rank, how) }
+
+// Close tells the clients that the store has ended and waits for its goroutines. Clients get dist.ErrClosed. Idempotent.
+func (s *Server) Close() error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		s.running.Wait()
+		return nil
+	}
+	s.closed = true
+	conns := make([]*serverConn, 0, len(s.conns))
+	for c := range s.conns { // the order does not matter: each is told on its own
+		conns = append(conns, c)
+	}
+	s.mu.Unlock()
+
+	s.roster.close()
+	err := s.listener.Close()
+	for _, c := range conns {
+		c.bye()
+	}
+	s.stop()
+	s.running.Wait()
+	if err != nil {
+		return fmt.Errorf("store close: %w", err)
+	}
+	return nil
+}
+
+func (s *Server) accept() {
+	for pause := time.Millisecond; ; pause = min(2*pause, time.Second) {
+		conn, err := s.listener.Accept()
+		if err == nil {
+			s.start(conn)
+			pause = time.Millisecond
+			continue
+		}
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		// Out of descriptors, or a connection that was gone before it was accepted: the listener still works.
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+	}
+}
+
+// start serves conn, unless the server is closing.
+func (s *Server) start(conn net.Conn) {
+	if s.cfg.TLS != nil {
+		conn = tls.Server(conn, s.cfg.TLS)
+	}
+	c := newServerConn(s, conn)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		_ = conn.Close() // nothing was said on it
+		return
+	}
+	s.conns[c] = struct{}{}
+	s.running.Go(func() {
+		c.run()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.conns, c)
+	})
+}

@@ -1,0 +1,213 @@
+package launch
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/symgrad/symgrad/dist"
+)
+
+// serverConn is the server's end of one client.
+type serverConn struct {
+	s    *Server
+	conn net.Conn
+	r    *bufio.Reader
+	rank int
+	m    *meeting
+
+	write sync.Mutex
+
+	mu      sync.Mutex
+	pending map[uint32]context.CancelFunc // requests that wait
+	waiters sync.WaitGroup
+}
+
+func newServerConn(s *Server, conn net.Conn) *serverConn {
+	return &serverConn{s: s, conn: conn, r: bufio.NewReader(conn), pending: map[uint32]context.CancelFunc{}}
+}
+
+// run serves the client until it leaves, and reports its death if it does not say goodbye.
+func (c *serverConn) run() {
+	defer c.conn.Close()
+	if err := c.admit(); err != nil {
+		return // a stranger: no rank of the job is lost
+	}
+	ctx, cancel := context.WithCancel(c.s.ctx)
+	err := c.serve(ctx)
+	if err != nil && ctx.Err() == nil {
+		c.s.Fail(c.rank, describeLoss(err))
+	}
+	cancel()
+	c.waiters.Wait()
+	if err == nil {
+		c.s.roster.leave(c.rank, c.m)
+		c.reply(0, nil, nil)
+	}
+}
+
+// describeLoss is how the end of a connection looks to a user.
+func describeLoss(err error) string {
+	if err == io.EOF {
+		return "connection closed"
+	}
+	return fmt.Sprintf("connection broken: %v", err)
+}
+
+// admit lets the client say hello and join.
+func (c *serverConn) admit() error {
+	if err := c.conn.SetDeadline(time.Now().Add(helloTimeout)); err != nil {
+		return err
+	}
+	if err := checkPeer(c.conn); err != nil {
+		return err
+	}
+	f, err := readFrame(c.r, maxHelloBytes)
+	if err != nil {
+		return err
+	}
+	if err = c.join(f); err != nil {
+		c.reply(f.id, nil, err)
+		return err
+	}
+	if err := c.conn.SetDeadline(time.Time{}); err != nil {
+		return err
+	}
+	c.reply(f.id, nil, nil)
+	return nil
+}
+
+// join checks what the client says of itself, and takes it into its meeting.
+func (c *serverConn) join(f frame) error {
+	h, err := decodeHello(f)
+	if err != nil {
+		return err
+	}
+	cfg := c.s.cfg
+	switch {
+	case h.job != cfg.Job:
+		return fmt.Errorf("store of job %q at %s: not of job %q: %w", cfg.Job, c.s.Address(), h.job, dist.ErrInvalid)
+	case h.size != cfg.Size || h.rank < 0 || h.rank >= h.size:
+		return fmt.Errorf("store of %d ranks: not for rank %d of %d: %w", cfg.Size, h.rank, h.size, dist.ErrInvalid)
+	}
+	if conn, ok := c.conn.(*tls.Conn); ok {
+		if name := conn.ConnectionState().PeerCertificates[0].Subject.CommonName; name != rankName(h.rank) {
+			return fmt.Errorf("rank %d with the certificate of %s: %w", h.rank, name, dist.ErrInvalid)
+		}
+	}
+	if c.m, err = c.s.roster.join(h.rank); err != nil {
+		return err
+	}
+	c.rank = h.rank
+	return nil
+}
+
+// serve answers requests. It returns nil when the client said goodbye.
+func (c *serverConn) serve(ctx context.Context) error {
+	for {
+		f, err := readFrame(c.r, maxFrameBytes)
+		if err != nil {
+			return err
+		}
+		switch f.kind {
+		case opGoodbye:
+			return nil
+		case opSet:
+			c.reply(f.id, nil, c.m.Set(ctx, f.key, f.value))
+		case opAdd:
+			value, err := c.add(ctx, f)
+			c.reply(f.id, value, err)
+		case opMissing:
+			c.reply(f.id, encodeRanks(c.s.roster.missing(c.m)), nil)
+		case opGet:
+			c.wait(ctx, f.id, func(ctx context.Context) ([]byte, error) { return c.m.Get(ctx, f.key) })
+		case opMeet:
+			c.wait(ctx, f.id, func(ctx context.Context) ([]byte, error) { return nil, c.m.wait(ctx) })
+		case opCancel:
+			c.cancel(f.id)
+		default:
+			return fmt.Errorf("malformed frame: kind %d: %w", f.kind, dist.ErrInvalid)
+		}
+	}
+}
+
+func (c *serverConn) add(ctx context.Context, f frame) ([]byte, error) {
+	if len(f.value) != 8 {
+		return nil, fmt.Errorf("store add %q: delta of %d B: %w", f.key, len(f.value), dist.ErrInvalid)
+	}
+	sum, err := c.m.Add(ctx, f.key, int64(binary.BigEndian.Uint64(f.value)))
+	return binary.BigEndian.AppendUint64(nil, uint64(sum)), err
+}
+
+// wait answers request id with what do returns, when it does.
+func (c *serverConn) wait(ctx context.Context, id uint32, do func(context.Context) ([]byte, error)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.pending[id] != nil || len(c.pending) == pendingMax {
+		c.reply(id, nil, fmt.Errorf("request %d beside %d that wait: %w", id, len(c.pending), dist.ErrInvalid))
+		return
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	c.pending[id] = cancel
+	c.waiters.Go(func() {
+		defer c.cancel(id)
+		value, err := do(ctx)
+		if ctx.Err() == nil { // else nobody waits for the answer any more
+			c.reply(id, value, err)
+		}
+	})
+}
+
+// cancel ends the waiting of request id.
+func (c *serverConn) cancel(id uint32) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if cancel := c.pending[id]; cancel != nil {
+		cancel()
+		delete(c.pending, id)
+	}
+}
+
+// reply sends value, or err.
+func (c *serverConn) reply(id uint32, value []byte, err error) {
+	f := frame{kind: replyOK, id: id, value: value}
+	var dead *dist.RankError
+	switch {
+	case err == nil:
+	case errors.As(err, &dead):
+		f.kind, f.value = replyDied, append(encodeRanks([]int{dead.Rank}), dead.How...)
+	case errors.Is(err, errOver):
+		f.kind, f.value = replyRetry, []byte(err.Error())
+	case errors.Is(err, dist.ErrClosed):
+		f.kind, f.value = replyClosed, nil
+	default:
+		f.kind, f.value = replyError, []byte(err.Error())
+	}
+	c.send(f)
+}
+
+// send writes f. A client that does not take it loses its connection, which the reader then sees.
+func (c *serverConn) send(f frame) {
+	c.write.Lock()
+	defer c.write.Unlock()
+	err := c.conn.SetWriteDeadline(time.Now().Add(writeTimeout))
+	if err == nil {
+		_, err = c.conn.Write(appendFrame(nil, f))
+	}
+	if err != nil {
+		_ = c.conn.Close() // it is broken already
+	}
+}
+
+// bye tells the client that the server ends, and ends the connection.
+func (c *serverConn) bye() {
+	c.reply(0, nil, errStoreClosed)
+	_ = c.conn.Close() // the client may have closed it first
+}

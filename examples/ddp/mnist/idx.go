@@ -1,0 +1,87 @@
+package mnist
+
+import (
+	"bufio"
+	"compress/gzip"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+)
+
+// maxElements bounds what a header may ask for, so that a damaged one cannot ask for all memory.
+const maxElements = 1 << 30
+
+// readIDX is the dimensions and bytes of an idx file of unsigned bytes, gzipped or not.
+//
+// Errors: io.ErrUnexpectedEOF when it is truncated, and a description of what else is wrong.
+func readIDX(r io.Reader, wantDims int) (dims []int, data []byte, err error) {
+	br := bufio.NewReaderSize(r, 1<<16)
+	if magic, err := br.Peek(2); err == nil && magic[0] == 0x1f && magic[1] == 0x8b {
+		zr, err := gzip.NewReader(br)
+		if err != nil {
+			return nil, nil, fmt.Errorf("gzip: %w", err)
+		}
+		br = bufio.NewReaderSize(zr, 1<<16)
+	}
+	var magic [4]byte
+	if _, err := io.ReadFull(br, magic[:]); err != nil {
+		return nil, nil, fmt.Errorf("header: %w", noEOF(err))
+	}
+	const unsignedByte = 8
+	if magic[0] != 0 || magic[1] != 0 || magic[2] != unsignedByte || int(magic[3]) != wantDims {
+		return nil, nil, fmt.Errorf("header % x is not that of an idx file of bytes with %d dimensions", magic, wantDims)
+	}
+	n := 1
+	for range wantDims {
+		var d [4]byte
+		if _, err := io.ReadFull(br, d[:]); err != nil {
+			return nil, nil, fmt.Errorf("header: %w", noEOF(err))
+		}
+		v := binary.BigEndian.Uint32(d[:])
+		if v == 0 || uint64(v) > maxElements || uint64(n)*uint64(v) > maxElements {
+			return nil, nil, fmt.Errorf("dimensions %v, %d are out of range", dims, v)
+		}
+		dims = append(dims, int(v))
+		n *= int(v)
+	}
+	data = make([]byte, n)
+	if got, err := io.ReadFull(br, data); err != nil {
+		return nil, nil, fmt.Errorf("data ends after %d of %d bytes: %w", got, n, noEOF(err))
+	}
+	if _, err := br.ReadByte(); !errors.Is(err, io.EOF) {
+		if err != nil {
+			return nil, nil, fmt.Errorf("after the data: %w", err)
+		}
+		return nil, nil, fmt.Errorf("there is more than the %d bytes that the header tells of", n)
+	}
+	return dims, data, nil
+}
+
+func noEOF(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// openIDX reads name, or name.gz, in dir.
+func openIDX(dir, name string, wantDims int) ([]int, []byte, error) {
+	path := filepath.Join(dir, name)
+	f, err := os.Open(path)
+	if errors.Is(err, os.ErrNotExist) {
+		path += ".gz"
+		f, err = os.Open(path)
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s and its .gz are missing in %s: %w", name, dir, os.ErrNotExist)
+	}
+	defer f.Close()
+	dims, data, err := readIDX(f, wantDims)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s is damaged: %w", path, err)
+	}
+	return dims, data, nil
+}

@@ -1,0 +1,127 @@
+// Package mnist reads the MNIST images and labels, or any data set in the same four idx files (Fashion-MNIST, KMNIST),
+// and turns samples into the tensors a model wants.
+//
+// Source: yann.lecun.com/exdb/mnist (file format and the four file names).
+package mnist
+
+import (
+	"fmt"
+
+	"gonum.org/v1/gonum/stat"
+)
+
+// Classes is the number of labels.
+const Classes = 10
+
+// Data is a training and a test set.
+type Data struct {
+	Train, Test *Set
+}
+
+// Set is images and their labels. Pixels are scaled to zero mean and unit variance of the training set.
+type Set struct {
+	Rows, Cols  int
+	pixels      []byte // one image after the other, row by row
+	labels      []byte
+	mean, scale float32 // of a byte
+}
+
+// Load reads the four files train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte and
+// t10k-labels-idx1-ubyte, each plain or with .gz, from dir.
+//
+// Errors: a file that is missing, truncated or damaged, or that does not fit the others; the text says what to run.
+func Load(dir string) (*Data, error) {
+	train, err := loadSet(dir, "train")
+	if err != nil {
+		return nil, remedy(err)
+	}
+	test, err := loadSet(dir, "t10k")
+	if err != nil {
+		return nil, remedy(err)
+	}
+	if train.Rows != test.Rows || train.Cols != test.Cols {
+		return nil, remedy(fmt.Errorf("training images are %dx%d, test images %dx%d", train.Rows, train.Cols, test.Rows, test.Cols))
+	}
+	mean, std := moments(train.pixels)
+	for _, s := range []*Set{train, test} {
+		s.mean, s.scale = float32(mean), float32(1/std)
+	}
+	return &Data{Train: train, Test: test}, nil
+}
+
+func remedy(err error) error {
+	return fmt.Errorf("mnist: %w; run `make data`, or set data.path to a folder with the four idx files", err)
+}
+
+func loadSet(dir, prefix string) (*Set, error) {
+	dims, pixels, err := openIDX(dir, prefix+"-images-idx3-ubyte", 3)
+	if err != nil {
+		return nil, err
+	}
+	ldims, labels, err := openIDX(dir, prefix+"-labels-idx1-ubyte", 1)
+	if err != nil {
+		return nil, err
+	}
+	if dims[0] != ldims[0] {
+		return nil, fmt.Errorf("%s has %d images but %d labels", prefix, dims[0], ldims[0])
+	}
+	for i, l := range labels {
+		if l >= Classes {
+			return nil, fmt.Errorf("%s label %d is %d, not 0 to %d", prefix, i, l, Classes-1)
+		}
+	}
+	return &Set{Rows: dims[1], Cols: dims[2], pixels: pixels, labels: labels, scale: 1}, nil
+}
+
+// moments is mean and standard deviation of all bytes, by their histogram; the deviation of a constant is 1.
+func moments(pixels []byte) (mean, std float64) {
+	var values, counts [256]float64
+	for i := range values {
+		values[i] = float64(i)
+	}
+	for _, p := range pixels {
+		counts[p]++
+	}
+	mean, std = stat.PopMeanStdDev(values[:], counts[:])
+	if std == 0 {
+		std = 1
+	}
+	return mean, std
+}
+
+// Len is the number of samples.
+func (s *Set) Len() int { return len(s.labels) }
+
+// Pixels is the number of pixels of an image.
+func (s *Set) Pixels() int { return s.Rows * s.Cols }
+
+// Label is the class of sample i.
+func (s *Set) Label(i int) int { return int(s.labels[i]) }
+
+// Fill writes the samples at the given indices to the first rows of x, their labels to y as one-hot rows and 1/len to
+// the first entries of w. The rows behind them are zero, with weight zero, so that a loss that sums w[i]*loss[i] is the
+// mean over the samples, and zero when there are none.
+//
+// Shapes: x has rows of Pixels, y rows of Classes, w one entry a row; at least len(indices) rows.
+// Errors: an index out of range, or buffers that do not fit.
+func (s *Set) Fill(x, y, w []float32, indices []int) error {
+	rows, px := len(w), s.Pixels()
+	if len(x) != rows*px || len(y) != rows*Classes || len(indices) > rows {
+		return fmt.Errorf("mnist: %d samples into buffers of %d, %d and %d elements", len(indices), len(x), len(y), len(w))
+	}
+	clear(y)
+	clear(w)
+	clear(x[len(indices)*px:])
+	for r, i := range indices {
+		if i < 0 || i >= s.Len() {
+			return fmt.Errorf("mnist: sample %d of %d", i, s.Len())
+		}
+		row := x[r*px : (r+1)*px]
+		for j, p := range s.pixels[i*px : (i+1)*px] {
+			row[j] = (float32(p) - s.mean) * s.scale
+		}
+		y[r*Classes+int(s.labels[i])] = 1
+		w[r] = 1 / float32(len(indices))
+	}
+	return nil
+}

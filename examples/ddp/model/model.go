@@ -1,0 +1,176 @@
+// Package model builds the two classifiers of the MNIST example, a multilayer perceptron and a LeNet-like convolutional
+// network, as plain Gorgonia graphs. Nothing in it knows of ranks: that is the point of the example.
+package model
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+
+	G "gorgonia.org/gorgonia"
+	gtensor "gorgonia.org/tensor"
+)
+
+// Config says which model to build.
+type Config struct {
+	Name     string // "mlp" or "cnn"
+	Hidden   []int  // widths of the hidden layers: of the mlp, or between convolutions and classes of the cnn
+	Channels []int  // output channels of each 5x5 convolution of the cnn; each is followed by 2x2 max pooling
+	Rows     int    // of an image
+	Cols     int
+	Classes  int
+	Batch    int   // rows of X: the graph has one fixed batch size
+	Seed     int64 // of the initial weights
+}
+
+// Model is a classifier with its loss. Inputs are set with gorgonia.Let.
+type Model struct {
+	X, Y, W *G.Node // images (Batch, Rows*Cols), one-hot labels (Batch, Classes), sample weights (Batch)
+	LogProb *G.Node // (Batch, Classes)
+	Cost    *G.Node // sum over samples of W times the cross-entropy
+	Params  G.Nodes // in the order of the layers
+}
+
+// New is the model of cfg. With weights, one per parameter in the order of Params, it uses those, as other headers over
+// the same memory; without, it draws initial weights: He's normal distribution, biases zero.
+//
+// Errors: an unknown name, a non-positive width, weights that do not fit.
+func New(cfg Config, weights []*gtensor.Dense) (*Model, error) {
+	b := &builder{cfg: cfg, g: G.NewGraph(), weights: weights}
+	var logits *G.Node
+	switch cfg.Name {
+	case "mlp":
+		logits = b.mlp()
+	case "cnn":
+		logits = b.cnn()
+	default:
+		return nil, fmt.Errorf("model: unknown name %q (mlp or cnn)", cfg.Name)
+	}
+	m := b.loss(logits)
+	if b.err != nil {
+		return nil, fmt.Errorf("model %s: %w", cfg.Name, b.err)
+	}
+	if weights != nil && len(weights) != len(m.Params) {
+		return nil, fmt.Errorf("model %s: %d weights for %d parameters", cfg.Name, len(weights), len(m.Params))
+	}
+	return m, nil
+}
+
+// builder makes nodes and keeps the first error, after which it does nothing.
+type builder struct {
+	cfg     Config
+	g       *G.ExprGraph
+	weights []*gtensor.Dense
+	x       *G.Node
+	params  G.Nodes
+	err     error
+}
+
+func (b *builder) mlp() *G.Node {
+	b.x = b.input("x", b.cfg.Batch, b.cfg.Rows*b.cfg.Cols)
+	return b.dense(b.x, b.cfg.Rows*b.cfg.Cols)
+}
+
+func (b *builder) cnn() *G.Node {
+	rows, cols, in := b.cfg.Rows, b.cfg.Cols, 1
+	b.x = b.input("x", b.cfg.Batch, rows*cols)
+	h := b.do(func() (*G.Node, error) { return G.Reshape(b.x, gtensor.Shape{b.cfg.Batch, 1, rows, cols}) })
+	const kernel, pad = 5, 2
+	for i, out := range b.cfg.Channels {
+		w := b.param(fmt.Sprintf("conv%d.weight", i+1), in*kernel*kernel, out, in, kernel, kernel)
+		h = b.do(func() (*G.Node, error) {
+			return G.Conv2d(h, w, gtensor.Shape{kernel, kernel}, []int{pad, pad}, []int{1, 1}, []int{1, 1})
+		})
+		h = b.do(func() (*G.Node, error) { return G.Rectify(h) })
+		h = b.do(func() (*G.Node, error) { return G.MaxPool2D(h, gtensor.Shape{2, 2}, []int{0, 0}, []int{2, 2}) })
+		rows, cols, in = rows/2, cols/2, out
+	}
+	h = b.do(func() (*G.Node, error) { return G.Reshape(h, gtensor.Shape{b.cfg.Batch, in * rows * cols}) })
+	return b.dense(h, in*rows*cols)
+}
+
+// dense is the fully connected layers from width in to the classes, with ReLU between them.
+func (b *builder) dense(h *G.Node, in int) *G.Node {
+	widths := append(append([]int(nil), b.cfg.Hidden...), b.cfg.Classes)
+	for i, out := range widths {
+		w := b.param(fmt.Sprintf("fc%d.weight", i+1), in, in, out)
+		bias := b.param(fmt.Sprintf("fc%d.bias", i+1), 0, 1, out)
+		h = b.do(func() (*G.Node, error) { return G.Mul(h, w) })
+		h = b.do(func() (*G.Node, error) { return G.BroadcastAdd(h, bias, nil, []byte{0}) })
+		if i+1 < len(widths) {
+			h = b.do(func() (*G.Node, error) { return G.Rectify(h) })
+		}
+		in = out
+	}
+	return h
+}
+
+func (b *builder) loss(logits *G.Node) *Model {
+	m := &Model{X: b.x}
+	m.Y = b.input("y", b.cfg.Batch, b.cfg.Classes)
+	m.W = b.input("w", b.cfg.Batch)
+	m.LogProb = b.do(func() (*G.Node, error) { return G.LogSoftMax(logits, 1) })
+	picked := b.do(func() (*G.Node, error) { return G.HadamardProd(m.Y, m.LogProb) })
+	perSample := b.do(func() (*G.Node, error) { return G.Sum(picked, 1) })
+	weighted := b.do(func() (*G.Node, error) { return G.HadamardProd(m.W, perSample) })
+	total := b.do(func() (*G.Node, error) { return G.Sum(weighted) })
+	m.Cost = b.do(func() (*G.Node, error) { return G.Neg(total) })
+	m.Params = b.params
+	return m
+}
+
+func (b *builder) do(f func() (*G.Node, error)) *G.Node {
+	if b.err != nil {
+		return nil
+	}
+	n, err := f()
+	b.err = err
+	return n
+}
+
+func (b *builder) input(name string, shape ...int) *G.Node {
+	return b.node(name, gtensor.New(gtensor.Of(gtensor.Float32), gtensor.WithShape(shape...)))
+}
+
+// param is a weight with its initial value: normal with variance 2/fanIn, or zero for fanIn 0.
+// Source: He et al., Delving Deep into Rectifiers, 2015, equation 10.
+func (b *builder) param(name string, fanIn int, shape ...int) *G.Node {
+	if b.err != nil {
+		return nil
+	}
+	s := gtensor.Shape(shape)
+	for _, d := range shape {
+		if d < 1 {
+			b.err = fmt.Errorf("%s has shape %v", name, s)
+			return nil
+		}
+	}
+	var value *gtensor.Dense
+	if i := len(b.params); i < len(b.weights) {
+		w := b.weights[i]
+		if !w.Shape().Eq(s) {
+			b.err = fmt.Errorf("%s has shape %v, the given weight %v", name, s, w.Shape())
+			return nil
+		}
+		value = gtensor.New(gtensor.WithShape(shape...), gtensor.WithBacking(w.Float32s()))
+	} else {
+		value = gtensor.New(gtensor.Of(gtensor.Float32), gtensor.WithShape(shape...))
+		if fanIn > 0 {
+			rng := rand.New(rand.NewPCG(uint64(b.cfg.Seed), uint64(len(b.params))))
+			std := math.Sqrt(2 / float64(fanIn))
+			for j := range value.Float32s() {
+				value.Float32s()[j] = float32(rng.NormFloat64() * std)
+			}
+		}
+	}
+	n := b.node(name, value)
+	b.params = append(b.params, n)
+	return n
+}
+
+func (b *builder) node(name string, value *gtensor.Dense) *G.Node {
+	if b.err != nil {
+		return nil
+	}
+	return G.NewTensor(b.g, gtensor.Float32, value.Dims(), G.WithName(name), G.WithShape(value.Shape()...), G.WithValue(value))
+}

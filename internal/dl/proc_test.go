@@ -1,0 +1,172 @@
+package dl
+
+import (
+	"bytes"
+	"errors"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"unsafe"
+)
+
+func TestCallPassesAndReturnsWords(t *testing.T) {
+	lib := libc(t)
+	labs := lib.Proc("labs", "")
+	for _, v := range []int{0, 1, -1, -1 << 40} {
+		r, err := labs.Call(uintptr(v))
+		if want := max(v, -v); err != nil || int(r) != want {
+			t.Errorf("labs(%d) = %d, %v", v, int(r), err)
+		}
+	}
+	addr, err := lib.Lookup("labs")
+	if err != nil || labs.Addr() != addr || labs.Err() != nil {
+		t.Errorf("Addr %#x, Err %v, want %#x, nil (%v)", labs.Addr(), labs.Err(), addr, err)
+	}
+}
+
+func TestCallPassesArgumentsOverTheStack(t *testing.T) {
+	// snprintf with integers only: eleven words, five of them beyond the six registers.
+	var out [64]byte
+	format := []byte("%d %d %d %d %d %d %d %d\x00")
+	n, err := libc(t).Proc("snprintf", "").Call(uintptr(unsafe.Pointer(&out[0])), uintptr(len(out)), uintptr(unsafe.Pointer(&format[0])),
+		1, 2, 3, 4, 5, 6, 7, 8)
+	if got := string(out[:15]); err != nil || n != 15 || got != "1 2 3 4 5 6 7 8" {
+		t.Errorf("snprintf wrote %q, %d, %v", got, n, err)
+	}
+}
+
+func TestCallKeepsGoMemoryWhileCollecting(t *testing.T) {
+	memcpy := libc(t).Proc("memcpy", "")
+	stop := make(chan struct{})
+	var collector, callers sync.WaitGroup
+	collector.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				runtime.GC()
+			}
+		}
+	})
+	for g := range 4 {
+		callers.Go(func() {
+			for i := range 200 {
+				src := bytes.Repeat([]byte{byte(g*37 + i)}, 4096)
+				dst := make([]byte, len(src))
+				if _, err := memcpy.Call(uintptr(unsafe.Pointer(&dst[0])), uintptr(unsafe.Pointer(&src[0])), uintptr(len(src))); err != nil {
+					t.Error(err)
+					return
+				}
+				if !bytes.Equal(dst, src) {
+					t.Errorf("caller %d copy %d differs", g, i)
+					return
+				}
+			}
+		})
+	}
+	callers.Wait()
+	close(stop)
+	collector.Wait()
+}
+
+func TestCallOfAMissingFunctionIsAnError(t *testing.T) {
+	lib := libc(t)
+	tests := []struct {
+		name string
+		proc Proc
+		want string
+	}{
+		{"missing symbol", lib.Proc("no_such_function", ""), `symbol "no_such_function": unsupported`},
+		{"with version", lib.Proc("no_such_function", "3.1"), "unsupported: needs system 3.1 or later"},
+		{"no address", ProcAt(0, "cuGetProcAddress"), "dl: cuGetProcAddress has no address: unsupported"},
+		{"zero Proc", Proc{}, "dl: call of a function that was never looked up: unsupported"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r, err := tt.proc.Call(1, 2)
+			if r != 0 || !errors.Is(err, ErrUnsupported) || !strings.HasSuffix(err.Error(), tt.want) {
+				t.Errorf("Call = %d, %v, want an error ending in %q", r, err, tt.want)
+			}
+			if tt.proc.Addr() != 0 || tt.proc.Err() == nil || tt.proc.Err().Error() != err.Error() {
+				t.Errorf("Addr %#x, Err %v, want 0 and Call's error", tt.proc.Addr(), tt.proc.Err())
+			}
+		})
+	}
+}
+
+func TestCallRefusesTooManyWords(t *testing.T) {
+	labs := libc(t).Proc("labs", "")
+	words := make([]uintptr, maxArgs+1)
+	words[0] = ^uintptr(6)
+	if r, err := labs.Call(words[:maxArgs]...); err != nil || r != 7 {
+		t.Errorf("with %d words: %d, %v, want 7", maxArgs, r, err)
+	}
+	if _, err := labs.Call(words...); !errors.Is(err, ErrUnsupported) {
+		t.Errorf("with %d words: %v, want ErrUnsupported", len(words), err)
+	}
+}
+
+func TestProcAtCallsTheAddress(t *testing.T) {
+	addr, err := libc(t).Lookup("labs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	minus5 := -5
+	if r, err := ProcAt(addr, "labs").Call(uintptr(minus5)); err != nil || r != 5 {
+		t.Errorf("labs(-5) = %d, %v", r, err)
+	}
+}
+
+func TestCallWithAnOwnedSliceDoesNotAllocate(t *testing.T) {
+	labs := libc(t).Proc("labs", "")
+	words := make([]uintptr, 15)
+	var bad error
+	allocs := testing.AllocsPerRun(1000, func() {
+		words[0]++
+		if r, err := labs.Call(words...); err != nil || r != words[0] {
+			bad = errors.Join(err, errors.New("wrong result"))
+		}
+	})
+	if bad != nil {
+		t.Fatal(bad)
+	}
+	// Under the race detector sync.Pool drops a share of what is put back, so purego's own pool allocates.
+	if allocs != 0 && !raceEnabled {
+		t.Errorf("%v allocations a call, want 0", allocs)
+	}
+}
+
+func BenchmarkCall(b *testing.B) {
+	labs := libc(b).Proc("labs", "")
+	b.Run("1 word", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := labs.Call(1); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("15 words of an owned slice", func(b *testing.B) {
+		b.ReportAllocs()
+		words := make([]uintptr, 15)
+		for b.Loop() {
+			if _, err := labs.Call(words...); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("typed", func(b *testing.B) {
+		b.ReportAllocs()
+		var table struct {
+			labs func(int) int `dl:"labs"`
+		}
+		if err := libc(b).Bind(&table); err != nil {
+			b.Fatal(err)
+		}
+		for b.Loop() {
+			table.labs(1)
+		}
+	})
+}

@@ -1,0 +1,241 @@
+package shm
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// link is a rank's connection to the other ranks of its world: it carries segments, and the news of a death.
+type link interface {
+	// offer hands o to peer; it does not wait for it.
+	offer(peer int, o offer) error
+	// take is the offer of peer with the given id. While it waits it calls alive, and gives up with its error.
+	take(peer int, id uint64, alive func() error) (offer, error)
+	// close ends the connections and waits for what served them. Idempotent.
+	close() error
+}
+
+// offer is a segment on its way, or the reason why there is none.
+type offer struct {
+	id   uint64
+	size int64
+	seg  segment
+	err  string
+}
+
+// pollInterval is how often a waiter looks for an abort, and so the longest that a death stays unnoticed.
+const pollInterval = 10 * time.Millisecond
+
+// inbox is the offers of all peers that nobody has taken yet.
+type inbox struct {
+	mu      sync.Mutex
+	offers  map[inboxKey]offer
+	changed chan struct{} // closed and replaced when an offer arrives
+}
+
+type inboxKey struct {
+	peer int
+	id   uint64
+}
+
+func newInbox() *inbox {
+	return &inbox{offers: map[inboxKey]offer{}, changed: make(chan struct{})}
+}
+
+func (b *inbox) put(peer int, o offer) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.offers[inboxKey{peer, o.id}] = o
+	close(b.changed)
+	b.changed = make(chan struct{})
+}
+
+func (b *inbox) take(peer int, id uint64, alive func() error) (offer, error) {
+	tick := time.NewTicker(pollInterval)
+	defer tick.Stop()
+	for {
+		b.mu.Lock()
+		o, ok := b.offers[inboxKey{peer, id}]
+		delete(b.offers, inboxKey{peer, id})
+		changed := b.changed
+		b.mu.Unlock()
+		if ok {
+			if o.err != "" {
+				return offer{}, errors.New(o.err)
+			}
+			return o, nil
+		}
+		if err := alive(); err != nil {
+			return offer{}, err
+		}
+		select {
+		case <-changed:
+		case <-tick.C:
+		}
+	}
+}
+
+// drain closes the segments that nobody took.
+func (b *inbox) drain() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for k, o := range b.offers {
+		if o.seg != nil {
+			_ = o.seg.close()
+		}
+		delete(b.offers, k)
+	}
+}
+
+// socketLink is a full mesh of unix packet sockets between processes.
+type socketLink struct {
+	in      *inbox
+	conns   []*net.UnixConn // by world rank; nil for the own one
+	readers sync.WaitGroup
+	once    sync.Once
+}
+
+// newSocketLink reads from conns until they end; gone is called, from a goroutine of the link, when that of a peer does.
+func newSocketLink(conns []*net.UnixConn, gone func(peer int, how string)) *socketLink {
+	l := &socketLink{in: newInbox(), conns: conns}
+	for peer, c := range conns {
+		if c != nil {
+			l.readers.Go(func() { gone(peer, l.receive(peer, c)) })
+		}
+	}
+	return l
+}
+
+const maxOfferText = 1024
+
+func (l *socketLink) offer(peer int, o offer) error {
+	msg := binary.LittleEndian.AppendUint64(nil, o.id)
+	msg = binary.LittleEndian.AppendUint64(msg, uint64(o.size))
+	msg = append(msg, o.err[:min(len(o.err), maxOfferText)]...)
+	var rights []byte
+	if o.seg != nil {
+		rights = unix.UnixRights(o.seg.fd())
+	}
+	if _, _, err := l.conns[peer].WriteMsgUnix(msg, rights, nil); err != nil {
+		return fmt.Errorf("hand a segment to rank %d: %w", peer, err)
+	}
+	return nil
+}
+
+func (l *socketLink) take(peer int, id uint64, alive func() error) (offer, error) {
+	return l.in.take(peer, id, alive)
+}
+
+// receive puts the offers of one peer into the inbox until the connection ends, and says how it ended.
+func (l *socketLink) receive(peer int, c *net.UnixConn) string {
+	msg, oob := make([]byte, 16+maxOfferText), make([]byte, unix.CmsgSpace(4))
+	for {
+		n, oobn, _, _, err := c.ReadMsgUnix(msg, oob)
+		if err != nil || n < 16 {
+			return "its connection closed"
+		}
+		o := offer{
+			id:   binary.LittleEndian.Uint64(msg),
+			size: int64(binary.LittleEndian.Uint64(msg[8:])),
+			err:  string(msg[16:n]),
+		}
+		if o.err == "" {
+			if o.seg, err = receivedSegment(oob[:oobn], o.size); err != nil {
+				o.err = err.Error()
+			}
+		}
+		l.in.put(peer, o)
+	}
+}
+
+func receivedSegment(oob []byte, size int64) (segment, error) {
+	msgs, err := unix.ParseSocketControlMessage(oob)
+	if err != nil || len(msgs) != 1 {
+		return nil, errors.New("a segment arrived without its descriptor")
+	}
+	fds, err := unix.ParseUnixRights(&msgs[0])
+	if err != nil || len(fds) != 1 {
+		return nil, errors.New("a segment arrived without its descriptor")
+	}
+	unix.CloseOnExec(fds[0])
+	return mapReceived(fds[0], size)
+}
+
+func (l *socketLink) close() error {
+	l.once.Do(func() {
+		for _, c := range l.conns {
+			if c != nil {
+				_ = c.Close()
+			}
+		}
+		l.readers.Wait()
+		l.in.drain()
+	})
+	return nil
+}
+
+// hub joins goroutine ranks of one process.
+type hub struct {
+	mu    sync.Mutex
+	ranks []*hubLink
+}
+
+// hubLink is one rank's end of a hub.
+type hubLink struct {
+	hub  *hub
+	rank int
+	in   *inbox
+	gone func(peer int, how string)
+	once sync.Once
+}
+
+func newHub(n int) *hub {
+	h := &hub{ranks: make([]*hubLink, n)}
+	for r := range h.ranks {
+		h.ranks[r] = &hubLink{hub: h, rank: r, in: newInbox(), gone: func(int, string) {}}
+	}
+	return h
+}
+
+func (l *hubLink) offer(peer int, o offer) error {
+	if o.seg != nil && o.seg.fd() >= 0 { // mapped again by the peer, at another address, as in another process
+		fd, err := unix.FcntlInt(uintptr(o.seg.fd()), unix.F_DUPFD_CLOEXEC, 3)
+		if err == nil {
+			o.seg, err = mapReceived(fd, o.size)
+		}
+		if err != nil {
+			return fmt.Errorf("hand a segment to rank %d: %w", peer, err)
+		}
+	}
+	l.hub.ranks[peer].in.put(l.rank, o)
+	return nil
+}
+
+func (l *hubLink) take(peer int, id uint64, alive func() error) (offer, error) {
+	return l.in.take(peer, id, alive)
+}
+
+func (l *hubLink) close() error {
+	l.once.Do(func() {
+		l.hub.tell(l.rank, "its connection closed")
+		l.in.drain()
+	})
+	return nil
+}
+
+// tell lets every other rank know that rank has gone.
+func (h *hub) tell(rank int, how string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, l := range h.ranks {
+		if l.rank != rank {
+			l.gone(rank, how)
+		}
+	}
+}

@@ -1,0 +1,53 @@
+package shm
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/symgrad/symgrad/dist"
+)
+
+// Memory is what the segments of a local world are made of.
+type Memory int
+
+// The memories of a local world.
+const (
+	Mapped   Memory = iota // memfd, mapped by every rank at its own address, as between processes
+	GoMemory               // the Go heap, which the race detector sees
+)
+
+// Local is a world of n ranks in this process, for tests: the algorithms of the backend without the processes. Index in
+// the result is the rank.
+//
+// Errors: n < 1, or no shared memory to be had.
+func Local(n int, m Memory, cfg Config) ([]dist.Transport, error) {
+	if n < 1 {
+		return nil, fmt.Errorf("shm: a world of %d ranks: %w", n, dist.ErrInvalid)
+	}
+	cfg = cfg.withDefaults()
+	h := newHub(n)
+	var mk maker = memfdMaker{}
+	if m == GoMemory {
+		mk = goMaker{}
+	}
+	if cfg.Dir != "" && m == Mapped {
+		mk = fileMaker{cfg.Dir}
+	}
+	nodes := make([]*node, n)
+	for r := range nodes {
+		nodes[r] = newNode(cfg, r, n, mk, h.ranks[r])
+		h.ranks[r].gone = nodes[r].gone
+	}
+	out := make([]dist.Transport, n)
+	for r := range out { // rank 0 first: it makes the segment that the others take
+		t, err := enter(context.Background(), nodes[r])
+		if err != nil {
+			for _, t := range out[:r] {
+				_ = t.Close()
+			}
+			return nil, err
+		}
+		out[r] = t
+	}
+	return out, nil
+}

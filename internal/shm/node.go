@@ -1,0 +1,115 @@
+package shm
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Config is how a world is opened. The zero value is usable.
+type Config struct {
+	StepTimeout  time.Duration // longest wait for a peer in one operation; 0 means 100 s
+	InitTimeout  time.Duration // longest wait for all ranks to meet; 0 means 60 s
+	ChunkBytes   int           // staging slot per rank, rounded up to 64; 0 means 256 KiB
+	Dir          string        // tmpfs directory for shared memory; "" means anonymous memory (memfd)
+	Unchecked    bool          // do not compare operations across ranks
+	TraceEntries int           // of the recorder; 0 means dist.DefaultTraceEntries
+}
+
+func (c Config) withDefaults() Config {
+	if c.StepTimeout == 0 {
+		c.StepTimeout = 100 * time.Second
+	}
+	if c.InitTimeout == 0 {
+		c.InitTimeout = 60 * time.Second
+	}
+	if c.ChunkBytes == 0 {
+		c.ChunkBytes = 256 << 10
+	}
+	return c
+}
+
+// node is one rank as all its groups share it: connections, heaps, and who has died.
+type node struct {
+	cfg    Config
+	rank   int // in the world
+	size   int // of the world
+	maker  maker
+	link   link
+	spins  int
+	nextID atomic.Uint64 // numbers the segments this rank hands out
+	heaps  atomic.Pointer[[]*Heap]
+
+	mu     sync.Mutex
+	groups []*Transport
+	dead   map[int]string // world rank: what was seen
+}
+
+func newNode(cfg Config, rank, size int, m maker, l link) *node {
+	nd := &node{cfg: cfg, rank: rank, size: size, maker: m, link: l, dead: map[int]string{}, spins: spinsShared}
+	if size <= cores() {
+		nd.spins = spinsAlone
+	}
+	nd.heaps.Store(&[]*Heap{})
+	return nd
+}
+
+// cores is how many this process may run on.
+func cores() int {
+	var set unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &set); err != nil {
+		return 1
+	}
+	return set.Count()
+}
+
+// newID numbers a segment so that no two of the world have one number.
+func (nd *node) newID() uint64 { return uint64(nd.rank+1)<<40 | nd.nextID.Add(1) }
+
+// gone is called when the connection to a peer ends: the peer's groups here are broken, unless it had closed them.
+func (nd *node) gone(peer int, how string) {
+	nd.mu.Lock()
+	defer nd.mu.Unlock()
+	if _, known := nd.dead[peer]; known {
+		return
+	}
+	nd.dead[peer] = how
+	for _, t := range nd.groups {
+		t.lost(peer, how)
+	}
+}
+
+func (nd *node) join(t *Transport) {
+	nd.mu.Lock()
+	defer nd.mu.Unlock()
+	nd.groups = append(nd.groups, t)
+	for _, w := range t.ranks {
+		if how, dead := nd.dead[w]; dead {
+			t.lost(w, how)
+		}
+	}
+}
+
+// leave takes t out, after which no other goroutine touches its segment.
+func (nd *node) leave(t *Transport) {
+	nd.mu.Lock()
+	defer nd.mu.Unlock()
+	nd.groups = slices.DeleteFunc(nd.groups, func(x *Transport) bool { return x == t })
+}
+
+func (nd *node) addHeap(h *Heap) {
+	nd.mu.Lock()
+	defer nd.mu.Unlock()
+	next := append(slices.Clone(*nd.heaps.Load()), h)
+	nd.heaps.Store(&next)
+}
+
+func (nd *node) dropHeap(h *Heap) {
+	nd.mu.Lock()
+	defer nd.mu.Unlock()
+	next := slices.DeleteFunc(slices.Clone(*nd.heaps.Load()), func(x *Heap) bool { return x == h })
+	nd.heaps.Store(&next)
+}

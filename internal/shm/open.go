@@ -1,0 +1,293 @@
+package shm
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/symgrad/symgrad/dist"
+	"golang.org/x/sys/unix"
+)
+
+// Open is this rank's transport of the world of size ranks that meet through store. All ranks must run on one host, in
+// one network namespace and as one user.
+//
+// Collective: all ranks, each with its own rank. Errors: ErrUnsupported of dist when ranks are on different hosts;
+// ErrTimeout when they do not meet within InitTimeout; ErrRoot for a rank outside 0 to size-1; what the system says
+// when there is no shared memory to be had.
+func Open(ctx context.Context, rank, size int, store dist.Store, cfg Config) (dist.Transport, error) {
+	if size < 1 || rank < 0 || rank >= size {
+		return nil, fmt.Errorf("shm: rank %d of %d: %w", rank, size, dist.ErrRoot)
+	}
+	cfg = cfg.withDefaults()
+	ctx, cancel := context.WithTimeout(ctx, cfg.InitTimeout)
+	defer cancel()
+	t, err := open(ctx, rank, size, store, cfg)
+	if err != nil {
+		if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) {
+			err = fmt.Errorf("%w after %v: %w", dist.ErrTimeout, cfg.InitTimeout, err)
+		}
+		return nil, fmt.Errorf("shm: open rank %d/%d: %w", rank, size, err)
+	}
+	return t, nil
+}
+
+func open(ctx context.Context, rank, size int, store dist.Store, cfg Config) (*worldTransport, error) {
+	conns, err := meet(ctx, rank, size, store)
+	if err != nil {
+		return nil, err
+	}
+	var mk maker = memfdMaker{}
+	if cfg.Dir != "" {
+		mk = fileMaker{cfg.Dir}
+	}
+	nd := newNode(cfg, rank, size, mk, nil)
+	nd.link = newSocketLink(conns, nd.gone)
+	return enter(ctx, nd)
+}
+
+// worldTransport is the transport of a world: closing it ends the connections too.
+type worldTransport struct{ *Transport }
+
+// Close implements dist.Transport.
+func (w *worldTransport) Close() error { return errors.Join(w.Transport.Close(), w.node.link.close()) }
+
+// worldID is the id of the world's control segment.
+const worldID = 1
+
+// enter makes, or receives from rank 0, the control segment of the world.
+func enter(ctx context.Context, nd *node) (*worldTransport, error) {
+	ranks := make([]int, nd.size)
+	for r := range ranks {
+		ranks[r] = r
+	}
+	l := newLayout(nd.size, nd.cfg.ChunkBytes)
+	alive := func() error {
+		nd.mu.Lock()
+		defer nd.mu.Unlock()
+		for r, how := range nd.dead {
+			if r == 0 {
+				return &dist.RankError{Rank: r, How: how}
+			}
+		}
+		return ctx.Err()
+	}
+	var seg segment
+	var err error
+	if nd.rank != 0 {
+		var o offer
+		if o, err = nd.link.take(0, worldID, alive); err == nil {
+			seg = o.seg
+		}
+	} else {
+		o := offer{id: worldID, size: l.size}
+		if seg, err = nd.maker.make("a group", l.size); err != nil {
+			o.err = err.Error()
+		}
+		o.seg = seg
+		for r := 1; r < nd.size; r++ {
+			// A rank that cannot be reached has died: the reader of its connection says so when the world runs.
+			_ = nd.link.offer(r, o)
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(err, nd.link.close())
+	}
+	return &worldTransport{newTransport(nd, ranks, seg, l)}, nil
+}
+
+// card is what a rank tells the others before they connect.
+type card struct {
+	Host  string // machine, boot and network namespace
+	Name  string // of its socket, in the abstract namespace
+	Token string // proves, on a connection, that the dialer has read this card
+	PID   int
+}
+
+// meet connects every pair of ranks by a unix socket: each listens, and dials those below it.
+func meet(ctx context.Context, rank, size int, store dist.Store) (_ []*net.UnixConn, err error) {
+	conns := make([]*net.UnixConn, size)
+	if size == 1 {
+		return conns, nil
+	}
+	defer func() {
+		if err != nil {
+			closeAll(conns)
+		}
+	}()
+	instance, err := store.Add(ctx, fmt.Sprintf("shm/worlds/%d", rank), 1)
+	if err != nil {
+		return nil, err
+	}
+	own, err := newCard()
+	if err != nil {
+		return nil, err
+	}
+	ln, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: own.Name, Net: "unixpacket"})
+	if err != nil {
+		return nil, err
+	}
+	defer ln.Close()
+	cards, err := trade(ctx, rank, size, instance, own, store)
+	if err != nil {
+		return nil, err
+	}
+	for r := range rank {
+		if conns[r], err = dial(ctx, cards[r], rank); err != nil {
+			return nil, fmt.Errorf("connect to rank %d: %w", r, err)
+		}
+	}
+	return conns, accept(ctx, ln, conns, rank, own)
+}
+
+func newCard() (card, error) {
+	var nonce [24]byte
+	if _, err := rand.Read(nonce[:]); err != nil {
+		return card{}, err
+	}
+	host, err := hostID()
+	return card{
+		Host: host, PID: os.Getpid(), Token: hex.EncodeToString(nonce[8:]),
+		Name: fmt.Sprintf("@symgrad-%d-%s", os.Getuid(), hex.EncodeToString(nonce[:8])),
+	}, err
+}
+
+// hostID tells machines, and network namespaces of one machine, apart: abstract sockets do not cross them.
+func hostID() (string, error) {
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return "", fmt.Errorf("identify this host: %w", err)
+	}
+	ns, err := os.Readlink("/proc/self/ns/net")
+	if err != nil {
+		return "", fmt.Errorf("identify this host: %w", err)
+	}
+	return strings.TrimSpace(string(boot)) + " " + ns, nil
+}
+
+// trade puts the own card into the store and reads the others.
+func trade(ctx context.Context, rank, size int, instance int64, own card, store dist.Store) ([]card, error) {
+	key := func(r int) string { return fmt.Sprintf("shm/%d/card/%d", instance, r) }
+	raw, err := json.Marshal(own)
+	if err != nil {
+		return nil, err
+	}
+	if err := store.Set(ctx, key(rank), raw); err != nil {
+		return nil, err
+	}
+	cards := make([]card, size)
+	for r := range cards {
+		raw, err := store.Get(ctx, key(r))
+		if err != nil {
+			return nil, fmt.Errorf("wait for rank %d: %w", r, err)
+		}
+		if err := json.Unmarshal(raw, &cards[r]); err != nil {
+			return nil, fmt.Errorf("card of rank %d: %w", r, err)
+		}
+		if cards[r].Host != own.Host {
+			return nil, fmt.Errorf("%w: shared memory needs all ranks on one host, rank %d is on another (%s, here %s)",
+				dist.ErrUnsupported, r, cards[r].Host, own.Host)
+		}
+	}
+	return cards, nil
+}
+
+func dial(ctx context.Context, to card, rank int) (*net.UnixConn, error) {
+	var d net.Dialer
+	c, err := d.DialContext(ctx, "unixpacket", to.Name)
+	if err != nil {
+		return nil, err
+	}
+	uc := c.(*net.UnixConn)
+	if err := sameUser(uc); err != nil {
+		return nil, errors.Join(err, uc.Close())
+	}
+	hello := append([]byte(to.Token), byte(rank), byte(rank>>8))
+	if _, err := uc.Write(hello); err != nil {
+		return nil, errors.Join(err, uc.Close())
+	}
+	return uc, nil
+}
+
+// accept waits for the ranks above rank. Connections of other users, or without the token, are dropped.
+func accept(ctx context.Context, ln *net.UnixListener, conns []*net.UnixConn, rank int, own card) error {
+	stop := context.AfterFunc(ctx, func() { _ = ln.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	for missing := len(conns) - 1 - rank; missing > 0; {
+		c, err := ln.AcceptUnix()
+		if err != nil {
+			var names []string
+			for r := rank + 1; r < len(conns); r++ {
+				if conns[r] == nil {
+					names = append(names, fmt.Sprint(r))
+				}
+			}
+			return fmt.Errorf("wait for the connections of ranks %s: %w", strings.Join(names, ", "), err)
+		}
+		peer, err := greet(ctx, c, own.Token)
+		if err != nil || peer <= rank || peer >= len(conns) || conns[peer] != nil {
+			_ = c.Close()
+			continue
+		}
+		conns[peer] = c
+		missing--
+	}
+	return nil
+}
+
+// greet reads a dialer's hello and returns its rank.
+func greet(ctx context.Context, c *net.UnixConn, token string) (int, error) {
+	if err := sameUser(c); err != nil {
+		return 0, err
+	}
+	if d, ok := ctx.Deadline(); ok {
+		_ = c.SetReadDeadline(d)
+	}
+	hello := make([]byte, len(token)+2)
+	n, err := c.Read(hello)
+	if err != nil {
+		return 0, err
+	}
+	if n != len(hello) || !bytes.Equal(hello[:len(token)], []byte(token)) {
+		return 0, errors.New("wrong token")
+	}
+	return int(hello[n-2]) | int(hello[n-1])<<8, c.SetReadDeadline(time.Time{})
+}
+
+// sameUser refuses a connection whose other end runs as another user.
+func sameUser(c *net.UnixConn) error {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var cred *unix.Ucred
+	var credErr error
+	if err := raw.Control(func(fd uintptr) {
+		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); err != nil {
+		return err
+	}
+	if credErr != nil {
+		return credErr
+	}
+	if int(cred.Uid) != os.Getuid() {
+		return fmt.Errorf("the peer runs as user %d, this rank as %d", cred.Uid, os.Getuid())
+	}
+	return nil
+}
+
+func closeAll(conns []*net.UnixConn) {
+	for _, c := range conns {
+		if c != nil {
+			_ = c.Close()
+		}
+	}
+}

@@ -1,0 +1,149 @@
+package shm
+
+import (
+	"encoding/binary"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// move is the progress of one send or receive of an exchange.
+type move struct {
+	op    *dist.Op
+	moved int  // elements
+	began bool // the first chunk, which a message of no elements has too, is through
+}
+
+func (m *move) done() bool { return m.began && m.moved == m.op.Count }
+
+// exchange runs sends and receives until all are done, moving whichever can move. Those with one peer and direction
+// keep their order.
+func (t *Transport) exchange(ops []dist.Op) error {
+	t.moves = t.moves[:0]
+	for i := range ops {
+		t.moves = append(t.moves, move{op: &ops[i]})
+	}
+	bell := t.ctl.bell(t.rank)
+	var s sleeper
+	for idle := 0; ; {
+		seen := atomic.LoadUint64(bell)
+		moved, left, err := t.pass()
+		switch {
+		case err != nil:
+			return err
+		case left == 0:
+			return nil
+		case moved:
+			idle, s = 0, sleeper{}
+		case idle < t.spins:
+			idle++
+		default:
+			if err := t.restExchange(&s, bell, seen); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// pass moves at most one chunk of every message that can move.
+func (t *Transport) pass() (moved bool, left int, err error) {
+	for i := range t.moves {
+		m := &t.moves[i]
+		if m.done() {
+			continue
+		}
+		left++
+		if t.behind(i) {
+			continue
+		}
+		ok := false
+		if m.op.Kind == dist.KindSend {
+			ok = t.push(m)
+		} else if ok, err = t.pop(m); err != nil {
+			return false, 0, err
+		}
+		moved = moved || ok
+		if m.done() {
+			left--
+		}
+	}
+	return moved, left, nil
+}
+
+// behind reports whether an unfinished message before i uses the same ring.
+func (t *Transport) behind(i int) bool {
+	m := &t.moves[i]
+	for j := range i {
+		o := &t.moves[j]
+		if !o.done() && o.op.Kind == m.op.Kind && o.op.Peer == m.op.Peer {
+			return true
+		}
+	}
+	return false
+}
+
+func (t *Transport) restExchange(s *sleeper, bell *uint64, seen uint64) error {
+	peer := -1
+	for i := range t.moves {
+		if m := &t.moves[i]; !m.done() {
+			if err := t.closedBy(m.op.Peer, bell, seen); err != nil {
+				return err
+			}
+			peer = m.op.Peer
+		}
+	}
+	return t.rest(s, bell, seen, peer)
+}
+
+// perChunk is how many elements of a message one ring slot holds.
+func (t *Transport) perChunk(dt tensor.DType) int { return t.ctl.ring / dt.Size() }
+
+// push puts the next chunk of a send into its ring, if there is room.
+func (t *Transport) push(m *move) bool {
+	from, to, op := t.rank, m.op.Peer, m.op
+	wrote := atomic.LoadUint64(t.ctl.wrote(from, to))
+	if wrote-atomic.LoadUint64(t.ctl.read(from, to)) == ringDepth {
+		return false
+	}
+	head, data := t.ctl.ringSlot(from, to, wrote)
+	head[0] = byte(op.Src.DType())
+	binary.LittleEndian.PutUint64(head[8:], uint64(op.Count))
+	n, size := min(t.perChunk(op.Src.DType()), op.Count-m.moved), op.Src.DType().Size()
+	copy(data, op.Src.Raw()[m.moved*size:(m.moved+n)*size])
+	m.moved, m.began = m.moved+n, true
+	atomic.StoreUint64(t.ctl.wrote(from, to), wrote+1)
+	t.ring(to)
+	return true
+}
+
+// pop takes the next chunk of a receive out of its ring, if there is one.
+func (t *Transport) pop(m *move) (bool, error) {
+	from, to, op := m.op.Peer, t.rank, m.op
+	read := atomic.LoadUint64(t.ctl.read(from, to))
+	if atomic.LoadUint64(t.ctl.wrote(from, to)) == read {
+		return false, nil
+	}
+	head, data := t.ctl.ringSlot(from, to, read)
+	dt, count := tensor.DType(head[0]), int(binary.LittleEndian.Uint64(head[8:]))
+	if dt != op.Dst.DType() || count != op.Count {
+		err := fmt.Errorf("%w on a message: rank %d sends %v[%d], rank %d receives %v[%d]", dist.ErrMismatch,
+			from, dt, count, to, op.Dst.DType(), op.Count)
+		t.fail(abortMismatch, t.rank, err.Error())
+		return false, err
+	}
+	n, size := min(t.perChunk(dt), op.Count-m.moved), dt.Size()
+	copy(op.Dst.Raw()[m.moved*size:], data[:n*size])
+	m.moved, m.began = m.moved+n, true
+	atomic.StoreUint64(t.ctl.read(from, to), read+1)
+	t.ring(from)
+	return true, nil
+}
+
+// ring tells a rank that one of its rings has moved.
+func (t *Transport) ring(rank int) {
+	bell := t.ctl.bell(rank)
+	atomic.AddUint64(bell, 1)
+	wake(bell)
+}

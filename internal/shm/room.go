@@ -1,0 +1,82 @@
+package shm
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// checkRoom refuses a segment that memory has no room for. Reserving more than a cgroup or the machine has does not
+// give an error code but the out-of-memory killer, so the numbers are read first.
+func checkRoom(size int64) error {
+	if limit, used, where, ok := cgroupMemory("/proc/self/cgroup", "/sys/fs/cgroup"); ok && size > limit-used {
+		return fmt.Errorf("%d B wanted, the memory cgroup %s leaves %d of %d", size, where, max(limit-used, 0), limit)
+	}
+	if avail, ok := meminfo("/proc/meminfo", "MemAvailable:"); ok && size > avail {
+		return fmt.Errorf("%d B wanted, the machine has %d available", size, avail)
+	}
+	return nil
+}
+
+// meminfo is one line of /proc/meminfo in bytes.
+func meminfo(path, key string) (int64, bool) {
+	f, err := os.Open(path)
+	if err != nil {
+		return 0, false
+	}
+	defer f.Close()
+	for sc := bufio.NewScanner(f); sc.Scan(); {
+		fields := strings.Fields(sc.Text())
+		if len(fields) == 3 && fields[0] == key {
+			kb, err := strconv.ParseInt(fields[1], 10, 64)
+			return kb << 10, err == nil
+		}
+	}
+	return 0, false
+}
+
+// cgroupMemory is the tightest memory limit above this process and the use against it, for cgroup v2 and v1.
+func cgroupMemory(self, root string) (limit, used int64, where string, ok bool) {
+	raw, err := os.ReadFile(self)
+	if err != nil {
+		return 0, 0, "", false
+	}
+	for line := range strings.Lines(string(raw)) {
+		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(parts) != 3 {
+			continue
+		}
+		base, limitFile, usedFile := root, "memory.max", "memory.current"
+		switch {
+		case parts[0] == "0" && parts[1] == "":
+		case strings.Contains(","+parts[1]+",", ",memory,"):
+			base, limitFile, usedFile = filepath.Join(root, "memory"), "memory.limit_in_bytes", "memory.usage_in_bytes"
+		default:
+			continue
+		}
+		for dir := filepath.Clean("/" + parts[2]); ; dir = filepath.Dir(dir) {
+			l, okL := readInt(filepath.Join(base, dir, limitFile))
+			u, okU := readInt(filepath.Join(base, dir, usedFile))
+			if okL && okU && (!ok || l-u < limit-used) {
+				limit, used, where, ok = l, u, dir, true
+			}
+			if dir == "/" {
+				break
+			}
+		}
+	}
+	return limit, used, where, ok
+}
+
+// readInt is the number in a file; "max", a missing file and v1's "unlimited" (near 2^63) are not ok.
+func readInt(path string) (int64, bool) {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return 0, false
+	}
+	n, err := strconv.ParseInt(strings.TrimSpace(string(raw)), 10, 64)
+	return n, err == nil && n < 1<<60
+}

@@ -1,0 +1,258 @@
+package shm
+
+import (
+	"encoding/binary"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"github.com/symgrad/symgrad/dist"
+	"golang.org/x/sys/unix"
+)
+
+// A wait spins, then yields the core, then sleeps on a futex. The counts are those measured to be best: an
+// oversubscribed rank that spins long only keeps the core from the rank it waits for.
+const (
+	spinsAlone  = 2000 // ranks <= cores
+	spinsShared = 10
+	yields      = 200
+)
+
+// patience is how long a wait lasts before it looks whether the two ranks wait for each other.
+const patience = 100 * time.Millisecond
+
+// sleeper is the state of one wait once it has left the spin.
+type sleeper struct {
+	turns    int
+	since    time.Time
+	suspect  bool // the last look found what may be a deadlock
+	lastLook time.Time
+}
+
+// await returns when peer's flag has reached this rank's round.
+func (t *Transport) await(peer int) error {
+	flag := t.ctl.flag(peer)
+	for range t.spins {
+		if atomic.LoadUint64(flag) >= t.round {
+			return nil
+		}
+	}
+	var s sleeper
+	for {
+		seen := atomic.LoadUint64(flag)
+		if seen >= t.round {
+			return nil
+		}
+		if err := t.rest(&s, flag, seen, peer); err != nil {
+			return err
+		}
+	}
+}
+
+// rest is one turn of a wait on word, which held seen: yield or sleep, then look for reasons to give up. peer is whom
+// the wait is for, or -1 when several may end it.
+func (t *Transport) rest(s *sleeper, word *uint64, seen uint64, peer int) error {
+	s.turns++
+	switch {
+	case s.turns >= yields:
+		futexWait(word, seen)
+	case s.turns%8 == 0:
+		runtime.Gosched()
+		return nil
+	default:
+		_, _, _ = syscall.RawSyscall(syscall.SYS_SCHED_YIELD, 0, 0, 0)
+		return nil
+	}
+	if err := t.aborted(); err != nil {
+		return err
+	}
+	if err := t.closedBy(peer, word, seen); err != nil {
+		return err
+	}
+	now := time.Now()
+	if s.since.IsZero() {
+		s.since, s.lastLook = now, now
+	}
+	if now.Sub(s.lastLook) > patience {
+		s.lastLook = now
+		if err := t.deadlock(s); err != nil {
+			return err
+		}
+	}
+	if d := t.node.cfg.StepTimeout; now.Sub(s.since) > d {
+		text := fmt.Sprintf("after %v rank %d still waits: %s", d, t.rank, t.whereabouts())
+		t.fail(abortTimeout, t.rank, text)
+		return t.aborted()
+	}
+	return nil
+}
+
+// closedBy is an error when peer has closed its end and word, which it changes before that, still holds seen.
+func (t *Transport) closedBy(peer int, word *uint64, seen uint64) error {
+	if peer < 0 || peer == t.rank || atomic.LoadUint64(t.ctl.left(peer)) == 0 || atomic.LoadUint64(word) != seen {
+		return nil
+	}
+	err := fmt.Errorf("rank %d has closed its end: %w", peer, dist.ErrClosed)
+	t.fail(abortClosed, peer, err.Error())
+	return err
+}
+
+// deadlock recognises two ranks of which one is in a collective and the other in a send or receive with it: neither
+// can go on. It must be seen twice, because the words of two ranks are not read at one moment.
+func (t *Transport) deadlock(s *sleeper) error {
+	mine, myPeer, _ := unpackState(atomic.LoadUint64(t.ctl.state(t.rank)))
+	for p := range t.size {
+		theirs, theirPeer, _ := unpackState(atomic.LoadUint64(t.ctl.state(p)))
+		iCollect := !mine.PointToPoint() && theirs.PointToPoint() && theirPeer == t.rank && t.missing(p)
+		theyCollect := mine.PointToPoint() && myPeer == p && theirs != dist.KindInvalid && !theirs.PointToPoint() &&
+			theirs != dist.KindBatch && atomic.LoadUint64(t.ctl.flag(p)) > t.round
+		if p == t.rank || !iCollect && !theyCollect {
+			continue
+		}
+		if !s.suspect {
+			s.suspect = true
+			return nil
+		}
+		text := fmt.Sprintf("rank %d is in %s while rank %d is in %s; they wait for each other",
+			t.rank, t.describe(t.rank), p, t.describe(p))
+		t.fail(abortMismatch, t.rank, text)
+		return t.aborted()
+	}
+	s.suspect = false
+	return nil
+}
+
+// missing reports whether rank p has not entered this rank's round.
+func (t *Transport) missing(p int) bool { return atomic.LoadUint64(t.ctl.flag(p)) < t.round }
+
+// describe is what a rank is doing: "recv with rank 1 (its #12)", "nothing (last was its #11)".
+func (t *Transport) describe(rank int) string {
+	k, peer, seq := unpackState(atomic.LoadUint64(t.ctl.state(rank)))
+	switch {
+	case k == dist.KindInvalid && seq == 0:
+		return "nothing yet"
+	case k == dist.KindInvalid:
+		return fmt.Sprintf("nothing (last was its #%d)", seq)
+	case peer >= 0:
+		return fmt.Sprintf("%v with rank %d (its #%d)", k, peer, seq)
+	}
+	return fmt.Sprintf("%v (its #%d)", k, seq)
+}
+
+// whereabouts tells what every rank that has not arrived is doing.
+func (t *Transport) whereabouts() string {
+	var parts []string
+	for p := range t.size {
+		if p != t.rank && t.missing(p) {
+			parts = append(parts, fmt.Sprintf("rank %d is in %s", p, t.describe(p)))
+		}
+	}
+	if _, peer, _ := unpackState(atomic.LoadUint64(t.ctl.state(t.rank))); peer >= 0 {
+		parts = append(parts, fmt.Sprintf("rank %d is in %s", peer, t.describe(peer)))
+	}
+	if len(parts) == 0 {
+		return "all ranks have arrived"
+	}
+	return strings.Join(parts, ", ")
+}
+
+// publish stores v into word and wakes who sleeps on it. The store and the waiter's count are sequentially
+// consistent, so that one of the two sides sees the other.
+func publish(word *uint64, v uint64) {
+	atomic.StoreUint64(word, v)
+	wake(word)
+}
+
+func wake(word *uint64) {
+	if atomic.LoadUint64(waiters(word)) != 0 {
+		const futexWake = 1
+		_, _, _ = syscall.RawSyscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(word)), futexWake, 1<<30, 0, 0, 0)
+	}
+}
+
+// futexWait sleeps until word no longer holds seen, somebody wakes it, or pollInterval is over. The syscall goes
+// through the Go scheduler, so that a garbage collection does not wait for it.
+func futexWait(word *uint64, seen uint64) {
+	n := waiters(word)
+	atomic.AddUint64(n, 1)
+	if atomic.LoadUint64(word) == seen {
+		ts := unix.NsecToTimespec(int64(pollInterval))
+		_, _, _ = syscall.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(word)), 0, uintptr(uint32(seen)),
+			uintptr(unsafe.Pointer(&ts)), 0, 0)
+	}
+	atomic.AddUint64(n, ^uint64(0))
+}
+
+// abortKind is why a group is broken.
+type abortKind uint32
+
+const (
+	abortDied abortKind = 1 + iota
+	abortUser
+	abortMismatch
+	abortTimeout
+	abortClosed
+	abortFault
+)
+
+// fail breaks the group for good, unless it is broken already. rank is whom the reason is about.
+func (t *Transport) fail(kind abortKind, rank int, text string) {
+	c := t.ctl
+	if !atomic.CompareAndSwapUint64(c.abort(), 0, uint64(kind)<<32|uint64(uint32(rank))) {
+		return
+	}
+	n := copy(c.mem[abortText:pageBytes], text)
+	binary.LittleEndian.PutUint64(c.mem[abortLength:], uint64(n))
+	atomic.StoreUint64(c.u64(abortReady), 1)
+}
+
+// aborted is the error of a broken group; nil while it is whole.
+func (t *Transport) aborted() error {
+	c := t.ctl
+	code := atomic.LoadUint64(c.abort())
+	if code == 0 {
+		return nil
+	}
+	text := "no details"
+	for range 1000 { // the writer is between two stores, or died there
+		if atomic.LoadUint64(c.u64(abortReady)) == 1 {
+			n := binary.LittleEndian.Uint64(c.mem[abortLength:])
+			text = string(c.mem[abortText : abortText+min(n, maxAbortText)])
+			break
+		}
+		runtime.Gosched()
+	}
+	rank := int(int32(uint32(code)))
+	switch abortKind(code >> 32) {
+	case abortDied:
+		return &dist.RankError{Rank: rank, How: text}
+	case abortMismatch:
+		return &brokenError{dist.ErrMismatch, text}
+	case abortTimeout:
+		return &brokenError{dist.ErrTimeout, text}
+	case abortClosed:
+		return &brokenError{dist.ErrClosed, text}
+	case abortUser:
+		return fmt.Errorf("%w by rank %d: %s", dist.ErrAborted, rank, text)
+	}
+	return fmt.Errorf("%w: rank %d: %s", dist.ErrAborted, rank, text)
+}
+
+// brokenError is a sentinel whose text another rank wrote in full; it matches ErrAborted too.
+type brokenError struct {
+	kind error
+	text string
+}
+
+func (e *brokenError) Error() string {
+	if strings.Contains(e.text, e.kind.Error()) {
+		return e.text
+	}
+	return e.kind.Error() + ": " + e.text
+}
+
+func (e *brokenError) Is(target error) bool { return target == e.kind || target == dist.ErrAborted }

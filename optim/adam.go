@@ -1,0 +1,95 @@
+package optim
+
+import "math"
+
+// adam is Adam (Kingma and Ba, arXiv:1412.6980) and AdamW (Loshchilov and Hutter, arXiv:1711.05101): with mean, square
+// and largest the state of the weight and t the number of the step,
+//
+//	g = grad + weightDecay*w                          Adam
+//	g = grad; w -= rate*weightDecay*w                 AdamW
+//	mean = beta1*mean + (1-beta1)*g
+//	square = beta2*square + (1-beta2)*g*g
+//	largest = max(largest, square)                    amsgrad (arXiv:1904.09237); otherwise largest is square
+//	w -= rate/(1-beta1^t) * mean / (sqrt(largest)/sqrt(1-beta2^t) + epsilon)
+type adam struct {
+	beta1, beta2, epsilon float64
+	weightDecay           float64
+	decoupled             bool // AdamW
+	amsgrad               bool
+
+	terms32 adamTerms[float32]
+	terms64 adamTerms[float64]
+}
+
+// adamTerms are the scalars of one step. decay is 0 for AdamW, and shrink is 1 for Adam.
+type adamTerms[T float] struct {
+	scale, decay, shrink T
+	keep1, add1          T // beta1, 1-beta1
+	keep2, add2          T
+	size                 T // rate/(1-beta1^t)
+	root                 T // sqrt(1-beta2^t)
+	epsilon              T
+}
+
+func (r *adam) slots() []string {
+	if r.amsgrad {
+		return []string{"exp_avg", "exp_avg_sq", "max_exp_avg_sq"}
+	}
+	return []string{"exp_avg", "exp_avg_sq"}
+}
+
+func (r *adam) prepare(rate, scale float64, step int) {
+	t := adamTerms[float64]{
+		scale: scale, decay: r.weightDecay, shrink: 1,
+		keep1: r.beta1, add1: 1 - r.beta1,
+		keep2: r.beta2, add2: 1 - r.beta2,
+		size:    rate / (1 - math.Pow(r.beta1, float64(step))),
+		root:    math.Sqrt(1 - math.Pow(r.beta2, float64(step))),
+		epsilon: r.epsilon,
+	}
+	if r.decoupled {
+		t.decay, t.shrink = 0, 1-float64(rate*r.weightDecay)
+	}
+	r.terms64 = t
+	r.terms32 = adamTerms[float32]{
+		scale: float32(t.scale), decay: float32(t.decay), shrink: float32(t.shrink),
+		keep1: float32(t.keep1), add1: float32(t.add1),
+		keep2: float32(t.keep2), add2: float32(t.add2),
+		size: float32(t.size), root: float32(t.root), epsilon: float32(t.epsilon),
+	}
+}
+
+func (r *adam) update32(m *memory[float32], lo, hi int) { adamSpan(r.terms32, m, lo, hi) }
+func (r *adam) update64(m *memory[float64], lo, hi int) { adamSpan(r.terms64, m, lo, hi) }
+
+func adamSpan[T float](t adamTerms[T], m *memory[T], lo, hi int) {
+	weight, grad, mean, square := m.weight[lo:hi], m.grad[lo:hi], m.slots[0][lo:hi], m.slots[1][lo:hi]
+	if len(m.slots) == 3 {
+		amsgradPass(t, weight, grad, mean, square, m.slots[2][lo:hi])
+		return
+	}
+	adamPass(t, weight, grad, mean, square)
+}
+
+func adamPass[T float](t adamTerms[T], weight, grad, mean, square []T) {
+	grad, mean, square = grad[:len(weight)], mean[:len(weight)], square[:len(weight)]
+	for i, w := range weight {
+		g := T(t.scale*grad[i]) + T(t.decay*w)
+		m := T(t.keep1*mean[i]) + T(t.add1*g)
+		v := T(t.keep2*square[i]) + T(T(t.add2*g)*g)
+		mean[i], square[i] = m, v
+		weight[i] = T(t.shrink*w) - T(t.size*m)/(T(T(math.Sqrt(float64(v)))/t.root)+t.epsilon)
+	}
+}
+
+func amsgradPass[T float](t adamTerms[T], weight, grad, mean, square, largest []T) {
+	grad, mean, square, largest = grad[:len(weight)], mean[:len(weight)], square[:len(weight)], largest[:len(weight)]
+	for i, w := range weight {
+		g := T(t.scale*grad[i]) + T(t.decay*w)
+		m := T(t.keep1*mean[i]) + T(t.add1*g)
+		v := T(t.keep2*square[i]) + T(T(t.add2*g)*g)
+		top := max(largest[i], v)
+		mean[i], square[i], largest[i] = m, v, top
+		weight[i] = T(t.shrink*w) - T(t.size*m)/(T(T(math.Sqrt(float64(top)))/t.root)+t.epsilon)
+	}
+}

@@ -1,0 +1,122 @@
+package optim
+
+import (
+	"errors"
+	"math"
+	"strings"
+	"testing"
+)
+
+func TestConfigMistakesAreNamed(t *testing.T) {
+	nan, inf := math.NaN(), math.Inf(1)
+	for _, c := range []struct {
+		config Config
+		says   string
+	}{
+		{Config{}, `name "": use sgd, momentum, adam or adamw`},
+		{Config{Name: "adma"}, `name "adma": use sgd, momentum, adam or adamw`},
+		{Config{Name: "Adam"}, `name "Adam"`},
+		{Config{Name: SGD, LearningRate: -1}, "learning rate -1 is out of range"},
+		{Config{Name: SGD, LearningRate: nan}, "learning rate NaN"},
+		{Config{Name: SGD, LearningRate: inf}, "learning rate +Inf"},
+		{Config{Name: Momentum, Momentum: 1}, "momentum 1 is out of range"},
+		{Config{Name: Momentum, Momentum: -0.5}, "momentum -0.5"},
+		{Config{Name: Momentum, Dampening: 1.5}, "dampening 1.5"},
+		{Config{Name: Momentum, Nesterov: true, Dampening: 0.1}, "nesterov excludes dampening"},
+		{Config{Name: Adam, Beta1: 1}, "beta1 1 is out of range"},
+		{Config{Name: Adam, Beta2: 2}, "beta2 2 is out of range"},
+		{Config{Name: Adam, Beta2: nan}, "beta2 NaN"},
+		{Config{Name: Adam, Epsilon: -1e-8}, "epsilon -1e-08"},
+		{Config{Name: SGD, WeightDecay: -0.1}, "weight decay -0.1"},
+		{Config{Name: SGD, WeightDecay: inf}, "weight decay +Inf"},
+		{Config{Name: AdamW}, "weight decay is 0: set it"},
+		{Config{Name: SGD, ClipNorm: -1}, "clip norm -1"},
+		{Config{Name: SGD, ClipNorm: nan}, "clip norm NaN"},
+		{Config{Name: SGD, Workers: -1}, "workers -1"},
+
+		{Config{Name: SGD, Momentum: 0.9}, "momentum has no effect: leave it out or use momentum"},
+		{Config{Name: SGD, Dampening: 0.9}, "dampening has no effect"},
+		{Config{Name: SGD, Nesterov: true}, "nesterov has no effect"},
+		{Config{Name: SGD, Beta1: 0.9}, "beta1 has no effect: leave it out or use adam or adamw"},
+		{Config{Name: Momentum, Beta2: 0.9}, "beta2 has no effect"},
+		{Config{Name: Momentum, Epsilon: 1e-8}, "epsilon has no effect"},
+		{Config{Name: SGD, AMSGrad: true}, "amsgrad has no effect"},
+		{Config{Name: Adam, Momentum: 0.9}, "momentum has no effect"},
+		{Config{Name: AdamW, WeightDecay: 0.1, Nesterov: true}, "nesterov has no effect"},
+
+		{Config{Name: SGD, Schedule: Schedule{Name: "linear"}}, `schedule "linear": use constant, cosine or step`},
+		{Config{Name: SGD, Schedule: Schedule{WarmupSteps: -1}}, "warm-up of -1 steps"},
+		{Config{Name: SGD, Schedule: Schedule{Steps: 5}}, "steps (5) has no effect"},
+		{Config{Name: SGD, Schedule: Schedule{Name: Cosine}}, "schedule cosine: steps is 0"},
+		{Config{Name: SGD, Schedule: Schedule{Name: StepDown, Steps: -2}}, "schedule step: steps is -2"},
+		{Config{Name: SGD, Schedule: Schedule{Name: StepDown, Steps: 2, Gamma: 1.5}}, "gamma 1.5"},
+		{Config{Name: SGD, Schedule: Schedule{Name: StepDown, Steps: 2, Gamma: nan}}, "gamma NaN"},
+		{Config{Name: SGD, Schedule: Schedule{Name: Cosine, Steps: 2, Gamma: 0.5}}, "gamma has no effect"},
+		{Config{Name: SGD, Schedule: Schedule{Name: StepDown, Steps: 2, MinLearningRate: 0.5}}, "minimum learning rate has no effect"},
+		{Config{Name: SGD, Schedule: Schedule{Name: Cosine, Steps: 2, MinLearningRate: 0.01}}, "minimum learning rate 0.01 is not between 0 and the learning rate 0.001"},
+		{Config{Name: SGD, Schedule: Schedule{Name: Cosine, Steps: 2, MinLearningRate: nan}}, "minimum learning rate NaN"},
+	} {
+		s, err := New(c.config)
+		if !errors.Is(err, ErrConfig) || s != nil {
+			t.Errorf("%+v: solver %v, error %v, want ErrConfig", c.config, s, err)
+			continue
+		}
+		if !strings.Contains(err.Error(), c.says) {
+			t.Errorf("error %q does not say %q", err, c.says)
+		}
+		if err2 := c.config.Validate(); err2 == nil || err2.Error() != err.Error() {
+			t.Errorf("Validate says %v and New %v", err2, err)
+		}
+	}
+}
+
+func TestConfigPrintsWhatItMeans(t *testing.T) {
+	for _, c := range []struct {
+		config Config
+		want   string
+	}{
+		{Config{Name: SGD}, "sgd learning_rate=0.001 weight_decay=0 clip_norm=0 schedule=constant(warmup=0)"},
+		{Config{Name: Momentum, LearningRate: 0.1, Nesterov: true, Schedule: Schedule{Name: StepDown, WarmupSteps: 3, Steps: 10}},
+			"momentum learning_rate=0.1 momentum=0.9 dampening=0 nesterov=true weight_decay=0 clip_norm=0 schedule=step(warmup=3,steps=10,gamma=0.1)"},
+		{Config{Name: AdamW, WeightDecay: 0.01, ClipNorm: 1, Schedule: Schedule{Name: Cosine, Steps: 100, MinLearningRate: 1e-5}},
+			"adamw learning_rate=0.001 beta1=0.9 beta2=0.999 epsilon=1e-08 amsgrad=false weight_decay=0.01 clip_norm=1 schedule=cosine(warmup=0,steps=100,min=1e-05)"},
+	} {
+		if got := c.config.String(); got != c.want {
+			t.Errorf("got  %s\nwant %s", got, c.want)
+		}
+		if err := c.config.Validate(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestZeroConfigEqualsItsDefaultsWrittenOut(t *testing.T) {
+	for _, c := range []struct{ short, long Config }{
+		{Config{Name: SGD}, Config{Name: SGD, LearningRate: 1e-3, Schedule: Schedule{Name: Constant}}},
+		{Config{Name: Momentum}, Config{Name: Momentum, LearningRate: 1e-3, Momentum: 0.9}},
+		{Config{Name: Adam}, Config{Name: Adam, LearningRate: 1e-3, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8}},
+	} {
+		if c.short.withDefaults() != c.long.withDefaults() {
+			t.Errorf("%v is not %v", c.short, c.long)
+		}
+	}
+}
+
+func TestSettersRefuseWhatWouldSpoilTheWeights(t *testing.T) {
+	s := newSolver(t, Config{Name: SGD, LearningRate: 1})
+	for _, v := range []float64{math.NaN(), math.Inf(1), math.Inf(-1), -1} {
+		if err := s.SetLearningRate(v); !errors.Is(err, ErrConfig) {
+			t.Errorf("learning rate %v: error %v", v, err)
+		}
+		if err := s.SetGradientScale(v); !errors.Is(err, ErrConfig) {
+			t.Errorf("gradient scale %v: error %v", v, err)
+		}
+	}
+	if err := s.SetGradientScale(0); !errors.Is(err, ErrConfig) {
+		t.Errorf("gradient scale 0: error %v", err)
+	}
+	weight := []float64{1}
+	if err := s.Step(vectors(weight, []float64{1})); err != nil || weight[0] != 0 {
+		t.Errorf("a refused setting had an effect: weight %v, error %v", weight[0], err)
+	}
+}

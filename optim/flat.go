@@ -1,0 +1,127 @@
+package optim
+
+import (
+	"fmt"
+	"unsafe"
+
+	"gorgonia.org/gorgonia"
+	gtensor "gorgonia.org/tensor"
+)
+
+// float is the element types that can be updated.
+type float interface{ float32 | float64 }
+
+// flat is a gorgonia.Value seen as the memory that holds its elements in C order: f32 or f64, as dtype says.
+type flat struct {
+	dtype    gtensor.Dtype
+	shape    gtensor.Shape
+	f32      []float32
+	f64      []float64
+	constant bool // never to be written
+}
+
+// flatten is v's own memory, not a copy.
+// Errors: ErrNoGradient if v is nil; ErrUnsupported if v is not contiguous float32 or float64 memory.
+func flatten(v gorgonia.Value) (flat, error) {
+	switch v := v.(type) {
+	case nil:
+		return flat{}, fmt.Errorf("it is nil: run the VM before the step: %w", ErrNoGradient)
+	case *gtensor.Dense:
+		if v == nil {
+			return flat{}, fmt.Errorf("it is a nil *tensor.Dense: run the VM before the step: %w", ErrNoGradient)
+		}
+		return flattenDense(v)
+	case *gorgonia.F32:
+		if v != nil {
+			return flat{dtype: gtensor.Float32, f32: unsafe.Slice((*float32)(v), 1)}, nil
+		}
+	case *gorgonia.F64:
+		if v != nil {
+			return flat{dtype: gtensor.Float64, f64: unsafe.Slice((*float64)(v), 1)}, nil
+		}
+	default:
+		return flat{}, fmt.Errorf("%T %v: use float32 or float64 in a *tensor.Dense or a scalar: %w", v, v.Dtype(), ErrUnsupported)
+	}
+	return flat{}, fmt.Errorf("it is a nil %T: run the VM before the step: %w", v, ErrNoGradient)
+}
+
+func flattenDense(t *gtensor.Dense) (flat, error) {
+	f := flat{dtype: t.Dtype(), shape: t.Shape()}
+	switch {
+	case f.dtype != gtensor.Float32 && f.dtype != gtensor.Float64:
+		return flat{}, fmt.Errorf("dtype %v: use float32 or float64: %w", f.dtype, ErrUnsupported)
+	case !t.IsNativelyAccessible():
+		return flat{}, fmt.Errorf("its memory is on a device: copy it to the host: %w", ErrUnsupported)
+	case len(t.Mask()) > 0:
+		return flat{}, fmt.Errorf("it is masked: remove the mask: %w", ErrUnsupported)
+	case !inCOrder(f.shape, t.Strides()):
+		return flat{}, fmt.Errorf("shape %v with strides %v is a view that is not contiguous in C order: give a Materialize()d copy: %w",
+			f.shape, t.Strides(), ErrUnsupported)
+	}
+	size := shapeSize(f.shape)
+	if held := int(t.MemSize() / f.dtype.Size()); held < size {
+		return flat{}, fmt.Errorf("shape %v needs %d elements and its memory holds %d: %w", f.shape, size, held, ErrUnsupported)
+	}
+	if f.dtype == gtensor.Float32 {
+		f.f32 = t.Float32s()[:size:size]
+	} else {
+		f.f64 = t.Float64s()[:size:size]
+	}
+	return f, nil
+}
+
+// bounds are the addresses of f's memory.
+func (f *flat) bounds() (lo, hi uintptr) {
+	if f.dtype == gtensor.Float32 {
+		lo = uintptr(unsafe.Pointer(unsafe.SliceData(f.f32)))
+		return lo, lo + 4*uintptr(len(f.f32))
+	}
+	lo = uintptr(unsafe.Pointer(unsafe.SliceData(f.f64)))
+	return lo, lo + 8*uintptr(len(f.f64))
+}
+
+// shapeSize is the number of elements of a shape; 1 for a scalar.
+func shapeSize(shape []int) int {
+	size := 1
+	for _, d := range shape {
+		size *= d
+	}
+	return size
+}
+
+// inCOrder reports whether strides walk through a shape's memory from front to back. Strides of dims of size 1 are
+// never walked and may be anything, which gorgonia makes use of.
+func inCOrder(shape gtensor.Shape, strides []int) bool {
+	if len(strides) != len(shape) {
+		return len(shape) == 0 || shapeSize(shape) <= 1
+	}
+	want := 1
+	for i := len(shape) - 1; i >= 0; i-- {
+		if shape[i] != 1 && strides[i] != want {
+			return false
+		}
+		want *= shape[i]
+	}
+	return true
+}
+
+// sameOrder reports whether equal offsets are equal coordinates in both shapes: they are equal but for dims of size 1,
+// as those of a gradient that came through a reduction may be.
+func sameOrder(a, b []int) bool {
+	i, j := 0, 0
+	for {
+		for i < len(a) && a[i] == 1 {
+			i++
+		}
+		for j < len(b) && b[j] == 1 {
+			j++
+		}
+		if i == len(a) || j == len(b) {
+			return i == len(a) && j == len(b)
+		}
+		if a[i] != b[j] {
+			return false
+		}
+		i, j = i+1, j+1
+	}
+}
