@@ -111,8 +111,9 @@ type header struct {
 	scalar uint64 // premulsum factor, bits of the dtype
 	src    place
 	dst    place
-	staged bool  // the first chunk lies in the staging slot already
-	a, b   int64 // color and key of a split; id of a heap in a
+	staged bool   // the first chunk lies in the staging slot already
+	a, b   int64  // color and key of a split
+	id     uint64 // under which this rank would hand over a new segment
 }
 
 // place is where a buffer lies: heap 0 means private memory.

@@ -1,0 +1,115 @@
+package shm
+
+import (
+	"testing"
+	"unsafe"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/tensor"
+	"pgregory.net/rapid"
+)
+
+// TestLayoutPartsAreDisjoint fills every part of a control segment with its own mark and looks whether all survive.
+func TestLayoutPartsAreDisjoint(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(1, 9).Draw(t, "ranks")
+		l := newLayout(n, rapid.IntRange(1, 5000).Draw(t, "chunk"))
+		seg, _ := goMaker{}.make("", l.size)
+		c := &control{layout: l, mem: seg.bytes()}
+		var parts [][]byte
+		word := func(p *uint64) { parts = append(parts, unsafe.Slice((*byte)(unsafe.Pointer(p)), 8)) }
+		word(c.abort())
+		for r := range n {
+			for _, w := range []*uint64{c.flag(r), waiters(c.flag(r)), c.bell(r), waiters(c.bell(r)), c.state(r), c.left(r)} {
+				word(w)
+			}
+			parts = append(parts, c.header(r, 0), c.header(r, 1), c.slot(r, 0), c.slot(r, 1))
+			for q := range n {
+				word(c.wrote(r, q))
+				word(c.read(r, q))
+				for i := range uint64(ringDepth) {
+					head, data := c.ringSlot(r, q, i)
+					parts = append(parts, head, data)
+				}
+			}
+		}
+		for i, p := range parts {
+			for j := range p {
+				p[j] = byte(i%251 + 1)
+			}
+		}
+		for i, p := range parts {
+			for j := range p {
+				if p[j] != byte(i%251+1) {
+					t.Fatalf("part %d of %d is overwritten at %d", i, len(parts), j)
+				}
+			}
+		}
+		if len(c.slot(0, 0)) < 64 || l.ring < 64 || l.size%pageBytes != 0 {
+			t.Fatalf("slot %d, ring %d, size %d", len(c.slot(0, 0)), l.ring, l.size)
+		}
+	})
+}
+
+func TestLayoutBoundsRings(t *testing.T) {
+	l := newLayout(128, 256<<10)
+	if rings := l.size - int64(l.rings); rings > maxRingBytes+128*128*ringDepth*ringHeader+pageBytes {
+		t.Errorf("rings of 128 ranks take %d B", rings)
+	}
+}
+
+func TestHeaderRoundTrip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		h := header{
+			sig: dist.Signature{
+				Count: rapid.Int64().Draw(t, "count"), Root: rapid.Int32().Draw(t, "root"),
+				Kind: dist.Kind(rapid.Byte().Draw(t, "kind")), Red: dist.RedKind(rapid.Byte().Draw(t, "red")),
+				DType: tensor.DType(rapid.Byte().Draw(t, "dtype")),
+			},
+			scalar: rapid.Uint64().Draw(t, "scalar"),
+			src:    place{rapid.Uint64().Draw(t, "heap"), rapid.Int64().Draw(t, "off")},
+			dst:    place{rapid.Uint64().Draw(t, "heap"), rapid.Int64().Draw(t, "off")},
+			staged: rapid.Bool().Draw(t, "staged"),
+			a:      rapid.Int64().Draw(t, "a"), b: rapid.Int64().Draw(t, "b"), id: rapid.Uint64().Draw(t, "id"),
+		}
+		var raw [headerLen]byte
+		h.put(raw[:])
+		var got header
+		got.get(raw[:])
+		if got != h {
+			t.Fatalf("got %+v, want %+v", got, h)
+		}
+	})
+}
+
+func TestStateRoundTrip(t *testing.T) {
+	for _, tc := range []struct {
+		k    dist.Kind
+		peer int
+		seq  uint64
+	}{{dist.KindInvalid, -1, 0}, {dist.KindRecv, 0, 7}, {dist.KindSend, 4094, 1<<40 - 1}, {dist.KindFree, -1, 3}} {
+		k, peer, seq := unpackState(packState(tc.k, tc.peer, tc.seq))
+		if k != tc.k || peer != tc.peer || seq != tc.seq {
+			t.Errorf("got %v %d %d, want %v %d %d", k, peer, seq, tc.k, tc.peer, tc.seq)
+		}
+	}
+}
+
+func TestBlocksCoverAllElementsOnce(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		count, n := rapid.IntRange(0, 10000).Draw(t, "count"), rapid.IntRange(1, 9).Draw(t, "ranks")
+		next := 0
+		for r := range n {
+			lo, hi := block(count, n, r)
+			if lo != next && lo != hi || hi < lo {
+				t.Fatalf("block %d of %d is %d to %d, want it to start at %d", r, n, lo, hi, next)
+			}
+			if lo != hi {
+				next = hi
+			}
+		}
+		if next != count {
+			t.Fatalf("blocks end at %d of %d", next, count)
+		}
+	})
+}
