@@ -1,5 +1,10 @@
 package launch
 
+import (
+	"slices"
+	"strings"
+)
+
 // The variables of this project's launcher. They are documented in the package comment.
 const (
 	rankVar      = "SYMGRAD_RANK"
@@ -49,4 +54,10 @@ func detectSymgrad(v vars) (Env, bool, error) {
 		}
 	}
 	return e, true, nil
+}
+
+// isOwnVariable reports whether s is "name=value" of one of Variables.
+func isOwnVariable(s string) bool {
+	name, _, _ := strings.Cut(s, "=")
+	return slices.Contains(Variables(), name)
 }

@@ -30,19 +30,21 @@ const (
 	opMeet                    // waits until all ranks have joined
 	opMissing                 // which ranks have not joined: uint32 each
 	opCancel                  // no longer waits for the reply to id; has no reply
-	opGoodbye                 // leaves the job
+	opGoodbye                 // id goodbyeID: leaves the meeting; the last request
 )
 
 // Replies, server to client.
 const (
-	replyOK     byte = iota + 64 // value: the result
-	replyError                   // value: text; the request is wrong
-	replyDied                    // value: uint32 rank, text
-	replyRetry                   // value: text; to a hello: this meeting is over, the next may come
-	replyClosed                  // value: text; id 0, unasked: the server ends in good order
+	replyOK      byte = iota + 64 // value: the result
+	replyInvalid                  // value: text; the request is wrong
+	replyTimeout                  // value: text; the ranks did not meet in time
+	replyDied                     // value: uint32 rank, text
+	replyRetry                    // value: text; to a hello: this meeting is over, the next may come
+	replyClosed                   // the server ends in good order; with id goodbyeID it says so unasked
 )
 
 const (
+	goodbyeID     = 0 // the id of opGoodbye and of what a server says unasked
 	headBytes     = 4 + 1 + 4 + 2
 	helloKey      = "symgrad-store/1" // a server of another version, or another program, says no
 	maxFrameBytes = headBytes + MaxKeyBytes + MaxValueBytes

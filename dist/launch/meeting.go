@@ -20,7 +20,6 @@ type meeting struct {
 	absent int           // ranks that have not joined
 	met    chan struct{} // closed when absent is 0
 	left   int           // ranks that have said goodbye
-	over   chan struct{} // closed when all have
 }
 
 // wait returns when all ranks have joined.
@@ -78,7 +77,7 @@ func (r *roster) meetingLocked(number int) *meeting {
 		return m
 	}
 	size := len(r.joins)
-	m := &meeting{table: newTable(), joined: make([]bool, size), absent: size, met: make(chan struct{}), over: make(chan struct{})}
+	m := &meeting{table: newTable(), joined: make([]bool, size), absent: size, met: make(chan struct{})}
 	r.meetings[number] = m
 	if r.cause != nil {
 		m.fail(r.cause)
@@ -98,7 +97,6 @@ func (r *roster) leave(rank int, m *meeting) {
 	r.present[rank] = false
 	if m.left++; m.left == len(r.joins) {
 		delete(r.meetings, r.joins[rank]-1)
-		close(m.over)
 	}
 }
 

@@ -17,6 +17,8 @@ const (
 	helloTimeout = 10 * time.Second
 	// writeTimeout is how long a peer may take to read what was sent to it; its end is then broken.
 	writeTimeout = 10 * time.Second
+	// byeTimeout is how long either end waits for the other when it leaves.
+	byeTimeout = time.Second
 	// pendingMax is how many requests of one connection may wait.
 	pendingMax = 1 << 10
 )
@@ -41,9 +43,10 @@ type Server struct {
 	ctx      context.Context // ends with Close
 	running  sync.WaitGroup  // the accept loop and the connections
 
-	mu     sync.Mutex
-	conns  map[*serverConn]struct{}
-	closed bool
+	mu      sync.Mutex
+	conns   map[*serverConn]struct{}
+	drained chan struct{} // closed when conns becomes empty; nil unless drain waits
+	closed  bool
 }
 
 // Listen starts a server. On an abstract unix socket it serves only processes of its own user.
@@ -139,5 +142,27 @@ func (s *Server) start(conn net.Conn) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		delete(s.conns, c)
+		if len(s.conns) == 0 && s.drained != nil {
+			close(s.drained)
+			s.drained = nil
+		}
 	})
+}
+
+// drain waits until no client is connected, or ctx ends.
+func (s *Server) drain(ctx context.Context) {
+	s.mu.Lock()
+	if len(s.conns) == 0 {
+		s.mu.Unlock()
+		return
+	}
+	if s.drained == nil {
+		s.drained = make(chan struct{})
+	}
+	drained := s.drained
+	s.mu.Unlock()
+	select {
+	case <-drained:
+	case <-ctx.Done():
+	}
 }

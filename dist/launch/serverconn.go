@@ -25,9 +25,10 @@ type serverConn struct {
 
 	write sync.Mutex
 
-	mu      sync.Mutex
-	pending map[uint32]context.CancelFunc // requests that wait
-	waiters sync.WaitGroup
+	mu       sync.Mutex
+	admitted bool
+	pending  map[uint32]context.CancelFunc // requests that wait
+	waiters  sync.WaitGroup
 }
 
 func newServerConn(s *Server, conn net.Conn) *serverConn {
@@ -49,7 +50,7 @@ func (c *serverConn) run() {
 	c.waiters.Wait()
 	if err == nil {
 		c.s.roster.leave(c.rank, c.m)
-		c.reply(0, nil, nil)
+		c.reply(goodbyeID, nil, nil)
 	}
 }
 
@@ -80,6 +81,9 @@ func (c *serverConn) admit() error {
 	if err := c.conn.SetDeadline(time.Time{}); err != nil {
 		return err
 	}
+	c.mu.Lock()
+	c.admitted = true
+	c.mu.Unlock()
 	c.reply(f.id, nil, nil)
 	return nil
 }
@@ -148,14 +152,12 @@ func (c *serverConn) add(ctx context.Context, f frame) ([]byte, error) {
 
 // wait answers request id with what do returns, when it does.
 func (c *serverConn) wait(ctx context.Context, id uint32, do func(context.Context) ([]byte, error)) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.pending[id] != nil || len(c.pending) == pendingMax {
-		c.reply(id, nil, fmt.Errorf("request %d beside %d that wait: %w", id, len(c.pending), dist.ErrInvalid))
+	ctx, cancel := context.WithCancel(ctx)
+	if !c.enter(id, cancel) {
+		cancel()
+		c.reply(id, nil, fmt.Errorf("request %d: its id is in use, or %d others wait: %w", id, pendingMax, dist.ErrInvalid))
 		return
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	c.pending[id] = cancel
 	c.waiters.Go(func() {
 		defer c.cancel(id)
 		value, err := do(ctx)
@@ -163,6 +165,16 @@ func (c *serverConn) wait(ctx context.Context, id uint32, do func(context.Contex
 			c.reply(id, value, err)
 		}
 	})
+}
+
+func (c *serverConn) enter(id uint32, cancel context.CancelFunc) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.pending[id] != nil || len(c.pending) == pendingMax {
+		return false
+	}
+	c.pending[id] = cancel
+	return true
 }
 
 // cancel ends the waiting of request id.
@@ -187,17 +199,19 @@ func (c *serverConn) reply(id uint32, value []byte, err error) {
 		f.kind, f.value = replyRetry, []byte(err.Error())
 	case errors.Is(err, dist.ErrClosed):
 		f.kind, f.value = replyClosed, nil
+	case errors.Is(err, dist.ErrTimeout):
+		f.kind, f.value = replyTimeout, []byte(err.Error())
 	default:
-		f.kind, f.value = replyError, []byte(err.Error())
+		f.kind, f.value = replyInvalid, []byte(err.Error())
 	}
-	c.send(f)
+	c.send(f, writeTimeout)
 }
 
 // send writes f. A client that does not take it loses its connection, which the reader then sees.
-func (c *serverConn) send(f frame) {
+func (c *serverConn) send(f frame, timeout time.Duration) {
 	c.write.Lock()
 	defer c.write.Unlock()
-	err := c.conn.SetWriteDeadline(time.Now().Add(writeTimeout))
+	err := c.conn.SetWriteDeadline(time.Now().Add(timeout))
 	if err == nil {
 		_, err = c.conn.Write(appendFrame(nil, f))
 	}
@@ -206,8 +220,19 @@ func (c *serverConn) send(f frame) {
 	}
 }
 
-// bye tells the client that the server ends, and ends the connection.
+// bye tells the client that the server ends. The client then closes its end, and the reader ends: closing here could
+// overtake what was just sent.
 func (c *serverConn) bye() {
-	c.reply(0, nil, errStoreClosed)
-	_ = c.conn.Close() // the client may have closed it first
+	c.mu.Lock()
+	admitted := c.admitted
+	c.mu.Unlock()
+	end := time.Now().Add(byeTimeout)
+	if !admitted || c.conn.SetDeadline(end) != nil { // also ends a write that is stuck
+		_ = c.conn.Close() // the client may have closed it first
+		return
+	}
+	c.send(frame{kind: replyClosed}, byeTimeout)
+	if c.conn.SetReadDeadline(end) != nil {
+		_ = c.conn.Close()
+	}
 }

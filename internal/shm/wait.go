@@ -96,6 +96,9 @@ func (t *Transport) closedBy(peer int, word *uint64, seen uint64) error {
 	if peer < 0 || peer == t.rank || atomic.LoadUint64(t.ctl.left(peer)) == 0 || atomic.LoadUint64(word) != seen {
 		return nil
 	}
+	if err := t.aborted(); err != nil {
+		return err // the peer left because of it
+	}
 	err := fmt.Errorf("rank %d has closed its end: %w", peer, dist.ErrClosed)
 	t.fail(abortClosed, peer, err.Error())
 	return err

@@ -1,0 +1,170 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/symgrad/symgrad/config"
+	"github.com/symgrad/symgrad/dist/launch"
+)
+
+// newConfigCommand is symgrad config: what the settings are, what they would be, and whether a file is right.
+func newConfigCommand() *cobra.Command {
+	cmd := newGroup("config", "Show, explain and check the settings of a run",
+		newConfigShowCommand(), newConfigKeysCommand(), newConfigValidateCommand(), newConfigHashCommand())
+	cmd.Long = cmd.Short + `.
+
+A value comes from, the later over the earlier: the default, the file after --config,
+the environment (SYMGRAD_RUN_SEED for run.seed), --set.`
+	return cmd
+}
+
+func newConfigShowCommand() *cobra.Command {
+	source, format := newSource(), formatFlag{allowed: []string{"yaml", "table", "json"}, value: "yaml"}
+	cmd := &cobra.Command{
+		Use:   "show",
+		Short: "Print every value and where it came from",
+		Args:  usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, origins, err := config.Load(*source)
+			if err != nil {
+				return err
+			}
+			var out []byte
+			switch format.value {
+			case "table":
+				out = settingsTable(cfg.Settings(origins))
+			case "json":
+				if out, err = settingsJSON(cfg, origins); err != nil {
+					return err
+				}
+			default:
+				out = cfg.YAML(origins)
+			}
+			return write(cmd.OutOrStdout(), out)
+		},
+	}
+	addSourceFlags(cmd, source)
+	format.addTo(cmd)
+	return cmd
+}
+
+func newConfigKeysCommand() *cobra.Command {
+	format := formatFlag{allowed: []string{"table", "markdown"}, value: "table"}
+	cmd := &cobra.Command{
+		Use:   "keys",
+		Short: "Print every setting with its type, default and meaning",
+		Args:  usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if format.value == "markdown" {
+				return write(cmd.OutOrStdout(), keysMarkdown(config.Keys()))
+			}
+			return write(cmd.OutOrStdout(), keysTable(config.Keys()))
+		},
+	}
+	format.addTo(cmd)
+	return cmd
+}
+
+func newConfigValidateCommand() *cobra.Command {
+	var source config.Source // not the environment: the question is about the files
+	cmd := &cobra.Command{
+		Use:   "validate FILE...",
+		Short: "Check files, without the environment",
+		Args:  usageArgs(cobra.MinimumNArgs(1)),
+		RunE: func(cmd *cobra.Command, files []string) error {
+			var errs []error
+			for _, file := range files {
+				source.File = file
+				cfg, _, err := config.Load(source)
+				if err == nil {
+					err = write(cmd.OutOrStdout(), fmt.Appendf(nil, "%s: ok, hash %s\n", file, cfg.Hash()))
+				}
+				errs = append(errs, err)
+			}
+			return errors.Join(errs...)
+		},
+		ValidArgsFunction: completeYAML,
+	}
+	return cmd
+}
+
+func newConfigHashCommand() *cobra.Command {
+	source, canonical := newSource(), false
+	cmd := &cobra.Command{
+		Use:   "hash",
+		Short: "Print the hash that ranks compare",
+		Args:  usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, _, err := config.Load(*source)
+			if err != nil {
+				return err
+			}
+			if canonical {
+				return write(cmd.OutOrStdout(), []byte(cfg.Canonical()))
+			}
+			return write(cmd.OutOrStdout(), []byte(cfg.Hash()+"\n"))
+		},
+	}
+	addSourceFlags(cmd, source)
+	cmd.Flags().BoolVar(&canonical, "canonical", false, "print the text that is hashed instead")
+	return cmd
+}
+
+// newSource takes the environment in; flags fill in the rest.
+func newSource() *config.Source {
+	return &config.Source{Env: config.Environ(), Reserved: launch.Variables()}
+}
+
+// addSourceFlags adds --config and --set to cmd, with completion.
+func addSourceFlags(cmd *cobra.Command, source *config.Source) {
+	source.AddFlags(cmd.Flags())
+	complete(cmd, "config", completeYAML)
+	complete(cmd, "set", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		var keys []string
+		for _, k := range config.Keys() {
+			keys = append(keys, cobra.CompletionWithDesc(k.Name+"=", k.Help))
+		}
+		return keys, cobra.ShellCompDirectiveNoSpace
+	})
+}
+
+// completeYAML completes the names of YAML files.
+func completeYAML(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	return []string{"yaml", "yml"}, cobra.ShellCompDirectiveFilterFileExt
+}
+
+// complete sets how the shell completes a flag of cmd.
+func complete(cmd *cobra.Command, flag string, f cobra.CompletionFunc) {
+	_ = cmd.RegisterFlagCompletionFunc(flag, f) // its only errors are no such flag, and called twice
+}
+
+// formatFlag is --format: one of a few names.
+type formatFlag struct {
+	allowed []string
+	value   string
+}
+
+// String is the chosen name.
+func (f *formatFlag) String() string { return f.value }
+
+// Type is what help says the value is.
+func (f *formatFlag) Type() string { return strings.Join(f.allowed, "|") }
+
+// Set takes an allowed name.
+func (f *formatFlag) Set(s string) error {
+	if !slices.Contains(f.allowed, s) {
+		return fmt.Errorf("use %s", strings.Join(f.allowed, ", "))
+	}
+	f.value = s
+	return nil
+}
+
+func (f *formatFlag) addTo(cmd *cobra.Command) {
+	cmd.Flags().Var(f, "format", "how to print")
+	complete(cmd, "format", cobra.FixedCompletions(f.allowed, cobra.ShellCompDirectiveNoFileComp))
+}

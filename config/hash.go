@@ -1,0 +1,32 @@
+package config
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+)
+
+// canonicalHeader names the form, so that another form can never have the same hash.
+const canonicalHeader = "symgrad config 1\n"
+
+// Canonical is the settings that must be the same on all ranks of a run, as text: a header, then "key: value" lines in the
+// order of Config. Two configs mean the same computation if and only if they have the same text.
+//
+// Not in it: settings that may differ from rank to rank without harm (Key.Hashed is false: names of folders, logging, time
+// limits), and settings that have no effect beside the others.
+func (c *Config) Canonical() string {
+	var b strings.Builder
+	b.WriteString(canonicalHeader)
+	for _, f := range schema() {
+		if f.hashed && f.only.holds(c) {
+			b.WriteString(f.key + ": " + format(f.get(c)) + "\n")
+		}
+	}
+	return b.String()
+}
+
+// Hash is the SHA-256 of Canonical in hexadecimal: what ranks compare, and what a run is filed under.
+func (c *Config) Hash() string {
+	sum := sha256.Sum256([]byte(c.Canonical()))
+	return hex.EncodeToString(sum[:])
+}

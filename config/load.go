@@ -1,0 +1,206 @@
+package config
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/go-viper/mapstructure/v2"
+	"github.com/spf13/pflag"
+	"github.com/spf13/viper"
+)
+
+// Source is where Load takes settings from, besides the defaults.
+type Source struct {
+	File string   // a YAML file; "" means none
+	Env  []string // "name=value" as from Environ; of a name the last counts, and an empty value is none
+	Set  []string // "key=value" as after --set; of a key the last counts
+
+	// Reserved are variables of Env that start with EnvPrefix and yet are no settings, such as launch.Variables().
+	// SYMGRAD_TEST_* and SYMGRAD_REQUIRE_*, which tests use, are always reserved.
+	Reserved []string
+}
+
+// Environ is the variables of this process that start with EnvPrefix, for Source.Env.
+func Environ() []string {
+	return slices.DeleteFunc(os.Environ(), func(s string) bool { return !strings.HasPrefix(s, EnvPrefix) })
+}
+
+// AddFlags defines --config and --set, which fill s.
+func (s *Source) AddFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&s.File, "config", "", "read settings from the YAML `file`")
+	// StringArray, because StringSlice would split a value at its commas.
+	flags.StringArrayVar(&s.Set, "set", nil, "set `key=value`, over file and environment; may be repeated")
+}
+
+// Load is the settings that s adds up to, and where each came from.
+// Errors: *Error with everything that is wrong.
+func Load(s Source) (*Config, *Origins, error) {
+	layers := []*layer{newLayer()}
+	if s.File != "" {
+		layers = append(layers, readFile(s.File))
+	}
+	layers = append(layers, readEnv(s.Env, s.Reserved), readSet(s.Set))
+	cfg, err := merge(layers)
+	if err != nil {
+		return nil, nil, err
+	}
+	origins := &Origins{map[string]Origin{}}
+	var problems []Problem
+	for _, l := range layers {
+		problems = append(problems, l.problems...)
+		for _, f := range schema() {
+			if at, ok := l.origins[f.key]; ok {
+				origins.of[f.key] = at
+			}
+		}
+	}
+	wrong := misunderstood(layers)
+	for _, p := range append(cfg.invalid(), cfg.ineffective(origins)...) {
+		// What depends on a value that was not understood would be said of another one.
+		if !slices.ContainsFunc(append(p.with, p.Key), func(key string) bool { return wrong[key] }) {
+			p.Origin = p.blame(origins)
+			problems = append(problems, p)
+		}
+	}
+	slices.SortStableFunc(problems, func(a, b Problem) int { return a.Origin.compare(b.Origin) })
+	if err := asError(problems); err != nil {
+		return nil, nil, err
+	}
+	return cfg, origins, nil
+}
+
+// misunderstood is the settings whose value is not what somebody meant it to be, because no layer above corrects it.
+func misunderstood(layers []*layer) map[string]bool {
+	wrong := map[string]bool{}
+	for _, l := range layers {
+		for _, f := range schema() {
+			_, set := l.values[f.key]
+			wrong[f.key] = l.unread || l.wrong[f.key] || wrong[f.key] && !set
+		}
+	}
+	return wrong
+}
+
+// blame is the origin of the problem's setting, or of one that it depends on if that has its default.
+func (p Problem) blame(o *Origins) Origin {
+	for _, key := range append([]string{p.Key}, p.with...) {
+		if at := o.Origin(key); at.Level != LevelDefault {
+			return at
+		}
+	}
+	return Origin{}
+}
+
+// merge is the settings that the layers add up to, later ones over earlier ones. Viper does it: its defaults are ours, its
+// config map is the layers below the flags, and its overrides are the flags. It does not read the environment itself, which
+// it could only take from the process and never find a misspelt name in.
+func merge(layers []*layer) (*Config, error) {
+	v := viper.New()
+	def := Default()
+	for _, f := range schema() {
+		v.SetDefault(f.key, f.get(&def))
+		for i, l := range layers {
+			value, ok := l.values[f.key]
+			switch {
+			case !ok:
+			case i == len(layers)-1:
+				v.Set(f.key, value)
+			default:
+				if err := v.MergeConfigMap(nested(f.key, value)); err != nil {
+					return nil, fmt.Errorf("merge %s: %w", f.key, err)
+				}
+			}
+		}
+	}
+	var cfg Config
+	if err := v.UnmarshalExact(&cfg, strict); err != nil {
+		return nil, fmt.Errorf("decode the merged configuration: %w", err)
+	}
+	return &cfg, nil
+}
+
+// nested is {"optim": {"lr": value}} for optim.lr.
+func nested(key string, value any) map[string]any {
+	head, tail, ok := strings.Cut(key, ".")
+	if !ok {
+		return map[string]any{key: value}
+	}
+	return map[string]any{head: nested(tail, value)}
+}
+
+// readEnv is the settings in an environment.
+func readEnv(env, reserved []string) *layer {
+	l := newLayer()
+	vars := map[string]string{}
+	for _, s := range env {
+		if name, value, ok := strings.Cut(s, "="); ok && strings.HasPrefix(name, EnvPrefix) && !isReserved(name, reserved) {
+			vars[name] = value
+		}
+	}
+	known := make([]string, 0, len(schema()))
+	for _, f := range schema() {
+		name := f.env()
+		known = append(known, name)
+		if value := vars[name]; value != "" {
+			l.set(Origin{Level: LevelEnv, Var: name}, f, value)
+		}
+		delete(vars, name)
+	}
+	var rest []string
+	for name, value := range vars {
+		if value != "" {
+			rest = append(rest, name)
+		}
+	}
+	slices.Sort(rest)
+	for _, name := range rest {
+		hint := didYouMean(name, known)
+		if hint == "" {
+			hint = ": symgrad config keys lists the variables; unset it if it is not one"
+		}
+		l.problem(Origin{Level: LevelEnv, Var: name}, "", "no setting has this variable%s", hint)
+	}
+	return l
+}
+
+func isReserved(name string, reserved []string) bool {
+	return slices.Contains(reserved, name) || strings.HasPrefix(name, EnvPrefix+"TEST_") || strings.HasPrefix(name, EnvPrefix+"REQUIRE_")
+}
+
+// readSet is the settings after --set flags.
+func readSet(set []string) *layer {
+	l := newLayer()
+	at := Origin{Level: LevelFlag}
+	for _, s := range set {
+		key, value, ok := strings.Cut(s, "=")
+		key = strings.TrimSpace(key)
+		f := lookup(key)
+		switch {
+		case !ok:
+			l.problem(at, "", "%q: want key=value%s", s, didYouMean(key, keyNames()))
+		case f != nil:
+			l.set(at, f, value)
+		case isSection(key):
+			l.problem(at, "", "%q is a section: set one of its keys, such as %s", key, firstOf(key))
+		default:
+			l.problem(at, "", "%s", unknownKey(key, keyNames()))
+		}
+	}
+	return l
+}
+
+// firstOf is the first setting of a section.
+func firstOf(section string) string {
+	i := slices.IndexFunc(schema(), func(f *field) bool { return strings.HasPrefix(f.key, section+".") })
+	return schema()[i].key
+}
+
+// strict makes viper's decoder take the tags of Config, convert nothing, and miss nothing.
+func strict(d *mapstructure.DecoderConfig) {
+	d.TagName = "yaml"
+	d.WeaklyTypedInput = false
+	d.ErrorUnset = true
+	d.DecodeHook = nil
+}

@@ -1,0 +1,70 @@
+package config
+
+import "strings"
+
+// nearest is the candidate that somebody who wrote name most likely meant, or "" if none is near. Names may be dotted keys:
+// the right name in the wrong section is near, and so is one word of it ("batch" for data.global_batch).
+func nearest(name string, candidates []string) string {
+	want := normal(name)
+	best, bestCost := "", 2+len(last(want))/3 // a cost below this is near
+	for _, c := range candidates {
+		if cost := dissimilarity(want, normal(c)); cost < bestCost {
+			best, bestCost = c, cost
+		}
+	}
+	return best
+}
+
+// normal folds what people mix up.
+func normal(name string) string {
+	return strings.NewReplacer("-", "_", " ", "_").Replace(strings.ToLower(strings.TrimSpace(name)))
+}
+
+// dissimilarity counts edits: of the whole, or of the last name plus one for another section, or of one word of the last
+// name plus two.
+func dissimilarity(want, have string) int {
+	cost := edits(want, have)
+	moved := 0
+	if parent(want) != parent(have) {
+		moved = 1
+	}
+	wantLast, haveLast := last(want), last(have)
+	cost = min(cost, edits(wantLast, haveLast)+moved)
+	if len(wantLast) >= 4 { // a shorter word is in too many names
+		for _, word := range strings.Split(haveLast, "_") {
+			if e := edits(wantLast, word); e <= 1 {
+				cost = min(cost, e+moved+1)
+			}
+		}
+	}
+	return cost
+}
+
+// edits is the number of insertions, deletions, substitutions and swaps of neighbours that make a into b, no part edited
+// twice (the "optimal string alignment" distance). It compares bytes, and gives up on absurd lengths with a large number.
+func edits(a, b string) int {
+	const longest = 256
+	if len(a) > longest || len(b) > longest {
+		return max(len(a), len(b))
+	}
+	var rows [3][longest + 1]int // two rows back, one row back, this row
+	for j := range len(b) + 1 {
+		rows[2][j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		rows[0], rows[1] = rows[1], rows[2]
+		before, above, row := &rows[0], &rows[1], &rows[2]
+		row[0] = i
+		for j := 1; j <= len(b); j++ {
+			substitute := above[j-1]
+			if a[i-1] != b[j-1] {
+				substitute++
+			}
+			row[j] = min(substitute, above[j]+1, row[j-1]+1)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				row[j] = min(row[j], before[j-2]+1)
+			}
+		}
+	}
+	return rows[2][len(b)]
+}

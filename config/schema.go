@@ -1,0 +1,169 @@
+package config
+
+import (
+	"cmp"
+	"path/filepath"
+	"time"
+)
+
+// Config is all settings of a run. The zero value is not valid: start from Default or Load.
+//
+// Tags: yaml is the name in its section. help says what it means. in is what it may be: names (a|b) or an interval ([0,1)
+// has 0 and not 1; a side may be open). only names the setting beside which it has an effect (optim.name=adam|adamw; a key
+// alone means not empty). hash:"-" keeps it out of Hash.
+type Config struct {
+	Run    Run    `yaml:"run"`
+	Launch Launch `yaml:"launch"`
+	Comm   Comm   `yaml:"comm"`
+	Model  Model  `yaml:"model"`
+	Data   Data   `yaml:"data"`
+	DDP    DDP    `yaml:"ddp"`
+	Optim  Optim  `yaml:"optim"`
+	CPU    CPU    `yaml:"cpu"`
+	Log    Log    `yaml:"log"`
+}
+
+// Run says how long a run is and where it leaves its results.
+type Run struct {
+	Name      string `yaml:"name" hash:"-" help:"name of the run: its title in logs, and its folder under runs/"`
+	OutputDir string `yaml:"output_dir" hash:"-" help:"folder for the summary, the effective config and traces; empty means runs/<run.name>"`
+	Seed      int64  `yaml:"seed" help:"seed of the initial weights and of the sample order"`
+	MaxSteps  int    `yaml:"max_steps" in:"[0,)" help:"optimizer steps after which the run ends, if its epochs have not ended before; 0 means no such limit"`
+	Epochs    int    `yaml:"epochs" in:"[0,)" help:"passes over the training set after which the run ends, if its steps have not ended before; 0 means no such limit"`
+	Eval      bool   `yaml:"eval" help:"measure the accuracy on the test set at the end"`
+}
+
+// Launch says how a program starts its ranks when no launcher did.
+type Launch struct {
+	NprocPerNode int           `yaml:"nproc_per_node" in:"[0,4096]" help:"ranks that the program starts on this host when no launcher started it; 0 means that it starts none and is the only rank itself"`
+	Master       string        `yaml:"master" hash:"-" help:"host:port of the store where ranks meet; empty means that the launcher's is used, or a free port of this host"`
+	LogDir       string        `yaml:"log_dir" hash:"-" help:"folder for the output of each started rank; empty means logs in the run's output folder"`
+	Grace        time.Duration `yaml:"grace" hash:"-" in:"(0s,)" help:"time that ranks have to end by themselves, after one failed or the run was interrupted, before they are killed"`
+}
+
+// Comm is the communication between ranks.
+type Comm struct {
+	Backend      string        `yaml:"backend" in:"auto|shm|sim" help:"how ranks talk: shm is shared memory between the processes of a host, sim is goroutines in one process; auto takes the best that works"`
+	TimeoutInit  time.Duration `yaml:"timeout_init" hash:"-" in:"(0s,)" help:"longest wait for all ranks to come together"`
+	TimeoutStep  time.Duration `yaml:"timeout_step" hash:"-" in:"(0s,)" help:"longest wait for the other ranks in one collective, after which the group is broken"`
+	Check        bool          `yaml:"check" help:"compare op, count, dtype, root and order of every collective across ranks before it runs"`
+	HeapMB       int           `yaml:"heap_mb" in:"[0,1048576]" help:"size of the symmetric heap of each rank in MiB; 0 means as large as the model needs"`
+	TraceEntries int           `yaml:"trace_entries" hash:"-" in:"[1,16777216]" help:"last collectives that the flight recorder of each group remembers"`
+}
+
+// Model is the network to train.
+type Model struct {
+	Name     string `yaml:"name" in:"mlp|cnn" help:"mlp is fully connected layers; cnn is convolutions with pooling in front of them"`
+	Hidden   []int  `yaml:"hidden" in:"[1,)" help:"widths of the hidden fully connected layers, between input (or convolutions) and classes; [] means none"`
+	Channels []int  `yaml:"channels" in:"[1,)" only:"model.name=cnn" help:"output channels of each 5x5 convolution; each is followed by 2x2 max pooling"`
+}
+
+// Data is the training and test samples and how steps take them.
+type Data struct {
+	Path        string `yaml:"path" help:"folder with the four idx files of MNIST or of a data set in its format"`
+	GlobalBatch int    `yaml:"global_batch" in:"[1,)" help:"samples of one optimizer step, over all ranks"`
+	Shuffle     bool   `yaml:"shuffle" help:"draw a new order for each epoch, the same for any number of ranks"`
+	DropLast    bool   `yaml:"drop_last" help:"leave out the last batch of an epoch if it is smaller than the others"`
+	AccumSteps  int    `yaml:"accum_steps" in:"[1,)" help:"parts that each rank computes its share of a batch in; gradients are exchanged after the last"`
+	Limit       int    `yaml:"limit" in:"[0,)" help:"use only the first so many training samples; 0 means all"`
+}
+
+// DDP is the exchange of gradients.
+type DDP struct {
+	BucketMB      float64 `yaml:"bucket_mb" in:"(0,4096]" help:"MiB of gradients that travel in one collective; fractions are allowed"`
+	FirstBucketMB float64 `yaml:"first_bucket_mb" in:"(0,4096]" help:"MiB of the first bucket, small so that communication starts early; never more than ddp.bucket_mb"`
+	Overlap       bool    `yaml:"overlap" help:"exchange a bucket while the backward pass goes on; false means after it"`
+}
+
+// Optim is the rule that updates the weights.
+type Optim struct {
+	Name        string   `yaml:"name" in:"sgd|momentum|adam|adamw" help:"update rule"`
+	LR          float64  `yaml:"lr" in:"(0,)" help:"learning rate, before the schedule"`
+	Momentum    float64  `yaml:"momentum" in:"(0,1)" only:"optim.name=momentum" help:"share of the last update that goes into the next"`
+	Nesterov    bool     `yaml:"nesterov" only:"optim.name=momentum" help:"look ahead by one momentum step (Nesterov)"`
+	Beta1       float64  `yaml:"beta1" in:"(0,1)" only:"optim.name=adam|adamw" help:"decay of the running mean of gradients"`
+	Beta2       float64  `yaml:"beta2" in:"(0,1)" only:"optim.name=adam|adamw" help:"decay of the running mean of squared gradients"`
+	Eps         float64  `yaml:"eps" in:"(0,)" only:"optim.name=adam|adamw" help:"added to the denominator of the update"`
+	WeightDecay float64  `yaml:"weight_decay" in:"[0,)" help:"adamw: share of the weight, times the learning rate, taken off at each step; others: weight times this is added to the gradient"`
+	ClipNorm    float64  `yaml:"clip_norm" in:"[0,)" help:"largest global norm of the gradient, scaled down to it; 0 means no clipping"`
+	Schedule    Schedule `yaml:"schedule"`
+}
+
+// Schedule is how the learning rate changes with the step.
+type Schedule struct {
+	Name        string  `yaml:"name" in:"constant|cosine|step" help:"what follows the warm-up: one rate, half a cosine down to min_lr, or steps down by gamma"`
+	WarmupSteps int     `yaml:"warmup_steps" in:"[0,)" help:"steps over which the rate first rises in a line; 0 means none"`
+	TotalSteps  int     `yaml:"total_steps" in:"[0,)" only:"optim.schedule.name=cosine" help:"step, warm-up included, at which the cosine ends; 0 means the end of the run"`
+	MinLR       float64 `yaml:"min_lr" in:"[0,)" only:"optim.schedule.name=cosine" help:"rate at which the cosine ends"`
+	StepSize    int     `yaml:"step_size" in:"[1,)" only:"optim.schedule.name=step" help:"steps between two drops of the rate"`
+	Gamma       float64 `yaml:"gamma" in:"(0,1]" only:"optim.schedule.name=step" help:"factor of one drop"`
+}
+
+// CPU is how a rank computes on the host.
+type CPU struct {
+	BLAS    string `yaml:"blas" help:"matrix library: gonum is the built-in one, a path or soname (libopenblas.so.0) is loaded, auto takes a fast one if the system has it and gonum otherwise"`
+	Threads int    `yaml:"threads" in:"[0,4096]" help:"threads of one rank; 0 means the cores of the host divided by its ranks"`
+}
+
+// Log is what a run tells while it goes, and what it records.
+type Log struct {
+	Every      int    `yaml:"every" hash:"-" in:"[1,)" help:"steps between two lines of progress"`
+	Losses     bool   `yaml:"losses" hash:"-" help:"write the loss of every step into summary.json"`
+	Trace      string `yaml:"trace" hash:"-" help:"file in the output folder for a timeline in Chrome's trace format; empty means none"`
+	TraceSteps []int  `yaml:"trace_steps" hash:"-" in:"[0,)" only:"log.trace" help:"first and last step of the timeline, counted from 0"`
+	Progress   string `yaml:"progress" hash:"-" in:"auto|bar|plain|none" help:"how rank 0 shows progress: auto is a bar on a terminal and plain lines elsewhere"`
+}
+
+// Default is the settings that nobody changed. They are valid, and train an MLP on MNIST.
+func Default() Config {
+	return Config{
+		Run:    Run{Name: "default", Seed: 1, Epochs: 1, Eval: true},
+		Launch: Launch{Grace: 2 * time.Second},
+		// 100 s per collective is between NCCL's watchdog in PyTorch (10 min) and what a person waits for.
+		Comm:  Comm{Backend: "auto", TimeoutInit: time.Minute, TimeoutStep: 100 * time.Second, Check: true, TraceEntries: 4096},
+		Model: Model{Name: "mlp", Hidden: []int{512, 512}, Channels: []int{6, 16}},
+		Data:  Data{Path: "data/mnist", GlobalBatch: 128, Shuffle: true, AccumSteps: 1},
+		// bucket_cap_mb and the first bucket of PyTorch's DistributedDataParallel.
+		DDP: DDP{BucketMB: 25, FirstBucketMB: 1, Overlap: true},
+		// Kingma and Ba, Adam, 2015, section 2; momentum and gamma as in torch.optim's examples.
+		Optim: Optim{
+			Name: "adam", LR: 1e-3, Momentum: 0.9, Beta1: 0.9, Beta2: 0.999, Eps: 1e-8,
+			Schedule: Schedule{Name: "constant", StepSize: 1000, Gamma: 0.1},
+		},
+		CPU: CPU{BLAS: "auto"},
+		Log: Log{Every: 50, TraceSteps: []int{10, 19}, Progress: "auto"},
+	}
+}
+
+// OutputDir is the folder of the run's results: run.output_dir, or runs/<run.name>.
+func (c *Config) OutputDir() string {
+	if c.Run.OutputDir != "" {
+		return c.Run.OutputDir
+	}
+	return filepath.Join("runs", c.Run.Name)
+}
+
+// LogDir is the folder for the output of started ranks: launch.log_dir, or logs in the run's output folder.
+func (c *Config) LogDir() string {
+	if c.Launch.LogDir != "" {
+		return c.Launch.LogDir
+	}
+	return filepath.Join(c.OutputDir(), "logs")
+}
+
+// BucketBytes is ddp.bucket_mb in bytes, at least 1.
+func (d DDP) BucketBytes() int64 { return mebibytes(d.BucketMB) }
+
+// FirstBucketBytes is ddp.first_bucket_mb in bytes, at least 1 and at most BucketBytes.
+func (d DDP) FirstBucketBytes() int64 { return min(mebibytes(d.FirstBucketMB), d.BucketBytes()) }
+
+// HeapBytes is comm.heap_mb in bytes; 0 means automatic.
+func (c Comm) HeapBytes() int64 { return int64(c.HeapMB) << 20 }
+
+// CosineSteps is how long the cosine is, from the end of the warm-up to total_steps, or to the end of a run of so many
+// steps. It is at least 1, so that a run may end within its warm-up.
+func (s Schedule) CosineSteps(runSteps int) int {
+	return max(1, cmp.Or(s.TotalSteps, runSteps)-s.WarmupSteps)
+}
+
+func mebibytes(mb float64) int64 { return max(1, int64(mb*(1<<20))) }

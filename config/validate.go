@@ -1,0 +1,131 @@
+package config
+
+import (
+	"fmt"
+	"net"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Validate reports everything that is wrong with the values of c. Settings that have no effect may have any value.
+// Errors: *Error, whose problems name the settings but no origins, which c does not know; Load does.
+func (c *Config) Validate() error { return asError(c.invalid()) }
+
+// invalid is the settings that are wrong by themselves, in the order of Config, then those at odds with each other.
+func (c *Config) invalid() []Problem {
+	var problems []Problem
+	bad := map[string]bool{}
+	for _, f := range schema() {
+		if !f.only.holds(c) {
+			continue
+		}
+		if err := f.check(f.get(c)); err != nil {
+			problems = append(problems, Problem{Key: f.key, Text: err.Error()})
+			bad[f.key] = true
+		}
+	}
+	for _, p := range c.conflicts() {
+		if !slices.ContainsFunc(append(p.with, p.Key), func(key string) bool { return bad[key] }) {
+			problems = append(problems, p)
+		}
+	}
+	return problems
+}
+
+// rules collects the broken ones.
+type rules []Problem
+
+// require notes a problem of key, which depends on the settings with, unless ok.
+func (r *rules) require(ok bool, key string, with []string, text string, args ...any) {
+	if !ok {
+		*r = append(*r, Problem{Key: key, Text: fmt.Sprintf(text, args...), with: with})
+	}
+}
+
+// conflicts is what in-tags cannot say: values with a form of their own, and settings at odds with each other.
+func (c *Config) conflicts() []Problem {
+	var r rules
+	c.checkRun(&r)
+	c.checkOptim(&r)
+	r.require(c.Launch.Master == "" || isHostPort(c.Launch.Master), "launch.master", nil,
+		"%q is not host:port: write one such as 127.0.0.1:29500", c.Launch.Master)
+	r.require(c.Model.Name != "cnn" || len(c.Model.Channels) > 0, "model.channels", []string{"model.name"},
+		"a cnn needs at least one convolution")
+	r.require(c.Data.Path != "", "data.path", nil, "is empty: name the folder with the data")
+	r.require(c.Data.AccumSteps <= c.Data.GlobalBatch, "data.accum_steps", []string{"data.global_batch"},
+		"%d parts of a batch of %d samples: use at most as many parts as samples", c.Data.AccumSteps, c.Data.GlobalBatch)
+	r.require(!c.Data.DropLast || c.Data.Limit == 0 || c.Data.Limit >= c.Data.GlobalBatch, "data.limit", []string{"data.drop_last", "data.global_batch"},
+		"%d samples are less than a batch of %d, which data.drop_last leaves out: no step is left", c.Data.Limit, c.Data.GlobalBatch)
+	blas := c.CPU.BLAS
+	r.require(blas == "auto" || blas == "gonum" || strings.Contains(blas, "/") || strings.Contains(blas, ".so"), "cpu.blas", nil,
+		"%q is neither auto nor gonum nor a library: name one as libopenblas.so.0 or by its path", blas)
+	c.checkTrace(&r)
+	return r
+}
+
+func (c *Config) checkRun(r *rules) {
+	name := c.Run.Name
+	r.require(name != "" && name != "." && name != ".." && !strings.ContainsAny(name, `/\`), "run.name", nil,
+		"%q cannot be the name of a folder", name)
+	r.require(c.Run.MaxSteps != 0 || c.Run.Epochs != 0, "run.epochs", []string{"run.max_steps"},
+		"the run would never end: set run.epochs or run.max_steps")
+}
+
+func (c *Config) checkOptim(r *rules) {
+	o, s := c.Optim, c.Optim.Schedule
+	r.require(o.Name != "adamw" || o.WeightDecay != 0, "optim.weight_decay", []string{"optim.name"},
+		"is 0, which makes adamw the same as adam: set it (a usual value is 0.01) or set optim.name to adam")
+	if s.Name != "cosine" {
+		return
+	}
+	r.require(s.MinLR <= o.LR, "optim.schedule.min_lr", []string{"optim.lr"},
+		"%v is above the learning rate, %v", s.MinLR, o.LR)
+	// A run that run.max_steps cuts short may well end within the warm-up.
+	r.require(s.TotalSteps == 0 || s.WarmupSteps < s.TotalSteps, "optim.schedule.warmup_steps", []string{"optim.schedule.total_steps"},
+		"%d steps of warm-up leave none of the cosine's %d (optim.schedule.total_steps)", s.WarmupSteps, s.TotalSteps)
+}
+
+func (c *Config) checkTrace(r *rules) {
+	if c.Log.Trace == "" {
+		return
+	}
+	r.require(filepath.IsLocal(c.Log.Trace), "log.trace", nil, "%q leads out of the output folder: use a file name", c.Log.Trace)
+	t := c.Log.TraceSteps
+	if len(t) != 2 || t[0] > t[1] {
+		r.require(false, "log.trace_steps", nil, "%s is not a first and a last step: write them as [10, 19]", format(t))
+		return
+	}
+	r.require(c.Run.MaxSteps == 0 || t[0] < c.Run.MaxSteps, "log.trace_steps", []string{"run.max_steps"},
+		"the timeline starts at step %d, but the run ends after %d (run.max_steps)", t[0], c.Run.MaxSteps)
+}
+
+func isHostPort(s string) bool {
+	host, port, err := net.SplitHostPort(s)
+	if err != nil || host == "" {
+		return false
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	return err == nil && n > 0
+}
+
+// ineffective is the settings that have no effect, though they were set where, or after, that was decided.
+func (c *Config) ineffective(o *Origins) []Problem {
+	var problems []Problem
+	for _, f := range schema() {
+		set, decided := o.Origin(f.key).Level, o.Origin(f.only.other).Level
+		if set == LevelDefault || set < decided || f.only.holds(c) {
+			continue
+		}
+		if other := lookup(f.only.other); other.check(other.get(c)) != nil {
+			continue // an error by itself
+		}
+		problems = append(problems, Problem{
+			Key:  f.key,
+			Text: fmt.Sprintf("has no effect, because %s: remove it (it is used when %s)", f.only.unmet(c), f.only),
+			with: []string{f.only.other},
+		})
+	}
+	return problems
+}

@@ -1,0 +1,168 @@
+package config
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// parse is text as a value of the setting's type. The text comes from a file, the environment or a flag.
+// Errors: text that is not such a value, saying what is.
+func (f *field) parse(text string) (any, error) {
+	v, err := parseKind(f.kind, text)
+	if err != nil {
+		return nil, err
+	}
+	return reflect.ValueOf(v).Convert(f.typ).Interface(), nil
+}
+
+func parseKind(k kind, text string) (any, error) {
+	if k == kindString {
+		return parseString(text)
+	}
+	text = strings.TrimSpace(text)
+	if text == "" && k != kindInts {
+		return nil, fmt.Errorf("there is no value: want %s", article(k))
+	}
+	switch k {
+	case kindBool:
+		if text != "true" && text != "false" {
+			return nil, fmt.Errorf("%q is not true or false", text)
+		}
+		return text == "true", nil
+	case kindInt:
+		return parseInt(text)
+	case kindFloat:
+		x, err := strconv.ParseFloat(text, 64)
+		switch {
+		case errors.Is(err, strconv.ErrRange):
+			return nil, fmt.Errorf("%s is too large", text)
+		case err != nil:
+			return nil, fmt.Errorf("%q is not a number", text)
+		case math.IsInf(x, 0) || math.IsNaN(x):
+			return nil, fmt.Errorf("%s is not a finite number", text)
+		}
+		return x, nil
+	case kindDuration:
+		return parseDuration(text)
+	case kindInts:
+		return parseInts(text)
+	}
+	return nil, fmt.Errorf("settings of this type cannot be set")
+}
+
+// parseString refuses what would not come back from a YAML file or would garble a terminal.
+func parseString(text string) (string, error) {
+	if !utf8.ValidString(text) {
+		return "", fmt.Errorf("%q is not UTF-8", text)
+	}
+	for _, r := range text {
+		if !unicode.IsPrint(r) {
+			return "", fmt.Errorf("%q has an unprintable character", text)
+		}
+	}
+	return text, nil
+}
+
+// parseInt reads 60000, 60_000 and 0xea60. A leading zero is an octal number to YAML 1.1 and none to YAML 1.2: refused.
+func parseInt(text string) (int64, error) {
+	digits := strings.TrimLeft(text, "+-")
+	if len(digits) > 1 && digits[0] == '0' && (digits[1] == '_' || '0' <= digits[1] && digits[1] <= '9') {
+		return 0, fmt.Errorf("%q has a leading zero: leave it out, or write 0o for an octal number", text)
+	}
+	x, err := strconv.ParseInt(text, 0, 64)
+	switch {
+	case errors.Is(err, strconv.ErrRange):
+		return 0, fmt.Errorf("%s is too large for an integer", text)
+	case err != nil:
+		return 0, fmt.Errorf("%q is not an integer", text)
+	}
+	return x, nil
+}
+
+func parseDuration(text string) (time.Duration, error) {
+	d, err := time.ParseDuration(text)
+	if err == nil {
+		return d, nil
+	}
+	if _, err := strconv.ParseFloat(text, 64); err == nil {
+		return 0, fmt.Errorf("%s has no unit: write %ss for seconds", text, text)
+	}
+	return 0, fmt.Errorf("%q is not a duration: write one as 2s, 100ms or 1m30s", text)
+}
+
+// parseInts reads [256, 128], 256,128 and nothing, which is the empty list.
+func parseInts(text string) ([]int, error) {
+	inner := text
+	if s, ok := strings.CutPrefix(text, "["); ok {
+		if inner, ok = strings.CutSuffix(s, "]"); !ok {
+			return nil, fmt.Errorf("%q is not a list: the bracket does not close", text)
+		}
+	}
+	list := []int{}
+	if strings.TrimSpace(inner) == "" {
+		return list, nil
+	}
+	for i, item := range strings.Split(inner, ",") {
+		x, err := parseInt(strings.TrimSpace(item))
+		if err != nil {
+			return nil, fmt.Errorf("item %d of the list: %w", i+1, err)
+		}
+		list = append(list, int(x))
+	}
+	return list, nil
+}
+
+func article(k kind) string {
+	switch k {
+	case kindBool:
+		return "true or false"
+	case kindInt:
+		return "an integer"
+	case kindFloat:
+		return "a number"
+	case kindInts:
+		return "a list of integers, such as [256, 128]"
+	}
+	return "a " + k.String()
+}
+
+// format is a value of a setting as text on one line that YAML and parse both read back as that value.
+func format(v any) string {
+	switch v := v.(type) {
+	case string:
+		return quote(v)
+	case float64:
+		return strconv.FormatFloat(v, 'g', -1, 64)
+	case []int:
+		items := make([]string, len(v))
+		for i, x := range v {
+			items[i] = strconv.Itoa(x)
+		}
+		return "[" + strings.Join(items, ", ") + "]"
+	}
+	return fmt.Sprint(v)
+}
+
+// quote is s as a YAML scalar: plain where YAML takes it for a string, in double quotes otherwise.
+func quote(s string) string {
+	if b, err := yaml.Marshal(s); err == nil {
+		if text := strings.TrimSuffix(string(b), "\n"); !strings.Contains(text, "\n") {
+			return text
+		}
+	}
+	b, err := json.Marshal(s) // JSON strings are YAML strings (YAML 1.2, section 1.3)
+	if err != nil {
+		return strconv.Quote(s)
+	}
+	return string(b)
+}

@@ -1,0 +1,155 @@
+package launch
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// credentialsFD is the descriptor that a child finds its credentials at: the first after stdin, stdout and stderr.
+const credentialsFD = 3
+
+// quietTime is how long the output of a job that has ended may stay silent before it is given up: a process that escaped holds
+// the other end of the pipe.
+const quietTime = time.Second
+
+// child is one rank as a process.
+type child struct {
+	rank           int
+	cmd            *exec.Cmd
+	stdout, stderr *os.File // what it writes
+	output         *rankOutput
+
+	mu      sync.Mutex
+	ended   bool               // it was waited for: its process id may be another's
+	stopped bool               // it was told to end before it did
+	status  syscall.WaitStatus // valid when ended
+}
+
+// startChild starts one rank as the leader of a process group. It must be called on a thread that outlives the child.
+func startChild(cfg SpawnConfig, rank int, env []string, credentials *os.File) (*child, error) {
+	c := &child{rank: rank, cmd: exec.Command(cfg.Program, cfg.Args...)}
+	c.cmd.Env, c.cmd.Dir = env, cfg.Dir
+	c.cmd.ExtraFiles = []*os.File{credentials}
+	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	var ends []*os.File // the child's ends of the pipes
+	pipe := func(end *io.Writer) (*os.File, error) {
+		r, w, err := os.Pipe()
+		if err != nil {
+			return nil, err
+		}
+		ends, *end = append(ends, w), w
+		return r, nil
+	}
+	var err error
+	if c.stdout, err = pipe(&c.cmd.Stdout); err == nil {
+		if c.stderr, err = pipe(&c.cmd.Stderr); err == nil {
+			err = c.cmd.Start()
+		}
+	}
+	for _, w := range ends {
+		_ = w.Close() // nothing was written to it here
+	}
+	if err != nil {
+		for _, r := range []*os.File{c.stdout, c.stderr} {
+			if r != nil {
+				_ = r.Close() // nothing was read from it
+			}
+		}
+		return nil, err
+	}
+	return c, nil
+}
+
+// pid is the process id of the rank, and the id of its process group.
+func (c *child) pid() int { return c.cmd.Process.Pid }
+
+// signal sends sig to the rank and what it started, if the rank has not ended. stop says that it is to end by it.
+func (c *child) signal(sig syscall.Signal, stop bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended {
+		return
+	}
+	c.stopped = c.stopped || stop
+	_ = unix.Kill(-c.pid(), sig) // it cannot fail: the leader is at least a zombie
+}
+
+// wait waits for the rank to end, ends what it has left behind, and sends c to exits.
+func (c *child) wait(exits chan<- *child) {
+	// Without reaping: as long as the leader is a zombie, no other process can get its id, nor a group.
+	for errors.Is(unix.Waitid(unix.P_PID, c.pid(), nil, unix.WEXITED|unix.WNOWAIT, nil), unix.EINTR) {
+	}
+	c.mu.Lock()
+	_ = unix.Kill(-c.pid(), unix.SIGKILL) // what is left of its group
+	_ = c.cmd.Wait()                      // the status says more than the error
+	c.status, _ = c.cmd.ProcessState.Sys().(syscall.WaitStatus)
+	c.ended = true
+	c.mu.Unlock()
+	reapGroup(c.pid())
+	exits <- c
+}
+
+// reapGroup waits for the processes of a group that are children of this process: orphans of the rank, which became so when it
+// ended. Their own children become so before they end themselves, hence none is left when there is no child.
+func reapGroup(group int) {
+	for {
+		_, err := unix.Wait4(-group, nil, 0, nil)
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			return
+		}
+	}
+}
+
+// code is the exit code of a rank that has ended, as a shell would give it.
+func (c *child) code() int {
+	if c.status.Signaled() {
+		return 128 + int(c.status.Signal())
+	}
+	return c.status.ExitStatus()
+}
+
+// how says how a rank has ended.
+func (c *child) how() string {
+	switch {
+	case c.status.Signaled() && c.status.CoreDump():
+		return fmt.Sprintf("was killed by signal: %v (core dumped)", c.status.Signal())
+	case c.status.Signaled():
+		return fmt.Sprintf("was killed by signal: %v", c.status.Signal())
+	default:
+		return fmt.Sprintf("exited with code %d", c.status.ExitStatus())
+	}
+}
+
+// wakeReaders makes readers of the rank's output look at how long it is silent.
+func (c *child) wakeReaders() {
+	for _, r := range []*os.File{c.stdout, c.stderr} {
+		_ = r.SetReadDeadline(time.Now()) // the reader may have closed it
+	}
+}
+
+// drain copies r to w until its end. When closing is closed it also stops when nothing comes for a while.
+func drain(r *os.File, w io.Writer, closing <-chan struct{}) {
+	buf := make([]byte, 32<<10)
+	for {
+		last := false
+		select {
+		case <-closing:
+			last = true
+			_ = r.SetReadDeadline(time.Now().Add(quietTime)) // a pipe has deadlines
+		default:
+		}
+		n, err := r.Read(buf)
+		_, _ = w.Write(buf[:n]) // a stream takes everything
+		if err != nil && (last || !errors.Is(err, os.ErrDeadlineExceeded)) {
+			return
+		}
+	}
+}

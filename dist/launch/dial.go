@@ -1,0 +1,102 @@
+package launch
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"syscall"
+	"time"
+
+	"github.com/symgrad/symgrad/dist"
+)
+
+// DialConfig says which store to join, and as whom.
+type DialConfig struct {
+	Address    string      // as in ServerConfig
+	Job        string      // what the server names
+	Rank, Size int         // who joins
+	TLS        *tls.Config // nil means no TLS
+	ByRank0    bool        // rank 0 serves, not the launcher: it may not be there yet, and its loss is the loss of a rank
+}
+
+// Dial joins the store of a job. With ByRank0 it tries again until ctx ends while nobody listens, or while the store is the one
+// of an earlier meeting.
+//
+// Owns: the caller closes the client. Errors: ctx's with the last refusal; dist.ErrInvalid when the server is of another job or
+// user, or the rank is taken.
+func Dial(ctx context.Context, cfg DialConfig) (*Client, error) {
+	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
+		c, err := dialOnce(ctx, cfg)
+		if err == nil {
+			return c, nil
+		}
+		err = fmt.Errorf("store at %s: %w", cfg.Address, err)
+		if !cfg.ByRank0 || !passing(err) {
+			return nil, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		case <-time.After(pause):
+		}
+	}
+}
+
+// passing reports whether a refusal may be over soon: nobody listens yet, or the listener was just closing.
+func passing(err error) bool {
+	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, errOver) || errors.Is(err, dist.ErrClosed) ||
+		errors.Is(err, errNoAnswer)
+}
+
+// errNoAnswer is a server that ended the connection instead of answering hello.
+var errNoAnswer = errors.New("no answer to hello")
+
+func dialOnce(ctx context.Context, cfg DialConfig) (*Client, error) {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, network(cfg.Address), cfg.Address)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkPeer(conn); err != nil {
+		_ = conn.Close() // nothing was said on it
+		return nil, err
+	}
+	if cfg.TLS != nil {
+		conn = tls.Client(conn, cfg.TLS)
+	}
+	r := bufio.NewReader(conn)
+	if err := sayHello(ctx, cfg, conn, r); err != nil {
+		_ = conn.Close() // the error at hand says why
+		return nil, err
+	}
+	return newClient(cfg, conn, r), nil
+}
+
+// sayHello joins, or says why not.
+func sayHello(ctx context.Context, cfg DialConfig, conn net.Conn, r *bufio.Reader) error {
+	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	h := hello{rank: cfg.Rank, size: cfg.Size, job: cfg.Job}
+	_, err := conn.Write(appendFrame(nil, frame{kind: opHello, id: 1, key: helloKey, value: h.encode()}))
+	var reply frame
+	if err == nil {
+		reply, err = readFrame(r, maxFrameBytes)
+	}
+	if !stop() {
+		return fmt.Errorf("%w: %w", errNoAnswer, context.Cause(ctx))
+	}
+	if err != nil {
+		// TLS 1.3 tells a client here, on its first read, that its certificate was refused.
+		var refused *tls.CertificateVerificationError
+		var alert *net.OpError
+		if errors.As(err, &refused) || (errors.As(err, &alert) && alert.Op == "remote error") {
+			return fmt.Errorf("the store and this process are not of one job: %w", err)
+		}
+		return fmt.Errorf("%w: %w", errNoAnswer, err)
+	}
+	return reply.asError()
+}

@@ -1,0 +1,51 @@
+package launch
+
+import (
+	"context"
+	"time"
+)
+
+// lingerTimeout is how long rank 0 keeps the store it serves for ranks that have not left yet.
+const lingerTimeout = 2 * time.Second
+
+// single is the store of a job of one rank.
+type single struct{ *table }
+
+// Close ends the store.
+func (s *single) Close() error {
+	s.fail(errStoreClosed)
+	return nil
+}
+
+// host is rank 0's end of the store that it serves itself.
+type host struct {
+	*meeting
+	server *Server
+}
+
+func newHost(p place, size int) (*host, error) {
+	s, err := Listen(ServerConfig{Address: p.address, Job: p.job, Size: size, Once: true})
+	if err != nil {
+		return nil, err
+	}
+	m, err := s.roster.join(0)
+	if err != nil {
+		_ = s.Close() // the error at hand says why
+		return nil, err
+	}
+	return &host{meeting: m, server: s}, nil
+}
+
+func (h *host) meet(ctx context.Context) error { return h.wait(ctx) }
+
+func (h *host) missing(context.Context) ([]int, error) {
+	return h.server.roster.missing(h.meeting), nil
+}
+
+// Close ends the store when the other ranks have left it, or after a short while.
+func (h *host) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), lingerTimeout)
+	defer cancel()
+	h.server.drain(ctx)
+	return h.server.Close()
+}

@@ -1,0 +1,50 @@
+package launch
+
+import (
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxCredentials bounds what is read from an inherited descriptor, which may be any file if the variable is wrong.
+const maxCredentials = 64 << 10
+
+// memoryFile is a read-only file that holds data, in memory, without a name, closed on exec. A pipe would do for one reader;
+// this can be read again by a rank that meets a second time, and by the program that a wrapper script starts.
+//
+// Owns: the caller closes the file.
+func memoryFile(name string, data []byte) (*os.File, error) {
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return nil, fmt.Errorf("memfd_create: %w", err)
+	}
+	f := os.NewFile(uintptr(fd), name)
+	if _, err = f.Write(data); err == nil {
+		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_WRITE|unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL)
+	}
+	if err != nil {
+		_ = f.Close() // the error at hand says why
+		return nil, fmt.Errorf("memory file %s: %w", name, err)
+	}
+	return f, nil
+}
+
+// readInherited is the content of the file behind the inherited descriptor fd, which stays open for the next time, but not for
+// the programs that this one starts.
+func readInherited(fd int) ([]byte, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, err
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG || st.Size > maxCredentials {
+		return nil, fmt.Errorf("a file of mode %o and %d B is not what the launcher passes on", st.Mode, st.Size)
+	}
+	unix.CloseOnExec(fd)
+	data := make([]byte, st.Size)
+	n, err := unix.Pread(fd, data, 0)
+	if err != nil {
+		return nil, err
+	}
+	return data[:n], nil
+}

@@ -1,0 +1,161 @@
+package launch
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"sync"
+)
+
+const (
+	lineMax    = 64 << 10 // a longer line is broken
+	partialMax = 4 << 10  // how much of an unfinished line of rank 0 can be drawn again
+)
+
+// console writes the output of all ranks to two writers, without mixing lines. Everything goes through one lock, because the
+// two are often one terminal.
+type console struct {
+	mu       sync.Mutex
+	out, err sink
+	partial  []byte // the unfinished line that rank 0 has drawn on the terminal
+}
+
+// sink is one of the writers.
+type sink struct {
+	w        io.Writer
+	terminal bool
+	midline  bool  // what was written last did not end its line
+	err      error // the first; nothing is written after it
+}
+
+func (s *sink) write(p []byte) {
+	if s.err == nil && len(p) > 0 {
+		_, s.err = s.w.Write(p)
+		s.midline = p[len(p)-1] != '\n'
+	}
+}
+
+// line writes whole lines to s, above what rank 0 is drawing. c.mu is held.
+func (c *console) line(s *sink, text []byte) {
+	switch {
+	case s.terminal && len(c.partial) > 0:
+		text = bytes.Join([][]byte{[]byte("\r\x1b[K"), text, c.partial}, nil)
+	case s.midline:
+		text = append([]byte{'\n'}, text...)
+	}
+	s.write(text)
+}
+
+// draw writes p of rank 0 to the terminal as it comes. c.mu is held.
+func (c *console) draw(s *sink, p []byte) {
+	s.write(p)
+	if i := bytes.LastIndexByte(p, '\n'); i >= 0 {
+		c.partial, p = c.partial[:0], p[i+1:]
+	}
+	c.partial = append(c.partial, p...)
+	// What is before a carriage return has been drawn over, unless nothing has come after it yet.
+	if i := bytes.LastIndexByte(bytes.TrimRight(c.partial, "\r"), '\r'); i >= 0 {
+		c.partial = append(c.partial[:0], c.partial[i+1:]...)
+	}
+	if len(c.partial) > partialMax {
+		c.partial = append(c.partial[:0], c.partial[len(c.partial)-partialMax:]...)
+	}
+}
+
+// printf writes a line of the launcher's own to stderr.
+func (c *console) printf(format string, args ...any) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.line(&c.err, fmt.Appendf(nil, "symgrad: "+format+"\n", args...))
+}
+
+// rankOutput is what is kept of the output of one rank, apart from passing it on.
+type rankOutput struct {
+	tail tail
+	log  io.WriteCloser // nil if there is none
+	err  error          // the first of log
+}
+
+// stream is stdout or stderr of one rank, an io.Writer for what comes out of the pipe.
+type stream struct {
+	c      *console
+	to     *sink
+	rank   *rankOutput
+	prefix string // "[2] "; "" passes the bytes on unchanged
+	live   bool   // rank 0 draws on a terminal
+	line   []byte // the line so far
+}
+
+// Write takes what a rank wrote. It never fails: a rank must not stop because its output cannot be shown.
+func (s *stream) Write(p []byte) (int, error) {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	if s.live {
+		s.c.draw(s.to, p)
+	}
+	n := len(p)
+	for len(p) > 0 {
+		i := bytes.IndexByte(p, '\n')
+		if i < 0 {
+			s.line = append(s.line, p...)
+			break
+		}
+		s.line = append(s.line, p[:i]...)
+		s.emit()
+		p = p[i+1:]
+	}
+	for len(s.line) >= lineMax {
+		rest := bytes.Clone(s.line[lineMax:])
+		s.line = s.line[:lineMax]
+		s.emit()
+		s.line = append(s.line, rest...)
+	}
+	return n, nil
+}
+
+// emit passes the line on. c.mu is held.
+func (s *stream) emit() {
+	s.keep()
+	switch {
+	case s.live:
+	case s.prefix == "":
+		s.c.line(s.to, append(s.line, '\n'))
+	default:
+		s.c.line(s.to, []byte(s.prefix+visible(s.line)+"\n"))
+	}
+	s.line = s.line[:0]
+}
+
+// keep puts the line into the tail and the log.
+func (s *stream) keep() {
+	s.rank.tail.add(visible(s.line))
+	if s.rank.log != nil && s.rank.err == nil {
+		_, s.rank.err = s.rank.log.Write(append(bytes.Clone(s.line), '\n'))
+	}
+}
+
+// end passes on a line that was not finished.
+func (s *stream) end() {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	if s.live && len(s.c.partial) > 0 {
+		s.to.write([]byte{'\n'})
+		s.c.partial = nil
+	}
+	switch {
+	case len(s.line) == 0:
+	case s.prefix == "" && !s.live:
+		// As it is: what a single rank prints comes out byte for byte. The next line, if any, ends it.
+		s.keep()
+		s.c.line(s.to, s.line)
+	default:
+		s.emit()
+	}
+	s.line = nil
+}
+
+// visible is what a terminal would show of a line: what follows its last carriage return.
+func visible(line []byte) string {
+	line = bytes.TrimRight(line, "\r")
+	return string(line[bytes.LastIndexByte(line, '\r')+1:])
+}

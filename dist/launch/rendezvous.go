@@ -1,0 +1,199 @@
+package launch
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/symgrad/symgrad/dist"
+)
+
+// Config is how Rendezvous goes about it.
+type Config struct {
+	Timeout time.Duration // for everything; 0 means one minute
+}
+
+// place is where the ranks of a job meet.
+type place struct {
+	address string
+	job     string
+	tls     *tls.Config
+	byRank0 bool // rank 0 serves the store, not the launcher
+}
+
+// member is one rank's end of a store that others share.
+type member interface {
+	dist.Store
+	io.Closer
+	meet(ctx context.Context) error
+	missing(ctx context.Context) ([]int, error)
+}
+
+// Rendezvous meets the other ranks of the job. See the package comment for who serves the store. A process may close what it
+// got and meet again, if all ranks do; nothing of the earlier store is then seen.
+//
+// Collective: all ranks. Returns: when all ranks have come. Owns: the caller closes the io.Closer, after its last use of the
+// store and when it no longer matters to others whether it lives; the store ends with it. Errors: dist.ErrTimeout, naming the
+// ranks that did not come; dist.RankError when one died meanwhile; dist.ErrUnsupported for ranks that have no safe way to meet;
+// an address in use; ctx's.
+func Rendezvous(ctx context.Context, env Env, cfg Config) (dist.Store, io.Closer, error) {
+	if err := env.Validate(); err != nil {
+		return nil, nil, err
+	}
+	timeout := cfg.Timeout
+	switch {
+	case timeout < 0:
+		return nil, nil, fmt.Errorf("rendezvous timeout %v: want 0 or more: %w", timeout, dist.ErrInvalid)
+	case timeout == 0:
+		timeout = time.Minute
+	}
+	if env.Size == 1 {
+		alone := &single{newTable()}
+		return alone, alone, nil
+	}
+	m, err := rendezvous(ctx, env, timeout)
+	if err != nil {
+		return nil, nil, fmt.Errorf("rendezvous of rank %d/%d (%s): %w", env.Rank, env.Size, env.Launcher, err)
+	}
+	return m, m, nil
+}
+
+func rendezvous(ctx context.Context, env Env, timeout time.Duration) (member, error) {
+	p, err := env.place()
+	if err != nil {
+		return nil, err
+	}
+	tooLate := fmt.Errorf("%w after %v", dist.ErrTimeout, timeout)
+	whole, cancel := context.WithTimeoutCause(ctx, timeout, tooLate)
+	defer cancel()
+	// The rest of the time is for finding out who is missing, and for telling others.
+	inTime, cancel := context.WithTimeoutCause(whole, timeout-min(timeout/10, time.Second), tooLate)
+	defer cancel()
+	m, err := p.join(inTime, env)
+	if err != nil {
+		return nil, err
+	}
+	if err = m.meet(inTime); err == nil {
+		return m, nil
+	}
+	if cause := context.Cause(inTime); errors.Is(cause, tooLate) {
+		err = absence(whole, m, env.Size, cause)
+	}
+	h, ok := m.(*host)
+	if !ok {
+		_ = m.Close() // the error at hand says why
+		return nil, err
+	}
+	if errors.Is(err, dist.ErrTimeout) {
+		h.server.roster.fail(err) // the others get the same error
+		h.server.drain(whole)
+	}
+	_ = h.server.Close()
+	return nil, err
+}
+
+// absence is cause with the ranks that are missing.
+func absence(ctx context.Context, m member, size int, cause error) error {
+	ranks, err := m.missing(ctx)
+	if err != nil {
+		return errors.Join(cause, err)
+	}
+	return fmt.Errorf("waiting for %s of %d: %w", listRanks(ranks), size, cause)
+}
+
+// listRanks is "rank 3", "ranks 2, 3", and of a long list its start.
+func listRanks(ranks []int) string {
+	const shown = 16
+	var b strings.Builder
+	b.WriteString("rank")
+	if len(ranks) != 1 {
+		b.WriteString("s")
+	}
+	for i, r := range ranks {
+		if i == shown {
+			fmt.Fprintf(&b, " and %d more", len(ranks)-shown)
+			break
+		}
+		if i > 0 {
+			b.WriteString(",")
+		}
+		b.WriteString(" " + strconv.Itoa(r))
+	}
+	return b.String()
+}
+
+// place is where the ranks of e's job meet.
+func (e Env) place() (place, error) {
+	p := place{job: e.Job, byRank0: true}
+	switch {
+	case e.StoreFD != 0:
+		data, err := readInherited(e.StoreFD)
+		if err == nil {
+			p.tls, err = parseCredentials(data)
+		}
+		if err != nil {
+			return place{}, fmt.Errorf("%s=%d: %w; start the rank by the launcher that set it, or unset %s", storeFDVar, e.StoreFD, err, storeFDVar)
+		}
+		p.address, p.byRank0 = e.Master, false
+		return p, nil
+	case e.Master != "" && loopback(e.Master):
+		p.address = e.Master
+		return p, nil
+	case e.OneHost():
+		return e.socket()
+	case e.Master != "":
+		return place{}, fmt.Errorf("%d of %d ranks on this host, to meet at %s: the store would be open to the network, "+
+			"without encryption or identity; ranks of several hosts meet only under symgrad run or through MPI: %w",
+			e.LocalSize, e.Size, e.Master, dist.ErrUnsupported)
+	default:
+		return place{}, fmt.Errorf("%d of %d ranks on this host: %s gives ranks of several hosts no address to meet at: %w",
+			e.LocalSize, e.Size, e.Launcher, dist.ErrUnsupported)
+	}
+}
+
+// socket is the abstract unix socket of a job on one host. Its name is made of what only the ranks of this job share.
+func (e Env) socket() (place, error) {
+	job := e.Job
+	if job == "" {
+		by, err := startedBy(e.from)
+		if err != nil {
+			return place{}, fmt.Errorf("%s gives no job id: %w; set %s to the same on all ranks", e.Launcher, err, jobVar)
+		}
+		job = by
+	}
+	sum := sha256.Sum256([]byte(e.Launcher + "\x00" + job))
+	return place{address: fmt.Sprintf("@symgrad-%d-%x", os.Getuid(), sum[:16]), job: job, byRank0: true}, nil
+}
+
+// loopback reports whether the host of address is the loopback interface, by what it is called: names are not looked up.
+func loopback(address string) bool {
+	h, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return false
+	}
+	ip := net.ParseIP(h)
+	return h == "localhost" || (ip != nil && ip.IsLoopback())
+}
+
+// join serves the store, or dials who does.
+func (p place) join(ctx context.Context, e Env) (member, error) {
+	if p.byRank0 && e.Rank == 0 {
+		return newHost(p, e.Size)
+	}
+	c, err := Dial(ctx, DialConfig{Address: p.address, Job: p.job, Rank: e.Rank, Size: e.Size, TLS: p.tls, ByRank0: p.byRank0})
+	if err != nil && p.byRank0 && ctx.Err() != nil {
+		return nil, fmt.Errorf("waiting for rank 0 of %d: %w", e.Size, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}

@@ -1,0 +1,164 @@
+package launch
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"time"
+
+	"github.com/symgrad/symgrad/dist"
+)
+
+// SpawnConfig says what Spawn starts, and how it ends what fails.
+type SpawnConfig struct {
+	Program  string        // what to run: a path, or a name to look up in PATH
+	Args     []string      // its arguments, without the program's name
+	N        int           // how many ranks
+	Env      []string      // "name=value"; nil means this process's. The SYMGRAD_ variables of the ranks are set in it.
+	Dir      string        // working directory; "" means this process's
+	Master   string        // host:port for the store; "" means 127.0.0.1 and a free port
+	Grace    time.Duration // from the first failure to the end of everything; 0 means 2 s
+	Patience time.Duration // how long ranks may take to end after a signal that was passed on; 0 means 30 s
+	LogDir   string        // where to write rank-0.log, rank-1.log, ... as well; "" means nowhere
+	Stdout   io.Writer     // nil means os.Stdout
+	Stderr   io.Writer     // nil means os.Stderr
+}
+
+// Result is how a job ended.
+type Result struct {
+	Code    int          // for os.Exit: the culprit's, 128+signal if one ended it or the job, 0 if all went well
+	Culprit int          // the rank that failed first, not counting those that only lost a peer; -1 if there is none
+	Ranks   []RankResult // by rank
+}
+
+// RankResult is how one rank ended.
+type RankResult struct {
+	Rank    int
+	PID     int
+	Code    int    // its exit code, or 128+signal
+	How     string // "exited with code 3", "was killed by signal: killed"
+	Stopped bool   // it ended after the launcher told it to
+}
+
+// Validate reports the first thing wrong with c.
+// Errors: dist.ErrInvalid.
+func (c SpawnConfig) Validate() error {
+	switch {
+	case c.Program == "":
+		return fmt.Errorf("launch: no program to run: %w", dist.ErrInvalid)
+	case c.N < 1 || c.N > maxRanks:
+		return fmt.Errorf("launch: %d ranks: want 1 to %d: %w", c.N, maxRanks, dist.ErrInvalid)
+	case c.Grace < 0 || c.Patience < 0:
+		return fmt.Errorf("launch: grace %v, patience %v: want 0 or more: %w", c.Grace, c.Patience, dist.ErrInvalid)
+	case c.Master != "" && !validListenAddress(c.Master):
+		return fmt.Errorf("launch: master %q: want host:port: %w", c.Master, dist.ErrInvalid)
+	}
+	return nil
+}
+
+// withDefaults is c with its zero values replaced, and the program found.
+func (c SpawnConfig) withDefaults() (SpawnConfig, error) {
+	if err := c.Validate(); err != nil {
+		return c, err
+	}
+	path, err := exec.LookPath(c.Program)
+	if err != nil {
+		return c, fmt.Errorf("launch: program %q: %w: %w", c.Program, err, dist.ErrInvalid)
+	}
+	c.Program = path
+	if c.Env == nil {
+		c.Env = os.Environ()
+	}
+	if c.Grace == 0 {
+		c.Grace = 2 * time.Second
+	}
+	if c.Patience == 0 {
+		c.Patience = 30 * time.Second
+	}
+	if c.Stdout == nil {
+		c.Stdout = os.Stdout
+	}
+	if c.Stderr == nil {
+		c.Stderr = os.Stderr
+	}
+	return c, nil
+}
+
+// Spawn runs a program as N ranks on this host and returns when all of them, and what they started, have ended. It serves the
+// store through which they meet, passes on their output, and prints a report to Stderr when the job fails.
+//
+// Processes. Each rank leads a process group of its own, reads nothing (stdin is empty), and is killed when this process dies,
+// however it dies. What a rank started is killed when the rank ends; processes that left its group, but not the job's
+// environment, at the end. To see those, Spawn makes this process a child subreaper, for good. The kernel ties the life of a
+// child to the thread that started it, therefore the calling goroutine keeps its thread until the end.
+//
+// Output. Lines of rank 0 are passed on as they are, lines of other ranks begin with "[2] ". Lines are never mixed, and broken
+// after 64 KiB. If Stdout is a terminal, rank 0 is told its width and may draw a progress bar with carriage returns: other
+// lines are written above it. In lines of the other ranks a carriage return discards what the line said before.
+//
+// Failure. When a rank exits with another code than 0 or is killed, the others are told through the store. After half of
+// Grace those that still run get SIGTERM, after seven eighths SIGKILL, each with its process group.
+//
+// Signals. SIGINT, SIGTERM, SIGHUP and SIGQUIT, unless ignored, are passed on to all ranks once; a second one, or the end of
+// Patience, kills. The end of ctx is SIGTERM, and SIGKILL within Grace.
+//
+// Returns: at the end of the job. A rank that fails is no error but a Result.Code. Errors: dist.ErrInvalid; a program, port or
+// log file that is not to be had; output that could not be written; ctx's.
+func Spawn(ctx context.Context, cfg SpawnConfig) (Result, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return Result{}, err
+	}
+	return spawn(ctx, cfg)
+}
+
+// Self runs this program, with its arguments, as cfg.N ranks, if e says that it was started plainly and N is more than one. A
+// program whose configuration asks for ranks calls it first:
+//
+//	if res, spawned, err := launch.Self(ctx, env, cfg); spawned { ... os.Exit(res.Code) }
+//	// one rank of the job from here on
+//
+// Shapes/units: cfg as in Spawn, Program and Args are filled in when empty. Returns: spawned false at once in a process that
+// is itself a rank. Errors: those of Spawn.
+func Self(ctx context.Context, e Env, cfg SpawnConfig) (res Result, spawned bool, err error) {
+	if e.Launcher != None || cfg.N == 1 {
+		return Result{}, false, nil
+	}
+	if cfg.Program == "" {
+		if cfg.Program, err = os.Executable(); err != nil {
+			return Result{}, true, fmt.Errorf("launch: this program: %w", err)
+		}
+		if cfg.Args == nil {
+			cfg.Args = os.Args[1:]
+		}
+	}
+	res, err = Spawn(ctx, cfg)
+	return res, true, err
+}
+
+// rankEnv is env with the variables of one rank, in place of any it has.
+func rankEnv(env []string, rank, size int, job, master string, storeFD, columns int) []string {
+	own := map[string]string{
+		rankVar: strconv.Itoa(rank), sizeVar: strconv.Itoa(size),
+		localRankVar: strconv.Itoa(rank), localSizeVar: strconv.Itoa(size),
+		jobVar: job, masterVar: master, storeFDVar: strconv.Itoa(storeFD),
+	}
+	if rank == 0 && columns > 0 {
+		own[columnsVar] = strconv.Itoa(columns)
+	}
+	var out []string
+	for _, s := range env {
+		if !isOwnVariable(s) {
+			out = append(out, s)
+		}
+	}
+	for _, name := range Variables() {
+		if v, ok := own[name]; ok {
+			out = append(out, name+"="+v)
+		}
+	}
+	return out
+}

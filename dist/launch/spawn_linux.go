@@ -1,0 +1,199 @@
+package launch
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// job is one call of Spawn.
+type job struct {
+	cfg     SpawnConfig
+	id      string
+	server  *Server
+	console *console
+	columns int // of the terminal behind Stdout; 0 if it is none
+
+	ranks   []*child       // those that were started, by rank
+	exits   chan *child    // ranks that have ended
+	waiters sync.WaitGroup // one for each rank
+	relays  sync.WaitGroup // two for each rank
+	closing chan struct{}  // closed when no rank is left to write
+}
+
+func spawn(ctx context.Context, cfg SpawnConfig) (res Result, err error) {
+	// A child with Pdeathsig is killed when the thread that started it ends, not the process. A thread that a goroutine
+	// is locked to does not end before the goroutine, and this one outlives the children.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return Result{}, fmt.Errorf("launch: prctl(PR_SET_CHILD_SUBREAPER): %w", err)
+	}
+	j := &job{cfg: cfg, id: "symgrad-" + hex.EncodeToString(randomBytes(8)), closing: make(chan struct{})}
+	j.exits = make(chan *child, cfg.N)
+	j.console, j.columns = newConsole(cfg.Stdout, cfg.Stderr)
+	ca, err := j.serve()
+	if err != nil {
+		return Result{}, err
+	}
+	defer func() { err = errors.Join(err, j.server.Close()) }()
+	s := newSupervisor(j)
+	defer s.close()
+	if err := j.start(ca); err != nil {
+		for _, c := range j.ranks {
+			c.signal(syscall.SIGKILL, true)
+		}
+		return Result{}, errors.Join(err, j.finish())
+	}
+	s.run(ctx)
+	outputErr := j.finish()
+	res = s.result()
+	s.report(res)
+	return res, errors.Join(s.cancelled, outputErr)
+}
+
+// newConsole is the console over the two writers, and the width of the terminal behind stdout.
+func newConsole(stdout, stderr io.Writer) (*console, int) {
+	columns := terminalColumns(stdout)
+	return &console{
+		out: sink{w: stdout, terminal: columns > 0},
+		err: sink{w: stderr, terminal: columns > 0 && terminalColumns(stderr) > 0},
+	}, columns
+}
+
+// terminalColumns is the width of the terminal behind w, 0 if it is none.
+func terminalColumns(w io.Writer) int {
+	f, ok := w.(*os.File)
+	if !ok {
+		return 0
+	}
+	conn, err := f.SyscallConn() // unlike Fd, it leaves the file as it is
+	if err != nil {
+		return 0
+	}
+	columns := 0
+	err = conn.Control(func(fd uintptr) {
+		if size, sizeErr := unix.IoctlGetWinsize(int(fd), unix.TIOCGWINSZ); sizeErr == nil {
+			columns = max(int(size.Col), 1) // 0 is a terminal that does not know
+		}
+	})
+	if err != nil {
+		return 0
+	}
+	return columns
+}
+
+// serve starts the store of the job.
+func (j *job) serve() (*authority, error) {
+	ca, err := newAuthority()
+	if err != nil {
+		return nil, err
+	}
+	tlsConfig, err := ca.server()
+	if err != nil {
+		return nil, err
+	}
+	j.server, err = Listen(ServerConfig{Address: j.cfg.Master, Job: j.id, Size: j.cfg.N, TLS: tlsConfig})
+	if err != nil {
+		return nil, fmt.Errorf("launch: %w", err)
+	}
+	return ca, nil
+}
+
+// start starts all ranks, or stops at the first that cannot be started.
+func (j *job) start(ca *authority) error {
+	if j.cfg.LogDir != "" {
+		if err := os.MkdirAll(j.cfg.LogDir, 0o777); err != nil {
+			return fmt.Errorf("launch: log folder: %w", err)
+		}
+	}
+	for rank := range j.cfg.N {
+		c, err := j.startRank(rank, ca)
+		if err != nil {
+			return fmt.Errorf("launch: rank %d of %d: %w", rank, j.cfg.N, err)
+		}
+		j.ranks = append(j.ranks, c)
+		j.waiters.Go(func() { c.wait(j.exits) })
+	}
+	return nil
+}
+
+func (j *job) startRank(rank int, ca *authority) (*child, error) {
+	secret, err := ca.rank(rank)
+	if err != nil {
+		return nil, err
+	}
+	credentials, err := memoryFile("symgrad-credentials", secret)
+	if err != nil {
+		return nil, err
+	}
+	defer credentials.Close()
+	output := &rankOutput{}
+	if j.cfg.LogDir != "" {
+		if output.log, err = os.Create(filepath.Join(j.cfg.LogDir, "rank-"+strconv.Itoa(rank)+".log")); err != nil {
+			return nil, err
+		}
+	}
+	c, err := startChild(j.cfg, rank, rankEnv(j.cfg.Env, rank, j.cfg.N, j.id, dialable(j.server.Address()), credentialsFD, j.columns), credentials)
+	if err != nil {
+		if output.log != nil {
+			_ = output.log.Close() // empty
+		}
+		return nil, err
+	}
+	c.output = output
+	prefix := ""
+	if rank > 0 {
+		prefix = "[" + strconv.Itoa(rank) + "] "
+	}
+	live := rank == 0 && j.console.out.terminal
+	j.relay(c.stdout, &stream{c: j.console, to: &j.console.out, rank: output, prefix: prefix, live: live})
+	j.relay(c.stderr, &stream{c: j.console, to: &j.console.err, rank: output, prefix: prefix})
+	return c, nil
+}
+
+// relay passes on what comes out of r, which it closes at the end.
+func (j *job) relay(r *os.File, to *stream) {
+	j.relays.Go(func() {
+		defer r.Close()
+		defer to.end()
+		drain(r, to, j.closing)
+	})
+}
+
+// finish waits until every process of the job has ended and all of its output is passed on.
+// Errors: output that could not be written.
+func (j *job) finish() error {
+	j.waiters.Wait()
+	j.sweep()
+	close(j.closing)
+	for _, c := range j.ranks {
+		c.wakeReaders()
+	}
+	j.relays.Wait()
+	var errs []error
+	for _, s := range []*sink{&j.console.out, &j.console.err} {
+		if s.err != nil {
+			errs = append(errs, fmt.Errorf("launch: output of the ranks: %w", s.err))
+		}
+	}
+	for _, c := range j.ranks {
+		if c.output.log == nil {
+			continue
+		}
+		if err := errors.Join(c.output.err, c.output.log.Close()); err != nil {
+			errs = append(errs, fmt.Errorf("launch: log of rank %d: %w", c.rank, err))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,174 @@
+package launch
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+)
+
+// passedOn are the signals that end a job from outside.
+var passedOn = [...]syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT}
+
+// supervisor decides what happens to the ranks of a job. It runs on the goroutine of Spawn.
+type supervisor struct {
+	*job
+	order     []*child // ranks that have ended, in that order
+	failed    bool     // one did so badly, before anybody told it to end
+	asked     syscall.Signal
+	cancelled error // why ctx ended, if that ended the job
+	plan      []step
+	timer     *time.Timer // for the first step of plan
+
+	signals  chan os.Signal
+	children chan os.Signal // SIGCHLD
+}
+
+// step is a signal that all ranks get at a time.
+type step struct {
+	at  time.Time
+	sig syscall.Signal
+}
+
+func newSupervisor(j *job) *supervisor {
+	s := &supervisor{
+		job: j, timer: time.NewTimer(0),
+		signals: make(chan os.Signal, len(passedOn)), children: make(chan os.Signal, 1),
+	}
+	s.timer.Stop()
+	for _, sig := range passedOn {
+		if !signal.Ignored(sig) { // nohup, or a shell's background job
+			signal.Notify(s.signals, sig)
+		}
+	}
+	signal.Notify(s.children, syscall.SIGCHLD)
+	return s
+}
+
+// close gives the signals back.
+func (s *supervisor) close() {
+	signal.Stop(s.signals)
+	signal.Stop(s.children)
+	s.timer.Stop()
+}
+
+// run returns when all ranks have ended.
+func (s *supervisor) run(ctx context.Context) {
+	done := ctx.Done()
+	for len(s.order) < len(s.ranks) {
+		select {
+		case c := <-s.exits:
+			s.ended(c)
+		case sig := <-s.signals:
+			s.interrupt(sig.(syscall.Signal))
+		case <-done:
+			done = nil
+			s.cancel(context.Cause(ctx))
+		case <-s.timer.C:
+			s.signalAll(s.plan[0].sig)
+			s.follow(s.plan[1:])
+		case <-s.children:
+			s.reapOrphans()
+		}
+	}
+}
+
+// ended notes the end of a rank, tells the others, and begins to end them if it was a failure.
+func (s *supervisor) ended(c *child) {
+	s.order = append(s.order, c)
+	if c.code() == 0 {
+		s.server.Exit(c.rank, c.how()+" without joining")
+		return
+	}
+	s.server.Fail(c.rank, c.how())
+	if s.failed || s.ending() {
+		return
+	}
+	s.failed = true
+	now, grace := time.Now(), s.cfg.Grace
+	s.follow([]step{{now.Add(grace / 2), syscall.SIGTERM}, {now.Add(grace * 7 / 8), syscall.SIGKILL}})
+}
+
+// ending reports whether somebody outside has ended the job.
+func (s *supervisor) ending() bool { return s.asked != 0 || s.cancelled != nil }
+
+// interrupt passes on the first signal, and kills on the second or when the ranks are being ended already.
+func (s *supervisor) interrupt(sig syscall.Signal) {
+	if s.asked != 0 || s.failed {
+		s.signalAll(syscall.SIGKILL)
+		return
+	}
+	s.asked = sig
+	s.console.printf("%v: passed on to %d ranks, which have %v to end; once more kills them", sig, len(s.ranks)-len(s.order), s.cfg.Patience)
+	s.signalAll(sig)
+	if s.cancelled == nil { // else the ranks have less time
+		s.follow([]step{{time.Now().Add(s.cfg.Patience), syscall.SIGKILL}})
+	}
+}
+
+// cancel ends the ranks because ctx has ended.
+func (s *supervisor) cancel(cause error) {
+	if s.failed || s.ending() {
+		return
+	}
+	s.cancelled = cause
+	s.signalAll(syscall.SIGTERM)
+	s.follow([]step{{time.Now().Add(s.cfg.Grace * 7 / 8), syscall.SIGKILL}})
+}
+
+// follow makes plan what happens next.
+func (s *supervisor) follow(plan []step) {
+	s.plan = plan
+	s.timer.Stop()
+	if len(plan) > 0 {
+		s.timer.Reset(time.Until(plan[0].at))
+	}
+}
+
+// signalAll tells all ranks that run to end.
+func (s *supervisor) signalAll(sig syscall.Signal) {
+	for _, c := range s.ranks {
+		c.signal(sig, true)
+	}
+}
+
+// result is how the job ended.
+func (s *supervisor) result() Result {
+	res := Result{Culprit: -1, Ranks: make([]RankResult, len(s.ranks))}
+	var ends []RankResult
+	for _, c := range s.order {
+		r := RankResult{Rank: c.rank, PID: c.pid(), Code: c.code(), How: c.how(), Stopped: c.stopped}
+		res.Ranks[c.rank] = r
+		ends = append(ends, r)
+	}
+	switch {
+	case s.failed:
+		res.Culprit = culprit(ends)
+		res.Code = res.Ranks[res.Culprit].Code
+	case s.asked != 0:
+		res.Code = 128 + int(s.asked)
+	case s.cancelled != nil:
+		res.Code = 128 + int(syscall.SIGTERM)
+	}
+	return res
+}
+
+// report prints what went wrong, if something did.
+func (s *supervisor) report(res Result) {
+	if res.Culprit < 0 {
+		for _, r := range res.Ranks {
+			if r.Stopped && r.Code == 128+int(syscall.SIGKILL) {
+				s.console.printf("rank %d (pid %d) did not end and was killed", r.Rank, r.PID)
+			}
+		}
+		return
+	}
+	var last []string
+	if len(res.Ranks) > 1 { // else they are the lines above
+		last = s.ranks[res.Culprit].output.tail.last()
+	}
+	for _, line := range failureReport(res, last) {
+		s.console.printf("%s", line)
+	}
+}
