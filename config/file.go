@@ -95,7 +95,11 @@ func (f file) read(data []byte) {
 	}
 }
 
-var yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
+var (
+	yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
+	// What yaml.v3's parser says, as opposed to its scanner: it counts lines from 0 there (parser.fail in its decode.go).
+	fromZero = regexp.MustCompile(`^did not find expected (key|node content|'-' indicator|',' or '[\]}]'|'<document start>')`)
+)
 
 // syntax notes an error of the YAML parser, with its line if it tells one.
 func (f file) syntax(err error) {
@@ -104,6 +108,9 @@ func (f file) syntax(err error) {
 	if m := yamlLine.FindStringSubmatch(text); m != nil {
 		text = text[len(m[0]):]
 		at.Line, _ = strconv.Atoi(m[1]) // 0, the whole file, if it tells none
+	}
+	if at.Line > 0 && fromZero.MatchString(text) {
+		at.Line++
 	}
 	f.unread = true
 	f.problem(at, "", "%s", text)
@@ -116,7 +123,7 @@ func (f file) at(n *yaml.Node) Origin {
 // section reads the settings of a section, prefix, from its mapping.
 func (f file) section(prefix string, n *yaml.Node) {
 	if n.Kind != yaml.MappingNode {
-		f.problem(f.at(n), "", "%s: want %s under it, this is %s", choose(prefix == "", "the file", prefix), "key: value lines", nodeKind(n))
+		f.problem(f.at(n), "", "%s: want lines of key: value, this is %s", choose(prefix == "", "top of the file", prefix), nodeKind(n))
 		return
 	}
 	lines := map[string]int{} // where each name was seen first
@@ -179,7 +186,7 @@ func (f file) list(known *field, n *yaml.Node) {
 	list, ok := make([]int, 0, len(n.Content)), true
 	for i, item := range n.Content {
 		item = target(item)
-		if item.Kind != yaml.ScalarNode || item.ShortTag() == "!!str" && item.Style != 0 {
+		if quoted := item.ShortTag() == "!!str" && item.Style != 0; item.Kind != yaml.ScalarNode || quoted || isNull(item) {
 			f.problem(f.at(item), known.key, "item %d of the list: want an integer, this is %s", i+1, nodeKind(item))
 			ok = false
 			continue

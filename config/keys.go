@@ -91,7 +91,7 @@ func lookup(key string) *field {
 	return schema()[i]
 }
 
-// sections is the keys that hold settings, such as "optim" and "optim.schedule", in the order of Config.
+// sections is the keys that hold settings, such as "optim" and "optim.schedule", sorted.
 func sections() []string {
 	var names []string
 	for _, f := range schema() {
@@ -99,6 +99,7 @@ func sections() []string {
 			names = append(names, s)
 		}
 	}
+	slices.Sort(names)
 	return names
 }
 

@@ -139,10 +139,8 @@ func readEnv(env, reserved []string) *layer {
 			vars[name] = value
 		}
 	}
-	known := make([]string, 0, len(schema()))
 	for _, f := range schema() {
 		name := f.env()
-		known = append(known, name)
 		if value := vars[name]; value != "" {
 			l.set(Origin{Level: LevelEnv, Var: name}, f, value)
 		}
@@ -156,13 +154,34 @@ func readEnv(env, reserved []string) *layer {
 	}
 	slices.Sort(rest)
 	for _, name := range rest {
-		hint := didYouMean(name, known)
-		if hint == "" {
-			hint = ": symgrad config keys lists the variables; unset it if it is not one"
+		hint := "symgrad config keys lists the settings; unset it if it is none"
+		if near := nearestVar(name, reserved); near != "" {
+			hint = "did you mean " + near + "?"
 		}
-		l.problem(Origin{Level: LevelEnv, Var: name}, "", "no setting has this variable%s", hint)
+		l.problem(Origin{Level: LevelEnv, Var: name}, "", "no setting has this variable: %s", hint)
 	}
 	return l
+}
+
+// nearestVar is the variable that somebody who wrote name most likely meant, or "". The underscores after the sections that
+// it starts with are taken for dots, because what is near goes by the last name of a key.
+func nearestVar(name string, reserved []string) string {
+	for _, r := range reserved {
+		if edits(name, r) <= 1 {
+			return r
+		}
+	}
+	flat := strings.ToLower(strings.TrimPrefix(name, EnvPrefix))
+	text := flat
+	for _, s := range sections() { // an outer section comes before those in it
+		if rest, ok := strings.CutPrefix(flat, strings.ReplaceAll(s, ".", "_")+"_"); ok {
+			text = s + "." + rest
+		}
+	}
+	if near := lookup(nearest(text, keyNames())); near != nil {
+		return near.env()
+	}
+	return ""
 }
 
 func isReserved(name string, reserved []string) bool {

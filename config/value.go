@@ -136,7 +136,7 @@ func article(k kind) string {
 	return "a " + k.String()
 }
 
-// format is a value of a setting as text on one line that YAML and parse both read back as that value.
+// format is a value of a setting as one line of text that means it in a block of YAML and, but for quoted strings, to parse.
 func format(v any) string {
 	switch v := v.(type) {
 	case string:

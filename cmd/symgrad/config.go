@@ -28,7 +28,7 @@ func newConfigShowCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show",
 		Short: "Print every value and where it came from",
-		Args:  usageArgs(cobra.NoArgs),
+		Args:  usageArgs(noArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, origins, err := config.Load(*source)
 			if err != nil {
@@ -58,7 +58,7 @@ func newConfigKeysCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "keys",
 		Short: "Print every setting with its type, default and meaning",
-		Args:  usageArgs(cobra.NoArgs),
+		Args:  usageArgs(noArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if format.value == "markdown" {
 				return write(cmd.OutOrStdout(), keysMarkdown(config.Keys()))
@@ -98,7 +98,7 @@ func newConfigHashCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "hash",
 		Short: "Print the hash that ranks compare",
-		Args:  usageArgs(cobra.NoArgs),
+		Args:  usageArgs(noArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, _, err := config.Load(*source)
 			if err != nil {

@@ -77,6 +77,14 @@ func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 	}
 }
 
+// noArgs refuses arguments. Cobra's NoArgs calls them unknown commands.
+func noArgs(_ *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return fmt.Errorf("unexpected argument %q", args[0])
+	}
+	return nil
+}
+
 // exitError ends the program with a code of its own.
 type exitError struct {
 	code int

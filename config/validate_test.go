@@ -1,0 +1,212 @@
+package config
+
+import (
+	"errors"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestValuesAtOddsWithEachOther(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		set  []string
+		want string // "" means that nothing is wrong
+	}{
+		{"name is a path", []string{"run.name=a/b"}, `--set: run.name: "a/b" cannot be the name of a folder`},
+		{"name leads up", []string{"run.name=.."}, `--set: run.name: ".." cannot be the name of a folder`},
+		{"no name", []string{"run.name="}, `--set: run.name: "" cannot be the name of a folder`},
+		{"endless", []string{"run.epochs=0"}, "--set: run.epochs: the run would never end: set run.epochs or run.max_steps"},
+		{"steps end it", []string{"run.epochs=0", "run.max_steps=1"}, ""},
+		{"master without port", []string{"launch.master=host"}, `--set: launch.master: "host" is not host:port: write one such as 127.0.0.1:29500`},
+		{"master without host", []string{"launch.master=:1"}, `--set: launch.master: ":1" is not host:port: write one such as 127.0.0.1:29500`},
+		{"master with port 0", []string{"launch.master=h:0"}, `--set: launch.master: "h:0" is not host:port: write one such as 127.0.0.1:29500`},
+		{"master with a large port", []string{"launch.master=h:65536"}, `--set: launch.master: "h:65536" is not host:port: write one such as 127.0.0.1:29500`},
+		{"master", []string{"launch.master=[::1]:29500"}, ""},
+		{"cnn without channels", []string{"model.name=cnn", "model.channels="}, "--set: model.channels: a cnn needs at least one convolution"},
+		{"mlp without hidden layers", []string{"model.hidden=[]"}, ""},
+		{"no data", []string{"data.path="}, "--set: data.path: is empty: name the folder with the data"},
+		{
+			"parts of nothing",
+			[]string{"data.global_batch=4", "data.accum_steps=5"},
+			"--set: data.accum_steps: 5 parts of a batch of 4 samples: use at most as many parts as samples",
+		},
+		{
+			"no whole batch",
+			[]string{"data.limit=100", "data.drop_last=true"},
+			"--set: data.limit: 100 samples are less than a batch of 128, which data.drop_last leaves out: no step is left",
+		},
+		{"one batch", []string{"data.limit=128", "data.drop_last=true"}, ""},
+		{"bucket smaller than the first", []string{"ddp.bucket_mb=0.0009765625"}, ""},
+		{
+			"adamw without decay",
+			[]string{"optim.name=adamw"},
+			"--set: optim.weight_decay: is 0, which makes adamw the same as adam: set it (a usual value is 0.01) or set optim.name to adam",
+		},
+		{"adamw", []string{"optim.name=adamw", "optim.weight_decay=0.01"}, ""},
+		{
+			"rate rises",
+			[]string{"optim.schedule.name=cosine", "optim.schedule.min_lr=0.1"},
+			"--set: optim.schedule.min_lr: 0.1 is above the learning rate, 0.001",
+		},
+		{
+			"all warm-up",
+			[]string{"optim.schedule.name=cosine", "optim.schedule.warmup_steps=10", "optim.schedule.total_steps=10"},
+			"--set: optim.schedule.warmup_steps: 10 steps of warm-up leave none of the cosine's 10 (optim.schedule.total_steps)",
+		},
+		{"a run cut short in its warm-up", []string{"optim.schedule.name=cosine", "optim.schedule.warmup_steps=10", "run.max_steps=5"}, ""},
+		{
+			"unknown blas",
+			[]string{"cpu.blas=openblas"},
+			`--set: cpu.blas: "openblas" is neither auto nor gonum nor a library: name one as libopenblas.so.0 or by its path`,
+		},
+		{"blas by soname", []string{"cpu.blas=libopenblas.so.0"}, ""},
+		{"blas by path", []string{"cpu.blas=/opt/blas"}, ""},
+		{"trace elsewhere", []string{"log.trace=../t.json"}, `--set: log.trace: "../t.json" leads out of the output folder: use a file name`},
+		{
+			"trace of three steps",
+			[]string{"log.trace=t.json", "log.trace_steps=1,2,3"},
+			"--set: log.trace_steps: [1, 2, 3] is not a first and a last step: write them as [10, 19]",
+		},
+		{
+			"trace backwards",
+			[]string{"log.trace=t.json", "log.trace_steps=2,1"},
+			"--set: log.trace_steps: [2, 1] is not a first and a last step: write them as [10, 19]",
+		},
+		{
+			"trace after the end",
+			[]string{"log.trace=t.json", "run.max_steps=10"},
+			"--set: log.trace_steps: the timeline starts at step 10, but the run ends after 10 (run.max_steps)",
+		},
+		{"trace cut short", []string{"log.trace=t.json", "run.max_steps=11"}, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			_, _, err := Load(Source{Set: tt.set})
+			if got := strings.Join(texts(t, err, ""), "\n"); got != tt.want {
+				t.Errorf("got  %s\nwant %s", got, tt.want)
+			}
+		})
+	}
+}
+
+// A rule about two settings must not speak of a value that nobody meant.
+func TestOneMistakeIsOneProblem(t *testing.T) {
+	for _, set := range [][]string{
+		{"run.max_steps=x", "run.epochs=0"},
+		{"data.global_batch=x", "data.accum_steps=1000"},
+		{"data.global_batch=0", "data.accum_steps=1000"},
+		{"optim.name=momentun", "optim.momentum=0.5"},
+		{"optim.name=adamw", "optim.weight_decay=-1"},
+		{"log.trace=t.json", "log.trace_steps=a,b"},
+		{"optim.schedule.name=", "optim.schedule.gamma=0.5"},
+	} {
+		_, _, err := Load(Source{Set: set})
+		if got := texts(t, err, ""); len(got) != 1 {
+			t.Errorf("%v: %d problems: %q", set, len(got), got)
+		}
+	}
+}
+
+func TestSettingsWithoutEffectAreReportedToWhoCouldSee(t *testing.T) {
+	sgd, momentum := [2]string{"optim.name", "sgd"}, [2]string{"optim.momentum", "0.5"}
+	for _, tt := range []struct {
+		name string
+		src  Source
+		want string
+	}{
+		{
+			"both in the file",
+			Source{File: inFile(t, sgd, momentum)},
+			"FILE:3:13: optim.momentum: has no effect, because optim.name is sgd: remove it (it is used when optim.name is momentum)",
+		},
+		{"file, then flag", Source{File: inFile(t, [2]string{"optim.name", "momentum"}, momentum), Set: []string{"optim.name=sgd"}}, ""},
+		{"file, then environment", Source{File: inFile(t, [2]string{"optim.name", "momentum"}, momentum), Env: []string{"SYMGRAD_OPTIM_NAME=sgd"}}, ""},
+		{
+			"environment over file",
+			Source{File: inFile(t, sgd), Env: []string{"SYMGRAD_OPTIM_MOMENTUM=0.5"}},
+			"$SYMGRAD_OPTIM_MOMENTUM: optim.momentum: has no effect, because optim.name is sgd: remove it (it is used when optim.name is momentum)",
+		},
+		{
+			"flag over the default",
+			Source{Set: []string{"model.channels=3"}},
+			"--set: model.channels: has no effect, because model.name is mlp: remove it (it is used when model.name is cnn)",
+		},
+		{
+			"flag beside an empty one",
+			Source{Set: []string{"log.trace_steps=1,2"}},
+			"--set: log.trace_steps: has no effect, because log.trace is empty: remove it (it is used when log.trace is set)",
+		},
+		{"flag with an effect", Source{Set: []string{"log.trace_steps=1,2", "log.trace=t.json"}}, ""},
+		{
+			"a wrong value without effect is still without effect",
+			Source{File: inFile(t, sgd, [2]string{"optim.momentum", "7"})},
+			"FILE:3:13: optim.momentum: has no effect, because optim.name is sgd: remove it (it is used when optim.name is momentum)",
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			_, _, err := Load(tt.src)
+			got := strings.Join(texts(t, err, tt.src.File), "\n")
+			if got != strings.TrimPrefix(tt.want, "FILE") {
+				t.Errorf("got  %s\nwant %s", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestConflictIsBlamedOnWhoSetSomething(t *testing.T) {
+	// data.accum_steps has its default 1; the batch does not.
+	_, _, err := Load(Source{Env: []string{"SYMGRAD_DATA_ACCUM_STEPS=200"}, Set: []string{"data.global_batch=100"}})
+	if got := strings.Join(texts(t, err, ""), "\n"); !strings.HasPrefix(got, "$SYMGRAD_DATA_ACCUM_STEPS: data.accum_steps:") {
+		t.Errorf("got %s, want the blame on the variable", got)
+	}
+	_, _, err = Load(Source{File: inFile(t, [2]string{"optim.name", "adamw"})})
+	if got := strings.Join(texts(t, err, ""), "\n"); !strings.Contains(got, "c.yaml:2:9: optim.weight_decay: is 0") {
+		t.Errorf("got %s, want the blame on the file's optim.name", got)
+	}
+}
+
+func TestValidateChecksConfigsMadeByPrograms(t *testing.T) {
+	c := Default()
+	c.Optim.LR = math.NaN()
+	c.Run.Name = "\xff"
+	c.Comm.Backend = "tcp"
+	c.Optim.Momentum = -1 // without effect
+	c.Data.AccumSteps = 1000
+	err := c.Validate()
+	var e *Error
+	if !errors.As(err, &e) {
+		t.Fatalf("%v is a %T, want *Error", err, err)
+	}
+	var keys []string
+	for _, p := range e.Problems {
+		keys = append(keys, p.Key)
+		if p.Origin != (Origin{}) {
+			t.Errorf("%v: Validate knows no origins", p)
+		}
+	}
+	if want := []string{"run.name", "comm.backend", "optim.lr", "data.accum_steps"}; !slices.Equal(keys, want) {
+		t.Errorf("problems with %v, want %v:\n%v", keys, want, err)
+	}
+	if new(Config).Validate() == nil {
+		t.Error("the zero config is valid")
+	}
+}
+
+func TestOriginText(t *testing.T) {
+	for want, o := range map[string]Origin{
+		"default":  {},
+		"a.yaml":   {Level: LevelFile, File: "a.yaml"},
+		"a.yaml:3": {Level: LevelFile, File: "a.yaml", Line: 3}, "a.yaml:3:4": {Level: LevelFile, File: "a.yaml", Line: 3, Col: 4},
+		"$SYMGRAD_X": {Level: LevelEnv, Var: "SYMGRAD_X"},
+		"--set":      {Level: LevelFlag},
+	} {
+		if got := o.String(); got != want {
+			t.Errorf("%+v: %s, want %s", o, got, want)
+		}
+	}
+	var none *Origins
+	if none.Origin("run.seed") != (Origin{}) {
+		t.Error("no origins know of defaults only")
+	}
+}
