@@ -47,8 +47,12 @@ func Dial(ctx context.Context, cfg DialConfig) (*Client, error) {
 
 // passing reports whether a refusal may be over soon: nobody listens yet, or the listener was just closing.
 func passing(err error) bool {
-	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, errOver) || errors.Is(err, dist.ErrClosed) ||
-		errors.Is(err, errNoAnswer)
+	for _, soon := range []error{syscall.ECONNREFUSED, syscall.ECONNRESET, errNoAnswer, errOver, dist.ErrClosed} {
+		if errors.Is(err, soon) {
+			return true
+		}
+	}
+	return false
 }
 
 // errNoAnswer is a server that ended the connection instead of answering hello.

@@ -121,10 +121,10 @@ func Spawn(ctx context.Context, cfg SpawnConfig) (Result, error) {
 //	if res, spawned, err := launch.Self(ctx, env, cfg); spawned { ... os.Exit(res.Code) }
 //	// one rank of the job from here on
 //
-// Shapes/units: cfg as in Spawn, Program and Args are filled in when empty. Returns: spawned false at once in a process that
-// is itself a rank. Errors: those of Spawn.
+// Shapes/units: cfg as in Spawn, Program and Args are filled in when empty, N may be 0. Returns: spawned false at once in a
+// process that is itself a rank. Errors: those of Spawn.
 func Self(ctx context.Context, e Env, cfg SpawnConfig) (res Result, spawned bool, err error) {
-	if e.Launcher != None || cfg.N == 1 {
+	if e.Launcher != None || cfg.N == 0 || cfg.N == 1 {
 		return Result{}, false, nil
 	}
 	if cfg.Program == "" {

@@ -30,18 +30,18 @@ func (p *framePool[T]) put(f *frame[T]) { p.pool.Put(f) }
 // perThread is what has to be done before each call of a library that keeps its number of threads per OS thread, as OpenMP does: a new OS
 // thread starts with all cores, and Go calls from any. Set once, the number would not last.
 type perThread struct {
-	setThreads dl.Proc // void f(int)
-	threads    int     // 0: nothing to do
+	setThreads dl.Proc   // void f(int)
+	args       []uintptr // its argument, in a list made once; empty: nothing to do
 }
 
 // run calls fn on a thread whose number of threads is set.
 func (p *perThread) run(fn func()) {
-	if p.threads == 0 {
+	if len(p.args) == 0 {
 		fn()
 		return
 	}
 	_ = dl.OnThread(func() error {
-		_, err := p.setThreads.Call(uintptr(p.threads))
+		_, err := p.setThreads.Call(p.args...)
 		fn()
 		return err
 	})

@@ -95,11 +95,13 @@ func mklThreading(path string, threads int) (layer int32, err error) {
 		"libmkl_sequential%[2]s): install all of MKL", ErrRejected, suffix)
 }
 
-// mklVersion shortens "Intel(R) oneAPI Math Kernel Library Version 2024.2-Product Build 20240605 for Intel(R) 64 architecture applications".
+// mklVersion is the number in "Intel(R) oneAPI Math Kernel Library Version 2024.2-Product Build 20240605 for Intel(R) 64 architecture applications".
 func mklVersion(text string) string {
-	if _, after, ok := strings.Cut(text, "Version "); ok {
-		text = after
+	_, after, ok := strings.Cut(text, "Version ")
+	if !ok {
+		return text
 	}
-	version, _, _ := strings.Cut(text, "-Product")
-	return strings.TrimSpace(version)
+	number, _, _ := strings.Cut(after, " ")
+	number, _, _ = strings.Cut(number, "-")
+	return number
 }

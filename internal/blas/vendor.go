@@ -68,7 +68,7 @@ func identifyOpenBLAS(lib *dl.Library, threads int) (vendor, error) {
 	if threads > 0 {
 		api.setThreads(int32(threads))
 		if api.parallel != nil && api.parallel() == openMPBuild && api.omp.Err() == nil {
-			v.before = perThread{api.omp, threads}
+			v.before = perThread{api.omp, []uintptr{uintptr(threads)}}
 		}
 	}
 	return v, nil
@@ -100,7 +100,7 @@ func identifyBLIS(lib *dl.Library, threads int) (vendor, error) {
 			return vendor{}, err
 		}
 		if onAnotherThread(api.threads) != threads {
-			v.before = perThread{api.setThreads, threads} // AMD's builds keep the number per OS thread
+			v.before = perThread{api.setThreads, []uintptr{uintptr(threads)}} // AMD's builds keep the number per OS thread
 		}
 	}
 	return v, nil

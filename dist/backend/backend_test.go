@@ -1,0 +1,122 @@
+package backend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/dist/launch"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func sumOfRanks(w *dist.World) error {
+	x := []int64{int64(w.Rank() + 1)}
+	work, err := w.AllReduce(tensor.Of(x), tensor.Of(x), dist.Sum)
+	if err == nil {
+		err = work.Wait()
+	}
+	if want := int64(w.Size() * (w.Size() + 1) / 2); err == nil && x[0] != want {
+		err = fmt.Errorf("sum %d, want %d", x[0], want)
+	}
+	return err
+}
+
+func TestOpenAloneIsAWorldOfOne(t *testing.T) {
+	env := launch.Env{Size: 1, LocalSize: 1, Launcher: launch.None}
+	w, err := Open(context.Background(), Config{Env: &env})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if w.Size() != 1 || w.Rank() != 0 || w.Backend() != SHM || w.Local().Launcher != launch.None {
+		t.Errorf("rank %d of %d on %s by %s", w.Rank(), w.Size(), w.Backend(), w.Local().Launcher)
+	}
+	if err := errors.Join(sumOfRanks(w), w.Close(), w.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestOpenJoinsTheRanksOfAJob(t *testing.T) {
+	const n = 3
+	var ranks sync.WaitGroup
+	for r := range n {
+		ranks.Go(func() {
+			env := launch.Env{Rank: r, Size: n, LocalRank: r, LocalSize: n, Launcher: launch.OpenMPI, Job: fmt.Sprintf("backend-test-%d", os.Getpid())}
+			w, err := Open(context.Background(), Config{Env: &env, InitTimeout: time.Minute})
+			if err != nil {
+				t.Errorf("rank %d: %v", r, err)
+				return
+			}
+			if w.Rank() != r || w.Local().Rank != r || w.Local().Size != n {
+				t.Errorf("rank %d is told it is %d, %+v", r, w.Rank(), w.Local())
+			}
+			if err := errors.Join(sumOfRanks(w), w.Close()); err != nil {
+				t.Errorf("rank %d: %v", r, err)
+			}
+		})
+	}
+	ranks.Wait()
+}
+
+func TestOpenRefuses(t *testing.T) {
+	two := launch.Env{Rank: 0, Size: 2, LocalSize: 1, Launcher: launch.Slurm, Job: "j"}
+	for _, tc := range []struct {
+		name string
+		cfg  Config
+		want error
+		text string
+	}{
+		{"unknown backend", Config{Backend: "nccl"}, dist.ErrInvalid, `"nccl"`},
+		{"negative timeout", Config{StepTimeout: -1}, dist.ErrInvalid, "timeout"},
+		{"negative ring", Config{TraceEntries: -1}, dist.ErrInvalid, "trace"},
+		{"two hosts", Config{Env: &two}, dist.ErrUnsupported, "1 of 2 ranks are on this host"},
+		{"sim by name", Config{Backend: Sim, Env: &two}, dist.ErrUnsupported, "only when asked for"},
+	} {
+		w, err := Open(context.Background(), tc.cfg)
+		if w != nil || !errors.Is(err, tc.want) || !strings.Contains(err.Error(), tc.text) {
+			t.Errorf("%s: error %v, want %v with %q", tc.name, err, tc.want, tc.text)
+		}
+	}
+}
+
+func TestChoicesPutSharedMemoryFirst(t *testing.T) {
+	got := Choices(launch.Env{Size: 2, LocalSize: 2})
+	if len(got) != 2 || got[0].Name != SHM || !got[0].Usable || got[1].Usable {
+		t.Errorf("choices %+v", got)
+	}
+	for _, c := range got {
+		if c.Why == "" {
+			t.Errorf("%s has no reason", c.Name)
+		}
+	}
+}
+
+func TestSimulateRunsEveryRank(t *testing.T) {
+	for _, n := range []int{1, 4} {
+		if err := Simulate(n, Config{}, sumOfRanks); err != nil {
+			t.Errorf("%d ranks: %v", n, err)
+		}
+	}
+}
+
+func TestSimulateTellsTheOthersOfAFailure(t *testing.T) {
+	boom := errors.New("boom")
+	err := Simulate(3, Config{}, func(w *dist.World) error {
+		if w.Rank() == 1 {
+			return boom
+		}
+		return sumOfRanks(w)
+	})
+	if !errors.Is(err, boom) || !strings.HasPrefix(err.Error(), "rank 1: boom") {
+		t.Errorf("error %v, want rank 1's first", err)
+	}
+}

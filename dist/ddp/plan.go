@@ -1,0 +1,133 @@
+package ddp
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	gtensor "gorgonia.org/tensor"
+
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// Plan is what is reduced how: which gradient goes to which place of which bucket. It is the same on all ranks.
+type Plan struct {
+	Params  []PlanParam  // the used parameters, in the order of the learnables
+	Buckets []PlanBucket // in the order in which they are started
+	Unused  []string     // learnables that the cost does not depend on; they are not trained
+	Memory  string       // where the buckets are: "symmetric heap (shm)"
+}
+
+// PlanParam is one parameter.
+type PlanParam struct {
+	Name   string
+	Shape  []int // empty for a scalar
+	DType  tensor.DType
+	Bucket int // index of its bucket
+	Offset int // of its first element in the bucket, in elements
+}
+
+// PlanBucket is one bucket: a run of memory that is reduced by one collective.
+type PlanBucket struct {
+	DType    tensor.DType
+	Elements int
+	Params   []int // indices of its parameters, in the order of their gradients
+}
+
+// Bytes is the size of the bucket.
+func (b PlanBucket) Bytes() int64 { return int64(b.Elements) * int64(b.DType.Size()) }
+
+// Len is the number of elements of the parameter.
+func (p PlanParam) Len() int { return gtensor.Shape(p.Shape).TotalSize() }
+
+// String is "w0 f32(784, 512)".
+func (p PlanParam) String() string {
+	return fmt.Sprintf("%s %v%v", p.Name, p.DType, gtensor.Shape(p.Shape))
+}
+
+// fill puts the parameters into buckets. order[0] is the index of the parameter whose gradient is ready first. A bucket
+// is a run of parameters of one dtype, in that order, of at most first bytes (the first bucket of its dtype) or later
+// bytes (the others); a parameter that is larger has a bucket to itself.
+func (p *Plan) fill(order []int, first, later int64) {
+	open := make(map[tensor.DType]int) // index in filled of the bucket that takes the next parameter of the dtype
+	var filled []PlanBucket
+	var last []int // position in order of each bucket's last parameter
+	for pos, i := range order {
+		q := p.Params[i]
+		size := int64(q.Len()) * int64(q.DType.Size())
+		b, ok := open[q.DType]
+		limit := later
+		if ok && slices.IndexFunc(filled, func(f PlanBucket) bool { return f.DType == q.DType }) == b {
+			limit = first
+		}
+		if !ok || filled[b].Bytes()+size > limit {
+			b = len(filled)
+			open[q.DType] = b
+			filled = append(filled, PlanBucket{DType: q.DType})
+			last = append(last, 0)
+		}
+		p.Params[i].Offset = filled[b].Elements
+		filled[b].Elements += q.Len()
+		filled[b].Params = append(filled[b].Params, i)
+		last[b] = pos
+	}
+	// Buckets of different dtypes fill side by side; they are started in the order in which they are full.
+	rank := make([]int, len(filled))
+	for b := range rank {
+		rank[b] = b
+	}
+	slices.SortFunc(rank, func(a, b int) int { return cmp.Compare(last[a], last[b]) })
+	p.Buckets = make([]PlanBucket, 0, len(filled))
+	for b, from := range rank {
+		p.Buckets = append(p.Buckets, filled[from])
+		for _, i := range filled[from].Params {
+			p.Params[i].Bucket = b
+		}
+	}
+}
+
+// lines is the plan, a line a fact, in the order in which differences between ranks are worth telling.
+func (p *Plan) lines() []string {
+	var l []string
+	for i, q := range p.Params {
+		l = append(l, fmt.Sprintf("parameter %d: %v", i, q))
+	}
+	for _, name := range p.Unused {
+		l = append(l, "unused parameter "+name)
+	}
+	for b, q := range p.Buckets {
+		l = append(l, fmt.Sprintf("bucket %d: %v[%d] of %s", b, q.DType, q.Elements, p.names(q)))
+	}
+	return l
+}
+
+func (p *Plan) names(b PlanBucket) string {
+	names := make([]string, len(b.Params))
+	for i, j := range b.Params {
+		names[i] = p.Params[j].Name
+	}
+	return strings.Join(names, " ")
+}
+
+// String is a table of the buckets, and the unused parameters.
+func (p Plan) String() string {
+	var s strings.Builder
+	params, bytes := 0, int64(0)
+	for _, b := range p.Buckets {
+		params += b.Elements
+		bytes += b.Bytes()
+	}
+	fmt.Fprintf(&s, "%d parameters, %d elements, %d B in %d buckets in %s\n", len(p.Params), params, bytes, len(p.Buckets), p.Memory)
+	t := tabwriter.NewWriter(&s, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "bucket\tdtype\telements\tbytes\tparameters")
+	for i, b := range p.Buckets {
+		fmt.Fprintf(t, "%d\t%v\t%d\t%d\t%s\n", i, b.DType, b.Elements, b.Bytes(), p.names(b))
+	}
+	_ = t.Flush() // to a strings.Builder, which never fails
+	if len(p.Unused) > 0 {
+		fmt.Fprintf(&s, "not used by the cost, not trained: %s\n", strings.Join(p.Unused, " "))
+	}
+	return s.String()
+}

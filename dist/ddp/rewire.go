@@ -1,0 +1,201 @@
+package ddp
+
+import (
+	"fmt"
+
+	"gorgonia.org/gorgonia"
+	gtensor "gorgonia.org/tensor"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/ops"
+)
+
+// Param is w for its consumers: use it in place of w while the model is built. Attach makes it needless: it finds the
+// consumers by itself, and says so where it cannot. What Param has not been used for, Attach still finds.
+//
+//	h, err := ddp.Param(w)
+//	y, err := gorgonia.Mul(x, h)
+//	d, err := ddp.Attach(world, cost, gorgonia.Nodes{w}, ddp.Config{}) // w, not h
+//
+// Errors: dist.ErrInvalid when w is no parameter.
+func Param(w *gorgonia.Node) (*gorgonia.Node, error) {
+	h := ops.HookOf(w)
+	if h == nil {
+		var err error
+		if h, err = ops.NewHook(w); err != nil {
+			return nil, fmt.Errorf("ddp: %w", err)
+		}
+	}
+	return h.Node(), nil
+}
+
+// below is the nodes that cost is computed from, itself included.
+func below(roots ...*gorgonia.Node) gorgonia.NodeSet {
+	seen := gorgonia.NewNodeSet(roots...)
+	for open := roots; len(open) > 0; {
+		n := open[len(open)-1]
+		open = open[:len(open)-1]
+		for _, c := range ops.Children(n) {
+			if seen.Add(c) {
+				open = append(open, c)
+			}
+		}
+	}
+	return seen
+}
+
+// differentiable is the nodes that the gradient of cost reaches.
+//
+// Errors: dist.ErrUnsupported for a node on the way that gorgonia.Grad cannot differentiate and would panic at.
+func differentiable(cost *gorgonia.Node) (gorgonia.NodeSet, error) {
+	seen := gorgonia.NewNodeSet(cost)
+	for open := (gorgonia.Nodes{cost}); len(open) > 0; {
+		n := open[len(open)-1]
+		open = open[:len(open)-1]
+		children := ops.Children(n)
+		if len(children) == 0 {
+			continue
+		}
+		op, ok := n.Op().(gorgonia.SDOp)
+		if !ok {
+			return nil, fmt.Errorf("node %q: %w: %T has no symbolic derivative", n.Name(), dist.ErrUnsupported, n.Op())
+		}
+		wrt := op.DiffWRT(len(children))
+		if len(wrt) < len(children) {
+			return nil, fmt.Errorf("node %q: %w: %T says of %d inputs out of %d whether it can be differentiated",
+				n.Name(), dist.ErrUnsupported, n.Op(), len(wrt), len(children))
+		}
+		for i, c := range children {
+			if wrt[i] && seen.Add(c) {
+				open = append(open, c)
+			}
+		}
+	}
+	return seen, nil
+}
+
+// checkFresh refuses a graph that gorgonia.Grad has been over: it would take the gradients that are there, which no hook
+// sees, for its own.
+func checkFresh(g *gorgonia.ExprGraph, model gorgonia.NodeSet) error {
+	for _, n := range g.AllNodes() {
+		if model.Contains(n) && n.Deriv() != nil {
+			return fmt.Errorf("node %q: %w: the graph has been differentiated; call Attach in place of gorgonia.Grad, or build the graph anew",
+				n.Name(), dist.ErrInvalid)
+		}
+	}
+	return nil
+}
+
+// checkLearnables refuses what cannot be a parameter of cost's graph.
+func checkLearnables(cost *gorgonia.Node, learnables gorgonia.Nodes) error {
+	index := make(map[*gorgonia.Node]int, len(learnables))
+	for i, w := range learnables {
+		switch {
+		case w == nil:
+			return fmt.Errorf("learnable %d: %w: it is nil", i, dist.ErrInvalid)
+		case w.Graph() != cost.Graph():
+			return fmt.Errorf("learnable %d, %q: %w: it is not in the graph of the cost", i, w.Name(), dist.ErrInvalid)
+		case !w.IsVar():
+			return fmt.Errorf("learnable %d, %q: %w: it is the result of %v, not a parameter", i, w.Name(), dist.ErrInvalid, w.Op())
+		case w == cost:
+			return fmt.Errorf("learnable %d, %q: %w: it is the cost", i, w.Name(), dist.ErrInvalid)
+		case w.Value() == nil:
+			return fmt.Errorf("learnable %d, %q: %w: it has no value; give it one with gorgonia.WithValue, WithInit or Let before Attach",
+				i, w.Name(), dist.ErrInvalid)
+		}
+		if dt := w.Dtype(); dt != gtensor.Float32 && dt != gtensor.Float64 {
+			return fmt.Errorf("learnable %d, %q: %w: it is %v, want float32 or float64", i, w.Name(), dist.ErrDType, dt)
+		}
+		if j, ok := index[w]; ok {
+			return fmt.Errorf("learnables %d and %d: %w: both are node %q; gorgonia makes inputs of one name, type and shape one node, so give each a name of its own",
+				j, i, dist.ErrInvalid, w.Name())
+		}
+		index[w] = i
+	}
+	return nil
+}
+
+// hook puts a hook between each parameter and the nodes of the model that use it.
+func hook(g *gorgonia.ExprGraph, model gorgonia.NodeSet, params gorgonia.Nodes) ([]*ops.Hook, error) {
+	users := make(map[*gorgonia.Node]gorgonia.Nodes, len(params))
+	for _, w := range params {
+		users[w] = nil
+	}
+	for _, n := range g.AllNodes() { // in the order of ids, so that all ranks do the same
+		if _, isHook := n.Op().(*ops.Hook); isHook || !model.Contains(n) {
+			continue
+		}
+		seen := gorgonia.NewNodeSet()
+		for _, c := range ops.Children(n) {
+			if _, ok := users[c]; ok && seen.Add(c) {
+				users[c] = append(users[c], n)
+			}
+		}
+	}
+	hooks := make([]*ops.Hook, len(params))
+	for i, w := range params {
+		if hooks[i] = ops.HookOf(w); hooks[i] == nil {
+			h, err := ops.NewHook(w)
+			if err != nil {
+				return nil, err
+			}
+			hooks[i] = h
+		}
+		for _, n := range users[w] {
+			if err := replace(n, w, hooks[i].Node()); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return hooks, nil
+}
+
+// replace puts h in the place of w among the children of n.
+//
+// Errors: dist.ErrUnsupported when gorgonia does not take the change.
+func replace(n, w, h *gorgonia.Node) error {
+	children := ops.Children(n)
+	for i, c := range children {
+		if c == w {
+			children[i] = h
+		}
+	}
+	ops.Rewire(n, children)
+	if now := ops.Children(n); now.Contains(w) || !now.Contains(h) {
+		return fmt.Errorf("node %q: %w: it cannot be given other inputs; build it with ddp.Param(%s) in place of the parameter",
+			n.Name(), dist.ErrUnsupported, w.Name())
+	}
+	return nil
+}
+
+// operations is what the program does, a line a node, in the order in which it runs. It leaves shapes out: ranks may have
+// batches of different length, and the parameters' shapes are compared by name.
+func operations(g *gorgonia.ExprGraph, program gorgonia.NodeSet) ([]string, error) {
+	sorted, err := gorgonia.Sort(g)
+	if err != nil {
+		return nil, fmt.Errorf("order of the nodes: %w", err)
+	}
+	var lines []string
+	for i := len(sorted) - 1; i >= 0; i-- {
+		if n := sorted[i]; program.Contains(n) {
+			lines = append(lines, fmt.Sprintf("node %d: %s", len(lines), kind(n)))
+		}
+	}
+	return lines, nil
+}
+
+// kind is what a node does, without shapes.
+func kind(n *gorgonia.Node) string {
+	switch op := n.Op().(type) {
+	case nil:
+		return fmt.Sprintf("input %s %v", n.Name(), n.Dtype())
+	case *ops.Hook, *ops.Begin, *ops.Start, *ops.Wait, *ops.Join:
+		return fmt.Sprint(op)
+	}
+	name := fmt.Sprintf("%T", n.Op())
+	switch name {
+	case "gorgonia.elemBinOp", "gorgonia.elemUnaryOp", "gorgonia.linAlgBinOp":
+		return name + " " + n.Op().String()
+	}
+	return name
+}

@@ -1,0 +1,111 @@
+package lint
+
+import (
+	"path"
+	"slices"
+	"strings"
+)
+
+// layer is what the packages of one folder, and of those below it that have no line of their own, may import of this
+// module.
+type layer struct {
+	folder string
+	may    []string // folders; "*" is all
+	why    string
+}
+
+// layers is the import directions, leaves first.
+var layers = []layer{
+	{"tensor", nil, "typed memory is what everything else passes around"},
+	{"internal/dl", nil, "libraries and symbols know nothing of training"},
+	{"internal/invariants", nil, "every package may check itself"},
+	{"internal/trace", nil, "a trace is times and names"},
+	{"internal/lint", nil, "rules read source text, not packages"},
+	{"internal/pins", nil, "it pins foreign modules"},
+	{"config", nil, "settings are plain values; those who use them read them"},
+	{"symmetric", []string{"tensor"}, "the heap's contract holds for every backend"},
+	{"dist", []string{"symmetric", "tensor"}, "the contract of communication; backends implement it and it knows none"},
+	{"dist/launch", []string{"dist"}, "who am I and where are the others; backends come later"},
+	{"internal/blas", []string{"internal/dl"}, "a BLAS serves programs that have no ranks as well"},
+	{"internal/reduce", []string{"dist", "tensor"}, "arithmetic that all host backends share"},
+	{"internal/shm", []string{"dist", "symmetric", "tensor", "internal/reduce"}, "backends never import each other"},
+	{"internal/sim", []string{"dist", "symmetric", "tensor", "internal/reduce"}, "backends never import each other"},
+	{
+		"internal/conformance",
+		[]string{"dist", "symmetric", "tensor"},
+		"the suite judges backends: it shares no code with them",
+	},
+	{
+		"dist/backend",
+		[]string{"dist", "dist/launch", "internal/shm", "internal/sim"},
+		"the only place that names the backends, and it needs nothing else",
+	},
+	{"ops", []string{"dist", "tensor"}, "graph ops see a group, not what it runs on"},
+	{"optim", []string{"dist", "tensor"}, "an update sees memory and at most a group"},
+	{
+		"dist/ddp",
+		[]string{"dist", "symmetric", "tensor", "ops", "optim"},
+		"training sees groups; the program chooses the backend",
+	},
+	{"cmd", []string{"*"}, "programs put the parts together"},
+	{"examples", []string{"*"}, "programs put the parts together"},
+}
+
+// everywhere is what every package may import.
+var everywhere = []string{"internal/invariants"}
+
+// inTests is what tests may import besides, all of them for "": worlds in one process and the suite.
+var inTests = map[string][]string{
+	"":             {"internal/sim", "internal/conformance"},
+	"internal/shm": {"dist/launch"}, // its ranks are processes, which meet there
+}
+
+var layersRule = Rule{
+	Name: "layers",
+	Why:  "import directions are a DAG, leaves first: see the table in internal/lint/layers.go",
+	Check: func(m *Module) []Finding {
+		var found []Finding
+		for _, f := range m.Files {
+			found = append(found, checkLayers(m.Path, f)...)
+		}
+		return found
+	},
+}
+
+func checkLayers(module string, f *File) []Finding {
+	var found []Finding
+	own, ok := layerOf(f.Folder())
+	if !ok {
+		return []Finding{f.at(f.AST.Name, "package in folder %s has no line in the table", f.Folder())}
+	}
+	for _, spec := range f.AST.Imports {
+		target, ok := strings.CutPrefix(importPath(spec), module+"/")
+		switch {
+		case !ok || slices.Contains(own.may, "*") || slices.Contains(own.may, target) || slices.Contains(everywhere, target):
+		case f.Test() && (target == f.Folder() || slices.Contains(inTests[""], target) || slices.Contains(inTests[f.Folder()], target)):
+		default:
+			found = append(found, f.at(spec, "imports %s; %s may import %s, because %s",
+				target, own.folder, list(own.may), own.why))
+		}
+	}
+	return found
+}
+
+// layerOf is the line for a folder: its own, or that of the nearest folder above.
+func layerOf(folder string) (layer, bool) {
+	for ; folder != "."; folder = path.Dir(folder) {
+		for _, l := range layers {
+			if l.folder == folder {
+				return l, true
+			}
+		}
+	}
+	return layer{}, false
+}
+
+func list(names []string) string {
+	if len(names) == 0 {
+		return "nothing of this module"
+	}
+	return "only " + strings.Join(names, ", ")
+}

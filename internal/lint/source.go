@@ -1,0 +1,167 @@
+package lint
+
+import (
+	"bytes"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// Module is the source of a Go module: every .go file, whatever its build tags.
+type Module struct {
+	Path   string                            // "github.com/symgrad/symgrad"
+	Files  []*File                           // ascending by name
+	Readme string                            // README.md
+	read   func(name string) (string, error) // any file of the module
+}
+
+// File is one parsed Go file.
+type File struct {
+	Name string // from the root of the module, with slashes: "dist/op.go"
+	AST  *ast.File
+	fset *token.FileSet
+	size int // lines
+}
+
+// Finding is a place where a rule is broken.
+type Finding struct {
+	Place string // "dist/op.go:17" or a folder
+	Text  string
+}
+
+// Rule is something that every file of the module keeps to.
+type Rule struct {
+	Name  string
+	Why   string
+	Check func(m *Module) []Finding
+}
+
+// Rules is all rules.
+func Rules() []Rule {
+	return []Rule{
+		layersRule, outsideRule, callsRule, skipsRule, panicsRule,
+		fileSizeRule, functionSizeRule, testShareRule,
+		exportedRule, packageDocRule, notesRule, readmeRule,
+	}
+}
+
+// Load parses the module in the folder root. Folders that are modules of their own are left out, as are testdata and
+// hidden folders.
+//
+// Errors: a file that is missing, unreadable or no Go.
+func Load(root string) (*Module, error) {
+	gomod, err := os.ReadFile(filepath.Join(root, "go.mod"))
+	if err != nil {
+		return nil, err
+	}
+	m := &Module{Path: modulePath(gomod), read: func(name string) (string, error) {
+		text, err := os.ReadFile(filepath.Join(root, name))
+		return string(text), err
+	}}
+	if m.Readme, err = m.read("README.md"); err != nil {
+		return nil, err
+	}
+	err = filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir():
+			if name != root && skipped(name, d.Name()) {
+				return filepath.SkipDir
+			}
+			return nil
+		case filepath.Ext(name) != ".go":
+			return nil
+		}
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(root, name)
+		if err != nil {
+			return err
+		}
+		f, err := parse(filepath.ToSlash(rel), text)
+		m.Files = append(m.Files, f)
+		return err
+	})
+	return m, err
+}
+
+func skipped(name, base string) bool {
+	if base == "testdata" || strings.HasPrefix(base, ".") || strings.HasPrefix(base, "_") {
+		return true
+	}
+	_, err := os.Stat(filepath.Join(name, "go.mod"))
+	return err == nil
+}
+
+func parse(name string, text []byte) (*File, error) {
+	fset := token.NewFileSet()
+	tree, err := parser.ParseFile(fset, name, text, parser.ParseComments|parser.SkipObjectResolution)
+	if err != nil {
+		return nil, err
+	}
+	return &File{Name: name, AST: tree, fset: fset, size: bytes.Count(text, []byte("\n"))}, nil
+}
+
+func modulePath(gomod []byte) string {
+	for line := range strings.Lines(string(gomod)) {
+		if rest, ok := strings.CutPrefix(line, "module "); ok {
+			return strings.TrimSpace(rest)
+		}
+	}
+	return ""
+}
+
+// Folder is the folder of the file, "." for the root.
+func (f *File) Folder() string { return path.Dir(f.Name) }
+
+// Test reports whether the file is a test.
+func (f *File) Test() bool { return strings.HasSuffix(f.Name, "_test.go") }
+
+// in reports whether the file lies in one of the folders, or below it.
+func (f *File) in(folders ...string) bool {
+	for _, folder := range folders {
+		if f.Folder() == folder || strings.HasPrefix(f.Name, folder+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+// at is a finding about the node n.
+func (f *File) at(n ast.Node, format string, args ...any) Finding {
+	return Finding{fmt.Sprintf("%s:%d", f.Name, f.line(n.Pos())), fmt.Sprintf(format, args...)}
+}
+
+func (f *File) line(p token.Pos) int { return f.fset.Position(p).Line }
+
+func importPath(spec *ast.ImportSpec) string {
+	p, err := strconv.Unquote(spec.Path.Value)
+	if err != nil {
+		return spec.Path.Value // the parser has checked it
+	}
+	return p
+}
+
+// local is the name by which the file knows the package of the given path; "" if it does not import it.
+func (f *File) local(path string) string {
+	for _, spec := range f.AST.Imports {
+		switch {
+		case importPath(spec) != path:
+		case spec.Name != nil:
+			return spec.Name.Name
+		default:
+			return path[strings.LastIndex(path, "/")+1:]
+		}
+	}
+	return ""
+}

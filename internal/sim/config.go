@@ -1,0 +1,92 @@
+package sim
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/symgrad/symgrad/dist"
+)
+
+// defaultStepTimeout is what a StepTimeout of 0 means.
+const defaultStepTimeout = 100 * time.Second
+
+// Config is how a simulated world behaves. The zero value is usable.
+type Config struct {
+	StepTimeout  time.Duration // longest wait for a peer in one operation; 0 means 100 s
+	Unchecked    bool          // do not compare operations across ranks
+	TraceEntries int           // of each group's recorder; 0 means dist.DefaultTraceEntries
+	Script       string        // faults, see the package comment; "" means none
+}
+
+// Validate reports the first wrong setting of a world of n ranks.
+//
+// Errors: dist.ErrInvalid; one in the script names its line.
+func (c Config) Validate(n int) error {
+	switch {
+	case n < 1:
+		return fmt.Errorf("sim: %w: a world of %d ranks", dist.ErrInvalid, n)
+	case c.StepTimeout < 0:
+		return fmt.Errorf("sim: %w: negative step timeout %v", dist.ErrInvalid, c.StepTimeout)
+	case c.TraceEntries < 0:
+		return fmt.Errorf("sim: %w: negative number of trace entries %d", dist.ErrInvalid, c.TraceEntries)
+	}
+	_, err := parseScript(c.Script, n)
+	return err
+}
+
+// New is a world of n ranks; the index in the result is the rank. Each may be used from its own goroutine.
+//
+// Owns: the caller closes every one. Errors: those of Config.Validate.
+func New(n int, cfg Config) ([]*dist.World, error) {
+	if err := cfg.Validate(n); err != nil {
+		return nil, err
+	}
+	faults, err := parseScript(cfg.Script, n)
+	if err != nil {
+		return nil, err
+	}
+	if cfg.StepTimeout == 0 {
+		cfg.StepTimeout = defaultStepTimeout
+	}
+	u := &universe{cfg: cfg, faults: faults, dead: make([]bool, n), begun: make([]uint64, n)}
+	ranks := make([]int, n)
+	for r := range ranks {
+		ranks[r] = r
+	}
+	b := u.newBoard(ranks)
+	b.scripted = true
+	worlds := make([]*dist.World, n)
+	for r := range worlds {
+		local := dist.LocalInfo{Rank: r, Size: n, Launcher: "none", Job: "sim"}
+		if worlds[r], err = dist.NewWorld(newTransport(b, r), local, cfg.TraceEntries, nil); err != nil {
+			for _, w := range worlds[:r] {
+				_ = w.Close()
+			}
+			return nil, err
+		}
+	}
+	return worlds, nil
+}
+
+// universe is what all ranks of a simulated world share.
+type universe struct {
+	cfg    Config
+	faults []fault
+
+	mu     sync.Mutex // guards everything below, and every board
+	dead   []bool     // by world rank
+	begun  []uint64   // by world rank: the newest operation of the world's group that the rank has begun
+	boards []*board
+	heaps  int // made so far, to name them
+}
+
+// kill breaks every group of a world rank. The lock is not held.
+func (u *universe) kill(rank int) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.dead[rank] = true
+	for _, b := range u.boards {
+		b.bury(rank)
+	}
+}

@@ -1,0 +1,109 @@
+package sim
+
+import (
+	"fmt"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/reduce"
+)
+
+// move does a collective for all ranks, whose Ops lie in the ends. In place is safe, because no step writes what a later
+// one reads: a destination overlaps only the own source, in the block that nobody else reads afterwards.
+//
+// Errors: the Ops do not fit together, which only an unchecked world can bring about.
+func (b *board) move(kind dist.Kind) error {
+	for r := range b.ends {
+		if b.ends[r].deposit.op == nil {
+			return fmt.Errorf("%w: rank %d is in %v", dist.ErrMismatch, r, b.ends[r].deposit.sig.Kind)
+		}
+	}
+	count, root := b.op(0).Count, b.op(0).Root
+	if count == 0 {
+		return nil
+	}
+	switch kind {
+	case dist.KindAllReduce:
+		return b.allReduce(count)
+	case dist.KindReduce:
+		return b.reduce(root, 0, count)
+	case dist.KindReduceScatter:
+		return b.each(func(r int) error { return b.reduce(r, r*count, count) })
+	case dist.KindBroadcast:
+		return b.each(func(r int) error { return copyBlock(b.op(r), 0, b.op(root), 0, count) })
+	case dist.KindScatter:
+		return b.each(func(r int) error { return copyBlock(b.op(r), 0, b.op(root), r*count, count) })
+	case dist.KindGather:
+		return b.each(func(r int) error { return copyBlock(b.op(root), r*count, b.op(r), 0, count) })
+	case dist.KindAllGather:
+		return b.each(func(to int) error {
+			return b.each(func(r int) error { return copyBlock(b.op(to), r*count, b.op(r), 0, count) })
+		})
+	case dist.KindAllToAll:
+		return b.each(func(to int) error {
+			return b.each(func(r int) error { return copyBlock(b.op(to), r*count, b.op(r), to*count, count) })
+		})
+	}
+	return nil // Barrier and Sync
+}
+
+func (b *board) op(rank int) *dist.Op { return b.ends[rank].deposit.op }
+
+// each is f of every rank, up to the first error.
+func (b *board) each(f func(rank int) error) error {
+	for r := range b.ends {
+		if err := f(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// allReduce combines into rank 0's destination and copies that to the others.
+func (b *board) allReduce(count int) error {
+	if err := b.reduce(0, 0, count); err != nil {
+		return err
+	}
+	result := *b.op(0)
+	result.Src = result.Dst
+	for r := 1; r < len(b.ends); r++ {
+		if err := copyBlock(b.op(r), 0, &result, 0, count); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// reduce combines count elements at element from of all sources into the destination of rank to.
+func (b *board) reduce(to, from, count int) error {
+	for r := range b.ends {
+		src, err := b.op(r).Src.Slice(from, from+count)
+		if err != nil {
+			return fmt.Errorf("source of rank %d: %w", r, err)
+		}
+		b.srcs[r], b.scalars[r] = src, b.ends[r].deposit.scalar
+	}
+	dst, err := b.op(to).Dst.Slice(0, count)
+	if err != nil {
+		return fmt.Errorf("destination of rank %d: %w", to, err)
+	}
+	err = reduce.Into(dst, b.srcs, b.op(0).Red.Kind, b.scalars)
+	clear(b.srcs) // drop the references
+	return err
+}
+
+// copyBlock copies count elements at element from of one Op's source to element at of another's destination.
+func copyBlock(to *dist.Op, at int, of *dist.Op, from, count int) error {
+	dst, err := to.Dst.Slice(at, at+count)
+	if err != nil {
+		return fmt.Errorf("destination: %w", err)
+	}
+	src, err := of.Src.Slice(from, from+count)
+	if err != nil {
+		return fmt.Errorf("source: %w", err)
+	}
+	if src.DType() != dst.DType() {
+		return fmt.Errorf("%w: source is %v, destination %v", dist.ErrDType, src.DType(), dst.DType())
+	}
+	copy(dst.Raw(), src.Raw())
+	return nil
+}
