@@ -10,9 +10,9 @@ import (
 // other two come with a distribution.
 func known(dirs []string) []dl.Search {
 	return []dl.Search{
-		{Name: "mkl", Sonames: []string{"libnomkl.so"}, Dirs: dirs},
-		{Name: "openblas", Sonames: []string{"libnoob.so"}, Dirs: dirs},
-		{Name: "blis", Sonames: []string{"libnobl.so"}, Dirs: dirs},
+		{Name: "mkl", Sonames: []string{"libmkl_rt.so.2"}, Dirs: dirs},
+		{Name: "openblas", Sonames: []string{"libopenblas.so.0"}, Dirs: dirs},
+		{Name: "blis", Sonames: []string{"libblis.so.4"}, Dirs: dirs},
 	}
 }
 
