@@ -1,0 +1,121 @@
+package ops
+
+import (
+	"fmt"
+	"slices"
+
+	"gorgonia.org/gorgonia"
+
+	"github.com/symgrad/symgrad/dist"
+)
+
+// protect makes those hooks copy whose output a node could overwrite.
+func (o *Overlap) protect() {
+	parents := parentsOf(o.cost.Graph())
+	for _, h := range o.hooks {
+		h.copies = written(h.node, parents)
+	}
+}
+
+// parentsOf is, for every node of g, the nodes that have it as a child now. The graph's own list also has those that once
+// had.
+func parentsOf(g *gorgonia.ExprGraph) map[*gorgonia.Node]gorgonia.Nodes {
+	parents := make(map[*gorgonia.Node]gorgonia.Nodes)
+	for _, n := range g.AllNodes() {
+		for _, c := range Children(n) {
+			parents[c] = append(parents[c], n)
+		}
+	}
+	return parents
+}
+
+// written reports whether a node may write into the memory of n's value, which may be reached under other names.
+func written(n *gorgonia.Node, parents map[*gorgonia.Node]gorgonia.Nodes) bool {
+	names := gorgonia.Nodes{n}
+	seen := gorgonia.NewNodeSet(n)
+	for len(names) > 0 {
+		a := names[0]
+		names = names[1:]
+		for _, p := range parents[a] {
+			if overwrites(p, a) {
+				return true
+			}
+			if mayAlias(p) && seen.Add(p) {
+				names = append(names, p)
+			}
+		}
+	}
+	return false
+}
+
+// overwrites reports whether the tape machine may let p write into the memory of its child a: the op says it can, is not
+// run by external code, and takes preallocated memory (regalloc.go:201, vm_tape_nocuda.go:57 of gorgonia v0.9.18). The
+// machine does so only after a's last use, but the last use of a is not the last use of its memory.
+func overwrites(p, a *gorgonia.Node) bool {
+	op := p.Op()
+	if op == nil {
+		return false
+	}
+	i := op.OverwritesInput()
+	children := Children(p)
+	if i < 0 || i >= len(children) || children[i] != a || op.CallsExtern() {
+		return false
+	}
+	_, ok := op.(gorgonia.UsePreallocDoer)
+	return ok
+}
+
+// mayAlias reports whether p's value may lie in the memory of an input. Reshape always does; repeat, transpose, concat,
+// slice and dropout may. Ops that are not known to allocate are taken to alias.
+func mayAlias(p *gorgonia.Node) bool {
+	switch p.Op().(type) {
+	case nil, *Hook, *Begin, *Start, *Wait, *Join:
+		return false
+	}
+	switch fmt.Sprintf("%T", p.Op()) {
+	case "gorgonia.elemBinOp", "gorgonia.elemUnaryOp", "gorgonia.linAlgBinOp",
+		"gorgonia.sizeOp", "gorgonia.im2colOp", "gorgonia.col2imOp", "*gorgonia.softmaxOp":
+		return false
+	}
+	return true
+}
+
+// checkMerges looks for nodes that differ but have one hash. The tape machine's compiler takes two nodes with one 32-bit
+// hash to be one common subexpression (analysis.go:91) and would run one of them for both, without a word.
+//
+// Errors: dist.ErrInvalid naming both.
+func checkMerges(g *gorgonia.ExprGraph) error {
+	sorted, err := gorgonia.Sort(g)
+	if err != nil {
+		return fmt.Errorf("order of the nodes: %w", err)
+	}
+	slices.Reverse(sorted)                                       // children first, as the compiler goes
+	byHash := make(map[uint32]*gorgonia.Node, len(sorted))       // the node that runs for all with this hash
+	runs := make(map[*gorgonia.Node]*gorgonia.Node, len(sorted)) // the node that runs for this one
+	for _, n := range sorted {
+		m, ok := byHash[n.Hashcode()]
+		if !ok {
+			m = n
+			byHash[n.Hashcode()] = n
+		}
+		runs[n] = m
+		if m != n && !same(m, n, runs) {
+			return fmt.Errorf("nodes %q and %q differ but have one 32-bit hash (%#x), so that the tape machine would run one for both: %w: rename one of the inputs",
+				m.Name(), n.Name(), n.Hashcode(), dist.ErrInvalid)
+		}
+	}
+	return nil
+}
+
+// same reports whether m and n compute the same from the same.
+func same(m, n *gorgonia.Node, runs map[*gorgonia.Node]*gorgonia.Node) bool {
+	if (m.Op() == nil) != (n.Op() == nil) || !m.Shape().Eq(n.Shape()) {
+		return false
+	}
+	if m.Op() == nil {
+		return m.Name() == n.Name()
+	}
+	return m.Op().String() == n.Op().String() && slices.EqualFunc(Children(m), Children(n), func(a, b *gorgonia.Node) bool {
+		return runs[a] == runs[b]
+	})
+}
