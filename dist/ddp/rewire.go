@@ -2,6 +2,7 @@ package ddp
 
 import (
 	"fmt"
+	"slices"
 
 	"gorgonia.org/gorgonia"
 	gtensor "gorgonia.org/tensor"
@@ -32,7 +33,7 @@ func Param(w *gorgonia.Node) (*gorgonia.Node, error) {
 // below is the nodes that cost is computed from, itself included.
 func below(roots ...*gorgonia.Node) gorgonia.NodeSet {
 	seen := gorgonia.NewNodeSet(roots...)
-	for open := roots; len(open) > 0; {
+	for open := slices.Clone(roots); len(open) > 0; {
 		n := open[len(open)-1]
 		open = open[:len(open)-1]
 		for _, c := range ops.Children(n) {
@@ -105,6 +106,9 @@ func checkLearnables(cost *gorgonia.Node, learnables gorgonia.Nodes) error {
 		}
 		if dt := w.Dtype(); dt != gtensor.Float32 && dt != gtensor.Float64 {
 			return fmt.Errorf("learnable %d, %q: %w: it is %v, want float32 or float64", i, w.Name(), dist.ErrDType, dt)
+		}
+		if _, err := valueMemory(w.Value()); err != nil {
+			return fmt.Errorf("learnable %d, %q: %w", i, w.Name(), err)
 		}
 		if j, ok := index[w]; ok {
 			return fmt.Errorf("learnables %d and %d: %w: both are node %q; gorgonia makes inputs of one name, type and shape one node, so give each a name of its own",

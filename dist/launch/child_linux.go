@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -31,6 +32,7 @@ type child struct {
 	ended   bool               // it was waited for: its process id may be another's
 	stopped bool               // it was told to end before it did
 	status  syscall.WaitStatus // valid when ended
+	order   int64              // how many ranks had ended when it did, itself included
 }
 
 // startChild starts one rank as the leader of a process group. It must be called on a thread that outlives the child.
@@ -82,11 +84,12 @@ func (c *child) signal(sig syscall.Signal, stop bool) {
 	_ = unix.Kill(-c.pid(), sig) // it cannot fail: the leader is at least a zombie
 }
 
-// wait waits for the rank to end, ends what it has left behind, and sends c to exits.
-func (c *child) wait(exits chan<- *child) {
+// wait waits for the rank to end, ends what it has left behind, and sends c to exits. count is the ranks that have ended.
+func (c *child) wait(count *atomic.Int64, exits chan<- *child) {
 	// Without reaping: as long as the leader is a zombie, no other process can get its id, nor a group.
 	for errors.Is(unix.Waitid(unix.P_PID, c.pid(), nil, unix.WEXITED|unix.WNOWAIT, nil), unix.EINTR) {
 	}
+	c.order = count.Add(1) // before anybody can see that the process is gone
 	c.mu.Lock()
 	_ = unix.Kill(-c.pid(), unix.SIGKILL) // what is left of its group
 	_ = c.cmd.Wait()                      // the status says more than the error

@@ -51,18 +51,12 @@ func listen(address string) (net.Listener, error) {
 	}
 }
 
-// dialable is the address at which this host reaches a server that listens on address: on all interfaces means on the
-// loopback interface too.
+// dialable is the address at which this host reaches a server that listens on address. One that listens on all interfaces
+// does so for IPv4 and IPv6, as package net has it, and on the loopback interface too.
 func dialable(address string) string {
 	host, port, err := net.SplitHostPort(address)
-	if err != nil {
-		return address
-	}
-	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
-		if ip.To4() != nil {
-			return net.JoinHostPort("127.0.0.1", port)
-		}
-		return net.JoinHostPort("::1", port)
+	if ip := net.ParseIP(host); err == nil && ip != nil && ip.IsUnspecified() {
+		return net.JoinHostPort("127.0.0.1", port)
 	}
 	return address
 }

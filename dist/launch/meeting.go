@@ -28,7 +28,12 @@ func (m *meeting) wait(ctx context.Context) error {
 	case <-m.met:
 		return nil
 	case <-m.failed:
-		return m.table.err()
+		select {
+		case <-m.met: // before that: a rank may leave as soon as all have come
+			return nil
+		default:
+			return m.table.err()
+		}
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}

@@ -37,10 +37,12 @@ func (s *sink) write(p []byte) {
 
 // line writes whole lines to s, above what rank 0 is drawing. c.mu is held.
 func (c *console) line(s *sink, text []byte) {
-	switch {
-	case s.terminal && len(c.partial) > 0:
-		text = bytes.Join([][]byte{[]byte("\r\x1b[K"), text, c.partial}, nil)
-	case s.midline:
+	if s.terminal && len(c.partial) > 0 {
+		s.write(bytes.Join([][]byte{[]byte("\r\x1b[K"), text, c.partial}, nil))
+		s.midline = false // the next line goes above it too
+		return
+	}
+	if s.midline {
 		text = append([]byte{'\n'}, text...)
 	}
 	s.write(text)
@@ -49,6 +51,7 @@ func (c *console) line(s *sink, text []byte) {
 // draw writes p of rank 0 to the terminal as it comes. c.mu is held.
 func (c *console) draw(s *sink, p []byte) {
 	s.write(p)
+	s.midline = false // partial says it
 	if i := bytes.LastIndexByte(p, '\n'); i >= 0 {
 		c.partial, p = c.partial[:0], p[i+1:]
 	}
@@ -94,23 +97,27 @@ func (s *stream) Write(p []byte) (int, error) {
 		s.c.draw(s.to, p)
 	}
 	n := len(p)
-	for len(p) > 0 {
+	for {
 		i := bytes.IndexByte(p, '\n')
 		if i < 0 {
-			s.line = append(s.line, p...)
-			break
+			s.extend(p)
+			return n, nil
 		}
-		s.line = append(s.line, p[:i]...)
+		s.extend(p[:i])
 		s.emit()
 		p = p[i+1:]
 	}
-	for len(s.line) >= lineMax {
-		rest := bytes.Clone(s.line[lineMax:])
-		s.line = s.line[:lineMax]
+}
+
+// extend adds p to the line, which it breaks where it gets too long. c.mu is held.
+func (s *stream) extend(p []byte) {
+	for len(s.line)+len(p) > lineMax {
+		n := lineMax - len(s.line)
+		s.line = append(s.line, p[:n]...)
 		s.emit()
-		s.line = append(s.line, rest...)
+		p = p[n:]
 	}
-	return n, nil
+	s.line = append(s.line, p...)
 }
 
 // emit passes the line on. c.mu is held.

@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -26,6 +27,7 @@ type job struct {
 
 	ranks   []*child       // those that were started, by rank
 	exits   chan *child    // ranks that have ended
+	ended   atomic.Int64   // how many
 	waiters sync.WaitGroup // one for each rank
 	relays  sync.WaitGroup // two for each rank
 	closing chan struct{}  // closed when no rank is left to write
@@ -123,7 +125,7 @@ func (j *job) start(ca *authority) error {
 			return fmt.Errorf("launch: rank %d of %d: %w", rank, j.cfg.N, err)
 		}
 		j.ranks = append(j.ranks, c)
-		j.waiters.Go(func() { c.wait(j.exits) })
+		j.waiters.Go(func() { c.wait(&j.ended, j.exits) })
 	}
 	return nil
 }

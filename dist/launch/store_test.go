@@ -6,7 +6,6 @@ import (
 	"net"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -20,12 +19,8 @@ type testJob struct {
 	ca   *authority // nil without TLS
 }
 
-var lastSocket atomic.Int64
-
 // socketName is the name of an abstract unix socket that no other test uses.
-func socketName() string {
-	return "@symgrad-test-" + strings.Repeat("x", int(lastSocket.Add(1))) + "-" + string(randomHex())
-}
+func socketName() string { return "@symgrad-test-" + randomHex() }
 
 // networks are the ways in which a store can be served.
 var networks = map[string]func(t *testing.T, size int) *testJob{

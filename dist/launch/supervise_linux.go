@@ -1,9 +1,11 @@
 package launch
 
 import (
+	"cmp"
 	"context"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 	"time"
 )
@@ -14,7 +16,7 @@ var passedOn = [...]syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGH
 // supervisor decides what happens to the ranks of a job. It runs on the goroutine of Spawn.
 type supervisor struct {
 	*job
-	order     []*child // ranks that have ended, in that order
+	past      []*child // ranks that have ended
 	failed    bool     // one did so badly, before anybody told it to end
 	asked     syscall.Signal
 	cancelled error // why ctx ended, if that ended the job
@@ -56,10 +58,10 @@ func (s *supervisor) close() {
 // run returns when all ranks have ended.
 func (s *supervisor) run(ctx context.Context) {
 	done := ctx.Done()
-	for len(s.order) < len(s.ranks) {
+	for len(s.past) < len(s.ranks) {
 		select {
 		case c := <-s.exits:
-			s.ended(c)
+			s.bury(c)
 		case sig := <-s.signals:
 			s.interrupt(sig.(syscall.Signal))
 		case <-done:
@@ -74,9 +76,9 @@ func (s *supervisor) run(ctx context.Context) {
 	}
 }
 
-// ended notes the end of a rank, tells the others, and begins to end them if it was a failure.
-func (s *supervisor) ended(c *child) {
-	s.order = append(s.order, c)
+// bury notes the end of a rank, tells the others, and begins to end them if it was a failure.
+func (s *supervisor) bury(c *child) {
+	s.past = append(s.past, c)
 	if c.code() == 0 {
 		s.server.Exit(c.rank, c.how()+" without joining")
 		return
@@ -100,7 +102,7 @@ func (s *supervisor) interrupt(sig syscall.Signal) {
 		return
 	}
 	s.asked = sig
-	s.console.printf("%v: passed on to %d ranks, which have %v to end; once more kills them", sig, len(s.ranks)-len(s.order), s.cfg.Patience)
+	s.console.printf("%v: passed on to %d ranks, which have %v to end; once more kills them", sig, len(s.ranks)-len(s.past), s.cfg.Patience)
 	s.signalAll(sig)
 	if s.cancelled == nil { // else the ranks have less time
 		s.follow([]step{{time.Now().Add(s.cfg.Patience), syscall.SIGKILL}})
@@ -137,7 +139,8 @@ func (s *supervisor) signalAll(sig syscall.Signal) {
 func (s *supervisor) result() Result {
 	res := Result{Culprit: -1, Ranks: make([]RankResult, len(s.ranks))}
 	var ends []RankResult
-	for _, c := range s.order {
+	slices.SortFunc(s.past, func(a, b *child) int { return cmp.Compare(a.order, b.order) })
+	for _, c := range s.past {
 		r := RankResult{Rank: c.rank, PID: c.pid(), Code: c.code(), How: c.how(), Stopped: c.stopped}
 		res.Ranks[c.rank] = r
 		ends = append(ends, r)

@@ -24,13 +24,14 @@ type board struct {
 	ends     []end     // by rank
 	arrived  int       // ranks in the open meeting
 	round    uint64    // meetings closed so far
-	parent   *board   // what this group was split from, or nil
-	children []*board // those split from this one that some rank has open
+	parent   *board    // what this group was split from, or nil
+	children []*board  // those split from this one that some rank has open
 
 	sigs    []dist.Signature // scratch of the meeting that closes
 	scalars []uint64
 	srcs    []tensor.Buffer
-	path    []int // scratch of the search for a cycle
+	path    []int  // scratch of the search for a cycle
+	seen    []bool // by rank, likewise
 }
 
 // end is one rank's state on a board.
@@ -84,7 +85,7 @@ func (u *universe) newBoard(ranks []int) *board {
 	n := len(ranks)
 	b := &board{
 		u: u, ranks: ranks, ends: make([]end, n),
-		sigs: make([]dist.Signature, n), scalars: make([]uint64, n), srcs: make([]tensor.Buffer, n), path: make([]int, 0, n),
+		sigs: make([]dist.Signature, n), scalars: make([]uint64, n), srcs: make([]tensor.Buffer, n), path: make([]int, 0, n), seen: make([]bool, n),
 	}
 	b.changed.L = &u.mu
 	for r := range u.dead {

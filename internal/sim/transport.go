@@ -110,7 +110,7 @@ func (t *transport) batch(op *dist.Op) error {
 			continue
 		}
 		if err := t.collective(m, activity{kind: m.Kind, peer: -1, seq: op.Seq, batched: true}); err != nil {
-			return fmt.Errorf("its %v %q: %w", m.Kind, m.Name, err)
+			return fmt.Errorf("%v in it: %w", m.Kind, err)
 		}
 	}
 	if len(moves) == 0 {

@@ -92,6 +92,7 @@ func (b *board) hopeless(rank int) error {
 		}
 	}
 	b.path = append(b.path[:0], rank)
+	clear(b.seen)
 	if b.cycle(rank) {
 		return b.deadlock()
 	}
@@ -100,22 +101,22 @@ func (b *board) hopeless(rank int) error {
 
 // cycle searches, from the last rank of the path, for a way back to the first: ranks of which each waits for the next.
 // Since every one of them must first finish what it does now, none ever will. Ranks in the hands of the script are left
-// to the timeout. Ranks that were tried in vain stay out of the path but may be tried again; groups are small.
+// to the timeout.
 func (b *board) cycle(first int) bool {
 	last := b.path[len(b.path)-1]
 	if w := b.ends[last].waiting; w != forMeeting && w != forMoves || b.satisfied(last) {
 		return false
 	}
 	for r := range b.ends {
-		if !b.needs(last, r) {
+		switch {
+		case !b.needs(last, r):
 			continue
-		}
-		if r == first {
+		case r == first:
 			return true
-		}
-		if slices.Contains(b.path, r) {
+		case b.seen[r]:
 			continue
 		}
+		b.seen[r] = true
 		b.path = append(b.path, r)
 		if b.cycle(first) {
 			return true
@@ -127,12 +128,13 @@ func (b *board) cycle(first int) bool {
 
 // deadlock describes the cycle in the path.
 func (b *board) deadlock() error {
+	if len(b.path) == 1 {
+		return fmt.Errorf("%w: rank %d %s with a message to itself that has only one half", dist.ErrMismatch,
+			b.path[0], b.describe(b.path[0]))
+	}
 	remedy := ""
 	if !slices.ContainsFunc(b.path, func(r int) bool { return b.ends[r].waiting != forMoves }) {
 		remedy = "; sends and receives that cross belong in one Batch"
-	}
-	if len(b.path) == 1 {
-		return fmt.Errorf("%w: rank %d %s, and waits for itself%s", dist.ErrMismatch, b.path[0], b.describe(b.path[0]), remedy)
 	}
 	ranks := slices.Sorted(slices.Values(b.path))
 	parts := make([]string, len(ranks))

@@ -1,0 +1,281 @@
+package ddp
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"gorgonia.org/gorgonia"
+	gtensor "gorgonia.org/tensor"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/ops"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// DDP is one rank's end of the data-parallel training of one model. Its methods are for the goroutine that runs the
+// graph, between runs.
+type DDP struct {
+	world *dist.World
+	weigh *dist.Group // a view of the world that names the operation
+	queue submitter   // the world's stream; nil if it runs no host code
+	cfg   Config
+	plan  Plan
+	epoch time.Time
+
+	mem     *memory
+	buckets []*bucket // in the order of plan.Buckets
+	slots   []*slot   // in the order of plan.Params
+
+	weight   float64
+	noSync   bool
+	pending  float64 // sum of the weights of the accumulated micro-batches
+	micro    int     // number of them
+	step     int     // steps begun that communicate
+	run      run
+	exchange dist.Work // sum of the weights
+	factored dist.Work // this rank's factor, computed from it
+	clock    clock
+	closed   bool
+}
+
+// Attach makes the training of learnables on cost data-parallel over world. Call it in place of gorgonia.Grad, when the
+// graph is complete and the learnables have their values, and before a machine is made. The package comment says what it
+// does. It changes the graph: after an error the graph is of no use.
+//
+// Collective: all ranks, with graphs that differ in nothing but the length of the batch.
+// Owns: d belongs to world, which must be closed after it.
+// Errors: dist.ErrInvalid and its kinds, naming the parameter or node, on the rank where something is wrong, and ErrPeer
+// on the others; ErrPlan on all when ranks differ; symmetric.ErrNoSpace; those of the group.
+func Attach(world *dist.World, cost *gorgonia.Node, learnables gorgonia.Nodes, cfg Config) (*DDP, error) {
+	if world == nil || world.Group == nil {
+		return nil, fmt.Errorf("ddp attach: %w: no world", dist.ErrInvalid)
+	}
+	d := &DDP{world: world, weigh: world.Named("ddp weight"), cfg: cfg.withDefaults(), epoch: world.Recorder().Epoch(), weight: 1}
+	d.queue, _ = world.Stream().(submitter)
+	b := builder{d: d, cost: cost}
+	err := b.build(learnables)
+	if err == nil {
+		err = agree(world, b.lines, nil)
+	} else {
+		err = agree(world, nil, err)
+	}
+	if err == nil {
+		err = d.allocate(&b, learnables)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("ddp attach rank %d/%d: %w", world.Rank(), world.Size(), errors.Join(err, d.release()))
+	}
+	if len(d.plan.Unused) > 0 && world.Rank() == 0 {
+		cfg.withDefaults().Log.Warn("ddp: the cost does not depend on these learnables; they are not trained",
+			"names", strings.Join(d.plan.Unused, " "))
+	}
+	return d, nil
+}
+
+// builder is what Attach does before it talks to other ranks.
+type builder struct {
+	d     *DDP
+	cost  *gorgonia.Node
+	used  gorgonia.Nodes
+	hooks []*ops.Hook
+	waits gorgonia.Nodes
+	lines []string
+}
+
+// build changes the graph and makes the plan.
+func (b *builder) build(learnables gorgonia.Nodes) error {
+	if err := b.d.cfg.Validate(); err != nil {
+		return err
+	}
+	if b.cost == nil || b.cost.Graph() == nil {
+		return fmt.Errorf("%w: no cost, or one without a graph", dist.ErrInvalid)
+	}
+	if err := checkLearnables(b.cost, learnables); err != nil {
+		return err
+	}
+	model := below(b.cost)
+	if err := checkFresh(b.cost.Graph(), model); err != nil {
+		return err
+	}
+	reached, err := differentiable(b.cost)
+	if err != nil {
+		return err
+	}
+	for _, w := range learnables {
+		if reached.Contains(w) {
+			b.used = append(b.used, w)
+		} else {
+			b.d.plan.Unused = append(b.d.plan.Unused, w.Name())
+		}
+	}
+	if len(b.used) == 0 {
+		return fmt.Errorf("cost %q: %w: it depends on none of the %d learnables", b.cost.Name(), dist.ErrInvalid, len(learnables))
+	}
+	order, err := b.differentiate(model)
+	if err != nil {
+		return err
+	}
+	return b.makePlan(order)
+}
+
+// differentiate puts hooks on the parameters and takes the gradient. It returns the order in which gradients come.
+func (b *builder) differentiate(model gorgonia.NodeSet) ([]int, error) {
+	var err error
+	if b.hooks, err = hook(b.cost.Graph(), model, b.used); err != nil {
+		return nil, err
+	}
+	overlap, err := ops.NewOverlap(b.cost, phases{b.d})
+	if err != nil {
+		return nil, err
+	}
+	for _, h := range b.hooks {
+		if err := overlap.Add(h); err != nil {
+			return nil, err
+		}
+	}
+	if b.waits, err = overlap.Grad(); err != nil {
+		return nil, err
+	}
+	return overlap.Order(), nil
+}
+
+func (b *builder) makePlan(order []int) error {
+	p := &b.d.plan
+	for _, w := range b.used {
+		dt, err := tensor.FromGorgonia(w.Dtype())
+		if err != nil {
+			return fmt.Errorf("parameter %q: %w", w.Name(), err)
+		}
+		q := PlanParam{Name: w.Name(), DType: dt}
+		if !w.IsScalar() {
+			q.Shape = slices.Clone(w.Shape())
+		}
+		if got := w.Value().Shape().TotalSize(); got != q.Len() {
+			return fmt.Errorf("parameter %q: %w: its value has shape %v, the node %v", w.Name(), dist.ErrCount, w.Value().Shape(), w.Shape())
+		}
+		p.Params = append(p.Params, q)
+	}
+	c := b.d.cfg
+	first, later := c.bucketBytes()
+	p.fill(order, first, later)
+	program, err := operations(b.cost.Graph(), below(b.waits...))
+	if err != nil {
+		return err
+	}
+	b.lines = append(b.lines,
+		fmt.Sprintf("setting BucketMB: %v", c.BucketMB),
+		fmt.Sprintf("setting FirstBucketMB: %v", c.FirstBucketMB),
+		fmt.Sprintf("setting NoOverlap: %v", c.NoOverlap))
+	b.lines = append(b.lines, p.lines()...)
+	b.lines = append(b.lines, program...)
+	return nil
+}
+
+// allocate makes the buckets and gives all ranks rank 0's weights, those of unused learnables too.
+func (d *DDP) allocate(b *builder, learnables gorgonia.Nodes) error {
+	var err error
+	if d.mem, err = newMemory(d.world, &d.plan); err != nil {
+		return err
+	}
+	d.plan.Memory = d.mem.where
+	if err := d.place(b.used, b.waits); err != nil {
+		return err
+	}
+	for i, h := range b.hooks {
+		h.Bind(d.slots[i])
+	}
+	return broadcast(d.world, learnables)
+}
+
+// broadcast copies rank 0's values of the nodes to all ranks, in the values' own memory.
+//
+// Collective: all ranks, the same nodes.
+func broadcast(w *dist.World, nodes gorgonia.Nodes) error {
+	bufs := make([]tensor.Buffer, len(nodes))
+	for i, n := range nodes {
+		var err error
+		if bufs[i], err = valueMemory(n.Value()); err != nil {
+			return fmt.Errorf("parameter %q: %w", n.Name(), err)
+		}
+	}
+	works := make([]dist.Work, len(nodes))
+	for i, n := range nodes {
+		var err error
+		if works[i], err = w.Named(n.Name()).Broadcast(bufs[i], bufs[i], 0); err != nil {
+			return err
+		}
+	}
+	for _, work := range works {
+		if err := work.Wait(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// valueMemory is the memory of a parameter's value; a copy would not do.
+func valueMemory(v gorgonia.Value) (tensor.Buffer, error) {
+	if d, ok := v.(*gtensor.Dense); ok && !d.Shape().IsScalar() {
+		return tensor.BufferOf(d)
+	}
+	return ops.Elements(v)
+}
+
+// Model is the parameters that are trained, for solver.Step, in the order of the learnables given to Attach.
+func (d *DDP) Model() []gorgonia.ValueGrad {
+	model := make([]gorgonia.ValueGrad, len(d.slots))
+	for i, s := range d.slots {
+		model[i] = s.param
+	}
+	return model
+}
+
+// Grads is the gradient nodes of Model, for gorgonia.CompileFunction: pass all of them among the outputs.
+func (d *DDP) Grads() gorgonia.Nodes {
+	grads := make(gorgonia.Nodes, len(d.slots))
+	for i, s := range d.slots {
+		grads[i] = s.wait
+	}
+	return grads
+}
+
+// Unused is the names of the learnables that the cost does not depend on.
+func (d *DDP) Unused() []string { return slices.Clone(d.plan.Unused) }
+
+// Plan is what is reduced how.
+func (d *DDP) Plan() Plan { return d.plan }
+
+// String is the plan as a table.
+func (d *DDP) String() string { return d.plan.String() }
+
+// Close waits for what is in flight and frees the buckets. Gradients that point into them become copies, so that what a
+// program has taken from the graph's nodes stays readable. The graph cannot be run afterwards. Idempotent. Not
+// collective.
+func (d *DDP) Close() error {
+	if d.closed {
+		return nil
+	}
+	d.closed = true
+	d.settle()
+	var errs []error
+	for _, s := range d.slots {
+		if v := s.wait.Value(); v != nil {
+			own, err := gorgonia.CloneValue(v)
+			if err == nil {
+				err = gorgonia.UnsafeLet(s.wait, own)
+			}
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(append(errs, d.release())...)
+}
+
+func (d *DDP) release() error {
+	if d.mem == nil {
+		return nil
+	}
+	return d.mem.close()
+}

@@ -1,0 +1,174 @@
+package ddp
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/symgrad/symgrad/dist"
+)
+
+// run is the state of one run of the graph, from Begin on. The goroutine that runs the graph owns it; between runs, the
+// caller of RunAll.
+type run struct {
+	running bool    // between Begin and Join
+	local   bool    // inside NoSync
+	joins   bool    // micro-batches have been accumulated before this run
+	weight  float64 // of this run
+	next    int     // index of the first bucket that has not been started
+}
+
+// how is the way in which the run's gradients go into the slots.
+func (r *run) how() manner {
+	switch {
+	case r.weight == 0 && r.joins:
+		return keep
+	case r.weight == 0:
+		return zero
+	case r.joins:
+		return add
+	case r.local:
+		return scale
+	}
+	return overwrite
+}
+
+// phases is the ops.Step of a DDP, apart so that a DDP does not have its methods.
+type phases struct{ d *DDP }
+
+// Begin starts a step: it makes the buckets writable and sends this rank's weight.
+func (p phases) Begin() error {
+	d := p.d
+	if d.closed {
+		return fmt.Errorf("ddp: %w", dist.ErrClosed)
+	}
+	if d.run.running { // the run before this one failed on the way
+		d.drop()
+	}
+	d.settle()
+	d.run = run{running: true, local: d.noSync, joins: d.micro > 0, weight: d.weight}
+	for _, b := range d.buckets {
+		b.missing, b.started = len(b.slots), false
+		for _, s := range b.slots {
+			s.filled = false
+		}
+	}
+	if d.run.local {
+		return nil
+	}
+	d.step++
+	d.clock.begin(d.now())
+	if err := d.sendWeight(); err != nil {
+		return d.stepError(err)
+	}
+	return nil
+}
+
+// Join runs when the last gradient has come.
+func (p phases) Join() error {
+	d := p.d
+	if err := d.checkFull(); err != nil {
+		return d.stepError(err)
+	}
+	if d.run.local {
+		d.run.running = false
+		d.pending += d.run.weight
+		d.micro++
+		return nil
+	}
+	d.clock.join(d.now())
+	if err := d.startFull(); err != nil {
+		return err
+	}
+	d.run.running = false
+	d.drop()
+	return nil
+}
+
+// drop forgets the accumulated micro-batches.
+func (d *DDP) drop() { d.pending, d.micro = 0, 0 }
+
+// settle waits for what is in flight, so that buckets and scalars may be written. Whatever went wrong there has been
+// reported by the run it belongs to.
+func (d *DDP) settle() {
+	_ = d.exchange.Wait()
+	_ = d.factored.Wait()
+	for _, b := range d.buckets {
+		_ = b.work.Wait()
+	}
+}
+
+// checkFull is an error naming the parameters whose gradient did not come.
+func (d *DDP) checkFull() error {
+	var names []string
+	for _, s := range d.slots {
+		if !s.filled {
+			names = append(names, s.param.Name())
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	return fmt.Errorf("no gradient of %s: %w: the program leaves them out; compile it with all of Grads as outputs",
+		strings.Join(names, " "), dist.ErrInvalid)
+}
+
+// startFull starts the buckets that are full, up to the first that is not: all ranks start them in one order, whatever
+// the order in which they fill.
+func (d *DDP) startFull() error {
+	for ; d.run.next < len(d.buckets); d.run.next++ {
+		b := d.buckets[d.run.next]
+		if b.missing > 0 {
+			return nil
+		}
+		b.ready = d.now()
+		work, err := b.group.AllReduce(b.buf, b.buf, b.red)
+		if err != nil {
+			return d.stepError(err)
+		}
+		b.work, b.started = work, true
+	}
+	return nil
+}
+
+// await waits until b has been reduced, and checks the weights.
+func (d *DDP) await(b *bucket) error {
+	if !b.started {
+		return fmt.Errorf("%w: the bucket was not started", dist.ErrInvalid)
+	}
+	if !b.work.Done() {
+		from := d.now()
+		_ = b.work.Wait()
+		d.clock.block(d.now() - from)
+	}
+	d.clock.end(d.now())
+	for _, w := range [...]dist.Work{d.exchange, d.factored, b.work} { // the cause first
+		if err := w.Wait(); err != nil {
+			return err
+		}
+	}
+	return d.checkWeight()
+}
+
+// stepError says in which step err happened.
+func (d *DDP) stepError(err error) error {
+	return fmt.Errorf("ddp step %d rank %d/%d: %w", d.step, d.world.Rank(), d.world.Size(), err)
+}
+
+// NoSync runs fn; runs of the graph in it add their gradients, times the weight, to the buckets of this rank and
+// communicate nothing. The next run outside it adds its own and reduces the sum. Inside, gradients are zero.
+//
+// All ranks must have the same number of runs outside NoSync; inside, they may differ.
+//
+// Errors: fn's; then everything accumulated so far is dropped. dist.ErrInvalid for a call inside fn.
+func (d *DDP) NoSync(fn func() error) error {
+	if d.noSync {
+		return fmt.Errorf("ddp nosync: %w: calls cannot be nested", dist.ErrInvalid)
+	}
+	d.noSync = true
+	defer func() { d.noSync = false }()
+	if err := fn(); err != nil {
+		d.drop()
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,83 @@
+package ddp
+
+import (
+	"strings"
+	"time"
+)
+
+// Timeline is when what happened in the last step that communicated, in time since the epoch of the world's recorder.
+type Timeline struct {
+	Step          int           // counted from 1
+	BackwardStart time.Duration // the forward pass has ended
+	BackwardEnd   time.Duration // the last gradient has come
+	End           time.Duration // the last gradient has been reduced, as far as the program has waited for it
+	Exposed       time.Duration // how long the program stood still to wait for buckets
+	Period        time.Duration // from the end of the step before to the end of this one; from BackwardStart in the first step
+	Buckets       []BucketTimes // in the order in which they were started
+}
+
+// BucketTimes is when what happened to one bucket. Started and Ended are 0 when that has not happened, or when the
+// recorder's ring no longer has the operation.
+type BucketTimes struct {
+	Bucket  int
+	Bytes   int64
+	Ready   time.Duration // all its gradients were there, and the buckets before it had been queued
+	Started time.Duration // the allreduce began to run
+	Ended   time.Duration
+}
+
+// clock keeps the times of the last step.
+type clock struct {
+	begun, joined, ended, exposed time.Duration
+	before                        time.Duration // end of the step before; 0 in the first
+}
+
+func (c *clock) begin(now time.Duration) {
+	*c = clock{begun: now, before: c.ended}
+}
+
+func (c *clock) join(now time.Duration)      { c.joined = now }
+func (c *clock) end(now time.Duration)       { c.ended = now }
+func (c *clock) block(blocked time.Duration) { c.exposed += blocked }
+
+func (c *clock) period() time.Duration {
+	if c.before == 0 {
+		return c.ended - c.begun
+	}
+	return c.ended - c.before
+}
+
+func (d *DDP) now() time.Duration { return time.Since(d.epoch) }
+
+// Timeline is the times of the last step that communicated. It must not be called while the graph runs.
+func (d *DDP) Timeline() Timeline {
+	c := &d.clock
+	t := Timeline{Step: d.step, BackwardStart: c.begun, BackwardEnd: c.joined, End: c.ended, Exposed: c.exposed, Period: c.period()}
+	for i, b := range d.buckets {
+		if b.started {
+			t.Buckets = append(t.Buckets, BucketTimes{Bucket: i, Bytes: b.buf.Bytes(), Ready: b.ready})
+		}
+	}
+	for _, r := range d.world.Recorder().Records() {
+		if r.Queued < int64(c.begun) || !strings.HasPrefix(r.Name, "bucket ") {
+			continue
+		}
+		for i := range t.Buckets {
+			if q := &t.Buckets[i]; q.Started == 0 && r.Name == d.buckets[q.Bucket].name {
+				q.Started, q.Ended = time.Duration(r.Started), time.Duration(r.Ended)
+				break
+			}
+		}
+	}
+	return t
+}
+
+// ExposedComm is how long the last step stood still to wait for communication, and which part that is of the time from
+// the end of the step before to its own end.
+func (d *DDP) ExposedComm() (time.Duration, float64) {
+	period := d.clock.period()
+	if period <= 0 {
+		return d.clock.exposed, 0
+	}
+	return d.clock.exposed, float64(d.clock.exposed) / float64(period)
+}

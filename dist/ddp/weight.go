@@ -1,0 +1,112 @@
+package ddp
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// ErrNoWeight is returned by RunAll on all ranks when the weights of a step sum to 0, so that there is no mean.
+var ErrNoWeight = errors.New("the weights of all ranks sum to 0")
+
+// SetWeight sets the weight of this rank's gradient in the steps to come: the number of samples that its cost is the mean
+// of. It is 1 at the start, on all ranks, so that equal parts need no call. A rank without samples sets 0; it must still
+// run the graph, on any input, because the others reduce with it.
+//
+// Not collective. Errors: dist.ErrInvalid for a weight that is negative or not finite; the weight stays as it was.
+func (d *DDP) SetWeight(weight float64) error {
+	if !(weight >= 0) || math.IsInf(weight, 1) {
+		return fmt.Errorf("ddp weight %v rank %d/%d: %w: want a number of samples, at least 0",
+			weight, d.world.Rank(), d.world.Size(), dist.ErrInvalid)
+	}
+	d.weight = weight
+	return nil
+}
+
+// Weight is this rank's weight.
+func (d *DDP) Weight() float64 { return d.weight }
+
+// sendWeight queues the sum of the weights over the ranks, and behind it the computation of this rank's factor, which the
+// buckets' collectives read when they run. So the backward pass does not wait for the other ranks' weights, except on a
+// stream that runs no host code.
+func (d *DDP) sendWeight() error {
+	weights, err := tensor.Data[float64](d.mem.weights)
+	if err != nil {
+		return err
+	}
+	weights[0] = d.pending + d.run.weight
+	mine, err := d.mem.weights.Slice(0, 1)
+	if err != nil {
+		return err
+	}
+	sum, err := d.mem.weights.Slice(1, 2)
+	if err != nil {
+		return err
+	}
+	if d.exchange, err = d.weigh.AllReduce(sum, mine, dist.Sum); err != nil {
+		return err
+	}
+	factor := factor{mem: d.mem, own: d.run.weight}
+	if d.run.joins {
+		factor.own = 1 // the slots hold weighted sums
+	}
+	if d.queue != nil {
+		d.factored, err = d.queue.Submit(factor, dist.Op{Name: "ddp factor"}, 0)
+		return err
+	}
+	if err := d.exchange.Wait(); err != nil {
+		return err
+	}
+	return factor.Run(nil, 0)
+}
+
+// submitter is a stream that runs host code in order, as dist.HostStream does.
+type submitter interface {
+	Submit(run dist.Runner, op dist.Op, tag uint64) (dist.Work, error)
+}
+
+// factor computes a rank's share of the weighted mean. It is a dist.Runner.
+type factor struct {
+	mem *memory
+	own float64 // what the elements of the slots are to be multiplied by, but for the sum of weights
+}
+
+// Run writes own/sum for each dtype; 0 if the sum is 0, for which the Waits return an error.
+func (f factor) Run(*dist.Op, uint64) error {
+	weights, err := tensor.Data[float64](f.mem.weights)
+	if err != nil {
+		return err
+	}
+	share := 0.0
+	if weights[1] > 0 {
+		share = f.own / weights[1]
+	}
+	single, err := tensor.Data[float32](f.mem.scales[0])
+	if err != nil {
+		return err
+	}
+	double, err := tensor.Data[float64](f.mem.scales[1])
+	if err != nil {
+		return err
+	}
+	single[0], double[0] = float32(share), share
+	return nil
+}
+
+// checkWeight is an error when the sum of weights, which all ranks have alike, gives no mean.
+func (d *DDP) checkWeight() error {
+	weights, err := tensor.Data[float64](d.mem.weights)
+	if err != nil {
+		return err
+	}
+	switch sum := weights[1]; {
+	case sum == 0:
+		return ErrNoWeight
+	case math.IsInf(sum, 1):
+		return fmt.Errorf("%w: the sum of weights overflows", dist.ErrInvalid)
+	}
+	return nil
+}

@@ -1,0 +1,406 @@
+package launch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/symgrad/symgrad/dist"
+)
+
+func TestSpawnTellsRanksWhoTheyAre(t *testing.T) {
+	s := newStage(t)
+	dir := t.TempDir()
+	job, ranks := s.spawn(t.Context(), SpawnConfig{
+		N: 3, Dir: dir, Env: []string{"SYMGRAD_RANK=7", "SYMGRAD_COLUMNS=80", "SYMGRAD_RUN_SEED=5", "RANK=1", "WORLD_SIZE=9"},
+	})
+	for rank, r := range ranks {
+		want := fmt.Sprintf("{Rank:%d Size:3 LocalRank:%d LocalSize:3 Launcher:symgrad Job:symgrad-", rank, rank)
+		if got := r.ask("whoami"); !strings.HasPrefix(got, want) || !strings.Contains(got, "StoreFD:3 Columns:0 ") {
+			t.Errorf("got %s, want %s...", got, want)
+		}
+		for ask, want := range map[string]string{
+			"getenv SYMGRAD_RUN_SEED": "5", "getenv RANK": "1", "getenv SYMGRAD_COLUMNS": "",
+			"getenv GOMAXPROCS": os.Getenv("GOMAXPROCS"), "getenv OPENBLAS_NUM_THREADS": os.Getenv("OPENBLAS_NUM_THREADS"),
+			"stdin": `"" <nil>`, "getwd": dir + "<nil>",
+		} {
+			if got := r.ask(ask); got != want {
+				t.Errorf("%s: got %s, want %s", ask, got, want)
+			}
+		}
+		for _, file := range []string{"cmdline", "environ"} {
+			shown, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", r.pid, file))
+			if err != nil || strings.Contains(string(shown), "PRIVATE") {
+				t.Errorf("rank %d shows %s %q, %v", rank, file, shown, err)
+			}
+		}
+		r.tell("exit 0")
+	}
+	res := job.wait()
+	if res.Code != 0 || res.Culprit != -1 {
+		t.Errorf("got %+v, want success", res)
+	}
+	for rank, r := range res.Ranks {
+		if r != (RankResult{Rank: rank, PID: ranks[rank].pid, How: "exited with code 0"}) {
+			t.Errorf("got %+v", r)
+		}
+	}
+	if job.err.String() != "" {
+		t.Errorf("a success is reported: %s", &job.err)
+	}
+}
+
+// Each script is a list of "rank command"; ranks that are not in it do nothing and are ended by the launcher.
+func TestSpawnBlamesTheRankThatFailedByItself(t *testing.T) {
+	for _, tc := range []struct {
+		name          string
+		script        []string
+		grace         time.Duration // 0 means that everybody ends by the script
+		code, culprit int
+		says          []string
+	}{
+		{"all succeed", []string{"0 exit 0", "1 exit 0", "2 exit 0"}, 0, 0, -1, nil},
+		{"the first of two", []string{"1 exit 3", "0 exit 4", "2 exit 0"}, 0, 3, 1, []string{
+			"symgrad: rank 1 (pid %1) exited with code 3\nsymgrad: rank 0 (pid %0) exited with code 4\nsymgrad: rank 2 (pid %2) exited with code 0\n"}},
+		{"not who lost a peer", []string{"0 exit 75", "1 exit 75", "2 exit 9"}, 0, 9, 2, []string{
+			"symgrad: rank 2 (pid %2) exited with code 9\nsymgrad: rank 0 (pid %0) exited with code 75: it lost a peer\n"}},
+		{"a signal", []string{"0 exit 75", "2 kill", "1 exit 75"}, 0, 137, 2, []string{
+			"symgrad: rank 2 (pid %2) was killed by signal: killed\n"}},
+		{"who lost a peer, when nobody else failed", []string{"1 exit 0", "2 exit 75", "0 exit 75"}, 0, 75, 2, []string{
+			"symgrad: rank 2 (pid %2) exited with code 75\n"}},
+		{"not who is told to end", []string{"1 exit 3"}, 100 * time.Millisecond, 3, 1, []string{
+			"rank 0 (pid %0) was killed by signal: terminated, told to by the launcher\n"}},
+		{"a child that does not listen is killed", []string{"0 deaf", "2 deaf", "1 exit 3"}, 100 * time.Millisecond, 3, 1, []string{
+			"rank 0 (pid %0) was killed by signal: killed, told to by the launcher\n", "rank 2 (pid %2) was killed by signal: killed, "}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			job, ranks := newStage(t).spawn(t.Context(), SpawnConfig{N: 3, Grace: tc.grace})
+			for _, line := range tc.script {
+				r := ranks[line[0]-'0']
+				if command := line[2:]; command == "deaf" {
+					r.make(command)
+				} else {
+					r.tell(command)
+					r.gone()
+					job.sees(r)
+				}
+			}
+			res := job.wait()
+			for _, r := range ranks {
+				r.gone()
+			}
+			if res.Code != tc.code || res.Culprit != tc.culprit {
+				t.Errorf("got code %d, culprit %d, want %d, %d", res.Code, res.Culprit, tc.code, tc.culprit)
+			}
+			for _, want := range tc.says {
+				for rank, r := range ranks {
+					want = strings.ReplaceAll(want, fmt.Sprint("%", rank), fmt.Sprint(r.pid))
+				}
+				if !strings.Contains(job.err.String(), want) {
+					t.Errorf("the report\n%slacks\n%s", &job.err, want)
+				}
+			}
+		})
+	}
+}
+
+// sees waits until Spawn has waited for the rank, so that the order of ends is the order of the script.
+func (p *spawned) sees(r *hand) {
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); runtime.Gosched() {
+		if _, err := readProcess(r.pid); err != nil {
+			return
+		}
+	}
+	p.t.Fatalf("rank %d (pid %d) is still a process", r.rank, r.pid)
+}
+
+func TestSpawnShowsTheLastLinesOfTheCulpritFirst(t *testing.T) {
+	job, ranks := newStage(t).spawn(t.Context(), SpawnConfig{N: 2})
+	for i := range 30 {
+		ranks[1].make(fmt.Sprintf("out %q", fmt.Sprintf("line %d\n", i)))
+	}
+	ranks[1].make(`err "out of luck"`)
+	ranks[1].tell("exit 3")
+	ranks[1].gone()
+	job.sees(ranks[1])
+	ranks[0].tell("exit 75")
+	job.wait()
+	_, report, ok := strings.Cut(job.err.String(), "exited with code 3; its last lines:\n")
+	if !ok {
+		t.Fatalf("no last lines in\n%s", &job.err)
+	}
+	var want strings.Builder
+	for i := 11; i < 30; i++ {
+		fmt.Fprintf(&want, "symgrad:   [1] line %d\n", i)
+	}
+	fmt.Fprintf(&want, "symgrad:   [1] out of luck\nsymgrad: rank 0 (pid %d) exited with code 75: it lost a peer\n", ranks[0].pid)
+	if report != want.String() {
+		t.Errorf("got\n%swant\n%s", report, want.String())
+	}
+}
+
+// The whole way: ranks meet through the launcher's store, one is killed, the others learn its name and say so.
+func TestRanksLearnWhoDied(t *testing.T) {
+	job, ranks := newStage(t).spawn(t.Context(), SpawnConfig{N: 3})
+	for _, r := range ranks {
+		r.tell("meet")
+	}
+	for _, r := range ranks {
+		if got := r.hear(); got != "<nil>" {
+			t.Fatalf("rank %d: %s", r.rank, got)
+		}
+	}
+	ranks[0].tell("get")
+	ranks[2].tell("get")
+	ranks[1].tell("kill")
+	res := job.wait()
+	if res.Code != 137 || res.Culprit != 1 || res.Ranks[0].Code != ExitPeerLost || res.Ranks[2].Code != ExitPeerLost {
+		t.Errorf("got %+v", res)
+	}
+	for _, want := range []string{`store get "never": rank 1 died: `, `[2] store get "never": rank 1 died: `} {
+		if !strings.Contains("\n"+job.err.String(), "\n"+want) {
+			t.Errorf("stderr lacks %q:\n%s", want, &job.err)
+		}
+	}
+}
+
+func TestRankThatEndsBeforeTheOthersMeetIsNamed(t *testing.T) {
+	job, ranks := newStage(t).spawn(t.Context(), SpawnConfig{N: 2})
+	ranks[0].tell("meet")
+	ranks[1].tell("exit 0")
+	if got := ranks[0].hear(); !strings.Contains(got, "rank 1 died: exited with code 0 without joining") {
+		t.Errorf("rank 0 got %s", got)
+	}
+	ranks[0].tell("exit 75")
+	if res := job.wait(); res.Culprit != 0 || res.Code != ExitPeerLost {
+		t.Errorf("got %+v", res)
+	}
+}
+
+func TestSpawnLeavesNoProcessBehind(t *testing.T) {
+	for _, end := range []string{"exit 0", "exit 3", "kill"} {
+		t.Run(end, func(t *testing.T) {
+			s := newStage(t)
+			job, ranks := s.spawn(t.Context(), SpawnConfig{N: 2, Grace: 100 * time.Millisecond})
+			ranks[0].make("child group")
+			ranks[1].make("child session")
+			all := append(ranks, s.enter(2)...)
+			// A grandchild of its own, so that an orphan has an orphan.
+			session := all[slices.IndexFunc(all, func(h *hand) bool { return h.name == "session" })]
+			session.make("child session")
+			all = append(all, s.enter(1)...)
+			for _, h := range all {
+				h.make("deaf")
+			}
+			ranks[0].tell(end)
+			ranks[1].tell("exit 0")
+			job.wait()
+			for _, h := range all {
+				h.gone()
+			}
+			if left := descendants(t); len(left) > 0 {
+				t.Errorf("left are %+v", left)
+			}
+		})
+	}
+}
+
+// An orphan of a rank that goes on is waited for when it ends: nothing piles up in the process table.
+func TestOrphansAreReapedWhileTheirRankRuns(t *testing.T) {
+	s := newStage(t)
+	job, ranks := s.spawn(t.Context(), SpawnConfig{N: 1})
+	ranks[0].make("child group")
+	middle := s.enter(1)[0]
+	middle.make("child group")
+	orphan := s.enter(1)[0]
+	middle.tell("exit 0")
+	middle.gone()
+	orphan.tell("exit 0")
+	orphan.gone()
+	job.sees(orphan)
+	ranks[0].tell("exit 0")
+	job.wait()
+}
+
+// Children with Pdeathsig live as long as the thread that started them.
+func TestRanksOutliveTheThreadsOfTheLauncher(t *testing.T) {
+	job, ranks := newStage(t).spawn(t.Context(), SpawnConfig{N: 2})
+	for range 50 {
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+		}()
+		<-ended
+	}
+	for _, r := range ranks {
+		if got := r.ask("getenv SYMGRAD_RANK"); got != fmt.Sprint(r.rank) {
+			t.Errorf("rank %d says %s", r.rank, got)
+		}
+		r.tell("exit 0")
+	}
+	if res := job.wait(); res.Code != 0 {
+		t.Errorf("got %+v", res)
+	}
+}
+
+func TestEndOfTheContextEndsTheRanks(t *testing.T) {
+	reason := errors.New("enough")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	job, ranks := newStage(t).spawn(ctx, SpawnConfig{N: 2, Grace: 100 * time.Millisecond})
+	ranks[1].make("deaf")
+	cancel(reason)
+	<-job.done
+	for _, r := range ranks {
+		r.gone()
+	}
+	if !errors.Is(job.fail, reason) || job.res.Code != 143 || job.res.Culprit != -1 {
+		t.Errorf("got %+v, %v", job.res, job.fail)
+	}
+	if got := [2]int{job.res.Ranks[0].Code, job.res.Ranks[1].Code}; got != [2]int{143, 137} {
+		t.Errorf("ranks ended with %v, want 143 and 137", got)
+	}
+	if want := fmt.Sprintf("symgrad: rank 1 (pid %d) did not end and was killed\n", ranks[1].pid); job.err.String() != want {
+		t.Errorf("got %q, want %q", &job.err, want)
+	}
+}
+
+func TestSpawnRefusesWhatItCannotStart(t *testing.T) {
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	notes := filepath.Join(t.TempDir(), "notes")
+	if err := os.WriteFile(notes, []byte("no program"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		cfg  SpawnConfig
+		want error
+		says string
+	}{
+		"no ranks":         {SpawnConfig{Program: exe}, dist.ErrInvalid, "0 ranks: want 1 to 1048576"},
+		"negative ranks":   {SpawnConfig{Program: exe, N: -2}, dist.ErrInvalid, "-2 ranks"},
+		"no program":       {SpawnConfig{N: 1}, dist.ErrInvalid, "no program to run"},
+		"unknown program":  {SpawnConfig{Program: "no-such-program", N: 1}, dist.ErrInvalid, `program "no-such-program"`},
+		"missing file":     {SpawnConfig{Program: "./no-such-program", N: 1}, os.ErrNotExist, `program "./no-such-program"`},
+		"no executable":    {SpawnConfig{Program: notes, N: 2}, syscall.ENOEXEC, "rank 0 of 2"},
+		"negative grace":   {SpawnConfig{Program: exe, N: 1, Grace: -1}, dist.ErrInvalid, "grace -1ns"},
+		"no address":       {SpawnConfig{Program: exe, N: 1, Master: "here"}, dist.ErrInvalid, `master "here": want host:port`},
+		"port in use":      {SpawnConfig{Program: exe, N: 1, Master: listener.Addr().String()}, syscall.EADDRINUSE, listener.Addr().String() + " is in use: choose another port (--master"},
+		"log folder":       {SpawnConfig{Program: exe, N: 1, LogDir: notes}, syscall.ENOTDIR, "log folder"},
+		"working folder":   {SpawnConfig{Program: exe, N: 1, Dir: notes + "/none"}, syscall.ENOTDIR, "rank 0 of 1"},
+		"unwritable log":   {SpawnConfig{Program: exe, N: 2, LogDir: "/proc/self"}, os.ErrNotExist, "rank 0 of 2"},
+		"unusable address": {SpawnConfig{Program: exe, N: 1, Master: "203.0.113.1:0"}, syscall.EADDRNOTAVAIL, "store address 203.0.113.1:0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			res, err := Spawn(t.Context(), tc.cfg)
+			if !errors.Is(err, tc.want) || !strings.Contains(err.Error(), tc.says) {
+				t.Errorf("got %+v, %v, want %v and %q", res, err, tc.want, tc.says)
+			}
+		})
+	}
+}
+
+func TestRanksThatWereStartedEndWhenTheNextCannotBe(t *testing.T) {
+	s := newStage(t)
+	logs := t.TempDir()
+	if err := os.Mkdir(filepath.Join(logs, "rank-1.log"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out locked
+	_, err = Spawn(t.Context(), SpawnConfig{Program: exe, N: 3, Env: s.environ("puppet"), LogDir: logs, Stdout: &out, Stderr: &out})
+	if !errors.Is(err, syscall.EISDIR) || !strings.Contains(err.Error(), "rank 1 of 3") {
+		t.Errorf("got %v", err)
+	}
+	if left := descendants(t); len(left) > 0 {
+		t.Errorf("left are %+v", left)
+	}
+}
+
+func TestSpawnServesItsStoreWhereAsked(t *testing.T) {
+	job, ranks := newStage(t).spawn(t.Context(), SpawnConfig{N: 1, Master: "0.0.0.0:0"})
+	if got := ranks[0].ask("whoami"); !strings.Contains(got, "Master:127.0.0.1:") {
+		t.Errorf("got %s, want an address that can be dialled", got)
+	}
+	ranks[0].tell("exit 0")
+	job.wait()
+	for address, want := range map[string]string{
+		"[::]:7": "127.0.0.1:7", "0.0.0.0:7": "127.0.0.1:7", "10.0.0.1:7": "10.0.0.1:7", "@x": "@x", "node1:7": "node1:7",
+	} {
+		if got := dialable(address); got != want {
+			t.Errorf("dialable(%q) = %q, want %q", address, got, want)
+		}
+	}
+}
+
+func TestFiftySpawnsLeakNothing(t *testing.T) {
+	s := newStage(t)
+	before := openFiles(t)
+	for i := range 50 {
+		job, ranks := s.spawn(t.Context(), SpawnConfig{N: 2, LogDir: t.TempDir()})
+		for _, r := range ranks {
+			r.tell("meet")
+		}
+		for _, r := range ranks {
+			if got := r.hear(); got != "<nil>" {
+				t.Fatal(got)
+			}
+			r.make("leave")
+			r.tell("exit 0")
+		}
+		if job.wait(); i == 0 {
+			for _, r := range ranks {
+				r.conn.Close()
+			}
+			before = openFiles(t) // the first brought what stays: the poller, the random source
+			continue
+		}
+		for _, r := range ranks {
+			r.conn.Close()
+		}
+	}
+	if after := openFiles(t); after > before {
+		t.Errorf("%d descriptors open, %d before", after, before)
+	}
+	if left := descendants(t); len(left) > 0 {
+		t.Errorf("left are %+v", left)
+	}
+}
+
+func TestExitCodeTellsALostPeerFromAFailure(t *testing.T) {
+	for _, tc := range []struct {
+		err  error
+		want int
+	}{
+		{nil, 0},
+		{errors.New("wrong"), 1},
+		{fmt.Errorf("step 3: %w", &dist.RankError{Rank: 1, How: "gone"}), ExitPeerLost},
+		{fmt.Errorf("step 3: %w", dist.ErrAborted), ExitPeerLost},
+		{fmt.Errorf("step 3: %w", dist.ErrClosed), ExitPeerLost},
+		{fmt.Errorf("step 3: %w", dist.ErrTimeout), 1},
+		{dist.ErrMismatch, 1},
+	} {
+		if got := ExitCode(tc.err); got != tc.want {
+			t.Errorf("ExitCode(%v) = %d, want %d", tc.err, got, tc.want)
+		}
+	}
+}

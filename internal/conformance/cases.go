@@ -1,0 +1,230 @@
+package conformance
+
+import (
+	"fmt"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/symmetric"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// memKind is where the buffers of a case lie.
+type memKind uint8
+
+const (
+	private memKind = iota // fresh memory of the rank
+	shared                 // the symmetric heap
+	mixed                  // the heap on even ranks, private on odd ones
+	crossed                // source in the heap, destination private
+	memKinds
+)
+
+func (m memKind) String() string { return [...]string{"private", "heap", "mixed", "crossed"}[m] }
+
+// scenario is one collective with everything that may vary.
+type scenario struct {
+	kind    dist.Kind
+	dt      tensor.DType
+	red     dist.RedKind
+	count   int
+	root    int
+	inPlace bool
+	mem     memKind
+	data    dataKind
+	atHeap  bool // the scalar of premulsum is in memory
+	longer  bool // the destination is longer than needed, where that is allowed
+}
+
+func (c scenario) String() string {
+	text := fmt.Sprintf("%v %v[%d]", c.kind, c.dt, c.count)
+	if c.kind.Reduces() {
+		text += " " + c.red.String()
+		if c.red == dist.RedPreMulSum && c.atHeap {
+			text += " (scalar in memory)"
+		}
+	}
+	if c.kind.Rooted() {
+		text += fmt.Sprintf(" root %d", c.root)
+	}
+	if c.inPlace {
+		text += " in place"
+	}
+	return fmt.Sprintf("%s, %v memory, %v data", text, c.mem, c.data)
+}
+
+// elements is how many elements this rank reads and writes in c; -1 where it uses no buffer.
+func (s *suite) elements(c scenario) (src, dst int) {
+	src, dst = c.count, c.count
+	switch c.kind {
+	case dist.KindAllGather, dist.KindGather:
+		dst = s.n * c.count
+	case dist.KindReduceScatter, dist.KindScatter:
+		src = s.n * c.count
+	case dist.KindAllToAll:
+		src, dst = s.n*c.count, s.n*c.count
+	}
+	if s.rank != c.root {
+		switch c.kind {
+		case dist.KindReduce, dist.KindGather:
+			dst = -1
+		case dist.KindBroadcast, dist.KindScatter:
+			src = -1
+		}
+	}
+	return src, dst
+}
+
+// want is element i of the destination of this rank after c.
+func (s *suite) want(c scenario, i int, column, scalars []uint64) uint64 {
+	in := func(r, i int) uint64 { return input(c.data, c.dt, c.red, s.n, r, i) }
+	switch c.kind {
+	case dist.KindBroadcast:
+		return in(c.root, i)
+	case dist.KindScatter:
+		return in(c.root, s.rank*c.count+i)
+	case dist.KindAllGather, dist.KindGather:
+		return in(i/c.count, i%c.count)
+	case dist.KindAllToAll:
+		return in(i/c.count, s.rank*c.count+i%c.count)
+	case dist.KindReduceScatter:
+		i += s.rank * c.count
+	}
+	for r := range column {
+		column[r] = in(r, i)
+	}
+	return combine(c.dt, c.red, column, scalars)
+}
+
+// regions is where the source and destination of c lie on this rank; nil for private memory.
+func (s *suite) regions(m memKind) (src, dst symmetric.Region) {
+	if s.heap == nil || m == private || m == mixed && s.rank%2 == 1 {
+		return nil, nil
+	}
+	if m == crossed {
+		return s.src, nil
+	}
+	return s.src, s.dst
+}
+
+// buffers is the source and destination of c, filled, and their windows. In place, one window holds both.
+func (s *suite) buffers(c scenario) (src, dst tensor.Buffer, srcWin, dstWin window, err error) {
+	srcLen, dstLen := s.elements(c)
+	extra := 0
+	if c.longer && c.kind != dist.KindBroadcast && c.kind != dist.KindScatter {
+		extra = 3
+	}
+	srcAt, dstAt := s.regions(c.mem)
+	if srcLen >= 0 {
+		if srcWin, err = s.window(srcAt, c.dt, srcLen); err != nil {
+			return
+		}
+		src = srcWin.buf
+	}
+	if dstLen >= 0 {
+		if dstWin, err = s.window(dstAt, c.dt, dstLen+extra); err != nil {
+			return
+		}
+		dst = dstWin.buf
+	}
+	if c.inPlace && srcLen >= 0 && dstLen >= 0 {
+		lo := s.rank * c.count
+		switch c.kind {
+		case dist.KindAllGather, dist.KindGather:
+			src, err = dst.Slice(lo, lo+c.count)
+		case dist.KindReduceScatter, dist.KindScatter:
+			dst, err = src.Slice(lo, lo+c.count)
+		default:
+			src, err = dst.Slice(0, srcLen)
+		}
+	}
+	fill(src, func(i int) uint64 { return input(c.data, c.dt, c.red, s.n, s.rank, i) })
+	return
+}
+
+// reduction is the RedOp of c, with this rank's scalar for premulsum.
+func (s *suite) reduction(c scenario) (dist.RedOp, error) {
+	red := dist.RedOp{Kind: c.red}
+	if c.red != dist.RedPreMulSum {
+		return red, nil
+	}
+	bits := scalar(c.data, c.dt, s.n, s.rank)
+	if !c.atHeap {
+		red.Scalar = dist.Scalar{DType: c.dt, Bits: bits}
+		return red, nil
+	}
+	at := s.factor
+	if _, dst := s.regions(c.mem); s.heap == nil || dst == nil {
+		at = nil
+	}
+	w, err := s.window(at, c.dt, 1)
+	if err != nil {
+		return red, err
+	}
+	put(w.buf.Raw(), c.dt, 0, bits)
+	return dist.PreMulSumAt(w.buf), nil
+}
+
+// try runs c and notes what is wrong with its result.
+func (s *suite) try(c scenario) error {
+	s.cases++
+	src, dst, srcWin, dstWin, err := s.buffers(c)
+	if err != nil {
+		return fmt.Errorf("%v: %w", c, err)
+	}
+	red, err := s.reduction(c)
+	if err != nil {
+		return fmt.Errorf("%v: %w", c, err)
+	}
+	if err := finish(issue(s.g, c.kind, dst, src, red, c.root)); err != nil {
+		return fmt.Errorf("%v: %w", c, err)
+	}
+	column, scalars := make([]uint64, s.n), make([]uint64, s.n)
+	for r := range scalars {
+		scalars[r] = scalar(c.data, c.dt, s.n, r)
+	}
+	srcLen, dstLen := s.elements(c)
+	separate := !c.inPlace || srcLen < 0 || dstLen < 0
+	if dstLen >= 0 {
+		err := holds(dst, dstLen, func(i int) uint64 { return s.want(c, i, column, scalars) })
+		if err == nil && (separate || c.kind != dist.KindReduceScatter && c.kind != dist.KindScatter) {
+			err = dstWin.intact(dstLen)
+		}
+		if err != nil {
+			s.fault("%v: %w", c, err)
+		}
+	}
+	if srcLen >= 0 && separate {
+		err := holds(src, srcLen, func(i int) uint64 { return input(c.data, c.dt, c.red, s.n, s.rank, i) })
+		if err == nil {
+			err = srcWin.intact(srcLen)
+		}
+		if err != nil {
+			s.fault("%v: the source was changed: %w", c, err)
+		}
+	}
+	return nil
+}
+
+func issue(g *dist.Group, kind dist.Kind, dst, src tensor.Buffer, red dist.RedOp, root int) (dist.Work, error) {
+	switch kind {
+	case dist.KindAllReduce:
+		return g.AllReduce(dst, src, red)
+	case dist.KindReduce:
+		return g.Reduce(dst, src, red, root)
+	case dist.KindBroadcast:
+		return g.Broadcast(dst, src, root)
+	case dist.KindAllGather:
+		return g.AllGather(dst, src)
+	case dist.KindReduceScatter:
+		return g.ReduceScatter(dst, src, red)
+	case dist.KindAllToAll:
+		return g.AllToAll(dst, src)
+	case dist.KindGather:
+		return g.Gather(dst, src, root)
+	case dist.KindScatter:
+		return g.Scatter(dst, src, root)
+	case dist.KindBarrier:
+		return g.Barrier()
+	}
+	return g.Sync()
+}

@@ -1,0 +1,136 @@
+package conformance
+
+import (
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+var (
+	reducing = []dist.Kind{dist.KindAllReduce, dist.KindReduce, dist.KindReduceScatter}
+	copying  = []dist.Kind{dist.KindBroadcast, dist.KindAllGather, dist.KindAllToAll, dist.KindGather, dist.KindScatter}
+	redKinds = []dist.RedKind{dist.RedSum, dist.RedProd, dist.RedMin, dist.RedMax, dist.RedAvg, dist.RedPreMulSum}
+	places   = []bool{false, true}
+)
+
+// counts is no element, one, a prime, and a number that the ranks do not divide.
+func (s *suite) counts() []int { return []int{0, 1, 13, 5*s.n + 1} }
+
+// reductions crosses collective, dtype, reduction, length and in place. Memory, root, where the scalar is, and whether the
+// destination is longer than needed vary along; roots and memories are crossed afterwards, for one dtype and reduction.
+func (s *suite) reductions() error {
+	for _, kind := range reducing {
+		for _, dt := range tensor.DTypes() {
+			for _, red := range redKinds {
+				for _, count := range s.counts() {
+					for _, inPlace := range places {
+						c := s.vary(scenario{kind: kind, dt: dt, red: red, count: count, inPlace: inPlace})
+						if err := s.tryData(c); err != nil {
+							return err
+						}
+					}
+				}
+			}
+		}
+		if err := s.rootsAndMemories(scenario{kind: kind, dt: tensor.F32, red: dist.RedSum}); err != nil {
+			return err
+		}
+		if err := s.rootsAndMemories(scenario{kind: kind, dt: tensor.BF16, red: dist.RedPreMulSum, atHeap: true}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// vary sets what need not be crossed with the rest.
+func (s *suite) vary(c scenario) scenario {
+	h := hash(s.cases, 0, 9)
+	c.mem = memKind(h % uint64(memKinds))
+	c.root = int(h >> 8 % uint64(s.n))
+	c.atHeap = h>>16&1 == 1
+	c.longer = h>>17&1 == 1
+	return c
+}
+
+// tryData runs c with every kind of input that makes sense for it.
+func (s *suite) tryData(c scenario) error {
+	kinds := []dataKind{exact, random}
+	if c.dt.IsFloat() && c.count > 1 {
+		kinds = append(kinds, special)
+	}
+	for _, c.data = range kinds {
+		if err := s.try(c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *suite) rootsAndMemories(c scenario) error {
+	roots := 1
+	if c.kind.Rooted() {
+		roots = s.n
+	}
+	for c.root = range roots {
+		for c.mem = range memKinds {
+			for _, c.inPlace = range places {
+				if c.inPlace && c.kind == dist.KindAllToAll {
+					continue
+				}
+				for _, c.count = range s.counts() {
+					c.longer = !c.longer
+					if err := s.try(c); err != nil {
+						return err
+					}
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// copies crosses collective, dtype, root, memory, length and in place of what only moves.
+func (s *suite) copies() error {
+	for _, kind := range copying {
+		for _, dt := range tensor.DTypes() {
+			if err := s.rootsAndMemories(scenario{kind: kind, dt: dt, data: anyBits}); err != nil {
+				return err
+			}
+		}
+	}
+	for range 3 {
+		for _, kind := range []dist.Kind{dist.KindBarrier, dist.KindSync} {
+			if err := finish(issue(s.g, kind, tensor.Buffer{}, tensor.Buffer{}, dist.RedOp{}, 0)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// largeCases is buffers that no backend moves in one piece.
+func (s *suite) largeCases() error {
+	var all []scenario
+	for _, kind := range reducing {
+		all = append(all,
+			scenario{kind: kind, dt: tensor.F32, red: dist.RedSum, data: random},
+			scenario{kind: kind, dt: tensor.BF16, red: dist.RedPreMulSum, data: random, atHeap: true},
+			scenario{kind: kind, dt: tensor.I8, red: dist.RedMax, data: random})
+	}
+	for _, kind := range copying {
+		all = append(all, scenario{kind: kind, dt: tensor.U16, data: anyBits}, scenario{kind: kind, dt: tensor.F64, data: anyBits})
+	}
+	for i, c := range all {
+		c.count = s.opt.large()
+		if c.kind != dist.KindAllReduce && c.kind != dist.KindReduce && c.kind != dist.KindBroadcast {
+			c.count /= s.n // the ranks' blocks together are large
+		}
+		c.root = i % s.n
+		for c.mem = range memKinds {
+			c.inPlace = (i+int(c.mem))%2 == 1 && c.kind != dist.KindAllToAll
+			if err := s.try(c); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
