@@ -2,6 +2,7 @@ package tensor
 
 import (
 	"fmt"
+	"math"
 	"unsafe"
 )
 
@@ -22,13 +23,16 @@ func Of[T Element](s []T) Buffer {
 // FromPointer is the Buffer of n elements of type dt at p on dev.
 //
 // Owns: the caller keeps the memory alive for as long as the Buffer, or a queued operation on it, is in use.
-// Errors: negative n, an invalid dtype, a nil pointer with n > 0, or a pointer that is not aligned to the element.
+// Errors: n negative or too large for an address space, an invalid dtype, a nil pointer with n > 0, or a pointer that is
+// not aligned to the element.
 func FromPointer(p unsafe.Pointer, n int, dt DType, dev Device) (Buffer, error) {
 	switch {
 	case !dt.Valid():
 		return Buffer{}, fmt.Errorf("buffer: %v is no element type", dt)
 	case n < 0:
 		return Buffer{}, fmt.Errorf("buffer: negative length %d", n)
+	case n > math.MaxInt/dt.Size():
+		return Buffer{}, fmt.Errorf("buffer: %d elements of %d bytes are more than memory holds", n, dt.Size())
 	case p == nil && n > 0:
 		return Buffer{}, fmt.Errorf("buffer: nil pointer for %d elements", n)
 	case uintptr(p)%uintptr(dt.Size()) != 0:

@@ -1,7 +1,9 @@
 package tensor
 
 import (
+	"errors"
 	"fmt"
+	"math"
 	"unsafe"
 
 	gtensor "gorgonia.org/tensor"
@@ -89,9 +91,12 @@ func (t *Tensor) Peer(rank int) (*gtensor.Dense, error) {
 // View is a gorgonia tensor of the given shape over the elements of b, which it aliases.
 //
 // Owns: the memory stays the caller's; gorgonia never frees it.
-// Errors: the shape has not b.Len elements, b is not in host memory, or gorgonia has no such dtype.
+// Errors: the shape has not b.Len elements or none at all, b is not in host memory, or gorgonia has no such dtype.
 func View(b Buffer, shape ...int) (*gtensor.Dense, error) {
-	if n := gtensor.Shape(shape).TotalSize(); n != b.n || len(shape) == 0 {
+	switch n, err := elements(shape); {
+	case err != nil:
+		return nil, fmt.Errorf("tensor: %w", err)
+	case n != b.n:
 		return nil, fmt.Errorf("tensor: shape %v has %d elements, the buffer %d", shape, n, b.n)
 	}
 	if _, err := b.dt.Gorgonia(); err != nil {
@@ -108,13 +113,17 @@ func View(b Buffer, shape ...int) (*gtensor.Dense, error) {
 // Errors: nil, a view whose elements are not contiguous in C order, a dtype that cannot be communicated.
 func BufferOf(d *gtensor.Dense) (Buffer, error) {
 	if d == nil {
-		return Buffer{}, fmt.Errorf("tensor: nil dense")
+		return Buffer{}, errors.New("tensor: nil dense")
 	}
 	dt, err := FromGorgonia(d.Dtype())
 	if err != nil {
 		return Buffer{}, fmt.Errorf("tensor: %w", err)
 	}
-	if n := d.Shape().TotalSize(); !d.DataOrder().IsContiguous() || d.DataOrder().IsColMajor() || d.RequiresIterator() || d.DataSize() != n {
+	n := d.DataSize()
+	if d.Shape().IsScalar() {
+		n = 1 // gorgonia says 0
+	}
+	if o := d.DataOrder(); !o.IsContiguous() || o.IsColMajor() || d.RequiresIterator() || n != d.Shape().TotalSize() {
 		return Buffer{}, fmt.Errorf("tensor: %v view of shape %v is not contiguous in C order; clone it first", dt, d.Shape())
 	}
 	switch dt {
@@ -142,17 +151,32 @@ func BufferOf(d *gtensor.Dense) (Buffer, error) {
 
 // typed is b, a run of bytes, as elements of dt in the given shape.
 func typed(b Buffer, dt DType, shape []int) (Buffer, error) {
+	n, err := elements(shape)
+	if err != nil {
+		return Buffer{}, err
+	}
+	if size := int64(dt.Size()); size > 0 && int64(n) > b.Bytes()/size {
+		return Buffer{}, fmt.Errorf("%v%v needs %d elements of %d bytes, the region has %d bytes", dt, shape, n, size, b.Bytes())
+	}
+	return FromPointer(b.ptr, n, dt, b.dev)
+}
+
+// elements is the number of elements of a tensor of the given shape. It is at least 1: gorgonia panics on empty ones.
+func elements(shape []int) (int, error) {
+	if len(shape) == 0 {
+		return 0, errors.New("a shape needs a dimension; use (1) for a scalar")
+	}
 	n := 1
 	for _, d := range shape {
 		if d <= 0 {
-			return Buffer{}, fmt.Errorf("shape %v has a dimension below 1", shape)
+			return 0, fmt.Errorf("shape %v has a dimension below 1", shape)
+		}
+		if d > math.MaxInt/n {
+			return 0, fmt.Errorf("shape %v has more elements than an int counts", shape)
 		}
 		n *= d
 	}
-	if need := int64(n) * int64(dt.Size()); need > b.Bytes() {
-		return Buffer{}, fmt.Errorf("%v%v needs %d bytes, the region has %d", dt, shape, need, b.Bytes())
-	}
-	return FromPointer(b.ptr, n, dt, b.dev)
+	return n, nil
 }
 
 // backing is the elements of a host buffer as the slice gorgonia wants.

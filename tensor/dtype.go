@@ -1,6 +1,7 @@
 package tensor
 
 import (
+	"errors"
 	"fmt"
 
 	gtensor "gorgonia.org/tensor"
@@ -134,8 +135,11 @@ func (dt DType) Gorgonia() (gtensor.Dtype, error) {
 //
 // Errors: g is no fixed-size number (bool, int, uint, complex, string, pointer).
 func FromGorgonia(g gtensor.Dtype) (DType, error) {
+	if g.Type == nil {
+		return Invalid, errors.New("gorgonia dtype is not set")
+	}
 	for _, dt := range DTypes() {
-		if gorgoniaTypes[dt] == g && gorgoniaTypes[dt].Type != nil {
+		if gorgoniaTypes[dt] == g {
 			return dt, nil
 		}
 	}

@@ -22,6 +22,7 @@ const (
 func newRootCommand() *cobra.Command {
 	root := newGroup("symgrad", "Data-parallel training for Gorgonia on symmetric memory",
 		newConfigCommand(),
+		newRunCommand(),
 	)
 	root.Version = version()
 	root.SetVersionTemplate("{{.Version}}\n")

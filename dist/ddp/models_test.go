@@ -3,6 +3,7 @@ package ddp_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"sync"
 
 	G "gorgonia.org/gorgonia"
 	gtensor "gorgonia.org/tensor"
@@ -55,9 +56,17 @@ func tensorOf(dt gtensor.Dtype, v []float64, shape ...int) *gtensor.Dense {
 	return gtensor.New(gtensor.WithShape(shape...), gtensor.WithBacking(single))
 }
 
+func newRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 1)) }
+
+// building is held while a model is built: gorgonia.Conv2d counts its calls in a variable without a lock (v0.9.18,
+// internal/encoding/groups.go:11), and the ranks of a test are goroutines of one process.
+var building sync.Mutex
+
 // make is the model over a batch of rows. Ranks give different seeds to start with different weights.
 func (f family) make(dt gtensor.Dtype, rows int, seed uint64) *model {
-	b := &build{g: G.NewGraph(), dt: dt, rng: rand.New(rand.NewPCG(seed, 1))}
+	building.Lock()
+	defer building.Unlock()
+	b := &build{g: G.NewGraph(), dt: dt, rng: newRand(seed)}
 	shape := append([]int{rows}, f.in...)
 	x := G.NewTensor(b.g, dt, len(shape), G.WithName("x"), G.WithShape(shape...))
 	y := G.NewMatrix(b.g, dt, G.WithName("y"), G.WithShape(rows, f.out))

@@ -48,12 +48,14 @@ type roster struct {
 	gone     []string         // how its process ended, if it did
 	meetings map[int]*meeting // by number, while some rank has not left
 	cause    error            // why no Get succeeds any more
+	failed   chan struct{}    // closed when there is a cause
 	closed   bool
 }
 
 func newRoster(size int, once bool) *roster {
 	return &roster{
 		once: once, present: make([]bool, size), joins: make([]int, size), gone: make([]string, size), meetings: map[int]*meeting{},
+		failed: make(chan struct{}),
 	}
 }
 
@@ -105,14 +107,19 @@ func (r *roster) leave(rank int, m *meeting) {
 	}
 }
 
-// exit notes that the process of rank has ended in good order: it will join no more meeting.
+// exit notes that the process of rank has ended in good order: it will join no more meeting. If it has not left the one it
+// joined, that was no good order.
 func (r *roster) exit(rank int, how string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.gone[rank] = how
+	if r.present[rank] {
+		r.failLocked(&dist.RankError{Rank: rank, How: how + " without leaving"})
+		return
+	}
+	r.gone[rank] = how + " without joining"
 	for _, m := range r.meetings { // the order does not matter: each is told on its own
 		if !m.joined[rank] {
-			m.fail(&dist.RankError{Rank: rank, How: how})
+			m.fail(&dist.RankError{Rank: rank, How: r.gone[rank]})
 		}
 	}
 }
@@ -129,6 +136,7 @@ func (r *roster) failLocked(cause error) {
 		return
 	}
 	r.cause = cause
+	close(r.failed)
 	for _, m := range r.meetings {
 		m.fail(cause)
 	}

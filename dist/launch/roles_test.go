@@ -164,7 +164,8 @@ func exitOnSignal() {
 	}()
 }
 
-// startGrandchild starts another puppet, which nobody waits for: "group" stays in the process group, "session" leaves it.
+// startGrandchild starts another puppet, which nobody waits for: "group" stays in the process group, "session" leaves it, and
+// "hidden" does not even keep the environment.
 func startGrandchild(kind string) error {
 	exe, err := os.Executable()
 	if err != nil {
@@ -173,6 +174,9 @@ func startGrandchild(kind string) error {
 	cmd := exec.Command(exe)
 	cmd.Env = append(os.Environ(), nameVar+"="+kind)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr // it holds the pipes open
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: kind == "session"}
+	if kind == "hidden" {
+		cmd.Env = []string{nameVar + "=" + kind, roleVar + "=puppet", stageVar + "=" + os.Getenv(stageVar)}
+	}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: kind != "group"}
 	return cmd.Start()
 }

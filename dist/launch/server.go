@@ -17,6 +17,8 @@ const (
 	helloTimeout = 10 * time.Second
 	// writeTimeout is how long a peer may take to read what was sent to it; its end is then broken.
 	writeTimeout = 10 * time.Second
+	// watchedDelay is how long the end of a connection waits for the end of the process, which comes with it but has a cause.
+	watchedDelay = 100 * time.Millisecond
 	// byeTimeout is how long either end waits for the other when it leaves.
 	byeTimeout = time.Second
 	// pendingMax is how many requests of one connection may wait.
@@ -32,6 +34,7 @@ type ServerConfig struct {
 	Size    int         // ranks in the job
 	TLS     *tls.Config // clients must pass it, and be who their certificate says; nil means no TLS
 	Once    bool        // serve one meeting: a rank that has left is sent away when it comes back
+	Watched bool        // the caller calls Fail or Exit when a rank's process ends; what it says is better than a lost connection
 }
 
 // Server is the store of a job: it serves Clients and knows which ranks have joined, left or died.
@@ -73,8 +76,20 @@ func (s *Server) Address() string { return s.listener.Addr().String() }
 // Fail makes every pending and later Get of the job fail with a dist.RankError. The first failure is the one reported.
 func (s *Server) Fail(rank int, how string) { s.roster.fail(&dist.RankError{Rank: rank, How: how}) }
 
-// Exit tells that the process of rank has ended in good order. Ranks that meet later, and expect it, fail.
+// Exit tells that the process of rank has ended in good order. Ranks that are meeting it fail, and ranks that will.
 func (s *Server) Exit(rank int, how string) { s.roster.exit(rank, how) }
+
+// lose is the end of the connection of rank, which did not say goodbye.
+func (s *Server) lose(rank int, err error) {
+	if s.cfg.Watched {
+		select {
+		case <-s.roster.failed:
+		case <-s.ctx.Done():
+		case <-time.After(watchedDelay):
+		}
+	}
+	s.Fail(rank, describeLoss(err))
+}
 
 // Close tells the clients that the store has ended and waits for its goroutines. Clients get dist.ErrClosed. Idempotent.
 func (s *Server) Close() error {

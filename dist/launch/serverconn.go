@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/symgrad/symgrad/dist"
@@ -44,7 +45,7 @@ func (c *serverConn) run() {
 	ctx, cancel := context.WithCancel(c.s.ctx)
 	err := c.serve(ctx)
 	if err != nil && ctx.Err() == nil {
-		c.s.Fail(c.rank, describeLoss(err))
+		c.s.lose(c.rank, err)
 	}
 	cancel()
 	c.waiters.Wait()
@@ -56,8 +57,10 @@ func (c *serverConn) run() {
 
 // describeLoss is how the end of a connection looks to a user.
 func describeLoss(err error) string {
-	if err == io.EOF {
-		return "connection closed"
+	for _, end := range []error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET} { // TLS and a full pipe say it differently
+		if errors.Is(err, end) {
+			return "connection closed"
+		}
 	}
 	return fmt.Sprintf("connection broken: %v", err)
 }

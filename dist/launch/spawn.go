@@ -2,6 +2,7 @@ package launch
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -66,6 +67,10 @@ func (c SpawnConfig) withDefaults() (SpawnConfig, error) {
 	}
 	path, err := exec.LookPath(c.Program)
 	if err != nil {
+		var named *exec.Error // says the name again
+		if errors.As(err, &named) {
+			err = named.Err
+		}
 		return c, fmt.Errorf("launch: program %q: %w: %w", c.Program, err, dist.ErrInvalid)
 	}
 	c.Program = path
@@ -91,9 +96,10 @@ func (c SpawnConfig) withDefaults() (SpawnConfig, error) {
 // store through which they meet, passes on their output, and prints a report to Stderr when the job fails.
 //
 // Processes. Each rank leads a process group of its own, reads nothing (stdin is empty), and is killed when this process dies,
-// however it dies. What a rank started is killed when the rank ends; processes that left its group, but not the job's
-// environment, at the end. To see those, Spawn makes this process a child subreaper, for good. The kernel ties the life of a
-// child to the thread that started it, therefore the calling goroutine keeps its thread until the end.
+// however it dies; a rank behind a wrapper that does not exec it (sh, go run) only notices at its next use of the store. What
+// a rank started is killed when the rank ends; processes that left its group, but not the job's environment, at the end. To
+// see those, Spawn makes this process a child subreaper, for good. The kernel ties the life of a child to the thread that
+// started it, therefore the calling goroutine keeps its thread until the end.
 //
 // Output. Lines of rank 0 are passed on as they are, lines of other ranks begin with "[2] ". Lines are never mixed, and broken
 // after 64 KiB. If Stdout is a terminal, rank 0 is told its width and may draw a progress bar with carriage returns: other

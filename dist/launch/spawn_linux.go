@@ -105,7 +105,7 @@ func (j *job) serve() (*authority, error) {
 	if err != nil {
 		return nil, err
 	}
-	j.server, err = Listen(ServerConfig{Address: j.cfg.Master, Job: j.id, Size: j.cfg.N, TLS: tlsConfig})
+	j.server, err = Listen(ServerConfig{Address: j.cfg.Master, Job: j.id, Size: j.cfg.N, TLS: tlsConfig, Watched: true})
 	if err != nil {
 		return nil, fmt.Errorf("launch: %w", err)
 	}

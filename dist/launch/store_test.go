@@ -317,7 +317,7 @@ func TestClientsMeetWhenAllHaveJoined(t *testing.T) {
 
 func TestMeetFailsWhenARankWillNotCome(t *testing.T) {
 	for name, end := range map[string]func(*Server){
-		"exited with code 0 without joining": func(s *Server) { s.Exit(1, "exited with code 0 without joining") },
+		"exited with code 0 without joining": func(s *Server) { s.Exit(1, "exited with code 0") },
 		"killed":                             func(s *Server) { s.Fail(1, "killed") },
 	} {
 		j := networks["tcp"](t, 2)
@@ -346,7 +346,7 @@ func TestMeetingsFollowEachOther(t *testing.T) {
 	if n := len(j.roster.meetings); n != 0 {
 		t.Errorf("%d meetings are kept that all have left", n)
 	}
-	j.Exit(1, "exited with code 0 without joining")
+	j.Exit(1, "exited with code 0")
 	wantDeath(t, j.join(t, 0).meet(t.Context()), 1, "without joining")
 }
 
@@ -362,5 +362,26 @@ func TestOnceIsOneMeeting(t *testing.T) {
 	}
 	if _, err := Dial(t.Context(), j.config(t, 1)); !errors.Is(err, errOver) {
 		t.Errorf("got %v, want errOver", err)
+	}
+}
+
+// The end of a process and of its connection come together; the launcher, which knows the cause, has the word.
+func TestWatchedServerSaysHowTheProcessEnded(t *testing.T) {
+	for want, end := range map[string]func(*Server){
+		"was killed by signal: killed":       func(s *Server) { s.Fail(1, "was killed by signal: killed") },
+		"exited with code 0 without leaving": func(s *Server) { s.Exit(1, "exited with code 0") },
+		"connection closed":                  func(*Server) {}, // it goes on, but without its store
+	} {
+		s, err := Listen(ServerConfig{Job: "job", Size: 2, Watched: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { s.Close() })
+		j := &testJob{Server: s, dial: DialConfig{Address: s.Address(), Job: "job", Size: 2}}
+		a, dying := j.join(t, 0), j.join(t, 1)
+		dying.conn.Close()
+		end(s)
+		_, err = a.Get(t.Context(), "never")
+		wantDeath(t, err, 1, want)
 	}
 }

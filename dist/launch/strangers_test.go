@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/symgrad/symgrad/dist"
@@ -171,4 +172,87 @@ func FuzzServerRequests(f *testing.F) {
 			t.Fatal(err)
 		}
 	})
+}
+
+// impostor answers the hello of one client, and then each request with what answer makes of it, until answer returns nil.
+func impostor(t *testing.T, answer func(request frame) []byte) *Client {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		conn, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		for say := []byte(nil); ; {
+			f, err := readFrame(conn, maxFrameBytes)
+			if err != nil {
+				return
+			}
+			if f.kind == opHello {
+				say = appendFrame(nil, frame{kind: replyOK, id: f.id})
+			} else if say = answer(f); say == nil {
+				return
+			}
+			if _, err := conn.Write(say); err != nil {
+				return
+			}
+		}
+	}()
+	c, err := Dial(t.Context(), DialConfig{Address: listener.Addr().String(), Job: "job", Size: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(c.Close(), listener.Close()); err != nil {
+			t.Error(err)
+		}
+		<-served
+	})
+	return c
+}
+
+func TestClientTakesNoNonsenseFromAServer(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		answer func(frame) []byte
+		want   string
+	}{
+		{"a sum of no length", func(f frame) []byte { return appendFrame(nil, frame{kind: replyOK, id: f.id}) }, "reply of 0 B"},
+		{"an unknown kind", func(f frame) []byte { return appendFrame(nil, frame{kind: 7, id: f.id}) }, "malformed reply: kind 7"},
+		{"a death without a rank", func(f frame) []byte { return appendFrame(nil, frame{kind: replyDied, id: f.id}) }, "malformed reply"},
+		{"no frame", func(frame) []byte { return []byte("HTTP/1.1 400 Bad Request\r\n\r\n") }, "the launcher is gone: connection broken: malformed frame"},
+		{"silence", func(frame) []byte { return nil }, "the launcher is gone: connection closed"},
+		{"an answer to nobody first", func(f frame) []byte {
+			return appendFrame(appendFrame(nil, frame{kind: replyOK, id: 77}), frame{kind: replyInvalid, id: f.id, value: []byte("no")})
+		}, `store add "n": no`},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := impostor(t, tc.answer)
+			if n, err := c.Add(t.Context(), "n", 1); err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("got %d, %v, want %q", n, err, tc.want)
+			}
+		})
+	}
+}
+
+func TestDescribeLossSaysWhatAUserKnows(t *testing.T) {
+	for _, tc := range []struct {
+		err  error
+		want string
+	}{
+		{io.EOF, "connection closed"},
+		{io.ErrUnexpectedEOF, "connection closed"},
+		{&net.OpError{Op: "read", Err: syscall.ECONNRESET}, "connection closed"},
+		{errors.New("odd"), "connection broken: odd"},
+	} {
+		if got := describeLoss(tc.err); got != tc.want {
+			t.Errorf("%v: got %q, want %q", tc.err, got, tc.want)
+		}
+	}
 }

@@ -80,7 +80,7 @@ func (s *supervisor) run(ctx context.Context) {
 func (s *supervisor) bury(c *child) {
 	s.past = append(s.past, c)
 	if c.code() == 0 {
-		s.server.Exit(c.rank, c.how()+" without joining")
+		s.server.Exit(c.rank, c.how())
 		return
 	}
 	s.server.Fail(c.rank, c.how())

@@ -60,12 +60,12 @@ func combineInts(dt tensor.DType, red dist.RedKind, column, scalars []uint64) ui
 func combineFloats(dt tensor.DType, red dist.RedKind, column, scalars []uint64) uint64 {
 	round := func(v float64) float64 { return float64(float32(v)) }
 	if dt == tensor.F64 {
-		round = func(v float64) float64 { return v }
+		round = func(v float64) float64 { return float64(v) } // the conversion forbids a fused multiply and add
 	}
 	scaled := func(r int) float64 {
 		x := asFloat(dt, column[r])
 		if red == dist.RedPreMulSum {
-			x = round(x * asFloat(dt, scalars[r]))
+			x = round(float64(x * asFloat(dt, scalars[r])))
 		}
 		return x
 	}
@@ -76,9 +76,9 @@ func combineFloats(dt tensor.DType, red dist.RedKind, column, scalars []uint64) 
 		case dist.RedProd:
 			acc = round(acc * x)
 		case dist.RedMin:
-			acc = math.Min(acc, x)
+			acc = -larger(-acc, -x)
 		case dist.RedMax:
-			acc = math.Max(acc, x)
+			acc = larger(acc, x)
 		default:
 			acc = round(acc + x)
 		}
@@ -87,6 +87,14 @@ func combineFloats(dt tensor.DType, red dist.RedKind, column, scalars []uint64) 
 		acc = round(acc / float64(len(column)))
 	}
 	return fromFloat(dt, acc)
+}
+
+// larger is the larger of two numbers, NaN if one of them is (math.Max prefers infinity to NaN), and +0 rather than -0.
+func larger(a, b float64) float64 {
+	if math.IsNaN(a) || math.IsNaN(b) {
+		return math.NaN()
+	}
+	return math.Max(a, b)
 }
 
 // dataKind is how inputs are chosen.

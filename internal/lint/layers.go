@@ -54,10 +54,11 @@ var layers = []layer{
 // everywhere is what every package may import.
 var everywhere = []string{"internal/invariants"}
 
-// inTests is what tests may import besides, all of them for "": worlds in one process and the suite.
+// inTests is what tests may import besides, all of them for "": buffers, worlds in one process and the suite.
 var inTests = map[string][]string{
-	"":             {"internal/sim", "internal/conformance"},
-	"internal/shm": {"dist/launch"}, // its ranks are processes, which meet there
+	"":             {"tensor", "internal/sim", "internal/conformance"},
+	"internal/shm": {"dist/launch"},  // its ranks are processes, which meet there
+	"dist/ddp":     {"dist/backend"}, // its example is a whole program
 }
 
 var layersRule = Rule{

@@ -39,7 +39,7 @@ var readmeRule = Rule{
 }
 
 // missing is the first line of block that text has not, or not after the line before it. White space at the ends of
-// lines, empty lines and lines of "..." do not count.
+// lines, empty lines and comments that start with "..." do not count.
 func missing(block, text string) (string, bool) {
 	var lines []string
 	for line := range strings.Lines(text) {
@@ -48,7 +48,7 @@ func missing(block, text string) (string, bool) {
 	at := 0
 	for line := range strings.Lines(block) {
 		want := strings.TrimSpace(line)
-		if want == "" || want == "..." || want == "// ..." {
+		if want == "" || strings.HasPrefix(want, "// ...") {
 			continue
 		}
 		for at < len(lines) && lines[at] != want {

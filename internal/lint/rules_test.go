@@ -193,7 +193,7 @@ func TestReadmeQuotesCode(t *testing.T) {
 	for name, c := range map[string]struct{ readme, want string }{
 		"no code":      {"text\n```sh\nmake\n```\n", ""},
 		"whole":        {quoted("a_test.go", "one()\ntwo()\nthree()\n"), ""},
-		"with a gap":   {quoted("a_test.go", "one()\n// ...\n\n    three()\n"), ""},
+		"with a gap":   {quoted("a_test.go", "one()\n// ... and so on ...\n\n    three()\n"), ""},
 		"two blocks":   {quoted("a_test.go", "one()\n") + quoted("a_test.go", "two()\n"), ""},
 		"changed":      {quoted("a_test.go", "one()\nTwo()\n"), `no line "Two()"`},
 		"other order":  {quoted("a_test.go", "two()\none()\n"), `no line "one()"`},

@@ -165,6 +165,8 @@ func TestIntoEdgeValues(t *testing.T) {
 		{"f32 min of NaN first", tensor.F32, dist.RedMin, []uint64{f32(nan), f32(1)}, nil, f32(nan)},
 		{"f32 max of NaN last", tensor.F32, dist.RedMax, []uint64{f32(1), f32(2), f32(nan)}, nil, f32(nan)},
 		{"f16 max of NaN in the middle", tensor.F16, dist.RedMax, []uint64{f16(1), f16(nan), f16(2)}, nil, f16(nan)},
+		{"f32 min of NaN and -Inf", tensor.F32, dist.RedMin, []uint64{f32(-inf), f32(nan)}, nil, f32(nan)},
+		{"f32 max of NaN and +Inf", tensor.F32, dist.RedMax, []uint64{f32(nan), f32(inf)}, nil, f32(nan)},
 		{"f32 min puts -0 below +0", tensor.F32, dist.RedMin, []uint64{f32(0), f32(negZero)}, nil, f32(negZero)},
 		{"f32 max puts +0 above -0", tensor.F32, dist.RedMax, []uint64{f32(negZero), f32(0)}, nil, f32(0)},
 		{"f32 sum of -0 stays -0", tensor.F32, dist.RedSum, []uint64{f32(negZero), f32(negZero)}, nil, f32(negZero)},

@@ -94,10 +94,15 @@ func floatColumn(dt tensor.DType, column []uint64, red dist.RedKind, scalars []u
 			acc = sum(dt, acc, x)
 		case dist.RedProd:
 			acc = mul(dt, acc, x)
-		case dist.RedMin:
-			acc = math.Min(acc, x)
-		case dist.RedMax:
-			acc = math.Max(acc, x)
+		case dist.RedMin, dist.RedMax:
+			switch { // math.Min and math.Max prefer infinity to NaN
+			case math.IsNaN(acc) || math.IsNaN(x):
+				acc = math.NaN()
+			case red == dist.RedMin:
+				acc = math.Min(acc, x)
+			default:
+				acc = math.Max(acc, x)
+			}
 		case dist.RedPreMulSum:
 			acc = sum(dt, acc, mul(dt, x, toFloat(dt, scalars[r+1])))
 		}

@@ -39,6 +39,28 @@ func (c Config) Validate(n int) error {
 //
 // Owns: the caller closes every one. Errors: those of Config.Validate.
 func New(n int, cfg Config) ([]*dist.World, error) {
+	ends, err := Transports(n, cfg)
+	if err != nil {
+		return nil, err
+	}
+	worlds := make([]*dist.World, n)
+	for r, t := range ends {
+		local := dist.LocalInfo{Rank: r, Size: n, Launcher: "none", Job: "sim"}
+		if worlds[r], err = dist.NewWorld(t, local, cfg.TraceEntries, nil); err != nil {
+			for _, w := range worlds[:r] {
+				_ = w.Close()
+			}
+			return nil, err
+		}
+	}
+	return worlds, nil
+}
+
+// Transports is the ends of a world of n ranks, for those who put something between them and the groups. TraceEntries does
+// not count.
+//
+// Owns: the caller closes every one. Errors: those of Config.Validate.
+func Transports(n int, cfg Config) ([]dist.Transport, error) {
 	if err := cfg.Validate(n); err != nil {
 		return nil, err
 	}
@@ -56,17 +78,11 @@ func New(n int, cfg Config) ([]*dist.World, error) {
 	}
 	b := u.newBoard(ranks)
 	b.scripted = true
-	worlds := make([]*dist.World, n)
-	for r := range worlds {
-		local := dist.LocalInfo{Rank: r, Size: n, Launcher: "none", Job: "sim"}
-		if worlds[r], err = dist.NewWorld(newTransport(b, r), local, cfg.TraceEntries, nil); err != nil {
-			for _, w := range worlds[:r] {
-				_ = w.Close()
-			}
-			return nil, err
-		}
+	ends := make([]dist.Transport, n)
+	for r := range ends {
+		ends[r] = newTransport(b, r)
 	}
-	return worlds, nil
+	return ends, nil
 }
 
 // universe is what all ranks of a simulated world share.

@@ -2,6 +2,7 @@ package mnist
 
 import (
 	"bufio"
+	"bytes"
 	"compress/gzip"
 	"encoding/binary"
 	"errors"
@@ -11,7 +12,7 @@ import (
 	"path/filepath"
 )
 
-// maxElements bounds what a header may ask for, so that a damaged one cannot ask for all memory.
+// maxElements bounds what a header may ask for.
 const maxElements = 1 << 30
 
 // readIDX is the dimensions and bytes of an idx file of unsigned bytes, gzipped or not.
@@ -47,8 +48,8 @@ func readIDX(r io.Reader, wantDims int) (dims []int, data []byte, err error) {
 		dims = append(dims, int(v))
 		n *= int(v)
 	}
-	data = make([]byte, n)
-	if got, err := io.ReadFull(br, data); err != nil {
+	var body bytes.Buffer // grows with what is there: a damaged header costs no memory
+	if got, err := io.CopyN(&body, br, int64(n)); err != nil {
 		return nil, nil, fmt.Errorf("data ends after %d of %d bytes: %w", got, n, noEOF(err))
 	}
 	if _, err := br.ReadByte(); !errors.Is(err, io.EOF) {
@@ -57,7 +58,7 @@ func readIDX(r io.Reader, wantDims int) (dims []int, data []byte, err error) {
 		}
 		return nil, nil, fmt.Errorf("there is more than the %d bytes that the header tells of", n)
 	}
-	return dims, data, nil
+	return dims, body.Bytes(), nil
 }
 
 func noEOF(err error) error {
@@ -67,20 +68,35 @@ func noEOF(err error) error {
 	return err
 }
 
-// openIDX reads name, or name.gz, in dir.
-func openIDX(dir, name string, wantDims int) ([]int, []byte, error) {
+// find is the path of name, or of name.gz, in dir.
+//
+// Errors: os.ErrNotExist when there is neither.
+func find(dir, name string) (string, error) {
 	path := filepath.Join(dir, name)
+	for _, p := range []string{path, path + ".gz"} {
+		_, err := os.Stat(p)
+		if err == nil {
+			return p, nil
+		}
+		if !errors.Is(err, os.ErrNotExist) {
+			return "", err
+		}
+	}
+	return "", fmt.Errorf("%s and its .gz are missing: %w", path, os.ErrNotExist)
+}
+
+// openIDX reads name, or name.gz, in dir.
+func openIDX(dir, name string, wantDims int) (dims []int, data []byte, err error) {
+	path, err := find(dir, name)
+	if err != nil {
+		return nil, nil, err
+	}
 	f, err := os.Open(path)
-	if errors.Is(err, os.ErrNotExist) {
-		path += ".gz"
-		f, err = os.Open(path)
-	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("%s and its .gz are missing in %s: %w", name, dir, os.ErrNotExist)
+		return nil, nil, err
 	}
-	defer f.Close()
-	dims, data, err := readIDX(f, wantDims)
-	if err != nil {
+	defer f.Close() // it is only read: nothing is lost
+	if dims, data, err = readIDX(f, wantDims); err != nil {
 		return nil, nil, fmt.Errorf("%s is damaged: %w", path, err)
 	}
 	return dims, data, nil

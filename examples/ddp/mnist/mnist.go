@@ -5,6 +5,7 @@
 package mnist
 
 import (
+	"crypto/sha256"
 	"fmt"
 
 	"gonum.org/v1/gonum/stat"
@@ -26,16 +27,39 @@ type Set struct {
 	mean, scale float32 // of a byte
 }
 
+// The four files, without .gz.
+const (
+	trainPrefix  = "train"
+	testPrefix   = "t10k"
+	imagesSuffix = "-images-idx3-ubyte"
+	labelsSuffix = "-labels-idx1-ubyte"
+)
+
+// Find reports whether the four files are there, without reading them: for a program that is about to start ranks that
+// will.
+//
+// Errors: the first that is missing; the text says what to run.
+func Find(dir string) error {
+	for _, prefix := range []string{trainPrefix, testPrefix} {
+		for _, suffix := range []string{imagesSuffix, labelsSuffix} {
+			if _, err := find(dir, prefix+suffix); err != nil {
+				return remedy(err)
+			}
+		}
+	}
+	return nil
+}
+
 // Load reads the four files train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte and
 // t10k-labels-idx1-ubyte, each plain or with .gz, from dir.
 //
 // Errors: a file that is missing, truncated or damaged, or that does not fit the others; the text says what to run.
 func Load(dir string) (*Data, error) {
-	train, err := loadSet(dir, "train")
+	train, err := loadSet(dir, trainPrefix)
 	if err != nil {
 		return nil, remedy(err)
 	}
-	test, err := loadSet(dir, "t10k")
+	test, err := loadSet(dir, testPrefix)
 	if err != nil {
 		return nil, remedy(err)
 	}
@@ -54,11 +78,11 @@ func remedy(err error) error {
 }
 
 func loadSet(dir, prefix string) (*Set, error) {
-	dims, pixels, err := openIDX(dir, prefix+"-images-idx3-ubyte", 3)
+	dims, pixels, err := openIDX(dir, prefix+imagesSuffix, 3)
 	if err != nil {
 		return nil, err
 	}
-	ldims, labels, err := openIDX(dir, prefix+"-labels-idx1-ubyte", 1)
+	ldims, labels, err := openIDX(dir, prefix+labelsSuffix, 1)
 	if err != nil {
 		return nil, err
 	}
@@ -87,6 +111,25 @@ func moments(pixels []byte) (mean, std float64) {
 		std = 1
 	}
 	return mean, std
+}
+
+// SHA256 identifies the data: dimensions, pixels and labels of both sets.
+func (d *Data) SHA256() [sha256.Size]byte {
+	h := sha256.New()
+	for _, s := range []*Set{d.Train, d.Test} {
+		fmt.Fprintf(h, "%d %d %d\n", s.Len(), s.Rows, s.Cols) // a hash takes everything
+		h.Write(s.pixels)
+		h.Write(s.labels)
+	}
+	return [sha256.Size]byte(h.Sum(nil))
+}
+
+// First is the first n samples of s, all of them when there are fewer, over the same memory. Pixels keep their scale.
+func (s *Set) First(n int) *Set {
+	n = max(0, min(n, s.Len()))
+	part := *s
+	part.pixels, part.labels = s.pixels[:n*s.Pixels()], s.labels[:n]
+	return &part
 }
 
 // Len is the number of samples.

@@ -1,0 +1,132 @@
+# What a person does with this repository. `make` alone prints the targets.
+#
+# It needs Go, make and a POSIX shell; gcc for the race detector in `make test`. Everything else is downloaded by the go
+# command, in the versions that go.mod and tools/go.mod name.
+
+GO        ?= go
+CONFIG    ?= configs/mnist-mlp.yaml
+DATA_DIR  ?= data/mnist
+DEMO_DIR  ?= runs/demo
+PKG       ?= ./...
+BENCH     ?= .
+COUNT     ?= 10
+TIMEOUT   ?= 10m
+
+# Programs are built without cgo, which is how they are meant to be shipped, and without asking git for a version.
+BUILD     := CGO_ENABLED=0 $(GO) build -buildvcs=false
+TOOL      := $(GO) tool -modfile=tools/go.mod
+MODULES   := . tools
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+MAKEFLAGS += --no-print-directory
+
+.PHONY: help
+help: ## print this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+DEMO := --config $(CONFIG) --set data.path=$(DATA_DIR) --set run.output_dir=$(DEMO_DIR) --verify
+
+.PHONY: demo
+demo: data build ## train an MLP on MNIST with two ranks on this machine, after checking their gradient
+	bin/ddp $(DEMO)
+
+.PHONY: data
+data: ## put the MNIST images into data/mnist, or another folder: make data DATA_DIR=...
+	@sh scripts/data.sh "$(DATA_DIR)"
+
+.PHONY: build
+build: ## build the programs into bin/
+	@mkdir -p bin
+	@$(BUILD) -o bin/symgrad ./cmd/symgrad
+	@$(BUILD) -o bin/ddp ./examples/ddp
+
+.PHONY: test
+test: data test-release test-race ## run all tests, as released and under the race detector
+
+.PHONY: test-release
+test-release: ## run all tests as released: without cgo
+	CGO_ENABLED=0 $(GO) test -count=1 -shuffle=on -timeout=$(TIMEOUT) $(PKG)
+
+# The race detector makes each process wait a second at its end, and many tests start processes.
+.PHONY: test-race
+test-race: ## run all tests under the race detector and with invariants checked
+	CGO_ENABLED=1 GORACE=atexit_sleep_ms=0 $(GO) test -race -tags=invariants -count=1 -shuffle=on -timeout=$(TIMEOUT) $(PKG)
+
+.PHONY: check
+check: check-format check-vet check-static check-rules check-modules check-generated ## look for mistakes without running tests
+
+.PHONY: check-format
+check-format:
+	@files=$$($(TOOL) gofumpt -l .) || exit 1; \
+	[ -z "$$files" ] || { echo "$$files"; echo "check: not formatted; run: make fmt"; exit 1; }
+
+# The last two keep other processors compiling, and on other systems what does not need Linux.
+PORTABLE := ./tensor ./symmetric ./dist ./dist/launch ./ops ./optim ./config ./internal/blas ./internal/dl ./internal/sim
+
+.PHONY: check-vet
+check-vet:
+	CGO_ENABLED=0 $(GO) vet ./...
+	CGO_ENABLED=0 $(GO) vet -tags=invariants ./...
+	CGO_ENABLED=0 GOARCH=arm64 $(GO) vet ./...
+	CGO_ENABLED=0 GOOS=darwin GOARCH=arm64 $(GO) build $(PORTABLE)
+
+.PHONY: check-static
+check-static:
+	CGO_ENABLED=0 $(TOOL) staticcheck ./...
+	CGO_ENABLED=0 $(TOOL) staticcheck -tags=invariants ./...
+
+.PHONY: check-rules
+check-rules:
+	CGO_ENABLED=0 $(GO) test -count=1 ./internal/lint ./internal/pins
+
+.PHONY: check-modules
+check-modules:
+	@for m in $(MODULES); do \
+		(cd $$m && $(GO) mod tidy -diff) || { echo "check: $$m/go.mod is not tidy; run: go mod tidy"; exit 1; }; \
+	done
+	$(GO) mod verify
+
+# Generated files are committed. Generating them again must change nothing.
+.PHONY: check-generated
+check-generated:
+	@if command -v git >/dev/null && git rev-parse --git-dir >/dev/null 2>&1; then \
+		before=$$(git diff | cksum); \
+		$(GO) generate ./...; \
+		[ "$$before" = "$$(git diff | cksum)" ] || { git diff --stat; echo "check: generated files were out of date"; exit 1; }; \
+	fi
+
+.PHONY: lint
+lint: ## run golangci-lint too; its first build takes minutes
+	CGO_ENABLED=0 $(GO) tool -modfile=tools/lint/go.mod golangci-lint run ./...
+
+.PHONY: fmt
+fmt: ## format the source
+	$(TOOL) gofumpt -w .
+
+.PHONY: bench
+bench: ## run benchmarks and compare with the last kept ones: make bench PKG=./internal/shm BENCH=AllReduce
+	@mkdir -p .bench
+	CGO_ENABLED=0 $(GO) test -run='^$$' -bench='$(BENCH)' -benchmem -count=$(COUNT) -timeout=60m $(PKG) | tee .bench/new.txt
+	@! grep -q '^FAIL' .bench/new.txt
+	@if [ -f .bench/old.txt ]; then $(TOOL) benchstat .bench/old.txt .bench/new.txt; else $(TOOL) benchstat .bench/new.txt; fi
+
+.PHONY: bench-keep
+bench-keep: ## keep the last benchmarks as the ones to compare with
+	cp .bench/new.txt .bench/old.txt
+
+.PHONY: cover
+cover: data ## measure what the tests cover; the page is .cover/index.html
+	@mkdir -p .cover
+	CGO_ENABLED=0 $(GO) test -coverpkg=./... -coverprofile=.cover/profile.txt -timeout=$(TIMEOUT) $(PKG)
+	@$(GO) tool cover -html=.cover/profile.txt -o .cover/index.html
+	@$(GO) tool cover -func=.cover/profile.txt | tail -n 1
+
+.PHONY: tools
+tools: ## build the pinned tools, so that later calls start at once
+	@for t in gofumpt staticcheck benchstat; do $(TOOL) -n $$t >/dev/null; done
+
+.PHONY: clean
+clean: ## remove what make has built; data/ and runs/ stay
+	rm -rf bin .bench .cover

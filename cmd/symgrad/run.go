@@ -1,0 +1,83 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/dist/launch"
+)
+
+// newRunCommand is symgrad run: it starts the ranks of a job on this host.
+func newRunCommand() *cobra.Command {
+	var cfg launch.SpawnConfig
+	cmd := &cobra.Command{
+		Use:   "run -n RANKS [flags] [--] PROGRAM [ARGUMENTS...]",
+		Short: "Start a program as several ranks on this host",
+		Long: `Start a program as several ranks on this host and wait for all of them.
+
+Flags of symgrad come before PROGRAM; everything after it belongs to PROGRAM.
+
+Lines of rank 0 are shown as they are, lines of the others begin with "[1] ".
+When a rank fails the others are told which one, and those that do not end by
+themselves are ended; nothing that the ranks have started is left behind. The
+report begins with the last lines of the rank that failed first.
+
+Ctrl-C is passed on to the ranks once; the second time it kills them.
+
+Exit codes: the one of the rank that failed first (128 plus the number of the
+signal that killed it), 130 after Ctrl-C, 143 after SIGTERM, 2 for a command line
+that makes no sense.`,
+		Example: `  symgrad run -n 4 ./train --config configs/mnist-mlp.yaml
+  symgrad run -n 2 --log-dir logs -- sh -c 'exec ./train --set run.name=$USER'`,
+		Args: usageArgs(checkProgram),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			cfg.Program, cfg.Args = args[0], args[1:]
+			cfg.Stdout, cfg.Stderr = cmd.OutOrStdout(), cmd.ErrOrStderr()
+			return run(cmd.Context(), cfg)
+		},
+	}
+	flags := cmd.Flags()
+	flags.SetInterspersed(false) // what comes after PROGRAM is PROGRAM's
+	flags.IntVarP(&cfg.N, "ranks", "n", 0, "how many ranks to start (required)")
+	flags.StringVar(&cfg.Master, "master", "", "host:port of the store where the ranks meet; empty means a free port of 127.0.0.1")
+	flags.DurationVar(&cfg.Grace, "grace", 2*time.Second, "from the first failure until everything has ended")
+	flags.StringVar(&cfg.LogDir, "log-dir", "", "folder for the output of each rank, as rank-0.log and so on, besides showing it")
+	complete(cmd, "log-dir", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return nil, cobra.ShellCompDirectiveFilterDirs
+	})
+	return cmd
+}
+
+// checkProgram wants a program, and the number of ranks.
+func checkProgram(cmd *cobra.Command, args []string) error {
+	switch n, err := cmd.Flags().GetInt("ranks"); {
+	case err != nil:
+		return err
+	case !cmd.Flags().Changed("ranks"):
+		return errors.New("how many ranks? say -n 2, for instance")
+	case n < 1:
+		return fmt.Errorf("-n %d: want 1 rank or more", n)
+	case len(args) == 0:
+		return errors.New("no program to run: name one after the flags")
+	}
+	return nil
+}
+
+// run starts the ranks.
+// Errors: exitError with the code of the job when it fails, usageError for what the command line should have said otherwise.
+func run(ctx context.Context, cfg launch.SpawnConfig) error {
+	res, err := launch.Spawn(ctx, cfg)
+	switch {
+	case errors.Is(err, dist.ErrInvalid):
+		return usageError{err}
+	case res.Code != 0:
+		return &exitError{code: res.Code, err: err}
+	default:
+		return err
+	}
+}

@@ -1,0 +1,158 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/symgrad/symgrad/config"
+	"github.com/symgrad/symgrad/dist/backend"
+	"github.com/symgrad/symgrad/dist/launch"
+)
+
+// say prints on rank 0. A full disk must not look like success.
+func (t *trainer) say(format string, args ...any) error {
+	if _, err := fmt.Fprintf(t.job.out, format, args...); err != nil {
+		return fmt.Errorf("print: %w", err)
+	}
+	return nil
+}
+
+// header tells what is about to happen, and by which means: ranks, backend and why, BLAS, model, buckets, results.
+func (t *trainer) header() error {
+	j, cfg := t.job, t.job.cfg
+	var b strings.Builder
+	fmt.Fprintf(&b, "run        %s, %s\n", cfg.Run.Name, j.source())
+	fmt.Fprintf(&b, "ranks      %s, %s each, %s\n", plural(t.w.Size(), "rank"), plural(j.threads, "thread"), j.launcher())
+	fmt.Fprintf(&b, "backend    %s: %s\n", t.w.Backend(), j.why(t.w.Backend()))
+	fmt.Fprintf(&b, "blas       %v\n", j.blas)
+	train, test := j.data.Train, j.data.Test
+	fmt.Fprintf(&b, "data       %s: %d training and %d test images of %dx%d\n", cfg.Data.Path, train.Len(), test.Len(), train.Rows, train.Cols)
+	fmt.Fprintf(&b, "model      %s: %d parameters in %d tensors\n", t.modelName(), t.parameters(), len(t.model.Params))
+	fmt.Fprintf(&b, "optimizer  %v\n", optimConfig(cfg.Optim, t.steps, j.threads))
+	fmt.Fprintf(&b, "steps      %d of %d samples: %s\n", t.steps, cfg.Data.GlobalBatch, t.shares())
+	overlap := "while the backward pass goes on"
+	if !cfg.DDP.Overlap {
+		overlap = "after the backward pass"
+	}
+	fmt.Fprintf(&b, "exchange   %s\n", overlap)
+	for line := range strings.Lines(t.d.String()) {
+		b.WriteString("           " + line)
+	}
+	fmt.Fprintf(&b, "results    %s\n", cfg.OutputDir())
+	return t.say("%s", b.String())
+}
+
+// source is where the settings come from, and their hash.
+func (j *job) source() string {
+	from := j.file
+	if from == "" {
+		from = "defaults"
+	}
+	others := 0
+	for _, s := range j.cfg.Settings(j.origins) {
+		if s.Origin.Level > config.LevelFile {
+			others++
+		}
+	}
+	if others > 0 {
+		from += fmt.Sprintf(" and %s from the command line or environment", plural(others, "setting"))
+	}
+	return fmt.Sprintf("%s, config hash %.12s", from, j.cfg.Hash())
+}
+
+// launcher is who started the ranks.
+func (j *job) launcher() string {
+	switch {
+	case j.cfg.Comm.Backend == backend.Sim:
+		return "goroutines of one process"
+	case j.env.Launcher == launch.None:
+		return "started plainly"
+	}
+	return "started by " + j.env.Launcher
+}
+
+// why is the reason for the backend.
+func (j *job) why(name string) string {
+	if j.cfg.Comm.Backend == name {
+		return "as comm.backend says"
+	}
+	for _, c := range backend.Choices(j.env) {
+		if c.Name == name {
+			return c.Why
+		}
+	}
+	return "chosen automatically"
+}
+
+// modelName is "mlp 784-512-512-10" or "cnn 28x28, conv 6-16, 120-84-10".
+func (t *trainer) modelName() string {
+	c, train := t.job.cfg.Model, t.job.data.Train
+	name := fmt.Sprintf("%s %d", c.Name, train.Pixels())
+	if c.Name == "cnn" {
+		name = fmt.Sprintf("%s %dx%d, conv %s, fc ", c.Name, train.Rows, train.Cols, join(c.Channels))
+		return name + join(append(append([]int(nil), c.Hidden...), t.modelConfig(1).Classes))
+	}
+	return name + "-" + join(append(append([]int(nil), c.Hidden...), t.modelConfig(1).Classes))
+}
+
+func join(widths []int) string {
+	texts := make([]string, len(widths))
+	for i, w := range widths {
+		texts[i] = fmt.Sprint(w)
+	}
+	return strings.Join(texts, "-")
+}
+
+// parameters is their number of elements.
+func (t *trainer) parameters() int {
+	n := 0
+	for _, p := range t.model.Params {
+		n += p.Shape().TotalSize()
+	}
+	return n
+}
+
+// shares is how a batch is cut.
+func (t *trainer) shares() string {
+	size, batch := t.w.Size(), t.job.cfg.Data.GlobalBatch
+	least, most := batch/size, ceilDiv(batch, size)
+	s := fmt.Sprintf("%d a rank", most)
+	if least != most {
+		s = fmt.Sprintf("%d or %d a rank", least, most)
+	}
+	if parts := t.job.cfg.Data.AccumSteps; parts > 1 {
+		s += fmt.Sprintf(", in parts of %d", t.rows)
+	}
+	return s
+}
+
+// footer tells how it went and where the results are.
+func (t *trainer) footer(s *summary) error {
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 11, 0, 1, ' ', 0)
+	fmt.Fprintf(w, "trained\t%s in %v: %.0f samples/s, %.1f%% of the time stood still for communication\n", plural(s.Steps, "step"),
+		time.Duration(s.Seconds*float64(time.Second)).Round(100*time.Millisecond), s.SamplesPerSecond, s.ExposedCommPercent)
+	fmt.Fprintf(w, "loss\t%.6f at the last step\n", s.FinalLoss)
+	if s.TestAccuracy != nil {
+		fmt.Fprintf(w, "accuracy\t%.4f: %d of %d test images\n", *s.TestAccuracy, s.TestCorrect, s.TestSamples)
+	}
+	fmt.Fprintf(w, "params\tsha256 %s, the same on %s\n", s.ParamsSHA256, plural(s.WorldSize, "rank"))
+	if s.Trace != "" {
+		fmt.Fprintf(w, "timeline\t%s, for https://ui.perfetto.dev\n", s.Trace)
+	}
+	fmt.Fprintf(w, "summary\t%s\n", filepath.Join(t.job.cfg.OutputDir(), summaryName))
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	return t.say("%s", b.String())
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

@@ -1,0 +1,168 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"sync"
+
+	"gorgonia.org/gorgonia"
+
+	"github.com/symgrad/symgrad/config"
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/dist/backend"
+	"github.com/symgrad/symgrad/dist/launch"
+	"github.com/symgrad/symgrad/examples/ddp/mnist"
+	"github.com/symgrad/symgrad/internal/blas"
+)
+
+// start runs the ranks of the job, or this one of them.
+//
+// Returns: the exit code of the ranks that it started, else 0. Errors: usageError, interrupted, those of a rank.
+func start(o options, stdout, stderr io.Writer) (int, error) {
+	env, err := launch.Current()
+	if err != nil {
+		return 0, usageError{err}
+	}
+	if err := mnist.Find(o.cfg.Data.Path); err != nil {
+		return 0, err // once, and not once a rank
+	}
+	if o.cfg.Comm.Backend == backend.Sim {
+		return 0, simulate(o, env, stdout)
+	}
+	program, err := os.Executable()
+	if err != nil {
+		return 0, fmt.Errorf("this program: %w", err)
+	}
+	res, spawned, err := launch.Self(context.Background(), env, launch.SpawnConfig{
+		Program: program, Args: o.args, N: o.cfg.Launch.NprocPerNode, Master: o.cfg.Launch.Master,
+		Grace: o.cfg.Launch.Grace, LogDir: o.cfg.LogDir(), Stdout: stdout, Stderr: stderr,
+	})
+	if spawned {
+		return res.Code, err
+	}
+	return 0, one(o, env, stdout)
+}
+
+// one is this process as a rank.
+func one(o options, env launch.Env, stdout io.Writer) (err error) {
+	ctx, release := untilSignal(context.Background())
+	defer release()
+	j, err := newJob(o, env, stdout)
+	if err != nil {
+		return fmt.Errorf("rank %d of %d: %w", env.Rank, env.Size, err)
+	}
+	cfg := j.backendConfig()
+	cfg.Env = &env
+	w, err := backend.Open(ctx, cfg)
+	if err != nil {
+		if cause := context.Cause(ctx); cause != nil {
+			return cause
+		}
+		return fmt.Errorf("rank %d of %d: %w", env.Rank, env.Size, err)
+	}
+	defer func() { err = errors.Join(err, w.Close()) }()
+	return j.run(ctx, w)
+}
+
+// simulate is all ranks as goroutines of this process.
+func simulate(o options, env launch.Env, stdout io.Writer) error {
+	if env.Size > 1 {
+		return usageError{fmt.Errorf("comm.backend=sim runs all ranks in one process, but %s started %d; start the program plainly, with launch.nproc_per_node", env.Launcher, env.Size)}
+	}
+	ctx, release := untilSignal(context.Background())
+	defer release()
+	n := max(1, o.cfg.Launch.NprocPerNode)
+	env.Size, env.LocalSize = n, n
+	j, err := newJob(o, env, stdout)
+	if err != nil {
+		return err
+	}
+	var once sync.Once
+	var first error // of the others it is the reason
+	err = backend.Simulate(n, j.backendConfig(), func(w *dist.World) error {
+		err := j.run(ctx, w)
+		if err != nil {
+			once.Do(func() { first = err })
+		}
+		return err
+	})
+	if first != nil {
+		return first
+	}
+	return err
+}
+
+// job is what the ranks of this process have in common.
+type job struct {
+	options
+	env     launch.Env // in a simulation, rank 0's
+	threads int        // of a rank
+	blas    blas.Info
+	data    *mnist.Data // the training set up to data.limit
+	facts   []string    // what all ranks must have alike
+	out     io.Writer   // of rank 0
+}
+
+// newJob chooses the BLAS and loads the data.
+func newJob(o options, env launch.Env, out io.Writer) (*job, error) {
+	j := &job{options: o, env: env, out: out, threads: o.cfg.CPU.Threads}
+	if j.threads == 0 {
+		j.threads = max(1, runtime.GOMAXPROCS(0)/env.LocalSize)
+	}
+	impl, err := blas.Open(blasConfig(o.cfg.CPU, j.threads))
+	if err != nil {
+		return nil, err
+	}
+	gorgonia.Use(impl)
+	j.blas = impl.Info()
+	if j.data, err = mnist.Load(o.cfg.Data.Path); err != nil {
+		return nil, err
+	}
+	j.facts = append(j.facts, o.cfg.Canonical(), fmt.Sprintf("SHA-256 of the data: %x", j.data.SHA256()))
+	if limit := o.cfg.Data.Limit; limit > 0 {
+		j.data.Train = j.data.Train.First(limit)
+	}
+	return j, nil
+}
+
+func blasConfig(c config.CPU, threads int) blas.Config {
+	b := blas.Config{Threads: threads}
+	switch c.BLAS {
+	case "auto":
+	case "gonum":
+		b = blas.Config{Disable: true}
+	default:
+		b.Path = c.BLAS
+	}
+	return b
+}
+
+func (j *job) backendConfig() backend.Config {
+	c := j.cfg.Comm
+	return backend.Config{
+		Backend: c.Backend, InitTimeout: c.TimeoutInit, StepTimeout: c.TimeoutStep,
+		Unchecked: !c.Check, TraceEntries: c.TraceEntries,
+	}
+}
+
+// run is one rank, from the meeting of the ranks to the summary. When it fails the other ranks are told why.
+//
+// Collective: all ranks. Errors: interrupted when ctx was; else the rank is named.
+func (j *job) run(ctx context.Context, w *dist.World) error {
+	release := abortAfter(ctx, w)
+	err := train(ctx, w, j)
+	release()
+	switch cause := context.Cause(ctx); {
+	case err == nil:
+		return nil
+	case cause != nil:
+		return fmt.Errorf("rank %d of %d: %w", w.Rank(), w.Size(), cause)
+	}
+	err = fmt.Errorf("rank %d of %d: %w", w.Rank(), w.Size(), err)
+	_ = w.Abort(err) // fails only when there is nobody left to tell
+	return err
+}

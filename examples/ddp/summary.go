@@ -1,0 +1,111 @@
+package main
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+)
+
+// summaryName is the file in run.output_dir with the results of a run.
+const summaryName = "summary.json"
+
+// summary is the results of a run, as they are in summary.json.
+type summary struct {
+	Name       string `json:"name"`
+	ConfigHash string `json:"config_hash"`
+	Model      string `json:"model"`
+	Parameters int    `json:"parameters"` // elements
+
+	WorldSize int    `json:"world_size"`
+	Backend   string `json:"backend"`
+	Launcher  string `json:"launcher"`
+	Threads   int    `json:"threads"` // of a rank
+	BLAS      string `json:"blas"`
+
+	Steps              int       `json:"steps"`  // of the optimizer
+	Epochs             float64   `json:"epochs"` // passes over the training set; the last may be a part of one
+	GlobalBatch        int       `json:"global_batch"`
+	Seconds            float64   `json:"seconds"` // from the first step to the last
+	SamplesPerSecond   float64   `json:"samples_per_second"`
+	ExposedCommPercent float64   `json:"exposed_comm_percent"` // of the time, mean over the ranks, stood still to wait for communication
+	FinalLoss          float64   `json:"final_loss"`           // of the last step, before its update
+	Losses             []float64 `json:"losses,omitempty"`     // of all steps, if log.losses asks for them
+
+	TestAccuracy     *float64 `json:"test_accuracy"` // null without run.eval
+	TestCorrect      int64    `json:"test_correct"`
+	TestSamples      int64    `json:"test_samples"`
+	VerifyMaxRelDiff *float64 `json:"verify_max_rel_diff,omitempty"` // with --verify
+
+	ParamsSHA256 string            `json:"params_sha256"` // of the final parameters, in order, little-endian; the same on all ranks
+	Trace        string            `json:"trace,omitempty"`
+	Versions     map[string]string `json:"versions"`
+}
+
+// newSummary is what is known before the first step.
+func newSummary(t *trainer) *summary {
+	cfg := t.job.cfg
+	return &summary{
+		Name: cfg.Run.Name, ConfigHash: cfg.Hash(), Model: t.modelName(), Parameters: t.parameters(),
+		WorldSize: t.w.Size(), Backend: t.w.Backend(), Launcher: t.job.env.Launcher,
+		Threads: t.job.threads, BLAS: t.job.blas.String(),
+		Steps: t.steps, GlobalBatch: cfg.Data.GlobalBatch, Versions: versions(),
+	}
+}
+
+// tested notes how many test samples the model got right.
+func (s *summary) tested(right, all int64) {
+	accuracy := float64(right) / float64(all)
+	s.TestAccuracy, s.TestCorrect, s.TestSamples = &accuracy, right, all
+}
+
+// measured notes what is known after the last step.
+func (s *summary) measured(t *trainer, digest []byte) {
+	m := t.meter
+	s.Epochs = float64(m.samples) / float64(t.job.data.Train.Len())
+	s.Seconds, s.SamplesPerSecond, s.ExposedCommPercent = m.sharedAt.Seconds(), m.samplesPerSecond(), m.exposedPercent()
+	s.FinalLoss = m.loss()
+	if t.job.cfg.Log.Losses {
+		s.Losses = m.losses
+	}
+	s.ParamsSHA256 = hex.EncodeToString(digest)
+}
+
+// write makes s the summary in dir: all of it, or what was there stays.
+func (s *summary) write(dir string) error {
+	text, err := json.MarshalIndent(s, "", "  ")
+	if err != nil {
+		return fmt.Errorf("summary: %w", err)
+	}
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return fmt.Errorf("summary: %w", err)
+	}
+	if err := replaceFile(filepath.Join(dir, summaryName), append(text, '\n')); err != nil {
+		return fmt.Errorf("summary: %w", err)
+	}
+	return nil
+}
+
+// versions is what the numbers depend on, as far as the build knows it.
+func versions() map[string]string {
+	v := map[string]string{"go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return v
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			v["symgrad"] = s.Value
+		}
+	}
+	for _, m := range info.Deps {
+		switch m.Path {
+		case "gorgonia.org/gorgonia", "gorgonia.org/tensor", "gonum.org/v1/gonum":
+			v[m.Path] = m.Version
+		}
+	}
+	return v
+}

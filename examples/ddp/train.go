@@ -1,0 +1,208 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/dist/ddp"
+	"github.com/symgrad/symgrad/ops"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// train is a whole run on one rank.
+//
+// Collective: all ranks. Errors: what went wrong, on the rank where it did; on the others, that and which rank.
+func train(ctx context.Context, w *dist.World, j *job) (err error) {
+	if err := agree(w, j.facts); err != nil {
+		return err
+	}
+	t, err := newTrainer(w, j)
+	if t != nil {
+		defer func() { err = errors.Join(err, t.close()) }()
+	}
+	if err != nil {
+		return err
+	}
+	s := newSummary(t)
+	if w.Rank() == 0 {
+		if err := j.cfg.Save(j.cfg.OutputDir(), j.origins); err != nil {
+			return err
+		}
+		if err := t.header(); err != nil {
+			return err
+		}
+	}
+	if t.lead.verify {
+		if err := t.verify(s); err != nil {
+			return err
+		}
+	}
+	if err := t.loop(ctx); err != nil {
+		return err
+	}
+	return t.finish(ctx, s)
+}
+
+// finish is what comes after the last step: accuracy, a last comparison of the ranks, and what the run leaves.
+func (t *trainer) finish(ctx context.Context, s *summary) error {
+	if t.job.cfg.Run.Eval {
+		if err := t.evaluate(ctx, s); err != nil {
+			return err
+		}
+	}
+	digest, err := t.digest()
+	if err != nil {
+		return err
+	}
+	if err := sameParams(t.w, digest); err != nil {
+		return err
+	}
+	if err := t.writeTrace(s); err != nil {
+		return err
+	}
+	if t.w.Rank() != 0 {
+		return nil
+	}
+	s.measured(t, digest)
+	if err := s.write(t.job.cfg.OutputDir()); err != nil {
+		return err
+	}
+	return t.footer(s)
+}
+
+// loop makes all steps.
+func (t *trainer) loop(ctx context.Context) error {
+	t.meter = newMeter(t.w)
+	var p *progress
+	if t.w.Rank() == 0 {
+		p = newProgress(t.job.out, t.job.cfg.Log.Progress, t.job.env.Columns)
+		defer p.end()
+	}
+	for step := range t.steps {
+		batch := t.sampler.Next()
+		rate := t.solver.LearningRate()
+		t.spans.on = step >= t.lead.traceFirst && step <= t.lead.traceLast
+		if err := t.step(step, batch); err != nil {
+			return fmt.Errorf("step %d: %w", step, ops.Cause(err))
+		}
+		shared := (step+1)%t.lead.every == 0 || step+1 == t.steps
+		if shared {
+			if err := t.meter.share(); err != nil {
+				return err
+			}
+		}
+		if p != nil {
+			p.step(t.status(batch, step, rate), shared)
+		}
+		if cause := context.Cause(ctx); cause != nil {
+			return cause
+		}
+	}
+	return nil
+}
+
+func (t *trainer) status(b ddp.Batch, step int, rate float64) status {
+	return status{
+		Step: step + 1, Steps: t.steps, Epoch: b.Epoch + 1, Epochs: t.job.cfg.Run.Epochs,
+		Loss: t.meter.loss(), LearningRate: rate, SamplesPerSec: t.meter.rate,
+		ExposedPercent: t.meter.exposedPercent(), Elapsed: t.meter.now(),
+	}
+}
+
+// step is one optimizer step on a global batch, of which b is this rank's part.
+func (t *trainer) step(step int, b ddp.Batch) error {
+	t.spans.begin(step)
+	loss, err := t.gradients(b.Indices)
+	if err != nil {
+		return err
+	}
+	updating := time.Now()
+	if err := t.solver.Step(t.d.Model()); err != nil {
+		return err
+	}
+	t.spans.add("compute", "optimizer", updating, time.Now())
+	t.spans.exchange(t.d)
+	stood, _ := t.d.ExposedComm()
+	t.meter.step(loss/float64(b.Global), b.Global, stood)
+	return nil
+}
+
+// gradients gives the parameters the gradient of the mean loss over the global batch, of which indices is this rank's
+// part. The graph has one batch size: a part is cut into pieces of that many rows, all but the last without
+// communication, and the last is filled up with rows of weight zero.
+//
+// Collective: all ranks. Returns: the sum of the losses of this rank's samples.
+func (t *trainer) gradients(indices []int) (loss float64, err error) {
+	if len(indices) > t.rows {
+		err = t.d.NoSync(func() error {
+			for len(indices) > t.rows {
+				l, err := t.run(indices[:t.rows])
+				if err != nil {
+					return err
+				}
+				loss, indices = loss+l, indices[t.rows:]
+			}
+			return nil
+		})
+		if err != nil {
+			return 0, err
+		}
+	}
+	l, err := t.run(indices)
+	return loss + l, err
+}
+
+// run is one run of the graph.
+//
+// Returns: the sum of the losses of the samples.
+func (t *trainer) run(indices []int) (loss float64, err error) {
+	filling := time.Now()
+	m, n := t.model, float64(len(indices))
+	x, y, w := m.X.Value().Data().([]float32), m.Y.Value().Data().([]float32), m.W.Value().Data().([]float32)
+	if err := t.job.data.Train.Fill(x, y, w, indices); err != nil {
+		return 0, err
+	}
+	if err := t.d.SetWeight(n); err != nil { // Cost is the mean over the samples
+		return 0, err
+	}
+	running := time.Now()
+	t.spans.add("compute", "batch", filling, running)
+	err = t.vm.RunAll()
+	t.spans.ran(running, time.Now())
+	if err == nil {
+		loss = n * float64(m.Cost.Value().Data().(float32))
+	}
+	t.vm.Reset() // also after an error
+	return loss, err
+}
+
+// digest is the SHA-256 of the parameters, in the order of the layers, their elements as little-endian bytes.
+func (t *trainer) digest() ([]byte, error) {
+	params, err := t.weights()
+	if err != nil {
+		return nil, err
+	}
+	h := sha256.New()
+	for i, p := range params {
+		b, err := tensor.BufferOf(p)
+		if err != nil {
+			return nil, fmt.Errorf("parameter %s: %w", t.model.Params[i].Name(), err)
+		}
+		elements, err := tensor.Data[float32](b)
+		if err != nil {
+			return nil, fmt.Errorf("parameter %s: %w", t.model.Params[i].Name(), err)
+		}
+		bytes := make([]byte, 0, 4*len(elements))
+		for _, e := range elements {
+			bytes = binary.LittleEndian.AppendUint32(bytes, math.Float32bits(e))
+		}
+		h.Write(bytes)
+	}
+	return h.Sum(nil), nil
+}

@@ -1,0 +1,163 @@
+package main
+
+import (
+	"fmt"
+	"math"
+
+	"gorgonia.org/gorgonia"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/examples/ddp/model"
+	"github.com/symgrad/symgrad/ops"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// maxDifference is how much of a gradient's largest element the gradient of all ranks may be off that of one. Both are
+// sums of as many float32 products, in different orders; wrong weighting of a single sample of 128 would be 1e-2.
+const maxDifference = 1e-4
+
+// verify compares the gradient that all ranks compute together, in their buckets, with the gradient of the same global
+// batch on this rank alone: the same model with the same weights as a plain Gorgonia graph, without ddp. Every rank
+// does, so that every rank's copy of the gradient is checked.
+//
+// Collective: all ranks. Errors: on all ranks, when it differs by more than maxDifference on any.
+func (t *trainer) verify(s *summary) error {
+	mine, err := t.firstBatch(t.w.Rank(), t.w.Size())
+	if err != nil {
+		return err
+	}
+	all, err := t.firstBatch(0, 1)
+	if err != nil {
+		return err
+	}
+	if _, err := t.gradients(mine); err != nil {
+		return fmt.Errorf("verify: %w", ops.Cause(err))
+	}
+	together, err := gradientsOf(t.d.Model())
+	if err != nil {
+		return fmt.Errorf("verify: %w", err)
+	}
+	alone, err := t.alone(all)
+	if err != nil {
+		return fmt.Errorf("verify: on one rank: %w", err)
+	}
+	worst, at := 0.0, 0
+	for i := range alone {
+		if d := relativeDifference(together[i], alone[i]); d > worst {
+			worst, at = d, i
+		}
+	}
+	return t.judge(s, worst, at, len(all))
+}
+
+// firstBatch is the part of a rank in the first global batch of the run.
+func (t *trainer) firstBatch(rank, size int) ([]int, error) {
+	sampler, err := t.newSampler(rank, size)
+	if err != nil {
+		return nil, err
+	}
+	return sampler.Next().Indices, nil
+}
+
+// alone is the gradient of the samples, by plain Gorgonia.
+func (t *trainer) alone(indices []int) (grads [][]float32, err error) {
+	weights, err := t.weights()
+	if err != nil {
+		return nil, err
+	}
+	m, err := model.New(t.modelConfig(len(indices)), weights)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := gorgonia.Grad(m.Cost, m.Params...); err != nil {
+		return nil, err
+	}
+	x, y, w := m.X.Value().Data().([]float32), m.Y.Value().Data().([]float32), m.W.Value().Data().([]float32)
+	if err := t.job.data.Train.Fill(x, y, w, indices); err != nil {
+		return nil, err
+	}
+	vm := gorgonia.NewTapeMachine(m.Cost.Graph())
+	defer func() {
+		if closeErr := vm.Close(); err == nil {
+			err = closeErr
+		}
+	}()
+	if err := vm.RunAll(); err != nil {
+		return nil, err
+	}
+	return gradientsOf(gorgonia.NodesToValueGrads(m.Params))
+}
+
+// gradientsOf is copies of the gradients of params.
+func gradientsOf(params []gorgonia.ValueGrad) ([][]float32, error) {
+	all := make([][]float32, len(params))
+	for i, p := range params {
+		v, err := p.Grad()
+		if err != nil {
+			return nil, fmt.Errorf("gradient of parameter %d: %w", i, err)
+		}
+		b, err := ops.Elements(v)
+		if err != nil {
+			return nil, fmt.Errorf("gradient of parameter %d: %w", i, err)
+		}
+		elements, err := tensor.Data[float32](b)
+		if err != nil {
+			return nil, fmt.Errorf("gradient of parameter %d: %w", i, err)
+		}
+		all[i] = append([]float32(nil), elements...)
+	}
+	return all, nil
+}
+
+// relativeDifference is max |a-b| / max |b|, in the maximum norm of the whole tensor: an element that ought to be zero
+// and is not quite is measured by its neighbours. It is 0 for two tensors of zeros, and infinite for what cannot be
+// compared: NaNs, infinities, other lengths.
+func relativeDifference(a, b []float32) float64 {
+	if len(a) != len(b) {
+		return math.Inf(1)
+	}
+	difference, norm := 0.0, 0.0
+	for i := range a {
+		difference = math.Max(difference, math.Abs(float64(a[i])-float64(b[i]))) // NaN stays
+		norm = math.Max(norm, math.Abs(float64(b[i])))
+	}
+	switch d := difference / norm; {
+	case difference == 0 && norm == 0:
+		return 0
+	case math.IsNaN(d):
+		return math.Inf(1)
+	default:
+		return d
+	}
+}
+
+// judge takes every rank's largest difference and tells the largest of all, on rank 0.
+func (t *trainer) judge(s *summary, worst float64, at, samples int) error {
+	all := make([]float64, 2*t.w.Size())
+	mine := []float64{worst, float64(at)}
+	if err := done(t.w.Named("verify").AllGather(tensor.Of(all), tensor.Of(mine))); err != nil {
+		return err
+	}
+	rank := 0
+	for r := range t.w.Size() {
+		if all[2*r] > all[2*rank] {
+			rank = r
+		}
+	}
+	worst = all[2*rank]
+	name := t.d.Plan().Params[int(all[2*rank+1])].Name
+	line := fmt.Sprintf("%s differs by at most %.2e, in %s (max |a-b| / max |b|; allowed %.0e)",
+		verified(t.w, samples), worst, name, maxDifference)
+	if worst > maxDifference {
+		return fmt.Errorf("verify: %s; the worst is on rank %d", line, rank)
+	}
+	s.VerifyMaxRelDiff = &worst
+	if t.w.Rank() == 0 {
+		return t.say("verify     %s: ok\n", line)
+	}
+	return nil
+}
+
+func verified(w *dist.World, samples int) string {
+	return fmt.Sprintf("gradient of %d samples on %s, and on one rank by plain Gorgonia,", samples, plural(w.Size(), "rank"))
+}

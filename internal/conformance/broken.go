@@ -1,0 +1,177 @@
+package conformance
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/symgrad/symgrad/dist"
+)
+
+// runBroken takes worlds that lose a rank, or are given up.
+func runBroken(t *testing.T, launch Launch) {
+	for _, n := range []int{2, 4} {
+		for _, c := range []struct {
+			name string
+			opt  LaunchOptions
+			body func(w *dist.World) error
+		}{
+			{"Abort", LaunchOptions{StepTimeout: 10 * guard}, abort},
+			{"AbortOfPart", LaunchOptions{StepTimeout: 10 * guard}, abortOfPart},
+			{"Close", LaunchOptions{StepTimeout: 10 * guard}, closeEarly},
+			{"CloseInMessage", LaunchOptions{StepTimeout: 10 * guard}, closeInMessage},
+			{"CloseTwice", LaunchOptions{}, closeTwice},
+			{"Timeout", LaunchOptions{StepTimeout: time.Second}, timeout},
+			{"Death", LaunchOptions{StepTimeout: 10 * guard, Die: &Die{Rank: n - 1, Op: 3}}, death},
+		} {
+			t.Run(fmt.Sprintf("%s/%d", c.name, n), func(t *testing.T) { launch(t, n, c.opt, c.body) })
+		}
+	}
+}
+
+// want is an error unless got matches sentinel and its text has all words.
+func want(what string, got, sentinel error, words ...string) error {
+	if !errors.Is(got, sentinel) {
+		return fmt.Errorf("%s: error %v, want %v", what, got, sentinel)
+	}
+	for _, word := range words {
+		if !strings.Contains(got.Error(), word) {
+			return fmt.Errorf("%s: error %q does not say %q", what, got, word)
+		}
+	}
+	return nil
+}
+
+// abort: the last rank gives up while the others wait for it.
+func abort(w *dist.World) error {
+	const cause = "the disk is full"
+	if w.Rank() == w.Size()-1 {
+		if err := w.Abort(errors.New(cause)); err != nil {
+			return err
+		}
+	}
+	return errors.Join(
+		want("operation during Abort", finish(allReduce(5, dist.Sum)(w.Group)), dist.ErrAborted, cause),
+		want("operation after Abort", finish(w.Barrier()), dist.ErrAborted, cause))
+}
+
+// abortOfPart: the world works after one of its parts was aborted.
+func abortOfPart(w *dist.World) error {
+	g, err := w.Split(0, -w.Rank())
+	if err != nil {
+		return err
+	}
+	if g.Rank() == 0 {
+		if err := g.Abort(errors.New("no longer needed")); err != nil {
+			return err
+		}
+	}
+	return errors.Join(want("operation of the part", finish(g.Barrier()), dist.ErrAborted, "no longer needed"), sums(w.Group, 3))
+}
+
+// closeEarly: the last rank closes its end, for which the others wait.
+func closeEarly(w *dist.World) error {
+	last := w.Size() - 1
+	if err := sums(w.Group, 2); err != nil {
+		return err
+	}
+	if w.Rank() == last {
+		return w.Close()
+	}
+	return want("allreduce with a closed rank", finish(allReduce(5, dist.Sum)(w.Group)), dist.ErrClosed, fmt.Sprintf("rank %d", last))
+}
+
+// closeInMessage: rank 1 sends one message, of which rank 0 wants two.
+func closeInMessage(w *dist.World) error {
+	switch w.Rank() {
+	case 0:
+		if err := finish(w.Recv(floats(3), 1)); err != nil {
+			return err
+		}
+		return want("recv from a closed rank", finish(w.Recv(floats(3), 1)), dist.ErrClosed, "rank 1")
+	case 1:
+		return finish(w.Send(floats(3), 0))
+	}
+	return nil
+}
+
+// closeTwice: Close is idempotent and closes what was made from the group; calls afterwards are ErrClosed.
+func closeTwice(w *dist.World) error {
+	g, err := w.Split(0, 0)
+	if err != nil {
+		return err
+	}
+	if _, err := g.Heap(1 << 12); err != nil && !errors.Is(err, dist.ErrUnsupported) {
+		return err
+	}
+	if err := finish(w.Barrier()); err != nil {
+		return err
+	}
+	if err := errors.Join(w.Close(), w.Close(), g.Close()); err != nil {
+		return err
+	}
+	_, split := w.Split(0, 0)
+	_, heap := w.Heap(1)
+	return errors.Join(
+		want("barrier after Close", finish(w.Barrier()), dist.ErrClosed),
+		want("barrier of a part after Close", finish(g.Barrier()), dist.ErrClosed),
+		want("split after Close", split, dist.ErrClosed),
+		want("heap after Close", heap, dist.ErrClosed))
+}
+
+// timeout: the first and the last rank are in different groups, each waiting for the other; those between wait in both.
+func timeout(w *dist.World) error {
+	var barriers [2]dist.Work
+	last := w.Size() - 1
+	for i, away := range []int{last, 0} {
+		g, err := w.Split(0, w.Rank())
+		if err != nil {
+			return err
+		}
+		if w.Rank() == away {
+			continue
+		}
+		if barriers[i], err = g.Barrier(); err != nil {
+			return err
+		}
+	}
+	var errs []error
+	for i, away := range []int{last, 0} {
+		if w.Rank() != away {
+			what := fmt.Sprintf("barrier for which rank %d does not come", away)
+			errs = append(errs, want(what, barriers[i].Wait(), dist.ErrTimeout, fmt.Sprintf("rank %d", away)))
+		}
+	}
+	_ = finish(w.Barrier()) // nobody closes before all have seen their timeouts
+	return errors.Join(errs...)
+}
+
+// death: the last rank dies in its third operation; all others are told in this one and later ones, in the world and in
+// its parts.
+func death(w *dist.World) error {
+	victim := w.Size() - 1
+	g, err := w.Split(0, -w.Rank())
+	if err != nil {
+		return err
+	}
+	if err := sums(w.Group, 2); err != nil {
+		return err
+	}
+	third, later, part := finish(allReduce(5, dist.Sum)(w.Group)), finish(w.Barrier()), finish(g.Barrier())
+	if w.Rank() == victim {
+		return nil // whatever it may have seen
+	}
+	return errors.Join(named("operation during the death", third, victim), named("later operation", later, victim),
+		named("operation of a part", part, 0))
+}
+
+// named is an error unless err is the death of rank.
+func named(what string, err error, rank int) error {
+	var dead *dist.RankError
+	if !errors.As(err, &dead) || dead.Rank != rank {
+		return fmt.Errorf("%s: error %v, want the death of rank %d", what, err, rank)
+	}
+	return want(what, err, dist.ErrAborted)
+}

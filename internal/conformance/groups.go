@@ -1,0 +1,231 @@
+package conformance
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// streams: operations on two streams of one group run in the order in which they were queued.
+func (s *suite) streams() error {
+	second := dist.NewHostStream()
+	views := []*dist.Group{s.g, s.g.On(second)}
+	x := [2][]int64{{0}, {int64(s.rank + 1)}}
+	const steps = 24 // 4^23 still fits 64 bits
+	want := int64(s.n * (s.n + 1) / 2)
+	for i := range steps { // x[0] = sum of x[1], x[1] = sum of x[0], ...: each needs the one before
+		dst, src := tensor.Of(x[i%2]), tensor.Of(x[1-i%2])
+		if _, err := views[i/3%2].AllReduce(dst, src, dist.Sum); err != nil {
+			return errors.Join(err, second.Close())
+		}
+		if i > 0 {
+			want *= int64(s.n)
+		}
+	}
+	err := errors.Join(s.g.Stream().Synchronize(), second.Synchronize())
+	if last := x[(steps-1)%2][0]; err == nil && last != want {
+		s.fault("%d operations on two streams: %d, want %d", steps, last, want)
+	}
+	if err != nil {
+		return errors.Join(err, second.Close())
+	}
+	return errors.Join(s.joined(second), second.Close())
+}
+
+// joined: work queued after a Join waits for the work joined.
+func (s *suite) joined(second *dist.HostStream) error {
+	x := []float32{1}
+	w, err := s.g.AllReduce(tensor.Of(x), tensor.Of(x), dist.Sum)
+	if err != nil {
+		return err
+	}
+	if err := second.Join(w); err != nil {
+		return err
+	}
+	if err := finish(s.g.On(second).AllReduce(tensor.Of(x), tensor.Of(x), dist.Sum)); err != nil {
+		return err
+	}
+	if want := float32(s.n * s.n); x[0] != want || !w.Done() {
+		s.fault("two streams joined: %v, want %v; first operation done: %v", x[0], want, w.Done())
+	}
+	return nil
+}
+
+// splits is groups made from the world and from each other.
+func (s *suite) splits() error {
+	for _, step := range []func() error{s.byColor, s.strided, s.grid} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return finish(s.g.Barrier())
+}
+
+// members checks that g is the given ranks of the world, in that order, and that it works. g is nil where this rank is
+// not among them.
+func (s *suite) members(what string, g *dist.Group, ranks []int) error {
+	at := slices.Index(ranks, s.rank)
+	if (g != nil) != (at >= 0) {
+		s.fault("%s: has a group: %v, want %v", what, g != nil, at >= 0)
+		return nil
+	}
+	if g == nil {
+		return nil
+	}
+	if g.Rank() != at || g.Size() != len(ranks) || !slices.Equal(g.Ranks(), ranks) {
+		s.fault("%s: rank %d of %d, world ranks %v, want rank %d of %v", what, g.Rank(), g.Size(), g.Ranks(), at, ranks)
+		return nil
+	}
+	for i, r := range ranks {
+		if got := g.Translate(i, s.g); got != r {
+			s.fault("%s: rank %d of it is rank %d of the world, want %d", what, i, got, r)
+		}
+	}
+	for r := range s.n {
+		if got, want := s.g.Translate(r, g), slices.Index(ranks, r); got != want {
+			s.fault("%s: rank %d of the world is rank %d of it, want %d", what, r, got, want)
+		}
+	}
+	all := make([]int32, len(ranks))
+	if err := finish(g.AllGather(tensor.Of(all), tensor.Of([]int32{int32(s.rank)}))); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	for i, r := range ranks {
+		if all[i] != int32(r) {
+			s.fault("%s: allgather has %v, want the ranks %v", what, all, ranks)
+			break
+		}
+	}
+	return nil
+}
+
+// byColor: odd and even ranks in reverse, rank 0 alone outside; then a part of a part.
+func (s *suite) byColor() error {
+	color := s.rank % 2
+	if s.rank == 0 {
+		color = dist.NoColor
+	}
+	g, err := s.g.Split(color, -s.rank)
+	if err != nil {
+		return err
+	}
+	var want []int
+	for r := s.n - 1; r > 0; r-- {
+		if r%2 == s.rank%2 {
+			want = append(want, r)
+		}
+	}
+	if s.rank == 0 {
+		want = nil
+	}
+	if err := s.members("split by parity, reversed", g, want); err != nil {
+		return err
+	}
+	same, err := s.g.Split(5, 3) // equal keys keep the order of the ranks
+	if err != nil {
+		return err
+	}
+	everyone := make([]int, s.n)
+	for r := range everyone {
+		everyone[r] = r
+	}
+	if err := s.members("split into one part", same, everyone); err != nil {
+		return err
+	}
+	if g == nil {
+		return same.Close()
+	}
+	inner, err := g.Split(0, -g.Rank())
+	if err != nil {
+		return err
+	}
+	slices.Reverse(want)
+	if err := s.members("split of a split", inner, want); err != nil {
+		return err
+	}
+	return errors.Join(g.Close(), same.Close()) // g closes inner
+}
+
+// strided: groups of every start, stride and size that fit, and an error for one that does not.
+func (s *suite) strided() error {
+	for _, c := range [][3]int{{0, 1, s.n}, {0, 2, (s.n + 1) / 2}, {s.n - 1, 1, 1}, {0, s.n, 1}, {s.n / 2, 1, s.n - s.n/2}} {
+		g, err := s.g.SplitStrided(c[0], c[1], c[2])
+		if err != nil {
+			return err
+		}
+		var want []int
+		for i := range c[2] {
+			want = append(want, c[0]+i*c[1])
+		}
+		if err := s.members(fmt.Sprintf("split strided start %d stride %d size %d", c[0], c[1], c[2]), g, want); err != nil {
+			return err
+		}
+		if g != nil {
+			if err := g.Close(); err != nil {
+				return err
+			}
+		}
+	}
+	for _, c := range [][3]int{{0, 1, s.n + 1}, {-1, 1, 1}, {0, 0, 1}, {0, 1, 0}, {s.n, 1, 1}} {
+		_, err := s.g.SplitStrided(c[0], c[1], c[2])
+		s.expect(fmt.Sprintf("split strided start %d stride %d size %d", c[0], c[1], c[2]), err, dist.ErrInvalid)
+	}
+	return nil
+}
+
+// grid: rows and columns, each used from a goroutine of its own at the same time.
+func (s *suite) grid() error {
+	for _, width := range []int{1, 2, s.n, s.n + 3} {
+		x, y, err := s.g.Split2D(width)
+		if err != nil {
+			return err
+		}
+		w := min(width, s.n)
+		var row, column []int
+		for r := range s.n {
+			if r/w == s.rank/w {
+				row = append(row, r)
+			}
+			if r%w == s.rank%w {
+				column = append(column, r)
+			}
+		}
+		if err := s.members(fmt.Sprintf("row of a grid %d wide", width), x, row); err != nil {
+			return err
+		}
+		if err := s.members(fmt.Sprintf("column of a grid %d wide", width), y, column); err != nil {
+			return err
+		}
+		var both sync.WaitGroup
+		var errs [2]error
+		for i, g := range []*dist.Group{x, y} {
+			both.Go(func() { errs[i] = sums(g, 30) })
+		}
+		both.Wait()
+		if err := errors.Join(errs[0], errs[1], x.Close(), y.Close()); err != nil {
+			return fmt.Errorf("rows and columns of a grid %d wide at once: %w", width, err)
+		}
+	}
+	_, _, err := s.g.Split2D(0)
+	s.expect("split 2D into rows of 0", err, dist.ErrInvalid)
+	return nil
+}
+
+// sums does allreduces on g and checks them.
+func sums(g *dist.Group, times int) error {
+	for i := range times {
+		x := []int32{int32(i), int32(g.Rank())}
+		if err := finish(g.AllReduce(tensor.Of(x), tensor.Of(x), dist.Sum)); err != nil {
+			return err
+		}
+		n := int32(g.Size())
+		if x[0] != int32(i)*n || x[1] != n*(n-1)/2 {
+			return fmt.Errorf("allreduce %d has %v, want %v", i, x, []int32{int32(i) * n, n * (n - 1) / 2})
+		}
+	}
+	return nil
+}

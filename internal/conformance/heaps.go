@@ -1,0 +1,239 @@
+package conformance
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/symmetric"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// heaps is the symmetric heap: allocation, direct views of peers, one-sided copies.
+func (s *suite) heaps() error {
+	if s.heap == nil {
+		return nil
+	}
+	h, err := s.g.Heap(16 * symmetric.Alignment)
+	if err != nil {
+		return err
+	}
+	for _, step := range []func(symmetric.Heap) error{s.allocation, s.oneSided, s.bounds, s.fullHeap} {
+		if err := step(h); err != nil {
+			return err
+		}
+	}
+	if err := finish(s.g.Barrier()); err != nil {
+		return err
+	}
+	if err := errors.Join(h.Close(), h.Close()); err != nil {
+		return fmt.Errorf("closing a heap twice: %w", err)
+	}
+	_, err = h.Alloc(1)
+	s.expect("alloc in a closed heap", err, dist.ErrClosed)
+	_, err = s.g.Heap(-1)
+	s.expect("heap of a negative size", err, dist.ErrInvalid)
+	return s.partHeap()
+}
+
+// allocation: offsets agree, regions are aligned, do not overlap, and are zero even where others lay before.
+func (s *suite) allocation(h symmetric.Heap) error {
+	var regions []symmetric.Region
+	for i, bytes := range []int64{100, 0, symmetric.Alignment, symmetric.Alignment + 1, 100} {
+		r, err := h.Alloc(bytes)
+		if err != nil {
+			return err
+		}
+		regions = append(regions, r)
+		if r.Local().Bytes() != bytes || r.Local().DType() != tensor.U8 || r.Offset()%symmetric.Alignment != 0 {
+			s.fault("alloc %d: %v at offset %d", bytes, r.Local(), r.Offset())
+		}
+		if p := uintptr(r.Local().Pointer()); bytes > 0 && p%symmetric.Alignment != 0 {
+			s.fault("alloc %d: address %#x is not aligned to %d", bytes, p, symmetric.Alignment)
+		}
+		offsets := make([]int64, s.n)
+		if err := finish(s.g.AllGather(tensor.Of(offsets), tensor.Of([]int64{r.Offset()}))); err != nil {
+			return err
+		}
+		for _, off := range offsets {
+			if off != r.Offset() {
+				s.fault("alloc %d: offsets %v differ between ranks", bytes, offsets)
+			}
+		}
+		s.zeroThenMark(r, byte(i+1))
+	}
+	for i, r := range regions {
+		for _, v := range r.Local().Raw() {
+			if v != byte(i+1) {
+				s.fault("region %d was overwritten with the mark of region %d", i, v-1)
+				break
+			}
+		}
+	}
+	if st := h.Stats(); st.Regions != 5 || st.Used < 5*symmetric.Alignment || st.Peak < st.Used || st.Capacity < st.Used {
+		s.fault("stats with 5 regions: %+v", st)
+	}
+	for _, r := range regions {
+		if err := h.Free(r); err != nil {
+			return err
+		}
+	}
+	again, err := h.Alloc(6 * symmetric.Alignment)
+	if err != nil {
+		return err
+	}
+	s.zeroThenMark(again, 9)
+	if err := h.Free(again); err != nil {
+		return err
+	}
+	s.expect("free twice", h.Free(again), symmetric.ErrNotAllocated)
+	s.expect("free of another heap's region", h.Free(s.src), symmetric.ErrNotAllocated)
+	if st := h.Stats(); st.Regions != 0 || st.Used != 0 {
+		s.fault("stats of an empty heap: %+v", st)
+	}
+	return nil
+}
+
+func (s *suite) zeroThenMark(r symmetric.Region, mark byte) {
+	raw := r.Local().Raw()
+	for i, v := range raw {
+		if v != 0 {
+			s.fault("byte %d of a fresh region is %d", i, v)
+			break
+		}
+	}
+	for i := range raw {
+		raw[i] = mark
+	}
+}
+
+// oneSided: put to the next rank, get from the one before, and direct views of all.
+func (s *suite) oneSided(h symmetric.Heap) error {
+	r, err := h.Alloc(64)
+	if err != nil {
+		return err
+	}
+	next, before := (s.rank+1)%s.n, (s.rank+s.n-1)%s.n
+	src := []uint32{uint32(s.rank), uint32(s.rank * s.rank)}
+	if err := r.Put(next, 16, tensor.Of(src)); err != nil {
+		return err
+	}
+	src[0] = 999 // a Put has left when it returns
+	if err := errors.Join(h.Fence(), r.Put(next, 24, tensor.Of([]uint64{77})), h.Quiet()); err != nil {
+		return err
+	}
+	if err := finish(s.g.Barrier()); err != nil {
+		return err
+	}
+	for peer := range s.n {
+		b, err := r.Peer(peer)
+		if err != nil {
+			return err
+		}
+		from := uint64((peer + s.n - 1) % s.n)
+		raw := b.Raw()
+		if len(raw) != 64 {
+			s.fault("peer %d: %d bytes, want 64", peer, len(raw))
+			continue
+		}
+		if a, c, d := get(raw, tensor.U32, 4), get(raw, tensor.U32, 5), get(raw, tensor.U64, 3); a != from || c != from*from || d != 77 {
+			s.fault("peer %d holds %d %d %d, want %d %d 77", peer, a, c, d, from, from*from)
+		}
+	}
+	got := make([]uint32, 2)
+	if err := r.Get(tensor.Of(got), before, 16); err != nil {
+		return err
+	}
+	if from := uint32((before + s.n - 1) % s.n); got[0] != from || got[1] != from*from {
+		s.fault("get from rank %d: %v, want %v", before, got, []uint32{from, from * from})
+	}
+	if err := finish(s.g.Barrier()); err != nil {
+		return err
+	}
+	return h.Free(r)
+}
+
+// bounds: copies outside a region, or with a rank that is none, are errors and copy nothing.
+func (s *suite) bounds(h symmetric.Heap) error {
+	r, err := h.Alloc(16)
+	if err != nil {
+		return err
+	}
+	eight := tensor.Of([]uint64{^uint64(0)})
+	for _, c := range []struct {
+		rank int
+		at   int64
+		want error
+	}{{s.n, 0, dist.ErrRoot}, {-1, 0, dist.ErrRoot}, {0, 9, dist.ErrCount}, {0, -1, dist.ErrCount}, {0, 1 << 62, dist.ErrCount}} {
+		s.expect(fmt.Sprintf("put to rank %d at %d", c.rank, c.at), r.Put(c.rank, c.at, eight), c.want)
+		s.expect(fmt.Sprintf("get from rank %d at %d", c.rank, c.at), r.Get(eight, c.rank, c.at), c.want)
+	}
+	_, err = r.Peer(s.n)
+	s.expect("peer out of range", err, dist.ErrRoot)
+	gpu, err := tensor.FromPointer(eight.Pointer(), 1, tensor.U64, tensor.CUDA(0))
+	if err != nil {
+		return err
+	}
+	s.expect("put from a device", r.Put(0, 0, gpu), dist.ErrDevice)
+	if err := finish(s.g.Barrier()); err != nil {
+		return err
+	}
+	for _, v := range r.Local().Raw() {
+		if v != 0 {
+			s.fault("a refused put has written")
+			break
+		}
+	}
+	return h.Free(r)
+}
+
+// fullHeap: no space is an error on all ranks and leaves heap and group whole.
+func (s *suite) fullHeap(h symmetric.Heap) error {
+	_, err := h.Alloc(1 << 40)
+	s.expect("alloc of 1 TiB", err, symmetric.ErrNoSpace)
+	_, err = h.Alloc(-1)
+	if err == nil {
+		s.fault("alloc of -1 bytes works")
+	}
+	r, err := h.Alloc(1)
+	if err != nil {
+		return err
+	}
+	return h.Free(r)
+}
+
+// partHeap: a group that is part of the world has a heap of its own.
+func (s *suite) partHeap() error {
+	g, err := s.g.Split(s.rank%2, -s.rank)
+	if err != nil {
+		return err
+	}
+	h, err := g.Heap(4 * symmetric.Alignment)
+	if err != nil {
+		return err
+	}
+	r, err := h.Alloc(4)
+	if err != nil {
+		return err
+	}
+	b, err := tensor.FromPointer(r.Local().Pointer(), 1, tensor.I32, tensor.Host)
+	if err != nil {
+		return err
+	}
+	x, err := tensor.Data[int32](b)
+	if err != nil {
+		return err
+	}
+	x[0] = int32(s.rank)
+	if err := finish(g.AllReduce(b, b, dist.Sum)); err != nil {
+		return err
+	}
+	var want int32
+	for _, w := range g.Ranks() {
+		want += int32(w)
+	}
+	if x[0] != want {
+		s.fault("allreduce in the heap of a part: %d, want %d", x[0], want)
+	}
+	return g.Close() // closes the heap
+}

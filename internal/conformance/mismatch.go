@@ -1,0 +1,175 @@
+package conformance
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// guard bounds how long a mismatch may take to be found. What is promised is a second; the rest is for busy machines.
+const guard = 20 * time.Second
+
+// disagreement is something on which one rank, odd, differs from the others. call issues it and waits.
+type disagreement struct {
+	name string
+	word string // must be in the error; "" for no special word
+	call func(w *dist.World, odd bool) error
+}
+
+func floats(n int) tensor.Buffer { return tensor.Of(make([]float32, n)) }
+
+// either is one of two calls.
+func either(usual, odd func(g *dist.Group) (dist.Work, error)) func(*dist.World, bool) error {
+	return func(w *dist.World, differs bool) error {
+		if differs {
+			return finish(odd(w.Group))
+		}
+		return finish(usual(w.Group))
+	}
+}
+
+func allReduce(count int, red dist.RedOp) func(g *dist.Group) (dist.Work, error) {
+	return func(g *dist.Group) (dist.Work, error) { return g.AllReduce(floats(count), floats(count), red) }
+}
+
+func broadcast(root int) func(g *dist.Group) (dist.Work, error) {
+	return func(g *dist.Group) (dist.Work, error) { return g.Broadcast(floats(3), floats(3), root) }
+}
+
+func barrier(g *dist.Group) (dist.Work, error) { return g.Barrier() }
+
+func batched(f func(g *dist.Group) (dist.Work, error)) func(g *dist.Group) (dist.Work, error) {
+	return func(g *dist.Group) (dist.Work, error) {
+		return g.Batch(func(g *dist.Group) error { _, err := f(g); return err })
+	}
+}
+
+// neighbour is a rank other than that of g.
+func neighbour(g *dist.Group) int { return (g.Rank() + 1) % g.Size() }
+
+var disagreements = []disagreement{
+	{"operation", "operation", either(allReduce(3, dist.Sum), broadcast(0))},
+	{"barrier or sync", "operation", either(barrier, func(g *dist.Group) (dist.Work, error) { return g.Sync() })},
+	{"dtype", "dtype", either(allReduce(3, dist.Sum), func(g *dist.Group) (dist.Work, error) {
+		b := tensor.Of(make([]int32, 3))
+		return g.AllReduce(b, b, dist.Sum)
+	})},
+	{"count", "count", either(allReduce(3, dist.Sum), allReduce(4, dist.Sum))},
+	{"count of zero", "count", either(allReduce(3, dist.Sum), allReduce(0, dist.Sum))},
+	{"large count", "count", either(allReduce(100000, dist.Sum), allReduce(99999, dist.Sum))},
+	{"reduction", "reduction", either(allReduce(3, dist.Sum), allReduce(3, dist.Max))},
+	{"root", "root", either(broadcast(0), broadcast(1))},
+	{"order", "operation", func(w *dist.World, odd bool) error {
+		calls := []func(*dist.Group) (dist.Work, error){allReduce(3, dist.Sum), barrier}
+		if odd {
+			calls[0], calls[1] = calls[1], calls[0]
+		}
+		first, err := calls[0](w.Group)
+		if err != nil {
+			return err
+		}
+		return errors.Join(finish(calls[1](w.Group)), first.Wait())
+	}},
+	{"in a group call", "count", either(batched(allReduce(3, dist.Sum)), batched(allReduce(4, dist.Sum)))},
+	{"collective or recv", "", either(allReduce(3, dist.Sum), func(g *dist.Group) (dist.Work, error) {
+		return g.Recv(floats(3), neighbour(g))
+	})},
+	{"collective or recv in a group call", "", either(barrier, batched(func(g *dist.Group) (dist.Work, error) {
+		return g.Recv(floats(3), neighbour(g))
+	}))},
+	{"split or barrier", "operation", func(w *dist.World, odd bool) error {
+		if odd {
+			return finish(w.Barrier())
+		}
+		_, err := w.Split(0, 0)
+		return err
+	}},
+	{"size of a heap", "count", func(w *dist.World, odd bool) error {
+		bytes := int64(1 << 12)
+		if odd {
+			bytes *= 2
+		}
+		_, err := w.Heap(bytes)
+		if errors.Is(err, dist.ErrUnsupported) {
+			return errNoHeap
+		}
+		return err
+	}},
+	{"size of a region", "count", func(w *dist.World, odd bool) error {
+		h, err := w.Heap(1 << 12)
+		if errors.Is(err, dist.ErrUnsupported) {
+			return errNoHeap
+		}
+		if err != nil {
+			return err
+		}
+		bytes := int64(100)
+		if odd {
+			bytes = 101
+		}
+		_, err = h.Alloc(bytes)
+		return err
+	}},
+	{"length of a message", "message", message(floats(3), floats(4))},
+	{"dtype of a message", "message", message(floats(3), tensor.Of(make([]int32, 3)))},
+	{"empty message", "message", message(floats(3), floats(0))},
+}
+
+// errNoHeap is what a disagreement returns about a backend that has no heaps.
+var errNoHeap = errors.New("no symmetric heaps here")
+
+// message: the odd rank receives from its neighbour what the neighbour sends otherwise; the others are at a barrier, where
+// the two come later.
+func message(sent, received tensor.Buffer) func(*dist.World, bool) error {
+	return func(w *dist.World, odd bool) error {
+		from := (w.Rank() + w.Size() - 1) % w.Size()
+		switch {
+		case odd:
+			return finish(w.Recv(received, neighbour(w.Group)))
+		case from == oddRank(w.Size()): // this rank is the neighbour
+			return finish(w.Send(sent, from))
+		}
+		return finish(w.Barrier())
+	}
+}
+
+// oddRank is the rank that differs in a world of n.
+func oddRank(n int) int { return n / 2 }
+
+func runMismatches(t *testing.T, launch Launch) {
+	for _, d := range disagreements {
+		for _, n := range []int{2, 3, 4} {
+			t.Run(fmt.Sprintf("%s/%d", strings.ReplaceAll(d.name, " ", "_"), n), func(t *testing.T) {
+				launch(t, n, LaunchOptions{StepTimeout: 10 * guard}, d.body)
+			})
+		}
+	}
+}
+
+// body checks that every rank is told of the mismatch, soon, that the error names the difference, and that the group stays
+// broken.
+func (d disagreement) body(w *dist.World) error {
+	began := time.Now()
+	err := d.call(w, w.Rank() == oddRank(w.Size()))
+	if errors.Is(err, errNoHeap) {
+		return nil
+	}
+	if took := time.Since(began); took > guard {
+		return fmt.Errorf("the mismatch took %v to be found", took)
+	}
+	if !errors.Is(err, dist.ErrMismatch) {
+		return fmt.Errorf("error %v, want %v", err, dist.ErrMismatch)
+	}
+	if !strings.Contains(err.Error(), d.word) || !strings.Contains(err.Error(), "rank") {
+		return fmt.Errorf("error %q does not name ranks and the difference, %q", err, d.word)
+	}
+	if err := finish(w.Barrier()); !errors.Is(err, dist.ErrMismatch) {
+		return fmt.Errorf("later operation: error %v, want %v", err, dist.ErrMismatch)
+	}
+	return nil
+}

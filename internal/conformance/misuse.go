@@ -1,0 +1,57 @@
+package conformance
+
+import (
+	"strings"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// misuse: wrong arguments are errors at once, with the right name, and the group works afterwards.
+func (s *suite) misuse() error {
+	f := make([]float32, 8*s.n)
+	a, b := tensor.Of(f), tensor.Of(make([]float32, 8*s.n))
+	ints := tensor.Of(make([]int32, 8*s.n))
+	gpu, err := tensor.FromPointer(a.Pointer(), a.Len(), tensor.F32, tensor.CUDA(1))
+	if err != nil {
+		return err
+	}
+	shifted, shorter := tensor.Of(f[1:]), tensor.Of(f[:8*s.n-1])
+	odd := tensor.Of(make([]float32, s.n+1))
+	no := tensor.Buffer{}
+	g := s.g
+	for _, c := range []struct {
+		name string
+		call func() (dist.Work, error)
+		want error
+	}{
+		{"two dtypes", func() (dist.Work, error) { return g.AllReduce(a, ints, dist.Sum) }, dist.ErrDType},
+		{"no source", func() (dist.Work, error) { return g.AllReduce(a, no, dist.Sum) }, dist.ErrDType},
+		{"no destination", func() (dist.Work, error) { return g.AllGather(no, a) }, dist.ErrDType},
+		{"destination too small", func() (dist.Work, error) { return g.AllReduce(shorter, b, dist.Sum) }, dist.ErrCount},
+		{"partial overlap", func() (dist.Work, error) { return g.AllReduce(a, shifted, dist.Sum) }, dist.ErrAlias},
+		{"alltoall in place", func() (dist.Work, error) { return g.AllToAll(a, a) }, dist.ErrAlias},
+		{"on a device", func() (dist.Work, error) { return g.AllReduce(gpu, gpu, dist.Sum) }, dist.ErrDevice},
+		{"root too large", func() (dist.Work, error) { return g.Reduce(a, b, dist.Sum, s.n) }, dist.ErrRoot},
+		{"negative root", func() (dist.Work, error) { return g.Broadcast(a, b, -1) }, dist.ErrRoot},
+		{"peer too large", func() (dist.Work, error) { return g.Send(a, s.n) }, dist.ErrRoot},
+		{"send to oneself", func() (dist.Work, error) { return g.Send(a, s.rank) }, dist.ErrRoot},
+		{"unknown reduction", func() (dist.Work, error) { return g.AllReduce(a, b, dist.RedOp{Kind: 99}) }, dist.ErrInvalid},
+		{"premulsum of another dtype", func() (dist.Work, error) { return g.AllReduce(a, b, dist.PreMulSum(1.5)) }, dist.ErrDType},
+		{"premulsum of two scalars", func() (dist.Work, error) {
+			return g.AllReduce(a, b, dist.PreMulSumAt(tensor.Of([]float32{1, 2})))
+		}, dist.ErrCount},
+	} {
+		_, err := c.call()
+		s.expect(c.name, err, c.want)
+		s.expect(c.name, err, dist.ErrInvalid)
+		if err != nil && !strings.Contains(err.Error(), "rank") {
+			s.fault("%s: error %q does not name the rank", c.name, err)
+		}
+	}
+	if s.n > 1 {
+		_, err := g.ReduceScatter(a, odd, dist.Sum)
+		s.expect("length that the ranks do not divide", err, dist.ErrCount)
+	}
+	return sums(g, 2)
+}
