@@ -105,9 +105,11 @@ func (c *collider) Arity() int { return 1 }
 func (c *collider) Type() hm.Type {
 	return hm.NewFnType(hm.TypeVariable('a'), hm.TypeVariable('a'))
 }
+
 func (c *collider) InferShape(ds ...gorgonia.DimSizer) (gtensor.Shape, error) {
 	return ds[0].(gtensor.Shape).Clone(), nil
 }
+
 func (c *collider) Do(in ...gorgonia.Value) (gorgonia.Value, error) {
 	v, err := gorgonia.CloneValue(in[0])
 	if err != nil {

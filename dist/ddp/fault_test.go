@@ -159,7 +159,9 @@ func TestADeadRankIsNamedByAllOthers(t *testing.T) {
 		name string
 		op   int
 	}{
-		{"at the weights", attachOps + 1}, {"at the first bucket", attachOps + 2}, {"at the second bucket", attachOps + 3},
+		{"at the weights", attachOps + 1},
+		{"at the first bucket", attachOps + 2},
+		{"at the second bucket", attachOps + 3},
 		{"in the second step", attachOps + 5},
 	} {
 		t.Run(c.name, func(t *testing.T) {

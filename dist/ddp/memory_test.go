@@ -177,9 +177,11 @@ type loner struct{ device tensor.Device }
 func (l loner) Info() dist.Info {
 	return dist.Info{Size: 1, Device: l.device, Backend: "loner", Ranks: []int{0}}
 }
+
 func (l loner) Start(op dist.Op, s dist.Stream) (dist.Work, error) {
 	return s.(*dist.HostStream).Submit(l, op, 0)
 }
+
 func (l loner) Run(op *dist.Op, _ uint64) error {
 	copy(op.Dst.Raw(), op.Src.Raw()) // premulsum's scalar is 1 here
 	return nil

@@ -25,6 +25,7 @@ func small(params ...PlanParam) *Plan {
 func f32s(name string, n int) PlanParam {
 	return PlanParam{Name: name, Shape: []int{n}, DType: tensor.F32}
 }
+
 func f64s(name string, n int) PlanParam {
 	return PlanParam{Name: name, Shape: []int{n}, DType: tensor.F64}
 }
@@ -37,17 +38,25 @@ func TestBucketsFillInTheOrderOfGradients(t *testing.T) {
 	}{
 		{"one", small(f32s("a", 1)), "f32: a"},
 		{"scalar", small(PlanParam{Name: "s", DType: tensor.F64}), "f64: s"},
-		{"first bucket small, later ones larger", small(f32s("e", 5), f32s("d", 5), f32s("c", 1), f32s("b", 2), f32s("a", 2)),
-			"f32: a b | f32: c d | f32: e"},
+		{
+			"first bucket small, later ones larger", small(f32s("e", 5), f32s("d", 5), f32s("c", 1), f32s("b", 2), f32s("a", 2)),
+			"f32: a b | f32: c d | f32: e",
+		},
 		{"exactly full", small(f32s("c", 10), f32s("b", 2), f32s("a", 2)), "f32: a b | f32: c"},
 		{"larger than the bound", small(f32s("c", 1), f32s("b", 100), f32s("a", 1)), "f32: a | f32: b | f32: c"},
 		{"larger than the bound at the start", small(f32s("b", 1), f32s("a", 100)), "f32: a | f32: b"},
-		{"a first bucket for each dtype", small(f64s("d", 2), f32s("c", 2), f64s("b", 1), f32s("a", 2)),
-			"f64: b | f32: a c | f64: d"},
-		{"in the order in which they are full", small(f32s("d", 4), f64s("c", 2), f64s("b", 2), f32s("a", 1)),
-			"f32: a | f64: b | f64: c | f32: d"},
-		{"a bucket that fills late starts late", small(f32s("d", 1), f64s("c", 2), f64s("b", 2), f32s("a", 1)),
-			"f64: b | f64: c | f32: a d"},
+		{
+			"a first bucket for each dtype", small(f64s("d", 2), f32s("c", 2), f64s("b", 1), f32s("a", 2)),
+			"f64: b | f32: a c | f64: d",
+		},
+		{
+			"in the order in which they are full", small(f32s("d", 4), f64s("c", 2), f64s("b", 2), f32s("a", 1)),
+			"f32: a | f64: b | f64: c | f32: d",
+		},
+		{
+			"a bucket that fills late starts late", small(f32s("d", 1), f64s("c", 2), f64s("b", 2), f32s("a", 1)),
+			"f64: b | f64: c | f32: a d",
+		},
 	} {
 		var got []string
 		for _, b := range c.plan.Buckets {
@@ -132,7 +141,8 @@ func TestPlanIsATable(t *testing.T) {
 		"bucket  dtype  elements  bytes  parameters",
 		"0       f32    3         12     b0",
 		"1       f32    100       400    w0",
-		"not used by the cost, not trained: idle", ""}, "\n")
+		"not used by the cost, not trained: idle", "",
+	}, "\n")
 	if got := p.String(); got != want {
 		t.Errorf("the plan is\n%s, want\n%s", got, want)
 	}

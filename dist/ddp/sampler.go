@@ -132,8 +132,11 @@ func (s *Sampler) Seek(c Cursor) error {
 		name      string
 		have, got any
 	}{
-		{"Samples", s.at.Samples, c.Samples}, {"GlobalBatch", s.at.GlobalBatch, c.GlobalBatch}, {"Seed", s.at.Seed, c.Seed},
-		{"Shuffle", s.at.Shuffle, c.Shuffle}, {"DropLast", s.at.DropLast, c.DropLast},
+		{"Samples", s.at.Samples, c.Samples},
+		{"GlobalBatch", s.at.GlobalBatch, c.GlobalBatch},
+		{"Seed", s.at.Seed, c.Seed},
+		{"Shuffle", s.at.Shuffle, c.Shuffle},
+		{"DropLast", s.at.DropLast, c.DropLast},
 	} {
 		if f.have != f.got {
 			return fmt.Errorf("sampler seek: %w: the cursor has %s %v, the sampler %v", dist.ErrInvalid, f.name, f.got, f.have)

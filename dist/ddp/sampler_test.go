@@ -16,7 +16,8 @@ import (
 func mustSampler(t interface {
 	Helper()
 	Fatal(...any)
-}, cfg ddp.SamplerConfig) *ddp.Sampler {
+}, cfg ddp.SamplerConfig,
+) *ddp.Sampler {
 	t.Helper()
 	s, err := ddp.NewSampler(cfg)
 	if err != nil {

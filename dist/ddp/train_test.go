@@ -268,7 +268,8 @@ func TestUnequalAndEmptyPartsAreWeightedExactly(t *testing.T) {
 		{"all but one empty", []int{0, 0, 12, 0}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			tr := trial{family: mlp, dt: gtensor.Float64, solver: 3, steps: 10,
+			tr := trial{
+				family: mlp, dt: gtensor.Float64, solver: 3, steps: 10,
 				parts: func(step, ranks int) [][]int {
 					if ranks == 1 {
 						return [][]int{indices(12*step, 12*step+12)}

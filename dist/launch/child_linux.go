@@ -36,7 +36,7 @@ type child struct {
 }
 
 // startChild starts one rank as the leader of a process group. It must be called on a thread that outlives the child.
-func startChild(cfg SpawnConfig, rank int, env []string, credentials *os.File) (*child, error) {
+func startChild(cfg SpawnConfig, env []string, rank int, credentials *os.File) (*child, error) {
 	c := &child{rank: rank, cmd: exec.Command(cfg.Program, cfg.Args...)}
 	c.cmd.Env, c.cmd.Dir = env, cfg.Dir
 	c.cmd.ExtraFiles = []*os.File{credentials}

@@ -101,11 +101,9 @@ func (a *authority) rank(rank int) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("job credentials of rank %d: %w", rank, err)
 	}
-	var out []byte
-	for _, b := range []pem.Block{{Type: "CERTIFICATE", Bytes: a.cert.Raw}, {Type: "CERTIFICATE", Bytes: der}, {Type: "PRIVATE KEY", Bytes: pkcs8}} {
-		out = append(out, pem.EncodeToMemory(&b)...)
-	}
-	return out, nil
+	out := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw})
+	out = append(out, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})...)
+	return append(out, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8})...), nil
 }
 
 // parseCredentials is the configuration of a client with what rank returned.

@@ -1,3 +1,5 @@
+//go:build linux
+
 package launch
 
 import (
@@ -90,7 +92,7 @@ func TestStartedByPassesOverWrappers(t *testing.T) {
 	want := fmt.Sprintf("pid %d started %d<nil>", self.pid, self.start)
 	for rank, command := range []string{`exec "$0"`, `"$0"; exit $?`, `sh -c '"$0"; exit $?' "$0"; exit $?`} {
 		cmd := exec.Command("sh", "-c", command, exe)
-		cmd.Env = append(os.Environ(), roleVar+"=ancestor", fmt.Sprint("TEST_RANK=", rank))
+		cmd.Env = append(os.Environ(), roleVar+"=ancestor", fmt.Sprint("TEST_RANK=", rank), "GORACE=atexit_sleep_ms=0")
 		out, err := cmd.Output()
 		if err != nil || strings.TrimSpace(string(out)) != want {
 			t.Errorf("%s: got %s, %v, want %s", command, out, err, want)

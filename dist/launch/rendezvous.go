@@ -84,8 +84,8 @@ func rendezvous(ctx context.Context, env Env, timeout time.Duration) (member, er
 	}
 	rest, cancel := context.WithTimeout(ctx, lingerTimeout)
 	defer cancel()
-	if cause := context.Cause(inTime); errors.Is(cause, tooLate) {
-		err = absence(rest, m, env.Size, cause)
+	if errors.Is(err, tooLate) {
+		err = absence(rest, m, env.Size, tooLate)
 	}
 	h, ok := m.(*host)
 	if !ok {
@@ -103,10 +103,14 @@ func rendezvous(ctx context.Context, env Env, timeout time.Duration) (member, er
 // absence is cause with the ranks that are missing.
 func absence(ctx context.Context, m member, size int, cause error) error {
 	ranks, err := m.missing(ctx)
-	if err != nil {
+	switch {
+	case err != nil:
 		return errors.Join(cause, err)
+	case len(ranks) == 0:
+		return fmt.Errorf("all %d ranks have come, the last a moment too late: %w", size, cause)
+	default:
+		return fmt.Errorf("waiting for %s of %d: %w", listRanks(ranks), size, cause)
 	}
-	return fmt.Errorf("waiting for %s of %d: %w", listRanks(ranks), size, cause)
 }
 
 // listRanks is "rank 3", "ranks 2, 3", and of a long list its start.
@@ -140,7 +144,8 @@ func (e Env) place() (place, error) {
 			p.tls, err = parseCredentials(data)
 		}
 		if err != nil {
-			return place{}, fmt.Errorf("%s=%d: %w; start the rank by the launcher that set it, or unset %s", storeFDVar, e.StoreFD, err, storeFDVar)
+			return place{}, fmt.Errorf("%s=%d: %w; start the rank by the launcher that set it, or unset %s",
+				storeFDVar, e.StoreFD, err, storeFDVar)
 		}
 		p.address, p.byRank0 = e.Master, false
 		return p, nil

@@ -146,7 +146,8 @@ func (j *job) startRank(rank int, ca *authority) (*child, error) {
 			return nil, err
 		}
 	}
-	c, err := startChild(j.cfg, rank, rankEnv(j.cfg.Env, rank, j.cfg.N, j.id, dialable(j.server.Address()), credentialsFD, j.columns), credentials)
+	env := rankEnv(j.cfg.Env, rank, j.cfg.N, j.id, dialable(j.server.Address()), credentialsFD, j.columns)
+	c, err := startChild(j.cfg, env, rank, credentials)
 	if err != nil {
 		if output.log != nil {
 			_ = output.log.Close() // empty

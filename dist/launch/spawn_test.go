@@ -1,3 +1,5 @@
+//go:build linux
+
 package launch
 
 import (
@@ -261,6 +263,46 @@ func TestSpawnServesItsStoreWhereAsked(t *testing.T) {
 	} {
 		if got := dialable(address); got != want {
 			t.Errorf("dialable(%q) = %q, want %q", address, got, want)
+		}
+	}
+}
+
+// A rank that is killed while the ranks meet, early or late, is named by every other rank, at the latest by its next Get.
+func TestRankKilledAtAnyMomentIsNamed(t *testing.T) {
+	for moment := range 12 {
+		job, ranks := newStage(t).spawn(t.Context(), SpawnConfig{N: 3})
+		victim := ranks[moment%3]
+		for i, r := range ranks {
+			if i == moment/3 {
+				if err := syscall.Kill(victim.pid, syscall.SIGKILL); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if r != victim {
+				r.tell("meet")
+			} else if _, err := r.conn.Write([]byte("meet\n")); err != nil && i < moment/3 {
+				t.Fatal(err)
+			}
+		}
+		if moment/3 == len(ranks) {
+			victim.tell("kill")
+		}
+		want := fmt.Sprintf("rank %d died: was killed by signal: killed", victim.rank)
+		for _, r := range ranks {
+			if r == victim {
+				continue
+			}
+			if got := r.hear(); got == "<nil>" {
+				r.tell("get")
+			} else if strings.Contains(got, want) {
+				r.tell("exit 75")
+			} else {
+				t.Errorf("moment %d: rank %d got %s, want %s", moment, r.rank, got, want)
+			}
+		}
+		res := job.wait()
+		if res.Culprit != victim.rank || res.Code != 137 || res.Ranks[(victim.rank+1)%3].Code != ExitPeerLost {
+			t.Errorf("moment %d: got %+v", moment, res)
 		}
 	}
 }

@@ -102,7 +102,8 @@ func (s *supervisor) interrupt(sig syscall.Signal) {
 		return
 	}
 	s.asked = sig
-	s.console.printf("%v: passed on to %d ranks, which have %v to end; once more kills them", sig, len(s.ranks)-len(s.past), s.cfg.Patience)
+	s.console.printf("%v: passed on to %d ranks, which have %v to end; once more kills them",
+		sig, len(s.ranks)-len(s.past), s.cfg.Patience)
 	s.signalAll(sig)
 	if s.cancelled == nil { // else the ranks have less time
 		s.follow([]step{{time.Now().Add(s.cfg.Patience), syscall.SIGKILL}})

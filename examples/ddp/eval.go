@@ -9,7 +9,6 @@ import (
 
 	"github.com/symgrad/symgrad/examples/ddp/mnist"
 	"github.com/symgrad/symgrad/examples/ddp/model"
-	"github.com/symgrad/symgrad/ops"
 )
 
 // evalRows is the batch of the evaluation. It is the same for any number of ranks, and so is the content of each batch:
@@ -43,7 +42,7 @@ func (t *trainer) evaluate(ctx context.Context, s *summary) (err error) {
 		n := min(evalRows, set.Len()-first)
 		right, err := classify(vm, m, set, first, n)
 		if err != nil {
-			return fmt.Errorf("test samples %d to %d: %w", first, first+n-1, ops.Cause(err))
+			return fmt.Errorf("test samples %d to %d: %w", first, first+n-1, plain(err))
 		}
 		counts[0] += int64(right)
 		counts[1] += int64(n)

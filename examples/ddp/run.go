@@ -27,6 +27,9 @@ func start(o options, stdout, stderr io.Writer) (int, error) {
 	if err != nil {
 		return 0, usageError{err}
 	}
+	if env.Launcher == launch.None {
+		env.Columns = terminalColumns(stdout) // a launcher would have told
+	}
 	if err := mnist.Find(o.cfg.Data.Path); err != nil {
 		return 0, err // once, and not once a rank
 	}
@@ -55,6 +58,9 @@ func one(o options, env launch.Env, stdout io.Writer) (err error) {
 	if err != nil {
 		return fmt.Errorf("rank %d of %d: %w", env.Rank, env.Size, err)
 	}
+	// This rank's share of the cores, and one more processor for its communication: on one alone a bucket would wait for
+	// a matrix product to end.
+	runtime.GOMAXPROCS(min(runtime.GOMAXPROCS(0), j.threads+1))
 	cfg := j.backendConfig()
 	cfg.Env = &env
 	w, err := backend.Open(ctx, cfg)
@@ -118,7 +124,9 @@ func newJob(o options, env launch.Env, out io.Writer) (*job, error) {
 		return nil, err
 	}
 	gorgonia.Use(impl)
-	j.blas = impl.Info()
+	if j.blas = impl.Info(); j.blas.Name == "gonum" {
+		j.blas.Threads = 0 // as many as the process has, which is told elsewhere
+	}
 	if j.data, err = mnist.Load(o.cfg.Data.Path); err != nil {
 		return nil, err
 	}

@@ -89,7 +89,7 @@ func (t *trainer) loop(ctx context.Context) error {
 		rate := t.solver.LearningRate()
 		t.spans.on = step >= t.lead.traceFirst && step <= t.lead.traceLast
 		if err := t.step(step, batch); err != nil {
-			return fmt.Errorf("step %d: %w", step, ops.Cause(err))
+			return fmt.Errorf("step %d: %w", step, plain(err))
 		}
 		shared := (step+1)%t.lead.every == 0 || step+1 == t.steps
 		if shared {
@@ -156,6 +156,24 @@ func (t *trainer) gradients(indices []int) (loss float64, err error) {
 	}
 	l, err := t.run(indices)
 	return loss + l, err
+}
+
+// plain is an error of a machine without what Gorgonia says around it (program counter, registers), if the error came from
+// one of our ops, which tells enough: rank, operation, bucket. Gorgonia's own errors keep it.
+func plain(err error) error {
+	err = ops.Cause(err)
+	root := err
+	for {
+		wrapped, ok := root.(interface{ Cause() error }) // of github.com/pkg/errors, which Gorgonia wraps with
+		if !ok {
+			break
+		}
+		root = wrapped.Cause()
+	}
+	if errors.Unwrap(root) == nil {
+		return err
+	}
+	return root
 }
 
 // run is one run of the graph.

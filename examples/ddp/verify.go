@@ -31,7 +31,7 @@ func (t *trainer) verify(s *summary) error {
 		return err
 	}
 	if _, err := t.gradients(mine); err != nil {
-		return fmt.Errorf("verify: %w", ops.Cause(err))
+		return fmt.Errorf("verify: %w", plain(err))
 	}
 	together, err := gradientsOf(t.d.Model())
 	if err != nil {

@@ -57,8 +57,7 @@ var everywhere = []string{"internal/invariants"}
 // inTests is what tests may import besides, all of them for "": buffers, worlds in one process and the suite.
 var inTests = map[string][]string{
 	"":             {"tensor", "internal/sim", "internal/conformance"},
-	"internal/shm": {"dist/launch"},  // its ranks are processes, which meet there
-	"dist/ddp":     {"dist/backend"}, // its example is a whole program
+	"internal/shm": {"dist/launch"}, // its ranks are processes, which meet there
 }
 
 var layersRule = Rule{
