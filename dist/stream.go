@@ -53,6 +53,7 @@ func (w Work) Done() bool { return w.q == nil || w.q.Finished(w.ticket) }
 
 // Runner does one Op on the calling goroutine and returns its error: what a host backend puts on a HostStream.
 type Runner interface {
+	// Run does op; tag is what it was submitted with.
 	Run(op *Op, ticket uint64) error
 }
 

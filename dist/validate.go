@@ -84,7 +84,7 @@ func (c *core) checkPeer(op *Op, inBatch bool) error {
 // checkCounts sets op.Count and cuts the buffers. The rules are those of NCCL, as nccl4py checks them.
 func (c *core) checkCounts(op *Op) error {
 	n, src, dst := c.info.Size, op.Src.Len(), op.Dst.Len()
-	needSrc, needDst := src, dst // elements read and written
+	needDst := dst // elements written
 	switch op.Kind {
 	case KindAllReduce, KindReduce, KindAllGather, KindGather:
 		op.Count = src
@@ -103,7 +103,7 @@ func (c *core) checkCounts(op *Op) error {
 		}
 	case KindBroadcast, KindScatter:
 		op.Count = dst
-		needSrc = dst
+		needSrc := dst
 		if op.Kind == KindScatter {
 			needSrc = n * dst
 		}

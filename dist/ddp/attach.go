@@ -35,6 +35,7 @@ type DDP struct {
 	micro    int     // number of them
 	step     int     // steps begun that communicate
 	run      run
+	factor   factor
 	exchange dist.Work // sum of the weights
 	factored dist.Work // this rank's factor, computed from it
 	clock    clock
@@ -46,7 +47,7 @@ type DDP struct {
 // does. It changes the graph: after an error the graph is of no use.
 //
 // Collective: all ranks, with graphs that differ in nothing but the length of the batch.
-// Owns: d belongs to world, which must be closed after it.
+// Owns: d is closed with world, or before it by Close.
 // Errors: dist.ErrInvalid and its kinds, naming the parameter or node, on the rank where something is wrong, and ErrPeer
 // on the others; ErrPlan on all when ranks differ; symmetric.ErrNoSpace; those of the group.
 func Attach(world *dist.World, cost *gorgonia.Node, learnables gorgonia.Nodes, cfg Config) (*DDP, error) {
@@ -69,7 +70,7 @@ func Attach(world *dist.World, cost *gorgonia.Node, learnables gorgonia.Nodes, c
 		return nil, fmt.Errorf("ddp attach rank %d/%d: %w", world.Rank(), world.Size(), errors.Join(err, d.release()))
 	}
 	if len(d.plan.Unused) > 0 && world.Rank() == 0 {
-		cfg.withDefaults().Log.Warn("ddp: the cost does not depend on these learnables; they are not trained",
+		d.cfg.Log.Warn("ddp: the cost does not depend on these learnables; they are not trained",
 			"names", strings.Join(d.plan.Unused, " "))
 	}
 	return d, nil
@@ -251,26 +252,45 @@ func (d *DDP) Plan() Plan { return d.plan }
 // String is the plan as a table.
 func (d *DDP) String() string { return d.plan.String() }
 
-// Close waits for what is in flight and frees the buckets. Gradients that point into them become copies, so that what a
-// program has taken from the graph's nodes stays readable. The graph cannot be run afterwards. Idempotent. Not
-// collective.
+// Close waits for what is in flight and frees the buckets. The gradients of the graph's nodes become copies, so that they
+// can still be read; values that were taken from the nodes before may not. The graph cannot be run afterwards. A world
+// that is closed has freed the buckets; then gradients become zeros. Idempotent. Not collective.
 func (d *DDP) Close() error {
 	if d.closed {
 		return nil
 	}
 	d.closed = true
 	d.settle()
+	gone := d.worldClosed()
 	var errs []error
 	for _, s := range d.slots {
-		if v := s.wait.Value(); v != nil {
-			own, err := gorgonia.CloneValue(v)
-			if err == nil {
-				err = gorgonia.UnsafeLet(s.wait, own)
-			}
-			errs = append(errs, err)
+		if s.wait.Value() != nil {
+			errs = append(errs, s.detach(gone))
 		}
 	}
 	return errors.Join(append(errs, d.release())...)
+}
+
+// worldClosed reports whether the world is closed: a heap of negative size is refused before anything is sent.
+func (d *DDP) worldClosed() bool {
+	_, err := d.world.Heap(-1)
+	return errors.Is(err, dist.ErrClosed)
+}
+
+// detach gives the gradient's node a value in memory of its own.
+func (s *slot) detach(gone bool) error {
+	v := s.wait.Value()
+	if s.view == nil {
+		return nil // a scalar's has it
+	}
+	if gone {
+		v = s.zeros
+	}
+	own, err := gorgonia.CloneValue(v)
+	if err != nil {
+		return err
+	}
+	return gorgonia.UnsafeLet(s.wait, own)
 }
 
 func (d *DDP) release() error {

@@ -228,6 +228,32 @@ func TestWithoutASymmetricHeapBucketsLieInProcessMemory(t *testing.T) {
 	}
 }
 
+// TestScalarsHaveTheDTypeOfTheirBucket is a rule of premulsum.
+func TestScalarsHaveTheDTypeOfTheirBucket(t *testing.T) {
+	w, err := dist.NewWorld(loner{}, dist.LocalInfo{}, 0, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	p := small(f64s("b", 3), f32s("a", 7))
+	d := &DDP{world: w, plan: *p}
+	if d.mem, err = newMemory(w, p); err != nil {
+		t.Fatal(err)
+	}
+	params := make(gorgonia.Nodes, 2)
+	if err := d.place(params, params); err != nil {
+		t.Fatal(err)
+	}
+	for i, b := range d.buckets {
+		if s := b.red.Scalar; s.DType != b.buf.DType() || s.At.Len() != 1 || s.DType != p.Buckets[i].DType {
+			t.Errorf("bucket %d of %v has the scalar %v at %v", i, b.buf, s.DType, s.At)
+		}
+		if at := uintptr(b.buf.Pointer()); at%8 != 0 {
+			t.Errorf("bucket %d is at %#x", i, at)
+		}
+	}
+}
+
 // TestSlotsNeverGiveTheirOwnHeaderAway is the trap of two machines that share one tensor: products transpose headers in
 // place (gorgonia issue 549).
 func TestSlotsNeverGiveTheirOwnHeaderAway(t *testing.T) {

@@ -117,6 +117,54 @@ func TestAdamW(t *testing.T) {
 	})
 }
 
+// TestDropoutOfGorgonia is a warning: its backward pass divides by p in place of 1-p (v0.9.18).
+func TestDropoutOfGorgonia(t *testing.T) {
+	g := G.NewGraph()
+	w := G.NewVector(g, G.Float64, G.WithName("w"), G.WithShape(64), G.WithInit(G.Ones()))
+	cost := G.Must(G.Sum(G.Must(G.Dropout(w, 0.2))))
+	if _, err := G.Grad(cost, w); err != nil {
+		t.Fatal(err)
+	}
+	vm := G.NewTapeMachine(g)
+	defer vm.Close()
+	if err := vm.RunAll(); err != nil {
+		t.Fatal(err)
+	}
+	grad, err := w.Grad()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m := slices.Max(grad.Data().([]float64)); m != 5 {
+		t.Errorf("the gradient of a kept element is %v, and 1/p is 5: gorgonia has repaired Dropout", m)
+	}
+}
+
+// TestReadsStayWhereTheyAre has statements in the graph that read what Attach moves.
+func TestReadsStayWhereTheyAre(t *testing.T) {
+	want := plainGradient(t, mlp, indices(0, 6))
+	onRanks(t, 2, func(w *dist.World) error {
+		m := mlp.make(gtensor.Float64, 3, uint64(1+w.Rank()))
+		var cost, weight G.Value
+		G.Read(m.cost, &cost)
+		G.Read(m.params[0], &weight)
+		d, err := ddp.Attach(w, m.cost, m.params, ddp.Config{})
+		if err != nil {
+			return err
+		}
+		a := &attached{w, m, d, G.NewTapeMachine(m.cost.Graph()), mlp}
+		if err := a.run(indices(3*w.Rank(), 3*w.Rank()+3)); err != nil {
+			return err
+		}
+		if e := relative(a.grads(), want); !(e <= 1e-14) {
+			return fmt.Errorf("gradient off by %g", e)
+		}
+		if cost.Data() != m.cost.Value().Data() || !slices.Equal(weight.Data().([]float64), m.params[0].Value().Data().([]float64)) {
+			return fmt.Errorf("read cost %v and weight %v, which are %v and %v", cost, weight, m.cost.Value(), m.params[0].Value())
+		}
+		return a.close()
+	})
+}
+
 // TestTracedRunsGiveTheSameGradients copies every value to its node, so that none points into a bucket.
 func TestTracedRunsGiveTheSameGradients(t *testing.T) {
 	want := plainGradient(t, mlp, indices(0, 6))

@@ -33,11 +33,14 @@ func (d *DDP) Weight() float64 { return d.weight }
 // buckets' collectives read when they run. So the backward pass does not wait for the other ranks' weights, except on a
 // stream that runs no host code.
 func (d *DDP) sendWeight() error {
-	weights, err := tensor.Data[float64](d.mem.weights)
-	if err != nil {
+	f := &d.factor // nothing that reads it is in flight
+	f.mem, f.weight, f.own = d.mem, d.pending+d.run.weight, d.run.weight
+	if d.run.joins {
+		f.own = 1 // the slots hold weighted sums
+	}
+	if err := d.onStream(putWeight); err != nil {
 		return err
 	}
-	weights[0] = d.pending + d.run.weight
 	mine, err := d.mem.weights.Slice(0, 1)
 	if err != nil {
 		return err
@@ -49,18 +52,7 @@ func (d *DDP) sendWeight() error {
 	if d.exchange, err = d.weigh.AllReduce(sum, mine, dist.Sum); err != nil {
 		return err
 	}
-	factor := factor{mem: d.mem, own: d.run.weight}
-	if d.run.joins {
-		factor.own = 1 // the slots hold weighted sums
-	}
-	if d.queue != nil {
-		d.factored, err = d.queue.Submit(factor, dist.Op{Name: "ddp factor"}, 0)
-		return err
-	}
-	if err := d.exchange.Wait(); err != nil {
-		return err
-	}
-	return factor.Run(nil, 0)
+	return d.onStream(putShare)
 }
 
 // submitter is a stream that runs host code in order, as dist.HostStream does.
@@ -68,17 +60,44 @@ type submitter interface {
 	Submit(run dist.Runner, op dist.Op, tag uint64) (dist.Work, error)
 }
 
-// factor computes a rank's share of the weighted mean. It is a dist.Runner.
-type factor struct {
-	mem *memory
-	own float64 // what the elements of the slots are to be multiplied by, but for the sum of weights
+// onStream runs a part of the factor's computation in stream order, or at once, after the weights' exchange, where the
+// stream cannot. Nothing is touched when the world is closed, and its heap with it.
+//
+// Errors: dist.ErrClosed.
+func (d *DDP) onStream(part uint64) (err error) {
+	if d.queue != nil {
+		d.factored, err = d.queue.Submit(&d.factor, dist.Op{Name: "ddp factor"}, part)
+		return err
+	}
+	if err := d.exchange.Wait(); err != nil {
+		return err
+	}
+	return d.factor.Run(nil, part)
 }
 
-// Run writes own/sum for each dtype; 0 if the sum is 0, for which the Waits return an error.
-func (f factor) Run(*dist.Op, uint64) error {
+// factor is the computation of a rank's share of the weighted mean. It is a dist.Runner.
+type factor struct {
+	mem    *memory
+	weight float64 // this rank's, for the sum
+	own    float64 // what the slots are to be multiplied by, but for the sum of weights
+}
+
+// The parts of the computation: before and after the exchange.
+const (
+	putWeight = iota
+	putShare
+)
+
+// Run writes this rank's weight to where the exchange reads it, or own/sum, for each dtype, to where the buckets do; 0 if
+// the sum is 0, for which the Waits return an error.
+func (f *factor) Run(_ *dist.Op, part uint64) error {
 	weights, err := tensor.Data[float64](f.mem.weights)
 	if err != nil {
 		return err
+	}
+	if part == putWeight {
+		weights[0] = f.weight
+		return nil
 	}
 	share := 0.0
 	if weights[1] > 0 {

@@ -3,6 +3,7 @@ package launch
 import (
 	"errors"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -299,4 +300,19 @@ func FuzzDetect(f *testing.F) {
 			t.Fatalf("refused without a variable: %v", err)
 		}
 	})
+}
+
+func TestPackageCommentNamesEveryVariable(t *testing.T) {
+	doc, err := os.ReadFile("doc.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range Variables() {
+		if !strings.Contains(string(doc), name) {
+			t.Errorf("doc.go does not name %s", name)
+		}
+		if !isOwnVariable(name+"=1") || isOwnVariable(name+"X=1") || isOwnVariable("X"+name+"=1") {
+			t.Errorf("%s is not told from its neighbours", name)
+		}
+	}
 }

@@ -12,7 +12,7 @@ import (
 type status struct {
 	Step, Steps    int // made, in all
 	Epoch, Epochs  int // from 1; 0 epochs means no limit
-	Loss           float64
+	Loss           float64 // of the last step that the ranks have added up, NaN before the first
 	LearningRate   float64
 	SamplesPerSec  float64 // all ranks
 	ExposedPercent float64
@@ -84,15 +84,15 @@ func (p *progress) facts(s status) []string {
 	if s.Epochs > 0 {
 		epoch += fmt.Sprintf("/%d", s.Epochs)
 	}
-	loss := "loss -"
-	if !math.IsNaN(s.Loss) {
-		loss = fmt.Sprintf("loss %.4f", s.Loss)
+	rate := fmt.Sprintf("lr %.2e", s.LearningRate)
+	if math.IsNaN(s.Loss) { // nothing has been shared yet
+		return []string{epoch, rate}
 	}
 	return []string{
-		loss, epoch,
+		fmt.Sprintf("loss %.4f", s.Loss), epoch,
 		fmt.Sprintf("%.0f samples/s", s.SamplesPerSec),
 		fmt.Sprintf("exposed %.1f%%", s.ExposedPercent),
-		fmt.Sprintf("lr %.2e", s.LearningRate),
+		rate,
 	}
 }
 

@@ -124,7 +124,7 @@ var disagreements = []disagreement{
 var errNoHeap = errors.New("no symmetric heaps here")
 
 // message: the odd rank receives from its neighbour what the neighbour sends otherwise; the others are at a barrier, where
-// the two come later.
+// the two come later. A backend with buffers may let the sender go on; then the sender is told in its next operation.
 func message(sent, received tensor.Buffer) func(*dist.World, bool) error {
 	return func(w *dist.World, odd bool) error {
 		from := (w.Rank() + w.Size() - 1) % w.Size()
@@ -132,7 +132,9 @@ func message(sent, received tensor.Buffer) func(*dist.World, bool) error {
 		case odd:
 			return finish(w.Recv(received, neighbour(w.Group)))
 		case from == oddRank(w.Size()): // this rank is the neighbour
-			return finish(w.Send(sent, from))
+			if err := finish(w.Send(sent, from)); err != nil {
+				return err
+			}
 		}
 		return finish(w.Barrier())
 	}
