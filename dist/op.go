@@ -34,9 +34,11 @@ const (
 	KindFree
 )
 
-var kindNames = [...]string{"invalid", "allreduce", "reduce", "broadcast", "allgather", "reducescatter", "alltoall",
+var kindNames = [...]string{
+	"invalid", "allreduce", "reduce", "broadcast", "allgather", "reducescatter", "alltoall",
 	"gather", "scatter", "send", "recv", "barrier", "sync", "group call",
-	"split", "heap", "alloc", "free"}
+	"split", "heap", "alloc", "free",
+}
 
 // String is the lower-case name: "allreduce".
 func (k Kind) String() string {

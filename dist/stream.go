@@ -137,6 +137,7 @@ func (s *HostStream) push(t task) (Work, error) {
 
 func (s *HostStream) work() {
 	defer close(s.exited)
+	var t task // one for all, because Run lets it escape
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for {
@@ -146,7 +147,7 @@ func (s *HostStream) work() {
 			}
 			s.queued.Wait()
 		}
-		t := s.tasks[s.head]
+		t = s.tasks[s.head]
 		s.tasks[s.head] = task{} // drop the references
 		s.head = (s.head + 1) % len(s.tasks)
 		s.length--
@@ -159,6 +160,7 @@ func (s *HostStream) work() {
 			err = t.run.Run(&t.op, t.tag)
 			t.op.rec.end(t.op.Seq, err)
 		}
+		t = task{}
 		s.mu.Lock()
 		s.done++
 		if err != nil {

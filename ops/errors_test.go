@@ -46,46 +46,106 @@ func TestMistakesAreFoundWhenTheGraphIsBuilt(t *testing.T) {
 		err   error
 		words []string
 	}{
-		{"reducescatter of 5 rows", on(5, 3), func(g *dist.Group, x node) (node, error) { return ops.ReduceScatter(g, x, dist.Sum) },
-			dist.ErrCount, []string{`reducescatter sum of "x"`, "(5, 3)", "length 5", "2 ranks", "rank 1/2"}},
-		{"scatter of 3", on(3), func(g *dist.Group, x node) (node, error) { return ops.Scatter(g, x, 1) },
-			dist.ErrCount, []string{`scatter from 1 of "x"`, "(3)", "2 ranks"}},
-		{"alltoall of 1 row", on(1, 4), func(g *dist.Group, x node) (node, error) { return ops.AllToAll(g, x) },
-			dist.ErrCount, []string{`alltoall of "x"`, "(1, 4)", "2 ranks"}},
-		{"allgather of a scalar", on(), func(g *dist.Group, x node) (node, error) { return ops.AllGather(g, x) },
-			dist.ErrCount, []string{`allgather of "x"`, "scalar", "reshape"}},
-		{"gather of a scalar", on(), func(g *dist.Group, x node) (node, error) { return ops.Gather(g, x, 0) },
-			dist.ErrCount, []string{"scalar"}},
-		{"scatter of a scalar", on(), func(g *dist.Group, x node) (node, error) { return ops.Scatter(g, x, 0) },
-			dist.ErrCount, []string{"scalar"}},
-		{"reducescatter of a scalar", on(), func(g *dist.Group, x node) (node, error) { return ops.ReduceScatter(g, x, dist.Sum) },
-			dist.ErrCount, []string{"scalar"}},
-		{"alltoall of a scalar", on(), func(g *dist.Group, x node) (node, error) { return ops.AllToAll(g, x) },
-			dist.ErrCount, []string{"scalar"}},
-		{"send of a scalar", on(), func(g *dist.Group, x node) (node, error) { return ops.Send(g, x, 0) },
-			dist.ErrCount, []string{`send to 0 of "x"`, "scalar"}},
-		{"recv of a scalar", on(), func(g *dist.Group, x node) (node, error) { return ops.Recv(g, x, 0, gtensor.Float64) },
-			dist.ErrCount, []string{"recv from 0", "shape (1)"}},
-		{"recv of no rows", on(2), func(g *dist.Group, x node) (node, error) { return ops.Recv(g, x, 0, gtensor.Float64, 0, 2) },
-			dist.ErrCount, []string{"(0, 2)"}},
-		{"recv of bools", on(2), func(g *dist.Group, x node) (node, error) { return ops.Recv(g, x, 0, gtensor.Bool, 2) },
-			dist.ErrDType, []string{"bool"}},
-		{"broadcast from rank 2", on(2), func(g *dist.Group, x node) (node, error) { return ops.Broadcast(g, x, 2) },
-			dist.ErrRoot, []string{"2 is not in 0 to 1"}},
-		{"reduce to rank -1", on(2), func(g *dist.Group, x node) (node, error) { return ops.Reduce(g, x, dist.Sum, -1) },
-			dist.ErrRoot, []string{"-1 is not in 0 to 1"}},
-		{"gather to rank 7", on(2), func(g *dist.Group, x node) (node, error) { return ops.Gather(g, x, 7) },
-			dist.ErrRoot, []string{"7"}},
-		{"send to oneself", on(2), func(g *dist.Group, x node) (node, error) { return ops.Send(g, x, 1) },
-			dist.ErrRoot, []string{"this rank"}},
-		{"recv from rank 2", on(2), func(g *dist.Group, x node) (node, error) { return ops.Recv(g, x, 2, gtensor.Float64, 2) },
-			dist.ErrRoot, []string{"2 is not in 0 to 1"}},
-		{"allreduce of ints", ofType(gtensor.Int, 2), func(g *dist.Group, x node) (node, error) { return ops.AllReduce(g, x, dist.Sum) },
-			dist.ErrDType, []string{"int"}},
-		{"barrier of bools", ofType(gtensor.Bool, 2), func(g *dist.Group, x node) (node, error) { return ops.Barrier(g, x) },
-			dist.ErrDType, []string{"bool"}},
-		{"allreduce of an i16 scalar", ofType(gtensor.Int16), func(g *dist.Group, x node) (node, error) { return ops.AllReduce(g, x, dist.Sum) },
-			dist.ErrDType, []string{"i16 scalar", "shape (1)"}},
+		{
+			"reducescatter of 5 rows", on(5, 3), func(g *dist.Group, x node) (node, error) { return ops.ReduceScatter(g, x, dist.Sum) },
+			dist.ErrCount,
+			[]string{`reducescatter sum of "x"`, "(5, 3)", "length 5", "2 ranks", "rank 1/2"},
+		},
+		{
+			"scatter of 3", on(3), func(g *dist.Group, x node) (node, error) { return ops.Scatter(g, x, 1) },
+			dist.ErrCount,
+			[]string{`scatter from 1 of "x"`, "(3)", "2 ranks"},
+		},
+		{
+			"alltoall of 1 row", on(1, 4), func(g *dist.Group, x node) (node, error) { return ops.AllToAll(g, x) },
+			dist.ErrCount,
+			[]string{`alltoall of "x"`, "(1, 4)", "2 ranks"},
+		},
+		{
+			"allgather of a scalar", on(), func(g *dist.Group, x node) (node, error) { return ops.AllGather(g, x) },
+			dist.ErrCount,
+			[]string{`allgather of "x"`, "scalar", "reshape"},
+		},
+		{
+			"gather of a scalar", on(), func(g *dist.Group, x node) (node, error) { return ops.Gather(g, x, 0) },
+			dist.ErrCount,
+			[]string{"scalar"},
+		},
+		{
+			"scatter of a scalar", on(), func(g *dist.Group, x node) (node, error) { return ops.Scatter(g, x, 0) },
+			dist.ErrCount,
+			[]string{"scalar"},
+		},
+		{
+			"reducescatter of a scalar", on(), func(g *dist.Group, x node) (node, error) { return ops.ReduceScatter(g, x, dist.Sum) },
+			dist.ErrCount,
+			[]string{"scalar"},
+		},
+		{
+			"alltoall of a scalar", on(), func(g *dist.Group, x node) (node, error) { return ops.AllToAll(g, x) },
+			dist.ErrCount,
+			[]string{"scalar"},
+		},
+		{
+			"send of a scalar", on(), func(g *dist.Group, x node) (node, error) { return ops.Send(g, x, 0) },
+			dist.ErrCount,
+			[]string{`send to 0 of "x"`, "scalar"},
+		},
+		{
+			"recv of a scalar", on(), func(g *dist.Group, x node) (node, error) { return ops.Recv(g, x, 0, gtensor.Float64) },
+			dist.ErrCount,
+			[]string{"recv from 0", "shape (1)"},
+		},
+		{
+			"recv of no rows", on(2), func(g *dist.Group, x node) (node, error) { return ops.Recv(g, x, 0, gtensor.Float64, 0, 2) },
+			dist.ErrCount,
+			[]string{"(0, 2)"},
+		},
+		{
+			"recv of bools", on(2), func(g *dist.Group, x node) (node, error) { return ops.Recv(g, x, 0, gtensor.Bool, 2) },
+			dist.ErrDType,
+			[]string{"bool"},
+		},
+		{
+			"broadcast from rank 2", on(2), func(g *dist.Group, x node) (node, error) { return ops.Broadcast(g, x, 2) },
+			dist.ErrRoot,
+			[]string{"2 is not in 0 to 1"},
+		},
+		{
+			"reduce to rank -1", on(2), func(g *dist.Group, x node) (node, error) { return ops.Reduce(g, x, dist.Sum, -1) },
+			dist.ErrRoot,
+			[]string{"-1 is not in 0 to 1"},
+		},
+		{
+			"gather to rank 7", on(2), func(g *dist.Group, x node) (node, error) { return ops.Gather(g, x, 7) },
+			dist.ErrRoot,
+			[]string{"7"},
+		},
+		{
+			"send to oneself", on(2), func(g *dist.Group, x node) (node, error) { return ops.Send(g, x, 1) },
+			dist.ErrRoot,
+			[]string{"this rank"},
+		},
+		{
+			"recv from rank 2", on(2), func(g *dist.Group, x node) (node, error) { return ops.Recv(g, x, 2, gtensor.Float64, 2) },
+			dist.ErrRoot,
+			[]string{"2 is not in 0 to 1"},
+		},
+		{
+			"allreduce of ints", ofType(gtensor.Int, 2), func(g *dist.Group, x node) (node, error) { return ops.AllReduce(g, x, dist.Sum) },
+			dist.ErrDType,
+			[]string{"int"},
+		},
+		{
+			"barrier of bools", ofType(gtensor.Bool, 2), func(g *dist.Group, x node) (node, error) { return ops.Barrier(g, x) },
+			dist.ErrDType,
+			[]string{"bool"},
+		},
+		{
+			"allreduce of an i16 scalar", ofType(gtensor.Int16), func(g *dist.Group, x node) (node, error) { return ops.AllReduce(g, x, dist.Sum) },
+			dist.ErrDType,
+			[]string{"i16 scalar", "shape (1)"},
+		},
 		{"premulsum in another dtype", on(2), func(g *dist.Group, x node) (node, error) {
 			return ops.AllReduce(g, x, dist.PreMulSum(float32(2)))
 		}, dist.ErrDType, []string{"premulsum scalar is f32"}},
@@ -95,21 +155,36 @@ func TestMistakesAreFoundWhenTheGraphIsBuilt(t *testing.T) {
 		{"an unknown reduction", on(2), func(g *dist.Group, x node) (node, error) {
 			return ops.Reduce(g, x, dist.RedOp{Kind: 99}, 0)
 		}, dist.ErrInvalid, []string{"red(99)"}},
-		{"no group", on(2), func(_ *dist.Group, x node) (node, error) { return ops.AllReduce(nil, x, dist.Sum) },
-			dist.ErrInvalid, []string{"no group"}},
-		{"no node", on(2), func(g *dist.Group, _ node) (node, error) { return ops.Send(g, nil, 0) },
-			dist.ErrInvalid, []string{"no node"}},
-		{"no graph", func(*gorgonia.ExprGraph) *gorgonia.Node { return gorgonia.NewConstant(2.0) },
+		{
+			"no group", on(2), func(_ *dist.Group, x node) (node, error) { return ops.AllReduce(nil, x, dist.Sum) },
+			dist.ErrInvalid,
+			[]string{"no group"},
+		},
+		{
+			"no node", on(2), func(g *dist.Group, _ node) (node, error) { return ops.Send(g, nil, 0) },
+			dist.ErrInvalid,
+			[]string{"no node"},
+		},
+		{
+			"no graph", func(*gorgonia.ExprGraph) *gorgonia.Node { return gorgonia.NewConstant(2.0) },
 			func(g *dist.Group, x node) (node, error) { return ops.AllReduce(g, x, dist.Sum) },
-			dist.ErrInvalid, []string{"without a graph"}},
-		{"a statement", func(g *gorgonia.ExprGraph) *gorgonia.Node {
-			return gorgonia.Read(input(g, gtensor.Float64, "x", []float64{1}, 1), new(gorgonia.Value))
-		}, func(g *dist.Group, x node) (node, error) { return ops.AllReduce(g, x, dist.Sum) },
-			dist.ErrDType, []string{"no elements"}},
-		{"no shape", func(g *gorgonia.ExprGraph) *gorgonia.Node {
-			return gorgonia.NewMatrix(g, gtensor.Float64, gorgonia.WithName("x"))
-		}, func(g *dist.Group, x node) (node, error) { return ops.AllGather(g, x) },
-			dist.ErrInvalid, []string{`allgather of "x"`, "no shape"}},
+			dist.ErrInvalid,
+			[]string{"without a graph"},
+		},
+		{
+			"a statement", func(g *gorgonia.ExprGraph) *gorgonia.Node {
+				return gorgonia.Read(input(g, gtensor.Float64, "x", []float64{1}, 1), new(gorgonia.Value))
+			}, func(g *dist.Group, x node) (node, error) { return ops.AllReduce(g, x, dist.Sum) },
+			dist.ErrDType,
+			[]string{"no elements"},
+		},
+		{
+			"no shape", func(g *gorgonia.ExprGraph) *gorgonia.Node {
+				return gorgonia.NewMatrix(g, gtensor.Float64, gorgonia.WithName("x"))
+			}, func(g *dist.Group, x node) (node, error) { return ops.AllGather(g, x) },
+			dist.ErrInvalid,
+			[]string{`allgather of "x"`, "no shape"},
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			onRanks(t, 2, func(w *dist.World) error {

@@ -55,8 +55,10 @@ var reductions = []struct {
 }{
 	{"sum", true, only(dist.Sum), weighted(func(int, int) float64 { return 1 })},
 	{"avg", true, only(dist.Avg), weighted(func(_, n int) float64 { return 1 / float64(n) })},
-	{"premulsum", true, func(g *dist.Group, dt gtensor.Dtype) dist.RedOp { return preMul(dt, float64(g.Rank()+2)) },
-		weighted(func(r, _ int) float64 { return float64(r + 2) })},
+	{
+		"premulsum", true, func(g *dist.Group, dt gtensor.Dtype) dist.RedOp { return preMul(dt, float64(g.Rank()+2)) },
+		weighted(func(r, _ int) float64 { return float64(r + 2) }),
+	},
 	{"prod", false, only(dist.Prod), pairwise(func(a, b float64) float64 { return a * b })},
 	{"min", false, only(dist.Min), pairwise(func(a, b float64) float64 { return min(a, b) })},
 	{"max", false, only(dist.Max), pairwise(func(a, b float64) float64 { return max(a, b) })},

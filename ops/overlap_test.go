@@ -10,7 +10,6 @@ import (
 	"gorgonia.org/gorgonia"
 	gtensor "gorgonia.org/tensor"
 
-	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/ops"
 	"github.com/symgrad/symgrad/tensor"
 )

@@ -20,25 +20,41 @@ func TestModelMistakesAreNamedBeforeAnyWeightIsTouched(t *testing.T) {
 		kind  error
 		says  string
 	}{
-		{"one parameter fewer", func(m []gorgonia.ValueGrad, _ *parameter) []gorgonia.ValueGrad { return m[:2] },
-			ErrMismatch, "the model has 2 parameters and the solver has state for 3"},
-		{"one parameter more", func(m []gorgonia.ValueGrad, _ *parameter) []gorgonia.ValueGrad { return append(m, m[0]) },
-			ErrMismatch, "the model has 4 parameters and the solver has state for 3"},
-		{"no parameters", func([]gorgonia.ValueGrad, *parameter) []gorgonia.ValueGrad { return nil },
-			ErrMismatch, "the model has no parameters"},
-		{"nil parameter", func(m []gorgonia.ValueGrad, _ *parameter) []gorgonia.ValueGrad { m[1] = nil; return m },
-			ErrNoGradient, "parameter 1: it is nil"},
-		{"nil node", func(m []gorgonia.ValueGrad, _ *parameter) []gorgonia.ValueGrad {
-			m[1] = (*gorgonia.Node)(nil)
-			return m
+		{
+			"one parameter fewer", func(m []gorgonia.ValueGrad, _ *parameter) []gorgonia.ValueGrad { return m[:2] },
+			ErrMismatch, "the model has 2 parameters and the solver has state for 3",
 		},
-			ErrNoGradient, "parameter 1: it is nil"},
-		{"no gradient", func(m []gorgonia.ValueGrad, p *parameter) []gorgonia.ValueGrad { p.err = noGrad; return m },
-			ErrNoGradient, "parameter 1 w1: gradient: no Gradient node: call gorgonia.Grad"},
-		{"nil gradient", func(m []gorgonia.ValueGrad, p *parameter) []gorgonia.ValueGrad { p.grad = nil; return m },
-			ErrNoGradient, "parameter 1 w1: gradient: it is nil: run the VM"},
-		{"nil weight", func(m []gorgonia.ValueGrad, p *parameter) []gorgonia.ValueGrad { p.value = nil; return m },
-			ErrNoGradient, "parameter 1 w1: weight: it is nil"},
+		{
+			"one parameter more", func(m []gorgonia.ValueGrad, _ *parameter) []gorgonia.ValueGrad { return append(m, m[0]) },
+			ErrMismatch, "the model has 4 parameters and the solver has state for 3",
+		},
+		{
+			"no parameters", func([]gorgonia.ValueGrad, *parameter) []gorgonia.ValueGrad { return nil },
+			ErrMismatch, "the model has no parameters",
+		},
+		{
+			"nil parameter", func(m []gorgonia.ValueGrad, _ *parameter) []gorgonia.ValueGrad { m[1] = nil; return m },
+			ErrNoGradient, "parameter 1: it is nil",
+		},
+		{
+			"nil node", func(m []gorgonia.ValueGrad, _ *parameter) []gorgonia.ValueGrad {
+				m[1] = (*gorgonia.Node)(nil)
+				return m
+			},
+			ErrNoGradient, "parameter 1: it is nil",
+		},
+		{
+			"no gradient", func(m []gorgonia.ValueGrad, p *parameter) []gorgonia.ValueGrad { p.err = noGrad; return m },
+			ErrNoGradient, "parameter 1 w1: gradient: no Gradient node: call gorgonia.Grad",
+		},
+		{
+			"nil gradient", func(m []gorgonia.ValueGrad, p *parameter) []gorgonia.ValueGrad { p.grad = nil; return m },
+			ErrNoGradient, "parameter 1 w1: gradient: it is nil: run the VM",
+		},
+		{
+			"nil weight", func(m []gorgonia.ValueGrad, p *parameter) []gorgonia.ValueGrad { p.value = nil; return m },
+			ErrNoGradient, "parameter 1 w1: weight: it is nil",
+		},
 		{"gradient of another shape", func(m []gorgonia.ValueGrad, p *parameter) []gorgonia.ValueGrad {
 			p.grad = denseOf(make([]float64, 6), 3, 2)
 			return m

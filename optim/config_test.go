@@ -76,10 +76,14 @@ func TestConfigPrintsWhatItMeans(t *testing.T) {
 		want   string
 	}{
 		{Config{Name: SGD}, "sgd learning_rate=0.001 weight_decay=0 clip_norm=0 schedule=constant(warmup=0)"},
-		{Config{Name: Momentum, LearningRate: 0.1, Nesterov: true, Schedule: Schedule{Name: StepDown, WarmupSteps: 3, Steps: 10}},
-			"momentum learning_rate=0.1 momentum=0.9 dampening=0 nesterov=true weight_decay=0 clip_norm=0 schedule=step(warmup=3,steps=10,gamma=0.1)"},
-		{Config{Name: AdamW, WeightDecay: 0.01, ClipNorm: 1, Schedule: Schedule{Name: Cosine, Steps: 100, MinLearningRate: 1e-5}},
-			"adamw learning_rate=0.001 beta1=0.9 beta2=0.999 epsilon=1e-08 amsgrad=false weight_decay=0.01 clip_norm=1 schedule=cosine(warmup=0,steps=100,min=1e-05)"},
+		{
+			Config{Name: Momentum, LearningRate: 0.1, Nesterov: true, Schedule: Schedule{Name: StepDown, WarmupSteps: 3, Steps: 10}},
+			"momentum learning_rate=0.1 momentum=0.9 dampening=0 nesterov=true weight_decay=0 clip_norm=0 schedule=step(warmup=3,steps=10,gamma=0.1)",
+		},
+		{
+			Config{Name: AdamW, WeightDecay: 0.01, ClipNorm: 1, Schedule: Schedule{Name: Cosine, Steps: 100, MinLearningRate: 1e-5}},
+			"adamw learning_rate=0.001 beta1=0.9 beta2=0.999 epsilon=1e-08 amsgrad=false weight_decay=0.01 clip_norm=1 schedule=cosine(warmup=0,steps=100,min=1e-05)",
+		},
 	} {
 		if got := c.config.String(); got != c.want {
 			t.Errorf("got  %s\nwant %s", got, c.want)

@@ -93,25 +93,43 @@ var torchCases = []struct {
 	{"sgd", Config{Name: SGD, LearningRate: 0.05}, func() torchRule { return &torchSGD{lr: 0.05} }},
 	{"sgd with decay", Config{Name: SGD, LearningRate: 0.05, WeightDecay: 0.1}, func() torchRule { return &torchSGD{lr: 0.05, weightDecay: 0.1} }},
 	{"momentum", Config{Name: Momentum, LearningRate: 0.02}, func() torchRule { return &torchSGD{lr: 0.02, momentum: 0.9} }},
-	{"momentum with dampening and decay", Config{Name: Momentum, LearningRate: 0.02, Momentum: 0.8, Dampening: 0.3, WeightDecay: 0.05},
-		func() torchRule { return &torchSGD{lr: 0.02, momentum: 0.8, dampening: 0.3, weightDecay: 0.05} }},
-	{"nesterov with decay", Config{Name: Momentum, LearningRate: 0.02, Nesterov: true, WeightDecay: 0.05},
-		func() torchRule { return &torchSGD{lr: 0.02, momentum: 0.9, nesterov: true, weightDecay: 0.05} }},
+	{
+		"momentum with dampening and decay",
+		Config{Name: Momentum, LearningRate: 0.02, Momentum: 0.8, Dampening: 0.3, WeightDecay: 0.05},
+		func() torchRule { return &torchSGD{lr: 0.02, momentum: 0.8, dampening: 0.3, weightDecay: 0.05} },
+	},
+	{
+		"nesterov with decay",
+		Config{Name: Momentum, LearningRate: 0.02, Nesterov: true, WeightDecay: 0.05},
+		func() torchRule { return &torchSGD{lr: 0.02, momentum: 0.9, nesterov: true, weightDecay: 0.05} },
+	},
 	{"adam", Config{Name: Adam}, func() torchRule { return &torchAdam{lr: 1e-3, beta1: 0.9, beta2: 0.999, eps: 1e-8} }},
-	{"adam with decay", Config{Name: Adam, LearningRate: 0.01, Beta1: 0.8, Beta2: 0.95, Epsilon: 1e-4, WeightDecay: 0.1},
+	{
+		"adam with decay",
+		Config{Name: Adam, LearningRate: 0.01, Beta1: 0.8, Beta2: 0.95, Epsilon: 1e-4, WeightDecay: 0.1},
 		func() torchRule {
 			return &torchAdam{lr: 0.01, beta1: 0.8, beta2: 0.95, eps: 1e-4, weightDecay: 0.1}
-		}},
-	{"adam amsgrad", Config{Name: Adam, LearningRate: 0.01, Beta2: 0.9, AMSGrad: true},
-		func() torchRule { return &torchAdam{lr: 0.01, beta1: 0.9, beta2: 0.9, eps: 1e-8, amsgrad: true} }},
-	{"adamw", Config{Name: AdamW, LearningRate: 0.01, WeightDecay: 0.1},
+		},
+	},
+	{
+		"adam amsgrad",
+		Config{Name: Adam, LearningRate: 0.01, Beta2: 0.9, AMSGrad: true},
+		func() torchRule { return &torchAdam{lr: 0.01, beta1: 0.9, beta2: 0.9, eps: 1e-8, amsgrad: true} },
+	},
+	{
+		"adamw",
+		Config{Name: AdamW, LearningRate: 0.01, WeightDecay: 0.1},
 		func() torchRule {
 			return &torchAdam{lr: 0.01, beta1: 0.9, beta2: 0.999, eps: 1e-8, weightDecay: 0.1, decoupled: true}
-		}},
-	{"adamw amsgrad", Config{Name: AdamW, LearningRate: 0.01, Beta2: 0.95, WeightDecay: 0.5, AMSGrad: true},
+		},
+	},
+	{
+		"adamw amsgrad",
+		Config{Name: AdamW, LearningRate: 0.01, Beta2: 0.95, WeightDecay: 0.5, AMSGrad: true},
 		func() torchRule {
 			return &torchAdam{lr: 0.01, beta1: 0.9, beta2: 0.95, eps: 1e-8, weightDecay: 0.5, amsgrad: true, decoupled: true}
-		}},
+		},
+	},
 }
 
 // againstTorch makes 100 steps on two parameters of n elements in all and returns the largest difference from the

@@ -216,7 +216,7 @@ func TestTrainingOnManyRanksIsTrainingOnOne(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				for _, n := range []int{1, 3} {
+				for _, n := range []int{1, 2, 3, 4} {
 					all := c.everywhere(t, n)
 					for r, got := range all {
 						if n == 1 && !same(got, want) {

@@ -169,8 +169,10 @@ func TestTailKeepsTheEndAndTheStartOfACrash(t *testing.T) {
 		{"few lines", lines(0, 3), lines(0, 3)},
 		{"many lines", lines(0, 50), lines(30, 50)},
 		{"a crash at the end", append(lines(0, 30), crash...), append(lines(13, 30), crash...)},
-		{"a crash with a long dump", slices.Concat(lines(0, 30), crash, lines(100, 150)),
-			slices.Concat(crash, lines(100, 107), []string{"..."}, lines(130, 150))},
+		{
+			"a crash with a long dump", slices.Concat(lines(0, 30), crash, lines(100, 150)),
+			slices.Concat(crash, lines(100, 107), []string{"..."}, lines(130, 150)),
+		},
 		{"a crash that runs into the end", slices.Concat(crash, lines(0, 25)), slices.Concat(crash, lines(0, 25))},
 		{"a crash that just touches the end", slices.Concat(crash, lines(0, 27)), slices.Concat(crash, lines(0, 27))},
 	} {

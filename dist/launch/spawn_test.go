@@ -71,17 +71,23 @@ func TestSpawnBlamesTheRankThatFailedByItself(t *testing.T) {
 	}{
 		{"all succeed", []string{"0 exit 0", "1 exit 0", "2 exit 0"}, 0, 0, -1, nil},
 		{"the first of two", []string{"1 exit 3", "0 exit 4", "2 exit 0"}, 0, 3, 1, []string{
-			"symgrad: rank 1 (pid %1) exited with code 3\nsymgrad: rank 0 (pid %0) exited with code 4\nsymgrad: rank 2 (pid %2) exited with code 0\n"}},
+			"symgrad: rank 1 (pid %1) exited with code 3\nsymgrad: rank 0 (pid %0) exited with code 4\nsymgrad: rank 2 (pid %2) exited with code 0\n",
+		}},
 		{"not who lost a peer", []string{"0 exit 75", "1 exit 75", "2 exit 9"}, 0, 9, 2, []string{
-			"symgrad: rank 2 (pid %2) exited with code 9\nsymgrad: rank 0 (pid %0) exited with code 75: it lost a peer\n"}},
+			"symgrad: rank 2 (pid %2) exited with code 9\nsymgrad: rank 0 (pid %0) exited with code 75: it lost a peer\n",
+		}},
 		{"a signal", []string{"0 exit 75", "2 kill", "1 exit 75"}, 0, 137, 2, []string{
-			"symgrad: rank 2 (pid %2) was killed by signal: killed\n"}},
+			"symgrad: rank 2 (pid %2) was killed by signal: killed\n",
+		}},
 		{"who lost a peer, when nobody else failed", []string{"1 exit 0", "2 exit 75", "0 exit 75"}, 0, 75, 2, []string{
-			"symgrad: rank 2 (pid %2) exited with code 75\n"}},
+			"symgrad: rank 2 (pid %2) exited with code 75\n",
+		}},
 		{"not who is told to end", []string{"1 exit 3"}, 100 * time.Millisecond, 3, 1, []string{
-			"rank 0 (pid %0) was killed by signal: terminated, told to by the launcher\n"}},
+			"rank 0 (pid %0) was killed by signal: terminated, told to by the launcher\n",
+		}},
 		{"a child that does not listen is killed", []string{"0 deaf", "2 deaf", "1 exit 3"}, 100 * time.Millisecond, 3, 1, []string{
-			"rank 0 (pid %0) was killed by signal: killed, told to by the launcher\n", "rank 2 (pid %2) was killed by signal: killed, "}},
+			"rank 0 (pid %0) was killed by signal: killed, told to by the launcher\n", "rank 2 (pid %2) was killed by signal: killed, ",
+		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			job, ranks := newStage(t).spawn(t.Context(), SpawnConfig{N: 3, Grace: tc.grace})

@@ -13,9 +13,21 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// storeSuite is what every dist.Store of this package does. open makes two ends of one empty store.
-func storeSuite(t *testing.T, open func(t *testing.T) (a, b dist.Store)) {
-	t.Run("a value set is the value got", func(t *testing.T) {
+// opener makes two ends of one empty store.
+type opener func(t *testing.T) (a, b dist.Store)
+
+// storeSuite is what every dist.Store of this package does.
+func storeSuite(t *testing.T, open opener) {
+	for _, c := range storeCases {
+		t.Run(c.name, func(t *testing.T) { c.run(t, open) })
+	}
+}
+
+var storeCases = []struct {
+	name string
+	run  func(t *testing.T, open opener)
+}{
+	{"a value set is the value got", func(t *testing.T, open opener) {
 		a, b := open(t)
 		for _, value := range []string{"one", "", "two", strings.Repeat("x", MaxValueBytes)} {
 			if err := a.Set(t.Context(), "key", []byte(value)); err != nil {
@@ -26,8 +38,8 @@ func storeSuite(t *testing.T, open func(t *testing.T) (a, b dist.Store)) {
 				t.Fatalf("got %d B, %v, want %d B", len(got), err, len(value))
 			}
 		}
-	})
-	t.Run("get waits for set", func(t *testing.T) {
+	}},
+	{"get waits for set", func(t *testing.T, open opener) {
 		a, b := open(t)
 		got := make(chan string)
 		for range 3 {
@@ -47,8 +59,8 @@ func storeSuite(t *testing.T, open func(t *testing.T) (a, b dist.Store)) {
 				t.Errorf("got %s", v)
 			}
 		}
-	})
-	t.Run("adds sum up", func(t *testing.T) {
+	}},
+	{"adds sum up", func(t *testing.T, open opener) {
 		a, b := open(t)
 		var wg sync.WaitGroup
 		for _, s := range []dist.Store{a, b, a, b} {
@@ -67,8 +79,8 @@ func storeSuite(t *testing.T, open func(t *testing.T) (a, b dist.Store)) {
 		if v, err := b.Get(t.Context(), "n"); string(v) != "-50" || err != nil {
 			t.Errorf("got %s, %v, want -50", v, err)
 		}
-	})
-	t.Run("a wrong call is ErrInvalid and harms nothing", func(t *testing.T) {
+	}},
+	{"a wrong call is ErrInvalid and harms nothing", func(t *testing.T, open opener) {
 		a, b := open(t)
 		if err := a.Set(t.Context(), "text", []byte("no number")); err != nil {
 			t.Fatal(err)
@@ -88,8 +100,8 @@ func storeSuite(t *testing.T, open func(t *testing.T) (a, b dist.Store)) {
 		if v, err := b.Get(t.Context(), "text"); string(v) != "no number" || err != nil {
 			t.Errorf("got %s, %v afterwards", v, err)
 		}
-	})
-	t.Run("a get that is given up ends, and the store goes on", func(t *testing.T) {
+	}},
+	{"a get that is given up ends, and the store goes on", func(t *testing.T, open opener) {
 		a, b := open(t)
 		reason := errors.New("enough")
 		ctx, cancel := context.WithCancelCause(t.Context())
@@ -114,8 +126,8 @@ func storeSuite(t *testing.T, open func(t *testing.T) (a, b dist.Store)) {
 		if v, err := b.Get(t.Context(), "never"); string(v) != "now" || err != nil {
 			t.Errorf("got %s, %v", v, err)
 		}
-	})
-	t.Run("what is set and got is a copy", func(t *testing.T) {
+	}},
+	{"what is set and got is a copy", func(t *testing.T, open opener) {
 		a, b := open(t)
 		value := []byte("abc")
 		if err := a.Set(t.Context(), "k", value); err != nil {
@@ -130,7 +142,7 @@ func storeSuite(t *testing.T, open func(t *testing.T) (a, b dist.Store)) {
 		if v, err := b.Get(t.Context(), "k"); !bytes.Equal(v, []byte("abc")) || err != nil {
 			t.Errorf("got %s, %v", v, err)
 		}
-	})
+	}},
 }
 
 func TestTableIsAStore(t *testing.T) {

@@ -186,10 +186,18 @@ func TestIntoEdgeValues(t *testing.T) {
 		{"one source is scaled by premulsum", tensor.F32, dist.RedPreMulSum, []uint64{f32(3)}, []uint64{f32(2)}, f32(6)},
 		{"premulsum wraps in i8", tensor.I8, dist.RedPreMulSum, []uint64{100, 3}, []uint64{2, 0xff}, 0xc5}, // 200-3 = 197
 		// (1+2^-12)^2 = 1 + 2^-11 + 2^-24: rounded to f32 the last term goes, fused it would survive the subtraction.
-		{"premulsum rounds the product before the sum", tensor.F32, dist.RedPreMulSum,
-			[]uint64{f32(-1 - 1.0/2048), f32(1 + 1.0/4096)}, []uint64{f32(1), f32(1 + 1.0/4096)}, f32(0)},
-		{"premulsum of f16 has the product in f32", tensor.F16, dist.RedPreMulSum,
-			[]uint64{f16(2049 - 1), f16(60000)}, []uint64{f16(2), f16(-1)}, f16(4096 - 60000)},
+		{
+			"premulsum rounds the product before the sum", tensor.F32, dist.RedPreMulSum,
+			[]uint64{f32(-1 - 1.0/2048), f32(1 + 1.0/4096)},
+			[]uint64{f32(1), f32(1 + 1.0/4096)},
+			f32(0),
+		},
+		{
+			"premulsum of f16 has the product in f32", tensor.F16, dist.RedPreMulSum,
+			[]uint64{f16(2049 - 1), f16(60000)},
+			[]uint64{f16(2), f16(-1)},
+			f16(4096 - 60000),
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var srcs []tensor.Buffer

@@ -56,17 +56,23 @@ func Write(w io.Writer, spans []Span) error {
 		}
 		if !ranks[s.Rank] {
 			ranks[s.Rank] = true
-			events = append(events, event{Name: "process_name", Phase: "M", PID: s.Rank,
-				Args: map[string]any{"name": fmt.Sprintf("rank %d", s.Rank)}})
+			events = append(events, event{
+				Name: "process_name", Phase: "M", PID: s.Rank,
+				Args: map[string]any{"name": fmt.Sprintf("rank %d", s.Rank)},
+			})
 		}
 		if key := [2]int{s.Rank, tid}; !named[key] {
 			named[key] = true
-			events = append(events, event{Name: "thread_name", Phase: "M", PID: s.Rank, TID: tid,
-				Args: map[string]any{"name": s.Stream}})
+			events = append(events, event{
+				Name: "thread_name", Phase: "M", PID: s.Rank, TID: tid,
+				Args: map[string]any{"name": s.Stream},
+			})
 		}
 		dur := micros(s.End.Sub(s.Start))
-		events = append(events, event{Name: s.Name, Phase: "X", PID: s.Rank, TID: tid,
-			TS: micros(s.Start.Sub(zero)), Dur: &dur, Args: s.Args})
+		events = append(events, event{
+			Name: s.Name, Phase: "X", PID: s.Rank, TID: tid,
+			TS: micros(s.Start.Sub(zero)), Dur: &dur, Args: s.Args,
+		})
 	}
 	enc := json.NewEncoder(w)
 	if err := enc.Encode(map[string]any{"displayTimeUnit": "ms", "traceEvents": events}); err != nil {
