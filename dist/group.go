@@ -17,8 +17,18 @@ type Group struct {
 	c     *core
 	s     Stream
 	name  string
-	batch *[]Op // operations of an open group call, or nil
+	batch *call // the group call that this view collects for, or nil
 }
+
+// call is a group call while its function runs.
+type call struct {
+	ops   []Op
+	err   error // of the first operation with a wrong argument
+	ended bool
+}
+
+// errEnded is the error of a view that outlived its group call.
+var errEnded = fmt.Errorf("%w: the group call of this view has ended", ErrInvalid)
 
 // core is what all views of one group share.
 type core struct {
@@ -28,6 +38,7 @@ type core struct {
 
 	mu       sync.Mutex
 	seq      uint64
+	newest   Work // the operation queued last, on whatever stream
 	closed   bool
 	stream   Stream   // the group's own
 	children []closer // subgroups and heaps, closed with the group
@@ -121,18 +132,23 @@ func (g *Group) Heap(bytes int64) (symmetric.Heap, error) {
 // Errors: fn's, or that of the first operation with a wrong argument; then nothing is queued.
 func (g *Group) Batch(fn func(*Group) error) (Work, error) {
 	if g.batch != nil {
+		if g.batch.ended {
+			return Work{}, errEnded
+		}
 		return Work{}, fn(g) // nested: part of the outer call
 	}
-	var ops []Op
+	var b call
 	v := *g
-	v.batch = &ops
-	if err := fn(&v); err != nil {
+	v.batch = &b
+	err := fn(&v)
+	b.ended = true
+	if err == nil {
+		err = b.err
+	}
+	if err != nil || len(b.ops) == 0 {
 		return Work{}, err
 	}
-	if len(ops) == 0 {
-		return Work{}, nil
-	}
-	return g.issue(Op{Kind: KindBatch, Ops: ops})
+	return g.issue(Op{Kind: KindBatch, Ops: b.ops})
 }
 
 // Abort makes all pending and later operations of the group fail on every rank; their errors match ErrAborted and
@@ -154,9 +170,10 @@ func (g *Group) Close() error {
 		return nil
 	}
 	c.closed = true
-	children := c.children
+	children, newest := c.children, c.newest
 	c.children = nil
 	c.mu.Unlock()
+	_ = newest.Wait() // the last to run, perhaps on a stream of the caller's; its error is its Work's to tell
 	errs := []error{c.stream.Close()}
 	for i := len(children) - 1; i >= 0; i-- {
 		errs = append(errs, children[i].Close())
@@ -183,20 +200,19 @@ func (g *Group) adopt(x closer) {
 func (g *Group) issue(op Op) (Work, error) {
 	c := g.c
 	op.Name = g.name
-	if err := c.validate(&op, g.batch != nil); err != nil {
-		return Work{}, &OpError{Op: op, Rank: c.info.Rank, Size: c.info.Size, Err: err}
-	}
-	if g.batch != nil {
-		*g.batch = append(*g.batch, op)
-		return Work{}, nil
-	}
+	err := c.validate(&op, g.batch != nil)
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if g.batch != nil {
+		return Work{}, g.batch.add(c, op, err)
+	}
+	if err != nil {
+		return Work{}, c.opError(op, err)
+	}
 	op.Seq = c.seq + 1
 	if c.closed {
-		return Work{}, &OpError{Op: op, Rank: c.info.Rank, Size: c.info.Size, Err: ErrClosed}
+		return Work{}, c.opError(op, ErrClosed)
 	}
-	c.seq++
 	for i := range op.Ops {
 		op.Ops[i].Seq = op.Seq
 	}
@@ -204,7 +220,30 @@ func (g *Group) issue(op Op) (Work, error) {
 	c.rec.queued(&op)
 	w, err := c.t.Start(op, g.s)
 	if err != nil {
-		return Work{}, &OpError{Op: op, Rank: c.info.Rank, Size: c.info.Size, Err: err}
+		c.rec.end(op.Seq, err)
+		return Work{}, c.opError(op, err)
 	}
+	c.seq++
+	c.newest = w
 	return w, nil
+}
+
+// add makes op a member of the group call; err is what is wrong with its arguments. The core's lock is held.
+func (b *call) add(c *core, op Op, err error) error {
+	if err == nil && b.ended {
+		err = errEnded
+	}
+	if err != nil {
+		err = c.opError(op, err)
+		if b.err == nil {
+			b.err = err
+		}
+		return err
+	}
+	b.ops = append(b.ops, op)
+	return nil
+}
+
+func (c *core) opError(op Op, err error) error {
+	return &OpError{Op: op, Rank: c.info.Rank, Size: c.info.Size, Err: err}
 }

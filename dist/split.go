@@ -34,9 +34,10 @@ func (g *Group) Split(color, key int) (*Group, error) {
 // Collective: all ranks of g, same arguments. Errors: ErrInvalid when a rank of the triple is outside the group, or
 // stride < 1, or size < 1; else as Split.
 func (g *Group) SplitStrided(start, stride, size int) (*Group, error) {
-	if start < 0 || stride < 1 || size < 1 || start+(size-1)*stride >= g.Size() {
+	last := g.Size() - 1
+	if start < 0 || start > last || stride < 1 || size < 1 || size > 1 && stride > (last-start)/(size-1) {
 		return nil, fmt.Errorf("split strided start %d stride %d size %d of %d ranks: %w: ranks must lie in 0 to %d",
-			start, stride, size, g.Size(), ErrInvalid, g.Size()-1)
+			start, stride, size, g.Size(), ErrInvalid, last)
 	}
 	color, d := NoColor, g.Rank()-start
 	if d >= 0 && d%stride == 0 && d/stride < size {
@@ -61,9 +62,10 @@ func (g *Group) Split2D(xrange int) (x, y *Group, err error) {
 	return x, y, err
 }
 
-// Translate is the number in other of rank of g, or -1 when that rank is not in other, as nvshmem_team_translate_pe.
+// Translate is the number in other of rank of g, or -1 when that rank is not in other, as nvshmem_team_translate_pe. A nil
+// other, as Split gives for no color, has no ranks.
 func (g *Group) Translate(rank int, other *Group) int {
-	if rank < 0 || rank >= g.Size() {
+	if other == nil || rank < 0 || rank >= g.Size() {
 		return -1
 	}
 	for i, w := range other.c.info.Ranks {

@@ -51,10 +51,11 @@ func (w Work) Wait() error {
 // Done reports whether Wait would return at once.
 func (w Work) Done() bool { return w.q == nil || w.q.Finished(w.ticket) }
 
-// Runner does one Op on the calling goroutine and returns its error: what a host backend puts on a HostStream.
+// Runner does one Op on the calling goroutine and returns its error: what a host backend puts on a HostStream. op is the
+// stream's, and holds another operation once Run has returned.
 type Runner interface {
 	// Run does op; tag is what it was submitted with.
-	Run(op *Op, ticket uint64) error
+	Run(op *Op, tag uint64) error
 }
 
 // HostStream is a Stream on the host: a queue with one worker goroutine.
@@ -68,6 +69,7 @@ type HostStream struct {
 	last    uint64 // ticket of the newest task
 	done    uint64 // every ticket up to here is done
 	failed  []failure
+	forgot  uint64 // newest ticket whose failure is no longer in failed
 	closing bool
 	exited  chan struct{}
 }
@@ -165,6 +167,7 @@ func (s *HostStream) work() {
 		s.done++
 		if err != nil {
 			if len(s.failed) == maxFailures {
+				s.forgot = s.failed[1].ticket
 				s.failed = append(s.failed[:1], s.failed[2:]...)
 			}
 			s.failed = append(s.failed, failure{s.done, err})
@@ -185,7 +188,7 @@ func (s *HostStream) Await(ticket uint64) error {
 			return f.err
 		}
 	}
-	if n := len(s.failed); n == maxFailures && ticket < s.failed[1].ticket && ticket > s.failed[0].ticket {
+	if ticket <= s.forgot && ticket > s.failed[0].ticket {
 		return s.failed[0].err
 	}
 	return nil

@@ -169,6 +169,8 @@ func (c *core) checkRed(op *Op) error {
 		return fmt.Errorf("%w: premulsum scalar is %v, the buffers %v", ErrDType, s.DType, op.DType())
 	case s.At.IsZero():
 		return nil
+	case s.At.DType() != s.DType:
+		return fmt.Errorf("%w: premulsum scalar is %v, its memory %v", ErrDType, s.DType, s.At.DType())
 	case s.At.Len() != 1:
 		return fmt.Errorf("%w: premulsum scalar has %d elements, not 1", ErrCount, s.At.Len())
 	case s.At.Device() != c.info.Device:

@@ -10,8 +10,8 @@ import (
 
 // status is what there is to tell about a run at some moment.
 type status struct {
-	Step, Steps    int // made, in all
-	Epoch, Epochs  int // from 1; 0 epochs means no limit
+	Step, Steps    int     // made, in all
+	Epoch, Epochs  int     // from 1; 0 epochs means no limit
 	Loss           float64 // of the last step that the ranks have added up, NaN before the first
 	LearningRate   float64
 	SamplesPerSec  float64 // all ranks

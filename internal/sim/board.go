@@ -88,11 +88,6 @@ func (u *universe) newBoard(ranks []int) *board {
 		sigs: make([]dist.Signature, n), scalars: make([]uint64, n), srcs: make([]tensor.Buffer, n), path: make([]int, 0, n), seen: make([]bool, n),
 	}
 	b.changed.L = &u.mu
-	for r := range u.dead {
-		if u.dead[r] {
-			b.bury(r)
-		}
-	}
 	u.boards = append(u.boards, b)
 	return b
 }

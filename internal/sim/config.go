@@ -71,7 +71,7 @@ func Transports(n int, cfg Config) ([]dist.Transport, error) {
 	if cfg.StepTimeout == 0 {
 		cfg.StepTimeout = defaultStepTimeout
 	}
-	u := &universe{cfg: cfg, faults: faults, dead: make([]bool, n), begun: make([]uint64, n)}
+	u := &universe{cfg: cfg, faults: faults, begun: make([]uint64, n)}
 	ranks := make([]int, n)
 	for r := range ranks {
 		ranks[r] = r
@@ -91,7 +91,6 @@ type universe struct {
 	faults []fault
 
 	mu     sync.Mutex // guards everything below, and every board
-	dead   []bool     // by world rank
 	begun  []uint64   // by world rank: the newest operation of the world's group that the rank has begun
 	boards []*board
 	heaps  int // made so far, to name them
@@ -101,7 +100,6 @@ type universe struct {
 func (u *universe) kill(rank int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.dead[rank] = true
 	for _, b := range u.boards {
 		b.bury(rank)
 	}

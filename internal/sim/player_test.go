@@ -291,8 +291,12 @@ func kinds(err error) string {
 		err  error
 		name string
 	}{
-		{dist.ErrInvalid, "invalid"}, {dist.ErrMismatch, "mismatch"}, {dist.ErrAborted, "aborted"},
-		{dist.ErrTimeout, "timeout"}, {dist.ErrClosed, "closed"}, {symmetric.ErrNoSpace, "no space"},
+		{dist.ErrInvalid, "invalid"},
+		{dist.ErrMismatch, "mismatch"},
+		{dist.ErrAborted, "aborted"},
+		{dist.ErrTimeout, "timeout"},
+		{dist.ErrClosed, "closed"},
+		{symmetric.ErrNoSpace, "no space"},
 		{symmetric.ErrNotAllocated, "not allocated"},
 	} {
 		if errors.Is(err, k.err) {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 
@@ -55,6 +56,20 @@ func TestWorldSaysWhatItIs(t *testing.T) {
 		}
 		if err := w.Close(); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+func TestWrongSettingsAreRefused(t *testing.T) {
+	for what, cfg := range map[string]sim.Config{
+		"timeout": {StepTimeout: -1}, "trace entries": {TraceEntries: -1}, "script line 1": {Script: "sleep"},
+	} {
+		_, err := sim.New(2, cfg)
+		_, ends := sim.Transports(2, cfg)
+		for _, err := range []error{err, ends, cfg.Validate(2)} {
+			if !errors.Is(err, dist.ErrInvalid) || !strings.Contains(err.Error(), what) {
+				t.Errorf("%+v: error %v, want ErrInvalid that names the %s", cfg, err, what)
+			}
 		}
 	}
 }

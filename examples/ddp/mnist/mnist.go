@@ -68,7 +68,7 @@ func Load(dir string) (*Data, error) {
 	}
 	mean, std := moments(train.pixels)
 	for _, s := range []*Set{train, test} {
-		s.mean, s.scale = float32(mean*0), float32(1/std)
+		s.mean, s.scale = float32(mean), float32(1/std)
 	}
 	return &Data{Train: train, Test: test}, nil
 }
