@@ -15,6 +15,7 @@ import (
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/launch"
+	"github.com/symgrad/symgrad/internal/conformance"
 	"github.com/symgrad/symgrad/tensor"
 )
 
@@ -53,9 +54,13 @@ func runRank(role string) int {
 		fmt.Println("error:", err)
 		return exitOther
 	}
+	body := roles[role]
+	if role == suiteRole {
+		body = func(w *dist.World) error { return conformance.Suite(w, conformance.Options{}) }
+	}
 	w, err := dist.NewWorld(t, dist.LocalInfo{}, 0, nil)
 	if err == nil {
-		err = errors.Join(roles[role](w), w.Close())
+		err = errors.Join(body(w), w.Close())
 	}
 	if err != nil {
 		fmt.Println("error:", err)
@@ -67,7 +72,10 @@ func runRank(role string) int {
 	return exitOK
 }
 
-// roles are what rank processes do. The endless ones report when they have begun, and end only by an error.
+// suiteRole is the role of a rank that goes through the conformance suite.
+const suiteRole = "conformance"
+
+// roles are what rank processes do for ever: they report when they have begun, and end only by an error.
 var roles = map[string]func(w *dist.World) error{
 	"reduce private memory": func(w *dist.World) error {
 		buf := tensor.Of(make([]float32, 10000))
@@ -206,6 +214,19 @@ func TestKilledRankIsNamedByAllOthers(t *testing.T) {
 			}
 			if d := time.Since(killed); d > 2*time.Second {
 				t.Errorf("the others ended %v after the death, want at most 2 s", d)
+			}
+		})
+	}
+}
+
+func TestConformanceOfProcesses(t *testing.T) {
+	needsMappedMemory(t)
+	for _, n := range []int{1, 2, 3, 4, 7} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			for r, p := range startRanks(t, n, suiteRole) {
+				if code := p.code(); code != exitOK {
+					t.Errorf("rank %d ended with code %d: %s", r, code, p.text)
+				}
 			}
 		})
 	}

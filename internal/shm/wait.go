@@ -107,11 +107,12 @@ func (t *Transport) closedBy(peer int, word *uint64, seen uint64) error {
 // deadlock recognises two ranks of which one is in a collective and the other in a send or receive with it: neither
 // can go on. It must be seen twice, because the words of two ranks are not read at one moment.
 func (t *Transport) deadlock(s *sleeper) error {
-	mine, myPeer, _ := unpackState(atomic.LoadUint64(t.ctl.state(t.rank)))
+	mine, _, _ := unpackState(atomic.LoadUint64(t.ctl.state(t.rank)))
+	messages := mine.PointToPoint() || mine == dist.KindBatch
 	for p := range t.size {
 		theirs, theirPeer, _ := unpackState(atomic.LoadUint64(t.ctl.state(p)))
-		iCollect := !mine.PointToPoint() && theirs.PointToPoint() && theirPeer == t.rank && t.missing(p)
-		theyCollect := mine.PointToPoint() && myPeer == p && theirs != dist.KindInvalid && !theirs.PointToPoint() &&
+		iCollect := !messages && theirs.PointToPoint() && theirPeer == t.rank && t.missing(p)
+		theyCollect := messages && t.stuckOn(p) && theirs != dist.KindInvalid && !theirs.PointToPoint() &&
 			theirs != dist.KindBatch && atomic.LoadUint64(t.ctl.flag(p)) > t.round
 		if p == t.rank || !iCollect && !theyCollect {
 			continue

@@ -1,0 +1,47 @@
+package shm
+
+import (
+	"testing"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/conformance"
+)
+
+// suiteOn is a conformance.Launch over ranks of this process, with chunks so small that most cases need several.
+func suiteOn(world launcher) conformance.Launch {
+	return func(t *testing.T, n int, opt conformance.LaunchOptions, body func(w *dist.World) error) {
+		t.Helper()
+		if opt.Die != nil {
+			t.Skip("a goroutine cannot be killed; TestKilledRankIsNamedByAllOthers kills processes")
+		}
+		errs, err := world(n, Config{ChunkBytes: 1 << 10, StepTimeout: opt.StepTimeout}, body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for r, err := range errs {
+			if err != nil {
+				t.Errorf("rank %d: %v", r, err)
+			}
+		}
+	}
+}
+
+func TestConformanceOnGoMemory(t *testing.T) { conformance.Run(t, suiteOn(local(GoMemory))) }
+
+func TestConformanceOnMappings(t *testing.T) {
+	needsMappedMemory(t)
+	conformance.Run(t, suiteOn(local(Mapped)))
+}
+
+func TestConformanceOverSockets(t *testing.T) {
+	needsMappedMemory(t)
+	conformance.Run(t, suiteOn(sockets))
+}
+
+// needsMappedMemory skips in race builds tests that hand Go memory from rank to rank through mapped memory.
+func needsMappedMemory(t *testing.T) {
+	t.Helper()
+	if raceEnabled {
+		t.Skip("the race detector reports false races on what is published through mapped memory; go memory stands in")
+	}
+}
