@@ -9,6 +9,7 @@ import (
 	"unsafe"
 
 	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/invariants"
 	"github.com/symgrad/symgrad/symmetric"
 	"github.com/symgrad/symgrad/tensor"
 )
@@ -81,7 +82,13 @@ func (h *Heap) Free(r symmetric.Region) error {
 	if !ok || reg.heap != h {
 		return fmt.Errorf("free rank %d/%d: %w", h.t.rank, h.t.size, symmetric.ErrNotAllocated)
 	}
-	err := h.collective(dist.KindFree, reg.off, func() error { return h.arena.Free(reg.off) })
+	err := h.collective(dist.KindFree, reg.off, func() error {
+		if err := h.arena.Free(reg.off); err != nil {
+			return err
+		}
+		invariants.Mangle(reg.bytes(h.t.rank)) // all ranks have called: who still reads it reads garbage
+		return nil
+	})
 	if err != nil {
 		return fmt.Errorf("free at offset %d rank %d/%d: %w", reg.off, h.t.rank, h.t.size, err)
 	}

@@ -78,17 +78,23 @@ func TestFileSegmentLeavesNoName(t *testing.T) {
 	}
 }
 
-// TestFullFileSystemIsAnError fills a tmpfs of one MiB that it mounts itself.
-func TestFullFileSystemIsAnError(t *testing.T) {
+// smallTmpfs is a tmpfs of one MiB, mounted until the test ends.
+func smallTmpfs(t *testing.T) string {
+	t.Helper()
 	dir := t.TempDir()
 	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); err != nil {
 		t.Skipf("mounting a small tmpfs needs root: %v", err)
 	}
-	defer func() {
+	t.Cleanup(func() {
 		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
 			t.Error(err)
 		}
-	}()
+	})
+	return dir
+}
+
+func TestFullFileSystemIsAnError(t *testing.T) {
+	dir := smallTmpfs(t)
 	_, err := fileMaker{dir}.make("a symmetric heap", 4<<20)
 	if !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), "4194304 B") || !strings.Contains(err.Error(), "a symmetric heap") {
 		t.Errorf("error %v, want ENOSPC with the size and the purpose", err)
