@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/tensor"
@@ -268,5 +269,108 @@ func BenchmarkSubmitAndWait(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// With as many failures as a stream keeps, and then more, work that succeeded before, between the first failures or after
+// them has not failed.
+func TestSuccessAmongFailuresStaysSuccess(t *testing.T) {
+	const kept = 1024
+	s := stream(t)
+	fail := runner(func(tag uint64) error { return fmt.Errorf("operation %d: %w", tag, errTest) })
+	succeed := runner(func(uint64) error { return nil })
+	before := submit(t, s, succeed, 0)
+	failed := []dist.Work{submit(t, s, fail, 0)}
+	between := submit(t, s, succeed, 0)
+	for i := uint64(1); i < kept; i++ {
+		failed = append(failed, submit(t, s, fail, i))
+	}
+	after := submit(t, s, succeed, 0)
+	for what, w := range map[string]dist.Work{"before": before, "between": between, "after": after} {
+		if err := w.Wait(); err != nil {
+			t.Errorf("work %s the failures: %v", what, err)
+		}
+	}
+	for i, w := range failed {
+		if err := w.Wait(); err == nil || err.Error() != fmt.Sprintf("operation %d: made for the test", i) {
+			t.Errorf("failure %d: %v", i, err)
+		}
+	}
+	more := submit(t, s, fail, kept) // one error has to go: the oldest but one answers with the oldest
+	if err := more.Wait(); err == nil || err.Error() != "operation 1024: made for the test" {
+		t.Errorf("newest failure: %v", err)
+	}
+	if err := failed[1].Wait(); err == nil || err.Error() != "operation 0: made for the test" {
+		t.Errorf("failure whose error is gone: %v", err)
+	}
+	if err := errors.Join(before.Wait(), after.Wait()); err != nil {
+		t.Errorf("successes once an error has gone: %v", err)
+	}
+}
+
+// A Join of work of the same stream, which is done when the Join's turn comes, cannot block it.
+func TestJoinOfTheOwnStream(t *testing.T) {
+	s := stream(t)
+	gate := make(chan struct{})
+	w := submit(t, s, func(uint64) error { <-gate; return nil }, 1)
+	if err := s.Join(w); err != nil {
+		t.Fatal(err)
+	}
+	after := submit(t, s, func(uint64) error { return nil }, 2)
+	close(gate)
+	if err := after.Wait(); err != nil || !w.Done() {
+		t.Errorf("error %v, joined work done: %v", err, w.Done())
+	}
+}
+
+// A chain through three streams runs in its order, although it is queued from the end.
+func TestJoinsChain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		streams := [3]*dist.HostStream{dist.NewHostStream(), dist.NewHostStream(), dist.NewHostStream()}
+		gate := make(chan struct{})
+		var order []int
+		last := submit(t, streams[0], func(uint64) error { <-gate; order = append(order, 0); return nil }, 1)
+		for i, s := range streams[1:] {
+			if err := s.Join(last); err != nil {
+				t.Fatal(err)
+			}
+			last = submit(t, s, func(uint64) error { order = append(order, i+1); return nil }, 1)
+		}
+		synctest.Wait() // every worker is as far as it gets
+		if len(order) != 0 || last.Done() {
+			t.Errorf("ran before what was joined: %v", order)
+		}
+		close(gate)
+		if err := last.Wait(); err != nil || !slices.Equal(order, []int{0, 1, 2}) {
+			t.Errorf("order %v, error %v", order, err)
+		}
+		for _, s := range streams {
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// queue is a stream's book-keeping of a backend's own: tickets up to done are done.
+type queue struct{ done uint64 }
+
+func (q *queue) Await(ticket uint64) error {
+	if ticket > q.done {
+		return fmt.Errorf("ticket %d: %w", ticket, errTest)
+	}
+	return nil
+}
+
+func (q *queue) Finished(ticket uint64) bool { return ticket <= q.done }
+
+func TestWorkOfABackendAsksItsQueue(t *testing.T) {
+	q := &queue{done: 4}
+	early, late := dist.NewWork(q, 4), dist.NewWork(q, 5)
+	if !early.Done() || early.Wait() != nil {
+		t.Errorf("ticket 4: done %v, error %v", early.Done(), early.Wait())
+	}
+	if err := late.Wait(); late.Done() || !errors.Is(err, errTest) {
+		t.Errorf("ticket 5: done %v, error %v", late.Done(), err)
 	}
 }

@@ -83,6 +83,7 @@ func (c *control) abort() *uint64         { return c.u64(abortWord) }
 func (c *control) wrote(from, to int) *uint64 {
 	return c.u64(c.channels + (from*c.n+to)*channelBytes + channelWrote)
 }
+
 func (c *control) read(from, to int) *uint64 {
 	return c.u64(c.channels + (from*c.n+to)*channelBytes + channelRead)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"sync"
 
 	G "gorgonia.org/gorgonia"
 	gtensor "gorgonia.org/tensor"
@@ -31,11 +32,17 @@ type Model struct {
 	Params  G.Nodes // in the order of the layers
 }
 
+// building is held while a graph is built, so that ranks which are goroutines of one process build one after the other:
+// Gorgonia numbers rectifiers, convolutions and poolings (for its drawings of graphs) with a global counter that has no lock.
+var building sync.Mutex
+
 // New is the model of cfg. With weights, one per parameter in the order of Params, it uses those, as other headers over
 // the same memory; without, it draws initial weights: He's normal distribution, biases zero.
 //
 // Errors: an unknown name, a non-positive width, weights that do not fit.
 func New(cfg Config, weights []*gtensor.Dense) (*Model, error) {
+	building.Lock()
+	defer building.Unlock()
 	b := &builder{cfg: cfg, g: G.NewGraph(), weights: weights}
 	var logits *G.Node
 	switch cfg.Name {

@@ -1,0 +1,216 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/dist/backend"
+)
+
+// onRanks runs body on n simulated ranks.
+func onRanks(t *testing.T, n int, body func(w *dist.World) error) {
+	t.Helper()
+	if err := backend.Simulate(n, backend.Config{}, body); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestGatherTakesTextsOfAnyLength(t *testing.T) {
+	for n := 1; n <= 4; n++ {
+		onRanks(t, n, func(w *dist.World) error {
+			for _, unit := range []string{"", "x", "some text"} {
+				parts, err := gather(w, "text", []byte(strings.Repeat(unit, w.Rank())))
+				if err != nil {
+					return err
+				}
+				for r, p := range parts {
+					if want := strings.Repeat(unit, r); string(p) != want {
+						return fmt.Errorf("rank %d has %q from rank %d, want %q", w.Rank(), p, r, want)
+					}
+				}
+			}
+			return nil
+		})
+	}
+}
+
+func TestAgreeNamesEveryRankThatDiffers(t *testing.T) {
+	common := []string{"header", "run.seed: 1", "optim.lr: 0.1"}
+	onRanks(t, 3, func(w *dist.World) error { return agree(w, common) })
+	onRanks(t, 4, func(w *dist.World) error {
+		mine := slices.Clone(common)
+		switch w.Rank() {
+		case 1:
+			mine[2] = "optim.lr: 0.2"
+		case 3:
+			mine = mine[:2]
+		}
+		err := agree(w, mine)
+		if !errors.Is(err, errDiffer) {
+			return fmt.Errorf("error %w, want errDiffer", err)
+		}
+		for _, want := range []string{
+			`rank 0 has "optim.lr: 0.1", rank 1 has "optim.lr: 0.2"`,
+			`rank 0 has "optim.lr: 0.1", rank 3 has "nothing more"`,
+		} {
+			if !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "rank 2") {
+				return fmt.Errorf("%q is not in: %w", want, err)
+			}
+		}
+		return nil
+	})
+}
+
+func TestParametersAreComparedAtTheEnd(t *testing.T) {
+	onRanks(t, 3, func(w *dist.World) error {
+		if err := sameParams(w, []byte{1, 2}); err != nil {
+			return err
+		}
+		err := sameParams(w, []byte{1, byte(w.Rank() / 2)})
+		if !errors.Is(err, errDiffer) || !strings.Contains(err.Error(), "rank 0 has 0100, rank 2 has 0101") {
+			return fmt.Errorf("error %w", err)
+		}
+		return nil
+	})
+}
+
+// The digest is of the elements' bits, in order, whatever rank computes it.
+func TestDigestSeesEveryElement(t *testing.T) {
+	err := trained(t, 1, func(tr *trainer) error {
+		before, err := tr.digest()
+		if err != nil {
+			return err
+		}
+		for _, p := range tr.model.Params {
+			v := p.Value().Data().([]float32)
+			for _, i := range []int{0, len(v) - 1} {
+				old := v[i]
+				v[i] = math.Float32frombits(math.Float32bits(old) ^ 1)
+				after, err := tr.digest()
+				v[i] = old
+				if err != nil || bytes.Equal(before, after) {
+					return fmt.Errorf("the last bit of %s[%d] is not in the digest (%v)", p.Name(), i, err)
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// The loss of a step is the sum of the ranks' parts, in order, and does not depend on when it is shared.
+func TestMeterAddsUpOverRanks(t *testing.T) {
+	for _, every := range []int{1, 3, 10} {
+		onRanks(t, 3, func(w *dist.World) error {
+			m := newMeter(w)
+			for step := range 10 {
+				m.step(float64((step+1)*(w.Rank()+1))/8, 16, 0)
+				if (step+1)%every == 0 || step == 9 {
+					if err := m.share(); err != nil {
+						return err
+					}
+				}
+			}
+			for step, loss := range m.losses {
+				if want := float64((step+1)*6) / 8; loss != want {
+					return fmt.Errorf("loss %d is %v, want %v", step, loss, want)
+				}
+			}
+			if len(m.losses) != 10 || m.loss() != m.losses[9] || m.samples != 160 || m.samplesPerSecond() <= 0 {
+				return fmt.Errorf("%d losses, the last %v, %d samples", len(m.losses), m.loss(), m.samples)
+			}
+			return nil
+		})
+	}
+}
+
+func TestMeterRefusesALossThatIsNoNumber(t *testing.T) {
+	for _, bad := range []float64{math.NaN(), math.Inf(1)} {
+		onRanks(t, 2, func(w *dist.World) error {
+			m := newMeter(w)
+			for step := range 4 {
+				loss := 1.0
+				if step == 2 && w.Rank() == 1 {
+					loss = bad
+				}
+				m.step(loss, 1, 0)
+			}
+			if err := m.share(); err == nil || !strings.Contains(err.Error(), "step 2: the loss is") {
+				return fmt.Errorf("error %w", err)
+			}
+			return nil
+		})
+	}
+}
+
+func TestArgmaxIsTheFirstOfTheLargest(t *testing.T) {
+	for _, test := range []struct {
+		v    []float32
+		want int
+	}{{[]float32{1}, 0}, {[]float32{1, 3, 2}, 1}, {[]float32{-2, -1, -1}, 1}, {[]float32{0, 0}, 0}} {
+		if got := argmax(test.v); got != test.want {
+			t.Errorf("%v: %d, want %d", test.v, got, test.want)
+		}
+	}
+}
+
+// The counts are of the whole test set and the same, whoever counts which batch.
+func TestAccuracyDoesNotDependOnRanks(t *testing.T) {
+	var want int64
+	for n := 1; n <= 4; n++ {
+		err := trained(t, n, func(tr *trainer) error {
+			s := newSummary(tr)
+			if err := tr.evaluate(context.Background(), s); err != nil {
+				return err
+			}
+			if tr.w.Rank() == 0 && n == 1 {
+				want = s.TestCorrect
+			}
+			if s.TestCorrect != want || s.TestSamples != testSamples || *s.TestAccuracy != float64(want)/testSamples {
+				return fmt.Errorf("%d of %d right, want %d", s.TestCorrect, s.TestSamples, want)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Errorf("%d ranks: %v", n, err)
+		}
+	}
+}
+
+func TestReplaceFileIsAllOrNothing(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "file")
+	for _, text := range []string{"first", "second, longer", "3"} {
+		if err := replaceFile(path, []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.ReadFile(path); err != nil || string(got) != text {
+			t.Fatalf("%q, %v", got, err)
+		}
+	}
+	if err := replaceFile(filepath.Join(dir, "none", "file"), nil); err == nil {
+		t.Error("a file in a folder that is not there")
+	}
+	target := filepath.Join(dir, "folder")
+	if err := os.Mkdir(target, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := replaceFile(target, []byte("x")); err == nil {
+		t.Error("a folder was replaced")
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) != 2 {
+		t.Errorf("left behind: %v, %v", entries, err)
+	}
+}

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/symgrad/symgrad/config"
+	"github.com/symgrad/symgrad/optim"
+)
+
+// Every valid setting of the optimizer is one that the solver takes: it refuses those that its rule does not read.
+func TestEveryOptimizerSettingIsTaken(t *testing.T) {
+	for _, rule := range []string{"sgd", "momentum", "adam", "adamw"} {
+		for _, schedule := range []string{"constant", "cosine", "step"} {
+			for _, steps := range []int{1, 100} {
+				c := config.Default().Optim // with defaults for what other rules read
+				c.Name, c.Schedule.Name, c.Schedule.WarmupSteps = rule, schedule, 5
+				c.WeightDecay, c.ClipNorm, c.Schedule.MinLR = 0.01, 1, 1e-5
+				o := optimConfig(c, steps, 2)
+				if _, err := optim.New(o); err != nil {
+					t.Errorf("%s, %s, %d steps: %v", rule, schedule, steps, err)
+				}
+				if o.LearningRate != c.LR || o.WeightDecay != 0.01 || o.ClipNorm != 1 || o.Schedule.WarmupSteps != 5 || o.Workers != 2 {
+					t.Errorf("%s, %s: settings are lost in %+v", rule, schedule, o)
+				}
+			}
+		}
+	}
+	c := config.Default().Optim
+	c.Name, c.Momentum, c.Nesterov = "momentum", 0.8, true
+	if o := optimConfig(c, 10, 1); o.Momentum != 0.8 || !o.Nesterov {
+		t.Errorf("momentum is %v, nesterov %v", o.Momentum, o.Nesterov)
+	}
+	c.Name, c.Beta1, c.Beta2, c.Eps = "adam", 0.8, 0.99, 1e-6
+	c.Schedule = config.Schedule{Name: "cosine", MinLR: 1e-4}
+	if o := optimConfig(c, 10, 1); o.Beta1 != 0.8 || o.Beta2 != 0.99 || o.Epsilon != 1e-6 || o.Schedule.Steps != 10 || o.Schedule.MinLearningRate != 1e-4 {
+		t.Errorf("adam with cosine is %+v", o)
+	}
+	c.Schedule = config.Schedule{Name: "step", StepSize: 7, Gamma: 0.5}
+	if o := optimConfig(c, 10, 1); o.Schedule.Steps != 7 || o.Schedule.Gamma != 0.5 {
+		t.Errorf("steps are %+v", o.Schedule)
+	}
+}
+
+func TestRunEndsWithItsStepsOrEpochs(t *testing.T) {
+	for _, test := range []struct{ maxSteps, epochs, epochSteps, want int }{
+		{0, 3, 10, 30},
+		{7, 3, 10, 7},
+		{70, 3, 10, 30},
+		{70, 0, 10, 70},
+	} {
+		if got := runSteps(config.Run{MaxSteps: test.maxSteps, Epochs: test.epochs}, test.epochSteps); got != test.want {
+			t.Errorf("%d steps or %d epochs of %d: %d steps, want %d", test.maxSteps, test.epochs, test.epochSteps, got, test.want)
+		}
+	}
+}
+
+func TestBLASFollowsItsSetting(t *testing.T) {
+	for _, test := range []struct {
+		setting, path    string
+		disable, threads bool
+	}{
+		{"auto", "", false, true},
+		{"gonum", "", true, false},
+		{"libopenblas.so.0", "libopenblas.so.0", false, true},
+	} {
+		c := blasConfig(config.CPU{BLAS: test.setting}, 3)
+		if c.Path != test.path || c.Disable != test.disable || (c.Threads == 3) != test.threads || c.Validate() != nil {
+			t.Errorf("%s: %+v", test.setting, c)
+		}
+	}
+}
