@@ -286,6 +286,9 @@ func TestSuccessAmongFailuresStaysSuccess(t *testing.T) {
 		failed = append(failed, submit(t, s, fail, i))
 	}
 	after := submit(t, s, succeed, 0)
+	if err := s.Synchronize(); err != nil {
+		t.Fatal(err)
+	}
 	for what, w := range map[string]dist.Work{"before": before, "between": between, "after": after} {
 		if err := w.Wait(); err != nil {
 			t.Errorf("work %s the failures: %v", what, err)

@@ -197,7 +197,7 @@ func TestRankThatEndsBeforeTheOthersMeetIsNamed(t *testing.T) {
 func TestEndOfTheContextEndsTheRanks(t *testing.T) {
 	reason := errors.New("enough")
 	ctx, cancel := context.WithCancelCause(t.Context())
-	job, ranks := newStage(t).spawn(ctx, SpawnConfig{N: 2, Grace: 100 * time.Millisecond})
+	job, ranks := newStage(t).spawn(ctx, SpawnConfig{N: 2, Grace: 3 * time.Second})
 	ranks[1].make("deaf")
 	cancel(reason)
 	<-job.done
