@@ -82,7 +82,7 @@ func TestSpawnBlamesTheRankThatFailedByItself(t *testing.T) {
 		{"who lost a peer, when nobody else failed", []string{"1 exit 0", "2 exit 75", "0 exit 75"}, 0, 75, 2, []string{
 			"symgrad: rank 2 (pid %2) exited with code 75\n",
 		}},
-		{"not who is told to end", []string{"1 exit 3"}, 100 * time.Millisecond, 3, 1, []string{
+		{"not who is told to end", []string{"1 exit 3"}, 3 * time.Second, 3, 1, []string{
 			"rank 0 (pid %0) was killed by signal: terminated, told to by the launcher\n",
 		}},
 		{"a child that does not listen is killed", []string{"0 deaf", "2 deaf", "1 exit 3"}, 100 * time.Millisecond, 3, 1, []string{
