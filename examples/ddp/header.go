@@ -71,7 +71,11 @@ func (j *job) launcher() string {
 	case j.env.Launcher == launch.None:
 		return "started plainly"
 	}
-	return "started by " + j.env.Launcher
+	by := "started by " + j.env.Launcher
+	if n := j.cfg.Launch.NprocPerNode; n > 0 && n != j.env.LocalSize {
+		by += fmt.Sprintf(" (which decides, not launch.nproc_per_node=%d)", n)
+	}
+	return by
 }
 
 // why is the reason for the backend.

@@ -18,6 +18,7 @@
 //	spans.go     the timeline
 //	header.go progress.go summary.go    what a run tells
 //	exchange.go  small collectives
+//	signal.go terminal.go  how a run is ended, how wide its bar may be
 package main
 
 import (

@@ -9,6 +9,9 @@ import (
 
 // The shipped configurations on the real images, with ranks that are processes.
 func TestShippedConfigsTrainOnMNIST(t *testing.T) {
+	if underRace {
+		t.Skip("minutes under the race detector, which sees the same code in the simulated runs")
+	}
 	const data = "../../data/mnist"
 	if err := mnist.Find(data); err != nil {
 		if os.Getenv("SYMGRAD_REQUIRE_DATA") == "1" {

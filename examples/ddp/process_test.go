@@ -120,12 +120,15 @@ func TestRanksCompareSettingsAndData(t *testing.T) {
 	} {
 		dir := t.TempDir()
 		outcomes := byHand(t, []string{data, test.data}, [][]string{
-			settings(dir, ".", ranks(2), "log.every=2"),
-			settings(dir, ".", append([]string{ranks(2), "log.every=2"}, test.own...)...),
+			settings(dir, ".", ranks(5), "log.every=2"),
+			settings(dir, ".", append([]string{ranks(5), "log.every=2"}, test.own...)...),
 		})
 		for r, o := range outcomes {
 			if (o.code == 0) != (test.want == nil) {
 				t.Errorf("%s: rank %d ended with code %d: %s", test.name, r, o.code, o.stderr)
+			}
+			if test.want == nil && r == 0 && !strings.Contains(o.stdout, "started by symgrad (which decides, not launch.nproc_per_node=5)") {
+				t.Errorf("%s: it is not told whose number of ranks counts:\n%s", test.name, o.stdout)
 			}
 			for _, want := range test.want {
 				if !strings.Contains(o.stderr, want) {
