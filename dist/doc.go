@@ -8,10 +8,15 @@
 //	if err != nil { ... }           // a wrong argument: nothing was sent
 //	if err := w.Wait(); err != nil { ... } // a peer disagreed, died, or was too late
 //
+// Group.Blocking is the view of a group whose verbs run on the caller and return when they are done, as MPI's do: no
+// overlap, least latency.
+//
 // # The caller's duties
 //
 //  1. Every rank of a group calls the same collectives in the same order, with the same count, dtype, reduction and
-//     root. Ranks that do not all get ErrMismatch, naming the difference, while checking is on (it is by default).
+//     root. Ranks that do not all get ErrMismatch, naming the difference, while checking is on (it is by default). In a
+//     blocking view a rank that only gives (the root of a small Broadcast) does not wait for the others, and gets it
+//     from its next operation.
 //  2. Buffers belong to the group from the call to Work.Wait.
 //  3. Close the world. What was made from it (subgroups, heaps) is closed with it.
 //
@@ -38,6 +43,32 @@
 // Wrong arguments are ErrInvalid and its kinds, raised before anything is sent. After ErrMismatch, ErrAborted or
 // ErrTimeout a group is broken for good: every rank gets an error from every pending and later operation, naming the
 // rank that died or the difference found. No call waits longer than the backend's step timeout.
+//
+// # Cost on shared memory
+//
+// What an operation of backend shm costs, for n ranks and S bytes in the larger buffer of a rank. A sync is one cache line
+// written by every rank and read by every other (by log2 n of them for more than 8 ranks). Moved is what goes between
+// cores and memory, all ranks together, loads and stores counted alike; the time of a large operation is moved divided by
+// the bandwidth of all cores, and nothing that a rank could do better alone.
+//
+//	operation                   way                                   syncs  moved
+//	any, up to 56 B             the data are in the sync's line       1      -
+//	any, up to 4 KiB            copied to a slot, taken from all      1      2nS + n(n+1)S for sums
+//	Broadcast, Scatter          of these: the root waits for nobody   1/2
+//	AllReduce, in place         each rank sums a block of all heaps   2      2nS: every element is read once and
+//	                            and stores it to all of them                 written once on every rank
+//	AllReduce, 2 ranks, < 1 MiB a copy, then in place                 2      4nS
+//	AllReduce, out of place     as in place                           2      2nS
+//	ReduceScatter               the own block summed from all heaps   2      (n+1)S
+//	AllGather, AllToAll         pulled from the heaps                 2      2nS
+//	Broadcast                   pulled from the root's heap           1      2(n-1)S
+//	private memory, 2 ranks     through slots, 64 KiB at a time       2 a    7nS: copied in, summed from two slots
+//	                                                                  chunk
+//	AllReduce, private, n > 2   the same, each rank sums a block of   3 a    6nS
+//	                            the slots                             chunk
+//
+// An allreduce in place of S bytes by n ranks therefore cannot take less than 2nS / B, where B is what all cores together
+// move when they add two arrays, and symgrad bench compares it with that.
 //
 // # Arithmetic
 //

@@ -3,9 +3,8 @@ package dist
 import (
 	"errors"
 	"fmt"
-	"sync"
-	"time"
 
+	"github.com/symgrad/symgrad/internal/ticks"
 	"github.com/symgrad/symgrad/symmetric"
 	"github.com/symgrad/symgrad/tensor"
 )
@@ -18,6 +17,7 @@ type Group struct {
 	s     Stream
 	name  string
 	batch *call // the group call that this view collects for, or nil
+	block bool  // verbs return when their operation is done
 }
 
 // call is a group call while its function runs.
@@ -30,13 +30,13 @@ type call struct {
 // errEnded is the error of a view that outlived its group call.
 var errEnded = fmt.Errorf("%w: the group call of this view has ended", ErrInvalid)
 
-// core is what all views of one group share.
+// core is what all views of one group share. What follows rec is guarded by rec's lock.
 type core struct {
 	t    Transport
 	info Info
 	rec  *Recorder
 
-	mu       sync.Mutex
+	inline   inline
 	seq      uint64
 	newest   Work // the operation queued last, on whatever stream
 	closed   bool
@@ -54,11 +54,12 @@ type streamer interface{ NewStream() (Stream, error) }
 // Shapes/units: traceEntries is the size of the recorder's ring, 0 means DefaultTraceEntries.
 // Errors: the transport's, when it makes the group's stream.
 func NewGroup(t Transport, traceEntries int) (*Group, error) {
-	return newGroup(t, traceEntries, time.Now())
+	return newGroup(t, NewRecorder(traceEntries))
 }
 
-func newGroup(t Transport, traceEntries int, epoch time.Time) (*Group, error) {
-	c := &core{t: t, info: t.Info(), rec: NewRecorder(traceEntries, epoch)}
+func newGroup(t Transport, rec *Recorder) (*Group, error) {
+	c := &core{t: t, info: t.Info(), rec: rec}
+	c.inline.init(c)
 	if st, ok := t.(streamer); ok {
 		s, err := st.NewStream()
 		if err != nil {
@@ -96,7 +97,17 @@ func (g *Group) Recorder() *Recorder { return g.c.rec }
 // they were queued.
 func (g *Group) On(s Stream) *Group {
 	v := *g
-	v.s = s
+	v.s, v.block = s, false
+	return &v
+}
+
+// Blocking is a view of the group whose operations run on the goroutine that calls: a verb returns when its operation is
+// done, with the operation's error, and the Work it returns is done. Nothing overlaps, but the way is the shortest: on
+// shared memory a small collective takes less time than handing it to a stream. Operations queued before run first. A
+// Batch is done when it returns as well.
+func (g *Group) Blocking() *Group {
+	v := *g
+	v.block = true
 	return &v
 }
 
@@ -148,7 +159,14 @@ func (g *Group) Batch(fn func(*Group) error) (Work, error) {
 	if err != nil || len(b.ops) == 0 {
 		return Work{}, err
 	}
-	return g.issue(Op{Kind: KindBatch, Ops: b.ops})
+	if g.block && g.c.inline.t != nil {
+		return Work{}, g.c.inline.batch(&Op{Kind: KindBatch, Ops: b.ops})
+	}
+	w, err := g.issue(Op{Kind: KindBatch, Ops: b.ops})
+	if err == nil && g.block {
+		return Work{}, w.Wait()
+	}
+	return w, err
 }
 
 // Abort makes all pending and later operations of the group fail on every rank; their errors match ErrAborted and
@@ -164,15 +182,16 @@ func (g *Group) Abort(cause error) error {
 // Idempotent. Not collective: a peer that still waits for this rank gets ErrClosed.
 func (g *Group) Close() error {
 	c := g.c
-	c.mu.Lock()
+	c.rec.mu.Lock()
 	if c.closed {
-		c.mu.Unlock()
+		c.rec.mu.Unlock()
 		return nil
 	}
 	c.closed = true
+	c.inline.idle()
 	children, newest := c.children, c.newest
 	c.children = nil
-	c.mu.Unlock()
+	c.rec.mu.Unlock()
 	_ = newest.Wait() // the last to run, perhaps on a stream of the caller's; its error is its Work's to tell
 	errs := []error{c.stream.Close()}
 	for i := len(children) - 1; i >= 0; i-- {
@@ -182,8 +201,8 @@ func (g *Group) Close() error {
 }
 
 func (g *Group) open() error {
-	g.c.mu.Lock()
-	defer g.c.mu.Unlock()
+	g.c.rec.mu.Lock()
+	defer g.c.rec.mu.Unlock()
 	if g.c.closed {
 		return ErrClosed
 	}
@@ -191,9 +210,30 @@ func (g *Group) open() error {
 }
 
 func (g *Group) adopt(x closer) {
-	g.c.mu.Lock()
-	defer g.c.mu.Unlock()
+	g.c.rec.mu.Lock()
+	defer g.c.rec.mu.Unlock()
 	g.c.children = append(g.c.children, x)
+}
+
+// do is a verb: at is the root or the peer.
+func (g *Group) do(kind Kind, dst, src tensor.Buffer, red *RedOp, at int) (Work, error) {
+	if g.block && g.batch == nil && g.c.inline.t != nil {
+		return Work{}, g.c.inline.run(&verb{kind, at, dst, src, g.name}, red)
+	}
+	op := Op{Kind: kind, Dst: dst, Src: src}
+	if red != nil {
+		op.Red = *red
+	}
+	if kind.PointToPoint() {
+		op.Peer = at
+	} else {
+		op.Root = at
+	}
+	w, err := g.issue(op)
+	if err == nil && g.block && g.batch == nil {
+		return Work{}, w.Wait()
+	}
+	return w, err
 }
 
 // issue checks op, numbers it and queues it, or adds it to the open group call.
@@ -201,8 +241,8 @@ func (g *Group) issue(op Op) (Work, error) {
 	c := g.c
 	op.Name = g.name
 	err := c.validate(&op, g.batch != nil)
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.rec.mu.Lock()
+	defer c.rec.mu.Unlock()
 	if g.batch != nil {
 		return Work{}, g.batch.add(c, op, err)
 	}
@@ -217,10 +257,11 @@ func (g *Group) issue(op Op) (Work, error) {
 		op.Ops[i].Seq = op.Seq
 	}
 	op.rec = c.rec
-	c.rec.queued(&op)
+	op.sign()
+	c.rec.queued(&op, ticks.Now())
 	w, err := c.t.Start(op, g.s)
 	if err != nil {
-		c.rec.end(op.Seq, err)
+		c.rec.ended(op.Seq, err)
 		return Work{}, c.opError(op, err)
 	}
 	c.seq++

@@ -75,11 +75,18 @@ type Op struct {
 	Name  string        // of the tensor, for errors and traces; may be empty
 	Ops   []Op          // the members of a KindBatch
 
-	rec *Recorder // where the stream notes begin and end
+	// Memo is the backend's: 0 at first, and what it has left there when the same call is made again.
+	Memo uint64
+
+	sig   Signature // known, as bytes is, once hash is
+	hash  uint32    // of sig
+	bytes int64
+	rec   *Recorder // where the stream notes begin and end
+	now   *inline   // of an operation that runs on its caller
 }
 
 // DType is the element type that moves; Invalid for Barrier and Sync.
-func (o Op) DType() tensor.DType {
+func (o *Op) DType() tensor.DType {
 	if !o.Src.IsZero() {
 		return o.Src.DType()
 	}
@@ -87,10 +94,26 @@ func (o Op) DType() tensor.DType {
 }
 
 // Bytes is the number of bytes of the larger buffer of this rank.
-func (o Op) Bytes() int64 { return max(o.Src.Bytes(), o.Dst.Bytes()) }
+func (o *Op) Bytes() int64 { return max(o.Src.Bytes(), o.Dst.Bytes()) }
 
 // Signature is what all ranks must agree on.
-func (o Op) Signature() Signature {
+func (o *Op) Signature() Signature {
+	if o.hash == 0 {
+		o.sign()
+	}
+	return o.sig
+}
+
+// Hash is 24 bits of the Signature: operations that differ in it have different signatures. Backends send it along with
+// the first word of an operation, and compare signatures only where hashes differ.
+func (o *Op) Hash() uint32 {
+	if o.hash == 0 {
+		o.sign()
+	}
+	return o.hash
+}
+
+func (o *Op) sign() {
 	s := Signature{Kind: o.Kind, DType: o.DType(), Count: int64(o.Count), Root: -1}
 	if o.Kind.Reduces() {
 		s.Red = o.Red.Kind
@@ -101,7 +124,7 @@ func (o Op) Signature() Signature {
 	if o.Kind == KindBatch {
 		s.Count = int64(len(o.Ops))
 	}
-	return s
+	o.sig, o.bytes, o.hash = s, o.Bytes(), s.hash()
 }
 
 // RedKind is how elements are combined. The numbering is part of the wire format.

@@ -1,11 +1,15 @@
 package dist
 
 import (
+	"math/bits"
 	"sync"
 	"time"
+
+	"github.com/symgrad/symgrad/internal/ticks"
 )
 
 // Record is one operation as the recorder keeps it. Times are nanoseconds since the recorder was made; 0 means not yet.
+// A small operation of a blocking view that did not have to wait has one time for all three.
 type Record struct {
 	Seq       uint64
 	Signature Signature
@@ -19,26 +23,28 @@ type Record struct {
 }
 
 // Recorder is a ring of the last operations of a group, the flight recorder. It is always on: writing an entry copies
-// a few words under a lock of its own.
+// a few words. Its lock is the group's as well, so that an operation that is queued takes one lock, not two.
 type Recorder struct {
 	mu      sync.Mutex
-	epoch   time.Time
-	entries []Record
+	clock   ticks.Clock
+	entries []Record // times are ticks
 }
 
 // DefaultTraceEntries is the ring size when a config says 0.
 const DefaultTraceEntries = 4096
 
-// NewRecorder is an empty ring of n entries; 0 means DefaultTraceEntries. Times count from epoch.
-func NewRecorder(n int, epoch time.Time) *Recorder {
+// NewRecorder is an empty ring of n entries, rounded up to a power of two; 0 means DefaultTraceEntries. Times count from now.
+func NewRecorder(n int) *Recorder { return newRecorder(n, ticks.NewClock()) }
+
+func newRecorder(n int, clock ticks.Clock) *Recorder {
 	if n <= 0 {
 		n = DefaultTraceEntries
 	}
-	return &Recorder{epoch: epoch, entries: make([]Record, n)}
+	return &Recorder{clock: clock, entries: make([]Record, 1<<bits.Len(uint(n-1)))}
 }
 
 // Epoch is the time from which Records count.
-func (r *Recorder) Epoch() time.Time { return r.epoch }
+func (r *Recorder) Epoch() time.Time { return r.clock.Epoch() }
 
 // Records is the kept operations, oldest first.
 func (r *Recorder) Records() []Record {
@@ -50,49 +56,63 @@ func (r *Recorder) Records() []Record {
 	}
 	out := make([]Record, 0, len(r.entries))
 	for seq := newest - min(newest, uint64(len(r.entries))) + 1; seq <= newest; seq++ {
-		if e := r.entries[seq%uint64(len(r.entries))]; e.Seq == seq {
+		if e := r.entries[seq&uint64(len(r.entries)-1)]; e.Seq == seq {
 			out = append(out, e)
+		}
+	}
+	scale := r.clock.Scale()
+	for i := range out {
+		for _, at := range []*int64{&out[i].Queued, &out[i].Started, &out[i].Ended} {
+			if *at != 0 {
+				*at = max(1, r.clock.Nanoseconds(*at, scale))
+			}
 		}
 	}
 	return out
 }
 
-func (r *Recorder) queued(op *Op) {
-	now := int64(time.Since(r.epoch))
-	r.mu.Lock()
+// queued notes op at the given tick. The lock is held.
+func (r *Recorder) queued(op *Op, now int64) *Record {
 	peer := int32(-1)
 	if op.Kind.PointToPoint() {
 		peer = int32(op.Peer)
 	}
-	r.entries[op.Seq%uint64(len(r.entries))] = Record{
-		Seq: op.Seq, Signature: op.Signature(), Peer: peer, Name: op.Name, Bytes: op.Bytes(), Queued: now,
-	}
-	r.mu.Unlock()
+	e := &r.entries[op.Seq&uint64(len(r.entries)-1)]
+	*e = Record{Seq: op.Seq, Signature: op.Signature(), Peer: peer, Name: op.Name, Bytes: op.bytes, Queued: now}
+	return e
 }
 
 func (r *Recorder) begin(seq uint64) {
-	if e := r.lock(seq); e != nil {
-		e.Started = int64(time.Since(r.epoch))
-		r.mu.Unlock()
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if e := r.entry(seq); e != nil {
+		e.Started = ticks.Now()
 	}
 }
 
 func (r *Recorder) end(seq uint64, err error) {
-	if e := r.lock(seq); e != nil {
-		e.Ended, e.Failed = int64(time.Since(r.epoch)), err != nil
-		r.mu.Unlock()
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ended(seq, err)
+}
+
+// ended notes the end of an operation. The lock is held.
+func (r *Recorder) ended(seq uint64, err error) {
+	if e := r.entry(seq); e != nil {
+		e.Ended, e.Failed = ticks.Now(), err != nil
 	}
 }
 
-// lock returns the entry of seq with the lock held, or nil, without the lock, when the ring no longer has it.
-func (r *Recorder) lock(seq uint64) *Record {
-	if r == nil {
-		return nil
-	}
-	r.mu.Lock()
-	if e := &r.entries[seq%uint64(len(r.entries))]; e.Seq == seq {
+// entry is that of seq, or nil when the ring no longer has it. The lock is held.
+func (r *Recorder) entry(seq uint64) *Record {
+	if e := &r.entries[seq&uint64(len(r.entries)-1)]; e.Seq == seq {
 		return e
 	}
-	r.mu.Unlock()
 	return nil
 }

@@ -38,26 +38,40 @@ func (s Signature) String() string {
 	return fmt.Sprintf("%s, %d B", str, s.Count*int64(s.DType.Size()))
 }
 
-// Compare is nil when all signatures are equal, and otherwise an error that matches ErrMismatch and names the first
-// field, in the order op, dtype, count, reduction, root, in which two ranks differ, and what each of the two has.
-// Index in sigs is the rank.
+// hash is 24 bits of s, never 0. The multipliers are those of MurmurHash3's finalizer.
+func (s Signature) hash() uint32 {
+	h := uint64(s.Count)*0xff51afd7ed558ccd ^
+		(uint64(uint32(s.Root))<<24|uint64(s.Kind)<<16|uint64(s.Red)<<8|uint64(s.DType))*0xc4ceb9fe1a85ec53
+	h ^= h >> 33
+	h *= 0xff51afd7ed558ccd
+	return uint32(h>>40) | 1
+}
+
+// Compare is nil when all signatures are equal, and otherwise what Differ says of rank 0 and the first rank that differs
+// from it. Index in sigs is the rank.
 func Compare(sigs []Signature) error {
 	for r, s := range sigs {
-		if s == sigs[0] {
-			continue
+		if s != sigs[0] {
+			return Differ(0, sigs[0], r, s)
 		}
-		a, what := sigs[0], "root"
-		switch {
-		case a.Kind != s.Kind:
-			what = "operation"
-		case a.DType != s.DType:
-			what = "dtype"
-		case a.Count != s.Count:
-			what = "count"
-		case a.Red != s.Red:
-			what = "reduction"
-		}
-		return fmt.Errorf("%w on the %s: rank 0 has %v (%v), rank %d has %v (%v)", ErrMismatch, what, a.Kind, a, r, s.Kind, s)
 	}
 	return nil
+}
+
+// Differ is the error of two ranks of which each has another signature: it matches ErrMismatch and names the first field,
+// in the order op, dtype, count, reduction, root, in which they differ, and what each of the two has.
+func Differ(rankA int, a Signature, rankB int, b Signature) error {
+	what := "root"
+	switch {
+	case a.Kind != b.Kind:
+		what = "operation"
+	case a.DType != b.DType:
+		what = "dtype"
+	case a.Count != b.Count:
+		what = "count"
+	case a.Red != b.Red:
+		what = "reduction"
+	}
+	return fmt.Errorf("%w on the %s: rank %d has %v (%v), rank %d has %v (%v)", ErrMismatch, what,
+		rankA, a.Kind, a, rankB, b.Kind, b)
 }

@@ -20,7 +20,7 @@ func (g *Group) Split(color, key int) (*Group, error) {
 	if t == nil {
 		return nil, nil
 	}
-	sub, err := newGroup(t, len(g.c.rec.entries), g.c.rec.epoch)
+	sub, err := newGroup(t, newRecorder(len(g.c.rec.entries), g.c.rec.clock))
 	if err != nil {
 		return nil, err
 	}

@@ -78,7 +78,8 @@ type task struct {
 	run Runner
 	op  Op
 	tag uint64
-	dep Work // a join when run is nil
+	f   func() error // of Do, when run is nil
+	dep Work         // a join, when f is nil too
 }
 
 type failure struct {
@@ -105,6 +106,17 @@ func (s *HostStream) Device() tensor.Device { return tensor.Host }
 // Errors: ErrClosed.
 func (s *HostStream) Submit(run Runner, op Op, tag uint64) (Work, error) {
 	return s.push(task{run: run, op: op, tag: tag})
+}
+
+// Do queues f, which then runs on the stream's worker, in order, as cudaLaunchHostFunc does; f's error is that of the
+// Work. f must not wait for work queued later on the same stream.
+//
+// Errors: ErrClosed; ErrInvalid for a nil f.
+func (s *HostStream) Do(f func() error) (Work, error) {
+	if f == nil {
+		return Work{}, fmt.Errorf("stream: %w: no function", ErrInvalid)
+	}
+	return s.push(task{f: f})
 }
 
 // Join makes later work wait for w.
@@ -154,14 +166,7 @@ func (s *HostStream) work() {
 		s.head = (s.head + 1) % len(s.tasks)
 		s.length--
 		s.mu.Unlock()
-		var err error
-		if t.run == nil {
-			_ = t.dep.Wait() // its owner reports the error
-		} else {
-			t.op.rec.begin(t.op.Seq)
-			err = t.run.Run(&t.op, t.tag)
-			t.op.rec.end(t.op.Seq, err)
-		}
+		err := t.do()
 		t = task{}
 		s.mu.Lock()
 		s.done++
@@ -174,6 +179,20 @@ func (s *HostStream) work() {
 		}
 		s.ended.Broadcast()
 	}
+}
+
+func (t *task) do() error {
+	switch {
+	case t.run != nil:
+		t.op.rec.begin(t.op.Seq)
+		err := t.run.Run(&t.op, t.tag)
+		t.op.rec.end(t.op.Seq, err)
+		return err
+	case t.f != nil:
+		return t.f()
+	}
+	_ = t.dep.Wait() // its owner reports the error
+	return nil
 }
 
 // Await implements Queue.

@@ -12,7 +12,7 @@ import (
 type Transport interface {
 	// Info says who this rank is and what runs underneath.
 	Info() Info
-	// Start queues op on s, in order. It never waits for peers. Work.Wait tells the outcome.
+	// Start queues op on s, in order. It never waits for peers. Work.Wait tells the outcome. The group's lock is held.
 	Start(op Op, s Stream) (Work, error)
 	// Split is the transport of the ranks that pass the same color, ordered by key, then by rank here; nil for a
 	// negative color. Collective over the group.

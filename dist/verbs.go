@@ -10,14 +10,14 @@ import "github.com/symgrad/symgrad/tensor"
 // order. Returns: when queued. Owns: dst and src belong to g until Work.Wait. Errors: ErrInvalid here; ErrMismatch,
 // ErrAborted, ErrTimeout and ErrClosed from Work.Wait.
 func (g *Group) AllReduce(dst, src tensor.Buffer, red RedOp) (Work, error) {
-	return g.issue(Op{Kind: KindAllReduce, Dst: dst, Src: src, Red: red})
+	return g.do(KindAllReduce, dst, src, &red, 0)
 }
 
 // Reduce is AllReduce with the result on root only; dst is ignored elsewhere and may be the zero Buffer.
 //
 // Shapes, Collective, Owns, Errors: as AllReduce.
 func (g *Group) Reduce(dst, src tensor.Buffer, red RedOp, root int) (Work, error) {
-	return g.issue(Op{Kind: KindReduce, Dst: dst, Src: src, Red: red, Root: root})
+	return g.do(KindReduce, dst, src, &red, root)
 }
 
 // Broadcast copies root's src to every rank's dst. src is ignored elsewhere and may be the zero Buffer.
@@ -25,7 +25,7 @@ func (g *Group) Reduce(dst, src tensor.Buffer, red RedOp, root int) (Work, error
 // Shapes: the count is that of dst; on root src has exactly that; in place (one buffer) or disjoint.
 // Collective, Owns, Errors: as AllReduce.
 func (g *Group) Broadcast(dst, src tensor.Buffer, root int) (Work, error) {
-	return g.issue(Op{Kind: KindBroadcast, Dst: dst, Src: src, Root: root})
+	return g.do(KindBroadcast, dst, src, nil, root)
 }
 
 // AllGather is, on every rank of g,
@@ -35,7 +35,7 @@ func (g *Group) Broadcast(dst, src tensor.Buffer, root int) (Work, error) {
 // NVSHMEM calls it fcollect. Shapes: src has n elements, dst at least Size*n; disjoint, or in place with src at element
 // Rank*n of dst. Collective, Owns, Errors: as AllReduce.
 func (g *Group) AllGather(dst, src tensor.Buffer) (Work, error) {
-	return g.issue(Op{Kind: KindAllGather, Dst: dst, Src: src})
+	return g.do(KindAllGather, dst, src, nil, 0)
 }
 
 // FCollect is AllGather under its NVSHMEM name.
@@ -48,7 +48,7 @@ func (g *Group) FCollect(dst, src tensor.Buffer) (Work, error) { return g.AllGat
 // Shapes: src has Size*n elements, dst at least n; disjoint, or in place with dst at element Rank*n of src.
 // Collective, Owns, Errors: as AllReduce; a length the ranks do not divide is ErrCount.
 func (g *Group) ReduceScatter(dst, src tensor.Buffer, red RedOp) (Work, error) {
-	return g.issue(Op{Kind: KindReduceScatter, Dst: dst, Src: src, Red: red})
+	return g.do(KindReduceScatter, dst, src, &red, 0)
 }
 
 // AllToAll sends block j of src to rank j and puts the block from rank i at block i of dst.
@@ -56,7 +56,7 @@ func (g *Group) ReduceScatter(dst, src tensor.Buffer, red RedOp) (Work, error) {
 // Shapes: src has Size*n elements, dst at least as many; disjoint (never in place). Collective, Owns, Errors: as
 // AllReduce; a length the ranks do not divide is ErrCount.
 func (g *Group) AllToAll(dst, src tensor.Buffer) (Work, error) {
-	return g.issue(Op{Kind: KindAllToAll, Dst: dst, Src: src})
+	return g.do(KindAllToAll, dst, src, nil, 0)
 }
 
 // Gather puts the n elements of every rank's src at block r of root's dst, which is ignored elsewhere.
@@ -64,7 +64,7 @@ func (g *Group) AllToAll(dst, src tensor.Buffer) (Work, error) {
 // Shapes: on root dst has at least Size*n elements; disjoint, or in place with src at element Rank*n of dst.
 // Collective, Owns, Errors: as AllReduce.
 func (g *Group) Gather(dst, src tensor.Buffer, root int) (Work, error) {
-	return g.issue(Op{Kind: KindGather, Dst: dst, Src: src, Root: root})
+	return g.do(KindGather, dst, src, nil, root)
 }
 
 // Scatter copies block r of root's src to the dst of rank r. src is ignored elsewhere.
@@ -72,7 +72,7 @@ func (g *Group) Gather(dst, src tensor.Buffer, root int) (Work, error) {
 // Shapes: the count n is that of dst; on root src has exactly Size*n elements; disjoint, or in place with dst at element
 // Rank*n of src. Collective, Owns, Errors: as AllReduce.
 func (g *Group) Scatter(dst, src tensor.Buffer, root int) (Work, error) {
-	return g.issue(Op{Kind: KindScatter, Dst: dst, Src: src, Root: root})
+	return g.do(KindScatter, dst, src, nil, root)
 }
 
 // Send gives src to the matching Recv of peer. Sends to one peer arrive in order.
@@ -80,22 +80,24 @@ func (g *Group) Scatter(dst, src tensor.Buffer, root int) (Work, error) {
 // Shapes: the Recv has the same dtype and length, zero included. Owns: src belongs to g until Work.Wait. Errors: as
 // AllReduce; ErrRoot for a peer out of range, or this rank itself outside a Batch.
 func (g *Group) Send(src tensor.Buffer, peer int) (Work, error) {
-	return g.issue(Op{Kind: KindSend, Src: src, Peer: peer})
+	return g.do(KindSend, tensor.Buffer{}, src, nil, peer)
 }
 
 // Recv takes the data of the matching Send of peer into dst.
 //
 // Shapes, Owns, Errors: as Send.
 func (g *Group) Recv(dst tensor.Buffer, peer int) (Work, error) {
-	return g.issue(Op{Kind: KindRecv, Dst: dst, Peer: peer})
+	return g.do(KindRecv, dst, tensor.Buffer{}, nil, peer)
 }
 
 // Barrier is done when every rank has reached it and all Puts before it are complete and visible.
 //
 // Collective: all ranks, same order. Errors: as AllReduce.
-func (g *Group) Barrier() (Work, error) { return g.issue(Op{Kind: KindBarrier}) }
+func (g *Group) Barrier() (Work, error) {
+	return g.do(KindBarrier, tensor.Buffer{}, tensor.Buffer{}, nil, 0)
+}
 
 // Sync is done when every rank has reached it. It says nothing about Puts.
 //
 // Collective: all ranks, same order. Errors: as AllReduce.
-func (g *Group) Sync() (Work, error) { return g.issue(Op{Kind: KindSync}) }
+func (g *Group) Sync() (Work, error) { return g.do(KindSync, tensor.Buffer{}, tensor.Buffer{}, nil, 0) }

@@ -12,7 +12,9 @@ import (
 
 // Options is what the suite must know of a backend. The zero value is usable.
 type Options struct {
-	Large int // elements of the large cases: more than any chunk the backend cuts; 0 means 20,011
+	Large    int   // elements of the large cases: more than any chunk the backend cuts; 0 means 20,011
+	Ranks    []int // sizes of worlds; empty means 1, 2, 3, 4 and 7
+	Blocking bool  // operations run on their callers
 }
 
 func (o Options) large() int {
@@ -57,6 +59,9 @@ func Suite(w *dist.World, opt Options) error {
 
 func runPart(w *dist.World, opt Options, p part) error {
 	s := &suite{w: w, g: w.Group, n: w.Size(), rank: w.Rank(), opt: opt}
+	if opt.Blocking {
+		s.g = w.Blocking()
+	}
 	err := s.open()
 	if err == nil {
 		err = p.run(s)

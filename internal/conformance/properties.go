@@ -17,6 +17,9 @@ func (s *suite) properties() error {
 			}
 		}
 	}
+	if s.opt.Blocking {
+		return nil // nothing can change while an operation is queued
+	}
 	return s.lateScalar()
 }
 

@@ -37,16 +37,23 @@ func Run(t *testing.T, launch Launch) {
 	RunWith(t, Options{}, launch)
 }
 
-// RunWith takes a backend through the whole suite: every part of Suite on a fresh world of every size, then the worlds
-// that break.
+// RunWith takes a backend through the whole suite: every part of Suite on a fresh world of every size, then, for default
+// sizes and streams, the worlds that break.
 func RunWith(t *testing.T, opt Options, launch Launch) {
 	t.Helper()
-	for _, n := range sizes {
+	ranks := opt.Ranks
+	if len(ranks) == 0 {
+		ranks = sizes
+	}
+	for _, n := range ranks {
 		for _, p := range parts {
 			t.Run(fmt.Sprintf("%s/%d", p.name, n), func(t *testing.T) {
 				launch(t, n, LaunchOptions{}, func(w *dist.World) error { return runPart(w, opt, p) })
 			})
 		}
+	}
+	if len(opt.Ranks) > 0 || opt.Blocking {
+		return
 	}
 	t.Run("Mismatch", func(t *testing.T) { runMismatches(t, launch) })
 	t.Run("Broken", func(t *testing.T) { runBroken(t, launch) })

@@ -17,7 +17,7 @@ func nowhere(*File) bool     { return false }
 func notInTest(f *File) bool { return !f.Test() }
 
 // inPrograms is in tests, commands and examples.
-func inPrograms(f *File) bool { return f.Test() || f.in("cmd", "examples") }
+func inPrograms(f *File) bool { return f.Test() || f.in("cmd", "examples", "bench") }
 
 var bans = []ban{
 	{

@@ -8,5 +8,14 @@
 //   - a product is rounded before it is added. The Go specification allows x*y + z to be fused, and arm64 does so, unless
 //     an explicit conversion stands between them ("Floating-point operators"); the conversions here are that.
 //
+// Which of several NaNs a sum is, its sign and its payload, is not specified.
+//
+// Into is the checked entry and plain Go. For gives the kernel that backends call: sums of all types in AVX-512, of all but
+// the halves in AVX2, chosen at run time, and otherwise the plain one. All give the same bits.
+//
+//	into.go native.go half.go    plain Go
+//	kernel.go                    kernels: many destinations in one pass, non-temporal stores
+//	sum_amd64.s                  one macro, a function for each type and instruction set
+//
 // Work goes tile by tile, so that the running result stays in the L1 cache while the sources stream past.
 package reduce

@@ -30,6 +30,11 @@ func Into(dst tensor.Buffer, srcs []tensor.Buffer, red dist.RedKind, scalars []u
 		copy(dst.Raw(), srcs[0].Raw())
 		return nil
 	}
+	return typed(dst, srcs, red, scalars)
+}
+
+// typed is Into for arguments that have been checked.
+func typed(dst tensor.Buffer, srcs []tensor.Buffer, red dist.RedKind, scalars []uint64) error {
 	switch dst.DType() {
 	case tensor.F16:
 		return half[tensor.Float16](dst, srcs, red, scalars)

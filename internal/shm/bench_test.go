@@ -2,11 +2,13 @@ package shm
 
 import (
 	"fmt"
+	"runtime"
 	"sync"
 	"testing"
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/tensor"
+	"golang.org/x/sys/unix"
 )
 
 // BenchmarkAllReduce is f32 sums in place, two ranks of one process with their own mappings, on the heap and on private
@@ -14,8 +16,8 @@ import (
 func BenchmarkAllReduce(b *testing.B) {
 	const n = 2
 	for _, where := range []string{"heap", "private"} {
-		for bytes := 1 << 10; bytes <= 64<<20; bytes <<= 4 {
-			b.Run(fmt.Sprintf("%s/%dKiB", where, bytes>>10), func(b *testing.B) {
+		for bytes := 8; bytes <= 64<<20; bytes <<= 4 {
+			b.Run(fmt.Sprintf("%s/%dB", where, bytes), func(b *testing.B) {
 				ts, err := Local(n, Mapped, Config{})
 				if err != nil {
 					b.Fatal(err)
@@ -44,10 +46,17 @@ func BenchmarkAllReduce(b *testing.B) {
 							return err
 						}
 					}
+					g := w.Blocking()
+					runtime.LockOSThread()
+					var set unix.CPUSet
+					set.Set(w.Rank() % runtime.NumCPU())
+					if err := unix.SchedSetaffinity(0, &set); err != nil {
+						return err
+					}
 					ready.Done()
 					<-start
 					for range b.N {
-						if err := done(w.AllReduce(buf, buf, dist.Sum)); err != nil {
+						if err := done(g.AllReduce(buf, buf, dist.Sum)); err != nil {
 							return err
 						}
 					}

@@ -6,66 +6,27 @@ import (
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/internal/reduce"
-	"github.com/symgrad/symgrad/tensor"
 )
 
-// enter publishes the next round; what this rank wrote before is visible to whoever sees the flag.
-func (t *Transport) enter() {
-	t.round++
-	publish(t.ctl.flag(t.rank), t.round)
-}
+// Sizes in bytes, of the larger buffer, from which another way is faster; measured, see bench/.
+const (
+	copyFirst     = 1 << 20  // up to here an allreduce out of place is a copy and one in place
+	streamInPlace = 32 << 20 // from here sums in place bypass the cache when they store
+	streamApart   = 8 << 20  // the same out of place, and for copies
+)
 
-// barrier is one round: it returns when all ranks have entered it.
-func (t *Transport) barrier() error {
-	t.enter()
-	return t.all()
-}
-
-// all waits for every rank to enter the current round, the next rank first so that not all wait for one line.
-func (t *Transport) all() error {
-	for i := 1; i < t.size; i++ {
-		if err := t.await((t.rank + i) % t.size); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// agree is the first round of an operation: it exchanges headers into t.headers and compares signatures.
-func (t *Transport) agree(own *header) error {
-	round := t.round + 1
-	own.put(t.ctl.header(t.rank, round))
-	if err := t.barrier(); err != nil {
-		return err
-	}
-	for r := range t.headers {
-		t.headers[r].get(t.ctl.header(r, round))
-	}
-	if t.node.cfg.Unchecked && own.sig.Kind < dist.KindSplit {
-		return nil
-	}
-	for r := 1; r < t.size; r++ {
-		if t.headers[r].sig != t.headers[0].sig {
-			return t.disagree()
-		}
-	}
-	return nil
-}
-
-// disagree breaks the group: every rank finds the same difference in the same headers.
-func (t *Transport) disagree() error {
-	sigs := make([]dist.Signature, t.size)
-	for r := range sigs {
-		sigs[r] = t.headers[r].sig
-	}
-	err := dist.Compare(sigs)
-	t.fail(abortMismatch, t.rank, err.Error())
-	return err
-}
-
-// collective runs one lockstep operation.
+// collective runs one lockstep operation. Which way it goes follows from its signature, which all ranks share, and from
+// what all ranks have announced.
 func (t *Transport) collective(op *dist.Op) error {
-	own := header{sig: op.Signature(), src: t.locate(op.Src), dst: t.locate(op.Dst)}
+	if op.Memo == 0 {
+		op.Memo = t.plan(op)
+	}
+	if op.Memo&planSmall != 0 {
+		return t.runSmall(op)
+	}
+	bytes := int(op.Memo >> planBytes)
+	own := &t.sides[t.rank]
+	*own = sides{src: t.locate(op.Src), dst: t.locate(op.Dst)}
 	if op.Kind.Reduces() && op.Red.Kind == dist.RedPreMulSum {
 		bits, err := reduce.ScalarBits(op.Red.Scalar)
 		if err != nil {
@@ -73,85 +34,93 @@ func (t *Transport) collective(op *dist.Op) error {
 		}
 		own.scalar = bits
 	}
-	// A rank whose buffers are private cannot be part of the direct path, so it stages its first chunk at once.
-	own.staged = op.Count > 0 && !t.direct(op, t.rank, &own)
-	if own.staged {
-		t.stage(op, 0)
+	if op.Kind == dist.KindAllReduce && own.src.heap != 0 && own.dst.heap != 0 {
+		own.ready = t.size == 2 && bytes <= copyFirst || own.src == own.dst
+		if own.ready {
+			move(op.Dst.Pointer(), op.Src.Pointer(), bytes)
+		}
 	}
-	if err := t.agree(&own); err != nil {
+	if err := t.open(op.Signature(), op.Hash()); err != nil {
 		return err
 	}
-	if op.Count == 0 || op.Kind == dist.KindBarrier || op.Kind == dist.KindSync {
-		return nil
+	own.put(t.entry())
+	t.announce()
+	if op.Kind == dist.KindBroadcast {
+		return t.broadcast(op, bytes)
 	}
-	direct, staged := true, true
-	for r := range t.headers {
-		h := &t.headers[r]
-		direct = direct && t.direct(op, r, h)
-		staged = staged && h.staged
-		t.scalars[r] = h.scalar
+	if err := t.meetAll(); err != nil {
+		return err
+	}
+	direct := true
+	for r := range t.sides {
+		t.sides[r].get(t.ctl.entry(r, t.round))
+		t.scalars[r] = t.sides[r].scalar
+		direct = direct && t.direct(op, r)
 	}
 	if direct {
-		return t.runDirect(op)
+		return t.runDirect(op, bytes)
 	}
-	return t.runStaged(op, own.staged, staged)
+	return t.runStaged(op)
 }
 
-// direct reports whether rank's side of op, as its header tells, lies in symmetric heaps as the direct path needs:
-// sources that others read, and for sums the destinations that the owners of blocks write.
-func (t *Transport) direct(op *dist.Op, rank int, h *header) bool {
-	src, dst := h.src.heap != 0, h.dst.heap != 0
+// direct reports whether rank's side of op lies in symmetric heaps as the direct way needs: sources that others read,
+// and for sums the destinations that the owners of blocks write.
+func (t *Transport) direct(op *dist.Op, rank int) bool {
+	src, dst := t.sides[rank].src.heap != 0, t.sides[rank].dst.heap != 0
 	switch op.Kind {
 	case dist.KindAllReduce:
 		return src && dst
 	case dist.KindReduce:
 		return src && (dst || rank != op.Root)
-	case dist.KindBroadcast, dist.KindScatter:
+	case dist.KindScatter:
 		return src || rank != op.Root
-	case dist.KindAllGather, dist.KindReduceScatter, dist.KindAllToAll, dist.KindGather:
-		return src
 	}
-	return true
+	return src // AllGather, ReduceScatter, AllToAll, Gather
 }
 
-// runDirect does op by loads and stores in the heaps. The header round has told that all sources are ready; the last
-// round tells that nobody reads or writes them any more.
-func (t *Transport) runDirect(op *dist.Op) error {
-	err := t.moveDirect(op)
-	if err != nil {
+// runDirect does op by loads and stores in the heaps. All sources are ready; afterwards nobody reads or writes them.
+func (t *Transport) runDirect(op *dist.Op, bytes int) error {
+	if err := t.moveDirect(op, bytes); err != nil {
 		t.fail(abortFault, t.rank, err.Error())
 		return err
 	}
-	return t.barrier()
+	return t.close()
 }
 
-func (t *Transport) moveDirect(op *dist.Op) error {
-	n, count := t.size, op.Count
+func (t *Transport) moveDirect(op *dist.Op, bytes int) error {
+	block := op.Count * op.DType().Size()
 	switch op.Kind {
 	case dist.KindAllReduce, dist.KindReduce:
-		lo, hi := block(count, n, t.rank)
-		return t.sumBlock(op, lo, hi)
+		return t.sumBlock(op, bytes)
 	case dist.KindReduceScatter:
-		return t.sumInto(op, op.Dst, t.rank*count, count)
-	case dist.KindBroadcast:
-		return t.pull(op, op.Root, 0, 0, count)
+		t.dsts[0] = op.Dst.Pointer()
+		return t.sumDirect(op, t.dsts[:1], t.rank*block, op.Count, bytes)
 	case dist.KindScatter:
-		return t.pull(op, op.Root, t.rank*count, 0, count)
+		return t.pull(op, op.Root, t.rank*block, 0, block, 0)
 	case dist.KindGather:
 		if t.rank != op.Root {
 			return nil
 		}
 	}
-	for r := range n { // AllGather, Gather, AllToAll
-		from := 0
+	how := storing(t.size*block, streamApart)
+	for i := range t.size { // AllGather, Gather, AllToAll; the own block first, then each from another rank
+		r, from := (t.rank+i)%t.size, 0
 		if op.Kind == dist.KindAllToAll {
-			from = t.rank * count
+			from = t.rank * block
 		}
-		if err := t.pull(op, r, from, r*count, count); err != nil {
+		if err := t.pull(op, r, from, r*block, block, how); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// storing is how to store the result of an operation of that many bytes.
+func storing(bytes, limit int) reduce.How {
+	if bytes >= limit {
+		return reduce.NonTemporal
+	}
+	return 0
 }
 
 // block is the part of n elements that rank sums: whole cache lines, in rank order.
@@ -168,177 +137,109 @@ func block(count, n, rank int) (lo, hi int) {
 	return lo, hi
 }
 
-// sumBlock sums elements lo to hi of all sources, in rank order, and stores them to the destinations that want them:
-// the reduce-scatter and the allgather of an allreduce in one pass.
-func (t *Transport) sumBlock(op *dist.Op, lo, hi int) error {
+// sumBlock sums the own block of all sources, in rank order, and stores it to the destinations that want it: the
+// reduce-scatter and the allgather of an allreduce in one pass.
+func (t *Transport) sumBlock(op *dist.Op, bytes int) error {
+	lo, hi := block(op.Count, t.size, t.rank)
 	if lo == hi {
 		return nil
 	}
-	first := t.rank
-	if op.Kind == dist.KindReduce {
-		first = op.Root
-	}
-	dst, err := t.peerBuffer(op, first, t.headers[first].dst, lo, hi-lo)
-	if err != nil {
-		return err
-	}
-	if err := t.sumInto(op, dst, lo, hi-lo); err != nil || op.Kind == dist.KindReduce {
-		return err
-	}
-	for i := 1; i < t.size; i++ {
-		r := (t.rank + i) % t.size
-		to, err := t.peerBuffer(op, r, t.headers[r].dst, lo, hi-lo)
+	size := op.DType().Size()
+	dsts := t.dsts[:0]
+	for r := range t.size {
+		if op.Kind == dist.KindReduce && r != op.Root {
+			continue
+		}
+		p, err := t.at(r, t.sides[r].dst, lo*size, (hi-lo)*size)
 		if err != nil {
 			return err
 		}
-		copy(to.Raw(), dst.Raw())
+		dsts = append(dsts, p)
 	}
+	return t.sumDirect(op, dsts, lo*size, hi-lo, bytes)
+}
+
+// sumDirect reduces n elements at byte from of all ranks' sources to dsts.
+func (t *Transport) sumDirect(op *dist.Op, dsts []unsafe.Pointer, from, n, bytes int) error {
+	ready, inPlace := true, true
+	for r := range t.sides {
+		ready = ready && t.sides[r].ready
+		inPlace = inPlace && t.sides[r].src == t.sides[r].dst
+	}
+	for r := range t.srcs {
+		src := t.sides[r].src
+		if ready {
+			src = t.sides[r].dst
+		}
+		p, err := t.at(r, src, from, n*op.DType().Size())
+		if err != nil {
+			return err
+		}
+		t.srcs[r] = p
+	}
+	limit := streamApart
+	if inPlace {
+		limit = streamInPlace
+	}
+	t.sum(op, dsts, n, storing(bytes, limit))
 	return nil
 }
 
-// sumInto reduces elements at to at+n of all ranks' sources into dst.
-func (t *Transport) sumInto(op *dist.Op, dst tensor.Buffer, at, n int) error {
-	for r := range t.srcs {
-		b, err := t.peerBuffer(op, r, t.headers[r].src, at, n)
-		if err != nil {
-			return err
-		}
-		t.srcs[r] = b
-	}
-	return reduce.Into(dst, t.srcs, op.Red.Kind, t.scalars)
-}
-
-// pull copies n elements at from of rank r's source to element to of the own destination.
-func (t *Transport) pull(op *dist.Op, r, from, to, n int) error {
-	src, err := t.peerBuffer(op, r, t.headers[r].src, from, n)
-	if err != nil {
-		return err
-	}
-	dst, err := op.Dst.Slice(to, to+n)
-	if err == nil && !tensor.Same(dst, src) { // in place the block is there, and peers are reading it
-		copy(dst.Raw(), src.Raw())
+// pull copies n bytes at from of rank r's source to byte to of the own destination, unless they are there already.
+func (t *Transport) pull(op *dist.Op, r, from, to, n int, how reduce.How) error {
+	src, err := t.at(r, t.sides[r].src, from, n)
+	if dst := unsafe.Add(op.Dst.Pointer(), to); err == nil && src != dst {
+		reduce.Copy(dst, src, n, how)
 	}
 	return err
 }
 
-// peerBuffer is n elements at element at of a buffer of rank r that lies at p.
-func (t *Transport) peerBuffer(op *dist.Op, r int, p place, at, n int) (tensor.Buffer, error) {
-	dt := op.DType()
-	off := p.off + int64(at)*int64(dt.Size())
-	b, err := t.node.resolve(p.heap, t.ranks[r], off, int64(n)*int64(dt.Size()))
+// at is the address of n bytes at byte from of a buffer of rank r that lies at p.
+func (t *Transport) at(r int, p place, from, n int) (unsafe.Pointer, error) {
+	b, err := t.node.resolve(p.heap, t.ranks[r], p.off+int64(from), int64(n))
 	if err != nil {
-		return tensor.Buffer{}, fmt.Errorf("buffer of rank %d: %w", r, err)
+		return nil, fmt.Errorf("buffer of rank %d: %w", r, err)
 	}
-	return tensor.FromPointer(unsafe.Pointer(unsafe.SliceData(b)), n, dt, tensor.Host)
+	return pointer(b), nil
 }
 
-// runStaged does op through the staging slots, one round a chunk. mine and everyone tell whether this rank, and all
-// ranks, staged the first chunk before the header round.
-func (t *Transport) runStaged(op *dist.Op, mine, everyone bool) error {
-	per := t.perStep(op)
-	for lo := 0; lo < op.Count; lo += per {
-		if lo > 0 || !everyone {
-			if lo > 0 || !mine {
-				t.stage(op, lo)
-			}
-			if err := t.barrier(); err != nil {
+// broadcast is a large one. The ranks other than the root wait for the root alone.
+func (t *Transport) broadcast(op *dist.Op, bytes int) error {
+	met := t.meetEach
+	if t.eager && t.rank != op.Root {
+		met = func() error {
+			if err := t.meet(op.Root); err != nil {
 				return err
 			}
+			return t.same()
 		}
-		if err := t.collect(op, lo, min(per, op.Count-lo)); err != nil {
+	}
+	if err := met(); err != nil {
+		return err
+	}
+	t.sides[op.Root].get(t.ctl.entry(op.Root, t.round))
+	if t.sides[op.Root].src.heap == 0 {
+		return t.runStaged(op)
+	}
+	if t.rank != op.Root {
+		if err := t.pull(op, op.Root, 0, 0, bytes, storing(bytes, streamApart)); err != nil {
 			t.fail(abortFault, t.rank, err.Error())
 			return err
 		}
-		t.step++
+		t.finish()
+		return nil
 	}
-	return nil
-}
-
-// perStep is how many elements of Op.Count one step moves. Scattering kinds put a block for every rank into one slot.
-func (t *Transport) perStep(op *dist.Op) int {
-	elems := t.ctl.chunk / op.DType().Size()
-	switch op.Kind {
-	case dist.KindReduceScatter, dist.KindAllToAll, dist.KindScatter:
-		elems = max(1, elems/t.size)
-	}
-	return elems
-}
-
-// stage copies what the others need of this rank for elements lo and on into the slot of this step.
-func (t *Transport) stage(op *dist.Op, lo int) {
-	if op.Src.IsZero() {
-		return // Broadcast and Scatter, not on the root
-	}
-	size := op.DType().Size()
-	n := min(t.perStep(op), op.Count-lo)
-	slot, src := t.ctl.slot(t.rank, t.step), op.Src.Raw()
-	switch op.Kind {
-	case dist.KindReduceScatter, dist.KindAllToAll, dist.KindScatter:
-		for r := range t.size {
-			copy(slot[r*n*size:(r+1)*n*size], src[(r*op.Count+lo)*size:])
+	move(op.Dst.Pointer(), op.Src.Pointer(), bytes)
+	for r := range t.size {
+		if r == t.rank {
+			continue
 		}
-	default:
-		copy(slot[:n*size], src[lo*size:])
-	}
-}
-
-// collect takes n elements at lo out of the slots of this step into the own destination.
-func (t *Transport) collect(op *dist.Op, lo, n int) error {
-	if op.Dst.IsZero() {
-		return nil // Reduce and Gather, not on the root
-	}
-	switch op.Kind {
-	case dist.KindAllReduce, dist.KindReduce, dist.KindReduceScatter:
-		at := 0
-		if op.Kind == dist.KindReduceScatter {
-			at = t.rank * n
-		}
-		for r := range t.srcs {
-			b, err := t.slotBuffer(op, r, at, n)
-			if err != nil {
-				return err
-			}
-			t.srcs[r] = b
-		}
-		dst, err := op.Dst.Slice(lo, lo+n)
-		if err != nil {
-			return err
-		}
-		return reduce.Into(dst, t.srcs, op.Red.Kind, t.scalars)
-	case dist.KindBroadcast:
-		return t.take(op, op.Root, 0, lo, n)
-	case dist.KindScatter:
-		return t.take(op, op.Root, t.rank*n, lo, n)
-	}
-	for r := range t.size { // AllGather, Gather, AllToAll
-		at := 0
-		if op.Kind == dist.KindAllToAll {
-			at = t.rank * n
-		}
-		if err := t.take(op, r, at, r*op.Count+lo, n); err != nil {
+		if err := t.finished(r); err != nil {
 			return err
 		}
 	}
+	t.finish()
 	return nil
-}
-
-func (t *Transport) take(op *dist.Op, r, at, to, n int) error {
-	src, err := t.slotBuffer(op, r, at, n)
-	if err != nil {
-		return err
-	}
-	dst, err := op.Dst.Slice(to, to+n)
-	if err == nil {
-		copy(dst.Raw(), src.Raw())
-	}
-	return err
-}
-
-// slotBuffer is n elements at element at of rank r's slot of this step.
-func (t *Transport) slotBuffer(op *dist.Op, r, at, n int) (tensor.Buffer, error) {
-	dt := op.DType()
-	slot := t.ctl.slot(r, t.step)
-	return tensor.FromPointer(unsafe.Pointer(&slot[at*dt.Size()]), n, dt, tensor.Host)
 }
 
 // batch runs the members of a group call: collectives first, in order, then all sends and receives together.
@@ -349,7 +250,6 @@ func (t *Transport) batch(op *dist.Op) error {
 			p2p = append(p2p, op.Ops[i])
 			continue
 		}
-		t.ctl.busy(t.rank, op.Ops[i].Kind, -1, op.Seq)
 		if err := t.collective(&op.Ops[i]); err != nil {
 			return fmt.Errorf("%v %q: %w", op.Ops[i].Kind, op.Ops[i].Name, err)
 		}
@@ -357,6 +257,5 @@ func (t *Transport) batch(op *dist.Op) error {
 	if len(p2p) == 0 {
 		return nil
 	}
-	t.ctl.busy(t.rank, dist.KindBatch, -1, op.Seq)
 	return t.exchange(p2p)
 }

@@ -33,6 +33,24 @@ func TestConformanceOnMappings(t *testing.T) {
 	conformance.Run(t, suiteOn(local(Mapped)))
 }
 
+// More ranks than this machine has cores, and more than look at each other one by one.
+func TestConformanceOfManyRanks(t *testing.T) {
+	memory := Mapped
+	if raceEnabled {
+		memory = GoMemory
+	}
+	conformance.RunWith(t, conformance.Options{Ranks: []int{8, 9}}, suiteOn(local(memory)))
+	conformance.RunWith(t, conformance.Options{Ranks: []int{11}, Blocking: true}, suiteOn(local(memory)))
+}
+
+func TestConformanceOnCallers(t *testing.T) {
+	memory := Mapped
+	if raceEnabled {
+		memory = GoMemory
+	}
+	conformance.RunWith(t, conformance.Options{Blocking: true}, suiteOn(local(memory)))
+}
+
 func TestConformanceOverSockets(t *testing.T) {
 	needsMappedMemory(t)
 	conformance.Run(t, suiteOn(sockets))

@@ -2,22 +2,24 @@ package shm
 
 import (
 	"encoding/binary"
-	"sync/atomic"
 	"unsafe"
 
 	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/asym"
 	"github.com/symgrad/symgrad/tensor"
 )
 
 // The control segment of a group of n ranks:
 //
 //	0                        abort word, abort text
-//	pageBytes*(1+r)          rank r's page: flag, bell, state, left, two headers
+//	pageBytes*(1+r)          rank r's page: words, then rings of headers and of announcements
 //	then n*n channels        channelBytes each, [from*n+to]: counters of a ring
-//	then n*2 staging slots   chunk bytes each
+//	then n*small slots       smallSlots a rank, small bytes each
+//	then n*staging slots     stageSlots a rank, chunk bytes each
 //	then n*n*2 ring slots    ringHeader + ring bytes each
 //
 // Words that different ranks write stand on cache lines of their own, two apart because of the adjacent-line prefetcher.
+// Beside each word that others wait for, 8 bytes on, is the number of those asleep on it.
 const (
 	pageBytes    = 4096
 	abortWord    = 0  // 0, or an abortCode
@@ -26,14 +28,26 @@ const (
 	abortText    = 24 // up to the end of the page
 	maxAbortText = pageBytes - abortText
 
-	flagAt    = 0   // rounds this rank has entered
-	flagWaits = 8   // ranks asleep on the flag
-	bellAt    = 128 // rung by peers that moved a channel to or from this rank
-	bellWaits = 136
-	stateAt   = 256 // what the rank is doing now
-	leftAt    = 384 // 1 when the rank has closed its end
-	headerAt  = 512 // two, alternating
+	flagAt   = 0   // round whose direct moves this rank has finished
+	bellAt   = 128 // rung by peers that moved a channel to or from this rank
+	stateAt  = 256 // what the rank is doing now
+	leftAt   = 384 // 1 when the rank has closed its end
+	sentAt   = 512 // chunks put into the staging slots
+	tookAt   = 640 // chunks taken from all staging slots
+	summedAt = 768 // chunks of which this rank has summed its block
+	treeAt   = 896 // steps of dissemination barriers
+
+	headerAt  = 1024 // a ring: what this rank told of its last rounds
 	headerLen = 128
+	entryAt   = headerAt + depth*headerLen // a ring of announcements
+	entryLen  = 128
+	entryWord = 56 // within an entry: round and hash; before it the payload
+
+	// depth is how many rounds a rank can be ahead of another.
+	depth = 8
+
+	smallSlots = 4
+	stageSlots = 4
 
 	channelBytes = 256
 	channelWrote = 0   // chunks put into the ring
@@ -43,25 +57,34 @@ const (
 	ringDepth  = 2
 )
 
+// lineBytes is what fits into an announcement beside its word.
+const lineBytes = entryWord
+
 // layout is where things lie for a given group size and chunk size; equal on all ranks.
 type layout struct {
-	n           int
-	chunk, ring int
-	channels    int
-	staging     int
-	rings       int
-	size        int64
+	n                  int
+	small, chunk, ring int // bytes of a slot
+	channels           int // offsets
+	smalls             int
+	staging            int
+	rings              int
+	size               int64
 }
+
+// maxSmallBytes is up to where one copy into a slot and one synchronisation beat all else.
+const maxSmallBytes = 4 << 10
 
 // maxRingBytes bounds all send rings of a group together, which grow with the square of the ranks.
 const maxRingBytes = 16 << 20
 
 func newLayout(n, chunk int) layout {
 	l := layout{n: n, chunk: (chunk + 63) &^ 63}
-	l.ring = max(64, min(l.chunk/4, maxRingBytes/(ringDepth*n*n))&^63)
+	l.small = min(l.chunk, maxSmallBytes)
+	l.ring = max(64, min(l.chunk, maxRingBytes/(ringDepth*n*n))&^63)
 	l.channels = pageBytes * (1 + n)
-	l.staging = (l.channels + n*n*channelBytes + pageBytes - 1) &^ (pageBytes - 1)
-	l.rings = l.staging + n*2*l.chunk
+	l.smalls = (l.channels + n*n*channelBytes + pageBytes - 1) &^ (pageBytes - 1)
+	l.staging = l.smalls + n*smallSlots*l.small
+	l.rings = l.staging + n*stageSlots*l.chunk
 	l.size = int64(l.rings+n*n*ringDepth*(ringHeader+l.ring)+pageBytes-1) &^ (pageBytes - 1)
 	return l
 }
@@ -69,17 +92,40 @@ func newLayout(n, chunk int) layout {
 // control is the view of a control segment.
 type control struct {
 	layout
-	mem []byte
+	mem  []byte
+	base unsafe.Pointer // of mem
 }
 
-func (c *control) u64(off int) *uint64 { return (*uint64)(unsafe.Pointer(&c.mem[off])) }
+func newControl(l layout, mem []byte) *control {
+	return &control{layout: l, mem: mem, base: pointer(mem)}
+}
 
-func (c *control) page(rank int) int      { return pageBytes * (1 + rank) }
-func (c *control) flag(rank int) *uint64  { return c.u64(c.page(rank) + flagAt) }
-func (c *control) bell(rank int) *uint64  { return c.u64(c.page(rank) + bellAt) }
-func (c *control) state(rank int) *uint64 { return c.u64(c.page(rank) + stateAt) }
-func (c *control) left(rank int) *uint64  { return c.u64(c.page(rank) + leftAt) }
-func (c *control) abort() *uint64         { return c.u64(abortWord) }
+// u64 and part do not check off, which the layout gives: they are on the shortest way.
+func (c *control) u64(off int) *uint64 { return (*uint64)(unsafe.Add(c.base, off)) }
+
+func (c *control) part(off, n int) []byte { return unsafe.Slice((*byte)(unsafe.Add(c.base, off)), n) }
+
+func (c *control) page(rank int) int       { return pageBytes * (1 + rank) }
+func (c *control) flag(rank int) *uint64   { return c.u64(c.page(rank) + flagAt) }
+func (c *control) bell(rank int) *uint64   { return c.u64(c.page(rank) + bellAt) }
+func (c *control) state(rank int) *uint64  { return c.u64(c.page(rank) + stateAt) }
+func (c *control) left(rank int) *uint64   { return c.u64(c.page(rank) + leftAt) }
+func (c *control) sent(rank int) *uint64   { return c.u64(c.page(rank) + sentAt) }
+func (c *control) took(rank int) *uint64   { return c.u64(c.page(rank) + tookAt) }
+func (c *control) summed(rank int) *uint64 { return c.u64(c.page(rank) + summedAt) }
+func (c *control) tree(rank int) *uint64   { return c.u64(c.page(rank) + treeAt) }
+func (c *control) abort() *uint64          { return c.u64(abortWord) }
+
+// entry is the payload of a rank's announcement of round, and word the word that tells that it is there.
+func (c *control) entry(rank int, round uint64) []byte {
+	off := c.page(rank) + entryAt + int(round%depth)*entryLen
+	return c.part(off, lineBytes)
+}
+
+func (c *control) word(rank int, round uint64) *uint64 {
+	return c.u64(c.page(rank) + entryAt + int(round%depth)*entryLen + entryWord)
+}
+
 func (c *control) wrote(from, to int) *uint64 {
 	return c.u64(c.channels + (from*c.n+to)*channelBytes + channelWrote)
 }
@@ -88,17 +134,24 @@ func (c *control) read(from, to int) *uint64 {
 	return c.u64(c.channels + (from*c.n+to)*channelBytes + channelRead)
 }
 
-// waiters is the count of sleepers beside a flag or bell.
+// waiters is the count of sleepers beside a word.
 func waiters(word *uint64) *uint64 { return (*uint64)(unsafe.Add(unsafe.Pointer(word), 8)) }
 
 func (c *control) header(rank int, round uint64) []byte {
-	off := c.page(rank) + headerAt + int(round&1)*headerLen
-	return c.mem[off : off+headerLen]
+	off := c.page(rank) + headerAt + int(round%depth)*headerLen
+	return c.part(off, headerLen)
 }
 
-func (c *control) slot(rank int, step uint64) []byte {
-	off := c.staging + (rank*2+int(step&1))*c.chunk
-	return c.mem[off : off+c.chunk : off+c.chunk]
+// smallSlot is where a rank puts the data of the use-th operation that goes through small slots.
+func (c *control) smallSlot(rank int, use uint64) []byte {
+	off := c.smalls + (rank*smallSlots+int(use%smallSlots))*c.small
+	return c.part(off, c.small)
+}
+
+// slot is where a rank puts chunk g.
+func (c *control) slot(rank int, g uint64) []byte {
+	off := c.staging + (rank*stageSlots+int(g%stageSlots))*c.chunk
+	return c.part(off, c.chunk)
 }
 
 func (c *control) ringSlot(from, to int, i uint64) (head, data []byte) {
@@ -106,15 +159,40 @@ func (c *control) ringSlot(from, to int, i uint64) (head, data []byte) {
 	return c.mem[off : off+ringHeader], c.mem[off+ringHeader : off+ringHeader+c.ring]
 }
 
-// header is what a rank tells the others when it enters an operation.
+// header is what a rank keeps for the others to read where they disagree, and where a call is more than a collective.
 type header struct {
-	sig    dist.Signature
-	scalar uint64 // premulsum factor, bits of the dtype
-	src    place
-	dst    place
-	staged bool   // the first chunk lies in the staging slot already
-	a, b   int64  // color and key of a split
-	id     uint64 // under which this rank would hand over a new segment
+	sig   dist.Signature
+	round uint64
+	a, b  int64  // color and key of a split
+	id    uint64 // under which this rank would hand over a new segment
+}
+
+func (h *header) put(b []byte) {
+	putSignature(b, h.sig, h.round)
+	le := binary.LittleEndian
+	le.PutUint64(b[24:], uint64(h.a))
+	le.PutUint64(b[32:], uint64(h.b))
+	le.PutUint64(b[40:], h.id)
+}
+
+// putSignature is put for an operation that has only a signature.
+func putSignature(b []byte, s dist.Signature, round uint64) {
+	_ = b[24]
+	le := binary.LittleEndian
+	le.PutUint64(b[0:], uint64(s.Count))
+	le.PutUint64(b[8:], uint64(uint32(s.Root))|uint64(s.Kind)<<32|uint64(s.Red)<<40|uint64(s.DType)<<48)
+	le.PutUint64(b[16:], round)
+}
+
+func (h *header) get(b []byte) {
+	le := binary.LittleEndian
+	w := le.Uint64(b[8:])
+	h.sig = dist.Signature{
+		Count: int64(le.Uint64(b[0:])), Root: int32(uint32(w)),
+		Kind: dist.Kind(w >> 32), Red: dist.RedKind(w >> 40), DType: tensor.DType(w >> 48),
+	}
+	h.round = le.Uint64(b[16:])
+	h.a, h.b, h.id = int64(le.Uint64(b[24:])), int64(le.Uint64(b[32:])), le.Uint64(b[40:])
 }
 
 // place is where a buffer lies: heap 0 means private memory.
@@ -123,35 +201,34 @@ type place struct {
 	off  int64
 }
 
-func (h *header) put(b []byte) {
-	le := binary.LittleEndian
-	le.PutUint64(b[0:], uint64(h.sig.Count))
-	le.PutUint32(b[8:], uint32(h.sig.Root))
-	b[12], b[13], b[14], b[15] = byte(h.sig.Kind), byte(h.sig.Red), byte(h.sig.DType), 0
-	if h.staged {
-		b[15] = 1
-	}
-	le.PutUint64(b[16:], h.scalar)
-	le.PutUint64(b[24:], h.src.heap)
-	le.PutUint64(b[32:], uint64(h.src.off))
-	le.PutUint64(b[40:], h.dst.heap)
-	le.PutUint64(b[48:], uint64(h.dst.off))
-	le.PutUint64(b[56:], uint64(h.a))
-	le.PutUint64(b[64:], uint64(h.b))
-	le.PutUint64(b[72:], h.id)
+// sides is the payload of an operation that may move data directly between heaps: where this rank's buffers are.
+type sides struct {
+	src, dst place
+	scalar   uint64 // premulsum factor, bits of the dtype
+	ready    bool   // the source has been copied to the destination
 }
 
-func (h *header) get(b []byte) {
+func (s *sides) put(b []byte) {
+	_ = b[lineBytes-1]
 	le := binary.LittleEndian
-	h.sig = dist.Signature{
-		Count: int64(le.Uint64(b[0:])), Root: int32(le.Uint32(b[8:])),
-		Kind: dist.Kind(b[12]), Red: dist.RedKind(b[13]), DType: tensor.DType(b[14]),
+	le.PutUint64(b[0:], s.src.heap)
+	le.PutUint64(b[8:], uint64(s.src.off))
+	le.PutUint64(b[16:], s.dst.heap)
+	le.PutUint64(b[24:], uint64(s.dst.off))
+	le.PutUint64(b[32:], s.scalar)
+	b[40] = 0
+	if s.ready {
+		b[40] = 1
 	}
-	h.staged = b[15] == 1
-	h.scalar = le.Uint64(b[16:])
-	h.src = place{le.Uint64(b[24:]), int64(le.Uint64(b[32:]))}
-	h.dst = place{le.Uint64(b[40:]), int64(le.Uint64(b[48:]))}
-	h.a, h.b, h.id = int64(le.Uint64(b[56:])), int64(le.Uint64(b[64:])), le.Uint64(b[72:])
+}
+
+func (s *sides) get(b []byte) {
+	_ = b[lineBytes-1]
+	le := binary.LittleEndian
+	s.src = place{le.Uint64(b[0:]), int64(le.Uint64(b[8:]))}
+	s.dst = place{le.Uint64(b[16:]), int64(le.Uint64(b[24:]))}
+	s.scalar = le.Uint64(b[32:])
+	s.ready = b[40] == 1
 }
 
 // state word: kind of operation, peer of a send or receive, low bits of the operation's number.
@@ -163,11 +240,11 @@ func unpackState(s uint64) (k dist.Kind, peer int, seq uint64) {
 	return dist.Kind(s >> 56), int(uint16(s>>40)) - 1, s & (1<<40 - 1)
 }
 
-// busy and idle set this rank's state word; idle keeps the last operation's number for messages.
+// busy and idle set this rank's state word; idle keeps the last operation's number for messages. Nobody waits for it.
 func (c *control) busy(rank int, k dist.Kind, peer int, seq uint64) {
-	atomic.StoreUint64(c.state(rank), packState(k, peer, seq))
+	asym.Store(c.state(rank), packState(k, peer, seq))
 }
 
 func (c *control) idle(rank int, seq uint64) {
-	atomic.StoreUint64(c.state(rank), packState(dist.KindInvalid, -1, seq))
+	asym.Store(c.state(rank), packState(dist.KindInvalid, -1, seq))
 }

@@ -15,15 +15,28 @@ func TestLayoutPartsAreDisjoint(t *testing.T) {
 		n := rapid.IntRange(1, 9).Draw(t, "ranks")
 		l := newLayout(n, rapid.IntRange(1, 5000).Draw(t, "chunk"))
 		seg, _ := goMaker{}.make("", l.size)
-		c := &control{layout: l, mem: seg.bytes()}
+		c := newControl(l, seg.bytes())
 		var parts [][]byte
 		word := func(p *uint64) { parts = append(parts, unsafe.Slice((*byte)(unsafe.Pointer(p)), 8)) }
 		word(c.abort())
 		for r := range n {
-			for _, w := range []*uint64{c.flag(r), waiters(c.flag(r)), c.bell(r), waiters(c.bell(r)), c.state(r), c.left(r)} {
+			for _, w := range []*uint64{c.flag(r), c.bell(r), c.sent(r), c.took(r), c.summed(r), c.tree(r)} {
 				word(w)
+				word(waiters(w))
 			}
-			parts = append(parts, c.header(r, 0), c.header(r, 1), c.slot(r, 0), c.slot(r, 1))
+			word(c.state(r))
+			word(c.left(r))
+			for i := range uint64(depth) {
+				word(c.word(r, i))
+				word(waiters(c.word(r, i)))
+				parts = append(parts, c.header(r, i), c.entry(r, i))
+			}
+			for i := range uint64(smallSlots) {
+				parts = append(parts, c.smallSlot(r, i))
+			}
+			for i := range uint64(stageSlots) {
+				parts = append(parts, c.slot(r, i))
+			}
 			for q := range n {
 				word(c.wrote(r, q))
 				word(c.read(r, q))
@@ -66,11 +79,8 @@ func TestHeaderRoundTrip(t *testing.T) {
 				Kind: dist.Kind(rapid.Byte().Draw(t, "kind")), Red: dist.RedKind(rapid.Byte().Draw(t, "red")),
 				DType: tensor.DType(rapid.Byte().Draw(t, "dtype")),
 			},
-			scalar: rapid.Uint64().Draw(t, "scalar"),
-			src:    place{rapid.Uint64().Draw(t, "heap"), rapid.Int64().Draw(t, "off")},
-			dst:    place{rapid.Uint64().Draw(t, "heap"), rapid.Int64().Draw(t, "off")},
-			staged: rapid.Bool().Draw(t, "staged"),
-			a:      rapid.Int64().Draw(t, "a"), b: rapid.Int64().Draw(t, "b"), id: rapid.Uint64().Draw(t, "id"),
+			round: rapid.Uint64().Draw(t, "round"),
+			a:     rapid.Int64().Draw(t, "a"), b: rapid.Int64().Draw(t, "b"), id: rapid.Uint64().Draw(t, "id"),
 		}
 		var raw [headerLen]byte
 		h.put(raw[:])

@@ -5,23 +5,38 @@
 //	segment.go    shared memory: a sealed memfd, a file in a chosen tmpfs, or Go memory for the race detector
 //	link.go       how ranks hand segments to each other and notice death: unix sockets, or a registry in one process
 //	open.go       meeting through a dist.Store; worlds of goroutines for tests
-//	control.go    the layout of a group's control segment: flags, headers, staging slots, channels
+//	control.go    the layout of a group's control segment: words, announcements, headers, slots, channels
+//	announce.go   rounds: how ranks meet, compare what they are doing, and know that memory may be used again
 //	wait.go       waiting for a peer: spin, yield, futex; abort, timeout and deadlock are noticed here
-//	transport.go  dist.Transport: turns, Split, Heap, Abort, Close
-//	coll.go       collectives: staged through the control segment, or directly between heaps
+//	transport.go  dist.Transport: turns, operations on the caller, Split, Heap, Abort, Close
+//	coll.go       collectives directly between heaps, and the choice of the way
+//	small.go      collectives of up to 4 KiB, in one round
+//	tiny.go       the smallest sums
+//	staged.go     collectives of private memory, in chunks through slots
 //	p2p.go        send and receive through one small ring per pair of ranks
 //	heap.go       symmetric.Heap over one segment per heap
 //
 // # How a collective runs
 //
-// Every rank has one flag, a counter that only it writes. A round is: write what the others will read, add one to the
-// own flag, wait until all flags have got there. The first round of an operation publishes a header (signature, premulsum
-// scalar, where the buffers lie); all ranks compare all headers, so a disagreement is seen by all of them before any
-// element moves. If all buffers lie in symmetric heaps, ranks then read and write each other's heaps directly and one
-// more round ends the operation. Otherwise the data goes through two alternating staging slots per rank, one round a
-// chunk: a slot is written again only after a round that every reader entered when it had finished reading.
+// Every collective is a round. A rank announces it by one cache line that only it writes: up to 56 bytes of payload, the
+// number of the round, and a hash of the signatures of all operations so far. Whoever needs something of a rank waits for
+// its line, and compares hashes: a disagreement is seen before any element moves, and the signatures, which every rank
+// keeps for its last eight rounds, tell which operation differs and how. To announce a round is also to say that all
+// rounds before it have been read, so that their lines and slots can be used again; a rank can be seven rounds ahead.
+//
+// Small data travel in the line or in a slot written before it, and the operation is over when all lines are there. For
+// more, the line tells where the buffers lie. If all lie in symmetric heaps, ranks read and write each other's heaps
+// directly and tell by a second word when they have finished. Otherwise the data go in chunks through four staging slots
+// a rank.
 //
 // Sums are taken in rank order in every path, so bits depend neither on the path nor on chunk sizes.
+//
+// # What the order of stores relies on
+//
+// A word is published by a plain store on amd64 (package asym), after what it stands for; a reader loads the word first.
+// Where a sleeper must not be missed, the publisher looks for sleepers again after a fence: at its next wait, or at the
+// end of the operation. One that runs on its caller leaves that to the next operation; a sleeper that is missed even so
+// looks up every 10 ms.
 //
 // # Death
 //

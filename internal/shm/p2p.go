@@ -9,21 +9,21 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// move is the progress of one send or receive of an exchange.
-type move struct {
+// message is the progress of one send or receive of an exchange.
+type message struct {
 	op    *dist.Op
 	moved int  // elements
 	began bool // the first chunk, which a message of no elements has too, is through
 }
 
-func (m *move) done() bool { return m.began && m.moved == m.op.Count }
+func (m *message) done() bool { return m.began && m.moved == m.op.Count }
 
 // exchange runs sends and receives until all are done, moving whichever can move. Those with one peer and direction
 // keep their order.
 func (t *Transport) exchange(ops []dist.Op) error {
 	t.moves = t.moves[:0]
 	for i := range ops {
-		t.moves = append(t.moves, move{op: &ops[i]})
+		t.moves = append(t.moves, message{op: &ops[i]})
 	}
 	bell := t.ctl.bell(t.rank)
 	var s sleeper
@@ -40,6 +40,9 @@ func (t *Transport) exchange(ops []dist.Op) error {
 		case idle < t.spins:
 			idle++
 		default:
+			if s.turns == 0 {
+				t.stalls()
+			}
 			if err := t.restExchange(&s, bell, seen); err != nil {
 				return err
 			}
@@ -111,7 +114,7 @@ func (t *Transport) stuckOn(peer int) bool {
 func (t *Transport) perChunk(dt tensor.DType) int { return t.ctl.ring / dt.Size() }
 
 // push puts the next chunk of a send into its ring, if there is room.
-func (t *Transport) push(m *move) bool {
+func (t *Transport) push(m *message) bool {
 	from, to, op := t.rank, m.op.Peer, m.op
 	wrote := atomic.LoadUint64(t.ctl.wrote(from, to))
 	if wrote-atomic.LoadUint64(t.ctl.read(from, to)) == ringDepth {
@@ -129,7 +132,7 @@ func (t *Transport) push(m *move) bool {
 }
 
 // pop takes the next chunk of a receive out of its ring, if there is one.
-func (t *Transport) pop(m *move) (bool, error) {
+func (t *Transport) pop(m *message) (bool, error) {
 	from, to, op := m.op.Peer, t.rank, m.op
 	read := atomic.LoadUint64(t.ctl.read(from, to))
 	if atomic.LoadUint64(t.ctl.wrote(from, to)) == read {

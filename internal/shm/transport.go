@@ -6,8 +6,10 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"unsafe"
 
 	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/reduce"
 	"github.com/symgrad/symgrad/symmetric"
 	"github.com/symgrad/symgrad/tensor"
 )
@@ -24,27 +26,59 @@ type Transport struct {
 
 	// Operations run in the order of their turns, whichever stream they are on. What follows is touched only by the
 	// goroutine whose turn it is.
-	round   uint64   // rounds entered, the value of the own flag
-	step    uint64   // staging steps taken
-	headers []header // of the current operation, by rank
-	srcs    []tensor.Buffer
-	scalars []uint64
-	moves   []move // state of the members of a group call
+	op        *dist.Op // that runs, or ran last
+	call      dist.Op  // stands for a call that is not a collective
+	eager     bool     // op runs on its caller, who need not wait for ranks that give nothing
+	round     uint64   // rounds entered
+	chain     uint64   // hash of all signatures so far
+	differs   bool     // a rank that was met has another chain
+	seen      []uint64 // by rank: a round that it is known to have announced
+	slowest   uint64   // the least of seen
+	treed     uint64   // steps of dissemination barriers
+	smalls    uint64   // operations that went through small slots
+	smallUsed [smallSlots]uint64
+	chunks    uint64   // chunks that went through staging slots
+	sides     []sides  // of the current operation, by rank
+	headers   []header // of the current call, by rank
+	srcs      []unsafe.Pointer
+	dsts      []unsafe.Pointer
+	scalars   []uint64
+	kernel    reduce.Kernel
+	kernelFor kernelKey
+	moves     []message // state of the members of a group call
+	one       [1]dist.Op
+	waitsFor  int        // rank, in a long wait for one
+	loose     [8]*uint64 // words published since the last full fence
+	published int        // of them
+	fence     atomic.Uint64
 
-	mu     sync.Mutex
-	turned sync.Cond
-	next   uint64 // turn to hand out
-	turn   uint64 // turn that runs
-	closed bool
+	mu       *sync.Mutex // the group's lock; guards what follows
+	turned   sync.Cond
+	next     uint64 // turn to hand out
+	turn     uint64 // turn that runs
+	sleepers int    // goroutines that wait for their turn
+	closed   bool
+}
+
+type kernelKey struct {
+	dt  tensor.DType
+	red dist.RedKind
 }
 
 func newTransport(nd *node, ranks []int, seg segment, l layout) *Transport {
+	n := len(ranks)
 	t := &Transport{
-		node: nd, ranks: ranks, rank: slices.Index(ranks, nd.rank), size: len(ranks), spins: nd.spins,
-		seg: seg, ctl: &control{layout: l, mem: seg.bytes()},
-		headers: make([]header, len(ranks)), srcs: make([]tensor.Buffer, len(ranks)), scalars: make([]uint64, len(ranks)),
+		node: nd, ranks: ranks, rank: slices.Index(ranks, nd.rank), size: n, spins: nd.spins,
+		seg: seg, ctl: newControl(l, seg.bytes()),
+		seen: make([]uint64, n), sides: make([]sides, n), headers: make([]header, n),
+		srcs: make([]unsafe.Pointer, n), dsts: make([]unsafe.Pointer, n), scalars: make([]uint64, n), waitsFor: -1,
 	}
-	t.turned.L = &t.mu
+	t.op = &t.call
+	t.round, t.slowest = 1, 1 // round 1 is that of the start, which all have reached
+	for r := range t.seen {
+		t.seen[r] = 1
+	}
+	t.Guard(new(sync.Mutex))
 	nd.join(t)
 	return t
 }
@@ -54,14 +88,15 @@ func (t *Transport) Info() dist.Info {
 	return dist.Info{Rank: t.rank, Size: t.size, Device: tensor.Host, Backend: "shm", Ranks: slices.Clone(t.ranks)}
 }
 
+// Guard implements dist.Inliner.
+func (t *Transport) Guard(mu *sync.Mutex) { t.mu, t.turned.L = mu, mu }
+
 // Start implements dist.Transport.
 func (t *Transport) Start(op dist.Op, s dist.Stream) (dist.Work, error) {
 	hs, ok := s.(*dist.HostStream)
 	if !ok {
 		return dist.Work{}, fmt.Errorf("%w: shm runs on host streams, not on one of %v", dist.ErrDevice, s.Device())
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	if t.closed {
 		return dist.Work{}, dist.ErrClosed
 	}
@@ -74,46 +109,100 @@ func (t *Transport) Start(op dist.Op, s dist.Stream) (dist.Work, error) {
 
 // Run implements dist.Runner: it waits for the operation's turn and does it.
 func (t *Transport) Run(op *dist.Op, turn uint64) error {
+	t.mu.Lock()
 	t.takeTurn(turn)
-	defer t.endTurn()
-	if err := t.do(op); err != nil {
-		return &dist.OpError{Op: *op, Rank: t.rank, Size: t.size, Err: err}
+	t.mu.Unlock()
+	t.eager = false
+	err := t.do(op)
+	t.wakeAll()
+	t.mu.Lock()
+	t.endTurn()
+	t.mu.Unlock()
+	return err
+}
+
+// Inline implements dist.Inliner.
+func (t *Transport) Inline(op *dist.Op) error {
+	turn := t.next
+	t.next++
+	if t.turn != turn {
+		op.Blocks()
+		t.mu.Lock()
+		t.takeTurn(turn)
+		t.mu.Unlock()
+	}
+	if t.published != 0 { // by the operation before; the lock has been a fence since
+		t.wakeAgain()
+	}
+	t.eager = true
+	var err error
+	if op.Memo&planSmall != 0 && atomic.LoadUint64(t.ctl.abort()) == 0 { // the shortest way to the same
+		t.op = op
+		if err = t.runSmall(op); err != nil {
+			err = t.opError(op, err)
+		}
+		t.ctl.idle(t.rank, op.Seq)
+	} else {
+		err = t.do(op)
+	}
+	op.Resume()
+	t.endTurn()
+	return err
+}
+
+func (t *Transport) opError(op *dist.Op, err error) error {
+	return &dist.OpError{Op: *op, Rank: t.rank, Size: t.size, Err: err}
+}
+
+// do does op, whose turn it is.
+func (t *Transport) do(op *dist.Op) error {
+	if err := t.aborted(); err != nil {
+		return t.opError(op, err)
+	}
+	t.op = op
+	var err error
+	switch {
+	case op.Kind == dist.KindBatch:
+		err = t.batch(op)
+	case op.Kind.PointToPoint():
+		t.one[0] = *op
+		err = t.exchange(t.one[:])
+	default:
+		err = t.collective(op)
+	}
+	t.ctl.idle(t.rank, op.Seq)
+	if err != nil {
+		return t.opError(op, err)
 	}
 	return nil
 }
 
-func (t *Transport) do(op *dist.Op) error {
-	if err := t.aborted(); err != nil {
-		return err
-	}
+// stalls is called when the running operation has to wait: others may now use the group, and can see what it is doing.
+func (t *Transport) stalls() {
+	t.op.Blocks()
+	t.wakeAll()
 	peer := -1
-	if op.Kind.PointToPoint() {
-		peer = op.Peer
+	if t.op.Kind.PointToPoint() {
+		peer = t.op.Peer
 	}
-	t.ctl.busy(t.rank, op.Kind, peer, op.Seq)
-	defer t.ctl.idle(t.rank, op.Seq)
-	switch {
-	case op.Kind == dist.KindBatch:
-		return t.batch(op)
-	case op.Kind.PointToPoint():
-		return t.exchange([]dist.Op{*op})
-	}
-	return t.collective(op)
+	t.ctl.busy(t.rank, t.op.Kind, peer, t.op.Seq)
 }
 
+// takeTurn returns when it is the caller's turn. The lock is held.
 func (t *Transport) takeTurn(turn uint64) {
-	t.mu.Lock()
+	t.sleepers++
 	for t.turn != turn {
 		t.turned.Wait()
 	}
-	t.mu.Unlock()
+	t.sleepers--
 }
 
+// endTurn passes the turn on. The lock is held.
 func (t *Transport) endTurn() {
-	t.mu.Lock()
 	t.turn++
-	t.turned.Broadcast()
-	t.mu.Unlock()
+	if t.sleepers != 0 {
+		t.turned.Broadcast()
+	}
 }
 
 // exclusive runs f, a call of the given kind, between the queued operations, as one of them, on the calling goroutine.
@@ -125,14 +214,21 @@ func (t *Transport) exclusive(kind dist.Kind, f func() error) error {
 	}
 	turn := t.next
 	t.next++
-	t.mu.Unlock()
 	t.takeTurn(turn)
-	defer t.endTurn()
+	t.mu.Unlock()
+	defer func() {
+		t.wakeAll()
+		t.mu.Lock()
+		t.endTurn()
+		t.mu.Unlock()
+	}()
+	t.eager = false
 	if err := t.aborted(); err != nil {
 		return err
 	}
 	_, _, seq := unpackState(atomic.LoadUint64(t.ctl.state(t.rank)))
-	t.ctl.busy(t.rank, kind, -1, seq)
+	t.call = dist.Op{Kind: kind, Seq: seq}
+	t.op = &t.call
 	defer t.ctl.idle(t.rank, seq)
 	return f()
 }

@@ -11,6 +11,7 @@ import (
 	"unsafe"
 
 	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/asym"
 	"golang.org/x/sys/unix"
 )
 
@@ -33,21 +34,23 @@ type sleeper struct {
 	lastLook time.Time
 }
 
-// await returns when peer's flag has reached this rank's round.
-func (t *Transport) await(peer int) error {
-	flag := t.ctl.flag(peer)
+// await returns when the count in word, one of peer's, has reached want.
+func (t *Transport) await(word *uint64, want uint64, peer int) error {
 	for range t.spins {
-		if atomic.LoadUint64(flag) >= t.round {
+		if atomic.LoadUint64(word)&roundMask >= want {
 			return nil
 		}
 	}
+	t.stalls()
+	t.waitsFor = peer
+	defer func() { t.waitsFor = -1 }()
 	var s sleeper
 	for {
-		seen := atomic.LoadUint64(flag)
-		if seen >= t.round {
+		seen := atomic.LoadUint64(word)
+		if seen&roundMask >= want {
 			return nil
 		}
-		if err := t.rest(&s, flag, seen, peer); err != nil {
+		if err := t.rest(&s, word, seen, peer); err != nil {
 			return err
 		}
 	}
@@ -113,7 +116,7 @@ func (t *Transport) deadlock(s *sleeper) error {
 		theirs, theirPeer, _ := unpackState(atomic.LoadUint64(t.ctl.state(p)))
 		iCollect := !messages && theirs.PointToPoint() && theirPeer == t.rank && t.missing(p)
 		theyCollect := messages && t.stuckOn(p) && theirs != dist.KindInvalid && !theirs.PointToPoint() &&
-			theirs != dist.KindBatch && atomic.LoadUint64(t.ctl.flag(p)) > t.round
+			theirs != dist.KindBatch && t.announced(p, t.round+1)
 		if p == t.rank || !iCollect && !theyCollect {
 			continue
 		}
@@ -130,8 +133,13 @@ func (t *Transport) deadlock(s *sleeper) error {
 	return nil
 }
 
-// missing reports whether rank p has not entered this rank's round.
-func (t *Transport) missing(p int) bool { return atomic.LoadUint64(t.ctl.flag(p)) < t.round }
+// missing reports whether this rank waits for rank p, in a collective.
+func (t *Transport) missing(p int) bool { return !t.announced(p, t.round) }
+
+// announced reports whether rank p has announced round.
+func (t *Transport) announced(p int, round uint64) bool {
+	return atomic.LoadUint64(t.ctl.word(p, round))&roundMask >= round
+}
 
 // describe is what a rank is doing: "recv with rank 1 (its #12)", "nothing (last was its #11)".
 func (t *Transport) describe(rank int) string {
@@ -151,7 +159,7 @@ func (t *Transport) describe(rank int) string {
 func (t *Transport) whereabouts() string {
 	var parts []string
 	for p := range t.size {
-		if p != t.rank && t.missing(p) {
+		if p != t.rank && (t.missing(p) || p == t.waitsFor) {
 			parts = append(parts, fmt.Sprintf("rank %d is in %s", p, t.describe(p)))
 		}
 	}
@@ -164,11 +172,30 @@ func (t *Transport) whereabouts() string {
 	return strings.Join(parts, ", ")
 }
 
-// publish stores v into word and wakes who sleeps on it. The store and the waiter's count are sequentially
-// consistent, so that one of the two sides sees the other.
-func publish(word *uint64, v uint64) {
-	atomic.StoreUint64(word, v)
+// publish stores a word of this rank that others wait for, and wakes who sleeps on it.
+func (t *Transport) publish(word *uint64, v uint64) {
+	asym.Store(word, v)
 	wake(word)
+	if t.published == len(t.loose) {
+		t.wakeAll()
+	}
+	t.loose[t.published] = word
+	t.published++
+}
+
+// wakeAll looks once more for sleepers on the words published since the last call: a rank that went to sleep just when
+// the word was stored may have seen the old value while this rank saw no sleeper yet. Hence the full fence. An operation
+// that runs on its caller leaves it to the next one, or to the sleeper, who looks up now and then.
+func (t *Transport) wakeAll() {
+	t.fence.Add(1)
+	t.wakeAgain()
+}
+
+func (t *Transport) wakeAgain() {
+	for _, w := range t.loose[:t.published] {
+		wake(w)
+	}
+	t.published = 0
 }
 
 func wake(word *uint64) {

@@ -1,0 +1,181 @@
+package dist
+
+import (
+	"sync"
+
+	"github.com/symgrad/symgrad/internal/ticks"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// Inliner is a Transport that can do an operation on the goroutine that calls, for views that Group.Blocking makes.
+type Inliner interface {
+	// Guard gives the transport the group's lock, once, before anything else: Start and Inline are called with it held.
+	Guard(mu *sync.Mutex)
+	// Inline does op, after all operations that were started before, and returns its error. It calls op.Posted when the
+	// other ranks can see its part, op.Blocks before it waits for longer than a moment, and op.Resume at the end.
+	Inline(op *Op) error
+}
+
+// inline runs operations on their caller. The group's lock is held from the check of the arguments to the end of the
+// operation, so that the short way takes it once; an operation that has to wait long gives it back meanwhile.
+type inline struct {
+	c *core
+	t Inliner // nil when the transport cannot
+
+	free    sync.Cond // signalled when a blocked operation ends
+	blocked bool      // an operation runs without the lock
+	slow    bool      // the running operation has been blocked
+	entry   *Record   // of the running operation, once it is posted and while it is not slow
+
+	calls [calls]preparedCall
+}
+
+// calls is how many calls are kept; a power of two.
+const calls = 8
+
+// preparedCall is a call whose arguments have been checked, kept because the next call is often the same.
+type preparedCall struct {
+	verb verb
+	red  RedOp
+	op   Op // what the call is; of KindInvalid while there is none
+}
+
+// verb is the arguments of a call but for the reduction.
+type verb struct {
+	kind     Kind
+	at       int // root or peer
+	dst, src tensor.Buffer
+	name     string
+}
+
+// untimed is up to how many bytes an operation that did not have to wait is not timed: two readings of the clock are a
+// good part of what it takes.
+const untimed = 4 << 10
+
+func (in *inline) init(c *core) {
+	in.c = c
+	in.free.L = &c.rec.mu
+	if t, ok := c.t.(Inliner); ok {
+		in.t = t
+		t.Guard(&c.rec.mu)
+	}
+}
+
+// run does the operation of a call.
+func (in *inline) run(v *verb, red *RedOp) error {
+	in.c.rec.mu.Lock()
+	defer in.c.rec.mu.Unlock()
+	in.idle()
+	return in.locked(v, red)
+}
+
+// locked is run with the lock held.
+func (in *inline) locked(v *verb, red *RedOp) error {
+	p := &in.calls[v.slot()]
+	if p.op.Kind == KindInvalid || *v != p.verb || red != nil && *red != p.red {
+		if err := in.prepare(p, v, red); err != nil {
+			return err
+		}
+	}
+	return in.now(&p.op)
+}
+
+// batch does a group call.
+func (in *inline) batch(op *Op) error {
+	in.c.rec.mu.Lock()
+	defer in.c.rec.mu.Unlock()
+	in.idle()
+	op.now = in
+	op.sign()
+	return in.now(op)
+}
+
+// now does a checked operation, with the lock held.
+func (in *inline) now(op *Op) error {
+	c := in.c
+	if c.closed {
+		return c.opError(*op, ErrClosed)
+	}
+	c.seq++
+	op.Seq = c.seq
+	for i := range op.Ops {
+		op.Ops[i].Seq = op.Seq
+	}
+	in.slow, in.entry = false, nil
+	err := in.t.Inline(op)
+	switch e := in.entry; {
+	case e == nil || in.slow || err != nil:
+		op.Posted()
+		c.rec.ended(op.Seq, err)
+	case op.bytes <= untimed:
+		e.Ended = e.Started
+	default:
+		e.Ended = ticks.Now()
+	}
+	return err
+}
+
+// idle returns when no operation runs without the lock, which is held.
+func (in *inline) idle() {
+	for in.blocked {
+		in.free.Wait()
+	}
+}
+
+// slot is where among the prepared calls v is kept.
+func (v *verb) slot() int {
+	return int(uintptr(v.dst.Pointer())>>9+uintptr(v.src.Pointer())>>12+uintptr(v.kind)) & (calls - 1)
+}
+
+// prepare makes and checks the operation of a call.
+func (in *inline) prepare(p *preparedCall, v *verb, red *RedOp) error {
+	p.op.Kind = KindInvalid // nothing to use again if the check finds a mistake
+	op := Op{Kind: v.kind, Dst: v.dst, Src: v.src, Name: v.name, now: in}
+	if red != nil {
+		op.Red = *red
+	}
+	if v.kind.PointToPoint() {
+		op.Peer = v.at
+	} else {
+		op.Root = v.at
+	}
+	if err := in.c.validate(&op, false); err != nil {
+		return in.c.opError(op, err)
+	}
+	op.sign()
+	p.verb, p.red, p.op = *v, op.Red, op
+	return nil
+}
+
+// Posted is called by an Inliner once its part of o is visible to the other ranks, which then need a while to answer: the
+// time to note o in the recorder.
+func (o *Op) Posted() {
+	if in := o.now; in != nil && in.entry == nil {
+		now := ticks.Now()
+		in.entry = in.c.rec.queued(o, now)
+		in.entry.Started = now
+	}
+}
+
+// Blocks is called by an Inliner before it waits for longer than a moment: it lets other goroutines use the group, to
+// read the recorder or to queue operations that follow.
+func (o *Op) Blocks() {
+	in := o.now
+	if in == nil || in.blocked {
+		return
+	}
+	o.Posted()
+	in.blocked, in.slow = true, true
+	in.c.rec.mu.Unlock()
+}
+
+// Resume is called by an Inliner at the end of an operation: it holds the group's lock again.
+func (o *Op) Resume() {
+	in := o.now
+	if in == nil || !in.blocked {
+		return
+	}
+	in.c.rec.mu.Lock()
+	in.blocked = false
+	in.free.Broadcast()
+}

@@ -1,0 +1,238 @@
+package dist_test
+
+import (
+	"errors"
+	"sync"
+	"testing"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// inliner is a fake that runs operations on their caller: posted or not, blocked or not, with an error or not.
+type inliner struct {
+	*fake
+	guard  *sync.Mutex
+	post   bool
+	during func() // called while the operation does not hold the group's lock
+	err    error
+	ran    []dist.Op
+}
+
+func (f *inliner) Guard(mu *sync.Mutex) { f.guard = mu }
+
+func (f *inliner) Inline(op *dist.Op) error {
+	f.ran = append(f.ran, *op)
+	op.Memo++
+	if f.post {
+		op.Posted()
+	}
+	if f.during != nil {
+		op.Blocks()
+		f.during()
+	}
+	op.Resume()
+	return f.err
+}
+
+func inlineGroup(t *testing.T) (*dist.Group, *inliner) {
+	t.Helper()
+	f := &inliner{fake: newFake(0, 2)}
+	g, err := dist.NewGroup(f, 8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = g.Close() })
+	return g, f
+}
+
+func TestBlockingViewRunsOnItsCaller(t *testing.T) {
+	for _, post := range []bool{false, true} {
+		g, f := inlineGroup(t)
+		f.post = post
+		b, x := g.Blocking().Named("w"), f32(3)
+		for i := range 3 {
+			w, err := b.AllReduce(x, x, dist.Sum)
+			if err != nil || !w.Done() {
+				t.Fatalf("error %v, done %v", err, w.Done())
+			}
+			if op := f.ran[i]; op.Seq != uint64(i+1) || op.Count != 3 || op.Name != "w" || op.Memo != uint64(i) {
+				t.Errorf("operation %d: %+v", i, op)
+			}
+		}
+		records := g.Recorder().Records()
+		if len(records) != 3 {
+			t.Fatalf("%d records", len(records))
+		}
+		for _, r := range records {
+			if r.Name != "w" || r.Bytes != 12 || r.Queued == 0 || r.Started < r.Queued || r.Ended < r.Started || r.Failed {
+				t.Errorf("record %+v", r)
+			}
+		}
+	}
+}
+
+// The arguments of every call are checked, also those of one that differs from the last in a single field.
+func TestBlockingViewChecksEveryCall(t *testing.T) {
+	g, f := inlineGroup(t)
+	b := g.Blocking()
+	x, y := f32(4), f32(4)
+	half, _ := x.Slice(0, 2)
+	calls := []struct {
+		do    func() (dist.Work, error)
+		count int
+		want  error
+	}{
+		{func() (dist.Work, error) { return b.AllReduce(x, x, dist.Sum) }, 4, nil},
+		{func() (dist.Work, error) { return b.AllReduce(x, x, dist.Max) }, 4, nil},
+		{func() (dist.Work, error) { return b.AllReduce(x, half, dist.Max) }, 2, nil},
+		{func() (dist.Work, error) { return b.AllReduce(half, x, dist.Max) }, 0, dist.ErrCount},
+		{func() (dist.Work, error) { return b.AllReduce(x, i32(4), dist.Max) }, 0, dist.ErrDType},
+		{func() (dist.Work, error) { return b.Broadcast(x, y, 0) }, 4, nil},
+		{func() (dist.Work, error) { return b.Broadcast(x, y, 2) }, 0, dist.ErrRoot},
+		{func() (dist.Work, error) { return b.AllReduce(x, x, dist.PreMulSum(float32(2))) }, 4, nil},
+		{func() (dist.Work, error) { return b.AllReduce(x, x, dist.PreMulSum(float64(2))) }, 0, dist.ErrDType},
+		{b.Barrier, 0, nil},
+	}
+	for i, c := range calls {
+		before := len(f.ran)
+		_, err := c.do()
+		if !errors.Is(err, c.want) {
+			t.Errorf("call %d: error %v, want %v", i, err, c.want)
+			continue
+		}
+		if ran := len(f.ran) - before; (ran == 1) != (c.want == nil) {
+			t.Errorf("call %d ran %d operations", i, ran)
+		} else if ran == 1 && f.ran[before].Count != c.count {
+			t.Errorf("call %d has count %d, want %d", i, f.ran[before].Count, c.count)
+		}
+	}
+	if premul := f.ran[len(f.ran)-2].Red.Scalar; premul.DType != tensor.F32 {
+		t.Errorf("scalar %+v", premul)
+	}
+}
+
+// While an operation waits, others can read the recorder and queue operations; a second blocking call waits.
+func TestBlockedOperationGivesTheLockBack(t *testing.T) {
+	g, f := inlineGroup(t)
+	x := f32(1)
+	second := make(chan error, 1)
+	f.during = func() {
+		f.during = nil
+		if r := g.Recorder().Records(); len(r) != 1 || r[0].Started == 0 || r[0].Ended != 0 {
+			t.Errorf("records while it waits: %+v", r)
+		}
+		go func() {
+			_, err := g.Blocking().Barrier()
+			second <- err
+		}()
+	}
+	if _, err := g.Blocking().AllReduce(x, x, dist.Sum); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-second; err != nil {
+		t.Fatal(err)
+	}
+	if len(f.ran) != 2 || f.ran[1].Kind != dist.KindBarrier || f.ran[1].Seq != 2 {
+		t.Errorf("ran %v", f.ran)
+	}
+	for _, r := range g.Recorder().Records() {
+		if r.Ended < r.Started {
+			t.Errorf("record %+v", r)
+		}
+	}
+}
+
+func TestBlockingViewReturnsTheOperationsError(t *testing.T) {
+	g, f := inlineGroup(t)
+	f.err = dist.ErrTimeout
+	if _, err := g.Blocking().Barrier(); !errors.Is(err, dist.ErrTimeout) {
+		t.Errorf("error %v", err)
+	}
+	if r := g.Recorder().Records(); len(r) != 1 || !r[0].Failed {
+		t.Errorf("records %+v", r)
+	}
+	if err := g.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.Blocking().Barrier(); !errors.Is(err, dist.ErrClosed) {
+		t.Errorf("after Close: error %v", err)
+	}
+}
+
+func TestBlockingBatchRunsOnItsCaller(t *testing.T) {
+	g, f := inlineGroup(t)
+	x, y := f32(2), f32(2)
+	w, err := g.Blocking().Batch(func(g *dist.Group) error {
+		_, err1 := g.Send(x, 1)
+		_, err2 := g.Recv(y, 1)
+		return errors.Join(err1, err2)
+	})
+	if err != nil || !w.Done() {
+		t.Fatalf("error %v, done %v", err, w.Done())
+	}
+	if len(f.ran) != 1 || len(f.ran[0].Ops) != 2 || f.ran[0].Ops[1].Seq != 1 {
+		t.Errorf("ran %+v", f.ran)
+	}
+}
+
+// Where the transport cannot run operations on their caller, a blocking view waits for the stream.
+func TestBlockingViewWaitsForTheStream(t *testing.T) {
+	g, f := group(t, 0, 2)
+	b := g.Blocking()
+	x := f32(2)
+	w, err := b.AllReduce(x, x, dist.Sum)
+	if err != nil || !w.Done() {
+		t.Errorf("error %v, done %v", err, w.Done())
+	}
+	w, err = b.Batch(func(g *dist.Group) error {
+		_, err := g.AllReduce(x, x, dist.Sum)
+		return err
+	})
+	if err != nil || !w.Done() {
+		t.Errorf("batch: error %v, done %v", err, w.Done())
+	}
+	if len(f.started) != 2 {
+		t.Errorf("%d operations started", len(f.started))
+	}
+}
+
+func TestStreamDoesFunctionsInOrder(t *testing.T) {
+	s := dist.NewHostStream()
+	boom := errors.New("boom")
+	var order []int
+	var works []dist.Work
+	for i := range 4 {
+		w, err := s.Do(func() error {
+			order = append(order, i)
+			if i == 2 {
+				return boom
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		works = append(works, w)
+	}
+	for i, w := range works {
+		if err := w.Wait(); (i == 2) != errors.Is(err, boom) {
+			t.Errorf("work %d: error %v", i, err)
+		}
+	}
+	for i, got := range order {
+		if got != i {
+			t.Errorf("order %v", order)
+			break
+		}
+	}
+	if _, err := s.Do(nil); !errors.Is(err, dist.ErrInvalid) {
+		t.Errorf("no function: error %v", err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Do(func() error { return nil }); !errors.Is(err, dist.ErrClosed) {
+		t.Errorf("closed: error %v", err)
+	}
+}

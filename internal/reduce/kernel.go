@@ -1,0 +1,231 @@
+package reduce
+
+import (
+	"unsafe"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// Kernel reduces n elements of every source, in order, and stores the result to every destination: what Into does, on
+// addresses, without a check, and to many destinations in one pass.
+//
+// Shapes: dsts and srcs are addresses of n elements of the dtype that the kernel is for, aligned to it; a destination is
+// one of the sources or disjoint from all, and from the other destinations. scalars is as in Into.
+type Kernel func(dsts, srcs []unsafe.Pointer, n int, scalars []uint64, how How)
+
+// How is how a kernel or a copy goes about memory. It never changes the result.
+type How uint8
+
+const (
+	// NonTemporal stores past the caches: for results larger than these. A fence follows the last store.
+	NonTemporal How = 1 << iota
+	// Dirty stores one word of every cache line of the sources back after it is read. A source that another core will
+	// fill again, and that this core alone has read, is filled faster when its lines are modified here than when both
+	// cores share them. Nobody else may write the sources meanwhile.
+	Dirty
+)
+
+// Copy copies bytes from src to dst, which do not overlap.
+func Copy(dst, src unsafe.Pointer, bytes int, how How) {
+	to, from := unsafe.Slice((*byte)(dst), bytes), unsafe.Slice((*byte)(src), bytes)
+	const align, column = 32, 128
+	if how&NonTemporal != 0 && bytes >= 2*column {
+		head := int(-uintptr(dst) & (align - 1))
+		copy(to[:head], from)
+		whole := (bytes - head) &^ (column - 1)
+		if stream(unsafe.Add(dst, head), unsafe.Add(src, head), whole) {
+			copy(to[head+whole:], from[head+whole:])
+			return
+		}
+	}
+	copy(to, from)
+	if how&Dirty != 0 {
+		touch(src, bytes)
+	}
+}
+
+// For is the fastest kernel of this machine for a dtype and a reduction. Call it once and keep the result.
+func For(dt tensor.DType, red dist.RedKind) Kernel {
+	for i := range levels {
+		if levels[i].has {
+			return levels[i].kernel(dt, red)
+		}
+	}
+	return plain(dt, red)
+}
+
+// kernel is that of one instruction set, which may be the plain one.
+func (l *level) kernel(dt tensor.DType, red dist.RedKind) Kernel {
+	sum := l.sums[dt]
+	float := dt == tensor.F32 || dt == tensor.F64
+	switch {
+	case sum == nil:
+		return plain(dt, red)
+	case red == dist.RedSum:
+		return withTail(dt, sum, l.step)
+	case red == dist.RedAvg && float:
+		return average(dt, withTail(dt, sum, l.step))
+	}
+	return plain(dt, red)
+}
+
+// withTail is sum with what its columns leave over done in plain Go. One source is copied bit for bit.
+func withTail(dt tensor.DType, sum sum, step int) Kernel {
+	size, tail := dt.Size(), tails(dt)
+	if dt == tensor.F16 || dt == tensor.BF16 {
+		step = 32
+	}
+	return func(dsts, srcs []unsafe.Pointer, n int, _ []uint64, how How) {
+		bytes := n * size
+		if len(srcs) == 1 {
+			copies(dsts, srcs[0], bytes, how)
+			return
+		}
+		whole := bytes &^ (step - 1)
+		if whole != 0 {
+			if how&NonTemporal != 0 && !aligned(dsts) {
+				how &^= NonTemporal
+			}
+			sum(unsafe.SliceData(dsts), len(dsts), unsafe.SliceData(srcs), len(srcs), whole, int(how))
+		}
+		if whole != bytes {
+			tail(dsts, srcs, whole/size, n)
+		}
+	}
+}
+
+// aligned reports whether non-temporal stores of any width can go to all of dsts.
+func aligned(dsts []unsafe.Pointer) bool {
+	for _, p := range dsts {
+		if uintptr(p)&63 != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// copies is the kernel of one source.
+func copies(dsts []unsafe.Pointer, src unsafe.Pointer, bytes int, how How) {
+	for _, d := range dsts {
+		if d != src {
+			Copy(d, src, bytes, how)
+		}
+	}
+}
+
+// tails is the plain sum of elements lo to hi, for few of them.
+func tails(dt tensor.DType) func(dsts, srcs []unsafe.Pointer, lo, hi int) {
+	switch dt {
+	case tensor.F32:
+		return tail[float32]
+	case tensor.F64:
+		return tail[float64]
+	case tensor.F16:
+		return halfTail[tensor.Float16]
+	case tensor.BF16:
+		return halfTail[tensor.BFloat16]
+	}
+	switch dt.Size() { // a sum of integers is that of the unsigned ones of their size
+	case 1:
+		return tail[uint8]
+	case 2:
+		return tail[uint16]
+	case 4:
+		return tail[uint32]
+	}
+	return tail[uint64]
+}
+
+func tail[T number](dsts, srcs []unsafe.Pointer, lo, hi int) {
+	at := func(p unsafe.Pointer, i int) *T { return (*T)(unsafe.Add(p, i*int(unsafe.Sizeof(T(0))))) }
+	for i := lo; i < hi; i++ {
+		acc := *at(srcs[0], i)
+		for _, s := range srcs[1:] {
+			acc += *at(s, i)
+		}
+		for _, d := range dsts {
+			*at(d, i) = acc
+		}
+	}
+}
+
+func halfTail[T half16](dsts, srcs []unsafe.Pointer, lo, hi int) {
+	at := func(p unsafe.Pointer, i int) *T { return (*T)(unsafe.Add(p, i*2)) }
+	var out [1]T
+	var acc [1]float32
+	for i := lo; i < hi; i++ {
+		acc[0] = (*at(srcs[0], i)).Float32()
+		for _, s := range srcs[1:] {
+			acc[0] += (*at(s, i)).Float32()
+		}
+		round(out[:], acc[:])
+		for _, d := range dsts {
+			*at(d, i) = out[0]
+		}
+	}
+}
+
+// blockBytes is how much a kernel of several passes does of each array at a time: what stays in the L1 cache between
+// the passes.
+const blockBytes = 4 << 10
+
+// average is sum divided by the number of sources.
+func average(dt tensor.DType, sum Kernel) Kernel {
+	size := dt.Size()
+	return func(dsts, srcs []unsafe.Pointer, n int, _ []uint64, how How) {
+		blocks(size, dsts, srcs, n, func(dsts, srcs []unsafe.Pointer, n int) {
+			sum(dsts[:1], srcs, n, nil, how&^NonTemporal)
+			if dt == tensor.F32 {
+				divide(unsafe.Slice((*float32)(dsts[0]), n), len(srcs))
+			} else {
+				divide(unsafe.Slice((*float64)(dsts[0]), n), len(srcs))
+			}
+			copies(dsts[1:], dsts[0], n*size, how&NonTemporal)
+		})
+	}
+}
+
+// blocks calls f for one block of the arrays after the other.
+func blocks(size int, dsts, srcs []unsafe.Pointer, n int, f func(dsts, srcs []unsafe.Pointer, n int)) {
+	var ds, ss [64]unsafe.Pointer
+	d, s := append(ds[:0], dsts...), append(ss[:0], srcs...)
+	for per := blockBytes / size; n > 0; n -= per {
+		f(d, s, min(per, n))
+		if n <= per {
+			return // an address past the end may be another object's
+		}
+		for i := range d {
+			d[i] = unsafe.Add(d[i], per*size)
+		}
+		for i := range s {
+			s[i] = unsafe.Add(s[i], per*size)
+		}
+	}
+}
+
+// plain is the kernel in plain Go, block by block.
+func plain(dt tensor.DType, red dist.RedKind) Kernel {
+	size := dt.Size()
+	return func(dsts, srcs []unsafe.Pointer, n int, scalars []uint64, how How) {
+		if len(srcs) == 1 && red != dist.RedPreMulSum {
+			copies(dsts, srcs[0], n*size, how)
+			return
+		}
+		var bs [16]tensor.Buffer
+		blocks(size, dsts, srcs, n, func(dsts, srcs []unsafe.Pointer, n int) {
+			bufs := bs[:0]
+			for _, p := range srcs {
+				bufs = append(bufs, buffer(p, n, dt))
+			}
+			// Nothing can be wrong with these: the caller has seen to it.
+			_ = typed(buffer(dsts[0], n, dt), bufs, red, scalars)
+			copies(dsts[1:], dsts[0], n*size, 0)
+		})
+	}
+}
+
+func buffer(p unsafe.Pointer, n int, dt tensor.DType) tensor.Buffer {
+	b, _ := tensor.FromPointer(p, n, dt, tensor.Host)
+	return b
+}

@@ -1,0 +1,102 @@
+package reduce
+
+import (
+	"unsafe"
+
+	"github.com/symgrad/symgrad/tensor"
+	"golang.org/x/sys/cpu"
+)
+
+// sum adds whole columns of the sources to the destinations, as many bytes as it has columns for, up to bytes.
+type sum func(dsts *unsafe.Pointer, nd int, srcs *unsafe.Pointer, ns int, bytes int, how int)
+
+// level is the sums of one instruction set, by dtype; nil where there is none. step is the narrowest column in bytes of
+// the sources, that is what is left to plain Go.
+type level struct {
+	name string
+	has  bool
+	sums map[tensor.DType]sum
+	step int
+}
+
+// levels is the best instruction set first.
+var levels = []level{
+	{
+		"avx512", cpu.X86.HasAVX512F && cpu.X86.HasAVX512BW && cpu.X86.HasAVX512VL && cpu.X86.HasAVX512DQ,
+		map[tensor.DType]sum{
+			tensor.F32: sumF32x512, tensor.F64: sumF64x512, tensor.F16: sumF16x512, tensor.BF16: sumBF16x512,
+			tensor.I8: sumI8x512, tensor.U8: sumI8x512, tensor.I16: sumI16x512, tensor.U16: sumI16x512,
+			tensor.I32: sumI32x512, tensor.U32: sumI32x512, tensor.I64: sumI64x512, tensor.U64: sumI64x512,
+		},
+		64,
+	},
+	{
+		"avx2", cpu.X86.HasAVX2,
+		map[tensor.DType]sum{
+			tensor.F32: sumF32x256, tensor.F64: sumF64x256,
+			tensor.I8: sumI8x256, tensor.U8: sumI8x256, tensor.I16: sumI16x256, tensor.U16: sumI16x256,
+			tensor.I32: sumI32x256, tensor.U32: sumI32x256, tensor.I64: sumI64x256, tensor.U64: sumI64x256,
+		},
+		32,
+	},
+}
+
+func stream(dst, src unsafe.Pointer, bytes int) bool {
+	if !cpu.X86.HasAVX2 {
+		return false
+	}
+	copyStream(dst, src, bytes)
+	return true
+}
+
+//go:noescape
+func sumF32x512(dsts *unsafe.Pointer, nd int, srcs *unsafe.Pointer, ns int, bytes int, how int)
+
+//go:noescape
+func sumF64x512(dsts *unsafe.Pointer, nd int, srcs *unsafe.Pointer, ns int, bytes int, how int)
+
+//go:noescape
+func sumI8x512(dsts *unsafe.Pointer, nd int, srcs *unsafe.Pointer, ns int, bytes int, how int)
+
+//go:noescape
+func sumI16x512(dsts *unsafe.Pointer, nd int, srcs *unsafe.Pointer, ns int, bytes int, how int)
+
+//go:noescape
+func sumI32x512(dsts *unsafe.Pointer, nd int, srcs *unsafe.Pointer, ns int, bytes int, how int)
+
+//go:noescape
+func sumI64x512(dsts *unsafe.Pointer, nd int, srcs *unsafe.Pointer, ns int, bytes int, how int)
+
+//go:noescape
+func sumF16x512(dsts *unsafe.Pointer, nd int, srcs *unsafe.Pointer, ns int, bytes int, how int)
+
+//go:noescape
+func sumBF16x512(dsts *unsafe.Pointer, nd int, srcs *unsafe.Pointer, ns int, bytes int, how int)
+
+//go:noescape
+func sumF32x256(dsts *unsafe.Pointer, nd int, srcs *unsafe.Pointer, ns int, bytes int, how int)
+
+//go:noescape
+func sumF64x256(dsts *unsafe.Pointer, nd int, srcs *unsafe.Pointer, ns int, bytes int, how int)
+
+//go:noescape
+func sumI8x256(dsts *unsafe.Pointer, nd int, srcs *unsafe.Pointer, ns int, bytes int, how int)
+
+//go:noescape
+func sumI16x256(dsts *unsafe.Pointer, nd int, srcs *unsafe.Pointer, ns int, bytes int, how int)
+
+//go:noescape
+func sumI32x256(dsts *unsafe.Pointer, nd int, srcs *unsafe.Pointer, ns int, bytes int, how int)
+
+//go:noescape
+func sumI64x256(dsts *unsafe.Pointer, nd int, srcs *unsafe.Pointer, ns int, bytes int, how int)
+
+// copyStream copies whole columns of 128 bytes past the caches; dst is aligned to 32 bytes.
+//
+//go:noescape
+func copyStream(dst, src unsafe.Pointer, bytes int)
+
+// touch loads the first word of every 64 bytes and stores it back.
+//
+//go:noescape
+func touch(p unsafe.Pointer, bytes int)

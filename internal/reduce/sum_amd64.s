@@ -1,0 +1,370 @@
+#include "textflag.h"
+
+// All sums have one shape. For one column of the arrays after the other: load the first source, add the others to it in
+// order, store to all destinations. A source is read once and a destination written once, however many there are.
+//
+// func sum...(dsts *unsafe.Pointer, nd int, srcs *unsafe.Pointer, ns int, bytes int, how int)
+//
+//	DI dsts   R8 nd   SI srcs   R9 ns   R10 bytes   R11 how: bit 0 non-temporal, bit 1 dirty
+//	AX offset of the column   BX an address   CX an index   DX the word that is stored back
+//
+// Bound: memory, from L1 outward; a column of 8 registers takes as many loads and stores as it has lines.
+
+#define ARGUMENTS \
+	MOVQ dsts+0(FP), DI;  \
+	MOVQ nd+8(FP), R8;    \
+	MOVQ srcs+16(FP), SI; \
+	MOVQ ns+24(FP), R9;   \
+	MOVQ bytes+32(FP), R10; \
+	MOVQ how+40(FP), R11; \
+	XORQ AX, AX
+
+// SOURCE is the address of the column in source CX.
+#define SOURCE \
+	MOVQ (SI)(CX*8), BX; \
+	ADDQ AX, BX
+
+#define DESTINATION \
+	MOVQ (DI)(CX*8), BX; \
+	ADDQ AX, BX
+
+#define TOUCH(at) \
+	MOVL at(BX), DX; \
+	MOVL DX, at(BX)
+
+// TOUCH8 stores one word of each of 8 lines back; TOUCH4 of 4, TOUCH1 of the only one.
+#define TOUCH8 \
+	TOUCH(0); TOUCH(64); TOUCH(128); TOUCH(192); TOUCH(256); TOUCH(320); TOUCH(384); TOUCH(448)
+
+#define TOUCH4 \
+	TOUCH(0); TOUCH(64); TOUCH(128); TOUCH(192)
+
+// COLUMNS is the loop over columns of WIDTH bytes, up to R10 - R10 % WIDTH. The labels are the caller's, because one
+// function has several loops.
+#define COLUMNS(WIDTH, LOAD, ADD, STORE, STREAM, TOUCHES, loop, next, clean, put, plain, stream, done) \
+	ROUNDED(WIDTH, LOAD, ADD, NOTHING, STORE, STREAM, TOUCHES, loop, next, clean, put, plain, stream, done)
+
+#define NOTHING
+
+// ROUNDED is COLUMNS with ROUND between the sum and the stores.
+#define ROUNDED(WIDTH, LOAD, ADD, ROUND, STORE, STREAM, TOUCHES, loop, next, clean, put, plain, stream, done) \
+loop:                        \
+	LEAQ WIDTH(AX), BX;      \
+	CMPQ BX, R10;            \
+	JGT  done;               \
+	XORQ CX, CX;             \
+	SOURCE;                  \
+	LOAD;                    \
+	TESTQ $2, R11;           \
+	JZ   clean;              \
+	TOUCHES;                 \
+clean:                       \
+	INCQ CX;                 \
+next:                        \
+	CMPQ CX, R9;             \
+	JGE  put;                \
+	SOURCE;                  \
+	ADD;                     \
+	INCQ CX;                 \
+	TESTQ $2, R11;           \
+	JZ   next;               \
+	TOUCHES;                 \
+	JMP  next;               \
+put:                         \
+	ROUND;                   \
+	XORQ CX, CX;             \
+	TESTQ $1, R11;           \
+	JNZ  stream;             \
+plain:                       \
+	DESTINATION;             \
+	STORE;                   \
+	INCQ CX;                 \
+	CMPQ CX, R8;             \
+	JLT  plain;              \
+	ADDQ $WIDTH, AX;         \
+	JMP  loop;               \
+stream:                      \
+	DESTINATION;             \
+	STREAM;                  \
+	INCQ CX;                 \
+	CMPQ CX, R8;             \
+	JLT  stream;             \
+	ADDQ $WIDTH, AX;         \
+	JMP  loop;               \
+done:
+
+#define LOAD512 \
+	VMOVDQU64 (BX), Z0; VMOVDQU64 64(BX), Z1; VMOVDQU64 128(BX), Z2; VMOVDQU64 192(BX), Z3; \
+	VMOVDQU64 256(BX), Z4; VMOVDQU64 320(BX), Z5; VMOVDQU64 384(BX), Z6; VMOVDQU64 448(BX), Z7
+
+#define STORE512 \
+	VMOVDQU64 Z0, (BX); VMOVDQU64 Z1, 64(BX); VMOVDQU64 Z2, 128(BX); VMOVDQU64 Z3, 192(BX); \
+	VMOVDQU64 Z4, 256(BX); VMOVDQU64 Z5, 320(BX); VMOVDQU64 Z6, 384(BX); VMOVDQU64 Z7, 448(BX)
+
+#define STREAM512 \
+	VMOVNTDQ Z0, (BX); VMOVNTDQ Z1, 64(BX); VMOVNTDQ Z2, 128(BX); VMOVNTDQ Z3, 192(BX); \
+	VMOVNTDQ Z4, 256(BX); VMOVNTDQ Z5, 320(BX); VMOVNTDQ Z6, 384(BX); VMOVNTDQ Z7, 448(BX)
+
+#define ADD512(OP) \
+	OP (BX), Z0, Z0; OP 64(BX), Z1, Z1; OP 128(BX), Z2, Z2; OP 192(BX), Z3, Z3; \
+	OP 256(BX), Z4, Z4; OP 320(BX), Z5, Z5; OP 384(BX), Z6, Z6; OP 448(BX), Z7, Z7
+
+#define LOAD256 \
+	VMOVDQU (BX), Y0; VMOVDQU 32(BX), Y1; VMOVDQU 64(BX), Y2; VMOVDQU 96(BX), Y3; \
+	VMOVDQU 128(BX), Y4; VMOVDQU 160(BX), Y5; VMOVDQU 192(BX), Y6; VMOVDQU 224(BX), Y7
+
+#define STORE256 \
+	VMOVDQU Y0, (BX); VMOVDQU Y1, 32(BX); VMOVDQU Y2, 64(BX); VMOVDQU Y3, 96(BX); \
+	VMOVDQU Y4, 128(BX); VMOVDQU Y5, 160(BX); VMOVDQU Y6, 192(BX); VMOVDQU Y7, 224(BX)
+
+#define STREAM256 \
+	VMOVNTDQ Y0, (BX); VMOVNTDQ Y1, 32(BX); VMOVNTDQ Y2, 64(BX); VMOVNTDQ Y3, 96(BX); \
+	VMOVNTDQ Y4, 128(BX); VMOVNTDQ Y5, 160(BX); VMOVNTDQ Y6, 192(BX); VMOVNTDQ Y7, 224(BX)
+
+#define ADD256(OP) \
+	OP (BX), Y0, Y0; OP 32(BX), Y1, Y1; OP 64(BX), Y2, Y2; OP 96(BX), Y3, Y3; \
+	OP 128(BX), Y4, Y4; OP 160(BX), Y5, Y5; OP 192(BX), Y6, Y6; OP 224(BX), Y7, Y7
+
+#define LOAD1Z VMOVDQU64 (BX), Z0
+#define STORE1Z VMOVDQU64 Z0, (BX)
+#define STREAM1Z VMOVNTDQ Z0, (BX)
+#define LOAD1Y VMOVDQU (BX), Y0
+#define STORE1Y VMOVDQU Y0, (BX)
+#define STREAM1Y VMOVNTDQ Y0, (BX)
+
+// END ends a sum; non-temporal stores are ordered by a fence before anything that is published after them.
+#define END \
+	VZEROUPPER; \
+	TESTQ $1, R11; \
+	JZ   return; \
+	SFENCE; \
+return: \
+	RET
+
+#define ADD8ZF32 ADD512(VADDPS)
+#define ADD1ZF32 VADDPS (BX), Z0, Z0
+#define ADD8YF32 ADD256(VADDPS)
+#define ADD1YF32 VADDPS (BX), Y0, Y0
+#define ADD8ZF64 ADD512(VADDPD)
+#define ADD1ZF64 VADDPD (BX), Z0, Z0
+#define ADD8YF64 ADD256(VADDPD)
+#define ADD1YF64 VADDPD (BX), Y0, Y0
+#define ADD8ZI8 ADD512(VPADDB)
+#define ADD1ZI8 VPADDB (BX), Z0, Z0
+#define ADD8YI8 ADD256(VPADDB)
+#define ADD1YI8 VPADDB (BX), Y0, Y0
+#define ADD8ZI16 ADD512(VPADDW)
+#define ADD1ZI16 VPADDW (BX), Z0, Z0
+#define ADD8YI16 ADD256(VPADDW)
+#define ADD1YI16 VPADDW (BX), Y0, Y0
+#define ADD8ZI32 ADD512(VPADDD)
+#define ADD1ZI32 VPADDD (BX), Z0, Z0
+#define ADD8YI32 ADD256(VPADDD)
+#define ADD1YI32 VPADDD (BX), Y0, Y0
+#define ADD8ZI64 ADD512(VPADDQ)
+#define ADD1ZI64 VPADDQ (BX), Z0, Z0
+#define ADD8YI64 ADD256(VPADDQ)
+#define ADD1YI64 VPADDQ (BX), Y0, Y0
+
+// func sumF32x512(dsts *unsafe.Pointer, nd int, srcs *unsafe.Pointer, ns int, bytes int, how int)
+TEXT ·sumF32x512(SB), NOSPLIT, $0-48
+	ARGUMENTS
+	COLUMNS(512, LOAD512, ADD8ZF32, STORE512, STREAM512, TOUCH8, loop8, next8, clean8, put8, plain8, stream8, done8)
+	COLUMNS(64, LOAD1Z, ADD1ZF32, STORE1Z, STREAM1Z, TOUCH(0), loop1, next1, clean1, put1, plain1, stream1, done1)
+	END
+
+// func sumF64x512(dsts *unsafe.Pointer, nd int, srcs *unsafe.Pointer, ns int, bytes int, how int)
+TEXT ·sumF64x512(SB), NOSPLIT, $0-48
+	ARGUMENTS
+	COLUMNS(512, LOAD512, ADD8ZF64, STORE512, STREAM512, TOUCH8, loop8, next8, clean8, put8, plain8, stream8, done8)
+	COLUMNS(64, LOAD1Z, ADD1ZF64, STORE1Z, STREAM1Z, TOUCH(0), loop1, next1, clean1, put1, plain1, stream1, done1)
+	END
+
+// func sumI8x512(dsts *unsafe.Pointer, nd int, srcs *unsafe.Pointer, ns int, bytes int, how int)
+TEXT ·sumI8x512(SB), NOSPLIT, $0-48
+	ARGUMENTS
+	COLUMNS(512, LOAD512, ADD8ZI8, STORE512, STREAM512, TOUCH8, loop8, next8, clean8, put8, plain8, stream8, done8)
+	COLUMNS(64, LOAD1Z, ADD1ZI8, STORE1Z, STREAM1Z, TOUCH(0), loop1, next1, clean1, put1, plain1, stream1, done1)
+	END
+
+// func sumI16x512(dsts *unsafe.Pointer, nd int, srcs *unsafe.Pointer, ns int, bytes int, how int)
+TEXT ·sumI16x512(SB), NOSPLIT, $0-48
+	ARGUMENTS
+	COLUMNS(512, LOAD512, ADD8ZI16, STORE512, STREAM512, TOUCH8, loop8, next8, clean8, put8, plain8, stream8, done8)
+	COLUMNS(64, LOAD1Z, ADD1ZI16, STORE1Z, STREAM1Z, TOUCH(0), loop1, next1, clean1, put1, plain1, stream1, done1)
+	END
+
+// func sumI32x512(dsts *unsafe.Pointer, nd int, srcs *unsafe.Pointer, ns int, bytes int, how int)
+TEXT ·sumI32x512(SB), NOSPLIT, $0-48
+	ARGUMENTS
+	COLUMNS(512, LOAD512, ADD8ZI32, STORE512, STREAM512, TOUCH8, loop8, next8, clean8, put8, plain8, stream8, done8)
+	COLUMNS(64, LOAD1Z, ADD1ZI32, STORE1Z, STREAM1Z, TOUCH(0), loop1, next1, clean1, put1, plain1, stream1, done1)
+	END
+
+// func sumI64x512(dsts *unsafe.Pointer, nd int, srcs *unsafe.Pointer, ns int, bytes int, how int)
+TEXT ·sumI64x512(SB), NOSPLIT, $0-48
+	ARGUMENTS
+	COLUMNS(512, LOAD512, ADD8ZI64, STORE512, STREAM512, TOUCH8, loop8, next8, clean8, put8, plain8, stream8, done8)
+	COLUMNS(64, LOAD1Z, ADD1ZI64, STORE1Z, STREAM1Z, TOUCH(0), loop1, next1, clean1, put1, plain1, stream1, done1)
+	END
+
+// func sumF32x256(dsts *unsafe.Pointer, nd int, srcs *unsafe.Pointer, ns int, bytes int, how int)
+TEXT ·sumF32x256(SB), NOSPLIT, $0-48
+	ARGUMENTS
+	COLUMNS(256, LOAD256, ADD8YF32, STORE256, STREAM256, TOUCH4, loop8, next8, clean8, put8, plain8, stream8, done8)
+	COLUMNS(32, LOAD1Y, ADD1YF32, STORE1Y, STREAM1Y, TOUCH(0), loop1, next1, clean1, put1, plain1, stream1, done1)
+	END
+
+// func sumF64x256(dsts *unsafe.Pointer, nd int, srcs *unsafe.Pointer, ns int, bytes int, how int)
+TEXT ·sumF64x256(SB), NOSPLIT, $0-48
+	ARGUMENTS
+	COLUMNS(256, LOAD256, ADD8YF64, STORE256, STREAM256, TOUCH4, loop8, next8, clean8, put8, plain8, stream8, done8)
+	COLUMNS(32, LOAD1Y, ADD1YF64, STORE1Y, STREAM1Y, TOUCH(0), loop1, next1, clean1, put1, plain1, stream1, done1)
+	END
+
+// func sumI8x256(dsts *unsafe.Pointer, nd int, srcs *unsafe.Pointer, ns int, bytes int, how int)
+TEXT ·sumI8x256(SB), NOSPLIT, $0-48
+	ARGUMENTS
+	COLUMNS(256, LOAD256, ADD8YI8, STORE256, STREAM256, TOUCH4, loop8, next8, clean8, put8, plain8, stream8, done8)
+	COLUMNS(32, LOAD1Y, ADD1YI8, STORE1Y, STREAM1Y, TOUCH(0), loop1, next1, clean1, put1, plain1, stream1, done1)
+	END
+
+// func sumI16x256(dsts *unsafe.Pointer, nd int, srcs *unsafe.Pointer, ns int, bytes int, how int)
+TEXT ·sumI16x256(SB), NOSPLIT, $0-48
+	ARGUMENTS
+	COLUMNS(256, LOAD256, ADD8YI16, STORE256, STREAM256, TOUCH4, loop8, next8, clean8, put8, plain8, stream8, done8)
+	COLUMNS(32, LOAD1Y, ADD1YI16, STORE1Y, STREAM1Y, TOUCH(0), loop1, next1, clean1, put1, plain1, stream1, done1)
+	END
+
+// func sumI32x256(dsts *unsafe.Pointer, nd int, srcs *unsafe.Pointer, ns int, bytes int, how int)
+TEXT ·sumI32x256(SB), NOSPLIT, $0-48
+	ARGUMENTS
+	COLUMNS(256, LOAD256, ADD8YI32, STORE256, STREAM256, TOUCH4, loop8, next8, clean8, put8, plain8, stream8, done8)
+	COLUMNS(32, LOAD1Y, ADD1YI32, STORE1Y, STREAM1Y, TOUCH(0), loop1, next1, clean1, put1, plain1, stream1, done1)
+	END
+
+// func sumI64x256(dsts *unsafe.Pointer, nd int, srcs *unsafe.Pointer, ns int, bytes int, how int)
+TEXT ·sumI64x256(SB), NOSPLIT, $0-48
+	ARGUMENTS
+	COLUMNS(256, LOAD256, ADD8YI64, STORE256, STREAM256, TOUCH4, loop8, next8, clean8, put8, plain8, stream8, done8)
+	COLUMNS(32, LOAD1Y, ADD1YI64, STORE1Y, STREAM1Y, TOUCH(0), loop1, next1, clean1, put1, plain1, stream1, done1)
+	END
+
+// Halves are widened to float32, added there and rounded once, to nearest with ties to even; a NaN becomes quiet.
+
+#define WIDENBF(at, Z) VPMOVZXWD at(BX), Z; VPSLLD $16, Z, Z
+
+// ROUNDBF rounds Z to the low half of T, as tensor.ToBFloat16 does. Z29 is 1, Z30 0x7fff, Z31 0x40, in each lane.
+#define ROUNDBF(Z, T, Y) \
+	VPSRLD  $16, Z, T;    \
+	VPANDD  Z29, T, T;    \
+	VPADDD  Z30, T, T;    \
+	VPADDD  Z, T, T;      \
+	VPSRLD  $16, T, T;    \
+	VCMPPS  $3, Z, Z, K1; \
+	VPSRLD  $16, Z, K1, T; \
+	VPORD   Z31, T, K1, T; \
+	VPMOVDW T, Y
+
+#define LOADBF4 WIDENBF(0, Z0); WIDENBF(32, Z1); WIDENBF(64, Z2); WIDENBF(96, Z3)
+#define ADDBF4 \
+	WIDENBF(0, Z8); WIDENBF(32, Z9); WIDENBF(64, Z10); WIDENBF(96, Z11); \
+	VADDPS Z8, Z0, Z0; VADDPS Z9, Z1, Z1; VADDPS Z10, Z2, Z2; VADDPS Z11, Z3, Z3
+#define LOADBF1 WIDENBF(0, Z0)
+#define ADDBF1 WIDENBF(0, Z8); VADDPS Z8, Z0, Z0
+
+#define WIDENHF(at, Z) VCVTPH2PS at(BX), Z
+
+// ROUNDHF rounds Z to Y, as tensor.ToFloat16 does. Z30 is 0x8000, Z31 0x7e00, in each lane.
+#define ROUNDHF(Z, T, TY, Y) \
+	VCMPPS    $3, Z, Z, K1; \
+	VPSRLD    $16, Z, T;    \
+	VPANDD    Z30, T, T;    \
+	VPORD     Z31, T, T;    \
+	VCVTPS2PH $0, Z, Y;     \
+	VPMOVZXWD Y, Z;         \
+	VMOVDQA32 T, K1, Z;     \
+	VPMOVDW   Z, Y
+
+#define LOADHF4 WIDENHF(0, Z0); WIDENHF(32, Z1); WIDENHF(64, Z2); WIDENHF(96, Z3)
+#define ADDHF4 \
+	WIDENHF(0, Z8); WIDENHF(32, Z9); WIDENHF(64, Z10); WIDENHF(96, Z11); \
+	VADDPS Z8, Z0, Z0; VADDPS Z9, Z1, Z1; VADDPS Z10, Z2, Z2; VADDPS Z11, Z3, Z3
+#define LOADHF1 WIDENHF(0, Z0)
+#define ADDHF1 WIDENHF(0, Z8); VADDPS Z8, Z0, Z0
+
+#define STOREH4 VMOVDQU Y4, (BX); VMOVDQU Y5, 32(BX); VMOVDQU Y6, 64(BX); VMOVDQU Y7, 96(BX)
+#define STREAMH4 VMOVNTDQ Y4, (BX); VMOVNTDQ Y5, 32(BX); VMOVNTDQ Y6, 64(BX); VMOVNTDQ Y7, 96(BX)
+#define STOREH1 VMOVDQU Y4, (BX)
+#define STREAMH1 VMOVNTDQ Y4, (BX)
+#define TOUCH2 TOUCH(0); TOUCH(64)
+
+#define ROUNDBF4 ROUNDBF(Z0, Z16, Y4); ROUNDBF(Z1, Z17, Y5); ROUNDBF(Z2, Z18, Y6); ROUNDBF(Z3, Z19, Y7)
+#define ROUNDBF1 ROUNDBF(Z0, Z16, Y4)
+#define ROUNDHF4 ROUNDHF(Z0, Z16, Y16, Y4); ROUNDHF(Z1, Z17, Y17, Y5); ROUNDHF(Z2, Z18, Y18, Y6); ROUNDHF(Z3, Z19, Y19, Y7)
+#define ROUNDHF1 ROUNDHF(Z0, Z16, Y16, Y4)
+
+#define LANES(value, Z) MOVL $value, DX; VPBROADCASTD DX, Z
+
+// func sumBF16x512(dsts *unsafe.Pointer, nd int, srcs *unsafe.Pointer, ns int, bytes int, how int)
+TEXT ·sumBF16x512(SB), NOSPLIT, $0-48
+	ARGUMENTS
+	LANES(1, Z29)
+	LANES(0x7fff, Z30)
+	LANES(0x40, Z31)
+	ROUNDED(128, LOADBF4, ADDBF4, ROUNDBF4, STOREH4, STREAMH4, TOUCH2, loop4, next4, clean4, put4, plain4, stream4, done4)
+	ROUNDED(32, LOADBF1, ADDBF1, ROUNDBF1, STOREH1, STREAMH1, TOUCH(0), loop1, next1, clean1, put1, plain1, stream1, done1)
+	END
+
+// func sumF16x512(dsts *unsafe.Pointer, nd int, srcs *unsafe.Pointer, ns int, bytes int, how int)
+TEXT ·sumF16x512(SB), NOSPLIT, $0-48
+	ARGUMENTS
+	LANES(0x8000, Z30)
+	LANES(0x7e00, Z31)
+	ROUNDED(128, LOADHF4, ADDHF4, ROUNDHF4, STOREH4, STREAMH4, TOUCH2, loop4, next4, clean4, put4, plain4, stream4, done4)
+	ROUNDED(32, LOADHF1, ADDHF1, ROUNDHF1, STOREH1, STREAMH1, TOUCH(0), loop1, next1, clean1, put1, plain1, stream1, done1)
+	END
+
+// func copyStream(dst, src unsafe.Pointer, bytes int)
+//
+// Whole columns of 128 bytes, past the caches; dst is aligned to 32 bytes.
+TEXT ·copyStream(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), DI
+	MOVQ src+8(FP), SI
+	MOVQ bytes+16(FP), R10
+	XORQ AX, AX
+loop:
+	LEAQ 128(AX), BX
+	CMPQ BX, R10
+	JGT  done
+	VMOVDQU (SI)(AX*1), Y0
+	VMOVDQU 32(SI)(AX*1), Y1
+	VMOVDQU 64(SI)(AX*1), Y2
+	VMOVDQU 96(SI)(AX*1), Y3
+	VMOVNTDQ Y0, (DI)(AX*1)
+	VMOVNTDQ Y1, 32(DI)(AX*1)
+	VMOVNTDQ Y2, 64(DI)(AX*1)
+	VMOVNTDQ Y3, 96(DI)(AX*1)
+	MOVQ BX, AX
+	JMP  loop
+done:
+	SFENCE
+	VZEROUPPER
+	RET
+
+// func touch(p unsafe.Pointer, bytes int)
+//
+// Loads the first word of every 64 bytes and stores it back.
+TEXT ·touch(SB), NOSPLIT, $0-16
+	MOVQ p+0(FP), BX
+	MOVQ bytes+8(FP), R10
+	ADDQ BX, R10
+again:
+	LEAQ 4(BX), AX
+	CMPQ AX, R10
+	JGT  over
+	TOUCH(0)
+	ADDQ $64, BX
+	JMP  again
+over:
+	RET

@@ -1,0 +1,228 @@
+package shm
+
+import (
+	"fmt"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/symgrad/symgrad/dist"
+)
+
+// Every collective is one round. A rank enters it by an announcement: one cache line with up to lineBytes of payload and
+// a word that holds the number of the round and a hash of all signatures so far. To announce round r is also to say that
+// whatever belongs to the rounds before has been read, so that its memory can be used again.
+const (
+	roundBits = 40
+	roundMask = 1<<roundBits - 1
+)
+
+// open begins a round: afterwards the entry may be filled, and announce tells that it is.
+func (t *Transport) open(sig dist.Signature, hash uint32) error {
+	t.round++
+	t.chain = (t.chain*0x9e3779b1 ^ uint64(hash)*0x85ebca6b) >> 3 & (1<<(64-roundBits) - 1)
+	putSignature(t.ctl.header(t.rank, t.round), sig, t.round)
+	if t.round < depth {
+		return nil
+	}
+	return t.allReached(t.round - depth + 1)
+}
+
+// entry is the payload of the open round.
+func (t *Transport) entry() []byte { return t.ctl.entry(t.rank, t.round) }
+
+// announce publishes the open round.
+func (t *Transport) announce() {
+	t.publish(t.ctl.word(t.rank, t.round), t.chain<<roundBits|t.round)
+	t.op.Posted()
+}
+
+// allReached returns when all ranks have announced round, and so have read what came before it. The current round has not
+// been announced, so that nobody is further than depth-1 ahead.
+func (t *Transport) allReached(round uint64) error {
+	if t.slowest >= round {
+		return nil
+	}
+	t.slowest = t.round
+	for r := range t.seen {
+		if r == t.rank {
+			continue
+		}
+		if t.seen[r] < round {
+			if err := t.await(t.ctl.word(r, round), round, r); err != nil {
+				return err
+			}
+			t.seen[r] = round
+		}
+		t.slowest = min(t.slowest, t.seen[r])
+	}
+	return nil
+}
+
+// meet returns when rank r has announced the current round, with the same history of operations as this rank.
+func (t *Transport) meet(r int) error {
+	w := t.ctl.word(r, t.round)
+	if err := t.await(w, t.round, r); err != nil {
+		return err
+	}
+	t.seen[r] = t.round
+	if atomic.LoadUint64(w)>>roundBits != t.chain && !t.node.cfg.Unchecked {
+		t.differs = true
+	}
+	return nil
+}
+
+// meetAll returns when all ranks have announced the current round with the same history. All ranks call it.
+func (t *Transport) meetAll() error {
+	if t.size > flatRanks {
+		return t.meetTree()
+	}
+	return t.meetEach()
+}
+
+// meetEach is meetAll for a rank that is alone in calling it.
+func (t *Transport) meetEach() error {
+	for i := 1; i < t.size; i++ { // the next rank first, so that not all wait for one line
+		r := t.rank + i
+		if r >= t.size {
+			r -= t.size
+		}
+		if err := t.meet(r); err != nil {
+			return err
+		}
+	}
+	t.slowest = t.round
+	return t.same()
+}
+
+// same is an error when a rank that was met has another history.
+func (t *Transport) same() error {
+	if t.differs {
+		return t.disagree()
+	}
+	return nil
+}
+
+// flatRanks is up to how many ranks every rank looks at every other one; beyond it they pass the news on in log2(n)
+// steps, as the dissemination barrier of Hensgen, Finkel and Manber (1988) does.
+const flatRanks = 8
+
+func (t *Transport) meetTree() error {
+	err := t.disseminate(func(from int) {
+		if atomic.LoadUint64(t.ctl.word(from, t.round))>>roundBits != t.chain && !t.node.cfg.Unchecked {
+			t.differs = true
+		}
+	})
+	if err != nil {
+		return err
+	}
+	for r := range t.seen {
+		t.seen[r] = t.round
+	}
+	t.slowest = t.round
+	return t.same()
+}
+
+// disseminate is a barrier: in step k a rank tells rank+2^k and hears from rank-2^k, and so from all ranks before that
+// one told by then. heard is called for every rank heard from directly.
+func (t *Transport) disseminate(heard func(from int)) error {
+	for step := 1; step < t.size; step *= 2 {
+		t.treed++
+		t.publish(t.ctl.tree(t.rank), t.treed)
+		from := (t.rank - step + t.size) % t.size
+		if err := t.await(t.ctl.tree(from), t.treed, from); err != nil {
+			return err
+		}
+		if heard != nil {
+			heard(from)
+		}
+	}
+	return nil
+}
+
+// close ends a round in which ranks touch each other's memory: it returns when all have finished.
+func (t *Transport) close() error {
+	if t.size > flatRanks {
+		return t.disseminate(nil)
+	}
+	t.finish()
+	for i := 1; i < t.size; i++ {
+		if err := t.finished((t.rank + i) % t.size); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// finish tells that this rank has finished the round; finished waits for another rank to do so.
+func (t *Transport) finish() { t.publish(t.ctl.flag(t.rank), t.round) }
+
+func (t *Transport) finished(r int) error { return t.await(t.ctl.flag(r), t.round, r) }
+
+// barrier is a round without a payload.
+func (t *Transport) barrier() error {
+	if err := t.open(dist.Signature{Kind: dist.KindBarrier, Root: -1}, 1); err != nil {
+		return err
+	}
+	t.announce()
+	return t.meetAll()
+}
+
+// agree is the round of a call that is not a collective of dist: it exchanges headers into t.headers.
+func (t *Transport) agree(own *header) error {
+	if err := t.open(own.sig, uint32(own.sig.Kind)<<8|1); err != nil {
+		return err
+	}
+	own.round = t.round
+	own.put(t.ctl.header(t.rank, t.round))
+	t.announce()
+	if err := t.meetAll(); err != nil {
+		return err
+	}
+	for r := range t.headers {
+		t.headers[r].get(t.ctl.header(r, t.round))
+	}
+	for r := 1; r < t.size; r++ {
+		if t.headers[r].sig != t.headers[0].sig {
+			return t.disagree()
+		}
+	}
+	return nil
+}
+
+// disagree breaks the group, naming the oldest operation that is known to differ.
+func (t *Transport) disagree() error {
+	err := t.difference()
+	t.fail(abortMismatch, t.rank, err.Error())
+	return err
+}
+
+func (t *Transport) difference() error {
+	oldest := uint64(1)
+	if t.round > depth {
+		oldest = t.round - depth + 1
+	}
+	for round := oldest; round <= t.round; round++ {
+		first := -1
+		var a header
+		for r := range t.size {
+			if atomic.LoadUint64(t.ctl.word(r, t.round))&roundMask < t.round {
+				continue // not here yet
+			}
+			var h header
+			h.get(t.ctl.header(r, round))
+			switch {
+			case h.round != round:
+			case first < 0:
+				first, a = r, h
+			case h.sig != a.sig && round < t.round:
+				return fmt.Errorf("%w, %d operations ago", dist.Differ(first, a.sig, r, h.sig), t.round-round)
+			case h.sig != a.sig:
+				return dist.Differ(first, a.sig, r, h.sig)
+			}
+		}
+	}
+	return fmt.Errorf("%w on an operation more than %d ago", dist.ErrMismatch, depth)
+}
+
+// pointer is the address of the first byte.
+func pointer(b []byte) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(b)) }

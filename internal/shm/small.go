@@ -1,0 +1,208 @@
+package shm
+
+import (
+	"unsafe"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/reduce"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// fanout is how many ranks a rank passes a small broadcast on to, among more than flatRanks.
+const fanout = 4
+
+// The plan of an operation, which it keeps when it is made again: which way it goes, as far as its arguments tell, and
+// above planBytes how many bytes a rank puts where others can read them.
+const (
+	planMade  = 1 << iota // so that no plan is 0
+	planSmall             // the data fit into an announcement or a small slot
+	planSlot              // they need a slot
+	planTiny              // a sum that sumTiny does
+	planBytes = iota
+)
+
+func (t *Transport) plan(op *dist.Op) uint64 {
+	n := 0
+	if op.Count > 0 {
+		n = op.Count * op.DType().Size()
+		switch op.Kind { // scattering kinds have a block for every rank
+		case dist.KindReduceScatter, dist.KindAllToAll, dist.KindScatter:
+			n *= t.size
+		}
+	}
+	plan := uint64(n)<<planBytes | planMade
+	if n <= t.ctl.small {
+		plan |= planSmall
+	}
+	if n > lineBytes || op.Kind.Reduces() && op.Red.Kind == dist.RedPreMulSum {
+		plan |= planSlot // the announcement has the scalar
+	} else if op.Kind == dist.KindAllReduce && op.Red.Kind == dist.RedSum && n > 0 && t.size > 1 {
+		if dt := op.DType(); dt == tensor.F32 || dt == tensor.F64 {
+			plan |= planTiny
+		}
+	}
+	return plan
+}
+
+// runSmall does an operation whose data travel with the announcement, or in one slot that is written before it: one
+// synchronisation, and none for a rank that only gives.
+func (t *Transport) runSmall(op *dist.Op) error {
+	slot, bytes := op.Memo&planSlot != 0, int(op.Memo>>planBytes)
+	if err := t.open(op.Signature(), op.Hash()); err != nil {
+		return err
+	}
+	if slot {
+		t.smalls++
+		if err := t.allReached(t.smallUsed[t.smalls%smallSlots] + 1); err != nil {
+			return err
+		}
+		t.smallUsed[t.smalls%smallSlots] = t.round
+		if op.Kind.Reduces() {
+			if err := t.postScalar(op); err != nil {
+				return err
+			}
+		}
+	}
+	if op.Kind == dist.KindBroadcast && t.size > flatRanks {
+		return t.passOn(op, slot, bytes)
+	}
+	if bytes > 0 && !op.Src.IsZero() {
+		copy(t.parcel(t.rank, slot), unsafe.Slice((*byte)(op.Src.Pointer()), bytes))
+	}
+	t.announce()
+	if err := t.meetSmall(op); err != nil {
+		return err
+	}
+	if bytes == 0 || op.Dst.IsZero() {
+		return nil
+	}
+	if op.Memo&planTiny != 0 {
+		t.sumTiny(op)
+		return nil
+	}
+	return t.takeSmall(op, slot)
+}
+
+// parcel is where rank r has put its data of this operation.
+func (t *Transport) parcel(r int, slot bool) []byte {
+	if slot {
+		return t.ctl.smallSlot(r, t.smalls)
+	}
+	return t.ctl.entry(r, t.round)
+}
+
+func (t *Transport) postScalar(op *dist.Op) error {
+	if op.Red.Kind != dist.RedPreMulSum {
+		return nil
+	}
+	bits, err := reduce.ScalarBits(op.Red.Scalar)
+	if err == nil {
+		(&sides{scalar: bits}).put(t.entry())
+	}
+	return err
+}
+
+// getScalars reads what postScalar of all ranks has written.
+func (t *Transport) getScalars() {
+	for r := range t.scalars {
+		var s sides
+		s.get(t.ctl.entry(r, t.round))
+		t.scalars[r] = s.scalar
+	}
+}
+
+// meetSmall waits for the ranks whose data this rank needs. One that needs nobody's goes on at once when it runs on its
+// caller; a difference in its arguments is then found by the ranks that do wait, or in the next operation, since the
+// hash in an announcement is that of all operations so far. On a stream it waits for all ranks, and so finds it now.
+func (t *Transport) meetSmall(op *dist.Op) error {
+	rootGives := op.Kind == dist.KindBroadcast || op.Kind == dist.KindScatter
+	atRoot := op.Root == t.rank
+	switch {
+	case !op.Kind.Rooted():
+		return t.meetAll()
+	case !t.eager || atRoot && !rootGives:
+		return t.meetEach()
+	case atRoot == rootGives: // gives only
+		return nil
+	}
+	if err := t.meet(op.Root); err != nil {
+		return err
+	}
+	return t.same()
+}
+
+// passOn is a broadcast along a tree: a rank gets the data from its parent before it announces them itself.
+func (t *Transport) passOn(op *dist.Op, slot bool, bytes int) error {
+	if place := (t.rank - op.Root + t.size) % t.size; place > 0 {
+		parent := ((place-1)/fanout + op.Root) % t.size
+		if err := t.meet(parent); err != nil {
+			return err
+		}
+		copy(t.parcel(t.rank, slot), t.parcel(parent, slot)[:bytes])
+		copy(op.Dst.Raw(), t.parcel(t.rank, slot)[:bytes])
+		t.announce()
+		return t.same()
+	}
+	copy(t.parcel(t.rank, slot), op.Src.Raw())
+	t.announce()
+	move(op.Dst.Pointer(), op.Src.Pointer(), bytes)
+	if t.eager {
+		return nil
+	}
+	return t.meetEach()
+}
+
+// takeSmall puts what the ranks have posted into the own destination.
+func (t *Transport) takeSmall(op *dist.Op, slot bool) error {
+	size := op.DType().Size()
+	block := op.Count * size
+	dst := op.Dst.Pointer()
+	switch op.Kind {
+	case dist.KindAllReduce, dist.KindReduce, dist.KindReduceScatter:
+		at := 0
+		if op.Kind == dist.KindReduceScatter {
+			at = t.rank * block
+		}
+		for r := range t.srcs {
+			t.srcs[r] = unsafe.Add(pointer(t.parcel(r, slot)), at)
+		}
+		if op.Red.Kind == dist.RedPreMulSum {
+			t.getScalars()
+		}
+		t.dsts[0] = dst
+		t.sum(op, t.dsts[:1], op.Count, 0)
+	case dist.KindBroadcast:
+		if op.Root != t.rank {
+			move(dst, pointer(t.parcel(op.Root, slot)), block)
+		} else {
+			move(dst, op.Src.Pointer(), block)
+		}
+	case dist.KindScatter:
+		move(dst, unsafe.Add(pointer(t.parcel(op.Root, slot)), t.rank*block), block)
+	default: // AllGather, Gather, AllToAll
+		at := 0
+		if op.Kind == dist.KindAllToAll {
+			at = t.rank * block
+		}
+		for r := range t.size {
+			move(unsafe.Add(dst, r*block), unsafe.Add(pointer(t.parcel(r, slot)), at), block)
+		}
+	}
+	return nil
+}
+
+// move copies n bytes unless they are there already.
+func move(dst, src unsafe.Pointer, n int) {
+	if dst != src {
+		copy(unsafe.Slice((*byte)(dst), n), unsafe.Slice((*byte)(src), n))
+	}
+}
+
+// sum reduces n elements of t.srcs, in rank order, and stores them to all dsts.
+func (t *Transport) sum(op *dist.Op, dsts []unsafe.Pointer, n int, how reduce.How) {
+	if t.kernelFor != (kernelKey{op.DType(), op.Red.Kind}) {
+		t.kernelFor = kernelKey{op.DType(), op.Red.Kind}
+		t.kernel = reduce.For(op.DType(), op.Red.Kind)
+	}
+	t.kernel(dsts, t.srcs, n, t.scalars, how)
+}

@@ -1,0 +1,198 @@
+package shm
+
+import (
+	"unsafe"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/reduce"
+)
+
+// A pipeline through the staging slots does what no other way can, because a buffer of some rank is private memory. Chunk
+// g of the group's life goes through slot g of stageSlots. sent counts the chunks a rank has put into its slots, took
+// those it has taken from the slots of all others; a slot may be filled again when all have taken what was in it.
+
+// runStaged does op in chunks: the next chunk is put before the present one is waited for.
+func (t *Transport) runStaged(op *dist.Op) error {
+	per := t.perChunkOf(op)
+	chunks := (op.Count + per - 1) / per
+	first := t.chunks
+	shared := op.Kind == dist.KindAllReduce && t.size > 2
+	part := func(i int) (lo, n int) { return i * per, min(per, op.Count-i*per) }
+	for i := range chunks {
+		if i == 0 {
+			if err := t.putChunk(op, first, 0, per, shared); err != nil {
+				return err
+			}
+		}
+		if i+1 < chunks {
+			if err := t.putChunk(op, first, i+1, per, shared); err != nil {
+				return err
+			}
+		}
+		lo, n := part(i)
+		g := first + uint64(i)
+		var err error
+		if shared {
+			err = t.shareChunk(op, g, lo, n)
+		} else {
+			err = t.takeChunk(op, g, lo, n)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	t.chunks += uint64(chunks)
+	t.publish(t.ctl.sent(t.rank), t.chunks)
+	t.publish(t.ctl.took(t.rank), t.chunks)
+	return nil
+}
+
+// perChunkOf is how many elements of Op.Count one chunk moves. Scattering kinds put a block for every rank into one slot.
+func (t *Transport) perChunkOf(op *dist.Op) int {
+	elems := t.ctl.chunk / op.DType().Size()
+	switch op.Kind {
+	case dist.KindReduceScatter, dist.KindAllToAll, dist.KindScatter:
+		elems = max(1, elems/t.size)
+	}
+	return elems
+}
+
+// putChunk copies what the others need of this rank for chunk i of op into its slot, when all have taken what was there.
+// In a shared sum the ranks know that already of the chunks of this operation.
+func (t *Transport) putChunk(op *dist.Op, first uint64, i, per int, shared bool) error {
+	if op.Src.IsZero() {
+		return nil // Broadcast and Scatter, not on the root
+	}
+	g := first + uint64(i)
+	if g >= stageSlots && (!shared || i < stageSlots) {
+		for k := 1; k < t.size; k++ {
+			r := (t.rank + k) % t.size
+			if err := t.await(t.ctl.took(r), g-stageSlots+1, r); err != nil {
+				return err
+			}
+		}
+	}
+	size := op.DType().Size()
+	lo := i * per
+	n := min(per, op.Count-lo)
+	slot, src := t.ctl.slot(t.rank, g), op.Src.Raw()
+	switch op.Kind {
+	case dist.KindReduceScatter, dist.KindAllToAll, dist.KindScatter:
+		for r := range t.size {
+			copy(slot[r*n*size:(r+1)*n*size], src[(r*op.Count+lo)*size:])
+		}
+	default:
+		copy(slot[:n*size], src[lo*size:])
+	}
+	t.publish(t.ctl.sent(t.rank), g+1)
+	return nil
+}
+
+// takeChunk takes n elements at lo, which are chunk g, out of the slots into the own destination.
+func (t *Transport) takeChunk(op *dist.Op, g uint64, lo, n int) error {
+	if op.Dst.IsZero() || op.Kind == dist.KindBroadcast && op.Root == t.rank {
+		if op.Kind == dist.KindBroadcast && lo == 0 {
+			move(op.Dst.Pointer(), op.Src.Pointer(), op.Count*op.DType().Size())
+		}
+		t.publish(t.ctl.took(t.rank), g+1) // it needs nothing from the slots
+		return nil
+	}
+	size := op.DType().Size()
+	dst := op.Dst.Pointer()
+	switch op.Kind {
+	case dist.KindBroadcast, dist.KindScatter:
+		if err := t.await(t.ctl.sent(op.Root), g+1, op.Root); err != nil {
+			return err
+		}
+		at := 0
+		if op.Kind == dist.KindScatter {
+			at = t.rank * n * size
+		}
+		t.copyOut(unsafe.Add(dst, lo*size), t.slotAt(op.Root, g, at), n*size)
+	default:
+		if err := t.allSent(g); err != nil {
+			return err
+		}
+		t.takeFromAll(op, g, lo, n)
+	}
+	t.publish(t.ctl.took(t.rank), g+1)
+	return nil
+}
+
+// allSent waits until all ranks have put chunk g.
+func (t *Transport) allSent(g uint64) error {
+	for k := 1; k < t.size; k++ {
+		r := (t.rank + k) % t.size
+		if err := t.await(t.ctl.sent(r), g+1, r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *Transport) slotAt(r int, g uint64, at int) unsafe.Pointer {
+	return unsafe.Add(pointer(t.ctl.slot(r, g)), at)
+}
+
+// copyOut copies from a slot. Where this rank alone reads the slot, it stores a word of every line back as it was: the
+// owner fills a line that another core has modified far faster than one that both have read.
+func (t *Transport) copyOut(dst, slot unsafe.Pointer, n int) {
+	how := reduce.How(0)
+	if t.size == 2 {
+		how = reduce.Dirty
+	}
+	reduce.Copy(dst, slot, n, how)
+}
+
+func (t *Transport) takeFromAll(op *dist.Op, g uint64, lo, n int) {
+	size := op.DType().Size()
+	dst := op.Dst.Pointer()
+	at := 0
+	if op.Kind == dist.KindReduceScatter || op.Kind == dist.KindAllToAll {
+		at = t.rank * n * size
+	}
+	if !op.Kind.Reduces() {
+		for r := range t.size {
+			to := unsafe.Add(dst, (r*op.Count+lo)*size)
+			if r == t.rank {
+				copy(unsafe.Slice((*byte)(to), n*size), unsafe.Slice((*byte)(t.slotAt(r, g, at)), n*size))
+				continue
+			}
+			t.copyOut(to, t.slotAt(r, g, at), n*size)
+		}
+		return
+	}
+	for r := range t.srcs {
+		t.srcs[r] = t.slotAt(r, g, at)
+	}
+	t.dsts[0] = unsafe.Add(dst, lo*size)
+	how := reduce.How(0)
+	if t.size == 2 {
+		how = reduce.Dirty
+	}
+	t.sum(op, t.dsts[:1], n, how)
+}
+
+// shareChunk sums n elements at lo, which are chunk g, as the direct way does: every rank one block, for all slots.
+func (t *Transport) shareChunk(op *dist.Op, g uint64, lo, n int) error {
+	if err := t.allSent(g); err != nil {
+		return err
+	}
+	size := op.DType().Size()
+	if a, b := block(n, t.size, t.rank); a < b {
+		for r := range t.srcs {
+			t.srcs[r] = t.slotAt(r, g, a*size)
+			t.dsts[r] = t.srcs[r]
+		}
+		t.sum(op, t.dsts, b-a, 0)
+	}
+	t.publish(t.ctl.summed(t.rank), g+1)
+	for k := 1; k < t.size; k++ {
+		r := (t.rank + k) % t.size
+		if err := t.await(t.ctl.summed(r), g+1, r); err != nil {
+			return err
+		}
+	}
+	move(unsafe.Add(op.Dst.Pointer(), lo*size), t.slotAt(t.rank, g, 0), n*size)
+	return nil
+}

@@ -1,0 +1,50 @@
+package ticks
+
+import "time"
+
+// Clock turns ticks into times that count from its epoch. The zero Clock is not usable.
+type Clock struct {
+	epoch time.Time
+	ticks int64 // at epoch
+}
+
+// NewClock is a clock whose epoch is now.
+func NewClock() Clock {
+	// The smallest of a few distances between the two readings: a process may be stopped between them.
+	var best Clock
+	shortest := int64(-1)
+	for range 3 {
+		before := Now()
+		epoch := time.Now()
+		if d := Now() - before; shortest < 0 || d < shortest {
+			best, shortest = Clock{epoch, before + d/2}, d
+		}
+	}
+	return best
+}
+
+// Epoch is the time from which the clock counts.
+func (c Clock) Epoch() time.Time { return c.epoch }
+
+// Scale is what a tick lasts, in nanoseconds, as measured from the epoch to now: the longer ago that is, the more exact.
+func (c Clock) Scale() float64 {
+	if !counter {
+		return 1
+	}
+	now := NewClock()
+	d := now.ticks - c.ticks
+	if d <= 0 {
+		return 1
+	}
+	return float64(now.epoch.Sub(c.epoch)) / float64(d)
+}
+
+// Nanoseconds is the time of a reading of Now, counted from the epoch; scale is what Scale says.
+func (c Clock) Nanoseconds(tick int64, scale float64) int64 {
+	return int64(float64(tick-c.ticks) * scale)
+}
+
+// start is where ticks count from when they are nanoseconds.
+var start = time.Now()
+
+func nanoseconds() int64 { return int64(time.Since(start)) }
