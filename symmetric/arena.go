@@ -2,6 +2,7 @@ package symmetric
 
 import (
 	"fmt"
+	"math"
 	"slices"
 )
 
@@ -30,7 +31,16 @@ func NewArena(capacity int64) (*Arena, error) {
 //
 // Shapes/units: bytes >= 0; 0 takes one unit, so that every region has an offset of its own.
 // Errors: ErrNoSpace with the numbers, or a negative size.
-func (a *Arena) Alloc(bytes int64) (int64, error) {
+func (a *Arena) Alloc(bytes int64) (int64, error) { return a.Aligned(Alignment, bytes) }
+
+// Aligned is Alloc at a multiple of alignment.
+//
+// Errors: those of Alloc; ErrAlignment for an alignment that is no power of two.
+func (a *Arena) Aligned(alignment, bytes int64) (int64, error) {
+	if err := CheckAlignment(alignment, math.MaxInt64); err != nil {
+		return 0, fmt.Errorf("arena: %w", err)
+	}
+	alignment = max(alignment, Alignment)
 	if bytes < 0 {
 		return 0, fmt.Errorf("arena: negative size %d", bytes)
 	}
@@ -44,7 +54,8 @@ func (a *Arena) Alloc(bytes int64) (int64, error) {
 		if i < len(a.taken) {
 			end = a.taken[i].off
 		}
-		if end-off >= need {
+		if skip := -off & (alignment - 1); end-off >= skip && end-off-skip >= need {
+			off += skip
 			a.taken = slices.Insert(a.taken, i, span{off, need})
 			a.used += need
 			a.peak = max(a.peak, a.used)
@@ -83,6 +94,17 @@ func (a *Arena) Free(off int64) error {
 // Stats is the present use.
 func (a *Arena) Stats() Stats {
 	return Stats{Capacity: a.capacity, Used: a.used, Peak: a.peak, Regions: len(a.taken)}
+}
+
+// CheckAlignment is ErrAlignment unless alignment is a power of two up to most.
+func CheckAlignment(alignment, most int64) error {
+	switch {
+	case alignment <= 0 || alignment&(alignment-1) != 0:
+		return fmt.Errorf("%w: %d is no power of two", ErrAlignment, alignment)
+	case alignment > most:
+		return fmt.Errorf("%w: at most %d is to be had, not %d", ErrAlignment, most, alignment)
+	}
+	return nil
 }
 
 func roundUp(n int64) int64 { return (n + Alignment - 1) &^ (Alignment - 1) }

@@ -14,11 +14,14 @@ func (s *suite) heaps() error {
 	if s.heap == nil {
 		return nil
 	}
-	h, err := s.g.Heap(16 * symmetric.Alignment)
+	h, err := s.g.Heap(s.transferBytes() + 64*symmetric.Alignment)
 	if err != nil {
 		return err
 	}
-	for _, step := range []func(symmetric.Heap) error{s.allocation, s.oneSided, s.bounds, s.fullHeap} {
+	for _, step := range []func(symmetric.Heap) error{
+		s.allocation, s.oneSided, s.bounds, s.fullHeap,
+		s.transfers, s.stridedCopies, s.views, s.words, s.waitEnds, s.wrongAccess, s.shortLitmus, s.shortRandom,
+	} {
 		if err := step(h); err != nil {
 			return err
 		}

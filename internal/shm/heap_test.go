@@ -153,7 +153,7 @@ func TestFullFileSystemIsTheSameErrorOnAllRanks(t *testing.T) {
 		t.Fatal(err)
 	}
 	for r, err := range errs {
-		if err == nil || !strings.Contains(err.Error(), "no room for 25165824 B") || !strings.Contains(err.Error(), "heap of 8388608 B") {
+		if err == nil || !strings.Contains(err.Error(), "no room for 25178112 B") || !strings.Contains(err.Error(), "heap of 8388608 B") {
 			t.Errorf("rank %d: error %v, want one that names the sizes", r, err)
 		}
 	}

@@ -2,12 +2,13 @@ package sim
 
 import (
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"unsafe"
 
 	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/hostheap"
 	"github.com/symgrad/symgrad/symmetric"
-	"github.com/symgrad/symgrad/tensor"
 )
 
 // memory is one symmetric heap: the parts of all ranks. The universe's lock guards arena and closed.
@@ -15,7 +16,8 @@ type memory struct {
 	number int      // from 1, for errors
 	parts  [][]byte // by rank
 	arena  *symmetric.Arena
-	closed []bool // by rank
+	closed []bool         // by rank
+	asleep []atomic.Int64 // by rank: waits on its part
 }
 
 // makeHeap concludes a meeting about a heap.
@@ -27,7 +29,10 @@ func (b *board) makeHeap() error {
 		return err
 	}
 	b.u.heaps++
-	m := &memory{number: b.u.heaps, parts: make([][]byte, len(b.ends)), arena: arena, closed: make([]bool, len(b.ends))}
+	n := len(b.ends)
+	m := &memory{
+		number: b.u.heaps, parts: make([][]byte, n), arena: arena, closed: make([]bool, n), asleep: make([]atomic.Int64, n),
+	}
 	for r := range m.parts {
 		m.parts[r] = aligned(capacity)
 		b.ends[r].result = result{mem: m}
@@ -35,24 +40,41 @@ func (b *board) makeHeap() error {
 	return nil
 }
 
-// aligned is n zeroed bytes that begin at a multiple of symmetric.Alignment.
+// aligned is n zeroed bytes that begin at a multiple of symmetric.MaxAlignment.
 func aligned(n int64) []byte {
-	const unit = symmetric.Alignment
+	const unit = symmetric.MaxAlignment
 	raw := make([]byte, n+unit)
 	skip := -uintptr(unsafe.Pointer(unsafe.SliceData(raw))) & (unit - 1)
 	return raw[skip : int64(skip)+n : int64(skip)+n]
 }
 
-// alloc concludes a meeting about a region. A full heap is an error of all ranks and leaves the group whole.
+// alloc concludes a meeting about a region; the key of the deposits is the alignment. Arguments that are wrong on all
+// ranks, and a full heap, are an error of all ranks and leave the group whole.
 func (b *board) alloc() {
-	m, bytes := b.ends[0].deposit.mem, b.sigs[0].Count
-	off, err := m.arena.Alloc(bytes)
+	m, alignment, bytes := b.ends[0].deposit.mem, int64(b.ends[0].deposit.key), b.sigs[0].Count
+	var off int64
+	err := b.sameAlignment()
+	if err != nil {
+		b.fail(err)
+	} else if err = hostheap.CheckSize(alignment, bytes); err == nil {
+		off, err = m.arena.Aligned(alignment, bytes)
+	}
 	for r := range b.ends {
 		if err == nil {
 			clear(m.parts[r][off : off+bytes])
 		}
 		b.ends[r].result, b.ends[r].err = result{off: off}, err
 	}
+}
+
+func (b *board) sameAlignment() error {
+	first := b.ends[0].deposit.key
+	for r := range b.ends {
+		if have := b.ends[r].deposit.key; have != first {
+			return fmt.Errorf("%w on the alignment: rank 0 wants %d, rank %d wants %d", dist.ErrMismatch, first, r, have)
+		}
+	}
+	return nil
 }
 
 // free concludes a meeting that gives a region back.
@@ -63,141 +85,88 @@ func (b *board) free() {
 	}
 }
 
-// heap is one rank's end of a memory. It implements symmetric.Heap.
+// heap is one rank's end of a memory. It implements symmetric.Heap, by an end that is made at the first call.
 type heap struct {
-	t      *transport
-	mem    *memory
-	closed atomic.Bool
-	fences atomic.Uint64
+	t    *transport
+	mem  *memory
+	once sync.Once
+	end  *hostheap.Heap
+}
+
+func (h *heap) open() *hostheap.Heap {
+	h.once.Do(func() {
+		h.end = hostheap.New(&host{t: h.t, mem: h.mem}, hostheap.Config{Rank: h.t.rank, Parts: h.mem.parts, Spins: 1})
+	})
+	return h.end
 }
 
 // Alloc implements symmetric.Heap.
-func (h *heap) Alloc(bytes int64) (symmetric.Region, error) {
-	res, err := h.call(dist.KindAlloc, bytes)
-	if err != nil {
-		return nil, fmt.Errorf("alloc %d B rank %d/%d: %w", bytes, h.t.rank, h.t.size(), err)
-	}
-	return &region{h: h, off: res.off, n: bytes}, nil
+func (h *heap) Alloc(bytes int64) (symmetric.Region, error) { return h.open().Alloc(bytes) }
+
+// Calloc implements symmetric.Heap.
+func (h *heap) Calloc(count, bytes int64) (symmetric.Region, error) {
+	return h.open().Calloc(count, bytes)
+}
+
+// Aligned implements symmetric.Heap.
+func (h *heap) Aligned(alignment, bytes int64) (symmetric.Region, error) {
+	return h.open().Aligned(alignment, bytes)
 }
 
 // Free implements symmetric.Heap.
-func (h *heap) Free(r symmetric.Region) error {
-	own, ok := r.(*region)
-	if !ok || own.h != h || own.freed.Load() {
-		return fmt.Errorf("free rank %d/%d: %w", h.t.rank, h.t.size(), symmetric.ErrNotAllocated)
-	}
-	if _, err := h.call(dist.KindFree, own.off); err != nil {
-		return fmt.Errorf("free at offset %d rank %d/%d: %w", own.off, h.t.rank, h.t.size(), err)
-	}
-	own.freed.Store(true)
-	return nil
-}
-
-func (h *heap) call(kind dist.Kind, number int64) (result, error) {
-	switch {
-	case h.closed.Load():
-		return result{}, fmt.Errorf("the heap: %w", dist.ErrClosed)
-	case number < 0:
-		return result{}, fmt.Errorf("%w: negative size", dist.ErrCount)
-	}
-	return h.t.call(deposit{sig: dist.Signature{Kind: kind, Count: number}, mem: h.mem})
-}
+func (h *heap) Free(r symmetric.Region) error { return h.open().Free(r) }
 
 // Fence implements symmetric.Heap.
-func (h *heap) Fence() error {
-	if h.closed.Load() {
-		return fmt.Errorf("fence: the heap: %w", dist.ErrClosed)
-	}
-	h.fences.Add(1) // a locked instruction orders all stores before it
-	return nil
-}
+func (h *heap) Fence() error { return h.open().Fence() }
 
-// Quiet implements symmetric.Heap. A Put is a copy by this CPU, complete when it returns.
-func (h *heap) Quiet() error { return h.Fence() }
+// Quiet implements symmetric.Heap.
+func (h *heap) Quiet() error { return h.open().Quiet() }
 
 // Stats implements symmetric.Heap.
-func (h *heap) Stats() symmetric.Stats {
+func (h *heap) Stats() symmetric.Stats { return h.open().Stats() }
+
+// Close implements symmetric.Heap.
+func (h *heap) Close() error { return h.open().Close() }
+
+// host is what internal/hostheap needs of a heap.
+type host struct {
+	t   *transport
+	mem *memory
+}
+
+// Alloc implements hostheap.Host.
+func (h *host) Alloc(alignment, bytes int64) (int64, error) {
+	res, err := h.t.call(deposit{
+		sig: dist.Signature{Kind: dist.KindAlloc, Count: bytes}, key: int(alignment), mem: h.mem,
+	})
+	return res.off, err
+}
+
+// Free implements hostheap.Host.
+func (h *host) Free(off, _ int64) error {
+	_, err := h.t.call(deposit{sig: dist.Signature{Kind: dist.KindFree, Count: off}, mem: h.mem})
+	return err
+}
+
+// Stats implements hostheap.Host.
+func (h *host) Stats() symmetric.Stats {
 	h.t.b.u.mu.Lock()
 	defer h.t.b.u.mu.Unlock()
 	return h.mem.arena.Stats()
 }
 
-// Close implements symmetric.Heap.
-func (h *heap) Close() error {
-	if h.closed.Swap(true) {
-		return nil
-	}
+// Alive implements hostheap.Host.
+func (h *host) Alive() error {
+	h.t.b.u.mu.Lock()
+	defer h.t.b.u.mu.Unlock()
+	return h.t.b.broken
+}
+
+// Unmap implements hostheap.Host: peers that wait for this rank to allocate with them give up.
+func (h *host) Unmap() error {
 	h.t.b.u.mu.Lock()
 	defer h.t.b.u.mu.Unlock()
 	h.mem.closed[h.t.rank] = true
 	h.t.b.changed.Broadcast()
-	return nil
-}
-
-// region implements symmetric.Region.
-type region struct {
-	h     *heap
-	off   int64
-	n     int64
-	freed atomic.Bool
-}
-
-// Local implements symmetric.Region. It is empty when the heap is closed.
-func (r *region) Local() tensor.Buffer {
-	if r.h.closed.Load() {
-		return tensor.Of([]byte(nil))
-	}
-	return tensor.Of(r.bytes(r.h.t.rank))
-}
-
-// Offset implements symmetric.Region.
-func (r *region) Offset() int64 { return r.off }
-
-func (r *region) bytes(rank int) []byte { return r.h.mem.parts[rank][r.off : r.off+r.n : r.off+r.n] }
-
-// Peer implements symmetric.Region.
-func (r *region) Peer(rank int) (tensor.Buffer, error) {
-	if err := r.check(rank, 0, 0); err != nil {
-		return tensor.Buffer{}, fmt.Errorf("peer: %w", err)
-	}
-	return tensor.Of(r.bytes(rank)), nil
-}
-
-// Put implements symmetric.Region.
-func (r *region) Put(rank int, at int64, src tensor.Buffer) error {
-	if err := r.transfer(rank, at, src); err != nil {
-		return fmt.Errorf("put: %w", err)
-	}
-	copy(r.bytes(rank)[at:], src.Raw())
-	return nil
-}
-
-// Get implements symmetric.Region.
-func (r *region) Get(dst tensor.Buffer, rank int, at int64) error {
-	if err := r.transfer(rank, at, dst); err != nil {
-		return fmt.Errorf("get: %w", err)
-	}
-	copy(dst.Raw(), r.bytes(rank)[at:])
-	return nil
-}
-
-func (r *region) transfer(rank int, at int64, b tensor.Buffer) error {
-	if b.Device() != tensor.Host {
-		return fmt.Errorf("rank %d: %w: the buffer is on %v", rank, dist.ErrDevice, b.Device())
-	}
-	return r.check(rank, at, b.Bytes())
-}
-
-func (r *region) check(rank int, at, n int64) error {
-	switch {
-	case r.h.closed.Load():
-		return fmt.Errorf("rank %d: the heap: %w", rank, dist.ErrClosed)
-	case r.freed.Load():
-		return fmt.Errorf("rank %d: %w", rank, symmetric.ErrNotAllocated)
-	case rank < 0 || rank >= r.h.t.size():
-		return fmt.Errorf("%w: rank %d is not in 0 to %d", dist.ErrRoot, rank, r.h.t.size()-1)
-	case at < 0 || n > r.n-at:
-		return fmt.Errorf("rank %d: %w: %d B at offset %d of a region of %d B", rank, dist.ErrCount, n, at, r.n)
-	}
 	return nil
 }

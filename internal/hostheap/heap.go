@@ -1,0 +1,179 @@
+package hostheap
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"sync/atomic"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/symmetric"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// Host is what a backend brings: agreement, memory, and a way to sleep.
+type Host interface {
+	// Alloc takes a range of at least bytes bytes at a multiple of alignment on every rank, zeroed everywhere when it
+	// returns. Arguments that ranks do not share are an error of all; wrong ones are passed on for that reason.
+	// Collective: all ranks, same order. Returns: the offset from the base of a part.
+	Alloc(alignment, bytes int64) (int64, error)
+	// Free gives the range of n bytes at off back. Collective: all ranks, same order.
+	Free(off, n int64) error
+	// Stats is the present use.
+	Stats() symmetric.Stats
+	// Alive is why the group is broken; nil while it is whole. It is called before every access.
+	Alive() error
+	// Ring wakes who sleeps on bytes off to off+n of rank's part. They have been written before.
+	Ring(rank int, off, n int64)
+	// Await returns when done reports true, which it looks at whenever bytes off to off+n of the own part may have been
+	// written. It ends early with the error of ctx, of the group, of a step timeout, or when leave reports true.
+	Await(ctx context.Context, off, n int64, done, leave func() bool) error
+	// Unmap gives the memory back. Nothing accesses it any more.
+	Unmap() error
+}
+
+// Config is the shape of a heap.
+type Config struct {
+	Rank  int      // this rank in the group
+	Parts [][]byte // by rank: its part, directly addressable
+	Spins int      // looks at a word before a wait goes to sleep
+}
+
+// Heap is one rank's end of a symmetric heap in host memory. It implements symmetric.Heap.
+type Heap struct {
+	host  Host
+	rank  int
+	parts [][]byte
+	spins int
+	gate  gate
+	fence atomic.Uint64
+}
+
+// New is a heap over parts, which all have one size.
+func New(host Host, cfg Config) *Heap {
+	return &Heap{host: host, rank: cfg.Rank, parts: cfg.Parts, spins: max(cfg.Spins, 1), gate: newGate()}
+}
+
+// Alloc implements symmetric.Heap.
+func (h *Heap) Alloc(bytes int64) (symmetric.Region, error) {
+	return h.alloc("alloc", symmetric.Alignment, bytes)
+}
+
+// Calloc implements symmetric.Heap.
+func (h *Heap) Calloc(count, bytes int64) (symmetric.Region, error) {
+	total := int64(-1) // refused by all ranks, or by none
+	switch {
+	case count < 0 || bytes < 0:
+	case bytes > 0 && count > math.MaxInt64/bytes:
+		total = math.MaxInt64 // no heap holds it
+	default:
+		total = count * bytes
+	}
+	r, err := h.alloc("calloc", symmetric.Alignment, total)
+	if err != nil {
+		return nil, fmt.Errorf("%d elements of %d B: %w", count, bytes, err)
+	}
+	return r, nil
+}
+
+// Aligned implements symmetric.Heap.
+func (h *Heap) Aligned(alignment, bytes int64) (symmetric.Region, error) {
+	r, err := h.alloc("aligned alloc", alignment, bytes)
+	if err != nil {
+		return nil, fmt.Errorf("alignment %d: %w", alignment, err)
+	}
+	return r, nil
+}
+
+// alloc lets the ranks agree before it looks at the arguments, so that wrong ones are an error of every rank.
+func (h *Heap) alloc(call string, alignment, bytes int64) (symmetric.Region, error) {
+	off, err := int64(0), errClosed
+	if h.gate.enter() {
+		off, err = h.host.Alloc(alignment, bytes)
+		h.gate.leave()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s %d B rank %d/%d: %w", call, bytes, h.rank, len(h.parts), err)
+	}
+	return &Region{heap: h, of: &allocation{off: off}, off: off, n: bytes}, nil
+}
+
+// CheckSize is the error of every rank for wrong arguments of Alloc that they share.
+func CheckSize(alignment, bytes int64) error {
+	if bytes < 0 {
+		return fmt.Errorf("%w: negative size", dist.ErrCount)
+	}
+	if err := symmetric.CheckAlignment(alignment, symmetric.MaxAlignment); err != nil {
+		return fmt.Errorf("%w: %w", dist.ErrInvalid, err)
+	}
+	return nil
+}
+
+// Free implements symmetric.Heap.
+func (h *Heap) Free(r symmetric.Region) error {
+	own, ok := r.(*Region)
+	switch {
+	case !ok || own == nil || own.heap != h:
+		return fmt.Errorf("free rank %d/%d: %w", h.rank, len(h.parts), symmetric.ErrNotAllocated)
+	case own.slice:
+		return fmt.Errorf("free rank %d/%d: a slice of a region at offset %d; free the whole: %w",
+			h.rank, len(h.parts), own.off, symmetric.ErrNotAllocated)
+	}
+	err := errClosed
+	if h.gate.enter() {
+		err = h.free(own)
+		h.gate.leave()
+	}
+	if err != nil {
+		return fmt.Errorf("free of %d B at offset %d rank %d/%d: %w", own.n, own.off, h.rank, len(h.parts), err)
+	}
+	return nil
+}
+
+func (h *Heap) free(r *Region) error {
+	if !r.of.freed.CompareAndSwap(false, true) {
+		return fmt.Errorf("freed before: %w", symmetric.ErrNotAllocated)
+	}
+	if err := h.host.Free(r.off, r.n); err != nil {
+		r.of.freed.Store(false)
+		return err
+	}
+	return nil
+}
+
+// Fence implements symmetric.Heap: a full memory barrier.
+func (h *Heap) Fence() error { return h.order("fence") }
+
+// Quiet implements symmetric.Heap. Every transfer is a copy by this CPU, complete when its call returns, also a
+// non-blocking one; what is left is to make the stores visible before later loads.
+func (h *Heap) Quiet() error { return h.order("quiet") }
+
+func (h *Heap) order(call string) error {
+	h.fence.Add(1) // a locked instruction orders all stores before it
+	err := errClosed
+	if h.gate.enter() {
+		err = h.host.Alive()
+		h.gate.leave()
+	}
+	if err != nil {
+		return fmt.Errorf("%s rank %d/%d: %w", call, h.rank, len(h.parts), err)
+	}
+	return nil
+}
+
+// Stats implements symmetric.Heap.
+func (h *Heap) Stats() symmetric.Stats { return h.host.Stats() }
+
+// Close implements symmetric.Heap.
+func (h *Heap) Close() error {
+	if !h.gate.close(func() { h.host.Ring(h.rank, 0, int64(len(h.parts[h.rank]))) }) {
+		return nil
+	}
+	return h.host.Unmap()
+}
+
+// errClosed is the cause of an error on a closed heap.
+var errClosed = fmt.Errorf("the heap: %w", dist.ErrClosed)
+
+// none is the view of memory that is not there.
+func none() tensor.Buffer { return tensor.Of([]byte(nil)) }

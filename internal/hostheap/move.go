@@ -1,0 +1,141 @@
+package hostheap
+
+import (
+	"fmt"
+	"math"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// Put implements symmetric.Region.
+func (r *Region) Put(rank int, at int64, src tensor.Buffer) error { return r.put("put", rank, at, src) }
+
+// PutNBI implements symmetric.Region. It is complete when it returns.
+func (r *Region) PutNBI(rank int, at int64, src tensor.Buffer) error {
+	return r.put("put nbi", rank, at, src)
+}
+
+func (r *Region) put(call string, rank int, at int64, src tensor.Buffer) error {
+	if err := r.enterBuffer(call, rank, at, src); err != nil {
+		return err
+	}
+	defer r.heap.gate.leave()
+	if n := src.Bytes(); n > 0 {
+		if !moveWord(r.at(rank, at), src.Pointer(), n, src.DType(), true) {
+			copy(r.bytes(rank)[at:], src.Raw())
+		}
+		r.heap.host.Ring(rank, r.off+at, n)
+	}
+	return nil
+}
+
+// Get implements symmetric.Region.
+func (r *Region) Get(dst tensor.Buffer, rank int, at int64) error { return r.get("get", dst, rank, at) }
+
+// GetNBI implements symmetric.Region. It is complete when it returns.
+func (r *Region) GetNBI(dst tensor.Buffer, rank int, at int64) error {
+	return r.get("get nbi", dst, rank, at)
+}
+
+func (r *Region) get(call string, dst tensor.Buffer, rank int, at int64) error {
+	if err := r.enterBuffer(call, rank, at, dst); err != nil {
+		return err
+	}
+	defer r.heap.gate.leave()
+	if n := dst.Bytes(); n > 0 && !moveWord(dst.Pointer(), r.at(rank, at), n, dst.DType(), false) {
+		copy(dst.Raw(), r.bytes(rank)[at:])
+	}
+	return nil
+}
+
+// moveWord moves a single aligned element of 4 or 8 bytes at once, because the peer may be waiting for it or changing it
+// by an atomic. It reports false when the transfer is another one. The side that is not the heap's is plain memory.
+func moveWord(dst, src unsafe.Pointer, n int64, dt tensor.DType, put bool) bool {
+	if int64(dt.Size()) != n || n < 4 {
+		return false
+	}
+	shared := src
+	if put {
+		shared = dst
+	}
+	if uintptr(shared)&uintptr(n-1) != 0 {
+		return false
+	}
+	switch {
+	case n == 8 && put:
+		atomic.StoreUint64((*uint64)(dst), *(*uint64)(src))
+	case n == 8:
+		*(*uint64)(dst) = atomic.LoadUint64((*uint64)(src))
+	case put:
+		atomic.StoreUint32((*uint32)(dst), *(*uint32)(src))
+	default:
+		*(*uint32)(dst) = atomic.LoadUint32((*uint32)(src))
+	}
+	return true
+}
+
+// PutWord implements symmetric.Region.
+func (r *Region) PutWord(rank int, at int64, dt tensor.DType, bits uint64) error {
+	n := int64(dt.Size())
+	if n == 0 {
+		return r.wrong("p", rank, at, 0, fmt.Errorf("%w: %v", dist.ErrDType, dt))
+	}
+	if err := r.enter("p", rank, at, n); err != nil {
+		return err
+	}
+	defer r.heap.gate.leave()
+	p := r.at(rank, at)
+	switch {
+	case n == 8 && uintptr(p)&7 == 0:
+		atomic.StoreUint64((*uint64)(p), bits)
+	case n == 4 && uintptr(p)&3 == 0:
+		atomic.StoreUint32((*uint32)(p), uint32(bits))
+	default: // little-endian, as all machines of a host heap
+		for i := range n {
+			*(*byte)(unsafe.Add(p, i)) = byte(bits >> (8 * i))
+		}
+	}
+	r.heap.host.Ring(rank, r.off+at, n)
+	return nil
+}
+
+// GetWord implements symmetric.Region.
+func (r *Region) GetWord(rank int, at int64, dt tensor.DType) (uint64, error) {
+	n := int64(dt.Size())
+	if n == 0 {
+		return 0, r.wrong("g", rank, at, 0, fmt.Errorf("%w: %v", dist.ErrDType, dt))
+	}
+	if err := r.enter("g", rank, at, n); err != nil {
+		return 0, err
+	}
+	defer r.heap.gate.leave()
+	p := r.at(rank, at)
+	switch {
+	case n == 8 && uintptr(p)&7 == 0:
+		return atomic.LoadUint64((*uint64)(p)), nil
+	case n == 4 && uintptr(p)&3 == 0:
+		return uint64(atomic.LoadUint32((*uint32)(p))), nil
+	}
+	var bits uint64
+	for i := range n {
+		bits |= uint64(*(*byte)(unsafe.Add(p, i))) << (8 * i)
+	}
+	return bits, nil
+}
+
+// extent is the bytes from the first to behind the last of count elements of size bytes, stride elements apart; false
+// when a number is out of range.
+func extent(count, stride, size int) (int64, bool) {
+	switch {
+	case count < 0 || stride < 1:
+		return 0, false
+	case count == 0:
+		return 0, true
+	case int64(count-1) > (math.MaxInt64/int64(size)-1)/int64(stride):
+		return 0, false
+	}
+	return (int64(count-1)*int64(stride) + 1) * int64(size), true
+}

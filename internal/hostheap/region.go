@@ -1,0 +1,117 @@
+package hostheap
+
+import (
+	"fmt"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/symmetric"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// allocation is what a region shares with its slices.
+type allocation struct {
+	off   int64
+	freed atomic.Bool
+}
+
+// Region implements symmetric.Region.
+type Region struct {
+	heap  *Heap
+	of    *allocation
+	off   int64 // in the heap
+	n     int64
+	slice bool // not the whole of its allocation
+}
+
+// Local implements symmetric.Region.
+func (r *Region) Local() tensor.Buffer {
+	if r.of.freed.Load() || r.heap.gate.closed() {
+		return none()
+	}
+	return tensor.Of(r.bytes(r.heap.rank))
+}
+
+// Offset implements symmetric.Region.
+func (r *Region) Offset() int64 { return r.off }
+
+// Peer implements symmetric.Region.
+func (r *Region) Peer(rank int) (tensor.Buffer, error) {
+	if err := r.enter("peer", rank, 0, 0); err != nil {
+		return none(), err
+	}
+	defer r.heap.gate.leave()
+	return tensor.Of(r.bytes(rank)), nil
+}
+
+// Slice implements symmetric.Region.
+func (r *Region) Slice(at, bytes int64) (symmetric.Region, error) {
+	if err := r.enter("slice", r.heap.rank, at, bytes); err != nil {
+		return nil, err
+	}
+	defer r.heap.gate.leave()
+	return &Region{heap: r.heap, of: r.of, off: r.off + at, n: bytes, slice: true}, nil
+}
+
+func (r *Region) bytes(rank int) []byte {
+	return r.heap.parts[rank][r.off : r.off+r.n : r.off+r.n]
+}
+
+// at is the address of offset at, which has been checked, of rank's part.
+func (r *Region) at(rank int, at int64) unsafe.Pointer {
+	return unsafe.Add(unsafe.Pointer(unsafe.SliceData(r.heap.parts[rank])), r.off+at)
+}
+
+// enter checks an access of n bytes at offset at of rank's part, and keeps the heap mapped until the gate is left.
+func (r *Region) enter(call string, rank int, at, n int64) error {
+	h := r.heap
+	if !h.gate.enter() {
+		return r.wrong(call, rank, at, n, errClosed)
+	}
+	var err error
+	switch {
+	case rank < 0 || rank >= len(h.parts):
+		err = fmt.Errorf("%w: not in 0 to %d", dist.ErrRoot, len(h.parts)-1)
+	case at < 0 || n < 0 || n > r.n-at:
+		err = dist.ErrCount
+	case r.of.freed.Load():
+		err = fmt.Errorf("freed: %w", symmetric.ErrNotAllocated)
+	default:
+		if err = h.host.Alive(); err == nil {
+			return nil
+		}
+	}
+	h.gate.leave()
+	return r.wrong(call, rank, at, n, err)
+}
+
+// enterWord is enter for a word that is accessed at once.
+func (r *Region) enterWord(call string, rank int, at, n int64) error {
+	if err := r.enter(call, rank, at, n); err != nil {
+		return err
+	}
+	if (r.off+at)&(n-1) != 0 {
+		r.heap.gate.leave()
+		return r.wrong(call, rank, at, n, fmt.Errorf("%w: %w, to be a multiple of %d", dist.ErrInvalid, symmetric.ErrAlignment, n))
+	}
+	return nil
+}
+
+// enterBuffer is enter for a transfer of the whole of b.
+func (r *Region) enterBuffer(call string, rank int, at int64, b tensor.Buffer) error {
+	switch {
+	case b.IsZero():
+		return r.wrong(call, rank, at, 0, fmt.Errorf("%w: no buffer", dist.ErrDType))
+	case b.Device() != tensor.Host:
+		return r.wrong(call, rank, at, b.Bytes(), fmt.Errorf("%w: the buffer is on %v", dist.ErrDevice, b.Device()))
+	}
+	return r.enter(call, rank, at, b.Bytes())
+}
+
+func (r *Region) wrong(call string, rank int, at, n int64, err error) error {
+	h := r.heap
+	return &symmetric.AccessError{
+		Call: call, Rank: h.rank, Size: len(h.parts), Peer: rank, Offset: r.off, Extent: r.n, At: at, Bytes: n, Err: err,
+	}
+}

@@ -1,0 +1,75 @@
+package hostheap
+
+import (
+	"fmt"
+	"unsafe"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/symmetric"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// IPut implements symmetric.Region.
+func (r *Region) IPut(rank int, at int64, src tensor.Buffer, s symmetric.Strides) error {
+	n, err := r.enterStrided("iput", rank, at, src, s)
+	if err != nil {
+		return err
+	}
+	defer r.heap.gate.leave()
+	if n > 0 {
+		size := src.DType().Size()
+		moveStrided(r.at(rank, at), s.Region*size, src.Pointer(), s.Buffer*size, s.Count, size)
+		r.heap.host.Ring(rank, r.off+at, n)
+	}
+	return nil
+}
+
+// IGet implements symmetric.Region.
+func (r *Region) IGet(dst tensor.Buffer, rank int, at int64, s symmetric.Strides) error {
+	n, err := r.enterStrided("iget", rank, at, dst, s)
+	if err != nil {
+		return err
+	}
+	defer r.heap.gate.leave()
+	if n > 0 {
+		size := dst.DType().Size()
+		moveStrided(dst.Pointer(), s.Buffer*size, r.at(rank, at), s.Region*size, s.Count, size)
+	}
+	return nil
+}
+
+// enterStrided is enter for a strided transfer between b and the region. Returns: the bytes it spans in the region.
+func (r *Region) enterStrided(call string, rank int, at int64, b tensor.Buffer, s symmetric.Strides) (int64, error) {
+	size := b.DType().Size()
+	switch {
+	case b.IsZero():
+		return 0, r.wrong(call, rank, at, 0, fmt.Errorf("%w: no buffer", dist.ErrDType))
+	case b.Device() != tensor.Host:
+		return 0, r.wrong(call, rank, at, b.Bytes(), fmt.Errorf("%w: the buffer is on %v", dist.ErrDevice, b.Device()))
+	}
+	there, ok := extent(s.Count, s.Region, size)
+	here, ok2 := extent(s.Count, s.Buffer, size)
+	if !ok || !ok2 || here > b.Bytes() {
+		return 0, r.wrong(call, rank, at, there, fmt.Errorf("%w: %d elements, strides %d and %d, of a buffer of %d",
+			dist.ErrCount, s.Count, s.Region, s.Buffer, b.Len()))
+	}
+	return there, r.enter(call, rank, at, there)
+}
+
+// moveStrided copies count elements of size bytes; the steps are in bytes. Arrays of bytes, which have no alignment, are
+// moved as one word each.
+func moveStrided(dst unsafe.Pointer, dstStep int, src unsafe.Pointer, srcStep int, count, size int) {
+	for i := range count {
+		d, s := unsafe.Add(dst, i*dstStep), unsafe.Add(src, i*srcStep)
+		switch size {
+		case 1:
+			*(*byte)(d) = *(*byte)(s)
+		case 2:
+			*(*[2]byte)(d) = *(*[2]byte)(s)
+		case 4:
+			*(*[4]byte)(d) = *(*[4]byte)(s)
+		default:
+			*(*[8]byte)(d) = *(*[8]byte)(s)
+		}
+	}
+}

@@ -1,0 +1,145 @@
+package symmetric
+
+import (
+	"fmt"
+
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// Integer is the types of all atomics. Bits are those of OpenSHMEM's bitwise ones.
+type Integer interface {
+	int32 | int64 | uint32 | uint64
+}
+
+// Word is the types that can be set, fetched and swapped as a whole (OpenSHMEM 1.5, "extended AMO types").
+type Word interface {
+	Integer | float32 | float64
+}
+
+// AtomicOp is what an atomic does to a word. All of them give back what it held before.
+type AtomicOp uint8
+
+// The atomics.
+const (
+	AtomicInvalid AtomicOp = iota
+	OpFetch                // leaves it
+	OpSet                  // = Value; OpenSHMEM's set and swap
+	OpAdd                  // += Value, modulo its size
+	OpAnd                  // &= Value
+	OpOr                   // |= Value
+	OpXor                  // ^= Value
+	OpCompareSwap          // = Value if it was Compare
+)
+
+// String is the word used in errors: "atomic add".
+func (op AtomicOp) String() string {
+	if op > AtomicInvalid && op <= OpCompareSwap {
+		return "atomic " + [...]string{"fetch", "set", "add", "and", "or", "xor", "compare-swap"}[op-1]
+	}
+	return fmt.Sprintf("atomic(%d)", uint8(op))
+}
+
+// Atomic is one atomic operation as a value. The bits of a 32-bit word are the low ones.
+type Atomic struct {
+	Op      AtomicOp
+	DType   tensor.DType // i32, i64, u32, u64; for OpFetch and OpSet also f32, f64
+	Value   uint64       // bits of the operand
+	Compare uint64       // bits, of OpCompareSwap
+}
+
+// SignalOp is how a signal is updated.
+type SignalOp uint8
+
+// The updates of a signal (OpenSHMEM 1.5, section 9.8).
+const (
+	SignalInvalid SignalOp = iota
+	SignalSet              // = value
+	SignalAdd              // += value
+)
+
+// Signal is the update of a signal that follows the data of a PutSignal. A signal is a u64, changed by signal operations
+// only.
+type Signal struct {
+	In    Region // of the same heap as the data
+	At    int64  // offset in it, a multiple of 8
+	Op    SignalOp
+	Value uint64
+}
+
+// atomic is op on a word of type T.
+func atomic[T Word](r Region, rank int, at int64, op AtomicOp, value, compare T) (T, error) {
+	old, err := r.Atomic(rank, at, Atomic{Op: op, DType: tensor.TypeOf[T](), Value: bitsOf(value), Compare: bitsOf(compare)})
+	return fromBits[T](old), err
+}
+
+// AtomicFetch is the word at offset at of rank's part.
+func AtomicFetch[T Word](r Region, rank int, at int64) (T, error) {
+	return atomic[T](r, rank, at, OpFetch, 0, 0)
+}
+
+// AtomicSet sets the word at offset at of rank's part to v.
+func AtomicSet[T Word](r Region, rank int, at int64, v T) error {
+	_, err := atomic(r, rank, at, OpSet, v, 0)
+	return err
+}
+
+// Swap sets the word at offset at of rank's part to v. Returns: what it held.
+func Swap[T Word](r Region, rank int, at int64, v T) (T, error) {
+	return atomic(r, rank, at, OpSet, v, 0)
+}
+
+// CompareSwap sets the word at offset at of rank's part to v if it holds cond. Returns: what it held, so that the swap
+// took place if that equals cond.
+func CompareSwap[T Integer](r Region, rank int, at int64, cond, v T) (T, error) {
+	return atomic(r, rank, at, OpCompareSwap, v, cond)
+}
+
+// Add adds v to the word at offset at of rank's part.
+func Add[T Integer](r Region, rank int, at int64, v T) error {
+	_, err := atomic(r, rank, at, OpAdd, v, 0)
+	return err
+}
+
+// FetchAdd adds v to the word at offset at of rank's part. Returns: what it held.
+func FetchAdd[T Integer](r Region, rank int, at int64, v T) (T, error) {
+	return atomic(r, rank, at, OpAdd, v, 0)
+}
+
+// Inc adds 1 to the word at offset at of rank's part.
+func Inc[T Integer](r Region, rank int, at int64) error { return Add[T](r, rank, at, 1) }
+
+// FetchInc adds 1 to the word at offset at of rank's part. Returns: what it held.
+func FetchInc[T Integer](r Region, rank int, at int64) (T, error) { return FetchAdd[T](r, rank, at, 1) }
+
+// And clears the bits of the word at offset at of rank's part that v does not have.
+func And[T Integer](r Region, rank int, at int64, v T) error {
+	_, err := atomic(r, rank, at, OpAnd, v, 0)
+	return err
+}
+
+// FetchAnd is And. Returns: what the word held.
+func FetchAnd[T Integer](r Region, rank int, at int64, v T) (T, error) {
+	return atomic(r, rank, at, OpAnd, v, 0)
+}
+
+// Or sets the bits of the word at offset at of rank's part that v has.
+func Or[T Integer](r Region, rank int, at int64, v T) error {
+	_, err := atomic(r, rank, at, OpOr, v, 0)
+	return err
+}
+
+// FetchOr is Or. Returns: what the word held.
+func FetchOr[T Integer](r Region, rank int, at int64, v T) (T, error) {
+	return atomic(r, rank, at, OpOr, v, 0)
+}
+
+// Xor flips the bits of the word at offset at of rank's part that v has.
+func Xor[T Integer](r Region, rank int, at int64, v T) error {
+	_, err := atomic(r, rank, at, OpXor, v, 0)
+	return err
+}
+
+// FetchXor is Xor. Returns: what the word held.
+func FetchXor[T Integer](r Region, rank int, at int64, v T) (T, error) {
+	return atomic(r, rank, at, OpXor, v, 0)
+}

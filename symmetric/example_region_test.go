@@ -1,0 +1,91 @@
+package symmetric_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"sync"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/sim"
+	"github.com/symgrad/symgrad/symmetric"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// onEach runs body on every rank of a world of n ranks in this process.
+func onEach(n int, body func(w *dist.World) error) {
+	worlds, err := sim.New(n, sim.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	var ranks sync.WaitGroup
+	for _, w := range worlds {
+		ranks.Go(func() {
+			if err := errors.Join(body(w), w.Close()); err != nil {
+				log.Print(err)
+			}
+		})
+	}
+	ranks.Wait()
+}
+
+// Rank 0 hands a row to rank 1, and a signal behind it; rank 1 does nothing but wait for the signal.
+func ExampleRegion() {
+	onEach(2, func(w *dist.World) error {
+		h, err := w.Heap(1 << 12)
+		if err != nil {
+			return err
+		}
+		row, err := h.Calloc(4, 4)
+		if err != nil {
+			return err
+		}
+		arrived, err := h.Alloc(8)
+		if err != nil {
+			return err
+		}
+		if w.Rank() == 0 {
+			signal := symmetric.Signal{In: arrived, Op: symmetric.SignalSet, Value: 1}
+			return row.PutSignal(1, 0, tensor.Of([]float32{1, 2, 3, 4}), signal)
+		}
+		if _, err := symmetric.SignalWait(context.Background(), arrived, 0, symmetric.Eq, 1); err != nil {
+			return err
+		}
+		third, err := symmetric.G[float32](row, 1, 8)
+		fmt.Println(third, err)
+		return err
+	})
+	// Output: 3 <nil>
+}
+
+// A counter on rank 0 hands out pieces of work: every piece goes to one rank.
+func ExampleFetchInc() {
+	var mu sync.Mutex
+	done := map[int64]int{}
+	onEach(3, func(w *dist.World) error {
+		h, err := w.Heap(1 << 12)
+		if err != nil {
+			return err
+		}
+		counter, err := h.Alloc(8)
+		if err != nil {
+			return err
+		}
+		for {
+			piece, err := symmetric.FetchInc[int64](counter, 0, 0)
+			if err != nil {
+				return err
+			}
+			if piece >= 10 {
+				_, err = w.Blocking().Barrier() // the others may still use the counter
+				return err
+			}
+			mu.Lock()
+			done[piece]++
+			mu.Unlock()
+		}
+	})
+	fmt.Println(len(done), done[0], done[9])
+	// Output: 10 1 1
+}
