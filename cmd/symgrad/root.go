@@ -21,7 +21,10 @@ const (
 // newRootCommand is symgrad with all its subcommands. Each is in a file of its own.
 func newRootCommand() *cobra.Command {
 	root := newGroup("symgrad", "Data-parallel training for Gorgonia on symmetric memory",
+		newBenchCommand(),
 		newConfigCommand(),
+		newDoctorCommand(),
+		newDoctorProbeCommand(),
 		newRunCommand(),
 	)
 	root.Version = version()

@@ -1,0 +1,203 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+
+	"github.com/spf13/cobra"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/dist/backend"
+	"github.com/symgrad/symgrad/dist/launch"
+	"github.com/symgrad/symgrad/internal/perf"
+)
+
+// newBenchCommand is symgrad bench: nccl-tests for every backend.
+func newBenchCommand() *cobra.Command {
+	f := newBenchFlags()
+	cmd := &cobra.Command{
+		Use:   "bench [flags]",
+		Short: "Measure collectives and one-sided operations, as nccl-tests does",
+		Long: `Measure collectives and one-sided operations, as nccl-tests does: time and
+bandwidth of every size, with the results checked.
+
+Started plainly it starts the ranks itself, -n of them; started by symgrad run,
+mpirun, torchrun or srun it takes part as one. Rank 0 prints the table and writes
+the files. Sizes take K, M or G, in steps of 1024, and are those of the larger
+buffer of a rank.
+
+The one-sided ones are between rank 0 and the last: put and get until complete;
+put-bw and get-bw, one of 64; pingpong, one way of a put with a signal; atomics, one
+of 64 fetch-adds of all ranks on one word.
+
+Exit codes: 0, 1 for wrong results or a failure, 2 for flags that make no sense.`,
+		Example: `  symgrad bench --op allreduce --backend shm -n 2 -b 8 -e 64M -f 4 -d f32 --json before.json
+  symgrad bench --op allreduce -n 2 --vs before.json --plot now.svg
+  symgrad bench --op all --both -n 4 -e 1M -d f32,bf16
+  mpirun -np 2 symgrad bench --op barrier`,
+		Args: usageArgs(noArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			b := bench{flags: f, stdout: cmd.OutOrStdout(), stderr: cmd.ErrOrStderr()}
+			ctx := cmd.Context()
+			if ctx == nil {
+				ctx = context.Background()
+			}
+			return b.run(ctx, cmd.Flags().Changed("ranks"))
+		},
+	}
+	f.addTo(cmd)
+	return cmd
+}
+
+// bench is one run of the command.
+type bench struct {
+	flags          *benchFlags
+	env            launch.Env
+	earlier        *perf.Result // of --vs
+	stdout, stderr io.Writer
+}
+
+// run checks everything that can be checked before a rank starts, then starts the ranks or is one of them.
+func (b *bench) run(ctx context.Context, ranksGiven bool) error {
+	var err error
+	if b.env, err = launch.Current(); err != nil {
+		return err
+	}
+	if err := b.check(ranksGiven); err != nil {
+		return usageError{fmt.Errorf("bench: %w", err)}
+	}
+	if b.flags.backend == backend.Sim {
+		return backend.Simulate(b.flags.ranks, backend.Config{}, b.rank)
+	}
+	program, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("this program: %w", err)
+	}
+	res, spawned, err := launch.Self(ctx, b.env, launch.SpawnConfig{
+		Program: program, Args: append([]string{"bench"}, b.flags.args()...),
+		N: b.flags.ranks, Stdout: b.stdout, Stderr: b.stderr,
+	})
+	switch {
+	case spawned && res.Code != 0:
+		return &exitError{code: res.Code, err: err}
+	case spawned:
+		return err
+	}
+	w, err := backend.Open(ctx, backend.Config{Backend: b.flags.backend, Env: &b.env})
+	if err != nil {
+		return err
+	}
+	return errors.Join(b.rank(w), w.Close())
+}
+
+// check settles how many ranks there are and whether the flags make sense for them.
+func (b *bench) check(ranksGiven bool) error {
+	f := b.flags
+	if b.env.Launcher != launch.None {
+		switch {
+		case f.backend == backend.Sim && b.env.Size > 1:
+			return errors.New("backend sim makes its ranks itself: start it plainly")
+		case ranksGiven && f.ranks != b.env.Size:
+			return fmt.Errorf("-n %d, but %s has started %d ranks: leave -n out", f.ranks, b.env.Launcher, b.env.Size)
+		}
+		f.ranks = b.env.Size
+	}
+	if err := f.parse(); err != nil {
+		return err
+	}
+	if err := f.cfg.Validate(f.ranks); err != nil {
+		return err
+	}
+	if f.vs != "" {
+		earlier, err := readResult(f.vs)
+		if err != nil {
+			return fmt.Errorf("--vs: %w", err)
+		}
+		if err := perf.Comparable(earlier, f.cfg, f.ranks); err != nil {
+			return fmt.Errorf("--vs %s: %w", f.vs, err)
+		}
+		b.earlier = &earlier
+	}
+	return nil
+}
+
+// rank is one rank. A failure is told to the others, so that none waits for this one.
+func (b *bench) rank(w *dist.World) error {
+	table := perf.NewTable(b.stdout, version(), b.flags.cfg)
+	res, err := perf.Run(w, b.flags.cfg, table)
+	if err == nil && w.Rank() == 0 {
+		res.Libraries = map[string]string{"symgrad": version(), "go": runtime.Version()}
+		err = b.finish(res, table)
+	}
+	if err != nil && !errors.As(err, new(wrongResults)) {
+		_ = w.Abort(err) // fails only when there is nobody left to tell
+	}
+	return err
+}
+
+// wrongResults is the error of a measurement that worked, of operations that did not.
+type wrongResults int64
+
+// Error is "7 elements were wrong".
+func (n wrongResults) Error() string {
+	return fmt.Sprintf("bench: %d elements were wrong: see the table", int64(n))
+}
+
+// finish prints and writes everything that follows the rows.
+func (b *bench) finish(res perf.Result, table *perf.Table) error {
+	if err := table.End(res); err != nil {
+		return fmt.Errorf("write the output: %w", err)
+	}
+	if b.flags.json != "" {
+		if err := writeFile(b.flags.json, res.WriteJSON); err != nil {
+			return fmt.Errorf("--json: %w", err)
+		}
+	}
+	if b.flags.plot != "" {
+		draw := func(w io.Writer) error { return perf.Plot(w, res, b.earlier) }
+		if err := writeFile(b.flags.plot, draw); err != nil {
+			return fmt.Errorf("--plot: %w", err)
+		}
+	}
+	if b.earlier != nil {
+		c, err := perf.Compare(*b.earlier, res)
+		if err != nil {
+			return fmt.Errorf("--vs %s: %w", b.flags.vs, err)
+		}
+		if err := c.Write(b.stdout); err != nil {
+			return fmt.Errorf("write the output: %w", err)
+		}
+	}
+	if n := res.Wrong(); n > 0 {
+		return wrongResults(n)
+	}
+	return nil
+}
+
+// writeFile makes a file of what write writes.
+func writeFile(name string, write func(io.Writer) error) (err error) {
+	file, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	return write(file)
+}
+
+// readResult is the result that an earlier run has written.
+func readResult(name string) (perf.Result, error) {
+	file, err := os.Open(name)
+	if err != nil {
+		return perf.Result{}, err
+	}
+	defer file.Close()
+	r, err := perf.ReadJSON(file)
+	if err != nil {
+		return perf.Result{}, fmt.Errorf("%s: %w", name, err)
+	}
+	return r, nil
+}

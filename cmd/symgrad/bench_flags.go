@@ -1,0 +1,159 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/symgrad/symgrad/dist/backend"
+	"github.com/symgrad/symgrad/internal/perf"
+)
+
+// benchFlags is the flags of symgrad bench: as they were given, and as perf takes them once parse has run.
+type benchFlags struct {
+	set *pflag.FlagSet
+
+	backend                        string
+	ranks                          int
+	ops, dtypes, redOps            string
+	minBytes, maxBytes, stepBytes  string
+	factor, iters, warmup, checks  int
+	root, graph                    int
+	inPlace, both, private, queued bool
+	fresh, pin                     bool
+	style                          string
+	json, plot, vs                 string
+
+	cfg perf.Config
+}
+
+func newBenchFlags() *benchFlags { return &benchFlags{} }
+
+// addTo adds the flags to cmd. Names with an underscore, as nccl-tests has them, are those with a dash.
+func (f *benchFlags) addTo(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	f.set = flags
+	flags.SortFlags = false
+	flags.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+		return pflag.NormalizedName(strings.ReplaceAll(name, "_", "-"))
+	})
+	flags.StringVar(&f.ops, "op", "allreduce", "what to measure, with commas between: "+opNames()+"; all is every collective, onesided the rest")
+	flags.StringVar(&f.backend, "backend", backend.Auto, "auto, shm, or sim: ranks that are goroutines of one process")
+	flags.IntVarP(&f.ranks, "ranks", "n", 2, "how many ranks to start")
+	flags.StringVarP(&f.minBytes, "minbytes", "b", "8", "smallest size")
+	flags.StringVarP(&f.maxBytes, "maxbytes", "e", "64M", "largest size")
+	flags.IntVarP(&f.factor, "stepfactor", "f", 4, "from one size to the next")
+	flags.StringVarP(&f.stepBytes, "stepbytes", "i", "", "from one size to the next, added instead of multiplied")
+	flags.IntVar(&f.iters, "iters", 0, "timed iterations; 0 means as many as move 256M, from 20 to 10000")
+	flags.IntVarP(&f.warmup, "warmup-iters", "w", 0, "untimed iterations before them (default a tenth of them)")
+	flags.IntVarP(&f.checks, "check", "c", 1, "iterations whose results are checked; 0 checks nothing")
+	flags.StringVarP(&f.redOps, "redop", "o", "sum", "reductions: sum, prod, min, max, avg, premulsum or all")
+	flags.StringVarP(&f.dtypes, "datatype", "d", "f32", "element types: f16, bf16, f32, f64, i8 to i64, u8 to u64 or all")
+	flags.IntVarP(&f.root, "root", "r", 0, "root of broadcast, reduce, gather and scatter")
+	flags.BoolVar(&f.inPlace, "in-place", false, "in place instead of out of place")
+	flags.BoolVar(&f.both, "both", false, "out of place and in place, side by side")
+	flags.BoolVar(&f.fresh, "fresh", false, "read the last result and rewrite the input before each iteration, untimed")
+	flags.BoolVar(&f.private, "private", false, "buffers outside of the symmetric heap")
+	flags.BoolVar(&f.queued, "queued", false, "through the group's stream instead of on the calling thread")
+	flags.StringVar(&f.style, "style", string(perf.OSU), "osu: an untimed barrier before each iteration; or back-to-back")
+	flags.BoolVar(&f.pin, "pin", true, "keep each rank on a core of its own, when there are enough")
+	flags.IntVarP(&f.graph, "graph", "G", 0, "launches of a captured graph, for backends that have graphs")
+	flags.StringVar(&f.json, "json", "", "file for the result")
+	flags.StringVar(&f.plot, "plot", "", "SVG file for curves of time and bandwidth")
+	flags.StringVar(&f.vs, "vs", "", "file with an earlier result: print the ratios of times to it")
+	complete(cmd, "op", cobra.FixedCompletions(append(strings.Fields(opNames()), "all", "onesided"), cobra.ShellCompDirectiveNoFileComp))
+	complete(cmd, "backend", cobra.FixedCompletions([]string{backend.Auto, backend.SHM, backend.Sim}, cobra.ShellCompDirectiveNoFileComp))
+	complete(cmd, "style", cobra.FixedCompletions([]string{string(perf.OSU), string(perf.BackToBack)}, cobra.ShellCompDirectiveNoFileComp))
+}
+
+func opNames() string {
+	var names []string
+	for _, op := range perf.Ops() {
+		names = append(names, op.String())
+	}
+	return strings.Join(names, " ")
+}
+
+// parse makes the perf.Config.
+//
+// Errors: the first flag whose value makes no sense, by its name.
+func (f *benchFlags) parse() error {
+	c := perf.Config{
+		Factor: f.factor, Iters: f.iters, Warmup: f.warmup, Checks: f.checks, Root: f.root,
+		InPlace: f.inPlace, Both: f.both, Private: f.private, Queued: f.queued, Fresh: f.fresh, Pin: f.pin,
+		Style: perf.Style(f.style),
+	}
+	if err := f.checkNumbers(); err != nil {
+		return err
+	}
+	if f.set.Changed("warmup-iters") && f.warmup == 0 {
+		c.Warmup = -1 // none
+	}
+	if f.checks == 0 {
+		c.Checks = -1 // none
+	}
+	var err error
+	if c.Ops, err = perf.ParseOps(f.ops); err != nil {
+		return fmt.Errorf("--op: %w", err)
+	}
+	if c.DTypes, err = perf.ParseDTypes(f.dtypes); err != nil {
+		return fmt.Errorf("--datatype: %w", err)
+	}
+	if c.RedOps, err = perf.ParseRedOps(f.redOps); err != nil {
+		return fmt.Errorf("--redop: %w", err)
+	}
+	for _, s := range []struct {
+		flag, text string
+		to         *int64
+	}{{"minbytes", f.minBytes, &c.MinBytes}, {"maxbytes", f.maxBytes, &c.MaxBytes}, {"stepbytes", f.stepBytes, &c.StepBytes}} {
+		if s.text == "" && s.flag == "stepbytes" {
+			continue
+		}
+		if *s.to, err = perf.ParseSize(s.text); err != nil {
+			return fmt.Errorf("--%s: %w", s.flag, err)
+		}
+		if *s.to == 0 {
+			return fmt.Errorf("--%s 0: want 1 or more", s.flag)
+		}
+	}
+	f.cfg = c
+	if f.plot != "" && !slices.ContainsFunc(c.Ops, perf.Op.Moves) {
+		return fmt.Errorf("--plot: %s has no sizes to draw a curve over", f.ops)
+	}
+	return nil
+}
+
+// checkNumbers finds what perf.Config would take for a default, or this command cannot do.
+func (f *benchFlags) checkNumbers() error {
+	names := []string{backend.Auto, backend.SHM, backend.Sim}
+	switch {
+	case !slices.Contains(names, f.backend):
+		return fmt.Errorf("--backend: %q is none of %s", f.backend, strings.Join(names, " "))
+	case f.ranks < 1:
+		return fmt.Errorf("-n %d: want 1 rank or more", f.ranks)
+	case f.graph < 0:
+		return fmt.Errorf("-G %d: want 0 or more", f.graph)
+	case f.graph > 0:
+		return fmt.Errorf("-G %d: backend %s has no graphs; they belong to GPUs", f.graph, f.backend)
+	case f.set.Changed("stepfactor") && f.set.Changed("stepbytes"):
+		return errors.New("--stepfactor or --stepbytes: choose one")
+	case f.set.Changed("stepfactor") && f.factor < 2:
+		return fmt.Errorf("-f %d: want 2 or more", f.factor)
+	case f.iters < 0 || f.warmup < 0 || f.checks < 0:
+		return fmt.Errorf("--iters %d, --warmup-iters %d, --check %d: want 0 or more", f.iters, f.warmup, f.checks)
+	case f.style == "":
+		return errors.New("--style: want osu or back-to-back")
+	}
+	return nil
+}
+
+// args is the command line again, for the ranks.
+func (f *benchFlags) args() []string {
+	var args []string
+	f.set.Visit(func(flag *pflag.Flag) { args = append(args, "--"+flag.Name+"="+flag.Value.String()) })
+	return args
+}

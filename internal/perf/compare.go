@@ -1,0 +1,123 @@
+package perf
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+)
+
+// ErrOtherRows is returned by Comparable and Compare when two measurements cannot be held against each other.
+var ErrOtherRows = errors.New("the earlier result cannot be compared")
+
+// Ratio is one row beside the same row of an earlier result.
+type Ratio struct {
+	Row      Row
+	Earlier  Row
+	OfTime   float64 // time over the earlier time: less than 1 is faster
+	OfMedian float64 // the same of the medians
+}
+
+// Comparison is all rows beside those of an earlier result, in the order of the new one.
+type Comparison struct {
+	Ratios  []Ratio
+	Mean    float64 // geometric mean of OfTime
+	Medians float64 // geometric mean of OfMedian
+}
+
+// Comparable reports whether a measurement of cfg on ranks ranks will have the rows of earlier, measured in the same way.
+// The backend may be another.
+//
+// Errors: ErrOtherRows with the first difference.
+func Comparable(earlier Result, cfg Config, ranks int) error {
+	d := cfg.withDefaults()
+	planned := Result{Settings: Settings{Ranks: ranks, Style: d.Style, Fresh: d.Fresh, Private: d.Private, Queued: d.Queued}}
+	for _, c := range d.cases(ranks) {
+		planned.Rows = append(planned.Rows, newRow(c))
+	}
+	_, err := pair(earlier, planned)
+	return err
+}
+
+// pair is the row of earlier that belongs to each row of later.
+func pair(earlier, later Result) ([]Row, error) {
+	refuse := func(what string, a, b any) error {
+		return fmt.Errorf("%w: %s: %v there, %v here", ErrOtherRows, what, a, b)
+	}
+	was, is := earlier.Settings, later.Settings
+	switch {
+	case was.Ranks != is.Ranks:
+		return nil, refuse("ranks", was.Ranks, is.Ranks)
+	case was.Style != is.Style:
+		return nil, refuse("style", was.Style, is.Style)
+	case was.Fresh != is.Fresh:
+		return nil, refuse("fresh buffers", was.Fresh, is.Fresh)
+	case was.Private != is.Private:
+		return nil, refuse("private buffers", was.Private, is.Private)
+	case was.Queued != is.Queued:
+		return nil, refuse("queued operations", was.Queued, is.Queued)
+	}
+	byKey := map[string]Row{}
+	for _, row := range earlier.Rows {
+		byKey[row.key()] = row
+	}
+	rows := make([]Row, len(later.Rows))
+	for i, row := range later.Rows {
+		found, ok := byKey[row.key()]
+		if !ok {
+			return nil, fmt.Errorf("%w: it has no row %q", ErrOtherRows, row.key())
+		}
+		rows[i] = found
+		delete(byKey, row.key())
+	}
+	for _, row := range earlier.Rows { // in order, to name the first
+		if _, left := byKey[row.key()]; left {
+			return nil, fmt.Errorf("%w: it has a row %q, which is not measured here", ErrOtherRows, row.key())
+		}
+	}
+	return rows, nil
+}
+
+// Compare is later beside earlier.
+//
+// Errors: ErrOtherRows with the first difference; a row whose time is not positive.
+func Compare(earlier, later Result) (Comparison, error) {
+	rows, err := pair(earlier, later)
+	if err != nil {
+		return Comparison{}, err
+	}
+	var c Comparison
+	sum, medians := 0.0, 0.0
+	for i, row := range later.Rows {
+		was := rows[i]
+		if !(row.TimeUS > 0 && was.TimeUS > 0 && row.MedianUS > 0 && was.MedianUS > 0) {
+			return Comparison{}, fmt.Errorf("%w: row %q has no time", ErrOtherRows, row.key())
+		}
+		ratio := Ratio{row, was, row.TimeUS / was.TimeUS, row.MedianUS / was.MedianUS}
+		sum += math.Log(ratio.OfTime)
+		medians += math.Log(ratio.OfMedian)
+		c.Ratios = append(c.Ratios, ratio)
+	}
+	n := float64(len(c.Ratios))
+	c.Mean, c.Medians = math.Exp(sum/n), math.Exp(medians/n)
+	return c, nil
+}
+
+// Write prints a line a row, and the geometric means.
+func (c Comparison) Write(w io.Writer) error {
+	var err error
+	printf := func(format string, args ...any) {
+		if err == nil {
+			_, err = fmt.Fprintf(w, format, args...)
+		}
+	}
+	const heads = "# %10s  %-28s  %9s  %9s  %7s  %7s\n"
+	printf(heads, "size", "row", "before", "now", "ratio", "medians")
+	printf("# %10s  %28s  %9s  %9s\n", "(B)", "", "(us)", "(us)")
+	for _, r := range c.Ratios {
+		printf("%12d  %-28s  %9s  %9s  %7.3f  %7.3f\n", r.Row.Bytes, r.Row.label(),
+			number(r.Earlier.TimeUS, 9), number(r.Row.TimeUS, 9), r.OfTime, r.OfMedian)
+	}
+	printf("# %-20s : %.3f of the time before, medians %.3f (less is faster)\n", "Geometric mean", c.Mean, c.Medians)
+	return err
+}

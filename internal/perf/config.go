@@ -1,0 +1,236 @@
+package perf
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"slices"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// Style is how iterations follow each other.
+type Style string
+
+// The styles.
+const (
+	OSU        Style = "osu"          // a barrier before each iteration, untimed
+	BackToBack Style = "back-to-back" // one barrier, then all iterations
+)
+
+// Config is what to measure. All ranks must have the same one. The zero value measures AllReduce of f32 sums.
+type Config struct {
+	Ops    []Op           // none means AllReduce
+	DTypes []tensor.DType // none means F32
+	RedOps []dist.RedKind // of operations that reduce; none means sum
+
+	MinBytes  int64 // smallest size; 0 means 8
+	MaxBytes  int64 // largest size; 0 means 64 MiB
+	StepBytes int64 // from one size to the next; 0 means to multiply by Factor
+	Factor    int   // from one size to the next; 0 means 4
+
+	Iters  int // timed iterations of a row; 0 means as many as move 256 MiB, from 20 to 10000
+	Warmup int // untimed iterations before them; 0 means a tenth of Iters, 2 at least; negative means none
+	Checks int // iterations whose results are checked, before those; 0 means 1; negative means no check at all
+	Root   int // of rooted operations
+
+	InPlace bool  // in place instead of out of place
+	Both    bool  // out of place and in place
+	Private bool  // buffers outside of the symmetric heap
+	Fresh   bool  // read the last result and rewrite the input before each iteration
+	Style   Style // "" means OSU
+	Queued  bool  // through the group's stream, waiting for the Work, instead of on the calling goroutine
+	Pin     bool  // keep each rank on a core of its own
+}
+
+// Limits of a Config; what is beyond them is a slip of the keyboard.
+const (
+	maxIters = 1 << 24 // each is a sample of 8 bytes
+	maxBytes = 1 << 40
+)
+
+// Validate reports the first thing in c that makes no sense for a world of ranks ranks.
+//
+// Errors: dist.ErrInvalid.
+func (c Config) Validate(ranks int) error {
+	d := c.withDefaults()
+	var err error
+	switch {
+	case ranks < 1:
+		err = fmt.Errorf("%d ranks: want 1 or more", ranks)
+	case d.MinBytes < 0 || d.MaxBytes > maxBytes:
+		err = fmt.Errorf("sizes from %d to %d bytes: want 0 to 1024G", d.MinBytes, d.MaxBytes)
+	case d.MinBytes > d.MaxBytes:
+		err = fmt.Errorf("the smallest size, %s, is larger than the largest, %s", FormatSize(d.MinBytes), FormatSize(d.MaxBytes))
+	case d.StepBytes < 0:
+		err = fmt.Errorf("a step of %d bytes: want 1 or more", d.StepBytes)
+	case d.StepBytes == 0 && d.Factor < 2:
+		err = fmt.Errorf("a step factor of %d: want 2 or more", d.Factor)
+	case d.StepBytes > 0 && (d.MaxBytes-d.MinBytes)/d.StepBytes > 1<<16:
+		err = fmt.Errorf("a step of %d bytes makes more than 65536 sizes", d.StepBytes)
+	case c.Iters < 0 || c.Iters > maxIters || c.Warmup > maxIters || c.Checks > maxIters:
+		err = fmt.Errorf("%d iterations, %d to warm up, %d checks: want 0 to %d", c.Iters, c.Warmup, c.Checks, maxIters)
+	case d.Root < 0 || d.Root >= ranks:
+		err = fmt.Errorf("root %d: want 0 to %d", d.Root, ranks-1)
+	case d.Style != OSU && d.Style != BackToBack:
+		err = fmt.Errorf("style %q is none of %s %s", d.Style, OSU, BackToBack)
+	case c.Fresh && d.Style == BackToBack:
+		err = errors.New("fresh buffers need a moment between iterations, which back-to-back does not have: use style osu")
+	case c.InPlace && c.Both:
+		err = errors.New("in place only, or both: choose one")
+	case c.Private && slices.ContainsFunc(d.Ops, func(op Op) bool { return op.trait().oneSide }):
+		err = errors.New("operations of one side need the symmetric heap, which private buffers are outside of")
+	case ranks == 1 && slices.Contains(d.Ops, PingPong):
+		err = errors.New("pingpong needs 2 ranks or more")
+	case len(d.cases(ranks)) == 0:
+		err = errors.New("none of the operations has a form in place")
+	}
+	if err != nil {
+		return fmt.Errorf("bench: %w: %w", dist.ErrInvalid, err)
+	}
+	return nil
+}
+
+func (c Config) withDefaults() Config {
+	if len(c.Ops) == 0 {
+		c.Ops = []Op{AllReduce}
+	}
+	if len(c.DTypes) == 0 {
+		c.DTypes = []tensor.DType{tensor.F32}
+	}
+	if len(c.RedOps) == 0 {
+		c.RedOps = []dist.RedKind{dist.RedSum}
+	}
+	if c.MinBytes == 0 {
+		c.MinBytes = 8
+	}
+	if c.MaxBytes == 0 {
+		c.MaxBytes = 64 << 20
+	}
+	if c.Factor == 0 {
+		c.Factor = 4
+	}
+	if c.Checks == 0 {
+		c.Checks = 1
+	}
+	if c.Style == "" {
+		c.Style = OSU
+	}
+	return c
+}
+
+// iters is how many iterations of a case are timed.
+func (c Config) iters(k Case) int {
+	if c.Iters > 0 {
+		return c.Iters
+	}
+	moved := k.Bytes * int64(max(k.Op.trait().window, 1))
+	return int(min(max((256<<20)/max(moved, 1), 20), 10000))
+}
+
+// warmup is how many iterations precede them.
+func (c Config) warmup(k Case) int {
+	if c.Warmup != 0 {
+		return max(c.Warmup, 0)
+	}
+	return max(c.iters(k)/10, 2)
+}
+
+// hash is a number that two ranks share when their configurations are the same.
+func (c Config) hash() uint64 {
+	text, err := json.Marshal(c) // of numbers, names and lists of them: it has no way to go wrong
+	if err != nil {
+		return 0
+	}
+	h := fnv.New64a()
+	_, _ = h.Write(text)
+	return h.Sum64()
+}
+
+// Case is one row to be measured.
+type Case struct {
+	Op      Op
+	DType   tensor.DType
+	Red     dist.RedKind // of an Op that reduces
+	Bytes   int64        // of the larger buffer of a rank; of the word of an atomic
+	Count   int          // elements, as the verb counts
+	InPlace bool
+	Root    int // -1 where there is none
+}
+
+// Cases is the rows that c asks for on ranks ranks, in the order in which they are measured.
+func (c Config) Cases(ranks int) []Case { return c.withDefaults().cases(ranks) }
+
+func (c Config) cases(ranks int) []Case {
+	var list []Case
+	for _, op := range c.Ops {
+		for _, dt := range c.dtypesOf(op) {
+			for _, red := range c.redOpsOf(op) {
+				list = append(list, c.sweep(Case{Op: op, DType: dt, Red: red}, ranks)...)
+			}
+		}
+	}
+	return list
+}
+
+func (c Config) dtypesOf(op Op) []tensor.DType {
+	if !op.Moves() {
+		return []tensor.DType{tensor.U8}
+	}
+	return c.DTypes
+}
+
+func (c Config) redOpsOf(op Op) []dist.RedKind {
+	if !op.trait().reduces {
+		return []dist.RedKind{dist.RedSum}
+	}
+	return c.RedOps
+}
+
+// modesOf is whether to measure in place, both ways perhaps. An operation without a form in place is not measured when
+// only that is asked for.
+func (c Config) modesOf(op Op) []bool {
+	switch has := op.trait().inPlace; {
+	case c.InPlace && has:
+		return []bool{true}
+	case c.InPlace:
+		return nil
+	case c.Both && has:
+		return []bool{false, true}
+	}
+	return []bool{false}
+}
+
+// sweep is one case for every size, both ways perhaps. Sizes that come down to the same whole number of elements are one.
+func (c Config) sweep(like Case, ranks int) []Case {
+	t, modes := like.Op.trait(), c.modesOf(like.Op)
+	like.Root = -1
+	if t.rooted {
+		like.Root = c.Root
+	}
+	if like.Op == Atomics {
+		like.DType, like.Count, like.Bytes = tensor.U64, 1, 8
+	}
+	if !like.Op.Moves() && len(modes) > 0 {
+		return []Case{like}
+	}
+	blocks := 1
+	if t.perRank {
+		blocks = ranks
+	}
+	unit := int64(blocks * like.DType.Size())
+	var list []Case
+	for _, bytes := range sizes(c.MinBytes, c.MaxBytes, c.StepBytes, c.Factor) {
+		count := int(max(bytes/unit, 1))
+		if count == like.Count {
+			continue
+		}
+		like.Count, like.Bytes = count, int64(count)*unit
+		for _, like.InPlace = range modes {
+			list = append(list, like)
+		}
+	}
+	return list
+}

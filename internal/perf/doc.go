@@ -1,0 +1,42 @@
+// Package perf measures collectives and one-sided operations of any backend: the sizes to try, the timed loops, the check
+// of every result, and what is printed, stored, compared and drawn afterwards. It is nccl-tests for a dist.Group.
+//
+//	cfg := perf.Config{Ops: []perf.Op{perf.AllReduce}, MaxBytes: 64 << 20}
+//	res, err := perf.Run(world, cfg, func(row perf.Row) { ... }) // collective: every rank calls it
+//
+// # Sizes and bandwidths
+//
+// The size of a row is that of the larger buffer of a rank. With t the time of one operation and n the ranks, algbw is
+// size/t and busbw is what each link of the bus would have to carry, so that a number can be held against the hardware
+// whatever n is (nccl-tests, doc/PERFORMANCE.md); GB are 10^9 bytes.
+//
+//	operation                              count of a row   busbw / algbw
+//	allreduce                              size             2(n-1)/n
+//	allgather, reducescatter               size/n           (n-1)/n
+//	alltoall, gather, scatter              size/n           (n-1)/n
+//	broadcast, reduce, sendrecv            size             1
+//	put, get, put-bw, get-bw, pingpong     size             1
+//	barrier, atomics                       -                none
+//
+// # What is timed
+//
+// A reading of the clock before the call, one after Work.Wait, on a thread that keeps its core. Style OSU, the default,
+// puts a barrier that is not timed before every iteration; time is the mean over iterations and ranks. Style BackToBack
+// puts one barrier before all iterations. The clock is the processor's counter where that is usable; what one reading
+// costs is measured and stated, not taken off.
+//
+// Fresh makes every rank read its last result and write its input anew before each iteration, untimed, as a training
+// step does. Without it the inputs of the last iteration are still in the caches of the ranks that read them, and a
+// design that reads its peers' memory looks better than it is.
+//
+// Operations of one side run between rank 0 and the last; times are rank 0's. Put and get are one operation and its
+// completion; put-bw and get-bw are one of 64 before a Quiet; pingpong is one way of a put with a signal, to and fro, as
+// in osu_latency; atomics is one of 64 fetch-adds, of all ranks on one word, whose total must be exact. Its rate is the
+// number of ranks over the time, which means something where each has a core of its own.
+//
+// # What is checked
+//
+// Inputs are patterns with a prime period, small whole numbers for reductions, so that every result is exact in every
+// element type and what a misplaced block should have held differs from what it holds. A check poisons the destination,
+// runs the operation, compares every element, and looks for writes to the source and behind the destination.
+package perf

@@ -1,0 +1,187 @@
+package perf
+
+import (
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// segment is a run of elements that are known: those of a pattern from a phase on.
+type segment struct {
+	raw     []byte
+	pattern pattern
+	phase   int
+}
+
+// layout is the buffers of one case on one rank, what they hold before, and what they must hold afterwards.
+type layout struct {
+	m        *memory
+	extent   int64         // bytes of either memory that the case may touch
+	src, dst tensor.Buffer // the zero Buffer where this rank has none
+	inputs   []segment
+	results  []segment
+	word     bool // the word of atomics, on this rank, is a result too
+	ranks    int
+	red      dist.RedOp
+}
+
+// newLayout puts case c on rank of n.
+func newLayout(c Case, m *memory, rank, n int) (*layout, error) {
+	l := &layout{m: m, extent: c.Bytes, red: redOpOf(c, rank), ranks: n, word: c.Op == Atomics && rank == n-1}
+	if !c.Op.Moves() {
+		return l, nil
+	}
+	from, to := m.send, m.recv
+	if c.InPlace {
+		from = to
+	}
+	srcAt, srcLen, dstAt, dstLen := spans(c, rank, n)
+	var err error
+	if srcLen > 0 {
+		if l.src, err = view(from, c.DType, srcAt, srcLen); err != nil {
+			return nil, err
+		}
+		l.inputs = []segment{{l.src.Raw(), inputPattern(c, n, rank), 0}}
+	}
+	if dstLen > 0 {
+		if l.dst, err = view(to, c.DType, dstAt, dstLen); err != nil {
+			return nil, err
+		}
+		l.results = results(c, l.dst.Raw(), rank, n)
+	}
+	return l, nil
+}
+
+// spans is where source and destination of rank are in their memories, in elements; a length of 0 is none.
+func spans(c Case, rank, n int) (srcAt, srcLen, dstAt, dstLen int) {
+	srcLen, dstLen = c.Count, c.Count
+	switch c.Op {
+	case AllGather:
+		dstLen *= n
+	case ReduceScatter:
+		srcLen *= n
+	case AllToAll:
+		srcLen, dstLen = n*srcLen, n*dstLen
+	case Reduce:
+		dstLen = on(c.Root, rank, dstLen)
+	case Broadcast:
+		srcLen = on(c.Root, rank, srcLen)
+	case Gather:
+		dstLen = on(c.Root, rank, n*dstLen)
+	case Scatter:
+		srcLen = on(c.Root, rank, n*srcLen)
+	case Put, PutBW:
+		srcLen, dstLen = on(0, rank, srcLen), on(n-1, rank, dstLen)
+	case Get, GetBW:
+		srcLen, dstLen = on(n-1, rank, srcLen), on(0, rank, dstLen)
+	case PingPong:
+		srcLen = on(0, rank, srcLen) + on(n-1, rank, srcLen)
+		dstLen = srcLen
+	}
+	if c.InPlace { // the smaller buffer of the two is this rank's block of the larger
+		switch {
+		case srcLen > dstLen && dstLen > 0:
+			dstAt = rank * c.Count
+		case srcLen < dstLen && srcLen > 0:
+			srcAt = rank * c.Count
+		}
+	}
+	return srcAt, srcLen, dstAt, dstLen
+}
+
+// on is length on rank where, else nothing.
+func on(where, rank, length int) int {
+	if rank == where {
+		return length
+	}
+	return 0
+}
+
+// results is what the destination of rank must hold.
+func results(c Case, dst []byte, rank, n int) []segment {
+	block := c.Count * c.DType.Size()
+	switch c.Op {
+	case AllReduce, Reduce:
+		return []segment{{dst, reducedPattern(c, n), 0}}
+	case ReduceScatter:
+		return []segment{{dst, reducedPattern(c, n), rank * c.Count}}
+	case Broadcast:
+		return []segment{{dst, inputPattern(c, n, c.Root), 0}}
+	case Scatter:
+		return []segment{{dst, inputPattern(c, n, c.Root), rank * c.Count}}
+	case SendRecv:
+		return []segment{{dst, inputPattern(c, n, (rank+n-1)%n), 0}}
+	case Put, PutBW:
+		return []segment{{dst, inputPattern(c, n, 0), 0}}
+	case Get, GetBW:
+		return []segment{{dst, inputPattern(c, n, n-1), 0}}
+	case PingPong: // each the other's
+		return []segment{{dst, inputPattern(c, n, n-1-rank), 0}}
+	}
+	var list []segment
+	for r := range n {
+		s := segment{dst[r*block:][:block], inputPattern(c, n, r), 0}
+		if c.Op == AllToAll {
+			s.phase = rank * c.Count
+		}
+		list = append(list, s)
+	}
+	return list
+}
+
+// redOpOf is the reduction of c as rank passes it.
+func redOpOf(c Case, rank int) dist.RedOp {
+	red := dist.RedOp{Kind: c.Red}
+	if c.Red == dist.RedPreMulSum {
+		red.Scalar = dist.Scalar{DType: c.DType, Bits: bitsOf(c.DType, float64(scalar(rank)))}
+	}
+	return red
+}
+
+// turn is how far patterns move from one iteration to the next, so that no iteration can pass with the last one's result.
+const turn = 17
+
+// write puts the inputs of an iteration in place.
+func (l *layout) write(iteration int) {
+	for _, s := range l.inputs {
+		s.pattern.fill(s.raw, s.phase+turn*iteration)
+	}
+}
+
+// read is how many elements of the result of an iteration are wrong.
+func (l *layout) read(iteration int) int64 {
+	var n int64
+	for _, s := range l.results {
+		n += s.pattern.wrong(s.raw, s.phase+turn*iteration)
+	}
+	if l.word && !l.m.exact(l.ranks) {
+		n++
+	}
+	return n
+}
+
+// prepare makes everything ready for a checked iteration.
+func (l *layout) prepare(iteration int) {
+	guard(l.m.send, l.extent)
+	guard(l.m.recv, l.extent)
+	for _, s := range l.results {
+		for i := range s.raw {
+			s.raw[i] = poison
+		}
+	}
+	l.write(iteration)
+}
+
+// inPlace reports whether source and destination share memory on this rank.
+func (l *layout) inPlace() bool { return tensor.Overlap(l.src, l.dst) }
+
+// disturbed is how many elements of the source, and bytes behind the buffers, have changed in a checked iteration.
+func (l *layout) disturbed(iteration int) int64 {
+	n := trespasses(l.m.send, l.extent) + trespasses(l.m.recv, l.extent)
+	if l.inPlace() {
+		return n
+	}
+	for _, s := range l.inputs {
+		n += s.pattern.wrong(s.raw, s.phase+turn*iteration)
+	}
+	return n
+}

@@ -1,0 +1,175 @@
+package perf
+
+import (
+	"slices"
+
+	"github.com/symgrad/symgrad/dist"
+)
+
+// times is how long one operation took on one rank, or on all, in nanoseconds.
+type times struct{ mean, least, median, most float64 }
+
+// rig is one rank's end of a measurement.
+type rig struct {
+	cfg     Config // with its defaults
+	g       *dist.Group
+	m       *memory
+	clock   clock
+	barrier verb
+	samples []int64 // ticks of each iteration
+}
+
+// newRig is a rig for cases on buffers of m.
+func newRig(cfg Config, g *dist.Group, m *memory, ck clock) *rig {
+	if !cfg.Queued {
+		g = g.Blocking()
+	}
+	return &rig{cfg: cfg, g: g, m: m, clock: ck, barrier: newVerb(Case{Op: Barrier}, g, &layout{})}
+}
+
+// measure is the times of case c on this rank, and how many elements were wrong.
+//
+// Collective.
+func (r *rig) measure(c Case) (t times, wrong int64, err error) {
+	l, err := newLayout(c, r.m, r.g.Rank(), r.g.Size())
+	if err != nil {
+		return times{}, 0, err
+	}
+	do := newVerb(c, r.g, l)
+	settle := func() error { return nil }
+	if c.Op.trait().oneSide { // the other side does not know by itself when it may look
+		settle = r.barrier
+	}
+	if wrong, err = r.check(l, do, settle); err != nil {
+		return times{}, 0, err
+	}
+	l.prepare(0)
+	if err := settle(); err != nil {
+		return times{}, 0, err
+	}
+	for range r.cfg.warmup(c) {
+		if err := do(); err != nil {
+			return times{}, 0, err
+		}
+	}
+	var late int64
+	if r.cfg.Style == BackToBack {
+		t, err = r.backToBack(c, do)
+	} else if late, err = r.apart(c, l, do, settle); err == nil {
+		t = r.summary()
+	}
+	if err == nil {
+		err = settle()
+	}
+	if err == nil && !r.cfg.Fresh && !l.inPlace() { // in place the result is the input of the next
+		late = l.read(0)
+	}
+	if r.cfg.Checks > 0 {
+		wrong += late
+	}
+	return t.of(c.Op.trait().window), wrong, err
+}
+
+// of is the times of one of many operations in an iteration.
+func (t times) of(many int) times {
+	n := float64(max(many, 1))
+	return times{t.mean / n, t.least / n, t.median / n, t.most / n}
+}
+
+// check runs the checked iterations. No barrier stands between poison, operation and result, so that what a peer writes
+// too early or too late is seen, but for operations of one side, which settle by barriers; one stands before a look at the
+// source, which a peer may still be reading.
+func (r *rig) check(l *layout, do, settle verb) (wrong int64, err error) {
+	for i := range max(r.cfg.Checks, 0) {
+		l.prepare(i)
+		for _, step := range []verb{settle, do, settle} {
+			if err := step(); err != nil {
+				return 0, err
+			}
+		}
+		wrong += l.read(i)
+		if err := r.barrier(); err != nil {
+			return 0, err
+		}
+		wrong += l.disturbed(i)
+	}
+	return wrong, nil
+}
+
+// apart times each iteration by itself, with a barrier before it, into r.samples. Fresh iterations are checked as well.
+//
+// Returns: the wrong elements of those.
+func (r *rig) apart(c Case, l *layout, do, settle verb) (wrong int64, err error) {
+	n := r.cfg.iters(c)
+	r.samples = slices.Grow(r.samples[:0], n)[:n]
+	for i := range r.samples {
+		if r.cfg.Fresh {
+			if err := settle(); err != nil {
+				return 0, err
+			}
+			if i > 0 {
+				wrong += l.read(i - 1)
+			}
+			l.write(i)
+		}
+		if err := r.barrier(); err != nil {
+			return 0, err
+		}
+		begin := r.clock.read()
+		if err := do(); err != nil {
+			return 0, err
+		}
+		r.samples[i] = r.clock.read() - begin
+	}
+	if r.cfg.Fresh {
+		if err := settle(); err != nil {
+			return 0, err
+		}
+		wrong += l.read(n - 1)
+	}
+	return wrong, nil
+}
+
+// backToBack times all iterations at once.
+func (r *rig) backToBack(c Case, do verb) (times, error) {
+	n := r.cfg.iters(c)
+	if err := r.barrier(); err != nil {
+		return times{}, err
+	}
+	begin := r.clock.read()
+	for range n {
+		if err := do(); err != nil {
+			return times{}, err
+		}
+	}
+	mean := r.clock.ns(r.clock.read()-begin) / float64(n)
+	return times{mean, mean, mean, mean}, nil
+}
+
+// summary is the times of the samples.
+func (r *rig) summary() times {
+	var sum int64
+	for _, s := range r.samples {
+		sum += s
+	}
+	slices.Sort(r.samples)
+	n := len(r.samples)
+	return times{
+		mean:   r.clock.ns(sum) / float64(n),
+		least:  r.clock.ns(r.samples[0]),
+		median: (r.clock.ns(r.samples[(n-1)/2]) + r.clock.ns(r.samples[n/2])) / 2,
+		most:   r.clock.ns(r.samples[n-1]),
+	}
+}
+
+// combine is the times of all ranks: the means of means and medians, the extremes of extremes.
+func combine(ranks []times) times {
+	all := times{least: ranks[0].least}
+	for _, t := range ranks {
+		all.mean += t.mean / float64(len(ranks))
+		all.median += t.median / float64(len(ranks))
+		all.least = min(all.least, t.least)
+		all.most = max(all.most, t.most)
+	}
+	return all
+}

@@ -1,0 +1,179 @@
+package perf
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+
+	"github.com/symgrad/symgrad/dist"
+)
+
+// Result is a whole measurement, as rank 0 knows it. As JSON it is what --json stores and --vs reads.
+type Result struct {
+	Machine   Machine           `json:"machine"`
+	Libraries map[string]string `json:"libraries"` // name to version; the caller's to fill in
+	Settings  Settings          `json:"settings"`
+	Clock     Clock             `json:"clock"`
+	Ranks     []Rank            `json:"ranks"`
+	Rows      []Row             `json:"rows"`
+}
+
+// Settings is how the rows were measured.
+type Settings struct {
+	Backend string `json:"backend"`
+	Ranks   int    `json:"ranks"`
+	Style   Style  `json:"style"`
+	Fresh   bool   `json:"fresh"`
+	Private bool   `json:"private"`
+	Queued  bool   `json:"queued"`
+	Checks  int    `json:"checks"`
+}
+
+// Clock is what times were taken with.
+type Clock struct {
+	Name   string  `json:"name"`    // "tsc" or "monotonic"
+	ReadNS float64 `json:"read_ns"` // cost of one reading, which is part of every time
+}
+
+// Rank is where one rank runs.
+type Rank struct {
+	Rank int    `json:"rank"`
+	Host string `json:"host"`
+	PID  int    `json:"pid"`
+	Core int    `json:"core"` // that its thread is kept on; -1 if it is free to move
+}
+
+// Row is the measurement of one Case.
+type Row struct {
+	Op       string  `json:"op"`
+	Bytes    int64   `json:"bytes"`
+	Count    int64   `json:"count"`
+	DType    string  `json:"dtype"`
+	RedOp    string  `json:"redop"` // "none" where nothing is reduced
+	Root     int     `json:"root"`  // -1 where there is none
+	InPlace  bool    `json:"in_place"`
+	Iters    int     `json:"iters"`
+	TimeUS   float64 `json:"time_us"`   // of one operation: mean over iterations and ranks
+	MinUS    float64 `json:"min_us"`    // the fastest iteration of any rank; back to back: the fastest rank's mean
+	MedianUS float64 `json:"median_us"` // mean over ranks of the median; back to back: the same as TimeUS
+	MaxUS    float64 `json:"max_us"`    // the slowest iteration of any rank; back to back: the slowest rank's mean
+	AlgBW    float64 `json:"algbw_gbs"`
+	BusBW    float64 `json:"busbw_gbs"`
+	Rate     float64 `json:"rate_mops,omitempty"` // of atomics: millions in a second, of all ranks together
+	Wrong    *int64  `json:"wrong"`               // elements of all ranks and checks; null when nothing was checked
+}
+
+// newRow is the row of c without its times.
+func newRow(c Case) Row {
+	r := Row{Op: c.Op.String(), Bytes: c.Bytes, Count: int64(c.Count), DType: c.DType.String(), RedOp: "none", Root: c.Root}
+	r.InPlace = c.InPlace
+	if c.Op.trait().reduces {
+		r.RedOp = dist.RedOp{Kind: c.Red}.String()
+	}
+	if c.Count == 0 {
+		r.DType = "none"
+	}
+	return r
+}
+
+// label is the row without its numbers: what one line of a plot has in common.
+func (r Row) label() string {
+	s := r.Op
+	if r.DType != "none" {
+		s += " " + r.DType
+	}
+	if r.RedOp != "none" {
+		s += " " + r.RedOp
+	}
+	if r.InPlace {
+		s += ", in place"
+	}
+	return s
+}
+
+// key is what two rows that can be compared have in common.
+func (r Row) key() string {
+	return fmt.Sprintf("%s, %d B, %d elements, root %d", r.label(), r.Bytes, r.Count, r.Root)
+}
+
+// setTimes fills in times, of which bw is busbw over algbw, or 0 for none.
+func (r *Row) setTimes(t times, bus float64) {
+	r.TimeUS, r.MinUS = round(t.mean/1e3), round(t.least/1e3)
+	r.MedianUS, r.MaxUS = round(t.median/1e3), round(t.most/1e3)
+	if bus > 0 && t.mean > 0 {
+		r.AlgBW = round(float64(r.Bytes) / t.mean) // bytes in a nanosecond are GB in a second
+	}
+	r.BusBW = round(r.AlgBW * bus)
+}
+
+// round is x to six digits: more are noise, and would make files that nobody can read.
+func round(x float64) float64 {
+	v, err := strconv.ParseFloat(strconv.FormatFloat(x, 'g', 6, 64), 64)
+	if err != nil || math.IsInf(v, 0) || math.IsNaN(v) { // which JSON has no word for
+		return 0
+	}
+	return v
+}
+
+// Wrong is the number of wrong elements in all rows.
+func (r Result) Wrong() int64 {
+	var n int64
+	for _, row := range r.Rows {
+		if row.Wrong != nil {
+			n += *row.Wrong
+		}
+	}
+	return n
+}
+
+// AverageBusBW is the mean busbw of the rows that have one, in GB/s.
+func (r Result) AverageBusBW() float64 {
+	sum, n := 0.0, 0
+	for _, row := range r.Rows {
+		if row.BusBW > 0 {
+			sum += row.BusBW
+			n++
+		}
+	}
+	return sum / float64(max(n, 1))
+}
+
+// WriteJSON writes r as indented JSON, a row a line.
+func (r Result) WriteJSON(w io.Writer) error {
+	head := r
+	head.Rows = []Row{}
+	text, err := json.MarshalIndent(head, "", "  ")
+	if err != nil {
+		return err
+	}
+	const tail = "[]\n}"
+	text = append(text[:len(text)-len(tail)], '[')
+	for i, row := range r.Rows {
+		line, err := json.Marshal(row)
+		if err != nil {
+			return err
+		}
+		if i > 0 {
+			text = append(text, ',')
+		}
+		text = append(append(text, "\n    "...), line...)
+	}
+	_, err = w.Write(append(text, "\n  ]\n}\n"...))
+	return err
+}
+
+// ReadJSON is the Result that WriteJSON wrote.
+//
+// Errors: text that is no JSON, or not that of a measurement.
+func ReadJSON(in io.Reader) (Result, error) {
+	var r Result
+	if err := json.NewDecoder(in).Decode(&r); err != nil {
+		return Result{}, fmt.Errorf("no result of symgrad bench: %w", err)
+	}
+	if len(r.Rows) == 0 || r.Settings.Ranks == 0 {
+		return Result{}, fmt.Errorf("no result of symgrad bench: it has %d rows and settings of %d ranks", len(r.Rows), r.Settings.Ranks)
+	}
+	return r, nil
+}

@@ -1,0 +1,217 @@
+package perf
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+)
+
+// Table prints rows as they are measured, as nccl-tests does: a line a size, out of place and in place side by side where
+// both are measured. It is a Reporter.
+type Table struct {
+	w       io.Writer
+	version string
+	cfg     Config
+	open    *Row // of a pair, waiting for the other
+	lastOp  string
+	err     error
+}
+
+// NewTable is a table of what cfg asks for. version is a line that says what measures.
+func NewTable(w io.Writer, version string, cfg Config) *Table {
+	return &Table{w: w, version: version, cfg: cfg.withDefaults()}
+}
+
+func (t *Table) printf(format string, args ...any) {
+	if t.err == nil {
+		_, t.err = fmt.Fprintf(t.w, format, args...)
+	}
+}
+
+// Begin prints the header.
+func (t *Table) Begin(r Result) {
+	names := make([]string, len(t.cfg.Ops))
+	for i, op := range t.cfg.Ops {
+		names[i] = op.String()
+	}
+	t.printf("# %s\n", t.version)
+	t.printf("# Collective test starting: %s\n", strings.Join(names, " "))
+	t.printf("# backend %s ranks %d minBytes %d maxBytes %d step: %s warmup iters: %s iters: %s validation: %d graph: 0\n",
+		r.Settings.Backend, r.Settings.Ranks, t.cfg.MinBytes, t.cfg.MaxBytes, t.cfg.step(),
+		count(t.cfg.Warmup, "iters/10"), count(t.cfg.Iters, "by size"), r.Settings.Checks)
+	t.printf("# buffers: %s; operations: %s; clock %s, %.0f ns a reading, included\n", where(r.Settings.Private), how(r.Settings), r.Clock.Name, r.Clock.ReadNS)
+	m := r.Machine
+	t.printf("# machine: %s, %d cores, %.0f GiB; %s %s\n", cmp.Or(m.CPU, m.Arch), m.Cores, float64(m.MemoryBytes)/(1<<30), m.OS, m.Kernel)
+	t.printf("#\n# Using hosts\n")
+	for _, k := range r.Ranks {
+		core := "any core"
+		if k.Core >= 0 {
+			core = fmt.Sprintf("core %d", k.Core)
+		}
+		t.printf("#  Rank %2d Pid %6d on %10s %s\n", k.Rank, k.PID, k.Host, core)
+	}
+	t.printf("#\n")
+	t.columns()
+}
+
+func (c Config) step() string {
+	if c.StepBytes > 0 {
+		return fmt.Sprintf("%d(bytes)", c.StepBytes)
+	}
+	return fmt.Sprintf("%d(factor)", c.Factor)
+}
+
+// count is a number of iterations, of which 0 has a meaning of its own.
+func count(n int, zero string) string {
+	if n == 0 {
+		return zero
+	}
+	return strconv.Itoa(max(n, 0))
+}
+
+func where(private bool) string {
+	if private {
+		return "private"
+	}
+	return "symmetric heap"
+}
+
+func how(s Settings) string {
+	text := "on the calling thread"
+	if s.Queued {
+		text = "queued on a stream"
+	}
+	switch {
+	case s.Style == BackToBack:
+		return text + ", back to back"
+	case s.Fresh:
+		return text + ", fresh data and a barrier, untimed, before each"
+	}
+	return text + ", a barrier, untimed, before each"
+}
+
+// columns prints the names of the columns and their units.
+func (t *Table) columns() {
+	type names [9]string
+	line := func(n names) {
+		text := fmt.Sprintf("# %10s  %12s  %8s  %6s  %6s", n[0], n[1], n[2], n[3], n[4])
+		for range t.modes() {
+			text += fmt.Sprintf("  %7s  %6s  %6s  %6s", n[5], n[6], n[7], n[8])
+		}
+		t.printf("%s\n", strings.TrimRight(text, " "))
+	}
+	t.printf("# %10s  %12s  %8s  %6s  %6s", "", "", "", "", "")
+	for i, mode := range t.modes() {
+		t.printf("%*s%*s", min(1, i)*12, "", 21, mode)
+	}
+	t.printf("\n")
+	line(names{"size", "count", "type", "redop", "root", "time", "algbw", "busbw", "#wrong"})
+	line(names{"(B)", "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)", ""})
+}
+
+// modes is the names of the groups of columns.
+func (t *Table) modes() []string {
+	switch {
+	case t.cfg.Both:
+		return []string{"out-of-place", "in-place"}
+	case t.cfg.InPlace:
+		return []string{"in-place"}
+	}
+	return []string{"out-of-place"}
+}
+
+// Row prints a row, or keeps it until the other of its pair comes.
+func (t *Table) Row(row Row) {
+	if !t.cfg.Both {
+		t.begin(row)
+		t.printf("%s\n", numbers(row))
+		t.rate(row)
+		return
+	}
+	if row.InPlace && t.open != nil {
+		first := *t.open
+		t.open = nil
+		t.begin(first)
+		t.printf("%s%s\n", numbers(first), numbers(row))
+		return
+	}
+	t.flush()
+	t.open = &row
+}
+
+// flush prints a row that has no other.
+func (t *Table) flush() {
+	if t.open == nil {
+		return
+	}
+	first := *t.open
+	t.open = nil
+	t.begin(first)
+	t.printf("%s  %7s  %6s  %6s  %6s\n", numbers(first), "N/A", "N/A", "N/A", "N/A")
+	t.rate(first)
+}
+
+// rate prints what a row without bandwidth is about.
+func (t *Table) rate(row Row) {
+	if row.Rate > 0 {
+		t.printf("# %s: %s million a second, of all ranks together\n", row.Op, number(row.Rate, 8))
+	}
+}
+
+// begin prints the columns that both of a pair share, with the operation's name where the table has several.
+func (t *Table) begin(row Row) {
+	if len(t.cfg.Ops) > 1 && row.Op != t.lastOp {
+		t.printf("# %s\n", row.Op)
+	}
+	t.lastOp = row.Op
+	t.printf("%12d  %12d  %8s  %6s  %6d", row.Bytes, row.Count, row.DType, row.RedOp, row.Root)
+}
+
+// numbers is time, bandwidths and check of a row.
+func numbers(row Row) string {
+	alg, bus, wrong := "N/A", "N/A", "N/A"
+	if row.AlgBW > 0 {
+		alg, bus = number(row.AlgBW, 6), number(row.BusBW, 6)
+	}
+	if row.Wrong != nil {
+		wrong = strconv.FormatInt(*row.Wrong, 10)
+	}
+	return fmt.Sprintf("  %7s  %6s  %6s  %6s", number(row.TimeUS, 7), alg, bus, wrong)
+}
+
+// number is x in at most width characters: with two decimals or fewer, as nccl-tests has it, and more below 1.
+func number(x float64, width int) string {
+	decimals := 2
+	switch {
+	case x < 0.01:
+		decimals = 4
+	case x < 1:
+		decimals = 3
+	}
+	for ; decimals >= 0; decimals-- {
+		if s := strconv.FormatFloat(x, 'f', decimals, 64); len(s) <= width {
+			return s
+		}
+	}
+	return strconv.FormatFloat(x, 'e', max(width-6, 0), 64)
+}
+
+// End prints the footer.
+//
+// Errors: the first of writing.
+func (t *Table) End(r Result) error {
+	t.flush()
+	verdict := "OK"
+	if r.Wrong() > 0 {
+		verdict = "FAILED"
+	}
+	if r.Settings.Checks == 0 {
+		t.printf("# %-20s : not checked\n", "Out of bounds values")
+	} else {
+		t.printf("# %-20s : %d %s\n", "Out of bounds values", r.Wrong(), verdict)
+	}
+	t.printf("# %-20s : %g\n#\n", "Avg bus bandwidth", round(r.AverageBusBW()))
+	return t.err
+}

@@ -1,0 +1,79 @@
+package perf
+
+import (
+	"bytes"
+	"flag"
+	"strings"
+	"testing"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write the golden files anew")
+
+func table(t *testing.T, cfg Config, r Result) string {
+	t.Helper()
+	var out bytes.Buffer
+	tab := NewTable(&out, "symgrad v1.2.3", cfg)
+	tab.Begin(r)
+	for _, row := range r.Rows {
+		tab.Row(row)
+	}
+	if err := tab.End(r); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
+
+func TestTablesAreGolden(t *testing.T) {
+	both := Config{Ops: []Op{AllReduce, Broadcast, Barrier, Atomics}, Both: true}
+	golden(t, "both.txt", []byte(table(t, both, example())))
+
+	one := example()
+	one.Rows, one.Settings = one.Rows[1:2], Settings{Backend: "sim", Ranks: 2, Style: BackToBack, Private: true, Queued: true, Checks: 2}
+	golden(t, "in-place.txt", []byte(table(t, Config{InPlace: true, StepBytes: 1 << 20, Iters: 20, Warmup: -1}, one)))
+
+	unchecked := example()
+	unchecked.Rows, unchecked.Settings.Checks = unchecked.Rows[3:4], 0
+	golden(t, "unchecked.txt", []byte(table(t, Config{Ops: []Op{Broadcast}}, unchecked)))
+}
+
+// Columns stand under their names, whatever the numbers are.
+func TestColumnsAreAligned(t *testing.T) {
+	var widths []int
+	for line := range strings.Lines(table(t, Config{Both: true}, example())) {
+		line = strings.TrimRight(line, "\n")
+		if strings.HasPrefix(line, "#       size") || strings.HasPrefix(line, " ") {
+			widths = append(widths, len(line))
+		}
+		if strings.TrimRight(line, " ") != line {
+			t.Errorf("%q ends in spaces", line)
+		}
+	}
+	for _, w := range widths {
+		if w != widths[0] {
+			t.Fatalf("widths of lines: %v", widths)
+		}
+	}
+}
+
+func TestNumbersFitTheirColumns(t *testing.T) {
+	for _, c := range []struct {
+		x     float64
+		width int
+		want  string
+	}{
+		{0, 6, "0.0000"},
+		{0.0057, 6, "0.0057"},
+		{0.1024, 7, "0.102"},
+		{1.005, 7, "1.00"},
+		{12.345, 6, "12.35"},
+		{1234.56, 6, "1234.6"},
+		{12345.6, 6, "12346"},
+		{1234567.8, 7, "1234568"},
+		{123456789, 7, "1.2e+08"},
+		{123456789, 6, "1e+08"},
+	} {
+		if got := number(c.x, c.width); got != c.want || len(got) > c.width {
+			t.Errorf("%v in %d: %q, want %q", c.x, c.width, got, c.want)
+		}
+	}
+}
