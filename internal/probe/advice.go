@@ -1,0 +1,195 @@
+package probe
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+const (
+	mib = 1 << 20
+	gib = 1 << 30
+
+	// leastDevShm is what NCCL, MPI and PyTorch's loaders get along with; Docker gives 64 MiB.
+	leastDevShm = gib
+	// leastFiles is enough for a rank of a large job: a socket per peer, and data files.
+	leastFiles = 4096
+)
+
+// Advise is what a person could do to get more out of the machine, the most useful first.
+func Advise(rep Report) []string {
+	advice := []string{}
+	for _, rule := range []func(Report) []string{
+		adviseWorlds, adviseBLAS, adviseCPU, adviseMemory, adviseDriver, adviseGPULibraries, adviseDuplicates, adviseMPI, adviseLimits,
+	} {
+		advice = append(advice, rule(rep)...)
+	}
+	return advice
+}
+
+// when is a piece of advice, or none.
+func when(condition bool, format string, args ...any) []string {
+	if !condition {
+		return nil
+	}
+	return []string{fmt.Sprintf(format, args...)}
+}
+
+func adviseWorlds(rep Report) (advice []string) {
+	for _, w := range rep.Worlds {
+		advice = append(advice, when(!w.OK, "backend %s does not work: %s", w.Backend, w.Problem)...)
+	}
+	if rep.Launcher.Problem != "" {
+		advice = append(advice, "unset or correct what the launcher left in the environment: "+rep.Launcher.Problem)
+	}
+	return append(advice, when(!rep.SharedMemory.Memfd.Usable,
+		"shared memory cannot be made (%s): a sandbox or seccomp profile may forbid memfd_create", rep.SharedMemory.Memfd.Problem)...)
+}
+
+func adviseBLAS(rep Report) []string {
+	if rep.BLAS.Problem != "" {
+		return []string{fmt.Sprintf("the BLAS that is set cannot be used (%s): set cpu.blas to auto or to another library", rep.BLAS.Problem)}
+	}
+	if rep.BLAS.Name != "gonum" || rep.BLAS.Off {
+		return nil
+	}
+	for _, l := range rep.BLAS.Libraries {
+		if l.Path != "" {
+			return []string{fmt.Sprintf("matrix products run on gonum: %s is there and not usable: %s", l.Path, l.Problem)}
+		}
+	}
+	return []string{"matrix products run on gonum: OpenBLAS is several times faster (apt-get install libopenblas0-pthread)"}
+}
+
+func adviseCPU(rep Report) []string {
+	c := rep.CPU
+	advice := when(c.Quota > 0 && c.Quota < float64(c.Allowed),
+		"the control group grants %.4g of %s: more ranks than that wait for each other", c.Quota, plural(c.Allowed, "core"))
+	return append(advice, when(c.Allowed < c.Online,
+		"the affinity mask allows %d of %s: mpirun binds ranks so, --bind-to none does not", c.Allowed, plural(c.Online, "core"))...)
+}
+
+func adviseMemory(rep Report) []string {
+	m, s := rep.Memory, rep.SharedMemory
+	advice := when(m.LimitBytes > 0 && m.UsableBytes < gib,
+		"the control group leaves %d MiB of memory: going beyond kills the job without an error", m.UsableBytes/mib)
+	switch {
+	case s.DevShm.Problem != "":
+		advice = append(advice, fmt.Sprintf("/dev/shm cannot be used (%s): NCCL and MPI need it, backend shm does not", s.DevShm.Problem))
+	case s.DevShm.TotalBytes < leastDevShm:
+		advice = append(advice, fmt.Sprintf("/dev/shm has %d MiB: NCCL and MPI may need more (docker run --shm-size=8g), backend shm does not", s.DevShm.TotalBytes/mib))
+	}
+	return append(advice, when(s.THPShmem == "never",
+		"shared memory gets no huge pages: echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled lets large heaps have them")...)
+}
+
+func adviseDriver(rep Report) []string {
+	g := rep.GPUs
+	broken := !g.Driver.Usable && (g.Driver.Path != "" || g.Module != "" || len(g.DeviceFiles) > 0)
+	advice := when(broken, "the GPU driver does not work: %s", g.Driver.Problem)
+	advice = append(advice, when(len(g.Devices) > 1 && !g.AllPeers(),
+		"not every GPU reaches the memory of every other: collectives go through the host between some")...)
+	for _, d := range g.Devices {
+		advice = append(advice, when(d.ComputeMode != "default",
+			"GPU %d is in compute mode %s: one process or none may use it (nvidia-smi -i %[1]d -c 0)", d.Index, d.ComputeMode)...)
+	}
+	return advice
+}
+
+// packages is what to install for a library, where it comes from PyPI.
+var packages = map[string]string{
+	"nccl": "nvidia-nccl-cu%s", "nvshmem": "nvidia-nvshmem-cu%s", "cudnn": "nvidia-cudnn-cu%s",
+	"cublas": "nvidia-cublas", "nvrtc": "nvidia-cuda-nvrtc", "nvjitlink": "nvidia-nvjitlink", "cudart": "nvidia-cuda-runtime",
+}
+
+// adviseGPULibraries speaks only where there is a GPU: elsewhere their absence is no news.
+func adviseGPULibraries(rep Report) (advice []string) {
+	if len(rep.GPUs.Devices) == 0 {
+		return nil
+	}
+	cuda, _, _ := strings.Cut(strings.TrimPrefix(rep.GPUs.Driver.Version, "CUDA "), ".")
+	for _, p := range products {
+		if p.family != familyGPU {
+			continue
+		}
+		libs := slices.DeleteFunc(slices.Clone(rep.GPULibraries), func(l Library) bool { return l.Name != p.Name })
+		chosen := slices.IndexFunc(libs, func(l Library) bool { return l.Chosen })
+		switch {
+		case chosen >= 0:
+			advice = append(advice, adviseVersion(libs[chosen], cuda)...)
+		case len(libs) > 0 && libs[0].Path != "":
+			advice = append(advice, fmt.Sprintf("%s at %s is not usable: %s", p.Name, libs[0].Path, libs[0].Problem))
+		default:
+			name := packages[p.Name]
+			if strings.Contains(name, "%s") {
+				name = fmt.Sprintf(name, cuda)
+			}
+			advice = append(advice, fmt.Sprintf("%s is missing: pip install %s, or say where it is with --lib %s=FILE", p.Name, name, p.Name))
+		}
+	}
+	return advice
+}
+
+// numberedAsCUDA is the libraries whose major version is that of the CUDA they belong to.
+var numberedAsCUDA = []string{"cudart", "nvrtc", "nvjitlink", "cublas"}
+
+// adviseVersion compares a library with the driver: one of a later major version does not run on it.
+func adviseVersion(l Library, cuda string) []string {
+	if !slices.Contains(numberedAsCUDA, l.Name) {
+		return nil
+	}
+	text, _, _ := strings.Cut(l.Version, ".")
+	major, err := strconv.Atoi(text)
+	driver, err2 := strconv.Atoi(cuda)
+	return when(err == nil && err2 == nil && major > driver,
+		"%s %s is newer than the driver, which runs CUDA %s: update the driver, or install %[1]s for CUDA %[3]s", l.Name, l.Version, cuda)
+}
+
+// adviseDuplicates points out different files under one name: who loads which depends on the order of loading.
+func adviseDuplicates(rep Report) (advice []string) {
+	for _, p := range products {
+		var files []string
+		versions := map[string]bool{}
+		for _, l := range rep.GPULibraries {
+			if l.Name == p.Name && l.Usable {
+				files = append(files, l.Version+" "+l.Path)
+				versions[l.Version] = true
+			}
+		}
+		// Two CUDA majors side by side are common and harmless. NCCL and NVSHMEM have one soname for all versions, and NVSHMEM loads NCCL by it.
+		if oneSoname := p.Name == "nccl" || p.Name == "nvshmem"; oneSoname && len(files) > 1 {
+			text := fmt.Sprintf("%d files of %s: %s", len(files), p.Name, strings.Join(files, ", "))
+			if len(versions) > 1 {
+				text = "different versions: " + text
+			}
+			advice = append(advice, text+"; one process must not load two: use the first, or say which with --lib "+p.Name+"=FILE")
+		}
+	}
+	return advice
+}
+
+func adviseMPI(rep Report) (advice []string) {
+	for _, l := range slices.Concat(rep.MPI, rep.OpenSHMEM) {
+		for _, note := range l.Notes {
+			advice = append(advice, when(strings.Contains(note, "signal handlers") && strings.Contains(note, "SIGSEGV"),
+				"%s takes the signal handlers that Go needs: set UCX_ERROR_SIGNALS= (empty) where it is used", l.Name)...)
+		}
+		advice = append(advice, when(l.Path != "" && !l.Usable, "%s at %s is not usable: %s", l.Name, l.Path, l.Problem)...)
+	}
+	return advice
+}
+
+func adviseLimits(rep Report) []string {
+	l := rep.Limits
+	advice := when(l.Memlock.Soft != Unlimited && l.Memlock.Soft < 64*mib && len(rep.GPUs.Devices) > 0,
+		"at most %d KiB may be locked in memory: RDMA needs more (ulimit -l unlimited; docker run --ulimit memlock=-1)", l.Memlock.Soft>>10)
+	advice = append(advice, when(l.NoFile.Hard != Unlimited && l.NoFile.Hard < leastFiles,
+		"at most %d open files: ranks of large jobs need more (ulimit -n)", l.NoFile.Hard)...)
+	return append(advice, when(l.PtraceScope >= 1 && anyUsable(rep.MPI),
+		"Yama's ptrace_scope is %d: MPI cannot copy between processes directly (sysctl kernel.yama.ptrace_scope=0); backend shm can", l.PtraceScope)...)
+}
+
+func anyUsable(libs []Library) bool {
+	return slices.ContainsFunc(libs, func(l Library) bool { return l.Usable })
+}

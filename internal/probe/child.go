@@ -1,0 +1,118 @@
+package probe
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os/exec"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/symgrad/symgrad/internal/blas"
+)
+
+// Question is what a library is asked.
+type Question struct {
+	Product string // the name of a product: "nccl"
+	File    string // a path, or a bare soname, for the loader; "" for the product "blas" is its own search
+}
+
+// args is q as the arguments of a command, and parseQuestion its inverse.
+func (q Question) args() []string { return []string{q.Product, q.File} }
+
+func parseQuestion(args []string) (Question, error) {
+	if len(args) != 2 {
+		return Question{}, fmt.Errorf("probe: %d arguments, want a product and a file", len(args))
+	}
+	return Question{Product: args[0], File: args[1]}, nil
+}
+
+// Answer is what a library says.
+type Answer struct {
+	Loaded  bool     // whether the loader found it and could load it
+	Path    string   // of the file, links resolved
+	Version string   // as the library says it
+	Problem string   // why it cannot be used; "" if it can
+	Notes   []string // what a user should know besides
+
+	BLAS   blas.Info // of the products of BLAS
+	Driver *Driver   // of the CUDA driver
+}
+
+// mark begins the line with the answer in the output of a child, among whatever libraries print.
+const mark = "symgrad-answer: "
+
+// askLimit is how long a library may take to answer. A driver wakes up each GPU, which can take seconds where no daemon keeps them awake.
+const askLimit = 60 * time.Second
+
+// Child has questions answered by a process of their own: this command with the product and the file as arguments, which should call Reply.
+//
+// Returns: a function for Roots.Ask. Its answer to a question whose process dies, hangs or says nothing is a Problem that says so. The process and
+// what reads its output have ended when it returns.
+func Child(command ...string) func(ctx context.Context, q Question) Answer {
+	return func(ctx context.Context, q Question) Answer { return askWithin(ctx, askLimit, command, q) }
+}
+
+func askWithin(ctx context.Context, limit time.Duration, command []string, q Question) Answer {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	argv := append(slices.Clone(command), q.args()...)
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	cmd.WaitDelay = time.Second // for processes that a library started and left behind with the pipes
+	err := cmd.Run()
+	if a, ok := readAnswer(stdout.Bytes()); ok {
+		return a
+	}
+	return Answer{Loaded: true, Path: q.File, Problem: obituary(ctx, limit, err, stderr.String())}
+}
+
+// readAnswer finds the answer in the output of a child.
+func readAnswer(output []byte) (a Answer, ok bool) {
+	for line := range bytes.Lines(output) {
+		text, marked := bytes.CutPrefix(line, []byte(mark))
+		if marked && json.Unmarshal(text, &a) == nil {
+			return a, true
+		}
+	}
+	return Answer{}, false
+}
+
+// obituary is why a child gave no answer.
+func obituary(ctx context.Context, limit time.Duration, err error, stderr string) string {
+	text := "the process that loaded it "
+	var exit *exec.ExitError
+	switch {
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		text += fmt.Sprintf("did not answer within %v", limit)
+	case ctx.Err() != nil:
+		return "the question was interrupted: " + ctx.Err().Error()
+	case errors.As(err, &exit):
+		text += "died: " + exit.ProcessState.String()
+	case err != nil:
+		return "could not be asked: " + err.Error()
+	default:
+		text += "ended without an answer"
+	}
+	if first := firstLine(stderr); first != "" {
+		text += ": " + first
+	}
+	return text
+}
+
+// firstLine is the first line of a text that is not empty, shortened.
+func firstLine(text string) string {
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); line != "" {
+			if len(line) > 200 {
+				line = strings.ToValidUTF8(line[:200], "") + "..."
+			}
+			return line
+		}
+	}
+	return ""
+}

@@ -1,0 +1,104 @@
+package probe
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"strings"
+)
+
+// GPUs is the CUDA driver and the devices.
+type GPUs struct {
+	Driver      Library  `json:"driver"`
+	Module      string   `json:"module"`       // version of the kernel module: "580.159.04"; "" if it is not loaded or does not show
+	DeviceFiles []string `json:"device_files"` // "/dev/nvidia0"
+	Visible     string   `json:"visible"`      // CUDA_VISIBLE_DEVICES, which hides the others from the driver
+	Devices     []GPU    `json:"devices"`
+	Peers       [][]bool `json:"peer_access"`  // peer_access[i][j] is whether GPU i reaches the memory of GPU j
+	Atomics     [][]bool `json:"peer_atomics"` // and whether it can do atomic operations there
+}
+
+// FindGPUs asks the CUDA driver for the GPUs.
+func FindGPUs(ctx context.Context, r Roots, o Options) GPUs {
+	p, _ := productByName("cuda-driver")
+	libs, answers := search(ctx, r, o, []product{p})
+	g := GPUs{
+		Driver: libs[0], Module: moduleVersion(r.text("/proc/driver/nvidia/version")), DeviceFiles: r.glob("/dev/nvidia[0-9]*"),
+		Visible: r.variable("CUDA_VISIBLE_DEVICES"), Devices: []GPU{}, Peers: [][]bool{}, Atomics: [][]bool{},
+	}
+	if g.DeviceFiles == nil {
+		g.DeviceFiles = []string{}
+	}
+	for i, a := range answers {
+		if a.Driver != nil {
+			g.Driver = libs[i]
+			g.Devices = append(g.Devices, a.Driver.Devices...)
+			g.Peers = append(g.Peers, a.Driver.Peers...)
+			g.Atomics = append(g.Atomics, a.Driver.Atomics...)
+			break
+		}
+	}
+	if !g.Driver.Usable {
+		g.Driver.Problem += g.why()
+	}
+	return g
+}
+
+// why is what the system shows of the cause when the driver does not work, as a further clause.
+func (g GPUs) why() string {
+	switch {
+	case g.Driver.Path == "" && g.Module == "" && len(g.DeviceFiles) == 0:
+		return "" // nothing speaks for a GPU
+	case g.Driver.Path == "":
+		return "; the kernel module is there, so the driver's library is missing (a container needs it mounted)"
+	case g.Module == "" && len(g.DeviceFiles) == 0:
+		return "; no kernel module and no /dev/nvidia*: no GPU here, or none given to this container"
+	case len(g.DeviceFiles) == 0:
+		return "; no /dev/nvidia*: none given to this container"
+	case g.Visible != "":
+		return "; CUDA_VISIBLE_DEVICES=" + g.Visible
+	}
+	return ""
+}
+
+// moduleVersion is the version in "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.159.04  Tue ..." or "... Open Kernel Module for x86_64  580.95.05  ...".
+func moduleVersion(text string) string {
+	line := firstLine(text)
+	if !strings.HasPrefix(line, "NVRM version:") {
+		return ""
+	}
+	for _, word := range strings.Fields(line) {
+		if strings.Count(word, ".") > 0 && strings.Trim(word, "0123456789.") == "" {
+			return word
+		}
+	}
+	return ""
+}
+
+// AllPeers reports whether every GPU reaches the memory of every other.
+func (g GPUs) AllPeers() bool {
+	for _, row := range g.Peers {
+		for _, yes := range row {
+			if !yes {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// bootstrap is the plugin that NVSHMEM starts with when there is no MPI; it is looked for beside the library and in the loader's places.
+const bootstrap = "nvshmem_bootstrap_uid.so.3"
+
+// checkBeside adds to the notes of the libraries what is missing beside them.
+func checkBeside(r Roots, libs []Library) {
+	for i := range libs {
+		l := &libs[i]
+		if l.Name != "nvshmem" || l.Path == "" {
+			continue
+		}
+		if len(r.glob(path.Dir(l.Path)+"/nvshmem_bootstrap_uid.so*")) == 0 {
+			l.Notes = append(l.Notes, fmt.Sprintf("%s is not beside it: starting from an id needs it", bootstrap))
+		}
+	}
+}

@@ -1,0 +1,80 @@
+package probe
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/symgrad/symgrad/dist/backend"
+	"github.com/symgrad/symgrad/dist/launch"
+)
+
+// Launcher is who started this process, as a program would see it.
+type Launcher struct {
+	Name      string     `json:"name"` // one of package launch's, "none" if it was started plainly
+	Rank      int        `json:"rank"`
+	Size      int        `json:"size"`
+	LocalRank int        `json:"local_rank"`
+	LocalSize int        `json:"local_size"`
+	Problem   string     `json:"problem"`   // why a program would refuse this environment
+	Variables []Variable `json:"variables"` // those of launchers, also of launchers that are not the one
+}
+
+// Variable is one variable of a launcher that is set. Its value may be nobody's business.
+type Variable struct {
+	Name string `json:"name"`
+	Of   string `json:"of"` // one of package launch's names
+}
+
+// marks is beginnings and whole names (those without "_" at the end) of variables that launchers set.
+var marks = []struct{ name, of string }{
+	{"SYMGRAD_RANK", launch.Symgrad}, {"SYMGRAD_WORLD_SIZE", launch.Symgrad}, {"SYMGRAD_LOCAL_", launch.Symgrad},
+	{"SYMGRAD_MASTER", launch.Symgrad}, {"SYMGRAD_JOB", launch.Symgrad},
+	{"OMPI_COMM_WORLD_", launch.OpenMPI}, {"OMPI_UNIVERSE_SIZE", launch.OpenMPI},
+	{"PMI_", launch.MPICH}, {"MPI_LOCALRANKID", launch.MPICH}, {"MPI_LOCALNRANKS", launch.MPICH},
+	{"RANK", launch.Torchrun}, {"WORLD_SIZE", launch.Torchrun}, {"LOCAL_RANK", launch.Torchrun}, {"LOCAL_WORLD_SIZE", launch.Torchrun},
+	{"MASTER_ADDR", launch.Torchrun}, {"MASTER_PORT", launch.Torchrun}, {"TORCHELASTIC_", launch.Torchrun},
+	{"PMIX_", launch.PMIx}, {"SLURM_", launch.Slurm},
+}
+
+// SeeLauncher is what the environment says of the job.
+// Returns: also the job, for ListBackends; of one rank if the environment is refused.
+func SeeLauncher(r Roots) (Launcher, launch.Env) {
+	l := Launcher{Variables: []Variable{}}
+	for _, s := range r.Environ {
+		name, _, _ := strings.Cut(s, "=")
+		for _, m := range marks {
+			if name == m.name || (strings.HasSuffix(m.name, "_") && strings.HasPrefix(name, m.name)) {
+				l.Variables = append(l.Variables, Variable{name, m.of})
+				break
+			}
+		}
+	}
+	slices.SortFunc(l.Variables, func(a, b Variable) int { return strings.Compare(a.Name, b.Name) })
+	env, err := launch.Detect(r.Environ)
+	if err != nil {
+		l.Problem = err.Error()
+		env = launch.Env{Size: 1, LocalSize: 1, Launcher: launch.None}
+	}
+	l.Name, l.Rank, l.Size, l.LocalRank, l.LocalSize = env.Launcher, env.Rank, env.Size, env.LocalRank, env.LocalSize
+	return l, env
+}
+
+// Backend is a way to communicate and whether it can be used.
+type Backend struct {
+	Name   string `json:"name"`
+	Usable bool   `json:"usable"`
+	Why    string `json:"why"` // the reason, either way
+	Chosen bool   `json:"chosen"`
+}
+
+// ListBackends is all backends for the job of env, in the order in which they are tried, the first usable one chosen.
+func ListBackends(env launch.Env) []Backend {
+	list := []Backend{}
+	chosen := false
+	for _, c := range backend.Choices(env) {
+		b := Backend{Name: c.Name, Usable: c.Usable, Why: c.Why, Chosen: c.Usable && !chosen}
+		chosen = chosen || b.Chosen
+		list = append(list, b)
+	}
+	return list
+}

@@ -1,0 +1,185 @@
+package probe
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/symgrad/symgrad/internal/dl"
+)
+
+// Library is a file that was looked for under a product's name, or the news that there is none.
+type Library struct {
+	Name    string   `json:"name"`     // of the product: "nccl"
+	Path    string   `json:"path"`     // links resolved; "" if there is none
+	FoundBy string   `json:"found_by"` // "loader", "search" (one of dl.Places), "set" (Options.Files), or ""
+	Version string   `json:"version"`
+	Usable  bool     `json:"usable"`
+	Problem string   `json:"problem"` // why it is not usable
+	Chosen  bool     `json:"chosen"`  // it is the one that a program here gets
+	Notes   []string `json:"notes"`
+}
+
+// How a library was found.
+const (
+	ByLoader  = "loader"
+	BySearch  = "search"
+	BySetting = "set"
+)
+
+// Options is what the user says about the search.
+type Options struct {
+	Files  map[string]string // for a product's name (see ProductNames) the one file, or soname, to look at
+	NoBLAS bool              // programs will use the built-in matrix routines whatever there is
+}
+
+// Validate reports a name that is no product's.
+func (o Options) Validate() error {
+	for _, name := range slices.Sorted(maps.Keys(o.Files)) {
+		if _, ok := productByName(name); !ok {
+			return fmt.Errorf("no library is called %q: want one of %s", name, strings.Join(ProductNames(), ", "))
+		}
+		if o.Files[name] == "" {
+			return fmt.Errorf("no file for library %s", name)
+		}
+	}
+	return nil
+}
+
+// maxAsked is how many libraries are asked at a time. More would make slow ones, which wake up GPUs or start threads, slower.
+const maxAsked = 4
+
+// search asks all files of the products.
+// Returns: for each product at least one Library, and the answers beside them, in the order of products.
+func search(ctx context.Context, r Roots, o Options, of []product) ([]Library, []Answer) {
+	loaderDirs, places := dl.LoaderDirs(r.FS, r.Environ), dl.Places(r.FS, r.Environ)
+	found := make([][]Library, len(of))
+	answers := make([][]Answer, len(of))
+	var asking sync.WaitGroup
+	slots := make(chan struct{}, maxAsked)
+	for i, p := range of {
+		asking.Go(func() {
+			s := dl.Search{Name: p.Name, Override: o.Files[p.Name], Sonames: p.sonames, Dirs: places}
+			found[i], answers[i] = searchOne(ctx, r, s, loaderDirs, func(q Question) Answer {
+				slots <- struct{}{}
+				defer func() { <-slots }()
+				return r.Ask(ctx, q)
+			})
+		})
+	}
+	asking.Wait()
+	return slices.Concat(found...), slices.Concat(answers...)
+}
+
+// searchOne asks the files of one product: the one that is set; or the one that the loader takes for each soname, then every other file that is there.
+func searchOne(ctx context.Context, r Roots, s dl.Search, loaderDirs []string, ask func(Question) Answer) ([]Library, []Answer) {
+	var libs []Library
+	var answers []Answer
+	seen := map[string]bool{}
+	add := func(a Answer, by string) {
+		if !seen[a.Path] {
+			seen[a.Path] = true
+			libs = append(libs, library(s.Name, a, by))
+			answers = append(answers, a)
+		}
+	}
+	if s.Override != "" {
+		add(ask(Question{s.Name, s.Override}), BySetting)
+		return choose(libs), answers
+	}
+	var nameless []Answer // loaded, by who knows which path: the process that knew it died
+	for _, soname := range s.Sonames {
+		switch a := ask(Question{s.Name, soname}); {
+		case !a.Loaded:
+		case path.IsAbs(a.Path):
+			add(a, ByLoader)
+		default:
+			nameless = append(nameless, a)
+		}
+	}
+	files, err := s.Find(r.FS, loaderDirs)
+	if err != nil {
+		return []Library{library(s.Name, Answer{Problem: err.Error()}, "")}, []Answer{{}}
+	}
+	for _, f := range files {
+		if seen[f.Real] {
+			continue
+		}
+		a, by := ask(Question{s.Name, f.Path}), BySearch
+		if slices.Contains(loaderDirs, path.Dir(f.Path)) {
+			by = ByLoader
+		}
+		a.Path = f.Real
+		add(a, by)
+	}
+	for _, a := range nameless {
+		if len(libs) == 0 {
+			add(a, ByLoader)
+		}
+	}
+	if len(libs) == 0 {
+		text := "not found: no " + strings.Join(s.Sonames, ", ")
+		return []Library{library(s.Name, Answer{Problem: text}, "")}, []Answer{{}}
+	}
+	return choose(libs), answers
+}
+
+// library is an answer as a Library.
+func library(name string, a Answer, by string) Library {
+	l := Library{
+		Name: name, Path: a.Path, FoundBy: by, Version: a.Version, Problem: a.Problem, Usable: a.Problem == "", Notes: a.Notes,
+	}
+	if l.Notes == nil {
+		l.Notes = []string{}
+	}
+	return l
+}
+
+// choose marks the first usable one, which is what dl.Open would take: the loader's before those of other places, the better soname first.
+func choose(libs []Library) []Library {
+	for i := range libs {
+		if libs[i].Usable {
+			libs[i].Chosen = true
+			break
+		}
+	}
+	return libs
+}
+
+// chooseOne leaves only the first choice: a process takes one MPI, the first product of the table that is usable.
+func chooseOne(libs []Library) {
+	chosen := false
+	for i := range libs {
+		libs[i].Chosen = libs[i].Chosen && !chosen
+		chosen = chosen || libs[i].Chosen
+	}
+}
+
+// FindLibraries is the libraries of MPI, OpenSHMEM and of the toolkits for GPUs.
+func FindLibraries(ctx context.Context, r Roots, o Options) (mpi, shmem, gpu []Library) {
+	var wanted []product
+	for _, p := range products {
+		if p.family == familyMPI || p.family == familySHMEM || p.family == familyGPU {
+			wanted = append(wanted, p)
+		}
+	}
+	mpi, shmem, gpu = []Library{}, []Library{}, []Library{}
+	libs, _ := search(ctx, r, o, wanted)
+	for _, l := range libs {
+		switch p, _ := productByName(l.Name); p.family {
+		case familyMPI:
+			mpi = append(mpi, l)
+		case familySHMEM:
+			shmem = append(shmem, l)
+		default:
+			gpu = append(gpu, l)
+		}
+	}
+	chooseOne(mpi)
+	checkBeside(r, gpu)
+	return mpi, shmem, gpu
+}

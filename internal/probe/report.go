@@ -1,0 +1,87 @@
+package probe
+
+import (
+	"context"
+	"fmt"
+	"sync"
+)
+
+// Report is all findings. Its form as JSON is an interface: names of keys stay, and lists are never null.
+type Report struct {
+	OK      bool     `json:"ok"`      // a world of ranks works here with what would be chosen
+	Verdict string   `json:"verdict"` // the same in one sentence
+	Advice  []string `json:"advice"`  // what would give more, the most useful first
+
+	System       System       `json:"system"`
+	CPU          CPU          `json:"cpu"`
+	Memory       Memory       `json:"memory"`
+	SharedMemory SharedMemory `json:"shared_memory"`
+	Limits       Limits       `json:"limits"`
+	BLAS         BLAS         `json:"blas"`
+	MPI          []Library    `json:"mpi"`
+	OpenSHMEM    []Library    `json:"openshmem"`
+	GPUs         GPUs         `json:"gpus"`
+	GPULibraries []Library    `json:"gpu_libraries"`
+	Launcher     Launcher     `json:"launcher"`
+	Backends     []Backend    `json:"backends"`
+	Worlds       []World      `json:"worlds"`
+}
+
+// Collect is the whole report.
+//
+// Returns: always a report; what could not be found out says so in its place. Canceling ctx ends the questions to libraries.
+func Collect(ctx context.Context, r Roots, o Options) Report {
+	var rep Report
+	var libraries sync.WaitGroup
+	libraries.Go(func() { rep.BLAS = FindBLAS(ctx, r, o) })
+	libraries.Go(func() { rep.GPUs = FindGPUs(ctx, r, o) })
+	libraries.Go(func() { rep.MPI, rep.OpenSHMEM, rep.GPULibraries = FindLibraries(ctx, r, o) })
+	rep.System = ReadSystem(r)
+	rep.CPU = ReadCPU(r)
+	rep.Memory = ReadMemory(r)
+	rep.SharedMemory = ReadSharedMemory(r)
+	rep.Limits = ReadLimits(r)
+	launcher, env := SeeLauncher(r)
+	rep.Launcher, rep.Backends = launcher, ListBackends(env)
+	libraries.Wait()
+	rep.Worlds = TryWorlds() // when nothing else runs: its ranks wait for each other
+	rep.OK, rep.Verdict = rep.judge()
+	rep.Advice = Advise(rep)
+	return rep
+}
+
+// judge is whether the default works.
+func (rep Report) judge() (ok bool, verdict string) {
+	if rep.Launcher.Problem != "" {
+		return false, "programs would refuse to start here: " + rep.Launcher.Problem
+	}
+	for _, b := range rep.Backends {
+		if !b.Chosen {
+			continue
+		}
+		for _, w := range rep.Worlds {
+			if w.Backend == b.Name && !w.OK {
+				return false, fmt.Sprintf("backend %s would be chosen and does not work: %s", b.Name, w.Problem)
+			}
+		}
+		return true, fmt.Sprintf("ready: backend %s, %s, BLAS %s", b.Name, rep.accelerators(), rep.BLAS.Name)
+	}
+	return false, "no backend is usable for this job"
+}
+
+// accelerators is what computes.
+func (rep Report) accelerators() string {
+	cores := plural(rep.CPU.Usable, "core")
+	if n := len(rep.GPUs.Devices); n > 0 {
+		return fmt.Sprintf("%s, %s seen", cores, plural(n, "GPU"))
+	}
+	return cores
+}
+
+// plural is "1 core" or "2 cores".
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
