@@ -1,0 +1,16 @@
+// Package rank is what the small example programs have in common and none of them is about: reading the command line,
+// starting the ranks or being one of them, and ending with an honest exit code.
+//
+//	func main() { os.Exit(execute(os.Args[1:], os.Stdout, os.Stderr)) }
+//
+//	func execute(args []string, stdout, stderr io.Writer) int {
+//		s := settings{rounds: 1000}
+//		return rank.Program{Name: "ring", Ranks: 4, Flags: s.flags, Check: s.check, Run: s.run}.Execute(args, stdout, stderr)
+//	}
+//
+// Every program has the flags --ranks (-n), --backend and --timeout. Started plainly it starts its ranks: processes, or
+// goroutines of one process with --backend sim. Started by symgrad run, mpirun, srun or torchrun it is one of theirs.
+//
+// Exit codes: 0 when the result is right, 1 when it is wrong or could not be computed, 2 for a command line that makes no
+// sense, 75 (launch.ExitPeerLost) for a rank that lost another one.
+package rank

@@ -1,0 +1,79 @@
+package rank
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/dist/backend"
+	"github.com/symgrad/symgrad/dist/launch"
+)
+
+// start runs the ranks of the job, or this process as one of them.
+//
+// Returns: the exit code of the ranks that it started, else 0. Errors: those of this process's ranks.
+func (o *options) start(stdout, stderr io.Writer) (int, error) {
+	ctx := context.Background()
+	if o.backend == backend.Sim {
+		return 0, o.simulate(ctx, stdout)
+	}
+	program, err := os.Executable()
+	if err != nil {
+		return 0, fmt.Errorf("this program: %w", err)
+	}
+	res, spawned, err := launch.Self(ctx, o.env, launch.SpawnConfig{
+		Program: program, Args: o.args, N: o.n, Stdout: stdout, Stderr: stderr,
+	})
+	if spawned {
+		return res.Code, err
+	}
+	return 0, o.join(ctx, stdout)
+}
+
+// join is this process as a rank of its job.
+func (o *options) join(ctx context.Context, stdout io.Writer) (err error) {
+	cfg := o.config()
+	cfg.Env = &o.env
+	w, err := backend.Open(ctx, cfg)
+	if err != nil {
+		return fmt.Errorf("rank %d of %d: %w", o.env.Rank, o.env.Size, err)
+	}
+	defer func() { err = errors.Join(err, w.Close()) }()
+	return o.rank(ctx, w, stdout)
+}
+
+// simulate is all ranks as goroutines of this process. Of several errors it returns the first: the others follow from it.
+func (o *options) simulate(ctx context.Context, stdout io.Writer) error {
+	var once sync.Once
+	var first error
+	err := backend.Simulate(o.n, o.config(), func(w *dist.World) error {
+		err := o.rank(ctx, w, stdout)
+		if err != nil {
+			once.Do(func() { first = err })
+		}
+		return err
+	})
+	if first != nil {
+		return first
+	}
+	return err
+}
+
+// rank is one rank. When it fails the others are told, so that none waits for it.
+func (o *options) rank(ctx context.Context, w *dist.World, stdout io.Writer) error {
+	out := io.Discard
+	if w.Rank() == 0 {
+		out = stdout
+	}
+	err := o.Run(ctx, w, out)
+	if err == nil {
+		return nil
+	}
+	err = fmt.Errorf("rank %d of %d: %w", w.Rank(), w.Size(), err)
+	_ = w.Abort(err) // fails only when there is nobody left to tell
+	return err
+}

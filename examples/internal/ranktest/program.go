@@ -1,0 +1,135 @@
+package ranktest
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+// programVar makes the test binary the program: ranks are processes that run it again.
+const programVar = "SYMGRAD_TEST_PROGRAM"
+
+// hang is far more than anything here takes: it ends a test that would never end.
+const hang = 2 * time.Minute
+
+// Main is the TestMain of a program's tests.
+func Main(m *testing.M, program func()) {
+	if os.Getenv(programVar) == "1" {
+		program()
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// Outcome is how a run of a program ended.
+type Outcome struct {
+	Code           int // exit code
+	Stdout, Stderr string
+}
+
+// Want fails the test unless the run ended with code, and every one of texts is in what it printed.
+func (o Outcome) Want(t testing.TB, code int, texts ...string) {
+	t.Helper()
+	if o.Code != code {
+		t.Errorf("exit code %d, want %d", o.Code, code)
+	}
+	for _, text := range texts {
+		if !strings.Contains(o.Stdout+o.Stderr, text) {
+			t.Errorf("%q is missing", text)
+		}
+	}
+	if t.Failed() {
+		t.Logf("stdout:\n%sstderr:\n%s", o.Stdout, o.Stderr)
+	}
+}
+
+// Execute runs a program in this process, which is right for --backend sim and for command lines that it refuses.
+func Execute(execute func(args []string, stdout, stderr io.Writer) int, args ...string) Outcome {
+	var stdout, stderr bytes.Buffer
+	code := execute(args, &stdout, &stderr)
+	return Outcome{code, stdout.String(), stderr.String()}
+}
+
+// Process runs the program as a process, which starts its ranks as processes.
+func Process(t testing.TB, args ...string) Outcome {
+	t.Helper()
+	p := start(t, nil, args)
+	return p.outcome(t)
+}
+
+// Launched runs the program as ranks that somebody else has started, one process each, and returns how they ended.
+//
+// Shapes/units: one command line a rank.
+func Launched(t testing.TB, args ...[]string) []Outcome {
+	t.Helper()
+	ranks := make([]*process, len(args))
+	for r := range ranks {
+		ranks[r] = start(t, variables(t.Name(), r, len(args)), args[r])
+	}
+	outcomes := make([]Outcome, len(ranks))
+	for r, p := range ranks {
+		outcomes[r] = p.outcome(t)
+	}
+	return outcomes
+}
+
+// process is a running program.
+type process struct {
+	*exec.Cmd
+	stdout, stderr bytes.Buffer
+	seen           *marker // what the program's stdout passes through
+}
+
+// start starts the program. The end of the test ends it.
+func start(t testing.TB, env, args []string) *process {
+	t.Helper()
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &process{Cmd: exec.CommandContext(t.Context(), program, args...)}
+	p.Env = append(append(os.Environ(), programVar+"=1"), env...)
+	p.seen = &marker{to: &p.stdout, first: make(chan struct{})}
+	p.Stdout, p.Stderr = p.seen, &p.stderr
+	p.WaitDelay = 10 * time.Second
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// outcome waits for the end.
+func (p *process) outcome(t testing.TB) Outcome {
+	t.Helper()
+	stop := time.AfterFunc(hang, func() { _ = p.Process.Kill() })
+	err := p.Wait()
+	if !stop.Stop() {
+		t.Fatalf("still there after %v; stderr:\n%s", hang, p.stderr.String())
+	}
+	if exit := (&exec.ExitError{}); err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return Outcome{p.ProcessState.ExitCode(), p.stdout.String(), p.stderr.String()}
+}
+
+// marker is a writer that tells of the first write.
+type marker struct {
+	to    io.Writer
+	first chan struct{}
+	told  bool
+}
+
+// Write passes b on. It is called by one goroutine, that of os/exec.
+func (m *marker) Write(b []byte) (int, error) {
+	if !m.told {
+		m.told = true
+		close(m.first)
+	}
+	return m.to.Write(b)
+}

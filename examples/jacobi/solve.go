@@ -1,0 +1,174 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/examples/internal/rank"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// ahead is how many iterations are queued, at most, before the host waits for them.
+const ahead = 64
+
+// solver is the iteration on two streams, which are one with --no-overlap.
+type solver struct {
+	settings
+	*strip
+	ctx           context.Context // ends when something fails, so that nothing queued waits any more
+	stop          context.CancelCauseFunc
+	halo, compute *dist.HostStream
+	m             *meter
+	queued        [ahead]iteration // by number modulo ahead
+}
+
+// iteration is one that has been queued, and what it leaves.
+type iteration struct {
+	edges, interior, sent dist.Work
+	times                 times
+	change                [2]float64 // of the edges and of the interior; 0 unless it is looked at
+}
+
+// solve iterates until no point changes by more than the tolerance, or to the last iteration.
+//
+// Collective: all ranks. Errors: those of a rank that is gone, on every rank that waits for it.
+func solve(ctx context.Context, g *strip, s settings, m *meter, out io.Writer) (found solution, err error) {
+	v := &solver{settings: s, strip: g, m: m, compute: dist.NewHostStream()}
+	v.halo = v.compute
+	if !s.noOverlap {
+		v.halo = dist.NewHostStream()
+	}
+	v.ctx, v.stop = context.WithCancelCause(ctx)
+	defer func() {
+		v.stop(err)
+		err = errors.Join(err, v.halo.Close(), v.compute.Close())
+	}()
+	if err := rank.Done(g.w.Barrier()); err != nil {
+		return found, err
+	}
+	m.begin = time.Now()
+	for k := 0; ; {
+		from := k + 1
+		k = s.pause(from)
+		if err := v.iterate(from, k); err != nil {
+			return found, err
+		}
+		if !s.looks(k) {
+			continue
+		}
+		change, err := v.change(k)
+		if err != nil {
+			return found, err
+		}
+		fmt.Fprintf(out, "iteration %6d  largest change %.3g\n", k, change)
+		if s.last(k, change) {
+			err := rank.Done(g.w.Barrier()) // until all rows have come
+			m.total = m.now()
+			return solution{k, change}, err
+		}
+	}
+}
+
+// pause is the iteration after which the host waits, when the next is from: one that is looked at, or the last of the
+// most that are queued.
+func (s *settings) pause(from int) int {
+	look := (from + s.normEvery - 1) / s.normEvery * s.normEvery
+	return min(look, from+ahead-1, s.iters)
+}
+
+// change is the largest change of any rank's points in iteration k, which is done.
+//
+// Collective: all ranks.
+func (v *solver) change(k int) (float64, error) {
+	own := v.queued[k%ahead].change
+	most := []float64{max(own[0], own[1])}
+	err := rank.Done(v.w.Named("change").AllReduce(tensor.Of(most), tensor.Of(most), dist.Max))
+	return most[0], err
+}
+
+// iterate does iterations from to last, at most ahead of them.
+func (v *solver) iterate(from, last int) error {
+	for k := from; k <= last; k++ {
+		if err := v.queue(k); err != nil {
+			return err
+		}
+	}
+	for k := from; k <= last; k++ {
+		q := &v.queued[k%ahead]
+		for _, work := range []dist.Work{q.edges, q.interior, q.sent} {
+			if err := work.Wait(); err != nil {
+				return fmt.Errorf("iteration %d: %w", k, err)
+			}
+		}
+		v.m.add(q.times)
+	}
+	return nil
+}
+
+// queue puts iteration k on the streams.
+//
+// Each of the two parts reads what both computed in iteration k-1, and overwrites what both read in it.
+func (v *solver) queue(k int) (err error) {
+	last, q := &v.queued[(k+ahead-1)%ahead], &v.queued[k%ahead]
+	if err := errors.Join(v.halo.Join(last.interior), v.compute.Join(last.edges)); err != nil {
+		return err
+	}
+	*q = iteration{}
+	if q.edges, err = v.do(v.halo, func() error { return v.edges(k, q) }); err != nil {
+		return err
+	}
+	if q.interior, err = v.do(v.compute, func() error { return v.interior(k, q) }); err != nil {
+		return err
+	}
+	q.sent, err = v.do(v.halo, func() error { return v.send(k, q) })
+	return err
+}
+
+// do queues part on a stream. When it fails, what is queued behind it does nothing any more.
+func (v *solver) do(s *dist.HostStream, part func() error) (dist.Work, error) {
+	return s.Do(func() error {
+		if err := context.Cause(v.ctx); err != nil {
+			return err
+		}
+		err := part()
+		if err != nil {
+			v.stop(err)
+		}
+		return err
+	})
+}
+
+// edges waits for the neighbours' rows of iteration k-1 and computes the first and the last row of iteration k.
+func (v *solver) edges(k int, q *iteration) error {
+	from := v.m.now()
+	if err := v.receive(v.ctx, k-1); err != nil {
+		return err
+	}
+	q.times.wait = span{from, v.m.now()}
+	look := v.looks(k)
+	q.change[0] = v.sweep(k, 1, 2, look)
+	if v.rows > 1 {
+		q.change[0] = max(q.change[0], v.sweep(k, v.rows, v.rows+1, look))
+	}
+	return nil
+}
+
+// interior computes the rows between the first and the last.
+func (v *solver) interior(k int, q *iteration) error {
+	from := v.m.now()
+	q.change[1] = v.sweep(k, 2, v.rows, v.looks(k))
+	q.times.interior = span{from, v.m.now()}
+	return nil
+}
+
+// send gives the first and the last row of iteration k to the neighbours.
+func (v *solver) send(k int, q *iteration) error {
+	from := v.m.now()
+	err := v.exchange(k)
+	q.times.send = span{from, v.m.now()}
+	return err
+}

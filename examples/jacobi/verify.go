@@ -1,0 +1,64 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"math"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/examples/internal/rank"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// verify compares the ranks' solution with the serial one, which rank 0 computes: every bit of every point, the number
+// of iterations, and the last change.
+//
+// Collective: all ranks, after a barrier. Errors: rank.ErrWrong on every rank.
+func verify(w *dist.World, s settings, g *strip, found solution, out io.Writer) error {
+	bad := 0
+	if w.Rank() == 0 {
+		got, err := collect(g, s, found.iterations)
+		if err != nil {
+			return err
+		}
+		want, end := serial(s)
+		if bad = differences(got, want); found != end {
+			fmt.Fprintf(out, "verify: the serial solution has %d iterations, largest change %.17g, not %.17g\n", end.iterations, end.change, found.change)
+			bad++
+		}
+	}
+	if err := rank.Verdict(w, "points that are not those of the serial solution", bad); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "verify: the bits of the serial solution in all %d points\n", s.nx*s.ny)
+	return nil
+}
+
+// collect is the whole grid after iteration k. The other ranks' rows are fetched one-sidedly: their owners do nothing.
+func collect(g *strip, s settings, k int) ([]float64, error) {
+	grid := make([]float64, s.nx*s.ny)
+	for _, row := range []int{0, s.ny - 1} {
+		for col := range s.nx {
+			grid[row*s.nx+col] = boundary(row, col, s.nx, s.ny)
+		}
+	}
+	for r := range g.w.Size() {
+		before, rows := divide(g.inner, r, g.w.Size())
+		to := grid[(before+1)*s.nx:][:rows*s.nx]
+		if err := g.cells.Get(tensor.Of(to), r, g.at(k, 1)); err != nil {
+			return nil, fmt.Errorf("rows %d to %d of rank %d: %w", before+1, before+rows, r, err)
+		}
+	}
+	return grid, nil
+}
+
+// differences is in how many points two grids have other bits.
+func differences(a, b []float64) int {
+	n := 0
+	for i := range a {
+		if math.Float64bits(a[i]) != math.Float64bits(b[i]) {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,63 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/symgrad/symgrad/examples/internal/ranktest"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+func TestWrongCommandLinesAreOneLineAndCode2(t *testing.T) {
+	for _, test := range []struct{ args, want string }{
+		{"--rounds 0", "ring: --rounds 0: want 1 or more"},
+		{"--bytes 0", "ring: --bytes 0: want a multiple of 8, at most 1 GiB"},
+		{"--bytes 12", "ring: --bytes 12: want a multiple of 8"},
+		{"--bytes 2000000000", "at most 1 GiB"},
+		{"-n 0", "ring: --ranks 0"},
+		{"4", `ring: unexpected argument "4"`},
+	} {
+		o := ranktest.Execute(execute, strings.Fields(test.args)...)
+		o.Want(t, 2, test.want)
+		if strings.Count(o.Stderr, "\n") != 1 || o.Stdout != "" {
+			t.Errorf("%s: %q and %q", test.args, o.Stdout, o.Stderr)
+		}
+	}
+}
+
+func TestHelpTellsTheFlags(t *testing.T) {
+	ranktest.Execute(execute, "--help").Want(t, 0, about, "--rounds", "--bytes", "--backend")
+}
+
+func TestWrongCountsTheNumbersThatDiffer(t *testing.T) {
+	for _, test := range []struct {
+		numbers []int64
+		want    int
+	}{{nil, 0}, {[]int64{5, 5}, 0}, {[]int64{5, 4, 6}, 2}} {
+		if got := wrong(test.numbers, 5); got != test.want {
+			t.Errorf("%v: %d, want %d", test.numbers, got, test.want)
+		}
+	}
+}
+
+func TestNumbersAliasTheirBytes(t *testing.T) {
+	words := make([]uint64, 3)
+	bytes, err := tensor.FromPointer(tensor.Of(words).Pointer(), 24, tensor.U8, tensor.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	numbers, err := int64s(bytes)
+	if err != nil || len(numbers) != 3 {
+		t.Fatalf("%v, %v", numbers, err)
+	}
+	if numbers[1] = -1; words[1] != ^uint64(0) {
+		t.Errorf("words %v", words)
+	}
+	odd, err := bytes.Slice(1, 24)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if numbers, err := int64s(odd); err == nil {
+		t.Errorf("bytes at an odd address are %v", numbers)
+	}
+}
