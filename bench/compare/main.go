@@ -1,0 +1,70 @@
+// Command compare judges what bench/mpi.sh has measured: compare [-o FILE] FOLDER.
+//
+// FOLDER holds session.json and one folder for each batch: unit.json says what was measured, before.json and after.json
+// what the probe said, and each engine has a file with its rows: ENGINE.jsonl of collbench, symgrad.json of symgrad bench.
+// A batch counts when both probes called the cores near.
+//
+// Every time is the median over the batches that count. The best engine of a row is the one, other than symgrad, with the
+// smallest median; a ratio is symgrad's median over that one's, so below 1 symgrad is faster. Printed are a table for each
+// operation and way of measuring it, and a line for each criterion; FILE gets all of it as JSON, one row a line.
+//
+// The package shares no code with what it judges.
+//
+// Exit codes: 0 when every criterion holds, 1 when one does not or was not measured, 2 for a command line that makes no
+// sense or a folder that cannot be read.
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+)
+
+const (
+	exitOK      = 0
+	exitFailure = 1
+	exitUsage   = 2
+)
+
+func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+
+// run is the program.
+// Returns: its exit code.
+func run(args []string, stdout, stderr io.Writer) int {
+	flags := flag.NewFlagSet("compare", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	file := flags.String("o", "", "`FILE` for the medians, ratios and verdicts")
+	flags.Usage = func() {
+		fmt.Fprintln(stderr, "usage: compare [-o FILE] FOLDER")
+		flags.PrintDefaults()
+	}
+	switch err := flags.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		return exitOK
+	case err != nil:
+		return exitUsage
+	case flags.NArg() != 1:
+		flags.Usage()
+		return exitUsage
+	}
+	s, err := readSession(flags.Arg(0))
+	if err != nil {
+		fmt.Fprintln(stderr, "compare:", err)
+		return exitUsage
+	}
+	rep := newReport(s)
+	rep.print(stdout)
+	if *file != "" {
+		if err := rep.save(*file); err != nil {
+			fmt.Fprintln(stderr, "compare:", err)
+			return exitUsage
+		}
+		fmt.Fprintf(stdout, "\nwritten to %s\n", *file)
+	}
+	if !rep.holds() {
+		return exitFailure
+	}
+	return exitOK
+}

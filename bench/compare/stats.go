@@ -1,0 +1,135 @@
+package main
+
+import (
+	"cmp"
+	"math"
+	"slices"
+)
+
+// median is the middle of values, or the mean of the two in the middle; NaN if there are none. It sorts values.
+func median(values []float64) float64 {
+	n := len(values)
+	if n == 0 {
+		return math.NaN()
+	}
+	slices.Sort(values)
+	return (values[(n-1)/2] + values[n/2]) / 2
+}
+
+// geomean is the geometric mean of values; NaN if there are none.
+func geomean(values []float64) float64 {
+	sum := 0.0
+	for _, v := range values {
+		sum += math.Log(v)
+	}
+	return math.Exp(sum / float64(len(values)))
+}
+
+// line is one row of the comparison.
+type line struct {
+	key
+	us    map[string]float64 // medians, of each engine that has samples
+	best  string             // of the engines other than ours; "" if there is none
+	ratio float64            // ours over the best one's; NaN if one of them is missing
+}
+
+// table is all rows of one operation, measured in one way.
+type table struct {
+	unit
+	op           string
+	lines        []line    // by size
+	ratios       []float64 // of the lines that have one
+	least, most  float64   // of the ratios; NaN if there are none
+	mean         float64   // of the ratios, geometric
+	worst        int64     // the size where the ratio is most
+	lowest, high int64     // the sizes that have a ratio
+}
+
+// newTables groups the samples of a session: by unit in the order in which units were measured, then by operation in the
+// order in which rows have them, then by size.
+func newTables(s *session) []table {
+	var tables []table
+	for _, c := range s.counts {
+		for _, op := range opsOf(s, c.unit) {
+			t := table{unit: c.unit, op: op}
+			for _, bytes := range sizesOf(s, c.unit, op) {
+				t.lines = append(t.lines, newLine(s, key{c.unit, op, bytes}))
+			}
+			t.summarize()
+			tables = append(tables, t)
+		}
+	}
+	return tables
+}
+
+func opsOf(s *session, u unit) []string {
+	var ops []string
+	for _, x := range s.samples {
+		if x.unit == u && !slices.Contains(ops, x.op) {
+			ops = append(ops, x.op)
+		}
+	}
+	slices.SortFunc(ops, func(a, b string) int { return cmp.Compare(orderOf(a), orderOf(b)) })
+	return ops
+}
+
+// orderOf is where an operation comes in the output.
+func orderOf(op string) int {
+	if i := slices.Index(operations, op); i >= 0 {
+		return i
+	}
+	return len(operations)
+}
+
+func sizesOf(s *session, u unit, op string) []int64 {
+	var sizes []int64
+	for _, x := range s.samples {
+		if x.unit == u && x.op == op {
+			sizes = append(sizes, x.bytes)
+		}
+	}
+	slices.Sort(sizes)
+	return slices.Compact(sizes)
+}
+
+func newLine(s *session, k key) line {
+	l := line{key: k, us: map[string]float64{}, ratio: math.NaN()}
+	for _, engine := range s.Engines {
+		var times []float64
+		for _, x := range s.samples {
+			if x.key == k && x.engine == engine {
+				times = append(times, x.us)
+			}
+		}
+		if len(times) == 0 {
+			continue
+		}
+		l.us[engine] = median(times)
+		if engine != ours && (l.best == "" || l.us[engine] < l.us[l.best]) {
+			l.best = engine
+		}
+	}
+	if us, ok := l.us[ours]; ok && l.best != "" {
+		l.ratio = us / l.us[l.best]
+	}
+	return l
+}
+
+func (t *table) summarize() {
+	t.least, t.most = math.NaN(), math.NaN()
+	for _, l := range t.lines {
+		if math.IsNaN(l.ratio) {
+			continue
+		}
+		if len(t.ratios) == 0 {
+			t.lowest, t.least, t.most, t.worst = l.bytes, l.ratio, l.ratio, l.bytes
+		}
+		if l.ratio > t.most {
+			t.most, t.worst = l.ratio, l.bytes
+		}
+		t.least = min(t.least, l.ratio)
+		t.high = l.bytes
+		t.ratios = append(t.ratios, l.ratio)
+	}
+	t.mean = geomean(t.ratios)
+}

@@ -1,0 +1,156 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// operations is what must have been measured, in the order of the output.
+var operations = []string{"allreduce", "reducescatter", "allgather", "broadcast", "alltoall", "barrier"}
+
+// The range of sizes that a criterion speaks of: of the larger buffer of a rank, which has an element of 4 bytes for each
+// rank at least.
+const (
+	lowestBytes  = 8
+	highestBytes = 64 << 20
+	elementBytes = 4
+)
+
+// criterion is a claim about ratios.
+type criterion struct {
+	name    string
+	ranks   int
+	inPlace bool
+	ops     []string
+	each    float64 // no ratio is above; 0 means no claim
+	mean    float64 // no operation's geometric mean is above; 0 means no claim
+}
+
+// criteria is what has to hold, fresh and OSU style. The first three are factors over the best MPI; the last is that
+// ranks which outnumber the cores lose nothing.
+var criteria = []criterion{
+	{name: "allreduce", ranks: 2, ops: operations[:1], each: 0.5, mean: 0.3},
+	{name: "allreduce in place", ranks: 2, inPlace: true, ops: operations[:1], mean: 0.25},
+	{name: "every other collective", ranks: 2, ops: operations[1:], each: 0.8},
+	{name: "every collective", ranks: 4, ops: operations, each: 1},
+	{name: "allreduce in place", ranks: 4, inPlace: true, ops: operations[:1], each: 1},
+}
+
+// verdict is what became of a criterion in one style.
+type verdict struct {
+	Criterion string  `json:"criterion"`
+	Style     string  `json:"style"`
+	Ranks     int     `json:"ranks"`
+	Holds     bool    `json:"holds"`
+	Most      float64 `json:"most"` // the largest ratio
+	At        string  `json:"at"`   // where that is
+	EachLimit float64 `json:"each_limit,omitempty"`
+	Mean      float64 `json:"geomean"` // the largest geometric mean of an operation
+	MeanLimit float64 `json:"geomean_limit,omitempty"`
+	Missing   string  `json:"missing,omitempty"` // what was not measured
+}
+
+// judge is one verdict for each criterion and style.
+func judge(tables []table) []verdict {
+	var list []verdict
+	for _, c := range criteria {
+		for _, fresh := range []bool{false, true} {
+			list = append(list, c.judge(unit{c.ranks, fresh, c.inPlace}, tables))
+		}
+	}
+	return list
+}
+
+func (c criterion) judge(u unit, tables []table) verdict {
+	v := verdict{Criterion: c.name, Style: u.style(), Ranks: c.ranks, EachLimit: c.each, MeanLimit: c.mean}
+	var missing []string
+	for _, op := range c.ops {
+		i := slices.IndexFunc(tables, func(t table) bool { return t.unit == u && t.op == op })
+		if i < 0 || len(tables[i].ratios) == 0 {
+			missing = append(missing, op)
+			continue
+		}
+		t := tables[i]
+		if what := t.gap(); what != "" {
+			missing = append(missing, op+" "+what)
+		}
+		if t.most > v.Most {
+			v.Most, v.At = t.most, strings.TrimSpace(op+" "+sizeOf(op, t.worst))
+		}
+		v.Mean = max(v.Mean, t.mean)
+	}
+	v.Missing = strings.Join(missing, ", ")
+	v.Holds = v.Missing == "" && (c.each == 0 || v.Most <= c.each) && (c.mean == 0 || v.Mean <= c.mean)
+	return v
+}
+
+// gap is what is not compared of the sizes that a criterion speaks of; "" if nothing.
+func (t table) gap() string {
+	lowest := max(lowestBytes, int64(t.Ranks*elementBytes))
+	switch {
+	case t.op == "barrier":
+	case t.lowest > lowest:
+		return "below " + formatSize(t.lowest)
+	case t.high < highestBytes:
+		return "above " + formatSize(t.high)
+	case len(t.ratios) < len(t.lines):
+		return fmt.Sprintf("at %d of %d sizes", len(t.lines)-len(t.ratios), len(t.lines))
+	}
+	return ""
+}
+
+// String is a line: "holds  2 ranks fresh  allreduce: at most 0.41 (8K), limit 0.5; geomean 0.22, limit 0.3".
+func (v verdict) String() string {
+	var parts []string
+	if v.Most > 0 {
+		parts = append(parts, fmt.Sprintf("at most %s (%s)%s", formatRatio(v.Most), v.At, limitText(v.EachLimit)))
+		parts = append(parts, fmt.Sprintf("geomean %s%s", formatRatio(v.Mean), limitText(v.MeanLimit)))
+	}
+	if v.Missing != "" {
+		parts = append(parts, "not measured: "+v.Missing)
+	}
+	word := "HOLDS"
+	if !v.Holds {
+		word = "FAILS"
+	}
+	return fmt.Sprintf("%s  %d ranks, %s, %s: %s", word, v.Ranks, v.Style, v.Criterion, strings.Join(parts, "; "))
+}
+
+func limitText(limit float64) string {
+	if limit == 0 {
+		return ""
+	}
+	return ", limit " + strconv.FormatFloat(limit, 'g', -1, 64)
+}
+
+// formatRatio has so many digits that a ratio just above a limit does not look like the limit.
+func formatRatio(r float64) string {
+	if math.IsNaN(r) {
+		return "-"
+	}
+	return strconv.FormatFloat(r, 'f', 3, 64)
+}
+
+// sizeOf is the size of a row as people read it; a barrier has none.
+func sizeOf(op string, bytes int64) string {
+	if op == "barrier" {
+		return ""
+	}
+	return formatSize(bytes)
+}
+
+// formatSize is bytes with the largest unit that divides: "64M".
+func formatSize(bytes int64) string {
+	for _, u := range []struct {
+		shift int
+		name  string
+	}{{20, "M"}, {10, "K"}} {
+		if bytes >= 1<<u.shift && bytes%(1<<u.shift) == 0 {
+			return strconv.FormatInt(bytes>>u.shift, 10) + u.name
+		}
+	}
+	return strconv.FormatInt(bytes, 10)
+}

@@ -1,0 +1,289 @@
+#!/usr/bin/env bash
+# Measures the collectives of `symgrad bench` and of Open MPI and MPICH on this machine, interleaved, and compares them:
+# see bench/README.md.
+#
+#   bench/mpi.sh [--rounds N] [--ranks "2 4"] [--engines "LIST"] [--ops LIST] [--max SIZE] [--factor N] [--budget MS]
+#                [--near LOW,HIGH] [--patience SECONDS] [--tries N] [--out FILE]
+#
+# A round is one batch of each unit; a unit is a number of ranks, a style (osu or fresh) and a place (out of place, or in
+# place: allreduce and broadcast). A batch is probe, every engine once, probe; the engine that goes first changes from batch to
+# batch. With factor 4 the sizes of odd rounds start at 8 B and those of even rounds at 16 B, so that two rounds have
+# every power of two.
+#
+# A batch waits, --patience seconds at most, until the probe says that the cores are near; one that ends with cores that
+# are not is thrown away and measured again, --tries times in all. --budget is the ms that collbench may spend on a row.
+#
+# Exit code: that of bench/compare (1 when a criterion does not hold); 2 for a command line that makes no sense or a
+# machine that cannot measure.
+set -euo pipefail
+
+# Two cores are near, as far as these measurements are concerned, when a cache line makes the round trip in this many
+# nanoseconds: cores that share a last-level cache take 100 to 130, SMT siblings 30 to 50, cores of different caches or
+# packages 300 and more, cores that somebody else uses any number. Virtual machines move between these states.
+near=60,200
+
+# No engine takes this long unless it hangs.
+readonly LIMIT_S=180
+
+readonly ALL_ENGINES="symgrad openmpi openmpi-ucx openmpi-malloc openmpi-sm mpich"
+readonly ALL_OPS=allreduce,reducescatter,allgather,broadcast,alltoall,barrier
+
+rounds=2
+ranks_list="2 4"
+engines=$ALL_ENGINES
+ops=$ALL_OPS
+max=64M
+factor=4
+budget=30
+patience=120
+tries=3
+out=
+
+die() {
+	echo "mpi.sh: $*" >&2
+	exit 2
+}
+
+note() { echo "mpi.sh: $*" >&2; }
+
+while [ $# -gt 0 ]; do
+	[ "$1" != --help ] || { sed -n '2,/^set -/s/^# \{0,1\}//p' "$0"; exit 0; }
+	[ $# -ge 2 ] || die "$1 wants a value, or is unknown: see --help"
+	case $1 in
+	--rounds) rounds=$2 ;;
+	--ranks) ranks_list=$2 ;;
+	--engines) engines=$2 ;;
+	--ops) ops=$2 ;;
+	--max) max=$2 ;;
+	--factor) factor=$2 ;;
+	--budget) budget=$2 ;;
+	--near) near=$2 ;;
+	--patience) patience=$2 ;;
+	--tries) tries=$2 ;;
+	--out) out=$2 ;;
+	*) die "unknown option $1: see --help" ;;
+	esac
+	shift 2
+done
+for number in "$rounds" "$factor" "$budget" "$patience" "$tries" $ranks_list; do
+	[[ $number =~ ^[1-9][0-9]{0,5}$ ]] || die "\"$number\" is no number from 1 to 999999"
+done
+[[ $near =~ ^[0-9]+,[0-9]+$ ]] || die "\"$near\" is no range of nanoseconds: want one as 60,200"
+[[ $max =~ ^[1-9][0-9]*[KMG]?$ ]] || die "\"$max\" is no size: want one as 64M"
+for op in ${ops//,/ }; do
+	[[ ",$ALL_OPS," == *",$op,"* ]] || die "operation \"$op\" is none of $ALL_OPS"
+done
+for engine in $engines; do
+	[[ " $ALL_ENGINES " == *" $engine "* ]] || die "engine \"$engine\" is none of $ALL_ENGINES"
+done
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+root=$(dirname "$here")
+work=$root/.bench/mpi
+raw=$work/raw
+cores=$(nproc)
+out=${out:-$here/results/mpi-$(date +%F).json}
+[ "$cores" -ge 2 ] || die "one core only: there is nothing to compare"
+mkdir -p "$work"
+
+# Two runs at a time would measure each other.
+exec 9>"$work/lock"
+flock -n 9 || die "another run is measuring in $work: wait for its end"
+rm -rf "$raw"
+mkdir "$raw"
+
+# Programs keep their temporary files here, so that nothing of them stays.
+temp=$(mktemp -d)
+trap 'rm -rf "$temp"' EXIT
+export TMPDIR=$temp
+
+without() { # ENGINE-PATTERN: takes engines off the list
+	local kept=() engine
+	for engine in $engines; do
+		# shellcheck disable=SC2053 # the right side is a pattern
+		[[ $engine == $1 ]] || kept+=("$engine")
+	done
+	engines="${kept[*]-}"
+}
+
+build_mpi() { # NAME PATTERN PACKAGES: compiles collbench with the compiler of an MPI, or does without it
+	[[ " $engines " == *" $1"* ]] || return 0
+	if ! command -v "mpicc.$1" >/dev/null || ! command -v "mpirun.$1" >/dev/null; then
+		note "no mpicc.$1 or mpirun.$1: measuring without it; install $3 to have it"
+		without "$2"
+	elif ! "mpicc.$1" -std=gnu11 -O3 -Wall -Wextra "$here/mpi/collbench.c" -o "$work/collbench-$1" -lm 2>"$work/build-$1.log"; then
+		note "mpicc.$1 cannot compile collbench.c: measuring without it; install $3 to have it ($work/build-$1.log)"
+		without "$2"
+	fi
+}
+
+build() {
+	"${CC:-cc}" -std=gnu11 -O2 -Wall -Wextra -pthread "$here/mpi/pingpong.c" -o "$work/pingpong" -lm ||
+		die "pingpong.c does not compile"
+	build_mpi openmpi 'openmpi*' "openmpi-bin and libopenmpi-dev"
+	build_mpi mpich 'mpich*' "mpich and libmpich-dev"
+	if [[ " $engines " == *" symgrad "* ]]; then
+		(cd "$root" && CGO_ENABLED=0 go build -buildvcs=false -o "$work/symgrad" ./cmd/symgrad) || die "symgrad does not build"
+		"$work/symgrad" bench --help >/dev/null || die "this symgrad has no bench command; --engines can leave it out"
+	fi
+	(cd "$root" && CGO_ENABLED=0 go build -buildvcs=false -o "$work/compare" ./bench/compare) || die "compare does not build"
+	[ -n "$engines" ] || die "no engine is left to measure"
+}
+
+json() { # TEXT: as a JSON string
+	local text=${1//\\/\\\\}
+	text=${text//\"/\\\"}
+	printf '"%s"' "$(tr -d '\000-\037' <<<"$text")"
+}
+
+first_of() { # COMMAND...: the first line of what it prints, or nothing
+	{ "$@" 2>/dev/null || true; } | sed -n 1p
+}
+
+describe() { # writes session.json
+	local revision=unknown
+	revision=$(git --no-optional-locks -C "$root" describe --always --dirty --abbrev=12 2>/dev/null) || revision=unknown
+	cat >"$raw/session.json" <<-END
+		{
+		  "date": $(json "$(date -u +%FT%TZ)"),
+		  "near_ns": [${near/,/, }],
+		  "machine": {
+		    "cpu": $(json "$(sed -n 's/^model name[^:]*: *//p' /proc/cpuinfo | sed -n 1p)"),
+		    "cores": $cores,
+		    "l3": $(json "$(cat /sys/devices/system/cpu/cpu0/cache/index3/size 2>/dev/null || true)"),
+		    "memory": $(json "$(sed -n 's/^MemTotal: *//p' /proc/meminfo)"),
+		    "kernel": $(json "$(uname -r)"),
+		    "thp": $(json "$(cat /sys/kernel/mm/transparent_hugepage/enabled 2>/dev/null || true)")
+		  },
+		  "versions": {
+		    "open_mpi": $(json "$(first_of mpirun.openmpi --version)"),
+		    "mpich": $(json "$(first_of mpichversion)"),
+		    "go": $(json "$(first_of go version)"),
+		    "symgrad": $(json "$revision")
+		  },
+		  "engines": [$(for e in $engines; do json "$e"; echo; done | paste -sd,)]
+		}
+	END
+}
+
+# Sets command to the launcher of an engine with n ranks, one on each core while there are cores enough.
+launcher() { # ENGINE RANKS
+	case $1 in
+	openmpi*)
+		command=(mpirun.openmpi -n "$2")
+		[ "$(id -u)" -ne 0 ] || command+=(--allow-run-as-root)
+		if [ "$2" -le "$cores" ]; then
+			command+=(--bind-to core --map-by core)
+		else
+			command+=(--oversubscribe --mca mpi_yield_when_idle 1)
+		fi
+		;;
+	mpich)
+		command=(mpirun.mpich -n "$2")
+		[ "$2" -gt "$cores" ] || command+=(-bind-to core)
+		;;
+	esac
+	case $1 in
+	# Debian turns UCX off in openmpi-mca-params.conf and takes it for InfiniBand only: these turn it on for shared memory.
+	openmpi-ucx) command+=(--mca pml ucx --mca osc ucx --mca opal_common_ucx_tls any --mca opal_common_ucx_devices any) ;;
+	# Large messages need scratch memory; by default malloc gives it back after every call, and page faults follow.
+	openmpi-malloc) command+=(-x MALLOC_MMAP_THRESHOLD_=1073741824 -x MALLOC_TRIM_THRESHOLD_=2147483647) ;;
+	# Collectives through shared memory directly instead of through messages; off by default.
+	openmpi-sm) command+=(--mca coll_sm_priority 100) ;;
+	esac
+}
+
+# One run of one engine in a batch. What one that fails has left is judged by compare: rows with wrong results, perhaps,
+# or rows without an end.
+measure() { # BATCH-FOLDER ENGINE RANKS STYLE PLACE OPS FIRST-SIZE
+	local folder=$1 engine=$2 result=$1/$2.json command=() flags=()
+	if [ "$engine" = symgrad ]; then
+		flags=(--json "$result")
+		[ "$4" = osu ] || flags+=(--fresh)
+		[ "$5" = out ] || flags+=(--in-place)
+		command=("$work/symgrad" bench --op "$6" --backend shm -n "$3" -b "$7" -e "$max" -f "$factor" -d f32 "${flags[@]}")
+	else
+		launcher "$engine" "$3"
+		flags=(-l "$engine" -o "$6" -b "$7" -e "$max" -f "$factor" -t "$budget")
+		[ "$4" = osu ] || flags+=(-r)
+		[ "$5" = out ] || flags+=(-i)
+		command+=("$work/collbench-${engine%%-*}" "${flags[@]}")
+		result+=l
+	fi
+	local to=$folder/$engine.log
+	[ "$engine" = symgrad ] || to=$result
+	if timeout --foreground -k 5 "$LIMIT_S" "${command[@]}" >"$to" 2>"$folder/$engine.err" </dev/null; then
+		return
+	fi
+	note "$engine failed: $(sed -n '/[a-z]/{p;q;}' "$folder/$engine.err") ($folder/$engine.err)"
+}
+
+probe() { # FILE: whether the cores are near; the answer goes to the file
+	local code=0
+	"$work/pingpong" -r "$near" >"$1" || code=$?
+	[ "$code" -eq 0 ] || [ "$code" -eq 3 ] || die "the probe failed"
+	return "$code"
+}
+
+probe_until_near() { # FILE: fails when patience is at its end
+	local begun=$SECONDS
+	until probe "$1"; do
+		[ $((SECONDS - begun)) -lt "$patience" ] || return 1
+		sleep 1
+	done
+}
+
+rotated() { # N: the engines, starting with the one after the first N
+	local list=() shift_by
+	read -ra list <<<"$engines"
+	shift_by=$(($1 % ${#list[@]}))
+	echo "${list[@]:shift_by}" "${list[@]:0:shift_by}"
+}
+
+batches=0 # all that were begun
+
+# One batch; fails when its cores were not near throughout.
+batch() { # RANKS STYLE PLACE OPS FIRST-SIZE
+	local folder engine
+	folder=$(printf '%s/batch-%04d' "$raw" "$batches")
+	mkdir "$folder"
+	batches=$((batches + 1))
+	printf '{"ranks": %d, "fresh": %s, "in_place": %s}\n' "$1" \
+		"$([ "$2" = fresh ] && echo true || echo false)" "$([ "$3" = in ] && echo true || echo false)" >"$folder/unit.json"
+	probe_until_near "$folder/before.json" || return 1
+	for engine in $(rotated "$batches"); do
+		measure "$folder" "$engine" "$@"
+	done
+	probe "$folder/after.json"
+}
+
+unit() { # RANKS STYLE PLACE OPS FIRST-SIZE: a batch, again when it is thrown away
+	local try begun=$SECONDS what="$1 ranks, $2, in place"
+	[ "$3" = in ] || what="$1 ranks, $2, out of place"
+	for ((try = 1; try <= tries; try++)); do
+		if batch "$@"; then
+			note "$what: $((SECONDS - begun)) s"
+			return
+		fi
+		note "$what: thrown away, the cores were not near"
+	done
+	note "$what: given up after $tries tries"
+}
+
+ops_in_place=
+for op in allreduce broadcast; do
+	[[ ",$ops," != *,$op,* ]] || ops_in_place+=${ops_in_place:+,}$op
+done
+build
+describe
+for ((round = 0; round < rounds; round++)); do
+	first=8
+	[ "$factor" -ne 4 ] || [ $((round % 2)) -eq 0 ] || first=16
+	for ranks in $ranks_list; do
+		for style in osu fresh; do
+			unit "$ranks" "$style" out "$ops" "$first"
+			[ -z "$ops_in_place" ] || unit "$ranks" "$style" in "$ops_in_place" "$first"
+		done
+	done
+done
+"$work/compare" -o "$out" "$raw"
