@@ -40,7 +40,7 @@ data: ## put the MNIST images into data/mnist, or another folder: make data DATA
 build: ## build the programs into bin/
 	@mkdir -p bin
 	@$(BUILD) -o bin/symgrad ./cmd/symgrad
-	@$(BUILD) -o bin/ddp ./examples/ddp
+	@$(BUILD) -o bin/ ./examples/ddp ./examples/ring ./examples/nvshmem ./examples/p2p ./examples/jacobi
 
 .PHONY: test
 test: data test-release test-race ## run all tests, as released and under the race detector
@@ -115,6 +115,10 @@ bench: ## run benchmarks and compare with the last kept ones: make bench PKG=./i
 .PHONY: bench-keep
 bench-keep: ## keep the last benchmarks as the ones to compare with
 	cp .bench/new.txt .bench/old.txt
+
+.PHONY: bench-mpi
+bench-mpi: ## compare the collectives with Open MPI's and MPICH's; takes minutes on a quiet machine
+	bench/mpi.sh
 
 .PHONY: cover
 cover: data ## measure what the tests cover; the page is .cover/index.html
