@@ -47,7 +47,7 @@
 // # Cost on shared memory
 //
 // What an operation of backend shm costs, for n ranks and S bytes in the larger buffer of a rank. A sync is one cache line
-// written by every rank and read by every other (by log2 n of them for more than 8 ranks). Moved is what goes between
+// written by every rank and read by every other (by log2 n of them for more than 64 ranks). Moved is what goes between
 // cores and memory, all ranks together, loads and stores counted alike; the time of a large operation is moved divided by
 // the bandwidth of all cores, and nothing that a rank could do better alone.
 //

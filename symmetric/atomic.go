@@ -31,10 +31,15 @@ const (
 	OpCompareSwap          // = Value if it was Compare
 )
 
+var atomicNames = [...]string{
+	OpFetch: "atomic fetch", OpSet: "atomic set", OpAdd: "atomic add", OpAnd: "atomic and", OpOr: "atomic or",
+	OpXor: "atomic xor", OpCompareSwap: "atomic compare-swap",
+}
+
 // String is the word used in errors: "atomic add".
 func (op AtomicOp) String() string {
 	if op > AtomicInvalid && op <= OpCompareSwap {
-		return "atomic " + [...]string{"fetch", "set", "add", "and", "or", "xor", "compare-swap"}[op-1]
+		return atomicNames[op]
 	}
 	return fmt.Sprintf("atomic(%d)", uint8(op))
 }

@@ -7,14 +7,14 @@ import (
 	"log"
 	"sync"
 
-	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/internal/sim"
 	"github.com/symgrad/symgrad/symmetric"
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// onEach runs body on every rank of a world of n ranks in this process.
-func onEach(n int, body func(w *dist.World) error) {
+// onEach runs body on every rank of a world of n ranks in this process, each with its end of a heap, and closes the heap
+// when all have done.
+func onEach(n int, body func(rank int, h symmetric.Heap) error) {
 	worlds, err := sim.New(n, sim.Config{})
 	if err != nil {
 		log.Fatal(err)
@@ -22,7 +22,14 @@ func onEach(n int, body func(w *dist.World) error) {
 	var ranks sync.WaitGroup
 	for _, w := range worlds {
 		ranks.Go(func() {
-			if err := errors.Join(body(w), w.Close()); err != nil {
+			h, err := w.Heap(1 << 12)
+			if err == nil {
+				err = body(w.Rank(), h)
+			}
+			if err == nil {
+				_, err = w.Blocking().Barrier() // nobody's part goes while others use it
+			}
+			if err := errors.Join(err, w.Close()); err != nil {
 				log.Print(err)
 			}
 		})
@@ -32,11 +39,7 @@ func onEach(n int, body func(w *dist.World) error) {
 
 // Rank 0 hands a row to rank 1, and a signal behind it; rank 1 does nothing but wait for the signal.
 func ExampleRegion() {
-	onEach(2, func(w *dist.World) error {
-		h, err := w.Heap(1 << 12)
-		if err != nil {
-			return err
-		}
+	onEach(2, func(rank int, h symmetric.Heap) error {
 		row, err := h.Calloc(4, 4)
 		if err != nil {
 			return err
@@ -45,7 +48,7 @@ func ExampleRegion() {
 		if err != nil {
 			return err
 		}
-		if w.Rank() == 0 {
+		if rank == 0 {
 			signal := symmetric.Signal{In: arrived, Op: symmetric.SignalSet, Value: 1}
 			return row.PutSignal(1, 0, tensor.Of([]float32{1, 2, 3, 4}), signal)
 		}
@@ -63,22 +66,14 @@ func ExampleRegion() {
 func ExampleFetchInc() {
 	var mu sync.Mutex
 	done := map[int64]int{}
-	onEach(3, func(w *dist.World) error {
-		h, err := w.Heap(1 << 12)
-		if err != nil {
-			return err
-		}
+	onEach(3, func(_ int, h symmetric.Heap) error {
 		counter, err := h.Alloc(8)
 		if err != nil {
 			return err
 		}
 		for {
 			piece, err := symmetric.FetchInc[int64](counter, 0, 0)
-			if err != nil {
-				return err
-			}
-			if piece >= 10 {
-				_, err = w.Blocking().Barrier() // the others may still use the counter
+			if err != nil || piece >= 10 {
 				return err
 			}
 			mu.Lock()

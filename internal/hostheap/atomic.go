@@ -161,7 +161,7 @@ func (r *Region) putSignal(call string, rank int, at int64, src tensor.Buffer, s
 		return err
 	}
 	defer r.heap.gate.leave()
-	if err := sig.enterWord(call+": the signal", rank, s.At, signalBytes); err != nil {
+	if err := sig.enterWord("signal of a put", rank, s.At, signalBytes); err != nil {
 		return err
 	}
 	defer r.heap.gate.leave()

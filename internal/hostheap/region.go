@@ -93,9 +93,14 @@ func (r *Region) enterWord(call string, rank int, at, n int64) error {
 	}
 	if (r.off+at)&(n-1) != 0 {
 		r.heap.gate.leave()
-		return r.wrong(call, rank, at, n, fmt.Errorf("%w: %w, to be a multiple of %d", dist.ErrInvalid, symmetric.ErrAlignment, n))
+		return r.wrong(call, rank, at, n, misaligned(n))
 	}
 	return nil
+}
+
+// misaligned is the cause of an error for a word of n bytes at an offset that does not suit it.
+func misaligned(n int64) error {
+	return fmt.Errorf("%w: %w, to be a multiple of %d in the heap", dist.ErrInvalid, symmetric.ErrAlignment, n)
 }
 
 // enterBuffer is enter for a transfer of the whole of b.

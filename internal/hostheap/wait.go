@@ -61,30 +61,29 @@ func (r *Region) Test(w symmetric.Watch) (symmetric.Hit, error) {
 
 // enterWatch is enter for a wait or test.
 func (r *Region) enterWatch(call string, w symmetric.Watch) error {
-	var err error
+	size := int64(w.DType.Size())
+	if err := r.checkWatch(w); err != nil {
+		return r.wrong(call, r.heap.rank, w.At, size, err)
+	}
+	if (r.off+w.At)&(size-1) != 0 {
+		return r.wrong(call, r.heap.rank, w.At, size, misaligned(size))
+	}
+	return r.enter(call, r.heap.rank, w.At, int64(w.Count)*size)
+}
+
+func (r *Region) checkWatch(w symmetric.Watch) error {
 	switch w.DType {
 	case tensor.I32, tensor.I64, tensor.U32, tensor.U64:
 	default:
-		err = fmt.Errorf("%w: no wait for a word of %v", dist.ErrDType, w.DType)
+		return fmt.Errorf("%w: no wait for a word of %v", dist.ErrDType, w.DType)
 	}
 	switch {
-	case err != nil:
 	case !w.Cmp.Valid():
-		err = fmt.Errorf("%w: %v", dist.ErrInvalid, w.Cmp)
-	case w.Count < 1:
-		err = fmt.Errorf("%w: %d words", dist.ErrCount, w.Count)
-	case int64(w.Count) > r.n: // before it is multiplied
-		err = dist.ErrCount
+		return fmt.Errorf("%w: %v", dist.ErrInvalid, w.Cmp)
+	case w.Count < 1 || int64(w.Count) > r.n: // before it is multiplied
+		return fmt.Errorf("%w: %d words", dist.ErrCount, w.Count)
 	}
-	if err != nil {
-		return r.wrong(call, r.heap.rank, w.At, int64(w.DType.Size()), err)
-	}
-	size := int64(w.DType.Size())
-	if err := r.enter(call, r.heap.rank, w.At, int64(w.Count)*size); err != nil {
-		return err
-	}
-	r.heap.gate.leave()
-	return r.enterWord(call, r.heap.rank, w.At, size)
+	return nil
 }
 
 // look is the state of the words of w.

@@ -9,12 +9,17 @@ import (
 
 // suiteOn is a conformance.Launch over ranks of this process, with chunks so small that most cases need several.
 func suiteOn(world launcher) conformance.Launch {
+	return suiteWith(Config{ChunkBytes: 1 << 10}, world)
+}
+
+func suiteWith(cfg Config, world launcher) conformance.Launch {
 	return func(t *testing.T, n int, opt conformance.LaunchOptions, body func(w *dist.World) error) {
 		t.Helper()
 		if opt.Die != nil {
 			t.Skip("a goroutine cannot be killed; TestKilledRankIsNamedByAllOthers kills processes")
 		}
-		errs, err := world(n, Config{ChunkBytes: 1 << 10, StepTimeout: opt.StepTimeout}, body)
+		cfg.StepTimeout = opt.StepTimeout
+		errs, err := world(n, cfg, body)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -33,14 +38,16 @@ func TestConformanceOnMappings(t *testing.T) {
 	conformance.Run(t, suiteOn(local(Mapped)))
 }
 
-// More ranks than this machine has cores, and more than look at each other one by one.
+// More ranks than a small machine has cores, looking at each other one by one, and passing the news on.
 func TestConformanceOfManyRanks(t *testing.T) {
 	memory := Mapped
 	if raceEnabled {
 		memory = GoMemory
 	}
-	conformance.RunWith(t, conformance.Options{Ranks: []int{8, 9}}, suiteOn(local(memory)))
-	conformance.RunWith(t, conformance.Options{Ranks: []int{11}, Blocking: true}, suiteOn(local(memory)))
+	tree := suiteWith(Config{ChunkBytes: 1 << 10, flat: 4}, local(memory))
+	conformance.RunWith(t, conformance.Options{Ranks: []int{8}}, suiteOn(local(memory)))
+	conformance.RunWith(t, conformance.Options{Ranks: []int{5, 9}}, tree)
+	conformance.RunWith(t, conformance.Options{Ranks: []int{11}, Blocking: true}, tree)
 }
 
 func TestConformanceOnCallers(t *testing.T) {

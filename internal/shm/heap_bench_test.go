@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"testing"
 
@@ -110,7 +111,7 @@ func BenchmarkPingPong(b *testing.B) {
 				return err
 			}
 		}
-		return r.Signal(1, 8, symmetric.SignalSet, 1)
+		return r.Signal(1, 8, symmetric.SignalSet, math.MaxUint64)
 	}, func(r symmetric.Region) error {
 		for turn := uint64(1); ; turn++ {
 			if err := r.Signal(0, 0, symmetric.SignalSet, turn); err != nil {

@@ -5,12 +5,14 @@ import (
 	"errors"
 	"flag"
 	"runtime"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/internal/conformance"
 	"github.com/symgrad/symgrad/symmetric"
+	"github.com/symgrad/symgrad/tensor"
 	"golang.org/x/sys/unix"
 )
 
@@ -105,4 +107,44 @@ func threadTime(t *testing.T) time.Duration {
 		t.Error(err)
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// Close waits for the accesses that run and refuses the later ones; none of them meets memory that is unmapped.
+func TestCloseComesBehindAccesses(t *testing.T) {
+	errs, err := launchers["mapped"](2, Config{}, func(w *dist.World) error {
+		for range 20 {
+			h, err := w.Heap(1 << 16)
+			if err != nil {
+				return err
+			}
+			r, err := h.Alloc(1 << 16)
+			if err != nil {
+				return err
+			}
+			var users sync.WaitGroup
+			ended := make([]error, 3)
+			src := tensor.Of(make([]byte, 1<<16))
+			for i := range ended {
+				users.Go(func() {
+					for ended[i] == nil {
+						ended[i] = errors.Join(r.Put(w.Rank(), 0, src), r.Signal(w.Rank(), 8, symmetric.SignalAdd, 1))
+					}
+				})
+			}
+			err = errors.Join(done(w.Barrier()), h.Close())
+			users.Wait()
+			for _, e := range ended {
+				if !errors.Is(e, dist.ErrClosed) {
+					err = errors.Join(err, e)
+				}
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err := errors.Join(append(errs, err)...); err != nil {
+		t.Error(err)
+	}
 }

@@ -13,10 +13,12 @@ import (
 type Config struct {
 	StepTimeout  time.Duration // longest wait for a peer in one operation; 0 means 100 s
 	InitTimeout  time.Duration // longest wait for all ranks to meet; 0 means 60 s
-	ChunkBytes   int           // staging slot per rank, rounded up to 64; 0 means 256 KiB
+	ChunkBytes   int           // of a staging slot, of which a rank has 4, rounded up to 64; 0 means 64 KiB
 	Dir          string        // tmpfs directory for shared memory; "" means anonymous memory (memfd)
 	Unchecked    bool          // do not compare operations across ranks
 	TraceEntries int           // of the recorder; 0 means dist.DefaultTraceEntries
+
+	flat int // ranks that look at each other one by one; 0 means flatRanks
 }
 
 func (c Config) withDefaults() Config {
@@ -27,7 +29,10 @@ func (c Config) withDefaults() Config {
 		c.InitTimeout = 60 * time.Second
 	}
 	if c.ChunkBytes == 0 {
-		c.ChunkBytes = 256 << 10
+		c.ChunkBytes = 64 << 10
+	}
+	if c.flat == 0 {
+		c.flat = flatRanks
 	}
 	return c
 }

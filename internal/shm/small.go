@@ -63,7 +63,7 @@ func (t *Transport) runSmall(op *dist.Op) error {
 			}
 		}
 	}
-	if op.Kind == dist.KindBroadcast && t.size > flatRanks {
+	if op.Kind == dist.KindBroadcast && t.size > t.node.cfg.flat {
 		return t.passOn(op, slot, bytes)
 	}
 	if bytes > 0 && !op.Src.IsZero() {
