@@ -134,13 +134,16 @@ type fakeHeap struct {
 	bytes int64
 }
 
-func (h fakeHeap) Alloc(int64) (symmetric.Region, error)          { return nil, symmetric.ErrNoSpace }
-func (h fakeHeap) Calloc(int64, int64) (symmetric.Region, error)  { return nil, symmetric.ErrNoSpace }
+func (h fakeHeap) Alloc(int64) (symmetric.Region, error) { return nil, symmetric.ErrNoSpace }
+
+func (h fakeHeap) Calloc(int64, int64) (symmetric.Region, error) { return nil, symmetric.ErrNoSpace }
+
 func (h fakeHeap) Aligned(int64, int64) (symmetric.Region, error) { return nil, symmetric.ErrNoSpace }
-func (h fakeHeap) Free(symmetric.Region) error                    { return symmetric.ErrNotAllocated }
-func (h fakeHeap) Fence() error                                   { return nil }
-func (h fakeHeap) Quiet() error                                   { return nil }
-func (h fakeHeap) Stats() symmetric.Stats                         { return symmetric.Stats{Capacity: h.bytes} }
+
+func (h fakeHeap) Free(symmetric.Region) error { return symmetric.ErrNotAllocated }
+func (h fakeHeap) Fence() error                { return nil }
+func (h fakeHeap) Quiet() error                { return nil }
+func (h fakeHeap) Stats() symmetric.Stats      { return symmetric.Stats{Capacity: h.bytes} }
 
 // Close notes the order.
 func (h fakeHeap) Close() error {

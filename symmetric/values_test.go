@@ -51,9 +51,23 @@ func TestNamesOfValues(t *testing.T) {
 		v    fmt.Stringer
 		want string
 	}{
-		{Eq, "=="}, {Ne, "!="}, {Gt, ">"}, {Ge, ">="}, {Lt, "<"}, {Le, "<="}, {CmpInvalid, "comparison(0)"}, {Comparison(9), "comparison(9)"},
-		{OpFetch, "atomic fetch"}, {OpSet, "atomic set"}, {OpAdd, "atomic add"}, {OpAnd, "atomic and"}, {OpOr, "atomic or"},
-		{OpXor, "atomic xor"}, {OpCompareSwap, "atomic compare-swap"}, {AtomicInvalid, "atomic(0)"}, {AtomicOp(77), "atomic(77)"},
+		{Eq, "=="},
+		{Ne, "!="},
+		{Gt, ">"},
+		{Ge, ">="},
+		{Lt, "<"},
+		{Le, "<="},
+		{CmpInvalid, "comparison(0)"},
+		{Comparison(9), "comparison(9)"},
+		{OpFetch, "atomic fetch"},
+		{OpSet, "atomic set"},
+		{OpAdd, "atomic add"},
+		{OpAnd, "atomic and"},
+		{OpOr, "atomic or"},
+		{OpXor, "atomic xor"},
+		{OpCompareSwap, "atomic compare-swap"},
+		{AtomicInvalid, "atomic(0)"},
+		{AtomicOp(77), "atomic(77)"},
 	} {
 		if got := c.v.String(); got != c.want {
 			t.Errorf("%q, want %q", got, c.want)

@@ -31,7 +31,8 @@ func sampleCPU() probe.Report {
 			Online: 8, Allowed: 4, Affinity: "0-3", Quota: 2.5, Usable: 2,
 			NUMANodes: []probe.NUMA{{ID: 0, CPUs: "0-3", MemoryBytes: 64 << 30}, {ID: 1, CPUs: "4-7", MemoryBytes: 64 << 30}},
 			Caches: []probe.Cache{
-				{Level: 1, Type: "Data", Bytes: 48 << 10, SharedBy: 1}, {Level: 1, Type: "Instruction", Bytes: 32 << 10, SharedBy: 1},
+				{Level: 1, Type: "Data", Bytes: 48 << 10, SharedBy: 1},
+				{Level: 1, Type: "Instruction", Bytes: 32 << 10, SharedBy: 1},
 				{Level: 3, Type: "Unified", Bytes: 32 << 20, SharedBy: 4},
 			},
 		},

@@ -118,8 +118,10 @@ func (t *thrower) sound(what string, err error) error {
 		return nil
 	}
 	t.errs++
-	for _, known := range []error{dist.ErrInvalid, dist.ErrClosed, symmetric.ErrNotAllocated, symmetric.ErrAlignment,
-		symmetric.ErrNoSpace, context.Canceled} {
+	for _, known := range []error{
+		dist.ErrInvalid, dist.ErrClosed, symmetric.ErrNotAllocated, symmetric.ErrAlignment,
+		symmetric.ErrNoSpace, context.Canceled,
+	} {
 		if errors.Is(err, known) {
 			return nil
 		}

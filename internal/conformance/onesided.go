@@ -54,8 +54,10 @@ func (s *suite) transfers(h symmetric.Heap) error {
 			put    func(rank int, at int64, b tensor.Buffer) error
 			signal bool
 		}{
-			{"put", r.Put, false}, {"put nbi", r.PutNBI, false},
-			{"put-signal", withSignal(r.PutSignal), true}, {"put-signal nbi", withSignal(r.PutSignalNBI), true},
+			{"put", r.Put, false},
+			{"put nbi", r.PutNBI, false},
+			{"put-signal", withSignal(r.PutSignal), true},
+			{"put-signal nbi", withSignal(r.PutSignalNBI), true},
 		} {
 			if err := s.putEverywhere(h, r, dt, call.name, call.put); err != nil {
 				return err

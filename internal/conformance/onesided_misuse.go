@@ -126,15 +126,21 @@ func (s *suite) wrongArguments(r symmetric.Region) {
 	}{"no buffer": {tensor.Buffer{}, dist.ErrDType}, "a device's buffer": {gpu, dist.ErrDevice}} {
 		one := symmetric.Strides{Count: 1, Region: 1, Buffer: 1}
 		for _, c := range []outcome{
-			{"put of ", r.Put(0, 0, bad.b)}, {"get into ", r.Get(bad.b, 0, 0)}, {"iput of ", r.IPut(0, 0, bad.b, one)},
-			{"iget into ", r.IGet(bad.b, 0, 0, one)}, {"put-signal of ", r.PutSignal(0, 0, bad.b, set)},
+			{"put of ", r.Put(0, 0, bad.b)},
+			{"get into ", r.Get(bad.b, 0, 0)},
+			{"iput of ", r.IPut(0, 0, bad.b, one)},
+			{"iget into ", r.IGet(bad.b, 0, 0, one)},
+			{"put-signal of ", r.PutSignal(0, 0, bad.b, set)},
 		} {
 			s.refused(c.what+what, c.err, bad.want)
 		}
 	}
 	for _, st := range []symmetric.Strides{
-		{Count: -1, Region: 1, Buffer: 1}, {Count: 1, Region: 0, Buffer: 1}, {Count: 1, Region: 1, Buffer: -1},
-		{Count: 2, Region: 1, Buffer: 1}, {Count: math.MaxInt, Region: math.MaxInt, Buffer: math.MaxInt},
+		{Count: -1, Region: 1, Buffer: 1},
+		{Count: 1, Region: 0, Buffer: 1},
+		{Count: 1, Region: 1, Buffer: -1},
+		{Count: 2, Region: 1, Buffer: 1},
+		{Count: math.MaxInt, Region: math.MaxInt, Buffer: math.MaxInt},
 		{Count: math.MaxInt, Region: 1, Buffer: 1},
 	} {
 		s.refused(fmt.Sprintf("iput with %+v", st), r.IPut(0, 0, b, st), dist.ErrCount)
@@ -213,8 +219,12 @@ func (s *suite) wrongAllocs(h symmetric.Heap, r symmetric.Region) {
 		count, bytes int64
 		want         error
 	}{
-		{-1, 8, dist.ErrCount}, {8, -1, dist.ErrCount}, {-1, -1, dist.ErrCount},
-		{math.MaxInt64, 2, symmetric.ErrNoSpace}, {1 << 32, 1 << 32, symmetric.ErrNoSpace}, {1 << 31, 1 << 31, symmetric.ErrNoSpace},
+		{-1, 8, dist.ErrCount},
+		{8, -1, dist.ErrCount},
+		{-1, -1, dist.ErrCount},
+		{math.MaxInt64, 2, symmetric.ErrNoSpace},
+		{1 << 32, 1 << 32, symmetric.ErrNoSpace},
+		{1 << 31, 1 << 31, symmetric.ErrNoSpace},
 	} {
 		_, err := h.Calloc(c.count, c.bytes)
 		s.expect(fmt.Sprintf("calloc of %d elements of %d B", c.count, c.bytes), err, c.want)

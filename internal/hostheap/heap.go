@@ -95,7 +95,7 @@ func (h *Heap) alloc(call string, alignment, bytes int64) (symmetric.Region, err
 	if err != nil {
 		return nil, fmt.Errorf("%s %d B rank %d/%d: %w", call, bytes, h.rank, len(h.parts), err)
 	}
-	return &Region{heap: h, of: &allocation{off: off}, off: off, n: bytes}, nil
+	return &Region{heap: h, of: &allocation{}, off: off, n: bytes}, nil
 }
 
 // CheckSize is the error of every rank for wrong arguments of Alloc that they share.

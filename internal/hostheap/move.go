@@ -1,6 +1,7 @@
 package hostheap
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math"
 	"sync/atomic"
@@ -93,10 +94,8 @@ func (r *Region) PutWord(rank int, at int64, dt tensor.DType, bits uint64) error
 		atomic.StoreUint64((*uint64)(p), bits)
 	case n == 4 && uintptr(p)&3 == 0:
 		atomic.StoreUint32((*uint32)(p), uint32(bits))
-	default: // little-endian, as all machines of a host heap
-		for i := range n {
-			*(*byte)(unsafe.Add(p, i)) = byte(bits >> (8 * i))
-		}
+	default:
+		storeBytes(unsafe.Slice((*byte)(p), n), bits)
 	}
 	r.heap.host.Ring(rank, r.off+at, n)
 	return nil
@@ -119,11 +118,34 @@ func (r *Region) GetWord(rank int, at int64, dt tensor.DType) (uint64, error) {
 	case n == 4 && uintptr(p)&3 == 0:
 		return uint64(atomic.LoadUint32((*uint32)(p))), nil
 	}
-	var bits uint64
-	for i := range n {
-		bits |= uint64(*(*byte)(unsafe.Add(p, i))) << (8 * i)
+	return loadBytes(unsafe.Slice((*byte)(p), n)), nil
+}
+
+// storeBytes stores an element of any size at any address.
+func storeBytes(b []byte, bits uint64) {
+	switch len(b) {
+	case 1:
+		b[0] = byte(bits)
+	case 2:
+		binary.NativeEndian.PutUint16(b, uint16(bits))
+	case 4:
+		binary.NativeEndian.PutUint32(b, uint32(bits))
+	default:
+		binary.NativeEndian.PutUint64(b, bits)
 	}
-	return bits, nil
+}
+
+// loadBytes is the inverse of storeBytes.
+func loadBytes(b []byte) uint64 {
+	switch len(b) {
+	case 1:
+		return uint64(b[0])
+	case 2:
+		return uint64(binary.NativeEndian.Uint16(b))
+	case 4:
+		return uint64(binary.NativeEndian.Uint32(b))
+	}
+	return binary.NativeEndian.Uint64(b)
 }
 
 // extent is the bytes from the first to behind the last of count elements of size bytes, stride elements apart; false

@@ -12,7 +12,6 @@ import (
 
 // allocation is what a region shares with its slices.
 type allocation struct {
-	off   int64
 	freed atomic.Bool
 }
 

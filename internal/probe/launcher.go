@@ -27,13 +27,25 @@ type Variable struct {
 
 // marks is beginnings and whole names (those without "_" at the end) of variables that launchers set.
 var marks = []struct{ name, of string }{
-	{"SYMGRAD_RANK", launch.Symgrad}, {"SYMGRAD_WORLD_SIZE", launch.Symgrad}, {"SYMGRAD_LOCAL_", launch.Symgrad},
-	{"SYMGRAD_MASTER", launch.Symgrad}, {"SYMGRAD_JOB", launch.Symgrad},
-	{"OMPI_COMM_WORLD_", launch.OpenMPI}, {"OMPI_UNIVERSE_SIZE", launch.OpenMPI},
-	{"PMI_", launch.MPICH}, {"MPI_LOCALRANKID", launch.MPICH}, {"MPI_LOCALNRANKS", launch.MPICH},
-	{"RANK", launch.Torchrun}, {"WORLD_SIZE", launch.Torchrun}, {"LOCAL_RANK", launch.Torchrun}, {"LOCAL_WORLD_SIZE", launch.Torchrun},
-	{"MASTER_ADDR", launch.Torchrun}, {"MASTER_PORT", launch.Torchrun}, {"TORCHELASTIC_", launch.Torchrun},
-	{"PMIX_", launch.PMIx}, {"SLURM_", launch.Slurm},
+	{"SYMGRAD_RANK", launch.Symgrad},
+	{"SYMGRAD_WORLD_SIZE", launch.Symgrad},
+	{"SYMGRAD_LOCAL_", launch.Symgrad},
+	{"SYMGRAD_MASTER", launch.Symgrad},
+	{"SYMGRAD_JOB", launch.Symgrad},
+	{"OMPI_COMM_WORLD_", launch.OpenMPI},
+	{"OMPI_UNIVERSE_SIZE", launch.OpenMPI},
+	{"PMI_", launch.MPICH},
+	{"MPI_LOCALRANKID", launch.MPICH},
+	{"MPI_LOCALNRANKS", launch.MPICH},
+	{"RANK", launch.Torchrun},
+	{"WORLD_SIZE", launch.Torchrun},
+	{"LOCAL_RANK", launch.Torchrun},
+	{"LOCAL_WORLD_SIZE", launch.Torchrun},
+	{"MASTER_ADDR", launch.Torchrun},
+	{"MASTER_PORT", launch.Torchrun},
+	{"TORCHELASTIC_", launch.Torchrun},
+	{"PMIX_", launch.PMIx},
+	{"SLURM_", launch.Slurm},
 }
 
 // SeeLauncher is what the environment says of the job.

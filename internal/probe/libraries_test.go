@@ -223,15 +223,21 @@ func TestBLASIsWhatPackageBLASTakes(t *testing.T) {
 	}{
 		{"automatic", Options{}, openblas, BLAS{Name: "openblas", Version: "0.3.21", Path: openblas.Path, Threads: 2, Libraries: found("openblas")}},
 		{
-			"set to another", Options{Files: map[string]string{"blas": "libblis.so.4"}}, blis,
+			"set to another",
+			Options{Files: map[string]string{"blas": "libblis.so.4"}},
+			blis,
 			BLAS{Name: "blis", Version: "0.9.0", Path: blis.Path, Libraries: found("blis")},
 		},
 		{
-			"set to one of no vendor", Options{Files: map[string]string{"blas": "/opt/libmine.so"}}, other,
+			"set to one of no vendor",
+			Options{Files: map[string]string{"blas": "/opt/libmine.so"}},
+			other,
 			BLAS{Name: "blas", Path: other.Path, Libraries: append(found(""), Library{Name: "blas", Path: other.Path, FoundBy: BySetting, Usable: true, Chosen: true})},
 		},
 		{
-			"set to what is broken", Options{Files: map[string]string{"blas": "/opt/libmine.so"}}, Answer{Loaded: true, Path: "/opt/libmine.so", Problem: "sgemm computes wrong numbers"},
+			"set to what is broken",
+			Options{Files: map[string]string{"blas": "/opt/libmine.so"}},
+			Answer{Loaded: true, Path: "/opt/libmine.so", Problem: "sgemm computes wrong numbers"},
 			BLAS{
 				Name: "gonum", Problem: "/opt/libmine.so: sgemm computes wrong numbers",
 				Libraries: append(found(""), Library{Name: "blas", Path: other.Path, FoundBy: BySetting, Problem: "sgemm computes wrong numbers"}),

@@ -14,8 +14,14 @@ var watched = [...]struct {
 	number uintptr
 	name   string
 }{
-	{uintptr(unix.SIGHUP), "SIGHUP"}, {uintptr(unix.SIGILL), "SIGILL"}, {uintptr(unix.SIGABRT), "SIGABRT"}, {uintptr(unix.SIGBUS), "SIGBUS"},
-	{uintptr(unix.SIGFPE), "SIGFPE"}, {uintptr(unix.SIGSEGV), "SIGSEGV"}, {uintptr(unix.SIGUSR1), "SIGUSR1"}, {uintptr(unix.SIGTERM), "SIGTERM"},
+	{uintptr(unix.SIGHUP), "SIGHUP"},
+	{uintptr(unix.SIGILL), "SIGILL"},
+	{uintptr(unix.SIGABRT), "SIGABRT"},
+	{uintptr(unix.SIGBUS), "SIGBUS"},
+	{uintptr(unix.SIGFPE), "SIGFPE"},
+	{uintptr(unix.SIGSEGV), "SIGSEGV"},
+	{uintptr(unix.SIGUSR1), "SIGUSR1"},
+	{uintptr(unix.SIGTERM), "SIGTERM"},
 	{uintptr(unix.SIGURG), "SIGURG"}, // Go preempts goroutines with it
 }
 
