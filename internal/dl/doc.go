@@ -18,6 +18,9 @@
 // A required symbol that is missing is an error of [Library.Bind]. An optional one is a nil func, a zero address, or a
 // [Proc] whose Call answers [ErrUnsupported] with library, file, symbol and the version that has it.
 //
+// Which files there are, before any is loaded, is a question for [Search.Find]; [Places] and [LoaderDirs] say where toolkits, wheels of Python and
+// the loader keep libraries. They read a file system and an environment that they are given.
+//
 // # Typed funcs or Proc
 //
 // A typed func converts its arguments by reflection, which costs three times a Proc's call and more, the longer the argument list (170 ns against 60 ns

@@ -61,14 +61,29 @@ func askWithin(ctx context.Context, limit time.Duration, command []string, q Que
 	defer cancel()
 	argv := append(slices.Clone(command), q.args()...)
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
-	var stdout, stderr bytes.Buffer
+	var stdout, stderr window
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	cmd.WaitDelay = time.Second // for processes that a library started and left behind with the pipes
 	err := cmd.Run()
-	if a, ok := readAnswer(stdout.Bytes()); ok {
+	if a, ok := readAnswer(stdout.text); ok {
 		return a
 	}
-	return Answer{Loaded: true, Path: q.File, Problem: obituary(ctx, limit, err, stderr.String())}
+	return Answer{Loaded: true, Path: q.File, Problem: obituary(ctx, limit, err, string(stderr.text))}
+}
+
+// windowBytes is how much of a child's output is kept: an answer, and what a library may write after it.
+const windowBytes = 1 << 20
+
+// window keeps the end of what is written to it, at least the last windowBytes.
+type window struct{ text []byte }
+
+// Write implements io.Writer and never fails.
+func (w *window) Write(p []byte) (int, error) {
+	w.text = append(w.text, p...)
+	if over := len(w.text) - windowBytes; over > windowBytes { // not at every write: that would copy each time
+		w.text = append(w.text[:0], w.text[over:]...)
+	}
+	return len(p), nil
 }
 
 // readAnswer finds the answer in the output of a child.

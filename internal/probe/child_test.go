@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"bytes"
 	"context"
 	"os"
 	"strings"
@@ -54,6 +55,21 @@ func TestChildThatSaysNothingOrIsNotThere(t *testing.T) {
 		if got.Problem != tt.want {
 			t.Errorf("%v: %q, want %q", tt.command, got.Problem, tt.want)
 		}
+	}
+}
+
+func TestWindowKeepsTheEnd(t *testing.T) {
+	var w window
+	for range 5 * windowBytes / 1000 {
+		if n, err := w.Write(bytes.Repeat([]byte("x"), 1000)); n != 1000 || err != nil {
+			t.Fatal(n, err)
+		}
+	}
+	if _, err := w.Write([]byte("the end")); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(w.text); n < windowBytes || n > 2*windowBytes+1000 || !bytes.HasSuffix(w.text, []byte("xthe end")) {
+		t.Errorf("it keeps %d B, want %d to %d with the end", n, windowBytes, 2*windowBytes+1000)
 	}
 }
 

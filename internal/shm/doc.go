@@ -14,7 +14,8 @@
 //	tiny.go       the smallest sums
 //	staged.go     collectives of private memory, in chunks through slots
 //	p2p.go        send and receive through one small ring per pair of ranks
-//	heap.go       symmetric.Heap over one segment per heap
+//	heap.go       symmetric.Heap over one segment per heap; package hostheap has the calls
+//	signal.go     how a rank that waits for a word of a heap sleeps, and is woken
 //
 // # How a collective runs
 //
