@@ -50,9 +50,10 @@ func (t *Transport) await(word *uint64, want uint64, peer int) error {
 		if seen&roundMask >= want {
 			return nil
 		}
-		if err := t.rest(&s, word, seen, peer); err != nil {
+		err := t.rest(&s, word, seen, peer)
+		if err != nil && atomic.LoadUint64(word)&roundMask < want {
 			return err
-		}
+		} // else what this rank waited for came first: a peer that has it may have broken the group since
 	}
 }
 
