@@ -3,6 +3,7 @@ package ops
 import (
 	"fmt"
 	"slices"
+	"sync"
 
 	"gorgonia.org/gorgonia"
 
@@ -100,8 +101,15 @@ func (o *Overlap) Grad() (gorgonia.Nodes, error) {
 	return waits, nil
 }
 
+// differentiating is held by grad, so that ranks which are goroutines of one process differentiate one after the other:
+// the constants that Gorgonia puts into gradients are nodes that all graphs share, and it notes their hashes in them when
+// it first needs them.
+var differentiating sync.Mutex
+
 // grad is gorgonia.Grad with its panics as errors.
 func grad(cost *gorgonia.Node, wrt []*gorgonia.Node) (_ gorgonia.Nodes, err error) {
+	differentiating.Lock()
+	defer differentiating.Unlock()
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("gorgonia: %v", p)
