@@ -18,6 +18,7 @@ type Group struct {
 	name  string
 	batch *call // the group call that this view collects for, or nil
 	block bool  // verbs return when their operation is done
+	symm  bool  // buffers lie at the same offsets on all ranks
 }
 
 // call is a group call while its function runs.
@@ -115,6 +116,18 @@ func (g *Group) Blocking() *Group {
 func (g *Group) Named(name string) *Group {
 	v := *g
 	v.name = name
+	return &v
+}
+
+// Symmetric is a view of the group for operations whose buffers lie, on every rank, at the same offsets of one symmetric
+// heap, as the buckets of training do. A backend then need not ask where a peer has its buffer, and takes faster ways for
+// which that is a condition: NCCL's symmetric windows, NVSHMEM's collectives without a copy. Results are the same.
+//
+// Collective: all ranks use such a view for the same operations. Errors: its verbs give ErrInvalid, and on all ranks
+// ErrMismatch, where a backend that relies on the promise finds it broken.
+func (g *Group) Symmetric() *Group {
+	v := *g
+	v.symm = true
 	return &v
 }
 
@@ -220,7 +233,7 @@ func (g *Group) do(kind Kind, dst, src tensor.Buffer, red *RedOp, at int) (Work,
 	if g.block && g.batch == nil && g.c.inline.t != nil {
 		return Work{}, g.c.inline.run(&verb{kind, at, dst, src, g.name}, red)
 	}
-	op := Op{Kind: kind, Dst: dst, Src: src}
+	op := Op{Kind: kind, Dst: dst, Src: src, Symmetric: g.symm}
 	if red != nil {
 		op.Red = *red
 	}

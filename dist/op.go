@@ -75,6 +75,9 @@ type Op struct {
 	Name  string        // of the tensor, for errors and traces; may be empty
 	Ops   []Op          // the members of a KindBatch
 
+	// Symmetric is the caller's promise of Group.Symmetric.
+	Symmetric bool
+
 	// Memo is the backend's: 0 at first, and what it has left there when the same call is made again.
 	Memo uint64
 
