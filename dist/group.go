@@ -231,7 +231,7 @@ func (g *Group) adopt(x closer) {
 // do is a verb: at is the root or the peer.
 func (g *Group) do(kind Kind, dst, src tensor.Buffer, red *RedOp, at int) (Work, error) {
 	if g.block && g.batch == nil && g.c.inline.t != nil {
-		return Work{}, g.c.inline.run(&verb{kind, at, dst, src, g.name}, red)
+		return Work{}, g.c.inline.run(&verb{kind, g.symm, at, dst, src, g.name}, red)
 	}
 	op := Op{Kind: kind, Dst: dst, Src: src, Symmetric: g.symm}
 	if red != nil {

@@ -43,9 +43,15 @@ type preparedCall struct {
 // verb is the arguments of a call but for the reduction.
 type verb struct {
 	kind     Kind
+	symm     bool
 	at       int // root or peer
 	dst, src tensor.Buffer
 	name     string
+}
+
+// same is v == w, in the order in which they are likely to differ.
+func (v *verb) same(w *verb) bool {
+	return v.dst == w.dst && v.src == w.src && v.kind == w.kind && v.at == w.at && v.symm == w.symm && v.name == w.name
 }
 
 // untimed is up to how many bytes an operation that did not have to wait is not timed: two readings of the clock are a
@@ -63,21 +69,21 @@ func (in *inline) init(c *core) {
 
 // run does the operation of a call.
 func (in *inline) run(v *verb, red *RedOp) error {
-	in.c.rec.mu.Lock()
-	defer in.c.rec.mu.Unlock()
-	in.idle()
-	return in.locked(v, red)
-}
-
-// locked is run with the lock held.
-func (in *inline) locked(v *verb, red *RedOp) error {
-	p := &in.calls[v.slot()]
-	if p.op.Kind == KindInvalid || *v != p.verb || red != nil && *red != p.red {
-		if err := in.prepare(p, v, red); err != nil {
-			return err
-		}
+	mu := &in.c.rec.mu
+	mu.Lock()
+	if in.blocked {
+		in.idle()
 	}
-	return in.now(&p.op)
+	p := &in.calls[v.slot()]
+	var err error
+	if p.op.Kind == KindInvalid || !v.same(&p.verb) || red != nil && !red.same(&p.red) {
+		err = in.prepare(p, v, red)
+	}
+	if err == nil {
+		err = in.now(&p.op)
+	}
+	mu.Unlock()
+	return err
 }
 
 // batch does a group call.
@@ -87,6 +93,9 @@ func (in *inline) batch(op *Op) error {
 	in.idle()
 	op.now = in
 	op.sign()
+	for i := range op.Ops {
+		op.Ops[i].Seq = in.c.seq + 1
+	}
 	return in.now(op)
 }
 
@@ -98,19 +107,15 @@ func (in *inline) now(op *Op) error {
 	}
 	c.seq++
 	op.Seq = c.seq
-	for i := range op.Ops {
-		op.Ops[i].Seq = op.Seq
-	}
 	in.slow, in.entry = false, nil
 	err := in.t.Inline(op)
-	switch e := in.entry; {
-	case e == nil || in.slow || err != nil:
+	if e := in.entry; e == nil || in.slow || err != nil {
 		op.Posted()
 		c.rec.ended(op.Seq, err)
-	case op.bytes <= untimed:
-		e.Ended = e.Started
-	default:
+	} else if op.bytes > untimed {
 		e.Ended = ticks.Now()
+	} else {
+		e.Ended = e.Started
 	}
 	return err
 }
@@ -130,7 +135,7 @@ func (v *verb) slot() int {
 // prepare makes and checks the operation of a call.
 func (in *inline) prepare(p *preparedCall, v *verb, red *RedOp) error {
 	p.op.Kind = KindInvalid // nothing to use again if the check finds a mistake
-	op := Op{Kind: v.kind, Dst: v.dst, Src: v.src, Name: v.name, now: in}
+	op := Op{Kind: v.kind, Dst: v.dst, Src: v.src, Name: v.name, Symmetric: v.symm, now: in}
 	if red != nil {
 		op.Red = *red
 	}

@@ -160,6 +160,11 @@ type RedOp struct {
 	Scalar Scalar // of premulsum
 }
 
+// same is r == o; the scalar counts only where it is used.
+func (r *RedOp) same(o *RedOp) bool {
+	return r.Kind == o.Kind && (r.Kind != RedPreMulSum || r.Scalar == o.Scalar)
+}
+
 // The reductions without a scalar. Avg is the sum divided by the number of ranks, in the accumulator's type; for
 // integers it truncates toward zero. Min and Max of a NaN are NaN.
 var (

@@ -9,22 +9,32 @@ import (
 // Buffer is a run of elements in memory: pointer, length, dtype and device. It is a value and owns nothing. The zero
 // Buffer has no elements and no type; it stands for "not used on this rank" where a collective ignores a side.
 type Buffer struct {
-	ptr unsafe.Pointer
-	n   int
-	dt  DType
-	dev Device
+	ptr  unsafe.Pointer
+	n    int
+	what what
 }
+
+// what is the dtype and device of a Buffer in one word: every call of a collective passes Buffers in registers and
+// compares them with those of the last call.
+type what uint64
+
+func whatOf(dt DType, dev Device) what {
+	return what(dt) | what(dev.Kind)<<8 | what(uint32(dev.Index))<<32
+}
+
+func (w what) dtype() DType   { return DType(w) }
+func (w what) device() Device { return Device{Kind(w >> 8), int(w >> 32)} }
 
 // Of is the Buffer over the elements of s, in host memory. It aliases s.
 func Of[T Element](s []T) Buffer {
-	return Buffer{ptr: unsafe.Pointer(unsafe.SliceData(s)), n: len(s), dt: TypeOf[T]()}
+	return Buffer{ptr: unsafe.Pointer(unsafe.SliceData(s)), n: len(s), what: whatOf(TypeOf[T](), Host)}
 }
 
 // FromPointer is the Buffer of n elements of type dt at p on dev.
 //
 // Owns: the caller keeps the memory alive for as long as the Buffer, or a queued operation on it, is in use.
 // Errors: n negative or too large for an address space, an invalid dtype, a nil pointer with n > 0, or a pointer that is
-// not aligned to the element.
+// not aligned to the element; a device with a negative number.
 func FromPointer(p unsafe.Pointer, n int, dt DType, dev Device) (Buffer, error) {
 	switch {
 	case !dt.Valid():
@@ -37,24 +47,26 @@ func FromPointer(p unsafe.Pointer, n int, dt DType, dev Device) (Buffer, error) 
 		return Buffer{}, fmt.Errorf("buffer: nil pointer for %d elements", n)
 	case uintptr(p)%uintptr(dt.Size()) != 0:
 		return Buffer{}, fmt.Errorf("buffer: pointer is not aligned to %d bytes (%v)", dt.Size(), dt)
+	case dev.Index < 0 || dev.Index > math.MaxInt32:
+		return Buffer{}, fmt.Errorf("buffer: device number %d", dev.Index)
 	}
-	return Buffer{ptr: p, n: n, dt: dt, dev: dev}, nil
+	return Buffer{p, n, whatOf(dt, dev)}, nil
 }
 
 // IsZero reports whether b is the zero Buffer: no type, no elements.
-func (b Buffer) IsZero() bool { return b.dt == Invalid }
+func (b Buffer) IsZero() bool { return b.DType() == Invalid }
 
 // Len is the number of elements.
 func (b Buffer) Len() int { return b.n }
 
 // Bytes is the number of bytes.
-func (b Buffer) Bytes() int64 { return int64(b.n) * int64(b.dt.Size()) }
+func (b Buffer) Bytes() int64 { return int64(b.n) * int64(b.DType().Size()) }
 
 // DType is the type of the elements.
-func (b Buffer) DType() DType { return b.dt }
+func (b Buffer) DType() DType { return b.what.dtype() }
 
 // Device is where the memory lives.
-func (b Buffer) Device() Device { return b.dev }
+func (b Buffer) Device() Device { return b.what.device() }
 
 // Pointer is the address of the first element; nil for an empty Buffer made of a nil slice.
 func (b Buffer) Pointer() unsafe.Pointer { return b.ptr }
@@ -67,7 +79,7 @@ func (b Buffer) Slice(i, j int) (Buffer, error) {
 		return Buffer{}, fmt.Errorf("buffer: slice [%d:%d] of %d elements", i, j, b.n)
 	}
 	if i < j { // an empty slice keeps the base, so that no pointer ever points past its allocation
-		b.ptr = unsafe.Add(b.ptr, i*b.dt.Size())
+		b.ptr = unsafe.Add(b.ptr, i*b.DType().Size())
 	}
 	b.n = j - i
 	return b, nil
@@ -75,7 +87,7 @@ func (b Buffer) Slice(i, j int) (Buffer, error) {
 
 // Raw is the bytes of b, aliased. It is nil for memory that is not on the host.
 func (b Buffer) Raw() []byte {
-	if b.dev != Host || b.n == 0 {
+	if b.Device() != Host || b.n == 0 {
 		return nil
 	}
 	return unsafe.Slice((*byte)(b.ptr), b.Bytes())
@@ -85,11 +97,11 @@ func (b Buffer) Raw() []byte {
 //
 // Errors: b holds another type, or is not in host memory.
 func Data[T Element](b Buffer) ([]T, error) {
-	if want := TypeOf[T](); b.dt != want {
-		return nil, fmt.Errorf("buffer: holds %v, not %v", b.dt, want)
+	if want := TypeOf[T](); b.DType() != want {
+		return nil, fmt.Errorf("buffer: holds %v, not %v", b.DType(), want)
 	}
-	if b.dev != Host {
-		return nil, fmt.Errorf("buffer: is on %v, not in host memory", b.dev)
+	if b.Device() != Host {
+		return nil, fmt.Errorf("buffer: is on %v, not in host memory", b.Device())
 	}
 	if b.n == 0 {
 		return nil, nil
@@ -102,7 +114,7 @@ func Same(a, b Buffer) bool { return a == b }
 
 // Overlap reports whether a and b share at least one byte.
 func Overlap(a, b Buffer) bool {
-	if a.dev != b.dev || a.n == 0 || b.n == 0 {
+	if a.what.device() != b.what.device() || a.n == 0 || b.n == 0 {
 		return false
 	}
 	a0, b0 := uintptr(a.ptr), uintptr(b.ptr)
@@ -114,5 +126,5 @@ func (b Buffer) String() string {
 	if b.IsZero() {
 		return "no buffer"
 	}
-	return fmt.Sprintf("%v[%d] on %v", b.dt, b.n, b.dev)
+	return fmt.Sprintf("%v[%d] on %v", b.DType(), b.n, b.Device())
 }

@@ -59,7 +59,7 @@ func FromDense(r Region, d *gtensor.Dense) (*Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	t, err := New(r, src.dt, d.Shape()...)
+	t, err := New(r, src.DType(), d.Shape()...)
 	if err != nil {
 		return nil, err
 	}
@@ -99,11 +99,11 @@ func View(b Buffer, shape ...int) (*gtensor.Dense, error) {
 	case n != b.n:
 		return nil, fmt.Errorf("tensor: shape %v has %d elements, the buffer %d", shape, n, b.n)
 	}
-	if _, err := b.dt.Gorgonia(); err != nil {
+	if _, err := b.DType().Gorgonia(); err != nil {
 		return nil, fmt.Errorf("tensor: %w", err)
 	}
-	if b.dev != Host {
-		return nil, fmt.Errorf("tensor: a gorgonia tensor cannot view %v memory", b.dev)
+	if b.Device() != Host {
+		return nil, fmt.Errorf("tensor: a gorgonia tensor cannot view %v memory", b.Device())
 	}
 	return gtensor.New(gtensor.WithShape(shape...), gtensor.WithBacking(backing(b))), nil
 }
@@ -158,7 +158,7 @@ func typed(b Buffer, dt DType, shape []int) (Buffer, error) {
 	if size := int64(dt.Size()); size > 0 && int64(n) > b.Bytes()/size {
 		return Buffer{}, fmt.Errorf("%v%v needs %d elements of %d bytes, the region has %d bytes", dt, shape, n, size, b.Bytes())
 	}
-	return FromPointer(b.ptr, n, dt, b.dev)
+	return FromPointer(b.ptr, n, dt, b.Device())
 }
 
 // elements is the number of elements of a tensor of the given shape. It is at least 1: gorgonia panics on empty ones.
@@ -181,7 +181,7 @@ func elements(shape []int) (int, error) {
 
 // backing is the elements of a host buffer as the slice gorgonia wants.
 func backing(b Buffer) any {
-	switch b.dt {
+	switch b.DType() {
 	case F32:
 		return unsafe.Slice((*float32)(b.ptr), b.n)
 	case F64:

@@ -81,7 +81,7 @@ func TestNewKeepsItsOwnShape(t *testing.T) {
 func TestNewRefuses(t *testing.T) {
 	r := newRegion(t, 1, 64)
 	odd := &fakeRegion{parts: []Buffer{Of(Of(make([]uint64, 9)).Raw()[1:65])}}
-	onGPU := &fakeRegion{parts: []Buffer{{ptr: r.Local().ptr, n: 64, dt: U8, dev: CUDA(0)}}}
+	onGPU := &fakeRegion{parts: []Buffer{{ptr: r.Local().ptr, n: 64, what: whatOf(U8, CUDA(0))}}}
 	for name, c := range map[string]struct {
 		r     Region
 		dt    DType
@@ -172,7 +172,7 @@ func TestPeerReadsTheOtherRanksMemory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, err := Data[int32](Buffer{ptr: r.parts[2].ptr, n: 4, dt: I32})
+	other, err := Data[int32](Buffer{ptr: r.parts[2].ptr, n: 4, what: whatOf(I32, Host)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -233,7 +233,7 @@ func TestViewAndBufferOfAreInverse(t *testing.T) {
 func TestViewRefuses(t *testing.T) {
 	four := Of(make([]float32, 4))
 	gpu := four
-	gpu.dev = CUDA(3)
+	gpu.what = whatOf(F32, CUDA(3))
 	for name, c := range map[string]struct {
 		b     Buffer
 		shape []int

@@ -17,10 +17,9 @@ const (
 )
 
 // open begins a round: afterwards the entry may be filled, and announce tells that it is.
-func (t *Transport) open(sig dist.Signature, hash uint32) error {
+func (t *Transport) open(hash uint32) error {
 	t.round++
 	t.chain = (t.chain*0x9e3779b1 ^ uint64(hash)*0x85ebca6b) >> 3 & (1<<(64-roundBits) - 1)
-	putSignature(t.ctl.header(t.rank, t.round), sig, t.round)
 	if t.round < depth {
 		return nil
 	}
@@ -30,10 +29,22 @@ func (t *Transport) open(sig dist.Signature, hash uint32) error {
 // entry is the payload of the open round.
 func (t *Transport) entry() []byte { return t.ctl.entry(t.rank, t.round) }
 
-// announce publishes the open round.
-func (t *Transport) announce() {
-	t.publish(t.ctl.word(t.rank, t.round), t.chain<<roundBits|t.round)
-	t.op.Posted()
+// announce publishes the open round, that of op. What nobody needs unless ranks disagree, and the recorder, come after
+// it, while the announcements of the others are on their way.
+func (t *Transport) announce(op *dist.Op) {
+	t.post()
+	t.ctl.sign(t.rank, op.Signature(), t.round)
+	op.Posted()
+}
+
+// post makes the announcement visible.
+func (t *Transport) post() {
+	t.publish(word(t.rings[t.rank], t.round), t.chain<<roundBits|t.round)
+}
+
+// word is that of the announcement of round in a ring.
+func word(ring unsafe.Pointer, round uint64) *uint64 {
+	return (*uint64)(unsafe.Add(ring, round%depth*entryLen+entryWord))
 }
 
 // allReached returns when all ranks have announced round, and so have read what came before it. The current round has not
@@ -60,7 +71,7 @@ func (t *Transport) allReached(round uint64) error {
 
 // meet returns when rank r has announced the current round, with the same history of operations as this rank.
 func (t *Transport) meet(r int) error {
-	w := t.ctl.word(r, t.round)
+	w := word(t.rings[r], t.round)
 	if err := t.await(w, t.round, r); err != nil {
 		return err
 	}
@@ -161,21 +172,22 @@ func (t *Transport) finished(r int) error { return t.await(t.ctl.flag(r), t.roun
 
 // barrier is a round without a payload.
 func (t *Transport) barrier() error {
-	if err := t.open(dist.Signature{Kind: dist.KindBarrier, Root: -1}, 1); err != nil {
+	if err := t.open(1); err != nil {
 		return err
 	}
-	t.announce()
+	t.ctl.sign(t.rank, dist.Signature{Kind: dist.KindBarrier, Root: -1}, t.round)
+	t.post()
 	return t.meetAll()
 }
 
 // agree is the round of a call that is not a collective of dist: it exchanges headers into t.headers.
 func (t *Transport) agree(own *header) error {
-	if err := t.open(own.sig, uint32(own.sig.Kind)<<8|1); err != nil {
+	if err := t.open(uint32(own.sig.Kind)<<8 | 1); err != nil {
 		return err
 	}
 	own.round = t.round
 	own.put(t.ctl.header(t.rank, t.round))
-	t.announce()
+	t.post()
 	if err := t.meetAll(); err != nil {
 		return err
 	}
@@ -209,6 +221,7 @@ func (t *Transport) difference() error {
 			if atomic.LoadUint64(t.ctl.word(r, t.round))&roundMask < t.round {
 				continue // not here yet
 			}
+			t.ctl.signed(r, round)
 			var h header
 			h.get(t.ctl.header(r, round))
 			switch {

@@ -40,11 +40,11 @@ func (t *Transport) collective(op *dist.Op) error {
 			move(op.Dst.Pointer(), op.Src.Pointer(), bytes)
 		}
 	}
-	if err := t.open(op.Signature(), op.Hash()); err != nil {
+	if err := t.open(op.Hash()); err != nil {
 		return err
 	}
 	own.put(t.entry())
-	t.announce()
+	t.announce(op)
 	if op.Kind == dist.KindBroadcast {
 		return t.broadcast(op, bytes)
 	}

@@ -2,6 +2,8 @@ package shm
 
 import (
 	"encoding/binary"
+	"runtime"
+	"sync/atomic"
 	"unsafe"
 
 	"github.com/symgrad/symgrad/dist"
@@ -168,20 +170,37 @@ type header struct {
 }
 
 func (h *header) put(b []byte) {
-	putSignature(b, h.sig, h.round)
 	le := binary.LittleEndian
 	le.PutUint64(b[24:], uint64(h.a))
 	le.PutUint64(b[32:], uint64(h.b))
 	le.PutUint64(b[40:], h.id)
+	putSignature(b, h.sig, h.round)
 }
 
-// putSignature is put for an operation that has only a signature.
+// putSignature is put for an operation that has only a signature. The round is last, and tells that the rest is there.
 func putSignature(b []byte, s dist.Signature, round uint64) {
 	_ = b[24]
 	le := binary.LittleEndian
 	le.PutUint64(b[0:], uint64(s.Count))
 	le.PutUint64(b[8:], uint64(uint32(s.Root))|uint64(s.Kind)<<32|uint64(s.Red)<<40|uint64(s.DType)<<48)
-	le.PutUint64(b[16:], round)
+	asym.Store((*uint64)(unsafe.Pointer(&b[16])), round)
+}
+
+// sign notes the signature of rank's round where the others look when ranks disagree.
+func (c *control) sign(rank int, s dist.Signature, round uint64) {
+	putSignature(c.header(rank, round), s, round)
+}
+
+// signed returns when rank, which has announced round, has noted its signature, for a while at most: it does so right
+// after, unless it dies.
+func (c *control) signed(rank int, round uint64) {
+	at := c.u64(c.page(rank) + headerAt + int(round%depth)*headerLen + 16)
+	for range 1000 {
+		if atomic.LoadUint64(at) >= round {
+			return
+		}
+		runtime.Gosched()
+	}
 }
 
 func (h *header) get(b []byte) {

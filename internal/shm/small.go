@@ -17,6 +17,7 @@ const (
 	planMade  = 1 << iota // so that no plan is 0
 	planSmall             // the data fit into an announcement or a small slot
 	planSlot              // they need a slot
+	planLine              // the way of runLine: they need no slot, and all ranks look at each other
 	planTiny              // a sum that sumTiny does
 	planBytes = iota
 )
@@ -36,7 +37,12 @@ func (t *Transport) plan(op *dist.Op) uint64 {
 	}
 	if n > lineBytes || op.Kind.Reduces() && op.Red.Kind == dist.RedPreMulSum {
 		plan |= planSlot // the announcement has the scalar
-	} else if op.Kind == dist.KindAllReduce && op.Red.Kind == dist.RedSum && n > 0 && t.size > 1 {
+		return plan
+	}
+	if t.size <= t.node.cfg.flat {
+		plan |= planLine
+	}
+	if op.Kind == dist.KindAllReduce && op.Red.Kind == dist.RedSum && n > 0 && t.size > 1 {
 		if dt := op.DType(); dt == tensor.F32 || dt == tensor.F64 {
 			plan |= planTiny
 		}
@@ -48,7 +54,7 @@ func (t *Transport) plan(op *dist.Op) uint64 {
 // synchronisation, and none for a rank that only gives.
 func (t *Transport) runSmall(op *dist.Op) error {
 	slot, bytes := op.Memo&planSlot != 0, int(op.Memo>>planBytes)
-	if err := t.open(op.Signature(), op.Hash()); err != nil {
+	if err := t.open(op.Hash()); err != nil {
 		return err
 	}
 	if slot {
@@ -69,7 +75,7 @@ func (t *Transport) runSmall(op *dist.Op) error {
 	if bytes > 0 && !op.Src.IsZero() {
 		copy(t.parcel(t.rank, slot), unsafe.Slice((*byte)(op.Src.Pointer()), bytes))
 	}
-	t.announce()
+	t.announce(op)
 	if err := t.meetSmall(op); err != nil {
 		return err
 	}
@@ -140,11 +146,11 @@ func (t *Transport) passOn(op *dist.Op, slot bool, bytes int) error {
 		}
 		copy(t.parcel(t.rank, slot), t.parcel(parent, slot)[:bytes])
 		copy(op.Dst.Raw(), t.parcel(t.rank, slot)[:bytes])
-		t.announce()
+		t.announce(op)
 		return t.same()
 	}
 	copy(t.parcel(t.rank, slot), op.Src.Raw())
-	t.announce()
+	t.announce(op)
 	move(op.Dst.Pointer(), op.Src.Pointer(), bytes)
 	if t.eager {
 		return nil

@@ -1,31 +1,101 @@
 package shm
 
 import (
+	"sync/atomic"
 	"unsafe"
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/tensor"
 )
 
+// runLine is runSmall, on the caller, for what fits into an announcement, with all that is not needed taken out: the
+// announcement leaves as early and the result is taken as late as can be, because what is done before and after is part of
+// every rank's time, while what is done between them is not.
+func (t *Transport) runLine(op *dist.Op) error {
+	t.op = op
+	err := t.open(op.Hash())
+	if err == nil {
+		if n := op.Memo >> planBytes; n > 0 && !op.Src.IsZero() {
+			copyLine(unsafe.Add(t.rings[t.rank], t.round%depth*entryLen), op.Src.Pointer(), uintptr(n))
+		}
+		t.announce(op)
+		if err = t.meetLine(op); err == nil && !op.Dst.IsZero() {
+			if op.Memo&planTiny != 0 {
+				t.sumTiny(op)
+			} else if op.Memo>>planBytes > 0 {
+				err = t.takeSmall(op, false)
+			}
+		}
+	}
+	if err != nil {
+		err = t.opError(op, err)
+	}
+	t.ctl.idle(t.rank, op.Seq)
+	return err
+}
+
+// meetLine is meetSmall; the common case, a peer that comes soon and agrees, is here without a call.
+func (t *Transport) meetLine(op *dist.Op) error {
+	if op.Kind.Rooted() {
+		return t.meetSmall(op)
+	}
+	want := t.chain<<roundBits | t.round
+	for r := range t.rings {
+		if r == t.rank {
+			continue
+		}
+		w := word(t.rings[r], t.round)
+		for range t.spins {
+			if atomic.LoadUint64(w) == want {
+				t.seen[r] = t.round
+				break
+			}
+		}
+		if t.seen[r] != t.round {
+			return t.meetEach() // late, or of another opinion
+		}
+	}
+	t.slowest = t.round
+	return nil
+}
+
+// copyLine copies n bytes, at most lineBytes, which costs less than the call of a larger copy.
+func copyLine(dst, src unsafe.Pointer, n uintptr) {
+	for ; n >= 8; n -= 8 {
+		*(*[8]byte)(dst) = *(*[8]byte)(src)
+		dst, src = unsafe.Add(dst, 8), unsafe.Add(src, 8)
+	}
+	for ; n > 0; n-- {
+		*(*byte)(dst) = *(*byte)(src)
+		dst, src = unsafe.Add(dst, 1), unsafe.Add(src, 1)
+	}
+}
+
 // sumTiny adds the floats that came with the announcements, in rank order: so few that the call of a kernel would cost
 // as much as the sum.
 func (t *Transport) sumTiny(op *dist.Op) {
 	dst, n := op.Dst.Pointer(), op.Count
+	at := t.round % depth * entryLen
 	if op.Dst.DType() == tensor.F64 {
-		d := unsafe.Slice((*float64)(dst), n)
-		copy(d, unsafe.Slice((*float64)(pointer(t.ctl.entry(0, t.round))), n))
-		for r := 1; r < t.size; r++ {
-			for i, v := range unsafe.Slice((*float64)(pointer(t.ctl.entry(r, t.round))), n) {
-				d[i] += v
-			}
+		addLines(unsafe.Slice((*float64)(dst), n), t.rings, at)
+		return
+	}
+	addLines(unsafe.Slice((*float32)(dst), n), t.rings, at)
+}
+
+func addLines[T float32 | float64](dst []T, rings []unsafe.Pointer, at uint64) {
+	first := unsafe.Slice((*T)(unsafe.Add(rings[0], at)), len(dst))
+	if len(rings) == 2 {
+		second := unsafe.Slice((*T)(unsafe.Add(rings[1], at)), len(dst))
+		for i := range dst {
+			dst[i] = first[i] + second[i]
 		}
 		return
 	}
-	d := unsafe.Slice((*float32)(dst), n)
-	copy(d, unsafe.Slice((*float32)(pointer(t.ctl.entry(0, t.round))), n))
-	for r := 1; r < t.size; r++ {
-		for i, v := range unsafe.Slice((*float32)(pointer(t.ctl.entry(r, t.round))), n) {
-			d[i] += v
+	copy(dst, first)
+	for _, ring := range rings[1:] {
+		for i, v := range unsafe.Slice((*T)(unsafe.Add(ring, at)), len(dst)) {
+			dst[i] += v
 		}
 	}
 }

@@ -26,16 +26,17 @@ type Transport struct {
 
 	// Operations run in the order of their turns, whichever stream they are on. What follows is touched only by the
 	// goroutine whose turn it is.
-	op        *dist.Op // that runs, or ran last
-	call      dist.Op  // stands for a call that is not a collective
-	eager     bool     // op runs on its caller, who need not wait for ranks that give nothing
-	round     uint64   // rounds entered
-	chain     uint64   // hash of all signatures so far
-	differs   bool     // a rank that was met has another chain
-	seen      []uint64 // by rank: a round that it is known to have announced
-	slowest   uint64   // the least of seen
-	treed     uint64   // steps of dissemination barriers
-	smalls    uint64   // operations that went through small slots
+	op        *dist.Op         // that runs, or ran last
+	call      dist.Op          // stands for a call that is not a collective
+	eager     bool             // op runs on its caller, who need not wait for ranks that give nothing
+	round     uint64           // rounds entered
+	chain     uint64           // hash of all signatures so far
+	differs   bool             // a rank that was met has another chain
+	rings     []unsafe.Pointer // by rank: its announcements
+	seen      []uint64         // by rank: a round that it is known to have announced
+	slowest   uint64           // the least of seen
+	treed     uint64           // steps of dissemination barriers
+	smalls    uint64           // operations that went through small slots
 	smallUsed [smallSlots]uint64
 	chunks    uint64   // chunks that went through staging slots
 	sides     []sides  // of the current operation, by rank
@@ -77,6 +78,10 @@ func newTransport(nd *node, ranks []int, seg segment, l layout) *Transport {
 	t.round, t.slowest = 1, 1 // round 1 is that of the start, which all have reached
 	for r := range t.seen {
 		t.seen[r] = 1
+	}
+	t.rings = make([]unsafe.Pointer, n)
+	for r := range t.rings {
+		t.rings[r] = unsafe.Pointer(t.ctl.u64(t.ctl.page(r) + entryAt))
 	}
 	t.Guard(new(sync.Mutex))
 	nd.join(t)
@@ -136,14 +141,17 @@ func (t *Transport) Inline(op *dist.Op) error {
 	}
 	t.eager = true
 	var err error
-	if op.Memo&planSmall != 0 && atomic.LoadUint64(t.ctl.abort()) == 0 { // the shortest way to the same
+	switch {
+	case op.Memo&planSmall == 0 || atomic.LoadUint64(t.ctl.abort()) != 0:
+		err = t.do(op)
+	case op.Memo&planLine != 0: // the shortest way to the same
+		err = t.runLine(op)
+	default:
 		t.op = op
 		if err = t.runSmall(op); err != nil {
 			err = t.opError(op, err)
 		}
 		t.ctl.idle(t.rank, op.Seq)
-	} else {
-		err = t.do(op)
 	}
 	op.Resume()
 	t.endTurn()
