@@ -41,14 +41,6 @@ var levels = []level{
 	},
 }
 
-func stream(dst, src unsafe.Pointer, bytes int) bool {
-	if !cpu.X86.HasAVX2 {
-		return false
-	}
-	copyStream(dst, src, bytes)
-	return true
-}
-
 //go:noescape
 func sumF32x512(dsts *unsafe.Pointer, nd int, srcs *unsafe.Pointer, ns int, bytes int, how int)
 
@@ -90,11 +82,6 @@ func sumI32x256(dsts *unsafe.Pointer, nd int, srcs *unsafe.Pointer, ns int, byte
 
 //go:noescape
 func sumI64x256(dsts *unsafe.Pointer, nd int, srcs *unsafe.Pointer, ns int, bytes int, how int)
-
-// copyStream copies whole columns of 128 bytes past the caches; dst is aligned to 32 bytes.
-//
-//go:noescape
-func copyStream(dst, src unsafe.Pointer, bytes int)
 
 // touch loads the first word of every 64 bytes and stores it back.
 //

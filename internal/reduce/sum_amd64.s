@@ -325,33 +325,6 @@ TEXT ·sumF16x512(SB), NOSPLIT, $0-48
 	ROUNDED(32, LOADHF1, ADDHF1, ROUNDHF1, STOREH1, STREAMH1, TOUCH(0), loop1, next1, clean1, put1, plain1, stream1, done1)
 	END
 
-// func copyStream(dst, src unsafe.Pointer, bytes int)
-//
-// Whole columns of 128 bytes, past the caches; dst is aligned to 32 bytes.
-TEXT ·copyStream(SB), NOSPLIT, $0-24
-	MOVQ dst+0(FP), DI
-	MOVQ src+8(FP), SI
-	MOVQ bytes+16(FP), R10
-	XORQ AX, AX
-loop:
-	LEAQ 128(AX), BX
-	CMPQ BX, R10
-	JGT  done
-	VMOVDQU (SI)(AX*1), Y0
-	VMOVDQU 32(SI)(AX*1), Y1
-	VMOVDQU 64(SI)(AX*1), Y2
-	VMOVDQU 96(SI)(AX*1), Y3
-	VMOVNTDQ Y0, (DI)(AX*1)
-	VMOVNTDQ Y1, 32(DI)(AX*1)
-	VMOVNTDQ Y2, 64(DI)(AX*1)
-	VMOVNTDQ Y3, 96(DI)(AX*1)
-	MOVQ BX, AX
-	JMP  loop
-done:
-	SFENCE
-	VZEROUPPER
-	RET
-
 // func touch(p unsafe.Pointer, bytes int)
 //
 // Loads the first word of every 64 bytes and stores it back.

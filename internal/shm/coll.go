@@ -10,9 +10,8 @@ import (
 
 // Sizes in bytes, of the larger buffer, from which another way is faster; measured, see bench/.
 const (
-	copyFirst     = 1 << 20  // up to here an allreduce out of place is a copy and one in place
-	streamInPlace = 32 << 20 // from here sums in place bypass the cache when they store
-	streamApart   = 8 << 20  // the same out of place, and for copies
+	copyFirst   = 1 << 20 // up to here an allreduce out of place is a copy and one in place
+	streamApart = 8 << 20 // from here sums out of place and copies bypass the cache when they store; in place never
 )
 
 // collective runs one lockstep operation. Which way it goes follows from its signature, which all ranks share, and from
@@ -102,7 +101,7 @@ func (t *Transport) moveDirect(op *dist.Op, bytes int) error {
 			return nil
 		}
 	}
-	how := storing(t.size*block, streamApart)
+	how := storing(t.size * block)
 	for i := range t.size { // AllGather, Gather, AllToAll; the own block first, then each from another rank
 		r, from := (t.rank+i)%t.size, 0
 		if op.Kind == dist.KindAllToAll {
@@ -116,8 +115,8 @@ func (t *Transport) moveDirect(op *dist.Op, bytes int) error {
 }
 
 // storing is how to store the result of an operation of that many bytes.
-func storing(bytes, limit int) reduce.How {
-	if bytes >= limit {
+func storing(bytes int) reduce.How {
+	if bytes >= streamApart {
 		return reduce.NonTemporal
 	}
 	return 0
@@ -177,11 +176,11 @@ func (t *Transport) sumDirect(op *dist.Op, dsts []unsafe.Pointer, from, n, bytes
 		}
 		t.srcs[r] = p
 	}
-	limit := streamApart
+	how := storing(bytes)
 	if inPlace {
-		limit = streamInPlace
+		how = 0 // a line that is stored was just read
 	}
-	t.sum(op, dsts, n, storing(bytes, limit))
+	t.sum(op, dsts, n, how)
 	return nil
 }
 
@@ -222,7 +221,7 @@ func (t *Transport) broadcast(op *dist.Op, bytes int) error {
 		return t.runStaged(op)
 	}
 	if t.rank != op.Root {
-		if err := t.pull(op, op.Root, 0, 0, bytes, storing(bytes, streamApart)); err != nil {
+		if err := t.pull(op, op.Root, 0, 0, bytes, storing(bytes)); err != nil {
 			t.fail(abortFault, t.rank, err.Error())
 			return err
 		}
