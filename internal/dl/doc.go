@@ -39,8 +39,8 @@
 //	p.Call(uintptr(unsafe.Pointer(&x[0])), uintptr(len(x)))
 //
 // Then the compiler keeps x alive, and off the stack, until Call returns (rule 4 of package unsafe). A uintptr made earlier does not.
-// Call's argument list is one small allocation; a caller that owns a []uintptr can pass it with "...", which allocates nothing, for
-// words that are not addresses of Go memory (device pointers, counts, handles).
+// Call's argument list is one small allocation. [Proc.CallWords] allocates nothing; it is for words that are not addresses of Go memory (device
+// pointers, counts, handles).
 //
 // # Threads
 //

@@ -1,6 +1,9 @@
 package dl
 
-import "fmt"
+import (
+	"fmt"
+	"unsafe"
+)
 
 // maxArgs is how many words one call can pass (purego's own limit).
 const maxArgs = 32
@@ -60,4 +63,27 @@ func (p Proc) Call(args ...uintptr) (uintptr, error) {
 		return 0, fmt.Errorf("dl: call with %d words, at most %d fit: %w", len(args), maxArgs, ErrUnsupported)
 	}
 	return sysCall(p.addr, args), nil
+}
+
+// CallWords is Call for words none of which is the address of Go memory that only the words keep: handles, counts, addresses of devices and of
+// C memory, and of Go memory on the heap that the caller keeps alive otherwise. It allocates nothing.
+//
+// Returns: as Call. Errors: as Call.
+func (p Proc) CallWords(args ...uintptr) (uintptr, error) {
+	if p.addr == 0 {
+		return 0, p.Err()
+	}
+	if len(args) > maxArgs {
+		return 0, fmt.Errorf("dl: call with %d words, at most %d fit: %w", len(args), maxArgs, ErrUnsupported)
+	}
+	return sysCall(p.addr, unkept(args)), nil
+}
+
+// unkept is args, unseen by the analysis that would otherwise move the list to the heap: purego's pragma tells it that every word may be kept,
+// and the list with them, while what is done with the list is to copy it before the call.
+//
+//go:nosplit
+func unkept(args []uintptr) []uintptr {
+	at := uintptr(unsafe.Pointer(unsafe.SliceData(args)))
+	return unsafe.Slice(*(**uintptr)(unsafe.Pointer(&at)), len(args))
 }

@@ -138,6 +138,97 @@ func TestCallWithAnOwnedSliceDoesNotAllocate(t *testing.T) {
 	}
 }
 
+func TestCallWordsPassesAndReturnsWords(t *testing.T) {
+	lib := libc(t)
+	labs := lib.Proc("labs", "")
+	for _, v := range []int{0, 1, -1, -1 << 40} {
+		r, err := labs.CallWords(uintptr(v))
+		if want := max(v, -v); err != nil || int(r) != want {
+			t.Errorf("labs(%d) = %d, %v", v, int(r), err)
+		}
+	}
+	if r, err := lib.Proc("strlen", "").CallWords(errorText(t, 2)); err != nil || r != uintptr(len("No such file or directory")) {
+		t.Errorf("strlen(strerror(ENOENT)) = %d, %v", r, err)
+	}
+}
+
+// errorText is the address of C's text for an error number.
+func errorText(t *testing.T, number uintptr) uintptr {
+	r, err := libc(t).Proc("strerror", "").CallWords(number)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func TestCallWordsTakesAsManyAsCall(t *testing.T) {
+	callback, err := Callback(func(a, b, c, d, e, f, g, h, i, j uintptr) uintptr {
+		return a + 10*b + 100*c + 1000*d + 10000*e + 100000*f + 1000000*g + 10000000*h + 100000000*i + 1000000000*j
+	})
+	if err != nil {
+		t.Skipf("no callbacks on this platform: %v", err)
+	}
+	if r, err := ProcAt(callback, "digits").CallWords(1, 2, 3, 4, 5, 6, 7, 8, 9, 1); err != nil || r != 1987654321 {
+		t.Errorf("ten words arrive as %d, %v, want 1987654321", r, err)
+	}
+	labs := libc(t).Proc("labs", "")
+	words := make([]uintptr, maxArgs+1)
+	words[0] = ^uintptr(6)
+	if r, err := labs.CallWords(words[:maxArgs]...); err != nil || r != 7 {
+		t.Errorf("with %d words: %d, %v, want 7", maxArgs, r, err)
+	}
+	if _, err := labs.CallWords(words...); !errors.Is(err, ErrUnsupported) {
+		t.Errorf("with %d words: %v, want ErrUnsupported", len(words), err)
+	}
+	if _, err := libc(t).Proc("no_such_function", "3.1").CallWords(1); !errors.Is(err, ErrUnsupported) || !strings.HasSuffix(err.Error(), "needs system 3.1 or later") {
+		t.Errorf("of a missing function: %v", err)
+	}
+}
+
+func TestCallWordsDoesNotAllocate(t *testing.T) {
+	labs := libc(t).Proc("labs", "")
+	var bad error
+	word := uintptr(0)
+	allocs := testing.AllocsPerRun(1000, func() {
+		word++
+		if r, err := labs.CallWords(word, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11); err != nil || r != word {
+			bad = errors.Join(err, errors.New("wrong result"))
+		}
+	})
+	if bad != nil {
+		t.Fatal(bad)
+	}
+	if allocs != 0 && !raceEnabled { // see TestCallWithAnOwnedSliceDoesNotAllocate
+		t.Errorf("%v allocations a call, want 0", allocs)
+	}
+}
+
+// The list of words lies on the stack of a goroutine, which moves when it grows.
+func TestCallWordsOnAGrowingStack(t *testing.T) {
+	labs := libc(t).Proc("labs", "")
+	var descend func(depth int) error
+	descend = func(depth int) error {
+		var room [64]uintptr
+		room[0] = uintptr(depth)
+		if r, err := labs.CallWords(room[0], room[1], room[2]); err != nil || r != uintptr(depth) {
+			return errors.Join(err, errors.New("wrong result"))
+		}
+		if depth == 0 {
+			return nil
+		}
+		return descend(depth - 1)
+	}
+	done := make(chan error)
+	for range 8 {
+		go func() { done <- descend(2000) }()
+	}
+	for range 8 {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 func BenchmarkCall(b *testing.B) {
 	labs := libc(b).Proc("labs", "")
 	b.Run("1 word", func(b *testing.B) {
@@ -153,6 +244,14 @@ func BenchmarkCall(b *testing.B) {
 		words := make([]uintptr, 15)
 		for b.Loop() {
 			if _, err := labs.Call(words...); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("11 words of CallWords", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := labs.CallWords(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11); err != nil {
 				b.Fatal(err)
 			}
 		}

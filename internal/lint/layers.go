@@ -38,10 +38,21 @@ var layers = []layer{
 		[]string{"dist", "symmetric", "tensor"},
 		"the suite judges backends: it shares no code with them",
 	},
+	{"internal/cuda", []string{"tensor", "internal/dl"}, "a driver knows devices, not ranks"},
+	{"internal/cuda/cudatest", []string{"internal/cuda", "internal/dl"}, "tests ask for GPUs in one place"},
+	{"internal/gpu", []string{"dist", "symmetric", "tensor", "internal/cuda"}, "one transport for groups of GPUs, whatever moves the bytes"},
+	{"internal/nccl", []string{"dist", "symmetric", "tensor", "internal/cuda", "internal/dl", "internal/gpu"}, "engines never import each other"},
+	{"internal/nvshmem", []string{"dist", "symmetric", "tensor", "internal/cuda", "internal/dl", "internal/gpu"}, "engines never import each other"},
+	{"internal/direct", []string{"dist", "symmetric", "tensor", "internal/cuda", "internal/gpu"}, "engines never import each other"},
+	{"kernel", []string{"dist", "symmetric", "tensor", "internal/cuda", "internal/gpu"}, "kernels of users see regions and streams"},
+	{"culink", []string{"dist", "symmetric", "tensor", "internal/cuda", "internal/gpu"}, "it joins two worlds"},
 	{"internal/perf", []string{"dist", "symmetric", "tensor"}, "it measures a group, whatever runs underneath"},
 	{
 		"dist/backend",
-		[]string{"dist", "dist/launch", "internal/shm", "internal/sim"},
+		[]string{
+			"dist", "dist/launch", "internal/shm", "internal/sim", "internal/dl", "internal/cuda", "internal/gpu", "internal/nccl",
+			"internal/nvshmem", "internal/direct",
+		},
 		"the only place that names the backends, and it needs nothing else",
 	},
 	{
@@ -66,8 +77,10 @@ var everywhere = []string{"internal/invariants"}
 
 // inTests is what tests may import besides, all of them for "": buffers, worlds in one process and the suite.
 var inTests = map[string][]string{
-	"":             {"tensor", "internal/sim", "internal/conformance"},
-	"internal/shm": {"dist/launch"}, // its ranks are processes, which meet there
+	"":                 {"tensor", "internal/sim", "internal/conformance", "internal/cuda/cudatest"},
+	"internal/shm":     {"dist/launch"},                                                   // its ranks are processes, which meet there
+	"internal/direct":  {"dist/launch", "internal/dl", "internal/reduce", "internal/shm"}, // the same, and sums are those of the host
+	"internal/nvshmem": {"dist/launch", "internal/shm"},                                   // the same, and their control group is of the host
 }
 
 var layersRule = Rule{

@@ -8,6 +8,5 @@ import (
 	_ "github.com/prometheus/client_golang/prometheus" // metrics
 	_ "go4.org/unsafe/assume-no-moving-gc"             // gorgonia panics at start under Go 1.26 with an older one
 	_ "golang.org/x/sync/errgroup"                     // goroutines with one owner
-	_ "gorgonia.org/cu"                                // exchange of contexts, streams and pointers with CUDA programs
 	_ "gorgonia.org/vecf32"                            // its loops are the ones that the tag avx replaces
 )

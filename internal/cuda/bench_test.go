@@ -1,0 +1,54 @@
+package cuda_test
+
+import (
+	"testing"
+
+	"github.com/symgrad/symgrad/internal/cuda"
+	"github.com/symgrad/symgrad/internal/cuda/cudatest"
+)
+
+// The cost to the host of one call, between Enter and Leave. The stream is emptied now and then, outside of the time, since a
+// queue that is full makes callers wait.
+func BenchmarkHostCost(b *testing.B) {
+	v := cudatest.Devices(b, 1)[0]
+	f := cudatest.Kernel(b, v, kernels, "increment")
+	s, other, e := stream(b, v, 0), stream(b, v, 0), event(b, v)
+	p := alloc(b, v, 64)
+	must(b, v.Fill(p, 0, 64))
+	var args cuda.Args
+	for _, c := range []struct {
+		name string
+		call func() error
+	}{
+		{"enter and leave", func() error { err := v.Enter(); v.Leave(); return err }},
+		{"launch", func() error {
+			args.Reset()
+			args.Ptr(p)
+			args.U32(1)
+			return f.Launch(s, cuda.Launch{}, &args)
+		}},
+		{"record", func() error { return s.Record(e) }},
+		{"wait", func() error { return other.Wait(e) }},
+		{"write64", func() error { return s.Write64(p, 1) }},
+		{"copy 8 B", func() error { return s.Copy(p+8, p, 8) }},
+		{"done", func() error { _, err := e.Done(); return err }},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			must(b, v.Enter())
+			defer v.Leave()
+			b.ReportAllocs()
+			n := 0
+			for b.Loop() {
+				if err := c.call(); err != nil {
+					b.Fatal(err)
+				}
+				if n++; n%256 == 0 {
+					b.StopTimer()
+					must(b, s.Synchronize(), other.Synchronize())
+					b.StartTimer()
+				}
+			}
+			must(b, s.Synchronize(), other.Synchronize())
+		})
+	}
+}

@@ -1,0 +1,268 @@
+package cuda
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"unsafe"
+
+	"github.com/symgrad/symgrad/internal/dl"
+)
+
+// nvrtc is the functions of libnvrtc that this package calls.
+type nvrtc struct {
+	version     func(major, minor *int32) int32                                                   `dl:"nvrtcVersion"`
+	errorString func(code int32) string                                                           `dl:"nvrtcGetErrorString"`
+	archCount   func(n *int32) int32                                                              `dl:"nvrtcGetNumSupportedArchs"`
+	archs       func(list *int32) int32                                                           `dl:"nvrtcGetSupportedArchs"`
+	create      func(prog *uintptr, text, name string, headers int32, texts, names uintptr) int32 `dl:"nvrtcCreateProgram"`
+	destroy     func(prog *uintptr) int32                                                         `dl:"nvrtcDestroyProgram"`
+	compile     func(prog uintptr, n int32, options unsafe.Pointer) int32                         `dl:"nvrtcCompileProgram"`
+	logSize     func(prog uintptr, bytes *uint64) int32                                           `dl:"nvrtcGetProgramLogSize"`
+	log         func(prog uintptr, log *byte) int32                                               `dl:"nvrtcGetProgramLog"`
+	cubinSize   func(prog uintptr, bytes *uint64) int32                                           `dl:"nvrtcGetCUBINSize"`
+	cubin       func(prog uintptr, cubin *byte) int32                                             `dl:"nvrtcGetCUBIN"`
+}
+
+// codeBuiltins is NVRTC_ERROR_BUILTIN_OPERATION_FAILURE: libnvrtc-builtins was not found.
+const codeBuiltins = 7
+
+// Compiler is NVRTC. It is safe for concurrent use, and nothing is to be closed.
+type Compiler struct {
+	lib          *dl.Library
+	api          nvrtc
+	major, minor int
+	archs        []int // the architectures it knows: 90 is sm_90
+	name         string
+	cache        cache
+	builtins     error // why libnvrtc-builtins could not be loaded beforehand
+}
+
+// Source is CUDA C of one file.
+type Source struct {
+	Name    string   // of the file, for the compiler's messages; "" means "kernel.cu"
+	Text    string   // kernels are extern "C", so that Module.Function finds them by their names
+	Options []string // of NVRTC: "--std=c++17", "-DRANKS=4"; the architecture is the device's
+}
+
+// Compiler is NVRTC, opened at the first use: Config.NVRTC, or that of the newest CUDA that the driver can run and that is
+// found.
+//
+// Errors: dl.ErrNotFound with every place that was tried, ErrTooOld, dl.ErrUnsupported for a library that is no NVRTC,
+// *Error.
+func (d *Driver) Compiler() (*Compiler, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.compiler != nil {
+		return d.compiler, nil
+	}
+	lib, err := d.openNVRTC()
+	if err != nil {
+		return nil, err
+	}
+	c := &Compiler{lib: lib, cache: cache{dir: d.cfg.cacheDir()}}
+	if err := lib.Bind(&c.api); err != nil {
+		return nil, fmt.Errorf("cuda: NVRTC: %w", err)
+	}
+	if err := c.identify(); err != nil {
+		return nil, err
+	}
+	if c.major > d.version/1000 {
+		return nil, fmt.Errorf("cuda: %w: the driver is for CUDA %s and cannot run what %s makes: set an NVRTC of CUDA %d, or update the driver",
+			ErrTooOld, versionText(d.version), c.name, d.version/1000)
+	}
+	c.builtins = c.openBuiltins(d.cfg.dirs())
+	d.compiler = c
+	return c, nil
+}
+
+// openNVRTC loads the library: of the driver's CUDA before that of an older one, wherever they lie.
+func (d *Driver) openNVRTC() (*dl.Library, error) {
+	search := dl.Search{Name: "NVRTC", Override: d.cfg.NVRTC, Dirs: d.cfg.dirs()}
+	if search.Override != "" {
+		lib, err := dl.Open(search)
+		if err != nil {
+			return nil, fmt.Errorf("cuda: %w", err)
+		}
+		return lib, nil
+	}
+	var tried []error
+	for major := d.version / 1000; major >= leastDriver/1000; major-- {
+		search.Sonames = []string{fmt.Sprintf("libnvrtc.so.%d", major)}
+		lib, err := dl.Open(search)
+		if err == nil {
+			return lib, nil
+		}
+		tried = append(tried, err)
+	}
+	return nil, fmt.Errorf("cuda: %w: it comes with CUDA's toolkit, and with the Python wheel nvidia-cuda-nvrtc", errors.Join(tried...))
+}
+
+// identify asks the library what it is.
+func (c *Compiler) identify() error {
+	var major, minor, n int32
+	c.name = "NVRTC (" + c.lib.Path() + ")"
+	if err := c.check("nvrtcVersion", c.api.version(&major, &minor), ""); err != nil {
+		return err
+	}
+	c.major, c.minor = int(major), int(minor)
+	c.name = fmt.Sprintf("NVRTC %d.%d (%s)", major, minor, c.lib.Path())
+	if err := c.check("nvrtcGetNumSupportedArchs", c.api.archCount(&n), ""); err != nil {
+		return err
+	}
+	list := make([]int32, n+1)
+	if err := c.check("nvrtcGetSupportedArchs", c.api.archs(&list[0]), ""); err != nil {
+		return err
+	}
+	for _, a := range list[:n] {
+		c.archs = append(c.archs, int(a))
+	}
+	return nil
+}
+
+// openBuiltins loads what NVRTC would look for by its bare name at the first compilation, from where NVRTC came from.
+func (c *Compiler) openBuiltins(dirs []string) error {
+	soname := fmt.Sprintf("libnvrtc-builtins.so.%d.%d", c.major, c.minor)
+	_, err := dl.Open(dl.Search{Name: "NVRTC's builtins", Override: filepath.Join(filepath.Dir(c.lib.Path()), soname)})
+	if err == nil {
+		return nil
+	}
+	_, found := dl.Open(dl.Search{Name: "NVRTC's builtins", Sonames: []string{soname}, Dirs: dirs})
+	if found == nil {
+		return nil
+	}
+	return errors.Join(err, found)
+}
+
+// Version is NVRTC's version: 13, 0.
+func (c *Compiler) Version() (major, minor int) { return c.major, c.minor }
+
+// Path is the file that NVRTC was loaded from.
+func (c *Compiler) Path() string { return c.lib.Path() }
+
+// Archs is the architectures that NVRTC compiles for, ascending: 90 is sm_90.
+func (c *Compiler) Archs() []int { return slices.Clone(c.archs) }
+
+// CacheDir is where compiled kernels are kept; empty for nowhere.
+func (c *Compiler) CacheDir() string { return c.cache.dir }
+
+// CacheError is why what was compiled last could not be kept; nil if it was. Compiling again is all that it costs.
+func (c *Compiler) CacheError() error { return c.cache.failure() }
+
+// String is "NVRTC 13.0 (/usr/local/cuda/lib64/libnvrtc.so.13.0.48)".
+func (c *Compiler) String() string { return c.name }
+
+// Compile is the machine code of src for v, for Device.Load. What was compiled once is read from the cache, by any process:
+// it is found by text, name, options, architecture and NVRTC.
+//
+// Errors: ErrInvalid for what no compiler would take, ErrTooOld for a device that this NVRTC does not know, *Error with the
+// compiler's log.
+func (c *Compiler) Compile(v *Device, src Source) ([]byte, error) {
+	if err := src.validate(); err != nil {
+		return nil, err
+	}
+	arch := v.major*10 + v.minor
+	if !slices.Contains(c.archs, arch) {
+		return nil, fmt.Errorf("cuda: %w: %s compiles for sm_%v, and %s is sm_%d: install a newer one and set its path", ErrTooOld, c.name, c.archs, v, arch)
+	}
+	options := append([]string{fmt.Sprintf("--gpu-architecture=sm_%d", arch)}, src.Options...)
+	key := c.key(src, options)
+	if image := c.cache.load(key); image != nil {
+		return image, nil
+	}
+	image, err := c.compile(src, options)
+	if err != nil {
+		return nil, fmt.Errorf("compile %s for sm_%d: %w", src.name(), arch, err)
+	}
+	c.cache.store(key, image)
+	return image, nil
+}
+
+// key names what compile would give.
+func (c *Compiler) key(src Source, options []string) string {
+	identity := fmt.Sprintf("%d.%d %s", c.major, c.minor, filepath.Base(c.lib.Path()))
+	return cacheKey(append([]string{identity, src.name(), src.Text}, options...))
+}
+
+// compile has NVRTC compile.
+func (c *Compiler) compile(src Source, options []string) (image []byte, err error) {
+	var prog uintptr
+	if err := c.check("nvrtcCreateProgram", c.api.create(&prog, src.Text, src.name(), 0, 0, 0), ""); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, c.check("nvrtcDestroyProgram", c.api.destroy(&prog), "")) }()
+	list := make([]*byte, len(options))
+	for i, o := range options {
+		list[i] = unsafe.SliceData(append([]byte(o), 0))
+	}
+	if r := c.api.compile(prog, int32(len(list)), unsafe.Pointer(unsafe.SliceData(list))); r != success {
+		err := c.check("nvrtcCompileProgram", r, c.log(prog))
+		if r == codeBuiltins && c.builtins != nil {
+			err = fmt.Errorf("%w: it lies beside libnvrtc in a whole installation: %w", err, c.builtins)
+		}
+		return nil, err
+	}
+	var n uint64
+	if err := c.check("nvrtcGetCUBINSize", c.api.cubinSize(prog, &n), ""); err != nil {
+		return nil, err
+	}
+	if n == 0 {
+		return nil, fmt.Errorf("cuda: %s gives no machine code for options %q", c.name, options)
+	}
+	image = make([]byte, n)
+	return image, c.check("nvrtcGetCUBIN", c.api.cubin(prog, &image[0]), "")
+}
+
+// log is what the compiler wrote; empty if it cannot be had.
+func (c *Compiler) log(prog uintptr) string {
+	var n uint64
+	if c.api.logSize(prog, &n) != success || n == 0 {
+		return ""
+	}
+	text := make([]byte, n)
+	if c.api.log(prog, &text[0]) != success {
+		return ""
+	}
+	return strings.TrimSpace(upToNUL(text))
+}
+
+// check is nil for success, and otherwise an *Error in NVRTC's words, with the log if there is one.
+func (c *Compiler) check(call string, code int32, log string) error {
+	if code == success {
+		return nil
+	}
+	name := c.api.errorString(code)
+	e := &Error{Call: call, Code: int(code), Name: name, Text: name, Library: c.name, compiler: true}
+	if log != "" {
+		e.Text = log
+	}
+	return fmt.Errorf("cuda: %w", e)
+}
+
+// name is Name or its default.
+func (src Source) name() string {
+	if src.Name == "" {
+		return "kernel.cu"
+	}
+	return src.Name
+}
+
+// validate reports what no compiler is needed for to see. Errors: ErrInvalid.
+func (src Source) validate() error {
+	if strings.TrimSpace(src.Text) == "" {
+		return fmt.Errorf("cuda: %w: %s is empty", ErrInvalid, src.name())
+	}
+	for _, s := range append([]string{src.Name, src.Text}, src.Options...) {
+		if strings.ContainsRune(s, 0) {
+			return fmt.Errorf("cuda: %w: %s: NUL byte in its name, text or options", ErrInvalid, src.name())
+		}
+	}
+	for _, o := range src.Options {
+		if strings.HasPrefix(o, "--gpu-architecture") || strings.HasPrefix(o, "-arch") {
+			return fmt.Errorf("cuda: %w: %s: option %s: the architecture is the device's", ErrInvalid, src.name(), o)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,134 @@
+package cuda
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+)
+
+// BeginCapture makes the stream note what is queued from here on, instead of running it, until EndCapture. Streams that wait
+// for an event of it join in, and must be joined again before the end. Other threads may use the driver meanwhile.
+//
+// What is noted keeps the addresses it was given, and the arguments of kernels as they are now. Calls that wait are refused
+// on a stream that captures. Errors: *Error, ErrClosed.
+func (s *Stream) BeginCapture() error {
+	h := s.h.Load()
+	if h == 0 {
+		return errStreamClosed
+	}
+	return s.v.inside("cuStreamBeginCapture_v2", func() int32 { return s.v.d.api.captureBegin(h, captureRelaxed) })
+}
+
+// EndCapture is what was queued since BeginCapture. The stream runs what is queued again, also after an error.
+//
+// Owns: the caller closes the graph. Errors: *Error, where something could not be captured; ErrClosed.
+func (s *Stream) EndCapture() (*Graph, error) {
+	h := s.h.Load()
+	if h == 0 {
+		return nil, errStreamClosed
+	}
+	g := &Graph{v: s.v}
+	var graph uintptr
+	err := s.v.inside("cuStreamEndCapture", func() int32 { return s.v.d.api.captureEnd(h, &graph) })
+	g.h.Store(graph)
+	if err != nil {
+		return nil, errors.Join(err, g.Close())
+	}
+	return g, nil
+}
+
+// Capturing reports whether the stream is between BeginCapture and EndCapture, or joined one that is. Errors: *Error, ErrClosed.
+func (s *Stream) Capturing() (bool, error) {
+	h := s.h.Load()
+	if h == 0 {
+		return false, errStreamClosed
+	}
+	var status int32
+	err := s.v.inside("cuStreamIsCapturing", func() int32 { return s.v.d.api.capturing(h, &status) })
+	return status != captureNone, err
+}
+
+// Graph is captured work. It is not safe for concurrent use.
+type Graph struct {
+	v *Device
+	h atomic.Uintptr // CUgraph; 0 when closed
+}
+
+// Nodes is the number of kernels, copies, fills and other operations. Errors: *Error, ErrClosed.
+func (g *Graph) Nodes() (int, error) {
+	h := g.h.Load()
+	if h == 0 {
+		return 0, errGraphClosed
+	}
+	var n uint64
+	err := g.v.inside("cuGraphGetNodes", func() int32 { return g.v.d.api.graphNodes(h, 0, &n) })
+	return int(n), err
+}
+
+// errGraphClosed is made once, because the hot path returns it.
+var errGraphClosed = fmt.Errorf("cuda: the graph: %w", ErrClosed)
+
+// Instantiate makes of the graph what can be launched, any number of times; the graph itself may be closed then.
+//
+// Owns: the caller closes it. Errors: *Error, ErrClosed.
+func (g *Graph) Instantiate() (*GraphExec, error) {
+	h := g.h.Load()
+	if h == 0 {
+		return nil, errGraphClosed
+	}
+	var exec uintptr
+	if err := g.v.inside("cuGraphInstantiateWithFlags", func() int32 { return g.v.d.api.graphInst(&exec, h, 0) }); err != nil {
+		return nil, err
+	}
+	x := &GraphExec{v: g.v}
+	x.h.Store(exec)
+	return x, nil
+}
+
+// Close frees the graph. Idempotent. Errors: *Error.
+func (g *Graph) Close() error {
+	h := g.h.Swap(0)
+	if h == 0 {
+		return nil
+	}
+	return g.v.inside("cuGraphDestroy", func() int32 { return g.v.d.api.graphDestroy(h) })
+}
+
+// GraphExec is a graph that can be launched. Launches of one GraphExec run one after another.
+type GraphExec struct {
+	v *Device
+	h atomic.Uintptr // CUgraphExec; 0 when closed
+}
+
+// Launch queues the whole graph on s as one operation. It allocates nothing. Errors: *Error, ErrClosed.
+func (x *GraphExec) Launch(s *Stream) error {
+	exec, h := x.h.Load(), s.h.Load()
+	switch {
+	case exec == 0:
+		return errGraphClosed
+	case h == 0:
+		return errStreamClosed
+	}
+	return x.v.call(&x.v.d.api.graphLaunch, "cuGraphLaunch", exec, h)
+}
+
+// Upload gets the graph ready on the device of s, which otherwise the first Launch does. Errors: *Error, ErrClosed.
+func (x *GraphExec) Upload(s *Stream) error {
+	exec, h := x.h.Load(), s.h.Load()
+	switch {
+	case exec == 0:
+		return errGraphClosed
+	case h == 0:
+		return errStreamClosed
+	}
+	return x.v.inside("cuGraphUpload", func() int32 { return x.v.d.api.graphUpload(exec, h) })
+}
+
+// Close frees it, once launches that are queued have run. Idempotent. Errors: *Error.
+func (x *GraphExec) Close() error {
+	h := x.h.Swap(0)
+	if h == 0 {
+		return nil
+	}
+	return x.v.inside("cuGraphExecDestroy", func() int32 { return x.v.d.api.execDestroy(h) })
+}

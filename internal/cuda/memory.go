@@ -1,0 +1,134 @@
+package cuda
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"unsafe"
+)
+
+// Alloc is bytes bytes of the device's memory, aligned to 256 bytes at least; their contents are undefined.
+//
+// Owns: the caller frees it with Free. Errors: ErrMemory with what is free, ErrInvalid for no bytes, *Error.
+func (v *Device) Alloc(bytes int64) (uintptr, error) {
+	if bytes <= 0 {
+		return 0, fmt.Errorf("cuda: %w: allocation of %d B", ErrInvalid, bytes)
+	}
+	var p uintptr
+	err := v.inside("cuMemAlloc_v2", func() int32 { return v.d.api.memAlloc(&p, uint64(bytes)) })
+	if err == nil {
+		return p, nil
+	}
+	if free, total, e := v.Memory(); e == nil {
+		return 0, fmt.Errorf("allocation of %d B on %s, of whose %d B %d are free: %w", bytes, v, total, free, err)
+	}
+	return 0, fmt.Errorf("allocation of %d B on %s: %w", bytes, v, err)
+}
+
+// Free frees what Alloc gave, once the device has done all that was queued; 0 is nothing to free. Errors: *Error.
+func (v *Device) Free(p uintptr) error {
+	if p == 0 {
+		return nil
+	}
+	return v.inside("cuMemFree_v2", func() int32 { return v.d.api.memFree(p) })
+}
+
+// Range is the allocation that the device address p lies in. Errors: *Error, where p is no address of a device.
+func (v *Device) Range(p uintptr) (base uintptr, bytes int64, err error) {
+	var n uint64
+	err = v.inside("cuMemGetAddressRange_v2", func() int32 { return v.d.api.memRange(&base, &n, p) })
+	return base, int64(n), err
+}
+
+// Copy copies bytes bytes from src to dst, addresses of any devices of this process, or of memory that AllocHost pinned. It
+// neither waits for what is queued on other streams nor holds it up.
+// Returns: when done. Errors: ErrInvalid, *Error.
+func (v *Device) Copy(dst, src uintptr, bytes int64) error {
+	return v.finish(v.own.Copy(dst, src, bytes))
+}
+
+// CopyToHost is Copy from a device at src to any memory of the host at dst.
+func (v *Device) CopyToHost(dst unsafe.Pointer, src uintptr, bytes int64) error {
+	return v.finish(v.own.CopyToHost(dst, src, bytes))
+}
+
+// CopyFromHost is Copy from any memory of the host at src to a device at dst.
+func (v *Device) CopyFromHost(dst uintptr, src unsafe.Pointer, bytes int64) error {
+	return v.finish(v.own.CopyFromHost(dst, src, bytes))
+}
+
+// Fill sets bytes bytes of a device at p to b.
+// Returns: when done. Errors: ErrInvalid, *Error.
+func (v *Device) Fill(p uintptr, b byte, bytes int64) error {
+	return v.finish(v.own.Fill(p, b, bytes))
+}
+
+// finish waits for what was queued on the device's own stream. The driver's blocking calls would not do: they run on the
+// default stream, and some return before the device's memory has changed.
+func (v *Device) finish(err error) error {
+	if err != nil {
+		return err
+	}
+	return v.own.Synchronize()
+}
+
+// HostMemory is pinned memory of the host that all devices can address. The Go heap has no part in it.
+type HostMemory struct {
+	v      *Device
+	bytes  []byte
+	device uintptr
+	closed atomic.Bool
+}
+
+// AllocHost is bytes bytes of pinned memory, zeroed, aligned to a page.
+//
+// Owns: the caller closes it. Errors: ErrMemory, ErrInvalid for no bytes, *Error.
+func (v *Device) AllocHost(bytes int64) (*HostMemory, error) {
+	if bytes <= 0 {
+		return nil, fmt.Errorf("cuda: %w: allocation of %d B on the host", ErrInvalid, bytes)
+	}
+	if err := v.Enter(); err != nil {
+		return nil, err
+	}
+	defer v.Leave()
+	var p, at uintptr
+	if err := v.d.check("cuMemHostAlloc", v.d.api.hostAlloc(&p, uint64(bytes), hostPortable|hostMapped)); err != nil {
+		return nil, fmt.Errorf("allocation of %d B of pinned memory: %w", bytes, err)
+	}
+	if err := v.d.check("cuMemHostGetDevicePointer_v2", v.d.api.hostDevice(&at, p, 0)); err != nil {
+		return nil, errors.Join(err, v.d.check("cuMemFreeHost", v.d.api.hostFree(p)))
+	}
+	h := &HostMemory{v: v, bytes: unsafe.Slice(*(**byte)(unsafe.Pointer(&p)), bytes), device: at}
+	clear(h.bytes)
+	return h, nil
+}
+
+// Bytes is the memory as the host addresses it; nil after Close.
+func (h *HostMemory) Bytes() []byte {
+	if h.closed.Load() {
+		return nil
+	}
+	return h.bytes
+}
+
+// Pointer is the address of Bytes; nil after Close.
+func (h *HostMemory) Pointer() unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(h.Bytes())) }
+
+// Device is the address of the same memory for kernels, copies and stream operations.
+func (h *HostMemory) Device() uintptr { return h.device }
+
+// Close frees the memory; nothing that is queued may use it. Idempotent. Errors: *Error.
+func (h *HostMemory) Close() error {
+	if h.closed.Swap(true) {
+		return nil
+	}
+	return h.v.inside("cuMemFreeHost", func() int32 { return h.v.d.api.hostFree(uintptr(unsafe.Pointer(unsafe.SliceData(h.bytes)))) })
+}
+
+// extent is the error of a length that cannot be.
+func extent(what string, bytes int64) error {
+	if bytes < 0 {
+		return fmt.Errorf("cuda: %w: %s of %d B", ErrInvalid, what, bytes)
+	}
+	return nil
+}

@@ -1,0 +1,196 @@
+package cuda
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/symgrad/symgrad/internal/dl"
+)
+
+// streamLegacy is the handle that says what 0 says: the default stream (CU_STREAM_LEGACY).
+const streamLegacy = 1
+
+// Stream is a queue of work on a device. What is queued runs in order; streams run beside each other, and beside the
+// device's default stream.
+//
+// Methods that queue return when the work is queued, and allocate nothing. They are fastest between the device's Enter and
+// Leave. After Close they answer ErrClosed. An *Error that they return may be that of a kernel that was queued before.
+type Stream struct {
+	v        *Device
+	h        atomic.Uintptr // CUstream; 0 when closed
+	borrowed bool           // Close leaves the CUstream alone
+	priority int
+}
+
+// NewStream makes a stream. priority is within PriorityRange, a smaller number is greater; the driver takes the nearest it has.
+//
+// Owns: the caller closes it. Errors: *Error.
+func (v *Device) NewStream(priority int) (*Stream, error) {
+	var h uintptr
+	var got int32
+	if err := v.Enter(); err != nil {
+		return nil, err
+	}
+	defer v.Leave()
+	if err := v.d.check("cuStreamCreateWithPriority", v.d.api.streamCreate(&h, streamNonBlocking, int32(priority))); err != nil {
+		return nil, err
+	}
+	s := &Stream{v: v}
+	s.h.Store(h)
+	if err := v.d.check("cuStreamGetPriority", v.d.api.streamPrio(h, &got)); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	s.priority = int(got)
+	return s, nil
+}
+
+// BorrowStream is the stream with a CUstream of somebody else's on this device; 0 is the default stream. Its Close leaves
+// the CUstream as it is.
+func (v *Device) BorrowStream(handle uintptr) *Stream {
+	if handle == 0 {
+		handle = streamLegacy
+	}
+	s := &Stream{v: v, borrowed: true}
+	s.h.Store(handle)
+	return s
+}
+
+// Handle is the CUstream; 0 after Close.
+func (s *Stream) Handle() uintptr { return s.h.Load() }
+
+// Device is where the stream's work runs.
+func (s *Stream) Device() *Device { return s.v }
+
+// Priority is what the driver made of that which NewStream was given.
+func (s *Stream) Priority() int { return s.priority }
+
+// errStreamClosed is made once, because the hot path returns it.
+var errStreamClosed = fmt.Errorf("cuda: the stream: %w", ErrClosed)
+
+// Synchronize waits until all that was queued is done. Errors: *Error, also of kernels that failed; ErrClosed.
+func (s *Stream) Synchronize() error {
+	h := s.h.Load()
+	if h == 0 {
+		return errStreamClosed
+	}
+	return s.v.call(&s.v.d.api.streamSync, "cuStreamSynchronize", h)
+}
+
+// Idle reports whether all that was queued is done. Errors: as Synchronize.
+func (s *Stream) Idle() (bool, error) {
+	h := s.h.Load()
+	if h == 0 {
+		return false, errStreamClosed
+	}
+	return s.v.poll(&s.v.d.api.streamQuery, "cuStreamQuery", h)
+}
+
+// Record makes e stand for all that was queued so far. Errors: *Error, ErrClosed.
+func (s *Stream) Record(e *Event) error {
+	h, event := s.h.Load(), e.h.Load()
+	switch {
+	case h == 0:
+		return errStreamClosed
+	case event == 0:
+		return errEventClosed
+	}
+	return s.v.call(&s.v.d.api.eventRecord, "cuEventRecord", event, h)
+}
+
+// Wait holds up what is queued next until what e was last recorded for is done; an event that was never recorded holds up
+// nothing. e may be of another device of this process. Errors: *Error, ErrClosed.
+func (s *Stream) Wait(e *Event) error {
+	h, event := s.h.Load(), e.h.Load()
+	switch {
+	case h == 0:
+		return errStreamClosed
+	case event == 0:
+		return errEventClosed
+	}
+	return s.v.call(&s.v.d.api.streamWait, "cuStreamWaitEvent", h, event, 0)
+}
+
+// Copy queues a copy of bytes bytes from src to dst, addresses of any devices of this process, or of HostMemory.
+// Errors: *Error, ErrInvalid, ErrClosed.
+func (s *Stream) Copy(dst, src uintptr, bytes int64) error {
+	h := s.h.Load()
+	if h == 0 || bytes <= 0 {
+		return s.nothing("copy", h, bytes)
+	}
+	return s.v.call(&s.v.d.api.copyAsync, "cuMemcpyAsync", dst, src, uintptr(bytes), h)
+}
+
+// CopyToHost queues a copy from a device at src to the host at dst. Only HostMemory is copied to later: for other memory the
+// call returns when the copy is done. Errors: as Copy.
+func (s *Stream) CopyToHost(dst unsafe.Pointer, src uintptr, bytes int64) error {
+	h := s.h.Load()
+	if h == 0 || bytes <= 0 {
+		return s.nothing("copy to the host", h, bytes)
+	}
+	return s.host(&s.v.d.api.copyFromAsync, "cuMemcpyDtoHAsync_v2", uintptr(dst), src, uintptr(bytes), h)
+}
+
+// CopyFromHost queues a copy from the host at src to a device at dst. Only HostMemory is read later: other memory may change
+// when the call returns. Errors: as Copy.
+func (s *Stream) CopyFromHost(dst uintptr, src unsafe.Pointer, bytes int64) error {
+	h := s.h.Load()
+	if h == 0 || bytes <= 0 {
+		return s.nothing("copy from the host", h, bytes)
+	}
+	return s.host(&s.v.d.api.copyToAsync, "cuMemcpyHtoDAsync_v2", dst, uintptr(src), uintptr(bytes), h)
+}
+
+// host is call with an address of Go memory among the words, which the pragma keeps, and off the stack, until it returns.
+//
+//go:uintptrescapes
+func (s *Stream) host(p *dl.Proc, name string, dst, src, bytes, h uintptr) error {
+	return s.v.call(p, name, dst, src, bytes, h)
+}
+
+// Fill queues the setting of bytes bytes of a device at p to b. Errors: as Copy.
+func (s *Stream) Fill(p uintptr, b byte, bytes int64) error {
+	h := s.h.Load()
+	if h == 0 || bytes <= 0 {
+		return s.nothing("fill", h, bytes)
+	}
+	return s.v.call(&s.v.d.api.fillAsync, "cuMemsetD8Async", p, uintptr(b), uintptr(bytes), h)
+}
+
+// nothing is the answer to a call on a closed stream, with a length that cannot be, or without bytes.
+func (s *Stream) nothing(what string, h uintptr, bytes int64) error {
+	if h == 0 {
+		return errStreamClosed
+	}
+	return extent(what, bytes)
+}
+
+// Write64 queues *p = v, visible to the host and to all devices after what the stream did before. p is a multiple of 8, in a
+// device's memory or HostMemory. Errors: dl.ErrUnsupported where the device cannot, *Error, ErrClosed.
+func (s *Stream) Write64(p uintptr, v uint64) error {
+	h := s.h.Load()
+	if h == 0 {
+		return errStreamClosed
+	}
+	return s.v.call(&s.v.d.api.write64, "cuStreamWriteValue64_v2", h, p, uintptr(v), 0)
+}
+
+// Wait64 holds up what is queued next until *p >= v, as the sign of the 64-bit difference tells, so that counters may wrap.
+// p is as for Write64. Nothing but such a value ends the wait. Errors: as Write64.
+func (s *Stream) Wait64(p uintptr, v uint64) error {
+	h := s.h.Load()
+	if h == 0 {
+		return errStreamClosed
+	}
+	return s.v.call(&s.v.d.api.wait64, "cuStreamWaitValue64_v2", h, p, uintptr(v), waitAtLeast)
+}
+
+// Close gives the stream back; the device still does what was queued. Idempotent. Errors: *Error.
+func (s *Stream) Close() error {
+	h := s.h.Swap(0)
+	if h == 0 || s.borrowed {
+		return nil
+	}
+	return s.v.inside("cuStreamDestroy_v2", func() int32 { return s.v.d.api.streamDestroy(h) })
+}
