@@ -37,6 +37,10 @@ type Queue interface {
 // NewWork is the Work of one ticket of q; backends make it.
 func NewWork(q Queue, ticket uint64) Work { return Work{q, ticket} }
 
+// Ticket is the queue and the ticket that NewWork was given; nil for the zero Work. A stream that gets a Work of another
+// of its kind to join asks for it.
+func (w Work) Ticket() (Queue, uint64) { return w.q, w.ticket }
+
 // Wait returns when the operation is done. On the host that means the destination holds the result; on a GPU, that the
 // stream is past the operation.
 //

@@ -377,3 +377,14 @@ func TestWorkOfABackendAsksItsQueue(t *testing.T) {
 		t.Errorf("ticket 5: done %v, error %v", late.Done(), err)
 	}
 }
+
+func TestWorkTellsItsTicket(t *testing.T) {
+	s := dist.NewHostStream()
+	defer s.Close()
+	if q, n := dist.NewWork(s, 7).Ticket(); q != dist.Queue(s) || n != 7 {
+		t.Errorf("ticket %d of %v", n, q)
+	}
+	if q, _ := (dist.Work{}).Ticket(); q != nil {
+		t.Errorf("the zero Work has a queue: %v", q)
+	}
+}
