@@ -1,0 +1,154 @@
+package gpu
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"time"
+
+	"github.com/symgrad/symgrad/dist"
+)
+
+// A wait asks the driver again and again: it spins, then yields, then sleeps for longer and longer. The driver's own waits
+// have no way to end when a peer dies, and some kernels never do.
+const (
+	spinFor  = 40 * time.Microsecond
+	yieldFor = 200 * time.Microsecond
+	restMost = 500 * time.Microsecond
+)
+
+// rest is one turn of a wait that has lasted for so long.
+func rest(waited time.Duration) {
+	switch {
+	case waited < spinFor:
+	case waited < yieldFor:
+		runtime.Gosched()
+	default:
+		time.Sleep(min(20*time.Microsecond+waited/16, restMost))
+	}
+}
+
+// Await implements dist.Queue.
+//
+// Errors: the operation's, an *dist.OpError. ErrTimeout after the group's step timeout, and then the group is broken.
+func (s *Stream) Await(n uint64) error {
+	if done, err := s.state(n, 0); done {
+		return err
+	}
+	began := time.Now()
+	for {
+		waited := time.Since(began)
+		if done, err := s.state(n, waited); done {
+			return err
+		}
+		rest(waited)
+	}
+}
+
+// Finished implements dist.Queue.
+func (s *Stream) Finished(n uint64) bool {
+	done, _ := s.state(n, 0)
+	return done
+}
+
+// state reports whether ticket n is done, and its error. waited is how long the caller has waited for it.
+func (s *Stream) state(n uint64, waited time.Duration) (bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n <= s.done {
+		return true, s.failure(n)
+	}
+	e := s.at(n)
+	if e.err != nil {
+		return true, e.err
+	}
+	var broken error
+	if e.t != nil {
+		broken = e.t.pact.broken()
+	}
+	past, err := s.reached(n, broken != nil)
+	switch {
+	case err != nil:
+		return true, s.fault(e, err)
+	case past && (n <= s.done || e.met()):
+		return true, e.err
+	case broken != nil:
+		e.err = e.t.opError(&e.op, broken)
+		return true, e.err
+	case e.t == nil:
+		return s.stuck(n, waited)
+	case waited > e.t.limit:
+		text := fmt.Sprintf("%v: after %v rank %d still waits: %s", dist.ErrTimeout, e.t.limit, e.t.party.Rank, e.late())
+		e.err = e.t.opError(&e.op, e.t.pact.fail(endTimeout, e.t.party.Rank, text))
+		return true, e.err
+	}
+	return false, nil
+}
+
+// late tells which ranks the operation waits for.
+func (e *ticket) late() string {
+	if e.op.Kind.PointToPoint() {
+		return fmt.Sprintf("%v with rank %d", e.op.Kind, e.op.Peer)
+	}
+	return e.t.pact.missing(e.round)
+}
+
+// reached reports whether the device is past ticket n. With calm it records no event where that might block, because the
+// device does not go on. The lock is held.
+func (s *Stream) reached(n uint64, calm bool) (bool, error) {
+	if s.closed.Load() {
+		return true, nil
+	}
+	k := 0
+	for k < len(s.marks) && s.marks[k].ticket < n {
+		k++
+	}
+	if k == len(s.marks) {
+		if s.capturing || calm && s.last-s.done > sparseMarks {
+			return false, nil
+		}
+		if err := s.mark(s.last); err != nil {
+			return false, err
+		}
+		k = len(s.marks) - 1
+	}
+	if err := s.dev.Enter(); err != nil {
+		return false, err
+	}
+	defer s.dev.Leave()
+	ok, err := s.marks[k].event.Done()
+	if err != nil || !ok {
+		return false, err
+	}
+	s.passed(k + 1)
+	return true, nil
+}
+
+// fault is the error of e when the driver answers with err: the device is lost to this process.
+func (s *Stream) fault(e *ticket, err error) error {
+	err = fmt.Errorf("%v: %w", s.Device(), err)
+	if e.t != nil {
+		e.err = e.t.opError(&e.op, errors.Join(e.t.pact.fail(endFault, e.t.party.Rank, err.Error()), err))
+		return e.err
+	}
+	e.err = fmt.Errorf("%w: %w", dist.ErrAborted, err)
+	return e.err
+}
+
+// stuck is the state of ticket n, a mere place, which the device has not reached: it never will where an operation of a
+// broken group stands before it.
+func (s *Stream) stuck(n uint64, waited time.Duration) (bool, error) {
+	if waited < patience {
+		return false, nil
+	}
+	for m := s.done + 1; m < n; m++ {
+		e := s.at(m)
+		if e.t == nil {
+			continue
+		}
+		if err := e.t.pact.broken(); err != nil {
+			return true, fmt.Errorf("stream on %v: it does not get past %v #%d: %w", s.Device(), e.op.Kind, e.op.Seq, err)
+		}
+	}
+	return false, nil
+}

@@ -1,0 +1,145 @@
+package gpu
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/cuda"
+)
+
+// Wrap is the stream of another library, a CUstream of v, as a Stream. 0 is the default stream.
+//
+// Owns: the CUstream stays its owner's, and outlives the Stream; Close waits for its work.
+func Wrap(v *cuda.Device, handle uintptr) *Stream { return streamOver(v, v.BorrowStream(handle)) }
+
+// Capture is what f queues on s, as a graph that replays it. The works of f are done at once, and the ranks compare its
+// operations once, now. A group whose operations are captured has run its last one on s.
+//
+// Owns: the caller closes the graph, before s and its groups. Errors: f's, and then there is no graph; ErrInvalid for a
+// stream that is being captured; those of the driver.
+func (s *Stream) Capture(f func() error) (*cuda.Graph, error) {
+	if err := s.begin(); err != nil {
+		return nil, err
+	}
+	err := f()
+	g, ended := s.end()
+	if err = errors.Join(err, ended); err != nil {
+		if g != nil {
+			err = errors.Join(err, g.Close())
+		}
+		return nil, err
+	}
+	return g, nil
+}
+
+func (s *Stream) begin() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.usable(); err != nil {
+		return err
+	}
+	if s.capturing {
+		return fmt.Errorf("stream on %v: %w: it is being captured", s.Device(), dist.ErrInvalid)
+	}
+	if s.last > s.done { // so that those who wait for it record no event meanwhile
+		if err := s.mark(s.last); err != nil {
+			return err
+		}
+	}
+	if err := s.cu.BeginCapture(); err != nil {
+		return err
+	}
+	s.capturing = true
+	return nil
+}
+
+func (s *Stream) end() (*cuda.Graph, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.capturing = false
+	return s.cu.EndCapture()
+}
+
+// clock records a timer before (0) or after (1) the operation of e. The lock is held, and the device entered.
+func (s *Stream) clock(e *ticket, i int) error {
+	if e.timer[i] == nil {
+		if k := len(s.timers); k > 0 {
+			e.timer[i], s.timers = s.timers[k-1], s.timers[:k-1]
+		} else {
+			var err error
+			if e.timer[i], err = s.dev.NewTimer(); err != nil {
+				return err
+			}
+		}
+	}
+	return s.cu.Record(e.timer[i])
+}
+
+// Elapsed is how long the device took for w, an operation of a group with Config.Timing: enable_timing of NVSHMEM4Py's
+// collectives. It waits for w.
+//
+// Shapes/units: as 1.5 for a millisecond and a half. Errors: w's; ErrUnsupported for work that was not timed, or is none of
+// the stream's last thousand.
+func Elapsed(w dist.Work) (milliseconds float64, err error) {
+	if err := w.Wait(); err != nil {
+		return 0, err
+	}
+	s, n := streamOf(w)
+	if s == nil {
+		return 0, fmt.Errorf("%w: only work of a GPU is timed", dist.ErrUnsupported)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.at(n)
+	if n+uint64(len(s.tickets)) <= s.last || e.timer[0] == nil || e.timer[1] == nil {
+		return 0, fmt.Errorf("%w: ticket %d of %d was not timed, or too long ago", dist.ErrUnsupported, n, s.last)
+	}
+	d, err := e.timer[1].Since(e.timer[0])
+	return inMilliseconds(d), err
+}
+
+func inMilliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+// TimeOp is how long the device takes for what f queues on s, which it waits for.
+//
+// Shapes/units: milliseconds. Errors: f's; ErrDevice for a stream that is not of a GPU; why a group is broken whose
+// operations are among it; those of the driver.
+func TimeOp(s dist.Stream, f func() error) (milliseconds float64, err error) {
+	gs, ok := s.(*Stream)
+	if !ok {
+		return 0, fmt.Errorf("%w: %v has no timers", dist.ErrDevice, s.Device())
+	}
+	var e ticket
+	defer func() {
+		gs.mu.Lock()
+		gs.recycle(&e)
+		gs.mu.Unlock()
+	}()
+	if err := gs.tick(&e, 0); err != nil {
+		return 0, err
+	}
+	if err := f(); err != nil {
+		return 0, err
+	}
+	if err := errors.Join(gs.tick(&e, 1), gs.Synchronize()); err != nil {
+		return 0, err
+	}
+	d, err := e.timer[1].Since(e.timer[0])
+	return inMilliseconds(d), err
+}
+
+// tick is clock for who holds no lock.
+func (s *Stream) tick(e *ticket, i int) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.usable(); err != nil {
+		return err
+	}
+	if err := s.dev.Enter(); err != nil {
+		return err
+	}
+	defer s.dev.Leave()
+	return s.clock(e, i)
+}

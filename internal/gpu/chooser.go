@@ -1,0 +1,281 @@
+package gpu
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// Chooser is how a group chooses the engine of an operation. The choice depends on nothing but what all ranks have alike:
+// kind, dtype, class of reduction, bytes, number of ranks, and the promise of symmetric buffers.
+type Chooser struct {
+	Table  *Table // nil for the one that comes with the program
+	Engine string // the one that does all; "" for a choice
+	First  bool   // the first, in the order of the Maker, that can, whatever the table says
+}
+
+func (c *Chooser) validate() error {
+	if c.Engine != "" && c.First {
+		return fmt.Errorf("gpu: %w: engine %q is forced, and the first that can is asked for", dist.ErrInvalid, c.Engine)
+	}
+	if c.Table != nil {
+		return c.Table.Validate()
+	}
+	return nil
+}
+
+// way is how an operation is done: by which engine, and how it is put to it.
+type way struct {
+	engine int8
+	how    how
+}
+
+// picker is a Chooser bound to the engines of a group.
+type picker struct {
+	engines  []Engine
+	ranks    int
+	kernels  bool // composed operations can be done
+	forced   int  // -1 for none
+	first    bool
+	exact    map[rowKey][]int8 // rows: engines, the fastest first
+	sizes    map[rowKey][]int  // classes measured, of a key whose own size is 0, ascending
+	rules    []boundRule
+	fallback []int8
+
+	word  tensor.Buffer // what a barrier that is a sum adds up
+	cache [64]picked
+	probe dist.Op // an operation as an engine would get it
+}
+
+type boundRule struct {
+	bytes   int64
+	engines []int8
+}
+
+// picked is a choice that was made, kept because the next operation is often the same.
+type picked struct {
+	key pickKey
+	way way
+}
+
+type pickKey struct {
+	kind      dist.Kind
+	red       dist.RedKind
+	dtype     tensor.DType
+	symmetric bool
+	root      int
+	count     int
+}
+
+// newPicker binds c to engines, and agrees on it with the other ranks.
+//
+// Collective: all ranks of p. Errors: ErrInvalid for an engine that is not there; ErrMismatch where ranks differ.
+func newPicker(c Chooser, p *Party, engines []Engine, kernels bool, word tensor.Buffer) (*picker, error) {
+	table, err := c.Table, error(nil)
+	if table == nil {
+		table, err = BuiltinTable()
+	}
+	k := &picker{engines: engines, ranks: p.Size, kernels: kernels, forced: -1, first: c.First, word: word}
+	if err == nil {
+		err = k.bind(table, p.machine(), c.Engine)
+	}
+	if err = p.Agree(err); err != nil {
+		return nil, err
+	}
+	own := sha256.Sum256([]byte(k.describe(table)))
+	all, err := p.Exchange(own[:])
+	if err != nil {
+		return nil, err
+	}
+	for r := range all {
+		if string(all[r]) != string(all[0]) {
+			return nil, fmt.Errorf("%w: the table, the engines or the kind of GPU of rank %d are not those of rank 0: here %s",
+				dist.ErrMismatch, r, k.describe(table))
+		}
+	}
+	return k, nil
+}
+
+func (p *Party) machine() string {
+	if p.Device == nil {
+		return ""
+	}
+	return p.Device.Name()
+}
+
+// describe is all that choices depend on.
+func (k *picker) describe(table *Table) string {
+	names := make([]string, len(k.engines))
+	for i, e := range k.engines {
+		names[i] = e.Name()
+	}
+	return fmt.Sprintf("engines %s of %d ranks, forced %d, first %v, kernels %v, %d rows, table %s",
+		strings.Join(names, " "), k.ranks, k.forced, k.first, k.kernels, len(k.exact), table.Hash())
+}
+
+// bind resolves the names of table. Engines that it does not name come last, in their own order.
+func (k *picker) bind(table *Table, machine, forced string) error {
+	if len(k.engines) == 0 || len(k.engines) > 127 {
+		return fmt.Errorf("%w: %d engines", dist.ErrUnsupported, len(k.engines))
+	}
+	for i, e := range k.engines {
+		k.fallback = append(k.fallback, int8(i))
+		if e.Name() == forced {
+			k.forced = i
+		}
+	}
+	if forced != "" && k.forced < 0 {
+		return fmt.Errorf("%w: engine %q is forced, and there are only %s", dist.ErrInvalid, forced, k.names())
+	}
+	k.exact, k.sizes = map[rowKey][]int8{}, map[rowKey][]int{}
+	for i := range table.Rows {
+		r := &table.Rows[i]
+		if r.Ranks != k.ranks || !table.Fits(machine) {
+			continue
+		}
+		key, err := r.key()
+		if err != nil {
+			return err
+		}
+		k.exact[key] = k.order(r.fastest())
+		size := key.size
+		key.size = 0
+		k.sizes[key] = append(k.sizes[key], size)
+	}
+	for _, r := range table.Rules {
+		if r.Ranks == 0 || r.Ranks == k.ranks {
+			k.rules = append(k.rules, boundRule{r.Bytes, k.order(r.Engines)})
+		}
+	}
+	for _, s := range k.sizes { // each by itself: the order does not matter
+		slices.Sort(s)
+	}
+	return nil
+}
+
+func (k *picker) names() string {
+	names := make([]string, len(k.engines))
+	for i, e := range k.engines {
+		names[i] = fmt.Sprintf("%q", e.Name())
+	}
+	return strings.Join(names, ", ")
+}
+
+// order is the engines of the given names, then the others.
+func (k *picker) order(names []string) []int8 {
+	var o []int8
+	for _, name := range names {
+		for i, e := range k.engines {
+			if e.Name() == name && !slices.Contains(o, int8(i)) {
+				o = append(o, int8(i))
+			}
+		}
+	}
+	for _, i := range k.fallback {
+		if !slices.Contains(o, i) {
+			o = append(o, i)
+		}
+	}
+	return o
+}
+
+// pick is the way of op.
+//
+// Errors: ErrUnsupported with what each engine has against it.
+func (k *picker) pick(op *dist.Op) (way, error) {
+	key := pickKey{kind: op.Kind, dtype: op.DType(), symmetric: op.Symmetric, root: op.Root, count: op.Count}
+	if op.Kind.Reduces() {
+		key.red = op.Red.Kind
+	}
+	slot := &k.cache[(uint(key.count)*0x9e3779b1>>5^uint(key.kind)*7^uint(key.dtype)*29^uint(key.red)*5^uint(key.root))%uint(len(k.cache))]
+	if slot.key == key {
+		return slot.way, nil
+	}
+	w, err := k.search(op)
+	if err != nil {
+		return way{}, err
+	}
+	*slot = picked{key, w}
+	return w, nil
+}
+
+// search is the first engine, in the order for op, that can do it as it is; else the first that can do it composed.
+func (k *picker) search(op *dist.Op) (way, error) {
+	order := k.candidates(op)
+	var reasons []error
+	for _, i := range order {
+		err := k.engines[i].Can(op)
+		if err == nil {
+			return way{i, plain}, nil
+		}
+		reasons = append(reasons, fmt.Errorf("%s: %w", k.engines[i].Name(), err))
+	}
+	for _, i := range order {
+		for _, h := range k.hows(op) {
+			if k.compose(&k.probe, op, h) && k.engines[i].Can(&k.probe) == nil {
+				return way{i, h}, nil
+			}
+		}
+	}
+	err := errors.Join(reasons...)
+	if !errors.Is(err, dist.ErrUnsupported) {
+		err = fmt.Errorf("%w: %w", dist.ErrUnsupported, err)
+	}
+	return way{}, fmt.Errorf("no engine can: %w", err)
+}
+
+// candidates is the engines to ask, in order.
+func (k *picker) candidates(op *dist.Op) []int8 {
+	switch {
+	case k.forced >= 0:
+		return []int8{int8(k.forced)}
+	case op.Kind.PointToPoint():
+		return k.batchersFirst()
+	case k.first:
+		return k.fallback
+	}
+	key := rowKey{kind: op.Kind, class: Class(op), symmetric: op.Symmetric, ranks: k.ranks}
+	if op.Kind.Reduces() {
+		key.dtype = op.DType()
+	}
+	size := Size(op, k.ranks)
+	if measured := k.sizes[key]; len(measured) > 0 {
+		key.size = nearest(measured, sizeClass(size))
+		return k.exact[key]
+	}
+	for _, r := range k.rules {
+		if r.bytes == 0 || size <= r.bytes {
+			return r.engines
+		}
+	}
+	return k.fallback
+}
+
+// nearest is the class itself where it was measured, else the next larger one, else the largest.
+func nearest(measured []int, class int) int {
+	for _, m := range measured {
+		if m >= class {
+			return m
+		}
+	}
+	return measured[len(measured)-1]
+}
+
+// batchersFirst is all engines, those that can take several messages at once before the others: all messages between two
+// ranks must go the same way, alone and in group calls.
+func (k *picker) batchersFirst() []int8 {
+	var order, others []int8
+	for _, i := range k.fallback {
+		if _, ok := k.engines[i].(Batcher); ok {
+			order = append(order, i)
+		} else {
+			others = append(others, i)
+		}
+	}
+	return append(order, others...)
+}

@@ -1,0 +1,256 @@
+package gpu
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/cuda"
+	"github.com/symgrad/symgrad/internal/sim"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// column is the name of an engine and what it can, all that a choice asks for.
+type column struct {
+	name string
+	can  func(op *dist.Op) bool
+}
+
+func (c *column) Name() string { return c.name }
+
+func (c *column) Can(op *dist.Op) error {
+	if c.can == nil || c.can(op) {
+		return nil
+	}
+	return fmt.Errorf("%w: %v of %v", dist.ErrUnsupported, op.Kind, op.DType())
+}
+
+func (c *column) Enqueue(*dist.Op, *cuda.Stream) error { return dist.ErrUnsupported }
+func (c *column) Failed() error                        { return nil }
+func (c *column) Abort()                               {}
+func (c *column) Split(*Party) (Engine, error)         { return nil, dist.ErrUnsupported }
+func (c *column) Close() error                         { return nil }
+
+// batching is a column that takes several messages at once.
+type batching struct{ column }
+
+func (b *batching) BeginBatch(*cuda.Stream) error { return nil }
+func (b *batching) EndBatch(*cuda.Stream) error   { return nil }
+
+func notMessages(op *dist.Op) bool { return !op.Kind.PointToPoint() }
+
+// columns is engines that can what those of the libraries can, roughly.
+func columns() []Engine {
+	noShort := func(op *dist.Op) bool {
+		return op.DType() != tensor.I16 && op.Kind != dist.KindBarrier && op.Kind != dist.KindSync
+	}
+	return []Engine{
+		&batching{column{"nccl", noShort}},
+		&column{"nccl-window", func(op *dist.Op) bool { return op.Symmetric && noShort(op) && notMessages(op) }},
+		&column{"nvshmem", func(op *dist.Op) bool {
+			return notMessages(op) && (!op.Kind.Reduces() || op.Red.Kind != dist.RedAvg && op.Red.Kind != dist.RedPreMulSum)
+		}},
+		&column{"oneshot", func(op *dist.Op) bool { return op.Kind == dist.KindAllReduce && op.DType() == tensor.F32 }},
+		&column{"twoshot", func(op *dist.Op) bool { return op.Kind == dist.KindAllReduce && op.DType() == tensor.F32 }},
+	}
+}
+
+// pickers runs body as every rank of n, with a choice among columns.
+func pickers(t *testing.T, n int, c Chooser, body func(k *picker) error) {
+	t.Helper()
+	onEach(t, n, sim.Config{}, func(control *dist.Group) error {
+		k, err := newPicker(c, partyOf(control), columns(), true, tensor.Of(make([]uint32, 1)))
+		if err != nil {
+			return err
+		}
+		return body(k)
+	})
+}
+
+func allReduceOp(bytes int) dist.Op {
+	b := f32s(bytes / 4)
+	return dist.Op{Kind: dist.KindAllReduce, Red: dist.Sum, Count: b.Len(), Src: b, Dst: b}
+}
+
+// picks is an error unless op goes to engine, put so.
+func (k *picker) picks(op dist.Op, engine string, h how) error {
+	for range 2 { // the second time from the cache
+		w, err := k.pick(&op)
+		if err != nil {
+			return fmt.Errorf("%v of %d B: %w", op.Kind, op.Bytes(), err)
+		}
+		if got := k.engines[w.engine].Name(); got != engine || w.how != h {
+			return fmt.Errorf("%v %v of %d B goes to %s, how %d; want %s, %d", op.Kind, op.Red, op.Bytes(), got, w.how, engine, h)
+		}
+	}
+	return nil
+}
+
+func TestRulesFollowTheMeasurements(t *testing.T) {
+	for ranks, steps := range map[int][]struct {
+		bytes  int
+		engine string
+	}{
+		2: {{1 << 10, "oneshot"}, {4 << 20, "oneshot"}, {4<<20 + 4, "twoshot"}, {64 << 20, "twoshot"}, {64<<20 + 4, "nccl"}},
+		4: {{4, "oneshot"}, {256 << 10, "oneshot"}, {256<<10 + 4, "twoshot"}, {64 << 20, "twoshot"}, {128 << 20, "nccl"}},
+	} {
+		pickers(t, ranks, Chooser{}, func(k *picker) error {
+			for _, s := range steps {
+				if err := k.picks(allReduceOp(s.bytes), s.engine, plain); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+}
+
+func TestChoiceGoesToTheNextThatCan(t *testing.T) {
+	half := tensor.Of(make([]tensor.Float16, 2))
+	short := tensor.Of(make([]int16, 2))
+	gather := dist.Op{Kind: dist.KindAllGather, Count: 2, Src: f32s(2), Dst: f32s(4)}
+	symmetricGather := gather
+	symmetricGather.Symmetric = true
+	pickers(t, 2, Chooser{}, func(k *picker) error {
+		for _, c := range []struct {
+			op     dist.Op
+			engine string
+			how    how
+		}{
+			{gather, "nccl", plain},
+			{symmetricGather, "nccl-window", plain},
+			{dist.Op{Kind: dist.KindBarrier}, "nvshmem", plain},
+			{dist.Op{Kind: dist.KindAllGather, Count: 1, Src: short, Dst: short}, "nvshmem", plain},
+			{dist.Op{Kind: dist.KindSend, Count: 2, Src: short}, "nccl", asBytes},
+			{dist.Op{Kind: dist.KindSend, Count: 2, Src: f32s(2)}, "nccl", plain},
+			{dist.Op{Kind: dist.KindAllReduce, Red: dist.Avg, Count: 2, Src: half, Dst: half}, "nccl", plain},
+			{dist.Op{Kind: dist.KindAllReduce, Red: dist.Sum, Count: 2, Src: short, Dst: short}, "nvshmem", plain},
+		} {
+			if err := k.picks(c.op, c.engine, c.how); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func TestForcedEngineIsComposedOrRefused(t *testing.T) {
+	half := tensor.Of(make([]tensor.Float16, 2))
+	pickers(t, 2, Chooser{Engine: "nvshmem"}, func(k *picker) error {
+		avg, pre := allReduceOp(8), allReduceOp(8)
+		avg.Red, pre.Red = dist.Avg, dist.PreMulSum(float32(2))
+		for _, c := range []struct {
+			op  dist.Op
+			how how
+		}{{allReduceOp(1 << 20), plain}, {avg, scaled}, {pre, premul}} {
+			if err := k.picks(c.op, "nvshmem", c.how); err != nil {
+				return err
+			}
+		}
+		reduce := pre
+		reduce.Kind = dist.KindReduce
+		for _, op := range []dist.Op{
+			reduce,
+			{Kind: dist.KindAllReduce, Red: dist.Avg, Count: 2, Src: half, Dst: half},
+			{Kind: dist.KindSend, Count: 2, Src: half},
+		} {
+			if _, err := k.pick(&op); want(err, dist.ErrUnsupported, "nvshmem") != nil {
+				return fmt.Errorf("%v of %v: error %v", op.Kind, op.DType(), err)
+			}
+		}
+		return nil
+	})
+	pickers(t, 2, Chooser{Engine: "nccl"}, func(k *picker) error {
+		return k.picks(dist.Op{Kind: dist.KindBarrier}, "nccl", asSum)
+	})
+}
+
+func TestComposedOperationsAreWhatEnginesGet(t *testing.T) {
+	pickers(t, 1, Chooser{First: true}, func(k *picker) error {
+		var to dist.Op
+		short := dist.Op{Kind: dist.KindAllGather, Count: 2, Src: tensor.Of(make([]int16, 2)), Dst: tensor.Of(make([]int16, 4))}
+		if !k.compose(&to, &short, asBytes) || to.Count != 4 || to.Src.Len() != 4 || to.Dst.Len() != 8 || to.DType() != tensor.U8 {
+			return fmt.Errorf("allgather of i16 as bytes: %+v", to)
+		}
+		bytes := dist.Op{Kind: dist.KindAllGather, Count: 2, Src: tensor.Of(make([]byte, 2)), Dst: tensor.Of(make([]byte, 4))}
+		if k.compose(&to, &bytes, asBytes) {
+			return fmt.Errorf("bytes are put as bytes: %+v", to)
+		}
+		barrier := dist.Op{Kind: dist.KindBarrier, Seq: 9, Symmetric: true}
+		if !k.compose(&to, &barrier, asSum) || to.Kind != dist.KindAllReduce || to.Count != 1 || to.Src != k.word || to.Symmetric || to.Seq != 9 {
+			return fmt.Errorf("barrier as a sum: %+v", to)
+		}
+		pre := dist.Op{Kind: dist.KindAllReduce, Red: dist.PreMulSum(float32(3)), Count: 2, Src: f32s(2), Dst: f32s(2)}
+		if !k.compose(&to, &pre, premul) || to.Src != pre.Dst || to.Red != dist.Sum {
+			return fmt.Errorf("premulsum as a sum: %+v", to)
+		}
+		return nil
+	})
+}
+
+func TestRowsComeBeforeRules(t *testing.T) {
+	table := &Table{
+		Version: tableVersion,
+		Rows: []Row{
+			sumRow(1<<10, Timing{"nccl", 5}, Timing{"nvshmem", 4}),
+			sumRow(1<<20, Timing{"nccl", 5}, Timing{"nvshmem", 6}),
+			{Kind: "allreduce", DType: "f32", Reduction: "sum", Ranks: 3, Bytes: 1 << 20, Timings: []Timing{{"oneshot", 1}}},
+		},
+		Rules: []Rule{{Engines: []string{"twoshot"}}},
+	}
+	pickers(t, 2, Chooser{Table: table}, func(k *picker) error {
+		for bytes, engine := range map[int]string{
+			4: "nvshmem", 1 << 10: "nvshmem", 1<<10 + 4: "nccl", 1 << 20: "nccl", 1 << 22: "nccl",
+		} {
+			if err := k.picks(allReduceOp(bytes), engine, plain); err != nil {
+				return err
+			}
+		}
+		maximum := allReduceOp(64)
+		maximum.Red = dist.Max
+		return k.picks(maximum, "twoshot", plain)
+	})
+	table.Machine = "another GPU"
+	pickers(t, 2, Chooser{Table: table}, func(k *picker) error { return k.picks(allReduceOp(4), "twoshot", plain) })
+}
+
+func TestFirstIgnoresTheTable(t *testing.T) {
+	pickers(t, 2, Chooser{First: true}, func(k *picker) error { return k.picks(allReduceOp(64), "nccl", plain) })
+}
+
+func TestRanksAgreeOnTheChoice(t *testing.T) {
+	onEach(t, 3, sim.Config{}, func(control *dist.Group) error {
+		var c Chooser
+		if control.Rank() == 2 {
+			c.First = true
+		}
+		_, err := newPicker(c, partyOf(control), columns(), true, tensor.Buffer{})
+		return want(err, dist.ErrMismatch, "rank 2")
+	})
+	onEach(t, 2, sim.Config{}, func(control *dist.Group) error {
+		var c Chooser
+		if control.Rank() == 1 {
+			c.Engine = "mpi"
+		}
+		_, err := newPicker(c, partyOf(control), columns(), true, tensor.Buffer{})
+		return want(err, dist.ErrInvalid, `"mpi"`, `"nccl-window"`)
+	})
+}
+
+func TestChooserIsValidated(t *testing.T) {
+	for _, c := range []Chooser{{Engine: "nccl", First: true}, {Table: &Table{Version: 7}}} {
+		if err := want(c.validate(), dist.ErrInvalid); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestPickAllocatesNothingTheSecondTime(t *testing.T) {
+	pickers(t, 1, Chooser{}, func(k *picker) error {
+		op := allReduceOp(64)
+		if n := testing.AllocsPerRun(100, func() { _, _ = k.pick(&op) }); n != 0 {
+			return fmt.Errorf("%v allocations", n)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,138 @@
+package gpu
+
+import (
+	"unsafe"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/cuda"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// how is what is done around an engine that cannot do an operation as it is. The package comment has the table.
+type how uint8
+
+const (
+	plain   how = iota
+	asSum       // a barrier is a sum of one word
+	asBytes     // copies of a type that a library has not
+	scaled      // an average is a sum, divided afterwards
+	premul      // a premulsum is a product to the destination, summed in place
+)
+
+// hows is what could be done for op, by its kind and type.
+func (k *picker) hows(op *dist.Op) []how {
+	half := op.DType() == tensor.F16 || op.DType() == tensor.BF16 // libraries round the sum, so what follows rounds it twice
+	switch {
+	case op.Kind == dist.KindBarrier || op.Kind == dist.KindSync:
+		return []how{asSum}
+	case !op.Kind.Reduces():
+		return []how{asBytes}
+	case half || !k.kernels:
+		return nil
+	case op.Red.Kind == dist.RedAvg:
+		return []how{scaled}
+	case op.Red.Kind == dist.RedPreMulSum && op.Kind == dist.KindAllReduce:
+		return []how{premul}
+	}
+	return nil
+}
+
+// compose makes to what an engine gets for op. It reports false when op cannot be put so.
+func (k *picker) compose(to, op *dist.Op, h how) bool {
+	*to = *op
+	switch h {
+	case asSum:
+		to.Kind, to.Red, to.Count, to.Dst, to.Src, to.Symmetric = dist.KindAllReduce, dist.Sum, 1, k.word, k.word, false
+	case asBytes:
+		size := op.DType().Size()
+		var ok, ok2 bool
+		to.Dst, ok = asU8(op.Dst)
+		to.Src, ok2 = asU8(op.Src)
+		to.Count = op.Count * size
+		return ok && ok2 && size > 1
+	case scaled:
+		to.Red = dist.Sum
+	case premul:
+		to.Red, to.Src = dist.Sum, op.Dst
+	}
+	return true
+}
+
+// asU8 is the bytes of b.
+func asU8(b tensor.Buffer) (tensor.Buffer, bool) {
+	if b.IsZero() {
+		return b, true
+	}
+	bytes, err := tensor.FromPointer(b.Pointer(), int(b.Bytes()), tensor.U8, b.Device())
+	return bytes, err == nil
+}
+
+// queue queues op, put to the engine as w says. The device is entered.
+func (t *Transport) queue(op *dist.Op, w way, s *cuda.Stream) error {
+	e := t.engines[w.engine]
+	if w.how == plain {
+		return e.Enqueue(op, s)
+	}
+	t.choose.compose(&t.rewrites, op, w.how)
+	if w.how == premul {
+		if err := t.scale(op.Dst, op.Src, &op.Red.Scalar, s); err != nil {
+			return err
+		}
+	}
+	if err := e.Enqueue(&t.rewrites, s); err != nil {
+		return err
+	}
+	if w.how == scaled && op.Dst.Len() > 0 {
+		return t.kernels.launchScale(t.args, s, op.Dst, op.Dst, 0, uint64(t.party.Size), true)
+	}
+	return nil
+}
+
+// scale queues dst = src times this rank's factor.
+func (t *Transport) scale(dst, src tensor.Buffer, f *dist.Scalar, s *cuda.Stream) error {
+	at := uintptr(0)
+	if !f.At.IsZero() {
+		at = address(f.At)
+	}
+	return t.kernels.launchScale(t.args, s, dst, src, at, f.Bits, false)
+}
+
+// local is the engine of a group of one: nothing but copies, scaled for a premulsum.
+type local struct{ t *Transport }
+
+// Name implements Engine.
+func (l *local) Name() string { return "local" }
+
+// Can implements Engine.
+func (l *local) Can(op *dist.Op) error {
+	if op.Kind.Reduces() && op.Red.Kind == dist.RedPreMulSum {
+		return l.t.kernels.err
+	}
+	return nil // messages with oneself are copied before an engine is asked
+}
+
+// Enqueue implements Engine.
+func (l *local) Enqueue(op *dist.Op, s *cuda.Stream) error {
+	if op.Kind.Reduces() && op.Red.Kind == dist.RedPreMulSum {
+		return l.t.scale(op.Dst, op.Src, &op.Red.Scalar, s)
+	}
+	if op.Dst.IsZero() || op.Src.IsZero() || tensor.Same(op.Dst, op.Src) {
+		return nil
+	}
+	return s.Copy(address(op.Dst), address(op.Src), op.Src.Bytes())
+}
+
+// Failed implements Engine.
+func (l *local) Failed() error { return nil }
+
+// Abort implements Engine. Nothing waits.
+func (l *local) Abort() {}
+
+// Split implements Engine. Its transport makes the one of a part.
+func (l *local) Split(*Party) (Engine, error) { return nil, nil }
+
+// Close implements Engine.
+func (l *local) Close() error { return nil }
+
+// address is where b lies on its device.
+func address(b tensor.Buffer) uintptr { return uintptr(unsafe.Pointer(b.Pointer())) }

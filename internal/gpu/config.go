@@ -1,0 +1,57 @@
+package gpu
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/cuda"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// defaultStepTimeout is what a StepTimeout of 0 means.
+const defaultStepTimeout = 100 * time.Second
+
+// Config is what a group of GPUs is made of.
+type Config struct {
+	Device  *cuda.Device // of this rank; ranks have different ones
+	Control *dist.Group  // host group of the ranks; the transport owns it
+	Make    Maker        // makes the engines
+	Alloc   Allocator    // makes symmetric memory; nil for no heaps
+	Choose  Chooser      // which engine does what
+
+	StepTimeout time.Duration // longest wait for a peer in one operation; 0 means 100 s
+	Backend     string        // what Info says; "" means "gpu"
+	Unchecked   bool          // do not compare operations across ranks
+	Precise     bool          // an event behind every operation: to wait for one never waits for a later one
+	Timing      bool          // two more events around every operation, for Elapsed
+}
+
+// Validate reports the first wrong setting.
+//
+// Errors: dist.ErrInvalid.
+func (c *Config) Validate() error {
+	what := ""
+	switch {
+	case c.Device == nil:
+		what = "no device"
+	case c.Control == nil:
+		what = "no control group"
+	case c.Control.Device() != tensor.Host:
+		what = fmt.Sprintf("the control group is on %v, not on the host", c.Control.Device())
+	case c.Make == nil:
+		what = "no maker of engines"
+	case c.StepTimeout < 0:
+		what = fmt.Sprintf("negative step timeout %v", c.StepTimeout)
+	default:
+		return c.Choose.validate()
+	}
+	return fmt.Errorf("gpu: %w: %s", dist.ErrInvalid, what)
+}
+
+func (c *Config) backend() string {
+	if c.Backend == "" {
+		return "gpu"
+	}
+	return c.Backend
+}

@@ -1,0 +1,388 @@
+package gpu
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/symmetric"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// A pact is what the ranks of a group of GPUs hold against each other on the host: which operations each has issued, why
+// the group is broken, who has left. It lies in a symmetric region of the control group, one part a rank:
+//
+//	0                  verdict page, of rank 0 only: code, ready, length, text; then the words of closing
+//	pageBytes          words of this rank: wake, left, posted, checked
+//	pageBytes + 1024   for each rank a line of counters: messages sent to it, received from it, and how many were compared
+//	then               ring of announcements
+//	then               for each rank two rings of messages: sent to it, received from it
+//
+// A rank announces an operation, by a store that is a full fence, before it queues it, and then looks at what the others
+// have announced for the same round. Of two ranks that differ at least one sees the other's announcement (store, fence,
+// load on both sides), does not queue, and breaks the group. Nobody waits, but for a rank that is a whole ring ahead.
+const (
+	pageBytes = 4096
+
+	verdictCode   = 0 // 0, or kind<<32 | rank
+	verdictReady  = 8 // 1 when the text is complete
+	verdictLength = 16
+	verdictText   = 24
+	maxVerdict    = 3072 - verdictText
+	closingAt     = 3584 // state<<32 | ranks that have arrived
+
+	wakeAt    = pageBytes       // counts what the watcher should look at
+	leftAt    = pageBytes + 128 // 1 when the rank has closed its end
+	postedAt  = pageBytes + 256 // newest round announced
+	checkedAt = pageBytes + 384 // newest round for which this rank has looked at the others
+
+	countersAt    = pageBytes + 1024
+	counterBytes  = 64
+	counterSent   = 0
+	counterRecvd  = 8
+	counterPaired = 16 // from each to that of how many of them this rank has compared
+	entryBytes    = 64
+	messageBytes  = 32
+	ringDepth     = 1024 // operations that a rank can be ahead of another
+	messageDepth  = 1024 // messages that one end of a channel can be ahead of the other
+	placePrivate  = ^uint64(0)
+	placeSlabBits = 48
+)
+
+// card is what ranks compare of one operation.
+type card struct {
+	sig       dist.Signature
+	symmetric bool
+	src, dst  uint64 // places, see Transport.place
+	extra     int64  // of a call: the alignment
+}
+
+// pact is this rank's end. It is not safe for concurrent use, except for broken, fail and what the watcher calls.
+type pact struct {
+	control *dist.Group
+	heap    symmetric.Heap
+	region  symmetric.Region
+	rank    int
+	size    int
+	compare bool
+	limit   time.Duration    // longest wait for a peer
+	parts   []unsafe.Pointer // by rank
+	layout  pactLayout
+
+	round    uint64   // announced by this rank
+	slowest  uint64   // a round that all others have checked
+	sent     []uint64 // messages announced, by peer
+	received []uint64
+	end      atomic.Pointer[ending]
+}
+
+// ending is why a group is broken.
+type ending struct{ err error }
+
+type pactLayout struct{ ring, messages, bytes int }
+
+func layoutFor(n int) pactLayout {
+	var l pactLayout
+	l.ring = (countersAt + n*counterBytes + 511) &^ 511
+	l.messages = l.ring + ringDepth*entryBytes
+	l.bytes = l.messages + 2*n*messageDepth*messageBytes
+	return l
+}
+
+// newPact makes the region.
+//
+// Collective: all ranks of control. Errors: those of its Heap and Alloc.
+func newPact(control *dist.Group, compare bool, limit time.Duration) (*pact, error) {
+	n := control.Size()
+	p := &pact{
+		control: control, rank: control.Rank(), size: n, compare: compare, limit: limit, layout: layoutFor(n),
+		sent: make([]uint64, n), received: make([]uint64, n),
+	}
+	var err error
+	if p.heap, err = control.Heap(int64(p.layout.bytes) + symmetric.MaxAlignment); err != nil {
+		return nil, fmt.Errorf("pact: %w", err)
+	}
+	if p.region, err = p.heap.Alloc(int64(p.layout.bytes)); err != nil {
+		return nil, errors.Join(fmt.Errorf("pact: %w", err), p.heap.Close())
+	}
+	for r := range n {
+		b, err := p.region.Peer(r)
+		if err == nil && b.Device() != tensor.Host {
+			err = fmt.Errorf("%w: the control group is on %v, not on the host", dist.ErrDevice, b.Device())
+		}
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("pact: %w", err), p.heap.Close())
+		}
+		p.parts = append(p.parts, b.Pointer())
+	}
+	if err := finish(control.Blocking().Barrier()); err != nil { // nobody breaks the group before all can see why
+		return nil, errors.Join(fmt.Errorf("pact: %w", err), p.heap.Close())
+	}
+	return p, nil
+}
+
+func (p *pact) word(rank, off int) *uint64 { return (*uint64)(unsafe.Add(p.parts[rank], off)) }
+
+func (p *pact) load(rank, off int) uint64 { return atomic.LoadUint64(p.word(rank, off)) }
+
+// entry is where rank announces round.
+func (p *pact) entry(rank int, round uint64) *[entryBytes / 8]uint64 {
+	off := p.layout.ring + int(round%ringDepth)*entryBytes
+	return (*[entryBytes / 8]uint64)(unsafe.Add(p.parts[rank], off))
+}
+
+// message is where rank announces message k of its channel with peer.
+func (p *pact) message(rank, peer int, out bool, k uint64) *[messageBytes / 8]uint64 {
+	ring := 2 * peer
+	if !out {
+		ring++
+	}
+	off := p.layout.messages + (ring*messageDepth+int(k%messageDepth))*messageBytes
+	return (*[messageBytes / 8]uint64)(unsafe.Add(p.parts[rank], off))
+}
+
+// counter is where rank counts the messages it has announced for peer.
+func (p *pact) counter(rank, peer int, out bool) *uint64 {
+	off := countersAt + peer*counterBytes + counterRecvd
+	if out {
+		off = countersAt + peer*counterBytes + counterSent
+	}
+	return p.word(rank, off)
+}
+
+// announce posts the next round of this rank, c, and compares it with what the others have posted for it.
+//
+// Errors: what broke the group: before, or now, because a rank differs, has left, or is too far behind.
+func (p *pact) announce(c *card) error {
+	if err := p.broken(); err != nil {
+		return err
+	}
+	round := p.round + 1
+	if round > ringDepth && p.slowest < round-ringDepth {
+		if err := p.catchUp(round - ringDepth); err != nil {
+			return err
+		}
+	}
+	e := p.entry(p.rank, round)
+	putCard(e, c)
+	atomic.StoreUint64(&e[0], round)
+	p.round = round
+	atomic.StoreUint64(p.word(p.rank, postedAt), round) // a full fence, as all of sync/atomic is
+	for r := range p.parts {
+		if r == p.rank {
+			continue
+		}
+		if err := p.meet(r, round, e, c); err != nil {
+			return err
+		}
+	}
+	atomic.StoreUint64(p.word(p.rank, checkedAt), round)
+	return nil
+}
+
+// meet compares the round that this rank has just announced with what rank r has.
+func (p *pact) meet(r int, round uint64, own *[entryBytes / 8]uint64, c *card) error {
+	if theirs := p.entry(r, round); p.compare && atomic.LoadUint64(&theirs[0]) == round && !sameCards(own, theirs) {
+		d := getCard(theirs)
+		return p.fail(endMismatch, p.rank, p.difference(c, r, &d))
+	}
+	if p.load(r, leftAt) != 0 && p.load(r, postedAt) < round {
+		return p.fail(endClosed, r, closedText(r))
+	}
+	if !p.compare {
+		return nil
+	}
+	for _, out := range [...]bool{true, false} { // a message that r has announced, and this rank has not, comes first
+		k := p.received[r]
+		if !out {
+			k = p.sent[r]
+		}
+		if atomic.LoadUint64(p.counter(r, p.rank, out)) <= k {
+			continue
+		}
+		if m := p.message(r, p.rank, out, k+1); atomic.LoadUint64(&m[0]) == k+1 && m[3] < round {
+			return p.fail(endMismatch, p.rank, fmt.Sprintf("%v on the order: rank %d is in %v, rank %d in a %v with rank %d",
+				dist.ErrMismatch, p.rank, c.sig.Kind, r, direction(out), p.rank))
+		}
+	}
+	return nil
+}
+
+func direction(out bool) dist.Kind {
+	if out {
+		return dist.KindSend
+	}
+	return dist.KindRecv
+}
+
+func closedText(r int) string {
+	return fmt.Sprintf("rank %d has closed its end: %v", r, dist.ErrClosed)
+}
+
+// post announces a message with peer and compares it with the other end's announcement, if that is there.
+//
+// Returns: its number in its channel, from 1. Errors: as announce.
+func (p *pact) post(peer int, out bool, dt tensor.DType, count int) (uint64, error) {
+	if err := p.broken(); err != nil {
+		return 0, err
+	}
+	mine := p.received
+	if out {
+		mine = p.sent
+	}
+	k := mine[peer] + 1
+	if k > messageDepth {
+		if err := p.catchUpWith(peer, out, k-messageDepth); err != nil {
+			return 0, err
+		}
+	}
+	m := p.message(p.rank, peer, out, k)
+	m[1], m[2], m[3] = uint64(count), uint64(dt), p.round
+	atomic.StoreUint64(&m[0], k)
+	mine[peer] = k
+	count64 := p.counter(p.rank, peer, out)
+	atomic.StoreUint64(count64, k)
+	if err := p.pair(peer, out, k, m); err != nil {
+		return 0, err
+	}
+	atomic.StoreUint64(pairedOf(count64), k)
+	return k, nil
+}
+
+// pairedOf is the counter of messages compared that belongs to one of messages announced.
+func pairedOf(counter *uint64) *uint64 {
+	return (*uint64)(unsafe.Add(unsafe.Pointer(counter), counterPaired))
+}
+
+// catchUpWith returns when peer has looked at message k of this rank, so that its place in the ring can be used again.
+func (p *pact) catchUpWith(peer int, out bool, k uint64) error {
+	there := pairedOf(p.counter(peer, p.rank, !out))
+	if atomic.LoadUint64(there) >= k {
+		return nil
+	}
+	return p.poll(func() bool { return atomic.LoadUint64(there) >= k }, func() string {
+		return fmt.Sprintf("rank %d is %d messages behind", peer, messageDepth)
+	})
+}
+
+// pair compares message k with the other end.
+func (p *pact) pair(peer int, out bool, k uint64, m *[messageBytes / 8]uint64) error {
+	theirs := p.message(peer, p.rank, !out, k)
+	switch {
+	case atomic.LoadUint64(&theirs[0]) == k:
+		if !p.compare || m[1] == theirs[1] && m[2] == theirs[2] && m[3] == theirs[3] {
+			return nil
+		}
+		from, to, s, r := p.rank, peer, m, theirs
+		if !out {
+			from, to, s, r = peer, p.rank, theirs, m
+		}
+		text := fmt.Sprintf("%v on a message: rank %d sends %v[%d], rank %d receives %v[%d]", dist.ErrMismatch,
+			from, tensor.DType(s[2]), s[1], to, tensor.DType(r[2]), r[1])
+		if s[3] != r[3] {
+			text += fmt.Sprintf("; the one after %d collectives, the other after %d", s[3], r[3])
+		}
+		return p.fail(endMismatch, p.rank, text)
+	case p.load(peer, leftAt) != 0 && atomic.LoadUint64(p.counter(peer, p.rank, !out)) < k:
+		return p.fail(endClosed, peer, closedText(peer))
+	case p.compare && p.load(peer, postedAt) > m[3] && atomic.LoadUint64(p.counter(peer, p.rank, !out)) < k:
+		d := getCard(p.entry(peer, m[3]+1))
+		return p.fail(endMismatch, p.rank, fmt.Sprintf("%v on the order: rank %d is in a %v with rank %d, rank %d in %v",
+			dist.ErrMismatch, p.rank, direction(out), peer, peer, d.sig.Kind))
+	}
+	return nil
+}
+
+// met reports whether all ranks have announced round.
+func (p *pact) met(round uint64) bool {
+	for r := range p.parts {
+		if p.load(r, postedAt) < round {
+			return false
+		}
+	}
+	return true
+}
+
+// paired reports whether peer has announced its end of message k.
+func (p *pact) paired(peer int, out bool, k uint64) bool {
+	return atomic.LoadUint64(p.counter(peer, p.rank, !out)) >= k
+}
+
+// catchUp returns when all others have looked at round, so that its place in the ring can be used again.
+func (p *pact) catchUp(round uint64) error {
+	slowest := func() uint64 {
+		least := p.round
+		for r := range p.parts {
+			if r != p.rank {
+				least = min(least, p.load(r, checkedAt))
+			}
+		}
+		return least
+	}
+	err := p.poll(func() bool {
+		p.slowest = slowest()
+		return p.slowest >= round
+	}, p.whereabouts)
+	return err
+}
+
+// poll returns when done reports true: it spins, yields, then sleeps.
+//
+// Errors: what broke the group; ErrTimeout after the step timeout, which breaks it, with what tells of the ranks.
+func (p *pact) poll(done func() bool, what func() string) error {
+	var since time.Time
+	for turn := 0; !done(); turn++ {
+		if err := p.broken(); err != nil {
+			return err
+		}
+		switch {
+		case turn < 100:
+		case turn < 1000:
+			runtime.Gosched()
+		default:
+			now := time.Now()
+			if since.IsZero() {
+				since = now
+			}
+			if now.Sub(since) > p.limit {
+				return p.fail(endTimeout, p.rank, fmt.Sprintf("%v: after %v rank %d still waits: %s",
+					dist.ErrTimeout, p.limit, p.rank, what()))
+			}
+			time.Sleep(min(100*time.Microsecond+now.Sub(since)/100, time.Millisecond))
+		}
+	}
+	return nil
+}
+
+// whereabouts tells which ranks have not announced this rank's newest round, and what they did last.
+func (p *pact) whereabouts() string { return p.missing(p.round) }
+
+func (p *pact) missing(round uint64) string {
+	text := ""
+	for r := range p.parts {
+		posted := p.load(r, postedAt)
+		if posted >= round {
+			continue
+		}
+		if text != "" {
+			text += ", "
+		}
+		if posted == 0 {
+			text += fmt.Sprintf("rank %d has issued nothing", r)
+			continue
+		}
+		d := getCard(p.entry(r, posted))
+		text += fmt.Sprintf("rank %d has issued %d of %d operations, the last %v", r, posted, round, d.sig.Kind)
+	}
+	if text == "" {
+		return "all ranks have issued it, and the device does not end it"
+	}
+	return text
+}
+
+// close gives the region back.
+func (p *pact) close() error { return p.heap.Close() }

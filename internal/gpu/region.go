@@ -1,0 +1,155 @@
+package gpu
+
+import (
+	"fmt"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/symmetric"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// allocation is what a region shares with its slices.
+type allocation struct {
+	freed atomic.Bool
+}
+
+// Region implements symmetric.Region in the memory of GPUs. Buffers that are put or got may lie on the host as well as on
+// the group's device. Local and Peer are device memory.
+type Region struct {
+	heap  *Heap
+	of    *allocation
+	off   int64 // in the heap
+	n     int64
+	slice bool // not the whole of its allocation
+}
+
+// Local implements symmetric.Region.
+func (r *Region) Local() tensor.Buffer {
+	if r.of.freed.Load() || r.heap.gate.closed() {
+		return r.none()
+	}
+	return r.view(r.heap.t.party.Rank)
+}
+
+// none is the view of memory that is not there.
+func (r *Region) none() tensor.Buffer {
+	b, err := tensor.FromPointer(nil, 0, tensor.U8, r.heap.t.device())
+	if err != nil {
+		return tensor.Of([]byte(nil))
+	}
+	return b
+}
+
+// view is rank's part, which this rank can address.
+func (r *Region) view(rank int) tensor.Buffer {
+	b, err := bytesAt(r.at(rank, 0), r.n, r.heap.t.device())
+	if err != nil {
+		return r.none()
+	}
+	return b
+}
+
+// bytesAt is n bytes at an address of a device.
+func bytesAt(at uintptr, n int64, on tensor.Device) (tensor.Buffer, error) {
+	return tensor.FromPointer(*(*unsafe.Pointer)(unsafe.Pointer(&at)), int(n), tensor.U8, on)
+}
+
+// Offset implements symmetric.Region.
+func (r *Region) Offset() int64 { return r.off }
+
+// Peer implements symmetric.Region.
+//
+// Errors: besides those of the interface, ErrUnsupported for a part that this GPU cannot address.
+func (r *Region) Peer(rank int) (tensor.Buffer, error) {
+	if err := r.enter("peer", rank, 0, 0); err != nil {
+		return r.none(), err
+	}
+	defer r.heap.gate.leave()
+	return r.view(rank), nil
+}
+
+// Slice implements symmetric.Region.
+func (r *Region) Slice(at, bytes int64) (symmetric.Region, error) {
+	if err := r.enter("slice", r.heap.t.party.Rank, at, bytes); err != nil {
+		return nil, err
+	}
+	defer r.heap.gate.leave()
+	return &Region{heap: r.heap, of: r.of, off: r.off + at, n: bytes, slice: true}, nil
+}
+
+// at is the address of offset at, which has been checked, of rank's part.
+func (r *Region) at(rank int, at int64) uintptr { return r.heap.slab.Base[rank] + uintptr(r.off+at) }
+
+// enter checks an access of n bytes at offset at of rank's part, and keeps the heap mapped until the gate is left.
+func (r *Region) enter(call string, rank int, at, n int64) error {
+	h := r.heap
+	if !h.gate.enter() {
+		return r.wrong(call, rank, at, n, errClosed)
+	}
+	var err error
+	switch size := h.t.party.Size; {
+	case rank < 0 || rank >= size:
+		err = fmt.Errorf("%w: not in 0 to %d", dist.ErrRoot, size-1)
+	case at < 0 || n < 0 || n > r.n-at:
+		err = dist.ErrCount
+	case r.of.freed.Load():
+		err = fmt.Errorf("freed: %w", symmetric.ErrNotAllocated)
+	case h.slab.Base[rank] == 0:
+		err = fmt.Errorf("%w: this GPU cannot address the memory of rank %d: they are not connected as peers", dist.ErrUnsupported, rank)
+	default:
+		if err = h.t.pact.broken(); err == nil {
+			return nil
+		}
+	}
+	h.gate.leave()
+	return r.wrong(call, rank, at, n, err)
+}
+
+// enterWord is enter for a word that is accessed at once.
+func (r *Region) enterWord(call string, rank int, at, n int64) error {
+	if err := r.enter(call, rank, at, n); err != nil {
+		return err
+	}
+	err := error(nil)
+	if (r.off+at)&(n-1) != 0 {
+		err = misaligned(n)
+	} else {
+		err = r.heap.t.kernels.err
+	}
+	if err != nil {
+		r.heap.gate.leave()
+		return r.wrong(call, rank, at, n, err)
+	}
+	return nil
+}
+
+// enterBuffer is enter for a transfer of the whole of b.
+func (r *Region) enterBuffer(call string, rank int, at int64, b tensor.Buffer) error {
+	if err := r.checkBuffer(b); err != nil {
+		return r.wrong(call, rank, at, b.Bytes(), err)
+	}
+	return r.enter(call, rank, at, b.Bytes())
+}
+
+// checkBuffer is about the local side of a transfer.
+func (r *Region) checkBuffer(b tensor.Buffer) error {
+	switch d := r.heap.t.device(); {
+	case b.IsZero():
+		return fmt.Errorf("%w: no buffer", dist.ErrDType)
+	case b.Device() != tensor.Host && b.Device() != d:
+		return fmt.Errorf("%w: the buffer is on %v, the heap on %v", dist.ErrDevice, b.Device(), d)
+	}
+	return nil
+}
+
+func (r *Region) wrong(call string, rank int, at, n int64, err error) error {
+	p := &r.heap.t.party
+	return &symmetric.AccessError{
+		Call: call, Rank: p.Rank, Size: p.Size, Peer: rank, Offset: r.off, Extent: r.n, At: at, Bytes: n, Err: err,
+	}
+}
+
+// device is where the group's buffers lie.
+func (t *Transport) device() tensor.Device { return t.on }

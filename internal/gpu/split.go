@@ -1,0 +1,147 @@
+package gpu
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/symgrad/symgrad/dist"
+)
+
+// Split implements dist.Transport. The control group is split, then every engine; one that is ErrUnsupported there is left
+// out of the parts. Heaps that the group has now are known in its parts, and are freed after them; later ones are not.
+func (t *Transport) Split(color, key int) (dist.Transport, error) {
+	var sub *Transport
+	err := t.exclusive(&card{sig: dist.Signature{Kind: dist.KindSplit}}, nil, func([][]byte) (err error) {
+		sub, err = t.split(color, key)
+		return err
+	})
+	if err != nil || sub == nil {
+		return nil, err
+	}
+	return sub, nil
+}
+
+func (t *Transport) split(color, key int) (*Transport, error) {
+	control, err := t.party.Control.Split(color, key)
+	if err != nil {
+		return nil, t.pact.settle(err)
+	}
+	var party *Party
+	if control != nil {
+		party = &Party{
+			Device: t.party.Device, Rank: control.Rank(), Size: control.Size(), World: control.Ranks(), Control: control,
+			Memory: new(Memory),
+		}
+	}
+	engines, err := t.splitEngines(party)
+	if err == nil && party != nil && len(engines) == 0 && party.Size > 1 {
+		err = fmt.Errorf("%w: no engine can be split", dist.ErrUnsupported)
+	}
+	if err = t.party.Agree(err); err != nil || party == nil {
+		errs := []error{err}
+		for _, e := range engines {
+			e.Abort()
+			errs = append(errs, e.Close())
+		}
+		if control != nil {
+			errs = append(errs, control.Close())
+		}
+		return nil, errors.Join(errs...)
+	}
+	cfg := t.cfg
+	cfg.Control = control
+	cfg.Choose = t.forParts(engines)
+	sub, err := open(cfg, *party, func(*Party) ([]Engine, error) { return engines, nil })
+	if err != nil {
+		return nil, errors.Join(err, control.Close())
+	}
+	if err := sub.borrow(t); err != nil {
+		return nil, errors.Join(err, sub.Close())
+	}
+	return sub, nil
+}
+
+// forParts is the choice in a part: an engine that is forced, and has no parts, is forced no more.
+func (t *Transport) forParts(engines []Engine) Chooser {
+	c := t.cfg.Choose
+	there := slices.ContainsFunc(engines, func(e Engine) bool { return e.Name() == c.Engine })
+	if c.Engine != "" && !there {
+		c.Engine = ""
+	}
+	return c
+}
+
+// splitEngines is this rank's engines of the part that party describes, none where it is nil.
+//
+// Errors: on all ranks of t alike.
+func (t *Transport) splitEngines(party *Party) ([]Engine, error) {
+	var engines []Engine
+	var failed error
+	for _, e := range t.engines {
+		part, err := e.Split(party)
+		unsupported := errors.Is(err, dist.ErrUnsupported)
+		if err != nil && !unsupported && failed == nil {
+			failed = fmt.Errorf("%s: %w", e.Name(), err)
+		}
+		if part != nil && err == nil {
+			engines = append(engines, part)
+		}
+		if failed = t.party.Agree(failed); failed != nil {
+			return engines, failed
+		}
+	}
+	return engines, nil
+}
+
+// borrow makes the parent's heaps known here, and keeps their memory until this transport is closed.
+//
+// Collective: all ranks of t, which are in a collective call of the parent.
+func (t *Transport) borrow(parent *Transport) error {
+	ranks := make([]int, t.party.Size) // in the parent
+	for i, w := range t.party.World {
+		ranks[i] = slices.Index(parent.party.World, w)
+	}
+	for _, h := range parent.heaps {
+		if closed, err := t.anyClosed(h); err != nil {
+			return err
+		} else if closed {
+			continue
+		}
+		view := &Slab{Bytes: h.slab.Bytes, Base: make([]uintptr, len(ranks))}
+		for i, r := range ranks {
+			view.Base[i] = h.slab.Base[r]
+		}
+		if err := t.register(view); err != nil {
+			return err
+		}
+		h.borrows.Add(1)
+		t.party.Memory.Add(view, t.party.Rank)
+		t.borrowed = append(t.borrowed, view)
+		t.releases = append(t.releases, h)
+	}
+	return nil
+}
+
+// anyClosed reports whether a rank of t has closed h.
+func (t *Transport) anyClosed(h *Heap) (bool, error) {
+	own := []byte{0}
+	if h.gate.closed() {
+		own[0] = 1
+	}
+	all, err := t.party.Exchange(own)
+	if err != nil {
+		return false, err
+	}
+	return slices.ContainsFunc(all, func(b []byte) bool { return b[0] != 0 }), nil
+}
+
+// unborrow makes the engines forget the parent's heaps. Collective.
+func (t *Transport) unborrow() error {
+	var errs []error
+	for i := len(t.borrowed) - 1; i >= 0; i-- {
+		errs = append(errs, unregister(t.engines, t.borrowed[i]))
+		t.party.Memory.Remove(t.borrowed[i])
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,383 @@
+package gpu
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/cuda"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// errBroken is what an operation returns inside Start that does not run because the group is broken: its Work tells why.
+var errBroken = errors.New("broken")
+
+// Start implements dist.Transport. s is a Stream of the group's device. Operations on different streams are joined by
+// events. While s is captured the Work is done at once, and whoever replays the graph keeps the order.
+func (t *Transport) Start(op dist.Op, s dist.Stream) (dist.Work, error) {
+	gs, ok := s.(*Stream)
+	if !ok || gs.dev != t.party.Device {
+		return dist.Work{}, fmt.Errorf("%w: the group runs on streams of %v, not on one of %v", dist.ErrDevice,
+			t.party.Device.Tensor(), s.Device())
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed.Load() {
+		return dist.Work{}, dist.ErrClosed
+	}
+	gs.mu.Lock()
+	defer gs.mu.Unlock()
+	if err := gs.usable(); err != nil {
+		return dist.Work{}, err
+	}
+	if gs.capturing {
+		e := &t.scratch
+		e.op, e.t = op, t
+		return dist.Work{}, t.captured(e, t.run(e, gs))
+	}
+	e, n := gs.push()
+	e.op, e.t = op, t
+	if err := t.run(e, gs); err != nil {
+		if !errors.Is(err, errBroken) {
+			gs.recycle(e)
+			gs.last--
+			return dist.Work{}, err
+		}
+		e.err = t.opError(&e.op, t.pact.broken())
+	}
+	if t.cfg.Precise || n%sparseMarks == 0 || e.op.Kind == dist.KindBatch || e.op.Kind.PointToPoint() || e.op.Bytes() >= eagerBytes {
+		if err := gs.mark(n); err != nil {
+			_ = t.fault(err)
+			e.err = t.opError(&e.op, t.pact.broken())
+		}
+	}
+	return dist.NewWork(gs, n), nil
+}
+
+// captured is the error of Start for an operation that was captured.
+func (t *Transport) captured(e *ticket, err error) error {
+	if errors.Is(err, errBroken) {
+		err = t.pact.broken()
+	}
+	e.op = dist.Op{} // drop the references
+	return err
+}
+
+// run queues e's operation on s. The locks are held.
+func (t *Transport) run(e *ticket, s *Stream) error {
+	if t.last != s {
+		if err := t.follow(s); err != nil {
+			return err
+		}
+	}
+	op := &e.op
+	switch {
+	case op.Kind == dist.KindBatch:
+		return t.batch(e, s)
+	case op.Kind.PointToPoint():
+		if err := s.before(s.last - 1); err != nil {
+			return t.fault(err)
+		}
+		w, err := t.choose.pick(op)
+		if err != nil {
+			return err
+		}
+		if err := t.announceMessage(e, op); err != nil {
+			return err
+		}
+		return t.enqueue(e, op, w, s)
+	}
+	return t.collective(e, op, s)
+}
+
+// before records an event behind ticket n unless s is captured: what comes next may last until a peer decides.
+func (s *Stream) before(n uint64) error {
+	if s.capturing || n <= s.done {
+		return nil
+	}
+	return s.mark(n)
+}
+
+// follow makes s wait for the stream that has run the operations so far. The locks are held.
+func (t *Transport) follow(s *Stream) error {
+	if t.last != nil {
+		if s.capturing {
+			return fmt.Errorf("%w: a stream is captured that has not run the group's last operation: run one on it, and wait",
+				dist.ErrInvalid)
+		}
+		if err := t.inDevice(func() error { return s.after(t.last, t.order) }); err != nil {
+			return t.fault(err)
+		}
+	}
+	t.last = s
+	t.used.Lock()
+	defer t.used.Unlock()
+	for _, known := range t.streams {
+		if known == s {
+			return nil
+		}
+	}
+	t.streams = append(t.streams, s)
+	return nil
+}
+
+func (t *Transport) inDevice(f func() error) error {
+	if err := t.party.Device.Enter(); err != nil {
+		return err
+	}
+	defer t.party.Device.Leave()
+	return f()
+}
+
+// fault breaks the group because of an error of the driver or of an engine on this rank: the others wait for it.
+func (t *Transport) fault(err error) error {
+	_ = t.pact.fail(endFault, t.party.Rank, err.Error())
+	return errBroken
+}
+
+// collective announces op and queues it.
+func (t *Transport) collective(e *ticket, op *dist.Op, s *Stream) error {
+	c := card{sig: op.Signature()}
+	var misplaced error
+	if op.Symmetric {
+		misplaced = t.places(op, &c)
+	}
+	if t.pact.announce(&c) != nil {
+		return errBroken
+	}
+	if t.pact.compare {
+		e.round = t.pact.round
+	}
+	if misplaced != nil {
+		_ = t.pact.fail(endMismatch, t.party.Rank, fmt.Sprintf("%v: rank %d promised a symmetric %v: %v", dist.ErrMismatch,
+			t.party.Rank, op.Kind, misplaced))
+		return misplaced
+	}
+	w, err := t.choose.pick(op)
+	if err != nil {
+		return err
+	}
+	return t.enqueue(e, op, w, s)
+}
+
+// places notes where op's buffers lie among the heaps of the group. Those in place lie where their other side does.
+//
+// Errors: ErrInvalid for one that lies in none.
+func (t *Transport) places(op *dist.Op, c *card) error {
+	c.symmetric = true
+	c.src, c.dst = t.place(op.Src), t.place(op.Dst)
+	if !op.Src.IsZero() && !op.Dst.IsZero() && tensor.Overlap(op.Src, op.Dst) { // in place, as dist has checked
+		if op.Src.Len() < op.Dst.Len() {
+			c.src = c.dst
+		} else {
+			c.dst = c.src
+		}
+	}
+	for _, side := range [...]struct {
+		what  string
+		place uint64
+	}{{"source", c.src}, {"destination", c.dst}} {
+		if side.place == placePrivate {
+			return fmt.Errorf("%w: the %s lies in no symmetric heap of the group", dist.ErrInvalid, side.what)
+		}
+	}
+	return nil
+}
+
+// place is the heap and offset of b: 0 for no buffer, placePrivate for one that lies in no heap.
+func (t *Transport) place(b tensor.Buffer) uint64 {
+	if b.Len() == 0 {
+		return 0
+	}
+	number, off := t.party.Memory.locate(address(b), b.Bytes())
+	if number == 0 {
+		return placePrivate
+	}
+	return number<<placeSlabBits | uint64(off)
+}
+
+// announceMessage posts a send or receive. One without elements is not queued, and a receive of that kind is done when its
+// send is there.
+func (t *Transport) announceMessage(e *ticket, op *dist.Op) error {
+	out := op.Kind == dist.KindSend
+	k, err := t.pact.post(op.Peer, out, op.DType(), op.Count)
+	if err != nil {
+		return errBroken
+	}
+	if op.Count == 0 && !out && t.pact.compare {
+		e.peer, e.k = op.Peer, k
+	}
+	return nil
+}
+
+// enqueue hands op to the engine of w.
+func (t *Transport) enqueue(e *ticket, op *dist.Op, w way, s *Stream) error {
+	if op.Count == 0 && op.Kind != dist.KindBarrier && op.Kind != dist.KindSync {
+		return nil
+	}
+	v := t.party.Device
+	if err := v.Enter(); err != nil {
+		return t.fault(err)
+	}
+	defer v.Leave()
+	if op.Kind == dist.KindBarrier {
+		for _, h := range t.heaps {
+			if err := h.joinPending(s.cu); err != nil {
+				return t.fault(err)
+			}
+		}
+	}
+	timed := t.cfg.Timing && !s.capturing
+	if timed {
+		if err := s.clock(e, 0); err != nil {
+			return t.fault(err)
+		}
+	}
+	if err := t.queue(op, w, s.cu); err != nil {
+		return t.fault(fmt.Errorf("%s: %w", t.engines[w.engine].Name(), err))
+	}
+	if timed {
+		if err := s.clock(e, 1); err != nil {
+			return t.fault(err)
+		}
+	}
+	return nil
+}
+
+// batch queues a group call: its collectives first, each by itself, because one may need the result of another; then its
+// messages together.
+func (t *Transport) batch(e *ticket, s *Stream) error {
+	ops := e.op.Ops
+	ways := make([]way, len(ops)) // dist allocates for a group call as well
+	for i := range ops {
+		var err error
+		if ways[i], err = t.choose.pick(&ops[i]); err != nil {
+			return fmt.Errorf("%v in it: %w", ops[i].Kind, err)
+		}
+	}
+	if err := errors.Join(t.ownMessages(ops), t.batchers(ops, ways)); err != nil {
+		return err
+	}
+	messages := 0
+	for i := range ops {
+		if ops[i].Kind.PointToPoint() {
+			messages++
+		} else if err := t.collective(e, &ops[i], s); err != nil {
+			return err
+		}
+	}
+	if messages == 0 {
+		return nil
+	}
+	if err := s.before(s.last - 1); err != nil {
+		return t.fault(err)
+	}
+	for i := range ops {
+		if ops[i].Kind.PointToPoint() && ops[i].Peer != t.party.Rank {
+			if err := t.announceMessage(e, &ops[i]); err != nil {
+				return err
+			}
+		}
+	}
+	if err := t.inDevice(func() error { return t.exchange(ops, ways, s.cu) }); err != nil {
+		return t.fault(err)
+	}
+	return nil
+}
+
+// batchers is an error when several messages go to an engine that takes only one at a time.
+func (t *Transport) batchers(ops []dist.Op, ways []way) error {
+	messages := 0
+	for i := range ops {
+		if !ops[i].Kind.PointToPoint() || ops[i].Peer == t.party.Rank {
+			continue
+		}
+		messages++
+		e := t.engines[ways[i].engine]
+		if _, ok := e.(Batcher); !ok && messages > 1 {
+			return fmt.Errorf("%w: engine %s sends one message at a time, and a group call has several", dist.ErrUnsupported, e.Name())
+		}
+	}
+	return nil
+}
+
+// ownMessages is an error unless each message to this rank has its receive: the i-th of the one is the i-th of the other.
+func (t *Transport) ownMessages(ops []dist.Op) error {
+	for i := range ops {
+		if ops[i].Peer != t.party.Rank || !ops[i].Kind.PointToPoint() {
+			continue
+		}
+		o := t.otherEnd(ops, i)
+		switch {
+		case o == nil:
+			return fmt.Errorf("%w: a %v with this rank, %d, has no other end in its group call", dist.ErrRoot, ops[i].Kind, t.party.Rank)
+		case o.Count != ops[i].Count || o.DType() != ops[i].DType():
+			return fmt.Errorf("%w: a message of %v[%d] to this rank is received as %v[%d]", dist.ErrCount,
+				ops[i].DType(), ops[i].Count, o.DType(), o.Count)
+		}
+	}
+	return nil
+}
+
+// otherEnd is the other end of message i of a group call, which is with this rank; nil when there is none.
+func (t *Transport) otherEnd(ops []dist.Op, i int) *dist.Op {
+	before := 0
+	for j := range i {
+		if ops[j].Kind == ops[i].Kind && ops[j].Peer == t.party.Rank {
+			before++
+		}
+	}
+	for j := range ops {
+		if ops[j].Kind.PointToPoint() && ops[j].Kind != ops[i].Kind && ops[j].Peer == t.party.Rank {
+			if before == 0 {
+				return &ops[j]
+			}
+			before--
+		}
+	}
+	return nil
+}
+
+// exchange queues the messages of a group call: those of one engine between its BeginBatch and EndBatch, those with this
+// rank as copies.
+func (t *Transport) exchange(ops []dist.Op, ways []way, s *cuda.Stream) error {
+	for i := range ops {
+		if ops[i].Kind == dist.KindSend && ops[i].Peer == t.party.Rank && ops[i].Count > 0 {
+			to := t.otherEnd(ops, i)
+			if err := s.Copy(address(to.Dst), address(ops[i].Src), ops[i].Src.Bytes()); err != nil {
+				return err
+			}
+		}
+	}
+	for k, e := range t.engines {
+		if err := t.exchangeBy(k, e, ops, ways, s); err != nil {
+			return fmt.Errorf("%s: %w", e.Name(), err)
+		}
+	}
+	return nil
+}
+
+func (t *Transport) exchangeBy(k int, e Engine, ops []dist.Op, ways []way, s *cuda.Stream) error {
+	var open Batcher
+	var errs []error
+	for i := range ops {
+		op := &ops[i]
+		if int(ways[i].engine) != k || !op.Kind.PointToPoint() || op.Peer == t.party.Rank || op.Count == 0 {
+			continue
+		}
+		if b, ok := e.(Batcher); ok && open == nil {
+			if err := b.BeginBatch(s); err != nil {
+				return err
+			}
+			open = b
+		}
+		if err := t.queue(op, ways[i], s); err != nil {
+			errs = append(errs, err)
+			break
+		}
+	}
+	if open != nil {
+		errs = append(errs, open.EndBatch(s))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,384 @@
+package gpu
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/cuda"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// Stream is a dist.Stream on a GPU: a CUDA stream, and the tickets of what groups have queued on it. It implements
+// dist.Queue.
+//
+// A ticket is done when an event behind it is. Events are recorded when somebody asks: to wait for the newest operation
+// waits for that one alone, while to wait for an older one, behind which no event stands yet, waits for what was queued
+// after it as well. Behind large operations, and in front of messages, whose end depends on one peer's program, an event
+// is recorded at once; Config.Precise does so behind all.
+type Stream struct {
+	dev    *cuda.Device
+	cu     *cuda.Stream
+	closed atomic.Bool
+	wedged atomic.Bool // closed while the device did not go on
+
+	mu        sync.Mutex
+	tickets   []ticket // ring; its length is a power of two
+	last      uint64   // newest ticket
+	done      uint64   // every ticket up to here is done
+	marks     []mark   // of tickets not known to be done, in their order
+	spare     []*cuda.Event
+	timers    []*cuda.Event
+	failed    []failure
+	forgot    uint64 // newest ticket whose failure is no longer in failed
+	capturing bool
+	joins     *joiner
+}
+
+// ticket is one operation, or nothing but a place in the stream when t is nil.
+type ticket struct {
+	op    dist.Op
+	t     *Transport
+	round uint64 // that all ranks must have announced; 0 for none
+	peer  int    // of a message without elements
+	k     uint64 // its number; 0 for none
+	err   error
+	timer [2]*cuda.Event // around the operation, where it is timed
+}
+
+// mark is an event behind a ticket.
+type mark struct {
+	ticket uint64
+	event  *cuda.Event
+}
+
+type failure struct {
+	ticket uint64
+	err    error
+}
+
+const (
+	firstTickets = 1024
+	maxFailures  = 1024    // as on a host stream: older failures answer with the oldest kept
+	sparseMarks  = 256     // tickets between events, at most
+	eagerBytes   = 1 << 20 // from here an event costs nothing beside its operation
+)
+
+// NewStream is an empty stream of the least priority, for computing.
+//
+// Owns: the caller closes it. Errors: those of the driver.
+func NewStream(v *cuda.Device) (*Stream, error) {
+	least, _, err := v.PriorityRange()
+	if err != nil {
+		return nil, err
+	}
+	return newStream(v, least)
+}
+
+func newStream(v *cuda.Device, priority int) (*Stream, error) {
+	cu, err := v.NewStream(priority)
+	if err != nil {
+		return nil, fmt.Errorf("stream on %v: %w", v.Tensor(), err)
+	}
+	return streamOver(v, cu), nil
+}
+
+func streamOver(v *cuda.Device, cu *cuda.Stream) *Stream {
+	return &Stream{dev: v, cu: cu, tickets: make([]ticket, firstTickets)}
+}
+
+// Device implements dist.Stream.
+func (s *Stream) Device() tensor.Device { return s.dev.Tensor() }
+
+// CUDA is the stream underneath, to queue kernels and copies on: Mark makes a Work of them.
+func (s *Stream) CUDA() *cuda.Stream { return s.cu }
+
+// Handle is the CUstream underneath, for other libraries. It is valid until Close.
+func (s *Stream) Handle() uintptr { return s.cu.Handle() }
+
+// Mark is the Work that is done when all queued on s so far is.
+//
+// Errors: ErrClosed; ErrInvalid while s is being captured; those of the driver.
+func (s *Stream) Mark() (dist.Work, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.usable(); err != nil {
+		return dist.Work{}, err
+	}
+	if s.capturing {
+		return dist.Work{}, fmt.Errorf("stream on %v: %w: it is being captured", s.Device(), dist.ErrInvalid)
+	}
+	_, n := s.push()
+	if err := s.mark(n); err != nil {
+		s.last--
+		return dist.Work{}, err
+	}
+	return dist.NewWork(s, n), nil
+}
+
+func (s *Stream) usable() error {
+	if s.closed.Load() {
+		return fmt.Errorf("stream on %v: %w", s.Device(), dist.ErrClosed)
+	}
+	return nil
+}
+
+// push takes the next ticket. The lock is held.
+func (s *Stream) push() (*ticket, uint64) {
+	if s.last-s.done == uint64(len(s.tickets)) {
+		s.reap()
+	}
+	if s.last-s.done == uint64(len(s.tickets)) {
+		bigger := make([]ticket, 2*len(s.tickets))
+		for n := s.done + 1; n <= s.last; n++ {
+			bigger[n&uint64(len(bigger)-1)] = *s.at(n)
+		}
+		s.tickets = bigger
+	}
+	s.last++
+	e := s.at(s.last)
+	s.recycle(e)
+	return e, s.last
+}
+
+// recycle empties a ticket for its next use.
+func (s *Stream) recycle(e *ticket) {
+	for _, ev := range e.timer {
+		if ev != nil {
+			s.timers = append(s.timers, ev)
+		}
+	}
+	e.t, e.round, e.k, e.err, e.timer = nil, 0, 0, nil, [2]*cuda.Event{}
+}
+
+func (s *Stream) at(n uint64) *ticket { return &s.tickets[n&uint64(len(s.tickets)-1)] }
+
+// mark records an event behind ticket n, the newest. The lock is held.
+func (s *Stream) mark(n uint64) error {
+	if k := len(s.marks); k > 0 && s.marks[k-1].ticket >= n {
+		return nil
+	}
+	if err := s.dev.Enter(); err != nil {
+		return err
+	}
+	defer s.dev.Leave()
+	if len(s.spare) == 0 && len(s.marks) >= 16 {
+		s.sweep()
+	}
+	var ev *cuda.Event
+	if k := len(s.spare); k > 0 {
+		ev, s.spare = s.spare[k-1], s.spare[:k-1]
+	} else {
+		var err error
+		if ev, err = s.dev.NewEvent(); err != nil {
+			return err
+		}
+	}
+	if err := s.cu.Record(ev); err != nil {
+		s.spare = append(s.spare, ev)
+		return err
+	}
+	s.marks = append(s.marks, mark{n, ev})
+	return nil
+}
+
+// sweep takes the marks that are done off the front. The lock is held, and the device entered.
+func (s *Stream) sweep() {
+	k := 0
+	for k < len(s.marks) {
+		if ok, err := s.marks[k].event.Done(); err != nil || !ok {
+			break
+		}
+		k++
+	}
+	s.passed(k)
+}
+
+// passed notes that the first k marks are done, and with them the tickets before them, as far as their ranks have met.
+func (s *Stream) passed(k int) {
+	if k == 0 {
+		return
+	}
+	reached := s.marks[k-1].ticket
+	for s.done < reached && s.at(s.done+1).met() {
+		s.finish(s.done + 1)
+	}
+	if s.done < reached { // keep the last event, for those that are not
+		k--
+	}
+	for _, m := range s.marks[:k] {
+		s.spare = append(s.spare, m.event)
+	}
+	s.marks = s.marks[:copy(s.marks, s.marks[k:])]
+}
+
+// finish notes that ticket n, the one behind s.done, is done.
+func (s *Stream) finish(n uint64) {
+	s.done = n
+	err := s.at(n).err
+	if err == nil {
+		return
+	}
+	if len(s.failed) == maxFailures {
+		s.forgot = s.failed[1].ticket
+		s.failed = append(s.failed[:1], s.failed[2:]...)
+	}
+	s.failed = append(s.failed, failure{n, err})
+}
+
+// met reports whether the other ranks have issued what they must before the ticket counts as done.
+func (e *ticket) met() bool {
+	switch {
+	case e.t == nil || e.err != nil:
+		return true
+	case e.round != 0 && !e.t.pact.met(e.round):
+		return false
+	}
+	return e.k == 0 || e.t.pact.paired(e.peer, false, e.k)
+}
+
+// reap brings s.done up to date. The lock is held.
+func (s *Stream) reap() {
+	if s.dev.Enter() != nil {
+		return
+	}
+	defer s.dev.Leave()
+	s.sweep()
+}
+
+// failure is the error of a ticket that is done. The lock is held.
+func (s *Stream) failure(n uint64) error {
+	for _, f := range s.failed {
+		if f.ticket == n {
+			return f.err
+		}
+	}
+	if n <= s.forgot && n > s.failed[0].ticket {
+		return s.failed[0].err
+	}
+	return nil
+}
+
+// Synchronize implements dist.Stream.
+//
+// Errors: why a group is broken whose operations keep the device from going on; those of the driver.
+func (s *Stream) Synchronize() error {
+	if s.closed.Load() {
+		return nil // Close has waited
+	}
+	s.mu.Lock()
+	newest := s.newest()
+	s.mu.Unlock()
+	if newest != 0 {
+		// Its error is its Work's to tell; after it the device may go on no more, and then take no further event.
+		if err := s.Await(newest); errors.Is(err, dist.ErrAborted) {
+			return s.outlast(err)
+		}
+	}
+	w, err := s.Mark()
+	if err != nil {
+		return err
+	}
+	return w.Wait()
+}
+
+// outlast returns when the device has nothing more to do for s, on which the operation failed with cause, or with cause when
+// that takes too long.
+func (s *Stream) outlast(cause error) error {
+	for began := time.Now(); !s.drained(); {
+		waited := time.Since(began)
+		if waited > patience {
+			return fmt.Errorf("stream on %v: the device does not get on: %w", s.Device(), cause)
+		}
+		rest(waited)
+	}
+	return nil
+}
+
+// newest is the last ticket of a group that may not be done; 0 for none. The lock is held.
+func (s *Stream) newest() uint64 {
+	for n := s.last; n > s.done; n-- {
+		if e := s.at(n); e.t != nil && e.err == nil {
+			return n
+		}
+	}
+	return 0
+}
+
+// Close implements dist.Stream. A stream whose group is broken, and which the device does not end, is left to the driver.
+// One that Wrap has made stays with its owner.
+func (s *Stream) Close() error {
+	if s.closed.Load() {
+		return nil
+	}
+	err := s.Synchronize()
+	if s.closed.Swap(true) {
+		return nil
+	}
+	if errors.Is(err, dist.ErrAborted) {
+		s.wedged.Store(true)
+		err = nil // the Works have told it
+	}
+	s.mu.Lock()
+	joins := s.joins
+	s.mu.Unlock()
+	errs := []error{err}
+	if joins != nil {
+		errs = append(errs, joins.close(s.wedged.Load()))
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e := s.dev.Enter(); e != nil {
+		return errors.Join(append(errs, e)...)
+	}
+	defer s.dev.Leave()
+	for n := s.done + 1; n <= s.last; n++ { // answers for those who still ask
+		if e := s.at(n); e.err == nil && e.t != nil && e.t.pact.broken() != nil {
+			e.err = e.t.opError(&e.op, e.t.pact.broken())
+		}
+		s.finish(n)
+	}
+	for i := range s.tickets {
+		s.recycle(&s.tickets[i])
+	}
+	for _, m := range s.marks {
+		s.spare = append(s.spare, m.event)
+	}
+	s.marks = nil
+	for _, ev := range append(s.spare, s.timers...) {
+		errs = append(errs, ev.Close())
+	}
+	s.spare, s.timers = nil, nil
+	return errors.Join(append(errs, s.cu.Close())...)
+}
+
+// drained reports whether the device has nothing more to do for s.
+func (s *Stream) drained() bool {
+	if s.closed.Load() {
+		return !s.wedged.Load()
+	}
+	idle, err := s.cu.Idle()
+	return idle || err != nil
+}
+
+// release makes the tickets of t, which closes and has waited for them, independent of it.
+func (s *Stream) release(t *Transport) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for n := s.done + 1; n <= s.last; n++ {
+		e := s.at(n)
+		if e.t != t {
+			continue
+		}
+		if err := t.pact.broken(); err != nil && e.err == nil {
+			e.err = t.opError(&e.op, err)
+		}
+		e.t = nil
+	}
+}
+
+// patience is how long a wait goes on behind operations of a broken group, which its engines are ending.
+const patience = time.Second

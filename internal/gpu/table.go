@@ -1,0 +1,239 @@
+package gpu
+
+import (
+	"bytes"
+	"crypto/sha256"
+	_ "embed"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/bits"
+	"slices"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// tableVersion is that of the format of tables, raised when an older program would read a newer table wrong.
+const tableVersion = 1
+
+//go:embed tables/h200.json
+var builtin []byte
+
+// Table says which engine is the fastest, as far as it was measured, and what to take elsewhere.
+type Table struct {
+	Version   int       `json:"version"`
+	Machine   string    `json:"machine"` // name of the GPU; "" for any
+	Driver    int       `json:"driver"`  // version of CUDA that the driver gives; 0 where it was not noted
+	Libraries []Library `json:"libraries"`
+	Rows      []Row     `json:"rows"`
+	Rules     []Rule    `json:"rules"` // the first that fits is taken where no row does
+}
+
+// Library is a library that was measured.
+type Library struct {
+	Name    string `json:"name"`
+	Version string `json:"version"`
+}
+
+// Row is one measurement: an operation and what it took with every engine that could do it.
+type Row struct {
+	Kind      string   `json:"kind"`
+	DType     string   `json:"dtype"`     // "" for any, where nothing is reduced
+	Reduction string   `json:"reduction"` // a class: "", "sum", "other", "scaled"
+	Symmetric bool     `json:"symmetric"`
+	Ranks     int      `json:"ranks"`
+	Bytes     int64    `json:"bytes"` // a power of two; see Size
+	Timings   []Timing `json:"timings"`
+}
+
+// Timing is what an operation took on the slowest rank.
+type Timing struct {
+	Engine       string  `json:"engine"`
+	Microseconds float64 `json:"microseconds"`
+}
+
+// Rule is an order of engines for operations that were not measured.
+type Rule struct {
+	Ranks   int      `json:"ranks"` // 0 for any number
+	Bytes   int64    `json:"bytes"` // up to here; 0 for any size
+	Engines []string `json:"engines"`
+}
+
+// Class is what of a reduction matters to speed, and to what libraries can do: "" for none, "sum", "other" for products and
+// extremes, "scaled" for averages and sums with factors.
+func Class(op *dist.Op) string {
+	if !op.Kind.Reduces() {
+		return ""
+	}
+	switch op.Red.Kind {
+	case dist.RedSum:
+		return "sum"
+	case dist.RedAvg, dist.RedPreMulSum:
+		return "scaled"
+	}
+	return "other"
+}
+
+// Size is the bytes by which tables know op among n ranks, equal on all of them: those of the whole vector, which a
+// scattering or gathering operation divides among the ranks.
+func Size(op *dist.Op, n int) int64 {
+	size := int64(op.Count) * int64(op.DType().Size())
+	switch op.Kind {
+	case dist.KindAllGather, dist.KindReduceScatter, dist.KindAllToAll, dist.KindGather, dist.KindScatter:
+		return size * int64(n)
+	}
+	return size
+}
+
+// sizeClass is the number of the smallest power of two that is no less than size.
+func sizeClass(size int64) int {
+	if size <= 1 {
+		return 0
+	}
+	return bits.Len64(uint64(size - 1))
+}
+
+// BuiltinTable is the table that comes with the program.
+//
+// Errors: none that a test of this package lets pass.
+func BuiltinTable() (*Table, error) { return ReadTable(bytes.NewReader(builtin)) }
+
+// ReadTable is the table in r.
+//
+// Errors: dist.ErrInvalid, naming the row, for what Validate finds, and for unknown fields.
+func ReadTable(r io.Reader) (*Table, error) {
+	dec := json.NewDecoder(r)
+	dec.DisallowUnknownFields()
+	var t Table
+	if err := dec.Decode(&t); err != nil {
+		return nil, fmt.Errorf("%w: table of engines: %w", dist.ErrInvalid, err)
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("%w: table of engines: something follows it", dist.ErrInvalid)
+	}
+	if err := t.Validate(); err != nil {
+		return nil, err
+	}
+	return &t, nil
+}
+
+// Write writes t to w, so that equal tables are equal files.
+func (t *Table) Write(w io.Writer) error {
+	b, err := json.MarshalIndent(t, "", "\t")
+	if err != nil {
+		return fmt.Errorf("table of engines: %w", err)
+	}
+	_, err = w.Write(append(b, '\n'))
+	return err
+}
+
+// Hash is a digest of all of t.
+func (t *Table) Hash() string {
+	var b bytes.Buffer
+	_ = t.Write(&b) // a Table always encodes, and a buffer takes all
+	sum := sha256.Sum256(b.Bytes())
+	return hex.EncodeToString(sum[:])
+}
+
+// Validate reports the first mistake in t.
+//
+// Errors: dist.ErrInvalid.
+func (t *Table) Validate() error {
+	if t.Version != tableVersion {
+		return fmt.Errorf("%w: table of engines of version %d; this program reads version %d: measure again with symgrad tune",
+			dist.ErrInvalid, t.Version, tableVersion)
+	}
+	seen := map[rowKey]int{}
+	for i := range t.Rows {
+		k, err := t.Rows[i].key()
+		if err == nil {
+			if j, ok := seen[k]; ok {
+				err = fmt.Errorf("the same operation as row %d", j)
+			}
+			seen[k] = i
+		}
+		if err != nil {
+			return fmt.Errorf("%w: table of engines, row %d: %w", dist.ErrInvalid, i, err)
+		}
+	}
+	for i, r := range t.Rules {
+		if r.Ranks < 0 || r.Bytes < 0 || len(r.Engines) == 0 || slices.Contains(r.Engines, "") {
+			return fmt.Errorf("%w: table of engines, rule %d: ranks and bytes must not be negative, and engines have names",
+				dist.ErrInvalid, i)
+		}
+	}
+	return nil
+}
+
+// rowKey is what a row is looked up by.
+type rowKey struct {
+	kind      dist.Kind
+	dtype     tensor.DType // Invalid for any
+	class     string
+	symmetric bool
+	ranks     int
+	size      int // class of sizes
+}
+
+func (r *Row) key() (rowKey, error) {
+	k := rowKey{class: r.Reduction, symmetric: r.Symmetric, ranks: r.Ranks, size: sizeClass(r.Bytes)}
+	for kind := dist.KindAllReduce; kind <= dist.KindSync; kind++ {
+		if kind.String() == r.Kind && !kind.PointToPoint() {
+			k.kind = kind
+		}
+	}
+	var err error
+	if r.DType != "" {
+		k.dtype, err = tensor.ParseDType(r.DType)
+	}
+	switch {
+	case k.kind == dist.KindInvalid:
+		err = fmt.Errorf("no collective is called %q", r.Kind)
+	case err != nil:
+	case k.kind.Reduces() != (r.DType != "") || k.kind.Reduces() != (r.Reduction != ""):
+		err = fmt.Errorf("dtype %q and reduction %q of %s, which reduces: %v", r.DType, r.Reduction, r.Kind, k.kind.Reduces())
+	case !slices.Contains([]string{"", "sum", "other", "scaled"}, r.Reduction):
+		err = fmt.Errorf("no class of reductions is called %q", r.Reduction)
+	case r.Ranks < 1:
+		err = fmt.Errorf("%d ranks", r.Ranks)
+	case r.Bytes < 1 || r.Bytes&(r.Bytes-1) != 0:
+		err = fmt.Errorf("%d bytes are no power of two", r.Bytes)
+	case len(r.Timings) == 0:
+		err = errors.New("no timings")
+	}
+	for _, m := range r.Timings {
+		if err == nil && (m.Engine == "" || !(m.Microseconds > 0)) {
+			err = fmt.Errorf("engine %q took %v microseconds", m.Engine, m.Microseconds)
+		}
+	}
+	return k, err
+}
+
+// fastest is the engines of a row, the fastest first; equal ones by name.
+func (r *Row) fastest() []string {
+	sorted := slices.Clone(r.Timings)
+	slices.SortStableFunc(sorted, func(a, b Timing) int {
+		switch {
+		case a.Microseconds < b.Microseconds:
+			return -1
+		case a.Microseconds > b.Microseconds:
+			return 1
+		case a.Engine < b.Engine:
+			return -1
+		case a.Engine > b.Engine:
+			return 1
+		}
+		return 0
+	})
+	names := make([]string, len(sorted))
+	for i, m := range sorted {
+		names[i] = m.Engine
+	}
+	return names
+}
+
+// Fits reports whether what t has measured was measured on such a machine. Rules hold on all.
+func (t *Table) Fits(machine string) bool { return t.Machine == "" || t.Machine == machine }

@@ -1,0 +1,136 @@
+package gpu
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+func TestBuiltinTableIsValid(t *testing.T) {
+	table, err := BuiltinTable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !table.Fits("NVIDIA H200") || table.Fits("NVIDIA A100") || len(table.Rules) == 0 {
+		t.Errorf("built-in table %+v", table)
+	}
+	if last := table.Rules[len(table.Rules)-1]; last.Ranks != 0 || last.Bytes != 0 {
+		t.Errorf("the last rule, %+v, does not fit everything", last)
+	}
+}
+
+func sumRow(bytes int64, timings ...Timing) Row {
+	return Row{Kind: "allreduce", DType: "f32", Reduction: "sum", Ranks: 2, Bytes: bytes, Timings: timings}
+}
+
+func TestTableIsTheSameAfterAFile(t *testing.T) {
+	table := &Table{
+		Version: tableVersion, Machine: "NVIDIA H200", Driver: 13000, Libraries: []Library{{"nccl", "2.28.3"}},
+		Rows:  []Row{sumRow(1024, Timing{"nccl", 10.125}, Timing{"oneshot", 5.5})},
+		Rules: []Rule{{Engines: []string{"nccl"}}},
+	}
+	var file bytes.Buffer
+	if err := table.Write(&file); err != nil {
+		t.Fatal(err)
+	}
+	again, err := ReadTable(bytes.NewReader(file.Bytes()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again.Hash() != table.Hash() {
+		t.Errorf("%+v came back as %+v", table, again)
+	}
+	again.Rows[0].Timings[0].Microseconds++
+	if again.Hash() == table.Hash() {
+		t.Error("tables that differ have one hash")
+	}
+}
+
+func TestTableRefuses(t *testing.T) {
+	valid := func() *Table { return &Table{Version: tableVersion, Rows: []Row{sumRow(1024, Timing{"nccl", 1})}} }
+	for word, change := range map[string]func(t *Table){
+		"version 9":            func(t *Table) { t.Version = 9 },
+		"no collective":        func(t *Table) { t.Rows[0].Kind = "send" },
+		"dtype \"f31\"":        func(t *Table) { t.Rows[0].DType = "f31" },
+		"which reduces: true":  func(t *Table) { t.Rows[0].DType = "" },
+		"which reduces: false": func(t *Table) { t.Rows[0].Kind = "allgather" },
+		"class":                func(t *Table) { t.Rows[0].Reduction = "min" },
+		"0 ranks":              func(t *Table) { t.Rows[0].Ranks = 0 },
+		"power of two":         func(t *Table) { t.Rows[0].Bytes = 1000 },
+		"no timings":           func(t *Table) { t.Rows[0].Timings = nil },
+		"microseconds":         func(t *Table) { t.Rows[0].Timings[0].Microseconds = 0 },
+		"the same operation":   func(t *Table) { t.Rows = append(t.Rows, t.Rows[0]) },
+		"rule 0":               func(t *Table) { t.Rules = []Rule{{Ranks: 2}} },
+	} {
+		table := valid()
+		change(table)
+		b, err := json.Marshal(table)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = ReadTable(bytes.NewReader(b))
+		if strings.HasPrefix(word, "dtype") {
+			word = "f31"
+		}
+		if e := want(err, dist.ErrInvalid, word); e != nil {
+			t.Error(e)
+		}
+	}
+	for _, text := range []string{"", "{", `{"version":1} 2`, `{"version":1,"gpu":"x"}`} {
+		if _, err := ReadTable(strings.NewReader(text)); want(err, dist.ErrInvalid) != nil {
+			t.Errorf("table %q: error %v", text, err)
+		}
+	}
+}
+
+func FuzzReadTable(f *testing.F) {
+	f.Add(string(builtin))
+	f.Add(`{"version":1,"rows":[{"kind":"allreduce","dtype":"f32","reduction":"sum","ranks":2,"bytes":1024,"timings":[{"engine":"a","microseconds":1}]}]}`)
+	f.Fuzz(func(t *testing.T, text string) {
+		table, err := ReadTable(strings.NewReader(text))
+		if err != nil {
+			return
+		}
+		var file bytes.Buffer
+		if err := table.Write(&file); err != nil {
+			t.Fatal(err)
+		}
+		again, err := ReadTable(&file)
+		if err != nil || again.Hash() != table.Hash() {
+			t.Errorf("a table that was read cannot be read again: %v", err)
+		}
+	})
+}
+
+func TestSizesAndClassesOfOperations(t *testing.T) {
+	for _, c := range []struct {
+		op    dist.Op
+		size  int64
+		class string
+	}{
+		{dist.Op{Kind: dist.KindAllReduce, Red: dist.Sum, Count: 3, Src: f32s(3)}, 12, "sum"},
+		{dist.Op{Kind: dist.KindReduce, Red: dist.Avg, Count: 3, Src: f32s(3)}, 12, "scaled"},
+		{dist.Op{Kind: dist.KindReduceScatter, Red: dist.Max, Count: 3, Dst: f32s(3), Src: f32s(12)}, 48, "other"},
+		{dist.Op{Kind: dist.KindReduceScatter, Red: dist.PreMulSum(float32(2)), Count: 3, Src: f32s(12)}, 48, "scaled"},
+		{dist.Op{Kind: dist.KindAllGather, Count: 3, Src: f32s(3), Dst: f32s(12)}, 48, ""},
+		{dist.Op{Kind: dist.KindGather, Count: 3, Src: f32s(3)}, 48, ""},
+		{dist.Op{Kind: dist.KindBroadcast, Count: 3, Dst: f32s(3)}, 12, ""},
+		{dist.Op{Kind: dist.KindBarrier}, 0, ""},
+	} {
+		if size, class := Size(&c.op, 4), Class(&c.op); size != c.size || class != c.class {
+			t.Errorf("%v of %d: %d B, class %q; want %d, %q", c.op.Kind, c.op.Count, size, class, c.size, c.class)
+		}
+	}
+	for size, class := range map[int64]int{0: 0, 1: 0, 2: 1, 3: 2, 4: 2, 1023: 10, 1024: 10, 1025: 11, 1 << 40: 40} {
+		if got := sizeClass(size); got != class {
+			t.Errorf("%d B are of class %d, want %d", size, got, class)
+		}
+	}
+}
+
+// f32s is n elements that are only looked at from outside.
+func f32s(n int) tensor.Buffer { return tensor.Of(make([]float32, n)) }

@@ -1,0 +1,234 @@
+package gpu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/symmetric"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// endKind is why a group is broken. The numbering is part of the wire format.
+type endKind uint32
+
+const (
+	endDied endKind = 1 + iota
+	endUser
+	endMismatch
+	endTimeout
+	endClosed
+	endFault
+)
+
+// fail breaks the group for good, on all ranks, unless it is broken already. about is the rank that the reason is about.
+//
+// Returns: why the group is broken, which may be an older reason.
+func (p *pact) fail(kind endKind, about int, text string) error {
+	code := p.word(0, verdictCode)
+	if atomic.CompareAndSwapUint64(code, 0, uint64(kind)<<32|uint64(uint32(about))) {
+		to := unsafe.Slice((*byte)(unsafe.Add(p.parts[0], verdictText)), maxVerdict)
+		n := copy(to, text)
+		*p.word(0, verdictLength) = uint64(n)
+		atomic.StoreUint64(p.word(0, verdictReady), 1)
+		p.wakeAll()
+		// What others wait for in the control group will not come. That it is broken, or closed, already is as well.
+		_ = p.control.Abort(errors.New(text))
+	}
+	return p.broken()
+}
+
+// broken is why the group is broken; nil while it is whole. Any goroutine may ask.
+func (p *pact) broken() error {
+	if e := p.end.Load(); e != nil {
+		return e.err
+	}
+	code := p.load(0, verdictCode)
+	if code == 0 {
+		return nil
+	}
+	return p.sentence(code)
+}
+
+// sentence makes the verdict that all ranks share this rank's error.
+func (p *pact) sentence(code uint64) error {
+	text := "no details, because the rank that broke the group died doing so"
+	for turn := range 1200 { // the writer is between two stores
+		if p.load(0, verdictReady) == 1 {
+			n := min(*p.word(0, verdictLength), maxVerdict)
+			text = string(unsafe.Slice((*byte)(unsafe.Add(p.parts[0], verdictText)), n))
+			break
+		}
+		if turn < 1000 {
+			runtime.Gosched()
+		} else {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	rank := int(int32(uint32(code)))
+	var err error
+	switch endKind(code >> 32) {
+	case endDied:
+		err = &dist.RankError{Rank: rank, How: text}
+	case endMismatch:
+		err = &brokenError{dist.ErrMismatch, text}
+	case endTimeout:
+		err = &brokenError{dist.ErrTimeout, text}
+	case endClosed:
+		err = &brokenError{dist.ErrClosed, text}
+	case endUser:
+		err = fmt.Errorf("%w by rank %d: %s", dist.ErrAborted, rank, text)
+	default:
+		err = fmt.Errorf("%w: rank %d: %s", dist.ErrAborted, rank, text)
+	}
+	p.end.CompareAndSwap(nil, &ending{err})
+	return p.end.Load().err
+}
+
+// brokenError is a sentinel with its full text; it matches ErrAborted too.
+type brokenError struct {
+	kind error
+	text string
+}
+
+func (e *brokenError) Error() string {
+	if strings.Contains(e.text, e.kind.Error()) {
+		return e.text
+	}
+	return e.kind.Error() + ": " + e.text
+}
+
+func (e *brokenError) Is(target error) bool { return target == e.kind || target == dist.ErrAborted }
+
+// settle is why the group is broken when a call on the control group gave err: the ranks' verdict, if there is one.
+func (p *pact) settle(err error) error {
+	if err == nil {
+		return nil
+	}
+	if e := p.broken(); e != nil {
+		return e
+	}
+	var dead *dist.RankError
+	switch {
+	case errors.As(err, &dead):
+		return p.fail(endDied, dead.Rank, dead.How)
+	case errors.Is(err, dist.ErrMismatch):
+		return p.fail(endMismatch, p.rank, err.Error())
+	case errors.Is(err, dist.ErrTimeout):
+		return p.fail(endTimeout, p.rank, err.Error())
+	case errors.Is(err, dist.ErrClosed):
+		return p.fail(endClosed, p.rank, err.Error())
+	case errors.Is(err, dist.ErrAborted):
+		return p.fail(endUser, p.rank, err.Error())
+	}
+	return p.fail(endFault, p.rank, err.Error())
+}
+
+// wakeAll makes every rank's watcher look.
+func (p *pact) wakeAll() {
+	one := symmetric.Atomic{Op: symmetric.OpAdd, DType: tensor.U64, Value: 1}
+	for r := range p.parts {
+		_, _ = p.region.Atomic(r, wakeAt, one) // an error is that of a broken group, which wakes them as well
+	}
+}
+
+// sight is how often the watcher asks the engines.
+const sight = 100 * time.Millisecond
+
+// watch returns when the group is broken, or ctx ends. asks is what may break it on this rank: the engines' own errors.
+// The step timeout of the control group, which ends its waits, says nothing about an idle group.
+func (p *pact) watch(ctx context.Context, asks func() error) {
+	seen := p.load(p.rank, wakeAt)
+	for ctx.Err() == nil {
+		turn, cancel := context.WithTimeout(ctx, sight)
+		_, err := p.region.Wait(turn, symmetric.Watch{At: wakeAt, Count: 1, DType: tensor.U64, Cmp: symmetric.Ne, Value: seen})
+		if err != nil && turn.Err() == nil && p.ends(err) {
+			<-turn.Done() // it will be the same at once
+		}
+		cancel()
+		if ctx.Err() != nil {
+			return
+		}
+		seen = p.load(p.rank, wakeAt)
+		if err := asks(); err != nil {
+			_ = p.fail(endFault, p.rank, err.Error())
+		}
+		p.absent()
+		if p.broken() != nil {
+			return
+		}
+	}
+}
+
+// ends reports whether err, of a wait on the control group, is one that lasts and does not break the group: all others
+// have closed their control groups. One that breaks it does so here.
+func (p *pact) ends(err error) bool {
+	switch {
+	case errors.Is(err, dist.ErrAborted):
+	case errors.Is(err, dist.ErrClosed):
+		return true
+	case errors.Is(err, dist.ErrTimeout):
+		return false
+	}
+	_ = p.settle(err)
+	return false
+}
+
+// absent breaks the group when a rank has left that this rank's operations wait for.
+func (p *pact) absent() {
+	posted := p.load(p.rank, postedAt)
+	for r := range p.parts {
+		if r == p.rank || p.load(r, leftAt) == 0 {
+			continue
+		}
+		waits := p.load(r, postedAt) < posted
+		for _, out := range [...]bool{true, false} {
+			waits = waits || atomic.LoadUint64(p.counter(r, p.rank, !out)) < atomic.LoadUint64(p.counter(p.rank, r, out))
+		}
+		if waits {
+			_ = p.fail(endClosed, r, closedText(r))
+			return
+		}
+	}
+}
+
+// How ranks leave together.
+const (
+	closingOpen = iota
+	closingTogether
+	closingApart
+)
+
+// leave tells the others that this rank has closed its end, and waits up to grace for them to do so too.
+//
+// Returns: whether all have come, which all ranks see alike; if not, each goes by itself.
+func (p *pact) leave(grace time.Duration) bool {
+	atomic.StoreUint64(p.word(p.rank, leftAt), 1)
+	state := p.word(0, closingAt)
+	if uint32(atomic.AddUint64(state, 1)) == uint32(p.size) {
+		atomic.CompareAndSwapUint64(state, closingOpen<<32|uint64(p.size), closingTogether<<32|uint64(p.size))
+	}
+	p.wakeAll()
+	began := time.Now()
+	for turn := 0; ; turn++ {
+		now := atomic.LoadUint64(state)
+		if now>>32 != closingOpen {
+			return now>>32 == closingTogether
+		}
+		if late := time.Since(began) > grace; late || p.broken() != nil {
+			atomic.CompareAndSwapUint64(state, now, closingApart<<32|now&(1<<32-1))
+			continue
+		}
+		if turn < 100 {
+			runtime.Gosched()
+		} else {
+			time.Sleep(100 * time.Microsecond)
+		}
+	}
+}

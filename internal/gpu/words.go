@@ -1,0 +1,248 @@
+package gpu
+
+import (
+	"context"
+	"fmt"
+	"time"
+	"unsafe"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/symmetric"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// Atomic implements symmetric.Region, by a kernel at the scope of the system.
+//
+// Errors: besides those of the interface, ErrUnsupported where there is no compiler for kernels.
+func (r *Region) Atomic(rank int, at int64, a symmetric.Atomic) (uint64, error) {
+	n := int64(a.DType.Size())
+	if err := checkAtomic(a); err != nil {
+		return 0, r.wrong(a.Op.String(), rank, at, n, err)
+	}
+	if err := r.enterWord(a.Op.String(), rank, at, n); err != nil {
+		return 0, err
+	}
+	h := r.heap
+	defer h.gate.leave()
+	var old uint64
+	err := h.transfer(true, func() error {
+		err := h.t.kernels.launchWord(h.args, h.rma, a.Op, int(n), r.at(rank, at), a.Value, a.Compare, h.staging.Device())
+		if err != nil {
+			return err
+		}
+		if err := h.drain(h.rma); err != nil {
+			return err
+		}
+		old = *(*uint64)(pinned(h.staging, 0))
+		return nil
+	})
+	return old, r.failed(a.Op.String(), rank, at, n, err)
+}
+
+// Signal implements symmetric.Region.
+func (r *Region) Signal(rank int, at int64, op symmetric.SignalOp, value uint64) error {
+	if err := checkSignal(op); err != nil {
+		return r.wrong("signal", rank, at, signalBytes, err)
+	}
+	if err := r.enterWord("signal", rank, at, signalBytes); err != nil {
+		return err
+	}
+	defer r.heap.gate.leave()
+	err := r.heap.transfer(false, func() error { return r.queueSignal(rank, at, op, value) })
+	return r.failed("signal", rank, at, signalBytes, err)
+}
+
+// queueSignal queues the update of a signal behind what the heap's stream has.
+func (r *Region) queueSignal(rank int, at int64, op symmetric.SignalOp, value uint64) error {
+	h := r.heap
+	return h.t.kernels.launchWord(h.args, h.rma, atomicOf(op), signalBytes, r.at(rank, at), value, 0, 0)
+}
+
+func atomicOf(op symmetric.SignalOp) symmetric.AtomicOp {
+	if op == symmetric.SignalAdd {
+		return symmetric.OpAdd
+	}
+	return symmetric.OpSet
+}
+
+// PutSignal implements symmetric.Region.
+func (r *Region) PutSignal(rank int, at int64, src tensor.Buffer, s symmetric.Signal) error {
+	return r.putSignal("put-signal", rank, at, src, s, true)
+}
+
+// PutSignalNBI implements symmetric.Region.
+func (r *Region) PutSignalNBI(rank int, at int64, src tensor.Buffer, s symmetric.Signal) error {
+	return r.putSignal("put-signal nbi", rank, at, src, s, false)
+}
+
+func (r *Region) putSignal(call string, rank int, at int64, src tensor.Buffer, s symmetric.Signal, wait bool) error {
+	sig, err := r.enterSignal(call, rank, at, src, s)
+	if err != nil {
+		return err
+	}
+	defer r.heap.gate.leave()
+	defer r.heap.gate.leave()
+	err = r.heap.transfer(wait && src.Device() != tensor.Host, func() error {
+		if src.Bytes() > 0 {
+			if err := r.queuePut(rank, at, src); err != nil {
+				return err
+			}
+		}
+		return sig.queueSignal(rank, s.At, s.Op, s.Value)
+	})
+	return r.failed(call, rank, at, src.Bytes(), err)
+}
+
+// enterSignal is enter for a transfer of src and for the signal behind it, so that the gate is left twice. Returns: the
+// signal's region.
+func (r *Region) enterSignal(call string, rank int, at int64, src tensor.Buffer, s symmetric.Signal) (*Region, error) {
+	sig := base(s.In)
+	err := checkSignal(s.Op)
+	if sig == nil || sig.heap != r.heap {
+		err = fmt.Errorf("the signal: %w", symmetric.ErrNotAllocated)
+	}
+	if err != nil {
+		return nil, r.wrong(call, rank, at, src.Bytes(), err)
+	}
+	if err := r.enterBuffer(call, rank, at, src); err != nil {
+		return nil, err
+	}
+	if err := sig.enterWord("signal of a put", rank, s.At, signalBytes); err != nil {
+		r.heap.gate.leave()
+		return nil, err
+	}
+	return sig, nil
+}
+
+// Wait implements symmetric.Region.
+func (r *Region) Wait(ctx context.Context, w symmetric.Watch) (symmetric.Hit, error) {
+	own := r.heap.t.party.Rank
+	if ctx == nil {
+		return symmetric.Hit{Index: -1}, r.wrong("wait", own, w.At, 0, fmt.Errorf("%w: no context", dist.ErrInvalid))
+	}
+	if err := r.enterWatch("wait", w); err != nil {
+		return symmetric.Hit{Index: -1}, err
+	}
+	h := r.heap
+	defer h.gate.leave()
+	began := time.Now()
+	for {
+		hit, last, err := r.look(w)
+		if err == nil && hit.Index >= 0 {
+			return hit, nil
+		}
+		waited := time.Since(began)
+		if err == nil {
+			err = r.hopeless(ctx, waited)
+		}
+		if err != nil {
+			err = fmt.Errorf("for %v %v, not %v: %w", w.Cmp, format(w.DType, w.Value), format(w.DType, last), err)
+			return symmetric.Hit{Index: -1}, r.wrong("wait", own, w.At, int64(w.Count)*int64(w.DType.Size()), err)
+		}
+		rest(waited)
+	}
+}
+
+// hopeless is why a wait that has lasted for so long should end; nil while it may go on.
+func (r *Region) hopeless(ctx context.Context, waited time.Duration) error {
+	t := r.heap.t
+	switch {
+	case r.heap.gate.closed():
+		return errClosed
+	case r.of.freed.Load():
+		return fmt.Errorf("freed: %w", symmetric.ErrNotAllocated)
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case t.pact.broken() != nil:
+		return t.pact.broken()
+	case waited > t.limit:
+		return fmt.Errorf("%w after %v", dist.ErrTimeout, t.limit)
+	case t.pact.alone():
+		return fmt.Errorf("all other ranks have closed their ends: %w", dist.ErrClosed)
+	}
+	return nil
+}
+
+// Test implements symmetric.Region.
+func (r *Region) Test(w symmetric.Watch) (symmetric.Hit, error) {
+	if err := r.enterWatch("test", w); err != nil {
+		return symmetric.Hit{Index: -1}, err
+	}
+	defer r.heap.gate.leave()
+	hit, _, err := r.look(w)
+	return hit, r.failed("test", r.heap.t.party.Rank, w.At, int64(w.Count)*int64(w.DType.Size()), err)
+}
+
+// enterWatch is enter for a wait or test.
+func (r *Region) enterWatch(call string, w symmetric.Watch) error {
+	own, size := r.heap.t.party.Rank, int64(w.DType.Size())
+	err := checkWatch(w, r.n)
+	if err == nil && (r.off+w.At)&(size-1) != 0 {
+		err = misaligned(size)
+	}
+	if err != nil {
+		return r.wrong(call, own, w.At, size, err)
+	}
+	return r.enter(call, own, w.At, int64(w.Count)*size)
+}
+
+// look is the state of the words of w, read through pinned memory, and the word that was looked at last.
+func (r *Region) look(w symmetric.Watch) (symmetric.Hit, uint64, error) {
+	h := r.heap
+	h.looking.Lock()
+	defer h.looking.Unlock()
+	v := h.t.party.Device
+	if err := v.Enter(); err != nil {
+		return symmetric.Hit{Index: -1}, 0, err
+	}
+	defer v.Leave()
+	size := w.DType.Size()
+	chunk := seenBytes / size
+	at := r.at(h.t.party.Rank, w.At)
+	var last uint64
+	for first := 0; first < w.Count; first += chunk {
+		n := min(chunk, w.Count-first)
+		err := h.looks.CopyToHost(pinned(h.seen, 0), at+uintptr(first*size), int64(n*size))
+		if err == nil {
+			err = h.drain(h.looks)
+		}
+		if err != nil {
+			return symmetric.Hit{Index: -1}, last, err
+		}
+		var i int
+		if i, last = scan(h.seen.Bytes()[:n*size], w); i >= 0 {
+			if w.All {
+				return symmetric.Hit{Index: -1}, last, nil
+			}
+			return symmetric.Hit{Index: first + i, Bits: last}, last, nil
+		}
+	}
+	if w.All {
+		return symmetric.Hit{Index: w.Count - 1, Bits: last}, last, nil
+	}
+	return symmetric.Hit{Index: -1}, last, nil
+}
+
+// scan is the first of the words in b that decides: for all, one that is not as w says; for any, one that is. -1 for none.
+// Returns: that word, or the last.
+func scan(b []byte, w symmetric.Watch) (int, uint64) {
+	size := w.DType.Size()
+	var bits uint64
+	for i := range len(b) / size {
+		bits = loadBits(unsafe.Pointer(&b[i*size]), int64(size))
+		if w.Cmp.Holds(w.DType, bits, w.Value) != w.All {
+			return i, bits
+		}
+	}
+	return -1, bits
+}
+
+// alone reports whether all other ranks, of several, have closed their ends.
+func (p *pact) alone() bool {
+	for r := range p.parts {
+		if r != p.rank && p.load(r, leftAt) == 0 {
+			return false
+		}
+	}
+	return p.size > 1
+}
