@@ -1,0 +1,127 @@
+package nccl
+
+import "github.com/symgrad/symgrad/internal/dl"
+
+// The calls of the hot path. The lock is held, the context is current, and words go through c.args, so that nothing is
+// allocated.
+
+// queue calls p with the first n of c.args.
+func (c *Comm) queue(p *dl.Proc, name string, n int) error {
+	r, err := p.Call(c.args[:n]...)
+	if err != nil {
+		return c.lib.unsupported(err)
+	}
+	if int32(r) != resultSuccess {
+		return c.failure(name, int32(r), "")
+	}
+	return nil
+}
+
+func (c *Comm) startGroup() error { return c.queue(&c.lib.t.groupStart, "ncclGroupStart", 0) }
+func (c *Comm) endGroup() error   { return c.queue(&c.lib.t.groupEnd, "ncclGroupEnd", 0) }
+
+// words sets c.args to what all collectives begin with.
+func (c *Comm) words(dst, src uintptr, count int, dtype int32) *[16]uintptr {
+	a := &c.args
+	a[0], a[1], a[2], a[3] = src, dst, uintptr(count), uintptr(dtype)
+	return a
+}
+
+func (c *Comm) allReduce(dst, src uintptr, count int, dtype, op int32, stream uintptr) error {
+	a := c.words(dst, src, count, dtype)
+	a[4], a[5], a[6] = uintptr(op), c.handle, stream
+	return c.queue(&c.lib.t.allReduce, "ncclAllReduce", 7)
+}
+
+func (c *Comm) reduce(dst, src uintptr, count int, dtype, op int32, root int, stream uintptr) error {
+	a := c.words(dst, src, count, dtype)
+	a[4], a[5], a[6], a[7] = uintptr(op), uintptr(root), c.handle, stream
+	return c.queue(&c.lib.t.reduce, "ncclReduce", 8)
+}
+
+func (c *Comm) reduceScatter(dst, src uintptr, count int, dtype, op int32, stream uintptr) error {
+	a := c.words(dst, src, count, dtype)
+	a[4], a[5], a[6] = uintptr(op), c.handle, stream
+	return c.queue(&c.lib.t.redScatter, "ncclReduceScatter", 7)
+}
+
+func (c *Comm) allGather(dst, src uintptr, count int, dtype int32, stream uintptr) error {
+	a := c.words(dst, src, count, dtype)
+	a[4], a[5] = c.handle, stream
+	return c.queue(&c.lib.t.allGather, "ncclAllGather", 6)
+}
+
+func (c *Comm) broadcast(dst, src uintptr, count int, dtype int32, root int, stream uintptr) error {
+	a := c.words(dst, src, count, dtype)
+	a[4], a[5], a[6] = uintptr(root), c.handle, stream
+	return c.queue(&c.lib.t.broadcast, "ncclBroadcast", 7)
+}
+
+func (c *Comm) send(src uintptr, count int, dtype int32, peer int, stream uintptr) error {
+	a := &c.args
+	a[0], a[1], a[2], a[3], a[4], a[5] = src, uintptr(count), uintptr(dtype), uintptr(peer), c.handle, stream
+	return c.queue(&c.lib.t.send, "ncclSend", 6)
+}
+
+func (c *Comm) recv(dst uintptr, count int, dtype int32, peer int, stream uintptr) error {
+	a := &c.args
+	a[0], a[1], a[2], a[3], a[4], a[5] = dst, uintptr(count), uintptr(dtype), uintptr(peer), c.handle, stream
+	return c.queue(&c.lib.t.recv, "ncclRecv", 6)
+}
+
+func (c *Comm) allToAll(dst, src uintptr, count int, dtype int32, size int, stream uintptr) error {
+	if c.lib.t.allToAll.Err() == nil {
+		a := c.words(dst, src, count, dtype)
+		a[4], a[5] = c.handle, stream
+		return c.queue(&c.lib.t.allToAll, "ncclAlltoAll", 6)
+	}
+	return c.exchange(dst, src, count, dtype, size, 0, c.size, 0, c.size, stream)
+}
+
+func (c *Comm) gather(dst, src uintptr, count int, dtype int32, size, root int, stream uintptr) error {
+	if c.lib.t.gather.Err() == nil {
+		a := c.words(dst, src, count, dtype)
+		a[4], a[5], a[6] = uintptr(root), c.handle, stream
+		return c.queue(&c.lib.t.gather, "ncclGather", 7)
+	}
+	// Every rank has one block for the root; exchange counts blocks from rank 0 on, so src moves back to meet it.
+	from := 0
+	if c.rank == root {
+		from = c.size
+	}
+	return c.exchange(dst, src-uintptr(root*count*size), count, dtype, size, root, root+1, 0, from, stream)
+}
+
+func (c *Comm) scatter(dst, src uintptr, count int, dtype int32, size, root int, stream uintptr) error {
+	if c.lib.t.scatter.Err() == nil {
+		a := c.words(dst, src, count, dtype)
+		a[4], a[5], a[6] = uintptr(root), c.handle, stream
+		return c.queue(&c.lib.t.scatter, "ncclScatter", 7)
+	}
+	to := 0
+	if c.rank == root {
+		to = c.size
+	}
+	return c.exchange(dst-uintptr(root*count*size), src, count, dtype, size, 0, to, root, root+1, stream)
+}
+
+// exchange is one group of sends of block i of src to ranks to0 <= i < to1, and receives into block i of dst from ranks
+// from0 <= i < from1. size is the bytes of an element.
+func (c *Comm) exchange(dst, src uintptr, count int, dtype int32, size, to0, to1, from0, from1 int, stream uintptr) error {
+	if err := c.startGroup(); err != nil {
+		return err
+	}
+	block := uintptr(count * size)
+	var err error
+	for i := to0; i < to1 && err == nil; i++ {
+		err = c.send(src+uintptr(i)*block, count, dtype, i, stream)
+	}
+	for i := from0; i < from1 && err == nil; i++ {
+		err = c.recv(dst+uintptr(i)*block, count, dtype, i, stream)
+	}
+	// The thread must leave the group whatever happened in it.
+	if end := c.endGroup(); err == nil {
+		err = end
+	}
+	return err
+}

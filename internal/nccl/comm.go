@@ -1,0 +1,244 @@
+package nccl
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/cuda"
+	"github.com/symgrad/symgrad/internal/dl"
+	"github.com/symgrad/symgrad/internal/gpu"
+	"golang.org/x/sys/unix"
+)
+
+// Comm is one rank's end of an NCCL communicator. It takes one call at a time: calls of several goroutines wait for each
+// other, but all ranks must make them in one order. Failed and Abort may be called at any time.
+type Comm struct {
+	lib  *Library
+	dev  *cuda.Device
+	name string
+	rank int
+	size int
+
+	ending atomic.Int32  // how the communicator ends, once it does: closing or aborting
+	done   chan struct{} // closed when it has ended
+
+	mu     sync.Mutex // held during calls
+	mem    *page
+	raw    []byte // mem, to unmap
+	args   [16]uintptr
+	redOps redOpCache
+
+	revoked bool // nccl.h: such a communicator is not to be finalized
+
+	alive  sync.RWMutex // held for writing when handle ends
+	handle uintptr      // ncclComm_t, 0 once it has ended
+}
+
+// How a communicator ends.
+const (
+	open int32 = iota
+	closing
+	aborting
+)
+
+// newComm is a Comm without a communicator.
+func (l *Library) newComm(dev *cuda.Device, name string, rank, size int) (*Comm, error) {
+	mem, raw, err := newPage()
+	if err != nil {
+		return nil, err
+	}
+	c := &Comm{lib: l, dev: dev, name: name, rank: rank, size: size, mem: mem, raw: raw, done: make(chan struct{})}
+	l.cfg.fill(&mem.cfg, mem.setName(name))
+	return c, nil
+}
+
+// InitComm is a new communicator of size ranks that meet at id; name appears in NCCL's own traces.
+//
+// Collective: all ranks, same id, size and settings, each with a device of its own. Errors: *Error; dist.ErrTimeout when not
+// all ranks came within Config.InitTimeout.
+func (l *Library) InitComm(dev *cuda.Device, id UniqueID, rank, size int, name string) (*Comm, error) {
+	if size < 1 || rank < 0 || rank >= size {
+		return nil, fmt.Errorf("nccl: %w: rank %d is not in 0 to %d", dist.ErrInvalid, rank, size-1)
+	}
+	c, err := l.newComm(dev, name, rank, size)
+	if err != nil {
+		return nil, err
+	}
+	c.mem.id = id
+	if err := onDevice(dev, func() error { return c.limited(c.initRank) }); err != nil {
+		return nil, errors.Join(err, c.unmap())
+	}
+	return c, nil
+}
+
+// NewComm is InitComm for the ranks of p, which meet through p's control group.
+//
+// Collective: all ranks of p. Errors: those of InitComm, on all ranks alike.
+func (l *Library) NewComm(p *gpu.Party, name string) (*Comm, error) {
+	var id UniqueID
+	var err error
+	if p.Rank == 0 {
+		id, err = l.NewUniqueID()
+	}
+	if err := p.Agree(err); err != nil {
+		return nil, err
+	}
+	if err := p.Share(id[:], 0); err != nil {
+		return nil, fmt.Errorf("nccl: sharing the unique id: %w", err)
+	}
+	c, err := l.InitComm(p.Device, id, p.Rank, p.Size, name)
+	if err := p.Agree(err); err != nil {
+		if c != nil {
+			c.Abort()
+			err = errors.Join(err, c.Close())
+		}
+		return nil, err
+	}
+	return c, nil
+}
+
+// initRank calls the newest of NCCL's ways to make a communicator.
+func (c *Comm) initRank() error {
+	m, t := c.mem, &c.lib.t
+	out, cfg := uintptr(unsafe.Pointer(&m.comm)), uintptr(unsafe.Pointer(&m.cfg))
+	if t.initScalable.Err() == nil {
+		return c.call(t.initScalable, "ncclCommInitRankScalable", out, uintptr(c.size), uintptr(c.rank), 1, uintptr(unsafe.Pointer(&m.id)), cfg)
+	}
+	// The id goes by value. A struct of 128 bytes is of class MEMORY in the SysV ABI: it lies on the stack as 16 words, while
+	// the other arguments take the first four of six registers; two zeros fill the rest.
+	words := [22]uintptr{out, uintptr(c.size), uintptr(c.rank), cfg}
+	for i := range idBytes / 8 {
+		words[6+i] = *(*uintptr)(unsafe.Pointer(&m.id[8*i]))
+	}
+	return c.call(t.initConfig, "ncclCommInitRankConfig", words[:]...)
+}
+
+// call calls a function of NCCL that returns ncclResult_t and makes an Error of what is not success. The device's context is
+// current.
+func (c *Comm) call(p dl.Proc, name string, words ...uintptr) error {
+	r, err := p.Call(words...)
+	if err != nil {
+		return c.lib.unsupported(err)
+	}
+	if int32(r) != resultSuccess {
+		return c.failure(name, int32(r), "")
+	}
+	return nil
+}
+
+func (c *Comm) failure(call string, code int32, what string) error {
+	err := c.lib.failure(call, code, what, c.rank, c.size, c.handle)
+	if c.ending.Load() == aborting {
+		return fmt.Errorf("%w: %w", errCommAborted, err)
+	}
+	return err
+}
+
+// limited runs start, which leaves a new communicator in mem.comm, and takes it over. It ends start when it lasts longer than
+// Config.InitTimeout, as when a rank died before it came.
+func (c *Comm) limited(start func() error) error {
+	limit := c.lib.cfg.InitTimeout
+	if limit == 0 {
+		limit = defaultInitTimeout
+	}
+	returned, ended := make(chan struct{}), make(chan struct{})
+	late := false
+	go func() {
+		defer close(ended)
+		timer := time.NewTimer(limit)
+		defer timer.Stop()
+		select {
+		case <-returned:
+		case <-timer.C:
+			late = true
+			c.breakOff(returned)
+		}
+	}()
+	err := start()
+	close(returned)
+	<-ended
+	handle := atomic.LoadUintptr(&c.mem.comm)
+	switch {
+	case late:
+		return fmt.Errorf("nccl: communicator %q rank %d/%d: not all ranks came within %v: %w", c.name, c.rank, c.size, limit,
+			errors.Join(dist.ErrTimeout, err))
+	case err != nil && handle != 0:
+		abort := c.call(c.lib.t.abort, "ncclCommAbort", handle)
+		return errors.Join(err, abort)
+	case err != nil:
+		return err
+	}
+	c.handle = handle
+	return nil
+}
+
+// breakOff ends a call that makes a communicator on another thread. The abort is inside of a group: its first part, which
+// raises the flags that the call looks at, happens at once, and its second part, which frees the communicator, at the
+// group's end, when the call has returned.
+func (c *Comm) breakOff(returned <-chan struct{}) {
+	t := &c.lib.t
+	_ = onDevice(c.dev, func() error {
+		if err := c.call(t.groupStart, "ncclGroupStart"); err != nil {
+			<-returned
+			return err
+		}
+		if handle := atomic.LoadUintptr(&c.mem.comm); handle != 0 {
+			_ = c.call(t.abort, "ncclCommAbort", handle)
+		}
+		<-returned
+		return c.call(t.groupEnd, "ncclGroupEnd")
+	})
+}
+
+// Rank is this rank's number in the communicator.
+func (c *Comm) Rank() int { return c.rank }
+
+// Size is the number of ranks.
+func (c *Comm) Size() int { return c.size }
+
+// Device is the device of this rank.
+func (c *Comm) Device() *cuda.Device { return c.dev }
+
+// Library is the library that runs the communicator.
+func (c *Comm) Library() *Library { return c.lib }
+
+// String is "nccl communicator "world" rank 1/4".
+func (c *Comm) String() string {
+	return fmt.Sprintf("nccl communicator %q rank %d/%d", c.name, c.rank, c.size)
+}
+
+// gone is why a communicator takes no more calls; nil while it does.
+func (c *Comm) gone() error {
+	switch c.ending.Load() {
+	case closing:
+		return errCommClosed
+	case aborting:
+		return errCommAborted
+	}
+	return nil
+}
+
+// with runs fn as one call: alone, on a locked thread with the device's context current, while the communicator lives.
+func (c *Comm) with(fn func() error) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.gone(); err != nil {
+		return err
+	}
+	return onDevice(c.dev, fn)
+}
+
+// unmap frees the page, once.
+func (c *Comm) unmap() error {
+	raw := c.raw
+	c.raw, c.mem = nil, nil
+	if raw == nil {
+		return nil
+	}
+	return unix.Munmap(raw)
+}

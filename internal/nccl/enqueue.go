@@ -1,0 +1,132 @@
+package nccl
+
+import (
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/cuda"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+func addr(b *tensor.Buffer) uintptr { return uintptr(b.Pointer()) }
+
+// enqueue queues op on s. The lock is held, the context is current, and Can was nil.
+func (c *Comm) enqueue(op *dist.Op, t *tools, by func(tensor.DType, dist.RedKind, int) way, s *cuda.Stream) error {
+	if s.Handle() == 0 {
+		return errStream // NCCL would take the default stream
+	}
+	if op.Kind == dist.KindBarrier || op.Kind == dist.KindSync {
+		return c.allReduce(t.word, t.word, 1, typeU32, opSum, s.Handle())
+	}
+	if op.Count == 0 {
+		return nil // on all ranks alike
+	}
+	dt := op.DType()
+	if op.Kind.Reduces() {
+		switch by(dt, op.Red.Kind, c.size) {
+		case wayOrder:
+			return c.ordered(op, t, s)
+		case wayDivide:
+			return c.divided(op, t, s)
+		}
+		red := redOps[op.Red.Kind]
+		if op.Red.Kind == dist.RedPreMulSum {
+			var err error
+			if red, err = c.premulsum(&op.Red.Scalar, dtypes[dt]); err != nil {
+				return err
+			}
+		}
+		return c.reduction(op, dtypes[dt], red, s.Handle())
+	}
+	return c.move(op, dt, s.Handle())
+}
+
+// reduction queues one of NCCL's own.
+func (c *Comm) reduction(op *dist.Op, dtype, red int32, stream uintptr) error {
+	dst, src := addr(&op.Dst), addr(&op.Src)
+	switch op.Kind {
+	case dist.KindAllReduce:
+		return c.allReduce(dst, src, op.Count, dtype, red, stream)
+	case dist.KindReduce:
+		return c.reduce(dst, src, op.Count, dtype, red, op.Root, stream)
+	}
+	return c.reduceScatter(dst, src, op.Count, dtype, red, stream)
+}
+
+// move queues what only copies.
+func (c *Comm) move(op *dist.Op, dt tensor.DType, stream uintptr) error {
+	dst, src, dtype := addr(&op.Dst), addr(&op.Src), dtypes[dt]
+	switch op.Kind {
+	case dist.KindBroadcast:
+		if c.rank != op.Root {
+			src = dst
+		}
+		return c.broadcast(dst, src, op.Count, dtype, op.Root, stream)
+	case dist.KindAllGather:
+		return c.allGather(dst, src, op.Count, dtype, stream)
+	case dist.KindAllToAll:
+		return c.allToAll(dst, src, op.Count, dtype, dt.Size(), stream)
+	case dist.KindGather:
+		return c.gather(dst, src, op.Count, dtype, dt.Size(), op.Root, stream)
+	case dist.KindScatter:
+		return c.scatter(dst, src, op.Count, dtype, dt.Size(), op.Root, stream)
+	case dist.KindSend:
+		return c.send(src, op.Count, dtype, op.Peer, stream)
+	case dist.KindRecv:
+		return c.recv(dst, op.Count, dtype, op.Peer, stream)
+	}
+	return errKind
+}
+
+// divided queues a mean as a sum that is divided by the number of ranks, once, as package dist has it.
+func (c *Comm) divided(op *dist.Op, t *tools, s *cuda.Stream) error {
+	dt := op.DType()
+	if err := c.reduction(op, dtypes[dt], opSum, s.Handle()); err != nil {
+		return err
+	}
+	if op.Dst.IsZero() {
+		return nil // another rank is the root
+	}
+	return t.divideBy(addr(&op.Dst), dt, op.Count, c.size, s)
+}
+
+// ordered queues a minimum or maximum of floats as one of integers that order alike, piece by piece through the staging
+// memory: a NaN is the largest before a maximum and the smallest before a minimum, so that it wins.
+func (c *Comm) ordered(op *dist.Op, t *tools, s *cuda.Stream) error {
+	dt := op.DType()
+	elem, rows, key, keyBytes := dt.Size(), 1, int32(typeI32), 4
+	if dt == tensor.F64 {
+		key, keyBytes = typeI64, 8
+	}
+	if op.Kind == dist.KindReduceScatter {
+		rows = c.size
+	}
+	largest := op.Red.Kind == dist.RedMax
+	red := redOps[op.Red.Kind]
+	dst, src, at := addr(&op.Dst), addr(&op.Src), t.staging
+	for first, piece := 0, stagingBytes/(keyBytes*rows); first < op.Count; first += piece {
+		n := min(piece, op.Count-first)
+		if err := t.encodeTo(at, src+uintptr(first*elem), dt, n, rows, op.Count, largest, s); err != nil {
+			return err
+		}
+		own := at // where the result comes to lie
+		var err error
+		switch op.Kind {
+		case dist.KindAllReduce:
+			err = c.allReduce(at, at, n, key, red, s.Handle())
+		case dist.KindReduce:
+			err = c.reduce(at, at, n, key, red, op.Root, s.Handle())
+		default:
+			own += uintptr(c.rank * n * keyBytes)
+			err = c.reduceScatter(own, at, n, key, red, s.Handle())
+		}
+		if err != nil {
+			return err
+		}
+		if op.Dst.IsZero() {
+			continue
+		}
+		if err := t.decodeTo(dst+uintptr(first*elem), own, dt, n, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,121 @@
+package nccl
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/symgrad/symgrad/dist"
+	"golang.org/x/sys/unix"
+)
+
+// Error is what a function of NCCL answered instead of success: which one, for what, where, and the library's own words.
+//
+// It matches dist.ErrInvalid for wrong arguments and usage, after which the communicator still works; dist.ErrTimeout for
+// NCCL's own limit; and dist.ErrAborted for everything else, after which a communicator can only be aborted.
+type Error struct {
+	Call    string // "ncclAllReduce"
+	Code    int    // ncclResult_t
+	Text    string // ncclGetErrorString
+	Detail  string // ncclGetLastError, of the process and not of one communicator; may be empty
+	What    string // the operation, "allreduce f32[128]"; may be empty
+	Rank    int    // this rank in the communicator; -1 outside of one
+	Size    int
+	Version Version
+	Path    string // file of the library
+	Hint    string // what to look at; may be empty
+}
+
+// Error is "ncclAllReduce for allreduce f32[128] on rank 1/4: invalid argument (code 4): detail; NCCL 2.28.3 (/lib/libnccl.so.2)".
+func (e *Error) Error() string {
+	var b strings.Builder
+	b.WriteString(e.Call)
+	if e.What != "" {
+		b.WriteString(" for " + e.What)
+	}
+	if e.Rank >= 0 {
+		fmt.Fprintf(&b, " on rank %d/%d", e.Rank, e.Size)
+	}
+	fmt.Fprintf(&b, ": %s (code %d)", e.Text, e.Code)
+	if e.Detail != "" {
+		b.WriteString(": " + e.Detail)
+	}
+	fmt.Fprintf(&b, "; NCCL %v (%s)", e.Version, e.Path)
+	if e.Hint != "" {
+		b.WriteString("; " + e.Hint)
+	}
+	return b.String()
+}
+
+// Is matches the sentinel of package dist that says what is left to do.
+func (e *Error) Is(target error) bool { return target == e.sentinel() }
+
+func (e *Error) sentinel() error {
+	switch e.Code {
+	case resultInvalidArg, resultInvalidUsage:
+		return dist.ErrInvalid
+	case resultTimeout:
+		return dist.ErrTimeout
+	}
+	return dist.ErrAborted
+}
+
+// failure is the Error of a result that is not success.
+func (l *Library) failure(call string, code int32, what string, rank, size int, comm uintptr) error {
+	e := &Error{
+		Call: call, Code: int(code), What: what, Rank: rank, Size: size, Version: l.version, Path: l.Path(),
+		Text: l.t.errorString(code),
+	}
+	if l.t.lastError != nil {
+		e.Detail = strings.TrimSpace(l.t.lastError(comm))
+	}
+	e.Hint = hint(code, e.Detail, sharedMemoryFree)
+	return e
+}
+
+// hint is what most often is behind an error, from what users reported.
+func hint(code int32, detail string, sharedMemory func() (free uint64, err error)) string {
+	switch {
+	case strings.Contains(detail, "Duplicate GPU"):
+		return "every rank needs a GPU of its own: look at what the launcher gives each rank"
+	case strings.Contains(detail, "No space left") || strings.Contains(detail, "/dev/shm"):
+		return "shared memory is full: " + sharedMemoryText(sharedMemory)
+	case strings.Contains(detail, "pidfd") || strings.Contains(detail, "ptrace"):
+		return "the container forbids pidfd_getfd: allow SYS_PTRACE or set NCCL_CUMEM_HOST_ENABLE=0"
+	case strings.Contains(detail, "out of memory"):
+		return "the GPU's memory is full"
+	case code == resultSystemError:
+		return sharedMemoryText(sharedMemory) + "; NCCL_DEBUG=WARN prints more"
+	}
+	return ""
+}
+
+func sharedMemoryText(free func() (uint64, error)) string {
+	bytes, err := free()
+	if err != nil {
+		return fmt.Sprintf("/dev/shm: %v", err)
+	}
+	return fmt.Sprintf("/dev/shm has %d MiB left", bytes>>20)
+}
+
+func sharedMemoryFree() (uint64, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs("/dev/shm", &st); err != nil {
+		return 0, err
+	}
+	return st.Bavail * uint64(st.Bsize), nil
+}
+
+// unsupported is the error of a function that the loaded library lacks, as dl words it, with dist's sentinel.
+func (l *Library) unsupported(err error) error {
+	return fmt.Errorf("nccl: %w; this is NCCL %v: %w", err, l.version, dist.ErrUnsupported)
+}
+
+// The errors of calls on a communicator that has ended.
+var (
+	errCommClosed  = fmt.Errorf("nccl: the communicator is closed: %w", dist.ErrClosed)
+	errCommAborted = fmt.Errorf("nccl: the communicator was aborted: %w", dist.ErrAborted)
+)
+
+// ErrLibrary is returned by Open when the library cannot be used: not found, too old, or a second NCCL in the process.
+var ErrLibrary = errors.New("no usable NCCL")

@@ -1,0 +1,195 @@
+package nccl
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/cuda"
+	"github.com/symgrad/symgrad/internal/dl"
+)
+
+// defaultInitTimeout is how long a communicator may take to come up: NCCL needs half a second on one host, and much longer
+// the first time a container reads the library's kernels from a cold disk.
+const defaultInitTimeout = time.Minute
+
+// CTAPolicy is how NCCL trades speed against the multiprocessors it takes.
+type CTAPolicy int
+
+// The policies of nccl.h.
+const (
+	PolicyDefault    CTAPolicy = 0
+	PolicyEfficiency CTAPolicy = 1 // fewer multiprocessors where speed hardly suffers
+	PolicyZero       CTAPolicy = 2 // copy engines where they can do the operation: allgather and alltoall on windows
+)
+
+// Config is how to open NCCL and what its communicators are like. The zero value searches for the library and leaves every
+// choice to NCCL. Ranks that form a group must have the same.
+type Config struct {
+	Path string   // of the library, or a bare soname; "" searches the loader's places and then Dirs
+	Dirs []string // folders and patterns to search, as from dl.Places; nil means dl.Places without an environment
+
+	MinCTAs, MaxCTAs int       // multiprocessors a kernel takes, at least and at most; 0 means NCCL's choice
+	ClusterSize      int       // blocks that are scheduled together on Hopper and later; 0 means NCCL's 4
+	TrafficClass     int       // of network packets; 0 means the network's default
+	Policy           CTAPolicy // PolicyDefault means NCCL's choice
+
+	InitTimeout time.Duration // for a communicator to come up; 0 means one minute
+}
+
+// Validate reports what no NCCL would take. Errors: dist.ErrInvalid.
+func (c Config) Validate() error {
+	for _, f := range []struct {
+		name  string
+		value int
+	}{{"MinCTAs", c.MinCTAs}, {"MaxCTAs", c.MaxCTAs}, {"ClusterSize", c.ClusterSize}, {"TrafficClass", c.TrafficClass}} {
+		if f.value < 0 {
+			return fmt.Errorf("nccl: %w: %s is %d, want 0 or more", dist.ErrInvalid, f.name, f.value)
+		}
+	}
+	switch {
+	case c.MaxCTAs > 0 && c.MinCTAs > c.MaxCTAs:
+		return fmt.Errorf("nccl: %w: MinCTAs is %d, more than MaxCTAs, %d", dist.ErrInvalid, c.MinCTAs, c.MaxCTAs)
+	case c.Policy < PolicyDefault || c.Policy > PolicyZero:
+		return fmt.Errorf("nccl: %w: Policy is %d, want 0, 1 or 2", dist.ErrInvalid, c.Policy)
+	case c.InitTimeout < 0:
+		return fmt.Errorf("nccl: %w: InitTimeout is %v", dist.ErrInvalid, c.InitTimeout)
+	}
+	return nil
+}
+
+// Library is the NCCL of this process. It is safe for concurrent use, and stays loaded for good (see internal/dl).
+type Library struct {
+	lib     *dl.Library
+	t       table
+	version Version
+	cfg     Config
+
+	mu      sync.Mutex
+	members map[*dist.Group]*member // ranks of groups, by their control group; looked up, never ranged over
+	ranges  *ranges                 // nil until the first use
+}
+
+// Open loads NCCL: c.Path, or the one that is loaded already, or the first that is found.
+//
+// Errors: ErrLibrary where none is found (with every place that was tried), where it is older than 2.14.3, or where a
+// different NCCL file is loaded in this process; dist.ErrInvalid for a wrong c; dist.ErrUnsupported for a setting that the
+// library is too old for.
+func Open(c Config) (*Library, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	loaded, err := processFiles()
+	if err != nil {
+		return nil, fmt.Errorf("nccl: %w: looking for a loaded library: %w", ErrLibrary, err)
+	}
+	file, err := wanted(c.Path, loaded)
+	if err != nil {
+		return nil, fmt.Errorf("nccl: %w", err)
+	}
+	if c.Dirs == nil {
+		c.Dirs = dl.Places(os.DirFS("/"), nil)
+	}
+	// NVSHMEM, which looks for libnccl.so.2 too, gets this one from the loader, because the soname is loaded already.
+	lib, err := dl.Open(dl.Search{Name: "nccl", Override: file, Sonames: []string{"libnccl.so.2", "libnccl.so"}, Dirs: c.Dirs})
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrLibrary, err)
+	}
+	if loaded, err = processFiles(); err != nil {
+		return nil, fmt.Errorf("nccl: %w: looking for a loaded library: %w", ErrLibrary, err)
+	}
+	if err := onlyOne(loaded); err != nil {
+		return nil, fmt.Errorf("nccl: %w", err)
+	}
+	return use(lib, c)
+}
+
+// use binds a loaded library.
+func use(lib *dl.Library, c Config) (*Library, error) {
+	l := &Library{lib: lib, cfg: c, members: map[*dist.Group]*member{}}
+	var f front
+	if err := lib.Bind(&f); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrLibrary, err)
+	}
+	var code int32
+	if r := f.version(&code); r != resultSuccess {
+		return nil, fmt.Errorf("%w: ncclGetVersion of %s answers %d", ErrLibrary, lib.Path(), r)
+	}
+	l.version = Version(code)
+	if err := l.version.need(leastVersion, "symgrad"); err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", ErrLibrary, lib.Path(), err)
+	}
+	if err := lib.Bind(&l.t); err != nil {
+		return nil, fmt.Errorf("%w: NCCL %v: %w", ErrLibrary, l.version, err)
+	}
+	if err := c.fits(l.version); err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// Version is the version of the loaded library.
+func (l *Library) Version() Version { return l.version }
+
+// Path is the file that the library was loaded from.
+func (l *Library) Path() string { return l.lib.Path() }
+
+// String is "NCCL 2.28.3 (/usr/lib/libnccl.so.2.28.3)".
+func (l *Library) String() string { return fmt.Sprintf("NCCL %v (%s)", l.version, l.Path()) }
+
+// NewUniqueID is a place to meet, made by one rank and given to the others. The rank that makes it runs a thread that the
+// others meet at, so its process must live until all have.
+//
+// Errors: *Error.
+func (l *Library) NewUniqueID() (UniqueID, error) {
+	var id [idBytes]byte
+	err := dl.OnThread(func() error {
+		if r := l.t.uniqueID(&id); r != resultSuccess {
+			return l.failure("ncclGetUniqueId", r, "", -1, 0, 0)
+		}
+		return nil
+	})
+	return id, err
+}
+
+// Missing lists the functions that this library is too old for, each with the version that brought it.
+func (l *Library) Missing() []error {
+	var missing []error
+	for _, p := range []*dl.Proc{
+		&l.t.initScalable, &l.t.split, &l.t.shrink, &l.t.memAlloc, &l.t.register, &l.t.allToAll, &l.t.gather, &l.t.scatter,
+		&l.t.revoke, &l.t.grow, &l.t.peerPointer, &l.t.putSignal, &l.t.signal, &l.t.waitSignal, &l.t.suspend, &l.t.resume,
+	} {
+		if err := p.Err(); err != nil {
+			missing = append(missing, err)
+		}
+	}
+	for _, f := range []struct {
+		have          bool
+		symbol, since string
+	}{
+		{l.t.growID != nil, "ncclCommGetUniqueId", "2.29.2"},
+		{l.t.memStat != nil, "ncclCommMemStats", "2.29.7"},
+	} {
+		if !f.have {
+			missing = append(missing, l.lib.Require(f.symbol, f.since))
+		}
+	}
+	return missing
+}
+
+// onDevice runs fn with the device's context current on a locked thread.
+func onDevice(v *cuda.Device, fn func() error) (err error) {
+	if err := v.Enter(); err != nil {
+		return err
+	}
+	defer v.Leave()
+	return fn()
+}
+
+// IsUnavailable reports whether err, from Open, says that this machine has no NCCL to use, which is no fault of the caller's.
+func IsUnavailable(err error) bool {
+	return errors.Is(err, ErrLibrary) || errors.Is(err, dl.ErrUnsupported)
+}

@@ -1,0 +1,240 @@
+package nccl
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"sync"
+	"sync/atomic"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/gpu"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// member is one rank of one group: what its engines and its slabs share. It ends with the last of them.
+type member struct {
+	lib       *Library
+	party     *gpu.Party
+	tools     *tools
+	plain     *Comm // knows of no window
+	symmetric *Comm // has the windows; nil where there are none
+	refs      int   // engines and slabs; under lib.mu
+
+	mu      sync.Mutex // of those who change windows
+	windows atomic.Pointer[[]registered]
+}
+
+// registered is a slab's window.
+type registered struct {
+	w       Window // without a handle where there is none
+	refused error  // why not; matches dist.ErrUnsupported
+}
+
+// member is the member for p, made at the first call; every call is one more reference.
+//
+// Collective where it makes one: all ranks of p. Errors: on all ranks of p alike.
+func (l *Library) member(p *gpu.Party) (*member, error) {
+	l.mu.Lock()
+	m := l.members[p.Control]
+	if m != nil {
+		m.refs++
+	}
+	l.mu.Unlock()
+	if m != nil {
+		return m, nil
+	}
+	var t *tools
+	err := onDevice(p.Device, func() (err error) {
+		t, err = newTools(p.Device)
+		return err
+	})
+	if err := p.Agree(err); err != nil {
+		if t != nil {
+			err = errors.Join(err, onDevice(p.Device, t.close))
+		}
+		return nil, err
+	}
+	if err := sameTools(p, t); err != nil {
+		return nil, errors.Join(err, onDevice(p.Device, t.close))
+	}
+	m = &member{lib: l, party: p, tools: t, refs: 1}
+	l.mu.Lock()
+	l.members[p.Control] = m
+	l.mu.Unlock()
+	return m, nil
+}
+
+// sameTools leaves all ranks without kernels where one has none.
+func sameTools(p *gpu.Party, t *tools) error {
+	why := p.Agree(t.missing)
+	switch {
+	case why == nil || errors.Is(why, dist.ErrUnsupported) && t.missing != nil:
+		return nil
+	case errors.Is(why, dist.ErrUnsupported):
+		return onDevice(p.Device, func() error { return t.without(why) })
+	}
+	return why // the control group broke
+}
+
+// release gives one reference back; the last one ends the member.
+func (m *member) release() error {
+	m.lib.mu.Lock()
+	m.refs--
+	last := m.refs == 0
+	if last {
+		delete(m.lib.members, m.party.Control)
+	}
+	m.lib.mu.Unlock()
+	if !last {
+		return nil
+	}
+	var errs []error
+	for _, w := range m.all() {
+		errs = append(errs, m.drop(w.w))
+	}
+	if m.symmetric != nil {
+		errs = append(errs, m.symmetric.Close())
+	}
+	if m.plain != nil {
+		errs = append(errs, m.plain.Close())
+	}
+	return errors.Join(append(errs, onDevice(m.party.Device, m.tools.close))...)
+}
+
+// Make makes the engines "nccl" and "nccl-window" of a group; it is a gpu.Maker.
+//
+// Collective: all ranks of p. Errors: on all ranks alike: dist.ErrMismatch where ranks have different libraries or settings;
+// dist.ErrDevice where two ranks have one GPU; those of NewComm.
+func (l *Library) Make(p *gpu.Party) ([]gpu.Engine, error) {
+	if err := l.compare(p); err != nil {
+		return nil, err
+	}
+	m, err := l.member(p)
+	if err != nil {
+		return nil, err
+	}
+	if m.plain, err = l.NewComm(p, "world"); err != nil {
+		return nil, errors.Join(err, m.release())
+	}
+	absent := l.noWindows(p.Size)
+	if absent == nil {
+		if m.symmetric, err = l.NewComm(p, "world windows"); err != nil {
+			return nil, errors.Join(err, m.release())
+		}
+	}
+	l.mu.Lock()
+	m.refs++ // for the second engine
+	l.mu.Unlock()
+	return []gpu.Engine{
+		&plain{engine: engine{m: m, comm: m.plain}},
+		&windowed{engine{m: m, comm: m.symmetric, absent: absent}},
+	}, nil
+}
+
+// noWindows is why a group of n ranks has no communicator with windows; nil if it has.
+func (l *Library) noWindows(n int) error {
+	if n == 1 {
+		return errOneRank
+	}
+	return l.version.need(windowVersion, "a symmetric window")
+}
+
+// passport is what ranks compare before they form a communicator.
+type passport struct {
+	uuid     [16]byte
+	version  uint32
+	settings uint64
+}
+
+const passportBytes = 28
+
+func (a passport) bytes() []byte {
+	b := append([]byte(nil), a.uuid[:]...)
+	b = binary.LittleEndian.AppendUint32(b, a.version)
+	return binary.LittleEndian.AppendUint64(b, a.settings)
+}
+
+func passportOf(b []byte) passport {
+	a := passport{version: binary.LittleEndian.Uint32(b[16:]), settings: binary.LittleEndian.Uint64(b[20:])}
+	copy(a.uuid[:], b)
+	return a
+}
+
+// settings is a hash of what must be the same on all ranks.
+func (c Config) settings() uint64 {
+	h := fnv.New64a()
+	fmt.Fprint(h, c.MinCTAs, c.MaxCTAs, c.ClusterSize, c.TrafficClass, int(c.Policy))
+	return h.Sum64()
+}
+
+// compare is nil on all ranks when they fit together. NCCL itself finds two ranks on one GPU only when all have met, and
+// different versions not at all.
+func (l *Library) compare(p *gpu.Party) error {
+	own := passport{uuid: p.Device.UUID(), version: uint32(l.version), settings: l.cfg.settings()}
+	lines, err := p.Exchange(own.bytes())
+	if err != nil {
+		return fmt.Errorf("nccl: comparing ranks: %w", err)
+	}
+	all := make([]passport, len(lines))
+	for r, b := range lines {
+		all[r] = passportOf(b)
+	}
+	return fit(all)
+}
+
+// fit compares the ranks' passports.
+func fit(all []passport) error {
+	for r, a := range all {
+		switch {
+		case a.version != all[0].version:
+			return fmt.Errorf("nccl: %w on the library: rank 0 has NCCL %v, rank %d NCCL %v", dist.ErrMismatch,
+				Version(all[0].version), r, Version(a.version))
+		case a.settings != all[0].settings:
+			return fmt.Errorf("nccl: %w on NCCL's settings: those of rank %d are not those of rank 0", dist.ErrMismatch, r)
+		}
+		for q := range r {
+			if all[q].uuid == a.uuid {
+				return fmt.Errorf("nccl: %w: ranks %d and %d have the same GPU, %x: each needs one of its own", dist.ErrDevice, q, r, a.uuid)
+			}
+		}
+	}
+	return nil
+}
+
+// splitOff is the communicator of sub, out of that of parent: nil where this rank is not in it, or where it is to have windows
+// and has one rank.
+//
+// Collective: all ranks of parent.
+func (l *Library) splitOff(c *Comm, parent, sub *gpu.Party, name string, windows bool) (*Comm, error) {
+	in := sub != nil && (!windows || sub.Size > 1)
+	if l.t.split.Err() == nil {
+		color, key := splitNoColor, 0
+		if in {
+			color, key = sub.World[0], sub.Rank // the first rank of a subgroup is in no other
+		}
+		return c.Split(color, key, name)
+	}
+	if !in {
+		return nil, nil
+	}
+	return l.NewComm(sub, name)
+}
+
+// inWindows reports whether the buffers that op uses on this rank lie in windows.
+func (m *member) inWindows(op *dist.Op) bool {
+	all := m.windows.Load()
+	return all != nil && (op.Src.IsZero() || within(*all, &op.Src)) && (op.Dst.IsZero() || within(*all, &op.Dst))
+}
+
+func within(all []registered, b *tensor.Buffer) bool {
+	at, bytes := addr(b), b.Bytes()
+	for i := range all {
+		w := &all[i].w
+		if w.Handle != 0 && at >= w.Addr && at-w.Addr <= uintptr(w.Bytes) && bytes <= w.Bytes-int64(at-w.Addr) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,77 @@
+package nccl
+
+import (
+	"fmt"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/cuda"
+	"github.com/symgrad/symgrad/internal/dl"
+)
+
+// ranges is what the driver tells of memory: which allocation an address belongs to, and whether others can map it.
+type ranges struct {
+	addressRange func(base *uint64, bytes *uint64, addr uint64) int32 `dl:"cuMemGetAddressRange_v2"`
+	retain       func(handle *uint64, addr uint64) int32              `dl:"cuMemRetainAllocationHandle"`
+	release      func(handle uint64) int32                            `dl:"cuMemRelease"`
+}
+
+// driverRanges is the functions of the driver that dev runs on; a process has one driver.
+func (l *Library) driverRanges(dev *cuda.Device) (*ranges, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ranges != nil {
+		return l.ranges, nil
+	}
+	r := new(ranges)
+	lib, err := dl.Open(dl.Search{Name: "cuda", Override: dev.Driver().Path()})
+	if err == nil {
+		err = lib.Bind(r)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("nccl: the driver: %w: %w", dist.ErrUnsupported, err)
+	}
+	l.ranges = r
+	return r, nil
+}
+
+// extent is the allocation behind some memory.
+type extent struct {
+	offset uint64 // of the memory in the allocation
+	bytes  uint64 // of the allocation
+}
+
+// extentOf is the allocation that holds bytes bytes at addr, if NCCL can make a window of them. NCCL finds out only when all
+// ranks have met inside of it, and a rank that fails there leaves the others waiting; so it is asked before.
+//
+// Errors: dist.ErrUnsupported, with the reason.
+func (r *ranges) extentOf(addr uintptr, bytes int64) (extent, error) {
+	var base, size, handle uint64
+	if code := r.addressRange(&base, &size, uint64(addr)); code != 0 {
+		return extent{}, fmt.Errorf("%w: no window on memory at %#x: the driver knows no allocation there (cuMemGetAddressRange: %d)",
+			dist.ErrUnsupported, addr, code)
+	}
+	e := extent{offset: uint64(addr) - base, bytes: size}
+	if err := e.holds(bytes); err != nil {
+		return extent{}, err
+	}
+	if code := r.retain(&handle, base); code != 0 {
+		return extent{}, fmt.Errorf("%w: no window on memory of cudaMalloc, NCCL takes only memory of cuMemCreate, as from ncclMemAlloc or an NVSHMEM heap (cuMemRetainAllocationHandle: %d)",
+			dist.ErrUnsupported, code)
+	}
+	if code := r.release(handle); code != 0 {
+		return extent{}, fmt.Errorf("%w: cuMemRelease: %d", dist.ErrAborted, code)
+	}
+	return e, nil
+}
+
+// holds is nil when a window of bytes bytes may begin at the offset.
+func (e extent) holds(bytes int64) error {
+	switch {
+	case e.offset%windowAlignment != 0:
+		return fmt.Errorf("%w: no window at %d B into an allocation: NCCL wants a multiple of %d", dist.ErrUnsupported, e.offset, windowAlignment)
+	case bytes <= 0 || uint64(bytes) > e.bytes-e.offset:
+		return fmt.Errorf("%w: no window on %d B that begin %d B into an allocation of %d B: it must lie in one allocation",
+			dist.ErrUnsupported, bytes, e.offset, e.bytes)
+	}
+	return nil
+}

@@ -1,0 +1,83 @@
+package nccl
+
+import (
+	"errors"
+	"unsafe"
+
+	"github.com/symgrad/symgrad/dist"
+)
+
+// redOpSlots is how many premulsums a communicator keeps. A training step uses one or two scalars again and again.
+const redOpSlots = 16
+
+// redOpKey is what a premulsum of NCCL is made for.
+type redOpKey struct {
+	used   bool
+	dtype  int32
+	inMem  bool   // the scalar is read from memory when the collective runs
+	scalar uint64 // its bits, in the low bytes, or where it lies
+}
+
+// redOpCache is a communicator's premulsums; what comes in last pushes the oldest out. NCCL copies what it needs when a
+// collective is queued, so one that is pushed out may still be running.
+type redOpCache struct {
+	keys [redOpSlots]redOpKey
+	ops  [redOpSlots]int32
+	next int
+}
+
+// premulsum is the ncclRedOp_t for a scalar in a collective's dtype.
+func (c *Comm) premulsum(s *dist.Scalar, dtype int32) (int32, error) {
+	key := redOpKey{used: true, dtype: dtype, scalar: s.Bits}
+	if !s.At.IsZero() {
+		key.inMem, key.scalar = true, uint64(uintptr(s.At.Pointer()))
+	}
+	r := &c.redOps
+	for i := range r.keys {
+		if r.keys[i] == key {
+			return r.ops[i], nil
+		}
+	}
+	i := r.next
+	if err := c.dropRedOp(i); err != nil {
+		return 0, err
+	}
+	if err := c.makeRedOp(key); err != nil {
+		return 0, err
+	}
+	r.keys[i], r.ops[i] = key, c.mem.redOp
+	r.next = (i + 1) % redOpSlots
+	return r.ops[i], nil
+}
+
+// makeRedOp leaves a new operator in mem.redOp.
+func (c *Comm) makeRedOp(key redOpKey) error {
+	a := &c.args
+	a[0], a[2], a[4] = uintptr(unsafe.Pointer(&c.mem.redOp)), uintptr(key.dtype), c.handle
+	if key.inMem {
+		a[1], a[3] = uintptr(key.scalar), scalarDevice
+	} else {
+		c.mem.scalar = key.scalar // little-endian: the low bytes come first, whatever their number
+		a[1], a[3] = uintptr(unsafe.Pointer(&c.mem.scalar)), scalarHost
+	}
+	return c.queue(&c.lib.t.premulsum, "ncclRedOpCreatePreMulSum", 5)
+}
+
+func (c *Comm) dropRedOp(i int) error {
+	r := &c.redOps
+	if !r.keys[i].used {
+		return nil
+	}
+	r.keys[i] = redOpKey{}
+	c.args[0], c.args[1] = uintptr(r.ops[i]), c.handle
+	return c.queue(&c.lib.t.dropRedOp, "ncclRedOpDestroy", 2)
+}
+
+// drop frees all operators.
+func (r *redOpCache) drop(c *Comm) error {
+	var errs []error
+	for i := range r.keys {
+		errs = append(errs, c.dropRedOp(i))
+	}
+	return errors.Join(errs...)
+}

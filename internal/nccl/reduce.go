@@ -1,0 +1,31 @@
+package nccl
+
+import (
+	"fmt"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/cuda"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// AllReduce queues on s the reduction of src over the ranks to dst on all of them, as NCCL does it: for communicators that
+// Shrink, Grow or Split made, and no group of package dist stands for.
+//
+// Shapes: as dist.Group.AllReduce. Collective: all ranks, same order. Returns: when queued. Owns: dst and src belong to the
+// communicator until s is past the call. Errors: dist.ErrInvalid; dist.ErrUnsupported for what NCCL does not reduce, or not
+// as package dist has it; *Error.
+func (c *Comm) AllReduce(dst, src tensor.Buffer, red dist.RedOp, s *cuda.Stream) error {
+	dt := src.DType()
+	switch {
+	case !dt.Valid() || dst.DType() != dt:
+		return fmt.Errorf("nccl: allreduce: %w: source is %v, destination %v", dist.ErrDType, dt, dst.DType())
+	case dst.Len() < src.Len():
+		return fmt.Errorf("nccl: allreduce: %w: destination has %d elements, %d are needed", dist.ErrCount, dst.Len(), src.Len())
+	case red.Kind == dist.RedPreMulSum && red.Scalar.DType != dt:
+		return fmt.Errorf("nccl: allreduce: %w: the scalar is %v, the elements are %v", dist.ErrDType, red.Scalar.DType, dt)
+	case reductionWay(dt, red.Kind, c.size) != wayNative:
+		return fmt.Errorf("nccl: allreduce: %w: NCCL has no %v of %v that agrees with package dist", dist.ErrUnsupported, red, dt)
+	}
+	op := dist.Op{Kind: dist.KindAllReduce, Red: red, Count: src.Len(), Dst: dst, Src: src}
+	return c.with(func() error { return c.enqueue(&op, nil, reductionWay, s) })
+}

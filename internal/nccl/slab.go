@@ -1,0 +1,275 @@
+package nccl
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"unsafe"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/gpu"
+)
+
+// all is the windows that there are.
+func (m *member) all() []registered {
+	if p := m.windows.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+// change replaces the windows by what f makes of a copy of them.
+func (m *member) change(f func([]registered) []registered) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	all := f(slices.Clone(m.all()))
+	m.windows.Store(&all)
+}
+
+// windowsUsable is nil when there are windows, and no slab is without.
+func (m *member) windowsUsable() error {
+	all := m.all()
+	if len(all) == 0 {
+		return errWindows
+	}
+	for i := range all {
+		if all[i].refused != nil {
+			return all[i].refused
+		}
+	}
+	return nil
+}
+
+// Register implements gpu.Registrar. Memory that NCCL did not allocate will do when it is of cuMemCreate and lies in one
+// allocation. A slab that NCCL cannot have a window on is no error: until it is unregistered, Can says why the engine does
+// nothing, because an operation does not tell which slab it is on.
+//
+// Errors: on all ranks alike, those of the control group.
+func (e *windowed) Register(s *gpu.Slab) error {
+	if e.absent != nil {
+		return nil
+	}
+	m := e.m
+	at := s.Base[m.party.Rank]
+	for _, r := range m.all() {
+		if r.w.Addr == at {
+			return nil // the allocator has made the window
+		}
+	}
+	w, err := m.window(at, s.Bytes)
+	if err != nil {
+		if broken := m.party.Agree(nil); broken != nil {
+			return errors.Join(err, broken)
+		}
+		w, err = Window{Addr: at, Bytes: s.Bytes}, fmt.Errorf("nccl: no window on a slab: %w: %w", dist.ErrUnsupported, err)
+	}
+	m.change(func(all []registered) []registered { return append(all, registered{w, err}) })
+	return nil
+}
+
+// Unregister implements gpu.Registrar.
+func (e *windowed) Unregister(s *gpu.Slab) error {
+	if e.absent != nil {
+		return nil
+	}
+	return e.m.forget(s.Base[e.m.party.Rank])
+}
+
+// forget deregisters the window at an address, if there is one.
+func (m *member) forget(at uintptr) error {
+	var gone []registered
+	m.change(func(all []registered) []registered {
+		return slices.DeleteFunc(all, func(r registered) bool {
+			if r.w.Addr == at {
+				gone = append(gone, r)
+			}
+			return r.w.Addr == at
+		})
+	})
+	var errs []error
+	for _, r := range gone {
+		errs = append(errs, m.drop(r.w))
+	}
+	return errors.Join(errs...)
+}
+
+// drop deregisters a window; those of a communicator that has ended went with it.
+func (m *member) drop(w Window) error {
+	if w.Handle == 0 {
+		return nil
+	}
+	err := m.symmetric.DeregisterWindow(w)
+	if errors.Is(err, errCommClosed) || errors.Is(err, errCommAborted) {
+		return nil
+	}
+	return err
+}
+
+// window makes a window of memory that others may have allocated.
+//
+// Collective: all ranks. Errors: on all ranks alike.
+func (m *member) window(at uintptr, bytes int64) (Window, error) {
+	p := m.party
+	var own extent
+	r, err := m.lib.driverRanges(p.Device)
+	if err == nil {
+		err = onDevice(p.Device, func() (err error) {
+			own, err = r.extentOf(at, bytes)
+			return err
+		})
+	}
+	if err := p.Agree(err); err != nil {
+		return Window{}, fmt.Errorf("nccl: %d B: %w", bytes, err)
+	}
+	if err := m.lib.sameExtents(p, own); err != nil {
+		return Window{}, err
+	}
+	w, err := m.symmetric.RegisterWindow(at, bytes)
+	if agreed := p.Agree(err); agreed != nil {
+		if err == nil {
+			agreed = errors.Join(agreed, m.drop(w))
+		}
+		return Window{}, agreed
+	}
+	return w, nil
+}
+
+// allocator is the Allocator "nccl".
+type allocator struct{ l *Library }
+
+var _ gpu.Allocator = allocator{}
+
+// Allocator is the allocator "nccl": memory of ncclMemAlloc that is one window, so that its peers' parts can be addressed.
+func (l *Library) Allocator() gpu.Allocator { return allocator{l} }
+
+// Name implements gpu.Allocator.
+func (allocator) Name() string { return "nccl" }
+
+// Alloc implements gpu.Allocator.
+func (a allocator) Alloc(p *gpu.Party, bytes int64) (*gpu.Slab, error) {
+	if bytes < 1 {
+		return nil, fmt.Errorf("nccl: %w: a slab of %d B", dist.ErrInvalid, bytes)
+	}
+	for _, err := range []error{a.l.t.memAlloc.Err(), a.l.t.memFree.Err()} {
+		if err != nil {
+			return nil, a.l.unsupported(err)
+		}
+	}
+	if p.Size > 1 {
+		if err := a.l.noWindows(p.Size); err != nil {
+			return nil, err
+		}
+	}
+	m, err := a.l.member(p)
+	if err != nil {
+		return nil, err
+	}
+	s, err := m.alloc(bytes)
+	if err != nil {
+		return nil, errors.Join(err, m.release())
+	}
+	return s, nil
+}
+
+// alloc is Alloc for the member, which holds a reference for the slab.
+func (m *member) alloc(bytes int64) (*gpu.Slab, error) {
+	p := m.party
+	if m.symmetric == nil && p.Size > 1 {
+		c, err := m.lib.NewComm(p, "heap")
+		if err != nil {
+			return nil, err
+		}
+		m.symmetric = c
+	}
+	at, err := m.take(bytes)
+	if agreed := p.Agree(err); agreed != nil {
+		if err == nil {
+			agreed = errors.Join(agreed, m.give(at))
+		}
+		return nil, agreed
+	}
+	s := &gpu.Slab{Bytes: bytes, Base: []uintptr{at}}
+	if p.Size > 1 {
+		if s.Base, err = m.share(at, bytes); err != nil {
+			return nil, errors.Join(err, m.forget(at), m.give(at))
+		}
+	}
+	freed := false
+	s.Free = func() error {
+		if freed {
+			return nil
+		}
+		freed = true
+		return m.free(at)
+	}
+	return s, nil
+}
+
+// share makes memory of all ranks one window and returns where each rank's part is.
+//
+// Collective: all ranks. Errors: on all ranks alike.
+func (m *member) share(at uintptr, bytes int64) ([]uintptr, error) {
+	w, err := m.window(at, bytes)
+	if err != nil {
+		return nil, err
+	}
+	m.change(func(all []registered) []registered { return append(all, registered{w, nil}) })
+	base, err := m.symmetric.Peers(w)
+	if err := m.party.Agree(err); err != nil {
+		return nil, err
+	}
+	return base, verify(m.party, base)
+}
+
+// take is zeroed memory of this rank's device.
+func (m *member) take(bytes int64) (at uintptr, err error) {
+	dev := m.party.Device
+	err = onDevice(dev, func() error {
+		var out uintptr
+		r, err := m.lib.t.memAlloc.Call(uintptr(unsafe.Pointer(&out)), uintptr(bytes))
+		if err := m.answer("ncclMemAlloc", r, err); err != nil {
+			return err
+		}
+		at = out
+		return dev.Fill(at, 0, bytes)
+	})
+	if err != nil {
+		err = fmt.Errorf("nccl: %d B on %v: %w", bytes, dev.Tensor(), err)
+		if at != 0 {
+			err = errors.Join(err, m.give(at))
+		}
+	}
+	return at, err
+}
+
+// give frees what take took.
+func (m *member) give(at uintptr) error {
+	return onDevice(m.party.Device, func() error {
+		r, err := m.lib.t.memFree.Call(at)
+		return m.answer("ncclMemFree", r, err)
+	})
+}
+
+// answer is what a call that belongs to no communicator has answered, as an error.
+func (m *member) answer(call string, r uintptr, err error) error {
+	if err != nil {
+		return m.lib.unsupported(err)
+	}
+	if int32(r) != resultSuccess {
+		return m.lib.failure(call, int32(r), "", m.party.Rank, m.party.Size, 0)
+	}
+	return nil
+}
+
+// free is Slab.Free. Ranks let go of a part together: before any of them unmaps it, and before its owner frees it. When a
+// rank is gone the memory stays until the process ends, because others may still be reading it.
+func (m *member) free(at uintptr) error {
+	if m.party.Agree(nil) != nil {
+		return m.release()
+	}
+	err := m.forget(at)
+	if m.party.Agree(nil) != nil {
+		return errors.Join(err, m.release())
+	}
+	return errors.Join(err, m.give(at), m.release())
+}

@@ -1,0 +1,46 @@
+package nccl
+
+import (
+	"fmt"
+
+	"github.com/symgrad/symgrad/dist"
+)
+
+// Version is a version of NCCL as ncclGetVersion tells it: 22803 is 2.28.3, and before 2.9, 2804 is 2.8.4.
+type Version int32
+
+// The versions that this package asks about.
+const (
+	leastVersion    Version = 21403 // ncclConfig_t, ncclCommFinalize
+	clusterVersion  Version = 21701 // cgaClusterSize, minCTAs, maxCTAs
+	trafficVersion  Version = 22602 // trafficClass
+	windowVersion   Version = 22703 // windows
+	policyVersion   Version = 22703 // CTAPolicy
+	zeroVersion     Version = 22803 // CTAPolicy zero
+	vidmemVersion   Version = 22803 // windows are the device structure of windowVidmem
+	peerVersion     Version = 22902 // ncclGetPeerDevicePointer
+	anySizesVersion Version = 23007 // allocations behind one window may differ in size
+)
+
+// Parts is the major, minor and patch number.
+func (v Version) Parts() (major, minor, patch int) {
+	n := int(v)
+	if n < 10000 {
+		return n / 1000, n / 100 % 10, n % 100
+	}
+	return n / 10000, n / 100 % 100, n % 100
+}
+
+// String is "2.28.3".
+func (v Version) String() string {
+	major, minor, patch := v.Parts()
+	return fmt.Sprintf("%d.%d.%d", major, minor, patch)
+}
+
+// need is nil when v has what came with least, and otherwise an ErrUnsupported that names both.
+func (v Version) need(least Version, what string) error {
+	if v >= least {
+		return nil
+	}
+	return fmt.Errorf("nccl: %s needs NCCL %v or later, this is %v: %w", what, least, v, dist.ErrUnsupported)
+}

@@ -1,0 +1,229 @@
+package nccl
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// The table of doc.go.
+func TestReductionsAreDoneTheRightWay(t *testing.T) {
+	for _, dt := range tensor.DTypes() {
+		for red := dist.RedSum; red <= dist.RedPreMulSum; red++ {
+			for n := 1; n <= 8; n++ {
+				want := wayNative
+				switch {
+				case dt == tensor.I16 || dt == tensor.U16:
+					want = wayNone
+				case n == 1 || !dt.IsFloat():
+				case red == dist.RedMin || red == dist.RedMax:
+					want = wayOrder
+				case red == dist.RedAvg && dt != tensor.F16 && n != 2 && n != 4 && n != 8:
+					want = wayDivide
+				}
+				if got := reductionWay(dt, red, n); got != want {
+					t.Errorf("%v %v, %d ranks: way %d, want %d", red, dt, n, got, want)
+				}
+			}
+		}
+	}
+	if reductionWay(tensor.F32, 99, 2) != wayNone || reductionWay(tensor.Invalid, dist.RedSum, 2) != wayNone {
+		t.Error("an unknown reduction or type has a way")
+	}
+}
+
+func TestEveryTypeHasAnNCCLTypeOfItsSize(t *testing.T) {
+	size := []int{typeI8: 1, typeU8: 1, typeI32: 4, typeU32: 4, typeI64: 8, typeU64: 8, typeF16: 2, typeF32: 4, typeF64: 8, typeBF16: 2}
+	for _, dt := range tensor.DTypes() {
+		if got := size[dtypes[dt]]; got != dt.Size() {
+			t.Errorf("%v travels as type %d of %d B, want %d", dt, dtypes[dt], got, dt.Size())
+		}
+	}
+}
+
+// buffers is op with n elements of dt on both sides.
+func buffers(op dist.Op, dt tensor.DType, n int) dist.Op {
+	raw := make([]uint64, 2*n)
+	b := tensor.Of(raw)
+	op.Src, _ = tensor.FromPointer(b.Pointer(), n, dt, tensor.Host)
+	op.Dst, op.Count = op.Src, n
+	return op
+}
+
+func TestWhatCannotBeDoneSaysWhy(t *testing.T) {
+	none := errors.Join(dist.ErrUnsupported, errors.New("no compiler"))
+	for _, c := range []struct {
+		name    string
+		op      dist.Op
+		ranks   int
+		kernels error
+		why     string // nothing when it can be done
+	}{
+		{"sum", buffers(dist.Op{Kind: dist.KindAllReduce}, tensor.F32, 4), 2, none, ""},
+		{"i16", buffers(dist.Op{Kind: dist.KindReduce}, tensor.I16, 4), 2, nil, "16-bit integers"},
+		{"copy of i16", buffers(dist.Op{Kind: dist.KindAllGather}, tensor.I16, 4), 2, none, ""},
+		{"max without kernels", buffers(dist.Op{Kind: dist.KindReduceScatter, Red: dist.Max}, tensor.F32, 4), 2, none, "no compiler"},
+		{"max with kernels", buffers(dist.Op{Kind: dist.KindReduceScatter, Red: dist.Max}, tensor.F32, 4), 2, nil, ""},
+		{"max of integers", buffers(dist.Op{Kind: dist.KindReduceScatter, Red: dist.Max}, tensor.I32, 4), 2, none, ""},
+		{"mean of 3", buffers(dist.Op{Kind: dist.KindAllReduce, Red: dist.Avg}, tensor.F32, 4), 3, none, "no compiler"},
+		{"mean of 4", buffers(dist.Op{Kind: dist.KindAllReduce, Red: dist.Avg}, tensor.F32, 4), 4, none, ""},
+		{"max on one rank", buffers(dist.Op{Kind: dist.KindAllReduce, Red: dist.Max}, tensor.F32, 4), 1, none, ""},
+		{"send", buffers(dist.Op{Kind: dist.KindSend}, tensor.U16, 4), 2, none, ""},
+		{"barrier", dist.Op{Kind: dist.KindBarrier}, 2, none, ""},
+		{"sync", dist.Op{Kind: dist.KindSync}, 2, none, ""},
+		{"heap", dist.Op{Kind: dist.KindHeap}, 2, nil, "not an operation"},
+	} {
+		err := can(&c.op, c.ranks, c.kernels)
+		switch {
+		case c.why == "" && err != nil:
+			t.Errorf("%s: %v", c.name, err)
+		case c.why != "" && (!errors.Is(err, dist.ErrUnsupported) || !strings.Contains(err.Error(), c.why)):
+			t.Errorf("%s: error %v, want ErrUnsupported with %q", c.name, err, c.why)
+		}
+	}
+}
+
+func TestWindowsServeOnlyWhatHasKernelsForThem(t *testing.T) {
+	symmetric := func(kind dist.Kind, red dist.RedOp, dt tensor.DType) dist.Op {
+		return buffers(dist.Op{Kind: kind, Red: red, Symmetric: true}, dt, 4)
+	}
+	for _, c := range []struct {
+		op     dist.Op
+		policy CTAPolicy
+		ok     bool
+	}{
+		{symmetric(dist.KindAllReduce, dist.Sum, tensor.F32), 0, true},
+		{symmetric(dist.KindAllReduce, dist.Sum, tensor.F16), 0, true},
+		{symmetric(dist.KindReduceScatter, dist.Sum, tensor.BF16), 0, true},
+		{symmetric(dist.KindAllReduce, dist.Avg, tensor.BF16), 0, true},
+		{symmetric(dist.KindAllReduce, dist.Avg, tensor.F16), 0, false},
+		{symmetric(dist.KindAllReduce, dist.Sum, tensor.F64), 0, false},
+		{symmetric(dist.KindAllReduce, dist.Max, tensor.F32), 0, false},
+		{symmetric(dist.KindAllReduce, dist.Sum, tensor.I32), 0, false},
+		{symmetric(dist.KindReduce, dist.Sum, tensor.F32), 0, false},
+		{symmetric(dist.KindAllGather, dist.Sum, tensor.I16), 0, true},
+		{symmetric(dist.KindAllToAll, dist.Sum, tensor.F32), 0, false},
+		{symmetric(dist.KindAllToAll, dist.Sum, tensor.F32), PolicyZero, true},
+		{symmetric(dist.KindBroadcast, dist.Sum, tensor.F32), PolicyZero, false},
+		{symmetric(dist.KindGather, dist.Sum, tensor.F32), PolicyZero, false}, // ranks without a destination
+		{symmetric(dist.KindScatter, dist.Sum, tensor.F32), PolicyZero, false},
+		{symmetric(dist.KindSend, dist.Sum, tensor.F32), 0, false},
+		{buffers(dist.Op{Kind: dist.KindAllReduce}, tensor.F32, 4), 0, false},
+	} {
+		err := canWindow(&c.op, 2, c.policy)
+		if c.ok != (err == nil) || err != nil && !errors.Is(err, dist.ErrUnsupported) {
+			t.Errorf("%v %v %v symmetric=%v: error %v", c.op.Kind, c.op.Red, c.op.DType(), c.op.Symmetric, err)
+		}
+		if err == nil && c.op.Kind.Reduces() {
+			if w := windowWay(c.op.DType(), c.op.Red.Kind, 3); w != wayNative && w != wayDivide {
+				t.Errorf("%v %v %v goes by way %d, which uses no window", c.op.Kind, c.op.Red, c.op.DType(), w)
+			}
+		}
+	}
+}
+
+// A window needs memory of one allocation, at a page of it.
+func TestExtentsThatHoldNoWindowAreRefused(t *testing.T) {
+	for _, c := range []struct {
+		e     extent
+		bytes int64
+		why   string
+	}{
+		{extent{0, 8192}, 8192, ""},
+		{extent{4096, 8192}, 4096, ""},
+		{extent{512, 8192}, 4096, "multiple of 4096"},
+		{extent{4096, 8192}, 4097, "one allocation"},
+		{extent{0, 8192}, 0, "one allocation"},
+	} {
+		err := c.e.holds(c.bytes)
+		switch {
+		case c.why == "" && err != nil:
+			t.Errorf("%+v, %d B: %v", c.e, c.bytes, err)
+		case c.why != "" && (!errors.Is(err, dist.ErrUnsupported) || !strings.Contains(err.Error(), c.why)):
+			t.Errorf("%+v, %d B: error %v, want ErrUnsupported with %q", c.e, c.bytes, err, c.why)
+		}
+	}
+}
+
+func TestPeersLieAStrideApart(t *testing.T) {
+	c := &Comm{lib: &Library{version: 22803}, name: "x", rank: 1, size: 3}
+	base := make([]uintptr, 3)
+	good := windowVidmem{flatBase: 0x7000_0000_0000, lsaRank: 1, rank: 1, stride4G: 36}
+	if err := good.peers(c, base); err != nil {
+		t.Fatal(err)
+	}
+	for r, at := range base {
+		if want := uintptr(0x7000_0000_0000 + uint64(r)*36<<32); at != want {
+			t.Errorf("rank %d at %#x, want %#x", r, at, want)
+		}
+	}
+	for name, change := range map[string]func(h *windowVidmem){
+		"rank": func(h *windowVidmem) { h.rank = 2 }, "local rank": func(h *windowVidmem) { h.lsaRank = 0 },
+		"base": func(h *windowVidmem) { h.flatBase = 0 }, "stride": func(h *windowVidmem) { h.stride4G = 0 },
+	} {
+		h := good
+		change(&h)
+		if err := h.peers(c, base); !errors.Is(err, dist.ErrUnsupported) || !strings.Contains(err.Error(), "2.28.3") {
+			t.Errorf("wrong %s: error %v, want ErrUnsupported that names the version", name, err)
+		}
+	}
+}
+
+func TestShrinkTakesOnlyOtherRanks(t *testing.T) {
+	c := &Comm{rank: 1, size: 4}
+	for _, list := range [][]int{nil, {4}, {-1}, {1}, {0, 0}, make([]int, maxExcluded+1)} {
+		if _, err := c.Shrink(list, false, "x"); !errors.Is(err, dist.ErrInvalid) {
+			t.Errorf("%v: error %v, want ErrInvalid", list, err)
+		}
+	}
+	if err := c.checkExcluded([]int{3, 0}); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestWrongArgumentsOfOneSidedCallsAreRefused(t *testing.T) {
+	c := &Comm{rank: 0, size: 2}
+	src := tensor.Of(make([]float32, 4))
+	w := Window{Bytes: 16}
+	for name, err := range map[string]error{
+		"peer":    c.PutSignal(src, 2, w, 0, nil),
+		"offset":  c.PutSignal(src, 1, w, 4, nil),
+		"before":  c.PutSignal(src, 1, w, -4, nil),
+		"nothing": c.PutSignal(tensor.Buffer{}, 1, w, 0, nil),
+		"signal":  c.Signal(-1, nil),
+		"counts":  c.WaitSignal([]int{1}, nil),
+		"dtype":   c.AllReduce(src, tensor.Buffer{}, dist.Sum, nil),
+		"short":   c.AllReduce(tensor.Of(make([]float32, 3)), src, dist.Sum, nil),
+		"scalar":  c.AllReduce(src, src, dist.PreMulSum(1.5), nil),
+	} {
+		if !errors.Is(err, dist.ErrInvalid) {
+			t.Errorf("%s: error %v, want ErrInvalid", name, err)
+		}
+	}
+	if err := c.AllReduce(src, src, dist.Max, nil); !errors.Is(err, dist.ErrUnsupported) {
+		t.Errorf("max: error %v, want ErrUnsupported", err)
+	}
+	for _, of := range []struct{ rank, size int }{{-1, 2}, {2, 2}, {0, 0}} {
+		if _, err := (&Library{}).InitComm(nil, UniqueID{}, of.rank, of.size, "x"); !errors.Is(err, dist.ErrInvalid) {
+			t.Errorf("%+v: error %v, want ErrInvalid", of, err)
+		}
+	}
+}
+
+func TestEndedCommunicatorsRefuse(t *testing.T) {
+	for state, want := range map[int32]error{closing: dist.ErrClosed, aborting: dist.ErrAborted} {
+		c := &Comm{lib: &Library{}, done: make(chan struct{})}
+		c.ending.Store(state)
+		close(c.done)
+		if err := c.Revoke(); !errors.Is(err, want) {
+			t.Errorf("error %v, want %v", err, want)
+		}
+		c.Abort()
+		if err := errors.Join(c.Close(), c.Failed()); err != nil {
+			t.Error(err)
+		}
+	}
+}
