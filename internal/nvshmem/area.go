@@ -1,0 +1,109 @@
+package nvshmem
+
+import (
+	"unsafe"
+
+	"github.com/symgrad/symgrad/dist"
+)
+
+// area is a team's staging memory: flags, then three parts of one size, in, out and the mailboxes. It is at the same offset
+// of the pool on all ranks of the team.
+//
+//	full[i]   8 bytes each from 0      rank i has put a message into its mailbox here
+//	free[i]   8 bytes each from 2048   the mailbox of this rank at rank i is free
+//	in        from 4096                what this rank gives
+//	out       from 4096 + part         what comes back
+//	mail[i]   from 4096 + 2 part       what rank i sends to this one
+type area struct {
+	part  int64
+	base  uintptr   // of this rank's own
+	peers []uintptr // of those of the team's ranks, as this rank addresses them
+	slot  int64     // bytes of one mailbox; 0 where there are too many ranks for any
+}
+
+const (
+	freeFlags  = pageBytes / 2
+	mostFlags  = freeFlags / signalBytes // ranks that the flags are enough for
+	staging    = 3                       // parts
+	flagBytes  = pageBytes
+	mailboxMin = heapAlignment
+)
+
+// areaBytes is what an area with parts of part bytes takes.
+func areaBytes(part int64) int64 { return flagBytes + staging*part }
+
+// poolBytes is what all areas take.
+func (c Config) poolBytes() int64 {
+	return areaBytes(c.StagingBytes) + int64(c.MaxTeams-ownTeams)*areaBytes(c.TeamStagingBytes)
+}
+
+// areaAt is where in the pool the area of team id begins, and the size of its parts. Teams have the same id on all of their
+// ranks, so they have the same area.
+func (c Config) areaAt(id int32) (offset, part int64) {
+	if id == teamWorld {
+		return 0, c.StagingBytes
+	}
+	return areaBytes(c.StagingBytes) + int64(id-ownTeams)*areaBytes(c.TeamStagingBytes), c.TeamStagingBytes
+}
+
+// newArea is the area of team id, of the ranks pes of the world, of which this one is rank.
+func (rt *Runtime) newArea(id int32, pes []int, rank int) area {
+	offset, part := rt.lib.cfg.areaAt(id)
+	a := area{part: part, peers: make([]uintptr, len(pes))}
+	for i, pe := range pes {
+		a.peers[i] = rt.pool.base[pe] + uintptr(offset)
+	}
+	a.base = a.peers[rank]
+	if len(pes) <= mostFlags {
+		a.slot = part / int64(len(pes)) &^ (mailboxMin - 1)
+	}
+	return a
+}
+
+func (a *area) in() uintptr  { return a.base + flagBytes }
+func (a *area) out() uintptr { return a.in() + uintptr(a.part) }
+
+// inOf and outOf are the parts of another rank.
+func (a *area) inOf(rank int) uintptr  { return a.peers[rank] + flagBytes }
+func (a *area) outOf(rank int) uintptr { return a.inOf(rank) + uintptr(a.part) }
+
+// mail is the mailbox here of what rank sends; mailAt is that of rank from at another rank.
+func (a *area) mail(rank int) uintptr {
+	return a.out() + uintptr(a.part) + uintptr(rank)*uintptr(a.slot)
+}
+
+func (a *area) mailAt(rank, from int) uintptr {
+	return a.outOf(rank) + uintptr(a.part) + uintptr(from)*uintptr(a.slot)
+}
+
+// full and free are the flags; their addresses here name those of any rank to the library.
+func (a *area) full(rank int) uintptr { return a.base + signalBytes*uintptr(rank) }
+func (a *area) free(rank int) uintptr { return a.base + freeFlags + signalBytes*uintptr(rank) }
+
+// openPool allocates the memory of all areas, and sees that every GPU can address it on every other.
+func (rt *Runtime) openPool() error {
+	r, err := rt.allocate(rt.party, rt.lib.cfg.poolBytes())
+	if err != nil {
+		return err
+	}
+	rt.pool = r
+	for rank, base := range r.base {
+		if base == 0 {
+			err = refused("start", dist.ErrUnsupported, "GPU %v of rank %d cannot address the memory of rank %d: peer access is missing",
+				rt.dev.Tensor(), rt.party.Rank, rank)
+			break
+		}
+	}
+	return rt.party.Agree(err)
+}
+
+// reset sets the flags of an area to how they are while no message is under way.
+func (rt *Runtime) reset(a *area) error {
+	var flags [flagBytes / signalBytes]uint64
+	for i := range a.peers {
+		if i < mostFlags {
+			flags[freeFlags/signalBytes+i] = 1
+		}
+	}
+	return rt.dev.CopyFromHost(a.base, unsafe.Pointer(&flags[0]), flagBytes)
+}

@@ -1,0 +1,154 @@
+package nvshmem
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/cuda"
+)
+
+// What the library is told where Config says 0. Its own values, but for the number of teams: a program that splits its
+// groups in several ways soon has more than the 26 that NVSHMEM 3.4.5 leaves free.
+const (
+	defaultMaxTeams    = 64
+	defaultHeapBytes   = 128 << 30
+	defaultGranularity = 512 << 20
+	scratchBytes       = 512 << 10 // NVSHMEM_REDUCE_SCRATCH_SIZE; half of it is what a reduce-scatter without NCCL can use
+)
+
+// Sizes of a team's staging area: of each of its three parts.
+const (
+	defaultStaging     = 16 << 20
+	defaultTeamStaging = 2 << 20
+	leastStaging       = 64 << 10
+)
+
+// mostTeams is how many teams the library can count (N_PSYNC_BYTES grows with it; this is one word of bits per 64).
+const mostTeams = 256
+
+// Config is where NVSHMEM is and how it is started. The zero value searches for it and takes the defaults. Ranks must have
+// the same; paths may differ where the files are equal.
+type Config struct {
+	Path string   // of libnvshmem_host.so.3, or a bare soname; "" searches the loader's places and then Dirs
+	Dirs []string // folders and patterns to search, as from dl.Places; nil means dl.Places without an environment
+
+	NCCL        string // path of the NCCL that NVSHMEM shall use; "" means the one that is loaded, or the first found
+	DisableNCCL bool   // reductions by NVSHMEM's own kernels, of one block
+
+	Interface       string // network interface on which ranks meet; "" means lo, which is right on one host
+	RemoteTransport string // between hosts: "ibrc", "ucx", ...; "" means none
+
+	MaxTeams         int    // NVSHMEM's own 6, the world, and one for every list of ranks that becomes a group; 0 means 64
+	HeapBytes        int64  // most symmetric memory of a GPU; 0 means 128 GiB
+	GranularityBytes int64  // by which symmetric memory grows; 0 means 512 MiB
+	StagingBytes     int64  // of each part of the world's staging area, of which there are 3; 0 means 16 MiB
+	TeamStagingBytes int64  // the same of every other team; 0 means 2 MiB
+	Debug            string // NVSHMEM_DEBUG: "WARN", "INFO", "TRACE"; "" leaves it as it is
+
+	Compiler *cuda.Compiler // for avg and premulsum, which NVSHMEM has not; nil leaves them out
+}
+
+// Validate reports what cannot work. Errors: dist.ErrInvalid.
+func (c Config) Validate() error {
+	for _, f := range []struct {
+		name  string
+		value int64
+	}{
+		{"MaxTeams", int64(c.MaxTeams)},
+		{"HeapBytes", c.HeapBytes},
+		{"GranularityBytes", c.GranularityBytes},
+		{"StagingBytes", c.StagingBytes},
+		{"TeamStagingBytes", c.TeamStagingBytes},
+	} {
+		if f.value < 0 {
+			return fmt.Errorf("nvshmem: %w: %s is %d, want 0 or more", dist.ErrInvalid, f.name, f.value)
+		}
+	}
+	d := c.defaults()
+	switch {
+	case d.MaxTeams <= ownTeams || d.MaxTeams > mostTeams:
+		return fmt.Errorf("nvshmem: %w: MaxTeams is %d, want %d to %d: %d are NVSHMEM's own", dist.ErrInvalid, d.MaxTeams,
+			ownTeams+1, mostTeams, ownTeams)
+	case d.GranularityBytes&(d.GranularityBytes-1) != 0 || d.GranularityBytes < 2<<20:
+		return fmt.Errorf("nvshmem: %w: GranularityBytes is %d, want a power of two from 2 MiB on", dist.ErrInvalid, d.GranularityBytes)
+	case d.StagingBytes < leastStaging || d.TeamStagingBytes < leastStaging:
+		return fmt.Errorf("nvshmem: %w: StagingBytes is %d and TeamStagingBytes %d, want at least %d", dist.ErrInvalid,
+			d.StagingBytes, d.TeamStagingBytes, leastStaging)
+	case d.HeapBytes <= d.GranularityBytes:
+		return fmt.Errorf("nvshmem: %w: HeapBytes is %d, want more than GranularityBytes, %d", dist.ErrInvalid, d.HeapBytes, d.GranularityBytes)
+	}
+	for _, text := range []string{c.Path, c.NCCL, c.Interface, c.RemoteTransport, c.Debug} {
+		if strings.ContainsRune(text, 0) {
+			return fmt.Errorf("nvshmem: %w: NUL byte in %q", dist.ErrInvalid, text)
+		}
+	}
+	return nil
+}
+
+// defaults is c with what 0 and "" stand for.
+func (c Config) defaults() Config {
+	if c.MaxTeams == 0 {
+		c.MaxTeams = defaultMaxTeams
+	}
+	if c.HeapBytes == 0 {
+		c.HeapBytes = defaultHeapBytes
+	}
+	if c.GranularityBytes == 0 {
+		c.GranularityBytes = defaultGranularity
+	}
+	if c.StagingBytes == 0 {
+		c.StagingBytes = defaultStaging
+	}
+	if c.TeamStagingBytes == 0 {
+		c.TeamStagingBytes = defaultTeamStaging
+	}
+	if c.Interface == "" {
+		c.Interface = "lo"
+	}
+	if c.RemoteTransport == "" {
+		c.RemoteTransport = "none"
+	}
+	c.StagingBytes = roundUp(c.StagingBytes, pageBytes)
+	c.TeamStagingBytes = roundUp(c.TeamStagingBytes, pageBytes)
+	return c
+}
+
+// variable is one environment variable of C.
+type variable struct{ name, value string }
+
+// environment is what the library is told, c having its defaults: everything that this package relies on is set, whatever
+// the environment of the process says, since the library reads it once, when it starts.
+func (c Config) environment(plugin string, withNCCL bool) []variable {
+	vars := []variable{
+		// NVLink multicast: never (see the package comment).
+		{"NVSHMEM_DISABLE_NVLS", "1"},
+		{"NCCL_NVLS_ENABLE", "0"},
+		{"NVSHMEM_REMOTE_TRANSPORT", c.RemoteTransport},
+		{"NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME", c.Interface},
+		{"NVSHMEM_BOOTSTRAP_UID_PLUGIN", plugin},
+		{"NVSHMEM_DISABLE_NCCL", flag(!withNCCL)},
+		{"NVSHMEM_MAX_TEAMS", strconv.Itoa(c.MaxTeams)},
+		{"NVSHMEM_MAX_MEMORY_PER_GPU", strconv.FormatInt(c.HeapBytes, 10)},
+		{"NVSHMEM_CUMEM_GRANULARITY", strconv.FormatInt(c.GranularityBytes, 10)},
+		{"NVSHMEM_REDUCE_SCRATCH_SIZE", strconv.Itoa(scratchBytes)},
+		// The heap that grows by mapping: the accounting of memory before an allocation is about this one.
+		{"NVSHMEM_DISABLE_CUDA_VMM", "0"},
+		{"NVSHMEM_HEAP_KIND", "DEVICE"},
+	}
+	if c.Debug != "" {
+		vars = append(vars, variable{"NVSHMEM_DEBUG", c.Debug})
+	}
+	return vars
+}
+
+func flag(on bool) string {
+	if on {
+		return "1"
+	}
+	return "0"
+}
+
+// roundUp is the least multiple of unit, a power of two, that is not less than v.
+func roundUp(v, unit int64) int64 { return (v + unit - 1) &^ (unit - 1) }

@@ -1,0 +1,98 @@
+package nvshmem
+
+import (
+	"fmt"
+	"unsafe"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/cuda"
+	"github.com/symgrad/symgrad/internal/dl"
+)
+
+// driver is what is asked of CUDA before NVSHMEM is, which would end the process at an error: whether the device still
+// works, and whether an address is memory.
+type driver struct {
+	capturing dl.Proc `dl:"cuStreamIsCapturing"`     // (stream, status*)
+	query     dl.Proc `dl:"cuStreamQuery"`           // (stream)
+	extent    dl.Proc `dl:"cuMemGetAddressRange_v2"` // (base*, bytes*, address)
+}
+
+// Constants of cuda.h.
+const (
+	cudaNotReady  = 600 // CUDA_ERROR_NOT_READY
+	captureActive = 1   // CU_STREAM_CAPTURE_STATUS_ACTIVE
+	captureBroken = 2   // CU_STREAM_CAPTURE_STATUS_INVALIDATED
+)
+
+// openDriver finds the functions in the driver that package cuda has loaded.
+func openDriver() (*driver, error) {
+	lib, err := dl.Open(dl.Search{Name: "cuda", Sonames: []string{"libcuda.so.1"}})
+	if err != nil {
+		return nil, fmt.Errorf("nvshmem: %w", err)
+	}
+	d := new(driver)
+	if err := lib.Bind(d); err != nil {
+		return nil, fmt.Errorf("nvshmem: %w", err)
+	}
+	return d, nil
+}
+
+// scratch is where the driver leaves answers: C memory, of which the address can be kept as a word.
+type scratch struct {
+	capturing int32
+	_         int32
+	base      uint64
+	bytes     uint64
+}
+
+// usable is nil when s is a stream of this runtime's device and no earlier work on the device has failed. While s is
+// captured nothing runs on it, and it may not be asked. The lock is held.
+func (rt *Runtime) usable(call string, s *cuda.Stream) error {
+	switch {
+	case s == nil:
+		return refused(call, dist.ErrInvalid, "no stream: NVSHMEM's calls need one, and there is no default")
+	case s.Device() != rt.dev:
+		return refused(call, dist.ErrDevice, "the stream is on %v, and this rank's GPU is %v", s.Device().Tensor(), rt.dev.Tensor())
+	}
+	at := rt.scratch
+	rt.args[0], rt.args[1] = s.Handle(), uintptr(unsafe.Pointer(&at.capturing))
+	if r, err := rt.driver.capturing.Call(rt.args[:2]...); err != nil || int32(r) != 0 {
+		return rt.broke(call, int32(r), err)
+	}
+	switch at.capturing {
+	case captureActive:
+		return nil
+	case captureBroken:
+		return refused(call, dist.ErrInvalid, "the capture of the stream has failed: end it")
+	}
+	if r, err := rt.driver.query.Call(rt.args[:1]...); err != nil || int32(r) != 0 && int32(r) != cudaNotReady {
+		return rt.broke(call, int32(r), err)
+	}
+	return nil
+}
+
+// broke notes that the device has failed, after which NVSHMEM is not called again.
+func (rt *Runtime) broke(call string, code int32, err error) error {
+	if err == nil {
+		err = fmt.Errorf("CUDA error %d", code)
+	}
+	err = fmt.Errorf("nvshmem: %s: the GPU %s failed before the call: %w", call, rt.dev.Name(), err)
+	rt.fail(err)
+	return err
+}
+
+// isMemory is nil when bytes bytes at addr are memory that CUDA knows. The lock is held.
+func (rt *Runtime) isMemory(call string, addr uintptr, bytes int64) error {
+	at := rt.scratch
+	rt.args[0], rt.args[1], rt.args[2] = uintptr(unsafe.Pointer(&at.base)), uintptr(unsafe.Pointer(&at.bytes)), addr
+	r, err := rt.driver.extent.Call(rt.args[:3]...)
+	switch {
+	case err != nil:
+		return err
+	case int32(r) != 0 || addr == 0:
+		return refused(call, dist.ErrDevice, "%#x is no memory of a GPU", addr)
+	case uint64(addr)+uint64(bytes) > at.base+at.bytes:
+		return refused(call, dist.ErrCount, "%d B at %#x are more than the %d B allocated at %#x", bytes, addr, at.bytes, at.base)
+	}
+	return nil
+}

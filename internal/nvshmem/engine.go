@@ -1,0 +1,338 @@
+package nvshmem
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/cuda"
+	"github.com/symgrad/symgrad/internal/gpu"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// engineName is what tables and settings call the engine.
+const engineName = "nvshmem"
+
+// engine is the operations of one group: a gpu.Engine and gpu.Batcher.
+type engine struct {
+	rt         *Runtime
+	party      *gpu.Party
+	rank, size int
+	team       *team                       // nil in a group of one
+	last       atomic.Pointer[cuda.Stream] // of the last operation; nil before the first
+
+	batch batch
+	args  *cuda.Args // of the scaling kernels
+
+	gone   atomic.Bool // aborted
+	closed bool
+}
+
+var (
+	_ gpu.Engine    = (*engine)(nil)
+	_ gpu.Batcher   = (*engine)(nil)
+	_ gpu.Allocator = (*Runtime)(nil)
+)
+
+// Make is a gpu.Maker: the engine of the group that the runtime was started on.
+//
+// Collective: all ranks of p. Errors, on all ranks alike: dist.ErrUnsupported for another group; those of a first, checked
+// sum over all ranks.
+func (rt *Runtime) Make(p *gpu.Party) ([]gpu.Engine, error) {
+	if !rt.isWorld(p) {
+		return nil, refused("make", dist.ErrUnsupported, "the runtime was started on %d other ranks", rt.party.Size)
+	}
+	var world *team
+	if p.Size > 1 {
+		if world = rt.teams.find(teamWorld); world == nil {
+			world = rt.worldTeam()
+		}
+	}
+	t, err := rt.part(p, world, p)
+	if err != nil {
+		return nil, err
+	}
+	e, err := rt.newEngine(p, t)
+	if err != nil {
+		return nil, err
+	}
+	return []gpu.Engine{e}, nil
+}
+
+// worldTeam is NVSHMEM's team of all ranks, which is there from the start.
+func (rt *Runtime) worldTeam() *team {
+	t := &team{id: teamWorld, stride: 1, pes: make([]int, rt.party.Size)}
+	for i := range t.pes {
+		t.pes[i] = i
+	}
+	t.area = rt.newArea(teamWorld, t.pes, rt.party.Rank)
+	rt.teams.add(t)
+	return t
+}
+
+// newEngine is the engine of p on team t, after a first sum. Collective: all ranks of p.
+func (rt *Runtime) newEngine(p *gpu.Party, t *team) (*engine, error) {
+	e := &engine{rt: rt, party: p, rank: p.Rank, size: p.Size, team: t}
+	args, err := cuda.NewArgs(scaleArgs)
+	if err != nil {
+		return nil, err
+	}
+	e.args = args
+	if t == nil {
+		return e, nil
+	}
+	rt.teams.take(t, e)
+	err = p.Agree(rt.reset(&t.area))
+	if err == nil {
+		err = p.Agree(e.firstSum())
+	}
+	if err != nil {
+		rt.teams.release(t, true)
+		return nil, err
+	}
+	return e, nil
+}
+
+// firstSum adds up the ranks' numbers: a connection that does not work shows here, and NCCL, which makes connections when
+// they are first used, makes them while no operation waits.
+func (e *engine) firstSum() (err error) {
+	v, a := e.rt.dev, &e.team.area
+	if err := v.Enter(); err != nil {
+		return err
+	}
+	defer v.Leave()
+	s, err := v.NewStream(0)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	value, want := int32(e.rank+1), int32(e.size*(e.size+1)/2)
+	if err := v.CopyFromHost(a.in(), unsafe.Pointer(&value), 4); err != nil {
+		return err
+	}
+	// Kernels of the library are loaded at their first launch, which waits for all that runs: here, where nothing does.
+	err = errors.Join(e.sync(s), e.reduceCall(s, a.in(), a.in(), 1, tensor.I32, dist.RedSum),
+		e.teamCall(&e.rt.lib.t.barrier, "nvshmemx_barrier_on_stream", s))
+	if err != nil {
+		return err
+	}
+	if err := s.Synchronize(); err != nil {
+		return err
+	}
+	if err := v.CopyToHost(unsafe.Pointer(&value), a.in(), 4); err != nil {
+		return err
+	}
+	if value != want {
+		return fmt.Errorf("nvshmem: the first sum of %d ranks is %d instead of %d: %s", e.size, value, want, e.rt.lib)
+	}
+	return nil
+}
+
+// Name implements gpu.Engine.
+func (e *engine) Name() string { return engineName }
+
+// Can implements gpu.Engine.
+func (e *engine) Can(op *dist.Op) error {
+	switch op.Kind {
+	case dist.KindAllReduce, dist.KindReduce, dist.KindReduceScatter:
+		return e.canReduce(op)
+	case dist.KindSend, dist.KindRecv:
+		if e.team != nil && e.team.area.slot == 0 {
+			return refused(op.Kind.String(), dist.ErrUnsupported, "messages among %d ranks: the staging area has mailboxes for %d at most", e.size, mostFlags)
+		}
+		return nil
+	case dist.KindBroadcast, dist.KindAllGather, dist.KindAllToAll, dist.KindGather, dist.KindScatter, dist.KindBarrier, dist.KindSync:
+		return nil
+	case dist.KindBatch:
+		for i := range op.Ops {
+			if err := e.Can(&op.Ops[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return refused(op.Kind.String(), dist.ErrUnsupported, "NVSHMEM has no such operation")
+}
+
+// canReduce is Can for what combines elements.
+func (e *engine) canReduce(op *dist.Op) error {
+	dt, red := op.DType(), op.Red.Kind
+	if typeName(dt) == "" {
+		return refused(op.Kind.String(), dist.ErrUnsupported, "elements of type %v", dt)
+	}
+	if red == dist.RedPreMulSum || red == dist.RedAvg && e.size > 1 {
+		if e.rt.scale == nil {
+			return fmt.Errorf("nvshmem: %v %v: %w: NVSHMEM has none, and the kernel that would help is missing: %w", op.Kind, red, dist.ErrUnsupported, e.rt.why)
+		}
+		red = dist.RedSum
+	}
+	if e.size == 1 {
+		return nil
+	}
+	if int(red) >= len(e.rt.red().reduce[dt]) {
+		return refused(op.Kind.String(), dist.ErrUnsupported, "reduction %v", red)
+	}
+	p := &e.rt.red().reduce[dt][red]
+	if op.Kind == dist.KindReduceScatter {
+		p = &e.rt.red().scatter[dt][red]
+		if c := e.scatterLimit(dt); c == 0 {
+			return refused(op.Kind.String(), dist.ErrUnsupported, "%d ranks are too many for the scratch memory of NVSHMEM's own kernel", e.size)
+		}
+	}
+	if p.Err() != nil {
+		return unsupported(fmt.Sprintf("%v %v %v", op.Kind, dt, red), p)
+	}
+	return nil
+}
+
+// red is the table of reductions.
+func (rt *Runtime) red() *reductions { return &rt.lib.red }
+
+// Enqueue implements gpu.Engine.
+func (e *engine) Enqueue(op *dist.Op, s *cuda.Stream) error {
+	if err := e.ready(op.Kind, s); err != nil {
+		return err
+	}
+	e.last.Store(s)
+	if op.Kind == dist.KindBatch {
+		return e.whole(op, s)
+	}
+	if e.batch.open && op.Kind.PointToPoint() {
+		return e.batch.note(op)
+	}
+	return e.run(op, s)
+}
+
+// ready is nil while operations can be queued on s.
+func (e *engine) ready(kind dist.Kind, s *cuda.Stream) error {
+	switch {
+	case e.gone.Load():
+		return refused(kind.String(), dist.ErrAborted, "the group was aborted")
+	case e.closed:
+		return refused(kind.String(), dist.ErrClosed, "the group is closed")
+	}
+	e.rt.mu.Lock()
+	defer e.rt.mu.Unlock()
+	if err := e.rt.open(kind.String()); err != nil {
+		return err
+	}
+	return e.rt.usable(kind.String(), s)
+}
+
+// run queues one operation.
+func (e *engine) run(op *dist.Op, s *cuda.Stream) error {
+	if e.team == nil {
+		return e.alone(op, s)
+	}
+	switch op.Kind {
+	case dist.KindAllReduce:
+		return e.allReduce(op, s)
+	case dist.KindReduce:
+		return e.reduce(op, s)
+	case dist.KindReduceScatter:
+		return e.reduceScatter(op, s)
+	case dist.KindAllGather:
+		return e.allGather(op, s)
+	case dist.KindBroadcast:
+		return e.broadcast(op, s)
+	case dist.KindAllToAll:
+		return e.allToAll(op, s)
+	case dist.KindGather:
+		return e.gather(op, s)
+	case dist.KindScatter:
+		return e.scatter(op, s)
+	case dist.KindSend:
+		return e.send(s, op.Peer, address(op.Src), op.Src.Bytes())
+	case dist.KindRecv:
+		return e.recv(s, op.Peer, address(op.Dst), op.Dst.Bytes())
+	case dist.KindBarrier:
+		return e.teamCall(&e.rt.lib.t.barrier, "nvshmemx_barrier_on_stream", s)
+	case dist.KindSync:
+		return e.sync(s)
+	}
+	return refused(op.Kind.String(), dist.ErrUnsupported, "NVSHMEM has no such operation")
+}
+
+// alone is run in a group of one: every operation is a copy, if anything.
+func (e *engine) alone(op *dist.Op, s *cuda.Stream) error {
+	dst, src, bytes := address(op.Dst), address(op.Src), op.Src.Bytes()
+	switch {
+	case op.Kind == dist.KindBarrier || op.Kind == dist.KindSync:
+		return nil
+	case op.Kind.PointToPoint():
+		return refused(op.Kind.String(), dist.ErrUnsupported, "a message to oneself outside of a group call")
+	case op.Kind.Reduces() && op.Red.Kind == dist.RedPreMulSum:
+		return e.multiply(op, s, dst, src, int64(op.Src.Len()))
+	case dst == src || op.Dst.IsZero() || op.Src.IsZero():
+		return nil
+	}
+	return s.Copy(dst, src, bytes)
+}
+
+// address is where a buffer begins.
+func address(b tensor.Buffer) uintptr { return uintptr(b.Pointer()) }
+
+// Failed implements gpu.Engine.
+func (e *engine) Failed() error {
+	if e.gone.Load() {
+		return refused("group", dist.ErrAborted, "it was aborted")
+	}
+	return e.rt.Failed()
+}
+
+// Abort implements gpu.Engine. NVSHMEM has no call that ends what is queued: kernels that wait for a peer wait until the
+// process ends, whose end they do not delay. Groups that are open go on; nothing is allocated, freed, split or finalized any
+// more, because the library waits for the whole device there.
+func (e *engine) Abort() {
+	if e.gone.Swap(true) || e.team == nil {
+		return
+	}
+	s := e.last.Load()
+	if s == nil {
+		e.rt.teams.release(e.team, false)
+		return
+	}
+	e.rt.teams.release(e.team, true)
+	if idle, err := s.Idle(); err != nil || !idle {
+		e.rt.stuck.Store(true)
+	}
+}
+
+// Split implements gpu.Engine.
+func (e *engine) Split(sub *gpu.Party) (gpu.Engine, error) {
+	if e.gone.Load() || e.closed {
+		return nil, refused("split", dist.ErrClosed, "the group is closed or aborted")
+	}
+	t, err := e.rt.part(e.party, e.team, sub)
+	if err != nil {
+		return nil, err
+	}
+	var made *engine
+	if sub != nil {
+		made, err = e.rt.newEngine(sub, t)
+	}
+	if err := e.party.Agree(err); err != nil {
+		if made != nil {
+			err = errors.Join(err, made.Close())
+		}
+		return nil, err
+	}
+	if made == nil {
+		return nil, nil // this rank is in none of the parts
+	}
+	return made, nil
+}
+
+// Close implements gpu.Engine. The team is kept for the next group of the same ranks.
+func (e *engine) Close() error {
+	if e.closed {
+		return nil
+	}
+	e.closed = true
+	if e.team != nil && !e.gone.Load() {
+		e.rt.teams.release(e.team, false)
+	}
+	return e.batch.close()
+}

@@ -1,0 +1,404 @@
+package nvshmem
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/cuda"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// testingAllocs is how often f allocates, which it did once before, for what is made at the first use.
+func testingAllocs(f func()) float64 { return testing.AllocsPerRun(20, f) }
+
+// allocations enqueues every kind of operation, directly and through the staging area, and times one.
+func allocations(r *rank) error {
+	rt, e, err := r.started(small())
+	if err != nil {
+		return err
+	}
+	b, err := newBench(r, rt, e, int64(8*40000*r.n()))
+	if err != nil {
+		return err
+	}
+	if err := r.dev.Enter(); err != nil {
+		return err
+	}
+	defer r.dev.Leave()
+	var found []string
+	for _, kind := range append(append([]dist.Kind(nil), reducing...), copying...) {
+		for _, red := range []dist.RedKind{dist.RedSum, dist.RedAvg, dist.RedPreMulSum} {
+			if !kind.Reduces() && red != dist.RedSum {
+				continue
+			}
+			for _, at := range []placement{placements[0], placements[2]} {
+				x := example{kind: kind, dt: tensor.F32, red: red, count: 20000, at: at}
+				op, _, err := b.op(x)
+				if err != nil {
+					return err
+				}
+				var failed error
+				n := testingAllocs(func() { failed = errors.Join(failed, b.e.Enqueue(op, b.stream)) })
+				if failed != nil {
+					return fmt.Errorf("%v: %w", x, failed)
+				}
+				if n != 0 {
+					found = append(found, fmt.Sprintf("%v: %v", x, n))
+				}
+				if err := b.stream.Synchronize(); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	if err := b.allocationsOfMessages(&found); err != nil {
+		return err
+	}
+	if len(found) > 0 {
+		return fmt.Errorf("enqueue allocates:\n%s", strings.Join(found, "\n"))
+	}
+	if err := b.cost(); err != nil {
+		return err
+	}
+	return errors.Join(b.close(), e.Close(), rt.Close())
+}
+
+// allocationsOfMessages is the same for a group call.
+func (b *bench) allocationsOfMessages(found *[]string) error {
+	next, previous := (b.rank+1)%b.n, (b.rank+b.n-1)%b.n
+	out, err := b.post(dist.KindSend, next, 0, 1000)
+	if err != nil {
+		return err
+	}
+	in, err := b.post(dist.KindRecv, previous, 1, 1000)
+	if err != nil {
+		return err
+	}
+	barrier := &dist.Op{Kind: dist.KindBarrier}
+	var failed error
+	n := testingAllocs(func() {
+		failed = errors.Join(failed, b.e.BeginBatch(b.stream), b.e.Enqueue(out, b.stream), b.e.Enqueue(in, b.stream),
+			b.e.EndBatch(b.stream), b.e.Enqueue(barrier, b.stream))
+	})
+	if n != 0 {
+		*found = append(*found, fmt.Sprintf("a group call and a barrier: %v", n))
+	}
+	return errors.Join(failed, b.stream.Synchronize())
+}
+
+// cost prints what one Enqueue takes on the host, NVSHMEM's own part included.
+func (b *bench) cost() error {
+	op, _, err := b.op(example{kind: dist.KindAllReduce, dt: tensor.F32, count: 256, at: placements[1]})
+	if err != nil {
+		return err
+	}
+	const times = 200
+	begun := time.Now()
+	for range times {
+		if err := b.e.Enqueue(op, b.stream); err != nil {
+			return err
+		}
+	}
+	spent := time.Since(begun) / times
+	fmt.Printf("enqueue of an allreduce of 1 KiB: %v of host time\n", spent)
+	return b.stream.Synchronize()
+}
+
+// graphs captures operations of every sort and runs them again and again on new data.
+func graphs(r *rank) error {
+	rt, e, err := r.started(small())
+	if err != nil {
+		return err
+	}
+	b, err := newBench(r, rt, e, int64(8*40000*r.n()))
+	if err != nil {
+		return err
+	}
+	for _, x := range []example{
+		{kind: dist.KindAllReduce, dt: tensor.F32, count: 40000, at: placements[0]},
+		{kind: dist.KindAllReduce, dt: tensor.F32, count: 40000, at: placements[2]},
+		{kind: dist.KindAllReduce, dt: tensor.I16, count: 3000, at: placements[2]},
+		{kind: dist.KindReduceScatter, dt: tensor.BF16, red: dist.RedAvg, count: 777, at: placements[2]},
+		{kind: dist.KindAllReduce, dt: tensor.F64, red: dist.RedPreMulSum, count: 999, at: placements[0]},
+		{kind: dist.KindAllGather, dt: tensor.I32, count: 20000, at: placements[2]},
+		{kind: dist.KindBroadcast, dt: tensor.U8, count: 40000, root: 1, at: placements[0]},
+		{kind: dist.KindGather, dt: tensor.U8, count: 500, at: placements[2]},
+		{kind: dist.KindScatter, dt: tensor.U8, count: 500, at: placements[2]},
+		{kind: dist.KindAllToAll, dt: tensor.F32, count: 500, at: placements[0]},
+	} {
+		if err := b.replay(x); err != nil {
+			return fmt.Errorf("%v: %w", x, err)
+		}
+	}
+	if err := b.replayMessages(); err != nil {
+		return err
+	}
+	return errors.Join(b.close(), e.Close(), rt.Close())
+}
+
+// record is the graph of what f queues.
+func (b *bench) record(f func() error) (*cuda.GraphExec, error) {
+	if err := b.r.dev.Enter(); err != nil {
+		return nil, err
+	}
+	defer b.r.dev.Leave()
+	if err := b.stream.BeginCapture(); err != nil {
+		return nil, err
+	}
+	err := f()
+	g, ended := b.stream.EndCapture()
+	if err := errors.Join(err, ended); err != nil {
+		return nil, err
+	}
+	x, err := g.Instantiate()
+	return x, errors.Join(err, g.Close())
+}
+
+func (b *bench) replay(x example) error {
+	op, m, err := b.op(x)
+	if err != nil {
+		return err
+	}
+	g, err := b.record(func() error { return b.e.Enqueue(op, b.stream) })
+	if err != nil {
+		return err
+	}
+	for round := range 3 {
+		wiped := elements(x.dt, op.Dst.Len(), func(int) int { return 50 + round })
+		if err := errors.Join(m.write(op.Dst, wiped), b.e.party.Agree(nil), g.Launch(b.stream), b.stream.Synchronize()); err != nil {
+			return err
+		}
+		if err := b.compare(x, op, m); err != nil {
+			return fmt.Errorf("round %d: %w", round, err)
+		}
+	}
+	return g.Close()
+}
+
+func (b *bench) replayMessages() error {
+	next, previous := (b.rank+1)%b.n, (b.rank+b.n-1)%b.n
+	bytes := int(b.e.team.area.slot) + 100 // two mailboxes full
+	out, err := b.post(dist.KindSend, next, 0, bytes)
+	if err != nil {
+		return err
+	}
+	in, err := b.post(dist.KindRecv, previous, 0, bytes)
+	if err != nil {
+		return err
+	}
+	if err := b.queue(true, []*dist.Op{out, in}, []int{0, 0}); err != nil { // makes the streams that the graph uses
+		return err
+	}
+	g, err := b.record(func() error {
+		return errors.Join(b.e.BeginBatch(b.stream), b.e.Enqueue(out, b.stream), b.e.Enqueue(in, b.stream), b.e.EndBatch(b.stream))
+	})
+	if err != nil {
+		return err
+	}
+	for round := range 3 {
+		if err := errors.Join(b.private.write(in.Dst, make([]byte, bytes)), g.Launch(b.stream), b.stream.Synchronize()); err != nil {
+			return err
+		}
+		got, err := b.private.read(in.Dst)
+		if err != nil {
+			return err
+		}
+		if err := differ(fmt.Sprintf("messages in a graph, round %d", round), tensor.U8, got, letter(previous, b.rank, 0, bytes)); err != nil {
+			return err
+		}
+	}
+	return g.Close()
+}
+
+// aborts leaves an operation on the GPU that never ends: later calls fail, nothing waits for it, and the process ends.
+func aborts(r *rank) error {
+	rt, e, err := r.started(small())
+	if err != nil {
+		return err
+	}
+	b, err := newBench(r, rt, e, 8*1000*8)
+	if err != nil {
+		return err
+	}
+	if err := b.copies([]int{100}); err != nil {
+		return err
+	}
+	op, _, err := b.op(example{kind: dist.KindAllReduce, dt: tensor.F32, count: 100, at: placements[0]})
+	if err != nil {
+		return err
+	}
+	if err := r.dev.Enter(); err != nil {
+		return err
+	}
+	defer r.dev.Leave()
+	if r.me() > 0 { // rank 0 never comes
+		if err := e.Enqueue(op, b.stream); err != nil {
+			return err
+		}
+	}
+	e.Abort()
+	if err := e.Enqueue(op, b.stream); !errors.Is(err, dist.ErrAborted) {
+		return fmt.Errorf("an operation after the abort: error %v, want ErrAborted", err)
+	}
+	if err := e.Close(); err != nil {
+		return err
+	}
+	if r.me() > 0 {
+		if idle, err := b.stream.Idle(); idle || err != nil {
+			return fmt.Errorf("the stream is idle: %v, error %v, with an operation that cannot end", idle, err)
+		}
+	}
+	if _, err := rt.Alloc(r.party, 8); !errors.Is(err, dist.ErrAborted) {
+		return fmt.Errorf("alloc after the abort: error %v, want ErrAborted", err)
+	}
+	if err := rt.Close(); err != nil {
+		return err
+	}
+	l := rt.Library()
+	if _, err := Start(l, r.party); !errors.Is(err, dist.ErrInvalid) {
+		return fmt.Errorf("a start after the abort: error %v, want ErrInvalid", err)
+	}
+	return nil
+}
+
+// deviceSource calls NVSHMEM on the device. The declarations are those of its headers; the library that is linked in must
+// have them under these names.
+const deviceSource = `
+extern "C" __device__ int nvshmem_my_pe(void);
+extern "C" __device__ int nvshmem_n_pes(void);
+extern "C" __device__ void nvshmem_int_p(int *dest, const int value, int pe);
+extern "C" __global__ void shift(int *dest) {
+  nvshmem_int_p(dest, nvshmem_my_pe(), (nvshmem_my_pe() + 1) % nvshmem_n_pes());
+}
+`
+
+// headerSource is the same by the library's headers, whose calls are inline and need less of what is linked in.
+const headerSource = `
+#include <nvshmem.h>
+#include <nvshmemx.h>
+extern "C" __global__ void shift(int *dest) {
+  nvshmem_int_p(dest, nvshmem_my_pe(), (nvshmem_my_pe() + 1) % nvshmem_n_pes());
+}
+`
+
+// stateSource refers to what every device part has: the state that cumodule_init writes. Its ranks are read by their
+// offsets in nvshmemi_device_host_state_t, found by the values.
+const stateSource = `
+struct state { int words[16]; };
+extern __constant__ state nvshmemi_device_state_d;
+extern "C" __global__ void words(int *to) {
+  for (int i = 0; i < 16; i++) to[i] = nvshmemi_device_state_d.words[i];
+}
+`
+
+// deviceCode tries what links and what runs, and prints it. It fails only where code that was linked and initialized gives
+// a wrong answer, or takes the process with it.
+func deviceCode(r *rank) error {
+	rt, e, err := r.started(small())
+	if err != nil {
+		return err
+	}
+	w, err := openWindow(r, rt)
+	if err != nil {
+		return err
+	}
+	linker, err := OpenLinker(r.dirs)
+	if err != nil {
+		fmt.Println("no linker:", err)
+		return errors.Join(w.close(), e.Close(), rt.Close())
+	}
+	fmt.Println(linker)
+	inputs, err := rt.Library().DeviceParts()
+	if err != nil {
+		fmt.Println("no device part:", err)
+	}
+	for _, in := range inputs {
+		for _, src := range []struct{ name, text, kernel string }{
+			{"device state", stateSource, "words"}, {"device calls", deviceSource, "shift"}, {"device calls by headers", headerSource, "shift"},
+		} {
+			text, err := w.tryDevice(linker, in, src.text, src.kernel)
+			if err != nil {
+				return fmt.Errorf("%s with %s: %w", src.name, in.Name, err)
+			}
+			fmt.Printf("%s with %s (%d B): %s\n", src.name, in.Name, len(in.Data), text)
+		}
+	}
+	// A module without NVSHMEM in it must be refused before the library sees it.
+	image, err := r.compiler.Compile(r.dev, cuda.Source{Name: "plain.cu", Text: `extern "C" __global__ void nothing() {}`})
+	if err != nil {
+		return err
+	}
+	m, err := r.dev.Load(image)
+	if err != nil {
+		return err
+	}
+	if err := rt.InitModule(m); !errors.Is(err, dist.ErrUnsupported) {
+		return fmt.Errorf("a module without NVSHMEM: error %v, want ErrUnsupported", err)
+	}
+	if err := rt.InitModule(nil); !errors.Is(err, dist.ErrDevice) {
+		return fmt.Errorf("no module: error %v, want ErrDevice", err)
+	}
+	return errors.Join(m.Close(), w.close(), e.Close(), rt.Close())
+}
+
+// tryDevice compiles, links, loads, initializes and runs, as far as it gets; the text says how far that was. All ranks get
+// equally far, since they have the same files.
+func (w *window) tryDevice(linker *Linker, in Input, text, kernel string) (string, error) {
+	r := w.r
+	options := []string{"--relocatable-device-code=true"}
+	if strings.Contains(text, "#include") {
+		// A wheel and a toolkit have headers beside the folder with the libraries.
+		toolkit := filepath.Join(filepath.Dir(r.compiler.Path()), "..", "include")
+		for _, dir := range []string{filepath.Join(filepath.Dir(w.rt.Library().Path()), "..", "include"), toolkit, filepath.Join(toolkit, "cccl")} {
+			options = append(options, "-I"+dir)
+		}
+	}
+	object, err := r.compiler.Compile(r.dev, cuda.Source{Name: kernel + ".cu", Text: text, Options: options})
+	if err != nil {
+		return fmt.Sprintf("NVRTC: %v", err), nil
+	}
+	cubin, err := linker.Link(r.dev, []Input{{InputCubin, kernel, object}, in})
+	if err != nil {
+		return fmt.Sprintf("nvJitLink: %v", err), nil
+	}
+	m, err := r.dev.Load(cubin)
+	if err != nil {
+		return fmt.Sprintf("linked to %d B, load: %v", len(cubin), err), nil
+	}
+	defer m.Close()
+	if err := w.rt.InitModule(m); err != nil {
+		return fmt.Sprintf("linked to %d B, loaded, cumodule_init: %v", len(cubin), err), nil
+	}
+	f, err := m.Function(kernel)
+	if err != nil {
+		return fmt.Sprintf("linked, initialized, kernel: %v", err), nil
+	}
+	args, err := cuda.NewArgs(1)
+	if err != nil {
+		return "", err
+	}
+	args.Ptr(w.base)
+	minus := elements(tensor.I32, 16, func(int) int { return -1 })
+	if err := errors.Join(w.fill(w.base, minus), w.meet()); err != nil {
+		return "", err
+	}
+	one := [3]uint32{1, 1, 1}
+	if err := errors.Join(f.Launch(w.s, cuda.Launch{Grid: one, Block: one}, args), w.meet()); err != nil {
+		return "", err
+	}
+	raw, err := w.data(w.base, 64)
+	if err != nil {
+		return "", err
+	}
+	words := unsafe.Slice((*int32)(unsafe.Pointer(&raw[0])), 16)
+	if want := int32((r.me() + r.n() - 1) % r.n()); kernel == "shift" && words[0] != want {
+		return "", fmt.Errorf("the previous rank has put %d, want %d", words[0], want)
+	}
+	return fmt.Sprintf("linked to %d B, initialized, ran; words %v", len(cubin), words), w.rt.EndModule(m)
+}

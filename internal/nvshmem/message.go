@@ -1,0 +1,326 @@
+package nvshmem
+
+import (
+	"errors"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/cuda"
+	"github.com/symgrad/symgrad/internal/dl"
+)
+
+// A message goes through a mailbox that the receiver has for this sender. Two flags go with it: full, at the receiver, and
+// free, at the sender. Each is 0 or 1, and after every message they are as they were before, so that a captured graph can
+// run again and again.
+
+// send queues: wait until the mailbox is free; fill it; say that it is full.
+func (e *engine) send(s *cuda.Stream, peer int, src uintptr, bytes int64) error {
+	a := &e.team.area
+	for at := int64(0); at < bytes; at += a.slot {
+		m := min(a.slot, bytes-at)
+		if err := e.await(s, a.free(peer)); err != nil {
+			return err
+		}
+		if err := e.tell(s, a.free(peer), e.rank, 0); err != nil {
+			return err
+		}
+		if err := s.Copy(a.mailAt(peer, e.rank), src+uintptr(at), m); err != nil {
+			return err
+		}
+		if err := e.tell(s, a.full(e.rank), peer, 1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// recv queues: wait until the mailbox is full; empty it; say that it is free.
+func (e *engine) recv(s *cuda.Stream, peer int, dst uintptr, bytes int64) error {
+	a := &e.team.area
+	for at := int64(0); at < bytes; at += a.slot {
+		m := min(a.slot, bytes-at)
+		if err := e.await(s, a.full(peer)); err != nil {
+			return err
+		}
+		if err := s.Copy(dst+uintptr(at), a.mail(peer), m); err != nil {
+			return err
+		}
+		if err := e.tell(s, a.full(peer), e.rank, 0); err != nil {
+			return err
+		}
+		if err := e.tell(s, a.free(e.rank), peer, 1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// await holds s until a flag of this rank is 1.
+func (e *engine) await(s *cuda.Stream, flag uintptr) error {
+	rt := e.rt
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	a := &rt.args
+	a[0], a[1], a[2], a[3] = flag, uintptr(Equal), 1, s.Handle()
+	return rt.void(&rt.lib.t.wait, "nvshmemx_signal_wait_until_on_stream", 4)
+}
+
+// tell sets a flag of a rank; flag is the address of this rank's own.
+func (e *engine) tell(s *cuda.Stream, flag uintptr, rank int, to uintptr) error {
+	rt := e.rt
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	a := &rt.args
+	a[0], a[1], a[2], a[3], a[4] = flag, to, uintptr(SignalSet), uintptr(e.team.pes[rank]), s.Handle()
+	return rt.void(&rt.lib.t.signal, "nvshmemx_signal_op_on_stream", 5)
+}
+
+// message is one send or receive of a batch.
+type message struct {
+	recv  bool
+	peer  int
+	addr  uintptr
+	bytes int64
+}
+
+// batch is the messages of a group call, and the streams on which they run beside each other.
+type batch struct {
+	open     bool
+	messages []message
+	seen     []bool // while EndBatch looks at them: whether a peer had one already, for sends and for receives
+	lanes    []lane // of peer p: 2p for sends, 2p+1 for receives
+	fork     *cuda.Event
+}
+
+// lane is the stream of the messages of one direction between two ranks.
+type lane struct {
+	stream *cuda.Stream
+	done   *cuda.Event
+	used   bool
+}
+
+// note keeps a message until the end of the batch.
+func (b *batch) note(op *dist.Op) error {
+	buf := op.Src
+	if op.Kind == dist.KindRecv {
+		buf = op.Dst
+	}
+	b.messages = append(b.messages, message{op.Kind == dist.KindRecv, op.Peer, address(buf), buf.Bytes()})
+	return nil
+}
+
+// BeginBatch implements gpu.Batcher.
+func (e *engine) BeginBatch(*cuda.Stream) error {
+	e.batch.open, e.batch.messages = true, e.batch.messages[:0]
+	return nil
+}
+
+// EndBatch implements gpu.Batcher. The messages progress together: each of them may need that any other one gets on.
+func (e *engine) EndBatch(s *cuda.Stream) error {
+	b := &e.batch
+	b.open = false
+	if err := e.ready(dist.KindBatch, s); err != nil {
+		return err
+	}
+	if err := e.toMyself(s); err != nil {
+		return err
+	}
+	if e.team == nil {
+		return nil
+	}
+	if e.oneEach() {
+		// Sends of this batch wait for no receive of another batch that waits for one of this: in any order, sends first.
+		for _, recv := range [...]bool{false, true} {
+			for i := range b.messages {
+				if m := &b.messages[i]; m.peer != e.rank && m.recv == recv {
+					if err := e.carry(s, m); err != nil {
+						return err
+					}
+				}
+			}
+		}
+		return nil
+	}
+	return e.inLanes(s)
+}
+
+// whole is a batch that comes as one operation: collectives, in order, then the messages.
+func (e *engine) whole(op *dist.Op, s *cuda.Stream) error {
+	err := e.BeginBatch(s)
+	for i := range op.Ops {
+		if err != nil {
+			break
+		}
+		if m := &op.Ops[i]; m.Kind.PointToPoint() {
+			err = e.batch.note(m)
+		} else {
+			err = e.run(m, s)
+		}
+	}
+	if err != nil {
+		e.batch.open = false
+		return err
+	}
+	return e.EndBatch(s)
+}
+
+// carry queues one message.
+func (e *engine) carry(s *cuda.Stream, m *message) error {
+	if m.recv {
+		return e.recv(s, m.peer, m.addr, m.bytes)
+	}
+	return e.send(s, m.peer, m.addr, m.bytes)
+}
+
+// toMyself queues the messages of this rank to itself: the first send goes to the first receive, and so on.
+func (e *engine) toMyself(s *cuda.Stream) error {
+	all := e.batch.messages
+	next := 0
+	for i := range all {
+		if all[i].recv || all[i].peer != e.rank {
+			continue
+		}
+		for next < len(all) && !(all[next].recv && all[next].peer == e.rank) {
+			next++
+		}
+		if next == len(all) || all[next].bytes != all[i].bytes {
+			return refused("group call", dist.ErrMismatch, "rank %d sends %d B to itself that it does not receive", e.rank, all[i].bytes)
+		}
+		if err := s.Copy(all[next].addr, all[i].addr, all[i].bytes); err != nil {
+			return err
+		}
+		next++
+	}
+	for ; next < len(all); next++ {
+		if all[next].recv && all[next].peer == e.rank {
+			return refused("group call", dist.ErrMismatch, "rank %d receives %d B from itself that it does not send", e.rank, all[next].bytes)
+		}
+	}
+	return nil
+}
+
+// oneEach reports whether there is at most one message for each peer and direction, and all of them fit their mailboxes.
+func (e *engine) oneEach() bool {
+	b := &e.batch
+	if b.seen == nil {
+		b.seen = make([]bool, 2*e.size)
+	}
+	clear(b.seen)
+	for i := range b.messages {
+		m := &b.messages[i]
+		at := b.lane(m)
+		if m.peer == e.rank {
+			continue
+		}
+		if b.seen[at] || m.bytes > e.team.area.slot {
+			return false
+		}
+		b.seen[at] = true
+	}
+	return true
+}
+
+// lane is the number of a message's lane.
+func (b *batch) lane(m *message) int {
+	if m.recv {
+		return 2*m.peer + 1
+	}
+	return 2 * m.peer
+}
+
+// inLanes queues the messages on a stream for each peer and direction, after what s has so far and before what follows.
+func (e *engine) inLanes(s *cuda.Stream) error {
+	b := &e.batch
+	if err := e.openLanes(); err != nil {
+		return err
+	}
+	if err := s.Record(b.fork); err != nil {
+		return err
+	}
+	var failed error
+	for i := range b.messages {
+		m := &b.messages[i]
+		if m.peer == e.rank || failed != nil {
+			continue
+		}
+		l := &b.lanes[b.lane(m)]
+		if !l.used {
+			l.used = true
+			failed = l.stream.Wait(b.fork)
+		}
+		if failed == nil {
+			failed = e.carry(l.stream, m)
+		}
+	}
+	for i := range b.lanes {
+		l := &b.lanes[i]
+		if !l.used {
+			continue
+		}
+		l.used = false
+		if err := l.stream.Record(l.done); err != nil && failed == nil {
+			failed = err
+		}
+		if err := s.Wait(l.done); err != nil && failed == nil {
+			failed = err
+		}
+	}
+	return failed
+}
+
+// openLanes makes the streams for the messages of the batch, as far as they are missing.
+func (e *engine) openLanes() error {
+	b, v := &e.batch, e.rt.dev
+	if b.fork == nil {
+		b.lanes = make([]lane, 2*e.size)
+		fork, err := v.NewEvent()
+		if err != nil {
+			return err
+		}
+		b.fork = fork
+	}
+	_, greatest, err := v.PriorityRange()
+	if err != nil {
+		return err
+	}
+	for i := range b.messages {
+		l := &b.lanes[b.lane(&b.messages[i])]
+		if l.stream != nil {
+			continue
+		}
+		if l.done, err = v.NewEvent(); err != nil {
+			return err
+		}
+		if l.stream, err = v.NewStream(greatest); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// close frees the streams.
+func (b *batch) close() error {
+	var errs []error
+	for i := range b.lanes {
+		l := &b.lanes[i]
+		if l.stream != nil {
+			errs = append(errs, l.stream.Close())
+		}
+		if l.done != nil {
+			errs = append(errs, l.done.Close())
+		}
+	}
+	b.lanes = nil
+	if b.fork != nil {
+		errs = append(errs, b.fork.Close())
+		b.fork = nil
+	}
+	return errors.Join(errs...)
+}
+
+// void calls a function that returns nothing with the first n of rt.args. The lock is held.
+func (rt *Runtime) void(p *dl.Proc, name string, n int) error {
+	if _, err := p.Call(rt.args[:n]...); err != nil {
+		return unsupported(name, p)
+	}
+	return nil
+}

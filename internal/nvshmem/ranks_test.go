@@ -1,0 +1,203 @@
+package nvshmem
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/dist/launch"
+	"github.com/symgrad/symgrad/internal/cuda"
+	"github.com/symgrad/symgrad/internal/cuda/cudatest"
+	"github.com/symgrad/symgrad/internal/dl"
+	"github.com/symgrad/symgrad/internal/gpu"
+	"github.com/symgrad/symgrad/internal/shm"
+)
+
+// The tests of this package that need GPUs run as ranks, each a process with a GPU of its own: a test starts the test binary
+// again, once for each rank, with the name of what it shall do.
+
+// roleVar makes the test binary a rank: the value names what it does.
+const roleVar = "SYMGRAD_TEST_ROLE"
+
+// rankTime bounds one run of ranks: starting the library and compiling kernels takes seconds, a hang for ever.
+const rankTime = 4 * time.Minute
+
+func TestMain(m *testing.M) {
+	if role := os.Getenv(roleVar); role != "" {
+		os.Exit(runRank(role))
+	}
+	os.Exit(m.Run())
+}
+
+// roles are what ranks do. Errors and lines that a rank prints reach the test's log.
+var roles = map[string]func(r *rank) error{
+	"lifecycle":    lifecycle,
+	"collectives":  collectives,
+	"without nccl": withoutNCCL,
+	"groups":       groups,
+	"team limit":   teamLimit,
+	"messages":     messages,
+	"one-sided":    oneSided,
+	"misuse":       misuse,
+	"memory":       memory,
+	"allocations":  allocations,
+	"graph":        graphs,
+	"abort":        aborts,
+	"device code":  deviceCode,
+}
+
+// rank is one process of a test.
+type rank struct {
+	party    *gpu.Party
+	dev      *cuda.Device
+	compiler *cuda.Compiler
+	dirs     []string
+}
+
+// n is the number of ranks, me this one's.
+func (r *rank) n() int  { return r.party.Size }
+func (r *rank) me() int { return r.party.Rank }
+
+// library is NVSHMEM with c, to which the rank adds what it knows.
+func (r *rank) library(c Config) (*Library, error) {
+	c.Dirs, c.Compiler = r.dirs, r.compiler
+	return Open(c)
+}
+
+// started is a runtime with c, and the engine of the world.
+func (r *rank) started(c Config) (*Runtime, *engine, error) {
+	l, err := r.library(c)
+	if err != nil {
+		return nil, nil, err
+	}
+	rt, err := Start(l, r.party)
+	if err != nil {
+		return nil, nil, err
+	}
+	engines, err := rt.Make(r.party)
+	if err != nil {
+		return nil, nil, err
+	}
+	return rt, engines[0].(*engine), nil
+}
+
+// runRank is main of a rank process.
+func runRank(role string) int {
+	err := func() error {
+		env, err := launch.Current()
+		if err != nil {
+			return err
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), rankTime)
+		defer cancel()
+		store, closer, err := launch.Rendezvous(ctx, env, launch.Config{Timeout: time.Minute})
+		if err != nil {
+			return err
+		}
+		defer closer.Close()
+		t, err := shm.Open(ctx, env.Rank, env.Size, store, shm.Config{})
+		if err != nil {
+			return err
+		}
+		w, err := dist.NewWorld(t, dist.LocalInfo{}, 0, nil)
+		if err != nil {
+			return err
+		}
+		r := &rank{dirs: dl.Places(os.DirFS("/"), os.Environ())}
+		driver, err := cuda.Open(cuda.Config{Dirs: r.dirs})
+		if err != nil {
+			return err
+		}
+		if r.dev, err = driver.Device(env.Rank); err != nil {
+			return err
+		}
+		if r.compiler, err = driver.Compiler(); err != nil {
+			return err
+		}
+		r.party = &gpu.Party{
+			Device: r.dev, Rank: env.Rank, Size: env.Size, World: w.Ranks(), Control: w.Blocking(), Memory: new(gpu.Memory),
+		}
+		body, ok := roles[role]
+		if !ok {
+			return fmt.Errorf("no role %q", role)
+		}
+		return errors.Join(body(r), w.Close())
+	}()
+	if err != nil {
+		fmt.Println("error:", err)
+		return 1
+	}
+	return 0
+}
+
+// available skips the test unless this machine has n GPUs and NVSHMEM.
+func available(t *testing.T, n int) {
+	t.Helper()
+	cudatest.Devices(t, n)
+	if _, err := Open(Config{Dirs: dl.Places(os.DirFS("/"), os.Environ())}); err != nil {
+		cudatest.Missing(t, "no NVSHMEM: %v", err)
+	}
+}
+
+// runRanks runs role on n ranks and logs what they print.
+func runRanks(t *testing.T, n int, role string) {
+	t.Helper()
+	available(t, n)
+	ctx, cancel := context.WithTimeout(t.Context(), rankTime)
+	defer cancel()
+	outputs, failures := make([]bytes.Buffer, n), make([]error, n)
+	var wg sync.WaitGroup
+	for r := range n {
+		wg.Go(func() {
+			cmd := exec.CommandContext(ctx, os.Args[0])
+			cmd.Env = append(os.Environ(), roleVar+"="+role, "GORACE=atexit_sleep_ms=0",
+				fmt.Sprintf("SYMGRAD_RANK=%d", r), fmt.Sprintf("SYMGRAD_WORLD_SIZE=%d", n),
+				fmt.Sprintf("SYMGRAD_LOCAL_RANK=%d", r), fmt.Sprintf("SYMGRAD_LOCAL_WORLD_SIZE=%d", n),
+				fmt.Sprintf("SYMGRAD_JOB=nvshmem-test-%d-%s", os.Getpid(), strings.ReplaceAll(t.Name(), "/", "-")))
+			cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+			cmd.Stdout, cmd.Stderr = &outputs[r], &outputs[r]
+			failures[r] = cmd.Run()
+		})
+	}
+	wg.Wait()
+	for r := range n {
+		if text := strings.TrimSpace(outputs[r].String()); text != "" {
+			t.Logf("rank %d:\n%s", r, text)
+		}
+		if failures[r] != nil {
+			t.Errorf("rank %d: %v", r, failures[r])
+		}
+	}
+}
+
+// onGPUs runs role on 2 and on 4 ranks.
+func onGPUs(t *testing.T, role string) {
+	for _, n := range []int{2, 4} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) { runRanks(t, n, role) })
+	}
+}
+
+func TestStartAndClose(t *testing.T)                       { onGPUs(t, "lifecycle") }
+func TestEveryOperationTypeAndReduction(t *testing.T)      { onGPUs(t, "collectives") }
+func TestEveryOperationWithoutNCCLInside(t *testing.T)     { onGPUs(t, "without nccl") }
+func TestSplitsAndTheirTeams(t *testing.T)                 { onGPUs(t, "groups") }
+func TestTheLastTeamIsNamed(t *testing.T)                  { onGPUs(t, "team limit") }
+func TestMessagesAndGroupCalls(t *testing.T)               { onGPUs(t, "messages") }
+func TestOneSidedCallsOnStreams(t *testing.T)              { onGPUs(t, "one-sided") }
+func TestMisuseIsAnErrorAndTheProcessLives(t *testing.T)   { onGPUs(t, "misuse") }
+func TestAllocatorAgreesOrRefuses(t *testing.T)            { onGPUs(t, "memory") }
+func TestEnqueueAllocatesNothing(t *testing.T)             { onGPUs(t, "allocations") }
+func TestOperationsRunAgainInAGraph(t *testing.T)          { onGPUs(t, "graph") }
+func TestAbortLeavesTheRankAbleToEnd(t *testing.T)         { onGPUs(t, "abort") }
+func TestDeviceCodeLinkedAgainstTheLibrary(t *testing.T)   { onGPUs(t, "device code") }
+func TestAGroupOfOneNeedsNoTeam(t *testing.T)              { runRanks(t, 1, "collectives") }
+func TestARuntimeOfOneRankStartsAndAllocates(t *testing.T) { runRanks(t, 1, "memory") }

@@ -1,0 +1,261 @@
+package nvshmem
+
+import (
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/cuda"
+	"github.com/symgrad/symgrad/internal/dl"
+	"github.com/symgrad/symgrad/symmetric"
+)
+
+// One-sided calls on a stream. Addresses of symmetric memory are this rank's own: the pair of address and rank names remote
+// data (OpenSHMEM 1.5, section 3). Ranks are those of the runtime's group. What is queued runs in the order of the stream,
+// but for the calls that end in NBI, which run beside it until a Quiet or barrier on a stream. Every argument is checked
+// before the library is called, and nothing is allocated on the Go heap.
+//
+// Errors of all of them: dist.ErrRoot for a rank that there is not; dist.ErrCount for a negative length, or one beyond an
+// allocation; symmetric.ErrNotAllocated for an address outside of the runtime's memory; symmetric.ErrAlignment for a signal
+// that is no multiple of 8; dist.ErrDevice for a local address that is no memory of a GPU, or a stream of another one;
+// dist.ErrInvalid for no stream or an unknown operation; dist.ErrClosed; what the device or the library reported before.
+
+// Transfer is Bytes bytes from Src to Dst: of a put, Dst is another rank's and Src any memory of this GPU; of a get, the other
+// way round.
+type Transfer struct {
+	Dst, Src uintptr
+	Bytes    int64
+}
+
+// Signal is an update of the signal at At: a u64 in symmetric memory, a multiple of 8, changed by signal operations only.
+type Signal struct {
+	At    uintptr
+	Op    SignalOp
+	Value uint64
+}
+
+// Put copies t to rank.
+func (rt *Runtime) Put(s *cuda.Stream, rank int, t Transfer) error {
+	return rt.put("put", &rt.lib.t.put, s, rank, t)
+}
+
+// PutNBI is Put that does not hold up the stream. Owns: the memory at Src belongs to the runtime until a Quiet.
+func (rt *Runtime) PutNBI(s *cuda.Stream, rank int, t Transfer) error {
+	return rt.put("put nbi", &rt.lib.t.putNBI, s, rank, t)
+}
+
+// Get copies t from rank.
+func (rt *Runtime) Get(s *cuda.Stream, rank int, t Transfer) error {
+	return rt.get("get", &rt.lib.t.get, s, rank, t)
+}
+
+// GetNBI is Get that does not hold up the stream. Owns: the memory at Dst belongs to the runtime until a Quiet.
+func (rt *Runtime) GetNBI(s *cuda.Stream, rank int, t Transfer) error {
+	return rt.get("get nbi", &rt.lib.t.getNBI, s, rank, t)
+}
+
+func (rt *Runtime) put(call string, p *dl.Proc, s *cuda.Stream, rank int, t Transfer) error {
+	if err := rt.enter(call, s); err != nil {
+		return err
+	}
+	defer rt.exit()
+	if err := rt.checkMove(call, rank, t.Src, t.Dst, t.Bytes); err != nil || t.Bytes == 0 {
+		return err
+	}
+	return rt.move(call, p, s, rank, t)
+}
+
+func (rt *Runtime) get(call string, p *dl.Proc, s *cuda.Stream, rank int, t Transfer) error {
+	if err := rt.enter(call, s); err != nil {
+		return err
+	}
+	defer rt.exit()
+	if err := rt.checkMove(call, rank, t.Dst, t.Src, t.Bytes); err != nil || t.Bytes == 0 {
+		return err
+	}
+	return rt.move(call, p, s, rank, t)
+}
+
+// move is a put or get with its arguments checked. The lock is held.
+func (rt *Runtime) move(call string, p *dl.Proc, s *cuda.Stream, rank int, t Transfer) error {
+	a := &rt.args
+	a[0], a[1], a[2], a[3], a[4] = t.Dst, t.Src, uintptr(t.Bytes), uintptr(rank), s.Handle()
+	return rt.void(p, call, 5)
+}
+
+// PutSignal is Put followed by an update of a signal of the same rank, which is visible there only after the data.
+func (rt *Runtime) PutSignal(s *cuda.Stream, rank int, t Transfer, sig Signal) error {
+	return rt.putSignal("put signal", &rt.lib.t.putSignal, s, rank, t, sig)
+}
+
+// PutSignalNBI is PutSignal that does not hold up the stream. Owns: the memory at Src belongs to the runtime until a Quiet.
+func (rt *Runtime) PutSignalNBI(s *cuda.Stream, rank int, t Transfer, sig Signal) error {
+	return rt.putSignal("put signal nbi", &rt.lib.t.putSignalNBI, s, rank, t, sig)
+}
+
+func (rt *Runtime) putSignal(call string, p *dl.Proc, s *cuda.Stream, rank int, t Transfer, sig Signal) error {
+	if err := rt.enter(call, s); err != nil {
+		return err
+	}
+	defer rt.exit()
+	if err := rt.checkMove(call, rank, t.Src, t.Dst, t.Bytes); err != nil {
+		return err
+	}
+	if err := rt.checkSignal(call, rank, sig); err != nil {
+		return err
+	}
+	if t.Bytes == 0 {
+		return rt.update(call, s, rank, sig)
+	}
+	a := &rt.args
+	a[0], a[1], a[2], a[3] = t.Dst, t.Src, uintptr(t.Bytes), sig.At
+	a[4], a[5], a[6], a[7] = uintptr(sig.Value), uintptr(sig.Op), uintptr(rank), s.Handle()
+	return rt.void(p, call, 8)
+}
+
+// Signal updates a signal of rank.
+func (rt *Runtime) Signal(s *cuda.Stream, rank int, sig Signal) error {
+	if err := rt.enter("signal", s); err != nil {
+		return err
+	}
+	defer rt.exit()
+	if err := rt.checkSignal("signal", rank, sig); err != nil {
+		return err
+	}
+	return rt.update("signal", s, rank, sig)
+}
+
+// update is Signal with its arguments checked. The lock is held.
+func (rt *Runtime) update(call string, s *cuda.Stream, rank int, sig Signal) error {
+	a := &rt.args
+	a[0], a[1], a[2], a[3], a[4] = sig.At, uintptr(sig.Value), uintptr(sig.Op), uintptr(rank), s.Handle()
+	return rt.void(&rt.lib.t.signal, call, 5)
+}
+
+// SignalWait holds up what is queued next until this rank's signal at signal is c value. Nothing else ends the wait.
+func (rt *Runtime) SignalWait(s *cuda.Stream, signal uintptr, c Comparison, value uint64) error {
+	const call = "signal wait"
+	if err := rt.enter(call, s); err != nil {
+		return err
+	}
+	defer rt.exit()
+	if c < Equal || c > GreaterEqual {
+		return refused(call, dist.ErrInvalid, "comparison %d, want Equal to GreaterEqual", int32(c))
+	}
+	if err := rt.checkSignal(call, rt.party.Rank, Signal{At: signal, Op: SignalSet}); err != nil {
+		return err
+	}
+	a := &rt.args
+	a[0], a[1], a[2], a[3] = signal, uintptr(c), uintptr(value), s.Handle()
+	return rt.void(&rt.lib.t.wait, call, 4)
+}
+
+// Quiet holds up what is queued next until what this rank has sent, on any stream, is complete and visible.
+func (rt *Runtime) Quiet(s *cuda.Stream) error { return rt.bare("quiet", &rt.lib.t.quiet, s) }
+
+// Barrier queues a meeting of all ranks after which what any of them sent before is complete and visible. The engine of the
+// world meets in the same place: use its stream, or keep the two apart by events.
+//
+// Collective: all ranks.
+func (rt *Runtime) Barrier(s *cuda.Stream) error { return rt.bare("barrier", &rt.lib.t.barrierAll, s) }
+
+// Sync queues a meeting of all ranks that says nothing of what they sent. It is one with Barrier in what may run beside it.
+//
+// Collective: all ranks.
+func (rt *Runtime) Sync(s *cuda.Stream) error { return rt.bare("sync", &rt.lib.t.syncAll, s) }
+
+// bare is a call with nothing but a stream.
+func (rt *Runtime) bare(call string, p *dl.Proc, s *cuda.Stream) error {
+	if err := rt.enter(call, s); err != nil {
+		return err
+	}
+	defer rt.exit()
+	rt.args[0] = s.Handle()
+	return rt.void(p, call, 1)
+}
+
+// Peer is where this GPU can address the memory at addr, in an allocation of the runtime, of rank; 0 where it cannot.
+func (rt *Runtime) Peer(rank int, addr uintptr) (uintptr, error) {
+	const call = "peer address"
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	if err := rt.open(call); err != nil {
+		return 0, err
+	}
+	if err := rt.checkRank(call, rank); err != nil {
+		return 0, err
+	}
+	if !rt.heap.has(addr, 1) {
+		return 0, refused(call, symmetric.ErrNotAllocated, "%#x", addr)
+	}
+	rt.args[0], rt.args[1] = addr, uintptr(rank)
+	return rt.lib.t.pointer.Call(rt.args[:2]...)
+}
+
+// Rank is this rank's number in the runtime; Size how many there are.
+func (rt *Runtime) Rank() int { return rt.party.Rank }
+
+// Size is the number of ranks of the runtime.
+func (rt *Runtime) Size() int { return rt.party.Size }
+
+// enter takes the lock and makes the device's context current, for a call on s; exit undoes it.
+func (rt *Runtime) enter(call string, s *cuda.Stream) error {
+	rt.mu.Lock()
+	err := rt.open(call)
+	if err == nil {
+		err = rt.dev.Enter()
+	}
+	if err != nil {
+		rt.mu.Unlock()
+		return err
+	}
+	if err = rt.usable(call, s); err != nil {
+		rt.exit()
+	}
+	return err
+}
+
+func (rt *Runtime) exit() {
+	rt.dev.Leave()
+	rt.mu.Unlock()
+}
+
+func (rt *Runtime) checkRank(call string, rank int) error {
+	if rank < 0 || rank >= rt.party.Size {
+		return refused(call, dist.ErrRoot, "rank %d, want 0 to %d", rank, rt.party.Size-1)
+	}
+	return nil
+}
+
+// checkMove checks the arguments of put and get. The lock is held.
+func (rt *Runtime) checkMove(call string, rank int, local, remote uintptr, bytes int64) error {
+	if err := rt.checkRank(call, rank); err != nil {
+		return err
+	}
+	switch {
+	case bytes < 0:
+		return refused(call, dist.ErrCount, "%d B", bytes)
+	case bytes == 0:
+		return nil
+	case !rt.heap.has(remote, 1):
+		return refused(call, symmetric.ErrNotAllocated, "%d B to rank %d at %#x", bytes, rank, remote)
+	case !rt.heap.has(remote, bytes):
+		return refused(call, dist.ErrCount, "%d B at %#x end outside of the allocation", bytes, remote)
+	case rt.heap.has(local, bytes):
+		return nil
+	}
+	return rt.isMemory(call, local, bytes)
+}
+
+// checkSignal checks the arguments of signals.
+func (rt *Runtime) checkSignal(call string, rank int, sig Signal) error {
+	if err := rt.checkRank(call, rank); err != nil {
+		return err
+	}
+	switch {
+	case sig.Op != SignalSet && sig.Op != SignalAdd:
+		return refused(call, dist.ErrInvalid, "signal operation %d, want SignalSet or SignalAdd", int32(sig.Op))
+	case sig.At%signalBytes != 0:
+		return refused(call, symmetric.ErrAlignment, "signal at %#x, want a multiple of %d", sig.At, signalBytes)
+	case !rt.heap.has(sig.At, signalBytes):
+		return refused(call, symmetric.ErrNotAllocated, "signal at %#x", sig.At)
+	}
+	return nil
+}

@@ -1,0 +1,265 @@
+package nvshmem
+
+import (
+	"encoding/binary"
+	"math/bits"
+	"slices"
+	"sync"
+
+	"github.com/symgrad/symgrad/dist"
+)
+
+// team is one of the library's, for a list of ranks of the world. It lives as long as the runtime: to destroy one is
+// collective and waits for NCCL, and a group is closed by each rank for itself. So a team whose group is closed is kept,
+// and taken again by the next group of the same list.
+type team struct {
+	id      int32
+	pes     []int // ranks in the world, in the team's order
+	stride  int   // between pes; 0 when the library knows none, and cannot split the team by strides
+	area    area
+	user    *engine // of the open group; nil when the team is free
+	spoiled bool    // its group was aborted: operations may never have ended
+}
+
+// roster is the teams that this rank is in.
+type roster struct {
+	mu    sync.Mutex
+	teams []*team
+}
+
+// idSet is a set of team ids.
+type idSet [mostTeams / 64]uint64
+
+const idSetBytes = mostTeams / 8
+
+func (s *idSet) add(id int32)      { s[id/64] |= 1 << (id % 64) }
+func (s *idSet) has(id int32) bool { return s[id/64]>>(id%64)&1 == 1 }
+
+// and leaves what is in both.
+func (s *idSet) and(o idSet) {
+	for i := range s {
+		s[i] &= o[i]
+	}
+}
+
+// or adds what is in o.
+func (s *idSet) or(o idSet) {
+	for i := range s {
+		s[i] |= o[i]
+	}
+}
+
+// first is the least id in the set; -1 when it is empty.
+func (s *idSet) first() int32 {
+	for i, w := range s {
+		if w != 0 {
+			return int32(64*i + bits.TrailingZeros64(w))
+		}
+	}
+	return teamInvalid
+}
+
+// count is how many there are.
+func (s *idSet) count() (n int) {
+	for _, w := range s {
+		n += bits.OnesCount64(w)
+	}
+	return n
+}
+
+// used is the ids that cannot be given to a new team of this rank: NVSHMEM's own, and those of its teams.
+func (r *roster) used() (s idSet) {
+	for id := range int32(ownTeams) {
+		s.add(id)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, t := range r.teams {
+		s.add(t.id)
+	}
+	return s
+}
+
+// idle is the ids of the teams of a list of ranks that no group uses.
+func (r *roster) idle(pes []int) (s idSet) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, t := range r.teams {
+		if t.user == nil && !t.spoiled && slices.Equal(t.pes, pes) {
+			s.add(t.id)
+		}
+	}
+	return s
+}
+
+// find is the team with an id.
+func (r *roster) find(id int32) *team {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, t := range r.teams {
+		if t.id == id {
+			return t
+		}
+	}
+	return nil
+}
+
+// add notes a new team.
+func (r *roster) add(t *team) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.teams = append(r.teams, t)
+}
+
+// take gives t to e; release frees it, or marks it as not to be used again.
+func (r *roster) take(t *team, e *engine) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	t.user = e
+}
+
+func (r *roster) release(t *team, spoiled bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	t.user = nil
+	t.spoiled = t.spoiled || spoiled
+}
+
+// bid is what a rank says when a group is parted: which part it will be in, and which teams it could use for that.
+type bid struct {
+	leader int32 // first rank of its part, numbered in the world; -1 for none
+	index  int32 // its rank there
+	size   int32 // ranks of the part
+	idle   idSet // teams of the part's list that are free here
+	used   idSet // ids that a new team cannot have here
+}
+
+const bidBytes = 12 + 2*idSetBytes
+
+func (b bid) encode() []byte {
+	var out []byte
+	for _, v := range []int32{b.leader, b.index, b.size} {
+		out = binary.LittleEndian.AppendUint32(out, uint32(v))
+	}
+	for _, s := range []idSet{b.idle, b.used} {
+		for _, w := range s {
+			out = binary.LittleEndian.AppendUint64(out, w)
+		}
+	}
+	return out
+}
+
+func decodeBid(line []byte) (b bid) {
+	for i, v := range []*int32{&b.leader, &b.index, &b.size} {
+		*v = int32(binary.LittleEndian.Uint32(line[4*i:]))
+	}
+	for i := range b.idle {
+		b.idle[i] = binary.LittleEndian.Uint64(line[12+8*i:])
+		b.used[i] = binary.LittleEndian.Uint64(line[12+idSetBytes+8*i:])
+	}
+	return b
+}
+
+// plan is how one part of a group gets its team.
+type plan struct {
+	ranks  []int // of the parent, in the part's order
+	team   int32 // to take again; -1 to make one
+	start  int   // of a split by strides
+	stride int   // the same; 0 when the library needs an id for the team
+}
+
+// newTeam reports whether the part needs a team that there is not yet. A part of one rank needs none.
+func (p plan) newTeam() bool { return len(p.ranks) > 1 && p.team == teamInvalid }
+
+// plans is what every rank of the parent finds from the bids of all, alike, in the order of the parts' leaders. strided
+// says that the library can split the parent by strides, arbitrary that it makes teams of any ranks.
+//
+// Errors: dist.ErrUnsupported where no id is left, or a team cannot be made; dist.ErrMismatch for bids that do not fit.
+func plans(bids []bid, maxTeams int, strided, arbitrary bool) ([]plan, error) {
+	var all []plan
+	for _, leader := range leaders(bids) {
+		p, err := planOf(bids, leader)
+		if err != nil {
+			return nil, err
+		}
+		if !p.newTeam() {
+			all = append(all, p)
+			continue
+		}
+		p.start, p.stride = progression(p.ranks)
+		if !strided {
+			p.stride = 0
+		}
+		if p.stride == 0 && !arbitrary {
+			return nil, refused("split", dist.ErrUnsupported, "the ranks %v have no constant positive stride, and teams of any ranks need NVSHMEM 3.3.9 or later", p.ranks)
+		}
+		var used idSet
+		for _, r := range p.ranks {
+			used.or(bids[r].used)
+		}
+		if used.count() >= maxTeams {
+			return nil, refused("split", dist.ErrUnsupported,
+				"no team is left for ranks %v: there are %d, %d of them NVSHMEM's own, and each list of ranks that became a group keeps one: raise MaxTeams",
+				p.ranks, maxTeams, ownTeams)
+		}
+		all = append(all, p)
+	}
+	return all, nil
+}
+
+// leaders is the different leaders, ascending.
+func leaders(bids []bid) []int32 {
+	var found []int32
+	for _, b := range bids {
+		if b.leader >= 0 && !slices.Contains(found, b.leader) {
+			found = append(found, b.leader)
+		}
+	}
+	slices.Sort(found)
+	return found
+}
+
+// planOf is the part with a leader: its ranks, and the team that all of them have free.
+func planOf(bids []bid, leader int32) (plan, error) {
+	p := plan{team: teamInvalid}
+	var idle idSet
+	for r, b := range bids {
+		if b.leader != leader {
+			continue
+		}
+		if p.ranks == nil {
+			p.ranks = make([]int, b.size)
+			for i := range p.ranks {
+				p.ranks[i] = -1
+			}
+			idle = b.idle
+		}
+		if int(b.size) != len(p.ranks) || b.index < 0 || int(b.index) >= len(p.ranks) || p.ranks[b.index] != -1 {
+			return p, refused("split", dist.ErrMismatch, "rank %d says it is %d of %d in its part, which does not fit with the others", r, b.index, b.size)
+		}
+		p.ranks[b.index] = r
+		idle.and(b.idle)
+	}
+	if i := slices.Index(p.ranks, -1); i >= 0 {
+		return p, refused("split", dist.ErrMismatch, "nobody is rank %d of the part of %d", i, len(p.ranks))
+	}
+	if len(p.ranks) > 1 {
+		p.team = idle.first()
+	}
+	return p, nil
+}
+
+// progression is the first of ranks and the constant positive difference between them; 0 when there is none.
+func progression(ranks []int) (start, stride int) {
+	start = ranks[0]
+	if len(ranks) == 1 {
+		return start, 1
+	}
+	stride = ranks[1] - ranks[0]
+	for i := 2; i < len(ranks); i++ {
+		if ranks[i]-ranks[i-1] != stride {
+			return start, 0
+		}
+	}
+	return start, max(stride, 0)
+}
