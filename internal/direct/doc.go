@@ -1,0 +1,62 @@
+// Package direct is collectives by kernels of our own: plain loads and stores on the memory of peers over NVLink, without
+// NCCL or NVSHMEM, and without multicast.
+//
+// Make gives five engines to the dispatcher, which share one board of symmetric memory, one count of operations, and every
+// rule below, so that they may be mixed as one likes:
+//
+//	name           how                                                        hops  bytes out of a GPU, of S
+//	ll             packets of 4 bytes of data and 4 of flag, to all peers     1     2 (n-1) S
+//	ll128          packets of 120 bytes and a flag, to all peers              1     16/15 (n-1) S
+//	ll128-twoshot  the same, to the slice's owner, who sends the sum to all   2     16/15 2 (n-1)/n S
+//	oneshot        own data staged; all meet; each loads from all             2     (n-1) S
+//	twoshot        all meet; each loads its slice from all, stores the sum    3     2 (n-1)/n S
+//	               to all; all meet again
+//
+// S is the bytes of the vector; the column is an allreduce's. What an engine has no way of its own for it does by packets:
+// Native tells. All of them do every collective operation, for every type and reduction; messages between two ranks none does.
+//
+// # The floor
+//
+// One way of NVLink carries 450 GB/s for a GPU of the Hopper generation, all peers together. A hop, a store that a peer's
+// spinning load sees, takes about 1 us; a kernel takes 2 to 2.5 us from the end of the one before it in the stream to its own end,
+// with nothing in it. So an allreduce of S bytes takes no less than
+//
+//	2.5 us + hops * 1 us + (bytes out) / 450 GB/s
+//
+//	S              1 KiB   64 KiB   256 KiB   1 MiB   4 MiB   16 MiB   64 MiB
+//	2 GPUs, us     3.5     3.7      4.1       6.0     13.4    42.8     154.6   (ll128: one hop, 16/15 S; twoshot above 8 MiB)
+//	4 GPUs, us     3.5     4.0      5.4       8.2     19.4    61.4     229.2   (ll128; two hops, 1.5 * 16/15 S from 256 KiB on; twoshot above)
+//
+// and reduce-scatter and all-gather, which move half of that, 2.5 us + 1 us + (n-1)/n S / 450 GB/s.
+//
+// # How ranks keep in step
+//
+// Every operation has a number, its epoch, which the kernel counts in device memory: a launch carries nothing that changes, and
+// so can be captured in a graph and replayed. Words by which ranks meet carry the epoch; none is ever reset. Scratch memory
+// has two halves, of which an operation uses the one of its epoch's parity: a rank ends operation e+1 only after it had
+// something of e+1 from every other rank, which was therefore done with e, so that e+2 may use the half of e again. That
+// saves the closing barrier of all engines but twoshot, whose peers read and write the buffers themselves.
+//
+// Where a rank's buffers lie it tells in the words by which it opens an operation: the number of a registered slab and
+// an offset. Ranks may have them in a slab or elsewhere as they like; what lies elsewhere the kernel copies to the board,
+// in pieces where it is large. Engines that send packets read and write the buffers of their own rank only.
+//
+// A kernel that waits looks at a word of the host now and then, which Abort sets: a peer that is dead never hangs a GPU. The blocks
+// of a launch wait for those of other GPUs, so all of them must run at once: there are fewer than multiprocessors.
+//
+// # Arithmetic
+//
+// The bits are those of package internal/reduce, whatever the engine, the shape of the launch and the place of the buffers:
+// elements combine from rank 0 upwards, f16 and bf16 in f32, rounded once at the end; a product is rounded before it is added
+// (kernels are compiled with -fmad=false, and written with __fmul_rn and __fadd_rn); denormal numbers are kept; integers wrap;
+// minimum and maximum of a NaN are NaN, and -0 is below +0.
+//
+// # What is relied on
+//
+// The memory model of PTX, and for ll128 what NCCL's LL128 relies on as well: 128 bytes that a warp stores with one
+// instruction arrive as a whole over NVLink. Words of ll carry 32 bits of the epoch: one that was last written exactly
+// 2^32 - 2 operations ago would be taken for new.
+//
+// Sources: NCCL 2.28 (prims_ll.h, prims_ll128.h), PTX ISA 8.8 (memory consistency model), the custom allreduce of vLLM and
+// TensorRT-LLM (flag barriers per block).
+package direct

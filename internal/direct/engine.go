@@ -1,0 +1,261 @@
+package direct
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/cuda"
+	"github.com/symgrad/symgrad/internal/gpu"
+)
+
+// arguments is how many a kernel takes: PARAMETERS in kernels/common.cu.
+const arguments = 23
+
+// Engine is one way of doing operations by our own kernels. Names tells which there are.
+type Engine struct {
+	s      *state
+	way    way
+	shapes *shapes
+	forced Shape
+	closed atomic.Bool
+}
+
+// Tunable is an engine whose launches can be shaped; all of Make's are.
+type Tunable interface {
+	gpu.Engine
+	// Native reports whether the engine has a way of its own for operations of a kind; the others go by packets.
+	Native(kind dist.Kind) bool
+	// Shape is the shape in which the engine would launch op.
+	Shape(op *dist.Op) Shape
+	// Force launches everything from now on in one shape; the zero Shape ends that. The ranks force the same.
+	// Errors: dist.ErrInvalid.
+	Force(s Shape) error
+	// Prepare compiles and loads the kernel of op, which its first Enqueue would do otherwise.
+	Prepare(op *dist.Op) error
+}
+
+var (
+	_ Tunable       = (*Engine)(nil)
+	_ gpu.Registrar = (*placed)(nil)
+)
+
+// placed is an Engine that works where the data lie, in slabs that are registered with it.
+type placed struct{ *Engine }
+
+// Make is the gpu.Maker of our own engines, in the order of Names.
+func Make(cfg Config) gpu.Maker {
+	return func(p *gpu.Party) ([]gpu.Engine, error) {
+		s, err := newState(p, cfg)
+		if err != nil {
+			return nil, err
+		}
+		engines := make([]gpu.Engine, ways)
+		for w := range ways {
+			engines[w] = s.engine(w)
+		}
+		return engines, nil
+	}
+}
+
+func (s *state) engine(w way) gpu.Engine {
+	s.engines.Add(1)
+	e := &Engine{s: s, way: w, shapes: newShapes(w, s.n, s.most, s.cfg.Shapes)}
+	if w == twoshot {
+		return &placed{e}
+	}
+	return e
+}
+
+// Name implements gpu.Engine.
+func (e *Engine) Name() string { return e.way.name() }
+
+// Native implements Tunable.
+func (e *Engine) Native(kind dist.Kind) bool { return e.way.native(kind) }
+
+// Can implements gpu.Engine. All collective operations can be done, of all types and reductions; messages cannot.
+func (e *Engine) Can(op *dist.Op) error {
+	if _, ok := spanOf(op, e.s.n); !ok {
+		return fmt.Errorf("%w: engine %q does collective operations only, no %v", dist.ErrUnsupported, e.Name(), op.Kind)
+	}
+	return nil
+}
+
+// Shape implements Tunable.
+func (e *Engine) Shape(op *dist.Op) Shape {
+	if e.forced.Blocks > 0 {
+		return e.forced
+	}
+	if int(op.Kind) >= len(e.shapes) {
+		return greetShape
+	}
+	return e.shapes[op.Kind][sizeClass(uint64(gpu.Size(op, e.s.n)))]
+}
+
+// Force implements Tunable.
+func (e *Engine) Force(s Shape) error {
+	if s != (Shape{}) {
+		if err := s.validate(); err != nil {
+			return err
+		}
+		s.Blocks = min(s.Blocks, e.s.most)
+	}
+	e.forced = s
+	return nil
+}
+
+// Prepare implements Tunable.
+func (e *Engine) Prepare(op *dist.Op) error {
+	s, ok := spanOf(op, e.s.n)
+	if !ok {
+		return e.Can(op)
+	}
+	_, err := e.s.kernel(variantOf(e.way.programOf(op.Kind, s.block), e.s.n, op))
+	return err
+}
+
+// call is one operation on its way into the stream.
+type call struct {
+	prog               program
+	span               span
+	src, dst           uintptr
+	srcPlace, dstPlace uint64
+	scalar             uint64
+	scalarAt           uintptr
+}
+
+// Enqueue implements gpu.Engine.
+func (e *Engine) Enqueue(op *dist.Op, s *cuda.Stream) error {
+	st := e.s
+	if st.aborted.Load() {
+		return errAborted
+	}
+	l := call{src: uintptr(op.Src.Pointer()), dst: uintptr(op.Dst.Pointer())}
+	var ok bool
+	if l.span, ok = spanOf(op, st.n); !ok {
+		return e.Can(op)
+	}
+	l.prog = e.way.programOf(op.Kind, l.span.block)
+	f, err := st.kernel(variantOf(l.prog, st.n, op))
+	if err != nil {
+		return st.fail(op, err)
+	}
+	if op.Kind.Reduces() {
+		l.scalar = op.Red.Scalar.Bits
+		if !op.Red.Scalar.At.IsZero() {
+			l.scalarAt = uintptr(op.Red.Scalar.At.Pointer())
+		}
+	}
+	p := st.board.part(l.prog)
+	most := maxPiece(l.prog, &l.span, st.n, p, st.places(op, &l))
+	shape := e.Shape(op)
+	for off := uint64(0); ; off += most {
+		q := pieceOf(l.prog, &l.span, st.n, min(most, l.span.block-off))
+		st.args.Reset()
+		for _, w := range st.words(&l, &q, off, p) {
+			st.args.U64(w)
+		}
+		grid := cuda.Launch{Grid: [3]uint32{uint32(shape.Blocks), 1, 1}, Block: [3]uint32{uint32(shape.Threads), 1, 1}}
+		if err := f.Launch(s, grid, st.args); err != nil {
+			return st.fail(op, err)
+		}
+		if off+q.bytes >= l.span.block {
+			return nil
+		}
+	}
+}
+
+// places finds out where the data lie, and reports whether some may have to be staged: ranks must agree on that, and all that
+// they have alike is the promise that their buffers lie at the same places.
+func (s *state) places(op *dist.Op, l *call) (staged bool) {
+	if !l.prog.meets() {
+		return false
+	}
+	src, dst := l.prog.needs()
+	staged = !op.Symmetric || op.Kind.Rooted()
+	if src {
+		l.srcPlace = s.placeOf(l.src, uint64(op.Src.Bytes()))
+		staged = staged || l.srcPlace == 0
+	}
+	if dst && l.span.receivers>>s.p.Rank&1 != 0 {
+		l.dstPlace = s.placeOf(l.dst, uint64(op.Dst.Bytes()))
+		staged = staged || l.dstPlace == 0
+	}
+	return staged
+}
+
+// words is the kernel's arguments for piece q of l, which begins off bytes into every block.
+func (s *state) words(l *call, q *piece, off uint64, p part) (w [arguments]uint64) {
+	for r, base := range s.slab.Base {
+		w[r] = uint64(base)
+	}
+	srcStride, dstStride := l.span.srcStride, l.span.dstStride
+	if q.stride != 0 {
+		srcStride, dstStride = q.stride, q.stride
+	}
+	copy(w[MaxRanks:], []uint64{
+		uint64(s.local), uint64(s.stopAt),
+		shifted(uint64(l.src), off), shifted(uint64(l.dst), off), shifted(l.srcPlace, off), shifted(l.dstPlace, off),
+		q.bytes, srcStride, dstStride, q.slot, p.at, p.half, l.scalar, uint64(l.scalarAt), l.span.who(s.p.Rank),
+	})
+	return w
+}
+
+// shifted is p + off, but none stays none.
+func shifted(p, off uint64) uint64 {
+	if p == 0 {
+		return 0
+	}
+	return p + off
+}
+
+// fail notes the first error of the driver or the compiler.
+func (s *state) fail(op *dist.Op, err error) error {
+	err = fmt.Errorf("direct: %v rank %d/%d (%d B): %w", op.Kind, s.p.Rank, s.n, op.Bytes(), err)
+	s.failed.CompareAndSwap(nil, &err)
+	return err
+}
+
+// Failed implements gpu.Engine.
+func (e *Engine) Failed() error {
+	if err := e.s.failed.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// Abort implements gpu.Engine: kernels that wait for a peer look at a word of the host now and then, and end.
+func (e *Engine) Abort() { e.s.abort() }
+
+// Split implements gpu.Engine. The engines of one group have a state in common, and so have their parts.
+func (e *Engine) Split(sub *gpu.Party) (gpu.Engine, error) {
+	if sub == nil {
+		return nil, nil //nolint:nilnil // no part here is no error
+	}
+	st := e.s
+	if st.sub != sub {
+		part, err := newState(sub, st.cfg)
+		if err != nil {
+			return nil, err
+		}
+		st.sub, st.part = sub, part
+	}
+	return st.part.engine(e.way), nil
+}
+
+// Close implements gpu.Engine.
+func (e *Engine) Close() error {
+	if e.closed.Swap(true) {
+		return nil
+	}
+	return e.s.leave()
+}
+
+// Register implements gpu.Registrar.
+func (e *placed) Register(s *gpu.Slab) error { return e.s.register(s) }
+
+// Unregister implements gpu.Registrar.
+func (e *placed) Unregister(s *gpu.Slab) error {
+	e.s.unregister(s)
+	return nil
+}

@@ -1,0 +1,258 @@
+// What all kernels share: their arguments, the number of the operation, waiting, meeting the same block of the other
+// ranks, and memory of any alignment.
+// From the host come RANKS, MAX_BLOCKS, MAX_THREADS, the places in a rank's board (HELLO_AT, SCALARS_AT, CLOSE_AT,
+// OPEN_AT) and in its local memory (EPOCHS_AT, TABLE_AT): see layout.go.
+
+#define ALL_LANES 0xffffffffu
+#define SLAB_SHIFT 48
+
+// Arguments come one by one, so that they stay in constant memory. base is the board of every rank as this rank addresses
+// it; local is this rank's own; who is rank | senders << 8 | receivers << 16 | flags << 24.
+#define PARAMETERS                                                                                                  \
+  u64 base0, u64 base1, u64 base2, u64 base3, u64 base4, u64 base5, u64 base6, u64 base7, u64 local, u64 abortWord, \
+      u64 src, u64 dst, u64 srcPlace, u64 dstPlace, u64 bytes, u64 srcStride, u64 dstStride, u64 slot, u64 area,    \
+      u64 half, u64 scalar, u64 scalarAt, u64 who
+
+#define FLAG_GREET 1 /* the data do not make every rank wait for every other: greetings do */
+#define FLAG_FENCE 2 /* what was written before is visible behind: a barrier */
+
+struct Call {
+  u64 base[8];
+  u64 local, abortWord, src, dst, srcPlace, dstPlace, bytes, srcStride, dstStride, slot, area, half, scalar, scalarAt;
+  u32 rank, senders, receivers, flags;
+
+  // of is base[r] for an r that is not known when compiled.
+  __device__ __forceinline__ u64 of(u32 r) const {
+    u64 b = base[0];
+#pragma unroll
+    for (int i = 1; i < RANKS; i++)
+      if (r == i) b = base[i];
+    return b;
+  }
+  __device__ __forceinline__ bool sends(u32 r) const { return senders >> r & 1; }
+  __device__ __forceinline__ bool receives(u32 r) const { return receivers >> r & 1; }
+};
+
+#define CALL                                                                                                          \
+  {                                                                                                                   \
+    {base0, base1, base2, base3, base4, base5, base6, base7}, local, abortWord, src, dst, srcPlace, dstPlace, bytes,  \
+        srcStride, dstStride, slot, area, half, scalar, scalarAt, (u32)(who & 255), (u32)(who >> 8 & 255),            \
+        (u32)(who >> 16 & 255), (u32)(who >> 24)                                                                      \
+  }
+
+// Watch is a thread's patience. Looking at the host's word crosses the bus, so it is done seldom.
+struct Watch {
+  u64 word;
+  u32 spins;
+  bool dead;
+
+  // again reports whether to look once more at what has not come.
+  __device__ __forceinline__ bool again() {
+    if (dead) return false;
+    if ((++spins & 4095) == 0 && loadWord(word) != 0) dead = true;
+    return !dead;
+  }
+};
+
+// epoch is the number of this operation, from 1. Each block has a count of its own; the blocks of a grid count for those
+// that it lacks, so that all counts stay equal, whatever the grids, and no block needs to wait for another.
+__device__ __forceinline__ u64 epoch(const Call &c) { return read8(c.local + EPOCHS_AT + 8 * blockIdx.x) + 1; }
+
+// Words are tagged with 32 bits of the epoch, and 0 is the tag of memory that was never written: the epochs around 2^32 are left
+// out, two of them, so that parities go on alternating.
+__device__ __forceinline__ void finish(const Call &c, u64 e) {
+  __syncthreads();
+  if ((u32)e == 0xffffffffu) e += 2;
+  for (u32 i = threadIdx.x; i < MAX_BLOCKS; i += blockDim.x)
+    if (i % gridDim.x == blockIdx.x) write8(c.local + EPOCHS_AT + 8 * i, e);
+}
+
+// A tagged word is 16 bytes, each half of which has 32 bits of the word and the low 32 bits of the epoch: it needs neither a
+// fence nor a flag beside it. NCCL's LL protocol.
+__device__ __forceinline__ void sendWord(u64 p, u64 x, u64 e) {
+  Pair y = {(x & 0xffffffffu) | e << 32, x >> 32 | e << 32};
+  storePair(p, y);
+}
+
+__device__ __forceinline__ bool tagged(Pair y, u64 e) { return (u32)(y.a >> 32) == (u32)e && (u32)(y.b >> 32) == (u32)e; }
+
+__device__ __forceinline__ u64 untagged(Pair y) { return (y.a & 0xffffffffu) | y.b << 32; }
+
+__device__ __forceinline__ u64 waitWord(u64 p, u64 e, Watch &w) {
+  Pair y = loadPair(p);
+  while (!tagged(y, e) && w.again()) y = loadPair(p);
+  return untagged(y);
+}
+
+// greet tells every other rank that this one has come so far; greeted waits for all of them.
+__device__ __forceinline__ void greet(const Call &c, u64 e) {
+  if (blockIdx.x != 0 || threadIdx.x >= RANKS || threadIdx.x == c.rank) return;
+  if (c.flags & FLAG_FENCE) fence();
+  storeWord(c.of(threadIdx.x) + HELLO_AT + 8 * c.rank, e);
+}
+
+__device__ __forceinline__ void greeted(const Call &c, u64 e, Watch &w) {
+  if (blockIdx.x != 0 || threadIdx.x >= RANKS || threadIdx.x == c.rank) return;
+  u64 p = c.of(c.rank) + HELLO_AT + 8 * threadIdx.x;
+  while (loadWord(p) < e && w.again()) {
+  }
+  if (c.flags & FLAG_FENCE) fence();
+}
+
+// ownScalar is this rank's factor of a premulsum, in the low bytes.
+__device__ __forceinline__ u64 ownScalar(const Call &c) {
+#if RED == RED_PREMULSUM
+  if (c.scalarAt != 0) {
+    if (sizeof(Elem) == 1) return read1(c.scalarAt);
+    if (sizeof(Elem) == 2) return read2(c.scalarAt);
+    if (sizeof(Elem) == 4) return read4(c.scalarAt);
+    return read8(c.scalarAt);
+  }
+#endif
+  return c.scalar;
+}
+
+// exchangeScalars gives every rank every factor.
+__device__ __forceinline__ void sendScalar(const Call &c, u64 e) {
+#if RED == RED_PREMULSUM
+  if (blockIdx.x == 0 && threadIdx.x < RANKS && threadIdx.x != c.rank)
+    sendWord(c.of(threadIdx.x) + SCALARS_AT + ((e & 1) * 8 + c.rank) * 16, ownScalar(c), e);
+#endif
+}
+
+__device__ __forceinline__ void takeScalars(const Call &c, u64 e, Watch &w, u64 *scalars) {
+#if RED == RED_PREMULSUM
+  u64 own = c.of(c.rank) + SCALARS_AT + (e & 1) * 8 * 16;
+#pragma unroll
+  for (int q = 0; q < RANKS; q++) scalars[q] = q == c.rank ? ownScalar(c) : waitWord(own + 16 * q, e, w);
+#endif
+}
+
+// Meeting is what the opening of an operation tells a block: where source and destination of every rank are, as this rank
+// addresses them, and how far apart their slices.
+struct Meeting {
+  u64 src[RANKS], dst[RANKS], srcStride[RANKS], dstStride[RANKS];
+  u32 dead;
+};
+
+// open meets the same block of the other ranks: what they wrote before it is visible behind it. The words that say that a
+// block has come carry its places, a slab's number above SLAB_SHIFT and an offset; slab 0 is the board.
+__device__ __forceinline__ void open(const Call &c, u64 e, Watch &w, Meeting &m, u64 srcPlace, u64 dstPlace) {
+  const u32 r = threadIdx.x;
+  if (r == 0) m.dead = 0;
+  __syncthreads();
+  if (r < RANKS && r != c.rank) {
+    const u64 board = c.of(r), row = OPEN_AT + ((e & 1) * MAX_BLOCKS + blockIdx.x) * 8 * 32;
+    fence();
+    sendWord(board + row + 32 * c.rank, srcPlace, e);
+    sendWord(board + row + 32 * c.rank + 16, dstPlace, e);
+    const u64 own = c.of(c.rank) + row + 32 * r;
+    const u64 from = waitWord(own, e, w), to = waitWord(own + 16, e, w);
+    fence();
+    const u64 slabs = 8 * (from >> SLAB_SHIFT), slabd = 8 * (to >> SLAB_SHIFT);
+    const u64 offset = (1ull << SLAB_SHIFT) - 1;
+    if (w.dead) {
+      m.dead = 1;
+    } else {
+      m.src[r] = (from & offset) + (slabs ? read8(c.local + TABLE_AT + 8 * (slabs + r)) : board);
+      m.dst[r] = (to & offset) + (slabd ? read8(c.local + TABLE_AT + 8 * (slabd + r)) : board);
+      m.srcStride[r] = slabs ? c.srcStride : c.slot;
+      m.dstStride[r] = slabd ? c.dstStride : c.slot;
+    }
+  }
+  __syncthreads();
+}
+
+// close meets the same block of the other ranks again: what they read and wrote is over.
+__device__ __forceinline__ void close(const Call &c, u64 e, Watch &w) {
+  const u32 r = threadIdx.x;
+  __syncthreads();
+  if (r < RANKS && r != c.rank) {
+    fence();
+    storeWord(c.of(r) + CLOSE_AT + (blockIdx.x * 8 + c.rank) * 8, e);
+    const u64 own = c.of(c.rank) + CLOSE_AT + (blockIdx.x * 8 + r) * 8;
+    while (loadWord(own) < e && w.again()) {
+    }
+    fence();
+  }
+  __syncthreads();
+}
+
+// readSome is up to 16 bytes at p, as many as left says, in the widest accesses that p and left allow; the rest is 0.
+__device__ __noinline__ Pair readSome(u64 p, s64 left) {
+  u64 x[2] = {0, 0};
+  const int n = left > 16 ? 16 : (int)left;
+  if (n == 16 && (p & 15) == 0) return read16(p);
+  if (((p | n) & 7) == 0) {
+    if (n > 0) x[0] = read8(p);
+    if (n > 8) x[1] = read8(p + 8);
+  } else if (((p | n) & 3) == 0) {
+#pragma unroll
+    for (int i = 0; i < 16; i += 4)
+      if (i < n) x[i >> 3] |= (u64)read4(p + i) << 8 * (i & 7);
+  } else if (((p | n) & 1) == 0) {
+#pragma unroll
+    for (int i = 0; i < 16; i += 2)
+      if (i < n) x[i >> 3] |= (u64)read2(p + i) << 8 * (i & 7);
+  } else {
+#pragma unroll
+    for (int i = 0; i < 16; i++)
+      if (i < n) x[i >> 3] |= (u64)read1(p + i) << 8 * (i & 7);
+  }
+  Pair y = {x[0], x[1]};
+  return y;
+}
+
+// writeSome is the inverse of readSome.
+__device__ __noinline__ void writeSome(u64 p, Pair y, s64 left) {
+  const u64 x[2] = {y.a, y.b};
+  const int n = left > 16 ? 16 : (int)left;
+  if (n == 16 && (p & 15) == 0) {
+    write16(p, y);
+  } else if (((p | n) & 7) == 0) {
+    if (n > 0) write8(p, x[0]);
+    if (n > 8) write8(p + 8, x[1]);
+  } else if (((p | n) & 3) == 0) {
+#pragma unroll
+    for (int i = 0; i < 16; i += 4)
+      if (i < n) write4(p + i, (u32)(x[i >> 3] >> 8 * (i & 7)));
+  } else if (((p | n) & 1) == 0) {
+#pragma unroll
+    for (int i = 0; i < 16; i += 2)
+      if (i < n) write2(p + i, (u32)(x[i >> 3] >> 8 * (i & 7)));
+  } else {
+#pragma unroll
+    for (int i = 0; i < 16; i++)
+      if (i < n) write1(p + i, (u32)(x[i >> 3] >> 8 * (i & 7)));
+  }
+}
+
+// rest8 and rest16 are what is left of aligned data that end within a word; the inner loops need no call for it.
+__device__ __forceinline__ u64 rest8(u64 p, s64 left) {
+  u64 x = 0;
+#pragma unroll 1
+  for (int i = 0; i < left && i < 8; i++) x |= (u64)read1(p + i) << 8 * i;
+  return x;
+}
+
+__device__ __forceinline__ void giveRest8(u64 p, u64 x, s64 left) {
+#pragma unroll 1
+  for (int i = 0; i < left && i < 8; i++) write1(p + i, (u32)(x >> 8 * i & 255));
+}
+
+__device__ __forceinline__ Pair rest16(u64 p, s64 left) {
+  Pair x = {left >= 8 ? read8(p) : rest8(p, left), rest8(p + 8, left - 8)};
+  return x;
+}
+
+__device__ __forceinline__ void giveRest16(u64 p, Pair x, s64 left) {
+  if (left >= 8) {
+    write8(p, x.a);
+  } else {
+    giveRest8(p, x.a, left);
+  }
+  giveRest8(p + 8, x.b, left - 8);
+}
+
+// clamp is x, but not below 0 and not above most.
+__device__ __forceinline__ u64 clamp(s64 x, u64 most) { return x < 0 ? 0 : (u64)x > most ? most : (u64)x; }

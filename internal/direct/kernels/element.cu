@@ -1,0 +1,236 @@
+// The reduction of elements, by the words they lie in. It gives the bits of internal/reduce: rank order, one rounding for
+// each step and none in between, so no product is fused with a sum (the compiler is told -fmad=false as well), and
+// denormal numbers are kept.
+// DTYPE is the number of a tensor.DType, RED that of a dist.RedKind, RANKS the operands.
+
+#define RED_SUM 0
+#define RED_PROD 1
+#define RED_MIN 2
+#define RED_MAX 3
+#define RED_AVG 4
+#define RED_PREMULSUM 5
+#define RED_NONE 6
+
+#if RED != RED_NONE
+
+#if DTYPE == 1 || DTYPE == 2
+typedef u16 Elem;
+typedef float Acc;
+#define FLOATING 1
+#elif DTYPE == 3
+typedef float Elem;
+typedef float Acc;
+#define FLOATING 1
+#elif DTYPE == 4
+typedef double Elem;
+typedef double Acc;
+#define FLOATING 1
+#elif DTYPE == 5
+typedef signed char Elem;
+typedef int Acc;
+#elif DTYPE == 6
+typedef short Elem;
+typedef int Acc;
+#elif DTYPE == 7
+typedef int Elem;
+typedef int Acc;
+#elif DTYPE == 8
+typedef s64 Elem;
+typedef s64 Acc;
+#elif DTYPE == 9
+typedef u8 Elem;
+typedef u32 Acc;
+#elif DTYPE == 10
+typedef u16 Elem;
+typedef u32 Acc;
+#elif DTYPE == 11
+typedef u32 Elem;
+typedef u32 Acc;
+#elif DTYPE == 12
+typedef u64 Elem;
+typedef u64 Acc;
+#endif
+
+#define LANES (8 / (int)sizeof(Elem))
+
+// element is number i of a word, as it is accumulated.
+__device__ __forceinline__ Acc element(u64 w, int i) {
+  u64 bits = w >> (8 * (int)sizeof(Elem) * i);
+#if DTYPE == 1
+  return halfToFloat((u16)bits);
+#elif DTYPE == 2
+  return __uint_as_float((u32)(u16)bits << 16);
+#elif DTYPE == 3
+  return __uint_as_float((u32)bits);
+#elif DTYPE == 4
+  return __longlong_as_double((s64)bits);
+#else
+  return (Acc)(Elem)bits;
+#endif
+}
+
+// bitsOf is the inverse of element, rounded to the element type, in the low bytes.
+__device__ __forceinline__ u64 bitsOf(Acc x) {
+#if DTYPE == 1
+  return floatToHalf(x);
+#elif DTYPE == 2
+  u32 u = __float_as_uint(x);
+  if ((u & 0x7fffffffu) > 0x7f800000u) return u >> 16 | 0x40u; // a NaN stays one
+  return (u + 0x7fffu + (u >> 16 & 1u)) >> 16;
+#elif DTYPE == 3
+  return __float_as_uint(x);
+#elif DTYPE == 4
+  return (u64)__double_as_longlong(x);
+#elif DTYPE == 5 || DTYPE == 9
+  return (u8)x;
+#elif DTYPE == 6 || DTYPE == 10
+  return (u16)x;
+#elif DTYPE == 7 || DTYPE == 11
+  return (u32)x;
+#else
+  return (u64)x;
+#endif
+}
+
+// wrapped is an integer cut to its type. Between steps the wide registers may hold more: what they hold is right modulo
+// the type, and only where signs matter is it cut.
+__device__ __forceinline__ Acc wrapped(Acc x) {
+#ifdef FLOATING
+  return x;
+#else
+  return (Acc)(Elem)x;
+#endif
+}
+
+__device__ __forceinline__ Acc plus(Acc x, Acc y) {
+#if DTYPE == 4
+  return __dadd_rn(x, y);
+#elif defined(FLOATING)
+  return __fadd_rn(x, y);
+#elif DTYPE == 8
+  return (s64)((u64)x + (u64)y);
+#elif DTYPE == 12
+  return x + y;
+#else
+  return (Acc)((u32)x + (u32)y);
+#endif
+}
+
+__device__ __forceinline__ Acc times(Acc x, Acc y) {
+#if DTYPE == 4
+  return __dmul_rn(x, y);
+#elif defined(FLOATING)
+  return __fmul_rn(x, y);
+#elif DTYPE == 8
+  return (s64)((u64)x * (u64)y);
+#elif DTYPE == 12
+  return x * y;
+#else
+  return (Acc)((u32)x * (u32)y);
+#endif
+}
+
+#ifdef FLOATING
+// Equal numbers have equal bits, but for zeros: of these the or is the smaller one and the and the larger.
+#if DTYPE == 4
+#define BITS(x) (u64)__double_as_longlong(x)
+#define NUMBER(u) __longlong_as_double((s64)(u))
+#else
+#define BITS(x) __float_as_uint(x)
+#define NUMBER(u) __uint_as_float(u)
+#endif
+#endif
+
+__device__ __forceinline__ Acc smaller(Acc x, Acc y) {
+#ifdef FLOATING
+  if (x != x) return x;
+  if (y != y) return y;
+  if (x == y) return NUMBER(BITS(x) | BITS(y));
+#endif
+  return x < y ? x : y;
+}
+
+__device__ __forceinline__ Acc larger(Acc x, Acc y) {
+#ifdef FLOATING
+  if (x != x) return x;
+  if (y != y) return y;
+  if (x == y) return NUMBER(BITS(x) & BITS(y));
+#endif
+  return x < y ? y : x;
+}
+
+__device__ __forceinline__ Acc combine(Acc x, Acc y) {
+#if RED == RED_PROD
+  return times(x, y);
+#elif RED == RED_MIN
+  return smaller(x, y);
+#elif RED == RED_MAX
+  return larger(x, y);
+#else
+  return plus(x, y);
+#endif
+}
+
+// mean is x divided by the ranks. For a power of two the product with its inverse is the same number, rounded once.
+__device__ __forceinline__ Acc mean(Acc x) {
+#if DTYPE == 4
+  return (RANKS & (RANKS - 1)) == 0 ? __dmul_rn(x, 1.0 / RANKS) : __ddiv_rn(x, (double)RANKS);
+#elif defined(FLOATING)
+  return (RANKS & (RANKS - 1)) == 0 ? __fmul_rn(x, 1.0f / RANKS) : __fdiv_rn(x, (float)RANKS);
+#else
+  return wrapped(x) / (Acc)RANKS;
+#endif
+}
+
+// Sum8 is the reduction of one word of all ranks, in rank order.
+struct Sum8 {
+  Acc v[LANES];
+
+  __device__ __forceinline__ void add(int rank, u64 w, const u64 *scalars) {
+#pragma unroll
+    for (int i = 0; i < LANES; i++) {
+      Acc x = element(w, i);
+#if RED == RED_PREMULSUM
+      x = times(x, element(scalars[rank], 0));
+#endif
+      v[i] = rank == 0 ? x : combine(v[i], x);
+    }
+  }
+
+  __device__ __forceinline__ u64 result() const {
+    u64 w = 0;
+#pragma unroll
+    for (int i = 0; i < LANES; i++) {
+#if RED == RED_AVG
+      Acc x = mean(v[i]);
+#else
+      Acc x = v[i];
+#endif
+      w |= bitsOf(x) << (8 * (int)sizeof(Elem) * i);
+    }
+    return w;
+  }
+};
+
+// reduced is the reduction of the words x of all ranks. One operand alone is copied, unless it is scaled.
+__device__ __forceinline__ u64 reduced(const u64 *x, const u64 *scalars) {
+  if (RANKS == 1 && RED != RED_PREMULSUM) return x[0];
+  Sum8 s;
+#pragma unroll
+  for (int q = 0; q < RANKS; q++) s.add(q, x[q], scalars);
+  return s.result();
+}
+
+__device__ __forceinline__ Pair reduced(const Pair *x, const u64 *scalars) {
+  Sum8 s, t;
+  if (RANKS == 1 && RED != RED_PREMULSUM) return x[0];
+#pragma unroll
+  for (int q = 0; q < RANKS; q++) {
+    s.add(q, x[q].a, scalars);
+    t.add(q, x[q].b, scalars);
+  }
+  Pair y = {s.result(), t.result()};
+  return y;
+}
+
+#endif

@@ -1,0 +1,239 @@
+// Operations on data where it lies: ranks meet, and then load and store each other's memory.
+
+#if RANKS <= 2
+#define DEPTH 4
+#elif RANKS <= 4
+#define DEPTH 2
+#else
+#define DEPTH 1
+#endif
+
+__device__ __forceinline__ u64 align16(u64 n) { return (n + 15) & ~15ull; }
+
+// pull is an operation in one shot: each rank copies what others need to its half of the staging memory, whose parity is
+// that of the epoch, and when all have come loads it from them. The halves do what in packet.cu they do for packets, so
+// nobody waits at the end. Vector v of a block of data belongs to one thread, which has the same number on all ranks.
+template <bool WHOLE>
+__device__ __forceinline__ Pair own16(u64 p, s64 left) {
+  if (!WHOLE) return readSome(p, left);
+  return left >= 16 ? read16(p) : rest16(p, left);
+}
+
+template <bool WHOLE>
+__device__ __forceinline__ void put16(u64 p, Pair x, s64 left) {
+  if (!WHOLE) {
+    writeSome(p, x, left);
+  } else if (left >= 16) {
+    write16(p, x);
+  } else {
+    giveRest16(p, x, left);
+  }
+}
+
+template <bool WHOLE>
+__device__ __forceinline__ void stageAll(const Call &c, u64 stage) {
+  const u64 at = (u64)blockIdx.x * blockDim.x + threadIdx.x, stride = (u64)gridDim.x * blockDim.x;
+  for (u32 j = 0; j < (c.srcStride == 0 ? 1u : RANKS); j++) {
+    if (c.srcStride != 0 && j == c.rank) continue;
+    const u64 from = c.src + j * c.srcStride, to = stage + j * c.slot;
+    for (u64 v0 = at; 16 * v0 < c.bytes; v0 += DEPTH * stride) {
+      Pair x[DEPTH];
+#pragma unroll
+      for (int k = 0; k < DEPTH; k++) {
+        const u64 off = 16 * (v0 + k * stride);
+        if (off < c.bytes) x[k] = own16<WHOLE>(from + off, (s64)(c.bytes - off));
+      }
+#pragma unroll
+      for (int k = 0; k < DEPTH; k++) {
+        const u64 off = 16 * (v0 + k * stride);
+        if (off < c.bytes) write16(to + off, x[k]);
+      }
+    }
+  }
+}
+
+template <bool WHOLE>
+__device__ __forceinline__ void pullVectors(const Call &c, u64 v0, u64 stride, u64 stage, const u64 *scalars) {
+  const u64 block = c.srcStride == 0 ? 0 : c.rank * c.slot, own = c.src + c.rank * c.srcStride;
+  Pair x[DEPTH][RANKS];
+#pragma unroll
+  for (int k = 0; k < DEPTH; k++) {
+    const u64 off = 16 * (v0 + k * stride);
+#pragma unroll
+    for (int q = 0; q < RANKS && off < c.bytes; q++)
+      x[k][q] = q == c.rank ? own16<WHOLE>(own + off, (s64)(c.bytes - off)) : read16(c.base[q] + stage + block + off);
+  }
+#pragma unroll
+  for (int k = 0; k < DEPTH; k++) {
+    const u64 off = 16 * (v0 + k * stride);
+    if (off >= c.bytes) continue;
+#if RED != RED_NONE
+    put16<WHOLE>(c.dst + off, reduced(x[k], scalars), (s64)(c.bytes - off));
+#else
+#pragma unroll
+    for (int q = 0; q < RANKS; q++)
+      if (q != c.rank || c.dst + q * c.dstStride != own) put16<WHOLE>(c.dst + q * c.dstStride + off, x[k][q], (s64)(c.bytes - off));
+#endif
+  }
+}
+
+template <bool WHOLE>
+__device__ __forceinline__ void pull(const Call &c, u64 e, Watch &w, Meeting &m) {
+  const u64 stage = c.area + (e & 1) * c.half;
+  const u64 at = (u64)blockIdx.x * blockDim.x + threadIdx.x, stride = (u64)gridDim.x * blockDim.x;
+  u64 scalars[RANKS];
+  sendScalar(c, e);
+  stageAll<WHOLE>(c, c.of(c.rank) + stage);
+  open(c, e, w, m, 0, 0);
+  takeScalars(c, e, w, scalars);
+  if (m.dead || w.dead) return;
+  for (u64 v = at; 16 * v < c.bytes; v += DEPTH * stride) pullVectors<WHOLE>(c, v, stride, stage, scalars);
+}
+
+// Tiles are how the bytes of a slice are divided among blocks, alike on all ranks and whatever the alignment, so that a
+// block that met its fellows knows that they have staged what it reads.
+struct Tiles {
+  u64 bytes;
+
+  __device__ __forceinline__ u64 size() const { return 16ull * DEPTH * blockDim.x; }
+  __device__ __forceinline__ u64 first() const { return blockIdx.x * size(); }
+  __device__ __forceinline__ u64 step() const { return gridDim.x * size(); }
+  __device__ __forceinline__ u64 end(u64 lo) const { return lo + size() < bytes ? lo + size() : bytes; }
+};
+
+// VECTORS is a loop over the vectors v of this thread in a tile of n of them: DEPTH at most, number k of a thread.
+#define VECTORS(k, v, n) \
+  _Pragma("unroll") for (int k = 0; k < DEPTH; k++) if (const u64 v = threadIdx.x + (u64)k * blockDim.x; v < (n))
+
+// moveTiles copies the tiles of this block of n bytes. ALIKE says that both ends lie alike within 16 bytes.
+template <bool ALIKE>
+__device__ __forceinline__ void moveTiles(u64 to, u64 from, u64 n) {
+  const Tiles t = {n};
+  for (u64 lo = t.first(); lo < n; lo += t.step()) {
+    const u64 len = t.end(lo) - lo, head = clamp((s64)(-(to + lo) & 15), len), body = (len - head) / 16, tail = (len - head) & 15;
+    Pair x[DEPTH];
+    VECTORS(k, v, body) x[k] = ALIKE ? read16(from + lo + head + 16 * v) : readSome(from + lo + head + 16 * v, 16);
+    VECTORS(k, v, body) write16(to + lo + head + 16 * v, x[k]);
+    if (threadIdx.x < 2) { // what does not fill a vector
+      const u64 at = threadIdx.x == 0 ? lo : lo + len - tail;
+      const s64 some = threadIdx.x == 0 ? head : tail;
+      writeSome(to + at, readSome(from + at, some), some);
+    }
+  }
+}
+
+__device__ __forceinline__ void move(u64 to, u64 from, u64 n) {
+  if (((to ^ from) & 15) == 0) {
+    moveTiles<true>(to, from, n);
+  } else {
+    moveTiles<false>(to, from, n);
+  }
+}
+
+// place is where this rank's data begin for the others: as the host says, or in the staging half at stage, shifted so that
+// it lies there within 16 bytes as it does here.
+__device__ __forceinline__ u64 place(u64 hostPlace, u64 address, u64 stage) {
+  return hostPlace >> SLAB_SHIFT ? hostPlace : stage + (address & 15);
+}
+
+#if RED != RED_NONE
+// reduceTiles reduces this rank's slice of n bytes, which begins at from[q] on rank q, and stores it to all of to, or, when
+// ALL is false, to to[0] only. ALIKE says that all of these addresses lie alike within 16 bytes.
+template <bool ALL, bool ALIKE>
+__device__ __forceinline__ void reduceTiles(const u64 *from, const u64 *to, u64 n, const u64 *scalars) {
+  const Tiles t = {n};
+  for (u64 lo = t.first(); lo < n; lo += t.step()) {
+    const u64 len = t.end(lo) - lo, head = ALIKE ? clamp((s64)(-(from[0] + lo) & 15), len) : 0;
+    const u64 body = (len - head) / 16, tail = (len - head) & 15;
+    Pair x[DEPTH][RANKS];
+    VECTORS(k, v, body) {
+#pragma unroll
+      for (int q = 0; q < RANKS; q++) x[k][q] = ALIKE ? read16(from[q] + lo + head + 16 * v) : readSome(from[q] + lo + head + 16 * v, 16);
+    }
+    VECTORS(k, v, body) {
+      const Pair y = reduced(x[k], scalars);
+#pragma unroll
+      for (int q = 0; q < (ALL ? RANKS : 1); q++) {
+        if (ALIKE) {
+          write16(to[q] + lo + head + 16 * v, y);
+        } else {
+          writeSome(to[q] + lo + head + 16 * v, y, 16);
+        }
+      }
+    }
+    if (threadIdx.x < 2) { // what does not fill a vector
+      const u64 at = threadIdx.x == 0 ? lo : lo + len - tail;
+      const s64 some = threadIdx.x == 0 ? head : tail;
+      Pair z[RANKS];
+#pragma unroll
+      for (int q = 0; q < RANKS; q++) z[q] = readSome(from[q] + at, some);
+      const Pair y = reduced(z, scalars);
+#pragma unroll
+      for (int q = 0; q < (ALL ? RANKS : 1); q++) writeSome(to[q] + at, y, some);
+    }
+  }
+}
+
+template <bool ALL>
+__device__ __forceinline__ void reduceSlice(const u64 *from, const u64 *to, u64 n, const u64 *scalars) {
+  u64 differ = 0;
+#pragma unroll
+  for (int q = 0; q < RANKS; q++) differ |= from[q] ^ from[0];
+#pragma unroll
+  for (int q = 0; q < (ALL ? RANKS : 1); q++) differ |= to[q] ^ from[0];
+  if ((differ & 15) == 0) {
+    reduceTiles<ALL, true>(from, to, n, scalars);
+  } else {
+    reduceTiles<ALL, false>(from, to, n, scalars);
+  }
+}
+
+// sliceBytes is how much of n bytes is slice j, when slices are stride apart.
+__device__ __forceinline__ u64 sliceBytes(u64 n, u32 j, u64 stride) { return clamp((s64)(n - j * stride), stride); }
+
+// slices is an allreduce (ALL) or a reduce-scatter where data lie: rank r loads slice r of all, reduces it, and stores it to
+// all, or to itself. What a rank has elsewhere than in a slab it copies to its staging memory before, and from there after.
+template <bool ALL>
+__device__ __forceinline__ void slices(const Call &c, u64 e, Watch &w, Meeting &m) {
+  const u64 in = c.area + (e & 1) * c.half, out = c.area + (~e & 1) * c.half, own = c.of(c.rank);
+  const u64 srcPlace = place(c.srcPlace, c.src, in), dstPlace = place(c.dstPlace, c.dst, out);
+  u64 scalars[RANKS], from[RANKS], to[RANKS];
+  sendScalar(c, e);
+  for (u32 j = 0; j < RANKS && !(srcPlace >> SLAB_SHIFT); j++)
+    if (j != c.rank) move(own + srcPlace + j * c.slot, c.src + j * c.srcStride, ALL ? sliceBytes(c.bytes, j, c.srcStride) : c.bytes);
+  open(c, e, w, m, srcPlace, dstPlace);
+  takeScalars(c, e, w, scalars);
+  if (m.dead) return;
+#pragma unroll
+  for (int q = 0; q < RANKS; q++) {
+    from[q] = q == c.rank ? c.src + c.rank * c.srcStride : m.src[q] + c.rank * m.srcStride[q];
+    if (ALL) {
+      to[q] = q == c.rank ? c.dst + c.rank * c.dstStride : m.dst[q] + c.rank * m.dstStride[q];
+    } else {
+      to[q] = c.dst;
+    }
+  }
+  reduceSlice<ALL>(from, to, ALL ? sliceBytes(c.bytes, c.rank, c.srcStride) : c.bytes, scalars);
+  close(c, e, w);
+  for (u32 j = 0; ALL && j < RANKS && !(dstPlace >> SLAB_SHIFT); j++)
+    if (j != c.rank) move(c.dst + j * c.dstStride, own + dstPlace + j * c.slot, sliceBytes(c.bytes, j, c.dstStride));
+}
+#else
+// push is every operation that only moves: each rank stores what it has for another where that one wants it.
+__device__ __forceinline__ void push(const Call &c, u64 e, Watch &w, Meeting &m) {
+  const u64 out = c.area + (e & 1) * c.half, own = c.of(c.rank), dstPlace = place(c.dstPlace, c.dst, out);
+  const bool sends = c.sends(c.rank), takes = c.receives(c.rank);
+  open(c, e, w, m, 0, dstPlace);
+  if (m.dead) return;
+  for (u32 j = 1; j <= RANKS && sends; j++) { // each to its neighbour first, so that no rank gets all at once
+    const u32 p = (c.rank + j) % RANKS;
+    if (!c.receives(p)) continue;
+    const u64 from = c.src + p * c.srcStride;
+    const u64 to = p == c.rank ? c.dst + c.rank * c.dstStride : m.dst[p] + (c.dstStride == 0 ? 0 : c.rank * m.dstStride[p]);
+    if (p != c.rank || to != from) move(to, from, c.bytes);
+  }
+  close(c, e, w);
+  for (u32 q = 0; q < RANKS && takes && !(dstPlace >> SLAB_SHIFT); q++)
+    if (q != c.rank && c.sends(q)) move(c.dst + q * c.dstStride, own + dstPlace + (c.dstStride == 0 ? 0 : q * c.slot), c.bytes);
+}
+#endif

@@ -1,0 +1,287 @@
+package direct
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/dist/launch"
+	"github.com/symgrad/symgrad/internal/cuda"
+	"github.com/symgrad/symgrad/internal/cuda/cudatest"
+	"github.com/symgrad/symgrad/internal/dl"
+	"github.com/symgrad/symgrad/internal/gpu"
+	"github.com/symgrad/symgrad/internal/shm"
+	"github.com/symgrad/symgrad/internal/sim"
+)
+
+// What needs GPUs is a body that every rank runs. Ranks are goroutines of the test, or processes: then the test binary is
+// started again, once for each, with the name of the body.
+
+// roleVar makes the test binary a rank: the value names the body.
+const roleVar = "SYMGRAD_TEST_ROLE"
+
+// rankTime bounds one run of ranks: compiling all kernels takes minutes, a hang for ever.
+const rankTime = 8 * time.Minute
+
+func TestMain(m *testing.M) {
+	if role := os.Getenv(roleVar); role != "" {
+		os.Exit(runRank(role))
+	}
+	os.Exit(m.Run())
+}
+
+// bodies are what ranks do.
+var bodies = map[string]func(r *rank) error{
+	"every type and reduction": everyReduction,
+	"every operation":          everyOperation,
+	"random operations":        randomOperations,
+	"pieces":                   pieces,
+	"graph":                    graphs,
+	"abort":                    aborts,
+	"split":                    splits,
+	"allocations":              allocations,
+	"sweep":                    sweep,
+}
+
+// Memory of a rank: a slab of heapBytes, and as much that no other rank knows.
+const heapBytes = 640 << 20
+
+// rank is one rank of a test.
+type rank struct {
+	*gpu.Party
+	engines []Tunable // by way
+	s       *cuda.Stream
+	heap    *gpu.Slab
+	private uintptr
+	alone   bool // a process of its own
+}
+
+// open makes engines, with boards of cfg, and memory. It leaves the device entered.
+func (r *rank) open(cfg Config) error {
+	if err := r.Device.Enter(); err != nil {
+		return err
+	}
+	engines, err := Make(cfg)(r.Party)
+	if err != nil {
+		return err
+	}
+	for _, e := range engines {
+		r.engines = append(r.engines, e.(Tunable))
+	}
+	_, greatest, err := r.Device.PriorityRange()
+	if err != nil {
+		return err
+	}
+	if r.s, err = r.Device.NewStream(greatest); err != nil {
+		return err
+	}
+	if r.private, err = r.Device.Alloc(heapBytes); err != nil {
+		return err
+	}
+	if r.heap, err = (IPC{}).Alloc(r.Party, heapBytes); err != nil {
+		return err
+	}
+	return r.engines[twoshot].(gpu.Registrar).Register(r.heap)
+}
+
+// close frees what open made, unless the engines were aborted: then the peers may not be there to do the same.
+func (r *rank) close(aborted bool) error {
+	defer r.Device.Leave()
+	if aborted || r.heap == nil {
+		for _, e := range r.engines {
+			e.Abort()
+		}
+		var errs []error
+		for _, e := range r.engines {
+			errs = append(errs, e.Close())
+		}
+		return errors.Join(errs...)
+	}
+	errs := []error{r.s.Synchronize(), r.engines[twoshot].(gpu.Registrar).Unregister(r.heap), r.heap.Free()}
+	for _, e := range r.engines {
+		errs = append(errs, e.Close(), e.Close())
+	}
+	return errors.Join(append(errs, r.Device.Free(r.private), r.s.Close())...)
+}
+
+// crew is the ranks of one process, so that one that fails can end the others.
+type crew struct {
+	mu    sync.Mutex
+	ranks []*rank
+}
+
+func (c *crew) add(r *rank) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ranks = append(c.ranks, r)
+}
+
+func (c *crew) abort() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, r := range c.ranks {
+		for _, e := range r.engines {
+			e.Abort()
+		}
+	}
+}
+
+// smallBoards makes operations of a few hundred KiB take several launches.
+var smallBoards = Config{PacketBytes: 256 << 10, LineBytes: 512 << 10, StageBytes: 512 << 10}
+
+// asGoroutines runs a body on n ranks of this process, whose control group is a simulated world.
+func asGoroutines(t *testing.T, n int, role string) {
+	t.Helper()
+	devices := cudatest.Devices(t, n)
+	cudatest.Compiler(t)
+	worlds, err := sim.New(n, sim.Config{StepTimeout: rankTime})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all crew
+	var ranks sync.WaitGroup
+	for i, w := range worlds {
+		ranks.Go(func() {
+			r := &rank{Party: &gpu.Party{Device: devices[i], Rank: i, Size: n, World: w.Ranks(), Control: w.Group, Memory: new(gpu.Memory)}}
+			err := r.open(boards(role))
+			all.add(r)
+			if err == nil {
+				err = bodies[role](r)
+			}
+			if err != nil {
+				t.Errorf("rank %d/%d: %v", i, n, err)
+				_ = w.Abort(err)
+				all.abort()
+			}
+			if err := errors.Join(r.close(err != nil || role == "abort"), w.Close()); err != nil {
+				t.Errorf("rank %d/%d: closing: %v", i, n, err)
+			}
+		})
+	}
+	ranks.Wait()
+}
+
+// boards is the configuration for a body.
+func boards(role string) Config {
+	if role == "pieces" {
+		return smallBoards
+	}
+	return Config{}
+}
+
+// runRank is main of a rank process.
+func runRank(role string) int {
+	if err := rankMain(role); err != nil {
+		fmt.Println("error:", err)
+		return 1
+	}
+	return 0
+}
+
+func rankMain(role string) error {
+	env, err := launch.Current()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), rankTime)
+	defer cancel()
+	store, closer, err := launch.Rendezvous(ctx, env, launch.Config{Timeout: time.Minute})
+	if err != nil {
+		return err
+	}
+	defer closer.Close()
+	t, err := shm.Open(ctx, env.Rank, env.Size, store, shm.Config{StepTimeout: rankTime})
+	if err != nil {
+		return err
+	}
+	w, err := dist.NewWorld(t, dist.LocalInfo{}, 0, nil)
+	if err != nil {
+		return err
+	}
+	driver, err := cuda.Open(cuda.Config{Dirs: dl.Places(os.DirFS("/"), os.Environ())})
+	if err != nil {
+		return err
+	}
+	dev, err := driver.Device(env.Rank)
+	if err != nil {
+		return err
+	}
+	r := &rank{alone: true, Party: &gpu.Party{
+		Device: dev, Rank: env.Rank, Size: env.Size, World: w.Ranks(), Control: w.Blocking(), Memory: new(gpu.Memory),
+	}}
+	if err = r.open(boards(role)); err == nil {
+		err = bodies[role](r)
+	}
+	return errors.Join(err, r.close(err != nil || role == "abort"), w.Close())
+}
+
+// asProcesses runs a body on n ranks that are processes, and logs what they print.
+func asProcesses(t *testing.T, n int, role string) {
+	t.Helper()
+	cudatest.Devices(t, n)
+	cudatest.Compiler(t)
+	ctx, cancel := context.WithTimeout(t.Context(), rankTime)
+	defer cancel()
+	outputs, failures := make([]bytes.Buffer, n), make([]error, n)
+	var wg sync.WaitGroup
+	for r := range n {
+		wg.Go(func() {
+			cmd := exec.CommandContext(ctx, os.Args[0])
+			cmd.Env = append(os.Environ(), roleVar+"="+role, "GORACE=atexit_sleep_ms=0", sweepVar+"="+*sweepPath, fmt.Sprintf("%s=%d", sweepMostVar, *sweepMost),
+				fmt.Sprintf("SYMGRAD_RANK=%d", r), fmt.Sprintf("SYMGRAD_WORLD_SIZE=%d", n),
+				fmt.Sprintf("SYMGRAD_LOCAL_RANK=%d", r), fmt.Sprintf("SYMGRAD_LOCAL_WORLD_SIZE=%d", n),
+				fmt.Sprintf("SYMGRAD_JOB=direct-test-%d-%s", os.Getpid(), strings.ReplaceAll(t.Name(), "/", "-")))
+			cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+			cmd.Stdout, cmd.Stderr = &outputs[r], &outputs[r]
+			failures[r] = cmd.Run()
+		})
+	}
+	wg.Wait()
+	for r := range n {
+		if text := strings.TrimSpace(outputs[r].String()); text != "" {
+			t.Logf("rank %d:\n%s", r, text)
+		}
+		if failures[r] != nil {
+			t.Errorf("rank %d: %v", r, failures[r])
+		}
+	}
+}
+
+// onGPUs runs a body on 2 and 4 GPUs, on goroutines and on processes.
+func onGPUs(t *testing.T, role string) {
+	t.Helper()
+	for _, n := range []int{2, 4} {
+		t.Run(fmt.Sprintf("%d goroutines", n), func(t *testing.T) { asGoroutines(t, n, role) })
+		t.Run(fmt.Sprintf("%d processes", n), func(t *testing.T) { asProcesses(t, n, role) })
+	}
+}
+
+// The full matrix compiles hundreds of kernels: once for each number of ranks is enough.
+func TestEveryTypeAndReductionIsThatOfTheHost(t *testing.T) {
+	for _, n := range []int{2, 4} {
+		t.Run(fmt.Sprintf("%d processes", n), func(t *testing.T) { asProcesses(t, n, "every type and reduction") })
+	}
+}
+
+func TestEveryOperationWhereverBuffersLie(t *testing.T) { onGPUs(t, "every operation") }
+func TestRandomOperationsInOneStream(t *testing.T)      { onGPUs(t, "random operations") }
+func TestLargeOperationsInPieces(t *testing.T)          { onGPUs(t, "pieces") }
+func TestAGraphIsReplayedAThousandTimes(t *testing.T)   { onGPUs(t, "graph") }
+func TestAbortEndsKernelsWhosePeersNeverCome(t *testing.T) {
+	onGPUs(t, "abort")
+}
+func TestPartsOfAGroup(t *testing.T)           { onGPUs(t, "split") }
+func TestEnqueueAllocatesNothing(t *testing.T) { onGPUs(t, "allocations") }
+func TestAGroupOfOne(t *testing.T) {
+	asGoroutines(t, 1, "every operation")
+	asProcesses(t, 1, "every operation")
+}

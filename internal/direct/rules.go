@@ -1,0 +1,77 @@
+package direct
+
+import (
+	"bytes"
+	_ "embed" // the rules that come with the program
+	"encoding/json"
+	"fmt"
+	"sync"
+
+	"github.com/symgrad/symgrad/dist"
+)
+
+//go:embed shapes.json
+var shapesFile []byte
+
+// builtinRules is the rules that come with the program: what TestSweep measured on H200s. Where there are none, shapes are
+// guessed.
+var builtinRules = sync.OnceValues(func() ([]Rule, error) { return DecodeRules(shapesFile) })
+
+// ruleLine is a Rule in a file.
+type ruleLine struct {
+	Engine  string `json:"engine"`
+	Kind    string `json:"kind"`
+	Ranks   int    `json:"ranks,omitempty"`
+	Bytes   int64  `json:"bytes"`
+	Blocks  int    `json:"blocks"`
+	Threads int    `json:"threads"`
+}
+
+// EncodeRules is rules as JSON, one a line.
+func EncodeRules(rules []Rule) []byte {
+	var b bytes.Buffer
+	b.WriteString("[")
+	for i, r := range rules {
+		line, err := json.Marshal(ruleLine{r.Engine, r.Kind.String(), r.Ranks, r.Bytes, r.Shape.Blocks, r.Shape.Threads})
+		if err != nil {
+			continue // strings and numbers have a form
+		}
+		if i > 0 {
+			b.WriteString(",")
+		}
+		b.WriteString("\n")
+		b.Write(line)
+	}
+	b.WriteString("\n]\n")
+	return b.Bytes()
+}
+
+// DecodeRules is the inverse of EncodeRules.
+//
+// Errors: dist.ErrInvalid for what is no such file, an unknown field, engine or kind, and a shape that no launch can have; it
+// names the rule.
+func DecodeRules(text []byte) ([]Rule, error) {
+	var lines []ruleLine
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&lines); err != nil {
+		return nil, fmt.Errorf("shapes: %w: %w", dist.ErrInvalid, err)
+	}
+	rules := make([]Rule, len(lines))
+	for i, l := range lines {
+		r := Rule{Engine: l.Engine, Ranks: l.Ranks, Bytes: l.Bytes, Shape: Shape{l.Blocks, l.Threads}}
+		for k := dist.KindAllReduce; k <= dist.KindSync; k++ {
+			if k.String() == l.Kind {
+				r.Kind = k
+			}
+		}
+		if r.Kind == dist.KindInvalid {
+			return nil, fmt.Errorf("shapes: rule %d: %w: unknown operation %q", i, dist.ErrInvalid, l.Kind)
+		}
+		if err := r.validate(); err != nil {
+			return nil, fmt.Errorf("shapes: rule %d: %w", i, err)
+		}
+		rules[i] = r
+	}
+	return rules, nil
+}

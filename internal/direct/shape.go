@@ -1,0 +1,143 @@
+package direct
+
+import (
+	"fmt"
+	"math/bits"
+
+	"github.com/symgrad/symgrad/dist"
+)
+
+// Shape is the shape of a launch: blocks of threads. The zero Shape is none.
+type Shape struct {
+	Blocks  int // 1 to MaxBlocks, and no more than seven eighths of the GPU's multiprocessors
+	Threads int // of a block: a multiple of 32 up to MaxThreads
+}
+
+// String is "16x512".
+func (s Shape) String() string { return fmt.Sprintf("%dx%d", s.Blocks, s.Threads) }
+
+func (s Shape) validate() error {
+	if s.Blocks < 1 || s.Blocks > MaxBlocks || s.Threads < 32 || s.Threads > MaxThreads || s.Threads%32 != 0 {
+		return fmt.Errorf("%w: shape %v: from 1 to %d blocks of 32, 64, ... or %d threads", dist.ErrInvalid, s, MaxBlocks, MaxThreads)
+	}
+	return nil
+}
+
+// Rule is a shape that was measured: for operations of a kind and up to a number of bytes, by an engine among a number of
+// ranks.
+type Rule struct {
+	Engine string
+	Kind   dist.Kind
+	Ranks  int   // 0 means any
+	Bytes  int64 // of the whole vector, as the dispatcher's tables count; a power of two
+	Shape  Shape
+}
+
+func (r *Rule) validate() error {
+	way, ok := wayNamed(r.Engine)
+	switch {
+	case !ok:
+		return fmt.Errorf("%w: there is no engine %q, only %v", dist.ErrInvalid, r.Engine, Names())
+	case r.Bytes < 1 || r.Bytes&(r.Bytes-1) != 0:
+		return fmt.Errorf("%w: %d B is no power of two", dist.ErrInvalid, r.Bytes)
+	case r.Ranks < 0 || r.Ranks > MaxRanks:
+		return fmt.Errorf("%w: %d ranks, at most %d", dist.ErrInvalid, r.Ranks, MaxRanks)
+	case !way.native(r.Kind):
+		return fmt.Errorf("%w: engine %q has no kernel of its own for %v", dist.ErrInvalid, r.Engine, r.Kind)
+	}
+	return r.Shape.validate()
+}
+
+// sizeClasses is powers of two up to 2^47 bytes.
+const sizeClasses = 48
+
+// sizeClass is the number of the smallest power of two that is no less than bytes.
+func sizeClass(bytes uint64) int {
+	if bytes <= 1 {
+		return 0
+	}
+	return min(bits.Len64(bytes-1), sizeClasses-1)
+}
+
+// shapes is what an engine looks up: by kind and class of size.
+type shapes [dist.KindSync + 1][sizeClasses]Shape
+
+// greetShape is that of operations without data.
+var greetShape = Shape{1, MaxBlocks} // a thread for each count of epochs
+
+// newShapes is the shapes of way among n ranks: those of rules, of which the one for the nearest size not smaller counts, or
+// else the largest, and where there are none a guess. most is the blocks that run at once on every rank.
+func newShapes(w way, n, most int, rules []Rule) *shapes {
+	t := new(shapes)
+	for kind := range t {
+		row := &t[kind]
+		for c := range row {
+			row[c] = w.guess(uint64(1) << c)
+		}
+		var last int
+		known := false
+		for c := range row {
+			if s, ok := ruled(rules, w, dist.Kind(kind), n, c); ok {
+				for i := last; i <= c; i++ {
+					row[i] = s
+				}
+				last, known = c+1, true
+			}
+		}
+		for c := last; known && c < len(row); c++ {
+			row[c] = row[last-1]
+		}
+		for c := range row {
+			row[c].Blocks = min(row[c].Blocks, most)
+		}
+	}
+	for c := range sizeClasses {
+		t[dist.KindBarrier][c], t[dist.KindSync][c] = greetShape, greetShape
+	}
+	return t
+}
+
+// ruled is the rule for exactly this class; one for the number of ranks comes before one for any.
+func ruled(rules []Rule, w way, kind dist.Kind, n, class int) (Shape, bool) {
+	var found Shape
+	ok := false
+	for i := range rules {
+		r := &rules[i]
+		if r.Engine != w.name() || r.Kind != kind || r.Ranks != 0 && r.Ranks != n || sizeClass(uint64(r.Bytes)) != class {
+			continue
+		}
+		if !ok || r.Ranks == n {
+			found, ok = r.Shape, true
+		}
+	}
+	return found, ok
+}
+
+// guess is a shape for bytes that were not measured: about one unit of work for each thread, until there are as many blocks as
+// fill the links.
+func (w way) guess(bytes uint64) Shape {
+	const threads = 512
+	unit, most := uint64(16), uint64(64)
+	switch w {
+	case short:
+		unit, most = 8, 64
+	case line, lineTwice:
+		unit, most = 15, 96
+	case oneshot:
+		unit, most = 16, 64
+	case twoshot:
+		unit, most = 32, 96
+	}
+	return Shape{int(min(max((bytes+unit*threads-1)/(unit*threads), 1), most)), threads}
+}
+
+// SweepShapes is the shapes that a tuner tries: from a latency's to a bandwidth's.
+func SweepShapes() []Shape {
+	var s []Shape
+	for _, blocks := range []int{1, 2, 4, 8, 16, 24, 32, 48, 64, 80, 96, 112} {
+		for _, threads := range []int{128, 256, 512} {
+			s = append(s, Shape{blocks, threads})
+		}
+	}
+	return s
+}

@@ -1,0 +1,120 @@
+package direct
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/symgrad/symgrad/dist"
+)
+
+func TestTheNearestRuleCounts(t *testing.T) {
+	rules := []Rule{
+		{"ll", dist.KindAllReduce, 0, 1 << 10, Shape{1, 128}},
+		{"ll", dist.KindAllReduce, 0, 1 << 14, Shape{8, 256}},
+		{"ll", dist.KindAllReduce, 4, 1 << 14, Shape{16, 512}},
+		{"ll128", dist.KindAllReduce, 0, 1 << 12, Shape{3, 96}},
+	}
+	for _, c := range []struct {
+		ranks, class int
+		want         Shape
+	}{
+		{2, 0, Shape{1, 128}},
+		{2, 10, Shape{1, 128}},
+		{2, 11, Shape{8, 256}},
+		{2, 14, Shape{8, 256}},
+		{4, 14, Shape{10, 512}}, // of 16 blocks 10 run at once
+		{4, 30, Shape{10, 512}},
+	} {
+		got := newShapes(short, c.ranks, 10, rules)[dist.KindAllReduce][c.class]
+		if got != c.want {
+			t.Errorf("%d ranks, class %d: %v, want %v", c.ranks, c.class, got, c.want)
+		}
+	}
+}
+
+func TestGuessesAreShapes(t *testing.T) {
+	for w := range ways {
+		last := 0
+		for c := range sizeClasses {
+			s := w.guess(1 << c)
+			if err := s.validate(); err != nil {
+				t.Errorf("%s, %d B: %v", w.name(), uint64(1)<<c, err)
+			}
+			if s.Blocks < last {
+				t.Errorf("%s, %d B: %v has fewer blocks than half the bytes", w.name(), uint64(1)<<c, s)
+			}
+			last = s.Blocks
+		}
+	}
+	for _, s := range SweepShapes() {
+		if err := s.validate(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestSizeClasses(t *testing.T) {
+	for bytes, want := range map[uint64]int{0: 0, 1: 0, 2: 1, 3: 2, 1024: 10, 1025: 11, 1 << 60: sizeClasses - 1} {
+		if got := sizeClass(bytes); got != want {
+			t.Errorf("%d B: class %d, want %d", bytes, got, want)
+		}
+	}
+}
+
+func TestNamesAreThoseOfTheTables(t *testing.T) {
+	for i, name := range Names() {
+		w, ok := wayNamed(name)
+		if !ok || int(w) != i || w.name() != name {
+			t.Errorf("%q is way %d, known %v", name, w, ok)
+		}
+		if !w.native(dist.KindAllReduce) {
+			t.Errorf("%q has no allreduce of its own", name)
+		}
+	}
+	if _, ok := wayNamed("tree"); ok {
+		t.Error(`"tree" is a way`)
+	}
+}
+
+func TestRulesComeBackFromTheirFile(t *testing.T) {
+	rules := []Rule{
+		{"ll", dist.KindAllReduce, 2, 1 << 10, Shape{1, 128}},
+		{"twoshot", dist.KindReduceScatter, 0, 1 << 28, Shape{96, 512}},
+	}
+	got, err := DecodeRules(EncodeRules(rules))
+	if err != nil || !slices.Equal(got, rules) {
+		t.Errorf("%v, error %v; want %v", got, err, rules)
+	}
+	for want, text := range map[string]string{
+		"unknown field":         `[{"engine":"ll","shape":"1x32"}]`,
+		`rule 0`:                `[{"engine":"ll","kind":"allreduce","bytes":4,"blocks":0,"threads":32}]`,
+		`operation "allreduc"`:  `[{"engine":"ll","kind":"allreduc","bytes":4,"blocks":1,"threads":32}]`,
+		"unexpected EOF":        `[{"engine":`,
+		`no engine "ring"`:      `[{"engine":"ring","kind":"allreduce","bytes":4,"blocks":1,"threads":32}]`,
+		"of 32, 64, ... or 512": `[{"engine":"ll","kind":"allreduce","bytes":4,"blocks":1,"threads":1024}]`,
+	} {
+		if _, err := DecodeRules([]byte(text)); !errors.Is(err, dist.ErrInvalid) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v, want %q", text, err, want)
+		}
+	}
+}
+
+func TestRulesOfTheProgramAreValid(t *testing.T) {
+	rules, err := builtinRules()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for w := range ways {
+		for n := 1; n <= MaxRanks; n++ {
+			for kind, row := range newShapes(w, n, MaxBlocks, rules) {
+				for class, s := range row {
+					if err := s.validate(); err != nil {
+						t.Errorf("%s %v among %d, class %d: %v", w.name(), dist.Kind(kind), n, class, err)
+					}
+				}
+			}
+		}
+	}
+}

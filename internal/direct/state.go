@@ -1,0 +1,317 @@
+package direct
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/cuda"
+	"github.com/symgrad/symgrad/internal/gpu"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// dtypes and reds are the lengths of tables by tensor.DType and dist.RedKind.
+const (
+	dtypes = int(tensor.U64) + 1
+	reds   = int(redNone) + 1
+)
+
+// state is what the engines of one group share: the board, the epochs, the kernels. Operations of all of them count in one
+// row of epochs, so they may be mixed as one likes.
+type state struct {
+	p      *gpu.Party
+	cfg    Config
+	n      int
+	most   int // blocks that run at once on every rank
+	board  board
+	slab   *gpu.Slab
+	local  uintptr
+	stop   *cuda.HostMemory // a word that ends waiting
+	stopAt uintptr          // as kernels address it
+	args   *cuda.Args
+
+	slabs   atomic.Pointer[[]known]
+	kernels [int(programs) * dtypes * reds]atomic.Pointer[cuda.Function]
+	mu      sync.Mutex // of modules
+	modules []*cuda.Module
+
+	aborted atomic.Bool
+	failed  atomic.Pointer[error]
+	engines atomic.Int32 // not closed
+
+	sub  *gpu.Party // of the last Split, whose state its other engines share
+	part *state
+}
+
+// known is a registered slab.
+type known struct {
+	slab  *gpu.Slab
+	base  uintptr // of this rank
+	row   int     // in the table; 0 where a rank cannot address all of it
+	count int     // how often it was registered
+}
+
+var errAborted = fmt.Errorf("direct: %w", dist.ErrAborted)
+
+// newState is the state of the group that p describes.
+//
+// Collective: all ranks of p. Errors: on all ranks alike.
+func newState(p *gpu.Party, cfg Config) (*state, error) {
+	if p.Size > MaxRanks {
+		return nil, fmt.Errorf("direct: %w: %d ranks, the kernels serve %d at most", dist.ErrUnsupported, p.Size, MaxRanks)
+	}
+	s := &state{p: p, cfg: cfg, n: p.Size, board: newBoard(&cfg)}
+	err := cfg.Validate()
+	if err == nil && cfg.Shapes == nil {
+		s.cfg.Shapes, err = builtinRules()
+	}
+	if err == nil {
+		if s.args, err = cuda.NewArgs(arguments); err == nil {
+			if _, err = p.Device.Driver().Compiler(); err != nil {
+				err = fmt.Errorf("direct: %w: kernels are compiled when they are needed: %w", dist.ErrUnsupported, err)
+			}
+		}
+	}
+	if err = p.Agree(err); err != nil {
+		return nil, err
+	}
+	if err = s.agree(); err != nil {
+		return nil, err
+	}
+	var memory gpu.Allocator = IPC{}
+	if cfg.Memory != nil {
+		memory = cfg.Memory
+	}
+	if s.slab, err = memory.Alloc(p, s.board.bytes); err != nil {
+		return nil, fmt.Errorf("direct: board: %w", err)
+	}
+	if err = p.Agree(s.prepare()); err != nil {
+		return nil, errors.Join(err, s.free())
+	}
+	return s, nil
+}
+
+// agree compares the configurations and finds the smallest GPU. Collective.
+func (s *state) agree() error {
+	shape := fmt.Sprintf("%+v %+v", s.board, s.cfg.Shapes)
+	sum := sha256.Sum256([]byte(shape))
+	all, err := s.p.Exchange(binary.LittleEndian.AppendUint32(sum[:], uint32(s.p.Device.SMs())))
+	if err != nil {
+		return err
+	}
+	s.most = MaxBlocks
+	for r, b := range all {
+		if [32]byte(b) != [32]byte(all[0]) {
+			return fmt.Errorf("direct: %w: the configuration of rank %d is not that of rank 0; here it is %s", dist.ErrMismatch, r, shape)
+		}
+		sms := int(binary.LittleEndian.Uint32(b[32:]))
+		s.most = min(s.most, max(sms-sms/8, 1))
+	}
+	return nil
+}
+
+// prepare makes what is this rank's alone, and the kernel that every group needs, for its barriers.
+func (s *state) prepare() error {
+	v := s.p.Device
+	var err error
+	for r, base := range s.slab.Base {
+		if base == 0 {
+			return fmt.Errorf("direct: %w: rank %d cannot address the board of rank %d", dist.ErrUnsupported, s.p.Rank, r)
+		}
+	}
+	if s.local, err = v.Alloc(localBytes); err != nil {
+		return err
+	}
+	if err = v.Fill(s.local, 0, localBytes); err != nil {
+		return err
+	}
+	if s.stop, err = v.AllocHost(64); err != nil {
+		return err
+	}
+	s.stopAt = s.stop.Device()
+	_, err = s.load(variant{onceShort, s.n, tensor.Invalid, redNone})
+	return err
+}
+
+func (v variant) index() int { return (int(v.prog)*dtypes+int(v.dtype))*reds + int(v.red) }
+
+// kernel is the kernel of v, compiled and loaded when it is first asked for.
+func (s *state) kernel(v variant) (*cuda.Function, error) {
+	if f := s.kernels[v.index()].Load(); f != nil {
+		return f, nil
+	}
+	return s.load(v)
+}
+
+func (s *state) load(v variant) (*cuda.Function, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if f := s.kernels[v.index()].Load(); f != nil {
+		return f, nil
+	}
+	f, m, err := s.build(v)
+	if err != nil {
+		if m != nil {
+			err = errors.Join(err, m.Close())
+		}
+		return nil, fmt.Errorf("direct: kernel %v: %w", v, err)
+	}
+	s.modules = append(s.modules, m)
+	s.kernels[v.index()].Store(f)
+	return f, nil
+}
+
+func (s *state) build(v variant) (*cuda.Function, *cuda.Module, error) {
+	dev := s.p.Device
+	c, err := dev.Driver().Compiler()
+	if err != nil {
+		return nil, nil, err
+	}
+	image, err := c.Compile(dev, v.source())
+	if err != nil {
+		return nil, nil, err
+	}
+	m, err := dev.Load(image)
+	if err != nil {
+		return nil, nil, err
+	}
+	f, err := m.Function(entryName)
+	if err != nil {
+		return nil, m, err
+	}
+	blocks, err := f.Resident(MaxThreads, 0)
+	if err == nil && blocks < 1 {
+		err = fmt.Errorf("%w: no block of %d threads fits a multiprocessor of %v", dist.ErrUnsupported, MaxThreads, dev)
+	}
+	return f, m, err
+}
+
+// register makes slab known to the kernels. Its number is the lowest that is free, and so the same on all ranks.
+//
+// Collective: all ranks.
+func (s *state) register(slab *gpu.Slab) error {
+	all := s.registered()
+	for i := range all {
+		if all[i].slab == slab {
+			all[i].count++
+			s.slabs.Store(&all)
+			return nil
+		}
+	}
+	reachable := byte(1)
+	for _, b := range slab.Base {
+		if b == 0 {
+			reachable = 0
+		}
+	}
+	everywhere, err := s.p.Exchange([]byte{reachable})
+	if err != nil {
+		return err
+	}
+	k := known{slab: slab, base: slab.Base[s.p.Rank], row: freeRow(all), count: 1}
+	for _, b := range everywhere {
+		if b[0] == 0 {
+			k.row = 0
+		}
+	}
+	if k.row > 0 {
+		var row [MaxRanks]uint64
+		for r, b := range slab.Base {
+			row[r] = uint64(b)
+		}
+		if err := s.p.Device.CopyFromHost(s.local+tableAt+uintptr(k.row)*MaxRanks*8, unsafe.Pointer(&row), int64(unsafe.Sizeof(row))); err != nil {
+			return fmt.Errorf("direct: register slab of %d B rank %d/%d: %w", slab.Bytes, s.p.Rank, s.n, err)
+		}
+	}
+	all = append(all, k)
+	s.slabs.Store(&all)
+	return nil
+}
+
+// freeRow is the lowest row that no slab has; 0 when there is none, and the slab's data are staged then.
+func freeRow(all []known) int {
+	var used [maxSlabs + 1]bool
+	for _, k := range all {
+		used[k.row] = true
+	}
+	for row := 1; row <= maxSlabs; row++ {
+		if !used[row] {
+			return row
+		}
+	}
+	return 0
+}
+
+// registered is a copy of the slabs that are known.
+func (s *state) registered() []known {
+	var all []known
+	if old := s.slabs.Load(); old != nil {
+		all = append(all, *old...)
+	}
+	return all
+}
+
+// unregister forgets slab.
+func (s *state) unregister(slab *gpu.Slab) {
+	var kept []known
+	for _, k := range s.registered() {
+		if k.slab == slab {
+			k.count--
+		}
+		if k.count > 0 {
+			kept = append(kept, k)
+		}
+	}
+	s.slabs.Store(&kept)
+}
+
+// placeOf is where the bytes bytes at addr lie for the other ranks; 0 when in no slab.
+func (s *state) placeOf(addr uintptr, bytes uint64) uint64 {
+	all := s.slabs.Load()
+	if all == nil {
+		return 0
+	}
+	for i := range *all {
+		k := &(*all)[i]
+		if off := uint64(addr - k.base); k.row > 0 && addr >= k.base && off <= uint64(k.slab.Bytes) && bytes <= uint64(k.slab.Bytes)-off {
+			return place(k.row, off)
+		}
+	}
+	return 0
+}
+
+// abort ends the waiting of kernels, now and later.
+func (s *state) abort() {
+	if !s.aborted.Swap(true) {
+		atomic.StoreUint64((*uint64)(s.stop.Pointer()), 1)
+	}
+}
+
+// leave is an engine's end; the last one frees the state. What was aborted is left to the end of the process: a kernel, here or
+// on a peer, may still be on its way out of it.
+func (s *state) leave() error {
+	if s.engines.Add(-1) > 0 || s.aborted.Load() {
+		return nil
+	}
+	return s.free()
+}
+
+// free frees everything. Collective, because of the slab.
+func (s *state) free() error {
+	var errs []error
+	for _, m := range s.modules {
+		errs = append(errs, m.Close())
+	}
+	s.modules = nil
+	errs = append(errs, s.p.Device.Free(s.local))
+	s.local = 0
+	if s.stop != nil {
+		errs = append(errs, s.stop.Close())
+	}
+	return errors.Join(append(errs, s.slab.Free())...)
+}

@@ -1,0 +1,178 @@
+package direct
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"math"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/cuda"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// sweepPath is where TestSweep writes what it measured; without it there is nothing to do.
+var sweepPath = flag.String("sweep", "", "measure all engines in all shapes on 2 and 4 GPUs; write `file`.2.json and .4.json, and the fastest to file.2.shapes.json and .4.shapes.json")
+
+var sweepMost = flag.Int64("sweep.most", 256<<20, "largest `bytes` of the sweep")
+
+// Variables that hand the flags to the ranks.
+const (
+	sweepVar     = "SYMGRAD_TEST_SWEEP"
+	sweepMostVar = "SYMGRAD_TEST_SWEEP_MOST"
+)
+
+// measured is one line of the result: the mean of a loop of operations in a stream, on the slowest rank.
+type measured struct {
+	Ranks     int     `json:"ranks"`
+	Kind      string  `json:"kind"`
+	Bytes     int64   `json:"bytes"` // of the whole vector
+	Engine    string  `json:"engine"`
+	Blocks    int     `json:"blocks"`
+	Threads   int     `json:"threads"`
+	Symmetric bool    `json:"symmetric"`
+	Micros    float64 `json:"us"`
+}
+
+// TestSweep measures, when it is asked to: go test -run Sweep -sweep out.
+func TestSweep(t *testing.T) {
+	if *sweepPath == "" {
+		t.Skip("no -sweep file")
+	}
+	for _, n := range []int{2, 4} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			asProcesses(t, n, "sweep")
+			text, err := os.ReadFile(fmt.Sprintf("%s.%d.json", *sweepPath, n))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var all []measured
+			if err := json.Unmarshal(text, &all); err != nil || len(all) == 0 {
+				t.Fatalf("%d results, error %v", len(all), err)
+			}
+		})
+	}
+}
+
+// sweep measures f32 sums in place, and the two operations they consist of, in the slab.
+func sweep(r *rank) error {
+	var all []measured
+	var rules []Rule
+	most, err := strconv.ParseInt(os.Getenv(sweepMostVar), 10, 64)
+	if err != nil {
+		return err
+	}
+	for _, kind := range []dist.Kind{dist.KindAllReduce, dist.KindReduceScatter, dist.KindAllGather} {
+		for bytes := int64(1 << 10); bytes <= most; bytes *= 2 {
+			for w, e := range r.engines {
+				if !e.Native(kind) || way(w) == short && bytes > 1<<20 || way(w) == oneshot && bytes > 64<<20 {
+					continue
+				}
+				found, err := r.shapesOf(e, kind, bytes, &all)
+				if err != nil {
+					return err
+				}
+				rules = append(rules, Rule{e.Name(), kind, r.Size, bytes, Shape{found.Blocks, found.Threads}})
+				if r.Rank == 0 {
+					fmt.Printf("%d ranks %-14v %10d B %-14s %7.2f us %v\n", r.Size, kind, bytes, e.Name(), found.Micros, Shape{found.Blocks, found.Threads})
+				}
+			}
+		}
+	}
+	if r.Rank != 0 {
+		return nil
+	}
+	text, err := json.MarshalIndent(all, "", " ")
+	if err != nil {
+		return err
+	}
+	path := os.Getenv(sweepVar)
+	return errors.Join(
+		os.WriteFile(fmt.Sprintf("%s.%d.json", path, r.Size), text, 0o644),
+		os.WriteFile(fmt.Sprintf("%s.%d.shapes.json", path, r.Size), EncodeRules(rules), 0o644))
+}
+
+// shapesOf measures one operation in all shapes that make sense for its size, and gives the fastest.
+func (r *rank) shapesOf(e Tunable, kind dist.Kind, bytes int64, all *[]measured) (measured, error) {
+	op := r.swept(kind, bytes)
+	best := measured{Micros: math.Inf(1)}
+	for _, s := range SweepShapes() {
+		if bytes <= 32<<10 && s.Blocks > 32 || bytes >= 4<<20 && s.Blocks < 16 || bytes >= 64<<10 && s.Threads < 256 {
+			continue
+		}
+		if err := e.Force(s); err != nil {
+			return best, err
+		}
+		us, err := r.time(e, &op, iterations(bytes))
+		if err != nil {
+			return best, err
+		}
+		m := measured{r.Size, kind.String(), bytes, e.Name(), s.Blocks, s.Threads, true, us}
+		*all = append(*all, m)
+		if us < best.Micros {
+			best = m
+		}
+	}
+	return best, e.Force(Shape{})
+}
+
+// iterations is how many operations of a size a loop has.
+func iterations(bytes int64) int { return int(max(10, min(200, 64<<20/bytes))) }
+
+// swept is the operation in place, with its buffer at the beginning of the slab.
+func (r *rank) swept(kind dist.Kind, bytes int64) dist.Op {
+	n := int(bytes / 4)
+	whole := deviceBuffer(r.heap.Base[r.Rank], n, tensor.F32, r)
+	own := deviceBuffer(r.heap.Base[r.Rank]+uintptr(r.Rank*(n/r.Size)*4), n/r.Size, tensor.F32, r)
+	switch kind {
+	case dist.KindReduceScatter:
+		return dist.Op{Kind: kind, Count: n / r.Size, Src: whole, Dst: own, Symmetric: true}
+	case dist.KindAllGather:
+		return dist.Op{Kind: kind, Count: n / r.Size, Src: own, Dst: whole, Symmetric: true}
+	}
+	return dist.Op{Kind: kind, Count: n, Src: whole, Dst: whole, Symmetric: true}
+}
+
+// time is the microseconds of one of count operations, on the slowest rank.
+func (r *rank) time(e Tunable, op *dist.Op, count int) (float64, error) {
+	var events [2]*cuda.Event
+	for i := range events {
+		var err error
+		if events[i], err = r.Device.NewTimer(); err != nil {
+			return 0, err
+		}
+	}
+	var failed error
+	loop := func(n int) {
+		for range n {
+			queue(e, op, r.s, &failed)
+		}
+	}
+	loop(count/10 + 3)
+	if err := errors.Join(failed, r.s.Synchronize(), r.Agree(nil)); err != nil {
+		return 0, err
+	}
+	failed = r.s.Record(events[0])
+	loop(count)
+	if err := errors.Join(failed, r.s.Record(events[1]), r.s.Synchronize()); err != nil {
+		return 0, err
+	}
+	d, err := events[1].Since(events[0])
+	if err = errors.Join(err, events[0].Close(), events[1].Close()); err != nil {
+		return 0, err
+	}
+	all, err := r.Exchange(binary.LittleEndian.AppendUint64(nil, uint64(d)))
+	if err != nil {
+		return 0, err
+	}
+	for _, b := range all {
+		d = max(d, time.Duration(binary.LittleEndian.Uint64(b)))
+	}
+	return float64(d.Nanoseconds()) / 1e3 / float64(count), nil
+}
