@@ -1,4 +1,5 @@
-// Command compare judges what bench/mpi.sh has measured: compare [-o FILE] FOLDER.
+// Command compare judges what bench/mpi.sh has measured: compare [-o FILE] FOLDER; and what bench/gpu.sh has:
+// compare gpu [-o FILE] FOLDER, which runGPU describes.
 //
 // FOLDER holds session.json and one folder for each batch: unit.json says what was measured, before.json and after.json
 // what the probe said, and each engine has a file with its rows: ENGINE.jsonl of collbench, symgrad.json of symgrad bench.
@@ -33,6 +34,9 @@ func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 // run is the program.
 // Returns: its exit code.
 func run(args []string, stdout, stderr io.Writer) int {
+	if len(args) > 0 && args[0] == "gpu" {
+		return runGPU(args[1:], stdout, stderr)
+	}
 	flags := flag.NewFlagSet("compare", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	file := flags.String("o", "", "`FILE` for the medians, ratios and verdicts")

@@ -179,11 +179,14 @@ func (r *report) fields() []field {
 	}
 }
 
-// save writes the result to a file, making its folder. One row a line keeps the file short, and two of them comparable.
-func (r *report) save(name string) error {
+// save writes the result to a file.
+func (r *report) save(name string) error { return saveFields(name, r.fields()) }
+
+// saveFields writes a result to a file, making its folder. One row a line keeps the file short, and two of them comparable.
+func saveFields(name string, fields []field) error {
 	var out bytes.Buffer
 	separator := "{\n"
-	for _, f := range r.fields() {
+	for _, f := range fields {
 		out.WriteString(separator)
 		separator = ",\n"
 		fmt.Fprintf(&out, "  %q: ", f.name)

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
-	"runtime"
 
 	"github.com/spf13/cobra"
 
@@ -14,6 +14,7 @@ import (
 	"github.com/symgrad/symgrad/dist/backend"
 	"github.com/symgrad/symgrad/dist/launch"
 	"github.com/symgrad/symgrad/internal/perf"
+	"github.com/symgrad/symgrad/internal/probe"
 )
 
 // newBenchCommand is symgrad bench: nccl-tests for every backend.
@@ -34,10 +35,15 @@ The one-sided ones are between rank 0 and the last: put and get until complete;
 put-bw and get-bw, one of 64; pingpong, one way of a put with a signal; atomics, one
 of 64 fetch-adds of all ranks on one word.
 
+Between GPUs (--backend cuda, nccl or nvshmem) operations are queued on the group's
+stream back to back, or captured once and replayed (-G), and timed by the device; a
+row's time is that of the slowest rank. Several engines take turns at every size.
+
 Exit codes: 0, 1 for wrong results or a failure, 2 for flags that make no sense.`,
 		Example: `  symgrad bench --op allreduce --backend shm -n 2 -b 8 -e 64M -f 4 -d f32 --json before.json
   symgrad bench --op allreduce -n 2 --vs before.json --plot now.svg
   symgrad bench --op all --both -n 4 -e 1M -d f32,bf16
+  symgrad bench --backend cuda --engine auto,nccl -n 2 --in-place -b 1K -e 256M -f 2
   mpirun -np 2 symgrad bench --op barrier`,
 		Args: usageArgs(noArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -57,7 +63,8 @@ Exit codes: 0, 1 for wrong results or a failure, 2 for flags that make no sense.
 type bench struct {
 	flags          *benchFlags
 	env            launch.Env
-	earlier        *perf.Result // of --vs
+	earlier        *perf.Result                                             // of --vs
+	ask            func(ctx context.Context, q probe.Question) probe.Answer // what a library's version is
 	stdout, stderr io.Writer
 }
 
@@ -70,12 +77,15 @@ func (b *bench) run(ctx context.Context, ranksGiven bool) error {
 	if err := b.check(ranksGiven); err != nil {
 		return usageError{fmt.Errorf("bench: %w", err)}
 	}
-	if b.flags.backend == backend.Sim {
-		return backend.Simulate(b.flags.ranks, backend.Config{}, b.rank)
-	}
 	program, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("this program: %w", err)
+	}
+	b.ask = probe.Child(program, probeCommand)
+	if b.flags.backend == backend.Sim {
+		return backend.Simulate(b.flags.ranks, backend.Config{}, func(w *dist.World) error {
+			return b.rank(ctx, w, perf.Setup{}, nil)
+		})
 	}
 	res, spawned, err := launch.Self(ctx, b.env, launch.SpawnConfig{
 		Program: program, Args: append([]string{"bench"}, b.flags.args()...),
@@ -87,11 +97,14 @@ func (b *bench) run(ctx context.Context, ranksGiven bool) error {
 	case spawned:
 		return err
 	}
-	w, err := backend.Open(ctx, backend.Config{Backend: b.flags.backend, Env: &b.env})
+	if backend.OnGPUs(b.flags.backend) {
+		return b.onGPUs(ctx)
+	}
+	w, err := backend.Open(ctx, b.flags.world(&b.env))
 	if err != nil {
 		return err
 	}
-	return errors.Join(b.rank(w), w.Close())
+	return errors.Join(b.rank(ctx, w, perf.Setup{}, nil), w.Close())
 }
 
 // check settles how many ranks there are and whether the flags make sense for them.
@@ -117,7 +130,7 @@ func (b *bench) check(ranksGiven bool) error {
 		if err != nil {
 			return fmt.Errorf("--vs: %w", err)
 		}
-		if err := perf.Comparable(earlier, f.cfg, f.ranks); err != nil {
+		if err := perf.Comparable(earlier, f.cfg, f.ranks, f.named()...); err != nil {
 			return fmt.Errorf("--vs %s: %w", f.vs, err)
 		}
 		b.earlier = &earlier
@@ -125,12 +138,14 @@ func (b *bench) check(ranksGiven bool) error {
 	return nil
 }
 
-// rank is one rank. A failure is told to the others, so that none waits for this one.
-func (b *bench) rank(w *dist.World) error {
+// rank is one rank; versions are those of what the process does not show. A failure is told to the others, so that none
+// waits for this one.
+func (b *bench) rank(ctx context.Context, w *dist.World, on perf.Setup, versions map[string]string) error {
 	table := perf.NewTable(b.stdout, version(), b.flags.cfg)
-	res, err := perf.Run(w, b.flags.cfg, table)
+	res, err := perf.RunOn(w, on, b.flags.cfg, table)
 	if err == nil && w.Rank() == 0 {
-		res.Libraries = map[string]string{"symgrad": version(), "go": runtime.Version()}
+		res.Libraries = librariesHere(ctx, b.ask)
+		maps.Copy(res.Libraries, versions)
 		err = b.finish(res, table)
 	}
 	if err != nil && !errors.As(err, new(wrongResults)) {

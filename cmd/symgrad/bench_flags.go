@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/symgrad/symgrad/dist/backend"
+	"github.com/symgrad/symgrad/dist/launch"
 	"github.com/symgrad/symgrad/internal/perf"
 )
 
@@ -25,10 +26,13 @@ type benchFlags struct {
 	root, graph                    int
 	inPlace, both, private, queued bool
 	fresh, pin                     bool
-	style                          string
+	style, engine, tune, within    string
+	symmetric                      bool
+	rounds                         int
 	json, plot, vs                 string
 
-	cfg perf.Config
+	cfg     perf.Config
+	engines []string // that take turns; one is the usual case
 }
 
 func newBenchFlags() *benchFlags { return &benchFlags{} }
@@ -42,7 +46,7 @@ func (f *benchFlags) addTo(cmd *cobra.Command) {
 		return pflag.NormalizedName(strings.ReplaceAll(name, "_", "-"))
 	})
 	flags.StringVar(&f.ops, "op", "allreduce", "what to measure, with commas between: "+opNames()+"; all is every collective, onesided the rest")
-	flags.StringVar(&f.backend, "backend", backend.Auto, "auto, shm, or sim: ranks that are goroutines of one process")
+	flags.StringVar(&f.backend, "backend", backend.Auto, "auto; shm, memory of the host; sim, ranks that are goroutines; between GPUs nccl, nvshmem, or cuda, the fastest for each")
 	flags.IntVarP(&f.ranks, "ranks", "n", 2, "how many ranks to start")
 	flags.StringVarP(&f.minBytes, "minbytes", "b", "8", "smallest size")
 	flags.StringVarP(&f.maxBytes, "maxbytes", "e", "64M", "largest size")
@@ -56,17 +60,22 @@ func (f *benchFlags) addTo(cmd *cobra.Command) {
 	flags.IntVarP(&f.root, "root", "r", 0, "root of broadcast, reduce, gather and scatter")
 	flags.BoolVar(&f.inPlace, "in-place", false, "in place instead of out of place")
 	flags.BoolVar(&f.both, "both", false, "out of place and in place, side by side")
+	flags.StringVar(&f.within, "in-place-of", "", "those of --op that are measured in place, whatever becomes of the others")
 	flags.BoolVar(&f.fresh, "fresh", false, "read the last result and rewrite the input before each iteration, untimed")
 	flags.BoolVar(&f.private, "private", false, "buffers outside of the symmetric heap")
 	flags.BoolVar(&f.queued, "queued", false, "through the group's stream instead of on the calling thread")
-	flags.StringVar(&f.style, "style", string(perf.OSU), "osu: an untimed barrier before each iteration; or back-to-back")
+	flags.StringVar(&f.style, "style", "", "osu: an untimed barrier before each iteration; or back-to-back (default osu, between GPUs back-to-back)")
 	flags.BoolVar(&f.pin, "pin", true, "keep each rank on a core of its own, when there are enough")
-	flags.IntVarP(&f.graph, "graph", "G", 0, "launches of a captured graph, for backends that have graphs")
+	flags.StringVar(&f.engine, "engine", engineAuto, "between GPUs: what does the operations, as nccl, nccl-window, nvshmem, oneshot, twoshot or auto; several, with commas, take turns at every size")
+	flags.StringVar(&f.tune, "tune", "", "between GPUs: file of symgrad tune, for the choice of auto")
+	flags.BoolVar(&f.symmetric, "symmetric", true, "promise that buffers in the heap lie alike on all ranks, as they do")
+	flags.IntVarP(&f.graph, "graph", "G", 0, "between GPUs: launches of a captured graph of the iterations; 0 queues them one by one")
+	flags.IntVar(&f.rounds, "rounds", 1, "how often each row is measured")
 	flags.StringVar(&f.json, "json", "", "file for the result")
 	flags.StringVar(&f.plot, "plot", "", "SVG file for curves of time and bandwidth")
 	flags.StringVar(&f.vs, "vs", "", "file with an earlier result: print the ratios of times to it")
 	complete(cmd, "op", cobra.FixedCompletions(append(strings.Fields(opNames()), "all", "onesided"), cobra.ShellCompDirectiveNoFileComp))
-	complete(cmd, "backend", cobra.FixedCompletions([]string{backend.Auto, backend.SHM, backend.Sim}, cobra.ShellCompDirectiveNoFileComp))
+	complete(cmd, "backend", cobra.FixedCompletions(backend.Names(), cobra.ShellCompDirectiveNoFileComp))
 	complete(cmd, "style", cobra.FixedCompletions([]string{string(perf.OSU), string(perf.BackToBack)}, cobra.ShellCompDirectiveNoFileComp))
 }
 
@@ -85,10 +94,17 @@ func (f *benchFlags) parse() error {
 	c := perf.Config{
 		Factor: f.factor, Iters: f.iters, Warmup: f.warmup, Checks: f.checks, Root: f.root,
 		InPlace: f.inPlace, Both: f.both, Private: f.private, Queued: f.queued, Fresh: f.fresh, Pin: f.pin,
-		Style: perf.Style(f.style),
+		Style: perf.Style(f.style), Symmetric: f.symmetric && !f.private, Graph: f.graph, Rounds: f.rounds,
 	}
 	if err := f.checkNumbers(); err != nil {
 		return err
+	}
+	if backend.OnGPUs(f.backend) { // what perf does there anyway, said here for --vs
+		c.Queued = true
+		c.Pin = f.pin && f.set.Changed("pin")
+		if c.Style == "" {
+			c.Style = perf.BackToBack
+		}
 	}
 	if f.set.Changed("warmup-iters") && f.warmup == 0 {
 		c.Warmup = -1 // none
@@ -99,6 +115,11 @@ func (f *benchFlags) parse() error {
 	var err error
 	if c.Ops, err = perf.ParseOps(f.ops); err != nil {
 		return fmt.Errorf("--op: %w", err)
+	}
+	if f.within != "" {
+		if c.Within, err = perf.ParseOps(f.within); err != nil {
+			return fmt.Errorf("--in-place-of: %w", err)
+		}
 	}
 	if c.DTypes, err = perf.ParseDTypes(f.dtypes); err != nil {
 		return fmt.Errorf("--datatype: %w", err)
@@ -129,26 +150,64 @@ func (f *benchFlags) parse() error {
 
 // checkNumbers finds what perf.Config would take for a default, or this command cannot do.
 func (f *benchFlags) checkNumbers() error {
-	names := []string{backend.Auto, backend.SHM, backend.Sim}
 	switch {
-	case !slices.Contains(names, f.backend):
-		return fmt.Errorf("--backend: %q is none of %s", f.backend, strings.Join(names, " "))
+	case !slices.Contains(backend.Names(), f.backend):
+		return fmt.Errorf("--backend: %q is none of %s", f.backend, strings.Join(backend.Names(), " "))
 	case f.ranks < 1:
 		return fmt.Errorf("-n %d: want 1 rank or more", f.ranks)
 	case f.graph < 0:
 		return fmt.Errorf("-G %d: want 0 or more", f.graph)
-	case f.graph > 0:
-		return fmt.Errorf("-G %d: backend %s has no graphs; they belong to GPUs", f.graph, f.backend)
+	case f.rounds < 1:
+		return fmt.Errorf("--rounds %d: want 1 or more", f.rounds)
+	case f.symmetric && f.private && f.set.Changed("symmetric"):
+		return errors.New("--symmetric or --private: choose one")
 	case f.set.Changed("stepfactor") && f.set.Changed("stepbytes"):
 		return errors.New("--stepfactor or --stepbytes: choose one")
 	case f.set.Changed("stepfactor") && f.factor < 2:
 		return fmt.Errorf("-f %d: want 2 or more", f.factor)
 	case f.iters < 0 || f.warmup < 0 || f.checks < 0:
 		return fmt.Errorf("--iters %d, --warmup-iters %d, --check %d: want 0 or more", f.iters, f.warmup, f.checks)
-	case f.style == "":
+	case f.style == "" && f.set.Changed("style"):
 		return errors.New("--style: want osu or back-to-back")
 	}
+	return f.checkGPU()
+}
+
+// checkGPU finds what only means something between GPUs, and settles what is different there.
+func (f *benchFlags) checkGPU() error {
+	host := !backend.OnGPUs(f.backend)
+	switch {
+	case f.graph > 0 && host:
+		return fmt.Errorf("-G %d: backend %s has no graphs; they belong to GPUs", f.graph, f.backend)
+	case f.engine != engineAuto && host:
+		return fmt.Errorf("--engine %s: backend %s has no engines: want --backend cuda, nccl or nvshmem", f.engine, f.backend)
+	case f.tune != "" && host:
+		return fmt.Errorf("--tune: backend %s does not choose: want --backend cuda", f.backend)
+	}
+	f.engines = nil
+	for _, name := range strings.Split(f.engine, ",") {
+		switch {
+		case name == "":
+			return fmt.Errorf("--engine %q: a name is empty", f.engine)
+		case slices.Contains(f.engines, name):
+			return fmt.Errorf("--engine %q: %s is there twice", f.engine, name)
+		}
+		f.engines = append(f.engines, name)
+	}
 	return nil
+}
+
+// named is the engines as rows name them.
+func (f *benchFlags) named() []string {
+	if backend.OnGPUs(f.backend) {
+		return f.engines
+	}
+	return nil
+}
+
+// world is how the world is opened.
+func (f *benchFlags) world(env *launch.Env) backend.Config {
+	return backend.Config{Backend: f.backend, Env: env, TunePath: f.tune}
 }
 
 // args is the command line again, for the ranks.

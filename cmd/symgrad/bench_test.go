@@ -43,11 +43,18 @@ func TestBenchRefusesFlags(t *testing.T) {
 		"--iters 99999999":              "want 0 to 16777216",
 		"-r 2":                          "root 2: want 0 to 1",
 		"-G 1":                          "-G 1: backend auto has no graphs",
+		"--rounds 0":                    "--rounds 0: want 1 or more",
+		"--symmetric --private":         "choose one",
+		"--engine nccl":                 "--engine nccl: backend auto has no engines: want --backend cuda, nccl or nvshmem",
+		"--backend cuda --engine a,":    `--engine "a,": a name is empty`,
+		"--backend cuda --engine a,b,a": `--engine "a,b,a": a is there twice`,
+		"--backend shm --tune x":        "--tune: backend shm does not choose",
 		"-G -1":                         "-G -1: want 0 or more",
 		"--style mpi":                   `style "mpi" is none of osu back-to-back`,
 		"--style=":                      "want osu or back-to-back",
 		"--fresh --style back-to-back":  "fresh buffers need a moment",
 		"--in-place --both":             "choose one",
+		"--in-place-of all,none":        `--in-place-of: "none" is none of allreduce`,
 		"-n 1 --op pingpong":            "pingpong needs 2 ranks",
 		"--op put --private":            "operations of one side need the symmetric heap",
 		"--in-place --op alltoall":      "has a form in place",
@@ -86,7 +93,7 @@ func TestBenchFlagsBecomeAConfig(t *testing.T) {
 	if c.Ops[0] != perf.Gather || c.DTypes[1] != tensor.U8 || c.RedOps[0] != dist.RedPreMulSum || !c.Both || c.Pin {
 		t.Errorf("%+v", c)
 	}
-	if c := parse(""); c.Warmup != 0 || c.Checks != 1 || !c.Pin || c.Style != perf.OSU || c.MaxBytes != 64<<20 {
+	if c := parse(""); c.Warmup != 0 || c.Checks != 1 || !c.Pin || c.Style != "" || !c.Symmetric || c.Rounds != 1 || c.MaxBytes != 64<<20 {
 		t.Errorf("without flags: %+v", c)
 	}
 	if a, b := parse("--warmup_iters 3"), parse("--warmup-iters=3"); a.Warmup != 3 || b.Warmup != 3 {

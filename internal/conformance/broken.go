@@ -11,12 +11,12 @@ import (
 )
 
 // runBroken takes worlds that lose a rank, or are given up.
-func runBroken(t *testing.T, launch Launch) {
-	for _, n := range []int{2, 4} {
+func runBroken(t *testing.T, o Options, launch Launch) {
+	for _, n := range o.worlds(2, 4) {
 		for _, c := range []struct {
 			name string
 			opt  LaunchOptions
-			body func(w *dist.World) error
+			body func(w *dist.World, p *space) error
 		}{
 			{"Abort", LaunchOptions{StepTimeout: 10 * guard}, abort},
 			{"AbortOfPart", LaunchOptions{StepTimeout: 10 * guard}, abortOfPart},
@@ -26,7 +26,7 @@ func runBroken(t *testing.T, launch Launch) {
 			{"Timeout", LaunchOptions{StepTimeout: time.Second}, timeout},
 			{"Death", LaunchOptions{StepTimeout: 10 * guard, Die: &Die{Rank: n - 1, Op: 3}}, death},
 		} {
-			t.Run(fmt.Sprintf("%s/%d", c.name, n), func(t *testing.T) { launch(t, n, c.opt, c.body) })
+			t.Run(fmt.Sprintf("%s/%d", c.name, n), func(t *testing.T) { launch(t, n, c.opt, o.breaking(c.body)) })
 		}
 	}
 }
@@ -45,7 +45,7 @@ func want(what string, got, sentinel error, words ...string) error {
 }
 
 // abort: the last rank gives up while the others wait for it.
-func abort(w *dist.World) error {
+func abort(w *dist.World, p *space) error {
 	const cause = "the disk is full"
 	if w.Rank() == w.Size()-1 {
 		if err := w.Abort(errors.New(cause)); err != nil {
@@ -53,12 +53,12 @@ func abort(w *dist.World) error {
 		}
 	}
 	return errors.Join(
-		want("operation during Abort", finish(allReduce(5, dist.Sum)(w.Group)), dist.ErrAborted, cause),
+		want("operation during Abort", finish(allReduce(5, dist.Sum)(w.Group, p)), dist.ErrAborted, cause),
 		want("operation after Abort", finish(w.Barrier()), dist.ErrAborted, cause))
 }
 
 // abortOfPart: the world works after one of its parts was aborted.
-func abortOfPart(w *dist.World) error {
+func abortOfPart(w *dist.World, p *space) error {
 	g, err := w.Split(0, -w.Rank())
 	if err != nil {
 		return err
@@ -68,37 +68,37 @@ func abortOfPart(w *dist.World) error {
 			return err
 		}
 	}
-	return errors.Join(want("operation of the part", finish(g.Barrier()), dist.ErrAborted, "no longer needed"), sums(w.Group, 3))
+	return errors.Join(want("operation of the part", finish(g.Barrier()), dist.ErrAborted, "no longer needed"), sums(w.Group, p, 3))
 }
 
 // closeEarly: the last rank closes its end, for which the others wait.
-func closeEarly(w *dist.World) error {
+func closeEarly(w *dist.World, p *space) error {
 	last := w.Size() - 1
-	if err := sums(w.Group, 2); err != nil {
+	if err := sums(w.Group, p, 2); err != nil {
 		return err
 	}
 	if w.Rank() == last {
 		return w.Close()
 	}
-	return want("allreduce with a closed rank", finish(allReduce(5, dist.Sum)(w.Group)), dist.ErrClosed, fmt.Sprintf("rank %d", last))
+	return want("allreduce with a closed rank", finish(allReduce(5, dist.Sum)(w.Group, p)), dist.ErrClosed, fmt.Sprintf("rank %d", last))
 }
 
 // closeInMessage: rank 1 sends one message, of which rank 0 wants two.
-func closeInMessage(w *dist.World) error {
+func closeInMessage(w *dist.World, p *space) error {
 	switch w.Rank() {
 	case 0:
-		if err := finish(w.Recv(floats(3), 1)); err != nil {
+		if err := finish(w.Recv(p.floats(3), 1)); err != nil {
 			return err
 		}
-		return want("recv from a closed rank", finish(w.Recv(floats(3), 1)), dist.ErrClosed, "rank 1")
+		return want("recv from a closed rank", finish(w.Recv(p.floats(3), 1)), dist.ErrClosed, "rank 1")
 	case 1:
-		return finish(w.Send(floats(3), 0))
+		return finish(w.Send(p.floats(3), 0))
 	}
 	return nil
 }
 
 // closeTwice: Close is idempotent and closes what was made from the group; calls afterwards are ErrClosed.
-func closeTwice(w *dist.World) error {
+func closeTwice(w *dist.World, _ *space) error {
 	g, err := w.Split(0, 0)
 	if err != nil {
 		return err
@@ -122,7 +122,7 @@ func closeTwice(w *dist.World) error {
 }
 
 // timeout: the first and the last rank are in different groups, each waiting for the other; those between wait in both.
-func timeout(w *dist.World) error {
+func timeout(w *dist.World, _ *space) error {
 	var barriers [2]dist.Work
 	last := w.Size() - 1
 	for i, away := range []int{last, 0} {
@@ -150,16 +150,16 @@ func timeout(w *dist.World) error {
 
 // death: the last rank dies in its third operation; all others are told in this one and later ones, in the world and in
 // its parts.
-func death(w *dist.World) error {
+func death(w *dist.World, p *space) error {
 	victim := w.Size() - 1
 	g, err := w.Split(0, -w.Rank())
 	if err != nil {
 		return err
 	}
-	if err := sums(w.Group, 2); err != nil {
+	if err := sums(w.Group, p, 2); err != nil {
 		return err
 	}
-	third, later, part := finish(allReduce(5, dist.Sum)(w.Group)), finish(w.Barrier()), finish(g.Barrier())
+	third, later, part := finish(allReduce(5, dist.Sum)(w.Group, p)), finish(w.Barrier()), finish(g.Barrier())
 	if w.Rank() == victim {
 		return nil // whatever it may have seen
 	}

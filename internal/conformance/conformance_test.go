@@ -183,7 +183,7 @@ func TestMismatchPartFindsABackendThatDoesNotCompare(t *testing.T) {
 			continue
 		}
 		t.Run(d.name, func(t *testing.T) {
-			err := drive(t, 2, sim.Config{Unchecked: true}, straight, d.body)
+			err := drive(t, 2, sim.Config{Unchecked: true}, straight, Options{}.breaking(d.body))
 			if err == nil || !strings.Contains(err.Error(), "want ranks disagree") {
 				t.Errorf("error %v, want a complaint", err)
 			}

@@ -23,7 +23,7 @@ func (s *suite) messages() error {
 		}
 	}
 	for _, step := range []func() error{s.chain, s.inOrder, s.everyPair, s.toOneself} {
-		if err := step(); err != nil {
+		if err := s.allowed(step()); err != nil {
 			return err
 		}
 	}
@@ -44,6 +44,7 @@ func (s *suite) both(src tensor.Buffer, to int, dst tensor.Buffer, from int) err
 // ring: everybody sends to the next rank and receives from the one before, itself in a world of one.
 func (s *suite) ring(dt tensor.DType, count int, mem memKind) error {
 	label := fmt.Sprintf("ring of %v[%d], %v memory", dt, count, mem)
+	s.reset()
 	srcAt, dstAt := s.regions(mem)
 	src, err := s.window(srcAt, dt, count)
 	if err != nil {
@@ -54,13 +55,15 @@ func (s *suite) ring(dt tensor.DType, count int, mem memKind) error {
 		return err
 	}
 	from := (s.rank + s.n - 1) % s.n
-	fill(src.buf, func(i int) uint64 { return hash(s.rank, i, 1) & mask(dt) })
-	if err := s.both(src.buf, (s.rank+1)%s.n, dst.buf, from); err != nil {
+	s.fill(src.buf, func(i int) uint64 { return hash(s.rank, i, 1) & mask(dt) })
+	if err := s.both(src.buf, (s.rank+1)%s.n, dst.buf, from); s.opt.skips(err) {
+		return nil
+	} else if err != nil {
 		return fmt.Errorf("%s: %w", label, err)
 	}
 	err = errors.Join(dst.intact(count), src.intact(count),
-		holds(dst.buf, count, func(i int) uint64 { return hash(from, i, 1) & mask(dt) }),
-		holds(src.buf, count, func(i int) uint64 { return hash(s.rank, i, 1) & mask(dt) }))
+		s.holds(dst.buf, count, func(i int) uint64 { return hash(from, i, 1) & mask(dt) }),
+		s.holds(src.buf, count, func(i int) uint64 { return hash(s.rank, i, 1) & mask(dt) }))
 	if err != nil {
 		s.fault("%s: %w", label, err)
 	}
@@ -69,20 +72,20 @@ func (s *suite) ring(dt tensor.DType, count int, mem memKind) error {
 
 // chain: without group calls, each rank receives from the one before and then sends to the next.
 func (s *suite) chain() error {
-	token := []int32{7, 0}
+	token := of(s.space, int32(7), 0)
 	if s.rank > 0 {
-		if err := finish(s.g.Recv(tensor.Of(token), s.rank-1)); err != nil {
+		if err := finish(s.g.Recv(token.buf, s.rank-1)); err != nil {
 			return err
 		}
 	}
-	if token[0] != 7 || token[1] != int32(s.rank) {
-		s.fault("chain: rank %d has %v", s.rank, token)
+	if got := token.pull(); got[0] != 7 || got[1] != int32(s.rank) {
+		s.fault("chain: rank %d has %v", s.rank, got)
 	}
-	token[1]++
+	token.set(1, int32(s.rank+1))
 	if s.rank == s.n-1 {
 		return nil
 	}
-	return finish(s.g.Send(tensor.Of(token), s.rank+1))
+	return finish(s.g.Send(token.buf, s.rank+1))
 }
 
 // inOrder: messages between two ranks arrive in the order in which they were sent, whatever their lengths.
@@ -92,20 +95,21 @@ func (s *suite) inOrder() error {
 		return nil
 	}
 	for i := range messages {
-		data := make([]int16, i%5)
+		data := zeros[int16](s.space, i%5)
 		if s.rank == 0 {
-			for j := range data {
-				data[j] = int16(100*i + j)
+			for j := range data.x {
+				data.x[j] = int16(100*i + j)
 			}
-			if err := finish(s.g.Send(tensor.Of(data), 1)); err != nil {
+			data.push()
+			if err := finish(s.g.Send(data.buf, 1)); err != nil {
 				return err
 			}
 			continue
 		}
-		if err := finish(s.g.Recv(tensor.Of(data), 0)); err != nil {
+		if err := finish(s.g.Recv(data.buf, 0)); err != nil {
 			return err
 		}
-		for j, v := range data {
+		for j, v := range data.pull() {
 			if v != int16(100*i+j) {
 				s.fault("message %d of %d: element %d is %d, want %d", i, messages, j, v, 100*i+j)
 			}
@@ -117,16 +121,16 @@ func (s *suite) inOrder() error {
 // everyPair: all ranks send to all ranks, themselves included, several messages at once.
 func (s *suite) everyPair() error {
 	const each = 3
-	in, out := make([][]uint32, s.n*each), make([][]uint32, s.n*each)
+	in, out := make([]array[uint32], s.n*each), make([]array[uint32], s.n*each)
 	err := finish(s.g.Batch(func(g *dist.Group) error {
 		for k := range each {
 			for peer := range s.n {
 				at := k*s.n + peer
-				out[at], in[at] = []uint32{uint32(1000*s.rank + 10*peer + k)}, []uint32{0}
-				if _, err := g.Recv(tensor.Of(in[at]), peer); err != nil {
+				out[at], in[at] = of(s.space, uint32(1000*s.rank+10*peer+k)), of(s.space, uint32(0))
+				if _, err := g.Recv(in[at].buf, peer); err != nil {
 					return err
 				}
-				if _, err := g.Send(tensor.Of(out[at]), peer); err != nil {
+				if _, err := g.Send(out[at].buf, peer); err != nil {
 					return err
 				}
 			}
@@ -136,9 +140,9 @@ func (s *suite) everyPair() error {
 	if err != nil {
 		return err
 	}
-	for at, v := range in {
-		if want := uint32(1000*(at%s.n) + 10*s.rank + at/s.n); v[0] != want {
-			s.fault("message %d from rank %d is %d, want %d", at/s.n, at%s.n, v[0], want)
+	for at := range in {
+		if got, want := in[at].pull()[0], uint32(1000*(at%s.n)+10*s.rank+at/s.n); got != want {
+			s.fault("message %d from rank %d is %d, want %d", at/s.n, at%s.n, got, want)
 		}
 	}
 	return nil
@@ -146,12 +150,12 @@ func (s *suite) everyPair() error {
 
 // toOneself: a send to oneself works in a group call.
 func (s *suite) toOneself() error {
-	src, dst := []float64{1.5, -2}, make([]float64, 2)
-	if err := s.both(tensor.Of(src), s.rank, tensor.Of(dst), s.rank); err != nil {
+	src, dst := of(s.space, 1.5, -2), zeros[float64](s.space, 2)
+	if err := s.both(src.buf, s.rank, dst.buf, s.rank); err != nil {
 		return err
 	}
-	if dst[0] != 1.5 || dst[1] != -2 {
-		s.fault("message to oneself: %v, want %v", dst, src)
+	if got := dst.pull(); got[0] != 1.5 || got[1] != -2 {
+		s.fault("message to oneself: %v, want %v", got, src.x)
 	}
 	return nil
 }
@@ -159,33 +163,35 @@ func (s *suite) toOneself() error {
 // batches is group calls of several kinds of operation.
 func (s *suite) batches() error {
 	next, before := (s.rank+1)%s.n, (s.rank+s.n-1)%s.n
-	sum, all := []int32{int32(s.rank)}, make([]int32, s.n)
-	token, got := []int32{int32(10 * s.rank)}, []int32{-1}
+	sum, all := of(s.space, int32(s.rank)), zeros[int32](s.space, s.n)
+	token, got := of(s.space, int32(10*s.rank)), of(s.space, int32(-1))
 	w, err := s.g.Batch(func(g *dist.Group) error {
-		if _, err := g.Send(tensor.Of(token), next); err != nil {
+		if _, err := g.Send(token.buf, next); err != nil {
 			return err
 		}
-		if _, err := g.AllReduce(tensor.Of(sum), tensor.Of(sum), dist.Sum); err != nil {
+		if _, err := g.AllReduce(sum.buf, sum.buf, dist.Sum); err != nil {
 			return err
 		}
 		inner, err := g.Batch(func(g *dist.Group) error { // nested: part of the outer call
-			_, err := g.AllGather(tensor.Of(all), tensor.Of(sum))
+			_, err := g.AllGather(all.buf, sum.buf)
 			return err
 		})
 		if err != nil || !inner.Done() {
 			return fmt.Errorf("nested group call: done %v, error %w", inner.Done(), err)
 		}
-		_, err = g.Recv(tensor.Of(got), before)
+		_, err = g.Recv(got.buf, before)
 		return err
 	})
-	if err := finish(w, err); err != nil {
+	if err := finish(w, err); s.opt.skips(err) {
+		return s.emptyBatches(sum)
+	} else if err != nil {
 		return err
 	}
 	total := int32(s.n * (s.n - 1) / 2)
-	if sum[0] != total || got[0] != int32(10*before) {
-		s.fault("group call: sum %d, want %d; message %d, want %d", sum[0], total, got[0], 10*before)
+	if x, m := sum.pull()[0], got.pull()[0]; x != total || m != int32(10*before) {
+		s.fault("group call: sum %d, want %d; message %d, want %d", x, total, m, 10*before)
 	}
-	for r, v := range all {
+	for r, v := range all.pull() {
 		if v != total {
 			s.fault("group call: allgather after allreduce has %d from rank %d, want %d", v, r, total)
 		}
@@ -194,26 +200,26 @@ func (s *suite) batches() error {
 }
 
 // emptyBatches: group calls that queue nothing, because nothing is in them or because something in them is wrong.
-func (s *suite) emptyBatches(x []int32) error {
+func (s *suite) emptyBatches(x array[int32]) error {
 	w, err := s.g.Batch(func(*dist.Group) error { return nil })
 	if err := finish(w, err); err != nil {
 		return err
 	}
 	own := errors.New("the caller's own")
 	_, err = s.g.Batch(func(g *dist.Group) error {
-		if _, err := g.AllReduce(tensor.Of(x), tensor.Of(x), dist.Sum); err != nil {
+		if _, err := g.AllReduce(x.buf, x.buf, dist.Sum); err != nil {
 			return err
 		}
 		return own
 	})
 	s.expect("group call whose function fails", err, own)
 	_, err = s.g.Batch(func(g *dist.Group) error {
-		if _, err := g.AllReduce(tensor.Of(x), tensor.Of(x), dist.Sum); err != nil {
+		if _, err := g.AllReduce(x.buf, x.buf, dist.Sum); err != nil {
 			return err
 		}
-		_, err := g.Recv(tensor.Of(x), s.n)
+		_, err := g.Recv(x.buf, s.n)
 		return err
 	})
 	s.expect("group call with a wrong peer", err, dist.ErrRoot)
-	return finish(s.g.Barrier())
+	return s.allowed(finish(s.g.Barrier()))
 }

@@ -18,34 +18,37 @@ const guard = 20 * time.Second
 type disagreement struct {
 	name string
 	word string // must be in the error; "" for no special word
-	call func(w *dist.World, odd bool) error
+	call func(w *dist.World, p *space, odd bool) error
 }
 
-func floats(n int) tensor.Buffer { return tensor.Of(make([]float32, n)) }
+// issuer issues an operation on buffers of a space.
+type issuer func(g *dist.Group, p *space) (dist.Work, error)
 
 // either is one of two calls.
-func either(usual, odd func(g *dist.Group) (dist.Work, error)) func(*dist.World, bool) error {
-	return func(w *dist.World, differs bool) error {
+func either(usual, odd issuer) func(*dist.World, *space, bool) error {
+	return func(w *dist.World, p *space, differs bool) error {
 		if differs {
-			return finish(odd(w.Group))
+			return finish(odd(w.Group, p))
 		}
-		return finish(usual(w.Group))
+		return finish(usual(w.Group, p))
 	}
 }
 
-func allReduce(count int, red dist.RedOp) func(g *dist.Group) (dist.Work, error) {
-	return func(g *dist.Group) (dist.Work, error) { return g.AllReduce(floats(count), floats(count), red) }
+func allReduce(count int, red dist.RedOp) issuer {
+	return func(g *dist.Group, p *space) (dist.Work, error) {
+		return g.AllReduce(p.floats(count), p.floats(count), red)
+	}
 }
 
-func broadcast(root int) func(g *dist.Group) (dist.Work, error) {
-	return func(g *dist.Group) (dist.Work, error) { return g.Broadcast(floats(3), floats(3), root) }
+func broadcast(root int) issuer {
+	return func(g *dist.Group, p *space) (dist.Work, error) { return g.Broadcast(p.floats(3), p.floats(3), root) }
 }
 
-func barrier(g *dist.Group) (dist.Work, error) { return g.Barrier() }
+func barrier(g *dist.Group, _ *space) (dist.Work, error) { return g.Barrier() }
 
-func batched(f func(g *dist.Group) (dist.Work, error)) func(g *dist.Group) (dist.Work, error) {
-	return func(g *dist.Group) (dist.Work, error) {
-		return g.Batch(func(g *dist.Group) error { _, err := f(g); return err })
+func batched(f issuer) issuer {
+	return func(g *dist.Group, p *space) (dist.Work, error) {
+		return g.Batch(func(g *dist.Group) error { _, err := f(g, p); return err })
 	}
 }
 
@@ -54,9 +57,9 @@ func neighbour(g *dist.Group) int { return (g.Rank() + 1) % g.Size() }
 
 var disagreements = []disagreement{
 	{"operation", "operation", either(allReduce(3, dist.Sum), broadcast(0))},
-	{"barrier or sync", "operation", either(barrier, func(g *dist.Group) (dist.Work, error) { return g.Sync() })},
-	{"dtype", "dtype", either(allReduce(3, dist.Sum), func(g *dist.Group) (dist.Work, error) {
-		b := tensor.Of(make([]int32, 3))
+	{"barrier or sync", "operation", either(barrier, func(g *dist.Group, _ *space) (dist.Work, error) { return g.Sync() })},
+	{"dtype", "dtype", either(allReduce(3, dist.Sum), func(g *dist.Group, p *space) (dist.Work, error) {
+		b := p.take(tensor.I32, 3)
 		return g.AllReduce(b, b, dist.Sum)
 	})},
 	{"count", "count", either(allReduce(3, dist.Sum), allReduce(4, dist.Sum))},
@@ -64,32 +67,32 @@ var disagreements = []disagreement{
 	{"large count", "count", either(allReduce(100000, dist.Sum), allReduce(99999, dist.Sum))},
 	{"reduction", "reduction", either(allReduce(3, dist.Sum), allReduce(3, dist.Max))},
 	{"root", "root", either(broadcast(0), broadcast(1))},
-	{"order", "operation", func(w *dist.World, odd bool) error {
-		calls := []func(*dist.Group) (dist.Work, error){allReduce(3, dist.Sum), barrier}
+	{"order", "operation", func(w *dist.World, p *space, odd bool) error {
+		calls := []issuer{allReduce(3, dist.Sum), barrier}
 		if odd {
 			calls[0], calls[1] = calls[1], calls[0]
 		}
-		first, err := calls[0](w.Group)
+		first, err := calls[0](w.Group, p)
 		if err != nil {
 			return err
 		}
-		return errors.Join(finish(calls[1](w.Group)), first.Wait())
+		return errors.Join(finish(calls[1](w.Group, p)), first.Wait())
 	}},
 	{"in a group call", "count", either(batched(allReduce(3, dist.Sum)), batched(allReduce(4, dist.Sum)))},
-	{"collective or recv", "", either(allReduce(3, dist.Sum), func(g *dist.Group) (dist.Work, error) {
-		return g.Recv(floats(3), neighbour(g))
+	{"collective or recv", "", either(allReduce(3, dist.Sum), func(g *dist.Group, p *space) (dist.Work, error) {
+		return g.Recv(p.floats(3), neighbour(g))
 	})},
-	{"collective or recv in a group call", "", either(barrier, batched(func(g *dist.Group) (dist.Work, error) {
-		return g.Recv(floats(3), neighbour(g))
+	{"collective or recv in a group call", "", either(barrier, batched(func(g *dist.Group, p *space) (dist.Work, error) {
+		return g.Recv(p.floats(3), neighbour(g))
 	}))},
-	{"split or barrier", "operation", func(w *dist.World, odd bool) error {
+	{"split or barrier", "operation", func(w *dist.World, p *space, odd bool) error {
 		if odd {
 			return finish(w.Barrier())
 		}
 		_, err := w.Split(0, 0)
 		return err
 	}},
-	{"size of a heap", "count", func(w *dist.World, odd bool) error {
+	{"size of a heap", "count", func(w *dist.World, p *space, odd bool) error {
 		bytes := int64(1 << 12)
 		if odd {
 			bytes *= 2
@@ -100,7 +103,7 @@ var disagreements = []disagreement{
 		}
 		return err
 	}},
-	{"size of a region", "count", func(w *dist.World, odd bool) error {
+	{"size of a region", "count", func(w *dist.World, p *space, odd bool) error {
 		h, err := w.Heap(1 << 12)
 		if errors.Is(err, dist.ErrUnsupported) {
 			return errNoHeap
@@ -115,9 +118,9 @@ var disagreements = []disagreement{
 		_, err = h.Alloc(bytes)
 		return err
 	}},
-	{"length of a message", "message", message(floats(3), floats(4))},
-	{"dtype of a message", "message", message(floats(3), tensor.Of(make([]int32, 3)))},
-	{"empty message", "message", message(floats(3), floats(0))},
+	{"length of a message", "message", message(tensor.F32, 3, tensor.F32, 4)},
+	{"dtype of a message", "message", message(tensor.F32, 3, tensor.I32, 3)},
+	{"empty message", "message", message(tensor.F32, 3, tensor.F32, 0)},
 }
 
 // errNoHeap is what a disagreement returns about a backend that has no heaps.
@@ -125,14 +128,14 @@ var errNoHeap = errors.New("no symmetric heaps here")
 
 // message: the odd rank receives from its neighbour what the neighbour sends otherwise; the others are at a barrier, where
 // the two come later. A backend with buffers may let the sender go on; then the sender is told in its next operation.
-func message(sent, received tensor.Buffer) func(*dist.World, bool) error {
-	return func(w *dist.World, odd bool) error {
+func message(sent tensor.DType, sends int, received tensor.DType, receives int) func(*dist.World, *space, bool) error {
+	return func(w *dist.World, p *space, odd bool) error {
 		from := (w.Rank() + w.Size() - 1) % w.Size()
 		switch {
 		case odd:
-			return finish(w.Recv(received, neighbour(w.Group)))
+			return finish(w.Recv(p.take(received, receives), neighbour(w.Group)))
 		case from == oddRank(w.Size()): // this rank is the neighbour
-			if err := finish(w.Send(sent, from)); err != nil {
+			if err := finish(w.Send(p.take(sent, sends), from)); err != nil {
 				return err
 			}
 		}
@@ -143,11 +146,11 @@ func message(sent, received tensor.Buffer) func(*dist.World, bool) error {
 // oddRank is the rank that differs in a world of n.
 func oddRank(n int) int { return n / 2 }
 
-func runMismatches(t *testing.T, launch Launch) {
+func runMismatches(t *testing.T, o Options, launch Launch) {
 	for _, d := range disagreements {
-		for _, n := range []int{2, 3, 4} {
+		for _, n := range o.worlds(2, 3, 4) {
 			t.Run(fmt.Sprintf("%s/%d", strings.ReplaceAll(d.name, " ", "_"), n), func(t *testing.T) {
-				launch(t, n, LaunchOptions{StepTimeout: 10 * guard}, d.body)
+				launch(t, n, LaunchOptions{StepTimeout: 10 * guard}, o.breaking(d.body))
 			})
 		}
 	}
@@ -155,9 +158,9 @@ func runMismatches(t *testing.T, launch Launch) {
 
 // body checks that every rank is told of the mismatch, soon, that the error names the difference, and that the group stays
 // broken.
-func (d disagreement) body(w *dist.World) error {
+func (d disagreement) body(w *dist.World, p *space) error {
 	began := time.Now()
-	err := d.call(w, w.Rank() == oddRank(w.Size()))
+	err := d.call(w, p, w.Rank() == oddRank(w.Size()))
 	if errors.Is(err, errNoHeap) {
 		return nil
 	}

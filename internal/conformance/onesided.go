@@ -83,17 +83,14 @@ func (s *suite) transfers(h symmetric.Heap) error {
 func (s *suite) putEverywhere(h symmetric.Heap, r symmetric.Region, dt tensor.DType, name string,
 	put func(int, int64, tensor.Buffer) error,
 ) error {
-	mine := r.Local().Raw()
-	for i := range mine {
-		mine[i] = untouched
-	}
+	s.set(r.Local(), untouched)
 	if err := finish(s.g.Barrier()); err != nil {
 		return err
 	}
 	var kept []tensor.Buffer // of non-blocking puts, until Quiet
 	for dst := range s.n {
 		for c, tc := range transferCases {
-			b, err := elements(dt, tc.count, func(i int) uint64 { return sent(dt, s.rank, dst, c, i) })
+			b, err := s.private(dt, tc.count, func(i int) uint64 { return sent(dt, s.rank, dst, c, i) })
 			if err != nil {
 				return err
 			}
@@ -107,6 +104,7 @@ func (s *suite) putEverywhere(h symmetric.Heap, r symmetric.Region, dt tensor.DT
 		return err
 	}
 	clear(kept)
+	mine := s.load(r.Local())
 	for src := range s.n {
 		for c, tc := range transferCases {
 			s.checkLane(fmt.Sprintf("%s of %v, case %d, from rank %d", name, dt, c, src), mine[lane(src, c):][:laneBytes],
@@ -149,14 +147,14 @@ func (s *suite) getEverywhere(h symmetric.Heap, dt tensor.DType, name string,
 	for from := range s.n {
 		for src := range s.n {
 			for c, tc := range transferCases {
-				b, err := elements(dt, tc.count, func(int) uint64 { return canary })
+				b, err := s.private(dt, tc.count, func(int) uint64 { return canary })
 				if err != nil {
 					return err
 				}
 				if err := errors.Join(get(b, from, lane(src, c)+tc.shift), h.Quiet()); err != nil {
 					return fmt.Errorf("%s of %v from rank %d: %w", name, b, from, err)
 				}
-				if err := exactly(b, func(i int) uint64 { return sent(dt, src, from, c, i) }); err != nil {
+				if err := s.exactly(b, func(i int) uint64 { return sent(dt, src, from, c, i) }); err != nil {
 					s.fault("%s of %v from rank %d, case %d: %v", name, dt, from, c, err)
 				}
 			}
@@ -165,20 +163,11 @@ func (s *suite) getEverywhere(h symmetric.Heap, dt tensor.DType, name string,
 	return finish(s.g.Barrier())
 }
 
-// elements is a private buffer of count elements of dt.
-func elements(dt tensor.DType, count int, f func(i int) uint64) (tensor.Buffer, error) {
-	words := make([]uint64, (count*dt.Size()+7)/8+1)
-	b, err := tensor.FromPointer(tensor.Of(words).Pointer(), count, dt, tensor.Host)
-	if err == nil {
-		fill(b, f)
-	}
-	return b, err
-}
-
 // exactly is holds by bits.
-func exactly(b tensor.Buffer, want func(i int) uint64) error {
+func (p *space) exactly(b tensor.Buffer, want func(i int) uint64) error {
+	raw := p.load(b)
 	for i := range b.Len() {
-		if got := get(b.Raw(), b.DType(), i); got != want(i)&mask(b.DType()) {
+		if got := get(raw, b.DType(), i); got != want(i)&mask(b.DType()) {
 			return fmt.Errorf("element %d is %#x, want %#x", i, got, want(i))
 		}
 	}
@@ -223,10 +212,9 @@ func (s *suite) stridedCopies(h symmetric.Heap) error {
 // stridedOf is all strided copies of one type, each in a lane of its own.
 func (s *suite) stridedOf(r symmetric.Region, dt tensor.DType) error {
 	next, before := (s.rank+1)%s.n, (s.rank+s.n-1)%s.n
-	mine := r.Local().Raw()
-	want := bytes.Repeat([]byte{untouched}, len(mine))
-	copy(mine, want)
-	src, err := elements(dt, stridedCount*stridedMost, func(i int) uint64 { return sent(dt, s.rank, next, 0, i) })
+	want := bytes.Repeat([]byte{untouched}, int(r.Local().Bytes()))
+	s.store(r.Local(), want)
+	src, err := s.private(dt, stridedCount*stridedMost, func(i int) uint64 { return sent(dt, s.rank, next, 0, i) })
 	if err != nil {
 		return err
 	}
@@ -249,18 +237,18 @@ func (s *suite) stridedOf(r symmetric.Region, dt tensor.DType) error {
 	if err := errors.Join(finish(s.g.Barrier()), each(put), finish(s.g.Barrier())); err != nil {
 		return err
 	}
-	if !bytes.Equal(mine, want) {
+	if mine := s.load(r.Local()); !bytes.Equal(mine, want) {
 		s.fault("iput of %v: % x, want % x", dt, mine, want)
 	}
 	get := func(st symmetric.Strides, at int64) error {
-		back, err := elements(dt, src.Len(), func(int) uint64 { return canary })
+		back, err := s.private(dt, src.Len(), func(int) uint64 { return canary })
 		if err != nil {
 			return err
 		}
 		if err := r.IGet(back, next, at, st); err != nil {
 			return err
 		}
-		return exactly(back, func(i int) uint64 {
+		return s.exactly(back, func(i int) uint64 {
 			if i%st.Buffer == 0 && i/st.Buffer < st.Count {
 				return sent(dt, s.rank, next, 0, i)
 			}
@@ -292,12 +280,12 @@ func (s *suite) views(h symmetric.Heap) error {
 		return err
 	}
 	from := uint64((s.rank+s.n-1)%s.n + 5)
-	if got := get(whole.Local().Raw()[104:], tensor.U32, 0); got != from || inner.Offset() != whole.Offset()+104 ||
+	if got := s.word(whole, tensor.U32, 104); got != from || inner.Offset() != whole.Offset()+104 ||
 		inner.Local().Bytes() != 8 {
 		s.fault("slice of a slice: %d at offset %d, %v; want %d at %d", got, inner.Offset(), inner.Local(), from, whole.Offset()+104)
 	}
 	peer, err := inner.Peer(next)
-	if err != nil || get(peer.Raw(), tensor.U32, 0) != uint64(s.rank+5) {
+	if err != nil || get(s.load(peer), tensor.U32, 0) != uint64(s.rank+5) {
 		s.fault("view of rank %d: %v, %v", next, peer, err)
 	}
 	s.expect("free of a slice", h.Free(part), symmetric.ErrNotAllocated)

@@ -25,18 +25,18 @@ func (s *suite) words(h symmetric.Heap) error {
 		locks[int32], locks[int64], locks[uint32], locks[uint64],
 		waits[int32], waits[int64], waits[uint32], waits[uint64],
 	} {
-		if err := step(s, r); err != nil {
+		if err := s.allowed(step(s, r)); err != nil {
 			return err
 		}
 		if err := finish(s.g.Barrier()); err != nil {
 			return err
 		}
-		clear(r.Local().Raw())
+		s.set(r.Local(), 0)
 		if err := finish(s.g.Barrier()); err != nil {
 			return err
 		}
 	}
-	return errors.Join(s.signals(h, r), finish(s.g.Barrier()), h.Free(r))
+	return errors.Join(s.allowed(s.signals(h, r)), finish(s.g.Barrier()), h.Free(r))
 }
 
 // scalars is P to every rank and G from it, at odd offsets too.
@@ -105,12 +105,13 @@ func swaps[T symmetric.Word](s *suite, r symmetric.Region) error {
 
 // addUp replaces x by its sum over the ranks.
 func (s *suite) addUp(x []float64) error {
-	all := make([]float64, s.n*len(x))
-	if err := finish(s.g.AllGather(tensor.Of(all), tensor.Of(x))); err != nil {
+	all := zeros[float64](s.space, s.n*len(x))
+	if err := finish(s.g.AllGather(all.buf, of(s.space, x...).buf)); err != nil {
 		return err
 	}
+	values := all.pull()
 	clear(x)
-	for i, v := range all {
+	for i, v := range values {
 		x[i%len(x)] += v
 	}
 	return nil
@@ -248,20 +249,20 @@ func (s *suite) signals(h symmetric.Heap, r symmetric.Region) error {
 	}
 	const rounds = 50
 	for round := range uint64(rounds) {
-		data := []uint64{round, round * round, ^round}
+		data := of(s.space, round, round*round, ^round)
 		if round > 0 { // the slot is free when the next rank has said so
 			if _, err := symmetric.SignalWait(context.Background(), r, sig+16, symmetric.Ge, round); err != nil {
 				return err
 			}
 		}
-		if err := r.PutSignal(next, 0, tensor.Of(data), symmetric.Signal{In: r, At: sig + 8, Op: symmetric.SignalSet, Value: round + 1}); err != nil {
+		if err := r.PutSignal(next, 0, data.buf, symmetric.Signal{In: r, At: sig + 8, Op: symmetric.SignalSet, Value: round + 1}); err != nil {
 			return err
 		}
 		if _, err := symmetric.SignalWait(context.Background(), r, sig+8, symmetric.Eq, round+1); err != nil {
 			return err
 		}
-		for i, want := range data {
-			if got := get(r.Local().Raw(), tensor.U64, i); got != want {
+		for i, want := range data.x {
+			if got := s.word(r, tensor.U64, int64(8*i)); got != want {
 				s.fault("round %d: word %d behind the signal is %d, want %d", round, i, got, want)
 			}
 		}

@@ -105,9 +105,12 @@ const (
 	random                  // floats that round, integers that wrap
 	special                 // exact, with NaN, infinities and negative zeros among them
 	anyBits                 // every bit pattern, for what is only copied
+	gentle                  // random, but floats are between 1/2 and 2, of which products stay in range
 )
 
-func (k dataKind) String() string { return [...]string{"exact", "random", "special", "any bits"}[k] }
+func (k dataKind) String() string {
+	return [...]string{"exact", "random", "special", "any bits", "gentle"}[k]
+}
 
 // hash is a number that depends on all of rank, index and salt (splitmix64; Steele, Lea and Flood, 2014).
 func hash(rank, i int, salt uint64) uint64 {
@@ -122,11 +125,15 @@ func hash(rank, i int, salt uint64) uint64 {
 func input(k dataKind, dt tensor.DType, red dist.RedKind, n, rank, i int) uint64 {
 	h := hash(rank, i, uint64(k))
 	switch {
-	case k == anyBits, k == random && !dt.IsFloat():
+	case k == anyBits, (k == random || k == gentle) && !dt.IsFloat():
 		return h & mask(dt)
-	case k == random:
+	case k == random, k == gentle:
 		// Between 2^-4 and 2^5, either sign: sums of 7 of them round in every type and overflow in none.
-		v := math.Ldexp(1+float64(h>>12)/(1<<52), int(h%9)-4)
+		exponent := int(h%9) - 4
+		if k == gentle { // products of 7 of them do so as well
+			exponent = int(h%2) - 1
+		}
+		v := math.Ldexp(1+float64(h>>12)/(1<<52), exponent)
 		if h&(1<<10) != 0 {
 			v = -v
 		}
@@ -155,7 +162,7 @@ func input(k dataKind, dt tensor.DType, red dist.RedKind, n, rank, i int) uint64
 
 // scalar is the factor of rank in a premulsum.
 func scalar(k dataKind, dt tensor.DType, n, rank int) uint64 {
-	if k == random {
+	if k == random || k == gentle {
 		return input(k, dt, dist.RedSum, n, rank, -1)
 	}
 	return fromInt(dt, 1+rank%3)

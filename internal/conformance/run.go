@@ -3,6 +3,7 @@ package conformance
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -29,7 +30,7 @@ type Die struct {
 type Launch func(t *testing.T, n int, opt LaunchOptions, body func(w *dist.World) error)
 
 // sizes is the worlds that every backend must manage.
-var sizes = []int{1, 2, 3, 4, 7}
+func sizes() []int { return []int{1, 2, 3, 4, 7} }
 
 // Run takes a backend through the whole suite with default Options.
 func Run(t *testing.T, launch Launch) {
@@ -43,9 +44,15 @@ func RunWith(t *testing.T, opt Options, launch Launch) {
 	t.Helper()
 	ranks := opt.Ranks
 	if len(ranks) == 0 {
-		ranks = sizes
+		ranks = opt.upTo(sizes()...)
 	}
 	for _, n := range ranks {
+		if opt.OneWorld {
+			t.Run(fmt.Sprintf("Suite/%d", n), func(t *testing.T) {
+				launch(t, n, LaunchOptions{}, func(w *dist.World) error { return Suite(w, opt) })
+			})
+			continue
+		}
 		for _, p := range parts {
 			t.Run(fmt.Sprintf("%s/%d", p.name, n), func(t *testing.T) {
 				launch(t, n, LaunchOptions{}, func(w *dist.World) error { return runPart(w, opt, p) })
@@ -55,8 +62,35 @@ func RunWith(t *testing.T, opt Options, launch Launch) {
 	if len(opt.Ranks) > 0 || opt.Blocking {
 		return
 	}
-	t.Run("Mismatch", func(t *testing.T) { runMismatches(t, launch) })
-	t.Run("Broken", func(t *testing.T) { runBroken(t, launch) })
+	t.Run("Mismatch", func(t *testing.T) { runMismatches(t, opt, launch) })
+	t.Run("Broken", func(t *testing.T) { runBroken(t, opt, launch) })
+}
+
+// upTo is those of sizes that are no more than Most.
+func (o Options) upTo(sizes ...int) []int {
+	if o.Most <= 0 {
+		return sizes
+	}
+	return slices.DeleteFunc(sizes, func(n int) bool { return n > o.Most })
+}
+
+// worlds is the sizes of worlds that break: those of upTo, or the largest of them where opening one takes long.
+func (o Options) worlds(sizes ...int) []int {
+	all := o.upTo(sizes...)
+	if o.OneWorld && len(all) > 0 {
+		return all[len(all)-1:]
+	}
+	return all
+}
+
+// breaking is body with memory of the world's device. What is left in a broken world may still be in use by it, so that
+// memory of a device goes with the process; it is a few blocks.
+func (o Options) breaking(body func(w *dist.World, p *space) error) func(w *dist.World) error {
+	return func(w *dist.World) error {
+		p := o.space(w.Group)
+		err := body(w, p)
+		return errors.Join(err, p.failed())
+	}
 }
 
 // Drive is a Launch once the worlds are open, for ranks that are goroutines: it runs body on each of worlds, closes it, and

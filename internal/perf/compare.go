@@ -26,14 +26,23 @@ type Comparison struct {
 }
 
 // Comparable reports whether a measurement of cfg on ranks ranks will have the rows of earlier, measured in the same way.
-// The backend may be another.
+// The backend may be another; engines are those of the rows, if they tell.
 //
 // Errors: ErrOtherRows with the first difference.
-func Comparable(earlier Result, cfg Config, ranks int) error {
+func Comparable(earlier Result, cfg Config, ranks int, engines ...string) error {
 	d := cfg.withDefaults()
-	planned := Result{Settings: Settings{Ranks: ranks, Style: d.Style, Fresh: d.Fresh, Private: d.Private, Queued: d.Queued}}
+	planned := Result{Settings: Settings{
+		Ranks: ranks, Style: d.Style, Fresh: d.Fresh, Private: d.Private, Queued: d.Queued, Graph: d.Graph,
+	}}
+	if len(engines) == 0 {
+		engines = []string{""}
+	}
 	for _, c := range d.cases(ranks) {
-		planned.Rows = append(planned.Rows, newRow(c))
+		for _, engine := range engines {
+			row := newRow(c)
+			row.Engine = engine
+			planned.Rows = append(planned.Rows, row)
+		}
 	}
 	_, err := pair(earlier, planned)
 	return err
@@ -54,6 +63,8 @@ func pair(earlier, later Result) ([]Row, error) {
 		return nil, refuse("fresh buffers", was.Fresh, is.Fresh)
 	case was.Private != is.Private:
 		return nil, refuse("private buffers", was.Private, is.Private)
+	case was.Graph != is.Graph:
+		return nil, refuse("launches of a graph", was.Graph, is.Graph)
 	case was.Queued != is.Queued:
 		return nil, refuse("queued operations", was.Queued, is.Queued)
 	}
@@ -90,6 +101,9 @@ func Compare(earlier, later Result) (Comparison, error) {
 	sum, medians := 0.0, 0.0
 	for i, row := range later.Rows {
 		was := rows[i]
+		if row.Skipped != "" || was.Skipped != "" {
+			continue
+		}
 		if !(row.TimeUS > 0 && was.TimeUS > 0 && row.MedianUS > 0 && was.MedianUS > 0) {
 			return Comparison{}, fmt.Errorf("%w: row %q has no time", ErrOtherRows, row.key())
 		}
@@ -98,7 +112,7 @@ func Compare(earlier, later Result) (Comparison, error) {
 		medians += math.Log(ratio.OfMedian)
 		c.Ratios = append(c.Ratios, ratio)
 	}
-	n := float64(len(c.Ratios))
+	n := float64(max(len(c.Ratios), 1))
 	c.Mean, c.Medians = math.Exp(sum/n), math.Exp(medians/n)
 	return c, nil
 }

@@ -31,24 +31,33 @@ type Config struct {
 	StepBytes int64 // from one size to the next; 0 means to multiply by Factor
 	Factor    int   // from one size to the next; 0 means 4
 
-	Iters  int // timed iterations of a row; 0 means as many as move 256 MiB, from 20 to 10000
+	Iters  int // timed iterations of a row; 0 means as many as move 256 MiB, from 20 to 10000; on a device some 5 ms
 	Warmup int // untimed iterations before them; 0 means a tenth of Iters, 2 at least; negative means none
 	Checks int // iterations whose results are checked, before those; 0 means 1; negative means no check at all
 	Root   int // of rooted operations
 
 	InPlace bool  // in place instead of out of place
+	Within  []Op  // of Ops, that are measured in place, whatever InPlace and Both say of the others
 	Both    bool  // out of place and in place
 	Private bool  // buffers outside of the symmetric heap
 	Fresh   bool  // read the last result and rewrite the input before each iteration
-	Style   Style // "" means OSU
-	Queued  bool  // through the group's stream, waiting for the Work, instead of on the calling goroutine
+	Style   Style // "" means OSU; on a device BackToBack, with operations queued and not waited for one by one
+	Queued  bool  // through the group's stream, waiting for the Work, instead of on the calling goroutine; a device always
 	Pin     bool  // keep each rank on a core of its own
+
+	Symmetric bool // promise that buffers in the heap lie alike on all ranks: dist.Group.Symmetric
+	Graph     int  // of a device: launches of a captured graph of Iters operations; 0 means to queue them one by one
+	Rounds    int  // how often each row is measured, all ways in turn; 0 means 1
+
+	device bool // a device is measured, for which zero values mean something else
 }
 
 // Limits of a Config; what is beyond them is a slip of the keyboard.
 const (
 	maxIters = 1 << 24 // each is a sample of 8 bytes
 	maxBytes = 1 << 40
+
+	maxRounds = 1000
 )
 
 // Validate reports the first thing in c that makes no sense for a world of ranks ranks.
@@ -76,7 +85,9 @@ func (c Config) Validate(ranks int) error {
 		err = fmt.Errorf("root %d: want 0 to %d", d.Root, ranks-1)
 	case d.Style != OSU && d.Style != BackToBack:
 		err = fmt.Errorf("style %q is none of %s %s", d.Style, OSU, BackToBack)
-	case c.Fresh && d.Style == BackToBack:
+	case c.Graph < 0 || c.Graph > maxIters || c.Rounds < 0 || c.Rounds > maxRounds:
+		err = fmt.Errorf("%d launches of a graph, %d rounds: want 0 to %d, and 0 to %d", c.Graph, c.Rounds, maxIters, maxRounds)
+	case c.Fresh && d.Style == BackToBack && !c.device:
 		err = errors.New("fresh buffers need a moment between iterations, which back-to-back does not have: use style osu")
 	case c.InPlace && c.Both:
 		err = errors.New("in place only, or both: choose one")
@@ -115,7 +126,14 @@ func (c Config) withDefaults() Config {
 	if c.Checks == 0 {
 		c.Checks = 1
 	}
-	if c.Style == "" {
+	if c.Rounds == 0 {
+		c.Rounds = 1
+	}
+	switch {
+	case c.Style != "":
+	case c.device:
+		c.Style = BackToBack
+	default:
 		c.Style = OSU
 	}
 	return c
@@ -125,6 +143,9 @@ func (c Config) withDefaults() Config {
 func (c Config) iters(k Case) int {
 	if c.Iters > 0 {
 		return c.Iters
+	}
+	if c.device && c.Style == BackToBack && !k.Op.trait().oneSide {
+		return c.deviceIters(k.Bytes)
 	}
 	moved := k.Bytes * int64(max(k.Op.trait().window, 1))
 	return int(min(max((256<<20)/max(moved, 1), 20), 10000))
@@ -138,9 +159,12 @@ func (c Config) warmup(k Case) int {
 	return max(c.iters(k)/10, 2)
 }
 
-// hash is a number that two ranks share when their configurations are the same.
-func (c Config) hash() uint64 {
-	text, err := json.Marshal(c) // of numbers, names and lists of them: it has no way to go wrong
+// hash is a number that two ranks share when their configurations, and the engines that they measure, are the same.
+func (c Config) hash(engines []string) uint64 {
+	text, err := json.Marshal(struct {
+		Config  Config
+		Engines []string
+	}{c, engines}) // of numbers, names and lists of them: it has no way to go wrong
 	if err != nil {
 		return 0
 	}
@@ -193,7 +217,7 @@ func (c Config) redOpsOf(op Op) []dist.RedKind {
 // only that is asked for.
 func (c Config) modesOf(op Op) []bool {
 	switch has := op.trait().inPlace; {
-	case c.InPlace && has:
+	case has && (c.InPlace || slices.Contains(c.Within, op)):
 		return []bool{true}
 	case c.InPlace:
 		return nil

@@ -16,6 +16,7 @@ type segment struct {
 type layout struct {
 	m        *memory
 	extent   int64         // bytes of either memory that the case may touch
+	areas    []*area       // that it uses
 	src, dst tensor.Buffer // the zero Buffer where this rank has none
 	inputs   []segment
 	results  []segment
@@ -30,23 +31,29 @@ func newLayout(c Case, m *memory, rank, n int) (*layout, error) {
 	if !c.Op.Moves() {
 		return l, nil
 	}
-	from, to := m.send, m.recv
+	from, to := &m.send, &m.recv
 	if c.InPlace {
 		from = to
+	}
+	l.areas = []*area{from}
+	if from != to {
+		l.areas = append(l.areas, to)
 	}
 	srcAt, srcLen, dstAt, dstLen := spans(c, rank, n)
 	var err error
 	if srcLen > 0 {
-		if l.src, err = view(from, c.DType, srcAt, srcLen); err != nil {
+		var raw []byte
+		if l.src, raw, err = from.view(c.DType, srcAt, srcLen); err != nil {
 			return nil, err
 		}
-		l.inputs = []segment{{l.src.Raw(), inputPattern(c, n, rank), 0}}
+		l.inputs = []segment{{raw, inputPattern(c, n, rank), 0}}
 	}
 	if dstLen > 0 {
-		if l.dst, err = view(to, c.DType, dstAt, dstLen); err != nil {
+		var raw []byte
+		if l.dst, raw, err = to.view(c.DType, dstAt, dstLen); err != nil {
 			return nil, err
 		}
-		l.results = results(c, l.dst.Raw(), rank, n)
+		l.results = results(c, raw, rank, n)
 	}
 	return l, nil
 }
@@ -145,11 +152,17 @@ func (l *layout) write(iteration int) {
 	for _, s := range l.inputs {
 		s.pattern.fill(s.raw, s.phase+turn*iteration)
 	}
+	for _, a := range l.areas {
+		l.m.push(a, l.extent)
+	}
 }
 
 // read is how many elements of the result of an iteration are wrong.
 func (l *layout) read(iteration int) int64 {
 	var n int64
+	for _, a := range l.areas {
+		l.m.pull(a, l.extent)
+	}
 	for _, s := range l.results {
 		n += s.pattern.wrong(s.raw, s.phase+turn*iteration)
 	}
@@ -159,14 +172,23 @@ func (l *layout) read(iteration int) int64 {
 	return n
 }
 
+// fillBytes sets all of raw to v, by doubling, as fast as memory goes.
+func fillBytes(raw []byte, v byte) {
+	if len(raw) == 0 {
+		return
+	}
+	raw[0] = v
+	for n := 1; n < len(raw); n *= 2 {
+		copy(raw[n:], raw[:n])
+	}
+}
+
 // prepare makes everything ready for a checked iteration.
 func (l *layout) prepare(iteration int) {
-	guard(l.m.send, l.extent)
-	guard(l.m.recv, l.extent)
+	l.m.send.guard(l.extent)
+	l.m.recv.guard(l.extent)
 	for _, s := range l.results {
-		for i := range s.raw {
-			s.raw[i] = poison
-		}
+		fillBytes(s.raw, poison)
 	}
 	l.write(iteration)
 }
@@ -176,7 +198,12 @@ func (l *layout) inPlace() bool { return tensor.Overlap(l.src, l.dst) }
 
 // disturbed is how many elements of the source, and bytes behind the buffers, have changed in a checked iteration.
 func (l *layout) disturbed(iteration int) int64 {
-	n := trespasses(l.m.send, l.extent) + trespasses(l.m.recv, l.extent)
+	for _, a := range l.areas {
+		if !l.inPlace() { // else read has just seen all of it
+			l.m.pull(a, l.extent)
+		}
+	}
+	n := l.m.send.trespasses(l.extent) + l.m.recv.trespasses(l.extent)
 	if l.inPlace() {
 		return n
 	}

@@ -1,6 +1,7 @@
 package perf
 
 import (
+	"errors"
 	"slices"
 
 	"github.com/symgrad/symgrad/dist"
@@ -17,6 +18,9 @@ type rig struct {
 	clock   clock
 	barrier verb
 	samples []int64 // ticks of each iteration
+
+	dev   Device // nil on the host
+	timer Timer  // of a device
 }
 
 // newRig is a rig for cases on buffers of m.
@@ -27,36 +31,60 @@ func newRig(cfg Config, g *dist.Group, m *memory, ck clock) *rig {
 	return &rig{cfg: cfg, g: g, m: m, clock: ck, barrier: newVerb(Case{Op: Barrier}, g, &layout{})}
 }
 
-// measure is the times of case c on this rank, and how many elements were wrong.
+// on makes r a rig for a device, whose ranks meet in the group of ex: not every engine has a barrier.
+func (r *rig) on(dev Device, ex *exchange) (err error) {
+	r.dev = dev
+	r.barrier = newVerb(Case{Op: Barrier}, ex.g, &layout{})
+	r.timer, err = dev.NewTimer(r.g.Stream())
+	return err
+}
+
+// close frees the rig and its memory.
+func (r *rig) close() error {
+	err := r.m.Close()
+	if r.timer != nil {
+		err = errors.Join(r.timer.Close(), err)
+	}
+	return err
+}
+
+// view is the group as case c uses it: with the promise that buffers lie alike, which they do unless they are private.
+func (r *rig) view(c Case) *dist.Group {
+	if r.cfg.Symmetric && !r.cfg.Private && !c.Op.trait().oneSide {
+		return r.g.Symmetric()
+	}
+	return r.g
+}
+
+// measure is the times of case c on this rank, and how many elements were wrong; those of the checks only with checked.
 //
 // Collective.
-func (r *rig) measure(c Case) (t times, wrong int64, err error) {
+func (r *rig) measure(c Case, checked bool) (t times, wrong int64, err error) {
 	l, err := newLayout(c, r.m, r.g.Rank(), r.g.Size())
 	if err != nil {
 		return times{}, 0, err
 	}
-	do := newVerb(c, r.g, l)
+	do := newVerb(c, r.view(c), l)
 	settle := func() error { return nil }
 	if c.Op.trait().oneSide { // the other side does not know by itself when it may look
-		settle = r.barrier
+		settle = newVerb(Case{Op: Barrier}, r.g, l)
 	}
-	if wrong, err = r.check(l, do, settle); err != nil {
+	checks := 0
+	if checked {
+		checks = r.cfg.Checks
+	}
+	if wrong, err = r.check(l, do, settle, checks); err != nil {
 		return times{}, 0, err
 	}
 	l.prepare(0)
 	if err := settle(); err != nil {
 		return times{}, 0, err
 	}
-	for range r.cfg.warmup(c) {
-		if err := do(); err != nil {
-			return times{}, 0, err
-		}
-	}
 	var late int64
-	if r.cfg.Style == BackToBack {
-		t, err = r.backToBack(c, do)
-	} else if late, err = r.apart(c, l, do, settle); err == nil {
-		t = r.summary()
+	if r.dev != nil && r.cfg.Style == BackToBack && !c.Op.trait().oneSide {
+		t, err = r.back(c, l)
+	} else {
+		t, late, err = r.byClock(c, l, do, settle)
 	}
 	if err == nil {
 		err = settle()
@@ -67,7 +95,27 @@ func (r *rig) measure(c Case) (t times, wrong int64, err error) {
 	if r.cfg.Checks > 0 {
 		wrong += late
 	}
-	return t.of(c.Op.trait().window), wrong, err
+	if err == nil && r.dev != nil { // what many operations, or a graph, have left behind may spoil the next
+		var after int64
+		after, err = r.check(l, do, settle, min(checks, 1))
+		wrong += after
+	}
+	return t.of(c.Op.trait().window), wrong, errors.Join(err, r.m.fail)
+}
+
+// byClock is the times of the iterations by the clock of the host, each waited for.
+func (r *rig) byClock(c Case, l *layout, do, settle verb) (t times, late int64, err error) {
+	for range r.cfg.warmup(c) {
+		if err := do(); err != nil {
+			return times{}, 0, err
+		}
+	}
+	if r.cfg.Style == BackToBack {
+		t, err = r.backToBack(c, do)
+	} else if late, err = r.apart(c, l, do, settle); err == nil {
+		t = r.summary()
+	}
+	return t, late, err
 }
 
 // of is the times of one of many operations in an iteration.
@@ -79,8 +127,8 @@ func (t times) of(many int) times {
 // check runs the checked iterations. No barrier stands between poison, operation and result, so that what a peer writes
 // too early or too late is seen, but for operations of one side, which settle by barriers; one stands before a look at the
 // source, which a peer may still be reading.
-func (r *rig) check(l *layout, do, settle verb) (wrong int64, err error) {
-	for i := range max(r.cfg.Checks, 0) {
+func (r *rig) check(l *layout, do, settle verb, checks int) (wrong int64, err error) {
+	for i := range max(checks, 0) {
 		l.prepare(i)
 		for _, step := range []verb{settle, do, settle} {
 			if err := step(); err != nil {

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/tensor"
 )
 
@@ -74,7 +73,7 @@ func TestCounterRateIsRepeatable(t *testing.T) {
 
 func TestFailuresEndAMeasurement(t *testing.T) {
 	g := hostGroup(t)
-	m, err := newMemory(g, 64, true)
+	m, err := newMemory(g, nil, 64, true, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +94,7 @@ func TestFailuresEndAMeasurement(t *testing.T) {
 		}
 	}
 	settled := func() error { return nil }
-	if _, err := r.check(l, after(0), settled); !errors.Is(err, enough) {
+	if _, err := r.check(l, after(0), settled, 1); !errors.Is(err, enough) {
 		t.Errorf("check: %v", err)
 	}
 	if _, err := r.apart(c, l, after(2), settled); !errors.Is(err, enough) {
@@ -106,7 +105,7 @@ func TestFailuresEndAMeasurement(t *testing.T) {
 	}
 	good := after(100)
 	r.barrier = after(0)
-	if _, err := r.check(l, good, settled); !errors.Is(err, enough) {
+	if _, err := r.check(l, good, settled, 1); !errors.Is(err, enough) {
 		t.Errorf("check, barrier: %v", err)
 	}
 	if _, err := r.apart(c, l, good, settled); !errors.Is(err, enough) {
@@ -120,7 +119,7 @@ func TestFailuresEndAMeasurement(t *testing.T) {
 // Measuring allocates nothing while the clock runs, so that no collection begins there.
 func TestTimedLoopDoesNotAllocate(t *testing.T) {
 	g := hostGroup(t)
-	m, err := newMemory(g, 64, false)
+	m, err := newMemory(g, nil, 64, false, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,23 +141,3 @@ func TestTimedLoopDoesNotAllocate(t *testing.T) {
 		t.Errorf("%v allocations in 100 iterations", n)
 	}
 }
-
-func TestMemoryOfADevice(t *testing.T) {
-	end := deviceEnd{}
-	g, err := dist.NewGroup(end, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer g.Close()
-	if _, err := newMemory(g, 64, true); !errors.Is(err, dist.ErrUnsupported) {
-		t.Errorf("buffers of a device: %v", err)
-	}
-}
-
-// deviceEnd is a transport of device memory that does nothing.
-type deviceEnd struct{ dist.Transport }
-
-func (deviceEnd) Info() dist.Info {
-	return dist.Info{Size: 1, Device: tensor.CUDA(0), Backend: "none", Ranks: []int{0}}
-}
-func (deviceEnd) Close() error { return nil }

@@ -17,11 +17,21 @@ const (
 	poison     = 0xa5 // what a destination holds before a checked operation
 )
 
+// area is one of the buffers that all cases share.
+type area struct {
+	raw []byte        // on the host the memory itself; of a device, what was last copied to or from it
+	buf tensor.Buffer // (u8) on a device
+}
+
 // memory is the two buffers of a rank that all cases share.
 type memory struct {
 	heap             symmetric.Heap // nil for private memory
 	sendReg, recvReg symmetric.Region
-	send, recv       []byte
+	send, recv       area
+
+	dev  Device          // nil on the host
+	own  []tensor.Buffer // of dev, to be freed
+	fail error           // the first copy that failed
 
 	words  symmetric.Region // the signal of pingpong and the word of atomics
 	rounds uint64           // of pingpong so far; the same on both ranks
@@ -35,23 +45,44 @@ const (
 	wordBytes = 128
 )
 
-// newMemory is buffers for sizes up to bytes, in a heap of g's or outside of any.
+// newMemory is buffers for sizes up to bytes, in a heap of g's or outside of any. dev reaches the memory of a group of a
+// device; what is copied to and from it may share the host's memory with other, of the same size.
 //
-// Collective unless private. Errors: those of dist.Group.Heap; dist.ErrUnsupported for memory that is not the host's.
-func newMemory(g *dist.Group, bytes int64, private bool) (*memory, error) {
-	if g.Device() != tensor.Host {
-		return nil, fmt.Errorf("bench: buffers on %v: %w: only host memory is measured", g.Device(), dist.ErrUnsupported)
-	}
+// Collective unless private. Errors: those of dist.Group.Heap and of dev.
+func newMemory(g *dist.Group, dev Device, bytes int64, private bool, other *memory) (*memory, error) {
 	need := bytes + guardBytes
-	if private {
-		return &memory{send: aligned(need), recv: aligned(need)}, nil
+	m := &memory{dev: dev}
+	var err error
+	switch {
+	case private && dev == nil:
+		m.send.raw, m.recv.raw = aligned(need), aligned(need)
+		return m, nil
+	case private:
+		err = m.allocate(g.Device(), need)
+	default:
+		err = m.enter(g, need)
 	}
+	switch {
+	case err != nil || dev == nil:
+	case other != nil:
+		m.send.raw, m.recv.raw = other.send.raw, other.recv.raw
+	default:
+		m.send.raw, m.recv.raw = aligned(need), aligned(need)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("bench: %w", err), m.Close())
+	}
+	return m, nil
+}
+
+// enter makes the heap and its regions.
+func (m *memory) enter(g *dist.Group, need int64) error {
 	room := (need/symmetric.Alignment + 1) * symmetric.Alignment
 	heap, err := g.Heap(2*room + symmetric.Alignment)
 	if err != nil {
-		return nil, fmt.Errorf("bench: %w (--private measures memory outside of the heap)", err)
+		return fmt.Errorf("%w (--private measures memory outside of the heap)", err)
 	}
-	m := &memory{heap: heap}
+	m.heap = heap
 	if m.sendReg, err = heap.Alloc(need); err == nil {
 		m.recvReg, err = heap.Alloc(need)
 	}
@@ -59,18 +90,60 @@ func newMemory(g *dist.Group, bytes int64, private bool) (*memory, error) {
 		m.words, err = heap.Alloc(wordBytes)
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("bench: %w", err), heap.Close())
+		return err
 	}
-	m.send, m.recv = m.sendReg.Local().Raw()[:need], m.recvReg.Local().Raw()[:need]
-	return m, nil
-}
-
-// Close gives the heap back. The regions go with it.
-func (m *memory) Close() error {
-	if m.heap == nil {
+	send, recv := m.sendReg.Local(), m.recvReg.Local()
+	if m.dev == nil {
+		m.send.raw, m.recv.raw = send.Raw()[:need], recv.Raw()[:need]
 		return nil
 	}
-	return m.heap.Close()
+	m.send.buf, m.recv.buf = send, recv
+	return nil
+}
+
+// allocate makes private memory of a device.
+func (m *memory) allocate(on tensor.Device, need int64) error {
+	for _, a := range []*area{&m.send, &m.recv} {
+		b, err := m.dev.Alloc(on, need)
+		if err != nil {
+			return err
+		}
+		a.buf, m.own = b, append(m.own, b)
+	}
+	return nil
+}
+
+// Close gives the heap, or the memory, back. The regions go with it.
+func (m *memory) Close() error {
+	var errs []error
+	if m.heap != nil {
+		errs = append(errs, m.heap.Close())
+	}
+	for _, b := range m.own {
+		errs = append(errs, m.dev.Free(b))
+	}
+	m.own = nil
+	return errors.Join(errs...)
+}
+
+// push copies the first n bytes of an area to the device, and the guard behind them.
+func (m *memory) push(a *area, n int64) {
+	if m.dev != nil {
+		m.note(m.dev.Write(a.buf, a.raw[:n+guardBytes]))
+	}
+}
+
+// pull copies the first n bytes of an area from the device, and the guard behind them.
+func (m *memory) pull(a *area, n int64) {
+	if m.dev != nil {
+		m.note(m.dev.Read(a.raw[:n+guardBytes], a.buf))
+	}
+}
+
+func (m *memory) note(err error) {
+	if m.fail == nil && err != nil {
+		m.fail = fmt.Errorf("bench: %w", err)
+	}
 }
 
 // aligned is private memory that begins where a region would.
@@ -80,25 +153,40 @@ func aligned(n int64) []byte {
 	return raw[skip:][:n]
 }
 
-// view is n elements of raw from element at on.
-func view(raw []byte, dt tensor.DType, at, n int) (tensor.Buffer, error) {
+// view is n elements of a from element at on, and their bytes on the host.
+func (a *area) view(dt tensor.DType, at, n int) (tensor.Buffer, []byte, error) {
+	on := tensor.Host
+	if !a.buf.IsZero() {
+		on = a.buf.Device()
+	}
 	if n == 0 {
-		return tensor.FromPointer(nil, 0, dt, tensor.Host)
+		b, err := tensor.FromPointer(nil, 0, dt, on)
+		return b, nil, err
 	}
-	raw = raw[at*dt.Size():][:n*dt.Size()]
-	return tensor.FromPointer(unsafe.Pointer(&raw[0]), n, dt, tensor.Host)
+	from, size := at*dt.Size(), n*dt.Size()
+	raw := a.raw[from:][:size]
+	p := unsafe.Pointer(&raw[0])
+	if !a.buf.IsZero() {
+		part, err := a.buf.Slice(from, from+size)
+		if err != nil {
+			return part, nil, err
+		}
+		p = part.Pointer()
+	}
+	b, err := tensor.FromPointer(p, n, dt, on)
+	return b, raw, err
 }
 
-// guard writes the guard behind the first n bytes of raw.
-func guard(raw []byte, n int64) {
-	for i := range raw[n:][:guardBytes] {
-		raw[n:][i] = guardValue
+// guard writes the guard behind the first n bytes of a.
+func (a *area) guard(n int64) {
+	for i := range a.raw[n:][:guardBytes] {
+		a.raw[n:][i] = guardValue
 	}
 }
 
-// trespasses is how many bytes of the guard behind the first n bytes of raw have changed.
-func trespasses(raw []byte, n int64) int64 {
-	return guardBytes - int64(bytes.Count(raw[n:][:guardBytes], []byte{guardValue}))
+// trespasses is how many bytes of the guard behind the first n bytes of a have changed.
+func (a *area) trespasses(n int64) int64 {
+	return guardBytes - int64(bytes.Count(a.raw[n:][:guardBytes], []byte{guardValue}))
 }
 
 // exact reports whether the word of atomics on this rank, the last of n, holds what all ranks have added.

@@ -247,7 +247,7 @@ func head(c draw.Canvas, r Result) {
 	style.Font, style.Color = sans(9), color.Gray{0x60}
 	at.Y -= 17
 	c.FillText(style, at, fmt.Sprintf("%s, %d cores; %s; %s", cmp.Or(r.Machine.CPU, r.Machine.Arch), r.Machine.Cores,
-		where(r.Settings.Private), how(r.Settings)))
+		where(r.Settings), how(r.Settings)))
 }
 
 // sizeTicks is powers of two, at most nine of them with a name.

@@ -29,6 +29,12 @@ type Settings struct {
 	Private bool   `json:"private"`
 	Queued  bool   `json:"queued"`
 	Checks  int    `json:"checks"`
+
+	Symmetric bool     `json:"symmetric,omitempty"` // buffers were promised to lie alike
+	Graph     int      `json:"graph,omitempty"`     // launches of a captured graph; 0 for operations queued one by one
+	Rounds    int      `json:"rounds,omitempty"`    // times that each row was measured
+	Timing    string   `json:"timing,omitempty"`    // "events" of a device; "" for the clock
+	Engines   []string `json:"engines,omitempty"`   // in the order in which they were measured
 }
 
 // Clock is what times were taken with.
@@ -43,6 +49,8 @@ type Rank struct {
 	Host string `json:"host"`
 	PID  int    `json:"pid"`
 	Core int    `json:"core"` // that its thread is kept on; -1 if it is free to move
+
+	Device string `json:"device,omitempty"` // that its buffers are on; "" for the host
 }
 
 // Row is the measurement of one Case.
@@ -63,6 +71,8 @@ type Row struct {
 	BusBW    float64 `json:"busbw_gbs"`
 	Rate     float64 `json:"rate_mops,omitempty"` // of atomics: millions in a second, of all ranks together
 	Wrong    *int64  `json:"wrong"`               // elements of all ranks and checks; null when nothing was checked
+	Engine   string  `json:"engine,omitempty"`    // that did it, where there was a choice
+	Skipped  string  `json:"skipped,omitempty"`   // why it could not; then there are no times
 }
 
 // newRow is the row of c without its times.
@@ -89,6 +99,9 @@ func (r Row) label() string {
 	}
 	if r.InPlace {
 		s += ", in place"
+	}
+	if r.Engine != "" {
+		s += ", by " + r.Engine
 	}
 	return s
 }

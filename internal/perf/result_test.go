@@ -26,14 +26,14 @@ func example() Result {
 		Libraries: map[string]string{"symgrad": "v1.2.3", "go": "go1.26"},
 		Settings:  Settings{Backend: "shm", Ranks: 2, Style: OSU, Fresh: true, Checks: 1},
 		Clock:     Clock{Name: "tsc", ReadNS: 20},
-		Ranks:     []Rank{{0, "node7", 100, 0}, {1, "node7", 101, -1}},
+		Ranks:     []Rank{{0, "node7", 100, 0, ""}, {1, "node7", 101, -1, ""}},
 		Rows: []Row{
-			{"allreduce", 8, 2, "f32", "sum", -1, false, 10000, 0.1, 0.09, 0.095, 7, 0.08, 0.08, 0, &zero},
-			{"allreduce", 8, 2, "f32", "sum", -1, true, 10000, 0.08, 0.07, 0.075, 7, 0.1, 0.1, 0, &three},
-			{"allreduce", 1 << 26, 1 << 24, "f32", "sum", -1, false, 20, 123456.7, 1e5, 120000, 2e5, 0.543, 0.543, 0, &zero},
-			{"broadcast", 64, 16, "f32", "none", 0, false, 10, 4, 3, 4, 5, 16, 16, 0, nil},
-			{"barrier", 0, 0, "none", "none", -1, false, 10, 0.05, 0.04, 0.05, 0.06, 0, 0, 0, &zero},
-			{"atomics", 8, 1, "u64", "none", -1, false, 10, 0.02, 0.01, 0.02, 0.03, 0, 0, 100, &zero},
+			{"allreduce", 8, 2, "f32", "sum", -1, false, 10000, 0.1, 0.09, 0.095, 7, 0.08, 0.08, 0, &zero, "", ""},
+			{"allreduce", 8, 2, "f32", "sum", -1, true, 10000, 0.08, 0.07, 0.075, 7, 0.1, 0.1, 0, &three, "", ""},
+			{"allreduce", 1 << 26, 1 << 24, "f32", "sum", -1, false, 20, 123456.7, 1e5, 120000, 2e5, 0.543, 0.543, 0, &zero, "", ""},
+			{"broadcast", 64, 16, "f32", "none", 0, false, 10, 4, 3, 4, 5, 16, 16, 0, nil, "", ""},
+			{"barrier", 0, 0, "none", "none", -1, false, 10, 0.05, 0.04, 0.05, 0.06, 0, 0, 0, &zero, "", ""},
+			{"atomics", 8, 1, "u64", "none", -1, false, 10, 0.02, 0.01, 0.02, 0.03, 0, 0, 100, &zero, "", ""},
 		},
 	}
 }

@@ -1,14 +1,13 @@
 package perf
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
 	"runtime"
-	"slices"
 
 	"github.com/symgrad/symgrad/dist"
-	"github.com/symgrad/symgrad/tensor"
 )
 
 // Reporter is told on rank 0 how a measurement goes.
@@ -19,16 +18,33 @@ type Reporter interface {
 	Row(row Row)
 }
 
-// Run measures what cfg says on the ranks of w. Rank 0 tells rep about it; on other ranks rep is not used.
+// Run measures what cfg says on the ranks of w, on the host. Rank 0 tells rep about it; on other ranks rep is not used.
 //
 // Collective: all ranks, the same cfg. Returns: the Result, without libraries; its rows are the same on all ranks. Errors: those of Config.Validate; dist.ErrMismatch when the ranks' configurations differ; those of the
 // operations.
-func Run(w *dist.World, cfg Config, rep Reporter) (res Result, err error) {
+func Run(w *dist.World, cfg Config, rep Reporter) (Result, error) { return RunOn(w, Setup{}, cfg, rep) }
+
+// RunOn is Run for what on says: a group of a device, several ways to do the same.
+//
+// Operations that a way does not support are rows that say so. Collective, Returns: as Run. Errors: those of Run;
+// dist.ErrUnsupported and dist.ErrInvalid for what does not go together; those of on's functions.
+func RunOn(w *dist.World, on Setup, cfg Config, rep Reporter) (res Result, err error) {
+	if on.Device != nil {
+		cfg.device, cfg.Queued = true, true
+	}
 	if err := cfg.Validate(w.Size()); err != nil {
 		return Result{}, err
 	}
+	if err := on.check(cfg, w.Device()); err != nil {
+		return Result{}, err
+	}
 	cfg = cfg.withDefaults()
-	if err := agree(w.Group, cfg); err != nil {
+	ex, err := openExchange(w.Group, on.Device)
+	if err != nil {
+		return Result{}, err
+	}
+	defer func() { err = errors.Join(err, ex.Close()) }()
+	if err := agree(ex, cfg, on.engines()); err != nil {
 		return Result{}, err
 	}
 	runtime.LockOSThread()
@@ -44,39 +60,35 @@ func Run(w *dist.World, cfg Config, rep Reporter) (res Result, err error) {
 	for _, c := range cases {
 		largest = max(largest, c.Bytes)
 	}
-	m, err := newMemory(w.Group, largest, cfg.Private)
-	if err != nil {
+	x := &session{cfg: cfg, ex: ex, targets: on.targets()}
+	defer func() { err = errors.Join(err, x.close()) }()
+	if err := x.open(w.Group, on.Device, largest); err != nil {
 		return Result{}, err
 	}
-	defer func() { err = errors.Join(err, m.Close()) }()
-	r := newRig(cfg, w.Group, m, newClock())
-	if res, err = r.describe(core); err != nil {
+	if res, err = x.describe(w, on, core); err != nil {
 		return Result{}, err
 	}
 	if w.Rank() == 0 {
 		rep.Begin(res)
 	}
-	for _, c := range cases {
-		row, err := r.row(c)
+	for rows, err := range x.rows(cases) {
 		if err != nil {
-			return res, fmt.Errorf("bench: %s: %w", newRow(c).key(), err)
+			return res, err
 		}
-		res.Rows = append(res.Rows, row)
-		if w.Rank() == 0 {
-			rep.Row(row)
+		res.Rows = append(res.Rows, rows...)
+		for _, row := range rows {
+			if w.Rank() == 0 {
+				rep.Row(row)
+			}
 		}
 	}
 	return res, nil
 }
 
 // agree compares the configurations of the ranks.
-func agree(g *dist.Group, cfg Config) error {
-	hashes := make([]uint64, g.Size())
-	w, err := g.AllGather(tensor.Of(hashes), tensor.Of([]uint64{cfg.hash()}))
+func agree(ex *exchange, cfg Config, engines []string) error {
+	hashes, err := ex.numbers(cfg.hash(engines))
 	if err != nil {
-		return err
-	}
-	if err := w.Wait(); err != nil {
 		return err
 	}
 	for r, h := range hashes {
@@ -88,80 +100,51 @@ func agree(g *dist.Group, cfg Config) error {
 }
 
 // describe is the Result before any row.
-func (r *rig) describe(core int) (Result, error) {
+func (x *session) describe(w *dist.World, on Setup, core int) (Result, error) {
+	cfg := x.cfg
 	res := Result{
 		Machine: thisMachine(),
 		Settings: Settings{
-			Backend: r.g.Backend(), Ranks: r.g.Size(), Style: r.cfg.Style,
-			Fresh: r.cfg.Fresh, Private: r.cfg.Private, Queued: r.cfg.Queued, Checks: max(r.cfg.Checks, 0),
+			Backend: w.Backend(), Ranks: w.Size(), Style: cfg.Style,
+			Fresh: cfg.Fresh, Private: cfg.Private, Queued: cfg.Queued, Checks: max(cfg.Checks, 0),
+			Symmetric: cfg.Symmetric && !cfg.Private, Graph: cfg.Graph, Rounds: cfg.Rounds, Engines: on.engines(),
 		},
-		Clock: Clock{Name: r.clock.name(), ReadNS: round(r.clock.readNS)},
+		Clock: Clock{Name: x.clock.name(), ReadNS: round(x.clock.readNS)},
 	}
-	const hostBytes = 64
-	own := make([]uint8, hostBytes)
-	copy(own, res.Machine.Host)
-	hosts := make([]uint8, hostBytes*r.g.Size())
-	numbers := make([]int64, 2*r.g.Size())
-	err := errors.Join(
-		wait(r.g.AllGather(tensor.Of(hosts), tensor.Of(own))),
-		wait(r.g.AllGather(tensor.Of(numbers), tensor.Of([]int64{int64(os.Getpid()), int64(core)}))))
+	own := make([]byte, 2*nameBytes)
+	copy(own[:nameBytes], res.Machine.Host)
+	if on.Device != nil {
+		name, err := on.Device.Name(w.Device())
+		if err != nil {
+			return Result{}, fmt.Errorf("bench: %w", err)
+		}
+		res.Settings.Timing = "events"
+		copy(own[nameBytes:], name)
+	}
+	names, err := x.ex.bytes(own)
 	if err != nil {
 		return Result{}, err
 	}
-	for rank := range r.g.Size() {
-		host := hosts[rank*hostBytes:][:hostBytes]
-		if end := slices.Index(host, 0); end >= 0 {
-			host = host[:end]
-		}
-		res.Ranks = append(res.Ranks, Rank{rank, string(host), int(numbers[2*rank]), int(numbers[2*rank+1])})
+	numbers, err := x.ex.numbers(uint64(os.Getpid()), uint64(int64(core)))
+	if err != nil {
+		return Result{}, err
+	}
+	for rank := range w.Size() {
+		host, device := names[2*nameBytes*rank:][:nameBytes], names[2*nameBytes*rank+nameBytes:][:nameBytes]
+		res.Ranks = append(res.Ranks, Rank{rank, upToZero(host), int(numbers[2*rank]), int(int64(numbers[2*rank+1])), upToZero(device)})
 	}
 	return res, nil
 }
 
-// row measures c on all ranks. What a rank found wrong itself counts even if the exchange of the numbers is broken too.
-func (r *rig) row(c Case) (Row, error) {
-	own, wrong, err := r.measure(c)
-	if err != nil {
-		return Row{}, err
+// nameBytes is how much of a host's or device's name ranks tell each other.
+const nameBytes = 64
+
+// upToZero is the bytes before the first zero.
+func upToZero(b []byte) string {
+	if end := bytes.IndexByte(b, 0); end >= 0 {
+		b = b[:end]
 	}
-	n := r.g.Size()
-	const numbers = 4
-	ranks := make([]float64, numbers*n)
-	wrongs := make([]int64, n)
-	err = errors.Join(
-		wait(r.g.AllGather(tensor.Of(ranks), tensor.Of([]float64{own.mean, own.least, own.median, own.most}))),
-		wait(r.g.AllGather(tensor.Of(wrongs), tensor.Of([]int64{wrong}))))
-	if err != nil {
-		return Row{}, err
-	}
-	all := make([]times, n)
-	for i := range all {
-		t := ranks[numbers*i:]
-		all[i] = times{t[0], t[1], t[2], t[3]}
-	}
-	wrongs[r.g.Rank()] = wrong
-	row := newRow(c)
-	row.Iters = r.cfg.iters(c)
-	bus := 0.0
-	if f := c.Op.trait().bus; f != nil {
-		bus = f(float64(n))
-	}
-	t := c.Op.trait()
-	if t.oneSide && !t.rate {
-		all = all[:1] // the others waited, or did the same
-	}
-	row.setTimes(combine(all), bus)
-	if t.rate && row.TimeUS > 0 {
-		row.Rate = round(float64(n) / row.TimeUS)
-	}
-	if r.cfg.Checks > 0 {
-		total := int64(0)
-		for _, w := range wrongs {
-			total += w
-		}
-		row.Wrong = &total
-	}
-	return row, nil
+	return string(b)
 }
 
 // wait is the outcome of an operation that was, or was not, queued.

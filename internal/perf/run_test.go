@@ -192,7 +192,7 @@ func dropMessages(rank int, op *dist.Op) {
 
 // A write behind the destination is seen, though the destination is right.
 func TestWritesBehindTheBuffersAreSeen(t *testing.T) {
-	m, err := newMemory(hostGroup(t), 4096, true)
+	m, err := newMemory(hostGroup(t), nil, 4096, true, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -205,8 +205,8 @@ func TestWritesBehindTheBuffersAreSeen(t *testing.T) {
 	if n := l.read(3) + l.disturbed(3); n != 0 {
 		t.Fatalf("%d wrong of a right result", n)
 	}
-	m.recv[1024]++
-	m.send[1024+guardBytes-1]++
+	m.recv.raw[1024]++
+	m.send.raw[1024+guardBytes-1]++
 	if n := l.disturbed(3); n != 2 {
 		t.Errorf("%d bytes behind the buffers have changed, want 2", n)
 	}

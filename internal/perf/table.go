@@ -16,12 +16,14 @@ type Table struct {
 	cfg     Config
 	open    *Row // of a pair, waiting for the other
 	lastOp  string
+	engines bool            // rows tell theirs
+	told    map[string]bool // why engines cannot, so far
 	err     error
 }
 
 // NewTable is a table of what cfg asks for. version is a line that says what measures.
 func NewTable(w io.Writer, version string, cfg Config) *Table {
-	return &Table{w: w, version: version, cfg: cfg.withDefaults()}
+	return &Table{w: w, version: version, cfg: cfg.withDefaults(), told: map[string]bool{}}
 }
 
 func (t *Table) printf(format string, args ...any) {
@@ -38,10 +40,17 @@ func (t *Table) Begin(r Result) {
 	}
 	t.printf("# %s\n", t.version)
 	t.printf("# Collective test starting: %s\n", strings.Join(names, " "))
-	t.printf("# backend %s ranks %d minBytes %d maxBytes %d step: %s warmup iters: %s iters: %s validation: %d graph: 0\n",
+	t.printf("# backend %s ranks %d minBytes %d maxBytes %d step: %s warmup iters: %s iters: %s validation: %d graph: %d\n",
 		r.Settings.Backend, r.Settings.Ranks, t.cfg.MinBytes, t.cfg.MaxBytes, t.cfg.step(),
-		count(t.cfg.Warmup, "iters/10"), count(t.cfg.Iters, "by size"), r.Settings.Checks)
-	t.printf("# buffers: %s; operations: %s; clock %s, %.0f ns a reading, included\n", where(r.Settings.Private), how(r.Settings), r.Clock.Name, r.Clock.ReadNS)
+		count(t.cfg.Warmup, "iters/10"), count(t.cfg.Iters, "by size"), r.Settings.Checks, r.Settings.Graph)
+	clock := fmt.Sprintf("clock %s, %.0f ns a reading, included", r.Clock.Name, r.Clock.ReadNS)
+	if r.Settings.Timing != "" {
+		clock = "device time by " + r.Settings.Timing
+	}
+	t.printf("# buffers: %s; operations: %s; %s\n", where(r.Settings), how(r.Settings), clock)
+	if t.engines = len(r.Settings.Engines) > 0; t.engines {
+		t.printf("# engines: %s, in turn; rounds: %d\n", strings.Join(r.Settings.Engines, " "), r.Settings.Rounds)
+	}
 	m := r.Machine
 	t.printf("# machine: %s, %d cores, %.0f GiB; %s %s\n", cmp.Or(m.CPU, m.Arch), m.Cores, float64(m.MemoryBytes)/(1<<30), m.OS, m.Kernel)
 	t.printf("#\n# Using hosts\n")
@@ -49,6 +58,9 @@ func (t *Table) Begin(r Result) {
 		core := "any core"
 		if k.Core >= 0 {
 			core = fmt.Sprintf("core %d", k.Core)
+		}
+		if k.Device != "" {
+			core += ", " + k.Device
 		}
 		t.printf("#  Rank %2d Pid %6d on %10s %s\n", k.Rank, k.PID, k.Host, core)
 	}
@@ -71,9 +83,12 @@ func count(n int, zero string) string {
 	return strconv.Itoa(max(n, 0))
 }
 
-func where(private bool) string {
-	if private {
+func where(s Settings) string {
+	switch {
+	case s.Private:
 		return "private"
+	case s.Symmetric && s.Timing != "":
+		return "symmetric heap, promised to lie alike"
 	}
 	return "symmetric heap"
 }
@@ -84,6 +99,8 @@ func how(s Settings) string {
 		text = "queued on a stream"
 	}
 	switch {
+	case s.Graph > 0:
+		return fmt.Sprintf("a captured graph, launched %d times", s.Graph)
 	case s.Style == BackToBack:
 		return text + ", back to back"
 	case s.Fresh:
@@ -94,11 +111,14 @@ func how(s Settings) string {
 
 // columns prints the names of the columns and their units.
 func (t *Table) columns() {
-	type names [9]string
+	type names [10]string
 	line := func(n names) {
 		text := fmt.Sprintf("# %10s  %12s  %8s  %6s  %6s", n[0], n[1], n[2], n[3], n[4])
 		for range t.modes() {
 			text += fmt.Sprintf("  %7s  %6s  %6s  %6s", n[5], n[6], n[7], n[8])
+		}
+		if t.engines {
+			text += "  " + n[9]
 		}
 		t.printf("%s\n", strings.TrimRight(text, " "))
 	}
@@ -107,8 +127,8 @@ func (t *Table) columns() {
 		t.printf("%*s%*s", min(1, i)*12, "", 21, mode)
 	}
 	t.printf("\n")
-	line(names{"size", "count", "type", "redop", "root", "time", "algbw", "busbw", "#wrong"})
-	line(names{"(B)", "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)", ""})
+	line(names{"size", "count", "type", "redop", "root", "time", "algbw", "busbw", "#wrong", "engine"})
+	line(names{"(B)", "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)", "", ""})
 }
 
 // modes is the names of the groups of columns.
@@ -126,7 +146,7 @@ func (t *Table) modes() []string {
 func (t *Table) Row(row Row) {
 	if !t.cfg.Both {
 		t.begin(row)
-		t.printf("%s\n", numbers(row))
+		t.printf("%s%s\n", numbers(row), t.engine(row))
 		t.rate(row)
 		return
 	}
@@ -134,7 +154,7 @@ func (t *Table) Row(row Row) {
 		first := *t.open
 		t.open = nil
 		t.begin(first)
-		t.printf("%s%s\n", numbers(first), numbers(row))
+		t.printf("%s%s%s\n", numbers(first), numbers(row), t.engine(row))
 		return
 	}
 	t.flush()
@@ -149,7 +169,7 @@ func (t *Table) flush() {
 	first := *t.open
 	t.open = nil
 	t.begin(first)
-	t.printf("%s  %7s  %6s  %6s  %6s\n", numbers(first), "N/A", "N/A", "N/A", "N/A")
+	t.printf("%s  %7s  %6s  %6s  %6s%s\n", numbers(first), "N/A", "N/A", "N/A", "N/A", t.engine(first))
 	t.rate(first)
 }
 
@@ -166,7 +186,19 @@ func (t *Table) begin(row Row) {
 		t.printf("# %s\n", row.Op)
 	}
 	t.lastOp = row.Op
+	if why := row.Engine + " " + row.Op + " " + row.DType + ": " + row.Skipped; row.Skipped != "" && !t.told[why] {
+		t.told[why] = true
+		t.printf("# %s\n", strings.ReplaceAll(why, "\n", "; "))
+	}
 	t.printf("%12d  %12d  %8s  %6s  %6d", row.Bytes, row.Count, row.DType, row.RedOp, row.Root)
+}
+
+// engine is the last column.
+func (t *Table) engine(row Row) string {
+	if !t.engines {
+		return ""
+	}
+	return "  " + row.Engine
 }
 
 // numbers is time, bandwidths and check of a row.
@@ -178,7 +210,11 @@ func numbers(row Row) string {
 	if row.Wrong != nil {
 		wrong = strconv.FormatInt(*row.Wrong, 10)
 	}
-	return fmt.Sprintf("  %7s  %6s  %6s  %6s", number(row.TimeUS, 7), alg, bus, wrong)
+	took := number(row.TimeUS, 7)
+	if row.Skipped != "" {
+		took = "N/A"
+	}
+	return fmt.Sprintf("  %7s  %6s  %6s  %6s", took, alg, bus, wrong)
 }
 
 // number is x in at most width characters: with two decimals or fewer, as nccl-tests has it, and more below 1.

@@ -31,6 +31,20 @@ func TestTablesAreGolden(t *testing.T) {
 	one.Rows, one.Settings = one.Rows[1:2], Settings{Backend: "sim", Ranks: 2, Style: BackToBack, Private: true, Queued: true, Checks: 2}
 	golden(t, "in-place.txt", []byte(table(t, Config{InPlace: true, StepBytes: 1 << 20, Iters: 20, Warmup: -1}, one)))
 
+	device := example()
+	device.Settings = Settings{
+		Backend: "cuda", Ranks: 2, Style: BackToBack, Queued: true, Checks: 1, Symmetric: true, Graph: 20, Rounds: 3,
+		Timing: "events", Engines: []string{"nccl", "oneshot"},
+	}
+	device.Ranks[0].Device, device.Ranks[1].Device = "NVIDIA H200 [0000:1b:00.0]", "NVIDIA H200 [0000:43:00.0]"
+	device.Rows = device.Rows[:2]
+	for i, row := range device.Rows[:2] {
+		device.Rows[i].Engine = "nccl"
+		row.Engine, row.Skipped, row.Wrong, row.TimeUS, row.AlgBW, row.BusBW = "oneshot", "not supported: too large", nil, 0, 0, 0
+		device.Rows = append(device.Rows, row)
+	}
+	golden(t, "device.txt", []byte(table(t, Config{Both: true, Queued: true}, device)))
+
 	unchecked := example()
 	unchecked.Rows, unchecked.Settings.Checks = unchecked.Rows[3:4], 0
 	golden(t, "unchecked.txt", []byte(table(t, Config{Ops: []Op{Broadcast}}, unchecked)))

@@ -5,6 +5,7 @@ import (
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/symmetric"
+	"github.com/symgrad/symgrad/tensor"
 )
 
 // verb is one iteration of a case: issue and wait.
@@ -34,17 +35,22 @@ func newVerb(c Case, g *dist.Group, l *layout) verb {
 	case Scatter:
 		return func() error { return wait(g.Scatter(dst, src, root)) }
 	case SendRecv:
-		next, last := (g.Rank()+1)%g.Size(), (g.Rank()+g.Size()-1)%g.Size()
-		exchange := func(b *dist.Group) error {
-			if _, err := b.Send(src, next); err != nil {
-				return err
-			}
-			_, err := b.Recv(dst, last)
-			return err
-		}
+		exchange := sendAndReceive(g, dst, src)
 		return func() error { return wait(g.Batch(exchange)) }
 	}
 	return func() error { return wait(g.Barrier()) }
+}
+
+// sendAndReceive is what a rank does in sendrecv: it sends to the next and receives from the one before.
+func sendAndReceive(g *dist.Group, dst, src tensor.Buffer) func(b *dist.Group) error {
+	next, last := (g.Rank()+1)%g.Size(), (g.Rank()+g.Size()-1)%g.Size()
+	return func(b *dist.Group) error {
+		if _, err := b.Send(src, next); err != nil {
+			return err
+		}
+		_, err := b.Recv(dst, last)
+		return err
+	}
 }
 
 // newOneSided is the iteration of a rank in an operation between rank 0 and rank last. Ranks that have no part in it do

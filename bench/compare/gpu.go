@@ -1,0 +1,263 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// runGPU is compare gpu [-o FILE] FOLDER: it judges what bench/gpu.sh has measured.
+//
+// FOLDER holds session.json and any number of results: *.json of symgrad bench and of gpu/torch_yardstick.py, and
+// nccl-tests.OPERATION.*.txt, the tables of nccl-tests. A time is the median over the results of median_us.
+//
+// Returns: the exit code.
+func runGPU(args []string, stdout, stderr io.Writer) int {
+	flags := flag.NewFlagSet("compare gpu", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	file := flags.String("o", "", "`FILE` for the medians and verdicts")
+	flags.Usage = func() {
+		fmt.Fprintln(stderr, "usage: compare gpu [-o FILE] FOLDER")
+		flags.PrintDefaults()
+	}
+	switch err := flags.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		return exitOK
+	case err != nil:
+		return exitUsage
+	case flags.NArg() != 1:
+		flags.Usage()
+		return exitUsage
+	}
+	s, err := readGPUs(flags.Arg(0))
+	if err != nil {
+		fmt.Fprintln(stderr, "compare:", err)
+		return exitUsage
+	}
+	rep := newGPUReport(s)
+	rep.print(stdout)
+	if *file != "" {
+		if err := saveFields(*file, rep.fields()); err != nil {
+			fmt.Fprintln(stderr, "compare:", err)
+			return exitUsage
+		}
+		fmt.Fprintf(stdout, "\nwritten to %s\n", *file)
+	}
+	if !rep.holds() {
+		return exitFailure
+	}
+	return exitOK
+}
+
+// auto is the engine that is judged: the dispatcher. The others are those it is held against, and our own kernels, which
+// are shown beside them, in the order of the columns.
+const auto = "auto"
+
+var (
+	gpuOthers = []string{"nccl", "nccl-window", "nvshmem", "torch", "torch-one-shot", "torch-two-shot", "nccl-tests"}
+	gpuOwn    = []string{"oneshot", "twoshot", auto}
+)
+
+// gpuOperations is what is compared, in the order of the output, and whether in place.
+var gpuOperations = []gpuOperation{{"allreduce", true}, {"reducescatter", false}, {"allgather", false}}
+
+type gpuOperation struct {
+	name    string
+	inPlace bool
+}
+
+// The ways of measuring.
+const (
+	modeQueued = "queued" // operations on a stream, back to back
+	modeGraph  = "graph"  // launches of a captured graph
+)
+
+// gpuKey is what is compared.
+type gpuKey struct {
+	mode, op, dtype string
+	bytes           int64
+}
+
+// gpuSample is one time of one engine.
+type gpuSample struct {
+	gpuKey
+	engine string
+	us     float64
+}
+
+// gpuSession is everything that a run of bench/gpu.sh has left.
+type gpuSession struct {
+	Date string `json:"date"`
+	Host struct {
+		Kernel string   `json:"kernel"`
+		Driver string   `json:"driver"`
+		GPUs   []string `json:"gpus"`
+	} `json:"host"`
+
+	ranks     int
+	machine   json.RawMessage   // as symgrad bench tells it
+	libraries map[string]string // of all results
+	samples   []gpuSample
+	engines   []string // that have samples, in the order of the columns
+	notes     []string // what could not be measured, for people
+	wrong     []string // rows with wrong results, for people
+}
+
+// gpuResult is a file of symgrad bench or of torch_yardstick.py.
+type gpuResult struct {
+	Machine  json.RawMessage `json:"machine"`
+	Settings struct {
+		Ranks int `json:"ranks"`
+		Graph int `json:"graph"`
+	} `json:"settings"`
+	Libraries map[string]string `json:"libraries"`
+	Notes     []string          `json:"notes"`
+	Rows      []gpuRow          `json:"rows"`
+}
+
+type gpuRow struct {
+	Op      string  `json:"op"`
+	Bytes   int64   `json:"bytes"`
+	DType   string  `json:"dtype"`
+	InPlace bool    `json:"in_place"`
+	Engine  string  `json:"engine"`
+	US      float64 `json:"median_us"`
+	Wrong   *int64  `json:"wrong"`
+	Skipped string  `json:"skipped"`
+}
+
+// readGPUs reads the folder of a session.
+//
+// Errors: a file that is missing, or is not what the programs write; results of different numbers of ranks.
+func readGPUs(folder string) (*gpuSession, error) {
+	s := &gpuSession{libraries: map[string]string{}}
+	if err := readJSON(filepath.Join(folder, "session.json"), s); err != nil {
+		return nil, err
+	}
+	files, err := filepath.Glob(filepath.Join(folder, "*"))
+	if err != nil {
+		return nil, err
+	}
+	slices.Sort(files)
+	for _, name := range files {
+		switch base := filepath.Base(name); {
+		case base == "session.json":
+		case strings.HasSuffix(base, ".json"):
+			err = s.readResult(name)
+		case strings.HasPrefix(base, "nccl-tests.") && strings.HasSuffix(base, ".txt"):
+			err = s.readTests(name, strings.Split(base, ".")[1])
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	if len(s.samples) == 0 {
+		return nil, fmt.Errorf("%s has no results", folder)
+	}
+	for _, engine := range slices.Concat(gpuOthers, gpuOwn) {
+		if slices.ContainsFunc(s.samples, func(x gpuSample) bool { return x.engine == engine }) {
+			s.engines = append(s.engines, engine)
+		}
+	}
+	slices.Sort(s.notes)
+	s.notes = slices.Compact(s.notes)
+	return s, nil
+}
+
+// readResult takes the rows of a result. One that is not whole, because its program was stopped, is a note.
+func (s *gpuSession) readResult(name string) error {
+	raw, err := os.ReadFile(name)
+	if err != nil {
+		return err
+	}
+	var r gpuResult
+	if err := json.Unmarshal(raw, &r); err != nil {
+		s.notes = append(s.notes, filepath.Base(name)+": no whole result")
+		return nil
+	}
+	if s.ranks == 0 {
+		s.ranks = r.Settings.Ranks
+	}
+	if r.Settings.Ranks != s.ranks || s.ranks < 2 {
+		return fmt.Errorf("it is of %d ranks, the session of %d", r.Settings.Ranks, s.ranks)
+	}
+	if r.Machine != nil {
+		s.machine = r.Machine
+	}
+	for library, version := range r.Libraries {
+		s.libraries[library] = version
+	}
+	s.notes = append(s.notes, r.Notes...)
+	mode := modeQueued
+	if r.Settings.Graph > 0 {
+		mode = modeGraph
+	}
+	for _, row := range r.Rows {
+		if err := s.add(filepath.Base(name), mode, row); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// add takes a row, unless it is of no interest or wrong.
+func (s *gpuSession) add(file, mode string, row gpuRow) error {
+	i := slices.IndexFunc(gpuOperations, func(o gpuOperation) bool { return o.name == row.Op })
+	fromTorch := strings.HasPrefix(row.Engine, "torch") // which has one form of each only
+	switch {
+	case row.Op == "" || row.Engine == "" || row.Bytes <= 0 || row.US < 0:
+		return fmt.Errorf("a row of operation %q by %q, %d bytes, %v us", row.Op, row.Engine, row.Bytes, row.US)
+	case i < 0 || row.InPlace != gpuOperations[i].inPlace && !fromTorch:
+		return nil
+	case row.Skipped != "":
+		s.notes = append(s.notes, fmt.Sprintf("%s cannot %s %s: %s", row.Engine, row.Op, row.DType, row.Skipped))
+		return nil
+	case row.Wrong != nil && *row.Wrong > 0:
+		s.wrong = append(s.wrong, fmt.Sprintf("%s: %d elements of %s %s, %s, by %s", file, *row.Wrong, row.Op, row.DType,
+			formatSize(row.Bytes), row.Engine))
+		return nil
+	case row.US == 0:
+		return fmt.Errorf("a row of operation %q by %q, %d bytes, has no time", row.Op, row.Engine, row.Bytes)
+	}
+	s.samples = append(s.samples, gpuSample{gpuKey{mode, row.Op, row.DType, row.Bytes}, row.Engine, row.US})
+	return nil
+}
+
+// readTests takes the table that a program of nccl-tests printed for an operation.
+func (s *gpuSession) readTests(name, op string) error {
+	raw, err := os.ReadFile(name)
+	if err != nil {
+		return err
+	}
+	types := map[string]string{"float": "f32", "bfloat16": "bf16"}
+	mode := modeQueued
+	for line := range strings.Lines(string(raw)) {
+		fields := strings.Fields(line)
+		if i := slices.Index(fields, "graph:"); i >= 0 && i+1 < len(fields) && fields[i+1] != "0" {
+			mode = modeGraph
+		}
+		if len(fields) < 13 || fields[0] == "#" || types[fields[2]] == "" {
+			continue
+		}
+		bytes, err1 := strconv.ParseInt(fields[0], 10, 64)
+		out, err2 := strconv.ParseFloat(fields[5], 64)
+		in, err3 := strconv.ParseFloat(fields[9], 64)
+		if err := errors.Join(err1, err2, err3); err != nil {
+			return fmt.Errorf("line %q: %w", strings.TrimSpace(line), err)
+		}
+		for _, row := range []gpuRow{{InPlace: false, US: out}, {InPlace: true, US: in}} {
+			row.Op, row.Bytes, row.DType, row.Engine = op, bytes, types[fields[2]], "nccl-tests"
+			if err := s.add(filepath.Base(name), mode, row); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,202 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+)
+
+// gpuLine is one row of the comparison.
+type gpuLine struct {
+	gpuKey
+	us     map[string]float64 // medians, of each engine that has samples
+	best   string             // of those that auto is held against; "" if there is none
+	faster float64            // the best one's time over auto's; NaN if one of them is missing
+}
+
+// gpuTable is all rows of one operation and dtype, measured in one way.
+type gpuTable struct {
+	mode, op, dtype string
+	lines           []gpuLine // by size
+}
+
+// newGPUTables groups the samples: by mode, operation and dtype, then by size.
+func newGPUTables(s *gpuSession) []gpuTable {
+	var tables []gpuTable
+	for _, mode := range []string{modeQueued, modeGraph} {
+		for _, op := range gpuOperations {
+			for _, dtype := range []string{"f32", "bf16"} {
+				t := gpuTable{mode: mode, op: op.name, dtype: dtype}
+				t.fill(s)
+				if len(t.lines) > 0 {
+					tables = append(tables, t)
+				}
+			}
+		}
+	}
+	return tables
+}
+
+func (t *gpuTable) fill(s *gpuSession) {
+	times := map[int64]map[string][]float64{}
+	var sizes []int64
+	for _, x := range s.samples {
+		if x.mode != t.mode || x.op != t.op || x.dtype != t.dtype {
+			continue
+		}
+		if times[x.bytes] == nil {
+			times[x.bytes] = map[string][]float64{}
+			sizes = append(sizes, x.bytes)
+		}
+		times[x.bytes][x.engine] = append(times[x.bytes][x.engine], x.us)
+	}
+	slices.Sort(sizes)
+	for _, bytes := range sizes {
+		l := gpuLine{gpuKey: gpuKey{t.mode, t.op, t.dtype, bytes}, us: map[string]float64{}, faster: math.NaN()}
+		for _, engine := range s.engines {
+			if list := times[bytes][engine]; len(list) > 0 {
+				l.us[engine] = median(list)
+			}
+		}
+		for _, engine := range gpuOthers {
+			if us, ok := l.us[engine]; ok && (l.best == "" || us < l.us[l.best]) {
+				l.best = engine
+			}
+		}
+		if us, ok := l.us[auto]; ok && l.best != "" {
+			l.faster = l.us[l.best] / us
+		}
+		t.lines = append(t.lines, l)
+	}
+}
+
+// gpuCriterion is a claim about the sizes from 1 KiB to most.
+type gpuCriterion struct {
+	ranks  int // 0 for any number
+	ops    []string
+	dtypes []string
+	most   int64   // bytes
+	faster float64 // auto is at least so many times faster than the best of the others; 0 for no claim
+	us     float64 // and takes at most so long; 0 for no claim
+}
+
+// The sizes that must have been measured, every power of two.
+const (
+	gpuLowest  = 1 << 10
+	gpuHighest = 256 << 20
+)
+
+// slack is how much slower than the best auto may be anywhere: what is left of noise in a median.
+const slack = 1 / 1.02
+
+// gpuCriteria is what has to hold, of operations that are queued and of those in a graph. That small operations take so
+// and so long is claimed of float32 only, whose kernels do the same for bf16.
+var gpuCriteria = []gpuCriterion{
+	{ranks: 2, ops: []string{"allreduce"}, dtypes: []string{"f32", "bf16"}, most: 64 << 20, faster: 1.15},
+	{ranks: 2, ops: []string{"allreduce"}, dtypes: []string{"f32"}, most: 64 << 10, us: 6},
+	{ranks: 4, ops: []string{"allreduce"}, dtypes: []string{"f32", "bf16"}, most: 4 << 20, faster: 1.15},
+	{ranks: 4, ops: []string{"allreduce"}, dtypes: []string{"f32", "bf16"}, most: 16 << 20, faster: 1.05},
+	{ranks: 4, ops: []string{"allreduce"}, dtypes: []string{"f32"}, most: 64 << 10, us: 7},
+	{ops: []string{"reducescatter", "allgather"}, dtypes: []string{"f32", "bf16"}, most: 1 << 20, faster: 1.1},
+	{ops: []string{"allreduce", "reducescatter", "allgather"}, dtypes: []string{"f32", "bf16"}, most: gpuHighest, faster: slack},
+}
+
+// gpuVerdict is what became of a criterion for one operation, dtype and mode.
+type gpuVerdict struct {
+	Mode    string   `json:"mode"`
+	Op      string   `json:"op"`
+	DType   string   `json:"dtype"`
+	Up      int64    `json:"up_to_bytes"`
+	Holds   bool     `json:"holds"`
+	Faster  *float64 `json:"least_faster,omitempty"` // the worst over the sizes
+	FLimit  float64  `json:"faster_limit,omitempty"`
+	Most    *float64 `json:"most_us,omitempty"`
+	USLimit float64  `json:"us_limit,omitempty"`
+	At      int64    `json:"at_bytes,omitempty"` // where the worst is
+	By      string   `json:"by,omitempty"`       // the best of the others there
+	Missing string   `json:"missing,omitempty"`  // what was not measured
+}
+
+// judgeGPUs is the verdicts on a session, those on queued operations first. A mode of which nothing was measured has none,
+// unless nothing at all was.
+func judgeGPUs(s *gpuSession, tables []gpuTable) []gpuVerdict {
+	var list []gpuVerdict
+	for _, mode := range []string{modeQueued, modeGraph} {
+		measured := slices.ContainsFunc(tables, func(t gpuTable) bool { return t.mode == mode })
+		if !measured && mode != modeQueued {
+			continue
+		}
+		for _, c := range gpuCriteria {
+			if c.ranks != 0 && c.ranks != s.ranks {
+				continue
+			}
+			for _, op := range c.ops {
+				for _, dtype := range c.dtypes {
+					list = append(list, c.judge(mode, op, dtype, tables))
+				}
+			}
+		}
+	}
+	return list
+}
+
+func (c gpuCriterion) judge(mode, op, dtype string, tables []gpuTable) gpuVerdict {
+	v := gpuVerdict{Mode: mode, Op: op, DType: dtype, Up: c.most, FLimit: c.faster, USLimit: c.us}
+	var lines []gpuLine
+	for _, t := range tables {
+		if t.mode == mode && t.op == op && t.dtype == dtype {
+			lines = t.lines
+		}
+	}
+	var missing []string
+	v.Holds = true
+	for bytes := int64(gpuLowest); bytes <= c.most; bytes *= 2 {
+		i := slices.IndexFunc(lines, func(l gpuLine) bool { return l.bytes == bytes })
+		if i < 0 || math.IsNaN(lines[i].faster) {
+			missing = append(missing, formatSize(bytes))
+			continue
+		}
+		c.look(&v, lines[i])
+	}
+	if n := len(missing); n > 0 {
+		v.Missing, v.Holds = strings.Join(missing, " "), false
+		if n > 4 {
+			v.Missing = fmt.Sprintf("%d sizes from %s to %s", n, missing[0], missing[n-1])
+		}
+	}
+	return v
+}
+
+// look judges one size.
+func (c gpuCriterion) look(v *gpuVerdict, l gpuLine) {
+	us := l.us[auto]
+	if c.us > 0 && (v.Most == nil || us > *v.Most) {
+		v.Most, v.At = &us, l.bytes
+		v.Holds = v.Holds && us <= c.us
+	}
+	if faster := l.faster; c.faster > 0 && (v.Faster == nil || faster < *v.Faster) {
+		v.Faster, v.At, v.By = &faster, l.bytes, l.best
+		v.Holds = v.Holds && faster >= c.faster
+	}
+}
+
+// String is "HOLDS  queued allreduce f32 up to 64M: at least 1.203 times faster (256K, nccl), limit 1.15".
+func (v gpuVerdict) String() string {
+	var parts []string
+	if v.Faster != nil {
+		parts = append(parts, fmt.Sprintf("at least %s times faster (%s, %s), limit %s", formatRatio(*v.Faster), formatSize(v.At), v.By,
+			formatRatio(v.FLimit)))
+	}
+	if v.Most != nil {
+		parts = append(parts, fmt.Sprintf("at most %.2f us (%s), limit %g", *v.Most, formatSize(v.At), v.USLimit))
+	}
+	if v.Missing != "" {
+		parts = append(parts, "not measured: "+v.Missing)
+	}
+	word := "HOLDS"
+	if !v.Holds {
+		word = "FAILS"
+	}
+	return fmt.Sprintf("%s  %s %s %s up to %s: %s", word, v.Mode, v.Op, v.DType, formatSize(v.Up), strings.Join(parts, "; "))
+}

@@ -1,0 +1,196 @@
+#!/usr/bin/env bash
+# Measures the collectives of symgrad between the GPUs of this machine, every engine of it in turn, and those of
+# torch.distributed and of torch's symmetric memory, and compares them: see bench/README.md.
+#
+#   bench/gpu.sh [--ranks N] [--rounds N] [--engines LIST] [--ops LIST] [--dtypes LIST] [--min SIZE] [--max SIZE]
+#                [--launches N] [--symgrad FILE] [--compare FILE] [--python FILE] [--nccl-tests FOLDER] [--raw FOLDER]
+#                [--out FILE]
+#
+# It needs no Go: --symgrad and --compare are the programs cmd/symgrad and bench/compare, built before; by default
+# bin/dev/symgrad and bin/dev/compare. --python is a Python with torch; without torch the comparison goes on without it.
+# --nccl-tests is a folder with all_reduce_perf, reduce_scatter_perf and all_gather_perf.
+#
+# A round is symgrad with operations queued on a stream, symgrad with captured graphs, torch in both ways, and nccl-tests.
+# Within a run of symgrad all engines take turns at every size, so that libraries start once. Results of the first round are
+# checked. With two GPUs two rounds take some four minutes.
+#
+# Exit code: that of bench/compare (1 when a criterion does not hold); 2 for a command line that makes no sense or a
+# machine that cannot measure.
+set -euo pipefail
+
+# No run takes this long unless it hangs.
+readonly LIMIT_S=150
+
+# Each row is measured so often in one run.
+readonly TURNS=3
+
+ranks=
+rounds=2
+engines=nccl,nccl-window,nvshmem,oneshot,twoshot,auto
+ops=allreduce,reducescatter,allgather
+dtypes=f32,bf16
+min=1K
+max=256M
+launches=10
+symgrad=
+compare=
+python=python3
+nccl_tests=
+raw=
+out=
+
+die() {
+	echo "gpu.sh: $*" >&2
+	exit 2
+}
+
+note() { echo "gpu.sh: $*" >&2; }
+
+while [ $# -gt 0 ]; do
+	[ "$1" != --help ] || { sed -n '2,/^set -/s/^# \{0,1\}//p' "$0"; exit 0; }
+	[ $# -ge 2 ] || die "$1 wants a value, or is unknown: see --help"
+	case $1 in
+	--ranks) ranks=$2 ;;
+	--rounds) rounds=$2 ;;
+	--engines) engines=$2 ;;
+	--ops) ops=$2 ;;
+	--dtypes) dtypes=$2 ;;
+	--min) min=$2 ;;
+	--max) max=$2 ;;
+	--launches) launches=$2 ;;
+	--symgrad) symgrad=$2 ;;
+	--compare) compare=$2 ;;
+	--python) python=$2 ;;
+	--nccl-tests) nccl_tests=$2 ;;
+	--raw) raw=$2 ;;
+	--out) out=$2 ;;
+	*) die "unknown option $1: see --help" ;;
+	esac
+	shift 2
+done
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+root=$(dirname "$here")
+symgrad=${symgrad:-$root/bin/dev/symgrad}
+compare=${compare:-$root/bin/dev/compare}
+[ -x "$symgrad" ] || die "no program $symgrad: build ./cmd/symgrad there, or name another with --symgrad"
+[ -x "$compare" ] || die "no program $compare: build ./bench/compare there, or name another with --compare"
+[ -z "$nccl_tests" ] || [ -x "$nccl_tests/all_reduce_perf" ] || die "--nccl-tests $nccl_tests: there is no all_reduce_perf"
+gpus=$({ nvidia-smi --query-gpu=name,pci.bus_id --format=csv,noheader 2>/dev/null || true; } | sed 's/, / /')
+[ -n "$gpus" ] || die "nvidia-smi shows no GPU: there is nothing to measure"
+ranks=${ranks:-$(wc -l <<<"$gpus")}
+for number in "$ranks" "$rounds" "$launches"; do
+	[[ $number =~ ^[1-9][0-9]{0,3}$ ]] || die "\"$number\" is no number from 1 to 9999"
+done
+[ "$ranks" -ge 2 ] || die "one GPU only: there is nothing to compare"
+[ "$ranks" -le "$(wc -l <<<"$gpus")" ] || die "--ranks $ranks: there are $(wc -l <<<"$gpus") GPUs"
+for size in "$min" "$max"; do
+	[[ $size =~ ^[1-9][0-9]*[KMG]?$ ]] || die "\"$size\" is no size: want one as 64M"
+done
+raw=${raw:-$root/.bench/gpu/raw}
+out=${out:-$here/results/gpu-$ranks-$(date +%F).json}
+rm -rf "$raw"
+mkdir -p "$raw/logs"
+
+# Programs keep their temporary files here, so that nothing of them stays.
+temp=$(mktemp -d)
+trap 'rm -rf "$temp"' EXIT
+export TMPDIR=$temp
+
+# NVLink multicast can put every GPU of a host out of service where the fabric is shared. Nobody here uses it.
+export NCCL_NVLS_ENABLE=0 NVSHMEM_DISABLE_NVLS=1 TORCH_SYMM_MEM_DISABLE_MULTICAST=1
+export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} # else torch's launcher says that it sets it
+
+json() { # TEXT: as a JSON string
+	local text=${1//\\/\\\\}
+	text=${text//\"/\\\"}
+	printf '"%s"' "$(tr -d '\000-\037' <<<"$text")"
+}
+
+describe() { # writes session.json
+	local driver
+	driver=$({ nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null || true; } | sed -n 1p)
+	cat >"$raw/session.json" <<-END
+		{
+		  "date": $(json "$(date -u +%FT%TZ)"),
+		  "host": {
+		    "kernel": $(json "$(uname -r)"),
+		    "driver": $(json "$driver"),
+		    "gpus": [$(while IFS= read -r gpu; do json "$gpu"; echo; done <<<"$gpus" | paste -sd,)]
+		  }
+		}
+	END
+}
+
+# Runs a program within the limit; its output goes to logs/NAME. What one that fails has left is judged by compare.
+timed() { # NAME COMMAND...
+	local name=$1 begun=$SECONDS code=0
+	shift
+	timeout --foreground -k 5 "$LIMIT_S" "$@" >"$raw/logs/$name.out" 2>"$raw/logs/$name.err" </dev/null || code=$?
+	note "$name: $((SECONDS - begun)) s, exit code $code"
+	if [ "$code" -ne 0 ]; then
+		sed -n '/[a-z]/p' "$raw/logs/$name.err" | tail -n 5 >&2
+	fi
+	return "$code"
+}
+
+together=yes # engines take turns in one run; else each has a run of its own, so that one that fails fails alone
+
+symgrad_run() { # NAME ENGINES CHECKS FLAGS...
+	local name=$1 list=$2 checks=$3
+	shift 3
+	timed "$name" "$symgrad" bench --backend cuda --engine "$list" -n "$ranks" --op "$ops" --in-place-of allreduce \
+		-d "$dtypes" -b "$min" -e "$max" -f 2 --rounds "$TURNS" -c "$checks" --json "$raw/$name.json" "$@"
+}
+
+measure_symgrad() { # MODE ROUND FLAGS...
+	local mode=$1 round=$2 checks=$(($2 == 1)) engine
+	shift 2
+	if [ "$together" = yes ]; then
+		! symgrad_run "symgrad-$mode-$round" "$engines" "$checks" "$@" || return 0
+		[ ! -s "$raw/symgrad-$mode-$round.json" ] || return 0 # it measured, and found wrong results
+		note "one engine at a time from here on"
+		together=no
+	fi
+	for engine in ${engines//,/ }; do
+		symgrad_run "symgrad-$mode-$engine-$round" "$engine" "$checks" "$@" || true
+	done
+}
+
+measure_torch() { # ROUND
+	timed "torch-$1" "$python" -m torch.distributed.run --standalone --nproc-per-node "$ranks" "$here/gpu/torch_yardstick.py" \
+		--out "$raw" --name "torch-$1" --least "$min" --most "$max" --dtypes "$dtypes" --ops "$ops" --rounds "$TURNS" \
+		--launches "$launches" || true
+}
+
+measure_tests() { # ROUND: the programs of nccl-tests, of one process
+	local pair op dtype
+	for pair in allreduce:all_reduce reducescatter:reduce_scatter allgather:all_gather; do
+		op=${pair%%:*}
+		[[ ",$ops," == *",$op,"* ]] || continue
+		for dtype in ${dtypes//,/ }; do
+			local type=float
+			[ "$dtype" != bf16 ] || type=bfloat16
+			timed "nccl-tests.$op.$dtype.$1" "$nccl_tests/${pair##*:}_perf" -g "$ranks" -b "$min" -e "$max" -f 2 -d "$type" \
+				-w 5 -n 20 -c 0 -a 3 || continue
+			cp "$raw/logs/nccl-tests.$op.$dtype.$1.out" "$raw/nccl-tests.$op.$dtype.$1.txt"
+		done
+	done
+}
+
+describe
+with_torch=yes
+if ! "$python" -c 'import torch; assert torch.cuda.is_available()' 2>"$raw/logs/torch.err"; then
+	note "no torch with CUDA in $python: measuring without it ($raw/logs/torch.err)"
+	with_torch=no
+fi
+for ((round = 1; round <= rounds; round++)); do
+	measure_symgrad queued "$round"
+	[ "$with_torch" = no ] || measure_torch "$round"
+	measure_symgrad graph "$round" -G "$launches"
+	[ -z "$nccl_tests" ] || measure_tests "$round"
+done
+note "measured in $SECONDS s"
+code=0
+"$compare" gpu -o "$out" "$raw" || code=$?
+exit "$code"

@@ -1,0 +1,217 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"runtime"
+	"strings"
+	"time"
+	"unsafe"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/cuda"
+	"github.com/symgrad/symgrad/internal/gpu"
+	"github.com/symgrad/symgrad/internal/perf"
+	"github.com/symgrad/symgrad/internal/probe"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// gpuDevice reaches the memory and the streams of GPUs, for measurements and for the conformance suite.
+type gpuDevice struct {
+	device func(tensor.Device) (*cuda.Device, error)
+}
+
+// onlyGPU is one GPU.
+func onlyGPU(v *cuda.Device) gpuDevice {
+	return gpuDevice{func(d tensor.Device) (*cuda.Device, error) {
+		if d != v.Tensor() {
+			return nil, fmt.Errorf("bench: memory on %v, the group is on %v: %w", d, v.Tensor(), dist.ErrDevice)
+		}
+		return v, nil
+	}}
+}
+
+// address is where b begins.
+func address(b tensor.Buffer) uintptr { return uintptr(b.Pointer()) }
+
+// Alloc implements perf.Device.
+func (d gpuDevice) Alloc(dev tensor.Device, bytes int64) (tensor.Buffer, error) {
+	v, err := d.device(dev)
+	if err != nil {
+		return tensor.Buffer{}, err
+	}
+	p, err := v.Alloc(bytes)
+	if err != nil {
+		return tensor.Buffer{}, err
+	}
+	return tensor.FromPointer(*(*unsafe.Pointer)(unsafe.Pointer(&p)), int(bytes), tensor.U8, dev)
+}
+
+// Free implements perf.Device.
+func (d gpuDevice) Free(b tensor.Buffer) error {
+	v, err := d.device(b.Device())
+	if err != nil {
+		return err
+	}
+	return v.Free(address(b))
+}
+
+// Write implements perf.Device.
+func (d gpuDevice) Write(b tensor.Buffer, src []byte) error {
+	v, err := d.device(b.Device())
+	if err != nil || len(src) == 0 {
+		return err
+	}
+	defer runtime.KeepAlive(src)
+	return v.CopyFromHost(address(b), unsafe.Pointer(&src[0]), int64(len(src)))
+}
+
+// Read implements perf.Device.
+func (d gpuDevice) Read(dst []byte, b tensor.Buffer) error {
+	v, err := d.device(b.Device())
+	if err != nil || len(dst) == 0 {
+		return err
+	}
+	defer runtime.KeepAlive(dst)
+	return v.CopyToHost(unsafe.Pointer(&dst[0]), address(b), int64(len(dst)))
+}
+
+// Name implements perf.Device.
+func (d gpuDevice) Name(dev tensor.Device) (string, error) {
+	v, err := d.device(dev)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%s [%s]", v.Name(), v.PCI()), nil
+}
+
+// gpuTimer is two events on a stream.
+type gpuTimer struct {
+	s           *cuda.Stream
+	begin, stop *cuda.Event
+}
+
+// streamOf is the CUDA stream underneath s.
+func streamOf(s dist.Stream) (*gpu.Stream, error) {
+	gs, ok := s.(*gpu.Stream)
+	if !ok {
+		return nil, fmt.Errorf("bench: %w: a stream of %v, not of a GPU", dist.ErrDevice, s.Device())
+	}
+	return gs, nil
+}
+
+// NewTimer implements perf.Device.
+func (d gpuDevice) NewTimer(s dist.Stream) (perf.Timer, error) {
+	gs, err := streamOf(s)
+	if err != nil {
+		return nil, err
+	}
+	t := &gpuTimer{s: gs.CUDA()}
+	v := t.s.Device()
+	if t.begin, err = v.NewTimer(); err != nil {
+		return nil, err
+	}
+	if t.stop, err = v.NewTimer(); err != nil {
+		return nil, errors.Join(err, t.begin.Close())
+	}
+	return t, nil
+}
+
+// Start implements perf.Timer.
+func (t *gpuTimer) Start() error { return t.record(t.begin) }
+
+// Stop implements perf.Timer.
+func (t *gpuTimer) Stop() error { return t.record(t.stop) }
+
+func (t *gpuTimer) record(e *cuda.Event) error {
+	v := t.s.Device()
+	if err := v.Enter(); err != nil {
+		return err
+	}
+	defer v.Leave()
+	return t.s.Record(e)
+}
+
+// Elapsed implements perf.Timer.
+func (t *gpuTimer) Elapsed() (time.Duration, error) { return t.stop.Since(t.begin) }
+
+// Close implements perf.Timer.
+func (t *gpuTimer) Close() error { return errors.Join(t.begin.Close(), t.stop.Close()) }
+
+// gpuGraph is a captured graph and the stream that it runs on.
+type gpuGraph struct {
+	s     *cuda.Stream
+	graph *cuda.Graph
+	exec  *cuda.GraphExec
+}
+
+// Capture implements perf.Device.
+func (d gpuDevice) Capture(s dist.Stream, issue func() error) (perf.Graph, error) {
+	gs, err := streamOf(s)
+	if err != nil {
+		return nil, err
+	}
+	graph, err := gs.Capture(issue)
+	if err != nil {
+		return nil, err
+	}
+	exec, err := graph.Instantiate()
+	if err != nil {
+		return nil, errors.Join(err, graph.Close())
+	}
+	return &gpuGraph{gs.CUDA(), graph, exec}, nil
+}
+
+// Launch implements perf.Graph.
+func (g *gpuGraph) Launch() error {
+	v := g.s.Device()
+	if err := v.Enter(); err != nil {
+		return err
+	}
+	defer v.Leave()
+	return g.exec.Launch(g.s)
+}
+
+// Close implements perf.Graph.
+func (g *gpuGraph) Close() error { return errors.Join(g.exec.Close(), g.graph.Close()) }
+
+// knownLibraries is the libraries whose versions belong to a result: the start of the file's name, and the product.
+var knownLibraries = [][2]string{
+	{"libnccl.so", "nccl"}, {"libnvshmem_host.so", "nvshmem"}, {"libnvrtc.so", "nvrtc"},
+}
+
+// libraries is the versions of what has been measured, by name. maps is what the process has loaded, and ask what tells the
+// version of one.
+func libraries(maps io.Reader, ask func(product, file string) probe.Answer) map[string]string {
+	versions := map[string]string{"symgrad": version(), "go": runtime.Version()}
+	for lines := bufio.NewScanner(maps); lines.Scan(); {
+		fields := strings.Fields(lines.Text())
+		if len(fields) < 6 {
+			continue
+		}
+		for _, known := range knownLibraries {
+			if file := fields[5]; strings.HasPrefix(path.Base(file), known[0]) && versions[known[1]] == "" {
+				a := ask(known[1], file)
+				versions[known[1]] = strings.TrimSpace(a.Version + " " + a.Problem)
+			}
+		}
+	}
+	return versions
+}
+
+// librariesHere is libraries of this process. ask answers questions, as probe.Child does, in processes of their own.
+func librariesHere(ctx context.Context, ask func(ctx context.Context, q probe.Question) probe.Answer) map[string]string {
+	var loaded io.Reader = strings.NewReader("")
+	if file, err := os.Open("/proc/self/maps"); err == nil {
+		defer file.Close()
+		loaded = file
+	}
+	return libraries(loaded, func(product, file string) probe.Answer {
+		return ask(ctx, probe.Question{Product: product, File: file})
+	})
+}

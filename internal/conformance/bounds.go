@@ -1,0 +1,158 @@
+package conformance
+
+import (
+	"fmt"
+	"math"
+	"math/big"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// loose reports whether the results of c are held against a bound: data that round, in a reduction of which nobody says
+// the order.
+func (o Options) loose(c scenario) bool {
+	rounds := c.data == random || c.data == gentle
+	return o.AnyOrder && c.kind.Reduces() && c.dt.IsFloat() && rounds && c.red != dist.RedMin && c.red != dist.RedMax
+}
+
+// rounding is the data of c's reduction that round. A product in any order must not leave the range of the type half way.
+func (o Options) rounding(red dist.RedKind) dataKind {
+	if o.AnyOrder && red == dist.RedProd {
+		return gentle
+	}
+	return random
+}
+
+// unit is the unit roundoff of a floating-point type: half the distance from 1 to the next number.
+func unit(dt tensor.DType) float64 {
+	switch dt {
+	case tensor.F64:
+		return 0x1p-53
+	case tensor.F32:
+		return 0x1p-24
+	case tensor.F16:
+		return 0x1p-11
+	}
+	return 0x1p-8 // bf16
+}
+
+// roundings is the most roundings that any term goes through on its way into the result of a reduction of n ranks.
+//
+// A tree of n-1 additions, whatever its shape, has a path of n-1 at most from a term to the root (Higham, Accuracy and
+// Stability of Numerical Algorithms, 2nd ed., section 4.2); so has one of n-1 products. One more rounding puts an
+// accumulator of another type into the element. The scaling of premulsum is one more. A mean is a scaling, before or after,
+// by 1/n, which is a rounded number itself, or a division: two more.
+func roundings(red dist.RedKind, n int) int {
+	switch red {
+	case dist.RedPreMulSum:
+		return n + 1
+	case dist.RedAvg:
+		return n + 2
+	}
+	return n
+}
+
+// tolerance is how far a result may be from the exact one, given the sum of the magnitudes of the terms (for a product,
+// its magnitude). With u the unit roundoff and k roundings on a path, each a factor of 1+d with |d| <= u, the error of a
+// sum is at most g(k) = k*u/(1-k*u) times the sum of magnitudes, and that of a product g(k) times the product (Higham,
+// lemma 3.1 and section 4.2). Here no term and no partial product leaves the normal range of its type, because inputs are
+// between 2^-4 and 2^5, scalars too, and factors of a product between 1/2 and 2; a sum that cancels below it is exact.
+//
+// The accumulator is taken to have the element's own type, which is the least that a library uses.
+func tolerance(dt tensor.DType, red dist.RedKind, n int, magnitude float64) float64 {
+	ku := float64(roundings(red, n)) * unit(dt)
+	return magnitude * ku / (1 - ku)
+}
+
+// precision holds every sum and product of 16 numbers of 53 bits in the ranges above exactly.
+const precision = 1200
+
+// reduceExactly is the reduction of column without any rounding, and the magnitude that its error is measured by.
+func reduceExactly(dt tensor.DType, red dist.RedKind, column, scalars []uint64) (value *big.Float, magnitude float64) {
+	term := func(r int) *big.Float {
+		x := new(big.Float).SetPrec(precision).SetFloat64(asFloat(dt, column[r]))
+		if red == dist.RedPreMulSum {
+			x.Mul(x, new(big.Float).SetPrec(precision).SetFloat64(asFloat(dt, scalars[r])))
+		}
+		return x
+	}
+	value = term(0)
+	magnitude, _ = new(big.Float).Abs(value).Float64()
+	for r := 1; r < len(column); r++ {
+		x := term(r)
+		size, _ := new(big.Float).Abs(x).Float64()
+		if red == dist.RedProd {
+			value.Mul(value, x)
+			magnitude *= size
+			continue
+		}
+		value.Add(value, x)
+		magnitude += size
+	}
+	if red == dist.RedAvg { // the one operation that cannot be exact; its error is nothing beside the bound
+		n := float64(len(column))
+		value.Quo(value, new(big.Float).SetPrec(precision).SetFloat64(n))
+		magnitude /= n
+	}
+	return value, magnitude
+}
+
+// near reports the first of the n elements of dst that is farther from the exact result of c than any order allows.
+func (s *suite) near(c scenario, dst tensor.Buffer, n int, column, scalars []uint64) error {
+	raw := s.load(dst)
+	for i := range n {
+		s.gather(c, i, column)
+		if err := nearOne(c.dt, c.red, get(raw, c.dt, i), column, scalars); err != nil {
+			return fmt.Errorf("element %d is %w", i, err)
+		}
+	}
+	return nil
+}
+
+// nearOne is an error unless got is a result that some order of rounding may give.
+func nearOne(dt tensor.DType, red dist.RedKind, got uint64, column, scalars []uint64) error {
+	value := asFloat(dt, got)
+	want, magnitude := reduceExactly(dt, red, column, scalars)
+	text := func(format string, args ...any) error {
+		about, _ := want.Float64()
+		return fmt.Errorf("%v (%#x), want %v: %s", value, got, about, fmt.Sprintf(format, args...))
+	}
+	if math.IsNaN(value) || math.IsInf(value, 0) {
+		return text("it is no number")
+	}
+	off := new(big.Float).SetPrec(precision).SetFloat64(value)
+	off.Abs(off.Sub(off, want))
+	bound := tolerance(dt, red, len(column), magnitude)
+	if off.Cmp(new(big.Float).SetFloat64(bound)) > 0 {
+		far, _ := off.Float64()
+		return text("off by %.3g, %d roundings allow %.3g", far, roundings(red, len(column)), bound)
+	}
+	return nil
+}
+
+// fmin reports the first of the n elements of dst that is not C's minimum, or maximum, of the column.
+func (s *suite) fmin(c scenario, dst tensor.Buffer, n int, column []uint64) error {
+	raw := s.load(dst)
+	for i := range n {
+		s.gather(c, i, column)
+		got, want := asFloat(c.dt, get(raw, c.dt, i)), fminOf(c.dt, c.red, column)
+		if got != want && !(math.IsNaN(got) && math.IsNaN(want)) {
+			return fmt.Errorf("element %d is %v, want %v", i, got, want)
+		}
+	}
+	return nil
+}
+
+// fminOf is the least, or largest, number of a column; NaN when there is none (ISO C, F.10.9.2 and F.10.9.3).
+func fminOf(dt tensor.DType, red dist.RedKind, column []uint64) float64 {
+	acc := math.NaN()
+	for _, bits := range column {
+		switch x := asFloat(dt, bits); {
+		case math.IsNaN(x):
+		case math.IsNaN(acc), red == dist.RedMin && x < acc, red == dist.RedMax && x > acc:
+			acc = x
+		}
+	}
+	return acc
+}

@@ -1,0 +1,213 @@
+package perf
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"math"
+	"slices"
+
+	"github.com/symgrad/symgrad/dist"
+)
+
+// outcome is one measurement of a case, of all ranks.
+type outcome struct {
+	times   times
+	wrong   int64
+	skipped string // why the engine cannot
+}
+
+// session is one rank's part in a measurement: the targets, each with buffers of its own, in the order in which they take
+// turns.
+type session struct {
+	cfg     Config
+	ex      *exchange
+	clock   clock
+	targets []Target
+	rigs    []*rig // of the targets; nil for one that is missing
+}
+
+// open makes the rigs of the targets, for sizes up to bytes. The caller closes the session, whatever becomes of it.
+func (x *session) open(g *dist.Group, dev Device, bytes int64) error {
+	x.clock = newClock()
+	var first *memory
+	for _, t := range x.targets {
+		if t.Missing != "" {
+			x.rigs = append(x.rigs, nil)
+			continue
+		}
+		own := t.Group
+		if own == nil {
+			own = g
+		}
+		m, err := newMemory(own, dev, bytes, x.cfg.Private, first)
+		if err != nil {
+			return err
+		}
+		first = m
+		r := newRig(x.cfg, own, m, x.clock)
+		x.rigs = append(x.rigs, r)
+		if dev == nil {
+			continue
+		}
+		if err := r.on(dev, x.ex); err != nil {
+			return fmt.Errorf("bench: %w", err)
+		}
+	}
+	return nil
+}
+
+func (x *session) close() error {
+	var errs []error
+	for i := len(x.rigs) - 1; i >= 0; i-- {
+		if x.rigs[i] != nil {
+			errs = append(errs, x.rigs[i].close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// rows measures cases, and gives the rows of those that differ in nothing but in place together: those of the first target
+// before those of the second. Targets take turns, and in every round another one begins.
+func (x *session) rows(cases []Case) iter.Seq2[[]Row, error] {
+	return func(yield func([]Row, error) bool) {
+		for len(cases) > 0 {
+			n := 1
+			for n < len(cases) && sameButPlace(cases[0], cases[n]) {
+				n++
+			}
+			rows, err := x.group(cases[:n])
+			if !yield(rows, err) || err != nil {
+				return
+			}
+			cases = cases[n:]
+		}
+	}
+}
+
+// sameButPlace reports whether a and b differ in nothing but in place.
+func sameButPlace(a, b Case) bool {
+	a.InPlace = b.InPlace
+	return a == b
+}
+
+// group is the rows of cases that belong together.
+func (x *session) group(cases []Case) ([]Row, error) {
+	outcomes := make([][]outcome, len(x.targets)*len(cases))
+	for round := range x.cfg.Rounds {
+		for turn := range x.targets {
+			i := (round + turn) % len(x.targets)
+			for k, c := range cases {
+				at := i*len(cases) + k
+				if round > 0 && outcomes[at][0].skipped != "" {
+					continue
+				}
+				o, err := x.once(c, i, round == 0)
+				if err != nil {
+					return nil, fmt.Errorf("bench: %s: %w", x.row(c, x.targets[i], nil).key(), err)
+				}
+				outcomes[at] = append(outcomes[at], o)
+			}
+		}
+	}
+	var rows []Row
+	for i, target := range x.targets {
+		for k, c := range cases {
+			rows = append(rows, x.row(c, target, outcomes[i*len(cases)+k]))
+		}
+	}
+	return rows, nil
+}
+
+// once measures c on all ranks, by target i. What a rank found wrong itself counts even if the exchange of the numbers is
+// broken too.
+func (x *session) once(c Case, i int, checked bool) (outcome, error) {
+	r := x.rigs[i]
+	if r == nil {
+		return outcome{skipped: x.targets[i].Missing}, nil
+	}
+	own, wrong, err := r.measure(c, checked)
+	if errors.Is(err, dist.ErrUnsupported) && x.targets[i].Engine != "" {
+		return outcome{skipped: reason(err)}, nil
+	}
+	if err != nil {
+		return outcome{}, err
+	}
+	const numbers = 5
+	all, err := x.ex.floats(own.mean, own.least, own.median, own.most, float64(wrong))
+	if err != nil {
+		return outcome{}, err
+	}
+	ranks := make([]times, r.g.Size())
+	total := wrong
+	for rank := range ranks {
+		t := all[numbers*rank:]
+		ranks[rank] = times{t[0], t[1], t[2], t[3]}
+		if rank != r.g.Rank() {
+			total += int64(t[4])
+		}
+	}
+	t := c.Op.trait()
+	switch {
+	case t.oneSide && !t.rate:
+		ranks = ranks[:1] // the others waited, or did the same
+	case r.dev != nil && r.cfg.Style == BackToBack:
+		return outcome{times: slowest(ranks), wrong: total}, nil
+	}
+	return outcome{times: combine(ranks), wrong: total}, nil
+}
+
+// reason is why an operation is not supported: the cause, without the operation, which the row tells.
+func reason(err error) string {
+	var op *dist.OpError
+	if errors.As(err, &op) {
+		err = op.Err
+	}
+	return err.Error()
+}
+
+// row is the row of what was measured of c.
+func (x *session) row(c Case, target Target, outcomes []outcome) Row {
+	row := newRow(c)
+	row.Engine = target.Engine
+	if len(outcomes) == 0 {
+		return row
+	}
+	if row.Skipped = outcomes[0].skipped; row.Skipped != "" {
+		return row
+	}
+	row.Iters = x.cfg.iters(c) * max(x.cfg.Graph, 1)
+	n := float64(x.ex.g.Size())
+	bus := 0.0
+	if f := c.Op.trait().bus; f != nil {
+		bus = f(n)
+	}
+	row.setTimes(overRounds(outcomes), bus)
+	if c.Op.trait().rate && row.TimeUS > 0 {
+		row.Rate = round(n / row.TimeUS)
+	}
+	if x.cfg.Checks > 0 {
+		total := int64(0)
+		for _, o := range outcomes {
+			total += o.wrong
+		}
+		row.Wrong = &total
+	}
+	return row
+}
+
+// overRounds is the times of all rounds: the means of means, the medians of medians, the extremes of extremes.
+func overRounds(outcomes []outcome) times {
+	all := times{least: math.Inf(1)}
+	var medians []float64
+	for _, o := range outcomes {
+		all.mean += o.times.mean / float64(len(outcomes))
+		all.least = min(all.least, o.times.least)
+		all.most = max(all.most, o.times.most)
+		medians = append(medians, o.times.median)
+	}
+	slices.Sort(medians)
+	n := len(medians)
+	all.median = (medians[(n-1)/2] + medians[n/2]) / 2
+	return all
+}
