@@ -311,3 +311,19 @@ func TestSimulationRefusesALauncher(t *testing.T) {
 		t.Errorf("code %d, %s", o.code, o.stderr)
 	}
 }
+
+// The program trains on the host, and says so where settings ask for GPUs, before it starts a rank.
+func TestGPUsAreRefused(t *testing.T) {
+	for setting, want := range map[string]string{
+		"run.device=cuda":   "run.device=cuda: this program trains on the host; set it to cpu, or leave it auto",
+		"comm.backend=nccl": "comm.backend=nccl is between GPUs, and this program trains on the host: use auto, shm or sim",
+	} {
+		p := prepared(t, settings(t.TempDir(), digits(t), ranks(2), setting)...)
+		if err := p.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if o := p.outcome(t); o.code != exitUsage || !strings.Contains(o.stderr, want) {
+			t.Errorf("%s: code %d, %s", setting, o.code, o.stderr)
+		}
+	}
+}

@@ -30,6 +30,9 @@ func start(o options, stdout, stderr io.Writer) (int, error) {
 	if env.Launcher == launch.None {
 		env.Columns = terminalColumns(stdout) // a launcher would have told
 	}
+	if err := onHost(o.cfg); err != nil {
+		return 0, err
+	}
 	if err := mnist.Find(o.cfg.Data.Path); err != nil {
 		return 0, err // once, and not once a rank
 	}
@@ -48,6 +51,17 @@ func start(o options, stdout, stderr io.Writer) (int, error) {
 		return res.Code, err
 	}
 	return 0, one(o, env, stdout)
+}
+
+// onHost is nil when the settings ask for what this program does: Gorgonia's graphs on the host.
+func onHost(c *config.Config) error {
+	switch {
+	case c.Run.Device == "cuda":
+		return usageError{errors.New("run.device=cuda: this program trains on the host; set it to cpu, or leave it auto")}
+	case backend.OnGPUs(c.Comm.Backend):
+		return usageError{fmt.Errorf("comm.backend=%s is between GPUs, and this program trains on the host: use auto, shm or sim", c.Comm.Backend)}
+	}
+	return nil
 }
 
 // one is this process as a rank.

@@ -4,6 +4,7 @@
 //
 //	go run ./examples/jacobi -n 2 --nx 2048 --ny 2048 --iters 300 --verify
 //	go run ./examples/jacobi -n 2 --nx 2048 --ny 2048 --iters 300 --no-overlap
+//	go run ./examples/jacobi -n 2 --backend cuda --nx 8192 --ny 8192 --iters 1000 --verify
 //	symgrad run -n 4 -- bin/jacobi --tol 1e-4
 //
 // The first prints something like
@@ -40,6 +41,12 @@
 //	solve.go    the iteration on two streams
 //	meter.go    how much of the communication was hidden
 //	verify.go   rank 0 gets all rows and compares
+//	device.go   the same on GPUs, where
+//	jacobi.cu   a kernel computes the rows and writes those at the borders into the neighbours' memory
+//
+// On GPUs a kernel is one iteration. Its first blocks compute the rows at the borders, piece by piece: each waits for the
+// same piece of the neighbour's row, which is all that it reads of it, and puts its own into the neighbour's halo with
+// a signal, while other blocks compute the rows between. The flow control is the one above, for each piece by itself.
 //
 // Sources: NVIDIA, "GPU Communication Libraries for Accelerating HPC and AI Applications", HOT Interconnects 2025, labs
 // 3 and 4; github.com/NVIDIA/multi-gpu-programming-models.

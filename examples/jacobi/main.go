@@ -10,6 +10,7 @@ import (
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/examples/internal/rank"
+	"github.com/symgrad/symgrad/tensor"
 )
 
 const about = `Solve Laplace's equation on a grid whose rows are divided between the ranks, by Jacobi's iteration.
@@ -73,6 +74,9 @@ func (s *settings) last(k int, change float64) bool {
 
 // run is one rank.
 func (s *settings) run(ctx context.Context, w *dist.World, out io.Writer) error {
+	if w.Device() != tensor.Host {
+		return s.runOnDevice(w, out)
+	}
 	g, err := newStrip(w, *s)
 	if err != nil {
 		return err

@@ -46,11 +46,7 @@ func (m *meter) report(w *dist.World, out io.Writer, s settings, found solution)
 	if err := rank.Done(w.Named("times").AllReduce(tensor.Of(sum), tensor.Of(sum), dist.Sum)); err != nil {
 		return err
 	}
-	seconds := float64(sum[0]) / float64(w.Size()) / 1e9
-	points := float64(s.nx-2) * float64(s.ny-2) * float64(found.iterations)
-	// A point is read once and written once: its neighbours are in the cache by then.
-	fmt.Fprintf(out, "%d iterations, largest change %.3g, %.3g s, %.3g GB/s, %.3g Gpoint/s\n",
-		found.iterations, found.change, seconds, 2*pointBytes*points/seconds/1e9, points/seconds/1e9)
+	tell(out, s, found, float64(sum[0])/float64(w.Size())/1e9)
 	if w.Size() == 1 {
 		fmt.Fprintln(out, "no communication: one rank has all rows")
 		return nil
@@ -58,4 +54,12 @@ func (m *meter) report(w *dist.World, out io.Writer, s settings, found solution)
 	fmt.Fprintf(out, "communication: %.3g ms a rank, %.0f%% of it while the interior was computed\n",
 		float64(sum[1])/float64(w.Size())/1e6, 100*float64(sum[2])/float64(max(1, sum[1])))
 	return nil
+}
+
+// tell tells how far the iteration came, and how fast.
+func tell(out io.Writer, s settings, found solution, seconds float64) {
+	points := float64(s.nx-2) * float64(s.ny-2) * float64(found.iterations)
+	// A point is read once and written once: its neighbours are in the cache by then.
+	fmt.Fprintf(out, "%d iterations, largest change %.3g, %.3g s, %.3g GB/s, %.3g Gpoint/s\n",
+		found.iterations, found.change, seconds, 2*pointBytes*points/seconds/1e9, points/seconds/1e9)
 }

@@ -17,15 +17,13 @@ import (
 func verify(w *dist.World, s settings, g *strip, found solution, out io.Writer) error {
 	bad := 0
 	if w.Rank() == 0 {
-		got, err := collect(g, s, found.iterations)
+		got, err := assemble(s, w.Size(), func(to []float64, r int) error {
+			return g.cells.Get(tensor.Of(to), r, g.at(found.iterations, 1)) // one-sided: its owner does nothing
+		})
 		if err != nil {
 			return err
 		}
-		want, end := serial(s)
-		if bad = differences(got, want); found != end {
-			fmt.Fprintf(out, "verify: the serial solution has %d iterations, largest change %.17g, not %.17g\n", end.iterations, end.change, found.change)
-			bad++
-		}
+		bad = compare(s, got, found, out)
 	}
 	if err := rank.Verdict(w, "points that are not those of the serial solution", bad); err != nil {
 		return err
@@ -34,18 +32,28 @@ func verify(w *dist.World, s settings, g *strip, found solution, out io.Writer) 
 	return nil
 }
 
-// collect is the whole grid after iteration k. The other ranks' rows are fetched one-sidedly: their owners do nothing.
-func collect(g *strip, s settings, k int) ([]float64, error) {
+// compare is how much of a solution is not as in the serial one: points, and the end, which it tells.
+func compare(s settings, got []float64, found solution, out io.Writer) int {
+	want, end := serial(s)
+	bad := differences(got, want)
+	if found != end {
+		fmt.Fprintf(out, "verify: the serial solution has %d iterations, largest change %.17g, not %.17g\n", end.iterations, end.change, found.change)
+		bad++
+	}
+	return bad
+}
+
+// assemble is the whole grid. fetch fills to with the rows of rank r.
+func assemble(s settings, size int, fetch func(to []float64, r int) error) ([]float64, error) {
 	grid := make([]float64, s.nx*s.ny)
 	for _, row := range []int{0, s.ny - 1} {
 		for col := range s.nx {
 			grid[row*s.nx+col] = boundary(row, col, s.nx, s.ny)
 		}
 	}
-	for r := range g.w.Size() {
-		before, rows := divide(g.inner, r, g.w.Size())
-		to := grid[(before+1)*s.nx:][:rows*s.nx]
-		if err := g.cells.Get(tensor.Of(to), r, g.at(k, 1)); err != nil {
+	for r := range size {
+		before, rows := divide(s.ny-2, r, size)
+		if err := fetch(grid[(before+1)*s.nx:][:rows*s.nx], r); err != nil {
 			return nil, fmt.Errorf("rows %d to %d of rank %d: %w", before+1, before+rows, r, err)
 		}
 	}

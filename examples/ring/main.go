@@ -4,6 +4,7 @@
 //
 //	go run ./examples/ring -n 4
 //	go run ./examples/ring -n 2 --rounds 100000 --bytes 4096
+//	go run ./examples/ring -n 2 --backend cuda
 //	symgrad run -n 4 -- bin/ring
 //
 // prints something like
@@ -15,7 +16,7 @@
 //	3: received message 2
 //	token: 1000 rounds, 4000 hops of 8 B, 2.6 us a hop
 //
-// Read shift.go, then token.go.
+// Read shift.go, then token.go. On GPUs the same is done by kernels: device.go and ring.cu.
 //
 // Source: NVSHMEM, "Introduction", "Example NVSHMEM Program" (simple_shift).
 package main
@@ -31,6 +32,7 @@ import (
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/examples/internal/rank"
 	"github.com/symgrad/symgrad/symmetric"
+	"github.com/symgrad/symgrad/tensor"
 )
 
 const about = `Ranks form a ring: each writes into the memory of the next, then a token goes round.`
@@ -68,6 +70,9 @@ func (s *settings) check(int, []string) error {
 
 // run is one rank.
 func (s *settings) run(ctx context.Context, w *dist.World, out io.Writer) error {
+	if w.Device() != tensor.Host {
+		return s.runOnDevice(w, out)
+	}
 	heap, err := w.Heap(s.bytes + 4*symmetric.Alignment)
 	if err != nil {
 		return err

@@ -91,7 +91,7 @@ func (p Program) parse(args []string) (*options, error) {
 	o.flags.SortFlags = false
 	o.flags.Usage = func() {} // Execute prints it
 	o.flags.IntVarP(&o.n, "ranks", "n", p.Ranks, "how many ranks to start; under a launcher its number counts")
-	o.flags.StringVar(&o.backend, "backend", backend.Auto, "shm: ranks are processes; sim: goroutines of this one; auto: the best that there is")
+	o.flags.StringVar(&o.backend, "backend", backend.Auto, "shm: ranks are processes; sim: goroutines of this one; cuda, nccl, nvshmem: processes with a GPU each; auto: shm")
 	o.flags.DurationVar(&o.timeout, "timeout", 100*time.Second, "longest wait for another rank")
 	if p.Flags != nil {
 		p.Flags(o.flags)

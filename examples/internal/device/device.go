@@ -1,0 +1,96 @@
+// Package device is what the example programs need on GPUs and none of them is about: numbers from every rank, and a
+// verdict on all ranks alike, when a group's buffers are not the host's.
+package device
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/examples/internal/rank"
+	"github.com/symgrad/symgrad/kernel"
+	"github.com/symgrad/symgrad/symmetric"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// Patience is how long a kernel waits for a signal of another rank. Nothing can end a kernel that waits for ever.
+const Patience = 20 * time.Second
+
+// wordBytes is the size of an int64.
+const wordBytes = 8
+
+// Board is a place in symmetric memory where ranks tell each other numbers.
+type Board struct {
+	w     *dist.World
+	words tensor.Buffer // one of every rank, and behind them one to send
+}
+
+// BoardBytes is how much of a heap NewBoard takes for so many ranks.
+func BoardBytes(ranks int) int64 {
+	bytes := int64(ranks+1) * wordBytes
+	return (bytes + symmetric.Alignment - 1) / symmetric.Alignment * symmetric.Alignment
+}
+
+// NewBoard is a Board in heap, which frees it when it is closed.
+//
+// Collective: all ranks.
+func NewBoard(w *dist.World, heap symmetric.Heap) (*Board, error) {
+	r, err := heap.Alloc(int64(w.Size()+1) * wordBytes)
+	if err != nil {
+		return nil, err
+	}
+	words, err := Typed(r.Local(), tensor.I64)
+	return &Board{w, words}, err
+}
+
+// Gather is every rank's v, by rank.
+//
+// Collective: all ranks.
+func (b *Board) Gather(v int64) ([]int64, error) {
+	n := b.w.Size()
+	all, err := b.words.Slice(0, n)
+	if err != nil {
+		return nil, err
+	}
+	own, err := b.words.Slice(n, n+1)
+	if err != nil {
+		return nil, err
+	}
+	if err := kernel.Copy(b.w.Stream(), own, tensor.Of([]int64{v})); err != nil {
+		return nil, err
+	}
+	if err := rank.Done(b.w.AllGather(all, own)); err != nil {
+		return nil, err
+	}
+	got := make([]int64, n)
+	return got, kernel.Copy(b.w.Stream(), tensor.Of(got), all)
+}
+
+// Verdict is rank.Verdict.
+//
+// Collective: all ranks, same what. Errors: rank.ErrWrong with the numbers; those of the exchange.
+func (b *Board) Verdict(what string, bad int64) error {
+	all, err := b.Gather(bad)
+	if err != nil {
+		return err
+	}
+	for r, n := range all {
+		if n != 0 {
+			return fmt.Errorf("%w: rank %d has %d %s", rank.ErrWrong, r, n, what)
+		}
+	}
+	return nil
+}
+
+// Typed is a buffer of bytes as elements of type dt.
+func Typed(b tensor.Buffer, dt tensor.DType) (tensor.Buffer, error) {
+	return tensor.FromPointer(b.Pointer(), b.Len()/dt.Size(), dt, b.Device())
+}
+
+// Late is err, of a kernel that waited for another rank for too long, with what the group knows: a rank that died.
+//
+// Collective: all ranks, unless they have gone wrong themselves.
+func Late(w *dist.World, err error) error {
+	return errors.Join(err, rank.Done(w.Named("what is late").Barrier()))
+}

@@ -1,0 +1,157 @@
+package kernel
+
+import (
+	"fmt"
+	"reflect"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/cuda"
+)
+
+// Shape is how many threads run a kernel, and with how much shared memory.
+type Shape struct {
+	Grid     [3]uint32 // blocks in x, y, z; 0 means 1
+	Block    [3]uint32 // threads of a block in x, y, z, at most 1024 in all; 0 means 1
+	Shared   uint32    // bytes of dynamic shared memory of a block: extern __shared__; at most 48 KiB, or what AllowShared allows
+	Together bool      // the GPU runs all blocks at once, so that they may wait for each other, or Launch is an error
+}
+
+const (
+	mostThreads = 1024      // of a block, on every GPU there is
+	freeShared  = 48 << 10  // without asking for more: CUDA C++ Programming Guide, "Compute Capabilities"
+	mostX       = 1<<31 - 1 // blocks of a grid
+	mostYZ      = 1<<16 - 1
+)
+
+// launch is s with its defaults filled in, for a kernel that may have so much shared memory.
+//
+// Errors: ErrInvalid for a shape that no GPU has.
+func (s Shape) launch(shared uint32) (cuda.Launch, error) {
+	for axis := range 3 {
+		s.Grid[axis] = max(s.Grid[axis], 1)
+		s.Block[axis] = max(s.Block[axis], 1)
+	}
+	threads := uint64(1)
+	for _, n := range s.Block {
+		threads = min(threads*uint64(n), 1<<31) // no overflow
+	}
+	switch {
+	case threads > mostThreads:
+		return cuda.Launch{}, fmt.Errorf("%w: a block of %v threads has more than %d", dist.ErrInvalid, s.Block, mostThreads)
+	case s.Grid[0] > mostX || s.Grid[1] > mostYZ || s.Grid[2] > mostYZ:
+		return cuda.Launch{}, fmt.Errorf("%w: a grid of %v blocks has more than %d, %d or %d", dist.ErrInvalid, s.Grid, mostX, mostYZ, mostYZ)
+	case s.Shared > shared:
+		return cuda.Launch{}, fmt.Errorf("%w: %d B of shared memory, more than %d; AllowShared allows more", dist.ErrInvalid, s.Shared, shared)
+	}
+	return cuda.Launch{Grid: s.Grid, Block: s.Block, Shared: s.Shared, Together: s.Together}, nil
+}
+
+// Function is a kernel of a Module.
+type Function struct {
+	module *Module
+	name   string
+	f      *cuda.Function
+
+	// Guarded by the module's lock.
+	args   *cuda.Args
+	shared uint32 // bytes that a launch may have
+}
+
+// Name is the name in the image.
+func (f *Function) Name() string { return f.name }
+
+// AllowShared lets launches have up to bytes of dynamic shared memory a block, which is more than 48 KiB.
+//
+// Errors: ErrClosed; the driver's for more than the device has.
+func (f *Function) AllowShared(bytes uint32) error {
+	m := f.module
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return fmt.Errorf("shared memory of %s of %s: module: %w", f.name, m.name, dist.ErrClosed)
+	}
+	if err := f.f.AllowShared(int(bytes)); err != nil {
+		return fmt.Errorf("%d B of shared memory for %s of %s: %w", bytes, f.name, m.name, kindOf(err))
+	}
+	f.shared = bytes
+	return nil
+}
+
+// Resident is how many blocks of the shape's size the GPU runs at once when it runs nothing else. Blocks that wait for each
+// other must not be more.
+//
+// Errors: ErrInvalid for a shape that no GPU has; ErrClosed; the driver's.
+func (f *Function) Resident(shape Shape) (int, error) {
+	m := f.module
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return 0, fmt.Errorf("resident blocks of %s of %s: module: %w", f.name, m.name, dist.ErrClosed)
+	}
+	l, err := shape.launch(f.shared)
+	if err != nil {
+		return 0, fmt.Errorf("resident blocks of %s of %s: %w", f.name, m.name, err)
+	}
+	n, err := f.f.Resident(int(l.Block[0]*l.Block[1]*l.Block[2]), l.Shared)
+	if err != nil {
+		return 0, fmt.Errorf("resident blocks of %s of %s: %w", f.name, m.name, kindOf(err))
+	}
+	return n * m.device.SMs(), nil
+}
+
+// Launch queues the kernel on s, as cuLaunchKernel does; Mark makes a Work of it. The arguments are those of the package's
+// table, in the order of the kernel's parameters, each as wide as the parameter. s is a stream of the module's device, of
+// any group.
+//
+// Returns: when queued; the arguments' values were read. Owns: memory that the arguments name is the kernel's until it has
+// run. Errors: ErrInvalid and its kinds for a shape, for an argument, with its number, and for arguments that are not as
+// many and as wide as the kernel takes (drivers before CUDA 12.4 cannot tell); ErrClosed for a closed module; ErrUnsupported
+// when s is no stream of a GPU; the driver's, also those of kernels that failed before.
+func (f *Function) Launch(s dist.Stream, shape Shape, args ...any) error {
+	stream, err := streamOf(s)
+	if err != nil {
+		return f.failed(err)
+	}
+	m := f.module
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	l, err := f.prepare(stream, shape, len(args))
+	if err != nil {
+		return f.failed(err)
+	}
+	f.args.Reset()
+	for i, a := range args {
+		v, err := valueOf(a, m.device.Tensor())
+		if err != nil {
+			return f.failed(fmt.Errorf("argument %d (%v): %w", i+1, reflect.TypeOf(a), err))
+		}
+		push(f.args, v)
+	}
+	if err := m.device.Enter(); err != nil {
+		return f.failed(kindOf(err))
+	}
+	err = f.f.Launch(stream, l, f.args)
+	m.device.Leave()
+	if err != nil {
+		return f.failed(kindOf(err))
+	}
+	return nil
+}
+
+// prepare checks all but the arguments. The module's lock is held.
+func (f *Function) prepare(stream *cuda.Stream, shape Shape, args int) (cuda.Launch, error) {
+	m := f.module
+	switch {
+	case m.closed:
+		return cuda.Launch{}, fmt.Errorf("module: %w", dist.ErrClosed)
+	case stream.Device() != m.device:
+		return cuda.Launch{}, fmt.Errorf("%w: the stream is on %v, the module on %v", dist.ErrDevice, stream.Device().Tensor(), m.Device())
+	case args > mostArgs:
+		return cuda.Launch{}, fmt.Errorf("%w: %d arguments, at most %d: pass a pointer to a struct", dist.ErrInvalid, args, mostArgs)
+	}
+	return shape.launch(f.shared)
+}
+
+func (f *Function) failed(err error) error {
+	return fmt.Errorf("launch %s of %s: %w", f.name, f.module.name, err)
+}

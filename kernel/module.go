@@ -1,0 +1,102 @@
+package kernel
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/cuda"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// Module is compiled code on one device.
+type Module struct {
+	name   string
+	device *cuda.Device
+
+	mu     sync.Mutex // guards what follows, and the arguments of its functions
+	image  *cuda.Module
+	closed bool
+}
+
+// Compile is src compiled for the device of s, and loaded there.
+//
+// Returns: when the code can be launched; the first time that takes NVRTC some 100 ms, later ones read a file. Owns: the
+// caller closes the module, before the world that s belongs to.
+// Errors: ErrUnsupported when s is no stream of a GPU or NVRTC is not there, with the places where it was looked for;
+// ErrInvalid for what the compiler refuses, with its log.
+func Compile(s dist.Stream, src Source) (*Module, error) {
+	stream, err := streamOf(s)
+	if err == nil {
+		err = src.check()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("compile %s: %w", src.name(), err)
+	}
+	d := stream.Device()
+	image, err := compile(d, cuda.Source{Name: src.name(), Text: src.expanded(), Options: src.Options})
+	if err != nil {
+		return nil, fmt.Errorf("%v: %w", d.Tensor(), err)
+	}
+	loaded, err := d.Load(image)
+	if err != nil {
+		return nil, fmt.Errorf("load %s on %v: %w", src.name(), d.Tensor(), kindOf(err))
+	}
+	return &Module{name: src.name(), device: d, image: loaded}, nil
+}
+
+// Name is the source's name.
+func (m *Module) Name() string { return m.name }
+
+// Device is where the code is.
+func (m *Module) Device() tensor.Device { return m.device.Tensor() }
+
+// Function is the kernel of that name: one that is declared extern "C" __global__, or a mangled name.
+//
+// Owns: it ends with the module. Errors: ErrInvalid when the module has none such; ErrClosed.
+func (m *Module) Function(name string) (*Function, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return nil, fmt.Errorf("function %q of %s: module: %w", name, m.name, dist.ErrClosed)
+	}
+	f, err := m.image.Function(name)
+	if err != nil {
+		return nil, fmt.Errorf("function %q of %s: %w (is it extern \"C\" __global__?): %w", name, m.name, dist.ErrInvalid, err)
+	}
+	args, err := cuda.NewArgs(mostArgs)
+	if err != nil {
+		return nil, fmt.Errorf("function %q of %s: %w", name, m.name, err)
+	}
+	return &Function{module: m, name: name, f: f, args: args, shared: freeShared}, nil
+}
+
+// Global is the bytes of the __device__ or __constant__ variable of that name, as u8 on the device.
+//
+// Owns: it ends with the module. Errors: ErrInvalid when the module has none such; ErrClosed.
+func (m *Module) Global(name string) (tensor.Buffer, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return tensor.Buffer{}, fmt.Errorf("variable %q of %s: module: %w", name, m.name, dist.ErrClosed)
+	}
+	at, bytes, err := m.image.Global(name)
+	if err != nil {
+		return tensor.Buffer{}, fmt.Errorf("variable %q of %s: %w (is it extern \"C\" __device__?): %w", name, m.name, dist.ErrInvalid, err)
+	}
+	return bufferAt(at, bytes, m.device.Tensor())
+}
+
+// Close unloads the code. Kernels of it must have run: Synchronize the streams first. Idempotent.
+func (m *Module) Close() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return nil
+	}
+	m.closed = true
+	if err := m.image.Close(); err != nil {
+		return fmt.Errorf("unload %s from %v: %w", m.name, m.device.Tensor(), err)
+	}
+	return nil
+}

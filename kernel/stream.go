@@ -1,0 +1,63 @@
+package kernel
+
+import (
+	"fmt"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/cuda"
+	"github.com/symgrad/symgrad/internal/gpu"
+)
+
+// NewStream is an empty stream on the device of s, of the least priority there is: what it runs gives way to the group's
+// stream. Streams are ordered among themselves by Mark and Join only.
+//
+// Owns: the caller closes it. Errors: ErrUnsupported when s is no stream of a GPU; the driver's.
+func NewStream(s dist.Stream) (dist.Stream, error) {
+	g, err := gpuStream(s)
+	if err != nil {
+		return nil, fmt.Errorf("new stream: %w", err)
+	}
+	n, err := gpu.NewStream(g.CUDA().Device())
+	if err != nil {
+		return nil, fmt.Errorf("new stream: %w", err)
+	}
+	return n, nil
+}
+
+// Mark is the Work that is done when all that is queued on s so far is done: kernels, copies and collectives. Another stream
+// waits for it with Join.
+//
+// Errors: ErrUnsupported when s is no stream of a GPU; ErrClosed; the driver's.
+func Mark(s dist.Stream) (dist.Work, error) {
+	g, err := gpuStream(s)
+	if err != nil {
+		return dist.Work{}, fmt.Errorf("mark: %w", err)
+	}
+	return g.Mark()
+}
+
+// gpuStream is s, if it is a stream of a GPU.
+//
+// Errors: ErrUnsupported for a stream of the host.
+func gpuStream(s dist.Stream) (*gpu.Stream, error) {
+	if s == nil {
+		return nil, fmt.Errorf("%w: no stream", dist.ErrInvalid)
+	}
+	g, ok := s.(*gpu.Stream)
+	if !ok {
+		return nil, fmt.Errorf("%w: the stream is on %v, and kernels run on GPUs: open the world on a backend that uses them",
+			dist.ErrUnsupported, s.Device())
+	}
+	return g, nil
+}
+
+// streamOf is what is behind a stream of a GPU.
+//
+// Errors: those of gpuStream.
+func streamOf(s dist.Stream) (*cuda.Stream, error) {
+	g, err := gpuStream(s)
+	if err != nil {
+		return nil, err
+	}
+	return g.CUDA(), nil
+}
