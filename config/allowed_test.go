@@ -58,10 +58,13 @@ func TestCheckSaysWhatIsAllowed(t *testing.T) {
 		want  string // "" means that the value is right
 	}{
 		{"comm.backend", "shm", ""},
-		{"comm.backend", "shn", `"shn" is unknown: did you mean shm? (auto, shm or sim)`},
-		{"comm.backend", "SHM", `"SHM" is unknown: did you mean shm? (auto, shm or sim)`},
-		{"comm.backend", "nccl", `"nccl" is unknown: use auto, shm or sim`},
-		{"comm.backend", "", `"" is unknown: use auto, shm or sim`},
+		{"comm.backend", "shn", `"shn" is unknown: did you mean shm? (auto, shm, sim, cuda, nccl or nvshmem)`},
+		{"comm.backend", "SHM", `"SHM" is unknown: did you mean shm? (auto, shm, sim, cuda, nccl or nvshmem)`},
+		{"comm.backend", "nccl", ""},
+		{"comm.backend", "mpi", `"mpi" is unknown: use auto, shm, sim, cuda, nccl or nvshmem`},
+		{"comm.backend", "", `"" is unknown: use auto, shm, sim, cuda, nccl or nvshmem`},
+		{"run.device", "gpu", `"gpu" is unknown: did you mean cpu? (auto, cpu or cuda)`},
+		{"run.device", "cuda", ""},
 		{"run.name", "a\x00", `"a\x00" has an unprintable character`},
 		{"run.output_dir", "", ""},
 		{"run.seed", int64(-5), ""},

@@ -10,11 +10,12 @@ import (
 
 // The canonical text is what ranks agree on. A change of it is a change of every hash: raise the number in its header.
 func TestCanonicalTextOfTheDefaults(t *testing.T) {
-	want := `symgrad config 1
+	want := `symgrad config 2
 run.seed: 1
 run.max_steps: 0
 run.epochs: 1
 run.eval: true
+run.device: auto
 launch.nproc_per_node: 0
 comm.backend: auto
 comm.check: true
@@ -57,6 +58,7 @@ func TestHashCoversWhatRanksMustAgreeOn(t *testing.T) {
 	mayDiffer := map[string]bool{
 		"run.name": true, "run.output_dir": true,
 		"launch.master": true, "launch.log_dir": true, "launch.grace": true,
+		"comm.tune": true, "gpu.driver": true, "gpu.nvrtc": true, "gpu.nccl": true, "gpu.nvshmem": true,
 		"comm.timeout_init": true, "comm.timeout_step": true, "comm.trace_entries": true,
 		"log.every": true, "log.losses": true, "log.trace": true, "log.trace_steps": true, "log.progress": true,
 	}

@@ -102,7 +102,7 @@ func TestFixedNamesExist(t *testing.T) {
 }
 
 func TestSectionsAreOnlyPrefixes(t *testing.T) {
-	want := []string{"run", "launch", "comm", "model", "data", "ddp", "optim", "optim.schedule", "cpu", "log"}
+	want := []string{"run", "launch", "comm", "model", "data", "ddp", "optim", "optim.schedule", "cpu", "gpu", "log"}
 	got := sections()
 	slices.Sort(got)
 	slices.Sort(want)

@@ -20,6 +20,7 @@ type Config struct {
 	DDP    DDP    `yaml:"ddp"`
 	Optim  Optim  `yaml:"optim"`
 	CPU    CPU    `yaml:"cpu"`
+	GPU    GPU    `yaml:"gpu"`
 	Log    Log    `yaml:"log"`
 }
 
@@ -31,6 +32,7 @@ type Run struct {
 	MaxSteps  int    `yaml:"max_steps" in:"[0,)" help:"optimizer steps after which the run ends, if its epochs have not ended before; 0 means no such limit"`
 	Epochs    int    `yaml:"epochs" in:"[0,)" help:"passes over the training set after which the run ends, if its steps have not ended before; 0 means no such limit"`
 	Eval      bool   `yaml:"eval" help:"measure the accuracy on the test set at the end"`
+	Device    string `yaml:"device" in:"auto|cpu|cuda" help:"where a rank has its tensors: cpu is the host, cuda is a GPU for each rank of a host; auto is cuda where the program can and GPUs are there, else cpu"`
 }
 
 // Launch says how a program starts its ranks when no launcher did.
@@ -43,7 +45,9 @@ type Launch struct {
 
 // Comm is the communication between ranks.
 type Comm struct {
-	Backend      string        `yaml:"backend" in:"auto|shm|sim" help:"how ranks talk: shm is shared memory between the processes of a host, sim is goroutines in one process; auto takes the best that works"`
+	Backend      string        `yaml:"backend" in:"auto|shm|sim|cuda|nccl|nvshmem" help:"how ranks talk: shm is shared memory between the processes of a host, sim is goroutines in one process; between GPUs nccl and nvshmem are these libraries, and cuda is the fastest of them and of kernels of our own for each operation; auto takes the best that works"`
+	Engine       string        `yaml:"engine" only:"comm.backend=cuda|nccl|nvshmem" help:"the one way between GPUs that does all operations, such as nccl, nccl-window, nvshmem, oneshot or twoshot; empty means the fastest for each, by the table of comm.tune"`
+	Tune         string        `yaml:"tune" hash:"-" only:"comm.backend=cuda|nccl|nvshmem" help:"file that symgrad tune wrote: which way is the fastest for which operation; empty means the table that comes with the program"`
 	TimeoutInit  time.Duration `yaml:"timeout_init" hash:"-" in:"(0s,)" help:"longest wait for all ranks to come together"`
 	TimeoutStep  time.Duration `yaml:"timeout_step" hash:"-" in:"(0s,)" help:"longest wait for the other ranks in one collective, after which the group is broken"`
 	Check        bool          `yaml:"check" help:"compare op, count, dtype, root and order of every collective across ranks before it runs"`
@@ -105,6 +109,15 @@ type CPU struct {
 	Threads int    `yaml:"threads" in:"[0,4096]" help:"threads of one rank; 0 means the cores of the host divided by its ranks"`
 }
 
+// GPU is where the libraries for GPUs are. Each is a path, or a bare soname for the loader; empty means that it is searched
+// for.
+type GPU struct {
+	Driver  string `yaml:"driver" hash:"-" help:"library of the CUDA driver, a path or soname; empty means libcuda.so.1, searched for"`
+	NVRTC   string `yaml:"nvrtc" hash:"-" help:"library that compiles kernels, a path or soname; empty means that of the newest CUDA that the driver runs, searched for"`
+	NCCL    string `yaml:"nccl" hash:"-" help:"library NCCL, a path or soname; empty means libnccl.so.2, searched for"`
+	NVSHMEM string `yaml:"nvshmem" hash:"-" help:"library NVSHMEM, a path or soname; empty means libnvshmem_host.so.3, searched for"`
+}
+
 // Log is what a run tells while it goes, and what it records.
 type Log struct {
 	Every      int    `yaml:"every" hash:"-" in:"[1,)" help:"steps between two lines of progress"`
@@ -117,7 +130,7 @@ type Log struct {
 // Default is the settings that nobody changed. They are valid, and train an MLP on MNIST.
 func Default() Config {
 	return Config{
-		Run:    Run{Name: "default", Seed: 1, Epochs: 1, Eval: true},
+		Run:    Run{Name: "default", Seed: 1, Epochs: 1, Eval: true, Device: "auto"},
 		Launch: Launch{Grace: 2 * time.Second},
 		// 100 s per collective is between NCCL's watchdog in PyTorch (10 min) and what a person waits for.
 		Comm:  Comm{Backend: "auto", TimeoutInit: time.Minute, TimeoutStep: 100 * time.Second, Check: true, TraceEntries: 4096},

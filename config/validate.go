@@ -61,8 +61,31 @@ func (c *Config) conflicts() []Problem {
 	blas := c.CPU.BLAS
 	r.require(blas == "auto" || blas == "gonum" || strings.Contains(blas, "/") || strings.Contains(blas, ".so"), "cpu.blas", nil,
 		"%q is neither auto nor gonum nor a library: name one as libopenblas.so.0 or by its path", blas)
+	c.checkDevices(&r)
 	c.checkTrace(&r)
 	return r
+}
+
+// checkDevices holds the backend against where the tensors are, and looks at the names of libraries.
+func (c *Config) checkDevices(r *rules) {
+	switch name := c.Comm.Backend; name {
+	case "auto":
+	case "shm", "sim":
+		r.require(c.Run.Device != "cuda", "comm.backend", []string{"run.device"},
+			"%s is between ranks of the host, and run.device is cuda: use cuda, nccl, nvshmem or auto", name)
+	default:
+		r.require(c.Run.Device != "cpu", "comm.backend", []string{"run.device"},
+			"%s is between GPUs, and run.device is cpu: use shm, sim or auto", name)
+	}
+	for _, lib := range []struct{ key, file, example string }{
+		{"gpu.driver", c.GPU.Driver, "libcuda.so.1"},
+		{"gpu.nvrtc", c.GPU.NVRTC, "libnvrtc.so.13"},
+		{"gpu.nccl", c.GPU.NCCL, "libnccl.so.2"},
+		{"gpu.nvshmem", c.GPU.NVSHMEM, "libnvshmem_host.so.3"},
+	} {
+		r.require(lib.file == "" || strings.Contains(lib.file, "/") || strings.Contains(lib.file, ".so"), lib.key, nil,
+			"%q is no library: name one as %s or by its path", lib.file, lib.example)
+	}
 }
 
 func (c *Config) checkRun(r *rules) {

@@ -63,6 +63,25 @@ func TestValuesAtOddsWithEachOther(t *testing.T) {
 		},
 		{"blas by soname", []string{"cpu.blas=libopenblas.so.0"}, ""},
 		{"blas by path", []string{"cpu.blas=/opt/blas"}, ""},
+		{
+			"host backend for GPUs",
+			[]string{"comm.backend=shm", "run.device=cuda"},
+			"--set: comm.backend: shm is between ranks of the host, and run.device is cuda: use cuda, nccl, nvshmem or auto",
+		},
+		{
+			"GPU backend for the host",
+			[]string{"comm.backend=nvshmem", "run.device=cpu"},
+			"--set: comm.backend: nvshmem is between GPUs, and run.device is cpu: use shm, sim or auto",
+		},
+		{"GPUs", []string{"comm.backend=cuda", "run.device=cuda", "comm.engine=nccl", "comm.tune=t.json"}, ""},
+		{"any backend for GPUs", []string{"run.device=cuda"}, ""},
+		{
+			"engine without a backend",
+			[]string{"comm.engine=nccl"},
+			"--set: comm.engine: has no effect, because comm.backend is auto: remove it (it is used when comm.backend is cuda or nccl or nvshmem)",
+		},
+		{"no library", []string{"gpu.nccl=nccl"}, `--set: gpu.nccl: "nccl" is no library: name one as libnccl.so.2 or by its path`},
+		{"library by soname", []string{"gpu.nvshmem=libnvshmem_host.so.3", "gpu.driver=/opt/cuda"}, ""},
 		{"trace elsewhere", []string{"log.trace=../t.json"}, `--set: log.trace: "../t.json" leads out of the output folder: use a file name`},
 		{
 			"trace of three steps",

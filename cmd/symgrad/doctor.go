@@ -14,6 +14,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/symgrad/symgrad/config"
+	"github.com/symgrad/symgrad/dist/backend"
+	"github.com/symgrad/symgrad/internal/gpu"
 	"github.com/symgrad/symgrad/internal/probe"
 )
 
@@ -31,6 +33,9 @@ func newDoctorCommand() *cobra.Command {
 		Long: `Report what this machine offers to training, and what would be chosen: processors,
 memory, limits, matrix libraries, MPI, GPUs and their libraries, launchers, backends.
 
+For GPUs it lists the ways between them (engines) that are there, and why the others
+are not, and the table by which the fastest is chosen (symgrad tune, comm.tune).
+
 Each library is loaded by a process of its own, so that none can harm the report.
 Libraries are looked for where the loader looks, in CUDA_HOME, CUDA_PATH and the
 like, in the site-packages of the Python on the PATH, and in the usual folders.
@@ -38,7 +43,8 @@ like, in the site-packages of the Python on the PATH, and in the usual folders.
 Exit codes: 0 if a world of two ranks works with what would be chosen, 1 if not.`,
 		Example: `  symgrad doctor
   symgrad doctor --json | jq .gpus.devices
-  symgrad doctor --lib nccl=/opt/nccl/lib/libnccl.so.2 --set cpu.blas=libopenblas.so.0`,
+  symgrad doctor --lib nccl=/opt/nccl/lib/libnccl.so.2 --set cpu.blas=libopenblas.so.0
+  symgrad doctor --set run.device=cuda --set comm.backend=cuda --set comm.tune=tune.json`,
 		Args: usageArgs(noArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, _, err := config.Load(*source)
@@ -91,7 +97,32 @@ func doctorOptions(cfg *config.Config, files map[string]string) (probe.Options, 
 	default:
 		o.Files["blas"] = cfg.CPU.BLAS
 	}
+	for _, l := range []struct{ product, file string }{
+		{"cuda-driver", cfg.GPU.Driver}, {"nvrtc", cfg.GPU.NVRTC}, {"nccl", cfg.GPU.NCCL}, {"nvshmem", cfg.GPU.NVSHMEM},
+	} {
+		if _, set := o.Files[l.product]; !set && l.file != "" {
+			o.Files[l.product] = l.file
+		}
+	}
+	o.Settings = gpuConfig(cfg)
+	o.Settings.Backend, o.Settings.Device = cfg.Comm.Backend, cfg.Run.Device
+	o.Table = chooserTable(cfg.Comm.Tune)
 	return o, nil
+}
+
+// chooserTable is the table in a file, or the one of the program for no file.
+func chooserTable(file string) probe.Table {
+	t := probe.Table{File: file}
+	table, err := gpu.BuiltinTable()
+	if file != "" {
+		table, err = backend.ReadTable(file)
+	}
+	if err != nil {
+		t.Problem = err.Error()
+		return t
+	}
+	t.Machine, t.Rows, t.Hash, t.Lines = table.Machine, len(table.Rows), table.Hash(), tableText(table, 0)
+	return t
 }
 
 // examine collects the report; an interrupt ends the questions to libraries.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -60,9 +61,13 @@ func sampleCPU() probe.Report {
 		OpenSHMEM:    []probe.Library{{Name: "openshmem"}},
 		GPUs:         probe.GPUs{Driver: probe.Library{Problem: "not found: no libcuda.so.1"}},
 		GPULibraries: []probe.Library{{Name: "cudart"}, {Name: "nccl"}},
-		Launcher:     probe.Launcher{Name: "none", Size: 1, LocalSize: 1, Variables: []probe.Variable{{Name: "SLURM_JOB_ID", Of: "slurm"}}},
-		Backends:     []probe.Backend{{Name: "shm", Usable: true, Chosen: true, Why: "all ranks are on this host"}, {Name: "sim", Why: "only when asked for"}},
-		Worlds:       []probe.World{{Backend: "shm", Ranks: 2, OK: true}, {Backend: "sim", Ranks: 2, Problem: "no memory"}},
+		Engines: []probe.Engine{
+			{Name: "oneshot", Why: "no GPU: not found: no libcuda.so.1"}, {Name: "nccl", Why: "no GPU: not found: no libcuda.so.1"},
+		},
+		Table:    probe.Table{Fits: true, Machine: "NVIDIA H200", Lines: []string{"what was not measured: nccl"}},
+		Launcher: probe.Launcher{Name: "none", Size: 1, LocalSize: 1, Variables: []probe.Variable{{Name: "SLURM_JOB_ID", Of: "slurm"}}},
+		Backends: []probe.Backend{{Name: "shm", Usable: true, Chosen: true, Why: "all ranks are on this host"}, {Name: "sim", Why: "only when asked for"}},
+		Worlds:   []probe.World{{Backend: "shm", Ranks: 2, OK: true}, {Backend: "sim", Ranks: 2, Problem: "no memory"}},
 	}
 }
 
@@ -90,6 +95,16 @@ func sampleGPU() probe.Report {
 		{Name: "nccl", Version: "2.27.7", Path: "/usr/lib/x86_64-linux-gnu/libnccl.so.2.27.7", Usable: true},
 		{Name: "nvshmem", Path: "/opt/libnvshmem_host.so.3", Problem: "libnvidia-ml.so.1: cannot open shared object file"},
 	}
+	r.Engines = []probe.Engine{
+		{Name: "oneshot", Usable: true, Why: "NVRTC 13.0, /usr/local/cuda/lib64/libnvrtc.so.13"},
+		{Name: "twoshot", Usable: true, Why: "NVRTC 13.0, /usr/local/cuda/lib64/libnvrtc.so.13"},
+		{Name: "nccl", Usable: true, Why: "NCCL 2.28.3, /opt/libnccl.so.2", Notes: []string{"two versions: 2.27.7, /usr/lib/x86_64-linux-gnu/libnccl.so.2.27.7, is there too"}},
+		{Name: "nvshmem", Why: "peer access is missing: GPU 0 (GPU-00102030-4050-6070-8090-a0b0c0d0e0f0) cannot address the memory of GPU 2 (GPU-00102030-4050-6070-8090-a0b0c0d0e0f2)"},
+	}
+	r.Table = probe.Table{
+		File: "tune.json", Machine: "NVIDIA H200", Fits: true, Rows: 38, Hash: "0123456789abcdef0123",
+		Lines: []string{"allreduce f32 sum, symmetric, 2 ranks: oneshot to 2M, twoshot to 64M, nccl to 256M", "what was not measured: nccl, nvshmem"},
+	}
 	r.Launcher = probe.Launcher{Name: "torchrun", Rank: 1, Size: 4, LocalRank: 1, LocalSize: 2, Variables: []probe.Variable{{Name: "RANK", Of: "torchrun"}, {Name: "SLURM_JOB_ID", Of: "slurm"}}}
 	return r
 }
@@ -100,6 +115,11 @@ func TestDoctorTextIsAlignedAndFits(t *testing.T) {
 	refused.BLAS.Off = true
 	peers := sampleGPU()
 	peers.GPUs.Devices = peers.GPUs.Devices[:2]
+	peers.Engines = peers.Engines[:3]
+	peers.Table = probe.Table{Machine: "NVIDIA L4", Rows: 1, Hash: "0123456789abcdef0123", Lines: make([]string, 30)}
+	for i := range peers.Table.Lines {
+		peers.Table.Lines[i] = fmt.Sprintf("line %d", i)
+	}
 	peers.GPUs.Peers, peers.GPUs.Atomics = [][]bool{{true, true}, {true, true}}, [][]bool{{true, true}, {true, true}}
 	for name, report := range map[string]probe.Report{"cpu": sampleCPU(), "gpu": sampleGPU(), "refused": refused, "peers": peers} {
 		t.Run(name, func(t *testing.T) {

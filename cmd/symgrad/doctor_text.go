@@ -54,13 +54,13 @@ func doctorText(r probe.Report) []byte {
 	s.libraries("openshmem", r.OpenSHMEM)
 	s.gpus(r.GPUs)
 	s.libraries("gpu libs", r.GPULibraries)
-	s.launcher(r.Launcher)
-	label := "backends"
-	for _, b := range r.Backends {
-		s.line(label, "%s %s: %s", mark(b.Usable, b.Chosen), b.Name, b.Why)
-		label = ""
+	s.engines(r.Engines)
+	if len(r.GPUs.Devices) > 0 {
+		s.table(r.Table)
 	}
-	label = "tried"
+	s.launcher(r.Launcher)
+	s.backends(r.Backends)
+	label := "tried"
 	for _, w := range r.Worlds {
 		result := "works"
 		if !w.OK {

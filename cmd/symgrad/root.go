@@ -26,6 +26,7 @@ func newRootCommand() *cobra.Command {
 		newDoctorCommand(),
 		newDoctorProbeCommand(),
 		newRunCommand(),
+		newTuneCommand(),
 	)
 	root.Version = version()
 	root.SetVersionTemplate("{{.Version}}\n")

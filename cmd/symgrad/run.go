@@ -27,6 +27,9 @@ When a rank fails the others are told which one, and those that do not end by
 themselves are ended; nothing that the ranks have started is left behind. The
 report begins with the last lines of the rank that failed first.
 
+A rank that uses GPUs takes the one of its number on this host, among those that
+CUDA_VISIBLE_DEVICES leaves; start no more ranks than GPUs.
+
 Ctrl-C is passed on to the ranks once; the second time it kills them.
 
 Exit codes: the one of the rank that failed first (128 plus the number of the

@@ -4,75 +4,160 @@
 //	defer w.Close()
 //
 // Started plainly a program is a world of one rank; started by symgrad run, torchrun, mpirun or srun it is one of theirs.
+//
+// # Which backend?
+//
+//	shm      shared memory between processes of one host; buffers are the host's
+//	sim      goroutines of one process, for tests; only with Simulate
+//	cuda     GPUs of one host: for each operation the fastest of NVSHMEM, NCCL and kernels of our own that is there
+//	nccl     GPUs of one host by NCCL alone
+//	nvshmem  GPUs of one host by NVSHMEM alone
+//
+// Auto is cuda where Config.Device is cuda, and shm otherwise. With the device left to choose it is shm as well: that becomes
+// cuda when the program says that it can train on GPUs, which nothing does today. So a program that asks for nothing behaves
+// on a machine with GPUs as on one without, and no library of NVIDIA's is looked for or loaded unless a GPU is asked for.
+//
+// # What is opened for GPUs?
+//
+// First a world on shared memory, the control group, through which ranks meet, compare, agree on errors and learn of deaths.
+// Each rank then has one GPU, the one of its local rank among those that it sees (launch.Env.GPU). Before any of them is
+// touched the ranks compare ids: two ranks on one GPU are refused, with both named. NCCL is loaded before NVSHMEM, which then
+// takes the same one. With cuda, a library that one rank lacks is left out on all; with nccl and nvshmem it is an error.
+// Peer access is a must for NVSHMEM and for our own kernels; NCCL goes through the host where there is none.
+//
+// Closing the world closes, in this order: its groups and engines, NVSHMEM, the control group, the meeting place, the driver.
 package backend
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/launch"
+	"github.com/symgrad/symgrad/internal/direct"
 	"github.com/symgrad/symgrad/internal/shm"
 	"github.com/symgrad/symgrad/internal/sim"
 )
 
 // The backends.
 const (
-	Auto = "auto" // the first of Choices that is usable
-	SHM  = "shm"  // shared memory of one host
-	Sim  = "sim"  // goroutines of one process; only with Simulate
+	Auto    = "auto"    // the one for Config.Device
+	SHM     = "shm"     // shared memory of one host
+	Sim     = "sim"     // goroutines of one process; only with Simulate
+	CUDA    = "cuda"    // GPUs of one host, each operation the fastest way
+	NCCL    = "nccl"    // GPUs of one host, by NCCL
+	NVSHMEM = "nvshmem" // GPUs of one host, by NVSHMEM
+)
+
+// Names is all backends, as Config.Backend takes them.
+func Names() []string { return []string{Auto, SHM, Sim, CUDA, NCCL, NVSHMEM} }
+
+// OnGPUs reports whether name is a backend between GPUs.
+func OnGPUs(name string) bool { return name == CUDA || name == NCCL || name == NVSHMEM }
+
+// EngineNames is the ways between GPUs that a backend has, as Config.Engine takes them; none for one of the host.
+func EngineNames(name string) []string {
+	switch name {
+	case NCCL:
+		return []string{"nccl", "nccl-window"}
+	case NVSHMEM:
+		return []string{"nvshmem"}
+	case CUDA:
+		return append(direct.Names(), "nccl", "nccl-window", "nvshmem")
+	}
+	return nil
+}
+
+// Where the buffers of a world are.
+const (
+	AnyDevice  = "auto" // of the host; see the package comment
+	HostDevice = "cpu"
+	CUDADevice = "cuda" // one GPU for each rank
 )
 
 // Config is how a world is opened. The zero value is usable.
 type Config struct {
-	Backend      string        // Auto or SHM; "" means Auto
+	Backend      string        // one of Names; "" means Auto
+	Device       string        // AnyDevice, HostDevice or CUDADevice; "" means AnyDevice
 	Env          *launch.Env   // who this rank is; nil means launch.Current
 	InitTimeout  time.Duration // longest wait for all ranks to meet; 0 means one minute
 	StepTimeout  time.Duration // longest wait for a peer in one operation; 0 means 100 s
 	Unchecked    bool          // do not compare operations across ranks
 	TraceEntries int           // of the recorder; 0 means dist.DefaultTraceEntries
 	ShmDir       string        // tmpfs folder for shared memory; "" means anonymous memory
+
+	// Of backends between GPUs alone.
+	Engine     string // the way that does all operations: "nccl", "nvshmem", "oneshot"; "" means the fastest for each
+	TunePath   string // file that symgrad tune wrote, by which the fastest is chosen; "" means the table of the program
+	Timing     bool   // measure every operation on the device, for gpu.Elapsed
+	CUDADriver string // path or soname of libcuda; "" means libcuda.so.1, searched for
+	NVRTC      string // path or soname of libnvrtc; "" means that of the newest CUDA that the driver runs, searched for
+	NCCL       string // path or soname; "" means libnccl.so.2, searched for
+	NVSHMEM    string // path or soname; "" means libnvshmem_host.so.3, searched for
 }
 
-// Validate reports the first setting that no backend understands.
+// Validate reports the first setting that no backend understands, or that has no effect with the backend.
+//
+// Errors: dist.ErrInvalid.
 func (c Config) Validate() error {
+	invalid := func(format string, args ...any) error {
+		return fmt.Errorf("backend: %w: %s", dist.ErrInvalid, fmt.Sprintf(format, args...))
+	}
 	switch {
-	case c.Backend != "" && c.Backend != Auto && c.Backend != SHM && c.Backend != Sim:
-		return fmt.Errorf("backend: %w: %q is none of auto, shm, sim", dist.ErrInvalid, c.Backend)
+	case c.Backend != "" && !slices.Contains(Names(), c.Backend):
+		return invalid("%q is none of %s", c.Backend, strings.Join(Names(), ", "))
+	case c.Device != "" && c.Device != AnyDevice && c.Device != HostDevice && c.Device != CUDADevice:
+		return invalid("device %q is none of auto, cpu, cuda", c.Device)
 	case c.InitTimeout < 0 || c.StepTimeout < 0:
-		return fmt.Errorf("backend: %w: negative timeout", dist.ErrInvalid)
+		return invalid("negative timeout")
 	case c.TraceEntries < 0:
-		return fmt.Errorf("backend: %w: negative number of trace entries", dist.ErrInvalid)
+		return invalid("negative number of trace entries")
+	case c.Device == HostDevice && OnGPUs(c.Backend):
+		return invalid("backend %s is between GPUs, and the device is cpu: use shm or auto", c.Backend)
+	case c.Device == CUDADevice && (c.Backend == SHM || c.Backend == Sim):
+		return invalid("backend %s is between ranks of the host, and the device is cuda: use cuda, nccl, nvshmem or auto", c.Backend)
+	case OnGPUs(c.Name()):
+		if names := EngineNames(c.Name()); c.Engine != "" && !slices.Contains(names, c.Engine) {
+			return invalid("engine %q of backend %s is none of %s", c.Engine, c.Name(), strings.Join(names, ", "))
+		}
+		return nil
+	}
+	for _, s := range []struct {
+		set  bool
+		what string
+	}{
+		{c.Engine != "", fmt.Sprintf("engine %q", c.Engine)},
+		{c.TunePath != "", fmt.Sprintf("table %q", c.TunePath)},
+		{c.Timing, "timing of operations"},
+	} {
+		if s.set {
+			return invalid("%s, which has no effect on backend %s: it is for cuda, nccl and nvshmem", s.what, c.Name())
+		}
 	}
 	return nil
 }
 
-// Choice is a backend and whether it can be used for a job.
-type Choice struct {
-	Name   string
-	Usable bool
-	Why    string // the reason, either way
-}
-
-// Choices is all backends for the job of env, in the order in which Auto takes them.
-func Choices(env launch.Env) []Choice {
-	s := Choice{Name: SHM, Usable: true, Why: "all ranks are on this host"}
-	if !env.OneHost() {
-		s.Usable = false
-		s.Why = fmt.Sprintf("%d of %d ranks are on this host, and shared memory needs all", env.LocalSize, env.Size)
+// Name is the backend that c means: what Auto is for its device.
+func (c Config) Name() string {
+	switch {
+	case c.Backend != "" && c.Backend != Auto:
+		return c.Backend
+	case c.Device == CUDADevice:
+		return CUDA
 	}
-	return []Choice{s, {Name: Sim, Why: "ranks would be goroutines; it is taken only when asked for"}}
+	return SHM
 }
 
 // Open is the world that this process is a rank of.
 //
 // Collective: all ranks of the job. Owns: the caller closes the world. Errors: those of launch.Detect for a wrong
 // environment, of launch.Rendezvous when the ranks do not meet, and of the backend; dist.ErrUnsupported, with the reasons,
-// when no backend can be used.
+// when the backend cannot be used: no GPU, no library, several hosts; dist.ErrDevice when two ranks have one GPU.
 func Open(ctx context.Context, cfg Config) (*dist.World, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -81,25 +166,42 @@ func Open(ctx context.Context, cfg Config) (*dist.World, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := choose(cfg.Backend, env); err != nil {
+	if err := cfg.fits(env); err != nil {
 		return nil, err
 	}
-	store, closer, err := launch.Rendezvous(ctx, env, launch.Config{Timeout: cfg.InitTimeout})
+	if OnGPUs(cfg.Name()) {
+		return openOnGPUs(ctx, cfg)
+	}
+	t, closer, err := cfg.meet(ctx, env, cfg.StepTimeout)
 	if err != nil {
 		return nil, err
 	}
-	t, err := shm.Open(ctx, env.Rank, env.Size, store, shm.Config{
-		StepTimeout: cfg.StepTimeout, InitTimeout: cfg.InitTimeout, Dir: cfg.ShmDir, Unchecked: cfg.Unchecked,
-	})
+	w, err := dist.NewWorld(t, localOf(env), cfg.TraceEntries, closer)
 	if err != nil {
-		return nil, errors.Join(err, closer.Close())
-	}
-	local := dist.LocalInfo{Rank: env.LocalRank, Size: env.LocalSize, Launcher: env.Launcher, Job: env.Job}
-	w, err := dist.NewWorld(t, local, cfg.TraceEntries, closer.Close)
-	if err != nil {
-		return nil, errors.Join(err, t.Close(), closer.Close())
+		return nil, errors.Join(err, t.Close(), closer())
 	}
 	return w, nil
+}
+
+// meet is shared memory with the other ranks of the host.
+//
+// Collective: all ranks. Returns: also what closes the meeting place.
+func (c Config) meet(ctx context.Context, env launch.Env, step time.Duration) (dist.Transport, func() error, error) {
+	store, closer, err := launch.Rendezvous(ctx, env, launch.Config{Timeout: c.InitTimeout})
+	if err != nil {
+		return nil, nil, err
+	}
+	t, err := shm.Open(ctx, env.Rank, env.Size, store, shm.Config{
+		StepTimeout: step, InitTimeout: c.InitTimeout, Dir: c.ShmDir, Unchecked: c.Unchecked,
+	})
+	if err != nil {
+		return nil, nil, errors.Join(err, closer.Close())
+	}
+	return t, closer.Close, nil
+}
+
+func localOf(env launch.Env) dist.LocalInfo {
+	return dist.LocalInfo{Rank: env.LocalRank, Size: env.LocalSize, Launcher: env.Launcher, Job: env.Job}
 }
 
 func (c Config) env() (launch.Env, error) {
@@ -109,19 +211,18 @@ func (c Config) env() (launch.Env, error) {
 	return launch.Current()
 }
 
-// choose is the name of the backend for the job of env.
-func choose(name string, env launch.Env) (string, error) {
-	var reasons []string
-	for _, c := range Choices(env) {
-		if name != "" && name != Auto && name != c.Name {
-			continue
-		}
-		if c.Usable {
-			return c.Name, nil
-		}
-		reasons = append(reasons, c.Name+": "+c.Why)
+// fits is nil where the backend of c may work for the job of env, as far as that alone tells.
+func (c Config) fits(env launch.Env) error {
+	why := ""
+	switch name := c.Name(); {
+	case name == Sim:
+		why = simWhy
+	case !env.OneHost():
+		why = severalHosts(name, env)
+	default:
+		return nil
 	}
-	return "", fmt.Errorf("backend: %w here: %s", dist.ErrUnsupported, strings.Join(reasons, "; "))
+	return fmt.Errorf("backend: %w here: %s: %s", dist.ErrUnsupported, c.Name(), why)
 }
 
 // Simulate runs body on every rank of a world of n ranks that are goroutines of this process, and returns when all are

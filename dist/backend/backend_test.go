@@ -75,7 +75,17 @@ func TestOpenRefuses(t *testing.T) {
 		want error
 		text string
 	}{
-		{"unknown backend", Config{Backend: "nccl"}, dist.ErrInvalid, `"nccl"`},
+		{"unknown backend", Config{Backend: "mpi"}, dist.ErrInvalid, `"mpi" is none of auto, shm, sim, cuda, nccl, nvshmem`},
+		{"unknown device", Config{Device: "tpu"}, dist.ErrInvalid, `device "tpu" is none of auto, cpu, cuda`},
+		{"GPUs on the host", Config{Backend: NVSHMEM, Device: HostDevice}, dist.ErrInvalid, "nvshmem is between GPUs, and the device is cpu"},
+		{"host on GPUs", Config{Backend: SHM, Device: CUDADevice}, dist.ErrInvalid, "shm is between ranks of the host, and the device is cuda"},
+		{"engine on the host", Config{Engine: "nccl"}, dist.ErrInvalid, `engine "nccl", which has no effect on backend shm`},
+		{"table on the host", Config{Backend: SHM, TunePath: "t.json"}, dist.ErrInvalid, `table "t.json", which has no effect on backend shm`},
+		{"unknown engine", Config{Backend: NCCL, Engine: "warp"}, dist.ErrInvalid, `engine "warp" of backend nccl is none of nccl, nccl-window`},
+		{"engine of another backend", Config{Backend: NVSHMEM, Engine: "nccl"}, dist.ErrInvalid, `engine "nccl" of backend nvshmem is none of nvshmem`},
+		{"unknown engine of all", Config{Device: CUDADevice, Engine: "warp"}, dist.ErrInvalid, "oneshot, twoshot, nccl, nccl-window, nvshmem"},
+		{"timing on the host", Config{Timing: true}, dist.ErrInvalid, "timing of operations, which has no effect"},
+		{"several hosts on GPUs", Config{Backend: CUDA, Env: &two}, dist.ErrUnsupported, "1 of 2 ranks are on this host, and GPUs are used on one host only"},
 		{"negative timeout", Config{StepTimeout: -1}, dist.ErrInvalid, "timeout"},
 		{"negative ring", Config{TraceEntries: -1}, dist.ErrInvalid, "trace"},
 		{"two hosts", Config{Env: &two}, dist.ErrUnsupported, "1 of 2 ranks are on this host"},
@@ -84,18 +94,6 @@ func TestOpenRefuses(t *testing.T) {
 		w, err := Open(context.Background(), tc.cfg)
 		if w != nil || !errors.Is(err, tc.want) || !strings.Contains(err.Error(), tc.text) {
 			t.Errorf("%s: error %v, want %v with %q", tc.name, err, tc.want, tc.text)
-		}
-	}
-}
-
-func TestChoicesPutSharedMemoryFirst(t *testing.T) {
-	got := Choices(launch.Env{Size: 2, LocalSize: 2})
-	if len(got) != 2 || got[0].Name != SHM || !got[0].Usable || got[1].Usable {
-		t.Errorf("choices %+v", got)
-	}
-	for _, c := range got {
-		if c.Why == "" {
-			t.Errorf("%s has no reason", c.Name)
 		}
 	}
 }

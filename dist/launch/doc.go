@@ -41,6 +41,9 @@
 // They may also be set by hand, without SYMGRAD_STORE_FD, where no known launcher is at work. SYMGRAD_JOB overrides the job
 // id of any launcher: ranks that cannot agree on one by themselves are told.
 //
+// CUDA_VISIBLE_DEVICES is NVIDIA's: the driver reads it, and this package only to explain what a rank sees. Env.GPU says which
+// of the GPUs that are left is a rank's. SetLibraryVariables tells NCCL and NVSHMEM what they take from nowhere else.
+//
 // # Sources
 //
 // prctl(2): PR_SET_PDEATHSIG fires when the thread that started the child ends, PR_SET_CHILD_SUBREAPER; unix(7): abstract

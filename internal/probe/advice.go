@@ -21,7 +21,7 @@ const (
 func Advise(rep Report) []string {
 	advice := []string{}
 	for _, rule := range []func(Report) []string{
-		adviseWorlds, adviseBLAS, adviseCPU, adviseMemory, adviseDriver, adviseGPULibraries, adviseDuplicates, adviseMPI, adviseLimits,
+		adviseWorlds, adviseBLAS, adviseCPU, adviseMemory, adviseDriver, adviseGPULibraries, adviseDuplicates, adviseTable, adviseMPI, adviseLimits,
 	} {
 		advice = append(advice, rule(rep)...)
 	}

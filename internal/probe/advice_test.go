@@ -29,6 +29,7 @@ func content() Report {
 			gpuLib("nccl", "2.28.3"), gpuLib("nvshmem", "3.4.5"),
 		},
 		Worlds: []World{{Backend: "shm", OK: true}},
+		Table:  Table{Fits: true, Rows: 3},
 	}
 }
 
@@ -85,6 +86,12 @@ func TestAdviceNamesTheRemedy(t *testing.T) {
 		{"two equal NCCLs", func(r *Report) {
 			r.GPULibraries = append(r.GPULibraries, Library{Name: "nccl", Path: "/other", Version: "2.28.3", Usable: true})
 		}, "2 files of nccl: "},
+		{"no table for the GPUs", func(r *Report) { r.Table.Fits, r.GPUs.Devices[0].Name = false, "NVIDIA L4" }, "nothing was measured on this kind of GPU (NVIDIA L4): symgrad tune -n 2 --out tune.json"},
+		{"broken table", func(r *Report) { r.Table.Problem = "no such file" }, "the table of engines cannot be used (no such file)"},
+		{"broken table without GPUs", func(r *Report) {
+			r.Table.Problem, r.GPUs, r.GPULibraries = "no such file", GPUs{Driver: Library{Problem: "not found"}}, nil
+		}, ""},
+		{"one GPU has nothing to measure", func(r *Report) { r.Table.Rows, r.GPUs.Devices, r.GPUs.Peers = 0, r.GPUs.Devices[:1], nil }, ""},
 		{"signals", func(r *Report) { r.MPI[0].Notes = []string{"takes over the signal handlers of SIGFPE, SIGSEGV"} }, "openmpi takes the signal handlers that Go needs: set UCX_ERROR_SIGNALS="},
 		{"broken MPI", func(r *Report) { r.MPI[0].Usable, r.MPI[0].Problem = false, "died" }, "openmpi at /lib/libmpi.so.40 is not usable: died"},
 		{"memlock", func(r *Report) { r.Limits.Memlock.Soft = 64 << 10 }, "at most 64 KiB may be locked in memory"},

@@ -6,7 +6,7 @@
 //
 // # One function a finding
 //
-// ReadSystem, ReadCPU, ReadMemory, ReadSharedMemory, ReadLimits, FindBLAS, FindLibraries, FindGPUs, SeeLauncher, ListBackends and TryWorlds each
+// ReadSystem, ReadCPU, ReadMemory, ReadSharedMemory, ReadLimits, FindBLAS, FindLibraries, FindGPUs, SeeLauncher, JudgeEngines, ListBackends and TryWorlds each
 // answer one question with plain data, which is also what --json prints. Nothing here prints, and nothing here is an error of the program: what
 // is missing or broken is part of the answer, in words. Advise turns a whole Report into what a person could do about it.
 //

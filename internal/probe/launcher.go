@@ -79,14 +79,35 @@ type Backend struct {
 	Chosen bool   `json:"chosen"`
 }
 
-// ListBackends is all backends for the job of env, in the order in which they are tried, the first usable one chosen.
-func ListBackends(env launch.Env) []Backend {
+// ListBackends is all backends for the job of env, in the order in which they are tried, the one that cfg means chosen. What
+// it says of those between GPUs is what engines says.
+func ListBackends(cfg backend.Config, env launch.Env, engines []Engine) []Backend {
 	list := []Backend{}
-	chosen := false
-	for _, c := range backend.Choices(env) {
-		b := Backend{Name: c.Name, Usable: c.Usable, Why: c.Why, Chosen: c.Usable && !chosen}
-		chosen = chosen || b.Chosen
+	for _, c := range cfg.Choices(env) {
+		b := Backend{Name: c.Name, Usable: c.Usable, Why: c.Why}
+		if backend.OnGPUs(c.Name) && env.OneHost() {
+			b.Usable, b.Why = ofEngines(backend.EngineNames(c.Name), engines)
+		}
+		b.Chosen = b.Usable && b.Name == cfg.Name()
 		list = append(list, b)
 	}
 	return list
+}
+
+// ofEngines is whether a backend of the named engines can be used, and why: one of them is enough.
+func ofEngines(names []string, engines []Engine) (usable bool, why string) {
+	var there, reasons []string
+	for _, e := range engines {
+		switch {
+		case !slices.Contains(names, e.Name):
+		case e.Usable:
+			there = append(there, e.Name)
+		case !slices.Contains(reasons, e.Why):
+			reasons = append(reasons, e.Why)
+		}
+	}
+	if len(there) == 0 {
+		return false, strings.Join(reasons, "; ")
+	}
+	return true, "between GPUs by " + strings.Join(there, ", ")
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/symgrad/symgrad/dist/backend"
 	"github.com/symgrad/symgrad/internal/dl"
 )
 
@@ -35,6 +36,9 @@ const (
 type Options struct {
 	Files  map[string]string // for a product's name (see ProductNames) the one file, or soname, to look at
 	NoBLAS bool              // programs will use the built-in matrix routines whatever there is
+
+	Settings backend.Config // what programs ask for; its Env counts for nothing
+	Table    Table          // by which backend cuda would choose; whether it fits the GPUs is found out
 }
 
 // Validate reports a name that is no product's.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"sync"
+
+	"github.com/symgrad/symgrad/dist/backend"
 )
 
 // Report is all findings. Its form as JSON is an interface: names of keys stay, and lists are never null.
@@ -23,6 +25,8 @@ type Report struct {
 	GPUs         GPUs         `json:"gpus"`
 	GPULibraries []Library    `json:"gpu_libraries"`
 	Launcher     Launcher     `json:"launcher"`
+	Engines      []Engine     `json:"engines"`
+	Table        Table        `json:"table"`
 	Backends     []Backend    `json:"backends"`
 	Worlds       []World      `json:"worlds"`
 }
@@ -42,16 +46,19 @@ func Collect(ctx context.Context, r Roots, o Options) Report {
 	rep.SharedMemory = ReadSharedMemory(r)
 	rep.Limits = ReadLimits(r)
 	launcher, env := SeeLauncher(r)
-	rep.Launcher, rep.Backends = launcher, ListBackends(env)
+	rep.Launcher, rep.Table = launcher, o.Table
 	libraries.Wait()
+	rep.Engines = JudgeEngines(rep, env)
+	rep.Backends = ListBackends(o.Settings, env, rep.Engines)
+	rep.Table.judge(rep.GPUs)
 	rep.Worlds = TryWorlds() // when nothing else runs: its ranks wait for each other
-	rep.OK, rep.Verdict = rep.judge()
+	rep.OK, rep.Verdict = rep.judge(o.Settings.Name())
 	rep.Advice = Advise(rep)
 	return rep
 }
 
-// judge is whether the default works.
-func (rep Report) judge() (ok bool, verdict string) {
+// judge is whether the default works, or the backend of this name that settings ask for.
+func (rep Report) judge(name string) (ok bool, verdict string) {
 	if rep.Launcher.Problem != "" {
 		return false, "programs would refuse to start here: " + rep.Launcher.Problem
 	}
@@ -65,6 +72,11 @@ func (rep Report) judge() (ok bool, verdict string) {
 			}
 		}
 		return true, fmt.Sprintf("ready: backend %s, %s, BLAS %s", b.Name, rep.accelerators(), rep.BLAS.Name)
+	}
+	for _, b := range rep.Backends {
+		if b.Name == name && backend.OnGPUs(name) {
+			return false, fmt.Sprintf("backend %s is asked for and cannot be used: %s", name, b.Why)
+		}
 	}
 	return false, "no backend is usable for this job"
 }

@@ -131,11 +131,15 @@ func TestVerdictFollowsTheJobAndTheTrial(t *testing.T) {
 		})
 	}
 	broken := Report{Backends: []Backend{{Name: "shm", Usable: true, Chosen: true}}, Worlds: []World{{Backend: "sim", OK: true}, {Backend: "shm", Problem: "no memory"}}}
-	if ok, verdict := broken.judge(); ok || verdict != "backend shm would be chosen and does not work: no memory" {
+	if ok, verdict := broken.judge("shm"); ok || verdict != "backend shm would be chosen and does not work: no memory" {
 		t.Errorf("%t, %q", ok, verdict)
 	}
 	gpus := Report{CPU: CPU{Usable: 1}, GPUs: GPUs{Devices: make([]GPU, 2)}, BLAS: BLAS{Name: "gonum"}, Backends: []Backend{{Name: "shm", Chosen: true}}}
-	if ok, verdict := gpus.judge(); !ok || verdict != "ready: backend shm, 1 core, 2 GPUs seen, BLAS gonum" {
+	gone := Report{Backends: []Backend{{Name: "shm", Usable: true}, {Name: "nccl", Why: "missing: no NCCL is found"}}}
+	if ok, verdict := gone.judge("nccl"); ok || verdict != "backend nccl is asked for and cannot be used: missing: no NCCL is found" {
+		t.Errorf("%t, %q", ok, verdict)
+	}
+	if ok, verdict := gpus.judge("shm"); !ok || verdict != "ready: backend shm, 1 core, 2 GPUs seen, BLAS gonum" {
 		t.Errorf("%t, %q", ok, verdict)
 	}
 }

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"strings"
+
+	"github.com/symgrad/symgrad/internal/probe"
+)
+
+// engines is the ways between GPUs: those that are there for one reason, or not there for one, on one line.
+func (s *sheet) engines(all []probe.Engine) {
+	label := "engines"
+	for i := 0; i < len(all); {
+		e := all[i]
+		var names []string
+		for ; i < len(all) && all[i].Usable == e.Usable && all[i].Why == e.Why; i++ {
+			names = append(names, all[i].Name)
+		}
+		s.line(label, "%s %s: %s", mark(e.Usable, false), strings.Join(names, ", "), e.Why)
+		label = ""
+		for _, note := range e.Notes {
+			s.line(label, "  note: %s", note)
+		}
+	}
+}
+
+// backends is the backends, those that cannot be used for one reason on one line.
+func (s *sheet) backends(all []probe.Backend) {
+	label := "backends"
+	for i := 0; i < len(all); {
+		b := all[i]
+		var names []string
+		for ; i < len(all) && (len(names) == 0 || !b.Usable && !all[i].Usable && all[i].Why == b.Why); i++ {
+			names = append(names, all[i].Name)
+		}
+		s.line(label, "%s %s: %s", mark(b.Usable, b.Chosen), strings.Join(names, ", "), b.Why)
+		label = ""
+	}
+}
+
+// table is what backend cuda chooses by.
+func (s *sheet) table(t probe.Table) {
+	from := "of the program"
+	if t.File != "" {
+		from = t.File
+	}
+	switch {
+	case t.Problem != "":
+		s.line("table", "- %s: %s", from, t.Problem)
+		return
+	case t.Rows == 0:
+		s.line("table", "%s: nothing measured, %s, hash %.12s", from, machineText(t), t.Hash)
+	case !t.Fits:
+		s.line("table", "%s: %s, not on these GPUs but on %s, so that only its rules count, hash %.12s", from, count(t.Rows, "row"), t.Machine, t.Hash)
+	default:
+		s.line("table", "%s: %s, %s, hash %.12s", from, count(t.Rows, "row"), machineText(t), t.Hash)
+	}
+	shown := t.Lines
+	if len(shown) > mostTableLines {
+		shown = shown[:mostTableLines]
+	}
+	for _, line := range shown {
+		s.line("", "%s", line)
+	}
+	if more := len(t.Lines) - len(shown); more > 0 {
+		s.line("", "and %d more: symgrad doctor --json has all", more)
+	}
+}
+
+// mostTableLines keeps a long table from pushing the rest out of sight.
+const mostTableLines = 16
+
+func machineText(t probe.Table) string {
+	if t.Machine == "" {
+		return "any GPU"
+	}
+	return t.Machine
+}

@@ -1,0 +1,343 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/symgrad/symgrad/config"
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/dist/backend"
+	"github.com/symgrad/symgrad/dist/launch"
+	"github.com/symgrad/symgrad/internal/gpu"
+	"github.com/symgrad/symgrad/internal/perf"
+)
+
+// newTuneCommand is symgrad tune: which way between GPUs is the fastest for which operation.
+func newTuneCommand() *cobra.Command {
+	t := &tune{source: newSource()}
+	cmd := &cobra.Command{
+		Use:   "tune [flags]",
+		Short: "Measure which way between GPUs is the fastest for which operation",
+		Long: `Measure which way between GPUs is the fastest for which operation: NVSHMEM, NCCL, NCCL
+on symmetric windows, kernels of our own. Every one that can is timed by the device,
+at every power of two of bytes, on private and on symmetric buffers; what counts is the
+slowest rank. The result is a table by which backend cuda chooses (comm.tune).
+
+Started plainly it starts the ranks itself, -n of them; started by symgrad run,
+mpirun, torchrun or srun it takes part as one. Rank 0 prints what is measured and
+writes the file. A table holds one kind of GPU; with --merge it keeps the rows of the
+file that are not measured again, those for other numbers of ranks for instance.
+
+Exit codes: 0, 1 for a failure, 2 for flags that make no sense.`,
+		Example: `  symgrad tune -n 4 --out h200.json
+  symgrad tune -n 2 --out h200.json --merge
+  symgrad run -n 2 ./train --set run.device=cuda --set comm.backend=cuda --set comm.tune=h200.json`,
+		Args: usageArgs(noArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			t.stdout, t.stderr = cmd.OutOrStdout(), cmd.ErrOrStderr()
+			ctx := cmd.Context()
+			if ctx == nil {
+				ctx = context.Background()
+			}
+			return t.run(ctx)
+		},
+	}
+	t.addTo(cmd)
+	return cmd
+}
+
+// tune is one run of the command: its flags, as they were given and as they are understood.
+type tune struct {
+	source *config.Source
+	set    *pflag.FlagSet
+
+	ranks               int
+	ops, dtypes, redOps string
+	minBytes, maxBytes  string
+	rounds, repeats     int
+	out                 string
+	merge               bool
+
+	env            launch.Env
+	cfg            backend.Config
+	tuning         gpu.Tuning
+	earlier        *gpu.Table // of --merge; nil for none
+	stdout, stderr io.Writer
+}
+
+// tunable is the operations that are measured, by the names that they have in symgrad bench.
+var tunable = []struct {
+	op   perf.Op
+	kind dist.Kind
+}{
+	{perf.AllReduce, dist.KindAllReduce},
+	{perf.ReduceScatter, dist.KindReduceScatter},
+	{perf.AllGather, dist.KindAllGather},
+	{perf.Reduce, dist.KindReduce},
+	{perf.Broadcast, dist.KindBroadcast},
+	{perf.AllToAll, dist.KindAllToAll},
+}
+
+// tunableNames is the names of tunable, with commas between.
+func tunableNames() string {
+	names := make([]string, len(tunable))
+	for i, k := range tunable {
+		names[i] = k.op.String()
+	}
+	return strings.Join(names, ",")
+}
+
+func (t *tune) addTo(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	t.set = flags
+	flags.SortFlags = false
+	flags.IntVarP(&t.ranks, "ranks", "n", 2, "how many ranks to start, each with a GPU")
+	flags.StringVar(&t.ops, "op", tunableNames(), "what to measure, with commas between")
+	flags.StringVarP(&t.dtypes, "datatype", "d", "f32,bf16,f16", "element types of those that reduce")
+	flags.StringVarP(&t.redOps, "redop", "o", "sum,avg", "reductions: sum, prod, min, max, avg; prod, min and max are alike to the table, and avg stands for premulsum")
+	flags.StringVarP(&t.minBytes, "minbytes", "b", "1K", "smallest size, a power of two")
+	flags.StringVarP(&t.maxBytes, "maxbytes", "e", "256M", "largest size, a power of two")
+	flags.IntVar(&t.rounds, "rounds", 0, "operations timed together; 0 means 50, fewer where they are large")
+	flags.IntVar(&t.repeats, "repeats", 0, "times of which the median counts; 0 means 5")
+	flags.StringVar(&t.out, "out", "tune.json", "file for the table")
+	flags.BoolVar(&t.merge, "merge", false, "keep the rows of the file that are not measured again")
+	addSourceFlags(cmd, t.source)
+	complete(cmd, "op", cobra.FixedCompletions(strings.Split(tunableNames(), ","), cobra.ShellCompDirectiveNoFileComp))
+}
+
+// run checks everything that can be checked before a rank starts, then starts the ranks or is one of them.
+func (t *tune) run(ctx context.Context) error {
+	var err error
+	if t.env, err = launch.Current(); err != nil {
+		return err
+	}
+	if err := t.parse(); err != nil {
+		return usageError{fmt.Errorf("tune: %w", err)}
+	}
+	if err := t.settings(); err != nil {
+		return err
+	}
+	program, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("this program: %w", err)
+	}
+	res, spawned, err := launch.Self(ctx, t.env, launch.SpawnConfig{
+		Program: program, Args: append([]string{"tune"}, t.args()...), N: t.ranks, Stdout: t.stdout, Stderr: t.stderr,
+	})
+	switch {
+	case spawned && res.Code != 0:
+		return &exitError{code: res.Code, err: err}
+	case spawned:
+		return err
+	}
+	return t.rank(ctx)
+}
+
+// parse makes the gpu.Tuning.
+//
+// Errors: the first flag whose value makes no sense, by its name.
+func (t *tune) parse() error {
+	switch {
+	case t.ranks < 1:
+		return fmt.Errorf("-n %d: want 1 rank or more", t.ranks)
+	case t.env.Launcher != launch.None && t.set.Changed("ranks") && t.ranks != t.env.Size:
+		return fmt.Errorf("-n %d, but %s has started %d ranks: leave -n out", t.ranks, t.env.Launcher, t.env.Size)
+	case t.rounds < 0 || t.repeats < 0:
+		return fmt.Errorf("--rounds %d, --repeats %d: want 0 or more", t.rounds, t.repeats)
+	case t.out == "":
+		return errors.New("--out: want a file")
+	}
+	t.tuning = gpu.Tuning{Rounds: t.rounds, Repeats: t.repeats}
+	if err := t.parseOps(); err != nil {
+		return err
+	}
+	for _, s := range []struct {
+		flag, text string
+		to         *int64
+	}{{"minbytes", t.minBytes, &t.tuning.Smallest}, {"maxbytes", t.maxBytes, &t.tuning.Largest}} {
+		var err error
+		if *s.to, err = perf.ParseSize(s.text); err != nil {
+			return fmt.Errorf("--%s: %w", s.flag, err)
+		}
+		if *s.to == 0 {
+			return fmt.Errorf("--%s 0: want 1 or more", s.flag)
+		}
+	}
+	if err := t.tuning.Validate(); err != nil {
+		return err
+	}
+	return t.readEarlier()
+}
+
+// parseOps is the part of parse about operations.
+func (t *tune) parseOps() error {
+	ops, err := perf.ParseOps(t.ops)
+	if err != nil {
+		return fmt.Errorf("--op: %w", err)
+	}
+	for _, op := range ops {
+		i := slices.IndexFunc(tunable, func(k struct {
+			op   perf.Op
+			kind dist.Kind
+		},
+		) bool {
+			return k.op == op
+		})
+		if i < 0 {
+			return fmt.Errorf("--op: %v has one way only, or none that sizes matter to: want some of %s", op, tunableNames())
+		}
+		t.tuning.Kinds = append(t.tuning.Kinds, tunable[i].kind)
+	}
+	if t.tuning.DTypes, err = perf.ParseDTypes(t.dtypes); err != nil {
+		return fmt.Errorf("--datatype: %w", err)
+	}
+	reds, err := perf.ParseRedOps(t.redOps)
+	if err != nil {
+		return fmt.Errorf("--redop: %w", err)
+	}
+	var classes []string
+	for _, red := range reds {
+		if red == dist.RedPreMulSum {
+			return errors.New("--redop: premulsum goes by what avg takes: measure that")
+		}
+		op := dist.Op{Kind: dist.KindAllReduce, Red: dist.RedOp{Kind: red}}
+		class := gpu.Class(&op)
+		if slices.Contains(classes, class) {
+			return fmt.Errorf("--redop: %v is alike to one before it, for the table: leave it out", red)
+		}
+		classes = append(classes, class)
+		t.tuning.Reductions = append(t.tuning.Reductions, op.Red)
+	}
+	return nil
+}
+
+// readEarlier is the table that --merge adds to, where the file is there.
+func (t *tune) readEarlier() error {
+	if !t.merge {
+		return nil
+	}
+	table, err := backend.ReadTable(t.out)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("--merge: %w", err)
+	}
+	t.earlier = table
+	return nil
+}
+
+// settings takes what files, environment and --set say about libraries and time limits.
+func (t *tune) settings() error {
+	cfg, _, err := config.Load(*t.source)
+	if err != nil {
+		return err
+	}
+	t.cfg = gpuConfig(cfg)
+	t.cfg.Backend, t.cfg.Device, t.cfg.Env = backend.CUDA, backend.CUDADevice, &t.env
+	return nil
+}
+
+// gpuConfig is the settings of a backend that are about libraries for GPUs and time limits.
+func gpuConfig(cfg *config.Config) backend.Config {
+	return backend.Config{
+		InitTimeout: cfg.Comm.TimeoutInit, StepTimeout: cfg.Comm.TimeoutStep,
+		CUDADriver: cfg.GPU.Driver, NVRTC: cfg.GPU.NVRTC, NCCL: cfg.GPU.NCCL, NVSHMEM: cfg.GPU.NVSHMEM,
+	}
+}
+
+// args is the command line again, for the ranks.
+func (t *tune) args() []string {
+	var args []string
+	t.set.Visit(func(flag *pflag.Flag) {
+		if flag.Name == "set" { // its text is a list
+			for _, s := range t.source.Set {
+				args = append(args, "--set="+s)
+			}
+			return
+		}
+		args = append(args, "--"+flag.Name+"="+flag.Value.String())
+	})
+	return args
+}
+
+// rank is one rank.
+func (t *tune) rank(ctx context.Context) error {
+	g, err := backend.OpenGPUs(ctx, t.cfg)
+	if err != nil {
+		return err
+	}
+	err = t.measure(g)
+	return errors.Join(err, g.Close())
+}
+
+// measure is the whole measurement, and what rank 0 makes of it.
+func (t *tune) measure(g *backend.GPUs) error {
+	out := t.stdout
+	if g.Rank() != 0 {
+		out = io.Discard
+	}
+	p := &tunePrinter{w: out}
+	p.begin(g)
+	t.tuning.Report = p.row
+	table, err := g.Tune(t.tuning)
+	if err != nil {
+		return err
+	}
+	if t.earlier != nil {
+		if table, err = merged(t.earlier, table); err != nil {
+			return fmt.Errorf("--merge: %s: %w", t.out, err)
+		}
+	}
+	if g.Rank() != 0 {
+		return nil
+	}
+	p.end(table, g.Engines())
+	if p.err != nil {
+		return fmt.Errorf("write the output: %w", p.err)
+	}
+	if err := writeFile(t.out, table.Write); err != nil {
+		return fmt.Errorf("--out: %w", err)
+	}
+	return write(out, fmt.Appendf(nil, "\nwritten to %s: use it with comm.tune=%[1]s\n", t.out))
+}
+
+// merged is the rows of later, and those of earlier for what later has not measured.
+//
+// Errors: dist.ErrInvalid for tables of different GPUs.
+func merged(earlier, later *gpu.Table) (*gpu.Table, error) {
+	if earlier.Machine != later.Machine {
+		return nil, fmt.Errorf("%w: it was measured on %q, and this is %q", dist.ErrInvalid, earlier.Machine, later.Machine)
+	}
+	all := *later
+	all.Rows = slices.Clone(later.Rows)
+	for _, r := range earlier.Rows {
+		if !slices.ContainsFunc(later.Rows, func(l gpu.Row) bool { return sameOperation(&l, &r) }) {
+			all.Rows = append(all.Rows, r)
+		}
+	}
+	return &all, all.Validate()
+}
+
+// sameOperation reports whether two rows are of one operation.
+func sameOperation(a, b *gpu.Row) bool {
+	return a.Kind == b.Kind && a.DType == b.DType && a.Reduction == b.Reduction && a.Symmetric == b.Symmetric && a.Ranks == b.Ranks &&
+		a.Bytes == b.Bytes
+}
+
+// dtypeText is the dtype of a row, or what stands for any.
+func dtypeText(r *gpu.Row) string {
+	if r.DType == "" {
+		return "any"
+	}
+	return r.DType + " " + r.Reduction
+}

@@ -1,0 +1,190 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/cuda/cudatest"
+	"github.com/symgrad/symgrad/internal/gpu"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// Every flag that makes no sense is one line, and exit code 2.
+func TestTuneRefusesFlags(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "x.json")
+	if err := os.WriteFile(file, []byte(`{"version": 7}`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for line, want := range map[string]string{
+		"extra":                       `unexpected argument "extra"`,
+		"-n 0":                        "-n 0: want 1 rank or more",
+		"--op allreduction":           `--op: "allreduction" is none of allreduce reduce`,
+		"--op sendrecv":               "--op: sendrecv has one way only, or none that sizes matter to: want some of allreduce,reducescatter,allgather",
+		"--op onesided":               "has one way only",
+		"-d float128":                 `--datatype: "float128" is none of f16`,
+		"-o and":                      `--redop: "and" is none of sum`,
+		"-o premulsum":                "--redop: premulsum goes by what avg takes: measure that",
+		"-o sum,min,max":              "--redop: max is alike to one before it",
+		"-b 3K":                       "are no powers of two",
+		"-b 0":                        "--minbytes 0: want 1 or more",
+		"-e 64T":                      `--maxbytes: "64T" is no size`,
+		"-b 1M -e 1K":                 "sizes from 1048576 B down to 1024 B",
+		"--rounds -1":                 "want 0 or more",
+		"--out=":                      "--out: want a file",
+		"--merge --out " + file:       "--merge: backend: " + file,
+		"--merge --out no/such/x -n0": "-n 0: want 1 rank or more",
+		"--no-such-flag":              "unknown flag: --no-such-flag",
+	} {
+		var stdout, stderr bytes.Buffer
+		code := execute(newRootCommand(), append([]string{"tune"}, strings.Fields(line)...), &stdout, &stderr)
+		text := stderr.String()
+		if code != exitUsage || !strings.Contains(text, want) || strings.Count(text, "\n") != 1 || stdout.Len() > 0 {
+			t.Errorf("%s: code %d, stdout %q, stderr %q, want one line with %q", line, code, &stdout, text, want)
+		}
+	}
+}
+
+func TestTuneFlagsBecomeATuning(t *testing.T) {
+	cmd := newTuneCommand()
+	u := &tune{source: newSource()}
+	cmd.ResetFlags()
+	u.addTo(cmd)
+	if err := errors.Join(cmd.ParseFlags(strings.Fields("--op allreduce,alltoall -d half,u8 -o sum,max,avg -b 8 -e 64M --rounds 7 --set gpu.nccl=/a,b.so --set run.seed=3 --merge")), u.parse()); err != nil {
+		t.Fatal(err)
+	}
+	g := u.tuning
+	if !slices.Equal(g.Kinds, []dist.Kind{dist.KindAllReduce, dist.KindAllToAll}) || !slices.Equal(g.DTypes, []tensor.DType{tensor.F16, tensor.U8}) {
+		t.Errorf("%+v", g)
+	}
+	if len(g.Reductions) != 3 || g.Reductions[1].Kind != dist.RedMax || g.Smallest != 8 || g.Largest != 64<<20 || g.Rounds != 7 || u.earlier != nil {
+		t.Errorf("%+v", g)
+	}
+	// The command line that ranks get says what this one does, lists and all.
+	again := &tune{source: newSource()}
+	second := newTuneCommand()
+	second.ResetFlags()
+	again.addTo(second)
+	if err := errors.Join(second.ParseFlags(u.args()), again.parse(), again.settings()); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(again.source.Set, u.source.Set) || again.cfg.NCCL != "/a,b.so" || again.cfg.Backend != "cuda" || !again.merge || again.tuning.Rounds != 7 {
+		t.Errorf("%q becomes %+v", u.args(), again)
+	}
+}
+
+// On a machine without a driver each rank says so, and the exit code is that of a failure.
+func TestTuneWithoutADriver(t *testing.T) {
+	var stdout, stderr bytes.Buffer
+	out := filepath.Join(t.TempDir(), "t.json")
+	code := execute(newRootCommand(), []string{"tune", "-n", "1", "--set", "gpu.driver=/absent/libcuda.so.1", "--out", out}, &stdout, &stderr)
+	for _, want := range []string{"backend cuda, rank 0 of 1", "/absent/libcuda.so.1", "NVIDIA's driver"} {
+		if code != exitFailure || !strings.Contains(stderr.String(), want) {
+			t.Errorf("code %d, stderr %q, want %q", code, &stderr, want)
+		}
+	}
+	if _, err := os.Stat(out); err == nil || stdout.Len() > 0 {
+		t.Errorf("a table was written: %q", &stdout)
+	}
+}
+
+// aTable is what was measured on 2 and on 4 GPUs.
+func aTable() *gpu.Table {
+	row := func(ranks int, bytes int64, symmetric bool, timings ...gpu.Timing) gpu.Row {
+		return gpu.Row{Kind: "allreduce", DType: "f32", Reduction: "sum", Symmetric: symmetric, Ranks: ranks, Bytes: bytes, Timings: timings}
+	}
+	return &gpu.Table{
+		Version: 1, Machine: "NVIDIA H200",
+		Rows: []gpu.Row{
+			row(2, 2048, true, gpu.Timing{Engine: "oneshot", Microseconds: 5.5}, gpu.Timing{Engine: "nccl", Microseconds: 10}),
+			row(2, 1024, true, gpu.Timing{Engine: "nccl", Microseconds: 10}, gpu.Timing{Engine: "oneshot", Microseconds: 5.4}),
+			row(2, 4096, true, gpu.Timing{Engine: "nccl", Microseconds: 9}, gpu.Timing{Engine: "oneshot", Microseconds: 9.5}),
+			row(4, 1024, false, gpu.Timing{Engine: "twoshot", Microseconds: 7}, gpu.Timing{Engine: "nccl", Microseconds: 7}),
+		},
+		Rules: []gpu.Rule{{Ranks: 2, Bytes: 1 << 20, Engines: []string{"oneshot", "nccl"}}, {Engines: []string{"nccl"}}},
+	}
+}
+
+func TestTableTextNamesTheFastest(t *testing.T) {
+	want := []string{
+		"allreduce f32 sum, symmetric, 2 ranks: oneshot to 2K, nccl to 4K",
+		"allreduce f32 sum, private, 4 ranks: nccl to 1K",
+		"what was not measured, 2 ranks, to 1M: oneshot, nccl",
+		"what was not measured: nccl",
+	}
+	if got := tableText(aTable(), 0); !slices.Equal(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	if got := tableText(aTable(), 4); !slices.Equal(got, []string{want[1], want[3]}) {
+		t.Errorf("for 4 ranks: %q", got)
+	}
+	if got := tableText(&gpu.Table{}, 0); len(got) != 0 {
+		t.Errorf("of an empty table: %q", got)
+	}
+}
+
+func TestTunePrinterMarksTheFastest(t *testing.T) {
+	var b bytes.Buffer
+	p := &tunePrinter{w: &b}
+	for _, r := range aTable().Rows {
+		p.row(r)
+	}
+	want := `
+allreduce f32 sum, symmetric, 2 ranks
+       2K  *oneshot 5.5 us   nccl 10.0 us
+       1K   nccl 10.0 us  *oneshot 5.4 us
+       4K  *nccl 9.0 us   oneshot 9.5 us
+
+allreduce f32 sum, private, 4 ranks
+       1K   twoshot 7.0 us  *nccl 7.0 us
+`
+	if b.String() != want {
+		t.Errorf("got\n%s\nwant\n%s", &b, want)
+	}
+	full := &tunePrinter{w: fullDisk{}}
+	full.row(aTable().Rows[0])
+	if full.err == nil {
+		t.Error("a full disk is not noticed")
+	}
+}
+
+func TestMergedKeepsWhatWasNotMeasuredAgain(t *testing.T) {
+	later := aTable()
+	later.Rows = later.Rows[:1]
+	later.Rows[0].Timings[0].Microseconds = 4
+	all, err := merged(aTable(), later)
+	if err != nil || len(all.Rows) != 4 || all.Rows[0].Timings[0].Microseconds != 4 || len(later.Rows) != 1 {
+		t.Errorf("%v, %+v", err, all)
+	}
+	other := aTable()
+	other.Machine = "NVIDIA L4"
+	if _, err := merged(other, later); !errors.Is(err, dist.ErrInvalid) || !strings.Contains(err.Error(), `"NVIDIA L4"`) {
+		t.Errorf("tables of two kinds of GPU: %v", err)
+	}
+}
+
+// The whole command on two GPUs: see the script.
+func TestTuneOnGPUs(t *testing.T) {
+	if d := cudatest.Driver(t); d.Count() < 2 {
+		cudatest.Missing(t, "needs 2 GPUs, there are %d", d.Count())
+	}
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata/gpu", RequireExplicitExec: true, RequireUniqueNames: true,
+		Setup: func(e *testscript.Env) error { // where libraries are found, and compiled kernels kept
+			for _, name := range []string{"LD_LIBRARY_PATH", "CUDA_HOME", "NCCL_HOME", "NVSHMEM_HOME", "VIRTUAL_ENV", "PYTHONPATH", "CUDA_VISIBLE_DEVICES"} {
+				if v, ok := os.LookupEnv(name); ok {
+					e.Setenv(name, v)
+				}
+			}
+			e.Setenv("XDG_CACHE_HOME", e.WorkDir)
+			return nil
+		},
+	})
+}

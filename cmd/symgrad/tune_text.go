@@ -1,0 +1,134 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/symgrad/symgrad/dist/backend"
+	"github.com/symgrad/symgrad/internal/gpu"
+	"github.com/symgrad/symgrad/internal/perf"
+)
+
+// tunePrinter prints what symgrad tune measures, as it comes.
+type tunePrinter struct {
+	w     io.Writer
+	title string // of the rows that were printed last
+	err   error  // the first of writing
+}
+
+func (p *tunePrinter) printf(format string, args ...any) {
+	if p.err == nil {
+		_, p.err = fmt.Fprintf(p.w, format, args...)
+	}
+}
+
+// begin is the head: GPUs and libraries.
+func (p *tunePrinter) begin(g *backend.GPUs) {
+	p.printf("%d ranks, each on one %s\n", g.Size(), g.Device().Name())
+	for _, e := range g.Engines() {
+		p.printf("%s %s: %s\n", mark(e.Usable, false), e.Name, e.Why)
+	}
+}
+
+// row is one operation at one size, the fastest engine marked.
+func (p *tunePrinter) row(r gpu.Row) {
+	if title := rowTitle(&r); title != p.title {
+		p.title = title
+		p.printf("\n%s\n", title)
+	}
+	best := fastest(&r)
+	p.printf("%9s", perf.FormatSize(r.Bytes))
+	for _, m := range r.Timings {
+		sign := " "
+		if m.Engine == best {
+			sign = "*"
+		}
+		p.printf("  %s%s %.1f us", sign, m.Engine, m.Microseconds)
+	}
+	p.printf("\n")
+}
+
+// end is what the table says in the end.
+func (p *tunePrinter) end(t *gpu.Table, engines []backend.Choice) {
+	for _, e := range engines {
+		if !e.Usable {
+			p.printf("\n- %s: %s\n", e.Name, e.Why)
+		}
+	}
+	p.printf("\n%s\n", strings.Join(tableText(t, 0), "\n"))
+}
+
+// rowTitle is "allreduce f32 sum, symmetric, 2 ranks".
+func rowTitle(r *gpu.Row) string {
+	where := "private"
+	if r.Symmetric {
+		where = "symmetric"
+	}
+	return fmt.Sprintf("%s %s, %s, %s", r.Kind, dtypeText(r), where, count(r.Ranks, "rank"))
+}
+
+// fastest is the engine of a row that the dispatcher takes; of equal ones the first by name.
+func fastest(r *gpu.Row) string {
+	if len(r.Timings) == 0 {
+		return ""
+	}
+	return slices.MinFunc(r.Timings, func(a, b gpu.Timing) int {
+		return cmp.Or(cmp.Compare(a.Microseconds, b.Microseconds), cmp.Compare(a.Engine, b.Engine))
+	}).Engine
+}
+
+// tableText is what a table says, a line for each operation, for so many ranks (0 means any number), then its rules.
+func tableText(t *gpu.Table, ranks int) []string {
+	var lines []string
+	line, last := "", ""
+	rows := slices.Clone(t.Rows)
+	slices.SortStableFunc(rows, func(a, b gpu.Row) int {
+		return cmp.Or(cmp.Compare(a.Ranks, b.Ranks), cmp.Compare(rowTitle(&a), rowTitle(&b)), cmp.Compare(a.Bytes, b.Bytes))
+	})
+	flush := func() {
+		if line != "" {
+			lines = append(lines, line+last)
+		}
+	}
+	title, engine := "", ""
+	for i := range rows {
+		r := &rows[i]
+		if ranks > 0 && r.Ranks != ranks {
+			continue
+		}
+		switch best := fastest(r); {
+		case rowTitle(r) != title:
+			flush()
+			title, engine = rowTitle(r), best
+			line = title + ": " + best
+		case best != engine:
+			line += last + ", " + best
+			engine = best
+		}
+		last = " to " + perf.FormatSize(r.Bytes)
+	}
+	flush()
+	return append(lines, rulesText(t, ranks)...)
+}
+
+// rulesText is the rules of a table, a line each.
+func rulesText(t *gpu.Table, ranks int) []string {
+	var lines []string
+	for _, r := range t.Rules {
+		if ranks > 0 && r.Ranks != 0 && r.Ranks != ranks {
+			continue
+		}
+		text := "what was not measured"
+		if r.Ranks > 0 {
+			text += ", " + count(r.Ranks, "rank")
+		}
+		if r.Bytes > 0 {
+			text += ", to " + perf.FormatSize(r.Bytes)
+		}
+		lines = append(lines, text+": "+strings.Join(r.Engines, ", "))
+	}
+	return lines
+}

@@ -1,0 +1,128 @@
+package backend
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+
+	"github.com/symgrad/symgrad/dist/launch"
+	"github.com/symgrad/symgrad/internal/dl"
+)
+
+// Choice is a backend, or an engine of one, and whether it can be used for a job.
+type Choice struct {
+	Name   string
+	Usable bool
+	Why    string // the reason, either way
+}
+
+const simWhy = "ranks would be goroutines; it is taken only when asked for"
+
+// severalHosts is why a job is not for a backend of one host.
+func severalHosts(name string, env launch.Env) string {
+	if OnGPUs(name) {
+		return fmt.Sprintf("%d of %d ranks are on this host, and GPUs are used on one host only: their ranks meet through shared memory",
+			env.LocalSize, env.Size)
+	}
+	return fmt.Sprintf("%d of %d ranks are on this host, and shared memory needs all", env.LocalSize, env.Size)
+}
+
+// Choices is all backends for the job of env: the one that Auto takes first, those between GPUs next. No library is loaded
+// for it: for GPUs it goes by device files and by the files of libraries, and what is wrong with those shows when a world is
+// opened, or in symgrad doctor.
+func Choices(env launch.Env) []Choice { return Config{}.Choices(env) }
+
+// Choices is package Choices with the paths of libraries that c sets.
+func (c Config) Choices(env launch.Env) []Choice {
+	return c.choices(env, place{os.DirFS("/"), launch.Environ()})
+}
+
+func (c Config) choices(env launch.Env, at place) []Choice {
+	host := Choice{Name: SHM, Usable: true, Why: "all ranks are on this host"}
+	if !env.OneHost() {
+		host.Usable, host.Why = false, severalHosts(SHM, env)
+	}
+	all := []Choice{host}
+	missing := at.noGPU(env)
+	for _, name := range []string{CUDA, NCCL, NVSHMEM} {
+		g := Choice{Name: name, Why: missing}
+		switch {
+		case !env.OneHost():
+			g.Why = severalHosts(name, env)
+		case missing == "":
+			g.Why, g.Usable = c.libraries(name, at)
+		}
+		all = append(all, g)
+	}
+	return append(all, Choice{Name: Sim, Why: simWhy})
+}
+
+// place is a machine as its files and an environment show it.
+type place struct {
+	root    fs.FS
+	environ []string
+}
+
+// noGPU is why the ranks of env would have no GPU each; "" if nothing speaks against it.
+func (at place) noGPU(env launch.Env) string {
+	files, _ := fs.Glob(at.root, "dev/nvidia[0-9]*") // the pattern is well-formed
+	count := len(files)
+	visible := launch.FindVisible(at.environ)
+	_, err := fs.Stat(at.root, "dev/dxg") // WSL has one file for all
+	switch {
+	case count == 0 && err != nil:
+		return "no GPU here: there is no /dev/nvidia0"
+	case visible.Hidden():
+		return fmt.Sprintf("no GPU shown: %v", visible)
+	case count == 0: // how many shows only when the driver is asked
+	case len(visible.Names) == 1 || count == 1 && env.LocalSize == 1: // perhaps each rank is shown another one
+	case len(visible.Names) > 0 && len(visible.Names) < env.LocalSize:
+		return fmt.Sprintf("%d ranks on this host for %d GPUs (%v): each rank needs one of its own", env.LocalSize, len(visible.Names), visible)
+	case count < env.LocalSize:
+		return fmt.Sprintf("%d ranks on this host for %d GPUs: each rank needs one of its own", env.LocalSize, count)
+	}
+	return ""
+}
+
+// libraries is what files say about the libraries that backend name needs.
+func (c Config) libraries(name string, at place) (why string, usable bool) {
+	if at.find("libcuda", c.CUDADriver, "libcuda.so.1") == "" {
+		return "the driver's library is missing: no libcuda.so.1; in a container the host's must be mounted", false
+	}
+	var there, missing []string
+	for _, w := range []struct{ backend, what, library, file string }{
+		{CUDA, "own kernels", "NVRTC", at.find("NVRTC", c.NVRTC, "libnvrtc.so.13", "libnvrtc.so.12")},
+		{NCCL, "NCCL", "NCCL", at.find("NCCL", c.NCCL, "libnccl.so.2", "libnccl.so")},
+		{NVSHMEM, "NVSHMEM", "NVSHMEM", at.find("NVSHMEM", c.NVSHMEM, "libnvshmem_host.so.3")},
+	} {
+		switch {
+		case name != CUDA && w.backend != name:
+		case w.file == "":
+			missing = append(missing, "no "+w.library+" is found")
+		default:
+			there = append(there, fmt.Sprintf("%s (%s)", w.what, w.file))
+		}
+	}
+	if len(there) == 0 {
+		return strings.Join(missing, ", "), false
+	}
+	text := "between GPUs by " + strings.Join(there, ", ")
+	if len(missing) > 0 {
+		text += "; " + strings.Join(missing, ", ")
+	}
+	if name == CUDA {
+		return text + "; taken when it, or device cuda, is asked for", true
+	}
+	return text + "; taken when it is asked for", true
+}
+
+// find is the file of a library: the one that is set, or the first of those with its sonames; "" if there is none.
+func (at place) find(name, override string, sonames ...string) string {
+	s := dl.Search{Name: name, Override: override, Sonames: sonames, Dirs: dl.Places(at.root, at.environ)}
+	files, err := s.Find(at.root, dl.LoaderDirs(at.root, at.environ))
+	if err != nil || len(files) == 0 {
+		return ""
+	}
+	return files[0].Path
+}

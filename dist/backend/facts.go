@@ -1,0 +1,210 @@
+package backend
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/dist/launch"
+	"github.com/symgrad/symgrad/internal/cuda"
+	"github.com/symgrad/symgrad/internal/dl"
+)
+
+// gpuID is a GPU as the driver tells it from all others.
+type gpuID struct {
+	UUID string `json:"uuid"` // "GPU-..." as nvidia-smi prints it
+	PCI  string `json:"pci"`
+	Name string `json:"name"`
+}
+
+// String is "GPU-...(0000:1b:00.0)".
+func (g gpuID) String() string { return fmt.Sprintf("%s (%s)", g.UUID, g.PCI) }
+
+// facts is what ranks tell each other before they touch a GPU.
+type facts struct {
+	Backend string `json:"backend"`
+	Engine  string `json:"engine"`
+	GPU     gpuID  `json:"gpu"`     // of the rank
+	Count   int    `json:"count"`   // of GPUs that it sees
+	Visible string `json:"visible"` // why it sees those
+	Driver  int    `json:"driver"`  // CUDA version
+}
+
+// factsBytes is a line of facts, and visibleBytes the most that is told of an environment.
+const (
+	factsBytes   = 2048
+	visibleBytes = 512
+)
+
+func (f facts) encode() ([]byte, error) {
+	if len(f.Visible) > visibleBytes {
+		f.Visible = strings.ToValidUTF8(f.Visible[:visibleBytes], "") + "..."
+	}
+	text, err := json.Marshal(f)
+	if err == nil && len(text) > factsBytes {
+		err = fmt.Errorf("%w: facts of %d B", dist.ErrInvalid, len(text))
+	}
+	if err != nil {
+		return make([]byte, factsBytes), err
+	}
+	return append(text, strings.Repeat(" ", factsBytes-len(text))...), nil // JSON ends with any space
+}
+
+func decodeFacts(lines [][]byte) ([]facts, error) {
+	all := make([]facts, len(lines))
+	for r, line := range lines {
+		if err := json.Unmarshal(line, &all[r]); err != nil {
+			return nil, fmt.Errorf("what rank %d tells of itself: %w", r, err)
+		}
+	}
+	return all, nil
+}
+
+// judge is nil when the ranks fit together. All ranks judge alike.
+//
+// Errors: dist.ErrMismatch, dist.ErrDevice.
+func judge(all []facts) error {
+	for r, f := range all {
+		first := all[0]
+		switch {
+		case f.Backend != first.Backend:
+			return fmt.Errorf("%w on the backend: rank 0 opens %s, rank %d %s", dist.ErrMismatch, first.Backend, r, f.Backend)
+		case f.Engine != first.Engine:
+			return fmt.Errorf("%w on the engine: rank 0 has %q forced, rank %d %q", dist.ErrMismatch, first.Engine, r, f.Engine)
+		case f.Driver != first.Driver:
+			return fmt.Errorf("%w on the driver: rank 0 has one for CUDA %s, rank %d for %s: do they share a host?", dist.ErrMismatch,
+				version(first.Driver), r, version(f.Driver))
+		}
+		for q := range r {
+			if all[q].GPU.UUID == f.GPU.UUID {
+				return fmt.Errorf("%w: ranks %d and %d have one GPU, %v: %s", dist.ErrDevice, q, r, f.GPU, f.shared(len(all)))
+			}
+		}
+	}
+	return nil
+}
+
+// shared is how a rank of size came to share its GPU, and the remedy.
+func (f facts) shared(size int) string {
+	switch {
+	case f.Count < size:
+		return fmt.Sprintf("a rank sees %d of them for %d ranks (%s): start no more ranks than GPUs, or show each rank one of its own",
+			f.Count, size, f.Visible)
+	default:
+		return fmt.Sprintf("their local ranks are the same, or their lists differ (%s): start the ranks of a host by one launcher", f.Visible)
+	}
+}
+
+// version is 13000 as "13.0".
+func version(v int) string { return fmt.Sprintf("%d.%d", v/1000, v%1000/10) }
+
+// sight is what the driver tells of GPUs without a context on them: to look costs no memory of theirs, and no time.
+type sight struct {
+	device    func(dev *int32, ordinal int32) int32               `dl:"cuDeviceGet"`
+	uuid      func(id *[16]byte, dev int32) int32                 `dl:"cuDeviceGetUuid_v2"`
+	name      func(text *[256]byte, bytes int32, dev int32) int32 `dl:"cuDeviceGetName"`
+	pci       func(text *[256]byte, bytes int32, dev int32) int32 `dl:"cuDeviceGetPCIBusId"`
+	canAccess func(yes *int32, dev, peer int32) int32             `dl:"cuDeviceCanAccessPeer"`
+}
+
+// look is the GPUs that the process sees, and what asks about them.
+func look(d *cuda.Driver) (*sight, []gpuID, error) {
+	lib, err := dl.Open(dl.Search{Name: "libcuda", Override: d.Path()})
+	if err != nil {
+		return nil, nil, err
+	}
+	s := new(sight)
+	if err := lib.Bind(s); err != nil {
+		return nil, nil, err
+	}
+	ids := make([]gpuID, d.Count())
+	for i := range ids {
+		if ids[i], err = s.identify(i); err != nil {
+			return nil, nil, fmt.Errorf("GPU %d: %w", i, err)
+		}
+	}
+	return s, ids, nil
+}
+
+func (s *sight) identify(i int) (gpuID, error) {
+	var dev int32
+	var id [16]byte
+	var name, pci [256]byte
+	for _, call := range []struct {
+		name string
+		code func() int32
+	}{
+		{"cuDeviceGet", func() int32 { return s.device(&dev, int32(i)) }},
+		{"cuDeviceGetUuid_v2", func() int32 { return s.uuid(&id, dev) }},
+		{"cuDeviceGetName", func() int32 { return s.name(&name, int32(len(name)), dev) }},
+		{"cuDeviceGetPCIBusId", func() int32 { return s.pci(&pci, int32(len(pci)), dev) }},
+	} {
+		if code := call.code(); code != 0 {
+			return gpuID{}, fmt.Errorf("%s answers %d", call.name, code)
+		}
+	}
+	return gpuID{UUID: uuidText(id), PCI: text(pci[:]), Name: text(name[:])}, nil
+}
+
+func text(b []byte) string {
+	s, _, _ := strings.Cut(string(b), "\x00")
+	return s
+}
+
+// uuidText is an id as nvidia-smi prints it.
+func uuidText(id [16]byte) string {
+	return fmt.Sprintf("GPU-%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:])
+}
+
+// reaches is nil when GPU own can address the memory of the GPUs of all ranks, as far as the process sees them.
+//
+// Errors: dist.ErrUnsupported, naming both ranks.
+func reaches(ids []gpuID, own, rank int, all []facts, can func(own, peer int) (bool, error)) error {
+	for r, f := range all {
+		peer := -1
+		for i, id := range ids {
+			if id.UUID == f.GPU.UUID {
+				peer = i
+			}
+		}
+		if peer < 0 || peer == own {
+			continue // hidden GPUs cannot be asked about
+		}
+		yes, err := can(own, peer)
+		if err != nil {
+			return err
+		}
+		if !yes {
+			return fmt.Errorf("%w: peer access is missing: rank %d on %v cannot address the memory of rank %d on %v: no NVLink is between them, and PCIe's peer access is off (IOMMU, ACS, or a virtual machine)",
+				dist.ErrUnsupported, rank, ids[own], r, f.GPU)
+		}
+	}
+	return nil
+}
+
+// can asks the driver whether GPU own addresses the memory of GPU peer.
+func (s *sight) can(own, peer int) (bool, error) {
+	var a, b, yes int32
+	for _, call := range []struct {
+		name string
+		code func() int32
+	}{
+		{"cuDeviceGet", func() int32 { return s.device(&a, int32(own)) }},
+		{"cuDeviceGet", func() int32 { return s.device(&b, int32(peer)) }},
+		{"cuDeviceCanAccessPeer", func() int32 { return s.canAccess(&yes, a, b) }},
+	} {
+		if code := call.code(); code != 0 {
+			return false, fmt.Errorf("%s of GPUs %d and %d answers %d", call.name, own, peer, code)
+		}
+	}
+	return yes != 0, nil
+}
+
+// factsOf is what this rank tells of itself.
+func (c Config) factsOf(d *cuda.Driver, ids []gpuID, own int) facts {
+	return facts{
+		Backend: c.Name(), Engine: c.Engine, GPU: ids[own], Count: len(ids), Driver: d.Version(),
+		Visible: launch.CurrentVisible().String(),
+	}
+}

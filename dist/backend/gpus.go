@@ -1,0 +1,307 @@
+package backend
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/dist/launch"
+	"github.com/symgrad/symgrad/internal/cuda"
+	"github.com/symgrad/symgrad/internal/dl"
+	"github.com/symgrad/symgrad/internal/gpu"
+	"github.com/symgrad/symgrad/internal/nvshmem"
+)
+
+// GPUs is this rank's part of a job on GPUs: its device, the libraries, and how the ranks meet. Several worlds can be made of
+// it, as measurements need them; Open makes one and hides the rest.
+type GPUs struct {
+	cfg   Config
+	env   launch.Env
+	name  string // of the backend
+	dirs  []string
+	table *gpu.Table // nil for that of the program
+
+	closeStore func() error
+	base       *dist.Group // of the host, on which the ranks meet
+	party      *gpu.Party  // over base
+	driver     *cuda.Driver
+	ids        []gpuID // of the GPUs that this process sees
+	apart      error   // why GPUs cannot address each other's memory, on all ranks alike; nil if they can
+	ways       []*way
+	memory     allocators
+	runtime    *nvshmem.Runtime // nil where there is none
+
+	once   sync.Once
+	closed error
+}
+
+// OpenGPUs meets the other ranks, gives each a GPU, and opens the libraries of the backend.
+//
+// Collective: all ranks of the job. Owns: the caller closes it, after its worlds. Errors: those of Open.
+func OpenGPUs(ctx context.Context, cfg Config) (*GPUs, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	env, err := cfg.env()
+	if err != nil {
+		return nil, err
+	}
+	g := &GPUs{cfg: cfg, env: env, name: cfg.Name(), dirs: dl.Places(os.DirFS("/"), launch.Environ())}
+	if !OnGPUs(g.name) {
+		return nil, fmt.Errorf("backend: %w: %s is between ranks of the host", dist.ErrInvalid, g.name)
+	}
+	if err := cfg.fits(env); err != nil {
+		return nil, err
+	}
+	if cfg.TunePath != "" {
+		if g.table, err = ReadTable(cfg.TunePath); err != nil {
+			return nil, err
+		}
+	}
+	if err := g.open(ctx); err != nil {
+		return nil, fmt.Errorf("backend %s, rank %d of %d: %w", g.name, env.Rank, env.Size, errors.Join(err, g.Close()))
+	}
+	return g, nil
+}
+
+// ReadTable is the table that symgrad tune wrote to a file.
+//
+// Errors: dist.ErrInvalid for a file that is no table; those of the file system.
+func ReadTable(path string) (*gpu.Table, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("backend: table of engines: %w", err)
+	}
+	defer f.Close()
+	t, err := gpu.ReadTable(f)
+	if err != nil {
+		return nil, fmt.Errorf("backend: %s: %w", path, err)
+	}
+	return t, nil
+}
+
+// open goes from meeting the others to the libraries. What goes wrong on one rank goes wrong on all.
+func (g *GPUs) open(ctx context.Context) error {
+	t, closeStore, err := g.cfg.meet(ctx, g.env, g.cfg.controlTimeout())
+	if err != nil {
+		return err
+	}
+	g.closeStore = closeStore
+	if g.base, err = dist.NewGroup(t, controlTrace); err != nil {
+		return errors.Join(err, t.Close())
+	}
+	g.party = &gpu.Party{
+		Rank: g.base.Rank(), Size: g.base.Size(), World: g.base.Ranks(), Control: g.base, Memory: new(gpu.Memory),
+	}
+	for _, step := range []func() error{g.openDriver, g.openDevice, g.openWays} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// controlTimeout is the longest wait in the control group, where ranks wait as well while one of them loads libraries.
+func (c Config) controlTimeout() time.Duration {
+	const step, start = 100 * time.Second, time.Minute
+	return max(cmp.Or(c.StepTimeout, step), cmp.Or(c.InitTimeout, start))
+}
+
+// controlTrace is how many operations the recorder of the control group keeps, which nobody reads.
+const controlTrace = 16
+
+// openDriver loads the driver, and compares the ranks before any of them makes a context.
+//
+// Collective: all ranks. Errors: on all ranks alike.
+func (g *GPUs) openDriver() error {
+	d, err := cuda.Open(cuda.Config{Driver: g.cfg.CUDADriver, NVRTC: g.cfg.NVRTC, Dirs: g.dirs})
+	if err != nil {
+		if v := launch.CurrentVisible(); v.Set {
+			err = fmt.Errorf("%w (%v)", err, v)
+		}
+		return g.party.Agree(unusable(err))
+	}
+	g.driver = d
+	sight, ids, err := look(d)
+	if err = g.party.Agree(err); err != nil {
+		return err
+	}
+	g.ids = ids
+	own := g.env.GPU(len(ids))
+	line, err := g.cfg.factsOf(d, ids, own).encode()
+	if err = g.party.Agree(err); err != nil {
+		return err
+	}
+	lines, err := g.party.Exchange(line)
+	if err != nil {
+		return err
+	}
+	all, err := decodeFacts(lines)
+	if err == nil {
+		err = judge(all)
+	}
+	if err = g.party.Agree(err); err != nil {
+		return err
+	}
+	g.apart = g.party.Agree(reaches(ids, own, g.env.Rank, all, sight.can))
+	if g.apart != nil && !errors.Is(g.apart, dist.ErrUnsupported) {
+		return g.apart
+	}
+	return nil
+}
+
+// openDevice makes the context of this rank's GPU.
+//
+// Collective: all ranks. Errors: on all ranks alike.
+func (g *GPUs) openDevice() (err error) {
+	g.party.Device, err = g.driver.Device(g.env.GPU(len(g.ids)))
+	return g.party.Agree(err)
+}
+
+// transport is a group of all ranks whose operations are done by engine, or by the fastest for each where it is "".
+//
+// Collective: all ranks, same engine. Owns: the caller closes it, before g. Errors: those of gpu.Open, and what engines there
+// are when the one that is forced is not among them.
+func (g *GPUs) transport(engine string) (*gpu.Transport, error) {
+	control, err := g.base.Split(0, g.base.Rank())
+	if err != nil {
+		return nil, err
+	}
+	cfg := gpu.Config{
+		Device: g.party.Device, Control: control, Make: g.engines,
+		Choose:      gpu.Chooser{Table: g.table, Engine: engine},
+		StepTimeout: g.cfg.StepTimeout, Backend: g.name, Unchecked: g.cfg.Unchecked, Timing: g.cfg.Timing,
+	}
+	if len(g.memory) > 0 {
+		cfg.Alloc = g.memory
+	}
+	t, err := gpu.Open(cfg)
+	if err != nil && engine != "" && g.missing() != "" {
+		err = fmt.Errorf("%w; what is not there: %s", err, g.missing())
+	}
+	return t, err
+}
+
+// World is a world of g's ranks whose operations are done by engine, or by the fastest for each where engine is "".
+//
+// Collective: all ranks, same engine. Owns: the caller closes it, before g. Errors: dist.ErrInvalid for an engine that is not
+// there, with why; those of gpu.Open.
+func (g *GPUs) World(engine string) (*dist.World, error) {
+	t, err := g.transport(engine)
+	if err != nil {
+		return nil, fmt.Errorf("backend %s, rank %d of %d: %w", g.name, g.env.Rank, g.env.Size, err)
+	}
+	return g.world(t)
+}
+
+// world is the world over t, which it owns.
+func (g *GPUs) world(t dist.Transport) (*dist.World, error) {
+	w, err := dist.NewWorld(t, localOf(g.env), g.cfg.TraceEntries, nil)
+	if err != nil {
+		return nil, errors.Join(err, t.Close())
+	}
+	return w, nil
+}
+
+// whole is a transport that takes everything else of the job with it.
+type whole struct {
+	*gpu.Transport
+	g *GPUs
+}
+
+// Close closes the transport, and then what it stood on.
+func (t whole) Close() error { return errors.Join(t.Transport.Close(), t.g.Close()) }
+
+// openOnGPUs is Open for a backend between GPUs.
+func openOnGPUs(ctx context.Context, cfg Config) (*dist.World, error) {
+	g, err := OpenGPUs(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	t, err := g.transport(cfg.Engine)
+	if err != nil {
+		return nil, fmt.Errorf("backend %s, rank %d of %d: %w", g.name, g.env.Rank, g.env.Size, errors.Join(err, g.Close()))
+	}
+	return g.world(whole{t, g})
+}
+
+// Tune measures what every engine takes for every operation that t names, and makes the table of it.
+//
+// Collective: all ranks, same t. Errors: those of gpu.Open and gpu.Tune.
+func (g *GPUs) Tune(t gpu.Tuning) (*gpu.Table, error) {
+	own, err := g.transport("")
+	if err != nil {
+		return nil, fmt.Errorf("backend %s, rank %d of %d: %w", g.name, g.env.Rank, g.env.Size, err)
+	}
+	for _, w := range g.ways {
+		if w.why == nil && w.library != (gpu.Library{}) {
+			t.Libraries = append(t.Libraries, w.library)
+		}
+	}
+	table, err := gpu.Tune(own, t)
+	return table, errors.Join(err, own.Close())
+}
+
+// Table is the table that g's worlds choose by.
+//
+// Errors: those of gpu.BuiltinTable.
+func (g *GPUs) Table() (*gpu.Table, error) {
+	if g.table != nil {
+		return g.table, nil
+	}
+	return gpu.BuiltinTable()
+}
+
+// Rank is this rank's number in the job, and Size how many there are.
+func (g *GPUs) Rank() int { return g.env.Rank }
+
+// Size is the number of ranks.
+func (g *GPUs) Size() int { return g.env.Size }
+
+// Device is this rank's GPU.
+func (g *GPUs) Device() *cuda.Device { return g.party.Device }
+
+// Engines is the engines, and what cannot be used, with the reasons. It is complete once a world was made.
+func (g *GPUs) Engines() []Choice {
+	var all []Choice
+	for _, w := range g.ways {
+		if w.why != nil {
+			all = append(all, Choice{Name: w.name, Why: w.why.Error()})
+			continue
+		}
+		all = append(all, Choice{Name: w.name, Usable: true, Why: w.about})
+	}
+	return all
+}
+
+// Close ends what is left when the worlds are closed: NVSHMEM, the control group, the meeting place, the driver. Idempotent.
+func (g *GPUs) Close() error {
+	g.once.Do(func() { g.closed = g.close() })
+	return g.closed
+}
+
+func (g *GPUs) close() error {
+	var errs []error
+	if g.runtime != nil {
+		// It stops on all ranks together. One that comes alone does not wait for ever: it leaves the library to the end of the
+		// process, and the others then do so as well.
+		late := time.AfterFunc(alone, func() { _ = g.base.Abort(errors.New("a rank stops NVSHMEM by itself")) })
+		errs = append(errs, g.runtime.Close())
+		late.Stop()
+	}
+	if g.base != nil {
+		errs = append(errs, g.base.Close())
+	}
+	if g.closeStore != nil {
+		errs = append(errs, g.closeStore())
+	}
+	if g.driver != nil {
+		errs = append(errs, g.driver.Close())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,219 @@
+package backend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/dist/launch"
+	"github.com/symgrad/symgrad/internal/gpu"
+	"github.com/symgrad/symgrad/internal/shm"
+)
+
+// ranks runs f as n ranks of a job that are goroutines.
+func ranks(t *testing.T, n int, f func(env launch.Env) error) {
+	t.Helper()
+	var all sync.WaitGroup
+	for r := range n {
+		all.Go(func() {
+			env := launch.Env{
+				Rank: r, Size: n, LocalRank: r, LocalSize: n, Launcher: launch.OpenMPI, Job: fmt.Sprintf("%s-%d", t.Name(), os.Getpid()),
+			}
+			if err := f(env); err != nil {
+				t.Errorf("rank %d: %v", r, err)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// Without a driver every rank learns the same, with the place that was set and the remedy, and nothing is left behind.
+func TestOpenWithoutADriverIsAnErrorOnAllRanks(t *testing.T) {
+	for _, cfg := range []Config{{Device: CUDADevice}, {Backend: CUDA}, {Backend: NCCL}, {Backend: NVSHMEM, Engine: "nvshmem"}} {
+		t.Run(cfg.Name(), func(t *testing.T) {
+			ranks(t, 2, func(env launch.Env) error {
+				c := cfg
+				c.Env, c.CUDADriver, c.InitTimeout = &env, "/absent/libcuda.so.1", time.Minute
+				w, err := Open(context.Background(), c)
+				if w != nil || !errors.Is(err, dist.ErrUnsupported) {
+					return fmt.Errorf("world %v, error %w", w, err)
+				}
+				for _, word := range []string{"backend " + cfg.Name(), fmt.Sprintf("rank %d of 2", env.Rank), "/absent/libcuda.so.1", "NVIDIA's driver"} {
+					if !strings.Contains(err.Error(), word) {
+						return fmt.Errorf("error %q does not say %q", err, word)
+					}
+				}
+				return nil
+			})
+		})
+	}
+}
+
+// One rank's missing driver is an error of all, which names it.
+func TestOpenAgreesOnAMissingDriver(t *testing.T) {
+	ranks(t, 3, func(env launch.Env) error {
+		c := Config{Backend: CUDA, Env: &env, InitTimeout: time.Minute, CUDADriver: fmt.Sprintf("/absent/%d/libcuda.so.1", env.Rank)}
+		_, err := Open(context.Background(), c)
+		if !errors.Is(err, dist.ErrUnsupported) || !strings.Contains(err.Error(), c.CUDADriver) {
+			return fmt.Errorf("error %w", err)
+		}
+		return nil
+	})
+}
+
+func TestTablesAreReadBeforeRanksMeet(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	env := launch.Env{Size: 1, LocalSize: 1, Launcher: launch.None}
+	for _, tt := range []struct{ path, want string }{
+		{filepath.Join(dir, "none.json"), "no such file"},
+		{write("empty.json", ""), "empty.json"},
+		{write("old.json", `{"version": 99}`), "version 99"},
+		{write("odd.json", `{"version": 1, "colour": "red"}`), "colour"},
+	} {
+		_, err := Open(context.Background(), Config{Backend: CUDA, Env: &env, TunePath: tt.path, CUDADriver: "/absent/libcuda.so.1"})
+		if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "libcuda") {
+			t.Errorf("%s: error %v, want %q", tt.path, err, tt.want)
+		}
+	}
+	known, err := gpu.BuiltinTable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Create(filepath.Join(dir, "good.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(known.Write(f), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := ReadTable(f.Name()); err != nil || got.Hash() != known.Hash() {
+		t.Errorf("read back: %v", err)
+	}
+}
+
+func TestOpenGPUsIsNotForTheHost(t *testing.T) {
+	if _, err := OpenGPUs(context.Background(), Config{}); !errors.Is(err, dist.ErrInvalid) {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestControlGroupWaitsForSlowLibraries(t *testing.T) {
+	for _, tt := range []struct{ step, start, want time.Duration }{
+		{0, 0, 100 * time.Second},
+		{50 * time.Millisecond, 0, time.Minute},
+		{50 * time.Millisecond, time.Second, time.Second},
+		{0, time.Hour, time.Hour},
+	} {
+		if got := (Config{StepTimeout: tt.step, InitTimeout: tt.start}).controlTimeout(); got != tt.want {
+			t.Errorf("step %v, start %v: %v, want %v", tt.step, tt.start, got, tt.want)
+		}
+	}
+}
+
+// refusing is an allocator that cannot, or must not, serve a group.
+type refusing struct {
+	name string
+	err  error
+	slab *gpu.Slab
+}
+
+func (r refusing) Name() string                               { return r.name }
+func (r refusing) Alloc(*gpu.Party, int64) (*gpu.Slab, error) { return r.slab, r.err }
+
+func TestAllocationsAreTheFirstThatCan(t *testing.T) {
+	cannot := refusing{"nvshmem", fmt.Errorf("%w: for the world only", dist.ErrUnsupported), nil}
+	noSpace := errors.New("no space left")
+	full := refusing{"nccl", fmt.Errorf("%w: 3 B", noSpace), nil}
+	can := refusing{"ipc", nil, &gpu.Slab{Bytes: 3}}
+	if s, err := (allocators{cannot, can, full}).Alloc(nil, 3); err != nil || s != can.slab {
+		t.Errorf("%v, %v", s, err)
+	}
+	if _, err := (allocators{cannot, full, can}).Alloc(nil, 3); !errors.Is(err, noSpace) {
+		t.Errorf("memory that has run out is looked for elsewhere: %v", err)
+	}
+	_, err := allocators{cannot, cannot}.Alloc(nil, 3)
+	if !errors.Is(err, dist.ErrUnsupported) || !strings.Contains(err.Error(), "nvshmem: not supported: for the world only") {
+		t.Errorf("error %v", err)
+	}
+	if name := (allocators{cannot, full, can}).Name(); name != "nvshmem, nccl, ipc" {
+		t.Errorf("name %q", name)
+	}
+}
+
+func TestReasonsAreThoseOfDist(t *testing.T) {
+	plain := errors.New("no such file")
+	if err := unusable(plain); !errors.Is(err, dist.ErrUnsupported) || !errors.Is(err, plain) {
+		t.Errorf("%v", err)
+	}
+	wrong := fmt.Errorf("%w: a path with NUL", dist.ErrInvalid)
+	if err := unusable(wrong); !errors.Is(err, dist.ErrInvalid) || errors.Is(err, dist.ErrUnsupported) {
+		t.Errorf("%v", err)
+	}
+}
+
+// What Close relies on: to give up the group on which the ranks have met ends no group that was split off it.
+func TestAbortOfTheBaseLeavesItsPartsAlone(t *testing.T) {
+	ts, err := shm.Local(2, shm.GoMemory, shm.Config{StepTimeout: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	for r, tr := range ts {
+		all.Go(func() {
+			base, err := dist.NewGroup(tr, controlTrace)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			part, err := base.Split(0, r)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if r == 0 {
+				err = base.Abort(errors.New("alone"))
+			}
+			if done := wait(base.Barrier()); !errors.Is(done, dist.ErrAborted) {
+				t.Errorf("rank %d: the base: %v", r, done)
+			}
+			if err := errors.Join(err, wait(part.Barrier()), part.Close(), base.Close()); err != nil {
+				t.Errorf("rank %d: %v", r, err)
+			}
+		})
+	}
+	all.Wait()
+}
+
+func wait(w dist.Work, err error) error {
+	if err != nil {
+		return err
+	}
+	return w.Wait()
+}
+
+func TestMissingWaysAreListed(t *testing.T) {
+	g := &GPUs{ways: []*way{
+		{name: "direct", why: errors.New("no compiler")}, {name: NCCL, about: "NCCL 2.28.3 (/lib/libnccl.so.2)"}, {name: NVSHMEM, why: errors.New("not found")},
+	}}
+	if text := g.missing(); text != "direct: no compiler; nvshmem: not found" {
+		t.Errorf("%q", text)
+	}
+	all := g.Engines()
+	if len(all) != 3 || all[0].Usable || !all[1].Usable || all[1].Why != "NCCL 2.28.3 (/lib/libnccl.so.2)" || all[2].Why != "not found" {
+		t.Errorf("%+v", all)
+	}
+}

@@ -1,0 +1,104 @@
+package launch
+
+import (
+	"os"
+	"slices"
+	"strings"
+)
+
+// visibleVar is NVIDIA's: the GPUs that the driver shows to a process, and their order.
+const visibleVar = "CUDA_VISIBLE_DEVICES"
+
+// GPU is which of the count GPUs that this process sees is the rank's, numbered as the driver numbers them, which is what is
+// left of CUDA_VISIBLE_DEVICES. Ranks of a host take one after the other by their local rank. A rank that sees one GPU takes
+// that: launchers such as srun --gpus-per-task=1 show each rank its own. Where ranks see fewer GPUs than they are, some get
+// the same; package backend, which knows the GPUs by their ids, then refuses.
+//
+// Shapes/units: count is at least 1.
+func (e Env) GPU(count int) int { return e.LocalRank % count }
+
+// Visible is what CUDA_VISIBLE_DEVICES says, as the driver reads it: names before the first that is none.
+type Visible struct {
+	Set   bool     // the variable is there, if only as an empty one
+	Value string   // as it is set
+	Names []string // "0", "GPU-8932f937", "MIG-..."; nil where it is not set, or hides all
+	Odd   string   // why the driver shows fewer GPUs than Value names; "" if it does not
+}
+
+// FindVisible is what an environment says about GPUs.
+//
+// Shapes/units: environ as from os.Environ; the last of several values counts. Unlike for other variables an empty value is
+// one: it hides all GPUs.
+func FindVisible(environ []string) Visible {
+	var v Visible
+	for _, s := range environ {
+		if value, ok := strings.CutPrefix(s, visibleVar+"="); ok {
+			v.Set, v.Value = true, value
+		}
+	}
+	if strings.TrimSpace(v.Value) == "" {
+		return v
+	}
+	for _, name := range strings.Split(v.Value, ",") {
+		name = strings.TrimSpace(name)
+		switch {
+		case !isGPUName(name):
+			v.Odd = "what follows \"" + name + "\", which names no GPU, is hidden"
+			return v
+		case slices.Contains(v.Names, name):
+			v.Names, v.Odd = nil, "\""+name+"\" is there twice, which hides all"
+			return v
+		}
+		v.Names = append(v.Names, name)
+	}
+	return v
+}
+
+// CurrentVisible is what the environment of this process says about GPUs.
+func CurrentVisible() Visible { return FindVisible(os.Environ()) }
+
+// isGPUName reports whether name is a number or the id of a GPU or of a part of one.
+func isGPUName(name string) bool {
+	if strings.HasPrefix(name, "GPU-") || strings.HasPrefix(name, "MIG-") {
+		return true
+	}
+	_, ok := parseNumber(name)
+	return ok && name != ""
+}
+
+// Hidden reports whether v hides all GPUs.
+func (v Visible) Hidden() bool { return v.Set && len(v.Names) == 0 }
+
+// String is "CUDA_VISIBLE_DEVICES=0,1", with what is odd about it, or that it is not set.
+func (v Visible) String() string {
+	if !v.Set {
+		return visibleVar + " is not set"
+	}
+	text := visibleVar + "=" + v.Value
+	if v.Odd != "" {
+		text += " (" + v.Odd + ")"
+	}
+	return text
+}
+
+// libraryVars is what libraries are told by the environment, because they ask nothing else. NVLink multicast (NVLS) stays
+// off: on a host whose fabric is shared it can put every GPU of the host out of service. NCCL connects when a communicator
+// is made and not in the first operation, which then waits for no peer.
+var libraryVars = [...]struct{ name, value string }{
+	{"NCCL_NVLS_ENABLE", "0"},
+	{"NVSHMEM_DISABLE_NVLS", "1"},
+	{"NCCL_RUNTIME_CONNECT", "0"},
+}
+
+// SetLibraryVariables sets what NCCL and NVSHMEM shall find in the environment of this process, whatever is there. It comes
+// before either is loaded.
+//
+// Errors: those of os.Setenv.
+func SetLibraryVariables() error {
+	for _, v := range libraryVars {
+		if err := os.Setenv(v.name, v.value); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,212 @@
+package probe
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/symgrad/symgrad/dist/backend"
+	"github.com/symgrad/symgrad/dist/launch"
+)
+
+// Engine is a way between GPUs and whether this machine has it.
+type Engine struct {
+	Name   string   `json:"name"` // one of package backend's: "nccl"
+	Usable bool     `json:"usable"`
+	Why    string   `json:"why"`   // the reason, either way
+	Notes  []string `json:"notes"` // what to know besides
+}
+
+// What the ways need, at least: see leastDriver of internal/cuda, and leastVersion and windowVersion of internal/nccl and
+// internal/nvshmem.
+var (
+	leastCUDA    = []int{12, 0}
+	leastNCCL    = []int{2, 14, 3}
+	leastWindow  = []int{2, 27, 3}
+	leastNVSHMEM = []int{3, 0, 6}
+)
+
+// JudgeEngines is every way between GPUs, from what the report has about GPUs and libraries, for the job of env.
+//
+// Returns: one or more lines of reasons each; nothing was tried.
+func JudgeEngines(rep Report, env launch.Env) []Engine {
+	base := noGPU(rep.GPUs, env)
+	peers := firstOf(base, apart(rep.GPUs))
+	nccl, ncclNotes := judgeLibrary(rep.GPULibraries, "nccl", leastNCCL)
+	window, windowNotes := judgeLibrary(rep.GPULibraries, "nccl", leastWindow)
+	nvshmem, nvshmemNotes := judgeLibrary(rep.GPULibraries, "nvshmem", leastNVSHMEM)
+	nvrtc, _ := judgeLibrary(rep.GPULibraries, "nvrtc", leastCUDA)
+	var engines []Engine
+	for _, name := range backend.EngineNames(backend.CUDA) {
+		e := Engine{Name: name, Notes: []string{}}
+		library := ""
+		switch name {
+		case "nccl":
+			e.Why, e.Notes, library = firstOf(base, nccl), append(e.Notes, ncclNotes...), "nccl"
+		case "nccl-window":
+			e.Why, e.Notes, library = firstOf(peers, window), append(e.Notes, windowNotes...), "nccl"
+		case "nvshmem":
+			e.Why, e.Notes, library = firstOf(peers, nvshmem), append(e.Notes, nvshmemNotes...), "nvshmem"
+		default:
+			e.Why, library = firstOf(peers, nvrtc), "nvrtc"
+		}
+		if e.Why == "" {
+			e.Usable, e.Why = true, ready(rep.GPULibraries, library)
+		}
+		engines = append(engines, e)
+	}
+	return engines
+}
+
+// firstOf is the first reason that there is.
+func firstOf(reasons ...string) string {
+	for _, r := range reasons {
+		if r != "" {
+			return r
+		}
+	}
+	return ""
+}
+
+// noGPU is why the ranks of env have no GPU each.
+func noGPU(g GPUs, env launch.Env) string {
+	switch {
+	case !g.Driver.Usable && g.Driver.Path != "":
+		return fmt.Sprintf("no GPU: %s: %s", g.Driver.Path, g.Driver.Problem)
+	case !g.Driver.Usable:
+		return "no GPU: " + g.Driver.Problem
+	case len(g.Devices) == 0:
+		return "no GPU: the driver shows none"
+	case older(strings.TrimPrefix(g.Driver.Version, "CUDA "), leastCUDA):
+		return fmt.Sprintf("too old: the driver is for %s, needed is one for CUDA %s: update NVIDIA's driver", g.Driver.Version, dotted(leastCUDA))
+	}
+	visible := launch.FindVisible([]string{})
+	if g.Visible != "" {
+		visible = launch.FindVisible([]string{"CUDA_VISIBLE_DEVICES=" + g.Visible})
+	}
+	if len(g.Devices) == 1 && len(visible.Names) == 1 {
+		return "" // perhaps the launcher shows each rank another one
+	}
+	of := map[int]int{}
+	for local := range env.LocalSize {
+		gpu := launch.Env{LocalRank: local}.GPU(len(g.Devices))
+		if other, used := of[gpu]; used {
+			return fmt.Sprintf("GPU used twice: local ranks %d and %d would both have GPU %d, %s: start no more ranks than GPUs, or show each rank one of its own",
+				other, local, gpu, g.Devices[gpu].UUID)
+		}
+		of[gpu] = local
+	}
+	return ""
+}
+
+// apart is the first pair of GPUs of which one cannot address the memory of the other.
+func apart(g GPUs) string {
+	for i, row := range g.Peers {
+		for j, yes := range row {
+			if !yes && i < len(g.Devices) && j < len(g.Devices) {
+				return fmt.Sprintf("peer access is missing: GPU %d (%s) cannot address the memory of GPU %d (%s)", i, g.Devices[i].UUID, j, g.Devices[j].UUID)
+			}
+		}
+	}
+	return ""
+}
+
+// judgeLibrary is why a library cannot be used, and what to know where it can.
+func judgeLibrary(all []Library, name string, least []int) (why string, notes []string) {
+	var found []Library
+	for _, l := range all {
+		if l.Name == name && l.Path != "" {
+			found = append(found, l)
+		}
+	}
+	chosen := slices.IndexFunc(found, func(l Library) bool { return l.Chosen })
+	switch {
+	case len(found) == 0:
+		return fmt.Sprintf("missing: no %s is found: install it, or say where it is with gpu.%s", display(name), name), nil
+	case chosen < 0:
+		return fmt.Sprintf("broken: %s: %s", found[0].Path, found[0].Problem), nil
+	case older(found[chosen].Version, least):
+		return fmt.Sprintf("too old: %s is %s %s, needed is %s or later", found[chosen].Path, display(name), found[chosen].Version, dotted(least)), nil
+	}
+	for i, l := range found {
+		if i != chosen && l.Usable && l.Version != found[chosen].Version && name != "nvrtc" {
+			notes = append(notes, fmt.Sprintf("two versions: %s, %s, is there too; a process must not load both: set gpu.%s where something else loads it",
+				l.Version, l.Path, name))
+		}
+	}
+	for _, note := range found[chosen].Notes {
+		if strings.Contains(note, bootstrap) {
+			notes = append(notes, note)
+		}
+	}
+	return "", notes
+}
+
+// ready is the chosen file of a library.
+func ready(all []Library, name string) string {
+	for _, l := range all {
+		if l.Name == name && l.Chosen {
+			return fmt.Sprintf("%s %s, %s", display(name), l.Version, l.Path)
+		}
+	}
+	return ""
+}
+
+// display is how people write the name of a product.
+func display(name string) string { return strings.ToUpper(name) }
+
+// older reports whether a version such as "2.28.3" is below least. One that cannot be read is not.
+func older(version string, least []int) bool {
+	for i, text := range strings.Split(version, ".") {
+		n, err := strconv.Atoi(text)
+		if err != nil || i >= len(least) {
+			return false
+		}
+		if n != least[i] {
+			return n < least[i]
+		}
+	}
+	return false
+}
+
+// dotted is a version as text.
+func dotted(v []int) string {
+	parts := make([]string, len(v))
+	for i, n := range v {
+		parts[i] = strconv.Itoa(n)
+	}
+	return strings.Join(parts, ".")
+}
+
+// Table is what backend cuda chooses by.
+type Table struct {
+	File    string   `json:"file"`    // "" for the one that comes with the program
+	Problem string   `json:"problem"` // why it cannot be used
+	Machine string   `json:"machine"` // the GPU that was measured; "" for any
+	Fits    bool     `json:"fits"`    // the GPUs here are of that kind, so that its rows count
+	Rows    int      `json:"rows"`
+	Hash    string   `json:"hash"`
+	Lines   []string `json:"lines"` // what it says, in words
+}
+
+// judge sets whether t fits the GPUs that there are.
+func (t *Table) judge(g GPUs) {
+	t.Fits = t.Problem == ""
+	for _, d := range g.Devices {
+		t.Fits = t.Fits && (t.Machine == "" || t.Machine == d.Name)
+	}
+	if t.Lines == nil {
+		t.Lines = []string{}
+	}
+}
+
+// adviseTable is about a table that does not fit, where there are GPUs.
+func adviseTable(rep Report) []string {
+	if len(rep.GPUs.Devices) == 0 {
+		return nil
+	}
+	advice := when(rep.Table.Problem != "", "the table of engines cannot be used (%s): write another with symgrad tune, or leave comm.tune empty", rep.Table.Problem)
+	return append(advice, when(rep.Table.Problem == "" && (!rep.Table.Fits || rep.Table.Rows == 0) && len(rep.GPUs.Devices) > 1,
+		"nothing was measured on this kind of GPU (%s): symgrad tune -n %d --out tune.json, then comm.tune=tune.json", rep.GPUs.Devices[0].Name, len(rep.GPUs.Devices))...)
+}

@@ -1,0 +1,154 @@
+package probe
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/symgrad/symgrad/dist/backend"
+	"github.com/symgrad/symgrad/dist/launch"
+)
+
+// fourGPUs is a machine on which every way works.
+func fourGPUs() Report {
+	r := content()
+	r.GPUs.Devices, r.GPUs.Peers = nil, nil
+	for i := range 4 {
+		r.GPUs.Devices = append(r.GPUs.Devices, GPU{Index: i, Name: "NVIDIA H200", UUID: "GPU-" + string(rune('a'+i)), ComputeMode: "default"})
+		r.GPUs.Peers = append(r.GPUs.Peers, []bool{true, true, true, true})
+	}
+	return r
+}
+
+// Each reason for which a way is not there is a clear line, and takes no other way with it.
+func TestEnginesSayWhyTheyAreNotThere(t *testing.T) {
+	setLib := func(name string, change func(l *Library)) func(*Report) {
+		return func(r *Report) {
+			for i := range r.GPULibraries {
+				if r.GPULibraries[i].Name == name {
+					change(&r.GPULibraries[i])
+				}
+			}
+		}
+	}
+	job := func(n int) launch.Env { return launch.Env{Size: n, LocalSize: n} }
+	all := backend.EngineNames(backend.CUDA)
+	own := all[:len(all)-3]
+	for _, tt := range []struct {
+		name   string
+		env    launch.Env
+		change func(r *Report)
+		gone   []string // engines that are not usable
+		why    string
+	}{
+		{"all there", job(4), func(*Report) {}, nil, ""},
+		{"no driver", job(2), func(r *Report) { r.GPUs = GPUs{Driver: Library{Problem: "not found: no libcuda.so.1"}} }, all, "no GPU: not found: no libcuda.so.1"},
+		{"broken driver", job(2), func(r *Report) { r.GPUs = GPUs{Driver: Library{Path: "/lib/libcuda.so.1", Problem: "cuInit: 999"}} }, all, "no GPU: /lib/libcuda.so.1: cuInit: 999"},
+		{"no device", job(2), func(r *Report) { r.GPUs.Devices = nil }, all, "no GPU: the driver shows none"},
+		{"old driver", job(2), func(r *Report) { r.GPUs.Driver.Version = "CUDA 11.8" }, all, "too old: the driver is for CUDA 11.8, needed is one for CUDA 12.0"},
+		{"more ranks than GPUs", job(5), func(*Report) {}, all, "GPU used twice: local ranks 0 and 4 would both have GPU 0, GPU-a"},
+		{"one GPU for two ranks", job(2), func(r *Report) { r.GPUs.Devices = r.GPUs.Devices[:1] }, all, "GPU used twice: local ranks 0 and 1 would both have GPU 0, GPU-a"},
+		{"one GPU shown to each", job(2), func(r *Report) { r.GPUs.Devices, r.GPUs.Visible = r.GPUs.Devices[:1], "3" }, nil, ""},
+		{"peer access", job(4), func(r *Report) { r.GPUs.Peers[1][3] = false }, append(slices.Clone(own), "nccl-window", "nvshmem"), "peer access is missing: GPU 1 (GPU-b) cannot address the memory of GPU 3 (GPU-d)"},
+		{"no NCCL", job(4), setLib("nccl", func(l *Library) { l.Path, l.Chosen = "", false }), []string{"nccl", "nccl-window"}, "missing: no NCCL is found: install it, or say where it is with gpu.nccl"},
+		{"old NCCL", job(4), setLib("nccl", func(l *Library) { l.Version = "2.12.12" }), []string{"nccl", "nccl-window"}, "too old: /lib/nccl is NCCL 2.12.12, needed is 2."},
+		{"NCCL without windows", job(4), setLib("nccl", func(l *Library) { l.Version = "2.26.5" }), []string{"nccl-window"}, "too old: /lib/nccl is NCCL 2.26.5, needed is 2.27.3 or later"},
+		{"broken NVSHMEM", job(4), setLib("nvshmem", func(l *Library) { l.Chosen, l.Usable, l.Problem = false, false, "no libnvidia-ml.so.1" }), []string{"nvshmem"}, "broken: /lib/nvshmem: no libnvidia-ml.so.1"},
+		{"old NVSHMEM", job(4), setLib("nvshmem", func(l *Library) { l.Version = "2.11.0" }), []string{"nvshmem"}, "too old: /lib/nvshmem is NVSHMEM 2.11.0, needed is 3.0.6 or later"},
+		{"no compiler", job(4), setLib("nvrtc", func(l *Library) { l.Path, l.Chosen = "", false }), own, "missing: no NVRTC is found"},
+	} {
+		r := fourGPUs()
+		tt.change(&r)
+		engines := JudgeEngines(r, tt.env)
+		var names []string
+		for _, e := range engines {
+			names = append(names, e.Name)
+			gone := slices.Contains(tt.gone, e.Name)
+			if e.Usable == gone || e.Why == "" || e.Notes == nil || gone && !strings.Contains(e.Why, tt.why) {
+				t.Errorf("%s: %+v, want usable %v, %q", tt.name, e, !gone, tt.why)
+			}
+		}
+		if !slices.Equal(names, all) {
+			t.Errorf("%s: engines %q, want %q", tt.name, names, all)
+		}
+	}
+}
+
+func TestEnginesNoteTwoVersionsAndMissingPlugins(t *testing.T) {
+	r := fourGPUs()
+	r.GPULibraries = append(r.GPULibraries, Library{Name: "nccl", Path: "/other", Version: "2.27.7", Usable: true})
+	for i := range r.GPULibraries {
+		if r.GPULibraries[i].Name == "nvshmem" {
+			r.GPULibraries[i].Notes = []string{"OpenSHMEM specification 1.3", bootstrap + " is not beside it: starting from an id needs it"}
+		}
+	}
+	notes := map[string]string{}
+	for _, e := range JudgeEngines(r, launch.Env{Size: 2, LocalSize: 2}) {
+		notes[e.Name] = strings.Join(e.Notes, "; ")
+	}
+	if want := "two versions: 2.27.7, /other, is there too; a process must not load both: set gpu.nccl where something else loads it"; notes["nccl"] != want {
+		t.Errorf("nccl: %q", notes["nccl"])
+	}
+	if want := bootstrap + " is not beside it: starting from an id needs it"; notes["nvshmem"] != want || notes["oneshot"] != "" {
+		t.Errorf("%v", notes)
+	}
+}
+
+// A backend between GPUs can be used when one of its ways can, and is chosen when settings mean it.
+func TestBackendsFollowEnginesAndSettings(t *testing.T) {
+	r := fourGPUs()
+	for i := range r.GPULibraries {
+		if r.GPULibraries[i].Name == "nvshmem" {
+			r.GPULibraries[i].Path, r.GPULibraries[i].Chosen = "", false
+		}
+	}
+	env := launch.Env{Size: 4, LocalSize: 4}
+	for _, tt := range []struct {
+		cfg    backend.Config
+		chosen string
+	}{
+		{backend.Config{}, "shm"},
+		{backend.Config{Device: backend.CUDADevice}, "cuda"},
+		{backend.Config{Backend: backend.NCCL}, "nccl"},
+		{backend.Config{Backend: backend.NVSHMEM}, ""},
+	} {
+		chosen := ""
+		for _, b := range ListBackends(tt.cfg, env, JudgeEngines(r, env)) {
+			if b.Chosen {
+				chosen += b.Name
+			}
+			if want := b.Name != "nvshmem" && b.Name != "sim"; b.Usable != want || b.Why == "" {
+				t.Errorf("%s: %+v, want usable %v", tt.chosen, b, want)
+			}
+		}
+		if chosen != tt.chosen {
+			t.Errorf("%+v: chosen %q, want %q", tt.cfg, chosen, tt.chosen)
+		}
+	}
+}
+
+func TestTableFitsItsOwnMachine(t *testing.T) {
+	gpus := fourGPUs().GPUs
+	for _, tt := range []struct {
+		table Table
+		fits  bool
+	}{
+		{Table{Machine: "NVIDIA H200"}, true},
+		{Table{}, true},
+		{Table{Machine: "NVIDIA L4"}, false},
+		{Table{Machine: "NVIDIA H200", Problem: "no such file"}, false},
+	} {
+		tt.table.judge(gpus)
+		if tt.table.Fits != tt.fits || tt.table.Lines == nil {
+			t.Errorf("%+v, want fits %v", tt.table, tt.fits)
+		}
+	}
+}
+
+func TestVersionsAreComparedByNumbers(t *testing.T) {
+	for version, want := range map[string]bool{"2.9.1": true, "2.14.3": false, "2.14.2": true, "2.14": false, "3": false, "": false, "x": false, "13.0": false} {
+		if got := older(version, leastNCCL); got != want {
+			t.Errorf("%q is older than 2.14.3: %v", version, got)
+		}
+	}
+}
