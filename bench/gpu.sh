@@ -3,11 +3,12 @@
 # torch.distributed and of torch's symmetric memory, and compares them: see bench/README.md.
 #
 #   bench/gpu.sh [--ranks N] [--rounds N] [--engines LIST] [--ops LIST] [--dtypes LIST] [--min SIZE] [--max SIZE]
-#                [--launches N] [--symgrad FILE] [--compare FILE] [--python FILE] [--nccl-tests FOLDER] [--raw FOLDER]
-#                [--out FILE]
+#                [--launches N] [--tune FILE] [--symgrad FILE] [--compare FILE] [--python FILE] [--nccl-tests FOLDER]
+#                [--raw FOLDER] [--out FILE]
 #
 # It needs no Go: --symgrad and --compare are the programs cmd/symgrad and bench/compare, built before; by default
 # bin/dev/symgrad and bin/dev/compare. --python is a Python with torch; without torch the comparison goes on without it.
+# --tune is a table of symgrad tune, for the engine auto, in place of the program's own.
 # --nccl-tests is a folder with all_reduce_perf, reduce_scatter_perf and all_gather_perf.
 #
 # A round is symgrad with operations queued on a stream, symgrad with captured graphs, torch in both ways, and nccl-tests.
@@ -32,6 +33,7 @@ dtypes=f32,bf16
 min=1K
 max=256M
 launches=10
+tune=
 symgrad=
 compare=
 python=python3
@@ -58,6 +60,7 @@ while [ $# -gt 0 ]; do
 	--min) min=$2 ;;
 	--max) max=$2 ;;
 	--launches) launches=$2 ;;
+	--tune) tune=$2 ;;
 	--symgrad) symgrad=$2 ;;
 	--compare) compare=$2 ;;
 	--python) python=$2 ;;
@@ -75,6 +78,7 @@ symgrad=${symgrad:-$root/bin/dev/symgrad}
 compare=${compare:-$root/bin/dev/compare}
 [ -x "$symgrad" ] || die "no program $symgrad: build ./cmd/symgrad there, or name another with --symgrad"
 [ -x "$compare" ] || die "no program $compare: build ./bench/compare there, or name another with --compare"
+[ -z "$tune" ] || [ -f "$tune" ] || die "--tune $tune: there is no such file"
 [ -z "$nccl_tests" ] || [ -x "$nccl_tests/all_reduce_perf" ] || die "--nccl-tests $nccl_tests: there is no all_reduce_perf"
 gpus=$({ nvidia-smi --query-gpu=name,pci.bus_id --format=csv,noheader 2>/dev/null || true; } | sed 's/, / /')
 [ -n "$gpus" ] || die "nvidia-smi shows no GPU: there is nothing to measure"
@@ -140,7 +144,7 @@ symgrad_run() { # NAME ENGINES CHECKS FLAGS...
 	local name=$1 list=$2 checks=$3
 	shift 3
 	timed "$name" "$symgrad" bench --backend cuda --engine "$list" -n "$ranks" --op "$ops" --in-place-of allreduce \
-		-d "$dtypes" -b "$min" -e "$max" -f 2 --rounds "$TURNS" -c "$checks" --json "$raw/$name.json" "$@"
+		${tune:+--tune "$tune"} -d "$dtypes" -b "$min" -e "$max" -f 2 --rounds "$TURNS" -c "$checks" --json "$raw/$name.json" "$@"
 }
 
 measure_symgrad() { # MODE ROUND FLAGS...

@@ -70,10 +70,20 @@
 // An allreduce in place of S bytes by n ranks therefore cannot take less than 2nS / B, where B is what all cores together
 // move when they add two arrays, and symgrad bench compares it with that.
 //
+// # Groups of GPUs
+//
+// Buffers lie in the memory of the rank's GPU, Group.Device, and streams are those of the GPU: a group's own has the greatest
+// priority. A verb returns when the operation is queued on the device; Work.Wait returns when the device is past it and,
+// while checking is on, all ranks have issued it. A view On another stream keeps the order of the group's operations.
+// Group.Symmetric is the promise that an operation's buffers lie alike on all ranks, which opens faster ways. Memory comes
+// from Group.Heap, or from whoever else allocates on that GPU; package kernel runs kernels on it.
+//
 // # Arithmetic
 //
 // On the host, reductions combine in rank order, 0 first, so that a result depends neither on chunking nor on which
-// backend ran it; f16 and bf16 accumulate in float32 and are rounded once.
+// backend ran it; f16 and bf16 accumulate in float32 and are rounded once. On GPUs our own kernels do the same. NCCL and
+// NVSHMEM combine in orders of their own, and may round f16 and bf16 at every step. Which of these does an operation is
+// for the backend to choose: see package dist/backend.
 //
 // Sources: NCCL 2.28 user guide (collectives, in-place operations, group calls), NVSHMEM 3.4 (teams, collectives).
 package dist

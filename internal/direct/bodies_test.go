@@ -132,7 +132,11 @@ func randomOperations(r *rank) error {
 			if err != nil {
 				return err
 			}
-			specs, ops, by = append(specs, s), append(ops, op), append(by, r.engines[rng.IntN(len(r.engines))])
+			e := r.engines[rng.IntN(len(r.engines))]
+			if err := e.Prepare(&op); err != nil {
+				return err
+			}
+			specs, ops, by = append(specs, s), append(ops, op), append(by, e)
 		}
 		// Destinations of this rank are ready; no other may store to them before.
 		if err := r.Agree(nil); err != nil {
@@ -258,6 +262,11 @@ func aborts(r *rank) error {
 	}
 	buf := deviceBuffer(r.heap.Base[0], 100000, tensor.F32, r)
 	op := dist.Op{Kind: dist.KindAllReduce, Count: buf.Len(), Src: buf, Dst: buf, Symmetric: true}
+	for _, e := range r.engines { // before a kernel waits: to load one may wait for those that run
+		if err := e.Prepare(&op); err != nil {
+			return err
+		}
+	}
 	for _, e := range r.engines {
 		if err := e.Enqueue(&op, r.s); err != nil {
 			return err

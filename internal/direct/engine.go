@@ -31,7 +31,8 @@ type Tunable interface {
 	// Force launches everything from now on in one shape; the zero Shape ends that. The ranks force the same.
 	// Errors: dist.ErrInvalid.
 	Force(s Shape) error
-	// Prepare compiles and loads the kernel of op, which its first Enqueue would do otherwise.
+	// Prepare compiles and loads the kernel of op, which its first Enqueue would do otherwise: a second or so, once a machine, and
+	// a wait for the kernels that run, since the driver loads code behind them.
 	Prepare(op *dist.Op) error
 }
 
