@@ -46,7 +46,7 @@ type Launch struct {
 // Comm is the communication between ranks.
 type Comm struct {
 	Backend      string        `yaml:"backend" in:"auto|shm|sim|cuda|nccl|nvshmem" help:"how ranks talk: shm is shared memory between the processes of a host, sim is goroutines in one process; between GPUs nccl and nvshmem are these libraries, and cuda is the fastest of them and of kernels of our own for each operation; auto takes the best that works"`
-	Engine       string        `yaml:"engine" only:"comm.backend=cuda|nccl|nvshmem" help:"the one way between GPUs that does all operations, such as nccl, nccl-window, nvshmem, oneshot or twoshot; empty means the fastest for each, by the table of comm.tune"`
+	Engine       string        `yaml:"engine" only:"comm.backend=cuda|nccl|nvshmem" help:"the one way between GPUs that does all operations, such as nccl, nccl-window, nvshmem, ll128 or twoshot; empty means the fastest for each, by the table of comm.tune"`
 	Tune         string        `yaml:"tune" hash:"-" only:"comm.backend=cuda|nccl|nvshmem" help:"file that symgrad tune wrote: which way is the fastest for which operation; empty means the table that comes with the program"`
 	TimeoutInit  time.Duration `yaml:"timeout_init" hash:"-" in:"(0s,)" help:"longest wait for all ranks to come together"`
 	TimeoutStep  time.Duration `yaml:"timeout_step" hash:"-" in:"(0s,)" help:"longest wait for the other ranks in one collective, after which the group is broken"`
