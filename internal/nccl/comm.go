@@ -48,12 +48,16 @@ const (
 
 // newComm is a Comm without a communicator.
 func (l *Library) newComm(dev *cuda.Device, name string, rank, size int) (*Comm, error) {
+	cname, err := l.names.of(name)
+	if err != nil {
+		return nil, err
+	}
 	mem, raw, err := newPage()
 	if err != nil {
 		return nil, err
 	}
 	c := &Comm{lib: l, dev: dev, name: name, rank: rank, size: size, mem: mem, raw: raw, done: make(chan struct{})}
-	l.cfg.fill(&mem.cfg, mem.setName(name))
+	l.cfg.fill(&mem.cfg, cname)
 	return c, nil
 }
 

@@ -51,6 +51,8 @@
 // "nccl-window" does what NCCL has kernels for that use windows: allgather of all types; allreduce and reducescatter of f32,
 // f16 and bf16 as sum, and as avg of f32 and bf16. With PolicyZero, allgather and alltoall by copy engines. It is
 // ErrUnsupported for the rest, while no window is registered, and while there is a slab that NCCL can have no window on.
+// Before 2.30.3 NCCL's kernels for windows are wrong for parts that are no multiple of 8 B (allgather, reducescatter), which
+// are ErrUnsupported there, and for buffers off such multiples, which go to the communicator of "nccl".
 //
 // # Which versions?
 //
@@ -72,9 +74,9 @@
 // Config.Dirs. Two different files of NCCL in one process are refused, before the second is loaded: what is mapped
 // (/proc/self/maps) is compared by inode.
 //
-// The environment is NCCL's to read, and must be set before Open: NVLink multicast stays off by NCCL_NVLS_ENABLE=0. With
-// NCCL_RUNTIME_CONNECT=0 ranks connect when they form a communicator and not in the first operation of each kind, which then
-// waits for no peer.
+// Open sets two variables in the environment that NCCL reads. NVLink multicast stays off by NCCL_NVLS_ENABLE=0. With
+// NCCL_RUNTIME_CONNECT=0 ranks connect when they form a communicator and not in the first collective of each kind, which then
+// waits for no peer. Only the first message between two ranks connects them, inside of the call: it waits for the other end.
 //
 // # How does it end?
 //

@@ -48,13 +48,12 @@ func (c *Comm) abort(told chan<- struct{}) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.end()
-		return errors.Join(err, c.call(t.groupEnd, "ncclGroupEnd"))
+		return errors.Join(err, c.call(t.groupEnd, "ncclGroupEnd"), c.unmap())
 	})
 	if told != nil {
 		close(told)
 	}
 	// Nobody is left to hear of an error: the communicator is gone either way, and its memory with the process at the latest.
-	// The page stays, because a communicator of another rank of this process may hold this one's structures until it ends.
 	_ = err
 }
 

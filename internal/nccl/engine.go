@@ -52,7 +52,7 @@ func (e *windowed) Can(op *dist.Op) error {
 	if e.absent != nil {
 		return e.absent
 	}
-	if err := canWindow(op, e.comm.size, e.m.lib.cfg.Policy); err != nil {
+	if err := canWindow(op, e.comm.size, e.m.lib.cfg.Policy, e.m.lib.version); err != nil {
 		return err
 	}
 	if err := e.m.windowsUsable(); err != nil {
@@ -69,10 +69,11 @@ func (e *plain) Enqueue(op *dist.Op, s *cuda.Stream) error {
 	if e.batch {
 		return e.named(op, e.comm.enqueue(op, e.m.tools, reductionWay, s))
 	}
-	return e.alone(op, reductionWay, s)
+	return e.alone(e.comm, op, reductionWay, s)
 }
 
-// Enqueue implements gpu.Engine.
+// Enqueue implements gpu.Engine. Can does not see where buffers lie; what kernels for windows would do wrong there goes to the
+// communicator that knows of no window.
 func (e *windowed) Enqueue(op *dist.Op, s *cuda.Stream) error {
 	if e.absent != nil {
 		return e.absent
@@ -80,12 +81,17 @@ func (e *windowed) Enqueue(op *dist.Op, s *cuda.Stream) error {
 	if !e.m.inWindows(op) {
 		return errLoose
 	}
-	return e.alone(op, windowWay, s)
+	if askew(op, e.m.lib.version) {
+		if e.m.plain == nil {
+			return errAskew
+		}
+		return e.alone(e.m.plain, op, reductionWay, s)
+	}
+	return e.alone(e.comm, op, windowWay, s)
 }
 
-// alone is Enqueue of one operation that is a call of its own.
-func (e *engine) alone(op *dist.Op, by func(tensor.DType, dist.RedKind, int) way, s *cuda.Stream) error {
-	c := e.comm
+// alone is Enqueue of one operation that is a call of its own, on c.
+func (e *engine) alone(c *Comm, op *dist.Op, by func(tensor.DType, dist.RedKind, int) way, s *cuda.Stream) error {
 	c.mu.Lock()
 	err := c.gone()
 	if err == nil {

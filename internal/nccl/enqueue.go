@@ -28,7 +28,10 @@ func (c *Comm) enqueue(op *dist.Op, t *tools, by func(tensor.DType, dist.RedKind
 			return c.divided(op, t, s)
 		}
 		red := redOps[op.Red.Kind]
-		if op.Red.Kind == dist.RedPreMulSum {
+		switch {
+		case c.size == 1 && op.Red.Kind != dist.RedPreMulSum:
+			red = opSum // a copy; NCCL's mean multiplies by 1 even there, which changes a NaN's bits
+		case op.Red.Kind == dist.RedPreMulSum:
 			var err error
 			if red, err = c.premulsum(&op.Red.Scalar, dtypes[dt]); err != nil {
 				return err

@@ -41,49 +41,62 @@ func (r *rank) in(color, key int) (*rank, error) {
 		}
 		return nil, nil
 	}
-	return &rank{Party: sub, t: r.t, lib: r.lib, plain: plain, window: window, s: r.s, at: r.at, own: r.own}, nil
+	s := *r
+	s.Party, s.plain, s.window = sub, plain, window
+	r.crew.add(&s)
+	return &s, nil
 }
 
 // Subgroups by color and key compute side by side, with windows of their own, and close by themselves.
 func TestSubgroupsWorkByThemselves(t *testing.T) {
-	onGPUs(t, 4, func(r *rank) error {
-		for _, c := range []struct{ color, key int }{
-			{r.Rank % 2, r.Rank},            // two pairs
-			{0, -r.Rank},                    // all, the other way round
-			{min(r.Rank, 1), 0},             // one rank alone, three together
-			{map[int]int{0: -1}[r.Rank], 0}, // rank 0 in none
-		} {
-			sub, err := r.in(c.color, c.key)
-			if err != nil {
-				return err
-			}
-			if sub == nil {
-				continue
-			}
-			if got := sub.plain.(*plain).comm; got.Rank() != sub.Rank || got.Size() != sub.Size {
-				return fmt.Errorf("%v, but rank %d/%d of the control group", got, sub.Rank, sub.Size)
-			}
-			for _, kind := range reducing {
-				for _, red := range []dist.RedKind{dist.RedSum, dist.RedMax, dist.RedAvg} {
-					x := exactly(reduction{kind: kind, dt: tensor.F32, red: red, count: 1003, root: sub.Size - 1}, sub.Size)
-					if err := sub.try(sub.plain, x); err != nil {
-						return err
-					}
-				}
-			}
-			if sub.Size > 1 && r.lib.Version() >= windowVersion {
-				if err := sub.withSlab(func() error {
-					x := exactly(reduction{kind: dist.KindAllReduce, dt: tensor.F32, red: dist.RedSum, count: 1003, promise: true}, sub.Size)
-					return sub.try(sub.window, x)
-				}); err != nil {
-					return err
-				}
-			}
-			if err := errors.Join(sub.plain.Close(), sub.window.Close(), sub.Control.Close()); err != nil {
+	for _, n := range []int{2, 4} {
+		t.Run(fmt.Sprintf("ranks=%d", n), func(t *testing.T) { onGPUs(t, n, (*rank).splits) })
+	}
+}
+
+func (r *rank) splits() error {
+	for _, c := range []struct{ color, key int }{
+		{r.Rank % 2, r.Rank},            // the even and the odd
+		{0, -r.Rank},                    // all, the other way round
+		{min(r.Rank, 1), 0},             // one rank alone, the others together
+		{map[int]int{0: -1}[r.Rank], 0}, // rank 0 in none
+	} {
+		sub, err := r.in(c.color, c.key)
+		if err != nil {
+			return err
+		}
+		if sub == nil {
+			continue
+		}
+		if err = sub.works(); err != nil {
+			r.fail(err) // ends those that wait here and in the other subgroups
+		}
+		if err := errors.Join(err, sub.plain.Close(), sub.window.Close(), sub.Control.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// works is a look at what a subgroup can.
+func (r *rank) works() error {
+	if got := r.plain.(*plain).comm; got.Rank() != r.Rank || got.Size() != r.Size {
+		return fmt.Errorf("%v, but rank %d/%d of the control group", got, r.Rank, r.Size)
+	}
+	for _, kind := range reducing {
+		for _, red := range []dist.RedKind{dist.RedSum, dist.RedMax, dist.RedAvg} {
+			x := exactly(reduction{kind: kind, dt: tensor.F32, red: red, count: 1003, root: r.Size - 1}, r.Size)
+			if err := r.try(r.plain, x); err != nil {
 				return err
 			}
 		}
+	}
+	if r.Size == 1 || r.lib.Version() < windowVersion {
 		return nil
+	}
+	return r.withSlab(func() error {
+		x := exactly(reduction{kind: dist.KindAllReduce, dt: tensor.F32, red: dist.RedSum, count: 1003, promise: true}, r.Size)
+		return r.try(r.window, x)
 	})
 }
 
@@ -187,15 +200,14 @@ func TestAbortEndsWhatIsQueued(t *testing.T) {
 	})
 }
 
-// A call that itself waits for a peer, as the first of its kind does while it connects, ends on Abort.
+// A call that itself waits for a peer, as the first message to it does while it connects, ends on Abort.
 func TestAbortEndsACallThatWaits(t *testing.T) {
 	onGPUs(t, 2, func(r *rank) error {
-		op := dist.Op{Kind: dist.KindAllReduce, Red: dist.Sum, Count: 1 << 20}
+		op := dist.Op{Kind: dist.KindSend, Peer: 1 - r.Rank, Count: 1 << 20}
 		var err error
 		if op.Src, err = r.buffer(tensor.F32, op.Count, nil); err != nil {
 			return err
 		}
-		op.Dst = op.Src
 		var calls sync.WaitGroup
 		var queued error
 		if r.Rank == 0 {

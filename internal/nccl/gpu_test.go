@@ -20,11 +20,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// NVLink multicast stays off; NCCL reads its environment when it is loaded.
-	if err := os.Setenv("NCCL_NVLS_ENABLE", "0"); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
 	if role := os.Getenv(roleVariable); role != "" {
 		os.Exit(play(role))
 	}
@@ -54,6 +49,8 @@ type rank struct {
 	s             *cuda.Stream
 	own           arena
 	at            *arena // where buffers are placed
+	crew          *crew
+	fail          func(error)
 }
 
 // arena is device memory that is handed out from its beginning.
@@ -71,6 +68,12 @@ type crew struct {
 	ranks []*rank
 }
 
+func (c *crew) add(r *rank) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ranks = append(c.ranks, r)
+}
+
 func (c *crew) abort() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -80,16 +83,19 @@ func (c *crew) abort() {
 	}
 }
 
+// leastGPUs is how many a machine for tests must have.
+const leastGPUs = 2
+
 // onGPUs runs body on n ranks, each a goroutine with a GPU of its own; the control group is a simulated world.
 func onGPUs(t testing.TB, n int, body func(r *rank) error) {
 	t.Helper()
-	cudatest.Devices(t, n)
+	cudatest.Many(t, n, leastGPUs)
 	onGPUsWith(t, library(t), n, body)
 }
 
 func onGPUsWith(t testing.TB, lib *Library, n int, body func(r *rank) error) {
 	t.Helper()
-	devices := cudatest.Devices(t, n)
+	devices := cudatest.Many(t, n, leastGPUs)
 	worlds, err := sim.New(n, sim.Config{StepTimeout: 3 * time.Minute})
 	if err != nil {
 		t.Fatal(err)
@@ -98,17 +104,24 @@ func onGPUsWith(t testing.TB, lib *Library, n int, body func(r *rank) error) {
 	var ranks sync.WaitGroup
 	for i, w := range worlds {
 		ranks.Go(func() {
-			r := &rank{t: t, lib: lib, Party: &gpu.Party{
+			r := &rank{t: t, lib: lib, crew: &all, Party: &gpu.Party{
 				Device: devices[i], Rank: i, Size: n, World: w.Ranks(), Control: w.Group, Memory: new(gpu.Memory),
 			}}
-			err := r.open(&all)
+			// The others wait for a rank that fails, on the GPU and in the control group.
+			var once sync.Once
+			r.fail = func(err error) {
+				once.Do(func() {
+					t.Errorf("rank %d/%d: %v", i, n, err)
+					_ = w.Abort(err)
+					all.abort()
+				})
+			}
+			err := r.open()
 			if err == nil {
 				err = body(r)
 			}
 			if err != nil {
-				t.Errorf("rank %d/%d: %v", i, n, err)
-				_ = w.Abort(err)
-				all.abort()
+				r.fail(err)
 			}
 			if err := errors.Join(r.close(), w.Close()); err != nil {
 				t.Errorf("rank %d/%d: closing: %v", i, n, err)
@@ -118,15 +131,13 @@ func onGPUsWith(t testing.TB, lib *Library, n int, body func(r *rank) error) {
 	ranks.Wait()
 }
 
-func (r *rank) open(all *crew) error {
+func (r *rank) open() error {
 	engines, err := r.lib.Make(r.Party)
 	if err != nil {
 		return err
 	}
 	r.plain, r.window = engines[0], engines[1]
-	all.mu.Lock()
-	all.ranks = append(all.ranks, r)
-	all.mu.Unlock()
+	r.crew.add(r)
 	return onDevice(r.Device, func() error {
 		_, greatest, err := r.Device.PriorityRange()
 		if err != nil {

@@ -1,6 +1,8 @@
 package nccl
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"unsafe"
 )
@@ -79,23 +81,36 @@ func TestPageIsMemoryOfItsOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := &Comm{mem: p, raw: raw}
-	long := make([]byte, 100)
-	for i := range long {
-		long[i] = 'x'
-	}
-	if at := p.setName(string(long)); at != uintptr(unsafe.Pointer(&raw[unsafe.Offsetof(p.name)])) {
-		t.Errorf("name at %#x", at)
-	}
-	if p.name[len(p.name)-2] != 'x' || p.name[len(p.name)-1] != 0 {
-		t.Error("a name that is too long is not cut to a C string")
-	}
-	p.setName("ab")
-	if string(p.name[:3]) != "ab\x00" {
-		t.Errorf("name %q", p.name[:3])
-	}
 	for range 2 {
 		if err := c.unmap(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// A name is a C string at an address of its own that stays; equal names share it.
+func TestNamesStay(t *testing.T) {
+	var n names
+	long := strings.Repeat("x", 100)
+	at := map[string]uintptr{}
+	for i := range 3 * pageBytes / nameBytes {
+		for _, name := range []string{long, "", "world", fmt.Sprintf("group %d", i)} {
+			got, err := n.of(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if have, ok := at[name]; ok && have != got {
+				t.Fatalf("%q is at %#x and %#x", name, have, got)
+			}
+			at[name] = got
+		}
+	}
+	seen := map[uintptr]bool{}
+	for name, p := range at {
+		want := name[:min(len(name), nameBytes-1)] + "\x00"
+		if got := unsafe.String(*(**byte)(unsafe.Pointer(&p)), len(want)); got != want || seen[p] {
+			t.Errorf("%q at %#x, seen %v; want %q", got, p, seen[p], want)
+		}
+		seen[p] = true
 	}
 }

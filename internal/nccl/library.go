@@ -71,6 +71,8 @@ type Library struct {
 	mu      sync.Mutex
 	members map[*dist.Group]*member // ranks of groups, by their control group; looked up, never ranged over
 	ranges  *ranges                 // nil until the first use
+
+	names names
 }
 
 // Open loads NCCL: c.Path, or the one that is loaded already, or the first that is found.
@@ -92,6 +94,9 @@ func Open(c Config) (*Library, error) {
 	}
 	if c.Dirs == nil {
 		c.Dirs = dl.Places(os.DirFS("/"), nil)
+	}
+	if err := tellNCCL(); err != nil {
+		return nil, fmt.Errorf("nccl: %w: %w", ErrLibrary, err)
 	}
 	// NVSHMEM, which looks for libnccl.so.2 too, gets this one from the loader, because the soname is loaded already.
 	lib, err := dl.Open(dl.Search{Name: "nccl", Override: file, Sonames: []string{"libnccl.so.2", "libnccl.so"}, Dirs: c.Dirs})

@@ -3,6 +3,7 @@ package nccl
 import (
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -11,7 +12,40 @@ import (
 	"github.com/symgrad/symgrad/internal/dl"
 )
 
+// freshVariable is set in the process of a test that has one of its own.
+const freshVariable = "SYMGRAD_TEST_NCCL_FRESH"
+
+// fresh reports whether the test may go on here: no NCCL is loaded, which other tests of this process do. Where one is, the
+// test runs in a process of its own.
+func fresh(t *testing.T) bool {
+	t.Helper()
+	files, err := processFiles()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(files) == 0 {
+		return true
+	}
+	if os.Getenv(freshVariable) != "" {
+		t.Fatalf("a new process has loaded %v", files)
+	}
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(program, "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout=1m")
+	cmd.Env = append(os.Environ(), freshVariable+"=1")
+	out, err := cmd.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "--- PASS: "+t.Name()) {
+		t.Errorf("in a process of its own: %v\n%s", err, out)
+	}
+	return false
+}
+
 func TestMissingLibraryIsAnErrorWithEverythingThatWasTried(t *testing.T) {
+	if !fresh(t) {
+		return
+	}
 	path := filepath.Join(t.TempDir(), "libnccl.so.2")
 	_, err := Open(Config{Path: path})
 	if !errors.Is(err, ErrLibrary) || !errors.Is(err, dl.ErrNotFound) || !strings.Contains(err.Error(), path) {
@@ -32,8 +66,33 @@ func TestFileThatIsNoLibraryIsRefused(t *testing.T) {
 	}
 }
 
+// NCCL's environment is C's own.
+func TestNCCLIsToldWhatItShallFind(t *testing.T) {
+	if err := tellNCCL(); err != nil {
+		t.Fatal(err)
+	}
+	lib, err := dl.Open(dl.Search{Name: "libc", Sonames: []string{"libc.so.6"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var c struct {
+		getenv func(name string) string `dl:"getenv"`
+	}
+	if err := lib.Bind(&c); err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range told {
+		if got := c.getenv(v.name); got != v.value {
+			t.Errorf("%s=%q, want %q", v.name, got, v.value)
+		}
+	}
+}
+
 // Any library will do that is on every machine and is not NCCL.
 func TestLibraryThatIsNotNCCLIsRefused(t *testing.T) {
+	if !fresh(t) {
+		return
+	}
 	_, err := Open(Config{Path: "libm.so.6"})
 	if !errors.Is(err, ErrLibrary) || !errors.Is(err, dl.ErrUnsupported) || !strings.Contains(err.Error(), "ncclGetVersion") {
 		t.Errorf("error %v, want ErrLibrary that names the missing symbol", err)

@@ -2,6 +2,7 @@ package nccl
 
 import (
 	"fmt"
+	"sync"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -11,7 +12,7 @@ import (
 const pageBytes = 8192
 
 // page is memory outside of the Go heap that a communicator exchanges words with NCCL through: results, the scalar of a
-// premulsum, structures and names that the library may keep.
+// premulsum, structures. The library keeps none of it longer than a call (names are elsewhere).
 type page struct {
 	comm     uintptr // ncclComm_t of a communicator that is being made
 	window   uintptr // ncclWindow_t
@@ -21,7 +22,6 @@ type page struct {
 	_        int32
 	id       [idBytes]byte
 	cfg      config
-	name     [64]byte // C string
 	excluded [maxExcluded]int32
 	signals  [maxSignals]waitSignalDesc
 }
@@ -41,9 +41,39 @@ func newPage() (*page, []byte, error) {
 	return (*page)(unsafe.Pointer(&raw[0])), raw, nil
 }
 
-// setName stores name as a C string, cut to fit, and returns its address.
-func (p *page) setName(name string) uintptr {
-	n := copy(p.name[:len(p.name)-1], name)
-	p.name[n] = 0
-	return uintptr(unsafe.Pointer(&p.name[0]))
+// nameBytes is what a communicator's name takes, with the zero at its end.
+const nameBytes = 64
+
+// names is the communicators' names as C strings, which are never freed. NCCL keeps a name's address as long as it keeps the
+// communicator, and it frees the communicators of all ranks of a process with the last of them, when the pages of the others
+// are gone (init.cc, commReclaim).
+type names struct {
+	mu   sync.Mutex
+	at   map[string]uintptr
+	room []byte
+}
+
+// of is the address of name, cut to fit.
+func (n *names) of(name string) (uintptr, error) {
+	name = name[:min(len(name), nameBytes-1)]
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if at, ok := n.at[name]; ok {
+		return at, nil
+	}
+	if len(n.room) < nameBytes {
+		_, raw, err := newPage()
+		if err != nil {
+			return 0, err
+		}
+		n.room = raw
+	}
+	slot := n.room[:nameBytes:nameBytes] // zeroed, so that a zero follows
+	n.room = n.room[nameBytes:]
+	copy(slot, name)
+	if n.at == nil {
+		n.at = map[string]uintptr{}
+	}
+	n.at[name] = uintptr(unsafe.Pointer(&slot[0]))
+	return n.at[name], nil
 }

@@ -19,6 +19,7 @@ const (
 	zeroVersion     Version = 22803 // CTAPolicy zero
 	vidmemVersion   Version = 22803 // windows are the device structure of windowVidmem
 	peerVersion     Version = 22902 // ncclGetPeerDevicePointer
+	alignVersion    Version = 23003 // symmetric kernels that are right where elements lie off multiples of 8 B
 	anySizesVersion Version = 23007 // allocations behind one window may differ in size
 )
 

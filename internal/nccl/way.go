@@ -43,6 +43,8 @@ var (
 	errWindows = fmt.Errorf("nccl: %w: no window is registered", dist.ErrUnsupported)
 	errLoose   = fmt.Errorf("nccl: %w: a buffer lies in no window, though the operation was promised to be symmetric", dist.ErrInvalid)
 	errStream  = fmt.Errorf("nccl: %w: the stream is closed", dist.ErrClosed)
+	errUneven  = fmt.Errorf("nccl: %w: before NCCL %v, windows serve parts of a multiple of 8 B; the engine nccl does others", dist.ErrUnsupported, alignVersion)
+	errAskew   = fmt.Errorf("nccl: %w: before NCCL %v, windows serve buffers at multiples of 8 B", dist.ErrUnsupported, alignVersion)
 	errOneRank = fmt.Errorf("nccl: %w: one rank has no use for windows", dist.ErrUnsupported)
 )
 
@@ -64,10 +66,10 @@ func can(op *dist.Op, n int, noKernels error) error {
 	return errKind
 }
 
-// canWindow is what the engine on windows adds: only what NCCL has kernels for that go from window to window, or what copy
-// engines do when the policy asks for them (enqueue.cc, taskAppend). They can gather and scatter as well, but there a rank
-// without a buffer would choose another way than the root.
-func canWindow(op *dist.Op, n int, policy CTAPolicy) error {
+// canWindow is what the engine on windows adds for NCCL v: only what NCCL has kernels for that go from window to window, or
+// what copy engines do when the policy asks for them (enqueue.cc, taskAppend). They can gather and scatter as well, but there
+// a rank without a buffer would choose another way than the root.
+func canWindow(op *dist.Op, n int, policy CTAPolicy, v Version) error {
 	if !op.Symmetric {
 		return errPromise
 	}
@@ -75,19 +77,33 @@ func canWindow(op *dist.Op, n int, policy CTAPolicy) error {
 	case dist.KindAllReduce, dist.KindReduceScatter:
 		switch dt := op.DType(); {
 		case dt != tensor.F16 && dt != tensor.BF16 && dt != tensor.F32:
-		case op.Red.Kind == dist.RedSum:
-			return nil
-		case op.Red.Kind == dist.RedAvg && dt != tensor.F16 && n > 1:
-			return nil // windowWay
+		case op.Red.Kind == dist.RedSum, op.Red.Kind == dist.RedAvg && dt != tensor.F16 && n > 1: // windowWay
+			return even(op, v)
 		}
 	case dist.KindAllGather:
-		return nil
+		return even(op, v)
 	case dist.KindAllToAll:
 		if policy == PolicyZero {
 			return nil
 		}
 	}
 	return errPlain
+}
+
+// even is nil where the ranks' parts begin at multiples of 8 B if the buffer does. Elsewhere kernels before alignVersion give
+// wrong results: until 2.28.7 because blocks of one kernel disagree on whether parts are aligned (symmetric/all_gather.cuh,
+// reduce_scatter.cuh), and after it because loadPack shifts in a word that it never loaded (device/op128.h).
+func even(op *dist.Op, v Version) error {
+	if v < alignVersion && op.Kind != dist.KindAllReduce && op.Count*op.DType().Size()%8 != 0 {
+		return errUneven
+	}
+	return nil
+}
+
+// askew reports whether a buffer of op lies where kernels before alignVersion go wrong. On all ranks alike, because symmetric
+// buffers lie at the same offsets of windows, and windows at multiples of windowAlignment.
+func askew(op *dist.Op, v Version) bool {
+	return v < alignVersion && (addr(&op.Src)|addr(&op.Dst))%8 != 0
 }
 
 // windowWay is reductionWay where NCCL has only sums that use windows: a mean is a sum that is divided.

@@ -113,7 +113,7 @@ func TestWindowsServeOnlyWhatHasKernelsForThem(t *testing.T) {
 		{symmetric(dist.KindSend, dist.Sum, tensor.F32), 0, false},
 		{buffers(dist.Op{Kind: dist.KindAllReduce}, tensor.F32, 4), 0, false},
 	} {
-		err := canWindow(&c.op, 2, c.policy)
+		err := canWindow(&c.op, 2, c.policy, windowVersion)
 		if c.ok != (err == nil) || err != nil && !errors.Is(err, dist.ErrUnsupported) {
 			t.Errorf("%v %v %v symmetric=%v: error %v", c.op.Kind, c.op.Red, c.op.DType(), c.op.Symmetric, err)
 		}
@@ -121,6 +121,39 @@ func TestWindowsServeOnlyWhatHasKernelsForThem(t *testing.T) {
 			if w := windowWay(c.op.DType(), c.op.Red.Kind, 3); w != wayNative && w != wayDivide {
 				t.Errorf("%v %v %v goes by way %d, which uses no window", c.op.Kind, c.op.Red, c.op.DType(), w)
 			}
+		}
+	}
+}
+
+// Before 2.30.3 NCCL's kernels for windows are right only at multiples of 8 B: of the parts in Can, of the buffers in Enqueue.
+func TestWindowsOfOldLibrariesServeOnlyWhatIsAligned(t *testing.T) {
+	for _, c := range []struct {
+		kind  dist.Kind
+		dt    tensor.DType
+		count int
+		even  bool
+	}{
+		{dist.KindReduceScatter, tensor.F16, 13, false},
+		{dist.KindReduceScatter, tensor.F16, 12, true},
+		{dist.KindReduceScatter, tensor.F32, 13, false},
+		{dist.KindAllGather, tensor.I8, 12, false},
+		{dist.KindAllGather, tensor.I8, 16, true},
+		{dist.KindAllGather, tensor.F64, 13, true},
+		{dist.KindAllReduce, tensor.F16, 13, true},
+	} {
+		op := buffers(dist.Op{Kind: c.kind, Symmetric: true}, c.dt, c.count)
+		for v, ok := range map[Version]bool{22803: c.even, 22902: c.even, alignVersion: true} {
+			if err := canWindow(&op, 2, PolicyDefault, v); ok != (err == nil) || err != nil && !errors.Is(err, errUneven) {
+				t.Errorf("%v %v[%d] on %v: error %v", c.kind, c.dt, c.count, v, err)
+			}
+		}
+	}
+	op := buffers(dist.Op{Kind: dist.KindAllReduce, Symmetric: true}, tensor.F16, 16)
+	for first, want := range map[int]bool{0: false, 1: true, 2: true, 4: false} {
+		part := op
+		part.Src, _ = op.Src.Slice(first, 8)
+		if askew(&part, 22803) != want || askew(&part, alignVersion) {
+			t.Errorf("a source %d B into its buffer: askew %v, want %v", 2*first, !want, want)
 		}
 	}
 }
