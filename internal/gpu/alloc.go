@@ -3,9 +3,9 @@ package gpu
 import (
 	"errors"
 	"fmt"
-	"math"
 
 	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/hostheap"
 	"github.com/symgrad/symgrad/symmetric"
 )
 
@@ -16,15 +16,7 @@ func (h *Heap) Alloc(bytes int64) (symmetric.Region, error) {
 
 // Calloc implements symmetric.Heap.
 func (h *Heap) Calloc(count, bytes int64) (symmetric.Region, error) {
-	total := int64(-1) // refused by all ranks, or by none
-	switch {
-	case count < 0 || bytes < 0:
-	case bytes > 0 && count > math.MaxInt64/bytes:
-		total = math.MaxInt64 // no heap holds it
-	default:
-		total = count * bytes
-	}
-	r, err := h.alloc("calloc", symmetric.Alignment, total)
+	r, err := h.alloc("calloc", symmetric.Alignment, hostheap.Product(count, bytes))
 	if err != nil {
 		return nil, fmt.Errorf("%d elements of %d B: %w", count, bytes, err)
 	}
@@ -42,14 +34,14 @@ func (h *Heap) Aligned(alignment, bytes int64) (symmetric.Region, error) {
 
 // alloc lets the ranks agree before it looks at the arguments, so that wrong ones are an error of every rank.
 func (h *Heap) alloc(call string, alignment, bytes int64) (symmetric.Region, error) {
-	off, err := int64(0), errClosed
-	if h.gate.enter() {
+	off, err := int64(0), hostheap.ErrClosed
+	if h.gate.Enter() {
 		c := card{sig: dist.Signature{Kind: dist.KindAlloc, Count: bytes}, extra: alignment}
 		err = h.t.exclusive(&c, nil, func([][]byte) (err error) {
 			off, err = h.take(alignment, bytes)
 			return err
 		})
-		h.gate.leave()
+		h.gate.Leave()
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s %d B rank %d/%d: %w", call, bytes, h.t.party.Rank, h.t.party.Size, err)
@@ -59,7 +51,7 @@ func (h *Heap) alloc(call string, alignment, bytes int64) (symmetric.Region, err
 
 // take finds room for bytes and zeroes it; nobody puts into it before all have done so.
 func (h *Heap) take(alignment, bytes int64) (int64, error) {
-	if err := checkSize(alignment, bytes); err != nil {
+	if err := hostheap.CheckSize(alignment, bytes); err != nil {
 		return 0, err
 	}
 	h.book.Lock()
@@ -95,10 +87,10 @@ func (h *Heap) Free(r symmetric.Region) error {
 		return fmt.Errorf("free rank %d/%d: a slice of a region at offset %d; free the whole: %w",
 			p.Rank, p.Size, own.off, symmetric.ErrNotAllocated)
 	}
-	err := errClosed
-	if h.gate.enter() {
+	err := hostheap.ErrClosed
+	if h.gate.Enter() {
 		err = h.free(own)
-		h.gate.leave()
+		h.gate.Leave()
 	}
 	if err != nil {
 		return fmt.Errorf("free of %d B at offset %d rank %d/%d: %w", own.n, own.off, p.Rank, p.Size, err)
@@ -106,12 +98,17 @@ func (h *Heap) Free(r symmetric.Region) error {
 	return nil
 }
 
+// free gives the range back when the transfers of all ranks are through: what is still under way would otherwise land in
+// the next region there, behind its zeroes.
 func (h *Heap) free(r *Region) error {
 	if !r.of.freed.CompareAndSwap(false, true) {
 		return fmt.Errorf("freed before: %w", symmetric.ErrNotAllocated)
 	}
 	c := card{sig: dist.Signature{Kind: dist.KindFree, Count: r.off}}
 	err := h.t.exclusive(&c, nil, func([][]byte) error {
+		if err := h.t.party.Agree(h.quiesce()); err != nil {
+			return err
+		}
 		h.book.Lock()
 		defer h.book.Unlock()
 		return h.arena.Free(r.off)

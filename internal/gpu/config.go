@@ -23,7 +23,7 @@ type Config struct {
 	StepTimeout time.Duration // longest wait for a peer in one operation; 0 means 100 s
 	Backend     string        // what Info says; "" means "gpu"
 	Unchecked   bool          // do not compare operations across ranks
-	Precise     bool          // an event behind every operation: to wait for one never waits for a later one
+	Precise     bool          // an event behind every operation: to wait for one never waits for a later one, see Waiting
 	Timing      bool          // two more events around every operation, for Elapsed
 }
 

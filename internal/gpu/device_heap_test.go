@@ -16,9 +16,54 @@ func bytesOf(r symmetric.Region, rank int, at int64, n int) ([]byte, error) {
 	return b, r.Get(tensor.Of(b), rank, at)
 }
 
+// isZero is an error unless the first n bytes that rank has of r are.
+func isZero(r symmetric.Region, rank, n int) error {
+	b, err := bytesOf(r, rank, 0, n)
+	for i, v := range b {
+		if err == nil && v != 0 {
+			err = fmt.Errorf("byte %d of a fresh region is %d", i, v)
+		}
+	}
+	return err
+}
+
+// What a rank still has under way when a region is freed does not land in the one that comes to lie there.
+func TestFreedMemoryComesBackAsZeroes(t *testing.T) {
+	onGroups(t, nil, func(m member) error {
+		const bytes = 32 << 20
+		h, err := m.Heap(bytes)
+		if err != nil {
+			return err
+		}
+		ones, free, err := m.upload(tensor.Of(make([]byte, bytes)))
+		if err != nil {
+			return err
+		}
+		if err := m.v.Fill(address(ones), 0xff, bytes); err != nil {
+			return err
+		}
+		for range 5 {
+			r, err := h.Alloc(bytes)
+			if err != nil {
+				return err
+			}
+			if err := errors.Join(isZero(r, m.Rank(), bytes), finish(m.Barrier())); err != nil {
+				return err
+			}
+			for range 4 {
+				err = errors.Join(err, r.PutNBI(m.next(), 0, ones))
+			}
+			if err := errors.Join(err, h.Free(r)); err != nil {
+				return err
+			}
+		}
+		return errors.Join(free(), h.Close())
+	})
+}
+
 // Ranks put to the next one, from host and device memory, at offsets that suit the elements and do not.
 func TestOneSidedCopies(t *testing.T) {
-	onGPUs(t, 2, nil, func(m member) error {
+	onGroups(t, nil, func(m member) error {
 		h, err := m.Heap(1 << 20)
 		if err != nil {
 			return err
@@ -27,10 +72,11 @@ func TestOneSidedCopies(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if zero, err := bytesOf(r, m.Rank(), 0, 1<<16); err != nil || string(zero) != string(make([]byte, 1<<16)) {
-			return fmt.Errorf("a fresh region is not zero: %w", err)
+		// The barrier: nobody puts before all have seen that there is nothing yet.
+		if err := errors.Join(isZero(r, m.Rank(), 1<<16), finish(m.Barrier())); err != nil {
+			return err
 		}
-		next := 1 - m.Rank()
+		next, prev := m.next(), m.prev()
 		host := make([]uint64, 100)
 		for i := range host {
 			host[i] = uint64(1000*m.Rank() + i)
@@ -55,34 +101,39 @@ func TestOneSidedCopies(t *testing.T) {
 			}
 			err = errors.Join(r.GetNBI(back, m.Rank(), at), h.Quiet(), m.download(tensor.Of(got), back), free())
 			for i, v := range got {
-				if err == nil && v != uint64(1000*next+i) {
-					err = fmt.Errorf("element %d put at %d is %d, want %d", i, at, v, 1000*next+i)
+				if err == nil && v != uint64(1000*prev+i) {
+					err = fmt.Errorf("element %d put at %d is %d, want %d", i, at, v, 1000*prev+i)
 				}
 			}
 			if err != nil {
 				return err
 			}
 		}
-		var words [4]uint64
-		for i, w := range []struct {
-			at int64
-			dt tensor.DType
-		}{{8192, tensor.U64}, {8203, tensor.U64}, {8216, tensor.U32}, {8220, tensor.U8}} {
-			v, err := r.GetWord(m.Rank(), w.at, w.dt)
-			if err != nil {
-				return err
-			}
-			words[i] = v
-		}
-		if want := [4]uint64{uint64(70 + next), 0x0102030405060708, 99, 5}; words != want {
-			return fmt.Errorf("words %x, want %x", words, want)
-		}
-		return errors.Join(finish(m.Barrier()), free(), h.Free(r), h.Close())
+		return errors.Join(m.words(r), finish(m.Barrier()), free(), h.Free(r), h.Close())
 	})
 }
 
+// words is an error unless the words of r are those that the one before m has put there.
+func (m member) words(r symmetric.Region) error {
+	for _, w := range []struct {
+		at   int64
+		dt   tensor.DType
+		want uint64
+	}{
+		{8192, tensor.U64, uint64(70 + m.prev())},
+		{8203, tensor.U64, 0x0102030405060708},
+		{8216, tensor.U32, 99},
+		{8220, tensor.U8, 5},
+	} {
+		if got, err := r.GetWord(m.Rank(), w.at, w.dt); err != nil || got != w.want {
+			return fmt.Errorf("the %v at %d is %x, want %x: %w", w.dt, w.at, got, w.want, err)
+		}
+	}
+	return nil
+}
+
 func TestStridedCopiesOnGPUs(t *testing.T) {
-	onGPUs(t, 2, nil, func(m member) error {
+	onGroups(t, nil, func(m member) error {
 		h, err := m.Heap(1 << 20)
 		if err != nil {
 			return err
@@ -100,7 +151,7 @@ func TestStridedCopiesOnGPUs(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		next := 1 - m.Rank()
+		next := m.next()
 		for at, b := range map[int64]tensor.Buffer{0: tensor.Of(src), 8*3*count + 3: device} {
 			s := symmetric.Strides{Count: count, Region: 3, Buffer: 2}
 			back := make([]uint64, 2*count)
@@ -125,7 +176,7 @@ func TestStridedCopiesOnGPUs(t *testing.T) {
 }
 
 func TestAtomicsCountAcrossGPUs(t *testing.T) {
-	onGPUs(t, 2, nil, func(m member) error {
+	onGroups(t, nil, func(m member) error {
 		h, err := m.Heap(1 << 12)
 		if err != nil {
 			return err
@@ -145,10 +196,10 @@ func TestAtomicsCountAcrossGPUs(t *testing.T) {
 		}
 		a, err := symmetric.AtomicFetch[int64](r, 0, 0)
 		b, err2 := symmetric.AtomicFetch[uint32](r, 0, 8)
-		if a != -3*2*times || b != 2*times || err != nil || err2 != nil {
+		if a != int64(-3*m.Size()*times) || b != uint32(m.Size()*times) || err != nil || err2 != nil {
 			return fmt.Errorf("counts %d and %d: %w", a, b, errors.Join(err, err2))
 		}
-		if m.Rank() == 1 {
+		if m.Rank() == m.Size()-1 {
 			err = wordOps(r)
 		}
 		return errors.Join(err, finish(m.Barrier()), h.Close())
@@ -184,7 +235,7 @@ func wordOps(r symmetric.Region) error {
 }
 
 func TestSignalsFollowTheirData(t *testing.T) {
-	onGPUs(t, 2, nil, func(m member) error {
+	onGroups(t, nil, func(m member) error {
 		h, err := m.Heap(1 << 20)
 		if err != nil {
 			return err
@@ -197,7 +248,7 @@ func TestSignalsFollowTheirData(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		next, ctx := 1-m.Rank(), context.Background()
+		next, ctx := m.next(), context.Background()
 		data := make([]uint32, 1<<14)
 		for turn := range uint32(20) {
 			for i := range data {
@@ -227,7 +278,7 @@ func TestSignalsFollowTheirData(t *testing.T) {
 
 // A put, its signal and the wait for it run on streams, and the host waits once, at the end.
 func TestOneSidedCallsOnStreams(t *testing.T) {
-	onGPUs(t, 2, nil, func(m member) error {
+	onGroups(t, nil, func(m member) error {
 		h, err := m.Heap(1 << 16)
 		if err != nil {
 			return err
@@ -244,7 +295,7 @@ func TestOneSidedCallsOnStreams(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		next := 1 - m.Rank()
+		next := m.next()
 		token, free, err := m.upload(tensor.Of([]uint64{0, uint64(5 + m.Rank())}))
 		if err != nil {
 			return err
@@ -260,8 +311,8 @@ func TestOneSidedCallsOnStreams(t *testing.T) {
 		err = errors.Join(on.Get(token, m.Rank(), 0), m.Stream().Synchronize())
 		got := make([]uint64, 2)
 		err = errors.Join(err, m.download(tensor.Of(got), token))
-		if err == nil && got[1] != uint64(5+next) {
-			err = fmt.Errorf("got %v from rank %d", got, next)
+		if err == nil && got[1] != uint64(5+m.prev()) {
+			err = fmt.Errorf("got %v from rank %d", got, m.prev())
 		}
 		return errors.Join(err, finish(m.Barrier()), free(), h.Close())
 	})

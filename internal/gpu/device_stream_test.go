@@ -338,7 +338,7 @@ func onOneGPU(b *testing.B, body func(m member)) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	body(member{g, t, v})
+	body(member{g, t, v, func() {}})
 	if err := g.Close(); err != nil {
 		b.Error(err)
 	}

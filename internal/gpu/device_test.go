@@ -127,9 +127,28 @@ func (direct) Alloc(p *Party, bytes int64) (*Slab, error) {
 // member is one rank of a group of GPUs.
 type member struct {
 	*dist.Group
-	t *Transport
-	v *cuda.Device
+	t    *Transport
+	v    *cuda.Device
+	meet func() // returns when all ranks have called it, or ended: before one breaks the group on purpose
 }
+
+// mostGPUs is the largest group that tests are made for; one of 2 must be possible wherever GPUs are required.
+const mostGPUs = 8
+
+// onGroups runs body as every rank of groups of 2 GPUs and more, as far as there are that many.
+func onGroups(t *testing.T, change func(c *Config), body func(m member) error) {
+	t.Helper()
+	for n := 2; n <= mostGPUs; n++ {
+		t.Run(fmt.Sprintf("%d GPUs", n), func(t *testing.T) {
+			cudatest.Many(t, n, 2)
+			onGPUs(t, n, change, body)
+		})
+	}
+}
+
+// next is the rank that m sends to, and prev the one that sends to m.
+func (m member) next() int { return (m.Rank() + 1) % m.Size() }
+func (m member) prev() int { return (m.Rank() + m.Size() - 1) % m.Size() }
 
 // onGPUs runs body as every rank of a group of n GPUs of this process.
 func onGPUs(t *testing.T, n int, change func(c *Config), body func(m member) error) {
@@ -149,9 +168,12 @@ func onGPUs(t *testing.T, n int, change func(c *Config), body func(m member) err
 	if err != nil {
 		t.Fatal(err)
 	}
-	var ranks sync.WaitGroup
+	var ranks, here sync.WaitGroup
+	here.Add(n)
 	for r, w := range worlds {
+		come := sync.OnceFunc(here.Done)
 		ranks.Go(func() {
+			defer come()
 			c := Config{Device: devices[r], Control: w.Group, Alloc: direct{}, StepTimeout: 20 * time.Second}
 			c.Make = func(p *Party) ([]Engine, error) {
 				f, err := newFlags(p)
@@ -167,7 +189,7 @@ func onGPUs(t *testing.T, n int, change func(c *Config), body func(m member) err
 			}
 			g, err := dist.NewGroup(tr, 0)
 			if err == nil {
-				err = errors.Join(body(member{g, tr, devices[r]}), g.Close())
+				err = errors.Join(body(member{g, tr, devices[r], func() { come(); here.Wait() }}), g.Close())
 			}
 			if err != nil {
 				t.Errorf("rank %d: %v", r, err)
@@ -194,202 +216,4 @@ func (m member) upload(b tensor.Buffer) (tensor.Buffer, func() error, error) {
 // download fills b, which is on the host, with what d has.
 func (m member) download(b, d tensor.Buffer) error {
 	return m.v.CopyToHost(b.Pointer(), address(d), b.Bytes())
-}
-
-func TestGroupOfOneScales(t *testing.T) {
-	onGPUs(t, 1, nil, func(m member) error {
-		return errors.Join(
-			scales(m, []float32{1, -2.5, 1e30}, 0.3, []float32{1 * 0.3, -2.5 * 0.3, 1e30 * 0.3}),
-			scales(m, []float64{1, 3}, 0.1, []float64{0.1, 3 * 0.1}),
-			scales(m, []int8{100, -100}, 3, []int8{44, -44}),
-			scales(m, []int16{20000}, 2, []int16{-25536}),
-			scales(m, []int32{1 << 30}, 5, []int32{1 << 30}),
-			scales(m, []int64{-7}, 3, []int64{-21}),
-			scales(m, []uint8{200}, 2, []uint8{144}),
-			scales(m, []uint16{40000}, 2, []uint16{14464}),
-			scales(m, []uint32{1 << 31}, 3, []uint32{1 << 31}),
-			scales(m, []uint64{1 << 63}, 3, []uint64{1 << 63}),
-			scales(m, []tensor.Float16{tensor.ToFloat16(1.5), tensor.ToFloat16(-0.1)}, tensor.ToFloat16(0.3), []tensor.Float16{
-				tensor.ToFloat16(1.5 * tensor.ToFloat16(0.3).Float32()),
-				tensor.ToFloat16(tensor.ToFloat16(-0.1).Float32() * tensor.ToFloat16(0.3).Float32()),
-			}),
-			scales(m, []tensor.BFloat16{tensor.ToBFloat16(1.5)}, tensor.ToBFloat16(0.3), []tensor.BFloat16{
-				tensor.ToBFloat16(1.5 * tensor.ToBFloat16(0.3).Float32()),
-			}))
-	})
-}
-
-// scales compares a premulsum, with the factor as a value and in memory, in place and not.
-func scales[T tensor.Element](m member, in []T, factor T, result []T) error {
-	src, free, err := m.upload(tensor.Of(in))
-	if err != nil {
-		return err
-	}
-	dst, free2, err := m.upload(tensor.Of(make([]T, len(in))))
-	if err != nil {
-		return err
-	}
-	at, free3, err := m.upload(tensor.Of([]T{factor}))
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for _, c := range []struct {
-		dst tensor.Buffer
-		red dist.RedOp
-	}{{dst, dist.PreMulSum(factor)}, {dst, dist.PreMulSumAt(at)}, {src, dist.PreMulSumAt(at)}} {
-		got := make([]T, len(in))
-		err := errors.Join(finish(m.AllReduce(c.dst, src, c.red)), m.download(tensor.Of(got), c.dst))
-		for i := range got {
-			if err == nil && got[i] != result[i] {
-				err = fmt.Errorf("%v: %v times %v is %v, want %v", src.DType(), in[i], factor, got[i], result[i])
-			}
-		}
-		errs = append(errs, err)
-	}
-	return errors.Join(append(errs, free(), free2(), free3())...)
-}
-
-func TestGroupOfOneCopiesItsMessages(t *testing.T) {
-	onGPUs(t, 1, nil, func(m member) error {
-		src, free, err := m.upload(tensor.Of([]int16{1, 2, 3}))
-		if err != nil {
-			return err
-		}
-		dst, free2, err := m.upload(tensor.Of(make([]int16, 3)))
-		if err != nil {
-			return err
-		}
-		got := make([]int16, 3)
-		err = errors.Join(finish(m.Batch(func(g *dist.Group) error {
-			_, err := g.Recv(dst, 0)
-			_, err2 := g.Send(src, 0)
-			return errors.Join(err, err2)
-		})), m.download(tensor.Of(got), dst), free(), free2())
-		if err == nil && (got[0] != 1 || got[2] != 3) {
-			err = fmt.Errorf("a message to oneself is %v", got)
-		}
-		_, alone := m.Batch(func(g *dist.Group) error {
-			_, err := g.Send(src, 0)
-			return err
-		})
-		return errors.Join(err, want(alone, dist.ErrRoot))
-	})
-}
-
-func TestGathersFromAllHeaps(t *testing.T) {
-	onGPUs(t, 2, nil, func(m member) error {
-		h, err := m.Heap(1 << 16)
-		if err != nil {
-			return err
-		}
-		r, err := h.Alloc(64)
-		if err != nil {
-			return err
-		}
-		all, err := h.Alloc(128)
-		if err != nil {
-			return err
-		}
-		w, err := symmetricGather(m, r, all)
-		if err != nil {
-			return err
-		}
-		if err := w.Wait(); err != nil {
-			return err
-		}
-		got := make([]byte, 128)
-		if err := m.download(tensor.Of(got), all.Local()); err != nil {
-			return err
-		}
-		for i, v := range got {
-			if want := byte(1 + i/64); v != want {
-				return fmt.Errorf("byte %d is %d, want %d", i, v, want)
-			}
-		}
-		_, unsupported := m.AllReduce(r.Local(), r.Local(), dist.Sum)
-		private, free, err := m.upload(tensor.Of(make([]byte, 8)))
-		if err != nil {
-			return err
-		}
-		misplaced := finish(m.Group.Symmetric().AllGather(all.Local(), private))
-		return errors.Join(want(unsupported, dist.ErrUnsupported, "flags"), want(misplaced, dist.ErrInvalid), free())
-	})
-}
-
-// symmetricGather gathers a region that each rank has filled with its number, from 1.
-func symmetricGather(m member, r, all symmetric.Region) (dist.Work, error) {
-	if err := m.v.Fill(address(r.Local()), byte(1+m.Rank()), 64); err != nil {
-		return dist.Work{}, err
-	}
-	return m.Group.Symmetric().AllGather(all.Local(), r.Local())
-}
-
-func TestRanksThatDifferAreToldOnGPUs(t *testing.T) {
-	onGPUs(t, 2, nil, func(m member) error {
-		call := m.Barrier
-		if m.Rank() == 1 {
-			call = m.Sync
-		}
-		first := finish(call())
-		_, split := m.Split(0, 0)
-		return errors.Join(want(first, dist.ErrMismatch, "operation", "barrier", "sync"),
-			want(finish(m.Barrier()), dist.ErrMismatch), want(split, dist.ErrMismatch))
-	})
-}
-
-func TestRankThatDoesNotComeIsNamed(t *testing.T) {
-	onGPUs(t, 2, func(c *Config) { c.StepTimeout = time.Second }, func(m member) error {
-		if m.Rank() == 1 {
-			return want(m.t.pact.awaitVerdict(), dist.ErrTimeout, "rank 1")
-		}
-		return errors.Join(want(finish(m.Barrier()), dist.ErrTimeout, "rank 1"), want(finish(m.Barrier()), dist.ErrTimeout))
-	})
-}
-
-func TestAbortEndsPendingWork(t *testing.T) {
-	onGPUs(t, 2, nil, func(m member) error {
-		if m.Rank() == 1 {
-			return m.Abort(errors.New("the disk is full"))
-		}
-		return want(finish(m.Barrier()), dist.ErrAborted, "the disk is full")
-	})
-}
-
-func TestPartsWorkAndTheWorldAfterThem(t *testing.T) {
-	onGPUs(t, 2, nil, func(m member) error {
-		h, err := m.Heap(1 << 12)
-		if err != nil {
-			return err
-		}
-		same, err := m.Split(0, -m.Rank())
-		if err != nil {
-			return err
-		}
-		own, err := m.Split(m.Rank(), 0)
-		if err != nil {
-			return err
-		}
-		if same.Rank() != 1-m.Rank() || own.Size() != 1 {
-			return fmt.Errorf("rank %d of the whole, one of %d", same.Rank(), own.Size())
-		}
-		return errors.Join(finish(same.Barrier()), finish(own.Barrier()), same.Close(), own.Close(), h.Close(), finish(m.Barrier()))
-	})
-}
-
-func TestTuneMakesATable(t *testing.T) {
-	onGPUs(t, 2, nil, func(m member) error {
-		table, err := Tune(m.t, Tuning{Kinds: []dist.Kind{dist.KindAllGather}, Smallest: 1 << 10, Largest: 1 << 12, Rounds: 5, Repeats: 3})
-		if err != nil {
-			return err
-		}
-		if len(table.Rows) != 3 || !table.Fits(m.v.Name()) || !table.Rows[0].Symmetric || table.Rows[2].Timings[0].Engine != "flags" {
-			return fmt.Errorf("table %+v", table)
-		}
-		all, err := m.t.party.Exchange([]byte(table.Hash()))
-		if err == nil && string(all[0]) != string(all[1]) {
-			err = errors.New("ranks have different tables")
-		}
-		return err
-	})
 }

@@ -31,27 +31,44 @@
 // # What engines lack
 //
 // An operation that an engine cannot do goes to the next one in the order of the table. What none can do as it is may be
-// put to one in another form; else it is ErrUnsupported, with what each engine has against it.
+// put to one in another form; else it is ErrUnsupported, with what each engine has against it. The engines of the
+// libraries compose what these lack themselves, so this is for groups without them:
 //
-//	operation                              lacking in         here
-//	barrier, sync                          NCCL               allreduce of one word
-//	copies of i16, u16                     NCCL               copies of twice as many bytes
-//	reductions of i16, u16                 NCCL               ErrUnsupported
-//	avg, all but f16 and bf16              NVSHMEM            sum, then a kernel that divides
-//	premulsum by allreduce, likewise       NVSHMEM            a kernel that multiplies to dst, then sum in place
-//	premulsum by reduce, reducescatter     NVSHMEM            ErrUnsupported
-//	avg, premulsum of f16, bf16            NVSHMEM            ErrUnsupported: it rounds the sum before the division
-//	reduce, gather, scatter, messages      NVSHMEM            ErrUnsupported
-//	anything without the promise           nccl-window        ErrUnsupported
-//	several messages in a group call       no Batcher         ErrUnsupported
-//	messages of a rank to itself           all                a copy, within one group call
-//	all in a group of one                  -                  a copy, times the factor of a premulsum
+//	operation that no engine has           here
+//	barrier, sync                          allreduce of one word
+//	copies of a type                       copies of as many bytes
+//	avg, all but f16 and bf16              sum, then a kernel that divides
+//	premulsum by allreduce, likewise       a kernel that multiplies to dst, then sum in place
+//	premulsum by reduce, reducescatter     ErrUnsupported: there is no room for the products
+//	avg, premulsum of f16, bf16            ErrUnsupported: sums and products of f16 may be out of its range, and round twice
+//	several messages in a group call       ErrUnsupported, unless the engine is a Batcher
+//	messages of a rank to itself           a copy, within one group call
+//	all in a group of one                  a copy, times the factor of a premulsum
 //
 // A group call runs its collectives first, one after the other, because one may need the result of another, and then its
 // messages together, between BeginBatch and EndBatch of their engine. The libraries' own grouping of collectives is not used:
 // NCCL promises no order within a group.
 //
+// # Heaps and parts
+//
+// A heap is freed by all ranks together: Heap.Close ends one rank's use of it, and the memory goes with the group's next
+// call that is collective and no operation, or with the group. Heap.Free waits for the transfers that the ranks have under
+// way, but for those on streams of their own (Region.OnStream): wait for these first.
+//
+// The parts that Split makes know the heaps that the group has at that moment, and keep their memory until they are closed.
+// A heap that the group makes later is unknown to them: its regions are private memory there, and to promise that they
+// are symmetric is ErrInvalid. Make heaps before Split, or have the part make its own. It is so because engines are told of
+// memory by a collective call of their group, which would have to find its place among what the part does meanwhile.
+//
 // # Waiting
 //
-// A Work is a ticket of its Stream; see there for what it costs to wait precisely.
+// A Work is a ticket of its Stream, done when an event behind it is. An event costs its caller a call of the
+// driver, so there is not one behind each: to wait for the newest operation records one and is exact, while to wait for an
+// older small one may wait for up to 255 later ones as well.
+//
+// Config.Precise puts an event behind every operation. It is for programs that queue a train of small operations and then
+// wait for each in turn, to use a result while later ones still run: buckets of less than 1 MiB, stages of a pipeline,
+// requests that answer one by one. It is also for those that join a stream to an operation in the middle of such a train.
+// A program that waits for the last one only, or for each before it starts the next, or whose operations are of 1 MiB and
+// more or messages, which have an event anyway, gains nothing by it.
 package gpu

@@ -12,6 +12,7 @@ import (
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/internal/cuda"
+	"github.com/symgrad/symgrad/internal/hostheap"
 	"github.com/symgrad/symgrad/symmetric"
 )
 
@@ -22,7 +23,8 @@ import (
 type Heap struct {
 	t       *Transport
 	slab    *Slab
-	gate    gate
+	gate    hostheap.Gate
+	left    atomic.Bool  // closed, behind the last access
 	borrows atomic.Int32 // parts of the group whose engines know the slab
 
 	mu      sync.Mutex // guards what follows, one call at a time
@@ -78,8 +80,7 @@ func (t *Transport) newHeap(bytes int64) (*Heap, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", t.cfg.Alloc.Name(), err)
 	}
-	h := &Heap{t: t, slab: slab, arena: arena}
-	h.gate.empty.L = &h.gate.mu
+	h := &Heap{t: t, slab: slab, arena: arena, gate: hostheap.NewGate()}
 	if err = p.Agree(h.allocate()); err == nil {
 		if err = t.register(slab); err == nil {
 			p.Memory.Add(slab, p.Rank)
@@ -196,7 +197,7 @@ const closingsBytes = 8
 func (t *Transport) closings() []byte {
 	var mask uint64
 	for i, h := range t.heaps[:min(len(t.heaps), 64)] {
-		if h.gate.closed() && h.borrows.Load() == 0 {
+		if h.left.Load() && h.borrows.Load() == 0 {
 			mask |= 1 << i
 		}
 	}
@@ -245,12 +246,12 @@ func (h *Heap) Fence() error { return h.settle("fence") }
 func (h *Heap) Quiet() error { return h.settle("quiet") }
 
 func (h *Heap) settle(call string) error {
-	err := errClosed
-	if h.gate.enter() {
+	err := hostheap.ErrClosed
+	if h.gate.Enter() {
 		if err = h.t.pact.broken(); err == nil {
 			err = h.transfer(true, func() error { return nil })
 		}
-		h.gate.leave()
+		h.gate.Leave()
 	}
 	if err != nil {
 		return fmt.Errorf("%s rank %d/%d: %w", call, h.t.party.Rank, h.t.party.Size, err)
@@ -268,9 +269,10 @@ func (h *Heap) Stats() symmetric.Stats {
 // Close implements symmetric.Heap. The memory itself is freed by all ranks together, at the group's next collective call
 // that is no operation, or its end; that of a broken group is left to the end of the process.
 func (h *Heap) Close() error {
-	if !h.gate.close() {
+	if !h.gate.Close(func() {}) { // a Wait asks the gate by itself
 		return nil
 	}
+	defer h.left.Store(true)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	err := h.drain(h.rma)
@@ -301,6 +303,17 @@ func (h *Heap) transfer(wait bool, f func() error) error {
 	return err
 }
 
+// quiesce waits for the transfers that the heap has queued.
+func (h *Heap) quiesce() error {
+	h.mu.Lock()
+	pending := h.pending
+	h.mu.Unlock()
+	if !pending {
+		return nil
+	}
+	return h.transfer(true, func() error { return nil })
+}
+
 // drain returns when s has nothing to do. What is on it waits for nobody; should it not end all the same, a broken group
 // ends the wait.
 func (h *Heap) drain(s *cuda.Stream) error {
@@ -321,10 +334,10 @@ func (h *Heap) drain(s *cuda.Stream) error {
 
 // joinPending makes s wait for the transfers that the heap has queued.
 func (h *Heap) joinPending(s *cuda.Stream) error {
-	if !h.gate.enter() {
+	if !h.gate.Enter() {
 		return nil
 	}
-	defer h.gate.leave()
+	defer h.gate.Leave()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !h.pending {

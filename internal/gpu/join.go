@@ -11,20 +11,11 @@ import (
 	"github.com/symgrad/symgrad/internal/cuda"
 )
 
-// workParts is the fields of a dist.Work, which Join must tell apart by the stream that they belong to. A test compares
-// the two types.
-type workParts struct {
-	queue  dist.Queue
-	ticket uint64
-}
-
-var _ [unsafe.Sizeof(dist.Work{})]byte = [unsafe.Sizeof(workParts{})]byte{}
-
 // streamOf is the stream and the ticket of w; nil when w is not of a GPU's stream.
 func streamOf(w dist.Work) (*Stream, uint64) {
-	parts := *(*workParts)(unsafe.Pointer(&w))
-	s, _ := parts.queue.(*Stream)
-	return s, parts.ticket
+	q, n := w.Ticket()
+	s, _ := q.(*Stream)
+	return s, n
 }
 
 // Join implements dist.Stream. Work of a GPU is joined by an event, on the devices alone; work of the host by a word of

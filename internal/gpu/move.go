@@ -5,6 +5,7 @@ import (
 	"unsafe"
 
 	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/hostheap"
 	"github.com/symgrad/symgrad/symmetric"
 	"github.com/symgrad/symgrad/tensor"
 )
@@ -23,7 +24,7 @@ func (r *Region) put(call string, rank int, at int64, src tensor.Buffer, wait bo
 	if err := r.enterBuffer(call, rank, at, src); err != nil {
 		return err
 	}
-	defer r.heap.gate.leave()
+	defer r.heap.gate.Leave()
 	if src.Bytes() == 0 {
 		return nil
 	}
@@ -86,7 +87,7 @@ func (r *Region) get(call string, dst tensor.Buffer, rank int, at int64, wait bo
 	if err := r.enterBuffer(call, rank, at, dst); err != nil {
 		return err
 	}
-	defer r.heap.gate.leave()
+	defer r.heap.gate.Leave()
 	n := dst.Bytes()
 	if n == 0 {
 		return nil
@@ -117,7 +118,7 @@ func (r *Region) strided(call string, rank int, at int64, b tensor.Buffer, s sym
 		return err
 	}
 	h := r.heap
-	defer h.gate.leave()
+	defer h.gate.Leave()
 	if n == 0 {
 		return nil
 	}
@@ -138,21 +139,18 @@ func (r *Region) strided(call string, rank int, at int64, b tensor.Buffer, s sym
 
 // enterStrided is enter for a strided transfer between b and the region. Returns: the bytes it spans in the region.
 func (r *Region) enterStrided(call string, rank int, at int64, b tensor.Buffer, s symmetric.Strides) (int64, error) {
-	if err := r.checkBuffer(b); err != nil {
+	if err := hostheap.CheckBuffer(b, r.heap.t.device()); err != nil {
 		return 0, r.wrong(call, rank, at, b.Bytes(), err)
 	}
-	size := b.DType().Size()
-	there, ok := span(s.Count, s.Region, size)
-	here, ok2 := span(s.Count, s.Buffer, size)
-	if !ok || !ok2 || here > b.Bytes() {
-		return 0, r.wrong(call, rank, at, there, fmt.Errorf("%w: %d elements, strides %d and %d, of a buffer of %d",
-			dist.ErrCount, s.Count, s.Region, s.Buffer, b.Len()))
+	there, err := hostheap.CheckStrides(b, s)
+	if err != nil {
+		return 0, r.wrong(call, rank, at, there, err)
 	}
 	if err := r.enter(call, rank, at, there); err != nil {
 		return 0, err
 	}
 	if err := r.heap.t.kernels.err; err != nil {
-		r.heap.gate.leave()
+		r.heap.gate.Leave()
 		return 0, r.wrong(call, rank, at, there, err)
 	}
 	return there, nil
@@ -169,7 +167,7 @@ func (r *Region) stridedHost(there uintptr, step int, b tensor.Buffer, s symmetr
 		here := unsafe.Add(b.Pointer(), first*s.Buffer*size)
 		from, to := there+uintptr(first)*uintptr(step), staged
 		if put {
-			moveStrided(stage, size, here, s.Buffer*size, n, size)
+			hostheap.MoveStrided(stage, size, here, s.Buffer*size, n, size)
 			if err := h.t.kernels.launchStrided(h.args, h.rma, from, step, to, size, n, size); err != nil {
 				return err
 			}
@@ -180,17 +178,10 @@ func (r *Region) stridedHost(there uintptr, step int, b tensor.Buffer, s symmetr
 			return err
 		}
 		if !put {
-			moveStrided(here, s.Buffer*size, stage, size, n, size)
+			hostheap.MoveStrided(here, s.Buffer*size, stage, size, n, size)
 		}
 	}
 	return nil
-}
-
-// moveStrided copies count elements of size bytes; the steps are in bytes.
-func moveStrided(dst unsafe.Pointer, dstStep int, src unsafe.Pointer, srcStep int, count, size int) {
-	for i := range count {
-		copy(unsafe.Slice((*byte)(unsafe.Add(dst, i*dstStep)), size), unsafe.Slice((*byte)(unsafe.Add(src, i*srcStep)), size))
-	}
 }
 
 // PutWord implements symmetric.Region.
@@ -203,7 +194,7 @@ func (r *Region) PutWord(rank int, at int64, dt tensor.DType, bits uint64) error
 		return err
 	}
 	h := r.heap
-	defer h.gate.leave()
+	defer h.gate.Leave()
 	p := r.at(rank, at)
 	err := h.transfer(false, func() error {
 		if n >= 4 && p&uintptr(n-1) == 0 && h.t.kernels.err == nil {
@@ -228,7 +219,7 @@ func (r *Region) GetWord(rank int, at int64, dt tensor.DType) (uint64, error) {
 		return 0, err
 	}
 	h := r.heap
-	defer h.gate.leave()
+	defer h.gate.Leave()
 	var bits uint64
 	err := h.transfer(true, func() error {
 		if err := h.drain(h.rma); err != nil {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/internal/cuda"
+	"github.com/symgrad/symgrad/internal/hostheap"
 	"github.com/symgrad/symgrad/symmetric"
 	"github.com/symgrad/symgrad/tensor"
 )
@@ -99,7 +100,7 @@ func (v *StreamRegion) Put(rank int, at int64, src tensor.Buffer) error {
 	if err := v.onDevice("put on stream", rank, at, src); err != nil {
 		return err
 	}
-	defer v.heap.gate.leave()
+	defer v.heap.gate.Leave()
 	err := v.queue(func(s *cuda.Stream) error { return v.copyTo(s, rank, at, src) })
 	return v.failed("put on stream", rank, at, src.Bytes(), err)
 }
@@ -125,7 +126,7 @@ func (v *StreamRegion) Get(dst tensor.Buffer, rank int, at int64) error {
 	if err := v.onDevice("get on stream", rank, at, dst); err != nil {
 		return err
 	}
-	defer v.heap.gate.leave()
+	defer v.heap.gate.Leave()
 	n := dst.Bytes()
 	if n == 0 {
 		return nil
@@ -157,7 +158,7 @@ func (v *StreamRegion) strided(call string, rank int, at int64, b tensor.Buffer,
 	if err != nil {
 		return err
 	}
-	defer v.heap.gate.leave()
+	defer v.heap.gate.Leave()
 	if n == 0 {
 		return nil
 	}
@@ -182,7 +183,7 @@ func (v *StreamRegion) PutWord(rank int, at int64, dt tensor.DType, bits uint64)
 	if err := v.enterWord("p on stream", rank, at, n); err != nil {
 		return err
 	}
-	defer v.heap.gate.leave()
+	defer v.heap.gate.Leave()
 	err := v.queue(func(s *cuda.Stream) error {
 		return v.heap.t.kernels.launchWord(v.args, s, symmetric.OpSet, int(n), v.at(rank, at), bits, 0, 0)
 	})
@@ -205,19 +206,19 @@ func (v *StreamRegion) value(call string, rank int, at, n int64) error {
 
 // Signal implements symmetric.Region.
 func (v *StreamRegion) Signal(rank int, at int64, op symmetric.SignalOp, value uint64) error {
-	if err := checkSignal(op); err != nil {
-		return v.wrong("signal on stream", rank, at, signalBytes, err)
+	if err := hostheap.CheckSignal(op); err != nil {
+		return v.wrong("signal on stream", rank, at, hostheap.SignalBytes, err)
 	}
-	if err := v.enterWord("signal on stream", rank, at, signalBytes); err != nil {
+	if err := v.enterWord("signal on stream", rank, at, hostheap.SignalBytes); err != nil {
 		return err
 	}
-	defer v.heap.gate.leave()
+	defer v.heap.gate.Leave()
 	err := v.queue(func(s *cuda.Stream) error { return v.signal(s, v.at(rank, at), op, value) })
-	return v.failed("signal on stream", rank, at, signalBytes, err)
+	return v.failed("signal on stream", rank, at, hostheap.SignalBytes, err)
 }
 
 func (v *StreamRegion) signal(s *cuda.Stream, p uintptr, op symmetric.SignalOp, value uint64) error {
-	return v.heap.t.kernels.launchWord(v.args, s, atomicOf(op), signalBytes, p, value, 0, 0)
+	return v.heap.t.kernels.launchWord(v.args, s, atomicOf(op), hostheap.SignalBytes, p, value, 0, 0)
 }
 
 // PutSignal implements symmetric.Region.
@@ -230,8 +231,8 @@ func (v *StreamRegion) PutSignal(rank int, at int64, src tensor.Buffer, sg symme
 	if err != nil {
 		return err
 	}
-	defer v.heap.gate.leave()
-	defer v.heap.gate.leave()
+	defer v.heap.gate.Leave()
+	defer v.heap.gate.Leave()
 	err = v.queue(func(s *cuda.Stream) error {
 		return errors.Join(v.copyTo(s, rank, at, src), v.signal(s, sig.at(rank, sg.At), sg.Op, sg.Value))
 	})
@@ -254,7 +255,7 @@ func (v *StreamRegion) Wait(ctx context.Context, w symmetric.Watch) (symmetric.H
 	if err := v.enterWatch(call, w); err != nil {
 		return none, err
 	}
-	defer v.heap.gate.leave()
+	defer v.heap.gate.Leave()
 	err := context.Cause(ctx)
 	if err == nil {
 		err = v.heap.t.kernels.err
@@ -273,8 +274,8 @@ func (v *StreamRegion) Wait(ctx context.Context, w symmetric.Watch) (symmetric.H
 //
 // Errors: ErrClosed, and those of the driver.
 func (v *StreamRegion) Quiet() error {
-	if v.heap.gate.closed() {
-		return fmt.Errorf("quiet on stream: %w", errClosed)
+	if v.heap.gate.Closed() {
+		return fmt.Errorf("quiet on stream: %w", hostheap.ErrClosed)
 	}
 	return v.queue(v.heap.joinPending)
 }

@@ -6,6 +6,7 @@ import (
 	"unsafe"
 
 	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/hostheap"
 	"github.com/symgrad/symgrad/symmetric"
 	"github.com/symgrad/symgrad/tensor"
 )
@@ -27,7 +28,7 @@ type Region struct {
 
 // Local implements symmetric.Region.
 func (r *Region) Local() tensor.Buffer {
-	if r.of.freed.Load() || r.heap.gate.closed() {
+	if r.of.freed.Load() || r.heap.gate.Closed() {
 		return r.none()
 	}
 	return r.view(r.heap.t.party.Rank)
@@ -66,7 +67,7 @@ func (r *Region) Peer(rank int) (tensor.Buffer, error) {
 	if err := r.enter("peer", rank, 0, 0); err != nil {
 		return r.none(), err
 	}
-	defer r.heap.gate.leave()
+	defer r.heap.gate.Leave()
 	return r.view(rank), nil
 }
 
@@ -75,7 +76,7 @@ func (r *Region) Slice(at, bytes int64) (symmetric.Region, error) {
 	if err := r.enter("slice", r.heap.t.party.Rank, at, bytes); err != nil {
 		return nil, err
 	}
-	defer r.heap.gate.leave()
+	defer r.heap.gate.Leave()
 	return &Region{heap: r.heap, of: r.of, off: r.off + at, n: bytes, slice: true}, nil
 }
 
@@ -85,8 +86,8 @@ func (r *Region) at(rank int, at int64) uintptr { return r.heap.slab.Base[rank] 
 // enter checks an access of n bytes at offset at of rank's part, and keeps the heap mapped until the gate is left.
 func (r *Region) enter(call string, rank int, at, n int64) error {
 	h := r.heap
-	if !h.gate.enter() {
-		return r.wrong(call, rank, at, n, errClosed)
+	if !h.gate.Enter() {
+		return r.wrong(call, rank, at, n, hostheap.ErrClosed)
 	}
 	var err error
 	switch size := h.t.party.Size; {
@@ -95,7 +96,7 @@ func (r *Region) enter(call string, rank int, at, n int64) error {
 	case at < 0 || n < 0 || n > r.n-at:
 		err = dist.ErrCount
 	case r.of.freed.Load():
-		err = fmt.Errorf("freed: %w", symmetric.ErrNotAllocated)
+		err = hostheap.ErrFreed
 	case h.slab.Base[rank] == 0:
 		err = fmt.Errorf("%w: this GPU cannot address the memory of rank %d: they are not connected as peers", dist.ErrUnsupported, rank)
 	default:
@@ -103,7 +104,7 @@ func (r *Region) enter(call string, rank int, at, n int64) error {
 			return nil
 		}
 	}
-	h.gate.leave()
+	h.gate.Leave()
 	return r.wrong(call, rank, at, n, err)
 }
 
@@ -112,14 +113,12 @@ func (r *Region) enterWord(call string, rank int, at, n int64) error {
 	if err := r.enter(call, rank, at, n); err != nil {
 		return err
 	}
-	err := error(nil)
-	if (r.off+at)&(n-1) != 0 {
-		err = misaligned(n)
-	} else {
+	err := hostheap.CheckWord(r.off+at, n)
+	if err == nil {
 		err = r.heap.t.kernels.err
 	}
 	if err != nil {
-		r.heap.gate.leave()
+		r.heap.gate.Leave()
 		return r.wrong(call, rank, at, n, err)
 	}
 	return nil
@@ -127,21 +126,10 @@ func (r *Region) enterWord(call string, rank int, at, n int64) error {
 
 // enterBuffer is enter for a transfer of the whole of b.
 func (r *Region) enterBuffer(call string, rank int, at int64, b tensor.Buffer) error {
-	if err := r.checkBuffer(b); err != nil {
+	if err := hostheap.CheckBuffer(b, r.heap.t.device()); err != nil {
 		return r.wrong(call, rank, at, b.Bytes(), err)
 	}
 	return r.enter(call, rank, at, b.Bytes())
-}
-
-// checkBuffer is about the local side of a transfer.
-func (r *Region) checkBuffer(b tensor.Buffer) error {
-	switch d := r.heap.t.device(); {
-	case b.IsZero():
-		return fmt.Errorf("%w: no buffer", dist.ErrDType)
-	case b.Device() != tensor.Host && b.Device() != d:
-		return fmt.Errorf("%w: the buffer is on %v, the heap on %v", dist.ErrDevice, b.Device(), d)
-	}
-	return nil
 }
 
 func (r *Region) wrong(call string, rank int, at, n int64, err error) error {

@@ -5,12 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"runtime"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/hostheap"
 	"github.com/symgrad/symgrad/internal/sim"
 	"github.com/symgrad/symgrad/symmetric"
 	"github.com/symgrad/symgrad/tensor"
@@ -34,8 +33,7 @@ func heaps(t *testing.T, n int, body func(h *Heap) error) {
 		for r := range n {
 			slab.Base = append(slab.Base, uintptr(1+r)<<20)
 		}
-		h := &Heap{t: tr, slab: slab, arena: arena}
-		h.gate.empty.L = &h.gate.mu
+		h := &Heap{t: tr, slab: slab, arena: arena, gate: hostheap.NewGate()}
 		tr.party.Memory.Add(slab, control.Rank())
 		err = body(h)
 		if e := finish(control.Blocking().Barrier()); e != nil && p.broken() == nil {
@@ -208,10 +206,24 @@ func TestBrokenGroupRefusesAccess(t *testing.T) {
 	})
 }
 
+// A rank that has broken its promise is told so, also when another rank has done the same before.
+func TestBrokenPromiseIsEachRanksOwnError(t *testing.T) {
+	heaps(t, 3, func(h *Heap) error {
+		inside, err := bytesAt(h.slab.Base[h.t.party.Rank], 192, h.t.on)
+		if err != nil {
+			return err
+		}
+		op := dist.Op{Kind: dist.KindAllGather, Count: 64, Dst: inside, Src: onGPU(64, tensor.U8, h.t.on), Symmetric: true}
+		return errors.Join(
+			want(h.t.collective(&ticket{}, &op, nil), dist.ErrInvalid, "source", "made before the Split"),
+			want(h.t.pact.awaitEnd(), dist.ErrMismatch, "promised a symmetric allgather"))
+	})
+}
+
 func TestClosedHeapRefuses(t *testing.T) {
 	heaps(t, 1, func(h *Heap) error {
 		r := h.fakeRegion(0, 64)
-		h.gate.close()
+		h.gate.Close(func() {})
 		_, err := r.Peer(0)
 		_, alloc := h.Alloc(8)
 		if b := r.Local(); b.Len() != 0 || b.Device() != h.t.on {
@@ -296,8 +308,7 @@ func fakeHeap(control *dist.Group, body func(h *Heap) error) error {
 	if err != nil {
 		return err
 	}
-	h := &Heap{t: tr, slab: &Slab{Bytes: 1 << 14, Base: make([]uintptr, control.Size())}, arena: arena}
-	h.gate.empty.L = &h.gate.mu
+	h := &Heap{t: tr, slab: &Slab{Bytes: 1 << 14, Base: make([]uintptr, control.Size())}, arena: arena, gate: hostheap.NewGate()}
 	return errors.Join(body(h), p.close())
 }
 
@@ -317,28 +328,6 @@ func TestViewsOfStreamsRefuseTheHost(t *testing.T) {
 			refused("g", g, dist.ErrUnsupported), refused("atomic", a, dist.ErrUnsupported), refused("wait", w, dist.ErrInvalid),
 			refused("p of a byte", v.PutWord(0, 0, tensor.U8, 1), dist.ErrUnsupported))
 	})
-}
-
-func TestGateWaitsForThoseInside(t *testing.T) {
-	var g gate
-	g.empty.L = &g.mu
-	if !g.enter() || g.closed() {
-		t.Fatal("an open gate lets nobody in")
-	}
-	var closing sync.WaitGroup
-	closing.Go(func() {
-		if !g.close() {
-			t.Error("the first to close was not the first")
-		}
-	})
-	for !g.closed() {
-		runtime.Gosched()
-	}
-	if g.enter() || g.close() {
-		t.Error("a closing gate lets somebody in, or is closed twice")
-	}
-	g.leave()
-	closing.Wait()
 }
 
 func TestScanFindsTheWordThatDecides(t *testing.T) {

@@ -9,7 +9,8 @@ import (
 )
 
 // Split implements dist.Transport. The control group is split, then every engine; one that is ErrUnsupported there is left
-// out of the parts. Heaps that the group has now are known in its parts, and are freed after them; later ones are not.
+// out of the parts. Heaps that the group has now are known in its parts, and are freed after them; later ones are not, see
+// Heaps and parts in the package comment.
 func (t *Transport) Split(color, key int) (dist.Transport, error) {
 	var sub *Transport
 	err := t.exclusive(&card{sig: dist.Signature{Kind: dist.KindSplit}}, nil, func([][]byte) (err error) {
@@ -126,7 +127,7 @@ func (t *Transport) borrow(parent *Transport) error {
 // anyClosed reports whether a rank of t has closed h.
 func (t *Transport) anyClosed(h *Heap) (bool, error) {
 	own := []byte{0}
-	if h.gate.closed() {
+	if h.gate.Closed() {
 		own[0] = 1
 	}
 	all, err := t.party.Exchange(own)

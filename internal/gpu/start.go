@@ -142,16 +142,17 @@ func (t *Transport) collective(e *ticket, op *dist.Op, s *Stream) error {
 	if op.Symmetric {
 		misplaced = t.places(op, &c)
 	}
-	if t.pact.announce(&c) != nil {
+	announced := t.pact.announce(&c)
+	if misplaced != nil { // the caller's own mistake, whatever else is wrong by now
+		_ = t.pact.fail(endMismatch, t.party.Rank, fmt.Sprintf("%v: rank %d promised a symmetric %v: %v", dist.ErrMismatch,
+			t.party.Rank, op.Kind, misplaced))
+		return misplaced
+	}
+	if announced != nil {
 		return errBroken
 	}
 	if t.pact.compare {
 		e.round = t.pact.round
-	}
-	if misplaced != nil {
-		_ = t.pact.fail(endMismatch, t.party.Rank, fmt.Sprintf("%v: rank %d promised a symmetric %v: %v", dist.ErrMismatch,
-			t.party.Rank, op.Kind, misplaced))
-		return misplaced
 	}
 	w, err := t.choose.pick(op)
 	if err != nil {
@@ -178,7 +179,8 @@ func (t *Transport) places(op *dist.Op, c *card) error {
 		place uint64
 	}{{"source", c.src}, {"destination", c.dst}} {
 		if side.place == placePrivate {
-			return fmt.Errorf("%w: the %s lies in no symmetric heap of the group", dist.ErrInvalid, side.what)
+			return fmt.Errorf("%w: the %s lies in no symmetric heap that the group knows; one of a larger group is known if it was made before the Split",
+				dist.ErrInvalid, side.what)
 		}
 	}
 	return nil

@@ -288,8 +288,9 @@ func (t *Transport) Close() error {
 	if t.closed.Swap(true) {
 		return nil
 	}
-	t.mu.Lock() // behind the last call
-	defer t.mu.Unlock()
+	t.mu.Lock() // behind the last call; later ones see that it is closed, also those that a heap waits for
+	heaps := t.heaps
+	t.mu.Unlock()
 	together := t.pact.leave(grace)
 	t.unwatch()
 	t.watching.Wait()
@@ -298,7 +299,7 @@ func (t *Transport) Close() error {
 	}
 	var errs []error
 	if together {
-		errs = append(errs, t.unborrow(), t.freeHeaps(t.heaps))
+		errs = append(errs, t.unborrow(), t.freeHeaps(heaps))
 	} else {
 		t.halt()
 	}

@@ -7,6 +7,7 @@ import (
 	"unsafe"
 
 	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/hostheap"
 	"github.com/symgrad/symgrad/symmetric"
 	"github.com/symgrad/symgrad/tensor"
 )
@@ -16,14 +17,14 @@ import (
 // Errors: besides those of the interface, ErrUnsupported where there is no compiler for kernels.
 func (r *Region) Atomic(rank int, at int64, a symmetric.Atomic) (uint64, error) {
 	n := int64(a.DType.Size())
-	if err := checkAtomic(a); err != nil {
+	if err := hostheap.CheckAtomic(a); err != nil {
 		return 0, r.wrong(a.Op.String(), rank, at, n, err)
 	}
 	if err := r.enterWord(a.Op.String(), rank, at, n); err != nil {
 		return 0, err
 	}
 	h := r.heap
-	defer h.gate.leave()
+	defer h.gate.Leave()
 	var old uint64
 	err := h.transfer(true, func() error {
 		err := h.t.kernels.launchWord(h.args, h.rma, a.Op, int(n), r.at(rank, at), a.Value, a.Compare, h.staging.Device())
@@ -41,21 +42,21 @@ func (r *Region) Atomic(rank int, at int64, a symmetric.Atomic) (uint64, error) 
 
 // Signal implements symmetric.Region.
 func (r *Region) Signal(rank int, at int64, op symmetric.SignalOp, value uint64) error {
-	if err := checkSignal(op); err != nil {
-		return r.wrong("signal", rank, at, signalBytes, err)
+	if err := hostheap.CheckSignal(op); err != nil {
+		return r.wrong("signal", rank, at, hostheap.SignalBytes, err)
 	}
-	if err := r.enterWord("signal", rank, at, signalBytes); err != nil {
+	if err := r.enterWord("signal", rank, at, hostheap.SignalBytes); err != nil {
 		return err
 	}
-	defer r.heap.gate.leave()
+	defer r.heap.gate.Leave()
 	err := r.heap.transfer(false, func() error { return r.queueSignal(rank, at, op, value) })
-	return r.failed("signal", rank, at, signalBytes, err)
+	return r.failed("signal", rank, at, hostheap.SignalBytes, err)
 }
 
 // queueSignal queues the update of a signal behind what the heap's stream has.
 func (r *Region) queueSignal(rank int, at int64, op symmetric.SignalOp, value uint64) error {
 	h := r.heap
-	return h.t.kernels.launchWord(h.args, h.rma, atomicOf(op), signalBytes, r.at(rank, at), value, 0, 0)
+	return h.t.kernels.launchWord(h.args, h.rma, atomicOf(op), hostheap.SignalBytes, r.at(rank, at), value, 0, 0)
 }
 
 func atomicOf(op symmetric.SignalOp) symmetric.AtomicOp {
@@ -80,8 +81,8 @@ func (r *Region) putSignal(call string, rank int, at int64, src tensor.Buffer, s
 	if err != nil {
 		return err
 	}
-	defer r.heap.gate.leave()
-	defer r.heap.gate.leave()
+	defer r.heap.gate.Leave()
+	defer r.heap.gate.Leave()
 	err = r.heap.transfer(wait && src.Device() != tensor.Host, func() error {
 		if src.Bytes() > 0 {
 			if err := r.queuePut(rank, at, src); err != nil {
@@ -97,7 +98,7 @@ func (r *Region) putSignal(call string, rank int, at int64, src tensor.Buffer, s
 // signal's region.
 func (r *Region) enterSignal(call string, rank int, at int64, src tensor.Buffer, s symmetric.Signal) (*Region, error) {
 	sig := base(s.In)
-	err := checkSignal(s.Op)
+	err := hostheap.CheckSignal(s.Op)
 	if sig == nil || sig.heap != r.heap {
 		err = fmt.Errorf("the signal: %w", symmetric.ErrNotAllocated)
 	}
@@ -107,8 +108,8 @@ func (r *Region) enterSignal(call string, rank int, at int64, src tensor.Buffer,
 	if err := r.enterBuffer(call, rank, at, src); err != nil {
 		return nil, err
 	}
-	if err := sig.enterWord("signal of a put", rank, s.At, signalBytes); err != nil {
-		r.heap.gate.leave()
+	if err := sig.enterWord("signal of a put", rank, s.At, hostheap.SignalBytes); err != nil {
+		r.heap.gate.Leave()
 		return nil, err
 	}
 	return sig, nil
@@ -124,7 +125,7 @@ func (r *Region) Wait(ctx context.Context, w symmetric.Watch) (symmetric.Hit, er
 		return symmetric.Hit{Index: -1}, err
 	}
 	h := r.heap
-	defer h.gate.leave()
+	defer h.gate.Leave()
 	began := time.Now()
 	for {
 		hit, last, err := r.look(w)
@@ -136,8 +137,8 @@ func (r *Region) Wait(ctx context.Context, w symmetric.Watch) (symmetric.Hit, er
 			err = r.hopeless(ctx, waited)
 		}
 		if err != nil {
-			err = fmt.Errorf("for %v %v, not %v: %w", w.Cmp, format(w.DType, w.Value), format(w.DType, last), err)
-			return symmetric.Hit{Index: -1}, r.wrong("wait", own, w.At, int64(w.Count)*int64(w.DType.Size()), err)
+			n := int64(w.Count) * int64(w.DType.Size())
+			return symmetric.Hit{Index: -1}, r.wrong("wait", own, w.At, n, hostheap.Unmet(w, last, err))
 		}
 		rest(waited)
 	}
@@ -147,10 +148,10 @@ func (r *Region) Wait(ctx context.Context, w symmetric.Watch) (symmetric.Hit, er
 func (r *Region) hopeless(ctx context.Context, waited time.Duration) error {
 	t := r.heap.t
 	switch {
-	case r.heap.gate.closed():
-		return errClosed
+	case r.heap.gate.Closed():
+		return hostheap.ErrClosed
 	case r.of.freed.Load():
-		return fmt.Errorf("freed: %w", symmetric.ErrNotAllocated)
+		return hostheap.ErrFreed
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case t.pact.broken() != nil:
@@ -168,7 +169,7 @@ func (r *Region) Test(w symmetric.Watch) (symmetric.Hit, error) {
 	if err := r.enterWatch("test", w); err != nil {
 		return symmetric.Hit{Index: -1}, err
 	}
-	defer r.heap.gate.leave()
+	defer r.heap.gate.Leave()
 	hit, _, err := r.look(w)
 	return hit, r.failed("test", r.heap.t.party.Rank, w.At, int64(w.Count)*int64(w.DType.Size()), err)
 }
@@ -176,11 +177,7 @@ func (r *Region) Test(w symmetric.Watch) (symmetric.Hit, error) {
 // enterWatch is enter for a wait or test.
 func (r *Region) enterWatch(call string, w symmetric.Watch) error {
 	own, size := r.heap.t.party.Rank, int64(w.DType.Size())
-	err := checkWatch(w, r.n)
-	if err == nil && (r.off+w.At)&(size-1) != 0 {
-		err = misaligned(size)
-	}
-	if err != nil {
+	if err := hostheap.CheckWatch(w, r.off, r.n); err != nil {
 		return r.wrong(call, own, w.At, size, err)
 	}
 	return r.enter(call, own, w.At, int64(w.Count)*size)

@@ -5,21 +5,20 @@ import (
 	"sync/atomic"
 	"unsafe"
 
-	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/symmetric"
 	"github.com/symgrad/symgrad/tensor"
 )
 
 // Atomic implements symmetric.Region.
 func (r *Region) Atomic(rank int, at int64, a symmetric.Atomic) (uint64, error) {
-	if err := checkAtomic(a); err != nil {
+	if err := CheckAtomic(a); err != nil {
 		return 0, r.wrong(a.Op.String(), rank, at, int64(a.DType.Size()), err)
 	}
 	n := int64(a.DType.Size())
 	if err := r.enterWord(a.Op.String(), rank, at, n); err != nil {
 		return 0, err
 	}
-	defer r.heap.gate.leave()
+	defer r.heap.gate.Leave()
 	var old uint64
 	if p := r.at(rank, at); n == 8 {
 		old = atomic64((*uint64)(p), a)
@@ -30,22 +29,6 @@ func (r *Region) Atomic(rank int, at int64, a symmetric.Atomic) (uint64, error) 
 		r.heap.host.Ring(rank, r.off+at, n)
 	}
 	return old, nil
-}
-
-func checkAtomic(a symmetric.Atomic) error {
-	if a.Op == symmetric.AtomicInvalid || a.Op > symmetric.OpCompareSwap {
-		return fmt.Errorf("%w: no such operation", dist.ErrInvalid)
-	}
-	switch a.DType {
-	case tensor.I32, tensor.I64, tensor.U32, tensor.U64:
-		return nil
-	case tensor.F32, tensor.F64:
-		if a.Op == symmetric.OpFetch || a.Op == symmetric.OpSet {
-			return nil
-		}
-		return fmt.Errorf("%w: %v is only fetched and set at once", dist.ErrDType, a.DType)
-	}
-	return fmt.Errorf("%w: %v has no atomics", dist.ErrDType, a.DType)
 }
 
 func atomic64(p *uint64, a symmetric.Atomic) uint64 {
@@ -104,26 +87,16 @@ func atomic32(p *uint32, op symmetric.AtomicOp, value, compare uint32) uint32 {
 	return atomic.LoadUint32(p)
 }
 
-// signalBytes is the size of a signal.
-const signalBytes = 8
-
 // Signal implements symmetric.Region.
 func (r *Region) Signal(rank int, at int64, op symmetric.SignalOp, value uint64) error {
-	if err := checkSignal(op); err != nil {
-		return r.wrong("signal", rank, at, signalBytes, err)
+	if err := CheckSignal(op); err != nil {
+		return r.wrong("signal", rank, at, SignalBytes, err)
 	}
-	if err := r.enterWord("signal", rank, at, signalBytes); err != nil {
+	if err := r.enterWord("signal", rank, at, SignalBytes); err != nil {
 		return err
 	}
-	defer r.heap.gate.leave()
+	defer r.heap.gate.Leave()
 	r.signal(rank, at, op, value)
-	return nil
-}
-
-func checkSignal(op symmetric.SignalOp) error {
-	if op != symmetric.SignalSet && op != symmetric.SignalAdd {
-		return fmt.Errorf("%w: signal operation %d", dist.ErrInvalid, op)
-	}
 	return nil
 }
 
@@ -135,7 +108,7 @@ func (r *Region) signal(rank int, at int64, op symmetric.SignalOp, value uint64)
 	} else {
 		atomic.StoreUint64(p, value)
 	}
-	r.heap.host.Ring(rank, r.off+at, signalBytes)
+	r.heap.host.Ring(rank, r.off+at, SignalBytes)
 }
 
 // PutSignal implements symmetric.Region.
@@ -150,7 +123,7 @@ func (r *Region) PutSignalNBI(rank int, at int64, src tensor.Buffer, s symmetric
 
 func (r *Region) putSignal(call string, rank int, at int64, src tensor.Buffer, s symmetric.Signal) error {
 	sig, ok := s.In.(*Region)
-	err := checkSignal(s.Op)
+	err := CheckSignal(s.Op)
 	if !ok || sig == nil || sig.heap != r.heap {
 		err = fmt.Errorf("the signal: %w", symmetric.ErrNotAllocated)
 	}
@@ -160,11 +133,11 @@ func (r *Region) putSignal(call string, rank int, at int64, src tensor.Buffer, s
 	if err := r.enterBuffer(call, rank, at, src); err != nil {
 		return err
 	}
-	defer r.heap.gate.leave()
-	if err := sig.enterWord("signal of a put", rank, s.At, signalBytes); err != nil {
+	defer r.heap.gate.Leave()
+	if err := sig.enterWord("signal of a put", rank, s.At, SignalBytes); err != nil {
 		return err
 	}
-	defer r.heap.gate.leave()
+	defer r.heap.gate.Leave()
 	if src.Bytes() > 0 {
 		copy(r.bytes(rank)[at:], src.Raw())
 	}

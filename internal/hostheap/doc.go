@@ -20,4 +20,9 @@
 //
 // A wait looks at its words a bounded number of times and then hands itself to Host.Await, which sleeps. Whoever writes
 // calls Host.Ring afterwards, which costs one load while nobody sleeps.
+//
+// # Heaps elsewhere
+//
+// The checks of arguments (CheckSize and its like), the Gate and MoveStrided touch no heap of this package, so that heaps
+// in other memory have the same rules.
 package hostheap

@@ -8,24 +8,24 @@ import (
 )
 
 func TestGateLetsNobodyInOnceItCloses(t *testing.T) {
-	g := newGate()
+	g := NewGate()
 	for range 2 {
-		if !g.enter() || g.closed() {
+		if !g.Enter() || g.Closed() {
 			t.Fatal("an open gate keeps out")
 		}
 	}
-	g.leave()
+	g.Leave()
 	hurried := false
 	closes := make(chan bool)
 	inside := make(chan struct{})
 	go func() {
-		closes <- g.close(func() { hurried = true; close(inside) })
+		closes <- g.Close(func() { hurried = true; close(inside) })
 	}()
 	<-inside // it has closed and waits for the one inside
-	if !g.closed() || g.enter() {
+	if !g.Closed() || g.Enter() {
 		t.Error("a closing gate lets in")
 	}
-	if g.close(func() { t.Error("the second to close hurries") }) {
+	if g.Close(func() { t.Error("the second to close hurries") }) {
 		t.Error("the gate closes twice")
 	}
 	select {
@@ -33,18 +33,18 @@ func TestGateLetsNobodyInOnceItCloses(t *testing.T) {
 		t.Fatal("it closed with somebody inside")
 	default:
 	}
-	g.leave()
+	g.Leave()
 	if !<-closes || !hurried {
 		t.Error("it did not close behind the last")
 	}
-	if g.enter() {
+	if g.Enter() {
 		t.Error("a closed gate lets in")
 	}
 }
 
 func TestEmptyGateClosesAtOnce(t *testing.T) {
-	g := newGate()
-	if !g.close(func() { t.Error("nobody is to be hurried") }) || g.close(func() {}) || !g.closed() {
+	g := NewGate()
+	if !g.Close(func() { t.Error("nobody is to be hurried") }) || g.Close(func() {}) || !g.Closed() {
 		t.Error("it did not close once")
 	}
 }
@@ -52,16 +52,16 @@ func TestEmptyGateClosesAtOnce(t *testing.T) {
 // Whoever was let in is out before close returns, whatever the interleaving.
 func TestGateClosesBehindTheLast(t *testing.T) {
 	for range 200 {
-		g := newGate()
+		g := NewGate()
 		var inside atomic.Int64
 		var users sync.WaitGroup
 		for range 4 {
 			users.Go(func() {
-				for g.enter() {
+				for g.Enter() {
 					inside.Add(1)
 					runtime.Gosched()
 					inside.Add(-1)
-					g.leave()
+					g.Leave()
 				}
 			})
 		}
@@ -70,7 +70,7 @@ func TestGateClosesBehindTheLast(t *testing.T) {
 		for range 2 {
 			closers.Go(func() {
 				runtime.Gosched()
-				if g.close(func() {}) {
+				if g.Close(func() {}) {
 					closed.Add(1)
 					if n := inside.Load(); n != 0 {
 						t.Errorf("closed with %d inside", n)

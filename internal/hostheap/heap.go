@@ -3,10 +3,8 @@ package hostheap
 import (
 	"context"
 	"fmt"
-	"math"
 	"sync/atomic"
 
-	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/symmetric"
 	"github.com/symgrad/symgrad/tensor"
 )
@@ -45,13 +43,13 @@ type Heap struct {
 	rank  int
 	parts [][]byte
 	spins int
-	gate  gate
+	gate  Gate
 	fence atomic.Uint64
 }
 
 // New is a heap over parts, which all have one size.
 func New(host Host, cfg Config) *Heap {
-	return &Heap{host: host, rank: cfg.Rank, parts: cfg.Parts, spins: max(cfg.Spins, 1), gate: newGate()}
+	return &Heap{host: host, rank: cfg.Rank, parts: cfg.Parts, spins: max(cfg.Spins, 1), gate: NewGate()}
 }
 
 // Alloc implements symmetric.Heap.
@@ -61,15 +59,7 @@ func (h *Heap) Alloc(bytes int64) (symmetric.Region, error) {
 
 // Calloc implements symmetric.Heap.
 func (h *Heap) Calloc(count, bytes int64) (symmetric.Region, error) {
-	total := int64(-1) // refused by all ranks, or by none
-	switch {
-	case count < 0 || bytes < 0:
-	case bytes > 0 && count > math.MaxInt64/bytes:
-		total = math.MaxInt64 // no heap holds it
-	default:
-		total = count * bytes
-	}
-	r, err := h.alloc("calloc", symmetric.Alignment, total)
+	r, err := h.alloc("calloc", symmetric.Alignment, Product(count, bytes))
 	if err != nil {
 		return nil, fmt.Errorf("%d elements of %d B: %w", count, bytes, err)
 	}
@@ -87,26 +77,15 @@ func (h *Heap) Aligned(alignment, bytes int64) (symmetric.Region, error) {
 
 // alloc lets the ranks agree before it looks at the arguments, so that wrong ones are an error of every rank.
 func (h *Heap) alloc(call string, alignment, bytes int64) (symmetric.Region, error) {
-	off, err := int64(0), errClosed
-	if h.gate.enter() {
+	off, err := int64(0), ErrClosed
+	if h.gate.Enter() {
 		off, err = h.host.Alloc(alignment, bytes)
-		h.gate.leave()
+		h.gate.Leave()
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s %d B rank %d/%d: %w", call, bytes, h.rank, len(h.parts), err)
 	}
 	return &Region{heap: h, of: &allocation{}, off: off, n: bytes}, nil
-}
-
-// CheckSize is the error of every rank for wrong arguments of Alloc that they share.
-func CheckSize(alignment, bytes int64) error {
-	if bytes < 0 {
-		return fmt.Errorf("%w: negative size", dist.ErrCount)
-	}
-	if err := symmetric.CheckAlignment(alignment, symmetric.MaxAlignment); err != nil {
-		return fmt.Errorf("%w: %w", dist.ErrInvalid, err)
-	}
-	return nil
 }
 
 // Free implements symmetric.Heap.
@@ -119,10 +98,10 @@ func (h *Heap) Free(r symmetric.Region) error {
 		return fmt.Errorf("free rank %d/%d: a slice of a region at offset %d; free the whole: %w",
 			h.rank, len(h.parts), own.off, symmetric.ErrNotAllocated)
 	}
-	err := errClosed
-	if h.gate.enter() {
+	err := ErrClosed
+	if h.gate.Enter() {
 		err = h.free(own)
-		h.gate.leave()
+		h.gate.Leave()
 	}
 	if err != nil {
 		return fmt.Errorf("free of %d B at offset %d rank %d/%d: %w", own.n, own.off, h.rank, len(h.parts), err)
@@ -150,10 +129,10 @@ func (h *Heap) Quiet() error { return h.order("quiet") }
 
 func (h *Heap) order(call string) error {
 	h.fence.Add(1) // a locked instruction orders all stores before it
-	err := errClosed
-	if h.gate.enter() {
+	err := ErrClosed
+	if h.gate.Enter() {
 		err = h.host.Alive()
-		h.gate.leave()
+		h.gate.Leave()
 	}
 	if err != nil {
 		return fmt.Errorf("%s rank %d/%d: %w", call, h.rank, len(h.parts), err)
@@ -166,14 +145,11 @@ func (h *Heap) Stats() symmetric.Stats { return h.host.Stats() }
 
 // Close implements symmetric.Heap.
 func (h *Heap) Close() error {
-	if !h.gate.close(func() { h.host.Ring(h.rank, 0, int64(len(h.parts[h.rank]))) }) {
+	if !h.gate.Close(func() { h.host.Ring(h.rank, 0, int64(len(h.parts[h.rank]))) }) {
 		return nil
 	}
 	return h.host.Unmap()
 }
-
-// errClosed is the cause of an error on a closed heap.
-var errClosed = fmt.Errorf("the heap: %w", dist.ErrClosed)
 
 // none is the view of memory that is not there.
 func none() tensor.Buffer { return tensor.Of([]byte(nil)) }

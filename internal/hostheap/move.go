@@ -3,7 +3,6 @@ package hostheap
 import (
 	"encoding/binary"
 	"fmt"
-	"math"
 	"sync/atomic"
 	"unsafe"
 
@@ -23,7 +22,7 @@ func (r *Region) put(call string, rank int, at int64, src tensor.Buffer) error {
 	if err := r.enterBuffer(call, rank, at, src); err != nil {
 		return err
 	}
-	defer r.heap.gate.leave()
+	defer r.heap.gate.Leave()
 	if n := src.Bytes(); n > 0 {
 		if !moveWord(r.at(rank, at), src.Pointer(), n, src.DType(), true) {
 			copy(r.bytes(rank)[at:], src.Raw())
@@ -45,7 +44,7 @@ func (r *Region) get(call string, dst tensor.Buffer, rank int, at int64) error {
 	if err := r.enterBuffer(call, rank, at, dst); err != nil {
 		return err
 	}
-	defer r.heap.gate.leave()
+	defer r.heap.gate.Leave()
 	if n := dst.Bytes(); n > 0 && !moveWord(dst.Pointer(), r.at(rank, at), n, dst.DType(), false) {
 		copy(dst.Raw(), r.bytes(rank)[at:])
 	}
@@ -87,7 +86,7 @@ func (r *Region) PutWord(rank int, at int64, dt tensor.DType, bits uint64) error
 	if err := r.enter("p", rank, at, n); err != nil {
 		return err
 	}
-	defer r.heap.gate.leave()
+	defer r.heap.gate.Leave()
 	p := r.at(rank, at)
 	switch {
 	case n == 8 && uintptr(p)&7 == 0:
@@ -110,7 +109,7 @@ func (r *Region) GetWord(rank int, at int64, dt tensor.DType) (uint64, error) {
 	if err := r.enter("g", rank, at, n); err != nil {
 		return 0, err
 	}
-	defer r.heap.gate.leave()
+	defer r.heap.gate.Leave()
 	p := r.at(rank, at)
 	switch {
 	case n == 8 && uintptr(p)&7 == 0:
@@ -146,18 +145,4 @@ func loadBytes(b []byte) uint64 {
 		return uint64(binary.NativeEndian.Uint32(b))
 	}
 	return binary.NativeEndian.Uint64(b)
-}
-
-// extent is the bytes from the first to behind the last of count elements of size bytes, stride elements apart; false
-// when a number is out of range.
-func extent(count, stride, size int) (int64, bool) {
-	switch {
-	case count < 0 || stride < 1:
-		return 0, false
-	case count == 0:
-		return 0, true
-	case int64(count-1) > (math.MaxInt64/int64(size)-1)/int64(stride):
-		return 0, false
-	}
-	return (int64(count-1)*int64(stride) + 1) * int64(size), true
 }

@@ -26,7 +26,7 @@ type Region struct {
 
 // Local implements symmetric.Region.
 func (r *Region) Local() tensor.Buffer {
-	if r.of.freed.Load() || r.heap.gate.closed() {
+	if r.of.freed.Load() || r.heap.gate.Closed() {
 		return none()
 	}
 	return tensor.Of(r.bytes(r.heap.rank))
@@ -40,7 +40,7 @@ func (r *Region) Peer(rank int) (tensor.Buffer, error) {
 	if err := r.enter("peer", rank, 0, 0); err != nil {
 		return none(), err
 	}
-	defer r.heap.gate.leave()
+	defer r.heap.gate.Leave()
 	return tensor.Of(r.bytes(rank)), nil
 }
 
@@ -49,7 +49,7 @@ func (r *Region) Slice(at, bytes int64) (symmetric.Region, error) {
 	if err := r.enter("slice", r.heap.rank, at, bytes); err != nil {
 		return nil, err
 	}
-	defer r.heap.gate.leave()
+	defer r.heap.gate.Leave()
 	return &Region{heap: r.heap, of: r.of, off: r.off + at, n: bytes, slice: true}, nil
 }
 
@@ -65,8 +65,8 @@ func (r *Region) at(rank int, at int64) unsafe.Pointer {
 // enter checks an access of n bytes at offset at of rank's part, and keeps the heap mapped until the gate is left.
 func (r *Region) enter(call string, rank int, at, n int64) error {
 	h := r.heap
-	if !h.gate.enter() {
-		return r.wrong(call, rank, at, n, errClosed)
+	if !h.gate.Enter() {
+		return r.wrong(call, rank, at, n, ErrClosed)
 	}
 	var err error
 	switch {
@@ -75,13 +75,13 @@ func (r *Region) enter(call string, rank int, at, n int64) error {
 	case at < 0 || n < 0 || n > r.n-at:
 		err = dist.ErrCount
 	case r.of.freed.Load():
-		err = fmt.Errorf("freed: %w", symmetric.ErrNotAllocated)
+		err = ErrFreed
 	default:
 		if err = h.host.Alive(); err == nil {
 			return nil
 		}
 	}
-	h.gate.leave()
+	h.gate.Leave()
 	return r.wrong(call, rank, at, n, err)
 }
 
@@ -90,25 +90,18 @@ func (r *Region) enterWord(call string, rank int, at, n int64) error {
 	if err := r.enter(call, rank, at, n); err != nil {
 		return err
 	}
-	if (r.off+at)&(n-1) != 0 {
-		r.heap.gate.leave()
-		return r.wrong(call, rank, at, n, misaligned(n))
+	err := CheckWord(r.off+at, n)
+	if err != nil {
+		r.heap.gate.Leave()
+		err = r.wrong(call, rank, at, n, err)
 	}
-	return nil
-}
-
-// misaligned is the cause of an error for a word of n bytes at an offset that does not suit it.
-func misaligned(n int64) error {
-	return fmt.Errorf("%w: %w, to be a multiple of %d in the heap", dist.ErrInvalid, symmetric.ErrAlignment, n)
+	return err
 }
 
 // enterBuffer is enter for a transfer of the whole of b.
 func (r *Region) enterBuffer(call string, rank int, at int64, b tensor.Buffer) error {
-	switch {
-	case b.IsZero():
-		return r.wrong(call, rank, at, 0, fmt.Errorf("%w: no buffer", dist.ErrDType))
-	case b.Device() != tensor.Host:
-		return r.wrong(call, rank, at, b.Bytes(), fmt.Errorf("%w: the buffer is on %v", dist.ErrDevice, b.Device()))
+	if b.IsZero() || b.Device() != tensor.Host { // without a call where all is well
+		return r.wrong(call, rank, at, b.Bytes(), CheckBuffer(b, tensor.Host))
 	}
 	return r.enter(call, rank, at, b.Bytes())
 }

@@ -1,10 +1,8 @@
 package hostheap
 
 import (
-	"fmt"
 	"unsafe"
 
-	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/symmetric"
 	"github.com/symgrad/symgrad/tensor"
 )
@@ -15,10 +13,10 @@ func (r *Region) IPut(rank int, at int64, src tensor.Buffer, s symmetric.Strides
 	if err != nil {
 		return err
 	}
-	defer r.heap.gate.leave()
+	defer r.heap.gate.Leave()
 	if n > 0 {
 		size := src.DType().Size()
-		moveStrided(r.at(rank, at), s.Region*size, src.Pointer(), s.Buffer*size, s.Count, size)
+		MoveStrided(r.at(rank, at), s.Region*size, src.Pointer(), s.Buffer*size, s.Count, size)
 		r.heap.host.Ring(rank, r.off+at, n)
 	}
 	return nil
@@ -30,35 +28,29 @@ func (r *Region) IGet(dst tensor.Buffer, rank int, at int64, s symmetric.Strides
 	if err != nil {
 		return err
 	}
-	defer r.heap.gate.leave()
+	defer r.heap.gate.Leave()
 	if n > 0 {
 		size := dst.DType().Size()
-		moveStrided(dst.Pointer(), s.Buffer*size, r.at(rank, at), s.Region*size, s.Count, size)
+		MoveStrided(dst.Pointer(), s.Buffer*size, r.at(rank, at), s.Region*size, s.Count, size)
 	}
 	return nil
 }
 
 // enterStrided is enter for a strided transfer between b and the region. Returns: the bytes it spans in the region.
 func (r *Region) enterStrided(call string, rank int, at int64, b tensor.Buffer, s symmetric.Strides) (int64, error) {
-	size := b.DType().Size()
-	switch {
-	case b.IsZero():
-		return 0, r.wrong(call, rank, at, 0, fmt.Errorf("%w: no buffer", dist.ErrDType))
-	case b.Device() != tensor.Host:
-		return 0, r.wrong(call, rank, at, b.Bytes(), fmt.Errorf("%w: the buffer is on %v", dist.ErrDevice, b.Device()))
+	if err := CheckBuffer(b, tensor.Host); err != nil {
+		return 0, r.wrong(call, rank, at, b.Bytes(), err)
 	}
-	there, ok := extent(s.Count, s.Region, size)
-	here, ok2 := extent(s.Count, s.Buffer, size)
-	if !ok || !ok2 || here > b.Bytes() {
-		return 0, r.wrong(call, rank, at, there, fmt.Errorf("%w: %d elements, strides %d and %d, of a buffer of %d",
-			dist.ErrCount, s.Count, s.Region, s.Buffer, b.Len()))
+	there, err := CheckStrides(b, s)
+	if err != nil {
+		return 0, r.wrong(call, rank, at, there, err)
 	}
 	return there, r.enter(call, rank, at, there)
 }
 
-// moveStrided copies count elements of size bytes; the steps are in bytes. Arrays of bytes, which have no alignment, are
+// MoveStrided copies count elements of size bytes; the steps are in bytes. Arrays of bytes, which have no alignment, are
 // moved as one word each.
-func moveStrided(dst unsafe.Pointer, dstStep int, src unsafe.Pointer, srcStep int, count, size int) {
+func MoveStrided(dst unsafe.Pointer, dstStep int, src unsafe.Pointer, srcStep int, count, size int) {
 	for i := range count {
 		d, s := unsafe.Add(dst, i*dstStep), unsafe.Add(src, i*srcStep)
 		switch size {

@@ -19,7 +19,7 @@ func (r *Region) Wait(ctx context.Context, w symmetric.Watch) (symmetric.Hit, er
 	if err := r.enterWatch("wait", w); err != nil {
 		return symmetric.Hit{Index: -1}, err
 	}
-	defer r.heap.gate.leave()
+	defer r.heap.gate.Leave()
 	for range r.heap.spins {
 		if hit := r.look(w); hit.Index >= 0 {
 			return hit, nil
@@ -36,18 +36,17 @@ func (r *Region) await(ctx context.Context, w symmetric.Watch) (symmetric.Hit, e
 		hit = r.look(w)
 		return hit.Index >= 0
 	}
-	leave := func() bool { return r.of.freed.Load() || r.heap.gate.closed() }
+	leave := func() bool { return r.of.freed.Load() || r.heap.gate.Closed() }
 	err := r.heap.host.Await(ctx, r.off+w.At, n, done, leave)
 	switch {
 	case hit.Index >= 0:
 		return hit, nil
-	case r.heap.gate.closed():
-		err = errClosed
+	case r.heap.gate.Closed():
+		err = ErrClosed
 	case r.of.freed.Load():
-		err = fmt.Errorf("freed: %w", symmetric.ErrNotAllocated)
+		err = ErrFreed
 	}
-	err = fmt.Errorf("for %v %v, not %v: %w", w.Cmp, format(w.DType, w.Value), format(w.DType, r.word(w.At, w.DType)), err)
-	return symmetric.Hit{Index: -1}, r.wrong("wait", r.heap.rank, w.At, n, err)
+	return symmetric.Hit{Index: -1}, r.wrong("wait", r.heap.rank, w.At, n, Unmet(w, r.word(w.At, w.DType), err))
 }
 
 // Test implements symmetric.Region.
@@ -55,35 +54,17 @@ func (r *Region) Test(w symmetric.Watch) (symmetric.Hit, error) {
 	if err := r.enterWatch("test", w); err != nil {
 		return symmetric.Hit{Index: -1}, err
 	}
-	defer r.heap.gate.leave()
+	defer r.heap.gate.Leave()
 	return r.look(w), nil
 }
 
 // enterWatch is enter for a wait or test.
 func (r *Region) enterWatch(call string, w symmetric.Watch) error {
 	size := int64(w.DType.Size())
-	if err := r.checkWatch(w); err != nil {
+	if err := CheckWatch(w, r.off, r.n); err != nil {
 		return r.wrong(call, r.heap.rank, w.At, size, err)
 	}
-	if (r.off+w.At)&(size-1) != 0 {
-		return r.wrong(call, r.heap.rank, w.At, size, misaligned(size))
-	}
 	return r.enter(call, r.heap.rank, w.At, int64(w.Count)*size)
-}
-
-func (r *Region) checkWatch(w symmetric.Watch) error {
-	switch w.DType {
-	case tensor.I32, tensor.I64, tensor.U32, tensor.U64:
-	default:
-		return fmt.Errorf("%w: no wait for a word of %v", dist.ErrDType, w.DType)
-	}
-	switch {
-	case !w.Cmp.Valid():
-		return fmt.Errorf("%w: %v", dist.ErrInvalid, w.Cmp)
-	case w.Count < 1 || int64(w.Count) > r.n: // before it is multiplied
-		return fmt.Errorf("%w: %d words", dist.ErrCount, w.Count)
-	}
-	return nil
 }
 
 // look is the state of the words of w.
@@ -112,17 +93,4 @@ func (r *Region) word(at int64, dt tensor.DType) uint64 {
 		return atomic.LoadUint64((*uint64)(p))
 	}
 	return uint64(atomic.LoadUint32((*uint32)(unsafe.Pointer(p))))
-}
-
-// format is a word as a number.
-func format(dt tensor.DType, bits uint64) string {
-	switch dt {
-	case tensor.I64:
-		return fmt.Sprint(int64(bits))
-	case tensor.I32:
-		return fmt.Sprint(int32(bits))
-	case tensor.U32:
-		return fmt.Sprint(uint32(bits))
-	}
-	return fmt.Sprint(bits)
 }

@@ -40,7 +40,7 @@ var layers = []layer{
 	},
 	{"internal/cuda", []string{"tensor", "internal/dl"}, "a driver knows devices, not ranks"},
 	{"internal/cuda/cudatest", []string{"internal/cuda", "internal/dl"}, "tests ask for GPUs in one place"},
-	{"internal/gpu", []string{"dist", "symmetric", "tensor", "internal/cuda"}, "one transport for groups of GPUs, whatever moves the bytes"},
+	{"internal/gpu", []string{"dist", "symmetric", "tensor", "internal/cuda", "internal/hostheap"}, "one transport for groups of GPUs, whatever moves the bytes"},
 	{"internal/nccl", []string{"dist", "symmetric", "tensor", "internal/cuda", "internal/dl", "internal/gpu"}, "engines never import each other"},
 	{"internal/nvshmem", []string{"dist", "symmetric", "tensor", "internal/cuda", "internal/dl", "internal/gpu"}, "engines never import each other"},
 	{"internal/direct", []string{"dist", "symmetric", "tensor", "internal/cuda", "internal/gpu"}, "engines never import each other"},
