@@ -50,12 +50,15 @@ func columns() []Engine {
 		&column{"nvshmem", func(op *dist.Op) bool {
 			return notMessages(op) && (!op.Kind.Reduces() || op.Red.Kind != dist.RedAvg && op.Red.Kind != dist.RedPreMulSum)
 		}},
-		&column{"oneshot", func(op *dist.Op) bool { return op.Kind == dist.KindAllReduce && op.DType() == tensor.F32 }},
+		&column{"ll", sumsOfFloats}, &column{"ll128", sumsOfFloats}, &column{"ll128-twoshot", sumsOfFloats},
+		&column{"oneshot", sumsOfFloats},
 		&column{"twoshot", func(op *dist.Op) bool { return op.Kind == dist.KindAllReduce && op.DType() == tensor.F32 }},
 	}
 }
 
 // pickers runs body as every rank of n, with a choice among columns.
+func sumsOfFloats(op *dist.Op) bool { return op.Kind == dist.KindAllReduce && op.DType() == tensor.F32 }
+
 func pickers(t *testing.T, n int, c Chooser, body func(k *picker) error) {
 	t.Helper()
 	onEach(t, n, sim.Config{}, func(control *dist.Group) error {
@@ -91,8 +94,8 @@ func TestRulesFollowTheMeasurements(t *testing.T) {
 		bytes  int
 		engine string
 	}{
-		2: {{1 << 10, "oneshot"}, {4 << 20, "oneshot"}, {4<<20 + 4, "twoshot"}, {64 << 20, "twoshot"}, {64<<20 + 4, "nccl"}},
-		4: {{4, "oneshot"}, {256 << 10, "oneshot"}, {256<<10 + 4, "twoshot"}, {64 << 20, "twoshot"}, {128 << 20, "nccl"}},
+		2: {{1 << 10, "ll"}, {16<<10 + 4, "ll128-twoshot"}, {16 << 20, "ll128-twoshot"}, {16<<20 + 4, "twoshot"}, {64<<20 + 4, "nccl"}},
+		4: {{4, "ll"}, {128 << 10, "ll128"}, {128<<10 + 4, "ll128-twoshot"}, {64 << 20, "twoshot"}, {128 << 20, "nccl"}},
 	} {
 		pickers(t, ranks, Chooser{}, func(k *picker) error {
 			for _, s := range steps {
