@@ -163,8 +163,9 @@ __device__ __forceinline__ void open(const Call &c, u64 e, Watch &w, Meeting &m,
   __syncthreads();
 }
 
-// close meets the same block of the other ranks again: what they read and wrote is over.
-__device__ __forceinline__ void close(const Call &c, u64 e, Watch &w) {
+// close meets the same block of the other ranks again: what they read and wrote is over, and visible to what runs after this
+// kernel, or, where more says so, to the rest of it.
+__device__ __forceinline__ void close(const Call &c, u64 e, Watch &w, bool more) {
   const u32 r = threadIdx.x;
   __syncthreads();
   if (r < RANKS && r != c.rank) {
@@ -173,7 +174,7 @@ __device__ __forceinline__ void close(const Call &c, u64 e, Watch &w) {
     const u64 own = c.of(c.rank) + CLOSE_AT + (blockIdx.x * 8 + r) * 8;
     while (loadWord(own) < e && w.again()) {
     }
-    fence();
+    if (more) fence();
   }
   __syncthreads();
 }

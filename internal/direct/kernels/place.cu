@@ -214,7 +214,7 @@ __device__ __forceinline__ void slices(const Call &c, u64 e, Watch &w, Meeting &
     }
   }
   reduceSlice<ALL>(from, to, ALL ? sliceBytes(c.bytes, c.rank, c.srcStride) : c.bytes, scalars);
-  close(c, e, w);
+  close(c, e, w, !(dstPlace >> SLAB_SHIFT));
   for (u32 j = 0; ALL && j < RANKS && !(dstPlace >> SLAB_SHIFT); j++)
     if (j != c.rank) move(c.dst + j * c.dstStride, own + dstPlace + j * c.slot, sliceBytes(c.bytes, j, c.dstStride));
 }
@@ -232,7 +232,7 @@ __device__ __forceinline__ void push(const Call &c, u64 e, Watch &w, Meeting &m)
     const u64 to = p == c.rank ? c.dst + c.rank * c.dstStride : m.dst[p] + (c.dstStride == 0 ? 0 : c.rank * m.dstStride[p]);
     if (p != c.rank || to != from) move(to, from, c.bytes);
   }
-  close(c, e, w);
+  close(c, e, w, !(dstPlace >> SLAB_SHIFT));
   for (u32 q = 0; q < RANKS && takes && !(dstPlace >> SLAB_SHIFT); q++)
     if (q != c.rank && c.sends(q)) move(c.dst + q * c.dstStride, own + dstPlace + (c.dstStride == 0 ? 0 : q * c.slot), c.bytes);
 }
