@@ -328,3 +328,29 @@ func TestHotPathDoesNotAllocate(t *testing.T) {
 		t.Errorf("asking a busy stream: %v allocations, want 0", allocs)
 	}
 }
+
+// A copy that the driver refuses as a whole is cut at seams until nothing is left to cut.
+func TestCutsAreAtSeams(t *testing.T) {
+	const m = granularity
+	refused := &Error{Code: codeInvalidValue}
+	for _, tt := range []struct {
+		err   error
+		bytes int64
+		a, b  uintptr
+		want  int64
+	}{
+		{nil, 8 * m, 16 * m, 0, 0},
+		{&Error{Code: codeNotReady}, 8 * m, 16 * m, 0, 0},
+		{refused, 8 * m, 16 * m, 0, 4 * m},
+		{refused, 8*m + 6, 16*m + 2, 0, 4*m - 2},
+		{refused, 2 * m, 16 * m, 0, m},
+		{refused, m, 16 * m, 0, 0},              // one piece
+		{refused, m, 16*m + 8, 0, m - 8},        // the seam is not in the middle
+		{refused, m, 16 * m, 32*m + 16, m - 16}, // only the other address has one
+		{refused, 8, 16*m - 4, 0, 4},
+	} {
+		if got := cut(tt.err, tt.bytes, tt.a, tt.b); got != tt.want {
+			t.Errorf("%d B at %#x and %#x (%v) are cut at %d, want %d", tt.bytes, tt.a, tt.b, tt.err, got, tt.want)
+		}
+	}
+}

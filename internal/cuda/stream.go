@@ -119,7 +119,13 @@ func (s *Stream) Copy(dst, src uintptr, bytes int64) error {
 	if h == 0 || bytes <= 0 {
 		return s.nothing("copy", h, bytes)
 	}
-	return s.v.call(&s.v.d.api.copyAsync, "cuMemcpyAsync", dst, src, uintptr(bytes), h)
+	err := s.v.call(&s.v.d.api.copyAsync, "cuMemcpyAsync", dst, src, uintptr(bytes), h)
+	if n := cut(err, bytes, dst, src); n > 0 {
+		if err = s.Copy(dst, src, n); err == nil {
+			err = s.Copy(dst+uintptr(n), src+uintptr(n), bytes-n)
+		}
+	}
+	return err
 }
 
 // CopyToHost queues a copy from a device at src to the host at dst. Only HostMemory is copied to later: for other memory the
@@ -129,7 +135,13 @@ func (s *Stream) CopyToHost(dst unsafe.Pointer, src uintptr, bytes int64) error 
 	if h == 0 || bytes <= 0 {
 		return s.nothing("copy to the host", h, bytes)
 	}
-	return s.host(&s.v.d.api.copyFromAsync, "cuMemcpyDtoHAsync_v2", uintptr(dst), src, uintptr(bytes), h)
+	err := s.host(&s.v.d.api.copyFromAsync, "cuMemcpyDtoHAsync_v2", uintptr(dst), src, uintptr(bytes), h)
+	if n := cut(err, bytes, src, 0); n > 0 {
+		if err = s.CopyToHost(dst, src, n); err == nil {
+			err = s.CopyToHost(unsafe.Add(dst, n), src+uintptr(n), bytes-n)
+		}
+	}
+	return err
 }
 
 // CopyFromHost queues a copy from the host at src to a device at dst. Only HostMemory is read later: other memory may change
@@ -139,7 +151,13 @@ func (s *Stream) CopyFromHost(dst uintptr, src unsafe.Pointer, bytes int64) erro
 	if h == 0 || bytes <= 0 {
 		return s.nothing("copy from the host", h, bytes)
 	}
-	return s.host(&s.v.d.api.copyToAsync, "cuMemcpyHtoDAsync_v2", dst, uintptr(src), uintptr(bytes), h)
+	err := s.host(&s.v.d.api.copyToAsync, "cuMemcpyHtoDAsync_v2", dst, uintptr(src), uintptr(bytes), h)
+	if n := cut(err, bytes, dst, 0); n > 0 {
+		if err = s.CopyFromHost(dst, src, n); err == nil {
+			err = s.CopyFromHost(dst+uintptr(n), unsafe.Add(src, n), bytes-n)
+		}
+	}
+	return err
 }
 
 // host is call with an address of Go memory among the words, which the pragma keeps, and off the stack, until it returns.
@@ -155,7 +173,42 @@ func (s *Stream) Fill(p uintptr, b byte, bytes int64) error {
 	if h == 0 || bytes <= 0 {
 		return s.nothing("fill", h, bytes)
 	}
-	return s.v.call(&s.v.d.api.fillAsync, "cuMemsetD8Async", p, uintptr(b), uintptr(bytes), h)
+	err := s.v.call(&s.v.d.api.fillAsync, "cuMemsetD8Async", p, uintptr(b), uintptr(bytes), h)
+	if n := cut(err, bytes, p, 0); n > 0 {
+		if err = s.Fill(p, b, n); err == nil {
+			err = s.Fill(p+uintptr(n), b, bytes-n)
+		}
+	}
+	return err
+}
+
+// granularity is that of memory that is mapped piece by piece (CU_MEM_ALLOC_GRANULARITY_RECOMMENDED on all GPUs so far).
+const granularity = 2 << 20
+
+// cut is where to cut bytes bytes at the addresses a and, unless it is 0, b in two, when err is that the driver refuses them as
+// a whole: it does so where memory was mapped piece by piece and they lie on both sides of a seam, as in NVSHMEM's heap when
+// it has grown. It is 0 where there is nothing to cut or another error.
+func cut(err error, bytes int64, a, b uintptr) int64 {
+	if err == nil {
+		return 0
+	}
+	var e *Error
+	if !errors.As(err, &e) || e.Code != codeInvalidValue {
+		return 0
+	}
+	for _, p := range [...]uintptr{a, b} {
+		if p == 0 {
+			continue
+		}
+		end := p + uintptr(bytes)
+		if seam := (p + uintptr(bytes)/2) &^ (granularity - 1); seam > p {
+			return int64(seam - p)
+		}
+		if seam := (p &^ (granularity - 1)) + granularity; seam < end {
+			return int64(seam - p)
+		}
+	}
+	return 0
 }
 
 // nothing is the answer to a call on a closed stream, with a length that cannot be, or without bytes.
