@@ -68,7 +68,7 @@
 //	                            the slots                             chunk
 //
 // An allreduce in place of S bytes by n ranks therefore cannot take less than 2nS / B, where B is what all cores together
-// move when they add two arrays, and symgrad bench compares it with that.
+// move when they add two arrays; BenchmarkBound of internal/shm measures both in one run.
 //
 // # Groups of GPUs
 //

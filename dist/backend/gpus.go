@@ -280,6 +280,9 @@ func (g *GPUs) Engines() []Choice {
 }
 
 // Close ends what is left when the worlds are closed: NVSHMEM, the control group, the meeting place, the driver. Idempotent.
+//
+// After a world that broke, kernels may be on the GPU that nothing ends. What would wait for them is then left to the end of
+// the process, which ends them: NVSHMEM on all ranks, and the device's context.
 func (g *GPUs) Close() error {
 	g.once.Do(func() { g.closed = g.close() })
 	return g.closed
@@ -287,12 +290,14 @@ func (g *GPUs) Close() error {
 
 func (g *GPUs) close() error {
 	var errs []error
+	kept := false
 	if g.runtime != nil {
 		// It stops on all ranks together. One that comes alone does not wait for ever: it leaves the library to the end of the
 		// process, and the others then do so as well.
 		late := time.AfterFunc(alone, func() { _ = g.base.Abort(errors.New("a rank stops NVSHMEM by itself")) })
 		errs = append(errs, g.runtime.Close())
 		late.Stop()
+		kept = g.runtime.Left() != nil
 	}
 	if g.base != nil {
 		errs = append(errs, g.base.Close())
@@ -300,8 +305,24 @@ func (g *GPUs) close() error {
 	if g.closeStore != nil {
 		errs = append(errs, g.closeStore())
 	}
-	if g.driver != nil {
-		errs = append(errs, g.driver.Close())
+	if g.driver != nil && !kept {
+		errs = append(errs, soon(releaseTime, g.driver.Close))
 	}
 	return errors.Join(errs...)
+}
+
+// releaseTime is how long the device's context may take to end: it waits for kernels, also of the program's own.
+const releaseTime = 10 * time.Second
+
+// soon is what release returns, or an error after limit; release then goes on until the process ends.
+func soon(limit time.Duration, release func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- release() }()
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(limit):
+		return fmt.Errorf("backend: %w: the GPU's context has not ended after %v, because kernels are running: it ends with the process",
+			dist.ErrTimeout, limit)
+	}
 }

@@ -217,3 +217,23 @@ func TestMissingWaysAreListed(t *testing.T) {
 		t.Errorf("%+v", all)
 	}
 }
+
+// A release that waits for a kernel that nothing ends is given up; one that returns is waited for.
+func TestAReleaseThatHangsIsGivenUp(t *testing.T) {
+	end := make(chan struct{})
+	gone := make(chan struct{})
+	err := soon(time.Millisecond, func() error {
+		defer close(gone)
+		<-end
+		return nil
+	})
+	if !errors.Is(err, dist.ErrTimeout) || !strings.Contains(err.Error(), "ends with the process") {
+		t.Errorf("error %v, want ErrTimeout that says when it ends", err)
+	}
+	close(end)
+	<-gone
+	want := errors.New("from release")
+	if err := soon(time.Hour, func() error { return want }); err != want {
+		t.Errorf("error %v, want %v", err, want)
+	}
+}

@@ -2,6 +2,7 @@ package gpu
 
 import (
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/symgrad/symgrad/dist"
@@ -25,6 +26,8 @@ type Config struct {
 	Unchecked   bool          // do not compare operations across ranks
 	Precise     bool          // an event behind every operation: to wait for one never waits for a later one, see Waiting
 	Timing      bool          // two more events around every operation, for Elapsed
+
+	wreck *atomic.Bool // set when a group has left kernels on the device that do not end; of a group and all of its parts
 }
 
 // Validate reports the first wrong setting.

@@ -74,6 +74,9 @@ func open(cfg Config, p Party, build Maker) (*Transport, error) {
 	if t.limit == 0 {
 		t.limit = defaultStepTimeout
 	}
+	if t.cfg.wreck == nil {
+		t.cfg.wreck = new(atomic.Bool)
+	}
 	var err error
 	if t.pact, err = newPact(p.Control, !cfg.Unchecked, t.limit); err != nil {
 		return nil, err
@@ -160,9 +163,12 @@ func (t *Transport) halt() {
 	}
 }
 
-// stalled reports whether the group is broken and has left kernels behind that do not end. To free memory then would wait
-// for them, for good; it is left to the end of the process.
+// stalled reports whether the group, or a part of it or of the group that it is a part of, is broken and has left kernels
+// behind that do not end. To free memory then would wait for them, for good; it is left to the end of the process.
 func (t *Transport) stalled() bool {
+	if t.cfg.wreck.Load() {
+		return true
+	}
 	if t.pact.broken() == nil {
 		return false
 	}
@@ -174,6 +180,7 @@ func (t *Transport) stalled() bool {
 		for !s.drained() {
 			waited := time.Since(began)
 			if waited > patience {
+				t.cfg.wreck.Store(true)
 				return true
 			}
 			rest(waited)

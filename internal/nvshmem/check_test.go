@@ -143,7 +143,8 @@ func TestTransfersAreCheckedBeforeTheLibraryIsCalled(t *testing.T) {
 
 func TestNothingIsCalledOnAClosedOrFailedRuntime(t *testing.T) {
 	closed := bare()
-	closed.closed = true
+	closed.end.closed.Store(true)
+	closed.end.once.Do(func() {})
 	failed := bare()
 	first := errors.New("the first error")
 	failed.fail(first)
@@ -178,7 +179,7 @@ func TestNothingIsCalledOnAClosedOrFailedRuntime(t *testing.T) {
 		t.Error("a second Close is an error")
 	}
 	stuck := bare()
-	stuck.stuck.Store(true)
+	stuck.remains.stuck.Store(true)
 	if err := stuck.healthy("alloc"); !errors.Is(err, dist.ErrAborted) {
 		t.Errorf("error %v while operations of an aborted group may wait, want ErrAborted", err)
 	}
@@ -360,7 +361,7 @@ func TestAnAbortedEngineRefuses(t *testing.T) {
 	if _, err := e.Split(nil); !errors.Is(err, dist.ErrClosed) {
 		t.Errorf("split: error %v, want ErrClosed", err)
 	}
-	if e.rt.stuck.Load() || e.team.user != nil {
+	if e.rt.remains.any() || e.team.user != nil {
 		t.Error("an engine that was never used leaves nothing behind")
 	}
 	if err := errors.Join(e.Close(), e.Close()); err != nil {

@@ -58,7 +58,8 @@ func (e *engine) sync(s *cuda.Stream) error {
 	return e.teamCall(&e.rt.lib.t.sync, "nvshmemx_team_sync_on_stream", s)
 }
 
-// reduceCall is dst = reduction of all src, n elements; dst may be src.
+// reduceCall is dst = reduction of all src, n elements. dst may be src where NCCL does it: the library's own kernel adds
+// what it has already added, among four ranks.
 func (e *engine) reduceCall(s *cuda.Stream, dst, src uintptr, n int64, dt tensor.DType, red dist.RedKind) error {
 	if !e.plain(dt) {
 		if err := e.sync(s); err != nil {
@@ -105,12 +106,20 @@ func (e *engine) finish(op *dist.Op, s *cuda.Stream, dst, src uintptr, n, size i
 	return s.Copy(dst, src, n*size)
 }
 
+// reduced is where in the staging area the reduction of what is in its first part may be put.
+func (e *engine) reduced(dt tensor.DType) uintptr {
+	if e.plain(dt) {
+		return e.team.area.in()
+	}
+	return e.team.area.out()
+}
+
 func (e *engine) allReduce(op *dist.Op, s *cuda.Stream) error {
 	dt, red := op.DType(), native(op.Red.Kind)
 	dst, src, in := address(op.Dst), address(op.Src), e.team.area.in()
 	size, count := int64(dt.Size()), int64(op.Count)
 	direct := e.symmetric(op, op.Dst)
-	if direct && op.Red.Kind != dist.RedPreMulSum && e.symmetric(op, op.Src) {
+	if direct && op.Red.Kind != dist.RedPreMulSum && e.symmetric(op, op.Src) && (e.plain(dt) || dst != src) {
 		if err := e.reduceCall(s, dst, src, count, dt, red); err != nil {
 			return err
 		}
@@ -122,7 +131,7 @@ func (e *engine) allReduce(op *dist.Op, s *cuda.Stream) error {
 		if err := e.give(op, s, in, src+off, n, size); err != nil {
 			return err
 		}
-		to := in
+		to := e.reduced(dt)
 		if direct {
 			to = dst + off
 		}
@@ -152,13 +161,14 @@ func (e *engine) reduce(op *dist.Op, s *cuda.Stream) error {
 			}
 			from = in
 		}
-		if err := e.reduceCall(s, in, from, n, dt, red); err != nil {
+		to := e.reduced(dt)
+		if err := e.reduceCall(s, to, from, n, dt, red); err != nil {
 			return err
 		}
 		if e.rank != op.Root {
 			continue
 		}
-		if err := e.finish(op, s, address(op.Dst)+off, in, n, size); err != nil {
+		if err := e.finish(op, s, address(op.Dst)+off, to, n, size); err != nil {
 			return err
 		}
 	}

@@ -125,6 +125,8 @@ func (c Config) environment(plugin string, withNCCL bool) []variable {
 		// NVLink multicast: never (see the package comment).
 		{"NVSHMEM_DISABLE_NVLS", "1"},
 		{"NCCL_NVLS_ENABLE", "0"},
+		// Ranks connect when a team is made, not in the first operation of each kind, which would wait on the host.
+		{"NCCL_RUNTIME_CONNECT", "0"},
 		{"NVSHMEM_REMOTE_TRANSPORT", c.RemoteTransport},
 		{"NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME", c.Interface},
 		{"NVSHMEM_BOOTSTRAP_UID_PLUGIN", plugin},

@@ -9,7 +9,8 @@
 //	library.go     where the library, its plugin and the NCCL inside it come from
 //	process.go     C's environment and memory, and which files this process has loaded
 //	driver.go      what CUDA is asked before NVSHMEM is called
-//	runtime.go     the one runtime of a process: start by unique id, stop
+//	runtime.go     the one runtime of a process: start by unique id
+//	end.go         when the library may be called and stopped, and when it is left to the end of the process
 //	heap.go        symmetric memory: the allocator, what lives where, peers' addresses
 //	area.go        the staging area of each team
 //	rma.go         put, get, signals, quiet and barriers on streams
@@ -27,8 +28,11 @@
 // NVSHMEM ends the process, with exit(-1), where others return an error: a call before or after its lifetime, a pointer
 // outside of its heap, a team that does not exist, an error of CUDA or of NCCL under one of its calls. Every argument is
 // therefore checked here before a call, ranks agree before every collective step, and no call is made once the device has
-// reported an error. Finalizing is collective as well: after a death or an abort with operations under way, which nothing
-// can end, no memory is allocated or freed any more, no group is split, and the library is left to the end of the process.
+// reported an error. Finalizing is collective as well, and waits for the device: it is done when all ranks agree that no
+// group was aborted and that the device has nothing to do. Else the library is left to the end of the process, with what it
+// holds: os.Exit runs none of the handlers that it has registered for exit, and the driver ends kernels with the process.
+// While operations of an aborted group are under way, which nothing can end, no memory is allocated or freed either, and no
+// group is split.
 //
 // It is one runtime per process, and one GPU per rank; a second start while the first one lives is an error. Its thread
 // level is SERIALIZED, so one lock is held around all of its calls.
@@ -48,7 +52,8 @@
 //	barrier, sync                 barrier_on_stream, team_sync_on_stream
 //
 // With dist.Op.Symmetric, and buffers in memory of the allocator, the library works on the buffers themselves; in place
-// only for allreduce and broadcast, since the others' source and destination must not overlap (OpenSHMEM 1.5, section 9.9).
+// only for broadcast, and for allreduce where NCCL does it, since otherwise source and destination must not overlap
+// (OpenSHMEM 1.5, section 9.9).
 // Everything else goes through a symmetric staging area that each team has for itself, in chunks, on the stream.
 //
 // Reductions combine in the library's order and in the element's own type; sums of f16 that overflow before an average is

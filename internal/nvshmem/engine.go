@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"github.com/symgrad/symgrad/dist"
@@ -26,7 +27,9 @@ type engine struct {
 	batch batch
 	args  *cuda.Args // of the scaling kernels
 
-	gone   atomic.Bool // aborted
+	gone   atomic.Bool  // aborted
+	used   atomic.Bool  // has queued anything, or is about to
+	busy   atomic.Int32 // calls that queue, under way
 	closed bool
 }
 
@@ -89,11 +92,15 @@ func (rt *Runtime) newEngine(p *gpu.Party, t *team) (*engine, error) {
 		err = p.Agree(e.firstSum())
 	}
 	if err != nil {
+		e.Abort()
 		rt.teams.release(t, true)
 		return nil, err
 	}
 	return e, nil
 }
+
+// firstSumTime is how long the first sum may take: a rank that could not queue its part tells the others only afterwards.
+const firstSumTime = time.Minute
 
 // firstSum adds up the ranks' numbers: a connection that does not work shows here, and NCCL, which makes connections when
 // they are first used, makes them while no operation waits.
@@ -108,25 +115,28 @@ func (e *engine) firstSum() (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
+	e.used.Store(true)
 	value, want := int32(e.rank+1), int32(e.size*(e.size+1)/2)
 	if err := v.CopyFromHost(a.in(), unsafe.Pointer(&value), 4); err != nil {
 		return err
 	}
 	// Kernels of the library are loaded at their first launch, which waits for all that runs: here, where nothing does.
-	err = errors.Join(e.sync(s), e.reduceCall(s, a.in(), a.in(), 1, tensor.I32, dist.RedSum),
+	to := e.reduced(tensor.I32)
+	err = errors.Join(e.sync(s), e.reduceCall(s, to, a.in(), 1, tensor.I32, dist.RedSum),
 		e.teamCall(&e.rt.lib.t.barrier, "nvshmemx_barrier_on_stream", s))
 	if err != nil {
 		return err
 	}
-	if err := s.Synchronize(); err != nil {
+	if err := e.rt.firstSumEnds(s); err != nil {
 		return err
 	}
-	if err := v.CopyToHost(unsafe.Pointer(&value), a.in(), 4); err != nil {
+	if err := v.CopyToHost(unsafe.Pointer(&value), to, 4); err != nil {
 		return err
 	}
 	if value != want {
 		return fmt.Errorf("nvshmem: the first sum of %d ranks is %d instead of %d: %s", e.size, value, want, e.rt.lib)
 	}
+	e.used.Store(false)
 	return nil
 }
 
@@ -192,6 +202,8 @@ func (rt *Runtime) red() *reductions { return &rt.lib.red }
 
 // Enqueue implements gpu.Engine.
 func (e *engine) Enqueue(op *dist.Op, s *cuda.Stream) error {
+	e.enter()
+	defer e.leave()
 	if err := e.ready(op.Kind, s); err != nil {
 		return err
 	}
@@ -204,6 +216,15 @@ func (e *engine) Enqueue(op *dist.Op, s *cuda.Stream) error {
 	}
 	return e.run(op, s)
 }
+
+// enter and leave are around what queues. An Abort comes either before enter, and then ready sees it, or sees that something
+// is or will be queued.
+func (e *engine) enter() {
+	e.busy.Add(1)
+	e.used.Store(true)
+}
+
+func (e *engine) leave() { e.busy.Add(-1) }
 
 // ready is nil while operations can be queued on s.
 func (e *engine) ready(kind dist.Kind, s *cuda.Stream) error {
@@ -283,20 +304,16 @@ func (e *engine) Failed() error {
 }
 
 // Abort implements gpu.Engine. NVSHMEM has no call that ends what is queued: kernels that wait for a peer wait until the
-// process ends, whose end they do not delay. Groups that are open go on; nothing is allocated, freed, split or finalized any
-// more, because the library waits for the whole device there.
+// process ends, whose end they do not delay. Groups that are open go on; while such kernels are there, nothing is allocated,
+// freed or split any more, because the library waits for the whole device there. The library is not finalized.
 func (e *engine) Abort() {
 	if e.gone.Swap(true) || e.team == nil {
 		return
 	}
-	s := e.last.Load()
-	if s == nil {
-		e.rt.teams.release(e.team, false)
-		return
-	}
-	e.rt.teams.release(e.team, true)
-	if idle, err := s.Idle(); err != nil || !idle {
-		e.rt.stuck.Store(true)
+	used := e.used.Load()
+	e.rt.teams.release(e.team, used)
+	if used {
+		e.rt.remains.add(e)
 	}
 }
 

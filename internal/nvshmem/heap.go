@@ -2,6 +2,7 @@ package nvshmem
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -199,11 +200,14 @@ func (rt *Runtime) take(bytes, free int64) (region, error) {
 	return r, nil
 }
 
-// give frees the allocation at base.
+// give frees the allocation at base. Where operations of an aborted group may be on a GPU for good, it is left to the end of
+// the process, which is no error.
 //
 // Collective: all ranks, same order; p is the runtime's group.
 func (rt *Runtime) give(p *gpu.Party, base uintptr) error {
-	if err := p.Agree(rt.healthy("free")); err != nil {
+	if err := p.Agree(rt.healthy("free")); errors.Is(err, dist.ErrAborted) {
+		return nil
+	} else if err != nil {
 		return err
 	}
 	if err := rt.dev.Enter(); err != nil {

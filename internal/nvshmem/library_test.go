@@ -54,6 +54,7 @@ func TestEnvironmentIsCompleteAndNeverAllowsMulticast(t *testing.T) {
 	for name, want := range map[string]string{
 		"NVSHMEM_DISABLE_NVLS":              "1",
 		"NCCL_NVLS_ENABLE":                  "0",
+		"NCCL_RUNTIME_CONNECT":              "0",
 		"NVSHMEM_REMOTE_TRANSPORT":          "ibrc",
 		"NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME": "eth0",
 		"NVSHMEM_BOOTSTRAP_UID_PLUGIN":      "/lib/plugin.so.3",

@@ -116,6 +116,8 @@ func (e *engine) BeginBatch(*cuda.Stream) error {
 
 // EndBatch implements gpu.Batcher. The messages progress together: each of them may need that any other one gets on.
 func (e *engine) EndBatch(s *cuda.Stream) error {
+	e.enter()
+	defer e.leave()
 	b := &e.batch
 	b.open = false
 	if err := e.ready(dist.KindBatch, s); err != nil {

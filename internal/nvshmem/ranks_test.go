@@ -40,19 +40,25 @@ func TestMain(m *testing.M) {
 
 // roles are what ranks do. Errors and lines that a rank prints reach the test's log.
 var roles = map[string]func(r *rank) error{
-	"lifecycle":    lifecycle,
-	"collectives":  collectives,
-	"without nccl": withoutNCCL,
-	"groups":       groups,
-	"team limit":   teamLimit,
-	"messages":     messages,
-	"one-sided":    oneSided,
-	"misuse":       misuse,
-	"memory":       memory,
-	"allocations":  allocations,
-	"graph":        graphs,
-	"abort":        aborts,
-	"device code":  deviceCode,
+	"lifecycle":      lifecycle,
+	"collectives":    collectives,
+	"without nccl":   withoutNCCL,
+	"groups":         groups,
+	"team limit":     teamLimit,
+	"messages":       messages,
+	"one-sided":      oneSided,
+	"misuse":         misuse,
+	"memory":         memory,
+	"allocations":    allocations,
+	"graph":          graphs,
+	"abort":          aborts,
+	"abort at once":  abortsAtOnce,
+	"one aborts":     oneAborts,
+	"unused":         unused,
+	"endless":        endless,
+	"aborted part":   abortedPart,
+	"closed streams": closedStreams,
+	"device code":    deviceCode,
 }
 
 // rank is one process of a test.
@@ -139,10 +145,13 @@ func runRank(role string) int {
 	return 0
 }
 
+// leastGPUs is how many a machine for these tests has. Tests with more skip on one that has only these.
+const leastGPUs = 2
+
 // available skips the test unless this machine has n GPUs and NVSHMEM.
 func available(t *testing.T, n int) {
 	t.Helper()
-	cudatest.Devices(t, n)
+	cudatest.Many(t, n, leastGPUs)
 	if _, err := Open(Config{Dirs: dl.Places(os.DirFS("/"), os.Environ())}); err != nil {
 		cudatest.Missing(t, "no NVSHMEM: %v", err)
 	}
@@ -179,9 +188,9 @@ func runRanks(t *testing.T, n int, role string) {
 	}
 }
 
-// onGPUs runs role on 2 and on 4 ranks.
+// onGPUs runs role on 2 to 4 ranks, as far as there are GPUs.
 func onGPUs(t *testing.T, role string) {
-	for _, n := range []int{2, 4} {
+	for _, n := range []int{2, 3, 4} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) { runRanks(t, n, role) })
 	}
 }
@@ -198,6 +207,12 @@ func TestAllocatorAgreesOrRefuses(t *testing.T)            { onGPUs(t, "memory")
 func TestEnqueueAllocatesNothing(t *testing.T)             { onGPUs(t, "allocations") }
 func TestOperationsRunAgainInAGraph(t *testing.T)          { onGPUs(t, "graph") }
 func TestAbortLeavesTheRankAbleToEnd(t *testing.T)         { onGPUs(t, "abort") }
+func TestAbortWhileAnOperationIsQueued(t *testing.T)       { onGPUs(t, "abort at once") }
+func TestAllRanksLeaveTheLibraryIfOneAborts(t *testing.T)  { onGPUs(t, "one aborts") }
+func TestGroupsGoOnAfterAPartWasAborted(t *testing.T)      { onGPUs(t, "aborted part") }
+func TestAnAbortOfAnUnusedGroupIsHarmless(t *testing.T)    { onGPUs(t, "unused") }
+func TestCloseDoesNotWaitForAnEndlessKernel(t *testing.T)  { onGPUs(t, "endless") }
+func TestSplitsAfterTheStreamWasClosed(t *testing.T)       { onGPUs(t, "closed streams") }
 func TestDeviceCodeLinkedAgainstTheLibrary(t *testing.T)   { onGPUs(t, "device code") }
 func TestAGroupOfOneNeedsNoTeam(t *testing.T)              { runRanks(t, 1, "collectives") }
 func TestARuntimeOfOneRankStartsAndAllocates(t *testing.T) { runRanks(t, 1, "memory") }

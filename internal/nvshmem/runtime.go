@@ -34,10 +34,10 @@ type Runtime struct {
 
 	failure atomic.Pointer[error] // the first thing that went wrong in the library or on the device
 	touched bool                  // the start has called the library
-	stuck   atomic.Bool           // operations of an aborted group may never end
+	remains remains
+	end     ending
 
 	mu      sync.Mutex // around every call of the library, and of what follows
-	closed  bool
 	driver  *driver
 	scratch *scratch // C memory
 	args    [8]uintptr
@@ -98,15 +98,6 @@ func release(rt *Runtime) {
 	defer process.Unlock()
 	if process.runtime == rt {
 		process.runtime = nil
-	}
-}
-
-// leave leaves the library as it is, to the end of the process, for the reason given.
-func (rt *Runtime) leave(why error) {
-	process.Lock()
-	defer process.Unlock()
-	if process.runtime == rt {
-		process.broken = why
 	}
 }
 
@@ -318,66 +309,13 @@ func (rt *Runtime) Failed() error {
 	return nil
 }
 
-// open is nil while the library can be called. The lock is held.
+// open is nil while the library can be called.
 func (rt *Runtime) open(call string) error {
-	if rt.closed {
+	if rt.end.closed.Load() {
 		return refused(call, dist.ErrClosed, "the runtime is closed")
 	}
 	return rt.Failed()
 }
 
-// healthy is nil while the library can be called and the device works. It asks the driver, which takes its time.
-func (rt *Runtime) healthy(call string) error {
-	rt.mu.Lock()
-	err := rt.open(call)
-	rt.mu.Unlock()
-	if err != nil {
-		return err
-	}
-	if rt.stuck.Load() {
-		return refused(call, dist.ErrAborted, "operations of an aborted group may be waiting on the GPU, and NVSHMEM would wait for them")
-	}
-	if _, _, err = rt.dev.Memory(); err != nil {
-		return rt.broke(call, 0, err)
-	}
-	return nil
-}
-
 // Library is what the runtime was started with.
 func (rt *Runtime) Library() *Library { return rt.lib }
-
-// Close frees the memory that is still allocated and stops the library. After an abort, a death or an error of the device
-// it leaves the library to the end of the process, which then cannot start it again.
-//
-// Collective: all ranks, with nothing of the runtime in use: engines closed, streams idle. Idempotent.
-// Errors: dist.ErrInvalid when memory was still allocated.
-func (rt *Runtime) Close() error {
-	rt.mu.Lock()
-	was := rt.closed
-	rt.mu.Unlock()
-	if was {
-		return nil
-	}
-	err := rt.party.Agree(rt.healthy("close"))
-	rt.mu.Lock()
-	defer rt.mu.Unlock()
-	rt.closed = true
-	if err != nil {
-		rt.leave(err)
-		return nil
-	}
-	if err := rt.dev.Enter(); err != nil {
-		rt.leave(err)
-		return err
-	}
-	defer rt.dev.Leave()
-	rt.scale.close()
-	left := rt.heap.clear() - 1 // the pool
-	rt.lib.t.finalize()
-	rt.libc.free(unsafe.Pointer(rt.scratch))
-	release(rt)
-	if left > 0 {
-		return refused("close", dist.ErrInvalid, "%d allocations were not freed before", left)
-	}
-	return nil
-}

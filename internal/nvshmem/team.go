@@ -105,20 +105,6 @@ func indexOf(ranks []int, rank int) int {
 	return -1
 }
 
-// quiesce waits for what was queued with a team.
-func (rt *Runtime) quiesce(t *team) error {
-	rt.teams.mu.Lock()
-	e := t.user
-	rt.teams.mu.Unlock()
-	if e == nil {
-		return nil
-	}
-	if s := e.last.Load(); s != nil {
-		return s.Synchronize()
-	}
-	return nil
-}
-
 // splitStrided makes a team of every plan.stride-th rank of the parent. All ranks of the parent call it.
 func (rt *Runtime) splitStrided(parent *team, plan plan) (int32, error) {
 	id := teamInvalid
