@@ -87,15 +87,8 @@ func (b *bench) run(ctx context.Context, ranksGiven bool) error {
 			return b.rank(ctx, w, perf.Setup{}, nil)
 		})
 	}
-	res, spawned, err := launch.Self(ctx, b.env, launch.SpawnConfig{
-		Program: program, Args: append([]string{"bench"}, b.flags.args()...),
-		N: b.flags.ranks, Stdout: b.stdout, Stderr: b.stderr,
-	})
-	switch {
-	case spawned && res.Code != 0:
-		return &exitError{code: res.Code, err: err}
-	case spawned:
-		return err
+	if b.env.Launcher == launch.None && b.flags.ranks > 1 {
+		return b.spawn(ctx, program)
 	}
 	if backend.OnGPUs(b.flags.backend) {
 		return b.onGPUs(ctx)
@@ -105,6 +98,34 @@ func (b *bench) run(ctx context.Context, ranksGiven bool) error {
 		return err
 	}
 	return errors.Join(b.rank(ctx, w, perf.Setup{}, nil), w.Close())
+}
+
+// spawn starts the ranks. Wrong results are no failure of theirs, of which the launcher would show the last lines, and so
+// the table once more: rank 0 leaves the verdict in a file.
+func (b *bench) spawn(ctx context.Context, program string) (err error) {
+	verdict, err := os.CreateTemp("", "symgrad-bench-*")
+	if err != nil {
+		return fmt.Errorf("bench: a file for the verdict: %w", err)
+	}
+	defer func() { err = errors.Join(err, verdict.Close(), os.Remove(verdict.Name())) }()
+	res, err := launch.Spawn(ctx, launch.SpawnConfig{
+		Program: program, Args: append(append([]string{"bench"}, b.flags.args()...), "--verdict="+verdict.Name()),
+		N: b.flags.ranks, Stdout: b.stdout, Stderr: b.stderr,
+	})
+	switch {
+	case res.Code != 0:
+		return &exitError{code: res.Code, err: err}
+	case err != nil:
+		return err
+	}
+	var wrong wrongResults
+	switch _, err := fmt.Fscan(verdict, &wrong); {
+	case errors.Is(err, io.EOF): // nothing was wrong
+		return nil
+	case err != nil:
+		return fmt.Errorf("bench: read the verdict: %w", err)
+	}
+	return wrong
 }
 
 // check settles how many ranks there are and whether the flags make sense for them.
@@ -139,7 +160,7 @@ func (b *bench) check(ranksGiven bool) error {
 }
 
 // rank is one rank; versions are those of what the process does not show. A failure is told to the others, so that none
-// waits for this one.
+// waits for this one; wrong results to the command that has started the ranks, if it asked for that.
 func (b *bench) rank(ctx context.Context, w *dist.World, on perf.Setup, versions map[string]string) error {
 	table := perf.NewTable(b.stdout, version(), b.flags.cfg)
 	res, err := perf.RunOn(w, on, b.flags.cfg, table)
@@ -148,8 +169,17 @@ func (b *bench) rank(ctx context.Context, w *dist.World, on perf.Setup, versions
 		maps.Copy(res.Libraries, versions)
 		err = b.finish(res, table)
 	}
-	if err != nil && !errors.As(err, new(wrongResults)) {
+	var wrong wrongResults
+	switch {
+	case err == nil:
+		return nil
+	case !errors.As(err, &wrong):
 		_ = w.Abort(err) // fails only when there is nobody left to tell
+	case b.flags.verdict != "":
+		if err := os.WriteFile(b.flags.verdict, fmt.Appendln(nil, int64(wrong)), 0o600); err != nil {
+			return errors.Join(wrong, fmt.Errorf("bench: write the verdict: %w", err))
+		}
+		return nil
 	}
 	return err
 }

@@ -30,6 +30,7 @@ type benchFlags struct {
 	symmetric                      bool
 	rounds                         int
 	json, plot, vs                 string
+	verdict                        string // of ranks: where the number of wrong elements goes, instead of an error
 
 	cfg     perf.Config
 	engines []string // that take turns; one is the usual case
@@ -74,6 +75,8 @@ func (f *benchFlags) addTo(cmd *cobra.Command) {
 	flags.StringVar(&f.json, "json", "", "file for the result")
 	flags.StringVar(&f.plot, "plot", "", "SVG file for curves of time and bandwidth")
 	flags.StringVar(&f.vs, "vs", "", "file with an earlier result: print the ratios of times to it")
+	flags.StringVar(&f.verdict, "verdict", "", "file for the number of wrong elements, which are no failure then")
+	_ = flags.MarkHidden("verdict") // it exists
 	complete(cmd, "op", cobra.FixedCompletions(append(strings.Fields(opNames()), "all", "onesided"), cobra.ShellCompDirectiveNoFileComp))
 	complete(cmd, "backend", cobra.FixedCompletions(backend.Names(), cobra.ShellCompDirectiveNoFileComp))
 	complete(cmd, "style", cobra.FixedCompletions([]string{string(perf.OSU), string(perf.BackToBack)}, cobra.ShellCompDirectiveNoFileComp))

@@ -47,6 +47,9 @@ func (t *Transport) newHeap(bytes int64) (*Heap, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := t.aborted(); err != nil { // a rank has died while the segment went round
+		return nil, errors.Join(err, seg.close())
+	}
 	h := &Heap{t: t, id: id, part: part, seg: seg, arena: arena}
 	mem := seg.bytes()
 	for r := range int64(t.size) {

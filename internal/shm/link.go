@@ -8,14 +8,16 @@ import (
 	"sync"
 	"time"
 
+	"github.com/symgrad/symgrad/dist"
 	"golang.org/x/sys/unix"
 )
 
 // link is a rank's connection to the other ranks of its world: it carries segments, and the news of a death.
 type link interface {
-	// offer hands o to peer; it does not wait for it.
+	// offer hands o to peer; it does not wait for it. When peer has gone, its groups are told before offer returns.
 	offer(peer int, o offer) error
-	// take is the offer of peer with the given id. While it waits it calls alive, and gives up with its error.
+	// take is the offer of peer with the given id. While it waits it calls alive, and gives up with its error, or with
+	// ErrClosed of dist when peer has left without one.
 	take(peer int, id uint64, alive func() error) (offer, error)
 	// close ends the connections and waits for what served them. Idempotent.
 	close() error
@@ -29,6 +31,9 @@ type offer struct {
 	err  string
 }
 
+// connectionClosed is how a rank has died, as far as its peers can see.
+const connectionClosed = "its connection closed"
+
 // pollInterval is how often a waiter looks for an abort, and so the longest that a death stays unnoticed.
 const pollInterval = 10 * time.Millisecond
 
@@ -36,7 +41,8 @@ const pollInterval = 10 * time.Millisecond
 type inbox struct {
 	mu      sync.Mutex
 	offers  map[inboxKey]offer
-	changed chan struct{} // closed and replaced when an offer arrives
+	ended   map[int]bool  // peers that put no more; their groups have been told
+	changed chan struct{} // closed and replaced when an offer arrives, or a peer ends
 }
 
 type inboxKey struct {
@@ -45,13 +51,26 @@ type inboxKey struct {
 }
 
 func newInbox() *inbox {
-	return &inbox{offers: map[inboxKey]offer{}, changed: make(chan struct{})}
+	return &inbox{offers: map[inboxKey]offer{}, ended: map[int]bool{}, changed: make(chan struct{})}
 }
 
 func (b *inbox) put(peer int, o offer) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.offers[inboxKey{peer, o.id}] = o
+	b.stir()
+}
+
+// end notes that peer puts no more.
+func (b *inbox) end(peer int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.ended[peer] = true
+	b.stir()
+}
+
+// stir lets who waits look again. b.mu is held.
+func (b *inbox) stir() {
 	close(b.changed)
 	b.changed = make(chan struct{})
 }
@@ -63,7 +82,7 @@ func (b *inbox) take(peer int, id uint64, alive func() error) (offer, error) {
 		b.mu.Lock()
 		o, ok := b.offers[inboxKey{peer, id}]
 		delete(b.offers, inboxKey{peer, id})
-		changed := b.changed
+		changed, ended := b.changed, b.ended[peer]
 		b.mu.Unlock()
 		if ok {
 			if o.err != "" {
@@ -73,6 +92,9 @@ func (b *inbox) take(peer int, id uint64, alive func() error) (offer, error) {
 		}
 		if err := alive(); err != nil {
 			return offer{}, err
+		}
+		if ended {
+			return offer{}, fmt.Errorf("%w: rank %d left before it handed its segment over", dist.ErrClosed, peer)
 		}
 		select {
 		case <-changed:
@@ -97,16 +119,22 @@ func (b *inbox) drain() {
 type socketLink struct {
 	in      *inbox
 	conns   []*net.UnixConn // by world rank; nil for the own one
+	gone    func(peer int, how string)
 	readers sync.WaitGroup
 	once    sync.Once
 }
 
-// newSocketLink reads from conns until they end; gone is called, from a goroutine of the link, when that of a peer does.
+// newSocketLink reads from conns until they end; gone is called when that of a peer does, from a goroutine of the link
+// and from an offer to that peer.
 func newSocketLink(conns []*net.UnixConn, gone func(peer int, how string)) *socketLink {
-	l := &socketLink{in: newInbox(), conns: conns}
+	l := &socketLink{in: newInbox(), conns: conns, gone: gone}
 	for peer, c := range conns {
 		if c != nil {
-			l.readers.Go(func() { gone(peer, l.receive(peer, c)) })
+			l.readers.Go(func() {
+				l.receive(peer, c)
+				gone(peer, connectionClosed)
+				l.in.end(peer)
+			})
 		}
 	}
 	return l
@@ -122,23 +150,34 @@ func (l *socketLink) offer(peer int, o offer) error {
 	if o.seg != nil {
 		rights = unix.UnixRights(o.seg.fd())
 	}
-	if _, _, err := l.conns[peer].WriteMsgUnix(msg, rights, nil); err != nil {
-		return fmt.Errorf("hand a segment to rank %d: %w", peer, err)
+	_, _, err := l.conns[peer].WriteMsgUnix(msg, rights, nil)
+	switch {
+	case err == nil:
+		return nil
+	case otherEndGone(err):
+		l.gone(peer, connectionClosed) // the reader may see it only later
+		return fmt.Errorf("hand a segment to rank %d: %w: %w", peer, dist.ErrClosed, err)
 	}
-	return nil
+	return fmt.Errorf("hand a segment to rank %d: %w", peer, err)
+}
+
+// otherEndGone reports whether err, of a unix socket, says that nobody is at its other end.
+func otherEndGone(err error) bool {
+	return errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.ENOTCONN) ||
+		errors.Is(err, unix.ECONNREFUSED)
 }
 
 func (l *socketLink) take(peer int, id uint64, alive func() error) (offer, error) {
 	return l.in.take(peer, id, alive)
 }
 
-// receive puts the offers of one peer into the inbox until the connection ends, and says how it ended.
-func (l *socketLink) receive(peer int, c *net.UnixConn) string {
+// receive puts the offers of one peer into the inbox until the connection ends.
+func (l *socketLink) receive(peer int, c *net.UnixConn) {
 	msg, oob := make([]byte, 16+maxOfferText), make([]byte, unix.CmsgSpace(4))
 	for {
 		n, oobn, _, _, err := c.ReadMsgUnix(msg, oob)
 		if err != nil || n < 16 {
-			return "its connection closed"
+			return
 		}
 		o := offer{
 			id:   binary.LittleEndian.Uint64(msg),
@@ -223,19 +262,20 @@ func (l *hubLink) take(peer int, id uint64, alive func() error) (offer, error) {
 
 func (l *hubLink) close() error {
 	l.once.Do(func() {
-		l.hub.tell(l.rank, "its connection closed")
+		l.hub.tell(l.rank)
 		l.in.drain()
 	})
 	return nil
 }
 
 // tell lets every other rank know that rank has gone.
-func (h *hub) tell(rank int, how string) {
+func (h *hub) tell(rank int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, l := range h.ranks {
 		if l.rank != rank {
-			l.gone(rank, how)
+			l.gone(rank, connectionClosed)
+			l.in.end(rank)
 		}
 	}
 }

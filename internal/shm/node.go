@@ -1,11 +1,13 @@
 package shm
 
 import (
+	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/symgrad/symgrad/dist"
 	"golang.org/x/sys/unix"
 )
 
@@ -83,7 +85,19 @@ func (nd *node) gone(peer int, how string) {
 	}
 	nd.dead[peer] = how
 	for _, t := range nd.groups {
+		nd.inherit(t)
 		t.lost(peer, how)
+	}
+}
+
+// inherit breaks t if a death has broken another group of this rank: who dies of that, before it has t, is not the one
+// to name in t. nd.mu is held.
+func (nd *node) inherit(t *Transport) {
+	for _, g := range nd.groups {
+		var first *dist.RankError
+		if g != t && errors.As(g.aborted(), &first) {
+			t.lost(g.ranks[first.Rank], first.How)
+		}
 	}
 }
 
@@ -91,6 +105,7 @@ func (nd *node) join(t *Transport) {
 	nd.mu.Lock()
 	defer nd.mu.Unlock()
 	nd.groups = append(nd.groups, t)
+	nd.inherit(t)
 	for _, w := range t.ranks {
 		if how, dead := nd.dead[w]; dead {
 			t.lost(w, how)

@@ -73,10 +73,8 @@ func enter(ctx context.Context, nd *node) (*worldTransport, error) {
 	alive := func() error {
 		nd.mu.Lock()
 		defer nd.mu.Unlock()
-		for r, how := range nd.dead {
-			if r == 0 {
-				return &dist.RankError{Rank: r, How: how}
-			}
+		if how, dead := nd.dead[0]; dead {
+			return &dist.RankError{Rank: 0, How: how}
 		}
 		return ctx.Err()
 	}
@@ -141,7 +139,9 @@ func meet(ctx context.Context, rank, size int, store dist.Store) (_ []*net.UnixC
 		return nil, err
 	}
 	for r := range rank {
-		if conns[r], err = dial(ctx, cards[r], rank); err != nil {
+		if conns[r], err = dial(ctx, cards[r], rank); otherEndGone(err) {
+			return nil, fmt.Errorf("%w: %w", &dist.RankError{Rank: r, How: connectionClosed}, err)
+		} else if err != nil {
 			return nil, fmt.Errorf("connect to rank %d: %w", r, err)
 		}
 	}

@@ -58,6 +58,9 @@ func runRank(role string) int {
 	if role == suiteRole {
 		body = func(w *dist.World) error { return conformance.Suite(w, conformance.Options{}) }
 	}
+	if h, ok := handOvers[role]; ok {
+		body = h.stage(t.(*worldTransport).node)
+	}
 	w, err := dist.NewWorld(t, dist.LocalInfo{}, 0, nil)
 	if err == nil {
 		err = errors.Join(body(w), w.Close())

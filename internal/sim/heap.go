@@ -2,7 +2,6 @@ package sim
 
 import (
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"unsafe"
 
@@ -85,50 +84,12 @@ func (b *board) free() {
 	}
 }
 
-// heap is one rank's end of a memory. It implements symmetric.Heap, by an end that is made at the first call.
-type heap struct {
-	t    *transport
-	mem  *memory
-	once sync.Once
-	end  *hostheap.Heap
+// newHeap is one rank's end of a memory.
+func newHeap(t *transport, m *memory) *hostheap.Heap {
+	return hostheap.New(&host{t: t, mem: m}, hostheap.Config{Rank: t.rank, Parts: m.parts, Spins: 1})
 }
 
-func (h *heap) open() *hostheap.Heap {
-	h.once.Do(func() {
-		h.end = hostheap.New(&host{t: h.t, mem: h.mem}, hostheap.Config{Rank: h.t.rank, Parts: h.mem.parts, Spins: 1})
-	})
-	return h.end
-}
-
-// Alloc implements symmetric.Heap.
-func (h *heap) Alloc(bytes int64) (symmetric.Region, error) { return h.open().Alloc(bytes) }
-
-// Calloc implements symmetric.Heap.
-func (h *heap) Calloc(count, bytes int64) (symmetric.Region, error) {
-	return h.open().Calloc(count, bytes)
-}
-
-// Aligned implements symmetric.Heap.
-func (h *heap) Aligned(alignment, bytes int64) (symmetric.Region, error) {
-	return h.open().Aligned(alignment, bytes)
-}
-
-// Free implements symmetric.Heap.
-func (h *heap) Free(r symmetric.Region) error { return h.open().Free(r) }
-
-// Fence implements symmetric.Heap.
-func (h *heap) Fence() error { return h.open().Fence() }
-
-// Quiet implements symmetric.Heap.
-func (h *heap) Quiet() error { return h.open().Quiet() }
-
-// Stats implements symmetric.Heap.
-func (h *heap) Stats() symmetric.Stats { return h.open().Stats() }
-
-// Close implements symmetric.Heap.
-func (h *heap) Close() error { return h.open().Close() }
-
-// host is what internal/hostheap needs of a heap.
+// host is what internal/hostheap needs of a memory.
 type host struct {
 	t   *transport
 	mem *memory

@@ -181,7 +181,7 @@ func (t *transport) Heap(bytes int64) (symmetric.Heap, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &heap{t: t, mem: res.mem}, nil
+	return newHeap(t, res.mem), nil
 }
 
 // Abort implements dist.Transport.
