@@ -64,7 +64,7 @@ func everyReduction(r *rank) error {
 					s := newSpec(rng, r.Size, dist.KindAllReduce, combo{dt, red}, count, 0)
 					s.lay(rng, 0, count > 1025, rng.IntN(2) == 0)
 					op := s.op
-					op.Dst = hostBuffer(make([]byte, 8), 1, dt) // it only says of which type
+					op.Dst = hostBuffer(room(8), 1, dt) // it only says of which type
 					if err := r.prepare(r.engines[w], &op); err != nil {
 						return err
 					}

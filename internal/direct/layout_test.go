@@ -89,7 +89,7 @@ func TestPlacesKeepSlabAndOffset(t *testing.T) {
 
 func TestSpansAreThoseOfPackageDist(t *testing.T) {
 	const n, count, b = 4, 10, 40
-	buf := hostBuffer(make([]byte, n*b), n*count, tensor.F32)
+	buf := hostBuffer(room(n*b), n*count, tensor.F32)
 	for _, c := range []struct {
 		kind dist.Kind
 		want span
@@ -250,7 +250,7 @@ func TestWhatEnqueueComputesAllocatesNothing(t *testing.T) {
 	s := &state{n: 2, p: &gpu.Party{Size: 2}, slab: &gpu.Slab{Base: []uintptr{100, 200}}, board: newBoard(&cfg), most: MaxBlocks}
 	s.slabs.Store(&[]known{{slab: &gpu.Slab{Bytes: 1 << 30}, base: 0, row: 1, count: 1}})
 	e := s.engine(twoshot).(*placed)
-	buf := hostBuffer(make([]byte, 4096), 1024, tensor.F32)
+	buf := hostBuffer(room(4096), 1024, tensor.F32)
 	op := dist.Op{Kind: dist.KindAllReduce, Count: 1024, Src: buf, Dst: buf}
 	var sink [arguments]uint64
 	if got := testing.AllocsPerRun(100, func() {

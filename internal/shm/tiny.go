@@ -61,13 +61,12 @@ func (t *Transport) meetLine(op *dist.Op) error {
 
 // copyLine copies n bytes, at most lineBytes, which costs less than the call of a larger copy.
 func copyLine(dst, src unsafe.Pointer, n uintptr) {
-	for ; n >= 8; n -= 8 {
-		*(*[8]byte)(dst) = *(*[8]byte)(src)
-		dst, src = unsafe.Add(dst, 8), unsafe.Add(src, 8)
+	i := uintptr(0)
+	for ; i+8 <= n; i += 8 {
+		*(*[8]byte)(unsafe.Add(dst, i)) = *(*[8]byte)(unsafe.Add(src, i))
 	}
-	for ; n > 0; n-- {
-		*(*byte)(dst) = *(*byte)(src)
-		dst, src = unsafe.Add(dst, 1), unsafe.Add(src, 1)
+	for ; i < n; i++ {
+		*(*byte)(unsafe.Add(dst, i)) = *(*byte)(unsafe.Add(src, i))
 	}
 }
 

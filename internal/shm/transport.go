@@ -279,9 +279,6 @@ func (t *Transport) split(color, key int) (*Transport, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := t.aborted(); err != nil { // a rank has died while the segment went round
-		return nil, errors.Join(err, seg.close())
-	}
 	return newTransport(t.node, world, seg, l), nil
 }
 
