@@ -103,7 +103,7 @@ func TestTensorParallelGradientEqualsThatOfOneRank(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			ds, err := gorgonia.Grad(cost, weights...)
+			ds, err := differentiate(cost, weights...)
 			if err != nil {
 				return err
 			}

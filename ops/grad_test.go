@@ -65,7 +65,7 @@ func differences(w *dist.World, xs [][]float64, shape []int, build model, opts [
 	if err != nil {
 		return nil, nil, err
 	}
-	grads, err := gorgonia.Grad(cost, x)
+	grads, err := differentiate(cost, x)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -175,7 +175,7 @@ func TestGradientIsThatOfTheSumOfAllCosts(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			grads, err := gorgonia.Grad(cost, x)
+			grads, err := differentiate(cost, x)
 			if err != nil {
 				return err
 			}

@@ -108,7 +108,7 @@ func TestCollectivesRunInTheOrderInWhichTheyWereMade(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if _, err := gorgonia.Grad(cost, a, b); err != nil {
+		if _, err := differentiate(cost, a, b); err != nil {
 			return err
 		}
 		if err := run(g); err != nil {
@@ -185,7 +185,7 @@ func (y way) steps(w *dist.World) (first []float64, err error) {
 	if err != nil {
 		return nil, err
 	}
-	grads, err := gorgonia.Grad(cost, x)
+	grads, err := differentiate(cost, x)
 	if err != nil {
 		return nil, err
 	}

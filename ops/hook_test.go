@@ -79,7 +79,7 @@ func TestOverlapRefuses(t *testing.T) {
 func TestPlainGradOverAHookIsAnError(t *testing.T) {
 	cost, params := chain(t)
 	hookOne(t, params[0])
-	_, err := gorgonia.Grad(cost, params...)
+	_, err := differentiate(cost, params...)
 	if err == nil || !strings.Contains(err.Error(), "ddp.Attach") {
 		t.Errorf("gorgonia.Grad is %v, want an error that names ddp.Attach", err)
 	}
@@ -111,7 +111,7 @@ func TestAReducedGradientHasNoGradient(t *testing.T) {
 	cost, params := chain(t)
 	grads, _, hooks, _ := hookAll(t, cost, params)
 	norm := gorgonia.Must(gorgonia.Sum(gorgonia.Must(gorgonia.Square(grads[0]))))
-	if _, err := gorgonia.Grad(norm, params[0]); err == nil {
+	if _, err := differentiate(norm, params[0]); err == nil {
 		t.Error("gorgonia.Grad of a norm of gradients has no error")
 	}
 	op := grads[0].Op().(*ops.Wait)
@@ -126,7 +126,7 @@ func TestAReducedGradientHasNoGradient(t *testing.T) {
 // TestSetDerivOfCountsTwice is gorgonia's trap that hooks avoid: the node that was the derivative before stays one.
 func TestSetDerivOfCountsTwice(t *testing.T) {
 	cost, params := chain(t)
-	grads, err := gorgonia.Grad(cost, params...)
+	grads, err := differentiate(cost, params...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,7 +29,7 @@ func gradientOn(w *dist.World, machine bool, dt gtensor.Dtype, shape []int, buil
 	if machine == lisp {
 		vm = gorgonia.NewLispMachine(g)
 	} else {
-		if _, err := gorgonia.Grad(cost, x); err != nil {
+		if _, err := differentiate(cost, x); err != nil {
 			return nil, err
 		}
 		vm = gorgonia.NewTapeMachine(g)

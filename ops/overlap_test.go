@@ -211,7 +211,7 @@ func TestStartsRunBeforeTheBackwardPassEnds(t *testing.T) {
 // backward pass.
 func TestTapsAfterGradRunAtTheEnd(t *testing.T) {
 	cost, params := chain(t)
-	grads, err := gorgonia.Grad(cost, params...)
+	grads, err := differentiate(cost, params...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -233,7 +233,7 @@ func TestHooksLeaveTheBitsOfGradientsAlone(t *testing.T) {
 	for _, run := range runs {
 		t.Run(run.name, func(t *testing.T) {
 			plain, plainParams := chain(t)
-			plainGrads, err := gorgonia.Grad(plain, plainParams...)
+			plainGrads, err := differentiate(plain, plainParams...)
 			if err != nil {
 				t.Fatal(err)
 			}

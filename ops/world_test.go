@@ -160,3 +160,14 @@ func near(what string, got, want []float64, rel float64) error {
 	}
 	return nil
 }
+
+// differentiating is held while a graph is differentiated: Gorgonia notes the hashes of constants that all graphs share, and
+// ranks are goroutines here.
+var differentiating sync.Mutex
+
+// differentiate is gorgonia.Grad for ranks that are goroutines.
+func differentiate(cost *gorgonia.Node, wrt ...*gorgonia.Node) (gorgonia.Nodes, error) {
+	differentiating.Lock()
+	defer differentiating.Unlock()
+	return gorgonia.Grad(cost, wrt...)
+}
