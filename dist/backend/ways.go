@@ -61,6 +61,9 @@ func (g *GPUs) openWays() error {
 			g.memory = append(g.memory, w.memory)
 		}
 	}
+	if g.name == NVSHMEM && len(g.memory) > 0 { // NVSHMEM allocates on all ranks at once; its operations take other memory too
+		g.memory = append(g.memory, direct.IPC{})
+	}
 	if err := g.party.Agree(nil); err != nil { // the control group broke, and that is no library's fault
 		return err
 	}

@@ -123,17 +123,21 @@ func closeTwice(w *dist.World, _ *space) error {
 
 // timeout: the first and the last rank are in different groups, each waiting for the other; those between wait in both.
 func timeout(w *dist.World, _ *space) error {
+	var groups [2]*dist.Group
 	var barriers [2]dist.Work
-	last := w.Size() - 1
-	for i, away := range []int{last, 0} {
-		g, err := w.Split(0, w.Rank())
-		if err != nil {
+	for i := range groups { // first, since a Split on GPUs waits for what is queued there
+		var err error
+		if groups[i], err = w.Split(0, w.Rank()); err != nil {
 			return err
 		}
+	}
+	last := w.Size() - 1
+	for i, away := range []int{last, 0} {
 		if w.Rank() == away {
 			continue
 		}
-		if barriers[i], err = g.Barrier(); err != nil {
+		var err error
+		if barriers[i], err = groups[i].Barrier(); err != nil {
 			return err
 		}
 	}

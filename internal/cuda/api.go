@@ -26,6 +26,7 @@ type api struct {
 	ctxPush       dl.Proc                                                         `dl:"cuCtxPushCurrent_v2"`
 	ctxPop        dl.Proc                                                         `dl:"cuCtxPopCurrent_v2"`
 	ctxSync       func() int32                                                    `dl:"cuCtxSynchronize"`
+	ctxRecord     func(ctx, event uintptr) int32                                  `dl:"cuCtxRecordEvent,optional,since=12.5"`
 	priorityRange func(least, greatest *int32) int32                              `dl:"cuCtxGetStreamPriorityRange"`
 	enablePeer    func(ctx uintptr, flags uint32) int32                           `dl:"cuCtxEnablePeerAccess"`
 	memInfo       func(free, total *uint64) int32                                 `dl:"cuMemGetInfo_v2"`

@@ -68,6 +68,17 @@ func (e *Event) Synchronize() error {
 	return e.v.call(&e.v.d.api.eventSync, "cuEventSynchronize", h)
 }
 
+// RecordAll records the event behind all that was queued on any stream of the device.
+//
+// Returns: false where that cannot be told: before CUDA 12.5, or while a stream is captured.
+func (e *Event) RecordAll() bool {
+	h := e.h.Load()
+	if h == 0 || e.v.d.api.ctxRecord == nil {
+		return false
+	}
+	return e.v.inside("cuCtxRecordEvent", func() int32 { return e.v.d.api.ctxRecord(e.v.Context(), h) }) == nil
+}
+
 // Since is the time from start to e, both timers of one device, and reached. The driver counts in float32 milliseconds.
 // Errors: ErrInvalid for an event that is no timer, *Error for one that is not reached yet, ErrClosed.
 func (e *Event) Since(start *Event) (time.Duration, error) {

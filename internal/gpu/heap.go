@@ -76,6 +76,9 @@ func (t *Transport) newHeap(bytes int64) (*Heap, error) {
 		return nil, err
 	}
 	p := &t.party
+	if err := p.Agree(t.idle()); err != nil {
+		return nil, err
+	}
 	slab, err := t.cfg.Alloc.Alloc(p, part)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", t.cfg.Alloc.Name(), err)

@@ -297,10 +297,11 @@ func (p *pact) pair(peer int, out bool, k uint64, m *[messageBytes / 8]uint64) e
 	return nil
 }
 
-// met reports whether all ranks have announced round.
+// met reports whether all ranks have announced round, and none has found a difference. That all have announced it would
+// not do: an operation without elements waits for nothing else, and the one that sees the difference may be about to tell.
 func (p *pact) met(round uint64) bool {
 	for r := range p.parts {
-		if p.load(r, postedAt) < round {
+		if p.load(r, checkedAt) < round {
 			return false
 		}
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// Split implements dist.Transport. The control group is split, then every engine; one that is ErrUnsupported there is left
-// out of the parts. Heaps that the group has now are known in its parts, and are freed after them; later ones are not, see
+// Split implements dist.Transport. It waits until the device has done all that is queued on it. Then the control group is
+// split, and every engine; one that is ErrUnsupported there is left out of the parts. Heaps that the group has now are known in its parts, and are freed after them; later ones are not, see
 // Heaps and parts in the package comment.
 func (t *Transport) Split(color, key int) (dist.Transport, error) {
 	var sub *Transport
@@ -24,6 +24,9 @@ func (t *Transport) Split(color, key int) (dist.Transport, error) {
 }
 
 func (t *Transport) split(color, key int) (*Transport, error) {
+	if err := t.party.Agree(t.idle()); err != nil {
+		return nil, err
+	}
 	control, err := t.party.Control.Split(color, key)
 	if err != nil {
 		return nil, t.pact.settle(err)

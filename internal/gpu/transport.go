@@ -189,6 +189,28 @@ func (t *Transport) stalled() bool {
 	return false
 }
 
+// idle waits until the device has done all that is queued on it, on any stream. The driver and the libraries wait for that
+// in calls that make memory or communicators, and with a kernel that waits for a peer they would do so without an end.
+//
+// Errors: what broke the group; ErrTimeout after the step timeout, which breaks it.
+func (t *Transport) idle() error {
+	all, err := t.party.Device.NewEvent()
+	if err != nil {
+		return err
+	}
+	defer all.Close()
+	if !all.RecordAll() { // an old driver
+		return nil
+	}
+	var failed error
+	err = t.pact.poll(func() bool {
+		var done bool
+		done, failed = all.Done()
+		return done || failed != nil
+	}, func() string { return "what was queued on " + t.on.String() + " before has not ended" })
+	return errors.Join(failed, err)
+}
+
 // free undoes allocate, as far as it went, and loadKernels.
 func (t *Transport) free() error {
 	if t.stalled() {

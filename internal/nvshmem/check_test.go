@@ -45,8 +45,8 @@ func TestHeapFindsWhatLiesInOneAllocation(t *testing.T) {
 	if h.remove(1001) || !h.remove(1000) || h.remove(1000) || h.has(1000, 1) || !h.has(4000, 1) {
 		t.Error("remove takes something else than the allocation that begins there, once")
 	}
-	if n := h.clear(); n != 2 || h.has(4000, 1) {
-		t.Errorf("clear found %d allocations, want 2", n)
+	if h.clear(); h.has(4000, 1) {
+		t.Error("an allocation is left after clear")
 	}
 	if n := testing.AllocsPerRun(100, func() { h.has(4000, 1) }); n != 0 {
 		t.Errorf("has allocates %v times", n)

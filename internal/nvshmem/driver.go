@@ -15,7 +15,6 @@ type driver struct {
 	capturing dl.Proc `dl:"cuStreamIsCapturing"`                  // (stream, status*)
 	query     dl.Proc `dl:"cuStreamQuery"`                        // (stream)
 	extent    dl.Proc `dl:"cuMemGetAddressRange_v2"`              // (base*, bytes*, address)
-	all       dl.Proc `dl:"cuCtxRecordEvent,optional,since=12.5"` // (context, event): behind all streams
 }
 
 // Constants of cuda.h.

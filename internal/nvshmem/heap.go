@@ -62,13 +62,7 @@ func (h *heap) remove(base uintptr) (found bool) {
 }
 
 // clear forgets all. Returns: how many there were.
-func (h *heap) clear() (n int) {
-	h.change(func(all []block) []block {
-		n = len(all)
-		return nil
-	})
-	return n
-}
+func (h *heap) clear() { h.change(func([]block) []block { return nil }) }
 
 func (h *heap) change(f func([]block) []block) {
 	h.mu.Lock()
