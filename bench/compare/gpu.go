@@ -3,58 +3,13 @@ package main
 import (
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 )
-
-// runGPU is compare gpu [-o FILE] FOLDER: it judges what bench/gpu.sh has measured.
-//
-// FOLDER holds session.json and any number of results: *.json of symgrad bench and of gpu/torch_yardstick.py, and
-// nccl-tests.OPERATION.*.txt, the tables of nccl-tests. A time is the median over the results of median_us.
-//
-// Returns: the exit code.
-func runGPU(args []string, stdout, stderr io.Writer) int {
-	flags := flag.NewFlagSet("compare gpu", flag.ContinueOnError)
-	flags.SetOutput(stderr)
-	file := flags.String("o", "", "`FILE` for the medians and verdicts")
-	flags.Usage = func() {
-		fmt.Fprintln(stderr, "usage: compare gpu [-o FILE] FOLDER")
-		flags.PrintDefaults()
-	}
-	switch err := flags.Parse(args); {
-	case errors.Is(err, flag.ErrHelp):
-		return exitOK
-	case err != nil:
-		return exitUsage
-	case flags.NArg() != 1:
-		flags.Usage()
-		return exitUsage
-	}
-	s, err := readGPUs(flags.Arg(0))
-	if err != nil {
-		fmt.Fprintln(stderr, "compare:", err)
-		return exitUsage
-	}
-	rep := newGPUReport(s)
-	rep.print(stdout)
-	if *file != "" {
-		if err := saveFields(*file, rep.fields()); err != nil {
-			fmt.Fprintln(stderr, "compare:", err)
-			return exitUsage
-		}
-		fmt.Fprintf(stdout, "\nwritten to %s\n", *file)
-	}
-	if !rep.holds() {
-		return exitFailure
-	}
-	return exitOK
-}
 
 // auto is the engine that is judged: the dispatcher. The others are those it is held against, and our own kernels, which
 // are shown beside them, in the order of the columns.

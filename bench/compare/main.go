@@ -1,5 +1,5 @@
 // Command compare judges what bench/mpi.sh has measured: compare [-o FILE] FOLDER; and what bench/gpu.sh has:
-// compare gpu [-o FILE] FOLDER, which runGPU describes.
+// compare gpu [-o FILE] FOLDER.
 //
 // FOLDER holds session.json and one folder for each batch: unit.json says what was measured, before.json and after.json
 // what the probe said, and each engine has a file with its rows: ENGINE.jsonl of collbench, symgrad.json of symgrad bench.
@@ -8,6 +8,9 @@
 // Every time is the median over the batches that count. The best engine of a row is the one, other than symgrad, with the
 // smallest median; a ratio is symgrad's median over that one's, so below 1 symgrad is faster. Printed are a table for each
 // operation and way of measuring it, and a line for each criterion; FILE gets all of it as JSON, one row a line.
+//
+// What bench/gpu.sh leaves is session.json and any number of results: *.json of symgrad bench and of gpu/torch_yardstick.py,
+// and nccl-tests.OPERATION.*.txt, the tables of nccl-tests. A time is the median over the results of median_us.
 //
 // The package shares no code with what it judges.
 //
@@ -35,13 +38,38 @@ func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 // Returns: its exit code.
 func run(args []string, stdout, stderr io.Writer) int {
 	if len(args) > 0 && args[0] == "gpu" {
-		return runGPU(args[1:], stdout, stderr)
+		return command("compare gpu", args[1:], stdout, stderr, func(folder string) (result, error) {
+			s, err := readGPUs(folder)
+			if err != nil {
+				return nil, err
+			}
+			return newGPUReport(s), nil
+		})
 	}
-	flags := flag.NewFlagSet("compare", flag.ContinueOnError)
+	return command("compare", args, stdout, stderr, func(folder string) (result, error) {
+		s, err := readSession(folder)
+		if err != nil {
+			return nil, err
+		}
+		return newReport(s), nil
+	})
+}
+
+// result is what becomes of a folder of measurements.
+type result interface {
+	print(w io.Writer)
+	fields() []field // of the result file
+	holds() bool
+}
+
+// command is the command name [-o FILE] FOLDER.
+// Returns: its exit code.
+func command(name string, args []string, stdout, stderr io.Writer, read func(folder string) (result, error)) int {
+	flags := flag.NewFlagSet(name, flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	file := flags.String("o", "", "`FILE` for the medians, ratios and verdicts")
 	flags.Usage = func() {
-		fmt.Fprintln(stderr, "usage: compare [-o FILE] FOLDER")
+		fmt.Fprintf(stderr, "usage: %s [-o FILE] FOLDER\n", name)
 		flags.PrintDefaults()
 	}
 	switch err := flags.Parse(args); {
@@ -53,21 +81,20 @@ func run(args []string, stdout, stderr io.Writer) int {
 		flags.Usage()
 		return exitUsage
 	}
-	s, err := readSession(flags.Arg(0))
+	v, err := read(flags.Arg(0))
 	if err != nil {
 		fmt.Fprintln(stderr, "compare:", err)
 		return exitUsage
 	}
-	rep := newReport(s)
-	rep.print(stdout)
+	v.print(stdout)
 	if *file != "" {
-		if err := rep.save(*file); err != nil {
+		if err := save(*file, v.fields()); err != nil {
 			fmt.Fprintln(stderr, "compare:", err)
 			return exitUsage
 		}
 		fmt.Fprintf(stdout, "\nwritten to %s\n", *file)
 	}
-	if !rep.holds() {
+	if !v.holds() {
 		return exitFailure
 	}
 	return exitOK

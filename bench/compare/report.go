@@ -179,11 +179,8 @@ func (r *report) fields() []field {
 	}
 }
 
-// save writes the result to a file.
-func (r *report) save(name string) error { return saveFields(name, r.fields()) }
-
-// saveFields writes a result to a file, making its folder. One row a line keeps the file short, and two of them comparable.
-func saveFields(name string, fields []field) error {
+// save writes a result to a file, making its folder. One row a line keeps the file short, and two of them comparable.
+func save(name string, fields []field) error {
 	var out bytes.Buffer
 	separator := "{\n"
 	for _, f := range fields {

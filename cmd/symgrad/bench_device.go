@@ -11,7 +11,6 @@ import (
 	"runtime"
 	"strings"
 	"time"
-	"unsafe"
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/internal/cuda"
@@ -36,20 +35,13 @@ func onlyGPU(v *cuda.Device) gpuDevice {
 	}}
 }
 
-// address is where b begins.
-func address(b tensor.Buffer) uintptr { return uintptr(b.Pointer()) }
-
 // Alloc implements perf.Device.
 func (d gpuDevice) Alloc(dev tensor.Device, bytes int64) (tensor.Buffer, error) {
 	v, err := d.device(dev)
 	if err != nil {
 		return tensor.Buffer{}, err
 	}
-	p, err := v.Alloc(bytes)
-	if err != nil {
-		return tensor.Buffer{}, err
-	}
-	return tensor.FromPointer(*(*unsafe.Pointer)(unsafe.Pointer(&p)), int(bytes), tensor.U8, dev)
+	return v.AllocBuffer(bytes)
 }
 
 // Free implements perf.Device.
@@ -58,27 +50,25 @@ func (d gpuDevice) Free(b tensor.Buffer) error {
 	if err != nil {
 		return err
 	}
-	return v.Free(address(b))
+	return v.FreeBuffer(b)
 }
 
 // Write implements perf.Device.
 func (d gpuDevice) Write(b tensor.Buffer, src []byte) error {
 	v, err := d.device(b.Device())
-	if err != nil || len(src) == 0 {
+	if err != nil {
 		return err
 	}
-	defer runtime.KeepAlive(src)
-	return v.CopyFromHost(address(b), unsafe.Pointer(&src[0]), int64(len(src)))
+	return v.WriteBuffer(b, src)
 }
 
 // Read implements perf.Device.
 func (d gpuDevice) Read(dst []byte, b tensor.Buffer) error {
 	v, err := d.device(b.Device())
-	if err != nil || len(dst) == 0 {
+	if err != nil {
 		return err
 	}
-	defer runtime.KeepAlive(dst)
-	return v.CopyToHost(unsafe.Pointer(&dst[0]), address(b), int64(len(dst)))
+	return v.ReadBuffer(dst, b)
 }
 
 // Name implements perf.Device.

@@ -118,7 +118,7 @@ func TestDeviceOnAGPU(t *testing.T) {
 	if err := errors.Join(d.Write(b, want), d.Read(got, b)); err != nil || !bytes.Equal(got, want) {
 		t.Errorf("copied %v..., %v", got[:10], err)
 	}
-	graph, err := d.Capture(s, func() error { return s.CUDA().Fill(address(b), 7, 500) })
+	graph, err := d.Capture(s, func() error { return s.CUDA().Fill(uintptr(b.Pointer()), 7, 500) })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,9 +12,9 @@ import (
 // driver is what is asked of CUDA before NVSHMEM is, which would end the process at an error: whether the device still
 // works, and whether an address is memory.
 type driver struct {
-	capturing dl.Proc `dl:"cuStreamIsCapturing"`                  // (stream, status*)
-	query     dl.Proc `dl:"cuStreamQuery"`                        // (stream)
-	extent    dl.Proc `dl:"cuMemGetAddressRange_v2"`              // (base*, bytes*, address)
+	capturing dl.Proc `dl:"cuStreamIsCapturing"`     // (stream, status*)
+	query     dl.Proc `dl:"cuStreamQuery"`           // (stream)
+	extent    dl.Proc `dl:"cuMemGetAddressRange_v2"` // (base*, bytes*, address)
 }
 
 // Constants of cuda.h.

@@ -34,7 +34,7 @@ func cgroupDirs(r Roots, controller string) (dirs []string, version int) {
 // mountedDirs is the folders of a group and of those above it, in the first hierarchy of this type that is mounted with the option.
 func mountedDirs(r Roots, fsType, option, group string) []string {
 	for line := range strings.Lines(r.text("/proc/self/mountinfo")) {
-		// "35 32 0:31 /root/in/fs /mount/point rw,relatime shared:9 - cgroup cgroup rw,memory" (proc_pid_mountinfo(5))
+		// "35 32 0:31 /in/fs /mount/point rw,relatime shared:9 - cgroup cgroup rw,memory" (proc_pid_mountinfo(5))
 		before, after, ok := strings.Cut(line, " - ")
 		head, tail := strings.Fields(before), strings.Fields(after)
 		if !ok || len(head) < 5 || len(tail) < 3 || tail[0] != fsType {
