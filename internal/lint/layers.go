@@ -41,6 +41,11 @@ var layers = []layer{
 	{"internal/cuda", []string{"tensor", "internal/dl"}, "a driver knows devices, not ranks"},
 	{"internal/cuda/cudatest", []string{"internal/cuda", "internal/dl"}, "tests ask for GPUs in one place"},
 	{"internal/gpu", []string{"dist", "symmetric", "tensor", "internal/cuda", "internal/hostheap"}, "one transport for groups of GPUs, whatever moves the bytes"},
+	{
+		"internal/gpu/gputest",
+		[]string{"dist", "dist/launch", "internal/cuda", "internal/dl", "internal/gpu", "internal/shm"},
+		"ranks of tests are processes, which meet over a group of the host",
+	},
 	{"internal/nccl", []string{"dist", "symmetric", "tensor", "internal/cuda", "internal/dl", "internal/gpu"}, "engines never import each other"},
 	{"internal/nvshmem", []string{"dist", "symmetric", "tensor", "internal/cuda", "internal/dl", "internal/gpu"}, "engines never import each other"},
 	{"internal/direct", []string{"dist", "symmetric", "tensor", "internal/cuda", "internal/gpu"}, "engines never import each other"},
@@ -67,6 +72,29 @@ var layers = []layer{
 		[]string{"dist", "symmetric", "tensor", "ops", "optim"},
 		"training sees groups; the program chooses the backend",
 	},
+	{"internal/program", []string{"dist", "tensor"}, "a compiled program is data; front and back halves meet there and nowhere else"},
+	{"internal/program/oracle", []string{"dist", "tensor", "internal/program"}, "what a program means, in plain loops: back halves are compared with it"},
+	{"internal/cudagen", []string{"tensor", "internal/program"}, "kernels are text made from steps; it knows no device"},
+	{"internal/cublas", []string{"internal/cuda", "internal/dl"}, "a binding knows its library and devices"},
+	{"internal/cudnn", []string{"internal/cuda", "internal/dl"}, "a binding knows its library and devices"},
+	{"internal/hostexec", []string{"dist", "tensor", "internal/blas", "internal/program"}, "a back half runs programs; it sees no graph"},
+	{
+		"internal/cudaexec",
+		[]string{
+			"dist", "tensor", "internal/cublas", "internal/cuda", "internal/cudagen", "internal/cudnn", "internal/dl", "internal/gpu",
+			"internal/program",
+		},
+		"a back half runs programs; it sees no graph",
+	},
+	{
+		"machine",
+		[]string{
+			"dist", "symmetric", "tensor", "ops", "optim", "dist/ddp", "internal/blas", "internal/cublas", "internal/cuda",
+			"internal/cudaexec", "internal/cudnn", "internal/hostexec", "internal/program",
+		},
+		"it turns graphs into programs and hands them to a back half",
+	},
+	{"machine/machinetest", nil, "models and the oracle share no code with what they judge"},
 	{"bench", nil, "a comparison shares no code with what it judges"},
 	{"cmd", []string{"*"}, "programs put the parts together"},
 	{"examples", []string{"*"}, "programs put the parts together"},
@@ -77,10 +105,13 @@ var everywhere = []string{"internal/invariants"}
 
 // inTests is what tests may import besides, all of them for "": buffers, worlds in one process and the suite.
 var inTests = map[string][]string{
-	"":                 {"tensor", "internal/sim", "internal/conformance", "internal/cuda/cudatest"},
-	"internal/shm":     {"dist/launch"},                                                   // its ranks are processes, which meet there
-	"internal/direct":  {"dist/launch", "internal/dl", "internal/reduce", "internal/shm"}, // the same, and sums are those of the host
-	"internal/nvshmem": {"dist/launch", "internal/shm"},                                   // the same, and their control group is of the host
+	"":                  {"tensor", "internal/sim", "internal/conformance", "internal/cuda/cudatest"},
+	"internal/hostexec": {"internal/program/oracle"},
+	"internal/cudaexec": {"internal/program/oracle"},
+	"internal/cudagen":  {"internal/program/oracle"},
+	"internal/shm":      {"dist/launch"},                             // its ranks are processes, which meet there
+	"internal/direct":   {"internal/gpu/gputest", "internal/reduce"}, // the same, and sums are those of the host
+	"internal/nvshmem":  {"internal/gpu/gputest"},
 }
 
 var layersRule = Rule{

@@ -1,0 +1,304 @@
+package cublas
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unsafe"
+
+	"github.com/symgrad/symgrad/internal/cuda"
+)
+
+// shapes is rows and columns as they lie in the library's columns: of its A, its B, and C.
+func (q *columns) shapes() [3]extent {
+	var s [3]extent
+	s[0].rows, s[0].cols = flip(q.transA == opT, q.m, q.k)
+	s[1].rows, s[1].cols = flip(q.transB == opT, q.k, q.n)
+	s[2].rows, s[2].cols = q.m, q.n
+	s[0].ld, s[1].ld, s[2].ld = q.lda, q.ldb, q.ldc
+	s[0].stride, s[1].stride, s[2].stride = q.sa, q.sb, q.sc
+	return s
+}
+
+// describe makes the library's descriptors.
+func (p *Plan) describe() error {
+	l, q := p.h.lib, &p.q
+	if err := l.check("cublasLtMatmulDescCreate", l.ltT.descCreate(&p.op, q.compute, q.scaling)); err != nil {
+		return err
+	}
+	set := func(attr int32, value unsafe.Pointer, bytes uintptr) error {
+		r, err := l.ltT.descSet.Call(p.op, uintptr(attr), uintptr(value), bytes)
+		if err != nil {
+			return err
+		}
+		return l.check("cublasLtMatmulDescSetAttribute", int32(r))
+	}
+	e, ld := epilogues[p.desc.Epilogue], int64(p.desc.AuxLD())
+	err := errors.Join(
+		set(descTransA, unsafe.Pointer(&q.transA), unsafe.Sizeof(q.transA)),
+		set(descTransB, unsafe.Pointer(&q.transB), unsafe.Sizeof(q.transB)),
+		set(descEpilogue, unsafe.Pointer(&e.code), unsafe.Sizeof(e.code)),
+	)
+	if err == nil && e.aux {
+		err = set(descAuxLD, unsafe.Pointer(&ld), unsafe.Sizeof(ld))
+	}
+	// The heuristic takes the alignment of these from their addresses, which it does not follow.
+	if err == nil && e.bias {
+		err = p.point(0, descBias, uintptr(p.desc.align()))
+	}
+	if err == nil && e.aux {
+		err = p.point(1, descAux, uintptr(p.desc.align()))
+	}
+	if err != nil {
+		return err
+	}
+	for i, s := range q.shapes() {
+		if err := p.describeMatrix(i, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// describeMatrix makes the i-th layout.
+func (p *Plan) describeMatrix(i int, s extent) error {
+	l, dtype := p.h.lib, p.q.typeAB
+	if i == 2 {
+		dtype = p.q.typeC
+	}
+	err := l.check("cublasLtMatrixLayoutCreate", l.ltT.layoutCreate(&p.layout[i], dtype, uint64(s.rows), uint64(s.cols), int64(s.ld)))
+	if err != nil || p.q.batch == 1 {
+		return err
+	}
+	n := int32(p.q.batch)
+	return errors.Join(
+		l.check("cublasLtMatrixLayoutSetAttribute", l.ltT.layoutSet(p.layout[i], layoutBatchCount, unsafe.Pointer(&n), uint64(unsafe.Sizeof(n)))),
+		l.check("cublasLtMatrixLayoutSetAttribute", l.ltT.layoutSet(p.layout[i], layoutBatchStride, unsafe.Pointer(&s.stride), uint64(unsafe.Sizeof(s.stride)))),
+	)
+}
+
+// choose takes the first of the library's proposals, or the fastest of several.
+func (p *Plan) choose() error {
+	proposals, err := p.propose(max(p.desc.Candidates, 1))
+	if err != nil {
+		return err
+	}
+	best, timed := 0, ""
+	if len(proposals) > 1 {
+		times, err := p.time(proposals)
+		if err != nil {
+			return err
+		}
+		if best = fastest(times); best < 0 {
+			return p.none()
+		}
+		timed = fmt.Sprintf("; the fastest of %d, %v", len(proposals), times[best])
+	}
+	p.take(&proposals[best])
+	p.chosen = fmt.Sprintf("%s; workspace %d B%s", p.detail(), p.workspace, timed)
+	return nil
+}
+
+// take makes r the plan's algorithm.
+func (p *Plan) take(r *heuristicResult) { p.algo, p.workspace = r.algo, int64(r.workspace) }
+
+// fastest is the index of the least time, the first of equal ones; times of 0 are those of algorithms that do not work. -1
+// for none.
+func fastest(times []time.Duration) int {
+	best := -1
+	for i, t := range times {
+		if t > 0 && (best < 0 || t < times[best]) {
+			best = i
+		}
+	}
+	return best
+}
+
+// propose asks the library for at most n algorithms, the best by its own estimate first.
+func (p *Plan) propose(n int) ([]heuristicResult, error) {
+	l := p.h.lib
+	var pref uintptr
+	if err := l.check("cublasLtMatmulPreferenceCreate", l.ltT.prefCreate(&pref)); err != nil {
+		return nil, err
+	}
+	defer l.ltT.prefDestroy(pref)
+	bytes, align := uint64(p.desc.MaxWorkspaceBytes), uint32(p.desc.align())
+	err := l.check("cublasLtMatmulPreferenceSetAttribute", l.ltT.prefSet(pref, prefWorkspace, unsafe.Pointer(&bytes), uint64(unsafe.Sizeof(bytes))))
+	for _, attr := range [...]int32{prefAlignA, prefAlignB, prefAlignC, prefAlignD} {
+		err = errors.Join(err, l.check("cublasLtMatmulPreferenceSetAttribute",
+			l.ltT.prefSet(pref, attr, unsafe.Pointer(&align), uint64(unsafe.Sizeof(align)))))
+	}
+	if err != nil {
+		return nil, err
+	}
+	results, got := make([]heuristicResult, n), new(int32)
+	r, err := l.ltT.heuristic.Call(p.h.lt, p.op, p.layout[0], p.layout[1], p.layout[2], p.layout[2], pref, uintptr(n),
+		uintptr(unsafe.Pointer(&results[0])), uintptr(unsafe.Pointer(got)))
+	if err != nil {
+		return nil, err
+	}
+	if int32(r) != success {
+		return nil, l.failure("cublasLtMatmulAlgoGetHeuristic", int32(r), "")
+	}
+	works := usable(results[:min(max(int(*got), 0), n)], p.desc.MaxWorkspaceBytes)
+	if len(works) == 0 {
+		return nil, p.none()
+	}
+	return works, nil
+}
+
+// usable is the results that the library stands for and that need at most bytes bytes.
+func usable(results []heuristicResult, bytes int64) []heuristicResult {
+	var works []heuristicResult
+	for _, r := range results {
+		if r.state == success && r.workspace <= uint64(bytes) {
+			works = append(works, r)
+		}
+	}
+	return works
+}
+
+// details is what describes an algorithm: cublasLtMatmulAlgoConfigAttributes_t, with the bytes of the values.
+var details = [...]struct {
+	name  string
+	attr  int32
+	bytes uint64
+}{
+	{"algorithm", 0, 4},
+	{"tile", 1, 4},
+	{"stages", 6, 4},
+	{"split-k", 2, 4},
+	{"reduction", 3, 4},
+	{"swizzle", 4, 4},
+	{"option", 5, 4},
+	{"inner shape", 7, 2},
+	{"cluster", 8, 2},
+}
+
+// detail is the algorithm in words, with the library's numbers: "algorithm 66, tile 20, stages 35, split-k 1".
+func (p *Plan) detail() string {
+	var words []string
+	for _, d := range details {
+		var v, n uint64
+		if r := p.h.lib.ltT.algoGet(&p.algo, d.attr, unsafe.Pointer(&v), d.bytes, &n); r == success && (v != 0 || d.attr < 2) {
+			words = append(words, fmt.Sprintf("%s %d", d.name, v))
+		}
+	}
+	return strings.Join(words, ", ")
+}
+
+// How candidates are timed: rounds of launches, of which the fastest round counts, because what disturbs only makes slower.
+const (
+	warmLaunches  = 3
+	timedRounds   = 5
+	timedLaunches = 10
+)
+
+// time is how long each proposal takes, 0 for one that does not work.
+func (p *Plan) time(proposals []heuristicResult) (times []time.Duration, err error) {
+	b, err := newBench(p, proposals)
+	if err != nil {
+		return nil, errors.Join(err, b.close())
+	}
+	times = make([]time.Duration, len(proposals))
+	for i := range proposals {
+		p.take(&proposals[i])
+		if times[i], err = b.run(p); err != nil {
+			break
+		}
+	}
+	return times, errors.Join(err, b.close())
+}
+
+// bench is what timing needs: a stream, two timers, and memory for the operands.
+type bench struct {
+	dev        *cuda.Device
+	s          *cuda.Stream
+	start, end *cuda.Event
+	o          Operands
+}
+
+// newBench makes a bench. What there is of it is there to be closed also after an error.
+func newBench(p *Plan, proposals []heuristicResult) (*bench, error) {
+	b := &bench{dev: p.h.dev}
+	var err error
+	if b.s, err = b.dev.NewStream(0); err != nil {
+		return b, err
+	}
+	if b.start, err = b.dev.NewTimer(); err != nil {
+		return b, err
+	}
+	if b.end, err = b.dev.NewTimer(); err != nil {
+		return b, err
+	}
+	var workspace uint64
+	for _, r := range proposals {
+		workspace = max(workspace, r.workspace)
+	}
+	bytes := [...]int64{3: int64(p.desc.BiasLen()) * int64(p.desc.Gemm.out().Bytes()), 4: p.desc.AuxBytes(), 5: int64(workspace)}
+	bytes[0], bytes[1], bytes[2] = p.desc.Gemm.Bytes()
+	for i, to := range [...]*uintptr{&b.o.A, &b.o.B, &b.o.C, &b.o.Bias, &b.o.Aux, &b.o.Workspace} {
+		if bytes[i] == 0 {
+			continue
+		}
+		if *to, err = b.dev.Alloc(bytes[i]); err != nil {
+			return b, fmt.Errorf("cublas: timing candidates needs memory for the operands; without Candidates it does not: %w", err)
+		}
+		// Small numbers in all types, so that the device draws the power that it does with real ones.
+		if err := b.dev.Fill(*to, 0x3c, bytes[i]); err != nil {
+			return b, err
+		}
+	}
+	return b, nil
+}
+
+// run is the time of one launch of p's algorithm; 0 if the library refuses it.
+func (b *bench) run(p *Plan) (time.Duration, error) {
+	var best time.Duration
+	for round := range timedRounds + 1 {
+		n := timedLaunches
+		if round == 0 {
+			n = warmLaunches
+		}
+		if err := b.s.Record(b.start); err != nil {
+			return 0, err
+		}
+		for range n {
+			var refused *Error
+			if err := p.queue(b.s, b.o); errors.As(err, &refused) && (refused.Code == notSupported || refused.Code == invalidValue) {
+				return 0, b.s.Synchronize()
+			} else if err != nil {
+				return 0, err
+			}
+		}
+		if err := errors.Join(b.s.Record(b.end), b.end.Synchronize()); err != nil {
+			return 0, err
+		}
+		t, err := b.end.Since(b.start)
+		if err != nil {
+			return 0, err
+		}
+		if t /= time.Duration(n); round > 0 && (best == 0 || t < best) {
+			best = max(t, 1)
+		}
+	}
+	return best, nil
+}
+
+// close frees what there is.
+func (b *bench) close() error {
+	var errs []error
+	for _, p := range [...]uintptr{b.o.A, b.o.B, b.o.C, b.o.Bias, b.o.Aux, b.o.Workspace} {
+		errs = append(errs, b.dev.Free(p))
+	}
+	for _, e := range [...]*cuda.Event{b.start, b.end} {
+		if e != nil {
+			errs = append(errs, e.Close())
+		}
+	}
+	if b.s != nil {
+		errs = append(errs, b.s.Close())
+	}
+	return errors.Join(errs...)
+}

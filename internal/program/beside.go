@@ -1,0 +1,75 @@
+package program
+
+import "slices"
+
+// smallMap is up to how many elements a Map costs more to start than to run, on a GPU.
+const smallMap = 1 << 16
+
+// beside joins Maps that go over one space and do not depend on each other, where that saves something: they read a value
+// in common, or they are small. Maps that wait for different collectives stay apart, since the one would wait for both.
+func beside(p *Program) bool {
+	changed := false
+	f := flowOf(p)
+	waits := waitsFor(f)
+	for j := 0; j < len(p.Steps); j++ {
+		for i := j - 1; i >= 0 && i >= j-reachBeside; i-- {
+			if !worthBeside(p, i, j) || !slices.Equal(waits[i], waits[j]) {
+				continue
+			}
+			x := &join{f: f, p: p, i: i, j: j}
+			m, _ := p.Steps[i].Op.(*Map)
+			if !x.merge(unit(m.Space)) {
+				continue
+			}
+			p.drop(i)
+			waits = slices.Delete(waits, i, i+1)
+			f = flowOf(p)
+			j--
+			changed = true
+		}
+	}
+	return changed
+}
+
+// reachBeside is how many steps back a Map looks for another one.
+const reachBeside = 64
+
+func worthBeside(p *Program, i, j int) bool {
+	a, ok := p.Steps[i].Op.(*Map)
+	b, isMap := p.Steps[j].Op.(*Map)
+	if !ok || !isMap || !slices.Equal(a.Space, b.Space) {
+		return false
+	}
+	if lenOf(a.Space) <= smallMap {
+		return true
+	}
+	for _, v := range p.Steps[i].In {
+		whole := p.Values[v.Value].Len() >= lenOf(a.Space)/2
+		if whole && slices.ContainsFunc(p.Steps[j].In, func(w View) bool { return w.Value == v.Value }) {
+			return true
+		}
+	}
+	return false
+}
+
+// waitsFor is, of each step, the collectives whose results reach it, by number.
+func waitsFor(f *flow) [][]int {
+	p := f.p
+	all := make([][]int, len(p.Steps))
+	of := make([][]int, len(p.Values))
+	for i := range p.Steps {
+		var w []int
+		for _, v := range p.Steps[i].In {
+			w = append(w, of[v.Value]...)
+		}
+		if _, ok := p.Steps[i].Op.(*Collective); ok {
+			w = append(w, i)
+		}
+		slices.Sort(w)
+		all[i] = slices.Compact(w)
+		for _, v := range p.Steps[i].Out {
+			of[v.Value] = all[i]
+		}
+	}
+	return all
+}

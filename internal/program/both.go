@@ -1,0 +1,117 @@
+package program
+
+import "slices"
+
+// both makes step j, a Map, do what step i does as well: they go over the same elements, and what step i makes is still
+// needed. In number k of step j is what i makes.
+func (x *join) both(k int) bool {
+	from, to := &x.p.Steps[x.i], &x.p.Steps[x.j]
+	m, ok := from.Op.(*Map)
+	n, isMap := to.Op.(*Map)
+	if !ok || !isMap {
+		return false
+	}
+	v := to.In[k]
+	r, ok := routeOf(m.Space, &from.Out[from.outOf(v.Value)], n.Space, &v)
+	if !ok || lenOf(n.Space) != lenOf(m.Space) || r.repeats() {
+		return false
+	}
+	return x.merge(r)
+}
+
+// merge makes step j do what Map i does along a route that goes through all of its space once.
+func (x *join) merge(r *route) bool {
+	from, to := x.p.Steps[x.i], x.p.Steps[x.j]
+	m, _ := from.Op.(*Map)
+	n, _ := to.Op.(*Map)
+	if !x.mayMove(&from) || !x.sameArithmetic() || has(m.Code, Rand) && !r.straight(m.Space) {
+		return false
+	}
+	f32 := x.p.single(&to)
+	next := Step{Name: joinedName(from.Name, to.Name), Stream: to.Stream, After: append(slices.Clone(from.After), to.After...)}
+	all := &elementwise{space: r.space(), code: slices.Clone(m.Code)}
+	for _, w := range from.In {
+		all.in = append(all.in, r.carry(w))
+	}
+	for _, w := range to.In {
+		all.in = append(all.in, r.split(w))
+	}
+	made := map[int]int{} // registers by the In of step j that they are
+	for k := range from.Out {
+		next.Out = append(next.Out, r.carry(from.Out[k]))
+		all.roots = append(all.roots, m.Stores[k])
+		if !isInjective(all.space, next.Out[k].Strides) {
+			return false
+		}
+		for in := range to.In {
+			w := r.split(to.In[in])
+			if w.Value != from.Out[k].Value {
+				continue
+			}
+			if !sameLook(all.space, &w, &next.Out[k]) || !carries(x.p.Values[w.Value].DType, f32) {
+				return false
+			}
+			made[in] = m.Stores[k]
+		}
+	}
+	x.append(all, n, made, len(from.In))
+	for _, w := range to.Out {
+		next.Out = append(next.Out, r.split(w))
+	}
+	return x.accept(all, next, f32)
+}
+
+// append adds the code of Map n to all, which has the code of the other and both Ins.
+func (x *join) append(all *elementwise, n *Map, made map[int]int, base int) {
+	at := make([]int, len(n.Code))
+	for k, in := range n.Code {
+		if in.Op == Load {
+			if r, ok := made[in.A]; ok {
+				at[k] = r
+				continue
+			}
+			in.A += base
+		} else {
+			in = in.moved(at)
+		}
+		all.code = append(all.code, in)
+		at[k] = len(all.code) - 1
+	}
+	for _, r := range n.Stores {
+		all.roots = append(all.roots, at[r])
+	}
+}
+
+// accept makes next, which computes all, step j, if it keeps the rules.
+func (x *join) accept(all *elementwise, next Step, f32 bool) bool {
+	before := len(all.code)
+	all = all.tidy(x.p, f32)
+	if len(all.in) > maxIns || len(all.code) > maxInstrs || len(next.Out) > maxOuts || len(all.code) > before {
+		return false
+	}
+	next.Op = &Map{Space: all.space, Code: all.code, Stores: all.roots}
+	next.In = all.in
+	if x.p.single(&next) != f32 || !elementByElement(x.p, &next) {
+		return false
+	}
+	slices.Sort(next.After)
+	next.After = slices.Compact(next.After)
+	x.p.Steps[x.j] = next
+	x.done = true
+	return true
+}
+
+// mayMove reports whether step i may as well be done right before step j.
+func (x *join) mayMove(from *Step) bool {
+	for _, w := range from.In {
+		if x.f.writtenBetween(w.Value, x.i, x.j) {
+			return false
+		}
+	}
+	for _, w := range from.Out {
+		if x.f.touchedBetween(w.Value, x.i, x.j) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,3 @@
+package program
+
+func entropy(p *Program) bool { return false }

@@ -1,0 +1,190 @@
+package program
+
+import "slices"
+
+// maxFolded is the most bytes that a constant made by folding may have. Larger ones are rather computed where they are
+// read: a repeated number costs nothing there.
+const maxFolded = 64 << 10
+
+// simplify computes what is constant and drops what changes nothing, in each Map and Reduce.
+func simplify(p *Program) bool {
+	changed := false
+	for i := range p.Steps {
+		s := &p.Steps[i]
+		dropUnread(p, i)
+		e, ok := elementsOf(s)
+		if !ok {
+			continue
+		}
+		t := e.tidy(p, p.single(s))
+		if _, reduces := s.Op.(*Reduce); reduces && t.roots[0] != len(t.code)-1 {
+			continue
+		}
+		if len(t.code) != len(e.code) || len(t.in) != len(e.in) {
+			changed = t.put(p, s) || changed
+		}
+	}
+	return foldConstants(p) || changed
+}
+
+// dropUnread drops the Outs of step i that nobody needs, where the operation can do without them.
+func dropUnread(p *Program, i int) {
+	s := &p.Steps[i]
+	if len(s.Out) < 2 {
+		return
+	}
+	f := flowOf(p)
+	unread := func(v View) bool { return f.maker(v.Value) == i && len(f.readers[v.Value]) == 0 }
+	switch o := s.Op.(type) {
+	case *Map:
+		var out []View
+		var stores []int
+		for k, v := range s.Out {
+			if !unread(v) {
+				out, stores = append(out, v), append(stores, o.Stores[k])
+			}
+		}
+		if len(out) == 0 || len(out) == len(s.Out) {
+			return
+		}
+		n := Step{Op: &Map{Space: o.Space, Code: o.Code, Stores: stores}, In: s.In, Out: out}
+		if p.single(&n) == p.single(s) {
+			s.Op, s.Out = n.Op, n.Out
+		}
+	case *CrossEntropy:
+		if unread(s.Out[1]) {
+			s.Out = slices.Clone(s.Out[:1])
+		}
+	}
+}
+
+// foldConstants makes the results of Maps and Reduces of constants constants, if they are small.
+func foldConstants(p *Program) bool {
+	changed := false
+	f := flowOf(p)
+	for i := 0; i < len(p.Steps); {
+		s := &p.Steps[i]
+		e, ok := elementsOf(s)
+		if !ok || !f.madeOnly(i) || has(e.code, Rand) || !foldable(p, s, e) {
+			i++
+			continue
+		}
+		evaluate(p, s, e)
+		p.drop(i)
+		f = flowOf(p)
+		changed = true
+	}
+	return changed
+}
+
+// foldable reports whether all that a step reads is constant, and neither it nor its results are large.
+func foldable(p *Program, s *Step, e *elementwise) bool {
+	n := int64(lenOf(e.space))
+	for _, v := range s.In {
+		if p.Values[v.Value].Place != Constant {
+			return false
+		}
+	}
+	bytes := int64(0)
+	for _, v := range s.Out {
+		bytes += p.Values[v.Value].Bytes()
+	}
+	return bytes <= maxFolded && n <= maxFolded
+}
+
+// evaluate makes the Outs of s constants. Sums are taken in float64 and rounded once.
+func evaluate(p *Program, s *Step, e *elementwise) {
+	for _, v := range s.Out {
+		val := &p.Values[v.Value]
+		val.Place, val.Data = Constant, make([]byte, val.Bytes())
+	}
+	f32 := p.single(s)
+	regs := make([]float64, len(e.code))
+	red, reduces := s.Op.(*Reduce)
+	var sums map[int]float64
+	if reduces {
+		sums = red.empty(&s.Out[0])
+	}
+	index := make([]int, len(e.space))
+	for range lenOf(e.space) {
+		e.run(p, f32, index, regs)
+		for k, root := range e.roots {
+			at := s.Out[k].at(index)
+			if reduces {
+				sums[at] = red.Red.Combine(sums[at], regs[root])
+				continue
+			}
+			p.store(&s.Out[k], at, e, root, regs[root], index)
+		}
+		next(e.space, index)
+	}
+	if reduces {
+		val := &p.Values[s.Out[0].Value]
+		for at := range val.Len() {
+			SetElement(val.DType, val.Data, at, sums[at])
+		}
+	}
+}
+
+// store sets element at of a constant: what was only loaded keeps its bits.
+func (p *Program) store(out *View, at int, e *elementwise, root int, x float64, index []int) {
+	val := &p.Values[out.Value]
+	if in := &e.code[root]; in.Op == Load && p.Values[e.in[in.A].Value].DType == val.DType {
+		n, from := val.DType.Size(), e.in[in.A].at(index)
+		copy(val.Data[at*n:(at+1)*n], p.Values[e.in[in.A].Value].Data[from*n:(from+1)*n])
+		return
+	}
+	SetElement(val.DType, val.Data, at, x)
+}
+
+// run computes the registers of one element of constants.
+func (e *elementwise) run(p *Program, f32 bool, index []int, regs []float64) {
+	for r := range e.code {
+		in := &e.code[r]
+		x := in.Value
+		switch in.Op {
+		case Const:
+		case Load:
+			v := &e.in[in.A]
+			x = Element(p.Values[v.Value].DType, p.Values[v.Value].Data, v.at(index))
+		default:
+			var a [3]float64
+			for k, reg := range in.args() {
+				a[k] = regs[reg]
+			}
+			x = in.Op.Eval(f32, a[0], a[1], a[2])
+		}
+		if f32 {
+			x = float64(float32(x))
+		}
+		regs[r] = x
+	}
+}
+
+// at is the element at an index.
+func (v *View) at(index []int) int {
+	e := v.Offset
+	for a, i := range index {
+		e += i * v.Strides[a]
+	}
+	return e
+}
+
+// next is the next index of a space in C order.
+func next(space, index []int) {
+	for a := len(space) - 1; a >= 0; a-- {
+		index[a]++
+		if index[a] < space[a] {
+			return
+		}
+		index[a] = 0
+	}
+}
+
+// empty is the reduction of nothing, for each element that out has.
+func (o *Reduce) empty(out *View) map[int]float64 {
+	sums := map[int]float64{}
+	kept := o.kept()
+	each(kept, out, func(e int) { sums[e] = o.Red.Empty() })
+	return sums
+}

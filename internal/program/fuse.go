@@ -1,0 +1,344 @@
+package program
+
+import "slices"
+
+// fuse joins Maps with the Maps and Reduces that read them, and folds copies into the views of whoever reads them, until
+// nothing is left to join. Registers have the arithmetic's type, so that no bit changes where values between steps are f32
+// or f64; f16 and bf16 between joined steps are not rounded any more.
+func fuse(p *Program) bool {
+	changed := false
+	f := flowOf(p)
+	for j := 0; j < len(p.Steps); {
+		removed, ok := fuseInto(f, j)
+		if !ok {
+			j++
+			continue
+		}
+		changed = true
+		j -= removed
+		f = flowOf(p)
+	}
+	return changed
+}
+
+// fuseInto does one change to what step j reads. removed is how many steps before it are gone.
+func fuseInto(f *flow, j int) (removed int, ok bool) {
+	p := f.p
+	s := &p.Steps[j]
+	for k := range s.In {
+		i := f.maker(s.In[k].Value)
+		if i < 0 || i >= j {
+			continue
+		}
+		x := &join{f: f, p: p, i: i, j: j}
+		switch s.Op.(type) {
+		case *Map, *Reduce:
+			ok = x.inline(k) || x.both(k)
+		default:
+			ok = x.relook(k)
+		}
+		if ok {
+			return x.sweep(), true
+		}
+	}
+	if foldCopyOut(f, j) {
+		p.drop(j)
+		return 0, true
+	}
+	return 0, false
+}
+
+// join is the joining of step i, which makes something, with step j, which reads it.
+type join struct {
+	f    *flow
+	p    *Program
+	i, j int
+	done bool // step i is a part of j now
+}
+
+// sweep drops step i if nobody reads it any more.
+func (x *join) sweep() int {
+	f := flowOf(x.p)
+	for _, v := range x.p.Steps[x.i].Out {
+		if !x.done && (f.maker(v.Value) != x.i || len(f.readers[v.Value]) > 0) {
+			return 0
+		}
+	}
+	x.p.drop(x.i)
+	return 1
+}
+
+// cheap is the most instructions that are rather done again than kept in memory.
+const cheap = 2
+
+// inline makes step j, a Map or Reduce, compute what it reads as In number k by itself.
+func (x *join) inline(k int) bool {
+	from, to := &x.p.Steps[x.i], &x.p.Steps[x.j]
+	m, ok := from.Op.(*Map)
+	if !ok || !x.f.steady(x.i, x.j) || !x.sameArithmetic() {
+		return false
+	}
+	v := to.In[k]
+	out := from.outOf(v.Value)
+	e, _ := elementsOf(to)
+	r, ok := routeOf(m.Space, &from.Out[out], e.space, &v)
+	if !ok || !carries(x.p.Values[v.Value].DType, x.p.single(to)) {
+		return false
+	}
+	random := has(m.Code, Rand)
+	if random && !r.straight(m.Space) {
+		return false
+	}
+	code := (&elementwise{m.Space, from.In, m.Code, []int{m.Stores[out]}}).prune()
+	if again := r.repeats() || !x.onlyReader(&v); again && (random || !x.worthAgain(code)) {
+		return false
+	}
+	return x.write(code, r, k)
+}
+
+// costly reports whether code has functions that take many instructions.
+func costly(code []Instr) bool {
+	return slices.ContainsFunc(code, func(in Instr) bool {
+		switch in.Op {
+		case Sin, Cos, Exp, Log, Log2, Log1p, Expm1, Tanh, Sigmoid, Softplus, Pow:
+			return true
+		}
+		return false
+	})
+}
+
+// worthAgain reports whether code is so little that it is rather done by each reader, so that its result need not be in
+// memory; or nothing but a copy, or a constant.
+func (x *join) worthAgain(code *elementwise) bool {
+	n := work(code.code)
+	if n == 0 {
+		return true
+	}
+	if n > cheap || len(code.in) > cheap || costly(code.code) || !x.f.madeOnly(x.i) {
+		return false
+	}
+	return !slices.ContainsFunc(x.f.readersOf(x.i), func(r int) bool {
+		_, ok := elementsOf(&x.p.Steps[r])
+		return !ok
+	})
+}
+
+// onlyReader reports whether all that step i makes is read by step j alone, and in one way.
+func (x *join) onlyReader(v *View) bool {
+	from, to := &x.p.Steps[x.i], &x.p.Steps[x.j]
+	readers := x.f.readersOf(x.i)
+	if !x.f.madeOnly(x.i) || len(readers) != 1 || readers[0] != x.j {
+		return false
+	}
+	e, _ := elementsOf(to)
+	for k := range to.In {
+		w := &to.In[k]
+		if from.outOf(w.Value) >= 0 && !sameLook(e.space, w, v) {
+			return false
+		}
+	}
+	return true
+}
+
+// sameArithmetic reports whether both steps compute in f32, or both in f64.
+func (x *join) sameArithmetic() bool {
+	return x.p.single(&x.p.Steps[x.i]) == x.p.single(&x.p.Steps[x.j])
+}
+
+// write puts what code computes for In number k, along a route, into step j, if it then keeps all rules.
+func (x *join) write(code *elementwise, r *route, k int) bool {
+	to := x.p.Steps[x.j]
+	e, _ := elementsOf(&to)
+	v := to.In[k]
+	joined := &elementwise{space: r.space()}
+	for _, w := range code.in {
+		joined.in = append(joined.in, r.carry(w))
+	}
+	joined.code = slices.Clone(code.code)
+	base := len(joined.in)
+	for _, w := range e.in {
+		joined.in = append(joined.in, r.split(w))
+	}
+	at := make([]int, len(e.code))
+	for n, in := range e.code {
+		if in.Op == Load && sameView(e.space, &e.in[in.A], &v) {
+			at[n] = code.roots[0]
+			continue
+		}
+		if in.Op == Load {
+			in.A += base
+		} else {
+			in = in.moved(at)
+		}
+		joined.code = append(joined.code, in)
+		at[n] = len(joined.code) - 1
+	}
+	for _, root := range e.roots {
+		joined.roots = append(joined.roots, at[root])
+	}
+	return x.replace(joined, r, &to)
+}
+
+// replace makes joined what step j computes, over the split space.
+func (x *join) replace(joined *elementwise, r *route, to *Step) bool {
+	joined = joined.tidy(x.p, x.p.single(to))
+	if len(joined.in) > maxIns || len(joined.code) > maxInstrs {
+		return false
+	}
+	next := *to
+	next.Out = make([]View, len(to.Out))
+	for k := range to.Out {
+		next.Out[k] = r.split(to.Out[k])
+	}
+	if o, ok := to.Op.(*Reduce); ok {
+		if joined.roots[0] != len(joined.code)-1 {
+			return false
+		}
+		var reduced []bool
+		for a, legs := range r.legs {
+			for range legs {
+				reduced = append(reduced, o.Reduced[a])
+			}
+		}
+		next.Op = &Reduce{joined.space, reduced, o.Red, joined.code}
+	}
+	if !joined.put(x.p, &next) || !elementByElement(x.p, &next) {
+		return false
+	}
+	next.Name = joinedName(x.p.Steps[x.i].Name, next.Name)
+	x.p.Steps[x.j] = next
+	return true
+}
+
+// elementByElement reports whether a Map or Reduce reads nothing at another index than it writes it.
+func elementByElement(p *Program, s *Step) bool {
+	c := &checker{p: &Program{Values: p.Values, Steps: []Step{*s}, Clock: p.Clock}}
+	in, out, err := p.Operands(s)
+	if err != nil {
+		return false
+	}
+	c.overlaps(0, in, out)
+	return len(c.found) == 0
+}
+
+// relook makes In number k of step j, whatever it is, a view of what step i has copied.
+func (x *join) relook(k int) bool {
+	from, to := &x.p.Steps[x.i], &x.p.Steps[x.j]
+	if !x.p.copies(from) || !x.f.steady(x.i, x.j) {
+		return false
+	}
+	in, out, err := x.p.Operands(to)
+	if err != nil {
+		return false
+	}
+	switch to.Op.(type) {
+	case *Collective, *Call:
+		return x.rewhole(k)
+	}
+	m, _ := from.Op.(*Map)
+	r, ok := routeOf(m.Space, &from.Out[0], in[k].Space, &to.In[k])
+	if !ok {
+		return false
+	}
+	v, ok := r.whole(from.In[0])
+	if !ok || !in[k].meets(&v) {
+		return false
+	}
+	for o := range to.Out {
+		if to.Out[o].Value == v.Value && !disjoint(in[k].Space, &v, out[o].Space, &to.Out[o]) {
+			return false
+		}
+	}
+	to.In = slices.Clone(to.In)
+	to.In[k] = v
+	return true
+}
+
+// rewhole is relook for steps that take whole values: the copy must be of a whole value in its order.
+func (x *join) rewhole(k int) bool {
+	from, to := &x.p.Steps[x.i], &x.p.Steps[x.j]
+	m, _ := from.Op.(*Map)
+	src, dst := from.In[0], from.Out[0]
+	n := x.p.Values[src.Value].Len()
+	if n != lenOf(m.Space) || src.Offset != 0 || !isPacked(m.Space, src.Strides) || !isPacked(m.Space, dst.Strides) {
+		return false
+	}
+	for o := range to.Out {
+		if to.Out[o].Value == src.Value {
+			return false
+		}
+	}
+	to.In = slices.Clone(to.In)
+	to.In[k] = x.p.Whole(src.Value)
+	return true
+}
+
+// foldCopyOut lets the step that makes what step j, a copy, reads write it where the copy does.
+func foldCopyOut(f *flow, j int) bool {
+	p := f.p
+	if !p.copies(&p.Steps[j]) {
+		return false
+	}
+	c := p.Steps[j]
+	v, target := c.In[0], c.Out[0]
+	i := f.maker(v.Value)
+	if i < 0 || len(f.readers[v.Value]) != 1 || f.touchedBetween(target.Value, i, j) || p.Values[target.Value].Place == Constant {
+		return false
+	}
+	s := &p.Steps[i]
+	switch s.Op.(type) {
+	case *Collective, *Call, *Map: // what takes whole values; and Maps go into the copy
+		return false
+	}
+	for _, w := range append(slices.Clone(s.In), s.Out...) {
+		if w.Value == target.Value {
+			return false
+		}
+	}
+	m, _ := c.Op.(*Map)
+	_, out, err := p.Operands(s)
+	k := s.outOf(v.Value)
+	if err != nil || !v.covers(m.Space, p.Values[v.Value].Len()) {
+		return false
+	}
+	r, ok := routeOf(m.Space, &v, out[k].Space, &s.Out[k])
+	if !ok {
+		return false
+	}
+	to, ok := r.whole(target)
+	if !ok || !out[k].meets(&to) {
+		return false
+	}
+	s.Out = slices.Clone(s.Out)
+	s.Out[k] = to
+	s.Name = joinedName(s.Name, c.Name)
+	return true
+}
+
+// joinedName is the name of what was two steps. Long chains keep their ends.
+func joinedName(a, b string) string {
+	const longest = 60
+	switch {
+	case a == "" || a == b:
+		return b
+	case b == "":
+		return a
+	}
+	if n := a + "; " + b; len(n) <= longest {
+		return n
+	}
+	first, last := a, b
+	for k := range a {
+		if a[k] == ';' {
+			first = a[:k]
+			break
+		}
+	}
+	for k := len(b) - 1; k >= 0; k-- {
+		if b[k] == ';' {
+			last = b[k+2:]
+			break
+		}
+	}
+	return first + "; ...; " + last
+}

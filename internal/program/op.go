@@ -1,0 +1,232 @@
+package program
+
+import "github.com/symgrad/symgrad/dist"
+
+// Op is what a step does. It is one of the pointer types of this file; each says what its In and Out are. All views of a
+// step are over the spaces named there. "Packed" views are in C order without gaps.
+type Op interface {
+	String() string // "map (128, 512): add, maximum"
+	op()
+}
+
+// Map computes Out[k] = register Stores[k], for every index of Space. In[i] is what Load(i) reads.
+// An Out may be an In with the same View: element by element, reads come before writes. Outs do not overlap otherwise.
+type Map struct {
+	Space  []int
+	Code   []Instr // register r is the result of Code[r]
+	Stores []int   // a register for each Out
+}
+
+// Reduce is Map followed by a reduction over the axes of Space where Reduced is true: Out[0] over Space, with stride 0 on
+// those axes, gets the reduction of register len(Code)-1. An empty reduction is 0 for Sum and -inf for Max.
+type Reduce struct {
+	Space   []int
+	Reduced []bool
+	Red     Reduction
+	Code    []Instr
+}
+
+// Reduction is how elements are combined.
+type Reduction uint8
+
+// The reductions. Accumulators are f32 for f32, f16 and bf16, and f64 for f64.
+const (
+	Sum Reduction = iota
+	Max
+)
+
+// Instr is one scalar operation; A, B, C are numbers of earlier registers, or of an In for Load.
+// Arithmetic is f64 if any In or Out of the step is f64, else f32; f16 and bf16 are converted where they are loaded and
+// stored, integers are loaded as floating-point numbers and stored truncated toward zero. What is loaded and stored with
+// nothing in between, and one dtype on both sides, is copied bit by bit.
+type Instr struct {
+	Op      Scalar
+	A, B, C int
+	Value   float64 // of Const
+	Key     uint64  // of Rand: of this use of it
+	PerUnit int     // of Rand: elements of the space for one sample
+}
+
+// Scalar is a scalar operation. Comparisons give 1 or 0.
+type Scalar uint8
+
+// The scalar operations. Rand is a uniform number in [0, 1) that depends on Key, the number of the step, and the number of
+// the element in the whole batch: Philox-4x32-10 with key Key and counter (first sample*PerUnit + index in Space, step),
+// each 64 bits with the low word first; the number is (word 0 of the result >> 8) / 2^24, for f64 too. Sign(0) is 0,
+// Maximum and Minimum of a NaN are NaN, Softplus is log(1 + exp), Inverse is 1/x.
+const (
+	Load Scalar = iota
+	Const
+	Rand
+	Neg
+	Abs
+	Sign
+	Ceil
+	Floor
+	Sin
+	Cos
+	Exp
+	Log
+	Log2
+	Log1p
+	Expm1
+	Square
+	Cube
+	Sqrt
+	Rsqrt
+	Inverse
+	Tanh
+	Sigmoid
+	Softplus
+	Add
+	Sub
+	Mul
+	Div
+	Pow
+	Maximum
+	Minimum
+	Less
+	LessEqual
+	Greater
+	GreaterEqual
+	Equal
+	NotEqual
+	Select // B if A is not 0, else C
+)
+
+// MatMul is Out[0] (Batch, M, N) = Alpha * In[0] (Batch, M, K) times In[1] (Batch, K, N), plus Beta * Out[0]. Of the last two
+// strides of each view one is 1 (or its dimension is 1), so that a transposed matrix is a view; the batch stride may be 0.
+// Beta is 0 or 1; with 0, Out is not read.
+type MatMul struct {
+	Batch, M, N, K int
+	Alpha, Beta    float64
+}
+
+// Window is how a window moves over images (N, C, H, W): of R by S elements, Dilation apart.
+type Window struct {
+	N, C, H, W       int
+	R, S             int
+	PadH, PadW       int // before; OutH and OutW say how far it goes
+	StrideH, StrideW int
+	DilationH        int
+	DilationW        int
+	OutH, OutW       int
+}
+
+// Conv is Out[0] (N, K, OutH, OutW) = In[0] (N, C, H, W) correlated with In[1] (K, C, R, S); all packed.
+type Conv struct {
+	Window
+	K int
+}
+
+// ConvGradInput is the gradient of Conv with respect to its In[0], (N, C, H, W), from In[0] = dy (N, K, OutH, OutW) and
+// In[1] = filter; all packed.
+type ConvGradInput struct {
+	Window
+	K int
+}
+
+// ConvGradFilter is the gradient with respect to the filter (K, C, R, S) from In[0] = x and In[1] = dy; all packed.
+type ConvGradFilter struct {
+	Window
+	K int
+}
+
+// Im2Col is Out[0] (N, OutH, OutW, C*R*S), whose rows are the windows of In[0] (N, C, H, W), zeros outside; all packed.
+type Im2Col struct{ Window }
+
+// Col2Im is the adjoint of Im2Col: Out[0] (N, C, H, W) is the sum of what In[0] has for each element; all packed.
+type Col2Im struct{ Window }
+
+// MaxPool is Out[0] (N, C, OutH, OutW) = the largest of each window of In[0] (N, C, H, W); all packed. Padding is -inf.
+type MaxPool struct{ Window }
+
+// MaxPoolGrad gives each element of In[2] = dy to the first largest element of its window in In[0] = x, in C order;
+// In[1] = y. Out[0] is like x; all packed.
+type MaxPoolGrad struct{ Window }
+
+// AvgPool is the mean over R*S elements, padding counted as zeros; all packed.
+type AvgPool struct{ Window }
+
+// AvgPoolGrad is its gradient: Out[0] (N, C, H, W) from In[0] = dy; all packed.
+type AvgPoolGrad struct{ Window }
+
+// Softmax is over the middle of (Outer, Axis, Inner): Out[0] = exp(x - max) / sum, or its logarithm; all packed.
+type Softmax struct {
+	Outer, Axis, Inner int
+	Log                bool
+}
+
+// SoftmaxGrad is dx from In[0] = y, what Softmax gave, and In[1] = dy: y*(dy - sum(y*dy)), or dy - exp(y)*sum(dy) for Log.
+type SoftmaxGrad struct {
+	Outer, Axis, Inner int
+	Log                bool
+}
+
+// CrossEntropy is the mean over Rows of -log softmax(x)[label], fused: In[0] = x (Rows, Classes), In[1] = targets of the same
+// shape (any non-negative weights, e.g. one-hot divided by rows): Out[0], a scalar, = -sum(targets * log softmax(x)), and
+// Out[1] (Rows, Classes), if there, = d Out[0] / d x = softmax(x)*sum_row(targets) - targets; all packed.
+type CrossEntropy struct{ Rows, Classes int }
+
+// Gather is Out[0] (Outer, Count, Inner) = rows In[1][k] of In[0] (Outer, Axis, Inner) along the middle. In[1] (Count) is of
+// any numeric dtype; an index out of range stops the run with an error that names it. All packed.
+type Gather struct{ Outer, Axis, Inner, Count int }
+
+// GatherGrad is its adjoint: Out[0] (Outer, Axis, Inner) = the sum of rows of In[0] = dy (Outer, Count, Inner) by In[1] = the
+// indices, in their order; all packed.
+type GatherGrad struct{ Outer, Axis, Inner, Count int }
+
+// BatchNorm normalizes In[0] (N, C, Spatial) over N and Spatial: Out[0] = (x - mean) * rstd. Out[1] and Out[2] (C) are mean
+// and rstd = 1/sqrt(var + Epsilon), with the variance divided by N*Spatial, for the gradient. In[1] and In[2] (C) are the
+// running mean and variance: when Training, Out[3] and Out[4], the same views, become Momentum*old + (1-Momentum)*new,
+// the new variance times Unbias; otherwise they are used in place of the batch's and there are no Outs after Out[2].
+type BatchNorm struct {
+	N, C, Spatial     int
+	Momentum, Epsilon float64
+	Unbias            float64
+	Training          bool
+}
+
+// BatchNormGrad is dx from In[0] = dy, In[1] = x (N, C, Spatial), In[2] = mean, In[3] = rstd; all packed. Without Training
+// mean and rstd are constants: dx = dy*rstd.
+type BatchNormGrad struct {
+	N, C, Spatial int
+	Training      bool
+}
+
+// Collective is one collective of dist on group number Group of the run: Out[0] from In[0], both packed. In place they are
+// the same view. Scalar is the factor of PreMulSum if there is an In[1], of the collective's dtype.
+type Collective struct {
+	Kind  dist.Kind
+	Red   dist.RedOp
+	Root  int
+	Group int
+}
+
+// Call is host function number Func of the run, with the memory of all In and Out, packed. The host back half alone has it.
+type Call struct {
+	Func  int
+	Label string
+}
+
+func (*Map) op()            {}
+func (*Reduce) op()         {}
+func (*MatMul) op()         {}
+func (*Conv) op()           {}
+func (*ConvGradInput) op()  {}
+func (*ConvGradFilter) op() {}
+func (*Im2Col) op()         {}
+func (*Col2Im) op()         {}
+func (*MaxPool) op()        {}
+func (*MaxPoolGrad) op()    {}
+func (*AvgPool) op()        {}
+func (*AvgPoolGrad) op()    {}
+func (*Softmax) op()        {}
+func (*SoftmaxGrad) op()    {}
+func (*CrossEntropy) op()   {}
+func (*Gather) op()         {}
+func (*GatherGrad) op()     {}
+func (*BatchNorm) op()      {}
+func (*BatchNormGrad) op()  {}
+func (*Collective) op()     {}
+func (*Call) op()           {}

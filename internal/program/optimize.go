@@ -1,0 +1,39 @@
+package program
+
+// Optimize rewrites a program into a faster one with the same results, packs it and puts its collectives on the Comm
+// stream. Plan comes next. It works in place; on an error the program is not fit for use.
+//
+// Results keep their bits in f32 and f64, but where a convolution or a cross-entropy is recognised, where products are
+// added to each other, and for f16 and bf16, which are not rounded between joined steps.
+// Errors: ErrInvalid.
+func Optimize(p *Program) error {
+	if err := check(p); err != nil {
+		return err
+	}
+	cleaned(p)
+	if convolutions(p) || entropy(p) || accumulate(p) {
+		cleaned(p)
+	}
+	for fuse(p) {
+		cleaned(p)
+	}
+	collapse(p)
+	for beside(p) {
+		cleaned(p)
+		collapse(p)
+	}
+	if err := Pack(p); err != nil {
+		return err
+	}
+	schedule(p)
+	return nil
+}
+
+// cleaned runs the passes that only take away, until none finds anything.
+func cleaned(p *Program) {
+	for again := true; again; {
+		again = removeDead(p)
+		again = simplify(p) || again
+		again = share(p) || again
+	}
+}

@@ -1,0 +1,101 @@
+package program
+
+// Pack puts copies before and behind steps that demand packed operands and are given other views. It is a part of
+// Optimize; without Optimize, call it before Plan.
+// Errors: ErrInvalid.
+func Pack(p *Program) error {
+	if err := check(p); err != nil {
+		return err
+	}
+	pk := &packer{p: p, at: make([]int, len(p.Steps))}
+	for i := range p.Steps {
+		s := p.Steps[i]
+		in, out, err := p.Operands(&s)
+		if err != nil {
+			return err
+		}
+		s.In, s.Out = append([]View(nil), s.In...), append([]View(nil), s.Out...)
+		for k := range in {
+			if !in[k].meets(&s.In[k]) {
+				s.In[k] = pk.copyIn(&s, s.In[k], in[k].Space)
+			}
+		}
+		var behind []Step
+		for k := range out {
+			if !out[k].meets(&s.Out[k]) {
+				behind = append(behind, pk.copyOut(&s, k, out[k].Space))
+			}
+		}
+		pk.put(i, s, behind)
+	}
+	p.Steps = pk.steps
+	return nil
+}
+
+// meets reports whether a view is what the operand demands.
+func (o *Operand) meets(v *View) bool {
+	return (!o.Packed || isPacked(o.Space, v.Strides)) && (!o.Matrix || isMatrix(o.Space, v.Strides))
+}
+
+type packer struct {
+	p     *Program
+	steps []Step
+	at    []int // where each old step has gone, for After
+}
+
+// put adds step i and what comes behind it. Whoever waits for the step waits for the last of them.
+func (pk *packer) put(i int, s Step, behind []Step) {
+	after := make([]int, len(s.After))
+	for k, j := range s.After {
+		after[k] = pk.at[j]
+	}
+	s.After = after
+	pk.steps = append(pk.steps, s)
+	pk.steps = append(pk.steps, behind...)
+	pk.at[i] = len(pk.steps) - 1
+}
+
+// copyIn adds a step that copies a view into a packed value, and gives that value's view.
+func (pk *packer) copyIn(s *Step, v View, space []int) View {
+	to := pk.temp(v.Value, space)
+	pk.steps = append(pk.steps, copyStep(s, space, v, to, pk.moved(s.After)))
+	return to
+}
+
+// copyOut makes s give a packed value, and is the step that copies it to where s would have put it. A product that adds
+// to what is there has that copied first.
+func (pk *packer) copyOut(s *Step, k int, space []int) Step {
+	v := s.Out[k]
+	to := pk.temp(v.Value, space)
+	if m, ok := s.Op.(*MatMul); ok && m.Beta != 0 {
+		pk.steps = append(pk.steps, copyStep(s, space, v, to, pk.moved(s.After)))
+	}
+	s.Out[k] = to
+	return copyStep(s, space, to, v, nil)
+}
+
+func (pk *packer) moved(after []int) []int {
+	all := make([]int, len(after))
+	for k, j := range after {
+		all[k] = pk.at[j]
+	}
+	return all
+}
+
+// temp is the whole of a new value over space, like value id.
+func (pk *packer) temp(id ID, space []int) View {
+	old := &pk.p.Values[id]
+	return pk.p.Whole(pk.p.Add(Value{Name: old.Name, DType: old.DType, Shape: append([]int(nil), space...)}))
+}
+
+// copyStep is a Map that copies, for the sake of s and on its stream.
+func copyStep(s *Step, space []int, from, to View, after []int) Step {
+	return Step{
+		Name:   s.Name,
+		Op:     &Map{Space: append([]int(nil), space...), Code: []Instr{{Op: Load}}, Stores: []int{0}},
+		In:     []View{from},
+		Out:    []View{to},
+		Stream: s.Stream,
+		After:  after,
+	}
+}

@@ -1,0 +1,172 @@
+package program
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// String is the program for people, one line a step: number, stream, operation, name, what it reads and writes with
+// shape, place and bytes, and what it waits for. A view that is not its whole value is shown as [offset: strides].
+func (p *Program) String() string {
+	var b strings.Builder
+	name := p.Name
+	if name == "" {
+		name = "program"
+	}
+	constant, outside := p.bytesAt(Constant), p.bytesAt(Outside)
+	fmt.Fprintf(&b, "%s: %d steps, %d values; bytes: arena %d, outside %d, constant %d\n", name, len(p.Steps), len(p.Values), p.Arena, outside, constant)
+	for i := range p.Steps {
+		fmt.Fprintf(&b, "%4d %s\n", i, p.StepString(i))
+	}
+	return b.String()
+}
+
+// bytesAt is how many bytes the values of a place have that some step uses.
+func (p *Program) bytesAt(place Place) int64 {
+	used := make([]bool, len(p.Values))
+	mark := func(v View) {
+		if p.has(v.Value) {
+			used[v.Value] = true
+		}
+	}
+	for i := range p.Steps {
+		for _, v := range p.Steps[i].In {
+			mark(v)
+		}
+		for _, v := range p.Steps[i].Out {
+			mark(v)
+		}
+	}
+	var n int64
+	for i := range p.Values {
+		if used[i] && p.Values[i].Place == place {
+			n += p.Values[i].Bytes()
+		}
+	}
+	return n
+}
+
+// StepString is the line of step number i, without the number.
+func (p *Program) StepString(i int) string {
+	s := &p.Steps[i]
+	var b strings.Builder
+	fmt.Fprintf(&b, "%-7s ", s.Stream)
+	if s.Op == nil {
+		b.WriteString("no operation")
+	} else {
+		b.WriteString(s.Op.String())
+	}
+	if s.Name != "" {
+		fmt.Fprintf(&b, " %q", s.Name)
+	}
+	b.WriteString(" | ")
+	for k, v := range s.In {
+		comma(&b, k)
+		b.WriteString(p.ViewString(v))
+	}
+	b.WriteString(" -> ")
+	for k, v := range s.Out {
+		comma(&b, k)
+		b.WriteString(p.ViewString(v))
+	}
+	if len(s.After) > 0 {
+		fmt.Fprintf(&b, " | after %s", joined(s.After, ", "))
+	}
+	return b.String()
+}
+
+func comma(b *strings.Builder, k int) {
+	if k > 0 {
+		b.WriteString(", ")
+	}
+}
+
+// ViewString is a view for people: number and name of the value, dtype, shape, place and bytes.
+func (p *Program) ViewString(v View) string {
+	if !p.has(v.Value) {
+		return fmt.Sprintf("%%%d (no such value)", v.Value)
+	}
+	val := &p.Values[v.Value]
+	var b strings.Builder
+	fmt.Fprintf(&b, "%%%d ", v.Value)
+	if val.Name != "" {
+		b.WriteString(val.Name + " ")
+	}
+	fmt.Fprintf(&b, "%s%s", val.DType, shapeString(val.Shape))
+	if v.Offset != 0 || !slices.Equal(v.Strides, Contiguous(val.Shape)) {
+		fmt.Fprintf(&b, "[%d: %s]", v.Offset, joined(v.Strides, " "))
+	}
+	switch val.Place {
+	case Arena:
+		fmt.Fprintf(&b, " @%d %dB", val.Offset, val.Bytes())
+	case Outside:
+		fmt.Fprintf(&b, " outside %dB", val.Bytes())
+	case Constant:
+		if x, ok := val.scalar(); ok {
+			fmt.Fprintf(&b, " const %s", strconv.FormatFloat(x, 'g', 7, 64))
+		} else {
+			fmt.Fprintf(&b, " const %dB", val.Bytes())
+		}
+	}
+	return b.String()
+}
+
+// has reports whether id is a value of the program.
+func (p *Program) has(id ID) bool { return id >= 0 && int(id) < len(p.Values) }
+
+// scalar is the one element of a Constant.
+func (v *Value) scalar() (float64, bool) {
+	if v.Place != Constant || v.Len() != 1 || len(v.Data) != v.DType.Size() {
+		return 0, false
+	}
+	return Element(v.DType, v.Data, 0), true
+}
+
+func shapeString(shape []int) string { return "(" + joined(shape, ", ") + ")" }
+
+func joined(ints []int, sep string) string {
+	var b strings.Builder
+	for i, n := range ints {
+		if i > 0 {
+			b.WriteString(sep)
+		}
+		b.WriteString(strconv.Itoa(n))
+	}
+	return b.String()
+}
+
+// String is the lower-case name.
+func (r Role) String() string { return nameOf(roles[:], int(r), "role") }
+
+// String is the lower-case name.
+func (p Place) String() string { return nameOf(places[:], int(p), "place") }
+
+// String is the lower-case name.
+func (s Stream) String() string { return nameOf(streams[:], int(s), "stream") }
+
+// String is the lower-case name.
+func (s Scalar) String() string { return nameOf(scalars[:], int(s), "scalar") }
+
+// String is the lower-case name.
+func (r Reduction) String() string { return nameOf(reductions[:], int(r), "reduction") }
+
+var (
+	roles      = [...]string{"temp", "input", "param", "gradient", "state", "output"}
+	places     = [...]string{"arena", "outside", "constant"}
+	streams    = [...]string{"compute", "comm"}
+	reductions = [...]string{"sum", "max"}
+	scalars    = [...]string{
+		"load", "const", "rand", "neg", "abs", "sign", "ceil", "floor", "sin", "cos", "exp", "log", "log2", "log1p", "expm1",
+		"square", "cube", "sqrt", "rsqrt", "inverse", "tanh", "sigmoid", "softplus", "add", "sub", "mul", "div", "pow",
+		"maximum", "minimum", "less", "lessequal", "greater", "greaterequal", "equal", "notequal", "select",
+	}
+)
+
+func nameOf(names []string, i int, kind string) string {
+	if i < len(names) {
+		return names[i]
+	}
+	return kind + "(" + strconv.Itoa(i) + ")"
+}

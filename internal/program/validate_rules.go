@@ -1,0 +1,234 @@
+package program
+
+import (
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// steps checks dtypes, packing, places and overlaps of each step, and After.
+func (c *checker) steps() {
+	for i := range c.p.Steps {
+		s := &c.p.Steps[i]
+		in, out, err := c.p.Operands(s)
+		if err != nil {
+			continue // found by shapes
+		}
+		for k := range in {
+			c.demand(i, operandName("in", k), &s.In[k], in[k])
+		}
+		for k := range out {
+			c.demand(i, operandName("out", k), &s.Out[k], out[k])
+			c.written(i, k, out[k])
+		}
+		c.overlaps(i, in, out)
+		c.dtypes(i)
+		if s.Stream > Comm {
+			c.add("%s is on no known stream: %d", c.step(i), s.Stream)
+		}
+		for _, j := range s.After {
+			switch {
+			case j < 0 || j >= i:
+				c.add("%s is after step %d, which is not before it", c.step(i), j)
+			case c.p.Steps[j].Stream == s.Stream:
+				c.add("%s is after step %d, which is on its own stream", c.step(i), j)
+			}
+		}
+	}
+}
+
+func (c *checker) demand(i int, name string, v *View, o Operand) {
+	if o.Packed && !isPacked(o.Space, v.Strides) {
+		c.add("%s: %s, %s, has strides %v over %s; it is to be packed: see Pack", c.step(i), name, c.value(v.Value), v.Strides, shapeString(o.Space))
+	}
+	if o.Matrix && !isMatrix(o.Space, v.Strides) {
+		c.add("%s: %s, %s, has strides %v over %s; one of the last two is to be 1: see Pack", c.step(i), name, c.value(v.Value), v.Strides, shapeString(o.Space))
+	}
+	val := &c.p.Values[v.Value]
+	if _, ok := c.p.Steps[i].Op.(*Collective); ok && v.Value >= 0 && lenOf(o.Space) != val.Len() {
+		c.add("%s: %s is a part of %s; collectives take whole values", c.step(i), name, c.value(v.Value))
+	}
+}
+
+// written checks what is stored: not in a constant, and each element once.
+func (c *checker) written(i, k int, o Operand) {
+	s := &c.p.Steps[i]
+	v := &s.Out[k]
+	if c.p.Values[v.Value].Place == Constant {
+		c.add("%s: out %d is a constant, %s", c.step(i), k, c.value(v.Value))
+	}
+	if v.Value == c.p.Clock && c.p.Values[v.Value].DType == tensor.U64 && c.p.Values[v.Value].Place == Outside {
+		c.add("%s: out %d is the clock, %s", c.step(i), k, c.value(v.Value))
+	}
+	space := o.Space
+	if r, ok := s.Op.(*Reduce); ok {
+		space = c.reduced(i, r, v)
+	}
+	if !isInjective(space, v.Strides) {
+		c.add("%s: out %d, %s, has strides %v over %s, which meet", c.step(i), k, c.value(v.Value), v.Strides, shapeString(space))
+	}
+}
+
+// reduced is the space of what a Reduce stores, which does not move along reduced axes.
+func (c *checker) reduced(i int, r *Reduce, v *View) []int {
+	kept := append([]int(nil), r.Space...)
+	for a := range kept {
+		if !r.Reduced[a] {
+			continue
+		}
+		if v.Strides[a] != 0 && kept[a] != 1 {
+			c.add("%s: out 0, %s, has stride %d on axis %d, which is reduced", c.step(i), c.value(v.Value), v.Strides[a], a)
+		}
+		kept[a] = 1
+	}
+	return kept
+}
+
+// overlaps checks that no Out shares elements with another Out, nor with an In, but where the operation works in place.
+func (c *checker) overlaps(i int, in, out []Operand) {
+	s := &c.p.Steps[i]
+	for k := range s.Out {
+		o := &s.Out[k]
+		for j := range s.Out[:k] {
+			if s.Out[j].Value == o.Value && !disjoint(out[j].Space, &s.Out[j], out[k].Space, o) {
+				c.add("%s: out %d and out %d share elements of %s", c.step(i), j, k, c.value(o.Value))
+			}
+		}
+		for j := range s.In {
+			v := &s.In[j]
+			if v.Value == o.Value && !inPlace(s, j, k, out[k].Space) && !disjoint(in[j].Space, v, out[k].Space, o) {
+				c.add("%s: in %d and out %d share elements of %s", c.step(i), j, k, c.value(o.Value))
+			}
+		}
+	}
+}
+
+// inPlace reports whether In number in and Out number out of s, of one value, may be the same memory.
+func inPlace(s *Step, in, out int, space []int) bool {
+	switch s.Op.(type) {
+	case *Map, *Collective:
+		return sameView(space, &s.In[in], &s.Out[out])
+	case *BatchNorm:
+		return in >= 1 && out == in+2 && sameView(space, &s.In[in], &s.Out[out])
+	case *Call:
+		return true // the function's own affair
+	}
+	return false
+}
+
+// dtypes checks that what is computed together has one type. Map and Reduce convert.
+func (c *checker) dtypes(i int) {
+	s := &c.p.Steps[i]
+	switch s.Op.(type) {
+	case *Map, *Call:
+		return
+	case *Reduce:
+		if dt := c.p.Values[s.Out[0].Value].DType; !dt.IsFloat() {
+			c.add("%s: out 0, %s, is not floating-point", c.step(i), c.value(s.Out[0].Value))
+		}
+		return
+	}
+	dt := c.p.Values[s.In[0].Value].DType
+	if _, ok := s.Op.(*Collective); !ok && !dt.IsFloat() {
+		c.add("%s: in 0, %s, is not floating-point", c.step(i), c.value(s.In[0].Value))
+	}
+	for k := 1; k < len(s.In); k++ {
+		if got := c.p.Values[s.In[k].Value].DType; got != dt && !otherIn(s.Op, k) {
+			c.add("%s: in %d, %s, is not %s as in 0 is", c.step(i), k, c.value(s.In[k].Value), dt)
+		}
+	}
+	for k := range s.Out {
+		got := c.p.Values[s.Out[k].Value].DType
+		if got != dt && !(got == tensor.F32 && dt.Size() == 2 && wideOut(s.Op, k)) {
+			c.add("%s: out %d, %s, is not %s as in 0 is", c.step(i), k, c.value(s.Out[k].Value), dt)
+		}
+	}
+}
+
+// otherIn reports whether In number k has a type of its own: indices, and what BatchNorm keeps in f32.
+func otherIn(op Op, k int) bool {
+	switch op.(type) {
+	case *Gather, *GatherGrad:
+		return k == 1
+	case *BatchNorm:
+		return k >= 1
+	case *BatchNormGrad:
+		return k >= 2
+	}
+	return false
+}
+
+// wideOut reports whether Out number k may be f32 where In number 0 is f16 or bf16: sums and statistics.
+func wideOut(op Op, k int) bool {
+	switch op.(type) {
+	case *MatMul, *ConvGradFilter:
+		return true
+	case *CrossEntropy:
+		return k == 0
+	case *BatchNorm:
+		return k >= 1
+	}
+	return false
+}
+
+// hazards checks that nothing is read before it is written, and that streams wait for each other where they touch a value.
+func (c *checker) hazards() {
+	c.unwritten()
+	o := orderOf(c.p)
+	var seen [streamCount]bool
+	for _, s := range o.stream {
+		seen[s] = true
+	}
+	if !seen[Compute] || !seen[Comm] {
+		return
+	}
+	touches := make([][]touch, len(c.p.Values))
+	for i := range c.p.Steps {
+		for _, v := range c.p.Steps[i].In {
+			c.race(o, touches[v.Value], touch{i, false}, v.Value)
+			touches[v.Value] = append(touches[v.Value], touch{i, false})
+		}
+		for _, v := range c.p.Steps[i].Out {
+			c.race(o, touches[v.Value], touch{i, true}, v.Value)
+			touches[v.Value] = append(touches[v.Value], touch{i, true})
+		}
+	}
+}
+
+type touch struct {
+	step  int
+	write bool
+}
+
+// race finds the last earlier touch of a value, on another stream, that a new one does not wait for.
+func (c *checker) race(o *order, earlier []touch, t touch, id ID) {
+	for k := len(earlier) - 1; k >= 0; k-- {
+		e := earlier[k]
+		if e.step != t.step && (e.write || t.write) && !o.before(e.step, t.step) {
+			c.add("%s does not wait for %s, and both touch %s", c.step(t.step), c.step(e.step), c.value(id))
+			return
+		}
+	}
+}
+
+// unwritten finds reads of arena values that nothing has been written to.
+func (c *checker) unwritten() {
+	written := make([]bool, len(c.p.Values))
+	for i := range c.p.Steps {
+		s := &c.p.Steps[i]
+		read := func(name string, v View) {
+			val := &c.p.Values[v.Value]
+			if val.Place == Arena && !val.early() && !written[v.Value] && val.Len() > 0 {
+				c.add("%s: %s, %s, is read before anything is written to it", c.step(i), name, c.value(v.Value))
+				written[v.Value] = true // once is enough
+			}
+		}
+		for k, v := range s.In {
+			read(operandName("in", k), v)
+		}
+		if m, ok := s.Op.(*MatMul); ok && m.Beta != 0 {
+			read("out 0", s.Out[0])
+		}
+		for _, v := range s.Out {
+			written[v.Value] = true
+		}
+	}
+}

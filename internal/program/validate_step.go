@@ -1,0 +1,156 @@
+package program
+
+import (
+	"slices"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// sizes checks the numbers in an operation.
+func (c *checker) sizes(i int) {
+	s := &c.p.Steps[i]
+	switch o := s.Op.(type) {
+	case *Map:
+		c.code(i, o.Code, o.Space)
+		if len(o.Stores) != len(s.Out) {
+			c.add("%s: stores %d registers in %d out", c.step(i), len(o.Stores), len(s.Out))
+		}
+		for k, r := range o.Stores {
+			if r < 0 || r >= len(o.Code) {
+				c.add("%s: out %d is register %d of %d", c.step(i), k, r, len(o.Code))
+			}
+		}
+	case *Reduce:
+		c.code(i, o.Code, o.Space)
+		if len(o.Reduced) != len(o.Space) {
+			c.add("%s: says of %d axes of %d whether they are reduced", c.step(i), len(o.Reduced), len(o.Space))
+		}
+		if len(o.Code) == 0 {
+			c.add("%s: has no code, and so nothing to reduce", c.step(i))
+		}
+		if o.Red > Max {
+			c.add("%s: has no known reduction", c.step(i))
+		}
+	case *MatMul:
+		if o.Beta != 0 && o.Beta != 1 {
+			c.add("%s: beta is %g; it is 0 or 1", c.step(i), o.Beta)
+		}
+	case *BatchNorm:
+		if o.Epsilon < 0 || o.Momentum < 0 || o.Momentum > 1 {
+			c.add("%s: epsilon %g, momentum %g", c.step(i), o.Epsilon, o.Momentum)
+		}
+	case *Collective:
+		c.group(i, o)
+	default:
+		c.window(i)
+	}
+}
+
+// code checks that registers come before their use, and that loads name an In.
+func (c *checker) code(i int, code []Instr, space []int) {
+	s := &c.p.Steps[i]
+	for r := range code {
+		in := &code[r]
+		switch {
+		case in.Op > Select:
+			c.add("%s: register %d is of no known operation: %d", c.step(i), r, in.Op)
+		case in.Op == Load && (in.A < 0 || in.A >= len(s.In)):
+			c.add("%s: register %d loads in %d of %d", c.step(i), r, in.A, len(s.In))
+		case in.Op == Rand:
+			c.rand(i, r, in, space)
+		}
+		for k, a := range in.args() {
+			if a < 0 || a >= r {
+				c.add("%s: register %d (%v) takes register %d as operand %d; it is not an earlier one", c.step(i), r, in.Op, a, k)
+			}
+		}
+	}
+}
+
+func (c *checker) rand(i, r int, in *Instr, space []int) {
+	id := c.p.Clock
+	switch {
+	case !c.p.has(id):
+		c.add("%s: register %d is rand, but the program has no clock", c.step(i), r)
+	case c.p.Values[id].Place != Outside || c.p.Values[id].DType != tensor.U64 || c.p.Values[id].Len() != 2:
+		c.add("%s: register %d is rand, but the clock, %s, is not two u64 outside", c.step(i), r, c.value(id))
+	case in.PerUnit < 0 || in.PerUnit > 0 && lenOf(space)%in.PerUnit != 0:
+		c.add("%s: register %d is rand with %d elements for one sample of %d in all", c.step(i), r, in.PerUnit, lenOf(space))
+	}
+}
+
+// arity is how many registers an operation takes.
+func (s Scalar) arity() int {
+	switch {
+	case s <= Rand:
+		return 0
+	case s < Add:
+		return 1
+	case s < Select:
+		return 2
+	}
+	return 3
+}
+
+// args is the registers that an instruction takes.
+func (in *Instr) args() []int {
+	a := [3]int{in.A, in.B, in.C}
+	return slices.Clone(a[:min(in.Op.arity(), 3)])
+}
+
+func (c *checker) group(i int, o *Collective) {
+	s := &c.p.Steps[i]
+	switch o.Kind {
+	case dist.KindAllReduce, dist.KindReduce, dist.KindBroadcast, dist.KindAllGather, dist.KindReduceScatter, dist.KindAllToAll,
+		dist.KindGather, dist.KindScatter:
+	default:
+		c.add("%s: %v moves no values of one program", c.step(i), o.Kind)
+	}
+	if o.Group < 0 || o.Root < 0 {
+		c.add("%s: group %d, root %d", c.step(i), o.Group, o.Root)
+	}
+	if o.Red.Kind == dist.RedPreMulSum && !o.Red.Scalar.At.IsZero() && len(s.In) < 2 {
+		c.add("%s: the factor is in memory; give it as in 1", c.step(i))
+	}
+}
+
+// window checks that each window begins inside the padded image.
+func (c *checker) window(i int) {
+	w := windowOf(c.p.Steps[i].Op)
+	if w == nil {
+		return
+	}
+	if min(w.N, w.C, w.H, w.W, w.OutH, w.OutW, w.PadH, w.PadW) < 0 || min(w.R, w.S, w.StrideH, w.StrideW, w.DilationH, w.DilationW) < 1 {
+		c.add("%s: %+v has sizes that are not", c.step(i), *w)
+		return
+	}
+	if w.OutH > 0 && (w.OutH-1)*w.StrideH-w.PadH >= w.H+w.PadH || w.OutW > 0 && (w.OutW-1)*w.StrideW-w.PadW >= w.W+w.PadW {
+		c.add("%s: %dx%d windows reach beyond the image", c.step(i), w.OutH, w.OutW)
+	}
+}
+
+// windowOf is the window of an operation that has one, else nil.
+func windowOf(op Op) *Window {
+	switch o := op.(type) {
+	case *Conv:
+		return &o.Window
+	case *ConvGradInput:
+		return &o.Window
+	case *ConvGradFilter:
+		return &o.Window
+	case *Im2Col:
+		return &o.Window
+	case *Col2Im:
+		return &o.Window
+	case *MaxPool:
+		return &o.Window
+	case *MaxPoolGrad:
+		return &o.Window
+	case *AvgPool:
+		return &o.Window
+	case *AvgPoolGrad:
+		return &o.Window
+	}
+	return nil
+}

@@ -1,0 +1,149 @@
+package program
+
+import "slices"
+
+// lenOf is the number of indices of a space.
+func lenOf(space []int) int {
+	n := 1
+	for _, d := range space {
+		n *= d
+	}
+	return n
+}
+
+// bounds is the first and the last element of its value that v touches; lo > hi where it touches none.
+func (v *View) bounds(space []int) (lo, hi int) {
+	lo, hi = v.Offset, v.Offset
+	for i, d := range space {
+		if d == 0 {
+			return 0, -1
+		}
+		if reach := (d - 1) * v.Strides[i]; reach > 0 {
+			hi += reach
+		} else {
+			lo += reach
+		}
+	}
+	return lo, hi
+}
+
+// isPacked reports whether strides are those of C order without gaps. Strides of dimensions of one element do not count.
+func isPacked(space, strides []int) bool {
+	n := 1
+	for i := len(space) - 1; i >= 0; i-- {
+		if space[i] != 1 && strides[i] != n {
+			return lenOf(space) == 0
+		}
+		n *= space[i]
+	}
+	return true
+}
+
+// isMatrix reports whether a view over (batch, rows, columns) is what MatMul takes: one of the last two strides is 1 and
+// the other at least the length of that dimension, as a leading dimension of BLAS has to be.
+func isMatrix(space, strides []int) bool {
+	if lenOf(space) == 0 {
+		return true
+	}
+	rows, cols := space[1], space[2]
+	byRow := (cols == 1 || strides[2] == 1) && (rows == 1 || strides[1] >= cols)
+	byCol := (rows == 1 || strides[1] == 1) && (cols == 1 || strides[2] >= rows)
+	return (byRow || byCol) && (space[0] == 1 || strides[0] >= 0)
+}
+
+// isInjective reports whether no two indices of the space are one element: each stride is longer than all that the
+// shorter ones reach. Every view made by slicing, transposing and reshaping a whole value is of that form.
+func isInjective(space, strides []int) bool {
+	axes := make([]int, 0, len(space))
+	for i, d := range space {
+		if d == 0 {
+			return true
+		}
+		if d > 1 {
+			axes = append(axes, i)
+		}
+	}
+	slices.SortFunc(axes, func(a, b int) int { return abs(strides[a]) - abs(strides[b]) })
+	reach := 0
+	for _, a := range axes {
+		if abs(strides[a]) <= reach {
+			return false
+		}
+		reach += (space[a] - 1) * abs(strides[a])
+	}
+	return true
+}
+
+func abs(n int) int {
+	if n < 0 {
+		return -n
+	}
+	return n
+}
+
+// sameView reports whether a and b touch the same element at each index of the space.
+func sameView(space []int, a, b *View) bool {
+	return a.Value == b.Value && sameLook(space, a, b)
+}
+
+// sameLook is sameView of two values that have the same elements.
+func sameLook(space []int, a, b *View) bool {
+	if a.Offset != b.Offset {
+		return false
+	}
+	for i, d := range space {
+		if d != 1 && a.Strides[i] != b.Strides[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// disjoint reports whether two views of one value have no element in common. It looks at each element if their bounds
+// overlap, which is rare.
+func disjoint(aSpace []int, a *View, bSpace []int, b *View) bool {
+	aLo, aHi := a.bounds(aSpace)
+	bLo, bHi := b.bounds(bSpace)
+	if aHi < aLo || bHi < bLo || aHi < bLo || bHi < aLo {
+		return true
+	}
+	lo := min(aLo, bLo)
+	seen := make([]bool, max(aHi, bHi)-lo+1)
+	each(aSpace, a, func(e int) { seen[e-lo] = true })
+	free := true
+	each(bSpace, b, func(e int) { free = free && !seen[e-lo] })
+	return free
+}
+
+// each calls f with each element of a view in C order of its space.
+func each(space []int, v *View, f func(element int)) {
+	if lenOf(space) == 0 {
+		return
+	}
+	index, e := make([]int, len(space)), v.Offset
+	for {
+		f(e)
+		i := len(space) - 1
+		for ; i >= 0; i-- {
+			index[i]++
+			e += v.Strides[i]
+			if index[i] < space[i] {
+				break
+			}
+			e -= index[i] * v.Strides[i]
+			index[i] = 0
+		}
+		if i < 0 {
+			return
+		}
+	}
+}
+
+// covers reports whether a view touches every element of a value of n elements exactly once.
+func (v *View) covers(space []int, n int) bool {
+	if lenOf(space) != n || !isInjective(space, v.Strides) {
+		return false
+	}
+	lo, hi := v.bounds(space)
+	return n == 0 || lo == 0 && hi == n-1
+}
