@@ -167,7 +167,7 @@ func (c *Compiler) Compile(v *Device, src Source) ([]byte, error) {
 	if !slices.Contains(c.archs, arch) {
 		return nil, fmt.Errorf("cuda: %w: %s compiles for sm_%v, and %s is sm_%d: install a newer one and set its path", ErrTooOld, c.name, c.archs, v, arch)
 	}
-	options := append([]string{fmt.Sprintf("--gpu-architecture=sm_%d", arch)}, src.Options...)
+	options := src.optionsFor(arch)
 	key := c.key(src, options)
 	if image := c.cache.load(key); image != nil {
 		return image, nil
@@ -178,6 +178,16 @@ func (c *Compiler) Compile(v *Device, src Source) ([]byte, error) {
 	}
 	c.cache.store(key, image)
 	return image, nil
+}
+
+// Cached is what Compile finds in the cache; nil where it would have to compile.
+func (c *Compiler) Cached(v *Device, src Source) []byte {
+	return c.cache.load(c.key(src, src.optionsFor(v.major*10+v.minor)))
+}
+
+// optionsFor is the options for sm_arch.
+func (src Source) optionsFor(arch int) []string {
+	return append([]string{fmt.Sprintf("--gpu-architecture=sm_%d", arch)}, src.Options...)
 }
 
 // key names what compile would give.

@@ -68,6 +68,10 @@ func (g *Graph) Nodes() (int, error) {
 // errGraphClosed is made once, because the hot path returns it.
 var errGraphClosed = fmt.Errorf("cuda: the graph: %w", ErrClosed)
 
+// useNodePriority is CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY: kernels keep the priorities of the streams on which they
+// were captured. Without it all have that of the stream that launches the graph.
+const useNodePriority = 8
+
 // Instantiate makes of the graph what can be launched, any number of times; the graph itself may be closed then.
 //
 // Owns: the caller closes it. Errors: *Error, ErrClosed.
@@ -77,7 +81,7 @@ func (g *Graph) Instantiate() (*GraphExec, error) {
 		return nil, errGraphClosed
 	}
 	var exec uintptr
-	if err := g.v.inside("cuGraphInstantiateWithFlags", func() int32 { return g.v.d.api.graphInst(&exec, h, 0) }); err != nil {
+	if err := g.v.inside("cuGraphInstantiateWithFlags", func() int32 { return g.v.d.api.graphInst(&exec, h, useNodePriority) }); err != nil {
 		return nil, err
 	}
 	x := &GraphExec{v: g.v}

@@ -108,9 +108,9 @@ var inTests = map[string][]string{
 	"":                  {"tensor", "internal/sim", "internal/conformance", "internal/cuda/cudatest"},
 	"internal/hostexec": {"internal/program/oracle"},
 	"internal/cudaexec": {"internal/program/oracle"},
-	"internal/cudagen":  {"internal/program/oracle"},
-	"internal/shm":      {"dist/launch"},                             // its ranks are processes, which meet there
-	"internal/direct":   {"internal/gpu/gputest", "internal/reduce"}, // the same, and sums are those of the host
+	"internal/cudagen":  {"internal/program/oracle", "internal/cuda"}, // its kernels run there
+	"internal/shm":      {"dist/launch"},                              // its ranks are processes, which meet there
+	"internal/direct":   {"internal/gpu/gputest", "internal/reduce"},  // the same, and sums are those of the host
 	"internal/nvshmem":  {"internal/gpu/gputest"},
 }
 

@@ -1,0 +1,188 @@
+package cudaexec
+
+import (
+	"fmt"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/gpu"
+	"github.com/symgrad/symgrad/internal/program"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// collective is a Collective, ready but for the addresses.
+type collective struct {
+	op     *program.Collective
+	group  *dist.Group // a view on the stream of communication, with the step's name
+	symm   *dist.Group // the same with the promise of Symmetric
+	in     side
+	out    side
+	factor side // of premulsum; slot literal for none
+}
+
+// side is the elements of a whole view, without gaps.
+type side struct {
+	argument
+	n  int
+	dt tensor.DType
+}
+
+// absent is a side that there is not.
+var absent = side{argument: argument{slot: literal}}
+
+// buffer is the side where addr says.
+func (s *side) buffer(addr []uintptr, on tensor.Device) (tensor.Buffer, error) {
+	if s.slot == literal {
+		return tensor.Buffer{}, nil
+	}
+	return bufferAt(addr[s.slot]+uintptr(s.offset), s.n, s.dt, on)
+}
+
+// comm is the communication of a program: its groups, all on one stream.
+type comm struct {
+	groups []*dist.Group // views on stream, by number; nil for those that no step uses
+	stream *gpu.Stream
+	steps  []*collective // by step
+	none   tensor.Buffer // no elements
+	works  []dist.Work   // of the newest run, by group: done when the run is
+}
+
+// newComm binds the collectives of p to groups; nil if p has none. All of them go to the stream of the first group that is
+// used, so that the groups follow each other as the steps do.
+//
+// Errors: dist.ErrInvalid for a group that there is not, dist.ErrDevice for one of another device.
+func newComm(p *program.Program, cfg *Config, groups []*dist.Group) (*comm, error) {
+	c := &comm{groups: make([]*dist.Group, len(groups)), steps: make([]*collective, len(p.Steps)), works: make([]dist.Work, len(groups))}
+	for i := range p.Steps {
+		o, ok := p.Steps[i].Op.(*program.Collective)
+		if !ok {
+			continue
+		}
+		if err := c.add(p, cfg, groups, i, o); err != nil {
+			return nil, err
+		}
+	}
+	if c.stream == nil {
+		return nil, nil
+	}
+	var err error
+	c.none, err = tensor.FromPointer(nil, 0, tensor.F32, cfg.Device.Tensor())
+	return c, err
+}
+
+func (c *comm) add(p *program.Program, cfg *Config, groups []*dist.Group, i int, o *program.Collective) error {
+	if o.Group < 0 || o.Group >= len(groups) || groups[o.Group] == nil {
+		return fmt.Errorf("cudaexec: %w: %s: there is no group %d, the run has %d", dist.ErrInvalid, stepName(p, i), o.Group, len(groups))
+	}
+	g := groups[o.Group]
+	s, ok := g.Stream().(*gpu.Stream)
+	if !ok || s.CUDA().Device() != cfg.Device {
+		return fmt.Errorf("cudaexec: %w: %s: group %d is on %v, the program on %v", dist.ErrDevice, stepName(p, i), o.Group, g.Device(), cfg.Device.Tensor())
+	}
+	if c.stream == nil {
+		c.stream = s
+	}
+	if c.groups[o.Group] == nil {
+		c.groups[o.Group] = g.On(c.stream).Named("run of " + p.Name)
+	}
+	v := g.On(c.stream).Named(p.Steps[i].Name)
+	k := &collective{op: o, group: v, symm: v.Symmetric(), in: absent, out: absent, factor: absent}
+	step := &p.Steps[i]
+	for n, to := range []*side{&k.in, &k.factor} {
+		if n < len(step.In) {
+			*to = wholeOf(p, step.In[n])
+		}
+	}
+	if len(step.Out) > 0 {
+		k.out = wholeOf(p, step.Out[0])
+	}
+	c.steps[i] = k
+	return nil
+}
+
+// wholeOf is the elements of v, which is packed and goes to the end of its value.
+func wholeOf(p *program.Program, v program.View) side {
+	val := &p.Values[v.Value]
+	return side{viewOf(p, v), max(val.Len()-v.Offset, 0), val.DType}
+}
+
+// queue issues the collective.
+func (k *collective) queue(cfg *Config, addr []uintptr) error {
+	on := cfg.Device.Tensor()
+	in, err := k.in.buffer(addr, on)
+	if err != nil {
+		return err
+	}
+	out, err := k.out.buffer(addr, on)
+	if err != nil {
+		return err
+	}
+	g := k.group
+	if (in.IsZero() || cfg.symmetric(in)) && (out.IsZero() || cfg.symmetric(out)) {
+		g = k.symm
+	}
+	red := k.op.Red
+	if red.Kind == dist.RedPreMulSum && k.factor.slot != literal {
+		factor, err := k.factor.buffer(addr, on)
+		if err != nil {
+			return err
+		}
+		red = dist.PreMulSumAt(factor)
+	}
+	return k.issue(g, out, in, red)
+}
+
+func (k *collective) issue(g *dist.Group, out, in tensor.Buffer, red dist.RedOp) error {
+	var err error
+	switch k.op.Kind {
+	case dist.KindAllReduce:
+		_, err = g.AllReduce(out, in, red)
+	case dist.KindReduce:
+		_, err = g.Reduce(out, in, red, k.op.Root)
+	case dist.KindBroadcast:
+		_, err = g.Broadcast(out, in, k.op.Root)
+	case dist.KindAllGather:
+		_, err = g.AllGather(out, in)
+	case dist.KindReduceScatter:
+		_, err = g.ReduceScatter(out, in, red)
+	case dist.KindAllToAll:
+		_, err = g.AllToAll(out, in)
+	case dist.KindGather:
+		_, err = g.Gather(out, in, k.op.Root)
+	case dist.KindScatter:
+		_, err = g.Scatter(out, in, k.op.Root)
+	case dist.KindBarrier:
+		_, err = g.Barrier()
+	case dist.KindSync:
+		_, err = g.Sync()
+	default:
+		err = fmt.Errorf("%w: %v is no collective of a program", dist.ErrUnsupported, k.op.Kind)
+	}
+	return err
+}
+
+// announce tells all groups that a run is queued: an operation without elements, which nothing is launched for. Behind it a
+// Work stands for the whole run, and ends, as those of all operations do, when a rank dies, also where the run is a replay
+// of which the groups know nothing.
+func (c *comm) announce() error {
+	for i, g := range c.groups {
+		if g == nil {
+			continue
+		}
+		w, err := g.AllReduce(c.none, c.none, dist.Sum)
+		if err != nil {
+			return err
+		}
+		c.works[i] = w
+	}
+	return nil
+}
+
+// wait returns when the newest run is done on all ranks, or why it never will be.
+func (c *comm) wait() error {
+	for _, w := range c.works {
+		if err := w.Wait(); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,130 @@
+package cudaexec
+
+import (
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/cuda"
+	"github.com/symgrad/symgrad/internal/cudagen"
+	"github.com/symgrad/symgrad/internal/program"
+	"github.com/symgrad/symgrad/internal/sim"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// onHost runs body on each rank of a world of two.
+func onHost(t *testing.T, body func(g *dist.Group) error) {
+	t.Helper()
+	worlds, err := sim.New(2, sim.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ranks sync.WaitGroup
+	for r, w := range worlds {
+		ranks.Go(func() {
+			if err := errors.Join(body(w.Group), w.Close()); err != nil {
+				t.Errorf("rank %d: %v", r, err)
+			}
+		})
+	}
+	ranks.Wait()
+}
+
+func TestEachCollectiveIsItsVerb(t *testing.T) {
+	kinds := []dist.Kind{
+		dist.KindAllReduce, dist.KindReduce, dist.KindBroadcast, dist.KindAllGather, dist.KindReduceScatter, dist.KindAllToAll,
+		dist.KindGather, dist.KindScatter, dist.KindBarrier, dist.KindSync,
+	}
+	onHost(t, func(g *dist.Group) error {
+		for _, kind := range kinds {
+			in, out := make([]float32, 4), make([]float32, 4)
+			switch kind {
+			case dist.KindAllGather, dist.KindGather:
+				in = in[:2]
+			case dist.KindReduceScatter, dist.KindScatter:
+				out = out[:2]
+			}
+			k := &collective{op: &program.Collective{Kind: kind, Root: 1}}
+			if err := k.issue(g, tensor.Of(out), tensor.Of(in), dist.Sum); err != nil {
+				return err
+			}
+		}
+		if err := g.Stream().Synchronize(); err != nil {
+			return err
+		}
+		for i, r := range g.Recorder().Records() {
+			if s := r.Signature; s.Kind != kinds[i] || s.Kind.Rooted() && s.Root != 1 {
+				t.Errorf("operation %d is %v of root %d, want %v of root 1", i, s.Kind, s.Root, kinds[i])
+			}
+		}
+		err := (&collective{op: &program.Collective{Kind: dist.KindSend}}).issue(g, tensor.Buffer{}, tensor.Buffer{}, dist.Sum)
+		if !errors.Is(err, dist.ErrUnsupported) {
+			t.Errorf("a message: %v", err)
+		}
+		return nil
+	})
+}
+
+// summing is a program of one sum over group.
+func summing(group int) *program.Program {
+	p := &program.Program{Name: "sum", Clock: program.None}
+	g := p.Add(program.Value{Name: "g", DType: tensor.F32, Shape: []int{6}})
+	whole := p.Whole(g)
+	whole.Offset = 2
+	p.Steps = []program.Step{{
+		Name: "sum g", Op: &program.Collective{Kind: dist.KindAllReduce, Group: group}, In: views(whole), Out: views(whole), Stream: program.Comm,
+	}}
+	return p
+}
+
+func TestGroupsMustBeThoseOfTheDevice(t *testing.T) {
+	cfg := &Config{Device: new(cuda.Device)}
+	onHost(t, func(g *dist.Group) error {
+		for _, tt := range []struct {
+			group  int
+			groups []*dist.Group
+			want   error
+			text   string
+		}{
+			{0, []*dist.Group{g}, dist.ErrDevice, "group 0 is on host, the program on cuda:0"},
+			{1, []*dist.Group{g}, dist.ErrInvalid, "there is no group 1, the run has 1"},
+			{-1, []*dist.Group{g}, dist.ErrInvalid, "there is no group -1"},
+			{0, []*dist.Group{nil}, dist.ErrInvalid, "there is no group 0"},
+		} {
+			_, err := newComm(summing(tt.group), cfg, tt.groups)
+			if !errors.Is(err, tt.want) || !strings.Contains(err.Error(), tt.text) || !strings.Contains(err.Error(), `step 0 "sum g"`) {
+				t.Errorf("group %d: %v, want %s", tt.group, err, tt.text)
+			}
+		}
+		c, err := newComm(&program.Program{}, cfg, []*dist.Group{g})
+		if c != nil || err != nil {
+			t.Errorf("a program without collectives: %v, %v", c, err)
+		}
+		return nil
+	})
+}
+
+func TestSidesGoToTheEndOfTheirValue(t *testing.T) {
+	p := summing(0)
+	s := wholeOf(p, p.Steps[0].In[0])
+	if want := (side{argument{0, 8}, 4, tensor.F32}); s != want {
+		t.Errorf("got %+v, want %+v", s, want)
+	}
+	b, err := s.buffer([]uintptr{1 << 20}, tensor.CUDA(1))
+	if err != nil || uintptr(b.Pointer()) != 1<<20+8 || b.Len() != 4 || b.Device() != tensor.CUDA(1) {
+		t.Errorf("%v at %#x, %v", b, b.Pointer(), err)
+	}
+	if b, err := absent.buffer(nil, tensor.CUDA(0)); !b.IsZero() || err != nil {
+		t.Errorf("a side that there is not: %v, %v", b, err)
+	}
+}
+
+func TestHugeProgramsHaveKernels(t *testing.T) {
+	b := huge(t)
+	_, steps, err := cudagen.Generate(b.p, cudagen.Target{SMs: 132, MaxThreads: 2048, Arch: 90})
+	if err != nil || len(steps) != 2 {
+		t.Errorf("%d steps, %v", len(steps), err)
+	}
+}

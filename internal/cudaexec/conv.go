@@ -1,0 +1,177 @@
+package cudaexec
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/symgrad/symgrad/internal/cuda"
+	"github.com/symgrad/symgrad/internal/cudnn"
+	"github.com/symgrad/symgrad/internal/program"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// convolution is a Conv, ConvGradInput or ConvGradFilter as cuDNN is asked for it.
+type convolution struct {
+	desc    cudnn.ConvDesc // of one pass
+	a, b, c argument       // In[0], In[1] and Out[0]
+	conv    *cudnn.Conv
+}
+
+// cudnnTypes is the types whose convolutions cuDNN makes.
+var cudnnTypes = map[tensor.DType]cudnn.DType{
+	tensor.F32: cudnn.F32, tensor.F64: cudnn.F64, tensor.F16: cudnn.F16, tensor.BF16: cudnn.BF16,
+}
+
+// newConvolution is step i of p for cuDNN; nil if the step is no convolution, or none that cuDNN can be asked for.
+func newConvolution(p *program.Program, i int, cfg *Config) *convolution {
+	var w *program.Window
+	var k int
+	var pass cudnn.Pass
+	s := &p.Steps[i]
+	switch o := s.Op.(type) {
+	case *program.Conv:
+		w, k, pass = &o.Window, o.K, cudnn.Forward
+	case *program.ConvGradInput:
+		w, k, pass = &o.Window, o.K, cudnn.BackwardData
+	case *program.ConvGradFilter:
+		w, k, pass = &o.Window, o.K, cudnn.BackwardFilter
+	default:
+		return nil
+	}
+	if len(s.In) != 2 || len(s.Out) != 1 {
+		return nil
+	}
+	x := p.Values[s.Out[0].Value].DType
+	dt, known := cudnnTypes[x]
+	if !known || p.Values[s.In[0].Value].DType != x || p.Values[s.In[1].Value].DType != x {
+		return nil
+	}
+	d := cudnn.ConvDesc{
+		DType: dt, N: w.N, C: w.C, H: w.H, W: w.W, K: k, R: w.R, S: w.S, PadH: w.PadH, PadW: w.PadW, StrideH: w.StrideH,
+		StrideW: w.StrideW, DilationH: w.DilationH, DilationW: w.DilationW, Passes: pass,
+		Deterministic: cfg.Deterministic, Timed: cfg.Tune,
+	}
+	if x == tensor.F32 && cfg.Compute != F32 {
+		d.Math = cudnn.TF32 // the narrowest that cuDNN has for elements of f32
+	}
+	if d.Validate() != nil {
+		return nil
+	}
+	if outH, outW := d.Out(); outH != w.OutH || outW != w.OutW {
+		return nil // it ends elsewhere: cuDNN pads alike on all sides
+	}
+	return &convolution{desc: d, a: viewOf(p, s.In[0]), b: viewOf(p, s.In[1]), c: viewOf(p, s.Out[0])}
+}
+
+// queue queues the convolution on the handle's stream.
+func (v *convolution) queue(addr []uintptr, workspace uintptr) error {
+	a, b := addr[v.a.slot]+uintptr(v.a.offset), addr[v.b.slot]+uintptr(v.b.offset)
+	c := addr[v.c.slot] + uintptr(v.c.offset)
+	switch v.desc.Passes {
+	case cudnn.Forward:
+		return v.conv.Forward(a, b, c, workspace)
+	case cudnn.BackwardData:
+		return v.conv.BackwardData(b, a, c, workspace) // In is dy, filter; cuDNN's order is filter, dy
+	}
+	return v.conv.BackwardFilter(a, b, c, workspace)
+}
+
+// convolutions is the steps of a program that cuDNN does. They run one after the other, in one workspace.
+type convolutions struct {
+	dev       *cuda.Device
+	handle    *cudnn.Handle
+	steps     []*convolution // by step; nil for others
+	workspace uintptr
+}
+
+// newConvolutions opens cuDNN if p has a step for it; nil if not, or where there is no cuDNN and none was asked for. Steps for
+// which cuDNN has no algorithm are left to others.
+//
+// Errors: those of cudnn.Open for a library that was asked for; cuda.ErrMemory; *cudnn.Error.
+func newConvolutions(p *program.Program, on []program.Stream, cfg *Config, s *cuda.Stream) (*convolutions, error) {
+	if cfg.CUDNN == Without {
+		return nil, nil
+	}
+	v := &convolutions{dev: cfg.Device, steps: make([]*convolution, len(p.Steps))}
+	some := false
+	for i := range p.Steps {
+		if on[i] == program.Compute {
+			v.steps[i] = newConvolution(p, i, cfg)
+		}
+		some = some || v.steps[i] != nil
+	}
+	if !some {
+		return nil, nil
+	}
+	err := v.open(cfg, s)
+	if err != nil && cfg.CUDNN == "" && cudnn.IsUnavailable(err) {
+		return nil, v.close()
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("cudaexec: program %q: %w: set CUDNN to %q to do without", p.Name, err, Without), v.close())
+	}
+	if err := v.choose(p); err != nil {
+		return nil, errors.Join(err, v.close())
+	}
+	return v, nil
+}
+
+func (v *convolutions) open(cfg *Config, s *cuda.Stream) error {
+	lib, err := cudnn.Open(cudnn.Config{Path: cfg.CUDNN, Dirs: cfg.Dirs, CUDA: cfg.Device.Driver().Version()})
+	if err != nil {
+		return err
+	}
+	v.handle, err = lib.NewHandle(s)
+	return err
+}
+
+// choose has cuDNN choose an algorithm for each step, and makes a workspace for the largest.
+func (v *convolutions) choose(p *program.Program) error {
+	var most int64
+	for i, c := range v.steps {
+		if c == nil {
+			continue
+		}
+		var err error
+		c.conv, err = v.handle.NewConv(c.desc)
+		switch {
+		case err != nil && cudnn.IsUnavailable(err):
+			v.steps[i] = nil
+			continue
+		case err != nil:
+			return fmt.Errorf("cudaexec: %s: %w", stepName(p, i), err)
+		}
+		most = max(most, c.conv.WorkspaceBytes())
+	}
+	if most == 0 {
+		return nil
+	}
+	var err error
+	if v.workspace, err = v.dev.Alloc(most); err != nil {
+		return fmt.Errorf("cudaexec: program %q: the workspace of cuDNN: %w", p.Name, err)
+	}
+	return nil
+}
+
+// does reports whether cuDNN does step i.
+func (v *convolutions) does(i int) bool { return v != nil && v.steps[i] != nil }
+
+func (v *convolutions) queue(i int, addr []uintptr) error {
+	return v.steps[i].queue(addr, v.workspace)
+}
+
+func (v *convolutions) close() error {
+	if v == nil {
+		return nil
+	}
+	var errs []error
+	for _, c := range v.steps {
+		if c != nil && c.conv != nil {
+			errs = append(errs, c.conv.Close())
+		}
+	}
+	if v.handle != nil {
+		errs = append(errs, v.handle.Close())
+	}
+	return errors.Join(append(errs, v.dev.Free(v.workspace))...)
+}

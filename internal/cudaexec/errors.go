@@ -1,0 +1,67 @@
+package cudaexec
+
+import (
+	"errors"
+	"fmt"
+	"sort"
+	"strings"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/cuda"
+	"github.com/symgrad/symgrad/internal/program"
+)
+
+// ErrFault is what the error of a run matches in which a step found data that it cannot work with: an index out of range.
+// Other steps have run, so that all values, parameters too, are undefined.
+var ErrFault = errors.New("a step has met wrong data")
+
+// errClosed is what a closed runner answers.
+var errClosed = fmt.Errorf("cudaexec: %w", dist.ErrClosed)
+
+// need is the bytes of device memory of a program, by what they are for.
+type need struct {
+	arena, constants, scratch, other int64
+}
+
+func (n need) total() int64 { return n.arena + n.constants + n.scratch + n.other }
+
+// largestValues is how many values an error about memory names.
+const largestValues = 5
+
+// memoryError is the error of an allocation that failed, with what the program needs and which of its values are largest.
+func memoryError(p *program.Program, n need, err error) error {
+	text := fmt.Sprintf("cudaexec: program %q needs %d B of device memory (arena %d, constants %d, scratch %d, other %d)",
+		p.Name, n.total(), n.arena, n.constants, n.scratch, n.other)
+	if list := largest(p, largestValues); list != "" {
+		text += "; its largest values are " + list
+	}
+	if errors.Is(err, cuda.ErrMemory) {
+		text += "; a smaller batch needs less"
+	}
+	return fmt.Errorf("%s: %w", text, err)
+}
+
+// largest names the n largest values that lie in the arena or are constants, the largest first.
+func largest(p *program.Program, n int) string {
+	var ids []int
+	for i := range p.Values {
+		if v := &p.Values[i]; v.Place != program.Outside && v.Bytes() > 0 {
+			ids = append(ids, i)
+		}
+	}
+	sort.SliceStable(ids, func(a, b int) bool { return p.Values[ids[a]].Bytes() > p.Values[ids[b]].Bytes() })
+	names := make([]string, 0, n)
+	for _, i := range ids[:min(n, len(ids))] {
+		names = append(names, fmt.Sprintf("%s, %d B", valueName(p, program.ID(i)), p.Values[i].Bytes()))
+	}
+	return strings.Join(names, "; ")
+}
+
+// valueName is how errors call a value: value 7 "w0" f32[784 512].
+func valueName(p *program.Program, id program.ID) string {
+	if int(id) < 0 || int(id) >= len(p.Values) {
+		return fmt.Sprintf("value %d", id)
+	}
+	v := &p.Values[id]
+	return fmt.Sprintf("value %d %q %v%v", id, v.Name, v.DType, v.Shape)
+}

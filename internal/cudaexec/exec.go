@@ -1,0 +1,342 @@
+package cudaexec
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/cuda"
+	"github.com/symgrad/symgrad/internal/cudagen"
+	"github.com/symgrad/symgrad/internal/program"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// Exec is a program on a GPU. It implements program.Runner, and has besides it what only a device needs: Stage, Read,
+// SetClock, Profile. It is not for use by several goroutines at once.
+type Exec struct {
+	p   *program.Program
+	cfg Config
+	env program.Env
+	dev *cuda.Device
+
+	clock   program.ID // that steps read; None if none does
+	order   order
+	layout  layout
+	mem     *memory
+	code    *code
+	own     *own
+	mul     *products
+	conv    *convolutions
+	comm    *comm
+	streams [streams]*cuda.Stream // that of Comm is the groups'
+	home    *cuda.Stream          // where runs begin and end
+	events  []*cuda.Event         // by number in order
+	fork    *cuda.Event           // the beginning of a run, for the other stream
+	join    *cuda.Event           // the end of the other stream
+	room    *cuda.Args
+
+	addr    []uintptr // by value, then the extra slots
+	bound   []bool    // by value
+	unbound int       // Outside values that steps use and nobody has bound
+	rebound bool      // since the last run
+
+	stage  staging
+	back   readback
+	graphs graphs
+	stamps *stamps // while profiled
+	warm   int     // runs so far, step by step
+	failed bool    // the last run; its values are undefined
+	closed bool
+}
+
+// New loads p, which is planned, onto cfg.Device.
+//
+// Collective: where p has collectives all ranks load, bind and run it alike. Returns: an *Exec. Owns: the caller closes it,
+// before the groups of env; p does not change meanwhile. Errors: dist.ErrInvalid and its kinds; dist.ErrUnsupported for steps
+// that GPUs do not have; cuda.ErrMemory, with what p needs and its largest values; the compiler's; those of libraries that
+// were asked for.
+func New(p *program.Program, cfg Config, env program.Env) (program.Runner, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if cfg.Dirs == nil {
+		cfg.Dirs = cfg.Device.Driver().Config().Dirs
+	}
+	x := &Exec{p: p, cfg: cfg, env: env, dev: cfg.Device}
+	if err := x.load(); err != nil {
+		return nil, errors.Join(err, x.free())
+	}
+	return x, nil
+}
+
+// load makes everything, in an order in which what is cheap to refuse comes first.
+func (x *Exec) load() error {
+	var err error
+	if err = refuse(x.p); err != nil {
+		return err
+	}
+	if x.clock, err = clockOf(x.p); err != nil {
+		return err
+	}
+	if x.order, err = newOrder(x.p); err != nil {
+		return err
+	}
+	if x.comm, err = newComm(x.p, &x.cfg, x.env.Groups); err != nil {
+		return err
+	}
+	if err = x.makeStreams(); err != nil {
+		return err
+	}
+	if x.mul, err = newProducts(x.p, x.order.on, &x.cfg, x.streams[program.Compute]); err != nil {
+		return err
+	}
+	if x.conv, err = newConvolutions(x.p, x.order.on, &x.cfg, x.streams[program.Compute]); err != nil {
+		return err
+	}
+	text, steps, err := x.generate()
+	if err != nil {
+		return err
+	}
+	x.layout = newLayout(x.p, steps)
+	if x.mem, err = newMemory(x.p, &x.cfg, &x.layout); err != nil {
+		return err
+	}
+	if x.code, err = newCode(x.p, x.dev, &x.layout, text, steps); err != nil {
+		return err
+	}
+	if x.room, err = cuda.NewArgs(mostArgs); err != nil {
+		return err
+	}
+	x.addr = x.mem.addresses(x.p, &x.layout)
+	x.begin()
+	return x.openReadback()
+}
+
+// refuse is the error of a program with steps that a GPU has not.
+func refuse(p *program.Program) error {
+	for i := range p.Steps {
+		if _, ok := p.Steps[i].Op.(*program.Call); ok {
+			return fmt.Errorf("cudaexec: %w: %s calls a function of the host: run the program on the host", dist.ErrUnsupported, stepName(p, i))
+		}
+	}
+	return nil
+}
+
+// clockOf is the clock of p if a step draws random numbers, and None else.
+//
+// Errors: dist.ErrInvalid for a clock that is none.
+func clockOf(p *program.Program) (program.ID, error) {
+	for i := range p.Steps {
+		var code []program.Instr
+		switch o := p.Steps[i].Op.(type) {
+		case *program.Map:
+			code = o.Code
+		case *program.Reduce:
+			code = o.Code
+		}
+		if !slices.ContainsFunc(code, func(in program.Instr) bool { return in.Op == program.Rand }) {
+			continue
+		}
+		c := p.Clock
+		if int(c) < 0 || int(c) >= len(p.Values) || p.Values[c].Place != program.Outside || p.Values[c].DType != tensor.U64 || p.Values[c].Len() != 2 {
+			return program.None, fmt.Errorf("cudaexec: %w: %s draws random numbers, and the program's clock is %s", dist.ErrInvalid, stepName(p, i), valueName(p, c))
+		}
+		return c, nil
+	}
+	return program.None, nil
+}
+
+// makeStreams makes the stream of Compute, and the events between it and that of the groups.
+func (x *Exec) makeStreams() error {
+	least, _, err := x.dev.PriorityRange()
+	if err != nil {
+		return err
+	}
+	compute, err := x.dev.NewStream(least)
+	if err != nil {
+		return err
+	}
+	x.streams = [streams]*cuda.Stream{compute, compute}
+	x.home = compute
+	if x.comm != nil {
+		x.home = x.comm.stream.CUDA()
+		x.streams[program.Comm] = x.home
+	}
+	for range x.order.events {
+		e, err := x.dev.NewEvent()
+		if err != nil {
+			return err
+		}
+		x.events = append(x.events, e)
+	}
+	if x.fork, err = x.dev.NewEvent(); err != nil {
+		return err
+	}
+	x.join, err = x.dev.NewEvent()
+	return err
+}
+
+// generate makes the kernels of all steps that no library does.
+func (x *Exec) generate() (text string, steps []cudagen.Step, err error) {
+	major, minor := x.dev.Arch()
+	threads, err := x.dev.Attribute(cuda.MaxThreadsPerMultiprocessor)
+	if err != nil {
+		return "", nil, err
+	}
+	t := cudagen.Target{SMs: x.dev.SMs(), MaxThreads: threads, Arch: 10*major + minor, Own: make([]bool, len(x.p.Steps)), Apart: x.env.Watch != nil}
+	for i := range t.Own {
+		t.Own[i] = !x.mul.does(i) && !x.conv.does(i)
+	}
+	text, steps, err = cudagen.Generate(x.p, t)
+	if err == nil && len(steps) != len(x.p.Steps) {
+		err = fmt.Errorf("cudaexec: %w: kernels for %d steps, the program has %d", dist.ErrInvalid, len(steps), len(x.p.Steps))
+	}
+	return text, steps, err
+}
+
+// begin notes what is to be bound. The clock is the runner's own until somebody binds it.
+func (x *Exec) begin() {
+	x.bound = make([]bool, len(x.p.Values))
+	if c := x.clock; c != program.None {
+		x.addr[c], x.bound[c] = x.addr[len(x.p.Values)+slotClock], true
+	}
+	used := usedBy(x.p)
+	for i := range x.p.Values {
+		v := &x.p.Values[i]
+		if v.Place != program.Outside || v.Len() == 0 || !used[i] {
+			x.bound[i] = true
+		}
+		if !x.bound[i] {
+			x.unbound++
+		}
+	}
+	x.rebound = true
+}
+
+// usedBy is which values steps of p read or write.
+func usedBy(p *program.Program) []bool {
+	used := make([]bool, len(p.Values))
+	for i := range p.Steps {
+		for _, views := range [...][]program.View{p.Steps[i].In, p.Steps[i].Out} {
+			for _, v := range views {
+				used[v.Value] = true
+			}
+		}
+	}
+	return used
+}
+
+// bindAlignment is that of bound memory: kernels load 16 bytes at once.
+const bindAlignment = 16
+
+// Bind implements program.Runner. Memory must be on the device, at a multiple of 16 bytes.
+//
+// Collective: with collectives, binding anew after the first run is for all ranks alike, between the same runs, because the
+// program is captured anew. Memory that was bound before for the same values does not cost a new capture, as long as few sets
+// of it take turns. Errors: dist.ErrInvalid and its kinds, dist.ErrClosed.
+func (x *Exec) Bind(id program.ID, b tensor.Buffer) error {
+	if x.closed {
+		return errClosed
+	}
+	if int(id) < 0 || int(id) >= len(x.p.Values) || x.p.Values[id].Place != program.Outside {
+		return fmt.Errorf("cudaexec: %w: %s is not to be bound", dist.ErrInvalid, valueName(x.p, id))
+	}
+	v := &x.p.Values[id]
+	switch {
+	case b.DType() != v.DType:
+		return fmt.Errorf("cudaexec: %w: %s bound to %v", dist.ErrDType, valueName(x.p, id), b)
+	case b.Len() < v.Len():
+		return fmt.Errorf("cudaexec: %w: %s bound to %v: it has %d elements", dist.ErrCount, valueName(x.p, id), b, v.Len())
+	case uintptr(b.Pointer())%bindAlignment != 0:
+		return fmt.Errorf("cudaexec: %w: %s bound to memory at %#x: kernels want a multiple of %d", dist.ErrInvalid, valueName(x.p, id), uintptr(b.Pointer()), bindAlignment)
+	case b.Device() != x.dev.Tensor():
+		return fmt.Errorf("cudaexec: %w: %s bound to %v: the program is on %v", dist.ErrDevice, valueName(x.p, id), b, x.dev.Tensor())
+	}
+	x.stage.drop(id)
+	x.place(id, uintptr(b.Pointer()))
+	return nil
+}
+
+// place makes at the address of value id.
+func (x *Exec) place(id program.ID, at uintptr) {
+	if !x.bound[id] {
+		x.bound[id] = true
+		x.unbound--
+	}
+	if x.addr[id] != at {
+		x.addr[id], x.rebound = at, true
+	}
+}
+
+// Memory implements program.Runner.
+//
+// Errors: dist.ErrInvalid for a value that there is not, or that is not bound yet.
+func (x *Exec) Memory(id program.ID) (tensor.Buffer, error) {
+	if x.closed {
+		return tensor.Buffer{}, errClosed
+	}
+	if int(id) < 0 || int(id) >= len(x.p.Values) {
+		return tensor.Buffer{}, fmt.Errorf("cudaexec: %w: there is no %s", dist.ErrInvalid, valueName(x.p, id))
+	}
+	v := &x.p.Values[id]
+	if x.addr[id] == 0 && v.Len() > 0 {
+		return tensor.Buffer{}, fmt.Errorf("cudaexec: %w: %s is not bound", dist.ErrInvalid, valueName(x.p, id))
+	}
+	return bufferAt(x.addr[id], v.Len(), v.DType, x.dev.Tensor())
+}
+
+// Program is what runs.
+func (x *Exec) Program() *program.Program { return x.p }
+
+// Stream is the stream on which runs begin and end. What is queued on it comes between runs.
+func (x *Exec) Stream() *cuda.Stream { return x.home }
+
+// SetClock makes step the number of the next run's step, and sample that of this rank's first sample. Every run adds 1 to
+// the number. Without it numbers begin with 0. A program without a clock has no use for it.
+//
+// Returns: when queued, behind the runs so far. Errors: dist.ErrClosed, those of the driver.
+func (x *Exec) SetClock(step, sample uint64) error {
+	if x.closed {
+		return errClosed
+	}
+	if x.clock == program.None {
+		return nil
+	}
+	at := x.addr[x.clock]
+	if err := x.dev.Enter(); err != nil {
+		return err
+	}
+	defer x.dev.Leave()
+	return errors.Join(x.home.Write64(at, step), x.home.Write64(at+8, sample))
+}
+
+// Close implements program.Runner. Where a group is broken and the device does not get on, what its kernels may still use is
+// left to the end of the process.
+func (x *Exec) Close() error {
+	if x.closed {
+		return nil
+	}
+	x.closed = true
+	if err := x.settle(); err != nil && !x.drained() {
+		return fmt.Errorf("cudaexec: program %q: the device does not get on, and keeps its memory: %w", x.p.Name, err)
+	}
+	return x.free()
+}
+
+// free frees what there is.
+func (x *Exec) free() error {
+	errs := []error{x.graphs.close(), x.stage.close(x.dev), x.back.close(), x.conv.close(), x.mul.close(), x.code.close(), x.own.close()}
+	if x.mem != nil {
+		errs = append(errs, x.mem.close())
+	}
+	for _, e := range append([]*cuda.Event{x.fork, x.join}, x.events...) {
+		if e != nil {
+			errs = append(errs, e.Close())
+		}
+	}
+	if s := x.streams[program.Compute]; s != nil {
+		errs = append(errs, s.Close())
+	}
+	return errors.Join(errs...)
+}

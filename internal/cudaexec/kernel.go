@@ -1,0 +1,213 @@
+package cudaexec
+
+import (
+	_ "embed"
+	"errors"
+	"fmt"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/cuda"
+	"github.com/symgrad/symgrad/internal/cudagen"
+	"github.com/symgrad/symgrad/internal/program"
+)
+
+// argument is a parameter of a kernel: an address of the table of addresses, and bytes behind it.
+type argument struct {
+	slot   int32 // in the table; literal for offset itself
+	offset int64
+}
+
+// literal is the slot of a number.
+const literal = -1
+
+// launch is one kernel of a step, ready but for the addresses.
+type launch struct {
+	f     *cuda.Function
+	shape cuda.Launch
+	args  []argument
+}
+
+// queue launches the kernel on s with what addr says. room is empty between launches.
+func (k *launch) queue(s *cuda.Stream, addr []uintptr, room *cuda.Args) error {
+	room.Reset()
+	for _, a := range k.args {
+		if a.slot == literal {
+			room.U64(uint64(a.offset))
+		} else {
+			room.Ptr(addr[a.slot] + uintptr(a.offset))
+		}
+	}
+	return k.f.Launch(s, k.shape, room)
+}
+
+// resolve is where the arguments of k, a kernel of step i, come from.
+//
+// Errors: dist.ErrInvalid for what is no part of the program.
+func resolve(p *program.Program, l *layout, i int, k *cudagen.Kernel) ([]argument, error) {
+	if len(k.Args) > mostArgs {
+		return nil, fmt.Errorf("%w: kernel %s has %d arguments, %d at most", dist.ErrUnsupported, k.Name, len(k.Args), mostArgs)
+	}
+	args := make([]argument, len(k.Args))
+	for n, a := range k.Args {
+		r, err := resolveOne(p, l, &a)
+		if err != nil {
+			return nil, fmt.Errorf("cudaexec: %w: argument %d of kernel %s of %s: %w", dist.ErrInvalid, n, k.Name, stepName(p, i), err)
+		}
+		args[n] = r
+	}
+	return args, nil
+}
+
+// mostArgs is how many arguments cuda.Args has room for.
+const mostArgs = 128
+
+func resolveOne(p *program.Program, l *layout, a *cudagen.Arg) (argument, error) {
+	extra := func(slot int, offset int64) (argument, error) {
+		return argument{int32(len(p.Values) + slot), offset}, nil
+	}
+	switch a.Kind {
+	case cudagen.Number:
+		return argument{literal, a.Offset}, nil
+	case cudagen.Fault:
+		return extra(slotFault, a.Offset)
+	case cudagen.Clock:
+		if p.Clock == program.None {
+			return argument{}, errors.New("the program has no clock")
+		}
+		return argument{int32(p.Clock), a.Offset}, nil
+	}
+	if a.Step < 0 || a.Step >= len(p.Steps) {
+		return argument{}, fmt.Errorf("of step %d, there are %d", a.Step, len(p.Steps))
+	}
+	views := p.Steps[a.Step].In
+	switch a.Kind {
+	case cudagen.Scratch:
+		return extra(slotScratch, l.scratch[a.Step]+a.Offset)
+	case cudagen.Out:
+		views = p.Steps[a.Step].Out
+	case cudagen.In:
+	default:
+		return argument{}, fmt.Errorf("of unknown kind %d", a.Kind)
+	}
+	if a.Index < 0 || a.Index >= len(views) {
+		return argument{}, fmt.Errorf("number %d of step %d, there are %d", a.Index, a.Step, len(views))
+	}
+	return argument{int32(views[a.Index].Value), a.Offset}, nil
+}
+
+// code is the kernels of a program, on the device.
+type code struct {
+	module *cuda.Module
+	steps  [][]launch // by step
+	faults bool       // whether a kernel may report one
+}
+
+// plainShared is the bytes of shared memory that a kernel may have without asking (CUDA C++ Programming Guide, "Compute
+// Capabilities").
+const plainShared = 48 << 10
+
+// newCode compiles text and prepares the launches of steps. A text without kernels is none.
+func newCode(p *program.Program, dev *cuda.Device, l *layout, text string, steps []cudagen.Step) (*code, error) {
+	c := &code{steps: make([][]launch, len(steps))}
+	some := false
+	for i := range steps {
+		some = some || len(steps[i].Kernels) > 0
+	}
+	if !some {
+		return c, nil
+	}
+	var err error
+	if c.module, err = compile(dev, cuda.Source{Name: "program.cu", Text: text, Options: cudagen.Options()}); err != nil {
+		return nil, fmt.Errorf("cudaexec: program %q: %w", p.Name, err)
+	}
+	if err := c.prepare(p, l, steps); err != nil {
+		return nil, errors.Join(err, c.close())
+	}
+	return c, nil
+}
+
+func (c *code) prepare(p *program.Program, l *layout, steps []cudagen.Step) error {
+	functions := map[string]*cuda.Function{}
+	shared := map[string]uint32{}
+	for i := range steps {
+		for n := range steps[i].Kernels {
+			k := &steps[i].Kernels[n]
+			f := functions[k.Name]
+			if f == nil {
+				var err error
+				if f, err = c.module.Function(k.Name); err != nil {
+					return fmt.Errorf("cudaexec: %s: %w", stepName(p, i), err)
+				}
+				functions[k.Name] = f
+			}
+			if k.Shared > plainShared && k.Shared > shared[k.Name] {
+				if err := f.AllowShared(int(k.Shared)); err != nil {
+					return fmt.Errorf("cudaexec: %s: %d B of shared memory for kernel %s: %w", stepName(p, i), k.Shared, k.Name, err)
+				}
+				shared[k.Name] = k.Shared
+			}
+			args, err := resolve(p, l, i, k)
+			if err != nil {
+				return err
+			}
+			for _, a := range k.Args {
+				c.faults = c.faults || a.Kind == cudagen.Fault
+			}
+			c.steps[i] = append(c.steps[i], launch{f, cuda.Launch{Grid: k.Grid, Block: k.Block, Shared: k.Shared}, args})
+		}
+	}
+	return nil
+}
+
+func (c *code) close() error {
+	if c == nil || c.module == nil {
+		return nil
+	}
+	return c.module.Close()
+}
+
+// compile loads the kernels of src.
+func compile(dev *cuda.Device, src cuda.Source) (*cuda.Module, error) {
+	compiler, err := dev.Driver().Compiler()
+	if err != nil {
+		return nil, err
+	}
+	image, err := compiler.Compile(dev, src)
+	if err != nil {
+		return nil, err
+	}
+	return dev.Load(image)
+}
+
+//go:embed kernels/runner.cu
+var runnerSource string
+
+// own is the kernels of the runner itself.
+type own struct {
+	module      *cuda.Module
+	tail, stamp *cuda.Function
+}
+
+func newOwn(dev *cuda.Device) (*own, error) {
+	m, err := compile(dev, cuda.Source{Name: "runner.cu", Text: runnerSource, Options: []string{
+		fmt.Sprintf("-DCOPIES=%d", mostCopies), fmt.Sprintf("-DSLOTS=%d", ringSlots),
+	}})
+	if err != nil {
+		return nil, fmt.Errorf("cudaexec: the runner's own kernels: %w", err)
+	}
+	k := &own{module: m}
+	if k.tail, err = m.Function("tail"); err == nil {
+		k.stamp, err = m.Function("stamp")
+	}
+	if err != nil {
+		return nil, errors.Join(err, m.Close())
+	}
+	return k, nil
+}
+
+func (k *own) close() error {
+	if k == nil {
+		return nil
+	}
+	return k.module.Close()
+}

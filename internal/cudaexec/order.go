@@ -1,0 +1,83 @@
+package cudaexec
+
+import (
+	"fmt"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/program"
+)
+
+// streams is how many streams a program has: Compute and Comm.
+const streams = 2
+
+// turn is when a step is queued among those of the other stream: after waiting for events, and recording one behind it.
+type turn struct {
+	waits  []int // numbers of events
+	record int   // number of the event behind the step; -1 for none
+}
+
+// order is the turns of all steps, with as few events as will do. A step waits only for what its own stream has not waited
+// for before: to have waited for a later step of the other stream is enough.
+type order struct {
+	turns  []turn
+	on     []program.Stream // where each step runs
+	events int
+}
+
+// newOrder plans the events of p. A collective that p has on Compute runs on Comm all the same, which is the groups' stream,
+// between the steps of Compute before and behind it.
+//
+// Errors: dist.ErrInvalid for a stream that there is not, and for a step that waits for itself or a later one.
+func newOrder(p *program.Program) (order, error) {
+	o := order{turns: make([]turn, len(p.Steps)), on: make([]program.Stream, len(p.Steps))}
+	var waited [streams]int // by stream: the newest step of the other one, plus 1, that it has waited for
+	compute, between := -1, -1
+	for i := range p.Steps {
+		s := &p.Steps[i]
+		if s.Stream >= streams {
+			return o, fmt.Errorf("cudaexec: %w: %s: stream %d, there are %d", dist.ErrInvalid, stepName(p, i), s.Stream, streams)
+		}
+		o.turns[i].record = -1
+		o.on[i] = s.Stream
+		_, collective := s.Op.(*program.Collective)
+		last := -1
+		switch {
+		case collective && s.Stream == program.Compute:
+			o.on[i], last, between = program.Comm, compute, i
+		case s.Stream == program.Compute:
+			compute, last = i, between
+		}
+		for _, j := range s.After {
+			if j < 0 || j >= i {
+				return o, fmt.Errorf("cudaexec: %w: %s waits for step %d, which does not come before it", dist.ErrInvalid, stepName(p, i), j)
+			}
+			if o.on[j] != o.on[i] {
+				last = max(last, j)
+			}
+		}
+		o.wait(i, last, &waited[o.on[i]])
+	}
+	return o, nil
+}
+
+// wait makes step i wait for step last of the other stream, unless its own stream has waited for that, or a later one.
+func (o *order) wait(i, last int, waited *int) {
+	if last < *waited {
+		return
+	}
+	*waited = last + 1
+	if o.turns[last].record < 0 {
+		o.turns[last].record = o.events
+		o.events++
+	}
+	o.turns[i].waits = append(o.turns[i].waits, o.turns[last].record)
+}
+
+// stepName is how errors call a step: step 12 "dw0" (matmul 128x784x512).
+func stepName(p *program.Program, i int) string {
+	s := &p.Steps[i]
+	if s.Op == nil {
+		return fmt.Sprintf("step %d %q", i, s.Name)
+	}
+	return fmt.Sprintf("step %d %q (%v)", i, s.Name, s.Op)
+}

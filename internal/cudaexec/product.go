@@ -1,0 +1,248 @@
+package cudaexec
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/symgrad/symgrad/internal/cublas"
+	"github.com/symgrad/symgrad/internal/cuda"
+	"github.com/symgrad/symgrad/internal/dl"
+	"github.com/symgrad/symgrad/internal/program"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// product is a MatMul as cuBLAS is asked for it.
+type product struct {
+	gemm    cublas.Gemm
+	a, b, c argument
+	align   int          // what all three addresses are multiples of, if those of bound values are of boundAlign
+	plan    *cublas.Plan // the fastest of several algorithms; nil unless they were timed
+	clear   int64        // bytes of C to be set to 0 instead, where K is 0
+}
+
+// boundAlign is the alignment that bound memory is expected to have. With less, a plan is not used.
+const boundAlign = 256
+
+// cublasTypes is the types whose products cuBLAS makes.
+var cublasTypes = map[tensor.DType]cublas.DType{
+	tensor.F32: cublas.F32, tensor.F64: cublas.F64, tensor.F16: cublas.F16, tensor.BF16: cublas.BF16,
+}
+
+// matrix is how a view of (batch, rows, cols) lies in rows, or in columns for trans.
+type matrix struct {
+	trans  bool
+	ld     int
+	stride int64
+}
+
+// newMatrix finds the lie of v. Errors: strides of which none of the last two is 1.
+func newMatrix(v program.View, rows, cols int) (matrix, error) {
+	if len(v.Strides) != 3 {
+		return matrix{}, fmt.Errorf("a view with strides %v, want 3 of them", v.Strides)
+	}
+	r, c := v.Strides[1], v.Strides[2]
+	switch {
+	case (c == 1 || cols == 1) && rows == 1:
+		return matrix{false, max(cols, 1), int64(v.Strides[0])}, nil
+	case (c == 1 || cols == 1) && r >= cols:
+		return matrix{false, r, int64(v.Strides[0])}, nil
+	case (r == 1 || rows == 1) && cols == 1:
+		return matrix{true, max(rows, 1), int64(v.Strides[0])}, nil
+	case (r == 1 || rows == 1) && c >= rows:
+		return matrix{true, c, int64(v.Strides[0])}, nil
+	}
+	return matrix{}, fmt.Errorf("strides %v of %d by %d elements lie neither in rows nor in columns", v.Strides, rows, cols)
+}
+
+// newProduct is step i of p, a MatMul, for cuBLAS; nil if there is nothing to compute.
+//
+// Errors: dl.ErrUnsupported for types and strides that cuBLAS does not take.
+func newProduct(p *program.Program, i int, compute Compute) (*product, error) {
+	s := &p.Steps[i]
+	o := s.Op.(*program.MatMul)
+	if o.Batch == 0 || o.M == 0 || o.N == 0 {
+		return nil, nil
+	}
+	wrong := func(err error) error {
+		return fmt.Errorf("cudaexec: %w: %s: %w", dl.ErrUnsupported, stepName(p, i), err)
+	}
+	if len(s.In) != 2 || len(s.Out) != 1 {
+		return nil, wrong(fmt.Errorf("%d in and %d out, want 2 and 1", len(s.In), len(s.Out)))
+	}
+	x, y, z := &p.Values[s.In[0].Value], &p.Values[s.In[1].Value], &p.Values[s.Out[0].Value]
+	dt, known := cublasTypes[x.DType]
+	if !known || y.DType != x.DType || z.DType != x.DType && (z.DType != tensor.F32 || x.DType == tensor.F64) {
+		return nil, wrong(fmt.Errorf("%v times %v to %v", x.DType, y.DType, z.DType))
+	}
+	g := cublas.Gemm{
+		DType: dt, Out: cublasTypes[z.DType], M: o.M, N: o.N, K: o.K, Batch: o.Batch, Alpha: o.Alpha, Beta: o.Beta,
+		Compute: gemmCompute(compute, x.DType),
+	}
+	a, errA := newMatrix(s.In[0], o.M, o.K)
+	b, errB := newMatrix(s.In[1], o.K, o.N)
+	c, errC := newMatrix(s.Out[0], o.M, o.N)
+	if err := errors.Join(errA, errB, errC); err != nil {
+		return nil, wrong(err)
+	}
+	q := &product{gemm: g, a: viewOf(p, s.In[0]), b: viewOf(p, s.In[1]), c: viewOf(p, s.Out[0])}
+	if o.K == 0 {
+		if o.Beta == 0 {
+			q.clear = int64(o.Batch*o.M*o.N) * int64(z.DType.Size()) // of a C without gaps, as nothing else comes from no products
+		}
+		return q, nil
+	}
+	q.lay(a, b, c)
+	if err := q.gemm.Validate(); err != nil {
+		return nil, wrong(err)
+	}
+	q.align = alignOf(p, s.In[0], s.In[1], s.Out[0])
+	return q, nil
+}
+
+// lay writes the lies of A, B and C. Where C lies in columns, the transposed product is asked for: Cᵀ = Bᵀ Aᵀ.
+func (q *product) lay(a, b, c matrix) {
+	g := &q.gemm
+	if c.trans {
+		g.M, g.N = g.N, g.M
+		q.a, q.b = q.b, q.a
+		a, b = b, a
+		a.trans, b.trans = !a.trans, !b.trans
+	}
+	g.TransA, g.LDA, g.StrideA = a.trans, a.ld, a.stride
+	g.TransB, g.LDB, g.StrideB = b.trans, b.ld, b.stride
+	g.LDC, g.StrideC = c.ld, c.stride
+}
+
+// gemmCompute is how elements of dt are multiplied.
+func gemmCompute(c Compute, dt tensor.DType) cublas.Compute {
+	switch {
+	case dt == tensor.F32 && c == TF32:
+		return cublas.TF32
+	case dt == tensor.F32 && c == BF16:
+		return cublas.FastBF16
+	}
+	return cublas.Full
+}
+
+// viewOf is the address of a view's first element.
+func viewOf(p *program.Program, v program.View) argument {
+	return argument{int32(v.Value), int64(v.Offset) * int64(p.Values[v.Value].DType.Size())}
+}
+
+// alignOf is what the addresses of all views are multiples of.
+func alignOf(p *program.Program, views ...program.View) int {
+	all := int64(boundAlign)
+	for _, v := range views {
+		val := &p.Values[v.Value]
+		all |= int64(v.Offset) * int64(val.DType.Size())
+		if val.Place == program.Arena {
+			all |= val.Offset
+		}
+	}
+	return int(all & -all)
+}
+
+// queue queues the product on s.
+func (q *product) queue(h *cublas.Handle, s *cuda.Stream, addr []uintptr) error {
+	c := addr[q.c.slot] + uintptr(q.c.offset)
+	if q.gemm.K == 0 {
+		return s.Fill(c, 0, q.clear)
+	}
+	a, b := addr[q.a.slot]+uintptr(q.a.offset), addr[q.b.slot]+uintptr(q.b.offset)
+	if q.plan != nil && (a|b|c)&uintptr(q.align-1) == 0 {
+		return q.plan.Run(s, cublas.Operands{A: a, B: b, C: c})
+	}
+	return h.Gemm(&q.gemm, a, b, c)
+}
+
+// tuneCandidates is how many algorithms are timed for a product.
+const tuneCandidates = 16
+
+// tune times algorithms for q. That none is proposed leaves q as it is.
+func (q *product) tune(h *cublas.Handle) error {
+	if q.gemm.K == 0 || q.align < q.gemm.DType.Bytes() {
+		return nil
+	}
+	p, err := h.NewPlan(cublas.PlanDesc{Gemm: q.gemm, AlignBytes: q.align, Candidates: tuneCandidates})
+	if errors.Is(err, dl.ErrUnsupported) {
+		return nil
+	}
+	q.plan = p
+	return err
+}
+
+// products is the MatMul steps of a program that cuBLAS does.
+type products struct {
+	lib    *cublas.Library
+	handle *cublas.Handle
+	steps  []*product // by step; nil for others
+}
+
+// newProducts opens cuBLAS if p has a MatMul that it takes; nil if not, or where there is no cuBLAS and none was asked for.
+//
+// Errors: those of cublas.Open for a library that was asked for.
+func newProducts(p *program.Program, on []program.Stream, cfg *Config, s *cuda.Stream) (*products, error) {
+	if cfg.CUBLAS == Without {
+		return nil, nil
+	}
+	m := &products{steps: make([]*product, len(p.Steps))}
+	some := false
+	for i := range p.Steps {
+		if _, ok := p.Steps[i].Op.(*program.MatMul); !ok || on[i] != program.Compute {
+			continue
+		}
+		q, err := newProduct(p, i, cfg.Compute)
+		if err != nil && !errors.Is(err, dl.ErrUnsupported) {
+			return nil, err
+		}
+		m.steps[i] = q
+		some = some || q != nil
+	}
+	if !some {
+		return nil, nil
+	}
+	err := m.open(cfg, s)
+	if err != nil && cfg.CUBLAS == "" && cublas.IsUnavailable(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cudaexec: program %q: %w: set CUBLAS to %q to do without", p.Name, err, Without)
+	}
+	if cfg.Tune {
+		for i, q := range m.steps {
+			if q == nil {
+				continue
+			}
+			if err := q.tune(m.handle); err != nil {
+				return nil, errors.Join(fmt.Errorf("cudaexec: timing %s: %w", stepName(p, i), err), m.close())
+			}
+		}
+	}
+	return m, nil
+}
+
+func (m *products) open(cfg *Config, s *cuda.Stream) error {
+	var err error
+	m.lib, err = cublas.Open(cublas.Config{Path: cfg.CUBLAS, Dirs: cfg.Dirs, CUDA: cfg.Device.Driver().Version()})
+	if err != nil {
+		return err
+	}
+	m.handle, err = m.lib.NewHandle(s, cublas.HandleConfig{})
+	return err
+}
+
+// does reports whether cuBLAS does step i.
+func (m *products) does(i int) bool { return m != nil && m.steps[i] != nil }
+
+func (m *products) close() error {
+	if m == nil || m.handle == nil {
+		return nil
+	}
+	var errs []error
+	for _, q := range m.steps {
+		if q != nil && q.plan != nil {
+			errs = append(errs, q.plan.Close())
+		}
+	}
+	return errors.Join(append(errs, m.handle.Close())...)
+}

@@ -1,0 +1,339 @@
+package cudaexec
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"time"
+	"unsafe"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/cuda"
+	"github.com/symgrad/symgrad/internal/program"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// warmRuns is how many runs go step by step before the program is captured: libraries choose algorithms, load kernels and
+// connect to peers at the first use, much of which they cannot do while a stream captures.
+const warmRuns = 1
+
+// Run implements program.Runner. It allocates nothing once the program is captured.
+//
+// Collective: with collectives. Returns: when queued; a rank that is a thousand runs ahead of another waits. Errors:
+// dist.ErrInvalid, naming a value that is not bound; those of steps; ErrFault of an earlier run that is known by now; why a
+// group is broken.
+func (x *Exec) Run() error {
+	switch {
+	case x.closed:
+		return errClosed
+	case x.unbound > 0:
+		return x.missing()
+	}
+	if err := x.dev.Enter(); err != nil {
+		return err
+	}
+	defer x.dev.Leave()
+	if err := x.back.fault(x); err != nil {
+		return err
+	}
+	if err := x.stage.begin(x); err != nil {
+		return x.failure(err)
+	}
+	if err := x.launch(); err != nil {
+		x.failed = true
+		return x.failure(err)
+	}
+	x.failed = false
+	if err := x.back.ran(x.home); err != nil {
+		return x.failure(err)
+	}
+	if err := x.stage.ran(x.home); err != nil {
+		return x.failure(err)
+	}
+	if x.comm == nil {
+		return nil
+	}
+	if err := x.comm.announce(); err != nil {
+		return x.failure(err)
+	}
+	return nil
+}
+
+// launch queues one run.
+func (x *Exec) launch() error {
+	if x.cfg.Eager || x.env.Watch != nil || x.warm < warmRuns {
+		x.warm++
+		return x.eager(false)
+	}
+	g, err := x.graphs.get(x)
+	if err != nil {
+		return err
+	}
+	return g.exec.Launch(x.home)
+}
+
+func (x *Exec) failure(err error) error {
+	return fmt.Errorf("cudaexec: program %q: %w", x.p.Name, err)
+}
+
+// missing is the error of values that are not bound.
+func (x *Exec) missing() error {
+	for i, b := range x.bound {
+		if !b {
+			return x.failure(fmt.Errorf("%w: %s is not bound, and %d more", dist.ErrInvalid, valueName(x.p, program.ID(i)), x.unbound-1))
+		}
+	}
+	return nil
+}
+
+// eager queues all steps one by one; apart waits for each.
+func (x *Exec) eager(apart bool) error {
+	return x.queue(func(i int) error {
+		if err := x.step(i); err != nil {
+			return err
+		}
+		if apart {
+			if err := x.streams[x.order.on[i]].Synchronize(); err != nil {
+				return fmt.Errorf("%s: %w", stepName(x.p, i), err)
+			}
+		}
+		if x.env.Watch != nil {
+			return x.watch(i)
+		}
+		return nil
+	})
+}
+
+// queue queues the whole run: step queues one, on its stream.
+func (x *Exec) queue(step func(i int) error) error {
+	other := x.streams[program.Compute]
+	if other == x.home {
+		other = nil
+	}
+	if m := x.stamps; m != nil {
+		if err := x.put(m, len(m.times)-2, x.home); err != nil {
+			return err
+		}
+	}
+	if other != nil {
+		if err := errors.Join(x.home.Record(x.fork), other.Wait(x.fork)); err != nil {
+			return err
+		}
+	}
+	err := x.steps(step)
+	if other != nil { // also after an error, so that a capture can end
+		err = errors.Join(err, other.Record(x.join), x.home.Wait(x.join))
+	}
+	if err != nil {
+		return err
+	}
+	if m := x.stamps; m != nil {
+		if err := x.put(m, len(m.times)-1, x.home); err != nil {
+			return err
+		}
+	}
+	return x.back.tail(x)
+}
+
+func (x *Exec) steps(step func(i int) error) error {
+	for i := range x.p.Steps {
+		t := &x.order.turns[i]
+		s := x.streams[x.order.on[i]]
+		if s == x.streams[0] && s == x.streams[1] { // one stream: the order is that of the steps
+			if err := step(i); err != nil {
+				return err
+			}
+			continue
+		}
+		for _, e := range t.waits {
+			if err := s.Wait(x.events[e]); err != nil {
+				return fmt.Errorf("%s: %w", stepName(x.p, i), err)
+			}
+		}
+		if err := step(i); err != nil {
+			return err
+		}
+		if t.record >= 0 {
+			if err := s.Record(x.events[t.record]); err != nil {
+				return fmt.Errorf("%s: %w", stepName(x.p, i), err)
+			}
+		}
+	}
+	return nil
+}
+
+// step queues step i.
+func (x *Exec) step(i int) error {
+	s := x.streams[x.order.on[i]]
+	var err error
+	switch {
+	case x.comm != nil && x.comm.steps[i] != nil:
+		err = x.comm.steps[i].queue(&x.cfg, x.addr)
+	case x.mul.does(i):
+		err = x.mul.steps[i].queue(x.mul.handle, s, x.addr)
+	case x.conv.does(i):
+		err = x.conv.queue(i, x.addr)
+	default:
+		for k := range x.code.steps[i] {
+			if err = x.code.steps[i][k].queue(s, x.addr, x.room); err != nil {
+				break
+			}
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", stepName(x.p, i), err)
+	}
+	return nil
+}
+
+// Wait implements program.Runner. With collectives it is done when all ranks have queued the run as well; a rank that has died
+// ends it.
+//
+// Errors: of the driver; ErrFault; an *dist.OpError that wraps a *dist.RankError, or why else a group is broken.
+func (x *Exec) Wait() error {
+	if x.closed {
+		return errClosed
+	}
+	if err := x.settle(); err != nil {
+		return x.failure(err)
+	}
+	return x.back.fault(x)
+}
+
+// settle returns when the device has done all that is queued, or never will.
+func (x *Exec) settle() error {
+	if x.home == nil {
+		return nil
+	}
+	if x.comm == nil {
+		return x.home.Synchronize()
+	}
+	if err := x.comm.wait(); err != nil {
+		return err
+	}
+	if x.failed { // half way, and so without an end of its own
+		return x.comm.stream.Synchronize()
+	}
+	return nil
+}
+
+// patience is how long the device of a broken group gets to come to an end.
+const patience = 2 * time.Second
+
+// drained reports whether the device has nothing more to do for the program.
+func (x *Exec) drained() bool {
+	for began := time.Now(); time.Since(began) < patience; runtime.Gosched() {
+		idle := true
+		for _, s := range x.streams {
+			ok, err := s.Idle()
+			idle = idle && (ok || err != nil)
+		}
+		if idle {
+			return true
+		}
+	}
+	return false
+}
+
+// The steps of a wait for an event: it asks the device, at first without a pause, and from time to time whether the run has
+// failed.
+const (
+	spinFor = 50 * time.Microsecond
+	askFor  = 100 * time.Millisecond
+)
+
+// await returns when e is done. The driver's own wait would not end where a rank has died.
+func (x *Exec) await(e *cuda.Event) error {
+	began := time.Now()
+	for {
+		done, err := e.Done()
+		if err != nil || done {
+			return err
+		}
+		switch waited := time.Since(began); {
+		case waited < spinFor:
+		case waited < askFor:
+			time.Sleep(20 * time.Microsecond)
+		case x.comm == nil:
+			return e.Synchronize()
+		default:
+			if err := x.comm.wait(); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// watch shows the caller what step i has written.
+func (x *Exec) watch(i int) error {
+	s := &x.p.Steps[i]
+	if err := x.quiet(i); err != nil {
+		return fmt.Errorf("%s: %w", stepName(x.p, i), err)
+	}
+	outs := make([]tensor.Buffer, 0, len(s.Out))
+	_, operands, err := x.p.Operands(s)
+	if err != nil {
+		return fmt.Errorf("%s: %w", stepName(x.p, i), err)
+	}
+	for k, v := range s.Out {
+		b, err := x.fetch(v, operands[k].Space)
+		if err != nil {
+			return fmt.Errorf("%s: %w", stepName(x.p, i), err)
+		}
+		outs = append(outs, b)
+	}
+	if err := x.env.Watch(i, outs); err != nil {
+		return fmt.Errorf("%s: %w", stepName(x.p, i), err)
+	}
+	return nil
+}
+
+// quiet waits for step i.
+func (x *Exec) quiet(i int) error {
+	if x.comm != nil && x.order.on[i] == program.Comm {
+		return x.comm.stream.Synchronize()
+	}
+	return x.streams[x.order.on[i]].Synchronize()
+}
+
+// fetch is a copy on the host of the elements of v over space, without gaps.
+func (x *Exec) fetch(v program.View, space []int) (tensor.Buffer, error) {
+	val := &x.p.Values[v.Value]
+	size := val.DType.Size()
+	n := 1
+	for _, d := range space {
+		n *= d
+	}
+	packed := make([]uint64, (max(n, 1)*size+7)/8) // words, for the alignment of any element
+	to := unsafe.Slice((*byte)(unsafe.Pointer(&packed[0])), n*size)
+	if n > 0 {
+		last := 0
+		for d, stride := range v.Strides {
+			last += (space[d] - 1) * stride
+		}
+		from := make([]byte, (last+1)*size)
+		if err := x.dev.CopyToHost(unsafe.Pointer(&from[0]), x.addr[v.Value]+uintptr(v.Offset*size), int64(len(from))); err != nil {
+			return tensor.Buffer{}, err
+		}
+		pack(to, from, space, v.Strides, size)
+	}
+	return tensor.FromPointer(unsafe.Pointer(&packed[0]), n, val.DType, tensor.Host)
+}
+
+// pack copies elements of size bytes at strides over space to where they lie without gaps.
+func pack(to, from []byte, space, strides []int, size int) {
+	index := make([]int, len(space))
+	at := 0
+	for o := 0; o < len(to); o += size {
+		copy(to[o:o+size], from[at*size:])
+		for d := len(space) - 1; d >= 0; d-- {
+			index[d]++
+			at += strides[d]
+			if index[d] < space[d] {
+				break
+			}
+			at -= index[d] * strides[d]
+			index[d] = 0
+		}
+	}
+}

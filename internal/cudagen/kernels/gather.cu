@@ -1,0 +1,107 @@
+// Rows by their numbers, and their gradients.
+
+// whole is an index as an integer, negative for what is none.
+template <class K>
+INLINE s64 whole(K x) {
+  return (s64)x;
+}
+INLINE s64 whole(double x) { return x >= 0 && x < 9e18 ? (s64)x : -1; }
+INLINE s64 whole(float x) { return x >= 0 && x < 9e18f ? (s64)x : -1; }
+
+// rowOf is an index as a row's number; -1, and a fault, where there is no such row.
+template <class P, class K>
+INLINE int rowOf(K index, u64 *words, u64 step) {
+  const s64 x = whole(number(index));
+  if (x >= 0 && x < P::Axis) return (int)x;
+  fault(words, 1, step, (double)number(index));
+  return -1;
+}
+
+// gatherRows copies bits, P::Wide elements at once.
+template <class P, class T, class K>
+INLINE void gatherRows(const T *x, const K *indices, T *y, u64 *words, u64 step) {
+  typedef typename P::I I;
+  const int inner = P::Inner / P::Wide;
+  for (I i = (I)blockIdx.x * P::Threads + threadIdx.x; i < (I)P::Count; i += (I)P::Grid * P::Threads) {
+    const int at = i % inner * P::Wide, k = i / inner % P::Indices;
+    const I outer = i / inner / P::Indices;
+    const int row = rowOf<P>(indices[k], words, step);
+    Vec<T, P::Wide> v = {};
+    if (row >= 0) v = load<P::Wide>(x + (outer * P::Axis + row) * P::Inner + at);
+    store<P::Wide>(y + i * P::Wide, v);
+  }
+}
+
+// List is the places, in ascending order, at which a part of the indices has a row.
+template <int Threads>
+struct List {
+  int places[Threads];
+  int warps[Threads / 32];
+  int count;
+};
+
+// find puts into list those of the places from first, a block's worth, whose index is row.
+template <class P, class K>
+INLINE void find(List<P::Threads> &list, const K *indices, int first, int row, u64 *words, u64 step, bool check) {
+  const int k = first + threadIdx.x, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  bool match = false;
+  if (k < P::Indices) {
+    const s64 x = whole(number(indices[k]));
+    match = x == row;
+    if (check && (x < 0 || x >= P::Axis)) fault(words, 1, step, (double)number(indices[k]));
+  }
+  const u32 votes = __ballot_sync(0xffffffffu, match);
+  __syncthreads(); // the list before is read
+  if (lane == 0) list.warps[warp] = __popc(votes);
+  __syncthreads();
+  int at = __popc(votes & ((1u << lane) - 1)), count = 0;
+#pragma unroll
+  for (int w = 0; w < P::Threads / 32; w++) {
+    if (w < warp) at += list.warps[w];
+    count += list.warps[w];
+  }
+  if (match) list.places[at] = k;
+  if (threadIdx.x == 0) list.count = count;
+  __syncthreads();
+}
+
+// gatherGradRows has a block for P::Columns of one row of the result: it looks at all indices, so what is read is the indices
+// once for each block, and dy once. By rows (P::ByRow) a block's row is its number. Otherwise it is the row that an index
+// names, and a block whose row an earlier index names has nothing to do: with more rows than indices that is less to look at,
+// but the rest of the result must be zeros already. Within a row, P::Lanes threads share the work in a fixed order.
+template <class P, class D, class K, class U>
+INLINE void gatherGradRows(const D *dy, const K *indices, U *dx, u64 *words, u64 step) {
+  typedef typename P::A A;
+  typedef typename P::I I;
+  __shared__ List<P::Threads> list;
+  const int parts = (P::Inner + P::Columns - 1) / P::Columns;
+  const int part = blockIdx.x % parts, number_ = blockIdx.x / parts % P::Groups;
+  const I outer = blockIdx.x / parts / P::Groups;
+  const int column = part * P::Columns + threadIdx.x % P::Columns, lane = threadIdx.x / P::Columns;
+  const bool check = blockIdx.x == 0 || !P::ByRow;
+  int row = number_, begin = 0;
+  if (!P::ByRow) {
+    row = rowOf<P>(indices[number_], words, step);
+    if (row < 0) return;
+    begin = number_ / P::Threads * P::Threads;
+  }
+  A sum = 0;
+  for (int first = 0; first < P::Indices; first += P::Threads) {
+    find<P>(list, indices, first, row, words, step, check && P::ByRow);
+    if (!P::ByRow && first <= begin && list.count > 0 && list.places[0] < number_) return;
+    if (column < P::Inner) {
+#pragma unroll 4
+      for (int j = lane; j < list.count; j += P::Lanes)
+        sum += (A)number(dy[(outer * P::Indices + list.places[j]) * P::Inner + column]);
+    }
+  }
+  sum = down<Sum, P::Lanes, P::Columns>(sum);
+  if (lane == 0 && column < P::Inner) put(dx[(outer * P::Axis + row) * P::Inner + column], sum);
+}
+
+// zeros makes the result of a gradient 0.
+template <class P, class U>
+INLINE void zeros(U *dx) {
+  typedef typename P::I I;
+  for (I i = (I)blockIdx.x * P::Threads + threadIdx.x; i < (I)P::Count; i += (I)P::Grid * P::Threads) put(dx[i], 0.0f);
+}

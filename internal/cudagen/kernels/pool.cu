@@ -1,0 +1,124 @@
+// Pooling, one thread for each element of the result. Gradients are gathered: an element looks at the windows that it lies in,
+// so nothing is added by several threads.
+
+// poolPlace is where an element of the result lies.
+template <class P>
+struct PoolPlace {
+  typename P::I image; // n*C + c
+  int h, w;
+  INLINE PoolPlace(typename P::I i, int height, int width) {
+    w = i % width;
+    h = i / width % height;
+    image = i / width / height;
+  }
+};
+
+template <class P, class T, class U>
+INLINE void maxPool(const T *x, U *y) {
+  typedef typename P::A A;
+  typedef typename P::I I;
+  for (I i = (I)blockIdx.x * P::Threads + threadIdx.x; i < (I)P::Count; i += (I)P::Grid * P::Threads) {
+    const PoolPlace<P> p(i, P::OutH, P::OutW);
+    const T *from = x + p.image * (P::H * P::W);
+    A most = Max::none<A>();
+#pragma unroll
+    for (int r = 0; r < P::R; r++) {
+      const int h = p.h * P::StrideH - P::PadH + r * P::DilationH;
+#pragma unroll
+      for (int s = 0; s < P::S; s++) {
+        const int w = p.w * P::StrideW - P::PadW + s * P::DilationW;
+        if (h >= 0 && h < P::H && w >= 0 && w < P::W) most = Max::join(most, (A)number(from[h * P::W + w]));
+      }
+    }
+    put(y[i], most);
+  }
+}
+
+// firstLargest reports whether element (h, w) is the first of its window, whose corner is (h0, w0), that equals it.
+template <class P, class T>
+INLINE bool firstLargest(const T *x, int h0, int w0, int h, int w) {
+  typedef typename P::A A;
+  const A most = number(x[h * P::W + w]);
+  for (int r = 0; r < P::R; r++) {
+    const int a = h0 + r * P::DilationH;
+    if (a < 0 || a >= P::H) continue;
+    for (int s = 0; s < P::S; s++) {
+      const int b = w0 + s * P::DilationW;
+      if (a == h && b == w) return true;
+      if (b >= 0 && b < P::W && (A)number(x[a * P::W + b]) == most) return false;
+    }
+  }
+  return true;
+}
+
+template <class P, class T, class V, class D, class U>
+INLINE void maxPoolGrad(const T *x, const V *y, const D *dy, U *dx) {
+  typedef typename P::A A;
+  typedef typename P::I I;
+  for (I i = (I)blockIdx.x * P::Threads + threadIdx.x; i < (I)P::Count; i += (I)P::Grid * P::Threads) {
+    const PoolPlace<P> p(i, P::H, P::W);
+    const T *from = x + p.image * (P::H * P::W);
+    const I out = p.image * (P::OutH * P::OutW);
+    const A own = number(x[i]);
+    A sum = 0;
+#pragma unroll
+    for (int r = P::R - 1; r >= 0; r--) {
+      const int a = p.h + P::PadH - r * P::DilationH, oh = a / P::StrideH;
+      if (a < 0 || a % P::StrideH != 0 || oh >= P::OutH) continue;
+#pragma unroll
+      for (int s = P::S - 1; s >= 0; s--) {
+        const int b = p.w + P::PadW - s * P::DilationW, ow = b / P::StrideW;
+        if (b < 0 || b % P::StrideW != 0 || ow >= P::OutW) continue;
+        const I o = out + oh * P::OutW + ow;
+        if ((A)number(y[o]) == own &&
+            firstLargest<P>(from, oh * P::StrideH - P::PadH, ow * P::StrideW - P::PadW, p.h, p.w))
+          sum += (A)number(dy[o]);
+      }
+    }
+    put(dx[i], sum);
+  }
+}
+
+template <class P, class T, class U>
+INLINE void avgPool(const T *x, U *y) {
+  typedef typename P::A A;
+  typedef typename P::I I;
+  for (I i = (I)blockIdx.x * P::Threads + threadIdx.x; i < (I)P::Count; i += (I)P::Grid * P::Threads) {
+    const PoolPlace<P> p(i, P::OutH, P::OutW);
+    const T *from = x + p.image * (P::H * P::W);
+    A sum = 0;
+#pragma unroll
+    for (int r = 0; r < P::R; r++) {
+      const int h = p.h * P::StrideH - P::PadH + r * P::DilationH;
+#pragma unroll
+      for (int s = 0; s < P::S; s++) {
+        const int w = p.w * P::StrideW - P::PadW + s * P::DilationW;
+        if (h >= 0 && h < P::H && w >= 0 && w < P::W) sum += (A)number(from[h * P::W + w]);
+      }
+    }
+    put(y[i], sum / (A)(P::R * P::S));
+  }
+}
+
+template <class P, class D, class U>
+INLINE void avgPoolGrad(const D *dy, U *dx) {
+  typedef typename P::A A;
+  typedef typename P::I I;
+  for (I i = (I)blockIdx.x * P::Threads + threadIdx.x; i < (I)P::Count; i += (I)P::Grid * P::Threads) {
+    const PoolPlace<P> p(i, P::H, P::W);
+    const D *from = dy + p.image * (P::OutH * P::OutW);
+    A sum = 0;
+#pragma unroll
+    for (int r = P::R - 1; r >= 0; r--) {
+      const int a = p.h + P::PadH - r * P::DilationH, oh = a / P::StrideH;
+      if (a < 0 || a % P::StrideH != 0 || oh >= P::OutH) continue;
+#pragma unroll
+      for (int s = P::S - 1; s >= 0; s--) {
+        const int b = p.w + P::PadW - s * P::DilationW, ow = b / P::StrideW;
+        if (b < 0 || b % P::StrideW != 0 || ow >= P::OutW) continue;
+        sum += (A)number(from[oh * P::OutW + ow]);
+      }
+    }
+    put(dx[i], sum / (A)(P::R * P::S));
+  }
+}

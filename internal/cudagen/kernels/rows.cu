@@ -1,0 +1,172 @@
+// Softmax and cross entropy. Lanes threads have a row; what they have read they keep in registers, at most Keep numbers each,
+// or else read again.
+
+// softmaxRows is over packed rows of P::Axis elements.
+template <class P, class T, class U>
+INLINE void softmaxRows(const T *x, U *y) {
+  typedef typename P::A A;
+  typedef typename P::I I;
+  const I row = (I)blockIdx.x * (P::Threads / P::Lanes) + threadIdx.x / P::Lanes;
+  const int lane = threadIdx.x % P::Lanes;
+  const bool in = row < P::Rows;
+  const I at = in ? row * P::Axis : 0;
+  A kept[P::Keep ? P::Keep : 1];
+  A most = Max::none<A>();
+  if (P::Keep) {
+#pragma unroll
+    for (int k = 0; k < P::Keep; k++) {
+      const int c = lane + k * P::Lanes;
+      kept[k] = c < P::Axis ? (A)number(x[at + c]) : Max::none<A>();
+      most = Max::join(most, kept[k]);
+    }
+  } else {
+    for (int c = lane; c < P::Axis; c += P::Lanes) most = Max::join(most, (A)number(x[at + c]));
+  }
+  most = across<Max, P::Lanes>(most);
+  A sum = 0;
+  if (P::Keep) {
+#pragma unroll
+    for (int k = 0; k < P::Keep; k++) {
+      const A e = opExp(kept[k] - most);
+      if (!P::Log) kept[k] = e;
+      if (lane + k * P::Lanes < P::Axis) sum += e;
+    }
+  } else {
+    for (int c = lane; c < P::Axis; c += P::Lanes) sum += opExp((A)number(x[at + c]) - most);
+  }
+  sum = across<Sum, P::Lanes>(sum);
+  const A last = P::Log ? most + opLog(sum) : 1 / sum;
+  if (!in) return;
+  if (P::Keep) {
+#pragma unroll
+    for (int k = 0; k < P::Keep; k++) {
+      const int c = lane + k * P::Lanes;
+      if (c < P::Axis) put(y[at + c], P::Log ? kept[k] - last : kept[k] * last);
+    }
+  } else {
+    for (int c = lane; c < P::Axis; c += P::Lanes) {
+      const A a = number(x[at + c]);
+      put(y[at + c], P::Log ? a - last : opExp(a - most) * last);
+    }
+  }
+}
+
+// softmaxGradRows is over packed rows of P::Axis elements.
+template <class P, class T, class D, class U>
+INLINE void softmaxGradRows(const T *y, const D *dy, U *dx) {
+  typedef typename P::A A;
+  typedef typename P::I I;
+  const I row = (I)blockIdx.x * (P::Threads / P::Lanes) + threadIdx.x / P::Lanes;
+  const int lane = threadIdx.x % P::Lanes;
+  const bool in = row < P::Rows;
+  const I at = in ? row * P::Axis : 0;
+  A sum = 0;
+#pragma unroll 4
+  for (int c = lane; c < P::Axis; c += P::Lanes) {
+    const A d = number(dy[at + c]);
+    sum += P::Log ? d : d * (A)number(y[at + c]);
+  }
+  sum = across<Sum, P::Lanes>(sum);
+  if (!in) return;
+#pragma unroll 4
+  for (int c = lane; c < P::Axis; c += P::Lanes) {
+    const A d = number(dy[at + c]), a = number(y[at + c]);
+    put(dx[at + c], P::Log ? d - opExp(a) * sum : a * (d - sum));
+  }
+}
+
+// softmaxColumns is softmaxRows where P::Inner neighbours belong to different rows: a thread has a row, and its neighbours
+// read neighbours.
+template <class P, class T, class U>
+INLINE void softmaxColumns(const T *x, U *y) {
+  typedef typename P::A A;
+  typedef typename P::I I;
+  const I row = (I)blockIdx.x * P::Threads + threadIdx.x;
+  if (row >= P::Rows) return;
+  const I at = row / P::Inner * ((I)P::Inner * P::Axis) + row % P::Inner;
+  A most = Max::none<A>(), sum = 0;
+#pragma unroll 4
+  for (int c = 0; c < P::Axis; c++) most = Max::join(most, (A)number(x[at + (I)c * P::Inner]));
+#pragma unroll 4
+  for (int c = 0; c < P::Axis; c++) sum += opExp((A)number(x[at + (I)c * P::Inner]) - most);
+  const A last = P::Log ? most + opLog(sum) : 1 / sum;
+#pragma unroll 4
+  for (int c = 0; c < P::Axis; c++) {
+    const A a = number(x[at + (I)c * P::Inner]);
+    put(y[at + (I)c * P::Inner], P::Log ? a - last : opExp(a - most) * last);
+  }
+}
+
+// softmaxGradColumns is softmaxGradRows likewise.
+template <class P, class T, class D, class U>
+INLINE void softmaxGradColumns(const T *y, const D *dy, U *dx) {
+  typedef typename P::A A;
+  typedef typename P::I I;
+  const I row = (I)blockIdx.x * P::Threads + threadIdx.x;
+  if (row >= P::Rows) return;
+  const I at = row / P::Inner * ((I)P::Inner * P::Axis) + row % P::Inner;
+  A sum = 0;
+#pragma unroll 4
+  for (int c = 0; c < P::Axis; c++) {
+    const A d = number(dy[at + (I)c * P::Inner]);
+    sum += P::Log ? d : d * (A)number(y[at + (I)c * P::Inner]);
+  }
+#pragma unroll 4
+  for (int c = 0; c < P::Axis; c++) {
+    const A d = number(dy[at + (I)c * P::Inner]), a = number(y[at + (I)c * P::Inner]);
+    put(dx[at + (I)c * P::Inner], P::Log ? d - opExp(a) * sum : a * (d - sum));
+  }
+}
+
+// crossRow is the loss of one row, to its first lane, and its gradient where P::Grad.
+template <class P, class T, class W, class D>
+INLINE typename P::A crossRow(const T *x, const W *target, D *dx, bool in, int lane) {
+  typedef typename P::A A;
+  A most = Max::none<A>();
+#pragma unroll 4
+  for (int c = lane; c < P::Axis; c += P::Lanes) most = Max::join(most, (A)number(x[c]));
+  most = across<Max, P::Lanes>(most);
+  A sum = 0, weight = 0, loss = 0;
+#pragma unroll 4
+  for (int c = lane; c < P::Axis; c += P::Lanes) {
+    const A a = (A)number(x[c]) - most, t = number(target[c]);
+    sum += opExp(a);
+    weight += t;
+    if (t != 0) loss -= t * a; // a weight of 0 hides an x of -inf
+  }
+  sum = across<Sum, P::Lanes>(sum);
+  weight = across<Sum, P::Lanes>(weight);
+  loss = across<Sum, P::Lanes>(loss);
+  if (P::Grad && in) {
+    const A scale = weight / sum;
+#pragma unroll 4
+    for (int c = lane; c < P::Axis; c += P::Lanes) put(dx[c], opExp((A)number(x[c]) - most) * scale - (A)number(target[c]));
+  }
+  return loss + weight * opLog(sum);
+}
+
+// crossEntropy adds the losses of rows up: those of a block's rows by their threads, those of blocks by the last block.
+template <class P, class T, class W, class U, class D>
+INLINE void crossEntropy(const T *x, const W *target, U *loss, D *dx, typename P::A *part, u32 *count) {
+  typedef typename P::A A;
+  typedef typename P::I I;
+  const int lane = threadIdx.x % P::Lanes;
+  const int width = P::Threads / P::Lanes;
+  A sum = 0;
+  for (I first = (I)blockIdx.x * width; first < P::Rows; first += (I)P::Blocks * width) {
+    const I row = first + threadIdx.x / P::Lanes;
+    const bool in = row < P::Rows;
+    const I at = in ? row * P::Axis : 0;
+    const A one = crossRow<P>(x + at, target + at, dx + at, in, lane);
+    if (in && lane == 0) sum += one;
+  }
+  sum = across<Sum, P::Threads>(sum);
+  if (P::Blocks > 1) {
+    if (threadIdx.x == 0) part[blockIdx.x] = sum;
+    if (!lastOf(count, P::Blocks)) return;
+    sum = 0;
+    for (int i = threadIdx.x; i < P::Blocks; i += P::Threads) sum += part[i];
+    sum = across<Sum, P::Threads>(sum);
+  }
+  if (threadIdx.x == 0) put(loss[0], sum);
+}

@@ -1,0 +1,130 @@
+package cudagen
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/symgrad/symgrad/internal/program"
+)
+
+// mapThreads is the threads of a block of a Map.
+const mapThreads = 256
+
+// flat is a Map as code that walks elements by one counter.
+type flat struct {
+	body
+	params []string // with types
+	args   []Arg
+	count  int // turns of the loop, over all threads
+}
+
+// mapStep makes the kernel of a Map.
+func (g *generator) mapStep(i int, op *program.Map) error {
+	if done, err := g.tiled(i, op); done || err != nil {
+		return err
+	}
+	f, err := g.flat(i, op)
+	if err != nil || f.count == 0 {
+		return err
+	}
+	blocks := g.blocks(f.count, mapThreads)
+	var b strings.Builder
+	fmt.Fprintf(&b, "extern \"C\" __global__ void __launch_bounds__(%d) %s(%s) {\n", mapThreads, nameMark, strings.Join(f.params, ", "))
+	b.WriteString(f.lines[atTop].String())
+	first := fmt.Sprintf("%s i = blockIdx.x * %d + threadIdx.x", f.index, mapThreads)
+	if f.index == "s64" {
+		first = fmt.Sprintf("s64 i = (s64)blockIdx.x * %d + threadIdx.x", mapThreads)
+	}
+	if blocks*mapThreads >= f.count {
+		fmt.Fprintf(&b, "  const %s;\n  if (i < %d) {\n", first, f.count)
+	} else {
+		fmt.Fprintf(&b, "  for (%s; i < %d; i += %d) {\n", first, f.count, blocks*mapThreads)
+	}
+	b.WriteString(f.inside() + "  }\n}\n")
+	g.launch(i, Kernel{
+		Name: g.function("map", b.String()), Grid: [3]uint32{uint32(blocks), 1, 1}, Block: [3]uint32{mapThreads, 1, 1}, Args: f.args,
+	})
+	return nil
+}
+
+// inside is the inside of the loop over i.
+func (f *flat) inside() string {
+	return fmt.Sprintf("    const %s e = %s;\n%s", f.index, times("i", f.width), f.turn())
+}
+
+// blocks is the grid for count turns: all at once if the device holds them, or else as many as it holds.
+func (g *generator) blocks(count, threads int) int {
+	return max(1, min((count+threads-1)/threads, g.t.SMs*max(1, g.t.MaxThreads/threads)))
+}
+
+// flat makes the code of a Map.
+func (g *generator) flat(i int, op *program.Map) (*flat, error) {
+	if len(op.Stores) != len(g.p.Steps[i].Out) {
+		return nil, fmt.Errorf("%d stores for %d Outs", len(op.Stores), len(g.p.Steps[i].Out))
+	}
+	n := g.newNest(i, op.Space, nil)
+	if n.count(false) == 0 || len(n.outs) == 0 {
+		return &flat{}, nil
+	}
+	n.order(func(d int) int { return abs(n.outs[0].strides[d]) })
+	n.join(draws(op.Code))
+	f := &flat{body: body{n: n, code: op.Code, real: g.real(i), index: "s32"}}
+	if !n.small() {
+		f.index = "s64"
+	}
+	f.width = n.width(n.outs, g.most(n.count(false)))
+	f.count = n.count(false) / f.width
+	f.loop = n.group(false, "e", "c")
+	if err := f.emit(); err != nil {
+		return nil, err
+	}
+	for j, r := range op.Stores {
+		if r < 0 || r >= len(op.Code) {
+			return nil, fmt.Errorf("out %d is register %d of %d", j, r, len(op.Code))
+		}
+		f.store(j, r)
+	}
+	f.params, f.args = g.pointers(i, op.Code, f.clock)
+	return f, nil
+}
+
+// most is how many of count elements a thread should take at once: with few elements more threads are worth more than wide
+// accesses.
+func (g *generator) most(count int) int { return max(1, min(8, count/(g.t.SMs*128))) }
+
+// draws reports whether code has random numbers.
+func draws(code []program.Instr) bool {
+	return slices.ContainsFunc(code, func(c program.Instr) bool { return c.Op == program.Rand })
+}
+
+// pointers is the parameters of step i, by name and type, and what they are: the Ins that code loads, the Outs, and the clock
+// for random numbers.
+func (g *generator) pointers(i int, code []program.Instr, clock bool) (params []string, args []Arg) {
+	s := &g.p.Steps[i]
+	for j := range s.In {
+		if slices.ContainsFunc(code, func(c program.Instr) bool { return c.Op == program.Load && c.A == j }) {
+			params = append(params, g.readOnly(i, j))
+			args = append(args, g.in(i, j))
+		}
+	}
+	for j, v := range s.Out {
+		params = append(params, fmt.Sprintf("%s *b%d", ctype(g.value(v).DType), j))
+		args = append(args, g.out(i, j))
+	}
+	if clock {
+		g.use(randPart)
+		params = append(params, "const u64 *clock")
+		args = append(args, Arg{Kind: Clock, Step: i})
+	}
+	return params, args
+}
+
+// readOnly is the parameter for In j of step i.
+func (g *generator) readOnly(i, j int) string {
+	dt := ctype(g.value(g.p.Steps[i].In[j]).DType)
+	if g.aliased(i, j) {
+		return fmt.Sprintf("const %s *a%d", dt, j)
+	}
+	return fmt.Sprintf("const %s *__restrict__ a%d", dt, j)
+}

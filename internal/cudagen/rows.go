@@ -1,0 +1,82 @@
+package cudagen
+
+import "github.com/symgrad/symgrad/internal/program"
+
+// softmax makes the kernel of Softmax or SoftmaxGrad.
+func (g *generator) softmax(i int, name string, outer, axis, inner int, log bool) {
+	rows := outer * inner
+	if rows*axis == 0 {
+		return
+	}
+	g.use(rowsPart)
+	t := &template{kind: name, wide: wideIndex(rows * axis)}
+	lanes, keep := 1, 0
+	if inner == 1 {
+		lanes, keep = lanesOf(rows, axis, g.t.SMs)
+		t.call, t.threads = name+"Rows", rowThreads(lanes)
+	} else {
+		t.call, t.threads = name+"Columns", 128
+	}
+	t.grid = ceilDiv(rows, t.threads/lanes)
+	t.consts = []constant{
+		{"Rows", rows},
+		{"Axis", axis},
+		{"Inner", inner},
+		{"Log", log},
+		{"Lanes", lanes},
+		{"Keep", keep},
+	}
+	t.read(g, i, 0)
+	if name == "softmaxGrad" {
+		t.read(g, i, 1)
+	}
+	t.write(g, i, 0)
+	g.fixedLaunch(i, t)
+}
+
+// lanesOf is how many threads have a row, a power of 2, and how many numbers each keeps in registers; 0 if they would be too
+// many.
+func lanesOf(rows, axis, sms int) (lanes, keep int) {
+	lanes = min(32, ceilPower(axis))
+	if axis > 1024 || axis > 256 && rows < sms*4 {
+		lanes = min(1024, max(64, ceilPower(axis/8)))
+	}
+	if keep = ceilDiv(axis, lanes); keep > 32 {
+		keep = 0
+	}
+	return lanes, keep
+}
+
+// rowThreads is the threads of a block where lanes threads have a row: several rows, or, of more lanes than a warp has, one.
+func rowThreads(lanes int) int {
+	if lanes > 32 {
+		return lanes
+	}
+	return 128
+}
+
+// crossEntropy makes the kernel of a CrossEntropy: one block if it is small, so that nothing has to meet.
+func (g *generator) crossEntropy(i int, op *program.CrossEntropy) {
+	g.use(rowsPart)
+	grad := len(g.p.Steps[i].Out) > 1
+	lanes, _ := lanesOf(op.Rows, op.Classes, g.t.SMs)
+	t := &template{kind: "crossEntropy", call: "crossEntropy", threads: rowThreads(lanes), wide: wideIndex(op.Rows * op.Classes)}
+	t.grid = max(1, min(ceilDiv(op.Rows, t.threads/lanes), 4*g.t.SMs))
+	if op.Rows*lanes <= 4096 {
+		t.grid = 1
+		if lanes <= 32 {
+			t.threads = 1024
+		}
+	}
+	t.consts = []constant{{"Rows", op.Rows}, {"Axis", op.Classes}, {"Lanes", lanes}, {"Blocks", t.grid}, {"Grad", grad}}
+	t.read(g, i, 0, 1)
+	t.write(g, i, 0)
+	if grad {
+		t.write(g, i, 1)
+	} else {
+		t.params = append(t.params, "u8 *b1") // nothing is written there
+		t.args = append(t.args, Arg{Kind: Number, Step: i})
+	}
+	t.split(g, i, t.grid, 1)
+	g.fixedLaunch(i, t)
+}
