@@ -16,12 +16,12 @@ func accumulate(p *Program) bool {
 }
 
 func accumulateInto(p *Program, j int) bool {
-	f := flowOf(p)
 	s := p.Steps[j]
 	m, ok := s.Op.(*Map)
 	if !ok || len(s.In) != 2 || len(s.Out) != 1 || !isSum(m) || s.In[0].Value == s.In[1].Value {
 		return false
 	}
+	f := flowOf(p)
 	target := s.Out[0]
 	a, b := f.maker(s.In[0].Value), f.maker(s.In[1].Value)
 	if a > b {

@@ -47,7 +47,7 @@ func shareKey(f *flow, i int) (string, bool) {
 	return key, true
 }
 
-// rename makes all steps read another value of the same elements.
+// rename makes all steps read another value of the same elements, in the same order.
 func rename(p *Program, from, to ID) {
 	for i := range p.Steps {
 		s := &p.Steps[i]
@@ -60,7 +60,12 @@ func rename(p *Program, from, to ID) {
 				in = append(in, s.In...)
 				s.In = in
 			}
-			in[k].Value = to
+			switch s.Op.(type) {
+			case *Collective, *Call: // their views are of the value's own shape
+				in[k] = p.Whole(to)
+			default:
+				in[k].Value = to
+			}
 		}
 	}
 }

@@ -8,4 +8,17 @@
 // by element is a Map, with any number of scalar operations in it; fusion is the joining of Maps, and of a Map with the
 // Reduce behind it. A matrix product takes transposed operands as views. The rest are kinds of their own, because fast code
 // for them looks different.
+//
+// # From a graph to memory
+//
+// A program comes in three forms. Raw: steps in the order of the graph, any views, everything on the Compute stream.
+// Packed: views are what operations demand, and collectives may be on the Comm stream; Pack makes it so, and Optimize does,
+// which makes the program fast as well. Planned: Arena values have their bytes. Each form runs and gives the same results;
+// package oracle says which, and tests compare the forms with each other on random programs. Validate checks any of them.
+//
+// Values are memory and no variables: a step may write a parameter where it is, or a part of a value. A pass may move or
+// repeat a step only past steps that do not write what it reads; see flow. What passes do away with is values in the arena
+// that one step makes, whole, for nobody after the run.
+//
+// Outside values are bound to memory that does not overlap, unless no step writes it.
 package program

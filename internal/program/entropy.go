@@ -1,3 +1,225 @@
 package program
 
-func entropy(p *Program) bool { return false }
+import "slices"
+
+// entropy finds -mean(sum(y * log softmax(x))) and its gradient, as gorgonia.Grad makes it: the logarithm of a softmax,
+// whose product with y is summed and multiplied with a constant, and whose gradient comes from y times the same constant.
+// CrossEntropy does both at once, from y times that constant with its sign changed. It rounds less often.
+func entropy(p *Program) bool {
+	changed := false
+	for i := 0; i < len(p.Steps); i++ {
+		if e, ok := newEntropy(p, i); ok && e.replace() {
+			changed = true
+		}
+	}
+	return changed
+}
+
+// entropyOf is the steps of a cross-entropy.
+type entropyOf struct {
+	f              *flow
+	p              *Program
+	op             *Softmax
+	softmax        int
+	product        int   // y * log softmax
+	grad, scaled   int   // SoftmaxGrad, and the Map that makes what it is given; or -1
+	chain          []int // from the sums to the loss
+	factors        []float64
+	targets, value View // In of product: y, and what softmax gave
+}
+
+func newEntropy(p *Program, i int) (*entropyOf, bool) {
+	s := &p.Steps[i]
+	op, ok := s.Op.(*Softmax)
+	if !ok || !op.Log || op.Inner != 1 {
+		return nil, false
+	}
+	f := flowOf(p)
+	out := s.Out[0].Value
+	e := &entropyOf{f: f, p: p, op: op, softmax: i, product: -1, grad: -1, scaled: -1}
+	if f.maker(out) != i || len(f.readers[out]) > 2 {
+		return nil, false
+	}
+	for _, r := range f.readers[out] {
+		switch p.Steps[r].Op.(type) {
+		case *Map:
+			e.product = r
+		case *SoftmaxGrad:
+			e.grad = r
+		default:
+			return nil, false
+		}
+	}
+	both := e.grad >= 0
+	if e.product < 0 || both != (len(f.readers[out]) == 2) {
+		return nil, false
+	}
+	return e, e.isProduct() && e.follow() && e.isGradient()
+}
+
+// isProduct checks that the product is y * log softmax, element by element in C order, and nothing else.
+func (e *entropyOf) isProduct() bool {
+	s := &e.p.Steps[e.product]
+	m, _ := s.Op.(*Map)
+	if len(s.In) != 2 || len(s.Out) != 1 || len(m.Code) != 3 || m.Code[m.Stores[0]].Op != Mul || e.f.maker(s.Out[0].Value) != e.product {
+		return false
+	}
+	e.value, e.targets = s.In[0], s.In[1]
+	if e.value.Value != e.p.Steps[e.softmax].Out[0].Value {
+		e.value, e.targets = e.targets, e.value
+	}
+	root := m.Code[m.Stores[0]]
+	loads := m.Code[root.A].Op == Load && m.Code[root.B].Op == Load && m.Code[root.A].A != m.Code[root.B].A
+	return loads && e.value.Offset == 0 && lenOf(m.Space) == e.op.Outer*e.op.Axis && isPacked(m.Space, e.value.Strides) &&
+		e.targets.Value != e.value.Value && e.p.Values[e.targets.Value].DType.IsFloat() &&
+		!e.f.writtenBetween(e.p.Steps[e.softmax].In[0].Value, e.softmax, e.product)
+}
+
+// follow follows the sums of the product and the constants that they are multiplied with, to the loss.
+func (e *entropyOf) follow() bool {
+	id, x := e.p.Steps[e.product].Out[0].Value, 1.0
+	for e.f.maker(id) >= 0 && len(e.f.readers[id]) == 1 {
+		r := e.f.readers[id][0]
+		s := &e.p.Steps[r]
+		y, ok := e.linear(s, id, x)
+		if !ok {
+			break
+		}
+		x, id = y, s.Out[0].Value
+		if e.p.Values[id].Len() == 1 {
+			e.chain, e.factors = append(e.chain, r), append(e.factors, x)
+		}
+	}
+	return len(e.chain) > 0
+}
+
+// linear is what x becomes in a step that only sums, or multiplies with a constant, all of value id.
+func (e *entropyOf) linear(s *Step, id ID, x float64) (float64, bool) {
+	el, ok := elementsOf(s)
+	if !ok || len(s.In) != 1 || len(s.Out) != 1 || !s.In[0].covers(el.space, e.p.Values[id].Len()) {
+		return 0, false
+	}
+	if r, ok := s.Op.(*Reduce); ok {
+		return x, r.Red == Sum && len(r.Code) == 1
+	}
+	f32 := e.p.single(s)
+	regs := make([]float64, len(el.code))
+	factor := make([]bool, len(el.code)) // registers that are a multiple of what is loaded
+	for r, in := range el.code {
+		switch in.Op {
+		case Load:
+			regs[r], factor[r] = x, true
+			continue
+		case Const:
+			regs[r] = in.Value
+			continue
+		case Neg:
+			factor[r] = factor[in.A]
+		case Mul:
+			factor[r] = factor[in.A] != factor[in.B]
+		case Div:
+			factor[r] = factor[in.A] && !factor[in.B]
+		default:
+			return 0, false
+		}
+		if !factor[r] {
+			return 0, false
+		}
+		regs[r] = in.Op.Eval(f32, regs[in.A], regs[in.B], 0)
+	}
+	return regs[el.roots[0]], factor[el.roots[0]]
+}
+
+// isGradient checks that the gradient is that of one of the values that the chain goes through, and ends the chain there.
+func (e *entropyOf) isGradient() bool {
+	if e.grad < 0 {
+		return true
+	}
+	s := &e.p.Steps[e.grad]
+	op, _ := s.Op.(*SoftmaxGrad)
+	if !op.Log || op.Outer != e.op.Outer || op.Axis != e.op.Axis || op.Inner != 1 || s.In[0].Offset != 0 {
+		return false
+	}
+	e.scaled = e.f.maker(s.In[1].Value)
+	if e.scaled < 0 || s.In[1].Offset != 0 {
+		return false
+	}
+	c, ok := e.scale()
+	if !ok {
+		return false
+	}
+	for k, x := range e.factors {
+		if x == c {
+			e.chain, e.factors = e.chain[:k+1], e.factors[:k+1]
+			return true
+		}
+	}
+	return false
+}
+
+// scale is the constant that y is multiplied with for the gradient.
+func (e *entropyOf) scale() (float64, bool) {
+	s := &e.p.Steps[e.scaled]
+	m, ok := s.Op.(*Map)
+	product, _ := e.p.Steps[e.product].Op.(*Map)
+	if !ok || len(s.In) != 1 || len(s.Out) != 1 || !slices.Equal(m.Space, product.Space) || !sameView(m.Space, &s.In[0], &e.targets) ||
+		!isPacked(m.Space, s.Out[0].Strides) || e.f.writtenBetween(e.targets.Value, e.product, e.scaled) {
+		return 0, false
+	}
+	for r, in := range m.Code { // y * c, or -y
+		if in.Op != Load && in.Op != Const && r != m.Stores[0] {
+			return 0, false
+		}
+	}
+	f32 := e.p.single(s)
+	root := m.Code[m.Stores[0]]
+	switch {
+	case root.Op == Neg:
+		return -1, true
+	case root.Op == Mul && m.Code[root.A].Op == Const && m.Code[root.B].Op == Load:
+		return Mul.Eval(f32, m.Code[root.A].Value, 1, 0), true
+	case root.Op == Mul && m.Code[root.B].Op == Const && m.Code[root.A].Op == Load:
+		return Mul.Eval(f32, m.Code[root.B].Value, 1, 0), true
+	}
+	return 0, false
+}
+
+// replace puts CrossEntropy, and the Map that makes its targets, in place of the product.
+func (e *entropyOf) replace() bool {
+	p := e.p
+	last := e.chain[len(e.chain)-1]
+	x, loss := p.Steps[e.softmax].In[0], p.Steps[last].Out[0]
+	dt := p.Values[x.Value].DType
+	if !(e.factors[len(e.factors)-1] < 0) { // targets are not negative
+		return false
+	}
+	if e.f.touchedBetween(loss.Value, e.product, last) || p.Values[loss.Value].DType != dt {
+		return false
+	}
+	rows := []int{e.op.Outer, e.op.Axis}
+	x.Strides, loss.Strides = Contiguous(rows), nil
+	old := p.Steps[e.product]
+	out, gone := []View{loss}, []int{last}
+	if e.grad >= 0 {
+		dx := p.Steps[e.grad].Out[0]
+		if e.f.touchedBetween(dx.Value, e.product, e.grad) || dx.Value == x.Value {
+			return false
+		}
+		dx.Strides = Contiguous(rows)
+		out, gone = append(out, dx), append(gone, e.grad)
+	}
+	m, _ := old.Op.(*Map)
+	targets := p.Whole(p.Add(Value{Name: "targets", DType: dt, Shape: rows}))
+	scale := &Map{Space: m.Space, Code: []Instr{{Op: Load}, {Op: Const, Value: -e.factors[len(e.factors)-1]}, {Op: Mul, A: 0, B: 1}}, Stores: []int{2}}
+	to := View{Value: targets.Value, Strides: Contiguous(m.Space)}
+	steps := []Step{
+		{Name: "targets", Op: scale, In: []View{e.targets}, Out: []View{to}, Stream: old.Stream, After: old.After},
+		{Name: joinedName(p.Steps[e.softmax].Name, p.Steps[last].Name), Op: &CrossEntropy{e.op.Outer, e.op.Axis}, In: []View{x, targets}, Out: out, Stream: old.Stream, After: old.After},
+	}
+	for k := range gone {
+		gone[k]++ // behind the product, which becomes two steps
+	}
+	p.Steps = slices.Replace(p.Steps, e.product, e.product+1, steps...)
+	p.drop(gone...)
+	return true
+}

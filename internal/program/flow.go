@@ -10,25 +10,69 @@ type flow struct {
 }
 
 func flowOf(p *Program) *flow {
-	f := &flow{p, make([][]int, len(p.Values)), make([][]int, len(p.Values))}
-	add := func(list [][]int, id ID, i int) {
-		if n := len(list[id]); n == 0 || list[id][n-1] != i {
-			list[id] = append(list[id], i)
+	var w, r touches
+	w.start(len(p.Values))
+	r.start(len(p.Values))
+	for _, pass := range []func(*touches, ID, int){(*touches).count, (*touches).add} {
+		for i := range p.Steps {
+			s := &p.Steps[i]
+			for _, v := range s.In {
+				pass(&r, v.Value, i)
+			}
+			if m, ok := s.Op.(*MatMul); ok && m.Beta != 0 {
+				pass(&r, s.Out[0].Value, i)
+			}
+			for _, v := range s.Out {
+				pass(&w, v.Value, i)
+			}
 		}
+		w.share()
+		r.share()
 	}
-	for i := range p.Steps {
-		s := &p.Steps[i]
-		for _, v := range s.In {
-			add(f.readers, v.Value, i)
-		}
-		if m, ok := s.Op.(*MatMul); ok && m.Beta != 0 {
-			add(f.readers, s.Out[0].Value, i)
-		}
-		for _, v := range s.Out {
-			add(f.writers, v.Value, i)
-		}
+	return &flow{p, w.steps, r.steps}
+}
+
+// touches is the steps that touch each value, in one piece of memory: flows are made often.
+type touches struct {
+	steps [][]int
+	room  []int // of each value
+	last  []int // the last step counted
+	all   []int
+}
+
+func (t *touches) start(values int) {
+	t.steps, t.room, t.last = make([][]int, values), make([]int, values), make([]int, values)
+}
+
+// count makes room for a step.
+func (t *touches) count(id ID, i int) {
+	if t.last[id] != i+1 {
+		t.last[id] = i + 1
+		t.room[id]++
 	}
-	return f
+}
+
+// share gives each value its room, once.
+func (t *touches) share() {
+	if t.all != nil {
+		return
+	}
+	n := 0
+	for _, r := range t.room {
+		n += r
+	}
+	t.all = make([]int, n)
+	n = 0
+	for id, r := range t.room {
+		t.steps[id] = t.all[n : n : n+r]
+		n += r
+	}
+}
+
+func (t *touches) add(id ID, i int) {
+	if n := len(t.steps[id]); n == 0 || t.steps[id][n-1] != i {
+		t.steps[id] = append(t.steps[id], i)
+	}
 }
 
 // maker is the step that makes a value which is nothing but its result: in the arena, for nobody after the run, written
@@ -116,6 +160,21 @@ func (f *flow) madeOnly(i int) bool {
 	for _, v := range f.p.Steps[i].Out {
 		if f.maker(v.Value) != i {
 			return false
+		}
+	}
+	return true
+}
+
+// unneeded reports whether step i makes nothing but values that no step reads.
+func (f *flow) unneeded(i int) bool {
+	for _, v := range f.p.Steps[i].Out {
+		if f.maker(v.Value) != i {
+			return false
+		}
+		for j := range f.p.Steps {
+			if readsValue(&f.p.Steps[j], v.Value) {
+				return false
+			}
 		}
 	}
 	return true

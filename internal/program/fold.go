@@ -9,9 +9,10 @@ const maxFolded = 64 << 10
 // simplify computes what is constant and drops what changes nothing, in each Map and Reduce.
 func simplify(p *Program) bool {
 	changed := false
+	f := flowOf(p)
 	for i := range p.Steps {
 		s := &p.Steps[i]
-		dropUnread(p, i)
+		dropUnread(f, i)
 		e, ok := elementsOf(s)
 		if !ok {
 			continue
@@ -28,12 +29,12 @@ func simplify(p *Program) bool {
 }
 
 // dropUnread drops the Outs of step i that nobody needs, where the operation can do without them.
-func dropUnread(p *Program, i int) {
+func dropUnread(f *flow, i int) {
+	p := f.p
 	s := &p.Steps[i]
 	if len(s.Out) < 2 {
 		return
 	}
-	f := flowOf(p)
 	unread := func(v View) bool { return f.maker(v.Value) == i && len(f.readers[v.Value]) == 0 }
 	switch o := s.Op.(type) {
 	case *Map:

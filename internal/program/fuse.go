@@ -1,6 +1,9 @@
 package program
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 // fuse joins Maps with the Maps and Reduces that read them, and folds copies into the views of whoever reads them, until
 // nothing is left to join. Registers have the arithmetic's type, so that no bit changes where values between steps are f32
@@ -58,11 +61,8 @@ type join struct {
 
 // sweep drops step i if nobody reads it any more.
 func (x *join) sweep() int {
-	f := flowOf(x.p)
-	for _, v := range x.p.Steps[x.i].Out {
-		if !x.done && (f.maker(v.Value) != x.i || len(f.readers[v.Value]) > 0) {
-			return 0
-		}
+	if !x.done && !x.f.unneeded(x.i) {
+		return 0
 	}
 	x.p.drop(x.i)
 	return 1
@@ -315,30 +315,20 @@ func foldCopyOut(f *flow, j int) bool {
 	return true
 }
 
-// joinedName is the name of what was two steps. Long chains keep their ends.
+// joinedName is the name of what was two steps: each name once, and of long chains the ends.
 func joinedName(a, b string) string {
-	const longest = 60
-	switch {
-	case a == "" || a == b:
-		return b
-	case b == "":
-		return a
-	}
-	if n := a + "; " + b; len(n) <= longest {
-		return n
-	}
-	first, last := a, b
-	for k := range a {
-		if a[k] == ';' {
-			first = a[:k]
-			break
+	const sep, longest = "; ", 60
+	var parts []string
+	for _, name := range append(strings.Split(a, sep), strings.Split(b, sep)...) {
+		if name != "" && !slices.Contains(parts, name) {
+			parts = append(parts, name)
 		}
 	}
-	for k := len(b) - 1; k >= 0; k-- {
-		if b[k] == ';' {
-			last = b[k+2:]
-			break
-		}
+	all := strings.Join(parts, sep)
+	for len(all) > longest && len(parts) > 3 {
+		parts = slices.Delete(parts, 1, 2)
+		parts[1] = "..."
+		all = strings.Join(parts, sep)
 	}
-	return first + "; ...; " + last
+	return all
 }

@@ -11,8 +11,10 @@ func Optimize(p *Program) error {
 		return err
 	}
 	cleaned(p)
-	if convolutions(p) || entropy(p) || accumulate(p) {
-		cleaned(p)
+	for _, recognise := range []func(*Program) bool{convolutions, entropy, accumulate} {
+		if recognise(p) {
+			cleaned(p)
+		}
 	}
 	for fuse(p) {
 		cleaned(p)

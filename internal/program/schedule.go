@@ -15,13 +15,48 @@ func schedule(p *Program) {
 			p.Steps[i].Stream = Comm
 		}
 	}
+	bridges(p)
 	deps := dependencies(p)
 	p.reorder(levels(p, deps), deps)
 	waits(p, dependencies(p))
 }
 
+// bridges puts Maps of one element that only collectives read, and whose operands are those of collectives or from before
+// the run, on the Comm stream: factors of a sum that another one has to give. On Compute they would come behind all that
+// waits for no collective, and the sums with them.
+func bridges(p *Program) {
+	f := flowOf(p)
+	onComm := func(j int) bool { return p.Steps[j].Stream == Comm }
+	for i := range p.Steps {
+		s := &p.Steps[i]
+		m, ok := s.Op.(*Map)
+		if !ok || lenOf(m.Space) != 1 {
+			continue
+		}
+		from, to := 0, 0
+		fits := true
+		for _, v := range s.In {
+			for _, j := range f.writers[v.Value] {
+				fits = fits && j < i && onComm(j)
+				from++
+			}
+		}
+		for _, v := range s.Out {
+			fits = fits && len(f.writers[v.Value]) == 1
+			for _, j := range f.readers[v.Value] {
+				_, collective := p.Steps[j].Op.(*Collective)
+				fits = fits && j > i && collective
+				to++
+			}
+		}
+		if fits && from > 0 && to > 0 {
+			s.Stream = Comm
+		}
+	}
+}
+
 // dependencies is, of each step, the earlier ones that must be done before it: the writers of what it touches, and the
-// readers of what it writes. Collectives depend on the collective before them, and Calls on the Call.
+// readers of what it writes. Collectives and Calls, which may communicate as well, keep their order.
 func dependencies(p *Program) [][]int {
 	deps := make([][]int, len(p.Steps))
 	writers, readers := make([]int, len(p.Values)), make([][]int, len(p.Values))
@@ -29,7 +64,7 @@ func dependencies(p *Program) [][]int {
 	for v := range writers {
 		writers[v] = -1
 	}
-	lastComm, lastCall := -1, -1
+	last := -1 // that ranks take part in, or that does more than compute
 	for i := range p.Steps {
 		s := &p.Steps[i]
 		need := func(j int) {
@@ -47,12 +82,9 @@ func dependencies(p *Program) [][]int {
 			}
 		}
 		switch s.Op.(type) {
-		case *Collective:
-			need(lastComm)
-			lastComm = i
-		case *Call:
-			need(lastCall)
-			lastCall = i
+		case *Collective, *Call:
+			need(last)
+			last = i
 		}
 		for _, v := range s.In {
 			readers[v.Value] = append(readers[v.Value], i)

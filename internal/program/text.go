@@ -2,13 +2,12 @@ package program
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 )
 
 // String is the program for people, one line a step: number, stream, operation, name, what it reads and writes with
-// shape, place and bytes, and what it waits for. A view that is not its whole value is shown as [offset: strides].
+// shape, place and bytes, and what it waits for. A view that is not its whole value in C order is shown as [offset: strides].
 func (p *Program) String() string {
 	var b strings.Builder
 	name := p.Name
@@ -61,15 +60,19 @@ func (p *Program) StepString(i int) string {
 	if s.Name != "" {
 		fmt.Fprintf(&b, " %q", s.Name)
 	}
+	in, out, err := p.Operands(s)
+	if err != nil || s.Op == nil {
+		in, out = make([]Operand, len(s.In)), make([]Operand, len(s.Out))
+	}
 	b.WriteString(" | ")
 	for k, v := range s.In {
 		comma(&b, k)
-		b.WriteString(p.ViewString(v))
+		b.WriteString(p.viewString(v, in[k].Space))
 	}
 	b.WriteString(" -> ")
 	for k, v := range s.Out {
 		comma(&b, k)
-		b.WriteString(p.ViewString(v))
+		b.WriteString(p.viewString(v, out[k].Space))
 	}
 	if len(s.After) > 0 {
 		fmt.Fprintf(&b, " | after %s", joined(s.After, ", "))
@@ -83,8 +86,8 @@ func comma(b *strings.Builder, k int) {
 	}
 }
 
-// ViewString is a view for people: number and name of the value, dtype, shape, place and bytes.
-func (p *Program) ViewString(v View) string {
+// viewString is a view for people: number and name of the value, dtype, shape, place and bytes.
+func (p *Program) viewString(v View, space []int) string {
 	if !p.has(v.Value) {
 		return fmt.Sprintf("%%%d (no such value)", v.Value)
 	}
@@ -95,7 +98,7 @@ func (p *Program) ViewString(v View) string {
 		b.WriteString(val.Name + " ")
 	}
 	fmt.Fprintf(&b, "%s%s", val.DType, shapeString(val.Shape))
-	if v.Offset != 0 || !slices.Equal(v.Strides, Contiguous(val.Shape)) {
+	if !v.isWhole(space, val.Len()) {
 		fmt.Fprintf(&b, "[%d: %s]", v.Offset, joined(v.Strides, " "))
 	}
 	switch val.Place {
@@ -111,6 +114,11 @@ func (p *Program) ViewString(v View) string {
 		}
 	}
 	return b.String()
+}
+
+// isWhole reports whether a view goes through all of a value of n elements in C order.
+func (v *View) isWhole(space []int, n int) bool {
+	return v.Offset == 0 && len(v.Strides) == len(space) && lenOf(space) == n && isPacked(space, v.Strides)
 }
 
 // has reports whether id is a value of the program.

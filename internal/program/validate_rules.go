@@ -231,4 +231,9 @@ func (c *checker) unwritten() {
 			written[v.Value] = true
 		}
 	}
+	for i := range c.p.Values {
+		if v := &c.p.Values[i]; v.Place == Arena && v.Role == Output && !written[i] && v.Len() > 0 {
+			c.add("%s is an output, and no step writes it", c.value(ID(i)))
+		}
+	}
 }

@@ -99,12 +99,15 @@ func sameLook(space []int, a, b *View) bool {
 	return true
 }
 
-// disjoint reports whether two views of one value have no element in common. It looks at each element if their bounds
-// overlap, which is rare.
+// disjoint reports whether two views of one value have no element in common. It looks at each element where bounds overlap
+// and the views are not blocks of one array, which is rare.
 func disjoint(aSpace []int, a *View, bSpace []int, b *View) bool {
 	aLo, aHi := a.bounds(aSpace)
 	bLo, bHi := b.bounds(bSpace)
 	if aHi < aLo || bHi < bLo || aHi < bLo || bHi < aLo {
+		return true
+	}
+	if blocksApart(aSpace, a, bSpace, b) {
 		return true
 	}
 	lo := min(aLo, bLo)
@@ -113,6 +116,52 @@ func disjoint(aSpace []int, a *View, bSpace []int, b *View) bool {
 	free := true
 	each(bSpace, b, func(e int) { free = free && !seen[e-lo] })
 	return free
+}
+
+// blocksApart reports whether two views are blocks of one array, with the same strides, that lie apart along some axis.
+func blocksApart(aSpace []int, a *View, bSpace []int, b *View) bool {
+	x, y := blockOf(aSpace, a), blockOf(bSpace, b)
+	if len(x) == 0 || len(x) != len(y) {
+		return false
+	}
+	for i := range x {
+		if x[i].stride != y[i].stride || i > 0 && (x[i-1].stride%x[i].stride != 0 || max(x[i].to, y[i].to) > x[i-1].stride/x[i].stride) {
+			return false
+		}
+	}
+	for i := range x {
+		if x[i].to <= y[i].from || y[i].to <= x[i].from {
+			return true
+		}
+	}
+	return false
+}
+
+// edge is a block's extent along one axis.
+type edge struct{ stride, from, to int }
+
+// blockOf is a view as a block, the axis with the longest stride first; nothing if it is none.
+func blockOf(space []int, v *View) []edge {
+	var all []edge
+	for i, d := range space {
+		if d > 1 {
+			all = append(all, edge{v.Strides[i], 0, d})
+		}
+	}
+	slices.SortFunc(all, func(a, b edge) int { return b.stride - a.stride })
+	rest := v.Offset
+	for i := range all {
+		if all[i].stride <= 0 {
+			return nil
+		}
+		all[i].from = rest / all[i].stride
+		all[i].to += all[i].from
+		rest %= all[i].stride
+	}
+	if rest != 0 {
+		return nil
+	}
+	return all
 }
 
 // each calls f with each element of a view in C order of its space.

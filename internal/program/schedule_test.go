@@ -1,0 +1,102 @@
+package program
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// training is the backward pass of three layers whose gradients are reduced at once, each followed by its update, as a
+// graph has them.
+func training() *Program {
+	p := &Program{Name: "training", Clock: None}
+	shape := []int{4, 4}
+	add := func(name string, role Role, place Place) ID {
+		return p.Add(Value{Name: name, DType: tensor.F32, Shape: shape, Role: role, Place: place})
+	}
+	d := add("d", Input, Outside)
+	for _, layer := range []string{"2", "1", "0"} {
+		w, g := add("w"+layer, Param, Outside), add("g"+layer, Gradient, Outside)
+		product := &MatMul{Batch: 1, M: 4, N: 4, K: 4, Alpha: 1}
+		m := func(id ID) View { return View{id, 0, []int{0, 4, 1}} }
+		p.Steps = append(p.Steps, Step{Name: "dw" + layer, Op: product, In: []View{m(d), m(d)}, Out: []View{m(g)}})
+		sum := &Collective{Kind: dist.KindAllReduce, Red: dist.Avg}
+		p.Steps = append(p.Steps, Step{Name: "reduce" + layer, Op: sum, In: []View{p.Whole(g)}, Out: []View{p.Whole(g)}})
+		step := &Map{Space: shape, Code: []Instr{{Op: Load}, {Op: Load, A: 1}, {Op: Sub, A: 0, B: 1}}, Stores: []int{2}}
+		next := add("d"+layer, Temp, Arena)
+		p.Steps = append(p.Steps, Step{Name: "dx" + layer, Op: product, In: []View{m(d), m(w)}, Out: []View{m(next)}})
+		p.Steps = append(p.Steps, Step{Name: "update" + layer, Op: step, In: []View{p.Whole(w), p.Whole(g)}, Out: []View{p.Whole(w)}})
+		d = next
+	}
+	return p
+}
+
+func names(p *Program) string {
+	var all []string
+	for i := range p.Steps {
+		all = append(all, p.Steps[i].Name)
+	}
+	return strings.Join(all, " ")
+}
+
+func TestCollectivesOverlapTheRestOfTheStep(t *testing.T) {
+	p := training()
+	schedule(p)
+	want := "dw2 reduce2 dx2 dw1 reduce1 dx1 dw0 reduce0 dx0 update2 update1 update0"
+	if got := names(p); got != want {
+		t.Errorf("order %q, want %q", got, want)
+	}
+	after := map[string][]int{"reduce2": {0}, "reduce1": {3}, "reduce0": {6}, "update2": {1}, "update1": {4}, "update0": {7}}
+	for i := range p.Steps {
+		s := &p.Steps[i]
+		if !slices.Equal(s.After, after[s.Name]) || (s.Stream == Comm) != strings.HasPrefix(s.Name, "reduce") {
+			t.Errorf("step %d %q is on %v after %v", i, s.Name, s.Stream, s.After)
+		}
+	}
+	if err := Plan(p); err != nil {
+		t.Fatal(err)
+	}
+	if err := Validate(p); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestCollectivesAndCallsKeepTheirOrder(t *testing.T) {
+	p := training()
+	p.Steps = append(p.Steps, Step{Name: "call", Op: &Call{Label: "call"}})
+	last := Step{Name: "last", Op: &Collective{Kind: dist.KindAllReduce}, In: []View{p.Whole(0)}, Out: []View{p.Whole(0)}}
+	p.Steps = append(p.Steps, last)
+	schedule(p)
+	var order []string
+	for i := range p.Steps {
+		switch p.Steps[i].Op.(type) {
+		case *Collective, *Call:
+			order = append(order, p.Steps[i].Name)
+		}
+	}
+	if got := strings.Join(order, " "); got != "reduce2 reduce1 reduce0 call last" {
+		t.Errorf("order %q", got)
+	}
+	if err := Validate(p); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestUpdatesThatWaitForDifferentCollectivesStayApart(t *testing.T) {
+	p := training()
+	if err := Optimize(p); err != nil {
+		t.Fatal(err)
+	}
+	updates := 0
+	for i := range p.Steps {
+		if _, ok := p.Steps[i].Op.(*Map); ok {
+			updates++
+		}
+	}
+	if updates != 3 {
+		t.Errorf("%d updates\n%v", updates, p)
+	}
+}
