@@ -16,6 +16,7 @@ run.max_steps: 0
 run.epochs: 1
 run.eval: true
 run.device: auto
+run.precision: fp32
 launch.nproc_per_node: 0
 comm.backend: auto
 comm.check: true
@@ -144,7 +145,7 @@ func TestShippedConfigs(t *testing.T) {
 		sameAsPlainDecoder(t, path, cfg)
 		everyLineIsExplained(t, path)
 	}
-	for _, want := range []string{"mnist-mlp", "mnist-cnn"} {
+	for _, want := range []string{"mnist-mlp", "mnist-cnn", "wide-mlp", "lm"} {
 		if !names[want] {
 			t.Errorf("there is no %s.yaml", want)
 		}

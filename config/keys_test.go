@@ -83,10 +83,11 @@ func TestKeysAreSortedAndComplete(t *testing.T) {
 // Other programs and the documentation use these names.
 func TestFixedNamesExist(t *testing.T) {
 	for _, key := range []string{
-		"run.name", "run.output_dir", "run.seed", "run.max_steps", "run.epochs", "run.eval",
+		"run.name", "run.output_dir", "run.seed", "run.max_steps", "run.epochs", "run.eval", "run.device", "run.precision",
 		"launch.nproc_per_node", "launch.master", "launch.log_dir", "launch.grace",
 		"comm.backend", "comm.timeout_init", "comm.timeout_step", "comm.check", "comm.heap_mb", "comm.trace_entries",
-		"model.name", "model.hidden", "model.channels",
+		"model.name", "model.hidden", "model.channels", "model.kernel",
+		"model.layers", "model.heads", "model.width", "model.context", "model.tied",
 		"data.path", "data.global_batch", "data.shuffle", "data.drop_last", "data.accum_steps", "data.limit",
 		"ddp.bucket_mb", "ddp.first_bucket_mb", "ddp.overlap",
 		"optim.name", "optim.lr", "optim.momentum", "optim.nesterov", "optim.beta1", "optim.beta2", "optim.eps",

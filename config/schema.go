@@ -33,6 +33,7 @@ type Run struct {
 	Epochs    int    `yaml:"epochs" in:"[0,)" help:"passes over the training set after which the run ends, if its steps have not ended before; 0 means no such limit"`
 	Eval      bool   `yaml:"eval" help:"measure the accuracy on the test set at the end"`
 	Device    string `yaml:"device" in:"auto|cpu|cuda" help:"where a rank has its tensors: cpu is the host, cuda is a GPU for each rank of a host; auto is cuda where the program can and GPUs are there, else cpu"`
+	Precision string `yaml:"precision" in:"fp32|tf32|bf16" only:"run.device=auto|cuda" help:"arithmetic of matrix products on a GPU, with sums in fp32: tf32 and bf16 are faster and have 10 and 7 bits of mantissa; weights are fp32"`
 }
 
 // Launch says how a program starts its ranks when no launcher did.
@@ -57,14 +58,20 @@ type Comm struct {
 
 // Model is the network to train.
 type Model struct {
-	Name     string `yaml:"name" in:"mlp|cnn" help:"mlp is fully connected layers; cnn is convolutions with pooling in front of them"`
-	Hidden   []int  `yaml:"hidden" in:"[1,)" help:"widths of the hidden fully connected layers, between input (or convolutions) and classes; [] means none"`
-	Channels []int  `yaml:"channels" in:"[1,)" only:"model.name=cnn" help:"output channels of each 5x5 convolution; each is followed by 2x2 max pooling"`
+	Name     string `yaml:"name" in:"mlp|cnn|transformer" help:"mlp is fully connected layers; cnn is convolutions with pooling in front of them; transformer is a decoder-only language model"`
+	Hidden   []int  `yaml:"hidden" in:"[1,)" help:"widths of the hidden fully connected layers, between input (or convolutions) and classes, or in the perceptron of each layer of a transformer; [] means none"`
+	Channels []int  `yaml:"channels" in:"[1,)" only:"model.name=cnn" help:"output channels of each convolution; each is followed by 2x2 max pooling"`
+	Kernel   int    `yaml:"kernel" in:"[1,31]" only:"model.name=cnn" help:"rows and columns of a convolution, an odd number; images keep their size by padding"`
+	Layers   int    `yaml:"layers" in:"[1,1024]" only:"model.name=transformer" help:"blocks of attention and perceptron"`
+	Heads    int    `yaml:"heads" in:"[1,1024]" only:"model.name=transformer" help:"attention heads of a layer; they divide model.width"`
+	Width    int    `yaml:"width" in:"[1,65536]" only:"model.name=transformer" help:"features of a token"`
+	Context  int    `yaml:"context" in:"[2,65536]" only:"model.name=transformer" help:"tokens of a sample, each of which sees those before it"`
+	Tied     bool   `yaml:"tied" only:"model.name=transformer" help:"use the embedding of the tokens as the output layer, too"`
 }
 
 // Data is the training and test samples and how steps take them.
 type Data struct {
-	Path        string `yaml:"path" help:"folder with the four idx files of MNIST or of a data set in its format"`
+	Path        string `yaml:"path" help:"folder with the four idx files of MNIST or of a data set in its format; for a language model the file with the text"`
 	GlobalBatch int    `yaml:"global_batch" in:"[1,)" help:"samples of one optimizer step, over all ranks"`
 	Shuffle     bool   `yaml:"shuffle" help:"draw a new order for each epoch, the same for any number of ranks"`
 	DropLast    bool   `yaml:"drop_last" help:"leave out the last batch of an epoch if it is smaller than the others"`
@@ -130,12 +137,15 @@ type Log struct {
 // Default is the settings that nobody changed. They are valid, and train an MLP on MNIST.
 func Default() Config {
 	return Config{
-		Run:    Run{Name: "default", Seed: 1, Epochs: 1, Eval: true, Device: "auto"},
+		Run:    Run{Name: "default", Seed: 1, Epochs: 1, Eval: true, Device: "auto", Precision: "fp32"},
 		Launch: Launch{Grace: 2 * time.Second},
 		// 100 s per collective is between NCCL's watchdog in PyTorch (10 min) and what a person waits for.
-		Comm:  Comm{Backend: "auto", TimeoutInit: time.Minute, TimeoutStep: 100 * time.Second, Check: true, TraceEntries: 4096},
-		Model: Model{Name: "mlp", Hidden: []int{512, 512}, Channels: []int{6, 16}},
-		Data:  Data{Path: "data/mnist", GlobalBatch: 128, Shuffle: true, AccumSteps: 1},
+		Comm: Comm{Backend: "auto", TimeoutInit: time.Minute, TimeoutStep: 100 * time.Second, Check: true, TraceEntries: 4096},
+		Model: Model{
+			Name: "mlp", Hidden: []int{512, 512}, Channels: []int{6, 16}, Kernel: 5,
+			Layers: 2, Heads: 4, Width: 64, Context: 64, Tied: true,
+		},
+		Data: Data{Path: "data/mnist", GlobalBatch: 128, Shuffle: true, AccumSteps: 1},
 		// bucket_cap_mb and the first bucket of PyTorch's DistributedDataParallel.
 		DDP: DDP{BucketMB: 25, FirstBucketMB: 1, Overlap: true},
 		// Kingma and Ba, Adam, 2015, section 2; momentum and gamma as in torch.optim's examples.

@@ -53,6 +53,10 @@ func (c *Config) conflicts() []Problem {
 		"%q is not host:port: write one such as 127.0.0.1:29500", c.Launch.Master)
 	r.require(c.Model.Name != "cnn" || len(c.Model.Channels) > 0, "model.channels", []string{"model.name"},
 		"a cnn needs at least one convolution")
+	r.require(c.Model.Name != "cnn" || c.Model.Kernel%2 == 1, "model.kernel", []string{"model.name"},
+		"%d is even, and an image would not keep its size: use an odd number", c.Model.Kernel)
+	r.require(c.Model.Name != "transformer" || c.Model.Heads > 0 && c.Model.Width%c.Model.Heads == 0, "model.heads", []string{"model.name", "model.width"},
+		"%d heads do not divide the width, %d", c.Model.Heads, c.Model.Width)
 	r.require(c.Data.Path != "", "data.path", nil, "is empty: name the folder with the data")
 	r.require(c.Data.AccumSteps <= c.Data.GlobalBatch, "data.accum_steps", []string{"data.global_batch"},
 		"%d parts of a batch of %d samples: use at most as many parts as samples", c.Data.AccumSteps, c.Data.GlobalBatch)

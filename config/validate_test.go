@@ -25,6 +25,9 @@ func TestValuesAtOddsWithEachOther(t *testing.T) {
 		{"master with a large port", []string{"launch.master=h:65536"}, `--set: launch.master: "h:65536" is not host:port: write one such as 127.0.0.1:29500`},
 		{"master", []string{"launch.master=[::1]:29500"}, ""},
 		{"cnn without channels", []string{"model.name=cnn", "model.channels="}, "--set: model.channels: a cnn needs at least one convolution"},
+		{"cnn with an even kernel", []string{"model.name=cnn", "model.kernel=4"}, "--set: model.kernel: 4 is even, and an image would not keep its size: use an odd number"},
+		{"transformer whose heads do not fit", []string{"model.name=transformer", "model.hidden=[64]", "model.heads=3"}, "--set: model.heads: 3 heads do not divide the width, 64"},
+		{"transformer", []string{"model.name=transformer", "model.hidden=[64]"}, ""},
 		{"mlp without hidden layers", []string{"model.hidden=[]"}, ""},
 		{"no data", []string{"data.path="}, "--set: data.path: is empty: name the folder with the data"},
 		{

@@ -1,5 +1,5 @@
 // Command compare judges what bench/mpi.sh has measured: compare [-o FILE] FOLDER; and what bench/gpu.sh has:
-// compare gpu [-o FILE] FOLDER.
+// compare gpu [-o FILE] FOLDER; and what bench/train.sh has: compare train [-o FILE] FOLDER.
 //
 // FOLDER holds session.json and one folder for each batch: unit.json says what was measured, before.json and after.json
 // what the probe said, and each engine has a file with its rows: ENGINE.jsonl of collbench, symgrad.json of symgrad bench.
@@ -11,6 +11,9 @@
 //
 // What bench/gpu.sh leaves is session.json and any number of results: *.json of symgrad bench and of gpu/torch_yardstick.py,
 // and nccl-tests.OPERATION.*.txt, the tables of nccl-tests. A time is the median over the results of median_us.
+//
+// What bench/train.sh leaves is session.json and a result for each run, SIDE.MODEL.PRECISION.RANKS.ROUND.json: that of
+// --json of a program of examples/ for symgrad, that of train/ddp.py for torch. A time is the median over the rounds.
 //
 // The package shares no code with what it judges.
 //
@@ -44,6 +47,15 @@ func run(args []string, stdout, stderr io.Writer) int {
 				return nil, err
 			}
 			return newGPUReport(s), nil
+		})
+	}
+	if len(args) > 0 && args[0] == "train" {
+		return command("compare train", args[1:], stdout, stderr, func(folder string) (result, error) {
+			s, err := readTraining(folder)
+			if err != nil {
+				return nil, err
+			}
+			return newTrainReport(s), nil
 		})
 	}
 	return command("compare", args, stdout, stderr, func(folder string) (result, error) {

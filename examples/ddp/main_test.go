@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/symgrad/symgrad/examples/internal/train"
 )
 
 // programVar makes the test binary the program: ranks are processes that run it again.
@@ -33,8 +35,8 @@ const (
 	testSamples  = 130
 )
 
-// digits is a folder with made-up data.
-func digits(t testing.TB) string {
+// madeUp is a folder with made-up data.
+func madeUp(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -73,16 +75,16 @@ type outcome struct {
 }
 
 // summary is the run's summary.json.
-func (o outcome) summary(t testing.TB) summary {
+func (o outcome) summary(t testing.TB) train.Summary {
 	t.Helper()
 	if o.code != 0 {
 		t.Fatalf("exit code %d:\n%s", o.code, o.stderr)
 	}
-	text, err := os.ReadFile(filepath.Join(o.dir, summaryName))
+	text, err := os.ReadFile(filepath.Join(o.dir, train.SummaryName))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var s summary
+	var s train.Summary
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&s); err != nil {

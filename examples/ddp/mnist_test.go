@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/symgrad/symgrad/examples/ddp/mnist"
+
+	"github.com/symgrad/symgrad/examples/internal/train"
 )
 
 // The shipped configurations on the real images, with ranks that are processes.
@@ -38,7 +40,7 @@ func TestShippedConfigsTrainOnMNIST(t *testing.T) {
 			if d := apart(t, s.Losses, one.Losses); d > 1e-4 {
 				t.Errorf("%s: losses of %d ranks and of one differ by %.1e", test.config, n, d)
 			}
-			if *s.VerifyMaxRelDiff > maxDifference {
+			if *s.VerifyMaxRelDiff > train.MaxDifference {
 				t.Errorf("%s: the gradient of %d ranks differs by %.1e", test.config, n, *s.VerifyMaxRelDiff)
 			}
 		}

@@ -14,13 +14,15 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/symgrad/symgrad/examples/internal/train"
 )
 
 // hang is far more than anything here takes: it ends a test that would never end.
 const hang = time.Minute
 
 func TestRanksThatTheProgramStartsComputeWhatSimulatedOnesDo(t *testing.T) {
-	data := digits(t)
+	data := madeUp(t)
 	for _, n := range []int{1, 3} {
 		o := processes(t, data, ranks(n), "run.max_steps=10", "ddp.bucket_mb=0.001", "--verify", "log.trace=t.json", "log.trace_steps=1,2")
 		s := o.summary(t)
@@ -44,13 +46,13 @@ func TestRanksThatTheProgramStartsComputeWhatSimulatedOnesDo(t *testing.T) {
 }
 
 func TestWrongRankVariableIsExplained(t *testing.T) {
-	p := prepared(t, settings(t.TempDir(), digits(t))...)
+	p := prepared(t, settings(t.TempDir(), madeUp(t))...)
 	p.Env = append(p.Env, "SYMGRAD_RANK=2", "SYMGRAD_WORLD_SIZE=2")
 	if err := p.Start(); err != nil {
 		t.Fatal(err)
 	}
 	o := p.outcome(t)
-	if o.code != exitUsage || !strings.Contains(o.stderr, "SYMGRAD_RANK") {
+	if o.code != train.ExitUsage || !strings.Contains(o.stderr, "SYMGRAD_RANK") {
 		t.Errorf("code %d, %s", o.code, o.stderr)
 	}
 }
@@ -63,7 +65,7 @@ func TestMissingDataIsToldOnce(t *testing.T) {
 }
 
 func TestTruncatedDataEndsAllRanks(t *testing.T) {
-	data := digits(t)
+	data := madeUp(t)
 	if err := os.Truncate(filepath.Join(data, "train-images-idx3-ubyte"), 1000); err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +99,7 @@ func byHand(t *testing.T, folders []string, args [][]string) []outcome {
 
 // What is hashed must be equal, and all ranks say who has what; what is not hashed may differ, rank 0 leads.
 func TestRanksCompareSettingsAndData(t *testing.T) {
-	data, other := digits(t), digits(t)
+	data, other := madeUp(t), madeUp(t)
 	labels := filepath.Join(other, "train-labels-idx1-ubyte")
 	text, err := os.ReadFile(labels)
 	if err != nil {
@@ -143,7 +145,7 @@ func TestRanksCompareSettingsAndData(t *testing.T) {
 func running(t *testing.T, n int) (p *process, wait func() outcome) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "run")
-	p = prepared(t, settings(dir, digits(t), ranks(n), "run.max_steps=100000000", "log.every=1")...)
+	p = prepared(t, settings(dir, madeUp(t), ranks(n), "run.max_steps=100000000", "log.every=1")...)
 	p.dir, p.Stdout = dir, nil
 	out, err := p.StdoutPipe()
 	if err != nil {
@@ -263,7 +265,7 @@ func TestSignalEndsAllRanks(t *testing.T) {
 			if o.code != 128+int(sig) || !strings.Contains(o.stderr, "stopped by signal: "+sig.String()) {
 				t.Errorf("%v to %d ranks: code %d, %s", sig, n, o.code, o.stderr)
 			}
-			if _, err := os.Stat(filepath.Join(o.dir, summaryName)); err == nil {
+			if _, err := os.Stat(filepath.Join(o.dir, train.SummaryName)); err == nil {
 				t.Errorf("%v to %d ranks: there is a summary of a run that did not end", sig, n)
 			}
 		}
@@ -272,7 +274,7 @@ func TestSignalEndsAllRanks(t *testing.T) {
 
 func TestSignalEndsASimulation(t *testing.T) {
 	dir := t.TempDir()
-	p := prepared(t, settings(dir, digits(t), ranks(3), "comm.backend=sim", "run.max_steps=100000000", "log.every=1")...)
+	p := prepared(t, settings(dir, madeUp(t), ranks(3), "comm.backend=sim", "run.max_steps=100000000", "log.every=1")...)
 	out, err := os.OpenFile(filepath.Join(dir, "out"), os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		t.Fatal(err)
@@ -302,12 +304,12 @@ func TestSignalEndsASimulation(t *testing.T) {
 }
 
 func TestSimulationRefusesALauncher(t *testing.T) {
-	p := prepared(t, settings(t.TempDir(), digits(t), "comm.backend=sim")...)
+	p := prepared(t, settings(t.TempDir(), madeUp(t), "comm.backend=sim")...)
 	p.Env = append(p.Env, "RANK=0", "WORLD_SIZE=2", "LOCAL_RANK=0", "LOCAL_WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=29500")
 	if err := p.Start(); err != nil {
 		t.Fatal(err)
 	}
-	if o := p.outcome(t); o.code != exitUsage || !strings.Contains(o.stderr, "torchrun started 2; start the program plainly") {
+	if o := p.outcome(t); o.code != train.ExitUsage || !strings.Contains(o.stderr, "torchrun started 2; start the program plainly") {
 		t.Errorf("code %d, %s", o.code, o.stderr)
 	}
 }
@@ -318,11 +320,11 @@ func TestGPUsAreRefused(t *testing.T) {
 		"run.device=cuda":   "run.device=cuda: this program trains on the host; set it to cpu, or leave it auto",
 		"comm.backend=nccl": "comm.backend=nccl is between GPUs, and this program trains on the host: use auto, shm or sim",
 	} {
-		p := prepared(t, settings(t.TempDir(), digits(t), ranks(2), setting)...)
+		p := prepared(t, settings(t.TempDir(), madeUp(t), ranks(2), setting)...)
 		if err := p.Start(); err != nil {
 			t.Fatal(err)
 		}
-		if o := p.outcome(t); o.code != exitUsage || !strings.Contains(o.stderr, want) {
+		if o := p.outcome(t); o.code != train.ExitUsage || !strings.Contains(o.stderr, want) {
 			t.Errorf("%s: code %d, %s", setting, o.code, o.stderr)
 		}
 	}

@@ -12,11 +12,13 @@ import (
 	"testing"
 
 	"github.com/symgrad/symgrad/config"
+
+	"github.com/symgrad/symgrad/examples/internal/train"
 )
 
 // A step is of the same samples however many ranks share it, equally or not, so that all learn the same.
 func TestLossCurvesDoNotDependOnRanks(t *testing.T) {
-	data := digits(t)
+	data := madeUp(t)
 	for _, test := range []struct {
 		name     string
 		settings []string
@@ -43,7 +45,7 @@ func TestLossCurvesDoNotDependOnRanks(t *testing.T) {
 
 // What is exchanged how does not change a bit of what is computed.
 func TestBitsDependOnNothingButTheComputation(t *testing.T) {
-	data := digits(t)
+	data := madeUp(t)
 	base := []string{"run.max_steps=12", "model.hidden=40,20", ranks(3)}
 	want := simulated(t, data, base...).summary(t)
 	for _, how := range [][]string{
@@ -67,7 +69,7 @@ func TestBitsDependOnNothingButTheComputation(t *testing.T) {
 }
 
 func TestAccumulationEqualsTheLargerBatch(t *testing.T) {
-	data := digits(t)
+	data := madeUp(t)
 	whole := simulated(t, data, "run.max_steps=30", ranks(1)).summary(t)
 	for _, how := range [][]string{
 		{ranks(1), "data.accum_steps=4"},
@@ -84,7 +86,7 @@ func TestAccumulationEqualsTheLargerBatch(t *testing.T) {
 
 // 230 samples are 9 batches of 24 and one of 14.
 func TestLastBatchIsShorterOrLeftOut(t *testing.T) {
-	data := digits(t)
+	data := madeUp(t)
 	epochs := []string{"run.max_steps=0", "run.epochs=2", ranks(4)}
 	all := simulated(t, data, epochs...).summary(t)
 	if all.Steps != 20 || len(all.Losses) != 20 || all.Epochs != 2 {
@@ -105,7 +107,7 @@ func TestLastBatchIsShorterOrLeftOut(t *testing.T) {
 }
 
 func TestRunLearns(t *testing.T) {
-	s := simulated(t, digits(t), "run.max_steps=150", ranks(2), "optim.lr=0.01").summary(t)
+	s := simulated(t, madeUp(t), "run.max_steps=150", ranks(2), "optim.lr=0.01").summary(t)
 	if s.TestAccuracy == nil || *s.TestAccuracy < 0.95 || s.TestSamples != testSamples {
 		t.Errorf("accuracy %v of %d samples, want at least 0.95 of %d", s.TestAccuracy, s.TestSamples, testSamples)
 	}
@@ -115,7 +117,7 @@ func TestRunLearns(t *testing.T) {
 }
 
 func TestSummaryTellsAllOfTheRun(t *testing.T) {
-	o := simulated(t, digits(t), ranks(2), "run.name=told", "--verify")
+	o := simulated(t, madeUp(t), ranks(2), "run.name=told", "--verify")
 	s := o.summary(t)
 	if s.Name != "told" || s.Steps != 5 || s.GlobalBatch != 24 || s.WorldSize != 2 || s.Backend != "sim" || len(s.Losses) != 5 {
 		t.Errorf("summary %+v", s)
@@ -129,7 +131,7 @@ func TestSummaryTellsAllOfTheRun(t *testing.T) {
 	if b, err := hex.DecodeString(s.ParamsSHA256); err != nil || len(b) != sha256.Size {
 		t.Errorf("params_sha256 is %q", s.ParamsSHA256)
 	}
-	if s.VerifyMaxRelDiff == nil || *s.VerifyMaxRelDiff > maxDifference {
+	if s.VerifyMaxRelDiff == nil || *s.VerifyMaxRelDiff > train.MaxDifference {
 		t.Errorf("verify_max_rel_diff is %v", s.VerifyMaxRelDiff)
 	}
 	if s.BLAS == "" || s.Launcher == "" || s.Versions["go"] == "" || s.Threads < 1 {
@@ -139,7 +141,7 @@ func TestSummaryTellsAllOfTheRun(t *testing.T) {
 	if err != nil || cfg.Hash() != s.ConfigHash {
 		t.Errorf("the saved config has another hash than %s: %v", s.ConfigHash, err)
 	}
-	text, err := os.ReadFile(filepath.Join(o.dir, summaryName))
+	text, err := os.ReadFile(filepath.Join(o.dir, train.SummaryName))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +156,7 @@ func TestSummaryTellsAllOfTheRun(t *testing.T) {
 }
 
 func TestSummaryLeavesOutWhatWasNotAskedFor(t *testing.T) {
-	s := simulated(t, digits(t), "log.losses=false", "run.eval=false").summary(t)
+	s := simulated(t, madeUp(t), "log.losses=false", "run.eval=false").summary(t)
 	if s.Losses != nil || s.TestAccuracy != nil || s.VerifyMaxRelDiff != nil || s.Trace != "" {
 		t.Errorf("summary %+v", s)
 	}
@@ -162,7 +164,7 @@ func TestSummaryLeavesOutWhatWasNotAskedFor(t *testing.T) {
 
 // A newcomer sees what runs by which means, that it is right, and where the results are.
 func TestOutputTellsWhatRuns(t *testing.T) {
-	o := simulated(t, digits(t), ranks(2), "log.every=2", "--verify", "log.trace=t.json", "log.trace_steps=0,1")
+	o := simulated(t, madeUp(t), ranks(2), "log.every=2", "--verify", "log.trace=t.json", "log.trace_steps=0,1")
 	if o.code != 0 {
 		t.Fatal(o.stderr)
 	}
@@ -171,7 +173,7 @@ func TestOutputTellsWhatRuns(t *testing.T) {
 		"adam learning_rate=0.003", "12 a rank", "bucket  dtype", "fc1.weight", "symmetric heap (sim)", "results    " + o.dir,
 		"verify     gradient of 24 samples on 2 ranks", "max |a-b| / max |b|", ": ok",
 		"step 2/5  loss ", "step 4/5  loss ", "step 5/5  loss ", "samples/s", "exposed",
-		"accuracy   0.", "the same on 2 ranks", filepath.Join(o.dir, "t.json"), filepath.Join(o.dir, summaryName),
+		"accuracy   0.", "the same on 2 ranks", filepath.Join(o.dir, "t.json"), filepath.Join(o.dir, train.SummaryName),
 	} {
 		if !strings.Contains(o.stdout, want) {
 			t.Errorf("%q is missing in\n%s", want, o.stdout)
@@ -183,7 +185,7 @@ func TestOutputTellsWhatRuns(t *testing.T) {
 }
 
 func TestFailuresAreExplained(t *testing.T) {
-	data := digits(t)
+	data := madeUp(t)
 	for _, test := range []struct {
 		name     string
 		settings []string
@@ -210,7 +212,7 @@ func TestFailuresAreExplained(t *testing.T) {
 				t.Errorf("%s: %q is missing in %s", test.name, want, o.stderr)
 			}
 		}
-		if _, err := os.Stat(filepath.Join(o.dir, summaryName)); err == nil {
+		if _, err := os.Stat(filepath.Join(o.dir, train.SummaryName)); err == nil {
 			t.Errorf("%s: there is a summary", test.name)
 		}
 	}
@@ -218,11 +220,11 @@ func TestFailuresAreExplained(t *testing.T) {
 
 func TestArgumentsAreRefusedAndHelpIsShown(t *testing.T) {
 	var out, errs strings.Builder
-	if code := execute([]string{"mnist"}, &out, &errs); code != exitUsage || !strings.Contains(errs.String(), `unexpected argument "mnist"`) {
+	if code := execute([]string{"mnist"}, &out, &errs); code != train.ExitUsage || !strings.Contains(errs.String(), `unexpected argument "mnist"`) {
 		t.Errorf("an argument: code %d, %s", code, errs.String())
 	}
 	errs.Reset()
-	if code := execute([]string{"--help"}, &out, &errs); code != exitOK || errs.Len() > 0 {
+	if code := execute([]string{"--help"}, &out, &errs); code != train.ExitOK || errs.Len() > 0 {
 		t.Errorf("--help: code %d, %s", code, errs.String())
 	}
 	for _, want := range []string{"--config", "--set", "--verify", "configs/mnist-mlp.yaml", "130"} {
@@ -237,7 +239,7 @@ func TestUnwritableResultsEndTheRunBeforeItStarts(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	o := simulated(t, digits(t), "run.output_dir="+filepath.Join(file, "run"), ranks(2))
+	o := simulated(t, madeUp(t), "run.output_dir="+filepath.Join(file, "run"), ranks(2))
 	if o.code != 1 || !strings.Contains(o.stderr, file) || strings.Contains(o.stdout, "step") {
 		t.Errorf("code %d, %s%s", o.code, o.stdout, o.stderr)
 	}

@@ -61,7 +61,7 @@ func find(t *testing.T, events []event, name string) event {
 const rounding = 0.01
 
 func TestTimelineHasThePhasesOfAllRanks(t *testing.T) {
-	data := digits(t)
+	data := madeUp(t)
 	for _, o := range []outcome{
 		simulated(t, data, ranks(3), "log.trace=t.json", "log.trace_steps=1,3", "ddp.bucket_mb=0.001", "data.accum_steps=2"),
 		processes(t, data, ranks(2), "log.trace=deep/er/t.json", "log.trace_steps=1,3", "ddp.bucket_mb=0.001", "data.accum_steps=2"),
@@ -99,7 +99,7 @@ func TestTimelineHasThePhasesOfAllRanks(t *testing.T) {
 // The first buckets are on their way while the backward pass computes the gradients of the first layers.
 func TestTimelineShowsOverlap(t *testing.T) {
 	layers := "model.hidden=" + strings.TrimSuffix(strings.Repeat("256,", 8), ",")
-	o := simulated(t, digits(t), ranks(2), layers, "data.global_batch=120", "run.max_steps=20", "ddp.bucket_mb=0.25", "ddp.first_bucket_mb=0.01",
+	o := simulated(t, madeUp(t), ranks(2), layers, "data.global_batch=120", "run.max_steps=20", "ddp.bucket_mb=0.25", "ddp.first_bucket_mb=0.01",
 		"log.trace=t.json", "log.trace_steps=0,19", "run.eval=false")
 	early := 0
 	for _, events := range timeline(t, filepath.Join(o.dir, "t.json")) {

@@ -5,18 +5,19 @@ package model
 import (
 	"fmt"
 	"math"
-	"math/rand/v2"
-	"sync"
 
 	G "gorgonia.org/gorgonia"
 	gtensor "gorgonia.org/tensor"
+
+	"github.com/symgrad/symgrad/examples/internal/graph"
 )
 
 // Config says which model to build.
 type Config struct {
 	Name     string // "mlp" or "cnn"
 	Hidden   []int  // widths of the hidden layers: of the mlp, or between convolutions and classes of the cnn
-	Channels []int  // output channels of each 5x5 convolution of the cnn; each is followed by 2x2 max pooling
+	Channels []int  // output channels of each convolution of the cnn; each is followed by 2x2 max pooling
+	Kernel   int    // rows and columns of a convolution, an odd number
 	Rows     int    // of an image
 	Cols     int
 	Classes  int
@@ -32,10 +33,6 @@ type Model struct {
 	Params  G.Nodes // in the order of the layers
 }
 
-// building is held while a graph is built, so that ranks which are goroutines of one process build one after the other:
-// Gorgonia numbers rectifiers, convolutions and poolings (for its drawings of graphs) with a global counter that has no lock.
-var building sync.Mutex
-
 // New is the model of cfg. With weights, one per parameter in the order of Params, it uses those, as other headers over
 // the same memory; without, it draws initial weights: a normal distribution that keeps the variance from layer to layer,
 // biases zero.
@@ -47,9 +44,7 @@ var building sync.Mutex
 //
 // Errors: an unknown name, a non-positive width, weights that do not fit.
 func New(cfg Config, weights []*gtensor.Dense) (*Model, error) {
-	building.Lock()
-	defer building.Unlock()
-	b := &builder{cfg: cfg, g: G.NewGraph(), weights: weights, activate: G.Rectify, gain: 2}
+	b := &builder{Builder: graph.New(cfg.Seed, weights), cfg: cfg, activate: G.Rectify, gain: 2}
 	var logits *G.Node
 	switch cfg.Name {
 	case "mlp":
@@ -58,26 +53,20 @@ func New(cfg Config, weights []*gtensor.Dense) (*Model, error) {
 	case "cnn":
 		logits = b.cnn()
 	default:
-		return nil, fmt.Errorf("model: unknown name %q (mlp or cnn)", cfg.Name)
+		b.Fail(fmt.Errorf("there is no such model (mlp or cnn)"))
 	}
 	m := b.loss(logits)
-	if b.err != nil {
-		return nil, fmt.Errorf("model %s: %w", cfg.Name, b.err)
-	}
-	if weights != nil && len(weights) != len(m.Params) {
-		return nil, fmt.Errorf("model %s: %d weights for %d parameters", cfg.Name, len(weights), len(m.Params))
+	if err := b.Done(); err != nil {
+		return nil, fmt.Errorf("model %q: %w", cfg.Name, err)
 	}
 	return m, nil
 }
 
-// builder makes nodes and keeps the first error, after which it does nothing.
+// builder is a graph.Builder of one of the models.
 type builder struct {
-	cfg     Config
-	g       *G.ExprGraph
-	weights []*gtensor.Dense
-	x       *G.Node
-	params  G.Nodes
-	err     error
+	*graph.Builder
+	cfg Config
+	x   *G.Node
 
 	activate func(*G.Node) (*G.Node, error) // between layers
 	gain     float64                        // variance of a weight times its fan-in; follows from activate
@@ -91,18 +80,18 @@ func (b *builder) mlp() *G.Node {
 func (b *builder) cnn() *G.Node {
 	rows, cols, in := b.cfg.Rows, b.cfg.Cols, 1
 	b.x = b.input("x", b.cfg.Batch, rows*cols)
-	h := b.do(func() (*G.Node, error) { return G.Reshape(b.x, gtensor.Shape{b.cfg.Batch, 1, rows, cols}) })
-	const kernel, pad = 5, 2
+	h := b.Do(func() (*G.Node, error) { return G.Reshape(b.x, gtensor.Shape{b.cfg.Batch, 1, rows, cols}) })
+	kernel, pad := b.cfg.Kernel, b.cfg.Kernel/2
 	for i, out := range b.cfg.Channels {
 		w := b.param(fmt.Sprintf("conv%d.weight", i+1), in*kernel*kernel, out, in, kernel, kernel)
-		h = b.do(func() (*G.Node, error) {
+		h = b.Do(func() (*G.Node, error) {
 			return G.Conv2d(h, w, gtensor.Shape{kernel, kernel}, []int{pad, pad}, []int{1, 1}, []int{1, 1})
 		})
-		h = b.do(func() (*G.Node, error) { return b.activate(h) })
-		h = b.do(func() (*G.Node, error) { return G.MaxPool2D(h, gtensor.Shape{2, 2}, []int{0, 0}, []int{2, 2}) })
+		h = b.Do(func() (*G.Node, error) { return b.activate(h) })
+		h = b.Do(func() (*G.Node, error) { return G.MaxPool2D(h, gtensor.Shape{2, 2}, []int{0, 0}, []int{2, 2}) })
 		rows, cols, in = rows/2, cols/2, out
 	}
-	h = b.do(func() (*G.Node, error) { return G.Reshape(h, gtensor.Shape{b.cfg.Batch, in * rows * cols}) })
+	h = b.Do(func() (*G.Node, error) { return G.Reshape(h, gtensor.Shape{b.cfg.Batch, in * rows * cols}) })
 	return b.dense(h, in*rows*cols)
 }
 
@@ -112,10 +101,10 @@ func (b *builder) dense(h *G.Node, in int) *G.Node {
 	for i, out := range widths {
 		w := b.param(fmt.Sprintf("fc%d.weight", i+1), in, in, out)
 		bias := b.param(fmt.Sprintf("fc%d.bias", i+1), 0, 1, out)
-		h = b.do(func() (*G.Node, error) { return G.Mul(h, w) })
-		h = b.do(func() (*G.Node, error) { return G.BroadcastAdd(h, bias, nil, []byte{0}) })
+		h = b.Do(func() (*G.Node, error) { return G.Mul(h, w) })
+		h = b.Do(func() (*G.Node, error) { return G.BroadcastAdd(h, bias, nil, []byte{0}) })
 		if i+1 < len(widths) {
-			h = b.do(func() (*G.Node, error) { return b.activate(h) })
+			h = b.Do(func() (*G.Node, error) { return b.activate(h) })
 		}
 		in = out
 	}
@@ -123,72 +112,22 @@ func (b *builder) dense(h *G.Node, in int) *G.Node {
 }
 
 func (b *builder) loss(logits *G.Node) *Model {
-	m := &Model{X: b.x}
-	m.Y = b.input("y", b.cfg.Batch, b.cfg.Classes)
-	m.W = b.input("w", b.cfg.Batch)
-	m.LogProb = b.do(func() (*G.Node, error) { return G.LogSoftMax(logits, 1) })
-	picked := b.do(func() (*G.Node, error) { return G.HadamardProd(m.Y, m.LogProb) })
-	perSample := b.do(func() (*G.Node, error) { return G.Sum(picked, 1) })
-	weighted := b.do(func() (*G.Node, error) { return G.HadamardProd(m.W, perSample) })
-	total := b.do(func() (*G.Node, error) { return G.Sum(weighted) })
-	m.Cost = b.do(func() (*G.Node, error) { return G.Neg(total) })
-	m.Params = b.params
+	m := &Model{X: b.x, Y: b.input("y", b.cfg.Batch, b.cfg.Classes), W: b.input("w", b.cfg.Batch)}
+	m.Cost, m.LogProb = b.CrossEntropy(logits, m.Y, m.W)
+	m.Params = b.Params
 	return m
 }
 
-func (b *builder) do(f func() (*G.Node, error)) *G.Node {
-	if b.err != nil {
-		return nil
-	}
-	n, err := f()
-	b.err = err
-	return n
-}
-
 func (b *builder) input(name string, shape ...int) *G.Node {
-	return b.node(name, gtensor.New(gtensor.Of(gtensor.Float32), gtensor.WithShape(shape...)))
+	return b.Input(name, gtensor.Float32, shape...)
 }
 
 // param is a weight with its initial value: normal with variance gain/fanIn, or zero for fanIn 0.
 // Sources: gain 1 for tanh, LeCun et al., Efficient BackProp, 1998, section 4.6; 2 for rectifiers, He et al., Delving Deep
 // into Rectifiers, 2015, equation 10.
 func (b *builder) param(name string, fanIn int, shape ...int) *G.Node {
-	if b.err != nil {
-		return nil
+	if fanIn == 0 {
+		return b.Param(name, 0, 0, shape...)
 	}
-	s := gtensor.Shape(shape)
-	for _, d := range shape {
-		if d < 1 {
-			b.err = fmt.Errorf("%s has shape %v", name, s)
-			return nil
-		}
-	}
-	var value *gtensor.Dense
-	if i := len(b.params); i < len(b.weights) {
-		w := b.weights[i]
-		if !w.Shape().Eq(s) {
-			b.err = fmt.Errorf("%s has shape %v, the given weight %v", name, s, w.Shape())
-			return nil
-		}
-		value = gtensor.New(gtensor.WithShape(shape...), gtensor.WithBacking(w.Float32s()))
-	} else {
-		value = gtensor.New(gtensor.Of(gtensor.Float32), gtensor.WithShape(shape...))
-		if fanIn > 0 {
-			rng := rand.New(rand.NewPCG(uint64(b.cfg.Seed), uint64(len(b.params))))
-			std := math.Sqrt(b.gain / float64(fanIn))
-			for j := range value.Float32s() {
-				value.Float32s()[j] = float32(rng.NormFloat64() * std)
-			}
-		}
-	}
-	n := b.node(name, value)
-	b.params = append(b.params, n)
-	return n
-}
-
-func (b *builder) node(name string, value *gtensor.Dense) *G.Node {
-	if b.err != nil {
-		return nil
-	}
-	return G.NewTensor(b.g, gtensor.Float32, value.Dims(), G.WithName(name), G.WithShape(value.Shape()...), G.WithValue(value))
+	return b.Param(name, 0, math.Sqrt(b.gain/float64(fanIn)), shape...)
 }

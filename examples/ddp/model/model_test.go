@@ -9,7 +9,7 @@ import (
 )
 
 func small(name string) Config {
-	return Config{Name: name, Hidden: []int{6}, Channels: []int{2}, Rows: 6, Cols: 4, Classes: 3, Batch: 4, Seed: 7}
+	return Config{Name: name, Hidden: []int{6}, Channels: []int{2}, Kernel: 5, Rows: 6, Cols: 4, Classes: 3, Batch: 4, Seed: 7}
 }
 
 func fill(m *Model) {

@@ -1,4 +1,4 @@
-package main
+package train
 
 import (
 	"fmt"
@@ -9,8 +9,6 @@ import (
 	"github.com/symgrad/symgrad/config"
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/ddp"
-	"github.com/symgrad/symgrad/examples/ddp/mnist"
-	"github.com/symgrad/symgrad/examples/ddp/model"
 	"github.com/symgrad/symgrad/optim"
 )
 
@@ -21,15 +19,17 @@ type trainer struct {
 
 	steps   int // of the run
 	rows    int // of the graph's batch
-	model   *model.Model
+	model   *Model
 	d       *ddp.DDP
 	vm      gorgonia.VM
 	solver  optim.Solver
 	sampler *ddp.Sampler
 
-	lead  lead
-	meter *meter
-	spans *spans
+	lead   lead
+	meter  *meter
+	spans  *spans
+	timing *timing
+	filled bool // the inputs hold what they are to hold, and stay so
 }
 
 // newTrainer builds the model and makes its training data-parallel.
@@ -48,6 +48,9 @@ func newTrainer(w *dist.World, j *job) (*trainer, error) {
 	if first := t.lead.traceFirst; first >= t.steps {
 		return nil, usageError{fmt.Errorf("log.trace_steps: the timeline starts at step %d, but the run has %d steps, from 0", first, t.steps)}
 	}
+	if f := j.timing; f.file != "" && f.warmup >= t.steps {
+		return nil, Usage("--json: the run has %d steps, all of them warm-up; lower --warmup", t.steps)
+	}
 	if err := t.build(); err != nil {
 		return nil, err
 	}
@@ -60,7 +63,7 @@ func (t *trainer) build() error {
 	share := ceilDiv(cfg.Data.GlobalBatch, t.w.Size()) // no rank has more of a batch
 	t.rows = ceilDiv(share, cfg.Data.AccumSteps)
 	var err error
-	if t.model, err = model.New(t.modelConfig(t.rows), nil); err != nil {
+	if t.model, err = t.job.problem.New(t.rows, nil); err != nil {
 		return err
 	}
 	m := t.model
@@ -72,24 +75,11 @@ func (t *trainer) build() error {
 	if err != nil {
 		return err
 	}
-	// Compiled for the cost and the gradients of the parameters alone, the machine leaves out what nobody reads, the
-	// gradient of the images among it: a matrix product.
-	inputs := append(gorgonia.Nodes{m.X, m.Y, m.W}, m.Params...)
-	if t.vm, err = compile(inputs, append(gorgonia.Nodes{m.Cost}, t.d.Grads()...)); err != nil {
+	if t.vm, err = newVM(append(gorgonia.Nodes{m.Cost}, t.d.Grads()...)...); err != nil {
 		return err
 	}
 	t.solver, err = optim.New(optimConfig(cfg.Optim, t.steps, t.job.threads))
 	return err
-}
-
-// compile is a machine that computes outputs.
-func compile(inputs, outputs gorgonia.Nodes) (gorgonia.VM, error) {
-	g := outputs[0].Graph()
-	prog, locations, err := gorgonia.CompileFunction(g, inputs, outputs)
-	if err != nil {
-		return nil, fmt.Errorf("compile: %w", err)
-	}
-	return gorgonia.NewTapeMachine(g, gorgonia.WithPrecompiled(prog, locations)), nil
 }
 
 // close frees what the trainer has. Idempotent.
@@ -120,21 +110,9 @@ func (t *trainer) checkHeap() error {
 func (t *trainer) newSampler(rank, size int) (*ddp.Sampler, error) {
 	cfg := t.job.cfg
 	return ddp.NewSampler(ddp.SamplerConfig{
-		Samples: t.job.data.Train.Len(), GlobalBatch: cfg.Data.GlobalBatch, Rank: rank, Size: size,
+		Samples: t.job.problem.Len(), GlobalBatch: cfg.Data.GlobalBatch, Rank: rank, Size: size,
 		Seed: cfg.Run.Seed, Shuffle: cfg.Data.Shuffle, DropLast: cfg.Data.DropLast,
 	})
-}
-
-func (t *trainer) modelConfig(batch int) model.Config {
-	c := t.job.cfg.Model
-	m := model.Config{
-		Name: c.Name, Hidden: c.Hidden, Rows: t.job.data.Train.Rows, Cols: t.job.data.Train.Cols,
-		Classes: mnist.Classes, Batch: batch, Seed: t.job.cfg.Run.Seed,
-	}
-	if c.Name == "cnn" {
-		m.Channels = c.Channels
-	}
-	return m
 }
 
 // weights is the parameters' tensors.

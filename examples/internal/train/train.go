@@ -1,4 +1,4 @@
-package main
+package train
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/ddp"
+	"github.com/symgrad/symgrad/examples/internal/rank"
 	"github.com/symgrad/symgrad/ops"
 	"github.com/symgrad/symgrad/tensor"
 )
@@ -43,6 +44,7 @@ func train(ctx context.Context, w *dist.World, j *job) (err error) {
 			return err
 		}
 	}
+	t.filled = false
 	if err := t.loop(ctx); err != nil {
 		return err
 	}
@@ -50,7 +52,7 @@ func train(ctx context.Context, w *dist.World, j *job) (err error) {
 }
 
 // finish is what comes after the last step: accuracy, a last comparison of the ranks, and what the run leaves.
-func (t *trainer) finish(ctx context.Context, s *summary) error {
+func (t *trainer) finish(ctx context.Context, s *Summary) error {
 	if t.job.cfg.Run.Eval {
 		if err := t.evaluate(ctx, s); err != nil {
 			return err
@@ -63,22 +65,45 @@ func (t *trainer) finish(ctx context.Context, s *summary) error {
 	if err := sameParams(t.w, digest); err != nil {
 		return err
 	}
+	if err := t.judgeLoss(); err != nil {
+		return err
+	}
 	if err := t.writeTrace(s); err != nil {
 		return err
 	}
-	if t.w.Rank() != 0 {
-		return nil
+	worst, err := t.timing.worst(t.w)
+	if err != nil || t.w.Rank() != 0 {
+		return err
 	}
 	s.measured(t, digest)
+	if err := t.writeTiming(s, worst); err != nil {
+		return err
+	}
 	if err := s.write(t.job.cfg.OutputDir()); err != nil {
 		return err
 	}
 	return t.footer(s)
 }
 
+// errNotLearned is a run whose loss has not fallen as far as --below asks for.
+var errNotLearned = errors.New("the model has not learned")
+
+// judgeLoss holds the last loss, which all ranks know, against the bound.
+func (t *trainer) judgeLoss() error {
+	bound := t.job.below
+	if last := t.meter.loss(); bound > 0 && !(last < bound) {
+		return fmt.Errorf("%w: the loss of the last step is %.6f, not below %v", errNotLearned, last, bound)
+	}
+	return nil
+}
+
 // loop makes all steps.
 func (t *trainer) loop(ctx context.Context) error {
+	if err := rank.Done(t.w.Barrier()); err != nil {
+		return err
+	}
 	t.meter = newMeter(t.w)
+	t.timing = newTiming(t.job.timing.warmup, t.steps)
 	var p *progress
 	if t.w.Rank() == 0 {
 		p = newProgress(t.job.out, t.job.cfg.Log.Progress, t.job.env.Columns)
@@ -130,6 +155,7 @@ func (t *trainer) step(step int, b ddp.Batch) error {
 	t.spans.exchange(t.d)
 	stood, _ := t.d.ExposedComm()
 	t.meter.step(loss/float64(b.Global), b.Global, stood)
+	t.timing.step(t.meter.now())
 	return nil
 }
 
@@ -182,9 +208,11 @@ func plain(err error) error {
 func (t *trainer) run(indices []int) (loss float64, err error) {
 	filling := time.Now()
 	m, n := t.model, float64(len(indices))
-	x, y, w := m.X.Value().Data().([]float32), m.Y.Value().Data().([]float32), m.W.Value().Data().([]float32)
-	if err := t.job.data.Train.Fill(x, y, w, indices); err != nil {
-		return 0, err
+	if !t.filled {
+		if err := t.job.problem.Fill(m, indices); err != nil {
+			return 0, err
+		}
+		t.filled = t.job.timing.resident
 	}
 	if err := t.d.SetWeight(n); err != nil { // Cost is the mean over the samples
 		return 0, err

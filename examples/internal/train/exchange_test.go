@@ -1,4 +1,4 @@
-package main
+package train
 
 import (
 	"bytes"
@@ -159,7 +159,7 @@ func TestArgmaxIsTheFirstOfTheLargest(t *testing.T) {
 		v    []float32
 		want int
 	}{{[]float32{1}, 0}, {[]float32{1, 3, 2}, 1}, {[]float32{-2, -1, -1}, 1}, {[]float32{0, 0}, 0}} {
-		if got := argmax(test.v); got != test.want {
+		if got := Argmax(test.v); got != test.want {
 			t.Errorf("%v: %d, want %d", test.v, got, test.want)
 		}
 	}

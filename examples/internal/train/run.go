@@ -1,4 +1,4 @@
-package main
+package train
 
 import (
 	"context"
@@ -15,7 +15,6 @@ import (
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/backend"
 	"github.com/symgrad/symgrad/dist/launch"
-	"github.com/symgrad/symgrad/examples/ddp/mnist"
 	"github.com/symgrad/symgrad/internal/blas"
 )
 
@@ -30,11 +29,10 @@ func start(o options, stdout, stderr io.Writer) (int, error) {
 	if env.Launcher == launch.None {
 		env.Columns = terminalColumns(stdout) // a launcher would have told
 	}
-	if err := onHost(o.cfg); err != nil {
-		return 0, err
-	}
-	if err := mnist.Find(o.cfg.Data.Path); err != nil {
-		return 0, err // once, and not once a rank
+	if o.program.Find != nil {
+		if err := o.program.Find(o.cfg); err != nil {
+			return 0, err // once, and not once a rank
+		}
 	}
 	if o.cfg.Comm.Backend == backend.Sim {
 		return 0, simulate(o, env, stdout)
@@ -53,11 +51,13 @@ func start(o options, stdout, stderr io.Writer) (int, error) {
 	return 0, one(o, env, stdout)
 }
 
-// onHost is nil when the settings ask for what this program does: Gorgonia's graphs on the host.
+// onHost is nil when the settings ask for what newVM does: Gorgonia's graphs on the host.
 func onHost(c *config.Config) error {
 	switch {
 	case c.Run.Device == "cuda":
 		return usageError{errors.New("run.device=cuda: this program trains on the host; set it to cpu, or leave it auto")}
+	case c.Run.Device == "auto" && c.Run.Precision != "fp32":
+		return usageError{fmt.Errorf("run.precision=%s: this program trains on the host, in fp32", c.Run.Precision)}
 	case backend.OnGPUs(c.Comm.Backend):
 		return usageError{fmt.Errorf("comm.backend=%s is between GPUs, and this program trains on the host: use auto, shm or sim", c.Comm.Backend)}
 	}
@@ -122,9 +122,9 @@ type job struct {
 	env     launch.Env // in a simulation, rank 0's
 	threads int        // of a rank
 	blas    blas.Info
-	data    *mnist.Data // the training set up to data.limit
-	facts   []string    // what all ranks must have alike
-	out     io.Writer   // of rank 0
+	problem Problem
+	facts   []string  // what all ranks must have alike
+	out     io.Writer // of rank 0
 }
 
 // newJob chooses the BLAS and loads the data.
@@ -141,13 +141,10 @@ func newJob(o options, env launch.Env, out io.Writer) (*job, error) {
 	if j.blas = impl.Info(); j.blas.Name == "gonum" {
 		j.blas.Threads = 0 // as many as the process has, which is told elsewhere
 	}
-	if j.data, err = mnist.Load(o.cfg.Data.Path); err != nil {
+	if j.problem, err = o.program.Open(o.cfg); err != nil {
 		return nil, err
 	}
-	j.facts = append(j.facts, o.cfg.Canonical(), fmt.Sprintf("SHA-256 of the data: %x", j.data.SHA256()))
-	if limit := o.cfg.Data.Limit; limit > 0 {
-		j.data.Train = j.data.Train.First(limit)
-	}
+	j.facts = append(j.facts, "program: "+o.program.Name, fmt.Sprintf("--resident: %v", o.timing.resident), o.cfg.Canonical(), j.problem.Digest())
 	return j, nil
 }
 

@@ -1,4 +1,4 @@
-package main
+package train
 
 import (
 	"fmt"
@@ -28,9 +28,9 @@ func (t *trainer) header() error {
 	fmt.Fprintf(&b, "ranks      %s, %s each, %s\n", plural(t.w.Size(), "rank"), plural(j.threads, "thread"), j.launcher())
 	fmt.Fprintf(&b, "backend    %s: %s\n", t.w.Backend(), j.why(t.w.Backend()))
 	fmt.Fprintf(&b, "blas       %v\n", j.blas)
-	train, test := j.data.Train, j.data.Test
-	fmt.Fprintf(&b, "data       %s: %d training and %d test images of %dx%d\n", cfg.Data.Path, train.Len(), test.Len(), train.Rows, train.Cols)
-	fmt.Fprintf(&b, "model      %s: %d parameters in %d tensors\n", t.modelName(), t.parameters(), len(t.model.Params))
+	data, model := j.problem.Describe()
+	fmt.Fprintf(&b, "data       %s\n", data)
+	fmt.Fprintf(&b, "model      %s: %d parameters in %d tensors\n", model, t.parameters(), len(t.model.Params))
 	fmt.Fprintf(&b, "optimizer  %v\n", optimConfig(cfg.Optim, t.steps, j.threads))
 	fmt.Fprintf(&b, "steps      %d of %d samples: %s\n", t.steps, cfg.Data.GlobalBatch, t.shares())
 	overlap := "while the backward pass goes on"
@@ -91,18 +91,8 @@ func (j *job) why(name string) string {
 	return "chosen automatically"
 }
 
-// modelName is "mlp 784-512-512-10" or "cnn 28x28, conv 6-16, 120-84-10".
-func (t *trainer) modelName() string {
-	c, train := t.job.cfg.Model, t.job.data.Train
-	name := fmt.Sprintf("%s %d", c.Name, train.Pixels())
-	if c.Name == "cnn" {
-		name = fmt.Sprintf("%s %dx%d, conv %s, fc ", c.Name, train.Rows, train.Cols, join(c.Channels))
-		return name + join(append(append([]int(nil), c.Hidden...), t.modelConfig(1).Classes))
-	}
-	return name + "-" + join(append(append([]int(nil), c.Hidden...), t.modelConfig(1).Classes))
-}
-
-func join(widths []int) string {
+// Join is widths as "784-512-10".
+func Join(widths ...int) string {
 	texts := make([]string, len(widths))
 	for i, w := range widths {
 		texts[i] = fmt.Sprint(w)
@@ -134,20 +124,20 @@ func (t *trainer) shares() string {
 }
 
 // footer tells how it went and where the results are.
-func (t *trainer) footer(s *summary) error {
+func (t *trainer) footer(s *Summary) error {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 11, 0, 1, ' ', 0)
 	fmt.Fprintf(w, "trained\t%s in %v: %.0f samples/s, %.1f%% of the time stood still for communication\n", plural(s.Steps, "step"),
 		time.Duration(s.Seconds*float64(time.Second)).Round(100*time.Millisecond), s.SamplesPerSecond, s.ExposedCommPercent)
 	fmt.Fprintf(w, "loss\t%.6f at the last step\n", s.FinalLoss)
 	if s.TestAccuracy != nil {
-		fmt.Fprintf(w, "accuracy\t%.4f: %d of %d test images\n", *s.TestAccuracy, s.TestCorrect, s.TestSamples)
+		fmt.Fprintf(w, "accuracy\t%.4f: %d of %d test answers\n", *s.TestAccuracy, s.TestCorrect, s.TestSamples)
 	}
 	fmt.Fprintf(w, "params\tsha256 %s, the same on %s\n", s.ParamsSHA256, plural(s.WorldSize, "rank"))
 	if s.Trace != "" {
 		fmt.Fprintf(w, "timeline\t%s, for https://ui.perfetto.dev\n", s.Trace)
 	}
-	fmt.Fprintf(w, "summary\t%s\n", filepath.Join(t.job.cfg.OutputDir(), summaryName))
+	fmt.Fprintf(w, "summary\t%s\n", filepath.Join(t.job.cfg.OutputDir(), SummaryName))
 	if err := w.Flush(); err != nil {
 		return err
 	}

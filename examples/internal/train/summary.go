@@ -1,4 +1,4 @@
-package main
+package train
 
 import (
 	"encoding/hex"
@@ -10,11 +10,11 @@ import (
 	"runtime/debug"
 )
 
-// summaryName is the file in run.output_dir with the results of a run.
-const summaryName = "summary.json"
+// SummaryName is the file in run.output_dir with the results of a run.
+const SummaryName = "summary.json"
 
-// summary is the results of a run, as they are in summary.json.
-type summary struct {
+// Summary is the results of a run, as they are in summary.json.
+type Summary struct {
 	Name       string `json:"name"`
 	ConfigHash string `json:"config_hash"`
 	Model      string `json:"model"`
@@ -46,26 +46,27 @@ type summary struct {
 }
 
 // newSummary is what is known before the first step.
-func newSummary(t *trainer) *summary {
+func newSummary(t *trainer) *Summary {
 	cfg := t.job.cfg
-	return &summary{
-		Name: cfg.Run.Name, ConfigHash: cfg.Hash(), Model: t.modelName(), Parameters: t.parameters(),
+	_, model := t.job.problem.Describe()
+	return &Summary{
+		Name: cfg.Run.Name, ConfigHash: cfg.Hash(), Model: model, Parameters: t.parameters(),
 		WorldSize: t.w.Size(), Backend: t.w.Backend(), Launcher: t.job.env.Launcher,
 		Threads: t.job.threads, BLAS: t.job.blas.String(),
 		Steps: t.steps, GlobalBatch: cfg.Data.GlobalBatch, Versions: versions(),
 	}
 }
 
-// tested notes how many test samples the model got right.
-func (s *summary) tested(right, all int64) {
+// tested notes how many test answers the model got right.
+func (s *Summary) tested(right, all int64) {
 	accuracy := float64(right) / float64(all)
 	s.TestAccuracy, s.TestCorrect, s.TestSamples = &accuracy, right, all
 }
 
 // measured notes what is known after the last step.
-func (s *summary) measured(t *trainer, digest []byte) {
+func (s *Summary) measured(t *trainer, digest []byte) {
 	m := t.meter
-	s.Epochs = float64(m.samples) / float64(t.job.data.Train.Len())
+	s.Epochs = float64(m.samples) / float64(t.job.problem.Len())
 	s.Seconds, s.SamplesPerSecond, s.ExposedCommPercent = m.sharedAt.Seconds(), m.samplesPerSecond(), m.exposedPercent()
 	s.FinalLoss = m.loss()
 	if t.job.cfg.Log.Losses {
@@ -75,7 +76,7 @@ func (s *summary) measured(t *trainer, digest []byte) {
 }
 
 // write makes s the summary in dir: all of it, or what was there stays.
-func (s *summary) write(dir string) error {
+func (s *Summary) write(dir string) error {
 	text, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {
 		return fmt.Errorf("summary: %w", err)
@@ -83,7 +84,7 @@ func (s *summary) write(dir string) error {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return fmt.Errorf("summary: %w", err)
 	}
-	if err := replaceFile(filepath.Join(dir, summaryName), append(text, '\n')); err != nil {
+	if err := replaceFile(filepath.Join(dir, SummaryName), append(text, '\n')); err != nil {
 		return fmt.Errorf("summary: %w", err)
 	}
 	return nil

@@ -1,4 +1,4 @@
-package main
+package train
 
 import (
 	"errors"
@@ -37,10 +37,26 @@ func TestRelativeDifferenceIsInTheMaximumNorm(t *testing.T) {
 	}
 }
 
+// settings is the flags of a small simulated run. Gonum's BLAS gives the same bits on every machine.
+func settings(dir string, more ...string) []string {
+	args := []string{"--set", "run.output_dir=" + dir}
+	for _, s := range append([]string{
+		"run.epochs=0", "run.max_steps=5", "data.global_batch=24", "model.hidden=16,12", "optim.lr=0.003",
+		"cpu.blas=gonum", "log.losses=true", "comm.timeout_step=60s", "comm.backend=sim",
+	}, more...) {
+		if strings.HasPrefix(s, "--") {
+			args = append(args, s)
+		} else {
+			args = append(args, "--set", s)
+		}
+	}
+	return args
+}
+
 // trained runs body on the trainers of n simulated ranks, before their first step.
 func trained(t *testing.T, n int, body func(tr *trainer) error, more ...string) error {
 	t.Helper()
-	o, err := parse(settings(t.TempDir(), digits(t), append([]string{"comm.backend=sim", "log.progress=none", "launch.nproc_per_node=0"}, more...)...))
+	o, err := program.parse(settings(t.TempDir(), append([]string{"log.progress=none"}, more...)...))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +106,7 @@ func TestVerifyTakesTheWorstRank(t *testing.T) {
 	for _, test := range []struct {
 		worst float64 // of rank 1; rank 0 has 0
 		fails bool
-	}{{maxDifference / 2, false}, {2 * maxDifference, true}, {math.Inf(1), true}} {
+	}{{MaxDifference / 2, false}, {2 * MaxDifference, true}, {math.Inf(1), true}} {
 		var mu sync.Mutex
 		refused := 0
 		err := trained(t, 2, func(tr *trainer) error {

@@ -1,4 +1,4 @@
-package main
+package train
 
 import (
 	"bytes"
@@ -84,7 +84,7 @@ func bucketNames(p ddp.Plan, bucket int) string {
 // writeTrace puts the spans of all ranks into one file, on rank 0. The ranks of one host have one clock.
 //
 // Collective: all ranks.
-func (t *trainer) writeTrace(s *summary) error {
+func (t *trainer) writeTrace(s *Summary) error {
 	if t.lead.traceFirst < 0 {
 		return nil
 	}

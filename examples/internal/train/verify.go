@@ -1,4 +1,4 @@
-package main
+package train
 
 import (
 	"fmt"
@@ -7,21 +7,20 @@ import (
 	"gorgonia.org/gorgonia"
 
 	"github.com/symgrad/symgrad/dist"
-	"github.com/symgrad/symgrad/examples/ddp/model"
 	"github.com/symgrad/symgrad/ops"
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// maxDifference is how much of a gradient's largest element the gradient of all ranks may be off that of one. Both are
+// MaxDifference is how much of a gradient's largest element the gradient of all ranks may be off that of one. Both are
 // sums of as many float32 products, in different orders; wrong weighting of a single sample of 128 would be 1e-2.
-const maxDifference = 1e-4
+const MaxDifference = 1e-4
 
 // verify compares the gradient that all ranks compute together, in their buckets, with the gradient of the same global
 // batch on this rank alone: the same model with the same weights as a plain Gorgonia graph, without ddp. Every rank
 // does, so that every rank's copy of the gradient is checked.
 //
-// Collective: all ranks. Errors: on all ranks, when it differs by more than maxDifference on any.
-func (t *trainer) verify(s *summary) error {
+// Collective: all ranks. Errors: on all ranks, when it differs by more than MaxDifference on any.
+func (t *trainer) verify(s *Summary) error {
 	mine, err := t.firstBatch(t.w.Rank(), t.w.Size())
 	if err != nil {
 		return err
@@ -65,15 +64,14 @@ func (t *trainer) alone(indices []int) (grads [][]float32, err error) {
 	if err != nil {
 		return nil, err
 	}
-	m, err := model.New(t.modelConfig(len(indices)), weights)
+	m, err := t.job.problem.New(len(indices), weights)
 	if err != nil {
 		return nil, err
 	}
 	if _, err := gorgonia.Grad(m.Cost, m.Params...); err != nil {
 		return nil, err
 	}
-	x, y, w := m.X.Value().Data().([]float32), m.Y.Value().Data().([]float32), m.W.Value().Data().([]float32)
-	if err := t.job.data.Train.Fill(x, y, w, indices); err != nil {
+	if err := t.job.problem.Fill(m, indices); err != nil {
 		return nil, err
 	}
 	vm := gorgonia.NewTapeMachine(m.Cost.Graph())
@@ -132,7 +130,7 @@ func relativeDifference(a, b []float32) float64 {
 }
 
 // judge takes every rank's largest difference and tells the largest of all, on rank 0.
-func (t *trainer) judge(s *summary, worst float64, at, samples int) error {
+func (t *trainer) judge(s *Summary, worst float64, at, samples int) error {
 	all := make([]float64, 2*t.w.Size())
 	mine := []float64{worst, float64(at)}
 	if err := done(t.w.Named("verify").AllGather(tensor.Of(all), tensor.Of(mine))); err != nil {
@@ -147,8 +145,8 @@ func (t *trainer) judge(s *summary, worst float64, at, samples int) error {
 	worst = all[2*rank]
 	name := t.d.Plan().Params[int(all[2*rank+1])].Name
 	line := fmt.Sprintf("%s differs by at most %.2e, in %s (max |a-b| / max |b|; allowed %.0e)",
-		verified(t.w, samples), worst, name, maxDifference)
-	if worst > maxDifference {
+		verified(t.w, samples), worst, name, MaxDifference)
+	if worst > MaxDifference {
 		return fmt.Errorf("verify: %s; the worst is on rank %d", line, rank)
 	}
 	s.VerifyMaxRelDiff = &worst

@@ -1,0 +1,182 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// The engines that a training step of ours is held against are those of torch that do the same work; sharded ones are
+// shown beside them.
+const (
+	torchEager   = "torch"
+	torchCompile = "torch-compile-" // and the mode
+	torchZero    = "torch-zero"
+	torchFSDP    = "torch-fsdp"
+)
+
+// trainModels is what is trained, in the order of the output.
+var trainModels = []string{"mlp", "wide", "cnn", "lm"}
+
+// trainKey is what is compared.
+type trainKey struct {
+	model, precision string
+	ranks            int
+}
+
+// trainSample is one time of one engine.
+type trainSample struct {
+	trainKey
+	engine  string
+	us      float64
+	exposed *float64 // percent of the time that communication is waited for
+}
+
+// trainSession is everything that a run of bench/train.sh has left.
+type trainSession struct {
+	Date    string `json:"date"`
+	Device  string `json:"device"`
+	Staging string `json:"staging"`
+	Host    struct {
+		Kernel string   `json:"kernel"`
+		Driver string   `json:"driver"`
+		GPUs   []string `json:"gpus"`
+	} `json:"host"`
+
+	libraries map[string]string
+	samples   []trainSample
+	sizes     map[string]trainSize // by model, with who said so
+	notes     []string             // what could not be measured, for people
+	wrong     []string             // results that cannot be compared, for people
+}
+
+// trainSize is what must be the same on both sides.
+type trainSize struct {
+	parameters, batch int
+	by                string
+}
+
+// trainOurs is a file of --json.
+type trainOurs struct {
+	Parameters int               `json:"parameters"`
+	Ranks      int               `json:"ranks"`
+	RankBatch  int               `json:"rank_batch"`
+	Precision  string            `json:"precision"`
+	Median     float64           `json:"median_us"`
+	Exposed    *float64          `json:"exposed_comm_percent"`
+	FinalLoss  float64           `json:"final_loss"`
+	Libraries  map[string]string `json:"libraries"`
+}
+
+// trainTorch is a file of ddp.py.
+type trainTorch struct {
+	Ranks     int               `json:"ranks"`
+	Precision string            `json:"precision"`
+	Libraries map[string]string `json:"libraries"`
+	Rows      []struct {
+		Engine     string  `json:"engine"`
+		Skipped    string  `json:"skipped"`
+		Parameters int     `json:"parameters"`
+		RankBatch  int     `json:"rank_batch"`
+		Median     float64 `json:"median_us"`
+	} `json:"rows"`
+}
+
+// readTraining reads the folder of a session. Results are in SIDE.MODEL.PRECISION.RANKS.ROUND.json, where side is symgrad
+// or torch.
+//
+// Errors: a file that is missing or has another name; a folder without results.
+func readTraining(folder string) (*trainSession, error) {
+	s := &trainSession{libraries: map[string]string{}, sizes: map[string]trainSize{}}
+	if err := readJSON(filepath.Join(folder, "session.json"), s); err != nil {
+		return nil, err
+	}
+	files, err := filepath.Glob(filepath.Join(folder, "*.*.*.*.*.json"))
+	if err != nil {
+		return nil, err
+	}
+	slices.Sort(files) // ours are first
+	for _, name := range files {
+		if err := s.read(name); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	if len(s.samples) == 0 {
+		return nil, fmt.Errorf("%s has no results", folder)
+	}
+	slices.Sort(s.notes)
+	s.notes = slices.Compact(s.notes)
+	return s, nil
+}
+
+// read takes a file. One that is not whole, because its program was stopped, is a note.
+func (s *trainSession) read(name string) error {
+	base := filepath.Base(name)
+	parts := strings.Split(base, ".")
+	ranks, err := strconv.Atoi(parts[3])
+	if err != nil || !slices.Contains(trainModels, parts[1]) {
+		return fmt.Errorf("its name is not SIDE.MODEL.PRECISION.RANKS.ROUND.json, of a model among %v", trainModels)
+	}
+	key := trainKey{parts[1], parts[2], ranks}
+	raw, err := os.ReadFile(name)
+	if err != nil {
+		return err
+	}
+	if parts[0] == ours {
+		var r trainOurs
+		if err := json.Unmarshal(raw, &r); err != nil {
+			s.notes = append(s.notes, base+": no whole result")
+			return nil
+		}
+		s.libraries = merged(s.libraries, r.Libraries)
+		s.add(base, key, trainKey{key.model, r.Precision, r.Ranks}, trainSample{engine: ours, us: r.Median, exposed: r.Exposed},
+			trainSize{r.Parameters, r.RankBatch, ours})
+		return nil
+	}
+	var r trainTorch
+	if err := json.Unmarshal(raw, &r); err != nil {
+		s.notes = append(s.notes, base+": no whole result")
+		return nil
+	}
+	s.libraries = merged(s.libraries, r.Libraries)
+	for _, row := range r.Rows {
+		if row.Skipped != "" {
+			s.notes = append(s.notes, fmt.Sprintf("%s, %s, %d ranks: no %s: %s", key.model, key.precision, key.ranks, row.Engine, row.Skipped))
+			continue
+		}
+		s.add(base, key, trainKey{key.model, r.Precision, r.Ranks}, trainSample{engine: row.Engine, us: row.Median},
+			trainSize{row.Parameters, row.RankBatch, row.Engine})
+	}
+	return nil
+}
+
+// add takes a sample, unless it is not what the file's name says, or of another model than the others of that name.
+func (s *trainSession) add(file string, key, said trainKey, x trainSample, size trainSize) {
+	x.trainKey = key
+	known, ok := s.sizes[key.model]
+	switch {
+	case said != key:
+		s.wrong = append(s.wrong, fmt.Sprintf("%s: it is of precision %s on %d ranks", file, said.precision, said.ranks))
+	case !(x.us > 0) || math.IsInf(x.us, 0):
+		s.wrong = append(s.wrong, fmt.Sprintf("%s: a step of %s takes %v us", file, x.engine, x.us))
+	case ok && (known.parameters != size.parameters || known.batch != size.batch):
+		s.wrong = append(s.wrong, fmt.Sprintf("%s: %s has %d parameters and %d samples a rank, %s has %d and %d: they are not the same",
+			file, x.engine, size.parameters, size.batch, known.by, known.parameters, known.batch))
+	default:
+		s.sizes[key.model] = trainSize{size.parameters, size.batch, size.by}
+		s.samples = append(s.samples, x)
+	}
+}
+
+// merged is a with b in it.
+func merged(a, b map[string]string) map[string]string {
+	for k, v := range b {
+		a[k] = v
+	}
+	return a
+}

@@ -1,0 +1,154 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+)
+
+// trainLine is one row of the comparison.
+type trainLine struct {
+	trainKey
+	us      map[string]float64 // medians over the rounds, of each engine that has samples
+	exposed float64            // percent, of ours; NaN if it is not known
+	best    string             // of eager and compiled torch; "" if there is none
+	faster  float64            // the best one's time over ours; NaN if one of them is missing
+	scaling float64            // our time on one rank over ours here; NaN if one of them is missing
+}
+
+// rival reports whether an engine of torch is one that ours is held against.
+func rival(engine string) bool {
+	return engine == torchEager || strings.HasPrefix(engine, torchCompile)
+}
+
+// newTrainLines groups the samples: by model, precision and number of ranks.
+func newTrainLines(s *trainSession) []trainLine {
+	times := map[trainKey]map[string][]float64{}
+	exposed := map[trainKey][]float64{}
+	var keys []trainKey
+	for _, x := range s.samples {
+		if times[x.trainKey] == nil {
+			times[x.trainKey] = map[string][]float64{}
+			keys = append(keys, x.trainKey)
+		}
+		times[x.trainKey][x.engine] = append(times[x.trainKey][x.engine], x.us)
+		if x.exposed != nil {
+			exposed[x.trainKey] = append(exposed[x.trainKey], *x.exposed)
+		}
+	}
+	slices.SortFunc(keys, func(a, b trainKey) int {
+		if m := slices.Index(trainModels, a.model) - slices.Index(trainModels, b.model); m != 0 {
+			return m
+		}
+		if p := strings.Compare(a.precision, b.precision); p != 0 {
+			return p
+		}
+		return a.ranks - b.ranks
+	})
+	var lines []trainLine
+	for _, key := range keys {
+		lines = append(lines, newTrainLine(key, times, median(exposed[key])))
+	}
+	return lines
+}
+
+func newTrainLine(key trainKey, times map[trainKey]map[string][]float64, exposed float64) trainLine {
+	l := trainLine{trainKey: key, us: map[string]float64{}, exposed: exposed, faster: math.NaN(), scaling: math.NaN()}
+	for engine, list := range times[key] {
+		l.us[engine] = median(list)
+	}
+	for _, engine := range sortedKeys(l.us) {
+		if rival(engine) && (l.best == "" || l.us[engine] < l.us[l.best]) {
+			l.best = engine
+		}
+	}
+	us, there := l.us[ours]
+	if there && l.best != "" {
+		l.faster = l.us[l.best] / us
+	}
+	one := key
+	one.ranks = 1
+	if alone := times[one][ours]; there && len(alone) > 0 {
+		l.scaling = median(alone) / us
+	}
+	return l
+}
+
+func sortedKeys(m map[string]float64) []string {
+	var keys []string
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// trainCriterion is a claim about a model.
+type trainCriterion struct {
+	model      string
+	precisions []string
+	ranks      []int
+	faster     float64 // ours is at least so many times faster than the better of eager and compiled torch; 0 for no claim
+	scaling    float64 // and a step as fast as on one rank but for this factor; 0 for no claim
+}
+
+// trainCriteria is what has to hold between GPUs.
+var trainCriteria = []trainCriterion{
+	{model: "mlp", precisions: []string{"fp32", "tf32"}, ranks: []int{2, 4}, faster: 8},
+	{model: "cnn", precisions: []string{"fp32", "tf32"}, ranks: []int{2, 4}, faster: 4},
+	{model: "wide", precisions: []string{"tf32"}, ranks: []int{2, 4}, faster: 1.4},
+	{model: "wide", precisions: []string{"fp32"}, ranks: []int{2, 4}, faster: 1.08},
+	{model: "wide", precisions: []string{"fp32", "tf32"}, ranks: []int{4}, scaling: 0.95},
+	{model: "cnn", precisions: []string{"fp32", "tf32"}, ranks: []int{4}, scaling: 0.95},
+}
+
+// trainVerdict is what became of a criterion on one number of ranks.
+type trainVerdict struct {
+	Model     string   `json:"model"`
+	Precision string   `json:"precision"`
+	Ranks     int      `json:"ranks"`
+	What      string   `json:"what"` // faster or scaling
+	Value     *float64 `json:"value"`
+	Limit     float64  `json:"limit"`
+	Holds     bool     `json:"holds"`
+}
+
+// judgeTraining is the verdicts on what was to be measured: models, precisions and numbers of ranks of which something
+// was. On the host nothing is claimed.
+func judgeTraining(s *trainSession, lines []trainLine) []trainVerdict {
+	var list []trainVerdict
+	if s.Device != "cuda" {
+		return nil
+	}
+	for _, c := range trainCriteria {
+		for _, precision := range c.precisions {
+			for _, ranks := range c.ranks {
+				i := slices.IndexFunc(lines, func(l trainLine) bool { return l.trainKey == trainKey{c.model, precision, ranks} })
+				if i < 0 {
+					continue
+				}
+				v := trainVerdict{Model: c.model, Precision: precision, Ranks: ranks, What: "faster", Limit: c.faster}
+				value := lines[i].faster
+				if c.scaling > 0 {
+					v.What, v.Limit, value = "scaling", c.scaling, lines[i].scaling
+				}
+				v.Value, v.Holds = maybe(value), value >= v.Limit
+				list = append(list, v)
+			}
+		}
+	}
+	return list
+}
+
+// String is "HOLDS  wide tf32, 4 ranks: faster 1.52, limit 1.4".
+func (v trainVerdict) String() string {
+	word, value := "HOLDS", "not measured"
+	if !v.Holds {
+		word = "FAILS"
+	}
+	if v.Value != nil {
+		value = formatRatio(*v.Value)
+	}
+	return fmt.Sprintf("%s  %s %s, %d ranks: %s %s, limit %g", word, v.Model, v.Precision, v.Ranks, v.What, value, v.Limit)
+}

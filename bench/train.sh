@@ -1,0 +1,216 @@
+#!/usr/bin/env bash
+# Measures a training step of symgrad and of PyTorch's DistributedDataParallel on the GPUs of this machine, and compares
+# them: see bench/README.md.
+#
+#   bench/train.sh [--models LIST] [--precisions LIST] [--ranks LIST] [--rounds N] [--steps N] [--warmup N] [--staging yes|no]
+#                  [--modes LIST] [--sharded] [--device cuda|cpu] [--set key=value]... [--bin FOLDER] [--compare FILE]
+#                  [--python FILE] [--raw FOLDER] [--out FILE]
+#
+# --models    mlp (784-512-512-10, 128 samples a rank), wide (4096-4096-4096-4096-4096-10, 512), cnn (3x3 convolutions to 32
+#             and 64 channels, 3136-128-10, 256), lm (a transformer of 4 layers, width 256, 8 heads, context 128, 16)
+# --ranks     numbers of ranks, by default 1,2,4 as far as there are GPUs
+# --modes     of torch.compile, default,reduce-overhead unless it is said; max-autotune-no-cudagraphs takes minutes
+# --sharded   ZeroRedundancyOptimizer and FSDP2 with SHARD_GRAD_OP, too
+# --staging   yes: the batch is ready on the host, and each step copies it to the device, on both sides; no: torch's stays there
+# --device    cpu measures symgrad alone, on the host: for a look at the script
+# --set       a further setting of symgrad's programs
+#
+# It needs no Go: --bin is a folder with the programs examples/ddp, examples/mlp and examples/lm, built before, by default
+# bin/dev. --python is a Python with torch; without torch the comparison goes on without it.
+#
+# A round is every model with every precision on every number of ranks, symgrad and torch in turn.
+#
+# Exit code: that of bench/compare (1 when a criterion does not hold); 2 for a command line that makes no sense or a
+# machine that cannot measure.
+set -euo pipefail
+
+# No run takes this long unless it hangs; torch begins no engine after DEADLINE_S.
+readonly LIMIT_S=240
+readonly DEADLINE_S=120
+
+models=mlp,wide,cnn,lm
+precisions=fp32,tf32
+ranks=
+rounds=1
+steps=200
+warmup=20
+staging=yes
+modes=default,reduce-overhead
+sharded=no
+device=cuda
+more=()
+bin=
+compare=
+python=python3
+raw=
+out=
+
+die() {
+	echo "train.sh: $*" >&2
+	exit 2
+}
+
+note() { echo "train.sh: $*" >&2; }
+
+while [ $# -gt 0 ]; do
+	case $1 in
+	--help) sed -n '2,/^set -/s/^# \{0,1\}//p' "$0"; exit 0 ;;
+	--sharded) sharded=yes; shift; continue ;;
+	esac
+	[ $# -ge 2 ] || die "$1 wants a value, or is unknown: see --help"
+	case $1 in
+	--models) models=$2 ;;
+	--precisions) precisions=$2 ;;
+	--ranks) ranks=$2 ;;
+	--rounds) rounds=$2 ;;
+	--steps) steps=$2 ;;
+	--warmup) warmup=$2 ;;
+	--staging) staging=$2 ;;
+	--modes) modes=$2 ;;
+	--device) device=$2 ;;
+	--set) more+=(--set "$2") ;;
+	--bin) bin=$2 ;;
+	--compare) compare=$2 ;;
+	--python) python=$2 ;;
+	--raw) raw=$2 ;;
+	--out) out=$2 ;;
+	*) die "unknown option $1: see --help" ;;
+	esac
+	shift 2
+done
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+root=$(dirname "$here")
+bin=${bin:-$root/bin/dev}
+compare=${compare:-$root/bin/dev/compare}
+for program in ddp mlp lm; do
+	[ -x "$bin/$program" ] || die "no program $bin/$program: build ./examples/$program there, or name another folder with --bin"
+done
+[ -x "$compare" ] || die "no program $compare: build ./bench/compare there, or name another with --compare"
+for model in ${models//,/ }; do
+	case $model in mlp | wide | cnn | lm) ;; *) die "--models: there is no $model" ;; esac
+done
+for precision in ${precisions//,/ }; do
+	case $precision in fp32 | tf32 | bf16) ;; *) die "--precisions: there is no $precision" ;; esac
+done
+case $staging in yes | no) ;; *) die "--staging $staging: yes or no" ;; esac
+for number in "$rounds" "$steps" "$warmup"; do
+	[[ $number =~ ^[1-9][0-9]{0,5}$ ]] || die "\"$number\" is no number from 1 to 999999"
+done
+gpus=
+case $device in
+cpu)
+	ranks=${ranks:-1,2}
+	precisions=fp32
+	;;
+cuda)
+	gpus=$({ nvidia-smi --query-gpu=name,pci.bus_id --format=csv,noheader 2>/dev/null || true; } | sed 's/, / /')
+	[ -n "$gpus" ] || die "nvidia-smi shows no GPU: there is nothing to measure, but for --device cpu"
+	there=$(wc -l <<<"$gpus")
+	if [ -z "$ranks" ]; then
+		for n in 1 2 4; do [ "$n" -gt "$there" ] || ranks=$ranks${ranks:+,}$n; done
+	fi
+	for n in ${ranks//,/ }; do [ "$n" -le "$there" ] || die "--ranks $n: there are $there GPUs"; done
+	;;
+*) die "--device $device: cuda or cpu" ;;
+esac
+for n in ${ranks//,/ }; do [[ $n =~ ^[1-9][0-9]?$ ]] || die "--ranks: \"$n\" is no number from 1 to 99"; done
+raw=${raw:-$root/.bench/train/raw}
+out=${out:-$here/results/train-$device-$(date +%F).json}
+rm -rf "$raw"
+mkdir -p "$raw/logs"
+raw=$(cd "$raw" && pwd)
+
+# Programs keep their temporary files here, so that nothing of them stays.
+temp=$(mktemp -d)
+trap 'rm -rf "$temp"' EXIT
+export TMPDIR=$temp PYTHONDONTWRITEBYTECODE=1
+
+# NVLink multicast can put every GPU of a host out of service where the fabric is shared. Nobody here uses it.
+export NCCL_NVLS_ENABLE=0 NVSHMEM_DISABLE_NVLS=1 TORCH_SYMM_MEM_DISABLE_MULTICAST=1
+export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} # else torch's launcher says that it sets it
+
+json() { # TEXT: as a JSON string
+	local text=${1//\\/\\\\}
+	text=${text//\"/\\\"}
+	printf '"%s"' "$(tr -d '\000-\037' <<<"$text")"
+}
+
+describe() { # writes session.json
+	local driver
+	driver=$({ nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null || true; } | sed -n 1p)
+	cat >"$raw/session.json" <<-END
+		{
+		  "date": $(json "$(date -u +%FT%TZ)"),
+		  "device": $(json "$device"),
+		  "staging": $(json "$staging"),
+		  "host": {
+		    "kernel": $(json "$(uname -r)"),
+		    "driver": $(json "$driver"),
+		    "gpus": [$([ -z "$gpus" ] || while IFS= read -r gpu; do json "$gpu"; echo; done <<<"$gpus" | paste -sd,)]
+		  }
+		}
+	END
+}
+
+# Runs a program within the limit; its output goes to logs/NAME. What one that fails has left is judged by compare.
+timed() { # NAME COMMAND...
+	local name=$1 begun=$SECONDS code=0
+	shift
+	timeout --foreground -k 5 "$LIMIT_S" "$@" >"$raw/logs/$name.out" 2>"$raw/logs/$name.err" </dev/null || code=$?
+	note "$name: $((SECONDS - begun)) s, exit code $code"
+	if [ "$code" -ne 0 ]; then
+		sed -n '/[a-z]/p' "$raw/logs/$name.err" | tail -n 5 >&2
+	fi
+	return "$code"
+}
+
+measure_symgrad() { # MODEL PRECISION RANKS ROUND
+	local name=symgrad.$1.$2.$3.$4 program batch rate=0.001 settings
+	case $1 in
+	mlp) program=ddp batch=128 settings=(model.name=mlp model.hidden=512,512 data.path="$temp/mnist") ;;
+	cnn) program=ddp batch=256 settings=(model.name=cnn model.channels=32,64 model.kernel=3 model.hidden=128 data.path="$temp/mnist") ;;
+	wide) program=mlp batch=512 rate=0.0001 settings=(model.name=mlp model.hidden=4096,4096,4096,4096 data.limit=$((512 * $3))) ;;
+	lm) program=lm batch=16 settings=(model.name=transformer model.layers=4 model.heads=8 model.width=256 model.hidden=1024
+		model.context=128 model.tied=true data.path="$root/examples/lm/stories.txt") ;;
+	esac
+	settings+=(data.global_batch=$((batch * $3)) optim.name=adam optim.lr="$rate" run.epochs=0 run.max_steps=$((warmup + steps))
+		run.eval=false run.device="$device" launch.nproc_per_node="$3" log.every=$((warmup + steps)) log.progress=none
+		run.output_dir="$temp/$name")
+	[ "$device" = cpu ] || settings+=(run.precision="$2")
+	timed "$name" "$bin/$program" "${settings[@]/#/--set=}" "${more[@]}" --resident --warmup "$warmup" --json "$raw/$name.json" || true
+	rm -rf "${temp:?}/$name"
+}
+
+measure_torch() { # MODEL PRECISION RANKS ROUND
+	local flags=(--model "$1" --precision "$2" --text "$root/examples/lm/stories.txt" --steps "$steps" --warmup "$warmup"
+		--staging "$staging" --modes "$modes" --deadline "$DEADLINE_S")
+	[ "$sharded" = no ] || flags+=(--sharded)
+	timed "torch.$1.$2.$3.$4" "$python" -m torch.distributed.run --standalone --nproc-per-node "$3" "$here/train/ddp.py" \
+		"${flags[@]}" --out "$raw/torch.$1.$2.$3.$4.json" || true
+}
+
+describe
+"$python" "$here/train/ddp.py" --write-mnist "$temp/mnist" || die "$python cannot write the images: name another Python with --python"
+with_torch=no
+if [ "$device" = cuda ]; then
+	with_torch=yes
+	if ! "$python" -c 'import torch; assert torch.cuda.is_available()' 2>"$raw/logs/torch.err"; then
+		note "no torch with CUDA in $python: measuring without it ($raw/logs/torch.err)"
+		with_torch=no
+	fi
+fi
+for ((round = 1; round <= rounds; round++)); do
+	for model in ${models//,/ }; do
+		for precision in ${precisions//,/ }; do
+			for n in ${ranks//,/ }; do
+				measure_symgrad "$model" "$precision" "$n" "$round"
+				[ "$with_torch" = no ] || measure_torch "$model" "$precision" "$n" "$round"
+			done
+		done
+	done
+done
+note "measured in $SECONDS s"
+code=0
+"$compare" train -o "$out" "$raw" || code=$?
+exit "$code"

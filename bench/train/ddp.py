@@ -1,0 +1,90 @@
+#!/usr/bin/env python3
+"""Times the training steps of torch's DistributedDataParallel, as bench/train.sh compares them.
+
+    python3 -m torch.distributed.run --standalone --nproc-per-node 2 ddp.py --model mlp --precision tf32 --out FILE
+    python3 ddp.py --write-mnist FOLDER     made-up images in MNIST's format, for examples/ddp; needs no torch
+
+FILE gets one row for each engine, and is written anew after each, so that what was measured stays if a later one hangs:
+
+    torch               DistributedDataParallel, eager
+    torch-compile-MODE  the same under torch.compile(mode=MODE)
+    torch-zero          DistributedDataParallel with ZeroRedundancyOptimizer
+    torch-fsdp          fully_shard of every layer, parameters kept after the forward pass (SHARD_GRAD_OP)
+
+All use Adam with fused=True, default buckets, and a made-up batch that is ready in pinned memory: with --staging yes each
+step copies it to the device first, on the stream of the step, with no it stays there. A step is forward, backward and
+optimizer. Times are by CUDA events around groups of ten steps, of the slowest rank: median_us is the median over the
+groups, mean_us the mean, both of one step.
+
+The models are those of examples/ddp, examples/mlp and examples/lm, parameter for parameter; bench/compare holds the
+numbers of parameters against each other.
+"""
+
+import argparse
+import os
+import random
+import struct
+import sys
+
+GROUP = 10  # steps between two events
+
+# What is trained: samples of a step on each rank, and Adam's learning rate. The sizes are in the classes below.
+MODELS = {
+    "mlp": {"batch": 128, "rate": 1e-3},
+    "wide": {"batch": 512, "rate": 1e-4},
+    "cnn": {"batch": 256, "rate": 1e-3},
+    "lm": {"batch": 16, "rate": 1e-3},
+}
+
+LM = {"layers": 4, "heads": 8, "width": 256, "hidden": 1024, "context": 128}
+
+
+def parse_args(argv):
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--write-mnist", metavar="FOLDER")
+    parser.add_argument("--model", choices=sorted(MODELS))
+    parser.add_argument("--precision", choices=["fp32", "tf32", "bf16"], default="fp32")
+    parser.add_argument("--out", metavar="FILE")
+    parser.add_argument("--text", metavar="FILE", help="of the lm, whose characters are the vocabulary")
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--warmup", type=int, default=20)
+    parser.add_argument("--staging", choices=["yes", "no"], default="yes")
+    parser.add_argument("--modes", default="default,reduce-overhead", help="of torch.compile; empty for none")
+    parser.add_argument("--sharded", action="store_true", help="measure torch-zero and torch-fsdp, too")
+    parser.add_argument("--deadline", type=float, default=100, metavar="SECONDS", help="after which no engine is begun")
+    args = parser.parse_args(argv)
+    if not args.write_mnist and not (args.model and args.out):
+        parser.error("--model and --out are needed")
+    if args.model == "lm" and not args.text:
+        parser.error("--model lm needs --text")
+    if args.steps < GROUP or args.warmup < 1:
+        parser.error(f"--steps is at least {GROUP}, --warmup at least 1")
+    return args
+
+
+def write_mnist(folder, train=8192, test=100, side=28):
+    """Images of noise with labels, the same at every call, as four idx files."""
+    os.makedirs(folder, exist_ok=True)
+    source = random.Random(1)
+    for prefix, count in (("train", train), ("t10k", test)):
+        with open(os.path.join(folder, prefix + "-images-idx3-ubyte"), "wb") as file:
+            file.write(struct.pack(">IIII", 0x803, count, side, side) + source.randbytes(count * side * side))
+        with open(os.path.join(folder, prefix + "-labels-idx1-ubyte"), "wb") as file:
+            file.write(struct.pack(">II", 0x801, count) + bytes(i % 10 for i in range(count)))
+
+
+def main(argv):
+    """The program."""
+    args = parse_args(argv)
+    if args.write_mnist:
+        write_mnist(args.write_mnist)
+        return 0
+    # Only here is torch needed.
+    import torch_train
+
+    return torch_train.measure(args, MODELS[args.model], LM, GROUP)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,107 @@
+package graph
+
+import (
+	"errors"
+	"math"
+	"strings"
+	"testing"
+
+	"gorgonia.org/gorgonia"
+	gtensor "gorgonia.org/tensor"
+)
+
+// linear is logits of a matrix, with its cost.
+func linear(b *Builder) (cost, logProb *gorgonia.Node, inputs gorgonia.Nodes) {
+	x, y, w := b.Input("x", gtensor.Float32, 2, 3), b.Input("y", gtensor.Float32, 2, 4), b.Input("w", gtensor.Float32, 2)
+	logits := b.Both(gorgonia.Mul, x, b.Param("weight", 0, 1, 3, 4))
+	logits = b.Rows(gorgonia.BroadcastAdd, logits, b.Param("bias", 2, 0, 1, 4), 0)
+	cost, logProb = b.CrossEntropy(b.Apply(gorgonia.Tanh, logits), y, w)
+	return cost, logProb, gorgonia.Nodes{x, y, w}
+}
+
+func TestSeedDecidesParameters(t *testing.T) {
+	first := func(seed int64) []float32 {
+		b := New(seed, nil)
+		linear(b)
+		if err := b.Done(); err != nil {
+			t.Fatal(err)
+		}
+		if bias := b.Params[1].Value().Data().([]float32); bias[0] != 2 || bias[3] != 2 {
+			t.Errorf("bias %v, want its center", bias)
+		}
+		return b.Params[0].Value().Data().([]float32)
+	}
+	if a, b, c := first(1), first(1), first(2); a[0] != b[0] || a[0] == c[0] || a[0] == a[1] {
+		t.Errorf("weights %v, again %v, of another seed %v", a, b, c)
+	}
+}
+
+func TestGivenWeightsAreSharedAndMustFit(t *testing.T) {
+	weight := gtensor.New(gtensor.Of(gtensor.Float32), gtensor.WithShape(3, 4))
+	bias := gtensor.New(gtensor.Of(gtensor.Float32), gtensor.WithShape(1, 4))
+	b := New(1, []*gtensor.Dense{weight, bias})
+	linear(b)
+	if err := b.Done(); err != nil {
+		t.Fatal(err)
+	}
+	if &b.Params[0].Value().Data().([]float32)[0] != &weight.Float32s()[0] {
+		t.Error("the weights are copied")
+	}
+	for _, test := range []struct {
+		weights []*gtensor.Dense
+		want    string
+	}{
+		{[]*gtensor.Dense{bias}, "weight has shape (3, 4), the given weight (1, 4)"},
+		{[]*gtensor.Dense{weight, bias, bias}, "3 weights for 2 parameters"},
+	} {
+		b := New(1, test.weights)
+		linear(b)
+		if err := b.Done(); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("error %v, want %q", err, test.want)
+		}
+	}
+}
+
+// The first error stays, nothing is done after it, and the next graph can be built.
+func TestFirstErrorIsKept(t *testing.T) {
+	b := New(1, nil)
+	x, y := b.Input("x", gtensor.Float32, 2, 3), b.Input("y", gtensor.Float32, 2, 3)
+	if n := b.Both(gorgonia.Mul, x, y); n != nil {
+		t.Error("a product that does not exist")
+	}
+	called := false
+	b.Do(func() (*gorgonia.Node, error) { called = true; return x, nil })
+	b.Fail(errors.New("later"))
+	if b.Param("p", 0, 1, 2) != nil || b.Reshape(x, 6) != nil || called {
+		t.Error("it goes on after an error")
+	}
+	if err := b.Done(); err == nil || strings.Contains(err.Error(), "later") {
+		t.Errorf("%v", err)
+	}
+	b = New(1, nil)
+	b.Param("p", 0, 1, 0, 3)
+	if err := b.Done(); err == nil || !strings.Contains(err.Error(), "p has shape (0, 3)") {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestCostIsWeightedCrossEntropy(t *testing.T) {
+	b := New(1, nil)
+	cost, logProb, inputs := linear(b)
+	if err := b.Done(); err != nil {
+		t.Fatal(err)
+	}
+	copy(inputs[0].Value().Data().([]float32), []float32{1, 2, 3, -1, 0.5, 2})
+	copy(inputs[1].Value().Data().([]float32), []float32{0, 1, 0, 0, 0, 0, 0, 1})
+	copy(inputs[2].Value().Data().([]float32), []float32{0.25, 0.5})
+	vm := gorgonia.NewTapeMachine(cost.Graph())
+	defer vm.Close()
+	if err := vm.RunAll(); err != nil {
+		t.Fatal(err)
+	}
+	p := logProb.Value().Data().([]float32)
+	want := -0.25*float64(p[1]) - 0.5*float64(p[7])
+	if got := float64(cost.Value().Data().(float32)); math.Abs(got-want) > 1e-6 {
+		t.Errorf("cost %v, want %v", got, want)
+	}
+}

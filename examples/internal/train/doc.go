@@ -1,0 +1,29 @@
+// Package train is what the programs that train a model with any number of ranks have in common: settings and flags,
+// starting the ranks or being one of them, the loop, and what a run tells and leaves. A program says what there is to learn:
+//
+//	func main() { os.Exit(execute(os.Args[1:], os.Stdout, os.Stderr)) }
+//
+//	func execute(args []string, stdout, stderr io.Writer) int {
+//		return train.Program{Name: "mlp", About: "...", Models: []string{"mlp"}, Open: open}.Execute(args, stdout, stderr)
+//	}
+//
+// Whatever the number of ranks, a step is of the same samples (data.global_batch of them) and the model learns the same. A
+// run leaves summary.json, the effective config.yaml and, if asked, a timeline in run.output_dir.
+//
+// Read it in this order:
+//
+//	program.go   a program, its command line, its exit codes
+//	problem.go   what a program brings: samples and a graph
+//	run.go       who am I: start ranks, be one of them, or simulate them
+//	setup.go     model, ddp.Attach, machine, solver: the part that a program of one's own copies
+//	vm.go        the machine
+//	train.go     the loop
+//	meter.go     losses and times, shared between ranks every few steps
+//	verify.go    is the gradient of n ranks the gradient of one?
+//	eval.go      accuracy on the test set
+//	timing.go    how long a step takes, for comparisons
+//	spans.go     the timeline
+//	header.go progress.go summary.go    what a run tells
+//	exchange.go  small collectives
+//	signal.go terminal.go  how a run is ended, how wide its bar may be
+package train

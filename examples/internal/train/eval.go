@@ -1,0 +1,78 @@
+package train
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"gorgonia.org/gorgonia"
+)
+
+// evaluate counts the test samples that the model gets right. Batch k is counted by rank k mod n. The batches are the same
+// for any number of ranks, and so is the content of each: then equal parameters get equal counts, whoever counts, even
+// where a BLAS rounds by the shape of a matrix.
+//
+// Collective: all ranks.
+func (t *trainer) evaluate(ctx context.Context, s *Summary) (err error) {
+	tests := t.job.problem.Tests()
+	if tests == nil {
+		return nil
+	}
+	weights, err := t.weights()
+	if err != nil {
+		return err
+	}
+	// A second graph, because a graph has one batch size, over the same weights.
+	rows := tests.Rows()
+	m, err := t.job.problem.New(rows, weights)
+	if err != nil {
+		return err
+	}
+	vm, err := newVM(m.Output)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, vm.Close()) }()
+	counts := []int64{0, 0} // right, all
+	for first := t.w.Rank() * rows; first < tests.Len(); first += t.w.Size() * rows {
+		if cause := context.Cause(ctx); cause != nil {
+			return cause
+		}
+		n := min(rows, tests.Len()-first)
+		right, all, err := answer(vm, m, tests, first, n)
+		if err != nil {
+			return fmt.Errorf("test samples %d to %d: %w", first, first+n-1, plain(err))
+		}
+		counts[0] += int64(right)
+		counts[1] += int64(all)
+	}
+	if err := sum(t.w, "test samples", counts); err != nil {
+		return err
+	}
+	s.tested(counts[0], counts[1])
+	return nil
+}
+
+// answer is how many of the answers for n samples from first on are right, of how many.
+func answer(vm gorgonia.VM, m *Model, tests Tests, first, n int) (right, all int, err error) {
+	if err := tests.Fill(m, first, n); err != nil {
+		return 0, 0, err
+	}
+	defer vm.Reset()
+	if err := vm.RunAll(); err != nil {
+		return 0, 0, err
+	}
+	right, all = tests.Count(m, first, n)
+	return right, all, nil
+}
+
+// Argmax is the index of the first of the largest.
+func Argmax(v []float32) int {
+	best := 0
+	for i := range v {
+		if v[i] > v[best] {
+			best = i
+		}
+	}
+	return best
+}

@@ -1,0 +1,144 @@
+package train
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/symgrad/symgrad/config"
+	"github.com/symgrad/symgrad/dist/launch"
+)
+
+// Exit codes besides those of launch.ExitCode, and of a run that a signal ended (128 plus its number).
+const (
+	ExitOK    = 0
+	ExitUsage = 2 // the command line, the settings or the launcher's variables make no sense
+)
+
+// Program is one that trains.
+type Program struct {
+	Name   string   // as in the command line
+	About  string   // what it trains, for the help
+	Config string   // an example of --config, for the help
+	Models []string // what model.name may be
+
+	// Find reports that what Open reads is not there, once, before ranks are started; may be nil.
+	Find func(c *config.Config) error
+	// Open is the problem. Each process of the run calls it once.
+	// Errors: ErrUsage for settings that the program cannot have.
+	Open func(c *config.Config) (Problem, error)
+}
+
+// ErrUsage is matched by the errors of a run that could not begin because of what it was told.
+var ErrUsage = errors.New("the settings make no sense")
+
+// usageError is a run that could not begin because of what it was told.
+type usageError struct{ error }
+
+// Is matches ErrUsage.
+func (e usageError) Is(target error) bool { return target == ErrUsage }
+
+// Unwrap is the reason.
+func (e usageError) Unwrap() error { return e.error }
+
+// Usage is an error that matches ErrUsage.
+func Usage(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// Execute is the program with this command line.
+//
+// Returns: the exit code. What went wrong is told on stderr.
+func (p Program) Execute(args []string, stdout, stderr io.Writer) int {
+	o, err := p.parse(args)
+	if errors.Is(err, pflag.ErrHelp) {
+		fmt.Fprint(stdout, o.help())
+		return ExitOK
+	}
+	code := ExitOK
+	if err == nil {
+		code, err = start(o, stdout, stderr)
+	}
+	if err == nil {
+		return code
+	}
+	fmt.Fprintf(stderr, "%s: %v\n", p.Name, err)
+	if errors.Is(err, ErrUsage) {
+		return ExitUsage
+	}
+	if stop := (&interrupted{}); errors.As(err, &stop) {
+		return stop.code()
+	}
+	return launch.ExitCode(err)
+}
+
+// options is what the command line and the settings add up to.
+type options struct {
+	program Program
+	flags   *pflag.FlagSet
+	args    []string // the command line, for the ranks that the program starts
+	file    string   // --config; may be empty
+	cfg     *config.Config
+	origins *config.Origins
+	verify  bool
+	below   float64 // what the last loss must be below; 0 means any
+	timing  timingFlags
+}
+
+// parse reads the command line and loads the settings.
+//
+// Errors: usageError; pflag.ErrHelp.
+func (p Program) parse(args []string) (options, error) {
+	source := config.Source{Env: config.Environ(), Reserved: launch.Variables()}
+	o := options{program: p, args: args, flags: pflag.NewFlagSet(p.Name, pflag.ContinueOnError)}
+	o.flags.SortFlags = false
+	o.flags.Usage = func() {} // execute prints it
+	source.AddFlags(o.flags)
+	o.flags.BoolVar(&o.verify, "verify", false,
+		"before training, compare the gradient of all ranks with that of one rank on the first global batch")
+	o.flags.Float64Var(&o.below, "below", 0, "fail unless the loss of the last step is below this; 0 means any loss")
+	o.timing.add(o.flags)
+	if err := o.flags.Parse(args); err != nil {
+		if errors.Is(err, pflag.ErrHelp) {
+			return o, err
+		}
+		return o, usageError{fmt.Errorf("%w (--help lists the flags)", err)}
+	}
+	if o.flags.NArg() > 0 {
+		return o, usageError{fmt.Errorf("unexpected argument %q (--help lists the flags)", o.flags.Arg(0))}
+	}
+	var err error
+	o.file = source.File
+	if o.cfg, o.origins, err = config.Load(source); err != nil {
+		return o, usageError{err}
+	}
+	return o, o.check()
+}
+
+// check reports what config.Load cannot know: what this program does.
+func (o *options) check() error {
+	if name := o.cfg.Model.Name; !slices.Contains(o.program.Models, name) {
+		return Usage("model.name=%s: %s trains %s only", name, o.program.Name, strings.Join(o.program.Models, " or "))
+	}
+	if err := onHost(o.cfg); err != nil {
+		return err
+	}
+	return o.timing.check()
+}
+
+func (o options) help() string {
+	return o.program.About + `
+
+  go run ./examples/` + o.program.Name + ` --config ` + o.program.Config + ` [--set key=value]... [--verify]
+
+Ranks: launch.nproc_per_node of them, started by this program; or those that symgrad run, torchrun,
+mpirun or srun started. With comm.backend=sim they are goroutines of one process.
+Settings: symgrad config keys explains them all, symgrad config show tells where each comes from.
+Results: summary.json, config.yaml and the timeline (log.trace) in run.output_dir.
+Exit codes: 0 for success, 1 for a failure, 2 for settings that make no sense, 75 for a rank that
+lost another one, 130 after Ctrl-C.
+
+` + o.flags.FlagUsages()
+}

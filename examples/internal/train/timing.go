@@ -1,0 +1,144 @@
+package train
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// timingFlags is what a comparison of step times asks for.
+type timingFlags struct {
+	file     string // --json; may be empty
+	warmup   int
+	resident bool
+}
+
+func (f *timingFlags) add(flags *pflag.FlagSet) {
+	flags.StringVar(&f.file, "json", "", "write how long a step takes into this file")
+	flags.IntVar(&f.warmup, "warmup", 5, "steps that --json leaves out, at the beginning")
+	flags.BoolVar(&f.resident, "resident", false, "fill the inputs once, with the first batch, and train on it only: a step without its data")
+}
+
+func (f *timingFlags) check() error {
+	if f.warmup < 0 {
+		return Usage("--warmup %d: want 0 or more", f.warmup)
+	}
+	return nil
+}
+
+// Timing is how long a step takes, as --json writes it. Times are those of the rank that took longest.
+type Timing struct {
+	Program    string `json:"program"`
+	Model      string `json:"model"`
+	Parameters int    `json:"parameters"`
+
+	Ranks     int    `json:"ranks"`
+	RankBatch int    `json:"rank_batch"` // samples of a step on the rank that has most of them
+	Precision string `json:"precision"`  // of matrix products
+	Device    string `json:"device"`
+	Backend   string `json:"backend"`
+	Optimizer string `json:"optimizer"`
+	Resident  bool   `json:"resident"` // the inputs stay, the data are not part of a step
+
+	Warmup   int     `json:"warmup"`    // steps left out
+	Steps    int     `json:"steps"`     // steps measured
+	MedianUS float64 `json:"median_us"` // of one step: the median over groups of consecutive steps
+	MeanUS   float64 `json:"mean_us"`   // from the end of the warm-up to the end, by the number of steps
+	P90US    float64 `json:"p90_us"`    // over groups
+
+	ExposedCommPercent *float64          `json:"exposed_comm_percent"` // of the time; null if it is not known
+	FinalLoss          float64           `json:"final_loss"`
+	ParamsSHA256       string            `json:"params_sha256"`
+	Libraries          map[string]string `json:"libraries"`
+}
+
+// timing takes down when steps end.
+type timing struct {
+	warmup int
+	ends   []time.Duration // the first is that of the last step of the warm-up
+}
+
+func newTiming(warmup, steps int) *timing {
+	t := &timing{warmup: warmup, ends: make([]time.Duration, 0, 1+max(0, steps-warmup))}
+	if warmup == 0 {
+		t.ends = append(t.ends, 0)
+	}
+	return t
+}
+
+// step notes that a step has ended.
+func (t *timing) step(now time.Duration) {
+	if t.warmup--; t.warmup <= 0 {
+		t.ends = append(t.ends, now)
+	}
+}
+
+// groupSteps is how many consecutive steps are timed together in a run that has some groups of so many: where a device
+// works behind the program, the end of a single step is only that of having asked for it.
+const groupSteps = 10
+
+// microseconds is median, mean and 90th percentile of a step; zeros when there were none after the warm-up.
+func (t *timing) microseconds() (median, mean, p90 float64) {
+	n := len(t.ends) - 1
+	if n < 1 {
+		return 0, 0, 0
+	}
+	group := groupSteps
+	if n < 3*group {
+		group = 1
+	}
+	groups := make([]float64, n/group)
+	for i := range groups {
+		groups[i] = float64(t.ends[(i+1)*group]-t.ends[i*group]) / float64(time.Microsecond) / float64(group)
+	}
+	slices.Sort(groups)
+	k := len(groups)
+	median = (groups[k/2] + groups[(k-1)/2]) / 2
+	mean = float64(t.ends[n]-t.ends[0]) / float64(time.Microsecond) / float64(n)
+	return median, mean, groups[(9*k)/10]
+}
+
+// worst is the largest median, mean and 90th percentile of any rank.
+//
+// Collective: all ranks.
+func (t *timing) worst(w *dist.World) ([]float64, error) {
+	v := make([]float64, 3)
+	v[0], v[1], v[2] = t.microseconds()
+	return v, done(w.Named("step times").AllReduce(tensor.Of(v), tensor.Of(v), dist.Max))
+}
+
+// writeTiming writes the file of --json, on rank 0. Times are median, mean and 90th percentile.
+func (t *trainer) writeTiming(s *Summary, times []float64) error {
+	file := t.job.timing.file
+	if file == "" {
+		return nil
+	}
+	libraries := s.Versions
+	libraries["blas"] = s.BLAS
+	exposed := s.ExposedCommPercent
+	text, err := json.MarshalIndent(Timing{
+		Program: t.job.program.Name, Model: s.Model, Parameters: s.Parameters,
+		Ranks: s.WorldSize, RankBatch: ceilDiv(s.GlobalBatch, s.WorldSize), Precision: t.job.cfg.Run.Precision,
+		Device: "cpu", Backend: s.Backend, Optimizer: t.job.cfg.Optim.Name, Resident: t.job.timing.resident,
+		Warmup: t.job.timing.warmup, Steps: t.steps - t.job.timing.warmup, MedianUS: times[0], MeanUS: times[1], P90US: times[2],
+		ExposedCommPercent: &exposed, FinalLoss: s.FinalLoss, ParamsSHA256: s.ParamsSHA256, Libraries: libraries,
+	}, "", "  ")
+	if err != nil {
+		return fmt.Errorf("step times: %w", err)
+	}
+	if err := os.MkdirAll(filepath.Dir(file), 0o777); err != nil {
+		return fmt.Errorf("step times: %w", err)
+	}
+	if err := replaceFile(file, append(text, '\n')); err != nil {
+		return fmt.Errorf("step times: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,123 @@
+package train
+
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestStepTimesLeaveTheWarmUpOut(t *testing.T) {
+	for _, c := range []struct {
+		warmup            int
+		ends              []int // of all steps, in milliseconds
+		median, mean, p90 float64
+	}{
+		{0, []int{2, 3, 6, 8}, 2000, 2000, 3000},
+		{1, []int{100, 103, 104, 106}, 2000, 2000, 3000},
+		{2, []int{7, 9, 10, 14}, 2500, 2500, 4000},
+		{4, []int{1, 2, 3, 4}, 0, 0, 0},
+		{9, []int{1, 2, 3, 4}, 0, 0, 0},
+	} {
+		tm := newTiming(c.warmup, len(c.ends))
+		for _, e := range c.ends {
+			tm.step(time.Duration(e) * time.Millisecond)
+		}
+		median, mean, p90 := tm.microseconds()
+		if math.Abs(median-c.median) > 1e-6 || math.Abs(mean-c.mean) > 1e-6 || math.Abs(p90-c.p90) > 1e-6 {
+			t.Errorf("warm-up %d of %v: median %v, mean %v, p90 %v, want %v, %v, %v", c.warmup, c.ends, median, mean, p90, c.median, c.mean, c.p90)
+		}
+	}
+}
+
+// In a long run, a step that is late and one that makes up for it are in one group.
+func TestStepTimesAreOfGroups(t *testing.T) {
+	tm := newTiming(0, 35)
+	for i := range 35 {
+		end := time.Duration(i+1) * time.Millisecond
+		if i%10 == 4 {
+			end += 900 * time.Microsecond
+		}
+		tm.step(end)
+	}
+	if median, mean, p90 := tm.microseconds(); median != 1000 || p90 != 1000 || math.Abs(mean-1000) > 30 {
+		t.Errorf("median %v, mean %v, p90 %v, want 1000 each", median, mean, p90)
+	}
+}
+
+// timed runs the program with --json and reads what it wrote.
+func timed(t *testing.T, more ...string) Timing {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "deep", "steps.json")
+	var out, errs bytes.Buffer
+	if code := program.Execute(settings(t.TempDir(), append(more, "--json="+file)...), &out, &errs); code != 0 {
+		t.Fatalf("code %d: %s", code, errs.String())
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got Timing
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&got); err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+func TestStepTimesAreWritten(t *testing.T) {
+	got := timed(t, "launch.nproc_per_node=3", "--warmup=2", "data.global_batch=25")
+	if got.Program != "patterns" || got.Ranks != 3 || got.RankBatch != 9 || got.Warmup != 2 || got.Steps != 3 || got.Device != "cpu" ||
+		got.Backend != "sim" || got.Precision != "fp32" || got.Optimizer != "adam" || got.Resident {
+		t.Errorf("%+v", got)
+	}
+	if got.MedianUS <= 0 || got.MeanUS <= 0 || got.P90US < got.MedianUS || got.ExposedCommPercent == nil || got.Libraries["go"] == "" || got.Libraries["blas"] == "" {
+		t.Errorf("%+v", got)
+	}
+	same := timed(t, "launch.nproc_per_node=3", "--warmup=0", "data.global_batch=25")
+	if same.ParamsSHA256 != got.ParamsSHA256 || same.Steps != 5 {
+		t.Errorf("another warm-up gives other parameters, or %d steps in place of 5", same.Steps)
+	}
+}
+
+// A resident batch is learned over and over: its loss falls faster than that of batches that differ.
+func TestResidentBatchStays(t *testing.T) {
+	many := []string{"launch.nproc_per_node=2", "run.max_steps=40", "optim.lr=0.02", "data.global_batch=4", "run.eval=false"}
+	one, all := timed(t, append(many, "--resident")...), timed(t, many...)
+	if !one.Resident || !(one.FinalLoss < all.FinalLoss/2) {
+		t.Errorf("loss %v with one batch, %v with many", one.FinalLoss, all.FinalLoss)
+	}
+}
+
+// The bound is on the loss of the last step, whatever the number of ranks.
+func TestBoundOnTheLossIsKept(t *testing.T) {
+	for bound, code := range map[string]int{"--below=0.01": 1, "--below=9": 0, "--below=0": 0} {
+		var out, errs strings.Builder
+		got := program.Execute(settings(t.TempDir(), "launch.nproc_per_node=2", bound), &out, &errs)
+		if got != code || (code == 1) != strings.Contains(errs.String(), "the model has not learned: the loss of the last step is") {
+			t.Errorf("%s: code %d, want %d: %s", bound, got, code, errs.String())
+		}
+	}
+}
+
+func TestMeaninglessTimingsAreRefused(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--warmup=-1"}, "--warmup -1: want 0 or more"},
+		{[]string{"--json=x.json", "--warmup=5"}, "all of them warm-up"},
+		{[]string{"model.name=transformer"}, "model.name=transformer: patterns trains mlp or cnn only"},
+		{[]string{"run.precision=tf32"}, "run.precision=tf32: this program trains on the host, in fp32"},
+	} {
+		var out, errs strings.Builder
+		if code := program.Execute(settings(t.TempDir(), c.args...), &out, &errs); code != ExitUsage || !strings.Contains(errs.String(), c.want) {
+			t.Errorf("%v: code %d, %s; want %q", c.args, code, errs.String(), c.want)
+		}
+	}
+}

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/symgrad/symgrad/config"
+	"github.com/symgrad/symgrad/examples/internal/ranktest"
+	"github.com/symgrad/symgrad/examples/internal/train"
+)
+
+func TestMain(m *testing.M) { ranktest.Main(m, main) }
+
+// small is the flags of a run that takes a second: the shipped settings with a smaller network.
+func small(dir string, more ...string) []string {
+	return append([]string{
+		"--config=../../configs/lm.yaml", "--set=data.path=stories.txt", "--set=run.output_dir=" + dir, "--set=model.width=16",
+		"--set=model.heads=2", "--set=model.hidden=24", "--set=model.layers=1", "--set=model.context=12", "--set=data.global_batch=8",
+		"--set=data.limit=400", "--set=run.max_steps=30", "--set=optim.lr=0.02", "--set=optim.schedule.warmup_steps=5",
+		"--set=log.losses=true", "--set=cpu.blas=gonum",
+	}, more...)
+}
+
+// ranks is the flag for so many.
+func ranks(n int) string { return fmt.Sprintf("--set=launch.nproc_per_node=%d", n) }
+
+// One and two ranks learn the same, as processes and as goroutines, and learn it: the loss begins at ln 44 = 3.8.
+func TestRanksLearnTheSame(t *testing.T) {
+	var one train.Summary
+	for _, run := range []struct {
+		n    int
+		more []string
+	}{{1, nil}, {2, nil}, {2, []string{"--set=comm.backend=sim", "--set=data.accum_steps=2"}}} {
+		dir := t.TempDir()
+		o := ranktest.Process(t, small(dir, append(run.more, ranks(run.n), "--below=2.9", "--verify")...)...)
+		o.Want(t, 0, "transformer of 1 layers, width 16, 2 heads, hidden 24, context 12, tied", "44 different; 400 training",
+			"verify     gradient of 8 samples", "test answers")
+		text, err := os.ReadFile(filepath.Join(dir, train.SummaryName))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var s train.Summary
+		if err := json.Unmarshal(text, &s); err != nil {
+			t.Fatal(err)
+		}
+		if run.n == 1 {
+			one = s
+			if *s.TestAccuracy < 0.2 || s.TestSamples < 10000 { // the most frequent character, the space, is 0.17 of all
+				t.Errorf("accuracy %v of %d characters, want at least 0.2", *s.TestAccuracy, s.TestSamples)
+			}
+			continue
+		}
+		for i := range one.Losses {
+			if d := math.Abs(s.Losses[i]-one.Losses[i]) / one.Losses[i]; !(d < 1e-4) {
+				t.Fatalf("%v: the loss of step %d is %v, of one rank %v", run, i, s.Losses[i], one.Losses[i])
+			}
+		}
+	}
+}
+
+func TestWhatMakesNoSenseIsRefused(t *testing.T) {
+	short := filepath.Join(t.TempDir(), "short.txt")
+	if err := os.WriteFile(short, []byte("too short"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		flag string
+		code int
+		want string
+	}{
+		{"--set=data.path=none.txt", 1, "none.txt: no such file or directory; set data.path to a file with text"},
+		{"--set=data.path=.", train.ExitUsage, "data.path=. is a folder"},
+		{"--set=data.path=" + short, train.ExitUsage, "short.txt has 9 characters: want at least 25"},
+		{"--set=model.name=mlp", train.ExitUsage, "model.layers"},
+		{"--set=model.heads=3", train.ExitUsage, "3 heads do not divide the width, 16"},
+	} {
+		ranktest.Execute(execute, small(t.TempDir(), "--set=comm.backend=sim", c.flag)...).Want(t, c.code, c.want)
+	}
+}
+
+// Every character but the first is the answer to exactly one place of a sample, and no test sample is one of the training.
+func TestSamplesAreTheText(t *testing.T) {
+	raw := []byte("abcabcabdabcabcabcabdabcabxx") // 28 characters: 9 samples of 3, one of them for the test
+	file := filepath.Join(t.TempDir(), "text")
+	if err := os.WriteFile(file, raw, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := config.Default()
+	c.Data.Path, c.Model.Context, c.Model.Width, c.Model.Heads, c.Model.Hidden = file, 3, 4, 2, []int{4}
+	p, err := openText(&c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.Len() != 8 || p.Tests().Len() != 1 {
+		t.Fatalf("%d and %d samples, want 8 and 1", p.Len(), p.Tests().Len())
+	}
+	m, err := p.New(2, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const characters = "abcdx"
+	read := func() (tokens, next string, weights []float32) {
+		y := m.Inputs[1].Value().Data().([]float32)
+		for i, token := range m.Inputs[0].Value().Data().([]int) {
+			tokens += characters[token:][:1]
+			next += characters[train.Argmax(y[i*5:][:5]):][:1]
+		}
+		return tokens, next, m.Inputs[2].Value().Data().([]float32)
+	}
+	if err := p.Fill(m, []int{2, 7}); err != nil {
+		t.Fatal(err)
+	}
+	if tokens, next, w := read(); tokens != string(raw[6:9])+string(raw[21:24]) || next != string(raw[7:10])+string(raw[22:25]) || w[5] != float32(1./6) {
+		t.Errorf("samples 2 and 7 are %q with answers %q and weights %v", tokens, next, w)
+	}
+	if err := p.Tests().Fill(m, 0, 1); err != nil {
+		t.Fatal(err)
+	}
+	if tokens, next, w := read(); tokens[:3] != string(raw[24:27]) || next[:3] != string(raw[25:28]) || w[2] != float32(1./3) || w[3] != 0 {
+		t.Errorf("the test sample is %q with answers %q and weights %v", tokens, next, w)
+	}
+	if err := p.Fill(m, []int{1, 2, 3}); err == nil {
+		t.Error("three samples fit a graph of two")
+	}
+}

@@ -1,0 +1,167 @@
+package main
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"os"
+	"slices"
+
+	gtensor "gorgonia.org/tensor"
+
+	"github.com/symgrad/symgrad/config"
+	"github.com/symgrad/symgrad/examples/internal/train"
+	"github.com/symgrad/symgrad/examples/lm/model"
+)
+
+// heldOut is the share of the text, one part in so many, that is kept for the test.
+const heldOut = 10
+
+// text is the problem: sample i is characters i*context and on, and the character after each of them is what to say.
+type text struct {
+	path   string
+	digest [sha256.Size]byte
+	model  model.Config // without a batch
+
+	characters []byte // that occur, in order: the vocabulary
+	tokens     []int  // of the whole text, as indices into characters
+	n, tests   int    // samples of the training, of the test behind them
+}
+
+// findText reports that there is no file.
+func findText(c *config.Config) error {
+	info, err := os.Stat(c.Data.Path)
+	if err != nil {
+		return fmt.Errorf("text: %w; set data.path to a file with text, such as examples/lm/stories.txt", err)
+	}
+	if info.IsDir() {
+		return train.Usage("data.path=%s is a folder: name a file with text, such as examples/lm/stories.txt", c.Data.Path)
+	}
+	return nil
+}
+
+func openText(c *config.Config) (train.Problem, error) {
+	raw, err := os.ReadFile(c.Data.Path)
+	if err != nil {
+		return nil, fmt.Errorf("text: %w", err)
+	}
+	x := &text{path: c.Data.Path, digest: sha256.Sum256(raw)}
+	var token [256]int
+	for _, b := range raw {
+		token[b] = 1
+	}
+	for b, there := range token {
+		if there == 1 {
+			token[b] = len(x.characters)
+			x.characters = append(x.characters, byte(b))
+		}
+	}
+	x.tokens = make([]int, len(raw))
+	for i, b := range raw {
+		x.tokens[i] = token[b]
+	}
+	all := (len(raw) - 1) / c.Model.Context // each character of a sample has one after it
+	x.tests = (all + heldOut - 1) / heldOut
+	if x.n = all - x.tests; x.n < 1 {
+		return nil, train.Usage("%s has %d characters: want at least %d, for samples of %d (model.context)",
+			c.Data.Path, len(raw), 2*c.Model.Context+1, c.Model.Context)
+	}
+	if limit := c.Data.Limit; limit > 0 {
+		x.n = min(x.n, limit)
+	}
+	m := c.Model
+	x.model = model.Config{
+		Vocabulary: len(x.characters), Context: m.Context, Layers: m.Layers, Heads: m.Heads, Width: m.Width,
+		Hidden: slices.Clone(m.Hidden), Tied: m.Tied, Seed: c.Run.Seed,
+	}
+	return x, nil
+}
+
+// Len is the number of training samples.
+func (x *text) Len() int { return x.n }
+
+// Digest is the hash of the file.
+func (x *text) Digest() string { return fmt.Sprintf("SHA-256 of the text: %x", x.digest) }
+
+// Describe is what the text has, and the network in a few words.
+func (x *text) Describe() (data, name string) {
+	data = fmt.Sprintf("%s: %d characters, %d different; %d training and %d test samples of %d",
+		x.path, len(x.tokens), len(x.characters), x.n, x.tests, x.model.Context)
+	c := x.model
+	name = fmt.Sprintf("transformer of %d layers, width %d, %d heads, hidden %s, context %d", c.Layers, c.Width, c.Heads, train.Join(c.Hidden...), c.Context)
+	if c.Tied {
+		name += ", tied"
+	}
+	return data, name
+}
+
+// New is the network.
+func (x *text) New(rows int, weights []*gtensor.Dense) (*train.Model, error) {
+	c := x.model
+	c.Batch = rows
+	m, err := model.New(c, weights)
+	if err != nil {
+		return nil, err
+	}
+	return &train.Model{Inputs: m.Inputs, Params: m.Params, Cost: m.Cost, Output: m.LogProb}, nil
+}
+
+// Fill sets the inputs to training samples.
+func (x *text) Fill(m *train.Model, indices []int) error {
+	words, y, w := m.Inputs[0].Value().Data().([]int), m.Inputs[1].Value().Data().([]float32), m.Inputs[2].Value().Data().([]float32)
+	context, vocabulary := x.model.Context, len(x.characters)
+	if len(indices)*context > len(w) {
+		return fmt.Errorf("%d samples for %d rows", len(indices), len(w)/context)
+	}
+	clear(words)
+	clear(y)
+	clear(w)
+	for row, i := range indices {
+		sample := x.tokens[i*context:][:context+1]
+		copy(words[row*context:], sample[:context])
+		for j, next := range sample[1:] {
+			at := row*context + j
+			y[at*vocabulary+next] = 1
+			w[at] = 1 / float32(len(indices)*context)
+		}
+	}
+	return nil
+}
+
+// Tests is the end of the text.
+func (x *text) Tests() train.Tests { return tests{x} }
+
+// tests is the samples at the end, which no limit of the training moves.
+type tests struct{ *text }
+
+// Len is the number of test samples.
+func (t tests) Len() int { return t.tests }
+
+// Rows is a small batch.
+func (tests) Rows() int { return 8 }
+
+// first is the number of the first test sample.
+func (t tests) first() int { return (len(t.tokens)-1)/t.model.Context - t.tests }
+
+// Fill sets the inputs to n test samples.
+func (t tests) Fill(m *train.Model, first, n int) error {
+	indices := make([]int, n)
+	for i := range indices {
+		indices[i] = t.first() + first + i
+	}
+	return t.text.Fill(m, indices)
+}
+
+// Count compares the likeliest next character with the right one, everywhere in the samples.
+func (t tests) Count(m *train.Model, first, n int) (right, all int) {
+	logProb := m.Output.Value().Data().([]float32)
+	context, vocabulary := t.model.Context, len(t.characters)
+	for row := range n {
+		sample := t.tokens[(t.first()+first+row)*context:]
+		for j := range context {
+			if train.Argmax(logProb[(row*context+j)*vocabulary:][:vocabulary]) == sample[j+1] {
+				right++
+			}
+		}
+	}
+	return right, n * context
+}

@@ -1,0 +1,100 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/symgrad/symgrad/examples/internal/ranktest"
+	"github.com/symgrad/symgrad/examples/internal/train"
+)
+
+func TestMain(m *testing.M) { ranktest.Main(m, main) }
+
+// small is the flags of a run that takes a second: the shipped settings with narrower layers.
+func small(dir string, more ...string) []string {
+	return append([]string{
+		"--config=../../configs/wide-mlp.yaml", "--set=run.output_dir=" + dir, "--set=model.hidden=48,48,48", "--set=optim.lr=0.005",
+		"--set=data.global_batch=32", "--set=data.limit=256", "--set=run.max_steps=40", "--set=log.losses=true", "--set=cpu.blas=gonum",
+	}, more...)
+}
+
+func summary(t *testing.T, dir string) train.Summary {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(dir, train.SummaryName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var s train.Summary
+	if err := json.Unmarshal(text, &s); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// ranks is the flag for so many.
+func ranks(n int) string { return fmt.Sprintf("--set=launch.nproc_per_node=%d", n) }
+
+// One and two ranks learn the same, as processes and as goroutines, and learn it: the loss begins at ln 10 = 2.3.
+func TestRanksLearnTheSame(t *testing.T) {
+	var one train.Summary
+	for _, run := range []struct {
+		n    int
+		more []string
+	}{{1, nil}, {2, nil}, {2, []string{"--set=comm.backend=sim"}}} {
+		dir := t.TempDir()
+		o := ranktest.Process(t, small(dir, append(run.more, ranks(run.n), "--below=0.1", "--verify")...)...)
+		o.Want(t, 0, "mlp 48-48-48-48-10", "made up: 256 training and 256 test samples of 48 values", "verify     gradient of 32 samples")
+		s := summary(t, dir)
+		if run.n == 1 {
+			one = s
+			if *s.TestAccuracy < 0.9 {
+				t.Errorf("accuracy %v of test samples, want at least 0.9", *s.TestAccuracy)
+			}
+			continue
+		}
+		for i := range one.Losses {
+			if d := math.Abs(s.Losses[i]-one.Losses[i]) / one.Losses[i]; !(d < 1e-4) {
+				t.Fatalf("%v: the loss of step %d is %v, of one rank %v", run, i, s.Losses[i], one.Losses[i])
+			}
+		}
+	}
+}
+
+func TestStepTimesAreWritten(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "steps.json")
+	ranktest.Process(t, small(t.TempDir(), ranks(2), "--json="+file, "--warmup=10", "--resident")...).Want(t, 0)
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got train.Timing
+	if err := json.Unmarshal(text, &got); err != nil {
+		t.Fatal(err)
+	}
+	if got.Program != "mlp" || got.Ranks != 2 || got.RankBatch != 16 || got.Steps != 30 || !got.Resident || !(got.MedianUS > 0) {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestWhatMakesNoSenseIsRefused(t *testing.T) {
+	for _, c := range []struct{ flag, want string }{
+		{"--set=model.name=cnn", "mlp trains mlp only"},
+		{"--set=model.hidden=[]", "model.hidden is empty"},
+		{"--set=run.precision=bf16", "run.precision=bf16"},
+	} {
+		ranktest.Execute(execute, small(t.TempDir(), "--set=comm.backend=sim", c.flag)...).Want(t, train.ExitUsage, c.want)
+	}
+}
+
+func TestHelpNamesTheConfig(t *testing.T) {
+	o := ranktest.Execute(execute, "--help")
+	o.Want(t, 0, "configs/wide-mlp.yaml", "--json", "--below")
+	if !strings.HasPrefix(o.Stdout, "Train a wide") {
+		t.Errorf("%q", o.Stdout)
+	}
+}

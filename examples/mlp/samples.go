@@ -1,0 +1,132 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+
+	"gorgonia.org/gorgonia"
+	gtensor "gorgonia.org/tensor"
+
+	"github.com/symgrad/symgrad/config"
+	"github.com/symgrad/symgrad/examples/ddp/model"
+	"github.com/symgrad/symgrad/examples/internal/train"
+)
+
+const (
+	classes      = 10
+	trainSamples = 2048 // unless data.limit says otherwise
+	testSamples  = 256
+)
+
+// signal is the length of a class's pattern, in a space of any number of dimensions, beside noise that has deviation 1 in
+// each: two classes are 1.4 times this apart, which a perceptron can tell nearly always.
+const signal = 6
+
+// samples is the problem: sample i is of class i mod 10, and its values follow from i and the seed.
+type samples struct {
+	seed   int64
+	model  model.Config // without a batch
+	n      int          // training samples; the test samples are behind them
+	values []float32    // one sample after the other
+}
+
+func openSamples(c *config.Config) (train.Problem, error) {
+	if len(c.Model.Hidden) == 0 {
+		return nil, train.Usage("model.hidden is empty: the first hidden layer says how wide the inputs are")
+	}
+	s := &samples{seed: c.Run.Seed, n: c.Data.Limit}
+	if s.n == 0 {
+		s.n = trainSamples
+	}
+	width := c.Model.Hidden[0]
+	s.model = model.Config{Name: "mlp", Hidden: c.Model.Hidden, Rows: 1, Cols: width, Classes: classes, Seed: c.Run.Seed}
+	patterns := make([]float32, classes*width)
+	rng := rand.New(rand.NewPCG(uint64(s.seed), 1))
+	for i := range patterns {
+		patterns[i] = float32(signal / math.Sqrt(float64(width)) * rng.NormFloat64())
+	}
+	s.values = make([]float32, (s.n+testSamples)*width)
+	for i := range s.n + testSamples {
+		noise := rand.New(rand.NewPCG(uint64(s.seed), 2+uint64(i)))
+		row, pattern := s.values[i*width:][:width], patterns[i%classes*width:]
+		for j := range row {
+			row[j] = pattern[j] + float32(noise.NormFloat64())
+		}
+	}
+	return s, nil
+}
+
+// Len is the number of training samples.
+func (s *samples) Len() int { return s.n }
+
+// Digest is what the samples follow from.
+func (s *samples) Digest() string { return fmt.Sprintf("samples: %d of seed %d", s.n, s.seed) }
+
+// Describe is what is made up, and "mlp 4096-4096-10".
+func (s *samples) Describe() (data, name string) {
+	data = fmt.Sprintf("made up: %d training and %d test samples of %d values", s.n, testSamples, s.model.Cols)
+	widths := append([]int{s.model.Cols}, s.model.Hidden...)
+	return data, "mlp " + train.Join(append(widths, classes)...)
+}
+
+// New is the classifier.
+func (s *samples) New(rows int, weights []*gtensor.Dense) (*train.Model, error) {
+	c := s.model
+	c.Batch = rows
+	m, err := model.New(c, weights)
+	if err != nil {
+		return nil, err
+	}
+	return &train.Model{Inputs: gorgonia.Nodes{m.X, m.Y, m.W}, Params: m.Params, Cost: m.Cost, Output: m.LogProb}, nil
+}
+
+// Fill sets the inputs to samples.
+func (s *samples) Fill(m *train.Model, indices []int) error {
+	x, y, w := m.Inputs[0].Value().Data().([]float32), m.Inputs[1].Value().Data().([]float32), m.Inputs[2].Value().Data().([]float32)
+	width := s.model.Cols
+	if len(indices) > len(w) {
+		return fmt.Errorf("%d samples for %d rows", len(indices), len(w))
+	}
+	clear(y)
+	clear(w)
+	clear(x[len(indices)*width:])
+	for row, i := range indices {
+		copy(x[row*width:][:width], s.values[i*width:])
+		y[row*classes+i%classes] = 1
+		w[row] = 1 / float32(len(indices))
+	}
+	return nil
+}
+
+// Tests is samples that training does not see.
+func (s *samples) Tests() train.Tests { return tests{s} }
+
+// tests is the samples behind those of the training.
+type tests struct{ *samples }
+
+// Len is the number of test samples.
+func (tests) Len() int { return testSamples }
+
+// Rows is a batch that is no burden for a processor.
+func (tests) Rows() int { return 64 }
+
+// Fill sets the inputs to n test samples.
+func (t tests) Fill(m *train.Model, first, n int) error {
+	indices := make([]int, n)
+	for i := range indices {
+		indices[i] = t.n + first + i
+	}
+	return t.samples.Fill(m, indices)
+}
+
+// Count compares the likeliest class with the right one.
+func (t tests) Count(m *train.Model, first, n int) (right, all int) {
+	logProb := m.Output.Value().Data().([]float32)
+	for row := range n {
+		if train.Argmax(logProb[row*classes:][:classes]) == (t.n+first+row)%classes {
+			right++
+		}
+	}
+	return right, n
+}
