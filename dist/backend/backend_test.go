@@ -83,7 +83,7 @@ func TestOpenRefuses(t *testing.T) {
 		{"table on the host", Config{Backend: SHM, TunePath: "t.json"}, dist.ErrInvalid, `table "t.json", which has no effect on backend shm`},
 		{"unknown engine", Config{Backend: NCCL, Engine: "warp"}, dist.ErrInvalid, `engine "warp" of backend nccl is none of nccl, nccl-window`},
 		{"engine of another backend", Config{Backend: NVSHMEM, Engine: "nccl"}, dist.ErrInvalid, `engine "nccl" of backend nvshmem is none of nvshmem`},
-		{"unknown engine of all", Config{Device: CUDADevice, Engine: "warp"}, dist.ErrInvalid, "oneshot, twoshot, nccl, nccl-window, nvshmem"},
+		{"unknown engine of all", Config{Device: CUDADevice, Engine: "warp"}, dist.ErrInvalid, "ll, ll128, ll128-twoshot, oneshot, twoshot, tiles, nccl, nccl-window, nvshmem"},
 		{"timing on the host", Config{Timing: true}, dist.ErrInvalid, "timing of operations, which has no effect"},
 		{"several hosts on GPUs", Config{Backend: CUDA, Env: &two}, dist.ErrUnsupported, "1 of 2 ranks are on this host, and GPUs are used on one host only"},
 		{"negative timeout", Config{StepTimeout: -1}, dist.ErrInvalid, "timeout"},

@@ -103,6 +103,9 @@ func firstDifference(a, b []string) (string, string) {
 // gather is every rank's mine, by rank; all have one length.
 func gather(w *dist.World, mine []byte) ([][]byte, error) {
 	all := make([]byte, len(mine)*w.Size())
+	if w.Device() != tensor.Host {
+		return gatherOnGPU(w, mine)
+	}
 	work, err := w.Named("ddp plan").AllGather(tensor.Of(all), tensor.Of(mine))
 	if err == nil {
 		err = work.Wait()

@@ -40,6 +40,8 @@ type DDP struct {
 	factored dist.Work // this rank's factor, computed from it
 	clock    clock
 	closed   bool
+
+	values []value // of the learnables, on a GPU; see device.go
 }
 
 // Attach makes the training of learnables on cost data-parallel over world. Call it in place of gorgonia.Grad, when the
@@ -161,7 +163,7 @@ func (b *builder) makePlan(order []int) error {
 	}
 	c := b.d.cfg
 	first, later := c.bucketBytes()
-	p.fill(order, first, later)
+	p.fill(order, first, later, b.d.slotAlignment())
 	program, err := operations(b.cost.Graph(), below(b.waits...))
 	if err != nil {
 		return err
@@ -182,11 +184,19 @@ func (d *DDP) allocate(b *builder, learnables gorgonia.Nodes) error {
 		return err
 	}
 	d.plan.Memory = d.mem.where
+	if d.onGPU() {
+		if err := d.allocateValues(learnables); err != nil {
+			return err
+		}
+	}
 	if err := d.place(b.used, b.waits); err != nil {
 		return err
 	}
 	for i, h := range b.hooks {
 		h.Bind(d.slots[i])
+	}
+	if d.onGPU() {
+		return d.broadcastValues()
 	}
 	return broadcast(d.world, learnables)
 }
@@ -294,8 +304,9 @@ func (s *slot) detach(gone bool) error {
 }
 
 func (d *DDP) release() error {
-	if d.mem == nil {
-		return nil
+	errs := []error{d.closeValues()}
+	if d.mem != nil {
+		errs = append(errs, d.mem.close())
 	}
-	return d.mem.close()
+	return errors.Join(errs...)
 }

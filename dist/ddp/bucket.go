@@ -45,10 +45,12 @@ type slot struct {
 // memory is where buckets and scalars lie.
 type memory struct {
 	heap    symmetric.Heap // nil when the backend has none
+	parts   []symmetric.Region
 	where   string
 	regions [2]tensor.Buffer // of the buckets, by position in bucketTypes
 	weights tensor.Buffer    // f64: this rank's weight, and the sum over the ranks
 	scales  [2]tensor.Buffer // this rank's factor, by position in bucketTypes
+	words   [4]tensor.Buffer // f64: see Layout.Weights
 }
 
 // bucketTypes are the dtypes that gradients can have.
@@ -90,6 +92,7 @@ func newMemory(w *dist.World, p *Plan) (*memory, error) {
 			if err != nil {
 				return tensor.Buffer{}, err
 			}
+			m.parts = append(m.parts, r)
 			return r.Local(), nil
 		}
 	case errors.Is(err, dist.ErrUnsupported) && w.Device() == tensor.Host:
@@ -130,6 +133,12 @@ func (m *memory) carve(bytes [2]int64, scalarBytes int64, alloc func(int64) (ten
 			return err
 		}
 	}
+	for i := range m.words {
+		at := unsafe.Add(raw.Pointer(), 64*(i+1+len(m.scales)))
+		if m.words[i], err = tensor.FromPointer(at, 1, tensor.F64, raw.Device()); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -161,7 +170,7 @@ func (d *DDP) place(params gorgonia.Nodes, waits gorgonia.Nodes) error {
 			if s.buf, err = buf.Slice(q.Offset, q.Offset+q.Len()); err != nil {
 				return err
 			}
-			if len(q.Shape) > 0 {
+			if len(q.Shape) > 0 && !d.onGPU() {
 				if s.view, err = tensor.View(s.buf, q.Shape...); err != nil {
 					return err
 				}
@@ -195,9 +204,17 @@ func (d *DDP) placeZeros(longest [2]int) error {
 
 // Start implements ops.Reducer.
 func (s *slot) Start(grad gorgonia.Value) error {
+	if s.d.onGPU() {
+		return s.d.needsMachine()
+	}
 	if err := s.take(grad); err != nil {
 		return s.d.stepError(fmt.Errorf("gradient of %q: %w", s.param.Name(), err))
 	}
+	return s.count()
+}
+
+// count notes that the slot is filled and starts what is full.
+func (s *slot) count() error {
 	s.filled = true
 	s.b.missing--
 	if s.b.missing > 0 || s.d.cfg.NoOverlap || s.d.run.local {
@@ -269,11 +286,14 @@ func deposit[T float32 | float64](dst, src tensor.Buffer, how manner, weight flo
 
 // Wait implements ops.Reducer. The first Wait of a bucket blocks until it has been reduced.
 func (s *slot) Wait() (gorgonia.Value, error) {
+	if s.d.onGPU() {
+		return nil, s.d.needsMachine()
+	}
 	if s.d.run.local {
 		return s.value(s.zeros, 0), nil
 	}
-	if err := s.d.await(s.b); err != nil {
-		return nil, s.d.stepError(fmt.Errorf("gradient of %q: %w", s.param.Name(), err))
+	if err := s.Reduced(); err != nil {
+		return nil, err
 	}
 	return s.value(s.view, s.element()), nil
 }

@@ -49,8 +49,8 @@ func (p PlanParam) String() string {
 
 // fill puts the parameters into buckets. order[0] is the index of the parameter whose gradient is ready first. A bucket
 // is a run of parameters of one dtype, in that order, of at most first bytes (the first bucket of its dtype) or later
-// bytes (the others); a parameter that is larger has a bucket to itself.
-func (p *Plan) fill(order []int, first, later int64) {
+// bytes (the others); a parameter that is larger has a bucket to itself. Gradients begin at multiples of align bytes.
+func (p *Plan) fill(order []int, first, later int64, align int) {
 	open := make(map[tensor.DType]int) // index in filled of the bucket that takes the next parameter of the dtype
 	var filled []PlanBucket
 	var last []int // position in order of each bucket's last parameter
@@ -68,8 +68,9 @@ func (p *Plan) fill(order []int, first, later int64) {
 			filled = append(filled, PlanBucket{DType: q.DType})
 			last = append(last, 0)
 		}
-		p.Params[i].Offset = filled[b].Elements
-		filled[b].Elements += q.Len()
+		unit := max(align/q.DType.Size(), 1)
+		p.Params[i].Offset = (filled[b].Elements + unit - 1) / unit * unit
+		filled[b].Elements = p.Params[i].Offset + q.Len()
 		filled[b].Params = append(filled[b].Params, i)
 		last[b] = pos
 	}

@@ -18,7 +18,7 @@ func small(params ...PlanParam) *Plan {
 	for i := range order {
 		order[i] = len(params) - 1 - i
 	}
-	p.fill(order, 16, 40)
+	p.fill(order, 16, 40, 1)
 	return p
 }
 
@@ -81,7 +81,7 @@ func TestPlansHoldEveryParameterOnce(t *testing.T) {
 		order := rapid.Permutation(indexRange(len(p.Params))).Draw(t, "order")
 		first := rapid.Int64Range(4, 100).Draw(t, "first")
 		later := rapid.Int64Range(4, 200).Draw(t, "later")
-		p.fill(order, first, later)
+		p.fill(order, first, later, 1)
 		position := make([]int, len(order))
 		for pos, i := range order {
 			position[i] = pos

@@ -41,6 +41,9 @@ func (p phases) Begin() error {
 	if d.closed {
 		return fmt.Errorf("ddp: %w", dist.ErrClosed)
 	}
+	if d.onGPU() {
+		return d.needsMachine()
+	}
 	if d.run.running { // the run before this one failed on the way
 		d.drop()
 	}

@@ -121,7 +121,11 @@ func (d *DDP) checkWeight() error {
 	if err != nil {
 		return err
 	}
-	switch sum := weights[1]; {
+	return checkSum(weights[1])
+}
+
+func checkSum(sum float64) error {
+	switch {
 	case sum == 0:
 		return ErrNoWeight
 	case math.IsInf(sum, 1):

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/symgrad/symgrad/internal/dl"
 )
 
 func TestCacheGivesBackWhatItWasGiven(t *testing.T) {
@@ -126,6 +128,25 @@ func TestCacheKeysDifferWhereListsDo(t *testing.T) {
 		if seen[cacheKey(l)] != i {
 			t.Errorf("%q has two keys", l)
 		}
+	}
+}
+
+// What Cached finds is under the name that Compile gives it, of one architecture.
+func TestCachedIsWhatCompileHasKept(t *testing.T) {
+	c := &Compiler{lib: new(dl.Library), major: 13, cache: cache{dir: t.TempDir()}}
+	v, older := &Device{major: 9}, &Device{major: 8}
+	src := Source{Text: "text", Options: []string{"-DX=1"}}
+	if got := c.Cached(v, src); got != nil {
+		t.Errorf("an empty cache has %q", got)
+	}
+	c.cache.store(c.key(src, []string{"--gpu-architecture=sm_90", "-DX=1"}), []byte("image"))
+	if got := c.Cached(v, src); string(got) != "image" {
+		t.Errorf("got %q", got)
+	}
+	other := src
+	other.Options = nil
+	if a, b := c.Cached(older, src), c.Cached(v, other); a != nil || b != nil {
+		t.Errorf("got %q for another device, %q for other options", a, b)
 	}
 }
 

@@ -23,19 +23,6 @@ var collectives = []dist.Kind{
 // random is where a test's random numbers come from, the same on all ranks.
 func random(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 4)) }
 
-// prepare compiles the kernel on one rank first, so that the others find it in the cache.
-func (r *rank) prepare(e Tunable, op *dist.Op) error {
-	if r.Rank == 0 {
-		if err := e.Prepare(op); err != nil {
-			return err
-		}
-	}
-	if err := r.Agree(nil); err != nil {
-		return err
-	}
-	return e.Prepare(op)
-}
-
 // run does one operation and compares.
 func (r *rank) run(e Tunable, s *spec) error {
 	op, err := s.buffers(r)
@@ -59,15 +46,10 @@ func everyReduction(r *rank) error {
 	rng := random(1)
 	for _, dt := range tensor.DTypes() {
 		for red := dist.RedSum; red <= dist.RedPreMulSum; red++ {
-			for _, w := range []way{short, twoshot} {
+			for _, w := range []way{short, twoshot, tiles} {
 				for _, count := range []int{1, 1025, 20011} {
 					s := newSpec(rng, r.Size, dist.KindAllReduce, combo{dt, red}, count, 0)
 					s.lay(rng, 0, count > 1025, rng.IntN(2) == 0)
-					op := s.op
-					op.Dst = hostBuffer(room(8), 1, dt) // it only says of which type
-					if err := r.prepare(r.engines[w], &op); err != nil {
-						return err
-					}
 					if err := r.run(r.engines[w], s); err != nil {
 						return err
 					}
@@ -133,19 +115,18 @@ func randomOperations(r *rank) error {
 				return err
 			}
 			e := r.engines[rng.IntN(len(r.engines))]
-			if err := e.Prepare(&op); err != nil {
-				return err
-			}
 			specs, ops, by = append(specs, s), append(ops, op), append(by, e)
 		}
 		// Destinations of this rank are ready; no other may store to them before.
 		if err := r.Agree(nil); err != nil {
 			return err
 		}
-		all := SweepShapes()
+		all := twoshot.sweepShapes()
 		for i := range ops {
 			e := by[i]
-			if err := errors.Join(e.Force(all[rng.IntN(len(all))]), e.Enqueue(&ops[i], r.s), e.Force(Shape{})); err != nil {
+			shape := all[rng.IntN(len(all))]
+			shape.Tile = leastTile * rng.IntN(5)
+			if err := errors.Join(e.Force(shape), e.Enqueue(&ops[i], r.s), e.Force(Shape{})); err != nil {
 				return fmt.Errorf("%s: %v: %w", e.Name(), specs[i], err)
 			}
 		}
@@ -198,11 +179,6 @@ func graphs(r *rank) error {
 
 // replay captures op by each of engines in one graph and launches it count times.
 func (r *rank) replay(op *dist.Op, count int, engines ...Tunable) error {
-	for _, e := range engines {
-		if err := e.Prepare(op); err != nil {
-			return err
-		}
-	}
 	if err := r.s.BeginCapture(); err != nil {
 		return err
 	}
@@ -262,11 +238,6 @@ func aborts(r *rank) error {
 	}
 	buf := deviceBuffer(r.heap.Base[0], 100000, tensor.F32, r)
 	op := dist.Op{Kind: dist.KindAllReduce, Count: buf.Len(), Src: buf, Dst: buf, Symmetric: true}
-	for _, e := range r.engines { // before a kernel waits: to load one may wait for those that run
-		if err := e.Prepare(&op); err != nil {
-			return err
-		}
-	}
 	for _, e := range r.engines {
 		if err := e.Enqueue(&op, r.s); err != nil {
 			return err
@@ -355,7 +326,7 @@ func allocations(r *rank) error {
 	buf := deviceBuffer(r.heap.Base[r.Rank], 256, tensor.F32, r)
 	op := dist.Op{Kind: dist.KindAllReduce, Count: buf.Len(), Src: buf, Dst: buf, Symmetric: true}
 	for _, e := range r.engines {
-		if err := errors.Join(e.Prepare(&op), e.Enqueue(&op, r.s), r.s.Synchronize()); err != nil {
+		if err := errors.Join(e.Enqueue(&op, r.s), r.s.Synchronize()); err != nil {
 			return err
 		}
 		var err error

@@ -1,7 +1,7 @@
 // Package direct is collectives by kernels of our own: plain loads and stores on the memory of peers over NVLink, without
 // NCCL or NVSHMEM, and without multicast.
 //
-// Make gives five engines to the dispatcher, which share one board of symmetric memory, one count of operations, and every
+// Make gives six engines to the dispatcher, which share one board of symmetric memory, one count of operations, and every
 // rule below, so that they may be mixed as one likes:
 //
 //	name           how                                                        hops  bytes out of a GPU, of S
@@ -11,23 +11,50 @@
 //	oneshot        own data staged; all meet; each loads from all             2     (n-1) S
 //	twoshot        all meet; each loads its slice from all, stores the sum    3     2 (n-1)/n S
 //	               to all; all meet again
+//	tiles          tiles to the slice's owner, who sends the sum to all       2     2 (n-1)/n S
 //
 // S is the bytes of the vector; the column is an allreduce's. What an engine has no way of its own for it does by packets:
 // Native tells. All of them do every collective operation, for every type and reduction; messages between two ranks none does.
 //
 // # The floor
 //
-// One way of NVLink carries 450 GB/s for a GPU of the Hopper generation, all peers together. A hop, a store that a peer's
-// spinning load sees, takes about 1 us; a kernel takes 2 to 2.5 us from the end of the one before it in the stream to its own end,
-// with nothing in it. So an allreduce of S bytes takes no less than
+// One way of NVLink is 450 GB/s for a GPU of the Hopper generation, all peers together, of which headers take a part. Payload one
+// way, with both ways busy, as TestFloor measures it on H200s:
 //
-//	2.5 us + hops * 1 us + (bytes out) / 450 GB/s
+//	stores of multiprocessors   365 GB/s between 2 GPUs, 358 among 4
+//	loads                       333              , 327
+//	copy engines                382 to 388
 //
-//	S              1 KiB   64 KiB   256 KiB   1 MiB   4 MiB   16 MiB   64 MiB
-//	2 GPUs, us     3.5     3.7      4.1       6.0     13.4    42.8     154.6   (ll128: one hop, 16/15 S; twoshot above 8 MiB)
-//	4 GPUs, us     3.5     4.0      5.4       8.2     19.4    61.4     229.2   (ll128; two hops, 1.5 * 16/15 S from 256 KiB on; twoshot above)
+// Stores are the fastest of what a kernel can do, and tiles does nothing else. A hop, a store that a peer's spinning load sees,
+// takes about 1 us; a kernel takes 2 to 2.5 us from the end of the one before it in the stream to its own end, with nothing in it.
+// So an allreduce of S bytes takes no less than
 //
-// and reduce-scatter and all-gather, which move half of that, 2.5 us + 1 us + (n-1)/n S / 450 GB/s.
+//	2.5 us + hops * 1 us + (bytes out) / 365 GB/s
+//
+//	S                  1 KiB  64 KiB  256 KiB  1 MiB  4 MiB  16 MiB  64 MiB
+//	2 GPUs, us         3.5    3.7     4.3      6.6    15.8   50.5    188    (ll128's one hop and 16/15 S to 4 MiB; then two hops and S)
+//	measured           4.0    4.8     5.2      7.4    17.2   54.4    195    (ll, ll128-twoshot from 64 KiB on, tiles from 16 MiB on)
+//	4 GPUs, us         3.5    4.0     5.7      8.9    22.0   74      284    (one hop to 64 KiB; then two hops and 1.5 S)
+//	measured           4.2    5.7     7.2      10.3   26.0   81      303    (ll, ll128 from 32 KiB on, ll128-twoshot, tiles)
+//
+// and reduce-scatter and all-gather, which move half of that, 2.5 us + 1 us + (n-1)/n S / 365 GB/s.
+//
+// # Tiles
+//
+// Each warp is a pipeline of its own: it stores its tile of every slice to scratch memory of the slice's owner, and while the
+// links carry that, the owner's warp of the same number reduces the tile before, and stores the sum to where it belongs on all
+// ranks. Data cross the links once in each direction, whole, without flags among them, and by stores only. What it costs is
+// a fence and a word to each peer for every tile, so that it pays from 16 MiB on between 2 GPUs and 4, and 64 MiB of board. In
+// an allreduce the sums go where the destinations lie, so these must lie at one place of a slab, which is what the promise of
+// symmetry says: without it, tiles does what twoshot does.
+//
+// # All kernels are there before the first operation
+//
+// The driver loads code, and makes room for the local memory of threads, behind the kernels that run. One of them may wait for a
+// peer, and the peer for this rank: so no Enqueue may load anything. Make compiles, loads, and launches without work, every kernel
+// of the group's number of ranks: for each type and reduction a module with all ways. Ranks share out what is in no cache;
+// one by one, all of it takes a core about a minute. Integers with and without a sign share what gives them the same bits.
+// Parts of a group with as many ranks use what is loaded.
 //
 // # How ranks keep in step
 //

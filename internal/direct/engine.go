@@ -10,7 +10,7 @@ import (
 )
 
 // arguments is how many a kernel takes: PARAMETERS in kernels/common.cu.
-const arguments = 23
+const arguments = 24
 
 // Engine is one way of doing operations by our own kernels. Names tells which there are.
 type Engine struct {
@@ -28,12 +28,11 @@ type Tunable interface {
 	Native(kind dist.Kind) bool
 	// Shape is the shape in which the engine would launch op.
 	Shape(op *dist.Op) Shape
+	// Shapes is the shapes that a tuner tries.
+	Shapes() []Shape
 	// Force launches everything from now on in one shape; the zero Shape ends that. The ranks force the same.
 	// Errors: dist.ErrInvalid.
 	Force(s Shape) error
-	// Prepare compiles and loads the kernel of op, which its first Enqueue would do otherwise: a second or so, once a machine, and
-	// a wait for the kernels that run, since the driver loads code behind them.
-	Prepare(op *dist.Op) error
 }
 
 var (
@@ -44,10 +43,13 @@ var (
 // placed is an Engine that works where the data lie, in slabs that are registered with it.
 type placed struct{ *Engine }
 
-// Make is the gpu.Maker of our own engines, in the order of Names.
+// Make is the gpu.Maker of our own engines, in the order of Names. It compiles and loads every kernel that they can ever need,
+// so that no operation waits for that: on a machine where that was not done before it takes a minute of one core in all, which
+// the ranks share. Groups that one Maker makes, and their parts, share what is loaded.
 func Make(cfg Config) gpu.Maker {
+	kernels := new(shelf)
 	return func(p *gpu.Party) ([]gpu.Engine, error) {
-		s, err := newState(p, cfg)
+		s, err := newState(p, cfg, kernels)
 		if err != nil {
 			return nil, err
 		}
@@ -62,7 +64,7 @@ func Make(cfg Config) gpu.Maker {
 func (s *state) engine(w way) gpu.Engine {
 	s.engines.Add(1)
 	e := &Engine{s: s, way: w, shapes: newShapes(w, s.n, s.most, s.cfg.Shapes)}
-	if w == twoshot {
+	if w == twoshot || w == tiles {
 		return &placed{e}
 	}
 	return e
@@ -93,6 +95,9 @@ func (e *Engine) Shape(op *dist.Op) Shape {
 	return e.shapes[op.Kind][sizeClass(uint64(gpu.Size(op, e.s.n)))]
 }
 
+// Shapes implements Tunable.
+func (e *Engine) Shapes() []Shape { return e.way.sweepShapes() }
+
 // Force implements Tunable.
 func (e *Engine) Force(s Shape) error {
 	if s != (Shape{}) {
@@ -103,16 +108,6 @@ func (e *Engine) Force(s Shape) error {
 	}
 	e.forced = s
 	return nil
-}
-
-// Prepare implements Tunable.
-func (e *Engine) Prepare(op *dist.Op) error {
-	s, ok := spanOf(op, e.s.n)
-	if !ok {
-		return e.Can(op)
-	}
-	_, err := e.s.kernel(variantOf(e.way.programOf(op.Kind, s.block), e.s.n, op))
-	return err
 }
 
 // call is one operation on its way into the stream.
@@ -136,8 +131,9 @@ func (e *Engine) Enqueue(op *dist.Op, s *cuda.Stream) error {
 	if l.span, ok = spanOf(op, st.n); !ok {
 		return e.Can(op)
 	}
-	l.prog = e.way.programOf(op.Kind, l.span.block)
-	f, err := st.kernel(variantOf(l.prog, st.n, op))
+	l.prog = e.way.programOf(op.Kind, st.n, l.span.block)
+	staged := st.places(op, &l)
+	f, err := st.kernels.of(variantOf(l.prog, st.n, op))
 	if err != nil {
 		return st.fail(op, err)
 	}
@@ -148,12 +144,12 @@ func (e *Engine) Enqueue(op *dist.Op, s *cuda.Stream) error {
 		}
 	}
 	p := st.board.part(l.prog)
-	most := maxPiece(l.prog, &l.span, st.n, p, st.places(op, &l))
+	most := maxPiece(l.prog, &l.span, st.n, p, staged)
 	shape := e.Shape(op)
 	for off := uint64(0); ; off += most {
 		q := pieceOf(l.prog, &l.span, st.n, min(most, l.span.block-off))
 		st.args.Reset()
-		for _, w := range st.words(&l, &q, off, p) {
+		for _, w := range st.words(&l, &q, off, p, shape) {
 			st.args.U64(w)
 		}
 		grid := cuda.Launch{Grid: [3]uint32{uint32(shape.Blocks), 1, 1}, Block: [3]uint32{uint32(shape.Threads), 1, 1}}
@@ -167,8 +163,12 @@ func (e *Engine) Enqueue(op *dist.Op, s *cuda.Stream) error {
 }
 
 // places finds out where the data lie, and reports whether some may have to be staged: ranks must agree on that, and all that
-// they have alike is the promise that their buffers lie at the same places.
+// they have alike is the promise that their buffers lie at the same places. The kernel becomes another where they do not allow it.
 func (s *state) places(op *dist.Op, l *call) (staged bool) {
+	if l.prog == tileAll {
+		l.dstPlace = s.placeOf(l.dst, uint64(op.Dst.Bytes()))
+		l.prog = l.prog.apart(op.Symmetric, l.dstPlace)
+	}
 	if !l.prog.meets() {
 		return false
 	}
@@ -186,7 +186,7 @@ func (s *state) places(op *dist.Op, l *call) (staged bool) {
 }
 
 // words is the kernel's arguments for piece q of l, which begins off bytes into every block.
-func (s *state) words(l *call, q *piece, off uint64, p part) (w [arguments]uint64) {
+func (s *state) words(l *call, q *piece, off uint64, p part, shape Shape) (w [arguments]uint64) {
 	for r, base := range s.slab.Base {
 		w[r] = uint64(base)
 	}
@@ -194,10 +194,15 @@ func (s *state) words(l *call, q *piece, off uint64, p part) (w [arguments]uint6
 	if q.stride != 0 {
 		srcStride, dstStride = q.stride, q.stride
 	}
+	slice := q.bytes
+	if l.prog == tileAll {
+		slice = q.stride
+	}
 	copy(w[MaxRanks:], []uint64{
 		uint64(s.local), uint64(s.stopAt),
 		shifted(uint64(l.src), off), shifted(uint64(l.dst), off), shifted(l.srcPlace, off), shifted(l.dstPlace, off),
 		q.bytes, srcStride, dstStride, q.slot, p.at, p.half, l.scalar, uint64(l.scalarAt), l.span.who(s.p.Rank),
+		tilingOf(shape, s.n, slice, p.half),
 	})
 	return w
 }
@@ -235,7 +240,7 @@ func (e *Engine) Split(sub *gpu.Party) (gpu.Engine, error) {
 	}
 	st := e.s
 	if st.sub != sub {
-		part, err := newState(sub, st.cfg)
+		part, err := newState(sub, st.cfg, st.shelf)
 		if err != nil {
 			return nil, err
 		}

@@ -24,9 +24,12 @@ const (
 //	scalarsAt   2 x 8 tagged words, by parity and rank: factors of a premulsum
 //	closeAt     MaxBlocks x 8 words: the epoch in which block b of rank r had done its part
 //	openAt      2 x MaxBlocks x 8 pairs of tagged words: block b of rank r has come, and where its data are
+//	sentAt      mostWarps x 8 words: how many tiles warp w of rank r has stored here
+//	doneAt      mostWarps x 8 words: how many of warp w's tiles rank r has reduced
 //	headerBytes packets of 8 bytes, two halves
 //	then        packets of a line, two halves
 //	then        staging, two halves
+//	then        tiles, two halves: apart from staging, since nobody waits before storing to them
 //
 // Local memory, of the rank alone, has the counts of epochs, one a block, and the table of slabs.
 const (
@@ -34,7 +37,9 @@ const (
 	scalarsAt   = 1 << 10
 	closeAt     = 4 << 10
 	openAt      = 16 << 10
-	headerBytes = 128 << 10
+	sentAt      = 128 << 10
+	doneAt      = 256 << 10
+	headerBytes = 384 << 10
 
 	epochsAt   = 0
 	tableAt    = 4 << 10
@@ -42,6 +47,11 @@ const (
 	localBytes = tableAt + (maxSlabs+1)*MaxRanks*8
 
 	slabShift = 48
+	tileShift = 24 // above it words for tiles have the epoch, below how many
+	tileSlots = 2  // of scratch memory, for tiles of one warp from one rank
+	leastTile = 512
+	mostTile  = 32 << 10
+	mostWarps = MaxBlocks * MaxThreads / 32
 	lineData  = 120 // bytes of data in a line of lineBytes
 	lineBytes = 128
 )
@@ -51,6 +61,7 @@ const (
 	defaultPackets = 4 << 20
 	defaultLines   = 36 << 20
 	defaultStage   = 32 << 20
+	defaultTiles   = 64 << 20
 	leastPart      = 64 << 10
 )
 
@@ -59,8 +70,8 @@ type part struct{ at, half uint64 }
 
 // board is where the parts are.
 type board struct {
-	packets, lines, stage part
-	bytes                 int64
+	packets, lines, stage, tiles part
+	bytes                        int64
 }
 
 func newBoard(c *Config) board {
@@ -77,6 +88,7 @@ func newBoard(c *Config) board {
 	b.packets = take(c.PacketBytes, defaultPackets)
 	b.lines = take(c.LineBytes, defaultLines)
 	b.stage = take(c.StageBytes, defaultStage)
+	b.tiles = take(c.TileBytes, defaultTiles)
 	return b
 }
 
@@ -158,7 +170,10 @@ func maxPiece(prog program, s *span, n int, p part, staged bool) uint64 {
 		}
 		return p.half &^ 127
 	}
-	if !staged {
+	switch {
+	case prog == tileAll || prog == tileOwn:
+		return 1 << 32 // of which one warp could count the tiles
+	case !staged:
 		return 1 << 62
 	}
 	const shift = 16 // data keep their place within 16 bytes
@@ -181,7 +196,7 @@ func pieceOf(prog program, s *span, n int, bytes uint64) piece {
 		q.slot = align(lines, uint64(n)) / uint64(n) * lineBytes
 	case pull:
 		q.slot = align(bytes, 16)
-	case reduceAll:
+	case reduceAll, tileAll:
 		q.stride = align(align(bytes, uint64(n))/uint64(n), 16)
 		q.slot = q.stride
 	case reduceOwn:
@@ -197,6 +212,7 @@ type Config struct {
 	PacketBytes int64  // of the board: packets of 8 bytes; 0 means 4 MiB
 	LineBytes   int64  // packets of a line; 0 means 36 MiB
 	StageBytes  int64  // copies of what lies in no slab; 0 means 32 MiB
+	TileBytes   int64  // tiles on their way; 0 means 64 MiB
 	Shapes      []Rule // of launches; nil means those that come with the program
 	Memory      Memory // where boards come from; nil means IPC
 }
@@ -206,7 +222,7 @@ func (c *Config) Validate() error {
 	for _, f := range []struct {
 		name  string
 		bytes int64
-	}{{"PacketBytes", c.PacketBytes}, {"LineBytes", c.LineBytes}, {"StageBytes", c.StageBytes}} {
+	}{{"PacketBytes", c.PacketBytes}, {"LineBytes", c.LineBytes}, {"StageBytes", c.StageBytes}, {"TileBytes", c.TileBytes}} {
 		if f.bytes != 0 && (f.bytes < leastPart || f.bytes > 1<<36) {
 			return fmt.Errorf("direct: %w: %s %d, not 0 or from %d to %d", dist.ErrInvalid, f.name, f.bytes, leastPart, int64(1)<<36)
 		}

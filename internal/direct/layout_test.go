@@ -20,9 +20,11 @@ func TestBoardPartsDoNotOverlap(t *testing.T) {
 		{"scalars", scalarsAt, 2 * MaxRanks * 16},
 		{"close", closeAt, MaxBlocks * MaxRanks * 8},
 		{"open", openAt, 2 * MaxBlocks * MaxRanks * 32},
+		{"sent", sentAt, mostWarps * MaxRanks * 8},
+		{"done", doneAt, mostWarps * MaxRanks * 8},
 	} {
 		next := headerBytes
-		for _, at := range []int{helloAt, scalarsAt, closeAt, openAt} {
+		for _, at := range []int{helloAt, scalarsAt, closeAt, openAt, sentAt, doneAt} {
 			if at > c.at {
 				next = min(next, at)
 			}
@@ -34,10 +36,10 @@ func TestBoardPartsDoNotOverlap(t *testing.T) {
 	if epochsAt+MaxBlocks*8 > tableAt {
 		t.Error("epochs reach into the table")
 	}
-	for _, cfg := range []Config{{}, smallBoards, {PacketBytes: leastPart + 17, LineBytes: leastPart + 1, StageBytes: 1<<20 + 300}} {
+	for _, cfg := range []Config{{}, smallBoards, {PacketBytes: leastPart + 17, LineBytes: leastPart + 1, StageBytes: 1<<20 + 300, TileBytes: 1 << 20}} {
 		b := newBoard(&cfg)
 		at := uint64(headerBytes)
-		for _, p := range []part{b.packets, b.lines, b.stage} {
+		for _, p := range []part{b.packets, b.lines, b.stage, b.tiles} {
 			if p.at != at || p.at%lineBytes != 0 || p.half%lineBytes != 0 || p.half == 0 {
 				t.Errorf("%+v: part %+v, expected at %d", cfg, p, at)
 			}
@@ -134,7 +136,7 @@ func scratch(prog program, s *span, n int, q piece, staged bool) uint64 {
 		}
 		return uint64(n) * q.slot
 	}
-	if !staged {
+	if !staged || prog == tileAll || prog == tileOwn {
 		return 0
 	}
 	if prog == reduceAll {
@@ -154,10 +156,10 @@ func TestPiecesCoverBlocksAndFitTheirScratchMemory(t *testing.T) {
 				for _, block := range []uint64{1, 8, 119, 120, 121, 4096, 100_001, 1 << 20, 16 << 20, 256<<20 + 8} {
 					for _, shape := range []span{{}, {srcStride: 1}, {dstStride: 1}, {srcStride: 1, dstStride: 1}} {
 						s := span{block: block, srcStride: shape.srcStride * block, dstStride: shape.dstStride * block}
-						if (prog == twiceLine || prog == reduceAll) && (s.srcStride|s.dstStride) != 0 {
+						if (prog == twiceLine || prog == reduceAll || prog == tileAll) && (s.srcStride|s.dstStride) != 0 {
 							continue // an allreduce only
 						}
-						if prog == reduceOwn && s.srcStride == 0 {
+						if (prog == reduceOwn || prog == tileOwn) && s.srcStride == 0 {
 							continue // a reduce-scatter only
 						}
 						cover(t, prog, &s, n, b.part(prog), true)
@@ -181,7 +183,7 @@ func cover(t *testing.T, prog program, s *span, n int, p part, staged bool) {
 			t.Fatalf("program %d of %d ranks, %+v, piece %+v: %d B of scratch memory, there are %d", prog, n, *s, q, used, p.half)
 		}
 		switch {
-		case prog == reduceAll && (q.stride*uint64(n) < q.bytes || q.stride%16 != 0):
+		case (prog == reduceAll || prog == tileAll) && (q.stride*uint64(n) < q.bytes || q.stride%16 != 0):
 			t.Fatalf("%d ranks: slices %d apart for %d B", n, q.stride, q.bytes)
 		case prog == reduceOwn && (q.slot-s.srcStride)%16 != 0, prog == push && (q.slot-s.dstStride)%16 != 0:
 			t.Fatalf("%d ranks: slots %d apart for blocks %d and %d apart", n, q.slot, s.srcStride, s.dstStride)
@@ -193,7 +195,7 @@ func cover(t *testing.T, prog program, s *span, n int, p part, staged bool) {
 }
 
 func TestConfigNamesWhatIsWrong(t *testing.T) {
-	good := Rule{Engine: "oneshot", Kind: dist.KindAllReduce, Bytes: 4096, Shape: Shape{4, 256}}
+	good := Rule{Engine: "oneshot", Kind: dist.KindAllReduce, Bytes: 4096, Shape: Shape{Blocks: 4, Threads: 256}}
 	if err := (&Config{Shapes: []Rule{good}}).Validate(); err != nil {
 		t.Fatal(err)
 	}
@@ -201,12 +203,13 @@ func TestConfigNamesWhatIsWrong(t *testing.T) {
 		"PacketBytes":   {PacketBytes: 1},
 		"LineBytes":     {LineBytes: -1},
 		"StageBytes":    {StageBytes: 1 << 40},
-		`engine "ring"`: {Shapes: []Rule{{Engine: "ring", Bytes: 1, Shape: Shape{1, 32}}}},
-		"power of two":  {Shapes: []Rule{{Engine: "ll", Bytes: 3, Shape: Shape{1, 32}}}},
-		"9 ranks":       {Shapes: []Rule{{Engine: "ll", Bytes: 4, Ranks: 9, Shape: Shape{1, 32}}}},
-		"no kernel":     {Shapes: []Rule{{Engine: "oneshot", Kind: dist.KindBroadcast, Bytes: 4, Shape: Shape{1, 32}}}},
-		"shape 129x32":  {Shapes: []Rule{{Engine: "ll", Kind: dist.KindAllReduce, Bytes: 4, Shape: Shape{129, 32}}}},
-		"shape 1x48":    {Shapes: []Rule{{Engine: "ll", Kind: dist.KindAllReduce, Bytes: 4, Shape: Shape{1, 48}}}},
+		"TileBytes":     {TileBytes: 3},
+		`engine "ring"`: {Shapes: []Rule{{Engine: "ring", Bytes: 1, Shape: Shape{Blocks: 1, Threads: 32}}}},
+		"power of two":  {Shapes: []Rule{{Engine: "ll", Bytes: 3, Shape: Shape{Blocks: 1, Threads: 32}}}},
+		"9 ranks":       {Shapes: []Rule{{Engine: "ll", Bytes: 4, Ranks: 9, Shape: Shape{Blocks: 1, Threads: 32}}}},
+		"no kernel":     {Shapes: []Rule{{Engine: "oneshot", Kind: dist.KindBroadcast, Bytes: 4, Shape: Shape{Blocks: 1, Threads: 32}}}},
+		"shape 129x32":  {Shapes: []Rule{{Engine: "ll", Kind: dist.KindAllReduce, Bytes: 4, Shape: Shape{Blocks: 129, Threads: 32}}}},
+		"shape 1x48":    {Shapes: []Rule{{Engine: "ll", Kind: dist.KindAllReduce, Bytes: 4, Shape: Shape{Blocks: 1, Threads: 48}}}},
 	} {
 		if err := c.Validate(); !errors.Is(err, dist.ErrInvalid) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v", want, err)
@@ -225,7 +228,7 @@ func TestArgumentsAreInTheOrderOfTheKernel(t *testing.T) {
 		span: span{block: 64, srcStride: 64, dstStride: 128, senders: 3, receivers: 1, flags: flagGreet},
 		src:  1000, dst: 0, srcPlace: place(1, 8), scalar: 77, scalarAt: 88,
 	}
-	w := s.words(&l, &piece{bytes: 16, slot: 32}, 48, part{at: 5, half: 6})
+	w := s.words(&l, &piece{bytes: 16, slot: 32}, 48, part{at: 5, half: 6}, Shape{Blocks: 1, Threads: 64})
 	got := map[string]uint64{}
 	for i, name := range names {
 		got[name] = w[i]
@@ -233,13 +236,13 @@ func TestArgumentsAreInTheOrderOfTheKernel(t *testing.T) {
 	for name, want := range map[string]uint64{
 		"base0": 100, "base1": 200, "base2": 0, "local": 300, "abortWord": 400, "src": 1048, "dst": 0, "srcPlace": place(1, 56),
 		"dstPlace": 0, "bytes": 16, "srcStride": 64, "dstStride": 128, "slot": 32, "area": 5, "half": 6, "scalar": 77, "scalarAt": 88,
-		"who": 1 | 3<<8 | 1<<16 | flagGreet<<24,
+		"who": 1 | 3<<8 | 1<<16 | flagGreet<<24, "tiling": leastTile | 1<<32,
 	} {
 		if got[name] != want {
 			t.Errorf("%s is %d, want %d", name, got[name], want)
 		}
 	}
-	w = s.words(&l, &piece{bytes: 16, stride: 48, slot: 48}, 0, part{})
+	w = s.words(&l, &piece{bytes: 16, stride: 48, slot: 48}, 0, part{}, Shape{Blocks: 1, Threads: 64})
 	if w[15] != 48 || w[16] != 48 {
 		t.Errorf("slices of an allreduce are %d and %d apart, want 48", w[15], w[16])
 	}
@@ -256,10 +259,10 @@ func TestWhatEnqueueComputesAllocatesNothing(t *testing.T) {
 	if got := testing.AllocsPerRun(100, func() {
 		l := call{src: uintptr(unsafe.Pointer(&sink)), dst: 8}
 		l.span, _ = spanOf(&op, s.n)
-		l.prog = e.way.programOf(op.Kind, l.span.block)
+		l.prog = e.way.programOf(op.Kind, s.n, l.span.block)
 		p := s.board.part(l.prog)
 		q := pieceOf(l.prog, &l.span, s.n, maxPiece(l.prog, &l.span, s.n, p, s.places(&op, &l)))
-		sink = s.words(&l, &q, 0, p)
+		sink = s.words(&l, &q, 0, p, e.Shape(&op))
 		sink[0] += uint64(e.Shape(&op).Blocks) + uint64(variantOf(l.prog, s.n, &op).index())
 	}); got != 0 {
 		t.Errorf("%v allocations", got)
@@ -278,10 +281,10 @@ func TestEnginesRefuseMessagesOnly(t *testing.T) {
 		if err := e.Can(&dist.Op{Kind: dist.KindSend}); !errors.Is(err, dist.ErrUnsupported) {
 			t.Errorf("%s: send: error %v", e.Name(), err)
 		}
-		if err := e.Force(Shape{1, 33}); !errors.Is(err, dist.ErrInvalid) {
+		if err := e.Force(Shape{Blocks: 1, Threads: 33}); !errors.Is(err, dist.ErrInvalid) {
 			t.Errorf("%s: a shape of 33 threads: error %v", e.Name(), err)
 		}
-		if err := e.Force(Shape{128, 64}); err != nil || e.Shape(&dist.Op{}) != (Shape{100, 64}) {
+		if err := e.Force(Shape{Blocks: 128, Threads: 64}); err != nil || e.Shape(&dist.Op{}) != (Shape{Blocks: 100, Threads: 64}) {
 			t.Errorf("%s: forced 128x64 among 100 multiprocessors: %v, error %v", e.Name(), e.Shape(&dist.Op{}), err)
 		}
 	}

@@ -1,43 +1,27 @@
 package direct
 
 import (
-	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
-	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
-	"github.com/symgrad/symgrad/dist"
-	"github.com/symgrad/symgrad/dist/launch"
 	"github.com/symgrad/symgrad/internal/cuda"
 	"github.com/symgrad/symgrad/internal/cuda/cudatest"
-	"github.com/symgrad/symgrad/internal/dl"
 	"github.com/symgrad/symgrad/internal/gpu"
-	"github.com/symgrad/symgrad/internal/shm"
+	"github.com/symgrad/symgrad/internal/gpu/gputest"
 	"github.com/symgrad/symgrad/internal/sim"
 )
 
 // What needs GPUs is a body that every rank runs. Ranks are goroutines of the test, or processes: then the test binary is
 // started again, once for each, with the name of the body.
 
-// roleVar makes the test binary a rank: the value names the body.
-const roleVar = "SYMGRAD_TEST_ROLE"
-
-// rankTime bounds one run of ranks: compiling all kernels takes minutes, a hang for ever.
+// rankTime bounds one run of ranks: compiling all kernels may take minutes, a hang for ever.
 const rankTime = 8 * time.Minute
 
-func TestMain(m *testing.M) {
-	if role := os.Getenv(roleVar); role != "" {
-		os.Exit(runRank(role))
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { os.Exit(processes.Main(m)) }
 
 // bodies are what ranks do.
 var bodies = map[string]func(r *rank) error{
@@ -45,8 +29,11 @@ var bodies = map[string]func(r *rank) error{
 	"every operation":          everyOperation,
 	"random operations":        randomOperations,
 	"pieces":                   pieces,
+	"rounds":                   rounds,
 	"graph":                    graphs,
 	"abort":                    aborts,
+	"behind a wait":            behindAWait,
+	"loads":                    loads,
 	"split":                    splits,
 	"allocations":              allocations,
 	"sweep":                    sweep,
@@ -136,7 +123,7 @@ func (c *crew) abort() {
 }
 
 // smallBoards makes operations of a few hundred KiB take several launches.
-var smallBoards = Config{PacketBytes: 256 << 10, LineBytes: 512 << 10, StageBytes: 512 << 10}
+var smallBoards = Config{PacketBytes: 256 << 10, LineBytes: 512 << 10, StageBytes: 512 << 10, TileBytes: 512 << 10}
 
 // asGoroutines runs a body on n ranks of this process, whose control group is a simulated world.
 func asGoroutines(t *testing.T, n int, role string) {
@@ -178,82 +165,22 @@ func boards(role string) Config {
 	return Config{}
 }
 
-// runRank is main of a rank process.
-func runRank(role string) int {
-	if err := rankMain(role); err != nil {
-		fmt.Println("error:", err)
-		return 1
-	}
-	return 0
-}
-
-func rankMain(role string) error {
-	env, err := launch.Current()
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), rankTime)
-	defer cancel()
-	store, closer, err := launch.Rendezvous(ctx, env, launch.Config{Timeout: time.Minute})
-	if err != nil {
-		return err
-	}
-	defer closer.Close()
-	t, err := shm.Open(ctx, env.Rank, env.Size, store, shm.Config{StepTimeout: rankTime})
-	if err != nil {
-		return err
-	}
-	w, err := dist.NewWorld(t, dist.LocalInfo{}, 0, nil)
-	if err != nil {
-		return err
-	}
-	driver, err := cuda.Open(cuda.Config{Dirs: dl.Places(os.DirFS("/"), os.Environ())})
-	if err != nil {
-		return err
-	}
-	dev, err := driver.Device(env.Rank)
-	if err != nil {
-		return err
-	}
-	r := &rank{alone: true, Party: &gpu.Party{
-		Device: dev, Rank: env.Rank, Size: env.Size, World: w.Ranks(), Control: w.Blocking(), Memory: new(gpu.Memory),
-	}}
-	if err = r.open(boards(role)); err == nil {
+// processes runs bodies on ranks that are processes.
+var processes = &gputest.Ranks{Job: "direct", Time: rankTime, StepTimeout: rankTime, Body: func(role string, g *gputest.Rank) error {
+	r := &rank{alone: true, Party: g.Party}
+	err := r.open(boards(role))
+	if err == nil {
 		err = bodies[role](r)
 	}
-	return errors.Join(err, r.close(err != nil || role == "abort"), w.Close())
-}
+	return errors.Join(err, r.close(err != nil || role == "abort"))
+}}
 
 // asProcesses runs a body on n ranks that are processes, and logs what they print.
 func asProcesses(t *testing.T, n int, role string) {
 	t.Helper()
 	cudatest.Devices(t, n)
 	cudatest.Compiler(t)
-	ctx, cancel := context.WithTimeout(t.Context(), rankTime)
-	defer cancel()
-	outputs, failures := make([]bytes.Buffer, n), make([]error, n)
-	var wg sync.WaitGroup
-	for r := range n {
-		wg.Go(func() {
-			cmd := exec.CommandContext(ctx, os.Args[0])
-			cmd.Env = append(os.Environ(), roleVar+"="+role, "GORACE=atexit_sleep_ms=0", sweepVar+"="+*sweepPath, fmt.Sprintf("%s=%d", sweepMostVar, *sweepMost),
-				fmt.Sprintf("SYMGRAD_RANK=%d", r), fmt.Sprintf("SYMGRAD_WORLD_SIZE=%d", n),
-				fmt.Sprintf("SYMGRAD_LOCAL_RANK=%d", r), fmt.Sprintf("SYMGRAD_LOCAL_WORLD_SIZE=%d", n),
-				fmt.Sprintf("SYMGRAD_JOB=direct-test-%d-%s", os.Getpid(), strings.ReplaceAll(t.Name(), "/", "-")))
-			cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-			cmd.Stdout, cmd.Stderr = &outputs[r], &outputs[r]
-			failures[r] = cmd.Run()
-		})
-	}
-	wg.Wait()
-	for r := range n {
-		if text := strings.TrimSpace(outputs[r].String()); text != "" {
-			t.Logf("rank %d:\n%s", r, text)
-		}
-		if failures[r] != nil {
-			t.Errorf("rank %d: %v", r, failures[r])
-		}
-	}
+	processes.Run(t, n, role, sweepEnvironment()...)
 }
 
 // onGPUs runs a body on 2 and 4 GPUs, on goroutines and on processes.
@@ -265,7 +192,7 @@ func onGPUs(t *testing.T, role string) {
 	}
 }
 
-// The full matrix compiles hundreds of kernels: once for each number of ranks is enough.
+// The full matrix takes long: once for each number of ranks is enough.
 func TestEveryTypeAndReductionIsThatOfTheHost(t *testing.T) {
 	for _, n := range []int{2, 4} {
 		t.Run(fmt.Sprintf("%d processes", n), func(t *testing.T) { asProcesses(t, n, "every type and reduction") })
@@ -275,12 +202,15 @@ func TestEveryTypeAndReductionIsThatOfTheHost(t *testing.T) {
 func TestEveryOperationWhereverBuffersLie(t *testing.T) { onGPUs(t, "every operation") }
 func TestRandomOperationsInOneStream(t *testing.T)      { onGPUs(t, "random operations") }
 func TestLargeOperationsInPieces(t *testing.T)          { onGPUs(t, "pieces") }
+func TestTilesGoRound(t *testing.T)                     { onGPUs(t, "rounds") }
 func TestAGraphIsReplayedAThousandTimes(t *testing.T)   { onGPUs(t, "graph") }
 func TestAbortEndsKernelsWhosePeersNeverCome(t *testing.T) {
 	onGPUs(t, "abort")
 }
-func TestPartsOfAGroup(t *testing.T)           { onGPUs(t, "split") }
-func TestEnqueueAllocatesNothing(t *testing.T) { onGPUs(t, "allocations") }
+func TestNoCallWaitsForAKernelThatWaits(t *testing.T) { onGPUs(t, "behind a wait") }
+func TestKernelsAreLoadedWithTheGroup(t *testing.T)   { onGPUs(t, "loads") }
+func TestPartsOfAGroup(t *testing.T)                  { onGPUs(t, "split") }
+func TestEnqueueAllocatesNothing(t *testing.T)        { onGPUs(t, "allocations") }
 func TestAGroupOfOne(t *testing.T) {
 	asGoroutines(t, 1, "every operation")
 	asProcesses(t, 1, "every operation")

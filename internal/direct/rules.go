@@ -25,6 +25,7 @@ type ruleLine struct {
 	Bytes   int64  `json:"bytes"`
 	Blocks  int    `json:"blocks"`
 	Threads int    `json:"threads"`
+	Tile    int    `json:"tile,omitempty"`
 }
 
 // EncodeRules is rules as JSON, one a line.
@@ -32,7 +33,7 @@ func EncodeRules(rules []Rule) []byte {
 	var b bytes.Buffer
 	b.WriteString("[")
 	for i, r := range rules {
-		line, err := json.Marshal(ruleLine{r.Engine, r.Kind.String(), r.Ranks, r.Bytes, r.Shape.Blocks, r.Shape.Threads})
+		line, err := json.Marshal(ruleLine{r.Engine, r.Kind.String(), r.Ranks, r.Bytes, r.Shape.Blocks, r.Shape.Threads, r.Shape.Tile})
 		if err != nil {
 			continue // strings and numbers have a form
 		}
@@ -59,7 +60,7 @@ func DecodeRules(text []byte) ([]Rule, error) {
 	}
 	rules := make([]Rule, len(lines))
 	for i, l := range lines {
-		r := Rule{Engine: l.Engine, Ranks: l.Ranks, Bytes: l.Bytes, Shape: Shape{l.Blocks, l.Threads}}
+		r := Rule{Engine: l.Engine, Ranks: l.Ranks, Bytes: l.Bytes, Shape: Shape{Blocks: l.Blocks, Threads: l.Threads, Tile: l.Tile}}
 		for k := dist.KindAllReduce; k <= dist.KindSync; k++ {
 			if k.String() == l.Kind {
 				r.Kind = k

@@ -7,18 +7,27 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// Shape is the shape of a launch: blocks of threads. The zero Shape is none.
+// Shape is the shape of a launch: blocks of threads, and tiles. The zero Shape is none.
 type Shape struct {
 	Blocks  int // 1 to MaxBlocks, and no more than seven eighths of the GPU's multiprocessors
 	Threads int // of a block: a multiple of 32 up to MaxThreads
+	Tile    int // bytes of a tile at most, for engines that have tiles: a multiple of 512 up to 32 KiB; 0 means 2 KiB
 }
 
-// String is "16x512".
-func (s Shape) String() string { return fmt.Sprintf("%dx%d", s.Blocks, s.Threads) }
+// String is "16x512", or "16x512/4096" with tiles of 4 KiB.
+func (s Shape) String() string {
+	if s.Tile == 0 {
+		return fmt.Sprintf("%dx%d", s.Blocks, s.Threads)
+	}
+	return fmt.Sprintf("%dx%d/%d", s.Blocks, s.Threads, s.Tile)
+}
 
 func (s Shape) validate() error {
 	if s.Blocks < 1 || s.Blocks > MaxBlocks || s.Threads < 32 || s.Threads > MaxThreads || s.Threads%32 != 0 {
 		return fmt.Errorf("%w: shape %v: from 1 to %d blocks of 32, 64, ... or %d threads", dist.ErrInvalid, s, MaxBlocks, MaxThreads)
+	}
+	if s.Tile < 0 || s.Tile > mostTile || s.Tile%leastTile != 0 {
+		return fmt.Errorf("%w: shape %v: tiles of 0, %d, %d, ... or %d B", dist.ErrInvalid, s, leastTile, 2*leastTile, mostTile)
 	}
 	return nil
 }
@@ -63,10 +72,11 @@ func sizeClass(bytes uint64) int {
 type shapes [dist.KindSync + 1][sizeClasses]Shape
 
 // greetShape is that of operations without data.
-var greetShape = Shape{1, MaxBlocks} // a thread for each count of epochs
+var greetShape = Shape{Blocks: 1, Threads: MaxBlocks} // a thread for each count of epochs
 
 // newShapes is the shapes of way among n ranks: those of rules, of which the one for the nearest size not smaller counts, or
-// else the largest, and where there are none a guess. most is the blocks that run at once on every rank.
+// else the largest, and where there are none a guess. Where there are none for n ranks, nor for
+// any number, those of the next larger number count, or else of the largest. most is the blocks that run at once on every rank.
 func newShapes(w way, n, most int, rules []Rule) *shapes {
 	t := new(shapes)
 	for kind := range t {
@@ -76,8 +86,9 @@ func newShapes(w way, n, most int, rules []Rule) *shapes {
 		}
 		var last int
 		known := false
+		m := nearest(rules, w, dist.Kind(kind), n)
 		for c := range row {
-			if s, ok := ruled(rules, w, dist.Kind(kind), n, c); ok {
+			if s, ok := ruled(rules, w, dist.Kind(kind), m, c); ok {
 				for i := last; i <= c; i++ {
 					row[i] = s
 				}
@@ -95,6 +106,29 @@ func newShapes(w way, n, most int, rules []Rule) *shapes {
 		t[dist.KindBarrier][c], t[dist.KindSync][c] = greetShape, greetShape
 	}
 	return t
+}
+
+// nearest is the number of ranks whose rules count among n.
+func nearest(rules []Rule, w way, kind dist.Kind, n int) int {
+	above, most := MaxRanks+1, 0
+	for i := range rules {
+		r := &rules[i]
+		if r.Engine != w.name() || r.Kind != kind {
+			continue
+		}
+		switch {
+		case r.Ranks == 0 || r.Ranks == n:
+			return n
+		case r.Ranks > n:
+			above = min(above, r.Ranks)
+		default:
+			most = max(most, r.Ranks)
+		}
+	}
+	if above <= MaxRanks {
+		return above
+	}
+	return max(most, 1)
 }
 
 // ruled is the rule for exactly this class; one for the number of ranks comes before one for any.
@@ -125,18 +159,31 @@ func (w way) guess(bytes uint64) Shape {
 		unit, most = 15, 96
 	case oneshot:
 		unit, most = 16, 64
+	case tiles:
+		blocks := int(min(max(bytes>>16, 8), 112)) // 64 KiB of the vector keep a block busy
+		return Shape{Blocks: blocks, Threads: 256, Tile: 8 << 10}
 	case twoshot:
 		unit, most = 32, 96
 	}
-	return Shape{int(min(max((bytes+unit*threads-1)/(unit*threads), 1), most)), threads}
+	return Shape{Blocks: int(min(max((bytes+unit*threads-1)/(unit*threads), 1), most)), Threads: threads}
 }
 
-// SweepShapes is the shapes that a tuner tries: from a latency's to a bandwidth's.
-func SweepShapes() []Shape {
+// sweepShapes is the shapes that a tuner tries: from a latency's to a bandwidth's.
+func (w way) sweepShapes() []Shape {
 	var s []Shape
+	if w == tiles {
+		for _, blocks := range []int{4, 8, 16, 32, 48, 64, 96, 112} {
+			for _, threads := range []int{256, 512} {
+				for _, tile := range []int{512, 2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10} {
+					s = append(s, Shape{blocks, threads, tile})
+				}
+			}
+		}
+		return s
+	}
 	for _, blocks := range []int{1, 2, 4, 8, 16, 24, 32, 48, 64, 80, 96, 112} {
 		for _, threads := range []int{128, 256, 512} {
-			s = append(s, Shape{blocks, threads})
+			s = append(s, Shape{blocks, threads, 0})
 		}
 	}
 	return s

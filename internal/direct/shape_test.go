@@ -11,25 +11,66 @@ import (
 
 func TestTheNearestRuleCounts(t *testing.T) {
 	rules := []Rule{
-		{"ll", dist.KindAllReduce, 0, 1 << 10, Shape{1, 128}},
-		{"ll", dist.KindAllReduce, 0, 1 << 14, Shape{8, 256}},
-		{"ll", dist.KindAllReduce, 4, 1 << 14, Shape{16, 512}},
-		{"ll128", dist.KindAllReduce, 0, 1 << 12, Shape{3, 96}},
+		{"ll", dist.KindAllReduce, 0, 1 << 10, Shape{Blocks: 1, Threads: 128}},
+		{"ll", dist.KindAllReduce, 0, 1 << 14, Shape{Blocks: 8, Threads: 256}},
+		{"ll", dist.KindAllReduce, 4, 1 << 14, Shape{Blocks: 16, Threads: 512}},
+		{"ll128", dist.KindAllReduce, 0, 1 << 12, Shape{Blocks: 3, Threads: 96}},
 	}
 	for _, c := range []struct {
 		ranks, class int
 		want         Shape
 	}{
-		{2, 0, Shape{1, 128}},
-		{2, 10, Shape{1, 128}},
-		{2, 11, Shape{8, 256}},
-		{2, 14, Shape{8, 256}},
-		{4, 14, Shape{10, 512}}, // of 16 blocks 10 run at once
-		{4, 30, Shape{10, 512}},
+		{2, 0, Shape{Blocks: 1, Threads: 128}},
+		{2, 10, Shape{Blocks: 1, Threads: 128}},
+		{2, 11, Shape{Blocks: 8, Threads: 256}},
+		{2, 14, Shape{Blocks: 8, Threads: 256}},
+		{4, 14, Shape{Blocks: 10, Threads: 512}}, // of 16 blocks 10 run at once
+		{4, 30, Shape{Blocks: 10, Threads: 512}},
 	} {
 		got := newShapes(short, c.ranks, 10, rules)[dist.KindAllReduce][c.class]
 		if got != c.want {
 			t.Errorf("%d ranks, class %d: %v, want %v", c.ranks, c.class, got, c.want)
+		}
+	}
+}
+
+func TestRanksWithoutRulesTakeThoseOfTheNextLarger(t *testing.T) {
+	shape := func(blocks int) Shape { return Shape{Blocks: blocks, Threads: 64} }
+	rules := []Rule{
+		{"ll", dist.KindAllReduce, 2, 1 << 10, shape(2)},
+		{"ll", dist.KindAllReduce, 4, 1 << 10, shape(4)},
+		{"ll128", dist.KindAllReduce, 0, 1 << 10, shape(9)},
+		{"tiles", dist.KindReduceScatter, 8, 1 << 10, shape(8)},
+	}
+	for i, want := range []int{2, 2, 4, 4, 4, 4, 4, 4} {
+		if got := newShapes(short, i+1, MaxBlocks, rules)[dist.KindAllReduce][10]; got != shape(want) {
+			t.Errorf("%d ranks: %v, want %v", i+1, got, shape(want))
+		}
+		if got := newShapes(line, i+1, MaxBlocks, rules)[dist.KindAllReduce][10]; got != shape(9) {
+			t.Errorf("%d ranks: %v, want the rule of any number", i+1, got)
+		}
+	}
+}
+
+// What was measured among 2 and 4 ranks counts for tiles, of a reduce-scatter too, whose slices are those of the allreduce.
+func TestTilesHaveMeasuredShapes(t *testing.T) {
+	rules, err := builtinRules()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := 1; n <= MaxRanks; n++ {
+		s := newShapes(tiles, n, MaxBlocks, rules)
+		for class := range sizeClasses {
+			if a, b := s[dist.KindAllReduce][class], s[dist.KindReduceScatter][class]; a != b || a.Tile == 0 {
+				t.Errorf("%d ranks, class %d: allreduce %v, reduce-scatter %v", n, class, a, b)
+			}
+		}
+		want := Shape{112, 512, 8 << 10}
+		if n > 2 {
+			want.Threads = 256
+		}
+		if got := s[dist.KindAllReduce][28]; got != want {
+			t.Errorf("%d ranks, 256 MiB: %v, want %v", n, got, want)
 		}
 	}
 }
@@ -48,9 +89,11 @@ func TestGuessesAreShapes(t *testing.T) {
 			last = s.Blocks
 		}
 	}
-	for _, s := range SweepShapes() {
-		if err := s.validate(); err != nil {
-			t.Error(err)
+	for w := range ways {
+		for _, s := range w.sweepShapes() {
+			if err := s.validate(); err != nil {
+				t.Error(err)
+			}
 		}
 	}
 }
@@ -80,8 +123,8 @@ func TestNamesAreThoseOfTheTables(t *testing.T) {
 
 func TestRulesComeBackFromTheirFile(t *testing.T) {
 	rules := []Rule{
-		{"ll", dist.KindAllReduce, 2, 1 << 10, Shape{1, 128}},
-		{"twoshot", dist.KindReduceScatter, 0, 1 << 28, Shape{96, 512}},
+		{"ll", dist.KindAllReduce, 2, 1 << 10, Shape{Blocks: 1, Threads: 128}},
+		{"twoshot", dist.KindReduceScatter, 0, 1 << 28, Shape{Blocks: 96, Threads: 512}},
 	}
 	got, err := DecodeRules(EncodeRules(rules))
 	if err != nil || !slices.Equal(got, rules) {

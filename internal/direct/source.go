@@ -28,16 +28,16 @@ var packet2Source string
 //go:embed kernels/place.cu
 var placeSource string
 
+//go:embed kernels/tile.cu
+var tileSource string
+
 //go:embed kernels/entry.cu
 var entrySource string
 
 // redNone is RED of a kernel that only moves.
 const redNone = dist.RedPreMulSum + 1
 
-// entryName is what each kernel is called.
-const entryName = "entry"
-
-// variant is one kernel: what is compiled by itself.
+// variant is one kernel.
 type variant struct {
 	prog  program
 	ranks int
@@ -50,53 +50,133 @@ func variantOf(prog program, ranks int, op *dist.Op) variant {
 	if !op.Kind.Reduces() {
 		return variant{prog, ranks, tensor.Invalid, redNone}
 	}
-	return variant{prog, ranks, op.DType(), op.Red.Kind}
+	return variant{prog, ranks, unsigned(op.DType(), op.Red.Kind), op.Red.Kind}
 }
 
-// String is "reduceAll of f32 sum among 4".
+// unsigned is the type by whose kernel red is done: sums and products of integers are the same bits with a sign and without.
+func unsigned(dt tensor.DType, red dist.RedKind) tensor.DType {
+	wraps := red == dist.RedSum || red == dist.RedProd || red == dist.RedPreMulSum
+	if wraps && dt >= tensor.I8 && dt <= tensor.I64 {
+		return dt + tensor.U8 - tensor.I8
+	}
+	return dt
+}
+
+// programNames is the names of kernels in the source.
+var programNames = [programs]string{"once_8", "once_128", "twice_128", "pull", "reduce_all", "reduce_own", "push", "tiles", "tiles_own"}
+
+// String is "reduce_all of f32 sum among 4".
 func (v variant) String() string {
-	name := [programs]string{"once-8", "once-128", "twice-128", "pull", "reduce-all", "reduce-own", "push"}[v.prog]
 	if v.red == redNone {
-		return fmt.Sprintf("%s among %d", name, v.ranks)
+		return fmt.Sprintf("%s among %d", programNames[v.prog], v.ranks)
 	}
-	return fmt.Sprintf("%s of %v %v among %d", name, v.dtype, v.red, v.ranks)
+	return fmt.Sprintf("%s of %v %v among %d", programNames[v.prog], v.dtype, v.red, v.ranks)
 }
 
-// source is the text of v and the compiler's options.
-func (v variant) source() cuda.Source {
-	texts := []string{accessSource, elementSource, commonSource}
-	switch v.prog {
-	case onceShort, onceLine:
-		texts = append(texts, packetSource)
-	case twiceLine:
-		texts = append(texts, packetSource, packet2Source)
-	default:
-		texts = append(texts, placeSource)
+// index is the kernel's place in tables of one number of ranks.
+func (v variant) index() int { return (int(v.prog)*dtypes+int(v.dtype))*reds + int(v.red) }
+
+// unit is what is compiled and loaded at once: the kernels of a number of ranks for one type and reduction, or, with
+// tensor.Invalid and redNone, those that only move.
+type unit struct {
+	ranks int
+	dtype tensor.DType
+	red   dist.RedKind
+}
+
+// unitsOf is everything that a group of so many ranks can ever need.
+func unitsOf(ranks int) []unit {
+	all := []unit{{ranks, tensor.Invalid, redNone}}
+	for _, dt := range tensor.DTypes() {
+		for red := dist.RedSum; red <= dist.RedPreMulSum; red++ {
+			if unsigned(dt, red) == dt {
+				all = append(all, unit{ranks, dt, red})
+			}
+		}
 	}
+	return all
+}
+
+// programs is the kernels of u.
+func (u unit) programs() []program {
+	switch {
+	case u.ranks == 1:
+		return []program{alone}
+	case u.red == redNone:
+		return []program{onceShort, onceLine, pull, push}
+	}
+	return []program{onceShort, onceLine, twiceLine, pull, reduceAll, reduceOwn, tileAll, tileOwn}
+}
+
+// variant is the kernel of u by prog.
+func (u unit) variant(prog program) variant { return variant{prog, u.ranks, u.dtype, u.red} }
+
+// String is "f32 sum among 4".
+func (u unit) String() string {
+	if u.red == redNone {
+		return fmt.Sprintf("moves among %d", u.ranks)
+	}
+	return fmt.Sprintf("%v %v among %d", u.dtype, u.red, u.ranks)
+}
+
+// source is the text of u, and the compiler's options.
+func (u unit) source() cuda.Source {
 	return cuda.Source{
 		Name:    "direct.cu",
-		Text:    strings.Join(append(texts, entrySource), "\n"),
-		Options: append([]string{"--std=c++17", "--fmad=false", "--ftz=false", "--prec-div=true"}, v.defines()...),
+		Text:    sourceOf(u.programs()),
+		Options: append([]string{"--std=c++17", "--fmad=false", "--ftz=false", "--prec-div=true"}, u.defines()...),
 	}
+}
+
+// sourceOf is the text of kernels: what all share, and then a namespace for each, whose macros end with it.
+func sourceOf(progs []program) string {
+	var b strings.Builder
+	for _, text := range []string{accessSource, elementSource, commonSource} {
+		b.WriteString(text)
+	}
+	for _, prog := range progs {
+		kernel := [programs]int{onceShort: 0, onceLine: 0, twiceLine: 1, pull: 2, reduceAll: 3, reduceOwn: 4, push: 5, tileAll: 6, tileOwn: 7}[prog]
+		protocol := 0
+		if prog == onceLine || prog == twiceLine {
+			protocol = 1
+		}
+		text := fmt.Sprintf("#define KERNEL %d\n#define PROTOCOL %d\n#define ENTRY %s\n", kernel, protocol, programNames[prog]) +
+			strings.Join(prog.texts(), "\n")
+		fmt.Fprintf(&b, "namespace in_%s {\n%s\n}\n", programNames[prog], text)
+		for _, line := range strings.Split(text, "\n") {
+			if rest, ok := strings.CutPrefix(line, "#define "); ok {
+				name, _, _ := strings.Cut(rest, " ")
+				name, _, _ = strings.Cut(name, "(")
+				fmt.Fprintf(&b, "#undef %s\n", name)
+			}
+		}
+	}
+	return b.String()
+}
+
+// texts is what p is made of besides what all share.
+func (p program) texts() []string {
+	switch p {
+	case onceShort, onceLine:
+		return []string{packetSource, entrySource}
+	case twiceLine:
+		return []string{packetSource, packet2Source, entrySource}
+	case tileAll, tileOwn:
+		return []string{tileSource, entrySource}
+	}
+	return []string{placeSource, entrySource}
 }
 
 // defines is what the source takes from here.
-func (v variant) defines() []string {
-	kernel := [programs]int{onceShort: 0, onceLine: 0, twiceLine: 1, pull: 2, reduceAll: 3, reduceOwn: 4, push: 5}[v.prog]
-	protocol := 0
-	if v.prog == onceLine || v.prog == twiceLine {
-		protocol = 1
-	}
+func (u unit) defines() []string {
 	var d []string
 	for _, x := range []struct {
 		name  string
 		value int
 	}{
-		{"KERNEL", kernel},
-		{"PROTOCOL", protocol},
-		{"RANKS", v.ranks},
-		{"DTYPE", int(v.dtype)},
-		{"RED", int(v.red)},
+		{"RANKS", u.ranks},
+		{"DTYPE", int(u.dtype)},
+		{"RED", int(u.red)},
 		{"MAX_BLOCKS", MaxBlocks},
 		{"MAX_THREADS", MaxThreads},
 		{"HELLO_AT", helloAt},
@@ -105,6 +185,10 @@ func (v variant) defines() []string {
 		{"OPEN_AT", openAt},
 		{"EPOCHS_AT", epochsAt},
 		{"TABLE_AT", tableAt},
+		{"SENT_AT", sentAt},
+		{"DONE_AT", doneAt},
+		{"TILE_SLOTS", tileSlots},
+		{"TILE_SHIFT", tileShift},
 	} {
 		d = append(d, fmt.Sprintf("-D%s=%d", x.name, x.value))
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/gpu"
 	"github.com/symgrad/symgrad/tensor"
 )
 
@@ -26,56 +27,128 @@ func clang(t *testing.T) string {
 	return path
 }
 
-// ptx is what clang makes of a kernel.
-func ptx(t *testing.T, compiler string, v variant) string {
+// compile is the PTX of a text.
+func compile(t *testing.T, compiler, text string, defines ...string) string {
 	t.Helper()
-	prelude, err := os.ReadFile("testdata/prelude.h")
-	if err != nil {
-		t.Fatal(err)
-	}
 	file := filepath.Join(t.TempDir(), "kernel.cu")
-	if err := os.WriteFile(file, append(prelude, v.source().Text...), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(prelude+text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	args := append([]string{
 		"-x", "cuda", "--cuda-gpu-arch=sm_80", "-Xclang", "-target-feature", "-Xclang", "+ptx75", "-std=c++17", "-nocudainc",
 		"-nocudalib", "--cuda-device-only", "-S", "-O1", "-ffp-contract=off", "-Wall", "-Werror", "-Wno-unknown-cuda-version",
 		"-Wno-pass-failed", "-o", "-", file,
-	}, v.defines()...)
+	}, defines...)
 	var errs strings.Builder
 	cmd := exec.Command(compiler, args...)
 	cmd.Stderr = &errs
 	out, err := cmd.Output()
 	if err != nil {
-		t.Fatalf("%v: %v\n%s", v, err, errs.String())
+		t.Fatalf("%v\n%s", err, errs.String())
 	}
 	return string(out)
 }
 
+// Of each number of ranks two types and reductions, others for each number: steps of 7 go through types and reductions at once.
 func TestKernelsCompileAndFuseNothing(t *testing.T) {
 	compiler := clang(t)
-	var all []variant
-	for i, dt := range tensor.DTypes() {
-		for j := range 2 {
-			all = append(all, variant{program((i + 3*j) % int(push)), 2 + i%7, dt, dist.RedKind((i + j) % int(redNone))})
-		}
+	var all []unit
+	for n := 1; n <= MaxRanks; n++ {
+		units := unitsOf(n)
+		reducing := units[1:]
+		all = append(all, units[0], reducing[7*(n-1)%len(reducing)], reducing[(7*(n-1)+31)%len(reducing)])
 	}
-	for _, prog := range []program{onceShort, onceLine, pull, push} {
-		all = append(all, variant{prog, 1, tensor.Invalid, redNone}, variant{prog, 4, tensor.Invalid, redNone})
-	}
-	for _, v := range all {
-		t.Run(strings.ReplaceAll(v.String(), " ", "_"), func(t *testing.T) {
+	for _, u := range all {
+		t.Run(strings.ReplaceAll(u.String(), " ", "_"), func(t *testing.T) {
 			t.Parallel()
-			text := ptx(t, compiler, v)
-			if !strings.Contains(text, ".visible .entry "+entryName) {
-				t.Errorf("no kernel %q", entryName)
+			text := compile(t, compiler, u.source().Text, u.defines()...)
+			for _, prog := range u.programs() {
+				if !strings.Contains(text, ".visible .entry "+programNames[prog]+"(") {
+					t.Errorf("no kernel %q", programNames[prog])
+				}
+			}
+			if got := strings.Count(text, ".visible .entry "); got != len(u.programs()) {
+				t.Errorf("%d kernels, want %d", got, len(u.programs()))
 			}
 			for _, bad := range []string{"fma.", ".ftz", "multimem", "div.approx", "div.full"} {
 				if strings.Contains(text, bad) {
-					t.Errorf("the kernel has %q", bad)
+					t.Errorf("the kernels have %q", bad)
 				}
 			}
 		})
+	}
+}
+
+// Whatever Can allows has its kernel among those that are loaded with the group, wherever its buffers lie.
+func TestEveryOperationHasItsKernel(t *testing.T) {
+	for n := 1; n <= MaxRanks; n++ {
+		there := map[variant]bool{}
+		for _, u := range unitsOf(n) {
+			for _, prog := range u.programs() {
+				v := u.variant(prog)
+				if there[v] {
+					t.Fatalf("%v is there twice", v)
+				}
+				there[v] = true
+			}
+		}
+		used := map[variant]bool{}
+		s := &state{n: n, p: &gpu.Party{Size: n}, most: MaxBlocks}
+		for w := range ways {
+			e := s.engine(w)
+			for kind := dist.KindInvalid; kind <= dist.KindSplit; kind++ {
+				for _, dt := range tensor.DTypes() {
+					for red := dist.RedSum; red <= dist.RedPreMulSum; red++ {
+						op := dist.Op{Kind: kind, Red: dist.RedOp{Kind: red}, Dst: hostBuffer(room(8), 1, dt)}
+						if e.Can(&op) != nil {
+							continue
+						}
+						for _, block := range []uint64{0, 1, shortMost, shortMost + 1, 1 << 40} {
+							prog := w.programOf(kind, n, block)
+							for _, p := range []program{prog, prog.apart(false, 0), prog.apart(true, place(1, 0))} {
+								v := variantOf(p, n, &op)
+								if used[v] = true; !there[v] {
+									t.Fatalf("%s, %v of %v %v, %d B: no kernel %v", w.name(), kind, dt, red, block, v)
+								}
+							}
+						}
+					}
+				}
+			}
+		}
+		if len(used) != len(there) {
+			t.Errorf("%d ranks: %d kernels are loaded, and %d can be used", n, len(there), len(used))
+		}
+	}
+}
+
+func TestIntegersShareKernelsWhereSignsDoNotMatter(t *testing.T) {
+	for _, c := range []struct {
+		dt, want tensor.DType
+		red      dist.RedKind
+	}{
+		{tensor.I8, tensor.U8, dist.RedSum},
+		{tensor.I16, tensor.U16, dist.RedProd},
+		{tensor.I64, tensor.U64, dist.RedPreMulSum},
+		{tensor.I32, tensor.I32, dist.RedAvg},
+		{tensor.I32, tensor.I32, dist.RedMin},
+		{tensor.I8, tensor.I8, dist.RedMax},
+		{tensor.U32, tensor.U32, dist.RedSum},
+		{tensor.F64, tensor.F64, dist.RedSum},
+	} {
+		if got := unsigned(c.dt, c.red); got != c.want || got.Size() != c.dt.Size() {
+			t.Errorf("%v of %v is done by %v, want %v", c.red, c.dt, got, c.want)
+		}
+	}
+}
+
+func TestFloorKernelsCompile(t *testing.T) {
+	compiler := clang(t)
+	text := compile(t, compiler, floorSource, "-DBULK")
+	for _, f := range flows {
+		if f.name != "engine" && !strings.Contains(text, ".visible .entry "+f.name) {
+			t.Errorf("no kernel %q", f.name)
+		}
 	}
 }
 
@@ -93,7 +166,7 @@ func TestVariantsDoNotShareAnIndex(t *testing.T) {
 			}
 		}
 	}
-	if want := len((&state{}).kernels); len(seen) != want {
+	if want := len((&kernels{}).entries); len(seen) != want {
 		t.Errorf("%d indices for %d kernels", len(seen), want)
 	}
 }
@@ -101,7 +174,7 @@ func TestVariantsDoNotShareAnIndex(t *testing.T) {
 func TestSourceHasNothingThatNVRTCLacks(t *testing.T) {
 	for prog := range programs {
 		v := variant{prog, 2, tensor.F32, dist.RedSum}
-		text := v.source().Text
+		text := sourceOf([]program{prog})
 		for _, bad := range []string{"#include", "multimem", "std::", "printf"} {
 			if strings.Contains(text, bad) {
 				t.Errorf("%v has %q", v, bad)

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"unsafe"
 
@@ -35,10 +34,9 @@ type state struct {
 	stopAt uintptr          // as kernels address it
 	args   *cuda.Args
 
+	shelf   *shelf
+	kernels *kernels
 	slabs   atomic.Pointer[[]known]
-	kernels [int(programs) * dtypes * reds]atomic.Pointer[cuda.Function]
-	mu      sync.Mutex // of modules
-	modules []*cuda.Module
 
 	aborted atomic.Bool
 	failed  atomic.Pointer[error]
@@ -61,11 +59,11 @@ var errAborted = fmt.Errorf("direct: %w", dist.ErrAborted)
 // newState is the state of the group that p describes.
 //
 // Collective: all ranks of p. Errors: on all ranks alike.
-func newState(p *gpu.Party, cfg Config) (*state, error) {
+func newState(p *gpu.Party, cfg Config, kernels *shelf) (*state, error) {
 	if p.Size > MaxRanks {
 		return nil, fmt.Errorf("direct: %w: %d ranks, the kernels serve %d at most", dist.ErrUnsupported, p.Size, MaxRanks)
 	}
-	s := &state{p: p, cfg: cfg, n: p.Size, board: newBoard(&cfg)}
+	s := &state{p: p, cfg: cfg, n: p.Size, board: newBoard(&cfg), shelf: kernels}
 	err := cfg.Validate()
 	if err == nil && cfg.Shapes == nil {
 		s.cfg.Shapes, err = builtinRules()
@@ -73,7 +71,7 @@ func newState(p *gpu.Party, cfg Config) (*state, error) {
 	if err == nil {
 		if s.args, err = cuda.NewArgs(arguments); err == nil {
 			if _, err = p.Device.Driver().Compiler(); err != nil {
-				err = fmt.Errorf("direct: %w: kernels are compiled when they are needed: %w", dist.ErrUnsupported, err)
+				err = fmt.Errorf("direct: %w: kernels are compiled on the machine that runs them: %w", dist.ErrUnsupported, err)
 			}
 		}
 	}
@@ -87,8 +85,11 @@ func newState(p *gpu.Party, cfg Config) (*state, error) {
 	if cfg.Memory != nil {
 		memory = cfg.Memory
 	}
+	if s.kernels, err = kernels.open(p); err != nil {
+		return nil, err
+	}
 	if s.slab, err = memory.Alloc(p, s.board.bytes); err != nil {
-		return nil, fmt.Errorf("direct: board: %w", err)
+		return nil, errors.Join(fmt.Errorf("direct: board: %w", err), kernels.drop(s.kernels))
 	}
 	if err = p.Agree(s.prepare()); err != nil {
 		return nil, errors.Join(err, s.free())
@@ -115,7 +116,7 @@ func (s *state) agree() error {
 	return nil
 }
 
-// prepare makes what is this rank's alone, and the kernel that every group needs, for its barriers.
+// prepare makes what is this rank's alone.
 func (s *state) prepare() error {
 	v := s.p.Device
 	var err error
@@ -134,61 +135,7 @@ func (s *state) prepare() error {
 		return err
 	}
 	s.stopAt = s.stop.Device()
-	_, err = s.load(variant{onceShort, s.n, tensor.Invalid, redNone})
-	return err
-}
-
-func (v variant) index() int { return (int(v.prog)*dtypes+int(v.dtype))*reds + int(v.red) }
-
-// kernel is the kernel of v, compiled and loaded when it is first asked for.
-func (s *state) kernel(v variant) (*cuda.Function, error) {
-	if f := s.kernels[v.index()].Load(); f != nil {
-		return f, nil
-	}
-	return s.load(v)
-}
-
-func (s *state) load(v variant) (*cuda.Function, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if f := s.kernels[v.index()].Load(); f != nil {
-		return f, nil
-	}
-	f, m, err := s.build(v)
-	if err != nil {
-		if m != nil {
-			err = errors.Join(err, m.Close())
-		}
-		return nil, fmt.Errorf("direct: kernel %v: %w", v, err)
-	}
-	s.modules = append(s.modules, m)
-	s.kernels[v.index()].Store(f)
-	return f, nil
-}
-
-func (s *state) build(v variant) (*cuda.Function, *cuda.Module, error) {
-	dev := s.p.Device
-	c, err := dev.Driver().Compiler()
-	if err != nil {
-		return nil, nil, err
-	}
-	image, err := c.Compile(dev, v.source())
-	if err != nil {
-		return nil, nil, err
-	}
-	m, err := dev.Load(image)
-	if err != nil {
-		return nil, nil, err
-	}
-	f, err := m.Function(entryName)
-	if err != nil {
-		return nil, m, err
-	}
-	blocks, err := f.Resident(MaxThreads, 0)
-	if err == nil && blocks < 1 {
-		err = fmt.Errorf("%w: no block of %d threads fits a multiprocessor of %v", dist.ErrUnsupported, MaxThreads, dev)
-	}
-	return f, m, err
+	return nil
 }
 
 // register makes slab known to the kernels. Its number is the lowest that is free, and so the same on all ranks.
@@ -304,11 +251,7 @@ func (s *state) leave() error {
 // free frees everything. Collective, because of the slab.
 func (s *state) free() error {
 	var errs []error
-	for _, m := range s.modules {
-		errs = append(errs, m.Close())
-	}
-	s.modules = nil
-	errs = append(errs, s.p.Device.Free(s.local))
+	errs = append(errs, s.shelf.drop(s.kernels), s.p.Device.Free(s.local))
 	s.local = 0
 	if s.stop != nil {
 		errs = append(errs, s.stop.Close())

@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -20,12 +22,18 @@ import (
 // sweepPath is where TestSweep writes what it measured; without it there is nothing to do.
 var sweepPath = flag.String("sweep", "", "measure all engines in all shapes on 2 and 4 GPUs; write `file`.2.json and .4.json, and the fastest to file.2.shapes.json and .4.shapes.json")
 
+var sweepEngines = flag.String("sweep.engines", "", "sweep only these `names`, as ll,tiles")
+
+var sweepKinds = flag.String("sweep.kinds", "allreduce,reducescatter,allgather", "sweep these `operations`")
+
 var sweepMost = flag.Int64("sweep.most", 256<<20, "largest `bytes` of the sweep")
 
 // Variables that hand the flags to the ranks.
 const (
 	sweepVar     = "SYMGRAD_TEST_SWEEP"
 	sweepMostVar = "SYMGRAD_TEST_SWEEP_MOST"
+	sweepWaysVar = "SYMGRAD_TEST_SWEEP_ENGINES"
+	sweepKindVar = "SYMGRAD_TEST_SWEEP_KINDS"
 )
 
 // measured is one line of the result: the mean of a loop of operations in a stream, on the slowest rank.
@@ -36,9 +44,12 @@ type measured struct {
 	Engine    string  `json:"engine"`
 	Blocks    int     `json:"blocks"`
 	Threads   int     `json:"threads"`
+	Tile      int     `json:"tile,omitempty"`
 	Symmetric bool    `json:"symmetric"`
 	Micros    float64 `json:"us"`
 }
+
+func (m *measured) shape() Shape { return Shape{Blocks: m.Blocks, Threads: m.Threads, Tile: m.Tile} }
 
 // TestSweep measures, when it is asked to: go test -run Sweep -sweep out.
 func TestSweep(t *testing.T) {
@@ -60,6 +71,19 @@ func TestSweep(t *testing.T) {
 	}
 }
 
+// sweepEnvironment hands the flags to a rank.
+func sweepEnvironment() []string {
+	return []string{
+		sweepVar + "=" + *sweepPath, fmt.Sprintf("%s=%d", sweepMostVar, *sweepMost), sweepWaysVar + "=" + *sweepEngines, sweepKindVar + "=" + *sweepKinds,
+	}
+}
+
+// listed reports whether name is in the list that a variable has; the empty list has all.
+func listed(variable, name string) bool {
+	list := os.Getenv(variable)
+	return list == "" || slices.Contains(strings.Split(list, ","), name)
+}
+
 // sweep measures f32 sums in place, and the two operations they consist of, in the slab.
 func sweep(r *rank) error {
 	var all []measured
@@ -69,18 +93,18 @@ func sweep(r *rank) error {
 		return err
 	}
 	for _, kind := range []dist.Kind{dist.KindAllReduce, dist.KindReduceScatter, dist.KindAllGather} {
-		for bytes := int64(1 << 10); bytes <= most; bytes *= 2 {
+		for bytes := int64(1 << 10); bytes <= most && listed(sweepKindVar, kind.String()); bytes *= 2 {
 			for w, e := range r.engines {
-				if !e.Native(kind) || way(w) == short && bytes > 1<<20 || way(w) == oneshot && bytes > 64<<20 {
+				if !e.Native(kind) || !listed(sweepWaysVar, e.Name()) || way(w) == short && bytes > 1<<20 || way(w) == oneshot && bytes > 64<<20 {
 					continue
 				}
 				found, err := r.shapesOf(e, kind, bytes, &all)
 				if err != nil {
 					return err
 				}
-				rules = append(rules, Rule{e.Name(), kind, r.Size, bytes, Shape{found.Blocks, found.Threads}})
+				rules = append(rules, Rule{e.Name(), kind, r.Size, bytes, found.shape()})
 				if r.Rank == 0 {
-					fmt.Printf("%d ranks %-14v %10d B %-14s %7.2f us %v\n", r.Size, kind, bytes, e.Name(), found.Micros, Shape{found.Blocks, found.Threads})
+					fmt.Printf("%d ranks %-14v %10d B %-14s %7.2f us %v\n", r.Size, kind, bytes, e.Name(), found.Micros, found.shape())
 				}
 			}
 		}
@@ -102,8 +126,8 @@ func sweep(r *rank) error {
 func (r *rank) shapesOf(e Tunable, kind dist.Kind, bytes int64, all *[]measured) (measured, error) {
 	op := r.swept(kind, bytes)
 	best := measured{Micros: math.Inf(1)}
-	for _, s := range SweepShapes() {
-		if bytes <= 32<<10 && s.Blocks > 32 || bytes >= 4<<20 && s.Blocks < 16 || bytes >= 64<<10 && s.Threads < 256 {
+	for _, s := range e.Shapes() {
+		if bytes <= 32<<10 && s.Blocks > 32 || bytes >= 4<<20 && (s.Blocks < 16 || s.Tile != 0 && s.Tile < 1024) || bytes >= 64<<10 && s.Threads < 256 {
 			continue
 		}
 		if err := e.Force(s); err != nil {
@@ -113,7 +137,7 @@ func (r *rank) shapesOf(e Tunable, kind dist.Kind, bytes int64, all *[]measured)
 		if err != nil {
 			return best, err
 		}
-		m := measured{r.Size, kind.String(), bytes, e.Name(), s.Blocks, s.Threads, true, us}
+		m := measured{r.Size, kind.String(), bytes, e.Name(), s.Blocks, s.Threads, s.Tile, true, us}
 		*all = append(*all, m)
 		if us < best.Micros {
 			best = m

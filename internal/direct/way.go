@@ -15,10 +15,11 @@ const (
 	lineTwice            // packets of a line, two hops
 	oneshot              // copy, meet, load from all
 	twoshot              // meet, work where the data lie, meet again
+	tiles                // tiles to the slice's owner, whose sum goes to all
 	ways
 )
 
-var wayNames = [ways]string{"ll", "ll128", "ll128-twoshot", "oneshot", "twoshot"}
+var wayNames = [ways]string{"ll", "ll128", "ll128-twoshot", "oneshot", "twoshot", "tiles"}
 
 // Names is the names of the engines that Make gives, in its order.
 func Names() []string { return slices.Clone(wayNames[:]) }
@@ -39,6 +40,8 @@ func (w way) native(kind dist.Kind) bool {
 		return kind == dist.KindAllReduce
 	case oneshot:
 		return kind == dist.KindAllReduce || kind == dist.KindReduceScatter || kind == dist.KindAllGather || kind == dist.KindAllToAll
+	case tiles:
+		return kind == dist.KindAllReduce || kind == dist.KindReduceScatter
 	case twoshot:
 		return kind >= dist.KindAllReduce && kind <= dist.KindScatter && kind != dist.KindReduce
 	}
@@ -60,12 +63,19 @@ const (
 	reduceAll
 	reduceOwn
 	push
+	tileAll
+	tileOwn
 	programs
 )
 
-// programOf is the kernel by which w does an operation of a kind with blocks of so many bytes.
-func (w way) programOf(kind dist.Kind, block uint64) program {
+// alone is the kernel for everything in a group of one, which has nobody to send to.
+const alone = onceLine
+
+// programOf is the kernel by which w does an operation of a kind with blocks of so many bytes among n ranks.
+func (w way) programOf(kind dist.Kind, n int, block uint64) program {
 	switch {
+	case n == 1:
+		return alone
 	case !w.native(kind) && block > shortMost:
 		return onceLine
 	case !w.native(kind) || w == short:
@@ -76,6 +86,10 @@ func (w way) programOf(kind dist.Kind, block uint64) program {
 		return twiceLine
 	case w == oneshot:
 		return pull
+	case w == tiles && kind == dist.KindAllReduce:
+		return tileAll
+	case w == tiles:
+		return tileOwn
 	case kind == dist.KindAllReduce:
 		return reduceAll
 	case kind == dist.KindReduceScatter:
@@ -91,12 +105,14 @@ func (b *board) part(p program) part {
 		return b.packets
 	case onceLine, twiceLine:
 		return b.lines
+	case tileAll, tileOwn:
+		return b.tiles
 	}
 	return b.stage
 }
 
 // meets reports whether the kernel needs the places of its data on the other ranks, and so staging for what has none.
-func (p program) meets() bool { return p >= reduceAll }
+func (p program) meets() bool { return p >= reduceAll && p <= push }
 
 // needs reports which of source and destination other ranks access.
 func (p program) needs() (src, dst bool) {

@@ -2,7 +2,6 @@ package gpu
 
 import (
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/symgrad/symgrad/dist"
@@ -27,7 +26,7 @@ type Config struct {
 	Precise     bool          // an event behind every operation: to wait for one never waits for a later one, see Waiting
 	Timing      bool          // two more events around every operation, for Elapsed
 
-	wreck *atomic.Bool // set when a group has left kernels on the device that do not end; of a group and all of its parts
+	kin *kin // of a group and all of its parts
 }
 
 // Validate reports the first wrong setting.

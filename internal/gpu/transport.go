@@ -74,8 +74,8 @@ func open(cfg Config, p Party, build Maker) (*Transport, error) {
 	if t.limit == 0 {
 		t.limit = defaultStepTimeout
 	}
-	if t.cfg.wreck == nil {
-		t.cfg.wreck = new(atomic.Bool)
+	if t.cfg.kin == nil {
+		t.cfg.kin = new(kin)
 	}
 	var err error
 	if t.pact, err = newPact(p.Control, !cfg.Unchecked, t.limit); err != nil {
@@ -93,6 +93,7 @@ func open(cfg Config, p Party, build Maker) (*Transport, error) {
 	t.watching.Go(func() {
 		t.pact.watch(ctx, t.failed)
 		if t.pact.broken() != nil {
+			t.cfg.kin.broken.Store(true)
 			t.halt()
 		}
 	})
@@ -105,8 +106,10 @@ func (t *Transport) prepare(build Maker) error {
 	if err := p.distinct(); err != nil {
 		return err
 	}
-	err := p.Agree(t.allocate())
-	if err != nil {
+	if err := p.Agree(t.idle()); err != nil { // of another group, maybe
+		return err
+	}
+	if err := p.Agree(t.allocate()); err != nil {
 		return err
 	}
 	k, err := loadKernels(p.Device)
@@ -161,54 +164,6 @@ func (t *Transport) halt() {
 	for _, e := range t.engines {
 		e.Abort()
 	}
-}
-
-// stalled reports whether the group, or a part of it or of the group that it is a part of, is broken and has left kernels
-// behind that do not end. To free memory then would wait for them, for good; it is left to the end of the process.
-func (t *Transport) stalled() bool {
-	if t.cfg.wreck.Load() {
-		return true
-	}
-	if t.pact.broken() == nil {
-		return false
-	}
-	t.used.Lock()
-	streams := slices.Clone(t.streams)
-	t.used.Unlock()
-	began := time.Now()
-	for _, s := range streams {
-		for !s.drained() {
-			waited := time.Since(began)
-			if waited > patience {
-				t.cfg.wreck.Store(true)
-				return true
-			}
-			rest(waited)
-		}
-	}
-	return false
-}
-
-// idle waits until the device has done all that is queued on it, on any stream. The driver and the libraries wait for that
-// in calls that make memory or communicators, and with a kernel that waits for a peer they would do so without an end.
-//
-// Errors: what broke the group; ErrTimeout after the step timeout, which breaks it.
-func (t *Transport) idle() error {
-	all, err := t.party.Device.NewEvent()
-	if err != nil {
-		return err
-	}
-	defer all.Close()
-	if !all.RecordAll() { // an old driver
-		return nil
-	}
-	var failed error
-	err = t.pact.poll(func() bool {
-		var done bool
-		done, failed = all.Done()
-		return done || failed != nil
-	}, func() string { return "what was queued on " + t.on.String() + " before has not ended" })
-	return errors.Join(failed, err)
 }
 
 // free undoes allocate, as far as it went, and loadKernels.

@@ -89,8 +89,8 @@ var layers = []layer{
 	{
 		"machine",
 		[]string{
-			"dist", "symmetric", "tensor", "ops", "optim", "dist/ddp", "internal/blas", "internal/cublas", "internal/cuda",
-			"internal/cudaexec", "internal/cudnn", "internal/hostexec", "internal/program",
+			"dist", "dist/launch", "symmetric", "tensor", "ops", "optim", "dist/ddp", "internal/blas", "internal/cublas", "internal/cuda",
+			"internal/cudaexec", "internal/cudnn", "internal/dl", "internal/hostexec", "internal/program",
 		},
 		"it turns graphs into programs and hands them to a back half",
 	},
@@ -107,6 +107,7 @@ var everywhere = []string{"internal/invariants"}
 var inTests = map[string][]string{
 	"":                  {"tensor", "internal/sim", "internal/conformance", "internal/cuda/cudatest"},
 	"internal/hostexec": {"internal/program/oracle"},
+	"machine":           {"internal/program/oracle", "machine/machinetest", "dist/backend"},
 	"internal/cudaexec": {"internal/program/oracle"},
 	"internal/cudagen":  {"internal/program/oracle", "internal/cuda"}, // its kernels run there
 	"internal/shm":      {"dist/launch"},                              // its ranks are processes, which meet there

@@ -169,6 +169,12 @@ func (e *plain) Split(sub *gpu.Party) (gpu.Engine, error) {
 	if m == nil || err != nil {
 		return nil, err
 	}
+	if c != nil {
+		if err := sub.Agree(c.greet()); err != nil {
+			c.Abort()
+			return nil, errors.Join(err, c.Close(), m.release())
+		}
+	}
 	m.plain = c
 	return &plain{engine: engine{m: m, comm: c}}, nil
 }

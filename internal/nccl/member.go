@@ -118,6 +118,10 @@ func (l *Library) Make(p *gpu.Party) ([]gpu.Engine, error) {
 	if m.plain, err = l.NewComm(p, "world"); err != nil {
 		return nil, errors.Join(err, m.release())
 	}
+	if err := p.Agree(m.plain.greet()); err != nil {
+		m.plain.Abort()
+		return nil, errors.Join(err, m.release())
+	}
 	absent := l.noWindows(p.Size)
 	if absent == nil {
 		if m.symmetric, err = l.NewComm(p, "world windows"); err != nil {

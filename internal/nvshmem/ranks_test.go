@@ -1,42 +1,24 @@
 package nvshmem
 
 import (
-	"bytes"
-	"context"
-	"errors"
 	"fmt"
 	"os"
-	"os/exec"
-	"strings"
-	"sync"
-	"syscall"
 	"testing"
 	"time"
 
-	"github.com/symgrad/symgrad/dist"
-	"github.com/symgrad/symgrad/dist/launch"
 	"github.com/symgrad/symgrad/internal/cuda"
 	"github.com/symgrad/symgrad/internal/cuda/cudatest"
 	"github.com/symgrad/symgrad/internal/dl"
 	"github.com/symgrad/symgrad/internal/gpu"
-	"github.com/symgrad/symgrad/internal/shm"
+	"github.com/symgrad/symgrad/internal/gpu/gputest"
 )
 
-// The tests of this package that need GPUs run as ranks, each a process with a GPU of its own: a test starts the test binary
-// again, once for each rank, with the name of what it shall do.
-
-// roleVar makes the test binary a rank: the value names what it does.
-const roleVar = "SYMGRAD_TEST_ROLE"
+// The tests of this package that need GPUs run as ranks, each a process with a GPU of its own: see package gputest.
 
 // rankTime bounds one run of ranks: starting the library and compiling kernels takes seconds, a hang for ever.
 const rankTime = 4 * time.Minute
 
-func TestMain(m *testing.M) {
-	if role := os.Getenv(roleVar); role != "" {
-		os.Exit(runRank(role))
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { os.Exit(processes.Main(m)) }
 
 // roles are what ranks do. Errors and lines that a rank prints reach the test's log.
 var roles = map[string]func(r *rank) error{
@@ -96,54 +78,19 @@ func (r *rank) started(c Config) (*Runtime, *engine, error) {
 	return rt, engines[0].(*engine), nil
 }
 
-// runRank is main of a rank process.
-func runRank(role string) int {
-	err := func() error {
-		env, err := launch.Current()
-		if err != nil {
-			return err
-		}
-		ctx, cancel := context.WithTimeout(context.Background(), rankTime)
-		defer cancel()
-		store, closer, err := launch.Rendezvous(ctx, env, launch.Config{Timeout: time.Minute})
-		if err != nil {
-			return err
-		}
-		defer closer.Close()
-		t, err := shm.Open(ctx, env.Rank, env.Size, store, shm.Config{})
-		if err != nil {
-			return err
-		}
-		w, err := dist.NewWorld(t, dist.LocalInfo{}, 0, nil)
-		if err != nil {
-			return err
-		}
-		r := &rank{dirs: dl.Places(os.DirFS("/"), os.Environ())}
-		driver, err := cuda.Open(cuda.Config{Dirs: r.dirs})
-		if err != nil {
-			return err
-		}
-		if r.dev, err = driver.Device(env.Rank); err != nil {
-			return err
-		}
-		if r.compiler, err = driver.Compiler(); err != nil {
-			return err
-		}
-		r.party = &gpu.Party{
-			Device: r.dev, Rank: env.Rank, Size: env.Size, World: w.Ranks(), Control: w.Blocking(), Memory: new(gpu.Memory),
-		}
-		body, ok := roles[role]
-		if !ok {
-			return fmt.Errorf("no role %q", role)
-		}
-		return errors.Join(body(r), w.Close())
-	}()
-	if err != nil {
-		fmt.Println("error:", err)
-		return 1
+// processes runs roles.
+var processes = &gputest.Ranks{Job: "nvshmem", Time: rankTime, Body: func(role string, g *gputest.Rank) error {
+	body, ok := roles[role]
+	if !ok {
+		return fmt.Errorf("no role %q", role)
 	}
-	return 0
-}
+	r := &rank{party: g.Party, dev: g.Party.Device, dirs: g.Dirs}
+	var err error
+	if r.compiler, err = r.dev.Driver().Compiler(); err != nil {
+		return err
+	}
+	return body(r)
+}}
 
 // leastGPUs is how many a machine for these tests has. Tests with more skip on one that has only these.
 const leastGPUs = 2
@@ -161,31 +108,7 @@ func available(t *testing.T, n int) {
 func runRanks(t *testing.T, n int, role string) {
 	t.Helper()
 	available(t, n)
-	ctx, cancel := context.WithTimeout(t.Context(), rankTime)
-	defer cancel()
-	outputs, failures := make([]bytes.Buffer, n), make([]error, n)
-	var wg sync.WaitGroup
-	for r := range n {
-		wg.Go(func() {
-			cmd := exec.CommandContext(ctx, os.Args[0])
-			cmd.Env = append(os.Environ(), roleVar+"="+role, "GORACE=atexit_sleep_ms=0",
-				fmt.Sprintf("SYMGRAD_RANK=%d", r), fmt.Sprintf("SYMGRAD_WORLD_SIZE=%d", n),
-				fmt.Sprintf("SYMGRAD_LOCAL_RANK=%d", r), fmt.Sprintf("SYMGRAD_LOCAL_WORLD_SIZE=%d", n),
-				fmt.Sprintf("SYMGRAD_JOB=nvshmem-test-%d-%s", os.Getpid(), strings.ReplaceAll(t.Name(), "/", "-")))
-			cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-			cmd.Stdout, cmd.Stderr = &outputs[r], &outputs[r]
-			failures[r] = cmd.Run()
-		})
-	}
-	wg.Wait()
-	for r := range n {
-		if text := strings.TrimSpace(outputs[r].String()); text != "" {
-			t.Logf("rank %d:\n%s", r, text)
-		}
-		if failures[r] != nil {
-			t.Errorf("rank %d: %v", r, failures[r])
-		}
-	}
+	processes.Run(t, n, role)
 }
 
 // onGPUs runs role on 2 to 4 ranks, as far as there are GPUs.

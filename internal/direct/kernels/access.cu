@@ -29,6 +29,14 @@ __device__ __forceinline__ u64 loadWord(u64 p) {
   return x;
 }
 
+// acquireWord is loadWord, and what was stored before the word it finds is visible behind it. Unlike a fence it does not wait for
+// what this thread has on its way.
+__device__ __forceinline__ u64 acquireWord(u64 p) {
+  u64 x;
+  asm volatile("ld.acquire.sys.global.b64 %0, [%1];" : "=l"(x) : "l"(p) : "memory");
+  return x;
+}
+
 __device__ __forceinline__ void storeWord(u64 p, u64 x) {
   asm volatile("st.relaxed.sys.global.b64 [%0], %1;" ::"l"(p), "l"(x) : "memory");
 }

@@ -7,18 +7,18 @@
 #define SLAB_SHIFT 48
 
 // Arguments come one by one, so that they stay in constant memory. base is the board of every rank as this rank addresses
-// it; local is this rank's own; who is rank | senders << 8 | receivers << 16 | flags << 24.
+// it; local is this rank's own; who is rank | senders << 8 | receivers << 16 | flags << 24; tiling is the bytes of a tile | warps << 32.
 #define PARAMETERS                                                                                                  \
   u64 base0, u64 base1, u64 base2, u64 base3, u64 base4, u64 base5, u64 base6, u64 base7, u64 local, u64 abortWord, \
       u64 src, u64 dst, u64 srcPlace, u64 dstPlace, u64 bytes, u64 srcStride, u64 dstStride, u64 slot, u64 area,    \
-      u64 half, u64 scalar, u64 scalarAt, u64 who
+      u64 half, u64 scalar, u64 scalarAt, u64 who, u64 tiling
 
 #define FLAG_GREET 1 /* the data do not make every rank wait for every other: greetings do */
 #define FLAG_FENCE 2 /* what was written before is visible behind: a barrier */
 
 struct Call {
   u64 base[8];
-  u64 local, abortWord, src, dst, srcPlace, dstPlace, bytes, srcStride, dstStride, slot, area, half, scalar, scalarAt;
+  u64 local, abortWord, src, dst, srcPlace, dstPlace, bytes, srcStride, dstStride, slot, area, half, scalar, scalarAt, tiling;
   u32 rank, senders, receivers, flags;
 
   // of is base[r] for an r that is not known when compiled.
@@ -36,7 +36,7 @@ struct Call {
 #define CALL                                                                                                          \
   {                                                                                                                   \
     {base0, base1, base2, base3, base4, base5, base6, base7}, local, abortWord, src, dst, srcPlace, dstPlace, bytes,  \
-        srcStride, dstStride, slot, area, half, scalar, scalarAt, (u32)(who & 255), (u32)(who >> 8 & 255),            \
+        srcStride, dstStride, slot, area, half, scalar, scalarAt, tiling, (u32)(who & 255), (u32)(who >> 8 & 255),    \
         (u32)(who >> 16 & 255), (u32)(who >> 24)                                                                      \
   }
 
@@ -93,10 +93,9 @@ __device__ __forceinline__ void greet(const Call &c, u64 e) {
 
 __device__ __forceinline__ void greeted(const Call &c, u64 e, Watch &w) {
   if (blockIdx.x != 0 || threadIdx.x >= RANKS || threadIdx.x == c.rank) return;
-  u64 p = c.of(c.rank) + HELLO_AT + 8 * threadIdx.x;
-  while (loadWord(p) < e && w.again()) {
+  const u64 p = c.of(c.rank) + HELLO_AT + 8 * threadIdx.x;
+  while (acquireWord(p) < e && w.again()) {
   }
-  if (c.flags & FLAG_FENCE) fence();
 }
 
 // ownScalar is this rank's factor of a premulsum, in the low bytes.
@@ -148,7 +147,7 @@ __device__ __forceinline__ void open(const Call &c, u64 e, Watch &w, Meeting &m,
     sendWord(board + row + 32 * c.rank + 16, dstPlace, e);
     const u64 own = c.of(c.rank) + row + 32 * r;
     const u64 from = waitWord(own, e, w), to = waitWord(own + 16, e, w);
-    fence();
+    acquireWord(own); // what it finds is what was found, or later: a fence would wait for what is on its way from here
     const u64 slabs = 8 * (from >> SLAB_SHIFT), slabd = 8 * (to >> SLAB_SHIFT);
     const u64 offset = (1ull << SLAB_SHIFT) - 1;
     if (w.dead) {
@@ -164,17 +163,16 @@ __device__ __forceinline__ void open(const Call &c, u64 e, Watch &w, Meeting &m,
 }
 
 // close meets the same block of the other ranks again: what they read and wrote is over, and visible to what runs after this
-// kernel, or, where more says so, to the rest of it.
-__device__ __forceinline__ void close(const Call &c, u64 e, Watch &w, bool more) {
+// kernel, and to the rest of it.
+__device__ __forceinline__ void close(const Call &c, u64 e, Watch &w) {
   const u32 r = threadIdx.x;
   __syncthreads();
   if (r < RANKS && r != c.rank) {
     fence();
     storeWord(c.of(r) + CLOSE_AT + (blockIdx.x * 8 + c.rank) * 8, e);
     const u64 own = c.of(c.rank) + CLOSE_AT + (blockIdx.x * 8 + r) * 8;
-    while (loadWord(own) < e && w.again()) {
+    while (acquireWord(own) < e && w.again()) {
     }
-    if (more) fence();
   }
   __syncthreads();
 }
@@ -257,3 +255,21 @@ __device__ __forceinline__ void giveRest16(u64 p, Pair x, s64 left) {
 
 // clamp is x, but not below 0 and not above most.
 __device__ __forceinline__ u64 clamp(s64 x, u64 most) { return x < 0 ? 0 : (u64)x > most ? most : (u64)x; }
+
+// own16 is a vector of this rank's data, of which left bytes begin at p, and put16 its inverse; WHOLE says that vectors are aligned.
+template <bool WHOLE>
+__device__ __forceinline__ Pair own16(u64 p, s64 left) {
+  if (!WHOLE) return readSome(p, left);
+  return left >= 16 ? read16(p) : rest16(p, left);
+}
+
+template <bool WHOLE>
+__device__ __forceinline__ void put16(u64 p, Pair x, s64 left) {
+  if (!WHOLE) {
+    writeSome(p, x, left);
+  } else if (left >= 16) {
+    write16(p, x);
+  } else {
+    giveRest16(p, x, left);
+  }
+}

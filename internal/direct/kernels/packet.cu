@@ -24,8 +24,8 @@
 #define UNITS(bytes) (((bytes) + 119) / 120 * 8)
 #endif
 
-// offset is where in the data unit u begins.
-__device__ __forceinline__ u64 offset(u64 u) {
+// unitAt is where in the data unit u begins.
+__device__ __forceinline__ u64 unitAt(u64 u) {
 #if PROTOCOL == 0
   return u * 8;
 #else
@@ -116,7 +116,7 @@ __device__ __forceinline__ void sendBatch(const Call &c, const Span &s, u64 at, 
   Pair x[BATCH][RANKS];
 #pragma unroll
   for (int k = 0; k < BATCH; k++) {
-    const u64 u = at + k * s.stride, off = offset(u);
+    const u64 u = at + k * s.stride, off = unitAt(u);
     const s64 left = u < s.units ? (s64)(c.bytes - off) : 0;
     if (c.srcStride == 0) {
       x[k][0] = take<WHOLE>(c.src + off, u, left);
@@ -146,7 +146,7 @@ __device__ __forceinline__ void takeBatch(const Call &c, const Span &s, u64 at, 
   Pair x[BATCH][RANKS];
 #pragma unroll
   for (int k = 0; k < BATCH; k++) {
-    const u64 u = at + k * s.stride, off = offset(u);
+    const u64 u = at + k * s.stride, off = unitAt(u);
 #pragma unroll
     for (int q = 0; q < RANKS; q++) {
       x[k][q].a = x[k][q].b = 0;
@@ -158,7 +158,7 @@ __device__ __forceinline__ void takeBatch(const Call &c, const Span &s, u64 at, 
   for (int k = 0; k < BATCH; k++) {
     const u64 u = at + k * s.stride;
     const bool on = u < s.units;
-    const u64 off = offset(u);
+    const u64 off = unitAt(u);
     const s64 left = on ? (s64)(c.bytes - off) : 0;
 #pragma unroll
     for (int q = 0; q < RANKS; q++) {

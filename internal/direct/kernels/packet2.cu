@@ -7,7 +7,7 @@ struct Slices {
   u64 lines, per;
 
   __device__ __forceinline__ bool has(u32 j, u64 u) const { return j * per + u / 8 < lines; }
-  __device__ __forceinline__ u64 offset(u32 j, u64 u) const { return j * per * 120 + ::offset(u); }
+  __device__ __forceinline__ u64 offset(u32 j, u64 u) const { return j * per * 120 + unitAt(u); }
 };
 
 template <bool WHOLE>

@@ -14,23 +14,6 @@ __device__ __forceinline__ u64 align16(u64 n) { return (n + 15) & ~15ull; }
 // that of the epoch, and when all have come loads it from them. The halves do what in packet.cu they do for packets, so
 // nobody waits at the end. Vector v of a block of data belongs to one thread, which has the same number on all ranks.
 template <bool WHOLE>
-__device__ __forceinline__ Pair own16(u64 p, s64 left) {
-  if (!WHOLE) return readSome(p, left);
-  return left >= 16 ? read16(p) : rest16(p, left);
-}
-
-template <bool WHOLE>
-__device__ __forceinline__ void put16(u64 p, Pair x, s64 left) {
-  if (!WHOLE) {
-    writeSome(p, x, left);
-  } else if (left >= 16) {
-    write16(p, x);
-  } else {
-    giveRest16(p, x, left);
-  }
-}
-
-template <bool WHOLE>
 __device__ __forceinline__ void stageAll(const Call &c, u64 stage) {
   const u64 at = (u64)blockIdx.x * blockDim.x + threadIdx.x, stride = (u64)gridDim.x * blockDim.x;
   for (u32 j = 0; j < (c.srcStride == 0 ? 1u : RANKS); j++) {
@@ -214,7 +197,7 @@ __device__ __forceinline__ void slices(const Call &c, u64 e, Watch &w, Meeting &
     }
   }
   reduceSlice<ALL>(from, to, ALL ? sliceBytes(c.bytes, c.rank, c.srcStride) : c.bytes, scalars);
-  close(c, e, w, !(dstPlace >> SLAB_SHIFT));
+  close(c, e, w);
   for (u32 j = 0; ALL && j < RANKS && !(dstPlace >> SLAB_SHIFT); j++)
     if (j != c.rank) move(c.dst + j * c.dstStride, own + dstPlace + j * c.slot, sliceBytes(c.bytes, j, c.dstStride));
 }
@@ -232,7 +215,7 @@ __device__ __forceinline__ void push(const Call &c, u64 e, Watch &w, Meeting &m)
     const u64 to = p == c.rank ? c.dst + c.rank * c.dstStride : m.dst[p] + (c.dstStride == 0 ? 0 : c.rank * m.dstStride[p]);
     if (p != c.rank || to != from) move(to, from, c.bytes);
   }
-  close(c, e, w, !(dstPlace >> SLAB_SHIFT));
+  close(c, e, w);
   for (u32 q = 0; q < RANKS && takes && !(dstPlace >> SLAB_SHIFT); q++)
     if (q != c.rank && c.sends(q)) move(c.dst + q * c.dstStride, own + dstPlace + (c.dstStride == 0 ? 0 : q * c.slot), c.bytes);
 }

@@ -1,0 +1,254 @@
+package ddp
+
+import (
+	"errors"
+	"fmt"
+
+	"gorgonia.org/gorgonia"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/ops"
+	"github.com/symgrad/symgrad/symmetric"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// Layout is where a DDP has what a step reads and writes. A machine that has the exchange as steps of its program, as on
+// GPUs, makes them from it and from the Plan:
+//
+//	Weights[1] = sum over the ranks of Weights[0]     an allreduce
+//	factor     = Weights[2] / Weights[1]              0 if the sum is 0; for each dtype
+//	slots      = gradients                            or Weights[3] times gradients, or added to the slots: see Run
+//	buckets    = sum over the ranks of factor*bucket  an allreduce of each, in place, in the order of the Plan
+type Layout struct {
+	Group     *dist.Group      // of the collectives
+	Weights   [4]tensor.Buffer // f64: this rank's weight, the sum, what slots are multiplied by, what gradients are
+	Factors   [2]tensor.Buffer // of one element: f32, f64
+	Buckets   []tensor.Buffer  // in the order of Plan.Buckets
+	Values    []LearnableValue // on a GPU: where the weights of all learnables are to be
+	Symmetric []tensor.Buffer  // that all of it lies in; empty where the backend has no symmetric heap
+}
+
+// LearnableValue is a learnable and the memory on the GPU that is for its weights, which holds them after Attach.
+type LearnableValue struct {
+	Node   *gorgonia.Node
+	Memory tensor.Buffer
+}
+
+// Run is what a run of the graph does with its gradients.
+type Run struct {
+	Local   bool       // nothing is communicated, and gradients are zeros: inside NoSync
+	Joins   bool       // gradients times Weights[3] are added to what the slots hold
+	Weights [4]float64 // what Layout.Weights is to hold; [1] is the exchange's to compute
+}
+
+// Owner is the DDP that a reducer belongs to, and the index of its parameter in the Plan.
+func Owner(r ops.Reducer) (d *DDP, param int, ok bool) {
+	s, ok := r.(*slot)
+	if !ok {
+		return nil, 0, false
+	}
+	for i := range s.d.slots {
+		if s.d.slots[i] == s {
+			return s.d, i, true
+		}
+	}
+	return nil, 0, false
+}
+
+// Device is where the buckets are.
+func (d *DDP) Device() tensor.Device { return d.world.Device() }
+
+// Overlap reports whether buckets are reduced while the backward pass still runs.
+func (d *DDP) Overlap() bool { return !d.cfg.NoOverlap }
+
+// Layout is where everything is.
+func (d *DDP) Layout() Layout {
+	l := Layout{Group: d.world.Group, Weights: d.mem.words, Factors: d.mem.scales}
+	for _, r := range d.mem.parts {
+		l.Symmetric = append(l.Symmetric, r.Local())
+	}
+	for _, b := range d.buckets {
+		l.Buckets = append(l.Buckets, b.buf)
+	}
+	for i := range d.values {
+		l.Values = append(l.Values, LearnableValue{d.values[i].node, d.values[i].buf})
+		l.Symmetric = append(l.Symmetric, d.values[i].region.Local())
+	}
+	return l
+}
+
+// Next is what the run that comes does. It is for the machine that runs the graph, before each run, which Ran follows.
+//
+// Errors: dist.ErrClosed.
+func (d *DDP) Next() (Run, error) {
+	if d.closed {
+		return Run{}, fmt.Errorf("ddp: %w", dist.ErrClosed)
+	}
+	r := Run{Local: d.noSync, Joins: d.micro > 0}
+	r.Weights = [4]float64{d.pending + d.weight, 0, d.weight, d.weight}
+	if r.Joins {
+		r.Weights[2] = 1 // the slots hold weighted sums
+	}
+	return r, nil
+}
+
+// Ran notes that the run that Next told of is queued, or has failed with err.
+func (d *DDP) Ran(err error) {
+	switch {
+	case err != nil:
+		d.drop()
+	case d.noSync:
+		d.pending += d.weight
+		d.micro++
+	default:
+		d.step++
+		d.drop()
+	}
+}
+
+// CheckSum is the error of a run whose weights have the given sum over the ranks.
+//
+// Errors: ErrNoWeight for 0; dist.ErrInvalid for a sum that overflows.
+func (d *DDP) CheckSum(sum float64) error {
+	if err := checkSum(sum); err != nil {
+		return d.stepError(err)
+	}
+	return nil
+}
+
+// onGPU reports whether the buckets are where no code of the host may touch them.
+func (d *DDP) onGPU() bool { return d.world.Device() != tensor.Host }
+
+// needsMachine is the error of a machine that runs on the host.
+func (d *DDP) needsMachine() error {
+	return fmt.Errorf("ddp rank %d/%d: %w: the world is on %v, and this machine computes on the host; run the graph by package machine, with its device cuda or auto",
+		d.world.Rank(), d.world.Size(), dist.ErrDevice, d.world.Device())
+}
+
+// slotAlignment is what gradients begin at a multiple of, in bytes. Kernels load and store 16 at once, and products like more.
+func (d *DDP) slotAlignment() int {
+	if d.onGPU() {
+		return 256
+	}
+	return 1
+}
+
+// value is a learnable and its memory on a GPU.
+type value struct {
+	node   *gorgonia.Node
+	host   tensor.Buffer
+	buf    tensor.Buffer
+	region symmetric.Region
+	heap   symmetric.Heap
+}
+
+// allocateValues takes symmetric memory for the weights of all learnables.
+//
+// Collective: all ranks, same learnables.
+func (d *DDP) allocateValues(learnables gorgonia.Nodes) error {
+	total := int64(0)
+	for _, n := range learnables {
+		b, err := valueMemory(n.Value())
+		if err != nil {
+			return fmt.Errorf("parameter %q: %w", n.Name(), err)
+		}
+		d.values = append(d.values, value{node: n, host: b})
+		total += roundUp(b.Bytes())
+	}
+	heap, err := d.world.Heap(total)
+	if err != nil {
+		return err
+	}
+	for i := range d.values {
+		v := &d.values[i]
+		v.heap = heap
+		if v.region, err = heap.Alloc(v.host.Bytes()); err != nil {
+			return err
+		}
+		raw := v.region.Local()
+		if v.buf, err = tensor.FromPointer(raw.Pointer(), v.host.Len(), v.host.DType(), raw.Device()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func roundUp(bytes int64) int64 {
+	return (max(bytes, 1) + symmetric.Alignment - 1) / symmetric.Alignment * symmetric.Alignment
+}
+
+// broadcastValues copies rank 0's weights to the GPUs of all ranks, and from there to the values of the nodes.
+//
+// Collective: all ranks.
+func (d *DDP) broadcastValues() error {
+	me := d.world.Rank()
+	for i := range d.values {
+		if err := d.values[i].region.Put(me, 0, d.values[i].host); err != nil {
+			return err
+		}
+	}
+	if len(d.values) > 0 {
+		if err := d.values[0].heap.Quiet(); err != nil {
+			return err
+		}
+	}
+	for i := range d.values {
+		v := &d.values[i]
+		work, err := d.world.Named(v.node.Name()).Broadcast(v.buf, v.buf, 0)
+		if err == nil {
+			err = work.Wait()
+		}
+		if err == nil {
+			err = v.region.Get(v.host, me, 0)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *DDP) closeValues() error {
+	if len(d.values) == 0 || d.values[0].heap == nil {
+		return nil
+	}
+	return d.values[0].heap.Close()
+}
+
+// gatherOnGPU is gather by way of a heap, since the buffers of collectives are the GPU's.
+func gatherOnGPU(w *dist.World, mine []byte) (parts [][]byte, err error) {
+	heap, err := w.Heap(roundUp(int64(len(mine)*w.Size())) + roundUp(int64(len(mine))))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, heap.Close()) }()
+	src, err := heap.Alloc(int64(len(mine)))
+	if err != nil {
+		return nil, err
+	}
+	dst, err := heap.Alloc(int64(len(mine) * w.Size()))
+	if err != nil {
+		return nil, err
+	}
+	if err = src.Put(w.Rank(), 0, tensor.Of(mine)); err == nil {
+		err = heap.Quiet()
+	}
+	if err != nil {
+		return nil, err
+	}
+	work, err := w.Named("ddp plan").AllGather(dst.Local(), src.Local())
+	if err == nil {
+		err = work.Wait()
+	}
+	all := make([]byte, len(mine)*w.Size())
+	if err == nil {
+		err = dst.Get(tensor.Of(all), w.Rank(), 0)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for r := range w.Size() {
+		parts = append(parts, all[r*len(mine):(r+1)*len(mine)])
+	}
+	return parts, nil
+}

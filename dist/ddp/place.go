@@ -1,0 +1,54 @@
+package ddp
+
+import (
+	"fmt"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/ops"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+var _ ops.Placed = (*slot)(nil)
+
+// Place implements ops.Placed. A gradient can be computed in its slot when the run overwrites the slot as it is: not when
+// micro-batches are accumulated, nor when the rank has no samples. A scalar's slot is in nobody else's hands.
+func (s *slot) Place() (gradient, reduced tensor.Buffer) {
+	if s.view == nil {
+		return gradient, reduced
+	}
+	d := s.d
+	next := run{local: d.noSync, joins: d.micro > 0 && !d.run.running, weight: d.weight}
+	if next.how() == overwrite {
+		gradient = s.buf
+	}
+	if next.local {
+		reduced, _ = tensor.BufferOf(s.zeros) // of floats, contiguous
+		return gradient, reduced
+	}
+	return gradient, s.buf
+}
+
+// Filled implements ops.Placed.
+func (s *slot) Filled() error {
+	switch r := &s.d.run; {
+	case !r.running:
+		return s.d.stepError(fmt.Errorf("gradient of %q: %w: the run did not go through Begin", s.param.Name(), dist.ErrInvalid))
+	case s.filled:
+		return s.d.stepError(fmt.Errorf("gradient of %q: %w: it has come twice in one run", s.param.Name(), dist.ErrInvalid))
+	}
+	return s.count()
+}
+
+// Reduced implements ops.Placed.
+func (s *slot) Reduced() error {
+	if s.d.run.local {
+		return nil
+	}
+	if err := s.d.await(s.b); err != nil {
+		return s.d.stepError(fmt.Errorf("gradient of %q: %w", s.param.Name(), err))
+	}
+	return nil
+}
+
+// Rank is this rank's number: random numbers of a compiled graph depend on it.
+func (s *slot) Rank() int { return s.d.world.Rank() }

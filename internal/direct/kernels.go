@@ -1,0 +1,188 @@
+package direct
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/cuda"
+	"github.com/symgrad/symgrad/internal/gpu"
+)
+
+// kernels is every kernel that groups of one number of ranks can need, loaded onto a device. All are there before the first
+// operation: the driver loads code behind the kernels that run, and those may wait for a peer, which may wait for this rank.
+type kernels struct {
+	device  *cuda.Device
+	ranks   int
+	entries [int(programs) * dtypes * reds]*cuda.Function
+	modules []*cuda.Module
+	users   int // of the shelf
+}
+
+// shelf is the kernels that the groups of one Maker, and their parts, share.
+type shelf struct {
+	mu   sync.Mutex // of sets, and of their users
+	sets []*kernels
+}
+
+// open is the kernels for p, loaded if no other group has them here.
+//
+// Collective: all ranks of p. Owns: the caller drops them. Errors: on all ranks alike.
+func (h *shelf) open(p *gpu.Party) (*kernels, error) {
+	k := h.take(p.Device, p.Size)
+	c, err := p.Device.Driver().Compiler()
+	if err = p.Agree(err); err != nil {
+		return nil, errors.Join(err, h.drop(k))
+	}
+	workers := (runtime.GOMAXPROCS(0) + p.Size - 1) / p.Size // the ranks are on one host
+	units := unitsOf(p.Size)
+	code, err := gather(p, deviceImages{c, p.Device}, units, k == nil, workers)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("direct: kernels among %d: %w", p.Size, err), h.drop(k))
+	}
+	if k == nil {
+		k = &kernels{device: p.Device, ranks: p.Size}
+		err = k.load(units, code, workers)
+	}
+	if err = p.Agree(err); err != nil {
+		return nil, errors.Join(err, h.drop(k))
+	}
+	h.put(k)
+	return k, nil
+}
+
+// take is the kernels that are there already, nil if they are not.
+func (h *shelf) take(v *cuda.Device, ranks int) *kernels {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, k := range h.sets {
+		if k.device == v && k.ranks == ranks {
+			k.users++
+			return k
+		}
+	}
+	return nil
+}
+
+// put makes k be there for other groups from now on.
+func (h *shelf) put(k *kernels) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !slices.Contains(h.sets, k) { // else it was taken
+		k.users = 1
+		h.sets = append(h.sets, k)
+	}
+}
+
+// drop ends one use of k. What nobody uses stays for the next group, until nobody uses anything: to unload code waits for the
+// kernels that run, too.
+func (h *shelf) drop(k *kernels) error {
+	if k == nil {
+		return nil
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !slices.Contains(h.sets, k) {
+		return k.close() // not loaded to the end
+	}
+	k.users--
+	if slices.ContainsFunc(h.sets, func(other *kernels) bool { return other.users > 0 }) {
+		return nil
+	}
+	var errs []error
+	for _, other := range h.sets {
+		errs = append(errs, other.close())
+	}
+	h.sets = nil
+	return errors.Join(errs...)
+}
+
+// close unloads k.
+func (k *kernels) close() error {
+	var errs []error
+	for _, m := range k.modules {
+		if m != nil {
+			errs = append(errs, m.Close())
+		}
+	}
+	k.modules = nil
+	return errors.Join(errs...)
+}
+
+// load loads the images of units.
+func (k *kernels) load(units []unit, code [][]byte, workers int) error {
+	k.modules = make([]*cuda.Module, len(units))
+	all := make([]int, len(units))
+	for i := range all {
+		all[i] = i
+	}
+	if err := each(workers, all, func(i int) error { return k.loadUnit(i, units[i], code[i]) }); err != nil {
+		return err
+	}
+	return k.launchAll()
+}
+
+func (k *kernels) loadUnit(i int, u unit, image []byte) (err error) {
+	if k.modules[i], err = k.device.Load(image); err != nil {
+		return fmt.Errorf("direct: kernels of %v: %w", u, err)
+	}
+	for _, prog := range u.programs() {
+		v := u.variant(prog)
+		f, err := k.modules[i].Function(programNames[prog])
+		if err != nil {
+			return fmt.Errorf("direct: kernel %v: %w", v, err)
+		}
+		blocks, err := f.Resident(MaxThreads, 0)
+		if err == nil && blocks < 1 {
+			err = fmt.Errorf("%w: no block of %d threads fits a multiprocessor of %v", dist.ErrUnsupported, MaxThreads, k.device)
+		}
+		if err != nil {
+			return fmt.Errorf("direct: kernel %v: %w", v, err)
+		}
+		k.entries[v.index()] = f
+	}
+	return nil
+}
+
+// launchAll launches every kernel once, without work. Where one needs more local memory for its threads than any before, the
+// driver waits for the device to make room for it, at its first launch.
+func (k *kernels) launchAll() (err error) {
+	s, err := k.device.NewStream(0)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	args, err := cuda.NewArgs(arguments)
+	if err != nil {
+		return err
+	}
+	for range arguments {
+		args.U64(0)
+	}
+	if err := k.device.Enter(); err != nil {
+		return err
+	}
+	defer k.device.Leave()
+	for _, f := range k.entries {
+		if f == nil {
+			continue
+		}
+		if err := f.Launch(s, cuda.Launch{Block: [3]uint32{MaxThreads}}, args); err != nil {
+			return err
+		}
+	}
+	return s.Synchronize()
+}
+
+// of is the kernel of v.
+//
+// Errors: dist.ErrUnsupported where there is none, which no operation that Can allows needs.
+func (k *kernels) of(v variant) (*cuda.Function, error) {
+	if f := k.entries[v.index()]; f != nil {
+		return f, nil
+	}
+	return nil, fmt.Errorf("%w: kernel %v was not loaded with the group, and later it might wait for a peer", dist.ErrUnsupported, v)
+}

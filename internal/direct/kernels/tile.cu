@@ -1,0 +1,209 @@
+// Operations by tiles: stores to peers and no loads from them. Slice j of the data belongs to rank j. A warp cuts its part
+// of every slice into tiles, which it stores to the scratch memory of their owner; there the same warp reduces them, and in
+// an allreduce stores the sum to all. Warps of one number are a pipeline of their own among the ranks, and know nothing
+// of the others: while one waits for the other side of its links, the rest keep these full.
+//
+// For each other rank a warp has two words in its board: sent, how many tiles that one has stored here, and done, how many
+// of this warp's it has reduced, and stored back. They carry the epoch above the count, so they only grow, and a word that
+// is ahead of what is waited for is as good as it. The one fence of a round is behind its stores, and both words follow.
+//
+// A tile needs no meeting before it. Its scratch memory is of the half of the epoch's parity, and so nobody's; within the
+// operation slot t % TILE_SLOTS is free when done says that tile t - TILE_SLOTS was reduced. The place that a sum is
+// stored to is one whose rank has begun the operation, since it sent its tile, and has read it there for the same reason.
+
+#if RANKS <= 2
+#define TILE_DEPTH 8
+#elif RANKS <= 4
+#define TILE_DEPTH 4
+#else
+#define TILE_DEPTH 2
+#endif
+
+// Pipe is one warp's pipeline.
+struct Pipe {
+  u64 own, scratch, sent, done; // this rank's board, and places in every board
+  u64 tile, warps, warp, count; // bytes of a tile, warps that take part, which this is, rounds
+  u32 lane;
+
+  __device__ __forceinline__ u64 at(u64 t) const { return (t * warps + warp) * tile; }
+
+  // slot is the place of tile t from rank q in the board of rank p.
+  __device__ __forceinline__ u64 slot(u32 q, u32 p, u64 t) const {
+    return scratch + (((q > p ? q - 1 : q) * warps + warp) * TILE_SLOTS + t % TILE_SLOTS) * tile;
+  }
+};
+
+// peer is the rank that comes i-th, from 0, for a warp: ranks and warps begin with different ones, so that none gets all at once.
+__device__ __forceinline__ u32 peer(const Call &c, const Pipe &p, u32 i) {
+  return RANKS == 1 ? 0 : (c.rank + 1 + (u32)(i + p.warp) % (RANKS > 1 ? RANKS - 1 : 1)) % RANKS;
+}
+
+// tell says to all other ranks, behind everything that the warp has stored, how far it is: t tiles sent and d done.
+__device__ __forceinline__ void tell(const Call &c, const Pipe &p, u64 e, u64 t, u64 d) {
+  __syncwarp();
+  if (p.lane >= RANKS || p.lane == c.rank) return;
+  const u64 word = c.of(p.lane) + (p.warp * 8 + c.rank) * 8;
+  fence();
+  if (t > 0) storeWord(word + p.sent, e << TILE_SHIFT | t);
+  if (d > 0) storeWord(word + p.done, e << TILE_SHIFT | d);
+}
+
+// reached waits until all other ranks have told n of what words count, and reports whether they did. What they stored before
+// is visible behind it.
+__device__ __forceinline__ bool reached(const Call &c, const Pipe &p, u64 words, u64 e, u64 n, Watch &w) {
+  if (p.lane < RANKS && p.lane != c.rank) {
+    const u64 word = p.own + words + (p.warp * 8 + p.lane) * 8;
+    while (acquireWord(word) < (e << TILE_SHIFT | n) && w.again()) {
+    }
+  }
+  if (__any_sync(ALL_LANES, w.dead)) w.dead = true;
+  __syncwarp(); // a vote orders no memory
+  return !w.dead;
+}
+
+// sliceOf is the bytes of slice j.
+template <bool ALL>
+__device__ __forceinline__ u64 sliceOf(const Call &c, u32 j) {
+  return ALL ? clamp((s64)(c.bytes - j * c.srcStride), c.srcStride) : c.bytes;
+}
+
+// STEP is the bytes of a tile that a warp has in flight at once, and VECTOR(k, v) its k-th vector of those from v on.
+#define STEP (512 * TILE_DEPTH)
+#define VECTOR(k, v) ((v) + 512 * (k))
+
+// copyStep stores the vectors from v on, of n bytes at from, to to. FULL says that there are as many as a step has.
+template <bool WHOLE, bool FULL>
+__device__ __forceinline__ void copyStep(u64 to, u64 from, u64 v, u64 n) {
+  Pair x[TILE_DEPTH];
+#pragma unroll
+  for (int k = 0; k < TILE_DEPTH; k++) {
+    const u64 u = VECTOR(k, v);
+    if (FULL) {
+      x[k] = read16(from + u);
+    } else if (u < n) {
+      x[k] = own16<WHOLE>(from + u, (s64)(n - u));
+    }
+  }
+#pragma unroll
+  for (int k = 0; k < TILE_DEPTH; k++)
+    if (FULL || VECTOR(k, v) < n) write16(to + VECTOR(k, v), x[k]);
+}
+
+// scatterTile stores tile t of every other rank's slice to it.
+template <bool ALL, bool WHOLE>
+__device__ __forceinline__ void scatterTile(const Call &c, const Pipe &p, u64 t) {
+  const u64 at = p.at(t), lane = 16 * p.lane;
+#pragma unroll 1
+  for (u32 i = 0; i + 1 < RANKS; i++) {
+    const u32 j = peer(c, p, i);
+    const u64 from = c.src + j * c.srcStride + at, to = c.of(j) + p.slot(c.rank, j, t);
+    const u64 n = clamp((s64)(sliceOf<ALL>(c, j) - at), p.tile);
+    u64 v = 0;
+#pragma unroll 1
+    for (; WHOLE && v + STEP <= n; v += STEP) copyStep<WHOLE, WHOLE>(to, from, v + lane, n);
+#pragma unroll 1
+    for (; v < n; v += STEP) copyStep<WHOLE, false>(to, from, v + lane, n);
+  }
+}
+
+// Ends is where a warp's tile of this rank's slice comes from, by rank, and where its sum goes, this rank first.
+struct Ends {
+  u64 from[RANKS], to[RANKS];
+};
+
+// reduceStep reduces the vectors from v on, of n bytes.
+template <bool ALL, bool WHOLE, bool FULL>
+__device__ __forceinline__ void reduceStep(const Call &c, const Ends &ends, u64 v, u64 n, const u64 *scalars) {
+  Pair x[TILE_DEPTH][RANKS];
+#pragma unroll
+  for (int k = 0; k < TILE_DEPTH; k++) {
+    const u64 u = VECTOR(k, v);
+#pragma unroll
+    for (int q = 0; q < RANKS; q++) {
+      if (FULL || (u < n && q != c.rank)) {
+        x[k][q] = read16(ends.from[q] + u);
+      } else if (u < n) {
+        x[k][q] = own16<WHOLE>(ends.from[q] + u, (s64)(n - u));
+      }
+    }
+  }
+#pragma unroll
+  for (int k = 0; k < TILE_DEPTH; k++) {
+    const u64 u = VECTOR(k, v);
+    if (!FULL && u >= n) continue;
+    const Pair y = reduced(x[k], scalars);
+#pragma unroll
+    for (int i = (ALL ? RANKS : 1) - 1; i >= 0; i--) {
+      if (FULL) {
+        write16(ends.to[i] + u, y);
+      } else {
+        put16<WHOLE>(ends.to[i] + u, y, (s64)(n - u));
+      }
+    }
+  }
+}
+
+// reduceTile reduces tile t of this rank's slice and stores the sum here, and to all if ALL. dst is where slices of the
+// destinations begin, in the order of Ends.
+template <bool ALL, bool WHOLE>
+__device__ __forceinline__ void reduceTile(const Call &c, const Pipe &p, const u64 *dst, u64 t, const u64 *scalars) {
+  const u64 at = p.at(t), lane = 16 * p.lane, n = clamp((s64)(sliceOf<ALL>(c, c.rank) - at), p.tile);
+  Ends ends;
+#pragma unroll
+  for (int q = 0; q < RANKS; q++) {
+    ends.from[q] = q == c.rank ? c.src + c.rank * c.srcStride + at : p.own + p.slot(q, c.rank, t);
+    ends.to[q] = dst[q] + at;
+  }
+  u64 v = 0;
+#pragma unroll 1
+  for (; WHOLE && v + STEP <= n; v += STEP) reduceStep<ALL, WHOLE, WHOLE>(c, ends, v + lane, n, scalars);
+#pragma unroll 1
+  for (; v < n; v += STEP) reduceStep<ALL, WHOLE, false>(c, ends, v + lane, n, scalars);
+}
+
+// destinations is where this rank's slice lies on all ranks, in the order of Ends: at one place of a slab on each.
+template <bool ALL>
+__device__ __forceinline__ void destinations(const Call &c, const Pipe &p, u64 *dst) {
+  dst[0] = c.dst + (ALL ? c.rank * c.dstStride : 0);
+#pragma unroll
+  for (int i = 1; i < RANKS; i++) {
+    const u64 slab = c.dstPlace >> SLAB_SHIFT, offset = c.dstPlace & ((1ull << SLAB_SHIFT) - 1);
+    dst[i] = ALL ? read8(c.local + TABLE_AT + 8 * (8 * slab + peer(c, p, i - 1))) + offset + c.rank * c.dstStride : 0;
+  }
+}
+
+// tiles is an allreduce (ALL) or a reduce-scatter. In each round a warp sends its next tiles before it waits for those of
+// this round.
+template <bool ALL, bool WHOLE>
+__device__ __forceinline__ void tiles(const Call &c, u64 e, Watch &w) {
+  Pipe p;
+  p.own = c.of(c.rank);
+  p.scratch = c.area + (e & 1) * c.half;
+  p.sent = SENT_AT;
+  p.done = DONE_AT;
+  p.tile = c.tiling & 0xffffffffu;
+  p.warps = c.tiling >> 32;
+  p.warp = (u64)(threadIdx.x >> 5) * gridDim.x + blockIdx.x; // few tiles go to many multiprocessors
+  p.lane = threadIdx.x & 31;
+  const u64 slice = ALL ? c.srcStride : c.bytes, round = p.tile * p.warps;
+  p.count = (slice + round - 1) / round;
+  u64 scalars[RANKS], dst[RANKS];
+  sendScalar(c, e);
+  if (p.warp >= p.warps || p.count == 0) return;
+  scatterTile<ALL, WHOLE>(c, p, 0);
+  tell(c, p, e, 1, 0);
+  destinations<ALL>(c, p, dst);
+  takeScalars(c, e, w, scalars);
+#pragma unroll 1
+  for (u64 t = 0; t < p.count; t++) {
+    const bool more = t + 1 < p.count;
+    if (more) {
+      if (t + 1 >= TILE_SLOTS && !reached(c, p, p.done, e, t + 2 - TILE_SLOTS, w)) return;
+      scatterTile<ALL, WHOLE>(c, p, t + 1);
+    }
+    if (!reached(c, p, p.sent, e, t + 1, w)) return;
+    reduceTile<ALL, WHOLE>(c, p, dst, t, scalars);
+    if (ALL || more) tell(c, p, e, more ? t + 2 : 0, t + 1);
+  }
+  if (ALL) reached(c, p, p.done, e, p.count, w);
+}

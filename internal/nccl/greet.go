@@ -1,0 +1,53 @@
+package nccl
+
+import (
+	"errors"
+	"time"
+
+	"github.com/symgrad/symgrad/internal/cuda"
+)
+
+// greet exchanges a byte between all ranks. NCCL connects two ranks in their first message, whatever NCCL_RUNTIME_CONNECT is,
+// within the call, which then waits for the other rank; and an all-to-all, gather or scatter is messages. Here all ranks wait
+// for each other anyway.
+//
+// Collective: all ranks. Errors: *Error; when not all ranks have come within Config.InitTimeout, that of an aborted
+// communicator.
+func (c *Comm) greet() error {
+	if c.size == 1 {
+		return nil
+	}
+	limit := c.lib.cfg.InitTimeout
+	if limit == 0 {
+		limit = defaultInitTimeout
+	}
+	late := time.AfterFunc(limit, c.Abort)
+	defer late.Stop()
+	return c.with(func() error {
+		at, err := c.dev.Alloc(int64(2 * c.size))
+		if err != nil {
+			return err
+		}
+		s, err := c.dev.NewStream(0)
+		if err == nil {
+			err = errors.Join(c.bytes(at, s), s.Synchronize(), s.Close())
+		}
+		return errors.Join(err, c.dev.Free(at))
+	})
+}
+
+// bytes queues a message of one byte to and from every other rank; those to go out lie at at, those that come behind them.
+func (c *Comm) bytes(at uintptr, s *cuda.Stream) error {
+	if err := c.startGroup(); err != nil {
+		return err
+	}
+	var errs []error
+	for peer := range c.size {
+		if peer == c.rank {
+			continue
+		}
+		errs = append(errs, c.send(at+uintptr(peer), 1, typeU8, peer, s.Handle()),
+			c.recv(at+uintptr(c.size+peer), 1, typeU8, peer, s.Handle()))
+	}
+	return errors.Join(append(errs, c.endGroup())...)
+}

@@ -1,0 +1,125 @@
+package machine_test
+
+import (
+	"errors"
+	"math"
+	"strings"
+	"testing"
+
+	G "gorgonia.org/gorgonia"
+	gtensor "gorgonia.org/tensor"
+
+	"github.com/symgrad/symgrad/machine"
+)
+
+// rows is some rows of a value.
+func rows(t *testing.T, v G.Value, from, to int) *gtensor.Dense {
+	t.Helper()
+	s, err := v.(*gtensor.Dense).Slice(G.S(from, to))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.Materialize().(*gtensor.Dense)
+}
+
+// images is a small convolutional network.
+func images(batch int) *net {
+	n := newNet()
+	n.x = n.input("x", batch, 1, 6, 6)
+	w := n.param("filter", 0.3, 3, 1, 3, 3)
+	h := G.Must(G.Rectify(G.Must(G.Conv2d(n.x, w, gtensor.Shape{3, 3}, []int{1, 1}, []int{1, 1}, []int{1, 1}))))
+	h = G.Must(G.MaxPool2D(h, gtensor.Shape{2, 2}, []int{0, 0}, []int{2, 2}))
+	return n.classify(n.affine("0", G.Must(G.Reshape(h, gtensor.Shape{batch, 27})), 27, 3), batch, 3)
+}
+
+// TestANewBatchIsCompiledAnew runs the last, shorter batch of an epoch, and compares with a graph built for it.
+func TestANewBatchIsCompiledAnew(t *testing.T) {
+	for name, build := range map[string]func(int) *net{"perceptron": small, "convolutional": images} {
+		t.Run(name, func(t *testing.T) {
+			n, short := build(6), build(4)
+			m := newMachine(t, n.g, plain, append(G.Nodes{n.cost, n.out}, gradients(n)...)...)
+			whole := map[*G.Node]G.Value{n.x: n.x.Value(), n.y: n.y.Value()}
+			for i, p := range short.params {
+				let(t, p, n.params[i].Value())
+			}
+			let(t, short.x, rows(t, n.x.Value(), 0, 4))
+			let(t, short.y, rows(t, n.y.Value(), 0, 4))
+			run(t, m)
+			first := floats(t, n.cost.Value())
+			run(t, newMachine(t, short.g, plain, append(G.Nodes{short.cost, short.out}, gradients(short)...)...))
+			for range 2 {
+				for _, x := range []*G.Node{n.x, n.y} {
+					if err := m.Let(x, rows(t, whole[x], 0, 4)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				run(t, m)
+				compare(t, "cost", n.cost.Value(), short.cost.Value())
+				compare(t, "logits", n.out.Value(), short.out.Value())
+				for i, p := range n.params {
+					compare(t, "gradient of "+p.Name(), p.Deriv().Value(), short.params[i].Deriv().Value())
+				}
+				for x, v := range whole {
+					if err := m.Let(x, v); err != nil {
+						t.Fatal(err)
+					}
+				}
+				run(t, m)
+				want(t, "the cost of the whole batch", n.cost.Value(), first...)
+			}
+		})
+	}
+}
+
+func gradients(n *net) G.Nodes {
+	var all G.Nodes
+	for _, p := range n.params {
+		all = append(all, p.Deriv())
+	}
+	return all
+}
+
+// compare holds two values of float32 against each other, to the rounding of sums.
+func compare(t *testing.T, what string, a, b G.Value) {
+	t.Helper()
+	x, y := floats(t, a), floats(t, b)
+	if len(x) != len(y) {
+		t.Fatalf("%s has %d elements, want %d", what, len(x), len(y))
+	}
+	for i := range x {
+		if !(math.Abs(x[i]-y[i]) <= 3e-6*math.Max(1, math.Abs(y[i]))) {
+			t.Fatalf("%s: element %d is %v, want %v", what, i, x[i], y[i])
+		}
+	}
+}
+
+func TestANewBatchIsRefused(t *testing.T) {
+	n := small(6)
+	cfg := plain
+	cfg.NewBatch = machine.Refuse
+	m := newMachine(t, n.g, cfg)
+	run(t, m)
+	if err := m.Let(n.x, rows(t, n.x.Value(), 0, 4)); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.RunAll(); !errors.Is(err, machine.ErrShape) || !strings.Contains(err.Error(), `"x"`) || !strings.Contains(err.Error(), "[4 5]") {
+		t.Errorf("error %v, want ErrShape, the input and its shape", err)
+	}
+}
+
+func TestAParameterKeepsItsShape(t *testing.T) {
+	n := small(6)
+	m := newMachine(t, n.g, plain)
+	if err := m.Let(n.params[0], rows(t, n.params[0].Value(), 0, 3)); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.RunAll(); !errors.Is(err, machine.ErrShape) || !strings.Contains(err.Error(), `"w0"`) {
+		t.Errorf("error %v, want ErrShape and the parameter", err)
+	}
+	if err := m.Let(n.x, vector(1, 2)); !errors.Is(err, machine.ErrShape) {
+		t.Errorf("a vector for a matrix: error %v, want ErrShape", err)
+	}
+	if err := m.Let(n.x, nil); !errors.Is(err, machine.ErrNoValue) {
+		t.Errorf("no value: error %v, want ErrNoValue", err)
+	}
+}

@@ -1,0 +1,139 @@
+package machine
+
+import (
+	"fmt"
+
+	"gorgonia.org/gorgonia"
+	gtensor "gorgonia.org/tensor"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/ops"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// call is a function of this process that a program calls: one of these fields says which.
+type call struct {
+	label   string
+	begin   *ops.Begin
+	join    *ops.Join
+	start   *hook
+	wait    *hook
+	message *ops.Operation
+	op      gorgonia.Op // of a fallback, with what its inputs look like
+	in      []look
+}
+
+// look is what a value of Gorgonia's looks like.
+type look struct {
+	gdt    gtensor.Dtype
+	shape  []int
+	scalar bool
+}
+
+// run is the call.
+func (f *call) run(in, out []tensor.Buffer) error {
+	switch {
+	case f.begin != nil:
+		return f.begin.Run()
+	case f.join != nil:
+		return f.join.Run()
+	case f.start != nil:
+		return f.start.give(in[0])
+	case f.wait != nil:
+		return f.wait.take(out[0])
+	case f.message != nil:
+		return communicate(f.message, in[0], out[0])
+	}
+	return f.do(in, out[0])
+}
+
+// communicate is a message or a barrier.
+func communicate(op *ops.Operation, in, out tensor.Buffer) error {
+	g := op.Group
+	var w dist.Work
+	var err error
+	switch op.Kind {
+	case dist.KindSend:
+		clear(out.Raw())
+		w, err = g.Send(in, op.Peer)
+	case dist.KindRecv:
+		w, err = g.Recv(out, op.Peer)
+	default:
+		w, err = g.Barrier()
+	}
+	if err == nil {
+		err = w.Wait()
+	}
+	if err == nil && op.Kind == dist.KindBarrier {
+		copy(out.Raw(), in.Raw())
+	}
+	return err
+}
+
+// give gives the gradient in b to its reducer.
+func (h *hook) give(b tensor.Buffer) error {
+	red := h.hook.Reducer()
+	if red == nil {
+		return fmt.Errorf("gradient of %q: %w", h.hook.Param().Name(), ops.ErrNotAttached)
+	}
+	if p, ok := red.(ops.Placed); ok && h.inPlace {
+		return p.Filled()
+	}
+	v, err := valueOver(b, h.gdt, h.shape, len(h.shape) == 0)
+	if err != nil {
+		return err
+	}
+	return red.Start(v)
+}
+
+// take waits for the reduced gradient, which is to be in b.
+func (h *hook) take(b tensor.Buffer) error {
+	red := h.hook.Reducer()
+	if red == nil {
+		return fmt.Errorf("gradient of %q: %w", h.hook.Param().Name(), ops.ErrNotAttached)
+	}
+	if p, ok := red.(ops.Placed); ok && h.placed {
+		return p.Reduced()
+	}
+	v, err := red.Wait()
+	if err != nil {
+		return err
+	}
+	return copyValue(b, v)
+}
+
+// copyValue copies the elements of v to b.
+func copyValue(b tensor.Buffer, v gorgonia.Value) error {
+	from, err := memoryOf(v, b.DType())
+	if err == nil {
+		if from.Len() != b.Len() {
+			return fmt.Errorf("%d elements, want %d", from.Len(), b.Len())
+		}
+		copy(b.Raw(), from.Raw())
+		return nil
+	}
+	if d, ok := v.(*gtensor.Dense); ok && !isPlain(d) {
+		return compact(b, d)
+	}
+	return err
+}
+
+// do runs an op by its Do.
+func (f *call) do(in []tensor.Buffer, out tensor.Buffer) error {
+	values := make([]gorgonia.Value, len(in))
+	for i, l := range f.in {
+		var err error
+		if values[i], err = valueOver(in[i], l.gdt, l.shape, l.scalar); err != nil {
+			return err
+		}
+	}
+	var v gorgonia.Value
+	var err error
+	if p := try(func() { v, err = f.op.Do(values...) }); p != nil {
+		return p
+	}
+	if err != nil {
+		return err
+	}
+	return copyValue(out, v)
+}

@@ -1,0 +1,358 @@
+package machine
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"gorgonia.org/gorgonia"
+	gtensor "gorgonia.org/tensor"
+
+	"github.com/symgrad/symgrad/internal/hostexec"
+	"github.com/symgrad/symgrad/internal/program"
+	"github.com/symgrad/symgrad/ops"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// compiled is a program for some shapes of inputs, loaded and with memory.
+type compiled struct {
+	*lowered
+	m       *Machine
+	runner  program.Runner
+	gpu     *onDevice // nil on the CPU
+	sources []source
+	values  []gorgonia.Value // of outputs
+	memory  []tensor.Buffer  // under them
+	places  []hookPlace
+}
+
+// source is an input and where its value was at the last run.
+type source struct {
+	binding
+	gdt   gtensor.Dtype
+	dtype tensor.DType
+	value gorgonia.Value
+	at    tensor.Buffer
+	own   tensor.Buffer // for values whose elements are not contiguous
+}
+
+// hookPlace is where a hook's gradient was at the last run.
+type hookPlace struct {
+	gradient, reduced tensor.Buffer
+	own               tensor.Buffer // for a gradient that has to be given away
+	output            int           // of outputs, that is the reduced gradient; else -1
+}
+
+// build compiles the graph for inputs of some shapes.
+func (m *Machine) build(shapes map[*gorgonia.Node][]int, resized bool) (*compiled, error) {
+	l, err := lower(m.g, &m.cfg, shapes, resized)
+	if err != nil {
+		return nil, err
+	}
+	if err := finishProgram(l, &m.cfg); err != nil {
+		return nil, err
+	}
+	c := &compiled{lowered: l, m: m}
+	env := program.Env{Groups: l.groups}
+	for _, f := range l.calls {
+		env.Calls = append(env.Calls, f.run)
+	}
+	if m.cfg.Watch {
+		env.Watch = c.watch
+	}
+	if m.device != nil {
+		err = c.loadOnDevice(env)
+	} else {
+		c.runner, err = hostexec.New(l.p, hostexec.Config{Threads: m.cfg.Threads, BLAS: m.blas}, env)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := c.place(); err != nil {
+		return nil, fmt.Errorf("%w%s", err, closing(c.runner.Close()))
+	}
+	return c, nil
+}
+
+func closing(err error) string {
+	if err == nil {
+		return ""
+	}
+	return "; and at the end: " + err.Error()
+}
+
+// place binds what has its memory for good: states, outputs, the clock.
+func (c *compiled) place() error {
+	if c.gpu != nil {
+		return c.placeOnDevice()
+	}
+	for _, s := range c.states {
+		if err := c.runner.Bind(s.id, s.at); err != nil {
+			return err
+		}
+	}
+	if c.p.Clock != program.None {
+		if err := c.runner.Bind(c.p.Clock, tensor.Of(c.m.clock)); err != nil {
+			return err
+		}
+	}
+	for _, b := range c.inputs {
+		dt := c.p.Values[b.id].DType
+		c.sources = append(c.sources, source{binding: b, gdt: b.node.Dtype(), dtype: dt})
+	}
+	if err := c.placeOutputs(); err != nil {
+		return err
+	}
+	if err := c.placeDuals(); err != nil {
+		return err
+	}
+	return c.placeHooks()
+}
+
+// placeOutputs makes the values of outputs. Programs for other shapes share what has one length.
+func (c *compiled) placeOutputs() error {
+	c.values, c.memory = make([]gorgonia.Value, len(c.outputs)), make([]tensor.Buffer, len(c.outputs))
+	for i, o := range c.outputs {
+		if c.hookOf(o.id) >= 0 {
+			continue // its memory is the reducer's: see placeHooks
+		}
+		dt := c.p.Values[o.id].DType
+		b, err := c.m.memoryFor(place{o.node, false}, dt, max(sizeOf(o.shape), 1))
+		if err != nil {
+			return fmt.Errorf("output %q: %w", o.node.Name(), err)
+		}
+		if err := c.setOutput(i, b); err != nil {
+			return err
+		}
+		if err := c.runner.Bind(o.id, b); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// hookOf is the hook whose reduced gradient is value id, or -1.
+func (c *compiled) hookOf(id program.ID) int {
+	return slices.IndexFunc(c.hooks, func(h *hook) bool { return h.reduced == id })
+}
+
+// setOutput makes the value of output i the elements of b.
+func (c *compiled) setOutput(i int, b tensor.Buffer) error {
+	o := c.outputs[i]
+	if got, want := c.p.Values[o.id].DType, o.node.Dtype(); want == gtensor.Bool {
+		return fmt.Errorf("output %q: its values are bools, which are %v here; compare with retSame", o.node.Name(), got)
+	}
+	v, err := valueOver(b, o.node.Dtype(), o.shape, o.node.IsScalar())
+	if err != nil {
+		return fmt.Errorf("output %q: %w", o.node.Name(), err)
+	}
+	if v.Dtype() != o.node.Dtype() {
+		return fmt.Errorf("output %q: its values are %v, want %v", o.node.Name(), v.Dtype(), o.node.Dtype())
+	}
+	c.values[i], c.memory[i] = v, b
+	return nil
+}
+
+// memoryFor is memory of the machine, which lasts.
+func (m *Machine) memoryFor(p place, dt tensor.DType, n int) (tensor.Buffer, error) {
+	if b, ok := m.memory[p]; ok && b.DType() == dt && b.Len() == n {
+		return b, nil
+	}
+	b, err := newMemory(dt, n)
+	if err != nil {
+		return b, err
+	}
+	if _, ok := m.memory[p]; !ok {
+		m.memory[p] = b
+	}
+	return b, nil
+}
+
+// placeDuals binds the gradients that parameters have apart from their nodes.
+func (c *compiled) placeDuals() error {
+	for _, d := range c.duals {
+		v, err := d.node.Grad()
+		if err != nil {
+			return fmt.Errorf("gradient of %q: %w", d.node.Name(), err)
+		}
+		b, err := memoryOf(v, c.p.Values[d.id].DType)
+		if err != nil {
+			return fmt.Errorf("gradient of %q: %w", d.node.Name(), err)
+		}
+		if err := c.runner.Bind(d.id, b); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// placeHooks gives gradients memory for when their reducers have none for them.
+func (c *compiled) placeHooks() error {
+	c.places = make([]hookPlace, len(c.hooks))
+	for i, h := range c.hooks {
+		p := &c.places[i]
+		p.output = slices.IndexFunc(c.outputs, func(b binding) bool { return b.id == h.reduced })
+		var err error
+		if p.own, err = newMemory(c.p.Values[h.grad].DType, max(sizeOf(h.shape), 1)); err != nil {
+			return err
+		}
+		if r, ok := h.hook.Reducer().(interface{ Rank() int }); ok && !c.m.first {
+			c.m.clock[1] = uint64(r.Rank() * c.samples)
+		}
+	}
+	return c.bindHooks()
+}
+
+// bindHooks binds gradients where their reducers want them in the run that comes.
+func (c *compiled) bindHooks() error {
+	for i, h := range c.hooks {
+		p := &c.places[i]
+		var gradient, reduced tensor.Buffer
+		if r, ok := h.hook.Reducer().(ops.Placed); ok {
+			gradient, reduced = r.Place()
+		}
+		h.inPlace, h.placed = !gradient.IsZero(), !reduced.IsZero()
+		if !h.inPlace {
+			gradient = p.own
+		}
+		if err := c.bindHook(h, p, gradient, reduced); err != nil {
+			return fmt.Errorf("gradient of %q: %w", h.hook.Param().Name(), err)
+		}
+	}
+	return nil
+}
+
+func (c *compiled) bindHook(h *hook, p *hookPlace, gradient, reduced tensor.Buffer) error {
+	if p.gradient != gradient {
+		if err := c.runner.Bind(h.grad, gradient); err != nil {
+			return err
+		}
+		p.gradient = gradient
+	}
+	if reduced.IsZero() {
+		reduced = p.own // a Wait copies to it after its Start has been
+	}
+	if h.reduced == program.None || p.reduced == reduced {
+		return nil
+	}
+	if err := c.runner.Bind(h.reduced, reduced); err != nil {
+		return err
+	}
+	p.reduced = reduced
+	if p.output >= 0 {
+		return c.setOutput(p.output, reduced)
+	}
+	return nil
+}
+
+// changed reports whether an op is another than when the program was made.
+func (c *compiled) changed() bool {
+	for i := range c.marks {
+		if c.marks[i].changed() {
+			return true
+		}
+	}
+	return false
+}
+
+// bind looks all inputs up. It reports whether one has another shape than the program is for.
+func (c *compiled) bind() (resized bool, err error) {
+	if c.gpu != nil {
+		return c.bindOnDevice()
+	}
+	for i := range c.sources {
+		s := &c.sources[i]
+		fits, err := c.source(s)
+		if err != nil {
+			return false, fmt.Errorf("input %q: %w", s.node.Name(), err)
+		}
+		if !fits {
+			return true, nil
+		}
+	}
+	return false, c.bindHooks()
+}
+
+// source looks one input up.
+func (c *compiled) source(s *source) (fits bool, err error) {
+	v := s.node.Value()
+	if v == nil {
+		return false, fmt.Errorf("%w; give it one with gorgonia.Let", ErrNoValue)
+	}
+	if !sameShape(v.Shape(), s.shape) {
+		return false, nil
+	}
+	at, err := memoryOf(v, s.dtype)
+	if err != nil {
+		d, ok := v.(*gtensor.Dense)
+		if !ok || isPlain(d) || v.Dtype() != s.gdt {
+			return false, err
+		}
+		if at, err = s.copied(d); err != nil {
+			return false, err
+		}
+	}
+	s.value = v
+	if s.at == at {
+		return true, nil
+	}
+	s.at = at
+	return true, c.runner.Bind(s.id, at)
+}
+
+// copied is the elements of d in memory of the machine.
+func (s *source) copied(d *gtensor.Dense) (tensor.Buffer, error) {
+	if s.own.IsZero() {
+		var err error
+		if s.own, err = newMemory(s.dtype, max(sizeOf(s.shape), 1)); err != nil {
+			return s.own, err
+		}
+	}
+	return s.own, compact(s.own, d)
+}
+
+// let gives outputs their values, if they have others: under new headers, because Gorgonia recycles those of values that
+// it unbinds.
+func (c *compiled) let() error {
+	for i, o := range c.outputs {
+		if o.node.Value() == c.values[i] && c.values[i] != nil {
+			continue
+		}
+		if c.memory[i].IsZero() {
+			continue // a gradient whose reducer has said nothing yet
+		}
+		if err := c.setOutput(i, c.memory[i]); err != nil {
+			return err
+		}
+		if v := c.values[i]; !o.node.IsScalar() && !o.node.Shape().Eq(v.Shape()) {
+			if err := try(func() { gorgonia.WithShape(slices.Clone([]int(v.Shape()))...)(o.node) }); err != nil {
+				return fmt.Errorf("output %q: %w", o.node.Name(), err)
+			}
+		}
+		if err := gorgonia.UnsafeLet(o.node, c.values[i]); err != nil {
+			return fmt.Errorf("output %q: %w", o.node.Name(), err)
+		}
+	}
+	return nil
+}
+
+// watch looks for what is not a number in the results of a step.
+func (c *compiled) watch(step int, out []tensor.Buffer) error {
+	for _, b := range out {
+		if i := nanIn(b); i >= 0 {
+			return fmt.Errorf("element %d of the result is %w, first at node %q", i, ErrNaN, c.p.Steps[step].Name)
+		}
+	}
+	return nil
+}
+
+// nanIn is the index of the first element that is not a number, or -1.
+func nanIn(b tensor.Buffer) int {
+	if x, err := tensor.Data[float32](b); err == nil {
+		return slices.IndexFunc(x, func(v float32) bool { return v != v })
+	}
+	if x, err := tensor.Data[float64](b); err == nil {
+		return slices.IndexFunc(x, math.IsNaN)
+	}
+	return -1
+}

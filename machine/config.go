@@ -1,0 +1,114 @@
+package machine
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/symgrad/symgrad/internal/cudaexec"
+	"github.com/symgrad/symgrad/optim"
+)
+
+// Device is what a program runs on.
+type Device string
+
+// The devices. The zero Device is Auto.
+const (
+	Auto Device = "auto" // the GPU that the graph's world or Config.Share is on; without one the processor
+	CPU  Device = "cpu"
+	CUDA Device = "cuda"
+)
+
+// NewBatch is what happens when an input's value has another shape than at the last run.
+type NewBatch string
+
+// What may happen. The zero NewBatch is Recompile.
+const (
+	Recompile NewBatch = "recompile" // a program for the new shapes is made, and kept beside the others
+	Refuse    NewBatch = "error"     // RunAll returns ErrShape
+)
+
+// Config is how a graph is compiled and run. The zero value is the default.
+type Config struct {
+	Name       string   // of the program, in Explain and in errors; "" means "program"
+	Device     Device   // "" means Auto
+	Threads    int      // goroutines that compute on the CPU, the caller's included; 0 means GOMAXPROCS
+	BLAS       string   // library for products on the CPU: a path; "none" for the kernels here; "" means the first that is installed
+	NewBatch   NewBatch // "" means Recompile
+	Watch      bool     // look for NaN after each step: RunAll returns ErrNaN, naming the node. Slow: step by step
+	Fallback   bool     // on the CPU, run ops that no rule knows by their own Do, instead of an error
+	Eval       bool     // the graph is run for its results: dropout and batch normalization are not training
+	DualValues bool     // add gradients to what gradients hold, as gorgonia.BindDualValues does, until a solver sets them to 0
+	Seed       uint64   // of dropout and of random nodes
+	Samples    int      // in this rank's batch; 0 means the length of the first input that is not a parameter
+	NoOptimize bool     // run the program as it comes from the graph: slow, to find out whether an optimization is wrong
+
+	// Solver makes the update of the parameters the end of each RunAll; nil leaves it to a solver. On a GPU run and update are
+	// then one graph. NewSolver gives the solver, to steer and save it; its Step does nothing more.
+	Solver *optim.Config
+
+	// Of GPUs alone.
+	GPU           int      // number of the GPU among those that the process sees, where nothing else says which
+	Share         *Machine // its parameters are those of this machine of the same names and forms; it is closed later
+	Compute       string   // how products of float32 are made: f32, tf32 or bf16, with sums in float32; "" means f32
+	KeepInputs    bool     // an input is copied when it has been let anew, and not when its elements have changed in place
+	Deterministic bool     // the same bits in every run, at some cost in time
+	Tune          bool     // choose the fastest way of each product by trying, in New
+	NoGraph       bool     // queue step by step, in place of replaying a captured graph
+	CUDADriver    string   // path or soname of libcuda; "" means libcuda.so.1, searched for
+	NVRTC         string   // path or soname of libnvrtc; "" means that of the newest CUDA that the driver runs
+	CUBLAS        string   // path of libcublas; "none" for kernels of our own; "" means what is found
+	CUDNN         string   // path of libcudnn; "none" for kernels of our own; "" means what is found
+}
+
+// The errors of a Machine.
+var (
+	// ErrUnknownOp is returned by New for an op that it cannot compile; the error names op and node.
+	ErrUnknownOp = errors.New("unknown op")
+	// ErrNoValue is returned by RunAll when an input has no value.
+	ErrNoValue = errors.New("no value")
+	// ErrShape is returned by RunAll when an input's value has another shape or type than it can have.
+	ErrShape = errors.New("another shape")
+	// ErrNaN is returned by RunAll, with Config.Watch, when a result is not a number.
+	ErrNaN = errors.New("not a number")
+	// ErrClosed is returned by RunAll after Close.
+	ErrClosed = errors.New("the machine is closed")
+	// ErrDevice is returned by New when there is no such device, or the graph's world is on another.
+	ErrDevice = errors.New("no such device")
+	// ErrSolver is returned by NewSolver when parameters would have two solvers.
+	ErrSolver = errors.New("the machine has another solver")
+)
+
+// Validate checks c.
+func (c Config) Validate() error {
+	switch c.Device {
+	case "", Auto, CPU, CUDA:
+	default:
+		return fmt.Errorf("machine config: %w: device %q; want auto, cpu or cuda", ErrDevice, c.Device)
+	}
+	switch c.NewBatch {
+	case "", Recompile, Refuse:
+	default:
+		return fmt.Errorf("machine config: new batch %q; want recompile or error", c.NewBatch)
+	}
+	switch {
+	case c.Threads < 0:
+		return fmt.Errorf("machine config: %d threads; 0 means one for each core", c.Threads)
+	case c.Samples < 0:
+		return fmt.Errorf("machine config: %d samples", c.Samples)
+	case c.Device == CUDA && c.Fallback:
+		return fmt.Errorf("machine config: fallback is for the cpu")
+	case c.GPU < 0:
+		return fmt.Errorf("machine config: %w: gpu %d", ErrDevice, c.GPU)
+	}
+	if c.Compute != "" {
+		if _, err := cudaexec.ParseCompute(c.Compute); err != nil {
+			return fmt.Errorf("machine config: %w", err)
+		}
+	}
+	if c.Solver != nil {
+		if err := c.Solver.Validate(); err != nil {
+			return fmt.Errorf("machine config: %w", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,268 @@
+package machine
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"unsafe"
+
+	"gorgonia.org/gorgonia"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/dist/ddp"
+	"github.com/symgrad/symgrad/dist/launch"
+	"github.com/symgrad/symgrad/internal/cuda"
+	"github.com/symgrad/symgrad/internal/cudaexec"
+	"github.com/symgrad/symgrad/internal/dl"
+	"github.com/symgrad/symgrad/ops"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// device is the GPU of a machine, and what the machine has there for longer than a program: parameters, states, outputs.
+type device struct {
+	dev    *cuda.Device
+	driver *cuda.Driver // that the machine has opened; nil if another owns it
+	from   *Machine     // whose parameters are ours; may be nil
+
+	params  map[*gorgonia.Node]*stored
+	states  map[uintptr]*stored // by address on the host
+	memory  map[place]tensor.Buffer
+	list    []*stored       // all of params and states, in the order in which they were made
+	own     []tensor.Buffer // to be freed
+	words   []word
+	current *cudaexec.Exec // that has run last
+	next    uint64         // number of the step that current takes the next run for
+	copies  bool           // the values of nodes follow every run: nobody but the host updates parameters
+}
+
+// stored is a tensor that stays on the device from run to run, and what it is on the host.
+type stored struct {
+	name string
+	node *gorgonia.Node // whose value it is; nil for a state
+	host tensor.Buffer  // of a state
+	at   tensor.Buffer
+	lent bool           // another machine's, which looks after it
+	seen gorgonia.Value // the node's when it was copied last
+}
+
+// word is eight bytes on the device that the host sets between runs.
+type word struct {
+	at    tensor.Buffer
+	bits  uint64
+	known bool
+}
+
+// newDevice is the device that a graph is to run on; nil for the host.
+//
+// Errors: ErrDevice when graph, world and settings do not fit together, or there is no GPU.
+func newDevice(cfg *Config, g *gorgonia.ExprGraph) (*device, error) {
+	d := ownerOf(g)
+	on := tensor.Host
+	if d != nil {
+		on = d.Device()
+	}
+	switch {
+	case cfg.Device == CPU && on != tensor.Host:
+		return nil, fmt.Errorf("%w: the device is cpu, and the gradients go to a world on %v: set the device to cuda or auto", ErrDevice, on)
+	case cfg.Device == CUDA && d != nil && on == tensor.Host:
+		return nil, fmt.Errorf("%w: the device is cuda, and the gradients go to a world of the host: attach to one of GPUs, or set the device to cpu", ErrDevice)
+	case cfg.Share != nil && cfg.Share.closed:
+		return nil, fmt.Errorf("%w: the machine that has the parameters is closed", ErrClosed)
+	case on != tensor.Host:
+		v, err := deviceOf(d.Layout().Group)
+		if err != nil {
+			return nil, err
+		}
+		return freshDevice(v, nil, cfg.Share), nil
+	case cfg.Device != CPU && cfg.Share != nil && cfg.Share.device != nil:
+		return freshDevice(cfg.Share.device.dev, nil, cfg.Share), nil
+	case cfg.Device != CUDA:
+		return nil, nil
+	}
+	return openGPU(cfg)
+}
+
+// openGPU opens the driver.
+func openGPU(cfg *Config) (*device, error) {
+	driver, err := cuda.Open(cuda.Config{Driver: cfg.CUDADriver, NVRTC: cfg.NVRTC, Dirs: dl.Places(os.DirFS("/"), launch.Environ())})
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrDevice, err)
+	}
+	v, err := driver.Device(cfg.GPU)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("%w: %w", ErrDevice, err), driver.Close())
+	}
+	return freshDevice(v, driver, cfg.Share), nil
+}
+
+func freshDevice(v *cuda.Device, driver *cuda.Driver, from *Machine) *device {
+	return &device{
+		dev: v, driver: driver, from: from, copies: true,
+		params: map[*gorgonia.Node]*stored{}, states: map[uintptr]*stored{}, memory: map[place]tensor.Buffer{},
+	}
+}
+
+// ownerOf is the DDP that the gradients of a graph go to, or nil.
+func ownerOf(g *gorgonia.ExprGraph) *ddp.DDP {
+	for _, n := range g.AllNodes() {
+		if h, ok := n.Op().(*ops.Hook); ok {
+			if d, _, ok := ddp.Owner(h.Reducer()); ok {
+				return d
+			}
+		}
+	}
+	return nil
+}
+
+// deviceOf is the device of a group.
+func deviceOf(g *dist.Group) (*cuda.Device, error) {
+	s, ok := g.Stream().(interface{ CUDA() *cuda.Stream })
+	if !ok {
+		return nil, fmt.Errorf("%w: the stream of the world on %v is a %T, not one of a GPU", ErrDevice, g.Device(), g.Stream())
+	}
+	return s.CUDA().Device(), nil
+}
+
+// config is how programs are loaded.
+func (d *device) config(cfg *Config, symmetric []tensor.Buffer) (cudaexec.Config, error) {
+	c := cudaexec.Config{
+		Device: d.dev, Eager: cfg.NoGraph, Deterministic: cfg.Deterministic, Tune: cfg.Tune,
+		CUBLAS: cfg.CUBLAS, CUDNN: cfg.CUDNN, Dirs: dl.Places(os.DirFS("/"), launch.Environ()), Symmetric: symmetric,
+	}
+	if cfg.Compute == "" {
+		return c, nil
+	}
+	var err error
+	c.Compute, err = cudaexec.ParseCompute(cfg.Compute)
+	return c, err
+}
+
+// alloc is zeroed memory, which close frees.
+func (d *device) alloc(dt tensor.DType, n int) (tensor.Buffer, error) {
+	bytes := max(int64(n)*int64(dt.Size()), 1)
+	raw, err := d.dev.AllocBuffer(bytes)
+	if err != nil {
+		return tensor.Buffer{}, err
+	}
+	d.own = append(d.own, raw)
+	if err := d.dev.Fill(uintptr(raw.Pointer()), 0, bytes); err != nil {
+		return tensor.Buffer{}, err
+	}
+	return tensor.FromPointer(raw.Pointer(), n, dt, raw.Device())
+}
+
+// memoryFor is memory for the value of a node, the same for all programs in which it has one length.
+func (d *device) memoryFor(p place, dt tensor.DType, n int) (tensor.Buffer, error) {
+	if b, ok := d.memory[p]; ok && b.DType() == dt && b.Len() >= n {
+		return b.Slice(0, n)
+	}
+	b, err := d.alloc(dt, n)
+	if err == nil {
+		d.memory[p] = b
+	}
+	return b, err
+}
+
+// param is where the parameter of a node is.
+func (d *device) param(n *gorgonia.Node, dt tensor.DType, length int, in *exchange) (*stored, error) {
+	if s, ok := d.params[n]; ok {
+		return s, nil
+	}
+	s := &stored{name: n.Name(), node: n}
+	if other := d.shared(n, dt, length); other != nil {
+		s.at, s.lent = other.at, true
+	} else if b, ok := in.valueOf(n); ok {
+		s.at = b
+	} else {
+		var err error
+		if s.at, err = d.alloc(dt, length); err != nil {
+			return nil, fmt.Errorf("parameter %q: %w", n.Name(), err)
+		}
+	}
+	d.params[n] = s
+	d.list = append(d.list, s)
+	return s, nil
+}
+
+// shared is the parameter of Config.Share with n's name and form, or nil.
+func (d *device) shared(n *gorgonia.Node, dt tensor.DType, length int) *stored {
+	if d.from == nil || d.from.device == nil {
+		return nil
+	}
+	for _, s := range d.from.device.list {
+		if s.node != nil && s.name == n.Name() && s.at.DType() == dt && s.at.Len() == length {
+			return s
+		}
+	}
+	return nil
+}
+
+// state is where memory of the host, which an op keeps from run to run, is on the device.
+func (d *device) state(name string, host tensor.Buffer) (*stored, error) {
+	key := uintptr(host.Pointer())
+	if s, ok := d.states[key]; ok {
+		return s, nil
+	}
+	at, err := d.alloc(host.DType(), host.Len())
+	if err != nil {
+		return nil, fmt.Errorf("state %q: %w", name, err)
+	}
+	s := &stored{name: name, host: host, at: at}
+	d.states[key] = s
+	d.list = append(d.list, s)
+	return s, d.write(s.at, s.host)
+}
+
+// write copies from the host, while no run is on its way.
+func (d *device) write(to, from tensor.Buffer) error {
+	if from.Bytes() == 0 {
+		return nil
+	}
+	return d.dev.CopyFromHost(uintptr(to.Pointer()), from.Pointer(), from.Bytes())
+}
+
+// read copies to the host, while no run is on its way.
+func (d *device) read(to, from tensor.Buffer) error {
+	if to.Bytes() == 0 {
+		return nil
+	}
+	return d.dev.CopyToHost(to.Pointer(), uintptr(from.Pointer()), to.Bytes())
+}
+
+// set makes the word at a place bits for the runs to come, if it is not. s is where runs begin.
+func (d *device) set(s *cuda.Stream, at tensor.Buffer, bits uint64) error {
+	i := 0
+	for i < len(d.words) && d.words[i].at != at {
+		i++
+	}
+	if i == len(d.words) {
+		d.words = append(d.words, word{at: at})
+	}
+	w := &d.words[i]
+	if w.known && w.bits == bits {
+		return nil
+	}
+	if err := s.Write64(uintptr(at.Pointer()), bits); err != nil {
+		return err
+	}
+	w.bits, w.known = bits, true
+	return nil
+}
+
+// close frees what there is, after the programs.
+func (d *device) close() error {
+	var errs []error
+	for _, b := range d.own {
+		errs = append(errs, d.dev.FreeBuffer(b))
+	}
+	d.own = nil
+	if d.driver != nil {
+		errs = append(errs, d.driver.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// bufferOver is n elements of dt in raw.
+func bufferOver(raw []byte, dt tensor.DType, n int) (tensor.Buffer, error) {
+	return tensor.FromPointer(unsafe.Pointer(unsafe.SliceData(raw)), n, dt, tensor.Host)
+}

@@ -1,0 +1,281 @@
+package machine
+
+import (
+	"fmt"
+
+	"gorgonia.org/gorgonia"
+	gtensor "gorgonia.org/tensor"
+
+	"github.com/symgrad/symgrad/internal/cudaexec"
+	"github.com/symgrad/symgrad/internal/program"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// onDevice is what a compiled program has on a device.
+type onDevice struct {
+	exec    *cudaexec.Exec
+	params  []*stored       // by index of sources; nil for an input that is copied before each run
+	outputs []tensor.Buffer // on the host, by index of outputs
+	duals   []tensor.Buffer // on the host, by index of duals
+}
+
+// fixed is an Outside value whose memory is known when the program is made.
+type fixed struct {
+	id program.ID
+	at tensor.Buffer
+}
+
+// loadOnDevice loads a program.
+func (c *compiled) loadOnDevice(env program.Env) error {
+	m := c.m
+	var symmetric []tensor.Buffer
+	if c.exchange != nil {
+		symmetric = c.exchange.layout.Symmetric
+	}
+	cfg, err := m.device.config(&m.cfg, symmetric)
+	if err != nil {
+		return err
+	}
+	r, err := cudaexec.New(c.p, cfg, env)
+	if err != nil {
+		return err
+	}
+	x, ok := r.(*cudaexec.Exec)
+	if !ok {
+		return fmt.Errorf("%w: the runner is a %T%s", ErrDevice, r, closing(r.Close()))
+	}
+	c.runner, c.gpu = x, &onDevice{exec: x}
+	return nil
+}
+
+// placeOnDevice binds what stays on the device.
+func (c *compiled) placeOnDevice() error {
+	d := c.m.device
+	for _, f := range c.fixed {
+		if err := c.runner.Bind(f.id, f.at); err != nil {
+			return err
+		}
+	}
+	for _, s := range c.states {
+		at := s.at
+		if at.Device() == tensor.Host {
+			st, err := d.state(c.p.Values[s.id].Name, s.at)
+			if err != nil {
+				return err
+			}
+			at = st.at
+		}
+		if err := c.runner.Bind(s.id, at); err != nil {
+			return err
+		}
+	}
+	if err := c.placeParams(); err != nil {
+		return err
+	}
+	if err := c.placeOutputsOnDevice(); err != nil {
+		return err
+	}
+	if err := c.placeDualsOnDevice(); err != nil {
+		return err
+	}
+	if c.exchange != nil && !c.m.first {
+		c.m.clock[1] = uint64(c.exchange.layout.Group.Rank() * c.samples)
+	}
+	return nil
+}
+
+// placeParams binds parameters, those of Config.Share too, and leaves the other inputs to be copied.
+func (c *compiled) placeParams() error {
+	d := c.m.device
+	c.gpu.params = make([]*stored, len(c.inputs))
+	for i, b := range c.inputs {
+		v := &c.p.Values[b.id]
+		c.sources = append(c.sources, source{binding: b, gdt: b.node.Dtype(), dtype: v.DType})
+		if v.Role != program.Param && d.shared(b.node, v.DType, v.Len()) == nil {
+			continue
+		}
+		s, err := d.param(b.node, v.DType, v.Len(), c.exchange)
+		if err != nil {
+			return err
+		}
+		if err := c.runner.Bind(b.id, s.at); err != nil {
+			return err
+		}
+		c.gpu.params[i] = s
+	}
+	return nil
+}
+
+// placeOutputsOnDevice gives outputs memory on the device, and on the host for their values.
+func (c *compiled) placeOutputsOnDevice() error {
+	c.values = make([]gorgonia.Value, len(c.outputs))
+	c.gpu.outputs = make([]tensor.Buffer, len(c.outputs))
+	for i, o := range c.outputs {
+		dt := c.p.Values[o.id].DType
+		n := max(sizeOf(o.shape), 1)
+		host, err := c.m.memoryFor(place{o.node, false}, dt, n)
+		if err != nil {
+			return fmt.Errorf("output %q: %w", o.node.Name(), err)
+		}
+		if err := c.setOutput(i, host); err != nil {
+			return err
+		}
+		c.gpu.outputs[i] = host
+		if o.slot {
+			continue // a part of a bucket, which is bound
+		}
+		at, err := c.m.device.memoryFor(place{o.node, false}, dt, n)
+		if err != nil {
+			return fmt.Errorf("output %q: %w", o.node.Name(), err)
+		}
+		if err := c.runner.Bind(o.id, at); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// placeDualsOnDevice gives the gradients that parameters have apart from their nodes memory on the device.
+func (c *compiled) placeDualsOnDevice() error {
+	c.gpu.duals = make([]tensor.Buffer, len(c.duals))
+	for i, o := range c.duals {
+		v, err := o.node.Grad()
+		if err != nil {
+			return fmt.Errorf("gradient of %q: %w", o.node.Name(), err)
+		}
+		dt := c.p.Values[o.id].DType
+		if c.gpu.duals[i], err = memoryOf(v, dt); err != nil {
+			return fmt.Errorf("gradient of %q: %w", o.node.Name(), err)
+		}
+		at, err := c.m.device.memoryFor(place{o.node, true}, dt, max(sizeOf(o.shape), 1))
+		if err != nil {
+			return fmt.Errorf("gradient of %q: %w", o.node.Name(), err)
+		}
+		if err := c.runner.Bind(o.id, at); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// bindOnDevice looks all inputs up: parameters that have been let anew are copied, and other inputs staged.
+func (c *compiled) bindOnDevice() (resized bool, err error) {
+	for i := range c.sources {
+		s := &c.sources[i]
+		v := s.node.Value()
+		switch {
+		case v == nil:
+			return false, fmt.Errorf("input %q: %w; give it one with gorgonia.Let", s.node.Name(), ErrNoValue)
+		case !sameShape(v.Shape(), s.shape):
+			return true, nil
+		}
+	}
+	if err := c.turn(); err != nil {
+		return false, err
+	}
+	for i := range c.sources {
+		s := &c.sources[i]
+		if st := c.gpu.params[i]; st != nil {
+			err = c.m.device.refresh(c.runner, st, s)
+		} else {
+			err = c.stage(s)
+		}
+		if err != nil {
+			return false, fmt.Errorf("input %q: %w", s.node.Name(), err)
+		}
+	}
+	return false, c.refreshHost()
+}
+
+// turn makes c the program that runs, behind the one that ran before.
+func (c *compiled) turn() error {
+	d, x := c.m.device, c.gpu.exec
+	if d.current != x {
+		if d.current != nil {
+			if err := d.current.Wait(); err != nil {
+				return err
+			}
+		}
+		d.current, d.next = x, c.m.clock[0]+1 // another, so that it is set
+	}
+	if d.next != c.m.clock[0] {
+		if err := x.SetClock(c.m.clock[0], c.m.clock[1]); err != nil {
+			return err
+		}
+		d.next = c.m.clock[0]
+	}
+	return nil
+}
+
+// refresh copies a parameter to the device: if its node has got another value, or always where the host updates it.
+func (d *device) refresh(r program.Runner, st *stored, s *source) error {
+	v := s.node.Value()
+	if st.lent || st.seen == v && !d.copies {
+		return nil
+	}
+	if err := r.Wait(); err != nil {
+		return err
+	}
+	from, err := memoryOf(v, s.dtype)
+	if err != nil {
+		return err
+	}
+	st.seen = v
+	return d.write(st.at, from)
+}
+
+// refreshHost copies what else the host may have changed since the last run.
+func (c *compiled) refreshHost() error {
+	d := c.m.device
+	if !d.copies {
+		return nil
+	}
+	for _, s := range d.list {
+		if s.node == nil {
+			if err := d.write(s.at, s.host); err != nil {
+				return err
+			}
+		}
+	}
+	if !c.m.cfg.DualValues {
+		return nil
+	}
+	for i, o := range c.duals {
+		at, err := c.runner.Memory(o.id)
+		if err != nil {
+			return err
+		}
+		if err := d.write(at, c.gpu.duals[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stage copies an input for the run that comes, while the one before goes on.
+func (c *compiled) stage(s *source) error {
+	v := s.node.Value()
+	if c.m.cfg.KeepInputs && s.value == v {
+		return nil
+	}
+	room, err := c.gpu.exec.Room(s.id)
+	if err != nil {
+		return err
+	}
+	n := max(sizeOf(s.shape), 1)
+	to, err := bufferOver(room, s.dtype, n)
+	if err != nil {
+		return err
+	}
+	from, err := memoryOf(v, s.dtype)
+	if err == nil {
+		copy(to.Raw(), from.Raw())
+	} else if d, ok := v.(*gtensor.Dense); ok && !isPlain(d) && d.Dtype() == s.gdt {
+		err = compact(to, d)
+	}
+	if err != nil {
+		return err
+	}
+	s.value = v
+	return c.gpu.exec.Stage(s.id, room[:to.Bytes()])
+}

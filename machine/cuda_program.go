@@ -1,0 +1,88 @@
+package machine
+
+import (
+	"fmt"
+
+	"gorgonia.org/gorgonia"
+
+	"github.com/symgrad/symgrad/internal/program"
+	"github.com/symgrad/symgrad/optim"
+)
+
+// finishProgram makes what comes from a graph a program that a back half loads.
+func finishProgram(l *lowered, cfg *Config) error {
+	var err error
+	if cfg.NoOptimize {
+		err = program.Pack(l.p)
+	} else {
+		err = program.Optimize(l.p)
+	}
+	if err != nil {
+		return err
+	}
+	l.shed()
+	return program.Plan(l.p)
+}
+
+// makeSolver makes what Config.Solver asks for, and notes whose gradients a device exchanges.
+func (m *Machine) makeSolver(g *gorgonia.ExprGraph) error {
+	if m.device != nil {
+		m.g.owner = ownerOf(g)
+	}
+	if m.cfg.Solver == nil {
+		return nil
+	}
+	if m.device == nil {
+		var err error
+		m.host, err = optim.New(*m.cfg.Solver)
+		return err
+	}
+	s, err := newSolver(m, *m.cfg.Solver)
+	m.solve = s
+	if err != nil {
+		return fmt.Errorf("solver: %w", err)
+	}
+	s.fused, m.g.solve, m.device.copies = true, s, false
+	return nil
+}
+
+// within adds the update to a program of the graph.
+func (s *solver) within(l *lowering) error {
+	return s.emit(l, func(i int) (operand, operand, error) {
+		p := s.m.g.params[i]
+		w, ok := l.values[p.node]
+		g, there := l.values[p.grad]
+		if !ok || !there {
+			return w, g, fmt.Errorf("its gradient is not computed: %w", optim.ErrNoGradient)
+		}
+		for _, d := range l.duals {
+			if d.param == i {
+				g = l.whole(d.id)
+			}
+		}
+		if g.isNum {
+			g = l.stored(g)
+		}
+		return w, l.reshapeTo(g, w.shape), nil
+	})
+}
+
+// reshapeTo is reshape of a gradient, whose shape may differ from its parameter's in dimensions of 1.
+func (l *lowering) reshapeTo(o operand, shape []int) operand {
+	if o.len() != sizeOf(shape) {
+		return o
+	}
+	return l.reshape(o, shape)
+}
+
+// updateOnHost makes the update of Config.Solver on the CPU.
+func (m *Machine) updateOnHost() error {
+	if m.host == nil {
+		return nil
+	}
+	model := make([]gorgonia.ValueGrad, len(m.g.params))
+	for i, p := range m.g.params {
+		model[i] = p.node
+	}
+	return m.host.Step(model)
+}

@@ -1,0 +1,255 @@
+package machine
+
+import (
+	"fmt"
+	"math"
+
+	"gorgonia.org/gorgonia"
+
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// runOnDevice queues a run of the present program, whose inputs are there.
+func (m *Machine) runOnDevice() error {
+	c, d := m.now, m.device
+	if err := d.dev.Enter(); err != nil {
+		return err
+	}
+	defer d.dev.Leave()
+	if err := m.solve.prepare(c); err != nil {
+		return err
+	}
+	if err := c.prepareExchange(); err != nil {
+		return err
+	}
+	err := c.runner.Run()
+	c.exchanged(err)
+	m.clock[0]++
+	if err != nil {
+		d.next = m.clock[0] + 1 // unknown
+		return err
+	}
+	d.next++
+	if err := m.solve.ran(c); err != nil {
+		return err
+	}
+	if d.copies {
+		return m.fetchAll()
+	}
+	if err := c.checkLate(); err != nil {
+		return err
+	}
+	for _, r := range m.g.reads {
+		if err := m.fetchNode(r.node); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fetchAll waits for the last run and copies outputs, gradients and states to the host.
+func (m *Machine) fetchAll() error {
+	c, d := m.now, m.device
+	if err := c.runner.Wait(); err != nil {
+		return err
+	}
+	if err := c.checkExchange(); err != nil {
+		return err
+	}
+	for i := range c.outputs {
+		if err := c.fetch(i); err != nil {
+			return err
+		}
+	}
+	for i, o := range c.duals {
+		at, err := c.runner.Memory(o.id)
+		if err != nil {
+			return err
+		}
+		if err := d.read(c.gpu.duals[i], at); err != nil {
+			return err
+		}
+	}
+	for _, s := range d.list {
+		if s.node == nil {
+			if err := d.read(s.host, s.at); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// fetch copies output i, whose run is done, to the host.
+func (c *compiled) fetch(i int) error {
+	o := &c.outputs[i]
+	host := c.gpu.outputs[i]
+	at, err := c.runner.Memory(o.id)
+	if err == nil && o.slot {
+		at, err = at.Slice(o.offset, o.offset+host.Len())
+	}
+	if err == nil {
+		err = c.m.device.read(host, at)
+	}
+	if err != nil {
+		return fmt.Errorf("output %q: %w", o.node.Name(), err)
+	}
+	return nil
+}
+
+// fetchNode copies the value of an output of the last run, and waits for no run that is behind it.
+func (m *Machine) fetchNode(n *gorgonia.Node) error {
+	c := m.now
+	for i := range c.outputs {
+		o := &c.outputs[i]
+		if o.node != n {
+			continue
+		}
+		if o.slot {
+			if err := c.runner.Wait(); err != nil {
+				return err
+			}
+			return c.fetch(i)
+		}
+		return c.gpu.exec.Read(o.id, c.gpu.outputs[i].Raw())
+	}
+	return fmt.Errorf("node %q: %w: it is no output of the machine", nameOf(n), ErrNoValue)
+}
+
+// Sync makes what nodes hold what the last run has given: values of outputs and gradients, and, where the machine updates the
+// parameters, their values. On the CPU, and on a GPU as long as a solver of the host updates the parameters, that is so
+// after each RunAll, and Sync does nothing.
+//
+// Returns: when the run is done. Errors: those of the run; ErrClosed.
+func (m *Machine) Sync() error {
+	if m.closed {
+		return fmt.Errorf("machine %s: %w", m.cfg.Name, ErrClosed)
+	}
+	if m.device == nil || m.device.copies || m.device.current == nil {
+		return nil
+	}
+	if err := m.fetchAll(); err != nil {
+		return fmt.Errorf("machine %s: %w", m.cfg.Name, err)
+	}
+	if err := m.fetchParams(); err != nil {
+		return fmt.Errorf("machine %s: %w", m.cfg.Name, err)
+	}
+	return nil
+}
+
+// fetchParams copies the parameters to the values of their nodes.
+func (m *Machine) fetchParams() error {
+	d := m.device
+	if err := m.solve.wait(); err != nil {
+		return err
+	}
+	for _, s := range d.list {
+		if s.node == nil || s.lent || s.seen == nil {
+			continue
+		}
+		to, err := memoryOf(s.node.Value(), s.at.DType())
+		if err == nil {
+			err = d.read(to, s.at)
+		}
+		if err != nil {
+			return fmt.Errorf("parameter %q: %w", s.name, err)
+		}
+		s.seen = s.node.Value()
+	}
+	return nil
+}
+
+// Load is the other direction of Sync for parameters: their nodes' values, as they are now, are what the next run computes
+// with. It is needed only when elements have been changed in place while the machine updates the parameters; what is let
+// anew is noticed.
+func (m *Machine) Load() {
+	if m.device == nil {
+		return
+	}
+	for _, s := range m.device.list {
+		s.seen = nil
+	}
+}
+
+// Scalar is the one element that an output's value has after the last run. On a GPU it waits for that run alone, and does not
+// keep later ones from being queued; the node's Value is then what it is.
+//
+// Errors: ErrNoValue for a node that is no output or has more elements; those of the run.
+func (m *Machine) Scalar(n *gorgonia.Node) (float64, error) {
+	if m.closed {
+		return 0, fmt.Errorf("machine %s: %w", m.cfg.Name, ErrClosed)
+	}
+	if m.device != nil && !m.device.copies {
+		if err := m.fetchNode(n); err != nil {
+			return 0, fmt.Errorf("machine %s: %w", m.cfg.Name, err)
+		}
+	}
+	v := n.Value()
+	if v == nil || v.Shape().TotalSize() > 1 {
+		return 0, fmt.Errorf("machine %s: node %q: %w of one element", m.cfg.Name, nameOf(n), ErrNoValue)
+	}
+	x, err := toNumber(v)
+	if err != nil {
+		return 0, fmt.Errorf("machine %s: node %q: %w", m.cfg.Name, nameOf(n), err)
+	}
+	return x, nil
+}
+
+// prepareExchange tells the device this rank's weight.
+func (c *compiled) prepareExchange() error {
+	e := c.exchange
+	if e == nil || e.d == nil {
+		return nil
+	}
+	run, err := e.d.Next()
+	if err != nil {
+		return err
+	}
+	if run.Local || run.Joins {
+		return fmt.Errorf("accumulation of micro-batches on a GPU: %w", errNoSync)
+	}
+	for i, at := range e.layout.Weights {
+		if i == 1 {
+			continue // the sum
+		}
+		if err := c.m.device.set(c.gpu.exec.Stream(), at, math.Float64bits(run.Weights[i])); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// exchanged notes that a run was queued.
+func (c *compiled) exchanged(err error) {
+	if c.exchange != nil && c.exchange.d != nil {
+		c.exchange.d.Ran(err)
+	}
+}
+
+// checkExchange looks at the sum of the weights of the last run.
+func (c *compiled) checkExchange() error {
+	e := c.exchange
+	if e == nil || e.d == nil {
+		return nil
+	}
+	sum := make([]float64, 1)
+	if err := c.gpu.exec.Read(e.sum, tensor.Of(sum).Raw()); err != nil {
+		return err
+	}
+	return e.d.CheckSum(sum[0])
+}
+
+// late is how many runs behind the newest one results are looked at that only errors come from, so that nobody waits.
+const late = 3
+
+// checkLate looks at the sum of the weights of a run that is done by now, or nearly.
+func (c *compiled) checkLate() error {
+	e, x := c.exchange, c.gpu.exec
+	if e == nil || e.d == nil || x.Runs() <= late {
+		return nil
+	}
+	if err := x.ReadRun(x.Runs()-late, e.sum, e.late.Raw()); err != nil {
+		return err
+	}
+	return e.d.CheckSum(e.lateSum[0])
+}

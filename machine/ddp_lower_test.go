@@ -1,0 +1,258 @@
+package machine
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+
+	G "gorgonia.org/gorgonia"
+	gtensor "gorgonia.org/tensor"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/dist/ddp"
+	"github.com/symgrad/symgrad/internal/program"
+	"github.com/symgrad/symgrad/internal/program/oracle"
+	"github.com/symgrad/symgrad/internal/sim"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// rankGraph is a graph of one rank: two layers on samples of its own.
+type rankGraph struct {
+	g      *G.ExprGraph
+	cost   *G.Node
+	params G.Nodes
+	d      *ddp.DDP
+	grads  [][]float32 // of the tape machine
+}
+
+var buildingRanks sync.Mutex
+
+func newRankGraph(rows, first int) (*rankGraph, error) {
+	buildingRanks.Lock()
+	defer buildingRanks.Unlock()
+	r := &rankGraph{g: G.NewGraph()}
+	next := 0.0
+	tensorOf := func(from float64, shape ...int) *gtensor.Dense {
+		v := make([]float32, gtensor.Shape(shape).TotalSize())
+		for i := range v {
+			v[i] = float32(math.Sin(from + float64(i)))
+		}
+		return gtensor.New(gtensor.WithShape(shape...), gtensor.WithBacking(v))
+	}
+	node := func(name string, v *gtensor.Dense) *G.Node {
+		return G.NewTensor(r.g, gtensor.Float32, v.Dims(), G.WithName(name), G.WithShape(v.Shape()...), G.WithValue(v))
+	}
+	param := func(name string, shape ...int) *G.Node {
+		next += 100
+		n := node(name, tensorOf(next, shape...))
+		r.params = append(r.params, n)
+		return n
+	}
+	x, y := node("x", tensorOf(float64(6*first), rows, 6)), node("y", tensorOf(float64(1000+3*first), rows, 3))
+	h := G.Must(G.Tanh(G.Must(G.BroadcastAdd(G.Must(G.Mul(x, param("w0", 6, 4))), param("b0", 1, 4), nil, []byte{0}))))
+	out := G.Must(G.BroadcastAdd(G.Must(G.Mul(h, param("w1", 4, 3))), param("b1", 1, 3), nil, []byte{0}))
+	r.cost = G.Must(G.Mean(G.Must(G.Square(G.Must(G.Sub(out, y))))))
+	return r, nil
+}
+
+// attach makes the training data-parallel, and notes the gradients that the tape machine computes.
+func (r *rankGraph) attach(w *dist.World, weight float64, cfg ddp.Config) error {
+	var err error
+	if r.d, err = ddp.Attach(w, r.cost, r.params, cfg); err != nil {
+		return err
+	}
+	if err := r.d.SetWeight(weight); err != nil {
+		return err
+	}
+	vm := G.NewTapeMachine(r.g)
+	defer vm.Close()
+	if err := vm.RunAll(); err != nil {
+		return err
+	}
+	for _, p := range r.params {
+		v, err := p.Grad()
+		if err != nil {
+			return err
+		}
+		r.grads = append(r.grads, append([]float32(nil), v.Data().([]float32)...))
+	}
+	return nil
+}
+
+// lower is the program that a device gets, and its memory, which is the host's here.
+func (r *rankGraph) lower(cfg Config) (*lowered, oracle.Rank, error) {
+	g := collect(r.g, nil)
+	g.owner = r.d
+	shapes := map[*G.Node][]int{}
+	for _, n := range g.nodes {
+		if n.IsVar() {
+			shapes[n] = n.Shape()
+		}
+	}
+	l, err := lower(g, &cfg, shapes, false)
+	if err == nil {
+		err = finishProgram(l, &cfg)
+	}
+	if err == nil {
+		err = program.Validate(l.p)
+	}
+	if err != nil {
+		return nil, oracle.Rank{}, err
+	}
+	rank := oracle.Rank{Program: l.p, Memory: map[program.ID][]byte{}}
+	for _, f := range l.fixed {
+		rank.Memory[f.id] = f.at.Raw()
+	}
+	for _, b := range l.inputs {
+		at, err := memoryOf(b.node.Value(), tensor.F32)
+		if err != nil {
+			return nil, rank, err
+		}
+		rank.Memory[b.id] = at.Raw()
+	}
+	for _, b := range l.outputs {
+		if !b.slot {
+			at, err := newMemory(tensor.F32, l.p.Values[b.id].Len())
+			if err != nil {
+				return nil, rank, err
+			}
+			rank.Memory[b.id] = at.Raw()
+		}
+	}
+	run, err := r.d.Next()
+	for i, at := range r.d.Layout().Weights {
+		program.SetElement(tensor.F64, at.Raw(), 0, run.Weights[i])
+	}
+	return l, rank, err
+}
+
+// inWorld makes the graph of each rank of a world, all ranks at once.
+func inWorld(t *testing.T, n int, body func(w *dist.World) error) {
+	t.Helper()
+	worlds, err := sim.New(n, sim.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	errs := make([]error, n)
+	var ranks sync.WaitGroup
+	for i, w := range worlds {
+		t.Cleanup(func() {
+			if err := w.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		ranks.Go(func() {
+			if errs[i] = body(w); errs[i] != nil {
+				_ = w.Abort(errs[i])
+			}
+		})
+	}
+	ranks.Wait()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestExchangeBySteps runs the programs that devices get on all ranks, and compares gradients with the tape machine's.
+func TestExchangeBySteps(t *testing.T) {
+	for name, c := range map[string]struct {
+		ddp ddp.Config
+		cfg Config
+	}{
+		"one bucket":   {ddp.Config{}, Config{}},
+		"many buckets": {ddp.Config{BucketMB: 1.0 / 1024, FirstBucketMB: 1.0 / 1024}, Config{}},
+		"no overlap":   {ddp.Config{NoOverlap: true, BucketMB: 1.0 / 1024}, Config{}},
+		"plain":        {ddp.Config{}, Config{NoOptimize: true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			const n = 3
+			graphs := make([]*rankGraph, n)
+			inWorld(t, n, func(w *dist.World) error {
+				r, err := newRankGraph(2+w.Rank(), 10*w.Rank())
+				if err != nil {
+					return err
+				}
+				graphs[w.Rank()] = r
+				return r.attach(w, float64(2+w.Rank()), c.ddp)
+			})
+			all, ranks := make([]*lowered, n), make([]oracle.Rank, n)
+			for i, r := range graphs {
+				var err error
+				if all[i], ranks[i], err = r.lower(c.cfg); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := oracle.RunRanks(ranks); err != nil {
+				t.Fatal(err)
+			}
+			for i, r := range graphs {
+				r.compare(t, i, all[i], ranks[i])
+			}
+		})
+	}
+}
+
+// compare looks at the gradients of all parameters after a run.
+func (r *rankGraph) compare(t *testing.T, rank int, l *lowered, run oracle.Rank) {
+	t.Helper()
+	seen := 0
+	for _, b := range l.outputs {
+		for k, p := range r.params {
+			if p.Deriv() != b.node {
+				continue
+			}
+			if seen++; !b.slot {
+				t.Errorf("rank %d: the gradient of %s is not in its bucket", rank, p.Name())
+			}
+			for i, want := range r.grads[k] {
+				got := program.Element(tensor.F32, run.Memory[b.id], b.offset+i)
+				if !(math.Abs(got-float64(want)) <= 1e-6) {
+					t.Errorf("rank %d: gradient of %s, element %d: %v, want %v", rank, p.Name(), i, got, want)
+					break
+				}
+			}
+		}
+	}
+	if seen != len(r.params) {
+		t.Errorf("rank %d: %d gradients, want %d", rank, seen, len(r.params))
+	}
+}
+
+// TestExchangeOverlapsTheBackwardPass looks at the order of steps: sums of buckets start before the last gradient is
+// computed, the factor is there before them, and no gradient is copied.
+func TestExchangeOverlapsTheBackwardPass(t *testing.T) {
+	var r *rankGraph
+	inWorld(t, 1, func(w *dist.World) (err error) {
+		if r, err = newRankGraph(4, 0); err != nil {
+			return err
+		}
+		return r.attach(w, 4, ddp.Config{BucketMB: 1.0 / 1024, FirstBucketMB: 1.0 / 1024})
+	})
+	l, _, err := r.lower(Config{Name: "exchange"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const golden = "testdata/exchange.golden"
+	got := l.p.String() + "\n"
+	if os.Getenv("UPDATE_GOLDEN") != "" {
+		if err := os.WriteFile(golden, []byte(got), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("the program is\n%s\nwant\n%s", got, want)
+	}
+	if strings.Contains(got, "copy") {
+		t.Errorf("a gradient is copied:\n%s", got)
+	}
+}
+
+var _ = fmt.Sprint

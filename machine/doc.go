@@ -1,0 +1,41 @@
+// Package machine runs Gorgonia graphs compiled. A Machine is a gorgonia.VM: it takes the place of the tape machine and
+// nothing else of a program changes.
+//
+//	vm, err := machine.New(g, machine.Config{}) // in place of gorgonia.NewTapeMachine(g)
+//	defer vm.Close()
+//	for ... {
+//		gorgonia.Let(x, batch)
+//		err = vm.RunAll()
+//		err = solver.Step(gorgonia.NodesToValueGrads(learnables))
+//		vm.Reset()
+//	}
+//
+// # What happens to a graph
+//
+// New takes the nodes that outputs need, in the order of the tape machine, and turns each into steps of
+// internal/program: a product, a map over elements, a reduction. What only rearranges (reshape, transpose, slice, repeat,
+// the size of an axis) becomes a view and no step. The program is then optimized, its memory planned, and a back half
+// runs it. Explain prints it.
+//
+// # Values
+//
+// Inputs and parameters are read where they are: a value that is let anew is looked up at each run, and copied only if
+// its elements are not contiguous. Outputs are nodes whose values last: what is passed to New, or else all roots, the
+// cost, what gorgonia.Read reads, and the gradient of each input that the graph was differentiated by. Their Value and Grad is
+// memory of the machine, written by each run, the same memory every time. Other nodes have no value.
+//
+// # Differences from the tape machine
+//
+// RunAll always runs one whole step; Reset does nothing. Nodes that no output needs do not run, but for collectives.
+// The gradient of gorgonia.Dropout is that of what the forward pass did (v0.9.18 divides by p in place of 1-p), its random
+// numbers are those of Config.Seed and the number of the step, for any number of ranks, and average pooling divides by
+// the size of the window (v0.9.18 divides by the width of the image, and its gradient is that of nothing).
+//
+// # Communication
+//
+// Collectives of package ops are steps of the program. A graph that ddp.Attach has been over runs as it is: gradients are
+// computed in their places in the buckets where nothing else reads them, and given to their reducers as soon as they are
+// there.
+//
+// Sources: the meaning of each op is that of Gorgonia v0.9.18, whose source the comments here name.
+package machine

@@ -1,0 +1,338 @@
+package machine
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"gorgonia.org/gorgonia"
+	gtensor "gorgonia.org/tensor"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/program"
+	"github.com/symgrad/symgrad/ops"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// lowered is a program made from a graph, and what of the graph its Outside values are.
+type lowered struct {
+	p       *program.Program
+	inputs  []binding // inputs and parameters
+	outputs []binding
+	duals   []binding // gradients of parameters apart from their nodes
+	states  []state
+	hooks   []*hook
+	calls   []*call // of Env.Calls
+	groups  []*dist.Group
+	marks   []mark // what was looked at in ops, for a program that is out of date
+	samples int    // in this rank's batch
+
+	exchange *exchange     // of gradients, by steps; nil where calls do it, or nobody
+	fixed    []fixed       // values whose memory is known
+	normID   program.ID    // of the norm of the gradients; None without an update that measures it
+	follow   []*program.ID // further names of values, to be kept right where values are taken out
+}
+
+// binding is a node and the Outside value that is its memory.
+type binding struct {
+	node  *gorgonia.Node
+	id    program.ID
+	shape []int
+	param int // of a gradient: index in graph.params; else -1
+
+	slot   bool // the value is a bucket, and the elements those from offset on
+	offset int
+}
+
+// state is memory of an op that lives from step to step.
+type state struct {
+	id program.ID
+	at tensor.Buffer
+}
+
+// lowering turns the nodes of a graph into steps, one node after the other.
+type lowering struct {
+	lowered
+	g       *graph
+	cfg     *Config
+	kids    func(*gorgonia.Node) gorgonia.Nodes
+	values  map[*gorgonia.Node]operand
+	numbers map[numberKey]program.ID
+	norms   map[uintptr]*norm
+	shapes  map[*gorgonia.Node][]int // of the values of inputs
+	resized bool                     // some are not what the graph was built with
+	drops   map[uintptr]int          // number of each dropout, by op
+	label   string                   // of the current node, for steps and values
+}
+
+// current is a node and what it is computed from.
+type current struct {
+	n     *gorgonia.Node
+	kids  gorgonia.Nodes
+	in    []operand
+	dtype tensor.DType
+	f     *fields
+}
+
+// lower turns g into a program. shapes is those of the values of inputs.
+//
+// Errors: an op that no rule knows, naming op and node; an op whose fields are not those of Gorgonia v0.9.18.
+func lower(g *graph, cfg *Config, shapes map[*gorgonia.Node][]int, resized bool) (*lowered, error) {
+	l := &lowering{
+		lowered: lowered{p: &program.Program{Name: cfg.Name, Clock: program.None}},
+		g:       g, cfg: cfg, kids: ops.Children,
+		values: map[*gorgonia.Node]operand{}, numbers: map[numberKey]program.ID{}, norms: map[uintptr]*norm{},
+		shapes: shapes, resized: resized, drops: map[uintptr]int{},
+	}
+	l.samples = l.countSamples()
+	l.normID = program.None
+	if g.owner != nil {
+		l.exchange = newExchange(g.owner)
+		l.follow = l.exchange.ids()
+	}
+	for _, n := range g.nodes {
+		if isStatement(n) {
+			continue
+		}
+		o, err := l.node(n)
+		if err != nil {
+			return nil, fmt.Errorf("node %q: %w", l.label, err)
+		}
+		l.values[n] = o
+	}
+	for _, n := range g.outputs {
+		l.label = nameOf(n)
+		if err := l.output(n); err != nil {
+			return nil, fmt.Errorf("output %q: %w", l.label, err)
+		}
+	}
+	for i := range g.params {
+		if err := l.dual(i); err != nil {
+			return nil, fmt.Errorf("gradient of %q: %w", g.params[i].node.Name(), err)
+		}
+	}
+	if g.solve != nil {
+		if err := g.solve.within(l); err != nil {
+			return nil, err
+		}
+	}
+	l.born()
+	l.bornInSlots()
+	return &l.lowered, nil
+}
+
+// countSamples is the number of samples in the batch: what Config says, or the length of the first input that is not a
+// parameter.
+func (l *lowering) countSamples() int {
+	if l.cfg.Samples > 0 && !l.resized {
+		return l.cfg.Samples
+	}
+	for _, n := range l.g.nodes {
+		if n.IsVar() && !l.isParam(n) {
+			if s := l.shapeOf(n); len(s) > 0 {
+				return s[0]
+			}
+		}
+	}
+	return 1
+}
+
+func (l *lowering) isParam(n *gorgonia.Node) bool {
+	return slices.ContainsFunc(l.g.params, func(p param) bool { return p.node == n })
+}
+
+// shapeOf is the shape of an input's values.
+func (l *lowering) shapeOf(n *gorgonia.Node) []int {
+	if s, ok := l.shapes[n]; ok {
+		return slices.Clone(s)
+	}
+	if s, ok := l.g.built[n]; ok {
+		return slices.Clone(s)
+	}
+	if n.IsScalar() {
+		return nil
+	}
+	return slices.Clone([]int(n.Shape()))
+}
+
+// nameOf is what people call a node: its name, or what it is computed from. A gradient is named after what it is of.
+func nameOf(n *gorgonia.Node) string {
+	for _, of := range n.DerivOf() {
+		if of.IsVar() {
+			return "d " + of.Name()
+		}
+	}
+	return strings.ReplaceAll(n.Name(), "\n", " ")
+}
+
+// node is the operand of one node.
+func (l *lowering) node(n *gorgonia.Node) (operand, error) {
+	l.label = nameOf(n)
+	if n.Op() == nil {
+		return l.input(n)
+	}
+	if isConstant(n) {
+		return l.constant(n)
+	}
+	c := &current{n: n, kids: l.kids(n), f: fieldsOf(n.Op())}
+	for _, k := range c.kids {
+		o, ok := l.values[k]
+		if !ok {
+			return operand{}, fmt.Errorf("its input %q has not been computed", k.Name())
+		}
+		c.in = append(c.in, o)
+	}
+	var err error
+	if c.dtype, err = dtypeOf(n.Dtype()); err != nil {
+		return operand{}, err
+	}
+	o, err := l.apply(c)
+	if err == nil {
+		err = c.f.err
+	}
+	if err != nil {
+		return operand{}, fmt.Errorf("op %v (%T): %w", n.Op(), n.Op(), err)
+	}
+	return l.conform(n, o)
+}
+
+// apply is the operand of a node with an op.
+func (l *lowering) apply(c *current) (operand, error) {
+	if o, ok, err := l.communication(c); ok {
+		return o, err
+	}
+	rule, ok := rules[typeName(c.n.Op())]
+	if !ok || len(c.in) < rule.inputs {
+		return l.fallback(c)
+	}
+	return rule.lower(l, c)
+}
+
+// conform gives a result the shape that the graph says. With inputs of another shape the graph cannot say it.
+func (l *lowering) conform(n *gorgonia.Node, o operand) (operand, error) {
+	if l.resized {
+		return o, nil
+	}
+	want := l.shapeOf(n)
+	if slices.Equal(o.shape, want) {
+		return o, nil
+	}
+	if sizeOf(want) != o.len() {
+		return operand{}, fmt.Errorf("op %v (%T): the result has shape %v, the graph says %v", n.Op(), n.Op(), o.shape, want)
+	}
+	return l.reshape(o, want), nil
+}
+
+// rule is how an op is lowered, and how many inputs it has at least.
+type rule struct {
+	inputs int
+	lower  func(*lowering, *current) (operand, error)
+}
+
+// rules are the ops by the names of their types in Gorgonia v0.9.18.
+var rules = map[string]rule{
+	"gorgonia.elemBinOp":            {2, (*lowering).binary},
+	"gorgonia.elemUnaryOp":          {1, (*lowering).unary},
+	"gorgonia.minBetween":           {2, (*lowering).between},
+	"gorgonia.maxBetween":           {2, (*lowering).between},
+	"*gorgonia.dtConvOp":            {1, (*lowering).convert},
+	"gorgonia.linAlgBinOp":          {2, (*lowering).product},
+	"gorgonia.tensordotOp":          {2, (*lowering).tensordot},
+	"gorgonia.reshapeOp":            {1, (*lowering).reshaped},
+	"gorgonia.transposeOp":          {1, (*lowering).transposed},
+	"*gorgonia.repeatOp":            {2, (*lowering).repeated},
+	"gorgonia.repeatOp":             {2, (*lowering).repeated},
+	"gorgonia.sizeOp":               {1, (*lowering).size},
+	"gorgonia.atOp":                 {1, (*lowering).element},
+	"*gorgonia.sliceOp":             {1, (*lowering).sliced},
+	"gorgonia.sliceIncrOp":          {2, (*lowering).sliceIncrement},
+	"gorgonia.concatOp":             {1, (*lowering).concatenated},
+	"gorgonia.Iop":                  {1, (*lowering).identity},
+	"gorgonia.sumOp":                {1, (*lowering).sum},
+	"gorgonia.maxOp":                {1, (*lowering).max},
+	"*gorgonia.maxOp":               {1, (*lowering).max},
+	"*gorgonia.softmaxOp":           {1, (*lowering).softmax},
+	"*gorgonia.softmaxDiffOp":       {3, (*lowering).softmaxGrad},
+	"gorgonia.im2colOp":             {1, (*lowering).im2col},
+	"gorgonia.col2imOp":             {1, (*lowering).col2im},
+	"*gorgonia.maxPoolOp":           {1, (*lowering).maxPool},
+	"*gorgonia.maxPoolDiffOp":       {3, (*lowering).maxPoolGrad},
+	"*gorgonia.avgPoolOp":           {1, (*lowering).avgPool},
+	"*gorgonia.avgPoolDiffOp":       {3, (*lowering).avgPoolGrad},
+	"*gorgonia.globalAveragePoolOp": {1, (*lowering).globalPool},
+	"*gorgonia.BatchNormOp":         {1, (*lowering).batchNorm},
+	"*gorgonia.batchnormDiffOp":     {2, (*lowering).batchNormGrad},
+	"*gorgonia.dropoutOp":           {1, (*lowering).dropout},
+	"*gorgonia.dropoutDiffOp":       {3, (*lowering).dropoutGrad},
+	"gorgonia.randomOp":             {0, (*lowering).random},
+	"*gorgonia.byIndicesOp":         {2, (*lowering).gather},
+	"*gorgonia.byIndicesOpDiffOp":   {3, (*lowering).gatherGrad},
+}
+
+// input is an Outside value that is bound to the node's value before each run.
+func (l *lowering) input(n *gorgonia.Node) (operand, error) {
+	dt, err := dtypeOf(n.Dtype())
+	if err != nil {
+		return operand{}, err
+	}
+	v := program.Value{Name: n.Name(), DType: dt, Shape: l.shapeOf(n), Role: program.Input, Place: program.Outside}
+	if l.isParam(n) {
+		v.Role = program.Param
+	}
+	id := l.p.Add(v)
+	l.inputs = append(l.inputs, binding{node: n, id: id, shape: v.Shape, param: -1})
+	return l.whole(id), nil
+}
+
+// constant is a number, or a value whose elements are in the program.
+func (l *lowering) constant(n *gorgonia.Node) (operand, error) {
+	v := n.Value()
+	dt, err := dtypeOf(v.Dtype())
+	if err != nil {
+		return operand{}, err
+	}
+	if d, ok := v.(*gtensor.Dense); ok && d.Shape().TotalSize() > 1 {
+		return l.constantTensor(d, dt)
+	}
+	x, err := toNumber(v)
+	if err != nil {
+		return operand{}, err
+	}
+	return number(x, dt, slices.Clone([]int(v.Shape()))), nil
+}
+
+func (l *lowering) constantTensor(d *gtensor.Dense, dt tensor.DType) (operand, error) {
+	b, err := memoryOf(d, dt)
+	if err != nil {
+		return operand{}, err
+	}
+	id := l.p.Add(program.Value{
+		Name: l.label, DType: dt, Shape: slices.Clone([]int(d.Shape())), Place: program.Constant, Data: slices.Clone(b.Raw()),
+	})
+	return l.whole(id), nil
+}
+
+// toNumber is the element of a value that has one.
+func toNumber(v gorgonia.Value) (float64, error) {
+	switch x := v.Data().(type) {
+	case float64:
+		return x, nil
+	case float32:
+		return float64(x), nil
+	case int:
+		return float64(x), nil
+	case int64:
+		return float64(x), nil
+	case int32:
+		return float64(x), nil
+	case uint8:
+		return float64(x), nil
+	case []float64:
+		return x[0], nil
+	case []float32:
+		return float64(x[0]), nil
+	case []int:
+		return float64(x[0]), nil
+	}
+	return 0, fmt.Errorf("a constant of type %T is no number", v.Data())
+}

@@ -1,0 +1,306 @@
+package machine
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"gorgonia.org/gorgonia"
+	gtensor "gorgonia.org/tensor"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/program"
+	"github.com/symgrad/symgrad/ops"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// hook is a parameter whose gradient goes to a reducer as soon as it is there.
+type hook struct {
+	hook    *ops.Hook
+	grad    program.ID // the Outside value that the gradient is in when it is given away
+	reduced program.ID // the Outside value of the Wait node
+	shape   []int
+	gdt     gtensor.Dtype
+	copied  int // index of the step that copies the gradient to grad
+
+	// Of the present run: the gradient is computed in the reducer's memory; the reduced gradient is there.
+	inPlace, placed bool
+}
+
+// communication is the operand of a node of package ops; false for other nodes.
+func (l *lowering) communication(c *current) (operand, bool, error) {
+	switch c.n.Op().(type) {
+	case *ops.Begin, *ops.Join, *ops.Start, *ops.Wait:
+		if l.exchange != nil {
+			o, err := l.exchanging(c)
+			return o, true, err
+		}
+	}
+	switch op := c.n.Op().(type) {
+	case *ops.Hook:
+		return c.in[0], true, nil
+	case *ops.Begin:
+		l.call(&call{label: "begin", begin: op}, nil, nil)
+		return c.in[0], true, nil
+	case *ops.Join:
+		l.call(&call{label: "join", join: op}, nil, nil)
+		return c.in[0], true, nil
+	case *ops.Start:
+		o, err := l.start(c, op)
+		return o, true, err
+	case *ops.Wait:
+		o, err := l.wait(c, op)
+		return o, true, err
+	}
+	if op, ok := ops.Describe(c.n); ok {
+		o, err := l.collective(c, op)
+		return o, true, err
+	}
+	return operand{}, false, nil
+}
+
+// call adds a step that runs a function of this process.
+func (l *lowering) call(f *call, in, out []program.View) {
+	l.calls = append(l.calls, f)
+	l.add(program.Step{Op: &program.Call{Func: len(l.calls) - 1, Label: f.label}, In: in, Out: out})
+}
+
+// start gives a gradient to its reducer. It is an Outside value of its own, so that it can be in the reducer's memory:
+// what computes it then writes there (see born).
+func (l *lowering) start(c *current, op *ops.Start) (operand, error) {
+	h := &hook{hook: op.Hook(), reduced: program.None, gdt: op.Hook().Param().Dtype(), shape: l.shapeOf(op.Hook().Param())}
+	g := c.in[0]
+	if g.len() != sizeOf(h.shape) {
+		return operand{}, fmt.Errorf("a gradient of shape %v for a parameter of shape %v", g.shape, h.shape)
+	}
+	h.grad = l.p.Add(program.Value{
+		Name: l.label, DType: g.dtype, Shape: slices.Clone(h.shape), Role: program.Gradient, Place: program.Outside,
+	})
+	to := l.whole(h.grad)
+	l.copyTo(to, l.reshape(g, h.shape))
+	h.copied = len(l.p.Steps) - 1
+	l.hooks = append(l.hooks, h)
+	l.call(&call{label: "start " + h.hook.Param().Name(), start: h}, []program.View{to.view}, nil)
+	return g, nil
+}
+
+// wait is the reduced gradient.
+func (l *lowering) wait(c *current, op *ops.Wait) (operand, error) {
+	i := slices.IndexFunc(l.hooks, func(h *hook) bool { return h.hook == op.Hook() })
+	if i < 0 {
+		return operand{}, fmt.Errorf("its start has not run")
+	}
+	h := l.hooks[i]
+	h.reduced = l.p.Add(program.Value{
+		Name: l.label, DType: c.dtype, Shape: slices.Clone(h.shape), Role: program.Gradient, Place: program.Outside,
+	})
+	o := l.whole(h.reduced)
+	l.call(&call{label: "wait " + h.hook.Param().Name(), wait: h}, nil, []program.View{o.view})
+	return o, nil
+}
+
+// born makes what computes a gradient write it where the reducer wants it, in place of the copy, if nothing else reads it:
+// the reducer may change it at once.
+func (l *lowering) born() {
+	drop := make([]bool, len(l.p.Steps))
+	for _, h := range l.hooks {
+		s := &l.p.Steps[h.copied]
+		if len(s.In) == 0 { // the gradient is a number
+			continue
+		}
+		from := s.In[0]
+		v := &l.p.Values[from.Value]
+		if v.Place != program.Arena || v.Role != program.Temp || from.Offset != 0 || v.Len() != sizeOf(h.shape) ||
+			!slices.Equal(from.Strides, program.Contiguous(h.shape)) || l.readers(from.Value) != 1 || l.isForeign(from.Value) {
+			continue
+		}
+		l.rename(from.Value, h.grad)
+		drop[h.copied] = true
+	}
+	kept := l.p.Steps[:0]
+	for i, s := range l.p.Steps {
+		if !drop[i] {
+			kept = append(kept, s)
+		}
+	}
+	l.p.Steps = kept
+}
+
+// readers is the number of steps that read a value.
+func (l *lowering) readers(id program.ID) int {
+	n := 0
+	for i := range l.p.Steps {
+		if slices.ContainsFunc(l.p.Steps[i].In, func(v program.View) bool { return v.Value == id }) {
+			n++
+		}
+	}
+	return n
+}
+
+// isForeign reports whether a value is written by a step whose views have the value's own shape.
+func (l *lowering) isForeign(id program.ID) bool {
+	for i := range l.p.Steps {
+		switch l.p.Steps[i].Op.(type) {
+		case *program.Call, *program.Collective:
+			if slices.ContainsFunc(l.p.Steps[i].Out, func(v program.View) bool { return v.Value == id }) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// rename makes the steps that touch value from touch value to in its place.
+func (l *lowering) rename(from, to program.ID) {
+	for i := range l.p.Steps {
+		for _, views := range [][]program.View{l.p.Steps[i].In, l.p.Steps[i].Out} {
+			for k := range views {
+				if views[k].Value == from {
+					views[k].Value = to
+				}
+			}
+		}
+	}
+}
+
+// wholeOf is o as all of a value, which it is, or is copied to.
+func (l *lowering) wholeOf(o operand) operand {
+	o = l.stored(o)
+	v := &l.p.Values[o.view.Value]
+	if o.view.Offset == 0 && v.Len() == o.len() && slices.Equal(o.view.Strides, program.Contiguous(o.shape)) && v.Place != program.Constant {
+		return l.whole(o.view.Value)
+	}
+	return l.copyOf(o)
+}
+
+// collective is an op of package ops that communicates.
+func (l *lowering) collective(c *current, op ops.Operation) (operand, error) {
+	l.label = op.Tensor
+	x := l.wholeOf(c.in[0])
+	shape := l.gathered(c, op, c.in[0].shape)
+	switch op.Kind {
+	case dist.KindBarrier, dist.KindSend, dist.KindRecv:
+		return l.message(c, op, x, shape)
+	}
+	to := l.fresh(c.dtype, shape)
+	s := program.Step{In: []program.View{x.view}, Out: []program.View{to.view}}
+	red := op.Red
+	if op.Kind.Reduces() && red.Kind == dist.RedPreMulSum {
+		s.In = append(s.In, l.factor(red.Scalar).view)
+		red.Scalar = dist.Scalar{}
+	}
+	l.groups = append(l.groups, op.Group.Named(op.Tensor))
+	s.Op = &program.Collective{Kind: op.Kind, Red: red, Root: op.Peer, Group: len(l.groups) - 1}
+	l.add(s)
+	if !op.HasResult {
+		return number(0, c.dtype, shape), nil
+	}
+	return l.weighted(c, op, to)
+}
+
+// message is a Send, a Recv or a Barrier, which are calls: what a peer has or does is no value of this program.
+func (l *lowering) message(c *current, op ops.Operation, x operand, shape []int) (operand, error) {
+	op.Group = op.Group.Named(op.Tensor)
+	f := &call{label: fmt.Sprintf("%v %s", op.Kind, op.Tensor), message: &op}
+	in, to := []program.View{x.view}, l.fresh(c.dtype, shape)
+	switch op.Kind {
+	case dist.KindSend: // the token is 0, and comes when the peer has taken x
+		l.call(f, in, []program.View{to.view})
+		return to, nil
+	case dist.KindRecv:
+		to = l.fresh(c.dtype, l.shapeOf(c.n))
+		l.call(f, in, []program.View{to.view})
+		return l.weighted(c, op, to)
+	}
+	l.call(f, in, []program.View{to.view})
+	return to, nil
+}
+
+// gathered is the shape of a collective's result.
+func (l *lowering) gathered(c *current, op ops.Operation, shape []int) []int {
+	if !l.resized || op.Kind == dist.KindSend {
+		return l.shapeOf(c.n)
+	}
+	shape = slices.Clone(shape)
+	switch op.Kind {
+	case dist.KindAllGather, dist.KindGather:
+		shape[0] *= op.Group.Size()
+	case dist.KindReduceScatter, dist.KindScatter:
+		shape[0] /= op.Group.Size()
+	}
+	return shape
+}
+
+// factor is the factor of a premulsum: a number, or memory that is read when the step runs.
+func (l *lowering) factor(s dist.Scalar) operand {
+	if s.At.IsZero() {
+		id := l.p.Add(program.Value{Name: "factor", DType: s.DType, Place: program.Constant, Data: scalarBytes(s)})
+		return l.whole(id)
+	}
+	id := l.p.Add(program.Value{Name: "factor", DType: s.DType, Role: program.State, Place: program.Outside})
+	l.states = append(l.states, state{id, s.At})
+	return l.whole(id)
+}
+
+func scalarBytes(s dist.Scalar) []byte {
+	b := bytes8(s.Bits)
+	return slices.Clone(b[:s.DType.Size()])
+}
+
+// weighted is a result times the weight that comes after the reduction.
+func (l *lowering) weighted(c *current, op ops.Operation, y operand) (operand, error) {
+	m := l.newCode(y.shape)
+	switch op.After.Kind {
+	case dist.RedAvg:
+		return m.result(m.do(program.Div, m.load(y), m.constant(float64(op.Group.Size()))), c.dtype)
+	case dist.RedPreMulSum:
+		w := l.factor(op.After.Scalar)
+		if op.After.Scalar.At.IsZero() {
+			w = number(scalarNumber(op.After.Scalar), c.dtype, nil)
+		}
+		return m.result(m.do(program.Mul, m.load(y), m.load(w)), c.dtype)
+	}
+	return y, nil
+}
+
+func scalarNumber(s dist.Scalar) float64 {
+	if s.DType == tensor.F64 {
+		return math.Float64frombits(s.Bits)
+	}
+	return float64(math.Float32frombits(uint32(s.Bits)))
+}
+
+// fallback is an op that no rule knows: an error, or a step that calls its Do.
+func (l *lowering) fallback(c *current) (operand, error) {
+	if !l.cfg.Fallback {
+		return operand{}, fmt.Errorf("%w: it has no rule here; set Fallback to run it by its Do, on the cpu", ErrUnknownOp)
+	}
+	shape, err := l.inferred(c)
+	if err != nil {
+		return operand{}, err
+	}
+	f := &call{label: "fallback: " + c.n.Op().String(), op: c.n.Op()}
+	var in []program.View
+	for i, o := range c.in {
+		w := l.wholeOf(o)
+		in = append(in, w.view)
+		scalar := c.kids[i].IsScalar()
+		f.in = append(f.in, look{c.kids[i].Dtype(), o.shape, scalar})
+	}
+	to := l.fresh(c.dtype, shape)
+	l.call(f, in, []program.View{to.view})
+	return to, nil
+}
+
+// inferred is the shape that an op says its result has.
+func (l *lowering) inferred(c *current) ([]int, error) {
+	if !l.resized {
+		return l.shapeOf(c.n), nil
+	}
+	var in []gorgonia.DimSizer
+	for _, o := range c.in {
+		in = append(in, gtensor.Shape(o.shape))
+	}
+	s, err := c.n.Op().InferShape(in...)
+	return slices.Clone([]int(s)), err
+}

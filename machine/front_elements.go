@@ -1,0 +1,173 @@
+package machine
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/symgrad/symgrad/internal/program"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// binaries are the scalar operations of gorgonia.elemBinOp (operatorPointwise_binary_const.go:56).
+var binaries = map[string]program.Scalar{
+	"+": program.Add, "-": program.Sub, "⊙": program.Mul, "÷": program.Div, "^": program.Pow,
+	"<": program.Less, ">": program.Greater, "<=": program.LessEqual, ">=": program.GreaterEqual,
+	"==": program.Equal, "!=": program.NotEqual,
+}
+
+// unaries are those of gorgonia.elemUnaryOp (operatorPointwise_unary_const.go:113).
+var unaries = map[string]program.Scalar{
+	"abs": program.Abs, "sign": program.Sign, "ceil": program.Ceil, "floor": program.Floor, "sin": program.Sin,
+	"cos": program.Cos, "exp": program.Exp, "ln": program.Log, "log2": program.Log2, "neg": program.Neg,
+	"square": program.Square, "sqrt": program.Sqrt, "inv": program.Inverse, "invSqrt": program.Rsqrt, "cube": program.Cube,
+	"tanh": program.Tanh, "sigmoid": program.Sigmoid, "log1p": program.Log1p, "expm1": program.Expm1, "softplus": program.Softplus,
+}
+
+// common is the shape of an elementwise op's result: that of the operands, or of the one that is not a scalar.
+func common(a, b operand) ([]int, error) {
+	switch {
+	case slices.Equal(a.shape, b.shape), b.len() == 1 && len(a.shape) >= len(b.shape):
+		return a.shape, nil
+	case a.len() == 1, a.len() == b.len() && len(b.shape) > len(a.shape):
+		return b.shape, nil
+	case a.len() == b.len():
+		return a.shape, nil
+	}
+	return nil, fmt.Errorf("shapes %v and %v do not fit", a.shape, b.shape)
+}
+
+// binary is a gorgonia.elemBinOp. A comparison that gives bools gives 1 and 0 of the operands' type: the graph has no use
+// for bools but to compare them.
+func (l *lowering) binary(c *current) (operand, error) {
+	words := strings.Fields(c.n.Op().String())
+	op, ok := binaries[words[0]]
+	if !ok {
+		return operand{}, fmt.Errorf("unknown operation %q", words[0])
+	}
+	a, b := c.in[0], c.in[1]
+	dt := c.dtype
+	if dt == tensor.U8 {
+		dt = a.dtype
+	}
+	shape, err := common(a, b)
+	if err != nil {
+		return operand{}, err
+	}
+	if a.isNum && b.isNum {
+		if v, ok := fold(op, a.num, b.num, dt); ok {
+			return number(v, dt, shape), nil
+		}
+	}
+	if !dt.IsFloat() {
+		return operand{}, fmt.Errorf("arithmetic on %v; convert to floats first", dt)
+	}
+	if one, ok := isFactor(op, a, b); ok {
+		v, err := l.over(one, shape)
+		return operand{view: v, shape: slices.Clone(shape), dtype: dt}, err
+	}
+	m := l.newCode(shape)
+	return m.result(m.do(op, m.load(a), m.load(b)), dt)
+}
+
+// isFactor is the operand that a product with 1, or a quotient by 1, is.
+func isFactor(op program.Scalar, a, b operand) (operand, bool) {
+	isOne := func(o operand) bool { return o.isNum && o.num == 1 }
+	switch {
+	case op == program.Mul && isOne(a) && !b.isNum:
+		return b, true
+	case (op == program.Mul || op == program.Div) && isOne(b) && !a.isNum:
+		return a, true
+	}
+	return operand{}, false
+}
+
+// fold is arithmetic on two numbers, rounded as at run time.
+func fold(op program.Scalar, a, b float64, dt tensor.DType) (float64, bool) {
+	if dt == tensor.F32 { // double rounding changes no single operation on float32
+		a, b = float64(float32(a)), float64(float32(b))
+	}
+	switch op {
+	case program.Add:
+		return a + b, true
+	case program.Sub:
+		return a - b, true
+	case program.Mul:
+		return a * b, true
+	case program.Div:
+		if !dt.IsFloat() {
+			return math.Trunc(a / b), b != 0
+		}
+		return a / b, true
+	}
+	return 0, false
+}
+
+// unary is a gorgonia.elemUnaryOp.
+func (l *lowering) unary(c *current) (operand, error) {
+	name := c.n.Op().String()
+	op, ok := unaries[name]
+	if !ok {
+		return operand{}, fmt.Errorf("unknown operation %q", name)
+	}
+	x := c.in[0]
+	if !c.dtype.IsFloat() {
+		return operand{}, fmt.Errorf("a function of %v; convert to floats first", c.dtype)
+	}
+	if x.isNum {
+		switch op {
+		case program.Neg:
+			return number(-x.num, c.dtype, x.shape), nil
+		case program.Square:
+			return number(x.num*x.num, c.dtype, x.shape), nil
+		case program.Sqrt:
+			return number(math.Sqrt(x.num), c.dtype, x.shape), nil
+		}
+	}
+	m := l.newCode(x.shape)
+	r := m.load(x)
+	y := m.do(op, r)
+	if op == program.Sign && len(x.shape) == 0 { // of a scalar that is 0 it is 1 (math.go:13), unlike that of a tensor's element
+		y = m.do(program.Select, r, y, m.constant(1))
+	}
+	return m.result(y, c.dtype)
+}
+
+// between is gorgonia.minBetween and gorgonia.maxBetween.
+func (l *lowering) between(c *current) (operand, error) {
+	op := program.Minimum
+	if typeName(c.n.Op()) == "gorgonia.maxBetween" {
+		op = program.Maximum
+	}
+	shape, err := common(c.in[0], c.in[1])
+	if err != nil {
+		return operand{}, err
+	}
+	m := l.newCode(shape)
+	return m.result(m.do(op, m.load(c.in[0]), m.load(c.in[1])), c.dtype)
+}
+
+// convert is gorgonia.ConvType. Numbers that become integers keep the floating-point type, without their fractions: they
+// are indices, which may have any type.
+func (l *lowering) convert(c *current) (operand, error) {
+	x := c.in[0]
+	switch {
+	case x.dtype == c.dtype:
+		return x, nil
+	case x.isNum && c.dtype.IsFloat():
+		return number(x.num, c.dtype, x.shape), nil
+	case x.isNum:
+		return number(math.Trunc(x.num), c.dtype, x.shape), nil
+	}
+	m := l.newCode(x.shape)
+	r := m.load(x)
+	if c.dtype.IsFloat() {
+		return m.result(r, c.dtype)
+	}
+	negative := m.do(program.Less, r, m.constant(0))
+	return m.result(m.do(program.Select, negative, m.do(program.Ceil, r), m.do(program.Floor, r)), x.dtype)
+}
+
+// identity is gorgonia.Iop.
+func (l *lowering) identity(c *current) (operand, error) { return c.in[0], nil }

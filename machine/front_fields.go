@@ -1,0 +1,142 @@
+package machine
+
+import (
+	"fmt"
+	"math"
+	"reflect"
+	"unsafe"
+
+	"gorgonia.org/gorgonia"
+	gtensor "gorgonia.org/tensor"
+
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// fields reads the fields of one of Gorgonia's ops, which are not exported, by name. The first that is not there is kept as
+// an error.
+type fields struct {
+	v   reflect.Value
+	err error
+}
+
+func fieldsOf(op gorgonia.Op) *fields {
+	v := reflect.ValueOf(op)
+	for v.Kind() == reflect.Pointer || v.Kind() == reflect.Interface {
+		v = v.Elem()
+	}
+	return &fields{v: v}
+}
+
+// get is a field of one of some kinds, or of an embedded struct.
+func (f *fields) get(name string, kinds ...reflect.Kind) reflect.Value {
+	if f.v.Kind() == reflect.Struct {
+		if v := f.v.FieldByName(name); v.IsValid() {
+			for _, k := range kinds {
+				if v.Kind() == k {
+					return v
+				}
+			}
+		}
+	}
+	if f.err == nil {
+		f.err = fmt.Errorf("%v has no field %s as Gorgonia v0.9.18 has it", f.v.Type(), name)
+	}
+	return reflect.Value{}
+}
+
+func (f *fields) int(name string) int {
+	if v := f.get(name, reflect.Int); v.IsValid() {
+		return int(v.Int())
+	}
+	return 0
+}
+
+// code is a field that is a byte.
+func (f *fields) code(name string) int {
+	if v := f.get(name, reflect.Uint8); v.IsValid() {
+		return int(v.Uint())
+	}
+	return 0
+}
+
+func (f *fields) bool(name string) bool {
+	v := f.get(name, reflect.Bool)
+	return v.IsValid() && v.Bool()
+}
+
+func (f *fields) float(name string) float64 {
+	if v := f.get(name, reflect.Float64); v.IsValid() {
+		return v.Float()
+	}
+	return 0
+}
+
+func (f *fields) ints(name string) []int {
+	v := f.get(name, reflect.Slice)
+	if !v.IsValid() {
+		return nil
+	}
+	all := make([]int, v.Len())
+	for i := range all {
+		all[i] = int(v.Index(i).Int())
+	}
+	return all
+}
+
+// pointer is what a field that is a pointer points to.
+func (f *fields) pointer(name string) unsafe.Pointer {
+	if v := f.get(name, reflect.Pointer); v.IsValid() {
+		return v.UnsafePointer()
+	}
+	return nil
+}
+
+// flag is the address of a bool of an op that is a pointer, or holds one, so that it can be looked at later.
+func (f *fields) flag(name string) *bool {
+	if v := f.get(name, reflect.Bool); v.IsValid() && v.CanAddr() {
+		return (*bool)(v.Addr().UnsafePointer())
+	}
+	return nil
+}
+
+// typeName is the type of a node's op: "*gorgonia.softmaxOp".
+func typeName(op gorgonia.Op) string { return fmt.Sprintf("%T", op) }
+
+// dtypeOf is the type of the elements of Gorgonia's type. Its int has 64 bits here, as on all machines that this runs on.
+//
+// Errors: what is no number.
+func dtypeOf(g gtensor.Dtype) (tensor.DType, error) {
+	switch g {
+	case gtensor.Int:
+		return tensor.I64, nil
+	case gtensor.Uint:
+		return tensor.U64, nil
+	case gtensor.Bool:
+		return tensor.U8, nil
+	}
+	return tensor.FromGorgonia(g)
+}
+
+// encode is numbers as bytes of a dtype.
+func encode(dt tensor.DType, values ...float64) []byte {
+	data := make([]byte, len(values)*dt.Size())
+	for i, v := range values {
+		at := unsafe.Pointer(&data[i*dt.Size()])
+		switch dt {
+		case tensor.F32:
+			*(*[4]byte)(at) = bytes4(math.Float32bits(float32(v)))
+		case tensor.F64:
+			*(*[8]byte)(at) = bytes8(math.Float64bits(v))
+		case tensor.I64, tensor.U64:
+			*(*[8]byte)(at) = bytes8(uint64(int64(v)))
+		case tensor.I32, tensor.U32:
+			*(*[4]byte)(at) = bytes4(uint32(int32(v)))
+		default:
+			data[i*dt.Size()] = byte(int8(v))
+		}
+	}
+	return data
+}
+
+func bytes4(u uint32) [4]byte { return *(*[4]byte)(unsafe.Pointer(&u)) }
+func bytes8(u uint64) [8]byte { return *(*[8]byte)(unsafe.Pointer(&u)) }

@@ -1,0 +1,257 @@
+package machine
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+
+	"gorgonia.org/gorgonia"
+
+	"github.com/symgrad/symgrad/dist/ddp"
+	"github.com/symgrad/symgrad/ops"
+)
+
+// graph is the nodes of an expression graph that a program is made of.
+type graph struct {
+	nodes   gorgonia.Nodes // that are needed, children first, in the order of the tape machine
+	outputs gorgonia.Nodes // whose values last, without inputs and constants
+	reads   []read         // of gorgonia.Read
+	params  []param
+	built   map[*gorgonia.Node][]int // shapes of outputs as the graph says; a program for others changes the nodes'
+
+	owner *ddp.DDP // whose buckets on a device gradients go to; nil on the host
+	solve *solver  // whose update is the end of each run; may be nil
+}
+
+// read is a gorgonia.Read: a node and where its value goes.
+type read struct {
+	node *gorgonia.Node
+	into *gorgonia.Value
+}
+
+// param is an input that the graph has been differentiated by, and its gradient.
+type param struct {
+	node, grad *gorgonia.Node
+	dual       bool // Grad is memory apart from that of the gradient's node
+}
+
+// collector looks at a graph.
+type collector struct {
+	all     gorgonia.Nodes
+	index   map[*gorgonia.Node]int
+	kids    map[*gorgonia.Node]gorgonia.Nodes
+	parents map[*gorgonia.Node]int
+	norms   map[uintptr]*gorgonia.Node // forward nodes of batch normalizations, by op
+}
+
+func newCollector(g *gorgonia.ExprGraph) *collector {
+	c := &collector{
+		all: g.AllNodes(), index: map[*gorgonia.Node]int{}, kids: map[*gorgonia.Node]gorgonia.Nodes{},
+		parents: map[*gorgonia.Node]int{}, norms: map[uintptr]*gorgonia.Node{},
+	}
+	for i, n := range c.all {
+		c.index[n] = i
+		if typeName(n.Op()) == "*gorgonia.BatchNormOp" {
+			c.norms[reflect.ValueOf(n.Op()).Pointer()] = n
+		}
+	}
+	for _, n := range c.all {
+		kids := ops.Children(n)
+		if typeName(n.Op()) == "gorgonia.constantTensor" {
+			kids = nil
+		}
+		c.kids[n] = kids
+		for _, k := range kids {
+			c.parents[k]++
+		}
+	}
+	return c
+}
+
+// collect finds what the given outputs need; without any, what the defaults need.
+func collect(g *gorgonia.ExprGraph, outputs gorgonia.Nodes) *graph {
+	c := newCollector(g)
+	r := &graph{built: map[*gorgonia.Node][]int{}}
+	for _, n := range c.all {
+		if d := n.Deriv(); d != nil && n.IsVar() {
+			r.params = append(r.params, param{node: n, grad: d})
+		}
+		if typeName(n.Op()) == "gorgonia.readOp" {
+			f := fieldsOf(n.Op())
+			if into := (*gorgonia.Value)(f.pointer("into")); into != nil && len(c.kids[n]) == 1 {
+				r.reads = append(r.reads, read{c.kids[n][0], into})
+			}
+		}
+	}
+	wanted := slices.Clone(outputs)
+	if len(wanted) == 0 {
+		wanted = append(c.roots(), c.costs()...)
+		for _, p := range r.params {
+			wanted = append(wanted, p.grad)
+		}
+	} else {
+		r.params = slices.DeleteFunc(r.params, func(p param) bool { return !slices.Contains(wanted, p.grad) })
+	}
+	needed := slices.Clone(wanted)
+	if len(outputs) == 0 {
+		for _, n := range c.all {
+			if _, ok := ops.Describe(n); ok {
+				needed = append(needed, n)
+			}
+		}
+	}
+	for _, rd := range r.reads {
+		wanted, needed = append(wanted, rd.node), append(needed, rd.node)
+	}
+	r.nodes = c.order(needed)
+	seen := gorgonia.NewNodeSet()
+	for _, n := range wanted {
+		if n.Op() != nil && !isConstant(n) && seen.Add(n) {
+			r.outputs = append(r.outputs, n)
+			if !n.IsScalar() {
+				r.built[n] = slices.Clone([]int(n.Shape()))
+			}
+		}
+	}
+	return r
+}
+
+func isConstant(n *gorgonia.Node) bool {
+	name := typeName(n.Op())
+	return name == "gorgonia.constantScalar" || name == "gorgonia.constantTensor"
+}
+
+// isStatement reports whether a node has no value: gorgonia.Read and gorgonia.Set.
+func isStatement(n *gorgonia.Node) bool {
+	name := typeName(n.Op())
+	return name == "gorgonia.readOp" || name == "gorgonia.letOp"
+}
+
+// roots is the nodes that no other reads, but for statements, inputs, and gradients that nobody has asked for: Gorgonia
+// makes the gradient of every operand of an op, of the images in a batch too, and of the number of them.
+func (c *collector) roots() gorgonia.Nodes {
+	readers := maps.Clone(c.parents)
+	var idle gorgonia.Nodes // that nobody reads but what nobody needs
+	for _, n := range c.all {
+		if readers[n] == 0 {
+			idle = append(idle, n)
+		}
+	}
+	isRoot := gorgonia.NewNodeSet()
+	for len(idle) > 0 {
+		n := idle[0]
+		idle = idle[1:]
+		if isStatement(n) || !stray(n) {
+			isRoot.Add(n)
+			continue
+		}
+		for _, k := range c.kids[n] {
+			if readers[k]--; readers[k] == 0 {
+				idle = append(idle, k)
+			}
+		}
+	}
+	var roots gorgonia.Nodes
+	for _, n := range c.all {
+		if isRoot.Contains(n) && n.Op() != nil && !isStatement(n) && !isConstant(n) {
+			roots = append(roots, n)
+		}
+	}
+	return roots
+}
+
+// costs is what the graph has been differentiated from: its own derivative is the constant 1. Other nodes may read it.
+func (c *collector) costs() gorgonia.Nodes {
+	var costs gorgonia.Nodes
+	for _, n := range c.all {
+		if d := n.Deriv(); d != nil && n.Op() != nil && n.IsScalar() && isConstant(d) {
+			costs = append(costs, n)
+		}
+	}
+	return costs
+}
+
+// stray reports whether a node was made by differentiation and is the gradient of nothing that was differentiated by.
+// Gorgonia notes the former as the node's group (const.go:17).
+func stray(n *gorgonia.Node) bool {
+	if len(n.DerivOf()) > 0 {
+		return false
+	}
+	group := reflect.ValueOf(n).Elem().FieldByName("group")
+	if !group.IsValid() || group.Kind() != reflect.String {
+		return false
+	}
+	return group.String() == "gradients" || group.String() == "undifferentiated nodes"
+}
+
+// needs is the nodes that must run before n: its children, and the batch normalization that a gradient belongs to.
+func (c *collector) needs(n *gorgonia.Node) gorgonia.Nodes {
+	if isStatement(n) {
+		return nil
+	}
+	kids := c.kids[n]
+	if typeName(n.Op()) == "*gorgonia.batchnormDiffOp" {
+		f := fieldsOf(n.Op())
+		if forward := c.norms[uintptr(f.pointer("BatchNormOp"))]; forward != nil {
+			return append(slices.Clone(kids), forward)
+		}
+	}
+	return kids
+}
+
+// order is the nodes that the wanted ones need, in depth-first post-order of their numbers, which is the order in which a
+// tape machine runs them (walker.go:44). All ranks therefore have one order of collectives.
+func (c *collector) order(wanted gorgonia.Nodes) gorgonia.Nodes {
+	needed := gorgonia.NewNodeSet(wanted...)
+	for open := slices.Clone(wanted); len(open) > 0; {
+		n := open[len(open)-1]
+		open = open[:len(open)-1]
+		for _, k := range c.needs(n) {
+			if needed.Add(k) {
+				open = append(open, k)
+			}
+		}
+	}
+	byNumber := needed.ToSlice()
+	slices.SortFunc(byNumber, c.byIndex)
+	var order gorgonia.Nodes
+	done := gorgonia.NewNodeSet()
+	type frame struct {
+		node *gorgonia.Node
+		kids gorgonia.Nodes
+	}
+	open := func(n *gorgonia.Node) frame {
+		kids := slices.Clone(c.needs(n))
+		slices.SortFunc(kids, c.byIndex)
+		return frame{n, kids}
+	}
+	for _, root := range byNumber {
+		if !done.Add(root) {
+			continue
+		}
+		for stack := []frame{open(root)}; len(stack) > 0; {
+			top := &stack[len(stack)-1]
+			if len(top.kids) == 0 {
+				order = append(order, top.node)
+				stack = stack[:len(stack)-1]
+				continue
+			}
+			next := top.kids[0]
+			top.kids = top.kids[1:]
+			if done.Add(next) {
+				stack = append(stack, open(next))
+			}
+		}
+	}
+	return order
+}
+
+func (c *collector) byIndex(a, b *gorgonia.Node) int { return c.at(a) - c.at(b) }
+
+// at is a node's number; constants that belong to no graph come first.
+func (c *collector) at(n *gorgonia.Node) int {
+	if i, ok := c.index[n]; ok {
+		return i
+	}
+	return -1
+}

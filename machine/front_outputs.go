@@ -1,0 +1,87 @@
+package machine
+
+import (
+	"slices"
+
+	"gorgonia.org/gorgonia"
+
+	"github.com/symgrad/symgrad/internal/program"
+)
+
+// output gives a node's value memory that lasts: what computes it writes there, or it is copied.
+func (l *lowering) output(n *gorgonia.Node) error {
+	o, ok := l.values[n]
+	if !ok {
+		return nil
+	}
+	b := binding{node: n, shape: slices.Clone(o.shape), param: -1}
+	b.param = slices.IndexFunc(l.g.params, func(p param) bool { return p.grad == n })
+	role := program.Output
+	if b.param >= 0 {
+		role = program.Gradient
+	}
+	switch {
+	case l.isSlot(o):
+		b.id, b.slot, b.offset = o.view.Value, true, o.view.Offset
+	case l.isReduced(o):
+		b.id = o.view.Value
+	case l.claimable(o):
+		b.id = o.view.Value
+		v := &l.p.Values[b.id]
+		v.Place, v.Role = program.Outside, role
+	default:
+		b.id = l.p.Add(program.Value{
+			Name: l.label, DType: o.dtype, Shape: slices.Clone(o.shape), Role: role, Place: program.Outside,
+		})
+		l.copyTo(l.whole(b.id), o)
+	}
+	l.outputs = append(l.outputs, b)
+	return nil
+}
+
+// claimable reports whether an operand is all of a temporary value, so that the value can be the output's memory.
+func (l *lowering) claimable(o operand) bool {
+	if !l.isWhole(o) {
+		return false
+	}
+	v := &l.p.Values[o.view.Value]
+	return v.Place == program.Arena && v.Role == program.Temp
+}
+
+// isWhole reports whether an operand is all of a value, in C order.
+func (l *lowering) isWhole(o operand) bool {
+	return !o.isNum && o.view.Offset == 0 && l.p.Values[o.view.Value].Len() == o.len() &&
+		slices.Equal(o.view.Strides, program.Contiguous(o.shape))
+}
+
+// dual keeps a gradient apart from the node that it is the value of: in memory that the parameter's Grad is, where it is
+// added to what is there if Config says so.
+func (l *lowering) dual(i int) error {
+	p := l.g.params[i]
+	o, ok := l.values[p.grad]
+	if !ok || !p.dual {
+		return nil
+	}
+	l.label = "d " + p.node.Name()
+	b := binding{node: p.node, shape: l.shapeOf(p.node), param: i}
+	b.id = l.p.Add(program.Value{
+		Name: l.label, DType: o.dtype, Shape: slices.Clone(b.shape), Role: program.Gradient, Place: program.Outside,
+	})
+	l.duals = append(l.duals, b)
+	to := l.whole(b.id)
+	m := l.newCode(b.shape)
+	r := m.load(o)
+	if l.cfg.DualValues {
+		r = m.do(program.Add, m.load(to), r)
+	}
+	if m.err != nil {
+		return m.err
+	}
+	l.add(m.mapTo(r, to))
+	return nil
+}
+
+// isReduced reports whether an operand is what a Wait node gives, whose memory is the reducer's.
+func (l *lowering) isReduced(o operand) bool {
+	return l.isWhole(o) && slices.ContainsFunc(l.hooks, func(h *hook) bool { return h.reduced == o.view.Value })
+}

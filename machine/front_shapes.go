@@ -1,0 +1,264 @@
+package machine
+
+import (
+	"fmt"
+	"slices"
+
+	gtensor "gorgonia.org/tensor"
+
+	"github.com/symgrad/symgrad/internal/program"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// reshaped is gorgonia.Reshape. When inputs have another number of samples than the graph says, the first dimension that
+// can takes the change.
+func (l *lowering) reshaped(c *current) (operand, error) {
+	x, to := c.in[0], c.f.ints("to")
+	if n := sizeOf(to); n != x.len() && n > 0 {
+		i := slices.IndexFunc(to, func(d int) bool { return d*x.len()%n == 0 && d*x.len()/n > 0 })
+		if !l.resized || i < 0 {
+			return operand{}, fmt.Errorf("%d elements of shape %v do not make %v", x.len(), x.shape, to)
+		}
+		to[i] = to[i] * x.len() / n
+	}
+	return l.reshape(x, to), nil
+}
+
+// transposed is gorgonia.Transpose.
+func (l *lowering) transposed(c *current) (operand, error) {
+	x, axes := c.in[0], c.f.ints("pattern")
+	if !isPermutation(axes, len(x.shape)) {
+		return operand{}, fmt.Errorf("axes %v of shape %v", axes, x.shape)
+	}
+	return permute(x, axes), nil
+}
+
+func isPermutation(axes []int, n int) bool {
+	seen := make([]bool, n)
+	for _, a := range axes {
+		if a < 0 || a >= n || seen[a] {
+			return false
+		}
+		seen[a] = true
+	}
+	return len(axes) == n
+}
+
+// size is the length of an axis.
+func (l *lowering) size(c *current) (operand, error) {
+	x, axis := c.in[0], c.f.int("axis")
+	if len(x.shape) == 0 {
+		return number(1, c.dtype, nil), nil
+	}
+	if axis >= len(x.shape) {
+		return operand{}, fmt.Errorf("axis %d of shape %v", axis, x.shape)
+	}
+	return number(float64(x.shape[axis]), c.dtype, nil), nil
+}
+
+// repeated repeats each element along an axis, one after the other. What has length 1 there becomes a view.
+func (l *lowering) repeated(c *current) (operand, error) {
+	x, axis := c.in[0], c.f.int("along")
+	if !c.in[1].isNum {
+		return operand{}, fmt.Errorf("the number of repetitions is not known before the run")
+	}
+	rep := int(c.in[1].num)
+	shape := slices.Clone(x.shape)
+	for len(shape) <= axis { // op_tensor.go:244
+		shape = append(shape, 1)
+	}
+	x = l.reshape(x, shape)
+	if rep == 1 {
+		return x, nil
+	}
+	out := slices.Clone(shape)
+	out[axis] *= rep
+	if x.isNum || shape[axis] == 1 {
+		r := x
+		r.shape = out
+		r.view.Strides = slices.Clone(x.view.Strides)
+		if !x.isNum {
+			r.view.Strides[axis] = 0
+		}
+		return r, nil
+	}
+	split := slices.Insert(slices.Clone(shape), axis+1, rep)
+	r := x
+	r.shape = split
+	r.view.Strides = slices.Insert(slices.Clone(x.view.Strides), axis+1, 0)
+	return l.reshape(l.copyOf(r), out), nil
+}
+
+// element is gorgonia.At.
+func (l *lowering) element(c *current) (operand, error) {
+	x, at := c.in[0], c.f.ints("coordinates")
+	if len(at) != len(x.shape) {
+		return operand{}, fmt.Errorf("coordinates %v in shape %v", at, x.shape)
+	}
+	for axis, i := range at {
+		if i < 0 || i >= x.shape[axis] {
+			return operand{}, fmt.Errorf("coordinates %v in shape %v", at, x.shape)
+		}
+		x = cut(x, axis, i, 1, 1)
+	}
+	return l.reshape(x, nil), nil
+}
+
+// sliceOf is the axis and the part of it that an op of slices is about. n is 0 for all of it.
+type sliceOf struct{ axis, from, step, n int }
+
+// readSlice reads a gorgonia.sliceOp for something of a shape.
+func (l *lowering) readSlice(c *current, shape []int) (sliceOf, error) {
+	s := sliceOf{axis: c.f.int("along"), step: 1}
+	op, ok := c.n.Op().(interface{ IsSlice() gtensor.Slice })
+	if !ok {
+		return s, fmt.Errorf("it is no slice")
+	}
+	sl := op.IsSlice()
+	if s.axis >= len(shape) {
+		return s, fmt.Errorf("axis %d of shape %v", s.axis, shape)
+	}
+	l.marks = append(l.marks, markSlice(op))
+	if sl == nil || sl.End() <= sl.Start() { // op_tensor.go:662
+		s.n = shape[s.axis]
+		return s, nil
+	}
+	end := min(sl.End(), shape[s.axis])
+	s.from, s.step = sl.Start(), max(sl.Step(), 1)
+	if s.from < 0 || s.from >= end {
+		return s, fmt.Errorf("%d:%d of axis %d of shape %v", s.from, sl.End(), s.axis, shape)
+	}
+	s.n = max((end-s.from)/s.step, 1)
+	return s, nil
+}
+
+// sliced is gorgonia.Slice. An axis of which one element is left is dropped.
+func (l *lowering) sliced(c *current) (operand, error) {
+	s, err := l.readSlice(c, c.in[0].shape)
+	if err != nil {
+		return operand{}, err
+	}
+	o := cut(c.in[0], s.axis, s.from, s.step, s.n)
+	if s.n == 1 {
+		return l.reshape(o, slices.Delete(slices.Clone(o.shape), s.axis, s.axis+1)), nil
+	}
+	return o, nil
+}
+
+// sliceIncrement is the gradient of a slice: zeros, but for the part, which is the second input.
+func (l *lowering) sliceIncrement(c *current) (operand, error) {
+	s, err := l.readSlice(c, c.in[0].shape)
+	if err != nil {
+		return operand{}, err
+	}
+	shape := c.in[0].shape
+	to := l.fresh(c.dtype, shape)
+	end := s.from + (s.n-1)*s.step + 1
+	switch {
+	case s.step > 1:
+		l.copyTo(to, number(0, c.dtype, shape))
+	default: // what the part leaves
+		for _, gap := range [][2]int{{0, s.from}, {end, shape[s.axis]}} {
+			if n := gap[1] - gap[0]; n > 0 {
+				part := cut(to, s.axis, gap[0], 1, n)
+				l.copyTo(part, number(0, c.dtype, part.shape))
+			}
+		}
+	}
+	part := cut(to, s.axis, s.from, s.step, s.n)
+	dy := c.in[1]
+	if dy.len() != part.len() && dy.len() != 1 {
+		return operand{}, fmt.Errorf("a part of shape %v gets %v", part.shape, dy.shape)
+	}
+	l.copyTo(part, dy)
+	return to, nil
+}
+
+// concatenated is gorgonia.Concat.
+func (l *lowering) concatenated(c *current) (operand, error) {
+	axis := c.f.int("axis")
+	shape := slices.Clone(c.in[0].shape)
+	if axis >= len(shape) {
+		return operand{}, fmt.Errorf("axis %d of shape %v", axis, shape)
+	}
+	shape[axis] = 0
+	for _, x := range c.in {
+		if len(x.shape) != len(shape) {
+			return operand{}, fmt.Errorf("shapes %v and %v", c.in[0].shape, x.shape)
+		}
+		shape[axis] += x.shape[axis]
+	}
+	to, from := l.fresh(c.dtype, shape), 0
+	for _, x := range c.in {
+		part := cut(to, axis, from, 1, x.shape[axis])
+		if !slices.Equal(part.shape, x.shape) {
+			return operand{}, fmt.Errorf("shapes %v and %v", c.in[0].shape, x.shape)
+		}
+		l.copyTo(part, x)
+		from += x.shape[axis]
+	}
+	return to, nil
+}
+
+// sum is gorgonia.Sum.
+func (l *lowering) sum(c *current) (operand, error) { return l.reduce(c, program.Sum) }
+
+// max is gorgonia.Max.
+func (l *lowering) max(c *current) (operand, error) { return l.reduce(c, program.Max) }
+
+// reduce reduces axes, which are dropped. Without axes all are.
+func (l *lowering) reduce(c *current, red program.Reduction) (operand, error) {
+	x, along := c.in[0], c.f.ints("along")
+	reduced := make([]bool, len(x.shape))
+	for _, a := range along {
+		if a < 0 || a >= len(reduced) {
+			return operand{}, fmt.Errorf("axis %d of shape %v", a, x.shape)
+		}
+		reduced[a] = true
+	}
+	var kept []int
+	for a, d := range x.shape {
+		reduced[a] = reduced[a] || len(along) == 0
+		if !reduced[a] {
+			kept = append(kept, d)
+		}
+	}
+	if x.isNum && (red == program.Max || isSmall(x.num*float64(x.len()), c.dtype)) {
+		if red == program.Sum {
+			x.num *= float64(x.len() / sizeOf(kept))
+		}
+		return number(x.num, c.dtype, kept), nil
+	}
+	m := l.newCode(x.shape)
+	m.load(x)
+	return m.reduceTo(reduced, red, l.fresh(c.dtype, kept))
+}
+
+// isSmall reports whether v, and each smaller sum on the way to it, is a whole number that has no rounding.
+func isSmall(v float64, dt tensor.DType) bool {
+	bound := 1e15
+	if dt == tensor.F32 {
+		bound = 1 << 24
+	}
+	return v == float64(int64(v)) && v < bound && v > -bound
+}
+
+// reduceTo adds a Reduce of the code's last register to a whole value that has the axes which are not reduced.
+func (c *code) reduceTo(reduced []bool, red program.Reduction, to operand) (operand, error) {
+	if c.err != nil {
+		return operand{}, c.err
+	}
+	out := program.View{Value: to.view.Value, Strides: make([]int, len(c.space))}
+	k := 0
+	for a := range c.space {
+		if !reduced[a] {
+			out.Strides[a] = to.view.Strides[k]
+			k++
+		}
+	}
+	c.l.add(program.Step{
+		Op: &program.Reduce{Space: c.space, Reduced: reduced, Red: red, Code: c.code},
+		In: c.in, Out: []program.View{out},
+	})
+	return to, nil
+}

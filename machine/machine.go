@@ -1,0 +1,322 @@
+package machine
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"gorgonia.org/gorgonia"
+
+	"github.com/symgrad/symgrad/internal/blas"
+	"github.com/symgrad/symgrad/optim"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// Machine is a compiled graph. It is a gorgonia.VM, for one goroutine at a time.
+type Machine struct {
+	cfg     Config
+	g       *graph
+	blas    *blas.Implementation
+	shapes  map[*gorgonia.Node][]int // of inputs, as the graph was built
+	now     *compiled
+	all     []*compiled // for the shapes that inputs have had; the first is for those of the graph
+	memory  map[place]tensor.Buffer
+	clock   []uint64 // number of the step, and of this rank's first sample
+	first   bool     // SetFirstSample has been called
+	closed  bool
+	reading []gorgonia.Value // what of Read values is ours, by graph.reads
+	device  *device          // nil on the CPU
+	solve   *solver          // of a device; may be nil
+	host    optim.Solver     // of Config.Solver on the CPU
+}
+
+var _ gorgonia.VM = (*Machine)(nil)
+
+// place is what memory of a machine is for: the value of a node, or the dual value of a parameter.
+type place struct {
+	node *gorgonia.Node
+	dual bool
+}
+
+// maxCompiled is how many programs for other shapes are kept.
+const maxCompiled = 8
+
+// New compiles a graph, which is complete: with gradients if it is to have any, and with its learnables' values. Outputs are
+// the nodes whose values are wanted; without any they are those that the package comment names. With outputs, gradients
+// are computed only if they are among them.
+//
+// Returns: a machine, which the caller closes. Owns: the memory of values that the nodes have from then on is the machine's.
+// Errors: ErrUnknownOp, naming op and node; ErrDevice; those of Config.Validate.
+func New(g *gorgonia.ExprGraph, cfg Config, outputs ...*gorgonia.Node) (m *Machine, err error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if cfg.Name == "" {
+		cfg.Name = "program"
+	}
+	if g == nil {
+		return nil, errors.New("machine: no graph")
+	}
+	all := gorgonia.NewNodeSet(g.AllNodes()...)
+	for i, n := range outputs {
+		if n == nil || !all.Contains(n) {
+			return nil, fmt.Errorf("machine: output %d is no node of the graph", i)
+		}
+	}
+	m = &Machine{cfg: cfg, clock: make([]uint64, 2), memory: map[place]tensor.Buffer{}, shapes: map[*gorgonia.Node][]int{}}
+	if p := try(func() { err = m.compile(g, outputs) }); p != nil {
+		err = p
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("machine %s: %w", cfg.Name, err), m.Close())
+	}
+	return m, nil
+}
+
+// compile makes the first program.
+func (m *Machine) compile(g *gorgonia.ExprGraph, outputs gorgonia.Nodes) error {
+	if err := m.open(g); err != nil {
+		return err
+	}
+	for _, n := range g.AllNodes() {
+		if op, ok := n.Op().(gorgonia.TrainModeOp); ok {
+			if err := op.SetTraining(!m.cfg.Eval); err != nil {
+				return fmt.Errorf("node %q: %w", n.Name(), err)
+			}
+		}
+	}
+	m.g = collect(g, outputs)
+	if len(m.g.outputs)+len(m.g.reads) == 0 {
+		return errors.New("the graph has no outputs")
+	}
+	m.reading = make([]gorgonia.Value, len(m.g.reads))
+	for _, n := range m.g.nodes {
+		if n.IsVar() {
+			m.shapes[n] = nil
+			if !n.IsScalar() {
+				m.shapes[n] = slices.Clone([]int(n.Shape()))
+			}
+		}
+	}
+	if err := m.duals(); err != nil {
+		return err
+	}
+	if err := m.makeSolver(g); err != nil {
+		return err
+	}
+	c, err := m.build(m.shapes, false)
+	if err != nil {
+		return err
+	}
+	m.all = []*compiled{c}
+	return m.use(c)
+}
+
+// open finds the device and what it needs.
+func (m *Machine) open(g *gorgonia.ExprGraph) error {
+	var err error
+	if m.device, err = newDevice(&m.cfg, g); err != nil || m.device != nil {
+		return err
+	}
+	c := blas.Config{Threads: m.cfg.Threads, Path: m.cfg.BLAS}
+	if m.cfg.BLAS == "none" {
+		c = blas.Config{Disable: true}
+	}
+	m.blas, err = blas.Open(c)
+	return err
+}
+
+// duals finds the parameters whose gradient is apart from the node that it is the value of: because Config says so, or
+// the program has given them a place of their own, or another parameter has the same gradient node.
+func (m *Machine) duals() error {
+	seen := gorgonia.NewNodeSet()
+	for i := range m.g.params {
+		p := &m.g.params[i]
+		first := seen.Add(p.grad)
+		own, err := p.node.Grad()
+		has := err == nil && own != nil && own != p.grad.Value()
+		p.dual = has || m.cfg.DualValues || !first
+		if !p.dual || has {
+			continue
+		}
+		if err := m.makeDual(p); err != nil {
+			return fmt.Errorf("gradient of %q: %w", p.node.Name(), err)
+		}
+	}
+	return nil
+}
+
+// makeDual gives a parameter a gradient of its own, which is 0.
+func (m *Machine) makeDual(p *param) error {
+	v := p.node.Value()
+	if v == nil {
+		return fmt.Errorf("the parameter has %w; give it one with gorgonia.WithValue, WithInit or Let before New", ErrNoValue)
+	}
+	dt, err := dtypeOf(v.Dtype())
+	if err != nil {
+		return err
+	}
+	b, err := newMemory(dt, max(v.Shape().TotalSize(), 1))
+	if err != nil {
+		return err
+	}
+	d, err := valueOver(b, v.Dtype(), slices.Clone([]int(v.Shape())), p.node.IsScalar())
+	if err != nil {
+		return err
+	}
+	return try(func() { gorgonia.WithGrad(d)(p.node) })
+}
+
+// RunAll runs one step: it looks the inputs up, runs the program, and returns when outputs and gradients have their values.
+//
+// Errors: ErrNoValue and ErrShape, naming the input; ErrNaN; ErrClosed; those of a step, naming it and its node. The values
+// of outputs are then undefined, and the next run is a whole one.
+func (m *Machine) RunAll() error {
+	if m.closed {
+		return fmt.Errorf("machine %s: %w", m.cfg.Name, ErrClosed)
+	}
+	if err := m.runAll(); err != nil {
+		return fmt.Errorf("machine %s: %w", m.cfg.Name, err)
+	}
+	return nil
+}
+
+func (m *Machine) runAll() error {
+	if m.now.changed() {
+		if err := m.renew(); err != nil {
+			return err
+		}
+	}
+	resized, err := m.now.bind()
+	if err != nil {
+		return err
+	}
+	if resized {
+		if err := m.resize(); err != nil {
+			return err
+		}
+		if _, err := m.now.bind(); err != nil {
+			return err
+		}
+	}
+	if m.device != nil {
+		if err := m.runOnDevice(); err != nil {
+			return err
+		}
+		return m.finish()
+	}
+	err = m.now.runner.Run()
+	if err == nil {
+		err = m.now.runner.Wait()
+	}
+	m.clock[0]++
+	if err == nil {
+		err = m.finish()
+	}
+	if err != nil {
+		return err
+	}
+	return m.updateOnHost()
+}
+
+// finish gives nodes their values, if they have others, and Read its own.
+func (m *Machine) finish() error {
+	if err := m.now.let(); err != nil {
+		return err
+	}
+	for i, r := range m.g.reads {
+		v := r.node.Value()
+		if v == nil {
+			return fmt.Errorf("read of %q: %w", r.node.Name(), ErrNoValue)
+		}
+		if err := m.read(i, r, v); err != nil {
+			return fmt.Errorf("read of %q: %w", r.node.Name(), err)
+		}
+	}
+	return nil
+}
+
+// read puts v where a gorgonia.Read wants it: a copy the first time, the same memory later, as the tape machine does.
+func (m *Machine) read(i int, r read, v gorgonia.Value) error {
+	if *r.into != nil && *r.into == m.reading[i] {
+		dt, err := dtypeOf(v.Dtype())
+		if err != nil {
+			return err
+		}
+		to, err := memoryOf(*r.into, dt)
+		if err != nil {
+			return err
+		}
+		if to.Len() == max(v.Shape().TotalSize(), 1) {
+			return copyValue(to, v)
+		}
+	}
+	own, err := gorgonia.CloneValue(v)
+	if err != nil {
+		return err
+	}
+	*r.into, m.reading[i] = own, own
+	return nil
+}
+
+// Reset does nothing: every run starts from the first step. It makes a Machine a gorgonia.VM.
+func (m *Machine) Reset() {}
+
+// Let is gorgonia.Let of an input, whose value may have another number of samples than the graph was built with. The node
+// gets the value's shape.
+//
+// Errors: ErrShape for a value with another number of axes; those of gorgonia.Let.
+func (m *Machine) Let(n *gorgonia.Node, v gorgonia.Value) error {
+	if v == nil {
+		return fmt.Errorf("machine %s: let %q: %w", m.cfg.Name, n.Name(), ErrNoValue)
+	}
+	if !n.IsScalar() && !n.Shape().Eq(v.Shape()) {
+		if err := try(func() { gorgonia.WithShape(slices.Clone([]int(v.Shape()))...)(n) }); err != nil {
+			return fmt.Errorf("machine %s: let %q: %w than the node's: %w", m.cfg.Name, n.Name(), ErrShape, err)
+		}
+	}
+	if err := gorgonia.Let(n, v); err != nil {
+		return fmt.Errorf("machine %s: let %q: %w", m.cfg.Name, n.Name(), err)
+	}
+	return nil
+}
+
+// SetClock sets the number of the step that runs next, for a training that is taken up again: random numbers depend on it.
+func (m *Machine) SetClock(step uint64) { m.clock[0] = step }
+
+// SetFirstSample sets the number, in the whole batch, of the first sample of this rank: random numbers depend on it. Without
+// a call it is the rank times the samples of a batch, if the graph has been attached to ranks, else 0.
+func (m *Machine) SetFirstSample(sample uint64) { m.clock[1], m.first = sample, true }
+
+// Explain is the program that runs now: each step with its buffers, bytes and stream.
+func (m *Machine) Explain() string {
+	if m.now == nil {
+		return ""
+	}
+	var s strings.Builder
+	s.WriteString(m.now.p.String())
+	for _, f := range m.now.calls {
+		if f.op != nil {
+			fmt.Fprintf(&s, "\n%s runs by its Do, with copies and allocations", f.op)
+		}
+	}
+	return s.String()
+}
+
+// Close frees what the machine has. Values that nodes have stay readable. It may be called twice.
+func (m *Machine) Close() error {
+	if m.closed {
+		return nil
+	}
+	m.closed = true
+	var errs []error
+	for _, c := range m.all {
+		errs = append(errs, c.runner.Close())
+	}
+	errs = append(errs, m.solve.close())
+	if m.device != nil {
+		errs = append(errs, m.device.close())
+	}
+	return errors.Join(errs...)
+}

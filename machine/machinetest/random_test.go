@@ -1,0 +1,61 @@
+package machinetest
+
+import (
+	"math"
+	"testing"
+
+	gtensor "gorgonia.org/tensor"
+	"pgregory.net/rapid"
+)
+
+// TestRandomTapeAgreesWithItself is the property test with the oracle as the machine that is judged.
+func TestRandomTapeAgreesWithItself(t *testing.T) { Random(t, Tape, Options{}) }
+
+// TestRandomGradients holds the oracle's gradients of random graphs against differences of the cost, so that no graph of
+// the generator meets what Gorgonia does wrong unawares.
+func TestRandomGradients(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		m, err := Graph(Recipe().Draw(rt, "recipe")).New(Config{DType: gtensor.Float64, exactGradients: true})
+		if err != nil {
+			rt.Fatal(err)
+		}
+		if wrong := wrongGradients(t, m, 1e-5); len(wrong) > 0 {
+			rt.Fatalf("%v", wrong)
+		}
+	})
+}
+
+// TestRecipesMakeDifferentGraphs shows that the generator reaches all its ops.
+func TestRecipesMakeDifferentGraphs(t *testing.T) {
+	seen := map[string]bool{}
+	for i := range 256 {
+		recipe := make([]uint8, 24)
+		for j := range recipe {
+			recipe[j] = uint8(i*31 + j*j*7 + i*j*13)
+		}
+		m, err := Graph(recipe).New(Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range m.Graph.AllNodes() {
+			if n.Op() != nil {
+				seen[kindOf(n)] = true
+			}
+		}
+	}
+	if len(seen) < 30 {
+		t.Errorf("256 recipes have %d kinds of ops: %v", len(seen), seen)
+	}
+}
+
+func TestBoundsHold(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		m, err := Graph(Recipe().Draw(rt, "recipe")).New(Config{})
+		if err != nil {
+			rt.Fatal(err)
+		}
+		if cost := run(t, m); math.IsNaN(cost) || math.Abs(cost) > 1e3 {
+			rt.Fatalf("the cost is %v", cost)
+		}
+	})
+}

@@ -1,0 +1,35 @@
+package machine
+
+import gtensor "gorgonia.org/tensor"
+
+// mark is something of an op that a program was made from and that may change under it: whether it is training, or which
+// part it takes. It is looked at before each run.
+type mark struct {
+	flag  *bool
+	was   bool
+	slice interface{ IsSlice() gtensor.Slice }
+	part  [3]int
+}
+
+func markFlag(flag *bool) mark {
+	if flag == nil {
+		return mark{}
+	}
+	return mark{flag: flag, was: *flag}
+}
+
+func markSlice(op interface{ IsSlice() gtensor.Slice }) mark {
+	return mark{slice: op, part: partOf(op.IsSlice())}
+}
+
+func partOf(s gtensor.Slice) [3]int {
+	if s == nil {
+		return [3]int{}
+	}
+	return [3]int{s.Start(), s.End(), s.Step()}
+}
+
+// changed reports whether the op is another than it was.
+func (m *mark) changed() bool {
+	return m.flag != nil && *m.flag != m.was || m.slice != nil && partOf(m.slice.IsSlice()) != m.part
+}

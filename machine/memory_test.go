@@ -1,0 +1,70 @@
+package machine_test
+
+import (
+	"runtime"
+	"testing"
+
+	"github.com/symgrad/symgrad/machine"
+)
+
+// TestARunAllocatesNothing runs steps whose inputs stay where they are.
+func TestARunAllocatesNothing(t *testing.T) {
+	for name, build := range map[string]func() *net{
+		"perceptron": func() *net { return small(6) }, "convolutional": convolutional, "transformer": transformer,
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := build()
+			m, err := machine.New(n.g, machine.Config{Threads: 2, BLAS: "none"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer m.Close()
+			var failed error
+			allocs := testing.AllocsPerRun(5, func() {
+				if err := m.RunAll(); err != nil {
+					failed = err
+				}
+			})
+			if failed != nil || allocs != 0 {
+				t.Errorf("a run allocates %v times (%v)", allocs, failed)
+			}
+		})
+	}
+}
+
+// TestMachinesLeaveNothingBehind makes and closes 1000 machines of one graph: heap and goroutines stay as they were.
+func TestMachinesLeaveNothingBehind(t *testing.T) {
+	n := small(4)
+	cycle := func(times int) {
+		for range times {
+			m, err := machine.New(n.g, machine.Config{Threads: 2, BLAS: "none"})
+			if err == nil {
+				err = m.RunAll()
+			}
+			if err == nil {
+				err = m.Close()
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	measure := func() (heap uint64, goroutines int) {
+		var s runtime.MemStats
+		runtime.GC()
+		runtime.GC()
+		runtime.ReadMemStats(&s)
+		return s.HeapAlloc, runtime.NumGoroutine()
+	}
+	cycle(10)
+	heap, goroutines := measure()
+	cycle(1000)
+	heapNow, goroutinesNow := measure()
+	if goroutinesNow > goroutines {
+		t.Errorf("%d goroutines, %d before", goroutinesNow, goroutines)
+	}
+	const slack = 200 << 10 // a cycle allocates more than 100 KiB
+	if heapNow > heap+slack {
+		t.Errorf("1000 cycles left %d KiB", (heapNow-heap)>>10)
+	}
+}

@@ -1,0 +1,110 @@
+package machine_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	G "gorgonia.org/gorgonia"
+	gtensor "gorgonia.org/tensor"
+
+	"github.com/symgrad/symgrad/machine"
+)
+
+// sparsemax is a graph with an op that no rule knows.
+func sparsemax() (*G.ExprGraph, *G.Node) {
+	g := G.NewGraph()
+	x := G.NewMatrix(g, G.Float64, G.WithName("x"), G.WithShape(2, 3),
+		G.WithValue(gtensor.New(gtensor.WithShape(2, 3), gtensor.WithBacking([]float64{1, 2, 3, 0, 0, 1}))))
+	return g, G.Must(G.Sparsemax(G.Must(G.Square(x))))
+}
+
+func TestAnUnknownOpIsNamed(t *testing.T) {
+	g, y := sparsemax()
+	_, err := machine.New(g, plain)
+	if !errors.Is(err, machine.ErrUnknownOp) || !strings.Contains(err.Error(), "sparsemaxOp") || !strings.Contains(err.Error(), y.Name()) {
+		t.Errorf("error %v, want ErrUnknownOp, the op and the node %q", err, y.Name())
+	}
+}
+
+func TestAnUnknownOpRunsByItsDo(t *testing.T) {
+	g, y := sparsemax()
+	vm := G.NewTapeMachine(g)
+	run(t, vm)
+	expected := floats(t, y.Value())
+	cfg := plain
+	cfg.Fallback = true
+	m := newMachine(t, g, cfg)
+	run(t, m)
+	want(t, "sparsemax", y.Value(), expected...)
+	if !strings.Contains(m.Explain(), "fallback: Sparsemax") {
+		t.Errorf("Explain does not tell:\n%s", m.Explain())
+	}
+}
+
+func TestAnInputWithoutAValueIsNamed(t *testing.T) {
+	g := G.NewGraph()
+	x := G.NewVector(g, G.Float32, G.WithName("samples"), G.WithShape(2))
+	G.Must(G.Square(x))
+	m := newMachine(t, g, plain)
+	if err := m.RunAll(); !errors.Is(err, machine.ErrNoValue) || !strings.Contains(err.Error(), "samples") {
+		t.Errorf("error %v, want ErrNoValue and the input", err)
+	}
+	let(t, x, vector(1, 2))
+	run(t, m)
+}
+
+func TestAClosedMachineRunsNoMore(t *testing.T) {
+	n := small(2)
+	m, err := machine.New(n.g, plain)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(t, m)
+	cost := floats(t, n.cost.Value())
+	for range 2 {
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := m.RunAll(); !errors.Is(err, machine.ErrClosed) {
+		t.Errorf("error %v, want ErrClosed", err)
+	}
+	want(t, "the cost", n.cost.Value(), cost...)
+}
+
+func TestConfigsThatCannotBe(t *testing.T) {
+	for name, c := range map[string]struct {
+		cfg  machine.Config
+		want string
+	}{
+		"device":   {machine.Config{Device: "tpu"}, `"tpu"`},
+		"batch":    {machine.Config{NewBatch: "maybe"}, `"maybe"`},
+		"threads":  {machine.Config{Threads: -1}, "-1 threads"},
+		"samples":  {machine.Config{Samples: -1}, "-1 samples"},
+		"fallback": {machine.Config{Device: machine.CUDA, Fallback: true}, "fallback"},
+		"blas":     {machine.Config{BLAS: "/no/such/library.so"}, "/no/such/library.so"},
+	} {
+		if _, err := machine.New(small(2).g, c.cfg); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: error %v, want one that says %s", name, err, c.want)
+		}
+	}
+}
+
+func TestGraphsThatCannotBe(t *testing.T) {
+	if _, err := machine.New(nil, plain); err == nil {
+		t.Error("no graph is no error")
+	}
+	if _, err := machine.New(G.NewGraph(), plain); err == nil || !strings.Contains(err.Error(), "no outputs") {
+		t.Errorf("an empty graph: %v", err)
+	}
+	if _, err := machine.New(small(2).g, plain, small(2).cost); err == nil || !strings.Contains(err.Error(), "output 0") {
+		t.Errorf("a node of another graph: %v", err)
+	}
+	g := G.NewGraph()
+	x := G.NewVector(g, G.Float32, G.WithName("x"), G.WithShape(2))
+	G.Must(G.Gt(x, G.NewConstant(float32(0)), false))
+	if _, err := machine.New(g, plain); err == nil || !strings.Contains(err.Error(), "bools") {
+		t.Errorf("an output of bools: %v", err)
+	}
+}

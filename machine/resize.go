@@ -1,0 +1,121 @@
+package machine
+
+import (
+	"fmt"
+	"slices"
+
+	"gorgonia.org/gorgonia"
+)
+
+// present is the shapes of the inputs' values, and whether one is not what the graph was built with.
+func (m *Machine) present() (shapes map[*gorgonia.Node][]int, resized bool, err error) {
+	shapes = make(map[*gorgonia.Node][]int, len(m.shapes))
+	for _, s := range m.now.sources {
+		n, built := s.node, m.shapes[s.node]
+		shapes[n] = built
+		v := n.Value()
+		if v == nil {
+			return nil, false, fmt.Errorf("input %q: %w; give it one with gorgonia.Let", n.Name(), ErrNoValue)
+		}
+		if sameShape(v.Shape(), built) {
+			continue
+		}
+		got := slices.Clone([]int(v.Shape()))
+		if len(got) != len(built) || m.isParam(n) {
+			return nil, false, fmt.Errorf("input %q: its value has %w: %v, and the graph %v", n.Name(), ErrShape, got, built)
+		}
+		shapes[n], resized = got, true
+	}
+	return shapes, resized, nil
+}
+
+func (m *Machine) isParam(n *gorgonia.Node) bool {
+	return slices.ContainsFunc(m.g.params, func(p param) bool { return p.node == n })
+}
+
+// resize takes the program for the shapes that inputs have now, or makes one.
+func (m *Machine) resize() error {
+	shapes, resized, err := m.present()
+	if err != nil {
+		return err
+	}
+	for _, c := range m.all {
+		if c.isFor(shapes) {
+			return m.use(c)
+		}
+	}
+	if m.cfg.NewBatch == Refuse {
+		return m.refusal(shapes)
+	}
+	c, err := m.rebuild(shapes, resized)
+	if err != nil {
+		return fmt.Errorf("for %w of inputs: %w", ErrShape, err)
+	}
+	m.all = append(m.all, c)
+	if err := m.use(c); err != nil {
+		return err
+	}
+	if len(m.all) > maxCompiled {
+		oldest := m.all[1]
+		m.all = slices.Delete(m.all, 1, 2)
+		return oldest.runner.Close()
+	}
+	return nil
+}
+
+func (m *Machine) refusal(shapes map[*gorgonia.Node][]int) error {
+	for _, s := range m.all[0].sources {
+		if got, want := shapes[s.node], m.shapes[s.node]; !slices.Equal(got, want) {
+			return fmt.Errorf("input %q: its value has %w: %v, and the program is for %v; set NewBatch to recompile",
+				s.node.Name(), ErrShape, got, want)
+		}
+	}
+	return ErrShape
+}
+
+// isFor reports whether a program is for inputs of some shapes.
+func (c *compiled) isFor(shapes map[*gorgonia.Node][]int) bool {
+	for _, s := range c.sources {
+		if !slices.Equal(s.shape, shapes[s.node]) {
+			return false
+		}
+	}
+	return true
+}
+
+// rebuild is build with Gorgonia's panics as errors.
+func (m *Machine) rebuild(shapes map[*gorgonia.Node][]int, resized bool) (c *compiled, err error) {
+	if p := try(func() { c, err = m.build(shapes, resized) }); p != nil {
+		return nil, p
+	}
+	return c, err
+}
+
+// renew makes a program for the ops as they are now, in place of all that are there.
+func (m *Machine) renew() error {
+	shapes, resized, err := m.present()
+	if err != nil {
+		return err
+	}
+	c, err := m.rebuild(shapes, resized)
+	if err != nil {
+		return err
+	}
+	old := m.all
+	m.all = []*compiled{c}
+	if err := m.use(c); err != nil {
+		return err
+	}
+	for _, o := range old {
+		if err := o.runner.Close(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// use makes c the program that runs.
+func (m *Machine) use(c *compiled) error {
+	m.now = c
+	return c.let()
+}

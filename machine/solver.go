@@ -1,0 +1,404 @@
+package machine
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"gorgonia.org/gorgonia"
+
+	"github.com/symgrad/symgrad/internal/cuda"
+	"github.com/symgrad/symgrad/internal/cudaexec"
+	"github.com/symgrad/symgrad/internal/program"
+	"github.com/symgrad/symgrad/optim"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// NewSolver is a solver for the parameters of the graph. On the CPU it is optim.New. On a GPU its Step queues the update behind
+// the run before it, and the parameters live there from then on: RunAll returns when the run is queued, and the values of
+// nodes are what Sync has copied last. With Config.Solver, which c must equal then, the update is the end of each RunAll,
+// and Step does nothing but compare the model.
+//
+// Steps of a GPU take parameters in any order, but all that the graph has gradients of. State and SetState copy; SetState
+// finds parameters by their names. With ClipNorm, ErrNonFinite comes from a later Step, from GradNorm's run on or from Sync:
+// the update has not been made, as on the CPU, but the step counts.
+//
+// Returns: the one solver of the machine. Owns: the machine, which frees what it has. Errors: those of optim.New; ErrSolver
+// for a second one; cuda's.
+func (m *Machine) NewSolver(c optim.Config) (optim.Solver, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	if m.closed {
+		return nil, fmt.Errorf("machine %s: %w", m.cfg.Name, ErrClosed)
+	}
+	if own := m.cfg.Solver; own != nil {
+		if c.WithDefaults() != own.WithDefaults() {
+			return nil, fmt.Errorf("machine %s: %w: it updates by %v, and the solver by %v", m.cfg.Name, ErrSolver, own, c)
+		}
+		if m.device == nil {
+			return within{m.host}, nil
+		}
+		return m.solve, nil
+	}
+	if m.device == nil {
+		return optim.New(c)
+	}
+	if m.solve != nil {
+		return nil, fmt.Errorf("machine %s: %w: there is one, by %v", m.cfg.Name, ErrSolver, m.solve.cfg)
+	}
+	s, err := newSolver(m, c)
+	if err == nil {
+		err = s.load()
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("machine %s: solver: %w", m.cfg.Name, err), s.close())
+	}
+	m.solve, m.device.copies = s, false
+	return s, nil
+}
+
+// within is a solver whose steps RunAll makes, on the CPU.
+type within struct{ optim.Solver }
+
+// Step does nothing.
+func (within) Step([]gorgonia.ValueGrad) error { return nil }
+
+// solver is an optim.Solver whose steps are those of a program on a device: of one of its own, or of the machine's.
+type solver struct {
+	m     *Machine
+	cfg   optim.Config // with defaults
+	base  float64
+	scale float64
+	steps int
+	norm  float64
+
+	nodes  []*gorgonia.Node  // of the parameters, in the order of the graph
+	order  []int             // of the last model: its index of each of nodes; nil before the first
+	at     [][]tensor.Buffer // states, by parameter and slot
+	words  [5]tensor.Buffer  // f64: rate, scale, powers of beta1 and beta2, number of steps
+	normAt tensor.Buffer     // f64
+	wide   []float64         // what the norm is read to
+	fused  bool              // the steps are in the machine's programs
+
+	exec   *cudaexec.Exec // of a program of its own
+	normID program.ID
+	to     *cuda.Event // behind the machine's run
+	back   *cuda.Event // behind the update
+	bound  *compiled   // whose gradients are bound
+	grads  []program.ID
+}
+
+// newSolver has the states of all parameters on the device.
+func newSolver(m *Machine, c optim.Config) (*solver, error) {
+	s := &solver{m: m, cfg: c.WithDefaults(), scale: 1, norm: math.NaN(), wide: make([]float64, 1), normID: program.None}
+	s.base = s.cfg.LearningRate
+	d := m.device
+	block, err := d.alloc(tensor.F64, 2*(len(s.words)+1))
+	if err != nil {
+		return s, err
+	}
+	for i := range s.words { // at multiples of 16 bytes
+		if s.words[i], err = block.Slice(2*i, 2*i+1); err != nil {
+			return s, err
+		}
+	}
+	if s.normAt, err = block.Slice(2*len(s.words), 2*len(s.words)+1); err != nil {
+		return s, err
+	}
+	for i := range m.g.params {
+		n := m.g.params[i].node
+		dt, err := dtypeOf(n.Dtype())
+		if err != nil || !dt.IsFloat() || dt.Size() < 4 {
+			return s, fmt.Errorf("parameter %q: %w: it is %v", n.Name(), optim.ErrUnsupported, n.Dtype())
+		}
+		s.nodes = append(s.nodes, n)
+		var slots []tensor.Buffer
+		for range s.cfg.Slots() {
+			b, err := d.alloc(dt, max(sizeOf(m.shapes[n]), 1))
+			if err != nil {
+				return s, fmt.Errorf("state of %q: %w", n.Name(), err)
+			}
+			slots = append(slots, b)
+		}
+		s.at = append(s.at, slots)
+	}
+	if len(s.nodes) == 0 {
+		return s, fmt.Errorf("the graph has no gradients: %w", optim.ErrNoGradient)
+	}
+	return s, s.count(0)
+}
+
+// count makes steps the number of steps made, while no run is on its way.
+func (s *solver) count(steps int) error {
+	s.steps = steps
+	t := float64(steps)
+	for i, x := range []float64{math.Pow(s.cfg.Beta1, t), math.Pow(s.cfg.Beta2, t), t} {
+		if err := s.m.device.write(s.words[2+i], tensor.Of([]float64{x})); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// emit adds the update to a program, whose parameters and gradients are given by operand.
+func (s *solver) emit(l *lowering, operands func(i int) (weight, grad operand, err error)) error {
+	u := &update{cfg: s.cfg, gradientZero: s.m.cfg.DualValues && !s.cfg.KeepGradients}
+	for i, to := range []*program.ID{&u.rate, &u.scale, &u.pow1, &u.pow2, &u.count} {
+		*to = l.outside([]string{"rate", "scale", "beta1^t", "beta2^t", "steps"}[i], program.State, s.words[i])
+	}
+	if u.norm = program.None; s.cfg.ClipNorm > 0 {
+		u.norm = l.outside("norm", program.Output, s.normAt)
+	}
+	for i, n := range s.nodes {
+		w, g, err := operands(i)
+		if err != nil {
+			return fmt.Errorf("update of %q: %w", n.Name(), err)
+		}
+		p := updated{name: n.Name(), weight: w, grad: g}
+		for k, name := range s.cfg.Slots() {
+			p.slots = append(p.slots, l.outside(n.Name()+" "+name, program.State, s.at[i][k], slices.Clone(w.shape)...))
+		}
+		u.params = append(u.params, p)
+	}
+	l.normID = u.norm
+	return u.emit(l)
+}
+
+// load makes the program of a solver that has one of its own.
+func (s *solver) load() error {
+	m, d := s.m, s.m.device
+	l := &lowering{
+		lowered: lowered{p: &program.Program{Name: m.cfg.Name + " update", Clock: program.None}},
+		g:       m.g, cfg: &m.cfg, numbers: map[numberKey]program.ID{},
+	}
+	err := s.emit(l, func(i int) (operand, operand, error) {
+		n := s.nodes[i]
+		dt, err := dtypeOf(n.Dtype())
+		if err != nil {
+			return operand{}, operand{}, err
+		}
+		shape := slices.Clone(m.shapes[n])
+		st, err := d.param(n, dt, max(sizeOf(shape), 1), m.now.exchange)
+		if err != nil {
+			return operand{}, operand{}, err
+		}
+		w := l.whole(l.outside(n.Name(), program.Param, st.at, shape...))
+		id := l.p.Add(program.Value{Name: "d " + n.Name(), DType: dt, Shape: shape, Role: program.Gradient, Place: program.Outside})
+		s.grads = append(s.grads, id)
+		return w, l.whole(id), nil
+	})
+	if err != nil {
+		return err
+	}
+	for i := range s.grads {
+		l.follow = append(l.follow, &s.grads[i])
+	}
+	if err := finishProgram(&l.lowered, &m.cfg); err != nil {
+		return err
+	}
+	cfg, err := d.config(&m.cfg, nil)
+	if err != nil {
+		return err
+	}
+	r, err := cudaexec.New(l.p, cfg, program.Env{})
+	if err != nil {
+		return err
+	}
+	s.exec, _ = r.(*cudaexec.Exec)
+	s.normID = l.normID
+	for _, f := range l.fixed {
+		if err := r.Bind(f.id, f.at); err != nil {
+			return err
+		}
+	}
+	if s.to, err = d.dev.NewEvent(); err == nil {
+		s.back, err = d.dev.NewEvent()
+	}
+	return err
+}
+
+// bind gives the update the gradients of the program that has run.
+func (s *solver) bind(c *compiled) error {
+	if s.bound == c {
+		return nil
+	}
+	if s.bound != nil {
+		if err := s.exec.Wait(); err != nil {
+			return err
+		}
+	}
+	for i := range s.nodes {
+		at, err := c.gradientOf(i)
+		if err == nil {
+			err = s.exec.Bind(s.grads[i], at)
+		}
+		if err != nil {
+			return fmt.Errorf("gradient of %q: %w", s.nodes[i].Name(), err)
+		}
+	}
+	s.bound = c
+	return nil
+}
+
+// gradientOf is where the gradient of parameter i of the graph is after a run.
+func (c *compiled) gradientOf(i int) (tensor.Buffer, error) {
+	for _, o := range c.duals {
+		if o.param == i {
+			return c.runner.Memory(o.id)
+		}
+	}
+	for _, o := range c.outputs {
+		if o.param != i && o.node != c.m.g.params[i].grad {
+			continue
+		}
+		at, err := c.runner.Memory(o.id)
+		if err == nil && o.slot {
+			return at.Slice(o.offset, o.offset+max(sizeOf(o.shape), 1))
+		}
+		return at, err
+	}
+	return tensor.Buffer{}, fmt.Errorf("it is not computed: pass it to New among the outputs: %w", optim.ErrNoGradient)
+}
+
+// Step implements optim.Solver.
+func (s *solver) Step(model []gorgonia.ValueGrad) error {
+	if err := s.step(model); err != nil {
+		return fmt.Errorf("%s step %d: %w", s.cfg.Name, s.steps+1, err)
+	}
+	return nil
+}
+
+func (s *solver) step(model []gorgonia.ValueGrad) error {
+	if err := s.match(model); err != nil || s.fused {
+		return err
+	}
+	m, d := s.m, s.m.device
+	if m.closed {
+		return ErrClosed
+	}
+	if d.current == nil {
+		return fmt.Errorf("nothing has run: %w", optim.ErrNoGradient)
+	}
+	if err := s.bind(m.now); err != nil {
+		return err
+	}
+	if err := d.dev.Enter(); err != nil {
+		return err
+	}
+	defer d.dev.Leave()
+	run, own := d.current.Stream(), s.exec.Stream()
+	if err := errors.Join(run.Record(s.to), own.Wait(s.to)); err != nil {
+		return err
+	}
+	if err := s.steer(own); err != nil {
+		return err
+	}
+	if err := s.exec.Run(); err != nil {
+		return err
+	}
+	if err := errors.Join(own.Record(s.back), run.Wait(s.back)); err != nil {
+		return err
+	}
+	s.steps++
+	return s.judge(s.exec, s.normID, late)
+}
+
+// match compares a model with the parameters of the graph.
+func (s *solver) match(model []gorgonia.ValueGrad) error {
+	if len(model) != len(s.nodes) {
+		return fmt.Errorf("the model has %d parameters and the graph gradients of %d: %w", len(model), len(s.nodes), optim.ErrMismatch)
+	}
+	if s.order == nil {
+		s.order = make([]int, 0, len(s.nodes))
+	}
+	s.order = s.order[:0]
+	for i, vg := range model {
+		n, ok := vg.(*gorgonia.Node)
+		at := -1
+		if ok {
+			at = slices.Index(s.nodes, n)
+		}
+		if at < 0 || slices.Contains(s.order, at) {
+			s.order = s.order[:0]
+			return fmt.Errorf("parameter %d: %w: it is none of the graph's, or comes twice", i, optim.ErrMismatch)
+		}
+		s.order = append(s.order, at)
+	}
+	return nil
+}
+
+// steer sets what the host decides for the next step.
+func (s *solver) steer(on *cuda.Stream) error {
+	d := s.m.device
+	return errors.Join(
+		d.set(on, s.words[0], math.Float64bits(s.LearningRate())),
+		d.set(on, s.words[1], math.Float64bits(s.scale)))
+}
+
+// judge looks at the norm of the run that is so many behind the newest, if norms are measured.
+func (s *solver) judge(x *cudaexec.Exec, id program.ID, behind uint64) error {
+	if s.cfg.ClipNorm == 0 || x.Runs() <= behind {
+		return nil
+	}
+	if err := x.ReadRun(x.Runs()-behind, id, tensor.Of(s.wide).Raw()); err != nil {
+		return err
+	}
+	if s.norm = s.wide[0]; math.IsNaN(s.norm) || math.IsInf(s.norm, 0) {
+		return fmt.Errorf("the gradients of %d steps before have norm %v, and were not used: %w", behind, s.norm, optim.ErrNonFinite)
+	}
+	return nil
+}
+
+// prepare is what comes before a run of the machine that has the update in it.
+func (s *solver) prepare(c *compiled) error {
+	if s == nil || !s.fused {
+		return nil
+	}
+	return s.steer(c.gpu.exec.Stream())
+}
+
+// ran notes that such a run was queued.
+func (s *solver) ran(c *compiled) error {
+	if s == nil || !s.fused {
+		return nil
+	}
+	s.steps++
+	return s.judge(c.gpu.exec, c.normID, late)
+}
+
+// wait returns when all updates are done.
+func (s *solver) wait() error {
+	if s == nil {
+		return nil
+	}
+	x, id := s.exec, s.normID
+	if s.fused {
+		x, id = s.m.device.current, s.m.now.normID
+	}
+	if x == nil || s.steps == 0 {
+		return nil
+	}
+	if err := x.Wait(); err != nil {
+		return err
+	}
+	return s.judge(x, id, 0)
+}
+
+// close frees what the device does not.
+func (s *solver) close() error {
+	if s == nil {
+		return nil
+	}
+	var errs []error
+	if s.exec != nil {
+		errs = append(errs, s.exec.Close())
+	}
+	for _, e := range []*cuda.Event{s.to, s.back} {
+		if e != nil {
+			errs = append(errs, e.Close())
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,247 @@
+package machine
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"gorgonia.org/gorgonia"
+	gtensor "gorgonia.org/tensor"
+
+	"github.com/symgrad/symgrad/internal/program"
+	"github.com/symgrad/symgrad/internal/program/oracle"
+	"github.com/symgrad/symgrad/optim"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// updated32 and the like are parameters of a test: a value and a gradient.
+type testParam struct {
+	weight, grad *gtensor.Dense
+}
+
+func (p testParam) Value() gorgonia.Value         { return p.weight }
+func (p testParam) Grad() (gorgonia.Value, error) { return p.grad, nil }
+func (p testParam) elements(g bool) []byte {
+	d := p.weight
+	if g {
+		d = p.grad
+	}
+	b, _ := tensor.BufferOf(d)
+	return b.Raw()
+}
+
+// testParams is parameters of both types, one of them alone in its shape.
+func testParams(rng *rand.Rand) []testParam {
+	var all []testParam
+	for i, shape := range [][]int{{3, 4}, {5}, {1}, {2, 3, 2}} {
+		n := gtensor.Shape(shape).TotalSize()
+		single := make([]float32, 2*n)
+		double := make([]float64, 2*n)
+		for k := range single {
+			double[k] = rng.NormFloat64()
+			single[k] = float32(double[k])
+		}
+		if i%2 == 1 {
+			all = append(all, testParam{
+				gtensor.New(gtensor.WithShape(shape...), gtensor.WithBacking(double[:n:n])),
+				gtensor.New(gtensor.WithShape(shape...), gtensor.WithBacking(double[n:])),
+			})
+			continue
+		}
+		all = append(all, testParam{
+			gtensor.New(gtensor.WithShape(shape...), gtensor.WithBacking(single[:n:n])),
+			gtensor.New(gtensor.WithShape(shape...), gtensor.WithBacking(single[n:])),
+		})
+	}
+	return all
+}
+
+// updating is the program of an optimizer, and its memory on the host.
+type updating struct {
+	u      *update
+	p      *program.Program
+	memory map[program.ID][]byte
+	ids    []*program.ID
+}
+
+func newUpdating(t *testing.T, c optim.Config, params []testParam, optimize bool) *updating {
+	t.Helper()
+	cfg := &Config{Name: "update", NoOptimize: !optimize}
+	l := &lowering{lowered: lowered{p: &program.Program{Name: "update", Clock: program.None}}, g: &graph{}, cfg: cfg, numbers: map[numberKey]program.ID{}}
+	l.normID = program.None
+	u := &update{cfg: c.WithDefaults(), norm: program.None}
+	x := &updating{u: u, p: l.p, memory: map[program.ID][]byte{}}
+	for i, id := range []*program.ID{&u.rate, &u.scale, &u.pow1, &u.pow2, &u.count, &u.norm} {
+		*id = l.outside(fmt.Sprint("word ", i), program.State, tensor.Of(make([]float64, 1)))
+		x.ids = append(x.ids, id)
+	}
+	for i, p := range params {
+		w, err := tensor.BufferOf(p.weight)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g, err := tensor.BufferOf(p.grad)
+		if err != nil {
+			t.Fatal(err)
+		}
+		shape := p.weight.Shape()
+		q := updated{
+			name:   fmt.Sprint("w", i),
+			weight: l.whole(l.outside(fmt.Sprint("w", i), program.Param, w, shape...)),
+			grad:   l.whole(l.outside(fmt.Sprint("d", i), program.Gradient, g, shape...)),
+		}
+		for _, name := range c.Slots() {
+			zeros, err := newMemory(w.DType(), w.Len())
+			if err != nil {
+				t.Fatal(err)
+			}
+			q.slots = append(q.slots, l.outside(name, program.State, zeros, shape...))
+		}
+		u.params = append(u.params, q)
+	}
+	if err := u.emit(l); err != nil {
+		t.Fatal(err)
+	}
+	l.follow = x.ids
+	if err := finishProgram(&l.lowered, cfg); err != nil {
+		t.Fatal(err)
+	}
+	if err := program.Validate(l.p); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range l.fixed {
+		x.memory[f.id] = f.at.Raw()
+	}
+	x.set(2, 1)
+	x.set(3, 1)
+	return x
+}
+
+func (x *updating) set(word int, v float64) {
+	program.SetElement(tensor.F64, x.memory[*x.ids[word]], 0, v)
+}
+
+func (x *updating) word(word int) float64 {
+	return program.Element(tensor.F64, x.memory[*x.ids[word]], 0)
+}
+
+// TestUpdatesAreThoseOfOptim compares the programs of all rules with the solvers of the host, over ten steps.
+func TestUpdatesAreThoseOfOptim(t *testing.T) {
+	schedule := optim.Schedule{Name: optim.Cosine, WarmupSteps: 3, Steps: 6, MinLearningRate: 1e-4}
+	for name, c := range map[string]optim.Config{
+		"sgd":       {Name: optim.SGD, LearningRate: 0.1},
+		"decay":     {Name: optim.SGD, LearningRate: 0.1, WeightDecay: 0.01, ClipNorm: 0.5},
+		"momentum":  {Name: optim.Momentum, LearningRate: 0.05, WeightDecay: 0.01},
+		"dampening": {Name: optim.Momentum, LearningRate: 0.05, Dampening: 0.3, ClipNorm: 1},
+		"nesterov":  {Name: optim.Momentum, LearningRate: 0.05, Nesterov: true, Schedule: schedule},
+		"adam":      {Name: optim.Adam, LearningRate: 0.01, WeightDecay: 0.1},
+		"amsgrad":   {Name: optim.Adam, LearningRate: 0.01, AMSGrad: true, ClipNorm: math.Inf(1)},
+		"adamw":     {Name: optim.AdamW, LearningRate: 0.01, WeightDecay: 0.1, ClipNorm: 2, Schedule: schedule},
+	} {
+		for _, optimize := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/optimized=%t", name, optimize), func(t *testing.T) { compareUpdates(t, c, optimize) })
+		}
+	}
+}
+
+func compareUpdates(t *testing.T, c optim.Config, optimize bool) {
+	mine, theirs := testParams(rand.New(rand.NewPCG(1, 2))), testParams(rand.New(rand.NewPCG(1, 2)))
+	x := newUpdating(t, c, mine, optimize)
+	c.KeepGradients = true
+	s, err := optim.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	model := make([]gorgonia.ValueGrad, len(theirs))
+	for i := range theirs {
+		model[i] = theirs[i]
+	}
+	rng := rand.New(rand.NewPCG(3, 4))
+	for step := range 10 {
+		scale := 1 / float64(1+step%3)
+		if err := s.SetGradientScale(scale); err != nil {
+			t.Fatal(err)
+		}
+		x.set(0, s.LearningRate())
+		x.set(1, scale)
+		for i := range mine {
+			dt := x.p.Values[x.u.params[i].grad.view.Value].DType
+			_ = dt
+			fillGradient(rng, mine[i].grad, theirs[i].grad)
+		}
+		if err := oracle.Run(x.p, x.memory); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Step(model); err != nil {
+			t.Fatal(err)
+		}
+		for i := range mine {
+			closeTo(t, fmt.Sprintf("step %d: weight %d", step, i), mine[i].weight, theirs[i].weight)
+		}
+		if want := s.GradNorm(); c.ClipNorm > 0 && math.Abs(x.word(5)-want) > 1e-9*want {
+			t.Errorf("step %d: norm %v, want %v", step, x.word(5), want)
+		}
+	}
+}
+
+// fillGradient gives two tensors the same random numbers.
+func fillGradient(rng *rand.Rand, a, b *gtensor.Dense) {
+	for k := range a.Shape().TotalSize() {
+		v := rng.NormFloat64()
+		if a.Dtype() == gtensor.Float64 {
+			a.Float64s()[k], b.Float64s()[k] = v, v
+		} else {
+			a.Float32s()[k], b.Float32s()[k] = float32(v), float32(v)
+		}
+	}
+}
+
+func closeTo(t *testing.T, what string, got, want *gtensor.Dense) {
+	t.Helper()
+	for k := range got.Shape().TotalSize() {
+		var a, b float64
+		if got.Dtype() == gtensor.Float64 {
+			a, b = got.Float64s()[k], want.Float64s()[k]
+		} else {
+			a, b = float64(got.Float32s()[k]), float64(want.Float32s()[k])
+		}
+		if !(math.Abs(a-b) <= 1e-6*math.Max(1, math.Abs(b))) {
+			t.Errorf("%s, element %d: %v, want %v", what, k, a, b)
+			return
+		}
+	}
+}
+
+// TestAnUpdateByGradientsThatAreNoNumbersChangesNothing holds for weights, states and the count of steps.
+func TestAnUpdateByGradientsThatAreNoNumbersChangesNothing(t *testing.T) {
+	params := testParams(rand.New(rand.NewPCG(5, 6)))
+	x := newUpdating(t, optim.Config{Name: optim.Adam, AMSGrad: true, ClipNorm: 1}, params, true)
+	x.set(0, 0.1)
+	x.set(1, 1)
+	params[1].grad.Float64s()[2] = math.NaN()
+	before := map[program.ID]string{}
+	for i := range x.p.Values {
+		if id := program.ID(i); x.p.Values[i].Place == program.Outside && id != x.u.norm {
+			before[id] = string(x.memory[id])
+		}
+	}
+	if err := oracle.Run(x.p, x.memory); err != nil {
+		t.Fatal(err)
+	}
+	for id, was := range before {
+		if string(x.memory[id]) != was {
+			t.Errorf("%s has changed", x.p.Values[id].Name)
+		}
+	}
+	if !math.IsNaN(x.word(5)) {
+		t.Errorf("the norm is %v", x.word(5))
+	}
+	params[1].grad.Float64s()[2] = 1
+	if err := oracle.Run(x.p, x.memory); err != nil {
+		t.Fatal(err)
+	}
+	if x.word(2) != 0.9 || math.IsNaN(x.word(5)) {
+		t.Errorf("after a good step beta1^t is %v and the norm %v", x.word(2), x.word(5))
+	}
+}

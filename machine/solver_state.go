@@ -1,0 +1,169 @@
+package machine
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/symgrad/symgrad/optim"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// State implements optim.Solver. It waits for the last step. A device that does not answer gives a state without parameters.
+func (s *solver) State() optim.State {
+	st := optim.State{Name: s.cfg.Name, Steps: s.steps}
+	if s.m.closed || s.wait() != nil && s.cfg.ClipNorm == 0 {
+		return st
+	}
+	for _, i := range s.sequence() {
+		n := s.nodes[i]
+		p := optim.ParamState{Name: n.Name(), Shape: slices.Clone(s.m.shapes[n]), DType: n.Dtype()}
+		for k, name := range s.cfg.Slots() {
+			slot, err := s.readSlot(name, s.at[i][k])
+			if err != nil {
+				return optim.State{Name: s.cfg.Name, Steps: s.steps}
+			}
+			p.Slots = append(p.Slots, slot)
+		}
+		st.Params = append(st.Params, p)
+	}
+	return st
+}
+
+// sequence is the parameters in the order of the last model, or of the graph before the first step.
+func (s *solver) sequence() []int {
+	if len(s.order) == len(s.nodes) {
+		return s.order
+	}
+	all := make([]int, len(s.nodes))
+	for i := range all {
+		all[i] = i
+	}
+	return all
+}
+
+func (s *solver) readSlot(name string, at tensor.Buffer) (optim.Slot, error) {
+	slot := optim.Slot{Name: name}
+	if at.DType() == tensor.F64 {
+		slot.F64 = make([]float64, at.Len())
+		return slot, s.m.device.read(tensor.Of(slot.F64), at)
+	}
+	slot.F32 = make([]float32, at.Len())
+	return slot, s.m.device.read(tensor.Of(slot.F32), at)
+}
+
+// SetState implements optim.Solver. Parameters are found by their names, or else by their places in the model of the last
+// step, or in the graph before the first.
+func (s *solver) SetState(st optim.State) error {
+	if err := s.setState(st); err != nil {
+		return fmt.Errorf("%s set state of %d steps: %w", s.cfg.Name, st.Steps, err)
+	}
+	return nil
+}
+
+func (s *solver) setState(st optim.State) error {
+	switch {
+	case s.m.closed:
+		return ErrClosed
+	case st.Name != s.cfg.Name:
+		return fmt.Errorf("the state is of %q: %w", st.Name, optim.ErrMismatch)
+	case st.Steps < 0 || st.Steps > 0 && len(st.Params) == 0:
+		return fmt.Errorf("%d steps with %d parameters: %w", st.Steps, len(st.Params), optim.ErrMismatch)
+	case len(st.Params) != 0 && len(st.Params) != len(s.nodes):
+		return fmt.Errorf("the state has %d parameters and the graph %d: %w", len(st.Params), len(s.nodes), optim.ErrMismatch)
+	}
+	to, err := s.places(st)
+	if err != nil {
+		return err
+	}
+	if err := s.wait(); err != nil && s.cfg.ClipNorm == 0 {
+		return err
+	}
+	for k, p := range st.Params {
+		for j, slot := range p.Slots {
+			from := tensor.Of(slot.F32)
+			if s.at[to[k]][j].DType() == tensor.F64 {
+				from = tensor.Of(slot.F64)
+			}
+			if err := s.m.device.write(s.at[to[k]][j], from); err != nil {
+				return err
+			}
+		}
+	}
+	return s.count(st.Steps)
+}
+
+// places is the parameter that each part of a state is of.
+func (s *solver) places(st optim.State) ([]int, error) {
+	byName := make([]int, 0, len(st.Params))
+	for _, p := range st.Params {
+		at := -1
+		for i, n := range s.nodes {
+			if p.Name != "" && n.Name() == p.Name && !slices.Contains(byName, i) {
+				at = i
+			}
+		}
+		if at < 0 {
+			byName = s.sequence()
+			break
+		}
+		byName = append(byName, at)
+	}
+	for k, p := range st.Params {
+		if err := s.fits(byName[k], p); err != nil {
+			return nil, fmt.Errorf("parameter %d %s: %w", k, p.Name, err)
+		}
+	}
+	return byName, nil
+}
+
+// fits compares the state of a parameter with what is kept for it.
+func (s *solver) fits(i int, p optim.ParamState) error {
+	names := s.cfg.Slots()
+	if p.DType != s.nodes[i].Dtype() || len(p.Slots) != len(names) {
+		return fmt.Errorf("it is %v with %d slots, want %v with %d: %w", p.DType, len(p.Slots), s.nodes[i].Dtype(), len(names), optim.ErrMismatch)
+	}
+	for k, slot := range p.Slots {
+		n := len(slot.F32) + len(slot.F64)
+		if slot.Name != names[k] || n != s.at[i][k].Len() || (len(slot.F64) > 0) != (s.at[i][k].DType() == tensor.F64) && n > 0 {
+			return fmt.Errorf("slot %d is %q with %d elements, want %q with %d: %w", k, slot.Name, n, names[k], s.at[i][k].Len(), optim.ErrMismatch)
+		}
+	}
+	return nil
+}
+
+// LearningRate implements optim.Solver.
+func (s *solver) LearningRate() float64 { return s.cfg.Schedule.Rate(s.base, s.steps) }
+
+// SetLearningRate implements optim.Solver.
+func (s *solver) SetLearningRate(base float64) error {
+	if !(base >= 0) || math.IsInf(base, 1) {
+		return fmt.Errorf("%s: learning rate %v: it must be finite and at least 0: %w", s.cfg.Name, base, optim.ErrConfig)
+	}
+	s.base = base
+	return nil
+}
+
+// SetGradientScale implements optim.Solver.
+func (s *solver) SetGradientScale(scale float64) error {
+	if !(scale > 0) || math.IsInf(scale, 1) {
+		return fmt.Errorf("%s: gradient scale %v: it must be finite and positive: %w", s.cfg.Name, scale, optim.ErrConfig)
+	}
+	s.scale = scale
+	return nil
+}
+
+// Steps implements optim.Solver.
+func (s *solver) Steps() int { return s.steps }
+
+// GradNorm implements optim.Solver. It waits for the last step.
+func (s *solver) GradNorm() float64 {
+	if s.cfg.ClipNorm == 0 || s.steps == 0 {
+		return math.NaN()
+	}
+	if err := s.wait(); err != nil && !errors.Is(err, optim.ErrNonFinite) {
+		return math.NaN()
+	}
+	return s.norm
+}

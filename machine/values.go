@@ -1,0 +1,142 @@
+package machine
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"unsafe"
+
+	"gorgonia.org/gorgonia"
+	gtensor "gorgonia.org/tensor"
+
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// memoryOf is the elements of a value where they are.
+//
+// Errors: they are not contiguous in C order; another type than dt.
+func memoryOf(v gorgonia.Value, dt tensor.DType) (tensor.Buffer, error) {
+	got, err := dtypeOf(v.Dtype())
+	if err != nil {
+		return tensor.Buffer{}, err
+	}
+	if got != dt {
+		return tensor.Buffer{}, fmt.Errorf("elements are %v, want %v", got, dt)
+	}
+	switch x := v.(type) {
+	case *gtensor.Dense:
+		if !isPlain(x) {
+			return tensor.Buffer{}, fmt.Errorf("elements of shape %v are not contiguous in C order", x.Shape())
+		}
+		return tensor.FromPointer(elementsOf(x), max(x.Shape().TotalSize(), 1), dt, tensor.Host)
+	case interface{ Pointer() unsafe.Pointer }: // the scalars
+		return tensor.FromPointer(x.Pointer(), 1, dt, tensor.Host)
+	}
+	return tensor.Buffer{}, fmt.Errorf("a value of type %T has no elements", v)
+}
+
+// elementsOf is where the elements of d begin, of a type that dtypeOf knows.
+func elementsOf(d *gtensor.Dense) unsafe.Pointer {
+	switch d.Dtype() {
+	case gtensor.Float32:
+		return unsafe.Pointer(unsafe.SliceData(d.Float32s()))
+	case gtensor.Float64:
+		return unsafe.Pointer(unsafe.SliceData(d.Float64s()))
+	case gtensor.Int:
+		return unsafe.Pointer(unsafe.SliceData(d.Ints()))
+	}
+	return reflect.ValueOf(d.Data()).UnsafePointer()
+}
+
+// isPlain reports whether the elements of d lie in C order without gaps.
+func isPlain(d *gtensor.Dense) bool {
+	o := d.DataOrder()
+	return o.IsContiguous() && !o.IsColMajor() && !d.RequiresIterator()
+}
+
+// compact copies the elements of d in C order, whatever its strides are, to b.
+func compact(b tensor.Buffer, d *gtensor.Dense) error {
+	shape, strides := d.Shape(), d.Strides()
+	if len(strides) != len(shape) || b.Len() != shape.TotalSize() {
+		return fmt.Errorf("%d strides for shape %v, to %d elements", len(strides), shape, b.Len())
+	}
+	size := b.DType().Size()
+	to, from := b.Raw(), unsafe.Slice((*byte)(elementsOf(d)), int(d.MemSize()))
+	at := make([]int, len(shape))
+	for i, offset := 0, 0; i < b.Len(); i++ {
+		copy(to[i*size:(i+1)*size], from[offset*size:])
+		for axis := len(shape) - 1; axis >= 0; axis-- {
+			at[axis]++
+			offset += strides[axis]
+			if at[axis] < shape[axis] {
+				break
+			}
+			offset -= shape[axis] * strides[axis]
+			at[axis] = 0
+		}
+	}
+	return nil
+}
+
+// valueOver is a value of Gorgonia's over the elements of b: a scalar of its own kind for an empty shape, which has no
+// memory but b.
+func valueOver(b tensor.Buffer, gdt gtensor.Dtype, shape []int, scalar bool) (gorgonia.Value, error) {
+	if scalar {
+		return scalarOver(b, gdt)
+	}
+	n := b.Len()
+	switch gdt {
+	case gtensor.Int:
+		return gtensor.New(gtensor.WithShape(shape...), gtensor.WithBacking(unsafe.Slice((*int)(b.Pointer()), n))), nil
+	case gtensor.Bool, gtensor.Uint:
+		return nil, fmt.Errorf("values of type %v", gdt)
+	}
+	return tensor.View(b, shape...)
+}
+
+func scalarOver(b tensor.Buffer, gdt gtensor.Dtype) (gorgonia.Value, error) {
+	p := b.Pointer()
+	switch gdt {
+	case gtensor.Float64:
+		return (*gorgonia.F64)(p), nil
+	case gtensor.Float32:
+		return (*gorgonia.F32)(p), nil
+	case gtensor.Int:
+		return (*gorgonia.I)(p), nil
+	case gtensor.Int64:
+		return (*gorgonia.I64)(p), nil
+	case gtensor.Int32:
+		return (*gorgonia.I32)(p), nil
+	case gtensor.Uint8:
+		return (*gorgonia.U8)(p), nil
+	}
+	return nil, fmt.Errorf("a scalar of type %v", gdt)
+}
+
+// newMemory is zeros of the Go heap, aligned to a cache line.
+func newMemory(dt tensor.DType, n int) (tensor.Buffer, error) {
+	const line = 64
+	raw := make([]uint64, (n*dt.Size()+line)/8+1)
+	p := unsafe.Pointer(unsafe.SliceData(raw))
+	return tensor.FromPointer(unsafe.Add(p, int(-uintptr(p)&(line-1))), n, dt, tensor.Host)
+}
+
+// sameShape reports whether a value's shape is that of a node. Gorgonia takes vectors, columns and rows of one length to be
+// of one shape.
+func sameShape(got gtensor.Shape, want []int) bool {
+	if slices.Equal([]int(got), want) {
+		return true
+	}
+	return got.TotalSize() == sizeOf(want) && (len(want) == 0 && got.IsScalarEquiv() || got.Eq(gtensor.Shape(want)))
+}
+
+// try is f with Gorgonia's panics as errors.
+func try(f func()) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("gorgonia: %v", p)
+		}
+	}()
+	f()
+	return nil
+}
