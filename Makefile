@@ -123,19 +123,22 @@ bench-mpi: ## compare the collectives with Open MPI's and MPICH's; takes minutes
 # What a machine with GPUs runs, which needs no Go for it; culink, which needs cgo and a toolkit, has a script of its own.
 GPU_DIR   := bin/dev
 GPU_TESTS := ./internal/cuda ./internal/gpu ./internal/nccl ./internal/nvshmem ./internal/direct ./kernel ./dist/backend \
-	./cmd/symgrad ./examples/ring ./examples/jacobi
+	./cmd/symgrad ./examples/ring ./examples/jacobi ./internal/cublas ./internal/cudnn ./internal/cudagen ./internal/cudaexec \
+	./machine ./examples/internal/train
 
 .PHONY: gpu-tests
 gpu-tests: ## build the tests and programs for GPUs into bin/dev/, and print how to run them there
 	@mkdir -p $(GPU_DIR)
 	@CGO_ENABLED=0 $(GO) test -c -o $(GPU_DIR)/ $(GPU_TESTS)
-	@$(BUILD) -o $(GPU_DIR)/ ./cmd/symgrad ./bench/compare ./examples/ring ./examples/jacobi
+	@$(BUILD) -o $(GPU_DIR)/ ./cmd/symgrad ./bench/compare ./examples/ring ./examples/jacobi ./examples/ddp \
+		./examples/mlp ./examples/lm
 	@for p in $(GPU_TESTS:./%=%); do \
 		up=$$(echo $$p | sed 's|[^/]*|..|g'); \
 		echo "(cd $$p && SYMGRAD_REQUIRE=cuda $$up/$(GPU_DIR)/$${p##*/}.test -test.timeout=$(TIMEOUT))"; \
 	done
 	@echo "culink/gpu.sh test FILE    # FILE from culink/gpu.sh pack FILE"
 	@echo bench/gpu.sh
+	@echo bench/train.sh
 
 .PHONY: cover
 cover: data ## measure what the tests cover; the page is .cover/index.html

@@ -32,6 +32,7 @@ type device struct {
 	words   []word
 	current *cudaexec.Exec // that has run last
 	next    uint64         // number of the step that current takes the next run for
+	sample  uint64         // and of its first sample
 	copies  bool           // the values of nodes follow every run: nobody but the host updates parameters
 }
 
@@ -247,6 +248,20 @@ func (d *device) set(s *cuda.Stream, at tensor.Buffer, bits uint64) error {
 	}
 	w.bits, w.known = bits, true
 	return nil
+}
+
+// quiet returns when the parameters of a machine are those of its last update.
+func (m *Machine) quiet() error {
+	if m == nil || m.device == nil || m.device.current == nil {
+		return nil
+	}
+	if m.closed {
+		return fmt.Errorf("the parameters are those of machine %s: %w", m.cfg.Name, ErrClosed)
+	}
+	if err := m.device.current.Wait(); err != nil {
+		return err
+	}
+	return m.solve.wait()
 }
 
 // close frees what there is, after the programs.

@@ -13,10 +13,9 @@ import (
 
 // onDevice is what a compiled program has on a device.
 type onDevice struct {
-	exec    *cudaexec.Exec
-	params  []*stored       // by index of sources; nil for an input that is copied before each run
-	outputs []tensor.Buffer // on the host, by index of outputs
-	duals   []tensor.Buffer // on the host, by index of duals
+	exec   *cudaexec.Exec
+	params []*stored       // by index of sources; nil for an input that is copied before each run
+	duals  []tensor.Buffer // on the host, by index of duals
 }
 
 // fixed is an Outside value whose memory is known when the program is made.
@@ -108,8 +107,7 @@ func (c *compiled) placeParams() error {
 
 // placeOutputsOnDevice gives outputs memory on the device, and on the host for their values.
 func (c *compiled) placeOutputsOnDevice() error {
-	c.values = make([]gorgonia.Value, len(c.outputs))
-	c.gpu.outputs = make([]tensor.Buffer, len(c.outputs))
+	c.values, c.memory = make([]gorgonia.Value, len(c.outputs)), make([]tensor.Buffer, len(c.outputs))
 	for i, o := range c.outputs {
 		dt := c.p.Values[o.id].DType
 		n := max(sizeOf(o.shape), 1)
@@ -120,7 +118,6 @@ func (c *compiled) placeOutputsOnDevice() error {
 		if err := c.setOutput(i, host); err != nil {
 			return err
 		}
-		c.gpu.outputs[i] = host
 		if o.slot {
 			continue // a part of a bucket, which is bound
 		}
@@ -198,13 +195,13 @@ func (c *compiled) turn() error {
 		}
 		d.current, d.next = x, c.m.clock[0]+1 // another, so that it is set
 	}
-	if d.next != c.m.clock[0] {
+	if d.next != c.m.clock[0] || d.sample != c.m.clock[1] {
 		if err := x.SetClock(c.m.clock[0], c.m.clock[1]); err != nil {
 			return err
 		}
-		d.next = c.m.clock[0]
+		d.next, d.sample = c.m.clock[0], c.m.clock[1]
 	}
-	return nil
+	return d.from.quiet()
 }
 
 // refresh copies a parameter to the device: if its node has got another value, or always where the host updates it.

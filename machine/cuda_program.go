@@ -2,6 +2,7 @@ package machine
 
 import (
 	"fmt"
+	"slices"
 
 	"gorgonia.org/gorgonia"
 
@@ -85,4 +86,15 @@ func (m *Machine) updateOnHost() error {
 		model[i] = p.node
 	}
 	return m.host.Step(model)
+}
+
+// withGradients is outputs, and the gradients of all that the graph was differentiated by: the update needs them.
+func withGradients(g *gorgonia.ExprGraph, outputs gorgonia.Nodes) gorgonia.Nodes {
+	all := slices.Clone(outputs)
+	for _, n := range g.AllNodes() {
+		if d := n.Deriv(); d != nil && n.IsVar() && !slices.Contains(all, d) {
+			all = append(all, d)
+		}
+	}
+	return all
 }

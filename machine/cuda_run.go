@@ -83,7 +83,7 @@ func (m *Machine) fetchAll() error {
 // fetch copies output i, whose run is done, to the host.
 func (c *compiled) fetch(i int) error {
 	o := &c.outputs[i]
-	host := c.gpu.outputs[i]
+	host := c.memory[i]
 	at, err := c.runner.Memory(o.id)
 	if err == nil && o.slot {
 		at, err = at.Slice(o.offset, o.offset+host.Len())
@@ -111,7 +111,7 @@ func (m *Machine) fetchNode(n *gorgonia.Node) error {
 			}
 			return c.fetch(i)
 		}
-		return c.gpu.exec.Read(o.id, c.gpu.outputs[i].Raw())
+		return c.gpu.exec.Read(o.id, c.memory[i].Raw())
 	}
 	return fmt.Errorf("node %q: %w: it is no output of the machine", nameOf(n), ErrNoValue)
 }

@@ -31,6 +31,19 @@
 // numbers are those of Config.Seed and the number of the step, for any number of ranks, and average pooling divides by
 // the size of the window (v0.9.18 divides by the width of the image, and its gradient is that of nothing).
 //
+// # On a GPU
+//
+// Inputs are copied to the GPU at each run, while the run before goes on. What else happens depends on who updates the
+// parameters. As long as a solver of the host does, RunAll copies parameters there and outputs, gradients and running
+// statistics back, and is done when they are: everything is as on the CPU, and slow. Once the machine updates them itself
+// (Config.Solver, or NewSolver), parameters stay on the GPU and RunAll returns when the run is queued. Values of nodes are
+// then what they were when Sync was last called, or before the first call what they were on the host; Scalar reads a
+// cost without waiting for later runs; what gorgonia.Read reads is read after each run, for which RunAll waits. A
+// parameter that is let anew is copied; one that is changed in place needs Load. Errors of steps, weights that sum to 0 and
+// norms that are no numbers come from a later call.
+//
+// With Config.Share a second machine, for another graph, computes with the parameters of the first.
+//
 // # Communication
 //
 // Collectives of package ops are steps of the program. A graph that ddp.Attach has been over runs as it is: gradients are

@@ -8,6 +8,7 @@ import (
 	gtensor "gorgonia.org/tensor"
 
 	"github.com/symgrad/symgrad/machine"
+	"github.com/symgrad/symgrad/optim"
 )
 
 // net is a graph over a batch, with its cost and gradients.
@@ -134,21 +135,24 @@ func transformer() *net {
 
 // benchmarkLarge measures a step of a network, with gorgonia's Adam, under both machines.
 func benchmarkLarge(b *testing.B, build func() *net) {
-	for _, vm := range []struct {
+	for _, way := range []struct {
 		name string
-		make func(n *net) (G.VM, error)
+		make func(n *net) (G.VM, G.Solver, error)
 	}{
-		{"tape", func(n *net) (G.VM, error) { return G.NewTapeMachine(n.g, G.BindDualValues(n.params...)), nil }},
-		{"machine", func(n *net) (G.VM, error) { return machine.New(n.g, machine.Config{}) }},
+		{"tape", func(n *net) (G.VM, G.Solver, error) {
+			return G.NewTapeMachine(n.g, G.BindDualValues(n.params...)), G.NewAdamSolver(), nil
+		}},
+		{"machine", compiledStep("")},         // with the BLAS that is installed
+		{"machine-own", compiledStep("none")}, // with products of its own, as where none is
 	} {
-		b.Run(vm.name, func(b *testing.B) {
+		b.Run(way.name, func(b *testing.B) {
 			n := build()
-			m, err := vm.make(n)
+			m, solver, err := way.make(n)
 			if err != nil {
 				b.Fatal(err)
 			}
 			defer m.Close()
-			solver, params := G.NewAdamSolver(), G.NodesToValueGrads(n.params)
+			params := G.NodesToValueGrads(n.params)
 			b.ReportAllocs()
 			for b.Loop() {
 				if err := m.RunAll(); err != nil {
@@ -160,5 +164,17 @@ func benchmarkLarge(b *testing.B, build func() *net) {
 				m.Reset()
 			}
 		})
+	}
+}
+
+// compiledStep is a machine with a solver of its own.
+func compiledStep(library string) func(n *net) (G.VM, G.Solver, error) {
+	return func(n *net) (G.VM, G.Solver, error) {
+		m, err := machine.New(n.g, machine.Config{BLAS: library})
+		if err != nil {
+			return nil, nil, err
+		}
+		solver, err := m.NewSolver(optim.Config{Name: optim.Adam})
+		return m, solver, err
 	}
 }

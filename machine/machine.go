@@ -64,6 +64,9 @@ func New(g *gorgonia.ExprGraph, cfg Config, outputs ...*gorgonia.Node) (m *Machi
 			return nil, fmt.Errorf("machine: output %d is no node of the graph", i)
 		}
 	}
+	if cfg.Solver != nil && len(outputs) > 0 {
+		outputs = withGradients(g, outputs)
+	}
 	m = &Machine{cfg: cfg, clock: make([]uint64, 2), memory: map[place]tensor.Buffer{}, shapes: map[*gorgonia.Node][]int{}}
 	if p := try(func() { err = m.compile(g, outputs) }); p != nil {
 		err = p

@@ -1,0 +1,43 @@
+package hostexec
+
+import (
+	"fmt"
+	"runtime"
+
+	"github.com/symgrad/symgrad/internal/blas"
+)
+
+// Config is how a program is run. The zero value is all cores and this package's own products of matrices.
+type Config struct {
+	// Threads is how many goroutines compute, the caller's included. 0 means GOMAXPROCS. Results do not depend on it, but for
+	// products that a library does.
+	Threads int
+
+	// BLAS multiplies large matrices where it found a library (MKL, OpenBLAS, BLIS) and that takes less time: with one
+	// thread on a processor without AVX-512, or on one without AVX2. nil, or one that is gonum's, leaves all products to
+	// the kernels of this package. See the package comment for the measurements.
+	BLAS *blas.Implementation
+}
+
+// Validate reports settings that cannot be.
+func (c Config) Validate() error {
+	if c.Threads < 0 {
+		return fmt.Errorf("hostexec: %d threads; 0 means one for each core", c.Threads)
+	}
+	return nil
+}
+
+func (c Config) threads() int {
+	if c.Threads == 0 {
+		return runtime.GOMAXPROCS(0)
+	}
+	return c.Threads
+}
+
+// library is the BLAS if a library is behind it.
+func (c Config) library() *blas.Implementation {
+	if c.BLAS == nil || c.BLAS.Info().Name == "gonum" {
+		return nil
+	}
+	return c.BLAS
+}

@@ -1,0 +1,48 @@
+// Package hostexec runs programs on the host.
+//
+//	r, err := hostexec.New(p, hostexec.Config{}, program.Env{Groups: groups})
+//	err = r.Bind(id, memory) // each Outside value
+//	err = r.Run()
+//
+// New makes every step ready: phases, each of which is a task that is cut into pieces. A run takes the steps in their
+// order and allocates nothing. The pieces of a phase are shared by a crew of goroutines that lives from New to Close.
+// How the work is cut follows from the shapes wherever sums depend on it, so that results have the same bits for any
+// number of goroutines.
+//
+//	runner.go maker.go memory.go      New, Run; a step and its phases; where values are
+//	crew.go                           goroutines
+//	map.go code.go compile.go         Map: a block of elements at a time, held in the L1 cache, one primitive an instruction
+//	reduce.go sum.go                  Reduce
+//	vec.go poly.go vec_amd64.s        the primitives, in plain Go and in assembly
+//	gemm.go matmul.go gemm_amd64.s    products of matrices
+//	conv.go columns.go window.go      convolutions as products, pooling
+//	collective.go                     collectives, which overlap the steps behind them, and calls
+//
+// # Which instructions?
+//
+// AVX-512 or AVX2, chosen at run time, else plain Go. Primitives, reductions and random numbers give the same bits in all
+// three. Products do not: a fused multiply-add rounds once where plain Go rounds twice.
+//
+// exp, log, tanh and sigmoid of float32 are polynomials, within 2 units in the last place (TestFunctionsAreAccurate);
+// other functions, and all of float64, are those of package math.
+//
+// # Which products go to a library?
+//
+// Few. float32, one EPYC of the Zen 5 family, two cores, OpenBLAS 0.3.21 (which has its Haswell kernels there),
+// GFLOP/s (BenchmarkMatMul):
+//
+//	                      ours AVX-512   ours AVX2   OpenBLAS   gonum
+//	threads                  1     2      1     2     1     2      2
+//	128 x 784 x 512        177   317     86   147    99   160     23
+//	784 x 128 x 512, Aᵀ    195   340    100   182   104   106      4
+//	512 x 512 x 512        201   390     91   149   107   185     23
+//	32 x 64 x 32            89   118     29    29    60    66      9
+//
+// A training step of a 784-512-512-10 perceptron takes less time without the library also in AVX2 with two threads,
+// because the library's threads spin where ours wait. So it multiplies only with one thread and no AVX-512, or no AVX2.
+//
+// # Sources
+//
+// K. Goto, R. van de Geijn, "Anatomy of high-performance matrix multiplication" (2008); F. Van Zee, R. van de Geijn, "BLIS"
+// (2015); S. L. Moshier, Cephes; J. Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (2011).
+package hostexec

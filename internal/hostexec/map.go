@@ -1,0 +1,47 @@
+package hostexec
+
+import (
+	"github.com/symgrad/symgrad/internal/program"
+)
+
+// pieceCost is how long a piece of work is, in picoseconds: long beside what handing it over costs (some hundred
+// nanoseconds), short beside a step.
+const pieceCost = 12_000_000
+
+// mapStep is a Map: its blocks, some of them a piece.
+type mapStep[T real] struct {
+	*code[T]
+	per int // blocks of a piece
+}
+
+func newMap[T real](k *maker, s *program.Step, op *program.Map) ([]phase, error) {
+	if p := newTurn(k, s, op); p != nil {
+		return p, nil
+	}
+	order := upTo(len(op.Space))
+	if len(s.Out) > 0 {
+		order = byStride(op.Space, s.Out[0].Strides)
+	}
+	c, err := compile[T](&source{
+		p: k.p, shape: op.Space, order: order, code: op.Code, in: s.In, out: s.Out, stores: op.Stores, level: k.level,
+	})
+	if err != nil {
+		return nil, err
+	}
+	k.need(c.scratch(), c.slots())
+	m := &mapStep[T]{c, max(1, pieceCost/(c.cost*c.block))}
+	if c.sp.total == 0 {
+		return nil, nil
+	}
+	return []phase{{m, (c.blocks() + m.per - 1) / m.per}}, nil
+}
+
+func (m *mapStep[T]) piece(w *worker, i int) {
+	m.enter(w)
+	last := min((i+1)*m.per, m.blocks())
+	for b := i * m.per; b < last; b++ {
+		lo, n := m.blockAt(b)
+		m.eval(w, lo, n)
+		m.store(w, lo, n)
+	}
+}

@@ -1,0 +1,178 @@
+package hostexec
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/symgrad/symgrad/internal/blas"
+	"github.com/symgrad/symgrad/internal/program"
+	"github.com/symgrad/symgrad/tensor"
+	"pgregory.net/rapid"
+)
+
+// matrixView is a view over (batch, rows, cols) of a value of its own, as it lies or transposed.
+func matrixView(b *build, dt tensor.DType, batch, rows, cols, gap int, transposed, repeated bool) program.View {
+	first, second := rows, cols
+	if transposed {
+		first, second = cols, rows
+	}
+	size := batch
+	if repeated {
+		size = 1
+	}
+	v := b.value("m", dt, size, first, second+gap)
+	ld := second + gap
+	v.Strides = []int{first * ld, ld, 1}
+	if transposed {
+		v.Strides = []int{first * ld, 1, ld}
+	}
+	if repeated {
+		v.Strides[0] = 0
+	}
+	return v
+}
+
+func TestProductsEqualTheOracle(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		b := newBuild()
+		sizes := rapid.SampledFrom([]int{0, 1, 1, 2, 3, 4, 5, 7, 8, 9, 13, 14, 15, 16, 17, 29, 31, 32, 33, 48, 63, 65, 100})
+		m, n, k := sizes.Draw(rt, "m"), sizes.Draw(rt, "n"), sizes.Draw(rt, "k")
+		if rapid.IntRange(0, 7).Draw(rt, "deep") == 0 {
+			k = rapid.SampledFrom([]int{319, 320, 321, 700}).Draw(rt, "depth")
+		}
+		batch := rapid.SampledFrom([]int{1, 1, 1, 2, 5}).Draw(rt, "batch")
+		dt := rapid.SampledFrom([]tensor.DType{tensor.F32, tensor.F32, tensor.F32, tensor.F64, tensor.BF16, tensor.F16}).Draw(rt, "dtype")
+		gap := rapid.IntRange(0, 3)
+		flip := rapid.Bool()
+		in := views(
+			matrixView(b, dt, batch, m, k, gap.Draw(rt, "gap a"), flip.Draw(rt, "ta"), flip.Draw(rt, "same a")),
+			matrixView(b, dt, batch, k, n, gap.Draw(rt, "gap b"), flip.Draw(rt, "tb"), flip.Draw(rt, "same b")),
+		)
+		out := matrixView(b, dt, batch, m, n, gap.Draw(rt, "gap c"), flip.Draw(rt, "tc"), false)
+		alpha := rapid.SampledFrom([]float64{1, 1, 0.5, -0.3}).Draw(rt, "alpha")
+		b.step(&program.MatMul{Batch: batch, M: m, N: n, K: k, Alpha: alpha, Beta: float64(rapid.IntRange(0, 1).Draw(rt, "beta"))}, in, views(out))
+		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(rt, "seed"), 1))
+		if dt.Size() == 2 { // small integers, which are exact: the product is rounded before it is added
+			op := b.Steps[0].Op.(*program.MatMul)
+			op.Alpha = 1
+			agree(t, rt, &b.Program, contents(&b.Program, func() float64 { return float64(r.IntN(3) - 1) }), 0)
+			return
+		}
+		// A sum of k products of numbers below 4 is within (k+3) u of the sum of their sizes, less than 16 each.
+		agree(t, rt, &b.Program, contents(&b.Program, normal(r)), float64(k+3)*0x1p-24*16)
+	})
+}
+
+// Products of integers are exact, so that a wrong element cannot hide behind rounding; sizes beyond all blocks.
+func TestLargeProductsEqualTheOracle(t *testing.T) {
+	for _, s := range [][3]int{{200, 700, 90}, {1100, 30, 330}, {20, 2100, 400}, {130, 520, 784}} {
+		for _, trans := range []int{0, 1, 2, 3} {
+			t.Run(fmt.Sprint(s, trans), func(t *testing.T) {
+				b := newBuild()
+				in := views(
+					matrixView(b, tensor.F32, 1, s[0], s[2], 0, trans&1 != 0, false),
+					matrixView(b, tensor.F32, 1, s[2], s[1], 0, trans&2 != 0, false),
+				)
+				b.step(&program.MatMul{Batch: 1, M: s[0], N: s[1], K: s[2], Alpha: 1}, in, views(matrixView(b, tensor.F32, 1, s[0], s[1], 0, false, false)))
+				r := rand.New(rand.NewPCG(1, uint64(trans)))
+				memory := contents(&b.Program, func() float64 { return float64(r.IntN(9) - 4) })
+				want, m := naive(memory[0], memory[1], s, trans), memory[2]
+				for name, l := range variants() {
+					if raceEnabled && l == nil {
+						continue // minutes
+					}
+					for _, threads := range []int{1, 2} {
+						clear(m)
+						runOnce(t, &b.Program, memory, Config{Threads: threads}, l)
+						for i := range want {
+							if x := program.Element(tensor.F32, m, i); x != want[i] {
+								t.Fatalf("%s, %d threads: element (%d, %d) is %v, want %v", name, threads, i/s[1], i%s[1], x, want[i])
+							}
+						}
+					}
+				}
+			})
+		}
+	}
+}
+
+// naive is the product of an integer matrix, by rows.
+func naive(a, b []byte, s [3]int, trans int) []float64 {
+	m, n, k := s[0], s[1], s[2]
+	x, y := make([]float32, m*k), make([]float32, k*n)
+	for i := range m {
+		for j := range k {
+			at := i*k + j
+			if trans&1 != 0 {
+				at = j*m + i
+			}
+			x[i*k+j] = float32(program.Element(tensor.F32, a, at))
+		}
+	}
+	for i := range k {
+		for j := range n {
+			at := i*n + j
+			if trans&2 != 0 {
+				at = j*k + i
+			}
+			y[i*n+j] = float32(program.Element(tensor.F32, b, at))
+		}
+	}
+	c := make([]float64, m*n)
+	for i := range m {
+		for l := range k {
+			for j := range n {
+				c[i*n+j] += float64(x[i*k+l] * y[l*n+j])
+			}
+		}
+	}
+	return c
+}
+
+func runOnce(t testing.TB, p *program.Program, memory map[program.ID][]byte, cfg Config, l *level) {
+	t.Helper()
+	r, err := load(p, cfg, program.Env{}, l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bindAll(t, r, p, memory)
+	if err := r.Run(); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// library is the BLAS library of this machine.
+func library(t testing.TB, threads int) *blas.Implementation {
+	t.Helper()
+	impl, err := blas.Open(blas.Config{Threads: threads})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if impl.Info().Name == "gonum" {
+		t.Skipf("no BLAS library is installed: %q", impl.Info().Rejected)
+	}
+	return impl
+}
+
+func TestLibraryProductsEqualOurs(t *testing.T) {
+	impl := library(t, 1)
+	for _, dt := range []tensor.DType{tensor.F32, tensor.F64} {
+		for trans := range 8 {
+			b := newBuild()
+			m, n, k := 40, 70, 50
+			b.step(&program.MatMul{Batch: 1, M: m, N: n, K: k, Alpha: 0.5, Beta: float64(trans & 1)}, views(
+				matrixView(b, dt, 1, m, k, 3, trans&1 != 0, false), matrixView(b, dt, 1, k, n, 1, trans&2 != 0, false),
+			), views(matrixView(b, dt, 1, m, n, 2, trans&4 != 0, false)))
+			r := rand.New(rand.NewPCG(1, 2))
+			got := contents(&b.Program, normal(r))
+			want := clone(got)
+			runOnce(t, &b.Program, want, Config{Threads: 1}, best())
+			runOnce(t, &b.Program, got, Config{Threads: 1, BLAS: impl}, best())
+			compareAll(t, fmt.Sprintf("%v trans %d", dt, trans), &b.Program, got, want, 1e-5)
+		}
+	}
+}

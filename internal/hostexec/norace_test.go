@@ -1,0 +1,5 @@
+//go:build !race
+
+package hostexec
+
+const raceEnabled = false

@@ -1,0 +1,273 @@
+package hostexec
+
+import (
+	"errors"
+	"fmt"
+	"runtime/debug"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/program"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// ErrClosed is returned by the methods of a runner after Close.
+var ErrClosed = errors.New("runner is closed")
+
+// ErrUnbound is returned by Run when an Outside value has no memory yet.
+var ErrUnbound = errors.New("value is not bound")
+
+// runner is a loaded program.
+type runner struct {
+	p       *program.Program // as it was given
+	mem     *memory          // of that and of the values that loading added
+	env     program.Env
+	crew    *crew
+	steps   []step
+	needed  []program.ID // the Outside values that steps touch
+	bound   bool         // all of needed are
+	pending []dist.Work  // collectives that have been started, by step
+	open    []int        // steps of pending that have not been waited for, oldest first
+	watched []tensor.Buffer
+	closed  bool
+}
+
+// step is one step made ready: phases, each of which is done before the next starts; or a collective, or a call.
+type step struct {
+	index  int // in the program
+	phases []phase
+	coll   *collective
+	call   *call
+	comm   bool
+	after  []int // collectives that must be done before
+}
+
+// phase is pieces of work that may be done side by side.
+type phase struct {
+	task   task
+	pieces int
+}
+
+// New loads a program, which has been planned, to run on the host: it takes memory for the arena and the constants, makes
+// every step ready and starts the goroutines that compute.
+//
+// Returns: a runner, which the caller closes. Owns: p and env stay the caller's and must not change while the runner is
+// open. Errors: program.ErrInvalid; a step that cannot be run, by name; a group or a call that env has not.
+func New(p *program.Program, cfg Config, env program.Env) (program.Runner, error) {
+	r, err := load(p, cfg, env, best())
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// load is New with the kernels of an instruction set; nil is plain Go.
+func load(p *program.Program, cfg Config, env program.Env, l *level) (_ *runner, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("hostexec: %s: BUG: panic: %v\n%s", p.Name, v, debug.Stack())
+		}
+	}()
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if err := program.Validate(p); err != nil {
+		return nil, fmt.Errorf("hostexec: %w", err)
+	}
+	k := newMaker(p, cfg, env, l)
+	for i := range p.Steps {
+		if err := k.step(i); err != nil {
+			return nil, fmt.Errorf("hostexec: %w", stepError(p, i, err))
+		}
+	}
+	mem, err := newMemory(k.p, k.work)
+	if err != nil {
+		return nil, fmt.Errorf("hostexec: %w", err)
+	}
+	r := &runner{p: p, mem: mem, env: env, steps: k.steps, pending: make([]dist.Work, len(p.Steps)), open: make([]int, 0, len(p.Steps))}
+	r.needed = outside(p)
+	r.crew = newCrew(cfg.threads(), k.scratch, k.slots, mem)
+	return r, nil
+}
+
+// outside is the Outside values that steps touch, and the clock.
+func outside(p *program.Program) []program.ID {
+	used := make([]bool, len(p.Values))
+	for i := range p.Steps {
+		for _, v := range p.Steps[i].In {
+			used[v.Value] = true
+		}
+		for _, v := range p.Steps[i].Out {
+			used[v.Value] = true
+		}
+		if draws(p.Steps[i].Op) {
+			used[p.Clock] = true
+		}
+	}
+	var ids []program.ID
+	for i := range used {
+		if used[i] && p.Values[i].Place == program.Outside {
+			ids = append(ids, program.ID(i))
+		}
+	}
+	return ids
+}
+
+// draws reports whether an operation has random numbers.
+func draws(op program.Op) bool {
+	var code []program.Instr
+	switch o := op.(type) {
+	case *program.Map:
+		code = o.Code
+	case *program.Reduce:
+		code = o.Code
+	}
+	for i := range code {
+		if code[i].Op == program.Rand {
+			return true
+		}
+	}
+	return false
+}
+
+// stepError names a step.
+func stepError(p *program.Program, i int, err error) error {
+	s := &p.Steps[i]
+	return fmt.Errorf("step %d %q (%v): %w", i, s.Name, s.Op, err)
+}
+
+// Bind implements program.Runner.
+func (r *runner) Bind(id program.ID, b tensor.Buffer) error {
+	if r.closed {
+		return fmt.Errorf("hostexec: bind: %w", ErrClosed)
+	}
+	err := r.mem.bind(id, b)
+	if err == nil {
+		r.crew.forget()
+	}
+	return err
+}
+
+// Memory implements program.Runner.
+func (r *runner) Memory(id program.ID) (tensor.Buffer, error) {
+	switch {
+	case r.closed:
+		return tensor.Buffer{}, fmt.Errorf("hostexec: memory: %w", ErrClosed)
+	case id < 0 || int(id) >= len(r.p.Values):
+		return tensor.Buffer{}, fmt.Errorf("hostexec: memory: value %d of %d", id, len(r.p.Values))
+	case r.mem.base[id] == nil:
+		return tensor.Buffer{}, fmt.Errorf("hostexec: memory: value %d %q: %w", id, r.p.Values[id].Name, ErrUnbound)
+	}
+	return r.mem.buffer(id, 0, r.p.Values[id].Len())
+}
+
+// Run implements program.Runner.
+func (r *runner) Run() (err error) {
+	if r.closed {
+		return fmt.Errorf("hostexec: run: %w", ErrClosed)
+	}
+	if err := r.ready(); err != nil {
+		return err
+	}
+	at := 0
+	defer func() {
+		if v := recover(); v != nil {
+			err = stepError(r.p, r.steps[at].index, fmt.Errorf("BUG: panic: %v\n%s", v, debug.Stack()))
+		}
+		if err != nil {
+			r.settle() // their buffers belong to the group until then; the first error is the one that counts
+			err = fmt.Errorf("hostexec: %w", err)
+		}
+	}()
+	for at = range r.steps {
+		if err := r.step(&r.steps[at]); err != nil {
+			return stepError(r.p, r.steps[at].index, err)
+		}
+	}
+	return r.settle()
+}
+
+// ready reports an Outside value without memory.
+func (r *runner) ready() error {
+	if r.bound {
+		return nil
+	}
+	for _, id := range r.needed {
+		if r.mem.base[id] == nil {
+			return fmt.Errorf("hostexec: run: value %d %q: %w", id, r.p.Values[id].Name, ErrUnbound)
+		}
+	}
+	r.bound = true
+	return nil
+}
+
+func (r *runner) step(s *step) error {
+	for _, i := range s.after {
+		if err := r.await(i); err != nil {
+			return err
+		}
+	}
+	if err := r.do(s); err != nil {
+		return err
+	}
+	if r.env.Watch == nil {
+		return nil
+	}
+	if err := r.settle(); err != nil {
+		return err
+	}
+	return r.watch(s)
+}
+
+func (r *runner) do(s *step) error {
+	switch {
+	case s.coll != nil:
+		return r.collect(s)
+	case s.call != nil:
+		return s.call.run(r.mem)
+	}
+	if s.comm { // in order behind the collectives of its stream
+		if err := r.settle(); err != nil {
+			return err
+		}
+	}
+	for i := range s.phases {
+		if err := r.crew.run(s.phases[i].task, s.phases[i].pieces); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// watch shows the Outs of a step to the environment.
+func (r *runner) watch(s *step) error {
+	r.watched = r.watched[:0]
+	for _, v := range r.p.Steps[s.index].Out {
+		n := r.p.Values[v.Value].Len() - v.Offset
+		b, err := r.mem.buffer(v.Value, v.Offset, n)
+		if err != nil {
+			return err
+		}
+		r.watched = append(r.watched, b)
+	}
+	return r.env.Watch(s.index, r.watched)
+}
+
+// Wait implements program.Runner. Run has waited for everything.
+func (r *runner) Wait() error {
+	if r.closed {
+		return fmt.Errorf("hostexec: wait: %w", ErrClosed)
+	}
+	return nil
+}
+
+// Close implements program.Runner.
+func (r *runner) Close() error {
+	if !r.closed {
+		r.closed = true
+		r.crew.close()
+		r.crew.forget()
+		clear(r.mem.base)
+		clear(r.watched[:cap(r.watched)])
+	}
+	return nil
+}

@@ -1,0 +1,157 @@
+package machine
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"gorgonia.org/gorgonia"
+
+	"github.com/symgrad/symgrad/internal/cuda"
+	"github.com/symgrad/symgrad/internal/cudaexec"
+	"github.com/symgrad/symgrad/internal/program"
+	"github.com/symgrad/symgrad/optim"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// Step implements optim.Solver.
+func (s *solver) Step(model []gorgonia.ValueGrad) error {
+	if err := s.step(model); err != nil {
+		return fmt.Errorf("%s step %d: %w", s.cfg.Name, s.steps+1, err)
+	}
+	return nil
+}
+
+func (s *solver) step(model []gorgonia.ValueGrad) error {
+	if err := s.match(model); err != nil || s.fused {
+		return err
+	}
+	m, d := s.m, s.m.device
+	if m.closed {
+		return ErrClosed
+	}
+	if d.current == nil {
+		return fmt.Errorf("nothing has run: %w", optim.ErrNoGradient)
+	}
+	if err := s.bind(m.now); err != nil {
+		return err
+	}
+	if err := d.dev.Enter(); err != nil {
+		return err
+	}
+	defer d.dev.Leave()
+	run, own := d.current.Stream(), s.exec.Stream()
+	if err := errors.Join(run.Record(s.to), own.Wait(s.to)); err != nil {
+		return err
+	}
+	if err := s.steer(own); err != nil {
+		return err
+	}
+	if err := s.exec.Run(); err != nil {
+		return err
+	}
+	if err := errors.Join(own.Record(s.back), run.Wait(s.back)); err != nil {
+		return err
+	}
+	s.steps++
+	return s.judge(s.exec, s.normID, late)
+}
+
+// match compares a model with the parameters of the graph.
+func (s *solver) match(model []gorgonia.ValueGrad) error {
+	if len(model) != len(s.nodes) {
+		return fmt.Errorf("the model has %d parameters and the graph gradients of %d: %w", len(model), len(s.nodes), optim.ErrMismatch)
+	}
+	if s.order == nil {
+		s.order = make([]int, 0, len(s.nodes))
+	}
+	s.order = s.order[:0]
+	for i, vg := range model {
+		n, ok := vg.(*gorgonia.Node)
+		at := -1
+		if ok {
+			at = slices.Index(s.nodes, n)
+		}
+		if at < 0 || slices.Contains(s.order, at) {
+			s.order = s.order[:0]
+			return fmt.Errorf("parameter %d: %w: it is none of the graph's, or comes twice", i, optim.ErrMismatch)
+		}
+		s.order = append(s.order, at)
+	}
+	return nil
+}
+
+// steer sets what the host decides for the next step.
+func (s *solver) steer(on *cuda.Stream) error {
+	d := s.m.device
+	return errors.Join(
+		d.set(on, s.words[0], math.Float64bits(s.LearningRate())),
+		d.set(on, s.words[1], math.Float64bits(s.scale)))
+}
+
+// judge looks at the norm of the run that is so many behind the newest, if norms are measured.
+func (s *solver) judge(x *cudaexec.Exec, id program.ID, behind uint64) error {
+	if s.cfg.ClipNorm == 0 || x.Runs() <= behind {
+		return nil
+	}
+	if err := x.ReadRun(x.Runs()-behind, id, tensor.Of(s.wide).Raw()); err != nil {
+		return err
+	}
+	if s.norm = s.wide[0]; math.IsNaN(s.norm) || math.IsInf(s.norm, 0) {
+		return fmt.Errorf("the gradients of %d steps before have norm %v, and were not used: %w", behind, s.norm, optim.ErrNonFinite)
+	}
+	return nil
+}
+
+// prepare is what comes before a run of the machine that has the update in it.
+func (s *solver) prepare(c *compiled) error {
+	if s == nil || !s.fused {
+		return nil
+	}
+	return s.steer(c.gpu.exec.Stream())
+}
+
+// ran notes that such a run was queued.
+func (s *solver) ran(c *compiled) error {
+	if s == nil || !s.fused {
+		return nil
+	}
+	s.steps++
+	return s.judge(c.gpu.exec, c.normID, late)
+}
+
+// wait returns when all updates are done.
+func (s *solver) wait() error {
+	if s == nil {
+		return nil
+	}
+	x, id := s.exec, s.normID
+	if s.fused {
+		x, id = s.m.device.current, s.m.now.normID
+	}
+	if x == nil || s.steps == 0 {
+		return nil
+	}
+	if err := x.Wait(); err != nil {
+		return err
+	}
+	return s.judge(x, id, 0)
+}
+
+// close frees what the device does not.
+func (s *solver) close() error {
+	if s == nil {
+		return nil
+	}
+	var errs []error
+	if s.exec != nil {
+		errs = append(errs, s.exec.Close())
+	}
+	for _, e := range []*cuda.Event{s.to, s.back} {
+		if e != nil {
+			errs = append(errs, e.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
