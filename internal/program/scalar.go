@@ -42,7 +42,7 @@ func (r Reduction) Empty() float64 {
 // Combine is the reduction of a and b.
 func (r Reduction) Combine(a, b float64) float64 {
 	if r == Max {
-		return math.Max(a, b)
+		return max(a, b)
 	}
 	return a + b
 }
@@ -116,9 +116,9 @@ func (s Scalar) binary(a, b float64) float64 {
 	case Pow:
 		return math.Pow(a, b)
 	case Maximum:
-		return math.Max(a, b)
+		return max(a, b)
 	case Minimum:
-		return math.Min(a, b)
+		return min(a, b)
 	}
 	return 0
 }

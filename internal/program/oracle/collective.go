@@ -2,7 +2,6 @@ package oracle
 
 import (
 	"fmt"
-	"math"
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/internal/program"
@@ -165,9 +164,9 @@ func (x exchange) combine(in []*array, out *array, factors []float64, k, at int)
 		case x.Red.Kind == dist.RedProd:
 			acc = rounded(a.dt, acc*v)
 		case x.Red.Kind == dist.RedMin:
-			acc = math.Min(acc, v)
+			acc = min(acc, v)
 		case x.Red.Kind == dist.RedMax:
-			acc = math.Max(acc, v)
+			acc = max(acc, v)
 		default:
 			acc = rounded(a.dt, acc+v)
 		}

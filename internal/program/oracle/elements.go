@@ -121,7 +121,7 @@ func (m *machine) reduce(op *program.Reduce, o *operands) {
 		m.registers(op.Code, o, f32, index, n, r)
 		e, x := out.element(index), r[len(r)-1]
 		if op.Red == program.Max {
-			results[e] = math.Max(results[e], x)
+			results[e] = max(results[e], x)
 		} else {
 			results[e] += x
 		}
