@@ -11,7 +11,7 @@
 # --ranks     numbers of ranks, by default 1,2,4 as far as there are GPUs
 # --modes     of torch.compile, default,reduce-overhead unless it is said; max-autotune-no-cudagraphs takes minutes
 # --sharded   ZeroRedundancyOptimizer and FSDP2 with SHARD_GRAD_OP, too
-# --staging   yes: the batch is ready on the host, and each step copies it to the device, on both sides; no: torch's stays there
+# --staging   yes: the batch is ready on the host, and each step copies it to the device, on both sides; no: it stays there
 # --device    cpu measures symgrad alone, on the host: for a look at the script
 # --set       a further setting of symgrad's programs
 #
@@ -177,8 +177,13 @@ measure_symgrad() { # MODEL PRECISION RANKS ROUND
 	settings+=(data.global_batch=$((batch * $3)) optim.name=adam optim.lr="$rate" run.epochs=0 run.max_steps=$((warmup + steps))
 		run.eval=false run.device="$device" launch.nproc_per_node="$3" log.every=$((warmup + steps)) log.progress=none
 		run.output_dir="$temp/$name")
-	[ "$device" = cpu ] || settings+=(run.precision="$2")
-	timed "$name" "$bin/$program" "${settings[@]/#/--set=}" "${more[@]}" --resident --warmup "$warmup" --json "$raw/$name.json" || true
+	local flags=(--resident --warmup "$warmup")
+	if [ "$device" = cuda ]; then
+		settings+=(run.precision="$2" run.machine=compiled)
+		flags+=(--tune)
+		[ "$staging" = yes ] || flags+=(--kept)
+	fi
+	timed "$name" "$bin/$program" "${settings[@]/#/--set=}" "${more[@]}" "${flags[@]}" --json "$raw/$name.json" || true
 	rm -rf "${temp:?}/$name"
 }
 

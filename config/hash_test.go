@@ -10,12 +10,13 @@ import (
 
 // The canonical text is what ranks agree on. A change of it is a change of every hash: raise the number in its header.
 func TestCanonicalTextOfTheDefaults(t *testing.T) {
-	want := `symgrad config 2
+	want := `symgrad config 3
 run.seed: 1
 run.max_steps: 0
 run.epochs: 1
 run.eval: true
 run.device: auto
+run.machine: compiled
 run.precision: fp32
 launch.nproc_per_node: 0
 comm.backend: auto

@@ -21,6 +21,7 @@ var samples = map[string][3]string{
 	"run.epochs":                  {"2", "3", "4"},
 	"run.eval":                    {"false", "true", "false"},
 	"run.device":                  {"cpu", "cpu", "cpu"},
+	"run.machine":                 {"tape", "compiled", "tape"},
 	"run.precision":               {"tf32", "bf16", "tf32"},
 	"launch.nproc_per_node":       {"2", "3", "4"},
 	"launch.master":               {"10.0.0.1:1", "host:29500", "'[::1]:65535'"},

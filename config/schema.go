@@ -33,6 +33,7 @@ type Run struct {
 	Epochs    int    `yaml:"epochs" in:"[0,)" help:"passes over the training set after which the run ends, if its steps have not ended before; 0 means no such limit"`
 	Eval      bool   `yaml:"eval" help:"measure the accuracy on the test set at the end"`
 	Device    string `yaml:"device" in:"auto|cpu|cuda" help:"where a rank has its tensors: cpu is the host, cuda is a GPU for each rank of a host; auto is cuda where the program can and GPUs are there, else cpu"`
+	Machine   string `yaml:"machine" in:"compiled|tape" help:"what runs the graphs: compiled is package machine, tape is Gorgonia's own tape machine, on the host alone"`
 	Precision string `yaml:"precision" in:"fp32|tf32|bf16" only:"run.device=auto|cuda" help:"arithmetic of matrix products on a GPU, with sums in fp32: tf32 and bf16 are faster and have 10 and 7 bits of mantissa; weights are fp32"`
 }
 
@@ -137,7 +138,7 @@ type Log struct {
 // Default is the settings that nobody changed. They are valid, and train an MLP on MNIST.
 func Default() Config {
 	return Config{
-		Run:    Run{Name: "default", Seed: 1, Epochs: 1, Eval: true, Device: "auto", Precision: "fp32"},
+		Run:    Run{Name: "default", Seed: 1, Epochs: 1, Eval: true, Device: "auto", Machine: "compiled", Precision: "fp32"},
 		Launch: Launch{Grace: 2 * time.Second},
 		// 100 s per collective is between NCCL's watchdog in PyTorch (10 min) and what a person waits for.
 		Comm: Comm{Backend: "auto", TimeoutInit: time.Minute, TimeoutStep: 100 * time.Second, Check: true, TraceEntries: 4096},

@@ -81,6 +81,8 @@ func (c *Config) checkDevices(r *rules) {
 		r.require(c.Run.Device != "cpu", "comm.backend", []string{"run.device"},
 			"%s is between GPUs, and run.device is cpu: use shm, sim or auto", name)
 	}
+	r.require(c.Run.Machine != "tape" || c.Run.Device != "cuda", "run.machine", []string{"run.device"},
+		"tape runs on the host, and run.device is cuda: use compiled")
 	for _, lib := range []struct{ key, file, example string }{
 		{"gpu.driver", c.GPU.Driver, "libcuda.so.1"},
 		{"gpu.nvrtc", c.GPU.NVRTC, "libnvrtc.so.13"},

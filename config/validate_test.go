@@ -77,6 +77,12 @@ func TestValuesAtOddsWithEachOther(t *testing.T) {
 			"--set: comm.backend: nvshmem is between GPUs, and run.device is cpu: use shm, sim or auto",
 		},
 		{"GPUs", []string{"comm.backend=cuda", "run.device=cuda", "comm.engine=nccl", "comm.tune=t.json"}, ""},
+		{
+			"a machine of the host on a GPU",
+			[]string{"run.machine=tape", "run.device=cuda"},
+			"--set: run.machine: tape runs on the host, and run.device is cuda: use compiled",
+		},
+		{"a machine of the host", []string{"run.machine=tape"}, ""},
 		{"any backend for GPUs", []string{"run.device=cuda"}, ""},
 		{
 			"engine without a backend",

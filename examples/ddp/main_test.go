@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"math"
@@ -35,8 +36,14 @@ const (
 	testSamples  = 130
 )
 
-// madeUp is a folder with made-up data.
+// madeUp is a folder with a little made-up data.
 func madeUp(t testing.TB) string {
+	t.Helper()
+	return madeUpImages(t, side, trainSamples, testSamples)
+}
+
+// madeUpImages is a folder with so many made-up images.
+func madeUpImages(t testing.TB, side, trainSamples, testSamples int) string {
 	t.Helper()
 	dir := t.TempDir()
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -48,8 +55,10 @@ func madeUp(t testing.TB) string {
 		}
 	}
 	for prefix, n := range map[string]int{"train": trainSamples, "t10k": testSamples} {
-		images := []byte{0, 0, 8, 3, 0, 0, 0, byte(n), 0, 0, 0, side, 0, 0, 0, side}
-		labels := []byte{0, 0, 8, 1, 0, 0, 0, byte(n)}
+		images, labels := []byte{0, 0, 8, 3}, binary.BigEndian.AppendUint32([]byte{0, 0, 8, 1}, uint32(n))
+		for _, v := range []int{n, side, side} {
+			images = binary.BigEndian.AppendUint32(images, uint32(v))
+		}
 		noise := rand.New(rand.NewPCG(3, uint64(n)))
 		for i := range n {
 			c := i * 7 % 10
@@ -93,12 +102,12 @@ func (o outcome) summary(t testing.TB) train.Summary {
 	return s
 }
 
-// settings are those of a small run. Gonum's BLAS gives the same bits on every machine.
+// settings are those of a small run, on the host wherever the tests run, and without a library of the machine's.
 func settings(dir, data string, more ...string) []string {
 	args := []string{"--set", "run.output_dir=" + dir, "--set", "data.path=" + data}
 	for _, s := range append([]string{
 		"run.epochs=0", "run.max_steps=5", "data.global_batch=24", "model.hidden=16,12", "optim.lr=0.003",
-		"cpu.blas=gonum", "log.losses=true", "comm.timeout_step=60s",
+		"cpu.blas=gonum", "log.losses=true", "comm.timeout_step=60s", "run.device=cpu",
 	}, more...) {
 		if strings.HasPrefix(s, "--") {
 			args = append(args, s)

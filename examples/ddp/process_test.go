@@ -141,11 +141,11 @@ func TestRanksCompareSettingsAndData(t *testing.T) {
 	}
 }
 
-// running starts a run that would take for ever, and returns when rank 0 has told of a step.
+// running starts a run that would take for ever, and returns when rank 0 has told of one of the first steps.
 func running(t *testing.T, n int) (p *process, wait func() outcome) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "run")
-	p = prepared(t, settings(dir, madeUp(t), ranks(n), "run.max_steps=100000000", "log.every=1")...)
+	p = prepared(t, settings(dir, madeUp(t), ranks(n), "run.max_steps=100000000", "log.every=100")...)
 	p.dir, p.Stdout = dir, nil
 	out, err := p.StdoutPipe()
 	if err != nil {
@@ -274,7 +274,7 @@ func TestSignalEndsAllRanks(t *testing.T) {
 
 func TestSignalEndsASimulation(t *testing.T) {
 	dir := t.TempDir()
-	p := prepared(t, settings(dir, madeUp(t), ranks(3), "comm.backend=sim", "run.max_steps=100000000", "log.every=1")...)
+	p := prepared(t, settings(dir, madeUp(t), ranks(3), "comm.backend=sim", "run.max_steps=100000000", "log.every=100")...)
 	out, err := os.OpenFile(filepath.Join(dir, "out"), os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		t.Fatal(err)
@@ -314,18 +314,41 @@ func TestSimulationRefusesALauncher(t *testing.T) {
 	}
 }
 
-// The program trains on the host, and says so where settings ask for GPUs, before it starts a rank.
-func TestGPUsAreRefused(t *testing.T) {
-	for setting, want := range map[string]string{
-		"run.device=cuda":   "run.device=cuda: this program trains on the host; set it to cpu, or leave it auto",
-		"comm.backend=nccl": "comm.backend=nccl is between GPUs, and this program trains on the host: use auto, shm or sim",
+// withoutGPUs runs the program where it sees no GPU, even if there are some.
+func withoutGPUs(t *testing.T, more ...string) outcome {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "run")
+	p := prepared(t, settings(dir, madeUp(t), append([]string{"run.device=auto"}, more...)...)...)
+	p.Env, p.dir = append(p.Env, "CUDA_VISIBLE_DEVICES=-1"), dir
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return p.outcome(t)
+}
+
+// Where settings ask for GPUs and there are none, the program says so once, before it starts a rank.
+func TestMissingGPUsAreToldOnce(t *testing.T) {
+	for _, test := range []struct {
+		settings []string
+		want     string
+	}{
+		{[]string{"run.device=cuda"}, "run.device=cuda: no GPU "},
+		{[]string{"comm.backend=nccl"}, "comm.backend=nccl: no GPU "},
+		{[]string{"run.device=cuda", "data.accum_steps=2"}, "run.device=cuda: data.accum_steps=2: on GPUs the parts of a batch are not added up; set it to 1"},
+		{[]string{"comm.backend=nccl", "run.machine=tape"}, "comm.backend=nccl: run.machine=tape runs on the host"},
+		{[]string{"run.precision=tf32"}, "run.precision=tf32: it is for GPUs, and this run is on the host, in fp32: no GPU "},
 	} {
-		p := prepared(t, settings(t.TempDir(), madeUp(t), ranks(2), setting)...)
-		if err := p.Start(); err != nil {
-			t.Fatal(err)
+		o := withoutGPUs(t, append(test.settings, ranks(2))...)
+		if o.code != train.ExitUsage || strings.Count(o.stderr, test.want) != 1 {
+			t.Errorf("%v: code %d, %s", test.settings, o.code, o.stderr)
 		}
-		if o := p.outcome(t); o.code != train.ExitUsage || !strings.Contains(o.stderr, want) {
-			t.Errorf("%s: code %d, %s", setting, o.code, o.stderr)
-		}
+	}
+}
+
+// Nobody has to say that there are no GPUs.
+func TestRunIsOnTheHostWhereThereAreNoGPUs(t *testing.T) {
+	o := withoutGPUs(t, ranks(2))
+	if s := o.summary(t); s.Device != "cpu" || s.Backend != "shm" || !strings.Contains(o.stdout, "compiled, on the host: no GPU ") {
+		t.Errorf("on %s by %s:\n%s", s.Device, s.Backend, o.stdout)
 	}
 }

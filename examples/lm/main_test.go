@@ -11,6 +11,7 @@ import (
 	"github.com/symgrad/symgrad/config"
 	"github.com/symgrad/symgrad/examples/internal/ranktest"
 	"github.com/symgrad/symgrad/examples/internal/train"
+	"github.com/symgrad/symgrad/internal/cuda/cudatest"
 )
 
 func TestMain(m *testing.M) { ranktest.Main(m, main) }
@@ -21,8 +22,22 @@ func small(dir string, more ...string) []string {
 		"--config=../../configs/lm.yaml", "--set=data.path=stories.txt", "--set=run.output_dir=" + dir, "--set=model.width=16",
 		"--set=model.heads=2", "--set=model.hidden=24", "--set=model.layers=1", "--set=model.context=12", "--set=data.global_batch=8",
 		"--set=data.limit=400", "--set=run.max_steps=30", "--set=optim.lr=0.02", "--set=optim.schedule.warmup_steps=5",
-		"--set=log.losses=true", "--set=cpu.blas=gonum",
+		"--set=log.losses=true", "--set=cpu.blas=gonum", "--set=run.device=cpu",
 	}, more...)
+}
+
+// summary is what a run left.
+func summary(t *testing.T, dir string) train.Summary {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(dir, train.SummaryName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var s train.Summary
+	if err := json.Unmarshal(text, &s); err != nil {
+		t.Fatal(err)
+	}
+	return s
 }
 
 // ranks is the flag for so many.
@@ -39,14 +54,7 @@ func TestRanksLearnTheSame(t *testing.T) {
 		o := ranktest.Process(t, small(dir, append(run.more, ranks(run.n), "--below=2.9", "--verify")...)...)
 		o.Want(t, 0, "transformer of 1 layers, width 16, 2 heads, hidden 24, context 12, tied", "44 different; 400 training",
 			"verify     gradient of 8 samples", "test answers")
-		text, err := os.ReadFile(filepath.Join(dir, train.SummaryName))
-		if err != nil {
-			t.Fatal(err)
-		}
-		var s train.Summary
-		if err := json.Unmarshal(text, &s); err != nil {
-			t.Fatal(err)
-		}
+		s := summary(t, dir)
 		if run.n == 1 {
 			one = s
 			if *s.TestAccuracy < 0.2 || s.TestSamples < 10000 { // the most frequent character, the space, is 0.17 of all
@@ -59,6 +67,27 @@ func TestRanksLearnTheSame(t *testing.T) {
 				t.Fatalf("%v: the loss of step %d is %v, of one rank %v", run, i, s.Losses[i], one.Losses[i])
 			}
 		}
+	}
+}
+
+// On GPUs, ranks learn what one does on the host, attention and embedding included, with the norm of the gradient held.
+func TestGPUsLearnWhatTheHostDoes(t *testing.T) {
+	for _, n := range []int{1, 2} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			cudatest.Devices(t, n)
+			host, gpu := t.TempDir(), t.TempDir()
+			ranktest.Process(t, small(host, ranks(1))...).Want(t, 0)
+			ranktest.Process(t, small(gpu, ranks(n), "--set=run.device=cuda", "--verify", "--below=2.9")...).Want(t, 0, "compiled, on ")
+			got, want := summary(t, gpu), summary(t, host)
+			for i := range want.Losses {
+				if d := math.Abs(got.Losses[i]-want.Losses[i]) / want.Losses[i]; !(d < 1e-3) {
+					t.Fatalf("the loss of step %d is %v, on the host %v", i, got.Losses[i], want.Losses[i])
+				}
+			}
+			if d := math.Abs(*got.TestAccuracy - *want.TestAccuracy); !(d < 0.01) {
+				t.Errorf("accuracy %v, on the host %v", *got.TestAccuracy, *want.TestAccuracy)
+			}
+		})
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/symgrad/symgrad/examples/internal/ranktest"
 	"github.com/symgrad/symgrad/examples/internal/train"
+	"github.com/symgrad/symgrad/internal/cuda/cudatest"
 )
 
 func TestMain(m *testing.M) { ranktest.Main(m, main) }
@@ -19,7 +20,7 @@ func TestMain(m *testing.M) { ranktest.Main(m, main) }
 func small(dir string, more ...string) []string {
 	return append([]string{
 		"--config=../../configs/wide-mlp.yaml", "--set=run.output_dir=" + dir, "--set=model.hidden=48,48,48", "--set=optim.lr=0.005",
-		"--set=data.global_batch=32", "--set=data.limit=256", "--set=run.max_steps=40", "--set=log.losses=true", "--set=cpu.blas=gonum",
+		"--set=data.global_batch=32", "--set=data.limit=256", "--set=run.max_steps=40", "--set=log.losses=true", "--set=cpu.blas=gonum", "--set=run.device=cpu",
 	}, more...)
 }
 
@@ -65,6 +66,24 @@ func TestRanksLearnTheSame(t *testing.T) {
 	}
 }
 
+// On GPUs, ranks learn what one does on the host.
+func TestGPUsLearnWhatTheHostDoes(t *testing.T) {
+	for _, n := range []int{1, 2} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			cudatest.Devices(t, n)
+			host, gpu := t.TempDir(), t.TempDir()
+			ranktest.Process(t, small(host, ranks(1))...).Want(t, 0)
+			ranktest.Process(t, small(gpu, ranks(n), "--set=run.device=cuda", "--verify", "--below=0.1")...).Want(t, 0, "compiled, on ")
+			got, want := summary(t, gpu), summary(t, host)
+			for i := range want.Losses {
+				if d := math.Abs(got.Losses[i]-want.Losses[i]) / want.Losses[i]; !(d < 1e-3) {
+					t.Fatalf("the loss of step %d is %v, on the host %v", i, got.Losses[i], want.Losses[i])
+				}
+			}
+		})
+	}
+}
+
 func TestStepTimesAreWritten(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "steps.json")
 	ranktest.Process(t, small(t.TempDir(), ranks(2), "--json="+file, "--warmup=10", "--resident")...).Want(t, 0)
@@ -82,12 +101,13 @@ func TestStepTimesAreWritten(t *testing.T) {
 }
 
 func TestWhatMakesNoSenseIsRefused(t *testing.T) {
-	for _, c := range []struct{ flag, want string }{
-		{"--set=model.name=cnn", "mlp trains mlp only"},
-		{"--set=model.hidden=[]", "model.hidden is empty"},
-		{"--set=run.precision=bf16", "run.precision=bf16"},
+	for _, c := range []struct{ device, flag, want string }{
+		{"cpu", "--set=model.name=cnn", "mlp trains mlp only"},
+		{"cpu", "--set=model.hidden=[]", "model.hidden is empty"},
+		{"auto", "--set=run.precision=bf16", "run.precision=bf16: it is for GPUs"},
 	} {
-		ranktest.Execute(execute, small(t.TempDir(), "--set=comm.backend=sim", c.flag)...).Want(t, train.ExitUsage, c.want)
+		flags := small(t.TempDir(), "--set=comm.backend=sim", "--set=run.device="+c.device, c.flag)
+		ranktest.Execute(execute, flags...).Want(t, train.ExitUsage, c.want)
 	}
 }
 

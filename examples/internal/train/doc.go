@@ -15,15 +15,17 @@
 //	program.go   a program, its command line, its exit codes
 //	problem.go   what a program brings: samples and a graph
 //	run.go       who am I: start ranks, be one of them, or simulate them
+//	site.go      on the host or on GPUs, and what follows for world and machine
 //	setup.go     model, ddp.Attach, machine, solver: the part that a program of one's own copies
-//	vm.go        the machine
-//	train.go     the loop
+//	vm.go        the machine: compiled, or Gorgonia's tape machine (run.machine)
+//	train.go     the loop; on GPUs it only queues, and reads a loss where the ranks share it
 //	meter.go     losses and times, shared between ranks every few steps
 //	verify.go    is the gradient of n ranks the gradient of one?
 //	eval.go      accuracy on the test set
 //	timing.go    how long a step takes, for comparisons
 //	spans.go     the timeline
 //	header.go progress.go summary.go    what a run tells
-//	exchange.go  small collectives
+//	gpu.go       the GPU and its libraries, for what is told
+//	talk.go exchange.go  small collectives, on values of the host wherever the world is
 //	signal.go terminal.go  how a run is ended, how wide its bar may be
 package train

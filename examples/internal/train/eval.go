@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-
-	"gorgonia.org/gorgonia"
 )
 
 // evaluate counts the test samples that the model gets right. Batch k is counted by rank k mod n. The batches are the same
@@ -28,7 +26,12 @@ func (t *trainer) evaluate(ctx context.Context, s *Summary) (err error) {
 	if err != nil {
 		return err
 	}
-	vm, err := newVM(m.Output)
+	c := t.job.machineConfig("test")
+	c.Eval = true
+	if t.job.site.gpu {
+		c.Share = t.vm.compiled // the weights are those on the GPU
+	}
+	vm, err := t.job.newVM(c, m.Output)
 	if err != nil {
 		return err
 	}
@@ -46,7 +49,7 @@ func (t *trainer) evaluate(ctx context.Context, s *Summary) (err error) {
 		counts[0] += int64(right)
 		counts[1] += int64(all)
 	}
-	if err := sum(t.w, "test samples", counts); err != nil {
+	if err := sum(t.talk, "test samples", counts); err != nil {
 		return err
 	}
 	s.tested(counts[0], counts[1])
@@ -54,7 +57,7 @@ func (t *trainer) evaluate(ctx context.Context, s *Summary) (err error) {
 }
 
 // answer is how many of the answers for n samples from first on are right, of how many.
-func answer(vm gorgonia.VM, m *Model, tests Tests, first, n int) (right, all int, err error) {
+func answer(vm *vm, m *Model, tests Tests, first, n int) (right, all int, err error) {
 	if err := tests.Fill(m, first, n); err != nil {
 		return 0, 0, err
 	}

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/symgrad/symgrad/dist"
-	"github.com/symgrad/symgrad/tensor"
 )
 
 // done waits for a collective.
@@ -20,29 +19,22 @@ func done(work dist.Work, err error) error {
 	return work.Wait()
 }
 
-// sum makes v the sum of all ranks' v, added in the order of ranks.
-//
-// Collective: all ranks, one length.
-func sum[T tensor.Element](w *dist.World, name string, v []T) error {
-	return done(w.Named(name).AllReduce(tensor.Of(v), tensor.Of(v), dist.Sum))
-}
-
 // gather is every rank's mine, by rank. They may differ in length.
 //
 // Collective: all ranks.
-func gather(w *dist.World, name string, mine []byte) ([][]byte, error) {
-	g := w.Named(name)
-	lengths := make([]int64, w.Size())
-	if err := done(g.AllGather(tensor.Of(lengths), tensor.Of([]int64{int64(len(mine))}))); err != nil {
+func gather(k *talk, name string, mine []byte) ([][]byte, error) {
+	lengths, err := every(k, name, []int64{int64(len(mine))})
+	if err != nil {
 		return nil, err
 	}
 	room := int(slices.Max(lengths))
-	padded, all := make([]byte, room), make([]byte, room*w.Size())
+	padded := make([]byte, room)
 	copy(padded, mine)
-	if err := done(g.AllGather(tensor.Of(all), tensor.Of(padded))); err != nil {
+	all, err := every(k, name, padded)
+	if err != nil {
 		return nil, err
 	}
-	parts := make([][]byte, w.Size())
+	parts := make([][]byte, len(lengths))
 	for r := range parts {
 		parts[r] = all[r*room:][:lengths[r]]
 	}
@@ -54,17 +46,17 @@ var errDiffer = errors.New("ranks differ")
 // agree compares facts, lines that all ranks must have alike.
 //
 // Collective: all ranks. Errors: errDiffer, naming for each rank that differs from rank 0 the first line in which it does.
-func agree(w *dist.World, facts []string) error {
+func agree(k *talk, facts []string) error {
 	text := strings.Join(facts, "\n")
 	digest := sha256.Sum256([]byte(text))
-	digests, err := gather(w, "digest of the settings", digest[:])
+	digests, err := gather(k, "digest of the settings", digest[:])
 	if err != nil {
 		return err
 	}
 	if !slices.ContainsFunc(digests, func(d []byte) bool { return !bytes.Equal(d, digests[0]) }) {
 		return nil
 	}
-	texts, err := gather(w, "settings", []byte(text))
+	texts, err := gather(k, "settings", []byte(text))
 	if err != nil {
 		return err
 	}
@@ -99,8 +91,8 @@ func difference(a, b string) (inA, inB string, ok bool) {
 // sameParams compares the digests of the final parameters.
 //
 // Collective: all ranks. Errors: errDiffer, naming the ranks that differ from rank 0.
-func sameParams(w *dist.World, digest []byte) error {
-	digests, err := gather(w, "digest of the parameters", digest)
+func sameParams(k *talk, digest []byte) error {
+	digests, err := gather(k, "digest of the parameters", digest)
 	if err != nil {
 		return err
 	}

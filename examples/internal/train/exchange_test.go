@@ -17,24 +17,24 @@ import (
 )
 
 // onRanks runs body on n simulated ranks.
-func onRanks(t *testing.T, n int, body func(w *dist.World) error) {
+func onRanks(t *testing.T, n int, body func(k *talk) error) {
 	t.Helper()
-	if err := backend.Simulate(n, backend.Config{}, body); err != nil {
+	if err := backend.Simulate(n, backend.Config{}, func(w *dist.World) error { return body(newTalk(w)) }); err != nil {
 		t.Error(err)
 	}
 }
 
 func TestGatherTakesTextsOfAnyLength(t *testing.T) {
 	for n := 1; n <= 4; n++ {
-		onRanks(t, n, func(w *dist.World) error {
+		onRanks(t, n, func(k *talk) error {
 			for _, unit := range []string{"", "x", "some text"} {
-				parts, err := gather(w, "text", []byte(strings.Repeat(unit, w.Rank())))
+				parts, err := gather(k, "text", []byte(strings.Repeat(unit, k.w.Rank())))
 				if err != nil {
 					return err
 				}
 				for r, p := range parts {
 					if want := strings.Repeat(unit, r); string(p) != want {
-						return fmt.Errorf("rank %d has %q from rank %d, want %q", w.Rank(), p, r, want)
+						return fmt.Errorf("rank %d has %q from rank %d, want %q", k.w.Rank(), p, r, want)
 					}
 				}
 			}
@@ -43,18 +43,36 @@ func TestGatherTakesTextsOfAnyLength(t *testing.T) {
 	}
 }
 
+// On GPUs, what is exchanged goes through symmetric memory, which grows when it has to and only then.
+func TestRoomGrowsWithWhatIsExchanged(t *testing.T) {
+	onRanks(t, 2, func(k *talk) error {
+		for _, step := range []struct{ bytes, room int64 }{{8, leastRoom}, {leastRoom, leastRoom}, {leastRoom + 1, 2 * (leastRoom + 1)}, {1, 2 * (leastRoom + 1)}} {
+			if err := k.grow(step.bytes); err != nil {
+				return err
+			}
+			if k.room != step.room || k.src.Local().Bytes() != step.room || k.dst.Local().Bytes() != step.room {
+				return fmt.Errorf("room for %d B is %d, want %d", step.bytes, k.room, step.room)
+			}
+		}
+		if err := k.close(); err != nil || k.heap != nil {
+			return fmt.Errorf("close: %w", err)
+		}
+		return k.close()
+	})
+}
+
 func TestAgreeNamesEveryRankThatDiffers(t *testing.T) {
 	common := []string{"header", "run.seed: 1", "optim.lr: 0.1"}
-	onRanks(t, 3, func(w *dist.World) error { return agree(w, common) })
-	onRanks(t, 4, func(w *dist.World) error {
+	onRanks(t, 3, func(k *talk) error { return agree(k, common) })
+	onRanks(t, 4, func(k *talk) error {
 		mine := slices.Clone(common)
-		switch w.Rank() {
+		switch k.w.Rank() {
 		case 1:
 			mine[2] = "optim.lr: 0.2"
 		case 3:
 			mine = mine[:2]
 		}
-		err := agree(w, mine)
+		err := agree(k, mine)
 		if !errors.Is(err, errDiffer) {
 			return fmt.Errorf("error %w, want errDiffer", err)
 		}
@@ -71,11 +89,11 @@ func TestAgreeNamesEveryRankThatDiffers(t *testing.T) {
 }
 
 func TestParametersAreComparedAtTheEnd(t *testing.T) {
-	onRanks(t, 3, func(w *dist.World) error {
-		if err := sameParams(w, []byte{1, 2}); err != nil {
+	onRanks(t, 3, func(k *talk) error {
+		if err := sameParams(k, []byte{1, 2}); err != nil {
 			return err
 		}
-		err := sameParams(w, []byte{1, byte(w.Rank() / 2)})
+		err := sameParams(k, []byte{1, byte(k.w.Rank() / 2)})
 		if !errors.Is(err, errDiffer) || !strings.Contains(err.Error(), "rank 0 has 0100, rank 2 has 0101") {
 			return fmt.Errorf("error %w", err)
 		}
@@ -112,10 +130,11 @@ func TestDigestSeesEveryElement(t *testing.T) {
 // The loss of a step is the sum of the ranks' parts, in order, and does not depend on when it is shared.
 func TestMeterAddsUpOverRanks(t *testing.T) {
 	for _, every := range []int{1, 3, 10} {
-		onRanks(t, 3, func(w *dist.World) error {
-			m := newMeter(w)
+		onRanks(t, 3, func(k *talk) error {
+			m := newMeter(k)
 			for step := range 10 {
-				m.step(float64((step+1)*(w.Rank()+1))/8, 16, 0)
+				m.step(16, 0)
+				m.note(step, float64((step+1)*(k.w.Rank()+1))/8)
 				if (step+1)%every == 0 || step == 9 {
 					if err := m.share(); err != nil {
 						return err
@@ -137,14 +156,14 @@ func TestMeterAddsUpOverRanks(t *testing.T) {
 
 func TestMeterRefusesALossThatIsNoNumber(t *testing.T) {
 	for _, bad := range []float64{math.NaN(), math.Inf(1)} {
-		onRanks(t, 2, func(w *dist.World) error {
-			m := newMeter(w)
+		onRanks(t, 2, func(k *talk) error {
+			m := newMeter(k)
 			for step := range 4 {
 				loss := 1.0
-				if step == 2 && w.Rank() == 1 {
+				if step == 2 && k.w.Rank() == 1 {
 					loss = bad
 				}
-				m.step(loss, 1, 0)
+				m.note(step, loss)
 			}
 			if err := m.share(); err == nil || !strings.Contains(err.Error(), "step 2: the loss is") {
 				return fmt.Errorf("error %w", err)

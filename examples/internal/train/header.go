@@ -27,7 +27,8 @@ func (t *trainer) header() error {
 	fmt.Fprintf(&b, "run        %s, %s\n", cfg.Run.Name, j.source())
 	fmt.Fprintf(&b, "ranks      %s, %s each, %s\n", plural(t.w.Size(), "rank"), plural(j.threads, "thread"), j.launcher())
 	fmt.Fprintf(&b, "backend    %s: %s\n", t.w.Backend(), j.why(t.w.Backend()))
-	fmt.Fprintf(&b, "blas       %v\n", j.blas)
+	fmt.Fprintf(&b, "machine    %s\n", t.machineLine())
+	fmt.Fprintf(&b, "products   %s\n", t.job.products())
 	data, model := j.problem.Describe()
 	fmt.Fprintf(&b, "data       %s\n", data)
 	fmt.Fprintf(&b, "model      %s: %d parameters in %d tensors\n", model, t.parameters(), len(t.model.Params))
@@ -127,8 +128,12 @@ func (t *trainer) shares() string {
 func (t *trainer) footer(s *Summary) error {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 11, 0, 1, ' ', 0)
-	fmt.Fprintf(w, "trained\t%s in %v: %.0f samples/s, %.1f%% of the time stood still for communication\n", plural(s.Steps, "step"),
-		time.Duration(s.Seconds*float64(time.Second)).Round(100*time.Millisecond), s.SamplesPerSecond, s.ExposedCommPercent)
+	fmt.Fprintf(w, "trained\t%s in %v: %.0f samples/s", plural(s.Steps, "step"),
+		time.Duration(s.Seconds*float64(time.Second)).Round(100*time.Millisecond), s.SamplesPerSecond)
+	if s.ExposedCommPercent != nil {
+		fmt.Fprintf(w, ", %.1f%% of the time stood still for communication", *s.ExposedCommPercent)
+	}
+	fmt.Fprintln(w)
 	fmt.Fprintf(w, "loss\t%.6f at the last step\n", s.FinalLoss)
 	if s.TestAccuracy != nil {
 		fmt.Fprintf(w, "accuracy\t%.4f: %d of %d test answers\n", *s.TestAccuracy, s.TestCorrect, s.TestSamples)

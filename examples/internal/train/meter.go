@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/tensor"
 )
 
@@ -16,36 +15,42 @@ type lead struct {
 	every                 int // steps between two exchanges of losses: log.every
 	traceFirst, traceLast int // steps of the timeline, -1 and -2 for none
 	verify                bool
+	losses                bool // of all steps are to be known: log.losses
 }
 
 // follow is rank 0's lead.
 //
 // Collective: all ranks.
-func follow(w *dist.World, j *job) (lead, error) {
-	v := []int64{int64(j.cfg.Log.Every), -1, -2, 0}
+func follow(k *talk, j *job) (lead, error) {
+	v := []int64{int64(j.cfg.Log.Every), -1, -2, 0, 0}
 	if j.cfg.Log.Trace != "" {
 		v[1], v[2] = int64(j.cfg.Log.TraceSteps[0]), int64(j.cfg.Log.TraceSteps[1])
 	}
 	if j.verify {
 		v[3] = 1
 	}
-	if err := done(w.Named("what rank 0 logs").Broadcast(tensor.Of(v), tensor.Of(v), 0)); err != nil {
+	if j.cfg.Log.Losses {
+		v[4] = 1
+	}
+	if err := fromFirst(k, "what rank 0 logs", v); err != nil {
 		return lead{}, err
 	}
-	return lead{every: int(v[0]), traceFirst: int(v[1]), traceLast: int(v[2]), verify: v[3] == 1}, nil
+	return lead{every: int(v[0]), traceFirst: int(v[1]), traceLast: int(v[2]), verify: v[3] == 1, losses: v[4] == 1}, nil
 }
 
 // meter is the losses and times of a run. Every rank notes its own; share adds them up over the ranks, for many steps at
 // once, so that knowing the loss costs next to nothing.
 type meter struct {
-	w   *dist.World
-	now func() time.Duration // since the first step began
+	k     *talk
+	now   func() time.Duration // since the first step began
+	blind bool                 // nobody sees how long ranks wait for communication: GPUs do it by themselves
 
-	own     []float64     // this rank's part of the losses of the steps since the last share
+	own     []float64     // this rank's parts of losses that have been noted since the last share
+	at      []int         // their steps
 	stood   time.Duration // how long this rank stood still since the last share, to wait for communication
 	samples int           // of all steps so far, all ranks
 
-	losses      []float64 // of the steps that have been shared
+	losses      []float64 // that have been shared
 	exposed     float64   // seconds, mean over the ranks
 	sharedAt    time.Duration
 	rateSamples int           // samples when rate was computed
@@ -53,36 +58,40 @@ type meter struct {
 	rate        float64       // samples per second between the last two shares
 }
 
-func newMeter(w *dist.World) *meter {
+func newMeter(k *talk) *meter {
 	start := time.Now()
-	return &meter{w: w, now: func() time.Duration { return time.Since(start) }}
+	return &meter{k: k, blind: k.w.Device() != tensor.Host, now: func() time.Duration { return time.Since(start) }}
 }
 
-// step notes a step: this rank's part of its loss, the samples of all ranks, and how long this rank stood still.
-func (m *meter) step(loss float64, samples int, stood time.Duration) {
-	m.own = append(m.own, loss)
+// step notes a step: the samples of all ranks, and how long this rank stood still.
+func (m *meter) step(samples int, stood time.Duration) {
 	m.samples += samples
 	m.stood += stood
 }
 
+// note notes this rank's part of the loss of a step.
+func (m *meter) note(step int, loss float64) {
+	m.own, m.at = append(m.own, loss), append(m.at, step)
+}
+
 // share adds up what the ranks have noted since the last call.
 //
-// Collective: all ranks, after the same steps. Errors: a loss that is not finite, on all ranks; those of the group.
+// Collective: all ranks, after the same steps, with losses of the same steps noted. Errors: a loss that is not finite, on all ranks; those of the group.
 func (m *meter) share() error {
 	from := m.now()
 	all := append(slices.Clone(m.own), m.stood.Seconds())
-	if err := sum(m.w, "loss", all); err != nil {
+	if err := sum(m.k, "loss", all); err != nil {
 		return err
 	}
 	n := len(m.own)
 	for i, loss := range all[:n] {
 		if math.IsNaN(loss) || math.IsInf(loss, 0) {
-			return fmt.Errorf("step %d: the loss is %v; lower optim.lr, or set optim.clip_norm", len(m.losses)+i, loss)
+			return fmt.Errorf("step %d: the loss is %v; lower optim.lr, or set optim.clip_norm", m.at[i], loss)
 		}
 	}
 	m.losses = append(m.losses, all[:n]...)
-	m.exposed += all[n] / float64(m.w.Size())
-	m.own = m.own[:0]
+	m.exposed += all[n] / float64(m.k.w.Size())
+	m.own, m.at = m.own[:0], m.at[:0]
 	m.sharedAt = m.now()
 	m.stood = m.sharedAt - from // this exchange is communication, too
 	if m.sharedAt > m.rateAt {
@@ -100,8 +109,11 @@ func (m *meter) loss() float64 {
 	return m.losses[len(m.losses)-1]
 }
 
-// exposedPercent is how much of the time the ranks stood still to wait for communication.
+// exposedPercent is how much of the time the ranks stood still to wait for communication; NaN where nobody sees it.
 func (m *meter) exposedPercent() float64 {
+	if m.blind {
+		return math.NaN()
+	}
 	if m.sharedAt <= 0 {
 		return 0
 	}

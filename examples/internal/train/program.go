@@ -122,9 +122,6 @@ func (o *options) check() error {
 	if name := o.cfg.Model.Name; !slices.Contains(o.program.Models, name) {
 		return Usage("model.name=%s: %s trains %s only", name, o.program.Name, strings.Join(o.program.Models, " or "))
 	}
-	if err := onHost(o.cfg); err != nil {
-		return err
-	}
 	return o.timing.check()
 }
 
@@ -136,6 +133,8 @@ func (o options) help() string {
 Ranks: launch.nproc_per_node of them, started by this program; or those that symgrad run, torchrun,
 mpirun or srun started. With comm.backend=sim they are goroutines of one process.
 Settings: symgrad config keys explains them all, symgrad config show tells where each comes from.
+GPUs: one for each rank, with run.device=cuda, or with auto where they are; run.precision says how
+they multiply. run.machine=tape is Gorgonia's own machine on the host, to compare with.
 Results: summary.json, config.yaml and the timeline (log.trace) in run.output_dir.
 Exit codes: 0 for success, 1 for a failure, 2 for settings that make no sense, 75 for a rank that
 lost another one, 130 after Ctrl-C.

@@ -15,7 +15,7 @@ type status struct {
 	Loss           float64 // of the last step that the ranks have added up, NaN before the first
 	LearningRate   float64
 	SamplesPerSec  float64 // all ranks
-	ExposedPercent float64
+	ExposedPercent float64 // NaN where nobody sees it
 	Elapsed        time.Duration
 }
 
@@ -88,12 +88,11 @@ func (p *progress) facts(s status) []string {
 	if math.IsNaN(s.Loss) { // nothing has been shared yet
 		return []string{epoch, rate}
 	}
-	return []string{
-		fmt.Sprintf("loss %.4f", s.Loss), epoch,
-		fmt.Sprintf("%.0f samples/s", s.SamplesPerSec),
-		fmt.Sprintf("exposed %.1f%%", s.ExposedPercent),
-		rate,
+	facts := []string{fmt.Sprintf("loss %.4f", s.Loss), epoch, fmt.Sprintf("%.0f samples/s", s.SamplesPerSec)}
+	if !math.IsNaN(s.ExposedPercent) {
+		facts = append(facts, fmt.Sprintf("exposed %.1f%%", s.ExposedPercent))
 	}
+	return append(facts, rate)
 }
 
 // plain is "step  50/1407  loss 0.3401  epoch 1/3  ...".

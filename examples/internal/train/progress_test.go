@@ -94,6 +94,10 @@ func TestNothingIsMadeUpBeforeTheFirstShare(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 	s = at(3)
+	s.ExposedPercent = math.NaN()
+	if got := (&progress{}).plain(s); strings.Contains(got, "exposed") || !strings.Contains(got, "samples/s  lr ") {
+		t.Errorf("nobody sees what is exposed: %q", got)
+	}
 	s.Epochs = 0
 	if got := (&progress{}).plain(s); !strings.Contains(got, "epoch 2  ") {
 		t.Errorf("without a limit of epochs: %q", got)

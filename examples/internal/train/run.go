@@ -37,6 +37,9 @@ func start(o options, stdout, stderr io.Writer) (int, error) {
 	if o.cfg.Comm.Backend == backend.Sim {
 		return 0, simulate(o, env, stdout)
 	}
+	if _, err := siteOf(o.cfg, planned(o.cfg, env)); err != nil {
+		return 0, err // likewise
+	}
 	program, err := os.Executable()
 	if err != nil {
 		return 0, fmt.Errorf("this program: %w", err)
@@ -51,17 +54,12 @@ func start(o options, stdout, stderr io.Writer) (int, error) {
 	return 0, one(o, env, stdout)
 }
 
-// onHost is nil when the settings ask for what newVM does: Gorgonia's graphs on the host.
-func onHost(c *config.Config) error {
-	switch {
-	case c.Run.Device == "cuda":
-		return usageError{errors.New("run.device=cuda: this program trains on the host; set it to cpu, or leave it auto")}
-	case c.Run.Device == "auto" && c.Run.Precision != "fp32":
-		return usageError{fmt.Errorf("run.precision=%s: this program trains on the host, in fp32", c.Run.Precision)}
-	case backend.OnGPUs(c.Comm.Backend):
-		return usageError{fmt.Errorf("comm.backend=%s is between GPUs, and this program trains on the host: use auto, shm or sim", c.Comm.Backend)}
+// planned is the job that the program starts, if it starts one.
+func planned(c *config.Config, env launch.Env) launch.Env {
+	if n := c.Launch.NprocPerNode; env.Launcher == launch.None && n > 1 {
+		env.Size, env.LocalSize = n, n
 	}
-	return nil
+	return env
 }
 
 // one is this process as a rank.
@@ -120,7 +118,8 @@ func simulate(o options, env launch.Env, stdout io.Writer) error {
 type job struct {
 	options
 	env     launch.Env // in a simulation, rank 0's
-	threads int        // of a rank
+	site    site
+	threads int // of a rank
 	blas    blas.Info
 	problem Problem
 	facts   []string  // what all ranks must have alike
@@ -133,6 +132,10 @@ func newJob(o options, env launch.Env, out io.Writer) (*job, error) {
 	if j.threads == 0 {
 		j.threads = max(1, runtime.GOMAXPROCS(0)/env.LocalSize)
 	}
+	var err error
+	if j.site, err = siteOf(o.cfg, env); err != nil {
+		return nil, err
+	}
 	impl, err := blas.Open(blasConfig(o.cfg.CPU, j.threads))
 	if err != nil {
 		return nil, err
@@ -144,7 +147,7 @@ func newJob(o options, env launch.Env, out io.Writer) (*job, error) {
 	if j.problem, err = o.program.Open(o.cfg); err != nil {
 		return nil, err
 	}
-	j.facts = append(j.facts, "program: "+o.program.Name, fmt.Sprintf("--resident: %v", o.timing.resident), o.cfg.Canonical(), j.problem.Digest())
+	j.facts = append(j.facts, "program: "+o.program.Name, fmt.Sprintf("--resident: %v", o.timing.resident), fmt.Sprintf("on GPUs: %v", j.site.gpu), o.cfg.Canonical(), j.problem.Digest())
 	return j, nil
 }
 
@@ -158,14 +161,6 @@ func blasConfig(c config.CPU, threads int) blas.Config {
 		b.Path = c.BLAS
 	}
 	return b
-}
-
-func (j *job) backendConfig() backend.Config {
-	c := j.cfg.Comm
-	return backend.Config{
-		Backend: c.Backend, InitTimeout: c.TimeoutInit, StepTimeout: c.TimeoutStep,
-		Unchecked: !c.Check, TraceEntries: c.TraceEntries,
-	}
 }
 
 // run is one rank, from the meeting of the ranks to the summary. When it fails the other ranks are told why.

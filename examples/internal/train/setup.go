@@ -14,14 +14,15 @@ import (
 
 // trainer is one rank's model and what trains it.
 type trainer struct {
-	w   *dist.World
-	job *job
+	w    *dist.World
+	job  *job
+	talk *talk
 
 	steps   int // of the run
 	rows    int // of the graph's batch
 	model   *Model
 	d       *ddp.DDP
-	vm      gorgonia.VM
+	vm      *vm
 	solver  optim.Solver
 	sampler *ddp.Sampler
 
@@ -35,10 +36,11 @@ type trainer struct {
 // newTrainer builds the model and makes its training data-parallel.
 //
 // Collective: all ranks. Owns: the caller closes the trainer.
-func newTrainer(w *dist.World, j *job) (*trainer, error) {
-	t := &trainer{w: w, job: j, spans: newSpans(w)}
+func newTrainer(k *talk, j *job) (*trainer, error) {
+	w := k.w
+	t := &trainer{w: w, talk: k, job: j, spans: newSpans(w)}
 	var err error
-	if t.lead, err = follow(w, j); err != nil {
+	if t.lead, err = follow(k, j); err != nil {
 		return nil, err
 	}
 	if t.sampler, err = t.newSampler(w.Rank(), w.Size()); err != nil {
@@ -75,10 +77,15 @@ func (t *trainer) build() error {
 	if err != nil {
 		return err
 	}
-	if t.vm, err = newVM(append(gorgonia.Nodes{m.Cost}, t.d.Grads()...)...); err != nil {
+	rule := optimConfig(cfg.Optim, t.steps, t.job.threads)
+	c := t.job.machineConfig(cfg.Model.Name)
+	if t.job.site.gpu {
+		c.Solver, c.KeepInputs = &rule, t.job.timing.kept // the update is the end of each run, in one graph with it
+	}
+	if t.vm, err = t.job.newVM(c, append(gorgonia.Nodes{m.Cost}, t.d.Grads()...)...); err != nil {
 		return err
 	}
-	t.solver, err = optim.New(optimConfig(cfg.Optim, t.steps, t.job.threads))
+	t.solver, err = t.vm.newSolver(rule)
 	return err
 }
 

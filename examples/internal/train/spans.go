@@ -46,6 +46,13 @@ func (s *spans) ran(start, end time.Time) {
 	}
 }
 
+// queued notes a run that a GPU was asked for: how long the host was busy with it, for what goes on there it does not see.
+func (s *spans) queued() {
+	for i := 0; i+1 < len(s.runs); i += 2 {
+		s.add("compute", "queue", s.runs[i], s.runs[i+1])
+	}
+}
+
 // exchange notes the phases of the step's runs and what the buckets did. Only the last run of a step communicates.
 func (s *spans) exchange(d *ddp.DDP) {
 	if !s.on || len(s.runs) == 0 {
@@ -92,7 +99,7 @@ func (t *trainer) writeTrace(s *Summary) error {
 	if err != nil {
 		return fmt.Errorf("timeline: %w", err)
 	}
-	parts, err := gather(t.w, "timeline", mine)
+	parts, err := gather(t.talk, "timeline", mine)
 	if err != nil || t.w.Rank() != 0 {
 		return err
 	}

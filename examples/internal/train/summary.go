@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -23,15 +24,18 @@ type Summary struct {
 	WorldSize int    `json:"world_size"`
 	Backend   string `json:"backend"`
 	Launcher  string `json:"launcher"`
+	Device    string `json:"device"`  // "cpu", or the name of rank 0's GPU
+	Machine   string `json:"machine"` // run.machine
+	Precision string `json:"precision"`
 	Threads   int    `json:"threads"` // of a rank
-	BLAS      string `json:"blas"`
+	BLAS      string `json:"blas"`    // what multiplies matrices
 
 	Steps              int       `json:"steps"`  // of the optimizer
 	Epochs             float64   `json:"epochs"` // passes over the training set; the last may be a part of one
 	GlobalBatch        int       `json:"global_batch"`
 	Seconds            float64   `json:"seconds"` // from the first step to the last
 	SamplesPerSecond   float64   `json:"samples_per_second"`
-	ExposedCommPercent float64   `json:"exposed_comm_percent"` // of the time, mean over the ranks, stood still to wait for communication
+	ExposedCommPercent *float64  `json:"exposed_comm_percent"` // of the time, mean over the ranks, stood still to wait for communication; null on GPUs
 	FinalLoss          float64   `json:"final_loss"`           // of the last step, before its update
 	Losses             []float64 `json:"losses,omitempty"`     // of all steps, if log.losses asks for them
 
@@ -52,7 +56,8 @@ func newSummary(t *trainer) *Summary {
 	return &Summary{
 		Name: cfg.Run.Name, ConfigHash: cfg.Hash(), Model: model, Parameters: t.parameters(),
 		WorldSize: t.w.Size(), Backend: t.w.Backend(), Launcher: t.job.env.Launcher,
-		Threads: t.job.threads, BLAS: t.job.blas.String(),
+		Device: t.computesOn(), Machine: cfg.Run.Machine, Precision: cfg.Run.Precision,
+		Threads: t.job.threads, BLAS: t.job.products(),
 		Steps: t.steps, GlobalBatch: cfg.Data.GlobalBatch, Versions: versions(),
 	}
 }
@@ -67,9 +72,12 @@ func (s *Summary) tested(right, all int64) {
 func (s *Summary) measured(t *trainer, digest []byte) {
 	m := t.meter
 	s.Epochs = float64(m.samples) / float64(t.job.problem.Len())
-	s.Seconds, s.SamplesPerSecond, s.ExposedCommPercent = m.sharedAt.Seconds(), m.samplesPerSecond(), m.exposedPercent()
+	s.Seconds, s.SamplesPerSecond = m.sharedAt.Seconds(), m.samplesPerSecond()
+	if exposed := m.exposedPercent(); !math.IsNaN(exposed) {
+		s.ExposedCommPercent = &exposed
+	}
 	s.FinalLoss = m.loss()
-	if t.job.cfg.Log.Losses {
+	if t.lead.losses {
 		s.Losses = m.losses
 	}
 	s.ParamsSHA256 = hex.EncodeToString(digest)

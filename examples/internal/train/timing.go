@@ -3,6 +3,7 @@ package train
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,7 +12,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/symgrad/symgrad/dist"
-	"github.com/symgrad/symgrad/tensor"
 )
 
 // timingFlags is what a comparison of step times asks for.
@@ -19,17 +19,24 @@ type timingFlags struct {
 	file     string // --json; may be empty
 	warmup   int
 	resident bool
+	kept     bool
+	tune     bool
 }
 
 func (f *timingFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.file, "json", "", "write how long a step takes into this file")
 	flags.IntVar(&f.warmup, "warmup", 5, "steps that --json leaves out, at the beginning")
 	flags.BoolVar(&f.resident, "resident", false, "fill the inputs once, with the first batch, and train on it only: a step without its data")
+	flags.BoolVar(&f.kept, "kept", false, "with --resident, on a GPU, leave the batch there: a step without the copy to the device")
+	flags.BoolVar(&f.tune, "tune", false, "on a GPU, choose the fastest way of each matrix product by trying, at the beginning")
 }
 
 func (f *timingFlags) check() error {
 	if f.warmup < 0 {
 		return Usage("--warmup %d: want 0 or more", f.warmup)
+	}
+	if f.kept && !f.resident {
+		return Usage("--kept: the batches are other ones at each step; say --resident, too")
 	}
 	return nil
 }
@@ -43,7 +50,8 @@ type Timing struct {
 	Ranks     int    `json:"ranks"`
 	RankBatch int    `json:"rank_batch"` // samples of a step on the rank that has most of them
 	Precision string `json:"precision"`  // of matrix products
-	Device    string `json:"device"`
+	Device    string `json:"device"`     // "cpu", or the name of rank 0's GPU
+	Machine   string `json:"machine"`
 	Backend   string `json:"backend"`
 	Optimizer string `json:"optimizer"`
 	Resident  bool   `json:"resident"` // the inputs stay, the data are not part of a step
@@ -62,12 +70,14 @@ type Timing struct {
 
 // timing takes down when steps end.
 type timing struct {
-	warmup int
-	ends   []time.Duration // the first is that of the last step of the warm-up
+	warmup   int
+	measured int             // steps behind the warm-up
+	ends     []time.Duration // the first is that of the last step of the warm-up
 }
 
 func newTiming(warmup, steps int) *timing {
-	t := &timing{warmup: warmup, ends: make([]time.Duration, 0, 1+max(0, steps-warmup))}
+	measured := max(0, steps-warmup)
+	t := &timing{warmup: warmup, measured: measured, ends: make([]time.Duration, 0, 1+measured)}
 	if warmup == 0 {
 		t.ends = append(t.ends, 0)
 	}
@@ -85,16 +95,31 @@ func (t *timing) step(now time.Duration) {
 // works behind the program, the end of a single step is only that of having asked for it.
 const groupSteps = 10
 
+// group is how many of n steps are timed together.
+func group(n int) int {
+	if n < 3*groupSteps {
+		return 1
+	}
+	return groupSteps
+}
+
+// edge reports whether the step that ends now is the last of a group, of the warm-up or of all: its end has to be the real
+// one, with nothing left to do on a device.
+func (t *timing) edge() bool {
+	if t.warmup > 1 {
+		return false
+	}
+	k := len(t.ends)
+	return k%group(t.measured) == 0 || k == t.measured
+}
+
 // microseconds is median, mean and 90th percentile of a step; zeros when there were none after the warm-up.
 func (t *timing) microseconds() (median, mean, p90 float64) {
 	n := len(t.ends) - 1
 	if n < 1 {
 		return 0, 0, 0
 	}
-	group := groupSteps
-	if n < 3*group {
-		group = 1
-	}
+	group := group(n)
 	groups := make([]float64, n/group)
 	for i := range groups {
 		groups[i] = float64(t.ends[(i+1)*group]-t.ends[i*group]) / float64(time.Microsecond) / float64(group)
@@ -109,10 +134,10 @@ func (t *timing) microseconds() (median, mean, p90 float64) {
 // worst is the largest median, mean and 90th percentile of any rank.
 //
 // Collective: all ranks.
-func (t *timing) worst(w *dist.World) ([]float64, error) {
+func (t *timing) worst(k *talk) ([]float64, error) {
 	v := make([]float64, 3)
 	v[0], v[1], v[2] = t.microseconds()
-	return v, done(w.Named("step times").AllReduce(tensor.Of(v), tensor.Of(v), dist.Max))
+	return v, reduce(k, "step times", v, dist.Max)
 }
 
 // writeTiming writes the file of --json, on rank 0. Times are median, mean and 90th percentile.
@@ -121,15 +146,14 @@ func (t *trainer) writeTiming(s *Summary, times []float64) error {
 	if file == "" {
 		return nil
 	}
-	libraries := s.Versions
+	libraries := maps.Clone(s.Versions)
 	libraries["blas"] = s.BLAS
-	exposed := s.ExposedCommPercent
 	text, err := json.MarshalIndent(Timing{
 		Program: t.job.program.Name, Model: s.Model, Parameters: s.Parameters,
 		Ranks: s.WorldSize, RankBatch: ceilDiv(s.GlobalBatch, s.WorldSize), Precision: t.job.cfg.Run.Precision,
-		Device: "cpu", Backend: s.Backend, Optimizer: t.job.cfg.Optim.Name, Resident: t.job.timing.resident,
+		Device: t.computesOn(), Machine: t.job.cfg.Run.Machine, Backend: s.Backend, Optimizer: t.job.cfg.Optim.Name, Resident: t.job.timing.resident,
 		Warmup: t.job.timing.warmup, Steps: t.steps - t.job.timing.warmup, MedianUS: times[0], MeanUS: times[1], P90US: times[2],
-		ExposedCommPercent: &exposed, FinalLoss: s.FinalLoss, ParamsSHA256: s.ParamsSHA256, Libraries: libraries,
+		ExposedCommPercent: s.ExposedCommPercent, FinalLoss: s.FinalLoss, ParamsSHA256: s.ParamsSHA256, Libraries: libraries,
 	}, "", "  ")
 	if err != nil {
 		return fmt.Errorf("step times: %w", err)

@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -30,6 +31,32 @@ func TestStepTimesLeaveTheWarmUpOut(t *testing.T) {
 		median, mean, p90 := tm.microseconds()
 		if math.Abs(median-c.median) > 1e-6 || math.Abs(mean-c.mean) > 1e-6 || math.Abs(p90-c.p90) > 1e-6 {
 			t.Errorf("warm-up %d of %v: median %v, mean %v, p90 %v, want %v, %v, %v", c.warmup, c.ends, median, mean, p90, c.median, c.mean, c.p90)
+		}
+	}
+}
+
+// Where a device works behind the program, the ends of groups are those that have to be real: they are what is measured.
+func TestEndsOfGroupsAreEdges(t *testing.T) {
+	for _, c := range []struct {
+		warmup, steps int
+		want          []int // steps, from 0
+	}{
+		{0, 3, []int{0, 1, 2}},
+		{2, 5, []int{1, 2, 3, 4}},
+		{5, 40, []int{4, 14, 24, 34, 39}},
+		{0, 30, []int{9, 19, 29}},
+		{9, 4, nil},
+	} {
+		tm := newTiming(c.warmup, c.steps)
+		var got []int
+		for step := range c.steps {
+			if tm.edge() {
+				got = append(got, step)
+			}
+			tm.step(time.Duration(step))
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%d steps, %d of them warm-up: edges %v, want %v", c.steps, c.warmup, got, c.want)
 		}
 	}
 }
@@ -72,7 +99,7 @@ func timed(t *testing.T, more ...string) Timing {
 
 func TestStepTimesAreWritten(t *testing.T) {
 	got := timed(t, "launch.nproc_per_node=3", "--warmup=2", "data.global_batch=25")
-	if got.Program != "patterns" || got.Ranks != 3 || got.RankBatch != 9 || got.Warmup != 2 || got.Steps != 3 || got.Device != "cpu" ||
+	if got.Program != "patterns" || got.Ranks != 3 || got.RankBatch != 9 || got.Warmup != 2 || got.Steps != 3 || got.Device != "cpu" || got.Machine != "compiled" ||
 		got.Backend != "sim" || got.Precision != "fp32" || got.Optimizer != "adam" || got.Resident {
 		t.Errorf("%+v", got)
 	}
@@ -111,9 +138,10 @@ func TestMeaninglessTimingsAreRefused(t *testing.T) {
 		want string
 	}{
 		{[]string{"--warmup=-1"}, "--warmup -1: want 0 or more"},
+		{[]string{"--kept"}, "say --resident, too"},
 		{[]string{"--json=x.json", "--warmup=5"}, "all of them warm-up"},
 		{[]string{"model.name=transformer"}, "model.name=transformer: patterns trains mlp or cnn only"},
-		{[]string{"run.precision=tf32"}, "run.precision=tf32: this program trains on the host, in fp32"},
+		{[]string{"run.precision=tf32"}, "run.precision=tf32: it is for GPUs, and this run is on the host, in fp32: comm.backend=sim is between ranks of the host"},
 	} {
 		var out, errs strings.Builder
 		if code := program.Execute(settings(t.TempDir(), c.args...), &out, &errs); code != ExitUsage || !strings.Contains(errs.String(), c.want) {

@@ -20,10 +20,12 @@ import (
 //
 // Collective: all ranks. Errors: what went wrong, on the rank where it did; on the others, that and which rank.
 func train(ctx context.Context, w *dist.World, j *job) (err error) {
-	if err := agree(w, j.facts); err != nil {
+	k := newTalk(w)
+	defer func() { err = errors.Join(err, k.close()) }()
+	if err := agree(k, j.facts); err != nil {
 		return err
 	}
-	t, err := newTrainer(w, j)
+	t, err := newTrainer(k, j)
 	if t != nil {
 		defer func() { err = errors.Join(err, t.close()) }()
 	}
@@ -53,6 +55,9 @@ func train(ctx context.Context, w *dist.World, j *job) (err error) {
 
 // finish is what comes after the last step: accuracy, a last comparison of the ranks, and what the run leaves.
 func (t *trainer) finish(ctx context.Context, s *Summary) error {
+	if err := t.vm.sync(); err != nil {
+		return err
+	}
 	if t.job.cfg.Run.Eval {
 		if err := t.evaluate(ctx, s); err != nil {
 			return err
@@ -62,7 +67,7 @@ func (t *trainer) finish(ctx context.Context, s *Summary) error {
 	if err != nil {
 		return err
 	}
-	if err := sameParams(t.w, digest); err != nil {
+	if err := sameParams(t.talk, digest); err != nil {
 		return err
 	}
 	if err := t.judgeLoss(); err != nil {
@@ -71,11 +76,12 @@ func (t *trainer) finish(ctx context.Context, s *Summary) error {
 	if err := t.writeTrace(s); err != nil {
 		return err
 	}
-	worst, err := t.timing.worst(t.w)
+	worst, err := t.timing.worst(t.talk)
 	if err != nil || t.w.Rank() != 0 {
 		return err
 	}
 	s.measured(t, digest)
+	t.libraries(s.Versions)
 	if err := t.writeTiming(s, worst); err != nil {
 		return err
 	}
@@ -102,7 +108,7 @@ func (t *trainer) loop(ctx context.Context) error {
 	if err := rank.Done(t.w.Barrier()); err != nil {
 		return err
 	}
-	t.meter = newMeter(t.w)
+	t.meter = newMeter(t.talk)
 	t.timing = newTiming(t.job.timing.warmup, t.steps)
 	var p *progress
 	if t.w.Rank() == 0 {
@@ -116,7 +122,7 @@ func (t *trainer) loop(ctx context.Context) error {
 		if err := t.step(step, batch); err != nil {
 			return fmt.Errorf("step %d: %w", step, plain(err))
 		}
-		shared := (step+1)%t.lead.every == 0 || step+1 == t.steps
+		shared := t.shared(step)
 		if shared {
 			if err := t.meter.share(); err != nil {
 				return err
@@ -147,6 +153,9 @@ func (t *trainer) step(step int, b ddp.Batch) error {
 	if err != nil {
 		return err
 	}
+	if t.job.site.gpu {
+		return t.queued(step, b)
+	}
 	updating := time.Now()
 	if err := t.solver.Step(t.d.Model()); err != nil {
 		return err
@@ -154,10 +163,36 @@ func (t *trainer) step(step int, b ddp.Batch) error {
 	t.spans.add("compute", "optimizer", updating, time.Now())
 	t.spans.exchange(t.d)
 	stood, _ := t.d.ExposedComm()
-	t.meter.step(loss/float64(b.Global), b.Global, stood)
+	t.meter.step(b.Global, stood)
+	t.meter.note(step, loss/float64(b.Global))
 	t.timing.step(t.meter.now())
 	return nil
 }
+
+// queued is the end of a step whose run has been queued on a GPU, the update with it. Nobody waits for it, but to know its
+// loss where that is shared, and to know its time where a group of steps ends.
+func (t *trainer) queued(step int, b ddp.Batch) error {
+	if err := t.solver.Step(t.d.Model()); err != nil {
+		return err
+	}
+	t.spans.queued()
+	t.meter.step(b.Global, 0)
+	wanted := t.lead.losses || t.shared(step)
+	if wanted || t.job.timing.file != "" && t.timing.edge() {
+		loss, err := t.vm.scalar(t.model.Cost)
+		if err != nil {
+			return err
+		}
+		if wanted {
+			t.meter.note(step, loss*float64(len(b.Indices))/float64(b.Global))
+		}
+	}
+	t.timing.step(t.meter.now())
+	return nil
+}
+
+// shared reports whether the ranks add up their losses after a step.
+func (t *trainer) shared(step int) bool { return (step+1)%t.lead.every == 0 || step+1 == t.steps }
 
 // gradients gives the parameters the gradient of the mean loss over the global batch, of which indices is this rank's
 // part. The graph has one batch size: a part is cut into pieces of that many rows, all but the last without
@@ -204,7 +239,7 @@ func plain(err error) error {
 
 // run is one run of the graph.
 //
-// Returns: the sum of the losses of the samples.
+// Returns: the sum of the losses of the samples; 0 on a GPU, where it is not known yet.
 func (t *trainer) run(indices []int) (loss float64, err error) {
 	filling := time.Now()
 	m, n := t.model, float64(len(indices))
@@ -221,8 +256,9 @@ func (t *trainer) run(indices []int) (loss float64, err error) {
 	t.spans.add("compute", "batch", filling, running)
 	err = t.vm.RunAll()
 	t.spans.ran(running, time.Now())
-	if err == nil {
-		loss = n * float64(m.Cost.Value().Data().(float32))
+	if err == nil && !t.job.site.gpu {
+		loss, err = t.vm.scalar(m.Cost)
+		loss *= n
 	}
 	t.vm.Reset() // also after an error
 	return loss, err

@@ -3,6 +3,7 @@ package train
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"gorgonia.org/gorgonia"
 
@@ -15,11 +16,26 @@ import (
 // sums of as many float32 products, in different orders; wrong weighting of a single sample of 128 would be 1e-2.
 const MaxDifference = 1e-4
 
+// roundings is how many roundings of an operand a gradient may be off where products are of fewer bits than float32 has.
+const roundings = 8
+
+// allowed is MaxDifference, or as much as the precision of the products asks for: rounding to 10 bits of mantissa is off by
+// up to 2^-11, to 7 by up to 2^-8.
+func allowed(precision string) float64 {
+	switch precision {
+	case "tf32":
+		return roundings * 0x1p-11
+	case "bf16":
+		return roundings * 0x1p-8
+	}
+	return MaxDifference
+}
+
 // verify compares the gradient that all ranks compute together, in their buckets, with the gradient of the same global
-// batch on this rank alone: the same model with the same weights as a plain Gorgonia graph, without ddp. Every rank
-// does, so that every rank's copy of the gradient is checked.
+// batch on this rank alone: the same model with the same weights as a plain Gorgonia graph, without ddp, run by the tape
+// machine on the host. Every rank does, so that every rank's copy of the gradient is checked.
 //
-// Collective: all ranks. Errors: on all ranks, when it differs by more than MaxDifference on any.
+// Collective: all ranks. Errors: on all ranks, when it differs by more than allowed on any.
 func (t *trainer) verify(s *Summary) error {
 	mine, err := t.firstBatch(t.w.Rank(), t.w.Size())
 	if err != nil {
@@ -29,12 +45,9 @@ func (t *trainer) verify(s *Summary) error {
 	if err != nil {
 		return err
 	}
-	if _, err := t.gradients(mine); err != nil {
-		return fmt.Errorf("verify: %w", plain(err))
-	}
-	together, err := gradientsOf(t.d.Model())
+	together, err := t.together(mine)
 	if err != nil {
-		return fmt.Errorf("verify: %w", err)
+		return fmt.Errorf("verify: %w", plain(err))
 	}
 	alone, err := t.alone(all)
 	if err != nil {
@@ -47,6 +60,52 @@ func (t *trainer) verify(s *Summary) error {
 		}
 	}
 	return t.judge(s, worst, at, len(all))
+}
+
+// together is the gradient of all ranks. The run that computes it leaves nothing behind: neither the update that is part of
+// it on a GPU, nor a step of the clock that random numbers depend on.
+func (t *trainer) together(mine []int) ([][]float32, error) {
+	restore := func() error { return nil }
+	if t.job.site.gpu {
+		var err error
+		if restore, err = t.saved(); err != nil {
+			return nil, err
+		}
+	}
+	if _, err := t.gradients(mine); err != nil {
+		return nil, err
+	}
+	if err := t.vm.sync(); err != nil {
+		return nil, err
+	}
+	grads, err := gradientsOf(t.d.Model())
+	if err != nil {
+		return nil, err
+	}
+	if t.vm.compiled != nil {
+		t.vm.compiled.SetClock(0)
+	}
+	return grads, restore()
+}
+
+// saved is what gives weights and solver on the device back what they have now, as no run has changed them.
+func (t *trainer) saved() (restore func() error, err error) {
+	weights, err := t.weights()
+	if err != nil {
+		return nil, err
+	}
+	before := make([][]float32, len(weights))
+	for i, w := range weights {
+		before[i] = slices.Clone(w.Float32s())
+	}
+	state := t.solver.State()
+	return func() error {
+		for i, w := range weights {
+			copy(w.Float32s(), before[i])
+		}
+		t.vm.compiled.Load()
+		return t.solver.SetState(state)
+	}, nil
 }
 
 // firstBatch is the part of a rank in the first global batch of the run.
@@ -131,9 +190,8 @@ func relativeDifference(a, b []float32) float64 {
 
 // judge takes every rank's largest difference and tells the largest of all, on rank 0.
 func (t *trainer) judge(s *Summary, worst float64, at, samples int) error {
-	all := make([]float64, 2*t.w.Size())
-	mine := []float64{worst, float64(at)}
-	if err := done(t.w.Named("verify").AllGather(tensor.Of(all), tensor.Of(mine))); err != nil {
+	all, err := every(t.talk, "verify", []float64{worst, float64(at)})
+	if err != nil {
 		return err
 	}
 	rank := 0
@@ -144,9 +202,10 @@ func (t *trainer) judge(s *Summary, worst float64, at, samples int) error {
 	}
 	worst = all[2*rank]
 	name := t.d.Plan().Params[int(all[2*rank+1])].Name
+	limit := allowed(t.job.cfg.Run.Precision)
 	line := fmt.Sprintf("%s differs by at most %.2e, in %s (max |a-b| / max |b|; allowed %.0e)",
-		verified(t.w, samples), worst, name, MaxDifference)
-	if worst > MaxDifference {
+		verified(t.w, samples), worst, name, limit)
+	if worst > limit {
 		return fmt.Errorf("verify: %s; the worst is on rank %d", line, rank)
 	}
 	s.VerifyMaxRelDiff = &worst

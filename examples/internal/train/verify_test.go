@@ -65,7 +65,7 @@ func trained(t *testing.T, n int, body func(tr *trainer) error, more ...string) 
 		t.Fatal(err)
 	}
 	return backend.Simulate(n, j.backendConfig(), func(w *dist.World) error {
-		tr, err := newTrainer(w, j)
+		tr, err := newTrainer(newTalk(w), j)
 		if err != nil {
 			return err
 		}

@@ -1,22 +1,71 @@
 package train
 
 import (
+	"errors"
 	"fmt"
 
 	"gorgonia.org/gorgonia"
+
+	"github.com/symgrad/symgrad/machine"
+	"github.com/symgrad/symgrad/optim"
 )
+
+// vm is what runs a graph: a compiled machine, or Gorgonia's tape machine.
+type vm struct {
+	gorgonia.VM
+	compiled *machine.Machine // nil for the tape machine
+}
 
 // newVM is the machine that computes outputs. Compiled for them alone it leaves out what nobody reads, the gradient of the
 // inputs among it: a matrix product.
 //
 // Owns: the caller closes it.
-func newVM(outputs ...*gorgonia.Node) (gorgonia.VM, error) {
+func (j *job) newVM(c machine.Config, outputs ...*gorgonia.Node) (*vm, error) {
 	g := outputs[0].Graph()
-	prog, locations, err := gorgonia.CompileFunction(g, leaves(outputs), outputs)
-	if err != nil {
-		return nil, fmt.Errorf("compile: %w", err)
+	if j.cfg.Run.Machine == tape {
+		prog, locations, err := gorgonia.CompileFunction(g, leaves(outputs), outputs)
+		if err != nil {
+			return nil, fmt.Errorf("compile: %w", err)
+		}
+		return &vm{VM: gorgonia.NewTapeMachine(g, gorgonia.WithPrecompiled(prog, locations))}, nil
 	}
-	return gorgonia.NewTapeMachine(g, gorgonia.WithPrecompiled(prog, locations)), nil
+	m, err := machine.New(g, c, outputs...)
+	if err != nil {
+		return nil, err
+	}
+	return &vm{m, m}, nil
+}
+
+// newSolver is the solver of the machine: on a GPU one that updates the parameters there.
+func (v *vm) newSolver(c optim.Config) (optim.Solver, error) {
+	if v.compiled == nil {
+		return optim.New(c)
+	}
+	return v.compiled.NewSolver(c)
+}
+
+// scalar is the one element of an output after the last run.
+//
+// Returns: when that run is done.
+func (v *vm) scalar(n *gorgonia.Node) (float64, error) {
+	if v.compiled != nil {
+		return v.compiled.Scalar(n)
+	}
+	x, ok := n.Value().Data().(float32)
+	if !ok {
+		return 0, fmt.Errorf("node %s: %w: its value is a %T", n.Name(), errNoLoss, n.Value().Data())
+	}
+	return float64(x), nil
+}
+
+var errNoLoss = errors.New("the cost is no float32")
+
+// sync makes the values of outputs and parameters what they are after the last run.
+func (v *vm) sync() error {
+	if v.compiled == nil {
+		return nil
+	}
+	return v.compiled.Sync()
 }
 
 // leaves is the inputs and parameters that nodes depend on, in the order in which they are found.

@@ -1,0 +1,147 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/symgrad/symgrad/examples/ddp/mnist"
+	"github.com/symgrad/symgrad/examples/internal/train"
+	"github.com/symgrad/symgrad/internal/cuda/cudatest"
+)
+
+// images is the folder of MNIST, or of made-up images of its form where it is not.
+func images(t *testing.T) string {
+	t.Helper()
+	const data = "../../data/mnist"
+	if err := mnist.Find(data); err != nil {
+		t.Logf("made-up images: %v", err)
+		return madeUpImages(t, 28, 6400, 1000)
+	}
+	return data
+}
+
+// onGPUs is the settings of configs/mnist-mlp.yaml for a run of some hundred steps.
+func onGPUs(more ...string) []string {
+	return append([]string{
+		"--config=../../configs/mnist-mlp.yaml", "data.global_batch=128", "model.hidden=512,512", "optim.lr=0.001", "run.max_steps=300",
+		"run.device=cuda",
+	}, more...)
+}
+
+// onOneAndTwo runs a test with one GPU and with two.
+func onOneAndTwo(t *testing.T, test func(t *testing.T, n int, data string)) {
+	for _, n := range []int{1, 2} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			cudatest.Devices(t, n)
+			test(t, n, images(t))
+		})
+	}
+}
+
+// near is how many losses of two curves, from the first on, are within a relative difference of limit.
+func near(a, b []float64, limit float64) int {
+	for i := range min(len(a), len(b)) {
+		if d := math.Abs(a[i]-b[i]) / math.Abs(b[i]); !(d <= limit) {
+			return i
+		}
+	}
+	return min(len(a), len(b))
+}
+
+// TestGPUsLearnWhatTheHostDoes holds the losses of ranks on GPUs against those of one rank on the host, which takes the same
+// global batches. Fewer bits of the products are seen in the losses, and not in what is learned.
+func TestGPUsLearnWhatTheHostDoes(t *testing.T) {
+	cudatest.Devices(t, 1)
+	data := images(t)
+	host := processes(t, data, onGPUs("run.device=cpu", ranks(1))...).summary(t)
+	for _, n := range []int{1, 2, 4} {
+		for _, test := range []struct {
+			precision string
+			limit     float64
+			steps     int
+		}{{"fp32", 1e-4, 100}, {"tf32", 0.02, 20}, {"bf16", 0.1, 20}} {
+			t.Run(fmt.Sprintf("%d/%s", n, test.precision), func(t *testing.T) {
+				cudatest.Many(t, n, 2)
+				o := processes(t, data, onGPUs(ranks(n), "run.precision="+test.precision, "--verify")...)
+				s := o.summary(t)
+				if same := near(s.Losses, host.Losses, test.limit); same < test.steps || len(s.Losses) != 300 {
+					t.Errorf("losses of %d steps are within %v of the host's, want %d:\n%v\n%v", same, test.limit, test.steps,
+						s.Losses[:min(same+3, len(s.Losses))], host.Losses[:min(same+3, len(host.Losses))])
+				}
+				if d := math.Abs(*s.TestAccuracy - *host.TestAccuracy); !(d <= 0.01) || s.TestSamples != host.TestSamples {
+					t.Errorf("accuracy %v of %d images, on the host %v", *s.TestAccuracy, s.TestSamples, *host.TestAccuracy)
+				}
+				if s.Device == "cpu" || s.Backend != "cuda" || s.WorldSize != n || s.Precision != test.precision || s.ExposedCommPercent != nil {
+					t.Errorf("%d ranks on %s by %s in %s", s.WorldSize, s.Device, s.Backend, s.Precision)
+				}
+				if !strings.Contains(o.stdout, "compiled, on "+s.Device) {
+					t.Errorf("the GPU is not told of:\n%s", o.stdout)
+				}
+			})
+		}
+	}
+}
+
+// Losses that are read only where they are shared, and batches that are only queued, change nothing that is learned.
+func TestGPURunsDoNotDependOnWhatIsRead(t *testing.T) {
+	onOneAndTwo(t, func(t *testing.T, n int, data string) {
+		short := []string{ranks(n), "run.max_steps=60"}
+		all := processes(t, data, onGPUs(short...)...).summary(t)
+		few := processes(t, data, onGPUs(append(short, "log.losses=false", "log.every=25", "--verify", "log.trace=t.json", "log.trace_steps=3,4")...)...).summary(t)
+		if d := math.Abs(few.FinalLoss-all.FinalLoss) / all.FinalLoss; !(d < 1e-5) || few.Losses != nil {
+			t.Errorf("the last loss is %v, and %v where all are read", few.FinalLoss, all.FinalLoss)
+		}
+		events := timeline(t, few.Trace)
+		if len(events) != 2*n {
+			t.Errorf("%d steps in the timeline, want 2 of each rank", len(events))
+		}
+		for key, step := range events {
+			if find(t, step, "queue").Dur <= 0 {
+				t.Errorf("rank, step %v: %v", key, step)
+			}
+		}
+	})
+}
+
+// A convolutional network has kinks, where a last digit decides, so that its losses stay together for fewer steps.
+func TestGPUsLearnConvolutions(t *testing.T) {
+	onOneAndTwo(t, func(t *testing.T, n int, data string) {
+		cnn := []string{"--config=../../configs/mnist-cnn.yaml", "model.hidden=120,84", "data.global_batch=128", "run.max_steps=40", "--verify"}
+		host := processes(t, data, append(cnn, ranks(1))...).summary(t)
+		s := processes(t, data, append(cnn, ranks(n), "run.device=cuda")...).summary(t)
+		if same := near(s.Losses, host.Losses, 1e-3); same < 10 {
+			t.Errorf("losses of %d steps are those of the host, want 10:\n%v\n%v", same, s.Losses[:12], host.Losses[:12])
+		}
+	})
+}
+
+// The file of --json names the GPU and what its times depend on.
+func TestStepTimesOfGPUs(t *testing.T) {
+	onOneAndTwo(t, func(t *testing.T, n int, data string) {
+		for _, how := range [][]string{{"--tune"}, {"--resident"}, {"--resident", "--kept"}} {
+			file := filepath.Join(t.TempDir(), "steps.json")
+			flags := append(how, ranks(n), "run.max_steps=140", "log.every=140", "log.losses=false", "run.eval=false", "--warmup=20", "--json="+file)
+			s := processes(t, data, onGPUs(flags...)...).summary(t)
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got train.Timing
+			if err := json.Unmarshal(text, &got); err != nil {
+				t.Fatal(err)
+			}
+			if got.Steps != 120 || got.Ranks != n || !(got.MedianUS > 0) || !(got.P90US >= got.MedianUS) || got.ExposedCommPercent != nil {
+				t.Errorf("%v: %+v", how, got)
+			}
+			if got.Device == "cpu" || got.Device != s.Device || got.Libraries["driver"] == "" || n > 1 && got.Libraries["nccl"] == "" {
+				t.Errorf("%v: on %s with %v", how, got.Device, got.Libraries)
+			}
+			t.Logf("%v: %.1f us a step, %v", how, got.MedianUS, got.Libraries)
+		}
+	})
+}

@@ -1,0 +1,77 @@
+package train
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/dist/launch"
+	"github.com/symgrad/symgrad/internal/cublas"
+	"github.com/symgrad/symgrad/internal/cuda"
+	"github.com/symgrad/symgrad/internal/cudnn"
+	"github.com/symgrad/symgrad/internal/dl"
+	"github.com/symgrad/symgrad/internal/nccl"
+)
+
+// gpuOf is the GPU that a world's buffers are on; nil for the host.
+func gpuOf(w *dist.World) *cuda.Device {
+	s, ok := w.Stream().(interface{ CUDA() *cuda.Stream })
+	if !ok {
+		return nil
+	}
+	return s.CUDA().Device()
+}
+
+// computesOn is what a rank computes on: "cpu", or the GPU's name.
+func (t *trainer) computesOn() string {
+	if v := gpuOf(t.w); v != nil {
+		return v.Name()
+	}
+	return "cpu"
+}
+
+// machineLine is which machine runs the graph where, and why there.
+func (t *trainer) machineLine() string {
+	j := t.job
+	if v := gpuOf(t.w); v != nil {
+		return fmt.Sprintf("%s, on %s: %s", j.cfg.Run.Machine, v.Name(), j.site.why)
+	}
+	return fmt.Sprintf("%s, on the host: %s", j.cfg.Run.Machine, j.site.why)
+}
+
+// products is what multiplies matrices.
+func (j *job) products() string {
+	switch {
+	case j.site.gpu:
+		return "cuBLAS and cuDNN where they are, else own kernels; in " + j.cfg.Run.Precision
+	case j.cfg.Run.Machine != tape && j.blas.Name == "gonum":
+		return "kernels of the machine: no library, or none is wanted (cpu.blas=" + j.cfg.CPU.BLAS + ")"
+	}
+	return j.blas.String()
+}
+
+// libraries adds the versions of what a GPU's times depend on to v: the driver, and the libraries that are there. What is
+// opened here is open already, by the world and the machine.
+func (t *trainer) libraries(v map[string]string) {
+	d := gpuOf(t.w)
+	if d == nil {
+		return
+	}
+	v["driver"] = d.Driver().String()
+	if text, err := os.ReadFile("/sys/module/nvidia/version"); err == nil {
+		v["nvidia"] = string(bytes.TrimSpace(text))
+	}
+	dirs, api := dl.Places(os.DirFS("/"), launch.Environ()), d.Driver().Version()
+	if t.w.Size() > 1 {
+		if lib, err := nccl.Open(nccl.Config{Path: t.job.cfg.GPU.NCCL, Dirs: dirs}); err == nil {
+			v["nccl"] = lib.Version().String()
+		}
+	}
+	if lib, err := cublas.Open(cublas.Config{Dirs: dirs, CUDA: api}); err == nil {
+		v["cublas"] = lib.Version().String()
+	}
+	if lib, err := cudnn.Open(cudnn.Config{Dirs: dirs, CUDA: api}); err == nil {
+		v["cudnn"] = lib.Version().String()
+	}
+}

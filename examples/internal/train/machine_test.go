@@ -1,0 +1,120 @@
+package train
+
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/symgrad/symgrad/config"
+	"github.com/symgrad/symgrad/dist/launch"
+)
+
+// summarized runs the program and reads what it left.
+func summarized(t *testing.T, more ...string) Summary {
+	t.Helper()
+	dir := t.TempDir()
+	var out, errs bytes.Buffer
+	if code := program.Execute(settings(dir, more...), &out, &errs); code != 0 {
+		t.Fatalf("%v: code %d: %s", more, code, errs.String())
+	}
+	text, err := os.ReadFile(filepath.Join(dir, SummaryName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var s Summary
+	if err := json.Unmarshal(text, &s); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// Both machines learn the same, alone and with others, with and without parts of batches, and answer alike at the end.
+func TestMachinesLearnTheSame(t *testing.T) {
+	for _, how := range [][]string{
+		{"model.name=mlp", "launch.nproc_per_node=1"},
+		{"model.name=mlp", "launch.nproc_per_node=2", "optim.clip_norm=1"},
+		{"model.name=mlp", "launch.nproc_per_node=2", "data.accum_steps=3", "data.global_batch=25"},
+		{"model.name=mlp", "launch.nproc_per_node=2", "ddp.overlap=false", "ddp.bucket_mb=0.001"},
+		{"model.name=cnn", "launch.nproc_per_node=1", "model.channels=3,4"},
+		{"model.name=cnn", "launch.nproc_per_node=2", "model.channels=3,4"},
+	} {
+		how = append(how, "run.max_steps=20", "--verify")
+		c, w := summarized(t, append(how, "run.machine=compiled")...), summarized(t, append(how, "run.machine=tape")...)
+		if c.Machine != "compiled" || w.Machine != "tape" || c.Device != "cpu" || c.ConfigHash == w.ConfigHash {
+			t.Errorf("%v: machines %s and %s on %s", how, c.Machine, w.Machine, c.Device)
+		}
+		if len(c.Losses) != 20 || len(w.Losses) != 20 {
+			t.Fatalf("%v: %d and %d losses", how, len(c.Losses), len(w.Losses))
+		}
+		for i := range w.Losses {
+			if d := math.Abs(c.Losses[i]-w.Losses[i]) / w.Losses[i]; !(d < 1e-5) {
+				t.Errorf("%v: the loss of step %d is %v, by the tape machine %v", how, i, c.Losses[i], w.Losses[i])
+				break
+			}
+		}
+		if d := c.TestCorrect - w.TestCorrect; d < -1 || d > 1 || c.TestSamples != testSamples {
+			t.Errorf("%v: %d of %d right, by the tape machine %d", how, c.TestCorrect, c.TestSamples, w.TestCorrect)
+		}
+	}
+}
+
+// The run that verify makes leaves nothing behind.
+func TestVerifyChangesNothing(t *testing.T) {
+	for _, machine := range []string{"run.machine=compiled", "run.machine=tape"} {
+		plain, verified := summarized(t, machine, "launch.nproc_per_node=2"), summarized(t, machine, "launch.nproc_per_node=2", "--verify")
+		if plain.ParamsSHA256 != verified.ParamsSHA256 || verified.VerifyMaxRelDiff == nil {
+			t.Errorf("%s: parameters %.8s, with --verify %.8s", machine, plain.ParamsSHA256, verified.ParamsSHA256)
+		}
+	}
+}
+
+// Where a run computes follows from the settings, and the reason is told.
+func TestRunComputesWhereItIsTold(t *testing.T) {
+	t.Setenv("CUDA_VISIBLE_DEVICES", "-1")
+	for _, test := range []struct{ settings, want string }{
+		{"run.device=cpu", "as run.device says"},
+		{"run.device=auto", "no GPU "},
+		{"run.machine=tape", "run.machine=tape runs on the host"},
+		{"comm.backend=shm", "comm.backend=shm is between ranks of the host"},
+		{"data.accum_steps=2", "data.accum_steps=2: on GPUs"},
+		{"run.device=cuda", "run.device=cuda: no GPU "},
+		{"comm.backend=nvshmem", "comm.backend=nvshmem: no GPU "},
+		{"run.precision=bf16", "run.precision=bf16: it is for GPUs"},
+	} {
+		cfg, _, err := config.Load(config.Source{Set: []string{test.settings}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := siteOf(cfg, launch.Env{Size: 2, LocalSize: 2})
+		refused := strings.HasPrefix(test.want, test.settings+": ") && !strings.HasPrefix(test.settings, "data.")
+		text := s.why
+		if err != nil {
+			text = err.Error()
+		}
+		if (err != nil) != refused || s.gpu || !strings.Contains(text, test.want) {
+			t.Errorf("%s: on a GPU %t, %s, want %s", test.settings, s.gpu, text, test.want)
+		}
+	}
+}
+
+// The settings of products reach the machine by its own names.
+func TestMachineIsToldHowToMultiply(t *testing.T) {
+	for set, want := range map[string][2]string{
+		"cpu.blas=auto": {"", ""}, "cpu.blas=gonum": {"none", ""}, "cpu.blas=/lib/libblas.so": {"/lib/libblas.so", ""},
+		"run.precision=fp32": {"", "f32"}, "run.precision=tf32": {"", "tf32"}, "run.precision=bf16": {"", "bf16"},
+	} {
+		cfg, _, err := config.Load(config.Source{Set: []string{set}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		j := &job{options: options{cfg: cfg}, threads: 3, site: site{gpu: strings.HasPrefix(set, "run.precision")}}
+		c := j.machineConfig("m")
+		if c.BLAS != want[0] || c.Compute != want[1] || c.Threads != 3 || c.Validate() != nil {
+			t.Errorf("%s: %+v", set, c)
+		}
+	}
+}

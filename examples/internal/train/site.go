@@ -1,0 +1,118 @@
+package train
+
+import (
+	"fmt"
+
+	"github.com/symgrad/symgrad/config"
+	"github.com/symgrad/symgrad/dist/backend"
+	"github.com/symgrad/symgrad/dist/launch"
+	"github.com/symgrad/symgrad/machine"
+)
+
+// tape is the setting of run.machine for Gorgonia's own machine.
+const tape = "tape"
+
+// site is where a run computes.
+type site struct {
+	gpu bool   // each rank on a GPU of its own; else on the host
+	why string // for people
+}
+
+// siteOf is where the ranks of env compute as the settings say. It goes by files, and loads no library: what is wrong with
+// those shows when the world is opened.
+//
+// Errors: usageError for GPUs that are asked for and cannot be used, with the reason.
+func siteOf(c *config.Config, env launch.Env) (site, error) {
+	onHost := hostOnly(c)
+	asked := "" // what asks for GPUs
+	switch {
+	case c.Run.Device == "cuda":
+		asked = "run.device=cuda"
+	case backend.OnGPUs(c.Comm.Backend):
+		asked = "comm.backend=" + c.Comm.Backend
+	}
+	if onHost == "" {
+		if why := missingGPU(c, env); why != "" {
+			onHost = why
+			if asked != "" {
+				onHost += "; set run.device to cpu and comm.backend to auto to train on the host"
+			}
+		}
+	}
+	switch {
+	case onHost == "" && asked == "":
+		return site{true, "run.device=auto, and each rank has a GPU"}, nil
+	case onHost == "":
+		return site{true, "as " + asked + " says"}, nil
+	case asked != "":
+		return site{}, Usage("%s: %s", asked, onHost)
+	case c.Run.Device == "auto" && c.Run.Precision != "fp32":
+		return site{}, Usage("run.precision=%s: it is for GPUs, and this run is on the host, in fp32: %s", c.Run.Precision, onHost)
+	}
+	return site{false, onHost}, nil
+}
+
+// hostOnly is which setting keeps the run on the host; "" if none does.
+func hostOnly(c *config.Config) string {
+	switch {
+	case c.Run.Device == "cpu":
+		return "as run.device says"
+	case c.Run.Machine == tape:
+		return "run.machine=tape runs on the host; set it to compiled for GPUs"
+	case c.Comm.Backend == backend.SHM || c.Comm.Backend == backend.Sim:
+		return "comm.backend=" + c.Comm.Backend + " is between ranks of the host"
+	case c.Data.AccumSteps > 1:
+		return fmt.Sprintf("data.accum_steps=%d: on GPUs the parts of a batch are not added up; set it to 1", c.Data.AccumSteps)
+	}
+	return ""
+}
+
+// missingGPU is why the ranks of env cannot have a GPU each; "" if nothing speaks against it.
+func missingGPU(c *config.Config, env launch.Env) string {
+	want := c.Comm.Backend
+	if want == backend.Auto {
+		want = backend.CUDA
+	}
+	files := backend.Config{CUDADriver: c.GPU.Driver, NVRTC: c.GPU.NVRTC, NCCL: c.GPU.NCCL, NVSHMEM: c.GPU.NVSHMEM}
+	for _, choice := range files.Choices(env) {
+		if choice.Name == want && !choice.Usable {
+			return choice.Why
+		}
+	}
+	return ""
+}
+
+// backendConfig is how the world is opened.
+func (j *job) backendConfig() backend.Config {
+	c := j.cfg.Comm
+	b := backend.Config{
+		Backend: c.Backend, InitTimeout: c.TimeoutInit, StepTimeout: c.TimeoutStep,
+		Unchecked: !c.Check, TraceEntries: c.TraceEntries, Device: backend.HostDevice,
+	}
+	if j.site.gpu {
+		g := j.cfg.GPU
+		b.Device, b.Engine, b.TunePath = backend.CUDADevice, c.Engine, c.Tune
+		b.CUDADriver, b.NVRTC, b.NCCL, b.NVSHMEM = g.Driver, g.NVRTC, g.NCCL, g.NVSHMEM
+	}
+	return b
+}
+
+// machineConfig is how a graph is compiled.
+func (j *job) machineConfig(name string) machine.Config {
+	c := machine.Config{
+		Name: name, Device: machine.CPU, Threads: j.threads, NewBatch: machine.Refuse, Seed: uint64(j.cfg.Run.Seed),
+	}
+	switch blas := j.cfg.CPU.BLAS; blas {
+	case "auto":
+	case "gonum":
+		c.BLAS = "none"
+	default:
+		c.BLAS = blas
+	}
+	if j.site.gpu {
+		c.Device, c.Tune = machine.CUDA, j.timing.tune
+		c.Compute = map[string]string{"fp32": "f32", "tf32": "tf32", "bf16": "bf16"}[j.cfg.Run.Precision]
+		c.CUDADriver, c.NVRTC = j.cfg.GPU.Driver, j.cfg.GPU.NVRTC
+	}
+	return c
+}

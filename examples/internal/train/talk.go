@@ -1,0 +1,135 @@
+package train
+
+import (
+	"fmt"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/symmetric"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// talk is collectives on small values of the host, whatever the buffers of the world are. Between GPUs the values go through
+// symmetric memory there, which grows with them.
+type talk struct {
+	w        *dist.World
+	heap     symmetric.Heap   // nil on the host, and before the first exchange
+	room     int64            // bytes of each of src and dst
+	src, dst symmetric.Region // of one collective
+}
+
+// leastRoom is how large the symmetric memory is at least, so that it need not grow for what a run exchanges often.
+const leastRoom = 64 << 10
+
+func newTalk(w *dist.World) *talk { return &talk{w: w} }
+
+// close frees what there is. Idempotent.
+func (k *talk) close() error {
+	h := k.heap
+	k.heap, k.room = nil, 0
+	if h == nil {
+		return nil
+	}
+	return h.Close()
+}
+
+// do is the collective op from src to dst, which are the host's and may be one.
+//
+// Collective: all ranks, the same lengths. Returns: when dst has the result.
+func (k *talk) do(name string, dst, src tensor.Buffer, op func(g *dist.Group, dst, src tensor.Buffer) (dist.Work, error)) error {
+	g := k.w.Named(name)
+	switch {
+	case k.w.Device() == tensor.Host:
+		return done(op(g, dst, src))
+	case k.w.Size() == 1: // each of them is a copy then
+		copy(dst.Raw(), src.Raw())
+		return nil
+	case dst.Bytes() == 0:
+		return nil
+	}
+	if err := k.grow(max(dst.Bytes(), src.Bytes())); err != nil {
+		return fmt.Errorf("%s: memory on the GPU: %w", name, err)
+	}
+	me := k.w.Rank()
+	from, err := typed(k.src.Local(), src)
+	if err != nil {
+		return err
+	}
+	to, err := typed(k.dst.Local(), dst)
+	if err != nil {
+		return err
+	}
+	if err := k.src.Put(me, 0, src); err != nil {
+		return err
+	}
+	if err := k.heap.Quiet(); err != nil {
+		return err
+	}
+	if err := done(op(g, to, from)); err != nil {
+		return err
+	}
+	return k.dst.Get(dst, me, 0)
+}
+
+// grow makes room for so many bytes.
+//
+// Collective: all ranks, same bytes.
+func (k *talk) grow(bytes int64) error {
+	if k.heap != nil && bytes <= k.room {
+		return nil
+	}
+	if err := k.close(); err != nil {
+		return err
+	}
+	room := max(leastRoom, 2*bytes)
+	heap, err := k.w.Heap(2 * (room + symmetric.Alignment))
+	if err != nil {
+		return err
+	}
+	k.heap = heap
+	if k.src, err = heap.Alloc(room); err != nil {
+		return err
+	}
+	if k.dst, err = heap.Alloc(room); err != nil {
+		return err
+	}
+	k.room = room
+	return nil
+}
+
+// typed is the beginning of the bytes b with the length and type of like.
+func typed(b, like tensor.Buffer) (tensor.Buffer, error) {
+	return tensor.FromPointer(b.Pointer(), like.Len(), like.DType(), b.Device())
+}
+
+// reduce makes v the reduction of all ranks' v, in the order of ranks on the host.
+//
+// Collective: all ranks, one length.
+func reduce[T tensor.Element](k *talk, name string, v []T, red dist.RedOp) error {
+	return k.do(name, tensor.Of(v), tensor.Of(v), func(g *dist.Group, dst, src tensor.Buffer) (dist.Work, error) {
+		return g.AllReduce(dst, src, red)
+	})
+}
+
+// sum makes v the sum of all ranks' v.
+//
+// Collective: all ranks, one length.
+func sum[T tensor.Element](k *talk, name string, v []T) error { return reduce(k, name, v, dist.Sum) }
+
+// every is all ranks' mine, by rank.
+//
+// Collective: all ranks, one length.
+func every[T tensor.Element](k *talk, name string, mine []T) ([]T, error) {
+	all := make([]T, len(mine)*k.w.Size())
+	return all, k.do(name, tensor.Of(all), tensor.Of(mine), func(g *dist.Group, dst, src tensor.Buffer) (dist.Work, error) {
+		return g.AllGather(dst, src)
+	})
+}
+
+// fromFirst makes v rank 0's v.
+//
+// Collective: all ranks, one length.
+func fromFirst[T tensor.Element](k *talk, name string, v []T) error {
+	return k.do(name, tensor.Of(v), tensor.Of(v), func(g *dist.Group, dst, src tensor.Buffer) (dist.Work, error) {
+		return g.Broadcast(dst, src, 0)
+	})
+}
