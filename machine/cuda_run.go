@@ -6,6 +6,7 @@ import (
 
 	"gorgonia.org/gorgonia"
 
+	"github.com/symgrad/symgrad/internal/program"
 	"github.com/symgrad/symgrad/tensor"
 )
 
@@ -195,10 +196,18 @@ func (m *Machine) Scalar(n *gorgonia.Node) (float64, error) {
 	return x, nil
 }
 
+// exchanges is the exchange of the program; nil for one that computes no gradients, although its graph has them.
+func (c *compiled) exchanges() *exchange {
+	if e := c.exchange; e != nil && e.sum != program.None {
+		return e
+	}
+	return nil
+}
+
 // prepareExchange tells the device this rank's weight.
 func (c *compiled) prepareExchange() error {
-	e := c.exchange
-	if e == nil || e.d == nil {
+	e := c.exchanges()
+	if e == nil {
 		return nil
 	}
 	run, err := e.d.Next()
@@ -221,15 +230,15 @@ func (c *compiled) prepareExchange() error {
 
 // exchanged notes that a run was queued.
 func (c *compiled) exchanged(err error) {
-	if c.exchange != nil && c.exchange.d != nil {
-		c.exchange.d.Ran(err)
+	if e := c.exchanges(); e != nil {
+		e.d.Ran(err)
 	}
 }
 
 // checkExchange looks at the sum of the weights of the last run.
 func (c *compiled) checkExchange() error {
-	e := c.exchange
-	if e == nil || e.d == nil {
+	e := c.exchanges()
+	if e == nil {
 		return nil
 	}
 	sum := make([]float64, 1)
@@ -244,8 +253,8 @@ const late = 3
 
 // checkLate looks at the sum of the weights of a run that is done by now, or nearly.
 func (c *compiled) checkLate() error {
-	e, x := c.exchange, c.gpu.exec
-	if e == nil || e.d == nil || x.Runs() <= late {
+	e, x := c.exchanges(), c.gpu.exec
+	if e == nil || x.Runs() <= late {
 		return nil
 	}
 	if err := x.ReadRun(x.Runs()-late, e.sum, e.late.Raw()); err != nil {

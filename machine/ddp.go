@@ -222,13 +222,16 @@ func (l *lowering) bornInSlots() {
 	drop := make([]bool, len(l.p.Steps))
 	for _, k := range l.exchange.copies {
 		s := &l.p.Steps[k.step]
+		if len(s.In) != 1 { // the gradient is a number
+			continue
+		}
 		from := s.In[0]
 		v := &l.p.Values[from.Value]
 		n := 1
 		for _, d := range s.Op.(*program.Map).Space {
 			n *= d
 		}
-		if len(s.In) != 1 || v.Place != program.Arena || v.Role != program.Temp || from.Offset != 0 || v.Len() != n ||
+		if v.Place != program.Arena || v.Role != program.Temp || from.Offset != 0 || v.Len() != n ||
 			!slices.Equal(from.Strides, s.Out[0].Strides) || l.readers(from.Value) != 1 || l.isForeign(from.Value) {
 			continue
 		}

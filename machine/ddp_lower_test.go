@@ -254,3 +254,57 @@ func TestExchangeOverlapsTheBackwardPass(t *testing.T) {
 		t.Errorf("a gradient is copied:\n%s", got)
 	}
 }
+
+// TestCostAloneExchangesNothing makes a program of an attached graph that computes no gradients, as one that validates does.
+func TestCostAloneExchangesNothing(t *testing.T) {
+	var r *rankGraph
+	inWorld(t, 1, func(w *dist.World) (err error) {
+		if r, err = newRankGraph(4, 0); err != nil {
+			return err
+		}
+		return r.attach(w, 4, ddp.Config{})
+	})
+	for _, c := range []struct {
+		outputs G.Nodes
+		want    bool
+	}{{G.Nodes{r.cost}, false}, {append(G.Nodes{r.cost}, r.d.Grads()...), true}} {
+		g := collect(r.g, c.outputs)
+		g.owner = r.d
+		shapes := map[*G.Node][]int{}
+		for _, n := range g.nodes {
+			if n.IsVar() {
+				shapes[n] = n.Shape()
+			}
+		}
+		l, err := lower(g, &Config{}, shapes, false)
+		if err == nil {
+			err = finishProgram(l, &Config{})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if has := (&compiled{lowered: l}).exchanges() != nil; has != c.want || has != (len(l.groups) > 0) {
+			t.Errorf("%d outputs: an exchange: %v, %d groups", len(c.outputs), has, len(l.groups))
+		}
+	}
+}
+
+// TestGradientThatIsANumberGoesToItsSlot has a cost whose derivative is 1, or a product of numbers.
+func TestGradientThatIsANumberGoesToItsSlot(t *testing.T) {
+	r := &rankGraph{g: G.NewGraph()}
+	inWorld(t, 1, func(w *dist.World) error {
+		p := G.NewVector(r.g, gtensor.Float32, G.WithName("w"), G.WithShape(5),
+			G.WithValue(gtensor.New(gtensor.WithShape(5), gtensor.WithBacking([]float32{1, 2, 3, 4, 5}))))
+		r.params = G.Nodes{p}
+		r.cost = G.Must(G.Sum(p))
+		return r.attach(w, 3, ddp.Config{})
+	})
+	l, rank, err := r.lower(Config{})
+	if err == nil {
+		err = oracle.RunRanks([]oracle.Rank{rank})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.compare(t, 0, l, rank)
+}

@@ -9,6 +9,7 @@ import (
 	"gorgonia.org/gorgonia"
 
 	"github.com/symgrad/symgrad/internal/blas"
+	"github.com/symgrad/symgrad/internal/cudaexec"
 	"github.com/symgrad/symgrad/optim"
 	"github.com/symgrad/symgrad/tensor"
 )
@@ -307,7 +308,8 @@ func (m *Machine) Explain() string {
 	return s.String()
 }
 
-// Close frees what the machine has. Values that nodes have stay readable. It may be called twice.
+// Close frees what the machine has. Values that nodes have stay readable. It may be called twice. Where a rank has died and the
+// GPU does not come to an end, its memory is left to the end of the process.
 func (m *Machine) Close() error {
 	if m.closed {
 		return nil
@@ -316,6 +318,9 @@ func (m *Machine) Close() error {
 	var errs []error
 	for _, c := range m.all {
 		errs = append(errs, c.runner.Close())
+	}
+	if err := errors.Join(errs...); errors.Is(err, cudaexec.ErrStuck) {
+		return err // to free more would wait for what never ends
 	}
 	errs = append(errs, m.solve.close())
 	if m.device != nil {

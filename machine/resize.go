@@ -58,7 +58,7 @@ func (m *Machine) resize() error {
 	if len(m.all) > maxCompiled {
 		oldest := m.all[1]
 		m.all = slices.Delete(m.all, 1, 2)
-		return oldest.runner.Close()
+		return m.discard(oldest)
 	}
 	return nil
 }
@@ -107,11 +107,19 @@ func (m *Machine) renew() error {
 		return err
 	}
 	for _, o := range old {
-		if err := o.runner.Close(); err != nil {
+		if err := m.discard(o); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// discard closes a program, which may be the one that has run last.
+func (m *Machine) discard(c *compiled) error {
+	if m.device != nil && m.device.current == c.gpu.exec {
+		m.device.current = nil // nobody is to wait for what is closed, which has waited
+	}
+	return c.runner.Close()
 }
 
 // use makes c the program that runs.

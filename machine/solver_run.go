@@ -133,6 +133,11 @@ func (s *solver) wait() error {
 	if x == nil || s.steps == 0 {
 		return nil
 	}
+	if run := s.m.device.current; run != nil && run != x { // that the update is behind; where a rank has died it knows so
+		if err := run.Wait(); err != nil {
+			return err
+		}
+	}
 	if err := x.Wait(); err != nil {
 		return err
 	}

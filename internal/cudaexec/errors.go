@@ -15,6 +15,10 @@ import (
 // Other steps have run, so that all values, parameters too, are undefined.
 var ErrFault = errors.New("a step has met wrong data")
 
+// ErrStuck is what the error of Close matches that has freed nothing, because a group is broken and the device does not come to
+// an end: to free memory of the device would wait for ever.
+var ErrStuck = errors.New("the device does not get on, and keeps its memory")
+
 // errClosed is what a closed runner answers.
 var errClosed = fmt.Errorf("cudaexec: %w", dist.ErrClosed)
 

@@ -312,14 +312,14 @@ func (x *Exec) SetClock(step, sample uint64) error {
 }
 
 // Close implements program.Runner. Where a group is broken and the device does not get on, what its kernels may still use is
-// left to the end of the process.
+// left to the end of the process, and the error matches ErrStuck.
 func (x *Exec) Close() error {
 	if x.closed {
 		return nil
 	}
 	x.closed = true
 	if err := x.settle(); err != nil && !x.drained() {
-		return fmt.Errorf("cudaexec: program %q: the device does not get on, and keeps its memory: %w", x.p.Name, err)
+		return fmt.Errorf("cudaexec: program %q: %w: %w", x.p.Name, ErrStuck, err)
 	}
 	return x.free()
 }

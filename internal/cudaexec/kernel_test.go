@@ -153,6 +153,16 @@ func TestSmallOutputsAndFaultsAreReadBack(t *testing.T) {
 	if follows, _ = planReadback(p, true); len(follows) != mostCopies {
 		t.Errorf("%d copies, want %d", len(follows), mostCopies)
 	}
+	last := add("norm", program.Output, 1)
+	for i := range p.Values {
+		if v := &p.Values[i]; v.Name == "more" {
+			v.Shape = []int{2}
+		}
+	}
+	follows, _ = planReadback(p, true)
+	if !slices.ContainsFunc(follows, func(f follow) bool { return f.id == last }) || len(follows) != mostCopies {
+		t.Errorf("an output of one element is left out for larger ones: %+v", follows)
+	}
 	follows, slot = planReadback(threeSteps(), false)
 	if len(follows) != 0 || slot != 0 {
 		t.Errorf("nothing to read back: %v, %d B", follows, slot)

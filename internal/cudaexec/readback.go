@@ -40,7 +40,8 @@ type readback struct {
 	copies  [mostCopies * (8 + 4 + 4)]byte // struct Copies of runner.cu
 }
 
-// planReadback is what the end of a run copies: the outputs of p that are small, and the fault words.
+// planReadback is what the end of a run copies: the outputs of p that are small, and the fault words. Those of one element, which
+// runs are judged by, come first: where there are many outputs the others are left out.
 func planReadback(p *program.Program, faults bool) (follows []follow, slot int64) {
 	add := func(f follow) {
 		f.to = slot
@@ -51,10 +52,13 @@ func planReadback(p *program.Program, faults bool) (follows []follow, slot int64
 		add(follow{from: argument{int32(len(p.Values) + slotFault), 0}, id: program.None, bytes: faultBytes})
 	}
 	used := usedBy(p)
-	for i := range p.Values {
-		v := &p.Values[i]
-		if used[i] && v.Role == program.Output && v.Place != program.Constant && v.Bytes() > 0 && v.Bytes() <= followBytes && len(follows) < mostCopies {
-			add(follow{from: argument{int32(i), 0}, id: program.ID(i), bytes: v.Bytes()})
+	for _, single := range [...]bool{true, false} {
+		for i := range p.Values {
+			v := &p.Values[i]
+			if used[i] && v.Role == program.Output && v.Place != program.Constant && (v.Len() == 1) == single &&
+				v.Bytes() > 0 && v.Bytes() <= followBytes && len(follows) < mostCopies {
+				add(follow{from: argument{int32(i), 0}, id: program.ID(i), bytes: v.Bytes()})
+			}
 		}
 	}
 	return follows, slot
