@@ -118,7 +118,7 @@ describe() { # writes session.json
 		{
 		  "date": $(json "$(date -u +%FT%TZ)"),
 		  "host": {
-		    "kernel": $(json "$(uname -r)"),
+		    "kernel": $(json "$(uname -r | cut -d- -f1)"),
 		    "driver": $(json "$driver"),
 		    "gpus": [$(while IFS= read -r gpu; do json "$gpu"; echo; done <<<"$gpus" | paste -sd,)]
 		  }

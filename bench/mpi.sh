@@ -152,7 +152,7 @@ describe() { # writes session.json
 		    "cores": $cores,
 		    "l3": $(json "$(cat /sys/devices/system/cpu/cpu0/cache/index3/size 2>/dev/null || true)"),
 		    "memory": $(json "$(sed -n 's/^MemTotal: *//p' /proc/meminfo)"),
-		    "kernel": $(json "$(uname -r)"),
+		    "kernel": $(json "$(uname -r | cut -d- -f1)"),
 		    "thp": $(json "$(cat /sys/kernel/mm/transparent_hugepage/enabled 2>/dev/null || true)")
 		  },
 		  "versions": {

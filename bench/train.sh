@@ -145,7 +145,7 @@ describe() { # writes session.json
 		  "device": $(json "$device"),
 		  "staging": $(json "$staging"),
 		  "host": {
-		    "kernel": $(json "$(uname -r)"),
+		    "kernel": $(json "$(uname -r | cut -d- -f1)"),
 		    "driver": $(json "$driver"),
 		    "gpus": [$([ -z "$gpus" ] || while IFS= read -r gpu; do json "$gpu"; echo; done <<<"$gpus" | paste -sd,)]
 		  }

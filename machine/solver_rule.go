@@ -113,14 +113,14 @@ type termCode struct {
 }
 
 // term stores register r as a term.
-func (t *termCode) term(r int) operand {
-	o := t.l.fresh(t.dt, nil)
-	t.store(r, o)
+func (c *termCode) term(r int) operand {
+	o := c.l.fresh(c.dt, nil)
+	c.store(r, o)
 	return o
 }
 
-func (t *termCode) store(r int, o operand) {
-	t.outs, t.stores = append(t.outs, o.view), append(t.stores, r)
+func (c *termCode) store(r int, o operand) {
+	c.outs, c.stores = append(c.outs, o.view), append(c.stores, r)
 }
 
 // makeTerms adds the Map that computes the terms of dt. The first such Map of a program counts the step.

@@ -22,14 +22,6 @@ type testParam struct {
 
 func (p testParam) Value() gorgonia.Value         { return p.weight }
 func (p testParam) Grad() (gorgonia.Value, error) { return p.grad, nil }
-func (p testParam) elements(g bool) []byte {
-	d := p.weight
-	if g {
-		d = p.grad
-	}
-	b, _ := tensor.BufferOf(d)
-	return b.Raw()
-}
 
 // testParams is parameters of both types, one of them alone in its shape.
 func testParams(rng *rand.Rand) []testParam {

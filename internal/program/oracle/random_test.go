@@ -24,7 +24,6 @@ type maker struct {
 	p      *program.Program
 	things []thing
 	states []program.ID
-	half   bool // some values are bf16
 }
 
 func randomProgram(t *rapid.T) *program.Program {
