@@ -19,6 +19,8 @@ const (
 )
 
 // NewBatch is what happens when an input's value has another shape than at the last run.
+// Ranks that are data-parallel on GPUs must change shapes in the same run: a run that is captured anew on some ranks only is
+// an ErrMismatch.
 type NewBatch string
 
 // What may happen. The zero NewBatch is Recompile.
@@ -32,7 +34,7 @@ type Config struct {
 	Name       string   // of the program, in Explain and in errors; "" means "program"
 	Device     Device   // "" means Auto
 	Threads    int      // goroutines that compute on the CPU, the caller's included; 0 means GOMAXPROCS
-	BLAS       string   // library for products on the CPU: a path; "none" for the kernels here; "" means the first that is installed
+	BLAS       string   // library for products on the CPU, used where internal/hostexec is slower: a path; "none"; "" means the first installed
 	NewBatch   NewBatch // "" means Recompile
 	Watch      bool     // look for NaN after each step: RunAll returns ErrNaN, naming the node. Slow: step by step
 	Fallback   bool     // on the CPU, run ops that no rule knows by their own Do, instead of an error

@@ -173,6 +173,7 @@ func (m *Machine) makeDual(p *param) error {
 }
 
 // RunAll runs one step: it looks the inputs up, runs the program, and returns when outputs and gradients have their values.
+// On a GPU whose parameters the machine updates it returns when the run is queued, see the package comment.
 //
 // Errors: ErrNoValue and ErrShape, naming the input; ErrNaN; ErrClosed; those of a step, naming it and its node. The values
 // of outputs are then undefined, and the next run is a whole one.

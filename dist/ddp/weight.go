@@ -14,7 +14,8 @@ var ErrNoWeight = errors.New("the weights of all ranks sum to 0")
 
 // SetWeight sets the weight of this rank's gradient in the steps to come: the number of samples that its cost is the mean
 // of. It is 1 at the start, on all ranks, so that equal parts need no call. A rank without samples sets 0; it must still
-// run the graph, on any input, because the others reduce with it.
+// run the graph, on any input, because the others reduce with it. On GPUs its gradients must be numbers, since they are
+// multiplied by 0 there; on the host they are not looked at.
 //
 // Not collective. Errors: dist.ErrInvalid for a weight that is negative or not finite; the weight stays as it was.
 func (d *DDP) SetWeight(weight float64) error {
