@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/tensor"
 )
 
 // run is the state of one run of the graph, from Begin on. The goroutine that runs the graph owns it; between runs, the
@@ -124,13 +125,23 @@ func (d *DDP) startFull() error {
 			return nil
 		}
 		b.ready = d.now()
-		work, err := b.group.AllReduce(b.buf, b.buf, b.red)
+		work, err := d.exchangeBucket(b)
 		if err != nil {
 			return d.stepError(err)
 		}
 		b.work, b.started = work, true
 	}
 	return nil
+}
+
+// exchangeBucket queues what makes the ranks' parts of a full bucket one. Like a collective it does not wait for peers.
+func (d *DDP) exchangeBucket(b *bucket) (dist.Work, error) {
+	return d.reduceBucket(b, b.buf, b.red)
+}
+
+// reduceBucket queues the collective of a bucket, in place in buf, which has the bucket's length and this or another dtype.
+func (d *DDP) reduceBucket(b *bucket, buf tensor.Buffer, red dist.RedOp) (dist.Work, error) {
+	return b.group.AllReduce(buf, buf, red)
 }
 
 // await waits until b has been reduced, and checks the weights.

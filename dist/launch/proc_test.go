@@ -4,6 +4,7 @@ package launch
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"slices"
@@ -46,7 +47,19 @@ func TestProcFindsThisProcessAndItsChildren(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	// Start returns while the kernel still sets the new program up, and its environment is empty until then: an answer says
+	// that it runs.
+	if _, err := io.WriteString(stdin, "x"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(stdout, make([]byte, 1)); err != nil {
 		t.Fatal(err)
 	}
 	pid := cmd.Process.Pid
