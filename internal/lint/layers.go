@@ -67,6 +67,7 @@ var layers = []layer{
 	},
 	{"ops", []string{"dist", "tensor"}, "graph ops see a group, not what it runs on"},
 	{"optim", []string{"dist", "tensor"}, "an update sees memory and at most a group"},
+	{"checkpoint", []string{"tensor"}, "files of tensors and runs of them; who has them and what for is the program's"},
 	{
 		"dist/ddp",
 		[]string{"dist", "symmetric", "tensor", "ops", "optim"},
@@ -93,6 +94,11 @@ var layers = []layer{
 			"internal/cudaexec", "internal/cudnn", "internal/dl", "internal/hostexec", "internal/program",
 		},
 		"it turns graphs into programs and hands them to a back half",
+	},
+	{
+		"internal/plan",
+		[]string{"config", "dist", "dist/ddp", "internal/program", "machine", "optim", "tensor"},
+		"what a run will take is told from its graph, before there are ranks",
 	},
 	{"machine/machinetest", nil, "models and the oracle share no code with what they judge"},
 	{"bench", nil, "a comparison shares no code with what it judges"},
