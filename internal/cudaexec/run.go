@@ -9,6 +9,7 @@ import (
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/internal/cuda"
+	"github.com/symgrad/symgrad/internal/gpu"
 	"github.com/symgrad/symgrad/internal/program"
 	"github.com/symgrad/symgrad/tensor"
 )
@@ -235,12 +236,8 @@ func (x *Exec) drained() bool {
 	return false
 }
 
-// The steps of a wait for an event: it asks the device, at first without a pause, and from time to time whether the run has
-// failed.
-const (
-	spinFor = 50 * time.Microsecond
-	askFor  = 100 * time.Millisecond
-)
+// askFor is how long a wait for an event asks the device alone, before it asks from time to time whether the run has failed.
+const askFor = 100 * time.Millisecond
 
 // await returns when e is done. The driver's own wait would not end where a rank has died.
 func (x *Exec) await(e *cuda.Event) error {
@@ -251,9 +248,8 @@ func (x *Exec) await(e *cuda.Event) error {
 			return err
 		}
 		switch waited := time.Since(began); {
-		case waited < spinFor:
 		case waited < askFor:
-			time.Sleep(20 * time.Microsecond)
+			gpu.Rest(waited)
 		case x.comm == nil:
 			return e.Synchronize()
 		default:

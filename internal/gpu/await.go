@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"syscall"
 	"time"
 
 	"github.com/symgrad/symgrad/dist"
@@ -13,18 +14,21 @@ import (
 // have no way to end when a peer dies, and some kernels never do.
 const (
 	spinFor  = 40 * time.Microsecond
-	yieldFor = 200 * time.Microsecond
-	restMost = 500 * time.Microsecond
+	yieldFor = 2 * time.Millisecond
+	napLeast = 20 * time.Microsecond
+	napMost  = 500 * time.Microsecond
 )
 
-// rest is one turn of a wait that has lasted for so long.
-func rest(waited time.Duration) {
+// Rest is one turn of a wait that has lasted for so long. It sleeps by the system call: where nothing else runs, a timer of
+// the runtime is late by a millisecond, in which a device does some ten steps of a small model.
+func Rest(waited time.Duration) {
 	switch {
 	case waited < spinFor:
 	case waited < yieldFor:
 		runtime.Gosched()
 	default:
-		time.Sleep(min(20*time.Microsecond+waited/16, restMost))
+		ts := syscall.NsecToTimespec(int64(min(napLeast+waited/16, napMost)))
+		_ = syscall.Nanosleep(&ts, nil) // a signal that ends it early is as good
 	}
 }
 
@@ -41,7 +45,7 @@ func (s *Stream) Await(n uint64) error {
 		if done, err := s.state(n, waited); done {
 			return err
 		}
-		rest(waited)
+		Rest(waited)
 	}
 }
 

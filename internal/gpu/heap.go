@@ -331,7 +331,7 @@ func (h *Heap) drain(s *cuda.Stream) error {
 				return err
 			}
 		}
-		rest(waited)
+		Rest(waited)
 	}
 }
 

@@ -32,7 +32,7 @@ func (t *Transport) stalled() bool {
 			k.wreck.Store(true)
 			return true
 		}
-		rest(waited)
+		Rest(waited)
 	}
 	return false
 }

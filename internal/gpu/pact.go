@@ -3,7 +3,6 @@ package gpu
 import (
 	"errors"
 	"fmt"
-	"runtime"
 	"sync/atomic"
 	"time"
 	"unsafe"
@@ -340,21 +339,19 @@ func (p *pact) poll(done func() bool, what func() string) error {
 		if err := p.broken(); err != nil {
 			return err
 		}
-		switch {
-		case turn < 100:
-		case turn < 1000:
-			runtime.Gosched()
-		default:
-			now := time.Now()
-			if since.IsZero() {
-				since = now
-			}
-			if now.Sub(since) > p.limit {
-				return p.fail(endTimeout, p.rank, fmt.Sprintf("%v: after %v rank %d still waits: %s",
-					dist.ErrTimeout, p.limit, p.rank, what()))
-			}
-			time.Sleep(min(100*time.Microsecond+now.Sub(since)/100, time.Millisecond))
+		if turn < 100 { // a look at the clock takes longer than one at memory
+			continue
 		}
+		now := time.Now()
+		if since.IsZero() {
+			since = now
+		}
+		waited := now.Sub(since)
+		if waited > p.limit {
+			return p.fail(endTimeout, p.rank, fmt.Sprintf("%v: after %v rank %d still waits: %s",
+				dist.ErrTimeout, p.limit, p.rank, what()))
+		}
+		Rest(waited)
 	}
 	return nil
 }

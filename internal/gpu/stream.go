@@ -293,7 +293,7 @@ func (s *Stream) outlast(cause error) error {
 		if waited > patience {
 			return fmt.Errorf("stream on %v: the device does not get on: %w", s.Device(), cause)
 		}
-		rest(waited)
+		Rest(waited)
 	}
 	return nil
 }

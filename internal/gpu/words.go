@@ -140,7 +140,7 @@ func (r *Region) Wait(ctx context.Context, w symmetric.Watch) (symmetric.Hit, er
 			n := int64(w.Count) * int64(w.DType.Size())
 			return symmetric.Hit{Index: -1}, r.wrong("wait", own, w.At, n, hostheap.Unmet(w, last, err))
 		}
-		rest(waited)
+		Rest(waited)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/internal/cuda"
+	"github.com/symgrad/symgrad/internal/gpu"
 )
 
 // How long things may take when the runtime is closed, or used after an abort. Nothing here waits in the driver or in the
@@ -83,14 +84,9 @@ func within(limit time.Duration, done func() bool) bool {
 		if waited > limit {
 			return false
 		}
-		rest(waited)
+		gpu.Rest(waited)
 	}
 	return true
-}
-
-// rest is one turn of a wait that has lasted for so long.
-func rest(waited time.Duration) {
-	time.Sleep(min(20*time.Microsecond+waited/16, time.Millisecond))
 }
 
 // idle reports whether the device has done all that e has queued. A group's streams wait for each other, so the last one
@@ -116,7 +112,7 @@ func (rt *Runtime) quiesce(t *team) error {
 	if e == nil {
 		return nil
 	}
-	for began := time.Now(); ; rest(time.Since(began)) {
+	for began := time.Now(); ; gpu.Rest(time.Since(began)) {
 		idle, err := e.idle()
 		switch {
 		case idle || errors.Is(err, cuda.ErrClosed):
