@@ -407,7 +407,54 @@ func TestAGraphThatIsTooLargeForAGPU(t *testing.T) {
 	}
 }
 
-// TestMachinesOnAGPULeaveNothing compiles, runs and closes a hundred machines.
+// TestAProfileOfAGPU measures the runs of a machine, which then goes on.
+func TestAProfileOfAGPU(t *testing.T) {
+	cudatest.Devices(t, 1)
+	p := newGPUNet(t, 4)
+	if _, err := gorgonia.Grad(p.cost, p.params...); err != nil {
+		t.Fatal(err)
+	}
+	c := optim.Config{Name: optim.Adam}
+	vm, err := machine.New(p.g, machine.Config{Device: machine.CUDA, Solver: &c})
+	if err != nil {
+		t.Fatal(err)
+	}
+	solver, err := vm.NewSolver(c)
+	if err == nil {
+		_, err = vm.Profile(5)
+	}
+	if !errors.Is(err, machine.ErrNoValue) {
+		t.Errorf("before the first run: got %v, want %v", err, machine.ErrNoValue)
+	}
+	if err := p.feed(0, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := vm.RunAll(); err != nil {
+		t.Fatal(err)
+	}
+	times, err := vm.Profile(5)
+	if err != nil {
+		t.Fatal(err)
+	}
+	steps := solver.Steps()
+	if times.Run <= 0 || times.Runs != 5 || len(times.Steps) == 0 || times.Compute <= 0 || times.Comm != 0 || times.Exposed != 0 || steps < 16 {
+		t.Errorf("after %d steps: %v", steps, &times)
+	}
+	if err := vm.RunAll(); err != nil {
+		t.Fatal(err)
+	}
+	if err := vm.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	if st := solver.State(); st.Steps != steps+1 || len(st.Params) != len(p.params) {
+		t.Errorf("the state has %d steps of %d parameters, want %d of %d", st.Steps, len(st.Params), steps+1, len(p.params))
+	}
+	if err := vm.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestMachinesOnAGPULeaveNothing compiles, runs and closes a thousand machines.
 func TestMachinesOnAGPULeaveNothing(t *testing.T) {
 	v := cudatest.Devices(t, 1)[0]
 	cycle := func() {
@@ -440,7 +487,7 @@ func TestMachinesOnAGPULeaveNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	goroutines := runtime.NumGoroutine()
-	for range 100 {
+	for range 1000 {
 		cycle()
 	}
 	after, _, err := v.Memory()

@@ -108,3 +108,19 @@ func TestGraphsThatCannotBe(t *testing.T) {
 		t.Errorf("an output of bools: %v", err)
 	}
 }
+
+func TestAProfileWantsAGPU(t *testing.T) {
+	m, err := machine.New(small(2).g, plain)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.Profile(3); !errors.Is(err, machine.ErrDevice) {
+		t.Errorf("got %v, want %v", err, machine.ErrDevice)
+	}
+	if err := m.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := m.Profile(3); !errors.Is(err, machine.ErrClosed) {
+		t.Errorf("got %v, want %v", err, machine.ErrClosed)
+	}
+}
