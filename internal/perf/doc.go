@@ -38,7 +38,8 @@
 //
 // Buffers of a group on a device are reached through a Device: copied there, checked by copies back. There operations are
 // queued on the group's stream back to back and not waited for one by one, or captured once and launched again (Graph), as
-// nccl-tests does with -G; the time is the device's, between two marks on the stream, of the slowest rank. Style OSU waits
+// nccl-tests does with -G; the time is the device's, between two marks on the stream, of the slowest rank. One operation, or
+// launch, that is not timed goes before the first mark, so that the ranks meet on the device. Style OSU waits
 // for each by the clock of the host. Several Targets, as the engines of a backend, take turns at every size, in every round
 // beginning with another one, so that what disturbs one of them disturbs all; an operation that one of them does not
 // support is a row that says so. A row is checked in the first round: before it is timed, and once more behind it, because
