@@ -6,11 +6,15 @@ import "math"
 // and largest the state of the weight and t the number of the step,
 //
 //	g = grad + weightDecay*w                          Adam
-//	g = grad; w -= rate*weightDecay*w                 AdamW
+//	g = grad                                          AdamW
 //	mean = beta1*mean + (1-beta1)*g
 //	square = beta2*square + (1-beta2)*g*g
 //	largest = max(largest, square)                    amsgrad (arXiv:1904.09237); otherwise largest is square
 //	w -= rate/(1-beta1^t) * mean / (sqrt(largest)/sqrt(1-beta2^t) + epsilon)
+//	w -= rate*weightDecay*w                           AdamW, by w as it was before
+//
+// The two subtractions are one, of a sum: a float32 weight is rounded once then, and 1-rate*weightDecay never, which would be
+// off by as much in every step.
 type adam struct {
 	beta1, beta2, epsilon float64
 	weightDecay           float64
@@ -21,14 +25,14 @@ type adam struct {
 	terms64 adamTerms[float64]
 }
 
-// adamTerms are the scalars of one step. decay is 0 for AdamW, and shrink is 1 for Adam.
+// adamTerms are the scalars of one step. decay is 0 for AdamW, and fade is 0 for Adam.
 type adamTerms[T float] struct {
-	scale, decay, shrink T
-	keep1, add1          T // beta1, 1-beta1
-	keep2, add2          T
-	size                 T // rate/(1-beta1^t)
-	root                 T // sqrt(1-beta2^t)
-	epsilon              T
+	scale, decay, fade T
+	keep1, add1        T // beta1, 1-beta1
+	keep2, add2        T
+	size               T // rate/(1-beta1^t)
+	root               T // sqrt(1-beta2^t)
+	epsilon            T
 }
 
 func (r *adam) slots() []string {
@@ -40,7 +44,7 @@ func (r *adam) slots() []string {
 
 func (r *adam) prepare(rate, scale float64, step int) {
 	t := adamTerms[float64]{
-		scale: scale, decay: r.weightDecay, shrink: 1,
+		scale: scale, decay: r.weightDecay,
 		keep1: r.beta1, add1: 1 - r.beta1,
 		keep2: r.beta2, add2: 1 - r.beta2,
 		size:    rate / (1 - math.Pow(r.beta1, float64(step))),
@@ -48,23 +52,28 @@ func (r *adam) prepare(rate, scale float64, step int) {
 		epsilon: r.epsilon,
 	}
 	if r.decoupled {
-		t.decay, t.shrink = 0, 1-float64(rate*r.weightDecay)
+		t.decay, t.fade = 0, rate*r.weightDecay
 	}
 	r.terms64 = t
 	r.terms32 = adamTerms[float32]{
-		scale: float32(t.scale), decay: float32(t.decay), shrink: float32(t.shrink),
+		scale: float32(t.scale), decay: float32(t.decay), fade: float32(t.fade),
 		keep1: float32(t.keep1), add1: float32(t.add1),
 		keep2: float32(t.keep2), add2: float32(t.add2),
 		size: float32(t.size), root: float32(t.root), epsilon: float32(t.epsilon),
 	}
 }
 
-func (r *adam) update32(m *memory[float32], lo, hi int) { adamSpan(r.terms32, m, lo, hi) }
-func (r *adam) update64(m *memory[float64], lo, hi int) { adamSpan(r.terms64, m, lo, hi) }
+func (r *adam) update32(m *memory[float32], grad []float32, lo, hi int) {
+	adamSpan(r.terms32, r.amsgrad, m, grad, lo, hi)
+}
 
-func adamSpan[T float](t adamTerms[T], m *memory[T], lo, hi int) {
-	weight, grad, mean, square := m.weight[lo:hi], m.grad[lo:hi], m.slots[0][lo:hi], m.slots[1][lo:hi]
-	if len(m.slots) == 3 {
+func (r *adam) update64(m *memory[float64], grad []float64, lo, hi int) {
+	adamSpan(r.terms64, r.amsgrad, m, grad, lo, hi)
+}
+
+func adamSpan[T float](t adamTerms[T], amsgrad bool, m *memory[T], grad []T, lo, hi int) {
+	weight, mean, square := m.weight[lo:hi], m.slots[0][lo:hi], m.slots[1][lo:hi]
+	if amsgrad {
 		amsgradPass(t, weight, grad, mean, square, m.slots[2][lo:hi])
 		return
 	}
@@ -78,7 +87,7 @@ func adamPass[T float](t adamTerms[T], weight, grad, mean, square []T) {
 		m := T(t.keep1*mean[i]) + T(t.add1*g)
 		v := T(t.keep2*square[i]) + T(T(t.add2*g)*g)
 		mean[i], square[i] = m, v
-		weight[i] = T(t.shrink*w) - T(t.size*m)/(T(T(math.Sqrt(float64(v)))/t.root)+t.epsilon)
+		weight[i] = w - (T(t.size*m)/(T(T(math.Sqrt(float64(v)))/t.root)+t.epsilon) + T(t.fade*w))
 	}
 }
 
@@ -90,6 +99,6 @@ func amsgradPass[T float](t adamTerms[T], weight, grad, mean, square, largest []
 		v := T(t.keep2*square[i]) + T(T(t.add2*g)*g)
 		top := max(largest[i], v)
 		mean[i], square[i], largest[i] = m, v, top
-		weight[i] = T(t.shrink*w) - T(t.size*m)/(T(T(math.Sqrt(float64(top)))/t.root)+t.epsilon)
+		weight[i] = w - (T(t.size*m)/(T(T(math.Sqrt(float64(top)))/t.root)+t.epsilon) + T(t.fade*w))
 	}
 }

@@ -24,42 +24,65 @@ func benchModel[T float]() (model []gorgonia.ValueGrad, elements int) {
 	return model, elements
 }
 
-// BenchmarkStep counts as bytes what one fused pass must move: every array read once and written once.
-func BenchmarkStep(b *testing.B) {
-	type arrays struct{ read, written int }
-	for _, c := range []struct {
-		config Config
-		moved  arrays
-	}{
-		{Config{Name: SGD}, arrays{2, 2}},
-		{Config{Name: Momentum}, arrays{3, 3}},
-		{Config{Name: Adam}, arrays{4, 4}},
-		{Config{Name: Adam, KeepGradients: true}, arrays{4, 3}},
-		{Config{Name: Adam, ClipNorm: 1}, arrays{5, 4}},
-		{Config{Name: Adam, AMSGrad: true}, arrays{5, 5}},
-	} {
-		for _, workers := range []int{1, 2} {
-			c.config.Workers = workers
-			name := c.config.Name
-			if c.config.KeepGradients {
-				name += "-keep"
-			}
-			if c.config.AMSGrad {
-				name += "-amsgrad"
-			}
-			if c.config.ClipNorm > 0 {
-				name += "-clip"
-			}
-			b.Run(fmt.Sprintf("%s/float32/workers=%d", name, workers), func(b *testing.B) {
-				model, n := benchModel[float32]()
-				benchSolver(b, newSolver(b, c.config), model, (c.moved.read+c.moved.written)*4*n)
-			})
-		}
+// arrays is what a step must move: how often it reads and writes an array of the model's size.
+type arrays struct{ read, written int }
+
+// benchStep measures a config in float32, on one goroutine and on two. Bytes are what one fused pass must move.
+func benchStep(b *testing.B, name string, c Config, moved arrays) {
+	for _, workers := range []int{1, 2} {
+		c.Workers = workers
+		b.Run(fmt.Sprintf("%sfloat32/workers=%d", name, workers), func(b *testing.B) {
+			model, n := benchModel[float32]()
+			benchSolver(b, newSolver(b, c), model, (moved.read+moved.written)*4*n)
+		})
 	}
-	b.Run("adam/float64/workers=1", func(b *testing.B) {
+}
+
+func BenchmarkStepSGD(b *testing.B)      { benchStep(b, "", Config{Name: SGD}, arrays{2, 2}) }
+func BenchmarkStepMomentum(b *testing.B) { benchStep(b, "", Config{Name: Momentum}, arrays{3, 3}) }
+func BenchmarkStepNesterov(b *testing.B) { benchStep(b, "", Config{Name: Nesterov}, arrays{3, 3}) }
+func BenchmarkStepLion(b *testing.B)     { benchStep(b, "", Config{Name: Lion}, arrays{3, 3}) }
+
+func BenchmarkStepAdam(b *testing.B) {
+	benchStep(b, "", Config{Name: Adam}, arrays{4, 4})
+	benchStep(b, "keep/", Config{Name: Adam, KeepGradients: true}, arrays{4, 3})
+	benchStep(b, "clip/", Config{Name: Adam, ClipNorm: 1}, arrays{5, 4})
+	benchStep(b, "clip-value/", Config{Name: Adam, ClipValue: 1}, arrays{4, 4})
+	benchStep(b, "average/", Config{Name: Adam, EMADecay: 0.999}, arrays{5, 5})
+	benchStep(b, "amsgrad/", Config{Name: Adam, AMSGrad: true}, arrays{5, 5})
+	b.Run("float64/workers=1", func(b *testing.B) {
 		model, n := benchModel[float64]()
 		benchSolver(b, newSolver(b, Config{Name: Adam, Workers: 1}), model, 8*8*n)
 	})
+}
+
+func BenchmarkStepAdamW(b *testing.B) {
+	c := Config{Name: AdamW, WeightDecay: 0.01}
+	benchStep(b, "", c, arrays{4, 4})
+	c.Groups = []Group{{MaxDims: 1, NoWeightDecay: true}}
+	benchStep(b, "groups/", c, arrays{4, 4})
+}
+
+// BenchmarkStepLAMB reads everything twice: norms come before the update.
+func BenchmarkStepLAMB(b *testing.B) {
+	c := Config{Name: LAMB, WeightDecay: 0.01}
+	benchStep(b, "", c, arrays{8, 4})
+	c.ClipNorm = 1
+	benchStep(b, "clip/", c, arrays{9, 4})
+}
+
+// BenchmarkStepPieces is Adam, clipped, over the pieces of one rank in both dtypes.
+func BenchmarkStepPieces(b *testing.B) {
+	f := newFleet(b, Config{Name: Adam, ClipNorm: 1, Workers: 1, KeepGradients: true}, 1)
+	f.fill(false, draw(1), 0)
+	f.fill(true, draw(2), 0)
+	b.SetBytes(int64(8 * (4*len(f.weight32) + 8*len(f.weight64))))
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := f.ranks[0].Step(); err != nil {
+			b.Fatal(err)
+		}
+	}
 }
 
 // BenchmarkGorgoniaAdam is the same model under gorgonia's Adam, with the same count of bytes.

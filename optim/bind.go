@@ -1,7 +1,6 @@
 package optim
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -15,6 +14,10 @@ type param struct {
 	name  string // "" if it has none
 	shape []int
 	dtype gtensor.Dtype
+	first int             // of the elements that are owned: a multiple of Block
+	count int             // of them
+	block int             // number of the parameter's first block among the blocks of all parameters
+	group int             // number of the rule that updates it
 	f32   memory[float32] // one of f32 and f64 is used, as dtype says
 	f64   memory[float64]
 
@@ -30,10 +33,11 @@ const (
 	zeroNever                    // Config.KeepGradients, or a constant of the graph
 )
 
-// memory is a parameter's flat memory in one dtype; all slices have the parameter's length.
+// memory is the flat memory of what is owned of a parameter, in one dtype; all slices have the length param.count.
 type memory[T float] struct {
 	weight, grad []T // borrowed for the length of a step
 	slots        [][]T
+	rate         T // of this step, where the rule has one for each parameter
 }
 
 // String is the name and shape as they stand in errors, with a space in front.
@@ -68,21 +72,20 @@ func (s *solver) bind(model []gorgonia.ValueGrad) error {
 	}
 	if first {
 		for i := range params {
-			params[i].allocate(s.rule.slots())
+			params[i].count = shapeSize(params[i].shape)
+			params[i].allocate(s.slots)
 		}
 		s.adopt(params)
 	}
-	return nil
-}
-
-// adopt makes params the solver's own and cuts them into spans.
-func (s *solver) adopt(params []param) {
-	s.params = params
-	s.spans = s.spans[:0]
-	for i := range params {
-		s.spans = appendSpans(s.spans, i, shapeSize(params[i].shape))
+	if !s.named {
+		for i, vg := range model {
+			p := &params[i]
+			p.name = strings.TrimSpace(label(vg))
+			p.group = s.config.group(p.name, p.shape)
+		}
+		s.named = true
 	}
-	s.sums = make([]float64, len(s.spans))
+	return nil
 }
 
 // release ends the borrowing, so that the solver keeps no memory of a finished step alive.
@@ -112,11 +115,10 @@ func (p *param) bind(vg gorgonia.ValueGrad, first, keep bool) error {
 	case !sameOrder(grad.shape, weight.shape):
 		return fmt.Errorf("weight has shape %v and gradient has shape %v: %w", weight.shape, grad.shape, ErrMismatch)
 	case first:
-		p.name, p.shape, p.dtype = strings.TrimSpace(label(vg)), slices.Clone(weight.shape), weight.dtype
-	case weight.dtype != p.dtype:
-		return fmt.Errorf("weight is %v and the solver's state is %v: %w", weight.dtype, p.dtype, ErrMismatch)
-	case !sameOrder(weight.shape, p.shape):
-		return fmt.Errorf("weight has shape %v and the solver's state %v: %w", weight.shape, gtensor.Shape(p.shape), ErrMismatch)
+		p.shape, p.dtype = slices.Clone(weight.shape), weight.dtype
+	}
+	if err := p.fits(weight); err != nil {
+		return err
 	}
 	p.f32.weight, p.f32.grad = weight.f32, grad.f32
 	p.f64.weight, p.f64.grad = weight.f64, grad.f64
@@ -127,61 +129,25 @@ func (p *param) bind(vg gorgonia.ValueGrad, first, keep bool) error {
 	return nil
 }
 
-// allocate makes zeroed state.
-func (p *param) allocate(slots []string) {
-	size := shapeSize(p.shape)
-	for range slots {
-		if p.dtype == gtensor.Float32 {
-			p.f32.slots = append(p.f32.slots, make([]float32, size))
-		} else {
-			p.f64.slots = append(p.f64.slots, make([]float64, size))
-		}
-	}
-}
-
-// region is the memory of one weight or gradient.
-type region struct {
-	lo, hi uintptr
-	param  int
-	grad   bool
-}
-
-// checkOverlap marks gradients that have memory in common, as the gradients of a and b in a+b do, since they must not be
-// zeroed before the last of them has been used.
-// Errors: ErrUnsupported if memory is shared that is written: a weight with a weight or a gradient.
-func (s *solver) checkOverlap(params []param) error {
-	s.regions = s.regions[:0]
-	for i := range params {
-		p := &params[i]
-		weight := flat{dtype: p.dtype, f32: p.f32.weight, f64: p.f64.weight}
-		grad := flat{dtype: p.dtype, f32: p.f32.grad, f64: p.f64.grad}
-		lo, hi := weight.bounds()
-		s.regions = append(s.regions, region{lo: lo, hi: hi, param: i})
-		lo, hi = grad.bounds()
-		s.regions = append(s.regions, region{lo: lo, hi: hi, param: i, grad: true})
-	}
-	slices.SortFunc(s.regions, func(a, b region) int { return cmp.Compare(a.lo, b.lo) })
-	last := s.regions[0] // of the regions so far, the one that reaches furthest
-	for _, r := range s.regions[1:] {
-		if r.lo < last.hi && r.lo < r.hi {
-			if !r.grad || !last.grad {
-				return fmt.Errorf("%v and %v share memory: give each its own, and a weight used twice only once: %w", last, r, ErrUnsupported)
-			}
-			for _, i := range [...]int{r.param, last.param} {
-				params[i].zero = max(params[i].zero, zeroAfterPass)
-			}
-		}
-		if r.hi > last.hi {
-			last = r
-		}
+// fits compares a weight with the parameter.
+// Errors: ErrMismatch.
+func (p *param) fits(weight flat) error {
+	switch {
+	case weight.dtype != p.dtype:
+		return fmt.Errorf("weight is %v and the solver's state is %v: %w", weight.dtype, p.dtype, ErrMismatch)
+	case !sameOrder(weight.shape, p.shape):
+		return fmt.Errorf("weight has shape %v and the solver's state %v: %w", weight.shape, gtensor.Shape(p.shape), ErrMismatch)
 	}
 	return nil
 }
 
-// String is the region as it stands in errors.
-func (r region) String() string {
-	if r.grad {
-		return fmt.Sprintf("gradient of parameter %d", r.param)
+// allocate makes zeroed state.
+func (p *param) allocate(slots []string) {
+	for range slots {
+		if p.dtype == gtensor.Float32 {
+			p.f32.slots = append(p.f32.slots, make([]float32, p.count))
+		} else {
+			p.f64.slots = append(p.f64.slots, make([]float64, p.count))
+		}
 	}
-	return fmt.Sprintf("weight of parameter %d", r.param)
 }

@@ -14,30 +14,66 @@ func clipFactor(limit, norm float64) float64 {
 	return min(limit/(norm+1e-6), 1)
 }
 
-// measure sets s.norm to the global norm of the scaled gradients. Squares are summed in float64, each span by itself and
-// the spans in order, so that the result depends on neither goroutines nor ranks.
-// Errors: ErrNonFinite, naming the first element to blame.
-func (s *solver) measure() error {
-	s.crew.run(len(s.spans), s.sum)
-	var total float64
-	for _, sum := range s.sums {
-		total += sum
+// measures reports whether steps need the norm of the gradients.
+func (c Config) measures() bool { return c.ClipNorm > 0 || c.SkipNonFinite }
+
+// measure sets e.norm to the global norm of the scaled gradients, and finds the norms of weights along with it if the rule
+// needs them.
+// Errors: those of the exchange.
+func (e *engine) measure() error {
+	if err := e.sum(e.squares, len(e.sums)); err != nil {
+		return fmt.Errorf("sum of squared gradients: %w", err)
 	}
-	s.norm = s.scale * math.Sqrt(total)
-	if math.IsNaN(s.norm) || math.IsInf(s.norm, 0) {
-		return s.blame()
-	}
+	e.norm = e.scale * math.Sqrt(total(e.sums[:e.blocks]))
 	return nil
 }
 
-func (s *solver) sumSpan(i int) {
-	sp := s.spans[i]
-	p := &s.params[sp.param]
-	if p.dtype == gtensor.Float32 {
-		s.sums[i] = sumSquares(p.f32.grad[sp.lo:sp.hi])
-		return
+// sum has the sums of the blocks of each span put into the first n of e.sums by fill, and adds those of all ranks.
+func (e *engine) sum(fill func(worker, span int), n int) error {
+	clear(e.sums[:n]) // the blocks of others
+	e.crew.run(len(e.spans), fill)
+	if e.exchange == nil {
+		return nil
 	}
-	s.sums[i] = sumSquares(p.f64.grad[sp.lo:sp.hi])
+	return e.exchange(e.sums[:n])
+}
+
+// total adds the sums of blocks in their order.
+func total(blocks []float64) (sum float64) {
+	for _, s := range blocks {
+		sum += s
+	}
+	return sum
+}
+
+// squaresOfSpan sums the squared gradients of a span, by blocks, and behind them its squared weights.
+func (e *engine) squaresOfSpan(_, i int) {
+	sp, p, at := e.span(i)
+	if p.dtype == gtensor.Float32 {
+		squares(p.f32.grad[sp.lo:sp.hi], e.sums[at:])
+	} else {
+		squares(p.f64.grad[sp.lo:sp.hi], e.sums[at:])
+	}
+	if e.adapts {
+		e.squaresOfWeights(sp, p, at)
+	}
+}
+
+func (e *engine) squaresOfWeights(sp span, p *param, at int) {
+	if p.dtype == gtensor.Float32 {
+		squares(p.f32.weight[sp.lo:sp.hi], e.sums[e.blocks+at:])
+	} else {
+		squares(p.f64.weight[sp.lo:sp.hi], e.sums[e.blocks+at:])
+	}
+}
+
+// squares puts the sum of the squares of each block of x into sums.
+func squares[T float](x []T, sums []float64) {
+	for k := 0; len(x) > 0; k++ {
+		n := min(Block, len(x))
+		sums[k] = sumSquares(x[:n])
+		x = x[n:]
+	}
 }
 
 // sumSquares keeps four sums, because one would wait for its own last addition at every element.
@@ -57,15 +93,36 @@ func sumSquares[T float](x []T) float64 {
 	return (a + b) + (c + d)
 }
 
-// blame is the error for a norm that is not finite: it names the first gradient element that is not.
-func (s *solver) blame() error {
-	for i := range s.params {
-		p := &s.params[i]
-		if at := max(firstNonFinite(p.f32.grad), firstNonFinite(p.f64.grad)); at >= 0 {
-			return fmt.Errorf("parameter %d%v: gradient element %d is NaN or infinite: %w", i, p, at, ErrNonFinite)
-		}
+// clampPass puts the gradients, scaled and bounded, into to. NaN stays.
+func clampPass[T float](scale, bound T, to, grad []T) []T {
+	to = to[:len(grad)]
+	for i, g := range grad {
+		to[i] = min(max(T(scale*g), -bound), bound)
 	}
-	return fmt.Errorf("squared gradients overflow, norm %v: %w", s.norm, ErrNonFinite)
+	return to
+}
+
+// blame is the error for a norm that is not finite: it names the first gradient element that is not, or its block where
+// another rank has it.
+func (e *engine) blame() error {
+	block := firstNonFinite(e.sums[:e.blocks])
+	for i := range e.params {
+		p := &e.params[i]
+		size := shapeSize(p.shape)
+		if block < 0 || block >= p.block+blocksOf(size) {
+			continue
+		}
+		lo := (block - p.block) * Block
+		if lo < p.first || lo >= p.first+p.count {
+			return fmt.Errorf("parameter %d%v: of gradient elements %d to %d one is NaN or infinite, or its square: %w",
+				i, p, lo, min(lo+Block, size)-1, ErrNonFinite)
+		}
+		if at := max(firstNonFinite(p.f32.grad), firstNonFinite(p.f64.grad)); at >= 0 {
+			return fmt.Errorf("parameter %d%v: gradient element %d is NaN or infinite: %w", i, p, p.first+at, ErrNonFinite)
+		}
+		break
+	}
+	return fmt.Errorf("squared gradients overflow, norm %v: %w", e.norm, ErrNonFinite)
 }
 
 // firstNonFinite is the index of the first NaN or infinity of x, -1 if there is none.

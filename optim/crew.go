@@ -14,7 +14,8 @@ const (
 	spansPerHelper = 4
 )
 
-// span is the elements lo to hi of one parameter: the unit in which a step is shared out.
+// span is the elements lo to hi of what is owned of one parameter: the unit in which a step is shared out. It begins at a
+// block's beginning.
 type span struct{ param, lo, hi int }
 
 // appendSpans cuts the size elements of a parameter into spans.
@@ -29,7 +30,7 @@ func appendSpans(spans []span, param, size int) []span {
 // live for one call of run, which waits for them.
 type crew struct {
 	helpers []func() // bodies of the goroutines besides the caller's, made once: starting one allocates nothing
-	do      func(i int)
+	do      func(worker, i int)
 	n       int64
 	next    atomic.Int64
 	done    sync.WaitGroup
@@ -44,14 +45,18 @@ func newCrew(workers int) *crew {
 	for i := range c.helpers {
 		c.helpers[i] = func() {
 			defer c.done.Done()
-			c.drain()
+			c.drain(i + 1)
 		}
 	}
 	return c
 }
 
-// run calls do(0) ... do(n-1), in no particular order, and returns when all have returned.
-func (c *crew) run(n int, do func(i int)) {
+// workers is the number of goroutines.
+func (c *crew) workers() int { return len(c.helpers) + 1 }
+
+// run calls do(worker, 0) ... do(worker, n-1), in no particular order, and returns when all have returned. No two calls at
+// one time have the same worker, which is below workers().
+func (c *crew) run(n int, do func(worker, i int)) {
 	c.do, c.n = do, int64(n)
 	c.next.Store(0)
 	helpers := c.helpers[:min(len(c.helpers), n/spansPerHelper)]
@@ -59,13 +64,13 @@ func (c *crew) run(n int, do func(i int)) {
 	for _, help := range helpers {
 		go help()
 	}
-	c.drain()
+	c.drain(0)
 	c.done.Wait()
 }
 
 // drain takes numbers until none is left.
-func (c *crew) drain() {
+func (c *crew) drain(worker int) {
 	for i := c.next.Add(1) - 1; i < c.n; i = c.next.Add(1) - 1 {
-		c.do(int(i))
+		c.do(worker, int(i))
 	}
 }

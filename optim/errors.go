@@ -17,6 +17,10 @@ var (
 	// ErrUnsupported is returned by Step when a value is not contiguous float32 or float64 memory of its own.
 	ErrUnsupported = errors.New("unsupported value")
 
-	// ErrNonFinite is returned by Step when the norm of the gradients is NaN or infinite and Config.ClipNorm asks for it.
+	// ErrNonFinite is returned by Step when the norm of the gradients is NaN or infinite, Config.ClipNorm asks for it, and
+	// Config.SkipNonFinite does not leave the step out.
 	ErrNonFinite = errors.New("gradient norm is not finite")
+
+	// ErrSwapped is returned by Step and SetState while SwapAverages has the averages in the weights.
+	ErrSwapped = errors.New("weights are swapped with their averages")
 )

@@ -66,5 +66,5 @@ func ExampleConfig() {
 	fmt.Println(err)
 	// Output:
 	// momentum learning_rate=0.1 momentum=0.9 dampening=0 nesterov=false weight_decay=0 clip_norm=0 schedule=constant(warmup=0)
-	// sgd: beta1 has no effect: leave it out or use adam or adamw: invalid optimizer config
+	// sgd: beta1 has no effect: leave it out or use adam, adamw, lamb or lion: invalid optimizer config
 }

@@ -6,5 +6,12 @@ package optim
 // WithDefaults is c with every zero that means a default replaced by it.
 func (c Config) WithDefaults() Config { return c.withDefaults() }
 
-// Slots is the names of what the rule keeps for each weight, in the order of ParamState.Slots.
-func (c Config) Slots() []string { return newRule(c.withDefaults()).slots() }
+// Slots is the names of what is kept for each weight, in the order of ParamState.Slots: those of the rule, and "ema" last
+// with EMADecay.
+func (c Config) Slots() []string {
+	slots := newRule(c.withDefaults(), 0).slots()
+	if c.EMADecay > 0 {
+		slots = append(slots, averageSlot)
+	}
+	return slots
+}

@@ -24,6 +24,9 @@ func cutUp(weight, grad []float32, ends []int) []gorgonia.ValueGrad {
 func TestBitsDependOnNeitherCutsNorWorkers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		config := rapid.SampledFrom(torchCases).Draw(t, "rule").config
+		if config.Name == LAMB {
+			t.Skip("its norms are those of parameters, and change with the cuts")
+		}
 		n := rapid.IntRange(1, 5*spanLen).Draw(t, "elements")
 		seed := rapid.Uint64Range(0, 1<<20).Draw(t, "seed")
 		run := func(name string) []float32 {
@@ -102,7 +105,7 @@ func TestCrewDoesEveryNumberOnce(t *testing.T) {
 		for _, n := range []int{0, 1, 3, 4, 7, 8, 100} {
 			done := make([]int, n) // each element is written by one goroutine: the race detector watches
 			for range 3 {
-				c.run(n, func(i int) { done[i]++ })
+				c.run(n, func(_, i int) { done[i]++ })
 			}
 			if slices.ContainsFunc(done, func(times int) bool { return times != 3 }) {
 				t.Errorf("%d workers, %d numbers: done %v times in three runs", workers, n, done)

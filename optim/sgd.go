@@ -20,12 +20,12 @@ func (r *sgd) prepare(rate, scale float64, _ int) {
 	r.terms32 = sgdTerms[float32]{rate: float32(rate), scale: float32(scale), decay: float32(r.weightDecay)}
 }
 
-func (r *sgd) update32(m *memory[float32], lo, hi int) {
-	sgdPass(r.terms32, m.weight[lo:hi], m.grad[lo:hi])
+func (r *sgd) update32(m *memory[float32], grad []float32, lo, hi int) {
+	sgdPass(r.terms32, m.weight[lo:hi], grad)
 }
 
-func (r *sgd) update64(m *memory[float64], lo, hi int) {
-	sgdPass(r.terms64, m.weight[lo:hi], m.grad[lo:hi])
+func (r *sgd) update64(m *memory[float64], grad []float64, lo, hi int) {
+	sgdPass(r.terms64, m.weight[lo:hi], grad)
 }
 
 // sgdPass, like the other passes, rounds every product by a conversion, which forbids the compiler to fuse it with the
@@ -72,12 +72,12 @@ func (r *momentum) prepare(rate, scale float64, step int) {
 	}
 }
 
-func (r *momentum) update32(m *memory[float32], lo, hi int) {
-	momentumPass(r.terms32, m.weight[lo:hi], m.grad[lo:hi], m.slots[0][lo:hi])
+func (r *momentum) update32(m *memory[float32], grad []float32, lo, hi int) {
+	momentumPass(r.terms32, m.weight[lo:hi], grad, m.slots[0][lo:hi])
 }
 
-func (r *momentum) update64(m *memory[float64], lo, hi int) {
-	momentumPass(r.terms64, m.weight[lo:hi], m.grad[lo:hi], m.slots[0][lo:hi])
+func (r *momentum) update64(m *memory[float64], grad []float64, lo, hi int) {
+	momentumPass(r.terms64, m.weight[lo:hi], grad, m.slots[0][lo:hi])
 }
 
 func momentumPass[T float](t momentumTerms[T], weight, grad, buffer []T) {

@@ -2,10 +2,8 @@ package optim
 
 import (
 	"fmt"
-	"math"
 
 	"gorgonia.org/gorgonia"
-	gtensor "gorgonia.org/tensor"
 )
 
 // Solver is a gorgonia.Solver that can be watched, steered and saved. It is not for use by several goroutines at once.
@@ -15,8 +13,8 @@ type Solver interface {
 	// Shapes: weight and gradient of a parameter have one shape (dims of size 1 apart) and one dtype, float32 or
 	// float64, and are *tensor.Dense with C-order contiguous memory, or *gorgonia.F32 or *gorgonia.F64.
 	// Owns: nothing after it returns; state of the solver's own, made at the first step.
-	// Errors: ErrMismatch, ErrNoGradient, ErrUnsupported, ErrNonFinite, each naming the parameter. After an error no
-	// weight, gradient or state has changed and the step does not count.
+	// Errors: ErrMismatch, ErrNoGradient, ErrUnsupported, ErrNonFinite, each naming the parameter; ErrSwapped. After an
+	// error no weight, gradient or state has changed and the step does not count.
 	gorgonia.Solver
 
 	// LearningRate is the rate of the next step.
@@ -30,15 +28,22 @@ type Solver interface {
 	SetGradientScale(scale float64) error
 	// Steps is the number of steps made, those before a restored State included.
 	Steps() int
-	// GradNorm is the global norm of the scaled gradients of the last Step before clipping, the one that was refused
-	// included; NaN if Config.ClipNorm is 0 or before the first step.
+	// Skipped is the number of steps that this solver has left out, as Config.SkipNonFinite says.
+	Skipped() int
+	// GradNorm is the global norm of the scaled gradients of the last Step before clipping, the one that was refused or
+	// skipped included; NaN if neither Config.ClipNorm nor Config.SkipNonFinite asks for it, or before the first step.
 	GradNorm() float64
 
-	// State is a copy of what SetState needs for going on from here.
+	// State is a copy of what SetState needs for going on from here. Swap averages back before.
 	State() State
 	// SetState makes the solver go on from st, before the first step or at any later time.
-	// Errors: ErrMismatch, and the solver is as before.
+	// Errors: ErrMismatch, ErrSwapped, and the solver is as before.
 	SetState(st State) error
+
+	// SwapAverages exchanges the weights of the model and their moving averages: once for an evaluation of the averages,
+	// and once more to go on. Before the first step, where both are the same, it does nothing.
+	// Errors: ErrConfig without Config.EMADecay; those of Step for weights; and nothing has changed.
+	SwapAverages(model []gorgonia.ValueGrad) error
 }
 
 // New is a Solver for c.
@@ -47,116 +52,39 @@ func New(c Config) (Solver, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	c = c.withDefaults()
-	s := &solver{config: c, rate: c.LearningRate, scale: 1, norm: math.NaN(), rule: newRule(c), crew: newCrew(c.Workers)}
-	s.sum, s.update = s.sumSpan, s.updateSpan
+	s := &solver{}
+	s.prepare(c)
 	return s, nil
 }
 
-// rule is one update rule over flat memory.
-type rule interface {
-	slots() []string // names of the state kept for each weight, in the order of memory.slots
-	prepare(rate, scale float64, step int)
-	update32(m *memory[float32], lo, hi int)
-	update64(m *memory[float64], lo, hi int)
-}
-
-func newRule(c Config) rule {
-	switch c.Name {
-	case SGD:
-		return &sgd{weightDecay: c.WeightDecay}
-	case Momentum:
-		return &momentum{momentum: c.Momentum, dampening: c.Dampening, nesterov: c.Nesterov, weightDecay: c.WeightDecay}
-	default: // Validate let no other name through
-		return &adam{
-			beta1: c.Beta1, beta2: c.Beta2, epsilon: c.Epsilon, amsgrad: c.AMSGrad,
-			weightDecay: c.WeightDecay, decoupled: c.Name == AdamW,
-		}
-	}
-}
-
-// solver runs one rule over the spans of the parameters.
+// solver is an engine for whole parameters, which each step gives anew.
 type solver struct {
-	config Config // with defaults
-	rule   rule
-	rate   float64 // what the schedule starts from
-	scale  float64
-	norm   float64
-	steps  int
-
-	params  []param // nil until the first step or SetState
-	spans   []span
-	sums    []float64 // of squared gradients, one a span
-	regions []region  // scratch of checkOverlap
-
-	crew        *crew
-	sum, update func(span int) // method values, made once because making one allocates
-}
-
-func (s *solver) LearningRate() float64 { return s.config.Schedule.Rate(s.rate, s.steps) }
-func (s *solver) Steps() int            { return s.steps }
-func (s *solver) GradNorm() float64     { return s.norm }
-
-func (s *solver) SetLearningRate(base float64) error {
-	if !(base >= 0) || math.IsInf(base, 1) {
-		return fmt.Errorf("%s: learning rate %v: it must be finite and at least 0: %w", s.config.Name, base, ErrConfig)
-	}
-	s.rate = base
-	return nil
-}
-
-func (s *solver) SetGradientScale(scale float64) error {
-	if !(scale > 0) || math.IsInf(scale, 1) {
-		return fmt.Errorf("%s: gradient scale %v: it must be finite and positive: %w", s.config.Name, scale, ErrConfig)
-	}
-	s.scale = scale
-	return nil
+	engine
+	named bool // params have the names of the model
 }
 
 func (s *solver) Step(model []gorgonia.ValueGrad) error {
 	defer s.release()
-	if err := s.bind(model); err != nil {
+	err := s.bind(model)
+	if err == nil {
+		err = s.step()
+	}
+	if err != nil {
 		return fmt.Errorf("%s step %d: %w", s.config.Name, s.steps+1, err)
 	}
-	scale := s.scale
-	if s.config.ClipNorm > 0 {
-		if err := s.measure(); err != nil {
-			return fmt.Errorf("%s step %d: %w", s.config.Name, s.steps+1, err)
-		}
-		scale *= clipFactor(s.config.ClipNorm, s.norm)
-	}
-	s.rule.prepare(s.LearningRate(), scale, s.steps+1)
-	s.crew.run(len(s.spans), s.update)
-	s.zeroShared()
-	s.steps++
 	return nil
 }
 
-// updateSpan updates the weights of one span. Its gradients are zeroed while they are still in the cache, which costs
-// nearly nothing next to a pass of its own.
-func (s *solver) updateSpan(i int) {
-	sp := s.spans[i]
-	p := &s.params[sp.param]
-	zero := p.zero == zeroInPass
-	if p.dtype == gtensor.Float32 {
-		s.rule.update32(&p.f32, sp.lo, sp.hi)
-		if zero {
-			clear(p.f32.grad[sp.lo:sp.hi])
-		}
-		return
-	}
-	s.rule.update64(&p.f64, sp.lo, sp.hi)
-	if zero {
-		clear(p.f64.grad[sp.lo:sp.hi])
-	}
-}
-
-// zeroShared zeroes the gradients that several parameters have in common.
-func (s *solver) zeroShared() {
-	for i := range s.params {
-		if p := &s.params[i]; p.zero == zeroAfterPass {
-			clear(p.f32.grad)
-			clear(p.f64.grad)
+func (s *solver) SwapAverages(model []gorgonia.ValueGrad) error {
+	defer s.release()
+	err := s.averages()
+	if err == nil && s.steps > 0 {
+		if err = s.bindWeights(model); err == nil {
+			s.swap()
 		}
 	}
+	if err != nil {
+		return fmt.Errorf("%s swap averages: %w", s.config.Name, err)
+	}
+	return nil
 }

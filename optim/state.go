@@ -7,37 +7,48 @@ import (
 	gtensor "gorgonia.org/tensor"
 )
 
-// State is all that a Solver remembers between steps. Learning rate, gradient scale and the other settings are not
+// State is all that a solver remembers between steps. Learning rate, gradient scale and the other settings are not
 // part of it: they come with the Config and the setters.
 type State struct {
 	Name   string       // the rule that it belongs to, Config.Name
 	Steps  int          // steps made
-	Params []ParamState // in the order of the model; empty before the first step
+	Params []ParamState // in the order of the model; empty before the first step of a Solver
 }
 
-// ParamState is the part of one parameter.
+// ParamState is the part of one parameter, or of a run of its elements.
 type ParamState struct {
-	Name  string // of the node; "" if it has none. Not compared.
-	Shape []int
-	DType gtensor.Dtype // gtensor.Float32 or gtensor.Float64
-	Slots []Slot        // none for SGD
+	Name   string        // of the node; "" if it has none. Not compared.
+	Shape  []int         // of the whole parameter
+	DType  gtensor.Dtype // gtensor.Float32 or gtensor.Float64
+	Offset int           // of the first element that Slots hold, in C order
+	Slots  []Slot        // of one length; none for SGD
 }
 
-// Slot is one number kept for every element of a parameter, in C order. Names are those of PyTorch's optimizer state:
-// momentum_buffer, exp_avg, exp_avg_sq, max_exp_avg_sq.
+// Slot is one number kept for each element from ParamState.Offset on, in C order. Names are those of PyTorch's optimizer
+// state: momentum_buffer, exp_avg, exp_avg_sq, max_exp_avg_sq; and ema, the moving average of the weight.
 type Slot struct {
 	Name string
 	F32  []float32 // if the parameter is float32
 	F64  []float64 // if it is float64
 }
 
-func (s *solver) State() State {
-	st := State{Name: s.config.Name, Steps: s.steps}
-	names := s.rule.slots()
-	for i := range s.params {
-		p := &s.params[i]
-		ps := ParamState{Name: p.name, Shape: slices.Clone(p.shape), DType: p.dtype}
-		for k, name := range names {
+// len is the number of elements of the slots in p's dtype; 0 without slots.
+func (ps ParamState) len() int {
+	switch {
+	case len(ps.Slots) == 0:
+		return 0
+	case ps.DType == gtensor.Float32:
+		return len(ps.Slots[0].F32)
+	}
+	return len(ps.Slots[0].F64)
+}
+
+func (e *engine) State() State {
+	st := State{Name: e.config.Name, Steps: e.steps}
+	for i := range e.params {
+		p := &e.params[i]
+		ps := ParamState{Name: p.name, Shape: slices.Clone(p.shape), DType: p.dtype, Offset: p.first}
+		for k, name := range e.slots {
 			slot := Slot{Name: name}
 			if p.dtype == gtensor.Float32 {
 				slot.F32 = slices.Clone(p.f32.slots[k])
@@ -59,17 +70,13 @@ func (s *solver) SetState(st State) error {
 }
 
 func (s *solver) setState(st State) error {
-	switch {
-	case st.Name != s.config.Name:
-		return fmt.Errorf("the state is of %q: %w", st.Name, ErrMismatch)
-	case st.Steps < 0 || st.Steps > 0 && len(st.Params) == 0:
-		return fmt.Errorf("%d steps with %d parameters: %w", st.Steps, len(st.Params), ErrMismatch)
-	case s.params != nil && len(st.Params) != 0 && len(st.Params) != len(s.params):
-		return fmt.Errorf("the state has %d parameters and the model %d: %w", len(st.Params), len(s.params), ErrMismatch)
+	if err := s.checkState(st); err != nil {
+		return err
 	}
 	var params []param
 	for i, ps := range st.Params {
-		p, err := s.restore(ps)
+		p := param{name: ps.Name, shape: slices.Clone(ps.Shape), dtype: ps.DType, count: max(shapeSize(ps.Shape), 0)}
+		err := s.restore(&p, ps)
 		if err != nil {
 			return fmt.Errorf("parameter %d%v: %w", i, &p, err)
 		}
@@ -79,39 +86,59 @@ func (s *solver) setState(st State) error {
 		params = append(params, p)
 	}
 	s.adopt(params)
-	s.steps = st.Steps
+	s.steps, s.named = st.Steps, false
 	return nil
 }
 
-// restore is the parameter that ps describes, with a copy of its slots. On an error it is good for naming only.
-func (s *solver) restore(ps ParamState) (param, error) {
-	p := param{name: ps.Name, shape: slices.Clone(ps.Shape), dtype: ps.DType}
-	names := s.rule.slots()
+// checkState compares a state with the engine as far as it needs no parameter.
+func (e *engine) checkState(st State) error {
+	switch {
+	case e.swapped:
+		return fmt.Errorf("the weights are averages: swap them back: %w", ErrSwapped)
+	case st.Name != e.config.Name:
+		return fmt.Errorf("the state is of %q: %w", st.Name, ErrMismatch)
+	case st.Steps < 0 || st.Steps > 0 && len(st.Params) == 0:
+		return fmt.Errorf("%d steps with %d parameters: %w", st.Steps, len(st.Params), ErrMismatch)
+	case e.params != nil && len(st.Params) != 0 && len(st.Params) != len(e.params):
+		return fmt.Errorf("the state has %d parameters and the model %d: %w", len(st.Params), len(e.params), ErrMismatch)
+	}
+	return nil
+}
+
+// restore gives p, whose shape and dtype are the state's, new slots with the elements that it owns.
+func (e *engine) restore(p *param, ps ParamState) error {
 	switch {
 	case p.dtype != gtensor.Float32 && p.dtype != gtensor.Float64:
-		return p, fmt.Errorf("dtype %v: use float32 or float64: %w", p.dtype, ErrMismatch)
+		return fmt.Errorf("dtype %v: use float32 or float64: %w", p.dtype, ErrMismatch)
 	case slices.ContainsFunc(p.shape, func(d int) bool { return d < 0 }):
-		return p, fmt.Errorf("negative dimension: %w", ErrMismatch)
-	case len(ps.Slots) != len(names):
-		return p, fmt.Errorf("%d slots, %s keeps %d: %w", len(ps.Slots), s.config.Name, len(names), ErrMismatch)
+		return fmt.Errorf("negative dimension: %w", ErrMismatch)
+	case len(ps.Slots) != len(e.slots):
+		return fmt.Errorf("%d slots, %s keeps %d: %w", len(ps.Slots), e.config.Name, len(e.slots), ErrMismatch)
 	}
-	size := shapeSize(p.shape)
 	for k, slot := range ps.Slots {
 		given := len(slot.F32)
 		if p.dtype == gtensor.Float64 {
 			given = len(slot.F64)
 		}
-		if slot.Name != names[k] || given != size {
-			return p, fmt.Errorf("slot %d is %q with %d %v elements: it must be %q with %d: %w", k, slot.Name, given, p.dtype, names[k], size, ErrMismatch)
+		covers := ps.Offset >= 0 && p.first >= ps.Offset && p.first+p.count <= ps.Offset+given
+		if slot.Name != e.slots[k] || p.count > 0 && !covers || given != ps.len() {
+			return fmt.Errorf("slot %d is %q with %d %v elements from %d on: it must be %q with %d from %d on, or more: %w",
+				k, slot.Name, given, p.dtype, ps.Offset, e.slots[k], p.count, p.first, ErrMismatch)
 		}
 	}
-	p.allocate(names)
+	if size := shapeSize(p.shape); ps.Offset < 0 || ps.Offset+ps.len() > size {
+		return fmt.Errorf("%d elements from %d on are not in a parameter of %d: %w", ps.len(), ps.Offset, size, ErrMismatch)
+	}
+	p.f32.slots, p.f64.slots = nil, nil
+	p.allocate(e.slots)
 	for k, slot := range ps.Slots {
-		if p.dtype == gtensor.Float32 {
-			copy(p.f32.slots[k], slot.F32)
-		} else {
-			copy(p.f64.slots[k], slot.F64)
+		switch lo := p.first - ps.Offset; {
+		case p.count == 0:
+		case p.dtype == gtensor.Float32:
+			copy(p.f32.slots[k], slot.F32[lo:])
+		default:
+			copy(p.f64.slots[k], slot.F64[lo:])
 		}
 	}
-	return p, nil
+	return nil
 }

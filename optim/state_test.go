@@ -128,7 +128,7 @@ func TestStatesThatDoNotFitAreRefused(t *testing.T) {
 		}, "parameter 0 w0 (5) float64 is w0 (5) float32 in the model"},
 		{"slot missing", func(st *State) { st.Params[1].Slots = st.Params[1].Slots[:1] }, "1 slots, adam keeps 2"},
 		{"slots swapped", func(st *State) { slices.Reverse(st.Params[1].Slots) }, `slot 0 is "exp_avg_sq"`},
-		{"slot too short", func(st *State) { st.Params[1].Slots[1].F32 = make([]float32, 14) }, `slot 1 is "exp_avg_sq" with 14 float32 elements: it must be "exp_avg_sq" with 15`},
+		{"slot too short", func(st *State) { st.Params[1].Slots[1].F32 = make([]float32, 14) }, `slot 1 is "exp_avg_sq" with 14 float32 elements from 0 on: it must be "exp_avg_sq" with 15 from 0 on`},
 		{"slot in the other dtype", func(st *State) {
 			st.Params[1].Slots[0] = Slot{Name: "exp_avg", F64: make([]float64, 15)}
 		}, `slot 0 is "exp_avg" with 0 float32`},

@@ -1,0 +1,249 @@
+package optim
+
+import (
+	"fmt"
+	"math"
+
+	gtensor "gorgonia.org/tensor"
+)
+
+// Block is the elements of a parameter whose squares are summed together, from its first element on. Whoever cuts
+// parameters into pieces cuts them between blocks: sums over a parameter or over all are then the same bits, since each
+// block has one sum and these are added in one order.
+const Block = 256
+
+// blocksOf is the number of blocks of a parameter of so many elements.
+func blocksOf(size int) int { return (size + Block - 1) / Block }
+
+// engine is what all solvers share: it runs the rules over the spans of what is owned of the parameters.
+type engine struct {
+	config  Config  // with defaults
+	rate    float64 // what the schedule starts from
+	scale   float64
+	norm    float64
+	steps   int
+	skipped int
+	swapped bool // the weights hold the averages
+
+	rules  []rule   // of the groups, and of the parameters of none
+	slots  []string // names of the state kept for each weight, in the order of memory.slots
+	adapts bool     // the rules need norms of each parameter
+
+	params   []param // all of the model; nil before the first step of a solver that has not been told
+	spans    []span
+	blocks   int       // of all parameters
+	sums     []float64 // one a block, of squared gradients or directions; if the rules adapt, as many for weights behind them
+	exchange func(x []float64) error
+	regions  []region // scratch of checkOverlap
+
+	crew      *crew
+	grads32   [][]float32 // of each worker, a span of bounded gradients, with Config.ClipValue
+	grads64   [][]float64
+	gradScale float64 // of this step
+
+	squares, directions, update func(worker, span int) // method values, made once because making one allocates
+}
+
+// rule is one update rule over flat memory. grad is the gradients of elements lo to hi.
+type rule interface {
+	slots() []string // names of the state kept for each weight
+	prepare(rate, scale float64, step int)
+	update32(m *memory[float32], grad []float32, lo, hi int)
+	update64(m *memory[float64], grad []float64, lo, hi int)
+}
+
+// newRule is the rule of c, which has its defaults, for weights of the given decay.
+func newRule(c Config, weightDecay float64) rule {
+	switch c.Name {
+	case SGD:
+		return &sgd{weightDecay: weightDecay}
+	case Momentum, Nesterov:
+		return &momentum{momentum: c.Momentum, dampening: c.Dampening, nesterov: c.Nesterov, weightDecay: weightDecay}
+	case LAMB:
+		return &lamb{beta1: c.Beta1, beta2: c.Beta2, epsilon: c.Epsilon, weightDecay: weightDecay}
+	case Lion:
+		return &lion{beta1: c.Beta1, beta2: c.Beta2, weightDecay: weightDecay}
+	default: // Validate let no other name through
+		return &adam{
+			beta1: c.Beta1, beta2: c.Beta2, epsilon: c.Epsilon, amsgrad: c.AMSGrad,
+			weightDecay: weightDecay, decoupled: c.Name == AdamW,
+		}
+	}
+}
+
+// prepare makes e the engine of a valid config, without parameters.
+func (e *engine) prepare(c Config) {
+	c = c.withDefaults()
+	e.config, e.rate, e.scale, e.norm, e.crew = c, c.LearningRate, 1, math.NaN(), newCrew(c.Workers)
+	for i := range len(c.Groups) + 1 {
+		decay, _ := c.ofGroup(i)
+		e.rules = append(e.rules, newRule(c, decay))
+	}
+	e.slots, e.adapts = c.Slots(), c.Name == LAMB
+	e.squares, e.directions, e.update = e.squaresOfSpan, e.directionsOfSpan, e.updateSpan
+	if c.ClipValue > 0 {
+		e.grads32, e.grads64 = make([][]float32, e.crew.workers()), make([][]float64, e.crew.workers())
+	}
+}
+
+// adopt makes params the engine's own and cuts them into spans.
+func (e *engine) adopt(params []param) {
+	e.params, e.spans, e.blocks = params, e.spans[:0], 0
+	wide := map[gtensor.Dtype]int{} // elements of the largest span
+	for i := range params {
+		p := &params[i]
+		p.block = e.blocks
+		e.blocks += blocksOf(shapeSize(p.shape))
+		e.spans = appendSpans(e.spans, i, p.count)
+		wide[p.dtype] = max(wide[p.dtype], min(p.count, spanLen))
+	}
+	e.sums = make([]float64, e.blocks)
+	if e.adapts {
+		e.sums = make([]float64, 2*e.blocks)
+	}
+	for i := range e.grads32 {
+		e.grads32[i], e.grads64[i] = make([]float32, wide[gtensor.Float32]), make([]float64, wide[gtensor.Float64])
+	}
+}
+
+// span is span i, its parameter, and the place of its first block in e.sums.
+func (e *engine) span(i int) (sp span, p *param, at int) {
+	sp = e.spans[i]
+	p = &e.params[sp.param]
+	return sp, p, p.block + (p.first+sp.lo)/Block
+}
+
+func (e *engine) LearningRate() float64 { return e.config.Schedule.Rate(e.rate, e.steps) }
+func (e *engine) Steps() int            { return e.steps }
+func (e *engine) Skipped() int          { return e.skipped }
+func (e *engine) GradNorm() float64     { return e.norm }
+
+func (e *engine) SetLearningRate(base float64) error {
+	if !(base >= 0) || math.IsInf(base, 1) {
+		return fmt.Errorf("%s: learning rate %v: it must be finite and at least 0: %w", e.config.Name, base, ErrConfig)
+	}
+	e.rate = base
+	return nil
+}
+
+func (e *engine) SetGradientScale(scale float64) error {
+	if !(scale > 0) || math.IsInf(scale, 1) {
+		return fmt.Errorf("%s: gradient scale %v: it must be finite and positive: %w", e.config.Name, scale, ErrConfig)
+	}
+	e.scale = scale
+	return nil
+}
+
+// step makes a step with the memory that is bound. Nothing is written before the last exchange has been made, so that an
+// error leaves everything as it was.
+func (e *engine) step() error {
+	if e.swapped {
+		return fmt.Errorf("the weights are averages: swap them back: %w", ErrSwapped)
+	}
+	e.gradScale = e.scale
+	if e.config.measures() {
+		if err := e.measure(); err != nil {
+			return err
+		}
+		if e.norm-e.norm != 0 {
+			return e.refuse()
+		}
+		if e.config.ClipNorm > 0 {
+			e.gradScale *= clipFactor(e.config.ClipNorm, e.norm)
+		}
+	}
+	if err := e.terms(); err != nil {
+		return err
+	}
+	e.crew.run(len(e.spans), e.update)
+	e.zeroShared()
+	e.steps++
+	return nil
+}
+
+// refuse ends a step whose norm is not finite, on all ranks alike.
+func (e *engine) refuse() error {
+	if !e.config.SkipNonFinite {
+		return e.blame()
+	}
+	for i := range e.params {
+		if p := &e.params[i]; p.zero != zeroNever {
+			clear(p.f32.grad)
+			clear(p.f64.grad)
+		}
+	}
+	e.skipped++
+	return nil
+}
+
+// terms prepares the rules for a step, and the rate of each parameter if they adapt it.
+func (e *engine) terms() error {
+	rate, scale := e.LearningRate(), e.gradScale
+	if e.config.ClipValue > 0 {
+		scale = 1 // it is in the bounded gradients
+	}
+	for i, r := range e.rules {
+		_, factor := e.config.ofGroup(i)
+		r.prepare(rate*factor, scale, e.steps+1)
+	}
+	if e.adapts {
+		return e.adapt()
+	}
+	return nil
+}
+
+// grad32 and grad64 are the gradients of a span as the rules see them.
+func (e *engine) grad32(worker int, p *param, sp span) []float32 {
+	if e.config.ClipValue == 0 {
+		return p.f32.grad[sp.lo:sp.hi]
+	}
+	return clampPass(float32(e.gradScale), float32(e.config.ClipValue), e.grads32[worker], p.f32.grad[sp.lo:sp.hi])
+}
+
+func (e *engine) grad64(worker int, p *param, sp span) []float64 {
+	if e.config.ClipValue == 0 {
+		return p.f64.grad[sp.lo:sp.hi]
+	}
+	return clampPass(e.gradScale, e.config.ClipValue, e.grads64[worker], p.f64.grad[sp.lo:sp.hi])
+}
+
+// updateSpan updates the weights of one span. Its gradients are zeroed while they are still in the cache, which costs
+// nearly nothing next to a pass of its own; the averages move there for the same reason.
+func (e *engine) updateSpan(worker, i int) {
+	sp, p, _ := e.span(i)
+	r := e.rules[p.group]
+	averaged := e.config.EMADecay > 0
+	if p.dtype == gtensor.Float32 {
+		if averaged && e.steps == 0 {
+			startAverages(&p.f32, sp)
+		}
+		r.update32(&p.f32, e.grad32(worker, p, sp), sp.lo, sp.hi)
+		if p.zero == zeroInPass {
+			clear(p.f32.grad[sp.lo:sp.hi])
+		}
+		if averaged {
+			moveAverages(float32(1-e.config.EMADecay), &p.f32, sp)
+		}
+		return
+	}
+	if averaged && e.steps == 0 {
+		startAverages(&p.f64, sp)
+	}
+	r.update64(&p.f64, e.grad64(worker, p, sp), sp.lo, sp.hi)
+	if p.zero == zeroInPass {
+		clear(p.f64.grad[sp.lo:sp.hi])
+	}
+	if averaged {
+		moveAverages(1-e.config.EMADecay, &p.f64, sp)
+	}
+}
+
+// zeroShared zeroes the gradients that several parameters have in common.
+func (e *engine) zeroShared() {
+	for i := range e.params {
+		if p := &e.params[i]; p.zero == zeroAfterPass {
+			clear(p.f32.grad)
+			clear(p.f64.grad)
+		}
+	}
+}

@@ -1,0 +1,235 @@
+package optim
+
+import (
+	"fmt"
+	"slices"
+
+	gtensor "gorgonia.org/tensor"
+
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// ParamShape is a parameter of a model, as all ranks know it.
+type ParamShape struct {
+	Name  string // no other parameter's; Config.Groups go by it
+	Shape []int
+	DType gtensor.Dtype // gtensor.Float32 or gtensor.Float64
+}
+
+// Piece is the run of a parameter's elements that a rank owns, with the memory of its weights and gradients.
+// Shapes: Weight and Grad have one length, and the parameter's dtype; a piece begins at a multiple of Block, and ends at one
+// or at the parameter's end, so that no two ranks share a block.
+type Piece struct {
+	Name   string // of the parameter
+	Shape  []int  // of the whole parameter
+	Offset int    // of the first element, in C order
+	Weight tensor.Buffer
+	Grad   tensor.Buffer
+}
+
+// PieceSolver updates the pieces of parameters that a rank owns. Together the PieceSolvers of all ranks do what one Solver
+// does to the whole parameters: the same bits in weights, state and norms, for any number of ranks. It is not for use by
+// several goroutines at once.
+type PieceSolver interface {
+	// Step updates the pieces' weights and zeroes their gradients, unless Config.KeepGradients says otherwise.
+	// Collective: all ranks, if Config.ClipNorm, Config.SkipNonFinite or LAMB need sums over all parameters; one sum of all
+	// norms, and for LAMB with one of the others two.
+	// Errors: ErrNonFinite on all ranks alike, ErrSwapped, and those of the sum. After an error no weight, gradient or state
+	// has changed and the step does not count.
+	Step() error
+
+	// LearningRate is as Solver's.
+	LearningRate() float64
+	// SetLearningRate is as Solver's.
+	SetLearningRate(base float64) error
+	// SetGradientScale is as Solver's.
+	SetGradientScale(scale float64) error
+	// Steps is as Solver's.
+	Steps() int
+	// Skipped is as Solver's.
+	Skipped() int
+	// GradNorm is as Solver's, the norm over all ranks.
+	GradNorm() float64
+
+	// State is a copy of what the rank keeps: an entry for every parameter of the model, whose slots hold the elements of
+	// its piece, and none where it has no piece.
+	State() State
+	// SetState makes the solver go on from st, which for each parameter of the model has a run of elements that covers the
+	// rank's piece: the state of a whole parameter, or what was another rank's among more of them.
+	// Errors: ErrMismatch, ErrSwapped, and the solver is as before.
+	SetState(st State) error
+
+	// SwapAverages exchanges the pieces' weights and their moving averages, as Solver's does.
+	// Errors: ErrConfig without Config.EMADecay.
+	SwapAverages() error
+}
+
+// NewPieces is a PieceSolver for what a rank owns of the parameters of a model. params is all of these, on every rank the
+// same in the same order; sum adds x over all ranks, element by element, in place, and is nil where there is only one. Each
+// element is other than 0 on at most one rank, so that any order gives the same bits.
+// Owns: the pieces' memory is the caller's, and must stay where it is; the state is the solver's.
+// Errors: ErrConfig; ErrMismatch, naming the parameter, for a piece that is not of the form above, is no part of a parameter,
+// or the second of it; ErrUnsupported for memory that is not on the host or shared.
+func NewPieces(c Config, params []ParamShape, pieces []Piece, sum func(x []float64) error) (PieceSolver, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	s := &pieceSolver{}
+	s.prepare(c)
+	s.exchange = sum
+	all, numbers, err := s.paramsOf(params)
+	if err == nil {
+		err = s.own(all, numbers, pieces)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s pieces: %w", c.Name, err)
+	}
+	return s, nil
+}
+
+// pieceSolver is an engine for pieces, which are bound once.
+type pieceSolver struct{ engine }
+
+func (s *pieceSolver) Step() error {
+	if err := s.step(); err != nil {
+		return fmt.Errorf("%s step %d: %w", s.config.Name, s.steps+1, err)
+	}
+	return nil
+}
+
+func (s *pieceSolver) SwapAverages() error {
+	if err := s.averages(); err != nil {
+		return fmt.Errorf("%s swap averages: %w", s.config.Name, err)
+	}
+	if s.steps > 0 {
+		s.swap()
+	}
+	return nil
+}
+
+func (s *pieceSolver) SetState(st State) error {
+	if err := s.setState(st); err != nil {
+		return fmt.Errorf("%s set state of %d steps: %w", s.config.Name, st.Steps, err)
+	}
+	return nil
+}
+
+// setState restores copies of the parameters first, so that a state that does not fit changes nothing.
+func (s *pieceSolver) setState(st State) error {
+	if err := s.checkState(st); err != nil {
+		return err
+	}
+	params := slices.Clone(s.params)
+	for i := range params {
+		p := &params[i]
+		if len(st.Params) == 0 { // of a solver that has made no step
+			p.f32.slots, p.f64.slots = nil, nil
+			p.allocate(s.slots)
+			continue
+		}
+		ps := st.Params[i]
+		if ps.DType != p.dtype || !sameOrder(ps.Shape, p.shape) {
+			return fmt.Errorf("parameter %d %s %v %v is%v %v in the model: %w",
+				i, ps.Name, gtensor.Shape(ps.Shape), ps.DType, p, p.dtype, ErrMismatch)
+		}
+		if err := s.restore(p, ps); err != nil {
+			return fmt.Errorf("parameter %d%v: %w", i, p, err)
+		}
+	}
+	s.params, s.steps = params, st.Steps
+	return nil
+}
+
+// paramsOf is the parameters of a model, of which nothing is owned yet, and their numbers by name.
+func (s *pieceSolver) paramsOf(shapes []ParamShape) ([]param, map[string]int, error) {
+	if len(shapes) == 0 {
+		return nil, nil, fmt.Errorf("the model has no parameters: %w", ErrMismatch)
+	}
+	params, numbers := make([]param, len(shapes)), map[string]int{}
+	for i, sh := range shapes {
+		p := &params[i]
+		*p = param{name: sh.Name, shape: slices.Clone(sh.Shape), dtype: sh.DType, group: s.config.group(sh.Name, sh.Shape)}
+		if p.dtype != gtensor.Float32 && p.dtype != gtensor.Float64 {
+			return nil, nil, fmt.Errorf("parameter %d%v: dtype %v: use float32 or float64: %w", i, p, p.dtype, ErrUnsupported)
+		}
+		if slices.ContainsFunc(sh.Shape, func(d int) bool { return d < 0 }) {
+			return nil, nil, fmt.Errorf("parameter %d%v: negative dimension: %w", i, p, ErrMismatch)
+		}
+		if k, twice := numbers[sh.Name]; twice {
+			return nil, nil, fmt.Errorf("parameters %d and %d are both named %q: pieces need names of their own: %w", k, i, sh.Name, ErrMismatch)
+		}
+		numbers[sh.Name] = i
+	}
+	return params, numbers, nil
+}
+
+// own binds the pieces, and makes their state.
+func (s *pieceSolver) own(params []param, numbers map[string]int, pieces []Piece) error {
+	for _, piece := range pieces {
+		i, ok := numbers[piece.Name]
+		if !ok {
+			return fmt.Errorf("piece of %q: the model has no such parameter: %w", piece.Name, ErrMismatch)
+		}
+		if err := params[i].own(piece); err != nil {
+			return fmt.Errorf("piece of parameter %d%v: elements %d to %d: %w", i, &params[i], piece.Offset, piece.Offset+piece.Weight.Len(), err)
+		}
+	}
+	for i := range params {
+		if s.config.KeepGradients {
+			params[i].zero = zeroNever
+		}
+		params[i].allocate(s.slots)
+	}
+	if err := s.checkOverlap(params); err != nil {
+		return err
+	}
+	s.adopt(params)
+	return nil
+}
+
+// own makes a piece what is owned of p.
+func (p *param) own(piece Piece) error {
+	size, n := shapeSize(p.shape), piece.Weight.Len()
+	end := piece.Offset + n
+	switch {
+	case !slices.Equal(piece.Shape, p.shape):
+		return fmt.Errorf("they are said to be of shape %v: %w", gtensor.Shape(piece.Shape), ErrMismatch)
+	case p.count > 0:
+		return fmt.Errorf("there is another, from %d to %d: %w", p.first, p.first+p.count, ErrMismatch)
+	case piece.Offset < 0 || end > size:
+		return fmt.Errorf("the parameter has %d: %w", size, ErrMismatch)
+	case piece.Offset%Block != 0 || end%Block != 0 && end != size:
+		return fmt.Errorf("cut between blocks of %d elements: %w", Block, ErrMismatch)
+	case piece.Grad.Len() != n || piece.Grad.DType() != piece.Weight.DType():
+		return fmt.Errorf("weight is %v and gradient is %v: %w", piece.Weight, piece.Grad, ErrMismatch)
+	}
+	if n == 0 {
+		return nil
+	}
+	p.first, p.count = piece.Offset, n
+	var err error
+	if p.dtype == gtensor.Float32 {
+		err = borrow(&p.f32, piece)
+	} else {
+		err = borrow(&p.f64, piece)
+	}
+	return err
+}
+
+// borrow takes the memory of a piece for good.
+func borrow[T float](m *memory[T], piece Piece) error {
+	for _, f := range []struct {
+		from tensor.Buffer
+		to   *[]T
+	}{{piece.Weight, &m.weight}, {piece.Grad, &m.grad}} {
+		if f.from.Device() != tensor.Host {
+			return fmt.Errorf("%v: use host memory: %w", f.from, ErrUnsupported)
+		}
+		x, err := tensor.Data[T](f.from)
+		if err != nil {
+			return fmt.Errorf("%w: %w", err, ErrMismatch)
+		}
+		*f.to = x
+	}
+	return nil
+}
