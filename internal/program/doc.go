@@ -9,6 +9,9 @@
 // Reduce behind it. A matrix product takes transposed operands as views. The rest are kinds of their own, because fast code
 // for them looks different.
 //
+// Parameters of which each rank has a part are gathered by steps, fetches, and gathered again where the gap between two uses
+// is long, so that a step of training holds those of two layers at a time; see Rematerialize.
+//
 // # From a graph to memory
 //
 // A program comes in three forms. Raw: steps in the order of the graph, any views, everything on the Compute stream.

@@ -195,12 +195,15 @@ type BatchNormGrad struct {
 }
 
 // Collective is one collective of dist on group number Group of the run: Out[0] from In[0], both packed. In place they are
-// the same view. Scalar is the factor of PreMulSum if there is an In[1], of the collective's dtype.
+// the same view. Scalar is the factor of PreMulSum if there is an In[1], of the collective's dtype. An AllGather with Fetch is
+// of parameters, of which each rank has a part: it may be done earlier and more than once, and all ranks have programs in
+// which that comes out alike; see Rematerialize.
 type Collective struct {
 	Kind  dist.Kind
 	Red   dist.RedOp
 	Root  int
 	Group int
+	Fetch bool
 }
 
 // Call is host function number Func of the run, with the memory of all In and Out, packed. The host back half alone has it.

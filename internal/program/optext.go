@@ -160,11 +160,14 @@ func trained(training bool) string {
 	return ""
 }
 
-// String is "allreduce sum group 0".
+// String is "allreduce sum group 0", "allgather fetch group 0".
 func (o *Collective) String() string {
 	s := o.Kind.String()
 	if o.Kind.Reduces() {
 		s += " " + o.Red.String()
+	}
+	if o.Fetch {
+		s += " fetch"
 	}
 	if o.Kind.Rooted() {
 		s += fmt.Sprintf(" root %d", o.Root)

@@ -1,13 +1,14 @@
 package program
 
-// Optimize rewrites a program into a faster one with the same results, packs it and puts its collectives on the Comm
-// stream. Plan comes next. It works in place; on an error the program is not fit for use.
+// Optimize rewrites a program into a faster one with the same results, that fetches parameters when it needs them, packs it
+// and puts its collectives on the Comm stream. Plan comes next. It works in place; on an error the program is not fit for
+// use.
 //
 // Results keep their bits in f32 and f64, but where a convolution or a cross-entropy is recognised, where products are
 // added to each other, and for f16 and bf16, which are not rounded between joined steps.
 // Errors: ErrInvalid.
 func Optimize(p *Program) error {
-	if err := check(p); err != nil {
+	if err := Rematerialize(p); err != nil { // first: see there
 		return err
 	}
 	cleaned(p)

@@ -7,7 +7,9 @@ import (
 
 // schedule puts collectives on the Comm stream, each as early as its operands allow, and the steps that need their
 // results behind those that do not. It says in After what waits for what on the other stream. Collectives keep their order
-// on every rank, since it follows from the order of the steps alone.
+// on every rank, since it follows from the order of the steps alone. A fetch (see Rematerialize) is not as early as it could
+// be, which is the beginning: it waits until the values before it are in use, and Plan then gives it the bytes of those
+// that are not any more.
 func schedule(p *Program) {
 	for i := range p.Steps {
 		p.Steps[i].Stream, p.Steps[i].After = Compute, nil
@@ -16,9 +18,12 @@ func schedule(p *Program) {
 		}
 	}
 	bridges(p)
-	deps := dependencies(p)
-	p.reorder(levels(p, deps), deps)
-	waits(p, dependencies(p))
+	f := flowOf(p)
+	fetch := fetchesOf(f)
+	deps := dependencies(p, fetch)
+	p.reorder(levels(p, deps, fetch), deps, &fetching{f, fetch, deps})
+	fetch = fetchesOf(flowOf(p))
+	waits(p, dependencies(p, fetch), fetch)
 }
 
 // bridges puts Maps of one element that only collectives read, and whose operands are those of collectives or from before
@@ -56,15 +61,16 @@ func bridges(p *Program) {
 }
 
 // dependencies is, of each step, the earlier ones that must be done before it: the writers of what it touches, and the
-// readers of what it writes. Collectives and Calls, which may communicate as well, keep their order.
-func dependencies(p *Program) [][]int {
+// readers of what it writes. Collectives and Calls, which may communicate as well, keep their order; each follows the last
+// of them, and the last that is no fetch.
+func dependencies(p *Program, fetch []bool) [][]int {
 	deps := make([][]int, len(p.Steps))
 	writers, readers := make([]int, len(p.Values)), make([][]int, len(p.Values))
 	// Several steps may write parts of a value; each waits for the one before it, so that the last stands for all.
 	for v := range writers {
 		writers[v] = -1
 	}
-	last := -1 // that ranks take part in, or that does more than compute
+	last, lastBut := -1, -1 // that ranks take part in, or that does more than compute
 	for i := range p.Steps {
 		s := &p.Steps[i]
 		need := func(j int) {
@@ -84,7 +90,10 @@ func dependencies(p *Program) [][]int {
 		switch s.Op.(type) {
 		case *Collective, *Call:
 			need(last)
-			last = i
+			need(lastBut)
+			if last = i; !fetch[i] {
+				lastBut = i
+			}
 		}
 		for _, v := range s.In {
 			readers[v.Value] = append(readers[v.Value], i)
@@ -96,13 +105,14 @@ func dependencies(p *Program) [][]int {
 	return deps
 }
 
-// levels is how many hand-overs from a collective to a Compute step are certainly done before a step starts.
-func levels(p *Program, deps [][]int) []int {
+// levels is how many hand-overs from a collective to a Compute step are certainly done before a step starts. Fetches do not
+// count: they are on their way before they are needed.
+func levels(p *Program, deps [][]int, fetch []bool) []int {
 	level := make([]int, len(p.Steps))
 	for i := range p.Steps {
 		for _, j := range deps[i] {
 			l := level[j]
-			if p.Steps[j].Stream == Comm && p.Steps[i].Stream == Compute {
+			if p.Steps[j].Stream == Comm && p.Steps[i].Stream == Compute && !fetch[j] {
 				l++
 			}
 			level[i] = max(level[i], l)
@@ -111,8 +121,9 @@ func levels(p *Program, deps [][]int) []int {
 	return level
 }
 
-// reorder sorts Compute steps by level, and puts each collective right behind the last step that it depends on.
-func (p *Program) reorder(level []int, deps [][]int) {
+// reorder sorts Compute steps by level, and puts each collective right behind the last step that it depends on, fetches
+// where they say.
+func (p *Program) reorder(level []int, deps [][]int, fetches *fetching) {
 	var compute, comm []int
 	for i := range p.Steps {
 		if p.Steps[i].Stream == Comm {
@@ -122,6 +133,7 @@ func (p *Program) reorder(level []int, deps [][]int) {
 		}
 	}
 	slices.SortStableFunc(compute, func(a, b int) int { return cmp.Compare(level[a], level[b]) })
+	hold := fetches.holds(compute, comm)
 	at := make([]int, len(p.Steps)) // of each placed step, its place
 	for i := range at {
 		at[i] = -1
@@ -135,7 +147,7 @@ func (p *Program) reorder(level []int, deps [][]int) {
 		return !slices.ContainsFunc(deps[i], func(j int) bool { return at[j] < 0 })
 	}
 	for k := 0; k <= len(compute); k++ {
-		for len(comm) > 0 && ready(comm[0]) {
+		for len(comm) > 0 && hold[comm[0]] <= k && ready(comm[0]) {
 			place(comm[0])
 			comm = comm[1:]
 		}
@@ -151,27 +163,41 @@ func (p *Program) reorder(level []int, deps [][]int) {
 }
 
 // waits says in After which steps of other streams each step waits for: the last that it depends on, if its stream has not
-// waited for that one already.
-func waits(p *Program, deps [][]int) {
+// waited for that one already. A fetch waits for all Compute steps before it, since its result gets bytes that they used; a
+// Call comes behind a fetch that is started, and waits for it only if it reads what it gives.
+func waits(p *Program, deps [][]int, fetch []bool) {
 	var seen [streamCount][streamCount]int
 	for s := range seen {
 		for t := range seen[s] {
 			seen[s][t] = -1
 		}
 	}
+	compute := -1 // the last Compute step
 	for i := range p.Steps {
 		s := &p.Steps[i]
 		last := -1
 		for _, j := range deps[i] {
-			if p.Steps[j].Stream != s.Stream {
+			if p.Steps[j].Stream != s.Stream && !(fetch[j] && comesBehind(s, &p.Steps[j])) {
 				last = max(last, j)
 			}
+		}
+		if fetch[i] {
+			last = max(last, compute)
+		}
+		if s.Stream == Compute {
+			compute = i
 		}
 		if last > seen[s.Stream][otherStream(s.Stream)] {
 			seen[s.Stream][otherStream(s.Stream)] = last
 			s.After = []int{last}
 		}
 	}
+}
+
+// comesBehind reports whether s, a step that depends on a fetch, is a Call that only has to come after its start.
+func comesBehind(s, fetch *Step) bool {
+	_, call := s.Op.(*Call)
+	return call && !readsValue(s, fetch.Out[0].Value) && s.outOf(fetch.In[0].Value) < 0
 }
 
 func otherStream(s Stream) Stream { return Comm - s }

@@ -110,6 +110,9 @@ func (c *checker) group(i int, o *Collective) {
 	if o.Group < 0 || o.Root < 0 {
 		c.add("%s: group %d, root %d", c.step(i), o.Group, o.Root)
 	}
+	if o.Fetch && o.Kind != dist.KindAllGather {
+		c.add("%s: fetches; an allgather can", c.step(i))
+	}
 	if o.Red.Kind == dist.RedPreMulSum && !o.Red.Scalar.At.IsZero() && len(s.In) < 2 {
 		c.add("%s: the factor is in memory; give it as in 1", c.step(i))
 	}

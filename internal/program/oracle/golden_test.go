@@ -107,7 +107,7 @@ func mask() *program.Program {
 }
 
 func TestGolden(t *testing.T) {
-	programs := []*program.Program{perceptron(), convolution(windows()[0], 5).p, layout(), mask()}
+	programs := []*program.Program{perceptron(), convolution(windows()[0], 5).p, layout(), mask(), sharded()}
 	for _, p := range programs {
 		t.Run(p.Name, func(t *testing.T) {
 			best := optimized(t, p, 1e-4)

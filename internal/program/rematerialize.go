@@ -1,0 +1,220 @@
+package program
+
+import (
+	"cmp"
+	"slices"
+)
+
+// A fetch is a Collective that says so, of memory that no step writes before all is done with it, into a value that is nothing
+// but its result: parameters of which each rank has a part, made whole for the steps that use them. What it gives can be had
+// again at any time until then, so that there is no need to keep it.
+
+// The measures of how long fetched values are kept. They count fetches and no steps or bytes: ranks with batches of
+// different length have different programs, and must fetch alike.
+const (
+	// keepOver is how many other fetched values are used, at most, between two uses of a value that is kept in between.
+	keepOver = 1
+	// liveFetches is how many fetched values are there at one time, the one that is on its way included, where the order of
+	// their uses allows it.
+	liveFetches = 2
+)
+
+// Rematerialize makes fetched values live as short as they can: a value whose uses are far apart is fetched again before
+// the later ones, and each fetch starts when all fetched values but one have been used, one ahead. A training step whose
+// layers use their parameters twice, forward and backward, so holds two layers' at a time and not all:
+//
+//	fetch 0, fetch 1, use 0, fetch 2, use 1, fetch 3, use 2, use 3, use 3, fetch 1, use 2, fetch 0, use 1, use 0
+//
+// It works on raw programs, before passes that depend on sizes: where fetches stand among Calls and other collectives
+// follows from the graph alone, and is the same on all ranks.
+//
+// Results keep their bits. It is a part of Optimize. Errors: ErrInvalid.
+func Rematerialize(p *Program) error {
+	if err := check(p); err != nil {
+		return err
+	}
+	f := flowOf(p)
+	var all []loan
+	fetch := fetchesOf(f)
+	for i := range p.Steps {
+		if fetch[i] {
+			all = append(all, f.loans(i, fetch)...)
+		}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(all, func(a, b loan) int { return cmp.Compare(a.first(), b.first()) })
+	p.lend(all, fetch, ahead(all))
+	return nil
+}
+
+// loan is a fetch and the steps that use what it gives, in order: there is at least one.
+type loan struct {
+	step int
+	uses []int
+}
+
+func (l *loan) first() int { return l.uses[0] }
+func (l *loan) last() int  { return l.uses[len(l.uses)-1] }
+
+// fetchesOf is which steps are fetches that steps use. One whose result goes into a collective is none: what the ranks
+// send each other next does not wait for this one's uses.
+func fetchesOf(f *flow) []bool {
+	is := make([]bool, len(f.p.Steps))
+	for i := range f.p.Steps {
+		s := &f.p.Steps[i]
+		c, ok := s.Op.(*Collective)
+		if !ok || !c.Fetch || f.p.Values[s.In[0].Value].Place != Outside {
+			continue
+		}
+		from, to := s.In[0].Value, s.Out[0].Value
+		written := len(f.p.Steps)
+		if w := f.writers[from]; len(w) > 0 {
+			written = w[0]
+		}
+		is[i] = f.maker(to) == i && len(f.readers[to]) > 0 && !slices.ContainsFunc(f.readers[to], func(j int) bool {
+			_, collective := f.p.Steps[j].Op.(*Collective)
+			return collective || j >= written
+		})
+	}
+	return is
+}
+
+// loans is fetch i, cut where its uses are far apart.
+func (f *flow) loans(i int, fetch []bool) []loan {
+	var all []loan
+	uses := f.readers[f.p.Steps[i].Out[0].Value]
+	from := 0
+	for k := range uses {
+		if k+1 == len(uses) || f.usedBetween(uses[k], uses[k+1], fetch) > keepOver {
+			all = append(all, loan{i, uses[from : k+1]})
+			from = k + 1
+		}
+	}
+	return all
+}
+
+// usedBetween is how many fetched values steps between i and j, both excluded, use.
+func (f *flow) usedBetween(i, j int, fetch []bool) int {
+	n := 0
+	for k := range fetch {
+		if fetch[k] && between(f.readers[f.p.Steps[k].Out[0].Value], i, j) {
+			n++
+		}
+	}
+	return n
+}
+
+// ahead is, of each loan, the step before which its fetch starts: when few enough of the loans before it are still out, and
+// no later than its own first use. Loans are in the order in which they are fetched.
+func ahead(all []loan) []int {
+	at := make([]int, len(all))
+	var ends []int // the last uses of the loans so far, the latest first
+	for k := range all {
+		if k > 0 {
+			at[k] = at[k-1]
+		}
+		if len(ends) >= liveFetches {
+			at[k] = max(at[k], ends[liveFetches-1]+1)
+		}
+		at[k] = min(at[k], all[k].first())
+		ends = append(ends, all[k].last())
+		slices.SortFunc(ends, func(a, b int) int { return cmp.Compare(b, a) })
+	}
+	return at
+}
+
+// lend puts fetches where at says, and gives each loan but a fetch's first a value of its own.
+func (p *Program) lend(all []loan, fetch []bool, at []int) {
+	lent := make([]Step, len(all))
+	seen := make([]bool, len(p.Steps))
+	for k, l := range all {
+		lent[k] = p.Steps[l.step]
+		if !seen[l.step] {
+			seen[l.step] = true
+			continue
+		}
+		lent[k] = p.again(&lent[k], l.uses)
+	}
+	steps := make([]Step, 0, len(p.Steps)+len(all))
+	k := 0
+	for i := range p.Steps {
+		for ; k < len(all) && at[k] <= i; k++ {
+			steps = append(steps, lent[k])
+		}
+		if !fetch[i] {
+			steps = append(steps, p.Steps[i])
+		}
+	}
+	p.Steps = steps
+}
+
+// again is a fetch once more, into a value of its own, which uses read in place of the first.
+func (p *Program) again(s *Step, uses []int) Step {
+	old := s.Out[0].Value
+	v := p.Values[old]
+	v.Shape = slices.Clone(v.Shape)
+	id := p.Add(v)
+	for _, i := range uses {
+		in := slices.Clone(p.Steps[i].In) // steps may share a slice of views
+		for k := range in {
+			if in[k].Value == old {
+				in[k].Value = id
+			}
+		}
+		p.Steps[i].In = in
+	}
+	next := *s
+	next.Name += " again"
+	next.Out = []View{p.Whole(id)}
+	return next
+}
+
+// fetching is what schedule knows of fetches.
+type fetching struct {
+	f     *flow
+	fetch []bool
+	deps  [][]int
+}
+
+// holds is, of each step, the place in compute before which it is not put: that of fetches one ahead of their use, 0 for
+// others. No step of compute may need what is held back there, nor a collective behind it.
+func (x *fetching) holds(compute, comm []int) []int {
+	hold := make([]int, len(x.fetch))
+	place := make([]int, len(x.fetch)) // of Compute steps
+	for k, i := range compute {
+		place[i] = k
+	}
+	var all []loan
+	for _, i := range comm {
+		if !x.fetch[i] {
+			continue
+		}
+		l := loan{step: i}
+		for _, j := range x.f.readers[x.f.p.Steps[i].Out[0].Value] {
+			l.uses = append(l.uses, place[j])
+		}
+		slices.Sort(l.uses)
+		all = append(all, l)
+	}
+	if len(all) == 0 {
+		return hold
+	}
+	needed := make([]int, len(x.fetch)) // the first place in compute where a collective must be there
+	for i := range needed {
+		needed[i] = len(compute)
+	}
+	for k, i := range compute {
+		for _, j := range x.deps[i] {
+			needed[j] = min(needed[j], k)
+		}
+	}
+	for k := len(comm) - 2; k >= 0; k-- {
+		needed[comm[k]] = min(needed[comm[k]], needed[comm[k+1]])
+	}
+	for k, at := range ahead(all) {
+		hold[all[k].step] = min(at, needed[all[k].step])
+	}
+	return hold
+}
