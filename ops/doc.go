@@ -55,6 +55,12 @@
 // effect, so each one hashes its number in its graph and two are not merged even if they are equal and have one input.
 // (Gorgonia compares 32-bit hashes only; Overlap.Grad looks for different nodes with one hash.)
 //
+// # Batch normalization
+//
+// SyncBatchNorm normalizes over the batch of all ranks. It is several nodes, of which two communicate: means and squares
+// in the forward pass, and the sums that its gradient needs in the backward pass. Unlike the verbs above it takes the loss
+// to be the mean that package ddp minimizes, unless BatchNormConfig says otherwise.
+//
 // # Overlap
 //
 // The collectives wait in Do. Gradients of data-parallel parameters go another way, by which they travel while the
