@@ -131,15 +131,15 @@ func (c *core) checkAlias(op *Op) error {
 		return nil
 	}
 	lo := c.info.Rank * op.Count
-	where := "the same buffer"
+	where := func() string { return "the same buffer" } // for the error alone
 	var err error
 	a, b := op.Src, op.Dst
 	switch op.Kind {
 	case KindAllGather, KindGather:
-		where = fmt.Sprintf("source at element %d of destination", lo)
+		where = func() string { return fmt.Sprintf("source at element %d of destination", lo) }
 		b, err = b.Slice(lo, lo+op.Count)
 	case KindReduceScatter, KindScatter:
-		where = fmt.Sprintf("destination at element %d of source", lo)
+		where = func() string { return fmt.Sprintf("destination at element %d of source", lo) }
 		a, err = a.Slice(lo, lo+op.Count)
 	case KindAllToAll:
 		return fmt.Errorf("%w: alltoall cannot work in place; source and destination must be disjoint", ErrAlias)
@@ -148,7 +148,7 @@ func (c *core) checkAlias(op *Op) error {
 		return err
 	}
 	if !tensor.Same(a, b) {
-		return fmt.Errorf("%w: source and destination overlap; in place means %s", ErrAlias, where)
+		return fmt.Errorf("%w: source and destination overlap; in place means %s", ErrAlias, where())
 	}
 	return nil
 }

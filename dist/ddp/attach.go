@@ -34,14 +34,25 @@ type DDP struct {
 	pending  float64 // sum of the weights of the accumulated micro-batches
 	micro    int     // number of them
 	step     int     // steps begun that communicate
+	runs     int     // of them, those whose gradients have all come
 	run      run
 	factor   factor
 	exchange dist.Work // sum of the weights
 	factored dist.Work // this rank's factor, computed from it
 	clock    clock
 	closed   bool
+	wire     exchanger // what is done to full buckets; nil: they are reduced as they are
+	virtual  *virtual  // set with Config.VirtualRanks; it is wire as well
+	local    localSGD
 
 	values []value // of the learnables, on a GPU; see device.go
+
+	zeros       [2]tensor.Buffer // by position in bucketTypes; see zeroView
+	stages      []*staging       // with Stage 2
+	inputs      gorgonia.Nodes   // with Stage 3: of the graph, over this rank's shards of weights
+	part        partFactor
+	solver      *shardSolver // the one of NewSolver, with sharding
+	unusedBytes int64        // of learnables that are not trained
 }
 
 // Attach makes the training of learnables on cost data-parallel over world. Call it in place of gorgonia.Grad, when the
@@ -69,7 +80,7 @@ func Attach(world *dist.World, cost *gorgonia.Node, learnables gorgonia.Nodes, c
 		err = d.allocate(&b, learnables)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("ddp attach rank %d/%d: %w", world.Rank(), world.Size(), errors.Join(err, d.release()))
+		return nil, fmt.Errorf("ddp attach rank %d/%d: %w", world.Rank(), world.Size(), errors.Join(err, d.moveOut(d.worldClosed()), d.release()))
 	}
 	if len(d.plan.Unused) > 0 && world.Rank() == 0 {
 		d.cfg.Log.Warn("ddp: the cost does not depend on these learnables; they are not trained",
@@ -86,11 +97,17 @@ type builder struct {
 	hooks []*ops.Hook
 	waits gorgonia.Nodes
 	lines []string
+
+	parts  gorgonia.Nodes // with Stage 3: what users read in place of hooks, see zero3.go
+	shards gorgonia.Nodes // inputs, one for each bucket
 }
 
 // build changes the graph and makes the plan.
 func (b *builder) build(learnables gorgonia.Nodes) error {
 	if err := b.d.cfg.Validate(); err != nil {
+		return err
+	}
+	if err := b.d.checkStage(); err != nil {
 		return err
 	}
 	if b.cost == nil || b.cost.Graph() == nil {
@@ -130,6 +147,11 @@ func (b *builder) differentiate(model gorgonia.NodeSet) ([]int, error) {
 	if b.hooks, err = hook(b.cost.Graph(), model, b.used); err != nil {
 		return nil, err
 	}
+	if b.d.gathers() {
+		if err := b.insertParts(); err != nil {
+			return nil, err
+		}
+	}
 	overlap, err := ops.NewOverlap(b.cost, phases{b.d})
 	if err != nil {
 		return nil, err
@@ -162,16 +184,20 @@ func (b *builder) makePlan(order []int) error {
 		p.Params = append(p.Params, q)
 	}
 	c := b.d.cfg
-	first, later := c.bucketBytes()
-	p.fill(order, first, later, b.d.slotAlignment())
+	p.lay(order, c, b.d.world.Size(), b.d.slotAlignment())
+	if b.d.gathers() {
+		if err := b.gatherParams(); err != nil {
+			return err
+		}
+	}
 	program, err := operations(b.cost.Graph(), below(b.waits...))
 	if err != nil {
 		return err
 	}
-	b.lines = append(b.lines,
-		fmt.Sprintf("setting BucketMB: %v", c.BucketMB),
-		fmt.Sprintf("setting FirstBucketMB: %v", c.FirstBucketMB),
-		fmt.Sprintf("setting NoOverlap: %v", c.NoOverlap))
+	if err := c.fits(b.d.world); err != nil {
+		return err
+	}
+	b.lines = append(b.lines, c.lines()...)
 	b.lines = append(b.lines, p.lines()...)
 	b.lines = append(b.lines, program...)
 	return nil
@@ -192,13 +218,27 @@ func (d *DDP) allocate(b *builder, learnables gorgonia.Nodes) error {
 	if err := d.place(b.used, b.waits); err != nil {
 		return err
 	}
+	if !d.gathers() {
+		if err := d.rehome(); err != nil {
+			return err
+		}
+	}
+	if err := d.countUnused(b.used, learnables); err != nil {
+		return err
+	}
+	if err := d.allocateWire(); err != nil {
+		return err
+	}
 	for i, h := range b.hooks {
 		h.Bind(d.slots[i])
 	}
 	if d.onGPU() {
 		return d.broadcastValues()
 	}
-	return broadcast(d.world, learnables)
+	if err := broadcast(d.world, learnables); err != nil || !d.gathers() {
+		return err
+	}
+	return d.fillShards(b.shards)
 }
 
 // broadcast copies rank 0's values of the nodes to all ranks, in the values' own memory.
@@ -235,7 +275,8 @@ func valueMemory(v gorgonia.Value) (tensor.Buffer, error) {
 	return ops.Elements(v)
 }
 
-// Model is the parameters that are trained, for solver.Step, in the order of the learnables given to Attach.
+// Model is the parameters that are trained, for solver.Step, in the order of the learnables given to Attach. With sharding
+// their gradients are for the solver of NewSolver alone: see the package comment.
 func (d *DDP) Model() []gorgonia.ValueGrad {
 	model := make([]gorgonia.ValueGrad, len(d.slots))
 	for i, s := range d.slots {
@@ -263,8 +304,12 @@ func (d *DDP) Plan() Plan { return d.plan }
 func (d *DDP) String() string { return d.plan.String() }
 
 // Close waits for what is in flight and frees the buckets. The gradients of the graph's nodes become copies, so that they
-// can still be read; values that were taken from the nodes before may not. The graph cannot be run afterwards. A world
-// that is closed has freed the buckets; then gradients become zeros. Idempotent. Not collective.
+// can still be read, and so do weights that are sharded; values that were taken from the nodes before may not. The graph
+// cannot be run afterwards. A world that is closed has freed the buckets; then gradients become zeros, and weights that
+// were in buckets are lost and become NaN. With Stage 3 weights are lost unless Consolidate has given them to the nodes.
+// Idempotent. Not collective.
+//
+// Errors: dist.ErrClosed for weights that are lost.
 func (d *DDP) Close() error {
 	if d.closed {
 		return nil
@@ -278,6 +323,7 @@ func (d *DDP) Close() error {
 			errs = append(errs, s.detach(gone))
 		}
 	}
+	errs = append(errs, d.moveOut(gone))
 	return errors.Join(append(errs, d.release())...)
 }
 
@@ -291,10 +337,14 @@ func (d *DDP) worldClosed() bool {
 func (s *slot) detach(gone bool) error {
 	v := s.wait.Value()
 	if s.view == nil {
-		return nil // a scalar's has it
+		return nil // a scalar's has it, and the zeros of Stage 2 are nobody else's
 	}
 	if gone {
-		v = s.zeros
+		zeros, err := s.zeroView()
+		if err != nil {
+			return err
+		}
+		v = zeros
 	}
 	own, err := gorgonia.CloneValue(v)
 	if err != nil {
@@ -304,7 +354,7 @@ func (s *slot) detach(gone bool) error {
 }
 
 func (d *DDP) release() error {
-	errs := []error{d.closeValues()}
+	errs := []error{d.closeValues(), d.closeWire()}
 	if d.mem != nil {
 		errs = append(errs, d.mem.close())
 	}

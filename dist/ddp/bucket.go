@@ -1,11 +1,9 @@
 package ddp
 
 import (
-	"errors"
 	"fmt"
 	"strconv"
 	"time"
-	"unsafe"
 
 	"gorgonia.org/gorgonia"
 	gtensor "gorgonia.org/tensor"
@@ -18,11 +16,21 @@ import (
 
 // bucket is a run of gradients that one collective reduces in place.
 type bucket struct {
-	name  string
-	buf   tensor.Buffer
-	group *dist.Group // a view of the world that names the operation
-	red   dist.RedOp
-	slots []*slot
+	index    int // in plan.Buckets
+	name     string
+	dtype    tensor.DType
+	elements int
+	buf      tensor.Buffer // whole, of gradients; with Stage 2 that of stage
+	group    *dist.Group   // a view of the world that names the operation
+	red      dist.RedOp
+	slots    []*slot
+
+	shard   int           // elements that this rank owns; 0 without sharding, as is what follows
+	owned   tensor.Buffer // of gradients
+	weights tensor.Buffer // whole, laid out as buf
+	mine    tensor.Buffer // of weights
+	gather  *dist.Group   // a view of the world that names the gathering of weights
+	stage   *staging      // nil while buf is nobody's
 
 	missing int       // gradients of this run that have not come yet
 	started bool      // in this run
@@ -32,26 +40,25 @@ type bucket struct {
 
 // slot is the place of one parameter's gradient. It is the Reducer of the parameter's hook.
 type slot struct {
-	d      *DDP
-	b      *bucket
-	param  *gorgonia.Node
-	wait   *gorgonia.Node // the gradient
-	buf    tensor.Buffer
-	view   *gtensor.Dense // over buf; never given away, see Wait. nil for a scalar
-	zeros  *gtensor.Dense // what Wait is inside NoSync
-	filled bool           // in this run
+	d       *DDP
+	b       *bucket
+	index   int // in plan.Params
+	n       int // elements
+	shape   []int
+	param   *gorgonia.Node
+	wait    *gorgonia.Node // the gradient
+	buf     tensor.Buffer
+	weights tensor.Buffer  // with sharding: where the parameter's value is
+	view    *gtensor.Dense // over buf; never given away, see Wait. nil for a scalar, and with Stage 2
+	zeros   *gtensor.Dense // what Wait is where the gradient is not: see zeroView. nil before it is asked for
+	filled  bool           // in this run
 }
 
-// memory is where buckets and scalars lie.
-type memory struct {
-	heap    symmetric.Heap // nil when the backend has none
-	parts   []symmetric.Region
-	where   string
-	regions [2]tensor.Buffer // of the buckets, by position in bucketTypes
-	weights tensor.Buffer    // f64: this rank's weight, and the sum over the ranks
-	scales  [2]tensor.Buffer // this rank's factor, by position in bucketTypes
-	words   [4]tensor.Buffer // f64: see Layout.Weights
-}
+// bytes is the size of the whole bucket.
+func (b *bucket) bytes() int64 { return int64(b.elements) * int64(b.dtype.Size()) }
+
+// scalar reports whether the parameter is a number.
+func (s *slot) scalar() bool { return len(s.shape) == 0 }
 
 // bucketTypes are the dtypes that gradients can have.
 var bucketTypes = [2]tensor.DType{tensor.F32, tensor.F64}
@@ -69,137 +76,85 @@ func alignElements(n int, dt tensor.DType) int {
 	return (n + unit - 1) / unit * unit
 }
 
-// newMemory allocates a region for each dtype's buckets and one for the scalars, in the symmetric heap, or from Go where
-// the backend has no heap: an allreduce works on any memory.
-//
-// Collective: all ranks, one plan. Errors: those of Heap and Alloc; ErrUnsupported for a device without a heap.
-func newMemory(w *dist.World, p *Plan) (*memory, error) {
-	var bytes [2]int64
-	for _, b := range p.Buckets {
-		bytes[typeIndex(b.DType)] += int64(alignElements(b.Elements, b.DType)) * int64(b.DType.Size())
-	}
-	const scalarBytes = symmetric.Alignment
-	m := &memory{}
-	alloc := func(n int64) (tensor.Buffer, error) {
-		return tensor.Of(make([]uint64, n/8)), nil // for the alignment of an f64
-	}
-	heap, err := w.Heap(bytes[0] + bytes[1] + scalarBytes)
-	switch {
-	case err == nil:
-		m.heap, m.where = heap, fmt.Sprintf("symmetric heap (%s)", w.Backend())
-		alloc = func(n int64) (tensor.Buffer, error) {
-			r, err := heap.Alloc(n)
-			if err != nil {
-				return tensor.Buffer{}, err
-			}
-			m.parts = append(m.parts, r)
-			return r.Local(), nil
-		}
-	case errors.Is(err, dist.ErrUnsupported) && w.Device() == tensor.Host:
-		m.where = fmt.Sprintf("process memory (%s has no symmetric heap)", w.Backend())
-	default:
-		return nil, err
-	}
-	if err := m.carve(bytes, scalarBytes, alloc); err != nil {
-		return nil, errors.Join(err, m.close())
-	}
-	return m, nil
-}
-
-// carve allocates and types the parts.
-func (m *memory) carve(bytes [2]int64, scalarBytes int64, alloc func(int64) (tensor.Buffer, error)) error {
-	for i, dt := range bucketTypes {
-		if bytes[i] == 0 {
-			continue
-		}
-		raw, err := alloc(bytes[i])
-		if err == nil {
-			m.regions[i], err = tensor.FromPointer(raw.Pointer(), int(bytes[i])/dt.Size(), dt, raw.Device())
-		}
-		if err != nil {
-			return err
-		}
-	}
-	raw, err := alloc(scalarBytes)
-	if err != nil {
-		return err
-	}
-	if m.weights, err = tensor.FromPointer(raw.Pointer(), 2, tensor.F64, raw.Device()); err != nil {
-		return err
-	}
-	for i, dt := range bucketTypes {
-		at := unsafe.Add(raw.Pointer(), 64*(i+1)) // each in a cache line of its own
-		if m.scales[i], err = tensor.FromPointer(at, 1, dt, raw.Device()); err != nil {
-			return err
-		}
-	}
-	for i := range m.words {
-		at := unsafe.Add(raw.Pointer(), 64*(i+1+len(m.scales)))
-		if m.words[i], err = tensor.FromPointer(at, 1, tensor.F64, raw.Device()); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (m *memory) close() error {
-	if m.heap == nil {
-		return nil
-	}
-	return m.heap.Close()
-}
-
 // place makes the buckets and slots of the plan.
 func (d *DDP) place(params gorgonia.Nodes, waits gorgonia.Nodes) error {
+	grads, values, shards := cursor{regions: &d.mem.regions}, cursor{regions: &d.mem.values}, cursor{regions: &d.mem.shards}
+	for _, m := range d.mem.staging {
+		d.stages = append(d.stages, &staging{buf: m})
+	}
 	d.slots = make([]*slot, len(params))
-	var used [2]int // elements of each region
-	var longest [2]int
 	for i, pb := range d.plan.Buckets {
-		k := typeIndex(pb.DType)
-		buf, err := d.mem.regions[k].Slice(used[k], used[k]+pb.Elements)
+		name := bucketPrefix + strconv.Itoa(i)
+		b := &bucket{
+			index: i, name: name, dtype: pb.DType, elements: pb.Elements, shard: pb.Shard,
+			group: d.world.Named(name), red: dist.PreMulSumAt(d.mem.scales[typeIndex(pb.DType)]),
+		}
+		d.buckets = append(d.buckets, b)
+		var err error
+		if d.staged() {
+			b.buf, err = tensor.FromPointer(d.stages[0].buf.Pointer(), b.elements, b.dtype, d.stages[0].buf.Device())
+		} else {
+			b.buf, err = grads.next(b.elements, b.dtype)
+		}
+		if err == nil && d.sharded() {
+			err = d.placeShard(b, &values, &shards)
+		}
 		if err != nil {
 			return err
 		}
-		used[k] += alignElements(pb.Elements, pb.DType)
-		name := "bucket " + strconv.Itoa(i)
-		b := &bucket{name: name, buf: buf, group: d.world.Named(name), red: dist.PreMulSumAt(d.mem.scales[k])}
-		d.buckets = append(d.buckets, b)
 		for _, j := range pb.Params {
-			q := d.plan.Params[j]
-			s := &slot{d: d, b: b, param: params[j], wait: waits[j]}
-			if s.buf, err = buf.Slice(q.Offset, q.Offset+q.Len()); err != nil {
+			if d.slots[j], err = d.newSlot(b, j, params[j], waits[j]); err != nil {
 				return err
 			}
-			if len(q.Shape) > 0 && !d.onGPU() {
-				if s.view, err = tensor.View(s.buf, q.Shape...); err != nil {
-					return err
-				}
-			}
-			d.slots[j] = s
-			b.slots = append(b.slots, s)
-			longest[k] = max(longest[k], q.Len())
-		}
-	}
-	return d.placeZeros(longest)
-}
-
-// placeZeros gives every slot a view of zeros; all of one dtype share the memory.
-func (d *DDP) placeZeros(longest [2]int) error {
-	zeros := [2]tensor.Buffer{tensor.Of(make([]float32, longest[0])), tensor.Of(make([]float64, longest[1]))}
-	for j, s := range d.slots {
-		q := d.plan.Params[j]
-		if s.view == nil {
-			continue
-		}
-		z, err := zeros[typeIndex(q.DType)].Slice(0, q.Len())
-		if err != nil {
-			return err
-		}
-		if s.zeros, err = tensor.View(z, q.Shape...); err != nil {
-			return err
+			b.slots = append(b.slots, d.slots[j])
 		}
 	}
 	return nil
+}
+
+// newSlot is the place of parameter j in b.
+func (d *DDP) newSlot(b *bucket, j int, param, wait *gorgonia.Node) (*slot, error) {
+	q := &d.plan.Params[j]
+	s := &slot{d: d, b: b, index: j, n: q.Len(), shape: q.Shape, param: param, wait: wait}
+	var err error
+	if s.buf, err = b.buf.Slice(q.Offset, q.Offset+s.n); err != nil {
+		return nil, err
+	}
+	if !b.weights.IsZero() {
+		if s.weights, err = b.weights.Slice(q.Offset, q.Offset+s.n); err != nil {
+			return nil, err
+		}
+	}
+	if !s.scalar() && !d.onGPU() && !d.staged() {
+		s.view, err = tensor.View(s.buf, q.Shape...)
+	}
+	return s, err
+}
+
+// zeroView is a view of zeros in the parameter's shape; all of one dtype share the memory, which is made when it is needed.
+func (s *slot) zeroView() (*gtensor.Dense, error) {
+	if s.zeros != nil {
+		return s.zeros, nil
+	}
+	d, k := s.d, typeIndex(s.b.dtype)
+	if d.zeros[k].IsZero() {
+		longest := 0
+		for _, t := range d.slots {
+			if t.b.dtype == s.b.dtype {
+				longest = max(longest, t.n)
+			}
+		}
+		d.zeros[k] = tensor.Of(make([]float32, longest))
+		if k == 1 {
+			d.zeros[k] = tensor.Of(make([]float64, longest))
+		}
+	}
+	z, err := d.zeros[k].Slice(0, s.n)
+	if err != nil {
+		return nil, err
+	}
+	s.zeros, err = tensor.View(z, s.shape...)
+	return s.zeros, err
 }
 
 // Start implements ops.Reducer.
@@ -207,24 +162,30 @@ func (s *slot) Start(grad gorgonia.Value) error {
 	if s.d.onGPU() {
 		return s.d.needsMachine()
 	}
-	if err := s.take(grad); err != nil {
+	src, err := ops.Elements(grad)
+	if err != nil {
 		return s.d.stepError(fmt.Errorf("gradient of %q: %w", s.param.Name(), err))
 	}
-	return s.count()
+	return s.StartFrom(src)
 }
 
 // count notes that the slot is filled and starts what is full.
 func (s *slot) count() error {
 	s.filled = true
 	s.b.missing--
-	if s.b.missing > 0 || s.d.cfg.NoOverlap || s.d.run.local {
+	switch d := s.d; {
+	case s.b.missing > 0:
+		return nil
+	case d.staged():
+		return d.startStaged()
+	case d.cfg.NoOverlap || d.run.local:
 		return nil
 	}
 	return s.d.startFull()
 }
 
 // take copies or adds the gradient into the slot.
-func (s *slot) take(grad gorgonia.Value) error {
+func (s *slot) take(src tensor.Buffer) error {
 	r := &s.d.run
 	switch {
 	case !r.running:
@@ -232,12 +193,13 @@ func (s *slot) take(grad gorgonia.Value) error {
 	case s.filled:
 		return fmt.Errorf("%w: it has come twice in one run", dist.ErrInvalid)
 	}
-	src, err := ops.Elements(grad)
-	if err != nil {
-		return err
-	}
 	if src.DType() != s.buf.DType() || src.Len() != s.buf.Len() {
 		return fmt.Errorf("%w: it is %v, the parameter %v", dist.ErrCount, src, s.buf)
+	}
+	if s.d.staged() && s.b.stage == nil {
+		if err := s.d.claim(s.b); err != nil {
+			return err
+		}
 	}
 	if src.DType() == tensor.F64 {
 		return deposit[float64](s.buf, src, r.how(), r.weight)
@@ -289,13 +251,32 @@ func (s *slot) Wait() (gorgonia.Value, error) {
 	if s.d.onGPU() {
 		return nil, s.d.needsMachine()
 	}
-	if s.d.run.local {
-		return s.value(s.zeros, 0), nil
-	}
 	if err := s.Reduced(); err != nil {
 		return nil, err
 	}
-	return s.value(s.view, s.element()), nil
+	if !s.d.run.local && !s.d.staged() {
+		return s.value(s.view, s.element()), nil
+	}
+	v, err := s.noGradient()
+	if err == nil && s.d.gathers() {
+		err = s.noDual(v)
+	}
+	if err != nil {
+		return nil, s.d.stepError(fmt.Errorf("gradient of %q: %w", s.param.Name(), err))
+	}
+	return v, nil
+}
+
+// noGradient is zeros, for a gradient that is not where the node's value could be.
+func (s *slot) noGradient() (gorgonia.Value, error) {
+	if s.scalar() {
+		return s.value(nil, 0), nil
+	}
+	zeros, err := s.zeroView()
+	if err != nil {
+		return nil, err
+	}
+	return s.value(zeros, 0), nil
 }
 
 // value is what Wait returns: a header of its own over the memory of view, or x for a scalar.
@@ -311,7 +292,7 @@ func (s *slot) value(view *gtensor.Dense, x float64) gorgonia.Value {
 
 // element is the value of a scalar's slot.
 func (s *slot) element() float64 {
-	if s.view != nil {
+	if !s.scalar() {
 		return 0
 	}
 	if x, err := tensor.Data[float64](s.buf); err == nil {

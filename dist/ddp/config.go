@@ -6,15 +6,31 @@ import (
 	"math"
 
 	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/tensor"
 )
 
-// Config is the settings of Attach. The zero value is the default. BucketMB, FirstBucketMB and NoOverlap must be the same
-// on all ranks.
+// Config is the settings of Attach. The zero value is the default. All but Log and the Factor of PreMulSum must be the
+// same on all ranks.
 type Config struct {
-	BucketMB      float64      // bound of a bucket in MiB (1 MiB = 2^20 bytes), fractions allowed; 0 means 25
-	FirstBucketMB float64      // bound of the first bucket of each dtype; 0 means 1, or BucketMB if that is less
-	NoOverlap     bool         // start no bucket before the backward pass has ended
-	Log           *slog.Logger // rank 0 reports unused parameters here; nil means slog.Default()
+	BucketMB      float64 // bound of a bucket in MiB (1 MiB = 2^20 bytes), fractions allowed; 0 means 25
+	FirstBucketMB float64 // bound of the first bucket of each dtype; 0 means 1, or BucketMB if that is less
+	NoOverlap     bool    // start no bucket before the backward pass has ended
+
+	Stage int // what is sharded: 0 nothing, 1 the solver's state, 2 gradients too, 3 parameters too
+
+	WireDType     tensor.DType // of gradients between ranks: BF16 or F16; 0 and F32 mean that of the gradient
+	ErrorFeedback bool         // keep what WireDType rounds off, and add it to the gradient of the next step
+	Hook          Hook         // what else is done to buckets, such as PowerSGD; nil means none
+
+	Average Average // what the ranks' gradients become; 0 means Mean
+	Factor  float64 // of PreMulSum and PreDivide; 0 means 1, and for PreDivide a power of two near the root of the ranks
+
+	VirtualRanks int // as many ranks as gradients are summed for, whatever the number of real ones; 0 means off
+	LocalSteps   int // average weights after so many steps of the solver, and gradients never; 0 means off
+
+	Idle bool // on GPUs: ranks may have weight 0 and gradients that are no numbers; costs a launch for each bucket
+
+	Log *slog.Logger // rank 0 reports unused parameters here; nil means slog.Default()
 }
 
 // The defaults are those of PyTorch: a large bucket uses the bandwidth, a small first one starts early.
@@ -26,7 +42,8 @@ const (
 
 // Validate checks c.
 //
-// Errors: dist.ErrInvalid for a bound that is neither 0 nor at least 1 KiB and finite.
+// Errors: dist.ErrInvalid for a bound that is neither 0 nor at least 1 KiB and finite, for a value that is none of its
+// field's, and for fields that exclude each other.
 func (c Config) Validate() error {
 	for _, b := range [...]struct {
 		name string
@@ -36,7 +53,146 @@ func (c Config) Validate() error {
 			return fmt.Errorf("ddp config: %w: %s is %v, want 0 or at least %v (1 KiB)", dist.ErrInvalid, b.name, b.mb, minBucketMB)
 		}
 	}
+	for _, check := range [...]func() string{c.wrongNumber, c.wrongWire, c.wrongAverage, c.wrongVirtual, c.wrongLocal} {
+		if wrong := check(); wrong != "" {
+			return fmt.Errorf("ddp config: %w: %s", dist.ErrInvalid, wrong)
+		}
+	}
 	return nil
+}
+
+// wrongNumber is what is wrong with the numbers, or nothing.
+func (c Config) wrongNumber() string {
+	switch {
+	case c.Stage < 0 || c.Stage > 3:
+		return fmt.Sprintf("Stage is %d, want 0 to 3", c.Stage)
+	case c.VirtualRanks < 0:
+		return fmt.Sprintf("VirtualRanks is %d, want at least 0", c.VirtualRanks)
+	case c.LocalSteps < 0:
+		return fmt.Sprintf("LocalSteps is %d, want at least 0", c.LocalSteps)
+	}
+	return ""
+}
+
+func (c Config) wrongWire() string {
+	cast := c.WireDType == tensor.BF16 || c.WireDType == tensor.F16
+	switch {
+	case !cast && c.WireDType != tensor.Invalid && c.WireDType != tensor.F32:
+		return fmt.Sprintf("WireDType is %v, want f32, bf16 or f16", c.WireDType)
+	case c.ErrorFeedback && !cast:
+		return "ErrorFeedback keeps what a WireDType of bf16 or f16 rounds off, and there is none"
+	case cast && c.Hook != nil:
+		return fmt.Sprintf("WireDType %v and Hook %v exclude each other: both say what ranks send", c.WireDType, c.Hook)
+	case c.Hook != nil && c.Stage > 0 && !c.Hook.Elementwise():
+		return fmt.Sprintf("Hook %v does not work with Stage %d: its messages are no elements of buckets that could be scattered over the ranks; use Stage 0, or a WireDType",
+			c.Hook, c.Stage)
+	}
+	if v, ok := c.Hook.(interface{ Validate() error }); ok {
+		if err := v.Validate(); err != nil {
+			return err.Error()
+		}
+	}
+	return ""
+}
+
+func (c Config) wrongAverage() string {
+	switch {
+	case c.Average > PreDivide:
+		return fmt.Sprintf("Average is %v, want Mean, Sum, PreMulSum or PreDivide", c.Average)
+	case c.Factor != 0 && c.Average != PreMulSum && c.Average != PreDivide:
+		return fmt.Sprintf("Factor is %v, which an Average of %v has no use for", c.Factor, c.Average)
+	case math.IsNaN(c.Factor) || math.IsInf(c.Factor, 0):
+		return fmt.Sprintf("Factor is %v, want a finite number", c.Factor)
+	case c.Average == PreDivide && c.Factor < 0:
+		return fmt.Sprintf("Factor is %v, and PreDivide divides by a positive number", c.Factor)
+	}
+	return ""
+}
+
+func (c Config) wrongVirtual() string {
+	switch {
+	case c.VirtualRanks == 0:
+		return ""
+	case c.hook() != nil:
+		return fmt.Sprintf("VirtualRanks sums exact gradients, and %v changes them", c.hook())
+	case c.Average == PreMulSum || c.Average == PreDivide:
+		return fmt.Sprintf("VirtualRanks works with an Average of mean or sum, not %v", c.Average)
+	case c.Stage > 1:
+		return fmt.Sprintf("VirtualRanks keeps whole gradients of every run, and Stage is %d; use Stage 0 or 1", c.Stage)
+	}
+	return ""
+}
+
+func (c Config) wrongLocal() string {
+	switch {
+	case c.LocalSteps == 0:
+		return ""
+	case c.VirtualRanks > 0, c.hook() != nil, c.Average != Mean:
+		return "LocalSteps exchanges no gradients, so that VirtualRanks, WireDType, Hook and Average have no place"
+	case c.Stage > 0:
+		return fmt.Sprintf("LocalSteps needs whole weights on every rank, and Stage is %d; use Stage 0", c.Stage)
+	}
+	return ""
+}
+
+// fits checks what depends on the world.
+//
+// Errors: dist.ErrInvalid for VirtualRanks that the ranks do not divide; dist.ErrUnsupported for what GPUs do not have.
+func (c Config) fits(w *dist.World) error {
+	if n := w.Size(); c.VirtualRanks%n != 0 {
+		return fmt.Errorf("ddp config: %w: VirtualRanks is %d, which %d ranks do not divide", dist.ErrInvalid, c.VirtualRanks, n)
+	}
+	if w.Device() == tensor.Host {
+		return nil
+	}
+	for _, f := range [...]struct {
+		name string
+		set  bool
+	}{
+		{"WireDType", c.hook() != nil && c.Hook == nil},
+		{"Hook", c.Hook != nil},
+		{"Average", c.Average != Mean},
+		{"VirtualRanks", c.VirtualRanks > 0},
+		{"LocalSteps", c.LocalSteps > 0},
+	} {
+		if f.set {
+			return fmt.Errorf("ddp config: %w: %s works on buckets in the memory of the host, and the world is on %v (%s); use a backend of the host, or leave it out",
+				dist.ErrUnsupported, f.name, w.Device(), w.Backend())
+		}
+	}
+	return nil
+}
+
+// hook is what is done to buckets; nil for nothing.
+func (c Config) hook() Hook {
+	if c.WireDType == tensor.BF16 || c.WireDType == tensor.F16 {
+		return Cast{DType: c.WireDType, ErrorFeedback: c.ErrorFeedback}
+	}
+	return c.Hook
+}
+
+// lines is the settings that ranks must have alike, a line each.
+func (c Config) lines() []string {
+	factor := "any"
+	if c.Average != PreMulSum {
+		factor = fmt.Sprint(c.Factor)
+	}
+	hook := "none"
+	if h := c.hook(); h != nil {
+		hook = h.String()
+	}
+	return []string{
+		fmt.Sprintf("setting BucketMB: %v", c.BucketMB),
+		fmt.Sprintf("setting FirstBucketMB: %v", c.FirstBucketMB),
+		fmt.Sprintf("setting NoOverlap: %v", c.NoOverlap),
+		fmt.Sprintf("setting Stage: %d", c.Stage),
+		"setting WireDType or Hook: " + hook,
+		fmt.Sprintf("setting Average: %v", c.Average),
+		"setting Factor: " + factor,
+		fmt.Sprintf("setting VirtualRanks: %d", c.VirtualRanks),
+		fmt.Sprintf("setting LocalSteps: %d", c.LocalSteps),
+		fmt.Sprintf("setting Idle: %v", c.Idle),
+	}
 }
 
 func (c Config) withDefaults() Config {

@@ -23,7 +23,8 @@ type Layout struct {
 	Group     *dist.Group      // of the collectives
 	Weights   [4]tensor.Buffer // f64: this rank's weight, the sum, what slots are multiplied by, what gradients are
 	Factors   [2]tensor.Buffer // of one element: f32, f64
-	Buckets   []tensor.Buffer  // in the order of Plan.Buckets
+	Buckets   []tensor.Buffer  // in the order of Plan.Buckets; with Stage 2, where each may be while it fills
+	Homes     []tensor.Buffer  // with Stage 1 and 2: buckets of weights, laid out as those of gradients; else none
 	Values    []LearnableValue // on a GPU: where the weights of all learnables are to be
 	Symmetric []tensor.Buffer  // that all of it lies in; empty where the backend has no symmetric heap
 }
@@ -61,6 +62,9 @@ func (d *DDP) Device() tensor.Device { return d.world.Device() }
 // Overlap reports whether buckets are reduced while the backward pass still runs.
 func (d *DDP) Overlap() bool { return !d.cfg.NoOverlap }
 
+// Idle reports whether ranks of weight 0 may have gradients that are no numbers: Config.Idle. The host takes them always.
+func (d *DDP) Idle() bool { return d.cfg.Idle }
+
 // Layout is where everything is.
 func (d *DDP) Layout() Layout {
 	l := Layout{Group: d.world.Group, Weights: d.mem.words, Factors: d.mem.scales}
@@ -69,6 +73,9 @@ func (d *DDP) Layout() Layout {
 	}
 	for _, b := range d.buckets {
 		l.Buckets = append(l.Buckets, b.buf)
+		if !b.weights.IsZero() {
+			l.Homes = append(l.Homes, b.weights)
+		}
 	}
 	for i := range d.values {
 		l.Values = append(l.Values, LearnableValue{d.values[i].node, d.values[i].buf})

@@ -43,6 +43,47 @@
 // Runs inside NoSync have zero gradients. With gorgonia.BindDualValues, which adds the gradient of each run to what is
 // there, the sum is therefore the gradient of the last run, as it should be.
 //
+// # Sharding
+//
+// With Config.Stage every parameter begins at a multiple of optim.Block elements of its bucket, and of each bucket a rank
+// owns one run of equal length, whatever the parameters in it: at most one piece of each (Pieces). A rank keeps the
+// solver's state of its pieces only, and updates these (ZeRO, Rajbhandari et al., arXiv:1910.02054):
+//
+//	Stage 1  buckets are reduce-scattered in place; the rank updates its pieces; the weights, which lie in buckets of
+//	         their own of the same layout, are gathered in place. 8P + 8P/N bytes for Adam in float32, P parameters, N ranks.
+//	Stage 2  and buckets of gradients exist only while they fill and are reduced, in two buffers of the largest bucket's
+//	         size; the rank's run of each stays. 4P + 12P/N bytes.
+//	Stage 3  and the same for weights, which the graph gathers bucket by bucket while it needs them. 16P/N bytes, and
+//	         the buckets that are gathered: two at a time under package machine, all of them under a tape machine.
+//
+// The program changes in one line, the solver's, which is then collective:
+//
+//	solver, err := d.NewSolver(optim.Config{Name: optim.Adam})
+//	...
+//	err = vm.RunAll()
+//	err = solver.Step(d.Model())
+//
+// Weights come to the bits of Stage 0, on any number of ranks: products and sums are the same, element by element, and
+// norms are sums of blocks that no piece cuts. There is one exception, accumulation with Stage 2, whose sums have another
+// order. Memory says what a rank has allocated.
+//
+// The nodes' values are views of the buckets of weights from Attach to Close, which gives the nodes copies: close d before
+// its world. A value that the program gives a parameter with gorgonia.Let is moved into its bucket by the next Step.
+//
+// The gradients that nodes have are no longer what a solver of another package can use. With Stage 1 they are the reduced
+// ones in this rank's pieces, and this rank's own, not reduced, everywhere else; with Stage 2 and 3 they are zeros. Such a
+// solver would train ranks apart, or not at all; so would one that optim.New made. The solver of NewSolver reads gradients
+// in the buckets. For the same reason gorgonia.BindDualValues cannot add up runs: accumulate inside NoSync.
+//
+// With Stage 2 a bucket is reduced as soon as it is full even if NoOverlap is set, and waited for at once, since the next
+// one needs its memory; and runs inside NoSync are reduced as well, so that all ranks must have as many of them.
+//
+// With Stage 3 parameters go into buckets in the order in which the forward pass first uses them, and nodes that used a
+// parameter read a part of a gathered bucket. A learnable's value has a shape and no elements, so that what would work on
+// elements returns an error. Consolidate gives the nodes whole values until the next run; what nodes hold then, be it that or
+// what the program has given them by gorgonia.Let, is taken over. All ranks must run the graph by machines of one kind, since
+// package machine gathers a bucket again for the backward pass and a tape machine keeps it.
+//
 // # Errors
 //
 // A peer that dies, is late, or runs another program makes RunAll return an error that names rank, operation and bucket;

@@ -11,21 +11,25 @@ import (
 var _ ops.Placed = (*slot)(nil)
 
 // Place implements ops.Placed. A gradient can be computed in its slot when the run overwrites the slot as it is: not when
-// micro-batches are accumulated, nor when the rank has no samples. A scalar's slot is in nobody else's hands.
+// micro-batches are accumulated, nor when the rank has no samples. A scalar's slot is in nobody else's hands. With Stage 2 a
+// gradient is copied: its bucket has no memory before the first of its gradients has come. With Stage 3 nobody reads the
+// node's value.
 func (s *slot) Place() (gradient, reduced tensor.Buffer) {
-	if s.view == nil {
+	d := s.d
+	if s.scalar() || d.onGPU() || d.gathers() {
 		return gradient, reduced
 	}
-	d := s.d
-	next := run{local: d.noSync, joins: d.micro > 0 && !d.run.running, weight: d.weight}
-	if next.how() == overwrite {
+	next := d.nextRun()
+	if !d.staged() && next.how() == overwrite {
 		gradient = s.buf
 	}
-	if next.local {
-		reduced, _ = tensor.BufferOf(s.zeros) // of floats, contiguous
-		return gradient, reduced
+	if !d.staged() && !next.local {
+		return gradient, s.buf
 	}
-	return gradient, s.buf
+	if zeros, err := s.zeroView(); err == nil { // else Wait says what is wrong
+		reduced, _ = tensor.BufferOf(zeros) // of floats, contiguous
+	}
+	return gradient, reduced
 }
 
 // Filled implements ops.Placed.
@@ -41,7 +45,7 @@ func (s *slot) Filled() error {
 
 // Reduced implements ops.Placed.
 func (s *slot) Reduced() error {
-	if s.d.run.local {
+	if s.d.run.local && !s.d.staged() {
 		return nil
 	}
 	if err := s.d.await(s.b); err != nil {

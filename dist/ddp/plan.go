@@ -9,6 +9,7 @@ import (
 
 	gtensor "gorgonia.org/tensor"
 
+	"github.com/symgrad/symgrad/optim"
 	"github.com/symgrad/symgrad/tensor"
 )
 
@@ -18,6 +19,7 @@ type Plan struct {
 	Buckets []PlanBucket // in the order in which they are started
 	Unused  []string     // learnables that the cost does not depend on; they are not trained
 	Memory  string       // where the buckets are: "symmetric heap (shm)"
+	Stage   int          // Config.Stage: what is sharded
 }
 
 // PlanParam is one parameter.
@@ -32,7 +34,8 @@ type PlanParam struct {
 // PlanBucket is one bucket: a run of memory that is reduced by one collective.
 type PlanBucket struct {
 	DType    tensor.DType
-	Elements int
+	Elements int   // padding included: with Stage >= 1 it is Shard for every rank
+	Shard    int   // with Stage >= 1: rank r owns elements r*Shard to (r+1)*Shard, a multiple of optim.Block; else 0
 	Params   []int // indices of its parameters, in the order of their gradients
 }
 
@@ -49,12 +52,18 @@ func (p PlanParam) String() string {
 
 // fill puts the parameters into buckets. order[0] is the index of the parameter whose gradient is ready first. A bucket
 // is a run of parameters of one dtype, in that order, of at most first bytes (the first bucket of its dtype) or later
-// bytes (the others); a parameter that is larger has a bucket to itself. Gradients begin at multiples of align bytes.
+// bytes (the others); a parameter that is larger has a bucket to itself. Gradients begin at multiples of align bytes, and
+// of optim.Block elements where they are to be sharded.
 func (p *Plan) fill(order []int, first, later int64, align int) {
 	open := make(map[tensor.DType]int) // index in filled of the bucket that takes the next parameter of the dtype
 	var filled []PlanBucket
 	var last []int // position in order of each bucket's last parameter
-	for pos, i := range order {
+	gathered := p.Stage == stageParams
+	for pos := range order {
+		i := order[pos]
+		if gathered { // from the last gradient on: in the order in which the forward pass first uses the parameters
+			i = order[len(order)-1-pos]
+		}
 		q := p.Params[i]
 		size := int64(q.Len()) * int64(q.DType.Size())
 		b, ok := open[q.DType]
@@ -66,13 +75,18 @@ func (p *Plan) fill(order []int, first, later int64, align int) {
 			b = len(filled)
 			open[q.DType] = b
 			filled = append(filled, PlanBucket{DType: q.DType})
-			last = append(last, 0)
+			last = append(last, len(order)-1-pos)
 		}
 		unit := max(align/q.DType.Size(), 1)
+		if p.Stage > 0 {
+			unit = max(unit, optim.Block)
+		}
 		p.Params[i].Offset = (filled[b].Elements + unit - 1) / unit * unit
 		filled[b].Elements = p.Params[i].Offset + q.Len()
 		filled[b].Params = append(filled[b].Params, i)
-		last[b] = pos
+		if !gathered {
+			last[b] = pos
+		}
 	}
 	// Buckets of different dtypes fill side by side; they are started in the order in which they are full.
 	rank := make([]int, len(filled))
@@ -86,6 +100,16 @@ func (p *Plan) fill(order []int, first, later int64, align int) {
 		for _, i := range filled[from].Params {
 			p.Params[i].Bucket = b
 		}
+	}
+}
+
+// lay lays the parameters out for a stage of sharding on so many ranks; see fill.
+func (p *Plan) lay(order []int, c Config, ranks, align int) {
+	p.Stage = c.Stage
+	first, later := c.bucketBytes()
+	p.fill(order, first, later, align)
+	if p.Stage > 0 {
+		p.shard(ranks)
 	}
 }
 
@@ -121,6 +145,9 @@ func (p Plan) String() string {
 		bytes += b.Bytes()
 	}
 	fmt.Fprintf(&s, "%d parameters, %d elements, %d B in %d buckets in %s\n", len(p.Params), params, bytes, len(p.Buckets), p.Memory)
+	if p.Stage > 0 {
+		fmt.Fprintf(&s, "sharding stage %d, padding included\n", p.Stage)
+	}
 	t := tabwriter.NewWriter(&s, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "bucket\tdtype\telements\tbytes\tparameters")
 	for i, b := range p.Buckets {

@@ -14,6 +14,8 @@ type run struct {
 	running bool    // between Begin and Join
 	local   bool    // inside NoSync
 	joins   bool    // micro-batches have been accumulated before this run
+	each    bool    // every run is reduced by itself, those inside NoSync too: Stage 2
+	apart   bool    // it is a virtual rank: its gradients are kept apart from those of other runs
 	weight  float64 // of this run
 	next    int     // index of the first bucket that has not been started
 }
@@ -21,10 +23,14 @@ type run struct {
 // how is the way in which the run's gradients go into the slots.
 func (r *run) how() manner {
 	switch {
-	case r.weight == 0 && r.joins:
+	case r.each && r.weight != 0 && (r.joins || r.local):
+		return scale
+	case r.weight == 0 && r.joins && !r.each:
 		return keep
 	case r.weight == 0:
 		return zero
+	case r.apart:
+		return overwrite
 	case r.joins:
 		return add
 	case r.local:
@@ -49,14 +55,25 @@ func (p phases) Begin() error {
 		d.drop()
 	}
 	d.settle()
-	d.run = run{running: true, local: d.noSync, joins: d.micro > 0, weight: d.weight}
+	d.dropStaged()
+	d.run = d.nextRun()
+	d.run.running, d.run.each = true, d.staged()
+	if err := d.checkVirtual(); err != nil {
+		return d.stepError(err)
+	}
 	for _, b := range d.buckets {
 		b.missing, b.started = len(b.slots), false
 		for _, s := range b.slots {
 			s.filled = false
 		}
 	}
-	if d.run.local {
+	switch {
+	case d.run.local && d.staged():
+		if err := d.sendPart(); err != nil {
+			return d.stepError(err)
+		}
+		return nil
+	case d.run.local:
 		return nil
 	}
 	d.step++
@@ -75,6 +92,9 @@ func (p phases) Join() error {
 	}
 	if d.run.local {
 		d.run.running = false
+		if err := d.keepVirtual(); err != nil {
+			return d.stepError(err)
+		}
 		d.pending += d.run.weight
 		d.micro++
 		return nil
@@ -84,6 +104,7 @@ func (p phases) Join() error {
 		return err
 	}
 	d.run.running = false
+	d.runs++
 	d.drop()
 	return nil
 }
@@ -136,12 +157,23 @@ func (d *DDP) startFull() error {
 
 // exchangeBucket queues what makes the ranks' parts of a full bucket one. Like a collective it does not wait for peers.
 func (d *DDP) exchangeBucket(b *bucket) (dist.Work, error) {
+	if d.wire != nil {
+		return d.wire.start(b)
+	}
 	return d.reduceBucket(b, b.buf, b.red)
 }
 
 // reduceBucket queues the collective of a bucket, in place in buf, which has the bucket's length and this or another dtype.
+// With sharding the sum is only in this rank's part of it, see own; the rest stays as it is.
 func (d *DDP) reduceBucket(b *bucket, buf tensor.Buffer, red dist.RedOp) (dist.Work, error) {
-	return b.group.AllReduce(buf, buf, red)
+	if !d.sharded() {
+		return b.group.AllReduce(buf, buf, red)
+	}
+	own, err := d.own(b, buf)
+	if err != nil {
+		return dist.Work{}, err
+	}
+	return b.group.ReduceScatter(own, buf, red)
 }
 
 // await waits until b has been reduced, and checks the weights.
@@ -149,16 +181,26 @@ func (d *DDP) await(b *bucket) error {
 	if !b.started {
 		return fmt.Errorf("%w: the bucket was not started", dist.ErrInvalid)
 	}
-	if !b.work.Done() {
+	if !b.work.Done() && !d.run.local {
 		from := d.now()
 		_ = b.work.Wait()
 		d.clock.block(d.now() - from)
 	}
-	d.clock.end(d.now())
+	if !d.run.local {
+		d.clock.end(d.now())
+	}
 	for _, w := range [...]dist.Work{d.exchange, d.factored, b.work} { // the cause first
 		if err := w.Wait(); err != nil {
 			return err
 		}
+	}
+	if b.stage != nil {
+		if err := d.takeOut(b); err != nil {
+			return err
+		}
+	}
+	if d.run.local {
+		return nil
 	}
 	return d.checkWeight()
 }
@@ -171,7 +213,9 @@ func (d *DDP) stepError(err error) error {
 // NoSync runs fn; runs of the graph in it add their gradients, times the weight, to the buckets of this rank and
 // communicate nothing. The next run outside it adds its own and reduces the sum. Inside, gradients are zero.
 //
-// All ranks must have the same number of runs outside NoSync; inside, they may differ.
+// All ranks must have the same number of runs outside NoSync; inside, they may differ. With Stage >= 2, where no rank has
+// whole gradients to add to, each run inside is reduced as well and a rank adds up its own pieces: there, all ranks must
+// have as many, and the last bits are those of another order of sums.
 //
 // Errors: fn's; then everything accumulated so far is dropped. dist.ErrInvalid for a call inside fn.
 func (d *DDP) NoSync(fn func() error) error {

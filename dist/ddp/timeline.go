@@ -1,8 +1,11 @@
 package ddp
 
 import (
+	"strconv"
 	"strings"
 	"time"
+
+	"github.com/symgrad/symgrad/dist"
 )
 
 // Timeline is when what happened in the last step that communicated, in time since the epoch of the world's recorder.
@@ -10,10 +13,11 @@ type Timeline struct {
 	Step          int           // counted from 1
 	BackwardStart time.Duration // the forward pass has ended
 	BackwardEnd   time.Duration // the last gradient has come
-	End           time.Duration // the last gradient has been reduced, as far as the program has waited for it
-	Exposed       time.Duration // how long the program stood still to wait for buckets
+	End           time.Duration // the last gradient has been reduced, as far as the program has waited for it; with Stage 1 and 2, the solver has all weights
+	Exposed       time.Duration // how long the program stood still to wait for buckets, and in a sharded solver for other ranks
 	Period        time.Duration // from the end of the step before to the end of this one; from BackwardStart in the first step
 	Buckets       []BucketTimes // in the order in which they were started
+	Gathers       []BucketTimes // with Stage 1 and 2: of the weights, behind the solver's update; Ready is when it was queued
 }
 
 // BucketTimes is when what happened to one bucket. Started and Ended are 0 when that has not happened, or when the
@@ -22,7 +26,7 @@ type BucketTimes struct {
 	Bucket  int
 	Bytes   int64
 	Ready   time.Duration // all its gradients were there, and the buckets before it had been queued
-	Started time.Duration // the allreduce began to run
+	Started time.Duration // the reduction began to run
 	Ended   time.Duration
 }
 
@@ -55,22 +59,35 @@ func (d *DDP) Timeline() Timeline {
 	t := Timeline{Step: d.step, BackwardStart: c.begun, BackwardEnd: c.joined, End: c.ended, Exposed: c.exposed, Period: c.period()}
 	for i, b := range d.buckets {
 		if b.started {
-			t.Buckets = append(t.Buckets, BucketTimes{Bucket: i, Bytes: b.buf.Bytes(), Ready: b.ready})
+			t.Buckets = append(t.Buckets, BucketTimes{Bucket: i, Bytes: d.wireBytes(b), Ready: b.ready})
 		}
 	}
 	for _, r := range d.world.Recorder().Records() {
-		if r.Queued < int64(c.begun) || !strings.HasPrefix(r.Name, "bucket ") {
-			continue
-		}
-		for i := range t.Buckets {
-			if q := &t.Buckets[i]; q.Started == 0 && r.Name == d.buckets[q.Bucket].name {
-				q.Started, q.Ended = time.Duration(r.Started), time.Duration(r.Ended)
-				break
+		switch {
+		case r.Queued < int64(c.begun):
+		case strings.HasPrefix(r.Name, bucketPrefix):
+			for i := range t.Buckets {
+				if q := &t.Buckets[i]; q.Started == 0 && r.Name == d.buckets[q.Bucket].name {
+					q.Started, q.Ended = time.Duration(r.Started), time.Duration(r.Ended)
+					break
+				}
+			}
+		case d.solver != nil && len(t.Gathers) < len(d.buckets) && r.Signature.Kind == dist.KindAllGather && strings.HasPrefix(r.Name, weightsPrefix):
+			if i, err := strconv.Atoi(r.Name[len(weightsPrefix):]); err == nil && !d.gathers() {
+				t.Gathers = append(t.Gathers, BucketTimes{
+					Bucket: i, Bytes: r.Bytes, Ready: time.Duration(r.Queued), Started: time.Duration(r.Started), Ended: time.Duration(r.Ended),
+				})
 			}
 		}
 	}
 	return t
 }
+
+// What the operations of buckets and of gathers of weights are called, before the bucket's number.
+const (
+	bucketPrefix  = "bucket "
+	weightsPrefix = "weights "
+)
 
 // ExposedComm is how long the last step stood still to wait for communication, and which part that is of the time from
 // the end of the step before to its own end.

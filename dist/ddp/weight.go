@@ -14,8 +14,9 @@ var ErrNoWeight = errors.New("the weights of all ranks sum to 0")
 
 // SetWeight sets the weight of this rank's gradient in the steps to come: the number of samples that its cost is the mean
 // of. It is 1 at the start, on all ranks, so that equal parts need no call. A rank without samples sets 0; it must still
-// run the graph, on any input, because the others reduce with it. On GPUs its gradients must be numbers, since they are
-// multiplied by 0 there; on the host they are not looked at.
+// run the graph, on any input, because the others reduce with it. Nobody looks at its gradients on the host, nor on GPUs
+// with Config.Idle. On GPUs without it they are multiplied by 0 and so must be numbers: the input must be one that the
+// graph has finite gradients for, such as zeros or the batch before.
 //
 // Not collective. Errors: dist.ErrInvalid for a weight that is negative or not finite; the weight stays as it was.
 func (d *DDP) SetWeight(weight float64) error {
@@ -30,14 +31,25 @@ func (d *DDP) SetWeight(weight float64) error {
 // Weight is this rank's weight.
 func (d *DDP) Weight() float64 { return d.weight }
 
-// sendWeight queues the sum of the weights over the ranks, and behind it the computation of this rank's factor, which the
-// buckets' collectives read when they run. So the backward pass does not wait for the other ranks' weights, except on a
-// stream that runs no host code.
+// sendWeight queues the sum of the weights over the ranks, where the average needs it, and behind it the computation of
+// this rank's factor, which the buckets' collectives read when they run. So the backward pass does not wait for the other
+// ranks' weights, except on a stream that runs no host code.
 func (d *DDP) sendWeight() error {
+	if d.virtual != nil {
+		return d.virtual.sendWeights()
+	}
 	f := &d.factor // nothing that reads it is in flight
 	f.mem, f.weight, f.own = d.mem, d.pending+d.run.weight, d.run.weight
 	if d.run.joins {
 		f.own = 1 // the slots hold weighted sums
+	}
+	f.average, f.factor, f.ranks, f.alone = d.cfg.Average, d.cfg.Factor, float64(d.world.Size()), d.cfg.LocalSteps > 0
+	d.exchange = dist.Work{}
+	if f.alone {
+		d.local.weight += f.weight
+	}
+	if !f.average.divides() || f.alone {
+		return d.onStream(putShare)
 	}
 	if err := d.onStream(putWeight); err != nil {
 		return err
@@ -76,11 +88,15 @@ func (d *DDP) onStream(part uint64) (err error) {
 	return d.factor.Run(nil, part)
 }
 
-// factor is the computation of a rank's share of the weighted mean. It is a dist.Runner.
+// factor is the computation of a rank's share of the average. It is a dist.Runner.
 type factor struct {
-	mem    *memory
-	weight float64 // this rank's, for the sum
-	own    float64 // what the slots are to be multiplied by, but for the sum of weights
+	mem     *memory
+	weight  float64 // this rank's, for the sum
+	own     float64 // what the slots are to be multiplied by, but for the sum of weights
+	average Average
+	factor  float64 // Config.Factor, with its default
+	ranks   float64
+	alone   bool // no other rank's gradients count
 }
 
 // The parts of the computation: before and after the exchange.
@@ -89,8 +105,8 @@ const (
 	putShare
 )
 
-// Run writes this rank's weight to where the exchange reads it, or own/sum, for each dtype, to where the buckets do; 0 if
-// the sum is 0, for which the Waits return an error.
+// Run writes this rank's weight to where the exchange reads it, or its share, for each dtype, to where the buckets do; 0
+// if it is a part of 0, for which the Waits return an error.
 func (f *factor) Run(_ *dist.Op, part uint64) error {
 	weights, err := tensor.Data[float64](f.mem.weights)
 	if err != nil {
@@ -100,15 +116,20 @@ func (f *factor) Run(_ *dist.Op, part uint64) error {
 		weights[0] = f.weight
 		return nil
 	}
-	share := 0.0
-	if weights[1] > 0 {
-		share = f.own / weights[1]
+	sum := weights[1]
+	if f.alone {
+		sum = f.weight
 	}
-	single, err := tensor.Data[float32](f.mem.scales[0])
+	return f.mem.setShare(f.average.share(f.own, sum, f.ranks, f.factor))
+}
+
+// setShare writes what buckets are multiplied by.
+func (m *memory) setShare(share float64) error {
+	single, err := tensor.Data[float32](m.scales[0])
 	if err != nil {
 		return err
 	}
-	double, err := tensor.Data[float64](f.mem.scales[1])
+	double, err := tensor.Data[float64](m.scales[1])
 	if err != nil {
 		return err
 	}
@@ -118,6 +139,9 @@ func (f *factor) Run(_ *dist.Op, part uint64) error {
 
 // checkWeight is an error when the sum of weights, which all ranks have alike, gives no mean.
 func (d *DDP) checkWeight() error {
+	if !d.cfg.Average.divides() || d.cfg.LocalSteps > 0 {
+		return nil
+	}
 	weights, err := tensor.Data[float64](d.mem.weights)
 	if err != nil {
 		return err

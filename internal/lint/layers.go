@@ -112,8 +112,9 @@ var everywhere = []string{"internal/invariants"}
 // inTests is what tests may import besides, all of them for "": buffers, worlds in one process and the suite.
 var inTests = map[string][]string{
 	"":                  {"tensor", "internal/sim", "internal/conformance", "internal/cuda/cudatest"},
+	"dist/ddp":          {"internal/shm"}, // the same sums on both backends of the host
 	"internal/hostexec": {"internal/program/oracle"},
-	"machine":           {"internal/program/oracle", "machine/machinetest", "dist/backend"},
+	"machine":           {"internal/program/oracle", "internal/shm", "machine/machinetest", "dist/backend"},
 	"internal/cudaexec": {"internal/program/oracle"},
 	"internal/cudagen":  {"internal/program/oracle", "internal/cuda"}, // its kernels run there
 	"internal/shm":      {"dist/launch"},                              // its ranks are processes, which meet there

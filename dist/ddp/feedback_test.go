@@ -1,0 +1,137 @@
+package ddp_test
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+
+	gtensor "gorgonia.org/tensor"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/dist/ddp"
+	"github.com/symgrad/symgrad/optim"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// TestErrorFeedbackSendsEverythingInTheEnd has gradients that do not change: without feedback the same is rounded off in
+// each step, with it the sum of all steps is off by one rounding.
+func TestErrorFeedbackSendsEverythingInTheEnd(t *testing.T) {
+	const steps = 200
+	for _, wire := range []tensor.DType{tensor.BF16, tensor.F16} {
+		for _, dt := range []gtensor.Dtype{gtensor.Float32, gtensor.Float64} {
+			t.Run(fmt.Sprintf("%v/%v", wire, dt), func(t *testing.T) {
+				onWorlds(t, []int{1}, func(_ *testing.T, w *dist.World) error {
+					plain, err := drift(w, dt, ddp.Config{WireDType: wire}, steps)
+					if err != nil {
+						return err
+					}
+					fed, err := drift(w, dt, ddp.Config{WireDType: wire, ErrorFeedback: true}, steps)
+					if err != nil {
+						return err
+					}
+					if !(fed < plain/50) || !(fed <= 0x1p-8) {
+						return fmt.Errorf("the sum over %d steps is off by %g gradients with feedback, by %g without", steps, fed, plain)
+					}
+					return nil
+				})
+			})
+		}
+	}
+}
+
+// TestErrorFeedbackKeepsWhatEachRankRoundsOff is about what is sent: the sum over ranks of messages is rounded once more,
+// which is not kept.
+func TestErrorFeedbackKeepsWhatEachRankRoundsOff(t *testing.T) {
+	const steps, length, share = 1000, 2500, 0.3
+	for _, wire := range []tensor.DType{tensor.BF16, tensor.F16} {
+		c, err := ddp.Cast{DType: wire, ErrorFeedback: true}.Codec(ddp.HookBucket{DType: tensor.F64, Elements: length})
+		if err != nil {
+			t.Fatal(err)
+		}
+		grad, sent := make([]float64, length), make([]float64, length)
+		for i := range grad {
+			grad[i] = math.Ldexp(1+float64(i)/length, -i%9)
+		}
+		m := c.Messages()[0]
+		raw := make([]uint16, m.Elements)
+		message, err := tensor.FromPointer(tensor.Of(raw).Pointer(), m.Elements, m.DType, tensor.Host)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wide := make([]float64, length)
+		for range steps {
+			if err := c.Compress(0, share, tensor.Of(grad), []tensor.Buffer{message}); err != nil {
+				t.Fatal(err)
+			}
+			if err := tensor.Convert(tensor.Of(wide), message); err != nil {
+				t.Fatal(err)
+			}
+			for i, x := range wide {
+				sent[i] += x
+			}
+		}
+		for i, x := range sent {
+			if want := steps * share * grad[i]; !(math.Abs(x-want) <= 0x1p-8*share*grad[i]) {
+				t.Fatalf("%v: %v was sent of %v", wire, x, want)
+			}
+		}
+	}
+}
+
+// TestErrorFeedbackForgetsWhatIsNoNumber has a step with a NaN and an overflow, after which all is as at the start.
+func TestErrorFeedbackForgetsWhatIsNoNumber(t *testing.T) {
+	c, err := ddp.Cast{DType: tensor.F16, ErrorFeedback: true}.Codec(ddp.HookBucket{DType: tensor.F32, Elements: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	message := []tensor.Float16{0, 0, 0, 0}
+	for _, grad := range [][]float32{{float32(math.NaN()), 1e5, float32(math.Inf(-1)), 1}, {1, 1, 1, 1}} {
+		if err := c.Compress(0, 1, tensor.Of(grad), []tensor.Buffer{tensor.Of(message)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want := tensor.ToFloat16(1); !slices.Equal(message, []tensor.Float16{want, want, want, want}) {
+		t.Errorf("%#04x was sent, want ones", message)
+	}
+}
+
+// drift is how far the sum of the gradients of many steps from the same weights is from steps times the exact one, in units
+// of the largest element of that.
+func drift(w *dist.World, dt gtensor.Dtype, cfg ddp.Config, steps int) (float64, error) {
+	exact, err := newLearner(w, mlp, dt, 3, ddp.Config{}, optim.Config{})
+	if err != nil {
+		return 0, err
+	}
+	l, err := newLearner(w, mlp, dt, 3, cfg, optim.Config{})
+	if err != nil {
+		return 0, err
+	}
+	part := indices(3*w.Rank(), 3*w.Rank()+3)
+	if err := exact.run(part, 3); err != nil {
+		return 0, err
+	}
+	want, err := gradients(exact.d.Model())
+	if err != nil {
+		return 0, err
+	}
+	sum := make([]float64, len(want))
+	for range steps {
+		if err := l.run(part, 3); err != nil {
+			return 0, err
+		}
+		got, err := gradients(l.d.Model())
+		if err != nil {
+			return 0, err
+		}
+		for i, x := range got {
+			sum[i] += x
+		}
+		zeroGrads(l.m.params)
+	}
+	for i := range want {
+		want[i] *= float64(steps)
+	}
+	return relative(sum, want) * float64(steps), errors.Join(l.close(), exact.close())
+}

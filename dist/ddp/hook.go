@@ -1,0 +1,195 @@
+package ddp
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// Hook is a way to send less than a bucket's gradients. The ranks add up messages, of any length and dtype, and each rank
+// makes its gradient from the sums. A Hook is settings, without state; what a bucket keeps is its Codec's.
+//
+// Convergence is the hook's affair: ddp adds in rank order and gives all ranks the same sums, no more. Cast and PowerSGD
+// are hooks; a hook of one's own on a host is these two interfaces.
+type Hook interface {
+	// String is name and settings: "powersgd rank 4". Ranks must have it alike.
+	String() string
+	// Elementwise reports whether a bucket has one message, of whose elements the i-th stands for the bucket's i-th.
+	// Only then can gradients be sharded: a rank then gets a run of the sum, and of the bucket.
+	Elementwise() bool
+	// Codec makes what works on one bucket. All ranks call it for the same buckets, in the same order.
+	Codec(b HookBucket) (Codec, error)
+}
+
+// HookBucket is the bucket that a Codec is for.
+type HookBucket struct {
+	Index    int // in Plan.Buckets
+	DType    tensor.DType
+	Elements int
+	Params   []HookParam // in the order in which they lie
+	Rank     int         // of this rank in the world
+	Ranks    int
+}
+
+// HookParam is one parameter of a bucket.
+type HookParam struct {
+	Name   string
+	Shape  []int // empty for a scalar
+	Offset int   // of its first element in the bucket
+}
+
+// Message is what ranks send in one round: Elements of DType, summed over the ranks in their order.
+type Message struct {
+	DType    tensor.DType
+	Elements int
+}
+
+// Codec is a Hook at work on one bucket. Its methods are called in stream order, on one goroutine at a time, and keep none
+// of the buffers they get. They run while the backward pass does, and must not allocate in every step.
+//
+// A step is
+//
+//	for r := range rounds { Compress(r, ...); message[r] = sum over the ranks of message[r] }
+//	Decompress(...)
+type Codec interface {
+	// Messages is what is sent, round by round. It is asked once; all ranks have it alike.
+	Messages() []Message
+	// Compress writes messages[round], of a gradient that is factor times the elements of bucket: the share of this rank,
+	// so that sums over the ranks are what the gradient becomes. messages of the rounds before hold the sums. It may change
+	// bucket, which is the same in all rounds of a step.
+	Compress(round int, factor float64, bucket tensor.Buffer, messages []tensor.Buffer) error
+	// Decompress writes the gradient to bucket, from messages that hold the sums. With gradients that are sharded, bucket
+	// and messages[0] are this rank's run of them. Every rank must come to the same bits.
+	Decompress(bucket tensor.Buffer, messages []tensor.Buffer) error
+}
+
+// Stateful is a Codec that keeps something from one step to the next, which belongs in a checkpoint.
+type Stateful interface {
+	Codec
+	// State is a copy of what is kept.
+	State() []HookState
+	// SetState is the inverse. What is not named becomes as at the start; names of other buckets are passed over.
+	SetState([]HookState) error
+}
+
+// HookState is what a hook keeps of one parameter.
+type HookState struct {
+	Param string
+	Slot  string // "residual", "q"
+	Shape []int
+	Data  tensor.Buffer // F32 or F64, in C order, on the host
+	// Sum is set when what counts is the sum over the ranks, of which this is a rank's part; else all ranks have the same.
+	Sum bool
+}
+
+// HookState is what the hook keeps on this rank, in the order of the Plan: part of what a checkpoint has to keep. Call it
+// between steps. To resume on another number of ranks, entries with Sum are added up and given to one of them.
+//
+// Not collective. Returns nil when the hook keeps nothing.
+func (d *DDP) HookState() []HookState {
+	x, ok := d.wire.(*hooked)
+	if !ok {
+		return nil
+	}
+	d.settle()
+	var all []HookState
+	for _, l := range x.lines {
+		if c, ok := l.codec.(Stateful); ok {
+			all = append(all, c.State()...)
+		}
+	}
+	return all
+}
+
+// SetHookState gives the hook what HookState was, by name of parameter; what is not named becomes as at the start.
+//
+// Not collective. Errors: dist.ErrInvalid for an entry of no parameter, or of another shape; dist.ErrUnsupported for
+// entries where the hook keeps nothing.
+func (d *DDP) SetHookState(state []HookState) error {
+	x, ok := d.wire.(*hooked)
+	if !ok && len(state) == 0 {
+		return nil
+	}
+	if !ok || !x.stateful() && len(state) > 0 {
+		return fmt.Errorf("ddp hook state rank %d/%d: %w: %d entries, and what is done to buckets keeps nothing; attach with the hook that they are of",
+			d.world.Rank(), d.world.Size(), dist.ErrUnsupported, len(state))
+	}
+	if err := d.checkHookState(state); err != nil {
+		return fmt.Errorf("ddp hook state rank %d/%d: %w", d.world.Rank(), d.world.Size(), err)
+	}
+	d.settle()
+	for _, l := range x.lines {
+		if c, ok := l.codec.(Stateful); ok {
+			if err := c.SetState(state); err != nil {
+				return fmt.Errorf("ddp hook state rank %d/%d %s: %w", d.world.Rank(), d.world.Size(), l.b.name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// ScaleHookState multiplies what the hook keeps of gradients by a factor: new/old, on all ranks, when the scale of the loss
+// has changed, since what was left out of gradients is in their units. Call it between steps.
+//
+// Not collective. Errors: dist.ErrInvalid for a factor that is not positive and finite.
+func (d *DDP) ScaleHookState(by float64) error {
+	if !(by > 0) || math.IsInf(by, 1) {
+		return fmt.Errorf("ddp hook state rank %d/%d: %w: a factor of %v, want one that is positive and finite",
+			d.world.Rank(), d.world.Size(), dist.ErrInvalid, by)
+	}
+	state := d.HookState()
+	if by == 1 || len(state) == 0 {
+		return nil
+	}
+	for _, s := range state {
+		if s.Sum {
+			if err := multiply(s.Data, by); err != nil {
+				return err
+			}
+		}
+	}
+	return d.SetHookState(state)
+}
+
+// checkHookState is an error for what no codec would look at.
+func (d *DDP) checkHookState(state []HookState) error {
+	for _, s := range state {
+		known := false
+		for _, p := range d.plan.Params {
+			known = known || p.Name == s.Param
+		}
+		if !known {
+			return fmt.Errorf("%w: %s of %q, which is no parameter that is trained", dist.ErrInvalid, s.Slot, s.Param)
+		}
+	}
+	return nil
+}
+
+// restored is the data of an entry of n elements of T; nil where there is none.
+func restored[T float32 | float64](state []HookState, param, slot string, n int) ([]T, error) {
+	for _, s := range state {
+		if s.Param != param || s.Slot != slot {
+			continue
+		}
+		if s.Data.Len() != n {
+			return nil, fmt.Errorf("%s of %q: %w: %d elements, want %d", slot, param, dist.ErrCount, s.Data.Len(), n)
+		}
+		data, err := tensor.Data[T](s.Data)
+		if err != nil {
+			return nil, fmt.Errorf("%s of %q: %w: %w", slot, param, dist.ErrDType, err)
+		}
+		return data, nil
+	}
+	return nil, nil
+}
+
+// Len is the number of elements.
+func (p HookParam) Len() int {
+	n := 1
+	for _, d := range p.Shape {
+		n *= d
+	}
+	return n
+}

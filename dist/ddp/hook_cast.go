@@ -1,0 +1,182 @@
+package ddp
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// Cast is the hook of Config.WireDType: gradients travel as BF16 or F16. This rank's share of a gradient, rounded to the
+// gradient's dtype, is rounded to the wire's, to nearest, ties to even; the sum over the ranks is in float32, in rank
+// order, and rounded once to the wire's; that is the gradient.
+//
+// So a gradient is off by at most u (|p_1| + ... + |p_n| + |g|), with p_r the rank's shares, g their sum and u 2^-8 for
+// BF16 and 2^-11 for F16. F16 overflows from 65520 on and loses what is not above 2^-25, which a loss scale is against.
+// What is rounded off is lost, in each step anew, and where a gradient hardly changes it is the same in each. With
+// ErrorFeedback it is added to the next step's gradient instead, so that the sum over all steps of what a rank sends is
+// off by the rounding of one step (Karimireddy et al., Error Feedback Fixes SignSGD and other Gradient Compression
+// Schemes, ICML 2019). The rounding of the sum itself, which is the same on all ranks, is not kept.
+type Cast struct {
+	DType         tensor.DType // BF16 or F16
+	ErrorFeedback bool         // takes 4 bytes for each element, on every rank
+}
+
+// Validate checks c.
+//
+// Errors: dist.ErrDType.
+func (c Cast) Validate() error {
+	if c.DType != tensor.BF16 && c.DType != tensor.F16 {
+		return fmt.Errorf("cast to %v: %w: want bf16 or f16", c.DType, dist.ErrDType)
+	}
+	return nil
+}
+
+// String is "bf16" or "bf16 with error feedback".
+func (c Cast) String() string {
+	if c.ErrorFeedback {
+		return c.DType.String() + " with error feedback"
+	}
+	return c.DType.String()
+}
+
+// Elementwise is true.
+func (c Cast) Elementwise() bool { return true }
+
+// Codec implements Hook.
+func (c Cast) Codec(b HookBucket) (Codec, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	if b.DType == tensor.F64 {
+		return newCaster[float64](c, b), nil
+	}
+	return newCaster[float32](c, b), nil
+}
+
+// castBlock is how many elements are worked on between two passes: few enough for the first cache.
+const castBlock = 1024
+
+// caster is Cast for a bucket of T.
+type caster[T float32 | float64] struct {
+	message  Message
+	params   []HookParam
+	products [castBlock]T // share times gradient, and what is to be added
+	back     [castBlock]T // what was sent of it
+}
+
+// feeder is a caster that keeps what it rounds off. Only it is Stateful.
+type feeder[T float32 | float64] struct {
+	caster[T]
+	residual []float32 // for each element of the bucket, in units of the sum
+}
+
+func newCaster[T float32 | float64](c Cast, b HookBucket) Codec {
+	plain := caster[T]{message: Message{c.DType, b.Elements}, params: b.Params}
+	if !c.ErrorFeedback {
+		return &plain
+	}
+	return &feeder[T]{caster: plain, residual: make([]float32, b.Elements)}
+}
+
+// Messages implements Codec.
+func (c *caster[T]) Messages() []Message { return []Message{c.message} }
+
+// Compress implements Codec.
+func (c *caster[T]) Compress(_ int, share float64, bucket tensor.Buffer, messages []tensor.Buffer) error {
+	return c.send(share, bucket, messages[0], nil)
+}
+
+// send rounds share times bucket, plus residual, to the message, and puts into residual what that leaves out.
+func (c *caster[T]) send(share float64, bucket, message tensor.Buffer, residual []float32) error {
+	from, err := tensor.Data[T](bucket)
+	if err != nil {
+		return err
+	}
+	f := T(share)
+	for lo := 0; lo < len(from); lo += castBlock {
+		hi := min(lo+castBlock, len(from))
+		products := c.products[:hi-lo]
+		for i, x := range from[lo:hi] {
+			products[i] = f * x
+		}
+		to, err := message.Slice(lo, hi)
+		if err != nil {
+			return err
+		}
+		if residual == nil {
+			err = tensor.Convert(to, tensor.Of(products))
+		} else {
+			err = c.sendAndKeep(to, products, residual[lo:hi])
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sendAndKeep is send for a block with residuals. What is no number leaves nothing behind: the step is not made, and the
+// next one must not suffer.
+func (c *caster[T]) sendAndKeep(to tensor.Buffer, products []T, residual []float32) error {
+	for i, r := range residual {
+		products[i] += T(r)
+	}
+	if err := tensor.Convert(to, tensor.Of(products)); err != nil {
+		return err
+	}
+	back := c.back[:len(products)]
+	if err := tensor.Convert(tensor.Of(back), to); err != nil {
+		return err
+	}
+	for i, x := range products {
+		rest := x - back[i]
+		if rest-rest != 0 {
+			rest = 0
+		}
+		residual[i] = float32(rest)
+	}
+	return nil
+}
+
+// Decompress implements Codec.
+func (c *caster[T]) Decompress(bucket tensor.Buffer, messages []tensor.Buffer) error {
+	return tensor.Convert(bucket, messages[0])
+}
+
+// Compress implements Codec.
+func (f *feeder[T]) Compress(_ int, share float64, bucket tensor.Buffer, messages []tensor.Buffer) error {
+	return f.send(share, bucket, messages[0], f.residual)
+}
+
+// residualSlot is the name of what was rounded off.
+const residualSlot = "residual"
+
+// State implements Stateful.
+func (f *feeder[T]) State() []HookState {
+	var all []HookState
+	for _, p := range f.params {
+		all = append(all, HookState{
+			Param: p.Name, Slot: residualSlot, Shape: slices.Clone(p.Shape), Sum: true,
+			Data: tensor.Of(slices.Clone(f.residual[p.Offset : p.Offset+p.Len()])),
+		})
+	}
+	return all
+}
+
+// SetState implements Stateful.
+func (f *feeder[T]) SetState(state []HookState) error {
+	found := make([][]float32, len(f.params))
+	for i, p := range f.params {
+		var err error
+		if found[i], err = restored[float32](state, p.Name, residualSlot, p.Len()); err != nil {
+			return err
+		}
+	}
+	clear(f.residual)
+	for i, p := range f.params {
+		copy(f.residual[p.Offset:p.Offset+p.Len()], found[i])
+	}
+	return nil
+}

@@ -1,0 +1,196 @@
+package ddp
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/symmetric"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// Join is the loop of ranks that have different numbers of batches. Each step is a collective, so a rank that has run out of
+// data takes part in the others' steps, with weight 0, until nobody has any; then the loop ends on all ranks at once.
+//
+//	join, err := ddp.NewJoin(d)
+//	for {
+//		n := load(x, y)               // samples of this rank's next batch; 0 when it has none
+//		more, err := join.Next(n)     // sets the weight
+//		if err != nil || !more { break }
+//		err = vm.RunAll()             // without a batch: on the last one, or on anything else
+//		err = solver.Step(d.Model())
+//	}
+//
+// Nobody looks at the gradients of a rank without samples, so that its inputs may hold anything, also what is no number. On
+// GPUs that takes Config.Idle; without it such a rank runs on what it has finite gradients for, as its last batch. A
+// graph with ops.SyncBatchNorm needs zeros for the rows' weights, since what such a rank holds counts there as well.
+//
+// What Next exchanges is one number, the samples, and the answer is whether their sum is 0. The exchange of weights behind
+// each run has that sum too, but too late: RunAll would return ErrNoWeight on all ranks, after a run for nothing. Where
+// each rank knows how many batches it has, one exchange is enough for all of an epoch: see Steps.
+//
+// # Accumulation
+//
+// Runs inside NoSync need no Next, and ranks may have different numbers of them: call Next once for a step, and SetWeight
+// for each run. Only where they communicate (ops.SyncBatchNorm) all ranks need as many, and Next belongs before each run. It
+// may say that nobody has data while some is accumulated; then the run that reduces is made with weight 0:
+//
+//	more, runs := true, 0
+//	err := d.NoSync(func() (err error) {
+//		for ; runs < k-1 && more; runs++ {
+//			if more, err = join.Next(load(x, y)); err != nil || !more { return err }
+//			if err = vm.RunAll(); err != nil { return err }
+//		}
+//		return nil
+//	})
+//	if more { more, err = join.Next(load(x, y)) }
+//	if !more && runs == 0 { break }
+//	err = vm.RunAll() // reduces
+//
+// A Join is used by the goroutine that runs the graph, between runs.
+type Join struct {
+	d       *DDP
+	group   *dist.Group // a view of the world that names the operation
+	mine    tensor.Buffer
+	sum     tensor.Buffer
+	heap    symmetric.Heap // of a world on GPUs; else nil
+	regions [2]symmetric.Region
+	numbers []float64 // on the host: this rank's samples, and the sum over the ranks
+	closed  bool
+}
+
+// NewJoin is the loop of a DDP. One is enough for all epochs.
+//
+// Collective: all ranks. Owns: the caller closes it, before the DDP's world. Errors: dist.ErrInvalid without a DDP; those of
+// the world's heap, on GPUs.
+func NewJoin(d *DDP) (*Join, error) {
+	if d == nil {
+		return nil, fmt.Errorf("ddp join: %w: no DDP", dist.ErrInvalid)
+	}
+	j := &Join{d: d, group: d.world.Named("ddp join"), numbers: make([]float64, 2)}
+	if !d.onGPU() {
+		j.mine, j.sum = tensor.Of(j.numbers[:1]), tensor.Of(j.numbers[1:])
+		return j, nil
+	}
+	if err := j.allocate(); err != nil {
+		return nil, fmt.Errorf("ddp join rank %d/%d: %w", d.world.Rank(), d.world.Size(), errors.Join(err, j.Close()))
+	}
+	return j, nil
+}
+
+// allocate takes two numbers of the GPU's memory.
+func (j *Join) allocate() error {
+	var err error
+	if j.heap, err = j.d.world.Heap(2 * symmetric.Alignment); err != nil {
+		return err
+	}
+	for i, b := range []*tensor.Buffer{&j.mine, &j.sum} {
+		if j.regions[i], err = j.heap.Alloc(8); err != nil {
+			return err
+		}
+		raw := j.regions[i].Local()
+		if *b, err = tensor.FromPointer(raw.Pointer(), 1, tensor.F64, raw.Device()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Next tells the other ranks how many samples this rank's next batch has, 0 for none, and is whether any rank has some: if
+// so, all ranks run the graph. The number is this rank's weight then; another unit will do, if it is that of all ranks.
+// After false the weight is 0, and Next may be called again, for another epoch.
+//
+// Collective: all ranks, same order. Returns: when all ranks have called it; on GPUs also when the runs queued before are
+// done. Errors: dist.ErrInvalid for a number that is negative or not finite, before anything is sent; dist.ErrClosed;
+// those of the group.
+func (j *Join) Next(samples float64) (bool, error) {
+	more, err := j.next(samples)
+	if err != nil {
+		return false, fmt.Errorf("ddp join rank %d/%d: %w", j.group.Rank(), j.group.Size(), err)
+	}
+	return more, nil
+}
+
+func (j *Join) next(samples float64) (bool, error) {
+	if j.closed || j.d.closed {
+		return false, dist.ErrClosed
+	}
+	if err := j.d.SetWeight(samples); err != nil {
+		return false, err
+	}
+	j.numbers[0] = samples
+	if err := j.exchange(); err != nil {
+		return false, err
+	}
+	sum := j.numbers[1]
+	if sum == 0 {
+		return false, nil
+	}
+	return true, checkSum(sum)
+}
+
+// exchange sums the ranks' numbers.
+func (j *Join) exchange() error {
+	me := j.group.Rank()
+	if j.heap != nil {
+		if err := j.regions[0].Put(me, 0, tensor.Of(j.numbers[:1])); err != nil {
+			return err
+		}
+		if err := j.heap.Quiet(); err != nil {
+			return err
+		}
+	}
+	w, err := j.group.AllReduce(j.sum, j.mine, dist.Sum)
+	if err == nil {
+		err = w.Wait()
+	}
+	if err == nil && j.heap != nil {
+		err = j.regions[1].Get(tensor.Of(j.numbers[1:]), me, 0)
+	}
+	return err
+}
+
+// Samples is the sum over the ranks of what the last Next was told: the samples of the step.
+func (j *Join) Samples() float64 { return j.numbers[1] }
+
+// Close frees what the Join has on a GPU. Idempotent. Collective: on GPUs.
+func (j *Join) Close() error {
+	if j.closed {
+		return nil
+	}
+	j.closed = true
+	if j.heap == nil {
+		return nil
+	}
+	return j.heap.Close()
+}
+
+// Steps is the number of steps of an epoch in which each rank has the given number of batches: the largest. A rank that has
+// fewer makes the others with weight 0, as with a Join, which is for ranks that do not know how many they have.
+//
+//	steps, err := ddp.Steps(world, len(batches))
+//	for i := range steps {
+//		if i < len(batches) { let(batches[i]); err = d.SetWeight(...) } else { err = d.SetWeight(0) }
+//		err = vm.RunAll()
+//	}
+//
+// Collective: all ranks. Errors: dist.ErrInvalid for a negative number, before anything is sent; those of the group.
+func Steps(w *dist.World, batches int) (int, error) {
+	if w == nil || w.Group == nil {
+		return 0, fmt.Errorf("ddp steps: %w: no world", dist.ErrInvalid)
+	}
+	if batches < 0 || batches > math.MaxInt64/2 {
+		return 0, fmt.Errorf("ddp steps rank %d/%d: %w: %d batches", w.Rank(), w.Size(), dist.ErrInvalid, batches)
+	}
+	all, err := gather(w, binary.LittleEndian.AppendUint64(nil, uint64(batches)))
+	if err != nil {
+		return 0, fmt.Errorf("ddp steps rank %d/%d: %w", w.Rank(), w.Size(), err)
+	}
+	most := 0
+	for _, b := range all {
+		most = max(most, int(binary.LittleEndian.Uint64(b)))
+	}
+	return most, nil
+}

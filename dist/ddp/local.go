@@ -1,0 +1,117 @@
+package ddp
+
+import (
+	"fmt"
+
+	"gorgonia.org/gorgonia"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/optim"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// localSGD is the state of Config.LocalSteps.
+type localSGD struct {
+	steps  int     // of the solver, since the weights were averaged
+	weight float64 // of the runs since then
+}
+
+// afterStep is for the solver, after each of its steps. With LocalSteps it averages the weights when it is time.
+//
+// Collective: all ranks, same number of steps. Errors: those of AverageWeights.
+func (d *DDP) afterStep() error {
+	if d.cfg.LocalSteps == 0 {
+		return nil
+	}
+	d.local.steps++
+	if d.local.steps < d.cfg.LocalSteps {
+		return nil
+	}
+	return d.AverageWeights()
+}
+
+// AverageWeights makes the parameters that are trained, on every rank, their mean over the ranks, each rank's times its
+// part of the weights (SetWeight) of all runs since the last call: the samples that it has learned from. Without SetWeight
+// that is the plain mean. With LocalSteps the solver of NewSolver calls it every so many steps; call it besides before a
+// checkpoint and at the end. Without, ranks have the same parameters, and nothing is done.
+//
+// Collective: all ranks, between runs. Errors: those of the group, after which parameters may differ; dist.ErrClosed.
+func (d *DDP) AverageWeights() error {
+	if d.cfg.LocalSteps == 0 {
+		return nil
+	}
+	if d.closed {
+		return fmt.Errorf("ddp average: %w", dist.ErrClosed)
+	}
+	d.settle()
+	if err := d.averageWeights(); err != nil {
+		return fmt.Errorf("ddp average of weights rank %d/%d after step %d: %w", d.world.Rank(), d.world.Size(), d.step, err)
+	}
+	d.local = localSGD{}
+	return nil
+}
+
+func (d *DDP) averageWeights() error {
+	if err := d.shareOfWeights(); err != nil {
+		return err
+	}
+	works := make([]dist.Work, len(d.slots))
+	for i, s := range d.slots {
+		b, err := valueMemory(s.param.Value())
+		if err != nil {
+			return fmt.Errorf("parameter %q: %w", s.param.Name(), err)
+		}
+		scale := d.mem.scales[typeIndex(b.DType())]
+		if works[i], err = d.world.Named(s.param.Name()).AllReduce(b, b, dist.PreMulSumAt(scale)); err != nil {
+			return err
+		}
+	}
+	for _, w := range works {
+		if err := w.Wait(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// shareOfWeights makes the scales this rank's part. Nothing that reads them is in flight.
+func (d *DDP) shareOfWeights() error {
+	in := []float64{d.local.weight}
+	sum := []float64{0}
+	work, err := d.weigh.AllReduce(tensor.Of(sum), tensor.Of(in), dist.Sum)
+	if err == nil {
+		err = work.Wait()
+	}
+	if err != nil {
+		return err
+	}
+	if sum[0] == 0 {
+		return d.mem.setShare(1 / float64(d.world.Size())) // nobody has learned anything
+	}
+	if err := checkSum(sum[0]); err != nil {
+		return err
+	}
+	return d.mem.setShare(in[0] / sum[0])
+}
+
+// averaging is a solver that averages the weights when it is time.
+type averaging struct {
+	optim.Solver
+	d *DDP
+}
+
+// averaged is s with the averages of LocalSteps; s itself without.
+func (d *DDP) averaged(s optim.Solver) optim.Solver {
+	if d.cfg.LocalSteps == 0 {
+		return s
+	}
+	return &averaging{s, d}
+}
+
+// Step implements optim.Solver. It is collective in every LocalSteps-th call.
+func (a *averaging) Step(model []gorgonia.ValueGrad) error {
+	if err := a.Solver.Step(model); err != nil {
+		return err
+	}
+	return a.d.afterStep()
+}

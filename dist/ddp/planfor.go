@@ -1,0 +1,185 @@
+package ddp
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/symmetric"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// PlanFor is the Plan that Attach makes for parameters whose gradients come in the given order, on so many ranks, on GPUs or
+// on the host: how buckets are laid out, with no rank and no memory.
+//
+// Errors: those of Config.Validate; dist.ErrInvalid for an order that is none, no ranks, or virtual ranks that they do not
+// divide.
+func PlanFor(params []PlanParam, order []int, cfg Config, ranks int, gpu bool) (Plan, error) {
+	if err := cfg.Validate(); err != nil {
+		return Plan{}, err
+	}
+	for i, k := range slices.Sorted(slices.Values(order)) {
+		if i != k {
+			order = nil
+			break
+		}
+	}
+	switch {
+	case len(order) != len(params):
+		return Plan{}, fmt.Errorf("ddp plan: %w: an order %v of %d parameters", dist.ErrInvalid, order, len(params))
+	case ranks > 0 && cfg.VirtualRanks%ranks != 0:
+		return Plan{}, fmt.Errorf("ddp plan: %w: VirtualRanks is %d, which %d ranks do not divide", dist.ErrInvalid, cfg.VirtualRanks, ranks)
+	}
+	w, err := newNowhere(ranks, gpu)
+	if err != nil {
+		return Plan{}, err
+	}
+	p, d := Plan{Params: slices.Clone(params), Memory: "no memory"}, DDP{world: w}
+	p.lay(order, cfg.withDefaults(), ranks, d.slotAlignment())
+	return p, w.Close()
+}
+
+// Supports is the error with which Attach refuses settings for so many ranks, on GPUs or on the host, whatever the model is;
+// nil if it takes them.
+//
+// Errors: those of Config.Validate; dist.ErrInvalid; dist.ErrUnsupported for what ranks on GPUs cannot do.
+func Supports(cfg Config, ranks int, gpu bool) error {
+	if err := cfg.Validate(); err != nil {
+		return err
+	}
+	w, err := newNowhere(ranks, gpu)
+	if err != nil {
+		return err
+	}
+	d := DDP{world: w, cfg: cfg}
+	if err = d.checkStage(); err == nil {
+		err = cfg.fits(w)
+	}
+	return errors.Join(err, w.Close())
+}
+
+// nowhere is a rank of a world that is only asked how large it is and where its buffers are.
+type nowhere struct{ info dist.Info }
+
+func newNowhere(ranks int, gpu bool) (*dist.World, error) {
+	if ranks < 1 {
+		return nil, fmt.Errorf("ddp plan: %w: %d ranks", dist.ErrInvalid, ranks)
+	}
+	t := nowhere{dist.Info{Size: ranks, Device: tensor.Host, Backend: "plan"}}
+	if gpu {
+		t.info.Device = tensor.CUDA(0)
+	}
+	return dist.NewWorld(t, dist.LocalInfo{Size: ranks}, 1, nil)
+}
+
+// Info implements dist.Transport.
+func (t nowhere) Info() dist.Info { return t.info }
+
+// Start implements dist.Transport.
+func (nowhere) Start(dist.Op, dist.Stream) (dist.Work, error) {
+	return dist.Work{}, dist.ErrUnsupported
+}
+
+// Split implements dist.Transport.
+func (nowhere) Split(int, int) (dist.Transport, error) { return nil, dist.ErrUnsupported }
+
+// Heap implements dist.Transport.
+func (nowhere) Heap(int64) (symmetric.Heap, error) { return nil, dist.ErrUnsupported }
+
+// Abort implements dist.Transport.
+func (nowhere) Abort(error) error { return nil }
+
+// Close implements dist.Transport.
+func (nowhere) Close() error { return nil }
+
+// GradientOrder is an order of gradients from which Attach makes these buckets: it is the order of the gradients, but for
+// how those of different dtypes take turns.
+func (p Plan) GradientOrder() []int {
+	var all []int
+	for _, b := range p.Buckets {
+		params := slices.Clone(b.Params)
+		if p.Stage == stageParams { // they lie in the order of the forward pass
+			slices.Reverse(params)
+		}
+		all = append(all, params...)
+	}
+	return all
+}
+
+// Room is the bytes that Attach takes on one rank for a Plan, besides the values of nodes that stay where they are.
+type Room struct {
+	Grads   int64 // whole buckets, or this rank's shards of them
+	Params  int64 // buckets of weights, or this rank's shards of them; on a GPU the weights of all parameters
+	Staging int64 // what gradients go through
+	Scalars int64 // weights of ranks, and factors
+}
+
+// Room is what Attach takes for p.
+func (p Plan) Room(gpu bool) Room {
+	a := p.areas()
+	r := Room{Staging: int64(a.stages) * a.staging, Scalars: a.scalars}
+	for k := range bucketTypes {
+		r.Grads += a.grads[k] + a.shards[k]
+		r.Params += a.values[k]
+	}
+	if gpu && p.Stage == 0 {
+		for _, q := range p.Params {
+			r.Params += roundUp(int64(q.Len()) * int64(q.DType.Size()))
+		}
+	}
+	return r
+}
+
+// Wire is what the buckets of a Plan travel as, where that is not what they are.
+type Wire struct {
+	Messages [][]Message // of each bucket, in rounds; nil for buckets that travel as they are
+	Bytes    int64       // of memory on one rank: of messages, and what is kept from step to step
+}
+
+// Wire is what Attach makes of the settings for p on so many ranks.
+//
+// Errors: those of the Hook.
+func (p Plan) Wire(cfg Config, ranks int) (Wire, error) {
+	var w Wire
+	hook := cfg.hook()
+	if cfg.VirtualRanks > 0 {
+		w.Bytes = p.virtualRoom(cfg.VirtualRanks/ranks, ranks)
+	}
+	if hook == nil {
+		return w, nil
+	}
+	longest := int64(0)
+	for i, b := range p.Buckets {
+		h := HookBucket{Index: i, DType: b.DType, Elements: b.Elements, Ranks: ranks}
+		for _, j := range b.Params {
+			q := p.Params[j]
+			h.Params = append(h.Params, HookParam{Name: q.Name, Shape: q.Shape, Offset: q.Offset})
+		}
+		codec, err := hook.Codec(h)
+		if err != nil {
+			return w, fmt.Errorf("hook %v bucket %d: %w", hook, i, err)
+		}
+		w.Messages = append(w.Messages, codec.Messages())
+		longest = max(longest, arenaBytes(codec.Messages()))
+		if c, ok := codec.(Stateful); ok {
+			for _, s := range c.State() {
+				w.Bytes += s.Data.Bytes()
+			}
+		}
+	}
+	w.Bytes += longest
+	return w, nil
+}
+
+// virtualRoom is what newVirtual takes for so many runs of each rank in a step.
+func (p Plan) virtualRoom(runs, ranks int) int64 {
+	total, longest := roundUp(int64(8*runs*ranks)), int64(0)
+	for _, b := range p.Buckets {
+		slice := (b.Elements + ranks - 1) / ranks
+		bytes := roundUp(int64(ranks*slice) * int64(b.DType.Size()))
+		total += int64(runs) * bytes
+		longest = max(longest, bytes)
+	}
+	return total + int64(runs+1)*longest
+}

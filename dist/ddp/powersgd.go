@@ -1,0 +1,248 @@
+package ddp
+
+import (
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// PowerSGD is a hook that sends each parameter's gradient as two thin matrices (Vogels, Karimireddy and Jaggi, PowerSGD:
+// Practical Low-Rank Gradient Compression for Distributed Optimization, NeurIPS 2019). A parameter of shape (n, ...) is a
+// matrix M of n rows and m columns; with Q of m rows and Rank columns, from the step before,
+//
+//	M = share*gradient + residual
+//	P = sum over the ranks of M Q       orthonormal columns are made of it
+//	Q = sum over the ranks of M' P
+//	gradient = P Q'                     residual = M - P (M' P)' of this rank
+//
+// which costs Rank*(n+m) elements on the wire instead of n*m. Parameters for which that is not at most half are sent as
+// they are, biases and norms among them. P and Q are in the gradient's dtype, the same bits on all ranks.
+//
+// The gradient is the best of rank Rank only once Q has had steps to turn to it, and never the whole one: what it leaves out
+// is in the residual, and comes later. So training needs about the same number of steps where gradients are nearly of low
+// rank, as with large batches, and the same learning rate; with momentum or Adam it may need a few more, since these see
+// gradients that are late. Without residuals it does not converge to the same place in general. A residual whose step is
+// skipped, because a gradient is not finite, stays as it was.
+type PowerSGD struct {
+	Rank            int    // of the approximation; 0 means 4
+	Seed            uint64 // of the first Q
+	NoErrorFeedback bool   // drop what an approximation leaves out; else 4 bytes for each element, on every rank
+	NoWarmStart     bool   // begin every step with a random Q
+}
+
+// defaultPowerRank is what the paper uses for language models, and about what it takes to keep accuracy there.
+const defaultPowerRank = 4
+
+// Validate checks p.
+//
+// Errors: dist.ErrInvalid for a negative rank.
+func (p PowerSGD) Validate() error {
+	if p.Rank < 0 {
+		return fmt.Errorf("powersgd: %w: rank %d, want at least 1, or 0 for %d", dist.ErrInvalid, p.Rank, defaultPowerRank)
+	}
+	return nil
+}
+
+func (p PowerSGD) rank() int {
+	if p.Rank == 0 {
+		return defaultPowerRank
+	}
+	return p.Rank
+}
+
+// String is "powersgd rank 4 seed 0", and what is left out.
+func (p PowerSGD) String() string {
+	s := fmt.Sprintf("powersgd rank %d seed %d", p.rank(), p.Seed)
+	if p.NoErrorFeedback {
+		s += " without error feedback"
+	}
+	if p.NoWarmStart {
+		s += " without warm start"
+	}
+	return s
+}
+
+// Elementwise is false.
+func (p PowerSGD) Elementwise() bool { return false }
+
+// Codec implements Hook.
+func (p PowerSGD) Codec(b HookBucket) (Codec, error) {
+	if err := p.Validate(); err != nil {
+		return nil, err
+	}
+	if b.DType == tensor.F64 {
+		return newPower[float64](p, b), nil
+	}
+	return newPower[float32](p, b), nil
+}
+
+// power is PowerSGD for a bucket of T.
+type power[T float32 | float64] struct {
+	hook     PowerSGD
+	dtype    tensor.DType
+	matrices []*matrix[T]
+	plain    []run0 // runs of the bucket that are sent as they are, after the matrices' P
+	first    int    // elements of round 0
+	second   int    // of round 1; 0 for a bucket without matrices
+}
+
+// run0 is elements of a bucket, and where in the message of round 0 they are.
+type run0 struct{ from, to, at int }
+
+// matrix is one parameter that is compressed.
+type matrix[T float32 | float64] struct {
+	param    HookParam
+	n, m, r  int
+	pAt, qAt int       // in the messages
+	p, q     []T       // [r][n], orthonormal columns; [r][m], the sum of the last step
+	residual []float32 // nil without error feedback
+	columns  []float64 // [r][n], for orthonormal
+	row      []T       // of m, for the residual
+	source   rand.PCG
+	random   *rand.Rand // from source
+	name     uint64     // of the parameter, hashed
+	step     uint64
+	lost     bool // this step has something that is no finite number
+}
+
+func newPower[T float32 | float64](hook PowerSGD, b HookBucket) *power[T] {
+	x := &power[T]{hook: hook, dtype: b.DType}
+	for _, p := range b.Params {
+		n, m, r := hook.cut(p)
+		if r == 0 {
+			continue
+		}
+		mx := &matrix[T]{
+			param: p, n: n, m: m, r: r, pAt: x.first, qAt: x.second,
+			p: make([]T, n*r), q: make([]T, m*r), columns: make([]float64, n*r), row: make([]T, m), name: nameHash(p.Name),
+		}
+		mx.random = rand.New(&mx.source)
+		if !hook.NoErrorFeedback {
+			mx.residual = make([]float32, n*m)
+		}
+		mx.seed(hook.Seed)
+		x.matrices = append(x.matrices, mx)
+		x.first += n * r
+		x.second += m * r
+	}
+	for _, p := range b.Params {
+		if _, _, r := hook.cut(p); r == 0 {
+			x.plain = append(x.plain, run0{p.Offset, p.Offset + p.Len(), x.first})
+			x.first += p.Len()
+		}
+	}
+	return x
+}
+
+// cut is the rows and columns of a parameter's matrix and the rank of its approximation; 0 where it is sent as it is.
+func (p PowerSGD) cut(param HookParam) (n, m, r int) {
+	if len(param.Shape) < 2 {
+		return 0, 0, 0
+	}
+	n = param.Shape[0]
+	m = param.Len() / max(n, 1)
+	r = min(p.rank(), n, m)
+	if 2*r*(n+m) > n*m {
+		return 0, 0, 0
+	}
+	return n, m, r
+}
+
+// seed fills the columns of q that are zero, which would stay so, with normal numbers that depend on the parameter's name,
+// the seed and the step, and on nothing that a rank has for itself.
+func (x *matrix[T]) seed(seed uint64) {
+	x.source.Seed(seed^x.step<<32, x.name)
+	for c := range x.r {
+		column := x.q[c*x.m:][:x.m]
+		if slices.ContainsFunc(column, func(v T) bool { return v != 0 }) {
+			continue
+		}
+		for j := range column {
+			column[j] = T(x.random.NormFloat64())
+		}
+	}
+}
+
+// nameHash is a number that depends on a name.
+func nameHash(name string) uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(name)) // never fails
+	return h.Sum64()
+}
+
+// Messages implements Codec.
+func (x *power[T]) Messages() []Message {
+	all := []Message{{x.dtype, x.first}}
+	if x.second > 0 {
+		all = append(all, Message{x.dtype, x.second})
+	}
+	return all
+}
+
+// Compress implements Codec.
+func (x *power[T]) Compress(round int, share float64, bucket tensor.Buffer, messages []tensor.Buffer) error {
+	grads, err := tensor.Data[T](bucket)
+	if err != nil {
+		return err
+	}
+	first, err := tensor.Data[T](messages[0])
+	if err != nil {
+		return err
+	}
+	f := T(share)
+	if round == 0 {
+		for _, mx := range x.matrices {
+			mx.product(grads[mx.param.Offset:][:mx.n*mx.m], f, first[mx.pAt:][:mx.n*mx.r])
+		}
+		for _, p := range x.plain {
+			to := first[p.at:][:p.to-p.from]
+			for i, v := range grads[p.from:p.to] {
+				to[i] = f * v
+			}
+		}
+		return nil
+	}
+	second, err := tensor.Data[T](messages[1])
+	if err != nil {
+		return err
+	}
+	for _, mx := range x.matrices {
+		mx.project(grads[mx.param.Offset:][:mx.n*mx.m], first[mx.pAt:][:mx.n*mx.r], second[mx.qAt:][:mx.m*mx.r])
+	}
+	return nil
+}
+
+// Decompress implements Codec.
+func (x *power[T]) Decompress(bucket tensor.Buffer, messages []tensor.Buffer) error {
+	grads, err := tensor.Data[T](bucket)
+	if err != nil {
+		return err
+	}
+	first, err := tensor.Data[T](messages[0])
+	if err != nil {
+		return err
+	}
+	for _, p := range x.plain {
+		copy(grads[p.from:p.to], first[p.at:])
+	}
+	if x.second == 0 {
+		return nil
+	}
+	second, err := tensor.Data[T](messages[1])
+	if err != nil {
+		return err
+	}
+	for _, mx := range x.matrices {
+		mx.restore(grads[mx.param.Offset:][:mx.n*mx.m], second[mx.qAt:][:mx.m*mx.r])
+		mx.step++
+		if x.hook.NoWarmStart {
+			clear(mx.q)
+		}
+		mx.seed(x.hook.Seed)
+	}
+	return nil
+}

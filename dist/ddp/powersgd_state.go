@@ -1,0 +1,69 @@
+package ddp
+
+import (
+	"slices"
+
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// What is kept besides the residual: the matrix that a step begins with, and the number of the step, which a random one
+// depends on.
+const (
+	warmSlot = "q"
+	stepSlot = "step"
+)
+
+// State implements Stateful.
+func (x *power[T]) State() []HookState {
+	var all []HookState
+	for _, mx := range x.matrices {
+		name := mx.param.Name
+		if mx.residual != nil {
+			all = append(all, HookState{
+				Param: name, Slot: residualSlot, Shape: slices.Clone(mx.param.Shape), Data: tensor.Of(slices.Clone(mx.residual)), Sum: true,
+			})
+		}
+		all = append(all,
+			HookState{Param: name, Slot: warmSlot, Shape: []int{mx.r, mx.m}, Data: tensor.Of(slices.Clone(mx.q))},
+			HookState{Param: name, Slot: stepSlot, Shape: []int{1}, Data: tensor.Of([]float64{float64(mx.step)})})
+	}
+	return all
+}
+
+// kept is what a state says of one matrix; nil what it does not say.
+type kept[T float32 | float64] struct {
+	residual []float32
+	q        []T
+	step     []float64
+}
+
+// SetState implements Stateful.
+func (x *power[T]) SetState(state []HookState) error {
+	all := make([]kept[T], len(x.matrices))
+	for i, mx := range x.matrices {
+		k, name := &all[i], mx.param.Name
+		var err error
+		if k.residual, err = restored[float32](state, name, residualSlot, mx.n*mx.m); err != nil {
+			return err
+		}
+		if k.q, err = restored[T](state, name, warmSlot, mx.m*mx.r); err != nil {
+			return err
+		}
+		if k.step, err = restored[float64](state, name, stepSlot, 1); err != nil {
+			return err
+		}
+	}
+	for i, mx := range x.matrices {
+		k := &all[i]
+		clear(mx.residual)
+		copy(mx.residual, k.residual)
+		clear(mx.q)
+		copy(mx.q, k.q)
+		mx.step = 0
+		if k.step != nil {
+			mx.step = uint64(k.step[0])
+		}
+		mx.seed(x.hook.Seed)
+	}
+	return nil
+}

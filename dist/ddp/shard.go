@@ -1,0 +1,215 @@
+package ddp
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"gorgonia.org/gorgonia"
+	gtensor "gorgonia.org/tensor"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/optim"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// The stages of sharding, Config.Stage, each with all of those before it.
+const (
+	stageState  = 1 // a rank has the solver's state of its own pieces only
+	stageGrads  = 2 // and the gradients
+	stageParams = 3 // and the parameters
+)
+
+// Piece is a run of a parameter: what one rank owns of it, so that it updates these weights and no others.
+type Piece struct {
+	Param  int // index in Plan.Params
+	Offset int // of its first element in the parameter, a multiple of optim.Block
+	Len    int // elements
+}
+
+// Owned is the pieces of a rank, in the order of Params: all of every parameter without sharding, else at most one piece of
+// each, those that lie in elements rank*Shard to (rank+1)*Shard of a bucket.
+func (p *Plan) Owned(rank int) []Piece {
+	var own []Piece
+	for i, q := range p.Params {
+		piece := Piece{Param: i, Len: q.Len()}
+		if p.Stage > 0 {
+			shard := p.Buckets[q.Bucket].Shard
+			lo := max(q.Offset, rank*shard)
+			piece.Offset, piece.Len = lo-q.Offset, min(q.Offset+q.Len(), (rank+1)*shard)-lo
+		}
+		if piece.Len > 0 {
+			own = append(own, piece)
+		}
+	}
+	return own
+}
+
+// shard makes the buckets divisible: each is padded to Shard elements for every rank, with Shard a multiple of optim.Block.
+func (p *Plan) shard(ranks int) {
+	for i := range p.Buckets {
+		b := &p.Buckets[i]
+		unit := ranks * optim.Block
+		b.Elements = (b.Elements + unit - 1) / unit * unit
+		b.Shard = b.Elements / ranks
+	}
+}
+
+// Pieces is what this rank owns of the parameters of Plan.Params.
+func (d *DDP) Pieces() []Piece { return d.plan.Owned(d.world.Rank()) }
+
+// sharded reports whether a rank updates only its own pieces.
+func (d *DDP) sharded() bool { return d.cfg.Stage >= stageState }
+
+// staged reports whether whole buckets of gradients exist only while they fill and are reduced.
+func (d *DDP) staged() bool { return d.cfg.Stage >= stageGrads }
+
+// own is the part of buf, which has as many elements as b, that this rank owns.
+func (d *DDP) own(b *bucket, buf tensor.Buffer) (tensor.Buffer, error) {
+	lo := d.world.Rank() * b.shard
+	return buf.Slice(lo, lo+b.shard)
+}
+
+// checkStage refuses what cannot be sharded.
+func (d *DDP) checkStage() error {
+	if d.sharded() && d.onGPU() {
+		return fmt.Errorf("ddp config: %w: Stage %d shards buckets in the memory of the host, and the world is on %v (%s); use a backend of the host, or Stage 0",
+			dist.ErrUnsupported, d.cfg.Stage, d.world.Device(), d.world.Backend())
+	}
+	return nil
+}
+
+// valueOver is a value like v, of its type and shape, whose elements are those of b.
+func valueOver(b tensor.Buffer, v gorgonia.Value) (gorgonia.Value, error) {
+	if d, ok := v.(*gtensor.Dense); ok && !d.Shape().IsScalar() {
+		return tensor.View(b, slices.Clone([]int(d.Shape()))...)
+	}
+	if b.DType() == tensor.F64 {
+		return (*gorgonia.F64)(b.Pointer()), nil
+	}
+	return (*gorgonia.F32)(b.Pointer()), nil
+}
+
+// rehome moves the weights of all parameters into the buckets of weights, if there are such: the nodes' values become views
+// of them. A value that the program has given a node since is moved in again.
+func (d *DDP) rehome() error {
+	if d.gathers() {
+		return d.adopt()
+	}
+	for _, s := range d.slots {
+		if s.weights.IsZero() {
+			continue
+		}
+		if err := s.rehome(); err != nil {
+			return fmt.Errorf("parameter %q: %w", s.param.Name(), err)
+		}
+	}
+	return nil
+}
+
+// countUnused counts the bytes of the learnables that are not among used.
+func (d *DDP) countUnused(used, learnables gorgonia.Nodes) error {
+	for _, n := range learnables {
+		if used.Contains(n) {
+			continue
+		}
+		b, err := valueMemory(n.Value())
+		if err != nil {
+			return fmt.Errorf("parameter %q: %w", n.Name(), err)
+		}
+		d.unusedBytes += b.Bytes()
+	}
+	return nil
+}
+
+// rehome copies the node's value to its place, unless it is there, and makes that the node's value.
+func (s *slot) rehome() error {
+	v := s.param.Value()
+	if v == nil {
+		return fmt.Errorf("%w: its node has lost its value", dist.ErrInvalid)
+	}
+	from, err := valueMemory(v)
+	if err != nil {
+		return err
+	}
+	if tensor.Same(from, s.weights) {
+		return nil
+	}
+	if from.DType() != s.weights.DType() || from.Len() != s.weights.Len() {
+		return fmt.Errorf("%w: its value is %v, want %v", dist.ErrCount, from, s.weights)
+	}
+	copy(s.weights.Raw(), from.Raw())
+	home, err := valueOver(s.weights, v)
+	if err != nil {
+		return err
+	}
+	return gorgonia.Let(s.param, home)
+}
+
+// moveOut gives the nodes values of their own, copies of their weights. Where gone says that the memory is no more, they
+// are NaN.
+//
+// Errors: dist.ErrClosed for those.
+func (d *DDP) moveOut(gone bool) error {
+	if d.gathers() {
+		return d.forget()
+	}
+	lost := 0
+	for _, s := range d.slots {
+		if s == nil || s.weights.IsZero() {
+			continue
+		}
+		out, err := s.moveOut(gone)
+		if err != nil {
+			return fmt.Errorf("parameter %q: %w", s.param.Name(), err)
+		}
+		if out && gone {
+			lost++
+		}
+	}
+	if lost > 0 {
+		return fmt.Errorf("ddp close rank %d/%d: %w: the weights of %d parameters were in buckets of the world; close the DDP before its world",
+			d.world.Rank(), d.world.Size(), dist.ErrClosed, lost)
+	}
+	return nil
+}
+
+// moveOut reports whether the node's value was in the bucket.
+func (s *slot) moveOut(gone bool) (bool, error) {
+	v := s.param.Value()
+	if v == nil {
+		return false, nil
+	}
+	from, err := valueMemory(v)
+	if err != nil || !tensor.Same(from, s.weights) {
+		return false, err
+	}
+	var own tensor.Buffer
+	if s.weights.DType() == tensor.F64 {
+		own, err = ownCopy[float64](s.weights, gone)
+	} else {
+		own, err = ownCopy[float32](s.weights, gone)
+	}
+	if err != nil {
+		return false, err
+	}
+	home, err := valueOver(own, v)
+	if err != nil {
+		return false, err
+	}
+	return true, gorgonia.Let(s.param, home)
+}
+
+// ownCopy is a copy of b on the Go heap; of NaN where gone says that b cannot be read.
+func ownCopy[T float32 | float64](b tensor.Buffer, gone bool) (tensor.Buffer, error) {
+	own := make([]T, b.Len())
+	if gone {
+		for i := range own {
+			own[i] = T(math.NaN())
+		}
+		return tensor.Of(own), nil
+	}
+	from, err := tensor.Data[T](b)
+	copy(own, from)
+	return tensor.Of(own), err
+}

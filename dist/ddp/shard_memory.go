@@ -1,0 +1,244 @@
+package ddp
+
+import (
+	"errors"
+	"fmt"
+	"unsafe"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/symmetric"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// memory is where buckets and scalars lie.
+type memory struct {
+	heap    symmetric.Heap // nil when the backend has none
+	parts   []symmetric.Region
+	where   string
+	regions [2]tensor.Buffer // of the buckets, by position in bucketTypes
+	values  [2]tensor.Buffer // with sharding: of the buckets of weights
+	shards  [2]tensor.Buffer // with Stage 2: of this rank's shards of gradients
+	staging []tensor.Buffer  // with Stage 2: see staging
+	weights tensor.Buffer    // f64: this rank's weight, and the sum over the ranks
+	scales  [2]tensor.Buffer // this rank's factor, by position in bucketTypes
+	words   [4]tensor.Buffer // f64: see Layout.Weights
+}
+
+// newMemory allocates the plan's areas, one of them for the scalars, in the symmetric heap, or from Go where the backend has
+// no heap: collectives work on any memory.
+//
+// Collective: all ranks, one plan. Errors: those of Heap and Alloc; ErrUnsupported for a device without a heap.
+func newMemory(w *dist.World, p *Plan) (*memory, error) {
+	parts := p.areas()
+	m := &memory{}
+	alloc := func(n int64) (tensor.Buffer, error) {
+		return tensor.Of(make([]uint64, n/8)), nil // for the alignment of an f64
+	}
+	heap, err := w.Heap(parts.total())
+	switch {
+	case err == nil:
+		m.heap, m.where = heap, fmt.Sprintf("symmetric heap (%s)", w.Backend())
+		alloc = func(n int64) (tensor.Buffer, error) {
+			r, err := heap.Alloc(n)
+			if err != nil {
+				return tensor.Buffer{}, err
+			}
+			m.parts = append(m.parts, r)
+			return r.Local(), nil
+		}
+	case errors.Is(err, dist.ErrUnsupported) && w.Device() == tensor.Host:
+		m.where = fmt.Sprintf("process memory (%s has no symmetric heap)", w.Backend())
+	default:
+		return nil, err
+	}
+	if err := m.carve(parts, alloc); err != nil {
+		return nil, errors.Join(err, m.close())
+	}
+	return m, nil
+}
+
+// carve allocates and types the parts.
+func (m *memory) carve(parts areas, alloc func(int64) (tensor.Buffer, error)) error {
+	for i, dt := range bucketTypes {
+		for _, a := range [...]struct {
+			to    *tensor.Buffer
+			bytes int64
+		}{{&m.regions[i], parts.grads[i]}, {&m.values[i], parts.values[i]}, {&m.shards[i], parts.shards[i]}} {
+			var err error
+			if *a.to, err = typed(a.bytes, dt, alloc); err != nil {
+				return err
+			}
+		}
+	}
+	for range parts.stages {
+		b, err := typed(parts.staging, tensor.F64, alloc)
+		if err != nil {
+			return err
+		}
+		if !b.IsZero() {
+			m.staging = append(m.staging, b)
+		}
+	}
+	raw, err := alloc(parts.scalars)
+	if err != nil {
+		return err
+	}
+	if m.weights, err = tensor.FromPointer(raw.Pointer(), 2, tensor.F64, raw.Device()); err != nil {
+		return err
+	}
+	for i, dt := range bucketTypes {
+		at := unsafe.Add(raw.Pointer(), 64*(i+1)) // each in a cache line of its own
+		if m.scales[i], err = tensor.FromPointer(at, 1, dt, raw.Device()); err != nil {
+			return err
+		}
+	}
+	for i := range m.words {
+		at := unsafe.Add(raw.Pointer(), 64*(i+1+len(m.scales)))
+		if m.words[i], err = tensor.FromPointer(at, 1, tensor.F64, raw.Device()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *memory) close() error {
+	if m.heap == nil {
+		return nil
+	}
+	return m.heap.Close()
+}
+
+// areas is how many bytes each part of the memory of a plan has.
+type areas struct {
+	grads   [2]int64 // whole buckets of gradients, by position in bucketTypes
+	values  [2]int64 // buckets of weights, or this rank's shards of them
+	shards  [2]int64 // this rank's shards of gradients, where there are no whole buckets
+	staging int64    // each of the buffers that gradients go through
+	stages  int      // number of them
+	scalars int64
+}
+
+// areas is the parts for the plan's stage.
+func (p *Plan) areas() areas {
+	a := areas{scalars: roundUp(1), stages: min(stagings, len(p.Buckets))}
+	for _, b := range p.Buckets {
+		k, size := typeIndex(b.DType), int64(b.DType.Size())
+		whole := int64(alignElements(b.Elements, b.DType)) * size
+		shard := int64(alignElements(b.Shard, b.DType)) * size
+		switch {
+		case p.Stage < stageGrads:
+			a.grads[k] += whole
+		default:
+			a.shards[k] += shard
+			a.staging = max(a.staging, whole)
+		}
+		switch {
+		case p.Stage == stageState || p.Stage == stageGrads:
+			a.values[k] += whole
+		case p.Stage == stageParams:
+			a.values[k] += shard
+		}
+	}
+	return a
+}
+
+// total is the bytes of all parts.
+func (a areas) total() int64 {
+	n := a.scalars + int64(a.stages)*a.staging
+	for k := range bucketTypes {
+		n += a.grads[k] + a.values[k] + a.shards[k]
+	}
+	return n
+}
+
+// typed allocates elements of a bucket type; nothing for no bytes.
+func typed(bytes int64, dt tensor.DType, alloc func(int64) (tensor.Buffer, error)) (tensor.Buffer, error) {
+	if bytes == 0 {
+		return tensor.Buffer{}, nil
+	}
+	raw, err := alloc(bytes)
+	if err != nil {
+		return tensor.Buffer{}, err
+	}
+	return tensor.FromPointer(raw.Pointer(), int(bytes)/dt.Size(), dt, raw.Device())
+}
+
+// cursor cuts buckets, or shards of them, out of the regions of their dtypes, in the order of the plan.
+type cursor struct {
+	regions *[2]tensor.Buffer
+	used    [2]int
+}
+
+// next is the next n elements of dt.
+func (c *cursor) next(n int, dt tensor.DType) (tensor.Buffer, error) {
+	k := typeIndex(dt)
+	from := c.used[k]
+	c.used[k] += alignElements(n, dt)
+	return c.regions[k].Slice(from, from+n)
+}
+
+// Memory is how many bytes of training one rank has, as allocated: padding included, activations and what a machine or a
+// solver of another package has for itself not.
+type Memory struct {
+	Params  int64 // weights of all learnables
+	Grads   int64 // gradients that last from a run to the solver's step
+	State   int64 // what the solver of NewSolver keeps from step to step, with sharding; 0 before there is one
+	Staging int64 // buffers that gradients go through, zeros that stand for gradients that are elsewhere, what hooks keep
+}
+
+// Total is the sum.
+func (m Memory) Total() int64 { return m.Params + m.Grads + m.State + m.Staging }
+
+// String is "params 1024 B, grads 1024 B, state 2048 B, staging 0 B".
+func (m Memory) String() string {
+	return fmt.Sprintf("params %d B, grads %d B, state %d B, staging %d B", m.Params, m.Grads, m.State, m.Staging)
+}
+
+// Memory is the bytes of this rank.
+func (d *DDP) Memory() Memory {
+	m := Memory{Params: d.unusedBytes}
+	for i, b := range d.buckets {
+		switch {
+		case d.staged():
+			m.Grads += b.owned.Bytes()
+		default:
+			m.Grads += b.bytes()
+		}
+		switch {
+		case d.gathers():
+			m.Params += b.mine.Bytes()
+		case d.sharded():
+			m.Params += b.weights.Bytes()
+		default: // the nodes' own, without padding
+			for _, j := range d.plan.Buckets[i].Params {
+				m.Params += int64(d.plan.Params[j].Len()) * int64(b.dtype.Size())
+			}
+		}
+	}
+	for _, s := range d.stages {
+		m.Staging += s.buf.Bytes()
+	}
+	for _, z := range d.zeros {
+		m.Staging += z.Bytes()
+	}
+	m.Staging += d.wireMemory()
+	if d.solver != nil {
+		m.State = d.solver.stateBytes()
+	}
+	return m
+}
+
+// wireMemory is what hooks and virtual ranks have.
+func (d *DDP) wireMemory() int64 {
+	n := int64(0)
+	switch x := d.wire.(type) {
+	case *hooked:
+		n += x.mem.raw.Bytes()
+		for _, s := range d.HookState() {
+			n += s.Data.Bytes()
+		}
+	case *virtual:
+		n += x.mem.raw.Bytes()
+	}
+	return n
+}

@@ -1,0 +1,246 @@
+package ddp
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"gorgonia.org/gorgonia"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/optim"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// NewSolver is what updates the parameters of d. Without sharding it is optim.New. With Stage >= 1 its Step updates this
+// rank's pieces and then gathers all weights, so that the nodes have the new ones when it returns; norms and the test for
+// gradients that are not finite are over all ranks' pieces. Weights come to the bits of Stage 0, as long as nothing is
+// accumulated.
+//
+// Step wants Model's parameters in Model's order. It reads the reduced gradients where they lie, not by the nodes, and
+// zeroes them and what gorgonia.BindDualValues keeps. Its State is this rank's runs of the parameters, see
+// optim.ParamState.Offset; SetState takes any runs that cover them, such as whole parameters.
+//
+// Collective: all ranks, one config; so are Step and SwapAverages of a sharded one, and its setters must be called alike.
+// Returns: with Stage >= 1 the one solver of d. Errors: those of optim.New; ErrPlan for ranks whose configs differ;
+// dist.ErrInvalid for a second one. Step's errors name rank, operation and bucket; after one of the group every Step fails.
+func (d *DDP) NewSolver(c optim.Config) (optim.Solver, error) {
+	if d.closed {
+		return nil, fmt.Errorf("ddp solver: %w", dist.ErrClosed)
+	}
+	if !d.sharded() {
+		s, err := optim.New(c)
+		if err != nil {
+			return nil, err
+		}
+		return d.averaged(s), nil
+	}
+	s, err := d.newSharded(c)
+	if err != nil {
+		return nil, fmt.Errorf("ddp solver rank %d/%d: %w", d.world.Rank(), d.world.Size(), err)
+	}
+	d.solver = s
+	return s, nil
+}
+
+// shardSolver is the solver of a rank's own pieces.
+type shardSolver struct {
+	optim.PieceSolver
+	d     *DDP
+	norm  *dist.Group // a view of the world that names the sums over ranks
+	works []dist.Work // of the buckets' gathers
+	runs  int         // d.runs at the last Step
+}
+
+// newSharded makes the solver; ranks tell each other what is wrong.
+func (d *DDP) newSharded(c optim.Config) (*shardSolver, error) {
+	err := c.Validate()
+	if d.solver != nil {
+		err = fmt.Errorf("%w: there is one; a DDP whose solver is sharded has one", dist.ErrInvalid)
+	}
+	s := &shardSolver{d: d, norm: d.world.Named("sums of the solver"), works: make([]dist.Work, len(d.buckets)), runs: d.runs}
+	if err == nil {
+		err = s.makePieces(c)
+	}
+	alike := fields(c)
+	alike.Workers = 0 // changes no bits
+	return s, agree(d.world, []string{fmt.Sprintf("optimizer: %+v", alike)}, err)
+}
+
+// fields is an optim.Config that is printed field by field.
+type fields optim.Config
+
+func (s *shardSolver) makePieces(c optim.Config) error {
+	d := s.d
+	params := make([]optim.ParamShape, len(d.plan.Params))
+	for i, q := range d.plan.Params {
+		dt, err := q.DType.Gorgonia()
+		if err != nil {
+			return err
+		}
+		params[i] = optim.ParamShape{Name: q.Name, Shape: slices.Clone(q.Shape), DType: dt}
+	}
+	var pieces []optim.Piece
+	for _, own := range d.Pieces() {
+		piece, err := d.piece(own)
+		if err != nil {
+			return fmt.Errorf("parameter %q: %w", d.plan.Params[own.Param].Name, err)
+		}
+		pieces = append(pieces, piece)
+	}
+	var sum func([]float64) error
+	if d.world.Size() > 1 {
+		sum = s.sum
+	}
+	var err error
+	s.PieceSolver, err = optim.NewPieces(c, params, pieces, sum)
+	return err
+}
+
+// piece is where a piece has its weights and gradients.
+func (d *DDP) piece(own Piece) (optim.Piece, error) {
+	q := d.plan.Params[own.Param]
+	b := d.buckets[q.Bucket]
+	lo := q.Offset + own.Offset - d.world.Rank()*b.shard
+	weight, err := b.mine.Slice(lo, lo+own.Len)
+	if err != nil {
+		return optim.Piece{}, err
+	}
+	grad, err := b.owned.Slice(lo, lo+own.Len)
+	return optim.Piece{Name: q.Name, Shape: slices.Clone(q.Shape), Offset: own.Offset, Weight: weight, Grad: grad}, err
+}
+
+// sum adds x over the ranks, in their order.
+func (s *shardSolver) sum(x []float64) error {
+	b := tensor.Of(x)
+	work, err := s.norm.AllReduce(b, b, dist.Sum)
+	if err == nil {
+		from := s.d.now()
+		err = work.Wait()
+		s.d.clock.block(s.d.now() - from)
+	}
+	return err
+}
+
+// Step implements optim.Solver.
+func (s *shardSolver) Step(model []gorgonia.ValueGrad) error {
+	number := s.Steps() + 1
+	if err := s.step(model); err != nil {
+		d := s.d
+		return fmt.Errorf("ddp solver step %d rank %d/%d: %w", number, d.world.Rank(), d.world.Size(), err)
+	}
+	return nil
+}
+
+func (s *shardSolver) step(model []gorgonia.ValueGrad) error {
+	d := s.d
+	if err := s.check(model); err != nil {
+		return err
+	}
+	for _, b := range d.buckets {
+		if err := b.work.Wait(); err != nil {
+			return err
+		}
+	}
+	if err := s.duals(); err != nil {
+		return err
+	}
+	if err := d.rehome(); err != nil {
+		return err
+	}
+	if err := s.PieceSolver.Step(); err != nil {
+		return err
+	}
+	s.runs = d.runs
+	return d.gatherWeights(s.works)
+}
+
+// check is an error for a model that is not the DDP's.
+func (s *shardSolver) check(model []gorgonia.ValueGrad) error {
+	d := s.d
+	if d.closed {
+		return dist.ErrClosed
+	}
+	if len(model) != len(d.slots) {
+		return fmt.Errorf("the model has %d parameters and the buckets %d: %w; give Step what Model returns", len(model), len(d.slots), optim.ErrMismatch)
+	}
+	for i, p := range model {
+		if n, ok := p.(*gorgonia.Node); !ok || n != d.slots[i].param {
+			return fmt.Errorf("parameter %d is not %q, which the buckets have there: %w; give Step what Model returns", i, d.slots[i].param.Name(), optim.ErrMismatch)
+		}
+	}
+	return nil
+}
+
+// duals zeroes what gorgonia.BindDualValues keeps beside the reduced gradients, as solvers do.
+//
+// Errors: dist.ErrUnsupported when it holds the sum of several runs, of which the buckets have the last alone.
+func (s *shardSolver) duals() error {
+	runs := s.d.runs - s.runs
+	for _, t := range s.d.slots {
+		v, err := t.param.Grad()
+		if err != nil || v == t.wait.Value() {
+			continue
+		}
+		if runs > 1 {
+			return fmt.Errorf("gradient of %q: %w: BindDualValues has added up %d runs, and sharded gradients are those of the last; accumulate inside NoSync",
+				t.param.Name(), dist.ErrUnsupported, runs)
+		}
+		b, err := valueMemory(v)
+		if err != nil {
+			return fmt.Errorf("gradient of %q: %w", t.param.Name(), err)
+		}
+		clear(b.Raw())
+	}
+	return nil
+}
+
+// gatherWeights gives every rank the weights of all, in place, and waits: from then on they may be read.
+func (d *DDP) gatherWeights(works []dist.Work) error {
+	if d.gathers() {
+		return nil // the next run does
+	}
+	var err error
+	for i, b := range d.buckets {
+		if works[i], err = b.gather.AllGather(b.weights, b.mine); err != nil {
+			return err
+		}
+	}
+	from := d.now()
+	for _, w := range works {
+		err = errors.Join(err, w.Wait())
+	}
+	now := d.now()
+	d.clock.block(now - from)
+	d.clock.end(now)
+	return err
+}
+
+// SwapAverages exchanges the weights with their moving averages, on all ranks.
+func (s *shardSolver) SwapAverages(model []gorgonia.ValueGrad) error {
+	err := s.check(model)
+	if err == nil {
+		err = s.d.rehome()
+	}
+	if err == nil {
+		err = s.PieceSolver.SwapAverages()
+	}
+	if err == nil {
+		err = s.d.gatherWeights(s.works)
+	}
+	if err != nil {
+		return fmt.Errorf("ddp solver averages rank %d/%d: %w", s.d.world.Rank(), s.d.world.Size(), err)
+	}
+	return nil
+}
+
+// stateBytes is what the solver keeps for the pieces.
+func (s *shardSolver) stateBytes() int64 {
+	n := int64(0)
+	for _, p := range s.State().Params {
+		for _, slot := range p.Slots {
+			n += int64(len(slot.F32))*4 + int64(len(slot.F64))*8
+		}
+	}
+	return n
+}

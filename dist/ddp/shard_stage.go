@@ -1,0 +1,200 @@
+package ddp
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// stagings is how many buffers the buckets of Stage 2 go through, if there are more: one fills while the one before it is
+// reduced.
+const stagings = 2
+
+// staging is memory that a bucket has from its first gradient until this rank's part of the sum has been taken out of it.
+type staging struct {
+	buf    tensor.Buffer // f64 of the largest bucket's size
+	holder *bucket       // nil while nobody has it
+}
+
+// claim gives b memory to fill. It takes a free buffer, or that of the bucket whose reduction began first, for which it
+// waits; all ranks have begun that one or will without this rank's doing. Where all buffers are still filling, which the
+// order of a machine with two dtypes can make happen, b gets memory of its own for good.
+//
+// Errors: those of the reduction waited for.
+func (d *DDP) claim(b *bucket) error {
+	s := d.freest(b.bytes())
+	if s == nil {
+		s = &staging{buf: tensor.Of(make([]float64, (b.bytes()+7)/8))}
+		d.stages = append(d.stages, s)
+	}
+	if h := s.holder; h != nil {
+		if err := d.await(h); err != nil {
+			return fmt.Errorf("%s: %w", h.name, err)
+		}
+	}
+	return d.put(b, s)
+}
+
+// freest is a buffer of at least bytes bytes that nobody has, or the one that will be free first; nil when all are filling.
+func (d *DDP) freest(bytes int64) *staging {
+	var oldest *staging
+	for _, s := range d.stages {
+		switch {
+		case s.buf.Bytes() < bytes: // it was made for another bucket
+		case s.holder == nil:
+			return s
+		case s.holder.started && (oldest == nil || s.holder.index < oldest.holder.index):
+			oldest = s
+		}
+	}
+	return oldest
+}
+
+// put makes s the memory of b, whose gaps between gradients become 0.
+func (d *DDP) put(b *bucket, s *staging) error {
+	var err error
+	if b.buf, err = tensor.FromPointer(s.buf.Pointer(), b.elements, b.dtype, s.buf.Device()); err != nil {
+		return err
+	}
+	s.holder, b.stage = b, s
+	raw, size, end := b.buf.Raw(), b.dtype.Size(), 0
+	for _, t := range b.slots {
+		q := &d.plan.Params[t.index]
+		if t.buf, err = b.buf.Slice(q.Offset, q.Offset+t.n); err != nil {
+			return err
+		}
+		clear(raw[end*size : q.Offset*size])
+		end = q.Offset + t.n
+	}
+	clear(raw[end*size:])
+	return nil
+}
+
+// takeOut is what happens to the sum of a staged bucket when it is there: this rank's part of it goes to where it lasts, and
+// the buffer is free.
+func (d *DDP) takeOut(b *bucket) error {
+	sum, err := d.own(b, b.buf)
+	if err != nil {
+		return err
+	}
+	b.stage.holder, b.stage = nil, nil
+	if !d.run.joins {
+		copy(b.owned.Raw(), sum.Raw())
+		return nil
+	}
+	factor, err := d.joinFactor(b)
+	if err != nil {
+		return err
+	}
+	if b.dtype == tensor.F64 {
+		return join[float64](b.owned, sum, factor)
+	}
+	return join[float32](b.owned, sum, factor)
+}
+
+// joinFactor is what the sums of the micro-batches before this run are multiplied by: 1 while more are to come, and then
+// what this run has been multiplied by beyond part.
+func (d *DDP) joinFactor(b *bucket) (float64, error) {
+	if d.run.local || d.cfg.Average == PreMulSum {
+		return 1, nil
+	}
+	return d.share(b.dtype)
+}
+
+// join is to = factor*to + from. The product is rounded before it is added.
+func join[T float32 | float64](to, from tensor.Buffer, factor float64) error {
+	sum, err := tensor.Data[T](to)
+	if err != nil {
+		return err
+	}
+	more, err := tensor.Data[T](from)
+	if err != nil {
+		return err
+	}
+	f := T(factor)
+	for i, x := range more {
+		sum[i] = T(f*sum[i]) + x
+	}
+	return nil
+}
+
+// dropStaged takes their buffers from buckets that an unfinished run has left with them. Nothing is in flight.
+func (d *DDP) dropStaged() {
+	for _, s := range d.stages {
+		if s.holder != nil {
+			s.holder.stage, s.holder = nil, nil
+		}
+	}
+}
+
+// startStaged starts the buckets that are full. Without overlap they are waited for at once: a bucket whose buffer others
+// need cannot wait for the end of the backward pass.
+func (d *DDP) startStaged() error {
+	if err := d.startFull(); err != nil {
+		return err
+	}
+	if !d.cfg.NoOverlap {
+		return nil
+	}
+	for _, b := range d.buckets {
+		if b.stage == nil || !b.started {
+			continue
+		}
+		if err := d.await(b); err != nil {
+			return d.stepError(fmt.Errorf("%s: %w", b.name, err))
+		}
+	}
+	return nil
+}
+
+// sendPart queues what buckets of a micro-batch are multiplied by when others are to follow: nothing that depends on the
+// weights of all of them. It is sendWeight for a run inside NoSync.
+func (d *DDP) sendPart() (err error) {
+	u := &d.part
+	u.mem, u.factor = d.mem, d.cfg.Average.part(d.cfg.Factor)
+	d.exchange = dist.Work{}
+	if d.queue != nil {
+		d.factored, err = d.queue.Submit(u, dist.Op{Name: "ddp factor"}, 0)
+		return err
+	}
+	return u.Run(nil, 0)
+}
+
+// part is what a rank's gradients are multiplied by before they are summed, as far as it is the same for all micro-batches.
+func (a Average) part(factor float64) float64 {
+	if a == PreMulSum {
+		return factor
+	}
+	return 1
+}
+
+// partFactor writes the factor of a micro-batch to where the buckets' collectives read it. It is a dist.Runner.
+type partFactor struct {
+	mem    *memory
+	factor float64
+}
+
+// Run writes it.
+func (u *partFactor) Run(*dist.Op, uint64) error { return u.mem.setShare(u.factor) }
+
+// placeShard cuts this rank's shard of b, and of its weights, out of the memory.
+func (d *DDP) placeShard(b *bucket, values, shards *cursor) error {
+	b.gather = d.world.Named(weightsPrefix + strconv.Itoa(b.index))
+	var err error
+	if d.cfg.Stage == stageParams {
+		b.mine, err = values.next(b.shard, b.dtype)
+	} else if b.weights, err = values.next(b.elements, b.dtype); err == nil {
+		b.mine, err = d.own(b, b.weights)
+	}
+	if err != nil {
+		return err
+	}
+	if d.staged() {
+		b.owned, err = shards.next(b.shard, b.dtype)
+	} else {
+		b.owned, err = d.own(b, b.buf)
+	}
+	return err
+}

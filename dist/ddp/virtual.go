@@ -1,0 +1,291 @@
+package ddp
+
+import (
+	"fmt"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// virtual sums the gradients of V virtual ranks, of which each of the n real ones is V/n, in their order:
+//
+//	runs inside NoSync    bucket copied to its place in send, in n slices for the ranks that add them up
+//	the run outside       its bucket likewise, then for each bucket
+//	  alltoall            slices to their ranks: V of them for each
+//	  sum                 share_0*slice_0 + ... + share_V-1*slice_V-1
+//	  allgather           the sums, then copied into the bucket; not with Stage 1, where a rank needs its own only
+//
+// Products are rounded before they are added, as premulsum does it: with any n the bits are those of V real ranks. It is
+// an exchanger.
+type virtual struct {
+	d       *DDP
+	runs    int // of each real rank in a step: V/n
+	mem     *arena
+	weights tensor.Buffer // f64: of all virtual ranks
+	own     []float64     // of this rank, this step; nothing is in flight when it is written
+	single  []float32     // shares of all virtual ranks
+	double  []float64
+	parcels []*parcel // in the order of the buckets
+}
+
+// parcel is the way of one bucket. It is a dist.Runner.
+type parcel struct {
+	v     *virtual
+	b     *bucket
+	slice int           // elements that each rank adds up; the last one's may be fewer
+	send  tensor.Buffer // [rank][run][slice]
+	got   tensor.Buffer // [virtual rank][slice]; all buckets share it, in stream order
+	all   tensor.Buffer // [rank][slice]; likewise
+	mine  tensor.Buffer // in all
+
+	sent, gathered dist.Work // the exchanges, each written before the part that looks at it is queued
+}
+
+// The parts of a parcel's way.
+const (
+	packLast = iota
+	sumSlices
+	unpack
+)
+
+// newVirtual takes memory: V/n times that of the buckets, and V/n+1 times that of the largest. It is never nil: after an
+// error it is to be closed.
+//
+// Collective: all ranks, one plan.
+func newVirtual(d *DDP) (*virtual, error) {
+	n := d.world.Size()
+	v := &virtual{d: d, runs: d.cfg.VirtualRanks / n}
+	v.own = make([]float64, v.runs)
+	v.single, v.double = make([]float32, v.runs*n), make([]float64, v.runs*n)
+	total, longest := roundUp(int64(8*v.runs*n)), int64(0)
+	for _, b := range d.buckets {
+		p := &parcel{v: v, b: b, slice: (b.buf.Len() + n - 1) / n}
+		v.parcels = append(v.parcels, p)
+		bytes := roundUp(int64(n * p.slice * b.buf.DType().Size()))
+		total += int64(v.runs) * bytes
+		longest = max(longest, bytes)
+	}
+	var err error
+	if v.mem, err = newArena(d.world, total+int64(v.runs+1)*longest); err != nil {
+		return v, err
+	}
+	if err := v.carve(total, longest); err != nil {
+		return v, err
+	}
+	return v, nil
+}
+
+// carve gives everything its place; what all buckets share begins at byte shared, and its second part v.runs*longest after.
+func (v *virtual) carve(shared, longest int64) error {
+	n := v.d.world.Size()
+	var err error
+	if v.weights, err = v.mem.at(0, v.runs*n, tensor.F64); err != nil {
+		return err
+	}
+	from := roundUp(int64(8 * v.runs * n))
+	for _, p := range v.parcels {
+		dt := p.b.buf.DType()
+		if p.send, err = v.mem.at(from, n*v.runs*p.slice, dt); err != nil {
+			return err
+		}
+		from += int64(v.runs) * roundUp(int64(n*p.slice*dt.Size()))
+		if p.got, err = v.mem.at(shared, n*v.runs*p.slice, dt); err != nil {
+			return err
+		}
+		if p.all, err = v.mem.at(shared+int64(v.runs)*longest, n*p.slice, dt); err != nil {
+			return err
+		}
+		if p.mine, err = p.send.Slice(0, p.slice); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (v *virtual) bytes(b *bucket) int64 {
+	p := v.parcels[b.index]
+	if v.d.sharded() {
+		return p.send.Bytes()
+	}
+	return p.send.Bytes() + p.mine.Bytes()
+}
+
+func (v *virtual) close() error { return v.mem.close() }
+
+// checkVirtual is an error when the run that begins is not one of a virtual rank, or one that a hook cannot have.
+func (d *DDP) checkVirtual() error {
+	if x, ok := d.wire.(*hooked); ok && d.run.local && d.staged() && x.stateful() {
+		return fmt.Errorf("%w: hook %v keeps what belongs to the gradients of whole steps, and with Stage %d runs inside NoSync are reduced one by one; use Stage 1, or no error feedback",
+			dist.ErrUnsupported, x.hook, d.cfg.Stage)
+	}
+	if d.virtual == nil {
+		return nil
+	}
+	inside := d.virtual.runs - 1
+	if d.run.local && d.micro < inside || !d.run.local && d.micro == inside {
+		return nil
+	}
+	return fmt.Errorf("%w: with %d virtual ranks on %d ranks, a step is %d runs inside NoSync and one outside; this one is outside: %v, after %d inside",
+		dist.ErrInvalid, d.cfg.VirtualRanks, d.world.Size(), inside, !d.run.local, d.micro)
+}
+
+// keepVirtual keeps what a run inside NoSync has left in the buckets.
+func (d *DDP) keepVirtual() error {
+	v := d.virtual
+	if v == nil {
+		return nil
+	}
+	v.own[d.micro] = d.run.weight
+	for _, p := range v.parcels {
+		if err := p.pack(d.micro); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pack copies the bucket to where run's slices are sent from.
+func (p *parcel) pack(run int) error {
+	for rank := range p.v.d.world.Size() {
+		lo := min(rank*p.slice, p.b.buf.Len())
+		hi := min(lo+p.slice, p.b.buf.Len())
+		from, err := p.b.buf.Slice(lo, hi)
+		if err != nil {
+			return err
+		}
+		at := (rank*p.v.runs + run) * p.slice
+		to, err := p.send.Slice(at, at+hi-lo)
+		if err != nil {
+			return err
+		}
+		copy(to.Raw(), from.Raw())
+	}
+	return nil
+}
+
+// sendWeights queues the exchange of all virtual ranks' weights, and behind it what their shares are.
+func (v *virtual) sendWeights() error {
+	d := v.d
+	v.own[v.runs-1] = d.run.weight
+	var err error
+	if d.exchange, err = d.weigh.AllGather(v.weights, tensor.Of(v.own)); err != nil {
+		return err
+	}
+	d.factored, err = d.inOrder(v, "ddp factor", putShare)
+	return err
+}
+
+// Run computes the shares of all virtual ranks.
+func (v *virtual) Run(*dist.Op, uint64) error {
+	if err := v.d.exchange.Wait(); err != nil { // over, in stream order
+		return err
+	}
+	all, err := tensor.Data[float64](v.weights)
+	if err != nil {
+		return err
+	}
+	sum := 0.0
+	for _, w := range all { // one order, whatever the number of real ranks
+		sum += w
+	}
+	for i, w := range all {
+		v.double[i] = v.d.cfg.Average.share(w, sum, 1, 1)
+		v.single[i] = float32(v.double[i])
+	}
+	weights, err := tensor.Data[float64](v.d.mem.weights)
+	if err != nil {
+		return err
+	}
+	weights[1] = sum
+	return nil
+}
+
+func (v *virtual) start(b *bucket) (dist.Work, error) { return v.parcels[b.index].start() }
+
+func (p *parcel) start() (dist.Work, error) {
+	d := p.v.d
+	last, err := d.inOrder(p, p.b.name, packLast)
+	if err != nil {
+		return dist.Work{}, err
+	}
+	if p.sent, err = p.b.group.AllToAll(p.got, p.send); err != nil {
+		_ = last.Wait() // the bucket may be written again
+		return dist.Work{}, err
+	}
+	if last, err = d.inOrder(p, p.b.name, sumSlices); err != nil {
+		_ = p.sent.Wait()
+		return dist.Work{}, err
+	}
+	if d.sharded() {
+		return last, nil
+	}
+	if p.gathered, err = p.b.group.AllGather(p.all, p.mine); err != nil {
+		_ = last.Wait()
+		return dist.Work{}, err
+	}
+	return d.inOrder(p, p.b.name, unpack)
+}
+
+// Run does one part of a bucket's way.
+func (p *parcel) Run(_ *dist.Op, part uint64) error {
+	switch part {
+	case packLast:
+		return p.pack(p.v.runs - 1)
+	case sumSlices:
+		if err := p.sent.Wait(); err != nil { // over, in stream order
+			return err
+		}
+		return p.sum()
+	}
+	for _, w := range [...]dist.Work{p.sent, p.gathered} {
+		if err := w.Wait(); err != nil {
+			return err
+		}
+	}
+	whole, err := p.all.Slice(0, p.b.buf.Len())
+	if err != nil {
+		return err
+	}
+	copy(p.b.buf.Raw(), whole.Raw())
+	return nil
+}
+
+// sum adds up this rank's slices: where they are sent from or, with gradients that are sharded, where they belong.
+func (p *parcel) sum() error {
+	to, d := p.mine, p.v.d
+	if d.sharded() { // a slice is a shard
+		var err error
+		if to, err = d.own(p.b, p.b.buf); err != nil {
+			return err
+		}
+	}
+	if to.DType() == tensor.F64 {
+		return sumInOrder(to, p.got, p.v.double)
+	}
+	return sumInOrder(to, p.got, p.v.single)
+}
+
+// sumInOrder is, for every i, sum = shares[0]*parts[0][i] + shares[1]*parts[1][i] + ..., each product rounded.
+func sumInOrder[T float32 | float64](sum, parts tensor.Buffer, shares []T) error {
+	to, err := tensor.Data[T](sum)
+	if err != nil {
+		return err
+	}
+	from, err := tensor.Data[T](parts)
+	if err != nil {
+		return err
+	}
+	for r, f := range shares {
+		part := from[r*len(to):][:len(to)]
+		if r == 0 {
+			for i, x := range part {
+				to[i] = T(f * x)
+			}
+			continue
+		}
+		for i, x := range part {
+			to[i] += T(f * x)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,340 @@
+package ddp
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// exchanger is what is done to full buckets where it is more than one reduction.
+type exchanger interface {
+	// start queues it for one bucket; the Work is that of the last part. Like a collective it does not wait for peers.
+	start(b *bucket) (dist.Work, error)
+	// bytes is what this rank hands to the collectives of one bucket.
+	bytes(b *bucket) int64
+	// close frees what it has.
+	close() error
+}
+
+// nextRun is how a run that begins now goes.
+func (d *DDP) nextRun() run {
+	r := run{local: d.noSync, apart: d.virtual != nil, weight: d.weight}
+	r.joins = d.micro > 0 && !d.run.running && !r.apart
+	return r
+}
+
+// allocateWire makes what the settings ask for. The buckets are placed.
+//
+// Collective: all ranks, one plan.
+func (d *DDP) allocateWire() error {
+	c := &d.cfg
+	if c.Factor == 0 {
+		c.Factor = c.Average.defaultFactor(d.world.Size())
+	}
+	rest := c.Average.rest(float64(d.world.Size()), c.Factor)
+	var err error
+	switch h := c.hook(); {
+	case h != nil:
+		d.wire, err = newHooked(d, h, rest)
+	case c.VirtualRanks > 0:
+		d.virtual, err = newVirtual(d)
+		d.wire = d.virtual
+	case c.LocalSteps > 0:
+		d.wire = newScaled(d, 1, true)
+	case rest != 1:
+		d.wire = newScaled(d, rest, false)
+	}
+	return err
+}
+
+func (d *DDP) closeWire() error {
+	if d.wire == nil {
+		return nil
+	}
+	return d.wire.close()
+}
+
+// WireBytes is the bytes of gradients that this rank hands to collectives in one step: of buckets as they are, or of the
+// messages that a WireDType or Hook makes of them. What a backend moves for a byte is its affair.
+func (d *DDP) WireBytes() int64 {
+	total := int64(0)
+	for _, b := range d.buckets {
+		total += d.wireBytes(b)
+	}
+	return total
+}
+
+func (d *DDP) wireBytes(b *bucket) int64 {
+	if d.wire == nil {
+		return b.buf.Bytes()
+	}
+	return d.wire.bytes(b)
+}
+
+// share is what a bucket is to be multiplied by; it is known when the stream has come to the bucket.
+func (d *DDP) share(dt tensor.DType) (float64, error) {
+	if dt == tensor.F64 {
+		f, err := tensor.Data[float64](d.mem.scales[1])
+		if err != nil {
+			return 0, err
+		}
+		return f[0], nil
+	}
+	f, err := tensor.Data[float32](d.mem.scales[0])
+	if err != nil {
+		return 0, err
+	}
+	return float64(f[0]), nil
+}
+
+// inOrder runs part of r on the world's stream, behind what is queued there, or now where the stream runs no host code;
+// then r waits for what it needs.
+//
+// Errors: dist.ErrClosed; r's, where it runs now.
+func (d *DDP) inOrder(r dist.Runner, name string, part uint64) (dist.Work, error) {
+	if d.queue != nil {
+		return d.queue.Submit(r, dist.Op{Name: name}, part)
+	}
+	return dist.Work{}, r.Run(nil, part)
+}
+
+// hooked is a Hook at work on all buckets. All messages share one memory: the stream is done with those of one bucket
+// before it begins with the next.
+type hooked struct {
+	hook  Hook
+	mem   *arena
+	lines []*line // in the order of the buckets
+}
+
+// line is the way of one bucket. It is a dist.Runner whose parts are the rounds, and decompression after them.
+type line struct {
+	d        *DDP
+	b        *bucket
+	codec    Codec
+	rest     float64 // what the sum is multiplied by
+	messages []tensor.Buffer
+	sums     []dist.Work // of the messages
+	whole    bool        // the message is elements of the bucket
+	owned    [1]tensor.Buffer
+	err      error // of a round of this step; the stream's
+}
+
+// newHooked is never nil: after an error it is to be closed.
+func newHooked(d *DDP, hook Hook, rest float64) (*hooked, error) {
+	x := &hooked{hook: hook}
+	longest := int64(0)
+	for i, b := range d.buckets {
+		codec, err := hook.Codec(d.hookBucket(i))
+		if err != nil {
+			return x, fmt.Errorf("hook %v %s: %w", hook, b.name, err)
+		}
+		l := &line{d: d, b: b, codec: codec, rest: rest, whole: hook.Elementwise()}
+		messages := codec.Messages()
+		if len(messages) == 0 || l.whole && (len(messages) != 1 || messages[0].Elements != b.buf.Len()) {
+			return x, fmt.Errorf("hook %v %s: %w: messages %v for %v", hook, b.name, dist.ErrInvalid, messages, b.buf)
+		}
+		longest = max(longest, arenaBytes(messages))
+		l.sums = make([]dist.Work, len(messages))
+		l.messages = make([]tensor.Buffer, len(messages))
+		x.lines = append(x.lines, l)
+	}
+	var err error
+	if x.mem, err = newArena(d.world, longest); err != nil {
+		return x, err
+	}
+	for _, l := range x.lines {
+		if err := x.mem.carve(l.messages, l.codec.Messages()); err != nil {
+			return x, err
+		}
+	}
+	return x, nil
+}
+
+// hookBucket is what a Codec is told.
+func (d *DDP) hookBucket(i int) HookBucket {
+	p := d.plan.Buckets[i]
+	h := HookBucket{Index: i, DType: p.DType, Elements: p.Elements, Rank: d.world.Rank(), Ranks: d.world.Size()}
+	for _, j := range p.Params {
+		q := d.plan.Params[j]
+		h.Params = append(h.Params, HookParam{Name: q.Name, Shape: q.Shape, Offset: q.Offset})
+	}
+	return h
+}
+
+func (x *hooked) stateful() bool {
+	for _, l := range x.lines {
+		if _, ok := l.codec.(Stateful); ok {
+			return true
+		}
+	}
+	return false
+}
+
+func (x *hooked) bytes(b *bucket) int64 {
+	total := int64(0)
+	for _, m := range x.lines[b.index].messages {
+		total += m.Bytes()
+	}
+	return total
+}
+
+func (x *hooked) close() error { return x.mem.close() }
+
+func (x *hooked) start(b *bucket) (dist.Work, error) {
+	l := x.lines[b.index]
+	l.err = nil // the last step's parts have run
+	for r := range l.messages {
+		compressed, err := l.d.inOrder(l, b.name, uint64(r))
+		if err != nil {
+			return dist.Work{}, err
+		}
+		if l.sums[r], err = l.sum(l.messages[r]); err != nil {
+			_ = compressed.Wait()
+			return dist.Work{}, err
+		}
+	}
+	return l.d.inOrder(l, b.name, uint64(len(l.messages)))
+}
+
+// sum queues the sum of a message over the ranks.
+func (l *line) sum(message tensor.Buffer) (dist.Work, error) {
+	if l.whole {
+		return l.d.reduceBucket(l.b, message, dist.Sum)
+	}
+	return l.b.group.AllReduce(message, message, dist.Sum)
+}
+
+// Run does one part. An error of a round does not keep the other ranks from their sums; it is that of the bucket.
+func (l *line) Run(_ *dist.Op, part uint64) error {
+	round := int(part)
+	for _, w := range l.sums[:round] {
+		if err := w.Wait(); err != nil { // over, in stream order
+			return err
+		}
+	}
+	if l.err != nil {
+		return l.err
+	}
+	if round < len(l.messages) {
+		l.err = l.compress(round)
+		return l.err
+	}
+	return l.decompress()
+}
+
+func (l *line) compress(round int) error {
+	share, err := l.d.share(l.b.buf.DType())
+	if err != nil {
+		return err
+	}
+	if err := l.codec.Compress(round, share, l.b.buf, l.messages); err != nil {
+		return fmt.Errorf("%s round %s: %w", l.b.name, strconv.Itoa(round), err)
+	}
+	return nil
+}
+
+// decompress makes the gradient of the sums: the part of it that this rank owns, where it does not own all.
+func (l *line) decompress() error {
+	to, from := l.b.buf, l.messages
+	if l.whole && l.d.sharded() {
+		var err error
+		if to, err = l.d.own(l.b, to); err != nil {
+			return err
+		}
+		if l.owned[0], err = l.d.own(l.b, from[0]); err != nil {
+			return err
+		}
+		from = l.owned[:]
+	}
+	if err := l.codec.Decompress(to, from); err != nil {
+		return fmt.Errorf("%s: %w", l.b.name, err)
+	}
+	return multiply(to, l.rest)
+}
+
+// scaled is buckets that are reduced, or not at all, and multiplied by a number: the rest of PreDivide, or this rank's
+// share of its own micro-batches.
+type scaled struct {
+	lines []*scaling // in the order of the buckets
+	alone bool
+}
+
+// scaling is the multiplication of one bucket. It is a dist.Runner.
+type scaling struct {
+	d     *DDP
+	b     *bucket
+	rest  float64
+	alone bool
+	sum   dist.Work
+}
+
+func newScaled(d *DDP, rest float64, alone bool) *scaled {
+	x := &scaled{alone: alone}
+	for _, b := range d.buckets {
+		x.lines = append(x.lines, &scaling{d: d, b: b, rest: rest, alone: alone})
+	}
+	return x
+}
+
+func (x *scaled) start(b *bucket) (dist.Work, error) {
+	l := x.lines[b.index]
+	if !l.alone {
+		var err error
+		if l.sum, err = l.d.reduceBucket(b, b.buf, b.red); err != nil {
+			return dist.Work{}, err
+		}
+	}
+	return l.d.inOrder(l, b.name, 0)
+}
+
+func (x *scaled) bytes(b *bucket) int64 {
+	if x.alone {
+		return 0
+	}
+	return b.buf.Bytes()
+}
+
+func (x *scaled) close() error { return nil }
+
+func (l *scaling) Run(*dist.Op, uint64) error {
+	if err := l.sum.Wait(); err != nil {
+		return err
+	}
+	by := l.rest
+	if l.alone {
+		var err error
+		if by, err = l.d.share(l.b.buf.DType()); err != nil {
+			return err
+		}
+	}
+	to := l.b.buf
+	if l.d.sharded() {
+		var err error
+		if to, err = l.d.own(l.b, to); err != nil {
+			return err
+		}
+	}
+	return multiply(to, by)
+}
+
+// multiply is x[i] *= by for every element of b.
+func multiply(b tensor.Buffer, by float64) error {
+	if by == 1 {
+		return nil
+	}
+	if b.DType() == tensor.F64 {
+		x, err := tensor.Data[float64](b)
+		for i := range x {
+			x[i] *= by
+		}
+		return err
+	}
+	x, err := tensor.Data[float32](b)
+	f := float32(by)
+	for i := range x {
+		x[i] *= f
+	}
+	return err
+}

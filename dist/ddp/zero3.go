@@ -1,0 +1,255 @@
+package ddp
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+
+	"gorgonia.org/gorgonia"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/ops"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// Stage 3: a rank keeps its shard of each bucket of parameters, and nothing else of them. The graph that Attach leaves is
+//
+//	shard_b = adopt(memory)               input, Shard elements of the symmetric heap
+//	full_b  = ops.AllGather(shard_b)      whole bucket b, while it is needed
+//	w_i     = part(hook_i, full_b)        Reshape(Slice(full_b)): what the nodes that used parameter i read
+//	dw_i    = Wait(Start(hold(dy_i)))     as in the stages before: the gradient goes to its place in bucket b
+//
+// and the gradient of shard_b is what the reduction of bucket b gives this rank, Stage 2's ReduceScatter: each gradient goes
+// to its slot, and not through slices that add zeros.
+
+// gathers reports whether the parameters are sharded.
+func (d *DDP) gathers() bool { return d.cfg.Stage == stageParams }
+
+// insertParts puts a part between each hook and its users, and between the parameter and what else reads it, such as
+// gorgonia.Read. Where the parts are is not known yet.
+func (b *builder) insertParts() error {
+	g := b.cost.Graph()
+	parts := make(map[*gorgonia.Node]*gorgonia.Node, 2*len(b.hooks)) // by what they take the place of
+	for _, h := range b.hooks {
+		o := &part{node: node{"part " + h.Param().Name() + " " + strconv.Itoa(len(b.parts)), h.Param().Shape().Clone()}, hook: h}
+		if h.Param().IsScalar() {
+			o.shape = nil
+		}
+		n, err := applyOnce(o, h.Node())
+		if err != nil {
+			return err
+		}
+		b.parts = append(b.parts, n)
+		parts[h.Param()], parts[h.Node()] = n, n
+	}
+	for _, n := range g.AllNodes() { // in the order of ids, so that all ranks do the same
+		if _, isHook := n.Op().(*ops.Hook); isHook || b.isPart(n) {
+			continue
+		}
+		seen := gorgonia.NewNodeSet()
+		for _, c := range ops.Children(n) {
+			if to, ok := parts[c]; ok && seen.Add(c) {
+				if err := replace(n, c, to); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func (b *builder) isPart(n *gorgonia.Node) bool {
+	_, ok := n.Op().(*part)
+	return ok
+}
+
+// gatherParams adds the gathering of each bucket of the plan, and hangs the parts on it.
+func (b *builder) gatherParams() error {
+	d := b.d
+	for i, pb := range d.plan.Buckets {
+		dt, err := pb.DType.Gorgonia()
+		if err != nil {
+			return err
+		}
+		name := "shard " + strconv.Itoa(i)
+		in := gorgonia.NewVector(b.cost.Graph(), dt, gorgonia.WithShape(pb.Shard), gorgonia.WithName("symgrad "+name))
+		mine, err := applyOnce(&adopt{node: node{"adopt " + name, in.Shape().Clone()}, d: d, bucket: i}, in)
+		if err != nil {
+			return err
+		}
+		gorgonia.WithName(name)(mine)
+		full, err := ops.AllGather(d.world.Group, mine)
+		if err != nil {
+			return err
+		}
+		gorgonia.WithName("weights " + strconv.Itoa(i))(full)
+		b.shards = append(b.shards, in)
+		for _, j := range pb.Params {
+			o, ok := b.parts[j].Op().(*part)
+			if !ok {
+				return fmt.Errorf("parameter %q: %w: its part is %v", d.plan.Params[j].Name, dist.ErrInvalid, b.parts[j].Op())
+			}
+			o.offset = d.plan.Params[j].Offset
+			ops.Rewire(b.parts[j], gorgonia.Nodes{b.hooks[j].Node(), full})
+		}
+	}
+	return nil
+}
+
+// fillShards takes the weights, which are rank 0's, into the shards, and their memory from the nodes.
+func (d *DDP) fillShards(inputs gorgonia.Nodes) error {
+	d.inputs = inputs
+	for i, b := range d.buckets {
+		v, err := tensor.View(b.mine, b.shard)
+		if err == nil {
+			err = gorgonia.Let(inputs[i], v)
+		}
+		if err != nil {
+			return fmt.Errorf("weights %d: %w", i, err)
+		}
+		clear(b.mine.Raw())
+	}
+	return d.adopt()
+}
+
+// adopt takes over the weights that nodes have been given since the last run, this rank's pieces of them, and leaves the
+// nodes without elements. A machine that has no steps for it calls Adopt.
+func (d *DDP) adopt() error {
+	for _, s := range d.slots {
+		if err := s.adopt(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// forget takes the shards, whose memory is about to be freed, from the graph.
+func (d *DDP) forget() error {
+	for _, n := range d.inputs {
+		if err := gorgonia.Let(n, shardedValue(n)); err != nil {
+			return fmt.Errorf("node %q: %w", n.Name(), err)
+		}
+	}
+	return nil
+}
+
+// Adopt takes over, with Stage 3, the weights that the learnables' nodes have been given by gorgonia.Let or Consolidate, as
+// the next run would. Machines that run graphs without calling Do call it before each run.
+//
+// Not collective: all ranks must have given their nodes the same. Errors: dist.ErrClosed; a value that is none of the
+// parameter's.
+func (d *DDP) Adopt() error {
+	if d.closed {
+		return fmt.Errorf("ddp: %w", dist.ErrClosed)
+	}
+	if !d.gathers() {
+		return nil
+	}
+	return d.adopt()
+}
+
+func (s *slot) adopt() error {
+	v := s.param.Value()
+	if _, ok := v.(*sharded); ok {
+		return nil
+	}
+	if v == nil {
+		return fmt.Errorf("parameter %q: %w: its node has lost its value", s.param.Name(), dist.ErrInvalid)
+	}
+	from, err := ops.Elements(v)
+	if err != nil {
+		return fmt.Errorf("parameter %q: %w", s.param.Name(), err)
+	}
+	if from.DType() != s.b.dtype || from.Len() != s.n {
+		return fmt.Errorf("parameter %q: %w: its value is %v, want %v[%d]", s.param.Name(), dist.ErrCount, from, s.b.dtype, s.n)
+	}
+	size, shard := s.b.dtype.Size(), s.b.shard
+	offset, first := s.d.plan.Params[s.index].Offset, s.d.world.Rank()*shard
+	lo, hi := max(offset, first), min(offset+s.n, first+shard)
+	if lo < hi {
+		copy(s.b.mine.Raw()[(lo-first)*size:(hi-first)*size], from.Raw()[(lo-offset)*size:])
+	}
+	return gorgonia.Let(s.param, shardedValue(s.param))
+}
+
+// Consolidate gives, with Stage 3, the nodes of the learnables their whole values, for evaluation and checkpoints. The nodes
+// have them until the next run of the graph, the next step of the solver or Adopt, which take over what they hold then.
+// In the stages before, nodes have their values always, and it does nothing.
+//
+// Collective: all ranks, between runs. Errors: dist.ErrClosed; those of the group, naming rank and bucket.
+func (d *DDP) Consolidate() error {
+	if d.closed {
+		return fmt.Errorf("ddp consolidate: %w", dist.ErrClosed)
+	}
+	if !d.gathers() {
+		return nil
+	}
+	err := d.adopt()
+	if err == nil {
+		err = d.consolidate()
+	}
+	if err != nil {
+		return fmt.Errorf("ddp consolidate rank %d/%d: %w", d.world.Rank(), d.world.Size(), err)
+	}
+	return nil
+}
+
+func (d *DDP) consolidate() error {
+	works, whole := make([]dist.Work, len(d.buckets)), make([]tensor.Buffer, len(d.buckets))
+	var err error
+	for i, b := range d.buckets {
+		whole[i] = heapless(b.elements, b.dtype)
+		if works[i], err = b.gather.AllGather(whole[i], b.mine); err != nil {
+			return err
+		}
+	}
+	for _, w := range works {
+		err = errors.Join(err, w.Wait())
+	}
+	if err != nil {
+		return err
+	}
+	for _, s := range d.slots {
+		at := d.plan.Params[s.index].Offset
+		b, err := whole[s.b.index].Slice(at, at+s.n)
+		if err != nil {
+			return err
+		}
+		var v gorgonia.Value
+		if s.scalar() {
+			v, err = number(b)
+		} else {
+			v, err = tensor.View(b, s.shape...)
+		}
+		if err == nil {
+			err = gorgonia.Let(s.param, v)
+		}
+		if err != nil {
+			return fmt.Errorf("parameter %q: %w", s.param.Name(), err)
+		}
+	}
+	return nil
+}
+
+// noDual makes v, which is zeros, what gorgonia.BindDualValues adds gradients to. It would otherwise make something like the
+// parameter's value, which has no elements.
+func (s *slot) noDual(v gorgonia.Value) (err error) {
+	if g, err := s.param.Grad(); err == nil && g != nil && g != s.wait.Value() {
+		return nil
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("gorgonia: %v", p)
+		}
+	}()
+	gorgonia.WithGrad(v)(s.param)
+	return nil
+}
+
+// heapless is n elements of Go's memory.
+func heapless(n int, dt tensor.DType) tensor.Buffer {
+	if dt == tensor.F64 {
+		return tensor.Of(make([]float64, n))
+	}
+	return tensor.Of(make([]float32, n))
+}

@@ -1,0 +1,246 @@
+package ddp
+
+import (
+	"fmt"
+	"hash"
+	"hash/fnv"
+
+	"github.com/chewxy/hm"
+	"gorgonia.org/gorgonia"
+	gtensor "gorgonia.org/tensor"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/ops"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// node is what the ops of Stage 3 have in common. They compute nothing, and none writes into an input.
+type node struct {
+	what  string // with which no two of a graph are alike
+	shape gtensor.Shape
+}
+
+// ReturnsPtr is true.
+func (*node) ReturnsPtr() bool { return true }
+
+// CallsExtern is false.
+func (*node) CallsExtern() bool { return false }
+
+// OverwritesInput is -1: none.
+func (*node) OverwritesInput() int { return -1 }
+
+// InferShape is the shape that was given.
+func (o *node) InferShape(...gorgonia.DimSizer) (gtensor.Shape, error) { return o.shape.Clone(), nil }
+
+// WriteHash writes what sets the op apart from all others of its graph.
+func (o *node) WriteHash(h hash.Hash) { _, _ = fmt.Fprint(h, "symgrad "+o.what) }
+
+// Hashcode is the hash of WriteHash.
+func (o *node) Hashcode() uint32 {
+	h := fnv.New32a()
+	o.WriteHash(h)
+	return h.Sum32()
+}
+
+// String is what was given: "part w0".
+func (o *node) String() string { return o.what }
+
+// adopt is the identity of a shard of parameters, between its memory and its gathering. It takes over what the parameters'
+// nodes have been given since the last run.
+type adopt struct {
+	node
+	d      *DDP
+	bucket int
+}
+
+// Arity is 1.
+func (*adopt) Arity() int { return 1 }
+
+// Type is a → a.
+func (*adopt) Type() hm.Type { return hm.NewFnType(hm.TypeVariable('a'), hm.TypeVariable('a')) }
+
+// Do is the shard, under a header of its own.
+func (o *adopt) Do(inputs ...gorgonia.Value) (gorgonia.Value, error) {
+	if len(inputs) == 0 {
+		return nil, fmt.Errorf("%v: %w: no input", o, dist.ErrInvalid)
+	}
+	if o.d.closed {
+		return nil, fmt.Errorf("%v: %w", o, dist.ErrClosed)
+	}
+	for _, s := range o.d.buckets[o.bucket].slots {
+		if err := s.adopt(); err != nil {
+			return nil, o.d.stepError(err)
+		}
+	}
+	return headerOf(inputs[0]), nil
+}
+
+// part is a parameter for those that use it: a part of a gathered bucket, in the parameter's shape. Its inputs are the
+// parameter's hook, which the gradient goes to, and the bucket. The bucket is known when the graph has been differentiated.
+type part struct {
+	node
+	hook   *ops.Hook
+	offset int // of the first element in the bucket
+	dtype  tensor.DType
+}
+
+// Arity is 1; the bucket is hung on later.
+func (*part) Arity() int { return 1 }
+
+// Type is a → a.
+func (*part) Type() hm.Type { return hm.NewFnType(hm.TypeVariable('a'), hm.TypeVariable('a')) }
+
+// Do is a view of the bucket; a copy where a node might write into it, as with hooks.
+func (o *part) Do(inputs ...gorgonia.Value) (gorgonia.Value, error) {
+	if len(inputs) < 2 {
+		return nil, fmt.Errorf("%v: %w: it is not attached", o, dist.ErrInvalid)
+	}
+	all, err := ops.Elements(inputs[1])
+	if err != nil {
+		return nil, fmt.Errorf("%v: %w", o, err)
+	}
+	b, err := all.Slice(o.offset, o.offset+o.shape.TotalSize())
+	if err != nil {
+		return nil, fmt.Errorf("%v: %w", o, err)
+	}
+	if len(o.shape) == 0 {
+		return number(b)
+	}
+	v, err := tensor.View(b, o.shape.Clone()...)
+	if err != nil {
+		return nil, fmt.Errorf("%v: %w", o, err)
+	}
+	if o.hook.Copies() {
+		return gorgonia.CloneValue(v)
+	}
+	return v, nil
+}
+
+// number is the one element of b as a scalar.
+func number(b tensor.Buffer) (gorgonia.Value, error) {
+	if x, err := tensor.Data[float64](b); err == nil {
+		return gorgonia.NewF64(x[0]), nil
+	}
+	x, err := tensor.Data[float32](b)
+	if err != nil {
+		return nil, err
+	}
+	return gorgonia.NewF32(x[0]), nil
+}
+
+// DiffWRT is true for the hook.
+func (*part) DiffWRT(inputs int) []bool {
+	wrt := make([]bool, inputs)
+	if inputs > 0 {
+		wrt[0] = true
+	}
+	return wrt
+}
+
+// SymDiff is the gradient, for the hook, as what keeps output whole until then: without that, a tape machine may let the
+// last node that reads it write over it, and over what another node reads under another name.
+func (o *part) SymDiff(inputs gorgonia.Nodes, output, grad *gorgonia.Node) (gorgonia.Nodes, error) {
+	n, err := applyOnce(&hold{node{"hold " + o.what, o.shape}}, grad, output)
+	if err != nil {
+		return nil, err
+	}
+	grads := make(gorgonia.Nodes, len(inputs))
+	grads[0] = n
+	return grads, nil
+}
+
+// hold is its first input. The second one lives until then.
+type hold struct{ node }
+
+// Arity is 2: gradient and part.
+func (*hold) Arity() int { return 2 }
+
+// Type is a → b → b: the gradient becomes the parameter's.
+func (*hold) Type() hm.Type {
+	return hm.NewFnType(hm.TypeVariable('a'), hm.TypeVariable('b'), hm.TypeVariable('b'))
+}
+
+// Do is the first input, under a header of its own.
+func (o *hold) Do(inputs ...gorgonia.Value) (gorgonia.Value, error) {
+	if len(inputs) == 0 {
+		return nil, fmt.Errorf("%v: %w: no input", o, dist.ErrInvalid)
+	}
+	return headerOf(inputs[0]), nil
+}
+
+// headerOf is v under a header of its own, over the same memory: no two nodes may have one header.
+func headerOf(v gorgonia.Value) gorgonia.Value {
+	if d, ok := v.(*gtensor.Dense); ok {
+		return d.ShallowClone()
+	}
+	return v
+}
+
+// applyOnce is gorgonia.ApplyOp for an op that no other node may be merged with.
+//
+// Errors: gorgonia's; a node of the graph that has the same 32-bit hash.
+func applyOnce(op gorgonia.Op, children ...*gorgonia.Node) (*gorgonia.Node, error) {
+	n, err := gorgonia.ApplyOp(op, children...)
+	if err != nil {
+		return nil, fmt.Errorf("%v: %w", op, err)
+	}
+	if n.Op() != op {
+		return nil, fmt.Errorf("%v: %w: gorgonia takes it for node %q, which hashes alike; rename a parameter", op, dist.ErrInvalid, n.Name())
+	}
+	return n, nil
+}
+
+// Gathered is where a parameter is that Stage 3 gathers: elements Offset and on of the second input of its node, in Shape.
+type Gathered struct {
+	Offset int
+	Shape  []int // empty for a scalar
+}
+
+// PartOf says of a node that Stage 3 has put into a graph what it is, for machines that run graphs without calling Do.
+// same: it is its first input. Neither: it is not of Stage 3.
+func PartOf(n *gorgonia.Node) (g Gathered, isPart, same bool) {
+	switch o := n.Op().(type) {
+	case *part:
+		return Gathered{o.offset, o.shape}, true, false
+	case *adopt, *hold:
+		return Gathered{}, false, true
+	}
+	return Gathered{}, false, false
+}
+
+// Sharded reports whether a learnable's value is on all ranks, a part on each, so that its node has no elements to read.
+func Sharded(n *gorgonia.Node) bool {
+	h := ops.HookOf(n)
+	if h == nil {
+		return false
+	}
+	s, ok := h.Reducer().(*slot)
+	return ok && s.d.gathers()
+}
+
+// IsShard reports whether an input is a shard of parameters, and so not a part of the batch.
+func IsShard(n *gorgonia.Node) bool {
+	if n.Op() != nil || n.Graph() == nil {
+		return false
+	}
+	it := n.Graph().To(n.ID())
+	for it.Next() {
+		if p, ok := it.Node().(*gorgonia.Node); ok {
+			if _, is := p.Op().(*adopt); is {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Staged reports whether the gradient is copied in every run, by StartFrom: it has no place where it could be computed.
+func (s *slot) Staged() bool { return s.d.staged() }
+
+// StartFrom is Start for the elements of the gradient, in C order.
+func (s *slot) StartFrom(grad tensor.Buffer) error {
+	if err := s.take(grad); err != nil {
+		return s.d.stepError(fmt.Errorf("gradient of %q: %w", s.param.Name(), err))
+	}
+	return s.count()
+}

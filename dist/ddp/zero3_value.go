@@ -1,0 +1,65 @@
+package ddp
+
+import (
+	"fmt"
+
+	"github.com/chewxy/hm"
+	"gorgonia.org/gorgonia"
+	gtensor "gorgonia.org/tensor"
+)
+
+// sharded is the value of a parameter that lies on all ranks, a part on each: its type and shape, and no elements. What
+// wants elements, such as a solver of Gorgonia's, returns an error and does not train a copy that nobody reads.
+type sharded struct {
+	name  string
+	typ   hm.Type
+	dtype gtensor.Dtype
+	shape gtensor.Shape
+}
+
+var _ gorgonia.Value = (*sharded)(nil)
+
+// shardedValue is that of n.
+func shardedValue(n *gorgonia.Node) *sharded {
+	v := &sharded{name: n.Name(), typ: n.Dtype(), dtype: n.Dtype(), shape: gtensor.ScalarShape()}
+	if !n.IsScalar() {
+		v.shape = n.Shape().Clone()
+		v.typ = gorgonia.TensorType{Dims: len(v.shape), Of: v.dtype}
+	}
+	return v
+}
+
+// Shape is the parameter's.
+func (v *sharded) Shape() gtensor.Shape { return v.shape }
+
+// Size is the number of elements of the parameter.
+func (v *sharded) Size() int { return v.shape.TotalSize() }
+
+// Data is nil.
+func (v *sharded) Data() any { return nil }
+
+// Dtype is the parameter's.
+func (v *sharded) Dtype() gtensor.Dtype { return v.dtype }
+
+// Type is the parameter's.
+func (v *sharded) Type() hm.Type { return v.typ }
+
+// Uintptr is 0.
+func (v *sharded) Uintptr() uintptr { return 0 }
+
+// MemSize is 0.
+func (v *sharded) MemSize() uintptr { return 0 }
+
+// Clone is v itself, which never changes.
+func (v *sharded) Clone() any { return v }
+
+// CopyFrom takes nothing, since v has nothing.
+func (v *sharded) CopyFrom(any) error { return nil }
+
+// ZeroValue is v.
+func (v *sharded) ZeroValue() gorgonia.Value { return v }
+
+// Format is "w0 f32(784, 512), sharded".
+func (v *sharded) Format(s fmt.State, _ rune) {
+	_, _ = fmt.Fprintf(s, "%s %v%v, sharded", v.name, v.dtype, v.shape)
+}
