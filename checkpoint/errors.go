@@ -1,0 +1,47 @@
+package checkpoint
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+)
+
+// What callers branch on.
+var (
+	// ErrNone is returned by Open when a folder has no whole checkpoint, or is not there.
+	ErrNone = errors.New("no checkpoint")
+	// ErrCorrupt is returned by Open, OpenAt, OpenFile and Verify when a file is not what was written: short, long, changed
+	// or no safetensors file.
+	ErrCorrupt = errors.New("corrupt")
+	// ErrInvalid is returned when arguments make no sense: runs that overlap, names twice, a dtype that differs.
+	ErrInvalid = errors.New("invalid argument")
+	// ErrTimeout is returned by Save, Wait and Close of rank 0 when a rank's file did not come.
+	ErrTimeout = errors.New("timed out")
+	// ErrClosed is returned by calls after Close.
+	ErrClosed = errors.New("closed")
+	// ErrUnsupported is returned for a manifest of a later version, and on machines that are not little-endian.
+	ErrUnsupported = errors.New("not supported")
+)
+
+// SaveError is why a save failed; errors.As finds it, since with Options.Async an error may be that of a save before.
+type SaveError struct {
+	Step int   // of the checkpoint that was not made
+	Rank int   // that tells so
+	Err  error // the reason
+}
+
+// Error names step and rank.
+func (e *SaveError) Error() string {
+	return fmt.Sprintf("checkpoint of step %d, rank %d: %v", e.Step, e.Rank, e.Err)
+}
+
+// Unwrap is the reason.
+func (e *SaveError) Unwrap() error { return e.Err }
+
+// checkByteOrder refuses machines whose memory is not as files are.
+func checkByteOrder() error {
+	if binary.NativeEndian.Uint16([]byte{1, 0}) != 1 {
+		return fmt.Errorf("checkpoint: %w: files are little-endian, and this machine is not", ErrUnsupported)
+	}
+	return nil
+}

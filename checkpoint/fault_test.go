@@ -1,0 +1,366 @@
+package checkpoint
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// faultyFS is a disk that goes wrong at one of the calls that change something.
+type faultyFS struct {
+	disk
+	at    int   // the number of the call, from 0; negative for never
+	fault error // what it returns; nil means that the machine stops there: this call and all later ones fail
+	trash string
+
+	calls   []string
+	pending []renaming      // names that are not durable, the oldest first
+	unsaid  map[string]bool // files whose content is not
+}
+
+// renaming is a change of names, and what takes it back.
+type renaming struct {
+	from, to string // "" for made and for removed
+}
+
+var errStopped = errors.New("the machine has stopped")
+
+// call counts, and says whether this call goes wrong. half reports whether a write may get half way.
+func (f *faultyFS) call(what, name string) error {
+	n := len(f.calls)
+	f.calls = append(f.calls, what+" "+filepath.Base(name))
+	switch {
+	case f.at >= 0 && n == f.at && f.fault != nil:
+		return &fs.PathError{Op: what, Path: name, Err: f.fault}
+	case f.at >= 0 && n >= f.at && f.fault == nil:
+		return errStopped
+	}
+	return nil
+}
+
+func (f *faultyFS) Mkdir(name string) error {
+	if err := f.call("mkdir", name); err != nil {
+		return err
+	}
+	err := f.disk.Mkdir(name)
+	if err == nil {
+		f.did(renaming{"", name})
+	}
+	return err
+}
+
+func (f *faultyFS) Create(name string) (file, error) {
+	if err := f.call("create", name); err != nil {
+		return nil, err
+	}
+	if err := f.putAside(name); err != nil {
+		return nil, err
+	}
+	w, err := f.disk.Create(name)
+	if err == nil {
+		f.did(renaming{"", name})
+		f.unsaid[name] = true
+	}
+	return &faultyFile{file: w, fs: f, name: name}, err
+}
+
+func (f *faultyFS) Rename(from, to string) error {
+	if err := f.call("rename", to); err != nil {
+		return err
+	}
+	if info, err := os.Stat(to); err == nil && !info.IsDir() {
+		if err := f.putAside(to); err != nil {
+			return err
+		}
+	}
+	if err := f.disk.Rename(from, to); err != nil {
+		return err
+	}
+	f.did(renaming{from, to})
+	return nil
+}
+
+// moved is the name that a file called name has after a renaming.
+func (c renaming) moved(name string) string {
+	if c.from != "" && (name == c.from || strings.HasPrefix(name, c.from+"/")) {
+		return c.to + strings.TrimPrefix(name, c.from)
+	}
+	return name
+}
+
+// did notes a change of names.
+func (f *faultyFS) did(c renaming) {
+	f.pending = append(f.pending, c)
+	for name := range f.unsaid {
+		if now := c.moved(name); now != name {
+			delete(f.unsaid, name)
+			f.unsaid[now] = true
+		}
+	}
+}
+
+// putAside removes name in a way that can be taken back.
+func (f *faultyFS) putAside(name string) error {
+	if _, err := os.Lstat(name); err != nil {
+		return nil
+	}
+	aside := filepath.Join(f.trash, fmt.Sprint(len(f.pending), "-", len(f.calls)))
+	if err := os.Rename(name, aside); err != nil {
+		return err
+	}
+	f.did(renaming{name, aside})
+	return nil
+}
+
+func (f *faultyFS) Remove(name string) error {
+	if err := f.call("remove", name); err != nil {
+		return err
+	}
+	info, err := os.Lstat(name)
+	if err != nil {
+		return err
+	}
+	if entries, _ := os.ReadDir(name); info.IsDir() && len(entries) > 0 {
+		return &fs.PathError{Op: "remove", Path: name, Err: syscall.ENOTEMPTY}
+	}
+	return f.putAside(name)
+}
+
+func (f *faultyFS) SyncDir(name string) error {
+	if err := f.call("syncdir", name); err != nil {
+		return err
+	}
+	var still []renaming
+	for _, c := range f.pending {
+		at := c.to
+		if strings.HasPrefix(at, f.trash) {
+			at = c.from
+		}
+		if filepath.Dir(at) != name {
+			still = append(still, c)
+			continue
+		}
+		for i, s := range still { // what came before it will be taken back where the file is now
+			still[i] = renaming{c.moved(s.from), c.moved(s.to)}
+		}
+	}
+	f.pending = still
+	return nil
+}
+
+// lose is what a power failure does to what was not flushed: content is gone, and with names set names are as before.
+func (f *faultyFS) lose(tb testing.TB, lostNames bool) {
+	tb.Helper()
+	for name := range f.unsaid { // each by itself
+		if err := os.Truncate(name, 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			tb.Fatal(err)
+		}
+	}
+	for i, c := range slices.Backward(f.pending) {
+		if !lostNames {
+			break
+		}
+		var err error
+		if c.from == "" {
+			err = os.Rename(c.to, filepath.Join(f.trash, fmt.Sprint("undone-", i)))
+		} else {
+			err = os.Rename(c.to, c.from)
+		}
+		if err != nil {
+			tb.Fatal(err)
+		}
+	}
+}
+
+// faultyFile is a file of a faultyFS.
+type faultyFile struct {
+	file
+	fs   *faultyFS
+	name string
+}
+
+func (w *faultyFile) Write(p []byte) (int, error) {
+	if err := w.fs.call("write", w.name); err != nil {
+		n, _ := w.file.Write(p[:len(p)/2]) // it gets half way
+		return n, err
+	}
+	return w.file.Write(p)
+}
+
+func (w *faultyFile) Sync() error {
+	if err := w.fs.call("fsync", w.name); err != nil {
+		return err
+	}
+	delete(w.fs.unsaid, w.name)
+	return nil
+}
+
+func (w *faultyFile) Close() error {
+	if err := w.fs.call("close", w.name); err != nil {
+		return errors.Join(err, w.file.Close())
+	}
+	return w.file.Close()
+}
+
+// scenario is a folder with checkpoints, and a save that goes wrong.
+type scenario struct {
+	name string
+	keep int
+	have []int // steps that are there before
+	save int   // the step that is saved
+}
+
+var scenarios = []scenario{
+	{"the first", 0, nil, 200},
+	{"one more", 0, []int{100}, 200},
+	{"the older goes", 1, []int{50, 100}, 200},
+	{"the same again", 2, []int{100, 200}, 200},
+}
+
+// begin makes the folder as it is before, and a disk that goes wrong.
+func (sc *scenario) begin(t *testing.T, at int, fault error) (Options, []*Saver, *faultyFS) {
+	t.Helper()
+	root := t.TempDir()
+	o := Options{Dir: filepath.Join(root, "ckpt"), Size: 2, Sharded: true, Timeout: 20 * time.Millisecond}
+	for _, step := range sc.have {
+		mustSave(t, o, step)
+	}
+	o.Keep = sc.keep
+	f := &faultyFS{at: -1, fault: fault, trash: filepath.Join(root, "trash"), unsaid: map[string]bool{}}
+	if err := os.Mkdir(f.trash, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	all, err := newSavers(o, f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.calls, f.pending, f.at = nil, nil, at
+	return o, all, f
+}
+
+// calls is those of a save that goes well.
+func (sc *scenario) calls(t *testing.T) []string {
+	t.Helper()
+	o, all, f := sc.begin(t, -1, nil)
+	if err := saveWith(t, all, sc.save, false); err != nil {
+		t.Fatal(err)
+	}
+	checkNewest(t, o.Dir, sc.save)
+	return f.calls
+}
+
+// What goes away goes with its manifest first, and that is flushed before anything else goes.
+func TestManifestsAreRemovedFirst(t *testing.T) {
+	calls := scenarios[2].calls(t)
+	at := slices.Index(calls, "remove manifest.json")
+	want := []string{"remove manifest.json", "syncdir step-00000050", "remove rank-00000-of-00002.safetensors"}
+	if at < 0 || !slices.Equal(calls[at:min(at+3, len(calls))], want) || slices.Index(calls, "rename step-00000200") > at {
+		t.Errorf("%q", calls)
+	}
+}
+
+// The machine stops at each call of a save: killed, or without power, when what was not flushed is lost, in two ways.
+// There is a whole checkpoint afterwards, the newest if Save had returned, and the next start saves as ever.
+func TestTheMachineStopsAtEveryCall(t *testing.T) {
+	for _, sc := range scenarios {
+		calls := sc.calls(t)
+		if len(calls) < 20 {
+			t.Errorf("%s: only %q", sc.name, calls)
+		}
+		for at := range len(calls) + 1 {
+			for _, how := range []string{"killed", "no power", "no power, names lost"} {
+				what := "after all"
+				if at < len(calls) {
+					what = calls[at]
+				}
+				t.Run(fmt.Sprintf("%s/%d %s/%s", sc.name, at, what, how), func(t *testing.T) { sc.stop(t, at, how) })
+			}
+		}
+	}
+}
+
+func (sc *scenario) stop(t *testing.T, at int, how string) {
+	o, all, f := sc.begin(t, at, nil)
+	failed := saveWith(t, all, sc.save, false)
+	if how != "killed" {
+		f.lose(t, how == "no power, names lost")
+	}
+	before := 0 // the newest step that was there
+	if len(sc.have) > 0 {
+		before = slices.Max(sc.have)
+	}
+	found := sc.check(t, o.Dir, failed == nil, before)
+	if _, err := newSaver(o, quick{}); err != nil { // the next start clears up, and loses nothing
+		t.Fatal(err)
+	}
+	if again := sc.check(t, o.Dir, failed == nil, before); again < found {
+		t.Errorf("step %d was there before New, and then step %d", found, again)
+	}
+	mustSave(t, o, 300)
+	checkNewest(t, o.Dir, 300)
+	for _, name := range names(t, o.Dir) {
+		if strings.Contains(name, "tmp") || strings.Contains(name, "part") && how != "no power, names lost" {
+			t.Errorf("%s is left", name)
+		}
+	}
+}
+
+// check opens the newest checkpoint: that of save or of before, the first if saved.
+// Returns: its step; 0 for none.
+func (sc *scenario) check(t *testing.T, dir string, saved bool, before int) int {
+	t.Helper()
+	c, err := Open(dir)
+	if errors.Is(err, ErrNone) && before == 0 && !saved {
+		return 0
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closed(t, c)
+	step := c.Manifest().Step
+	if step != sc.save && (saved || step != before) {
+		t.Errorf("step %d", step)
+	}
+	checkContent(t, c, step)
+	return step
+}
+
+// Each call fails once, as on a full disk; all after it go well. The error says why, and what was there before is whole.
+func TestEveryCallFails(t *testing.T) {
+	for _, sc := range scenarios {
+		calls := sc.calls(t)
+		for at, what := range calls {
+			t.Run(fmt.Sprintf("%s/%d %s", sc.name, at, what), func(t *testing.T) {
+				o, all, f := sc.begin(t, at, syscall.ENOSPC)
+				err := saveWith(t, all, sc.save, false)
+				harmless := strings.HasPrefix(what, "remove rank-00001-of-00002.part")
+				if !harmless && (err == nil || !errors.Is(err, syscall.ENOSPC) && !strings.Contains(err.Error(), "no file of rank 1") || !strings.Contains(err.Error(), "free some room")) {
+					t.Errorf("%v", err)
+				}
+				before := 0
+				if len(sc.have) > 0 {
+					before = slices.Max(sc.have)
+				}
+				step := sc.check(t, o.Dir, false, before)
+				var save *SaveError
+				if errors.As(err, &save) == (step == sc.save) && before != sc.save && !strings.HasPrefix(what, "syncdir") { // not flushed, but there
+					t.Errorf("step %d is there, and Save says %v", step, err)
+				}
+				if err := saveWith(t, all, 300, false); err != nil { // the same savers go on
+					t.Error(err)
+				}
+				checkNewest(t, o.Dir, 300)
+				if f.at = -1; slices.ContainsFunc(names(t, o.Dir), func(n string) bool { return strings.Contains(n, "tmp") }) {
+					t.Errorf("%q", names(t, o.Dir))
+				}
+			})
+		}
+	}
+}

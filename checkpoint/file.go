@@ -1,0 +1,173 @@
+package checkpoint
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// File is an open safetensors file. Its methods may be called by several goroutines.
+type File struct {
+	f      *os.File
+	name   string // as errors call it
+	header *Header
+	find   map[string]int
+}
+
+// OpenFile opens a safetensors file of any program.
+//
+// Owns: the caller closes it.
+// Errors: ErrCorrupt, ErrUnsupported, those of the file system.
+func OpenFile(path string) (*File, error) {
+	if err := checkByteOrder(); err != nil {
+		return nil, err
+	}
+	f, err := openFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("checkpoint: %w", err)
+	}
+	return f, nil
+}
+
+func openFile(path string) (*File, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%w: it is no file", ErrCorrupt)
+	}
+	var h *Header
+	if err == nil {
+		h, err = ReadHeader(f, info.Size())
+	}
+	if err != nil {
+		_ = f.Close() // nothing was written
+		return nil, fmt.Errorf("%s: %w", filepath.Base(path), err)
+	}
+	opened := &File{f: f, name: filepath.Base(path), header: h, find: make(map[string]int, len(h.Entries))}
+	for i := range h.Entries {
+		opened.find[h.Entries[i].Name] = i
+	}
+	return opened, nil
+}
+
+// Header is what the file says of itself; it belongs to f.
+func (f *File) Header() *Header { return f.header }
+
+// Read fills dst with the elements of a tensor from offset on.
+//
+// Errors: ErrInvalid for a name that is not there, another dtype or elements beyond the end; ErrCorrupt for a file that
+// has become shorter.
+func (f *File) Read(name string, offset int, dst tensor.Buffer) error {
+	i, ok := f.find[name]
+	if !ok {
+		return fmt.Errorf("checkpoint: %s: %w: there is no tensor %q", f.name, ErrInvalid, name)
+	}
+	e := &f.header.Entries[i]
+	if err := readable(e.Type.DType(), e.Len(), offset, dst); err != nil {
+		return fmt.Errorf("checkpoint: %s: tensor %q: %w", f.name, name, err)
+	}
+	if err := f.readAt(e, offset, dst.Raw()); err != nil {
+		return fmt.Errorf("checkpoint: %s: tensor %q: %w", f.name, name, err)
+	}
+	return nil
+}
+
+// readAt fills p, whose bytes are those of whole elements, from element offset on.
+func (f *File) readAt(e *Entry, offset int, p []byte) error {
+	if len(p) == 0 {
+		return nil
+	}
+	at := f.header.Start + e.Offset + int64(offset)*int64(e.Type.DType().Size())
+	_, err := f.f.ReadAt(p, at)
+	if errors.Is(err, io.EOF) {
+		err = fmt.Errorf("%w: the file has become shorter", ErrCorrupt)
+	}
+	return err
+}
+
+// readable compares what is to be read with what there is.
+func readable(dt tensor.DType, n, offset int, dst tensor.Buffer) error {
+	switch {
+	case dst.DType() != dt:
+		return fmt.Errorf("%w: it is %v, not %v: read it as it is and convert", ErrInvalid, dt, dst.DType())
+	case dst.Device() != tensor.Host:
+		return fmt.Errorf("%w: cannot read into %v: read into host memory", ErrInvalid, dst)
+	case offset < 0 || dst.Len() > n || offset > n-dst.Len():
+		return fmt.Errorf("%w: it has %d elements, not %d from %d on", ErrInvalid, n, dst.Len(), offset)
+	}
+	return nil
+}
+
+// Close closes the file.
+func (f *File) Close() error { return f.f.Close() }
+
+// NamedTensor is a tensor for WriteFile.
+type NamedTensor struct {
+	Name  string
+	Type  Type // NoType means that of Data
+	Shape []int
+	Data  tensor.Buffer // in host memory
+}
+
+// WriteFile writes a safetensors file that every program can read: all of it, durably, or nothing.
+//
+// Errors: ErrInvalid for names, shapes and data that do not fit; those of the file system.
+func WriteFile(path string, metadata map[string]string, tensors []NamedTensor) error {
+	if err := checkByteOrder(); err != nil {
+		return err
+	}
+	entries := make([]Entry, len(tensors))
+	for i, t := range tensors {
+		if t.Type == NoType {
+			t.Type = TypeOf(t.Data.DType())
+		}
+		entries[i] = Entry{Name: t.Name, Type: t.Type, Shape: t.Shape}
+	}
+	err := writeEntries(path, metadata, entries, func(i int, w *summed) error { return w.write(tensors[i].Data.Raw()) }, func(i int) error {
+		d, e := tensors[i].Data, &entries[i]
+		if d.Bytes() != e.Bytes || d.DType() != e.Type.DType() && e.Bytes > 0 || d.Device() != tensor.Host {
+			return fmt.Errorf("%w: tensor %q is %v%v, its data %v", ErrInvalid, e.Name, e.Type, e.Shape, d)
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("checkpoint: %s: %w", path, err)
+	}
+	return nil
+}
+
+// writeEntries lays entries out, checks each and writes the file; data writes the bytes of one.
+func writeEntries(path string, metadata map[string]string, entries []Entry, data func(i int, w *summed) error, check func(i int) error) error {
+	order, err := layOut(entries)
+	if err != nil {
+		return err
+	}
+	for i := range entries {
+		if err := check(i); err != nil {
+			return err
+		}
+	}
+	header, err := encodeHeader(metadata, entries, order)
+	if err != nil {
+		return err
+	}
+	return writeWhole(disk{}, filepath.Dir(path), filepath.Base(path), func(w file) error {
+		out := summed{w: w}
+		if err := out.write(header); err != nil {
+			return err
+		}
+		for _, i := range order {
+			if err := data(i, &out); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}

@@ -1,0 +1,134 @@
+package checkpoint
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// fileSystem is what a save needs of one. It is small so that a test can fail at, or end the world after, every call.
+type fileSystem interface {
+	Mkdir(name string) error
+	Create(name string) (file, error) // empty, to be written
+	Rename(from, to string) error     // replaces a file, not a folder
+	Remove(name string) error         // a file or an empty folder
+	SyncDir(name string) error        // makes the names in a folder durable
+	ReadDir(name string) ([]fs.DirEntry, error)
+	ReadFile(name string) ([]byte, error)
+	Size(name string) (int64, error)
+}
+
+// file is what is written.
+type file interface {
+	Write(p []byte) (int, error)
+	Sync() error
+	Close() error
+}
+
+// disk is the operating system's.
+type disk struct{}
+
+func (disk) Mkdir(name string) error                    { return os.Mkdir(name, 0o777) }
+func (disk) Rename(from, to string) error               { return os.Rename(from, to) }
+func (disk) Remove(name string) error                   { return os.Remove(name) }
+func (disk) ReadDir(name string) ([]fs.DirEntry, error) { return os.ReadDir(name) }
+func (disk) ReadFile(name string) ([]byte, error)       { return os.ReadFile(name) }
+
+func (disk) Create(name string) (file, error) {
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o666)
+	if err != nil {
+		return nil, err // not a nil *os.File in an interface
+	}
+	return f, nil
+}
+
+func (disk) Size(name string) (int64, error) {
+	info, err := os.Stat(name)
+	if err != nil {
+		return 0, err
+	}
+	return info.Size(), nil
+}
+
+func (disk) SyncDir(name string) error {
+	d, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	err = d.Sync()
+	if errors.Is(err, syscall.EINVAL) || errors.Is(err, errors.ErrUnsupported) {
+		err = nil // some network file systems have no fsync of folders, and keep names without it
+	}
+	return errors.Join(err, d.Close())
+}
+
+// writeWhole makes the file name in folder dir out of what fill writes, so that a reader sees all of it or none: under
+// another name, flushed, renamed, and the folder flushed.
+//
+// Errors: those of fill and of the file system, after which the other name is removed.
+func writeWhole(sys fileSystem, dir, name string, fill func(w file) error) error {
+	temporary := filepath.Join(dir, "."+name+".tmp")
+	f, err := sys.Create(temporary)
+	if err != nil {
+		return explain(err)
+	}
+	err = fill(f)
+	if err == nil {
+		err = f.Sync()
+	}
+	if closing := f.Close(); err == nil {
+		err = closing
+	}
+	if err == nil {
+		err = sys.Rename(temporary, filepath.Join(dir, name))
+	}
+	if err != nil {
+		_ = sys.Remove(temporary) // the first error is the reason
+		return explain(err)
+	}
+	return explain(sys.SyncDir(dir))
+}
+
+// writeText is writeWhole for a text.
+func writeText(sys fileSystem, dir, name string, text []byte) error {
+	return writeWhole(sys, dir, name, func(w file) error {
+		_, err := w.Write(text)
+		return err
+	})
+}
+
+// removeTree removes a folder with the files in it: first, and durably, the manifest, so that what is left when the
+// program dies on the way is no checkpoint.
+func removeTree(sys fileSystem, dir string) error {
+	if err := sys.Remove(filepath.Join(dir, manifestName)); err == nil {
+		if err := sys.SyncDir(dir); err != nil {
+			return err
+		}
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	entries, err := sys.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if err := sys.Remove(filepath.Join(dir, e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return sys.Remove(dir)
+}
+
+// explain adds to an error of the file system what can be done about it.
+func explain(err error) error {
+	switch {
+	case errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT):
+		return fmt.Errorf("%w: free some room, or keep fewer checkpoints", err)
+	case errors.Is(err, syscall.EROFS) || errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("%w: choose a folder that can be written", err)
+	}
+	return err
+}

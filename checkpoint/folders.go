@@ -1,0 +1,77 @@
+package checkpoint
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// folder is the name of a folder that has, had or will have a checkpoint.
+type folder struct {
+	name string
+	step int
+	tmp  bool // being written, left by a program that died, or replaced by another of the same step
+}
+
+// replacedSuffix is the end of the name of a checkpoint that another of the same step is about to replace.
+const replacedSuffix = ".old.tmp"
+
+// stepName is the folder of the checkpoint of a step.
+func stepName(step int) string { return fmt.Sprintf("step-%08d", step) }
+
+// stagingName is the folder where it is written.
+func stagingName(step int, session string) string {
+	if session != "" {
+		session = ".s-" + session
+	}
+	return stepName(step) + session + ".tmp"
+}
+
+var (
+	folderPattern  = regexp.MustCompile(`^step-(\d{8,18})(\.s-[A-Za-z0-9_-]+|\.old)?(\.tmp)?$`)
+	sessionPattern = regexp.MustCompile(`^[A-Za-z0-9_-]{0,64}$`)
+)
+
+// parseFolder is the folder called name; false if it is something else.
+func parseFolder(name string) (folder, bool) {
+	match := folderPattern.FindStringSubmatch(name)
+	if match == nil || match[2] != "" && match[3] == "" {
+		return folder{}, false
+	}
+	step, err := strconv.Atoi(match[1])
+	if err != nil || !strings.HasPrefix(name, stepName(step)) {
+		return folder{}, false
+	}
+	return folder{name, step, match[3] != ""}, true
+}
+
+// folders is those in dir, the newest first. Of one step, the one without .tmp comes first, then those being written, then
+// the one that was replaced.
+func folders(sys fileSystem, dir string) ([]folder, error) {
+	entries, err := sys.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	var found []folder
+	for _, e := range entries {
+		if f, ok := parseFolder(e.Name()); ok && e.IsDir() {
+			found = append(found, f)
+		}
+	}
+	rank := func(f folder) int {
+		switch {
+		case !f.tmp:
+			return 0
+		case strings.HasSuffix(f.name, replacedSuffix):
+			return 2
+		}
+		return 1
+	}
+	slices.SortFunc(found, func(a, b folder) int {
+		return cmp.Or(cmp.Compare(b.step, a.step), cmp.Compare(rank(a), rank(b)), strings.Compare(a.name, b.name))
+	})
+	return found, nil
+}

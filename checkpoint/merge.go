@@ -1,0 +1,58 @@
+package checkpoint
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// Merge writes the tensors of the given roles, Param and Buffer if none are given, to one safetensors file that programs
+// without a notion of ranks can read: under their names, whole. The metadata is that of Hugging Face's own files
+// ("format": "pt", without which their loaders refuse a file), and the step.
+//
+// Returns: the number of tensors and their bytes.
+// Errors: ErrInvalid if no tensor has one of the roles; those of Read and of the file system.
+func (c *Checkpoint) Merge(path string, only ...Role) (tensors int, bytes int64, err error) {
+	if len(only) == 0 {
+		only = []Role{Param, Buffer}
+	}
+	var entries []Entry
+	for _, t := range c.tensors {
+		if slices.Contains(only, t.Role) {
+			entries = append(entries, Entry{Name: t.Name, Type: TypeOf(t.DType), Shape: slices.Clone(t.Shape)})
+			bytes += t.Bytes()
+		}
+	}
+	if len(entries) == 0 {
+		return 0, 0, fmt.Errorf("checkpoint: %s: %w: no tensor has role %v", c.path, ErrInvalid, only)
+	}
+	metadata := map[string]string{"format": "pt", "step": fmt.Sprint(c.manifest.Step)}
+	words := make([]uint64, chunk/8)
+	err = writeEntries(path, metadata, entries, func(i int, w *summed) error { return c.copyTo(w, &entries[i], words) }, func(int) error { return nil })
+	if err != nil {
+		return 0, 0, fmt.Errorf("checkpoint: %s: %w", path, err)
+	}
+	return len(entries), bytes, nil
+}
+
+// copyTo writes all of a tensor to w, through words.
+func (c *Checkpoint) copyTo(w *summed, e *Entry, words []uint64) error {
+	dt := e.Type.DType()
+	raw := tensor.Of(words).Raw()
+	for at, n := 0, e.Len(); at < n; {
+		some := min(n-at, len(raw)/dt.Size())
+		dst, err := bufferOver(raw, some, dt)
+		if err == nil {
+			err = c.Read(e.Name, at, dst)
+		}
+		if err == nil {
+			err = w.write(dst.Raw())
+		}
+		if err != nil {
+			return err
+		}
+		at += some
+	}
+	return nil
+}

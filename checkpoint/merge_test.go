@@ -1,0 +1,85 @@
+package checkpoint
+
+import (
+	"bytes"
+	"errors"
+	"path/filepath"
+	"reflect"
+	"testing"
+
+	"github.com/symgrad/symgrad/tensor"
+)
+
+func TestMergeIsOnePlainFile(t *testing.T) {
+	for _, tt := range []struct {
+		only []Role
+		want []string // in the order of the file
+	}{
+		{nil, []string{"seen", "scale", "b", "w", "half", "nothing"}},
+		{[]Role{EMA}, []string{"ema/w"}},
+		{[]Role{Param, State}, []string{"b", "exp_avg/w", "exp_avg_sq/w", "w", "half"}},
+	} {
+		o := Options{Dir: t.TempDir(), Size: 3, Sharded: true}
+		mustSave(t, o, 12)
+		c := open(t, o.Dir)
+		path := filepath.Join(o.Dir, "model.safetensors")
+		n, bytesWritten, err := c.Merge(path, tt.only...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := OpenFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		var total int64
+		for _, e := range f.Header().Entries {
+			got = append(got, e.Name)
+			want, _ := c.Lookup(e.Name)
+			p := bufferOf(t, make([]byte, e.Bytes), want.DType)
+			if err := f.Read(e.Name, 0, p); err != nil || !bytes.Equal(p.Raw(), content(want, 12)) || !reflect.DeepEqual(append([]int{}, e.Shape...), append([]int{}, want.Shape...)) {
+				t.Errorf("%s: %v", e.Name, err)
+			}
+			total += e.Bytes
+		}
+		if !reflect.DeepEqual(got, tt.want) || n != len(got) || total != bytesWritten || f.Header().Metadata["format"] != "pt" || f.Header().Metadata["step"] != "12" {
+			t.Errorf("%v: %q, %d, %d B, %v", tt.only, got, n, bytesWritten, f.Header().Metadata)
+		}
+		closed(t, f)
+		closed(t, c)
+	}
+}
+
+// A tensor larger than what is copied at once comes whole.
+func TestMergeOfALargeTensor(t *testing.T) {
+	big := Tensor{Name: "big", Role: Param, DType: tensor.F32, Shape: []int{3, chunk/4 + 5}}
+	dir := t.TempDir()
+	all := mustSavers(t, Options{Dir: dir, Size: 2, Sharded: true, Async: true})
+	for rank, s := range all {
+		at, n := RunShare(big.Len(), rank, 2)
+		if err := s.Save(Meta{}, []Run{{Tensor: big, Offset: at, Len: n, Data: elements(big, 0, at, n)}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(all[0].Close(), all[1].Close()); err != nil {
+		t.Fatal(err)
+	}
+	c := open(t, dir)
+	defer closed(t, c)
+	path := filepath.Join(dir, "x")
+	if _, _, err := c.Merge(path); err != nil {
+		t.Fatal(err)
+	}
+	f, err := OpenFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closed(t, f)
+	got := bufferOf(t, make([]byte, big.Bytes()), big.DType)
+	if err := f.Read("big", 0, got); err != nil || !bytes.Equal(got.Raw(), content(big, 0)) {
+		t.Errorf("not what was saved: %v", err)
+	}
+	if _, _, err := c.Merge(path, EMA); !errors.Is(err, ErrInvalid) {
+		t.Error(err)
+	}
+}

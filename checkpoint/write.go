@@ -1,0 +1,146 @@
+package checkpoint
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io/fs"
+	"path/filepath"
+)
+
+// castagnoli is the polynomial that processors have an instruction for.
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// chunk is how much is written at once: large enough for the file system, and the checksum leaves it in the cache for the
+// write.
+const chunk = 1 << 20
+
+// part is what a rank tells rank 0 about its file, or why there is none.
+type part struct {
+	Step       int             `json:"step"`
+	Rank       int             `json:"rank"`
+	Size       int             `json:"size"`
+	ConfigHash string          `json:"config_hash"`
+	PlanHash   string          `json:"plan_hash"`
+	Random     json.RawMessage `json:"random,omitempty"`
+	File       FileInfo        `json:"file"`
+	Tensors    []TensorInfo    `json:"tensors"`
+	Error      string          `json:"error,omitempty"`
+}
+
+const partSuffix = ".part"
+
+// partName is the file of a part. It is gone when the checkpoint is whole.
+func partName(rank, size int) string {
+	return fmt.Sprintf("rank-%05d-of-%05d%s", rank, size, partSuffix)
+}
+
+// files is how many files a checkpoint has.
+func (s *Saver) files() int {
+	if s.o.Sharded {
+		return s.o.Size
+	}
+	return 1
+}
+
+// write is the whole save of this rank.
+func (s *Saver) write(j *job) error {
+	staging := filepath.Join(s.o.Dir, stagingName(j.meta.Step, s.o.Session))
+	own, err := s.writeOwn(staging, j)
+	if s.o.Rank > 0 {
+		if err != nil {
+			own.Error = err.Error() // rank 0 need not wait for what does not come
+			_ = s.writePart(staging, own)
+		} else {
+			err = s.writePart(staging, own)
+		}
+	} else {
+		if err == nil {
+			err = s.commit(staging, j, own)
+		}
+		var after *afterError
+		if errors.As(err, &after) {
+			return after
+		}
+		if err != nil {
+			_ = removeTree(s.sys, staging) // what is left is removed by the next save or New
+		}
+	}
+	if err != nil {
+		return &SaveError{j.meta.Step, s.o.Rank, err}
+	}
+	return nil
+}
+
+// writeOwn writes this rank's file.
+func (s *Saver) writeOwn(staging string, j *job) (part, error) {
+	p := part{
+		Step: j.meta.Step, Rank: s.o.Rank, Size: s.o.Size,
+		ConfigHash: j.meta.ConfigHash, PlanHash: j.meta.PlanHash, Random: j.meta.Random,
+		File: FileInfo{Name: fileName(s.o.Rank, s.files(), s.o.Sharded), Rank: s.o.Rank},
+	}
+	for i, r := range j.runs {
+		info := infoOf(r.tensor)
+		info.Runs = []RunInfo{{File: s.o.Rank, Entry: j.entries[i].Name, Offset: r.offset, Len: r.n}}
+		p.Tensors = append(p.Tensors, info)
+	}
+	header, err := encodeHeader(map[string]string{
+		"format": Format, "step": fmt.Sprint(j.meta.Step), "rank": fmt.Sprint(s.o.Rank), "world_size": fmt.Sprint(s.o.Size),
+	}, j.entries, j.order)
+	if err != nil {
+		return p, err
+	}
+	if err := s.sys.Mkdir(staging); err != nil && !errors.Is(err, fs.ErrExist) {
+		if errors.Is(err, fs.ErrNotExist) {
+			err = fmt.Errorf("%w: the folder has to be there, and one that all ranks see", err)
+		}
+		return p, explain(err)
+	}
+	err = writeWhole(s.sys, staging, p.File.Name, func(w file) error {
+		sum := summed{w: w}
+		if err := sum.write(header); err != nil {
+			return err
+		}
+		for _, i := range j.order {
+			if err := sum.write(j.runs[i].data); err != nil {
+				return fmt.Errorf("%w (after %d B of tensor %s)", err, sum.bytes, j.entries[i].Name)
+			}
+		}
+		p.File.Bytes, p.File.CRC32C = sum.bytes, sum.text()
+		return nil
+	})
+	return p, err
+}
+
+// writePart leaves a part for rank 0.
+func (s *Saver) writePart(staging string, p part) error {
+	text, err := json.Marshal(p)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	return writeText(s.sys, staging, partName(p.Rank, p.Size), text)
+}
+
+// summed writes to a file and sums what it writes.
+type summed struct {
+	w     file
+	sum   uint32
+	bytes int64
+}
+
+func (s *summed) write(p []byte) error {
+	for len(p) > 0 {
+		n := min(len(p), chunk)
+		s.sum = crc32.Update(s.sum, castagnoli, p[:n])
+		if _, err := s.w.Write(p[:n]); err != nil {
+			return err
+		}
+		s.bytes += int64(n)
+		p = p[n:]
+	}
+	return nil
+}
+
+// text is the checksum as a manifest has it.
+func (s *summed) text() string { return fmt.Sprintf("%08x", s.sum) }
