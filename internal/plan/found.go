@@ -1,0 +1,61 @@
+package plan
+
+import (
+	"errors"
+
+	"github.com/symgrad/symgrad/dist/ddp"
+	"github.com/symgrad/symgrad/machine"
+	"github.com/symgrad/symgrad/optim"
+)
+
+// Training is what a program that trains has, of which it wants to know what was to be expected.
+type Training struct {
+	DDP       *ddp.DDP
+	Settings  ddp.Config // that DDP was attached with
+	Rule      optim.Config
+	Footprint machine.Footprint // of its machine
+	Inputs    int64             // bytes of the inputs of its graph, where the program has them
+	Ranks     int
+	Rows      int // samples of a rank in one run of the graph
+	Runs      int // of the graph in one step; 0 means 1
+	GPU       bool
+}
+
+// errNotCompiled is why a Job of a running program has one stage only.
+var errNotCompiled = errors.New("the program runs at another stage")
+
+// Job is that of the run: of its own stage alone.
+func (t Training) Job(name, model string) Job {
+	p := t.DDP.Plan()
+	j := Job{
+		Name: name, Model: model, Ranks: t.Ranks, Rows: t.Rows, Runs: t.Runs, GPU: t.GPU,
+		DDP: t.Settings, Rule: t.Rule, Params: p.Params, Order: p.GradientOrder(), Inputs: t.Inputs,
+	}
+	for s := range Stages {
+		if s == t.Settings.Stage {
+			j.Machine[s] = t.Footprint
+		} else {
+			j.Missing[s] = errNotCompiled
+		}
+	}
+	return j
+}
+
+// Found is the memory of this rank by those who have allocated it. What ddp has for the wire is in Staging. state is the
+// solver's, after a step.
+func (t Training) Found(state optim.State) Memory {
+	f, own := t.Footprint, t.DDP.Memory()
+	m := Memory{
+		Params: own.Params, Gradients: own.Grads, Staging: own.Staging + f.Gradients,
+		Activations: f.Arena + f.Constants + f.Scratch, Outputs: f.Outputs, Inputs: t.Inputs,
+	}
+	if t.GPU {
+		m.Inputs = f.Inputs
+	}
+	for _, p := range state.Params {
+		for _, s := range p.Slots {
+			m.State += 4*int64(len(s.F32)) + 8*int64(len(s.F64))
+		}
+	}
+	return m
+}

@@ -1,0 +1,299 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/dist/ddp"
+	"github.com/symgrad/symgrad/optim"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// staged is what is known of a run at one stage.
+type staged struct {
+	j    *Job
+	cfg  ddp.Config
+	plan ddp.Plan
+	wire ddp.Wire
+}
+
+// stage is what the run takes at stage s.
+func (j *Job) stage(s int) (Stage, error) {
+	if err := j.Missing[s]; err != nil {
+		return Stage{}, err
+	}
+	x := staged{j: j, cfg: j.at(s)}
+	var err error
+	if x.plan, err = ddp.PlanFor(j.Params, j.Order, x.cfg, j.Ranks, j.GPU); err != nil {
+		return Stage{}, err
+	}
+	if x.wire, err = x.plan.Wire(x.cfg, j.Ranks); err != nil {
+		return Stage{}, err
+	}
+	q := x.step()
+	st := Stage{Stage: s, Buckets: x.buckets(), Step: q.all, Every: max(x.cfg.LocalSteps, 1), phases: q.phases}
+	st.Volume = Sum(st.Step)
+	for r := range j.Ranks {
+		st.Ranks = append(st.Ranks, x.memory(r))
+	}
+	return st, nil
+}
+
+func (x *staged) buckets() []Bucket {
+	var all []Bucket
+	elements, come := 0, 0
+	for _, q := range x.plan.Params {
+		elements += q.Len()
+	}
+	for _, b := range x.plan.Buckets {
+		k := Bucket{DType: b.DType.String(), Elements: b.Elements, Bytes: b.Bytes()}
+		for _, i := range b.Params {
+			k.Params = append(k.Params, x.plan.Params[i].Name)
+			come += x.plan.Params[i].Len()
+		}
+		k.Ready = float64(come) / float64(elements)
+		all = append(all, k)
+	}
+	return all
+}
+
+// memory is the bytes of a rank. See the package comment.
+func (x *staged) memory(rank int) Memory {
+	j, f, room := x.j, x.j.Machine[x.cfg.Stage], x.plan.Room(x.j.GPU)
+	m := Memory{
+		Params: room.Params, Gradients: room.Grads, Wire: x.wire.Bytes,
+		Staging:     room.Staging + room.Scalars + f.Gradients,
+		Activations: f.Arena + f.Constants + f.Scratch, Inputs: j.Inputs, Outputs: f.Outputs,
+	}
+	if j.GPU {
+		m.Inputs = f.Inputs
+	}
+	if room.Params == 0 { // they stay where the model has them
+		for _, q := range x.plan.Params {
+			m.Params += bytesOf(q)
+		}
+	}
+	if x.hasZeros() {
+		m.Staging += x.zeros()
+	}
+	slots := int64(len(j.Rule.Slots()))
+	for _, own := range x.plan.Owned(rank) {
+		m.State += slots * int64(own.Len) * int64(x.plan.Params[own.Param].DType.Size())
+	}
+	return m
+}
+
+func bytesOf(q ddp.PlanParam) int64 { return int64(q.Len()) * int64(q.DType.Size()) }
+
+// hasZeros reports whether ddp has zeros to show where a gradient is not: on the host, where it is sharded, and where runs
+// communicate nothing. Nobody reads gradients whose parameters are sharded.
+func (x *staged) hasZeros() bool {
+	return !x.j.GPU && (x.cfg.Stage == 2 || x.cfg.Stage < 2 && x.j.Runs > 1)
+}
+
+// zeros is the bytes that stand for gradients where there are none: as many as the largest parameter of each dtype has.
+func (x *staged) zeros() int64 {
+	var longest [2]int64
+	for _, q := range x.plan.Params {
+		k := 0
+		if q.DType == tensor.F64 {
+			k = 1
+		}
+		longest[k] = max(longest[k], bytesOf(q))
+	}
+	return longest[0] + longest[1]
+}
+
+// phase is what a collective of a step waits for: the gradients of a bucket, by its number, or one of these.
+type phase int
+
+const (
+	early phase = -1 // nothing: it is queued before the backward pass begins, and runs beside what is computed
+	late  phase = -2 // the end of it
+	first phase = -3 // nothing, and nothing is computed before it is done
+)
+
+// queue is collectives and what each waits for.
+type queue struct {
+	all    []Collective
+	phases []phase
+}
+
+func (q *queue) add(p phase, all ...Collective) {
+	for _, c := range all {
+		q.all, q.phases = append(q.all, c), append(q.phases, p)
+	}
+}
+
+// step is the collectives of one step, in the order in which they are queued.
+func (x *staged) step() queue {
+	var q queue
+	if x.cfg.LocalSteps > 0 {
+		q.add(late, x.averaging()...)
+		return q
+	}
+	runs := max(x.j.Runs, 1)
+	for run := range runs {
+		x.run(&q, run == runs-1)
+	}
+	q.add(late, x.norms()...)
+	if s := x.cfg.Stage; s == 1 || s == 2 {
+		for i := range x.plan.Buckets {
+			q.add(late, x.gathering(i))
+		}
+	}
+	return q
+}
+
+// run is the collectives of one run of the graph. Gradients of all runs but the last stay on their rank, unless it has no
+// room for them.
+func (x *staged) run(q *queue, last bool) {
+	if x.cfg.Stage == sharded {
+		x.walk(q, last)
+		return
+	}
+	if last {
+		q.add(early, x.weights()...)
+	}
+	for i := range x.plan.Buckets {
+		switch {
+		case last:
+			q.add(phase(i), x.reduction(i)...)
+		case x.cfg.Stage > 1:
+			q.add(early, x.reduction(i)...)
+		}
+	}
+}
+
+// walk is run for weights that are gathered where the compiled graph needs them: gradients come between the gatherings.
+func (x *staged) walk(q *queue, last bool) {
+	missing := make([]int, len(x.plan.Buckets))
+	for i, b := range x.plan.Buckets {
+		missing[i] = len(b.Params)
+	}
+	next, gathered := 0, false
+	reduce := func(all bool) {
+		for ; next < len(missing) && (all || missing[next] == 0); next++ {
+			if last {
+				q.add(phase(next), x.reduction(next)...)
+			} else {
+				q.add(early, x.reduction(next)...)
+			}
+		}
+	}
+	for _, m := range x.j.Machine[sharded].Moments {
+		switch {
+		case m.Kind == dist.KindAllGather:
+			when := early // while the layer before computes
+			if !gathered {
+				gathered, when = true, first
+			}
+			q.add(when, collective(m.Name, m.Kind, m.DType, m.Count, x.j.Ranks))
+		case m.Name == "begin" && last, m.Kind == dist.KindAllReduce && m.Count == 1 && m.DType == tensor.F64:
+			q.add(early, x.weights()...)
+		case m.Kind == dist.KindAllReduce: // a bucket, on a GPU
+			missing[min(next, len(missing)-1)] = 0
+			reduce(false)
+		case m.Name == "join":
+			reduce(true)
+		default:
+			if i := x.starts(m.Name); i >= 0 {
+				missing[x.plan.Params[i].Bucket]--
+				reduce(false)
+			}
+		}
+	}
+}
+
+// starts is the parameter whose gradient comes at a moment; -1 for other moments.
+func (x *staged) starts(moment string) int {
+	name, ok := strings.CutPrefix(moment, "start ")
+	if !ok {
+		return -1
+	}
+	return slices.IndexFunc(x.plan.Params, func(q ddp.PlanParam) bool { return q.Name == name })
+}
+
+// gathering is what gives all ranks the weights of bucket i.
+func (x *staged) gathering(i int) Collective {
+	b := x.plan.Buckets[i]
+	return collective(fmt.Sprintf("weights %d", i), dist.KindAllGather, b.DType, b.Shard, x.j.Ranks)
+}
+
+// averaging is what happens every so many steps to weights that ranks have changed by themselves.
+func (x *staged) averaging() []Collective {
+	all := []Collective{collective(weightName, dist.KindAllReduce, tensor.F64, 1, x.j.Ranks)}
+	for _, p := range x.plan.Params {
+		all = append(all, collective(p.Name, dist.KindAllReduce, p.DType, p.Len(), x.j.Ranks))
+	}
+	return all
+}
+
+// weightName is what the exchange of the ranks' numbers of samples is called.
+const weightName = "ddp weight"
+
+// weights is the exchange of the ranks' numbers of samples.
+func (x *staged) weights() []Collective {
+	switch a := x.cfg.Average; {
+	case x.cfg.VirtualRanks > 0:
+		return []Collective{collective(weightName, dist.KindAllGather, tensor.F64, x.cfg.VirtualRanks/x.j.Ranks, x.j.Ranks)}
+	case a != ddp.Mean && a != ddp.PreDivide:
+		return nil
+	}
+	return []Collective{collective(weightName, dist.KindAllReduce, tensor.F64, 1, x.j.Ranks)}
+}
+
+// reduction is what makes the ranks' parts of bucket i one.
+func (x *staged) reduction(i int) []Collective {
+	b, n, name := x.plan.Buckets[i], x.j.Ranks, bucketName(i)
+	scatters := x.cfg.Stage > 0
+	switch {
+	case x.cfg.VirtualRanks > 0:
+		slice := (b.Elements + n - 1) / n
+		return []Collective{
+			collective(name, dist.KindAllToAll, b.DType, x.cfg.VirtualRanks/n*slice, n),
+			collective(name, dist.KindAllGather, b.DType, slice, n),
+		}
+	case x.wire.Messages != nil:
+		var all []Collective
+		for _, m := range x.wire.Messages[i] {
+			if scatters {
+				all = append(all, collective(name, dist.KindReduceScatter, m.DType, m.Elements/n, n))
+			} else {
+				all = append(all, collective(name, dist.KindAllReduce, m.DType, m.Elements, n))
+			}
+		}
+		return all
+	case scatters:
+		return []Collective{collective(name, dist.KindReduceScatter, b.DType, b.Shard, n)}
+	}
+	return []Collective{collective(name, dist.KindAllReduce, b.DType, b.Elements, n)}
+}
+
+// norms is the sums over all ranks that a solver of pieces needs: of the squares of blocks of gradients for their norm, and
+// for LAMB of the directions and the weights of each parameter. Without sharding every rank has all of it.
+func (x *staged) norms() []Collective {
+	r, n := x.j.Rule, x.j.Ranks
+	if x.cfg.Stage == 0 || n == 1 {
+		return nil
+	}
+	blocks := 0
+	for _, q := range x.plan.Params {
+		blocks += (q.Len() + optim.Block - 1) / optim.Block
+	}
+	sum := func(count int) Collective {
+		return collective("sums of the solver", dist.KindAllReduce, tensor.F64, count, n)
+	}
+	adapts, measures := r.Name == optim.LAMB, r.ClipNorm > 0 || r.SkipNonFinite
+	switch {
+	case adapts && measures:
+		return []Collective{sum(2 * blocks), sum(blocks)}
+	case adapts:
+		return []Collective{sum(2 * blocks)}
+	case measures:
+		return []Collective{sum(blocks)}
+	}
+	return nil
+}

@@ -1,0 +1,183 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// String is the plan as tables: memory and communication at all stages, the run's marked with a star, then buckets and
+// collectives of the run's.
+func (p *Plan) String() string {
+	var b strings.Builder
+	where := "on the host"
+	if p.Device == "cuda" {
+		where = "on a GPU each"
+	}
+	fmt.Fprintf(&b, "plan   %s: %s\n", p.Name, p.Model)
+	fmt.Fprintf(&b, "model  %d parameters in %s, %s\n", p.Parameters, plural(p.Tensors, "tensor"), bytesText(p.Bytes))
+	fmt.Fprintf(&b, "run    %s %s, %s each%s, %s, shard.stage=%d (*)\n\n",
+		plural(p.Ranks, "rank"), where, plural(p.Rows, "sample"), p.times(), p.Rule, p.Stage)
+	p.memoryTable(&b)
+	b.WriteByte('\n')
+	p.volumeTable(&b)
+	if l := p.Link; l != nil {
+		fmt.Fprintf(&b, "times are by a bandwidth of %.3g GB/s, which a rank sends with: %s\n", l.GBps, l.Source)
+	}
+	for _, s := range p.Stages {
+		if s.Refused != "" {
+			fmt.Fprintf(&b, "a run would refuse stage %d: %s\n", s.Stage, s.Refused)
+		}
+	}
+	s := p.Configured()
+	b.WriteByte('\n')
+	s.bucketTable(&b)
+	b.WriteByte('\n')
+	if s.Every > 1 {
+		fmt.Fprintf(&b, "one step of %d has these, the others none\n", s.Every)
+	}
+	s.stepTable(&b)
+	return b.String()
+}
+
+func (p *Plan) times() string {
+	if p.Runs > 1 {
+		return fmt.Sprintf(" %d times in a step", p.Runs)
+	}
+	return " in a step"
+}
+
+// table is a tabwriter whose columns are to the right.
+func table(b *strings.Builder) *tabwriter.Writer {
+	return tabwriter.NewWriter(b, 0, 0, 2, ' ', tabwriter.AlignRight)
+}
+
+// heads is the names of the stages.
+func (p *Plan) heads() string {
+	var b strings.Builder
+	for _, s := range p.Stages {
+		mark := "  "
+		if s.Stage == p.Stage {
+			mark = " *"
+		}
+		fmt.Fprintf(&b, "stage %d%s\t", s.Stage, mark)
+	}
+	return b.String()
+}
+
+// row is one line of a table with a column for each stage.
+func (p *Plan) row(w *tabwriter.Writer, name string, text func(s *Stage) string) {
+	fmt.Fprintf(w, "%s\t", name)
+	for i := range p.Stages {
+		if s := &p.Stages[i]; s.empty() {
+			fmt.Fprint(w, "-  \t")
+		} else {
+			fmt.Fprintf(w, "%s  \t", text(s))
+		}
+	}
+	fmt.Fprintln(w)
+}
+
+func (p *Plan) memoryTable(b *strings.Builder) {
+	w := table(b)
+	fmt.Fprintf(w, "memory of a rank\t%s\n", p.heads())
+	for i, k := range (Memory{}).parts() {
+		p.row(w, k.name, func(s *Stage) string { return bytesText(s.Most().parts()[i].bytes) })
+	}
+	p.row(w, "total", func(s *Stage) string { return bytesText(s.Most().Total()) })
+	if slices.ContainsFunc(p.Stages, func(s Stage) bool { return s.least() != s.Most().Total() }) {
+		p.row(w, "of the rank with the least", func(s *Stage) string { return bytesText(s.least()) })
+	}
+	_ = w.Flush() // to a strings.Builder, which never fails
+}
+
+func (p *Plan) volumeTable(b *strings.Builder) {
+	w := table(b)
+	fmt.Fprintf(w, "communication of a step\t%s\n", p.heads())
+	p.row(w, "collectives", func(s *Stage) string { return fmt.Sprint(s.Volume.Collectives) })
+	p.row(w, "bytes", func(s *Stage) string { return bytesText(s.Volume.Bytes) })
+	p.row(w, "sent by a rank", func(s *Stage) string { return bytesText(s.Volume.Sent) })
+	if p.Link != nil {
+		p.row(w, "time", func(s *Stage) string { return secondsText(s.Time.Communication) })
+		p.row(w, "waited for, at least", func(s *Stage) string { return secondsText(s.Time.Least) })
+		if p.Configured().Time.Exposed != nil {
+			p.row(w, "waited for, predicted", func(s *Stage) string { return secondsText(*s.Time.Exposed) })
+		}
+	}
+	_ = w.Flush()
+}
+
+func (s *Stage) bucketTable(b *strings.Builder) {
+	w := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "bucket\tdtype\telements\tbytes\tfull after\tgradients of")
+	for i, k := range s.Buckets {
+		fmt.Fprintf(w, "%d\t%s\t%d\t%s\t%.0f%%\t%s\n", i, k.DType, k.Elements, bytesText(k.Bytes), 100*k.Ready, shorten(k.Params))
+	}
+	_ = w.Flush()
+}
+
+// stepTable is the collectives of a step, in their order.
+func (s *Stage) stepTable(b *strings.Builder) {
+	w := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "collective\tof\tdtype\telements\tbytes\tsent by a rank")
+	for _, c := range s.Step {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\n", c.Kind, c.Name, c.DType, c.Count, bytesText(c.Bytes), bytesText(c.Sent))
+	}
+	_ = w.Flush()
+}
+
+// empty reports whether a stage has no numbers.
+func (s *Stage) empty() bool { return s.Refused != "" && s.Step == nil }
+
+// least is the bytes of the rank that takes the least.
+func (s *Stage) least() int64 {
+	least := s.Ranks[0].Total()
+	for _, m := range s.Ranks[1:] {
+		least = min(least, m.Total())
+	}
+	return least
+}
+
+// shorten is at most four names.
+func shorten(names []string) string {
+	const most = 4
+	if len(names) <= most {
+		return strings.Join(names, " ")
+	}
+	return fmt.Sprintf("%s ... %s (%d)", strings.Join(names[:most-1], " "), names[len(names)-1], len(names))
+}
+
+// bytesText is a number of bytes for people: "2.55 MiB".
+func bytesText(n int64) string {
+	const unit = 1024
+	if n < unit && n > -unit {
+		return fmt.Sprintf("%d B", n)
+	}
+	x, names := float64(n)/unit, []string{"KiB", "MiB", "GiB", "TiB"}
+	k := 0
+	for (x >= unit || x <= -unit) && k < len(names)-1 {
+		x, k = x/unit, k+1
+	}
+	return fmt.Sprintf("%.2f %s", x, names[k])
+}
+
+// secondsText is a time for people: "1.25ms".
+func secondsText(s float64) string {
+	d := time.Duration(s * float64(time.Second))
+	switch {
+	case d >= time.Second:
+		return d.Round(10 * time.Millisecond).String()
+	case d >= time.Millisecond:
+		return d.Round(10 * time.Microsecond).String()
+	}
+	return d.Round(100 * time.Nanosecond).String()
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
