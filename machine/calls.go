@@ -7,6 +7,7 @@ import (
 	gtensor "gorgonia.org/tensor"
 
 	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/program"
 	"github.com/symgrad/symgrad/ops"
 	"github.com/symgrad/symgrad/tensor"
 )
@@ -40,7 +41,7 @@ func (f *call) run(in, out []tensor.Buffer) error {
 	case f.start != nil:
 		return f.start.give(in[0])
 	case f.wait != nil:
-		return f.wait.take(out[0])
+		return f.wait.take(out)
 	case f.message != nil:
 		return communicate(f.message, in[0], out[0])
 	}
@@ -79,6 +80,9 @@ func (h *hook) give(b tensor.Buffer) error {
 	if p, ok := red.(ops.Placed); ok && h.inPlace {
 		return p.Filled()
 	}
+	if s, ok := red.(stager); ok && h.grad == program.None {
+		return s.StartFrom(b)
+	}
 	v, err := valueOver(b, h.gdt, h.shape, len(h.shape) == 0)
 	if err != nil {
 		return err
@@ -86,20 +90,20 @@ func (h *hook) give(b tensor.Buffer) error {
 	return red.Start(v)
 }
 
-// take waits for the reduced gradient, which is to be in b.
-func (h *hook) take(b tensor.Buffer) error {
+// take waits for the reduced gradient, which is to be in out, unless nobody reads it.
+func (h *hook) take(out []tensor.Buffer) error {
 	red := h.hook.Reducer()
 	if red == nil {
 		return fmt.Errorf("gradient of %q: %w", h.hook.Param().Name(), ops.ErrNotAttached)
 	}
-	if p, ok := red.(ops.Placed); ok && h.placed {
+	if p, ok := red.(ops.Placed); ok && (h.placed || len(out) == 0) {
 		return p.Reduced()
 	}
 	v, err := red.Wait()
-	if err != nil {
+	if err != nil || len(out) == 0 {
 		return err
 	}
-	return copyValue(b, v)
+	return copyValue(out[0], v)
 }
 
 // copyValue copies the elements of v to b.

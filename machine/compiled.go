@@ -45,7 +45,7 @@ type hookPlace struct {
 
 // build compiles the graph for inputs of some shapes.
 func (m *Machine) build(shapes map[*gorgonia.Node][]int, resized bool) (*compiled, error) {
-	l, err := lower(m.g, &m.cfg, shapes, resized)
+	l, err := lowerAs(m.as, m.g, &m.cfg, shapes, resized)
 	if err != nil {
 		return nil, err
 	}
@@ -191,10 +191,15 @@ func (c *compiled) placeHooks() error {
 	c.places = make([]hookPlace, len(c.hooks))
 	for i, h := range c.hooks {
 		p := &c.places[i]
-		p.output = slices.IndexFunc(c.outputs, func(b binding) bool { return b.id == h.reduced })
-		var err error
-		if p.own, err = newMemory(c.p.Values[h.grad].DType, max(sizeOf(h.shape), 1)); err != nil {
-			return err
+		p.output = -1
+		if h.reduced != program.None {
+			p.output = slices.IndexFunc(c.outputs, func(b binding) bool { return b.id == h.reduced })
+		}
+		if h.grad != program.None {
+			var err error
+			if p.own, err = newMemory(c.p.Values[h.grad].DType, max(sizeOf(h.shape), 1)); err != nil {
+				return err
+			}
 		}
 		if r, ok := h.hook.Reducer().(interface{ Rank() int }); ok && !c.m.first {
 			c.m.clock[1] = uint64(r.Rank() * c.samples)
@@ -223,16 +228,25 @@ func (c *compiled) bindHooks() error {
 }
 
 func (c *compiled) bindHook(h *hook, p *hookPlace, gradient, reduced tensor.Buffer) error {
-	if p.gradient != gradient {
+	if h.grad != program.None && p.gradient != gradient {
 		if err := c.runner.Bind(h.grad, gradient); err != nil {
 			return err
 		}
 		p.gradient = gradient
 	}
+	if h.reduced == program.None {
+		return nil
+	}
 	if reduced.IsZero() {
+		if p.own.IsZero() {
+			var err error
+			if p.own, err = newMemory(c.p.Values[h.reduced].DType, max(sizeOf(h.shape), 1)); err != nil {
+				return err
+			}
+		}
 		reduced = p.own // a Wait copies to it after its Start has been
 	}
-	if h.reduced == program.None || p.reduced == reduced {
+	if p.reduced == reduced {
 		return nil
 	}
 	if err := c.runner.Bind(h.reduced, reduced); err != nil {
@@ -259,6 +273,11 @@ func (c *compiled) changed() bool {
 func (c *compiled) bind() (resized bool, err error) {
 	if c.gpu != nil {
 		return c.bindOnDevice()
+	}
+	if d := c.m.sharded; d != nil {
+		if err := d.Adopt(); err != nil {
+			return false, err
+		}
 	}
 	for i := range c.sources {
 		s := &c.sources[i]
@@ -321,6 +340,9 @@ func (c *compiled) let() error {
 		if c.memory[i].IsZero() {
 			continue // a gradient whose reducer has said nothing yet
 		}
+		if c.adopt(i) {
+			continue
+		}
 		if err := c.setOutput(i, c.memory[i]); err != nil {
 			return err
 		}
@@ -334,6 +356,20 @@ func (c *compiled) let() error {
 		}
 	}
 	return nil
+}
+
+// adopt takes the node's value for that of output i, if it is the same memory: programs of one machine take turns.
+func (c *compiled) adopt(i int) bool {
+	v := c.outputs[i].node.Value()
+	if c.gpu == nil || v == nil || c.values[i] == nil || v.Dtype() != c.values[i].Dtype() || !v.Shape().Eq(c.values[i].Shape()) {
+		return false
+	}
+	at, err := memoryOf(v, c.memory[i].DType())
+	if err != nil || at != c.memory[i] {
+		return false
+	}
+	c.values[i] = v
+	return true
 }
 
 // watch looks for what is not a number in the results of a step.

@@ -30,7 +30,10 @@ type device struct {
 	list    []*stored       // all of params and states, in the order in which they were made
 	own     []tensor.Buffer // to be freed
 	words   []word
+	arenas  []tensor.Buffer // of own: for the arenas of programs
 	current *cudaexec.Exec // that has run last
+	used    []*compiled    // what has run and was not waited for, the last behind the others
+	turned  *cuda.Event    // where one program follows another
 	next    uint64         // number of the step that current takes the next run for
 	sample  uint64         // and of its first sample
 	copies  bool           // the values of nodes follow every run: nobody but the host updates parameters
@@ -258,7 +261,7 @@ func (m *Machine) quiet() error {
 	if m.closed {
 		return fmt.Errorf("the parameters are those of machine %s: %w", m.cfg.Name, ErrClosed)
 	}
-	if err := m.device.current.Wait(); err != nil {
+	if err := m.device.wait(); err != nil {
 		return err
 	}
 	return m.solve.wait()
@@ -267,6 +270,10 @@ func (m *Machine) quiet() error {
 // close frees what there is, after the programs.
 func (d *device) close() error {
 	var errs []error
+	if d.turned != nil {
+		errs = append(errs, d.turned.Close())
+		d.turned = nil
+	}
 	for _, b := range d.own {
 		errs = append(errs, d.dev.FreeBuffer(b))
 	}

@@ -35,6 +35,9 @@ func (c *compiled) loadOnDevice(env program.Env) error {
 	if err != nil {
 		return err
 	}
+	if cfg.Arena, err = m.device.arena(c.p.Arena); err != nil {
+		return err
+	}
 	r, err := cudaexec.New(c.p, cfg, env)
 	if err != nil {
 		return err
@@ -173,7 +176,7 @@ func (c *compiled) bindOnDevice() (resized bool, err error) {
 	for i := range c.sources {
 		s := &c.sources[i]
 		if st := c.gpu.params[i]; st != nil {
-			err = c.m.device.refresh(c.runner, st, s)
+			err = c.m.device.refresh(st, s)
 		} else {
 			err = c.stage(s)
 		}
@@ -184,33 +187,13 @@ func (c *compiled) bindOnDevice() (resized bool, err error) {
 	return false, c.refreshHost()
 }
 
-// turn makes c the program that runs, behind the one that ran before.
-func (c *compiled) turn() error {
-	d, x := c.m.device, c.gpu.exec
-	if d.current != x {
-		if d.current != nil {
-			if err := d.current.Wait(); err != nil {
-				return err
-			}
-		}
-		d.current, d.next = x, c.m.clock[0]+1 // another, so that it is set
-	}
-	if d.next != c.m.clock[0] || d.sample != c.m.clock[1] {
-		if err := x.SetClock(c.m.clock[0], c.m.clock[1]); err != nil {
-			return err
-		}
-		d.next, d.sample = c.m.clock[0], c.m.clock[1]
-	}
-	return d.from.quiet()
-}
-
 // refresh copies a parameter to the device: if its node has got another value, or always where the host updates it.
-func (d *device) refresh(r program.Runner, st *stored, s *source) error {
+func (d *device) refresh(st *stored, s *source) error {
 	v := s.node.Value()
 	if st.lent || st.seen == v && !d.copies {
 		return nil
 	}
-	if err := r.Wait(); err != nil {
+	if err := d.wait(); err != nil {
 		return err
 	}
 	from, err := memoryOf(v, s.dtype)

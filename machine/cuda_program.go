@@ -29,13 +29,15 @@ func finishProgram(l *lowered, cfg *Config) error {
 func (m *Machine) makeSolver(g *gorgonia.ExprGraph) error {
 	if m.device != nil {
 		m.g.owner = ownerOf(g)
+	} else {
+		m.sharded = shardedOwner(g)
 	}
 	if m.cfg.Solver == nil {
 		return nil
 	}
 	if m.device == nil {
 		var err error
-		m.host, err = optim.New(*m.cfg.Solver)
+		m.host, err = m.hostSolver(*m.cfg.Solver)
 		return err
 	}
 	s, err := newSolver(m, *m.cfg.Solver)
@@ -81,11 +83,7 @@ func (m *Machine) updateOnHost() error {
 	if m.host == nil {
 		return nil
 	}
-	model := make([]gorgonia.ValueGrad, len(m.g.params))
-	for i, p := range m.g.params {
-		model[i] = p.node
-	}
-	return m.host.Step(model)
+	return m.host.Step(m.hostModel())
 }
 
 // withGradients is outputs, and the gradients of all that the graph was differentiated by: the update needs them.

@@ -6,6 +6,7 @@ import (
 
 	"gorgonia.org/gorgonia"
 
+	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/internal/program"
 	"github.com/symgrad/symgrad/tensor"
 )
@@ -51,7 +52,7 @@ func (m *Machine) runOnDevice() error {
 // fetchAll waits for the last run and copies outputs, gradients and states to the host.
 func (m *Machine) fetchAll() error {
 	c, d := m.now, m.device
-	if err := c.runner.Wait(); err != nil {
+	if err := d.wait(); err != nil {
 		return err
 	}
 	if err := c.checkExchange(); err != nil {
@@ -107,10 +108,15 @@ func (m *Machine) fetchNode(n *gorgonia.Node) error {
 			continue
 		}
 		if o.slot {
-			if err := c.runner.Wait(); err != nil {
+			if err := m.device.wait(); err != nil {
 				return err
 			}
 			return c.fetch(i)
+		}
+		if len(c.groups) == 0 { // its own wait would not end where a rank has died
+			if err := m.device.waitForRanks(c); err != nil {
+				return err
+			}
 		}
 		return c.gpu.exec.Read(o.id, c.memory[i].Raw())
 	}
@@ -196,7 +202,16 @@ func (m *Machine) Scalar(n *gorgonia.Node) (float64, error) {
 	return x, nil
 }
 
-// exchanges is the exchange of the program; nil for one that computes no gradients, although its graph has them.
+// deposits is the exchange of the program, which may be one that only accumulates; nil for one that computes no gradients,
+// although its graph has them.
+func (c *compiled) deposits() *exchange {
+	if e := c.exchange; e != nil && e.begun {
+		return e
+	}
+	return nil
+}
+
+// exchanges is the exchange of a program that communicates; else nil.
 func (c *compiled) exchanges() *exchange {
 	if e := c.exchange; e != nil && e.sum != program.None {
 		return e
@@ -206,7 +221,7 @@ func (c *compiled) exchanges() *exchange {
 
 // prepareExchange tells the device this rank's weight.
 func (c *compiled) prepareExchange() error {
-	e := c.exchanges()
+	e := c.deposits()
 	if e == nil {
 		return nil
 	}
@@ -214,12 +229,12 @@ func (c *compiled) prepareExchange() error {
 	if err != nil {
 		return err
 	}
-	if run.Local || run.Joins {
-		return fmt.Errorf("accumulation of micro-batches on a GPU: %w", errNoSync)
+	if as := mannerOf(run); as != e.manner {
+		return fmt.Errorf("%w: the run is a %v, and the program that is to run is for a %v", dist.ErrInvalid, as, e.manner)
 	}
 	for i, at := range e.layout.Weights {
-		if i == 1 {
-			continue // the sum
+		if !e.manner.reads(i) {
+			continue
 		}
 		if err := c.m.device.set(c.gpu.exec.Stream(), at, math.Float64bits(run.Weights[i])); err != nil {
 			return err
@@ -230,7 +245,7 @@ func (c *compiled) prepareExchange() error {
 
 // exchanged notes that a run was queued.
 func (c *compiled) exchanged(err error) {
-	if e := c.exchanges(); e != nil {
+	if e := c.deposits(); e != nil {
 		e.d.Ran(err)
 	}
 }

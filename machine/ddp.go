@@ -14,26 +14,31 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// errNoSync is the error of an accumulation that a program has no steps for.
-var errNoSync = fmt.Errorf("%w: gradients are reduced in every run of a program on a GPU", dist.ErrUnsupported)
-
 // exchange is the way of gradients over the ranks as steps of a program:
 //
 //	sum    = allreduce of weight           as soon as the run starts
 //	factor = own / sum                     0 if the sum is 0
+//	bucket = 0 where own is 0              with Idle: 0 times an infinity would not be
 //	bucket = allreduce of factor*bucket    as soon as its last gradient is there, in place
 //
-// A gradient is computed in its slot of a bucket, and the reduced gradient is that slot.
+// A gradient is computed in its slot of a bucket, and the reduced gradient is that slot. Where micro-batches are accumulated,
+// it is multiplied by a weight first, and added to the slot: see manner.
 type exchange struct {
 	d       *ddp.DDP
 	plan    ddp.Plan
 	layout  ddp.Layout
 	overlap bool
+	idle    bool // gradients that do not count may be no numbers
+	manner  manner
 
-	group   int // of the program
+	begun   bool // the program has gradients
+	group   int  // of the program
 	weight  program.ID
 	sum     program.ID
 	own     program.ID
+	part    program.ID // what gradients are multiplied by, but in runs of a whole batch
+	counts  operand    // whether the gradients count, with idle; while the program is made
+	scales  [2]operand // part for each dtype; while the program is made
 	factors [2]program.ID
 	buckets []program.ID
 	missing []int // gradients of each bucket that have not come
@@ -43,17 +48,12 @@ type exchange struct {
 	lateSum []float64
 }
 
-// slotCopy is a step that copies a gradient to its slot.
-type slotCopy struct {
-	step, offset int
-	bucket       program.ID
-}
-
 // newExchange is that of d.
-func newExchange(d *ddp.DDP) *exchange {
+func newExchange(d *ddp.DDP, as manner) *exchange {
 	e := &exchange{
-		d: d, plan: d.Plan(), layout: d.Layout(), overlap: d.Overlap(), lateSum: make([]float64, 1),
-		weight: program.None, sum: program.None, own: program.None, factors: [2]program.ID{program.None, program.None},
+		d: d, plan: d.Plan(), layout: d.Layout(), overlap: d.Overlap(), idle: d.Idle(), manner: as, lateSum: make([]float64, 1),
+		weight: program.None, sum: program.None, own: program.None, part: program.None,
+		factors: [2]program.ID{program.None, program.None},
 	}
 	e.late = tensor.Of(e.lateSum)
 	for _, b := range e.plan.Buckets {
@@ -77,7 +77,7 @@ func (e *exchange) valueOf(n *gorgonia.Node) (tensor.Buffer, bool) {
 
 // ids is the values of the program that e names.
 func (e *exchange) ids() []*program.ID {
-	all := []*program.ID{&e.weight, &e.sum, &e.own, &e.factors[0], &e.factors[1]}
+	all := []*program.ID{&e.weight, &e.sum, &e.own, &e.part, &e.factors[0], &e.factors[1]}
 	for i := range e.buckets {
 		all = append(all, &e.buckets[i])
 	}
@@ -88,7 +88,7 @@ func (e *exchange) ids() []*program.ID {
 func (l *lowering) exchanging(c *current) (operand, error) {
 	switch op := c.n.Op().(type) {
 	case *ops.Begin:
-		l.exchangeWeights()
+		l.beginExchange()
 		return c.in[0], nil
 	case *ops.Join:
 		for range l.exchange.buckets {
@@ -98,7 +98,11 @@ func (l *lowering) exchanging(c *current) (operand, error) {
 	case *ops.Start:
 		return c.in[0], l.deposit(c.in[0], op.Hook())
 	case *ops.Wait:
-		return l.slotOf(op.Hook())
+		slot, err := l.slotOf(op.Hook())
+		if l.exchange.manner.local() {
+			return number(0, slot.dtype, slot.shape), err
+		}
+		return slot, err
 	}
 	return operand{}, errors.New("it is none of ddp's")
 }
@@ -108,6 +112,36 @@ func (l *lowering) outside(name string, role program.Role, b tensor.Buffer, shap
 	id := l.p.Add(program.Value{Name: name, DType: b.DType(), Shape: shape, Role: role, Place: program.Outside})
 	l.fixed = append(l.fixed, fixed{id, b})
 	return id
+}
+
+// beginExchange adds the values of buckets, and what gradients are multiplied by on their way there.
+func (l *lowering) beginExchange() {
+	e := l.exchange
+	e.begun = true
+	for i, b := range e.plan.Buckets {
+		e.buckets[i] = l.outside(fmt.Sprintf("bucket %d", i), program.Gradient, e.layout.Buckets[i], b.Elements)
+	}
+	if !e.manner.local() {
+		l.exchangeWeights()
+	}
+	if e.manner != wholeBatch {
+		l.scaleGradients()
+	}
+	if e.idle {
+		by := e.own
+		if e.manner != wholeBatch {
+			by = e.part
+		}
+		l.label = "does it count"
+		e.counts = l.fresh(tensor.F32, nil)
+		m := l.newCode(nil)
+		l.add(m.mapTo(m.do(program.Greater, m.load(l.whole(by)), m.constant(0)), e.counts))
+	}
+}
+
+// has reports whether there are buckets of a dtype.
+func (e *exchange) has(dt tensor.DType) bool {
+	return slices.ContainsFunc(e.plan.Buckets, func(p ddp.PlanBucket) bool { return p.DType == dt })
 }
 
 // exchangeWeights adds the sum of the weights, and the factor that comes from it.
@@ -125,7 +159,7 @@ func (l *lowering) exchangeWeights() {
 	})
 	l.label = "factor"
 	for k, b := range e.layout.Factors {
-		if !slices.ContainsFunc(e.plan.Buckets, func(p ddp.PlanBucket) bool { return p.DType == b.DType() }) {
+		if !e.has(b.DType()) {
 			continue
 		}
 		e.factors[k] = l.outside("factor", program.State, b)
@@ -134,9 +168,6 @@ func (l *lowering) exchangeWeights() {
 		none := m.constant(0)
 		r := m.do(program.Select, m.do(program.Greater, sum, none), m.do(program.Div, own, sum), none)
 		l.add(m.mapTo(r, l.whole(e.factors[k])))
-	}
-	for i, b := range e.plan.Buckets {
-		e.buckets[i] = l.outside(fmt.Sprintf("bucket %d", i), program.Gradient, e.layout.Buckets[i], b.Elements)
 	}
 }
 
@@ -173,14 +204,18 @@ func (l *lowering) deposit(g operand, h *ops.Hook) error {
 	if g.len() != to.len() || g.dtype != to.dtype {
 		return fmt.Errorf("a gradient %v%v for a parameter %v%v", g.dtype, g.shape, to.dtype, to.shape)
 	}
-	l.copyTo(to, l.reshape(g, to.shape))
-	e.copies = append(e.copies, slotCopy{step: len(l.p.Steps) - 1, offset: to.view.Offset, bucket: to.view.Value})
+	if g = l.reshape(g, to.shape); e.manner == wholeBatch {
+		l.copyTo(to, g)
+		e.copies = append(e.copies, slotCopy{step: len(l.p.Steps) - 1, offset: to.view.Offset, bucket: to.view.Value})
+	} else if err := l.accumulate(to, g); err != nil {
+		return err
+	}
 	i, err := e.param(h)
 	if err != nil {
 		return err
 	}
 	e.missing[e.plan.Params[i].Bucket]--
-	for e.overlap && e.next < len(e.buckets) && e.missing[e.next] == 0 {
+	for e.overlap && !e.manner.local() && e.next < len(e.buckets) && e.missing[e.next] == 0 {
 		l.reduceFull()
 	}
 	return nil
@@ -189,18 +224,20 @@ func (l *lowering) deposit(g operand, h *ops.Hook) error {
 // reduceFull adds the sum of the next bucket.
 func (l *lowering) reduceFull() {
 	e := l.exchange
-	if e.next == len(e.buckets) {
+	if e.next == len(e.buckets) || e.manner.local() {
 		return
 	}
 	i := e.next
 	e.next++
-	k := 0
-	if e.plan.Buckets[i].DType == tensor.F64 {
-		k = 1
-	}
+	k := factorOf(e.plan.Buckets[i].DType)
 	at := l.p.Whole(e.buckets[i])
 	label := l.label
 	l.label = fmt.Sprintf("bucket %d", i)
+	if e.idle && e.manner == wholeBatch {
+		m := l.newCode(l.p.Values[e.buckets[i]].Shape)
+		r := m.do(program.Select, m.load(e.counts), m.load(l.whole(e.buckets[i])), m.constant(0))
+		l.add(m.mapTo(r, l.whole(e.buckets[i])))
+	}
 	l.add(program.Step{
 		Op: &program.Collective{Kind: dist.KindAllReduce, Red: dist.RedOp{Kind: dist.RedPreMulSum}, Group: e.group},
 		In: []program.View{at, l.p.Whole(e.factors[k])}, Out: []program.View{at},
@@ -212,59 +249,4 @@ func (l *lowering) reduceFull() {
 func (l *lowering) isSlot(o operand) bool {
 	return l.exchange != nil && !o.isNum && slices.Contains(l.exchange.buckets, o.view.Value) &&
 		slices.Equal(o.view.Strides, program.Contiguous(o.shape))
-}
-
-// bornInSlots makes what computes a gradient write it into its slot, in place of the copy, if nothing else reads it.
-func (l *lowering) bornInSlots() {
-	if l.exchange == nil {
-		return
-	}
-	drop := make([]bool, len(l.p.Steps))
-	for _, k := range l.exchange.copies {
-		s := &l.p.Steps[k.step]
-		if len(s.In) != 1 { // the gradient is a number
-			continue
-		}
-		from := s.In[0]
-		v := &l.p.Values[from.Value]
-		n := 1
-		for _, d := range s.Op.(*program.Map).Space {
-			n *= d
-		}
-		if v.Place != program.Arena || v.Role != program.Temp || from.Offset != 0 || v.Len() != n ||
-			!slices.Equal(from.Strides, s.Out[0].Strides) || l.readers(from.Value) != 1 || l.isForeign(from.Value) {
-			continue
-		}
-		l.shift(from.Value, k.bucket, k.offset)
-		drop[k.step] = true
-	}
-	kept := l.p.Steps[:0]
-	for i, s := range l.p.Steps {
-		if !drop[i] {
-			kept = append(kept, s)
-		}
-	}
-	l.p.Steps = kept
-}
-
-// shift makes the steps that touch value from touch, in its place, value to from an element on.
-func (l *lowering) shift(from, to program.ID, offset int) {
-	for i := range l.p.Steps {
-		s := &l.p.Steps[i]
-		s.In, s.Out = shifted(s.In, from, to, offset), shifted(s.Out, from, to, offset)
-	}
-}
-
-func shifted(views []program.View, from, to program.ID, offset int) []program.View {
-	if !slices.ContainsFunc(views, func(v program.View) bool { return v.Value == from }) {
-		return views
-	}
-	views = slices.Clone(views) // steps may share a slice of views
-	for k := range views {
-		if views[k].Value == from {
-			views[k].Value = to
-			views[k].Offset += offset
-		}
-	}
-	return views
 }

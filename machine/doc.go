@@ -48,7 +48,9 @@
 //
 // Collectives of package ops are steps of the program. A graph that ddp.Attach has been over runs as it is: gradients are
 // computed in their places in the buckets where nothing else reads them, and given to their reducers as soon as they are
-// there.
+// there. With Stage 3 of ddp a bucket of weights is gathered into the arena, one ahead of its use, and again for the backward
+// pass, so that two buckets of weights are there at a time; gradients are given away from the arena. All ranks then run
+// machines of this package.
 //
 // Sources: the meaning of each op is that of Gorgonia v0.9.18, whose source the comments here name.
 package machine

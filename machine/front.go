@@ -9,6 +9,7 @@ import (
 	gtensor "gorgonia.org/tensor"
 
 	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/dist/ddp"
 	"github.com/symgrad/symgrad/internal/program"
 	"github.com/symgrad/symgrad/ops"
 	"github.com/symgrad/symgrad/tensor"
@@ -74,10 +75,15 @@ type current struct {
 	f     *fields
 }
 
-// lower turns g into a program. shapes is those of the values of inputs.
+// lower turns g into a program for whole batches; see lowerAs.
+func lower(g *graph, cfg *Config, shapes map[*gorgonia.Node][]int, resized bool) (*lowered, error) {
+	return lowerAs(wholeBatch, g, cfg, shapes, resized)
+}
+
+// lowerAs turns g into a program. shapes is those of the values of inputs.
 //
 // Errors: an op that no rule knows, naming op and node; an op whose fields are not those of Gorgonia v0.9.18.
-func lower(g *graph, cfg *Config, shapes map[*gorgonia.Node][]int, resized bool) (*lowered, error) {
+func lowerAs(as manner, g *graph, cfg *Config, shapes map[*gorgonia.Node][]int, resized bool) (*lowered, error) {
 	l := &lowering{
 		lowered: lowered{p: &program.Program{Name: cfg.Name, Clock: program.None}},
 		g:       g, cfg: cfg, kids: ops.Children,
@@ -87,8 +93,11 @@ func lower(g *graph, cfg *Config, shapes map[*gorgonia.Node][]int, resized bool)
 	l.samples = l.countSamples()
 	l.normID = program.None
 	if g.owner != nil {
-		l.exchange = newExchange(g.owner)
+		l.exchange = newExchange(g.owner, as)
 		l.follow = l.exchange.ids()
+	}
+	if err := l.checkSharded(); err != nil {
+		return nil, err
 	}
 	for _, n := range g.nodes {
 		if isStatement(n) {
@@ -111,7 +120,7 @@ func lower(g *graph, cfg *Config, shapes map[*gorgonia.Node][]int, resized bool)
 			return nil, fmt.Errorf("gradient of %q: %w", g.params[i].node.Name(), err)
 		}
 	}
-	if g.solve != nil {
+	if g.solve != nil && !as.local() {
 		if err := g.solve.within(l); err != nil {
 			return nil, err
 		}
@@ -128,7 +137,7 @@ func (l *lowering) countSamples() int {
 		return l.cfg.Samples
 	}
 	for _, n := range l.g.nodes {
-		if n.IsVar() && !l.isParam(n) {
+		if n.IsVar() && !l.isParam(n) && !ddp.IsShard(n) {
 			if s := l.shapeOf(n); len(s) > 0 {
 				return s[0]
 			}
@@ -168,6 +177,10 @@ func nameOf(n *gorgonia.Node) string {
 // node is the operand of one node.
 func (l *lowering) node(n *gorgonia.Node) (operand, error) {
 	l.label = nameOf(n)
+	if l.isSharded(n) {
+		dt, err := dtypeOf(n.Dtype())
+		return number(0, dt, l.shapeOf(n)), err // for its hook, which nobody reads
+	}
 	if n.Op() == nil {
 		return l.input(n)
 	}
@@ -262,6 +275,7 @@ var rules = map[string]rule{
 	"*gorgonia.globalAveragePoolOp": {1, (*lowering).globalPool},
 	"*gorgonia.BatchNormOp":         {1, (*lowering).batchNorm},
 	"*gorgonia.batchnormDiffOp":     {2, (*lowering).batchNormGrad},
+	"*ops.batchNorm":                {1, (*lowering).syncBatchNorm},
 	"*gorgonia.dropoutOp":           {1, (*lowering).dropout},
 	"*gorgonia.dropoutDiffOp":       {3, (*lowering).dropoutGrad},
 	"gorgonia.randomOp":             {0, (*lowering).random},

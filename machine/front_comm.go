@@ -17,8 +17,8 @@ import (
 // hook is a parameter whose gradient goes to a reducer as soon as it is there.
 type hook struct {
 	hook    *ops.Hook
-	grad    program.ID // the Outside value that the gradient is in when it is given away
-	reduced program.ID // the Outside value of the Wait node
+	grad    program.ID // the Outside value that the gradient is in when it is given away; None for a reducer that copies it
+	reduced program.ID // the Outside value of the Wait node; None where that has no elements
 	shape   []int
 	gdt     gtensor.Dtype
 	copied  int // index of the step that copies the gradient to grad
@@ -52,6 +52,9 @@ func (l *lowering) communication(c *current) (operand, bool, error) {
 		o, err := l.wait(c, op)
 		return o, true, err
 	}
+	if o, ok, err := l.gatheredPart(c); ok {
+		return o, true, err
+	}
 	if op, ok := ops.Describe(c.n); ok {
 		o, err := l.collective(c, op)
 		return o, true, err
@@ -68,10 +71,18 @@ func (l *lowering) call(f *call, in, out []program.View) {
 // start gives a gradient to its reducer. It is an Outside value of its own, so that it can be in the reducer's memory:
 // what computes it then writes there (see born).
 func (l *lowering) start(c *current, op *ops.Start) (operand, error) {
-	h := &hook{hook: op.Hook(), reduced: program.None, gdt: op.Hook().Param().Dtype(), shape: l.shapeOf(op.Hook().Param())}
+	h := &hook{
+		hook: op.Hook(), grad: program.None, reduced: program.None,
+		gdt: op.Hook().Param().Dtype(), shape: l.shapeOf(op.Hook().Param()),
+	}
 	g := c.in[0]
 	if g.len() != sizeOf(h.shape) {
 		return operand{}, fmt.Errorf("a gradient of shape %v for a parameter of shape %v", g.shape, h.shape)
+	}
+	l.hooks = append(l.hooks, h)
+	if isStaged(h.hook.Reducer()) {
+		l.startStaged(h, g)
+		return g, nil
 	}
 	h.grad = l.p.Add(program.Value{
 		Name: l.label, DType: g.dtype, Shape: slices.Clone(h.shape), Role: program.Gradient, Place: program.Outside,
@@ -79,7 +90,6 @@ func (l *lowering) start(c *current, op *ops.Start) (operand, error) {
 	to := l.whole(h.grad)
 	l.copyTo(to, l.reshape(g, h.shape))
 	h.copied = len(l.p.Steps) - 1
-	l.hooks = append(l.hooks, h)
 	l.call(&call{label: "start " + h.hook.Param().Name(), start: h}, []program.View{to.view}, nil)
 	return g, nil
 }
@@ -91,11 +101,16 @@ func (l *lowering) wait(c *current, op *ops.Wait) (operand, error) {
 		return operand{}, fmt.Errorf("its start has not run")
 	}
 	h := l.hooks[i]
+	label := "wait " + h.hook.Param().Name()
+	if l.isSharded(h.hook.Param()) {
+		l.call(&call{label: label, wait: h}, nil, nil)
+		return number(0, c.dtype, h.shape), nil
+	}
 	h.reduced = l.p.Add(program.Value{
 		Name: l.label, DType: c.dtype, Shape: slices.Clone(h.shape), Role: program.Gradient, Place: program.Outside,
 	})
 	o := l.whole(h.reduced)
-	l.call(&call{label: "wait " + h.hook.Param().Name(), wait: h}, nil, []program.View{o.view})
+	l.call(&call{label: label, wait: h}, nil, []program.View{o.view})
 	return o, nil
 }
 
@@ -104,6 +119,9 @@ func (l *lowering) wait(c *current, op *ops.Wait) (operand, error) {
 func (l *lowering) born() {
 	drop := make([]bool, len(l.p.Steps))
 	for _, h := range l.hooks {
+		if h.grad == program.None {
+			continue
+		}
 		s := &l.p.Steps[h.copied]
 		if len(s.In) == 0 { // the gradient is a number
 			continue
@@ -190,7 +208,7 @@ func (l *lowering) collective(c *current, op ops.Operation) (operand, error) {
 		red.Scalar = dist.Scalar{}
 	}
 	l.groups = append(l.groups, op.Group.Named(op.Tensor))
-	s.Op = &program.Collective{Kind: op.Kind, Red: red, Root: op.Peer, Group: len(l.groups) - 1}
+	s.Op = &program.Collective{Kind: op.Kind, Red: red, Root: op.Peer, Group: len(l.groups) - 1, Fetch: isFetch(c)}
 	l.add(s)
 	if !op.HasResult {
 		return number(0, c.dtype, shape), nil

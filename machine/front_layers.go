@@ -16,6 +16,7 @@ import (
 type norm struct {
 	op         *program.BatchNorm
 	mean, rstd operand
+	over       *overRanks // of an ops.BatchNorm; its op, mean and rstd are there
 }
 
 // batchNorm is a gorgonia.BatchNormOp, whose running statistics are updated where they are. Gorgonia's momentum is the

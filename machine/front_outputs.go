@@ -6,6 +6,7 @@ import (
 	"gorgonia.org/gorgonia"
 
 	"github.com/symgrad/symgrad/internal/program"
+	"github.com/symgrad/symgrad/ops"
 )
 
 // output gives a node's value memory that lasts: what computes it writes there, or it is copied.
@@ -13,6 +14,9 @@ func (l *lowering) output(n *gorgonia.Node) error {
 	o, ok := l.values[n]
 	if !ok {
 		return nil
+	}
+	if w, isWait := n.Op().(*ops.Wait); isWait && (l.isSharded(w.Hook().Param()) || l.exchange != nil && l.exchange.manner.local()) {
+		return nil // a gradient without elements, or that is not there yet
 	}
 	b := binding{node: n, shape: slices.Clone(o.shape), param: -1}
 	b.param = slices.IndexFunc(l.g.params, func(p param) bool { return p.grad == n })
@@ -59,7 +63,7 @@ func (l *lowering) isWhole(o operand) bool {
 func (l *lowering) dual(i int) error {
 	p := l.g.params[i]
 	o, ok := l.values[p.grad]
-	if !ok || !p.dual {
+	if !ok || !p.dual || l.isSharded(p.node) {
 		return nil
 	}
 	l.label = "d " + p.node.Name()

@@ -8,6 +8,7 @@ import (
 
 	"gorgonia.org/gorgonia"
 
+	"github.com/symgrad/symgrad/dist/ddp"
 	"github.com/symgrad/symgrad/internal/blas"
 	"github.com/symgrad/symgrad/internal/cudaexec"
 	"github.com/symgrad/symgrad/optim"
@@ -21,7 +22,8 @@ type Machine struct {
 	blas    *blas.Implementation
 	shapes  map[*gorgonia.Node][]int // of inputs, as the graph was built
 	now     *compiled
-	all     []*compiled // for the shapes that inputs have had; the first is for those of the graph
+	all     []*compiled // for the shapes that inputs have had and the manners of runs; the first is for those of the graph
+	as      manner      // of the run that comes
 	memory  map[place]tensor.Buffer
 	clock   []uint64 // number of the step, and of this rank's first sample
 	first   bool     // SetFirstSample has been called
@@ -30,6 +32,7 @@ type Machine struct {
 	device  *device          // nil on the CPU
 	solve   *solver          // of a device; may be nil
 	host    optim.Solver     // of Config.Solver on the CPU
+	sharded *ddp.DDP         // of a graph on the CPU whose solver is sharded
 }
 
 var _ gorgonia.VM = (*Machine)(nil)
@@ -40,7 +43,7 @@ type place struct {
 	dual bool
 }
 
-// maxCompiled is how many programs for other shapes are kept.
+// maxCompiled is how many programs for other shapes are kept, of each manner.
 const maxCompiled = 8
 
 // New compiles a graph, which is complete: with gradients if it is to have any, and with its learnables' values. Outputs are
@@ -188,6 +191,9 @@ func (m *Machine) RunAll() error {
 }
 
 func (m *Machine) runAll() error {
+	if err := m.choose(); err != nil {
+		return err
+	}
 	if m.now.changed() {
 		if err := m.renew(); err != nil {
 			return err
@@ -317,11 +323,15 @@ func (m *Machine) Close() error {
 	}
 	m.closed = true
 	var errs []error
-	for _, c := range m.all {
-		errs = append(errs, c.runner.Close())
-	}
-	if err := errors.Join(errs...); errors.Is(err, cudaexec.ErrStuck) {
-		return err // to free more would wait for what never ends
+	for _, communicates := range [...]bool{true, false} { // those that know when a rank has died come first
+		for _, c := range m.all {
+			if len(c.groups) > 0 == communicates {
+				errs = append(errs, c.runner.Close())
+			}
+		}
+		if err := errors.Join(errs...); errors.Is(err, cudaexec.ErrStuck) {
+			return err // to free more would wait for what never ends
+		}
 	}
 	errs = append(errs, m.solve.close())
 	if m.device != nil {

@@ -33,6 +33,38 @@ func (m *Machine) isParam(n *gorgonia.Node) bool {
 	return slices.ContainsFunc(m.g.params, func(p param) bool { return p.node == n })
 }
 
+// choose takes the program for what the run that comes does with gradients, and for shapes that there were last; the first
+// such run makes it.
+func (m *Machine) choose() error {
+	e := m.now.deposits()
+	if e == nil {
+		return nil
+	}
+	run, err := e.d.Next()
+	if err != nil {
+		return err
+	}
+	if m.as = mannerOf(run); m.as == e.manner {
+		return nil
+	}
+	for _, c := range m.all {
+		if c.exchange.manner == m.as && c.isLike(m.now) {
+			return m.use(c)
+		}
+	}
+	return m.resize()
+}
+
+// isLike reports whether two programs are for inputs of the same shapes.
+func (c *compiled) isLike(o *compiled) bool {
+	for i := range c.sources {
+		if !slices.Equal(c.sources[i].shape, o.sources[i].shape) {
+			return false
+		}
+	}
+	return true
+}
+
 // resize takes the program for the shapes that inputs have now, or makes one.
 func (m *Machine) resize() error {
 	shapes, resized, err := m.present()
@@ -44,7 +76,7 @@ func (m *Machine) resize() error {
 			return m.use(c)
 		}
 	}
-	if m.cfg.NewBatch == Refuse {
+	if m.cfg.NewBatch == Refuse && resized {
 		return m.refusal(shapes)
 	}
 	c, err := m.rebuild(shapes, resized)
@@ -55,12 +87,26 @@ func (m *Machine) resize() error {
 	if err := m.use(c); err != nil {
 		return err
 	}
-	if len(m.all) > maxCompiled {
-		oldest := m.all[1]
-		m.all = slices.Delete(m.all, 1, 2)
-		return m.discard(oldest)
+	return m.bound()
+}
+
+// bound discards the oldest program of the present manner, but for that of the graph, if there are too many.
+func (m *Machine) bound() error {
+	oldest, n := -1, 0
+	for i, c := range m.all {
+		if c.manner() != m.as {
+			continue
+		}
+		if n++; oldest < 0 && i > 0 {
+			oldest = i
+		}
 	}
-	return nil
+	if n <= maxCompiled {
+		return nil
+	}
+	c := m.all[oldest]
+	m.all = slices.Delete(m.all, oldest, oldest+1)
+	return m.discard(c)
 }
 
 func (m *Machine) refusal(shapes map[*gorgonia.Node][]int) error {
@@ -73,8 +119,19 @@ func (m *Machine) refusal(shapes map[*gorgonia.Node][]int) error {
 	return ErrShape
 }
 
-// isFor reports whether a program is for inputs of some shapes.
+// manner is what the program does with gradients.
+func (c *compiled) manner() manner {
+	if c.exchange == nil {
+		return wholeBatch
+	}
+	return c.exchange.manner
+}
+
+// isFor reports whether a program is for runs like the next one and for inputs of some shapes.
 func (c *compiled) isFor(shapes map[*gorgonia.Node][]int) bool {
+	if c.manner() != c.m.as {
+		return false
+	}
 	for _, s := range c.sources {
 		if !slices.Equal(s.shape, shapes[s.node]) {
 			return false
@@ -116,8 +173,12 @@ func (m *Machine) renew() error {
 
 // discard closes a program, which may be the one that has run last.
 func (m *Machine) discard(c *compiled) error {
-	if m.device != nil && m.device.current == c.gpu.exec {
-		m.device.current = nil // nobody is to wait for what is closed, which has waited
+	if m.device == nil {
+		return c.runner.Close()
+	}
+	m.device.forget(c)
+	if m.solve != nil && m.solve.last == c {
+		m.solve.last = nil
 	}
 	return c.runner.Close()
 }

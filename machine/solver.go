@@ -21,8 +21,11 @@ import (
 // and Step does nothing but compare the model.
 //
 // Steps of a GPU take parameters in any order, but all that the graph has gradients of. State and SetState copy; SetState
-// finds parameters by their names. With ClipNorm, ErrNonFinite comes from a later Step, from GradNorm's run on or from Sync:
-// the update has not been made, as on the CPU, but the step counts.
+// finds parameters by their names, and takes whole ones. With ClipNorm, ErrNonFinite comes from a later Step, from GradNorm's
+// run on or from Sync: the update has not been made, as on the CPU, but the step counts. With SkipNonFinite it comes never,
+// and the step does not count; the device knows at once, for its bias corrections, and the host three steps later, so that
+// the schedule of the rate, Steps and Skipped are as much behind until Sync, State or GradNorm have waited. SwapAverages
+// exchanges the device's parameters with their averages; the nodes have them after Sync.
 //
 // Returns: the one solver of the machine. Owns: the machine, which frees what it has. Errors: those of optim.New; ErrSolver
 // for a second one; cuda's.
@@ -34,16 +37,16 @@ func (m *Machine) NewSolver(c optim.Config) (optim.Solver, error) {
 		return nil, fmt.Errorf("machine %s: %w", m.cfg.Name, ErrClosed)
 	}
 	if own := m.cfg.Solver; own != nil {
-		if c.WithDefaults() != own.WithDefaults() {
+		if !c.WithDefaults().Equal(own.WithDefaults()) {
 			return nil, fmt.Errorf("machine %s: %w: it updates by %v, and the solver by %v", m.cfg.Name, ErrSolver, own, c)
 		}
 		if m.device == nil {
-			return within{m.host}, nil
+			return within{m.host, m}, nil
 		}
 		return m.solve, nil
 	}
 	if m.device == nil {
-		return optim.New(c)
+		return m.hostSolver(c)
 	}
 	if m.solve != nil {
 		return nil, fmt.Errorf("machine %s: %w: there is one, by %v", m.cfg.Name, ErrSolver, m.solve.cfg)
@@ -60,10 +63,34 @@ func (m *Machine) NewSolver(c optim.Config) (optim.Solver, error) {
 }
 
 // within is a solver whose steps RunAll makes, on the CPU.
-type within struct{ optim.Solver }
+type within struct {
+	optim.Solver
+	m *Machine
+}
 
 // Step does nothing.
 func (within) Step([]gorgonia.ValueGrad) error { return nil }
+
+// SwapAverages implements optim.Solver, with the model that the steps are made with.
+func (w within) SwapAverages(model []gorgonia.ValueGrad) error {
+	own := w.m.hostModel()
+	if len(model) != len(own) {
+		return fmt.Errorf("swap averages: the model has %d parameters and the graph gradients of %d: %w", len(model), len(own), optim.ErrMismatch)
+	}
+	return w.Solver.SwapAverages(own)
+}
+
+// hostModel is the parameters in the order of the graph, or of its DDP where the solver is that's.
+func (m *Machine) hostModel() []gorgonia.ValueGrad {
+	if m.sharded != nil {
+		return m.sharded.Model()
+	}
+	model := make([]gorgonia.ValueGrad, len(m.g.params))
+	for i, p := range m.g.params {
+		model[i] = p.node
+	}
+	return model
+}
 
 // solver is an optim.Solver whose steps are those of a program on a device: of one of its own, or of the machine's.
 type solver struct {
@@ -71,19 +98,24 @@ type solver struct {
 	cfg   optim.Config // with defaults
 	base  float64
 	scale float64
-	steps int
+	steps int // made, as far as the host knows: those that were skipped are known a few runs later
 	norm  float64
+
+	skipped float64 // steps, as far as the host knows
+	swapped bool    // the parameters hold their averages
 
 	nodes  []*gorgonia.Node  // of the parameters, in the order of the graph
 	order  []int             // of the last model: its index of each of nodes; nil before the first
 	at     [][]tensor.Buffer // states, by parameter and slot
-	words  [5]tensor.Buffer  // f64: rate, scale, powers of beta1 and beta2, number of steps
+	words  [6]tensor.Buffer  // f64: rate, scale, powers of beta1 and beta2, numbers of steps made and of steps skipped
 	normAt tensor.Buffer     // f64
 	wide   []float64         // what the norm is read to
 	fused  bool              // the steps are in the machine's programs
+	last   *compiled         // of these, the one whose run has updated last; may be nil
 
 	exec   *cudaexec.Exec // of a program of its own
 	normID program.ID
+	skipID program.ID
 	to     *cuda.Event // behind the machine's run
 	back   *cuda.Event // behind the update
 	bound  *compiled   // whose gradients are bound
@@ -92,42 +124,56 @@ type solver struct {
 
 // newSolver has the states of all parameters on the device.
 func newSolver(m *Machine, c optim.Config) (*solver, error) {
+	s := bareSolver(m, c)
+	if err := s.allocate(m.device.alloc); err != nil {
+		return s, err
+	}
+	return s, s.count(0)
+}
+
+// bareSolver has no memory.
+func bareSolver(m *Machine, c optim.Config) *solver {
 	s := &solver{m: m, cfg: c.WithDefaults(), scale: 1, norm: math.NaN(), wide: make([]float64, 1), normID: program.None}
 	s.base = s.cfg.LearningRate
-	d := m.device
-	block, err := d.alloc(tensor.F64, 2*(len(s.words)+1))
+	return s
+}
+
+// allocate makes the states of all parameters, in memory of zeros that alloc gives.
+func (s *solver) allocate(alloc func(dt tensor.DType, n int) (tensor.Buffer, error)) error {
+	m := s.m
+	block, err := alloc(tensor.F64, 2*(len(s.words)+1))
 	if err != nil {
-		return s, err
+		return err
 	}
 	for i := range s.words { // at multiples of 16 bytes
 		if s.words[i], err = block.Slice(2*i, 2*i+1); err != nil {
-			return s, err
+			return err
 		}
 	}
 	if s.normAt, err = block.Slice(2*len(s.words), 2*len(s.words)+1); err != nil {
-		return s, err
+		return err
 	}
 	for i := range m.g.params {
 		n := m.g.params[i].node
 		dt, err := dtypeOf(n.Dtype())
 		if err != nil || !dt.IsFloat() || dt.Size() < 4 {
-			return s, fmt.Errorf("parameter %q: %w: it is %v", n.Name(), optim.ErrUnsupported, n.Dtype())
+			return fmt.Errorf("parameter %q: %w: it is %v", n.Name(), optim.ErrUnsupported, n.Dtype())
 		}
 		s.nodes = append(s.nodes, n)
 		var slots []tensor.Buffer
 		for range s.cfg.Slots() {
-			b, err := d.alloc(dt, max(sizeOf(m.shapes[n]), 1))
+			b, err := alloc(dt, max(sizeOf(m.shapes[n]), 1))
 			if err != nil {
-				return s, fmt.Errorf("state of %q: %w", n.Name(), err)
+				return fmt.Errorf("state of %q: %w", n.Name(), err)
 			}
 			slots = append(slots, b)
 		}
 		s.at = append(s.at, slots)
 	}
 	if len(s.nodes) == 0 {
-		return s, fmt.Errorf("the graph has no gradients: %w", optim.ErrNoGradient)
+		return fmt.Errorf("the graph has no gradients: %w", optim.ErrNoGradient)
 	}
-	return s, s.count(0)
+	return nil
 }
 
 // count makes steps the number of steps made, while no run is on its way.
@@ -148,8 +194,12 @@ func (s *solver) emit(l *lowering, operands func(i int) (weight, grad operand, e
 	for i, to := range []*program.ID{&u.rate, &u.scale, &u.pow1, &u.pow2, &u.count} {
 		*to = l.outside([]string{"rate", "scale", "beta1^t", "beta2^t", "steps"}[i], program.State, s.words[i])
 	}
-	if u.norm = program.None; s.cfg.ClipNorm > 0 {
+	u.norm, u.skipped = program.None, program.None
+	if u.measures() {
 		u.norm = l.outside("norm", program.Output, s.normAt)
+	}
+	if s.cfg.SkipNonFinite {
+		u.skipped = l.outside("skipped steps", program.Output, s.words[5])
 	}
 	for i, n := range s.nodes {
 		w, g, err := operands(i)
@@ -207,7 +257,7 @@ func (s *solver) load() error {
 		return err
 	}
 	s.exec, _ = r.(*cudaexec.Exec)
-	s.normID = l.normID
+	s.normID, s.skipID = l.normID, s.skippedIn(l.fixed)
 	for _, f := range l.fixed {
 		if err := r.Bind(f.id, f.at); err != nil {
 			return err
@@ -217,6 +267,16 @@ func (s *solver) load() error {
 		s.back, err = d.dev.NewEvent()
 	}
 	return err
+}
+
+// skippedIn is the value that counts skipped steps among those of a program; None without.
+func (s *solver) skippedIn(values []fixed) program.ID {
+	for _, f := range values {
+		if f.at == s.words[5] {
+			return f.id
+		}
+	}
+	return program.None
 }
 
 // bind gives the update the gradients of the program that has run.

@@ -1,20 +1,19 @@
 package machine
 
 import (
-	"math"
-
 	"github.com/symgrad/symgrad/internal/program"
 	"github.com/symgrad/symgrad/optim"
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// update is what an optimizer does, as steps of a program. The rules are those of package optim, whose files sgd.go, adam.go
-// and clip.go have the formulas; what changes from step to step is computed on the device, from words that the host sets
-// when they change and others that the program itself counts on.
+// update is what an optimizer does, as steps of a program. The rules are those of package optim, whose files sgd.go, adam.go,
+// lamb.go, lion.go, clip.go and average.go have the formulas; what changes from step to step is computed on the device, from
+// words that the host sets when they change and others that the program itself counts on.
 //
-//	squares  of each gradient, and their sum       with ClipNorm
-//	terms    of the step: rate, bias corrections   one Map over nothing
-//	weights  and states                            a Map for each parameter
+//	squares  of each gradient, and their sum           with ClipNorm or SkipNonFinite
+//	terms    of the step: rate, bias corrections       one Map over nothing, for each dtype and factor of the rate
+//	squares  of each weight and direction, and ratios  of LAMB
+//	weights  and states                                a Map for each parameter
 type update struct {
 	cfg    optim.Config // with defaults
 	params []updated
@@ -22,10 +21,10 @@ type update struct {
 	rate, scale  program.ID // f64, set by the host
 	pow1, pow2   program.ID // f64: beta1 and beta2 to the number of steps
 	count        program.ID // f64: number of steps
-	norm         program.ID // f64, with ClipNorm: of the scaled gradients, before they are clipped
+	norm         program.ID // f64, where it is measured: of the scaled gradients, before they are clipped
+	skipped      program.ID // f64, with SkipNonFinite: number of steps that were not made
 	total        operand
-	terms32      terms
-	terms64      terms
+	terms        []*terms
 	counted      bool // pow1, pow2 and count are those of this step
 	gradientZero bool // the gradients become 0 behind their use
 }
@@ -33,175 +32,47 @@ type update struct {
 // updated is a parameter in a program.
 type updated struct {
 	name   string
-	weight operand
+	weight operand // flat, once emit has begun, and so is grad
 	grad   operand
 	slots  []program.ID
-}
 
-// terms are numbers of one step, of one dtype; those that the rule does not need are missing.
-type terms struct {
-	made        bool
-	rate, scale operand
-	size, root  operand // of Adam
-	shrink      operand // of AdamW
-	keep, add   operand // of momentum with dampening
-	finite      operand // 1 if the norm is a number, with ClipNorm
+	decay, factor float64 // weight decay, and factor of the rate
+	terms         *terms
+	trust         operand // of LAMB: the trust ratio; isNum where it is 1
 }
 
 // emit adds the steps.
 func (u *update) emit(l *lowering) error {
-	if u.cfg.ClipNorm > 0 {
+	for i := range u.params {
+		p := &u.params[i]
+		p.decay, p.factor = u.cfg.Of(p.name, p.weight.shape)
+		l.label = "update " + p.name
+		flat := []int{p.weight.len()}
+		p.weight, p.grad = l.reshape(p.weight, flat), l.reshape(p.grad, flat)
+	}
+	if u.measures() {
 		if err := u.measure(l); err != nil {
 			return err
 		}
 	}
 	for i := range u.params {
 		p := &u.params[i]
-		t := &u.terms32
-		if p.weight.dtype == tensor.F64 {
-			t = &u.terms64
+		var err error
+		if p.terms, err = u.termsOf(l, p.weight.dtype, p.factor); err != nil {
+			return err
 		}
-		if !t.made {
-			if err := u.makeTerms(l, t, p.weight.dtype); err != nil {
-				return err
-			}
+	}
+	if u.cfg.Name == optim.LAMB {
+		if err := u.adapt(l); err != nil {
+			return err
 		}
-		if err := u.step(l, p, t); err != nil {
+	}
+	for i := range u.params {
+		if err := u.step(l, &u.params[i]); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// measure adds the sum of the squared gradients, in f64.
-func (u *update) measure(l *lowering) error {
-	l.label = "squared gradients"
-	each := l.fresh(tensor.F64, []int{len(u.params)})
-	for i := range u.params {
-		g := l.reshape(u.params[i].grad, []int{u.params[i].grad.len()})
-		m := l.newCode(g.shape)
-		r := m.load(g)
-		m.do(program.Mul, r, r)
-		if m.err != nil {
-			return m.err
-		}
-		l.label = "squares of d " + u.params[i].name
-		l.add(program.Step{
-			Op: &program.Reduce{Space: m.space, Reduced: []bool{true}, Red: program.Sum, Code: m.code},
-			In: m.in, Out: []program.View{{Value: each.view.Value, Offset: i, Strides: []int{0}}},
-		})
-	}
-	l.label = "squared norm"
-	u.total = l.fresh(tensor.F64, nil)
-	m := l.newCode(each.shape)
-	m.load(each)
-	l.add(program.Step{
-		Op: &program.Reduce{Space: m.space, Reduced: []bool{true}, Red: program.Sum, Code: m.code},
-		In: m.in, Out: []program.View{{Value: u.total.view.Value, Strides: []int{0}}},
-	})
-	return m.err
-}
-
-// termCode is the code of the terms.
-type termCode struct {
-	*code
-	l      *lowering
-	u      *update
-	dt     tensor.DType
-	outs   []program.View
-	stores []int
-}
-
-// term stores register r as a term.
-func (c *termCode) term(r int) operand {
-	o := c.l.fresh(c.dt, nil)
-	c.store(r, o)
-	return o
-}
-
-func (c *termCode) store(r int, o operand) {
-	c.outs, c.stores = append(c.outs, o.view), append(c.stores, r)
-}
-
-// makeTerms adds the Map that computes the terms of dt. The first such Map of a program counts the step.
-func (u *update) makeTerms(l *lowering, t *terms, dt tensor.DType) error {
-	l.label = "terms of the step"
-	c := &termCode{code: l.newCode(nil), l: l, u: u, dt: dt}
-	rate, scale := c.load(l.whole(u.rate)), c.load(l.whole(u.scale))
-	finite := -1
-	if u.cfg.ClipNorm > 0 {
-		scale, finite = c.clip(scale)
-		t.finite = c.term(finite)
-	}
-	t.made = true
-	t.scale = c.term(scale)
-	switch u.cfg.Name {
-	case optim.Adam, optim.AdamW:
-		one := c.constant(1)
-		p1, p2 := c.counted(u.pow1, u.cfg.Beta1, finite), c.counted(u.pow2, u.cfg.Beta2, finite)
-		t.size = c.term(c.do(program.Div, rate, c.do(program.Sub, one, p1)))
-		t.root = c.term(c.do(program.Sqrt, c.do(program.Sub, one, p2)))
-		if u.cfg.Name == optim.AdamW {
-			t.shrink = c.term(c.do(program.Sub, one, c.do(program.Mul, rate, c.constant(u.cfg.WeightDecay))))
-		}
-	case optim.Momentum:
-		t.rate = c.term(rate)
-		if u.cfg.Dampening != 0 {
-			c.dampen(t, finite)
-		}
-	default:
-		t.rate = c.term(rate)
-	}
-	u.counted = true
-	l.add(program.Step{Op: &program.Map{Space: c.space, Code: c.code.code, Stores: c.stores}, In: c.in, Out: c.outs})
-	return c.err
-}
-
-// clip is the scale of gradients whose norm is bounded, and whether the norm is a number; without one the scale is 0.
-func (c *termCode) clip(scale int) (clipped, finite int) {
-	norm := c.do(program.Mul, scale, c.do(program.Sqrt, c.load(c.u.total)))
-	finite = c.do(program.Equal, c.do(program.Sub, norm, norm), c.constant(0))
-	if !c.u.counted {
-		c.store(norm, c.l.whole(c.u.norm))
-	}
-	if limit := c.u.cfg.ClipNorm; !math.IsInf(limit, 1) {
-		factor := c.do(program.Minimum, c.do(program.Div, c.constant(limit), c.do(program.Add, norm, c.constant(1e-6))), c.constant(1))
-		scale = c.do(program.Mul, scale, factor)
-	}
-	return c.do(program.Select, finite, scale, c.constant(0)), finite
-}
-
-// counted is a power of beta for this step, which the value keeps. It stays where the norm is no number: no step is made.
-func (c *termCode) counted(id program.ID, beta float64, finite int) int {
-	now := c.load(c.l.whole(id))
-	if c.u.counted {
-		return now
-	}
-	next := c.do(program.Mul, now, c.constant(beta))
-	if finite >= 0 {
-		c.store(c.do(program.Select, finite, next, now), c.l.whole(id))
-	} else {
-		c.store(next, c.l.whole(id))
-	}
-	return next
-}
-
-// dampen makes the terms of momentum with dampening, which the first step is without.
-func (c *termCode) dampen(t *terms, finite int) {
-	before := c.load(c.l.whole(c.u.count))
-	zero, one := c.constant(0), c.constant(1)
-	if c.u.counted { // before is one more
-		before = c.do(program.Sub, before, one)
-	} else {
-		next := c.do(program.Add, before, one)
-		if finite >= 0 {
-			next = c.do(program.Select, finite, next, before)
-		}
-		c.store(next, c.l.whole(c.u.count))
-	}
-	later := c.do(program.Greater, before, zero)
-	t.keep = c.term(c.do(program.Select, later, c.constant(c.u.cfg.Momentum), zero))
-	t.add = c.term(c.do(program.Select, later, c.constant(1-c.u.cfg.Dampening), one))
 }
 
 // element is the code of an update, element by element.
@@ -209,38 +80,50 @@ type element struct {
 	*code
 	l      *lowering
 	u      *update
+	p      *updated
 	t      *terms
 	finite int // register; -1 without
 	outs   []program.View
 	stores []int
 }
 
+// elements is the code over the elements of a parameter, with its weight and its gradient as the rule sees it.
+func (u *update) elements(l *lowering, p *updated) (c *element, w, g int) {
+	c = &element{code: l.newCode(p.weight.shape), l: l, u: u, p: p, t: p.terms, finite: -1}
+	if u.measures() {
+		c.finite = c.load(c.t.finite)
+	}
+	w = c.load(p.weight)
+	g = c.do(program.Mul, c.load(c.t.scale), c.load(p.grad))
+	if bound := u.cfg.ClipValue; bound > 0 {
+		g = c.do(program.Minimum, c.do(program.Maximum, g, c.constant(-bound)), c.constant(bound))
+	}
+	return c, w, g
+}
+
 // step adds the Map of one parameter.
-func (u *update) step(l *lowering, p *updated, t *terms) error {
+func (u *update) step(l *lowering, p *updated) error {
 	l.label = "update " + p.name
-	n := p.weight.len()
-	c := &element{code: l.newCode([]int{n}), l: l, u: u, t: t, finite: -1}
-	if u.cfg.ClipNorm > 0 {
-		c.finite = c.load(t.finite)
-	}
-	weight, grad := l.reshape(p.weight, c.space), l.reshape(p.grad, c.space)
-	w := c.load(weight)
-	g := c.do(program.Mul, c.load(t.scale), c.load(grad))
-	if u.cfg.WeightDecay != 0 && u.cfg.Name != optim.AdamW {
-		g = c.do(program.Add, g, c.do(program.Mul, c.constant(u.cfg.WeightDecay), w))
-	}
+	c, w, g := u.elements(l, p)
 	var next int
 	switch u.cfg.Name {
 	case optim.Adam, optim.AdamW:
-		next = c.adam(w, g, p.slots)
-	case optim.Momentum:
-		next = c.momentum(w, g, p.slots[0])
+		next = c.adam(w, g)
+	case optim.Momentum, optim.Nesterov:
+		next = c.momentum(w, c.decayed(w, g))
+	case optim.LAMB:
+		next = c.lamb(w, g)
+	case optim.Lion:
+		next = c.lion(w, g)
 	default:
-		next = c.do(program.Sub, w, c.do(program.Mul, c.load(t.rate), g))
+		next = c.do(program.Sub, w, c.do(program.Mul, c.load(c.t.rate), c.decayed(w, g)))
 	}
-	c.keep(next, w, weight)
+	c.keep(next, w, p.weight)
+	if u.cfg.EMADecay > 0 {
+		c.average(next, w)
+	}
 	if u.gradientZero {
-		c.outs, c.stores = append(c.outs, grad.view), append(c.stores, c.constant(0))
+		c.outs, c.stores = append(c.outs, p.grad.view), append(c.stores, c.constant(0))
 	}
 	if c.err != nil {
 		return c.err
@@ -257,36 +140,70 @@ func (c *element) keep(next, old int, at operand) {
 	c.outs, c.stores = append(c.outs, at.view), append(c.stores, next)
 }
 
-// slot is a state over the space, and its element.
-func (c *element) slot(id program.ID) (operand, int) {
-	o := c.l.reshape(c.l.whole(id), c.space)
+// slot is state k over the space, and its element.
+func (c *element) slot(k int) (operand, int) {
+	o := c.l.reshape(c.l.whole(c.p.slots[k]), c.space)
 	return o, c.load(o)
 }
 
-func (c *element) adam(w, g int, slots []program.ID) int {
-	cfg, t := &c.u.cfg, c.t
-	meanAt, mean := c.slot(slots[0])
-	squareAt, square := c.slot(slots[1])
-	m := c.do(program.Add, c.do(program.Mul, c.constant(cfg.Beta1), mean), c.do(program.Mul, c.constant(1-cfg.Beta1), g))
-	v := c.do(program.Add, c.do(program.Mul, c.constant(cfg.Beta2), square), c.do(program.Mul, c.do(program.Mul, c.constant(1-cfg.Beta2), g), g))
-	top := v
-	if cfg.AMSGrad {
-		largestAt, largest := c.slot(slots[2])
-		top = c.do(program.Maximum, largest, v)
-		c.keep(top, largest, largestAt)
+// decayed is the gradient with weight decay added to it.
+func (c *element) decayed(w, g int) int {
+	if c.p.decay == 0 {
+		return g
 	}
-	c.keep(m, mean, meanAt)
-	c.keep(v, square, squareAt)
-	if cfg.Name == optim.AdamW {
-		w = c.do(program.Mul, c.load(t.shrink), w)
-	}
-	below := c.do(program.Add, c.do(program.Div, c.do(program.Sqrt, top), c.load(t.root)), c.constant(cfg.Epsilon))
-	return c.do(program.Sub, w, c.do(program.Div, c.do(program.Mul, c.load(t.size), m), below))
+	return c.do(program.Add, g, c.do(program.Mul, c.constant(c.p.decay), w))
 }
 
-func (c *element) momentum(w, g int, slot program.ID) int {
+// less is w less a change, and less the rate times its own decay.
+func (c *element) less(w, change int) int {
+	if c.p.decay != 0 {
+		fade := c.do(program.Mul, c.load(c.t.rate), c.constant(c.p.decay))
+		change = c.do(program.Add, change, c.do(program.Mul, fade, w))
+	}
+	return c.do(program.Sub, w, change)
+}
+
+// moments is the moments of this step, of Adam and LAMB, and their places.
+func (c *element) moments(g int) (m, v int, keep func()) {
+	cfg := &c.u.cfg
+	meanAt, mean := c.slot(0)
+	squareAt, square := c.slot(1)
+	m = c.do(program.Add, c.do(program.Mul, c.constant(cfg.Beta1), mean), c.do(program.Mul, c.constant(1-cfg.Beta1), g))
+	v = c.do(program.Add, c.do(program.Mul, c.constant(cfg.Beta2), square), c.do(program.Mul, c.do(program.Mul, c.constant(1-cfg.Beta2), g), g))
+	return m, v, func() {
+		c.keep(m, mean, meanAt)
+		c.keep(v, square, squareAt)
+	}
+}
+
+// along is the direction of moments.
+func (c *element) along(m, v int) int {
+	below := c.do(program.Add, c.do(program.Div, c.do(program.Sqrt, v), c.load(c.t.root)), c.constant(c.u.cfg.Epsilon))
+	return c.do(program.Div, c.do(program.Mul, c.load(c.t.size), m), below)
+}
+
+func (c *element) adam(w, g int) int {
+	coupled := c.u.cfg.Name == optim.Adam
+	if coupled {
+		g = c.decayed(w, g)
+	}
+	m, v, keep := c.moments(g)
+	top := v
+	if c.u.cfg.AMSGrad {
+		at, largest := c.slot(2)
+		top = c.do(program.Maximum, largest, v)
+		c.keep(top, largest, at)
+	}
+	keep()
+	if coupled {
+		return c.do(program.Sub, w, c.along(m, top))
+	}
+	return c.less(w, c.along(m, top))
+}
+
+func (c *element) momentum(w, g int) int {
 	cfg, t := &c.u.cfg, c.t
-	at, buffer := c.slot(slot)
+	at, buffer := c.slot(0)
 	keep, now := c.constant(cfg.Momentum), g
 	if cfg.Dampening != 0 {
 		keep, now = c.load(t.keep), c.do(program.Mul, c.load(t.add), g)
@@ -298,4 +215,99 @@ func (c *element) momentum(w, g int, slot program.ID) int {
 		along = c.do(program.Add, g, c.do(program.Mul, c.constant(cfg.Momentum), b))
 	}
 	return c.do(program.Sub, w, c.do(program.Mul, c.load(t.rate), along))
+}
+
+func (c *element) lion(w, g int) int {
+	cfg := &c.u.cfg
+	at, mean := c.slot(0)
+	mix := func(beta float64) int {
+		return c.do(program.Add, c.do(program.Mul, c.constant(beta), mean), c.do(program.Mul, c.constant(1-beta), g))
+	}
+	direction, zero := mix(cfg.Beta1), c.constant(0)
+	c.keep(mix(cfg.Beta2), mean, at)
+	sign := c.do(program.Select, c.do(program.Less, direction, zero), c.constant(-1), direction) // a NaN stays
+	sign = c.do(program.Select, c.do(program.Greater, direction, zero), c.constant(1), sign)
+	return c.less(w, c.do(program.Mul, c.load(c.t.rate), sign))
+}
+
+// average moves the moving average, the last state, towards the weight that is next after w.
+func (c *element) average(next, w int) {
+	at, average := c.slot(len(c.p.slots) - 1)
+	from := c.do(program.Select, c.load(c.t.first), w, average)
+	step := c.do(program.Mul, c.constant(1-c.u.cfg.EMADecay), c.do(program.Sub, next, from))
+	c.keep(c.do(program.Add, from, step), average, at)
+}
+
+// lambDirection is what LAMB moves the weight along.
+func (c *element) lambDirection(w, m, v int) int { return c.decayed(w, c.along(m, v)) }
+
+func (c *element) lamb(w, g int) int {
+	m, v, keep := c.moments(g)
+	keep()
+	rate := c.do(program.Mul, c.load(c.t.rate), c.load(c.p.trust))
+	return c.do(program.Sub, w, c.do(program.Mul, rate, c.lambDirection(w, m, v)))
+}
+
+// adapt adds the trust ratios of the parameters that have weight decay, from sums in f64 of their squared weights and
+// directions. The directions are computed once more by the update, which is less than to keep them.
+func (u *update) adapt(l *lowering) error {
+	var adapted []*updated
+	for i := range u.params {
+		p := &u.params[i]
+		if p.trust = number(1, p.weight.dtype, nil); p.decay != 0 {
+			adapted = append(adapted, p)
+		}
+	}
+	if len(adapted) == 0 {
+		return nil
+	}
+	n := []int{len(adapted)}
+	l.label = "squares of weights and directions"
+	weights, directions := l.fresh(tensor.F64, n), l.fresh(tensor.F64, n)
+	for i, p := range adapted {
+		l.label = "squares of " + p.name
+		c, w, g := u.elements(l, p)
+		m, v, _ := c.moments(g)
+		along := c.lambDirection(w, m, v)
+		c.do(program.Mul, along, along)
+		if err := c.sumTo(directions, i); err != nil {
+			return err
+		}
+		norm := l.newCode(p.weight.shape)
+		w = norm.load(p.weight)
+		norm.do(program.Mul, w, w)
+		if err := norm.sumTo(weights, i); err != nil {
+			return err
+		}
+	}
+	return u.ratios(l, adapted, weights, directions)
+}
+
+// ratios adds the Map over all trust ratios, into a vector for each dtype.
+func (u *update) ratios(l *lowering, adapted []*updated, weights, directions operand) error {
+	l.label = "trust ratios"
+	c := l.newCode(weights.shape)
+	w, d, zero := c.load(weights), c.load(directions), c.constant(0)
+	ratio := c.do(program.Div, c.do(program.Sqrt, w), c.do(program.Sqrt, d))
+	for _, x := range []int{w, d} {
+		ratio = c.do(program.Select, c.do(program.Equal, x, zero), c.constant(1), ratio)
+	}
+	step := program.Step{In: c.in}
+	op := &program.Map{Space: c.space, Code: c.code}
+	for _, dt := range []tensor.DType{tensor.F32, tensor.F64} {
+		all := operand{}
+		for i, p := range adapted {
+			if p.weight.dtype != dt {
+				continue
+			}
+			if len(all.shape) == 0 {
+				all = l.fresh(dt, weights.shape)
+				step.Out, op.Stores = append(step.Out, all.view), append(op.Stores, ratio)
+			}
+			p.trust = operand{view: program.View{Value: all.view.Value, Offset: i}, dtype: dt}
+		}
+	}
+	step.Op = op
+	l.add(step)
+	return c.err
 }

@@ -17,8 +17,11 @@ import (
 
 // updated32 and the like are parameters of a test: a value and a gradient.
 type testParam struct {
+	name         string
 	weight, grad *gtensor.Dense
 }
+
+func (p testParam) Name() string { return p.name }
 
 func (p testParam) Value() gorgonia.Value         { return p.weight }
 func (p testParam) Grad() (gorgonia.Value, error) { return p.grad, nil }
@@ -36,12 +39,14 @@ func testParams(rng *rand.Rand) []testParam {
 		}
 		if i%2 == 1 {
 			all = append(all, testParam{
+				"",
 				gtensor.New(gtensor.WithShape(shape...), gtensor.WithBacking(double[:n:n])),
 				gtensor.New(gtensor.WithShape(shape...), gtensor.WithBacking(double[n:])),
 			})
 			continue
 		}
 		all = append(all, testParam{
+			"",
 			gtensor.New(gtensor.WithShape(shape...), gtensor.WithBacking(single[:n:n])),
 			gtensor.New(gtensor.WithShape(shape...), gtensor.WithBacking(single[n:])),
 		})
@@ -55,6 +60,7 @@ type updating struct {
 	p      *program.Program
 	memory map[program.ID][]byte
 	ids    []*program.ID
+	slots  [][]tensor.Buffer // states, by parameter
 }
 
 func newUpdating(t *testing.T, c optim.Config, params []testParam, optimize bool) *updating {
@@ -62,9 +68,9 @@ func newUpdating(t *testing.T, c optim.Config, params []testParam, optimize bool
 	cfg := &Config{Name: "update", NoOptimize: !optimize}
 	l := &lowering{lowered: lowered{p: &program.Program{Name: "update", Clock: program.None}}, g: &graph{}, cfg: cfg, numbers: map[numberKey]program.ID{}}
 	l.normID = program.None
-	u := &update{cfg: c.WithDefaults(), norm: program.None}
+	u := &update{cfg: c.WithDefaults()}
 	x := &updating{u: u, p: l.p, memory: map[program.ID][]byte{}}
-	for i, id := range []*program.ID{&u.rate, &u.scale, &u.pow1, &u.pow2, &u.count, &u.norm} {
+	for i, id := range []*program.ID{&u.rate, &u.scale, &u.pow1, &u.pow2, &u.count, &u.norm, &u.skipped} {
 		*id = l.outside(fmt.Sprint("word ", i), program.State, tensor.Of(make([]float64, 1)))
 		x.ids = append(x.ids, id)
 	}
@@ -83,13 +89,16 @@ func newUpdating(t *testing.T, c optim.Config, params []testParam, optimize bool
 			weight: l.whole(l.outside(fmt.Sprint("w", i), program.Param, w, shape...)),
 			grad:   l.whole(l.outside(fmt.Sprint("d", i), program.Gradient, g, shape...)),
 		}
+		var slots []tensor.Buffer
 		for _, name := range c.Slots() {
 			zeros, err := newMemory(w.DType(), w.Len())
 			if err != nil {
 				t.Fatal(err)
 			}
 			q.slots = append(q.slots, l.outside(name, program.State, zeros, shape...))
+			slots = append(slots, zeros)
 		}
+		x.slots = append(x.slots, slots)
 		u.params = append(u.params, q)
 	}
 	if err := u.emit(l); err != nil {
@@ -130,6 +139,23 @@ func TestUpdatesAreThoseOfOptim(t *testing.T) {
 		"adam":      {Name: optim.Adam, LearningRate: 0.01, WeightDecay: 0.1},
 		"amsgrad":   {Name: optim.Adam, LearningRate: 0.01, AMSGrad: true, ClipNorm: math.Inf(1)},
 		"adamw":     {Name: optim.AdamW, LearningRate: 0.01, WeightDecay: 0.1, ClipNorm: 2, Schedule: schedule},
+		"by name":   {Name: optim.Nesterov, LearningRate: 0.05, ClipValue: 0.5, EMADecay: 0.9},
+		"lion":      {Name: optim.Lion, LearningRate: 0.01, WeightDecay: 0.1, EMADecay: 0.5},
+		"lamb":      {Name: optim.LAMB, LearningRate: 0.01, WeightDecay: 0.1},
+		"groups": {
+			Name: optim.LAMB, LearningRate: 0.01, WeightDecay: 0.1, ClipNorm: 1, EMADecay: 0.9, SkipNonFinite: true, Schedule: schedule,
+			Groups: []optim.Group{{Names: []string{"w3"}, RateScale: 0.5, WeightDecay: 0.3}, {MaxDims: 1, NoWeightDecay: true}},
+		},
+		"adam groups": {
+			Name: optim.Adam, LearningRate: 0.01, WeightDecay: 0.1, ClipNorm: 1, ClipValue: 0.2, AMSGrad: true, EMADecay: 0.9,
+			Groups: []optim.Group{{Names: []string{"w[03]"}, RateScale: 0.5}, {MaxDims: 1, NoWeightDecay: true}},
+		},
+		"adamw groups": {
+			Name: optim.AdamW, LearningRate: 0.01, WeightDecay: 0.1,
+			Groups: []optim.Group{{MaxDims: 1, NoWeightDecay: true, RateScale: 2}},
+		},
+		"skip":     {Name: optim.Momentum, LearningRate: 0.05, Dampening: 0.3, SkipNonFinite: true, EMADecay: 0.7},
+		"skip sgd": {Name: optim.SGD, LearningRate: 0.05, SkipNonFinite: true, ClipNorm: 1},
 	} {
 		for _, optimize := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/optimized=%t", name, optimize), func(t *testing.T) { compareUpdates(t, c, optimize) })
@@ -147,6 +173,7 @@ func compareUpdates(t *testing.T, c optim.Config, optimize bool) {
 	}
 	model := make([]gorgonia.ValueGrad, len(theirs))
 	for i := range theirs {
+		theirs[i].name = fmt.Sprint("w", i)
 		model[i] = theirs[i]
 	}
 	rng := rand.New(rand.NewPCG(3, 4))
@@ -158,9 +185,10 @@ func compareUpdates(t *testing.T, c optim.Config, optimize bool) {
 		x.set(0, s.LearningRate())
 		x.set(1, scale)
 		for i := range mine {
-			dt := x.p.Values[x.u.params[i].grad.view.Value].DType
-			_ = dt
 			fillGradient(rng, mine[i].grad, theirs[i].grad)
+		}
+		if c.SkipNonFinite && step%4 == 0 { // the first step too
+			mine[3].grad.Float64s()[4], theirs[3].grad.Float64s()[4] = math.NaN(), math.NaN()
 		}
 		if err := oracle.Run(x.p, x.memory); err != nil {
 			t.Fatal(err)
@@ -173,6 +201,32 @@ func compareUpdates(t *testing.T, c optim.Config, optimize bool) {
 		}
 		if want := s.GradNorm(); c.ClipNorm > 0 && math.Abs(x.word(5)-want) > 1e-9*want {
 			t.Errorf("step %d: norm %v, want %v", step, x.word(5), want)
+		}
+	}
+	if int(x.word(6)) != s.Skipped() || c.SkipNonFinite && s.Skipped() != 3 {
+		t.Errorf("%v steps skipped, want %d", x.word(6), s.Skipped())
+	}
+	x.closeState(t, s.State())
+}
+
+// closeState compares the program's states with a solver's.
+func (x *updating) closeState(t *testing.T, want optim.State) {
+	t.Helper()
+	for i, p := range want.Params {
+		for k, slot := range p.Slots {
+			got := x.slots[i][k]
+			for e := range got.Len() {
+				a, b := program.Element(got.DType(), got.Raw(), e), 0.0
+				if got.DType() == tensor.F64 {
+					b = slot.F64[e]
+				} else {
+					b = float64(slot.F32[e])
+				}
+				if !(math.Abs(a-b) <= 1e-6*math.Max(1, math.Abs(b))) {
+					t.Errorf("slot %s of parameter %d, element %d: %v, want %v", slot.Name, i, e, a, b)
+					return
+				}
+			}
 		}
 	}
 }

@@ -27,6 +27,9 @@ func (s *solver) step(model []gorgonia.ValueGrad) error {
 	if err := s.match(model); err != nil || s.fused {
 		return err
 	}
+	if err := s.unswapped(); err != nil {
+		return err
+	}
 	m, d := s.m, s.m.device
 	if m.closed {
 		return ErrClosed
@@ -55,7 +58,7 @@ func (s *solver) step(model []gorgonia.ValueGrad) error {
 		return err
 	}
 	s.steps++
-	return s.judge(s.exec, s.normID, late)
+	return s.judge(s.exec, s.normID, s.skipID, late)
 }
 
 // match compares a model with the parameters of the graph.
@@ -91,34 +94,54 @@ func (s *solver) steer(on *cuda.Stream) error {
 }
 
 // judge looks at the norm of the run that is so many behind the newest, if norms are measured.
-func (s *solver) judge(x *cudaexec.Exec, id program.ID, behind uint64) error {
-	if s.cfg.ClipNorm == 0 || x.Runs() <= behind {
+func (s *solver) judge(x *cudaexec.Exec, norm, skipped program.ID, behind uint64) error {
+	if norm == program.None || x.Runs() <= behind {
 		return nil
 	}
-	if err := x.ReadRun(x.Runs()-behind, id, tensor.Of(s.wide).Raw()); err != nil {
+	to := tensor.Of(s.wide).Raw()
+	if skipped != program.None {
+		if err := x.ReadRun(x.Runs()-behind, skipped, to); err != nil {
+			return err
+		}
+		s.steps -= int(s.wide[0] - s.skipped)
+		s.skipped = s.wide[0]
+	}
+	if err := x.ReadRun(x.Runs()-behind, norm, to); err != nil {
 		return err
 	}
-	if s.norm = s.wide[0]; math.IsNaN(s.norm) || math.IsInf(s.norm, 0) {
+	if s.norm = s.wide[0]; skipped == program.None && (math.IsNaN(s.norm) || math.IsInf(s.norm, 0)) {
 		return fmt.Errorf("the gradients of %d steps before have norm %v, and were not used: %w", behind, s.norm, optim.ErrNonFinite)
+	}
+	return nil
+}
+
+// unswapped is an error while the parameters hold their averages.
+func (s *solver) unswapped() error {
+	if s.swapped {
+		return fmt.Errorf("the weights are averages: swap them back: %w", optim.ErrSwapped)
 	}
 	return nil
 }
 
 // prepare is what comes before a run of the machine that has the update in it.
 func (s *solver) prepare(c *compiled) error {
-	if s == nil || !s.fused {
+	if s == nil || !s.fused || c.manner().local() {
 		return nil
+	}
+	if err := s.unswapped(); err != nil {
+		return err
 	}
 	return s.steer(c.gpu.exec.Stream())
 }
 
 // ran notes that such a run was queued.
 func (s *solver) ran(c *compiled) error {
-	if s == nil || !s.fused {
+	if s == nil || !s.fused || c.manner().local() {
 		return nil
 	}
+	s.last = c
 	s.steps++
-	return s.judge(c.gpu.exec, c.normID, late)
+	return s.judge(c.gpu.exec, c.normID, s.skippedIn(c.fixed), late)
 }
 
 // wait returns when all updates are done.
@@ -126,22 +149,22 @@ func (s *solver) wait() error {
 	if s == nil {
 		return nil
 	}
-	x, id := s.exec, s.normID
-	if s.fused {
-		x, id = s.m.device.current, s.m.now.normID
+	x, norm, skipped := s.exec, s.normID, s.skipID
+	if c := s.last; c != nil {
+		x, norm, skipped = c.gpu.exec, c.normID, s.skippedIn(c.fixed)
 	}
-	if x == nil || s.steps == 0 {
+	if x == nil || s.steps == 0 && s.skipped == 0 {
 		return nil
 	}
-	if run := s.m.device.current; run != nil && run != x { // that the update is behind; where a rank has died it knows so
-		if err := run.Wait(); err != nil {
+	if err := s.m.device.wait(); err != nil { // for the runs that updates are in, or behind: where a rank has died they know so
+		return err
+	}
+	if !s.fused {
+		if err := x.Wait(); err != nil {
 			return err
 		}
 	}
-	if err := x.Wait(); err != nil {
-		return err
-	}
-	return s.judge(x, id, 0)
+	return s.judge(x, norm, skipped, 0)
 }
 
 // close frees what the device does not.

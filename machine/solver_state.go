@@ -6,14 +6,17 @@ import (
 	"math"
 	"slices"
 
+	"gorgonia.org/gorgonia"
+
 	"github.com/symgrad/symgrad/optim"
 	"github.com/symgrad/symgrad/tensor"
 )
 
 // State implements optim.Solver. It waits for the last step. A device that does not answer gives a state without parameters.
 func (s *solver) State() optim.State {
+	settled := s.settle()
 	st := optim.State{Name: s.cfg.Name, Steps: s.steps}
-	if s.m.closed || s.wait() != nil && s.cfg.ClipNorm == 0 {
+	if settled != nil {
 		return st
 	}
 	for _, i := range s.sequence() {
@@ -66,6 +69,8 @@ func (s *solver) setState(st optim.State) error {
 	switch {
 	case s.m.closed:
 		return ErrClosed
+	case s.swapped:
+		return s.unswapped()
 	case st.Name != s.cfg.Name:
 		return fmt.Errorf("the state is of %q: %w", st.Name, optim.ErrMismatch)
 	case st.Steps < 0 || st.Steps > 0 && len(st.Params) == 0:
@@ -77,7 +82,7 @@ func (s *solver) setState(st optim.State) error {
 	if err != nil {
 		return err
 	}
-	if err := s.wait(); err != nil && s.cfg.ClipNorm == 0 {
+	if err := s.settle(); err != nil {
 		return err
 	}
 	for k, p := range st.Params {
@@ -121,6 +126,9 @@ func (s *solver) places(st optim.State) ([]int, error) {
 // fits compares the state of a parameter with what is kept for it.
 func (s *solver) fits(i int, p optim.ParamState) error {
 	names := s.cfg.Slots()
+	if p.Offset != 0 {
+		return fmt.Errorf("it begins at element %d: give the whole parameter: %w", p.Offset, optim.ErrMismatch)
+	}
 	if p.DType != s.nodes[i].Dtype() || len(p.Slots) != len(names) {
 		return fmt.Errorf("it is %v with %d slots, want %v with %d: %w", p.DType, len(p.Slots), s.nodes[i].Dtype(), len(names), optim.ErrMismatch)
 	}
@@ -154,16 +162,76 @@ func (s *solver) SetGradientScale(scale float64) error {
 	return nil
 }
 
-// Steps implements optim.Solver.
+// settle waits for the last step, whose gradients may be no numbers.
+func (s *solver) settle() error {
+	if s.m.closed {
+		return ErrClosed
+	}
+	if err := s.wait(); err != nil && !errors.Is(err, optim.ErrNonFinite) {
+		return err
+	}
+	return nil
+}
+
+// Steps implements optim.Solver. It waits for nothing: steps that were skipped in the last three runs may be counted still.
 func (s *solver) Steps() int { return s.steps }
+
+// Skipped implements optim.Solver. It waits for nothing: steps that were skipped in the last three runs may be missing still.
+func (s *solver) Skipped() int { return int(s.skipped) }
 
 // GradNorm implements optim.Solver. It waits for the last step.
 func (s *solver) GradNorm() float64 {
-	if s.cfg.ClipNorm == 0 || s.steps == 0 {
-		return math.NaN()
-	}
-	if err := s.wait(); err != nil && !errors.Is(err, optim.ErrNonFinite) {
+	if s.cfg.ClipNorm == 0 && !s.cfg.SkipNonFinite || s.settle() != nil {
 		return math.NaN()
 	}
 	return s.norm
+}
+
+// SwapAverages implements optim.Solver.
+func (s *solver) SwapAverages(model []gorgonia.ValueGrad) error {
+	if err := s.swapAverages(model); err != nil {
+		return fmt.Errorf("%s swap averages: %w", s.cfg.Name, err)
+	}
+	return nil
+}
+
+func (s *solver) swapAverages(model []gorgonia.ValueGrad) error {
+	if s.cfg.EMADecay == 0 {
+		return fmt.Errorf("no averages are kept: set EMADecay: %w", optim.ErrConfig)
+	}
+	if err := s.match(model); err != nil {
+		return err
+	}
+	if err := s.settle(); err != nil || s.steps == 0 {
+		return err
+	}
+	for i, n := range s.nodes {
+		p, ok := s.m.device.params[n]
+		if !ok {
+			return fmt.Errorf("parameter %q is not on the device: %w", n.Name(), optim.ErrMismatch)
+		}
+		if err := s.exchange(p.at, s.at[i][len(s.at[i])-1]); err != nil {
+			return fmt.Errorf("parameter %q: %w", n.Name(), err)
+		}
+	}
+	s.swapped = !s.swapped
+	return nil
+}
+
+// exchange swaps the contents of two places on the device, by way of the host: it is done between runs, and seldom.
+func (s *solver) exchange(a, b tensor.Buffer) error {
+	n := min(a.Len(), b.Len())
+	one, err := newMemory(a.DType(), n)
+	if err != nil {
+		return err
+	}
+	other, err := newMemory(b.DType(), n)
+	if err != nil {
+		return err
+	}
+	d := s.m.device
+	if err := errors.Join(d.read(one, a), d.read(other, b)); err != nil {
+		return err
+	}
+	return errors.Join(d.write(a, other), d.write(b, one))
 }

@@ -51,6 +51,7 @@ type Config struct {
 	Masked      bool          // dropout multiplies by a mask, which is an input, in place of drawing one
 	Probability float64       // of dropout; 0 means 0.5, at which Gorgonia's backward pass is right
 	TruePooling bool          // average pooling by other ops of Gorgonia, which are right
+	NoGradients bool          // leave the graph to ddp.Attach, which differentiates it
 
 	exactGradients bool // random graphs without ops whose gradient Gorgonia has wrong
 }
@@ -65,7 +66,7 @@ type Builder struct {
 // building is held while a graph is built: Gorgonia counts rectifiers, convolutions and poolings in a variable without a lock.
 var building sync.Mutex
 
-// New is a model with gradients, whose inputs hold the samples of step 0. Equal configurations give equal models.
+// New is a model, with gradients unless Config leaves them out, whose inputs hold the samples of step 0. Equal configurations give equal models.
 //
 // Errors: those of Gorgonia, naming the model.
 func (f Builder) New(c Config) (m *Model, err error) {
@@ -83,7 +84,7 @@ func (f Builder) New(c Config) (m *Model, err error) {
 	b := &build{Config: c, rng: rand.New(rand.NewPCG(1, 0)), m: &Model{Name: f.Name, Graph: G.NewGraph(), rows: c.Rows}}
 	m = b.m
 	m.Cost = f.build(b)
-	if b.err == nil {
+	if b.err == nil && !c.NoGradients {
 		m.Grads, b.err = G.Grad(m.Cost, m.Learnables...)
 	}
 	if b.err == nil {

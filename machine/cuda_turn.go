@@ -1,0 +1,113 @@
+package machine
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// turn makes c the program that runs, behind the one that ran before.
+func (c *compiled) turn() error {
+	d, x := c.m.device, c.gpu.exec
+	if d.current != x {
+		if err := d.follow(c); err != nil {
+			return err
+		}
+		d.next = c.m.clock[0] + 1 // another, so that it is set
+	}
+	if d.next != c.m.clock[0] || d.sample != c.m.clock[1] {
+		if err := x.SetClock(c.m.clock[0], c.m.clock[1]); err != nil {
+			return err
+		}
+		d.next, d.sample = c.m.clock[0], c.m.clock[1]
+	}
+	return d.from.quiet()
+}
+
+// follow lets runs of c begin behind those of the program that ran before, without the host's waiting for any. Programs of a
+// machine share the arena, parameters, states and outputs.
+func (d *device) follow(c *compiled) (err error) {
+	to := c.gpu.exec.Stream()
+	if d.current != nil && d.current.Stream() != to {
+		if err := d.dev.Enter(); err != nil {
+			return err
+		}
+		defer d.dev.Leave()
+		if d.turned == nil {
+			if d.turned, err = d.dev.NewEvent(); err != nil {
+				return err
+			}
+		}
+		if err := errors.Join(d.current.Stream().Record(d.turned), to.Wait(d.turned)); err != nil {
+			return err
+		}
+	}
+	d.drop(c)
+	d.used = append(d.used, c)
+	d.current = c.gpu.exec
+	return nil
+}
+
+// drop takes a program out of those that have run.
+func (d *device) drop(c *compiled) {
+	d.used = slices.DeleteFunc(d.used, func(u *compiled) bool { return u == c })
+}
+
+// forget is drop for a program that is to be closed, which waits for it.
+func (d *device) forget(c *compiled) {
+	d.drop(c)
+	if d.current == c.gpu.exec {
+		d.current = nil // nobody is to wait for what is closed
+	}
+}
+
+// wait returns when nothing that was queued is on its way: the runs of all programs that have taken turns. Those that
+// communicate come first, since they know when a rank has died, and the others' streams wait for theirs.
+func (d *device) wait() error {
+	if err := d.waitForRanks(nil); err != nil {
+		return err
+	}
+	for _, c := range d.used {
+		if len(c.groups) == 0 {
+			if err := c.runner.Wait(); err != nil {
+				return err
+			}
+		}
+	}
+	if n := len(d.used); n > 1 {
+		d.used = append(d.used[:0], d.used[n-1])
+	}
+	return nil
+}
+
+// waitForRanks waits for the programs that communicate, but for one.
+func (d *device) waitForRanks(but *compiled) error {
+	for _, c := range d.used {
+		if len(c.groups) > 0 && c != but {
+			if err := c.runner.Wait(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// arena is memory for the arena of a program; the zero Buffer for none. All programs share what is large enough, since
+// nothing in it lasts longer than a run, and runs follow each other.
+func (d *device) arena(bytes int64) (tensor.Buffer, error) {
+	if bytes == 0 {
+		return tensor.Buffer{}, nil
+	}
+	for _, b := range d.arenas {
+		if b.Bytes() >= bytes {
+			return b, nil
+		}
+	}
+	b, err := d.dev.AllocBuffer(bytes)
+	if err != nil {
+		return tensor.Buffer{}, err
+	}
+	d.own, d.arenas = append(d.own, b), append(d.arenas, b)
+	return b, nil
+}

@@ -1,0 +1,100 @@
+package machine
+
+import (
+	"github.com/symgrad/symgrad/dist/ddp"
+	"github.com/symgrad/symgrad/internal/program"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// manner is what a run does with gradients: a program has one. With w the weight of the run, each product rounded,
+//
+//	wholeBatch  slots = g              the exchange, the update
+//	firstPart   slots = w*g            nothing is communicated or updated
+//	laterPart   slots = slots + w*g    nothing is communicated or updated
+//	lastPart    slots = slots + w*g    the exchange, the update
+//
+// With ddp.Config.Idle a run of weight 0 adds 0 whatever g is.
+type manner uint8
+
+const (
+	wholeBatch manner = iota
+	firstPart
+	laterPart
+	lastPart
+)
+
+// mannerOf is that of a run.
+func mannerOf(r ddp.Run) manner {
+	switch {
+	case r.Local && r.Joins:
+		return laterPart
+	case r.Local:
+		return firstPart
+	case r.Joins:
+		return lastPart
+	}
+	return wholeBatch
+}
+
+// local reports whether the run only accumulates.
+func (k manner) local() bool { return k == firstPart || k == laterPart }
+
+// joins reports whether slots hold sums already.
+func (k manner) joins() bool { return k == laterPart || k == lastPart }
+
+// reads reports whether a program reads number i of the Weights of a ddp.Layout, of which 1 is its own to compute.
+func (k manner) reads(i int) bool {
+	if i == 3 {
+		return k != wholeBatch
+	}
+	return i != 1 && !k.local()
+}
+
+// String is what errors and programs call it.
+func (k manner) String() string {
+	return [...]string{wholeBatch: "whole batch", firstPart: "first part", laterPart: "later part", lastPart: "last part"}[k]
+}
+
+// scaleGradients adds what gradients are multiplied by, in their dtypes.
+func (l *lowering) scaleGradients() {
+	e := l.exchange
+	e.part = l.outside("weight of the gradients", program.State, e.layout.Weights[3])
+	l.label = "weight of the gradients"
+	for k, b := range e.layout.Factors {
+		if !e.has(b.DType()) {
+			continue
+		}
+		e.scales[k] = l.fresh(b.DType(), nil)
+		l.copyTo(e.scales[k], l.whole(e.part))
+	}
+}
+
+// accumulate puts a gradient into its slot, or adds it.
+func (l *lowering) accumulate(slot, g operand) error {
+	e := l.exchange
+	c := l.newCode(slot.shape)
+	r := c.do(program.Mul, c.load(e.scales[factorOf(slot.dtype)]), c.load(g))
+	rest := -1
+	if e.manner.joins() {
+		rest = c.load(slot)
+		r = c.do(program.Add, rest, r)
+	}
+	if e.idle {
+		if rest < 0 {
+			rest = c.constant(0)
+		}
+		r = c.do(program.Select, c.load(e.counts), r, rest)
+	}
+	if c.err == nil {
+		l.add(c.mapTo(r, slot))
+	}
+	return c.err
+}
+
+// factorOf is the index of a dtype among the factors of a ddp.Layout.
+func factorOf(dt tensor.DType) int {
+	if dt == tensor.F64 {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,233 @@
+package machine
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"gorgonia.org/gorgonia"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/dist/ddp"
+	"github.com/symgrad/symgrad/internal/cudaexec"
+	"github.com/symgrad/symgrad/internal/program"
+	"github.com/symgrad/symgrad/optim"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// Footprint is the bytes that a compiled graph holds, where it runs, besides parameters, buckets of gradients and the states
+// of solvers.
+type Footprint struct {
+	Arena     int64 // results of steps, which share one block: what others call activations
+	Constants int64
+	Scratch   int64 // what steps work in
+	Inputs    int64 // on a GPU, where an input has two places; on the host inputs are where the program has them
+	Outputs   int64 // values of outputs that are no gradients in buckets
+	Gradients int64 // on the host: places of gradients for runs in which their reducers have none
+
+	Moments []Moment // of one run, in their order
+}
+
+// Moment is a collective of a run; or, on the host, where ddp comes to its turn: at "begin", at "start w0" with the gradient
+// of w0, and at "join".
+type Moment struct {
+	Name  string // of the tensor
+	Kind  dist.Kind
+	DType tensor.DType
+	Count int // elements of the block that a rank gives or gets
+}
+
+// Total is the sum.
+func (f Footprint) Total() int64 {
+	return f.Arena + f.Constants + f.Scratch + f.Inputs + f.Outputs + f.Gradients
+}
+
+// Footprint is what the machine holds for the shapes that it has now.
+func (m *Machine) Footprint() Footprint {
+	var f Footprint
+	if m.now == nil || m.closed {
+		return f
+	}
+	switch r := m.now.runner.(type) {
+	case interface {
+		Footprint() (arena, constants, scratch int64)
+	}:
+		f.Arena, f.Constants, f.Scratch = r.Footprint()
+	case *cudaexec.Exec:
+		f.Arena, f.Constants, f.Scratch, f.Inputs = r.Footprint()
+	}
+	values := m.memory
+	if m.device != nil {
+		values = m.device.memory
+	}
+	for p, b := range values { // a sum, in any order
+		if !p.dual {
+			f.Outputs += b.Bytes()
+		}
+	}
+	for i := range m.now.places {
+		f.Gradients += m.now.places[i].own.Bytes()
+	}
+	f.Moments = moments(m.now.p)
+	return f
+}
+
+// moments is what the steps of p communicate.
+func moments(p *program.Program) []Moment {
+	var all []Moment
+	for i := range p.Steps {
+		s := &p.Steps[i]
+		switch o := s.Op.(type) {
+		case *program.Call:
+			all = append(all, Moment{Name: o.Label})
+		case *program.Collective:
+			m := Moment{Name: s.Name, Kind: o.Kind}
+			if len(s.In) > 0 && len(s.Out) > 0 {
+				in, out := &p.Values[s.In[0].Value], &p.Values[s.Out[0].Value]
+				m.DType, m.Count = in.DType, in.Len()
+				if o.Kind == dist.KindReduceScatter || o.Kind == dist.KindScatter {
+					m.Count = out.Len()
+				}
+			}
+			all = append(all, m)
+		}
+	}
+	return all
+}
+
+// Foresee is the Footprint that New would give the graph, on a device that need not be there: with Device CUDA the graph is
+// compiled for a GPU, the exchange of gradients and the update of cfg.Solver included, and loaded nowhere. A graph that
+// ddp.Attach has seen may be attached to a world of the host: sizes of buckets are not in a Footprint.
+//
+// Errors: those of New.
+func Foresee(g *gorgonia.ExprGraph, cfg Config, outputs ...*gorgonia.Node) (f Footprint, err error) {
+	if cfg.Device != CUDA {
+		m, err := New(g, cfg, outputs...)
+		if err != nil {
+			return f, err
+		}
+		return m.Footprint(), m.Close()
+	}
+	if err := cfg.Validate(); err != nil {
+		return f, err
+	}
+	if g == nil {
+		return f, errors.New("machine: no graph")
+	}
+	if cfg.Solver != nil && len(outputs) > 0 {
+		outputs = withGradients(g, outputs)
+	}
+	if p := try(func() { f, err = foreseeOnGPU(g, cfg, outputs) }); p != nil {
+		err = p
+	}
+	if err != nil {
+		return f, fmt.Errorf("machine %s: %w", cfg.Name, err)
+	}
+	return f, nil
+}
+
+// Model is a graph that is to be trained, fresh from its builder.
+type Model struct {
+	Cost   *gorgonia.Node
+	Params gorgonia.Nodes
+}
+
+// Foresight is what a Model will be as one rank of data-parallel training.
+type Foresight struct {
+	Plan      ddp.Plan
+	Footprint Footprint
+	Inputs    int64 // bytes of inputs that are no parameters, where the program has them
+}
+
+// Foresee attaches m to w and compiles it, as a training does, and runs nothing; m is of no use afterwards. w is one rank of
+// a world on the host, whatever the device of cfg.
+//
+// Collective: all ranks of w. Errors: those of ddp.Attach and Foresee.
+func (m Model) Foresee(w *dist.World, exchange ddp.Config, cfg Config) (f Foresight, err error) {
+	for _, n := range m.Cost.Graph().AllNodes() {
+		if n.IsVar() && n.Value() != nil && !m.Params.Contains(n) {
+			f.Inputs += int64(n.Value().MemSize())
+		}
+	}
+	d, err := ddp.Attach(w, m.Cost, m.Params, exchange)
+	if err != nil {
+		return f, err
+	}
+	defer func() { err = errors.Join(err, d.Close()) }()
+	f.Plan = d.Plan()
+	f.Footprint, err = Foresee(m.Cost.Graph(), cfg, append(gorgonia.Nodes{m.Cost}, d.Grads()...)...)
+	return f, err
+}
+
+// foreseeOnGPU lowers a graph as build does, for a device.
+func foreseeOnGPU(g *gorgonia.ExprGraph, cfg Config, outputs gorgonia.Nodes) (Footprint, error) {
+	var f Footprint
+	all := collect(g, outputs)
+	if len(all.outputs)+len(all.reads) == 0 {
+		return f, errors.New("the graph has no outputs")
+	}
+	all.owner = ownerOf(g)
+	shapes := map[*gorgonia.Node][]int{}
+	for _, n := range all.nodes {
+		if n.IsVar() {
+			shapes[n] = nil
+			if !n.IsScalar() {
+				shapes[n] = slices.Clone([]int(n.Shape()))
+			}
+		}
+	}
+	if cfg.Solver != nil {
+		s, err := imaginedSolver(&Machine{cfg: cfg, g: all, shapes: shapes}, *cfg.Solver)
+		if err != nil {
+			return f, fmt.Errorf("solver: %w", err)
+		}
+		all.solve = s
+	}
+	l, err := lower(all, &cfg, shapes, false)
+	if err != nil {
+		return f, err
+	}
+	if err := finishProgram(l, &cfg); err != nil {
+		return f, err
+	}
+	if f.Arena, f.Constants, f.Scratch, f.Inputs, err = cudaexec.Foresee(l.p); err != nil {
+		return f, err
+	}
+	f.Moments = moments(l.p)
+	for _, in := range l.inputs {
+		if ddp.IsShard(in.node) { // it stays there
+			f.Inputs -= 2 * l.p.Values[in.id].Bytes()
+		}
+	}
+	for _, o := range l.outputs {
+		if !o.slot {
+			f.Outputs += l.p.Values[o.id].Bytes()
+		}
+	}
+	return f, nil
+}
+
+// imaginedSolver is a solver whose states are nowhere: only what a program says of them counts.
+func imaginedSolver(m *Machine, c optim.Config) (*solver, error) {
+	s := &solver{m: m, cfg: c.WithDefaults(), scale: 1, fused: true, normID: program.None, normAt: tensor.Of(make([]float64, 1))}
+	for i := range s.words {
+		s.words[i] = tensor.Of(make([]float64, 1))
+	}
+	for i := range m.g.params {
+		n := m.g.params[i].node
+		dt, err := dtypeOf(n.Dtype())
+		if err != nil || !dt.IsFloat() || dt.Size() < 4 {
+			return nil, fmt.Errorf("parameter %q: %w: it is %v", n.Name(), optim.ErrUnsupported, n.Dtype())
+		}
+		one, err := newMemory(dt, 1)
+		if err != nil {
+			return nil, err
+		}
+		s.nodes = append(s.nodes, n)
+		s.at = append(s.at, slices.Repeat([]tensor.Buffer{one}, len(s.cfg.Slots())))
+	}
+	if len(s.nodes) == 0 {
+		return nil, fmt.Errorf("the graph has no gradients: %w", optim.ErrNoGradient)
+	}
+	return s, nil
+}

@@ -1,0 +1,115 @@
+package machine_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"gorgonia.org/gorgonia"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/dist/ddp"
+	"github.com/symgrad/symgrad/machine"
+	"github.com/symgrad/symgrad/optim"
+)
+
+// TestForeseeIsWhatAMachineHas compares what is foreseen with what a machine has that is made and run.
+func TestForeseeIsWhatAMachineHas(t *testing.T) {
+	for _, rows := range []int{2, 8} {
+		foreseen, err := machine.Foresee(small(rows).g, plain)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := small(rows)
+		m := newMachine(t, n.g, plain)
+		if err := m.RunAll(); err != nil {
+			t.Fatal(err)
+		}
+		got := m.Footprint()
+		if got.Total() != foreseen.Total() || got.Arena != foreseen.Arena || got.Scratch != foreseen.Scratch || len(got.Moments) != 0 {
+			t.Errorf("%d rows: %+v, foreseen %+v", rows, got, foreseen)
+		}
+		if got.Outputs < 4*int64(n.params[0].Shape().TotalSize()) { // gradients are outputs here
+			t.Errorf("%d rows: outputs of %d B", rows, got.Outputs)
+		}
+		if err := m.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if f := m.Footprint(); f.Total() != 0 {
+			t.Errorf("a closed machine has %+v", f)
+		}
+	}
+}
+
+// TestForeseeForAGPUNeedsNone compiles training for a GPU, with the update in it, on a rank of the host.
+func TestForeseeForAGPUNeedsNone(t *testing.T) {
+	rule := optim.Config{Name: optim.Adam, ClipNorm: 1}
+	for _, r := range []*optim.Config{nil, &rule} {
+		onRanks(t, 1, func(w *dist.World) error {
+			n, _, _ := share(bare, 4, 0, 1)
+			d, err := ddp.Attach(w, n.cost, n.params, ddp.Config{})
+			if err != nil {
+				return err
+			}
+			f, err := machine.Foresee(n.g, machine.Config{Device: machine.CUDA, Solver: r}, append(gorgonia.Nodes{n.cost}, d.Grads()...)...)
+			if err != nil {
+				return err
+			}
+			var names []string
+			for _, m := range f.Moments {
+				names = append(names, m.Kind.String()+" "+m.Name)
+			}
+			if got, want := strings.Join(names, ", "), "allreduce sum of weights, allreduce bucket 0"; got != want {
+				t.Errorf("communicates %s, want %s", got, want)
+			}
+			want := int64(0) // inputs twice, since one is copied while the other is read
+			for _, in := range n.g.Inputs() {
+				if in.IsVar() && !n.params.Contains(in) {
+					want += 2 * int64(in.Value().MemSize())
+				}
+			}
+			if f.Inputs != want || f.Arena <= 0 || f.Arena%256 != 0 || f.Scratch <= 0 || f.Gradients != 0 {
+				t.Errorf("%+v, want inputs of %d B", f, want)
+			}
+			if f.Outputs < 4 || f.Outputs > 64 { // the cost, and what the update measures: gradients are in the bucket
+				t.Errorf("outputs of %d B", f.Outputs)
+			}
+			return d.Close()
+		})
+	}
+}
+
+func TestForeseeRefuses(t *testing.T) {
+	if _, err := machine.Foresee(nil, machine.Config{Device: machine.CUDA}); err == nil || !strings.Contains(err.Error(), "no graph") {
+		t.Errorf("no graph: %v", err)
+	}
+	if _, err := machine.Foresee(small(2).g, machine.Config{Device: "moon"}); !errors.Is(err, machine.ErrDevice) {
+		t.Errorf("another device: %v", err)
+	}
+	empty := gorgonia.NewGraph()
+	gorgonia.NewScalar(empty, gorgonia.Float32, gorgonia.WithName("x"), gorgonia.WithValue(float32(1)))
+	if _, err := machine.Foresee(empty, machine.Config{Device: machine.CUDA}); err == nil || !strings.Contains(err.Error(), "no outputs") {
+		t.Errorf("no outputs: %v", err)
+	}
+}
+
+// TestModelForesees has the inputs of the model, and a plan for all ranks.
+func TestModelForesees(t *testing.T) {
+	onRanks(t, 2, func(w *dist.World) error {
+		n, _, _ := share(bare, 4, w.Rank(), 2)
+		want := int64(0)
+		for _, in := range n.g.Inputs() {
+			if in.IsVar() && !n.params.Contains(in) {
+				want += int64(in.Value().MemSize())
+			}
+		}
+		f, err := machine.Model{Cost: n.cost, Params: n.params}.Foresee(w, ddp.Config{Stage: 2}, plain)
+		if err != nil {
+			return err
+		}
+		if f.Inputs != want || f.Plan.Stage != 2 || f.Footprint.Arena == 0 || len(f.Footprint.Moments) == 0 || f.Footprint.Moments[0].Name != "begin" {
+			t.Errorf("%+v, want inputs of %d B", f, want)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,89 @@
+package machine
+
+import (
+	"fmt"
+
+	"gorgonia.org/gorgonia"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/dist/ddp"
+	"github.com/symgrad/symgrad/internal/program"
+	"github.com/symgrad/symgrad/ops"
+	"github.com/symgrad/symgrad/optim"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// shardedOwner is the DDP of a graph on the host whose solver's state, at least, is sharded; nil if there is none.
+func shardedOwner(g *gorgonia.ExprGraph) *ddp.DDP {
+	if d := ownerOf(g); d != nil && d.Plan().Stage > 0 {
+		return d
+	}
+	return nil
+}
+
+// hostSolver is a solver for a graph whose parameters are in host memory.
+func (m *Machine) hostSolver(c optim.Config) (optim.Solver, error) {
+	if m.sharded != nil {
+		return m.sharded.NewSolver(c)
+	}
+	return optim.New(c)
+}
+
+// checkSharded refuses what a program cannot do with parameters that are on all ranks, a part on each.
+func (l *lowering) checkSharded() error {
+	if !l.cfg.DualValues {
+		return nil
+	}
+	for _, p := range l.g.params {
+		if ddp.Sharded(p.node) {
+			return fmt.Errorf("parameter %q: %w: its gradient is sharded, so that DualValues has nothing to add to; accumulate inside ddp's NoSync",
+				p.node.Name(), dist.ErrUnsupported)
+		}
+	}
+	return nil
+}
+
+// isSharded reports whether a node is a learnable whose value is on all ranks. Nothing reads it but its hook.
+func (l *lowering) isSharded(n *gorgonia.Node) bool { return n.Op() == nil && ddp.Sharded(n) }
+
+// gatheredPart is the operand of a node that Stage 3 of ddp has put into the graph: a view of a gathered bucket.
+func (l *lowering) gatheredPart(c *current) (o operand, ok bool, err error) {
+	at, isPart, same := ddp.PartOf(c.n)
+	switch {
+	case same:
+		return c.in[0], true, nil
+	case !isPart:
+		return o, false, nil
+	case len(c.in) < 2 || c.in[1].isNum:
+		return o, true, fmt.Errorf("the bucket has not been gathered: %w", ops.ErrNotAttached)
+	}
+	flat := cut(c.in[1], 0, at.Offset, 1, sizeOf(at.Shape))
+	return l.reshape(flat, at.Shape), true, nil
+}
+
+// isFetch reports whether a collective gathers a shard of parameters for Stage 3, of which all ranks have agreed that their
+// graphs are alike.
+func isFetch(c *current) bool {
+	if len(c.kids) == 0 {
+		return false
+	}
+	kids := ops.Children(c.kids[0])
+	return len(kids) == 1 && ddp.IsShard(kids[0])
+}
+
+// startStaged gives a gradient, from the arena, to a reducer that has no place where it could be computed.
+func (l *lowering) startStaged(h *hook, g operand) {
+	from := l.wholeOf(l.reshape(g, h.shape))
+	l.call(&call{label: "start " + h.hook.Param().Name(), start: h}, []program.View{from.view}, nil)
+}
+
+// stager is a reducer that may copy gradients, in every run.
+type stager interface {
+	Staged() bool
+	StartFrom(grad tensor.Buffer) error
+}
+
+func isStaged(r ops.Reducer) bool {
+	s, ok := r.(stager)
+	return ok && s.Staged()
+}

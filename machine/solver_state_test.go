@@ -1,0 +1,61 @@
+package machine
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"gorgonia.org/gorgonia"
+	gtensor "gorgonia.org/tensor"
+
+	"github.com/symgrad/symgrad/optim"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// TestAMachineTakesWholeParametersOnly compares states of parameters with what is kept for a vector of four.
+func TestAMachineTakesWholeParametersOnly(t *testing.T) {
+	g := gorgonia.NewGraph()
+	n := gorgonia.NewVector(g, gtensor.Float32, gorgonia.WithName("w"), gorgonia.WithShape(4))
+	s := &solver{
+		cfg:   optim.Config{Name: optim.Momentum, EMADecay: 0.5}.WithDefaults(),
+		nodes: gorgonia.Nodes{n}, at: [][]tensor.Buffer{{tensor.Of(make([]float32, 4)), tensor.Of(make([]float32, 4))}},
+	}
+	good := func() optim.ParamState {
+		return optim.ParamState{Name: "w", Shape: []int{4}, DType: gtensor.Float32, Slots: []optim.Slot{
+			{Name: "momentum_buffer", F32: make([]float32, 4)}, {Name: "ema", F32: make([]float32, 4)},
+		}}
+	}
+	if err := s.fits(0, good()); err != nil {
+		t.Error(err)
+	}
+	for _, c := range []struct {
+		spoil func(p *optim.ParamState)
+		says  string
+	}{
+		{func(p *optim.ParamState) { p.Offset = 256 }, "begins at element 256: give the whole parameter"},
+		{func(p *optim.ParamState) { p.Slots[1].F32 = p.Slots[1].F32[:3] }, `"ema" with 3 elements`},
+		{func(p *optim.ParamState) { p.Slots = p.Slots[:1] }, "with 1 slots"},
+		{func(p *optim.ParamState) { p.Slots[1].Name = "exp_avg" }, `want "ema"`},
+		{func(p *optim.ParamState) { p.DType = gtensor.Float64 }, "it is float64"},
+	} {
+		p := good()
+		c.spoil(&p)
+		if err := s.fits(0, p); !errors.Is(err, optim.ErrMismatch) || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("error %v, want ErrMismatch saying %q", err, c.says)
+		}
+	}
+}
+
+// TestADeviceKeepsNoStepOfAverages looks at what a solver refuses while the parameters hold their averages.
+func TestADeviceKeepsNoStepOfAverages(t *testing.T) {
+	s := &solver{m: &Machine{}, cfg: optim.Config{Name: optim.Adam}.WithDefaults(), fused: true, swapped: true}
+	if err := s.prepare(&compiled{lowered: &lowered{}}); !errors.Is(err, optim.ErrSwapped) {
+		t.Errorf("a run with the update in it: %v", err)
+	}
+	if err := s.SetState(optim.State{Name: optim.Adam}); !errors.Is(err, optim.ErrSwapped) {
+		t.Errorf("a state: %v", err)
+	}
+	if err := s.SwapAverages(nil); !errors.Is(err, optim.ErrConfig) {
+		t.Errorf("without averages: %v", err)
+	}
+}

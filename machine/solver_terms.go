@@ -1,0 +1,181 @@
+package machine
+
+import (
+	"math"
+
+	"github.com/symgrad/symgrad/internal/program"
+	"github.com/symgrad/symgrad/optim"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// terms are numbers of one step, for the parameters of one dtype and one factor of the rate; those that the rule does not
+// need are missing.
+type terms struct {
+	dtype  tensor.DType
+	factor float64
+
+	rate, scale operand
+	size, root  operand // of Adam and LAMB
+	keep, add   operand // of momentum with dampening
+	finite      operand // 1 if the norm is a number, where it is measured
+	first       operand // 1 if no step has been made before, with EMADecay
+}
+
+// measures reports whether the norm of the gradients is needed.
+func (u *update) measures() bool { return u.cfg.ClipNorm > 0 || u.cfg.SkipNonFinite }
+
+// measure adds the sum of the squared gradients, in f64.
+func (u *update) measure(l *lowering) error {
+	l.label = "squared gradients"
+	each := l.fresh(tensor.F64, []int{len(u.params)})
+	for i := range u.params {
+		g := u.params[i].grad
+		m := l.newCode(g.shape)
+		r := m.load(g)
+		m.do(program.Mul, r, r)
+		l.label = "squares of d " + u.params[i].name
+		if err := m.sumTo(each, i); err != nil {
+			return err
+		}
+	}
+	l.label = "squared norm"
+	u.total = l.fresh(tensor.F64, nil)
+	m := l.newCode(each.shape)
+	m.load(each)
+	return m.sumTo(u.total, 0)
+}
+
+// sumTo adds the step that sums the last register of the code, over the whole space, to element at of a vector.
+func (c *code) sumTo(to operand, at int) error {
+	if c.err != nil {
+		return c.err
+	}
+	c.l.add(program.Step{
+		Op: &program.Reduce{Space: c.space, Reduced: []bool{true}, Red: program.Sum, Code: c.code},
+		In: c.in, Out: []program.View{{Value: to.view.Value, Offset: at, Strides: []int{0}}},
+	})
+	return nil
+}
+
+// termCode is the code of the terms.
+type termCode struct {
+	*code
+	l      *lowering
+	u      *update
+	dt     tensor.DType
+	finite int // register; -1 where the norm is not measured
+	outs   []program.View
+	stores []int
+}
+
+// term stores register r as a term.
+func (c *termCode) term(r int) operand {
+	o := c.l.fresh(c.dt, nil)
+	c.store(r, o)
+	return o
+}
+
+func (c *termCode) store(r int, o operand) {
+	c.outs, c.stores = append(c.outs, o.view), append(c.stores, r)
+}
+
+// termsOf is the terms of a parameter's dtype and factor. The first that are made count the step.
+func (u *update) termsOf(l *lowering, dt tensor.DType, factor float64) (*terms, error) {
+	for _, t := range u.terms {
+		if t.dtype == dt && t.factor == factor {
+			return t, nil
+		}
+	}
+	t := &terms{dtype: dt, factor: factor}
+	u.terms = append(u.terms, t)
+	l.label = "terms of the step"
+	c := &termCode{code: l.newCode(nil), l: l, u: u, dt: dt, finite: -1}
+	rate, scale := c.load(l.whole(u.rate)), c.load(l.whole(u.scale))
+	if factor != 1 {
+		rate = c.do(program.Mul, rate, c.constant(factor))
+	}
+	if u.measures() {
+		scale = c.clip(scale)
+		t.finite = c.term(c.finite)
+	}
+	t.scale, t.rate = c.term(scale), c.term(rate)
+	u.makeTerms(c, t, rate)
+	u.counted = true
+	l.add(program.Step{Op: &program.Map{Space: c.space, Code: c.code.code, Stores: c.stores}, In: c.in, Out: c.outs})
+	return t, c.err
+}
+
+// makeTerms adds what depends on the number of steps.
+func (u *update) makeTerms(c *termCode, t *terms, rate int) {
+	one := c.constant(1)
+	switch u.cfg.Name {
+	case optim.Adam, optim.AdamW, optim.LAMB:
+		p1, p2 := c.counted(u.pow1, u.cfg.Beta1), c.counted(u.pow2, u.cfg.Beta2)
+		size := rate
+		if u.cfg.Name == optim.LAMB {
+			size = one
+		}
+		t.size = c.term(c.do(program.Div, size, c.do(program.Sub, one, p1)))
+		t.root = c.term(c.do(program.Sqrt, c.do(program.Sub, one, p2)))
+	}
+	if u.cfg.Dampening == 0 && u.cfg.EMADecay == 0 {
+		return
+	}
+	before, zero := c.before(), c.constant(0)
+	if u.cfg.Dampening != 0 { // the first step is without
+		later := c.do(program.Greater, before, zero)
+		t.keep = c.term(c.do(program.Select, later, c.constant(u.cfg.Momentum), zero))
+		t.add = c.term(c.do(program.Select, later, c.constant(1-u.cfg.Dampening), one))
+	}
+	if u.cfg.EMADecay > 0 {
+		t.first = c.term(c.do(program.Equal, before, zero))
+	}
+}
+
+// clip is the scale of gradients whose norm is bounded; 0 where the norm is no number, which c.finite says.
+func (c *termCode) clip(scale int) int {
+	norm := c.do(program.Mul, scale, c.do(program.Sqrt, c.load(c.u.total)))
+	c.finite = c.do(program.Equal, c.do(program.Sub, norm, norm), c.constant(0))
+	if !c.u.counted {
+		c.store(norm, c.l.whole(c.u.norm))
+		if c.u.cfg.SkipNonFinite {
+			before := c.load(c.l.whole(c.u.skipped))
+			c.store(c.do(program.Select, c.finite, before, c.do(program.Add, before, c.constant(1))), c.l.whole(c.u.skipped))
+		}
+	}
+	if limit := c.u.cfg.ClipNorm; limit > 0 && !math.IsInf(limit, 1) {
+		factor := c.do(program.Minimum, c.do(program.Div, c.constant(limit), c.do(program.Add, norm, c.constant(1e-6))), c.constant(1))
+		scale = c.do(program.Mul, scale, factor)
+	}
+	return c.do(program.Select, c.finite, scale, c.constant(0))
+}
+
+// counted is a power of beta for this step, which the value keeps.
+func (c *termCode) counted(id program.ID, beta float64) int {
+	now := c.load(c.l.whole(id))
+	if c.u.counted {
+		return now
+	}
+	next := c.do(program.Mul, now, c.constant(beta))
+	c.advance(next, now, id)
+	return next
+}
+
+// before is the number of steps made before this one, which the value counts.
+func (c *termCode) before() int {
+	now := c.load(c.l.whole(c.u.count))
+	one := c.constant(1)
+	if c.u.counted { // now is one more, unless no step is made, which then needs no number
+		return c.do(program.Sub, now, one)
+	}
+	c.advance(c.do(program.Add, now, one), now, c.u.count)
+	return now
+}
+
+// advance stores what a word is after this step. It stays where the norm is no number: no step is made.
+func (c *termCode) advance(next, now int, id program.ID) {
+	if c.finite >= 0 {
+		next = c.do(program.Select, c.finite, next, now)
+	}
+	c.store(next, c.l.whole(id))
+}
