@@ -35,6 +35,12 @@
 // that have no effect. Ranks compare it before the first step. Two runs with equal hashes compute the same; the number of
 // ranks counts only as far as launch.nproc_per_node tells it.
 //
+// # Changes
+//
+// A training that goes on from a checkpoint may have other settings than before. Changes tells which, and which of them make
+// it another training: those with the tag resume:"fixed" (the model, the samples and their batches, the seed, the rule of the
+// optimizer). How many ranks there are, what they share out, what travels how and how long the run is may all change.
+//
 // # Sources
 //
 // The precedence is that of github.com/spf13/viper, which merges the four places. It folds the case of keys, so that all of

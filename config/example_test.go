@@ -68,14 +68,16 @@ func ExampleConfig_Hash() {
 	// Output: true false
 }
 
+// Settings that a training has as before when it is taken up again.
 func ExampleKeys() {
 	for _, k := range config.Keys() {
-		if strings.HasPrefix(k.Name, "ddp.") {
+		if strings.HasPrefix(k.Name, "data.") && k.Fixed {
 			fmt.Printf("%s (%s, %s): %s\n", k.Name, k.Type, k.Default, k.Help)
 		}
 	}
 	// Output:
-	// ddp.bucket_mb (float, 25): MiB of gradients that travel in one collective; fractions are allowed
-	// ddp.first_bucket_mb (float, 1): MiB of the first bucket, small so that communication starts early; never more than ddp.bucket_mb
-	// ddp.overlap (bool, true): exchange a bucket while the backward pass goes on; false means after it
+	// data.drop_last (bool, false): leave out the last batch of an epoch if it is smaller than the others
+	// data.global_batch (int, 128): samples of one optimizer step, over all ranks
+	// data.limit (int, 0): use only the first so many training samples; 0 means all
+	// data.shuffle (bool, true): draw a new order for each epoch, the same for any number of ranks
 }

@@ -10,7 +10,7 @@ import (
 
 // The canonical text is what ranks agree on. A change of it is a change of every hash: raise the number in its header.
 func TestCanonicalTextOfTheDefaults(t *testing.T) {
-	want := `symgrad config 3
+	want := `symgrad config 4
 run.seed: 1
 run.max_steps: 0
 run.epochs: 1
@@ -22,6 +22,7 @@ launch.nproc_per_node: 0
 comm.backend: auto
 comm.check: true
 comm.heap_mb: 0
+comm.wire_dtype: f32
 model.name: mlp
 model.hidden: [512, 512]
 data.path: data/mnist
@@ -33,13 +34,23 @@ data.limit: 0
 ddp.bucket_mb: 25
 ddp.first_bucket_mb: 1
 ddp.overlap: true
+ddp.average: mean
+ddp.hook: none
+ddp.local_steps: 1
+ddp.virtual_ranks: 0
+shard.stage: 0
 optim.name: adam
 optim.lr: 0.001
 optim.beta1: 0.9
 optim.beta2: 0.999
 optim.eps: 1e-08
 optim.weight_decay: 0
+optim.no_decay: ""
 optim.clip_norm: 0
+optim.clip_value: 0
+optim.skip_nonfinite: false
+optim.ema_decay: 0
+optim.loss_scale: "0"
 optim.schedule.name: constant
 optim.schedule.warmup_steps: 0
 cpu.blas: auto
@@ -58,7 +69,8 @@ cpu.threads: 0
 // TestHashCoversWhatRanksMustAgreeOn changes one setting after the other.
 func TestHashCoversWhatRanksMustAgreeOn(t *testing.T) {
 	mayDiffer := map[string]bool{
-		"run.name": true, "run.output_dir": true,
+		"run.name": true, "run.output_dir": true, "run.resume": true,
+		"checkpoint.dir": true, "checkpoint.every": true, "checkpoint.keep": true, "checkpoint.async": true, "checkpoint.sharded": true,
 		"launch.master": true, "launch.log_dir": true, "launch.grace": true,
 		"comm.tune": true, "gpu.driver": true, "gpu.nvrtc": true, "gpu.nccl": true, "gpu.nvshmem": true,
 		"comm.timeout_init": true, "comm.timeout_step": true, "comm.trace_entries": true,
@@ -146,7 +158,7 @@ func TestShippedConfigs(t *testing.T) {
 		sameAsPlainDecoder(t, path, cfg)
 		everyLineIsExplained(t, path)
 	}
-	for _, want := range []string{"mnist-mlp", "mnist-cnn", "wide-mlp", "lm"} {
+	for _, want := range []string{"mnist-mlp", "mnist-cnn", "mnist-zero1", "mnist-bf16", "wide-mlp", "lm"} {
 		if !names[want] {
 			t.Errorf("there is no %s.yaml", want)
 		}

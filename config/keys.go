@@ -22,6 +22,7 @@ type Key struct {
 	Only    string // "optim.name is momentum"; "" if it always has an effect
 	Help    string // one sentence without a full stop
 	Hashed  bool   // whether Hash covers it
+	Fixed   bool   // whether a training that is taken up again must have it as before
 }
 
 // Keys is every setting, sorted by name.
@@ -38,6 +39,7 @@ func Keys() []Key {
 			Only:    f.only.String(),
 			Help:    f.help,
 			Hashed:  f.hashed,
+			Fixed:   f.fixed,
 		})
 	}
 	slices.SortFunc(keys, func(a, b Key) int { return cmp.Compare(a.Name, b.Name) })
@@ -54,6 +56,7 @@ type field struct {
 	only   condition
 	help   string
 	hashed bool
+	fixed  bool
 }
 
 func (f *field) env() string { return EnvPrefix + strings.ToUpper(strings.ReplaceAll(f.key, ".", "_")) }
@@ -77,6 +80,7 @@ func fields(t reflect.Type, prefix string, path []int) []*field {
 			key: key, path: at, typ: sf.Type, kind: kindOf(sf.Type),
 			in: sf.Tag.Get("in"), only: parseCondition(sf.Tag.Get("only")),
 			help: sf.Tag.Get("help"), hashed: sf.Tag.Get("hash") != "-",
+			fixed: sf.Tag.Get("resume") == "fixed",
 		})
 	}
 	return append(own, below...)

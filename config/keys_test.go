@@ -73,7 +73,7 @@ func TestKeysAreSortedAndComplete(t *testing.T) {
 	i := slices.IndexFunc(keys, func(k Key) bool { return k.Name == "optim.beta1" })
 	want := Key{
 		Name: "optim.beta1", Env: "SYMGRAD_OPTIM_BETA1", Type: "float", Default: "0.9", Allowed: "more than 0 and less than 1",
-		Only: "optim.name is adam or adamw", Help: "decay of the running mean of gradients", Hashed: true,
+		Only: "optim.name is adam or adamw or lamb or lion", Help: "decay of the running mean of gradients", Hashed: true,
 	}
 	if i < 0 || keys[i] != want {
 		t.Errorf("optim.beta1 is %+v, want %+v", keys[max(i, 0)], want)
@@ -89,7 +89,10 @@ func TestFixedNamesExist(t *testing.T) {
 		"model.name", "model.hidden", "model.channels", "model.kernel",
 		"model.layers", "model.heads", "model.width", "model.context", "model.tied",
 		"data.path", "data.global_batch", "data.shuffle", "data.drop_last", "data.accum_steps", "data.limit",
-		"ddp.bucket_mb", "ddp.first_bucket_mb", "ddp.overlap",
+		"ddp.bucket_mb", "ddp.first_bucket_mb", "ddp.overlap", "ddp.average", "ddp.hook", "ddp.powersgd_rank", "ddp.local_steps", "ddp.virtual_ranks",
+		"run.resume", "checkpoint.dir", "checkpoint.every", "checkpoint.keep", "checkpoint.async", "checkpoint.sharded",
+		"shard.stage", "comm.wire_dtype", "comm.error_feedback",
+		"optim.no_decay", "optim.clip_value", "optim.skip_nonfinite", "optim.ema_decay", "optim.loss_scale",
 		"optim.name", "optim.lr", "optim.momentum", "optim.nesterov", "optim.beta1", "optim.beta2", "optim.eps",
 		"optim.weight_decay", "optim.clip_norm", "optim.schedule.name", "optim.schedule.warmup_steps",
 		"optim.schedule.total_steps", "optim.schedule.min_lr", "optim.schedule.step_size", "optim.schedule.gamma",
@@ -103,7 +106,7 @@ func TestFixedNamesExist(t *testing.T) {
 }
 
 func TestSectionsAreOnlyPrefixes(t *testing.T) {
-	want := []string{"run", "launch", "comm", "model", "data", "ddp", "optim", "optim.schedule", "cpu", "gpu", "log"}
+	want := []string{"run", "launch", "comm", "model", "data", "ddp", "shard", "optim", "optim.schedule", "checkpoint", "cpu", "gpu", "log"}
 	got := sections()
 	slices.Sort(got)
 	slices.Sort(want)

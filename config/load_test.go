@@ -16,6 +16,7 @@ import (
 var samples = map[string][3]string{
 	"run.name":                    {"a", "b", "c"},
 	"run.output_dir":              {"out/a", "out/b", "out/c"},
+	"run.resume":                  {"none", "runs/a", "/ck/step-7"},
 	"run.seed":                    {"-2", "3", "4000000000000"},
 	"run.max_steps":               {"500", "600", "700"},
 	"run.epochs":                  {"2", "3", "4"},
@@ -34,6 +35,8 @@ var samples = map[string][3]string{
 	"comm.timeout_step":           {"1s", "2s", "3s"},
 	"comm.check":                  {"false", "true", "false"},
 	"comm.heap_mb":                {"1", "2", "3"},
+	"comm.wire_dtype":             {"bf16", "f16", "bf16"},
+	"comm.error_feedback":         {"true", "false", "true"},
 	"comm.trace_entries":          {"1", "2", "3"},
 	"model.name":                  {"cnn", "cnn", "cnn"},
 	"model.hidden":                {"[]", "[1]", "[2, 3]"},
@@ -53,6 +56,12 @@ var samples = map[string][3]string{
 	"ddp.bucket_mb":               {"0.0009765625", "1", "26"},
 	"ddp.first_bucket_mb":         {"0.5", "2", "3"},
 	"ddp.overlap":                 {"false", "true", "false"},
+	"ddp.average":                 {"sum", "predivide", "sum"},
+	"ddp.hook":                    {"powersgd", "none", "powersgd"},
+	"ddp.powersgd_rank":           {"2", "3", "1"},
+	"ddp.local_steps":             {"2", "3", "4"},
+	"ddp.virtual_ranks":           {"2", "4", "8"},
+	"shard.stage":                 {"1", "2", "3"},
 	"optim.name":                  {"adamw", "adam", "adamw"},
 	"optim.lr":                    {"0.1", "0.2", "0.3"},
 	"optim.momentum":              {"0.1", "0.2", "0.3"},
@@ -62,6 +71,16 @@ var samples = map[string][3]string{
 	"optim.eps":                   {"1e-06", "1e-05", "0.0001"},
 	"optim.weight_decay":          {"0.1", "0.2", "0.3"},
 	"optim.clip_norm":             {"0.1", "0.2", "0.3"},
+	"optim.no_decay":              {"'*.bias'", "'*.bias, vectors'", "vectors"},
+	"optim.clip_value":            {"0.1", "0.2", "0.3"},
+	"optim.skip_nonfinite":        {"true", "false", "true"},
+	"optim.ema_decay":             {"0.9", "0.99", "0.999"},
+	"optim.loss_scale":            {"dynamic", `"1024"`, `"0.5"`},
+	"checkpoint.dir":              {"ck/a", "ck/b", "/ck"},
+	"checkpoint.every":            {"1", "2", "0"},
+	"checkpoint.keep":             {"1", "2", "0"},
+	"checkpoint.async":            {"false", "true", "false"},
+	"checkpoint.sharded":          {"false", "true", "false"},
 	"optim.schedule.name":         {"cosine", "constant", "cosine"},
 	"optim.schedule.warmup_steps": {"1", "2", "3"},
 	"optim.schedule.total_steps":  {"11", "12", "13"},
@@ -82,7 +101,7 @@ var samples = map[string][3]string{
 }
 
 // unquoted is a sample as an environment variable or flag would have it.
-func unquoted(sample string) string { return strings.Trim(sample, "'") }
+func unquoted(sample string) string { return strings.Trim(sample, `"'`) }
 
 // inFile writes settings as a YAML file. Later ones of a key count.
 func inFile(t *testing.T, settings ...[2]string) string {
@@ -219,8 +238,8 @@ func TestEnvironmentIsReadStrictly(t *testing.T) {
 		{"foreign variables", []string{"PATH=/bin", "RANK=1", "symgrad_run_seed=x", "SYMGRADX=1", "SYMGRAD_RUN_SEED", "", "="}, nil, nil},
 		{"tests' variables", []string{"SYMGRAD_TEST_RANKS=3", "SYMGRAD_REQUIRE_SHM=1"}, nil, nil},
 		{"reserved", []string{"SYMGRAD_RANK=1"}, []string{"SYMGRAD_RANK"}, nil},
-		{"not reserved", []string{"SYMGRAD_RANK=1"}, []string{"SYMGRAD_JOB"}, []string{
-			"$SYMGRAD_RANK: no setting has this variable: symgrad config keys lists the settings; unset it if it is none",
+		{"not reserved", []string{"SYMGRAD_JOB=1"}, []string{"SYMGRAD_RANK"}, []string{
+			"$SYMGRAD_JOB: no setting has this variable: symgrad config keys lists the settings; unset it if it is none",
 		}},
 		{"reserved is not a prefix", []string{"SYMGRAD_RANKS=1"}, []string{"SYMGRAD_RANK"}, []string{
 			"$SYMGRAD_RANKS: no setting has this variable: did you mean SYMGRAD_RANK?",

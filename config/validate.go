@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"net"
+	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -100,12 +101,20 @@ func (c *Config) checkRun(r *rules) {
 		"%q cannot be the name of a folder", name)
 	r.require(c.Run.MaxSteps != 0 || c.Run.Epochs != 0, "run.epochs", []string{"run.max_steps"},
 		"the run would never end: set run.epochs or run.max_steps")
+	r.require(c.Run.Resume != "", "run.resume", nil, "is empty: use auto, none or the path of a checkpoint")
 }
 
 func (c *Config) checkOptim(r *rules) {
 	o, s := c.Optim, c.Optim.Schedule
 	r.require(o.Name != "adamw" || o.WeightDecay != 0, "optim.weight_decay", []string{"optim.name"},
 		"is 0, which makes adamw the same as adam: set it (a usual value is 0.01) or set optim.name to adam")
+	if _, _, err := o.Scale(); err != nil {
+		r.require(false, "optim.loss_scale", nil, "%v", err)
+	}
+	for _, p := range o.NoDecayPatterns() {
+		_, err := path.Match(p, "")
+		r.require(err == nil && p != "", "optim.no_decay", nil, "%q is no pattern of names: write such as *.bias", p)
+	}
 	if s.Name != "cosine" {
 		return
 	}

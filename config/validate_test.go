@@ -91,6 +91,16 @@ func TestValuesAtOddsWithEachOther(t *testing.T) {
 		},
 		{"no library", []string{"gpu.nccl=nccl"}, `--set: gpu.nccl: "nccl" is no library: name one as libnccl.so.2 or by its path`},
 		{"library by soname", []string{"gpu.nvshmem=libnvshmem_host.so.3", "gpu.driver=/opt/cuda"}, ""},
+		{"no place to resume from", []string{"run.resume="}, "--set: run.resume: is empty: use auto, none or the path of a checkpoint"},
+		{"checkpoints nowhere", []string{"checkpoint.every=5"}, "--set: checkpoint.every: has no effect, because checkpoint.dir is empty: remove it (it is used when checkpoint.dir is set)"},
+		{"checkpoints", []string{"checkpoint.every=5", "checkpoint.dir=ck", "run.resume=ck/7"}, ""},
+		{"a scale of the loss below 0", []string{"optim.loss_scale=-1"}, `--set: optim.loss_scale: "-1" is no factor: use dynamic, 0 for none, or a positive number`},
+		{"a scale of the loss in words", []string{"optim.loss_scale=auto"}, `--set: optim.loss_scale: "auto" is no factor: use dynamic, 0 for none, or a positive number`},
+		{"a dynamic scale of the loss", []string{"optim.loss_scale=dynamic"}, ""},
+		{"no decay of no name", []string{"optim.no_decay=a,,b"}, `--set: optim.no_decay: "" is no pattern of names: write such as *.bias`},
+		{"no decay of half a name", []string{"optim.no_decay=*.bias, [a"}, `--set: optim.no_decay: "[a" is no pattern of names: write such as *.bias`},
+		{"no decay", []string{"optim.no_decay=*.bias, vectors"}, ""},
+		{"error feedback of nothing", []string{"comm.error_feedback=true"}, "--set: comm.error_feedback: has no effect, because comm.wire_dtype is f32: remove it (it is used when comm.wire_dtype is bf16 or f16)"},
 		{"trace elsewhere", []string{"log.trace=../t.json"}, `--set: log.trace: "../t.json" leads out of the output folder: use a file name`},
 		{
 			"trace of three steps",
@@ -146,14 +156,14 @@ func TestSettingsWithoutEffectAreReportedToWhoCouldSee(t *testing.T) {
 		{
 			"both in the file",
 			Source{File: inFile(t, sgd, momentum)},
-			"FILE:3:13: optim.momentum: has no effect, because optim.name is sgd: remove it (it is used when optim.name is momentum)",
+			"FILE:3:13: optim.momentum: has no effect, because optim.name is sgd: remove it (it is used when optim.name is momentum or nesterov)",
 		},
 		{"file, then flag", Source{File: inFile(t, [2]string{"optim.name", "momentum"}, momentum), Set: []string{"optim.name=sgd"}}, ""},
 		{"file, then environment", Source{File: inFile(t, [2]string{"optim.name", "momentum"}, momentum), Env: []string{"SYMGRAD_OPTIM_NAME=sgd"}}, ""},
 		{
 			"environment over file",
 			Source{File: inFile(t, sgd), Env: []string{"SYMGRAD_OPTIM_MOMENTUM=0.5"}},
-			"$SYMGRAD_OPTIM_MOMENTUM: optim.momentum: has no effect, because optim.name is sgd: remove it (it is used when optim.name is momentum)",
+			"$SYMGRAD_OPTIM_MOMENTUM: optim.momentum: has no effect, because optim.name is sgd: remove it (it is used when optim.name is momentum or nesterov)",
 		},
 		{
 			"flag over the default",
@@ -169,7 +179,7 @@ func TestSettingsWithoutEffectAreReportedToWhoCouldSee(t *testing.T) {
 		{
 			"a wrong value without effect is still without effect",
 			Source{File: inFile(t, sgd, [2]string{"optim.momentum", "7"})},
-			"FILE:3:13: optim.momentum: has no effect, because optim.name is sgd: remove it (it is used when optim.name is momentum)",
+			"FILE:3:13: optim.momentum: has no effect, because optim.name is sgd: remove it (it is used when optim.name is momentum or nesterov)",
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
