@@ -145,3 +145,36 @@ func TestStepTimesOfGPUs(t *testing.T) {
 		}
 	})
 }
+
+// A training that stops on GPUs goes on there, on another number of them and on the host, and the other way round. All that
+// the optimizer keeps is on the device, the averages of the weights as well.
+func TestGPURunsAreTakenUpAgain(t *testing.T) {
+	onOneAndTwo(t, func(t *testing.T, n int, data string) {
+		how := []string{
+			ranks(n), "optim.name=adamw", "optim.weight_decay=0.01", "optim.no_decay=vectors", "optim.clip_norm=1",
+			"optim.ema_decay=0.99", "optim.loss_scale=dynamic", "optim.schedule.total_steps=200",
+		}
+		unbroken := processes(t, data, onGPUs(append(how, "run.max_steps=200")...)...).summary(t)
+		onHost, onDevice := t.TempDir(), t.TempDir()
+		half := append(how, "run.max_steps=100", "run.eval=false", "checkpoint.every=40")
+		processes(t, data, onGPUs(append(half, "checkpoint.dir="+onDevice)...)...).summary(t)
+		processes(t, data, onGPUs(append(half, "checkpoint.dir="+onHost, "run.device=cpu")...)...).summary(t)
+		for _, way := range []struct {
+			from string
+			more []string
+		}{
+			{onDevice, nil},
+			{onDevice, []string{ranks(1)}},
+			{onDevice, []string{ranks(2), "run.device=cpu"}},
+			{onHost, nil},
+		} {
+			s := processes(t, data, onGPUs(append(append(how, "run.max_steps=200", "run.resume="+way.from), way.more...)...)...).summary(t)
+			if same := near(s.Losses, unbroken.Losses, 1e-3); same != 200 || s.ResumedStep != 100 {
+				t.Errorf("%v: losses of %d steps are those of an unbroken run, want 200; from step %d", way, same, s.ResumedStep)
+			}
+			if d := math.Abs(*s.TestAccuracy - *unbroken.TestAccuracy); !(d <= 0.005) {
+				t.Errorf("%v: accuracy %v, want %v", way, *s.TestAccuracy, *unbroken.TestAccuracy)
+			}
+		}
+	})
+}

@@ -43,6 +43,29 @@ func summary(t *testing.T, dir string) train.Summary {
 // ranks is the flag for so many.
 func ranks(n int) string { return fmt.Sprintf("--set=launch.nproc_per_node=%d", n) }
 
+// A run that shares out its weights stops, and goes on on three ranks that share out nothing, and on two again: its curve is
+// that of a run that never stopped.
+func TestRunGoesOnWithOtherSharding(t *testing.T) {
+	run := func(more ...string) train.Summary {
+		dir := t.TempDir()
+		ranktest.Process(t, small(dir, append([]string{"--set=optim.schedule.total_steps=30", "--set=optim.ema_decay=0.9"}, more...)...)...).Want(t, 0)
+		return summary(t, dir)
+	}
+	ck := "--set=checkpoint.dir=" + t.TempDir()
+	whole := run(ranks(2))
+	run(ranks(2), ck, "--set=run.max_steps=10", "--set=shard.stage=3")
+	run(ranks(3), ck, "--set=run.max_steps=20")
+	s := run(ranks(2), ck, "--set=shard.stage=1")
+	if s.ResumedStep != 20 || len(s.Losses) != len(whole.Losses) {
+		t.Fatalf("from step %d, %d losses, want 20 and %d", s.ResumedStep, len(s.Losses), len(whole.Losses))
+	}
+	for i, want := range whole.Losses {
+		if d := math.Abs(s.Losses[i]-want) / want; d > 1e-4 || i < 10 && d > 0 {
+			t.Fatalf("the loss of step %d is %v, want %v", i, s.Losses[i], want)
+		}
+	}
+}
+
 // One and two ranks learn the same, as processes and as goroutines, and learn it: the loss begins at ln 44 = 3.8.
 func TestRanksLearnTheSame(t *testing.T) {
 	var one train.Summary

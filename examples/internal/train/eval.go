@@ -10,11 +10,19 @@ import (
 // for any number of ranks, and so is the content of each: then equal parameters get equal counts, whoever counts, even
 // where a BLAS rounds by the shape of a matrix.
 //
+// With optim.ema_decay it is the moving averages of the weights that answer.
+//
 // Collective: all ranks.
 func (t *trainer) evaluate(ctx context.Context, s *Summary) (err error) {
 	tests := t.job.problem.Tests()
 	if tests == nil {
 		return nil
+	}
+	if t.rule.EMADecay > 0 {
+		if err := t.swap(); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, t.swap()) }()
 	}
 	weights, err := t.weights()
 	if err != nil {
@@ -54,6 +62,16 @@ func (t *trainer) evaluate(ctx context.Context, s *Summary) (err error) {
 	}
 	s.tested(counts[0], counts[1])
 	return nil
+}
+
+// swap exchanges the weights and their moving averages.
+//
+// Collective: all ranks.
+func (t *trainer) swap() error {
+	if err := t.solver.SwapAverages(t.d.Model()); err != nil {
+		return err
+	}
+	return t.whole()
 }
 
 // answer is how many of the answers for n samples from first on are right, of how many.

@@ -32,18 +32,99 @@ func (t *trainer) header() error {
 	data, model := j.problem.Describe()
 	fmt.Fprintf(&b, "data       %s\n", data)
 	fmt.Fprintf(&b, "model      %s: %d parameters in %d tensors\n", model, t.parameters(), len(t.model.Params))
-	fmt.Fprintf(&b, "optimizer  %v\n", optimConfig(cfg.Optim, t.steps, j.threads))
+	fmt.Fprintf(&b, "optimizer  %v%s\n", t.rule, t.scaleText())
 	fmt.Fprintf(&b, "steps      %d of %d samples: %s\n", t.steps, cfg.Data.GlobalBatch, t.shares())
+	b.WriteString(t.resumption())
 	overlap := "while the backward pass goes on"
 	if !cfg.DDP.Overlap {
 		overlap = "after the backward pass"
 	}
-	fmt.Fprintf(&b, "exchange   %s\n", overlap)
+	fmt.Fprintf(&b, "exchange   %s%s\n", overlap, exchangeText(cfg))
 	for line := range strings.Lines(t.d.String()) {
 		b.WriteString("           " + line)
 	}
+	if cfg.Shard.Stage > 0 {
+		fmt.Fprintf(&b, "sharding   %s; rank 0 has %v\n", stageText[cfg.Shard.Stage], t.d.Memory())
+	}
+	if t.keeper != nil {
+		fmt.Fprintf(&b, "keeps      %s\n", t.keeping())
+	}
 	fmt.Fprintf(&b, "results    %s\n", cfg.OutputDir())
 	return t.say("%s", b.String())
+}
+
+// stageText is what ranks share out, by shard.stage.
+var stageText = [...]string{"nothing", "the state of the optimizer", "state and gradients", "state, gradients and weights"}
+
+// exchangeText is what becomes of gradients on the way, where that is not their mean in full.
+func exchangeText(c *config.Config) string {
+	var parts []string
+	if c.Comm.WireDType != "f32" {
+		part := "as " + c.Comm.WireDType
+		if c.Comm.ErrorFeedback {
+			part += " with error feedback"
+		}
+		parts = append(parts, part)
+	}
+	if c.DDP.Hook != "none" {
+		parts = append(parts, fmt.Sprintf("%s of rank %d", c.DDP.Hook, c.DDP.PowerSGDRank))
+	}
+	if c.DDP.Average != "mean" {
+		parts = append(parts, "average "+c.DDP.Average)
+	}
+	if c.DDP.VirtualRanks > 0 {
+		parts = append(parts, fmt.Sprintf("summed as by %s", plural(c.DDP.VirtualRanks, "rank")))
+	}
+	if c.DDP.LocalSteps > 1 {
+		parts = append(parts, fmt.Sprintf("weights only, every %d steps", c.DDP.LocalSteps))
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return ", " + strings.Join(parts, ", ")
+}
+
+// scaleText is by what the loss is scaled, if it is.
+func (t *trainer) scaleText() string {
+	if t.scaled == nil {
+		return ""
+	}
+	how := ", dynamic"
+	if t.scaled.static {
+		how = ""
+	}
+	return fmt.Sprintf(" loss_scale=%g%s", t.scaled.scaler.Scale(), how)
+}
+
+// resumption is what the run goes on from, what was passed over, and which settings are others now.
+func (t *trainer) resumption() string {
+	var b strings.Builder
+	for _, text := range t.broken {
+		fmt.Fprintf(&b, "skipped    %s\n", text)
+	}
+	if t.from == nil {
+		return b.String()
+	}
+	m := t.from.m
+	fmt.Fprintf(&b, "resumed    %s: %s made by %s, shard.stage %d\n", t.from.c.Path(), plural(m.Step, "step"), plural(m.WorldSize, "rank"), m.Stage)
+	for _, c := range t.from.changes {
+		fmt.Fprintf(&b, "changed    %v\n", c)
+	}
+	return b.String()
+}
+
+// keeping is where and when checkpoints are left.
+func (t *trainer) keeping() string {
+	c := t.job.cfg.Checkpoint
+	text := "checkpoints in " + t.keeper.dir
+	if c.Every > 0 {
+		text += fmt.Sprintf(", every %s", plural(c.Every, "step"))
+	}
+	text += ", at the end and when interrupted"
+	if c.Keep > 0 {
+		text += fmt.Sprintf("; the newest %d stay", c.Keep)
+	}
+	return text
 }
 
 // source is where the settings come from, and their hash.
@@ -128,19 +209,25 @@ func (t *trainer) shares() string {
 func (t *trainer) footer(s *Summary) error {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 11, 0, 1, ' ', 0)
-	fmt.Fprintf(w, "trained\t%s in %v: %.0f samples/s", plural(s.Steps, "step"),
+	fmt.Fprintf(w, "trained\t%s in %v: %.0f samples/s", plural(s.Steps-s.ResumedStep, "step"),
 		time.Duration(s.Seconds*float64(time.Second)).Round(100*time.Millisecond), s.SamplesPerSecond)
 	if s.ExposedCommPercent != nil {
 		fmt.Fprintf(w, ", %.1f%% of the time stood still for communication", *s.ExposedCommPercent)
 	}
 	fmt.Fprintln(w)
 	fmt.Fprintf(w, "loss\t%.6f at the last step\n", s.FinalLoss)
+	if s.SkippedSteps > 0 {
+		fmt.Fprintf(w, "left out\t%s whose gradients were not finite\n", plural(s.SkippedSteps, "step"))
+	}
 	if s.TestAccuracy != nil {
 		fmt.Fprintf(w, "accuracy\t%.4f: %d of %d test answers\n", *s.TestAccuracy, s.TestCorrect, s.TestSamples)
 	}
 	fmt.Fprintf(w, "params\tsha256 %s, the same on %s\n", s.ParamsSHA256, plural(s.WorldSize, "rank"))
 	if s.Trace != "" {
 		fmt.Fprintf(w, "timeline\t%s, for https://ui.perfetto.dev\n", s.Trace)
+	}
+	if n := len(s.Checkpoints); n > 0 {
+		fmt.Fprintf(w, "checkpoint\t%s\n", t.keeper.path(s.Checkpoints[n-1]))
 	}
 	fmt.Fprintf(w, "summary\t%s\n", filepath.Join(t.job.cfg.OutputDir(), SummaryName))
 	if err := w.Flush(); err != nil {

@@ -16,13 +16,15 @@ type lead struct {
 	traceFirst, traceLast int // steps of the timeline, -1 and -2 for none
 	verify                bool
 	losses                bool // of all steps are to be known: log.losses
+	keep                  bool // checkpoints are written: checkpoint.dir
+	keepEvery             int  // steps between two: checkpoint.every
 }
 
 // follow is rank 0's lead.
 //
 // Collective: all ranks.
 func follow(k *talk, j *job) (lead, error) {
-	v := []int64{int64(j.cfg.Log.Every), -1, -2, 0, 0}
+	v := []int64{int64(j.cfg.Log.Every), -1, -2, 0, 0, 0, int64(j.cfg.Checkpoint.Every)}
 	if j.cfg.Log.Trace != "" {
 		v[1], v[2] = int64(j.cfg.Log.TraceSteps[0]), int64(j.cfg.Log.TraceSteps[1])
 	}
@@ -32,10 +34,16 @@ func follow(k *talk, j *job) (lead, error) {
 	if j.cfg.Log.Losses {
 		v[4] = 1
 	}
+	if j.cfg.Checkpoint.Dir != "" {
+		v[5] = 1
+	}
 	if err := fromFirst(k, "what rank 0 logs", v); err != nil {
 		return lead{}, err
 	}
-	return lead{every: int(v[0]), traceFirst: int(v[1]), traceLast: int(v[2]), verify: v[3] == 1, losses: v[4] == 1}, nil
+	return lead{
+		every: int(v[0]), traceFirst: int(v[1]), traceLast: int(v[2]), verify: v[3] == 1, losses: v[4] == 1,
+		keep: v[5] == 1, keepEvery: int(v[6]),
+	}, nil
 }
 
 // meter is the losses and times of a run. Every rank notes its own; share adds them up over the ranks, for many steps at
@@ -43,6 +51,7 @@ func follow(k *talk, j *job) (lead, error) {
 type meter struct {
 	k     *talk
 	now   func() time.Duration // since the first step began
+	wild  bool                 // a loss need not be finite: its step is left out
 	blind bool                 // nobody sees how long ranks wait for communication: GPUs do it by themselves
 
 	own     []float64     // this rank's parts of losses that have been noted since the last share
@@ -51,6 +60,8 @@ type meter struct {
 	samples int           // of all steps so far, all ranks
 
 	losses      []float64 // that have been shared
+	firstLoss   int       // step of the first of them
+	before      int       // samples of steps that a run before this one has made
 	exposed     float64   // seconds, mean over the ranks
 	sharedAt    time.Duration
 	rateSamples int           // samples when rate was computed
@@ -85,7 +96,7 @@ func (m *meter) share() error {
 	}
 	n := len(m.own)
 	for i, loss := range all[:n] {
-		if math.IsNaN(loss) || math.IsInf(loss, 0) {
+		if !m.wild && (math.IsNaN(loss) || math.IsInf(loss, 0)) {
 			return fmt.Errorf("step %d: the loss is %v; lower optim.lr, or set optim.clip_norm", m.at[i], loss)
 		}
 	}
@@ -101,12 +112,30 @@ func (m *meter) share() error {
 	return nil
 }
 
+// curve is the losses that a checkpoint keeps, all or the last one, and the step of the first of them.
+func (m *meter) curve(all bool) (curve, int) {
+	if n := len(m.losses); !all && n > 1 {
+		return m.losses[n-1:], m.firstLoss + n - 1
+	}
+	return m.losses, m.firstLoss
+}
+
 // loss is that of the last step that has been shared, NaN before the first.
 func (m *meter) loss() float64 {
 	if len(m.losses) == 0 {
 		return math.NaN()
 	}
 	return m.losses[len(m.losses)-1]
+}
+
+// finite is the last loss that is a number, NaN before the first: a step that is left out may have none.
+func (m *meter) finite() float64 {
+	for i := len(m.losses) - 1; i >= 0; i-- {
+		if x := m.losses[i]; !math.IsNaN(x) && !math.IsInf(x, 0) {
+			return x
+		}
+	}
+	return math.NaN()
 }
 
 // exposedPercent is how much of the time the ranks stood still to wait for communication; NaN where nobody sees it.
@@ -125,5 +154,5 @@ func (m *meter) samplesPerSecond() float64 {
 	if m.sharedAt <= 0 {
 		return 0
 	}
-	return float64(m.samples) / m.sharedAt.Seconds()
+	return float64(m.samples-m.before) / m.sharedAt.Seconds()
 }

@@ -83,6 +83,7 @@ type options struct {
 	cfg     *config.Config
 	origins *config.Origins
 	verify  bool
+	plan    bool
 	below   float64 // what the last loss must be below; 0 means any
 	timing  timingFlags
 }
@@ -98,6 +99,7 @@ func (p Program) parse(args []string) (options, error) {
 	source.AddFlags(o.flags)
 	o.flags.BoolVar(&o.verify, "verify", false,
 		"before training, compare the gradient of all ranks with that of one rank on the first global batch")
+	o.flags.BoolVar(&o.plan, "plan", false, "at the end, hold the memory of rank 0 and its communication against what symgrad plan says")
 	o.flags.Float64Var(&o.below, "below", 0, "fail unless the loss of the last step is below this; 0 means any loss")
 	o.timing.add(o.flags)
 	if err := o.flags.Parse(args); err != nil {
@@ -122,7 +124,13 @@ func (o *options) check() error {
 	if name := o.cfg.Model.Name; !slices.Contains(o.program.Models, name) {
 		return Usage("model.name=%s: %s trains %s only", name, o.program.Name, strings.Join(o.program.Models, " or "))
 	}
-	return o.timing.check()
+	if o.plan && o.cfg.Run.Machine == tape {
+		return Usage("--plan: what Gorgonia's machine allocates nobody knows; set run.machine to compiled")
+	}
+	if err := o.timing.check(); err != nil {
+		return err
+	}
+	return o.checkRules()
 }
 
 func (o options) help() string {
@@ -136,8 +144,11 @@ Settings: symgrad config keys explains them all, symgrad config show tells where
 GPUs: one for each rank, with run.device=cuda, or with auto where they are; run.precision says how
 they multiply. run.machine=tape is Gorgonia's own machine on the host, to compare with.
 Results: summary.json, config.yaml and the timeline (log.trace) in run.output_dir.
+Checkpoints: in checkpoint.dir, every checkpoint.every steps, at the end, and after Ctrl-C or SIGTERM,
+which end the run behind its step; a second Ctrl-C does at once. The same command then goes on from the
+newest whole one (run.resume), on any number of ranks and with any shard.stage.
 Exit codes: 0 for success, 1 for a failure, 2 for settings that make no sense, 75 for a rank that
-lost another one, 130 after Ctrl-C.
+lost another one, 130 after Ctrl-C and 143 after SIGTERM, with or without a checkpoint.
 
 ` + o.flags.FlagUsages()
 }

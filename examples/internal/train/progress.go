@@ -11,6 +11,7 @@ import (
 // status is what there is to tell about a run at some moment.
 type status struct {
 	Step, Steps    int     // made, in all
+	First          int     // made by a run before this one
 	Epoch, Epochs  int     // from 1; 0 epochs means no limit
 	Loss           float64 // of the last step that the ranks have added up, NaN before the first
 	LearningRate   float64
@@ -105,8 +106,8 @@ func (p *progress) plain(s status) string {
 func (p *progress) bar(s status) string {
 	room := p.columns - 1 // a full line would wrap on some terminals
 	left := time.Duration(0)
-	if s.Step > 0 {
-		left = time.Duration(float64(s.Elapsed) / float64(s.Step) * float64(s.Steps-s.Step))
+	if s.Step > s.First {
+		left = time.Duration(float64(s.Elapsed) / float64(s.Step-s.First) * float64(s.Steps-s.Step))
 	}
 	text := fmt.Sprintf("%d/%d", s.Step, s.Steps)
 	for _, fact := range append(p.facts(s), left.Round(time.Second).String()+" left") {

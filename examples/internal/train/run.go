@@ -167,12 +167,15 @@ func blasConfig(c config.CPU, threads int) blas.Config {
 //
 // Collective: all ranks. Errors: interrupted when ctx was; else the rank is named.
 func (j *job) run(ctx context.Context, w *dist.World) error {
-	release := abortAfter(ctx, w)
-	err := train(ctx, w, j)
-	release()
+	g := newGuard(ctx, w)
+	err := train(ctx, w, j, g)
+	g.off()
+	stop := (&saved{})
 	switch cause := context.Cause(ctx); {
 	case err == nil:
 		return nil
+	case errors.As(err, &stop): // not an error that the others need to be told
+		return fmt.Errorf("rank %d of %d: %w", w.Rank(), w.Size(), stop)
 	case cause != nil:
 		return fmt.Errorf("rank %d of %d: %w", w.Rank(), w.Size(), cause)
 	}

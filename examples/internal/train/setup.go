@@ -1,6 +1,9 @@
 package train
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
 	"fmt"
 
 	"gorgonia.org/gorgonia"
@@ -9,6 +12,7 @@ import (
 	"github.com/symgrad/symgrad/config"
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/ddp"
+	"github.com/symgrad/symgrad/dist/launch"
 	"github.com/symgrad/symgrad/optim"
 )
 
@@ -18,15 +22,24 @@ type trainer struct {
 	job  *job
 	talk *talk
 
-	steps   int // of the run
+	first   int // steps that a run before this one has made
+	steps   int // of the run, those included
 	rows    int // of the graph's batch
 	model   *Model
+	scaled  *scaled // nil for a loss that is not scaled
 	d       *ddp.DDP
 	vm      *vm
+	rule    optim.Config
 	solver  optim.Solver
+	apart   int // steps since the ranks had the same weights, with ddp.local_steps
 	sampler *ddp.Sampler
 
 	lead   lead
+	from   *origin  // what the run goes on from; nil for the beginning
+	broken []string // checkpoints that were passed over
+	keeper *keeper  // nil for a run that leaves no checkpoints
+	began  uint64   // number of the last operation before the first step
+	ended  uint64   // and of the last one of all steps
 	meter  *meter
 	spans  *spans
 	timing *timing
@@ -47,59 +60,90 @@ func newTrainer(k *talk, j *job) (*trainer, error) {
 		return nil, err
 	}
 	t.steps = runSteps(j.cfg.Run, t.sampler.Steps())
+	t.rule = optimConfig(j.cfg.Optim, t.steps, j.threads)
+	if err := t.keep(); err != nil {
+		return t, err
+	}
+	if err := t.locate(); err != nil {
+		return t, err
+	}
 	if first := t.lead.traceFirst; first >= t.steps {
 		return nil, usageError{fmt.Errorf("log.trace_steps: the timeline starts at step %d, but the run has %d steps, from 0", first, t.steps)}
 	}
-	if f := j.timing; f.file != "" && f.warmup >= t.steps {
-		return nil, Usage("--json: the run has %d steps, all of them warm-up; lower --warmup", t.steps)
+	if f := j.timing; f.file != "" && f.warmup >= t.steps-t.first {
+		return nil, Usage("--json: the run has %d steps, all of them warm-up; lower --warmup", t.steps-t.first)
 	}
-	if err := t.build(); err != nil {
-		return nil, err
+	if err := t.build(t.from.weights); err != nil {
+		return t, err
 	}
-	return t, t.checkHeap()
+	if err := t.checkHeap(); err != nil {
+		return t, err
+	}
+	return t, t.restore()
 }
 
-// build is what a program of one's own does: model, ddp.Attach in place of gorgonia.Grad, machine, solver.
-func (t *trainer) build() error {
+// build is what a program of one's own does: model, ddp.Attach in place of gorgonia.Grad, machine, solver. values gives its parameters others than those that the seed says.
+func (t *trainer) build(values func(*Model) error) error {
 	cfg := t.job.cfg
+	exchange, err := ddpConfig(cfg)
+	if err != nil {
+		return err
+	}
 	share := ceilDiv(cfg.Data.GlobalBatch, t.w.Size()) // no rank has more of a batch
-	t.rows = ceilDiv(share, cfg.Data.AccumSteps)
-	var err error
+	if t.rows = ceilDiv(share, cfg.Data.AccumSteps); exchange.VirtualRanks > 0 {
+		t.rows = ceilDiv(cfg.Data.GlobalBatch, exchange.VirtualRanks)
+	}
 	if t.model, err = t.job.problem.New(t.rows, nil); err != nil {
 		return err
 	}
 	m := t.model
-	t.d, err = ddp.Attach(t.w, m.Cost, m.Params, ddp.Config{
-		BucketMB:      mebibytes(cfg.DDP.BucketBytes()),
-		FirstBucketMB: mebibytes(cfg.DDP.FirstBucketBytes()),
-		NoOverlap:     !cfg.DDP.Overlap,
-	})
+	if err := values(m); err != nil { // before Attach, which gives them to all ranks and puts them where they belong
+		return err
+	}
+	cost, scaled, err := newScaled(cfg.Optim, m.Cost)
 	if err != nil {
 		return err
 	}
-	rule := optimConfig(cfg.Optim, t.steps, t.job.threads)
+	t.scaled = scaled
+	if t.d, err = ddp.Attach(t.w, cost, m.Params, exchange); err != nil {
+		return err
+	}
 	c := t.job.machineConfig(cfg.Model.Name)
 	if t.job.site.gpu {
-		c.Solver, c.KeepInputs = &rule, t.job.timing.kept // the update is the end of each run, in one graph with it
+		c.Solver, c.KeepInputs = &t.rule, t.job.timing.kept // the update is the end of each run, in one graph with it
 	}
 	if t.vm, err = t.job.newVM(c, append(gorgonia.Nodes{m.Cost}, t.d.Grads()...)...); err != nil {
 		return err
 	}
-	t.solver, err = t.vm.newSolver(rule)
+	t.solver, err = t.newSolver()
 	return err
 }
 
-// close frees what the trainer has. Idempotent.
-func (t *trainer) close() error {
+// newSolver is what updates the parameters: on a GPU there, where weights or states are shared out each rank's part, else
+// Gorgonia's way.
+func (t *trainer) newSolver() (optim.Solver, error) {
+	if t.job.site.gpu {
+		return t.vm.compiled.NewSolver(t.rule)
+	}
+	return t.d.NewSolver(t.rule)
+}
+
+// close frees what the trainer has, after a run that ended with cause. A checkpoint that another rank will not do its part
+// of any more is not waited for. Idempotent.
+func (t *trainer) close(cause error) error {
+	err := t.from.close()
+	if launch.ExitCode(cause) != launch.ExitPeerLost {
+		err = errors.Join(err, t.keeper.close())
+	}
 	if t.vm != nil {
-		if err := t.vm.Close(); err != nil {
+		if err := errors.Join(err, t.vm.Close()); err != nil {
 			return err
 		}
 	}
 	if t.d != nil {
-		return t.d.Close()
+		err = errors.Join(err, t.d.Close())
 	}
-	return nil
+	return err
 }
 
 // checkHeap holds comm.heap_mb against what the buckets need.
@@ -114,6 +158,28 @@ func (t *trainer) checkHeap() error {
 	return nil
 }
 
+// planHash identifies how parameters lie in buckets.
+func (t *trainer) planHash() string {
+	sum := sha256.Sum256([]byte(t.d.String()))
+	return hex.EncodeToString(sum[:])
+}
+
+// whole makes the values of the model's nodes the weights, all of them, as they are after the last step.
+//
+// Collective: all ranks, between runs.
+func (t *trainer) whole() error {
+	if err := t.vm.sync(); err != nil {
+		return err
+	}
+	if t.apart > 0 { // a second average would round again
+		if err := t.d.AverageWeights(); err != nil {
+			return err
+		}
+		t.apart = 0
+	}
+	return t.d.Consolidate() // with shard.stage=3
+}
+
 func (t *trainer) newSampler(rank, size int) (*ddp.Sampler, error) {
 	cfg := t.job.cfg
 	return ddp.NewSampler(ddp.SamplerConfig{
@@ -123,9 +189,11 @@ func (t *trainer) newSampler(rank, size int) (*ddp.Sampler, error) {
 }
 
 // weights is the parameters' tensors.
-func (t *trainer) weights() ([]*gtensor.Dense, error) {
-	all := make([]*gtensor.Dense, len(t.model.Params))
-	for i, p := range t.model.Params {
+func (t *trainer) weights() ([]*gtensor.Dense, error) { return weightsOf(t.model) }
+
+func weightsOf(m *Model) ([]*gtensor.Dense, error) {
+	all := make([]*gtensor.Dense, len(m.Params))
+	for i, p := range m.Params {
 		d, ok := p.Value().(*gtensor.Dense)
 		if !ok {
 			return nil, fmt.Errorf("parameter %s: its value is a %T, not a dense tensor", p.Name(), p.Value())
@@ -142,30 +210,6 @@ func runSteps(c config.Run, epochSteps int) int {
 		steps = c.Epochs * epochSteps
 	}
 	return steps
-}
-
-// optimConfig is the settings of the solver for a run of so many steps. Those that the rule does not read stay zero, which
-// the solver insists on.
-func optimConfig(c config.Optim, steps, threads int) optim.Config {
-	o := optim.Config{
-		Name: c.Name, LearningRate: c.LR, WeightDecay: c.WeightDecay, ClipNorm: c.ClipNorm,
-		Schedule:      optim.Schedule{Name: c.Schedule.Name, WarmupSteps: c.Schedule.WarmupSteps},
-		KeepGradients: true, // every run overwrites them
-		Workers:       threads,
-	}
-	switch c.Name {
-	case optim.Momentum:
-		o.Momentum, o.Nesterov = c.Momentum, c.Nesterov
-	case optim.Adam, optim.AdamW:
-		o.Beta1, o.Beta2, o.Epsilon = c.Beta1, c.Beta2, c.Eps
-	}
-	switch c.Schedule.Name {
-	case optim.Cosine:
-		o.Schedule.Steps, o.Schedule.MinLearningRate = c.Schedule.CosineSteps(steps), c.Schedule.MinLR
-	case optim.StepDown:
-		o.Schedule.Steps, o.Schedule.Gamma = c.Schedule.StepSize, c.Schedule.Gamma
-	}
-	return o
 }
 
 func ceilDiv(a, b int) int { return (a + b - 1) / b }

@@ -64,6 +64,26 @@ func hostOnly(c *config.Config) string {
 	case c.Data.AccumSteps > 1:
 		return fmt.Sprintf("data.accum_steps=%d: on GPUs the parts of a batch are not added up; set it to 1", c.Data.AccumSteps)
 	}
+	return hostRule(c)
+}
+
+// hostRule is which setting asks for what is done to buckets or pieces of them in the host's memory alone; "" if none does.
+func hostRule(c *config.Config) string {
+	for _, s := range []struct {
+		set        bool
+		name, back string
+	}{
+		{c.Shard.Stage > 0, fmt.Sprintf("shard.stage=%d", c.Shard.Stage), "0"},
+		{c.Comm.WireDType != "f32", "comm.wire_dtype=" + c.Comm.WireDType, "f32"},
+		{c.DDP.Hook != "none", "ddp.hook=" + c.DDP.Hook, "none"},
+		{c.DDP.Average != "mean", "ddp.average=" + c.DDP.Average, "mean"},
+		{c.DDP.VirtualRanks > 0, fmt.Sprintf("ddp.virtual_ranks=%d", c.DDP.VirtualRanks), "0"},
+		{c.DDP.LocalSteps > 1, fmt.Sprintf("ddp.local_steps=%d", c.DDP.LocalSteps), "1"},
+	} {
+		if s.set {
+			return fmt.Sprintf("%s works in the memory of the host; set it to %s for GPUs", s.name, s.back)
+		}
+	}
 	return ""
 }
 

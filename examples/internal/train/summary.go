@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
+
+	"github.com/symgrad/symgrad/internal/plan"
 )
 
 // SummaryName is the file in run.output_dir with the results of a run.
@@ -30,14 +32,23 @@ type Summary struct {
 	Threads   int    `json:"threads"` // of a rank
 	BLAS      string `json:"blas"`    // what multiplies matrices
 
-	Steps              int       `json:"steps"`  // of the optimizer
-	Epochs             float64   `json:"epochs"` // passes over the training set; the last may be a part of one
-	GlobalBatch        int       `json:"global_batch"`
-	Seconds            float64   `json:"seconds"` // from the first step to the last
-	SamplesPerSecond   float64   `json:"samples_per_second"`
-	ExposedCommPercent *float64  `json:"exposed_comm_percent"` // of the time, mean over the ranks, stood still to wait for communication; null on GPUs
-	FinalLoss          float64   `json:"final_loss"`           // of the last step, before its update
-	Losses             []float64 `json:"losses,omitempty"`     // of all steps, if log.losses asks for them
+	Steps              int      `json:"steps"`  // of the optimizer
+	Epochs             float64  `json:"epochs"` // passes over the training set; the last may be a part of one
+	GlobalBatch        int      `json:"global_batch"`
+	Seconds            float64  `json:"seconds"` // from the first step to the last
+	SamplesPerSecond   float64  `json:"samples_per_second"`
+	ExposedCommPercent *float64 `json:"exposed_comm_percent"`    // of the time, mean over the ranks, stood still to wait for communication; null on GPUs
+	FinalLoss          float64  `json:"final_loss"`              // of the last step, before its update
+	Losses             curve    `json:"losses,omitempty"`        // of all steps, if log.losses asks for them
+	LossesFrom         int      `json:"losses_from,omitempty"`   // step of the first of them, for a run that goes on from one without
+	SkippedSteps       int      `json:"skipped_steps,omitempty"` // left out by optim.skip_nonfinite or a dynamic optim.loss_scale
+	WireBytes          int64    `json:"wire_bytes"`              // of gradients that a rank hands to collectives in one step
+
+	Memory plan.Memory `json:"memory"` // bytes of rank 0, where it computes, as allocated
+
+	ResumedFrom string `json:"resumed_from,omitempty"` // the checkpoint; what is timed is the steps behind it
+	ResumedStep int    `json:"resumed_step,omitempty"` // steps that it had made
+	Checkpoints []int  `json:"checkpoints,omitempty"`  // steps of those that this run has written
 
 	TestAccuracy     *float64 `json:"test_accuracy"` // null without run.eval
 	TestCorrect      int64    `json:"test_correct"`
@@ -76,9 +87,19 @@ func (s *Summary) measured(t *trainer, digest []byte) {
 	if exposed := m.exposedPercent(); !math.IsNaN(exposed) {
 		s.ExposedCommPercent = &exposed
 	}
-	s.FinalLoss = m.loss()
+	if s.FinalLoss = m.finite(); math.IsNaN(s.FinalLoss) {
+		s.FinalLoss = 0 // JSON has no other
+	}
+	s.Memory = t.memory()
+	s.SkippedSteps, s.WireBytes = t.solver.Skipped(), t.d.WireBytes()
+	if t.from != nil {
+		s.ResumedFrom, s.ResumedStep = t.from.c.Path(), t.first
+	}
+	if t.keeper != nil {
+		s.Checkpoints = t.keeper.written
+	}
 	if t.lead.losses {
-		s.Losses = m.losses
+		s.Losses, s.LossesFrom = m.losses, m.firstLoss
 	}
 	s.ParamsSHA256 = hex.EncodeToString(digest)
 }
@@ -117,4 +138,33 @@ func versions() map[string]string {
 		}
 	}
 	return v
+}
+
+// curve is losses. In JSON null stands for one that is no number, of a step that was left out.
+type curve []float64
+
+// MarshalJSON implements json.Marshaler.
+func (c curve) MarshalJSON() ([]byte, error) {
+	all := make([]*float64, len(c))
+	for i := range c {
+		if !math.IsNaN(c[i]) && !math.IsInf(c[i], 0) {
+			all[i] = &c[i]
+		}
+	}
+	return json.Marshal(all)
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (c *curve) UnmarshalJSON(text []byte) error {
+	var all []*float64
+	if err := json.Unmarshal(text, &all); err != nil {
+		return err
+	}
+	*c = make(curve, len(all))
+	for i, x := range all {
+		if (*c)[i] = math.NaN(); x != nil {
+			(*c)[i] = *x
+		}
+	}
+	return nil
 }

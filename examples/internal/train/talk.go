@@ -1,6 +1,8 @@
 package train
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
 
 	"github.com/symgrad/symgrad/dist"
@@ -132,4 +134,42 @@ func fromFirst[T tensor.Element](k *talk, name string, v []T) error {
 	return k.do(name, tensor.Of(v), tensor.Of(v), func(g *dist.Group, dst, src tensor.Buffer) (dist.Work, error) {
 		return g.Broadcast(dst, src, 0)
 	})
+}
+
+// fromRank0 is what ask says on rank 0.
+//
+// Collective: all ranks. Errors: ask's, on all ranks.
+func fromRank0[T any](k *talk, name string, ask func() (T, error)) (answer T, err error) {
+	var text []byte
+	reply := struct {
+		Answer T
+		Error  string
+		Usage  bool
+	}{}
+	if k.w.Rank() == 0 {
+		if reply.Answer, err = ask(); err != nil {
+			reply.Error, reply.Usage = err.Error(), errors.Is(err, ErrUsage)
+		}
+		var coded error
+		text, coded = json.Marshal(reply)
+		err = errors.Join(err, coded)
+	}
+	length := []int64{int64(len(text))}
+	if sent := fromFirst(k, name, length); sent != nil {
+		return answer, errors.Join(err, sent)
+	}
+	text = append(text, make([]byte, int(length[0])-len(text))...)
+	if sent := fromFirst(k, name, text); sent != nil || err != nil {
+		return reply.Answer, errors.Join(err, sent)
+	}
+	if err := json.Unmarshal(text, &reply); err != nil {
+		return reply.Answer, fmt.Errorf("%s, from rank 0: %w", name, err)
+	}
+	switch {
+	case reply.Error == "":
+		return reply.Answer, nil
+	case reply.Usage:
+		return reply.Answer, Usage("%s", reply.Error)
+	}
+	return reply.Answer, fmt.Errorf("rank 0: %s", reply.Error)
 }

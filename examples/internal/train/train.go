@@ -19,7 +19,7 @@ import (
 // train is a whole run on one rank.
 //
 // Collective: all ranks. Errors: what went wrong, on the rank where it did; on the others, that and which rank.
-func train(ctx context.Context, w *dist.World, j *job) (err error) {
+func train(ctx context.Context, w *dist.World, j *job, g *guard) (err error) {
 	k := newTalk(w)
 	defer func() { err = errors.Join(err, k.close()) }()
 	if err := agree(k, j.facts); err != nil {
@@ -27,7 +27,7 @@ func train(ctx context.Context, w *dist.World, j *job) (err error) {
 	}
 	t, err := newTrainer(k, j)
 	if t != nil {
-		defer func() { err = errors.Join(err, t.close()) }()
+		defer func() { err = errors.Join(err, t.close(err)) }()
 	}
 	if err != nil {
 		return err
@@ -47,15 +47,19 @@ func train(ctx context.Context, w *dist.World, j *job) (err error) {
 		}
 	}
 	t.filled = false
+	if t.keeper != nil {
+		g.off() // the loop ends by itself
+	}
 	if err := t.loop(ctx); err != nil {
 		return err
 	}
+	g.on()
 	return t.finish(ctx, s)
 }
 
 // finish is what comes after the last step: accuracy, a last comparison of the ranks, and what the run leaves.
 func (t *trainer) finish(ctx context.Context, s *Summary) error {
-	if err := t.vm.sync(); err != nil {
+	if err := t.whole(); err != nil {
 		return err
 	}
 	if t.job.cfg.Run.Eval {
@@ -76,6 +80,9 @@ func (t *trainer) finish(ctx context.Context, s *Summary) error {
 	if err := t.writeTrace(s); err != nil {
 		return err
 	}
+	if err := t.keeper.close(); err != nil {
+		return err
+	}
 	worst, err := t.timing.worst(t.talk)
 	if err != nil || t.w.Rank() != 0 {
 		return err
@@ -88,7 +95,10 @@ func (t *trainer) finish(ctx context.Context, s *Summary) error {
 	if err := s.write(t.job.cfg.OutputDir()); err != nil {
 		return err
 	}
-	return t.footer(s)
+	if err := t.footer(s); err != nil || !t.job.plan {
+		return err
+	}
+	return t.held()
 }
 
 // errNotLearned is a run whose loss has not fallen as far as --below asks for.
@@ -103,44 +113,78 @@ func (t *trainer) judgeLoss() error {
 	return nil
 }
 
-// loop makes all steps.
+// loop makes all steps that are left.
 func (t *trainer) loop(ctx context.Context) error {
 	if err := rank.Done(t.w.Barrier()); err != nil {
 		return err
 	}
 	t.meter = newMeter(t.talk)
-	t.timing = newTiming(t.job.timing.warmup, t.steps)
+	t.meter.wild = t.rule.SkipNonFinite
+	t.from.count(t.meter)
+	t.timing = newTiming(t.job.timing.warmup, t.steps-t.first)
 	var p *progress
 	if t.w.Rank() == 0 {
 		p = newProgress(t.job.out, t.job.cfg.Log.Progress, t.job.env.Columns)
 		defer p.end()
 	}
-	for step := range t.steps {
+	stops := newStopper(ctx, t.talk)
+	t.began = newest(t.w)
+	for step := t.first; step < t.steps; step++ {
+		if err := stops.ask(t.keeper != nil); err != nil {
+			return err
+		}
 		batch := t.sampler.Next()
 		rate := t.solver.LearningRate()
 		t.spans.on = step >= t.lead.traceFirst && step <= t.lead.traceLast
 		if err := t.step(step, batch); err != nil {
 			return fmt.Errorf("step %d: %w", step, plain(err))
 		}
-		shared := t.shared(step)
-		if shared {
-			if err := t.meter.share(); err != nil {
-				return err
-			}
+		shared, err := t.after(step, stops)
+		if err != nil {
+			return err
 		}
 		if p != nil {
 			p.step(t.status(batch, step, rate), shared)
 		}
-		if cause := context.Cause(ctx); cause != nil {
+		if cause := context.Cause(ctx); cause != nil && t.keeper == nil {
 			return cause
 		}
 	}
+	t.ended = newest(t.w)
 	return nil
+}
+
+// after is what the ranks do together after a step: they add up losses, save, and stop.
+//
+// Returns: whether losses have been added up. Errors: saved, when a rank was told to stop.
+func (t *trainer) after(step int, stops *stopper) (shared bool, err error) {
+	shared = t.shared(step)
+	stop, err := stops.answer(shared)
+	if err != nil {
+		return false, err
+	}
+	shared = shared || stop != nil
+	if shared {
+		if err := t.meter.share(); err != nil {
+			return true, err
+		}
+	}
+	if stop == nil && !t.keeper.due(step+1, t.steps) {
+		return shared, nil
+	}
+	if err := t.save(step + 1); err != nil || stop == nil {
+		return shared, err
+	}
+	at, err := t.last()
+	if err != nil {
+		return true, err
+	}
+	return true, &saved{stop, step + 1, at}
 }
 
 func (t *trainer) status(b ddp.Batch, step int, rate float64) status {
 	return status{
-		Step: step + 1, Steps: t.steps, Epoch: b.Epoch + 1, Epochs: t.job.cfg.Run.Epochs,
+		First: t.first, Step: step + 1, Steps: t.steps, Epoch: b.Epoch + 1, Epochs: t.job.cfg.Run.Epochs,
 		Loss: t.meter.loss(), LearningRate: rate, SamplesPerSec: t.meter.rate,
 		ExposedPercent: t.meter.exposedPercent(), Elapsed: t.meter.now(),
 	}
@@ -149,7 +193,10 @@ func (t *trainer) status(b ddp.Batch, step int, rate float64) status {
 // step is one optimizer step on a global batch, of which b is this rank's part.
 func (t *trainer) step(step int, b ddp.Batch) error {
 	t.spans.begin(step)
-	loss, err := t.gradients(b.Indices)
+	if err := t.scaled.set(t.solver); err != nil {
+		return err
+	}
+	loss, err := t.gradients(step, b.Indices, b.Global)
 	if err != nil {
 		return err
 	}
@@ -157,7 +204,7 @@ func (t *trainer) step(step int, b ddp.Batch) error {
 		return t.queued(step, b)
 	}
 	updating := time.Now()
-	if err := t.solver.Step(t.d.Model()); err != nil {
+	if err := t.update(); err != nil {
 		return err
 	}
 	t.spans.add("compute", "optimizer", updating, time.Now())
@@ -172,7 +219,7 @@ func (t *trainer) step(step int, b ddp.Batch) error {
 // queued is the end of a step whose run has been queued on a GPU, the update with it. Nobody waits for it, but to know its
 // loss where that is shared, and to know its time where a group of steps ends.
 func (t *trainer) queued(step int, b ddp.Batch) error {
-	if err := t.solver.Step(t.d.Model()); err != nil {
+	if err := t.update(); err != nil {
 		return err
 	}
 	t.spans.queued()
@@ -191,23 +238,38 @@ func (t *trainer) queued(step int, b ddp.Batch) error {
 	return nil
 }
 
-// shared reports whether the ranks add up their losses after a step.
-func (t *trainer) shared(step int) bool { return (step+1)%t.lead.every == 0 || step+1 == t.steps }
+// update is the solver's step.
+func (t *trainer) update() error {
+	if err := t.solver.Step(t.d.Model()); err != nil {
+		return err
+	}
+	t.scaled.update(t.solver)
+	if k := t.job.cfg.DDP.LocalSteps; k > 1 {
+		t.apart = (t.apart + 1) % k // the solver averages every k steps
+	}
+	return nil
+}
 
-// gradients gives the parameters the gradient of the mean loss over the global batch, of which indices is this rank's
-// part. The graph has one batch size: a part is cut into pieces of that many rows, all but the last without
-// communication, and the last is filled up with rows of weight zero.
+// shared reports whether the ranks add up their losses after a step.
+func (t *trainer) shared(step int) bool {
+	return (step+1)%t.lead.every == 0 || step+1 == t.steps || t.keeper.due(step+1, t.steps)
+}
+
+// gradients gives the parameters the gradient of the mean loss over a batch of global samples, of which indices is this
+// rank's part. The graph has one batch size: a part is cut into pieces of that many rows, all but the last without
+// communication, and the last is filled up with rows of weight zero. All ranks have as many pieces; some may be empty.
 //
 // Collective: all ranks. Returns: the sum of the losses of this rank's samples.
-func (t *trainer) gradients(indices []int) (loss float64, err error) {
-	if len(indices) > t.rows {
+func (t *trainer) gradients(step int, indices []int, global int) (loss float64, err error) {
+	cuts := t.cut(len(indices), global)
+	if cuts.n > 1 {
 		err = t.d.NoSync(func() error {
-			for len(indices) > t.rows {
-				l, err := t.run(indices[:t.rows])
+			for i := range cuts.n - 1 {
+				l, err := t.run(step, indices, cuts, i)
 				if err != nil {
 					return err
 				}
-				loss, indices = loss+l, indices[t.rows:]
+				loss += l
 			}
 			return nil
 		})
@@ -215,7 +277,7 @@ func (t *trainer) gradients(indices []int) (loss float64, err error) {
 			return 0, err
 		}
 	}
-	l, err := t.run(indices)
+	l, err := t.run(step, indices, cuts, cuts.n-1)
 	return loss + l, err
 }
 
@@ -237,11 +299,14 @@ func plain(err error) error {
 	return root
 }
 
-// run is one run of the graph.
+// run is one run of the graph, for one of the pieces of this rank's part of a batch.
 //
 // Returns: the sum of the losses of the samples; 0 on a GPU, where it is not known yet.
-func (t *trainer) run(indices []int) (loss float64, err error) {
+func (t *trainer) run(step int, indices []int, c cuts, piece int) (loss float64, err error) {
 	filling := time.Now()
+	lo, hi := c.at(piece), c.at(piece+1)
+	t.vm.at(step, c.first+lo)
+	indices = indices[lo:hi:hi]
 	m, n := t.model, float64(len(indices))
 	if !t.filled {
 		if err := t.job.problem.Fill(m, indices); err != nil {

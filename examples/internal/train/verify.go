@@ -1,14 +1,18 @@
 package train
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
 
 	"gorgonia.org/gorgonia"
 
+	"github.com/symgrad/symgrad/config"
 	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/dist/ddp"
 	"github.com/symgrad/symgrad/ops"
+	"github.com/symgrad/symgrad/optim"
 	"github.com/symgrad/symgrad/tensor"
 )
 
@@ -19,16 +23,19 @@ const MaxDifference = 1e-4
 // roundings is how many roundings of an operand a gradient may be off where products are of fewer bits than float32 has.
 const roundings = 8
 
-// allowed is MaxDifference, or as much as the precision of the products asks for: rounding to 10 bits of mantissa is off by
-// up to 2^-11, to 7 by up to 2^-8.
-func allowed(precision string) float64 {
-	switch precision {
-	case "tf32":
-		return roundings * 0x1p-11
-	case "bf16":
-		return roundings * 0x1p-8
+// allowed is MaxDifference, or as much as the precision of the products, or of gradients on their way, asks for: rounding to
+// 10 bits of mantissa is off by up to 2^-11, to 7 by up to 2^-8.
+func allowed(c *config.Config) float64 {
+	limit := MaxDifference
+	for _, narrow := range []string{c.Run.Precision, c.Comm.WireDType} {
+		switch narrow {
+		case "tf32", "f16":
+			limit = max(limit, roundings*0x1p-11)
+		case "bf16":
+			limit = max(limit, roundings*0x1p-8)
+		}
 	}
-	return MaxDifference
+	return limit
 }
 
 // verify compares the gradient that all ranks compute together, in their buckets, with the gradient of the same global
@@ -49,7 +56,7 @@ func (t *trainer) verify(s *Summary) error {
 	if err != nil {
 		return fmt.Errorf("verify: %w", plain(err))
 	}
-	alone, err := t.alone(all)
+	alone, err := t.alone(all.Indices)
 	if err != nil {
 		return fmt.Errorf("verify: on one rank: %w", err)
 	}
@@ -59,12 +66,15 @@ func (t *trainer) verify(s *Summary) error {
 			worst, at = d, i
 		}
 	}
-	return t.judge(s, worst, at, len(all))
+	return t.judge(s, worst, at, len(all.Indices))
 }
 
-// together is the gradient of all ranks. The run that computes it leaves nothing behind: neither the update that is part of
-// it on a GPU, nor a step of the clock that random numbers depend on.
-func (t *trainer) together(mine []int) ([][]float32, error) {
+// together is the gradient of all ranks. The run that computes it leaves nothing behind, not even the update that is part of
+// it on a GPU.
+func (t *trainer) together(mine ddp.Batch) ([][]float32, error) {
+	if t.job.cfg.Shard.Stage > 0 {
+		return t.inShadow(mine)
+	}
 	restore := func() error { return nil }
 	if t.job.site.gpu {
 		var err error
@@ -72,7 +82,10 @@ func (t *trainer) together(mine []int) ([][]float32, error) {
 			return nil, err
 		}
 	}
-	if _, err := t.gradients(mine); err != nil {
+	if err := t.scaled.set(t.solver); err != nil {
+		return nil, err
+	}
+	if _, err := t.gradients(t.first, mine.Indices, mine.Global); err != nil {
 		return nil, err
 	}
 	if err := t.vm.sync(); err != nil {
@@ -82,43 +95,124 @@ func (t *trainer) together(mine []int) ([][]float32, error) {
 	if err != nil {
 		return nil, err
 	}
-	if t.vm.compiled != nil {
-		t.vm.compiled.SetClock(0)
+	times := t.scaled.factorNow()
+	if t.job.cfg.DDP.Average == "sum" {
+		times *= float64(mine.Global)
+	}
+	for _, g := range grads {
+		for i := range g {
+			g[i] = float32(float64(g[i]) / times)
+		}
 	}
 	return grads, restore()
 }
 
-// saved is what gives weights and solver on the device back what they have now, as no run has changed them.
-func (t *trainer) saved() (restore func() error, err error) {
+// shadowRate is the learning rate of a shadow: so large that beside a gradient, of whatever size, the weight vanishes.
+const shadowRate = 0x1p20
+
+// inShadow is the gradient of all ranks where none has all of it: a second model with the same weights and the same
+// sharding takes one step downhill, weight - shadowRate*gradient, which all ranks then have. So the sharded update and the
+// gathering of the weights are looked at, too.
+func (t *trainer) inShadow(mine ddp.Batch) (grads [][]float32, err error) {
+	before, err := t.copied()
+	if err != nil {
+		return nil, err
+	}
+	s := &trainer{
+		w: t.w, job: t.job, talk: t.talk, first: t.first, steps: t.steps, lead: t.lead, spans: newSpans(t.w),
+		rule: optim.Config{Name: optim.SGD, LearningRate: shadowRate, KeepGradients: true, Workers: t.job.threads},
+	}
+	defer func() { err = errors.Join(err, s.close(err)) }()
+	if err := s.build(func(m *Model) error { return fill(m, before) }); err != nil {
+		return nil, err
+	}
+	if err := s.scaled.set(s.solver); err != nil {
+		return nil, err
+	}
+	if _, err := s.gradients(t.first, mine.Indices, mine.Global); err != nil {
+		return nil, err
+	}
+	if err := s.solver.Step(s.d.Model()); err != nil {
+		return nil, err
+	}
+	after, err := s.copied()
+	if err != nil {
+		return nil, err
+	}
+	times := float64(shadowRate)
+	if t.job.cfg.DDP.Average == "sum" {
+		times *= float64(mine.Global)
+	}
+	for k, w := range after {
+		for i := range w {
+			w[i] = float32((float64(before[k][i]) - float64(w[i])) / times)
+		}
+	}
+	return after, nil
+}
+
+// copied is copies of all weights.
+//
+// Collective: all ranks.
+func (t *trainer) copied() ([][]float32, error) {
+	if err := t.whole(); err != nil {
+		return nil, err
+	}
 	weights, err := t.weights()
 	if err != nil {
 		return nil, err
 	}
-	before := make([][]float32, len(weights))
+	all := make([][]float32, len(weights))
 	for i, w := range weights {
-		before[i] = slices.Clone(w.Float32s())
+		all[i] = slices.Clone(w.Float32s())
+	}
+	return all, nil
+}
+
+// fill gives the parameters of m values.
+func fill(m *Model, values [][]float32) error {
+	weights, err := weightsOf(m)
+	if err != nil {
+		return err
+	}
+	for i, w := range weights {
+		copy(w.Float32s(), values[i])
+	}
+	return nil
+}
+
+// saved is what gives weights and solver on the device back what they have now, as no run has changed them.
+func (t *trainer) saved() (restore func() error, err error) {
+	before, err := t.copied()
+	if err != nil {
+		return nil, err
 	}
 	state := t.solver.State()
 	return func() error {
-		for i, w := range weights {
-			copy(w.Float32s(), before[i])
+		if err := fill(t.model, before); err != nil {
+			return err
 		}
 		t.vm.compiled.Load()
 		return t.solver.SetState(state)
 	}, nil
 }
 
-// firstBatch is the part of a rank in the first global batch of the run.
-func (t *trainer) firstBatch(rank, size int) ([]int, error) {
+// firstBatch is the part of a rank in the first global batch.
+func (t *trainer) firstBatch(rank, size int) (ddp.Batch, error) {
 	sampler, err := t.newSampler(rank, size)
 	if err != nil {
-		return nil, err
+		return ddp.Batch{}, err
 	}
-	return sampler.Next().Indices, nil
+	return sampler.Next(), nil
 }
 
 // alone is the gradient of the samples, by plain Gorgonia.
+//
+// Collective: all ranks.
 func (t *trainer) alone(indices []int) (grads [][]float32, err error) {
+	if err := t.whole(); err != nil {
+		return nil, err
+	}
 	weights, err := t.weights()
 	if err != nil {
 		return nil, err
@@ -202,7 +296,7 @@ func (t *trainer) judge(s *Summary, worst float64, at, samples int) error {
 	}
 	worst = all[2*rank]
 	name := t.d.Plan().Params[int(all[2*rank+1])].Name
-	limit := allowed(t.job.cfg.Run.Precision)
+	limit := allowed(t.job.cfg)
 	line := fmt.Sprintf("%s differs by at most %.2e, in %s (max |a-b| / max |b|; allowed %.0e)",
 		verified(t.w, samples), worst, name, limit)
 	if worst > limit {

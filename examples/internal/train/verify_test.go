@@ -69,7 +69,8 @@ func trained(t *testing.T, n int, body func(tr *trainer) error, more ...string) 
 		if err != nil {
 			return err
 		}
-		return errors.Join(body(tr), tr.close())
+		err = body(tr)
+		return errors.Join(err, tr.close(err))
 	})
 }
 

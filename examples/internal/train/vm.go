@@ -7,7 +7,6 @@ import (
 	"gorgonia.org/gorgonia"
 
 	"github.com/symgrad/symgrad/machine"
-	"github.com/symgrad/symgrad/optim"
 )
 
 // vm is what runs a graph: a compiled machine, or Gorgonia's tape machine.
@@ -36,14 +35,6 @@ func (j *job) newVM(c machine.Config, outputs ...*gorgonia.Node) (*vm, error) {
 	return &vm{m, m}, nil
 }
 
-// newSolver is the solver of the machine: on a GPU one that updates the parameters there.
-func (v *vm) newSolver(c optim.Config) (optim.Solver, error) {
-	if v.compiled == nil {
-		return optim.New(c)
-	}
-	return v.compiled.NewSolver(c)
-}
-
 // scalar is the one element of an output after the last run.
 //
 // Returns: when that run is done.
@@ -59,6 +50,15 @@ func (v *vm) scalar(n *gorgonia.Node) (float64, error) {
 }
 
 var errNoLoss = errors.New("the cost is no float32")
+
+// at makes the next run one for samples from first on of the batch of a step: random numbers depend on it, and so on nothing
+// that another number of ranks or a resumption changes. Gorgonia's tape machine has none of its own.
+func (v *vm) at(step, first int) {
+	if v.compiled != nil {
+		v.compiled.SetClock(uint64(step))
+		v.compiled.SetFirstSample(uint64(first))
+	}
+}
 
 // sync makes the values of outputs and parameters what they are after the last run.
 func (v *vm) sync() error {

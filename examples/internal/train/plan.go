@@ -1,0 +1,95 @@
+package train
+
+import (
+	"slices"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/dist/ddp"
+	"github.com/symgrad/symgrad/internal/plan"
+	"github.com/symgrad/symgrad/machine"
+)
+
+// expected is what the run was to take of this rank, by the formulas of symgrad plan.
+func (t *trainer) expected() (*plan.Plan, error) {
+	c, p := t.job.cfg, t.d.Plan()
+	exchange, err := ddpConfig(c)
+	if err != nil {
+		return nil, err
+	}
+	_, model := t.job.problem.Describe()
+	j := plan.Job{
+		Name: c.Run.Name, Model: model, Ranks: t.w.Size(), Rows: t.rows, GPU: t.job.site.gpu,
+		Runs: t.cut(0, c.Data.GlobalBatch).n, DDP: exchange, Rule: t.rule, Params: p.Params, Order: p.GradientOrder(),
+		Inputs: t.inputBytes(),
+	}
+	for i := range j.Machine {
+		j.Machine[i] = t.vm.compiled.Footprint()
+	}
+	return plan.New(j)
+}
+
+// taken is what it has taken. Numbers that are not known are 0.
+func (t *trainer) taken(p *plan.Plan) plan.Figures {
+	f := plan.Figures{Memory: t.memory()}
+	var records []dist.Record
+	all := t.w.Recorder().Records()
+	if len(all) > 0 && all[0].Seq <= t.began+1 { // the ring has lost none of the steps'
+		records = slices.DeleteFunc(all, func(r dist.Record) bool { return r.Seq <= t.began || r.Seq > t.ended })
+	}
+	f.Volume, _ = p.Configured().Count(records, t.w.Size())
+	if m := t.meter; !m.blind && t.steps > t.first {
+		exposed := m.exposed / float64(t.steps-t.first)
+		f.Exposed = &exposed
+	}
+	return f
+}
+
+// memory is the bytes that this rank has allocated, where it computes.
+func (t *trainer) memory() plan.Memory {
+	own := t.d.Memory()
+	m := plan.Memory{Params: own.Params, Gradients: own.Grads, State: own.State, Staging: own.Staging}
+	if t.job.cfg.Shard.Stage == 0 && t.solver.Steps() > 0 {
+		for _, p := range t.d.Plan().Params { // a solver of whole parameters has whole slots
+			m.State += int64(len(t.rule.WithDefaults().Slots()) * p.Len() * p.DType.Size())
+		}
+	}
+	var f machine.Footprint
+	if t.vm.compiled != nil {
+		f = t.vm.compiled.Footprint()
+	}
+	m.Staging += f.Gradients
+	m.Activations, m.Outputs = f.Arena+f.Constants+f.Scratch, f.Outputs
+	if m.Inputs = f.Inputs; !t.job.site.gpu {
+		m.Inputs = t.inputBytes()
+	}
+	return m
+}
+
+// inputBytes is those of the graph's inputs, where the program has them.
+func (t *trainer) inputBytes() int64 {
+	n := int64(0)
+	for _, in := range t.model.Cost.Graph().AllNodes() {
+		if in.IsVar() && in.Value() != nil && !t.model.Params.Contains(in) && !ddp.IsShard(in) {
+			n += int64(in.Value().MemSize())
+		}
+	}
+	return n
+}
+
+// newest is the number of the last operation of this rank.
+func newest(w *dist.World) uint64 {
+	records := w.Recorder().Records()
+	if len(records) == 0 {
+		return 0
+	}
+	return records[len(records)-1].Seq
+}
+
+// held tells what the run was to take beside what it took.
+func (t *trainer) held() error {
+	p, err := t.expected()
+	if err != nil {
+		return err
+	}
+	return t.say("\n%s", plan.Compare(p.Figures(t.w.Rank()), t.taken(p)))
+}

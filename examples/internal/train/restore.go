@@ -1,0 +1,159 @@
+package train
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/symgrad/symgrad/checkpoint"
+	"github.com/symgrad/symgrad/dist/ddp"
+	"github.com/symgrad/symgrad/optim"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// restore gives solver, hook and scale of the loss what they had. The weights have theirs.
+func (t *trainer) restore() error {
+	o := t.from
+	if o == nil {
+		return nil
+	}
+	err := t.restoreSolver()
+	if err == nil {
+		err = t.restoreHook()
+	}
+	if err == nil && t.scaled != nil && o.m.Scaler != nil {
+		var st optim.LossScalerState
+		if err = json.Unmarshal(o.m.Scaler, &st); err == nil {
+			err = t.scaled.scaler.SetState(st)
+		}
+	}
+	if err != nil {
+		err = fmt.Errorf("checkpoint %s: %w", o.c.Path(), err)
+	}
+	return errors.Join(err, o.close())
+}
+
+// restoreSolver reads what this rank's solver keeps, whoever wrote it.
+func (t *trainer) restoreSolver() error {
+	m := t.from.m
+	if m.Solver.Steps == 0 {
+		return nil // nothing has been kept yet
+	}
+	st := optim.State{Name: m.Solver.Name, Steps: m.Solver.Steps}
+	plan := t.d.Plan()
+	for _, p := range plan.Params {
+		dt, err := p.DType.Gorgonia()
+		if err != nil {
+			return err
+		}
+		ps := optim.ParamState{Name: p.Name, Shape: slices.Clone(p.Shape), DType: dt}
+		for _, name := range t.rule.WithDefaults().Slots() {
+			ps.Slots = append(ps.Slots, optim.Slot{Name: name})
+		}
+		st.Params = append(st.Params, ps)
+	}
+	for _, own := range t.d.Pieces() {
+		p := &st.Params[own.Param]
+		p.Offset = own.Offset
+		for i := range p.Slots {
+			s := &p.Slots[i]
+			to := zeros(own.Len, plan.Params[own.Param].DType)
+			if err := t.readSlot(p.Name, s.Name, own.Offset, to); err != nil {
+				return err
+			}
+			if to.DType() == tensor.F64 {
+				s.F64, _ = tensor.Data[float64](to)
+			} else {
+				s.F32, _ = tensor.Data[float32](to)
+			}
+		}
+	}
+	return t.solver.SetState(st)
+}
+
+// readSlot reads elements of what a solver keeps. Where ranks stepped by themselves each has its own again, if there are as
+// many as before, and else all have the mean.
+func (t *trainer) readSlot(param, slot string, offset int, to tensor.Buffer) error {
+	c, ranks := t.from.c, t.from.m.WorldSize
+	if _, shared := c.Lookup(checkpoint.StateName(param, slot)); shared {
+		return c.Read(checkpoint.StateName(param, slot), offset, to)
+	}
+	if ranks == t.w.Size() && t.local() {
+		return c.Read(ownName(param, slot, t.w.Rank()), offset, to)
+	}
+	part := zeros(to.Len(), to.DType())
+	for r := range ranks {
+		if err := c.Read(ownName(param, slot, r), offset, part); err != nil {
+			return err
+		}
+		if err := addTo(to, part, 1/float64(ranks)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// zeros is n elements of a dtype of parameters.
+func zeros(n int, dt tensor.DType) tensor.Buffer {
+	if dt == tensor.F64 {
+		return tensor.Of(make([]float64, n))
+	}
+	return tensor.Of(make([]float32, n))
+}
+
+// addTo is to += factor*x, of one length and dtype.
+func addTo(to, x tensor.Buffer, factor float64) error {
+	if to.DType() == tensor.F64 {
+		return addElements[float64](to, x, factor)
+	}
+	return addElements[float32](to, x, factor)
+}
+
+func addElements[T float32 | float64](to, x tensor.Buffer, factor float64) error {
+	sum, err := tensor.Data[T](to)
+	if err != nil {
+		return err
+	}
+	more, err := tensor.Data[T](x)
+	if err != nil {
+		return err
+	}
+	for i := range sum {
+		sum[i] += T(factor) * more[i]
+	}
+	return nil
+}
+
+// restoreHook reads what is done to buckets had kept. With as many ranks as before each has its own part of a sum; else
+// rank 0 has all of it.
+func (t *trainer) restoreHook() error {
+	o, rank := t.from, t.w.Rank()
+	if len(t.d.HookState()) == 0 {
+		return nil
+	}
+	moved := o.m.WorldSize != t.w.Size()
+	var all []ddp.HookState
+	for _, have := range o.c.Tensors() {
+		if have.Role != checkpoint.Residual {
+			continue
+		}
+		sum := have.Name != checkpoint.StateName(have.Param, have.Slot)
+		if sum && (moved && rank > 0 || !moved && have.Name != ownName(have.Param, have.Slot, rank)) {
+			continue // another rank's
+		}
+		data := zeros(have.Len(), have.DType)
+		if err := o.c.Read(have.Name, 0, data); err != nil {
+			return err
+		}
+		same := func(h ddp.HookState) bool { return h.Param == have.Param && h.Slot == have.Slot }
+		if i := slices.IndexFunc(all, same); i >= 0 {
+			if err := addTo(all[i].Data, data, 1); err != nil {
+				return err
+			}
+			continue
+		}
+		all = append(all, ddp.HookState{Param: have.Param, Slot: have.Slot, Shape: have.Shape, Data: data, Sum: sum})
+	}
+	return t.d.SetHookState(all)
+}

@@ -1,0 +1,253 @@
+package train
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/symgrad/symgrad/config"
+)
+
+// told is what a run of a program has printed, and its code.
+type told struct {
+	code     int
+	out, err string
+	dir      string
+}
+
+func run(t *testing.T, p Program, more ...string) told {
+	t.Helper()
+	dir := t.TempDir()
+	var out, errs bytes.Buffer
+	code := p.Execute(settings(dir, more...), &out, &errs)
+	return told{code, out.String(), errs.String(), dir}
+}
+
+// summary is that of a run that went well.
+func (r told) summary(t *testing.T) Summary {
+	t.Helper()
+	if r.code != 0 {
+		t.Fatalf("code %d: %s", r.code, r.err)
+	}
+	text, err := os.ReadFile(filepath.Join(r.dir, SummaryName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var s Summary
+	if err := json.Unmarshal(text, &s); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func ranks(n int) string { return fmt.Sprint("launch.nproc_per_node=", n) }
+func steps(n int) string { return fmt.Sprint("run.max_steps=", n) }
+
+// sameBits compares curves and final parameters.
+func sameBits(t *testing.T, what string, got, want Summary) {
+	t.Helper()
+	if got.ParamsSHA256 != want.ParamsSHA256 || !slices.Equal(got.Losses, want.Losses) || len(want.Losses) == 0 {
+		t.Errorf("%s: parameters %.8s and %d losses to %v, want %.8s and %d to %v", what, got.ParamsSHA256,
+			len(got.Losses), got.FinalLoss, want.ParamsSHA256, len(want.Losses), want.FinalLoss)
+	}
+}
+
+// apart is the largest relative difference between two curves.
+func apart(t *testing.T, a, b curve) float64 {
+	t.Helper()
+	if len(a) != len(b) || len(a) == 0 {
+		t.Fatalf("%d and %d losses", len(a), len(b))
+	}
+	worst := 0.0
+	for i := range a {
+		worst = max(worst, math.Abs(a[i]-b[i])/math.Abs(b[i]))
+	}
+	return worst
+}
+
+// 200 steps on 2 ranks, the second hundred after a stop: on 2 ranks again, on 4 and on 1.
+func TestResumedRunHasTheCurveOfAnUnbrokenOne(t *testing.T) {
+	ck := t.TempDir()
+	how := []string{"optim.name=adamw", "optim.weight_decay=0.01", "optim.clip_norm=1", "optim.schedule.name=cosine", "optim.schedule.total_steps=200"}
+	unbroken := run(t, program, append(how, ranks(2), steps(200))...).summary(t)
+	run(t, program, append(how, ranks(2), steps(100), "checkpoint.dir="+ck, "checkpoint.every=30")...).summary(t)
+	for _, n := range []int{2, 4, 1} {
+		r := run(t, program, append(how, ranks(n), steps(200), "run.resume="+ck)...)
+		s := r.summary(t)
+		if n == 2 {
+			sameBits(t, "on 2 ranks again", s, unbroken)
+		}
+		if d := apart(t, s.Losses, unbroken.Losses); d > 1e-4 {
+			t.Errorf("on %d ranks: losses differ by %.1e", n, d)
+		}
+		if s.ResumedStep != 100 || s.ResumedFrom != filepath.Join(ck, "step-00000100") || s.Steps != 200 || s.Epochs != unbroken.Epochs {
+			t.Errorf("on %d ranks: from %s, step %d of %d, %v epochs", n, s.ResumedFrom, s.ResumedStep, s.Steps, s.Epochs)
+		}
+		for _, want := range []string{
+			"resumed    " + s.ResumedFrom + ": 100 steps made by 2 ranks, shard.stage 0\n",
+			"changed    run.max_steps: 100 before, 200 now\n", "trained    100 steps",
+		} {
+			if !strings.Contains(r.out, want) {
+				t.Errorf("on %d ranks: %q is missing in\n%s", n, want, r.out)
+			}
+		}
+	}
+}
+
+// recorder is a problem that knows which samples it was asked for.
+type recorder struct {
+	*patterns
+	mu   *sync.Mutex
+	seen map[int]int // by sample
+}
+
+func (r recorder) Fill(m *Model, indices []int) error {
+	r.mu.Lock()
+	for _, i := range indices {
+		r.seen[i]++
+	}
+	r.mu.Unlock()
+	return r.patterns.Fill(m, indices)
+}
+
+// Three epochs of 230 samples in batches of 24, with stops in the middle of each and other numbers of ranks: each sample
+// comes three times, and in each epoch once.
+func TestNoSampleIsSeenTwiceOrMissed(t *testing.T) {
+	seen := map[int]int{}
+	p := program
+	p.Open = func(c *config.Config) (Problem, error) {
+		own, err := openPatterns(c)
+		return recorder{own.(*patterns), &sync.Mutex{}, seen}, err
+	}
+	ck := "checkpoint.dir=" + t.TempDir()
+	last := 0
+	for _, part := range []struct{ ranks, steps, accum int }{{2, 4, 1}, {3, 13, 2}, {4, 20, 1}, {1, 27, 1}, {2, 30, 3}} {
+		s := run(t, p, ck, ranks(part.ranks), steps(part.steps), fmt.Sprint("data.accum_steps=", part.accum)).summary(t)
+		if s.ResumedStep != last || len(s.Losses) != part.steps {
+			t.Fatalf("the run to step %d goes on from %d with %d losses, want from %d", part.steps, s.ResumedStep, len(s.Losses), last)
+		}
+		last = part.steps
+		most, least := 0, 3
+		for i := range trainSamples {
+			most, least = max(most, seen[i]), min(least, seen[i])
+		}
+		epoch := (last + 9) / 10 // of 10 steps each
+		if most > epoch || least < epoch-1 || last%10 == 0 && least != epoch {
+			t.Errorf("after step %d samples have been seen %d to %d times, in epoch %d", last, least, most, epoch)
+		}
+	}
+}
+
+// What ranks share out may change at each stop.
+func TestStageChangesOnResume(t *testing.T) {
+	for _, how := range [][]string{
+		{"optim.name=adamw", "optim.weight_decay=0.01", "optim.no_decay=vectors", "optim.clip_norm=1", "optim.ema_decay=0.9"},
+		{"optim.name=lamb", "optim.weight_decay=0.01", "checkpoint.sharded=false", "checkpoint.async=false"},
+	} {
+		ck := "checkpoint.dir=" + t.TempDir()
+		without := slices.DeleteFunc(slices.Clone(how), func(s string) bool { return strings.HasPrefix(s, "checkpoint.") })
+		unbroken := run(t, program, append(without, ranks(3), steps(20))...).summary(t)
+		var s Summary
+		for i, stage := range []int{0, 1, 2, 3, 0} {
+			s = run(t, program, append(how, ck, ranks(3), steps(4*i+4), fmt.Sprint("shard.stage=", stage))...).summary(t)
+		}
+		sameBits(t, how[0], s, unbroken)
+		if s.TestCorrect != unbroken.TestCorrect {
+			t.Errorf("%s: %d right, want %d", how[0], s.TestCorrect, unbroken.TestCorrect)
+		}
+	}
+}
+
+// Sharded or not, by either machine, ranks compute the same bits.
+func TestStagesComputeTheSameBits(t *testing.T) {
+	for _, machine := range []string{"run.machine=compiled", "run.machine=tape"} {
+		for _, n := range []int{2, 3} {
+			how := []string{machine, ranks(n), steps(8), "optim.clip_norm=0.5", "ddp.bucket_mb=0.002", "--verify"}
+			want := run(t, program, append(how, "shard.stage=0")...).summary(t)
+			for stage := 1; stage <= 3; stage++ {
+				r := run(t, program, append(how, fmt.Sprint("shard.stage=", stage))...)
+				s := r.summary(t)
+				sameBits(t, fmt.Sprint(how[:2], " stage ", stage), s, want)
+				if s.VerifyMaxRelDiff == nil || s.TestCorrect != want.TestCorrect || !strings.Contains(r.out, "sharding   the state of") && stage == 1 {
+					t.Errorf("%v stage %d: verified %v, %d right, want %d", how, stage, s.VerifyMaxRelDiff, s.TestCorrect, want.TestCorrect)
+				}
+			}
+		}
+	}
+}
+
+// Whatever is kept from step to step is in a checkpoint: a run on as many ranks goes on with the same bits.
+func TestEverythingThatIsKeptIsRestored(t *testing.T) {
+	for _, how := range [][]string{
+		{"comm.wire_dtype=bf16", "comm.error_feedback=true"},
+		{"comm.wire_dtype=bf16", "comm.error_feedback=true", "shard.stage=1", "checkpoint.sharded=false"},
+		{"comm.wire_dtype=f16", "optim.loss_scale=1024", "shard.stage=2"},
+		{"optim.loss_scale=dynamic", "optim.name=momentum", "optim.lr=0.01"},
+		{"ddp.hook=powersgd", "ddp.powersgd_rank=2"},
+		{"ddp.local_steps=4", "checkpoint.sharded=false", "checkpoint.every=6"},
+		{"ddp.virtual_ranks=6", "optim.name=lion", "optim.beta2=0.99"},
+		{"ddp.average=predivide", "optim.name=nesterov", "optim.ema_decay=0.9"},
+		{"ddp.average=sum", "optim.name=sgd", "optim.lr=0.001", "run.machine=tape"},
+		{"model.name=cnn", "model.channels=3,4", "optim.schedule.name=step", "optim.schedule.step_size=5"},
+	} {
+		how = append([]string{ranks(3)}, how...)
+		without := slices.DeleteFunc(slices.Clone(how), func(s string) bool { return strings.HasPrefix(s, "checkpoint.") })
+		dir, whole := t.TempDir(), without
+		if how[1] == "ddp.local_steps=4" { // a checkpoint is a moment at which weights are averaged
+			whole = append(slices.Clone(how), "checkpoint.dir="+t.TempDir())
+		}
+		unbroken := run(t, program, append(whole, steps(18))...).summary(t)
+		run(t, program, append([]string{"checkpoint.every=0"}, append(how, steps(12), "checkpoint.dir="+dir)...)...).summary(t)
+		for _, n := range []int{3, 2} { // with others it goes on, too; what was kept of each rank is put together
+			s := run(t, program, append(without, steps(18), ranks(n), "run.resume="+dir)...).summary(t)
+			if n == 3 {
+				sameBits(t, fmt.Sprint(how), s, unbroken)
+			}
+			if d := apart(t, s.Losses, unbroken.Losses); s.ResumedStep != 12 || d > 0.1 {
+				t.Errorf("%v on %d ranks: from step %d; losses differ by %.1e", how, n, s.ResumedStep, d)
+			}
+		}
+	}
+}
+
+// With as many virtual ranks, any number of real ones computes the same bits, with and without a stop between. Losses are
+// summed by rank to be told, so that their last digits may differ.
+func TestVirtualRanksComputeTheSameBits(t *testing.T) {
+	how := []string{"ddp.virtual_ranks=4", "optim.clip_norm=1", "data.global_batch=22", steps(12)}
+	want := run(t, program, append(how, ranks(1))...).summary(t)
+	ck := "checkpoint.dir=" + t.TempDir()
+	run(t, program, append(how, ck, ranks(4), steps(5))...).summary(t)
+	for _, more := range [][]string{{ranks(2), "--verify"}, {ranks(4), "--verify"}, {ranks(2), ck}} {
+		s := run(t, program, append(how, more...)...).summary(t)
+		if d := apart(t, s.Losses, want.Losses); s.ParamsSHA256 != want.ParamsSHA256 || d > 1e-12 {
+			t.Errorf("%v: parameters %.8s, want %.8s; losses differ by %.1e", more, s.ParamsSHA256, want.ParamsSHA256, d)
+		}
+	}
+}
+
+func TestFinishedRunIsNotMadeAgain(t *testing.T) {
+	ck := "checkpoint.dir=" + t.TempDir()
+	first := run(t, program, ck, ranks(2)).summary(t)
+	again := run(t, program, ck, ranks(2), "--below=100").summary(t)
+	sameBits(t, "again", again, first)
+	if again.ResumedStep != 5 || len(again.Checkpoints) != 0 || len(first.Checkpoints) != 1 || again.TestCorrect != first.TestCorrect {
+		t.Errorf("from step %d, checkpoints %v and %v, %d right, want %d", again.ResumedStep, first.Checkpoints, again.Checkpoints, again.TestCorrect, first.TestCorrect)
+	}
+}
+
+// Losses that a run before did not keep are not made up.
+func TestLossesBeginWhereTheyAreKnown(t *testing.T) {
+	ck := "checkpoint.dir=" + t.TempDir()
+	run(t, program, ck, "log.losses=false").summary(t)
+	s := run(t, program, ck, steps(9)).summary(t)
+	if whole := run(t, program, steps(9)).summary(t); s.LossesFrom != 4 || !slices.Equal(s.Losses, whole.Losses[4:]) {
+		t.Errorf("%v from step %d, want %v", s.Losses, s.LossesFrom, whole.Losses[4:])
+	}
+}

@@ -1,0 +1,251 @@
+package train
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+
+	"github.com/symgrad/symgrad/checkpoint"
+	"github.com/symgrad/symgrad/optim"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// memory is what of a run is in a checkpoint besides tensors and what package checkpoint has names for.
+type memory struct {
+	Settings  string `json:"settings"` // config.Canonical
+	Data      string `json:"data"`     // Problem.Digest
+	Samples   int    `json:"samples"`  // that have been learnt from
+	Losses    curve  `json:"losses"`   // of the last steps, of all from FirstLoss on with log.losses
+	FirstLoss int    `json:"first_loss"`
+	Schedule  string `json:"schedule"` // of the learning rate, with the length that follows from the run's
+	End       int    `json:"end"`      // steps of that length; 0 where it does not follow
+}
+
+// save leaves a checkpoint of what there is after so many steps.
+//
+// Collective: all ranks.
+func (t *trainer) save(step int) error {
+	if err := t.whole(); err != nil {
+		return err
+	}
+	state := t.solver.State()
+	if state.Steps > 0 && len(state.Params) == 0 {
+		return fmt.Errorf("checkpoint of step %d: the state of the optimizer cannot be read from the device", step)
+	}
+	m := memory{
+		Settings: t.job.cfg.Canonical(), Data: t.job.problem.Digest(), Samples: t.meter.samples,
+		Schedule: t.rule.Schedule.String(), End: scheduleEnd(t.rule.Schedule),
+	}
+	m.Losses, m.FirstLoss = t.meter.curve(t.lead.losses)
+	runs, err := t.runs(state)
+	if err != nil {
+		return fmt.Errorf("checkpoint of step %d: %w", step, err)
+	}
+	meta := checkpoint.Meta{
+		Step: step, Stage: t.job.cfg.Shard.Stage, Config: t.job.cfg.String(), ConfigHash: t.job.cfg.Hash(), PlanHash: t.planHash(),
+		Solver: checkpoint.Solver{Name: state.Name, Steps: state.Steps, Skipped: t.solver.Skipped()},
+	}
+	var scaler any
+	if t.scaled != nil {
+		scaler = t.scaled.scaler.State()
+	}
+	for _, part := range []struct {
+		to    *json.RawMessage
+		value any
+	}{{&meta.Sampler, t.sampler.Cursor()}, {&meta.Random, random{step}}, {&meta.Scaler, scaler}} {
+		if part.value == nil {
+			continue
+		}
+		if *part.to, err = json.Marshal(part.value); err != nil {
+			return fmt.Errorf("checkpoint of step %d: %w", step, err)
+		}
+	}
+	text, err := json.Marshal(m)
+	if err != nil {
+		return fmt.Errorf("checkpoint of step %d: %w", step, err)
+	}
+	meta.Extra = map[string]json.RawMessage{memoryKey: text}
+	if err := t.keeper.saver.Save(meta, runs); err != nil {
+		return err
+	}
+	t.keeper.written = append(t.keeper.written, step)
+	return nil
+}
+
+// memoryKey is the name of memory in a checkpoint.
+const memoryKey = "train"
+
+// random is the state of all random numbers: they depend on nothing but the seed, the step and the sample's place in the
+// batch.
+type random struct {
+	Clock int `json:"clock"`
+}
+
+// runs is the tensors of a checkpoint that this rank has.
+//
+// Collective: all ranks.
+func (t *trainer) runs(state optim.State) ([]checkpoint.Run, error) {
+	all, err := t.weightRuns()
+	if err != nil {
+		return nil, err
+	}
+	replicated := t.job.cfg.Shard.Stage == 0 && !t.local()
+	for _, p := range state.Params {
+		for _, s := range p.Slots {
+			r, err := stateRun(p, s)
+			if err != nil {
+				return nil, err
+			}
+			if r.Replicated = replicated; t.local() {
+				r.Tensor.Name = ownName(p.Name, s.Name, t.w.Rank())
+			}
+			all = append(all, r)
+		}
+	}
+	if all = append(all, t.hookRuns()...); t.keeper.sharded || t.w.Size() == 1 {
+		return withoutEmpty(all), nil
+	}
+	return t.collected(all)
+}
+
+// weightRuns is the parameters.
+func (t *trainer) weightRuns() ([]checkpoint.Run, error) {
+	weights, err := t.weights()
+	if err != nil {
+		return nil, err
+	}
+	all := make([]checkpoint.Run, len(weights))
+	for i, w := range weights {
+		b, err := tensor.BufferOf(w)
+		if err != nil {
+			return nil, fmt.Errorf("parameter %s: %w", t.model.Params[i].Name(), err)
+		}
+		all[i] = checkpoint.Run{
+			Tensor: checkpoint.Tensor{Name: t.model.Params[i].Name(), Role: checkpoint.Param, DType: b.DType(), Shape: w.Shape()},
+			Len:    b.Len(), Data: b, Replicated: true,
+		}
+	}
+	return all, nil
+}
+
+// stateRun is what the solver keeps in a slot of a parameter, or of a run of it.
+func stateRun(p optim.ParamState, s optim.Slot) (checkpoint.Run, error) {
+	dt, err := tensor.FromGorgonia(p.DType)
+	if err != nil {
+		return checkpoint.Run{}, fmt.Errorf("state %s of parameter %s: %w", s.Name, p.Name, err)
+	}
+	r := checkpoint.Run{
+		Tensor: checkpoint.Tensor{
+			Name: checkpoint.StateName(p.Name, s.Name), Role: checkpoint.State, Param: p.Name, Slot: s.Name, DType: dt, Shape: p.Shape,
+		},
+		Offset: p.Offset, Data: tensor.Of(s.F32),
+	}
+	if s.Name == averageSlot {
+		r.Tensor.Role = checkpoint.EMA
+	}
+	if dt == tensor.F64 {
+		r.Data = tensor.Of(s.F64)
+	}
+	r.Len = r.Data.Len()
+	return r, nil
+}
+
+// averageSlot is optim's slot for the moving average of a weight.
+const averageSlot = "ema"
+
+// withoutEmpty leaves out runs of nothing, but those of tensors without elements.
+func withoutEmpty(runs []checkpoint.Run) []checkpoint.Run {
+	kept := runs[:0]
+	for _, r := range runs {
+		if r.Len > 0 || r.Tensor.Len() == 0 {
+			kept = append(kept, r)
+		}
+	}
+	return kept
+}
+
+// hookRuns is what is done to buckets keeps: alike on all ranks, or each rank's part of a sum.
+func (t *trainer) hookRuns() []checkpoint.Run {
+	var all []checkpoint.Run
+	for _, h := range t.d.HookState() {
+		name := checkpoint.StateName(h.Param, h.Slot)
+		if h.Sum {
+			name = ownName(h.Param, h.Slot, t.w.Rank())
+		}
+		all = append(all, checkpoint.Run{
+			Tensor: checkpoint.Tensor{
+				Name: name, Role: checkpoint.Residual, Param: h.Param, Slot: h.Slot,
+				DType: h.Data.DType(), Shape: h.Shape,
+			},
+			Len: h.Data.Len(), Data: h.Data, Replicated: !h.Sum,
+		})
+	}
+	return all
+}
+
+// ownName is the name of a tensor that each rank has one of, unlike those of others: a part of a sum, or what its solver
+// keeps where ranks step by themselves.
+func ownName(param, slot string, rank int) string {
+	return checkpoint.StateName(param, fmt.Sprintf("%s-%d", slot, rank))
+}
+
+// local reports whether ranks make steps by themselves.
+func (t *trainer) local() bool { return t.job.cfg.DDP.LocalSteps > 1 }
+
+// collected is the runs of all ranks, for the one file that rank 0 writes.
+//
+// Collective: all ranks, with runs of as many tensors. Returns: what is not alike on all ranks whole, on rank 0.
+func (t *trainer) collected(mine []checkpoint.Run) ([]checkpoint.Run, error) {
+	var all []checkpoint.Run
+	for _, r := range mine {
+		if r.Replicated {
+			all = append(all, r)
+			continue
+		}
+		parts, err := gather(t.talk, r.Tensor.Name, append(binary.LittleEndian.AppendUint64(nil, uint64(r.Offset)), r.Data.Raw()...))
+		if err != nil {
+			return nil, err
+		}
+		whole, err := joinedAll(r.Tensor, parts)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, whole...)
+	}
+	return all, nil
+}
+
+// joinedAll is the tensor that the ranks' parts are of; or a tensor for each rank, where each has one of its own.
+func joinedAll(of checkpoint.Tensor, parts [][]byte) ([]checkpoint.Run, error) {
+	if of.Name == checkpoint.StateName(of.Param, of.Slot) {
+		r, err := joined(of, parts)
+		return []checkpoint.Run{r}, err
+	}
+	var all []checkpoint.Run
+	for rank := range parts {
+		of.Name = ownName(of.Param, of.Slot, rank)
+		r, err := joined(of, parts[rank:rank+1])
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, r)
+	}
+	return all, nil
+}
+
+// joined is the whole tensor that parts, each an offset and elements, are of.
+func joined(of checkpoint.Tensor, parts [][]byte) (checkpoint.Run, error) {
+	whole := tensor.Of(make([]float32, of.Len()))
+	if of.DType == tensor.F64 {
+		whole = tensor.Of(make([]float64, of.Len()))
+	}
+	raw, size := whole.Raw(), uint64(of.DType.Size())
+	for r, part := range parts {
+		at, bytes := binary.LittleEndian.Uint64(part)*size, part[8:]
+		if at+uint64(len(bytes)) > uint64(len(raw)) {
+			return checkpoint.Run{}, fmt.Errorf("tensor %v: rank %d has %d B from %d on", of, r, len(bytes), at)
+		}
+		copy(raw[at:], bytes)
+	}
+	return checkpoint.Run{Tensor: of, Len: of.Len(), Data: whole, Replicated: true}, nil
+}
