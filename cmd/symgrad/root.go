@@ -22,9 +22,11 @@ const (
 func newRootCommand() *cobra.Command {
 	root := newGroup("symgrad", "Data-parallel training for Gorgonia on symmetric memory",
 		newBenchCommand(),
+		newCheckpointCommand(),
 		newConfigCommand(),
 		newDoctorCommand(),
 		newDoctorProbeCommand(),
+		newPlanCommand(),
 		newRunCommand(),
 		newTuneCommand(),
 	)

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/symgrad/symgrad/config"
+	"github.com/symgrad/symgrad/examples/ddp/mnist"
+	ddpmodel "github.com/symgrad/symgrad/examples/ddp/model"
+	lmmodel "github.com/symgrad/symgrad/examples/lm/model"
+	"github.com/symgrad/symgrad/machine"
+)
+
+// planned is the model of a program's settings.
+type planned struct {
+	name  string // in words
+	build func(rows int) (machine.Model, error)
+}
+
+// planProgram is a program whose runs can be planned: its name, the models that it trains, and what they are.
+type planProgram struct {
+	name   string
+	models []string
+	model  func(c *config.Config) (planned, error)
+}
+
+// allPlanPrograms is the examples that train. Where several train a model, the first is meant.
+func allPlanPrograms() []planProgram {
+	return []planProgram{
+		{"ddp", []string{"mlp", "cnn"}, imageModel},
+		{"lm", []string{"transformer"}, textModel},
+		{"mlp", []string{"mlp"}, wideModel},
+	}
+}
+
+func planPrograms() []string {
+	var names []string
+	for _, p := range allPlanPrograms() {
+		names = append(names, p.name)
+	}
+	return names
+}
+
+// planModel is the model that a program makes of the settings; "" is the first program that trains such a model.
+//
+// Errors: an unknown program, one that does not train this model, data that say not what its sizes are.
+func planModel(c *config.Config, program string) (planned, error) {
+	for _, p := range allPlanPrograms() {
+		switch trains := slices.Contains(p.models, c.Model.Name); {
+		case program == "" && trains, program == p.name && trains:
+			return p.model(c)
+		case program == p.name:
+			return planned{}, fmt.Errorf("--program %s: it trains %s, and model.name is %s", program, strings.Join(p.models, " or "), c.Model.Name)
+		}
+	}
+	if program != "" {
+		return planned{}, fmt.Errorf("--program %q: want one of %s", program, strings.Join(planPrograms(), ", "))
+	}
+	return planned{}, fmt.Errorf("model.name=%s: none of %s trains it", c.Model.Name, strings.Join(planPrograms(), ", "))
+}
+
+// imageModel is that of examples/ddp. Images are as large as those of data.path, or as MNIST's if nothing is there yet.
+func imageModel(c *config.Config) (planned, error) {
+	rows, cols, where := 28, 28, ""
+	switch err := mnist.Find(c.Data.Path); {
+	case err == nil:
+		d, err := mnist.Load(c.Data.Path)
+		if err != nil {
+			return planned{}, fmt.Errorf("data.path: %w", err)
+		}
+		rows, cols = d.Train.Rows, d.Train.Cols
+	case errors.Is(err, os.ErrNotExist):
+		where = fmt.Sprintf(" (nothing is in %s: taken from MNIST)", c.Data.Path)
+	default:
+		return planned{}, fmt.Errorf("data.path: %w", err)
+	}
+	m := ddpmodel.Config{Name: c.Model.Name, Hidden: c.Model.Hidden, Rows: rows, Cols: cols, Classes: mnist.Classes, Seed: c.Run.Seed}
+	name := fmt.Sprintf("mlp of %dx%d images%s", rows, cols, where)
+	if m.Name == "cnn" {
+		m.Channels, m.Kernel = c.Model.Channels, c.Model.Kernel
+		name = fmt.Sprintf("cnn of %dx%d images%s, channels %v", rows, cols, where, m.Channels)
+	}
+	return planned{fmt.Sprintf("%s, hidden %v, %d classes", name, m.Hidden, m.Classes), classifier(m)}, nil
+}
+
+// wideModel is that of examples/mlp, whose inputs are as wide as the first hidden layer.
+func wideModel(c *config.Config) (planned, error) {
+	if len(c.Model.Hidden) == 0 {
+		return planned{}, errors.New("model.hidden is empty: the first hidden layer says how wide the inputs of examples/mlp are")
+	}
+	m := ddpmodel.Config{Name: "mlp", Hidden: c.Model.Hidden, Rows: 1, Cols: c.Model.Hidden[0], Classes: 10, Seed: c.Run.Seed}
+	return planned{fmt.Sprintf("mlp of %d inputs, hidden %v, %d classes", m.Cols, m.Hidden, m.Classes), classifier(m)}, nil
+}
+
+func classifier(m ddpmodel.Config) func(rows int) (machine.Model, error) {
+	return func(rows int) (machine.Model, error) {
+		m := m
+		m.Batch = rows
+		made, err := ddpmodel.New(m, nil)
+		if err != nil {
+			return machine.Model{}, err
+		}
+		return machine.Model{Cost: made.Cost, Params: made.Params}, nil
+	}
+}
+
+// textModel is that of examples/lm, whose vocabulary is the characters of the text.
+func textModel(c *config.Config) (planned, error) {
+	text, err := os.ReadFile(c.Data.Path)
+	if err != nil {
+		return planned{}, fmt.Errorf("text: %w; set data.path to the file that will be learned: the vocabulary is its characters", err)
+	}
+	var occurs [256]bool
+	m := lmmodel.Config{
+		Context: c.Model.Context, Layers: c.Model.Layers, Heads: c.Model.Heads, Width: c.Model.Width,
+		Hidden: c.Model.Hidden, Tied: c.Model.Tied, Seed: c.Run.Seed,
+	}
+	for _, b := range text {
+		if !occurs[b] {
+			occurs[b] = true
+			m.Vocabulary++
+		}
+	}
+	if m.Vocabulary == 0 {
+		return planned{}, fmt.Errorf("text: %s is empty", c.Data.Path)
+	}
+	name := fmt.Sprintf("transformer of %d layers, width %d, %d heads, hidden %v, context %d, %d characters",
+		m.Layers, m.Width, m.Heads, m.Hidden, m.Context, m.Vocabulary)
+	return planned{name, func(rows int) (machine.Model, error) {
+		m := m
+		m.Batch = rows
+		made, err := lmmodel.New(m, nil)
+		if err != nil {
+			return machine.Model{}, err
+		}
+		return machine.Model{Cost: made.Cost, Params: made.Params}, nil
+	}}, nil
+}

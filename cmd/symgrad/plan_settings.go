@@ -1,0 +1,134 @@
+package main
+
+import (
+	"fmt"
+	"runtime"
+
+	"github.com/symgrad/symgrad/config"
+	"github.com/symgrad/symgrad/dist/backend"
+	"github.com/symgrad/symgrad/dist/ddp"
+	"github.com/symgrad/symgrad/internal/plan"
+	"github.com/symgrad/symgrad/machine"
+	"github.com/symgrad/symgrad/optim"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// planSubject is what the settings say of a run, for package plan to look at.
+//
+// Errors: settings that a run cannot have, by their keys.
+func planSubject(c *config.Config, program string, ranks int) (plan.Subject, error) {
+	var s plan.Subject
+	gpu, err := plansGPU(c)
+	if err != nil {
+		return s, err
+	}
+	if c.Data.GlobalBatch < ranks {
+		return s, fmt.Errorf("data.global_batch=%d: %d ranks cannot have a sample each; set it to %d at least, or -n to %d at most",
+			c.Data.GlobalBatch, ranks, ranks, c.Data.GlobalBatch)
+	}
+	model, err := planModel(c, program)
+	if err != nil {
+		return s, err
+	}
+	s.Job = plan.Job{Name: c.Run.Name, Model: model.name, Ranks: ranks, Runs: c.Data.AccumSteps, GPU: gpu, Rule: planRule(c.Optim)}
+	if v := c.DDP.VirtualRanks; v > 0 {
+		if v%ranks != 0 {
+			return s, fmt.Errorf("ddp.virtual_ranks=%d: %d ranks do not divide it", v, ranks)
+		}
+		s.Job.Runs = v / ranks
+	}
+	s.Job.Rows = over(over(c.Data.GlobalBatch, ranks), s.Job.Runs) // no run of any rank has more samples
+	if s.Job.DDP, err = planExchange(c); err != nil {
+		return s, err
+	}
+	if err := s.Job.Rule.Validate(); err != nil {
+		return s, fmt.Errorf("optim: %w", err)
+	}
+	if err := s.Job.DDP.Validate(); err != nil {
+		return s, fmt.Errorf("ddp, shard and comm: %w", err)
+	}
+	s.Build = func() (machine.Model, error) { return model.build(s.Job.Rows) }
+	s.World = imaginedWorld
+	s.Machine = planMachine(c, ranks, gpu, &s.Job.Rule)
+	return s, nil
+}
+
+// plansGPU reports whether ranks are on GPUs. What is left to be found out when the run starts (run.device=auto) is the
+// host.
+//
+// Errors: settings that exclude each other.
+func plansGPU(c *config.Config) (bool, error) {
+	asked := c.Run.Device == "cuda" || backend.OnGPUs(c.Comm.Backend)
+	switch {
+	case c.Run.Machine == "tape":
+		return false, fmt.Errorf("run.machine=tape: what Gorgonia's machine allocates is known when it runs; set run.machine to compiled")
+	case !asked && c.Run.Device == "auto" && c.Run.Precision != "fp32":
+		return false, fmt.Errorf("run.precision=%s: it is for GPUs, and the plan is for the host; set run.device to cuda", c.Run.Precision)
+	case !asked:
+		return false, nil
+	case c.Run.Device == "cpu":
+		return false, fmt.Errorf("comm.backend=%s: it is between GPUs, and run.device is cpu", c.Comm.Backend)
+	case c.Comm.Backend == backend.SHM || c.Comm.Backend == backend.Sim:
+		return false, fmt.Errorf("run.device=cuda: comm.backend=%s is between ranks of the host", c.Comm.Backend)
+	case c.Data.AccumSteps > 1:
+		return false, fmt.Errorf("data.accum_steps=%d: on GPUs the parts of a batch are not added up; set it to 1", c.Data.AccumSteps)
+	}
+	return true, nil
+}
+
+// planRule is the solver, as far as memory and communication depend on it.
+func planRule(c config.Optim) optim.Config {
+	o := optim.Config{
+		Name: c.Name, LearningRate: c.LR, WeightDecay: c.WeightDecay, ClipNorm: c.ClipNorm, ClipValue: c.ClipValue,
+		EMADecay: c.EMADecay, KeepGradients: true,
+	}
+	_, dynamic, _ := c.Scale() // config.Load has checked it
+	o.SkipNonFinite = c.SkipNonFinite || dynamic
+	if c.Name == optim.Momentum {
+		o.Nesterov = c.Nesterov
+	}
+	return o
+}
+
+// planExchange is how gradients are exchanged, and what is shared out.
+func planExchange(c *config.Config) (ddp.Config, error) {
+	const mib = 1 << 20
+	d := ddp.Config{
+		BucketMB: float64(c.DDP.BucketBytes()) / mib, FirstBucketMB: float64(c.DDP.FirstBucketBytes()) / mib,
+		NoOverlap: !c.DDP.Overlap, Stage: c.Shard.Stage,
+		WireDType:     map[string]tensor.DType{"bf16": tensor.BF16, "f16": tensor.F16}[c.Comm.WireDType],
+		ErrorFeedback: c.Comm.WireDType != "f32" && c.Comm.ErrorFeedback,
+		VirtualRanks:  c.DDP.VirtualRanks,
+	}
+	if c.DDP.Hook == "powersgd" {
+		d.Hook = ddp.PowerSGD{Rank: c.DDP.PowerSGDRank, Seed: uint64(c.Run.Seed)}
+	}
+	if c.DDP.LocalSteps > 1 {
+		d.LocalSteps = c.DDP.LocalSteps
+	}
+	var err error
+	d.Average, err = ddp.ParseAverage(c.DDP.Average)
+	return d, err
+}
+
+// planMachine is how the graph is compiled.
+func planMachine(c *config.Config, ranks int, gpu bool, rule *optim.Config) machine.Config {
+	m := machine.Config{
+		Name: c.Model.Name, Device: machine.CPU, NewBatch: machine.Refuse, Seed: uint64(c.Run.Seed),
+		Threads: max(c.CPU.Threads, 1), BLAS: map[string]string{"auto": "", "gonum": "none"}[c.CPU.BLAS],
+	}
+	if c.CPU.Threads == 0 {
+		m.Threads = max(1, runtime.GOMAXPROCS(0)/ranks)
+	}
+	if c.CPU.BLAS != "auto" && c.CPU.BLAS != "gonum" {
+		m.BLAS = c.CPU.BLAS
+	}
+	if gpu {
+		m.Device, m.Solver = machine.CUDA, rule
+		m.Compute = map[string]string{"fp32": "f32", "tf32": "tf32", "bf16": "bf16"}[c.Run.Precision]
+	}
+	return m
+}
+
+// over is a/b, rounded up.
+func over(a, b int) int { return (a + b - 1) / b }

@@ -1,0 +1,164 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/symgrad/symgrad/config"
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/plan"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// planText runs symgrad plan with a line of flags.
+func planText(t *testing.T, line string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	code = execute(newRootCommand(), append([]string{"plan"}, strings.Fields(line)...), &out, &errs)
+	return code, out.String(), errs.String()
+}
+
+// tinyPlan is settings of a perceptron that is quickly built.
+const tinyPlan = "--set model.hidden=[8] --set data.global_batch=6 --set data.path=. "
+
+// Everything that makes no sense is one line, and exit code 2.
+func TestPlanRefuses(t *testing.T) {
+	for line, want := range map[string]string{
+		"extra":                        `unexpected argument "extra"`,
+		"-n 0":                         "plan: -n 0: want 1 rank or more",
+		"-n 5000":                      "-n 5000: want at most 4096 ranks",
+		"--bandwidth -3":               "--bandwidth -3: want a positive number of GB/s",
+		"--bandwidth 3 --probe":        "--probe or --bandwidth: choose one",
+		"--step 3ms":                   "add --probe or --bandwidth",
+		"--step -3ms --probe":          "--step -3ms: want a positive time",
+		"--set model.name=rnn":         "model.name",
+		"--set data.global_batchs=3":   "data.global_batch",
+		"--set shard.stage=4":          "shard.stage",
+		"--program lm":                 "--program lm: it trains transformer, and model.name is mlp",
+		"--program moon":               `--program "moon": want one of ddp, lm, mlp`,
+		"-n 7 " + tinyPlan:             "data.global_batch=6: 7 ranks cannot have a sample each; set it to 7 at least, or -n to 6 at most",
+		"--set model.name=transformer": "set data.path to the file that will be learned",
+		"--set run.machine=tape":       "run.machine=tape: what Gorgonia's machine allocates is known when it runs",
+		"--set run.precision=bf16":     "run.precision=bf16: it is for GPUs",
+		"--set run.device=cuda --set comm.backend=shm":                            "shm is between ranks of the host",
+		"--set run.device=cuda --set data.accum_steps=2":                          "data.accum_steps=2",
+		"-n 2 --set comm.wire_dtype=bf16 --set run.device=cuda " + tinyPlan:       "WireDType works on buckets in the memory of the host",
+		"-n 2 --set ddp.virtual_ranks=3 " + tinyPlan:                              "ddp.virtual_ranks=3: 2 ranks do not divide it",
+		"-n 2 --set ddp.hook=powersgd --set shard.stage=1 " + tinyPlan:            "ddp, shard and comm: ddp config",
+		"--program mlp --set model.hidden=[]":                                     "model.hidden is empty",
+		"-n 2 --set optim.name=adamw --set optim.weight_decay=0.1 --no-such-flag": "unknown flag: --no-such-flag",
+	} {
+		code, stdout, stderr := planText(t, line)
+		if code != exitUsage || !strings.Contains(stderr, want) || strings.Count(stderr, "\n") > 2 || stdout != "" {
+			t.Errorf("%s: code %d, stdout %q, stderr %q, want %q", line, code, stdout, stderr, want)
+		}
+	}
+}
+
+// TestPlanJSONIsThePlan reads it back.
+func TestPlanJSONIsThePlan(t *testing.T) {
+	code, stdout, stderr := planText(t, "--json -n 3 --bandwidth 2.5 --step 1ms --set shard.stage=1 "+tinyPlan)
+	if code != exitOK || stderr != "" {
+		t.Fatalf("code %d: %s", code, stderr)
+	}
+	var p plan.Plan
+	d := json.NewDecoder(strings.NewReader(stdout))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&p); err != nil {
+		t.Fatal(err)
+	}
+	on := p.Configured()
+	if p.Ranks != 3 || p.Rows != 2 || p.Device != "cpu" || p.Stage != 1 || len(p.Stages) != plan.Stages || len(on.Ranks) != 3 || p.Parameters != 784*8+8+8*10+10 {
+		t.Errorf("%+v", p)
+	}
+	if p.Link == nil || p.Link.GBps != 2.5 || on.Time == nil || on.Time.Exposed == nil || on.Volume != plan.Sum(on.Step) {
+		t.Errorf("%+v, %+v", p.Link, on)
+	}
+}
+
+// TestPlanForGPUs needs none.
+func TestPlanForGPUs(t *testing.T) {
+	code, stdout, stderr := planText(t, "-n 2 --program mlp --set run.device=cuda --set run.precision=tf32 --set model.hidden=[32,32] --set data.global_batch=8")
+	if code != exitOK || stderr != "" || !strings.Contains(stdout, "2 ranks on a GPU each") || !strings.Contains(stdout, "mlp of 32 inputs") {
+		t.Errorf("code %d: %s\n%s", code, stderr, stdout)
+	}
+}
+
+// TestPlanTellsWhereSizesComeFrom has no data, and a text of three characters.
+func TestPlanTellsWhereSizesComeFrom(t *testing.T) {
+	if _, stdout, _ := planText(t, "-n 2 "+tinyPlan); !strings.Contains(stdout, "28x28 images (nothing is in .: taken from MNIST)") {
+		t.Error(stdout)
+	}
+	file := filepath.Join(t.TempDir(), "text")
+	if err := os.WriteFile(file, []byte("abcabc"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	_, stdout, _ := planText(t, "-n 2 --set model.name=transformer --set model.layers=1 --set model.context=4 --set data.path="+file)
+	if !strings.Contains(stdout, "transformer of 1 layers") || !strings.Contains(stdout, "3 characters") {
+		t.Error(stdout)
+	}
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if code, _, stderr := planText(t, "--set model.name=transformer --set data.path="+file); code != exitUsage || !strings.Contains(stderr, "is empty") {
+		t.Errorf("code %d: %s", code, stderr)
+	}
+}
+
+// TestPlanTakesRanksFromTheSettings if nobody gives them.
+func TestPlanTakesRanksFromTheSettings(t *testing.T) {
+	for _, c := range []struct {
+		p    planner
+		n    int
+		want int
+	}{{planner{}, 0, 1}, {planner{}, 3, 3}, {planner{ranks: 5, ranksGiven: true}, 3, 5}} {
+		cfg := config.Default()
+		cfg.Launch.NprocPerNode = c.n
+		if got := c.p.ranksOf(&cfg); got != c.want {
+			t.Errorf("%+v with nproc_per_node=%d: %d ranks, want %d", c.p, c.n, got, c.want)
+		}
+	}
+}
+
+// TestImaginedRanksHaveWhatThisOneHas does each kind of collective alone.
+func TestImaginedRanksHaveWhatThisOneHas(t *testing.T) {
+	w, err := imaginedWorld(3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := w.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	src := []float32{1, 2, 3}
+	for name, c := range map[string]struct {
+		dst  []float32
+		op   func(dst, src tensor.Buffer) (dist.Work, error)
+		want []float32
+	}{
+		"allreduce":     {make([]float32, 3), func(d, s tensor.Buffer) (dist.Work, error) { return w.AllReduce(d, s, dist.Sum) }, src},
+		"allgather":     {make([]float32, 9), func(d, s tensor.Buffer) (dist.Work, error) { return w.AllGather(d, s) }, []float32{1, 2, 3, 1, 2, 3, 1, 2, 3}},
+		"reducescatter": {make([]float32, 1), func(d, s tensor.Buffer) (dist.Work, error) { return w.ReduceScatter(d, s, dist.Sum) }, src[:1]},
+	} {
+		work, err := c.op(tensor.Of(c.dst), tensor.Of(src))
+		if err == nil {
+			err = work.Wait()
+		}
+		if err != nil || !slices.Equal(c.dst, c.want) {
+			t.Errorf("%s: %v, %v, want %v", name, c.dst, err, c.want)
+		}
+	}
+	if _, err := w.Heap(512); err == nil {
+		t.Error("there is a symmetric heap with ranks that are not there")
+	}
+	part, err := w.Split(0, 0)
+	if err != nil || part.Size() != 3 {
+		t.Errorf("a part: %v", err)
+	}
+}
