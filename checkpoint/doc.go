@@ -18,8 +18,8 @@
 //
 // The manifest has the step, the number of ranks, the settings and their hash, the plan's hash, the state of solver,
 // sampler, random numbers and loss scale, the size and CRC-32C of every file, and the index. Its last member is the
-// SHA-256 of the text before it. CRC-32C because it is as fast as memory, about 10 times as fast as SHA-256, and what it
-// is there to find is a torn or rotten file, not a forged one.
+// SHA-256 of the text before it. CRC-32C because it is as fast as memory (10.8 GB/s on a core of an EPYC, where SHA-256
+// does 1.6), and what it is there to find is a torn or rotten file, not a forged one.
 //
 // # Saving
 //

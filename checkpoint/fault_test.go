@@ -364,3 +364,26 @@ func TestEveryCallFails(t *testing.T) {
 		}
 	}
 }
+
+// What goes wrong in the background is told by the next Save, which saves all the same.
+func TestNextSaveTellsWhatWentWrong(t *testing.T) {
+	f := &faultyFS{at: -1, fault: syscall.EROFS, trash: t.TempDir(), unsaid: map[string]bool{}}
+	s, err := newSaver(Options{Dir: t.TempDir(), Async: true}, f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.at = len(f.calls) + 1
+	if err := s.Save(metaOf(1), runsOf(model(), 1, 0, 1, false)); err != nil {
+		t.Error(err)
+	}
+	err = s.Save(metaOf(2), runsOf(model(), 2, 0, 1, false))
+	var save *SaveError
+	if !errors.Is(err, syscall.EROFS) || !errors.As(err, &save) || save.Step != 1 || !strings.Contains(err.Error(), "choose a folder that can be written") {
+		t.Error(err)
+	}
+	closed(t, s)
+	checkNewest(t, s.o.Dir, 2)
+	if list, err := List(s.o.Dir); err != nil || len(list) != 1 {
+		t.Errorf("%q, %v", list, err)
+	}
+}

@@ -162,9 +162,9 @@ var small = ddp.Config{BucketMB: 4.0 / 1024, FirstBucketMB: 2.0 / 1024}
 
 func TestShardedTrainingHasTheBitsOfPlainTraining(t *testing.T) {
 	for _, o := range optimizers {
-		steps := 100
+		steps := stepsOf(100)
 		if o.Name == optim.Momentum || o.EMADecay > 0 {
-			steps = 25
+			steps = stepsOf(25)
 		}
 		for _, n := range []int{1, 2, 3, 4} {
 			t.Run(fmt.Sprintf("%s/%d ranks", o.name, n), func(t *testing.T) {

@@ -7,8 +7,18 @@ import (
 	"testing"
 
 	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/invariants"
 	"github.com/symgrad/symgrad/internal/sim"
 )
+
+// stepsOf is n, or a tenth of it where the checks of package invariants and the race detector run: they find what they are
+// looking for in few steps, and what drifts is found in the other run.
+func stepsOf(n int) int {
+	if invariants.Enabled {
+		return max(n/10, 5)
+	}
+	return n
+}
 
 // runRanks runs body on every rank of a world of n ranks, each on a goroutine of its own, and returns the errors by rank.
 // A rank closes its world when its body returns, so that none waits for one that has failed.

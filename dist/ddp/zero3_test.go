@@ -109,7 +109,7 @@ func TestGatheredTrainingHasTheBitsOfPlainTraining(t *testing.T) {
 	for i, o := range optimizers {
 		for _, n := range []int{1, 2, 3, 4} {
 			t.Run(fmt.Sprintf("%s/%d ranks", o.name, n), func(t *testing.T) {
-				c := regime{family: odd, dt: gtensor.Float32, cfg: small, machine: (n + i) % len(machines), optimizer: o.Config, steps: 100, parts: evenly}
+				c := regime{family: odd, dt: gtensor.Float32, cfg: small, machine: (n + i) % len(machines), optimizer: o.Config, steps: stepsOf(100), parts: evenly}
 				c.compare3(t, hosts[(n+i)%2].make, n)
 			})
 		}
@@ -124,7 +124,7 @@ func TestGatheredTrainingIsPlainForEveryModel(t *testing.T) {
 			for _, n := range []int{1, 2, 3, 4} {
 				t.Run(fmt.Sprintf("%s/%s/%d ranks", h.name, f.name, n), func(t *testing.T) {
 					cfg := ddp.Config{BucketMB: 1.0 / 1024, FirstBucketMB: 1.0 / 1024}
-					c := regime{family: f, dt: gtensor.Float32, cfg: cfg, machine: n % len(machines), optimizer: optimizers[2].Config, steps: 100, parts: evenly}
+					c := regime{family: f, dt: gtensor.Float32, cfg: cfg, machine: n % len(machines), optimizer: optimizers[2].Config, steps: stepsOf(100), parts: evenly}
 					c.compare3(t, h.make, n)
 				})
 			}

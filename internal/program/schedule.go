@@ -105,17 +105,19 @@ func dependencies(p *Program, fetch []bool) [][]int {
 	return deps
 }
 
-// levels is how many hand-overs from a collective to a Compute step are certainly done before a step starts. Fetches do not
-// count: they are on their way before they are needed.
+// levels is the number, from 1, of the last step of Comm whose results a step needs, of those that it follows from and its
+// own; 0 for none. Steps of Comm end in their order, so that a Compute step is ready no later than one of a higher level:
+// updates come in the order in which gradients are reduced. Fetches do not count: they are on their way before they are needed.
 func levels(p *Program, deps [][]int, fetch []bool) []int {
 	level := make([]int, len(p.Steps))
+	comm := 0
 	for i := range p.Steps {
 		for _, j := range deps[i] {
-			l := level[j]
-			if p.Steps[j].Stream == Comm && p.Steps[i].Stream == Compute && !fetch[j] {
-				l++
-			}
-			level[i] = max(level[i], l)
+			level[i] = max(level[i], level[j])
+		}
+		if p.Steps[i].Stream == Comm && !fetch[i] {
+			comm++
+			level[i] = comm
 		}
 	}
 	return level

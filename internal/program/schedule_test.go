@@ -64,6 +64,25 @@ func TestCollectivesOverlapTheRestOfTheStep(t *testing.T) {
 	}
 }
 
+// A graph has its updates in the order of the parameters, whose first gradient comes last.
+func TestUpdatesFollowTheirCollectives(t *testing.T) {
+	p := training()
+	var updates, others []Step
+	for i := range p.Steps {
+		if strings.HasPrefix(p.Steps[i].Name, "update") {
+			updates = append(updates, p.Steps[i])
+		} else {
+			others = append(others, p.Steps[i])
+		}
+	}
+	slices.Reverse(updates)
+	p.Steps = append(others, updates...)
+	schedule(p)
+	if got, want := names(p), "dw2 reduce2 dx2 dw1 reduce1 dx1 dw0 reduce0 dx0 update2 update1 update0"; got != want {
+		t.Errorf("order %q, want %q", got, want)
+	}
+}
+
 func TestCollectivesAndCallsKeepTheirOrder(t *testing.T) {
 	p := training()
 	p.Steps = append(p.Steps, Step{Name: "call", Op: &Call{Label: "call"}})
