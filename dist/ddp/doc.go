@@ -84,6 +84,15 @@
 // what the program has given them by gorgonia.Let, is taken over. All ranks must run the graph by machines of one kind, since
 // package machine gathers a bucket again for the backward pass and a tape machine keeps it.
 //
+// # What travels
+//
+// WireDType: tensor.BF16 sends half the bytes: each rank's share of a gradient is rounded once to bf16, summed in float32
+// in rank order, and rounded once. ErrorFeedback adds what a rank rounds off to its next gradient. A Hook sends anything else
+// that can be summed; PowerSGD{Rank: 4} sends 4(n+m) numbers for an n by m matrix. Average is another mean than that by
+// weights. VirtualRanks: 4 gives the same bits on 1, 2 and 4 ranks: a step is then V/n-1 runs inside NoSync and one
+// outside. LocalSteps: k exchanges no gradients, and averages weights every k-th step of NewSolver's solver, each rank's by
+// the samples that it saw.
+//
 // # Errors
 //
 // A peer that dies, is late, or runs another program makes RunAll return an error that names rank, operation and bucket;
