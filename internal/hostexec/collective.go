@@ -16,6 +16,7 @@ type collective struct {
 	dst     program.ID
 	src     program.ID
 	dn, sn  int
+	do, so  int        // offsets
 	scalar  program.ID // None: the factor is in op.Red
 	blocked bool
 }
@@ -39,6 +40,13 @@ func (k *maker) collective(i int, op *program.Collective) (*collective, error) {
 		return nil, fmt.Errorf("group %d is on %v, the program runs on the host", op.Group, d)
 	}
 	c.dn, c.sn = k.p.Values[c.dst].Len(), k.p.Values[c.src].Len()
+	switch {
+	case op.Part == 0:
+	case op.Kind == dist.KindAllGather:
+		c.sn, c.so = op.Part, s.In[0].Offset
+	case op.Kind == dist.KindReduceScatter:
+		c.dn, c.do = op.Part, s.Out[0].Offset
+	}
 	if len(s.In) > 1 {
 		c.scalar = s.In[1].Value
 	}
@@ -57,11 +65,11 @@ func (r *runner) collect(s *step) error {
 }
 
 func (c *collective) start(mem *memory) (dist.Work, error) {
-	dst, err := mem.buffer(c.dst, 0, c.dn)
+	dst, err := mem.buffer(c.dst, c.do, c.dn)
 	if err != nil {
 		return dist.Work{}, err
 	}
-	src, err := mem.buffer(c.src, 0, c.sn)
+	src, err := mem.buffer(c.src, c.so, c.sn)
 	if err != nil {
 		return dist.Work{}, err
 	}

@@ -131,8 +131,8 @@ func TestMapExchangesItsOperands(t *testing.T) {
 	agree(t, t, &b.Program, contents(&b.Program, normal(r)), 0)
 }
 
-// exchanged is a program with every kind of collective, and steps on both streams around them.
-func exchanged(n int) *build {
+// exchanged is a program of a rank with every kind of collective, and steps on both streams around them.
+func exchanged(n, rank int) *build {
 	b := newBuild()
 	v := func(name string, n int) program.View { return b.value(name, tensor.F32, n) }
 	add := func(stream program.Stream, op program.Op, in, out []program.View, after ...int) int {
@@ -150,6 +150,11 @@ func exchanged(n int) *build {
 	add(program.Compute, &program.Map{Space: []int{12}, Code: loadAndAdd, Stores: []int{2}}, views(sum, x), views(v("total", 12)), reduced)
 	add(program.Compute, &program.Map{Space: []int{12}, Code: loadAndAdd, Stores: []int{2}}, views(scaled, x), views(v("total2", 12)), behind)
 	factor := b.value("factor", tensor.F32)
+	parts, own := v("parts", 12), 12/n
+	mine := program.View{Value: parts.Value, Offset: rank * own, Strides: []int{1}}
+	add(program.Comm, &program.Collective{Kind: dist.KindReduceScatter, Red: dist.Sum, Part: own}, views(parts), views(mine))
+	add(program.Comm, &program.Map{Space: []int{own}, Code: loadAndAdd, Stores: []int{2}}, views(mine, mine), views(mine))
+	add(program.Comm, &program.Collective{Kind: dist.KindAllGather, Part: own}, views(mine), views(parts))
 	for _, stream := range []program.Stream{program.Comm, program.Compute} {
 		add(stream, &program.Collective{Kind: dist.KindAllReduce, Red: dist.RedOp{Kind: dist.RedPreMulSum}}, views(x, factor), views(v("premul", 12)))
 		add(stream, &program.Collective{Kind: dist.KindReduce, Red: dist.Max, Root: 1}, views(x), views(v("reduce", 12)))
@@ -172,7 +177,7 @@ func TestCollectivesEqualTheOracle(t *testing.T) {
 	ranks, got := make([]oracle.Rank, n), make([]map[program.ID][]byte, n)
 	errs := make(chan error, n)
 	for rank := range n {
-		b := exchanged(n)
+		b := exchanged(n, rank)
 		if err := program.Plan(&b.Program); err != nil {
 			t.Fatal(err)
 		}

@@ -257,6 +257,9 @@ func (x *join) relook(k int) bool {
 // rewhole is relook for steps that take whole values: the copy must be of a whole value in its order.
 func (x *join) rewhole(k int) bool {
 	from, to := &x.p.Steps[x.i], &x.p.Steps[x.j]
+	if o, ok := to.Op.(*Collective); ok && o.parted() != noPart {
+		return false
+	}
 	m, _ := from.Op.(*Map)
 	src, dst := from.In[0], from.Out[0]
 	n := x.p.Values[src.Value].Len()

@@ -123,7 +123,7 @@ func rows(op Op) (in, out []Operand) {
 	return nil, nil
 }
 
-// collective is the operands of a collective: whole values, and the factor of a premulsum.
+// collective is the operands of a collective: whole values, or a part of one, and the factor of a premulsum.
 func (p *Program) collective(s *Step, o *Collective) (in, out []Operand, opt optional) {
 	in, out = p.flat(s.In[:min(len(s.In), 1)]), p.flat(s.Out[:min(len(s.Out), 1)])
 	if len(in) == 0 {
@@ -132,10 +132,38 @@ func (p *Program) collective(s *Step, o *Collective) (in, out []Operand, opt opt
 	if len(out) == 0 {
 		out = ops(packed())
 	}
+	switch o.parted() {
+	case partIn:
+		in[0] = packed(o.Part)
+	case partOut:
+		out[0] = packed(o.Part)
+	}
 	if o.Kind.Reduces() && o.Red.Kind == dist.RedPreMulSum {
 		return append(in, packed()), out, optional{in: 1}
 	}
 	return in, out, opt
+}
+
+// partSide is which side of a collective is a part of a value.
+type partSide uint8
+
+const (
+	noPart partSide = iota
+	partIn
+	partOut
+)
+
+// parted is the side of o that is a part.
+func (o *Collective) parted() partSide {
+	switch {
+	case o.Part <= 0:
+		return noPart
+	case o.Kind == dist.KindAllGather:
+		return partIn
+	case o.Kind == dist.KindReduceScatter:
+		return partOut
+	}
+	return noPart
 }
 
 // flat is packed operands of the values' own shapes, or of their elements in a row where a view has one dimension.

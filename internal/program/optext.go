@@ -166,6 +166,9 @@ func (o *Collective) String() string {
 	if o.Kind.Reduces() {
 		s += " " + o.Red.String()
 	}
+	if o.Part > 0 {
+		s += fmt.Sprintf(" part %d", o.Part)
+	}
 	if o.Fetch {
 		s += " fetch"
 	}

@@ -18,6 +18,7 @@ func schedule(p *Program) {
 		}
 	}
 	bridges(p)
+	spreads(p)
 	f := flowOf(p)
 	fetch := fetchesOf(f)
 	deps := dependencies(p, fetch)
@@ -60,9 +61,64 @@ func bridges(p *Program) {
 	}
 }
 
+// spreads puts on the Comm stream the Maps that write what an AllGather spreads in place: updates of parameters of which each
+// rank has a part; and Maps of results of collectives that these need. On Compute they would come behind all that waits for
+// no collective, such as the rest of the backward pass, and the AllGather with them.
+func spreads(p *Program) {
+	f := flowOf(p)
+	for i := range p.Steps {
+		o, ok := p.Steps[i].Op.(*Collective)
+		if !ok || o.parted() != partIn {
+			continue
+		}
+		from := p.Steps[i].In[0].Value
+		for j := range i {
+			if _, ok := p.Steps[j].Op.(*Map); ok && p.Steps[j].outOf(from) >= 0 {
+				p.Steps[j].Stream = Comm
+				f.lead(j)
+			}
+		}
+	}
+}
+
+// lead puts Maps on the Comm stream that make what step j reads, of nothing but what that stream gives and what is there.
+func (f *flow) lead(j int) {
+	p := f.p
+	for _, v := range p.Steps[j].In {
+		i := lastBefore(f.writers[v.Value], j)
+		if i < 0 || p.Steps[i].Stream == Comm {
+			continue
+		}
+		if _, ok := p.Steps[i].Op.(*Map); !ok {
+			continue
+		}
+		from, other := 0, 0
+		for _, w := range p.Steps[i].In {
+			switch k := lastBefore(f.writers[w.Value], i); {
+			case k >= 0 && p.Steps[k].Stream == Comm:
+				from++
+			case k >= 0:
+				other++
+			}
+		}
+		if from > 0 && other == 0 {
+			p.Steps[i].Stream = Comm
+		}
+	}
+}
+
+// lastBefore is the last of steps before step j; -1 if there is none.
+func lastBefore(steps []int, j int) int {
+	k, _ := slices.BinarySearch(steps, j)
+	if k == 0 {
+		return -1
+	}
+	return steps[k-1]
+}
+
 // dependencies is, of each step, the earlier ones that must be done before it: the writers of what it touches, and the
-// readers of what it writes. Collectives and Calls, which may communicate as well, keep their order; each follows the last
-// of them, and the last that is no fetch.
+// readers of what it writes. Steps of the Comm stream and Calls, which may communicate as well, keep their order; each
+// follows the last of them, and the last that is no fetch.
 func dependencies(p *Program, fetch []bool) [][]int {
 	deps := make([][]int, len(p.Steps))
 	writers, readers := make([]int, len(p.Values)), make([][]int, len(p.Values))
@@ -87,8 +143,7 @@ func dependencies(p *Program, fetch []bool) [][]int {
 				need(j)
 			}
 		}
-		switch s.Op.(type) {
-		case *Collective, *Call:
+		if _, call := s.Op.(*Call); call || s.Stream == Comm {
 			need(last)
 			need(lastBut)
 			if last = i; !fetch[i] {

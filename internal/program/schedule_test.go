@@ -119,3 +119,45 @@ func TestUpdatesThatWaitForDifferentCollectivesStayApart(t *testing.T) {
 		t.Errorf("%d updates\n%v", updates, p)
 	}
 }
+
+// TestUpdatesOfPartsFollowTheirSums has gradients of two layers, of which each rank updates a part as soon as its sum is there:
+// on the stream of communication, while the other layer's gradient is computed.
+func TestUpdatesOfPartsFollowTheirSums(t *testing.T) {
+	p := &Program{Clock: None}
+	outside := func(name string, role Role) ID {
+		return p.Add(Value{Name: name, DType: tensor.F32, Shape: []int{8}, Role: role, Place: Outside})
+	}
+	double := func(from, to View, n int) Step {
+		return Step{Op: &Map{Space: []int{n}, Code: []Instr{{Op: Load}, {Op: Add}}, Stores: []int{1}}, In: []View{from}, Out: []View{to}}
+	}
+	x := p.Whole(outside("x", Input))
+	var homes, grads []ID
+	for range 2 {
+		homes, grads = append(homes, outside("weights", Param)), append(grads, outside("bucket", Gradient))
+	}
+	for l, home := range homes {
+		own := View{home, 4, []int{1}}
+		p.Steps = append(p.Steps, double(p.Whole(home), x, 8)) // reads the weights
+		p.Steps = append(p.Steps, double(x, p.Whole(grads[l]), 8))
+		p.Steps = append(p.Steps, Step{
+			Op: &Collective{Kind: dist.KindReduceScatter, Part: 4}, In: []View{p.Whole(grads[l])}, Out: []View{{grads[l], 4, []int{1}}},
+		})
+		p.Steps = append(p.Steps, double(View{grads[l], 4, []int{1}}, own, 4))
+		p.Steps = append(p.Steps, Step{Op: &Collective{Kind: dist.KindAllGather, Part: 4}, In: []View{own}, Out: []View{p.Whole(home)}})
+	}
+	if err := Validate(p); err != nil {
+		t.Fatal(err)
+	}
+	schedule(p)
+	if err := Validate(p); err != nil {
+		t.Fatal(err)
+	}
+	var got []Stream
+	for _, s := range p.Steps {
+		got = append(got, s.Stream)
+	}
+	want := []Stream{Compute, Compute, Comm, Comm, Comm, Compute, Compute, Comm, Comm, Comm}
+	if !slices.Equal(got, want) {
+		t.Errorf("the steps are on streams %v, want %v:\n%v", got, want, p)
+	}
+}

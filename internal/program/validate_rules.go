@@ -43,7 +43,14 @@ func (c *checker) demand(i int, name string, v *View, o Operand) {
 		c.add("%s: %s, %s, has strides %v over %s; one of the last two is to be 1: see Pack", c.step(i), name, c.value(v.Value), v.Strides, shapeString(o.Space))
 	}
 	val := &c.p.Values[v.Value]
-	if _, ok := c.p.Steps[i].Op.(*Collective); ok && v.Value >= 0 && lenOf(o.Space) != val.Len() {
+	col, ok := c.p.Steps[i].Op.(*Collective)
+	switch {
+	case !ok || v.Value < 0:
+	case col.parted() == partIn && name == operandName("in", 0), col.parted() == partOut && name == operandName("out", 0):
+		if v.Offset < 0 || v.Offset+col.Part > val.Len() || v.Offset%col.Part != 0 {
+			c.add("%s: %s is %d elements from %d on of %s: no part", c.step(i), name, col.Part, v.Offset, c.value(v.Value))
+		}
+	case lenOf(o.Space) != val.Len():
 		c.add("%s: %s is a part of %s; collectives take whole values", c.step(i), name, c.value(v.Value))
 	}
 }
@@ -103,9 +110,11 @@ func (c *checker) overlaps(i int, in, out []Operand) {
 
 // inPlace reports whether In number in and Out number out of s, of one value, may be the same memory.
 func inPlace(s *Step, in, out int, space []int) bool {
-	switch s.Op.(type) {
-	case *Map, *Collective:
+	switch o := s.Op.(type) {
+	case *Map:
 		return sameView(space, &s.In[in], &s.Out[out])
+	case *Collective:
+		return o.parted() != noPart && in == 0 || sameView(space, &s.In[in], &s.Out[out])
 	case *BatchNorm:
 		return in >= 1 && out == in+2 && sameView(space, &s.In[in], &s.Out[out])
 	case *Call:

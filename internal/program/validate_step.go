@@ -110,6 +110,9 @@ func (c *checker) group(i int, o *Collective) {
 	if o.Group < 0 || o.Root < 0 {
 		c.add("%s: group %d, root %d", c.step(i), o.Group, o.Root)
 	}
+	if o.Part != 0 && o.parted() == noPart {
+		c.add("%s: has a part of %d; allgather and reduce-scatter can", c.step(i), o.Part)
+	}
 	if o.Fetch && o.Kind != dist.KindAllGather {
 		c.add("%s: fetches; an allgather can", c.step(i))
 	}

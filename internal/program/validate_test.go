@@ -67,12 +67,18 @@ func TestValidateNamesWhatIsWrong(t *testing.T) {
 		"integers":         {func(p *Program) { p.Values[2].DType, p.Values[3].DType = tensor.I32, tensor.I32 }, "is not floating-point"},
 		"unwritten":        {func(p *Program) { p.Steps = p.Steps[1:] }, `in 0, value 2 "y" f32(2, 3), is read before anything is written to it`},
 		"output unwritten": {func(p *Program) { p.Steps = p.Steps[:1] }, `value 3 "z" f32(2, 2) is an output, and no step writes it`},
-		"after later":      {func(p *Program) { p.Steps[0].After = []int{1} }, "after step 1, which is not before it"},
-		"after itself":     {func(p *Program) { p.Steps[1].After = []int{0} }, "which is on its own stream"},
-		"streams":          {func(p *Program) { p.Steps[1].Stream = Comm }, `does not wait for step 0 "add" (map (2, 3): add), and both touch value 2`},
-		"in place":         {func(p *Program) { p.Steps[0].Out[0] = View{0, 0, []int{1, 2}}; p.Steps = p.Steps[:1] }, `in 0 and out 0 share elements of value 0 "a"`},
-		"reduced":          {reduceAlong, "out 0, value 2 \"y\" f32(2, 3), has stride 3 on axis 0, which is reduced"},
-		"no collective":    {callOf, "send moves no values of one program"},
+		"part of a sum": {func(p *Program) {
+			p.Steps[0] = Step{Name: "sum", Op: &Collective{Kind: dist.KindAllReduce, Part: 3}, In: []View{p.Whole(0)}, Out: []View{p.Whole(2)}}
+		}, "has a part of 3; allgather and reduce-scatter can"},
+		"no part": {func(p *Program) {
+			p.Steps[0] = Step{Name: "gather", Op: &Collective{Kind: dist.KindAllGather, Part: 2}, In: []View{{0, 3, []int{1}}}, Out: []View{p.Whole(2)}}
+		}, "in 0 is 2 elements from 3 on of"},
+		"after later":   {func(p *Program) { p.Steps[0].After = []int{1} }, "after step 1, which is not before it"},
+		"after itself":  {func(p *Program) { p.Steps[1].After = []int{0} }, "which is on its own stream"},
+		"streams":       {func(p *Program) { p.Steps[1].Stream = Comm }, `does not wait for step 0 "add" (map (2, 3): add), and both touch value 2`},
+		"in place":      {func(p *Program) { p.Steps[0].Out[0] = View{0, 0, []int{1, 2}}; p.Steps = p.Steps[:1] }, `in 0 and out 0 share elements of value 0 "a"`},
+		"reduced":       {reduceAlong, "out 0, value 2 \"y\" f32(2, 3), has stride 3 on axis 0, which is reduced"},
+		"no collective": {callOf, "send moves no values of one program"},
 	}
 	for name, c := range tests {
 		t.Run(name, func(t *testing.T) {
