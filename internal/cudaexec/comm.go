@@ -86,7 +86,13 @@ func (c *comm) add(p *program.Program, cfg *Config, groups []*dist.Group, i int,
 	}
 	v := g.On(c.stream).Named(p.Steps[i].Name)
 	k := &collective{op: o, group: v, symm: v.Symmetric(), in: absent, out: absent, factor: absent}
-	step := &p.Steps[i]
+	k.sides(p, &p.Steps[i])
+	c.steps[i] = k
+	return nil
+}
+
+// sides finds the elements that a step's views are.
+func (k *collective) sides(p *program.Program, step *program.Step) {
 	for n, to := range []*side{&k.in, &k.factor} {
 		if n < len(step.In) {
 			*to = wholeOf(p, step.In[n])
@@ -95,8 +101,13 @@ func (c *comm) add(p *program.Program, cfg *Config, groups []*dist.Group, i int,
 	if len(step.Out) > 0 {
 		k.out = wholeOf(p, step.Out[0])
 	}
-	c.steps[i] = k
-	return nil
+	switch {
+	case k.op.Part == 0:
+	case k.op.Kind == dist.KindAllGather:
+		k.in.n = k.op.Part
+	case k.op.Kind == dist.KindReduceScatter:
+		k.out.n = k.op.Part
+	}
 }
 
 // wholeOf is the elements of v, which is packed and goes to the end of its value.

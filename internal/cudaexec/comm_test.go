@@ -128,3 +128,23 @@ func TestHugeProgramsHaveKernels(t *testing.T) {
 		t.Errorf("%d steps, %v", len(steps), err)
 	}
 }
+
+// TestPartsAreSidesOfTheirOwnLength looks at collectives in place, of which one side is a part.
+func TestPartsAreSidesOfTheirOwnLength(t *testing.T) {
+	p := summing(0)
+	all, part := p.Whole(0), program.View{Value: 0, Offset: 3, Strides: []int{1}}
+	for _, c := range []struct {
+		kind    dist.Kind
+		in, out program.View
+		lengths [2]int
+	}{
+		{dist.KindAllGather, part, all, [2]int{3, 6}},
+		{dist.KindReduceScatter, all, part, [2]int{6, 3}},
+	} {
+		k := &collective{op: &program.Collective{Kind: c.kind, Part: 3}, in: absent, out: absent, factor: absent}
+		k.sides(p, &program.Step{Op: k.op, In: views(c.in), Out: views(c.out)})
+		if got := [2]int{k.in.n, k.out.n}; got != c.lengths || k.factor.slot != literal {
+			t.Errorf("%v has sides of %v elements, want %v", c.kind, got, c.lengths)
+		}
+	}
+}

@@ -60,6 +60,10 @@ type Config struct {
 	// New allocates it.
 	Arena tensor.Buffer
 
+	// Before returns when what runs of a program without collectives may be queued behind is done, or why it never will be: the
+	// driver's waits do not end where a rank has died. nil means that there is no such thing.
+	Before func() error
+
 	// Symmetric is memory that lies in symmetric heaps of the groups. A collective whose buffers lie in it, at the same
 	// places on all ranks because the program is the same, is done by Group.Symmetric.
 	Symmetric []tensor.Buffer

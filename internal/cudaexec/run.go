@@ -207,6 +207,9 @@ func (x *Exec) settle() error {
 		return nil
 	}
 	if x.comm == nil {
+		if err := x.before(); err != nil {
+			return err
+		}
 		return x.home.Synchronize()
 	}
 	if err := x.comm.wait(); err != nil {
@@ -216,6 +219,14 @@ func (x *Exec) settle() error {
 		return x.comm.stream.Synchronize()
 	}
 	return nil
+}
+
+// before is Config.Before.
+func (x *Exec) before() error {
+	if x.cfg.Before == nil {
+		return nil
+	}
+	return x.cfg.Before()
 }
 
 // patience is how long the device of a broken group gets to come to an end.
@@ -251,6 +262,9 @@ func (x *Exec) await(e *cuda.Event) error {
 		case waited < askFor:
 			gpu.Rest(waited)
 		case x.comm == nil:
+			if err := x.before(); err != nil {
+				return err
+			}
 			return e.Synchronize()
 		default:
 			if err := x.comm.wait(); err != nil {

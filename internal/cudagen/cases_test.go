@@ -25,6 +25,7 @@ var cases = []struct {
 	{"norms", normCases},
 	{"convolutions", convCases},
 	{"products", productCases},
+	{"guards", guardCases},
 	{"any", anyCases},
 }
 

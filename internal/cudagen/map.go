@@ -85,6 +85,9 @@ func (g *generator) flat(i int, op *program.Map) (*flat, error) {
 		}
 		f.store(j, r)
 	}
+	if r, ok := f.keeper(g, i, op); ok {
+		f.add(atTop, "if (r%d != 0) return;", r)
+	}
 	f.params, f.args = g.pointers(i, op.Code, f.clock)
 	return f, nil
 }

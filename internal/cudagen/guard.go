@@ -1,0 +1,25 @@
+package cudagen
+
+import (
+	"slices"
+
+	"github.com/symgrad/symgrad/internal/program"
+)
+
+// keeper is the register of a Map that leaves its memory as it is wherever that register is not 0, if there is one and all
+// elements have it alike: Select(register, what is there, anything), in place. Then a thread has nothing to do, and a Map
+// over all gradients that is there for the rare case costs a launch.
+func (f *flat) keeper(g *generator, i int, op *program.Map) (int, bool) {
+	if len(op.Stores) != 1 || op.Code[op.Stores[0]].Op != program.Select {
+		return 0, false
+	}
+	c := op.Code[op.Stores[0]]
+	if f.where[c.A] != atTop || op.Code[c.B].Op != program.Load {
+		return 0, false
+	}
+	from, to := &g.p.Steps[i].In[op.Code[c.B].A], &g.p.Steps[i].Out[0]
+	if from.Value != to.Value || from.Offset != to.Offset || !slices.Equal(from.Strides, to.Strides) {
+		return 0, false
+	}
+	return c.A, true
+}
