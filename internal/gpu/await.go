@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"syscall"
 	"time"
 
 	"github.com/symgrad/symgrad/dist"
@@ -27,8 +26,7 @@ func Rest(waited time.Duration) {
 	case waited < yieldFor:
 		runtime.Gosched()
 	default:
-		ts := syscall.NsecToTimespec(int64(min(napLeast+waited/16, napMost)))
-		_ = syscall.Nanosleep(&ts, nil) // a signal that ends it early is as good
+		nap(min(napLeast+waited/16, napMost))
 	}
 }
 
