@@ -12,6 +12,7 @@ import (
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/ops"
+	"github.com/symgrad/symgrad/symmetric"
 	"github.com/symgrad/symgrad/tensor"
 )
 
@@ -45,7 +46,8 @@ type DDP struct {
 	virtual  *virtual  // set with Config.VirtualRanks; it is wire as well
 	local    localSGD
 
-	values []value // of the learnables, on a GPU; see device.go
+	values    []value        // of the learnables, on a GPU; see device.go
+	valueHeap symmetric.Heap // of those that lie in no bucket; nil if there is none
 
 	zeros       [2]tensor.Buffer // by position in bucketTypes; see zeroView
 	stages      []*staging       // with Stage 2
@@ -210,13 +212,13 @@ func (d *DDP) allocate(b *builder, learnables gorgonia.Nodes) error {
 		return err
 	}
 	d.plan.Memory = d.mem.where
+	if err := d.place(b.used, b.waits); err != nil {
+		return err
+	}
 	if d.onGPU() {
 		if err := d.allocateValues(learnables); err != nil {
 			return err
 		}
-	}
-	if err := d.place(b.used, b.waits); err != nil {
-		return err
 	}
 	if !d.gathers() {
 		if err := d.rehome(); err != nil {
@@ -256,15 +258,10 @@ func broadcast(w *dist.World, nodes gorgonia.Nodes) error {
 	for i, n := range nodes {
 		var err error
 		if works[i], err = w.Named(n.Name()).Broadcast(bufs[i], bufs[i], 0); err != nil {
-			return err
+			return waitAll(works[:i], err)
 		}
 	}
-	for _, work := range works {
-		if err := work.Wait(); err != nil {
-			return err
-		}
-	}
-	return nil
+	return waitAll(works, nil)
 }
 
 // valueMemory is the memory of a parameter's value; a copy would not do.

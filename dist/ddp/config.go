@@ -149,7 +149,7 @@ func (c Config) fits(w *dist.World) error {
 		name string
 		set  bool
 	}{
-		{"WireDType", c.hook() != nil && c.Hook == nil},
+		{"ErrorFeedback", c.ErrorFeedback},
 		{"Hook", c.Hook != nil},
 		{"Average", c.Average != Mean},
 		{"VirtualRanks", c.VirtualRanks > 0},

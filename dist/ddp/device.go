@@ -3,6 +3,7 @@ package ddp
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"gorgonia.org/gorgonia"
 
@@ -19,12 +20,18 @@ import (
 //	factor     = Weights[2] / Weights[1]              0 if the sum is 0; for each dtype
 //	slots      = gradients                            or Weights[3] times gradients, or added to the slots: see Run
 //	buckets    = sum over the ranks of factor*bucket  an allreduce of each, in place, in the order of the Plan
+//
+// With Stage 1 the sum of a bucket is a reduce-scatter in place, after which the rank updates its own part of the bucket of
+// weights, and an allgather in place of that. With a WireDType what is summed is factor*bucket, rounded to that, by a plain
+// sum, which then is the bucket.
 type Layout struct {
 	Group     *dist.Group      // of the collectives
 	Weights   [4]tensor.Buffer // f64: this rank's weight, the sum, what slots are multiplied by, what gradients are
 	Factors   [2]tensor.Buffer // of one element: f32, f64
 	Buckets   []tensor.Buffer  // in the order of Plan.Buckets; with Stage 2, where each may be while it fills
 	Homes     []tensor.Buffer  // with Stage 1 and 2: buckets of weights, laid out as those of gradients; else none
+	WireDType tensor.DType     // of what ranks send; Invalid: buckets as they are
+	Wires     []tensor.Buffer  // on a GPU with a WireDType: memory for that, in the order of Plan.Buckets
 	Values    []LearnableValue // on a GPU: where the weights of all learnables are to be
 	Symmetric []tensor.Buffer  // that all of it lies in; empty where the backend has no symmetric heap
 }
@@ -68,6 +75,12 @@ func (d *DDP) Idle() bool { return d.cfg.Idle }
 // Layout is where everything is.
 func (d *DDP) Layout() Layout {
 	l := Layout{Group: d.world.Group, Weights: d.mem.words, Factors: d.mem.scales}
+	if c := d.cfg.WireDType; c == tensor.BF16 || c == tensor.F16 {
+		l.WireDType = c
+	}
+	if x, ok := d.wire.(*deviceWire); ok {
+		l.Wires, l.Symmetric = x.wires, append(l.Symmetric, x.raw)
+	}
 	for _, r := range d.mem.parts {
 		l.Symmetric = append(l.Symmetric, r.Local())
 	}
@@ -79,7 +92,9 @@ func (d *DDP) Layout() Layout {
 	}
 	for i := range d.values {
 		l.Values = append(l.Values, LearnableValue{d.values[i].node, d.values[i].buf})
-		l.Symmetric = append(l.Symmetric, d.values[i].region.Local())
+		if !d.values[i].homed {
+			l.Symmetric = append(l.Symmetric, d.values[i].region.Local())
+		}
 	}
 	return l
 }
@@ -146,10 +161,13 @@ type value struct {
 	host   tensor.Buffer
 	buf    tensor.Buffer
 	region symmetric.Region
+	at     int64 // bytes from the beginning of region
 	heap   symmetric.Heap
+	homed  bool // it is a part of a bucket of weights
 }
 
-// allocateValues takes symmetric memory for the weights of all learnables.
+// allocateValues finds memory for the weights of all learnables: their places in buckets of weights, or symmetric memory of
+// their own.
 //
 // Collective: all ranks, same learnables.
 func (d *DDP) allocateValues(learnables gorgonia.Nodes) error {
@@ -159,15 +177,28 @@ func (d *DDP) allocateValues(learnables gorgonia.Nodes) error {
 		if err != nil {
 			return fmt.Errorf("parameter %q: %w", n.Name(), err)
 		}
-		d.values = append(d.values, value{node: n, host: b})
-		total += roundUp(b.Bytes())
+		v := value{node: n, host: b}
+		if err := d.homeOf(&v); err != nil {
+			return fmt.Errorf("parameter %q: %w", n.Name(), err)
+		}
+		if !v.homed {
+			total += roundUp(b.Bytes())
+		}
+		d.values = append(d.values, v)
+	}
+	if total == 0 {
+		return nil
 	}
 	heap, err := d.world.Heap(total)
 	if err != nil {
 		return err
 	}
+	d.valueHeap = heap
 	for i := range d.values {
 		v := &d.values[i]
+		if v.homed {
+			continue
+		}
 		v.heap = heap
 		if v.region, err = heap.Alloc(v.host.Bytes()); err != nil {
 			return err
@@ -180,6 +211,23 @@ func (d *DDP) allocateValues(learnables gorgonia.Nodes) error {
 	return nil
 }
 
+// homeOf gives v its place in a bucket of weights, if there is one.
+func (d *DDP) homeOf(v *value) error {
+	i := slices.IndexFunc(d.slots, func(s *slot) bool { return s.param == v.node })
+	if i < 0 || d.slots[i].weights.IsZero() {
+		return nil
+	}
+	v.buf, v.homed, v.heap = d.slots[i].weights, true, d.mem.heap
+	for _, r := range d.mem.parts {
+		part := r.Local()
+		if off := int64(uintptr(v.buf.Pointer())) - int64(uintptr(part.Pointer())); off >= 0 && off+v.buf.Bytes() <= part.Bytes() {
+			v.region, v.at = r, off
+			return nil
+		}
+	}
+	return fmt.Errorf("%w: its bucket is in none of the %d regions of the heap", dist.ErrInvalid, len(d.mem.parts))
+}
+
 func roundUp(bytes int64) int64 {
 	return (max(bytes, 1) + symmetric.Alignment - 1) / symmetric.Alignment * symmetric.Alignment
 }
@@ -190,12 +238,16 @@ func roundUp(bytes int64) int64 {
 func (d *DDP) broadcastValues() error {
 	me := d.world.Rank()
 	for i := range d.values {
-		if err := d.values[i].region.Put(me, 0, d.values[i].host); err != nil {
+		v := &d.values[i]
+		if err := v.region.Put(me, v.at, v.host); err != nil {
 			return err
 		}
 	}
-	if len(d.values) > 0 {
-		if err := d.values[0].heap.Quiet(); err != nil {
+	for i := range d.values {
+		if i > 0 && d.values[i].heap == d.values[i-1].heap {
+			continue
+		}
+		if err := d.values[i].heap.Quiet(); err != nil {
 			return err
 		}
 	}
@@ -206,7 +258,7 @@ func (d *DDP) broadcastValues() error {
 			err = work.Wait()
 		}
 		if err == nil {
-			err = v.region.Get(v.host, me, 0)
+			err = v.region.Get(v.host, me, v.at)
 		}
 		if err != nil {
 			return err
@@ -216,10 +268,10 @@ func (d *DDP) broadcastValues() error {
 }
 
 func (d *DDP) closeValues() error {
-	if len(d.values) == 0 || d.values[0].heap == nil {
+	if d.valueHeap == nil {
 		return nil
 	}
-	return d.values[0].heap.Close()
+	return d.valueHeap.Close()
 }
 
 // gatherOnGPU is gather by way of a heap, since the buffers of collectives are the GPU's.

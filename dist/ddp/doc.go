@@ -70,6 +70,9 @@
 // The nodes' values are views of the buckets of weights from Attach to Close, which gives the nodes copies: close d before
 // its world. A value that the program gives a parameter with gorgonia.Let is moved into its bucket by the next Step.
 //
+// On GPUs there is Stage 1, with a machine of package machine whose Config.Solver makes the update a part of the run: its
+// NewSolver takes the place of this package's, and the nodes' values are the host's, as they are without sharding.
+//
 // The gradients that nodes have are no longer what a solver of another package can use. With Stage 1 they are the reduced
 // ones in this rank's pieces, and this rank's own, not reduced, everywhere else; with Stage 2 and 3 they are zeros. Such a
 // solver would train ranks apart, or not at all; so would one that optim.New made. The solver of NewSolver reads gradients

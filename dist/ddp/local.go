@@ -59,19 +59,14 @@ func (d *DDP) averageWeights() error {
 	for i, s := range d.slots {
 		b, err := valueMemory(s.param.Value())
 		if err != nil {
-			return fmt.Errorf("parameter %q: %w", s.param.Name(), err)
+			return waitAll(works[:i], fmt.Errorf("parameter %q: %w", s.param.Name(), err))
 		}
 		scale := d.mem.scales[typeIndex(b.DType())]
 		if works[i], err = d.world.Named(s.param.Name()).AllReduce(b, b, dist.PreMulSumAt(scale)); err != nil {
-			return err
+			return waitAll(works[:i], err)
 		}
 	}
-	for _, w := range works {
-		if err := w.Wait(); err != nil {
-			return err
-		}
-	}
-	return nil
+	return waitAll(works, nil)
 }
 
 // shareOfWeights makes the scales this rank's part. Nothing that reads them is in flight.

@@ -139,9 +139,12 @@ type Wire struct {
 
 // Wire is what Attach makes of the settings for p on so many ranks.
 //
-// Errors: those of the Hook.
+// Errors: those of the Hook; dist.ErrInvalid for no ranks.
 func (p Plan) Wire(cfg Config, ranks int) (Wire, error) {
 	var w Wire
+	if ranks < 1 {
+		return w, fmt.Errorf("ddp plan: %w: %d ranks", dist.ErrInvalid, ranks)
+	}
 	hook := cfg.hook()
 	if cfg.VirtualRanks > 0 {
 		w.Bytes = p.virtualRoom(cfg.VirtualRanks/ranks, ranks)

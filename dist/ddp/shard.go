@@ -72,8 +72,8 @@ func (d *DDP) own(b *bucket, buf tensor.Buffer) (tensor.Buffer, error) {
 
 // checkStage refuses what cannot be sharded.
 func (d *DDP) checkStage() error {
-	if d.sharded() && d.onGPU() {
-		return fmt.Errorf("ddp config: %w: Stage %d shards buckets in the memory of the host, and the world is on %v (%s); use a backend of the host, or Stage 0",
+	if d.staged() && d.onGPU() {
+		return fmt.Errorf("ddp config: %w: Stage %d shards gradients in the memory of the host, and the world is on %v (%s); use a backend of the host, or Stage 1 or 0",
 			dist.ErrUnsupported, d.cfg.Stage, d.world.Device(), d.world.Backend())
 	}
 	return nil
@@ -93,8 +93,11 @@ func valueOver(b tensor.Buffer, v gorgonia.Value) (gorgonia.Value, error) {
 // rehome moves the weights of all parameters into the buckets of weights, if there are such: the nodes' values become views
 // of them. A value that the program has given a node since is moved in again.
 func (d *DDP) rehome() error {
-	if d.gathers() {
+	switch {
+	case d.gathers():
 		return d.adopt()
+	case d.onGPU(): // broadcastValues has copied them, and a machine does when values are let anew
+		return nil
 	}
 	for _, s := range d.slots {
 		if s.weights.IsZero() {

@@ -239,6 +239,8 @@ func (d *DDP) wireMemory() int64 {
 		}
 	case *virtual:
 		n += x.mem.raw.Bytes()
+	case *deviceWire:
+		n += x.raw.Bytes()
 	}
 	return n
 }

@@ -322,15 +322,32 @@ func TestAShardedStepAllocatesNothing(t *testing.T) {
 	}
 }
 
-func TestStagesAreRefusedOnGPUs(t *testing.T) {
+// TestGPUsHaveStage1AndNarrowWires looks at what Attach refuses for a world of GPUs, and what it does not.
+func TestGPUsHaveStage1AndNarrowWires(t *testing.T) {
 	w, err := dist.NewWorld(loner{tensor.CUDA(0)}, dist.LocalInfo{}, 0, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer w.Close()
-	cost, params := vectors([]int{10})
-	_, err = Attach(w, cost, params, Config{Stage: 1})
-	if !errors.Is(err, dist.ErrUnsupported) || !strings.Contains(err.Error(), "Stage 1 shards buckets in the memory of the host") {
-		t.Errorf("Attach is %v", err)
+	for _, c := range []Config{{Stage: 1}, {WireDType: tensor.BF16}, {WireDType: tensor.F16, Stage: 1}, {Idle: true}} {
+		if err := Supports(c, 2, true); err != nil {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+	for _, c := range []struct {
+		cfg  Config
+		says string
+	}{
+		{Config{Stage: 2}, "Stage 2 shards gradients in the memory of the host"},
+		{Config{Stage: 3}, "Stage 3 shards gradients in the memory of the host"},
+		{Config{WireDType: tensor.BF16, ErrorFeedback: true}, "ErrorFeedback works on buckets in the memory of the host"},
+	} {
+		cost, params := vectors([]int{10})
+		_, err = Attach(w, cost, params, c.cfg)
+		for _, err := range []error{err, Supports(c.cfg, 2, true)} {
+			if !errors.Is(err, dist.ErrUnsupported) || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("%+v: %v", c.cfg, err)
+			}
+		}
 	}
 }

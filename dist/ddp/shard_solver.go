@@ -28,6 +28,10 @@ func (d *DDP) NewSolver(c optim.Config) (optim.Solver, error) {
 	if d.closed {
 		return nil, fmt.Errorf("ddp solver: %w", dist.ErrClosed)
 	}
+	if d.sharded() && d.onGPU() {
+		return nil, fmt.Errorf("ddp solver: %w: the world is on %v, where the update of Stage %d is a part of the run: set Solver in the machine's config, and take the machine's NewSolver",
+			dist.ErrUnsupported, d.world.Device(), d.cfg.Stage)
+	}
 	if !d.sharded() {
 		s, err := optim.New(c)
 		if err != nil {
@@ -49,7 +53,9 @@ type shardSolver struct {
 	d     *DDP
 	norm  *dist.Group // a view of the world that names the sums over ranks
 	works []dist.Work // of the buckets' gathers
-	runs  int         // d.runs at the last Step
+	runs  int         // d.runs when duals were zeroed last
+	keeps bool        // optim.Config.KeepGradients
+	slots int         // numbers kept for each element
 }
 
 // newSharded makes the solver; ranks tell each other what is wrong.
@@ -58,7 +64,10 @@ func (d *DDP) newSharded(c optim.Config) (*shardSolver, error) {
 	if d.solver != nil {
 		err = fmt.Errorf("%w: there is one; a DDP whose solver is sharded has one", dist.ErrInvalid)
 	}
-	s := &shardSolver{d: d, norm: d.world.Named("sums of the solver"), works: make([]dist.Work, len(d.buckets)), runs: d.runs}
+	s := &shardSolver{
+		d: d, norm: d.world.Named("sums of the solver"), works: make([]dist.Work, len(d.buckets)), runs: d.runs,
+		keeps: c.KeepGradients, slots: len(c.Slots()),
+	}
 	if err == nil {
 		err = s.makePieces(c)
 	}
@@ -151,7 +160,6 @@ func (s *shardSolver) step(model []gorgonia.ValueGrad) error {
 	if err := s.PieceSolver.Step(); err != nil {
 		return err
 	}
-	s.runs = d.runs
 	return d.gatherWeights(s.works)
 }
 
@@ -174,13 +182,18 @@ func (s *shardSolver) check(model []gorgonia.ValueGrad) error {
 
 // duals zeroes what gorgonia.BindDualValues keeps beside the reduced gradients, as solvers do.
 //
-// Errors: dist.ErrUnsupported when it holds the sum of several runs, of which the buckets have the last alone.
+// Errors: dist.ErrUnsupported when it holds the sum of several runs, of which the buckets have the last alone, and where
+// gradients are to be kept, so that it would.
 func (s *shardSolver) duals() error {
 	runs := s.d.runs - s.runs
 	for _, t := range s.d.slots {
 		v, err := t.param.Grad()
 		if err != nil || v == t.wait.Value() {
 			continue
+		}
+		if s.keeps {
+			return fmt.Errorf("gradient of %q: %w: BindDualValues adds up what KeepGradients keeps, and sharded gradients are those of the last run; leave one of them out",
+				t.param.Name(), dist.ErrUnsupported)
 		}
 		if runs > 1 {
 			return fmt.Errorf("gradient of %q: %w: BindDualValues has added up %d runs, and sharded gradients are those of the last; accumulate inside NoSync",
@@ -192,6 +205,7 @@ func (s *shardSolver) duals() error {
 		}
 		clear(b.Raw())
 	}
+	s.runs = s.d.runs
 	return nil
 }
 
@@ -203,16 +217,23 @@ func (d *DDP) gatherWeights(works []dist.Work) error {
 	var err error
 	for i, b := range d.buckets {
 		if works[i], err = b.gather.AllGather(b.weights, b.mine); err != nil {
-			return err
+			return waitAll(works[:i], err)
 		}
 	}
 	from := d.now()
-	for _, w := range works {
-		err = errors.Join(err, w.Wait())
-	}
+	err = waitAll(works, nil)
 	now := d.now()
 	d.clock.block(now - from)
 	d.clock.end(now)
+	return err
+}
+
+// waitAll waits for all works, whatever becomes of the first: what they write may be freed then. It joins their errors to
+// err.
+func waitAll(works []dist.Work, err error) error {
+	for _, w := range works {
+		err = errors.Join(err, w.Wait())
+	}
 	return err
 }
 
@@ -234,13 +255,11 @@ func (s *shardSolver) SwapAverages(model []gorgonia.ValueGrad) error {
 	return nil
 }
 
-// stateBytes is what the solver keeps for the pieces.
+// stateBytes is what the solver keeps for the pieces; State would be a copy of it.
 func (s *shardSolver) stateBytes() int64 {
 	n := int64(0)
-	for _, p := range s.State().Params {
-		for _, slot := range p.Slots {
-			n += int64(len(slot.F32))*4 + int64(len(slot.F64))*8
-		}
+	for _, own := range s.d.Pieces() {
+		n += int64(own.Len) * int64(s.d.plan.Params[own.Param].DType.Size())
 	}
-	return n
+	return n * int64(s.slots)
 }

@@ -3,6 +3,7 @@ package ddp_test
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -168,4 +169,36 @@ func TestStatesOfShardsAreRunsOfTheWhole(t *testing.T) {
 	if got := trainFrom(t, parts, 2, 3, 6, nil).weights; !slices.Equal(got, want) {
 		t.Errorf("from the state of shards: weights are off by %g", relative(got, want))
 	}
+}
+
+// TestARunThatIsRefusedLeavesNothingInDualValues has a step that is not made, whose run must not count as one that dual
+// values have added up.
+func TestARunThatIsRefusedLeavesNothingInDualValues(t *testing.T) {
+	onRanks(t, 2, func(w *dist.World) error {
+		p, err := prepare(w, odd, ddp.Config{Stage: 1}, 1, optim.Config{Name: optim.SGD, ClipNorm: math.Inf(1)})
+		if err != nil {
+			return err
+		}
+		x, y := odd.samples(p.m.x.Dtype(), indices(0, 3))
+		if err := errors.Join(x.Memset(math.NaN()), G.Let(p.m.x, x), G.Let(p.m.y, y), p.vm.RunAll()); err != nil {
+			return err
+		}
+		if err := p.solver.Step(p.d.Model()); !errors.Is(err, optim.ErrNonFinite) {
+			return fmt.Errorf("a step of NaN: %v", err)
+		}
+		return errors.Join(p.step(indices(0, 3)), p.close())
+	})
+}
+
+func TestShardedSolversRefuseDualValuesThatAreKept(t *testing.T) {
+	onRanks(t, 2, func(w *dist.World) error {
+		p, err := prepare(w, odd, ddp.Config{Stage: 1}, 1, optim.Config{Name: optim.SGD, KeepGradients: true})
+		if err != nil {
+			return err
+		}
+		if err := p.step(indices(0, 3)); !errors.Is(err, dist.ErrUnsupported) || !strings.Contains(err.Error(), "KeepGradients") {
+			return fmt.Errorf("a step: %v", err)
+		}
+		return p.close()
+	})
 }

@@ -36,6 +36,11 @@ func (d *DDP) allocateWire() error {
 	rest := c.Average.rest(float64(d.world.Size()), c.Factor)
 	var err error
 	switch h := c.hook(); {
+	case h != nil && d.onGPU():
+		var x *deviceWire
+		if x, err = newDeviceWire(d); err == nil {
+			d.wire = x
+		}
 	case h != nil:
 		d.wire, err = newHooked(d, h, rest)
 	case c.VirtualRanks > 0:

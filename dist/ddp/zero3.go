@@ -1,7 +1,6 @@
 package ddp
 
 import (
-	"errors"
 	"fmt"
 	"strconv"
 
@@ -200,13 +199,10 @@ func (d *DDP) consolidate() error {
 	for i, b := range d.buckets {
 		whole[i] = heapless(b.elements, b.dtype)
 		if works[i], err = b.gather.AllGather(whole[i], b.mine); err != nil {
-			return err
+			return waitAll(works[:i], err)
 		}
 	}
-	for _, w := range works {
-		err = errors.Join(err, w.Wait())
-	}
-	if err != nil {
+	if err := waitAll(works, nil); err != nil {
 		return err
 	}
 	for _, s := range d.slots {

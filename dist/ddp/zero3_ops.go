@@ -81,7 +81,6 @@ type part struct {
 	node
 	hook   *ops.Hook
 	offset int // of the first element in the bucket
-	dtype  tensor.DType
 }
 
 // Arity is 1; the bucket is hung on later.
