@@ -229,7 +229,8 @@ func (k *normed[T]) moments(out []float64) {
 }
 
 // statistics combines the moments of the ranks, in their order: two sets of n and m elements have together the sum of
-// squared distances a + b + delta^2 nm/(n+m), with delta the difference of their means.
+// squared distances a + b + delta^2 nm/(n+m), with delta the difference of their means. Products are rounded before they
+// are added, so that all ranks have the same bits.
 func (k *normed[T]) statistics(out []float64) {
 	mean, rstd := out[2:2+k.c], out[2+k.c:]
 	n := 0.0
@@ -240,8 +241,8 @@ func (k *normed[T]) statistics(out []float64) {
 		}
 		for c := range mean {
 			delta := means[c] - mean[c]
-			mean[c] += delta * (m / (n + m))
-			rstd[c] += squares[c] + float64(delta*delta)*(n*m/(n+m))
+			mean[c] += float64(delta * (m / (n + m)))
+			rstd[c] += squares[c] + float64(float64(delta*delta)*(n*m/(n+m)))
 		}
 		n += m
 	}
