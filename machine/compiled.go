@@ -10,7 +10,6 @@ import (
 
 	"github.com/symgrad/symgrad/internal/hostexec"
 	"github.com/symgrad/symgrad/internal/program"
-	"github.com/symgrad/symgrad/ops"
 	"github.com/symgrad/symgrad/tensor"
 )
 
@@ -34,13 +33,6 @@ type source struct {
 	value gorgonia.Value
 	at    tensor.Buffer
 	own   tensor.Buffer // for values whose elements are not contiguous
-}
-
-// hookPlace is where a hook's gradient was at the last run.
-type hookPlace struct {
-	gradient, reduced tensor.Buffer
-	own               tensor.Buffer // for a gradient that has to be given away
-	output            int           // of outputs, that is the reduced gradient; else -1
 }
 
 // build compiles the graph for inputs of some shapes.
@@ -182,79 +174,6 @@ func (c *compiled) placeDuals() error {
 		if err := c.runner.Bind(d.id, b); err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-// placeHooks gives gradients memory for when their reducers have none for them.
-func (c *compiled) placeHooks() error {
-	c.places = make([]hookPlace, len(c.hooks))
-	for i, h := range c.hooks {
-		p := &c.places[i]
-		p.output = -1
-		if h.reduced != program.None {
-			p.output = slices.IndexFunc(c.outputs, func(b binding) bool { return b.id == h.reduced })
-		}
-		if h.grad != program.None {
-			var err error
-			if p.own, err = newMemory(c.p.Values[h.grad].DType, max(sizeOf(h.shape), 1)); err != nil {
-				return err
-			}
-		}
-		if r, ok := h.hook.Reducer().(interface{ Rank() int }); ok && !c.m.first {
-			c.m.clock[1] = uint64(r.Rank() * c.samples)
-		}
-	}
-	return c.bindHooks()
-}
-
-// bindHooks binds gradients where their reducers want them in the run that comes.
-func (c *compiled) bindHooks() error {
-	for i, h := range c.hooks {
-		p := &c.places[i]
-		var gradient, reduced tensor.Buffer
-		if r, ok := h.hook.Reducer().(ops.Placed); ok {
-			gradient, reduced = r.Place()
-		}
-		h.inPlace, h.placed = !gradient.IsZero(), !reduced.IsZero()
-		if !h.inPlace {
-			gradient = p.own
-		}
-		if err := c.bindHook(h, p, gradient, reduced); err != nil {
-			return fmt.Errorf("gradient of %q: %w", h.hook.Param().Name(), err)
-		}
-	}
-	return nil
-}
-
-func (c *compiled) bindHook(h *hook, p *hookPlace, gradient, reduced tensor.Buffer) error {
-	if h.grad != program.None && p.gradient != gradient {
-		if err := c.runner.Bind(h.grad, gradient); err != nil {
-			return err
-		}
-		p.gradient = gradient
-	}
-	if h.reduced == program.None {
-		return nil
-	}
-	if reduced.IsZero() {
-		if p.own.IsZero() {
-			var err error
-			if p.own, err = newMemory(c.p.Values[h.reduced].DType, max(sizeOf(h.shape), 1)); err != nil {
-				return err
-			}
-		}
-		reduced = p.own // a Wait copies to it after its Start has been
-	}
-	if p.reduced == reduced {
-		return nil
-	}
-	if err := c.runner.Bind(h.reduced, reduced); err != nil {
-		return err
-	}
-	p.reduced = reduced
-	if p.output >= 0 {
-		return c.setOutput(p.output, reduced)
 	}
 	return nil
 }

@@ -31,12 +31,12 @@ type device struct {
 	own     []tensor.Buffer // to be freed
 	words   []word
 	arenas  []tensor.Buffer // of own: for the arenas of programs
-	current *cudaexec.Exec // that has run last
-	used    []*compiled    // what has run and was not waited for, the last behind the others
-	turned  *cuda.Event    // where one program follows another
-	next    uint64         // number of the step that current takes the next run for
-	sample  uint64         // and of its first sample
-	copies  bool           // the values of nodes follow every run: nobody but the host updates parameters
+	current *cudaexec.Exec  // that has run last
+	used    []*compiled     // what has run and was not waited for, the last behind the others
+	turned  *cuda.Event     // where one program follows another
+	next    uint64          // number of the step that current takes the next run for
+	sample  uint64          // and of its first sample
+	copies  bool            // the values of nodes follow every run: nobody but the host updates parameters
 }
 
 // stored is a tensor that stays on the device from run to run, and what it is on the host.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"github.com/symgrad/symgrad/internal/cuda/cudatest"
 	"github.com/symgrad/symgrad/machine"
 	"github.com/symgrad/symgrad/optim"
+	"github.com/symgrad/symgrad/tensor"
 )
 
 // gpuWorlds is how tests start ranks: processes with a GPU each.
@@ -46,35 +48,72 @@ func gpuParts(rank, ranks, batch int) (first, n int) {
 	return first, batch*(rank+1)*(rank+2)/(ranks*(ranks+1)) - first
 }
 
-// gpuExchange trains the parts of a batch on the ranks' GPUs and gives the weights and the last loss of the rank.
+// gpuTraining is how the ranks' GPUs train: batches are cut into parts of equal length, all but the last of which are
+// accumulated.
+type gpuTraining struct {
+	rule         optim.Config
+	cfg          machine.Config
+	ddp          ddp.Config
+	batch, steps int
+	parts        int
+
+	after func(p *gpuNet, vm *machine.Machine, d *ddp.DDP, s optim.Solver) error // may be nil
+}
+
+// gpuExchange is a training of whole batches.
 func gpuExchange(w *dist.World, c optim.Config, cfg machine.Config, batch, steps int) (weights [][]float32, loss float64, err error) {
-	first, rows := gpuParts(w.Rank(), w.Size(), batch)
+	g := gpuTraining{c, cfg, ddp.Config{BucketMB: 1.0 / 1024, FirstBucketMB: 1.0 / 1024}, batch, steps, 1, nil}
+	return g.run(w)
+}
+
+// step is the runs of one step, of parts of rows samples from number first on.
+func (g *gpuTraining) step(p *gpuNet, d *ddp.DDP, vm *machine.Machine, step, first, rows int) error {
+	once := func(part int) error {
+		return errors.Join(p.feed(step, first+part*rows), vm.RunAll())
+	}
+	if g.parts > 1 {
+		err := d.NoSync(func() error {
+			for part := range g.parts - 1 {
+				if err := once(part); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return once(g.parts - 1)
+}
+
+// run trains the parts of batches that are a rank's, and gives the weights and the last loss of the rank.
+func (g *gpuTraining) run(w *dist.World) (weights [][]float32, loss float64, err error) {
+	first, rows := gpuParts(w.Rank(), w.Size(), g.batch)
+	rows /= g.parts
 	p, err := makeGPUNet(rows)
 	if err != nil {
 		return nil, 0, err
 	}
-	d, err := ddp.Attach(w, p.cost, p.params, ddp.Config{BucketMB: 1.0 / 1024, FirstBucketMB: 1.0 / 1024})
+	d, err := ddp.Attach(w, p.cost, p.params, g.ddp)
 	if err != nil {
 		return nil, 0, err
 	}
 	defer func() { err = errors.Join(err, d.Close()) }()
-	vm, err := machine.New(p.g, cfg, append(gorgonia.Nodes{p.cost}, d.Grads()...)...)
+	vm, err := machine.New(p.g, g.cfg, append(gorgonia.Nodes{p.cost}, d.Grads()...)...)
 	if err != nil {
 		return nil, 0, err
 	}
 	defer func() { err = errors.Join(vm.Close(), err) }()
 	var s optim.Solver
-	if s, err = vm.NewSolver(c); err != nil {
+	if s, err = vm.NewSolver(g.rule); err != nil {
 		return nil, 0, err
 	}
 	if err := d.SetWeight(float64(rows)); err != nil {
 		return nil, 0, err
 	}
-	for step := range steps {
-		if err := p.feed(step, first); err != nil {
-			return nil, 0, err
-		}
-		if err := vm.RunAll(); err != nil {
+	for step := range g.steps {
+		if err := g.step(p, d, vm, step, first, rows); err != nil {
 			return nil, 0, fmt.Errorf("step %d: %w", step, err)
 		}
 		if err := s.Step(d.Model()); err != nil {
@@ -87,7 +126,10 @@ func gpuExchange(w *dist.World, c optim.Config, cfg machine.Config, batch, steps
 	if err := vm.Sync(); err != nil {
 		return nil, 0, err
 	}
-	return p.weights(), loss, nil
+	if g.after != nil {
+		err = g.after(p, vm, d, s)
+	}
+	return p.weights(), loss, err
 }
 
 // TestRanksOnGPUsLearnWhatOneDoes holds ranks with parts of a batch against the tape machine with all of it, over 20 steps.
@@ -128,6 +170,161 @@ func TestRanksOnGPUsLearnWhatOneDoes(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestMicroBatchesOnGPUsAreOneBatch accumulates three parts of each rank's batch, over 20 steps, and holds that against the
+// tape machine with all of it at once.
+func TestMicroBatchesOnGPUsAreOneBatch(t *testing.T) {
+	const batch, steps = 180, 20
+	small := ddp.Config{BucketMB: 1.0 / 1024, FirstBucketMB: 1.0 / 1024}
+	for _, n := range []int{2, 4} {
+		for _, tt := range []struct {
+			name     string
+			within   bool
+			training gpuTraining
+		}{
+			{"within", true, gpuTraining{rule: optim.Config{Name: optim.Adam, LearningRate: 0.01}, ddp: small}},
+			{"clipped", true, gpuTraining{rule: optim.Config{Name: optim.Momentum, LearningRate: 0.05, ClipNorm: 0.5}}},
+			{"apart", false, gpuTraining{rule: optim.Config{Name: optim.Adam, LearningRate: 0.01}, ddp: small}},
+			{"idle", true, gpuTraining{rule: optim.Config{Name: optim.SGD, LearningRate: 0.1}, ddp: ddp.Config{Idle: true}}},
+			{"plain", true, gpuTraining{rule: optim.Config{Name: optim.SGD, LearningRate: 0.1}, cfg: machine.Config{NoOptimize: true, NoGraph: true}}},
+		} {
+			t.Run(fmt.Sprintf("%d/%s", n, tt.name), func(t *testing.T) {
+				gpuCount(t, n)
+				gpuWorlds(backend.Config{})(t, n, conformance.LaunchOptions{StepTimeout: 20 * time.Second}, func(w *dist.World) error {
+					g := tt.training
+					g.batch, g.steps, g.parts = batch, steps, 3
+					if tt.within {
+						g.cfg.Solver = &g.rule
+					}
+					want, _, err := gpuAlone(batch, steps, g.rule)
+					if err != nil {
+						return err
+					}
+					got, loss, err := g.run(w)
+					if err != nil {
+						return err
+					}
+					if d := gpuWorst(got, want); !(d <= gpuTolerance) || math.IsNaN(loss) {
+						return fmt.Errorf("weights differ by %v, the loss is %v", d, loss)
+					}
+					return nil
+				})
+			})
+		}
+	}
+}
+
+// TestStage1OnGPUsLearnsWhatOneRankDoes shares states and updates out, over 20 steps, and holds weights against the tape machine
+// with the whole batch, states against the pieces, and swapped averages against what was there.
+func TestStage1OnGPUsLearnsWhatOneRankDoes(t *testing.T) {
+	const batch, steps = 180, 20
+	small := ddp.Config{BucketMB: 1.0 / 1024, FirstBucketMB: 1.0 / 1024, Stage: 1}
+	for _, n := range []int{2, 4} {
+		for name, g := range map[string]gpuTraining{
+			"adam":   {rule: optim.Config{Name: optim.Adam, LearningRate: 0.01}, ddp: small, parts: 1},
+			"sgd":    {rule: optim.Config{Name: optim.SGD, LearningRate: 0.1}, ddp: ddp.Config{Stage: 1}, parts: 1},
+			"clip":   {rule: optim.Config{Name: optim.Momentum, LearningRate: 0.05, ClipNorm: 0.5}, ddp: small, parts: 1},
+			"adamw":  {rule: optim.Config{Name: optim.AdamW, LearningRate: 0.01, WeightDecay: 0.1, EMADecay: 0.9}, ddp: small, parts: 1},
+			"lamb":   {rule: optim.Config{Name: optim.LAMB, LearningRate: 0.01, WeightDecay: 0.01, SkipNonFinite: true}, ddp: small, parts: 1},
+			"parts":  {rule: optim.Config{Name: optim.Adam, LearningRate: 0.01}, ddp: small, parts: 3},
+			"eager":  {rule: optim.Config{Name: optim.Adam, LearningRate: 0.01}, ddp: small, parts: 1, cfg: machine.Config{NoGraph: true, NoOptimize: true}},
+			"as one": {rule: optim.Config{Name: optim.Adam, LearningRate: 0.01}, ddp: ddp.Config{Stage: 1, NoOverlap: true}, parts: 1},
+		} {
+			t.Run(fmt.Sprintf("%d/%s", n, name), func(t *testing.T) {
+				gpuCount(t, n)
+				gpuWorlds(backend.Config{})(t, n, conformance.LaunchOptions{StepTimeout: 20 * time.Second}, func(w *dist.World) error {
+					g := g
+					g.batch, g.steps, g.cfg.Solver, g.after = batch, steps, &g.rule, gpuPieces
+					want, _, err := gpuAlone(batch, steps, g.rule)
+					if err != nil {
+						return err
+					}
+					got, loss, err := g.run(w)
+					if err != nil {
+						return err
+					}
+					if d := gpuWorst(got, want); !(d <= gpuTolerance) || math.IsNaN(loss) {
+						return fmt.Errorf("weights differ by %v, the loss is %v", d, loss)
+					}
+					return nil
+				})
+			})
+		}
+	}
+}
+
+// TestNarrowBucketsOnGPUsLearn sums gradients as bf16 and f16, of whole batches and of parts, and holds weights against those of
+// the tape machine within what roundings of 20 steps come to.
+func TestNarrowBucketsOnGPUsLearn(t *testing.T) {
+	const batch, steps, within = 180, 20, 2e-2
+	for _, n := range []int{2, 4} {
+		for name, g := range map[string]gpuTraining{
+			"bf16":          {ddp: ddp.Config{WireDType: tensor.BF16}, parts: 1},
+			"f16":           {ddp: ddp.Config{WireDType: tensor.F16, BucketMB: 1.0 / 1024, FirstBucketMB: 1.0 / 1024}, parts: 1},
+			"bf16, parts":   {ddp: ddp.Config{WireDType: tensor.BF16, Idle: true}, parts: 3},
+			"bf16, stage 1": {ddp: ddp.Config{WireDType: tensor.BF16, BucketMB: 1.0 / 1024, FirstBucketMB: 1.0 / 1024, Stage: 1}, parts: 1},
+			"f16, stage 1":  {ddp: ddp.Config{WireDType: tensor.F16, Stage: 1}, parts: 3},
+		} {
+			t.Run(fmt.Sprintf("%d/%s", n, name), func(t *testing.T) {
+				gpuCount(t, n)
+				gpuWorlds(backend.Config{})(t, n, conformance.LaunchOptions{StepTimeout: 20 * time.Second}, func(w *dist.World) error {
+					g := g
+					g.rule, g.batch, g.steps = optim.Config{Name: optim.SGD, LearningRate: 0.1}, batch, steps
+					g.cfg.Solver = &g.rule
+					want, _, err := gpuAlone(batch, steps, g.rule)
+					if err != nil {
+						return err
+					}
+					got, loss, err := g.run(w)
+					if err != nil {
+						return err
+					}
+					if d := gpuWorst(got, want); !(d <= within) || d == 0 || math.IsNaN(loss) {
+						return fmt.Errorf("weights differ by %v, the loss is %v", d, loss)
+					}
+					return nil
+				})
+			})
+		}
+	}
+}
+
+// gpuPieces looks at the state of a rank, gives it back, and swaps weights with their averages twice.
+func gpuPieces(p *gpuNet, vm *machine.Machine, d *ddp.DDP, s optim.Solver) error {
+	st := s.State()
+	if len(st.Params) != len(p.params) {
+		return fmt.Errorf("the state has %d parameters, want %d", len(st.Params), len(p.params))
+	}
+	pieces := make([]ddp.Piece, len(st.Params)) // by name, which are those of the plan
+	for _, own := range d.Pieces() {
+		name := d.Plan().Params[own.Param].Name
+		pieces[slices.IndexFunc(st.Params, func(q optim.ParamState) bool { return q.Name == name })] = own
+	}
+	for i, q := range st.Params {
+		for _, slot := range q.Slots {
+			if len(slot.F32) != pieces[i].Len || q.Offset != pieces[i].Offset {
+				return fmt.Errorf("%s of %s has %d elements from %d on, the piece is %+v", slot.Name, q.Name, len(slot.F32), q.Offset, pieces[i])
+			}
+		}
+	}
+	if err := s.SetState(st); err != nil {
+		return err
+	}
+	before := p.weights()
+	for swaps := range 2 {
+		err := s.SwapAverages(d.Model())
+		if errors.Is(err, optim.ErrConfig) {
+			return nil // none are kept
+		}
+		if err = errors.Join(err, vm.Sync()); err != nil {
+			return err
+		}
+		if off := gpuWorst(p.weights(), before); (off == 0) != (swaps == 1) {
+			return fmt.Errorf("after %d swaps weights differ by %v from what they were", swaps+1, off)
+		}
+	}
+	return nil
 }
 
 // TestGraphsOfGPUWorldsRunOnTheirGPUs looks at what does not fit together.

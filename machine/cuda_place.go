@@ -14,6 +14,7 @@ import (
 // onDevice is what a compiled program has on a device.
 type onDevice struct {
 	exec   *cudaexec.Exec
+	arena  tensor.Buffer   // which other programs may have as well
 	params []*stored       // by index of sources; nil for an input that is copied before each run
 	duals  []tensor.Buffer // on the host, by index of duals
 }
@@ -38,6 +39,7 @@ func (c *compiled) loadOnDevice(env program.Env) error {
 	if cfg.Arena, err = m.device.arena(c.p.Arena); err != nil {
 		return err
 	}
+	cfg.Before = func() error { return m.device.waitForRanks(c) }
 	r, err := cudaexec.New(c.p, cfg, env)
 	if err != nil {
 		return err
@@ -46,7 +48,7 @@ func (c *compiled) loadOnDevice(env program.Env) error {
 	if !ok {
 		return fmt.Errorf("%w: the runner is a %T%s", ErrDevice, r, closing(r.Close()))
 	}
-	c.runner, c.gpu = x, &onDevice{exec: x}
+	c.runner, c.gpu = x, &onDevice{exec: x, arena: cfg.Arena}
 	return nil
 }
 
@@ -93,15 +95,21 @@ func (c *compiled) placeParams() error {
 	for i, b := range c.inputs {
 		v := &c.p.Values[b.id]
 		c.sources = append(c.sources, source{binding: b, gdt: b.node.Dtype(), dtype: v.DType})
-		if v.Role != program.Param && d.shared(b.node, v.DType, v.Len()) == nil {
+		n := v.Len()
+		if b.slot {
+			n = max(sizeOf(b.shape), 1)
+		}
+		if v.Role != program.Param && d.shared(b.node, v.DType, n) == nil {
 			continue
 		}
-		s, err := d.param(b.node, v.DType, v.Len(), c.exchange)
+		s, err := d.param(b.node, v.DType, n, c.exchange)
 		if err != nil {
 			return err
 		}
-		if err := c.runner.Bind(b.id, s.at); err != nil {
-			return err
+		if !b.slot { // a part of a bucket is bound with it
+			if err := c.runner.Bind(b.id, s.at); err != nil {
+				return err
+			}
 		}
 		c.gpu.params[i] = s
 	}

@@ -33,7 +33,7 @@ func (m *Machine) makeSolver(g *gorgonia.ExprGraph) error {
 		m.sharded = shardedOwner(g)
 	}
 	if m.cfg.Solver == nil {
-		return nil
+		return needsSolver(m.g, &m.cfg)
 	}
 	if m.device == nil {
 		var err error
@@ -59,7 +59,7 @@ func (s *solver) within(l *lowering) error {
 			return w, g, fmt.Errorf("its gradient is not computed: %w", optim.ErrNoGradient)
 		}
 		for _, d := range l.duals {
-			if d.param == i {
+			if d.param == i && (l.exchange == nil || l.exchange.shard == nil) {
 				g = l.whole(d.id)
 			}
 		}

@@ -113,11 +113,6 @@ func (m *Machine) fetchNode(n *gorgonia.Node) error {
 			}
 			return c.fetch(i)
 		}
-		if len(c.groups) == 0 { // its own wait would not end where a rank has died
-			if err := m.device.waitForRanks(c); err != nil {
-				return err
-			}
-		}
 		return c.gpu.exec.Read(o.id, c.memory[i].Raw())
 	}
 	return fmt.Errorf("node %q: %w: it is no output of the machine", nameOf(n), ErrNoValue)

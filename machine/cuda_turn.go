@@ -62,17 +62,11 @@ func (d *device) forget(c *compiled) {
 	}
 }
 
-// wait returns when nothing that was queued is on its way: the runs of all programs that have taken turns. Those that
-// communicate come first, since they know when a rank has died, and the others' streams wait for theirs.
+// wait returns when nothing that was queued is on its way: the runs of all programs that have taken turns.
 func (d *device) wait() error {
-	if err := d.waitForRanks(nil); err != nil {
-		return err
-	}
 	for _, c := range d.used {
-		if len(c.groups) == 0 {
-			if err := c.runner.Wait(); err != nil {
-				return err
-			}
+		if err := c.runner.Wait(); err != nil {
+			return err
 		}
 	}
 	if n := len(d.used); n > 1 {
@@ -81,7 +75,8 @@ func (d *device) wait() error {
 	return nil
 }
 
-// waitForRanks waits for the programs that communicate, but for one.
+// waitForRanks waits for the programs that communicate, which know when a rank has died, but for one: the others' streams
+// wait for theirs.
 func (d *device) waitForRanks(but *compiled) error {
 	for _, c := range d.used {
 		if len(c.groups) > 0 && c != but {
@@ -110,4 +105,15 @@ func (d *device) arena(bytes int64) (tensor.Buffer, error) {
 	}
 	d.own, d.arenas = append(d.own, b), append(d.arenas, b)
 	return b, nil
+}
+
+// free gives up an arena that no program has any more.
+func (d *device) free(arena tensor.Buffer) error {
+	i := slices.Index(d.arenas, arena)
+	if i < 0 {
+		return nil
+	}
+	d.arenas = slices.Delete(d.arenas, i, i+1)
+	d.own = slices.DeleteFunc(d.own, func(b tensor.Buffer) bool { return b == arena })
+	return d.dev.FreeBuffer(arena)
 }

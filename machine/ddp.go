@@ -30,15 +30,16 @@ type exchange struct {
 	overlap bool
 	idle    bool // gradients that do not count may be no numbers
 	manner  manner
+	shard   *sharding // nil where every rank updates all
 
 	begun   bool // the program has gradients
 	group   int  // of the program
 	weight  program.ID
 	sum     program.ID
 	own     program.ID
-	part    program.ID // what gradients are multiplied by, but in runs of a whole batch
+	share   program.ID // what gradients are multiplied by, but in runs of a whole batch
 	counts  operand    // whether the gradients count, with idle; while the program is made
-	scales  [2]operand // part for each dtype; while the program is made
+	scales  [2]operand // share for each dtype; while the program is made
 	factors [2]program.ID
 	buckets []program.ID
 	missing []int // gradients of each bucket that have not come
@@ -52,7 +53,7 @@ type exchange struct {
 func newExchange(d *ddp.DDP, as manner) *exchange {
 	e := &exchange{
 		d: d, plan: d.Plan(), layout: d.Layout(), overlap: d.Overlap(), idle: d.Idle(), manner: as, lateSum: make([]float64, 1),
-		weight: program.None, sum: program.None, own: program.None, part: program.None,
+		weight: program.None, sum: program.None, own: program.None, share: program.None,
 		factors: [2]program.ID{program.None, program.None},
 	}
 	e.late = tensor.Of(e.lateSum)
@@ -60,6 +61,7 @@ func newExchange(d *ddp.DDP, as manner) *exchange {
 		e.buckets = append(e.buckets, program.None)
 		e.missing = append(e.missing, len(b.Params))
 	}
+	e.shard = newSharding(e)
 	return e
 }
 
@@ -77,9 +79,14 @@ func (e *exchange) valueOf(n *gorgonia.Node) (tensor.Buffer, bool) {
 
 // ids is the values of the program that e names.
 func (e *exchange) ids() []*program.ID {
-	all := []*program.ID{&e.weight, &e.sum, &e.own, &e.part, &e.factors[0], &e.factors[1]}
+	all := []*program.ID{&e.weight, &e.sum, &e.own, &e.share, &e.factors[0], &e.factors[1]}
 	for i := range e.buckets {
 		all = append(all, &e.buckets[i])
+	}
+	if e.shard != nil {
+		for i := range e.shard.homes {
+			all = append(all, &e.shard.homes[i])
+		}
 	}
 	return all
 }
@@ -130,7 +137,7 @@ func (l *lowering) beginExchange() {
 	if e.idle {
 		by := e.own
 		if e.manner != wholeBatch {
-			by = e.part
+			by = e.share
 		}
 		l.label = "does it count"
 		e.counts = l.fresh(tensor.F32, nil)
@@ -229,20 +236,33 @@ func (l *lowering) reduceFull() {
 	}
 	i := e.next
 	e.next++
-	k := factorOf(e.plan.Buckets[i].DType)
-	at := l.p.Whole(e.buckets[i])
 	label := l.label
 	l.label = fmt.Sprintf("bucket %d", i)
-	if e.idle && e.manner == wholeBatch {
-		m := l.newCode(l.p.Values[e.buckets[i]].Shape)
-		r := m.do(program.Select, m.load(e.counts), m.load(l.whole(e.buckets[i])), m.constant(0))
-		l.add(m.mapTo(r, l.whole(e.buckets[i])))
+	if e.layout.WireDType != tensor.Invalid {
+		l.reduceNarrow(i)
+	} else {
+		l.reduceWide(i)
+	}
+	l.label = label
+}
+
+// reduceWide adds the sum of bucket i in its own type, in place.
+func (l *lowering) reduceWide(i int) {
+	e := l.exchange
+	bucket := l.whole(e.buckets[i])
+	if e.guards() {
+		m := l.newCode(bucket.shape)
+		l.add(m.mapTo(m.do(program.Select, m.load(e.counts), m.load(bucket), m.constant(0)), bucket))
+	}
+	factor, red := l.p.Whole(e.factors[factorOf(bucket.dtype)]), dist.RedOp{Kind: dist.RedPreMulSum}
+	if e.shard != nil {
+		l.scatter(i, bucket.view.Value, red, factor)
+		return
 	}
 	l.add(program.Step{
-		Op: &program.Collective{Kind: dist.KindAllReduce, Red: dist.RedOp{Kind: dist.RedPreMulSum}, Group: e.group},
-		In: []program.View{at, l.p.Whole(e.factors[k])}, Out: []program.View{at},
+		Op: &program.Collective{Kind: dist.KindAllReduce, Red: red, Group: e.group},
+		In: []program.View{bucket.view, factor}, Out: []program.View{bucket.view},
 	})
-	l.label = label
 }
 
 // isSlot reports whether an operand is a parameter's place in a bucket.

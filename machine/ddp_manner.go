@@ -58,14 +58,14 @@ func (k manner) String() string {
 // scaleGradients adds what gradients are multiplied by, in their dtypes.
 func (l *lowering) scaleGradients() {
 	e := l.exchange
-	e.part = l.outside("weight of the gradients", program.State, e.layout.Weights[3])
+	e.share = l.outside("weight of the gradients", program.State, e.layout.Weights[3])
 	l.label = "weight of the gradients"
 	for k, b := range e.layout.Factors {
 		if !e.has(b.DType()) {
 			continue
 		}
 		e.scales[k] = l.fresh(b.DType(), nil)
-		l.copyTo(e.scales[k], l.whole(e.part))
+		l.copyTo(e.scales[k], l.whole(e.share))
 	}
 }
 

@@ -42,6 +42,11 @@
 // parameter that is let anew is copied; one that is changed in place needs Load. Errors of steps, weights that sum to 0 and
 // norms that are no numbers come from a later call.
 //
+// Micro-batches inside ddp's NoSync are runs of other programs, which the first such run makes: they add gradients to the
+// buckets and do nothing else, and the run that ends them has the exchange and the update. With Stage 1 of ddp the update is
+// that of a rank's pieces, follows the reduce-scatter of each bucket while the backward pass goes on, and the weights are
+// gathered behind it, all in one run: Config.Solver is a must.
+//
 // With Config.Share a second machine, for another graph, computes with the parameters of the first.
 //
 // # Communication

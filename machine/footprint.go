@@ -88,6 +88,9 @@ func moments(p *program.Program) []Moment {
 				if o.Kind == dist.KindReduceScatter || o.Kind == dist.KindScatter {
 					m.Count = out.Len()
 				}
+				if o.Part > 0 {
+					m.Count = o.Part
+				}
 			}
 			all = append(all, m)
 		}
@@ -222,6 +225,9 @@ func imaginedSolver(m *Machine, c optim.Config) (*solver, error) {
 		one, err := newMemory(dt, 1)
 		if err != nil {
 			return nil, err
+		}
+		if s.pieces == nil {
+			s.pieces = m.g.pieces(m.shapes)
 		}
 		s.nodes = append(s.nodes, n)
 		s.at = append(s.at, slices.Repeat([]tensor.Buffer{one}, len(s.cfg.Slots())))

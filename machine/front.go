@@ -41,7 +41,7 @@ type binding struct {
 	shape []int
 	param int // of a gradient: index in graph.params; else -1
 
-	slot   bool // the value is a bucket, and the elements those from offset on
+	slot   bool // the value is a bucket, of gradients or weights, and the elements those from offset on
 	offset int
 }
 
@@ -108,6 +108,7 @@ func lowerAs(as manner, g *graph, cfg *Config, shapes map[*gorgonia.Node][]int, 
 			return nil, fmt.Errorf("node %q: %w", l.label, err)
 		}
 		l.values[n] = o
+		l.looked(n, l.kids(n))
 	}
 	for _, n := range g.outputs {
 		l.label = nameOf(n)
@@ -288,6 +289,9 @@ func (l *lowering) input(n *gorgonia.Node) (operand, error) {
 	dt, err := dtypeOf(n.Dtype())
 	if err != nil {
 		return operand{}, err
+	}
+	if o, ok := l.home(n); ok {
+		return o, nil
 	}
 	v := program.Value{Name: n.Name(), DType: dt, Shape: l.shapeOf(n), Role: program.Input, Place: program.Outside}
 	if l.isParam(n) {

@@ -21,18 +21,43 @@ func shardedOwner(g *gorgonia.ExprGraph) *ddp.DDP {
 	return nil
 }
 
-// hostSolver is a solver for a graph whose parameters are in host memory.
+// hostSolver is a solver for a graph whose parameters are in host memory: that of its DDP, which shards or averages them, if
+// it has one.
 func (m *Machine) hostSolver(c optim.Config) (optim.Solver, error) {
-	if m.sharded != nil {
-		return m.sharded.NewSolver(c)
+	if len(m.g.params) > 0 {
+		if d := ownerOf(m.g.params[0].node.Graph()); d != nil {
+			s, err := d.NewSolver(c)
+			if err != nil || m.cfg.Solver == nil {
+				return s, err
+			}
+			return outside{s, d}, nil
+		}
 	}
 	return optim.New(c)
+}
+
+// outside is a solver whose steps RunAll makes: none after runs inside ddp's NoSync, which have no gradients yet.
+type outside struct {
+	optim.Solver
+	d *ddp.DDP
+}
+
+// Step implements optim.Solver.
+func (o outside) Step(model []gorgonia.ValueGrad) error {
+	run, err := o.d.Next()
+	if err != nil || run.Local {
+		return err
+	}
+	return o.Solver.Step(model)
 }
 
 // checkSharded refuses what a program cannot do with parameters that are on all ranks, a part on each.
 func (l *lowering) checkSharded() error {
 	if !l.cfg.DualValues {
 		return nil
+	}
+	if l.exchange != nil && l.exchange.shard != nil {
+		return fmt.Errorf("%w: gradients are sharded, so that DualValues has nothing to add to; accumulate inside ddp's NoSync", dist.ErrUnsupported)
 	}
 	for _, p := range l.g.params {
 		if ddp.Sharded(p.node) {

@@ -332,6 +332,9 @@ func (m *Machine) Close() error {
 		if err := errors.Join(errs...); errors.Is(err, cudaexec.ErrStuck) {
 			return err // to free more would wait for what never ends
 		}
+		if m.device != nil {
+			m.device.used = nil
+		}
 	}
 	errs = append(errs, m.solve.close())
 	if m.device != nil {

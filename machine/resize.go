@@ -180,7 +180,15 @@ func (m *Machine) discard(c *compiled) error {
 	if m.solve != nil && m.solve.last == c {
 		m.solve.last = nil
 	}
-	return c.runner.Close()
+	if err := c.runner.Close(); err != nil {
+		return err
+	}
+	for _, o := range m.all {
+		if o.gpu.arena == c.gpu.arena {
+			return nil
+		}
+	}
+	return m.device.free(c.gpu.arena)
 }
 
 // use makes c the program that runs.

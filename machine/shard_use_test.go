@@ -187,3 +187,84 @@ func TestGatheredParametersCanBeRead(t *testing.T) {
 		return errors.Join(m.Close(), d.Close())
 	})
 }
+
+// TestTheSolverOfALocalStepAverages has ranks that learn apart and, by the machine's solver, have one model at every second
+// step.
+func TestTheSolverOfALocalStepAverages(t *testing.T) {
+	var seen [2][2][]float32 // by step and rank
+	onRanks(t, 2, func(w *dist.World) error {
+		n, from, to := share(deep(2, 8), 4, w.Rank(), 2)
+		d, err := ddp.Attach(w, n.cost, n.params, ddp.Config{LocalSteps: 2})
+		if err != nil {
+			return err
+		}
+		m, err := machine.New(n.g, plain)
+		if err != nil {
+			return err
+		}
+		s, err := m.NewSolver(optim.Config{Name: optim.SGD, LearningRate: 0.1})
+		if err != nil {
+			return err
+		}
+		for step := range 2 {
+			if err := errors.Join(n.feed(step, from, to), m.RunAll()); err != nil {
+				return err
+			}
+			if err := s.Step(d.Model()); err != nil {
+				return err
+			}
+			seen[step][w.Rank()] = n.weights()
+		}
+		return errors.Join(m.Close(), d.Close())
+	})
+	for step, both := range seen {
+		if alike := slices.Equal(both[0], both[1]); alike != (step == 1) {
+			t.Errorf("after step %d weights are alike: %v", step+1, alike)
+		}
+	}
+}
+
+// TestRunsInsideNoSyncUpdateNothing has machines that make the update themselves, and that leave it to a solver.
+func TestRunsInsideNoSyncUpdateNothing(t *testing.T) {
+	rule := optim.Config{Name: optim.Adam, LearningRate: 0.01}
+	for stage := range 2 {
+		onRanks(t, 2, func(w *dist.World) error {
+			var ends [2][]float32
+			for k, own := range []*optim.Config{nil, &rule} {
+				n, from, to := share(deep(2, 8), 4, w.Rank(), 2)
+				d, err := ddp.Attach(w, n.cost, n.params, ddp.Config{Stage: stage})
+				if err != nil {
+					return err
+				}
+				cfg := plain
+				cfg.Solver = own
+				m, err := machine.New(n.g, cfg)
+				if err != nil {
+					return err
+				}
+				s, err := m.NewSolver(rule)
+				if err != nil {
+					return err
+				}
+				run := func(step int) error { return errors.Join(n.feed(step, from, to), m.RunAll()) }
+				for step := range 3 {
+					err := errors.Join(d.NoSync(func() error { return run(10 + step) }), run(step), s.Step(d.Model()))
+					if err != nil {
+						return err
+					}
+				}
+				ends[k] = n.weights()
+				if s.Steps() != 3 {
+					return fmt.Errorf("%d steps", s.Steps())
+				}
+				if err := errors.Join(m.Close(), d.Close()); err != nil {
+					return err
+				}
+			}
+			if !slices.Equal(ends[0], ends[1]) {
+				return fmt.Errorf("stage %d: weights are %v and %v", stage, ends[0][:4], ends[1][:4])
+			}
+			return nil
+		})
+	}
+}

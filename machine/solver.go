@@ -8,6 +8,7 @@ import (
 
 	"gorgonia.org/gorgonia"
 
+	"github.com/symgrad/symgrad/dist/ddp"
 	"github.com/symgrad/symgrad/internal/cuda"
 	"github.com/symgrad/symgrad/internal/cudaexec"
 	"github.com/symgrad/symgrad/internal/program"
@@ -15,13 +16,14 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// NewSolver is a solver for the parameters of the graph. On the CPU it is optim.New. On a GPU its Step queues the update behind
-// the run before it, and the parameters live there from then on: RunAll returns when the run is queued, and the values of
-// nodes are what Sync has copied last. With Config.Solver, which c must equal then, the update is the end of each RunAll,
-// and Step does nothing but compare the model.
+// NewSolver is a solver for the parameters of the graph. On the CPU it is optim.New, or NewSolver of the graph's ddp.DDP if it
+// has one. On a GPU its Step queues the update behind the run before it, and the parameters live there from then on: RunAll
+// returns when the run is queued, and the values of nodes are what Sync has copied last. With Config.Solver, which c must equal
+// then, the update is the end of each RunAll, and Step does nothing but compare the model.
 //
 // Steps of a GPU take parameters in any order, but all that the graph has gradients of. State and SetState copy; SetState
-// finds parameters by their names, and takes whole ones. With ClipNorm, ErrNonFinite comes from a later Step, from GradNorm's
+// finds parameters by their names, and takes any runs that cover what the rank updates: all, or with Stage 1 of ddp its
+// pieces, which State has; SwapAverages is collective then. With ClipNorm, ErrNonFinite comes from a later Step, from GradNorm's
 // run on or from Sync: the update has not been made, as on the CPU, but the step counts. With SkipNonFinite it comes never,
 // and the step does not count; the device knows at once, for its bias corrections, and the host three steps later, so that
 // the schedule of the rate, Steps and Skipped are as much behind until Sync, State or GradNorm have waited. SwapAverages
@@ -105,6 +107,7 @@ type solver struct {
 	swapped bool    // the parameters hold their averages
 
 	nodes  []*gorgonia.Node  // of the parameters, in the order of the graph
+	pieces []ddp.Piece       // what is updated of each: all, or what a rank owns
 	order  []int             // of the last model: its index of each of nodes; nil before the first
 	at     [][]tensor.Buffer // states, by parameter and slot
 	words  [6]tensor.Buffer  // f64: rate, scale, powers of beta1 and beta2, numbers of steps made and of steps skipped
@@ -134,7 +137,7 @@ func newSolver(m *Machine, c optim.Config) (*solver, error) {
 // bareSolver has no memory.
 func bareSolver(m *Machine, c optim.Config) *solver {
 	s := &solver{m: m, cfg: c.WithDefaults(), scale: 1, norm: math.NaN(), wide: make([]float64, 1), normID: program.None}
-	s.base = s.cfg.LearningRate
+	s.base, s.pieces = s.cfg.LearningRate, m.g.pieces(m.shapes)
 	return s
 }
 
@@ -162,7 +165,11 @@ func (s *solver) allocate(alloc func(dt tensor.DType, n int) (tensor.Buffer, err
 		s.nodes = append(s.nodes, n)
 		var slots []tensor.Buffer
 		for range s.cfg.Slots() {
-			b, err := alloc(dt, max(sizeOf(m.shapes[n]), 1))
+			if s.pieces[i].Len == 0 {
+				slots = append(slots, tensor.Buffer{})
+				continue
+			}
+			b, err := alloc(dt, s.pieces[i].Len)
 			if err != nil {
 				return fmt.Errorf("state of %q: %w", n.Name(), err)
 			}
@@ -195,6 +202,7 @@ func (s *solver) emit(l *lowering, operands func(i int) (weight, grad operand, e
 		*to = l.outside([]string{"rate", "scale", "beta1^t", "beta2^t", "steps"}[i], program.State, s.words[i])
 	}
 	u.norm, u.skipped = program.None, program.None
+	sharded := l.exchange != nil && l.exchange.shard != nil
 	if u.measures() {
 		u.norm = l.outside("norm", program.Output, s.normAt)
 	}
@@ -206,14 +214,30 @@ func (s *solver) emit(l *lowering, operands func(i int) (weight, grad operand, e
 		if err != nil {
 			return fmt.Errorf("update of %q: %w", n.Name(), err)
 		}
-		p := updated{name: n.Name(), weight: w, grad: g}
-		for k, name := range s.cfg.Slots() {
-			p.slots = append(p.slots, l.outside(n.Name()+" "+name, program.State, s.at[i][k], slices.Clone(w.shape)...))
+		p := updated{name: n.Name(), node: n, whole: w.shape, weight: w, grad: g, at: -1}
+		shape := slices.Clone(w.shape)
+		if sharded {
+			p.weight, p.grad = l.piece(w, s.pieces[i]), l.piece(g, s.pieces[i])
+			shape = []int{s.pieces[i].Len}
+		}
+		if p.weight.len() > 0 {
+			for k, name := range s.cfg.Slots() {
+				p.slots = append(p.slots, l.outside(n.Name()+" "+name, program.State, s.at[i][k], shape...))
+			}
 		}
 		u.params = append(u.params, p)
 	}
 	l.normID = u.norm
-	return u.emit(l)
+	begin := len(l.p.Steps)
+	if !sharded {
+		return u.emit(l)
+	}
+	u.sum = l.sumRanks
+	if err := u.emit(l); err != nil {
+		return err
+	}
+	l.spread(u, begin, !u.measures() && s.cfg.Name != optim.LAMB)
+	return nil
 }
 
 // load makes the program of a solver that has one of its own.

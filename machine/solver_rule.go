@@ -1,6 +1,8 @@
 package machine
 
 import (
+	"gorgonia.org/gorgonia"
+
 	"github.com/symgrad/symgrad/internal/program"
 	"github.com/symgrad/symgrad/optim"
 	"github.com/symgrad/symgrad/tensor"
@@ -27,12 +29,18 @@ type update struct {
 	terms        []*terms
 	counted      bool // pow1, pow2 and count are those of this step
 	gradientZero bool // the gradients become 0 behind their use
+	first        int  // number of the first step that updates a parameter
+
+	sum func(o operand) // adds the sum of what each rank has of its pieces; nil where a rank has all
 }
 
 // updated is a parameter in a program.
 type updated struct {
 	name   string
-	weight operand // flat, once emit has begun, and so is grad
+	node   *gorgonia.Node // nil in tests
+	whole  []int          // shape of the parameter, of which weight may be a run, and empty
+	at     int            // number of the step that updates it; -1 if there is none
+	weight operand        // flat, once emit has begun, and so is grad
 	grad   operand
 	slots  []program.ID
 
@@ -45,7 +53,7 @@ type updated struct {
 func (u *update) emit(l *lowering) error {
 	for i := range u.params {
 		p := &u.params[i]
-		p.decay, p.factor = u.cfg.Of(p.name, p.weight.shape)
+		p.decay, p.factor = u.cfg.Of(p.name, p.whole)
 		l.label = "update " + p.name
 		flat := []int{p.weight.len()}
 		p.weight, p.grad = l.reshape(p.weight, flat), l.reshape(p.grad, flat)
@@ -67,10 +75,16 @@ func (u *update) emit(l *lowering) error {
 			return err
 		}
 	}
+	u.first = len(l.p.Steps)
 	for i := range u.params {
-		if err := u.step(l, &u.params[i]); err != nil {
+		p := &u.params[i]
+		if p.at = -1; p.weight.len() == 0 {
+			continue
+		}
+		if err := u.step(l, p); err != nil {
 			return err
 		}
+		p.at = len(l.p.Steps) - 1
 	}
 	return nil
 }
@@ -266,6 +280,11 @@ func (u *update) adapt(l *lowering) error {
 	weights, directions := l.fresh(tensor.F64, n), l.fresh(tensor.F64, n)
 	for i, p := range adapted {
 		l.label = "squares of " + p.name
+		if p.weight.len() == 0 {
+			l.zero(directions, i)
+			l.zero(weights, i)
+			continue
+		}
 		c, w, g := u.elements(l, p)
 		m, v, _ := c.moments(g)
 		along := c.lambDirection(w, m, v)
@@ -279,6 +298,10 @@ func (u *update) adapt(l *lowering) error {
 		if err := norm.sumTo(weights, i); err != nil {
 			return err
 		}
+	}
+	if u.sum != nil {
+		u.sum(weights)
+		u.sum(directions)
 	}
 	return u.ratios(l, adapted, weights, directions)
 }

@@ -86,6 +86,7 @@ func newUpdating(t *testing.T, c optim.Config, params []testParam, optimize bool
 		shape := p.weight.Shape()
 		q := updated{
 			name:   fmt.Sprint("w", i),
+			whole:  shape,
 			weight: l.whole(l.outside(fmt.Sprint("w", i), program.Param, w, shape...)),
 			grad:   l.whole(l.outside(fmt.Sprint("d", i), program.Gradient, g, shape...)),
 		}

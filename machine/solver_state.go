@@ -21,7 +21,7 @@ func (s *solver) State() optim.State {
 	}
 	for _, i := range s.sequence() {
 		n := s.nodes[i]
-		p := optim.ParamState{Name: n.Name(), Shape: slices.Clone(s.m.shapes[n]), DType: n.Dtype()}
+		p := optim.ParamState{Name: n.Name(), Shape: slices.Clone(s.m.shapes[n]), DType: n.Dtype(), Offset: s.pieces[i].Offset}
 		for k, name := range s.cfg.Slots() {
 			slot, err := s.readSlot(name, s.at[i][k])
 			if err != nil {
@@ -86,10 +86,19 @@ func (s *solver) setState(st optim.State) error {
 		return err
 	}
 	for k, p := range st.Params {
+		piece := s.pieces[to[k]]
+		if piece.Len == 0 {
+			continue
+		}
+		lo := piece.Offset - p.Offset
 		for j, slot := range p.Slots {
 			from := tensor.Of(slot.F32)
 			if s.at[to[k]][j].DType() == tensor.F64 {
 				from = tensor.Of(slot.F64)
+			}
+			from, err := from.Slice(lo, lo+piece.Len)
+			if err != nil {
+				return err
 			}
 			if err := s.m.device.write(s.at[to[k]][j], from); err != nil {
 				return err
@@ -126,16 +135,20 @@ func (s *solver) places(st optim.State) ([]int, error) {
 // fits compares the state of a parameter with what is kept for it.
 func (s *solver) fits(i int, p optim.ParamState) error {
 	names := s.cfg.Slots()
-	if p.Offset != 0 {
-		return fmt.Errorf("it begins at element %d: give the whole parameter: %w", p.Offset, optim.ErrMismatch)
-	}
 	if p.DType != s.nodes[i].Dtype() || len(p.Slots) != len(names) {
 		return fmt.Errorf("it is %v with %d slots, want %v with %d: %w", p.DType, len(p.Slots), s.nodes[i].Dtype(), len(names), optim.ErrMismatch)
 	}
+	piece := s.pieces[i]
 	for k, slot := range p.Slots {
 		n := len(slot.F32) + len(slot.F64)
-		if slot.Name != names[k] || n != s.at[i][k].Len() || (len(slot.F64) > 0) != (s.at[i][k].DType() == tensor.F64) && n > 0 {
-			return fmt.Errorf("slot %d is %q with %d elements, want %q with %d: %w", k, slot.Name, n, names[k], s.at[i][k].Len(), optim.ErrMismatch)
+		if slot.Name != names[k] || (len(slot.F64) > 0) != (s.at[i][k].DType() == tensor.F64) && n > 0 && piece.Len > 0 {
+			return fmt.Errorf("slot %d is %q with %d elements, want %q with %d: %w", k, slot.Name, n, names[k], piece.Len, optim.ErrMismatch)
+		}
+		if size := max(sizeOf(s.m.shapes[s.nodes[i]]), 1); p.Offset < 0 || p.Offset+n > size {
+			return fmt.Errorf("slot %d %q has elements %d to %d of %d: %w", k, slot.Name, p.Offset, p.Offset+n, size, optim.ErrMismatch)
+		}
+		if err := covers(p, n, piece); err != nil && piece.Len > 0 {
+			return fmt.Errorf("slot %d %q: %w", k, slot.Name, err)
 		}
 	}
 	return nil
@@ -210,11 +223,22 @@ func (s *solver) swapAverages(model []gorgonia.ValueGrad) error {
 		if !ok {
 			return fmt.Errorf("parameter %q is not on the device: %w", n.Name(), optim.ErrMismatch)
 		}
-		if err := s.exchange(p.at, s.at[i][len(s.at[i])-1]); err != nil {
+		piece := s.pieces[i]
+		if piece.Len == 0 {
+			continue
+		}
+		own, err := p.at.Slice(piece.Offset, piece.Offset+piece.Len)
+		if err == nil {
+			err = s.exchange(own, s.at[i][len(s.at[i])-1])
+		}
+		if err != nil {
 			return fmt.Errorf("parameter %q: %w", n.Name(), err)
 		}
 	}
 	s.swapped = !s.swapped
+	if e := s.m.now.exchange; e != nil && e.shard != nil {
+		return e.gatherWeights()
+	}
 	return nil
 }
 

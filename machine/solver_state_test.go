@@ -8,15 +8,17 @@ import (
 	"gorgonia.org/gorgonia"
 	gtensor "gorgonia.org/tensor"
 
+	"github.com/symgrad/symgrad/dist/ddp"
 	"github.com/symgrad/symgrad/optim"
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// TestAMachineTakesWholeParametersOnly compares states of parameters with what is kept for a vector of four.
-func TestAMachineTakesWholeParametersOnly(t *testing.T) {
+// TestAMachineTakesStatesThatCoverItsOwn compares states of parameters with what is kept for a vector of four.
+func TestAMachineTakesStatesThatCoverItsOwn(t *testing.T) {
 	g := gorgonia.NewGraph()
 	n := gorgonia.NewVector(g, gtensor.Float32, gorgonia.WithName("w"), gorgonia.WithShape(4))
 	s := &solver{
+		m: &Machine{shapes: map[*gorgonia.Node][]int{n: {4}}}, pieces: []ddp.Piece{{Len: 4}},
 		cfg:   optim.Config{Name: optim.Momentum, EMADecay: 0.5}.WithDefaults(),
 		nodes: gorgonia.Nodes{n}, at: [][]tensor.Buffer{{tensor.Of(make([]float32, 4)), tensor.Of(make([]float32, 4))}},
 	}
@@ -32,8 +34,8 @@ func TestAMachineTakesWholeParametersOnly(t *testing.T) {
 		spoil func(p *optim.ParamState)
 		says  string
 	}{
-		{func(p *optim.ParamState) { p.Offset = 256 }, "begins at element 256: give the whole parameter"},
-		{func(p *optim.ParamState) { p.Slots[1].F32 = p.Slots[1].F32[:3] }, `"ema" with 3 elements`},
+		{func(p *optim.ParamState) { p.Offset = 256 }, "has elements 256 to 260 of 4"},
+		{func(p *optim.ParamState) { p.Slots[1].F32 = p.Slots[1].F32[:3] }, `"ema": it has elements 0 to 3, and 0 to 4 are wanted`},
 		{func(p *optim.ParamState) { p.Slots = p.Slots[:1] }, "with 1 slots"},
 		{func(p *optim.ParamState) { p.Slots[1].Name = "exp_avg" }, `want "ema"`},
 		{func(p *optim.ParamState) { p.DType = gtensor.Float64 }, "it is float64"},

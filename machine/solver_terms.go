@@ -30,6 +30,10 @@ func (u *update) measure(l *lowering) error {
 	each := l.fresh(tensor.F64, []int{len(u.params)})
 	for i := range u.params {
 		g := u.params[i].grad
+		if g.len() == 0 {
+			l.zero(each, i)
+			continue
+		}
 		m := l.newCode(g.shape)
 		r := m.load(g)
 		m.do(program.Mul, r, r)
@@ -42,7 +46,17 @@ func (u *update) measure(l *lowering) error {
 	u.total = l.fresh(tensor.F64, nil)
 	m := l.newCode(each.shape)
 	m.load(each)
-	return m.sumTo(u.total, 0)
+	if err := m.sumTo(u.total, 0); err != nil || u.sum == nil {
+		return err
+	}
+	u.sum(u.total)
+	return nil
+}
+
+// zero makes element at of a vector 0: the sum of a run that is empty.
+func (l *lowering) zero(to operand, at int) {
+	m := l.newCode(nil)
+	l.add(m.mapTo(m.constant(0), operand{view: program.View{Value: to.view.Value, Offset: at}}))
 }
 
 // sumTo adds the step that sums the last register of the code, over the whole space, to element at of a vector.

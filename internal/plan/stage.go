@@ -64,7 +64,7 @@ func (x *staged) memory(rank int) Memory {
 	j, f, room := x.j, x.j.Machine[x.cfg.Stage], x.plan.Room(x.j.GPU)
 	m := Memory{
 		Params: room.Params, Gradients: room.Grads, Wire: x.wire.Bytes,
-		Staging:     room.Staging + room.Scalars + f.Gradients,
+		Staging:     room.Staging + room.Scalars + max(f.Gradients, x.spares()),
 		Activations: f.Arena + f.Constants + f.Scratch, Inputs: j.Inputs, Outputs: f.Outputs,
 	}
 	if j.GPU {
@@ -86,6 +86,18 @@ func (x *staged) memory(rank int) Memory {
 }
 
 func bytesOf(q ddp.PlanParam) int64 { return int64(q.Len()) * int64(q.DType.Size()) }
+
+// spares is the bytes that a machine on the host has for gradients that are added up in some runs of a step, and so not
+// computed in their slots. Where it has them for all runs, it says so by itself; those of virtual ranks are not added up.
+func (x *staged) spares() (bytes int64) {
+	if x.j.GPU || x.cfg.Stage > 1 || x.cfg.VirtualRanks > 0 || x.j.Runs < 2 {
+		return 0
+	}
+	for _, q := range x.plan.Params {
+		bytes += bytesOf(q)
+	}
+	return bytes
+}
 
 // hasZeros reports whether ddp has zeros to show where a gradient is not: on the host, where it is sharded, and where runs
 // communicate nothing. Nobody reads gradients whose parameters are sharded.

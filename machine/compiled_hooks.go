@@ -1,0 +1,98 @@
+package machine
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/symgrad/symgrad/internal/program"
+	"github.com/symgrad/symgrad/ops"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// hookPlace is where a hook's gradient was at the last run.
+type hookPlace struct {
+	gradient, reduced tensor.Buffer
+	own               tensor.Buffer // for a gradient that has to be given away
+	output            int           // of outputs, that is the reduced gradient; else -1
+}
+
+// placeHooks prepares where gradients are to be.
+func (c *compiled) placeHooks() error {
+	c.places = make([]hookPlace, len(c.hooks))
+	for i, h := range c.hooks {
+		p := &c.places[i]
+		p.output = -1
+		if h.reduced != program.None {
+			p.output = slices.IndexFunc(c.outputs, func(b binding) bool { return b.id == h.reduced })
+		}
+		if r, ok := h.hook.Reducer().(interface{ Rank() int }); ok && !c.m.first {
+			c.m.clock[1] = uint64(r.Rank() * c.samples)
+		}
+	}
+	return c.bindHooks()
+}
+
+// bindHooks binds gradients where their reducers want them in the run that comes.
+func (c *compiled) bindHooks() error {
+	for i, h := range c.hooks {
+		p := &c.places[i]
+		var gradient, reduced tensor.Buffer
+		if r, ok := h.hook.Reducer().(ops.Placed); ok {
+			gradient, reduced = r.Place()
+		}
+		h.inPlace, h.placed = !gradient.IsZero(), !reduced.IsZero()
+		if !h.inPlace && h.grad != program.None {
+			var err error
+			if gradient, err = c.spare(h, p); err != nil {
+				return err
+			}
+		}
+		if err := c.bindHook(h, p, gradient, reduced); err != nil {
+			return fmt.Errorf("gradient of %q: %w", h.hook.Param().Name(), err)
+		}
+	}
+	return nil
+}
+
+// spare is memory for a gradient whose reducer has none for it, made when it is first asked for.
+func (c *compiled) spare(h *hook, p *hookPlace) (tensor.Buffer, error) {
+	if !p.own.IsZero() {
+		return p.own, nil
+	}
+	id := h.grad
+	if id == program.None {
+		id = h.reduced
+	}
+	var err error
+	p.own, err = newMemory(c.p.Values[id].DType, max(sizeOf(h.shape), 1))
+	return p.own, err
+}
+
+func (c *compiled) bindHook(h *hook, p *hookPlace, gradient, reduced tensor.Buffer) error {
+	if h.grad != program.None && p.gradient != gradient {
+		if err := c.runner.Bind(h.grad, gradient); err != nil {
+			return err
+		}
+		p.gradient = gradient
+	}
+	if h.reduced == program.None {
+		return nil
+	}
+	if reduced.IsZero() {
+		var err error
+		if reduced, err = c.spare(h, p); err != nil { // a Wait copies to it after its Start has been
+			return err
+		}
+	}
+	if p.reduced == reduced {
+		return nil
+	}
+	if err := c.runner.Bind(h.reduced, reduced); err != nil {
+		return err
+	}
+	p.reduced = reduced
+	if p.output >= 0 {
+		return c.setOutput(p.output, reduced)
+	}
+	return nil
+}

@@ -1,0 +1,162 @@
+package machine
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/dist/ddp"
+	"github.com/symgrad/symgrad/internal/program"
+	"github.com/symgrad/symgrad/optim"
+)
+
+// fewKilobytes makes several buckets.
+var fewKilobytes = ddp.Config{BucketMB: 1.0 / 1024, FirstBucketMB: 1.0 / 1024}
+
+// TestMicroBatchesBySteps accumulates parts of different weights, in different numbers on the ranks, by the programs that
+// devices get, updates within them, and compares weights and gradients with the tape machine's.
+func TestMicroBatchesBySteps(t *testing.T) {
+	idle := fewKilobytes
+	idle.Idle = true
+	for name, c := range map[string]struct {
+		parts
+		ddp ddp.Config
+		cfg Config
+	}{
+		"three parts": {parts{steps: 3, weights: func(rank, _ int) []float64 { return []float64{2, 1 + float64(rank), 3} }}, fewKilobytes, Config{}},
+		"plain":       {parts{steps: 3, weights: func(rank, _ int) []float64 { return []float64{2, 1, 3} }}, ddp.Config{NoOverlap: true}, Config{NoOptimize: true}},
+		"now and then": {parts{steps: 4, weights: func(rank, step int) []float64 {
+			return []float64{1, 4, 2}[:1+step%3]
+		}}, ddp.Config{}, Config{}},
+		"uneven": {parts{steps: 3, weights: func(rank, step int) []float64 {
+			return slices.Repeat([]float64{1.5}, 2+(rank+step)%3)
+		}}, fewKilobytes, Config{}},
+		"idle": {parts{steps: 3, idle: true, weights: func(rank, step int) []float64 {
+			all := []float64{2, 1, 3}
+			all[(rank+step)%3] = 0
+			return all
+		}}, idle, Config{}},
+		"idle at the end": {parts{steps: 2, idle: true, weights: func(rank, step int) []float64 {
+			return []float64{float64(rank % 2), 0, 1 - float64(rank%2)}
+		}}, idle, Config{NoOptimize: true}},
+	} {
+		for _, ranks := range []int{1, 2, 3} {
+			for _, rule := range []optim.Config{
+				{Name: optim.SGD, LearningRate: 0.1},
+				{Name: optim.Adam, LearningRate: 0.01, ClipNorm: 0.2},
+			} {
+				t.Run(fmt.Sprintf("%s/%d ranks/%s", name, ranks, rule.Name), func(t *testing.T) {
+					want, grads := c.onHost(t, ranks, c.ddp, rule)
+					rule.KeepGradients = true
+					for rank, n := range c.bySteps(t, ranks, c.ddp, c.cfg, rule) {
+						if off := worst(n.values(), want[rank]); !(off <= 2e-6) {
+							t.Errorf("rank %d: weights are off by %g", rank, off)
+						}
+						as := lastPart
+						if len(c.weights(rank, c.steps-1)) == 1 {
+							as = wholeBatch
+						}
+						if off := worst(n.gradients(as), grads[rank]); !(off <= 2e-6) {
+							t.Errorf("rank %d: gradients are off by %g", rank, off)
+						}
+					}
+				})
+			}
+		}
+	}
+}
+
+// TestMicroBatchesWithoutWeightCountForNothing has ranks that have no samples, and inputs that are numbers: no guard is needed.
+func TestMicroBatchesWithoutWeightCountForNothing(t *testing.T) {
+	c := parts{steps: 2, weights: func(rank, step int) []float64 { return []float64{2 * float64(rank%2), 0, 1} }}
+	rule := optim.Config{Name: optim.Momentum, LearningRate: 0.1}
+	want, _ := c.onHost(t, 2, fewKilobytes, rule)
+	for rank, n := range c.bySteps(t, 2, fewKilobytes, Config{}, rule) {
+		if off := worst(n.values(), want[rank]); !(off <= 2e-6) {
+			t.Errorf("rank %d: weights are off by %g", rank, off)
+		}
+		for _, p := range n.loaded {
+			if k := count(p.p, program.Select, 1<<30); k != 0 {
+				t.Errorf("%d steps look whether gradients count, without Idle:\n%v", k, p.p)
+			}
+		}
+	}
+}
+
+// count is the number of Maps over more than one element, and at most so many, that do op.
+func count(p *program.Program, op program.Scalar, most int) int {
+	n := 0
+	for i := range p.Steps {
+		m, ok := p.Steps[i].Op.(*program.Map)
+		if ok && sizeOf(m.Space) > 1 && sizeOf(m.Space) <= most &&
+			slices.ContainsFunc(m.Code, func(in program.Instr) bool { return in.Op == op }) {
+			n++
+		}
+	}
+	return n
+}
+
+// TestOnlyIdleRanksPayForTheGuard counts the Maps over buckets in programs with and without Idle.
+func TestOnlyIdleRanksPayForTheGuard(t *testing.T) {
+	for _, idle := range []bool{false, true} {
+		cfg := fewKilobytes
+		cfg.Idle = idle
+		c := parts{steps: 1, weights: func(int, int) []float64 { return []float64{1} }}
+		n := c.bySteps(t, 1, cfg, Config{}, optim.Config{Name: optim.SGD, LearningRate: 0.1})[0]
+		want := 0
+		if idle {
+			want = len(n.d.Plan().Buckets)
+		}
+		p := n.loaded[wholeBatch].p
+		if got := count(p, program.Select, 1<<30); got != want {
+			t.Errorf("idle %v: %d guards, want %d:\n%v", idle, got, want, p)
+		}
+	}
+}
+
+// TestProgramsTakeTurns looks at which program a machine takes for a run, and which it discards.
+func TestProgramsTakeTurns(t *testing.T) {
+	inWorld(t, 1, func(w *dist.World) error {
+		r, err := newRankGraph(2, 0)
+		if err != nil {
+			return err
+		}
+		if r.d, err = ddp.Attach(w, r.cost, r.params, ddp.Config{}); err != nil {
+			return err
+		}
+		m := &Machine{device: &device{}}
+		program := func(as manner, rows int) *compiled {
+			c := &compiled{m: m, lowered: &lowered{exchange: newExchange(r.d, as)}, runner: &ended{}, gpu: &onDevice{}}
+			c.exchange.begun = true
+			c.sources = []source{{binding: binding{node: r.params[0], shape: []int{rows}}}}
+			m.all = append(m.all, c)
+			return c
+		}
+		whole, other, part := program(wholeBatch, 4), program(firstPart, 5), program(firstPart, 4)
+		m.now = whole
+		if err := m.choose(); err != nil || m.now != whole {
+			return fmt.Errorf("a run of a whole batch: %w, it gets a %v", err, m.now.manner())
+		}
+		err = r.d.NoSync(func() error {
+			if err := m.choose(); err != nil || m.now != part {
+				return fmt.Errorf("a run inside NoSync: %w, it gets a %v for %v", err, m.now.manner(), m.now.sources[0].shape)
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		for range maxCompiled - 2 {
+			program(firstPart, 9)
+		}
+		if err := m.bound(); err != nil || !slices.Contains(m.all, other) {
+			return fmt.Errorf("%d programs of a manner: %w, the oldest is gone", maxCompiled, err)
+		}
+		program(firstPart, 10)
+		if err := m.bound(); err != nil || slices.Contains(m.all, other) || !slices.Contains(m.all, whole) || !slices.Contains(m.all, part) {
+			return fmt.Errorf("one more: %w, %d programs are left", err, len(m.all))
+		}
+		return nil
+	})
+}

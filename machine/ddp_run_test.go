@@ -1,0 +1,334 @@
+package machine
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+
+	G "gorgonia.org/gorgonia"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/dist/ddp"
+	"github.com/symgrad/symgrad/internal/cudaexec"
+	"github.com/symgrad/symgrad/internal/program"
+	"github.com/symgrad/symgrad/internal/program/oracle"
+	"github.com/symgrad/symgrad/optim"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// lane is one rank of a training by the programs that devices get, on memory of the host.
+type lane struct {
+	*rankGraph
+	cfg    Config
+	g      *graph
+	shapes map[*G.Node][]int
+	solve  *solver // nil: nothing is updated
+	loaded map[manner]*loadedLane
+}
+
+// loadedLane is one of its programs.
+type loadedLane struct {
+	*lowered
+	memory oracle.Rank
+}
+
+// newLane has the programs updated by rule, if there is one.
+func newLane(r *rankGraph, cfg Config, rule *optim.Config) (*lane, error) {
+	n := &lane{rankGraph: r, cfg: cfg, g: collect(r.g, nil), shapes: map[*G.Node][]int{}, loaded: map[manner]*loadedLane{}}
+	n.g.owner = r.d
+	for _, k := range n.g.nodes {
+		if k.IsVar() {
+			n.shapes[k] = k.Shape()
+		}
+	}
+	if rule == nil {
+		return n, nil
+	}
+	n.solve = bareSolver(&Machine{cfg: cfg, g: n.g, shapes: n.shapes}, *rule)
+	if err := n.solve.allocate(newMemory); err != nil {
+		return nil, err
+	}
+	for _, i := range []int{2, 3} { // no step yet
+		program.SetElement(tensor.F64, n.solve.words[i].Raw(), 0, 1)
+	}
+	n.g.solve = n.solve
+	return n, nil
+}
+
+// load is the program for runs of a manner.
+func (n *lane) load(as manner) (*loadedLane, error) {
+	if p, ok := n.loaded[as]; ok {
+		return p, nil
+	}
+	l, err := lowerAs(as, n.g, &n.cfg, n.shapes, false)
+	if err == nil {
+		err = finishProgram(l, &n.cfg)
+	}
+	if err == nil {
+		err = program.Validate(l.p)
+	}
+	if err == nil { // that there are kernels
+		_, _, _, _, err = cudaexec.Foresee(l.p)
+	}
+	if err != nil {
+		return nil, err
+	}
+	p := &loadedLane{l, oracle.Rank{Program: l.p, Memory: map[program.ID][]byte{}}}
+	for _, f := range l.fixed {
+		p.memory.Memory[f.id] = f.at.Raw()
+	}
+	for _, b := range l.inputs {
+		if b.slot {
+			continue // a part of a bucket, which is fixed
+		}
+		at, err := memoryOf(b.node.Value(), tensor.F32)
+		if err != nil {
+			return nil, err
+		}
+		p.memory.Memory[b.id] = at.Raw()
+	}
+	for _, b := range l.outputs {
+		if b.slot {
+			continue
+		}
+		at, err := newMemory(tensor.F32, l.p.Values[b.id].Len())
+		if err != nil {
+			return nil, err
+		}
+		p.memory.Memory[b.id] = at.Raw()
+	}
+	n.loaded[as] = p
+	return p, nil
+}
+
+// prepare is the program of the run that comes, with what a machine tells the device before it. Words that the run is not to
+// read are no numbers.
+func (n *lane) prepare() (*loadedLane, error) {
+	run, err := n.d.Next()
+	if err != nil {
+		return nil, err
+	}
+	as := mannerOf(run)
+	for i, at := range n.d.Layout().Weights {
+		x := math.NaN()
+		if as.reads(i) {
+			x = run.Weights[i]
+		}
+		program.SetElement(tensor.F64, at.Raw(), 0, x)
+	}
+	if s := n.solve; s != nil && !as.local() {
+		program.SetElement(tensor.F64, s.words[0].Raw(), 0, s.LearningRate())
+		program.SetElement(tensor.F64, s.words[1].Raw(), 0, s.scale)
+		s.steps++
+	}
+	return n.load(as)
+}
+
+// alone is a run inside NoSync.
+func (n *lane) alone() error {
+	p, err := n.prepare()
+	if err != nil {
+		return err
+	}
+	for i := range p.p.Steps {
+		if _, ok := p.p.Steps[i].Op.(*program.Collective); ok {
+			return fmt.Errorf("a run that accumulates communicates: %v", p.p)
+		}
+	}
+	err = oracle.RunRanks([]oracle.Rank{p.memory})
+	n.d.Ran(err)
+	return err
+}
+
+// together is a run of all ranks outside NoSync.
+func together(lanes []*lane) error {
+	ranks := make([]oracle.Rank, len(lanes))
+	for i, n := range lanes {
+		p, err := n.prepare()
+		if err != nil {
+			return err
+		}
+		ranks[i] = p.memory
+	}
+	err := oracle.RunRanks(ranks)
+	for _, n := range lanes {
+		n.d.Ran(err)
+	}
+	return err
+}
+
+// parts is how a step of a training is cut: of each rank, the weights of its micro-batches. A weight of 0 comes with input that
+// is no number where idle says so.
+type parts struct {
+	weights func(rank, step int) []float64
+	steps   int
+	idle    bool
+}
+
+// fill gives the inputs the samples of a micro-batch.
+func (r *rankGraph) fill(rank, step, part int, none bool) {
+	for _, in := range r.g.Inputs() {
+		if slices.Contains(r.params, in) {
+			continue
+		}
+		v := in.Value().Data().([]float32)
+		for i := range v {
+			v[i] = float32(math.Sin(float64(1+i) * float64(1+rank+7*step+100*part)))
+			if none {
+				v[i] = float32(math.NaN())
+			}
+		}
+	}
+}
+
+// values is a copy of the parameters.
+func (r *rankGraph) values() [][]float32 {
+	var all [][]float32
+	for _, p := range r.params {
+		all = append(all, slices.Clone(p.Value().Data().([]float32)))
+	}
+	return all
+}
+
+// onHost trains on the tape machine: the weights of each rank afterwards, and the gradients of its last step.
+func (c *parts) onHost(t *testing.T, ranks int, cfg ddp.Config, rule optim.Config) (weights, grads [][][]float32) {
+	t.Helper()
+	weights, grads = make([][][]float32, ranks), make([][][]float32, ranks)
+	rule.KeepGradients = true
+	inWorld(t, ranks, func(w *dist.World) error {
+		r, err := newRankGraph(2+w.Rank(), 0)
+		if err != nil {
+			return err
+		}
+		if r.d, err = ddp.Attach(w, r.cost, r.params, cfg); err != nil {
+			return err
+		}
+		vm := G.NewTapeMachine(r.g)
+		defer vm.Close()
+		s, err := r.d.NewSolver(rule)
+		if err != nil {
+			return err
+		}
+		for step := range c.steps {
+			all := c.weights(w.Rank(), step)
+			once := func(part int) error {
+				r.fill(w.Rank(), step, part, all[part] == 0 && c.idle)
+				if err := r.d.SetWeight(all[part]); err != nil {
+					return err
+				}
+				defer vm.Reset()
+				return vm.RunAll()
+			}
+			if err := accumulated(r.d, len(all), once, func() error { return once(len(all) - 1) }); err != nil {
+				return err
+			}
+			if err := s.Step(r.d.Model()); err != nil {
+				return err
+			}
+		}
+		for _, p := range r.params {
+			v, err := p.Grad()
+			if err != nil {
+				return err
+			}
+			grads[w.Rank()] = append(grads[w.Rank()], slices.Clone(v.Data().([]float32)))
+		}
+		weights[w.Rank()] = r.values()
+		return r.d.Close()
+	})
+	return weights, grads
+}
+
+// accumulated makes all runs of a step but the last inside NoSync, if there are more than one.
+func accumulated(d *ddp.DDP, n int, once func(part int) error, end func() error) error {
+	if n > 1 {
+		err := d.NoSync(func() error {
+			for part := range n - 1 {
+				if err := once(part); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return end()
+}
+
+// bySteps trains with the programs of devices.
+func (c *parts) bySteps(t *testing.T, ranks int, cfg ddp.Config, machine Config, rule optim.Config) []*lane {
+	t.Helper()
+	lanes := make([]*lane, ranks)
+	inWorld(t, ranks, func(w *dist.World) error {
+		r, err := newRankGraph(2+w.Rank(), 0)
+		if err != nil {
+			return err
+		}
+		if r.d, err = ddp.Attach(w, r.cost, r.params, cfg); err != nil {
+			return err
+		}
+		lanes[w.Rank()], err = newLane(r, machine, &rule)
+		return err
+	})
+	for step := range c.steps {
+		for rank, n := range lanes {
+			all := c.weights(rank, step)
+			set := func(part int) error {
+				n.fill(rank, step, part, all[part] == 0 && c.idle)
+				return n.d.SetWeight(all[part])
+			}
+			err := accumulated(n.d, len(all), func(part int) error {
+				if err := set(part); err != nil {
+					return err
+				}
+				return n.alone()
+			}, func() error { return set(len(all) - 1) })
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := together(lanes); err != nil {
+			t.Fatalf("step %d: %v", step, err)
+		}
+	}
+	return lanes
+}
+
+// gradients is what the slots hold.
+func (n *lane) gradients(as manner) [][]float32 {
+	p := n.loaded[as]
+	var all [][]float32
+	for _, param := range n.params {
+		for _, b := range p.outputs {
+			if b.node != param.Deriv() || !b.slot {
+				continue
+			}
+			g := make([]float32, sizeOf(b.shape))
+			for i := range g {
+				g[i] = float32(program.Element(tensor.F32, p.memory.Memory[b.id], b.offset+i))
+			}
+			all = append(all, g)
+		}
+	}
+	return all
+}
+
+// worst is the largest difference, of the larger of 1 and what is wanted; NaN where something is missing or no number.
+func worst(got, want [][]float32) float64 {
+	off := 0.0
+	if len(got) != len(want) {
+		return math.NaN()
+	}
+	for i := range want {
+		if len(got[i]) != len(want[i]) {
+			return math.NaN()
+		}
+		for k := range want[i] {
+			off = math.Max(off, math.Abs(float64(got[i][k])-float64(want[i][k]))/math.Max(1, math.Abs(float64(want[i][k]))))
+		}
+	}
+	return off
+}

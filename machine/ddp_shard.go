@@ -1,0 +1,274 @@
+package machine
+
+import (
+	"fmt"
+	"slices"
+
+	"gorgonia.org/gorgonia"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/dist/ddp"
+	"github.com/symgrad/symgrad/internal/program"
+	"github.com/symgrad/symgrad/ops"
+	"github.com/symgrad/symgrad/optim"
+)
+
+// sharding is an exchange with Stage 1 of ddp: weights lie in buckets as gradients do, and of each bucket a rank owns one
+// run, which it alone updates. For each bucket, as soon as its last gradient is there and its weights have been read last:
+//
+//	own part of the bucket  = reduce-scatter of factor*bucket, in place
+//	own part of the weights = update, of the pieces of parameters in it, whose states are as long
+//	weights                 = allgather of the own parts, in place
+//
+// Norms are sums over the pieces and then over the ranks; updates that need one come when all gradients are there.
+type sharding struct {
+	rank   int
+	params gorgonia.Nodes // of the plan
+	homes  []program.ID   // buckets of weights; None where nothing has asked for one
+	read   []int          // of each bucket: how many steps there were when the last node that may read its weights was lowered
+	summed []int          // and how many when its gradients were reduced
+	views  map[*gorgonia.Node][]int
+}
+
+// newSharding is that of e; nil without.
+func newSharding(e *exchange) *sharding {
+	if e.plan.Stage == 0 {
+		return nil
+	}
+	n := len(e.plan.Buckets)
+	s := &sharding{rank: e.layout.Group.Rank(), read: make([]int, n), summed: make([]int, n), views: map[*gorgonia.Node][]int{}}
+	for _, p := range e.d.Model() {
+		node, _ := p.(*gorgonia.Node) // all of a DDP are
+		s.params = append(s.params, node)
+	}
+	s.homes = slices.Repeat([]program.ID{program.None}, n)
+	return s
+}
+
+// home is the place of a parameter in a bucket of weights; false where it has none.
+func (l *lowering) home(n *gorgonia.Node) (operand, bool) {
+	if l.exchange == nil || l.exchange.shard == nil {
+		return operand{}, false
+	}
+	e := l.exchange
+	i := slices.Index(e.shard.params, n)
+	if i < 0 {
+		return operand{}, false
+	}
+	q := e.plan.Params[i]
+	if id := &e.shard.homes[q.Bucket]; *id == program.None {
+		*id = l.outside(fmt.Sprintf("weights %d", q.Bucket), program.Param, e.layout.Homes[q.Bucket], e.plan.Buckets[q.Bucket].Elements)
+	}
+	e.shard.views[n] = []int{q.Bucket}
+	o := operand{
+		view:  program.View{Value: e.shard.homes[q.Bucket], Offset: q.Offset, Strides: program.Contiguous(q.Shape)},
+		shape: slices.Clone(q.Shape), dtype: q.DType,
+	}
+	l.inputs = append(l.inputs, binding{node: n, id: o.view.Value, shape: o.shape, param: -1, slot: true, offset: q.Offset})
+	return o, true
+}
+
+// looked notes that a node has been lowered, which may have read weights.
+//
+// Ranks must come to one order of collectives, whatever their batches. So it is nodes that count and not steps: whether an
+// operand is a view of a parameter or a copy may depend on the batch.
+func (l *lowering) looked(n *gorgonia.Node, kids gorgonia.Nodes) {
+	if l.exchange == nil || l.exchange.shard == nil {
+		return
+	}
+	switch n.Op().(type) {
+	case *ops.Start: // of the gradient; what else is there says only what comes before
+		kids = kids[:1]
+	case *ops.Join, *ops.Wait:
+		return
+	}
+	s := l.exchange.shard
+	var of []int
+	for _, k := range kids {
+		of = append(of, s.views[k]...)
+	}
+	if len(of) == 0 {
+		return
+	}
+	for _, b := range of {
+		s.read[b] = len(l.p.Steps)
+	}
+	if !l.computes(n, kids) {
+		slices.Sort(of)
+		s.views[n] = slices.Compact(of)
+	}
+}
+
+// computes reports whether the value of a node is certainly no view of an operand.
+func (l *lowering) computes(n *gorgonia.Node, kids gorgonia.Nodes) bool {
+	switch typeName(n.Op()) {
+	case "gorgonia.linAlgBinOp", "gorgonia.tensordotOp", "gorgonia.elemUnaryOp", "gorgonia.im2colOp", "*gorgonia.byIndicesOp",
+		"*gorgonia.byIndicesOpDiffOp", "*gorgonia.BatchNormOp", "*gorgonia.batchnormDiffOp", "*gorgonia.maxPoolOp":
+		return true
+	case "gorgonia.elemBinOp": // times 1 it is
+		return !slices.ContainsFunc(kids, func(k *gorgonia.Node) bool { return l.values[k].isNum })
+	}
+	return false
+}
+
+// part is the elements of a bucket, of gradients or of weights, that this rank owns.
+func (e *exchange) part(bucket int, of program.ID) program.View {
+	return program.View{Value: of, Offset: e.shard.rank * e.plan.Buckets[bucket].Shard, Strides: []int{1}}
+}
+
+// scatter adds the sum of bucket i, which is value of, in place: this rank gets its part.
+func (l *lowering) scatter(i int, of program.ID, red dist.RedOp, factor ...program.View) {
+	e := l.exchange
+	l.add(program.Step{
+		Op: &program.Collective{Kind: dist.KindReduceScatter, Red: red, Group: e.group, Part: e.plan.Buckets[i].Shard},
+		In: append([]program.View{l.p.Whole(of)}, factor...), Out: []program.View{e.part(i, of)},
+	})
+	e.shard.summed[i] = len(l.p.Steps)
+}
+
+// sumRanks adds the sum of an operand over the ranks, in place.
+func (l *lowering) sumRanks(o operand) {
+	l.add(program.Step{
+		Op: &program.Collective{Kind: dist.KindAllReduce, Red: dist.Sum, Group: l.exchange.group},
+		In: []program.View{o.view}, Out: []program.View{o.view},
+	})
+}
+
+// gathering is the step that gives all ranks a bucket of weights.
+func (l *lowering) gathering(i int) program.Step {
+	e := l.exchange
+	home := e.shard.homes[i]
+	return program.Step{
+		Name: fmt.Sprintf("weights %d", i),
+		Op:   &program.Collective{Kind: dist.KindAllGather, Group: e.group, Part: e.plan.Buckets[i].Shard},
+		In:   []program.View{e.part(i, home)}, Out: []program.View{l.p.Whole(home)},
+	}
+}
+
+// spread puts the steps of an update, which are those from number begin on, where they can be done, with the allgathers of
+// weights behind them. apart says that they need no sum over all gradients.
+func (l *lowering) spread(u *update, begin int, apart bool) {
+	e := l.exchange
+	main, head := slices.Clone(l.p.Steps[:begin]), slices.Clone(l.p.Steps[begin:u.first])
+	for _, n := range l.g.outputs {
+		for _, b := range e.shard.views[n] {
+			e.shard.read[b] = begin
+		}
+	}
+	type block struct {
+		at    int
+		steps []program.Step
+	}
+	blocks := make([]block, len(e.plan.Buckets))
+	for i := range u.params {
+		if p := &u.params[i]; p.at >= 0 {
+			b := &blocks[e.plan.Params[slices.Index(e.shard.params, p.node)].Bucket]
+			b.steps = append(b.steps, l.p.Steps[p.at])
+		}
+	}
+	for i := range blocks {
+		blocks[i].steps = append(blocks[i].steps, l.gathering(i))
+		if blocks[i].at = begin; apart {
+			blocks[i].at = max(e.shard.read[i], e.shard.summed[i])
+		}
+	}
+	slices.SortStableFunc(blocks, func(a, b block) int { return a.at - b.at })
+	steps := make([]program.Step, 0, len(l.p.Steps)+len(blocks))
+	if apart {
+		steps = append(steps, head...)
+	}
+	to := make([]int, len(main))
+	for i := 0; i <= len(main); i++ {
+		if i == len(main) && !apart {
+			steps = append(steps, head...)
+		}
+		for len(blocks) > 0 && blocks[0].at == i {
+			steps = append(steps, blocks[0].steps...)
+			blocks = blocks[1:]
+		}
+		if i < len(main) {
+			to[i] = len(steps)
+			steps = append(steps, main[i])
+		}
+	}
+	l.p.Steps = steps
+	for k := range e.copies {
+		e.copies[k].step = to[e.copies[k].step]
+	}
+}
+
+// needsSolver refuses graphs whose gradients nobody outside the run can use.
+func needsSolver(g *graph, cfg *Config) error {
+	if g.owner == nil || cfg.Solver != nil || len(g.params) == 0 {
+		return nil
+	}
+	stage := g.owner.Plan().Stage
+	if stage == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: with Stage %d of ddp the update of a GPU's pieces is a part of the run: set Solver in the machine's config",
+		ErrSolver, stage)
+}
+
+// pieces is what this rank updates of each parameter of a graph: all of it, or a run of its elements, which may be empty.
+func (g *graph) pieces(shapes map[*gorgonia.Node][]int) []ddp.Piece {
+	all := make([]ddp.Piece, len(g.params))
+	for i := range all {
+		all[i].Len = max(sizeOf(shapes[g.params[i].node]), 1)
+	}
+	if g.owner == nil || g.owner.Plan().Stage == 0 {
+		return all
+	}
+	model, own := g.owner.Model(), g.owner.Pieces()
+	for i := range all {
+		k := slices.IndexFunc(model, func(p gorgonia.ValueGrad) bool { return p == gorgonia.ValueGrad(g.params[i].node) })
+		if k < 0 {
+			continue
+		}
+		all[i] = ddp.Piece{Param: k}
+		if j := slices.IndexFunc(own, func(p ddp.Piece) bool { return p.Param == k }); j >= 0 {
+			all[i] = own[j]
+		}
+	}
+	return all
+}
+
+// piece is the run of an operand's elements that this rank updates.
+func (l *lowering) piece(o operand, p ddp.Piece) operand {
+	flat := l.reshape(o, []int{o.len()})
+	if p.Len == 0 {
+		return cut(flat, 0, 0, 1, 0)
+	}
+	return cut(flat, 0, p.Offset, 1, p.Len)
+}
+
+// gatherWeights gives all ranks the weights that their owners have, while no run is on its way.
+//
+// Collective: all ranks.
+func (e *exchange) gatherWeights() error {
+	g := e.layout.Group.Named("weights")
+	for i, home := range e.layout.Homes {
+		shard := e.plan.Buckets[i].Shard
+		own, err := home.Slice(e.shard.rank*shard, (e.shard.rank+1)*shard)
+		if err != nil {
+			return err
+		}
+		w, err := g.AllGather(home, own)
+		if err == nil {
+			err = w.Wait()
+		}
+		if err != nil {
+			return fmt.Errorf("weights %d: %w", i, err)
+		}
+	}
+	return nil
+}
+
+// covers is an error for a run of a parameter's state that does not cover a piece.
+func covers(p optim.ParamState, n int, piece ddp.Piece) error {
+	if p.Offset <= piece.Offset && piece.Offset+piece.Len <= p.Offset+n {
+		return nil
+	}
+	return fmt.Errorf("it has elements %d to %d, and %d to %d are wanted: %w",
+		p.Offset, p.Offset+n, piece.Offset, piece.Offset+piece.Len, optim.ErrMismatch)
+}

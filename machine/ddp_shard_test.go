@@ -1,0 +1,251 @@
+package machine
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"testing"
+
+	G "gorgonia.org/gorgonia"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/dist/ddp"
+	"github.com/symgrad/symgrad/internal/program"
+	"github.com/symgrad/symgrad/optim"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// TestStage1BySteps trains 20 steps by the programs that devices get, with buckets of weights that lie on the ranks' host:
+// weights equal those of Stage 0 and of the tape machine, on all ranks, and states are as long as the pieces.
+func TestStage1BySteps(t *testing.T) {
+	groups := []optim.Group{{Names: []string{"w1"}, RateScale: 0.5}, {MaxDims: 1, NoWeightDecay: true}}
+	whole := parts{steps: 20, weights: func(rank, _ int) []float64 { return []float64{1 + float64(rank)} }}
+	for name, c := range map[string]struct {
+		parts
+		rule optim.Config
+		ddp  ddp.Config
+		cfg  Config
+	}{
+		"sgd":       {whole, optim.Config{Name: optim.SGD, LearningRate: 0.1}, ddp.Config{}, Config{}},
+		"momentum":  {whole, optim.Config{Name: optim.Momentum, LearningRate: 0.05, Dampening: 0.3}, ddp.Config{NoOverlap: true}, Config{}},
+		"adam":      {whole, optim.Config{Name: optim.Adam, LearningRate: 0.01}, fewKilobytes, Config{}},
+		"clip":      {whole, optim.Config{Name: optim.Adam, LearningRate: 0.01, ClipNorm: 0.2}, fewKilobytes, Config{}},
+		"adamw":     {whole, optim.Config{Name: optim.AdamW, LearningRate: 0.01, WeightDecay: 0.1, Groups: groups, EMADecay: 0.9}, ddp.Config{}, Config{}},
+		"lamb":      {whole, optim.Config{Name: optim.LAMB, LearningRate: 0.01, WeightDecay: 0.01, SkipNonFinite: true}, fewKilobytes, Config{}},
+		"plain":     {whole, optim.Config{Name: optim.AdamW, LearningRate: 0.01, WeightDecay: 0.1, ClipValue: 0.01}, fewKilobytes, Config{NoOptimize: true}},
+		"lamb, too": {whole, optim.Config{Name: optim.LAMB, LearningRate: 0.01, WeightDecay: 0.01}, ddp.Config{}, Config{NoOptimize: true}},
+		"parts": {parts{steps: 6, weights: func(rank, step int) []float64 {
+			return []float64{2, 1 + float64(rank), 3}[:1+step%3]
+		}}, optim.Config{Name: optim.Adam, LearningRate: 0.01}, fewKilobytes, Config{}},
+	} {
+		for _, ranks := range []int{1, 2, 3} {
+			t.Run(fmt.Sprintf("%s/%d ranks", name, ranks), func(t *testing.T) {
+				host, _ := c.onHost(t, ranks, c.ddp, c.rule)
+				want := c.bySteps(t, ranks, c.ddp, c.cfg, c.rule)
+				sharded := c.ddp
+				sharded.Stage = 1
+				got := c.bySteps(t, ranks, sharded, c.cfg, c.rule)
+				for rank, n := range got {
+					if off := worst(n.values(), want[rank].values()); !(off <= 1e-6) {
+						t.Errorf("rank %d: weights are off by %g from Stage 0", rank, off)
+					}
+					if off := worst(n.values(), host[rank]); !(off <= 1e-5) {
+						t.Errorf("rank %d: weights are off by %g from the host's", rank, off)
+					}
+				}
+				statesAreShared(t, got, want)
+			})
+		}
+	}
+}
+
+// statesAreShared compares the states of all ranks with those of a rank that has all.
+func statesAreShared(t *testing.T, got, want []*lane) {
+	t.Helper()
+	slots := len(want[0].solve.cfg.Slots())
+	for i := range want[0].solve.nodes {
+		for k := range slots {
+			var all, whole []float32
+			total := 0
+			for _, n := range got {
+				piece := n.solve.pieces[i]
+				if piece.Len == 0 {
+					continue
+				}
+				if piece.Offset != total {
+					t.Fatalf("parameter %d: a piece from %d on, want %d", i, piece.Offset, total)
+				}
+				total += piece.Len
+				all = append(all, floats(t, n.solve.at[i][k].Raw())...)
+			}
+			whole = floats(t, want[0].solve.at[i][k].Raw())
+			if off := worst([][]float32{all}, [][]float32{whole}); !(off <= 1e-6) {
+				t.Errorf("parameter %d, state %d: %d elements on all ranks, want %d, off by %g", i, k, len(all), len(whole), off)
+			}
+		}
+	}
+	for rank, n := range got {
+		sum, most := 0, 0
+		for _, s := range n.solve.at {
+			for _, b := range s {
+				sum += b.Len()
+			}
+		}
+		for _, b := range n.d.Plan().Buckets {
+			most += b.Shard * slots
+		}
+		if sum > most {
+			t.Errorf("rank %d: states of %d elements, want at most %d", rank, sum, most)
+		}
+	}
+}
+
+func floats(t *testing.T, raw []byte) []float32 {
+	t.Helper()
+	v := make([]float32, len(raw)/4)
+	for i := range v {
+		v[i] = float32(program.Element(tensor.F32, raw, i))
+	}
+	return v
+}
+
+// TestStage1OverlapsTheBackwardPass looks at the order of steps: weights that are not read any more are updated and gathered
+// on the stream of communication, while gradients are still to come.
+func TestStage1OverlapsTheBackwardPass(t *testing.T) {
+	cfg := fewKilobytes
+	cfg.Stage = 1
+	c := parts{steps: 1, weights: func(int, int) []float64 { return []float64{1} }}
+	n := c.bySteps(t, 1, cfg, Config{Name: "stage 1"}, optim.Config{Name: optim.Adam, LearningRate: 0.01})[0]
+	got := n.loaded[wholeBatch].p.String() + "\n"
+	const golden = "testdata/stage1.golden"
+	if f := flag.Lookup("rewrite"); f != nil && f.Value.String() == "true" {
+		if err := os.WriteFile(golden, []byte(got), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("the program is\n%s\nwant\n%s", got, want)
+	}
+	steps := n.loaded[wholeBatch].p.Steps
+	gathered := slices.IndexFunc(steps, func(s program.Step) bool { return isKind(s, dist.KindAllGather) })
+	gradients := 0
+	for _, s := range steps[gathered:] {
+		if s.Stream == program.Compute {
+			gradients++
+		}
+	}
+	if gradients == 0 {
+		t.Errorf("nothing is computed behind the first gathering of weights:\n%s", got)
+	}
+	for i, s := range steps {
+		if m, ok := s.Op.(*program.Map); ok && s.Stream == program.Comm && sizeOf(m.Space) > 1 && slices.ContainsFunc(s.After, func(j int) bool {
+			return j > i
+		}) {
+			t.Errorf("step %d waits for a later one", i)
+		}
+	}
+}
+
+func isKind(s program.Step, k dist.Kind) bool {
+	o, ok := s.Op.(*program.Collective)
+	return ok && o.Kind == k
+}
+
+// TestRanksWithOtherBatchesGatherAlike compares the collectives of ranks that have one sample and many.
+func TestRanksWithOtherBatchesGatherAlike(t *testing.T) {
+	for _, c := range []ddp.Config{{Stage: 1}, {Stage: 1, BucketMB: 1.0 / 1024, FirstBucketMB: 1.0 / 1024}} {
+		var orders [3][]string
+		inWorld(t, len(orders), func(w *dist.World) error {
+			r, err := newRankGraph([]int{1, 5, 2}[w.Rank()], 0)
+			if err != nil {
+				return err
+			}
+			if r.d, err = ddp.Attach(w, r.cost, r.params, c); err != nil {
+				return err
+			}
+			n, err := newLane(r, Config{}, &optim.Config{Name: optim.Adam})
+			if err != nil {
+				return err
+			}
+			p, err := n.load(wholeBatch)
+			if err != nil {
+				return err
+			}
+			for _, s := range p.p.Steps {
+				if _, ok := s.Op.(*program.Collective); ok {
+					orders[w.Rank()] = append(orders[w.Rank()], s.Name)
+				}
+			}
+			return nil
+		})
+		for rank := 1; rank < len(orders); rank++ {
+			if !slices.Equal(orders[rank], orders[0]) {
+				t.Errorf("rank %d has %q, rank 0 %q", rank, orders[rank], orders[0])
+			}
+		}
+	}
+}
+
+// TestStage1NeedsTheUpdateInTheRun looks at what is refused, and at programs that need no update.
+func TestStage1NeedsTheUpdateInTheRun(t *testing.T) {
+	inWorld(t, 2, func(w *dist.World) error {
+		r, err := newRankGraph(2, 0)
+		if err != nil {
+			return err
+		}
+		if r.d, err = ddp.Attach(w, r.cost, r.params, ddp.Config{Stage: 1}); err != nil {
+			return err
+		}
+		g := collect(r.g, nil)
+		g.owner = r.d
+		if err := needsSolver(g, &Config{}); !errors.Is(err, ErrSolver) {
+			return fmt.Errorf("without a solver: %w", err)
+		}
+		if err := needsSolver(g, &Config{Solver: &optim.Config{Name: optim.SGD}}); err != nil {
+			return fmt.Errorf("with one: %w", err)
+		}
+		if _, err := lower(g, &Config{DualValues: true}, map[*G.Node][]int{}, false); !errors.Is(err, dist.ErrUnsupported) {
+			return fmt.Errorf("with DualValues: %w", err)
+		}
+		cost := collect(r.g, G.Nodes{r.cost})
+		cost.owner = r.d
+		return needsSolver(cost, &Config{})
+	})
+}
+
+// TestStatesOfPiecesCover looks at which states a rank takes for its piece of a parameter.
+func TestStatesOfPiecesCover(t *testing.T) {
+	inWorld(t, 3, func(w *dist.World) error {
+		r, err := newRankGraph(2, 0)
+		if err != nil {
+			return err
+		}
+		if r.d, err = ddp.Attach(w, r.cost, r.params, ddp.Config{Stage: 1}); err != nil {
+			return err
+		}
+		n, err := newLane(r, Config{}, &optim.Config{Name: optim.Momentum})
+		if err != nil {
+			return err
+		}
+		i := slices.Index(n.solve.nodes, r.params[0]) // 300 elements, of which 256 are another rank's
+		piece := n.solve.pieces[i]
+		name := n.solve.cfg.Slots()[0]
+		slot := func(n int) []optim.Slot { return []optim.Slot{{Name: name, F32: make([]float32, n)}} }
+		for _, c := range []struct {
+			offset, n int
+			fits      bool
+		}{{0, 300, true}, {piece.Offset, piece.Len, true}, {0, 301, false}, {-1, 300, false}, {piece.Offset + 1, max(piece.Len-1, 0), piece.Len == 0}} {
+			err := n.solve.fits(i, optim.ParamState{Name: "w0", DType: r.params[0].Dtype(), Offset: c.offset, Slots: slot(c.n)})
+			if c.fits != (err == nil) || err != nil && !errors.Is(err, optim.ErrMismatch) {
+				return fmt.Errorf("rank %d has %+v, elements %d to %d: %w", w.Rank(), piece, c.offset, c.offset+c.n, err)
+			}
+		}
+		return nil
+	})
+}

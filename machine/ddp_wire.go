@@ -1,0 +1,46 @@
+package machine
+
+import (
+	"fmt"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/program"
+)
+
+// reduceNarrow adds the sum of bucket i in the WireDType of ddp: factor*bucket, rounded to that, is summed, and the sum is the
+// bucket. The message has memory of its own, in the symmetric heap where there is one, since all buckets may be on their way
+// at one time.
+func (l *lowering) reduceNarrow(i int) {
+	e := l.exchange
+	n := []int{e.plan.Buckets[i].Elements}
+	bucket := l.whole(e.buckets[i])
+	wire := l.wire(i, n)
+	m := l.newCode(n)
+	r := m.do(program.Mul, m.load(l.whole(e.factors[factorOf(bucket.dtype)])), m.load(bucket))
+	if e.guards() {
+		r = m.do(program.Select, m.load(e.counts), r, m.constant(0))
+	}
+	l.add(m.mapTo(r, wire))
+	if e.shard == nil {
+		l.sumRanks(wire)
+		l.copyTo(bucket, wire)
+		return
+	}
+	l.scatter(i, wire.view.Value, dist.Sum)
+	own := []int{e.plan.Buckets[i].Shard}
+	from := operand{view: e.part(i, wire.view.Value), shape: own, dtype: wire.dtype}
+	l.copyTo(operand{view: e.part(i, e.buckets[i]), shape: own, dtype: bucket.dtype}, from)
+	e.shard.summed[i] = len(l.p.Steps)
+}
+
+// wire is the message of bucket i.
+func (l *lowering) wire(i int, shape []int) operand {
+	e := l.exchange
+	if len(e.layout.Wires) == 0 {
+		return l.fresh(e.layout.WireDType, shape)
+	}
+	return l.whole(l.outside(fmt.Sprintf("message %d", i), program.Temp, e.layout.Wires[i], shape...))
+}
+
+// guards reports whether gradients have to be looked at before they are summed. Those that are accumulated have been.
+func (e *exchange) guards() bool { return e.idle && e.manner == wholeBatch }

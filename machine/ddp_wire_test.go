@@ -1,0 +1,138 @@
+package machine
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/dist/ddp"
+	"github.com/symgrad/symgrad/internal/program"
+	"github.com/symgrad/symgrad/optim"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// TestNarrowBucketsBySteps sums gradients as f16 and bf16, by the programs that devices get, whole and in parts, and compares
+// with the tape machine, whose ddp does the same on the host. Matrix products differ in last bits there, so that an element
+// may be rounded to the neighbour.
+func TestNarrowBucketsBySteps(t *testing.T) {
+	for name, c := range map[string]struct {
+		parts
+		ddp ddp.Config
+		cfg Config
+	}{
+		"whole": {parts{steps: 3, weights: func(rank, _ int) []float64 { return []float64{1 + float64(rank)} }}, fewKilobytes, Config{}},
+		"plain": {parts{steps: 3, weights: func(rank, _ int) []float64 { return []float64{2} }}, ddp.Config{}, Config{NoOptimize: true}},
+		"parts": {parts{steps: 3, weights: func(rank, _ int) []float64 { return []float64{2, 1, 3} }}, ddp.Config{}, Config{}},
+		"idle": {parts{steps: 3, idle: true, weights: func(rank, step int) []float64 {
+			if rank > 0 && rank == 1+step%2 {
+				return []float64{0}
+			}
+			return []float64{1.5}
+		}}, ddp.Config{Idle: true}, Config{}},
+	} {
+		for _, wire := range []tensor.DType{tensor.BF16, tensor.F16} {
+			for _, stage := range []int{0, 1} {
+				for _, ranks := range []int{1, 2, 3} {
+					t.Run(fmt.Sprintf("%s/%v/stage %d/%d ranks", name, wire, stage, ranks), func(t *testing.T) {
+						cfg := c.ddp
+						cfg.WireDType = wire
+						rule := optim.Config{Name: optim.SGD, LearningRate: 0.1, KeepGradients: true}
+						host, _ := c.onHost(t, ranks, cfg, rule)
+						cfg.Stage = stage
+						for rank, n := range c.bySteps(t, ranks, cfg, c.cfg, rule) {
+							if off := worst(n.values(), host[rank]); !(off <= 1e-3) {
+								t.Errorf("rank %d: weights are off by %g", rank, off)
+							}
+							n.areNarrow(t, wire)
+						}
+					})
+				}
+			}
+		}
+	}
+}
+
+// areNarrow looks whether the gradients that a rank has are of the wire's type, and not all the same.
+func (n *lane) areNarrow(t *testing.T, wire tensor.DType) {
+	t.Helper()
+	nonzero := 0
+	for _, own := range n.d.Pieces() {
+		q := n.d.Plan().Params[own.Param]
+		raw := n.d.Layout().Buckets[q.Bucket].Raw()
+		b := make([]byte, 2)
+		for i := range own.Len {
+			got := program.Element(tensor.F32, raw, q.Offset+own.Offset+i)
+			program.SetElement(wire, b, 0, got)
+			if back := program.Element(wire, b, 0); back != got {
+				t.Fatalf("gradient of %s, element %d is %v, and %v as %v", q.Name, own.Offset+i, got, back, wire)
+			}
+			if got != 0 {
+				nonzero++
+			}
+		}
+	}
+	if nonzero == 0 && len(n.d.Pieces()) > 0 {
+		t.Error("all gradients are 0")
+	}
+}
+
+// TestNarrowBucketsAreWithinTheirBound compares gradients of one step with those that travel as they are.
+func TestNarrowBucketsAreWithinTheirBound(t *testing.T) {
+	c := parts{steps: 1, weights: func(rank, _ int) []float64 { return []float64{1 + float64(rank)} }}
+	rule := optim.Config{Name: optim.SGD, LearningRate: 0.1, KeepGradients: true}
+	const ranks = 3
+	wide := c.bySteps(t, ranks, ddp.Config{}, Config{}, rule)
+	for wire, u := range map[tensor.DType]float64{tensor.BF16: 0x1p-8, tensor.F16: 0x1p-11} {
+		narrow := c.bySteps(t, ranks, ddp.Config{WireDType: wire}, Config{}, rule)
+		want, got := wide[0].gradients(wholeBatch), narrow[0].gradients(wholeBatch)
+		differ := 0
+		for i := range want {
+			largest := 0.0
+			for _, x := range want[i] {
+				largest = math.Max(largest, math.Abs(float64(x)))
+			}
+			for k := range want[i] {
+				off := math.Abs(float64(got[i][k]) - float64(want[i][k]))
+				if !(off <= 8*u*(largest+0x1p-20)) {
+					t.Errorf("%v: gradient %d, element %d: %v, want %v", wire, i, k, got[i][k], want[i][k])
+				}
+				if off != 0 {
+					differ++
+				}
+			}
+		}
+		if differ == 0 {
+			t.Errorf("%v: nothing is rounded", wire)
+		}
+	}
+}
+
+// TestNarrowUpdatesOverlap looks at which stream turns sums back into gradients, with Stage 1.
+func TestNarrowUpdatesOverlap(t *testing.T) {
+	cfg := fewKilobytes
+	cfg.Stage, cfg.WireDType = 1, tensor.BF16
+	c := parts{steps: 1, weights: func(int, int) []float64 { return []float64{1} }}
+	n := c.bySteps(t, 1, cfg, Config{}, optim.Config{Name: optim.Adam, LearningRate: 0.01})[0]
+	p := n.loaded[wholeBatch].p
+	gathered, scattered := 0, 0
+	for i, s := range p.Steps {
+		switch {
+		case isKind(s, dist.KindAllGather):
+			gathered++
+		case isKind(s, dist.KindReduceScatter):
+			scattered++
+			if next := p.Steps[i+1]; s.Op.(*program.Collective).Red.Kind != dist.RedSum || p.Values[s.In[0].Value].DType != tensor.BF16 {
+				t.Errorf("step %d sums %v by %v; %q comes next", i, p.Values[s.In[0].Value].DType, s.Op, next.Name)
+			}
+		case s.Stream == program.Compute && gathered == len(n.d.Plan().Buckets):
+			t.Errorf("step %d, %q, computes behind all gathering", i, s.Name)
+		}
+		if m, ok := s.Op.(*program.Map); ok && len(s.In) == 1 && p.Values[s.In[0].Value].DType == tensor.BF16 && sizeOf(m.Space) > 1 && s.Stream != program.Comm {
+			t.Errorf("step %d, %q, is not on the stream of communication:\n%v", i, s.Name, p)
+		}
+	}
+	if buckets := len(n.d.Plan().Buckets); gathered != buckets || scattered != buckets {
+		t.Errorf("%d sums and %d gatherings of %d buckets", scattered, gathered, buckets)
+	}
+}
