@@ -87,6 +87,9 @@ func (s *Saver) gather(staging string, own part) ([]part, error) {
 		if missing = still; len(missing) == 0 {
 			return parts, nil
 		}
+		if _, err := s.sys.ReadDir(staging); errors.Is(err, fs.ErrNotExist) {
+			return nil, err // there is nothing to wait for
+		}
 		again := time.NewTimer(pause)
 		select {
 		case <-again.C:

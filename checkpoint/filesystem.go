@@ -65,6 +65,23 @@ func (disk) SyncDir(name string) error {
 	return errors.Join(err, d.Close())
 }
 
+// makeFolder makes dir and what is missing above it, durably: a checkpoint is as durable as the folder around it.
+func makeFolder(sys fileSystem, dir string) error {
+	if _, err := os.Stat(dir); err == nil || !errors.Is(err, fs.ErrNotExist) {
+		return os.MkdirAll(dir, 0o777) // which says what it is if it is no folder
+	}
+	above := filepath.Dir(dir)
+	if above != dir {
+		if err := makeFolder(sys, above); err != nil {
+			return err
+		}
+	}
+	if err := os.Mkdir(dir, 0o777); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return sys.SyncDir(above)
+}
+
 // writeWhole makes the file name in folder dir out of what fill writes, so that a reader sees all of it or none: under
 // another name, flushed, renamed, and the folder flushed.
 //

@@ -3,6 +3,7 @@ package checkpoint
 import (
 	"cmp"
 	"fmt"
+	"io/fs"
 	"regexp"
 	"slices"
 	"strconv"
@@ -57,7 +58,8 @@ func folders(sys fileSystem, dir string) ([]folder, error) {
 	}
 	var found []folder
 	for _, e := range entries {
-		if f, ok := parseFolder(e.Name()); ok && e.IsDir() {
+		// A link may lead to a folder on another disk.
+		if f, ok := parseFolder(e.Name()); ok && (e.IsDir() || e.Type()&fs.ModeSymlink != 0) {
 			found = append(found, f)
 		}
 	}

@@ -39,7 +39,7 @@ func publish(sys fileSystem, dir, staging string, step int) error {
 		return err
 	}
 	if there {
-		return removeTree(sys, replaced)
+		return removeIfThere(sys, replaced)
 	}
 	return nil
 }
@@ -67,7 +67,7 @@ func prune(sys fileSystem, dir string, step, keep int) error {
 	}
 	var errs []error
 	for _, path := range slices.Backward(old) { // the oldest first
-		errs = append(errs, removeTree(sys, path))
+		errs = append(errs, removeIfThere(sys, path)) // somebody may have removed it meanwhile
 	}
 	return errors.Join(append(errs, sys.SyncDir(dir))...)
 }

@@ -113,8 +113,8 @@ func Is(dir string) bool {
 // OpenAt opens the checkpoint in the folder path.
 //
 // Owns: the caller closes it.
-// Errors: ErrCorrupt, with the file and what is wrong with it; ErrUnsupported for a later version; those of the file
-// system.
+// Errors: ErrNone if there is no such folder; ErrCorrupt, with the file and what is wrong with it; ErrUnsupported for a later
+// version; those of the file system.
 func OpenAt(path string, verify Verify) (*Checkpoint, error) {
 	if err := checkByteOrder(); err != nil {
 		return nil, err
@@ -134,6 +134,9 @@ func OpenAt(path string, verify Verify) (*Checkpoint, error) {
 func openAt(path string) (*Checkpoint, error) {
 	text, err := os.ReadFile(filepath.Join(path, manifestName))
 	if errors.Is(err, fs.ErrNotExist) {
+		if _, missing := os.Stat(path); missing != nil {
+			return nil, fmt.Errorf("%w: %w", ErrNone, missing)
+		}
 		return nil, fmt.Errorf("%w: it has no manifest, so it was not finished: %w", ErrCorrupt, err)
 	}
 	if err != nil {

@@ -79,6 +79,9 @@ func TestOpenFindsNothing(t *testing.T) {
 	if _, err := Open(filepath.Join(dir, "absent")); !errors.Is(err, ErrNone) || !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no folder: %v", err)
 	}
+	if _, err := Open(filepath.Join(dir, "step-00000001")); !errors.Is(err, ErrNone) || errors.Is(err, ErrCorrupt) {
+		t.Errorf("no folder of a checkpoint: %v", err)
+	}
 	for _, name := range []string{"step-1", "step-00000001.x", "step-00000001.old", "steps", "step-000000100", "step-99999999999999999999"} { // not ours
 		if err := os.Mkdir(filepath.Join(dir, name), 0o777); err != nil {
 			t.Fatal(err)
@@ -204,6 +207,45 @@ func TestFoldersThatCannotBeUsed(t *testing.T) {
 	}
 	if _, err := newSaver(Options{Dir: root}, readOnly{}); !errors.Is(err, fs.ErrPermission) || !strings.Contains(err.Error(), "choose a folder that can be written") {
 		t.Errorf("a folder that cannot be written: %v", err)
+	} else if strings.Count(err.Error(), "choose a folder") != 1 {
+		t.Errorf("said twice: %v", err)
+	}
+	s, err = newSaver(Options{Dir: root, Size: 2, Sharded: true}, vanishing{}) // which would wait for rank 1
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = s.Save(metaOf(1), runsOf(model(), 1, 0, 2, false))
+	if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "if another run saves to "+root+", give it a folder of its own") {
+		t.Errorf("a folder that somebody removes during a save: %v", err)
+	}
+}
+
+// vanishing is a disk where somebody removes what is being saved.
+type vanishing struct{ disk }
+
+func (d vanishing) SyncDir(name string) error {
+	if strings.HasSuffix(name, ".tmp") {
+		return os.RemoveAll(name)
+	}
+	return d.disk.SyncDir(name)
+}
+
+// A checkpoint may have been moved to another disk, with a link in its place.
+func TestLinksAreFollowed(t *testing.T) {
+	o, other := Options{Dir: t.TempDir(), Keep: 1}, t.TempDir()
+	mustSave(t, o, 5)
+	const name = "step-00000005"
+	err := os.Rename(filepath.Join(o.Dir, name), filepath.Join(other, name))
+	if err == nil {
+		err = os.Symlink(filepath.Join(other, name), filepath.Join(o.Dir, name))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkNewest(t, o.Dir, 5)
+	mustSave(t, o, 6)
+	if got := names(t, o.Dir); len(got) != 3 || slices.Contains(got, name) {
+		t.Errorf("%q", got)
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"os"
 	"path/filepath"
 	"sync"
 	"time"
@@ -80,7 +79,7 @@ func newSaver(o Options, sys fileSystem) (*Saver, error) {
 	s := &Saver{o: o, sys: sys}
 	if o.Rank == 0 {
 		if err := s.prepare(); err != nil {
-			return nil, fmt.Errorf("checkpoint: folder %s: %w", o.Dir, explain(err))
+			return nil, fmt.Errorf("checkpoint: folder %s: %w", o.Dir, err)
 		}
 	}
 	return s, nil
@@ -88,17 +87,17 @@ func newSaver(o Options, sys fileSystem) (*Saver, error) {
 
 // prepare is what New does on rank 0.
 func (s *Saver) prepare() error {
-	if err := os.MkdirAll(s.o.Dir, 0o777); err != nil {
-		return err
+	if err := makeFolder(s.sys, s.o.Dir); err != nil {
+		return explain(err)
 	}
 	const probe = "probe"
 	if err := writeText(s.sys, s.o.Dir, probe, []byte("symgrad tries whether it can write here\n")); err != nil {
 		return err
 	}
 	if err := s.sys.Remove(filepath.Join(s.o.Dir, probe)); err != nil {
-		return err
+		return explain(err)
 	}
-	return recoverFolders(s.sys, s.o.Dir)
+	return explain(recoverFolders(s.sys, s.o.Dir))
 }
 
 // Save writes a checkpoint: all of m, and the runs of this rank. Together the runs of all ranks have each element of each

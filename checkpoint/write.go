@@ -48,16 +48,17 @@ func (s *Saver) files() int {
 func (s *Saver) write(j *job) error {
 	staging := filepath.Join(s.o.Dir, stagingName(j.meta.Step, s.o.Session))
 	own, err := s.writeOwn(staging, j)
+	err = s.explainGone(staging, err)
 	if s.o.Rank > 0 {
 		if err != nil {
 			own.Error = err.Error() // rank 0 need not wait for what does not come
 			_ = s.writePart(staging, own)
 		} else {
-			err = s.writePart(staging, own)
+			err = s.explainGone(staging, s.writePart(staging, own))
 		}
 	} else {
 		if err == nil {
-			err = s.commit(staging, j, own)
+			err = s.explainGone(staging, s.commit(staging, j, own))
 		}
 		var after *afterError
 		if errors.As(err, &after) {
@@ -71,6 +72,24 @@ func (s *Saver) write(j *job) error {
 		return &SaveError{j.meta.Step, s.o.Rank, err}
 	}
 	return nil
+}
+
+// explainGone adds to an error what has happened where the folder of a save is gone before its end.
+func (s *Saver) explainGone(staging string, err error) error {
+	if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if _, gone := s.sys.ReadDir(s.o.Dir); errors.Is(gone, fs.ErrNotExist) {
+		return fmt.Errorf("%w: the folder has to be there, and one that all ranks see", err)
+	}
+	if _, gone := s.sys.ReadDir(staging); errors.Is(gone, fs.ErrNotExist) {
+		who := "somebody"
+		if s.o.Rank > 0 {
+			who = "rank 0, which then says why, or somebody"
+		}
+		return fmt.Errorf("%w: %s has removed what was being saved: if another run saves to %s, give it a folder of its own", err, who, s.o.Dir)
+	}
+	return err
 }
 
 // writeOwn writes this rank's file.
@@ -92,9 +111,6 @@ func (s *Saver) writeOwn(staging string, j *job) (part, error) {
 		return p, err
 	}
 	if err := s.sys.Mkdir(staging); err != nil && !errors.Is(err, fs.ErrExist) {
-		if errors.Is(err, fs.ErrNotExist) {
-			err = fmt.Errorf("%w: the folder has to be there, and one that all ranks see", err)
-		}
 		return p, explain(err)
 	}
 	err = writeWhole(s.sys, staging, p.File.Name, func(w file) error {
