@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"math"
 	"strings"
 )
 
@@ -20,6 +21,9 @@ func (o Optim) NoDecayPatterns() []string {
 	return items
 }
 
+// largestScale is the largest factor of a loss, and the inverse of the smallest.
+const largestScale = math.MaxFloat32
+
 // Scale is optim.loss_scale: the factor, or dynamic for one that adapts. It is 0 for none.
 //
 // Errors: what the text ought to be.
@@ -31,6 +35,9 @@ func (o Optim) Scale() (scale float64, dynamic bool, err error) {
 	scale, ok := v.(float64)
 	if err != nil || !ok || scale < 0 {
 		return 0, false, fmt.Errorf("%q is no factor: use dynamic, 0 for none, or a positive number", o.LossScale)
+	}
+	if scale > 0 && (scale < 1/largestScale || scale > largestScale) {
+		return 0, false, fmt.Errorf("%q is no float32, which losses are: use a factor such as 1024", o.LossScale)
 	}
 	return scale, false, nil
 }

@@ -96,6 +96,8 @@ func TestValuesAtOddsWithEachOther(t *testing.T) {
 		{"checkpoints", []string{"checkpoint.every=5", "checkpoint.dir=ck", "run.resume=ck/7"}, ""},
 		{"a scale of the loss below 0", []string{"optim.loss_scale=-1"}, `--set: optim.loss_scale: "-1" is no factor: use dynamic, 0 for none, or a positive number`},
 		{"a scale of the loss in words", []string{"optim.loss_scale=auto"}, `--set: optim.loss_scale: "auto" is no factor: use dynamic, 0 for none, or a positive number`},
+		{"a scale that no loss has", []string{"optim.loss_scale=1e60"}, `--set: optim.loss_scale: "1e60" is no float32, which losses are: use a factor such as 1024`},
+		{"a scale that leaves no loss", []string{"optim.loss_scale=1e-60"}, `--set: optim.loss_scale: "1e-60" is no float32, which losses are: use a factor such as 1024`},
 		{"a dynamic scale of the loss", []string{"optim.loss_scale=dynamic"}, ""},
 		{"no decay of no name", []string{"optim.no_decay=a,,b"}, `--set: optim.no_decay: "" is no pattern of names: write such as *.bias`},
 		{"no decay of half a name", []string{"optim.no_decay=*.bias, [a"}, `--set: optim.no_decay: "[a" is no pattern of names: write such as *.bias`},

@@ -70,8 +70,6 @@ func plansGPU(c *config.Config) (bool, error) {
 		return false, fmt.Errorf("comm.backend=%s: it is between GPUs, and run.device is cpu", c.Comm.Backend)
 	case c.Comm.Backend == backend.SHM || c.Comm.Backend == backend.Sim:
 		return false, fmt.Errorf("run.device=cuda: comm.backend=%s is between ranks of the host", c.Comm.Backend)
-	case c.Data.AccumSteps > 1:
-		return false, fmt.Errorf("data.accum_steps=%d: on GPUs the parts of a batch are not added up; set it to 1", c.Data.AccumSteps)
 	}
 	return true, nil
 }

@@ -113,7 +113,7 @@ func TestKilledJobGoesOnFromAWholeCheckpoint(t *testing.T) {
 	data, ck := madeUp(t), t.TempDir()
 	steps, starts := 800, 10
 	if underRace {
-		steps, starts = 300, 4
+		steps, starts = 120, 3
 	}
 	how := []string{ranks(2), fmt.Sprint("run.max_steps=", steps), "model.hidden=200,100", "run.eval=false", "log.every=1", "optim.name=adamw", "optim.weight_decay=0.01"}
 	whole := processes(t, data, append(how, "log.losses=true")...).summary(t)

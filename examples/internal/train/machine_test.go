@@ -80,7 +80,7 @@ func TestRunComputesWhereItIsTold(t *testing.T) {
 		{"run.device=auto", "no GPU "},
 		{"run.machine=tape", "run.machine=tape runs on the host"},
 		{"comm.backend=shm", "comm.backend=shm is between ranks of the host"},
-		{"data.accum_steps=2", "data.accum_steps=2: on GPUs"},
+		{"data.accum_steps=2", "no GPU "},
 		{"shard.stage=1", "shard.stage=1 works in the memory of the host"},
 		{"comm.wire_dtype=bf16", "comm.wire_dtype=bf16 works in the memory of the host; set it to f32 for GPUs"},
 		{"ddp.hook=powersgd", "ddp.hook=powersgd works in"},

@@ -122,6 +122,19 @@ func TestNothingWholeIsABeginning(t *testing.T) {
 	}
 }
 
+// Weights that are not finite are no state to go on from: the checkpoint before stays the newest.
+func TestBrokenWeightsAreNotSaved(t *testing.T) {
+	how := []string{"checkpoint.dir=" + t.TempDir(), ranks(2), "checkpoint.every=1", "optim.name=sgd"}
+	run(t, program, append(how, steps(2))...).summary(t)
+	r := run(t, program, append(how, steps(4), "optim.lr=3e38", "optim.weight_decay=3e38")...)
+	if r.code != 1 || !strings.Contains(r.err, "checkpoint of step 3: parameter ") || !strings.Contains(r.err, "lower optim.lr") {
+		t.Errorf("code %d, %s", r.code, r.err)
+	}
+	if s := run(t, program, append(how, steps(4))...).summary(t); s.ResumedStep != 2 {
+		t.Errorf("from step %d, want 2", s.ResumedStep)
+	}
+}
+
 // Settings that exclude each other are refused before anything starts.
 func TestRulesThatExcludeEachOther(t *testing.T) {
 	for _, test := range []struct {
@@ -132,6 +145,8 @@ func TestRulesThatExcludeEachOther(t *testing.T) {
 		{[]string{"ddp.local_steps=2", "shard.stage=1"}, "LocalSteps needs whole weights on every rank, and Stage is 1"},
 		{[]string{"ddp.virtual_ranks=4", "data.accum_steps=2"}, "data.accum_steps=2: ddp.virtual_ranks=4"},
 		{[]string{"ddp.virtual_ranks=4", "comm.wire_dtype=bf16"}, "VirtualRanks sums exact gradients"},
+		{[]string{"ddp.virtual_ranks=3", ranks(2)}, "ddp.virtual_ranks=3: 2 ranks do not divide it"},
+		{[]string{"optim.no_decay=vectors,*.gain", "optim.weight_decay=0.1"}, `optim.no_decay: "*.gain" is the name of no parameter; there are `},
 		{[]string{"ddp.hook=powersgd", "shard.stage=2"}, "does not work with Stage 2"},
 		{[]string{"ddp.hook=powersgd", "--verify"}, "ddp.hook=powersgd does not send all of it"},
 		{[]string{"ddp.local_steps=2", "--verify"}, "ddp.local_steps=2 gradients are not exchanged"},

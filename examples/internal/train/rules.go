@@ -3,6 +3,10 @@ package train
 import (
 	"errors"
 	"fmt"
+	"path"
+	"strings"
+
+	"gorgonia.org/gorgonia"
 
 	"github.com/symgrad/symgrad/config"
 	"github.com/symgrad/symgrad/dist/ddp"
@@ -116,6 +120,30 @@ func (o *options) checkRules() error {
 	}
 	if o.verify {
 		return o.checkVerify()
+	}
+	return nil
+}
+
+// checkRanks reports settings that so many ranks cannot have.
+func checkRanks(c *config.Config, ranks int) error {
+	if v := c.DDP.VirtualRanks; v%ranks != 0 {
+		return Usage("ddp.virtual_ranks=%d: %s do not divide it", v, plural(ranks, "rank"))
+	}
+	return nil
+}
+
+// checkNames reports patterns of optim.no_decay that are of no parameter: a slip, which would change what is learned.
+func checkNames(c config.Optim, params gorgonia.Nodes) error {
+	for _, pattern := range c.NoDecayPatterns() {
+		names, found := make([]string, len(params)), pattern == config.Vectors
+		for i, p := range params {
+			names[i] = p.Name()
+			match, _ := path.Match(pattern, p.Name()) // config.Load has tried it
+			found = found || match
+		}
+		if !found {
+			return Usage("optim.no_decay: %q is the name of no parameter; there are %s", pattern, strings.Join(names, ", "))
+		}
 	}
 	return nil
 }

@@ -34,6 +34,9 @@ func start(o options, stdout, stderr io.Writer) (int, error) {
 			return 0, err // once, and not once a rank
 		}
 	}
+	if err := checkRanks(o.cfg, planned(o.cfg, env).Size); err != nil {
+		return 0, err
+	}
 	if o.cfg.Comm.Backend == backend.Sim {
 		return 0, simulate(o, env, stdout)
 	}

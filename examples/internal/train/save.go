@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/symgrad/symgrad/checkpoint"
 	"github.com/symgrad/symgrad/optim"
@@ -120,12 +121,24 @@ func (t *trainer) weightRuns() ([]checkpoint.Run, error) {
 		if err != nil {
 			return nil, fmt.Errorf("parameter %s: %w", t.model.Params[i].Name(), err)
 		}
+		if !finite(b) { // or it would be what the next run goes on from, and fails with
+			return nil, fmt.Errorf("parameter %s has elements that are not finite: nothing is saved; lower optim.lr, or set optim.clip_norm", t.model.Params[i].Name())
+		}
 		all[i] = checkpoint.Run{
 			Tensor: checkpoint.Tensor{Name: t.model.Params[i].Name(), Role: checkpoint.Param, DType: b.DType(), Shape: w.Shape()},
 			Len:    b.Len(), Data: b, Replicated: true,
 		}
 	}
 	return all, nil
+}
+
+// finite reports whether all elements are; those of types that no parameter has count as finite.
+func finite(b tensor.Buffer) bool {
+	if narrow, err := tensor.Data[float32](b); err == nil {
+		return !slices.ContainsFunc(narrow, func(x float32) bool { return x-x != 0 })
+	}
+	wide, _ := tensor.Data[float64](b)
+	return !slices.ContainsFunc(wide, func(x float64) bool { return x-x != 0 })
 }
 
 // stateRun is what the solver keeps in a slot of a parameter, or of a run of it.

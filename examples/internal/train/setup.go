@@ -97,6 +97,9 @@ func (t *trainer) build(values func(*Model) error) error {
 		return err
 	}
 	m := t.model
+	if err := checkNames(cfg.Optim, m.Params); err != nil {
+		return err
+	}
 	if err := values(m); err != nil { // before Attach, which gives them to all ranks and puts them where they belong
 		return err
 	}

@@ -61,8 +61,6 @@ func hostOnly(c *config.Config) string {
 		return "run.machine=tape runs on the host; set it to compiled for GPUs"
 	case c.Comm.Backend == backend.SHM || c.Comm.Backend == backend.Sim:
 		return "comm.backend=" + c.Comm.Backend + " is between ranks of the host"
-	case c.Data.AccumSteps > 1:
-		return fmt.Sprintf("data.accum_steps=%d: on GPUs the parts of a batch are not added up; set it to 1", c.Data.AccumSteps)
 	}
 	return hostRule(c)
 }

@@ -201,7 +201,7 @@ func (t *trainer) step(step int, b ddp.Batch) error {
 		return err
 	}
 	if t.job.site.gpu {
-		return t.queued(step, b)
+		return t.queued(step, b, loss)
 	}
 	updating := time.Now()
 	if err := t.update(); err != nil {
@@ -217,21 +217,24 @@ func (t *trainer) step(step int, b ddp.Batch) error {
 }
 
 // queued is the end of a step whose run has been queued on a GPU, the update with it. Nobody waits for it, but to know its
-// loss where that is shared, and to know its time where a group of steps ends.
-func (t *trainer) queued(step int, b ddp.Batch) error {
+// loss where that is shared, and to know its time where a group of steps ends. parts is the loss of a batch in pieces.
+func (t *trainer) queued(step int, b ddp.Batch, parts float64) error {
 	if err := t.update(); err != nil {
 		return err
 	}
 	t.spans.queued()
 	t.meter.step(b.Global, 0)
-	wanted := t.lead.losses || t.shared(step)
+	wanted := t.wanted(step)
 	if wanted || t.job.timing.file != "" && t.timing.edge() {
 		loss, err := t.vm.scalar(t.model.Cost)
 		if err != nil {
 			return err
 		}
+		if loss *= float64(len(b.Indices)); t.cut(len(b.Indices), b.Global).n > 1 {
+			loss = parts
+		}
 		if wanted {
-			t.meter.note(step, loss*float64(len(b.Indices))/float64(b.Global))
+			t.meter.note(step, loss/float64(b.Global))
 		}
 	}
 	t.timing.step(t.meter.now())
@@ -249,6 +252,9 @@ func (t *trainer) update() error {
 	}
 	return nil
 }
+
+// wanted reports whether the loss of a step is to be known, on a GPU too.
+func (t *trainer) wanted(step int) bool { return t.lead.losses || t.shared(step) }
 
 // shared reports whether the ranks add up their losses after a step.
 func (t *trainer) shared(step int) bool {
@@ -301,7 +307,7 @@ func plain(err error) error {
 
 // run is one run of the graph, for one of the pieces of this rank's part of a batch.
 //
-// Returns: the sum of the losses of the samples; 0 on a GPU, where it is not known yet.
+// Returns: the sum of the losses of the samples; on a GPU 0, unless it is wanted and there are more pieces.
 func (t *trainer) run(step int, indices []int, c cuts, piece int) (loss float64, err error) {
 	filling := time.Now()
 	lo, hi := c.at(piece), c.at(piece+1)
@@ -321,7 +327,7 @@ func (t *trainer) run(step int, indices []int, c cuts, piece int) (loss float64,
 	t.spans.add("compute", "batch", filling, running)
 	err = t.vm.RunAll()
 	t.spans.ran(running, time.Now())
-	if err == nil && !t.job.site.gpu {
+	if err == nil && (!t.job.site.gpu || c.n > 1 && t.wanted(step)) {
 		loss, err = t.vm.scalar(m.Cost)
 		loss *= n
 	}
