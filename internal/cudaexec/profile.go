@@ -56,14 +56,19 @@ func (t *Timeline) String() string {
 	fmt.Fprintf(&b, "%s: %v a run (%s, mean of %d); with marks %v: compute %v, communication %v, of which exposed %v, %.1f %%\n",
 		t.Program, t.Run, how, t.Runs, t.Marked, t.Compute, t.Comm, t.Exposed, 100*t.Share())
 	fmt.Fprintf(&b, "%5s  %-7s  %12s  %12s  %12s  %s\n", "step", "stream", "start", "end", "least", "what")
-	for _, s := range t.Steps {
-		what := s.Op
-		if s.Name != "" {
-			what = fmt.Sprintf("%s  %q", s.Op, s.Name)
-		}
-		fmt.Fprintf(&b, "%5d  %-7v  %12v  %12v  %12v  %s\n", s.Step, s.Stream, s.Start, s.End, s.Least, what)
+	for i := range t.Steps {
+		fmt.Fprintln(&b, t.Steps[i].String())
 	}
 	return b.String()
+}
+
+// String is a line of the table.
+func (s *StepTime) String() string {
+	what := s.Op
+	if s.Name != "" {
+		what = fmt.Sprintf("%s  %q", s.Op, s.Name)
+	}
+	return fmt.Sprintf("%5d  %-7v  %12v  %12v  %12v  %s", s.Step, s.Stream, s.Start, s.End, s.Least, what)
 }
 
 // mark is where a stamp goes: before or after a step.

@@ -18,13 +18,14 @@ type lead struct {
 	losses                bool // of all steps are to be known: log.losses
 	keep                  bool // checkpoints are written: checkpoint.dir
 	keepEvery             int  // steps between two: checkpoint.every
+	profile               bool // steps are profiled at the end, on GPUs: --json
 }
 
 // follow is rank 0's lead.
 //
 // Collective: all ranks.
 func follow(k *talk, j *job) (lead, error) {
-	v := []int64{int64(j.cfg.Log.Every), -1, -2, 0, 0, 0, int64(j.cfg.Checkpoint.Every)}
+	v := []int64{int64(j.cfg.Log.Every), -1, -2, 0, 0, 0, int64(j.cfg.Checkpoint.Every), 0}
 	if j.cfg.Log.Trace != "" {
 		v[1], v[2] = int64(j.cfg.Log.TraceSteps[0]), int64(j.cfg.Log.TraceSteps[1])
 	}
@@ -37,12 +38,15 @@ func follow(k *talk, j *job) (lead, error) {
 	if j.cfg.Checkpoint.Dir != "" {
 		v[5] = 1
 	}
+	if j.timing.file != "" {
+		v[7] = 1
+	}
 	if err := fromFirst(k, "what rank 0 logs", v); err != nil {
 		return lead{}, err
 	}
 	return lead{
 		every: int(v[0]), traceFirst: int(v[1]), traceLast: int(v[2]), verify: v[3] == 1, losses: v[4] == 1,
-		keep: v[5] == 1, keepEvery: int(v[6]),
+		keep: v[5] == 1, keepEvery: int(v[6]), profile: v[7] == 1,
 	}, nil
 }
 

@@ -71,8 +71,8 @@ func hostRule(c *config.Config) string {
 		set        bool
 		name, back string
 	}{
-		{c.Shard.Stage > 0, fmt.Sprintf("shard.stage=%d", c.Shard.Stage), "0"},
-		{c.Comm.WireDType != "f32", "comm.wire_dtype=" + c.Comm.WireDType, "f32"},
+		{c.Shard.Stage > 1, fmt.Sprintf("shard.stage=%d", c.Shard.Stage), "0 or 1"},
+		{c.Comm.ErrorFeedback, "comm.error_feedback=true", "false"},
 		{c.DDP.Hook != "none", "ddp.hook=" + c.DDP.Hook, "none"},
 		{c.DDP.Average != "mean", "ddp.average=" + c.DDP.Average, "mean"},
 		{c.DDP.VirtualRanks > 0, fmt.Sprintf("ddp.virtual_ranks=%d", c.DDP.VirtualRanks), "0"},

@@ -62,7 +62,8 @@ type Timing struct {
 	MeanUS   float64 `json:"mean_us"`   // from the end of the warm-up to the end, by the number of steps
 	P90US    float64 `json:"p90_us"`    // over groups
 
-	ExposedCommPercent *float64          `json:"exposed_comm_percent"` // of the time; null if it is not known
+	ExposedCommPercent *float64          `json:"exposed_comm_percent"` // of the time; on GPUs of a step of Profile; null if it is not known
+	Profile            *Profile          `json:"profile,omitempty"`    // on GPUs
 	FinalLoss          float64           `json:"final_loss"`
 	ParamsSHA256       string            `json:"params_sha256"`
 	Libraries          map[string]string `json:"libraries"`
@@ -140,20 +141,24 @@ func (t *timing) worst(k *talk) ([]float64, error) {
 	return v, reduce(k, "step times", v, dist.Max)
 }
 
-// writeTiming writes the file of --json, on rank 0. Times are median, mean and 90th percentile.
-func (t *trainer) writeTiming(s *Summary, times []float64) error {
+// writeTiming writes the file of --json, on rank 0. Times are median, mean and 90th percentile; profile and exposed are those
+// of a GPU, or nil.
+func (t *trainer) writeTiming(s *Summary, times []float64, profile *Profile, exposed *float64) error {
 	file := t.job.timing.file
 	if file == "" {
 		return nil
 	}
 	libraries := maps.Clone(s.Versions)
 	libraries["blas"] = s.BLAS
+	if exposed == nil {
+		exposed = s.ExposedCommPercent
+	}
 	text, err := json.MarshalIndent(Timing{
 		Program: t.job.program.Name, Model: s.Model, Parameters: s.Parameters,
 		Ranks: s.WorldSize, RankBatch: ceilDiv(s.GlobalBatch, s.WorldSize), Precision: t.job.cfg.Run.Precision,
 		Device: t.computesOn(), Machine: t.job.cfg.Run.Machine, Backend: s.Backend, Optimizer: t.job.cfg.Optim.Name, Resident: t.job.timing.resident,
 		Warmup: t.job.timing.warmup, Steps: t.steps - t.job.timing.warmup, MedianUS: times[0], MeanUS: times[1], P90US: times[2],
-		ExposedCommPercent: s.ExposedCommPercent, FinalLoss: s.FinalLoss, ParamsSHA256: s.ParamsSHA256, Libraries: libraries,
+		ExposedCommPercent: exposed, Profile: profile, FinalLoss: s.FinalLoss, ParamsSHA256: s.ParamsSHA256, Libraries: libraries,
 	}, "", "  ")
 	if err != nil {
 		return fmt.Errorf("step times: %w", err)

@@ -84,12 +84,18 @@ func (t *trainer) finish(ctx context.Context, s *Summary) error {
 		return err
 	}
 	worst, err := t.timing.worst(t.talk)
+	if err != nil {
+		return err
+	}
+	if t.w.Rank() == 0 {
+		s.measured(t, digest)
+	}
+	profile, exposed, err := t.profile()
 	if err != nil || t.w.Rank() != 0 {
 		return err
 	}
-	s.measured(t, digest)
 	t.libraries(s.Versions)
-	if err := t.writeTiming(s, worst); err != nil {
+	if err := t.writeTiming(s, worst, profile, exposed); err != nil {
 		return err
 	}
 	if err := s.write(t.job.cfg.OutputDir()); err != nil {
