@@ -10,7 +10,7 @@
 #             and 64 channels, 3136-128-10, 256), lm (a transformer of 4 layers, width 256, 8 heads, context 128, 16)
 # --ranks     numbers of ranks, by default 1,2,4 as far as there are GPUs
 # --modes     of torch.compile, default,reduce-overhead unless it is said; max-autotune-no-cudagraphs takes minutes
-# --sharded   ZeroRedundancyOptimizer and FSDP2 with SHARD_GRAD_OP, too
+# --sharded   shard.stage=1, ZeroRedundancyOptimizer and FSDP2 with SHARD_GRAD_OP, too
 # --staging   yes: the batch is ready on the host, and each step copies it to the device, on both sides; no: it stays there
 # --device    cpu measures symgrad alone, on the host: for a look at the script
 # --set       a further setting of symgrad's programs
@@ -165,8 +165,10 @@ timed() { # NAME COMMAND...
 	return "$code"
 }
 
-measure_symgrad() { # MODEL PRECISION RANKS ROUND
-	local name=symgrad.$1.$2.$3.$4 program batch rate=0.001 settings
+measure_symgrad() { # MODEL PRECISION RANKS ROUND STAGE
+	local side=symgrad
+	[ "$5" = 0 ] || side=symgrad-zero$5
+	local name=$side.$1.$2.$3.$4 program batch rate=0.001 settings
 	case $1 in
 	mlp) program=ddp batch=128 settings=(model.name=mlp model.hidden=512,512 data.path="$temp/mnist") ;;
 	cnn) program=ddp batch=256 settings=(model.name=cnn model.channels=32,64 model.kernel=3 model.hidden=128 data.path="$temp/mnist") ;;
@@ -176,7 +178,7 @@ measure_symgrad() { # MODEL PRECISION RANKS ROUND
 	esac
 	settings+=(data.global_batch=$((batch * $3)) optim.name=adam optim.lr="$rate" run.epochs=0 run.max_steps=$((warmup + steps))
 		run.eval=false run.device="$device" launch.nproc_per_node="$3" log.every=$((warmup + steps)) log.progress=none
-		run.output_dir="$temp/$name")
+		shard.stage="$5" run.output_dir="$temp/$name")
 	local flags=(--resident --warmup "$warmup")
 	if [ "$device" = cuda ]; then
 		settings+=(run.precision="$2" run.machine=compiled)
@@ -209,7 +211,8 @@ for ((round = 1; round <= rounds; round++)); do
 	for model in ${models//,/ }; do
 		for precision in ${precisions//,/ }; do
 			for n in ${ranks//,/ }; do
-				measure_symgrad "$model" "$precision" "$n" "$round"
+				measure_symgrad "$model" "$precision" "$n" "$round" 0
+				if [ "$sharded" = yes ] && [ "$n" -gt 1 ]; then measure_symgrad "$model" "$precision" "$n" "$round" 1; fi
 				[ "$with_torch" = no ] || measure_torch "$model" "$precision" "$n" "$round"
 			done
 		done

@@ -11,13 +11,14 @@ import (
 	"strings"
 )
 
-// The engines that a training step of ours is held against are those of torch that do the same work; sharded ones are
-// shown beside them.
+// The engines that a training step of ours is held against are those of torch that do the same work; with sharded states
+// ours is held against torch's sharded ones.
 const (
 	torchEager   = "torch"
 	torchCompile = "torch-compile-" // and the mode
 	torchZero    = "torch-zero"
 	torchFSDP    = "torch-fsdp"
+	oursZero     = ours + "-zero1" // shard.stage=1
 )
 
 // trainModels is what is trained, in the order of the output.
@@ -87,8 +88,8 @@ type trainTorch struct {
 	} `json:"rows"`
 }
 
-// readTraining reads the folder of a session. Results are in SIDE.MODEL.PRECISION.RANKS.ROUND.json, where side is symgrad
-// or torch.
+// readTraining reads the folder of a session. Results are in SIDE.MODEL.PRECISION.RANKS.ROUND.json, where side is symgrad,
+// symgrad-zero1 or torch.
 //
 // Errors: a file that is missing or has another name; a folder without results.
 func readTraining(folder string) (*trainSession, error) {
@@ -127,15 +128,15 @@ func (s *trainSession) read(name string) error {
 	if err != nil {
 		return err
 	}
-	if parts[0] == ours {
+	if parts[0] == ours || parts[0] == oursZero {
 		var r trainOurs
 		if err := json.Unmarshal(raw, &r); err != nil {
 			s.notes = append(s.notes, base+": no whole result")
 			return nil
 		}
 		s.libraries = merged(s.libraries, r.Libraries)
-		s.add(base, key, trainKey{key.model, r.Precision, r.Ranks}, trainSample{engine: ours, us: r.Median, exposed: r.Exposed},
-			trainSize{r.Parameters, r.RankBatch, ours})
+		s.add(base, key, trainKey{key.model, r.Precision, r.Ranks}, trainSample{engine: parts[0], us: r.Median, exposed: r.Exposed},
+			trainSize{r.Parameters, r.RankBatch, parts[0]})
 		return nil
 	}
 	var r trainTorch

@@ -66,6 +66,24 @@ FAILS  wide tf32, 4 ranks: scaling not measured, limit 0.95
 	}
 }
 
+// States are sharded where somebody has asked for it; then ours is held against torch's engines that do so, and against itself.
+func TestTrainingWithShardedStatesIsJudged(t *testing.T) {
+	f := newTrainFolder(t, "cuda")
+	f.ours("wide", "tf32", 4, 1, 77, 2000)
+	f.write("symgrad-zero1.wide.tf32.4.1.json",
+		`{"parameters": 77, "ranks": 4, "rank_batch": 128, "precision": "tf32", "median_us": 1600, "exposed_comm_percent": 50}`)
+	f.torch("wide", "tf32", 4, 1, 77, "torch", 3000.0, "torch-zero", 2200.0, "torch-fsdp", 2000.0)
+	_, got, _ := runCompare("train", f.folder)
+	for _, want := range []string{
+		"symgrad-zero1", "HOLDS  wide tf32, 4 ranks: faster 1.500", "HOLDS  wide tf32, 4 ranks: sharding 1.250, limit 1.1",
+		"FAILS  wide tf32, 4 ranks: sharded faster 1.250, limit 1.4", "2.5%",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %q in\n%s", want, got)
+		}
+	}
+}
+
 func TestTrainingResultIsWritten(t *testing.T) {
 	f := newTrainFolder(t, "cuda")
 	f.ours("mlp", "tf32", 4, 1, 9, 100)
