@@ -1,16 +1,16 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"runtime"
 
 	"github.com/symgrad/symgrad/config"
 	"github.com/symgrad/symgrad/dist/backend"
-	"github.com/symgrad/symgrad/dist/ddp"
 	"github.com/symgrad/symgrad/internal/plan"
+	"github.com/symgrad/symgrad/internal/settings"
 	"github.com/symgrad/symgrad/machine"
 	"github.com/symgrad/symgrad/optim"
-	"github.com/symgrad/symgrad/tensor"
 )
 
 // planSubject is what the settings say of a run, for package plan to look at.
@@ -30,22 +30,17 @@ func planSubject(c *config.Config, program string, ranks int) (plan.Subject, err
 	if err != nil {
 		return s, err
 	}
-	s.Job = plan.Job{Name: c.Run.Name, Model: model.name, Ranks: ranks, Runs: c.Data.AccumSteps, GPU: gpu, Rule: planRule(c.Optim)}
-	if v := c.DDP.VirtualRanks; v > 0 {
-		if v%ranks != 0 {
-			return s, fmt.Errorf("ddp.virtual_ranks=%d: %d ranks do not divide it", v, ranks)
-		}
-		s.Job.Runs = v / ranks
-	}
-	s.Job.Rows = over(over(c.Data.GlobalBatch, ranks), s.Job.Runs) // no run of any rank has more samples
-	if s.Job.DDP, err = planExchange(c); err != nil {
+	s.Job = plan.Job{Name: c.Run.Name, Model: model.name, Ranks: ranks, Runs: c.Data.AccumSteps, GPU: gpu}
+	if err := errors.Join(settings.Check(c), settings.CheckRanks(c, ranks)); err != nil {
 		return s, err
 	}
-	if err := s.Job.Rule.Validate(); err != nil {
-		return s, fmt.Errorf("optim: %w", err)
+	if v := c.DDP.VirtualRanks; v > 0 {
+		s.Job.Runs = v / ranks
 	}
-	if err := s.Job.DDP.Validate(); err != nil {
-		return s, fmt.Errorf("ddp, shard and comm: %w", err)
+	s.Job.Rule = settings.Solver(c.Optim, 1, 1)                    // neither steps nor goroutines change what it keeps
+	s.Job.Rows = over(over(c.Data.GlobalBatch, ranks), s.Job.Runs) // no run of any rank has more samples
+	if s.Job.DDP, err = settings.Exchange(c); err != nil {
+		return s, err
 	}
 	s.Build = func() (machine.Model, error) { return model.build(s.Job.Rows) }
 	s.World = imaginedWorld
@@ -72,41 +67,6 @@ func plansGPU(c *config.Config) (bool, error) {
 		return false, fmt.Errorf("run.device=cuda: comm.backend=%s is between ranks of the host", c.Comm.Backend)
 	}
 	return true, nil
-}
-
-// planRule is the solver, as far as memory and communication depend on it.
-func planRule(c config.Optim) optim.Config {
-	o := optim.Config{
-		Name: c.Name, LearningRate: c.LR, WeightDecay: c.WeightDecay, ClipNorm: c.ClipNorm, ClipValue: c.ClipValue,
-		EMADecay: c.EMADecay, KeepGradients: true,
-	}
-	_, dynamic, _ := c.Scale() // config.Load has checked it
-	o.SkipNonFinite = c.SkipNonFinite || dynamic
-	if c.Name == optim.Momentum {
-		o.Nesterov = c.Nesterov
-	}
-	return o
-}
-
-// planExchange is how gradients are exchanged, and what is shared out.
-func planExchange(c *config.Config) (ddp.Config, error) {
-	const mib = 1 << 20
-	d := ddp.Config{
-		BucketMB: float64(c.DDP.BucketBytes()) / mib, FirstBucketMB: float64(c.DDP.FirstBucketBytes()) / mib,
-		NoOverlap: !c.DDP.Overlap, Stage: c.Shard.Stage,
-		WireDType:     map[string]tensor.DType{"bf16": tensor.BF16, "f16": tensor.F16}[c.Comm.WireDType],
-		ErrorFeedback: c.Comm.WireDType != "f32" && c.Comm.ErrorFeedback,
-		VirtualRanks:  c.DDP.VirtualRanks,
-	}
-	if c.DDP.Hook == "powersgd" {
-		d.Hook = ddp.PowerSGD{Rank: c.DDP.PowerSGDRank, Seed: uint64(c.Run.Seed)}
-	}
-	if c.DDP.LocalSteps > 1 {
-		d.LocalSteps = c.DDP.LocalSteps
-	}
-	var err error
-	d.Average, err = ddp.ParseAverage(c.DDP.Average)
-	return d, err
 }
 
 // planMachine is how the graph is compiled.

@@ -95,6 +95,7 @@ var layers = []layer{
 		},
 		"it turns graphs into programs and hands them to a back half",
 	},
+	{"internal/settings", []string{"config", "dist/ddp", "optim", "tensor"}, "settings and packages know nothing of each other; here they meet, for all programs"},
 	{
 		"internal/plan",
 		[]string{"config", "dist", "dist/ddp", "internal/program", "machine", "optim", "tensor"},

@@ -18,7 +18,7 @@ func summarized(t *testing.T, more ...string) Summary {
 	t.Helper()
 	dir := t.TempDir()
 	var out, errs bytes.Buffer
-	if code := program.Execute(settings(dir, more...), &out, &errs); code != 0 {
+	if code := program.Execute(smallRun(dir, more...), &out, &errs); code != 0 {
 		t.Fatalf("%v: code %d: %s", more, code, errs.String())
 	}
 	text, err := os.ReadFile(filepath.Join(dir, SummaryName))

@@ -6,13 +6,14 @@ import (
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/ddp"
 	"github.com/symgrad/symgrad/internal/plan"
+	"github.com/symgrad/symgrad/internal/settings"
 	"github.com/symgrad/symgrad/machine"
 )
 
 // expected is what the run was to take of this rank, by the formulas of symgrad plan.
 func (t *trainer) expected() (*plan.Plan, error) {
 	c, p := t.job.cfg, t.d.Plan()
-	exchange, err := ddpConfig(c)
+	exchange, err := settings.Exchange(c)
 	if err != nil {
 		return nil, err
 	}

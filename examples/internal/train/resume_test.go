@@ -26,7 +26,7 @@ func run(t *testing.T, p Program, more ...string) told {
 	t.Helper()
 	dir := t.TempDir()
 	var out, errs bytes.Buffer
-	code := p.Execute(settings(dir, more...), &out, &errs)
+	code := p.Execute(smallRun(dir, more...), &out, &errs)
 	return told{code, out.String(), errs.String(), dir}
 }
 

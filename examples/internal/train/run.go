@@ -16,6 +16,7 @@ import (
 	"github.com/symgrad/symgrad/dist/backend"
 	"github.com/symgrad/symgrad/dist/launch"
 	"github.com/symgrad/symgrad/internal/blas"
+	"github.com/symgrad/symgrad/internal/settings"
 )
 
 // start runs the ranks of the job, or this one of them.
@@ -34,8 +35,8 @@ func start(o options, stdout, stderr io.Writer) (int, error) {
 			return 0, err // once, and not once a rank
 		}
 	}
-	if err := checkRanks(o.cfg, planned(o.cfg, env).Size); err != nil {
-		return 0, err
+	if err := settings.CheckRanks(o.cfg, planned(o.cfg, env).Size); err != nil {
+		return 0, usageError{err}
 	}
 	if o.cfg.Comm.Backend == backend.Sim {
 		return 0, simulate(o, env, stdout)

@@ -13,6 +13,7 @@ import (
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/ddp"
 	"github.com/symgrad/symgrad/dist/launch"
+	"github.com/symgrad/symgrad/internal/settings"
 	"github.com/symgrad/symgrad/optim"
 )
 
@@ -60,7 +61,7 @@ func newTrainer(k *talk, j *job) (*trainer, error) {
 		return nil, err
 	}
 	t.steps = runSteps(j.cfg.Run, t.sampler.Steps())
-	t.rule = optimConfig(j.cfg.Optim, t.steps, j.threads)
+	t.rule = settings.Solver(j.cfg.Optim, t.steps, j.threads)
 	if err := t.keep(); err != nil {
 		return t, err
 	}
@@ -85,7 +86,7 @@ func newTrainer(k *talk, j *job) (*trainer, error) {
 // build is what a program of one's own does: model, ddp.Attach in place of gorgonia.Grad, machine, solver. values gives its parameters others than those that the seed says.
 func (t *trainer) build(values func(*Model) error) error {
 	cfg := t.job.cfg
-	exchange, err := ddpConfig(cfg)
+	exchange, err := settings.Exchange(cfg)
 	if err != nil {
 		return err
 	}
@@ -216,5 +217,3 @@ func runSteps(c config.Run, epochSteps int) int {
 }
 
 func ceilDiv(a, b int) int { return (a + b - 1) / b }
-
-func mebibytes(bytes int64) float64 { return float64(bytes) / (1 << 20) }

@@ -81,7 +81,7 @@ func timed(t *testing.T, more ...string) Timing {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "deep", "steps.json")
 	var out, errs bytes.Buffer
-	if code := program.Execute(settings(t.TempDir(), append(more, "--json="+file)...), &out, &errs); code != 0 {
+	if code := program.Execute(smallRun(t.TempDir(), append(more, "--json="+file)...), &out, &errs); code != 0 {
 		t.Fatalf("code %d: %s", code, errs.String())
 	}
 	text, err := os.ReadFile(file)
@@ -125,7 +125,7 @@ func TestResidentBatchStays(t *testing.T) {
 func TestBoundOnTheLossIsKept(t *testing.T) {
 	for bound, code := range map[string]int{"--below=0.01": 1, "--below=9": 0, "--below=0": 0} {
 		var out, errs strings.Builder
-		got := program.Execute(settings(t.TempDir(), "launch.nproc_per_node=2", bound), &out, &errs)
+		got := program.Execute(smallRun(t.TempDir(), "launch.nproc_per_node=2", bound), &out, &errs)
 		if got != code || (code == 1) != strings.Contains(errs.String(), "the model has not learned: the loss of the last step is") {
 			t.Errorf("%s: code %d, want %d: %s", bound, got, code, errs.String())
 		}
@@ -144,7 +144,7 @@ func TestMeaninglessTimingsAreRefused(t *testing.T) {
 		{[]string{"run.precision=tf32"}, "run.precision=tf32: it is for GPUs, and this run is on the host, in fp32: comm.backend=sim is between ranks of the host"},
 	} {
 		var out, errs strings.Builder
-		if code := program.Execute(settings(t.TempDir(), c.args...), &out, &errs); code != ExitUsage || !strings.Contains(errs.String(), c.want) {
+		if code := program.Execute(smallRun(t.TempDir(), c.args...), &out, &errs); code != ExitUsage || !strings.Contains(errs.String(), c.want) {
 			t.Errorf("%v: code %d, %s; want %q", c.args, code, errs.String(), c.want)
 		}
 	}

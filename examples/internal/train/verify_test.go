@@ -37,8 +37,8 @@ func TestRelativeDifferenceIsInTheMaximumNorm(t *testing.T) {
 	}
 }
 
-// settings is the flags of a small simulated run. Gonum's BLAS gives the same bits on every machine.
-func settings(dir string, more ...string) []string {
+// smallRun is the flags of a small simulated run. Gonum's BLAS gives the same bits on every machine.
+func smallRun(dir string, more ...string) []string {
 	args := []string{"--set", "run.output_dir=" + dir}
 	for _, s := range append([]string{
 		"run.epochs=0", "run.max_steps=5", "data.global_batch=24", "model.hidden=16,12", "optim.lr=0.003",
@@ -56,7 +56,7 @@ func settings(dir string, more ...string) []string {
 // trained runs body on the trainers of n simulated ranks, before their first step.
 func trained(t *testing.T, n int, body func(tr *trainer) error, more ...string) error {
 	t.Helper()
-	o, err := program.parse(settings(t.TempDir(), append([]string{"log.progress=none"}, more...)...))
+	o, err := program.parse(smallRun(t.TempDir(), append([]string{"log.progress=none"}, more...)...))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,70 @@
+package settings
+
+import (
+	"fmt"
+
+	"github.com/symgrad/symgrad/config"
+	"github.com/symgrad/symgrad/dist/ddp"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// Exchange is how gradients are exchanged, and what is shared out.
+//
+// Errors: those of ddp.ParseAverage.
+func Exchange(c *config.Config) (ddp.Config, error) {
+	d := ddp.Config{
+		BucketMB:      inMiB(c.DDP.BucketBytes()),
+		FirstBucketMB: inMiB(c.DDP.FirstBucketBytes()),
+		NoOverlap:     !c.DDP.Overlap,
+		Stage:         c.Shard.Stage,
+		WireDType:     map[string]tensor.DType{"bf16": tensor.BF16, "f16": tensor.F16}[c.Comm.WireDType],
+		ErrorFeedback: c.Comm.WireDType != "f32" && c.Comm.ErrorFeedback,
+		VirtualRanks:  c.DDP.VirtualRanks,
+	}
+	if c.DDP.LocalSteps > 1 {
+		d.LocalSteps = c.DDP.LocalSteps
+	}
+	if c.DDP.Hook == "powersgd" {
+		d.Hook = ddp.PowerSGD{Rank: c.DDP.PowerSGDRank, Seed: uint64(c.Run.Seed)}
+	}
+	var err error
+	d.Average, err = ddp.ParseAverage(c.DDP.Average)
+	return d, err
+}
+
+func inMiB(bytes int64) float64 { return float64(bytes) / (1 << 20) }
+
+// Check reports what config.Load cannot know: which settings exclude each other for solver and exchange. Bounds of buckets
+// are told by ddp.Attach, which knows the model.
+func Check(c *config.Config) error {
+	if c.Optim.NoDecay != "" && c.Optim.WeightDecay == 0 {
+		return fmt.Errorf("optim.no_decay: has no effect, because optim.weight_decay is 0: remove it, or set that")
+	}
+	if err := Solver(c.Optim, 1, 1).Validate(); err != nil {
+		return fmt.Errorf("optim: %w", err)
+	}
+	d, err := Exchange(c)
+	if err == nil {
+		err = d.Validate()
+	}
+	if err != nil {
+		return fmt.Errorf("ddp, shard and comm: %w", err)
+	}
+	if c.DDP.VirtualRanks > 0 && c.Data.AccumSteps > 1 {
+		return fmt.Errorf("data.accum_steps=%d: ddp.virtual_ranks=%d says already in how many parts a batch is computed; set accum_steps to 1",
+			c.Data.AccumSteps, c.DDP.VirtualRanks)
+	}
+	if c.DDP.LocalSteps > 1 && c.Optim.EMADecay > 0 {
+		return fmt.Errorf("optim.ema_decay=%v: with ddp.local_steps=%d each rank would have averages of its own weights: leave one of them out",
+			c.Optim.EMADecay, c.DDP.LocalSteps)
+	}
+	return nil
+}
+
+// CheckRanks reports settings that so many ranks cannot have.
+func CheckRanks(c *config.Config, ranks int) error {
+	if v := c.DDP.VirtualRanks; v%ranks != 0 {
+		return fmt.Errorf("ddp.virtual_ranks=%d: %d ranks do not divide it", v, ranks)
+	}
+	return nil
+}

@@ -1,0 +1,58 @@
+package settings
+
+import (
+	"github.com/symgrad/symgrad/config"
+	"github.com/symgrad/symgrad/optim"
+)
+
+// Solver is the settings of the solver for a run of so many steps, by so many goroutines. Those that the rule does not read stay zero, which
+// the solver insists on.
+func Solver(c config.Optim, steps, threads int) optim.Config {
+	o := optim.Config{
+		Name: c.Name, LearningRate: c.LR, WeightDecay: c.WeightDecay, Groups: groups(c),
+		ClipNorm: c.ClipNorm, ClipValue: c.ClipValue, EMADecay: c.EMADecay,
+		Schedule:      optim.Schedule{Name: c.Schedule.Name, WarmupSteps: c.Schedule.WarmupSteps},
+		KeepGradients: true, // every run overwrites them
+		Workers:       threads,
+	}
+	// A loss whose scale adapts is too large now and then: that is how it finds out.
+	_, dynamic, _ := c.Scale()
+	o.SkipNonFinite = c.SkipNonFinite || dynamic
+	switch c.Name {
+	case optim.Momentum:
+		o.Momentum, o.Nesterov = c.Momentum, c.Nesterov
+	case optim.Nesterov:
+		o.Momentum = c.Momentum
+	case optim.Adam, optim.AdamW, optim.LAMB:
+		o.Beta1, o.Beta2, o.Epsilon = c.Beta1, c.Beta2, c.Eps
+	case optim.Lion:
+		o.Beta1, o.Beta2 = c.Beta1, c.Beta2
+	}
+	switch c.Schedule.Name {
+	case optim.Cosine:
+		o.Schedule.Steps, o.Schedule.MinLearningRate = c.Schedule.CosineSteps(steps), c.Schedule.MinLR
+	case optim.StepDown:
+		o.Schedule.Steps, o.Schedule.Gamma = c.Schedule.StepSize, c.Schedule.Gamma
+	}
+	return o
+}
+
+// groups is the parameters without weight decay.
+func groups(c config.Optim) []optim.Group {
+	if c.WeightDecay == 0 {
+		return nil
+	}
+	var all []optim.Group
+	names := optim.Group{NoWeightDecay: true}
+	for _, p := range c.NoDecayPatterns() {
+		if p == config.Vectors {
+			all = append(all, optim.Group{MaxDims: 1, NoWeightDecay: true})
+		} else {
+			names.Names = append(names.Names, p)
+		}
+	}
+	if len(names.Names) > 0 {
+		all = append(all, names)
+	}
+	return all
+}

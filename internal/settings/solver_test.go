@@ -1,0 +1,52 @@
+package settings_test
+
+import (
+	"testing"
+
+	"github.com/symgrad/symgrad/config"
+	"github.com/symgrad/symgrad/internal/settings"
+	"github.com/symgrad/symgrad/optim"
+)
+
+// Every valid setting of the optimizer is one that the solver takes: it refuses those that its rule does not read.
+func TestEveryOptimizerSettingIsTaken(t *testing.T) {
+	for _, rule := range []string{"sgd", "momentum", "nesterov", "adam", "adamw", "lamb", "lion"} {
+		for _, schedule := range []string{"constant", "cosine", "step"} {
+			for _, steps := range []int{1, 100} {
+				c := config.Default().Optim // with defaults for what other rules read
+				c.Name, c.Schedule.Name, c.Schedule.WarmupSteps = rule, schedule, 5
+				c.WeightDecay, c.ClipNorm, c.Schedule.MinLR = 0.01, 1, 1e-5
+				c.NoDecay, c.ClipValue, c.EMADecay, c.LossScale = "vectors, *.gain", 2, 0.99, "dynamic"
+				o := settings.Solver(c, steps, 2)
+				if _, err := optim.New(o); err != nil {
+					t.Errorf("%s, %s, %d steps: %v", rule, schedule, steps, err)
+				}
+				if o.LearningRate != c.LR || o.WeightDecay != 0.01 || o.ClipNorm != 1 || o.Schedule.WarmupSteps != 5 || o.Workers != 2 ||
+					o.ClipValue != 2 || o.EMADecay != 0.99 || !o.SkipNonFinite {
+					t.Errorf("%s, %s: settings are lost in %+v", rule, schedule, o)
+				}
+			}
+		}
+	}
+	c := config.Default().Optim
+	c.WeightDecay, c.NoDecay = 0.1, "vectors, *.gain"
+	for name, shape := range map[string][]int{"w": {3, 4}, "b": {4}, "x.gain": {2, 2}} {
+		if decay, _ := settings.Solver(c, 10, 1).Of(name, shape); (decay == 0.1) != (name == "w") {
+			t.Errorf("%s %v: weight decay %v", name, shape, decay)
+		}
+	}
+	c = config.Default().Optim
+	c.Name, c.Momentum, c.Nesterov = "momentum", 0.8, true
+	if o := settings.Solver(c, 10, 1); o.Momentum != 0.8 || !o.Nesterov {
+		t.Errorf("momentum is %v, nesterov %v", o.Momentum, o.Nesterov)
+	}
+	c.Name, c.Beta1, c.Beta2, c.Eps = "adam", 0.8, 0.99, 1e-6
+	c.Schedule = config.Schedule{Name: "cosine", MinLR: 1e-4}
+	if o := settings.Solver(c, 10, 1); o.Beta1 != 0.8 || o.Beta2 != 0.99 || o.Epsilon != 1e-6 || o.Schedule.Steps != 10 || o.Schedule.MinLearningRate != 1e-4 {
+		t.Errorf("adam with cosine is %+v", o)
+	}
+	c.Schedule = config.Schedule{Name: "step", StepSize: 7, Gamma: 0.5}
+	if o := settings.Solver(c, 10, 1); o.Schedule.Steps != 7 || o.Schedule.Gamma != 0.5 {
+		t.Errorf("steps are %+v", o.Schedule)
+	}
+}
