@@ -7,6 +7,7 @@ import (
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/ddp"
+	"github.com/symgrad/symgrad/internal/invariants"
 	"github.com/symgrad/symgrad/optim"
 )
 
@@ -24,7 +25,7 @@ func TestStages1And2GiveTheBitsOfStage0(t *testing.T) {
 		} {
 			for _, ranks := range []int{1, 2, 3, 4, 5} {
 				t.Run(fmt.Sprintf("%s/%s/%d ranks", vm.name, o.Name, ranks), func(t *testing.T) {
-					c := sharded{build: deep(3, 19), make: vm.make, steps: 100, solver: o}
+					c := sharded{build: deep(3, 19), make: vm.make, steps: stepsOf(100), solver: o}
 					c.cfg = ddp.Config{BucketMB: 2.0 / 1024, FirstBucketMB: 1.0 / 1024, NoOverlap: ranks == 4}
 					var costs, weights [3][][]float32
 					for stage := range weights {
@@ -42,7 +43,7 @@ func TestStages1And2GiveTheBitsOfStage0(t *testing.T) {
 							}
 						}
 					}
-					if c := costs[0][0]; c[len(c)-1] >= c[0] {
+					if c := costs[0][0]; !invariants.Enabled && c[len(c)-1] >= c[0] { // few steps show no trend
 						t.Errorf("nothing was learned: %v", c)
 					}
 				})

@@ -13,6 +13,7 @@ import (
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/ddp"
+	"github.com/symgrad/symgrad/internal/invariants"
 	"github.com/symgrad/symgrad/internal/shm"
 	"github.com/symgrad/symgrad/machine"
 	"github.com/symgrad/symgrad/machine/machinetest"
@@ -20,6 +21,15 @@ import (
 	"github.com/symgrad/symgrad/optim"
 	"github.com/symgrad/symgrad/tensor"
 )
+
+// stepsOf is n, or a tenth of it where the race detector and the checks of package invariants run: they find what they are
+// looking for in few steps, and bits that drift are found in the other run.
+func stepsOf(n int) int {
+	if invariants.Enabled {
+		return max(n/10, 5)
+	}
+	return n
+}
 
 // deep is a network of equal layers without its gradient: tanh(x w_i + b_i).
 func deep(layers, width int) func(rows int) *net {
@@ -199,14 +209,14 @@ func testStage3(t *testing.T, build func(rows int) *net, on func(*testing.T, int
 	}{{"tape", tape}, {"machine", machined}} {
 		for ranks := 1; ranks <= 4; ranks++ {
 			t.Run(fmt.Sprintf("%s/%d ranks", vm.name, ranks), func(t *testing.T) {
-				c := sharded{build: build, make: vm.make, cfg: layerwise, steps: 100, solver: optim.Config{Name: optim.Adam, LearningRate: 0.01}}
+				c := sharded{build: build, make: vm.make, cfg: layerwise, steps: stepsOf(100), solver: optim.Config{Name: optim.Adam, LearningRate: 0.01}}
 				costs, weights := c.both(t, ranks, on)
 				for r := range ranks {
 					if !slices.Equal(costs[0][r], costs[1][r]) || !slices.Equal(weights[0][r], weights[1][r]) {
 						t.Errorf("rank %d: other bits", r)
 					}
 				}
-				if c := costs[0][0]; c[len(c)-1] >= c[0] {
+				if c := costs[0][0]; !invariants.Enabled && c[len(c)-1] >= c[0] { // few steps show no trend
 					t.Errorf("nothing was learned: %v", c)
 				}
 			})
