@@ -197,22 +197,27 @@ func TestMicroBatchesOnGPUsAreOneBatch(t *testing.T) {
 					if tt.within {
 						g.cfg.Solver = &g.rule
 					}
-					want, _, err := gpuAlone(batch, steps, g.rule)
-					if err != nil {
-						return err
-					}
-					got, loss, err := g.run(w)
-					if err != nil {
-						return err
-					}
-					if d := gpuWorst(got, want); !(d <= gpuTolerance) || math.IsNaN(loss) {
-						return fmt.Errorf("weights differ by %v, the loss is %v", d, loss)
-					}
-					return nil
+					return g.hold(w, gpuTolerance)
 				})
 			})
 		}
 	}
+}
+
+// hold trains, and holds the weights against those of one rank on the host with the whole batch.
+func (g gpuTraining) hold(w *dist.World, limit float64) error {
+	want, _, err := gpuAlone(g.batch, g.steps, g.rule)
+	if err != nil {
+		return err
+	}
+	got, loss, err := g.run(w)
+	if err != nil {
+		return err
+	}
+	if d := gpuWorst(got, want); !(d <= limit) || math.IsNaN(loss) {
+		return fmt.Errorf("weights differ by %v, the loss is %v", d, loss)
+	}
+	return nil
 }
 
 // TestStage1OnGPUsLearnsWhatOneRankDoes shares states and updates out, over 20 steps, and holds weights against the tape machine
@@ -236,18 +241,7 @@ func TestStage1OnGPUsLearnsWhatOneRankDoes(t *testing.T) {
 				gpuWorlds(backend.Config{})(t, n, conformance.LaunchOptions{StepTimeout: 20 * time.Second}, func(w *dist.World) error {
 					g := g
 					g.batch, g.steps, g.cfg.Solver, g.after = batch, steps, &g.rule, gpuPieces
-					want, _, err := gpuAlone(batch, steps, g.rule)
-					if err != nil {
-						return err
-					}
-					got, loss, err := g.run(w)
-					if err != nil {
-						return err
-					}
-					if d := gpuWorst(got, want); !(d <= gpuTolerance) || math.IsNaN(loss) {
-						return fmt.Errorf("weights differ by %v, the loss is %v", d, loss)
-					}
-					return nil
+					return g.hold(w, gpuTolerance)
 				})
 			})
 		}

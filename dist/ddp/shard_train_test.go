@@ -77,6 +77,9 @@ func (c regime) on(w *dist.World) (outcome, error) {
 	}
 	a := &attached{w, m, d, vm, c.family}
 	out, err := c.loop(a, rows)
+	if err == nil {
+		err = d.Consolidate() // with Stage 3
+	}
 	if err != nil {
 		return outcome{}, err
 	}

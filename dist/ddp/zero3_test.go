@@ -6,7 +6,6 @@ import (
 	"slices"
 	"testing"
 
-	G "gorgonia.org/gorgonia"
 	gtensor "gorgonia.org/tensor"
 
 	"github.com/symgrad/symgrad/dist"
@@ -14,48 +13,13 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// gathered runs the regime on one rank, whose weights are gathered at the end.
-func (c regime) gathered(w *dist.World) (outcome, error) {
-	rows := len(c.parts(0, w.Size())[w.Rank()])
-	if c.rows != nil {
-		rows = c.rows(w.Rank(), w.Size())
-	}
-	if c.model == nil {
-		c.model = func(rows int, seed uint64) *model { return c.family.make(c.dt, rows, seed) }
-	}
-	m := c.model(rows, uint64(1+w.Rank()))
-	d, err := ddp.Attach(w, m.cost, m.params, c.cfg)
-	if err != nil {
-		return outcome{}, err
-	}
-	used := *m // CompileFunction refuses inputs that are not
-	used.params = slices.DeleteFunc(slices.Clone(m.params), func(p *G.Node) bool { return slices.Contains(d.Unused(), p.Name()) })
-	vm, err := machines[c.machine].make(&used, d.Grads())
-	if err != nil {
-		return outcome{}, err
-	}
-	a := &attached{w, m, d, vm, c.family}
-	out, err := c.loop(a, rows)
-	if err == nil {
-		err = d.Consolidate()
-	}
-	if err != nil {
-		return outcome{}, err
-	}
-	if err := a.close(); err != nil {
-		return outcome{}, err
-	}
-	out.weights, err = weights(m.params)
-	return out, err
-}
-
 // with3 runs the regime on n ranks with Stage 0 and with Stage 3.
 func (c regime) with3(t *testing.T, make func(n int) ([]*dist.World, error), n int) (plain, sharded []outcome) {
 	t.Helper()
 	both := [2][]outcome{}
 	for k, stage := range []int{0, 3} {
 		c.cfg.Stage = stage
-		both[k] = make3(t, make, n, c.gathered)
+		both[k] = make3(t, make, n, c.on)
 	}
 	return both[0], both[1]
 }
