@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"runtime"
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"github.com/symgrad/symgrad/dist"
@@ -192,16 +193,20 @@ func (c *control) sign(rank int, s dist.Signature, round uint64) {
 }
 
 // signed returns when rank, which has announced round, has noted its signature, for a while at most: it does so right
-// after, unless it dies.
+// after, unless its thread loses the core there, or it dies.
 func (c *control) signed(rank int, round uint64) {
 	at := c.u64(c.page(rank) + headerAt + int(round%depth)*headerLen + 16)
-	for range 1000 {
-		if atomic.LoadUint64(at) >= round {
-			return
+	for turn, begin := 0, time.Now(); atomic.LoadUint64(at) < round && time.Since(begin) < signedWait; turn++ {
+		if turn < 100 {
+			runtime.Gosched()
+		} else {
+			time.Sleep(50 * time.Microsecond)
 		}
-		runtime.Gosched()
 	}
 }
+
+// signedWait is how long to wait for the signature of a rank that has announced its operation.
+const signedWait = 2 * time.Second
 
 func (h *header) get(b []byte) {
 	le := binary.LittleEndian

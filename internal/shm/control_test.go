@@ -2,6 +2,7 @@ package shm
 
 import (
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/symgrad/symgrad/dist"
@@ -122,4 +123,22 @@ func TestBlocksCoverAllElementsOnce(t *testing.T) {
 			t.Fatalf("blocks end at %d of %d", next, count)
 		}
 	})
+}
+
+// A rank that lost its core between its announcement and its signature is waited for: who disagrees with it can say on what.
+func TestASignatureThatComesLateIsWaitedFor(t *testing.T) {
+	l := newLayout(2, 64)
+	seg, _ := goMaker{}.make("", l.size)
+	c := newControl(l, seg.bytes())
+	want := dist.Signature{Kind: dist.KindAllReduce, Count: 3, DType: tensor.I32}
+	go func() {
+		time.Sleep(50 * time.Millisecond)
+		c.sign(1, want, 1)
+	}()
+	c.signed(1, 1)
+	var h header
+	h.get(c.header(1, 1))
+	if h.round != 1 || h.sig != want {
+		t.Errorf("round %d, %v, want round 1, %v", h.round, h.sig, want)
+	}
 }
