@@ -105,6 +105,37 @@ func (t *Transport) meetEach() error {
 	return t.same()
 }
 
+// meetByFirst is meetAll for a barrier. Where ranks share cores, they wait for rank 0 to have met all: it then runs ahead of
+// the others, and what it gives them next, as the root of a broadcast, is there when they get a core.
+func (t *Transport) meetByFirst() error {
+	switch {
+	case t.size == 2 || t.size > t.node.cfg.flat:
+		return t.meetAll()
+	case t.rank == 0:
+		if err := t.meetEach(); err != nil {
+			return err
+		}
+		t.finish()
+		return nil
+	case t.spins != spinsShared:
+		return t.meetEach()
+	}
+	if err := t.meet(0); err != nil {
+		return err
+	}
+	if err := t.same(); err != nil {
+		return err
+	}
+	if err := t.finished(0); err != nil {
+		return err
+	}
+	for r := range t.seen {
+		t.seen[r] = t.round
+	}
+	t.slowest = t.round
+	return nil
+}
+
 // same is an error when a rank that was met has another history.
 func (t *Transport) same() error {
 	if t.differs {
@@ -221,7 +252,9 @@ func (t *Transport) difference() error {
 			if atomic.LoadUint64(t.ctl.word(r, t.round))&roundMask < t.round {
 				continue // not here yet
 			}
-			t.ctl.signed(r, round)
+			if round == t.round { // those before it were signed before it was announced
+				t.ctl.signed(r, round)
+			}
 			var h header
 			h.get(t.ctl.header(r, round))
 			switch {

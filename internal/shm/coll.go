@@ -8,10 +8,13 @@ import (
 	"github.com/symgrad/symgrad/internal/reduce"
 )
 
-// Sizes in bytes, of the larger buffer, from which another way is faster; measured, see bench/.
+// Sizes in bytes, of the larger buffer, at which another way becomes faster; measured, see bench/.
 const (
-	copyFirst   = 1 << 20 // up to here an allreduce out of place is a copy and one in place
 	streamApart = 8 << 20 // from here sums out of place and copies bypass the cache when they store; in place never
+
+	// Where ranks share cores, waiting for each other twice, as the direct way does, costs more than a copy up to here.
+	stageBroadcast = 16 << 10
+	stageOthers    = 32 << 10
 )
 
 // collective runs one lockstep operation. Which way it goes follows from its signature, which all ranks share, and from
@@ -33,14 +36,16 @@ func (t *Transport) collective(op *dist.Op) error {
 		}
 		own.scalar = bits
 	}
-	if op.Kind == dist.KindAllReduce && own.src.heap != 0 && own.dst.heap != 0 {
-		own.ready = t.size == 2 && bytes <= copyFirst || own.src == own.dst
-		if own.ready {
-			move(op.Dst.Pointer(), op.Src.Pointer(), bytes)
-		}
+	if t.prefersStaged(op.Kind, bytes) {
+		own.src = place{}
 	}
 	if err := t.open(op.Hash()); err != nil {
 		return err
+	}
+	if !t.direct(op, t.rank) { // so nobody's way is direct, and what the others will wait for can be there already
+		if err := t.putFirst(op); err != nil {
+			return err
+		}
 	}
 	own.put(t.entry())
 	t.announce(op)
@@ -60,6 +65,19 @@ func (t *Transport) collective(op *dist.Op) error {
 		return t.runDirect(op, bytes)
 	}
 	return t.runStaged(op)
+}
+
+// prefersStaged reports whether this rank says of its source that it is private memory, so that all take the staged way.
+func (t *Transport) prefersStaged(k dist.Kind, bytes int) bool {
+	switch {
+	case t.spins != spinsShared:
+		return false
+	case k == dist.KindBroadcast:
+		return bytes <= stageBroadcast
+	case k == dist.KindAllReduce: // of many ranks it waits twice either way
+		return false
+	}
+	return bytes <= stageOthers
 }
 
 // direct reports whether rank's side of op lies in symmetric heaps as the direct way needs: sources that others read,
@@ -160,21 +178,14 @@ func (t *Transport) sumBlock(op *dist.Op, bytes int) error {
 
 // sumDirect reduces n elements at byte from of all ranks' sources to dsts.
 func (t *Transport) sumDirect(op *dist.Op, dsts []unsafe.Pointer, from, n, bytes int) error {
-	ready, inPlace := true, true
-	for r := range t.sides {
-		ready = ready && t.sides[r].ready
-		inPlace = inPlace && t.sides[r].src == t.sides[r].dst
-	}
+	inPlace := true
 	for r := range t.srcs {
-		src := t.sides[r].src
-		if ready {
-			src = t.sides[r].dst
-		}
-		p, err := t.at(r, src, from, n*op.DType().Size())
+		p, err := t.at(r, t.sides[r].src, from, n*op.DType().Size())
 		if err != nil {
 			return err
 		}
 		t.srcs[r] = p
+		inPlace = inPlace && t.sides[r].src == t.sides[r].dst
 	}
 	how := storing(bytes)
 	if inPlace {
@@ -202,16 +213,21 @@ func (t *Transport) at(r int, p place, from, n int) (unsafe.Pointer, error) {
 	return pointer(b), nil
 }
 
-// broadcast is a large one. The ranks other than the root wait for the root alone.
+// broadcast is a large one. The ranks other than the root wait for the root alone; the root waits for them when they
+// read its memory.
 func (t *Transport) broadcast(op *dist.Op, bytes int) error {
+	staged := t.sides[t.rank].src.heap == 0 // as the root, which decides, has said
 	met := t.meetEach
-	if t.eager && t.rank != op.Root {
+	switch {
+	case t.eager && t.rank != op.Root:
 		met = func() error {
 			if err := t.meet(op.Root); err != nil {
 				return err
 			}
 			return t.same()
 		}
+	case t.eager && staged:
+		met = func() error { return nil }
 	}
 	if err := met(); err != nil {
 		return err

@@ -124,6 +124,8 @@ func (t *Transport) meetSmall(op *dist.Op) error {
 	rootGives := op.Kind == dist.KindBroadcast || op.Kind == dist.KindScatter
 	atRoot := op.Root == t.rank
 	switch {
+	case op.Kind == dist.KindBarrier || op.Kind == dist.KindSync:
+		return t.meetByFirst()
 	case !op.Kind.Rooted():
 		return t.meetAll()
 	case !t.eager || atRoot && !rootGives:

@@ -16,14 +16,14 @@ func (t *Transport) runStaged(op *dist.Op) error {
 	per := t.perChunkOf(op)
 	chunks := (op.Count + per - 1) / per
 	first := t.chunks
-	shared := op.Kind == dist.KindAllReduce && t.size > 2
+	shared := t.sharesSums(op)
 	part := func(i int) (lo, n int) { return i * per, min(per, op.Count-i*per) }
-	for i := range chunks {
-		if i == 0 {
-			if err := t.putChunk(op, first, 0, per, shared); err != nil {
-				return err
-			}
+	if t.placed != t.round {
+		if err := t.putFirst(op); err != nil {
+			return err
 		}
+	}
+	for i := range chunks {
 		if i+1 < chunks {
 			if err := t.putChunk(op, first, i+1, per, shared); err != nil {
 				return err
@@ -46,6 +46,15 @@ func (t *Transport) runStaged(op *dist.Op) error {
 	t.publish(t.ctl.took(t.rank), t.chunks)
 	return nil
 }
+
+// putFirst puts the first chunk of op, in its round.
+func (t *Transport) putFirst(op *dist.Op) error {
+	t.placed = t.round
+	return t.putChunk(op, t.chunks, 0, t.perChunkOf(op), t.sharesSums(op))
+}
+
+// sharesSums reports whether the ranks sum a block of each chunk of op, instead of all of it each for itself.
+func (t *Transport) sharesSums(op *dist.Op) bool { return op.Kind == dist.KindAllReduce && t.size > 2 }
 
 // perChunkOf is how many elements of Op.Count one chunk moves. Scattering kinds put a block for every rank into one slot.
 func (t *Transport) perChunkOf(op *dist.Op) int {

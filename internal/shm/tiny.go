@@ -36,7 +36,7 @@ func (t *Transport) runLine(op *dist.Op) error {
 
 // meetLine is meetSmall; the common case, a peer that comes soon and agrees, is here without a call.
 func (t *Transport) meetLine(op *dist.Op) error {
-	if op.Kind.Rooted() {
+	if op.Kind.Rooted() || t.size > 2 && op.Kind >= dist.KindBarrier {
 		return t.meetSmall(op)
 	}
 	want := t.chain<<roundBits | t.round

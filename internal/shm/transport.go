@@ -39,6 +39,7 @@ type Transport struct {
 	smalls    uint64           // operations that went through small slots
 	smallUsed [smallSlots]uint64
 	chunks    uint64   // chunks that went through staging slots
+	placed    uint64   // round whose first chunk this rank has put
 	sides     []sides  // of the current operation, by rank
 	headers   []header // of the current call, by rank
 	srcs      []unsafe.Pointer
