@@ -6,12 +6,13 @@
 #                [--near LOW,HIGH] [--patience SECONDS] [--tries N] [--out FILE]
 #
 # A round is one batch of each unit; a unit is a number of ranks, a style (osu or fresh) and a place (out of place, or in
-# place: allreduce and broadcast). A batch is probe, every engine once, probe; the engine that goes first changes from batch to
-# batch. With factor 4 the sizes of odd rounds start at 8 B and those of even rounds at 16 B, so that two rounds have
+# place: allreduce and broadcast). A batch is every engine once, with a probe before and after each; the engine that goes first
+# changes from batch to batch. With factor 4 the sizes of odd rounds start at 8 B and those of even rounds at 16 B, so that two rounds have
 # every power of two.
 #
-# A batch waits, --patience seconds at most, until the probe says that the cores are near; one that ends with cores that
-# are not is thrown away and measured again, --tries times in all. --budget is the ms that collbench may spend on a row.
+# Every engine of a batch waits, --patience seconds at most, until the probe says that the cores are near; what it measured
+# is thrown away when the probe after it says that they are not, and measured again, --tries times in all; then the batch is.
+# --budget is the ms that collbench may spend on a row.
 #
 # Exit code: that of bench/compare (1 when a criterion does not hold); 2 for a command line that makes no sense or a
 # machine that cannot measure.
@@ -36,7 +37,7 @@ max=64M
 factor=4
 budget=30
 patience=120
-tries=3
+tries=5
 out=
 
 die() {
@@ -252,9 +253,19 @@ batch() { # RANKS STYLE PLACE OPS FIRST-SIZE
 		"$([ "$2" = fresh ] && echo true || echo false)" "$([ "$3" = in ] && echo true || echo false)" >"$folder/unit.json"
 	probe_until_near "$folder/before.json" || return 1
 	for engine in $(rotated "$batches"); do
-		measure "$folder" "$engine" "$@"
+		near_run "$folder" "$engine" "$@" || return 1
 	done
-	probe "$folder/after.json"
+}
+
+# A run of one engine, again while the cores are not near at its end; fails when all tries are used up.
+near_run() { # BATCH-FOLDER ENGINE RANKS STYLE PLACE OPS FIRST-SIZE
+	local try
+	for ((try = 1; try <= tries; try++)); do
+		measure "$@"
+		! probe "$1/after.json" || return 0
+		probe_until_near "$1/between.json" || return 1
+	done
+	return 1
 }
 
 unit() { # RANKS STYLE PLACE OPS FIRST-SIZE: a batch, again when it is thrown away

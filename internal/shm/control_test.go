@@ -1,6 +1,7 @@
 package shm
 
 import (
+	"runtime"
 	"testing"
 	"time"
 	"unsafe"
@@ -130,12 +131,24 @@ func TestASignatureThatComesLateIsWaitedFor(t *testing.T) {
 	l := newLayout(2, 64)
 	seg, _ := goMaker{}.make("", l.size)
 	c := newControl(l, seg.bytes())
-	want := dist.Signature{Kind: dist.KindAllReduce, Count: 3, DType: tensor.I32}
+	begun, returned := time.Now(), make(chan struct{})
 	go func() {
-		time.Sleep(50 * time.Millisecond)
-		c.sign(1, want, 1)
+		c.signed(1, 1)
+		close(returned)
 	}()
-	c.signed(1, 1)
+	for range 5000 {
+		runtime.Gosched()
+	}
+	select {
+	case <-returned:
+		if took := time.Since(begun); took < signedWait {
+			t.Fatalf("gave up after %v", took)
+		}
+	default:
+	}
+	want := dist.Signature{Kind: dist.KindAllReduce, Count: 3, DType: tensor.I32}
+	c.sign(1, want, 1)
+	<-returned
 	var h header
 	h.get(c.header(1, 1))
 	if h.round != 1 || h.sig != want {
