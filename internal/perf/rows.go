@@ -67,6 +67,21 @@ func (x *session) close() error {
 	return errors.Join(errs...)
 }
 
+// warmUp spends some 10 ms with barriers, unless the configuration tells what to do: in its first milliseconds a process that
+// has just started is slower, which would all be laid to the first row.
+func (x *session) warmUp() error {
+	r := x.rigs[0]
+	if r == nil || r.dev != nil || x.cfg.Iters != 0 || x.cfg.Warmup != 0 {
+		return nil
+	}
+	for range 20000 {
+		if err := r.barrier(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // rows measures cases, and gives the rows of those that differ in nothing but in place together: those of the first target
 // before those of the second. Targets take turns, and in every round another one begins.
 func (x *session) rows(cases []Case) iter.Seq2[[]Row, error] {

@@ -71,6 +71,9 @@ func RunOn(w *dist.World, on Setup, cfg Config, rep Reporter) (res Result, err e
 	if w.Rank() == 0 {
 		rep.Begin(res)
 	}
+	if err := x.warmUp(); err != nil {
+		return res, err
+	}
 	for rows, err := range x.rows(cases) {
 		if err != nil {
 			return res, err
