@@ -57,15 +57,17 @@
 //	Broadcast, Scatter          of these: the root waits for nobody   1/2
 //	AllReduce, in place         each rank sums a block of all heaps   2      2nS: every element is read once and
 //	                            and stores it to all of them                 written once on every rank
-//	AllReduce, 2 ranks, < 1 MiB a copy, then in place                 2      4nS
 //	AllReduce, out of place     as in place                           2      2nS
 //	ReduceScatter               the own block summed from all heaps   2      (n+1)S
 //	AllGather, AllToAll         pulled from the heaps                 2      2nS
 //	Broadcast                   pulled from the root's heap           1      2(n-1)S
-//	private memory, 2 ranks     through slots, 64 KiB at a time       2 a    7nS: copied in, summed from two slots
-//	                                                                  chunk
+//	private memory, 2 ranks     through slots, 64 KiB at a time; one  2 a    7nS: copied in, summed from two slots
+//	                            chunk, put before the sync, needs 1   chunk
 //	AllReduce, private, n > 2   the same, each rank sums a block of   3 a    6nS
 //	                            the slots                             chunk
+//
+// Where ranks outnumber cores a sync costs switches of context, so that pieces of up to 32 KiB (Broadcast: 16) go through
+// slots wherever they lie, and rank 0 leaves a barrier before the others.
 //
 // An allreduce in place of S bytes by n ranks therefore cannot take less than 2nS / B, where B is what all cores together
 // move when they add two arrays; BenchmarkBound of internal/shm measures both in one run.

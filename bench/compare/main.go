@@ -5,8 +5,9 @@
 // what the probe said, and each engine has a file with its rows: ENGINE.jsonl of collbench, symgrad.json of symgrad bench.
 // A batch counts when both probes called the cores near.
 //
-// Every time is the median over the batches that count. The best engine of a row is the one, other than symgrad, with the
-// smallest median; a ratio is symgrad's median over that one's, so below 1 symgrad is faster. Printed are a table for each
+// Every time is the least over the batches that count: what disturbs a batch makes it slower, and some cores move apart and
+// back between two probes. The best engine of a row is the one, other than symgrad, with the smallest time; a ratio is
+// symgrad's time over that one's, so below 1 symgrad is faster. Printed are a table for each
 // operation and way of measuring it, and a line for each criterion; FILE gets all of it as JSON, one row a line.
 //
 // What bench/gpu.sh leaves is session.json and any number of results: *.json of symgrad bench and of gpu/torch_yardstick.py,
@@ -79,7 +80,7 @@ type result interface {
 func command(name string, args []string, stdout, stderr io.Writer, read func(folder string) (result, error)) int {
 	flags := flag.NewFlagSet(name, flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	file := flags.String("o", "", "`FILE` for the medians, ratios and verdicts")
+	file := flags.String("o", "", "`FILE` for the times, ratios and verdicts")
 	flags.Usage = func() {
 		fmt.Fprintf(stderr, "usage: %s [-o FILE] FOLDER\n", name)
 		flags.PrintDefaults()

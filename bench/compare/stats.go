@@ -28,7 +28,7 @@ func geomean(values []float64) float64 {
 // line is one row of the comparison.
 type line struct {
 	key
-	us    map[string]float64 // medians, of each engine that has samples
+	us    map[string]float64 // the least, of each engine that has samples
 	best  string             // of the engines other than ours; "" if there is none
 	ratio float64            // ours over the best one's; NaN if one of them is missing
 }
@@ -104,7 +104,7 @@ func newLine(s *session, k key) line {
 		if len(times) == 0 {
 			continue
 		}
-		l.us[engine] = median(times)
+		l.us[engine] = slices.Min(times)
 		if engine != ours && (l.best == "" || l.us[engine] < l.us[l.best]) {
 			l.best = engine
 		}

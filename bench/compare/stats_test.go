@@ -51,7 +51,7 @@ func samplesOf(k key, engine string, us ...float64) []sample {
 	return list
 }
 
-func TestALineComparesMediansWithTheBestOtherEngine(t *testing.T) {
+func TestALineComparesTheLeastTimeWithTheBestOtherEngine(t *testing.T) {
 	k := key{plain, "allreduce", 8}
 	for _, tc := range []struct {
 		name    string
@@ -60,8 +60,8 @@ func TestALineComparesMediansWithTheBestOtherEngine(t *testing.T) {
 		ratio   float64
 	}{
 		{
-			"the smallest median wins, not the smallest time",
-			[][]sample{samplesOf(k, "openmpi", 1, 8, 8), samplesOf(k, "mpich", 4, 4, 9), samplesOf(k, ours, 1, 2, 30)},
+			"a disturbed batch does not count",
+			[][]sample{samplesOf(k, "openmpi", 5, 8, 8), samplesOf(k, "mpich", 40, 4, 9), samplesOf(k, ours, 30, 2, 30)},
 			"mpich", 0.5,
 		},
 		{

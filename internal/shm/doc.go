@@ -30,6 +30,10 @@
 // directly and tell by a second word when they have finished. Otherwise the data go in chunks through four staging slots
 // a rank.
 //
+// Ranks that share cores spend their time on waiting for a core: there, a rank with a small piece in a heap says that it is
+// private memory, so that all of it is waited for once; and a barrier ends on rank 0 first, which is the root of most
+// broadcasts, so that the others find its data when they get a core.
+//
 // Sums are taken in rank order in every path, so bits depend neither on the path nor on chunk sizes.
 //
 // # What the order of stores relies on

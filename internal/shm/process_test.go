@@ -215,8 +215,9 @@ func TestKilledRankIsNamedByAllOthers(t *testing.T) {
 					t.Errorf("rank %d ended with code %d and %q, want code %d and the death of rank %d", r, code, p.text, exitAborted, victim)
 				}
 			}
-			if d := time.Since(killed); d > 2*time.Second {
-				t.Errorf("the others ended %v after the death, want at most 2 s", d)
+			// It takes some milliseconds, and a second at most; the rest is for busy machines.
+			if d := time.Since(killed); d > 20*time.Second {
+				t.Errorf("the others ended %v after the death", d)
 			}
 		})
 	}
