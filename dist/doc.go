@@ -61,6 +61,8 @@
 //	ReduceScatter               the own block summed from all heaps   2      (n+1)S
 //	AllGather, AllToAll         pulled from the heaps                 2      2nS
 //	Broadcast                   pulled from the root's heap           1      2(n-1)S
+//	                            from 256 KiB, in place, the root      2
+//	                            stores 1/n of it to the others
 //	private memory, 2 ranks     through slots, 64 KiB at a time; one  2 a    7nS: copied in, summed from two slots
 //	                            chunk, put before the sync, needs 1   chunk
 //	AllReduce, private, n > 2   the same, each rank sums a block of   3 a    6nS

@@ -31,7 +31,7 @@ var layers = []layer{
 	{"internal/blas", []string{"internal/dl"}, "a BLAS serves programs that have no ranks as well"},
 	{"internal/reduce", []string{"dist", "tensor"}, "arithmetic that all host backends share"},
 	{"internal/hostheap", []string{"dist", "symmetric", "tensor"}, "one-sided access that all host backends share"},
-	{"internal/shm", []string{"dist", "symmetric", "tensor", "internal/hostheap", "internal/reduce", "internal/asym"}, "backends never import each other"},
+	{"internal/shm", []string{"dist", "symmetric", "tensor", "internal/hostheap", "internal/reduce", "internal/asym", "internal/ticks"}, "backends never import each other"},
 	{"internal/sim", []string{"dist", "symmetric", "tensor", "internal/hostheap", "internal/reduce"}, "backends never import each other"},
 	{
 		"internal/conformance",

@@ -10,7 +10,8 @@ import (
 
 // Sizes in bytes, of the larger buffer, at which another way becomes faster; measured, see bench/.
 const (
-	streamApart = 8 << 20 // from here sums out of place and copies bypass the cache when they store; in place never
+	helpBroadcast = 256 << 10 // from here a root with nothing to copy of its own stores a part of a broadcast to the others
+	streamApart   = 8 << 20   // from here sums out of place and copies bypass the cache when they store; in place never
 
 	// Where ranks share cores, waiting for each other twice, as the direct way does, costs more than a copy up to here.
 	stageBroadcast = 16 << 10
@@ -39,6 +40,8 @@ func (t *Transport) collective(op *dist.Op) error {
 	if t.prefersStaged(op.Kind, bytes) {
 		own.src = place{}
 	}
+	own.helps = op.Kind == dist.KindBroadcast && t.rank == op.Root && own.src.heap != 0 && own.src == own.dst &&
+		t.spins == spinsAlone && bytes >= helpBroadcast
 	if err := t.open(op.Hash()); err != nil {
 		return err
 	}
@@ -236,15 +239,49 @@ func (t *Transport) broadcast(op *dist.Op, bytes int) error {
 	if t.sides[op.Root].src.heap == 0 {
 		return t.runStaged(op)
 	}
-	if t.rank != op.Root {
-		if err := t.pull(op, op.Root, 0, 0, bytes, storing(bytes)); err != nil {
+	if t.rank == op.Root {
+		return t.give(op, bytes)
+	}
+	mine := t.pulled(t.rank, op.Root, bytes)
+	if err := t.pull(op, op.Root, 0, 0, mine, storing(bytes)); err != nil {
+		t.fail(abortFault, t.rank, err.Error())
+		return err
+	}
+	t.finish()
+	if mine < bytes {
+		return t.finished(op.Root)
+	}
+	return nil
+}
+
+// pulled is how much of a broadcast of bytes bytes rank r pulls itself; the rest, as much as the root stores to all others
+// while each of them pulls, comes from the root.
+func (t *Transport) pulled(r, root, bytes int) int {
+	const page = 4096
+	if !t.sides[root].helps || t.sides[r].dst.heap == 0 {
+		return bytes
+	}
+	return (bytes - bytes/t.size + page - 1) / page * page
+}
+
+// give is the root's part of a broadcast that the others pull.
+func (t *Transport) give(op *dist.Op, bytes int) error {
+	move(op.Dst.Pointer(), op.Src.Pointer(), bytes)
+	for i := 1; i < t.size && t.sides[t.rank].helps; i++ {
+		r := (t.rank + i) % t.size
+		t.sides[r].get(t.ctl.entry(r, t.round))
+		from := t.pulled(r, t.rank, bytes)
+		if from >= bytes {
+			continue
+		}
+		dst, err := t.at(r, t.sides[r].dst, from, bytes-from)
+		if err != nil {
 			t.fail(abortFault, t.rank, err.Error())
 			return err
 		}
-		t.finish()
-		return nil
+		reduce.Copy(dst, unsafe.Add(op.Src.Pointer(), from), bytes-from, storing(bytes))
 	}
-	move(op.Dst.Pointer(), op.Src.Pointer(), bytes)
+	t.finish()
 	for r := range t.size {
 		if r == t.rank {
 			continue
@@ -253,7 +290,6 @@ func (t *Transport) broadcast(op *dist.Op, bytes int) error {
 			return err
 		}
 	}
-	t.finish()
 	return nil
 }
 

@@ -229,6 +229,7 @@ type place struct {
 type sides struct {
 	src, dst place
 	scalar   uint64 // premulsum factor, bits of the dtype
+	helps    bool   // the root of a broadcast stores a part to the others
 }
 
 func (s *sides) put(b []byte) {
@@ -239,6 +240,10 @@ func (s *sides) put(b []byte) {
 	le.PutUint64(b[16:], s.dst.heap)
 	le.PutUint64(b[24:], uint64(s.dst.off))
 	le.PutUint64(b[32:], s.scalar)
+	b[40] = 0
+	if s.helps {
+		b[40] = 1
+	}
 }
 
 func (s *sides) get(b []byte) {
@@ -247,6 +252,7 @@ func (s *sides) get(b []byte) {
 	s.src = place{le.Uint64(b[0:]), int64(le.Uint64(b[8:]))}
 	s.dst = place{le.Uint64(b[16:]), int64(le.Uint64(b[24:]))}
 	s.scalar = le.Uint64(b[32:])
+	s.helps = b[40] == 1
 }
 
 // state word: kind of operation, peer of a send or receive, low bits of the operation's number.

@@ -34,6 +34,9 @@
 // private memory, so that all of it is waited for once; and a barrier ends on rank 0 first, which is the root of most
 // broadcasts, so that the others find its data when they get a core.
 //
+// A rank that waits spins, then yields its core, then sleeps on a futex. When somebody who is not waiting keeps a yielded core,
+// a data loader for example, ranks sleep at once for a while.
+//
 // Sums are taken in rank order in every path, so bits depend neither on the path nor on chunk sizes.
 //
 // # What the order of stores relies on

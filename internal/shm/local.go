@@ -36,6 +36,7 @@ func Local(n int, m Memory, cfg Config) ([]dist.Transport, error) {
 	nodes := make([]*node, n)
 	for r := range nodes {
 		nodes[r] = newNode(cfg, r, n, mk, h.ranks[r])
+		nodes[r].sleepy = sleepyInside
 		h.ranks[r].gone = nodes[r].gone
 	}
 	out := make([]dist.Transport, n)

@@ -47,6 +47,7 @@ type node struct {
 	maker  maker
 	link   link
 	spins  int
+	sleepy int           // waits that do without yields after a long one
 	nextID atomic.Uint64 // numbers the segments this rank hands out
 	heaps  atomic.Pointer[[]*Heap]
 
@@ -56,7 +57,7 @@ type node struct {
 }
 
 func newNode(cfg Config, rank, size int, m maker, l link) *node {
-	nd := &node{cfg: cfg, rank: rank, size: size, maker: m, link: l, dead: map[int]string{}, spins: spinsShared}
+	nd := &node{cfg: cfg, rank: rank, size: size, maker: m, link: l, dead: map[int]string{}, spins: spinsShared, sleepy: sleepyWaits}
 	if size <= cores() {
 		nd.spins = spinsAlone
 	}

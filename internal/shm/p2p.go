@@ -42,6 +42,7 @@ func (t *Transport) exchange(ops []dist.Op) error {
 		default:
 			if s.turns == 0 {
 				t.stalls()
+				s = t.newSleeper()
 			}
 			if err := t.restExchange(&s, bell, seen); err != nil {
 				return err

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"runtime"
 	"sync/atomic"
-	"syscall"
 	"time"
 	"unsafe"
 
@@ -91,7 +90,9 @@ func (o *host) Await(ctx context.Context, off, n int64, done, leave func() bool)
 			runtime.Gosched()
 			continue
 		default:
-			_, _, _ = syscall.RawSyscall(syscall.SYS_SCHED_YIELD, 0, 0, 0)
+			if yield() {
+				turn = yields
+			}
 			continue
 		}
 		now := time.Now()

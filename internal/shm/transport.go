@@ -50,6 +50,7 @@ type Transport struct {
 	moves     []message // state of the members of a group call
 	one       [1]dist.Op
 	waitsFor  int        // rank, in a long wait for one
+	sleepy    int        // waits to come that sleep without yielding, because somebody else wants the cores
 	loose     [8]*uint64 // words published since the last full fence
 	published int        // of them
 	fence     atomic.Uint64
