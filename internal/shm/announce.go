@@ -117,7 +117,7 @@ func (t *Transport) meetByFirst() error {
 		}
 		t.finish()
 		return nil
-	case t.spins != spinsShared:
+	case !t.crowded():
 		return t.meetEach()
 	}
 	if err := t.meet(0); err != nil {

@@ -41,7 +41,7 @@ func (t *Transport) collective(op *dist.Op) error {
 		own.src = place{}
 	}
 	own.helps = op.Kind == dist.KindBroadcast && t.rank == op.Root && own.src.heap != 0 && own.src == own.dst &&
-		t.spins == spinsAlone && bytes >= helpBroadcast
+		!t.crowded() && bytes >= helpBroadcast
 	if err := t.open(op.Hash()); err != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ func (t *Transport) collective(op *dist.Op) error {
 // prefersStaged reports whether this rank says of its source that it is private memory, so that all take the staged way.
 func (t *Transport) prefersStaged(k dist.Kind, bytes int) bool {
 	switch {
-	case t.spins != spinsShared:
+	case !t.crowded():
 		return false
 	case k == dist.KindBroadcast:
 		return bytes <= stageBroadcast
