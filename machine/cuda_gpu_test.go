@@ -426,6 +426,9 @@ func TestAProfileOfAGPU(t *testing.T) {
 	if !errors.Is(err, machine.ErrNoValue) {
 		t.Errorf("before the first run: got %v, want %v", err, machine.ErrNoValue)
 	}
+	if err := vm.Lap(); !errors.Is(err, machine.ErrNoValue) {
+		t.Errorf("a lap before the first run: got %v, want %v", err, machine.ErrNoValue)
+	}
 	if err := p.feed(0, 0); err != nil {
 		t.Fatal(err)
 	}
@@ -440,14 +443,23 @@ func TestAProfileOfAGPU(t *testing.T) {
 	if times.Run <= 0 || times.Runs != 5 || len(times.Steps) == 0 || times.Compute <= 0 || times.Comm != 0 || times.Exposed != 0 || steps < 16 {
 		t.Errorf("after %d steps: %v", steps, &times)
 	}
-	if err := vm.RunAll(); err != nil {
-		t.Fatal(err)
+	for range 3 {
+		if err := vm.Lap(); err != nil {
+			t.Fatal(err)
+		}
+		if err := vm.RunAll(); err != nil {
+			t.Fatal(err)
+		}
+		steps++
+	}
+	if laps, err := vm.Laps(); err != nil || len(laps) != 2 || laps[0] <= 0 || laps[1] <= 0 {
+		t.Errorf("laps %v, %v, of runs of %v", laps, err, times.Run)
 	}
 	if err := vm.Sync(); err != nil {
 		t.Fatal(err)
 	}
-	if st := solver.State(); st.Steps != steps+1 || len(st.Params) != len(p.params) {
-		t.Errorf("the state has %d steps of %d parameters, want %d of %d", st.Steps, len(st.Params), steps+1, len(p.params))
+	if st := solver.State(); st.Steps != steps || len(st.Params) != len(p.params) {
+		t.Errorf("the state has %d steps of %d parameters, want %d of %d", st.Steps, len(st.Params), steps, len(p.params))
 	}
 	if err := vm.Close(); err != nil {
 		t.Error(err)

@@ -33,6 +33,7 @@ type Machine struct {
 	solve   *solver          // of a device; may be nil
 	host    optim.Solver     // of Config.Solver on the CPU
 	sharded *ddp.DDP         // of a graph on the CPU whose solver is sharded
+	laps    []lap            // since Laps
 }
 
 var _ gorgonia.VM = (*Machine)(nil)
@@ -336,7 +337,7 @@ func (m *Machine) Close() error {
 			m.device.used = nil
 		}
 	}
-	errs = append(errs, m.solve.close())
+	errs = append(errs, m.solve.close(), m.forgetLaps())
 	if m.device != nil {
 		errs = append(errs, m.device.close())
 	}

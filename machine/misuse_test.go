@@ -109,6 +109,32 @@ func TestGraphsThatCannotBe(t *testing.T) {
 	}
 }
 
+func TestLapsAreOfAnOpenMachine(t *testing.T) {
+	m, err := machine.New(small(2).g, plain)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if err := m.Lap(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, want := range []int{2, 0} { // Laps begins anew
+		if laps, err := m.Laps(); err != nil || len(laps) != want {
+			t.Errorf("got %v, %v, want %d", laps, err, want)
+		}
+	}
+	if err := m.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := m.Lap(); !errors.Is(err, machine.ErrClosed) {
+		t.Errorf("got %v, want %v", err, machine.ErrClosed)
+	}
+	if _, err := m.Laps(); !errors.Is(err, machine.ErrClosed) {
+		t.Errorf("got %v, want %v", err, machine.ErrClosed)
+	}
+}
+
 func TestAProfileWantsAGPU(t *testing.T) {
 	m, err := machine.New(small(2).g, plain)
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 )
 
 // schedule puts collectives on the Comm stream, each as early as its operands allow, and the steps that need their
-// results behind those that do not. It says in After what waits for what on the other stream. Collectives keep their order
+// results behind those that do not, or where others are on their way already (see hurry). It says in After what waits for what on the other stream. Collectives keep their order
 // on every rank, since it follows from the order of the steps alone. A fetch (see Rematerialize) is not as early as it could
 // be, which is the beginning: it waits until the values before it are in use, and Plan then gives it the bytes of those
 // that are not any more.
@@ -22,7 +22,11 @@ func schedule(p *Program) {
 	f := flowOf(p)
 	fetch := fetchesOf(f)
 	deps := dependencies(p, fetch)
-	p.reorder(levels(p, deps, fetch), deps, &fetching{f, fetch, deps})
+	compute, comm := p.byStream()
+	level := levels(p, deps, fetch)
+	slices.SortStableFunc(compute, func(a, b int) int { return cmp.Compare(level[a], level[b]) })
+	compute = p.hurry(compute, comm, level, deps, fetch)
+	p.reorder(compute, comm, deps, &fetching{f, fetch, deps})
 	fetch = fetchesOf(flowOf(p))
 	waits(p, dependencies(p, fetch), fetch)
 }
@@ -178,10 +182,8 @@ func levels(p *Program, deps [][]int, fetch []bool) []int {
 	return level
 }
 
-// reorder sorts Compute steps by level, and puts each collective right behind the last step that it depends on, fetches
-// where they say.
-func (p *Program) reorder(level []int, deps [][]int, fetches *fetching) {
-	var compute, comm []int
+// byStream is the steps of each stream.
+func (p *Program) byStream() (compute, comm []int) {
 	for i := range p.Steps {
 		if p.Steps[i].Stream == Comm {
 			comm = append(comm, i)
@@ -189,7 +191,12 @@ func (p *Program) reorder(level []int, deps [][]int, fetches *fetching) {
 			compute = append(compute, i)
 		}
 	}
-	slices.SortStableFunc(compute, func(a, b int) int { return cmp.Compare(level[a], level[b]) })
+	return compute, comm
+}
+
+// reorder puts Compute steps in the order of compute, and each collective right behind the last step that it depends on,
+// fetches where they say.
+func (p *Program) reorder(compute, comm []int, deps [][]int, fetches *fetching) {
 	hold := fetches.holds(compute, comm)
 	at := make([]int, len(p.Steps)) // of each placed step, its place
 	for i := range at {

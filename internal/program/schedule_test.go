@@ -45,11 +45,11 @@ func names(p *Program) string {
 func TestCollectivesOverlapTheRestOfTheStep(t *testing.T) {
 	p := training()
 	schedule(p)
-	want := "dw2 reduce2 dx2 dw1 reduce1 dx1 dw0 reduce0 dx0 update2 update1 update0"
+	want := "dw2 reduce2 dx2 dw1 reduce1 update2 dx1 dw0 reduce0 update1 dx0 update0"
 	if got := names(p); got != want {
 		t.Errorf("order %q, want %q", got, want)
 	}
-	after := map[string][]int{"reduce2": {0}, "reduce1": {3}, "reduce0": {6}, "update2": {1}, "update1": {4}, "update0": {7}}
+	after := map[string][]int{"reduce2": {0}, "reduce1": {3}, "reduce0": {7}, "update2": {1}, "update1": {4}, "update0": {8}}
 	for i := range p.Steps {
 		s := &p.Steps[i]
 		if !slices.Equal(s.After, after[s.Name]) || (s.Stream == Comm) != strings.HasPrefix(s.Name, "reduce") {
@@ -78,7 +78,86 @@ func TestUpdatesFollowTheirCollectives(t *testing.T) {
 	slices.Reverse(updates)
 	p.Steps = append(others, updates...)
 	schedule(p)
-	if got, want := names(p), "dw2 reduce2 dx2 dw1 reduce1 dx1 dw0 reduce0 dx0 update2 update1 update0"; got != want {
+	if got, want := names(p), "dw2 reduce2 dx2 dw1 reduce1 update2 dx1 dw0 reduce0 update1 dx0 update0"; got != want {
+		t.Errorf("order %q, want %q", got, want)
+	}
+}
+
+// An update that waits for a large sum would keep the next gradient waiting if only a small sum were on its way behind it.
+func TestUpdatesWaitUntilAsMuchIsOnItsWay(t *testing.T) {
+	p := training()
+	small := p.Add(Value{Name: "bias", DType: tensor.F32, Shape: []int{4}, Role: Gradient, Place: Outside})
+	one := View{small, 0, []int{1}}
+	bias := []Step{
+		{Name: "db", Op: &Map{Space: []int{4}, Code: []Instr{{Op: Load}}, Stores: []int{0}}, In: []View{{0, 0, []int{1}}}, Out: []View{one}},
+		{Name: "reduce", Op: &Collective{Kind: dist.KindAllReduce, Red: dist.Avg}, In: []View{p.Whole(small)}, Out: []View{p.Whole(small)}},
+		{Name: "update", Op: &Map{Space: []int{4}, Code: []Instr{{Op: Load}}, Stores: []int{0}}, In: []View{one}, Out: []View{one}},
+	}
+	p.Steps = slices.Insert(p.Steps, 3, bias...) // behind dx2
+	schedule(p)
+	want := "dw2 reduce2 dx2 db reduce dw1 reduce1 update2 update dx1 dw0 reduce0 update1 dx0 update0"
+	if got := names(p); got != want {
+		t.Errorf("order %q, want %q", got, want)
+	}
+	if err := Validate(p); err != nil {
+		t.Error(err)
+	}
+}
+
+// The terms of an optimizer's step are made where a graph has them, behind the gradients; updates take them along.
+func TestUpdatesTakeTheirTermsAlong(t *testing.T) {
+	p := training()
+	rate := p.Add(Value{Name: "rate", DType: tensor.F32, Place: Arena})
+	clock := p.Add(Value{Name: "steps", DType: tensor.F32, Place: Outside})
+	terms := Step{Name: "terms", Op: &Map{Code: []Instr{{Op: Load}}, Stores: []int{0}}, In: []View{p.Whole(clock)}, Out: []View{p.Whole(rate)}}
+	var updates, others []Step
+	for _, s := range p.Steps {
+		m, ok := s.Op.(*Map)
+		if !ok {
+			others = append(others, s)
+			continue
+		}
+		m.Code = append([]Instr{{Op: Load}, {Op: Load, A: 1}, {Op: Load, A: 2}, {Op: Mul, A: 1, B: 2}, {Op: Sub, A: 0, B: 3}}, m.Code[:0]...)
+		m.Stores = []int{4}
+		s.In = append(s.In, View{rate, 0, []int{0, 0}})
+		updates = append(updates, s)
+	}
+	p.Steps = append(append(others, terms), updates...)
+	schedule(p)
+	want := "dw2 reduce2 dx2 dw1 reduce1 terms update2 dx1 dw0 reduce0 update1 dx0 update0"
+	if got := names(p); got != want {
+		t.Errorf("order %q, want %q", got, want)
+	}
+	if err := Plan(p); err != nil {
+		t.Fatal(err)
+	}
+	if err := Validate(p); err != nil {
+		t.Error(err)
+	}
+}
+
+// The norm of all gradients keeps every update at the end.
+func TestUpdatesThatNeedAllGradientsComeLast(t *testing.T) {
+	p := training()
+	norm := p.Add(Value{Name: "norm", DType: tensor.F32, Shape: []int{4, 4}, Place: Arena})
+	all := Step{Name: "norm", Op: &Map{Space: []int{4, 4}, Code: []Instr{{Op: Load}, {Op: Load, A: 1}, {Op: Add, A: 0, B: 1}}, Stores: []int{2}}}
+	var updates, others []Step
+	for _, s := range p.Steps {
+		if _, ok := s.Op.(*Map); !ok {
+			others = append(others, s)
+			continue
+		}
+		if s.Name != "update1" {
+			all.In = append(all.In, s.In[1])
+		}
+		s.In[1] = p.Whole(norm)
+		updates = append(updates, s)
+	}
+	all.Out = []View{p.Whole(norm)}
+	p.Steps = append(append(others, all), updates...)
+	schedule(p)
+	want := "dw2 reduce2 dx2 dw1 reduce1 dx1 dw0 reduce0 dx0 norm update2 update1 update0"
+	if got := names(p); got != want {
 		t.Errorf("order %q, want %q", got, want)
 	}
 }

@@ -73,6 +73,8 @@ func newTrainer(k *talk, j *job) (*trainer, error) {
 	}
 	if f := j.timing; f.file != "" && f.warmup >= t.steps-t.first {
 		return nil, Usage("--json: the run has %d steps, all of them warm-up; lower --warmup", t.steps-t.first)
+	} else if f.file != "" && f.warmup == 0 && j.site.gpu {
+		return nil, Usage("--warmup 0: on a GPU the first step loads kernels, and is the first whose end the device takes down; say 1 or more")
 	}
 	if err := t.build(t.from.weights); err != nil {
 		return t, err

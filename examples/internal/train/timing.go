@@ -104,14 +104,22 @@ func group(n int) int {
 	return groupSteps
 }
 
-// edge reports whether the step that ends now is the last of a group, of the warm-up or of all: its end has to be the real
-// one, with nothing left to do on a device.
+// edge reports whether the step that ends now is the last of a group, of the warm-up or of all: its end has to be that of the
+// device.
 func (t *timing) edge() bool {
 	if t.warmup > 1 {
 		return false
 	}
 	k := len(t.ends)
 	return k%group(t.measured) == 0 || k == t.measured
+}
+
+// laps makes the ends of edges those of a device, which has measured the times between them.
+func (t *timing) laps(between []time.Duration) {
+	group, last := group(t.measured), len(t.ends)-1
+	for i, d := range between {
+		t.ends[min((i+1)*group, last)] = t.ends[i*group] + d
+	}
 }
 
 // microseconds is median, mean and 90th percentile of a step; zeros when there were none after the warm-up.
@@ -130,6 +138,20 @@ func (t *timing) microseconds() (median, mean, p90 float64) {
 	median = (groups[k/2] + groups[(k-1)/2]) / 2
 	mean = float64(t.ends[n]-t.ends[0]) / float64(time.Microsecond) / float64(n)
 	return median, mean, groups[(9*k)/10]
+}
+
+// times is what worst gives, once the device has told its part.
+//
+// Collective: all ranks.
+func (t *trainer) times() ([]float64, error) {
+	if t.job.site.gpu && t.job.timing.file != "" {
+		between, err := t.vm.compiled.Laps()
+		if err != nil {
+			return nil, err
+		}
+		t.timing.laps(between)
+	}
+	return t.timing.worst(t.talk)
 }
 
 // worst is the largest median, mean and 90th percentile of any rank.

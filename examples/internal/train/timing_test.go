@@ -61,6 +61,18 @@ func TestEndsOfGroupsAreEdges(t *testing.T) {
 	}
 }
 
+// A device tells when groups have ended, long after the program has queued their steps.
+func TestStepTimesAreThoseOfTheDevice(t *testing.T) {
+	tm := newTiming(2, 37)
+	for i := range 37 {
+		tm.step(time.Duration(i) * time.Microsecond) // of queueing
+	}
+	tm.laps([]time.Duration{10 * time.Millisecond, 20 * time.Millisecond, 30 * time.Millisecond, 10 * time.Millisecond})
+	if median, mean, p90 := tm.microseconds(); median != 2000 || p90 != 3000 || mean != 2000 {
+		t.Errorf("median %v, mean %v, p90 %v, want 2000, 2000, 3000", median, mean, p90)
+	}
+}
+
 // In a long run, a step that is late and one that makes up for it are in one group.
 func TestStepTimesAreOfGroups(t *testing.T) {
 	tm := newTiming(0, 35)

@@ -83,7 +83,7 @@ func (t *trainer) finish(ctx context.Context, s *Summary) error {
 	if err := t.keeper.close(); err != nil {
 		return err
 	}
-	worst, err := t.timing.worst(t.talk)
+	worst, err := t.times()
 	if err != nil {
 		return err
 	}
@@ -223,7 +223,7 @@ func (t *trainer) step(step int, b ddp.Batch) error {
 }
 
 // queued is the end of a step whose run has been queued on a GPU, the update with it. Nobody waits for it, but to know its
-// loss where that is shared, and to know its time where a group of steps ends. parts is the loss of a batch in pieces.
+// loss where that is shared; the device takes down when a group of steps ends. parts is the loss of a batch in pieces.
 func (t *trainer) queued(step int, b ddp.Batch, parts float64) error {
 	if err := t.update(); err != nil {
 		return err
@@ -231,7 +231,12 @@ func (t *trainer) queued(step int, b ddp.Batch, parts float64) error {
 	t.spans.queued()
 	t.meter.step(b.Global, 0)
 	wanted := t.wanted(step)
-	if wanted || t.job.timing.file != "" && t.timing.edge() {
+	if t.job.timing.file != "" && t.timing.edge() {
+		if err := t.vm.compiled.Lap(); err != nil {
+			return err
+		}
+	}
+	if wanted {
 		loss, err := t.vm.scalar(t.model.Cost)
 		if err != nil {
 			return err
@@ -239,9 +244,7 @@ func (t *trainer) queued(step int, b ddp.Batch, parts float64) error {
 		if loss *= float64(len(b.Indices)); t.cut(len(b.Indices), b.Global).n > 1 {
 			loss = parts
 		}
-		if wanted {
-			t.meter.note(step, loss/float64(b.Global))
-		}
+		t.meter.note(step, loss/float64(b.Global))
 	}
 	t.timing.step(t.meter.now())
 	return nil

@@ -1,0 +1,104 @@
+package program
+
+import "slices"
+
+// hurry is compute, which is sorted by level, with the steps that need what a collective gives, as updates do, no longer
+// behind all that does not, but where they do not keep anything waiting: once collectives behind theirs carry as many bytes
+// as it did. Then these are on their way while the steps run, theirs is done or nearly, and what computes the operands of the
+// next one goes on behind them. Updates move much memory, and collectives much over links, so that they go well together;
+// at the end of the program nothing would hide them.
+//
+// It takes steps alone that lack no others but Maps of one element, such as the terms of an optimizer's step, which go with them.
+func (p *Program) hurry(compute, comm []int, level []int, deps [][]int, fetch []bool) []int {
+	h := &hurrying{p: p, level: level, deps: deps, fetch: fetch, comm: comm, placed: make([]bool, len(p.Steps))}
+	h.sent = append(h.sent, 0)
+	for _, i := range comm {
+		if !fetch[i] {
+			h.sent = append(h.sent, h.sent[len(h.sent)-1]+p.carried(i))
+		}
+	}
+	rest := slices.Clone(compute)
+	for len(rest) > 0 {
+		h.start()
+		if i := h.next(rest); i >= 0 {
+			h.place(i)
+			rest = slices.DeleteFunc(rest, func(i int) bool { return h.placed[i] })
+			continue
+		}
+		h.place(rest[0])
+		rest = rest[1:]
+	}
+	return h.order
+}
+
+// carried is the bytes that a step of the Comm stream carries; 0 for one that is no collective.
+func (p *Program) carried(i int) int64 {
+	s := &p.Steps[i]
+	if _, ok := s.Op.(*Collective); !ok {
+		return 0
+	}
+	return p.Values[s.In[0].Value].Bytes()
+}
+
+// hurrying is the order of Compute steps as far as it is known.
+type hurrying struct {
+	p       *Program
+	level   []int // see levels
+	deps    [][]int
+	fetch   []bool
+	comm    []int   // steps of Comm that are not started
+	sent    []int64 // bytes that the steps of Comm carry up to each level; fetches are none of them
+	started int     // the level of the last that is started
+	placed  []bool
+	order   []int
+}
+
+func (h *hurrying) place(i int) {
+	for _, j := range h.deps[i] {
+		if !h.placed[j] {
+			h.place(j)
+		}
+	}
+	h.placed[i] = true
+	h.order = append(h.order, i)
+}
+
+// start starts the steps of Comm whose operands are there.
+func (h *hurrying) start() {
+	for len(h.comm) > 0 {
+		i := h.comm[0]
+		if slices.ContainsFunc(h.deps[i], func(j int) bool { return !h.placed[j] }) {
+			return
+		}
+		h.placed[i], h.comm = true, h.comm[1:]
+		if !h.fetch[i] {
+			h.started++
+		}
+	}
+}
+
+// next is the first step of rest that has waited long enough; -1 if there is none.
+func (h *hurrying) next(rest []int) int {
+	from, _ := slices.BinarySearchFunc(rest, h.level[rest[0]]+1, func(i, level int) int { return h.level[i] - level })
+	for _, i := range rest[from:] {
+		l := h.level[i]
+		if l >= h.started || h.sent[h.started]-h.sent[l] < h.sent[l]-h.sent[l-1] {
+			return -1
+		}
+		if h.ready(i) {
+			return i
+		}
+	}
+	return -1
+}
+
+// ready reports whether step i lacks nothing but Maps of one element.
+func (h *hurrying) ready(i int) bool {
+	return !slices.ContainsFunc(h.deps[i], func(j int) bool {
+		if h.placed[j] {
+			return false
+		}
+		m, ok := h.p.Steps[j].Op.(*Map)
+		return !ok || h.p.Steps[j].Stream == Comm || lenOf(m.Space) != 1 || !h.ready(j)
+	})
+}
