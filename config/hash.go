@@ -7,7 +7,7 @@ import (
 )
 
 // canonicalHeader names the form, so that another form can never have the same hash.
-const canonicalHeader = "symgrad config 4\n"
+const canonicalHeader = "symgrad config 5\n"
 
 // Canonical is the settings that must be the same on all ranks of a run, as text: a header, then "key: value" lines in the
 // order of Config. Two configs mean the same computation if and only if they have the same text.

@@ -10,7 +10,7 @@ import (
 
 // The canonical text is what ranks agree on. A change of it is a change of every hash: raise the number in its header.
 func TestCanonicalTextOfTheDefaults(t *testing.T) {
-	want := `symgrad config 4
+	want := `symgrad config 5
 run.seed: 1
 run.max_steps: 0
 run.epochs: 1
@@ -20,6 +20,7 @@ run.machine: compiled
 run.precision: fp32
 launch.nproc_per_node: 0
 comm.backend: auto
+comm.max_ctas: 0
 comm.check: true
 comm.heap_mb: 0
 comm.wire_dtype: f32

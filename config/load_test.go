@@ -31,6 +31,7 @@ var samples = map[string][3]string{
 	"comm.backend":                {"shm", "sim", "shm"},
 	"comm.engine":                 {"nccl", "twoshot", "oneshot"},
 	"comm.tune":                   {"a.json", "/b.json", "t/c.json"},
+	"comm.max_ctas":               {"8", "32", "128"},
 	"comm.timeout_init":           {"1s", "2s", "3s"},
 	"comm.timeout_step":           {"1s", "2s", "3s"},
 	"comm.check":                  {"false", "true", "false"},

@@ -77,6 +77,16 @@ func TestValuesAtOddsWithEachOther(t *testing.T) {
 			"--set: comm.backend: nvshmem is between GPUs, and run.device is cpu: use shm, sim or auto",
 		},
 		{"GPUs", []string{"comm.backend=cuda", "run.device=cuda", "comm.engine=nccl", "comm.tune=t.json"}, ""},
+		{"few blocks", []string{"comm.max_ctas=32"}, ""},
+		{"few blocks of NCCL", []string{"comm.max_ctas=128", "comm.backend=nccl"}, ""},
+		{"few blocks for no GPU", []string{"comm.max_ctas=32", "run.device=cpu"}, ""},
+		{"too many blocks", []string{"comm.max_ctas=129"}, "--set: comm.max_ctas: 129 is out of range: at least 0 and at most 128"},
+		{"less than no blocks", []string{"comm.max_ctas=-1"}, "--set: comm.max_ctas: -1 is out of range: at least 0 and at most 128"},
+		{
+			"few blocks of NVSHMEM",
+			[]string{"comm.max_ctas=8", "comm.backend=nvshmem"},
+			"--set: comm.max_ctas: has no effect, because comm.backend is nvshmem: remove it (it is used when comm.backend is auto or cuda or nccl)",
+		},
 		{
 			"a machine of the host on a GPU",
 			[]string{"run.machine=tape", "run.device=cuda"},

@@ -28,7 +28,7 @@ type benchFlags struct {
 	fresh, pin                     bool
 	style, engine, tune, within    string
 	symmetric                      bool
-	rounds                         int
+	rounds, maxCTAs                int
 	json, plot, vs                 string
 	verdict                        string // of ranks: where the number of wrong elements goes, instead of an error
 
@@ -69,6 +69,7 @@ func (f *benchFlags) addTo(cmd *cobra.Command) {
 	flags.BoolVar(&f.pin, "pin", true, "keep each rank on a core of its own, when there are enough")
 	flags.StringVar(&f.engine, "engine", engineAuto, "between GPUs: what does the operations, as nccl, nccl-window, nvshmem, ll, ll128, ll128-twoshot, oneshot, twoshot, tiles or auto; several, with commas, take turns at every size")
 	flags.StringVar(&f.tune, "tune", "", "between GPUs: file of symgrad tune, for the choice of auto")
+	flags.IntVar(&f.maxCTAs, "max-ctas", 0, "between GPUs: most thread blocks of an operation, but for nvshmem's (comm.max_ctas); 0 means as many as are the fastest alone")
 	flags.BoolVar(&f.symmetric, "symmetric", true, "promise that buffers in the heap lie alike on all ranks, as they do")
 	flags.IntVarP(&f.graph, "graph", "G", 0, "between GPUs: launches of a captured graph of the iterations; 0 queues them one by one")
 	flags.IntVar(&f.rounds, "rounds", 1, "how often each row is measured")
@@ -186,6 +187,10 @@ func (f *benchFlags) checkGPU() error {
 		return fmt.Errorf("--engine %s: backend %s has no engines: want --backend cuda, nccl or nvshmem", f.engine, f.backend)
 	case f.tune != "" && host:
 		return fmt.Errorf("--tune: backend %s does not choose: want --backend cuda", f.backend)
+	case f.maxCTAs < 0 || f.maxCTAs > backend.MostCTAs:
+		return fmt.Errorf("--max-ctas %d: want 0 to %d", f.maxCTAs, backend.MostCTAs)
+	case f.maxCTAs > 0 && (host || f.backend == backend.NVSHMEM):
+		return fmt.Errorf("--max-ctas %d: backend %s has no such setting: want --backend cuda or nccl", f.maxCTAs, f.backend)
 	}
 	f.engines = nil
 	for _, name := range strings.Split(f.engine, ",") {
@@ -210,7 +215,7 @@ func (f *benchFlags) named() []string {
 
 // world is how the world is opened.
 func (f *benchFlags) world(env *launch.Env) backend.Config {
-	return backend.Config{Backend: f.backend, Env: env, TunePath: f.tune}
+	return backend.Config{Backend: f.backend, Env: env, TunePath: f.tune, MaxCTAs: f.maxCTAs}
 }
 
 // args is the command line again, for the ranks.

@@ -45,7 +45,7 @@ func (b *bench) onGPUs(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	on := perf.Setup{Device: onlyGPU(g.Device()), Targets: targets}
+	on := perf.Setup{Device: onlyGPU(g.Device()), Targets: targets, MaxCTAs: b.flags.maxCTAs}
 	return b.rank(ctx, base, on, map[string]string{"cuda driver": versionOf(g.Device().Driver().Version())})
 }
 

@@ -21,49 +21,53 @@ func TestBenchRefusesFlags(t *testing.T) {
 		t.Fatal(err)
 	}
 	for line, want := range map[string]string{
-		"extra":                         `unexpected argument "extra"`,
-		"-n 0":                          "-n 0: want 1 rank or more",
-		"-n two":                        `invalid argument "two"`,
-		"--op allreduction":             `--op: "allreduction" is none of allreduce reduce`,
-		"-d float128":                   `--datatype: "float128" is none of f16`,
-		"-o and":                        `--redop: "and" is none of sum`,
-		"--backend nccl3":               `--backend: "nccl3" is none of auto shm sim`,
-		"-b -1":                         `--minbytes: "-1" is no size`,
-		"-b 0":                          "--minbytes 0: want 1 or more",
-		"-e 64T":                        `--maxbytes: "64T" is no size`,
-		"-e 9999G":                      "want 0 to 1024G",
-		"-b 1K -e 8":                    "the smallest size, 1K, is larger than the largest, 8",
-		"-f 1":                          "-f 1: want 2 or more",
-		"-i 1X":                         `--stepbytes: "1X" is no size`,
-		"-i 1":                          "more than 65536 sizes",
-		"-i 8 -f 2":                     "choose one",
-		"--iters -1":                    "want 0 or more",
-		"-w -1":                         "want 0 or more",
-		"-c -1":                         "want 0 or more",
-		"--iters 99999999":              "want 0 to 16777216",
-		"-r 2":                          "root 2: want 0 to 1",
-		"-G 1":                          "-G 1: backend auto has no graphs",
-		"--rounds 0":                    "--rounds 0: want 1 or more",
-		"--symmetric --private":         "choose one",
-		"--engine nccl":                 "--engine nccl: backend auto has no engines: want --backend cuda, nccl or nvshmem",
-		"--backend cuda --engine a,":    `--engine "a,": a name is empty`,
-		"--backend cuda --engine a,b,a": `--engine "a,b,a": a is there twice`,
-		"--backend shm --tune x":        "--tune: backend shm does not choose",
-		"-G -1":                         "-G -1: want 0 or more",
-		"--style mpi":                   `style "mpi" is none of osu back-to-back`,
-		"--style=":                      "want osu or back-to-back",
-		"--fresh --style back-to-back":  "fresh buffers need a moment",
-		"--in-place --both":             "choose one",
-		"--in-place-of all,none":        `--in-place-of: "none" is none of allreduce`,
-		"-n 1 --op pingpong":            "pingpong needs 2 ranks",
-		"--op put --private":            "operations of one side need the symmetric heap",
-		"--in-place --op alltoall":      "has a form in place",
-		"--op barrier --plot x.svg":     "--plot: barrier has no sizes",
-		"--vs no-such-file":             "--vs: open no-such-file: no such file",
-		"--vs " + file:                  "no result of symgrad bench",
-		"--no-such-flag":                "unknown flag: --no-such-flag",
-		"--op allreduce --json":         "flag needs an argument",
-		"--datatype f32, --op=barrier,": `--op: "" is none of`,
+		"extra":                          `unexpected argument "extra"`,
+		"-n 0":                           "-n 0: want 1 rank or more",
+		"-n two":                         `invalid argument "two"`,
+		"--op allreduction":              `--op: "allreduction" is none of allreduce reduce`,
+		"-d float128":                    `--datatype: "float128" is none of f16`,
+		"-o and":                         `--redop: "and" is none of sum`,
+		"--backend nccl3":                `--backend: "nccl3" is none of auto shm sim`,
+		"-b -1":                          `--minbytes: "-1" is no size`,
+		"-b 0":                           "--minbytes 0: want 1 or more",
+		"-e 64T":                         `--maxbytes: "64T" is no size`,
+		"-e 9999G":                       "want 0 to 1024G",
+		"-b 1K -e 8":                     "the smallest size, 1K, is larger than the largest, 8",
+		"-f 1":                           "-f 1: want 2 or more",
+		"-i 1X":                          `--stepbytes: "1X" is no size`,
+		"-i 1":                           "more than 65536 sizes",
+		"-i 8 -f 2":                      "choose one",
+		"--iters -1":                     "want 0 or more",
+		"-w -1":                          "want 0 or more",
+		"-c -1":                          "want 0 or more",
+		"--iters 99999999":               "want 0 to 16777216",
+		"-r 2":                           "root 2: want 0 to 1",
+		"-G 1":                           "-G 1: backend auto has no graphs",
+		"--rounds 0":                     "--rounds 0: want 1 or more",
+		"--symmetric --private":          "choose one",
+		"--engine nccl":                  "--engine nccl: backend auto has no engines: want --backend cuda, nccl or nvshmem",
+		"--backend cuda --engine a,":     `--engine "a,": a name is empty`,
+		"--backend cuda --engine a,b,a":  `--engine "a,b,a": a is there twice`,
+		"--backend shm --tune x":         "--tune: backend shm does not choose",
+		"--max-ctas 8":                   "--max-ctas 8: backend auto has no such setting: want --backend cuda or nccl",
+		"--backend nvshmem --max-ctas 8": "--max-ctas 8: backend nvshmem has no such setting: want --backend cuda or nccl",
+		"--backend cuda --max-ctas -1":   "--max-ctas -1: want 0 to 128",
+		"--backend cuda --max-ctas 129":  "--max-ctas 129: want 0 to 128",
+		"-G -1":                          "-G -1: want 0 or more",
+		"--style mpi":                    `style "mpi" is none of osu back-to-back`,
+		"--style=":                       "want osu or back-to-back",
+		"--fresh --style back-to-back":   "fresh buffers need a moment",
+		"--in-place --both":              "choose one",
+		"--in-place-of all,none":         `--in-place-of: "none" is none of allreduce`,
+		"-n 1 --op pingpong":             "pingpong needs 2 ranks",
+		"--op put --private":             "operations of one side need the symmetric heap",
+		"--in-place --op alltoall":       "has a form in place",
+		"--op barrier --plot x.svg":      "--plot: barrier has no sizes",
+		"--vs no-such-file":              "--vs: open no-such-file: no such file",
+		"--vs " + file:                   "no result of symgrad bench",
+		"--no-such-flag":                 "unknown flag: --no-such-flag",
+		"--op allreduce --json":          "flag needs an argument",
+		"--datatype f32, --op=barrier,":  `--op: "" is none of`,
 	} {
 		var stdout, stderr bytes.Buffer
 		code := execute(newRootCommand(), append([]string{"bench"}, strings.Fields(line)...), &stdout, &stderr)
@@ -107,7 +111,7 @@ func TestBenchRanksGetTheSameFlags(t *testing.T) {
 	f := newBenchFlags()
 	first.ResetFlags()
 	f.addTo(first)
-	if err := first.ParseFlags(strings.Fields("-n 3 -e 4K --both -d f32,f64 --pin=false --warmup_iters 0")); err != nil {
+	if err := first.ParseFlags(strings.Fields("-n 3 -e 4K --both -d f32,f64 --pin=false --warmup_iters 0 --backend cuda --max_ctas 32")); err != nil {
 		t.Fatal(err)
 	}
 	g := newBenchFlags()
@@ -119,6 +123,9 @@ func TestBenchRanksGetTheSameFlags(t *testing.T) {
 	}
 	if g.ranks != 3 || g.cfg.Warmup != -1 || g.cfg.MaxBytes != f.cfg.MaxBytes || g.cfg.Pin || !g.cfg.Both || len(g.cfg.DTypes) != 2 {
 		t.Errorf("%q becomes %+v", f.args(), g.cfg)
+	}
+	if w := g.world(nil); w.MaxCTAs != 32 || w.Backend != "cuda" || w.Validate() != nil {
+		t.Errorf("%q opens %+v", f.args(), w)
 	}
 }
 

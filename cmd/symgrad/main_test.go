@@ -9,10 +9,13 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/spf13/cobra"
+
+	"github.com/symgrad/symgrad/internal/cuda/cudatest"
 )
 
 // TestMain lets the scripts run symgrad: this test binary under that name.
 func TestMain(m *testing.M) {
+	cudatest.Hide()
 	testscript.Main(m, map[string]func(){"symgrad": main})
 }
 

@@ -236,7 +236,7 @@ func (t *tune) readEarlier() error {
 	return nil
 }
 
-// settings takes what files, environment and --set say about libraries and time limits.
+// settings takes what files, environment and --set say about libraries, time limits and comm.max_ctas.
 func (t *tune) settings() error {
 	cfg, _, err := config.Load(*t.source)
 	if err != nil {
@@ -247,10 +247,10 @@ func (t *tune) settings() error {
 	return nil
 }
 
-// gpuConfig is the settings of a backend that are about libraries for GPUs and time limits.
+// gpuConfig is the settings of a backend that are about libraries for GPUs, what they may take of one, and time limits.
 func gpuConfig(cfg *config.Config) backend.Config {
 	return backend.Config{
-		InitTimeout: cfg.Comm.TimeoutInit, StepTimeout: cfg.Comm.TimeoutStep,
+		InitTimeout: cfg.Comm.TimeoutInit, StepTimeout: cfg.Comm.TimeoutStep, MaxCTAs: cfg.Comm.MaxCTAs,
 		CUDADriver: cfg.GPU.Driver, NVRTC: cfg.GPU.NVRTC, NCCL: cfg.GPU.NCCL, NVSHMEM: cfg.GPU.NVSHMEM,
 	}
 }

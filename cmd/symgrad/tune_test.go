@@ -57,7 +57,7 @@ func TestTuneFlagsBecomeATuning(t *testing.T) {
 	u := &tune{source: newSource()}
 	cmd.ResetFlags()
 	u.addTo(cmd)
-	if err := errors.Join(cmd.ParseFlags(strings.Fields("--op allreduce,alltoall -d half,u8 -o sum,max,avg -b 8 -e 64M --rounds 7 --set gpu.nccl=/a,b.so --set run.seed=3 --merge")), u.parse()); err != nil {
+	if err := errors.Join(cmd.ParseFlags(strings.Fields("--op allreduce,alltoall -d half,u8 -o sum,max,avg -b 8 -e 64M --rounds 7 --set gpu.nccl=/a,b.so --set run.seed=3 --set comm.max_ctas=32 --merge")), u.parse()); err != nil {
 		t.Fatal(err)
 	}
 	g := u.tuning
@@ -75,7 +75,7 @@ func TestTuneFlagsBecomeATuning(t *testing.T) {
 	if err := errors.Join(second.ParseFlags(u.args()), again.parse(), again.settings()); err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Equal(again.source.Set, u.source.Set) || again.cfg.NCCL != "/a,b.so" || again.cfg.Backend != "cuda" || !again.merge || again.tuning.Rounds != 7 {
+	if !slices.Equal(again.source.Set, u.source.Set) || again.cfg.NCCL != "/a,b.so" || again.cfg.Backend != "cuda" || again.cfg.MaxCTAs != 32 || !again.merge || again.tuning.Rounds != 7 {
 		t.Errorf("%q becomes %+v", u.args(), again)
 	}
 }

@@ -25,6 +25,14 @@
 // takes the same one. With cuda, a library that one rank lacks is left out on all; with nccl and nvshmem it is an error.
 // Peer access is a must for NVSHMEM and for our own kernels; NCCL goes through the host where there is none.
 //
+// # How much of a GPU does an operation take?
+//
+// As much as makes it the fastest alone, unless Config.MaxCTAs bounds the thread blocks of a launch: beside matrix products
+// fewer may be better, since a block keeps its multiprocessor, or its part of one, to the end of the operation. The bound
+// holds for kernels of our own and for NCCL (its maxCTAs). NVSHMEM has no such setting: what it does itself is kernels of one
+// block, and what it has NCCL do goes by NCCL's own choice. The table by which the fastest is chosen was measured without a
+// bound, and still chooses; symgrad tune measures another one with it.
+//
 // Closing the world closes, in this order: its groups and engines, NVSHMEM, the control group, the meeting place, the driver.
 package backend
 
@@ -73,6 +81,9 @@ func EngineNames(name string) []string {
 	return nil
 }
 
+// MostCTAs is the largest Config.MaxCTAs.
+const MostCTAs = direct.MaxBlocks
+
 // Where the buffers of a world are.
 const (
 	AnyDevice  = "auto" // of the host; see the package comment
@@ -94,6 +105,7 @@ type Config struct {
 	// Of backends between GPUs alone.
 	Engine     string // the way that does all operations: "nccl", "nvshmem", "oneshot"; "" means the fastest for each
 	TunePath   string // file that symgrad tune wrote, by which the fastest is chosen; "" means the table of the program
+	MaxCTAs    int    // most thread blocks of an operation's launch, but for NVSHMEM's; 0 means what is the fastest alone; the same on all ranks
 	Timing     bool   // measure every operation on the device, for gpu.Elapsed
 	CUDADriver string // path or soname of libcuda; "" means libcuda.so.1, searched for
 	NVRTC      string // path or soname of libnvrtc; "" means that of the newest CUDA that the driver runs, searched for
@@ -117,6 +129,8 @@ func (c Config) Validate() error {
 		return invalid("negative timeout")
 	case c.TraceEntries < 0:
 		return invalid("negative number of trace entries")
+	case c.MaxCTAs < 0 || c.MaxCTAs > MostCTAs:
+		return invalid("at most %d blocks in a launch: want 0 to %d", c.MaxCTAs, MostCTAs)
 	case c.Device == HostDevice && OnGPUs(c.Backend):
 		return invalid("backend %s is between GPUs, and the device is cpu: use shm or auto", c.Backend)
 	case c.Device == CUDADevice && (c.Backend == SHM || c.Backend == Sim):
@@ -124,6 +138,9 @@ func (c Config) Validate() error {
 	case OnGPUs(c.Name()):
 		if names := EngineNames(c.Name()); c.Engine != "" && !slices.Contains(names, c.Engine) {
 			return invalid("engine %q of backend %s is none of %s", c.Engine, c.Name(), strings.Join(names, ", "))
+		}
+		if c.MaxCTAs > 0 && c.Name() == NVSHMEM {
+			return invalid("at most %d blocks in a launch, which has no effect on backend nvshmem: it is for cuda and nccl", c.MaxCTAs)
 		}
 		return nil
 	}
@@ -133,6 +150,7 @@ func (c Config) Validate() error {
 	}{
 		{c.Engine != "", fmt.Sprintf("engine %q", c.Engine)},
 		{c.TunePath != "", fmt.Sprintf("table %q", c.TunePath)},
+		{c.MaxCTAs > 0, fmt.Sprintf("at most %d blocks in a launch", c.MaxCTAs)},
 		{c.Timing, "timing of operations"},
 	} {
 		if s.set {

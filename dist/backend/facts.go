@@ -25,6 +25,7 @@ func (g gpuID) String() string { return fmt.Sprintf("%s (%s)", g.UUID, g.PCI) }
 type facts struct {
 	Backend string `json:"backend"`
 	Engine  string `json:"engine"`
+	MaxCTAs int    `json:"max_ctas"`
 	GPU     gpuID  `json:"gpu"`     // of the rank
 	Count   int    `json:"count"`   // of GPUs that it sees
 	Visible string `json:"visible"` // why it sees those
@@ -72,6 +73,8 @@ func judge(all []facts) error {
 			return fmt.Errorf("%w on the backend: rank 0 opens %s, rank %d %s", dist.ErrMismatch, first.Backend, r, f.Backend)
 		case f.Engine != first.Engine:
 			return fmt.Errorf("%w on the engine: rank 0 has %q forced, rank %d %q", dist.ErrMismatch, first.Engine, r, f.Engine)
+		case f.MaxCTAs != first.MaxCTAs:
+			return fmt.Errorf("%w on the most blocks of an operation: rank 0 has %d, rank %d %d", dist.ErrMismatch, first.MaxCTAs, r, f.MaxCTAs)
 		case f.Driver != first.Driver:
 			return fmt.Errorf("%w on the driver: rank 0 has one for CUDA %s, rank %d for %s: do they share a host?", dist.ErrMismatch,
 				version(first.Driver), r, version(f.Driver))
@@ -204,7 +207,7 @@ func (s *sight) can(own, peer int) (bool, error) {
 // factsOf is what this rank tells of itself.
 func (c Config) factsOf(d *cuda.Driver, ids []gpuID, own int) facts {
 	return facts{
-		Backend: c.Name(), Engine: c.Engine, GPU: ids[own], Count: len(ids), Driver: d.Version(),
+		Backend: c.Name(), Engine: c.Engine, MaxCTAs: c.MaxCTAs, GPU: ids[own], Count: len(ids), Driver: d.Version(),
 		Visible: launch.CurrentVisible().String(),
 	}
 }

@@ -43,6 +43,7 @@ func TestJudgeNamesRanksAndGPU(t *testing.T) {
 		},
 		{"other backends", func(all []facts) { all[2].Backend = NCCL }, dist.ErrMismatch, []string{"rank 0 opens cuda, rank 2 nccl"}},
 		{"other engines", func(all []facts) { all[1].Engine = "nccl" }, dist.ErrMismatch, []string{`rank 0 has "" forced, rank 1 "nccl"`}},
+		{"other bounds", func(all []facts) { all[2].MaxCTAs = 32 }, dist.ErrMismatch, []string{"on the most blocks of an operation: rank 0 has 0, rank 2 32"}},
 		{"other drivers", func(all []facts) { all[3].Driver = 12080 }, dist.ErrMismatch, []string{"for CUDA 13.0, rank 3 for 12.8"}},
 	} {
 		all := four()

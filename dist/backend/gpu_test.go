@@ -44,7 +44,8 @@ func ncclSkips(c conformance.Case) string {
 	return ""
 }
 
-// The conformance suite on 2 to 4 GPUs, ranks being processes.
+// The conformance suite on 2 to 4 GPUs, ranks being processes. Each backend has a world of every size for the suite proper, and
+// 32 that break, which are 1 to 1.5 s each on H200s: some 90 s a backend on two of them, so that all need -test.timeout=10m.
 func TestConformance(t *testing.T) {
 	for _, tt := range []struct {
 		backend string
@@ -93,7 +94,14 @@ func sums(w *dist.World, m memory) error {
 
 // Each rank of a host has a GPU of its own, whatever the backend, and the world says what it runs on.
 func TestOpenGivesEachRankAGPU(t *testing.T) {
-	for _, cfg := range []Config{{Device: CUDADevice}, {Backend: NCCL}, {Backend: NVSHMEM}, {Backend: CUDA, Engine: "nccl", Timing: true}} {
+	for _, cfg := range []Config{
+		{Device: CUDADevice},
+		{Backend: NCCL},
+		{Backend: NVSHMEM},
+		{Backend: CUDA, Engine: "nccl", Timing: true},
+		{Backend: CUDA, Engine: "tiles", MaxCTAs: 4},
+		{Backend: NCCL, Engine: "nccl", MaxCTAs: 100}, // more than NCCL has
+	} {
 		t.Run(cfg.Name()+cfg.Engine, func(t *testing.T) {
 			d, n := gpus(t, 2, 4)
 			conformance.Processes(opener(cfg))(t, n, conformance.LaunchOptions{}, func(w *dist.World) error {

@@ -79,7 +79,7 @@ func (g *GPUs) openWays() error {
 
 func (g *GPUs) openNCCL() *way {
 	w := &way{name: NCCL}
-	lib, err := nccl.Open(nccl.Config{Path: g.cfg.NCCL, Dirs: g.dirs, InitTimeout: g.cfg.InitTimeout})
+	lib, err := nccl.Open(nccl.Config{Path: g.cfg.NCCL, Dirs: g.dirs, MaxCTAs: g.cfg.MaxCTAs, InitTimeout: g.cfg.InitTimeout})
 	if err = g.party.Agree(err); err != nil {
 		w.why = unusable(err)
 		return w
@@ -122,7 +122,7 @@ func (g *GPUs) openOwn() *way {
 		return w
 	}
 	w.about = "own kernels, compiled by " + compiler.String()
-	w.maker, w.memory = direct.Make(direct.Config{}), direct.IPC{}
+	w.maker, w.memory = direct.Make(direct.Config{MaxCTAs: g.cfg.MaxCTAs}), direct.IPC{}
 	return w
 }
 

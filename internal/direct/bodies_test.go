@@ -97,6 +97,34 @@ func pieces(r *rank) error {
 	return nil
 }
 
+// fewBlocks is all operations with Config.MaxCTAs, of sizes for which more blocks were measured too, and forced shapes.
+func fewBlocks(r *rank) error {
+	rng := random(4)
+	for _, e := range r.engines {
+		for i, kind := range []dist.Kind{dist.KindAllReduce, dist.KindReduceScatter, dist.KindAllGather} {
+			s := newSpec(rng, r.Size, kind, someCombos[i%len(someCombos)], 1000003, 0)
+			s.lay(rng, 0, true, i == 0)
+			op, err := s.buffers(r)
+			if err != nil {
+				return err
+			}
+			if got := e.Shape(&op); got.Blocks != fewest || got.Threads != MaxThreads {
+				return fmt.Errorf("%s: %v is launched as %v, want %dx%d", e.Name(), s, got, fewest, MaxThreads)
+			}
+			if err := errors.Join(r.run(e, s), e.Force(Shape{Blocks: 112, Threads: 256})); err != nil {
+				return err
+			}
+			if got := e.Shape(&op); got.Blocks != fewest || got.Threads != 256 {
+				return fmt.Errorf("%s: 112x256 is forced to be %v", e.Name(), got)
+			}
+			if err := errors.Join(r.run(e, s), e.Force(Shape{})); err != nil {
+				return err
+			}
+		}
+	}
+	return everyOperation(r)
+}
+
 // randomOperations queues operations of all engines and shapes behind each other, and looks when all are done.
 func randomOperations(r *rank) error {
 	rng := random(5)

@@ -63,7 +63,7 @@ func Make(cfg Config) gpu.Maker {
 
 func (s *state) engine(w way) gpu.Engine {
 	s.engines.Add(1)
-	e := &Engine{s: s, way: w, shapes: newShapes(w, s.n, s.most, s.cfg.Shapes)}
+	e := &Engine{s: s, way: w, shapes: newShapes(w, s.n, s.most, s.cfg.Shapes).within(s.cfg.mostBlocks())}
 	if w == twoshot || w == tiles {
 		return &placed{e}
 	}
@@ -104,7 +104,7 @@ func (e *Engine) Force(s Shape) error {
 		if err := s.validate(); err != nil {
 			return err
 		}
-		s.Blocks = min(s.Blocks, e.s.most)
+		s.Blocks = min(s.Blocks, e.s.most, e.s.cfg.mostBlocks())
 	}
 	e.forced = s
 	return nil

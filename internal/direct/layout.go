@@ -1,6 +1,7 @@
 package direct
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/symgrad/symgrad/dist"
@@ -213,9 +214,13 @@ type Config struct {
 	LineBytes   int64  // packets of a line; 0 means 36 MiB
 	StageBytes  int64  // copies of what lies in no slab; 0 means 32 MiB
 	TileBytes   int64  // tiles on their way; 0 means 64 MiB
+	MaxCTAs     int    // thread blocks of a launch, each of which has a multiprocessor or a part of one; 0 means as many as are the fastest alone
 	Shapes      []Rule // of launches; nil means those that come with the program
 	Memory      Memory // where boards come from; nil means IPC
 }
+
+// mostBlocks is MaxCTAs without a special value.
+func (c *Config) mostBlocks() int { return cmp.Or(c.MaxCTAs, MaxBlocks) }
 
 // Validate reports what Make would refuse. Errors: dist.ErrInvalid.
 func (c *Config) Validate() error {
@@ -226,6 +231,9 @@ func (c *Config) Validate() error {
 		if f.bytes != 0 && (f.bytes < leastPart || f.bytes > 1<<36) {
 			return fmt.Errorf("direct: %w: %s %d, not 0 or from %d to %d", dist.ErrInvalid, f.name, f.bytes, leastPart, int64(1)<<36)
 		}
+	}
+	if c.MaxCTAs < 0 || c.MaxCTAs > MaxBlocks {
+		return fmt.Errorf("direct: %w: MaxCTAs %d, not from 0 to %d", dist.ErrInvalid, c.MaxCTAs, MaxBlocks)
 	}
 	for i := range c.Shapes {
 		if err := c.Shapes[i].validate(); err != nil {

@@ -2,6 +2,7 @@ package direct
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"unsafe"
@@ -204,6 +205,8 @@ func TestConfigNamesWhatIsWrong(t *testing.T) {
 		"LineBytes":     {LineBytes: -1},
 		"StageBytes":    {StageBytes: 1 << 40},
 		"TileBytes":     {TileBytes: 3},
+		"MaxCTAs -1":    {MaxCTAs: -1},
+		"MaxCTAs 129":   {MaxCTAs: 129},
 		`engine "ring"`: {Shapes: []Rule{{Engine: "ring", Bytes: 1, Shape: Shape{Blocks: 1, Threads: 32}}}},
 		"power of two":  {Shapes: []Rule{{Engine: "ll", Bytes: 3, Shape: Shape{Blocks: 1, Threads: 32}}}},
 		"9 ranks":       {Shapes: []Rule{{Engine: "ll", Bytes: 4, Ranks: 9, Shape: Shape{Blocks: 1, Threads: 32}}}},
@@ -213,6 +216,28 @@ func TestConfigNamesWhatIsWrong(t *testing.T) {
 	} {
 		if err := c.Validate(); !errors.Is(err, dist.ErrInvalid) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v", want, err)
+		}
+	}
+}
+
+// Ranks with other bounds, boards or shapes are refused on all, and the smallest GPU counts.
+func TestRanksThatDoNotFitAreRefused(t *testing.T) {
+	of := func(c Config) *state { return &state{cfg: c, board: newBoard(&c)} }
+	one := of(Config{MaxCTAs: 8})
+	if most, err := one.judge([][]byte{one.told(132), one.told(108), one.told(132)}); err != nil || most != 95 {
+		t.Errorf("%d blocks run at once, error %v, want 95", most, err)
+	}
+	if most, err := one.judge([][]byte{one.told(160)}); err != nil || most != MaxBlocks {
+		t.Errorf("%d blocks run at once, error %v, want %d", most, err, MaxBlocks)
+	}
+	rule := Rule{Engine: "ll", Kind: dist.KindAllReduce, Bytes: 4, Shape: Shape{Blocks: 1, Threads: 32}}
+	for _, other := range []Config{{MaxCTAs: 16}, {MaxCTAs: 8, TileBytes: 1 << 20}, {MaxCTAs: 8, Shapes: []Rule{rule}}} {
+		all := [][]byte{one.told(132), of(other).told(132)}
+		for _, s := range []*state{one, of(other)} {
+			want := fmt.Sprintf("of rank 1 is not that of rank 0; here it is at most %d blocks", s.cfg.MaxCTAs)
+			if _, err := s.judge(all); !errors.Is(err, dist.ErrMismatch) || !strings.Contains(err.Error(), want) {
+				t.Errorf("%+v: error %v, want %q", other, err, want)
+			}
 		}
 	}
 }

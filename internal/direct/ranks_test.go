@@ -29,6 +29,7 @@ var bodies = map[string]func(r *rank) error{
 	"every operation":          everyOperation,
 	"random operations":        randomOperations,
 	"pieces":                   pieces,
+	"few blocks":               fewBlocks,
 	"rounds":                   rounds,
 	"graph":                    graphs,
 	"abort":                    aborts,
@@ -157,10 +158,16 @@ func asGoroutines(t *testing.T, n int, role string) {
 	ranks.Wait()
 }
 
+// fewest is the bound of the body "few blocks".
+const fewest = 8
+
 // boards is the configuration for a body.
 func boards(role string) Config {
-	if role == "pieces" {
+	switch role {
+	case "pieces":
 		return smallBoards
+	case "few blocks":
+		return Config{MaxCTAs: fewest}
 	}
 	return Config{}
 }
@@ -202,6 +209,7 @@ func TestEveryTypeAndReductionIsThatOfTheHost(t *testing.T) {
 func TestEveryOperationWhereverBuffersLie(t *testing.T) { onGPUs(t, "every operation") }
 func TestRandomOperationsInOneStream(t *testing.T)      { onGPUs(t, "random operations") }
 func TestLargeOperationsInPieces(t *testing.T)          { onGPUs(t, "pieces") }
+func TestFewBlocksMakeTheSameBits(t *testing.T)         { onGPUs(t, "few blocks") }
 func TestTilesGoRound(t *testing.T)                     { onGPUs(t, "rounds") }
 func TestAGraphIsReplayedAThousandTimes(t *testing.T)   { onGPUs(t, "graph") }
 func TestAbortEndsKernelsWhosePeersNeverCome(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 
 // Shape is the shape of a launch: blocks of threads, and tiles. The zero Shape is none.
 type Shape struct {
-	Blocks  int // 1 to MaxBlocks, and no more than seven eighths of the GPU's multiprocessors
+	Blocks  int // 1 to MaxBlocks, and no more than seven eighths of the GPU's multiprocessors, nor than Config.MaxCTAs
 	Threads int // of a block: a multiple of 32 up to MaxThreads
 	Tile    int // bytes of a tile at most, for engines that have tiles: a multiple of 512 up to 32 KiB; 0 means 2 KiB
 }
@@ -104,6 +104,19 @@ func newShapes(w way, n, most int, rules []Rule) *shapes {
 	}
 	for c := range sizeClasses {
 		t[dist.KindBarrier][c], t[dist.KindSync][c] = greetShape, greetShape
+	}
+	return t
+}
+
+// within is t with no more than limit blocks in a launch. Few blocks want many threads: 512 were the fastest for 16 blocks,
+// whatever they were for more (TestSweep).
+func (t *shapes) within(limit int) *shapes {
+	for kind := range t {
+		for c := range t[kind] {
+			if s := &t[kind][c]; s.Blocks > limit {
+				s.Blocks, s.Threads = limit, MaxThreads
+			}
+		}
 	}
 	return t
 }

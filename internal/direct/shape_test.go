@@ -52,6 +52,55 @@ func TestRanksWithoutRulesTakeThoseOfTheNextLarger(t *testing.T) {
 	}
 }
 
+// A bound takes blocks away, and gives the ones that are left all threads; what is within it stays as it was measured.
+func TestShapesStayWithinABound(t *testing.T) {
+	rules := []Rule{
+		{"tiles", dist.KindAllReduce, 0, 1 << 10, Shape{8, 256, 2 << 10}},
+		{"tiles", dist.KindAllReduce, 0, 1 << 20, Shape{16, 256, 8 << 10}},
+		{"tiles", dist.KindAllReduce, 0, 1 << 28, Shape{112, 512, 8 << 10}},
+	}
+	for _, c := range []struct {
+		most, limit, class int
+		want               Shape
+	}{
+		{MaxBlocks, MaxBlocks, 28, Shape{112, 512, 8 << 10}},
+		{MaxBlocks, 32, 10, Shape{8, 256, 2 << 10}},
+		{MaxBlocks, 32, 20, Shape{16, 256, 8 << 10}},
+		{MaxBlocks, 16, 20, Shape{16, 256, 8 << 10}},
+		{MaxBlocks, 15, 20, Shape{15, 512, 8 << 10}},
+		{MaxBlocks, 32, 28, Shape{32, 512, 8 << 10}},
+		{MaxBlocks, 1, 10, Shape{1, 512, 2 << 10}},
+		{12, MaxBlocks, 20, Shape{12, 256, 8 << 10}}, // of a small GPU, whose threads nobody has measured
+		{12, 8, 20, Shape{8, 512, 8 << 10}},
+	} {
+		got := newShapes(tiles, 2, c.most, rules).within(c.limit)[dist.KindAllReduce][c.class]
+		if got != c.want {
+			t.Errorf("%d blocks run at once, at most %d, class %d: %v, want %v", c.most, c.limit, c.class, got, c.want)
+		}
+	}
+}
+
+// The shapes of the program, and those that are guessed.
+func TestEveryShapeStaysWithinABound(t *testing.T) {
+	measured, err := builtinRules()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, rules := range [][]Rule{measured, nil} {
+		for w := range ways {
+			free := newShapes(w, 2, MaxBlocks, rules)
+			for kind, row := range newShapes(w, 2, MaxBlocks, rules).within(8) {
+				for class, s := range row {
+					was := free[kind][class]
+					if err := s.validate(); err != nil || s.Blocks > 8 || s.Tile != was.Tile || was.Blocks <= 8 && s != was {
+						t.Errorf("%s %v, class %d: %v has become %v, error %v", w.name(), dist.Kind(kind), class, was, s, err)
+					}
+				}
+			}
+		}
+	}
+}
+
 // What was measured among 2 and 4 ranks counts for tiles, of a reduce-scatter too, whose slices are those of the allreduce.
 func TestTilesHaveMeasuredShapes(t *testing.T) {
 	rules, err := builtinRules()

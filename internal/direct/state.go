@@ -99,21 +99,35 @@ func newState(p *gpu.Party, cfg Config, kernels *shelf) (*state, error) {
 
 // agree compares the configurations and finds the smallest GPU. Collective.
 func (s *state) agree() error {
-	shape := fmt.Sprintf("%+v %+v", s.board, s.cfg.Shapes)
-	sum := sha256.Sum256([]byte(shape))
-	all, err := s.p.Exchange(binary.LittleEndian.AppendUint32(sum[:], uint32(s.p.Device.SMs())))
-	if err != nil {
-		return err
+	all, err := s.p.Exchange(s.told(s.p.Device.SMs()))
+	if err == nil {
+		s.most, err = s.judge(all)
 	}
-	s.most = MaxBlocks
+	return err
+}
+
+// settings is what ranks must have alike, as text.
+func (s *state) settings() string {
+	return fmt.Sprintf("at most %d blocks, %+v %+v", s.cfg.mostBlocks(), s.board, s.cfg.Shapes)
+}
+
+// told is what a rank whose GPU has so many multiprocessors tells the others.
+func (s *state) told(sms int) []byte {
+	sum := sha256.Sum256([]byte(s.settings()))
+	return binary.LittleEndian.AppendUint32(sum[:], uint32(sms))
+}
+
+// judge is the blocks that run at once on every rank, from what all have told. Errors: dist.ErrMismatch.
+func (s *state) judge(all [][]byte) (int, error) {
+	most := MaxBlocks
 	for r, b := range all {
 		if [32]byte(b) != [32]byte(all[0]) {
-			return fmt.Errorf("direct: %w: the configuration of rank %d is not that of rank 0; here it is %s", dist.ErrMismatch, r, shape)
+			return 0, fmt.Errorf("direct: %w: the configuration of rank %d is not that of rank 0; here it is %s", dist.ErrMismatch, r, s.settings())
 		}
 		sms := int(binary.LittleEndian.Uint32(b[32:]))
-		s.most = min(s.most, max(sms-sms/8, 1))
+		most = min(most, max(sms-sms/8, 1))
 	}
-	return nil
+	return most, nil
 }
 
 // prepare makes what is this rank's alone.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"unsafe"
 
 	"github.com/symgrad/symgrad/dist"
 )
@@ -96,6 +97,16 @@ func TestConfigIsUndefinedWhereNothingIsSet(t *testing.T) {
 	Config{MaxCTAs: 16}.fill(&c, 0)
 	if c.maxCTAs != 16 || c.minCTAs != undefInt {
 		t.Errorf("CTAs %d to %d", c.minCTAs, c.maxCTAs)
+	}
+}
+
+// NCCL reads bytes: the most blocks lie at 28, behind the least, at 24, which is undefined and so below it.
+func TestTheMostBlocksLieWhereNCCLReadsThem(t *testing.T) {
+	var c config
+	Config{MaxCTAs: 32}.fill(&c, 0)
+	raw := *(*[unsafe.Sizeof(c)]byte)(unsafe.Pointer(&c))
+	if want := [8]byte{3: 0x80, 4: 32}; [8]byte(raw[24:]) != want {
+		t.Errorf("bytes 24 to 31 are %x, want %x", raw[24:32], want)
 	}
 }
 

@@ -32,8 +32,15 @@ func (c *Comm) Abort() {
 	<-told
 }
 
-// abort is the goroutine of Abort; Close waits for it. ncclCommAbort frees what a call on another thread may still use, so
-// it runs inside of a group: the flags that make kernels and calls end are raised at once, and the rest happens at the
+// settle returns when an abort is through, if there is one.
+func (c *Comm) settle() {
+	if c.ending.Load() == aborting {
+		<-c.done
+	}
+}
+
+// abort is the goroutine of Abort; Close and settle wait for it. ncclCommAbort frees what a call on another thread may still
+// use, so it runs inside of a group: the flags that make kernels and calls end are raised at once, and the rest happens at the
 // group's end, when this goroutine has the lock that calls hold.
 func (c *Comm) abort(told chan<- struct{}) {
 	defer close(c.done)

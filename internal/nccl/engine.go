@@ -155,12 +155,17 @@ func (e *engine) Abort() {
 	}
 }
 
-// Close implements gpu.Engine. The communicators end with the last of the engines and slabs that use them.
+// Close implements gpu.Engine. The communicators end with the last of the engines and slabs that use them. An abort is waited
+// for here: of a broken group slabs may stay, and would leave it to nobody.
 func (e *engine) Close() error {
 	if e.closed.Swap(true) {
 		return nil
 	}
-	return e.m.release()
+	err := e.m.release()
+	if e.comm != nil {
+		e.comm.settle()
+	}
+	return err
 }
 
 // Split implements gpu.Engine.

@@ -32,7 +32,7 @@ type Config struct {
 	Path string   // of the library, or a bare soname; "" searches the loader's places and then Dirs
 	Dirs []string // folders and patterns to search, as from dl.Places; nil means dl.Places without an environment
 
-	MinCTAs, MaxCTAs int       // multiprocessors a kernel takes, at least and at most; 0 means NCCL's choice
+	MinCTAs, MaxCTAs int       // thread blocks of a kernel, at least and at most; 0 means NCCL's choice. NCCL_MIN_CTAS and NCCL_MAX_CTAS overrule them
 	ClusterSize      int       // blocks that are scheduled together on Hopper and later; 0 means NCCL's 4
 	TrafficClass     int       // of network packets; 0 means the network's default
 	Policy           CTAPolicy // PolicyDefault means NCCL's choice

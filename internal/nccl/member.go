@@ -47,7 +47,7 @@ func (l *Library) member(p *gpu.Party) (*member, error) {
 	}
 	var t *tools
 	err := onDevice(p.Device, func() (err error) {
-		t, err = newTools(p.Device)
+		t, err = newTools(p.Device, l.cfg.MaxCTAs)
 		return err
 	})
 	if err := p.Agree(err); err != nil {

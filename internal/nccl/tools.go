@@ -1,6 +1,7 @@
 package nccl
 
 import (
+	"cmp"
 	_ "embed"
 	"errors"
 	"fmt"
@@ -40,9 +41,10 @@ type tools struct {
 	missing error // why there are no kernels; matches dist.ErrUnsupported
 }
 
-// newTools allocates the word and, where there is a compiler, the rest. That there are no kernels is no error.
-func newTools(dev *cuda.Device) (*tools, error) {
-	t := &tools{dev: dev, most: uint64(max(dev.SMs(), 1) * blocksPerMulti)}
+// newTools allocates the word and, where there is a compiler, the rest. That there are no kernels is no error. A launch has no
+// more than maxCTAs blocks; 0 means as many as keep the device busy.
+func newTools(dev *cuda.Device, maxCTAs int) (*tools, error) {
+	t := &tools{dev: dev, most: uint64(cmp.Or(maxCTAs, max(dev.SMs(), 1)*blocksPerMulti))}
 	t.missing = t.load()
 	if t.missing != nil {
 		t.missing = fmt.Errorf("nccl: %w: %w", dist.ErrUnsupported, t.missing)
@@ -120,7 +122,7 @@ func (t *tools) close() error {
 	return errors.Join(errs...)
 }
 
-// grid is enough blocks for n elements, and not more than keep the device busy.
+// grid is enough blocks for n elements, and not more than t.most.
 func (t *tools) grid(n uint64) cuda.Launch {
 	blocks := min((n+blockThreads-1)/blockThreads, t.most)
 	return cuda.Launch{Grid: [3]uint32{uint32(max(blocks, 1)), 1, 1}, Block: [3]uint32{blockThreads, 1, 1}}

@@ -67,6 +67,8 @@
 // right but slow. Their allgather, broadcast and alltoall are composed here instead, and their reduce-scatter is given
 // no more than their scratch memory holds, beyond which they stop the device.
 //
+// No setting bounds how many blocks NCCL launches there, as comm.max_ctas does elsewhere: NVSHMEM makes its communicators itself.
+//
 // # Limits
 //
 // A runtime has Config.MaxTeams teams, of which 6 are NVSHMEM's own and one is the world; every distinct list of ranks that

@@ -59,6 +59,7 @@ type Target struct {
 type Setup struct {
 	Device  Device   // that reaches the groups' buffers by copies; nil for those of the host
 	Targets []Target // measured one after the other at each size; none means the world's group
+	MaxCTAs int      // most thread blocks of an operation, for the record: the world has been opened with it
 }
 
 func (s Setup) targets() []Target {

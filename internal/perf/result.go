@@ -33,6 +33,7 @@ type Settings struct {
 	Symmetric bool     `json:"symmetric,omitempty"` // buffers were promised to lie alike
 	Graph     int      `json:"graph,omitempty"`     // launches of a captured graph; 0 for operations queued one by one
 	Rounds    int      `json:"rounds,omitempty"`    // times that each row was measured
+	MaxCTAs   int      `json:"max_ctas,omitempty"`  // most thread blocks of an operation; 0 for as many as are the fastest
 	Timing    string   `json:"timing,omitempty"`    // "events" of a device; "" for the clock
 	Engines   []string `json:"engines,omitempty"`   // in the order in which they were measured
 }

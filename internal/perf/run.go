@@ -110,7 +110,7 @@ func (x *session) describe(w *dist.World, on Setup, core int) (Result, error) {
 		Settings: Settings{
 			Backend: w.Backend(), Ranks: w.Size(), Style: cfg.Style,
 			Fresh: cfg.Fresh, Private: cfg.Private, Queued: cfg.Queued, Checks: max(cfg.Checks, 0),
-			Symmetric: cfg.Symmetric && !cfg.Private, Graph: cfg.Graph, Rounds: cfg.Rounds, Engines: on.engines(),
+			Symmetric: cfg.Symmetric && !cfg.Private, Graph: cfg.Graph, Rounds: cfg.Rounds, Engines: on.engines(), MaxCTAs: on.MaxCTAs,
 		},
 		Clock: Clock{Name: x.clock.name(), ReadNS: round(x.clock.readNS)},
 	}

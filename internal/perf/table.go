@@ -49,7 +49,11 @@ func (t *Table) Begin(r Result) {
 	}
 	t.printf("# buffers: %s; operations: %s; %s\n", where(r.Settings), how(r.Settings), clock)
 	if t.engines = len(r.Settings.Engines) > 0; t.engines {
-		t.printf("# engines: %s, in turn; rounds: %d\n", strings.Join(r.Settings.Engines, " "), r.Settings.Rounds)
+		bound := ""
+		if n := r.Settings.MaxCTAs; n > 0 {
+			bound = fmt.Sprintf("; most blocks: %d", n)
+		}
+		t.printf("# engines: %s, in turn; rounds: %d%s\n", strings.Join(r.Settings.Engines, " "), r.Settings.Rounds, bound)
 	}
 	m := r.Machine
 	t.printf("# machine: %s, %d cores, %.0f GiB; %s %s\n", cmp.Or(m.CPU, m.Arch), m.Cores, float64(m.MemoryBytes)/(1<<30), m.OS, m.Kernel)

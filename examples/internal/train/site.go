@@ -110,6 +110,9 @@ func (j *job) backendConfig() backend.Config {
 	if j.site.gpu {
 		g := j.cfg.GPU
 		b.Device, b.Engine, b.TunePath = backend.CUDADevice, c.Engine, c.Tune
+		if c.Backend != backend.NVSHMEM { // which has no such setting
+			b.MaxCTAs = c.MaxCTAs
+		}
 		b.CUDADriver, b.NVRTC, b.NCCL, b.NVSHMEM = g.Driver, g.NVRTC, g.NCCL, g.NVSHMEM
 	}
 	return b
