@@ -10,6 +10,7 @@ import (
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/ddp"
 	"github.com/symgrad/symgrad/machine"
+	"github.com/symgrad/symgrad/machine/machinetest"
 	"github.com/symgrad/symgrad/optim"
 )
 
@@ -76,6 +77,28 @@ func TestForeseeForAGPUNeedsNone(t *testing.T) {
 			}
 			return d.Close()
 		})
+	}
+}
+
+// TestForeseenInputsOnAGPU compares with the inputs of models: the update has none, nor have random numbers.
+func TestForeseenInputsOnAGPU(t *testing.T) {
+	rule := optim.Config{Name: optim.Momentum, Momentum: 0.9}
+	for _, builder := range machinetest.Models() {
+		model, err := builder.New(machinetest.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := int64(0)
+		for _, n := range model.Inputs {
+			want += 2 * int64(n.Value().MemSize())
+		}
+		f, err := machine.Foresee(model.Graph, machine.Config{Device: machine.CUDA, Solver: &rule}, model.Outputs()...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f.Inputs != want {
+			t.Errorf("%s: inputs of %d B, want %d", builder.Name, f.Inputs, want)
+		}
 	}
 }
 

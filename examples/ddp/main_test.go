@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/symgrad/symgrad/examples/internal/train"
+	"github.com/symgrad/symgrad/internal/cuda/cudatest"
 )
 
 // programVar makes the test binary the program: ranks are processes that run it again.
@@ -26,6 +27,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(programVar) == "1" {
 		main()
 	}
+	cudatest.Hide()
 	goleak.VerifyTestMain(m)
 }
 

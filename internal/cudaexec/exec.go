@@ -138,13 +138,21 @@ func clockOf(p *program.Program) (program.ID, error) {
 		if !slices.ContainsFunc(code, func(in program.Instr) bool { return in.Op == program.Rand }) {
 			continue
 		}
-		c := p.Clock
-		if int(c) < 0 || int(c) >= len(p.Values) || p.Values[c].Place != program.Outside || p.Values[c].DType != tensor.U64 || p.Values[c].Len() != 2 {
-			return program.None, fmt.Errorf("cudaexec: %w: %s draws random numbers, and the program's clock is %s", dist.ErrInvalid, stepName(p, i), valueName(p, c))
+		if !isClock(p, p.Clock) {
+			return program.None, fmt.Errorf("cudaexec: %w: %s draws random numbers, and the program's clock is %s", dist.ErrInvalid, stepName(p, i), valueName(p, p.Clock))
 		}
-		return c, nil
+		return p.Clock, nil
 	}
 	return program.None, nil
+}
+
+// isClock reports whether id is the clock of p, and can be one.
+func isClock(p *program.Program, id program.ID) bool {
+	if id != p.Clock || int(id) < 0 || int(id) >= len(p.Values) {
+		return false
+	}
+	v := &p.Values[id]
+	return v.Place == program.Outside && v.DType == tensor.U64 && v.Len() == 2
 }
 
 // makeStreams makes the stream of Compute, and the events between it and that of the groups.

@@ -31,8 +31,9 @@ func Foresee(p *program.Program) (arena, constants, scratch, staged int64, err e
 	}
 	n := newLayout(p, steps).need
 	for i := range p.Values {
-		if v := &p.Values[i]; v.Role == program.Input && v.Place == program.Outside {
-			staged += sides * max(v.Bytes(), 1)
+		v := &p.Values[i]
+		if v.Role == program.Input && v.Place == program.Outside && !isClock(p, program.ID(i)) { // the runner has a clock of its own
+			staged += sides * v.Bytes()
 		}
 	}
 	return n.arena, n.constants, n.scratch + n.other, staged, nil

@@ -19,7 +19,8 @@
 // the others have announced. Of two ranks that differ at least one sees it, does not queue, and breaks the group; the
 // pending and later operations of all ranks get ErrMismatch with the first field that differs. A Work is done when the
 // device is past it and all ranks have announced it, so that nobody is told that an operation went well which others never
-// issued. Operations of views that promise symmetric buffers are compared by the places of these buffers, too.
+// issued; a receive without elements is done when its send was compared with it. Operations of views that promise symmetric
+// buffers are compared by the places of these buffers, too.
 //
 // # Deaths and aborts
 //

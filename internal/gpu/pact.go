@@ -307,9 +307,10 @@ func (p *pact) met(round uint64) bool {
 	return true
 }
 
-// paired reports whether peer has announced its end of message k.
+// paired reports whether peer has announced its end of message k and found no difference. That it has announced it would not
+// do, as in met: the end of one without elements waits for nothing else.
 func (p *pact) paired(peer int, out bool, k uint64) bool {
-	return atomic.LoadUint64(p.counter(peer, p.rank, !out)) >= k
+	return atomic.LoadUint64(pairedOf(p.counter(peer, p.rank, !out))) >= k
 }
 
 // catchUp returns when all others have looked at round, so that its place in the ring can be used again.

@@ -59,7 +59,7 @@ func (t *Transport) captured(e *ticket, err error) error {
 	if errors.Is(err, errBroken) {
 		err = t.pact.broken()
 	}
-	e.op = dist.Op{} // drop the references
+	*e = ticket{} // drop the references
 	return err
 }
 
@@ -199,7 +199,7 @@ func (t *Transport) place(b tensor.Buffer) uint64 {
 }
 
 // announceMessage posts a send or receive. One without elements is not queued, and a receive of that kind is done when its
-// send is there.
+// send is there and was compared.
 func (t *Transport) announceMessage(e *ticket, op *dist.Op) error {
 	out := op.Kind == dist.KindSend
 	k, err := t.pact.post(op.Peer, out, op.DType(), op.Count)
@@ -207,7 +207,10 @@ func (t *Transport) announceMessage(e *ticket, op *dist.Op) error {
 		return errBroken
 	}
 	if op.Count == 0 && !out && t.pact.compare {
-		e.peer, e.k = op.Peer, k
+		if e.empty.k != 0 {
+			e.more = append(e.more, e.empty)
+		}
+		e.empty = arrival{op.Peer, k}
 	}
 	return nil
 }

@@ -43,10 +43,16 @@ type ticket struct {
 	op    dist.Op
 	t     *Transport
 	round uint64 // that all ranks must have announced; 0 for none
-	peer  int    // of a message without elements
-	k     uint64 // its number; 0 for none
+	empty arrival
+	more  []arrival // a group call's others
 	err   error
 	timer [2]*cuda.Event // around the operation, where it is timed
+}
+
+// arrival is a message without elements that is received: nothing of it reaches the device, so its ticket waits for the sender.
+type arrival struct {
+	peer int
+	k    uint64 // its number; 0 for none
 }
 
 // mark is an event behind a ticket.
@@ -151,7 +157,7 @@ func (s *Stream) recycle(e *ticket) {
 			s.timers = append(s.timers, ev)
 		}
 	}
-	e.t, e.round, e.k, e.err, e.timer = nil, 0, 0, nil, [2]*cuda.Event{}
+	e.t, e.round, e.empty, e.more, e.err, e.timer = nil, 0, arrival{}, e.more[:0], nil, [2]*cuda.Event{}
 }
 
 func (s *Stream) at(n uint64) *ticket { return &s.tickets[n&uint64(len(s.tickets)-1)] }
@@ -237,7 +243,12 @@ func (e *ticket) met() bool {
 	case e.round != 0 && !e.t.pact.met(e.round):
 		return false
 	}
-	return e.k == 0 || e.t.pact.paired(e.peer, false, e.k)
+	for _, a := range e.more {
+		if !e.t.pact.paired(a.peer, false, a.k) {
+			return false
+		}
+	}
+	return e.empty.k == 0 || e.t.pact.paired(e.empty.peer, false, e.empty.k)
 }
 
 // reap brings s.done up to date. The lock is held.

@@ -2,6 +2,7 @@ package gpu
 
 import (
 	"errors"
+	"sync/atomic"
 	"testing"
 
 	"github.com/symgrad/symgrad/dist"
@@ -143,5 +144,77 @@ func TestTuningIsValidated(t *testing.T) {
 	c := Tuning{Kinds: []dist.Kind{dist.KindAllReduce, dist.KindAllGather}, DTypes: []tensor.DType{tensor.F32}}.withDefaults()
 	if keys := c.keys(true); len(keys) != 4 || keys[1] != (tuneKey{dist.KindAllReduce, tensor.F32, dist.Sum, true}) || keys[2].dtype != tensor.U8 {
 		t.Errorf("keys %+v", keys)
+	}
+}
+
+// empties is the ticket of a group call of rank 0 that receives an empty message from each of the peers, on a stream whose
+// device is past everything.
+func empties(p *pact, peers ...int) (*Stream, uint64, error) {
+	tr := &Transport{party: *partyOf(p.control), pact: p, limit: ages}
+	s := &Stream{dev: new(cuda.Device), tickets: make([]ticket, 4)}
+	s.closed.Store(true)
+	e, n := s.push()
+	e.t, e.op = tr, dist.Op{Kind: dist.KindBatch}
+	for _, peer := range peers {
+		op := dist.Op{Kind: dist.KindRecv, Peer: peer, Dst: tensor.Of([]float32{})}
+		if err := tr.announceMessage(e, &op); err != nil {
+			return nil, 0, err
+		}
+	}
+	return s, n, nil
+}
+
+// sendTo0 announces a message of count elements to rank 0 when done reports true.
+func sendTo0(p *pact, count int, done func() bool) error {
+	if err := p.poll(done, p.whereabouts); err != nil {
+		return err
+	}
+	_, err := p.post(0, true, tensor.F32, count)
+	return err
+}
+
+// receivesFrom reports whether rank 0 has announced that it receives a message of rank.
+func (p *pact) receivesFrom(rank int) bool { return atomic.LoadUint64(p.counter(0, rank, false)) > 0 }
+
+// The receiver comes first, so that the sender is the one to see the difference: nothing but the agreement tells the receiver.
+func TestEmptyMessageIsReceivedWhenItWasCompared(t *testing.T) {
+	for count, sentinel := range map[int]error{0: nil, 3: dist.ErrMismatch} {
+		pacts(t, 2, true, ages, func(p *pact) error {
+			if p.rank == 1 {
+				return want(sendTo0(p, count, func() bool { return p.receivesFrom(1) }), sentinel)
+			}
+			s, n, err := empties(p, 1)
+			if err != nil {
+				return err
+			}
+			return want(s.Await(n), sentinel)
+		})
+	}
+}
+
+// The last message of a group call is as it should be, and the first is not.
+func TestAllEmptyMessagesOfAGroupCallAreWaitedFor(t *testing.T) {
+	pacts(t, 3, true, ages, func(p *pact) error {
+		switch p.rank {
+		case 0:
+			s, n, err := empties(p, 1, 2)
+			if err != nil {
+				return err
+			}
+			return want(s.Await(n), dist.ErrMismatch, "message", "rank 1 sends f32[3]", "rank 0 receives f32[0]")
+		case 1: // behind rank 2
+			other := pairedOf(p.counter(2, 0, true))
+			return want(sendTo0(p, 3, func() bool { return atomic.LoadUint64(other) > 0 }), dist.ErrMismatch)
+		}
+		return errors.Join(sendTo0(p, 0, func() bool { return p.receivesFrom(2) }), want(p.awaitEnd(), dist.ErrMismatch))
+	})
+}
+
+func TestTicketForgetsItsMessages(t *testing.T) {
+	s := &Stream{}
+	e := &ticket{t: new(Transport), empty: arrival{1, 2}, more: []arrival{{3, 4}}}
+	s.recycle(e)
+	if e.empty != (arrival{}) || len(e.more) != 0 || !e.met() {
+		t.Errorf("a ticket that is used again waits for %+v, %+v", e.empty, e.more)
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/symgrad/symgrad/internal/cuda/cudatest"
 )
 
 // programVar makes the test binary the program: ranks are processes that run it again.
@@ -19,11 +21,12 @@ const programVar = "SYMGRAD_TEST_PROGRAM"
 // hang is far more than anything here takes: it ends a test that would never end.
 const hang = 2 * time.Minute
 
-// Main is the TestMain of a program's tests.
+// Main is the TestMain of a program's tests. What they require of the machine is no setting of the program.
 func Main(m *testing.M, program func()) {
 	if os.Getenv(programVar) == "1" {
 		program()
 	}
+	cudatest.Hide()
 	goleak.VerifyTestMain(m)
 }
 

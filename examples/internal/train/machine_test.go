@@ -108,6 +108,22 @@ func TestRunComputesWhereItIsTold(t *testing.T) {
 	}
 }
 
+// The bound on blocks reaches the backends that have such a setting.
+func TestBackendIsToldHowManyBlocks(t *testing.T) {
+	for _, test := range []struct {
+		backend string
+		gpu     bool
+		want    int
+	}{{"auto", true, 32}, {"cuda", true, 32}, {"nccl", true, 32}, {"nvshmem", true, 0}, {"auto", false, 0}, {"shm", false, 0}} {
+		cfg := config.Default()
+		cfg.Comm.Backend, cfg.Comm.MaxCTAs = test.backend, 32
+		j := &job{options: options{cfg: &cfg}, site: site{gpu: test.gpu}}
+		if b := j.backendConfig(); b.MaxCTAs != test.want || b.Validate() != nil {
+			t.Errorf("%s, on a GPU %t: at most %d blocks, %v, want %d", test.backend, test.gpu, b.MaxCTAs, b.Validate(), test.want)
+		}
+	}
+}
+
 // The settings of products reach the machine by its own names.
 func TestMachineIsToldHowToMultiply(t *testing.T) {
 	for set, want := range map[string][2]string{

@@ -11,9 +11,13 @@ import (
 
 	"github.com/symgrad/symgrad/config"
 	"github.com/symgrad/symgrad/examples/ddp/model"
+	"github.com/symgrad/symgrad/internal/cuda/cudatest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	cudatest.Hide()
+	goleak.VerifyTestMain(m)
+}
 
 // patterns is a problem of the tests: made-up images of ten classes, each a pattern of its own with noise. Sample i is of
 // class i mod 10; the last testSamples are the test set.

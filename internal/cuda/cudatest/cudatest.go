@@ -82,9 +82,26 @@ func Kernel(t testing.TB, v *cuda.Device, text, name string) *cuda.Function {
 	return f
 }
 
+// The variable, and what it is called where programs are tested, which take it for a setting: see Hide.
+const (
+	requireVar = "SYMGRAD_REQUIRE"
+	hiddenVar  = "SYMGRAD_TEST_REQUIRE"
+)
+
 // Required reports whether what needs a GPU must not be skipped: the variable SYMGRAD_REQUIRE is a list with cuda in it.
 func Required() bool {
-	return slices.Contains(strings.Split(os.Getenv("SYMGRAD_REQUIRE"), ","), "cuda")
+	list := os.Getenv(requireVar) + "," + os.Getenv(hiddenVar)
+	return slices.Contains(strings.Split(list, ","), "cuda")
+}
+
+// Hide gives the variable SYMGRAD_REQUIRE a name that settings leave to tests; Required knows both. A TestMain calls it whose
+// tests run programs, in their own process or as others: a program refuses variables that are no settings.
+func Hide() {
+	list, ok := os.LookupEnv(requireVar)
+	if !ok {
+		return
+	}
+	_, _ = os.Setenv(hiddenVar, list), os.Unsetenv(requireVar) // which only fail for names that can be none
 }
 
 // Missing skips the test with a reason, or fails it where Required.

@@ -2,6 +2,9 @@ package cudatest
 
 import (
 	"fmt"
+	"os"
+	"slices"
+	"strings"
 	"testing"
 )
 
@@ -31,6 +34,23 @@ func TestMissingGPUsSkipUnlessTheyAreRequired(t *testing.T) {
 		}
 		if r.failed != failed || !required && r.skipped != skipped {
 			t.Errorf("SYMGRAD_REQUIRE=%q: skipped %q, failed %q", value, r.skipped, r.failed)
+		}
+	}
+}
+
+// A program that is tested loads its settings from the environment of the test.
+func TestHiddenRequirementIsOneAndNoSetting(t *testing.T) {
+	for value, required := range map[string]bool{"nccl,cuda": true, "nccl": false} {
+		t.Setenv("SYMGRAD_REQUIRE", value)
+		t.Setenv("SYMGRAD_TEST_REQUIRE", "")
+		for range 2 { // a process that a test starts may hide it again
+			Hide()
+			if Required() != required {
+				t.Errorf("%q, hidden: required %t", value, !required)
+			}
+		}
+		if at := slices.IndexFunc(os.Environ(), func(s string) bool { return strings.HasPrefix(s, "SYMGRAD_REQUIRE=") }); at >= 0 {
+			t.Errorf("programs find %q", os.Environ()[at])
 		}
 	}
 }
