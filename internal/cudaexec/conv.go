@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/symgrad/symgrad/internal/cuda"
+	"github.com/symgrad/symgrad/internal/cudagen"
 	"github.com/symgrad/symgrad/internal/cudnn"
 	"github.com/symgrad/symgrad/internal/program"
 	"github.com/symgrad/symgrad/tensor"
@@ -85,7 +86,7 @@ type convolutions struct {
 }
 
 // newConvolutions opens cuDNN if p has a step for it; nil if not, or where there is no cuDNN and none was asked for. Steps for
-// which cuDNN has no algorithm are left to others.
+// which cuDNN has no algorithm are left to others, and so are those that cudagen.Direct says its own kernels are better for.
 //
 // Errors: those of cudnn.Open for a library that was asked for; cuda.ErrMemory; *cudnn.Error.
 func newConvolutions(p *program.Program, on []program.Stream, cfg *Config, s *cuda.Stream) (*convolutions, error) {
@@ -95,7 +96,7 @@ func newConvolutions(p *program.Program, on []program.Stream, cfg *Config, s *cu
 	v := &convolutions{dev: cfg.Device, steps: make([]*convolution, len(p.Steps))}
 	some := false
 	for i := range p.Steps {
-		if on[i] == program.Compute {
+		if on[i] == program.Compute && !cudagen.Direct(p, i) {
 			v.steps[i] = newConvolution(p, i, cfg)
 		}
 		some = some || v.steps[i] != nil

@@ -16,7 +16,7 @@
 //
 //	step                  by
 //	MatMul                cuBLAS, if there is one; else kernels of internal/cudagen
-//	convolutions          cuDNN, likewise
+//	convolutions          cuDNN, likewise, but for those of few channels: see cudagen.Direct
 //	Collective            the group, which may choose among engines
 //	Call                  nobody: it is ErrUnsupported on a device
 //	all others            kernels of internal/cudagen: one text for a program, compiled by NVRTC and kept on disk

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -229,6 +230,23 @@ func TestConvolutionsAreAskedForAsTheyAre(t *testing.T) {
 	p.Steps[0].Op = &program.Map{}
 	if c := newConvolution(p, 0, cfg); c != nil {
 		t.Errorf("a map is a convolution: %v", c.desc)
+	}
+}
+
+// Of a program whose convolutions are all better done by kernels of ours, no library is opened, even one that was asked for.
+func TestThinConvolutionsAreNotAskedFor(t *testing.T) {
+	w := program.Window{N: 2, C: 1, H: 8, W: 8, R: 3, S: 3, PadH: 1, PadW: 1, StrideH: 1, StrideW: 1, DilationH: 1, DilationW: 1, OutH: 8, OutW: 8}
+	p := &program.Program{Clock: program.None}
+	for range 3 {
+		p.Add(program.Value{DType: tensor.F32, Shape: []int{1000}})
+	}
+	view := func(id program.ID) program.View { return program.View{Value: id, Strides: []int{1}} }
+	for _, op := range []program.Op{&program.Conv{Window: w, K: 5}, &program.ConvGradFilter{Window: w, K: 5}} {
+		p.Steps = append(p.Steps, program.Step{Op: op, In: views(view(0), view(1)), Out: views(view(2))})
+	}
+	on := []program.Stream{program.Compute, program.Compute}
+	if v, err := newConvolutions(p, on, &Config{CUDNN: filepath.Join(t.TempDir(), "libcudnn.so")}, nil); v != nil || err != nil {
+		t.Errorf("convolutions %v, %v, want none", v, err)
 	}
 }
 

@@ -47,6 +47,18 @@ func BenchmarkSteps(b *testing.B) {
 			w := program.Window{N: 128, C: 32, H: 28, W: 28, R: 2, S: 2, StrideH: 2, StrideW: 2, DilationH: 1, DilationW: 1, OutH: 14, OutW: 14}
 			x.step(&program.MaxPool{Window: w}, views(x.whole(tensor.F32, one, 128, 32, 28, 28)), views(x.empty(tensor.F32, 128, 32, 14, 14)))
 		}},
+		{"gradient of max pooling 256x32x28x28", func(x *builder) { x.poolingOf(square(256, 32, 28, 28, 2, 0, 2, 1)) }},
+		{"gradient of max pooling 256x64x14x14", func(x *builder) { x.poolingOf(square(256, 64, 14, 14, 2, 0, 2, 1)) }},
+		{"convolution 256x1x28x28 by 32x3x3", func(x *builder) {
+			w := square(256, 1, 28, 28, 3, 1, 1, 1)
+			x.step(&program.Conv{Window: w, K: 32}, views(x.whole(tensor.F32, one, 256, 1, 28, 28), x.whole(tensor.F32, one, 32, 1, 3, 3)),
+				views(x.empty(tensor.F32, 256, 32, 28, 28)))
+		}},
+		{"gradient of 32x3x3 from 256x1x28x28", func(x *builder) {
+			w := square(256, 1, 28, 28, 3, 1, 1, 1)
+			x.step(&program.ConvGradFilter{Window: w, K: 32}, views(x.whole(tensor.F32, one, 256, 1, 28, 28), x.whole(tensor.F32, one, 256, 32, 28, 28)),
+				views(x.empty(tensor.F32, 32, 1, 3, 3)))
+		}},
 		{"convolution 128x32x28x28 by 64x3x3", func(x *builder) {
 			w := program.Window{
 				N: 128, C: 32, H: 28, W: 28, R: 3, S: 3, PadH: 1, PadW: 1, StrideH: 1, StrideW: 1, DilationH: 1, DilationW: 1, OutH: 28, OutW: 28,
@@ -89,6 +101,14 @@ func (b *builder) sumOf(reduced []bool, rows, columns int) {
 	out.Value = b.value(tensor.F32, bounds{}, n)
 	b.step(&program.Reduce{Space: []int{rows, columns}, Reduced: reduced, Code: []program.Instr{load(0)}},
 		views(b.whole(tensor.F32, bounds{-1, 1}, rows, columns)), views(out))
+}
+
+// poolingOf is the gradient of a MaxPool.
+func (b *builder) poolingOf(w program.Window) {
+	x, y := []int{w.N, w.C, w.H, w.W}, []int{w.N, w.C, w.OutH, w.OutW}
+	one := bounds{-1, 1}
+	b.step(&program.MaxPoolGrad{Window: w}, views(b.whole(tensor.F32, one, x...), b.whole(tensor.F32, one, y...), b.whole(tensor.F32, one, y...)),
+		views(b.empty(tensor.F32, x...)))
 }
 
 // bytes is how much the steps read and write, each value once for each step.

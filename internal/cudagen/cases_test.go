@@ -21,9 +21,11 @@ var cases = []struct {
 	{"reductions", reduceCases},
 	{"rows", rowCases},
 	{"pools", poolCases},
+	{"apart", apartCases},
 	{"gathers", gatherCases},
 	{"norms", normCases},
 	{"convolutions", convCases},
+	{"thin", thinCases},
 	{"products", productCases},
 	{"guards", guardCases},
 	{"any", anyCases},
@@ -334,6 +336,7 @@ func convCases() *builder {
 			N: 4, C: 12, H: 16, W: 16, R: 5, S: 5, PadH: 2, PadW: 2, StrideH: 1, StrideW: 1, DilationH: 1, DilationW: 1, OutH: 16, OutW: 16,
 		})) {
 			k := []int{1, 40, 70}[i]
+			w.C = 12 // fewer would be thin
 			image := func() program.View { return b.whole(dt, one, w.N, w.C, w.H, w.W) }
 			filter := func() program.View { return b.whole(dt, one, k, w.C, w.R, w.S) }
 			result := func() program.View { return b.whole(dt, one, w.N, k, w.OutH, w.OutW) }

@@ -22,13 +22,15 @@
 //	             independent Maps that follow each other: one launch, whose blocks find their Map by number (merge.go)
 //	Reduce       lanes along the row, or results along the row, by how the In lies; several blocks for few results (reduce.go)
 //	rows         a warp or block for each row, which keeps it in registers
-//	pooling      a thread for each element of the result, gradients too: they look at the windows that an element lies in
+//	pooling      a thread for each element of the result, gradients too: they look at the windows that an element lies in;
+//	             of windows that do not overlap, a thread has the largest of one or few, and of its gradient
 //	Gather       a thread for 16 bytes of the result
 //	GatherGrad   a block for 64 columns of one row of the result looks at all indices: with A rows, C indices and inner length N
 //	             it reads min(A, C)*C*ceil(N/64) indices, and dy once
 //	BatchNorm    a block for a channel, or some channels of neighbouring elements; several blocks for few channels
 //	products     tiles in shared memory, 4 by 4 results a thread, for what cuBLAS and cuDNN do not do; convolutions find their
 //	             operands where they lie
+//	thin         convolutions with C*R*S up to 32, and their gradients for the filter: windows in registers (thin.go)
 //
 // Every sum has one order, whatever the timing: there are no floating-point atomics. Where several blocks share a sum, each
 // writes its part to scratch memory, and the last to come, by a counter that ends at 0 again, adds the parts in their order.

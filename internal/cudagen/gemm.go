@@ -107,13 +107,20 @@ func (g *generator) matMul(i int, op *program.MatMul) error {
 
 // conv makes the kernel of a convolution, or of a gradient of one, that no library does.
 func (g *generator) conv(i int, op program.Op) error {
-	g.use(convPart)
 	switch op := op.(type) {
 	case *program.Conv:
+		if thin(&op.Window, op.K) {
+			g.thinConv(i, op)
+			return nil
+		}
 		g.convProduct(i, "conv", &op.Window, op.K, op.K, op.N*op.OutH*op.OutW, op.C*op.R*op.S)
 	case *program.ConvGradInput:
 		g.convProduct(i, "convGradInput", &op.Window, op.K, op.C, op.N*op.H*op.W, op.K*op.R*op.S)
 	case *program.ConvGradFilter:
+		if thin(&op.Window, op.K) {
+			g.thinGradFilter(i, op)
+			return nil
+		}
 		g.convProduct(i, "convGradFilter", &op.Window, op.K, op.K, op.C*op.R*op.S, op.N*op.OutH*op.OutW)
 	default:
 		return fmt.Errorf("%T is no convolution", op)
@@ -126,6 +133,7 @@ func (g *generator) convProduct(i int, name string, w *program.Window, filters, 
 	if m*n == 0 {
 		return
 	}
+	g.use(convPart)
 	var consts []constant
 	for _, c := range windowConstants(w) {
 		if c.name != "N" { // the product has one

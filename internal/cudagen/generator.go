@@ -38,6 +38,9 @@ var gemmSource string
 //go:embed kernels/conv.cu
 var convSource string
 
+//go:embed kernels/thin.cu
+var thinSource string
+
 // part is a file of kernels. A text has those that it needs, in this order.
 type part int
 
@@ -50,6 +53,7 @@ const (
 	normPart
 	gemmPart
 	convPart
+	thinPart
 	parts
 )
 
@@ -134,9 +138,9 @@ func (g *generator) fixed(i int, op program.Op) error {
 	case *program.Col2Im:
 		g.col2im(i, op)
 	case *program.MaxPool:
-		g.pool(i, "maxPool", &op.Window, false)
+		g.maxPool(i, &op.Window)
 	case *program.MaxPoolGrad:
-		g.pool(i, "maxPoolGrad", &op.Window, true)
+		g.maxPoolGrad(i, &op.Window)
 	case *program.AvgPool:
 		g.pool(i, "avgPool", &op.Window, false)
 	case *program.AvgPoolGrad:
@@ -203,7 +207,7 @@ func (g *generator) function(kind, text string) string {
 func (g *generator) text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "#define ARCH %d\n\n%s", g.t.Arch, baseSource)
-	all := [parts]string{randSource, rowsSource, poolSource, windowSource, gatherSource, normSource, gemmSource, convSource}
+	all := [parts]string{randSource, rowsSource, poolSource, windowSource, gatherSource, normSource, gemmSource, convSource, thinSource}
 	for i, used := range g.uses {
 		if used {
 			b.WriteString("\n" + all[i])

@@ -2,6 +2,7 @@ package cudagen
 
 import (
 	"math"
+	"slices"
 	"testing"
 	"unsafe"
 
@@ -237,7 +238,7 @@ func TestKernelsGiveWhatTheOracleDoes(t *testing.T) {
 func TestKernelsRunAgainWithTheSameBits(t *testing.T) {
 	v := cudatest.Devices(t, 1)[0]
 	for _, c := range cases {
-		if c.name != "reductions" && c.name != "rows" && c.name != "norms" && c.name != "convolutions" {
+		if !slices.Contains([]string{"reductions", "rows", "norms", "convolutions", "thin"}, c.name) {
 			continue
 		}
 		t.Run(c.name, func(t *testing.T) {

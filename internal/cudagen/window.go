@@ -1,6 +1,10 @@
 package cudagen
 
-import "github.com/symgrad/symgrad/internal/program"
+import (
+	"slices"
+
+	"github.com/symgrad/symgrad/internal/program"
+)
 
 // windowConstants is the numbers of a window.
 func windowConstants(w *program.Window) []constant {
@@ -46,6 +50,70 @@ func (g *generator) pool(i int, name string, w *program.Window, grad bool) {
 		count = large
 	}
 	g.elementwise(i, name, count, wideIndex(large, small), windowConstants(w))
+}
+
+// maxPool makes the kernel of a MaxPool.
+func (g *generator) maxPool(i int, w *program.Window) {
+	if !apart(w) {
+		g.pool(i, "maxPool", w, false)
+		return
+	}
+	beside, vector := g.beside(i, w)
+	g.windowsApart(i, "maxPoolApart", w, w.N*w.C*w.OutH*w.OutW/beside, beside, vector, 0)
+}
+
+// maxPoolGrad makes the kernel of a MaxPoolGrad: y is not read where the largest of x are what it has.
+func (g *generator) maxPoolGrad(i int, w *program.Window) {
+	in := g.p.Steps[i].In
+	if !apart(w) || g.value(in[0]).DType != g.value(in[1]).DType {
+		g.pool(i, "maxPoolGrad", w, true)
+		return
+	}
+	beside, vector := g.beside(i, w)
+	cells := ceilDiv(w.H, w.R) * ceilDiv(w.W, beside*w.S)
+	g.windowsApart(i, "maxPoolGradApart", w, w.N*w.C*cells, beside, vector, 0, 2)
+}
+
+// apart reports whether windows do not overlap, lie inside of the image one next to the other, and are small enough for the
+// registers of a thread.
+func apart(w *program.Window) bool {
+	return w.StrideH == w.R && w.StrideW == w.S && w.PadH == 0 && w.PadW == 0 && w.DilationH == 1 && w.DilationW == 1 &&
+		w.OutH*w.R <= w.H && w.OutW*w.S <= w.W && w.R*w.S <= 16
+}
+
+// beside is how many windows side by side are a thread's, and whether their rows are vectors of up to 16 bytes, in all operands
+// of step i.
+func (g *generator) beside(i int, w *program.Window) (int, bool) {
+	s := &g.p.Steps[i]
+	for v := 8; v > 0; v /= 2 {
+		row := v * w.S
+		if w.W != w.OutW*w.S || w.OutW%v != 0 || row&(row-1) != 0 || row*w.R > 32 {
+			continue
+		}
+		ok := true
+		for _, view := range slices.Concat(s.In, s.Out) {
+			a := g.access("", view)
+			ok = ok && aligned(&a, row) && row*a.dtype.Size() <= 16
+		}
+		if ok {
+			return v, true
+		}
+	}
+	return 1, false
+}
+
+// windowsApart is a kernel of count threads for windows that do not overlap, from some Ins of step i.
+func (g *generator) windowsApart(i int, name string, w *program.Window, count, beside int, vector bool, ins ...int) {
+	if count == 0 {
+		return
+	}
+	g.use(poolPart)
+	t := &template{kind: name, call: name, threads: 256, wide: wideIndex(w.N * w.C * w.H * w.W)}
+	t.grid = ceilDiv(count, t.threads) // not what runs at once: how much that is, registers say
+	t.consts = append(windowConstants(w), constant{"Beside", beside}, constant{"Vector", vector}, constant{"Count", count})
+	t.read(g, i, ins...)
+	t.write(g, i, 0)
+	g.fixedLaunch(i, t)
 }
 
 func (g *generator) im2col(i int, op *program.Im2Col) {

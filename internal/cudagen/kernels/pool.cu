@@ -1,5 +1,5 @@
-// Pooling, one thread for each element of the result. Gradients are gathered: an element looks at the windows that it lies in,
-// so nothing is added by several threads.
+// Pooling, one thread for each element of the result, but for the largest of windows that do not overlap. Gradients are
+// gathered: an element looks at the windows that it lies in, so nothing is added by several threads.
 
 // poolPlace is where an element of the result lies.
 template <class P>
@@ -76,6 +76,96 @@ INLINE void maxPoolGrad(const T *x, const V *y, const D *dy, U *dx) {
       }
     }
     put(dx[i], sum);
+  }
+}
+
+// Windows that do not overlap: each element lies in at most one, so a thread has P::Beside windows side by side, and reads and
+// writes what they have once, a row at a time where P::Vector says that rows are aligned. There is no padding and no dilation.
+
+// readRow is COUNT neighbouring elements as numbers.
+template <class P, int COUNT, class T>
+INLINE void readRow(typename P::A *to, const T *from) {
+  if constexpr (P::Vector) {
+    const Vec<T, COUNT> v = load<COUNT>(from);
+#pragma unroll
+    for (int j = 0; j < COUNT; j++) to[j] = number(v.x[j]);
+  } else {
+#pragma unroll
+    for (int j = 0; j < COUNT; j++) to[j] = number(from[j]);
+  }
+}
+
+// writeRow is its inverse.
+template <class P, int COUNT, class U>
+INLINE void writeRow(U *to, const typename P::A *from) {
+  if constexpr (P::Vector) {
+    Vec<U, COUNT> v;
+#pragma unroll
+    for (int j = 0; j < COUNT; j++) put(v.x[j], from[j]);
+    store<COUNT>(to, v);
+  } else {
+#pragma unroll
+    for (int j = 0; j < COUNT; j++) put(to[j], from[j]);
+  }
+}
+
+template <class P, class T, class U>
+INLINE void maxPoolApart(const T *x, U *y) {
+  typedef typename P::A A;
+  typedef typename P::I I;
+  constexpr int columns = P::Beside * P::S;
+  const I i = (I)blockIdx.x * P::Threads + threadIdx.x;
+  if (i >= (I)P::Count) return;
+  const PoolPlace<P> p(i, P::OutH, P::OutW / P::Beside);
+  const T *from = x + (p.image * P::H + p.h * P::R) * P::W + p.w * columns;
+  A most[P::Beside], row[columns];
+#pragma unroll
+  for (int j = 0; j < P::Beside; j++) most[j] = Max::none<A>();
+#pragma unroll
+  for (int r = 0; r < P::R; r++) {
+    readRow<P, columns>(row, from + r * P::W);
+#pragma unroll
+    for (int j = 0; j < columns; j++) most[j / P::S] = Max::join(most[j / P::S], row[j]);
+  }
+  writeRow<P, P::Beside>(y + i * P::Beside, most);
+}
+
+// maxPoolGradApart does not read y: it is the largest of the elements that are there anyway. A NaN is equal to none, and what
+// is behind the last window gets zeros.
+template <class P, class T, class D, class U>
+INLINE void maxPoolGradApart(const T *x, const D *dy, U *dx) {
+  typedef typename P::A A;
+  typedef typename P::I I;
+  constexpr int columns = P::Beside * P::S, down = (P::H + P::R - 1) / P::R, wide = (P::W + columns - 1) / columns;
+  constexpr bool whole = P::OutH == down && P::OutW == wide * P::Beside;
+  const I i = (I)blockIdx.x * P::Threads + threadIdx.x;
+  if (i >= (I)P::Count) return;
+  const PoolPlace<P> p(i, down, wide);
+  const I at = (p.image * P::H + p.h * P::R) * P::W + p.w * columns;
+  if (!whole && (p.h >= P::OutH || p.w * P::Beside >= P::OutW)) {
+    for (int r = 0; r < P::R && p.h * P::R + r < P::H; r++)
+      for (int j = 0; j < columns && p.w * columns + j < P::W; j++) put(dx[at + r * P::W + j], (A)0);
+    return;
+  }
+  A own[P::R][columns], most[P::Beside], gives[P::Beside];
+  readRow<P, P::Beside>(gives, dy + (p.image * P::OutH + p.h) * P::OutW + p.w * P::Beside);
+#pragma unroll
+  for (int r = 0; r < P::R; r++) readRow<P, columns>(own[r], x + at + r * P::W);
+#pragma unroll
+  for (int j = 0; j < P::Beside; j++) most[j] = Max::none<A>();
+#pragma unroll
+  for (int r = 0; r < P::R; r++)
+#pragma unroll
+    for (int j = 0; j < columns; j++) most[j / P::S] = Max::join(most[j / P::S], own[r][j]);
+#pragma unroll
+  for (int r = 0; r < P::R; r++) {
+#pragma unroll
+    for (int j = 0; j < columns; j++) {
+      const bool first = own[r][j] == most[j / P::S];
+      own[r][j] = first ? gives[j / P::S] : (A)0;
+      if (first) gives[j / P::S] = 0;
+    }
+    writeRow<P, columns>(dx + at + r * P::W, own[r]);
   }
 }
 

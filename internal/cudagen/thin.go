@@ -1,0 +1,123 @@
+package cudagen
+
+import (
+	"github.com/symgrad/symgrad/internal/program"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// A convolution is thin if what a pixel of y looks at is at most thinWindow elements. Then y, or dy, is nearly all that there is
+// to move, and a kernel that keeps the window in registers is done when that is moved; libraries and products by tiles take
+// several times as long.
+const thinWindow = 32
+
+// thin reports whether a convolution of k filters is one: C*R*S is small, with the holes of a dilation counted.
+func thin(w *program.Window, k int) bool {
+	seen := w.C * (w.DilationH*(w.R-1) + 1) * (w.DilationW*(w.S-1) + 1)
+	return w.R > 0 && w.S > 0 && 0 < seen && seen <= thinWindow && k*w.N*w.OutH*w.OutW > 0
+}
+
+// Direct reports whether step i of p is better left to the kernel of this package, even where a library does convolutions: a
+// Conv or ConvGradFilter of f32, f16 or bf16 elements with C*R*S of 32 at most, where a dilation's holes count.
+func Direct(p *program.Program, i int) bool {
+	s := &p.Steps[i]
+	switch op := s.Op.(type) {
+	case *program.Conv:
+		return thin(&op.Window, op.K) && narrow(p, s.In) && narrow(p, s.Out)
+	case *program.ConvGradFilter:
+		return thin(&op.Window, op.K) && narrow(p, s.In) && narrow(p, s.Out)
+	}
+	return false
+}
+
+// narrow reports whether the elements of views are floating-point numbers of 32 bits at most.
+func narrow(p *program.Program, views []program.View) bool {
+	for _, v := range views {
+		switch p.Values[v.Value].DType {
+		case tensor.F32, tensor.F16, tensor.BF16:
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+const (
+	thinThreads = 128
+	thinKept    = 64  // registers of a thread for windows, at most
+	thinSums    = 108 // and for sums: four filters of 3 by 3 by 3
+)
+
+// words is how many registers a number of step i's arithmetic takes.
+func (g *generator) words(i int) int {
+	if g.wide(i) {
+		return 2
+	}
+	return 1
+}
+
+// thinConstants is the numbers of a thin convolution whose threads see windows of down by beside pixels of y.
+func thinConstants(w *program.Window, filters, down, beside int) []constant {
+	return append(windowConstants(w),
+		constant{"Filters", filters}, constant{"Down", down}, constant{"Beside", beside},
+		constant{"Tall", (down-1)*w.StrideH + w.DilationH*(w.R-1) + 1},
+		constant{"Broad", (beside-1)*w.StrideW + w.DilationW*(w.S-1) + 1})
+}
+
+// thinConv makes the kernel of a thin Conv: blocks that share the filters among them where there are few pixels.
+func (g *generator) thinConv(i int, op *program.Conv) {
+	g.use(thinPart)
+	taps, words := op.C*op.R*op.S, g.words(i)
+	most := ceilDiv(op.K, 4)
+	to := g.access("b0", g.p.Steps[i].Out[0])
+	beside := 1
+	for v := 16 / to.dtype.Size(); v > 1; v /= 2 {
+		seen := op.C * (op.DilationH*(op.R-1) + 1) * ((v-1)*op.StrideW + op.DilationW*(op.S-1) + 1)
+		blocks := ceilDiv(op.N*op.OutH*op.OutW/v, thinThreads) * most
+		if op.OutW%v == 0 && aligned(&to, v) && seen*words <= thinKept && blocks >= g.t.SMs {
+			beside = v
+			break
+		}
+	}
+	count := op.N * op.OutH * op.OutW / beside
+	blocks := ceilDiv(count, thinThreads)
+	slice := ceilDiv(op.K, min(most, ceilDiv(4*g.t.SMs, blocks)))
+	slice = min(slice, 4096/(ceilDiv(taps, 4)*4*words)) // 16 KiB of shared memory
+	slices := ceilDiv(op.K, slice)
+	t := &template{kind: "thinConv", call: "thinConv", threads: thinThreads, grid: blocks * slices}
+	t.wide = wideIndex(op.N*op.C*op.H*op.W, op.N*op.K*op.OutH*op.OutW)
+	t.consts = append(thinConstants(&op.Window, op.K, 1, beside),
+		constant{"Slice", slice}, constant{"Slices", slices}, constant{"Count", count})
+	t.read(g, i, 0, 1)
+	t.write(g, i, 0)
+	g.fixedLaunch(i, t)
+}
+
+// thinGradFilter makes the kernel of a thin ConvGradFilter: as many blocks as run at once share the pixels.
+func (g *generator) thinGradFilter(i int, op *program.ConvGradFilter) {
+	g.use(thinPart)
+	taps, words := op.C*op.R*op.S, g.words(i)
+	slice := max(1, min(4, op.K, thinSums/(taps*words)))
+	slices := ceilDiv(op.K, slice)
+	down := 4 / words
+	for op.OutH%down != 0 {
+		down /= 2
+	}
+	count := op.N * op.OutH / down * op.OutW
+	resident := 4
+	if slice*taps*words > thinSums/2 {
+		resident = 2
+	}
+	splits := max(1, min(resident*g.t.SMs/slices, ceilDiv(count, thinThreads)))
+	t := &template{kind: "thinGradFilter", call: "thinGradFilter", threads: thinThreads, grid: slices * splits}
+	t.wide = wideIndex(op.N*op.C*op.H*op.W, op.N*op.K*op.OutH*op.OutW, slices*slice*taps*splits)
+	t.consts = append(thinConstants(&op.Window, op.K, down, 1),
+		constant{"Slice", slice}, constant{"Slices", slices}, constant{"Splits", splits}, constant{"Count", count})
+	t.read(g, i, 0, 1)
+	t.write(g, i, 0)
+	numbers, counters := 0, 0
+	if splits > 1 {
+		numbers, counters = slices*slice*taps*splits, slices
+	}
+	t.split(g, i, numbers, counters)
+	g.fixedLaunch(i, t)
+}
