@@ -3,17 +3,17 @@ package program
 import "slices"
 
 // hurry is compute, which is sorted by level, with the steps that need what a collective gives, as updates do, no longer
-// behind all that does not, but where they do not keep anything waiting: once collectives behind theirs carry as many bytes
-// as it did. Then these are on their way while the steps run, theirs is done or nearly, and what computes the operands of the
-// next one goes on behind them. Updates move much memory, and collectives much over links, so that they go well together;
-// at the end of the program nothing would hide them.
+// behind all that does not, but where they do not keep anything waiting: once sums behind theirs have as many elements.
+// Then these are on their way while the steps run, theirs is done or nearly, and what computes the operands of the next one
+// goes on behind them. Updates move much memory, and collectives much over links, so that they go well together; at the end
+// of the program nothing would hide them.
 //
 // It takes steps alone that lack no others but Maps of one element, such as the terms of an optimizer's step, which go with them.
-func (p *Program) hurry(compute, comm []int, level []int, deps [][]int, fetch []bool) []int {
-	h := &hurrying{p: p, level: level, deps: deps, fetch: fetch, comm: comm, placed: make([]bool, len(p.Steps))}
+func (p *Program) hurry(compute, comm []int, level []int, deps [][]int, free []bool) []int {
+	h := &hurrying{p: p, level: level, deps: deps, free: free, comm: comm, placed: make([]bool, len(p.Steps))}
 	h.sent = append(h.sent, 0)
 	for _, i := range comm {
-		if !fetch[i] {
+		if !free[i] {
 			h.sent = append(h.sent, h.sent[len(h.sent)-1]+p.carried(i))
 		}
 	}
@@ -31,13 +31,12 @@ func (p *Program) hurry(compute, comm []int, level []int, deps [][]int, fetch []
 	return h.order
 }
 
-// carried is the bytes that a step of the Comm stream carries; 0 for one that is no collective.
-func (p *Program) carried(i int) int64 {
-	s := &p.Steps[i]
-	if _, ok := s.Op.(*Collective); !ok {
+// carried is the elements that a step of the Comm stream reduces; 0 for one that only moves, or does not communicate.
+func (p *Program) carried(i int) int {
+	if !p.sums(i) {
 		return 0
 	}
-	return p.Values[s.In[0].Value].Bytes()
+	return p.Values[p.Steps[i].In[0].Value].Len()
 }
 
 // hurrying is the order of Compute steps as far as it is known.
@@ -45,10 +44,10 @@ type hurrying struct {
 	p       *Program
 	level   []int // see levels
 	deps    [][]int
-	fetch   []bool
-	comm    []int   // steps of Comm that are not started
-	sent    []int64 // bytes that the steps of Comm carry up to each level; fetches are none of them
-	started int     // the level of the last that is started
+	free    []bool // see atOnce
+	comm    []int  // steps of Comm that are not started
+	sent    []int  // elements that the steps of Comm reduce up to each level; those that are free are none of them
+	started int    // the level of the last that is started
 	placed  []bool
 	order   []int
 }
@@ -71,7 +70,7 @@ func (h *hurrying) start() {
 			return
 		}
 		h.placed[i], h.comm = true, h.comm[1:]
-		if !h.fetch[i] {
+		if !h.free[i] {
 			h.started++
 		}
 	}
@@ -79,7 +78,7 @@ func (h *hurrying) start() {
 
 // next is the first step of rest that has waited long enough; -1 if there is none.
 func (h *hurrying) next(rest []int) int {
-	from, _ := slices.BinarySearchFunc(rest, h.level[rest[0]]+1, func(i, level int) int { return h.level[i] - level })
+	from, _ := slices.BinarySearchFunc(rest, max(1, h.level[rest[0]]), func(i, level int) int { return h.level[i] - level })
 	for _, i := range rest[from:] {
 		l := h.level[i]
 		if l >= h.started || h.sent[h.started]-h.sent[l] < h.sent[l]-h.sent[l-1] {

@@ -139,10 +139,11 @@ type Im2Col struct{ Window }
 type Col2Im struct{ Window }
 
 // MaxPool is Out[0] (N, C, OutH, OutW) = the largest of each window of In[0] (N, C, H, W); all packed. Padding is -inf.
+// The largest is what Maximum gives: NaN if one of the window is NaN, whatever else is in it, +inf as well.
 type MaxPool struct{ Window }
 
 // MaxPoolGrad gives each element of In[2] = dy to the first largest element of its window in In[0] = x, in C order;
-// In[1] = y. Out[0] is like x; all packed.
+// In[1] = y. Out[0] is like x; all packed. Where y is NaN, which is equal to none, the window gets nothing.
 type MaxPoolGrad struct{ Window }
 
 // AvgPool is the mean over R*S elements, padding counted as zeros; all packed.

@@ -11,6 +11,7 @@ import (
 // be, which is the beginning: it waits until the values before it are in use, and Plan then gives it the bytes of those
 // that are not any more.
 func schedule(p *Program) {
+	delay(p)
 	for i := range p.Steps {
 		p.Steps[i].Stream, p.Steps[i].After = Compute, nil
 		if _, ok := p.Steps[i].Op.(*Collective); ok {
@@ -23,9 +24,10 @@ func schedule(p *Program) {
 	fetch := fetchesOf(f)
 	deps := dependencies(p, fetch)
 	compute, comm := p.byStream()
-	level := levels(p, deps, fetch)
+	free := atOnce(p, deps, fetch)
+	level := levels(p, deps, free)
 	slices.SortStableFunc(compute, func(a, b int) int { return cmp.Compare(level[a], level[b]) })
-	compute = p.hurry(compute, comm, level, deps, fetch)
+	compute = p.hurry(compute, comm, level, deps, free)
 	p.reorder(compute, comm, deps, &fetching{f, fetch, deps})
 	fetch = fetchesOf(flowOf(p))
 	waits(p, dependencies(p, fetch), fetch)
@@ -61,26 +63,6 @@ func bridges(p *Program) {
 		}
 		if fits && from > 0 && to > 0 {
 			s.Stream = Comm
-		}
-	}
-}
-
-// spreads puts on the Comm stream the Maps that write what an AllGather spreads in place: updates of parameters of which each
-// rank has a part; and Maps of results of collectives that these need. On Compute they would come behind all that waits for
-// no collective, such as the rest of the backward pass, and the AllGather with them.
-func spreads(p *Program) {
-	f := flowOf(p)
-	for i := range p.Steps {
-		o, ok := p.Steps[i].Op.(*Collective)
-		if !ok || o.parted() != partIn {
-			continue
-		}
-		from := p.Steps[i].In[0].Value
-		for j := range i {
-			if _, ok := p.Steps[j].Op.(*Map); ok && p.Steps[j].outOf(from) >= 0 {
-				p.Steps[j].Stream = Comm
-				f.lead(j)
-			}
 		}
 	}
 }
@@ -164,17 +146,28 @@ func dependencies(p *Program, fetch []bool) [][]int {
 	return deps
 }
 
+// atOnce is the steps of Comm that nobody needs to be put behind other work for: fetches, which are on their way before they are
+// needed, and sums of one element that is there from the beginning, such as a rank's weight, which are done by then.
+func atOnce(p *Program, deps [][]int, fetch []bool) []bool {
+	free := slices.Clone(fetch)
+	for i := range p.Steps {
+		s := &p.Steps[i]
+		free[i] = free[i] || p.sums(i) && p.Values[s.In[0].Value].Len() == 1 && len(deps[i]) == 0
+	}
+	return free
+}
+
 // levels is the number, from 1, of the last step of Comm whose results a step needs, of those that it follows from and its
 // own; 0 for none. Steps of Comm end in their order, so that a Compute step is ready no later than one of a higher level:
-// updates come in the order in which gradients are reduced. Fetches do not count: they are on their way before they are needed.
-func levels(p *Program, deps [][]int, fetch []bool) []int {
+// updates come in the order in which gradients are reduced. Steps that are free do not count.
+func levels(p *Program, deps [][]int, free []bool) []int {
 	level := make([]int, len(p.Steps))
 	comm := 0
 	for i := range p.Steps {
 		for _, j := range deps[i] {
 			level[i] = max(level[i], level[j])
 		}
-		if p.Steps[i].Stream == Comm && !fetch[i] {
+		if p.Steps[i].Stream == Comm && !free[i] {
 			comm++
 			level[i] = comm
 		}

@@ -44,6 +44,11 @@ func numbers(dt tensor.DType, b []byte) []float64 {
 	return all
 }
 
+// near reports whether two numbers are the same, but for some roundings; NaN is the same as NaN.
+func near(got, want float64) bool {
+	return got == want || math.Abs(got-want) <= 1e-12*max(1, math.Abs(want)) && !math.IsInf(want, 0) || math.IsNaN(got) && math.IsNaN(want)
+}
+
 // runs runs one step and compares what it gives.
 func runs(t *testing.T, op program.Op, in []operand, want ...operand) {
 	t.Helper()
@@ -74,7 +79,7 @@ func runs(t *testing.T, op program.Op, in []operand, want ...operand) {
 	for k, o := range want {
 		got := numbers(o.dt, memory[s.Out[k].Value])
 		for e := range got {
-			if math.Abs(got[e]-o.data[e]) > 1e-12*max(1, math.Abs(o.data[e])) {
+			if !near(got[e], o.data[e]) {
 				t.Fatalf("%v: out %d is %v, want %v", op, k, got, o.data)
 			}
 		}

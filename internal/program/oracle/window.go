@@ -104,7 +104,7 @@ func maxPool(op *program.MaxPool, o *operands) {
 	x, y := o.in[0], o.out[0]
 	outputs(&op.Window, op.C, func(n, c, i, j int) {
 		best := math.Inf(-1)
-		taps(&op.Window, i, j, func(_, _, h, w int) { best = math.Max(best, x.at(n, c, h, w)) })
+		taps(&op.Window, i, j, func(_, _, h, w int) { best = max(best, x.at(n, c, h, w)) })
 		y.set(best, n, c, i, j)
 	})
 }

@@ -1,6 +1,7 @@
 package oracle_test
 
 import (
+	"math"
 	"testing"
 
 	"github.com/symgrad/symgrad/internal/program"
@@ -36,6 +37,25 @@ func TestMaxPoolGivesTiesToTheFirst(t *testing.T) {
 	runs(t, &program.MaxPool{Window: w}, []operand{x}, y)
 	dy := of([]int{1, 1, 2, 2}, 1, 10, 100, 1000)
 	runs(t, &program.MaxPoolGrad{Window: w}, []operand{x, y, dy}, of([]int{1, 1, 3, 3}, 0, 11, 0, 100, 1000, 0, 0, 0, 0))
+}
+
+// As in Maximum, a NaN comes before +inf, wherever in the window the two are. Its gradient is nobody's.
+func TestMaxPoolOfANaNIsNaN(t *testing.T) {
+	inf, nan := math.Inf(1), math.NaN()
+	w := square()
+	w.N, w.H, w.W, w.OutH, w.OutW = 6, 2, 2, 1, 1
+	x := of([]int{6, 1, 2, 2},
+		nan, inf, 0, -inf,
+		inf, 1, 2, nan,
+		-inf, -inf, nan, -inf,
+		nan, nan, nan, nan,
+		3, inf, inf, -inf,
+		-inf, -inf, -inf, -inf)
+	y := of([]int{6, 1, 1, 1}, nan, nan, nan, nan, inf, -inf)
+	runs(t, &program.MaxPool{Window: w}, []operand{x}, y)
+	dx := of([]int{6, 1, 2, 2}, make([]float64, 24)...)
+	dx.data[17], dx.data[20] = 5, 6 // the first +inf, and the first of equals
+	runs(t, &program.MaxPoolGrad{Window: w}, []operand{x, y, of([]int{6, 1, 1, 1}, 1, 2, 3, 4, 5, 6)}, dx)
 }
 
 func TestPoolsWithPadding(t *testing.T) {

@@ -1,0 +1,102 @@
+package program
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// sharded is the backward pass of layers with so many weights each, of which each rank updates a half.
+func sharded(sizes ...int) *Program {
+	p := &Program{Clock: None}
+	outside := func(name string, role Role, n int) ID {
+		return p.Add(Value{Name: name, DType: tensor.F32, Shape: []int{n}, Role: role, Place: Outside})
+	}
+	double := func(name string, from, to View, n int) Step {
+		return Step{Name: name, Op: &Map{Space: []int{n}, Code: []Instr{{Op: Load}, {Op: Add}}, Stores: []int{1}}, In: []View{from}, Out: []View{to}}
+	}
+	var homes, grads []ID
+	for _, n := range sizes {
+		homes, grads = append(homes, outside("weights", Param, n)), append(grads, outside("bucket", Gradient, n))
+	}
+	for l, home := range homes {
+		layer, n := string(rune('a'+l)), sizes[l]
+		x := p.Whole(outside("x", Input, n))
+		own := View{home, n / 2, []int{1}}
+		sum := &Collective{Kind: dist.KindReduceScatter, Part: n / 2}
+		p.Steps = append(
+			p.Steps,
+			double("read "+layer, p.Whole(home), x, n),
+			double("grad "+layer, x, p.Whole(grads[l]), n),
+			Step{Name: "sum " + layer, Op: sum, In: []View{p.Whole(grads[l])}, Out: []View{{grads[l], n / 2, []int{1}}}},
+			double("update "+layer, View{grads[l], n / 2, []int{1}}, own, n/2),
+			Step{Name: "spread " + layer, Op: &Collective{Kind: dist.KindAllGather, Part: n / 2}, In: []View{own}, Out: []View{p.Whole(home)}},
+		)
+	}
+	return p
+}
+
+// streamed is the names of the steps, by stream.
+func streamed(p *Program) (compute, comm string) {
+	var by [streamCount][]string
+	for i := range p.Steps {
+		s := &p.Steps[i]
+		by[s.Stream] = append(by[s.Stream], s.Name)
+	}
+	return strings.Join(by[Compute], ", "), strings.Join(by[Comm], ", ")
+}
+
+func TestUpdatesOfPartsRunWhileTheNextSumsAreOnTheirWay(t *testing.T) {
+	for _, c := range []struct {
+		sizes         []int
+		compute, comm string
+	}{
+		{[]int{8}, "read a, grad a, update a", "sum a, spread a"},
+		{
+			[]int{8, 8, 8},
+			"read a, grad a, read b, grad b, update a, read c, grad c, update b, update c",
+			"sum a, sum b, spread a, sum c, spread b, spread c",
+		},
+		{ // the small sum of b hides no update of a
+			[]int{8, 2, 8},
+			"read a, grad a, read b, grad b, read c, grad c, update a, update b, update c",
+			"sum a, sum b, sum c, spread a, spread b, spread c",
+		},
+	} {
+		p := sharded(c.sizes...)
+		if err := Validate(p); err != nil {
+			t.Fatal(err)
+		}
+		schedule(p)
+		if err := Validate(p); err != nil {
+			t.Error(err)
+		}
+		if compute, comm := streamed(p); compute != c.compute || comm != c.comm {
+			t.Errorf("%v: compute %q,\nwant %q,\ncomm %q,\nwant %q", c.sizes, compute, c.compute, comm, c.comm)
+		}
+	}
+}
+
+// Weights that are read between an update and the next sum must be whole by then: the update does not wait for what
+// computes meanwhile.
+func TestUpdatesOfPartsThatAreReadAtOnceAreOnComm(t *testing.T) {
+	p := sharded(8, 8)
+	at := slices.IndexFunc(p.Steps, func(s Step) bool { return s.Name == "spread a" })
+	again := p.Steps[0]
+	again.Name = "read again"
+	p.Steps = slices.Insert(p.Steps, at+1, again)
+	schedule(p)
+	if err := Validate(p); err != nil {
+		t.Error(err)
+	}
+	compute, comm := streamed(p)
+	if want := "sum a, update a, spread a, sum b, spread b"; comm != want {
+		t.Errorf("comm %q, want %q", comm, want)
+	}
+	if want := "read a, grad a, read again, read b, grad b, update b"; compute != want && compute != "read a, grad a, read b, grad b, read again, update b" {
+		t.Errorf("compute %q, want %q", compute, want)
+	}
+}
