@@ -78,14 +78,14 @@ func (p *Plan) describeMatrix(i int, s extent) error {
 	)
 }
 
-// choose takes the first of the library's proposals, or the fastest of several.
+// choose takes the first of the library's proposals, or with Candidates the fastest.
 func (p *Plan) choose() error {
 	proposals, err := p.propose(max(p.desc.Candidates, 1))
 	if err != nil {
 		return err
 	}
 	best, timed := 0, ""
-	if len(proposals) > 1 {
+	if p.desc.Candidates > 1 {
 		times, err := p.time(proposals)
 		if err != nil {
 			return err
@@ -93,7 +93,8 @@ func (p *Plan) choose() error {
 		if best = fastest(times); best < 0 {
 			return p.none()
 		}
-		timed = fmt.Sprintf("; the fastest of %d, %v", len(proposals), times[best])
+		p.took = times[best]
+		timed = fmt.Sprintf("; the fastest of %d, %v", len(proposals), p.took)
 	}
 	p.take(&proposals[best])
 	p.chosen = fmt.Sprintf("%s; workspace %d B%s", p.detail(), p.workspace, timed)
@@ -253,7 +254,7 @@ func newBench(p *Plan, proposals []heuristicResult) (*bench, error) {
 	return b, nil
 }
 
-// run is the time of one launch of p's algorithm; 0 if the library refuses it.
+// run is the time of one launch of p's algorithm, with what is Before it; 0 if the library refuses it.
 func (b *bench) run(p *Plan) (time.Duration, error) {
 	var best time.Duration
 	for round := range timedRounds + 1 {
@@ -265,6 +266,11 @@ func (b *bench) run(p *Plan) (time.Duration, error) {
 			return 0, err
 		}
 		for range n {
+			if p.desc.Before != nil {
+				if err := p.desc.Before(b.s, b.o); err != nil {
+					return 0, err
+				}
+			}
 			var refused *Error
 			if err := p.queue(b.s, b.o); errors.As(err, &refused) && (refused.Code == notSupported || refused.Code == invalidValue) {
 				return 0, b.s.Synchronize()

@@ -280,3 +280,38 @@ func TestPlansRefuseWhatDoesNotFit(t *testing.T) {
 		t.Errorf("a closed plan: %v", err)
 	}
 }
+
+// What is Before a product is queued before each launch that is timed, on operands of the bench, and not by Run.
+func TestWhatIsBeforeProductsIsTimed(t *testing.T) {
+	v, s, h := onDevice(t)
+	r := rand.New(rand.NewPCG(33, 34))
+	calls, bad := 0, errors.New("not now")
+	d := PlanDesc{Gemm: Gemm{DType: F32, M: 48, N: 64, K: 96, Alpha: 1}, Candidates: 4}
+	d.Before = func(on *cuda.Stream, o Operands) error {
+		if calls++; on == s || o.A == 0 || o.B == 0 || o.C == 0 {
+			return bad
+		}
+		return on.Fill(o.A, 0, 48*96*4)
+	}
+	p := newPlanned(t, h, d, r)
+	if p == nil {
+		t.Fatal("no plan for f32")
+	}
+	if least := warmLaunches + timedRounds*timedLaunches; calls < least || p.plan.Took() <= 0 {
+		t.Errorf("%d calls, want %d at least; %v", calls, least, p.plan)
+	}
+	calls = 0
+	must(t, p.plan.Run(s, p.o), s.Synchronize())
+	p.judge(t, v)
+	if calls != 0 {
+		t.Errorf("a run calls it %d times", calls)
+	}
+	d.Before = func(*cuda.Stream, Operands) error { return bad }
+	if p, err := h.NewPlan(d); p != nil || !errors.Is(err, bad) {
+		t.Errorf("what is before it fails: %v, %v", p, err)
+	}
+	d.Before, d.Candidates = nil, 1
+	if q := newPlanned(t, h, d, r); q == nil || q.plan.Took() != 0 {
+		t.Errorf("a plan that was not timed: %v", q)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"time"
 	"unsafe"
 
 	"github.com/symgrad/symgrad/internal/cuda"
@@ -55,6 +56,10 @@ type PlanDesc struct {
 	AlignBytes        int   // what the addresses of all operands are multiples of, a power of 2; 0 means 256
 	MaxWorkspaceBytes int64 // what the plan may use; 0 means as many as the handle has
 	Candidates        int   // how many of the library's proposals are timed, 64 at most; 0 or 1 takes its first, untimed
+
+	// Before queues on s what the caller does to operands before each run. NewPlan times it with the candidates, on operands
+	// of its own; Run leaves it to the caller. nil means nothing.
+	Before func(s *cuda.Stream, o Operands) error
 }
 
 // maxCandidates is more than any heuristic proposes.
@@ -128,6 +133,7 @@ type Plan struct {
 	algo      algo
 	workspace int64
 	chosen    string
+	took      time.Duration
 	extra     [2]uintptr // the addresses of bias and aux that op has
 
 	args        [16]uintptr
@@ -139,7 +145,7 @@ type Plan struct {
 // of its own, and takes the fastest; not while a stream of the device captures.
 //
 // Owns: the caller closes it, before the handle. Errors: dl.ErrUnsupported where the library has none, for this epilogue or
-// type; cuda.ErrInvalid for a wrong d; cuda.ErrMemory; ErrClosed; *Error.
+// type; cuda.ErrInvalid for a wrong d; cuda.ErrMemory; ErrClosed; *Error; those of Before.
 func (h *Handle) NewPlan(d PlanDesc) (*Plan, error) {
 	if err := d.Validate(); err != nil {
 		return nil, err
@@ -169,6 +175,9 @@ func (h *Handle) NewPlan(d PlanDesc) (*Plan, error) {
 
 // WorkspaceBytes is what a run needs.
 func (p *Plan) WorkspaceBytes() int64 { return p.workspace }
+
+// Took is how long a run took, with what is Before it, when the candidates were timed; 0 if they were not.
+func (p *Plan) Took() time.Duration { return p.took }
 
 // Desc is what the plan was made for.
 func (p *Plan) Desc() PlanDesc { return p.desc }

@@ -52,6 +52,8 @@ type Config struct {
 	Deterministic bool // the same bits in every run of the program on one kind of GPU, at some cost in time
 	Tune          bool // time the candidates for each matrix product and convolution in New; not with Deterministic
 
+	turns turning // with Tune: when products work on transposed copies of an operand
+
 	CUBLAS string   // path of libcublas; "" searches, Without leaves matrix products to kernels of our own
 	CUDNN  string   // path of libcudnn; "" searches, Without leaves convolutions to kernels of our own
 	Dirs   []string // folders and patterns to search for both; nil means those of the device's driver

@@ -3,6 +3,7 @@ package cudaexec
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/symgrad/symgrad/internal/cuda"
 	"github.com/symgrad/symgrad/internal/cudagen"
@@ -85,23 +86,28 @@ type convolutions struct {
 	workspace uintptr
 }
 
+// forCUDNN is the steps of p that cuDNN is asked for; nil for others, and for convolutions that cudagen.Direct says its own
+// kernels are better for.
+func forCUDNN(p *program.Program, on []program.Stream, cfg *Config) []*convolution {
+	steps := make([]*convolution, len(p.Steps))
+	for i := range steps {
+		if on[i] == program.Compute && !cudagen.Direct(p, i) {
+			steps[i] = newConvolution(p, i, cfg)
+		}
+	}
+	return steps
+}
+
 // newConvolutions opens cuDNN if p has a step for it; nil if not, or where there is no cuDNN and none was asked for. Steps for
-// which cuDNN has no algorithm are left to others, and so are those that cudagen.Direct says its own kernels are better for.
+// which cuDNN has no algorithm are left to others.
 //
 // Errors: those of cudnn.Open for a library that was asked for; cuda.ErrMemory; *cudnn.Error.
 func newConvolutions(p *program.Program, on []program.Stream, cfg *Config, s *cuda.Stream) (*convolutions, error) {
 	if cfg.CUDNN == Without {
 		return nil, nil
 	}
-	v := &convolutions{dev: cfg.Device, steps: make([]*convolution, len(p.Steps))}
-	some := false
-	for i := range p.Steps {
-		if on[i] == program.Compute && !cudagen.Direct(p, i) {
-			v.steps[i] = newConvolution(p, i, cfg)
-		}
-		some = some || v.steps[i] != nil
-	}
-	if !some {
+	v := &convolutions{dev: cfg.Device, steps: forCUDNN(p, on, cfg)}
+	if !slices.ContainsFunc(v.steps, func(c *convolution) bool { return c != nil }) {
 		return nil, nil
 	}
 	err := v.open(cfg, s)

@@ -21,6 +21,10 @@
 //	Call                  nobody: it is ErrUnsupported on a device
 //	all others            kernels of internal/cudagen: one text for a program, compiled by NVRTC and kept on disk
 //
+// With Config.Tune a product is done in the fastest of several ways. A large AᵀB, such as the gradient of weights, is timed
+// with a transposed copy of an operand as well (product_turn.go). The copies of all products share one place: products are on
+// one stream. Footprint counts it; Foresee cannot know of it.
+//
 // # Memory
 //
 // One block is the arena, or memory of a symmetric heap (Config.Arena). Another has constants, scratch memory of the steps,

@@ -88,7 +88,13 @@ func (x *Exec) load() error {
 	if err = x.makeStreams(); err != nil {
 		return err
 	}
+	if x.room, err = cuda.NewArgs(mostArgs); err != nil {
+		return err
+	}
 	if x.mul, err = newProducts(x.p, x.order.on, &x.cfg, x.streams[program.Compute]); err != nil {
+		return err
+	}
+	if err = x.mul.tune(x); err != nil {
 		return err
 	}
 	if x.conv, err = newConvolutions(x.p, x.order.on, &x.cfg, x.streams[program.Compute]); err != nil {
@@ -99,13 +105,11 @@ func (x *Exec) load() error {
 		return err
 	}
 	x.layout = newLayout(x.p, steps)
+	x.layout.need.scratch += x.mul.scratch()
 	if x.mem, err = newMemory(x.p, &x.cfg, &x.layout); err != nil {
 		return err
 	}
 	if x.code, err = newCode(x.p, x.dev, &x.layout, text, steps); err != nil {
-		return err
-	}
-	if x.room, err = cuda.NewArgs(mostArgs); err != nil {
 		return err
 	}
 	x.addr = x.mem.addresses(x.p, &x.layout)

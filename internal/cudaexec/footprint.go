@@ -7,7 +7,7 @@ import (
 
 // Footprint is the bytes on the device that a loaded program holds besides the memory that is bound: those of its arena, of
 // its constants, of what steps work in, and of the inputs that have been staged. What libraries keep for themselves is not
-// in it, but the workspace that cuDNN has been given is.
+// in it, nor is the workspace that cuDNN has been given.
 func (x *Exec) Footprint() (arena, constants, scratch, staged int64) {
 	n := x.layout.need
 	for _, st := range x.stage.list {
@@ -17,15 +17,19 @@ func (x *Exec) Footprint() (arena, constants, scratch, staged int64) {
 }
 
 // Foresee is the Footprint that p, which is planned, would have on a GPU that need not be there: one of 132 multiprocessors
-// of 2048 threads, which is an H100 or H200 (NVIDIA H100 Tensor Core GPU Architecture, 2022, table 4). Libraries do the
-// products; their workspaces are not in it.
+// of 2048 threads, which is an H100 or H200 (NVIDIA H100 Tensor Core GPU Architecture, 2022, table 4). Both libraries
+// are taken to be there and to do all that they are asked for; what Config.Tune may take besides is not in it.
 //
-// Errors: steps that GPUs do not have.
+// Errors: steps that GPUs do not have, those of newOrder.
 func Foresee(p *program.Program) (arena, constants, scratch, staged int64, err error) {
 	if err := refuse(p); err != nil {
 		return 0, 0, 0, 0, err
 	}
-	_, steps, err := cudagen.Generate(p, cudagen.Target{Arch: 90})
+	own, err := leftByLibraries(p)
+	if err != nil {
+		return 0, 0, 0, 0, err
+	}
+	_, steps, err := cudagen.Generate(p, cudagen.Target{Arch: 90, Own: own})
 	if err != nil {
 		return 0, 0, 0, 0, err
 	}
@@ -37,4 +41,23 @@ func Foresee(p *program.Program) (arena, constants, scratch, staged int64, err e
 		}
 	}
 	return n.arena, n.constants, n.scratch + n.other, staged, nil
+}
+
+// leftByLibraries is the steps that New leaves to kernels of our own where both libraries are there, and have an algorithm for
+// whatever they are asked for.
+func leftByLibraries(p *program.Program) ([]bool, error) {
+	o, err := newOrder(p)
+	if err != nil {
+		return nil, err
+	}
+	conv := forCUDNN(p, o.on, &Config{})
+	own := make([]bool, len(p.Steps))
+	for i := range own {
+		own[i] = conv[i] == nil
+		if _, ok := p.Steps[i].Op.(*program.MatMul); ok && o.on[i] == program.Compute {
+			q, err := newProduct(p, i, F32)
+			own[i] = err != nil || q == nil
+		}
+	}
+	return own, nil
 }

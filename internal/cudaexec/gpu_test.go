@@ -194,9 +194,11 @@ func TestRandomProgramsGiveWhatTheOracleSays(t *testing.T) {
 }
 
 func TestTunedProductsAreProducts(t *testing.T) {
-	b := newBuilder("tuned", 1).train(options{batch: 32, dims: []int{64, 32, 8}}).plan(t, true)
-	if err := trained(b, newRig(t, b, Config{Tune: true}, program.Env{}), 4); err != nil {
-		t.Error(err)
+	for _, turns := range []turning{turnWhereFaster, turnAlways} {
+		b := newBuilder("tuned", 1).train(options{batch: 32, dims: []int{64, 32, 8}}).plan(t, true)
+		if err := trained(b, newRig(t, b, Config{Tune: true, turns: turns}, program.Env{}), 4); err != nil {
+			t.Errorf("turns %d: %v", turns, err)
+		}
 	}
 }
 

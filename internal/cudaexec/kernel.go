@@ -186,23 +186,48 @@ var runnerSource string
 type own struct {
 	module      *cuda.Module
 	tail, stamp *cuda.Function
+	transpose   [9]*cuda.Function // by the bytes of an element: 2, 4 and 8
+}
+
+// ownOptions is what the text of the runner's own kernels is compiled with.
+func ownOptions() []string {
+	return []string{
+		fmt.Sprintf("-DCOPIES=%d", mostCopies), fmt.Sprintf("-DSLOTS=%d", ringSlots),
+		fmt.Sprintf("-DEDGE=%d", turnEdge), fmt.Sprintf("-DTHREADS=%d", turnThreads),
+	}
 }
 
 func newOwn(dev *cuda.Device) (*own, error) {
-	m, err := compile(dev, cuda.Source{Name: "runner.cu", Text: runnerSource, Options: []string{
-		fmt.Sprintf("-DCOPIES=%d", mostCopies), fmt.Sprintf("-DSLOTS=%d", ringSlots),
-	}})
+	m, err := compile(dev, cuda.Source{Name: "runner.cu", Text: runnerSource, Options: ownOptions()})
 	if err != nil {
 		return nil, fmt.Errorf("cudaexec: the runner's own kernels: %w", err)
 	}
 	k := &own{module: m}
-	if k.tail, err = m.Function("tail"); err == nil {
-		k.stamp, err = m.Function("stamp")
-	}
-	if err != nil {
-		return nil, errors.Join(err, m.Close())
+	for _, f := range [...]struct {
+		to   **cuda.Function
+		name string
+	}{
+		{&k.tail, "tail"},
+		{&k.stamp, "stamp"},
+		{&k.transpose[2], "transpose2"},
+		{&k.transpose[4], "transpose4"},
+		{&k.transpose[8], "transpose8"},
+	} {
+		if *f.to, err = m.Function(f.name); err != nil {
+			return nil, errors.Join(err, m.Close())
+		}
 	}
 	return k, nil
+}
+
+// needOwn makes the runner's own kernels, unless they are there.
+func (x *Exec) needOwn() error {
+	if x.own != nil {
+		return nil
+	}
+	var err error
+	x.own, err = newOwn(x.dev)
+	return err
 }
 
 func (k *own) close() error {

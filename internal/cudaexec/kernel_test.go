@@ -235,8 +235,9 @@ func TestStridedElementsArePacked(t *testing.T) {
 // prelude is what NVRTC knows by itself and clang does not.
 const prelude = `#define __device__ __attribute__((device))
 #define __global__ __attribute__((global))
+#define __shared__ __attribute__((shared))
 struct Three { unsigned x, y, z; };
-extern const __device__ Three threadIdx, blockDim;
+extern const __device__ Three threadIdx, blockIdx, blockDim;
 extern "C" __device__ void __threadfence_system();
 extern "C" __device__ void __syncthreads();
 `
@@ -253,12 +254,16 @@ func TestOwnKernelsCompile(t *testing.T) {
 	if err := os.WriteFile(file, []byte(prelude+runnerSource), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	out, err := exec.Command(clang, "-x", "cuda", "--cuda-gpu-arch=sm_80", "-std=c++17", "-nocudainc", "-nocudalib", "--cuda-device-only",
-		"-S", "-O1", "-Wall", "-Werror", "-Wno-unknown-cuda-version", "-DCOPIES=16", "-DSLOTS=4", "-o", "-", file).CombinedOutput()
+	args := append(ownOptions(), "-x", "cuda", "--cuda-gpu-arch=sm_80", "-std=c++17", "-nocudainc", "-nocudalib", "--cuda-device-only",
+		"-S", "-O1", "-Wall", "-Werror", "-Wno-unknown-cuda-version", "-o", "-", file)
+	out, err := exec.Command(clang, args...).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	for _, want := range []string{".visible .entry tail(", ".visible .entry stamp(", "%globaltimer", "tail_param_4[256]"} {
+	for _, want := range []string{
+		".visible .entry tail(", ".visible .entry stamp(", "%globaltimer", "tail_param_4[256]",
+		".visible .entry transpose2(", ".visible .entry transpose4(", ".visible .entry transpose8(",
+	} {
 		if !strings.Contains(string(out), want) {
 			t.Errorf("no %q in\n%s", want, out)
 		}

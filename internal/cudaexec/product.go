@@ -17,6 +17,7 @@ type product struct {
 	a, b, c argument
 	align   int          // what all three addresses are multiples of, if those of bound values are of boundAlign
 	plan    *cublas.Plan // the fastest of several algorithms; nil unless they were timed
+	turned  *turned      // whose product the plan is for; nil for that of gemm
 	clear   int64        // bytes of C to be set to 0 instead, where K is 0
 }
 
@@ -142,33 +143,24 @@ func alignOf(p *program.Program, views ...program.View) int {
 	return int(all & -all)
 }
 
-// queue queues the product on s.
-func (q *product) queue(h *cublas.Handle, s *cuda.Stream, addr []uintptr) error {
+// queue queues the product on s. room is empty between launches.
+func (q *product) queue(h *cublas.Handle, s *cuda.Stream, addr []uintptr, room *cuda.Args) error {
 	c := addr[q.c.slot] + uintptr(q.c.offset)
 	if q.gemm.K == 0 {
 		return s.Fill(c, 0, q.clear)
 	}
 	a, b := addr[q.a.slot]+uintptr(q.a.offset), addr[q.b.slot]+uintptr(q.b.offset)
 	if q.plan != nil && (a|b|c)&uintptr(q.align-1) == 0 {
-		return q.plan.Run(s, cublas.Operands{A: a, B: b, C: c})
+		o := cublas.Operands{A: a, B: b, C: c}
+		if t := q.turned; t != nil {
+			if err := t.copy.queue(s, addr, room); err != nil {
+				return err
+			}
+			*t.operand(&o) = t.at
+		}
+		return q.plan.Run(s, o)
 	}
 	return h.Gemm(&q.gemm, a, b, c)
-}
-
-// tuneCandidates is how many algorithms are timed for a product.
-const tuneCandidates = 16
-
-// tune times algorithms for q. That none is proposed leaves q as it is.
-func (q *product) tune(h *cublas.Handle) error {
-	if q.gemm.K == 0 || q.align < q.gemm.DType.Bytes() {
-		return nil
-	}
-	p, err := h.NewPlan(cublas.PlanDesc{Gemm: q.gemm, AlignBytes: q.align, Candidates: tuneCandidates})
-	if errors.Is(err, dl.ErrUnsupported) {
-		return nil
-	}
-	q.plan = p
-	return err
 }
 
 // products is the MatMul steps of a program that cuBLAS does.
@@ -176,6 +168,8 @@ type products struct {
 	lib    *cublas.Library
 	handle *cublas.Handle
 	steps  []*product // by step; nil for others
+	copies uintptr    // where turns copy operands to: one at a time, as all products are on one stream
+	bytes  int64      // of copies
 }
 
 // newProducts opens cuBLAS if p has a MatMul that it takes; nil if not, or where there is no cuBLAS and none was asked for.
@@ -208,16 +202,6 @@ func newProducts(p *program.Program, on []program.Stream, cfg *Config, s *cuda.S
 	if err != nil {
 		return nil, fmt.Errorf("cudaexec: program %q: %w: set CUBLAS to %q to do without", p.Name, err, Without)
 	}
-	if cfg.Tune {
-		for i, q := range m.steps {
-			if q == nil {
-				continue
-			}
-			if err := q.tune(m.handle); err != nil {
-				return nil, errors.Join(fmt.Errorf("cudaexec: timing %s: %w", stepName(p, i), err), m.close())
-			}
-		}
-	}
 	return m, nil
 }
 
@@ -244,5 +228,7 @@ func (m *products) close() error {
 			errs = append(errs, q.plan.Close())
 		}
 	}
-	return errors.Join(append(errs, m.handle.Close())...)
+	copies := m.copies
+	m.copies = 0
+	return errors.Join(append(errs, m.handle.Close(), m.handle.Device().Free(copies))...)
 }

@@ -231,11 +231,8 @@ func (x *Exec) Profile(steps int) (Timeline, error) {
 	case x.env.Watch != nil:
 		return t, x.failure(fmt.Errorf("%w: a profile of a program that is watched", dist.ErrUnsupported))
 	}
-	if x.own == nil {
-		var err error
-		if x.own, err = newOwn(x.dev); err != nil {
-			return t, err
-		}
+	if err := x.needOwn(); err != nil {
+		return t, err
 	}
 	if err := x.dev.Enter(); err != nil {
 		return t, err

@@ -71,8 +71,8 @@ func (x *Exec) openReadback() error {
 	if len(b.follows) == 0 && x.clock == program.None {
 		return nil
 	}
-	var err error
-	if x.own, err = newOwn(x.dev); err != nil {
+	err := x.needOwn()
+	if err != nil {
 		return err
 	}
 	if b.ring, err = x.dev.AllocHost(ringSlots * max(b.slot, 16)); err != nil {

@@ -171,7 +171,7 @@ func (x *Exec) step(i int) error {
 	case x.comm != nil && x.comm.steps[i] != nil:
 		err = x.comm.steps[i].queue(&x.cfg, x.addr)
 	case x.mul.does(i):
-		err = x.mul.steps[i].queue(x.mul.handle, s, x.addr)
+		err = x.mul.steps[i].queue(x.mul.handle, s, x.addr, x.room)
 	case x.conv.does(i):
 		err = x.conv.queue(i, x.addr)
 	default:

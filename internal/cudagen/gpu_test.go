@@ -195,7 +195,7 @@ func near(x, y, tolerance float64) bool {
 	if x == y || math.IsNaN(x) && math.IsNaN(y) {
 		return true
 	}
-	return math.Abs(x-y) <= tolerance*max(1, math.Abs(y))
+	return math.Abs(x-y) <= tolerance*max(1, math.Abs(y)) && !math.IsInf(y, 0)
 }
 
 // expect is what the oracle makes of the values.

@@ -41,7 +41,7 @@ func apartCases() *builder {
 }
 
 // maxPools is a MaxPool and its gradient, offset elements behind aligned addresses. Among the numbers are NaN and
-// -inf.
+// both infinities, also in one window.
 func (b *builder) maxPools(dt tensor.DType, w program.Window, offset int) {
 	behind := func(bound bounds, shape ...int) program.View {
 		size := 1
@@ -59,6 +59,8 @@ func (b *builder) maxPools(dt tensor.DType, w program.Window, offset int) {
 			x = math.NaN()
 		case i%7 == 1:
 			x = math.Inf(-1)
+		case i%13 == 4:
+			x = math.Inf(1)
 		}
 		program.SetElement(dt, data, i, x)
 	}

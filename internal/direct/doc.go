@@ -69,6 +69,14 @@
 // one by one, all of it takes a core about a minute. Integers with and without a sign share what gives them the same bits.
 // Parts of a group with as many ranks use what is loaded.
 //
+// # One rank
+//
+// In a group of one all engines do the same: nothing in place, and a copy of the driver's elsewhere. Only a premulsum has a kernel,
+// which waits for nobody, so that its blocks fill the GPU; it reads and writes the data once. A factor of exactly 1 in place ends it
+// at once: all numbers, denormal ones and -0 too, keep the bits that the product would give them. A NaN then keeps its bits as well,
+// where the product would be a NaN that the GPU chooses; which one, package internal/reduce does not specify either. Such a
+// group compiles those kernels only, and its board has no scratch memory.
+//
 // # How ranks keep in step
 //
 // Every operation has a number, its epoch, which the kernel counts in device memory: a launch carries nothing that changes, and
@@ -86,7 +94,7 @@
 //
 // # Arithmetic
 //
-// The bits are those of package internal/reduce, whatever the engine, the shape of the launch and the place of the buffers:
+// The bits are those of package internal/reduce, but for which NaN a NaN is, whatever the engine, the shape of the launch and the place of the buffers:
 // elements combine from rank 0 upwards, f16 and bf16 in f32, rounded once at the end; a product is rounded before it is added
 // (kernels are compiled with -fmad=false, and written with __fmul_rn and __fadd_rn); denormal numbers are kept; integers wrap;
 // minimum and maximum of a NaN are NaN, and -0 is below +0.

@@ -1,6 +1,7 @@
 package direct
 
 import (
+	"cmp"
 	"fmt"
 	"sync/atomic"
 
@@ -92,6 +93,9 @@ func (e *Engine) Shape(op *dist.Op) Shape {
 	if int(op.Kind) >= len(e.shapes) {
 		return greetShape
 	}
+	if e.s.n == 1 {
+		return aloneShape(uint64(gpu.Size(op, 1)), cmp.Or(e.s.cfg.MaxCTAs, aloneBlocks))
+	}
 	return e.shapes[op.Kind][sizeClass(uint64(gpu.Size(op, e.s.n)))]
 }
 
@@ -132,6 +136,9 @@ func (e *Engine) Enqueue(op *dist.Op, s *cuda.Stream) error {
 		return e.Can(op)
 	}
 	l.prog = e.way.programOf(op.Kind, st.n, l.span.block)
+	if l.prog == alone && copies(op) {
+		return st.copy(op, &l, s)
+	}
 	staged := st.places(op, &l)
 	f, err := st.kernels.of(variantOf(l.prog, st.n, op))
 	if err != nil {

@@ -38,6 +38,7 @@ var bodies = map[string]func(r *rank) error{
 	"split":                    splits,
 	"allocations":              allocations,
 	"sweep":                    sweep,
+	"one rank":                 oneRank,
 }
 
 // Memory of a rank: a slab of heapBytes, and as much that no other rank knows.
@@ -190,10 +191,10 @@ func asProcesses(t *testing.T, n int, role string) {
 	processes.Run(t, n, role, sweepEnvironment()...)
 }
 
-// onGPUs runs a body on 2 and 4 GPUs, on goroutines and on processes.
+// onGPUs runs a body on 1, 2 and 4 GPUs, on goroutines and on processes.
 func onGPUs(t *testing.T, role string) {
 	t.Helper()
-	for _, n := range []int{2, 4} {
+	for _, n := range []int{1, 2, 4} {
 		t.Run(fmt.Sprintf("%d goroutines", n), func(t *testing.T) { asGoroutines(t, n, role) })
 		t.Run(fmt.Sprintf("%d processes", n), func(t *testing.T) { asProcesses(t, n, role) })
 	}
@@ -201,7 +202,7 @@ func onGPUs(t *testing.T, role string) {
 
 // The full matrix takes long: once for each number of ranks is enough.
 func TestEveryTypeAndReductionIsThatOfTheHost(t *testing.T) {
-	for _, n := range []int{2, 4} {
+	for _, n := range []int{1, 2, 4} {
 		t.Run(fmt.Sprintf("%d processes", n), func(t *testing.T) { asProcesses(t, n, "every type and reduction") })
 	}
 }
@@ -220,6 +221,6 @@ func TestKernelsAreLoadedWithTheGroup(t *testing.T)   { onGPUs(t, "loads") }
 func TestPartsOfAGroup(t *testing.T)                  { onGPUs(t, "split") }
 func TestEnqueueAllocatesNothing(t *testing.T)        { onGPUs(t, "allocations") }
 func TestAGroupOfOne(t *testing.T) {
-	asGoroutines(t, 1, "every operation")
-	asProcesses(t, 1, "every operation")
+	asGoroutines(t, 1, "one rank")
+	asProcesses(t, 1, "one rank")
 }

@@ -9,7 +9,7 @@ import (
 
 // Shape is the shape of a launch: blocks of threads, and tiles. The zero Shape is none.
 type Shape struct {
-	Blocks  int // 1 to MaxBlocks, and no more than seven eighths of the GPU's multiprocessors, nor than Config.MaxCTAs
+	Blocks  int // 1 to MaxBlocks, and no more than seven eighths of the GPU's multiprocessors, nor than Config.MaxCTAs; in a group of one up to 1024
 	Threads int // of a block: a multiple of 32 up to MaxThreads
 	Tile    int // bytes of a tile at most, for engines that have tiles: a multiple of 512 up to 32 KiB; 0 means 2 KiB
 }

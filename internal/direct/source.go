@@ -31,6 +31,9 @@ var placeSource string
 //go:embed kernels/tile.cu
 var tileSource string
 
+//go:embed kernels/alone.cu
+var aloneSource string
+
 //go:embed kernels/entry.cu
 var entrySource string
 
@@ -63,7 +66,7 @@ func unsigned(dt tensor.DType, red dist.RedKind) tensor.DType {
 }
 
 // programNames is the names of kernels in the source.
-var programNames = [programs]string{"once_8", "once_128", "twice_128", "pull", "reduce_all", "reduce_own", "push", "tiles", "tiles_own"}
+var programNames = [programs]string{"once_8", "once_128", "twice_128", "pull", "reduce_all", "reduce_own", "push", "tiles", "tiles_own", "alone"}
 
 // String is "reduce_all of f32 sum among 4".
 func (v variant) String() string {
@@ -86,9 +89,12 @@ type unit struct {
 
 // unitsOf is everything that a group of so many ranks can ever need.
 func unitsOf(ranks int) []unit {
-	all := []unit{{ranks, tensor.Invalid, redNone}}
+	all, first := []unit{{ranks, tensor.Invalid, redNone}}, dist.RedSum
+	if ranks == 1 { // the rest is copies
+		all, first = nil, dist.RedPreMulSum
+	}
 	for _, dt := range tensor.DTypes() {
-		for red := dist.RedSum; red <= dist.RedPreMulSum; red++ {
+		for red := first; red <= dist.RedPreMulSum; red++ {
 			if unsigned(dt, red) == dt {
 				all = append(all, unit{ranks, dt, red})
 			}
@@ -163,6 +169,8 @@ func (p program) texts() []string {
 		return []string{packetSource, packet2Source, entrySource}
 	case tileAll, tileOwn:
 		return []string{tileSource, entrySource}
+	case alone:
+		return []string{aloneSource}
 	}
 	return []string{placeSource, entrySource}
 }

@@ -64,6 +64,9 @@ func newState(p *gpu.Party, cfg Config, kernels *shelf) (*state, error) {
 		return nil, fmt.Errorf("direct: %w: %d ranks, the kernels serve %d at most", dist.ErrUnsupported, p.Size, MaxRanks)
 	}
 	s := &state{p: p, cfg: cfg, n: p.Size, board: newBoard(&cfg), shelf: kernels}
+	if p.Size == 1 {
+		s.board = board{bytes: headerBytes} // nobody sends anything
+	}
 	err := cfg.Validate()
 	if err == nil && cfg.Shapes == nil {
 		s.cfg.Shapes, err = builtinRules()

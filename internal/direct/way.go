@@ -52,7 +52,7 @@ func (w way) native(kind dist.Kind) bool {
 // bytes: above, what they carry twice takes longer than what lines take to vote.
 const shortMost = 8 << 10
 
-// program is a kernel: what KERNEL and PROTOCOL choose in the source.
+// program is a kernel: what KERNEL and PROTOCOL choose in the source, or alone.
 type program uint8
 
 const (
@@ -65,11 +65,9 @@ const (
 	push
 	tileAll
 	tileOwn
+	alone // in a group of one, which has nobody to meet
 	programs
 )
-
-// alone is the kernel for everything in a group of one, which has nobody to send to.
-const alone = onceLine
 
 // programOf is the kernel by which w does an operation of a kind with blocks of so many bytes among n ranks.
 func (w way) programOf(kind dist.Kind, n int, block uint64) program {

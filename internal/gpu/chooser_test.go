@@ -108,6 +108,31 @@ func TestRulesFollowTheMeasurements(t *testing.T) {
 	}
 }
 
+// Libraries have slow ways for one rank, so they come last there, whatever the size.
+func TestOneRankNeedsNoLibrary(t *testing.T) {
+	for _, c := range []struct {
+		engines []Engine
+		want    string
+	}{
+		{append(columns(), &column{name: "local"}), "ll"},
+		{[]Engine{&column{name: "nccl"}, &column{name: "nccl-window"}, &column{name: "local"}}, "local"},
+		{columns()[:1], "nccl"},
+	} {
+		onEach(t, 1, sim.Config{}, func(control *dist.Group) error {
+			k, err := newPicker(Chooser{}, partyOf(control), c.engines, true, tensor.Of(make([]uint32, 1)))
+			if err != nil {
+				return err
+			}
+			for bytes := 4; bytes <= 128<<20; bytes *= 2 {
+				if err := k.picks(allReduceOp(bytes), c.want, plain); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+}
+
 func TestChoiceGoesToTheNextThatCan(t *testing.T) {
 	half := tensor.Of(make([]tensor.Float16, 2))
 	short := tensor.Of(make([]int16, 2))

@@ -97,7 +97,7 @@ func (t *Transport) scale(dst, src tensor.Buffer, f *dist.Scalar, s *cuda.Stream
 	return t.kernels.launchScale(t.args, s, dst, src, at, f.Bits, false)
 }
 
-// local is the engine of a group of one: nothing but copies, scaled for a premulsum.
+// local is the engine of a group of one that has no kernels of package direct: nothing but copies, scaled for a premulsum.
 type local struct{ t *Transport }
 
 // Name implements Engine.

@@ -2,6 +2,7 @@ package hostexec
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"testing"
 
@@ -69,6 +70,26 @@ func TestHalfWindowsEqualTheOracle(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	// Gradients are sums of many rounded once by both.
 	agree(t, t, &b.Program, contents(&b.Program, normal(r)), 0x1p-7)
+}
+
+// Windows that overlap, with padding, and windows that do not, over NaN, infinities and equal numbers: bit for bit.
+func TestMaxPoolsOfNaNEqualTheOracle(t *testing.T) {
+	odd := []float64{math.NaN(), math.Inf(1), math.Inf(-1), math.Inf(-1), 1, 2, 3}
+	for _, dt := range []tensor.DType{tensor.F32, tensor.F64, tensor.BF16} {
+		for _, stride := range []int{1, 2} {
+			w := program.Window{N: 3, C: 2, H: 9, W: 40, R: 2, S: 2, PadH: 2 - stride, PadW: 2 - stride, StrideH: stride, StrideW: stride, DilationH: 1, DilationW: 1}
+			w.OutH, w.OutW = outOf(w.H, w.R, stride, 1, w.PadH), outOf(w.W, w.S, stride, 1, w.PadW)
+			b := newBuild()
+			x, dy := b.value("x", dt, w.N, w.C, w.H, w.W), b.value("dy", dt, w.N, w.C, w.OutH, w.OutW)
+			y := b.value("y", dt, w.N, w.C, w.OutH, w.OutW)
+			b.step(&program.MaxPool{Window: w}, views(x), views(y))
+			b.step(&program.MaxPoolGrad{Window: w}, views(x, y, dy), views(b.value("dx", dt, w.N, w.C, w.H, w.W)))
+			r := rand.New(rand.NewPCG(uint64(dt), uint64(stride)))
+			memory := contents(&b.Program, func() float64 { return odd[r.IntN(len(odd))] })
+			numbers(dt, memory[dy.Value], func() float64 { return float64(r.IntN(9)) })
+			agree(t, t, &b.Program, memory, 0)
+		}
+	}
 }
 
 // Convolutions of many channels, images and pixels: several blocks, groups and panels. Integers, so that sums are exact.

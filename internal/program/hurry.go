@@ -8,9 +8,11 @@ import "slices"
 // goes on behind them. Updates move much memory, and collectives much over links, so that they go well together; at the end
 // of the program nothing would hide them.
 //
-// It takes steps alone that lack no others but Maps of one element, such as the terms of an optimizer's step, which go with them.
+// It takes Maps and Reduces alone that no sum follows from, and that lack no others but Maps of one element, such as the terms of an
+// optimizer's step, which go with them.
 func (p *Program) hurry(compute, comm []int, level []int, deps [][]int, free []bool) []int {
 	h := &hurrying{p: p, level: level, deps: deps, free: free, comm: comm, placed: make([]bool, len(p.Steps))}
+	h.lead()
 	h.sent = append(h.sent, 0)
 	for _, i := range comm {
 		if !free[i] {
@@ -48,8 +50,22 @@ type hurrying struct {
 	comm    []int  // steps of Comm that are not started
 	sent    []int  // elements that the steps of Comm reduce up to each level; those that are free are none of them
 	started int    // the level of the last that is started
+	leads   []bool // of Compute steps: to a sum
 	placed  []bool
 	order   []int
+}
+
+// lead finds out what leads to sums.
+func (h *hurrying) lead() {
+	h.leads = make([]bool, len(h.p.Steps))
+	for i := len(h.p.Steps) - 1; i >= 0; i-- {
+		if !h.p.sums(i) && (h.p.Steps[i].Stream == Comm || !h.leads[i]) {
+			continue
+		}
+		for _, j := range h.deps[i] {
+			h.leads[j] = true
+		}
+	}
 }
 
 func (h *hurrying) place(i int) {
@@ -84,11 +100,20 @@ func (h *hurrying) next(rest []int) int {
 		if l >= h.started || h.sent[h.started]-h.sent[l] < h.sent[l]-h.sent[l-1] {
 			return -1
 		}
-		if h.ready(i) {
+		if !h.leads[i] && h.moves(i) && h.ready(i) {
 			return i
 		}
 	}
 	return -1
+}
+
+// moves reports whether step i takes as long as memory does: products would keep sums waiting.
+func (h *hurrying) moves(i int) bool {
+	switch h.p.Steps[i].Op.(type) {
+	case *Map, *Reduce:
+		return true
+	}
+	return false
 }
 
 // ready reports whether step i lacks nothing but Maps of one element.

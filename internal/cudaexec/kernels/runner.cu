@@ -2,6 +2,7 @@
 
 typedef unsigned long long u64;
 typedef unsigned int u32;
+typedef unsigned short u16;
 typedef unsigned char u8;
 
 // Copies is what the end of a run copies to the host: sources, bytes of each, and where in a slot each goes.
@@ -39,4 +40,52 @@ extern "C" __global__ void stamp(u64 *at) {
   u64 t;
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t));
   *at = t;
+}
+
+// transposed makes to, of cols rows, the transpose of from, of rows rows; ldFrom and ldTo elements are from one row to the
+// next. A block turns a tile of EDGE by EDGE elements by way of shared memory, so that a warp reads and writes elements that
+// lie side by side; rows of the tile are longer by a word, so that a column of it lies in different banks. Each thread has all
+// it loads on the way at once.
+template <class T> static __device__ void transposed(const T *__restrict__ from, T *__restrict__ to, u64 rows, u64 cols, u64 ldFrom, u64 ldTo) {
+  const u32 down = THREADS / 32, ups = EDGE / down, acrosses = EDGE / 32;
+  __shared__ T tile[EDGE][EDGE + (sizeof(T) < 4 ? 4 / sizeof(T) : 1)];
+  const u32 across = (u32)((cols + EDGE - 1) / EDGE);
+  const u64 row = (u64)(blockIdx.x / across) * EDGE, col = (u64)(blockIdx.x % across) * EDGE;
+  const u32 x = threadIdx.x % 32, y = threadIdx.x / 32;
+  T held[ups][acrosses];
+#pragma unroll
+  for (u32 i = 0; i < ups; i++) {
+#pragma unroll
+    for (u32 j = 0; j < acrosses; j++) {
+      const u64 r = row + y + i * down, c = col + x + j * 32;
+      held[i][j] = r < rows && c < cols ? from[r * ldFrom + c] : T(0);
+    }
+  }
+#pragma unroll
+  for (u32 i = 0; i < ups; i++) {
+#pragma unroll
+    for (u32 j = 0; j < acrosses; j++) tile[y + i * down][x + j * 32] = held[i][j];
+  }
+  __syncthreads();
+#pragma unroll
+  for (u32 i = 0; i < ups; i++) {
+#pragma unroll
+    for (u32 j = 0; j < acrosses; j++) {
+      const u64 r = row + x + j * 32, c = col + y + i * down;
+      if (r < rows && c < cols) to[c * ldTo + r] = tile[x + j * 32][y + i * down];
+    }
+  }
+}
+
+// transpose2, transpose4 and transpose8 are transposed for elements of so many bytes.
+extern "C" __global__ void transpose2(const u16 *from, u16 *to, u64 rows, u64 cols, u64 ldFrom, u64 ldTo) {
+  transposed<u16>(from, to, rows, cols, ldFrom, ldTo);
+}
+
+extern "C" __global__ void transpose4(const u32 *from, u32 *to, u64 rows, u64 cols, u64 ldFrom, u64 ldTo) {
+  transposed<u32>(from, to, rows, cols, ldFrom, ldTo);
+}
+
+extern "C" __global__ void transpose8(const u64 *from, u64 *to, u64 rows, u64 cols, u64 ldFrom, u64 ldTo) {
+  transposed<u64>(from, to, rows, cols, ldFrom, ldTo);
 }

@@ -1,0 +1,101 @@
+package cudaexec
+
+import (
+	"github.com/symgrad/symgrad/internal/cublas"
+	"github.com/symgrad/symgrad/internal/cuda"
+)
+
+// turned is a product AᵀB with a transposed copy in place of the smaller operand. A lies as K by M and B as K by N, so that rows
+// of neither run along K, as kernels for tensor cores want it of one at least: in TF32, M and N 4096 and K 512 take an H200
+// 92 µs, and products of as many operations with A as M by K 52 µs.
+type turned struct {
+	gemm       cublas.Gemm // with the copy
+	second     bool        // of B, not of A
+	rows, cols int         // of the operand as it lies
+	ld, to     int         // elements from one row to the next, of the operand and of the copy
+	at         uintptr     // of the copy
+	copy       launch
+}
+
+// turning is when a product that has a turn works with it. All but the first are for comparisons.
+type turning uint8
+
+const (
+	turnWhereFaster turning = iota // if that was measured
+	turnAlways
+	turnNever
+)
+
+// turnRow is what rows of a copy are multiples of, in bytes: kernels of cuBLAS load as many at once.
+const turnRow = 16
+
+// newTurn is the turn of g; nil for what is no AᵀB, or several.
+func newTurn(g *cublas.Gemm) *turned {
+	if !g.TransA || g.TransB || g.Batch > 1 {
+		return nil
+	}
+	per := turnRow / g.DType.Bytes()
+	t := &turned{gemm: *g, second: g.N < g.M, rows: g.K, cols: g.M, ld: g.LDA, to: (g.K + per - 1) / per * per}
+	if t.second {
+		t.cols, t.ld = g.N, g.LDB
+		t.gemm.TransB, t.gemm.LDB = true, t.to
+	} else {
+		t.gemm.TransA, t.gemm.LDA = false, t.to
+	}
+	return t
+}
+
+// What a product must have at least for its turn to be tried. The copy moves 2*min(M, N)*K elements for M*N*K products. At
+// 4 TB/s that is a third of what the tensor cores of an H200 take for elements of f32, where the longer side has turnLong;
+// more cannot pay.
+const (
+	turnSide     = 512     // M and N
+	turnLong     = 1024    // the larger of them
+	turnDepth    = 64      // K
+	turnProducts = 1 << 30 // M*N*K: some 6 µs, a few times what one more launch takes
+)
+
+// canPay reports whether a turn of g may be faster than g.
+func canPay(g *cublas.Gemm) bool {
+	if g.DType == cublas.F32 && g.Compute == cublas.Full {
+		return false // no tensor cores
+	}
+	return min(g.M, g.N) >= turnSide && max(g.M, g.N) >= turnLong && g.K >= turnDepth && int64(g.M)*int64(g.N) >= turnProducts/int64(g.K)
+}
+
+// operand is the one of o that is copied.
+func (t *turned) operand(o *cublas.Operands) *uintptr {
+	if t.second {
+		return &o.B
+	}
+	return &o.A
+}
+
+// sourceBytes is how far the operand reaches.
+func (t *turned) sourceBytes() int64 {
+	return (int64(t.rows-1)*int64(t.ld) + int64(t.cols)) * int64(t.gemm.DType.Bytes())
+}
+
+// bytes is how far the copy reaches.
+func (t *turned) bytes() int64 {
+	return int64(t.cols) * int64(t.to) * int64(t.gemm.DType.Bytes())
+}
+
+// How transpose of runner.cu works: a block of turnThreads threads turns a tile of turnEdge rows and columns.
+const (
+	turnEdge    = 64
+	turnThreads = 256
+)
+
+// aim makes t copy what is at from to the address at.
+func (t *turned) aim(k *own, from argument, at uintptr) {
+	tiles := (t.rows + turnEdge - 1) / turnEdge * ((t.cols + turnEdge - 1) / turnEdge)
+	t.at = at
+	t.copy = launch{
+		f:     k.transpose[t.gemm.DType.Bytes()],
+		shape: cuda.Launch{Grid: [3]uint32{uint32(tiles)}, Block: [3]uint32{turnThreads}},
+		args: []argument{
+			from, {literal, int64(at)}, {literal, int64(t.rows)}, {literal, int64(t.cols)}, {literal, int64(t.ld)}, {literal, int64(t.to)},
+		},
+	}
+}

@@ -1,0 +1,203 @@
+package cudaexec
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/symgrad/symgrad/internal/cublas"
+	"github.com/symgrad/symgrad/internal/cuda"
+	"github.com/symgrad/symgrad/internal/program"
+	"github.com/symgrad/symgrad/internal/program/oracle"
+)
+
+// transposed is what the kernel does that is launched with these arguments, in plain loops. What it does not write is NaN's
+// stand-in, a number that no product survives.
+func (t *turned) transposed(from []float64) []float64 {
+	to := make([]float64, t.bytes()/int64(t.gemm.DType.Bytes()))
+	for i := range to {
+		to[i] = 1e300
+	}
+	for r := range t.rows {
+		for c := range t.cols {
+			to[c*t.to+r] = from[r*t.ld+c]
+		}
+	}
+	return to
+}
+
+// With the copy in the operand's place cuBLAS is asked for the same product.
+func TestTurnsMeanTheSameProduct(t *testing.T) {
+	for _, d := range []struct {
+		m, n, k, gapA, gapB int
+		second              bool
+	}{
+		{4, 7, 5, 0, 0, false}, {7, 4, 5, 0, 0, true}, {6, 6, 8, 3, 1, false}, {3, 9, 1, 2, 0, false}, {9, 3, 17, 0, 5, true},
+	} {
+		for _, dt := range []cublas.DType{cublas.F64, cublas.F32, cublas.BF16} {
+			g := cublas.Gemm{
+				DType: dt, M: d.m, N: d.n, K: d.k, TransA: true, LDA: d.m + d.gapA, LDB: d.n + d.gapB, LDC: d.n + 2, Alpha: 2, Beta: 1,
+			}
+			turn := newTurn(&g)
+			if turn == nil || turn.second != d.second || turn.to < d.k || turn.to*dt.Bytes()%turnRow != 0 || turn.gemm.Validate() != nil {
+				t.Fatalf("%v has turn %+v", &g, turn)
+			}
+			var data [3][]float64
+			bytesA, bytesB, bytesC := g.Bytes()
+			for i, bytes := range []int64{bytesA, bytesB, bytesC} {
+				data[i] = make([]float64, bytes/int64(dt.Bytes()))
+				for j := range data[i] {
+					data[i][j] = float64((j*7+i*3)%11 - 5)
+				}
+			}
+			want, got := slices.Clone(data[2]), slices.Clone(data[2])
+			asked(&g, data[0], data[1], want)
+			source, a, b := bytesA, turn.transposed(data[0]), data[1]
+			if turn.second {
+				source, a, b = bytesB, data[0], turn.transposed(data[1])
+			}
+			asked(&turn.gemm, a, b, got)
+			if !slices.Equal(got, want) {
+				t.Errorf("%v by %v: got %v, want %v", &g, &turn.gemm, got, want)
+			}
+			x, y, z := turn.gemm.Bytes()
+			if reach := max(x, y); turn.sourceBytes() != source || turn.bytes() < int64(turn.cols*d.k*dt.Bytes()) || reach == 0 || z != bytesC {
+				t.Errorf("%v: an operand of %d B, want %d, and a copy of %d B", &g, turn.sourceBytes(), source, turn.bytes())
+			}
+		}
+	}
+	for _, g := range []cublas.Gemm{
+		{DType: cublas.F32, M: 4, N: 4, K: 4},
+		{DType: cublas.F32, M: 4, N: 4, K: 4, TransB: true},
+		{DType: cublas.F32, M: 4, N: 4, K: 4, TransA: true, TransB: true},
+		{DType: cublas.F32, M: 4, N: 4, K: 4, TransA: true, Batch: 2},
+	} {
+		if turn := newTurn(&g); turn != nil {
+			t.Errorf("%v has turn %+v", &g, turn)
+		}
+	}
+}
+
+func TestTurnsAreTriedWhereTheyCanPay(t *testing.T) {
+	for _, tt := range []struct {
+		dt      cublas.DType
+		c       cublas.Compute
+		m, n, k int
+		want    bool
+	}{
+		{cublas.F32, cublas.TF32, 4096, 4096, 512, true},
+		{cublas.F32, cublas.TF32, 512, 4096, 512, true},
+		{cublas.F32, cublas.FastBF16, 4096, 512, 512, true},
+		{cublas.BF16, cublas.Full, 4096, 4096, 512, true},
+		{cublas.F64, cublas.Full, 4096, 4096, 512, true},
+		{cublas.F32, cublas.Full, 4096, 4096, 512, false},      // no tensor cores
+		{cublas.F32, cublas.TF32, 511, 1 << 20, 512, false},    // side
+		{cublas.F32, cublas.TF32, 1023, 1023, 1 << 20, false},  // the longer side
+		{cublas.F32, cublas.TF32, 1 << 16, 1 << 16, 63, false}, // depth
+		{cublas.F32, cublas.TF32, 4096, 4096, 64, true},
+		{cublas.F32, cublas.TF32, 4095, 4096, 64, false}, // products
+		{cublas.F32, cublas.TF32, 1<<31 - 1, 1<<31 - 1, 1<<31 - 1, true},
+		{cublas.F32, cublas.TF32, 784, 512, 128, false},
+	} {
+		g := cublas.Gemm{DType: tt.dt, Compute: tt.c, M: tt.m, N: tt.n, K: tt.k, TransA: true}
+		if got := canPay(&g); got != tt.want {
+			t.Errorf("%v: %t, want %t", &g, got, tt.want)
+		}
+	}
+}
+
+// The arguments are those of transpose in runner.cu, in its order, and the tiles cover the operand.
+func TestArgumentsOfTurns(t *testing.T) {
+	var k own
+	for i := range k.transpose {
+		k.transpose[i] = new(cuda.Function)
+	}
+	g := cublas.Gemm{DType: cublas.BF16, M: 129, N: 65, K: 70, TransA: true, LDA: 140, LDB: 66, LDC: 65}
+	turn := newTurn(&g)
+	turn.aim(&k, argument{3, 12}, 1<<32)
+	want := []argument{{3, 12}, {literal, 1 << 32}, {literal, 70}, {literal, 65}, {literal, 66}, {literal, 72}}
+	if !slices.Equal(turn.copy.args, want) || turn.at != 1<<32 || turn.copy.f != k.transpose[2] {
+		t.Errorf("%+v, want %v", turn.copy, want)
+	}
+	if s := turn.copy.shape; s.Grid != [3]uint32{4} || s.Block != [3]uint32{turnThreads} || s.Shared != 0 {
+		t.Errorf("launched with %+v", s)
+	}
+	o := cublas.Operands{A: 1, B: 2, C: 3}
+	if *turn.operand(&o) = turn.at; o != (cublas.Operands{A: 1, B: 1 << 32, C: 3}) {
+		t.Errorf("operands %+v", o)
+	}
+	g.M, g.DType = 60, cublas.F32
+	turn = newTurn(&g)
+	turn.aim(&k, argument{0, 0}, 256)
+	want = []argument{{0, 0}, {literal, 256}, {literal, 70}, {literal, 60}, {literal, 140}, {literal, 72}}
+	if !slices.Equal(turn.copy.args, want) || turn.copy.f != k.transpose[4] || turn.copy.shape.Grid != [3]uint32{2} {
+		t.Errorf("%+v, want %v", turn.copy, want)
+	}
+	if turn.operand(&o) != &o.A {
+		t.Error("the copy of A is in another place")
+	}
+}
+
+func TestNoProductsNeedNoScratch(t *testing.T) {
+	var none *products
+	if n, err := none.scratch(), none.tune(&Exec{}); n != 0 || err != nil {
+		t.Errorf("%d B, %v", n, err)
+	}
+}
+
+// The products of the tests on GPUs have turns, of either operand, and are exact.
+func TestGradientsOfTheTestsHaveTurns(t *testing.T) {
+	seconds := 0
+	for _, g := range gradients {
+		b, ids := g.build(t)
+		q, err := newProduct(b.p, 0, TF32)
+		if err != nil {
+			t.Fatal(err)
+		}
+		turn := newTurn(&q.gemm)
+		if turn == nil {
+			t.Fatalf("%+v, %v, has none", g, &q.gemm)
+		}
+		if turn.second {
+			seconds++
+		}
+		digits(b, ids, 3)
+		if err := oracle.Run(b.p, b.memory); err != nil {
+			t.Fatal(err)
+		}
+		for i := range g.m {
+			for j := range g.n {
+				sum := 0.0
+				for l := range g.k {
+					sum += program.Element(g.dt, b.memory[ids[0]], g.offset+l*(g.m+g.gapA)+i) * program.Element(g.dt, b.memory[ids[1]], l*(g.n+g.gapB)+j)
+				}
+				at := i*g.n + j
+				if g.columns {
+					at = j*g.m + i
+				}
+				if got := program.Element(g.dt, b.memory[ids[2]], at); got != sum {
+					t.Fatalf("%+v: element %d, %d is %v, want %v", g, i, j, got, sum)
+				}
+			}
+		}
+	}
+	if seconds == 0 || seconds == len(gradients) {
+		t.Errorf("%d of %d copy the second operand", seconds, len(gradients))
+	}
+	b := newBuilder("shared", 12).train(options{batch: 37, dims: []int{65, 34, 50, 9}}).plan(t, true)
+	turns := 0
+	for i := range b.p.Steps {
+		if _, ok := b.p.Steps[i].Op.(*program.MatMul); !ok {
+			continue
+		}
+		q, err := newProduct(b.p, i, TF32)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if newTurn(&q.gemm) != nil {
+			turns++
+		}
+	}
+	if turns != 3 {
+		t.Errorf("a training of three layers has %d turns", turns)
+	}
+}
