@@ -116,9 +116,9 @@ func floats(t *testing.T, raw []byte) []float32 {
 	return v
 }
 
-// TestStage1OverlapsTheBackwardPass looks at the order of steps: weights that are not read any more are updated and gathered
-// on the stream of communication, while gradients are still to come.
-func TestStage1OverlapsTheBackwardPass(t *testing.T) {
+// TestStage1IsAProgram holds the steps against a golden file: each bucket's gradients are summed as soon as they are there, a
+// part is updated, and the parts are gathered.
+func TestStage1IsAProgram(t *testing.T) {
 	cfg := fewKilobytes
 	cfg.Stage = 1
 	c := parts{steps: 1, weights: func(int, int) []float64 { return []float64{1} }}
@@ -136,24 +136,6 @@ func TestStage1OverlapsTheBackwardPass(t *testing.T) {
 	}
 	if got != string(want) {
 		t.Errorf("the program is\n%s\nwant\n%s", got, want)
-	}
-	steps := n.loaded[wholeBatch].p.Steps
-	gathered := slices.IndexFunc(steps, func(s program.Step) bool { return isKind(s, dist.KindAllGather) })
-	gradients := 0
-	for _, s := range steps[gathered:] {
-		if s.Stream == program.Compute {
-			gradients++
-		}
-	}
-	if gradients == 0 {
-		t.Errorf("nothing is computed behind the first gathering of weights:\n%s", got)
-	}
-	for i, s := range steps {
-		if m, ok := s.Op.(*program.Map); ok && s.Stream == program.Comm && sizeOf(m.Space) > 1 && slices.ContainsFunc(s.After, func(j int) bool {
-			return j > i
-		}) {
-			t.Errorf("step %d waits for a later one", i)
-		}
 	}
 }
 

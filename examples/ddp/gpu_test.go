@@ -41,7 +41,7 @@ func TestCurvesOfMixedImagesStayTogether(t *testing.T) {
 	}
 	for _, how := range [][]string{{ranks(2)}, {ranks(1), "run.machine=tape"}} {
 		s := processes(t, data, append(host, how...)...).summary(t)
-		if d := apart(t, s.Losses, one.Losses); d > 1e-5 || *s.TestAccuracy != *one.TestAccuracy {
+		if d := apart(t, s.Losses, one.Losses); d > 1e-5 || math.Abs(*s.TestAccuracy-*one.TestAccuracy) > 0.002 {
 			t.Errorf("%v: losses differ by %.1e, want at most 1e-5; accuracy %v and %v", how, d, *s.TestAccuracy, *one.TestAccuracy)
 		}
 	}

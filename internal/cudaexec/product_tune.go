@@ -34,13 +34,13 @@ func (m *products) tune(x *Exec) error {
 	return m.place(x)
 }
 
-// tune times algorithms for q. That none is proposed leaves q as it is.
+// tune times algorithms for q. That none is proposed, or that memory for trying is short, leaves q as it is.
 func (q *product) tune(h *cublas.Handle) error {
 	if q.gemm.K == 0 || q.align < max(q.gemm.DType.Bytes(), q.gemm.Out.Bytes()) {
 		return nil
 	}
 	p, err := h.NewPlan(cublas.PlanDesc{Gemm: q.gemm, AlignBytes: q.align, Candidates: tuneCandidates})
-	if errors.Is(err, dl.ErrUnsupported) {
+	if errors.Is(err, dl.ErrUnsupported) || errors.Is(err, cuda.ErrMemory) {
 		return nil
 	}
 	q.plan = p
@@ -88,14 +88,16 @@ func (t *turned) time(x *Exec, align int) (*cublas.Plan, error) {
 		return t.copy.queue(s, nil, x.room)
 	}
 	p, err := x.mul.handle.NewPlan(cublas.PlanDesc{Gemm: t.gemm, AlignBytes: align, Candidates: tuneCandidates, Before: before})
-	err = errors.Join(err, x.dev.Free(from))
-	if err != nil && p != nil {
-		return nil, errors.Join(err, p.Close())
+	if failed := x.dev.Free(from); failed != nil {
+		if p != nil {
+			failed = errors.Join(failed, p.Close())
+		}
+		return nil, failed
 	}
 	return p, err
 }
 
-// place makes room for the largest copy of all turns that were taken.
+// place makes room for the largest copy of all turns that were taken. Where there is none the products are done without.
 func (m *products) place(x *Exec) error {
 	for _, q := range m.steps {
 		if q != nil && q.turned != nil {
@@ -106,8 +108,12 @@ func (m *products) place(x *Exec) error {
 		return nil
 	}
 	var err error
-	if m.copies, err = x.dev.Alloc(m.bytes); err != nil {
-		return fmt.Errorf("cudaexec: program %q: copies of operands: %w: unset Tune to do without", x.p.Name, err)
+	m.copies, err = x.dev.Alloc(m.bytes)
+	switch {
+	case errors.Is(err, cuda.ErrMemory):
+		return m.dropTurns()
+	case err != nil:
+		return fmt.Errorf("cudaexec: program %q: copies of operands: %w", x.p.Name, err)
 	}
 	for _, q := range m.steps {
 		if q == nil || q.turned == nil {
@@ -120,6 +126,19 @@ func (m *products) place(x *Exec) error {
 		q.turned.aim(x.own, from, m.copies)
 	}
 	return nil
+}
+
+// dropTurns leaves the products that have turns to cuBLAS's own choice.
+func (m *products) dropTurns() error {
+	m.bytes = 0
+	var errs []error
+	for _, q := range m.steps {
+		if q != nil && q.turned != nil {
+			errs = append(errs, q.plan.Close())
+			q.plan, q.turned = nil, nil
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // scratch is the bytes of memory that products work in, but for what cuBLAS has.

@@ -1,6 +1,8 @@
 package cudagen
 
 import (
+	"slices"
+
 	"github.com/symgrad/symgrad/internal/program"
 	"github.com/symgrad/symgrad/tensor"
 )
@@ -10,35 +12,53 @@ import (
 // several times as long.
 const thinWindow = 32
 
-// thin reports whether a convolution of k filters is one: C*R*S is small, with the holes of a dilation counted.
+// mostPlane is the elements of a plane of x or y whose places the kernels count in 32 bits.
+const mostPlane = 1 << 29
+
+// seen is how many elements of x a pixel of y looks at, with the holes of a dilation counted.
+func seen(w *program.Window) int {
+	return w.C * (w.DilationH*(w.R-1) + 1) * (w.DilationW*(w.S-1) + 1)
+}
+
+// thin reports whether a convolution of k filters is one: C*R*S is small.
 func thin(w *program.Window, k int) bool {
-	seen := w.C * (w.DilationH*(w.R-1) + 1) * (w.DilationW*(w.S-1) + 1)
-	return w.R > 0 && w.S > 0 && 0 < seen && seen <= thinWindow && k*w.N*w.OutH*w.OutW > 0
+	return w.R > 0 && w.S > 0 && 0 < seen(w) && seen(w) <= thinWindow && k*w.N*w.OutH*w.OutW > 0 &&
+		w.H*w.W < mostPlane && w.OutH*w.OutW < mostPlane
 }
 
 // Direct reports whether step i of p is better left to the kernel of this package, even where a library does convolutions: a
-// Conv or ConvGradFilter of f32, f16 or bf16 elements with C*R*S of 32 at most, where a dilation's holes count.
+// thin Conv or ConvGradFilter that takes about as long as its memory. For each element of y, or dy, it makes C*R*S products, of
+// which an H200 makes 33 in the time that 4 bytes take: elements of f32 may have thinWindow of them, f16 and bf16 half of
+// that. The gradient reads x once for each few filters, which must not be more than twice what it reads of dy.
 func Direct(p *program.Program, i int) bool {
 	s := &p.Steps[i]
 	switch op := s.Op.(type) {
 	case *program.Conv:
-		return thin(&op.Window, op.K) && narrow(p, s.In) && narrow(p, s.Out)
+		return thin(&op.Window, op.K) && seen(&op.Window) <= thinWindow*itemSize(p, s)/4
 	case *program.ConvGradFilter:
-		return thin(&op.Window, op.K) && narrow(p, s.In) && narrow(p, s.Out)
+		return thin(&op.Window, op.K) && seen(&op.Window) <= thinWindow*itemSize(p, s)/4 &&
+			op.C*ceilDiv(op.K, gradSlice(op, 1)) <= 2*op.K
 	}
 	return false
 }
 
-// narrow reports whether the elements of views are floating-point numbers of 32 bits at most.
-func narrow(p *program.Program, views []program.View) bool {
-	for _, v := range views {
-		switch p.Values[v.Value].DType {
+// itemSize is the bytes of the smallest element of s; 0 if one is no floating-point number of 32 bits at most.
+func itemSize(p *program.Program, s *program.Step) int {
+	size := 4
+	for _, v := range slices.Concat(s.In, s.Out) {
+		switch dt := p.Values[v.Value].DType; dt {
 		case tensor.F32, tensor.F16, tensor.BF16:
+			size = min(size, dt.Size())
 		default:
-			return false
+			return 0
 		}
 	}
-	return true
+	return size
+}
+
+// gradSlice is how many filters' sums a thread of a thin ConvGradFilter has, each of so many words.
+func gradSlice(op *program.ConvGradFilter, words int) int {
+	return max(1, min(4, op.K, thinSums/(op.C*op.R*op.S*words)))
 }
 
 const (
@@ -71,9 +91,9 @@ func (g *generator) thinConv(i int, op *program.Conv) {
 	to := g.access("b0", g.p.Steps[i].Out[0])
 	beside := 1
 	for v := 16 / to.dtype.Size(); v > 1; v /= 2 {
-		seen := op.C * (op.DilationH*(op.R-1) + 1) * ((v-1)*op.StrideW + op.DilationW*(op.S-1) + 1)
+		kept := op.C * (op.DilationH*(op.R-1) + 1) * ((v-1)*op.StrideW + op.DilationW*(op.S-1) + 1)
 		blocks := ceilDiv(op.N*op.OutH*op.OutW/v, thinThreads) * most
-		if op.OutW%v == 0 && aligned(&to, v) && seen*words <= thinKept && blocks >= g.t.SMs {
+		if op.OutW%v == 0 && aligned(&to, v) && kept*words <= thinKept && blocks >= g.t.SMs {
 			beside = v
 			break
 		}
@@ -82,11 +102,12 @@ func (g *generator) thinConv(i int, op *program.Conv) {
 	blocks := ceilDiv(count, thinThreads)
 	slice := ceilDiv(op.K, min(most, ceilDiv(4*g.t.SMs, blocks)))
 	slice = min(slice, 4096/(ceilDiv(taps, 4)*4*words)) // 16 KiB of shared memory
-	slices := ceilDiv(op.K, slice)
-	t := &template{kind: "thinConv", call: "thinConv", threads: thinThreads, grid: blocks * slices}
+	parts := ceilDiv(op.K, slice)
+	slice = ceilDiv(op.K, parts) // alike
+	t := &template{kind: "thinConv", call: "thinConv", threads: thinThreads, grid: blocks * parts}
 	t.wide = wideIndex(op.N*op.C*op.H*op.W, op.N*op.K*op.OutH*op.OutW)
 	t.consts = append(thinConstants(&op.Window, op.K, 1, beside),
-		constant{"Slice", slice}, constant{"Slices", slices}, constant{"Count", count})
+		constant{"Slice", slice}, constant{"Slices", parts}, constant{"Count", count})
 	t.read(g, i, 0, 1)
 	t.write(g, i, 0)
 	g.fixedLaunch(i, t)
@@ -96,8 +117,8 @@ func (g *generator) thinConv(i int, op *program.Conv) {
 func (g *generator) thinGradFilter(i int, op *program.ConvGradFilter) {
 	g.use(thinPart)
 	taps, words := op.C*op.R*op.S, g.words(i)
-	slice := max(1, min(4, op.K, thinSums/(taps*words)))
-	slices := ceilDiv(op.K, slice)
+	slice := gradSlice(op, words)
+	parts := ceilDiv(op.K, slice)
 	down := 4 / words
 	for op.OutH%down != 0 {
 		down /= 2
@@ -107,16 +128,16 @@ func (g *generator) thinGradFilter(i int, op *program.ConvGradFilter) {
 	if slice*taps*words > thinSums/2 {
 		resident = 2
 	}
-	splits := max(1, min(resident*g.t.SMs/slices, ceilDiv(count, thinThreads)))
-	t := &template{kind: "thinGradFilter", call: "thinGradFilter", threads: thinThreads, grid: slices * splits}
-	t.wide = wideIndex(op.N*op.C*op.H*op.W, op.N*op.K*op.OutH*op.OutW, slices*slice*taps*splits)
+	splits := max(1, min(resident*g.t.SMs/parts, ceilDiv(count, thinThreads)))
+	t := &template{kind: "thinGradFilter", call: "thinGradFilter", threads: thinThreads, grid: parts * splits}
+	t.wide = wideIndex(op.N*op.C*op.H*op.W, op.N*op.K*op.OutH*op.OutW, parts*slice*taps*splits)
 	t.consts = append(thinConstants(&op.Window, op.K, down, 1),
-		constant{"Slice", slice}, constant{"Slices", slices}, constant{"Splits", splits}, constant{"Count", count})
+		constant{"Slice", slice}, constant{"Slices", parts}, constant{"Splits", splits}, constant{"Count", count})
 	t.read(g, i, 0, 1)
 	t.write(g, i, 0)
 	numbers, counters := 0, 0
 	if splits > 1 {
-		numbers, counters = slices*slice*taps*splits, slices
+		numbers, counters = parts*slice*taps*splits, parts
 	}
 	t.split(g, i, numbers, counters)
 	g.fixedLaunch(i, t)

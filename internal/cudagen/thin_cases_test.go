@@ -160,6 +160,28 @@ func TestDirectIsForNarrowElements(t *testing.T) {
 			}
 		}
 	}
+	for _, c := range []struct {
+		dt           tensor.DType
+		channels, k  int
+		forward, bwd bool
+	}{
+		{tensor.F32, 3, 64, true, true},
+		{tensor.F16, 3, 64, false, false},  // 27 products an element, which tensor cores make faster
+		{tensor.F32, 30, 192, true, false}, // x would be read 64 times
+	} {
+		b := newBuilder("many")
+		side := 3
+		if c.channels > 3 {
+			side = 1
+		}
+		w := square(2, c.channels, 8, 8, side, side/2, 1, 1)
+		x, f, y := b.empty(c.dt, 2, c.channels, 8, 8), b.empty(c.dt, c.k, c.channels, side, side), b.empty(c.dt, 2, c.k, 8, 8)
+		b.step(&program.Conv{Window: w, K: c.k}, views(x, f), views(y))
+		b.step(&program.ConvGradFilter{Window: w, K: c.k}, views(x, y), views(f))
+		if forward, bwd := Direct(b.p, 0), Direct(b.p, 1); forward != c.forward || bwd != c.bwd {
+			t.Errorf("%v, %d channels, %d filters: Direct is %v and %v", c.dt, c.channels, c.k, forward, bwd)
+		}
+	}
 	b := newBuilder("others")
 	w := square(2, 1, 8, 8, 3, 1, 1, 1)
 	y, f, x := b.empty(tensor.F32, 2, 4, 8, 8), b.empty(tensor.F32, 4, 1, 3, 3), b.empty(tensor.F32, 2, 1, 8, 8)

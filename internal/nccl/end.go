@@ -1,6 +1,9 @@
 package nccl
 
-import "errors"
+import (
+	"errors"
+	"time"
+)
 
 // Failed is what went wrong behind the calls, as ncclCommGetAsyncError tells it: a network error, a peer whose process
 // ended. nil while nothing did, and after Close or Abort.
@@ -32,10 +35,20 @@ func (c *Comm) Abort() {
 	<-told
 }
 
-// settle returns when an abort is through, if there is one.
+// patience is how long settle waits. Aborts take about half a second, but one whose device never ends what runs there takes
+// for ever.
+const patience = 5 * time.Second
+
+// settle returns when an abort is through, if there is one, or patience is at its end: then the end of the process is its end.
 func (c *Comm) settle() {
-	if c.ending.Load() == aborting {
-		<-c.done
+	if c.ending.Load() != aborting {
+		return
+	}
+	limit := time.NewTimer(patience)
+	defer limit.Stop()
+	select {
+	case <-c.done:
+	case <-limit.C:
 	}
 }
 

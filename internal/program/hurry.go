@@ -8,10 +8,12 @@ import "slices"
 // goes on behind them. Updates move much memory, and collectives much over links, so that they go well together; at the end
 // of the program nothing would hide them.
 //
-// It takes Maps and Reduces alone that no sum follows from, and that lack no others but Maps of one element, such as the terms of an
-// optimizer's step, which go with them.
+// It takes Maps and Reduces alone that no sum follows from, and that lack no others but Maps of one element, such as the terms
+// of an optimizer's step, which go with them.
 func (p *Program) hurry(compute, comm []int, level []int, deps [][]int, free []bool) []int {
-	h := &hurrying{p: p, level: level, deps: deps, free: free, comm: comm, placed: make([]bool, len(p.Steps))}
+	h := &hurrying{p: p, level: level, deps: deps, free: free, comm: comm}
+	h.placed = make([]bool, len(p.Steps))
+	h.asked, h.answer = make([]int, len(p.Steps)), make([]bool, len(p.Steps))
 	h.lead()
 	h.sent = append(h.sent, 0)
 	for _, i := range comm {
@@ -52,6 +54,8 @@ type hurrying struct {
 	started int    // the level of the last that is started
 	leads   []bool // of Compute steps: to a sum
 	placed  []bool
+	asked   []int  // of each step, one more than the length of order when ready was asked last
+	answer  []bool // and what it found
 	order   []int
 }
 
@@ -118,11 +122,13 @@ func (h *hurrying) moves(i int) bool {
 
 // ready reports whether step i lacks nothing but Maps of one element.
 func (h *hurrying) ready(i int) bool {
-	return !slices.ContainsFunc(h.deps[i], func(j int) bool {
-		if h.placed[j] {
-			return false
-		}
-		m, ok := h.p.Steps[j].Op.(*Map)
-		return !ok || h.p.Steps[j].Stream == Comm || lenOf(m.Space) != 1 || !h.ready(j)
-	})
+	now := len(h.order) + 1
+	if h.asked[i] != now {
+		h.asked[i] = now
+		h.answer[i] = !slices.ContainsFunc(h.deps[i], func(j int) bool {
+			m, ok := h.p.Steps[j].Op.(*Map)
+			return !h.placed[j] && (!ok || h.p.Steps[j].Stream == Comm || lenOf(m.Space) != 1 || !h.ready(j))
+		})
+	}
+	return h.answer[i]
 }

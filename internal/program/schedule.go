@@ -6,10 +6,10 @@ import (
 )
 
 // schedule puts collectives on the Comm stream, each as early as its operands allow, and the steps that need their
-// results behind those that do not, or where others are on their way already (see hurry). It says in After what waits for what on the other stream. Collectives keep their order
-// on every rank, since it follows from the order of the steps alone. A fetch (see Rematerialize) is not as early as it could
-// be, which is the beginning: it waits until the values before it are in use, and Plan then gives it the bytes of those
-// that are not any more.
+// results behind those that do not, or where others are on their way already (see hurry). It says in After what waits for
+// what on the other stream. Collectives have one order on every rank, since it follows from them alone (see delay). A fetch
+// (see Rematerialize) is not as early as it could be, which is the beginning: it waits until the values before it are in
+// use, and Plan then gives it the bytes of those that are not any more.
 func schedule(p *Program) {
 	delay(p)
 	for i := range p.Steps {
@@ -147,7 +147,7 @@ func dependencies(p *Program, fetch []bool) [][]int {
 }
 
 // atOnce is the steps of Comm that nobody needs to be put behind other work for: fetches, which are on their way before they are
-// needed, and sums of one element that is there from the beginning, such as a rank's weight, which are done by then.
+// needed, and a first sum of one element that is there from the beginning, such as a rank's weight, which is done by then.
 func atOnce(p *Program, deps [][]int, fetch []bool) []bool {
 	free := slices.Clone(fetch)
 	for i := range p.Steps {

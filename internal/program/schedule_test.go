@@ -136,6 +136,31 @@ func TestUpdatesTakeTheirTermsAlong(t *testing.T) {
 	}
 }
 
+// What a sum follows from, and products, would keep the gradients waiting that come before them.
+func TestOnlyUpdatesAreHurried(t *testing.T) {
+	p := training()
+	first := p.Steps[1].Out[0].Value // the gradient that is reduced first
+	add := func(name string) ID {
+		return p.Add(Value{Name: name, DType: tensor.F32, Shape: []int{4, 4}, Role: Gradient, Place: Outside})
+	}
+	mixed, product := add("mixed"), add("product")
+	m := func(id ID) View { return View{id, 0, []int{0, 4, 1}} }
+	p.Steps = append(
+		p.Steps,
+		Step{Name: "mix", Op: &Map{Space: []int{4, 4}, Code: []Instr{{Op: Load}}, Stores: []int{0}}, In: []View{p.Whole(first)}, Out: []View{p.Whole(mixed)}},
+		Step{Name: "reduce", Op: &Collective{Kind: dist.KindAllReduce, Red: dist.Avg}, In: []View{p.Whole(mixed)}, Out: []View{p.Whole(mixed)}},
+		Step{Name: "multiply", Op: &MatMul{Batch: 1, M: 4, N: 4, K: 4, Alpha: 1}, In: []View{m(first), m(first)}, Out: []View{m(product)}},
+	)
+	schedule(p)
+	want := "dw2 reduce2 dx2 dw1 reduce1 update2 dx1 dw0 reduce0 update1 dx0 mix reduce update0 multiply"
+	if got := names(p); got != want {
+		t.Errorf("order %q, want %q", got, want)
+	}
+	if err := Validate(p); err != nil {
+		t.Error(err)
+	}
+}
+
 // The norm of all gradients keeps every update at the end.
 func TestUpdatesThatNeedAllGradientsComeLast(t *testing.T) {
 	p := training()

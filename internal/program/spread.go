@@ -23,42 +23,58 @@ func (p *Program) updatesBefore(i int, home ID) int {
 	return -1
 }
 
-// delay puts each spread behind sums of gradients that stand behind it and have as many elements. Collectives keep their order,
-// so that these sums would wait for the updates otherwise; now the updates run while the sums are on their way (see hurry), and
-// spreads while the next updates do. A spread is not put behind a step that has to do with the parameters, or a Call.
+// delay puts each spread behind sums of gradients that stand behind it and have as many elements, and not before the spread
+// before it. Collectives keep their order, so that these sums would wait for the updates otherwise; now the updates run while the
+// sums are on their way (see hurry), and spreads while the next updates do. A spread is not put behind a step that has to do
+// with the parameters, or a Call.
 func delay(p *Program) {
-	for i := len(p.Steps) - 1; i >= 0; i-- {
+	behind := make([][]int, len(p.Steps)) // of each step, the spreads that are put behind it
+	moved := make([]bool, len(p.Steps))
+	least := -1
+	for i := range p.Steps {
 		home, ok := p.spreadOf(i)
 		if !ok {
 			continue
 		}
 		to, passed := i, 0
-		for j := i + 1; j < len(p.Steps) && passed < p.Values[home].Len() && p.passes(j, home); j++ {
+		for j := i + 1; j < len(p.Steps) && (passed < p.Values[home].Len() || j <= least) && p.independentOf(j, home); j++ {
 			if p.sums(j) {
 				to, passed = j, passed+p.carried(j)
 			}
 		}
-		s := p.Steps[i]
-		copy(p.Steps[i:to], p.Steps[i+1:to+1])
-		p.Steps[to] = s
+		if to > i {
+			behind[to], moved[i] = append(behind[to], i), true
+		}
+		least = max(least, to)
 	}
+	steps := make([]Step, 0, len(p.Steps))
+	for i := range p.Steps {
+		if !moved[i] {
+			steps = append(steps, p.Steps[i])
+		}
+		for _, j := range behind[i] {
+			steps = append(steps, p.Steps[j])
+		}
+	}
+	p.Steps = steps
 }
 
-// passes reports whether step j has nothing to do with home, and is no Call.
-func (p *Program) passes(j int, home ID) bool {
+// independentOf reports whether step j has nothing to do with home, and is no Call.
+func (p *Program) independentOf(j int, home ID) bool {
 	s := &p.Steps[j]
 	_, call := s.Op.(*Call)
 	return !call && !readsValue(s, home) && s.outOf(home) < 0
 }
 
-// sums reports whether step j is a collective that reduces.
+// sums reports whether step j is a collective that others are to wait for as little as may be: any but a gather of parts or a
+// fetch. Of those that a step of training has, nearly all sum gradients.
 func (p *Program) sums(j int) bool {
 	o, ok := p.Steps[j].Op.(*Collective)
 	return ok && o.parted() != partIn && !o.Fetch
 }
 
 // spreads puts on the Comm stream the Maps that write what a spread gives, and Maps of results of collectives that these need,
-// where another sum of gradients comes right behind: the updates would come behind all that waits for no collective on
+// where a sum of gradients comes behind, and none between: the updates would come behind all that waits for no collective on
 // Compute, and the sum with them.
 func spreads(p *Program) {
 	f := flowOf(p)

@@ -60,6 +60,12 @@ func TestUpdatesOfPartsRunWhileTheNextSumsAreOnTheirWay(t *testing.T) {
 			"read a, grad a, read b, grad b, update a, read c, grad c, update b, update c",
 			"sum a, sum b, spread a, sum c, spread b, spread c",
 		},
+		{ // a large bucket before small ones holds up the updates behind it, and no sum
+			[]int{8, 2, 2, 2, 2, 2, 8},
+			"read a, grad a, read b, grad b, read c, grad c, read d, grad d, read e, grad e, update a, update b, update c, update d, " +
+				"read f, grad f, update e, read g, grad g, update f, update g",
+			"sum a, sum b, sum c, sum d, sum e, spread a, spread b, spread c, spread d, sum f, spread e, sum g, spread f, spread g",
+		},
 		{ // the small sum of b hides no update of a
 			[]int{8, 2, 8},
 			"read a, grad a, read b, grad b, read c, grad c, update a, update b, update c",
@@ -98,5 +104,43 @@ func TestUpdatesOfPartsThatAreReadAtOnceAreOnComm(t *testing.T) {
 	}
 	if want := "read a, grad a, read again, read b, grad b, update b"; compute != want && compute != "read a, grad a, read b, grad b, read again, update b" {
 		t.Errorf("compute %q, want %q", compute, want)
+	}
+}
+
+// A rank whose part of a bucket has no parameters takes part in the same collectives, in the same order.
+func TestRanksWithoutUpdatesHaveTheSameOrder(t *testing.T) {
+	want := ""
+	for left := range 8 {
+		p := sharded(8, 2, 8)
+		p.Steps = slices.DeleteFunc(p.Steps, func(s Step) bool {
+			at, isUpdate := strings.CutPrefix(s.Name, "update ")
+			return isUpdate && left>>(at[0]-'a')&1 == 0
+		})
+		schedule(p)
+		if err := Validate(p); err != nil {
+			t.Error(err)
+		}
+		_, comm := streamed(p)
+		if want == "" {
+			want = comm
+		}
+		if comm != want {
+			t.Errorf("with updates %03b: comm %q, want %q", left, comm, want)
+		}
+	}
+}
+
+// A Call may read anything, on all ranks: weights are whole by then.
+func TestCallsComeBehindTheSpreadsBeforeThem(t *testing.T) {
+	p := sharded(8, 8)
+	at := slices.IndexFunc(p.Steps, func(s Step) bool { return s.Name == "spread a" })
+	p.Steps = slices.Insert(p.Steps, at+1, Step{Name: "call", Op: &Call{Label: "call"}})
+	schedule(p)
+	if err := Validate(p); err != nil {
+		t.Error(err)
+	}
+	all := names(p)
+	if call := strings.Index(all, "call"); call < strings.Index(all, "spread a") || call > strings.Index(all, "sum b") {
+		t.Errorf("order %q", all)
 	}
 }
