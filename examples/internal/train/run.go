@@ -103,19 +103,28 @@ func simulate(o options, env launch.Env, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	var once sync.Once
-	var first error // of the others it is the reason
+	var mu sync.Mutex
+	var first error
 	err = backend.Simulate(n, j.backendConfig(), func(w *dist.World) error {
 		err := j.run(ctx, w)
-		if err != nil {
-			once.Do(func() { first = err })
-		}
+		mu.Lock()
+		defer mu.Unlock()
+		first = reason(first, err)
 		return err
 	})
 	if first != nil {
 		return first
 	}
 	return err
+}
+
+// reason is which of two ranks' errors, the first of which came first, is the reason for the other: one whose rank was not
+// aborted by another. A rank that aborts the others may return behind them.
+func reason(first, second error) error {
+	if first == nil || second != nil && errors.Is(first, dist.ErrAborted) && !errors.Is(second, dist.ErrAborted) {
+		return second
+	}
+	return first
 }
 
 // job is what the ranks of this process have in common.
