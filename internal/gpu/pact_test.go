@@ -222,15 +222,16 @@ func TestRankThatLeftIsNamed(t *testing.T) {
 }
 
 func TestWatcherFindsThatARankLeft(t *testing.T) {
+	posted := make(chan struct{}) // by rank 0, which finds what rank 1 does only afterwards
 	pacts(t, 2, true, ages, func(p *pact) error {
 		if p.rank == 1 {
-			if err := p.poll(func() bool { return p.load(0, postedAt) == 1 }, func() string { return "rank 0 posts" }); err != nil {
-				return err
-			}
+			<-posted
 			p.leave(ages)
 			return want(p.broken(), dist.ErrClosed, "rank 1")
 		}
-		if err := collects(p); err != nil {
+		err := collects(p)
+		close(posted)
+		if err != nil {
 			return err
 		}
 		p.watch(context.Background(), func() error { return nil })
