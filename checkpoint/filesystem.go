@@ -87,6 +87,14 @@ func makeFolder(sys fileSystem, dir string) error {
 //
 // Errors: those of fill and of the file system, after which the other name is removed.
 func writeWhole(sys fileSystem, dir, name string, fill func(w file) error) error {
+	if err := putWhole(sys, dir, name, fill); err != nil {
+		return err
+	}
+	return explain(sys.SyncDir(dir))
+}
+
+// putWhole is writeWhole but for the folder's flush.
+func putWhole(sys fileSystem, dir, name string, fill func(w file) error) error {
 	temporary := filepath.Join(dir, "."+name+".tmp")
 	f, err := sys.Create(temporary)
 	if err != nil {
@@ -106,15 +114,20 @@ func writeWhole(sys fileSystem, dir, name string, fill func(w file) error) error
 		_ = sys.Remove(temporary) // the first error is the reason
 		return explain(err)
 	}
-	return explain(sys.SyncDir(dir))
+	return nil
 }
 
 // writeText is writeWhole for a text.
 func writeText(sys fileSystem, dir, name string, text []byte) error {
-	return writeWhole(sys, dir, name, func(w file) error {
+	return writeWhole(sys, dir, name, filled(text))
+}
+
+// filled writes text.
+func filled(text []byte) func(w file) error {
+	return func(w file) error {
 		_, err := w.Write(text)
 		return err
-	})
+	}
 }
 
 // removeTree removes a folder with the files in it: first, and durably, the manifest, so that what is left when the

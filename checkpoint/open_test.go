@@ -255,3 +255,28 @@ type readOnly struct{ disk }
 func (readOnly) Create(name string) (file, error) {
 	return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrPermission}
 }
+
+// hasty is a disk where rank 0 has committed, and given the folder its name, as soon as the part of rank 1 is there.
+type hasty struct{ disk }
+
+func (d hasty) Rename(from, to string) error {
+	if err := d.disk.Rename(from, to); err != nil || filepath.Ext(to) != partSuffix {
+		return err
+	}
+	staging := filepath.Dir(to)
+	return os.Rename(staging, filepath.Join(filepath.Dir(staging), "step-00000001"))
+}
+
+func TestRank0MayCommitBeforeTheOthersAreDone(t *testing.T) {
+	o := Options{Dir: t.TempDir(), Rank: 1, Size: 2, Sharded: true}
+	s, err := newSaver(o, hasty{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Save(metaOf(1), runsOf(model(), 1, 1, 2, false)); err != nil {
+		t.Error(err)
+	}
+	if got := names(t, o.Dir); !slices.Contains(got, "step-00000001/"+partName(1, 2)) {
+		t.Errorf("%q", got)
+	}
+}

@@ -129,13 +129,13 @@ func (s *Saver) writeOwn(staging string, j *job) (part, error) {
 	return p, err
 }
 
-// writePart leaves a part for rank 0.
+// writePart leaves a part for rank 0, which may rename the folder as soon as it sees it: what this rank flushes lies before it.
 func (s *Saver) writePart(staging string, p part) error {
 	text, err := json.Marshal(p)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
-	return writeText(s.sys, staging, partName(p.Rank, p.Size), text)
+	return putWhole(s.sys, staging, partName(p.Rank, p.Size), filled(text))
 }
 
 // summed writes to a file and sums what it writes.
