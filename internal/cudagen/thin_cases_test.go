@@ -103,12 +103,13 @@ func TestThinAndApartStepsHaveTheirKernels(t *testing.T) {
 	f32 := func(b *builder, w *program.Window, k int) (x, filter, y program.View) {
 		return b.empty(tensor.F32, w.N, w.C, w.H, w.W), b.empty(tensor.F32, k, w.C, w.R, w.S), b.empty(tensor.F32, w.N, k, w.OutH, w.OutW)
 	}
-	b := newBuilder("chosen")
-	var want []string
-	for _, c := range []struct {
+	type chosen struct {
 		w             program.Window
 		forward, back string
-	}{
+	}
+	b := newBuilder("chosen")
+	var want []string
+	for _, c := range []chosen{
 		{square(256, 1, 28, 28, 3, 1, 1, 1), "thinConv_", "thinGradFilter_"},
 		{square(64, 3, 32, 32, 3, 1, 1, 1), "thinConv_", "thinGradFilter_"},
 		{square(32, 4, 28, 28, 3, 1, 1, 1), "conv_", "convGradFilter_"},
@@ -119,10 +120,7 @@ func TestThinAndApartStepsHaveTheirKernels(t *testing.T) {
 		b.step(&program.ConvGradFilter{Window: c.w, K: 32}, views(x, y), views(filter))
 		want = append(want, c.forward, c.back)
 	}
-	for _, c := range []struct {
-		w             program.Window
-		forward, back string
-	}{
+	for _, c := range []chosen{
 		{square(256, 32, 28, 28, 2, 0, 2, 1), "maxPoolApart_", "maxPoolGradApart_"},
 		{square(256, 32, 28, 28, 3, 0, 2, 1), "maxPool_", "maxPoolGrad_"},
 		{square(256, 32, 28, 28, 2, 1, 2, 1), "maxPool_", "maxPoolGrad_"},

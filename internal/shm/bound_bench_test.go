@@ -34,10 +34,7 @@ func bound(b *testing.B, dt tensor.DType, bytes int) {
 		if err != nil {
 			return err
 		}
-		runtime.LockOSThread()
-		var set unix.CPUSet
-		set.Set(w.Rank() % runtime.NumCPU())
-		if err := unix.SchedSetaffinity(0, &set); err != nil {
+		if err := onOwnCore(w.Rank()); err != nil {
 			return err
 		}
 		g := w.Blocking()
@@ -113,4 +110,12 @@ func timed(g *dist.Group, f func() error) (time.Duration, error) {
 	}
 	err := done(g.Barrier())
 	return time.Since(began), err
+}
+
+// onOwnCore keeps the goroutine of a rank on a core of its own, to its end.
+func onOwnCore(rank int) error {
+	runtime.LockOSThread()
+	var set unix.CPUSet
+	set.Set(rank % runtime.NumCPU())
+	return unix.SchedSetaffinity(0, &set)
 }

@@ -1,14 +1,12 @@
 package shm
 
 import (
-	"runtime"
 	"sync/atomic"
 	"testing"
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/internal/asym"
 	"github.com/symgrad/symgrad/tensor"
-	"golang.org/x/sys/unix"
 )
 
 // BenchmarkOverhead is a small allreduce of one rank: what is left of the way when nobody has to be waited for.
@@ -89,10 +87,7 @@ func twoCores(b *testing.B, f func(t *Transport, g *dist.Group, x tensor.Buffer,
 		b.Fatal(err)
 	}
 	for _, err := range wrap(ts, func(w *dist.World) error {
-		runtime.LockOSThread()
-		var set unix.CPUSet
-		set.Set(w.Rank() % runtime.NumCPU())
-		if err := unix.SchedSetaffinity(0, &set); err != nil {
+		if err := onOwnCore(w.Rank()); err != nil {
 			return err
 		}
 		g := w.Blocking()
