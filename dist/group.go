@@ -13,12 +13,13 @@ import (
 // note the operation in the recorder and queue it on a stream; none waits for a peer. All methods may be called from
 // several goroutines, but the order of operations must be the same on all ranks, so one goroutine should issue them.
 type Group struct {
-	c     *core
-	s     Stream
-	name  string
-	batch *call // the group call that this view collects for, or nil
-	block bool  // verbs return when their operation is done
-	symm  bool  // buffers lie at the same offsets on all ranks
+	c      *core
+	s      Stream
+	name   string
+	batch  *call // the group call that this view collects for, or nil
+	block  bool  // verbs return when their operation is done
+	symm   bool  // buffers lie at the same offsets on all ranks
+	beside bool  // the device computes beside the operations
 }
 
 // call is a group call while its function runs.
@@ -131,6 +132,18 @@ func (g *Group) Symmetric() *Group {
 	return &v
 }
 
+// Beside is a view of the group for operations that run while the device computes something else, as the sums of gradients do beside
+// the backward pass. On GPUs a large operation whose buffers are promised to lie alike is then moved by copy engines, which leave
+// the multiprocessors to the computation; alone it might take a little longer so. Results are the same. Elsewhere it changes nothing.
+//
+// Collective: all ranks use such a view for the same operations. Errors: its verbs give ErrMismatch on all ranks of GPUs where they
+// do not.
+func (g *Group) Beside() *Group {
+	v := *g
+	v.beside = true
+	return &v
+}
+
 // Heap is a new symmetric heap of bytes bytes on every rank of the group; the group closes it.
 //
 // Collective: all ranks, same size. Errors: ErrUnsupported where the backend has none, ErrMismatch, ErrClosed.
@@ -233,7 +246,7 @@ func (g *Group) do(kind Kind, dst, src tensor.Buffer, red *RedOp, at int) (Work,
 	if g.block && g.batch == nil && g.c.inline.t != nil {
 		return Work{}, g.c.inline.run(&verb{kind, g.symm, at, dst, src, g.name}, red)
 	}
-	op := Op{Kind: kind, Dst: dst, Src: src, Symmetric: g.symm}
+	op := Op{Kind: kind, Dst: dst, Src: src, Symmetric: g.symm, Beside: g.beside}
 	if red != nil {
 		op.Red = *red
 	}

@@ -77,6 +77,8 @@ type Op struct {
 
 	// Symmetric is the caller's promise of Group.Symmetric.
 	Symmetric bool
+	// Beside is what Group.Beside says.
+	Beside bool
 
 	// Memo is the backend's: 0 at first, and what it has left there when the same call is made again.
 	Memo uint64

@@ -85,6 +85,9 @@ func (c *comm) add(p *program.Program, cfg *Config, groups []*dist.Group, i int,
 		c.groups[o.Group] = g.On(c.stream).Named("run of " + p.Name)
 	}
 	v := g.On(c.stream).Named(p.Steps[i].Name)
+	if p.Steps[i].Stream == program.Comm {
+		v = v.Beside()
+	}
 	k := &collective{op: o, group: v, symm: v.Symmetric(), in: absent, out: absent, factor: absent}
 	k.sides(p, &p.Steps[i])
 	c.steps[i] = k

@@ -39,6 +39,7 @@ type Tunable interface {
 var (
 	_ Tunable       = (*Engine)(nil)
 	_ gpu.Registrar = (*placed)(nil)
+	_ gpu.Aside     = (*Engine)(nil)
 )
 
 // placed is an Engine that works where the data lie, in slabs that are registered with it.
@@ -65,7 +66,7 @@ func Make(cfg Config) gpu.Maker {
 func (s *state) engine(w way) gpu.Engine {
 	s.engines.Add(1)
 	e := &Engine{s: s, way: w, shapes: newShapes(w, s.n, s.most, s.cfg.Shapes).within(s.cfg.mostBlocks())}
-	if w == twoshot || w == tiles {
+	if w == twoshot || w == tiles || w == copier {
 		return &placed{e}
 	}
 	return e
@@ -139,34 +140,50 @@ func (e *Engine) Enqueue(op *dist.Op, s *cuda.Stream) error {
 	if l.prog == alone && copies(op) {
 		return st.copy(op, &l, s)
 	}
-	staged := st.places(op, &l)
-	f, err := st.kernels.of(variantOf(l.prog, st.n, op))
-	if err != nil {
-		return st.fail(op, err)
-	}
 	if op.Kind.Reduces() {
 		l.scalar = op.Red.Scalar.Bits
 		if !op.Red.Scalar.At.IsZero() {
 			l.scalarAt = uintptr(op.Red.Scalar.At.Pointer())
 		}
 	}
+	if e.way == copier {
+		if c, ok := st.copying(op, &l); ok {
+			h := &st.hands
+			*h = copyHands{s: st, stream: s, opening: variantOf(onceShort, st.n, op), adding: variantOf(combine, st.n, op), call: l, shape: e.Shape(op)}
+			if err := c.run(op.Kind, h); err != nil {
+				return st.fail(op, err)
+			}
+			return nil
+		}
+	}
+	staged := st.places(op, &l)
+	v := variantOf(l.prog, st.n, op)
 	p := st.board.part(l.prog)
 	most := maxPiece(l.prog, &l.span, st.n, p, staged)
 	shape := e.Shape(op)
 	for off := uint64(0); ; off += most {
 		q := pieceOf(l.prog, &l.span, st.n, min(most, l.span.block-off))
-		st.args.Reset()
-		for _, w := range st.words(&l, &q, off, p, shape) {
-			st.args.U64(w)
-		}
-		grid := cuda.Launch{Grid: [3]uint32{uint32(shape.Blocks), 1, 1}, Block: [3]uint32{uint32(shape.Threads), 1, 1}}
-		if err := f.Launch(s, grid, st.args); err != nil {
+		if err := st.launch(v, &l, &q, off, p, shape, s); err != nil {
 			return st.fail(op, err)
 		}
 		if off+q.bytes >= l.span.block {
 			return nil
 		}
 	}
+}
+
+// launch queues the kernel v for piece q of l, which begins off bytes into every block.
+func (s *state) launch(v variant, l *call, q *piece, off uint64, p part, shape Shape, stream *cuda.Stream) error {
+	f, err := s.kernels.of(v)
+	if err != nil {
+		return err
+	}
+	s.args.Reset()
+	for _, w := range s.words(l, q, off, p, shape) {
+		s.args.U64(w)
+	}
+	grid := cuda.Launch{Grid: [3]uint32{uint32(shape.Blocks), 1, 1}, Block: [3]uint32{uint32(shape.Threads), 1, 1}}
+	return f.Launch(stream, grid, s.args)
 }
 
 // places finds out where the data lie, and reports whether some may have to be staged: ranks must agree on that, and all that

@@ -105,7 +105,13 @@ func TestEveryOperationHasItsKernel(t *testing.T) {
 						}
 						for _, block := range []uint64{0, 1, shortMost, shortMost + 1, 1 << 40} {
 							prog := w.programOf(kind, n, block)
-							for _, p := range []program{prog, prog.apart(false, 0), prog.apart(true, place(1, 0))} {
+							progs := []program{prog, prog.apart(false, 0), prog.apart(true, place(1, 0))}
+							if w == copier && w.native(kind) && n > 1 {
+								if progs = append(progs, onceShort); kind.Reduces() {
+									progs = append(progs, combine)
+								}
+							}
+							for _, p := range progs {
 								v := variantOf(p, n, &op)
 								if used[v] = true; !there[v] {
 									t.Fatalf("%s, %v of %v %v, %d B: no kernel %v", w.name(), kind, dt, red, block, v)

@@ -33,6 +33,7 @@ type state struct {
 	stop   *cuda.HostMemory // a word that ends waiting
 	stopAt uintptr          // as kernels address it
 	args   *cuda.Args
+	hands  copyHands // of the operation that is queued
 
 	shelf   *shelf
 	kernels *kernels
@@ -51,6 +52,7 @@ type known struct {
 	slab  *gpu.Slab
 	base  uintptr // of this rank
 	row   int     // in the table; 0 where a rank cannot address all of it
+	whole bool    // one allocation on every rank, with a row: a copy goes across it
 	count int     // how often it was registered
 }
 
@@ -167,21 +169,17 @@ func (s *state) register(slab *gpu.Slab) error {
 			return nil
 		}
 	}
-	reachable := byte(1)
-	for _, b := range slab.Base {
-		if b == 0 {
-			reachable = 0
-		}
-	}
-	everywhere, err := s.p.Exchange([]byte{reachable})
+	reachable, whole := s.reach(slab)
+	everywhere, err := s.p.Exchange([]byte{reachable, whole})
 	if err != nil {
 		return err
 	}
-	k := known{slab: slab, base: slab.Base[s.p.Rank], row: freeRow(all), count: 1}
+	k := known{slab: slab, base: slab.Base[s.p.Rank], row: freeRow(all), whole: true, count: 1}
 	for _, b := range everywhere {
 		if b[0] == 0 {
 			k.row = 0
 		}
+		k.whole = k.whole && b[1] != 0 && k.row > 0
 	}
 	if k.row > 0 {
 		var row [MaxRanks]uint64
@@ -195,6 +193,22 @@ func (s *state) register(slab *gpu.Slab) error {
 	all = append(all, k)
 	s.slabs.Store(&all)
 	return nil
+}
+
+// reach is whether this rank can address slab on all ranks, and whether each part of it is in one allocation: a copy in a graph cannot
+// go across several, as NVSHMEM's heap is made of.
+func (s *state) reach(slab *gpu.Slab) (reachable, whole byte) {
+	reachable, whole = 1, 1
+	for _, b := range slab.Base {
+		if b == 0 {
+			return 0, 0
+		}
+		base, bytes, err := s.p.Device.Range(b)
+		if err != nil || base+uintptr(bytes) < b+uintptr(slab.Bytes) {
+			whole = 0
+		}
+	}
+	return reachable, whole
 }
 
 // freeRow is the lowest row that no slab has; 0 when there is none, and the slab's data are staged then.
@@ -236,17 +250,25 @@ func (s *state) unregister(slab *gpu.Slab) {
 
 // placeOf is where the bytes bytes at addr lie for the other ranks; 0 when in no slab.
 func (s *state) placeOf(addr uintptr, bytes uint64) uint64 {
+	if k := s.slabOf(addr, bytes); k != nil {
+		return place(k.row, uint64(addr-k.base))
+	}
+	return 0
+}
+
+// slabOf is the slab with a row that the bytes bytes at addr lie in; nil without.
+func (s *state) slabOf(addr uintptr, bytes uint64) *known {
 	all := s.slabs.Load()
 	if all == nil {
-		return 0
+		return nil
 	}
 	for i := range *all {
 		k := &(*all)[i]
 		if off := uint64(addr - k.base); k.row > 0 && addr >= k.base && off <= uint64(k.slab.Bytes) && bytes <= uint64(k.slab.Bytes)-off {
-			return place(k.row, off)
+			return k
 		}
 	}
-	return 0
+	return nil
 }
 
 // abort ends the waiting of kernels, now and later.

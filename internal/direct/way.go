@@ -16,10 +16,11 @@ const (
 	oneshot              // copy, meet, load from all
 	twoshot              // meet, work where the data lie, meet again
 	tiles                // tiles to the slice's owner, whose sum goes to all
+	copier               // copy engines move, and the slice's owner adds up what they have brought
 	ways
 )
 
-var wayNames = [ways]string{"ll", "ll128", "ll128-twoshot", "oneshot", "twoshot", "tiles"}
+var wayNames = [ways]string{"ll", "ll128", "ll128-twoshot", "oneshot", "twoshot", "tiles", "copy"}
 
 // Names is the names of the engines that Make gives, in its order.
 func Names() []string { return slices.Clone(wayNames[:]) }
@@ -42,6 +43,8 @@ func (w way) native(kind dist.Kind) bool {
 		return kind == dist.KindAllReduce || kind == dist.KindReduceScatter || kind == dist.KindAllGather || kind == dist.KindAllToAll
 	case tiles:
 		return kind == dist.KindAllReduce || kind == dist.KindReduceScatter
+	case copier:
+		return kind == dist.KindAllReduce || kind == dist.KindReduceScatter || kind == dist.KindAllGather
 	case twoshot:
 		return kind >= dist.KindAllReduce && kind <= dist.KindScatter && kind != dist.KindReduce
 	}
@@ -65,11 +68,13 @@ const (
 	push
 	tileAll
 	tileOwn
-	alone // in a group of one, which has nobody to meet
+	combine // what copy engines have brought, which waits for nobody
+	alone   // in a group of one, which has nobody to meet
 	programs
 )
 
-// programOf is the kernel by which w does an operation of a kind with blocks of so many bytes among n ranks.
+// programOf is the kernel by which w does an operation of a kind with blocks of so many bytes among n ranks; of copier, where
+// copy engines cannot (see copying).
 func (w way) programOf(kind dist.Kind, n int, block uint64) program {
 	switch {
 	case n == 1:

@@ -12,7 +12,9 @@ import (
 )
 
 // Chooser is how a group chooses the engine of an operation. The choice depends on nothing but what all ranks have alike:
-// kind, dtype, class of reduction, bytes, number of ranks, and the promise of symmetric buffers.
+// kind, dtype, class of reduction, bytes, number of ranks, the promise of symmetric buffers, and whether the device computes
+// beside it: then an engine that leaves its multiprocessors alone comes first, where there is one for the operation (see Aside),
+// since tables are measured on devices that do nothing else.
 type Chooser struct {
 	Table  *Table // nil for the one that comes with the program
 	Engine string // the one that does all; "" for a choice
@@ -46,6 +48,7 @@ type picker struct {
 	sizes    map[rowKey][]int  // classes measured, of a key whose own size is 0, ascending
 	rules    []boundRule
 	fallback []int8
+	asides   [][]int8 // by engine: it, then the others
 
 	word  tensor.Buffer // what a barrier that is a sum adds up
 	cache [64]picked
@@ -68,6 +71,7 @@ type pickKey struct {
 	red       dist.RedKind
 	dtype     tensor.DType
 	symmetric bool
+	beside    bool
 	root      int
 	count     int
 }
@@ -129,6 +133,9 @@ func (k *picker) bind(table *Table, machine, forced string) error {
 			k.forced = i
 		}
 	}
+	for _, e := range k.engines {
+		k.asides = append(k.asides, k.order([]string{e.Name()}))
+	}
 	if forced != "" && k.forced < 0 {
 		return fmt.Errorf("%w: engine %q is forced, and there are only %s", dist.ErrInvalid, forced, k.names())
 	}
@@ -188,7 +195,7 @@ func (k *picker) order(names []string) []int8 {
 //
 // Errors: ErrUnsupported with what each engine has against it.
 func (k *picker) pick(op *dist.Op) (way, error) {
-	key := pickKey{kind: op.Kind, dtype: op.DType(), symmetric: op.Symmetric, root: op.Root, count: op.Count}
+	key := pickKey{kind: op.Kind, dtype: op.DType(), symmetric: op.Symmetric, beside: op.Beside, root: op.Root, count: op.Count}
 	if op.Kind.Reduces() {
 		key.red = op.Red.Kind
 	}
@@ -238,6 +245,11 @@ func (k *picker) candidates(op *dist.Op) []int8 {
 		return k.batchersFirst()
 	case k.first:
 		return k.fallback
+	}
+	for _, i := range k.fallback {
+		if a, ok := k.engines[i].(Aside); ok && op.Beside && a.Aside(op) {
+			return k.asides[i]
+		}
 	}
 	key := rowKey{kind: op.Kind, class: Class(op), symmetric: op.Symmetric, ranks: k.ranks}
 	if op.Kind.Reduces() {

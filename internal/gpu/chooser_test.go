@@ -56,9 +56,9 @@ func columns() []Engine {
 	}
 }
 
-// pickers runs body as every rank of n, with a choice among columns.
 func sumsOfFloats(op *dist.Op) bool { return op.Kind == dist.KindAllReduce && op.DType() == tensor.F32 }
 
+// pickers runs body as every rank of n, with a choice among columns.
 func pickers(t *testing.T, n int, c Chooser, body func(k *picker) error) {
 	t.Helper()
 	onEach(t, n, sim.Config{}, func(control *dist.Group) error {
@@ -104,6 +104,42 @@ func TestRulesFollowTheMeasurements(t *testing.T) {
 				}
 			}
 			return nil
+		})
+	}
+}
+
+// besides is a column that leaves a device that computes alone with large operations.
+type besides struct{ column }
+
+func (b *besides) Aside(op *dist.Op) bool { return op.Bytes() >= 1<<20 }
+
+// What runs beside other work goes to the engine that leaves a device alone, however the table judges it, unless another is forced.
+func TestWhatRunsBesideOtherWorkGoesToCopyEngines(t *testing.T) {
+	engines := append(columns(), &besides{column{"copy", notMessages}})
+	for _, c := range []struct {
+		chooser Chooser
+		beside  bool
+		bytes   int
+		want    string
+	}{
+		{Chooser{}, true, 1 << 20, "copy"},
+		{Chooser{}, true, 1<<20 - 4, "ll128-twoshot"},
+		{Chooser{}, false, 1 << 20, "ll128-twoshot"},
+		{Chooser{Engine: "nccl"}, true, 1 << 20, "nccl"},
+		{Chooser{First: true}, true, 1 << 20, "nccl"},
+	} {
+		onEach(t, 2, sim.Config{}, func(control *dist.Group) error {
+			k, err := newPicker(c.chooser, partyOf(control), engines, true, tensor.Of(make([]uint32, 1)))
+			if err != nil {
+				return err
+			}
+			op := allReduceOp(c.bytes)
+			op.Beside = !c.beside // a choice that was made before for the other
+			if _, err := k.pick(&op); err != nil {
+				return err
+			}
+			op.Beside = c.beside
+			return k.picks(op, c.want, plain)
 		})
 	}
 }

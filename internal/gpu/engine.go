@@ -46,6 +46,13 @@ type Registrar interface {
 	Unregister(s *Slab) error
 }
 
+// Aside is an Engine that does some operations beside other work of its device, without taking multiprocessors away from it for
+// longer than they have something to add up.
+type Aside interface {
+	// Aside reports whether op is done so. It depends on nothing but what Can depends on.
+	Aside(op *dist.Op) bool
+}
+
 // Maker makes the engines of the world's group, in the order of its table's columns.
 //
 // Collective: all ranks of p. Errors: on all ranks alike.

@@ -56,6 +56,7 @@ const (
 type card struct {
 	sig       dist.Signature
 	symmetric bool
+	beside    bool
 	src, dst  uint64 // places, see Transport.place
 	extra     int64  // of a call: the alignment
 }

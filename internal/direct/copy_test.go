@@ -1,0 +1,281 @@
+package direct
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/gpu"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// clerk writes down what a copying would queue: for each meeting what comes behind it. Rank r has its memory at r+1<<32.
+type clerk struct {
+	c      *copying
+	memory [][]byte
+	phases [][]func()
+}
+
+func (k *clerk) at(p uintptr, n uint64) []byte {
+	off := uint64(p) & (1<<32 - 1)
+	return k.memory[p>>32-1][off : off+n : off+n]
+}
+
+func (k *clerk) add(f func()) { k.phases[len(k.phases)-1] = append(k.phases[len(k.phases)-1], f) }
+
+func (k *clerk) meet(bool) error {
+	k.phases = append(k.phases, nil)
+	return nil
+}
+
+func (k *clerk) move(dst, src uintptr, n uint64) error {
+	k.add(func() { copy(k.at(dst, n), k.at(src, n)) })
+	return nil
+}
+
+func (k *clerk) combine(dst, own, from uintptr, slot, n uint64) error {
+	k.add(func() {
+		parts := make([][]byte, k.c.n)
+		for q := range parts {
+			if parts[q] = k.at(own, n); q != k.c.rank {
+				parts[q] = k.at(from+uintptr(slotOf(q, k.c.rank))*uintptr(slot), n)
+			}
+		}
+		copy(k.at(dst, n), inOrder(parts))
+	})
+	return nil
+}
+
+// inOrder is no sum, so that the order of ranks counts: three times what there is, plus the next.
+func inOrder(parts [][]byte) []byte {
+	out := make([]byte, len(parts[0]))
+	for _, x := range parts {
+		for i := range out {
+			out[i] = 3*out[i] + x[i]
+		}
+	}
+	return out
+}
+
+// play does what clerks have written, phase by phase, in any order of ranks.
+func play(rng *rand.Rand, clerks []*clerk) {
+	for phase := range clerks[0].phases {
+		var next []*[]func()
+		for _, k := range clerks {
+			next = append(next, &k.phases[phase])
+		}
+		for len(next) > 0 {
+			i := rng.IntN(len(next))
+			if len(*next[i]) == 0 {
+				next = append(next[:i], next[i+1:]...)
+				continue
+			}
+			(*next[i])[0]()
+			*next[i] = (*next[i])[1:]
+		}
+	}
+}
+
+// Where the memory of the test has what: buffers in a slab, and scratch memory in the board behind it.
+const (
+	copySrc   = 48
+	copyDst   = 200<<10 + 16
+	copyBoard = 400 << 10
+	copyAll   = copyBoard + 32<<10
+)
+
+// copyCase is one operation on bytes.
+type copyCase struct {
+	kind           dist.Kind
+	n, count       int
+	inPlace        bool
+	srcLen, dstLen int
+	memory         [][]byte
+}
+
+// places is where rank r has source and destination.
+func (c *copyCase) places(r int) (src, dst int) {
+	src, dst = copySrc, copyDst
+	if !c.inPlace {
+		return src, dst
+	}
+	switch c.kind {
+	case dist.KindReduceScatter:
+		return src, src + r*c.count
+	case dist.KindAllGather:
+		return dst + r*c.count, dst
+	}
+	return src, src
+}
+
+// copying is that of rank r.
+func (c *copyCase) copying(r int) (copying, bool) {
+	slab, boards := &gpu.Slab{Bytes: copyBoard}, &gpu.Slab{}
+	for q := range c.n {
+		slab.Base = append(slab.Base, uintptr(q+1)<<32)
+		boards.Base = append(boards.Base, uintptr(q+1)<<32+copyBoard)
+	}
+	s := &state{n: c.n, p: &gpu.Party{Rank: r, Size: c.n}, slab: boards, board: board{tiles: part{0, 16 << 10}}}
+	s.slabs.Store(&[]known{{slab: slab, base: slab.Base[r], row: 1, whole: true, count: 1}})
+	src, dst := c.places(r)
+	l := call{src: slab.Base[r] + uintptr(src), dst: slab.Base[r] + uintptr(dst)}
+	op := dist.Op{
+		Kind: c.kind, Count: c.count, Symmetric: true,
+		Src: hostBuffer(room(c.srcLen), c.srcLen, tensor.U8), Dst: hostBuffer(room(c.dstLen), c.dstLen, tensor.U8),
+	}
+	l.span, _ = spanOf(&op, c.n)
+	return s.copying(&op, &l)
+}
+
+// want is the memory of all ranks afterwards, but for scratch memory.
+func (c *copyCase) want() [][]byte {
+	var inputs [][]byte
+	for r := range c.n {
+		src, _ := c.places(r)
+		inputs = append(inputs, c.memory[r][src:src+c.srcLen])
+	}
+	all := bytes.Join(inputs, nil)
+	if c.kind != dist.KindAllGather {
+		all = inOrder(inputs)
+	}
+	var want [][]byte
+	for r := range c.n {
+		_, dst := c.places(r)
+		m, own := bytes.Clone(c.memory[r][:copyBoard]), all
+		if c.kind == dist.KindReduceScatter {
+			own = all[r*c.count : (r+1)*c.count]
+		}
+		copy(m[dst:], own)
+		want = append(want, m)
+	}
+	return want
+}
+
+// Whatever ranks do first between two meetings, the result is the operation's, and nothing else changes.
+func TestCopyEnginesDoWhatTheOperationSays(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for n := 2; n <= MaxRanks; n++ {
+		for _, kind := range []dist.Kind{dist.KindAllReduce, dist.KindReduceScatter, dist.KindAllGather} {
+			for _, count := range []int{1, 15, 16, 1000, 20011} {
+				for _, inPlace := range []bool{false, true} {
+					c := &copyCase{kind: kind, n: n, count: count, inPlace: inPlace, srcLen: count, dstLen: count}
+					switch kind {
+					case dist.KindReduceScatter:
+						c.srcLen *= n
+					case dist.KindAllGather:
+						c.dstLen *= n
+					}
+					c.check(t, rng)
+				}
+			}
+		}
+	}
+}
+
+func (c *copyCase) check(t *testing.T, rng *rand.Rand) {
+	t.Helper()
+	name := fmt.Sprintf("%v of %d B among %d, in place %v", c.kind, c.count, c.n, c.inPlace)
+	for range c.n {
+		b := make([]byte, copyAll)
+		for i := range b {
+			b[i] = byte(rng.Uint32())
+		}
+		c.memory = append(c.memory, b)
+	}
+	clerks := make([]*clerk, c.n)
+	for r := range clerks {
+		k, ok := c.copying(r)
+		if !ok {
+			t.Fatalf("%s: copy engines cannot", name)
+		}
+		clerks[r] = &clerk{c: &k, memory: c.memory}
+		if err := k.run(c.kind, clerks[r]); err != nil {
+			t.Fatal(err)
+		}
+		if got := len(clerks[r].phases); got != 2 || len(clerks[r].phases[1]) != 0 {
+			t.Fatalf("%s: rank %d meets %d times, and does something behind the last", name, r, got)
+		}
+	}
+	want := c.want()
+	play(rng, clerks)
+	for r, m := range c.memory {
+		if !bytes.Equal(m[:copyBoard], want[r]) {
+			t.Errorf("%s: rank %d has something else", name, r)
+		}
+	}
+}
+
+// Without the promise, or where others cannot reach the buffers as one piece, ranks meet in a kernel as twoshot's do.
+func TestCopyEnginesNeedBuffersThatLieAlike(t *testing.T) {
+	s := &state{n: 2, p: &gpu.Party{Size: 2}, slab: &gpu.Slab{Base: []uintptr{1 << 20, 2 << 20}}, board: newBoard(&Config{})}
+	for _, c := range []struct {
+		name      string
+		symmetric bool
+		kind      dist.Kind
+		slab      known
+		want      bool
+	}{
+		{"promised", true, dist.KindAllReduce, known{row: 1, whole: true}, true},
+		{"not promised", false, dist.KindAllReduce, known{row: 1, whole: true}, false},
+		{"several allocations", true, dist.KindAllReduce, known{row: 1}, false},
+		{"no peer's", true, dist.KindAllReduce, known{}, false},
+		{"a broadcast", true, dist.KindBroadcast, known{row: 1, whole: true}, false},
+	} {
+		c.slab.slab, c.slab.base = &gpu.Slab{Bytes: 4096, Base: []uintptr{64 << 20, 128 << 20}}, 64<<20
+		s.slabs.Store(&[]known{c.slab})
+		buf := hostBuffer(room(4096), 1024, tensor.F32)
+		op := dist.Op{Kind: c.kind, Count: 1024, Symmetric: c.symmetric, Src: buf, Dst: buf}
+		l := call{src: 64 << 20, dst: 64 << 20}
+		l.span, _ = spanOf(&op, 2)
+		if _, got := s.copying(&op, &l); got != c.want {
+			t.Errorf("%s: copy engines can: %v, want %v", c.name, got, c.want)
+		}
+	}
+	e := s.engine(copier)
+	for _, c := range []struct {
+		op   dist.Op
+		want bool
+	}{
+		{dist.Op{Kind: dist.KindAllReduce, Count: asideLeast / 4, Symmetric: true}, true},
+		{dist.Op{Kind: dist.KindAllReduce, Count: asideLeast/4 - 1, Symmetric: true}, false},
+		{dist.Op{Kind: dist.KindAllReduce, Count: asideLeast / 4}, false},
+		{dist.Op{Kind: dist.KindAllGather, Count: asideLeast / 8, Symmetric: true}, true},
+		{dist.Op{Kind: dist.KindBroadcast, Count: asideLeast, Symmetric: true}, false},
+	} {
+		c.op.Src = hostBuffer(room(64), 16, tensor.F32)
+		if got := e.(gpu.Aside).Aside(&c.op); got != c.want {
+			t.Errorf("%v of %d, symmetric %v: beside other work %v, want %v", c.op.Kind, c.op.Count, c.op.Symmetric, got, c.want)
+		}
+		if s.engine(tiles).(gpu.Aside).Aside(&c.op) {
+			t.Errorf("%v of %d: tiles says that it leaves the multiprocessors alone", c.op.Kind, c.op.Count)
+		}
+	}
+}
+
+func TestWhatCopyEnginesAreToldAllocatesNothing(t *testing.T) {
+	c := &copyCase{kind: dist.KindAllReduce, n: 4, count: 20011, srcLen: 20011, dstLen: 20011}
+	k, ok := c.copying(1)
+	if !ok {
+		t.Fatal("copy engines cannot")
+	}
+	quiet := new(nobody)
+	if got := testing.AllocsPerRun(100, func() { _ = k.run(dist.KindAllReduce, quiet) }); got != 0 || quiet.calls == 0 {
+		t.Errorf("%v allocations in %d calls", got, quiet.calls)
+	}
+}
+
+// nobody counts.
+type nobody struct{ calls int }
+
+func (n *nobody) meet(bool) error { return n.count() }
+
+func (n *nobody) move(_, _ uintptr, _ uint64) error { return n.count() }
+
+func (n *nobody) combine(_, _, _ uintptr, _, _ uint64) error { return n.count() }
+
+func (n *nobody) count() error {
+	n.calls++
+	return nil
+}
