@@ -68,6 +68,40 @@ func TestBucketsFillInTheOrderOfGradients(t *testing.T) {
 	}
 }
 
+// What is too little for a collective of its own goes with the next parameter, however large that is.
+func TestLittleGradientsGoWithLargeOnes(t *testing.T) {
+	const first, later = 64 * 4, 64 * 40
+	for _, c := range []struct {
+		name   string
+		params []PlanParam // the last one's gradient comes first
+		want   [][]string
+	}{
+		{"a bias", []PlanParam{f32s("w", 1000), f32s("b", 9), f32s("v", 100)}, [][]string{{"v"}, {"b", "w"}}},
+		{"as much as a part", []PlanParam{f32s("w", 1000), f32s("b", 10), f32s("v", 100)}, [][]string{{"v"}, {"b"}, {"w"}}},
+		{"in the first bucket", []PlanParam{f32s("w", 1000), f32s("b", 0)}, [][]string{{"b", "w"}}},
+		{"the last", []PlanParam{f32s("b", 1), f32s("w", 1000), f32s("v", 100)}, [][]string{{"v"}, {"w"}, {"b"}}},
+		{"two", []PlanParam{f32s("w", 1000), f32s("c", 4), f32s("b", 4), f32s("v", 100)}, [][]string{{"v"}, {"b", "c", "w"}}},
+	} {
+		p := &Plan{Params: c.params}
+		order := make([]int, len(c.params))
+		for i := range order {
+			order[i] = len(order) - 1 - i
+		}
+		p.fill(order, first, later, 1)
+		var got [][]string
+		for _, b := range p.Buckets {
+			var names []string
+			for _, i := range b.Params {
+				names = append(names, p.Params[i].Name)
+			}
+			got = append(got, names)
+		}
+		if fmt.Sprint(got) != fmt.Sprint(c.want) {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
 func TestPlansHoldEveryParameterOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var p Plan

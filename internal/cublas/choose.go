@@ -3,6 +3,7 @@ package cublas
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unsafe"
@@ -84,21 +85,37 @@ func (p *Plan) choose() error {
 	if err != nil {
 		return err
 	}
-	best, timed := 0, ""
-	if p.desc.Candidates > 1 {
-		times, err := p.time(proposals)
-		if err != nil {
-			return err
-		}
-		if best = fastest(times); best < 0 {
-			return p.none()
-		}
-		p.took = times[best]
-		timed = fmt.Sprintf("; the fastest of %d, %v", len(proposals), p.took)
+	if p.desc.Candidates <= 1 {
+		p.take(&proposals[0])
+		p.chosen = fmt.Sprintf("%s; workspace %d B", p.detail(), p.workspace)
+		return nil
 	}
-	p.take(&proposals[best])
-	p.chosen = fmt.Sprintf("%s; workspace %d B%s", p.detail(), p.workspace, timed)
+	times, err := p.time(proposals)
+	if err != nil {
+		return err
+	}
+	best := fastest(times)
+	if best < 0 {
+		return p.none()
+	}
+	for i, t := range times {
+		p.take(&proposals[i])
+		p.timed = append(p.timed, candidate{proposals[i], p.detail(), t})
+	}
+	p.takeTimed(best)
 	return nil
+}
+
+// takeTimed makes candidate i the plan's algorithm.
+func (p *Plan) takeTimed(i int) {
+	c := &p.timed[i]
+	p.take(&c.heuristicResult)
+	p.took = c.took
+	which := "the fastest"
+	if slices.ContainsFunc(p.timed, func(o candidate) bool { return o.took > 0 && o.took < c.took }) {
+		which = fmt.Sprintf("number %d", i+1)
+	}
+	p.chosen = fmt.Sprintf("%s; workspace %d B; %s of %d, %v", c.name, p.workspace, which, len(p.timed), p.took)
 }
 
 // take makes r the plan's algorithm.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -210,6 +211,35 @@ func TestTimedPlansChooseAmongCandidates(t *testing.T) {
 			t.Error("two runs of a plan differ")
 		}
 		first = got
+	}
+}
+
+// Whatever candidate is taken, the product is right, and the same plan proposes the same again.
+func TestEachCandidateIsRight(t *testing.T) {
+	v, s, h := onDevice(t)
+	r := rand.New(rand.NewPCG(31, 32))
+	d := PlanDesc{Gemm: Gemm{DType: F32, Compute: TF32, M: 128, N: 256, K: 512, TransA: true, Alpha: 1}, Candidates: 8}
+	p, again := newPlanned(t, h, d, r), newPlanned(t, h, d, r)
+	if p == nil || again == nil {
+		t.Fatal("no plan for f32")
+	}
+	names, took := p.plan.Candidates()
+	if same, _ := again.plan.Candidates(); !slices.Equal(names, same) || len(took) != len(names) {
+		t.Errorf("candidates %q, then %q", names, same)
+	}
+	_, _, n := p.g.Bytes()
+	p.o.Workspace = 0 // the handle's, which is enough for all
+	done := 0
+	for i := range names {
+		if took[i] == 0 {
+			continue
+		}
+		done++
+		must(t, p.plan.Take(i), v.Fill(p.c, 0xff, n), p.plan.Run(s, p.o), s.Synchronize())
+		p.judge(t, v)
+	}
+	if done == 0 {
+		t.Errorf("none of %q works", names)
 	}
 }
 

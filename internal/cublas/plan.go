@@ -134,11 +134,19 @@ type Plan struct {
 	workspace int64
 	chosen    string
 	took      time.Duration
+	timed     []candidate
 	extra     [2]uintptr // the addresses of bias and aux that op has
 
 	args        [16]uintptr
 	alpha, beta uint64
 	value       uintptr // of an attribute, during a call
+}
+
+// candidate is one of several algorithms that were timed.
+type candidate struct {
+	heuristicResult
+	name string
+	took time.Duration // 0 for one that the library has refused
 }
 
 // NewPlan chooses an algorithm for d. With Candidates it times them, with memory of its own for the operands and on a stream
@@ -178,6 +186,32 @@ func (p *Plan) WorkspaceBytes() int64 { return p.workspace }
 
 // Took is how long a run took, with what is Before it, when the candidates were timed; 0 if they were not.
 func (p *Plan) Took() time.Duration { return p.took }
+
+// Candidates is the algorithms that were timed, in words, and how long a run of each took with what is Before it; 0 for one
+// that does not work. Their order is that of the library, which proposes the same for the same product on the same kind of GPU.
+// nil where none was timed.
+func (p *Plan) Candidates() (names []string, took []time.Duration) {
+	for i := range p.timed {
+		names, took = append(names, p.timed[i].name), append(took, p.timed[i].took)
+	}
+	return names, took
+}
+
+// Take makes candidate i the plan's algorithm, in place of the fastest. Graphs that have the plan keep what they have.
+//
+// Errors: cuda.ErrInvalid for one that there is not, or that does not work; ErrClosed.
+func (p *Plan) Take(i int) error {
+	switch {
+	case p.op == 0 || p.h.handle == 0:
+		return ErrClosed
+	case i < 0 || i >= len(p.timed):
+		return p.desc.Gemm.wrong("candidate %d of %d", i, len(p.timed))
+	case p.timed[i].took == 0:
+		return p.desc.Gemm.wrong("candidate %d, %s, does not work", i, p.timed[i].name)
+	}
+	p.takeTimed(i)
+	return nil
+}
 
 // Desc is what the plan was made for.
 func (p *Plan) Desc() PlanDesc { return p.desc }

@@ -117,6 +117,41 @@ func TestTheFastestThatWorksIsTaken(t *testing.T) {
 	}
 }
 
+func TestCandidatesAreTakenByNumber(t *testing.T) {
+	p := &Plan{h: &Handle{handle: 1}, op: 1, timed: []candidate{
+		{heuristicResult{algo: algo{7}, workspace: 64}, "algorithm 7", 5},
+		{heuristicResult{algo: algo{8}}, "algorithm 8", 0},
+		{heuristicResult{algo: algo{9}, workspace: 32}, "algorithm 9", 3},
+	}}
+	p.desc = PlanDesc{Gemm: Gemm{DType: F32, M: 5, N: 3, K: 7}}
+	names, took := p.Candidates()
+	if !slices.Equal(names, []string{"algorithm 7", "algorithm 8", "algorithm 9"}) || !slices.Equal(took, []time.Duration{5, 0, 3}) {
+		t.Errorf("candidates %q took %v", names, took)
+	}
+	for i, want := range map[int]string{
+		0: "gemm f32 5x3x7 nn plain: algorithm 7; workspace 64 B; number 1 of 3, 5ns",
+		2: "gemm f32 5x3x7 nn plain: algorithm 9; workspace 32 B; the fastest of 3, 3ns",
+	} {
+		c := &p.timed[i]
+		if err := p.Take(i); err != nil || p.String() != want || p.algo != c.algo || p.WorkspaceBytes() != int64(c.workspace) || p.Took() != c.took {
+			t.Errorf("candidate %d: %v, %v with %v, want %s", i, err, p, p.algo, want)
+		}
+	}
+	before := *p
+	for i, why := range map[int]string{-1: "candidate -1 of 3", 1: "algorithm 8, does not work", 3: "candidate 3 of 3"} {
+		if err := p.Take(i); !errors.Is(err, cuda.ErrInvalid) || !strings.Contains(err.Error(), why) {
+			t.Errorf("candidate %d: error %v, want ErrInvalid with %q", i, err, why)
+		}
+	}
+	if p.algo != before.algo || p.chosen != before.chosen {
+		t.Errorf("a refusal has changed %v", p)
+	}
+	p.op = 0
+	if err := p.Take(0); !errors.Is(err, ErrClosed) {
+		t.Errorf("error %v, want ErrClosed", err)
+	}
+}
+
 func TestClosedPlansRefuse(t *testing.T) {
 	p := &Plan{h: &Handle{lib: &Library{name: "cuBLAS 13.0.2 (x)"}}, chosen: "algorithm 1"}
 	p.desc = PlanDesc{Gemm: Gemm{DType: F32, M: 5, N: 3, K: 7}, Epilogue: BiasReLU, MaxWorkspaceBytes: 64}

@@ -132,9 +132,8 @@ func (v *convolutions) open(cfg *Config, s *cuda.Stream) error {
 	return err
 }
 
-// choose has cuDNN choose an algorithm for each step, and makes a workspace for the largest.
+// choose has cuDNN choose an algorithm for each step.
 func (v *convolutions) choose(p *program.Program) error {
-	var most int64
 	for i, c := range v.steps {
 		if c == nil {
 			continue
@@ -148,7 +147,38 @@ func (v *convolutions) choose(p *program.Program) error {
 		case err != nil:
 			return fmt.Errorf("cudaexec: %s: %w", stepName(p, i), err)
 		}
-		most = max(most, c.conv.WorkspaceBytes())
+	}
+	return nil
+}
+
+// trials is all that was timed, step by step.
+func (v *convolutions) trials() []*trial {
+	if v == nil {
+		return nil
+	}
+	var list []*trial
+	for _, c := range v.steps {
+		if c == nil || !c.desc.Timed {
+			continue
+		}
+		pass := c.desc.Passes
+		names, took := c.conv.Candidates(pass)
+		what := fmt.Sprintf("%v pass %d", c.desc, pass)
+		list = append(list, newTrial(what, names, took, func(i int) error { return c.conv.Take(pass, i) }))
+	}
+	return list
+}
+
+// place makes a workspace for the algorithm that needs most.
+func (v *convolutions) place(p *program.Program) error {
+	if v == nil {
+		return nil
+	}
+	var most int64
+	for _, c := range v.steps {
+		if c != nil {
+			most = max(most, c.conv.WorkspaceBytes())
+		}
 	}
 	if most == 0 {
 		return nil

@@ -91,13 +91,7 @@ func (x *Exec) load() error {
 	if x.room, err = cuda.NewArgs(mostArgs); err != nil {
 		return err
 	}
-	if x.mul, err = newProducts(x.p, x.order.on, &x.cfg, x.streams[program.Compute]); err != nil {
-		return err
-	}
-	if err = x.mul.tune(x); err != nil {
-		return err
-	}
-	if x.conv, err = newConvolutions(x.p, x.order.on, &x.cfg, x.streams[program.Compute]); err != nil {
+	if err = x.openLibraries(); err != nil {
 		return err
 	}
 	text, steps, err := x.generate()

@@ -15,10 +15,17 @@ import (
 type product struct {
 	gemm    cublas.Gemm
 	a, b, c argument
-	align   int          // what all three addresses are multiples of, if those of bound values are of boundAlign
-	plan    *cublas.Plan // the fastest of several algorithms; nil unless they were timed
-	turned  *turned      // whose product the plan is for; nil for that of gemm
-	clear   int64        // bytes of C to be set to 0 instead, where K is 0
+	align   int   // what all three addresses are multiples of, if those of bound values are of boundAlign
+	way           // the fastest; without a plan unless some were timed
+	spare   way   // the other one of two that were timed, until it is known that there is memory for the first
+	clear   int64 // bytes of C to be set to 0 instead, where K is 0
+}
+
+// way is a plan for a product, as it is or with a transposed copy of an operand.
+type way struct {
+	plan   *cublas.Plan // the fastest of several algorithms
+	turned *turned      // whose product the plan is for; nil for that of the step
+	trial  *trial       // of the algorithms
 }
 
 // boundAlign is the alignment that bound memory is expected to have. With less, a plan is not used.
@@ -224,11 +231,9 @@ func (m *products) close() error {
 	}
 	var errs []error
 	for _, q := range m.steps {
-		if q != nil && q.plan != nil {
-			errs = append(errs, q.plan.Close())
+		if q != nil {
+			errs = append(errs, q.way.close(), q.spare.close())
 		}
 	}
-	copies := m.copies
-	m.copies = 0
-	return errors.Join(append(errs, m.handle.Close(), m.handle.Device().Free(copies))...)
+	return errors.Join(append(errs, m.handle.Close(), m.freeCopies())...)
 }

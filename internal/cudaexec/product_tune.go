@@ -12,9 +12,9 @@ import (
 // tuneCandidates is how many algorithms are timed for a product.
 const tuneCandidates = 16
 
-// tune chooses for each product the fastest of several ways, if x is to do so.
+// tune times several ways for each product, if x is to do so. choose takes the fastest.
 //
-// Owns: m frees what turns need when it closes. Errors: those of cublas.Handle.NewPlan, naming the step.
+// Errors: those of cublas.Handle.NewPlan, naming the step.
 func (m *products) tune(x *Exec) error {
 	if m == nil || !x.cfg.Tune {
 		return nil
@@ -31,7 +31,7 @@ func (m *products) tune(x *Exec) error {
 			return fmt.Errorf("cudaexec: timing %s: %w", stepName(x.p, i), err)
 		}
 	}
-	return m.place(x)
+	return nil
 }
 
 // tune times algorithms for q. That none is proposed, or that memory for trying is short, leaves q as it is.
@@ -43,12 +43,14 @@ func (q *product) tune(h *cublas.Handle) error {
 	if errors.Is(err, dl.ErrUnsupported) || errors.Is(err, cuda.ErrMemory) {
 		return nil
 	}
-	q.plan = p
+	if err == nil {
+		q.way = newWay(p, nil)
+	}
 	return err
 }
 
-// tryTurn times q with a transposed copy of an operand, where that can pay, and takes it if it is faster, the copy included.
-// That no algorithm is proposed, or that memory for trying is short, leaves q as it is.
+// tryTurn times q with a transposed copy of an operand, where that can pay. That no algorithm is proposed, or that memory for
+// trying is short, leaves q as it is.
 func (q *product) tryTurn(x *Exec) error {
 	if q.plan == nil || x.cfg.turns == turnNever || x.cfg.turns == turnWhereFaster && !canPay(&q.gemm) {
 		return nil
@@ -58,17 +60,71 @@ func (q *product) tryTurn(x *Exec) error {
 		return nil
 	}
 	p, err := t.time(x, q.align)
-	switch {
-	case errors.Is(err, dl.ErrUnsupported) || errors.Is(err, cuda.ErrMemory):
+	if errors.Is(err, dl.ErrUnsupported) || errors.Is(err, cuda.ErrMemory) {
 		return nil
-	case err != nil:
-		return err
-	case x.cfg.turns == turnWhereFaster && p.Took() >= q.plan.Took():
-		return p.Close()
 	}
-	old := q.plan
-	q.plan, q.turned = p, t
-	return old.Close()
+	if err == nil {
+		q.spare = newWay(p, t)
+	}
+	return err
+}
+
+// newWay is the way of a plan whose algorithms were timed, for the product of t unless that is nil.
+func newWay(p *cublas.Plan, t *turned) way {
+	return way{p, t, trialOf(p)}
+}
+
+// trialOf is the algorithms of a plan.
+func trialOf(p *cublas.Plan) *trial {
+	d := p.Desc()
+	what := fmt.Sprintf("%v at multiples of %d B", &d.Gemm, d.AlignBytes)
+	names, took := p.Candidates()
+	return newTrial(what, names, took, p.Take)
+}
+
+// trials is all that was timed, step by step.
+func (m *products) trials() []*trial {
+	if m == nil {
+		return nil
+	}
+	var list []*trial
+	for _, q := range m.steps {
+		if q == nil {
+			continue
+		}
+		for _, w := range []*way{&q.way, &q.spare} {
+			if w.trial != nil {
+				list = append(list, w.trial)
+			}
+		}
+	}
+	return list
+}
+
+// choose takes for each product that was timed in two ways the faster one, the copy included, or what when says.
+func (m *products) choose(when turning) {
+	if m == nil {
+		return
+	}
+	for _, q := range m.steps {
+		if q != nil && q.spare.plan != nil && (when == turnAlways || q.spare.fasterThan(&q.way)) {
+			q.way, q.spare = q.spare, q.way
+		}
+	}
+}
+
+// fasterThan compares what the algorithms that w and o took needed on the slowest rank.
+func (w *way) fasterThan(o *way) bool {
+	return least([]float32{o.trial.worst, w.trial.worst}) == 1
+}
+
+func (w *way) close() error {
+	p := w.plan
+	*w = way{}
+	if p == nil {
+		return nil
+	}
+	return p.Close()
 }
 
 // time is the fastest plan for t's product with the copy before it, which is made of memory that has the operand's size.
@@ -97,23 +153,35 @@ func (t *turned) time(x *Exec, align int) (*cublas.Plan, error) {
 	return p, err
 }
 
-// place makes room for the largest copy of all turns that were taken. Where there is none the products are done without.
-func (m *products) place(x *Exec) error {
+// place makes room for the largest copy of all turns that were taken.
+//
+// Returns: whether memory is short for it. Owns: m frees it when it closes. Errors: others than cuda.ErrMemory.
+func (m *products) place(v *cuda.Device) (short bool, err error) {
+	if m == nil {
+		return false, nil
+	}
 	for _, q := range m.steps {
 		if q != nil && q.turned != nil {
 			m.bytes = max(m.bytes, q.turned.bytes())
 		}
 	}
 	if m.bytes == 0 {
-		return nil
+		return false, nil
 	}
-	var err error
-	m.copies, err = x.dev.Alloc(m.bytes)
+	m.copies, err = v.Alloc(m.bytes)
 	switch {
 	case errors.Is(err, cuda.ErrMemory):
-		return m.dropTurns()
+		return true, nil
 	case err != nil:
-		return fmt.Errorf("cudaexec: program %q: copies of operands: %w", x.p.Name, err)
+		return false, fmt.Errorf("cudaexec: %d B for copies of operands: %w", m.bytes, err)
+	}
+	return false, nil
+}
+
+// aim makes all turns copy to where there is room.
+func (m *products) aim(k *own) {
+	if m == nil {
+		return
 	}
 	for _, q := range m.steps {
 		if q == nil || q.turned == nil {
@@ -123,19 +191,42 @@ func (m *products) place(x *Exec) error {
 		if q.turned.second {
 			from = q.b
 		}
-		q.turned.aim(x.own, from, m.copies)
+		q.turned.aim(k, from, m.copies)
 	}
-	return nil
 }
 
-// dropTurns leaves the products that have turns to cuBLAS's own choice.
+// dropTurns has the products that have turns done as they are, and frees the room for copies, if there is.
 func (m *products) dropTurns() error {
-	m.bytes = 0
-	var errs []error
+	if m == nil {
+		return nil
+	}
 	for _, q := range m.steps {
 		if q != nil && q.turned != nil {
-			errs = append(errs, q.plan.Close())
-			q.plan, q.turned = nil, nil
+			q.way, q.spare = q.spare, q.way
+		}
+	}
+	return m.freeCopies()
+}
+
+// freeCopies frees the room for copies, if there is.
+func (m *products) freeCopies() error {
+	at := m.copies
+	m.copies, m.bytes = 0, 0
+	if at == 0 {
+		return nil
+	}
+	return m.handle.Device().Free(at)
+}
+
+// settle closes the ways that were not taken.
+func (m *products) settle() error {
+	if m == nil {
+		return nil
+	}
+	var errs []error
+	for _, q := range m.steps {
+		if q != nil {
+			errs = append(errs, q.spare.close())
 		}
 	}
 	return errors.Join(errs...)

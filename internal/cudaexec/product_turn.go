@@ -6,8 +6,8 @@ import (
 )
 
 // turned is a product AᵀB with a transposed copy in place of the smaller operand. A lies as K by M and B as K by N, so that rows
-// of neither run along K, as kernels for tensor cores want it of one at least: in TF32, M and N 4096 and K 512 take an H200
-// 92 µs, and products of as many operations with A as M by K 52 µs.
+// of neither run along K, as kernels for tensor cores want it of one at least: in TF32 a large product was found to take clearly
+// longer so than one of as many operations with A as M by K. BenchmarkWeightGradient shows what the copy saves.
 type turned struct {
 	gemm       cublas.Gemm // with the copy
 	second     bool        // of B, not of A
@@ -45,14 +45,13 @@ func newTurn(g *cublas.Gemm) *turned {
 	return t
 }
 
-// What a product must have at least for its turn to be tried. The copy moves 2*min(M, N)*K elements for M*N*K products. At
-// 4 TB/s that is a third of what the tensor cores of an H200 take for elements of f32, where the longer side has turnLong;
-// more cannot pay.
+// What a product must have at least for its turn to be tried. The copy moves 2*min(M, N)*K elements for M*N*K products: the
+// longer the longer side, the less of the time is the copy's. Below turnLong it takes too much of what a turn can save.
 const (
 	turnSide     = 512     // M and N
 	turnLong     = 1024    // the larger of them
 	turnDepth    = 64      // K
-	turnProducts = 1 << 30 // M*N*K: some 6 µs, a few times what one more launch takes
+	turnProducts = 1 << 30 // M*N*K: a few times what one more launch takes
 )
 
 // canPay reports whether a turn of g may be faster than g.

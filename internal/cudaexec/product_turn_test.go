@@ -1,6 +1,7 @@
 package cudaexec
 
 import (
+	"errors"
 	"slices"
 	"testing"
 
@@ -139,8 +140,124 @@ func TestArgumentsOfTurns(t *testing.T) {
 
 func TestNoProductsNeedNoScratch(t *testing.T) {
 	var none *products
-	if n, err := none.scratch(), none.tune(&Exec{}); n != 0 || err != nil {
-		t.Errorf("%d B, %v", n, err)
+	none.choose(turnAlways)
+	none.aim(nil)
+	short, err := none.place(nil)
+	if err = errors.Join(err, none.tune(&Exec{}), none.dropTurns(), none.settle()); err != nil || short || none.scratch() != 0 || none.trials() != nil {
+		t.Errorf("short %t, %d B, %v", short, none.scratch(), err)
+	}
+}
+
+// inTwoWays is a product for each of times, which is what it took as it is and turned, 0 for what works nowhere. Behind them
+// come one that was timed as it is, one that was not, and a step that is none.
+func inTwoWays(times ...[2]float32) *products {
+	m := &products{}
+	for i, t := range times {
+		g := cublas.Gemm{DType: cublas.F32, M: 32, N: 64, K: 8 * (i + 1), TransA: true, LDA: 32, LDB: 64, LDC: 64}
+		m.steps = append(m.steps, &product{
+			gemm: g, way: way{plan: new(cublas.Plan), trial: &trial{worst: t[0]}},
+			spare: way{new(cublas.Plan), newTurn(&g), &trial{worst: t[1]}},
+		})
+	}
+	m.steps = append(m.steps, &product{way: way{plan: new(cublas.Plan), trial: &trial{worst: 1}}}, &product{}, nil)
+	return m
+}
+
+// plans is the plans that are used and those that are spare, by step.
+func (m *products) plans() (used, spare []*cublas.Plan) {
+	for _, q := range m.steps {
+		if q == nil {
+			q = &product{}
+		}
+		used, spare = append(used, q.plan), append(spare, q.spare.plan)
+	}
+	return used, spare
+}
+
+func TestTheFasterOfTwoWaysIsChosen(t *testing.T) {
+	for _, tt := range []struct {
+		when  turning
+		times [2]float32
+		want  bool // turned
+	}{
+		{turnWhereFaster, [2]float32{5, 4}, true},
+		{turnWhereFaster, [2]float32{4, 5}, false},
+		{turnWhereFaster, [2]float32{4, 4}, false},
+		{turnWhereFaster, [2]float32{0, 4}, true},
+		{turnWhereFaster, [2]float32{4, 0}, false},
+		{turnWhereFaster, [2]float32{0, 0}, false},
+		{turnAlways, [2]float32{4, 5}, true},
+	} {
+		m := inTwoWays(tt.times)
+		used, spare := m.plans()
+		m.choose(tt.when)
+		now, rest := m.plans()
+		if tt.want {
+			used[0], spare[0] = spare[0], used[0]
+		}
+		if got := m.steps[0].turned != nil; got != tt.want || !slices.Equal(now, used) || !slices.Equal(rest, spare) {
+			t.Errorf("%v of %v ns as it is and turned: turned is %t", tt.when, tt.times, got)
+		}
+		if n := len(m.trials()); n != 3 {
+			t.Errorf("%d trials of two ways of one product and one of another", n)
+		}
+	}
+}
+
+func TestDroppedTurnsAreDoneAsTheyAre(t *testing.T) {
+	m := inTwoWays([2]float32{5, 4}, [2]float32{4, 5})
+	used, spare := m.plans()
+	m.choose(turnWhereFaster)
+	m.bytes = m.steps[0].turned.bytes() // what place had no memory for
+	if m.steps[0].turned == nil || m.steps[1].turned != nil || m.scratch() == 0 {
+		t.Fatalf("turned %+v and %+v", m.steps[0].turned, m.steps[1].turned)
+	}
+	if err := m.dropTurns(); err != nil {
+		t.Fatal(err)
+	}
+	now, rest := m.plans()
+	if !slices.Equal(now, used) || !slices.Equal(rest, spare) || m.scratch() != 0 || m.copies != 0 {
+		t.Errorf("plans %v of %v, %d B at %#x", now, used, m.scratch(), m.copies)
+	}
+	for i, q := range m.steps {
+		if q != nil && q.turned != nil {
+			t.Errorf("step %d has a turn", i)
+		}
+	}
+	if err := m.dropTurns(); err != nil {
+		t.Fatal(err)
+	}
+	if again, _ := m.plans(); !slices.Equal(again, used) {
+		t.Error("turns that are dropped twice come back")
+	}
+	if short, err := m.place(nil); short || err != nil || m.scratch() != 0 {
+		t.Errorf("products without turns need %d B: short %t, %v", m.scratch(), short, err)
+	}
+	if err := m.settle(); err != nil {
+		t.Fatal(err)
+	}
+	if now, rest := m.plans(); !slices.Equal(now, used) || slices.ContainsFunc(rest, func(p *cublas.Plan) bool { return p != nil }) {
+		t.Errorf("in the end the plans are %v and %v", now, rest)
+	}
+}
+
+// What is copied is the operand, to the room that all turns have in common.
+func TestTurnsAreAimedAtTheirRoom(t *testing.T) {
+	m := inTwoWays([2]float32{5, 4}, [2]float32{5, 4}, [2]float32{4, 5})
+	for i, q := range m.steps[:3] {
+		q.a, q.b = argument{int32(i), 4}, argument{int32(i + 10), 8}
+	}
+	m.choose(turnWhereFaster)
+	m.steps[1].turned.second = true
+	m.copies = 1 << 20
+	m.aim(&own{})
+	for i, want := range []argument{{0, 4}, {11, 8}} {
+		if c := m.steps[i].turned; c.at != 1<<20 || c.copy.args[0] != want {
+			t.Errorf("step %d copies %v to %#x, want %v", i, c.copy.args, c.at, want)
+		}
+	}
+	if c := m.steps[2].spare.turned; c.at != 0 || c.copy.args != nil {
+		t.Errorf("a turn that is not taken copies %v", c.copy.args)
 	}
 }
 

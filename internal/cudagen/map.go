@@ -53,9 +53,15 @@ func (f *flat) inside() string {
 	return fmt.Sprintf("    const %s e = %s;\n%s", f.index, times("i", f.width), f.turn())
 }
 
-// blocks is the grid for count turns: all at once if the device holds them, or else as many as it holds.
+// mostTurns is how many turns a thread takes, where a grid of blocks that do no more than that fills the device. A block keeps its
+// place on a multiprocessor until it ends, whatever the priority of what waits for one: kernels of a collective do.
+const mostTurns = 4
+
+// blocks is the grid for count turns: all at once if the device holds them, or else as many as it holds, and more where their
+// threads would take many turns.
 func (g *generator) blocks(count, threads int) int {
-	return max(1, min((count+threads-1)/threads, g.t.SMs*max(1, g.t.MaxThreads/threads)))
+	once, resident := ceilDiv(count, threads), g.t.SMs*max(1, g.t.MaxThreads/threads)
+	return max(1, min(once, resident), ceilDiv(once, mostTurns))
 }
 
 // flat makes the code of a Map.

@@ -1,7 +1,10 @@
 package cudnn
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
+	"slices"
 	"unsafe"
 
 	"github.com/symgrad/symgrad/internal/dl"
@@ -10,39 +13,80 @@ import (
 // proposals is how many algorithms are asked for: more than there are, with each kind of arithmetic.
 const proposals = 32
 
-// choose takes the first algorithm of cuDNN's order that is as d wants it.
+// errUnwanted is why an algorithm is not used that could be.
+var errUnwanted = errors.New("not as asked for")
+
+// choose takes the first algorithm of cuDNN's order that is as d wants it. Where they are measured, w.timed is all of them.
 func (c *Conv) choose(w *way) error {
-	l, d := c.h.lib, &c.desc
+	d := &c.desc
 	list, err := c.propose(w)
 	if err != nil {
 		return err
 	}
 	var last error
+	found := false
 	for _, p := range list {
-		kind, ok := d.takes(p)
-		if !ok {
-			continue
+		k, err := c.fit(w, p)
+		if err == nil && !found {
+			w.candidate, found = k, true
 		}
-		if last = l.check("cudnnSetConvolutionMathType", l.t.convMath(w.conv, kind)); last != nil {
-			continue
+		if err != nil && !errors.Is(err, errUnwanted) {
+			last = err
 		}
-		bytes := new(uint64)
-		r, err := w.size.Call(c.h.handle, w.p, w.q, w.conv, w.r, uintptr(p.algo), uintptr(unsafe.Pointer(bytes)))
-		if err != nil {
-			return err
+		if d.Timed {
+			w.timed = append(w.timed, k)
+		} else if found {
+			break
 		}
-		if last = l.check("the workspace of "+w.call, int32(r)); last != nil || *bytes > uint64(d.MaxWorkspaceBytes) {
-			continue
-		}
-		w.algo, w.math, w.bytes, w.ms = p.algo, kind, int64(*bytes), p.ms
-		return nil
+	}
+	if found {
+		w.timed = inOrder(w.timed)
+		return c.h.lib.check("cudnnSetConvolutionMathType", c.h.lib.t.convMath(w.conv, w.math))
 	}
 	err = fmt.Errorf("cudnn: %w: of the %d algorithms that %s proposes, none is as asked for: deterministic %t, workspace of at most %d B",
-		dl.ErrUnsupported, len(list), l.name, d.Deterministic, d.MaxWorkspaceBytes)
+		dl.ErrUnsupported, len(list), c.h.lib.name, d.Deterministic, d.MaxWorkspaceBytes)
 	if last != nil {
 		err = fmt.Errorf("%w; the last one: %w", err, last)
 	}
 	return err
+}
+
+// fit is p as w uses it, which leaves w's descriptor with its kind of arithmetic. One with an error has no time.
+//
+// Errors: errUnwanted, *Error.
+func (c *Conv) fit(w *way, p perf) (candidate, error) {
+	l, d := c.h.lib, &c.desc
+	kind, ok := d.takes(p)
+	k := candidate{algo: p.algo, math: kind}
+	if !ok {
+		return k, errUnwanted
+	}
+	if err := l.check("cudnnSetConvolutionMathType", l.t.convMath(w.conv, kind)); err != nil {
+		return k, err
+	}
+	bytes := new(uint64)
+	r, err := w.size.Call(c.h.handle, w.p, w.q, w.conv, w.r, uintptr(p.algo), uintptr(unsafe.Pointer(bytes)))
+	if err == nil {
+		err = l.check("the workspace of "+w.call, int32(r))
+	}
+	switch {
+	case err != nil:
+		return k, err
+	case *bytes > uint64(d.MaxWorkspaceBytes):
+		return k, errUnwanted
+	}
+	k.bytes, k.ms = int64(*bytes), p.ms
+	return k, nil
+}
+
+// inOrder sorts candidates by their numbers, in place of the order of measured times, which is another each time. Of those that
+// come to the same, as kinds of arithmetic can, it keeps the fastest that works.
+func inOrder(list []candidate) []candidate {
+	slices.SortStableFunc(list, func(a, b candidate) int {
+		works := cmp.Compare(min(b.took(), 1), min(a.took(), 1))
+		return cmp.Or(cmp.Compare(a.algo, b.algo), cmp.Compare(a.math, b.math), works, cmp.Compare(a.ms, b.ms))
+	})
+	return slices.CompactFunc(list, func(a, b candidate) bool { return a.algo == b.algo && a.math == b.math })
 }
 
 // takes reports whether p is as d wants it, and with which kind of arithmetic.
@@ -90,10 +134,13 @@ func (c *Conv) String() string {
 // mathNames is names by cudnnMathType_t.
 var mathNames = [...]string{mathDefault: "default", mathTensorOp: "tensor", mathTensorOpConvert: "tensor-convert", mathFMA: "fma"}
 
-// algorithm is the name of the algorithm, or its number if it is new.
-func (w *way) algorithm() string {
-	if w.algo >= 0 && int(w.algo) < len(w.names) {
-		return w.names[w.algo]
+// algorithm is the name of the algorithm.
+func (w *way) algorithm() string { return w.nameOf(w.algo) }
+
+// nameOf is the name of an algorithm, or its number if it is new.
+func (w *way) nameOf(algo int32) string {
+	if algo >= 0 && int(algo) < len(w.names) {
+		return w.names[algo]
 	}
-	return fmt.Sprintf("#%d", w.algo)
+	return fmt.Sprintf("#%d", algo)
 }

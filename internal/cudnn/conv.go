@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"time"
 	"unsafe"
 
 	"github.com/symgrad/symgrad/internal/cuda"
@@ -143,14 +144,28 @@ type Conv struct {
 // way is one direction.
 type way struct {
 	calls
-	pass       Pass
-	name       string
-	names      []string // of algorithms
-	p, q, r    uintptr  // descriptors of what is read, and of what is written
-	conv       uintptr  // cudnnConvolutionDescriptor_t, with the algorithm's kind of arithmetic
+	pass      Pass
+	name      string
+	names     []string // of algorithms
+	p, q, r   uintptr  // descriptors of what is read, and of what is written
+	conv      uintptr  // cudnnConvolutionDescriptor_t, with the algorithm's kind of arithmetic
+	candidate          // the one that is used
+	timed     []candidate
+}
+
+// candidate is an algorithm with a kind of arithmetic.
+type candidate struct {
 	algo, math int32
-	bytes      int64 // of workspace
-	ms         float32
+	bytes      int64   // of workspace
+	ms         float32 // 0 or less where nothing was measured
+}
+
+// took is how long it was measured to take; 0 for what was not.
+func (k candidate) took() time.Duration {
+	if k.ms <= 0 {
+		return 0
+	}
+	return max(time.Duration(float64(k.ms)*float64(time.Millisecond)), 1)
 }
 
 // calls is the functions of a direction: those that propose algorithms, measure them, tell their workspace, and run one.
@@ -250,6 +265,52 @@ func (c *Conv) describeConv(to *uintptr) error {
 
 // WorkspaceBytes is what the passes that the Conv was made for need, one at a time; 0 for none.
 func (c *Conv) WorkspaceBytes() int64 { return max(c.way[0].bytes, c.way[1].bytes, c.way[2].bytes) }
+
+// Candidates is the algorithms of a pass that were measured, in words, and how long each took; 0 for one that does not work, or
+// not as ConvDesc says. Their order is the same for the same convolution on the same kind of GPU. nil where none was measured.
+func (c *Conv) Candidates(pass Pass) (names []string, took []time.Duration) {
+	w := c.of(pass)
+	if w == nil {
+		return nil, nil
+	}
+	for _, k := range w.timed {
+		names, took = append(names, fmt.Sprintf("%s math %d", w.nameOf(k.algo), k.math)), append(took, k.took())
+	}
+	return names, took
+}
+
+// Take makes candidate i the algorithm of a pass, in place of the fastest. WorkspaceBytes is another then.
+//
+// Errors: cuda.ErrInvalid for one that there is not, or that does not work; ErrClosed; *Error.
+func (c *Conv) Take(pass Pass, i int) error {
+	w := c.of(pass)
+	switch {
+	case c.closed || c.h.handle == 0:
+		return ErrClosed
+	case w == nil || i < 0 || i >= len(w.timed):
+		return fmt.Errorf("cudnn: %v: %w: no candidate %d of pass %d", c, cuda.ErrInvalid, i, pass)
+	case w.timed[i].ms <= 0:
+		return fmt.Errorf("cudnn: %v: %w: candidate %d does not work", c, cuda.ErrInvalid, i)
+	}
+	k := w.timed[i]
+	if err := c.h.inside(func() error {
+		return c.h.lib.check("cudnnSetConvolutionMathType", c.h.lib.t.convMath(w.conv, k.math))
+	}); err != nil {
+		return err
+	}
+	w.candidate = k
+	return nil
+}
+
+// of is a direction that the Conv was made for; nil for none, or several.
+func (c *Conv) of(pass Pass) *way {
+	for i := range c.way {
+		if c.way[i].pass == pass && c.desc.Passes&pass != 0 {
+			return &c.way[i]
+		}
+	}
+	return nil
+}
 
 // Desc is what the Conv was made for, with its defaults in place.
 func (c *Conv) Desc() ConvDesc { return c.desc }

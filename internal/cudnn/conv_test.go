@@ -3,8 +3,10 @@ package cudnn
 import (
 	"errors"
 	"math"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/symgrad/symgrad/internal/cuda"
 )
@@ -118,13 +120,52 @@ func TestDescriptionsSayWhatTheyAre(t *testing.T) {
 		t.Error(got)
 	}
 	c := &Conv{desc: d.filled()}
-	c.way[0] = way{pass: Forward, name: "forward", conv: 1, names: forwardNames[:], algo: 1, math: mathFMA, bytes: 64}
-	c.way[2] = way{pass: BackwardFilter, name: "filter", conv: 1, names: filterNames[:], algo: 9, math: mathTensorOp, bytes: 1 << 20}
+	c.way[0] = way{pass: Forward, name: "forward", conv: 1, names: forwardNames[:], candidate: candidate{algo: 1, math: mathFMA, bytes: 64}}
+	c.way[2] = way{
+		pass: BackwardFilter, name: "filter", conv: 1, names: filterNames[:],
+		candidate: candidate{algo: 9, math: mathTensorOp, bytes: 1 << 20},
+	}
 	if got := c.String(); got != d.String()+": forward implicit-precomp-gemm fma 64 B, filter #9 tensor 1048576 B" {
 		t.Error(got)
 	}
 	if c.WorkspaceBytes() != 1<<20 {
 		t.Errorf("%d B of workspace", c.WorkspaceBytes())
+	}
+}
+
+func TestCandidatesAreInTheOrderOfTheirNumbers(t *testing.T) {
+	list := inOrder([]candidate{
+		{algo: 6, math: mathFMA, ms: 1},
+		{algo: 1, math: mathTensorOp, ms: 2},
+		{algo: 1, math: mathFMA, ms: 3},
+		{algo: 0, math: mathFMA},
+		{algo: 1, math: mathFMA, ms: 0},
+		{algo: 0, math: mathFMA, ms: 4, bytes: 8},
+		{algo: 1, math: mathFMA, ms: 2.5},
+		{algo: 3},
+	})
+	c := &Conv{h: &Handle{handle: 1}, desc: ConvDesc{Passes: Forward}}
+	c.way[0] = way{pass: Forward, names: forwardNames[:], timed: list}
+	names, took := c.Candidates(Forward)
+	want := []string{"implicit-gemm math 3", "implicit-precomp-gemm math 1", "implicit-precomp-gemm math 3", "direct math 0", "winograd math 3"}
+	if !slices.Equal(names, want) || !slices.Equal(took, []time.Duration{4e6, 2e6, 25e5, 0, 1e6}) || list[0].bytes != 8 {
+		t.Errorf("%q took %v", names, took)
+	}
+	if names, took := c.Candidates(BackwardData); names != nil || took != nil {
+		t.Errorf("of a pass that it was not made for: %q, %v", names, took)
+	}
+	for _, k := range []struct {
+		pass Pass
+		i    int
+		why  string
+	}{{Forward, 5, "no candidate 5"}, {Forward, -1, "no candidate -1"}, {Forward, 3, "candidate 3 does not work"}, {BackwardData, 0, "no candidate 0 of pass 2"}} {
+		if err := c.Take(k.pass, k.i); !errors.Is(err, cuda.ErrInvalid) || !strings.Contains(err.Error(), k.why) {
+			t.Errorf("%+v: error %v", k, err)
+		}
+	}
+	c.closed = true
+	if err := c.Take(Forward, 0); !errors.Is(err, ErrClosed) {
+		t.Errorf("error %v, want ErrClosed", err)
 	}
 }
 
@@ -148,7 +189,7 @@ func TestWhatIsClosedRefuses(t *testing.T) {
 	}
 	h.handle = 1
 	c.desc.Passes = Forward
-	c.way[0], c.way[1] = way{pass: Forward, name: "forward", bytes: 64}, way{pass: BackwardData, name: "data"}
+	c.way[0], c.way[1] = way{pass: Forward, name: "forward", candidate: candidate{bytes: 64}}, way{pass: BackwardData, name: "data"}
 	for name, f := range map[string]struct {
 		err error
 		why string

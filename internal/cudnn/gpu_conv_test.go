@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -160,6 +161,38 @@ func TestConvolutionsAreSumsOfProducts(t *testing.T) {
 		}
 		if done < len(convolutions())/2 {
 			t.Errorf("%v %v: %d convolutions of %d", kind.DType, kind.Math, done, len(convolutions()))
+		}
+	}
+}
+
+// Whatever candidate is taken, the passes are right; another Conv of the same kind has the same candidates.
+func TestEachCandidateIsRight(t *testing.T) {
+	_, s, h := onDevice(t)
+	r := rand.New(rand.NewPCG(7, 8))
+	d := ConvDesc{DType: F32, N: 4, C: 8, H: 10, W: 10, K: 8, R: 3, S: 3, PadH: 1, PadW: 1, Timed: true}
+	a := newTrial(t, h, d, r)
+	again, err := h.NewConv(d)
+	must(t, err)
+	t.Cleanup(func() { must(t, again.Close()) })
+	v := h.Device()
+	for _, pass := range []Pass{Forward, BackwardData, BackwardFilter} {
+		names, took := a.c.Candidates(pass)
+		if same, _ := again.Candidates(pass); !slices.Equal(names, same) || len(took) != len(names) {
+			t.Errorf("pass %d: candidates %q, then %q", pass, names, same)
+		}
+		done := 0
+		for i := range names {
+			if took[i] == 0 {
+				continue
+			}
+			done++
+			must(t, a.c.Take(pass, i))
+			a.ws = memory(t, v, a.c.WorkspaceBytes())
+			must(t, a.run(), s.Synchronize())
+			a.judge(t)
+		}
+		if done == 0 {
+			t.Errorf("pass %d: none of %q works", pass, names)
 		}
 	}
 }

@@ -1,6 +1,11 @@
 package direct
 
 import (
+	"errors"
+	"math"
+	"slices"
+	"sync/atomic"
+
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/internal/cuda"
 	"github.com/symgrad/symgrad/internal/gpu"
@@ -9,13 +14,14 @@ import (
 // copying is an operation by copy engines, on one rank. In a stream follow each other:
 //
 //	meet     a kernel of one block: all ranks have come, with their factors
-//	pull     this rank's slice of all others, to scratch memory             reduce-scatter, allreduce
+//	pull     this rank's slice of all others, to scratch memory              reduce-scatter, allreduce
 //	combine  what came with what is here, by a kernel that waits for nobody  reduce-scatter, allreduce
-//	push     this rank's slice to all others                                all-gather, allreduce
+//	push     this rank's slice to all others                                 all-gather, allreduce
 //	meet     no rank has anything more to do with another's memory
 //
 // A slice is written by its owner alone, and only after that has read what it needs of it, so that two meetings are enough.
-// Scratch memory is all of the board's tiles: between the meetings no other operation of any rank uses them.
+// Scratch memory is all of the board's tiles: between the meetings no other operation of any rank uses them. A slice comes in
+// parts, so that the links carry one while another is combined, on a stream of its own.
 type copying struct {
 	rank, n  int
 	src, dst [MaxRanks]uintptr // of each rank, as this one addresses it; where others have none to do with it, this rank's alone
@@ -23,14 +29,24 @@ type copying struct {
 	bytes    uint64            // of the slice
 	scratch  uintptr           // of this rank
 	room     uint64
+	least    uint64 // bytes of a part
 }
+
+// Parts of a slice.
+const (
+	mostParts = 4
+	leastPull = 1 << 20 // bytes; less is not worth a part
+)
 
 // hands is what a copying is done by.
 type hands interface {
 	meet(opening bool) error
 	move(dst, src uintptr, bytes uint64) error
-	// combine reduces bytes bytes at own with those in scratch memory, at from and each slot further, to dst.
-	combine(dst, own, from uintptr, slot, bytes uint64) error
+	// combine reduces bytes bytes at own with those in scratch memory, at from and each slot further, to dst, when what was moved
+	// so far has come. What is moved next does not wait for it, until await.
+	combine(part int, dst, own, from uintptr, slot, bytes uint64) error
+	// await has what comes next wait for a part, and those before it, to be combined.
+	await(part int) error
 }
 
 // run does an operation of a kind.
@@ -46,14 +62,12 @@ func (c *copying) run(kind dist.Kind, h hands) error {
 			err = h.move(dst+c.first, src, c.bytes)
 		}
 		if err == nil {
-			err = c.push(src, h)
+			err = c.push(src, 0, c.bytes, h)
 		}
 	case dist.KindReduceScatter:
-		err = c.pull(dst, h)
+		err = c.reduce(dst, false, h)
 	default:
-		if err = c.pull(dst+c.first, h); err == nil {
-			err = c.push(dst+c.first, h)
-		}
+		err = c.reduce(dst+c.first, true, h)
 	}
 	if err != nil {
 		return err
@@ -61,35 +75,61 @@ func (c *copying) run(kind dist.Kind, h hands) error {
 	return h.meet(false)
 }
 
-// push copies the slice at from to all others, each to its neighbour first.
-func (c *copying) push(from uintptr, h hands) error {
+// push copies bytes bytes at from to all others, off bytes into the slice, each to its neighbour first.
+func (c *copying) push(from, off uintptr, bytes uint64, h hands) error {
 	for j := 1; j < c.n; j++ {
-		if err := h.move(c.dst[(c.rank+j)%c.n]+c.first, from, c.bytes); err != nil {
+		if err := h.move(c.dst[(c.rank+j)%c.n]+c.first+off, from, bytes); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// pull reduces this rank's slice of all to the address to, as much at a time as scratch memory holds.
-func (c *copying) pull(to uintptr, h hands) error {
-	own := c.src[c.rank] + c.first
-	shift := own & 15 // vectors of all operands lie alike
-	most := c.room/uint64(c.n-1)&^127 - 128
+// reduce reduces this rank's slice of all to the address to, as much at a time as scratch memory holds, and pushes it from there.
+func (c *copying) reduce(to uintptr, push bool, h hands) error {
+	most := c.room/uint64(c.n-1)&^127 - 256*mostParts
 	for off := uint64(0); off < c.bytes; off += most {
 		bytes := min(most, c.bytes-off)
-		slot := align(bytes, 128) + 128
-		for j := 1; j < c.n; j++ {
-			q := (c.rank + j) % c.n
-			if err := h.move(c.scratch+shift+uintptr(slotOf(q, c.rank)*int(slot)), c.src[q]+c.first+uintptr(off), bytes); err != nil {
+		part := align(max((bytes+mostParts-1)/mostParts, min(c.least, bytes)), 128)
+		parts := int((bytes + part - 1) / part)
+		for i := range parts {
+			if err := c.pull(i, to, off, uint64(i)*part, min(part, bytes-uint64(i)*part), part, h); err != nil {
 				return err
 			}
 		}
-		if err := h.combine(to+uintptr(off), own+uintptr(off), c.scratch+shift, slot, bytes); err != nil {
-			return err
+		for i := range parts {
+			if !push && i < parts-1 {
+				continue
+			}
+			if err := h.await(i); err != nil {
+				return err
+			}
+			at := uintptr(off + uint64(i)*part)
+			if !push {
+				continue
+			}
+			if err := c.push(to+at, at, min(part, bytes-uint64(i)*part), h); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
+}
+
+// pull has bytes bytes of this rank's slice, in bytes behind off, come from all others, and combined: part number i of those that are so
+// far apart.
+func (c *copying) pull(i int, to uintptr, off, in, bytes, part uint64, h hands) error {
+	at := uintptr(off + in)
+	own := c.src[c.rank] + c.first + at
+	scratch := c.scratch + uintptr(i*(c.n-1))*uintptr(part+128) + own&15 // vectors of all operands lie alike
+	slot := align(bytes, 128) + 128
+	for j := 1; j < c.n; j++ {
+		q := (c.rank + j) % c.n
+		if err := h.move(scratch+uintptr(slotOf(q, c.rank))*uintptr(slot), c.src[q]+c.first+at, bytes); err != nil {
+			return err
+		}
+	}
+	return h.combine(i, to+at, own, scratch, slot, bytes)
 }
 
 // slotOf is the number of the place for rank q at rank r, which needs none for itself.
@@ -106,7 +146,7 @@ func (s *state) copying(op *dist.Op, l *call) (c copying, ok bool) {
 	if !op.Symmetric || s.n == 1 || !copier.native(op.Kind) {
 		return c, false
 	}
-	c = copying{rank: s.p.Rank, n: s.n, bytes: l.span.block}
+	c = copying{rank: s.p.Rank, n: s.n, bytes: l.span.block, least: leastPull}
 	b := &s.board.tiles
 	c.scratch, c.room = s.slab.Base[c.rank]+uintptr(b.at), 2*b.half
 	stride := max(l.span.srcStride, l.span.dstStride)
@@ -129,7 +169,7 @@ func (s *state) copying(op *dist.Op, l *call) (c copying, ok bool) {
 // everywhere fills in where the bytes bytes, which this rank has at addr, lie for each rank.
 func (s *state) everywhere(at *[MaxRanks]uintptr, addr uintptr, bytes uint64) bool {
 	k := s.slabOf(addr, bytes)
-	if k == nil || !k.whole {
+	if k == nil || !k.plain {
 		return false
 	}
 	for r, base := range k.slab.Base {
@@ -138,7 +178,7 @@ func (s *state) everywhere(at *[MaxRanks]uintptr, addr uintptr, bytes uint64) bo
 	return true
 }
 
-// copyHands puts the parts of a copying into a stream.
+// copyHands puts the parts of a copying into a stream, and what combines them into another that joins it.
 type copyHands struct {
 	s       *state
 	stream  *cuda.Stream
@@ -159,13 +199,100 @@ func (h *copyHands) meet(opening bool) error {
 }
 
 func (h *copyHands) move(dst, src uintptr, bytes uint64) error {
-	return h.stream.Copy(dst, src, int64(bytes))
+	for bytes > 0 {
+		n := min(bytes, h.s.seams.until(dst), h.s.seams.until(src))
+		if err := h.stream.Copy(dst, src, int64(n)); err != nil {
+			return err
+		}
+		dst, src, bytes = dst+uintptr(n), src+uintptr(n), bytes-n
+	}
+	return nil
 }
 
-func (h *copyHands) combine(dst, own, from uintptr, slot, bytes uint64) error {
+func (h *copyHands) combine(i int, dst, own, from uintptr, slot, bytes uint64) error {
+	a := &h.s.adder
 	h.call.span, h.call.src, h.call.dst = span{}, own, dst
 	p := part{at: uint64(from - h.s.slab.Base[h.s.p.Rank])}
-	return h.s.launch(h.adding, &h.call, &piece{bytes: bytes, slot: slot}, 0, p, h.shape, h.stream)
+	if err := h.stream.Record(a.copied[i]); err != nil {
+		return err
+	}
+	if err := a.stream.Wait(a.copied[i]); err != nil {
+		return err
+	}
+	if err := h.s.launch(h.adding, &h.call, &piece{bytes: bytes, slot: slot}, 0, p, h.shape, a.stream); err != nil {
+		return err
+	}
+	return a.stream.Record(a.added[i])
+}
+
+func (h *copyHands) await(i int) error { return h.stream.Wait(h.s.adder.added[i]) }
+
+// adder is where what copy engines bring is combined.
+type adder struct {
+	stream        *cuda.Stream
+	copied, added [mostParts]*cuda.Event
+}
+
+// open makes the stream, of the greatest priority, and the events.
+func (a *adder) open(v *cuda.Device) error {
+	_, greatest, err := v.PriorityRange()
+	if err != nil {
+		return err
+	}
+	if a.stream, err = v.NewStream(greatest); err != nil {
+		return err
+	}
+	for i := range mostParts {
+		for _, e := range [...]**cuda.Event{&a.copied[i], &a.added[i]} {
+			if *e, err = v.NewEvent(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (a *adder) close() error {
+	var errs []error
+	for i := range mostParts {
+		for _, e := range [...]*cuda.Event{a.copied[i], a.added[i]} {
+			if e != nil {
+				errs = append(errs, e.Close())
+			}
+		}
+	}
+	if a.stream != nil {
+		errs = append(errs, a.stream.Close())
+	}
+	*a = adder{}
+	return errors.Join(errs...)
+}
+
+// seams is where one allocation of a slab ends and another begins, as NVSHMEM's heap is made of several, on all ranks as this one
+// addresses them, ascending: no copy goes across, since one in a graph may not.
+type seams struct{ at atomic.Pointer[[]uintptr] }
+
+// until is the bytes from p to the next seam.
+func (s *seams) until(p uintptr) uint64 {
+	all := s.at.Load()
+	if all == nil {
+		return math.MaxUint64
+	}
+	i, _ := slices.BinarySearch(*all, p+1)
+	if i == len(*all) {
+		return math.MaxUint64
+	}
+	return uint64((*all)[i] - p)
+}
+
+// note makes seams those of slabs.
+func (s *seams) note(slabs []known) {
+	var all []uintptr
+	for i := range slabs {
+		all = append(all, slabs[i].seams...)
+	}
+	slices.Sort(all)
+	s.at.Store(&all)
 }
 
 // asideLeast is the bytes of a vector from which on copy engines are worth while beside other work: below, two meetings take

@@ -2,8 +2,10 @@ package direct
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/symgrad/symgrad/dist"
@@ -16,6 +18,8 @@ type clerk struct {
 	c      *copying
 	memory [][]byte
 	phases [][]func()
+	lazy   bool     // parts are combined when somebody waits for them, and not at once
+	parts  []func() // that are not yet
 }
 
 func (k *clerk) at(p uintptr, n uint64) []byte {
@@ -26,6 +30,9 @@ func (k *clerk) at(p uintptr, n uint64) []byte {
 func (k *clerk) add(f func()) { k.phases[len(k.phases)-1] = append(k.phases[len(k.phases)-1], f) }
 
 func (k *clerk) meet(bool) error {
+	if slices.ContainsFunc(k.parts, func(f func()) bool { return f != nil }) {
+		return errors.New("nobody waits for a part")
+	}
 	k.phases = append(k.phases, nil)
 	return nil
 }
@@ -35,8 +42,8 @@ func (k *clerk) move(dst, src uintptr, n uint64) error {
 	return nil
 }
 
-func (k *clerk) combine(dst, own, from uintptr, slot, n uint64) error {
-	k.add(func() {
+func (k *clerk) combine(part int, dst, own, from uintptr, slot, n uint64) error {
+	f := func() {
 		parts := make([][]byte, k.c.n)
 		for q := range parts {
 			if parts[q] = k.at(own, n); q != k.c.rank {
@@ -44,7 +51,25 @@ func (k *clerk) combine(dst, own, from uintptr, slot, n uint64) error {
 			}
 		}
 		copy(k.at(dst, n), inOrder(parts))
-	})
+	}
+	if !k.lazy {
+		k.add(f)
+		return nil
+	}
+	for len(k.parts) <= part {
+		k.parts = append(k.parts, nil)
+	}
+	k.parts[part] = f
+	return nil
+}
+
+func (k *clerk) await(part int) error {
+	for i := range min(part+1, len(k.parts)) {
+		if k.parts[i] != nil {
+			k.add(k.parts[i])
+			k.parts[i] = nil
+		}
+	}
 	return nil
 }
 
@@ -118,7 +143,7 @@ func (c *copyCase) copying(r int) (copying, bool) {
 		boards.Base = append(boards.Base, uintptr(q+1)<<32+copyBoard)
 	}
 	s := &state{n: c.n, p: &gpu.Party{Rank: r, Size: c.n}, slab: boards, board: board{tiles: part{0, 16 << 10}}}
-	s.slabs.Store(&[]known{{slab: slab, base: slab.Base[r], row: 1, whole: true, count: 1}})
+	s.slabs.Store(&[]known{{slab: slab, base: slab.Base[r], row: 1, plain: true, count: 1}})
 	src, dst := c.places(r)
 	l := call{src: slab.Base[r] + uintptr(src), dst: slab.Base[r] + uintptr(dst)}
 	op := dist.Op{
@@ -190,7 +215,8 @@ func (c *copyCase) check(t *testing.T, rng *rand.Rand) {
 		if !ok {
 			t.Fatalf("%s: copy engines cannot", name)
 		}
-		clerks[r] = &clerk{c: &k, memory: c.memory}
+		k.least = uint64(1+rng.IntN(3)) << 9 // another on each rank
+		clerks[r] = &clerk{c: &k, memory: c.memory, lazy: rng.IntN(2) == 0}
 		if err := k.run(c.kind, clerks[r]); err != nil {
 			t.Fatal(err)
 		}
@@ -217,11 +243,11 @@ func TestCopyEnginesNeedBuffersThatLieAlike(t *testing.T) {
 		slab      known
 		want      bool
 	}{
-		{"promised", true, dist.KindAllReduce, known{row: 1, whole: true}, true},
-		{"not promised", false, dist.KindAllReduce, known{row: 1, whole: true}, false},
-		{"several allocations", true, dist.KindAllReduce, known{row: 1}, false},
+		{"promised", true, dist.KindAllReduce, known{row: 1, plain: true}, true},
+		{"not promised", false, dist.KindAllReduce, known{row: 1, plain: true}, false},
+		{"of unknown extent", true, dist.KindAllReduce, known{row: 1}, false},
 		{"no peer's", true, dist.KindAllReduce, known{}, false},
-		{"a broadcast", true, dist.KindBroadcast, known{row: 1, whole: true}, false},
+		{"a broadcast", true, dist.KindBroadcast, known{row: 1, plain: true}, false},
 	} {
 		c.slab.slab, c.slab.base = &gpu.Slab{Bytes: 4096, Base: []uintptr{64 << 20, 128 << 20}}, 64<<20
 		s.slabs.Store(&[]known{c.slab})
@@ -273,7 +299,9 @@ func (n *nobody) meet(bool) error { return n.count() }
 
 func (n *nobody) move(_, _ uintptr, _ uint64) error { return n.count() }
 
-func (n *nobody) combine(_, _, _ uintptr, _, _ uint64) error { return n.count() }
+func (n *nobody) combine(_ int, _, _, _ uintptr, _, _ uint64) error { return n.count() }
+
+func (n *nobody) await(int) error { return n.count() }
 
 func (n *nobody) count() error {
 	n.calls++

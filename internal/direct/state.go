@@ -34,6 +34,8 @@ type state struct {
 	stopAt uintptr          // as kernels address it
 	args   *cuda.Args
 	hands  copyHands // of the operation that is queued
+	adder  adder
+	seams  seams
 
 	shelf   *shelf
 	kernels *kernels
@@ -52,8 +54,9 @@ type known struct {
 	slab  *gpu.Slab
 	base  uintptr // of this rank
 	row   int     // in the table; 0 where a rank cannot address all of it
-	whole bool    // one allocation on every rank, with a row: a copy goes across it
-	count int     // how often it was registered
+	plain bool    // every rank knows where its allocations end, and can address all of it
+	seams []uintptr
+	count int // how often it was registered
 }
 
 var errAborted = fmt.Errorf("direct: %w", dist.ErrAborted)
@@ -154,7 +157,7 @@ func (s *state) prepare() error {
 		return err
 	}
 	s.stopAt = s.stop.Device()
-	return nil
+	return s.adder.open(v)
 }
 
 // register makes slab known to the kernels. Its number is the lowest that is free, and so the same on all ranks.
@@ -169,17 +172,17 @@ func (s *state) register(slab *gpu.Slab) error {
 			return nil
 		}
 	}
-	reachable, whole := s.reach(slab)
-	everywhere, err := s.p.Exchange([]byte{reachable, whole})
+	seams, reachable, plain := s.reach(slab)
+	everywhere, err := s.p.Exchange([]byte{reachable, plain})
 	if err != nil {
 		return err
 	}
-	k := known{slab: slab, base: slab.Base[s.p.Rank], row: freeRow(all), whole: true, count: 1}
+	k := known{slab: slab, base: slab.Base[s.p.Rank], row: freeRow(all), plain: true, seams: seams, count: 1}
 	for _, b := range everywhere {
 		if b[0] == 0 {
 			k.row = 0
 		}
-		k.whole = k.whole && b[1] != 0 && k.row > 0
+		k.plain = k.plain && b[1] != 0 && k.row > 0
 	}
 	if k.row > 0 {
 		var row [MaxRanks]uint64
@@ -192,23 +195,28 @@ func (s *state) register(slab *gpu.Slab) error {
 	}
 	all = append(all, k)
 	s.slabs.Store(&all)
+	s.seams.note(all)
 	return nil
 }
 
-// reach is whether this rank can address slab on all ranks, and whether each part of it is in one allocation: a copy in a graph cannot
-// go across several, as NVSHMEM's heap is made of.
-func (s *state) reach(slab *gpu.Slab) (reachable, whole byte) {
-	reachable, whole = 1, 1
+// reach is whether this rank can address slab on all ranks, and where allocations end within it, as far as the driver tells.
+func (s *state) reach(slab *gpu.Slab) (seams []uintptr, reachable, plain byte) {
+	reachable, plain = 1, 1
 	for _, b := range slab.Base {
 		if b == 0 {
-			return 0, 0
+			return nil, 0, 0
 		}
-		base, bytes, err := s.p.Device.Range(b)
-		if err != nil || base+uintptr(bytes) < b+uintptr(slab.Bytes) {
-			whole = 0
+		for p, end := b, b+uintptr(slab.Bytes); p < end; {
+			base, bytes, err := s.p.Device.Range(p)
+			if err != nil || base+uintptr(bytes) <= p {
+				return nil, reachable, 0
+			}
+			if p = base + uintptr(bytes); p < end {
+				seams = append(seams, p)
+			}
 		}
 	}
-	return reachable, whole
+	return seams, reachable, plain
 }
 
 // freeRow is the lowest row that no slab has; 0 when there is none, and the slab's data are staged then.
@@ -246,6 +254,7 @@ func (s *state) unregister(slab *gpu.Slab) {
 		}
 	}
 	s.slabs.Store(&kept)
+	s.seams.note(kept)
 }
 
 // placeOf is where the bytes bytes at addr lie for the other ranks; 0 when in no slab.
@@ -290,7 +299,7 @@ func (s *state) leave() error {
 // free frees everything. Collective, because of the slab.
 func (s *state) free() error {
 	var errs []error
-	errs = append(errs, s.shelf.drop(s.kernels), s.p.Device.Free(s.local))
+	errs = append(errs, s.adder.close(), s.shelf.drop(s.kernels), s.p.Device.Free(s.local))
 	s.local = 0
 	if s.stop != nil {
 		errs = append(errs, s.stop.Close())

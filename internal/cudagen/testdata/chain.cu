@@ -1,7 +1,7 @@
 // step 0: 0 B of scratch memory
 //   map_0 <<<128, 256>>> in0.0+0 in0.1+0 out0.0+0
 // step 1: 0 B of scratch memory
-//   map_1 <<<1056, 256>>> in1.0+0 in1.1+0 out1.0+0
+//   map_1 <<<2048, 256>>> in1.0+0 in1.1+0 out1.0+0
 
 extern "C" __global__ void __launch_bounds__(256) map_0(const float *a0, const float *__restrict__ a1, float *b0) {
   const float r3 = 0.0f;
@@ -27,7 +27,7 @@ extern "C" __global__ void __launch_bounds__(256) map_0(const float *a0, const f
 }
 
 extern "C" __global__ void __launch_bounds__(256) map_1(const bf16 *__restrict__ a0, const bf16 *__restrict__ a1, f16 *b0) {
-  for (s32 i = blockIdx.x * 256 + threadIdx.x; i < 2097152; i += 270336) {
+  for (s32 i = blockIdx.x * 256 + threadIdx.x; i < 2097152; i += 524288) {
     const s32 e = i * 8;
     const Vec<bf16, 8> v0 = load<8>(a0 + e);
     const Vec<bf16, 8> v1 = load<8>(a1 + e);

@@ -1,0 +1,138 @@
+package cudaexec
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"unsafe"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/program"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// openLibraries makes what libraries do: matrix products and convolutions, with Config.Tune each in the way that takes the
+// least time on the slowest rank. The ranks of a group wait for each other in every step, so that a fast way of one rank is
+// of no use where another's is slow.
+//
+// Collective: with Config.Tune, where the program has collectives. Ranks that have the same candidates come to the same ways;
+// one that has others, because its batch has another size, keeps its own choice. Errors: those of newProducts, products.tune
+// and newConvolutions, on all ranks; why a group is broken; ErrStuck.
+func (x *Exec) openLibraries() error {
+	c := x.council()
+	list, err := x.timeLibraries()
+	times, err := c.slowest(list, err)
+	if err != nil {
+		return x.leave(err)
+	}
+	err = takeLeast(list, times)
+	x.mul.choose(x.cfg.turns)
+	var short bool
+	if err == nil {
+		short, err = x.mul.place(x.dev)
+	}
+	if err == nil {
+		err = x.conv.place(x.p)
+	}
+	if short, err = c.anyone(short, err); err != nil {
+		return x.leave(err)
+	}
+	if short {
+		err = x.mul.dropTurns()
+	} else {
+		x.mul.aim(x.own)
+	}
+	return errors.Join(err, x.mul.settle())
+}
+
+// timeLibraries asks the libraries for what the steps need, and gives what they have timed. It works on no group.
+func (x *Exec) timeLibraries() ([]*trial, error) {
+	on, s := x.order.on, x.streams[program.Compute]
+	var err error
+	if x.mul, err = newProducts(x.p, on, &x.cfg, s); err != nil {
+		return nil, err
+	}
+	if err = x.mul.tune(x); err != nil {
+		return nil, err
+	}
+	if x.conv, err = newConvolutions(x.p, on, &x.cfg, s); err != nil {
+		return nil, err
+	}
+	return append(x.mul.trials(), x.conv.trials()...), nil
+}
+
+// leave is err. After ErrStuck x forgets what it has, so that nobody frees what the device may still use.
+func (x *Exec) leave(err error) error {
+	if errors.Is(err, ErrStuck) {
+		*x = Exec{p: x.p, cfg: x.cfg, env: x.env, dev: x.dev}
+	}
+	return err
+}
+
+// council is the ranks that agree on what is timed: those of each group of the program. Groups all of whose ranks are in one
+// before tell each other nothing new.
+func (x *Exec) council() *council {
+	c := &council{program: x.p.Name}
+	if !x.cfg.Tune || x.comm == nil {
+		return c
+	}
+	for _, g := range x.comm.groups {
+		if g == nil || g.Size() < 2 || slices.ContainsFunc(c.circles, func(o circle) bool { return within(g.Ranks(), o.ranks) }) {
+			continue
+		}
+		g = g.Named("tuning of " + x.p.Name)
+		c.circles = append(c.circles, circle{g.Ranks(), func(own []float32) ([][]float32, error) { return x.gather(g, own) }})
+	}
+	return c
+}
+
+// within reports whether all of ranks are among others.
+func within(ranks, others []int) bool {
+	return !slices.ContainsFunc(ranks, func(r int) bool { return !slices.Contains(others, r) })
+}
+
+// gather is circle.gather for a group of GPUs, which must not be captured meanwhile. It goes by way of a sum, to which
+// each rank adds zeros but for its own part: that is exact, and what all groups can do for which programs are made.
+//
+// Errors: why the group is broken, with ErrStuck where the device then does not end; those of the driver.
+func (x *Exec) gather(g *dist.Group, own []float32) ([][]float32, error) {
+	all := parted(own, g.Rank(), g.Size())
+	bytes := int64(len(all)) * int64(tensor.F32.Size())
+	at, err := x.dev.Alloc(bytes)
+	if err != nil {
+		return nil, err
+	}
+	if err = x.dev.CopyFromHost(at, unsafe.Pointer(&all[0]), bytes); err == nil {
+		err = x.sum(g, at, len(all))
+	}
+	if err != nil && !x.drained() {
+		return nil, fmt.Errorf("%w: %w", ErrStuck, err)
+	}
+	if err == nil {
+		err = x.dev.CopyToHost(unsafe.Pointer(&all[0]), at, bytes)
+	}
+	if err = errors.Join(err, x.dev.Free(at)); err != nil {
+		return nil, err
+	}
+	return slices.Collect(slices.Chunk(all, len(own))), nil
+}
+
+// sum returns when the n numbers of f32 at an address are the sums over g.
+func (x *Exec) sum(g *dist.Group, at uintptr, n int) error {
+	b, err := bufferAt(at, n, tensor.F32, x.dev.Tensor())
+	if err != nil {
+		return err
+	}
+	w, err := g.AllReduce(b, b, dist.Sum)
+	if err != nil {
+		return err
+	}
+	return w.Wait()
+}
+
+// parted is the part of rank among those of n ranks, with zeros for the others.
+func parted(own []float32, rank, n int) []float32 {
+	all := make([]float32, n*len(own))
+	copy(all[rank*len(own):], own)
+	return all
+}
