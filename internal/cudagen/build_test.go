@@ -3,6 +3,7 @@ package cudagen
 import (
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"testing"
 
 	"github.com/symgrad/symgrad/internal/program"
@@ -13,12 +14,21 @@ import (
 // be looked at one by one.
 type builder struct {
 	p      *program.Program
-	memory map[program.ID][]byte
-	r      *rand.Rand
+	memory map[program.ID][]byte // nil if nobody looks at the numbers
+	source *rand.PCG
+	r      *rand.Rand // from source
 }
 
 func newBuilder(name string) *builder {
-	return &builder{&program.Program{Name: name, Clock: program.None}, map[program.ID][]byte{}, rand.New(rand.NewPCG(1, 2))}
+	b := newBare(name)
+	b.memory = map[program.ID][]byte{}
+	return b
+}
+
+// newBare is a builder of programs without numbers, for tests that look at the text alone: making them takes long.
+func newBare(name string) *builder {
+	source := rand.NewPCG(1, 2)
+	return &builder{p: &program.Program{Name: name, Clock: program.None}, source: source, r: rand.New(source)}
 }
 
 // bounds is what numbers of a value lie between.
@@ -27,12 +37,25 @@ type bounds struct{ low, high float64 }
 // value adds a value of numbers between b's.
 func (b *builder) value(dt tensor.DType, bound bounds, shape ...int) program.ID {
 	id := b.p.Add(program.Value{Name: fmt.Sprintf("v%d", len(b.p.Values)), DType: dt, Shape: shape, Place: program.Outside})
+	if b.memory == nil {
+		return id
+	}
 	v := &b.p.Values[id]
 	data := make([]byte, v.Bytes())
+	b.memory[id] = data
+	if bound.low == bound.high && len(data) > 0 { // one number, but what is drawn later is the same as if each were drawn
+		program.SetElement(dt, data, 0, bound.low)
+		for n := dt.Size(); n < len(data); n *= 2 {
+			copy(data[n:], data[:n])
+		}
+		for range v.Len() {
+			b.source.Uint64()
+		}
+		return id
+	}
 	for i := range v.Len() {
 		program.SetElement(dt, data, i, bound.low+(bound.high-bound.low)*b.r.Float64())
 	}
-	b.memory[id] = data
 	return id
 }
 
@@ -100,3 +123,24 @@ func (b *builder) target() Target {
 	}
 	return Target{SMs: 132, MaxThreads: 2048, Arch: 90, Own: own}
 }
+
+// madeCase is a case without its numbers, and what Generate makes of it.
+type madeCase struct {
+	*builder
+	text  string
+	steps []Step
+	err   error
+}
+
+// made is the cases, each made once for all tests that look at programs and texts alone.
+var made = func() (all []func() madeCase) {
+	for _, c := range cases {
+		all = append(all, sync.OnceValue(func() madeCase {
+			m := madeCase{builder: c.build()}
+			m.memory = nil
+			m.text, m.steps, m.err = Generate(m.p, m.target())
+			return m
+		}))
+	}
+	return all
+}()

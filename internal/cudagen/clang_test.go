@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -28,15 +29,14 @@ func TestClangTakesTheText(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range cases {
+	for i, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			b := c.build()
-			text, _, err := Generate(b.p, b.target())
-			if err != nil {
-				t.Fatal(err)
+			m := made[i]()
+			if m.err != nil {
+				t.Fatal(m.err)
 			}
 			file := filepath.Join(t.TempDir(), "program.cu")
-			if err := os.WriteFile(file, append(prelude, text...), 0o600); err != nil {
+			if err := os.WriteFile(file, slices.Concat(prelude, []byte(m.text)), 0o600); err != nil {
 				t.Fatal(err)
 			}
 			cmd := exec.Command(compiler, "-x", "cuda", "--cuda-gpu-arch=sm_80", "-Xclang", "-target-feature", "-Xclang", "+ptx75", "-std=c++17",
@@ -50,7 +50,7 @@ func TestClangTakesTheText(t *testing.T) {
 }
 
 func TestCasesAreValidPrograms(t *testing.T) {
-	for _, c := range cases {
-		t.Run(c.name, func(t *testing.T) { c.build().valid(t) })
+	for i, c := range cases {
+		t.Run(c.name, func(t *testing.T) { made[i]().valid(t) })
 	}
 }

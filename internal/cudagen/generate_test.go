@@ -19,24 +19,23 @@ func parameters(text string) map[string][]string {
 }
 
 func TestLaunchesAgreeWithTheText(t *testing.T) {
-	for _, c := range cases {
+	for i, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			b := c.build()
-			text, steps, err := Generate(b.p, b.target())
-			if err != nil {
-				t.Fatal(err)
+			m := made[i]()
+			if m.err != nil {
+				t.Fatal(m.err)
 			}
-			kernels := parameters(text)
-			for i := range steps {
-				for _, k := range steps[i].Kernels {
-					checkKernel(t, b.p, steps, kernels, k)
+			kernels := parameters(m.text)
+			for i := range m.steps {
+				for _, k := range m.steps[i].Kernels {
+					checkKernel(t, m.p, m.steps, kernels, k)
 				}
 			}
-			if again, _, _ := Generate(b.p, b.target()); again != text {
+			if again, _, _ := Generate(m.p, m.target()); again != m.text {
 				t.Error("a second text differs")
 			}
 			for _, bad := range []string{"#include", "__expf", "fast_math", nameMark, "multimem"} {
-				if strings.Contains(text, bad) {
+				if strings.Contains(m.text, bad) {
 					t.Errorf("the text has %q", bad)
 				}
 			}

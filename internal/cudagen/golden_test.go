@@ -20,7 +20,7 @@ var golden = []struct {
 	build func() *builder
 }{
 	{"chain", func() *builder {
-		b := newBuilder("chain")
+		b := newBare("chain")
 		code := []program.Instr{load(0), load(1), apply(program.Add, 0, 1), constant64(0), apply(program.Maximum, 2, 3)}
 		one := bounds{-1, 1}
 		x := b.whole(tensor.F32, one, 128, 512)
@@ -30,7 +30,7 @@ var golden = []struct {
 		return b
 	}},
 	{"reductions", func() *builder {
-		b := newBuilder("reductions")
+		b := newBare("reductions")
 		code := []program.Instr{load(0)}
 		x := b.whole(tensor.F32, bounds{-1, 1}, 128, 512)
 		out := func(n int, strides ...int) []program.View {
@@ -42,7 +42,7 @@ var golden = []struct {
 		return b
 	}},
 	{"adam", func() *builder {
-		b := newBuilder("adam")
+		b := newBare("adam")
 		rate := b.value(tensor.F32, bounds{0.1, 0.2})
 		for _, shape := range [][]int{{784, 512}, {512}, {10}} {
 			adam(b, rate, shape)
@@ -50,14 +50,14 @@ var golden = []struct {
 		return b
 	}},
 	{"transpose", func() *builder {
-		b := newBuilder("transpose")
+		b := newBare("transpose")
 		space := []int{8, 64, 12, 64}
 		in := program.View{Value: b.value(tensor.F32, bounds{}, 8, 64, 12, 64), Strides: []int{64 * 12 * 64, 1, 64 * 64, 64}}
 		b.step(&program.Map{Space: space, Code: []program.Instr{load(0)}, Stores: []int{0}}, views(in), views(b.empty(tensor.F32, space...)))
 		return b
 	}},
 	{"fixed", func() *builder {
-		b := newBuilder("fixed")
+		b := newBare("fixed")
 		x := b.whole(tensor.F32, bounds{}, 128, 10)
 		b.step(&program.CrossEntropy{Rows: 128, Classes: 10}, views(x, b.whole(tensor.F32, bounds{}, 128, 10)), views(b.empty(tensor.F32), b.empty(tensor.F32, 128, 10)))
 		y := func(shape ...int) program.View { return b.whole(tensor.F32, bounds{}, shape...) }

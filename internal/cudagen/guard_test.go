@@ -36,7 +36,7 @@ func TestGuardsEndBeforeTheyLoad(t *testing.T) {
 		"elsewhere":         {false, []int{0}, false},
 		"flags of elements": {true, []int{1}, false},
 	} {
-		b := newBuilder(name)
+		b := newBare(name)
 		x := b.whole(tensor.F32, bounds{-1, 1}, 1<<20)
 		out := x
 		if !c.inPlace {

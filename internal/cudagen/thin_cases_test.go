@@ -107,7 +107,7 @@ func TestThinAndApartStepsHaveTheirKernels(t *testing.T) {
 		w             program.Window
 		forward, back string
 	}
-	b := newBuilder("chosen")
+	b := newBare("chosen")
 	var want []string
 	for _, c := range []chosen{
 		{square(256, 1, 28, 28, 3, 1, 1, 1), "thinConv_", "thinGradFilter_"},

@@ -121,11 +121,12 @@ func agree(t testing.TB, f fataler, p *program.Program, memory map[program.ID][]
 			if err := r.Close(); err != nil {
 				f.Fatal(err)
 			}
-			compareAll(f, fmt.Sprintf("%s, %d threads", name, threads), p, got, want, limit)
-			if first != nil {
-				compareAll(f, name+", 3 threads against 1", p, got, first, 0)
+			if first == nil {
+				compareAll(f, name+", 1 thread", p, got, want, limit)
+				first = got
+				continue
 			}
-			first = got
+			compareAll(f, name+", 3 threads against 1", p, got, first, 0) // equal to what was compared with the oracle
 		}
 	}
 }
@@ -133,11 +134,13 @@ func agree(t testing.TB, f fataler, p *program.Program, memory map[program.ID][]
 func compareAll(f fataler, name string, p *program.Program, got, want map[program.ID][]byte, limit float64) {
 	for i := range p.Values {
 		v, id := &p.Values[i], program.ID(i)
-		if _, ok := got[id]; !ok {
+		have, ok := got[id]
+		wanted := want[id]
+		if !ok || bytes.Equal(have, wanted) { // bytes are compared much faster than numbers
 			continue
 		}
 		for e := range v.Len() {
-			x, y := program.Element(v.DType, got[id], e), program.Element(v.DType, want[id], e)
+			x, y := program.Element(v.DType, have, e), program.Element(v.DType, wanted, e)
 			if !close(v.DType, x, y, limit) {
 				f.Fatalf("%s: value %d %q %v%v: element %d is %v, want %v\n%v", name, i, v.Name, v.DType, v.Shape, e, x, y, p)
 			}
