@@ -50,7 +50,7 @@ func (p PlanParam) String() string {
 	return fmt.Sprintf("%s %v%v", p.Name, p.DType, gtensor.Shape(p.Shape))
 }
 
-// leastShare is what part of its bytes a bucket has at least, unless it is the last.
+// leastShare is what part of the bytes of a later bucket any has at least, unless it is the last of its dtype.
 const leastShare = 64
 
 // fill puts the parameters into buckets. order[0] is the index of the parameter whose gradient is ready first. A bucket
@@ -75,7 +75,7 @@ func (p *Plan) fill(order []int, first, later int64, align int) {
 		if ok && slices.IndexFunc(filled, func(f PlanBucket) bool { return f.DType == q.DType }) == b {
 			limit = first
 		}
-		if !ok || filled[b].Bytes()+size > limit && filled[b].Bytes() >= limit/leastShare {
+		if !ok || filled[b].Bytes()+size > limit && filled[b].Bytes() >= later/leastShare {
 			b = len(filled)
 			open[q.DType] = b
 			filled = append(filled, PlanBucket{DType: q.DType})

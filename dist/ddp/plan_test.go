@@ -78,7 +78,7 @@ func TestLittleGradientsGoWithLargeOnes(t *testing.T) {
 	}{
 		{"a bias", []PlanParam{f32s("w", 1000), f32s("b", 9), f32s("v", 100)}, [][]string{{"v"}, {"b", "w"}}},
 		{"as much as a part", []PlanParam{f32s("w", 1000), f32s("b", 10), f32s("v", 100)}, [][]string{{"v"}, {"b"}, {"w"}}},
-		{"in the first bucket", []PlanParam{f32s("w", 1000), f32s("b", 0)}, [][]string{{"b", "w"}}},
+		{"in the first bucket", []PlanParam{f32s("w", 1000), f32s("b", 9)}, [][]string{{"b", "w"}}},
 		{"the last", []PlanParam{f32s("b", 1), f32s("w", 1000), f32s("v", 100)}, [][]string{{"v"}, {"w"}, {"b"}}},
 		{"two", []PlanParam{f32s("w", 1000), f32s("c", 4), f32s("b", 4), f32s("v", 100)}, [][]string{{"v"}, {"b", "c", "w"}}},
 	} {
