@@ -57,6 +57,9 @@ func halfFormat(dt tensor.DType) (exp, frac int) {
 	return 8, 7
 }
 
+// power is 2^e, for an e of normal numbers. To multiply by one is exact here: nothing leaves the range of float64.
+func power(e int) float64 { return math.Float64frombits(uint64(e+1023) << 52) }
+
 // asFloat is the value of a floating-point element; exact.
 func asFloat(dt tensor.DType, bits uint64) float64 {
 	switch dt {
@@ -76,9 +79,9 @@ func asFloat(dt tensor.DType, bits uint64) float64 {
 	case exp == 1<<expBits-1:
 		v = math.Inf(1)
 	case exp == 0:
-		v = math.Ldexp(frac, 1-bias-fracBits)
+		v = frac * power(1-bias-fracBits)
 	default:
-		v = math.Ldexp(frac+math.Ldexp(1, fracBits), exp-bias-fracBits)
+		v = (frac + power(fracBits)) * power(exp-bias-fracBits)
 	}
 	if bits>>15 == 1 {
 		return -v
@@ -109,9 +112,8 @@ func fromFloat(dt tensor.DType, v float64) uint64 {
 		return sign
 	}
 	lowest := 2 - 1<<(expBits-1) // exponent of the smallest normal number
-	_, e := math.Frexp(v)        // v is in [2^(e-1), 2^e)
-	e = max(e-1, lowest)
-	steps := uint64(math.RoundToEven(math.Ldexp(v, fracBits-e))) // of the spacing at exponent e
+	e := max(int(math.Float64bits(v)>>52)-1023, lowest)
+	steps := uint64(math.RoundToEven(v * power(fracBits-e))) // of the spacing at exponent e
 	return sign | min(uint64(e-lowest)<<fracBits+steps, infinity)
 }
 

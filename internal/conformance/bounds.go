@@ -99,8 +99,8 @@ func reduceExactly(dt tensor.DType, red dist.RedKind, column, scalars []uint64) 
 }
 
 // near reports the first of the n elements of dst that is farther from the exact result of c than any order allows.
-func (s *suite) near(c scenario, dst tensor.Buffer, n int, column, scalars []uint64) error {
-	raw := s.load(dst)
+func (s *suite) near(c scenario, dst tensor.Buffer, n int) error {
+	raw, column, scalars := s.load(dst), make([]uint64, s.n), factors(c.data, c.dt, s.n)
 	for i := range n {
 		s.gather(c, i, column)
 		if err := nearOne(c.dt, c.red, get(raw, c.dt, i), column, scalars); err != nil {
@@ -132,8 +132,8 @@ func nearOne(dt tensor.DType, red dist.RedKind, got uint64, column, scalars []ui
 }
 
 // fmin reports the first of the n elements of dst that is not C's minimum, or maximum, of the column.
-func (s *suite) fmin(c scenario, dst tensor.Buffer, n int, column []uint64) error {
-	raw := s.load(dst)
+func (s *suite) fmin(c scenario, dst tensor.Buffer, n int) error {
+	raw, column := s.load(dst), make([]uint64, s.n)
 	for i := range n {
 		s.gather(c, i, column)
 		got, want := asFloat(c.dt, get(raw, c.dt, i)), fminOf(c.dt, c.red, column)

@@ -77,33 +77,6 @@ func (s *suite) elements(c scenario) (src, dst int) {
 	return src, dst
 }
 
-// scalars is the factors of all ranks in c.
-func (s *suite) scalars(c scenario) []uint64 {
-	all := make([]uint64, s.n)
-	for r := range all {
-		all[r] = scalar(c.data, c.dt, s.n, r)
-	}
-	return all
-}
-
-// want is element i of the destination of this rank after c.
-func (s *suite) want(c scenario, i int, column, scalars []uint64) uint64 {
-	if c.kind.Reduces() {
-		s.gather(c, i, column)
-		return combine(c.dt, c.red, column, scalars)
-	}
-	in := func(r, i int) uint64 { return input(c.data, c.dt, c.red, s.n, r, i) }
-	switch c.kind {
-	case dist.KindBroadcast:
-		return in(c.root, i)
-	case dist.KindScatter:
-		return in(c.root, s.rank*c.count+i)
-	case dist.KindAllGather, dist.KindGather:
-		return in(i/c.count, i%c.count)
-	}
-	return in(i/c.count, s.rank*c.count+i%c.count) // alltoall
-}
-
 // gather sets column to what the ranks put into element i of the destination of this rank.
 func (s *suite) gather(c scenario, i int, column []uint64) {
 	if c.kind == dist.KindReduceScatter {
@@ -157,7 +130,7 @@ func (s *suite) buffers(c scenario) (src, dst tensor.Buffer, srcWin, dstWin wind
 		}
 	}
 	if !src.IsZero() {
-		s.fill(src, func(i int) uint64 { return input(c.data, c.dt, c.red, s.n, s.rank, i) })
+		s.store(src, s.rows.input(c, s.rank, 0, srcLen))
 	}
 	return
 }
@@ -213,11 +186,10 @@ func (s *suite) try(c scenario) error {
 
 // judge notes what is wrong with the result of c, and with what is around it.
 func (s *suite) judge(c scenario, dst, src tensor.Buffer, dstWin, srcWin window) {
-	column, scalars := make([]uint64, s.n), s.scalars(c)
 	srcLen, dstLen := s.elements(c)
 	separate := !c.inPlace || srcLen < 0 || dstLen < 0
 	if dstLen >= 0 {
-		err := s.right(c, dst, dstLen, column, scalars)
+		err := s.right(c, dst, dstLen)
 		if err == nil && (separate || c.kind != dist.KindReduceScatter && c.kind != dist.KindScatter) {
 			err = dstWin.intact(dstLen)
 		}
@@ -226,7 +198,7 @@ func (s *suite) judge(c scenario, dst, src tensor.Buffer, dstWin, srcWin window)
 		}
 	}
 	if srcLen >= 0 && separate {
-		err := s.holds(src, srcLen, func(i int) uint64 { return input(c.data, c.dt, c.red, s.n, s.rank, i) })
+		err := s.equals(src, s.rows.input(c, s.rank, 0, srcLen))
 		if err == nil {
 			err = srcWin.intact(srcLen)
 		}
@@ -237,14 +209,14 @@ func (s *suite) judge(c scenario, dst, src tensor.Buffer, dstWin, srcWin window)
 }
 
 // right reports the first of the n elements of dst that is not what c gives.
-func (s *suite) right(c scenario, dst tensor.Buffer, n int, column, scalars []uint64) error {
+func (s *suite) right(c scenario, dst tensor.Buffer, n int) error {
 	switch {
 	case s.opt.loose(c):
-		return s.near(c, dst, n, column, scalars)
+		return s.near(c, dst, n)
 	case s.opt.FMin && c.kind.Reduces() && c.dt.IsFloat() && (c.red == dist.RedMin || c.red == dist.RedMax):
-		return s.fmin(c, dst, n, column)
+		return s.fmin(c, dst, n)
 	}
-	return s.holds(dst, n, func(i int) uint64 { return s.want(c, i, column, scalars) })
+	return s.equals(dst, s.rows.wanted(c, s.rank)...)
 }
 
 func issue(g *dist.Group, kind dist.Kind, dst, src tensor.Buffer, red dist.RedOp, root int) (dist.Work, error) {

@@ -1,6 +1,8 @@
 package conformance
 
 import (
+	"slices"
+
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/tensor"
 )
@@ -12,8 +14,30 @@ var (
 	places   = []bool{false, true}
 )
 
-// counts is no element, one, a prime, and a number that the ranks do not divide.
-func (s *suite) counts() []int { return []int{0, 1, 13, 5*s.n + 1} }
+// counts is no element, one, a prime, and a number that n ranks do not divide.
+func counts(n int) []int { return []int{0, 1, 13, 5*n + 1} }
+
+// reductionRows is cases with the rows of all reductions: reducescatter has the longest.
+func reductionRows(o Options, n int) []scenario {
+	var all []scenario
+	for _, dt := range tensor.DTypes() {
+		for _, red := range redKinds {
+			for _, data := range append(o.others(red, dt), exact) {
+				all = append(all, scenario{kind: dist.KindReduceScatter, dt: dt, red: red, data: data, count: slices.Max(counts(n))})
+			}
+		}
+	}
+	return all
+}
+
+// others is the data beside exact that make sense for a reduction.
+func (o Options) others(red dist.RedKind, dt tensor.DType) []dataKind {
+	kinds := []dataKind{o.rounding(red)}
+	if dt.IsFloat() {
+		kinds = append(kinds, special)
+	}
+	return kinds
+}
 
 // reductions crosses collective, dtype, reduction, length, in place and memory. Root, where the scalar is, and whether the
 // destination is longer than needed vary along; roots are crossed afterwards, for two pairs of dtype and reduction.
@@ -21,7 +45,7 @@ func (s *suite) reductions() error {
 	for _, kind := range reducing {
 		for _, dt := range tensor.DTypes() {
 			for _, red := range redKinds {
-				for _, count := range s.counts() {
+				for _, count := range counts(s.n) {
 					for _, inPlace := range places {
 						c := s.vary(scenario{kind: kind, dt: dt, red: red, count: count, inPlace: inPlace})
 						if err := s.tryData(c); err != nil {
@@ -57,11 +81,10 @@ func (s *suite) tryData(c scenario) error {
 			return err
 		}
 	}
-	kinds := []dataKind{s.opt.rounding(c.red)}
-	if c.dt.IsFloat() && c.count > 1 {
-		kinds = append(kinds, special)
-	}
-	for _, c.data = range kinds {
+	for _, c.data = range s.opt.others(c.red, c.dt) {
+		if c.data == special && c.count <= 1 {
+			continue
+		}
 		c.mem = memKind(hash(s.cases, 1, 9) % uint64(memKinds))
 		if err := s.try(c); err != nil {
 			return err
@@ -92,7 +115,7 @@ func (s *suite) rootsAndMemories(c scenario) error {
 				if c.inPlace && c.kind == dist.KindAllToAll || c.mem >= s.memories(c) {
 					continue
 				}
-				for _, c.count = range s.counts() {
+				for _, c.count = range counts(s.n) {
 					c.longer = !c.longer
 					if err := s.try(c); err != nil {
 						return err
@@ -102,6 +125,15 @@ func (s *suite) rootsAndMemories(c scenario) error {
 		}
 	}
 	return nil
+}
+
+// copyRows is cases with the rows of all copies: alltoall has the longest.
+func copyRows(_ Options, n int) []scenario {
+	var all []scenario
+	for _, dt := range tensor.DTypes() {
+		all = append(all, scenario{kind: dist.KindAllToAll, dt: dt, data: anyBits, count: slices.Max(counts(n))})
+	}
+	return all
 }
 
 // copies crosses collective, dtype, root, memory, length and in place of what only moves.
@@ -124,24 +156,9 @@ func (s *suite) copies() error {
 	return nil
 }
 
-// largeCases is buffers that no backend moves in one piece.
+// largeCases tries the large scenarios in every other memory.
 func (s *suite) largeCases() error {
-	var all []scenario
-	for _, kind := range reducing {
-		all = append(all,
-			scenario{kind: kind, dt: tensor.F32, red: dist.RedSum, data: random},
-			scenario{kind: kind, dt: tensor.BF16, red: dist.RedPreMulSum, data: random, atHeap: true},
-			scenario{kind: kind, dt: tensor.I8, red: dist.RedMax, data: random})
-	}
-	for _, kind := range copying {
-		all = append(all, scenario{kind: kind, dt: tensor.U16, data: anyBits}, scenario{kind: kind, dt: tensor.F64, data: anyBits})
-	}
-	for i, c := range all {
-		c.count = s.opt.large()
-		if c.kind != dist.KindAllReduce && c.kind != dist.KindReduce && c.kind != dist.KindBroadcast {
-			c.count /= s.n // the ranks' blocks together are large
-		}
-		c.root = i % s.n
+	for i, c := range s.opt.largeScenarios(s.n) {
 		for half := range memKinds / 2 { // of the memories; the next case has the others
 			c.mem = 2*half + memKind(i)%2
 			c.inPlace = (i/2+int(half))%2 == 1 && c.kind != dist.KindAllToAll
@@ -158,4 +175,26 @@ func (s *suite) largeCases() error {
 		}
 	}
 	return nil
+}
+
+// largeScenarios is buffers that no backend moves in one piece.
+func (o Options) largeScenarios(n int) []scenario {
+	var all []scenario
+	for _, kind := range reducing {
+		all = append(all,
+			scenario{kind: kind, dt: tensor.F32, red: dist.RedSum, data: random},
+			scenario{kind: kind, dt: tensor.BF16, red: dist.RedPreMulSum, data: random, atHeap: true},
+			scenario{kind: kind, dt: tensor.I8, red: dist.RedMax, data: random})
+	}
+	for _, kind := range copying {
+		all = append(all, scenario{kind: kind, dt: tensor.U16, data: anyBits}, scenario{kind: kind, dt: tensor.F64, data: anyBits})
+	}
+	for i := range all {
+		c := &all[i]
+		c.count, c.root = o.large(), i%n
+		if c.kind != dist.KindAllReduce && c.kind != dist.KindReduce && c.kind != dist.KindBroadcast {
+			c.count /= n // the ranks' blocks together are large
+		}
+	}
+	return all
 }

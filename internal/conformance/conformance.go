@@ -43,22 +43,23 @@ func (o Options) space(g *dist.Group) *space { return &space{mem: o.Memory, dev:
 
 // part is one piece of the suite: what one rank of a world does. It leaves the world usable.
 type part struct {
-	name string
-	run  func(s *suite) error
+	name  string
+	run   func(s *suite) error
+	cases func(o Options, n int) []scenario // that have every row of the part among n ranks; nil where there are none
 }
 
 var parts = []part{
-	{"Reductions", (*suite).reductions},
-	{"Copies", (*suite).copies},
-	{"Large", (*suite).largeCases},
-	{"Properties", (*suite).properties},
-	{"Queue", (*suite).queue},
-	{"Messages", (*suite).messages},
-	{"Batch", (*suite).batches},
-	{"Streams", (*suite).streams},
-	{"Split", (*suite).splits},
-	{"Heap", (*suite).heaps},
-	{"Misuse", (*suite).misuse},
+	{"Reductions", (*suite).reductions, reductionRows},
+	{"Copies", (*suite).copies, copyRows},
+	{"Large", (*suite).largeCases, Options.largeScenarios},
+	{"Properties", (*suite).properties, nil},
+	{"Queue", (*suite).queue, nil},
+	{"Messages", (*suite).messages, nil},
+	{"Batch", (*suite).batches, nil},
+	{"Streams", (*suite).streams, nil},
+	{"Split", (*suite).splits, nil},
+	{"Heap", (*suite).heaps, nil},
+	{"Misuse", (*suite).misuse, nil},
 }
 
 // Suite runs every check that leaves the world whole, as one rank of it.
@@ -67,15 +68,17 @@ var parts = []part{
 // in place; nil when nothing was. A call that fails ends the suite on this rank.
 func Suite(w *dist.World, opt Options) error {
 	for _, p := range parts {
-		if err := runPart(w, opt, p); err != nil {
+		if err := runPart(w, opt, p, nil); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func runPart(w *dist.World, opt Options, p part) error {
+// runPart is one rank's run of p, with the rows that its process has made for p; nil for none.
+func runPart(w *dist.World, opt Options, p part, made *rows) error {
 	s := &suite{space: opt.space(w.Group), w: w, g: w.Group, n: w.Size(), rank: w.Rank(), opt: opt}
+	s.rows = newRows(s.n, made)
 	if opt.Blocking {
 		s.g = w.Blocking()
 	}
@@ -102,6 +105,7 @@ type suite struct {
 	g       *dist.Group
 	n, rank int
 	opt     Options
+	rows    *rows
 	heap    symmetric.Heap // nil where the backend has none
 	src     symmetric.Region
 	dst     symmetric.Region

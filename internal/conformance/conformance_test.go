@@ -137,7 +137,7 @@ func TestSuiteFindsBugs(t *testing.T) {
 			err := drive(t, 3, sim.Config{StepTimeout: time.Minute}, wrap, func(w *dist.World) error {
 				for _, p := range parts {
 					if p.name == tt.part {
-						return runPart(w, Options{Large: 1009}, p)
+						return runPart(w, Options{Large: 1009}, p, nil)
 					}
 				}
 				return errors.New("no such part")

@@ -146,7 +146,7 @@ func TestSuiteKeepsItsPromise(t *testing.T) {
 	}
 	err := drive(t, 3, sim.Config{}, wrap, func(w *dist.World) error {
 		for _, p := range parts[:3] {
-			if err := runPart(w, Options{Large: 1009, Memory: newCopied()}, p); err != nil {
+			if err := runPart(w, Options{Large: 1009, Memory: newCopied()}, p, nil); err != nil {
 				return err
 			}
 		}
@@ -360,7 +360,7 @@ func TestAnyOrderStillFindsALostRank(t *testing.T) {
 		}}
 	}
 	opt := Options{Large: 101, AnyOrder: true}
-	err := drive(t, 2, sim.Config{}, lost, func(w *dist.World) error { return runPart(w, opt, parts[0]) })
+	err := drive(t, 2, sim.Config{}, lost, func(w *dist.World) error { return runPart(w, opt, parts[0], nil) })
 	if err == nil || !strings.Contains(err.Error(), "roundings allow") {
 		t.Errorf("error %v", err)
 	}
@@ -388,7 +388,7 @@ func TestFMin(t *testing.T) {
 		}
 	}
 	opt := Options{Large: 101, FMin: true}
-	err := drive(t, 2, sim.Config{}, straight, func(w *dist.World) error { return runPart(w, opt, parts[0]) })
+	err := drive(t, 2, sim.Config{}, straight, func(w *dist.World) error { return runPart(w, opt, parts[0], nil) })
 	if err == nil || !strings.Contains(err.Error(), "special data") {
 		t.Errorf("a backend that keeps NaNs passes for C's minimum: %v", err)
 	}

@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"sync"
@@ -180,11 +181,37 @@ func (p *space) fill(b tensor.Buffer, f func(i int) uint64) {
 func (p *space) holds(b tensor.Buffer, n int, f func(i int) uint64) error {
 	raw, dt := p.load(b), b.DType()
 	for i := range n {
-		if got, want := get(raw, dt, i), f(i); !sameBits(dt, got, want) {
-			return fmt.Errorf("element %d is %s, want %s", i, format(dt, got), format(dt, want))
+		if err := differs(dt, i, get(raw, dt, i), f(i)); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// equals reports the first element at the start of b that is not that of want, whose pieces follow each other.
+func (p *space) equals(b tensor.Buffer, want ...[]byte) error {
+	raw, dt, first := p.load(b), b.DType(), 0
+	for _, piece := range want {
+		n := len(piece) / dt.Size()
+		got := raw[first*dt.Size():][:len(piece)]
+		if !bytes.Equal(got, piece) { // else there is no need to look at the elements, of which NaNs are the same in other bits
+			for i := range n {
+				if err := differs(dt, first+i, get(got, dt, i), get(piece, dt, i)); err != nil {
+					return err
+				}
+			}
+		}
+		first += n
+	}
+	return nil
+}
+
+// differs is an error unless element i is what it should be.
+func differs(dt tensor.DType, i int, got, want uint64) error {
+	if sameBits(dt, got, want) {
+		return nil
+	}
+	return fmt.Errorf("element %d is %s, want %s", i, format(dt, got), format(dt, want))
 }
 
 // word is the element of a region at offset at. The rest of the region, where peers may be writing, is left alone.
@@ -270,7 +297,7 @@ func (s *suite) window(region symmetric.Region, dt tensor.DType, n int) (window,
 	if err != nil {
 		return window{}, err
 	}
-	s.fill(whole, func(int) uint64 { return canary })
+	s.store(whole, bytes.Repeat([]byte{canary & 0xff}, int(whole.Bytes())))
 	buf, err := whole.Slice(pad, pad+n)
 	return window{whole, buf, s.space}, err
 }

@@ -133,7 +133,7 @@ func input(k dataKind, dt tensor.DType, red dist.RedKind, n, rank, i int) uint64
 		if k == gentle { // products of 7 of them do so as well
 			exponent = int(h%2) - 1
 		}
-		v := math.Ldexp(1+float64(h>>12)/(1<<52), exponent)
+		v := (1 + float64(h>>12)/(1<<52)) * power(exponent)
 		if h&(1<<10) != 0 {
 			v = -v
 		}
@@ -166,4 +166,13 @@ func scalar(k dataKind, dt tensor.DType, n, rank int) uint64 {
 		return input(k, dt, dist.RedSum, n, rank, -1)
 	}
 	return fromInt(dt, 1+rank%3)
+}
+
+// factors is the scalars of all n ranks.
+func factors(k dataKind, dt tensor.DType, n int) []uint64 {
+	all := make([]uint64, n)
+	for r := range all {
+		all[r] = scalar(k, dt, n, r)
+	}
+	return all
 }

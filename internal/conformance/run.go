@@ -55,7 +55,8 @@ func RunWith(t *testing.T, opt Options, launch Launch) {
 		}
 		for _, p := range parts {
 			t.Run(fmt.Sprintf("%s/%d", p.name, n), func(t *testing.T) {
-				launch(t, n, LaunchOptions{}, func(w *dist.World) error { return runPart(w, opt, p) })
+				made := p.foreseen(opt, n)
+				launch(t, n, LaunchOptions{}, func(w *dist.World) error { return runPart(w, opt, p, made()) })
 			})
 		}
 	}

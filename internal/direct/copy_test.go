@@ -305,3 +305,25 @@ func TestCopiesStopAtSeams(t *testing.T) {
 		}
 	}
 }
+
+// copiesMoved is what copy engines have a part in, with slices of one length, one by one and in a graph.
+func copiesMoved(r *rank) error {
+	rng := random(11)
+	e := r.engines[copier]
+	for _, kind := range []dist.Kind{dist.KindAllReduce, dist.KindReduceScatter, dist.KindAllGather} {
+		for i, c := range someCombos {
+			for _, count := range []int{128 * r.Size, 4096 * r.Size, (1<<20 + 128) * r.Size} {
+				s := newSpec(rng, r.Size, kind, c, count, 0)
+				s.lay(rng, 0, true, i%2 == 0)
+				if err := r.run(e, s); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	buf := deviceBuffer(r.heap.Base[r.Rank], (1<<20)*r.Size, tensor.U32, r)
+	if err := r.Agree(nil); err != nil {
+		return err
+	}
+	return r.averages(buf)
+}

@@ -178,6 +178,7 @@ func (s *state) launch(v variant, l *call, q *piece, off uint64, p part, shape S
 	if err != nil {
 		return err
 	}
+	l.prog = v.prog
 	s.args.Reset()
 	for _, w := range s.words(l, q, off, p, shape) {
 		s.args.U64(w)

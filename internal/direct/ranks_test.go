@@ -31,6 +31,7 @@ var bodies = map[string]func(r *rank) error{
 	"pieces":                   pieces,
 	"few blocks":               fewBlocks,
 	"rounds":                   rounds,
+	"copies":                   copiesMoved,
 	"graph":                    graphs,
 	"abort":                    aborts,
 	"behind a wait":            behindAWait,
@@ -212,6 +213,7 @@ func TestRandomOperationsInOneStream(t *testing.T)      { onGPUs(t, "random oper
 func TestLargeOperationsInPieces(t *testing.T)          { onGPUs(t, "pieces") }
 func TestFewBlocksMakeTheSameBits(t *testing.T)         { onGPUs(t, "few blocks") }
 func TestTilesGoRound(t *testing.T)                     { onGPUs(t, "rounds") }
+func TestCopyEnginesMoveBetweenGPUs(t *testing.T)       { onGPUs(t, "copies") }
 func TestAGraphIsReplayedAThousandTimes(t *testing.T)   { onGPUs(t, "graph") }
 func TestAbortEndsKernelsWhosePeersNeverCome(t *testing.T) {
 	onGPUs(t, "abort")
