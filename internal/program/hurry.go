@@ -3,7 +3,7 @@ package program
 import "slices"
 
 // hurry is compute, which is sorted by level, with the steps that need what a collective gives, as updates do, no longer
-// behind all that does not, but where they do not keep anything waiting: once sums behind theirs have as many elements.
+// behind all that does not, but where they do not keep anything waiting: once sums behind theirs have about as many elements.
 // Then these are on their way while the steps run, theirs is done or nearly, and what computes the operands of the next one
 // goes on behind them. Updates move much memory, and collectives much over links, so that they go well together; at the end
 // of the program nothing would hide them.
@@ -34,6 +34,9 @@ func (p *Program) hurry(compute, comm []int, level []int, deps [][]int, free []b
 	}
 	return h.order
 }
+
+// asMany reports whether n elements are about as many as others: layers of one size have biases and neighbours of another.
+func asMany(n, others int) bool { return 8*n >= 7*others }
 
 // carried is the elements that a step of the Comm stream reduces; 0 for one that only moves, or does not communicate.
 func (p *Program) carried(i int) int {
@@ -101,7 +104,7 @@ func (h *hurrying) next(rest []int) int {
 	from, _ := slices.BinarySearchFunc(rest, max(1, h.level[rest[0]]), func(i, level int) int { return h.level[i] - level })
 	for _, i := range rest[from:] {
 		l := h.level[i]
-		if l >= h.started || h.sent[h.started]-h.sent[l] < h.sent[l]-h.sent[l-1] {
+		if l >= h.started || !asMany(h.sent[h.started]-h.sent[l], h.sent[l]-h.sent[l-1]) {
 			return -1
 		}
 		if !h.leads[i] && h.moves(i) && h.ready(i) {

@@ -23,7 +23,7 @@ func (p *Program) updatesBefore(i int, home ID) int {
 	return -1
 }
 
-// delay puts each spread behind sums of gradients that stand behind it and have as many elements, and not before the spread
+// delay puts each spread behind sums of gradients that stand behind it and have about as many elements, and not before the spread
 // before it. Collectives keep their order, so that these sums would wait for the updates otherwise; now the updates run while the
 // sums are on their way (see hurry), and spreads while the next updates do. A spread is not put behind a step that has to do
 // with the parameters, or a Call.
@@ -37,7 +37,7 @@ func delay(p *Program) {
 			continue
 		}
 		to, passed := i, 0
-		for j := i + 1; j < len(p.Steps) && (passed < p.Values[home].Len() || j <= least) && p.independentOf(j, home); j++ {
+		for j := i + 1; j < len(p.Steps) && (!asMany(passed, p.Values[home].Len()) || j <= least) && p.independentOf(j, home); j++ {
 			if p.sums(j) {
 				to, passed = j, passed+p.carried(j)
 			}
