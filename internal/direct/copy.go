@@ -1,6 +1,7 @@
 package direct
 
 import (
+	"errors"
 	"math"
 	"slices"
 	"sync/atomic"
@@ -8,77 +9,161 @@ import (
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/internal/cuda"
 	"github.com/symgrad/symgrad/internal/gpu"
-	"github.com/symgrad/symgrad/tensor"
 )
 
 // copying is an operation by copy engines, on one rank. In a stream follow each other:
 //
-//	meet    a kernel of one block: all ranks have come     all-gather
-//	reduce  this rank's slice, by the kernel of tiles      allreduce
-//	push    this rank's slice to all others
-//	meet    no rank has anything more to do with another's memory
+//	meet     a kernel of one block: all ranks have come, with their factors
+//	pull     this rank's slice of all others, to scratch memory              reduce-scatter, allreduce
+//	combine  what came with what is here, by a kernel that waits for nobody  reduce-scatter, allreduce
+//	push     this rank's slice to all others                                 all-gather, allreduce
+//	meet     no rank has anything more to do with another's memory
 //
-// A slice is written by its owner alone. In an allreduce that has had all of it from the others by then, who are done with what
-// they have of it; so nobody need meet before.
+// A slice is written by its owner alone, and only after that has read what it needs of it, so that two meetings are enough.
+// Scratch memory is all of the board's tiles: between the meetings no other operation of any rank uses them. A slice comes in
+// parts, so that the links carry one while another is combined, on a stream of its own.
 type copying struct {
 	rank, n  int
-	src, dst uintptr           // of this rank
-	to       [MaxRanks]uintptr // destinations, as this rank addresses them
-	first    uintptr           // bytes from the beginning of dst to this rank's slice
-	bytes    uint64            // of a slice
+	src, dst [MaxRanks]uintptr // of each rank, as this one addresses it; where others have none to do with it, this rank's alone
+	first    uintptr           // bytes from the beginning of src, or dst, to this rank's slice, where it is one of several
+	bytes    uint64            // of the slice
+	scratch  uintptr           // of this rank
+	room     uint64
+	least    uint64 // bytes of a part
 }
+
+// Parts of a slice.
+const (
+	mostParts = 4
+	leastPull = 1 << 20 // bytes; less is not worth a part
+)
 
 // hands is what a copying is done by.
 type hands interface {
-	meet() error
-	// reduce puts the reduction of the slices of rank's number, each bytes bytes long, at dst.
-	reduce(dst, src uintptr, bytes uint64) error
+	meet(opening bool) error
 	move(dst, src uintptr, bytes uint64) error
+	// combine reduces bytes bytes at own with those in scratch memory, at from and each slot further, to dst, when what was moved
+	// so far has come. What is moved next does not wait for it, until await.
+	combine(part int, dst, own, from uintptr, slot, bytes uint64) error
+	// await has what comes next wait for a part, and those before it, to be combined.
+	await(part int) error
 }
 
 // run does an operation of a kind.
 func (c *copying) run(kind dist.Kind, h hands) error {
-	from, err := c.src, error(nil)
-	switch {
-	case kind == dist.KindAllReduce:
-		from = c.dst + c.first
-		err = h.reduce(from, c.src, c.bytes)
-	default:
-		if err = h.meet(); err == nil && from != c.dst+c.first {
-			err = h.move(c.dst+c.first, from, c.bytes)
+	if err := h.meet(true); err != nil {
+		return err
+	}
+	src, dst := c.src[c.rank], c.dst[c.rank]
+	var err error
+	switch kind {
+	case dist.KindAllGather:
+		if src != dst+c.first {
+			err = h.move(dst+c.first, src, c.bytes)
 		}
+		if err == nil {
+			err = c.push(src, 0, c.bytes, h)
+		}
+	case dist.KindReduceScatter:
+		err = c.reduce(dst, false, h)
+	default:
+		err = c.reduce(dst+c.first, true, h)
 	}
 	if err != nil {
 		return err
 	}
-	for j := 1; j < c.n; j++ { // each to its neighbour first
-		if err := h.move(c.to[(c.rank+j)%c.n]+c.first, from, c.bytes); err != nil {
+	return h.meet(false)
+}
+
+// push copies bytes bytes at from to all others, off bytes into the slice, each to its neighbour first.
+func (c *copying) push(from, off uintptr, bytes uint64, h hands) error {
+	for j := 1; j < c.n; j++ {
+		if err := h.move(c.dst[(c.rank+j)%c.n]+c.first+off, from, bytes); err != nil {
 			return err
 		}
 	}
-	return h.meet()
+	return nil
 }
 
-// copied reports whether copy engines have a part in operations of a kind.
-func copied(kind dist.Kind) bool { return kind == dist.KindAllReduce || kind == dist.KindAllGather }
-
-// mostSlice is what the kernel of tiles does at once.
-const mostSlice = 1 << 32
-
-// copying is how op is done by copy engines, and whether it can be: ranks must have promised that their buffers lie alike, where
-// the others' copy engines get at them, and the slices of an allreduce must be equal.
-func (s *state) copying(op *dist.Op, l *call) (c copying, ok bool) {
-	if !op.Symmetric || s.n == 1 || !copied(op.Kind) {
-		return c, false
-	}
-	c = copying{rank: s.p.Rank, n: s.n, src: l.src, dst: l.dst, bytes: l.span.block}
-	if op.Kind == dist.KindAllReduce {
-		if c.bytes /= uint64(s.n); c.bytes*uint64(s.n) != l.span.block || c.bytes%16 != 0 || c.bytes > mostSlice {
-			return c, false
+// reduce reduces this rank's slice of all to the address to, as much at a time as scratch memory holds, and pushes it from there.
+func (c *copying) reduce(to uintptr, push bool, h hands) error {
+	most := c.room/uint64(c.n-1)&^127 - 256*mostParts
+	for off := uint64(0); off < c.bytes; off += most {
+		bytes := min(most, c.bytes-off)
+		part := align(max((bytes+mostParts-1)/mostParts, min(c.least, bytes)), 128)
+		parts := int((bytes + part - 1) / part)
+		for i := range parts {
+			if err := c.pull(i, to, off, uint64(i)*part, min(part, bytes-uint64(i)*part), part, h); err != nil {
+				return err
+			}
+		}
+		for i := range parts {
+			if !push && i < parts-1 {
+				continue
+			}
+			if err := h.await(i); err != nil {
+				return err
+			}
+			at := uintptr(off + uint64(i)*part)
+			if !push {
+				continue
+			}
+			if err := c.push(to+at, at, min(part, bytes-uint64(i)*part), h); err != nil {
+				return err
+			}
 		}
 	}
-	c.first = uintptr(uint64(c.rank) * c.bytes)
-	return c, s.everywhere(&c.to, l.dst, uint64(op.Dst.Bytes()))
+	return nil
+}
+
+// pull has bytes bytes of this rank's slice, in bytes behind off, come from all others, and combined: part number i of those that are so
+// far apart.
+func (c *copying) pull(i int, to uintptr, off, in, bytes, part uint64, h hands) error {
+	at := uintptr(off + in)
+	own := c.src[c.rank] + c.first + at
+	scratch := c.scratch + uintptr(i*(c.n-1))*uintptr(part+128) + own&15 // vectors of all operands lie alike
+	slot := align(bytes, 128) + 128
+	for j := 1; j < c.n; j++ {
+		q := (c.rank + j) % c.n
+		if err := h.move(scratch+uintptr(slotOf(q, c.rank))*uintptr(slot), c.src[q]+c.first+at, bytes); err != nil {
+			return err
+		}
+	}
+	return h.combine(i, to+at, own, scratch, slot, bytes)
+}
+
+// slotOf is the number of the place for rank q at rank r, which needs none for itself.
+func slotOf(q, r int) int {
+	if q > r {
+		return q - 1
+	}
+	return q
+}
+
+// copying is how op is done by copy engines, and whether it can be: ranks must have promised that their buffers lie alike, where
+// the others' copy engines get at them.
+func (s *state) copying(op *dist.Op, l *call) (c copying, ok bool) {
+	if !op.Symmetric || s.n == 1 || !copier.native(op.Kind) {
+		return c, false
+	}
+	c = copying{rank: s.p.Rank, n: s.n, bytes: l.span.block, least: leastPull}
+	b := &s.board.tiles
+	c.scratch, c.room = s.slab.Base[c.rank]+uintptr(b.at), 2*b.half
+	stride := max(l.span.srcStride, l.span.dstStride)
+	if op.Kind == dist.KindAllReduce {
+		stride = pieceOf(reduceAll, &l.span, s.n, l.span.block).stride
+		c.bytes = min(stride, l.span.block-min(uint64(c.rank)*stride, l.span.block))
+	}
+	c.first = uintptr(uint64(c.rank) * stride)
+	c.src[c.rank], c.dst[c.rank] = l.src, l.dst
+	ok = true
+	if op.Kind != dist.KindAllGather {
+		ok = s.everywhere(&c.src, l.src, uint64(op.Src.Bytes()))
+	}
+	if op.Kind != dist.KindReduceScatter {
+		ok = ok && s.everywhere(&c.dst, l.dst, uint64(op.Dst.Bytes()))
+	}
+	return c, ok
 }
 
 // everywhere fills in where the bytes bytes, which this rank has at addr, lie for each rank.
@@ -93,26 +178,24 @@ func (s *state) everywhere(at *[MaxRanks]uintptr, addr uintptr, bytes uint64) bo
 	return true
 }
 
-// copyHands puts a copying into a stream.
+// copyHands puts the parts of a copying into a stream, and what combines them into another that joins it.
 type copyHands struct {
-	s      *state
-	stream *cuda.Stream
-	tiles  variant // the kernel of tiles
-	shape  Shape   // of its launch
-	call   call
+	s       *state
+	stream  *cuda.Stream
+	opening variant
+	adding  variant
+	call    call
+	shape   Shape
 }
 
-func (h *copyHands) meet() error {
-	h.call.src, h.call.dst = 0, 0
+func (h *copyHands) meet(opening bool) error {
+	v := variant{onceShort, h.s.n, 0, redNone}
+	if opening {
+		v = h.opening
+	}
 	h.call.span = span{senders: 1<<h.s.n - 1, receivers: 1<<h.s.n - 1, flags: flagGreet | flagFence}
-	return h.s.launch(variant{onceShort, h.s.n, tensor.Invalid, redNone}, &h.call, &piece{}, 0, h.s.board.packets, greetShape, h.stream)
-}
-
-func (h *copyHands) reduce(dst, src uintptr, bytes uint64) error {
-	h.call.src, h.call.dst = src, dst
-	h.call.span = span{block: bytes, srcStride: bytes, senders: 1<<h.s.n - 1, receivers: 1<<h.s.n - 1}
-	q := pieceOf(tileOwn, &h.call.span, h.s.n, bytes)
-	return h.s.launch(h.tiles, &h.call, &q, 0, h.s.board.tiles, h.shape, h.stream)
+	h.call.src, h.call.dst = 0, 0
+	return h.s.launch(v, &h.call, &piece{}, 0, h.s.board.packets, greetShape, h.stream)
 }
 
 func (h *copyHands) move(dst, src uintptr, bytes uint64) error {
@@ -124,6 +207,65 @@ func (h *copyHands) move(dst, src uintptr, bytes uint64) error {
 		dst, src, bytes = dst+uintptr(n), src+uintptr(n), bytes-n
 	}
 	return nil
+}
+
+func (h *copyHands) combine(i int, dst, own, from uintptr, slot, bytes uint64) error {
+	a := &h.s.adder
+	h.call.span, h.call.src, h.call.dst = span{}, own, dst
+	p := part{at: uint64(from - h.s.slab.Base[h.s.p.Rank])}
+	if err := h.stream.Record(a.copied[i]); err != nil {
+		return err
+	}
+	if err := a.stream.Wait(a.copied[i]); err != nil {
+		return err
+	}
+	if err := h.s.launch(h.adding, &h.call, &piece{bytes: bytes, slot: slot}, 0, p, h.shape, a.stream); err != nil {
+		return err
+	}
+	return a.stream.Record(a.added[i])
+}
+
+func (h *copyHands) await(i int) error { return h.stream.Wait(h.s.adder.added[i]) }
+
+// adder is where what copy engines bring is combined.
+type adder struct {
+	stream        *cuda.Stream
+	copied, added [mostParts]*cuda.Event
+}
+
+// open makes the stream, of the greatest priority, and the events.
+func (a *adder) open(v *cuda.Device) error {
+	_, greatest, err := v.PriorityRange()
+	if err != nil {
+		return err
+	}
+	if a.stream, err = v.NewStream(greatest); err != nil {
+		return err
+	}
+	for i := range mostParts {
+		for _, e := range [...]**cuda.Event{&a.copied[i], &a.added[i]} {
+			if *e, err = v.NewEvent(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (a *adder) close() error {
+	var errs []error
+	for i := range mostParts {
+		for _, e := range [...]*cuda.Event{a.copied[i], a.added[i]} {
+			if e != nil {
+				errs = append(errs, e.Close())
+			}
+		}
+	}
+	if a.stream != nil {
+		errs = append(errs, a.stream.Close())
+	}
+	*a = adder{}
+	return errors.Join(errs...)
 }
 
 // seams is where one allocation of a slab ends and another begins, as NVSHMEM's heap is made of several, on all ranks as this one
@@ -155,9 +297,9 @@ func (s *seams) note(slabs []known) {
 
 // asideLeast is the bytes of a vector from which on copy engines are worth while beside other work: below, two meetings take
 // longer than what blocks of a kernel would take away.
-const asideLeast = 4 << 20
+const asideLeast = 32 << 20
 
 // Aside implements gpu.Aside.
 func (e *Engine) Aside(op *dist.Op) bool {
-	return e.way == copier && e.s.n > 1 && op.Symmetric && copied(op.Kind) && gpu.Size(op, e.s.n) >= asideLeast
+	return e.way == copier && e.s.n > 1 && op.Symmetric && copier.native(op.Kind) && gpu.Size(op, e.s.n) >= asideLeast
 }

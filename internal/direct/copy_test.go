@@ -2,6 +2,7 @@ package direct
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -13,16 +14,13 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// clerk writes down what a copying would queue, step by step; each says whether it can be done yet. Rank r has its memory at
-// r+1<<32.
+// clerk writes down what a copying would queue: for each meeting what comes behind it. Rank r has its memory at r+1<<32.
 type clerk struct {
 	c      *copying
-	rank   int
 	memory [][]byte
-	met    []int      // meetings that each rank has come to
-	mail   [][][]byte // by receiver and sender: a slice on its way
-	steps  []func() bool
-	meets  int
+	phases [][]func()
+	lazy   bool     // parts are combined when somebody waits for them, and not at once
+	parts  []func() // that are not yet
 }
 
 func (k *clerk) at(p uintptr, n uint64) []byte {
@@ -30,39 +28,49 @@ func (k *clerk) at(p uintptr, n uint64) []byte {
 	return k.memory[p>>32-1][off : off+n : off+n]
 }
 
-func (k *clerk) meet() error {
-	k.meets++
-	number := k.meets
-	k.steps = append(k.steps, func() bool {
-		k.met[k.rank] = number
-		return true
-	}, func() bool { return slices.Min(k.met) >= number })
+func (k *clerk) add(f func()) { k.phases[len(k.phases)-1] = append(k.phases[len(k.phases)-1], f) }
+
+func (k *clerk) meet(bool) error {
+	if slices.ContainsFunc(k.parts, func(f func()) bool { return f != nil }) {
+		return errors.New("nobody waits for a part")
+	}
+	k.phases = append(k.phases, nil)
 	return nil
 }
 
 func (k *clerk) move(dst, src uintptr, n uint64) error {
-	k.steps = append(k.steps, func() bool {
-		copy(k.at(dst, n), k.at(src, n))
-		return true
-	})
+	k.add(func() { copy(k.at(dst, n), k.at(src, n)) })
 	return nil
 }
 
-// reduce sends each rank its slice when it likes, and is done with its own when it has got all of it: no sooner, and no later.
-func (k *clerk) reduce(dst, src uintptr, n uint64) error {
-	for q := range k.c.n {
-		k.steps = append(k.steps, func() bool {
-			k.mail[q][k.rank] = bytes.Clone(k.at(src+uintptr(uint64(q)*n), n))
-			return true
-		})
-	}
-	k.steps = append(k.steps, func() bool {
-		if slices.ContainsFunc(k.mail[k.rank], func(b []byte) bool { return b == nil }) {
-			return false
+func (k *clerk) combine(part int, dst, own, from uintptr, slot, n uint64) error {
+	f := func() {
+		parts := make([][]byte, k.c.n)
+		for q := range parts {
+			if parts[q] = k.at(own, n); q != k.c.rank {
+				parts[q] = k.at(from+uintptr(slotOf(q, k.c.rank))*uintptr(slot), n)
+			}
 		}
-		copy(k.at(dst, n), inOrder(k.mail[k.rank]))
-		return true
-	})
+		copy(k.at(dst, n), inOrder(parts))
+	}
+	if !k.lazy {
+		k.add(f)
+		return nil
+	}
+	for len(k.parts) <= part {
+		k.parts = append(k.parts, nil)
+	}
+	k.parts[part] = f
+	return nil
+}
+
+func (k *clerk) await(part int) error {
+	for i := range min(part+1, len(k.parts)) {
+		if k.parts[i] != nil {
+			k.add(k.parts[i])
+			k.parts[i] = nil
+		}
+	}
 	return nil
 }
 
@@ -77,25 +85,31 @@ func inOrder(parts [][]byte) []byte {
 	return out
 }
 
-// play does what clerks have written, the ranks in any order. It reports whether all came to an end.
-func play(rng *rand.Rand, clerks []*clerk) bool {
-	for left := 10000 * len(clerks); left > 0; left-- {
-		k := clerks[rng.IntN(len(clerks))]
-		if len(k.steps) > 0 && k.steps[0]() {
-			k.steps = k.steps[1:]
+// play does what clerks have written, phase by phase, in any order of ranks.
+func play(rng *rand.Rand, clerks []*clerk) {
+	for phase := range clerks[0].phases {
+		var next []*[]func()
+		for _, k := range clerks {
+			next = append(next, &k.phases[phase])
 		}
-		if !slices.ContainsFunc(clerks, func(k *clerk) bool { return len(k.steps) > 0 }) {
-			return true
+		for len(next) > 0 {
+			i := rng.IntN(len(next))
+			if len(*next[i]) == 0 {
+				next = append(next[:i], next[i+1:]...)
+				continue
+			}
+			(*next[i])[0]()
+			*next[i] = (*next[i])[1:]
 		}
 	}
-	return false
 }
 
-// Where the memory of the test has what.
+// Where the memory of the test has what: buffers in a slab, and scratch memory in the board behind it.
 const (
-	copySrc  = 48
-	copyDst  = 200<<10 + 16
-	copySlab = 400 << 10
+	copySrc   = 48
+	copyDst   = 200<<10 + 16
+	copyBoard = 400 << 10
+	copyAll   = copyBoard + 32<<10
 )
 
 // copyCase is one operation on bytes.
@@ -113,7 +127,10 @@ func (c *copyCase) places(r int) (src, dst int) {
 	if !c.inPlace {
 		return src, dst
 	}
-	if c.kind == dist.KindAllGather {
+	switch c.kind {
+	case dist.KindReduceScatter:
+		return src, src + r*c.count
+	case dist.KindAllGather:
 		return dst + r*c.count, dst
 	}
 	return src, src
@@ -121,11 +138,12 @@ func (c *copyCase) places(r int) (src, dst int) {
 
 // copying is that of rank r.
 func (c *copyCase) copying(r int) (copying, bool) {
-	slab := &gpu.Slab{Bytes: copySlab}
+	slab, boards := &gpu.Slab{Bytes: copyBoard}, &gpu.Slab{}
 	for q := range c.n {
 		slab.Base = append(slab.Base, uintptr(q+1)<<32)
+		boards.Base = append(boards.Base, uintptr(q+1)<<32+copyBoard)
 	}
-	s := &state{n: c.n, p: &gpu.Party{Rank: r, Size: c.n}}
+	s := &state{n: c.n, p: &gpu.Party{Rank: r, Size: c.n}, slab: boards, board: board{tiles: part{0, 16 << 10}}}
 	s.slabs.Store(&[]known{{slab: slab, base: slab.Base[r], row: 1, plain: true, count: 1}})
 	src, dst := c.places(r)
 	l := call{src: slab.Base[r] + uintptr(src), dst: slab.Base[r] + uintptr(dst)}
@@ -137,7 +155,7 @@ func (c *copyCase) copying(r int) (copying, bool) {
 	return s.copying(&op, &l)
 }
 
-// want is the memory of all ranks afterwards.
+// want is the memory of all ranks afterwards, but for scratch memory.
 func (c *copyCase) want() [][]byte {
 	var inputs [][]byte
 	for r := range c.n {
@@ -145,36 +163,37 @@ func (c *copyCase) want() [][]byte {
 		inputs = append(inputs, c.memory[r][src:src+c.srcLen])
 	}
 	all := bytes.Join(inputs, nil)
-	if c.kind == dist.KindAllReduce {
+	if c.kind != dist.KindAllGather {
 		all = inOrder(inputs)
 	}
 	var want [][]byte
 	for r := range c.n {
 		_, dst := c.places(r)
-		m := bytes.Clone(c.memory[r])
-		copy(m[dst:], all)
+		m, own := bytes.Clone(c.memory[r][:copyBoard]), all
+		if c.kind == dist.KindReduceScatter {
+			own = all[r*c.count : (r+1)*c.count]
+		}
+		copy(m[dst:], own)
 		want = append(want, m)
 	}
 	return want
 }
 
-// Whatever ranks do first, the result is the operation's, and nothing else changes.
+// Whatever ranks do first between two meetings, the result is the operation's, and nothing else changes.
 func TestCopyEnginesDoWhatTheOperationSays(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for n := 2; n <= MaxRanks; n++ {
-		for _, kind := range []dist.Kind{dist.KindAllReduce, dist.KindAllGather} {
+		for _, kind := range []dist.Kind{dist.KindAllReduce, dist.KindReduceScatter, dist.KindAllGather} {
 			for _, count := range []int{1, 15, 16, 1000, 20011} {
 				for _, inPlace := range []bool{false, true} {
 					c := &copyCase{kind: kind, n: n, count: count, inPlace: inPlace, srcLen: count, dstLen: count}
-					if kind == dist.KindAllGather {
+					switch kind {
+					case dist.KindReduceScatter:
+						c.srcLen *= n
+					case dist.KindAllGather:
 						c.dstLen *= n
-					} else {
-						c.count *= 16 * n
-						c.srcLen, c.dstLen = c.count, c.count
 					}
-					if c.dstLen <= copySlab-copyDst {
-						c.check(t, rng)
-					}
+					c.check(t, rng)
 				}
 			}
 		}
@@ -184,32 +203,32 @@ func TestCopyEnginesDoWhatTheOperationSays(t *testing.T) {
 func (c *copyCase) check(t *testing.T, rng *rand.Rand) {
 	t.Helper()
 	name := fmt.Sprintf("%v of %d B among %d, in place %v", c.kind, c.count, c.n, c.inPlace)
-	mail := make([][][]byte, c.n)
-	for r := range mail {
-		mail[r] = make([][]byte, c.n)
-		b := make([]byte, copySlab)
+	for range c.n {
+		b := make([]byte, copyAll)
 		for i := range b {
 			b[i] = byte(rng.Uint32())
 		}
 		c.memory = append(c.memory, b)
 	}
-	met, clerks := make([]int, c.n), make([]*clerk, c.n)
+	clerks := make([]*clerk, c.n)
 	for r := range clerks {
 		k, ok := c.copying(r)
 		if !ok {
 			t.Fatalf("%s: copy engines cannot", name)
 		}
-		clerks[r] = &clerk{c: &k, rank: r, memory: c.memory, met: met, mail: mail}
+		k.least = uint64(1+rng.IntN(3)) << 9 // another on each rank
+		clerks[r] = &clerk{c: &k, memory: c.memory, lazy: rng.IntN(2) == 0}
 		if err := k.run(c.kind, clerks[r]); err != nil {
 			t.Fatal(err)
 		}
+		if got := len(clerks[r].phases); got != 2 || len(clerks[r].phases[1]) != 0 {
+			t.Fatalf("%s: rank %d meets %d times, and does something behind the last", name, r, got)
+		}
 	}
 	want := c.want()
-	if !play(rng, clerks) {
-		t.Fatalf("%s: ranks wait for each other", name)
-	}
+	play(rng, clerks)
 	for r, m := range c.memory {
-		if !bytes.Equal(m, want[r]) {
+		if !bytes.Equal(m[:copyBoard], want[r]) {
 			t.Errorf("%s: rank %d has something else", name, r)
 		}
 	}
@@ -217,28 +236,24 @@ func (c *copyCase) check(t *testing.T, rng *rand.Rand) {
 
 // Without the promise, or where others cannot reach the buffers as one piece, ranks meet in a kernel as twoshot's do.
 func TestCopyEnginesNeedBuffersThatLieAlike(t *testing.T) {
-	s := &state{n: 2, p: &gpu.Party{Size: 2}}
+	s := &state{n: 2, p: &gpu.Party{Size: 2}, slab: &gpu.Slab{Base: []uintptr{1 << 20, 2 << 20}}, board: newBoard(&Config{})}
 	for _, c := range []struct {
 		name      string
 		symmetric bool
 		kind      dist.Kind
-		count     int
 		slab      known
 		want      bool
 	}{
-		{"promised", true, dist.KindAllReduce, 1024, known{row: 1, plain: true}, true},
-		{"not promised", false, dist.KindAllReduce, 1024, known{row: 1, plain: true}, false},
-		{"slices that differ", true, dist.KindAllReduce, 1020, known{row: 1, plain: true}, false},
-		{"slices that are no vectors", true, dist.KindAllReduce, 1022, known{row: 1, plain: true}, false},
-		{"blocks of any size", true, dist.KindAllGather, 511, known{row: 1, plain: true}, true},
-		{"of unknown extent", true, dist.KindAllReduce, 1024, known{row: 1}, false},
-		{"no peer's", true, dist.KindAllReduce, 1024, known{}, false},
-		{"a broadcast", true, dist.KindBroadcast, 1024, known{row: 1, plain: true}, false},
+		{"promised", true, dist.KindAllReduce, known{row: 1, plain: true}, true},
+		{"not promised", false, dist.KindAllReduce, known{row: 1, plain: true}, false},
+		{"of unknown extent", true, dist.KindAllReduce, known{row: 1}, false},
+		{"no peer's", true, dist.KindAllReduce, known{}, false},
+		{"a broadcast", true, dist.KindBroadcast, known{row: 1, plain: true}, false},
 	} {
 		c.slab.slab, c.slab.base = &gpu.Slab{Bytes: 4096, Base: []uintptr{64 << 20, 128 << 20}}, 64<<20
 		s.slabs.Store(&[]known{c.slab})
 		buf := hostBuffer(room(4096), 1024, tensor.F32)
-		op := dist.Op{Kind: c.kind, Count: c.count, Symmetric: c.symmetric, Src: buf, Dst: buf}
+		op := dist.Op{Kind: c.kind, Count: 1024, Symmetric: c.symmetric, Src: buf, Dst: buf}
 		l := call{src: 64 << 20, dst: 64 << 20}
 		l.span, _ = spanOf(&op, 2)
 		if _, got := s.copying(&op, &l); got != c.want {
@@ -267,7 +282,7 @@ func TestCopyEnginesNeedBuffersThatLieAlike(t *testing.T) {
 }
 
 func TestWhatCopyEnginesAreToldAllocatesNothing(t *testing.T) {
-	c := &copyCase{kind: dist.KindAllReduce, n: 4, count: 6400, srcLen: 6400, dstLen: 6400}
+	c := &copyCase{kind: dist.KindAllReduce, n: 4, count: 20011, srcLen: 20011, dstLen: 20011}
 	k, ok := c.copying(1)
 	if !ok {
 		t.Fatal("copy engines cannot")
@@ -281,11 +296,13 @@ func TestWhatCopyEnginesAreToldAllocatesNothing(t *testing.T) {
 // nobody counts.
 type nobody struct{ calls int }
 
-func (n *nobody) meet() error { return n.count() }
-
-func (n *nobody) reduce(_, _ uintptr, _ uint64) error { return n.count() }
+func (n *nobody) meet(bool) error { return n.count() }
 
 func (n *nobody) move(_, _ uintptr, _ uint64) error { return n.count() }
+
+func (n *nobody) combine(_ int, _, _, _ uintptr, _, _ uint64) error { return n.count() }
+
+func (n *nobody) await(int) error { return n.count() }
 
 func (n *nobody) count() error {
 	n.calls++

@@ -65,7 +65,7 @@ func Make(cfg Config) gpu.Maker {
 
 func (s *state) engine(w way) gpu.Engine {
 	s.engines.Add(1)
-	e := &Engine{s: s, way: w, shapes: newShapes(w.shaped(), s.n, s.most, s.cfg.Shapes).within(s.cfg.mostBlocks())}
+	e := &Engine{s: s, way: w, shapes: newShapes(w, s.n, s.most, s.cfg.Shapes).within(s.cfg.mostBlocks())}
 	if w == twoshot || w == tiles || w == copier {
 		return &placed{e}
 	}
@@ -149,7 +149,7 @@ func (e *Engine) Enqueue(op *dist.Op, s *cuda.Stream) error {
 	if e.way == copier {
 		if c, ok := st.copying(op, &l); ok {
 			h := &st.hands
-			*h = copyHands{s: st, stream: s, tiles: variantOf(tileOwn, st.n, op), shape: e.Shape(op), call: l}
+			*h = copyHands{s: st, stream: s, opening: variantOf(onceShort, st.n, op), adding: variantOf(combine, st.n, op), call: l, shape: e.Shape(op)}
 			if err := c.run(op.Kind, h); err != nil {
 				return st.fail(op, err)
 			}

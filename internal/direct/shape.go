@@ -177,6 +177,8 @@ func (w way) guess(bytes uint64) Shape {
 		return Shape{Blocks: blocks, Threads: 256, Tile: 8 << 10}
 	case twoshot:
 		unit, most = 32, 96
+	case copier: // of the kernel that adds up
+		unit, most = 64, 112
 	}
 	return Shape{Blocks: int(min(max((bytes+unit*threads-1)/(unit*threads), 1), most)), Threads: threads}
 }

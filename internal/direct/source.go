@@ -66,7 +66,7 @@ func unsigned(dt tensor.DType, red dist.RedKind) tensor.DType {
 }
 
 // programNames is the names of kernels in the source.
-var programNames = [programs]string{"once_8", "once_128", "twice_128", "pull", "reduce_all", "reduce_own", "push", "tiles", "tiles_own", "alone"}
+var programNames = [programs]string{"once_8", "once_128", "twice_128", "pull", "reduce_all", "reduce_own", "push", "tiles", "tiles_own", "combine", "alone"}
 
 // String is "reduce_all of f32 sum among 4".
 func (v variant) String() string {
@@ -111,7 +111,7 @@ func (u unit) programs() []program {
 	case u.red == redNone:
 		return []program{onceShort, onceLine, pull, push}
 	}
-	return []program{onceShort, onceLine, twiceLine, pull, reduceAll, reduceOwn, tileAll, tileOwn}
+	return []program{onceShort, onceLine, twiceLine, pull, reduceAll, reduceOwn, tileAll, tileOwn, combine}
 }
 
 // variant is the kernel of u by prog.
@@ -141,7 +141,7 @@ func sourceOf(progs []program) string {
 		b.WriteString(text)
 	}
 	for _, prog := range progs {
-		kernel := [programs]int{onceShort: 0, onceLine: 0, twiceLine: 1, pull: 2, reduceAll: 3, reduceOwn: 4, push: 5, tileAll: 6, tileOwn: 7}[prog]
+		kernel := [programs]int{onceShort: 0, onceLine: 0, twiceLine: 1, pull: 2, reduceAll: 3, reduceOwn: 4, push: 5, tileAll: 6, tileOwn: 7, combine: 8}[prog]
 		protocol := 0
 		if prog == onceLine || prog == twiceLine {
 			protocol = 1

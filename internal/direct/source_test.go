@@ -107,12 +107,8 @@ func TestEveryOperationHasItsKernel(t *testing.T) {
 							prog := w.programOf(kind, n, block)
 							progs := []program{prog, prog.apart(false, 0), prog.apart(true, place(1, 0))}
 							if w == copier && w.native(kind) && n > 1 {
-								v := variant{onceShort, n, tensor.Invalid, redNone} // they meet
-								if used[v] = true; !there[v] {
-									t.Fatalf("no kernel %v", v)
-								}
-								if kind.Reduces() {
-									progs = append(progs, tileOwn)
+								if progs = append(progs, onceShort); kind.Reduces() {
+									progs = append(progs, combine)
 								}
 							}
 							for _, p := range progs {

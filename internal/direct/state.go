@@ -34,6 +34,7 @@ type state struct {
 	stopAt uintptr          // as kernels address it
 	args   *cuda.Args
 	hands  copyHands // of the operation that is queued
+	adder  adder
 	seams  seams
 
 	shelf   *shelf
@@ -156,7 +157,7 @@ func (s *state) prepare() error {
 		return err
 	}
 	s.stopAt = s.stop.Device()
-	return nil
+	return s.adder.open(v)
 }
 
 // register makes slab known to the kernels. Its number is the lowest that is free, and so the same on all ranks.
@@ -298,7 +299,7 @@ func (s *state) leave() error {
 // free frees everything. Collective, because of the slab.
 func (s *state) free() error {
 	var errs []error
-	errs = append(errs, s.shelf.drop(s.kernels), s.p.Device.Free(s.local))
+	errs = append(errs, s.adder.close(), s.shelf.drop(s.kernels), s.p.Device.Free(s.local))
 	s.local = 0
 	if s.stop != nil {
 		errs = append(errs, s.stop.Close())

@@ -16,7 +16,7 @@ const (
 	oneshot              // copy, meet, load from all
 	twoshot              // meet, work where the data lie, meet again
 	tiles                // tiles to the slice's owner, whose sum goes to all
-	copier               // copy engines move; what is to be reduced comes by tiles before
+	copier               // copy engines move, and the slice's owner adds up what they have brought
 	ways
 )
 
@@ -30,14 +30,6 @@ func (w way) name() string { return wayNames[w] }
 func wayNamed(name string) (way, bool) {
 	i := slices.Index(wayNames[:], name)
 	return way(max(i, 0)), i >= 0
-}
-
-// shaped is the way whose shapes are those of w's launches.
-func (w way) shaped() way {
-	if w == copier {
-		return tiles
-	}
-	return w
 }
 
 // native reports whether w has a way of its own for kind. The others it does by packets.
@@ -76,11 +68,12 @@ const (
 	push
 	tileAll
 	tileOwn
-	alone // in a group of one, which has nobody to meet
+	combine // what copy engines have brought, which waits for nobody
+	alone   // in a group of one, which has nobody to meet
 	programs
 )
 
-// programOf is the kernel by which w does an operation of a kind with blocks of so many bytes among n ranks; for copier, where
+// programOf is the kernel by which w does an operation of a kind with blocks of so many bytes among n ranks; of copier, where
 // copy engines cannot (see copying).
 func (w way) programOf(kind dist.Kind, n int, block uint64) program {
 	switch {
@@ -96,9 +89,9 @@ func (w way) programOf(kind dist.Kind, n int, block uint64) program {
 		return twiceLine
 	case w == oneshot:
 		return pull
-	case w.shaped() == tiles && kind == dist.KindAllReduce:
+	case w == tiles && kind == dist.KindAllReduce:
 		return tileAll
-	case w.shaped() == tiles && kind == dist.KindReduceScatter:
+	case w == tiles:
 		return tileOwn
 	case kind == dist.KindAllReduce:
 		return reduceAll

@@ -67,6 +67,12 @@ __device__ __forceinline__ void finish(const Call &c, u64 e) {
     if (i % gridDim.x == blockIdx.x) write8(c.local + EPOCHS_AT + 8 * i, e);
 }
 
+// lastEpoch is the number of the operation before, for a kernel that is none by itself.
+__device__ __forceinline__ u64 lastEpoch(const Call &c) {
+  const u64 n = epoch(c) - 1;
+  return (u32)n == 1 && n > 1 ? n - 2 : n;
+}
+
 // A tagged word is 16 bytes, each half of which has 32 bits of the word and the low 32 bits of the epoch: it needs neither a
 // fence nor a flag beside it. NCCL's LL protocol.
 __device__ __forceinline__ void sendWord(u64 p, u64 x, u64 e) {

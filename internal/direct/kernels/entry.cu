@@ -8,12 +8,16 @@
 #define KERNEL_PUSH 5
 #define KERNEL_TILE_ALL 6
 #define KERNEL_TILE_SCATTER 7
+#define KERNEL_COMBINE 8
 
 extern "C" __global__ void __launch_bounds__(MAX_THREADS) ENTRY(PARAMETERS) {
   if (local == 0) return; // a launch that does nothing, by which the driver makes room for later ones
   const Call c = CALL;
-  const u64 e = epoch(c);
   Watch w = {abortWord, 0, false};
+#if KERNEL == KERNEL_COMBINE
+  addUp(c, lastEpoch(c), w);
+#else
+  const u64 e = epoch(c);
 #if KERNEL == KERNEL_ONCE
   if (((src | dst | srcStride | dstStride) & 7) == 0) {
     once<true>(c, e, w);
@@ -49,4 +53,5 @@ extern "C" __global__ void __launch_bounds__(MAX_THREADS) ENTRY(PARAMETERS) {
 #endif
 #endif
   finish(c, e);
+#endif
 }

@@ -201,6 +201,17 @@ __device__ __forceinline__ void slices(const Call &c, u64 e, Watch &w, Meeting &
   for (u32 j = 0; ALL && j < RANKS && !(dstPlace >> SLAB_SHIFT); j++)
     if (j != c.rank) move(c.dst + j * c.dstStride, own + dstPlace + j * c.slot, sliceBytes(c.bytes, j, c.dstStride));
 }
+
+// addUp reduces n bytes of this rank's data, at src, with those that copy engines have brought from the others to this rank's board:
+// at area, slot bytes apart, in rank order without this rank. The factors came with the meeting before, of epoch e.
+__device__ __forceinline__ void addUp(const Call &c, u64 e, Watch &w) {
+  u64 scalars[RANKS], from[RANKS];
+  takeScalars(c, e, w, scalars);
+  if (w.dead) return;
+#pragma unroll
+  for (int q = 0; q < RANKS; q++) from[q] = q == c.rank ? c.src : c.of(c.rank) + c.area + (q > c.rank ? q - 1 : q) * c.slot;
+  reduceSlice<false>(from, &c.dst, c.bytes, scalars);
+}
 #else
 // push is every operation that only moves: each rank stores what it has for another where that one wants it.
 __device__ __forceinline__ void push(const Call &c, u64 e, Watch &w, Meeting &m) {
