@@ -50,7 +50,7 @@ type Config struct {
 
 	Eager         bool // queue step by step in every run, instead of capturing one graph and replaying it
 	Deterministic bool // the same bits in every run of the program on one kind of GPU, at some cost in time
-	Tune          bool // time the candidates for each matrix product and convolution in New; not with Deterministic
+	Tune          bool // time the candidates for each matrix product and convolution in New, and take what all ranks find fastest; not with Deterministic
 
 	turns turning // with Tune: when products work on transposed copies of an operand
 

@@ -295,8 +295,8 @@ func (s *seams) note(slabs []known) {
 	s.at.Store(&all)
 }
 
-// asideLeast is the bytes of a vector from which on copy engines are worth while beside other work: below, two meetings take
-// longer than what blocks of a kernel would take away.
+// asideLeast is the bytes of a vector from which on copy engines are taken beside other work: below, an operation would take longer by
+// a third or more.
 const asideLeast = 32 << 20
 
 // Aside implements gpu.Aside.

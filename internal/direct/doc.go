@@ -1,7 +1,7 @@
 // Package direct is collectives by kernels of our own: plain loads and stores on the memory of peers over NVLink, without
 // NCCL or NVSHMEM, and without multicast.
 //
-// Make gives six engines to the dispatcher, which share one board of symmetric memory, one count of operations, and every
+// Make gives seven engines to the dispatcher, which share one board of symmetric memory, one count of operations, and every
 // rule below, so that they may be mixed as one likes:
 //
 //	name           how                                                        hops  bytes out of a GPU, of S
@@ -12,6 +12,8 @@
 //	twoshot        all meet; each loads its slice from all, stores the sum    3     2 (n-1)/n S
 //	               to all; all meet again
 //	tiles          tiles to the slice's owner, who sends the sum to all       2     2 (n-1)/n S
+//	copy           all meet; copy engines bring each its slice of all, and    4     2 (n-1)/n S
+//	               the sum to all; all meet again
 //
 // S is the bytes of the vector; the column is an allreduce's. What an engine has no way of its own for it does by packets:
 // Native tells. All of them do every collective operation, for every type and reduction; messages between two ranks none does.
@@ -48,18 +50,21 @@
 // an allreduce the sums go where the destinations lie, so these must lie at one place of a slab, which is what the promise of
 // symmetry says: without it, tiles does what twoshot does.
 //
+// # Copy engines
+//
+// Of an allreduce, a reduce-scatter and an all-gather copy does what moves by the driver's copies between peers, and adds up what has
+// come, in parts, by a kernel that waits for nobody and so ends soon: multiprocessors are busy for as long as the memory of this GPU
+// takes, and not for as long as the links do. Alone it is slower than tiles, the more the smaller the operation, since a copy in a
+// graph begins a few microseconds behind what it follows. Beside a computation it is the better way for large operations, and Aside
+// says from which size on. It needs the promise of symmetry, and memory whose allocations the driver knows, since a copy in a graph
+// must not go across two of them; without that it does what twoshot does, and all other operations by packets.
+//
 // # Fewer blocks
 //
 // Alone an operation is the fastest with nearly all multiprocessors, but each block keeps its own, or a part of one, until it ends.
-// Beside an allreduce of 64 MiB between 2 H200s a matrix product of 50 us took 150 us, and one of 377 us took 547 us.
-// Config.MaxCTAs bounds the blocks of every launch, and costs the operation little where they have 512 threads each:
-//
-//	blocks       16   32   112
-//	tiles, us    243  217  195
-//	twoshot, us  218  216
-//
-// The bits are the same. Which engine does an operation was decided without a bound: where it counts, force one, or measure a table
-// with the bound (symgrad tune).
+// What computes meanwhile takes longer, a matrix product whose blocks are one wave of the GPU twice as long. Config.MaxCTAs bounds the
+// blocks of every launch, which costs an operation little where they have 512 threads each. The bits are the same. Which engine does
+// an operation was decided without a bound: where it counts, force one, or measure a table with the bound (symgrad tune).
 //
 // # All kernels are there before the first operation
 //
@@ -83,7 +88,7 @@
 // so can be captured in a graph and replayed. Words by which ranks meet carry the epoch; none is ever reset. Scratch memory
 // has two halves, of which an operation uses the one of its epoch's parity: a rank ends operation e+1 only after it had
 // something of e+1 from every other rank, which was therefore done with e, so that e+2 may use the half of e again. That
-// saves the closing barrier of all engines but twoshot, whose peers read and write the buffers themselves.
+// saves the closing barrier of all engines but twoshot and copy, whose peers read and write the buffers themselves.
 //
 // Where a rank's buffers lie it tells in the words by which it opens an operation: the number of a registered slab and
 // an offset. Ranks may have them in a slab or elsewhere as they like; what lies elsewhere the kernel copies to the board,

@@ -20,7 +20,7 @@
 // pending and later operations of all ranks get ErrMismatch with the first field that differs. A Work is done when the
 // device is past it and all ranks have announced it, so that nobody is told that an operation went well which others never
 // issued; a receive without elements is done when its send was compared with it. Operations of views that promise symmetric
-// buffers are compared by the places of these buffers, too.
+// buffers are compared by the places of these buffers, too, and all by whether they run beside other work.
 //
 // # Deaths and aborts
 //
