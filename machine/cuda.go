@@ -60,20 +60,20 @@ type word struct {
 //
 // Errors: ErrDevice when graph, world and settings do not fit together, or there is no GPU.
 func newDevice(cfg *Config, g *gorgonia.ExprGraph) (*device, error) {
-	d := ownerOf(g)
+	group, what := groupOf(g)
 	on := tensor.Host
-	if d != nil {
-		on = d.Device()
+	if group != nil {
+		on = group.Device()
 	}
 	switch {
 	case cfg.Device == CPU && on != tensor.Host:
-		return nil, fmt.Errorf("%w: the device is cpu, and the gradients go to a world on %v: set the device to cuda or auto", ErrDevice, on)
-	case cfg.Device == CUDA && d != nil && on == tensor.Host:
-		return nil, fmt.Errorf("%w: the device is cuda, and the gradients go to a world of the host: attach to one of GPUs, or set the device to cpu", ErrDevice)
+		return nil, fmt.Errorf("%w: the device is cpu, and %s a world on %v: set the device to cuda or auto", ErrDevice, what, on)
+	case cfg.Device == CUDA && group != nil && on == tensor.Host:
+		return nil, fmt.Errorf("%w: the device is cuda, and %s a world of the host: take one of GPUs, or set the device to cpu", ErrDevice, what)
 	case cfg.Share != nil && cfg.Share.closed:
 		return nil, fmt.Errorf("%w: the machine that has the parameters is closed", ErrClosed)
 	case on != tensor.Host:
-		v, err := deviceOf(d.Layout().Group)
+		v, err := deviceOf(group)
 		if err != nil {
 			return nil, err
 		}
@@ -104,6 +104,23 @@ func freshDevice(v *cuda.Device, driver *cuda.Driver, from *Machine) *device {
 		dev: v, driver: driver, from: from, copies: true,
 		params: map[*gorgonia.Node]*stored{}, states: map[uintptr]*stored{}, memory: map[place]tensor.Buffer{},
 	}
+}
+
+// groupOf is a group whose device a graph is to run on, and what goes to it: that of its DDP, or else of its first collective; nil
+// without any.
+func groupOf(g *gorgonia.ExprGraph) (group *dist.Group, what string) {
+	if d := ownerOf(g); d != nil {
+		return d.Layout().Group, "the gradients go to"
+	}
+	for _, n := range g.AllNodes() {
+		if op, ok := ops.Describe(n); ok {
+			return op.Group, fmt.Sprintf("the %v of %q goes to", op.Kind, op.Tensor)
+		}
+		if b, ok := ops.DescribeBatchNorm(n); ok && b.Exchange.Group != nil {
+			return b.Exchange.Group, fmt.Sprintf("the statistics of %q go to", b.Exchange.Tensor)
+		}
+	}
+	return nil, ""
 }
 
 // ownerOf is the DDP that the gradients of a graph go to, or nil.

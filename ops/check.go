@@ -6,7 +6,6 @@ import (
 	"gorgonia.org/gorgonia"
 
 	"github.com/symgrad/symgrad/dist"
-	"github.com/symgrad/symgrad/tensor"
 )
 
 // build checks c on x, infers the form of the result and adds the node.
@@ -29,9 +28,6 @@ func build(c *collective, x *gorgonia.Node) (*gorgonia.Node, error) {
 func (c *collective) check(x *gorgonia.Node) error {
 	if c.g == nil || x == nil || x.Graph() == nil {
 		return fmt.Errorf("%v: %w: no group, no node, or a node without a graph", c.kind, dist.ErrInvalid)
-	}
-	if dev := c.g.Device(); dev != tensor.Host {
-		return c.refuse(x, fmt.Errorf("%w: the group is on %v, the graph's values are in host memory", dist.ErrDevice, dev))
 	}
 	var err error
 	if c.in, err = formOf(x); err != nil {
@@ -94,8 +90,8 @@ func (c *collective) checkRed() error {
 	case s.At.IsZero():
 	case s.At.Len() != 1:
 		return fmt.Errorf("%w: the premulsum scalar has %d elements, not 1", dist.ErrCount, s.At.Len())
-	case s.At.Device() != tensor.Host:
-		return fmt.Errorf("%w: the premulsum scalar is on %v", dist.ErrDevice, s.At.Device())
+	case s.At.Device() != c.g.Device():
+		return fmt.Errorf("%w: the premulsum scalar is on %v, and the group on %v", dist.ErrDevice, s.At.Device(), c.g.Device())
 	}
 	return nil
 }

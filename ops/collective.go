@@ -140,7 +140,13 @@ func (c *collective) label() string {
 
 // run does the operation on in, in prealloc if that can be. The group works on buffers, not on tensor headers: gorgonia
 // transposes headers in place.
+//
+// Errors: those of the group; dist.ErrDevice for a group of GPUs, whose graphs package machine runs.
 func (c *collective) run(prealloc, in gorgonia.Value) (gorgonia.Value, error) {
+	if on := c.g.Device(); on != tensor.Host {
+		return nil, fmt.Errorf("%v of %q, rank %d/%d: %w: the group is on %v, and the values that this machine has are in host memory: "+
+			"run the graph by package machine", c, c.label(), c.g.Rank(), c.g.Size(), dist.ErrDevice, on)
+	}
 	src, err := c.in.read(in)
 	if err != nil {
 		return nil, fmt.Errorf("%v of %q, rank %d/%d: %w", c, c.label(), c.g.Rank(), c.g.Size(), err)

@@ -5,6 +5,9 @@
 //	y, err := ops.AllGather(group, h)            // all rows, on every rank
 //	grads, err := gorgonia.Grad(cost, w)         // the backward pass holds a reducescatter
 //
+// A group may be one of GPUs: then package machine runs the graph, on the GPU of the rank, and its collectives are steps of its
+// program. Messages and barriers are for groups of the host.
+//
 // # The loss that is differentiated
 //
 // Each rank builds its own graph with its own scalar cost. The loss is the sum of the costs over the ranks of the group,
