@@ -135,6 +135,7 @@ func (g *Group) Symmetric() *Group {
 // Beside is a view of the group for operations that run while the device computes something else, as the sums of gradients do beside
 // the backward pass. On GPUs a large operation whose buffers are promised to lie alike is then moved by copy engines, which leave
 // the multiprocessors to the computation; alone it might take a little longer so. Results are the same. Elsewhere it changes nothing.
+// Copy engines cannot be stopped: where the group breaks, destinations of such operations may still change, on all ranks.
 //
 // Collective: all ranks use such a view for the same operations. Errors: its verbs give ErrMismatch on all ranks of GPUs where they
 // do not.

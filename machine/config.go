@@ -54,7 +54,7 @@ type Config struct {
 	Compute       string   // how products of float32 are made: f32, tf32 or bf16, with sums in float32; "" means f32
 	KeepInputs    bool     // an input is copied when it has been let anew, and not when its elements have changed in place
 	Deterministic bool     // the same bits in every run, at some cost in time
-	Tune          bool     // choose the fastest way of each product by trying, in New
+	Tune          bool     // choose the fastest way of each product by trying; in New all ranks together, which set it alike
 	NoGraph       bool     // queue step by step, in place of replaying a captured graph
 	CUDADriver    string   // path or soname of libcuda; "" means libcuda.so.1, searched for
 	NVRTC         string   // path or soname of libnvrtc; "" means that of the newest CUDA that the driver runs

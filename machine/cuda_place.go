@@ -39,6 +39,7 @@ func (c *compiled) loadOnDevice(env program.Env) error {
 	if cfg.Arena, err = m.device.arena(c.p.Arena); err != nil {
 		return err
 	}
+	cfg.TuneAlone = len(m.all) > 0 // made in a run, perhaps by this rank alone: its batch has another size
 	cfg.Before = func() error { return m.device.waitForRanks(c) }
 	r, err := cudaexec.New(c.p, cfg, env)
 	if err != nil {

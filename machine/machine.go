@@ -34,6 +34,7 @@ type Machine struct {
 	host    optim.Solver     // of Config.Solver on the CPU
 	sharded *ddp.DDP         // of a graph on the CPU whose solver is sharded
 	laps    []lap            // since Laps
+	stuck   bool             // the GPU does not come to an end
 }
 
 var _ gorgonia.VM = (*Machine)(nil)
@@ -77,6 +78,7 @@ func New(g *gorgonia.ExprGraph, cfg Config, outputs ...*gorgonia.Node) (m *Machi
 		err = p
 	}
 	if err != nil {
+		m.stuck = errors.Is(err, cudaexec.ErrStuck)
 		return nil, errors.Join(fmt.Errorf("machine %s: %w", cfg.Name, err), m.Close())
 	}
 	return m, nil
@@ -323,6 +325,9 @@ func (m *Machine) Close() error {
 		return nil
 	}
 	m.closed = true
+	if m.stuck {
+		return nil // to free anything would wait for what never ends
+	}
 	var errs []error
 	for _, communicates := range [...]bool{true, false} { // those that know when a rank has died come first
 		for _, c := range m.all {

@@ -50,13 +50,13 @@ func (p PlanParam) String() string {
 	return fmt.Sprintf("%s %v%v", p.Name, p.DType, gtensor.Shape(p.Shape))
 }
 
-// leastShare is what part of the bytes of a later bucket any has at least, unless it is the last of its dtype.
-const leastShare = 64
+// little is the bytes below which a bucket is not worth a collective of its own, whose bounds are first and later bytes.
+func little(first, later int64) int64 { return min(first/4, later/64) }
 
 // fill puts the parameters into buckets. order[0] is the index of the parameter whose gradient is ready first. A bucket
 // is a run of parameters of one dtype, in that order, of at most first bytes (the first bucket of its dtype) or later
-// bytes (the others); a parameter that is larger has a bucket to itself, but for what comes before it and is too little for a
-// collective of its own, as the bias of a large layer is. Gradients begin at multiples of align bytes, and
+// bytes (the others); a parameter that is larger has a bucket to itself. But what is too little for a collective of its own, as the
+// bias of a large layer is, takes the next parameter along whatever its size (see little). Gradients begin at multiples of align bytes, and
 // of optim.Block elements where they are to be sharded.
 func (p *Plan) fill(order []int, first, later int64, align int) {
 	open := make(map[tensor.DType]int) // index in filled of the bucket that takes the next parameter of the dtype
@@ -75,7 +75,7 @@ func (p *Plan) fill(order []int, first, later int64, align int) {
 		if ok && slices.IndexFunc(filled, func(f PlanBucket) bool { return f.DType == q.DType }) == b {
 			limit = first
 		}
-		if !ok || filled[b].Bytes()+size > limit && filled[b].Bytes() >= later/leastShare {
+		if !ok || filled[b].Bytes()+size > limit && filled[b].Bytes() >= little(first, later) {
 			b = len(filled)
 			open[q.DType] = b
 			filled = append(filled, PlanBucket{DType: q.DType})

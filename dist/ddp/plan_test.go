@@ -70,7 +70,7 @@ func TestBucketsFillInTheOrderOfGradients(t *testing.T) {
 
 // What is too little for a collective of its own goes with the next parameter, however large that is.
 func TestLittleGradientsGoWithLargeOnes(t *testing.T) {
-	const first, later = 64 * 4, 64 * 40
+	const first, later = 4 * 40, 64 * 40
 	for _, c := range []struct {
 		name   string
 		params []PlanParam // the last one's gradient comes first
@@ -99,6 +99,19 @@ func TestLittleGradientsGoWithLargeOnes(t *testing.T) {
 		if fmt.Sprint(got) != fmt.Sprint(c.want) {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
+	}
+}
+
+// The bound of the first bucket counts, however large the others may be.
+func TestTheFirstBucketStaysSmall(t *testing.T) {
+	p := &Plan{}
+	order := make([]int, 20)
+	for i := range order {
+		p.Params, order[i] = append(p.Params, f32s(fmt.Sprint(i), 128<<10)), i
+	}
+	p.fill(order, 1<<20, 256<<20, 1)
+	if len(p.Buckets) != 2 || len(p.Buckets[0].Params) != 2 {
+		t.Errorf("20 gradients of 512 KiB fill %v", p)
 	}
 }
 

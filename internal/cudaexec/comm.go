@@ -2,6 +2,7 @@ package cudaexec
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/internal/gpu"
@@ -117,6 +118,20 @@ func (k *collective) sides(p *program.Program, step *program.Step) {
 func wholeOf(p *program.Program, v program.View) side {
 	val := &p.Values[v.Value]
 	return side{viewOf(p, v), max(val.Len()-v.Offset, 0), val.DType}
+}
+
+// bytes is those of the whole vector.
+func (k *collective) bytes() int64 { return int64(max(k.in.n*k.in.dt.Size(), k.out.n*k.out.dt.Size())) }
+
+// leastCrowd is the bytes from which on a collective by multiprocessors takes as long as large Maps do.
+const leastCrowd = 4 << 20
+
+// crowds reports whether multiprocessors communicate for long, in collectives that are not large enough for copy engines. They need
+// the memory of the device, which Maps whose blocks end soon take more of.
+func (c *comm) crowds() bool {
+	return c != nil && slices.ContainsFunc(c.steps, func(k *collective) bool {
+		return k != nil && k.group.Size() > 1 && k.bytes() >= leastCrowd && k.bytes() < gpu.LeastAside
+	})
 }
 
 // queue issues the collective.

@@ -2,6 +2,7 @@ package cudaexec
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -9,6 +10,7 @@ import (
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/internal/cuda"
 	"github.com/symgrad/symgrad/internal/cudagen"
+	"github.com/symgrad/symgrad/internal/gpu"
 	"github.com/symgrad/symgrad/internal/program"
 	"github.com/symgrad/symgrad/internal/sim"
 	"github.com/symgrad/symgrad/tensor"
@@ -146,5 +148,34 @@ func TestPartsAreSidesOfTheirOwnLength(t *testing.T) {
 		if got := [2]int{k.in.n, k.out.n}; got != c.lengths || k.factor.slot != literal {
 			t.Errorf("%v has sides of %v elements, want %v", c.kind, got, c.lengths)
 		}
+	}
+}
+
+// Collectives that multiprocessors do for long are neither small nor for copy engines, and not of one rank.
+func TestCollectivesOfMultiprocessorsCrowd(t *testing.T) {
+	for _, ranks := range []int{1, 2} {
+		onRanks(t, ranks, func(g *dist.Group) error {
+			for _, c := range []struct {
+				in, out int // elements
+				want    bool
+			}{
+				{leastCrowd / 4, leastCrowd / 4, true},
+				{leastCrowd/4 - 1, leastCrowd/4 - 1, false},
+				{leastCrowd / 8, leastCrowd / 4, true},
+				{gpu.LeastAside/4 - 1, 1, true},
+				{gpu.LeastAside / 4, gpu.LeastAside / 4, false},
+				{0, 0, false},
+			} {
+				all := &comm{steps: []*collective{nil, {group: g, in: side{n: c.in, dt: tensor.F32}, out: side{n: c.out, dt: tensor.F32}}}}
+				if got := all.crowds(); got != (c.want && ranks > 1) {
+					return fmt.Errorf("%d ranks, %d and %d elements: %v", ranks, c.in, c.out, got)
+				}
+			}
+			return nil
+		})
+	}
+	var none *comm
+	if none.crowds() {
+		t.Error("no communication crowds")
 	}
 }

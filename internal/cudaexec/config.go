@@ -52,6 +52,10 @@ type Config struct {
 	Deterministic bool // the same bits in every run of the program on one kind of GPU, at some cost in time
 	Tune          bool // time the candidates for each matrix product and convolution in New, and take what all ranks find fastest; not with Deterministic
 
+	// TuneAlone is Tune by what this rank finds alone, for a program that the other ranks may not load now: New is then no different
+	// from without Tune for them.
+	TuneAlone bool
+
 	turns turning // with Tune: when products work on transposed copies of an operand
 
 	CUBLAS string   // path of libcublas; "" searches, Without leaves matrix products to kernels of our own

@@ -191,6 +191,7 @@ func (x *Exec) generate() (text string, steps []cudagen.Step, err error) {
 		return "", nil, err
 	}
 	t := cudagen.Target{SMs: x.dev.SMs(), MaxThreads: threads, Arch: 10*major + minor, Own: make([]bool, len(x.p.Steps)), Apart: x.env.Watch != nil}
+	t.Stay = x.comm.crowds()
 	for i := range t.Own {
 		t.Own[i] = !x.mul.does(i) && !x.conv.does(i)
 	}

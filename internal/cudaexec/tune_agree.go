@@ -156,11 +156,13 @@ type circle struct {
 }
 
 // council is the ranks of a program, in circles; none where the program has no groups, or nothing is timed. In each circle all
-// ranks do the same number of gathers of the same lengths, whatever they have. What one circle finds goes on into the next:
-// after the rows and columns of a grid all ranks know of all.
+// ranks do the same number of gathers of the same lengths, whatever they have, unless a gather itself fails. What one circle finds
+// goes on into the next: after the rows and columns of a full grid all ranks know of all. Where circles are a chain, a rank hears of
+// its neighbours alone.
 type council struct {
 	program string
 	circles []circle
+	broken  bool // a gather has failed: there is no use in another
 }
 
 // slowest is the times of list, as timesOf orders them, on the slowest of the ranks that have the same list.
@@ -172,6 +174,7 @@ func (c *council) slowest(list []*trial, err error) ([]float32, error) {
 		head := headOf(list, err)
 		heads, e := g.gather(head)
 		if e != nil {
+			c.broken = true
 			return nil, errors.Join(err, c.wrong(e))
 		}
 		if e := failed(heads, g.ranks); e != nil {
@@ -189,7 +192,8 @@ func (c *council) slowest(list []*trial, err error) ([]float32, error) {
 		}
 		all, e := g.gather(append(slices.Clone(worst), make([]float32, most-len(worst))...))
 		if e != nil {
-			return nil, c.wrong(e)
+			c.broken = true
+			return nil, errors.Join(err, c.wrong(e))
 		}
 		worst = merge(worst, head, heads, all)
 	}
@@ -200,6 +204,9 @@ func (c *council) slowest(list []*trial, err error) ([]float32, error) {
 //
 // Collective: all ranks, also one with an error. Errors: as of slowest.
 func (c *council) anyone(yes bool, err error) (bool, error) {
+	if c.broken {
+		return yes, err
+	}
 	for _, g := range c.circles {
 		line := []float32{failureOf(err), 0}
 		if yes {

@@ -275,6 +275,34 @@ func TestRowsAndColumnsAgree(t *testing.T) {
 	}
 }
 
+// In a grid that lacks a rank, one has heard of no failure when its neighbours have: it must not wait for them in vain.
+func TestAFailureInARaggedGridEndsAll(t *testing.T) {
+	onRanks(t, 3, func(g *dist.Group) error {
+		row, column, err := g.Split2D(2)
+		if err != nil {
+			return err
+		}
+		var groups []*dist.Group
+		for _, part := range []*dist.Group{row, column} {
+			if part.Size() > 1 {
+				groups = append(groups, part)
+			}
+		}
+		var own error
+		if g.Rank() == 2 {
+			own = cuda.ErrMemory
+		}
+		list, _ := tried([]time.Duration{1, 2})
+		var gathers []int
+		c := around(groups, &gathers)
+		_, err = c.slowest(list, own)
+		if _, err = c.anyone(false, err); !errors.Is(err, cuda.ErrMemory) {
+			return fmt.Errorf("after %v numbers: error %w, want ErrMemory", gathers, err)
+		}
+		return nil
+	})
+}
+
 func TestAnErrorOfOneRankIsOneOfAll(t *testing.T) {
 	onRanks(t, 3, func(g *dist.Group) error {
 		var gathers []int

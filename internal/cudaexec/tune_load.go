@@ -15,26 +15,25 @@ import (
 // least time on the slowest rank. The ranks of a group wait for each other in every step, so that a fast way of one rank is
 // of no use where another's is slow.
 //
-// Collective: with Config.Tune, where the program has collectives. Ranks that have the same candidates come to the same ways;
-// one that has others, because its batch has another size, keeps its own choice. Errors: those of newProducts, products.tune
+// Collective: with Config.Tune, where the program has collectives, unless Config.TuneAlone. Ranks that have the same candidates
+// come to the same ways where a group holds them all; one that has others, because its batch has another size, keeps its own choice. Errors: those of newProducts, products.tune
 // and newConvolutions, on all ranks; why a group is broken; ErrStuck.
 func (x *Exec) openLibraries() error {
 	c := x.council()
 	list, err := x.timeLibraries()
 	times, err := c.slowest(list, err)
-	if err != nil {
-		return x.leave(err)
-	}
-	err = takeLeast(list, times)
-	x.mul.choose(x.cfg.turns)
 	var short bool
+	if err == nil {
+		err = takeLeast(list, times)
+		x.mul.choose(x.cfg.turns)
+	}
 	if err == nil {
 		short, err = x.mul.place(x.dev)
 	}
 	if err == nil {
 		err = x.conv.place(x.p)
 	}
-	if short, err = c.anyone(short, err); err != nil {
+	if short, err = c.anyone(short, err); err != nil { // also where slowest has told of an error: not all may have heard of it
 		return x.leave(err)
 	}
 	if short {
@@ -73,7 +72,7 @@ func (x *Exec) leave(err error) error {
 // before tell each other nothing new.
 func (x *Exec) council() *council {
 	c := &council{program: x.p.Name}
-	if !x.cfg.Tune || x.comm == nil {
+	if !x.cfg.Tune || x.cfg.TuneAlone || x.comm == nil {
 		return c
 	}
 	for _, g := range x.comm.groups {

@@ -14,6 +14,10 @@ type Target struct {
 	// means that libraries do all.
 	Own []bool
 
+	// Stay keeps blocks of large Maps until all of their elements are done, where they otherwise end soon and make room for others: then
+	// less of the device's memory is left to what runs beside them.
+	Stay bool
+
 	// Apart keeps each Map a launch of its own. Otherwise independent Maps that follow each other are one, where that pays.
 	Apart bool
 }

@@ -217,3 +217,22 @@ func TestWhatNoKernelCanDoIsAnErrorThatNamesTheStep(t *testing.T) {
 		})
 	}
 }
+
+// Blocks of a large Map end after a few turns, unless they are to stay; small ones are launched alike.
+func TestBlocksOfLargeMapsEndSoon(t *testing.T) {
+	const resident = 132 * 2048 / 256
+	for _, c := range []struct{ count, soon, stay int }{
+		{1, 1, 1},
+		{256 * resident, resident, resident},
+		{256 * mostTurns * resident, resident, resident},
+		{256*mostTurns*resident + 1, resident + 1, resident},
+		{256 * 100 * resident, 25 * resident, resident},
+	} {
+		for stay, want := range map[bool]int{false: c.soon, true: c.stay} {
+			g := &generator{t: Target{SMs: 132, MaxThreads: 2048, Stay: stay}}
+			if got := g.blocks(c.count, 256); got != want {
+				t.Errorf("%d turns, stay %v: %d blocks, want %d", c.count, stay, got, want)
+			}
+		}
+	}
+}

@@ -58,10 +58,14 @@ func (f *flat) inside() string {
 const mostTurns = 4
 
 // blocks is the grid for count turns: all at once if the device holds them, or else as many as it holds, and more where their
-// threads would take many turns.
+// threads would take many turns, unless blocks are to stay.
 func (g *generator) blocks(count, threads int) int {
 	once, resident := ceilDiv(count, threads), g.t.SMs*max(1, g.t.MaxThreads/threads)
-	return max(1, min(once, resident), ceilDiv(once, mostTurns))
+	blocks := max(1, min(once, resident))
+	if g.t.Stay {
+		return blocks
+	}
+	return max(blocks, ceilDiv(once, mostTurns))
 }
 
 // flat makes the code of a Map.

@@ -15,13 +15,16 @@ import (
 //
 //	meet     a kernel of one block: all ranks have come, with their factors
 //	pull     this rank's slice of all others, to scratch memory              reduce-scatter, allreduce
-//	combine  what came with what is here, by a kernel that waits for nobody  reduce-scatter, allreduce
+//	combine  what came with what is here, by a kernel that waits for no rank reduce-scatter, allreduce
 //	push     this rank's slice to all others                                 all-gather, allreduce
 //	meet     no rank has anything more to do with another's memory
 //
 // A slice is written by its owner alone, and only after that has read what it needs of it, so that two meetings are enough.
 // Scratch memory is all of the board's tiles: between the meetings no other operation of any rank uses them. A slice comes in
 // parts, so that the links carry one while another is combined, on a stream of its own.
+//
+// Copies cannot be called back: where a meeting ends because the group is broken, those behind it still run, also of graphs that are
+// queued, and put what there is then to destinations of the others.
 type copying struct {
 	rank, n  int
 	src, dst [MaxRanks]uintptr // of each rank, as this one addresses it; where others have none to do with it, this rank's alone
@@ -34,8 +37,9 @@ type copying struct {
 
 // Parts of a slice.
 const (
-	mostParts = 4
-	leastPull = 1 << 20 // bytes; less is not worth a part
+	mostPasses = 4       // over scratch memory: the driver lets about a thousand commands wait, and those of one operation are to be few
+	mostParts  = 4       // of a pass
+	leastPull  = 1 << 20 // bytes; less is not worth a part
 )
 
 // hands is what a copying is done by.
@@ -87,7 +91,7 @@ func (c *copying) push(from, off uintptr, bytes uint64, h hands) error {
 
 // reduce reduces this rank's slice of all to the address to, as much at a time as scratch memory holds, and pushes it from there.
 func (c *copying) reduce(to uintptr, push bool, h hands) error {
-	most := c.room/uint64(c.n-1)&^127 - 256*mostParts
+	most := c.pass()
 	for off := uint64(0); off < c.bytes; off += most {
 		bytes := min(most, c.bytes-off)
 		part := align(max((bytes+mostParts-1)/mostParts, min(c.least, bytes)), 128)
@@ -97,17 +101,17 @@ func (c *copying) reduce(to uintptr, push bool, h hands) error {
 				return err
 			}
 		}
-		for i := range parts {
-			if !push && i < parts-1 {
-				continue
+		if !push {
+			if err := h.await(parts - 1); err != nil {
+				return err
 			}
+			continue
+		}
+		for i := range parts {
 			if err := h.await(i); err != nil {
 				return err
 			}
 			at := uintptr(off + uint64(i)*part)
-			if !push {
-				continue
-			}
 			if err := c.push(to+at, at, min(part, bytes-uint64(i)*part), h); err != nil {
 				return err
 			}
@@ -115,6 +119,10 @@ func (c *copying) reduce(to uintptr, push bool, h hands) error {
 	}
 	return nil
 }
+
+// pass is the bytes of a slice that scratch memory holds at once. Each part has 128 bytes for what its place is shifted by, and up to as
+// many because its length is rounded.
+func (c *copying) pass() uint64 { return c.room/uint64(c.n-1)&^127 - 256*mostParts }
 
 // pull has bytes bytes of this rank's slice, in bytes behind off, come from all others, and combined: part number i of those that are so
 // far apart.
@@ -159,6 +167,9 @@ func (s *state) copying(op *dist.Op, l *call) (c copying, ok bool) {
 	ok = true
 	if op.Kind != dist.KindAllGather {
 		ok = s.everywhere(&c.src, l.src, uint64(op.Src.Bytes()))
+	}
+	if op.Kind != dist.KindAllGather {
+		ok = ok && c.bytes <= mostPasses*c.pass()
 	}
 	if op.Kind != dist.KindReduceScatter {
 		ok = ok && s.everywhere(&c.dst, l.dst, uint64(op.Dst.Bytes()))
@@ -295,11 +306,7 @@ func (s *seams) note(slabs []known) {
 	s.at.Store(&all)
 }
 
-// asideLeast is the bytes of a vector from which on copy engines are taken beside other work: below, an operation would take longer by
-// a third or more.
-const asideLeast = 32 << 20
-
-// Aside implements gpu.Aside.
+// Aside implements gpu.Aside. What turns out to be nothing for copy engines is done as by twoshot, in a shape that is guessed.
 func (e *Engine) Aside(op *dist.Op) bool {
-	return e.way == copier && e.s.n > 1 && op.Symmetric && copier.native(op.Kind) && gpu.Size(op, e.s.n) >= asideLeast
+	return e.way == copier && e.s.n > 1 && op.Symmetric && copier.native(op.Kind) && gpu.Size(op, e.s.n) >= gpu.LeastAside
 }

@@ -109,7 +109,7 @@ const (
 	copySrc   = 48
 	copyDst   = 200<<10 + 16
 	copyBoard = 400 << 10
-	copyAll   = copyBoard + 32<<10
+	copyAll   = copyBoard + 64<<10
 )
 
 // copyCase is one operation on bytes.
@@ -143,7 +143,7 @@ func (c *copyCase) copying(r int) (copying, bool) {
 		slab.Base = append(slab.Base, uintptr(q+1)<<32)
 		boards.Base = append(boards.Base, uintptr(q+1)<<32+copyBoard)
 	}
-	s := &state{n: c.n, p: &gpu.Party{Rank: r, Size: c.n}, slab: boards, board: board{tiles: part{0, 16 << 10}}}
+	s := &state{n: c.n, p: &gpu.Party{Rank: r, Size: c.n}, slab: boards, board: board{tiles: part{0, uint64(c.n-1) * 4 << 10}}}
 	s.slabs.Store(&[]known{{slab: slab, base: slab.Base[r], row: 1, plain: true, count: 1}})
 	src, dst := c.places(r)
 	l := call{src: slab.Base[r] + uintptr(src), dst: slab.Base[r] + uintptr(dst)}
@@ -265,11 +265,11 @@ func TestCopyEnginesNeedBuffersThatLieAlike(t *testing.T) {
 		op   dist.Op
 		want bool
 	}{
-		{dist.Op{Kind: dist.KindAllReduce, Count: asideLeast / 4, Symmetric: true}, true},
-		{dist.Op{Kind: dist.KindAllReduce, Count: asideLeast/4 - 1, Symmetric: true}, false},
-		{dist.Op{Kind: dist.KindAllReduce, Count: asideLeast / 4}, false},
-		{dist.Op{Kind: dist.KindAllGather, Count: asideLeast / 8, Symmetric: true}, true},
-		{dist.Op{Kind: dist.KindBroadcast, Count: asideLeast, Symmetric: true}, false},
+		{dist.Op{Kind: dist.KindAllReduce, Count: gpu.LeastAside / 4, Symmetric: true}, true},
+		{dist.Op{Kind: dist.KindAllReduce, Count: gpu.LeastAside/4 - 1, Symmetric: true}, false},
+		{dist.Op{Kind: dist.KindAllReduce, Count: gpu.LeastAside / 4}, false},
+		{dist.Op{Kind: dist.KindAllGather, Count: gpu.LeastAside / 8, Symmetric: true}, true},
+		{dist.Op{Kind: dist.KindBroadcast, Count: gpu.LeastAside, Symmetric: true}, false},
 	} {
 		c.op.Src = hostBuffer(room(64), 16, tensor.F32)
 		if got := e.(gpu.Aside).Aside(&c.op); got != c.want {

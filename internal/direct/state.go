@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"unsafe"
 
@@ -157,6 +158,9 @@ func (s *state) prepare() error {
 		return err
 	}
 	s.stopAt = s.stop.Device()
+	if s.n == 1 {
+		return nil
+	}
 	return s.adder.open(v)
 }
 
@@ -201,11 +205,11 @@ func (s *state) register(slab *gpu.Slab) error {
 
 // reach is whether this rank can address slab on all ranks, and where allocations end within it, as far as the driver tells.
 func (s *state) reach(slab *gpu.Slab) (seams []uintptr, reachable, plain byte) {
+	if slices.Contains(slab.Base, 0) {
+		return nil, 0, 0
+	}
 	reachable, plain = 1, 1
 	for _, b := range slab.Base {
-		if b == 0 {
-			return nil, 0, 0
-		}
 		for p, end := b, b+uintptr(slab.Bytes); p < end; {
 			base, bytes, err := s.p.Device.Range(p)
 			if err != nil || base+uintptr(bytes) <= p {

@@ -199,7 +199,11 @@ func (k *picker) pick(op *dist.Op) (way, error) {
 	if op.Kind.Reduces() {
 		key.red = op.Red.Kind
 	}
-	slot := &k.cache[(uint(key.count)*0x9e3779b1>>5^uint(key.kind)*7^uint(key.dtype)*29^uint(key.red)*5^uint(key.root))%uint(len(k.cache))]
+	mixed := uint(key.count)*0x9e3779b1>>5 ^ uint(key.kind)*7 ^ uint(key.dtype)*29 ^ uint(key.red)*5 ^ uint(key.root)
+	if key.beside {
+		mixed ^= 3
+	}
+	slot := &k.cache[mixed%uint(len(k.cache))]
 	if slot.key == key {
 		return slot.way, nil
 	}

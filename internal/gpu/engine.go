@@ -53,6 +53,10 @@ type Aside interface {
 	Aside(op *dist.Op) bool
 }
 
+// LeastAside is the bytes of a vector, as Size counts, from which on engines are worth while that are Aside: below, an operation takes much
+// longer by copy engines than by multiprocessors.
+const LeastAside = 32 << 20
+
 // Maker makes the engines of the world's group, in the order of its table's columns.
 //
 // Collective: all ranks of p. Errors: on all ranks alike.

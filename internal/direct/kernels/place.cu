@@ -203,7 +203,7 @@ __device__ __forceinline__ void slices(const Call &c, u64 e, Watch &w, Meeting &
 }
 
 // addUp reduces n bytes of this rank's data, at src, with those that copy engines have brought from the others to this rank's board:
-// at area, slot bytes apart, in rank order without this rank. The factors came with the meeting before, of epoch e.
+// at area, slot bytes apart, in rank order without this rank. The factors came with the meeting before, of epoch e, or are on their way.
 __device__ __forceinline__ void addUp(const Call &c, u64 e, Watch &w) {
   u64 scalars[RANKS], from[RANKS];
   takeScalars(c, e, w, scalars);
