@@ -149,7 +149,7 @@ func slotOf(q, r int) int {
 }
 
 // copying is how op is done by copy engines, and whether it can be: ranks must have promised that their buffers lie alike, where
-// the others' copy engines get at them.
+// the others' copy engines get at them. Ranks come to the same answer, since the slices that it looks at are the largest.
 func (s *state) copying(op *dist.Op, l *call) (c copying, ok bool) {
 	if !op.Symmetric || s.n == 1 || !copier.native(op.Kind) {
 		return c, false
@@ -157,7 +157,7 @@ func (s *state) copying(op *dist.Op, l *call) (c copying, ok bool) {
 	c = copying{rank: s.p.Rank, n: s.n, bytes: l.span.block, least: leastPull}
 	b := &s.board.tiles
 	c.scratch, c.room = s.slab.Base[c.rank]+uintptr(b.at), 2*b.half
-	stride := max(l.span.srcStride, l.span.dstStride)
+	stride := c.bytes
 	if op.Kind == dist.KindAllReduce {
 		stride = pieceOf(reduceAll, &l.span, s.n, l.span.block).stride
 		c.bytes = min(stride, l.span.block-min(uint64(c.rank)*stride, l.span.block))
@@ -166,10 +166,7 @@ func (s *state) copying(op *dist.Op, l *call) (c copying, ok bool) {
 	c.src[c.rank], c.dst[c.rank] = l.src, l.dst
 	ok = true
 	if op.Kind != dist.KindAllGather {
-		ok = s.everywhere(&c.src, l.src, uint64(op.Src.Bytes()))
-	}
-	if op.Kind != dist.KindAllGather {
-		ok = ok && c.bytes <= mostPasses*c.pass()
+		ok = stride <= mostPasses*c.pass() && s.everywhere(&c.src, l.src, uint64(op.Src.Bytes()))
 	}
 	if op.Kind != dist.KindReduceScatter {
 		ok = ok && s.everywhere(&c.dst, l.dst, uint64(op.Dst.Bytes()))

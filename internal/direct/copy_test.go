@@ -281,6 +281,23 @@ func TestCopyEnginesNeedBuffersThatLieAlike(t *testing.T) {
 	}
 }
 
+// The last rank's slice of an allreduce may be shorter: all the same it does as the others.
+func TestRanksAgreeOnWhatIsTooMuchForCopyEngines(t *testing.T) {
+	const n = 3
+	fits := &copyCase{kind: dist.KindAllReduce, n: n}
+	k, _ := fits.copying(0)
+	for _, over := range []int{-32, -1, 0, 1, 17, 32, 33} {
+		c := &copyCase{kind: dist.KindAllReduce, n: n, count: n*mostPasses*int(k.pass()) + over}
+		c.srcLen, c.dstLen = c.count, c.count
+		_, first := c.copying(0)
+		for r := range n {
+			if _, ok := c.copying(r); ok != first || ok != (over <= 0) {
+				t.Errorf("%d B more than fit: rank 0 %v, rank %d %v", over, first, r, ok)
+			}
+		}
+	}
+}
+
 func TestWhatCopyEnginesAreToldAllocatesNothing(t *testing.T) {
 	c := &copyCase{kind: dist.KindAllReduce, n: 4, count: 20011, srcLen: 20011, dstLen: 20011}
 	k, ok := c.copying(1)
