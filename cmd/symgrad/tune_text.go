@@ -80,7 +80,8 @@ func fastest(r *gpu.Row) string {
 	}).Engine
 }
 
-// tableText is what a table says, a line for each operation, for so many ranks (0 means any number), then its rules.
+// tableText is what a table says, a line for each operation, for so many ranks (0 means any number), then its rules, and what comes
+// before all that.
 func tableText(t *gpu.Table, ranks int) []string {
 	var lines []string
 	line, last := "", ""
@@ -111,7 +112,10 @@ func tableText(t *gpu.Table, ranks int) []string {
 		last = " to " + perf.FormatSize(r.Bytes)
 	}
 	flush()
-	return append(lines, rulesText(t, ranks)...)
+	if lines = append(lines, rulesText(t, ranks)...); len(lines) > 0 {
+		lines = append(lines, fmt.Sprintf("beside a computation, symmetric, from %s: copy, where it can", perf.FormatSize(gpu.LeastAside)))
+	}
+	return lines
 }
 
 // rulesText is the rules of a table, a line each.
