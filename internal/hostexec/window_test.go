@@ -60,7 +60,8 @@ func TestRandomWindowsEqualTheOracle(t *testing.T) {
 		dt := rapid.SampledFrom([]tensor.DType{tensor.F32, tensor.F32, tensor.F32, tensor.F64}).Draw(rt, "dtype")
 		windowSteps(b, w, rapid.IntRange(1, 6).Draw(rt, "k"), dt)
 		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(rt, "seed"), 1))
-		agree(t, rt, &b.Program, contents(&b.Program, normal(r)), 2e-5)
+		terms := w.N * w.OutH * w.OutW // of an element of the filter's gradient, each of about 1: sums in f32 in another order differ by as many units
+		agree(t, rt, &b.Program, contents(&b.Program, normal(r)), max(2e-5, float64(terms)*0x1p-24))
 	})
 }
 
