@@ -33,6 +33,9 @@
 //
 // # On a GPU
 //
+// A graph runs on the GPU of the world that its gradients go to, or else of the group of its first collective, or else on
+// the one that Config names.
+//
 // Inputs are copied to the GPU at each run, while the run before goes on. What else happens depends on who updates the
 // parameters. As long as a solver of the host does, RunAll copies parameters there and outputs, gradients and running
 // statistics back, and is done when they are: everything is as on the CPU, and slow. Once the machine updates them itself

@@ -55,9 +55,9 @@ func little(first, later int64) int64 { return min(first/4, later/64) }
 
 // fill puts the parameters into buckets. order[0] is the index of the parameter whose gradient is ready first. A bucket
 // is a run of parameters of one dtype, in that order, of at most first bytes (the first bucket of its dtype) or later
-// bytes (the others); a parameter that is larger has a bucket to itself. But what is too little for a collective of its own, as the
-// bias of a large layer is, takes the next parameter along whatever its size (see little). Gradients begin at multiples of align bytes, and
-// of optim.Block elements where they are to be sharded.
+// bytes (the others); a parameter that is larger has a bucket to itself. But what is too little for a collective of its own, as
+// the bias of a large layer is, takes the next parameter along whatever its size (see little). Gradients begin at multiples of
+// align bytes, and of optim.Block elements where they are to be sharded.
 func (p *Plan) fill(order []int, first, later int64, align int) {
 	open := make(map[tensor.DType]int) // index in filled of the bucket that takes the next parameter of the dtype
 	var filled []PlanBucket

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/symgrad/symgrad/dist"
@@ -12,26 +11,13 @@ import (
 	"github.com/symgrad/symgrad/internal/cudagen"
 	"github.com/symgrad/symgrad/internal/gpu"
 	"github.com/symgrad/symgrad/internal/program"
-	"github.com/symgrad/symgrad/internal/sim"
 	"github.com/symgrad/symgrad/tensor"
 )
 
 // onHost runs body on each rank of a world of two.
 func onHost(t *testing.T, body func(g *dist.Group) error) {
 	t.Helper()
-	worlds, err := sim.New(2, sim.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var ranks sync.WaitGroup
-	for r, w := range worlds {
-		ranks.Go(func() {
-			if err := errors.Join(body(w.Group), w.Close()); err != nil {
-				t.Errorf("rank %d: %v", r, err)
-			}
-		})
-	}
-	ranks.Wait()
+	onRanks(t, 2, body)
 }
 
 func TestEachCollectiveIsItsVerb(t *testing.T) {

@@ -21,9 +21,9 @@
 //	Call                  nobody: it is ErrUnsupported on a device
 //	all others            kernels of internal/cudagen: one text for a program, compiled by NVRTC and kept on disk
 //
-// With Config.Tune a product is done in the fastest of several ways; ranks of a group take the one that is fastest on the slowest
-// of them. A large AᵀB, such as the gradient of weights, is timed
-// with a transposed copy of an operand as well (product_turn.go). The copies of all products share one place: products are on
+// With Config.Tune a product is done in the fastest of several ways; ranks of a group take the one that is fastest on the
+// slowest of them. A large AᵀB, such as the gradient of weights, is timed with a transposed copy of an operand as well
+// (product_turn.go). The copies of all products share one place: products are on
 // one stream. Footprint counts it; Foresee cannot know of it.
 //
 // # Memory
@@ -35,10 +35,9 @@
 //
 // # Streams and events
 //
-// A collective of the program's Comm stream says that it runs beside a computation (dist.Group.Beside).
-//
 // Compute has a stream of the least priority. Collectives, wherever the program has them, go to the stream of the first group
-// among them, which has the greatest, so that blocks of a collective start before those of a large product. Between the two
+// among them, which has the greatest, so that blocks of a collective start before those of a large product; those of the
+// program's Comm stream say that they run beside a computation (dist.Group.Beside). Between the two
 // stand events where a step of the one waits for a step of the other for the first time. A run begins and ends on the groups'
 // stream (on that of Compute where there are no groups): whatever else is queued there comes between runs. Two programs that
 // share memory are ordered by Wait, or by events between what Exec.Stream gives of both.

@@ -64,7 +64,7 @@
 // # Fewer blocks
 //
 // Alone an operation is the fastest with nearly all multiprocessors, but each block keeps its own, or a part of one, until it ends.
-// What computes meanwhile takes longer, a matrix product whose blocks are one wave of the GPU twice as long. Config.MaxCTAs bounds the
+// What computes meanwhile takes longer: a matrix product whose blocks are one wave of the GPU has two. Config.MaxCTAs bounds the
 // blocks of every launch, which costs an operation little where they have 512 threads each. The bits are the same. Which engine does
 // an operation was decided without a bound: where it counts, force one, or measure a table with the bound (symgrad tune).
 //
