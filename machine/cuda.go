@@ -270,6 +270,17 @@ func (d *device) set(s *cuda.Stream, at tensor.Buffer, bits uint64) error {
 	return nil
 }
 
+// updated returns when all runs of m are done, and their updates.
+func (m *Machine) updated() error {
+	if m.device == nil || m.device.current == nil {
+		return nil
+	}
+	if err := m.device.wait(); err != nil {
+		return err
+	}
+	return m.solve.wait()
+}
+
 // quiet returns when the parameters of a machine are those of its last update.
 func (m *Machine) quiet() error {
 	if m == nil || m.device == nil || m.device.current == nil {
@@ -278,10 +289,7 @@ func (m *Machine) quiet() error {
 	if m.closed {
 		return fmt.Errorf("the parameters are those of machine %s: %w", m.cfg.Name, ErrClosed)
 	}
-	if err := m.device.wait(); err != nil {
-		return err
-	}
-	return m.solve.wait()
+	return m.updated()
 }
 
 // close frees what there is, after the programs.

@@ -126,6 +126,9 @@ func (g *gpuTraining) run(w *dist.World) (weights [][]float32, loss float64, err
 	if err := vm.Sync(); err != nil {
 		return nil, 0, err
 	}
+	if err := d.Consolidate(); err != nil {
+		return nil, 0, err
+	}
 	if g.after != nil {
 		err = g.after(p, vm, d, s)
 	}
@@ -220,28 +223,33 @@ func (g gpuTraining) hold(w *dist.World, limit float64) error {
 	return nil
 }
 
-// TestStage1OnGPUsLearnsWhatOneRankDoes shares states and updates out, over 20 steps, and holds weights against the tape machine
-// with the whole batch, states against the pieces, and swapped averages against what was there.
-func TestStage1OnGPUsLearnsWhatOneRankDoes(t *testing.T) {
+// TestStagesOnGPUsLearnWhatOneRankDoes shares states and updates out, gradients and weights too, over 20 steps, and holds weights
+// against the tape machine with the whole batch, states against the pieces, and swapped averages against what was there.
+func TestStagesOnGPUsLearnWhatOneRankDoes(t *testing.T) {
 	const batch, steps = 180, 20
-	small := ddp.Config{BucketMB: 1.0 / 1024, FirstBucketMB: 1.0 / 1024, Stage: 1}
+	small := ddp.Config{BucketMB: 1.0 / 1024, FirstBucketMB: 1.0 / 1024}
 	for _, n := range []int{2, 4} {
 		for name, g := range map[string]gpuTraining{
 			"adam":   {rule: optim.Config{Name: optim.Adam, LearningRate: 0.01}, ddp: small, parts: 1},
-			"sgd":    {rule: optim.Config{Name: optim.SGD, LearningRate: 0.1}, ddp: ddp.Config{Stage: 1}, parts: 1},
+			"sgd":    {rule: optim.Config{Name: optim.SGD, LearningRate: 0.1}, parts: 1},
 			"clip":   {rule: optim.Config{Name: optim.Momentum, LearningRate: 0.05, ClipNorm: 0.5}, ddp: small, parts: 1},
 			"adamw":  {rule: optim.Config{Name: optim.AdamW, LearningRate: 0.01, WeightDecay: 0.1, EMADecay: 0.9}, ddp: small, parts: 1},
 			"lamb":   {rule: optim.Config{Name: optim.LAMB, LearningRate: 0.01, WeightDecay: 0.01, SkipNonFinite: true}, ddp: small, parts: 1},
 			"parts":  {rule: optim.Config{Name: optim.Adam, LearningRate: 0.01}, ddp: small, parts: 3},
 			"eager":  {rule: optim.Config{Name: optim.Adam, LearningRate: 0.01}, ddp: small, parts: 1, cfg: machine.Config{NoGraph: true, NoOptimize: true}},
-			"as one": {rule: optim.Config{Name: optim.Adam, LearningRate: 0.01}, ddp: ddp.Config{Stage: 1, NoOverlap: true}, parts: 1},
+			"as one": {rule: optim.Config{Name: optim.Adam, LearningRate: 0.01}, ddp: ddp.Config{NoOverlap: true}, parts: 1},
 		} {
 			t.Run(fmt.Sprintf("%d/%s", n, name), func(t *testing.T) {
 				gpuCount(t, n)
 				gpuWorlds(backend.Config{})(t, n, conformance.LaunchOptions{StepTimeout: 20 * time.Second}, func(w *dist.World) error {
-					g := g
-					g.batch, g.steps, g.cfg.Solver, g.after = batch, steps, &g.rule, gpuPieces
-					return g.hold(w, gpuTolerance)
+					for stage := 1; stage <= 3; stage++ {
+						g := g
+						g.batch, g.steps, g.cfg.Solver, g.after, g.ddp.Stage = batch, steps, &g.rule, gpuPieces, stage
+						if err := g.hold(w, gpuTolerance); err != nil {
+							return fmt.Errorf("stage %d: %w", stage, err)
+						}
+					}
+					return nil
 				})
 			})
 		}
@@ -258,6 +266,8 @@ func TestNarrowBucketsOnGPUsLearn(t *testing.T) {
 			"f16":           {ddp: ddp.Config{WireDType: tensor.F16, BucketMB: 1.0 / 1024, FirstBucketMB: 1.0 / 1024}, parts: 1},
 			"bf16, parts":   {ddp: ddp.Config{WireDType: tensor.BF16, Idle: true}, parts: 3},
 			"bf16, stage 1": {ddp: ddp.Config{WireDType: tensor.BF16, BucketMB: 1.0 / 1024, FirstBucketMB: 1.0 / 1024, Stage: 1}, parts: 1},
+			"bf16, stage 2": {ddp: ddp.Config{WireDType: tensor.BF16, BucketMB: 1.0 / 1024, FirstBucketMB: 1.0 / 1024, Stage: 2}, parts: 3},
+			"f16, stage 3":  {ddp: ddp.Config{WireDType: tensor.F16, BucketMB: 1.0 / 1024, FirstBucketMB: 1.0 / 1024, Stage: 3}, parts: 1},
 			"f16, stage 1":  {ddp: ddp.Config{WireDType: tensor.F16, Stage: 1}, parts: 3},
 		} {
 			t.Run(fmt.Sprintf("%d/%s", n, name), func(t *testing.T) {
@@ -311,7 +321,7 @@ func gpuPieces(p *gpuNet, vm *machine.Machine, d *ddp.DDP, s optim.Solver) error
 		if errors.Is(err, optim.ErrConfig) {
 			return nil // none are kept
 		}
-		if err = errors.Join(err, vm.Sync()); err != nil {
+		if err = errors.Join(err, vm.Sync(), d.Consolidate()); err != nil {
 			return err
 		}
 		if off := gpuWorst(p.weights(), before); (off == 0) != (swaps == 1) {

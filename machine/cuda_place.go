@@ -169,6 +169,11 @@ func (c *compiled) placeDualsOnDevice() error {
 
 // bindOnDevice looks all inputs up: parameters that have been let anew are copied, and other inputs staged.
 func (c *compiled) bindOnDevice() (resized bool, err error) {
+	if c.exchange.gathers() {
+		if err := c.exchange.d.Adopt(); err != nil {
+			return false, err
+		}
+	}
 	for i := range c.sources {
 		s := &c.sources[i]
 		v := s.node.Value()

@@ -28,7 +28,9 @@ func finishProgram(l *lowered, cfg *Config) error {
 // makeSolver makes what Config.Solver asks for, and notes whose gradients a device exchanges.
 func (m *Machine) makeSolver(g *gorgonia.ExprGraph) error {
 	if m.device != nil {
-		m.g.owner = ownerOf(g)
+		if m.g.owner = ownerOf(g); m.g.owner != nil {
+			m.alone = m.g.owner.Await(m.updated)
+		}
 	} else {
 		m.sharded = shardedOwner(g)
 	}
@@ -63,7 +65,7 @@ func (s *solver) within(l *lowering) error {
 				g = l.whole(d.id)
 			}
 		}
-		if g.isNum {
+		if g.isNum && !l.exchange.staged() {
 			g = l.stored(g)
 		}
 		return w, l.reshapeTo(g, w.shape), nil

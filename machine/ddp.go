@@ -22,7 +22,8 @@ import (
 //	bucket = allreduce of factor*bucket    as soon as its last gradient is there, in place
 //
 // A gradient is computed in its slot of a bucket, and the reduced gradient is that slot. Where micro-batches are accumulated,
-// it is multiplied by a weight first, and added to the slot: see manner.
+// it is multiplied by a weight first, and added to the slot: see manner. With Stage 2 buckets take turns in memory, and what
+// lasts is this rank's part of the sums: see sharding.
 type exchange struct {
 	d       *ddp.DDP
 	plan    ddp.Plan
@@ -42,8 +43,9 @@ type exchange struct {
 	scales  [2]operand // share for each dtype; while the program is made
 	factors [2]program.ID
 	buckets []program.ID
-	missing []int // gradients of each bucket that have not come
-	next    int   // bucket to be reduced next
+	wires   []program.ID // with Stage 2 and a WireDType: of messages; while the program is made
+	missing []int        // gradients of each bucket that have not come
+	next    int          // bucket to be reduced next
 	copies  []slotCopy
 	late    tensor.Buffer // what checkLate reads to
 	lateSum []float64
@@ -85,7 +87,7 @@ func (e *exchange) ids() []*program.ID {
 	}
 	if e.shard != nil {
 		for i := range e.shard.homes {
-			all = append(all, &e.shard.homes[i])
+			all = append(all, &e.shard.homes[i], &e.shard.shards[i])
 		}
 	}
 	return all
@@ -106,7 +108,7 @@ func (l *lowering) exchanging(c *current) (operand, error) {
 		return c.in[0], l.deposit(c.in[0], op.Hook())
 	case *ops.Wait:
 		slot, err := l.slotOf(op.Hook())
-		if l.exchange.manner.local() {
+		if l.exchange.manner.local() || l.exchange.staged() {
 			return number(0, slot.dtype, slot.shape), err
 		}
 		return slot, err
@@ -125,8 +127,17 @@ func (l *lowering) outside(name string, role program.Role, b tensor.Buffer, shap
 func (l *lowering) beginExchange() {
 	e := l.exchange
 	e.begun = true
-	for i, b := range e.plan.Buckets {
-		e.buckets[i] = l.outside(fmt.Sprintf("bucket %d", i), program.Gradient, e.layout.Buckets[i], b.Elements)
+	switch {
+	case e.staged():
+		l.stage()
+	default:
+		for i, b := range e.plan.Buckets {
+			e.buckets[i] = l.outside(fmt.Sprintf("bucket %d", i), program.Gradient, e.layout.Buckets[i], b.Elements)
+		}
+	}
+	if e.sums() {
+		l.groups = append(l.groups, e.layout.Group)
+		e.group = len(l.groups) - 1
 	}
 	if !e.manner.local() {
 		l.exchangeWeights()
@@ -154,8 +165,6 @@ func (e *exchange) has(dt tensor.DType) bool {
 // exchangeWeights adds the sum of the weights, and the factor that comes from it.
 func (l *lowering) exchangeWeights() {
 	e := l.exchange
-	l.groups = append(l.groups, e.layout.Group)
-	e.group = len(l.groups) - 1
 	e.weight = l.outside("weight", program.State, e.layout.Weights[0])
 	e.sum = l.outside("sum of weights", program.Output, e.layout.Weights[1])
 	e.own = l.outside("own weight", program.State, e.layout.Weights[2])
@@ -222,7 +231,7 @@ func (l *lowering) deposit(g operand, h *ops.Hook) error {
 		return err
 	}
 	e.missing[e.plan.Params[i].Bucket]--
-	for e.overlap && !e.manner.local() && e.next < len(e.buckets) && e.missing[e.next] == 0 {
+	for (e.overlap || e.staged()) && e.sums() && e.next < len(e.buckets) && e.missing[e.next] == 0 {
 		l.reduceFull()
 	}
 	return nil
@@ -231,7 +240,7 @@ func (l *lowering) deposit(g operand, h *ops.Hook) error {
 // reduceFull adds the sum of the next bucket.
 func (l *lowering) reduceFull() {
 	e := l.exchange
-	if e.next == len(e.buckets) || e.manner.local() {
+	if e.next == len(e.buckets) || !e.sums() {
 		return
 	}
 	i := e.next
@@ -249,20 +258,34 @@ func (l *lowering) reduceFull() {
 // reduceWide adds the sum of bucket i in its own type, in place.
 func (l *lowering) reduceWide(i int) {
 	e := l.exchange
-	bucket := l.whole(e.buckets[i])
+	bucket := l.bucket(i)
 	if e.guards() {
 		m := l.newCode(bucket.shape)
 		l.add(m.mapTo(m.do(program.Select, m.load(e.counts), m.load(bucket), m.constant(0)), bucket))
 	}
+	if e.manner.local() { // with Stage 2: the factor comes with the last part
+		l.scatter(i, bucket, dist.Sum)
+		return
+	}
 	factor, red := l.p.Whole(e.factors[factorOf(bucket.dtype)]), dist.RedOp{Kind: dist.RedPreMulSum}
 	if e.shard != nil {
-		l.scatter(i, bucket.view.Value, red, factor)
+		l.scatter(i, bucket, red, factor)
 		return
 	}
 	l.add(program.Step{
 		Op: &program.Collective{Kind: dist.KindAllReduce, Red: red, Group: e.group},
 		In: []program.View{bucket.view, factor}, Out: []program.View{bucket.view},
 	})
+}
+
+// sums reports whether a run of the program sums buckets over the ranks.
+func (e *exchange) sums() bool { return !e.manner.local() || e.staged() }
+
+// bucket is all of bucket i.
+func (l *lowering) bucket(i int) operand {
+	e := l.exchange
+	p := &e.plan.Buckets[i]
+	return operand{view: program.View{Value: e.buckets[i], Strides: []int{1}}, shape: []int{p.Elements}, dtype: p.DType}
 }
 
 // isSlot reports whether an operand is a parameter's place in a bucket.

@@ -13,6 +13,7 @@ import (
 //	laterPart   slots = slots + w*g    nothing is communicated or updated
 //	lastPart    slots = slots + w*g    the exchange, the update
 //
+// With Stage 2 slots hold w*g in all of them but wholeBatch, and their sums over the ranks are accumulated.
 // With ddp.Config.Idle a run of weight 0 adds 0 whatever g is.
 type manner uint8
 
@@ -75,7 +76,7 @@ func (l *lowering) accumulate(slot, g operand) error {
 	c := l.newCode(slot.shape)
 	r := c.do(program.Mul, c.load(e.scales[factorOf(slot.dtype)]), c.load(g))
 	rest := -1
-	if e.manner.joins() {
+	if e.manner.joins() && !e.staged() { // else sums are joined
 		rest = c.load(slot)
 		r = c.do(program.Add, rest, r)
 	}

@@ -1,9 +1,11 @@
 package machine
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
+	"sync"
 	"testing"
 
 	G "gorgonia.org/gorgonia"
@@ -169,7 +171,7 @@ type parts struct {
 // fill gives the inputs the samples of a micro-batch.
 func (r *rankGraph) fill(rank, step, part int, none bool) {
 	for _, in := range r.g.Inputs() {
-		if slices.Contains(r.params, in) {
+		if slices.Contains(r.params, in) || ddp.IsShard(in) {
 			continue
 		}
 		v := in.Value().Data().([]float32)
@@ -274,27 +276,105 @@ func (c *parts) bySteps(t *testing.T, ranks int, cfg ddp.Config, machine Config,
 		return err
 	})
 	for step := range c.steps {
-		for rank, n := range lanes {
-			all := c.weights(rank, step)
-			set := func(part int) error {
-				n.fill(rank, step, part, all[part] == 0 && c.idle)
-				return n.d.SetWeight(all[part])
-			}
-			err := accumulated(n.d, len(all), func(part int) error {
-				if err := set(part); err != nil {
-					return err
-				}
-				return n.alone()
-			}, func() error { return set(len(all) - 1) })
-			if err != nil {
-				t.Fatal(err)
-			}
+		var err error
+		if cfg.Stage < 2 {
+			err = c.apart(lanes, step)
+		} else {
+			err = c.inTurn(lanes, step)
 		}
-		if err := together(lanes); err != nil {
+		if err == nil {
+			err = together(lanes)
+		}
+		if err != nil {
 			t.Fatalf("step %d: %v", step, err)
 		}
 	}
+	if cfg.Stage == 3 {
+		consolidate(t, lanes)
+	}
 	return lanes
+}
+
+// set gives a rank the samples of a part.
+func (c *parts) set(n *lane, rank, step, part int) error {
+	weight := c.weights(rank, step)[part]
+	n.fill(rank, step, part, weight == 0 && c.idle)
+	return n.d.SetWeight(weight)
+}
+
+// apart has each rank accumulate its parts but the last, for which it gets the samples.
+func (c *parts) apart(lanes []*lane, step int) error {
+	for rank, n := range lanes {
+		parts := len(c.weights(rank, step))
+		err := accumulated(n.d, parts, func(part int) error {
+			if err := c.set(n, rank, step, part); err != nil {
+				return err
+			}
+			return n.alone()
+		}, func() error { return c.set(n, rank, step, parts-1) })
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// inTurn is apart where ranks sum each part. What lay in buckets before a run is no number.
+func (c *parts) inTurn(lanes []*lane, step int) error {
+	parts := len(c.weights(0, step))
+	set := func(part int) error {
+		for rank, n := range lanes {
+			if err := c.set(n, rank, step, part); err != nil {
+				return err
+			}
+			l := n.d.Layout()
+			for _, b := range append(l.Buckets, l.Wires...) {
+				for i := range b.Len() {
+					program.SetElement(b.DType(), b.Raw(), i, math.NaN())
+				}
+			}
+		}
+		return nil
+	}
+	if parts > 1 {
+		err := inNoSync(lanes, func() error {
+			for part := range parts - 1 {
+				if err := set(part); err != nil {
+					return err
+				}
+				if err := together(lanes); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return set(parts - 1)
+}
+
+// inNoSync runs fn inside NoSync of all ranks.
+func inNoSync(lanes []*lane, fn func() error) error {
+	if len(lanes) == 0 {
+		return fn()
+	}
+	return lanes[0].d.NoSync(func() error { return inNoSync(lanes[1:], fn) })
+}
+
+// consolidate gives the ranks' nodes whole weights.
+func consolidate(t *testing.T, lanes []*lane) {
+	t.Helper()
+	errs := make([]error, len(lanes))
+	var ranks sync.WaitGroup
+	for i, n := range lanes {
+		ranks.Go(func() { errs[i] = n.d.Consolidate() })
+	}
+	ranks.Wait()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // gradients is what the slots hold.

@@ -20,11 +20,15 @@ import (
 //	own part of the weights = update, of the pieces of parameters in it, whose states are as long
 //	weights                 = allgather of the own parts, in place
 //
+// With Stage 2 the buckets of gradients take turns in memory (see stage), and the own part of the sum has memory that lasts.
+// With Stage 3 the rank has its own parts of the weights alone: the graph gathers them, and the update is all there is to do.
+//
 // Norms are sums over the pieces and then over the ranks; updates that need one come when all gradients are there.
 type sharding struct {
 	rank   int
 	params gorgonia.Nodes // of the plan
-	homes  []program.ID   // buckets of weights; None where nothing has asked for one
+	homes  []program.ID   // buckets of weights, or with Stage 3 own parts; None where nothing has asked for one
+	shards []program.ID   // with Stage 2: own parts of the sums of gradients
 	read   []int          // of each bucket: how many steps there were when the last node that may read its weights was lowered
 	summed []int          // and how many when its gradients were reduced
 	views  map[*gorgonia.Node][]int
@@ -41,7 +45,7 @@ func newSharding(e *exchange) *sharding {
 		node, _ := p.(*gorgonia.Node) // all of a DDP are
 		s.params = append(s.params, node)
 	}
-	s.homes = slices.Repeat([]program.ID{program.None}, n)
+	s.homes, s.shards = slices.Repeat([]program.ID{program.None}, n), slices.Repeat([]program.ID{program.None}, n)
 	return s
 }
 
@@ -116,13 +120,26 @@ func (e *exchange) part(bucket int, of program.ID) program.View {
 	return program.View{Value: of, Offset: e.shard.rank * e.plan.Buckets[bucket].Shard, Strides: []int{1}}
 }
 
-// scatter adds the sum of bucket i, which is value of, in place: this rank gets its part.
-func (l *lowering) scatter(i int, of program.ID, red dist.RedOp, factor ...program.View) {
-	e := l.exchange
-	l.add(program.Step{
-		Op: &program.Collective{Kind: dist.KindReduceScatter, Red: red, Group: e.group, Part: e.plan.Buckets[i].Shard},
-		In: append([]program.View{l.p.Whole(of)}, factor...), Out: []program.View{e.part(i, of)},
-	})
+// scatter adds the sum of bucket i, which is in place in of: this rank gets its part, in the bucket or in its shard.
+func (l *lowering) scatter(i int, of operand, red dist.RedOp, factor ...program.View) {
+	e, p := l.exchange, &l.exchange.plan.Buckets[i]
+	own := operand{view: e.part(i, of.view.Value), shape: []int{p.Shard}, dtype: of.dtype}
+	to := operand{view: e.part(i, e.buckets[i]), shape: own.shape, dtype: p.DType}
+	o := &program.Collective{Kind: dist.KindReduceScatter, Red: red, Group: e.group, Part: p.Shard}
+	if e.staged() {
+		to, o.Whole = l.whole(e.shard.shards[i]), p.Elements
+		if to.dtype == of.dtype && !e.manner.joins() {
+			own = to
+		}
+	}
+	l.add(program.Step{Op: o, In: append([]program.View{of.view}, factor...), Out: []program.View{own.view}})
+	switch {
+	case own.view.Value == to.view.Value:
+	case e.staged() && e.manner.joins():
+		l.join(to, own)
+	default:
+		l.copyTo(to, own)
+	}
 	e.shard.summed[i] = len(l.p.Steps)
 }
 
@@ -167,7 +184,9 @@ func (l *lowering) spread(u *update, begin int, apart bool) {
 		}
 	}
 	for i := range blocks {
-		blocks[i].steps = append(blocks[i].steps, l.gathering(i))
+		if !e.gathers() {
+			blocks[i].steps = append(blocks[i].steps, l.gathering(i))
+		}
 		if blocks[i].at = begin; apart {
 			blocks[i].at = max(e.shard.read[i], e.shard.summed[i])
 		}
@@ -242,7 +261,7 @@ func (l *lowering) piece(o operand, p ddp.Piece) operand {
 	return cut(flat, 0, p.Offset, 1, p.Len)
 }
 
-// gatherWeights gives all ranks the weights that their owners have, while no run is on its way.
+// gatherWeights gives all ranks the weights that their owners have, while no run is on its way. With Stage 3 nobody has others.
 //
 // Collective: all ranks.
 func (e *exchange) gatherWeights() error {

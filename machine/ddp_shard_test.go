@@ -18,9 +18,9 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// TestStage1BySteps trains 20 steps by the programs that devices get, with buckets of weights that lie on the ranks' host:
+// TestStagesBySteps trains 20 steps by the programs that devices get, with buckets of weights that lie on the ranks' host:
 // weights equal those of Stage 0 and of the tape machine, on all ranks, and states are as long as the pieces.
-func TestStage1BySteps(t *testing.T) {
+func TestStagesBySteps(t *testing.T) {
 	groups := []optim.Group{{Names: []string{"w1"}, RateScale: 0.5}, {MaxDims: 1, NoWeightDecay: true}}
 	steps := 20
 	if invariants.Enabled { // the race detector needs few
@@ -49,18 +49,20 @@ func TestStage1BySteps(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/%d ranks", name, ranks), func(t *testing.T) {
 				host, _ := c.onHost(t, ranks, c.ddp, c.rule)
 				want := c.bySteps(t, ranks, c.ddp, c.cfg, c.rule)
-				sharded := c.ddp
-				sharded.Stage = 1
-				got := c.bySteps(t, ranks, sharded, c.cfg, c.rule)
-				for rank, n := range got {
-					if off := worst(n.values(), want[rank].values()); !(off <= 1e-6) {
-						t.Errorf("rank %d: weights are off by %g from Stage 0", rank, off)
+				for stage := 1; stage <= 3; stage++ {
+					sharded := c.ddp
+					sharded.Stage = stage
+					got := c.bySteps(t, ranks, sharded, c.cfg, c.rule)
+					for rank, n := range got {
+						if off := worst(n.values(), want[rank].values()); !(off <= 1e-6) {
+							t.Errorf("stage %d, rank %d: weights are off by %g from Stage 0", stage, rank, off)
+						}
+						if off := worst(n.values(), host[rank]); !(off <= 1e-5) {
+							t.Errorf("stage %d, rank %d: weights are off by %g from the host's", stage, rank, off)
+						}
 					}
-					if off := worst(n.values(), host[rank]); !(off <= 1e-5) {
-						t.Errorf("rank %d: weights are off by %g from the host's", rank, off)
-					}
+					statesAreShared(t, got, want)
 				}
-				statesAreShared(t, got, want)
 			})
 		}
 	}
@@ -116,15 +118,24 @@ func floats(t *testing.T, raw []byte) []float32 {
 	return v
 }
 
-// TestStage1IsAProgram holds the steps against a golden file: each bucket's gradients are summed as soon as they are there, a
-// part is updated, and the parts are gathered.
-func TestStage1IsAProgram(t *testing.T) {
+// TestStagesArePrograms holds the steps against golden files: each bucket's gradients are summed as soon as they are there, a
+// part is updated, and the parts are gathered; with Stage 2 buckets take turns in memory; with Stage 3 weights are gathered when
+// they are used, and not where they have been updated.
+func TestStagesArePrograms(t *testing.T) {
+	for stage := 1; stage <= 3; stage++ {
+		isProgram(t, stage)
+	}
+}
+
+func isProgram(t *testing.T, stage int) {
+	t.Helper()
 	cfg := fewKilobytes
-	cfg.Stage = 1
+	cfg.Stage = stage
+	name := fmt.Sprintf("stage %d", stage)
 	c := parts{steps: 1, weights: func(int, int) []float64 { return []float64{1} }}
-	n := c.bySteps(t, 1, cfg, Config{Name: "stage 1"}, optim.Config{Name: optim.Adam, LearningRate: 0.01})[0]
+	n := c.bySteps(t, 1, cfg, Config{Name: name}, optim.Config{Name: optim.Adam, LearningRate: 0.01})[0]
 	got := n.loaded[wholeBatch].p.String() + "\n"
-	const golden = "testdata/stage1.golden"
+	golden := fmt.Sprintf("testdata/stage%d.golden", stage)
 	if f := flag.Lookup("rewrite"); f != nil && f.Value.String() == "true" {
 		if err := os.WriteFile(golden, []byte(got), 0o666); err != nil {
 			t.Fatal(err)

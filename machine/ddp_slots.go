@@ -30,7 +30,8 @@ func (l *lowering) bornInSlots() {
 			n *= d
 		}
 		if v.Place != program.Arena || v.Role != program.Temp || from.Offset != 0 || v.Len() != n ||
-			!slices.Equal(from.Strides, s.Out[0].Strides) || l.readers(from.Value) != 1 || l.isForeign(from.Value) {
+			!slices.Equal(from.Strides, s.Out[0].Strides) || l.readers(from.Value) != 1 || l.isForeign(from.Value) ||
+			l.exchange.staged() && l.readSince(k.bucket, from.Value, k.step) {
 			continue
 		}
 		l.shift(from.Value, k.bucket, k.offset)
@@ -43,6 +44,17 @@ func (l *lowering) bornInSlots() {
 		}
 	}
 	l.p.Steps = kept
+}
+
+// readSince reports whether a step behind the first that writes value from, and before step i, reads value of: another bucket, that
+// lay where this one is to be.
+func (l *lowering) readSince(of, from program.ID, i int) bool {
+	first := slices.IndexFunc(l.p.Steps, func(s program.Step) bool {
+		return slices.ContainsFunc(s.Out, func(v program.View) bool { return v.Value == from })
+	})
+	return slices.ContainsFunc(l.p.Steps[max(first, 0):i], func(s program.Step) bool {
+		return slices.ContainsFunc(s.In, func(v program.View) bool { return v.Value == of })
+	})
 }
 
 // shift makes the steps that touch value from touch, in its place, value to from an element on.

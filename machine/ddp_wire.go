@@ -13,10 +13,13 @@ import (
 func (l *lowering) reduceNarrow(i int) {
 	e := l.exchange
 	n := []int{e.plan.Buckets[i].Elements}
-	bucket := l.whole(e.buckets[i])
+	bucket := l.bucket(i)
 	wire := l.wire(i, n)
 	m := l.newCode(n)
-	r := m.do(program.Mul, m.load(l.whole(e.factors[factorOf(bucket.dtype)])), m.load(bucket))
+	r := m.load(bucket)
+	if !e.manner.local() {
+		r = m.do(program.Mul, m.load(l.whole(e.factors[factorOf(bucket.dtype)])), r)
+	}
 	if e.guards() {
 		r = m.do(program.Select, m.load(e.counts), r, m.constant(0))
 	}
@@ -26,18 +29,20 @@ func (l *lowering) reduceNarrow(i int) {
 		l.copyTo(bucket, wire)
 		return
 	}
-	l.scatter(i, wire.view.Value, dist.Sum)
-	own := []int{e.plan.Buckets[i].Shard}
-	from := operand{view: e.part(i, wire.view.Value), shape: own, dtype: wire.dtype}
-	l.copyTo(operand{view: e.part(i, e.buckets[i]), shape: own, dtype: bucket.dtype}, from)
-	e.shard.summed[i] = len(l.p.Steps)
+	l.scatter(i, wire, dist.Sum)
 }
 
-// wire is the message of bucket i.
+// wire is the message of bucket i. With Stage 2 messages take turns in memory, as their buckets do.
 func (l *lowering) wire(i int, shape []int) operand {
 	e := l.exchange
 	if len(e.layout.Wires) == 0 {
 		return l.fresh(e.layout.WireDType, shape)
+	}
+	if e.staged() {
+		if len(e.wires) == 0 {
+			e.wires = l.shared("message", program.Temp, e.layout.Wires)
+		}
+		return operand{view: program.View{Value: e.wires[i], Strides: []int{1}}, shape: shape, dtype: e.layout.WireDType}
 	}
 	return l.whole(l.outside(fmt.Sprintf("message %d", i), program.Temp, e.layout.Wires[i], shape...))
 }

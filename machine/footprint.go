@@ -197,11 +197,6 @@ func foreseeOnGPU(g *gorgonia.ExprGraph, cfg Config, outputs gorgonia.Nodes) (Fo
 		return f, err
 	}
 	f.Moments = moments(l.p)
-	for _, in := range l.inputs {
-		if ddp.IsShard(in.node) { // it stays there
-			f.Inputs -= 2 * l.p.Values[in.id].Bytes()
-		}
-	}
 	for _, o := range l.outputs {
 		if !o.slot {
 			f.Outputs += l.p.Values[o.id].Bytes()

@@ -293,6 +293,9 @@ func (l *lowering) input(n *gorgonia.Node) (operand, error) {
 	if o, ok := l.home(n); ok {
 		return o, nil
 	}
+	if o, ok := l.shard(n); ok {
+		return o, nil
+	}
 	v := program.Value{Name: n.Name(), DType: dt, Shape: l.shapeOf(n), Role: program.Input, Place: program.Outside}
 	if l.isParam(n) {
 		v.Role = program.Param

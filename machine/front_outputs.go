@@ -15,7 +15,7 @@ func (l *lowering) output(n *gorgonia.Node) error {
 	if !ok {
 		return nil
 	}
-	if w, isWait := n.Op().(*ops.Wait); isWait && (l.isSharded(w.Hook().Param()) || l.exchange != nil && l.exchange.manner.local()) {
+	if w, isWait := n.Op().(*ops.Wait); isWait && (l.isSharded(w.Hook().Param()) || l.exchange != nil && (l.exchange.manner.local() || l.exchange.staged())) {
 		return nil // a gradient without elements, or that is not there yet
 	}
 	b := binding{node: n, shape: slices.Clone(o.shape), param: -1}
@@ -63,7 +63,7 @@ func (l *lowering) isWhole(o operand) bool {
 func (l *lowering) dual(i int) error {
 	p := l.g.params[i]
 	o, ok := l.values[p.grad]
-	if !ok || !p.dual || l.isSharded(p.node) {
+	if !ok || !p.dual || l.isSharded(p.node) || l.exchange.staged() {
 		return nil
 	}
 	l.label = "d " + p.node.Name()

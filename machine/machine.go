@@ -35,6 +35,7 @@ type Machine struct {
 	sharded *ddp.DDP         // of a graph on the CPU whose solver is sharded
 	laps    []lap            // since Laps
 	stuck   bool             // the GPU does not come to an end
+	alone   func()           // has the DDP wait for runs no more; may be nil
 }
 
 var _ gorgonia.VM = (*Machine)(nil)
@@ -325,6 +326,9 @@ func (m *Machine) Close() error {
 		return nil
 	}
 	m.closed = true
+	if m.alone != nil {
+		m.alone()
+	}
 	if m.stuck {
 		return nil // to free anything would wait for what never ends
 	}

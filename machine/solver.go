@@ -217,7 +217,7 @@ func (s *solver) emit(l *lowering, operands func(i int) (weight, grad operand, e
 		p := updated{name: n.Name(), node: n, whole: w.shape, weight: w, grad: g, at: -1}
 		shape := slices.Clone(w.shape)
 		if sharded {
-			p.weight, p.grad = l.piece(w, s.pieces[i]), l.piece(g, s.pieces[i])
+			p.weight, p.grad = l.pieces(n, w, g, s.pieces[i])
 			shape = []int{s.pieces[i].Len}
 		}
 		if p.weight.len() > 0 {

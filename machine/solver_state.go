@@ -218,17 +218,14 @@ func (s *solver) swapAverages(model []gorgonia.ValueGrad) error {
 	if err := s.settle(); err != nil || s.steps == 0 {
 		return err
 	}
+	if e := s.m.now.exchange; e.gathers() {
+		if err := e.d.Adopt(); err != nil {
+			return err
+		}
+	}
 	for i, n := range s.nodes {
-		p, ok := s.m.device.params[n]
-		if !ok {
-			return fmt.Errorf("parameter %q is not on the device: %w", n.Name(), optim.ErrMismatch)
-		}
-		piece := s.pieces[i]
-		if piece.Len == 0 {
-			continue
-		}
-		own, err := p.at.Slice(piece.Offset, piece.Offset+piece.Len)
-		if err == nil {
+		own, err := s.ownAt(i)
+		if err == nil && !own.IsZero() {
 			err = s.exchange(own, s.at[i][len(s.at[i])-1])
 		}
 		if err != nil {

@@ -46,8 +46,9 @@ type DDP struct {
 	virtual  *virtual  // set with Config.VirtualRanks; it is wire as well
 	local    localSGD
 
-	values    []value        // of the learnables, on a GPU; see device.go
-	valueHeap symmetric.Heap // of those that lie in no bucket; nil if there is none
+	values    []value         // of the learnables, on a GPU; see device.go
+	valueHeap symmetric.Heap  // of those that lie in no bucket; nil if there is none
+	machines  []*func() error // see Await
 
 	zeros       [2]tensor.Buffer // by position in bucketTypes; see zeroView
 	stages      []*staging       // with Stage 2
@@ -107,9 +108,6 @@ type builder struct {
 // build changes the graph and makes the plan.
 func (b *builder) build(learnables gorgonia.Nodes) error {
 	if err := b.d.cfg.Validate(); err != nil {
-		return err
-	}
-	if err := b.d.checkStage(); err != nil {
 		return err
 	}
 	if b.cost == nil || b.cost.Graph() == nil {
@@ -235,7 +233,10 @@ func (d *DDP) allocate(b *builder, learnables gorgonia.Nodes) error {
 		h.Bind(d.slots[i])
 	}
 	if d.onGPU() {
-		return d.broadcastValues()
+		if err := d.broadcastValues(); err != nil || !d.gathers() {
+			return err
+		}
+		return d.fillShardsOfGPU(b.shards)
 	}
 	if err := broadcast(d.world, learnables); err != nil || !d.gathers() {
 		return err

@@ -92,7 +92,8 @@ func (d *DDP) place(params gorgonia.Nodes, waits gorgonia.Nodes) error {
 		d.buckets = append(d.buckets, b)
 		var err error
 		if d.staged() {
-			b.buf, err = tensor.FromPointer(d.stages[0].buf.Pointer(), b.elements, b.dtype, d.stages[0].buf.Device())
+			s := d.stages[d.plan.stageOf(i)]
+			b.buf, err = tensor.FromPointer(s.buf.Pointer(), b.elements, b.dtype, s.buf.Device())
 		} else {
 			b.buf, err = grads.next(b.elements, b.dtype)
 		}

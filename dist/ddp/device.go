@@ -22,16 +22,20 @@ import (
 //	buckets    = sum over the ranks of factor*bucket  an allreduce of each, in place, in the order of the Plan
 //
 // With Stage 1 the sum of a bucket is a reduce-scatter in place, after which the rank updates its own part of the bucket of
-// weights, and an allgather in place of that. With a WireDType what is summed is factor*bucket, rounded to that, by a plain
-// sum, which then is the bucket.
+// weights, and an allgather in place of that. With Stage 2 its own part of the sum goes to Shards: buckets share memory, so
+// that each is summed in every run, also inside NoSync, before the next one that lies there fills. With Stage 3 the rank has
+// its Own parts of weights alone, and the graph gathers them. With a WireDType what is summed is factor*bucket, rounded to
+// that, by a plain sum, which then is the bucket.
 type Layout struct {
 	Group     *dist.Group      // of the collectives
 	Weights   [4]tensor.Buffer // f64: this rank's weight, the sum, what slots are multiplied by, what gradients are
 	Factors   [2]tensor.Buffer // of one element: f32, f64
-	Buckets   []tensor.Buffer  // in the order of Plan.Buckets; with Stage 2, where each may be while it fills
+	Buckets   []tensor.Buffer  // in the order of Plan.Buckets; with Stage 2, where each may be while it fills: some begin at one place
+	Shards    []tensor.Buffer  // with Stage 2 and 3: this rank's parts of gradients
+	Own       []tensor.Buffer  // with Stage 3: this rank's parts of weights
 	Homes     []tensor.Buffer  // with Stage 1 and 2: buckets of weights, laid out as those of gradients; else none
 	WireDType tensor.DType     // of what ranks send; Invalid: buckets as they are
-	Wires     []tensor.Buffer  // on a GPU with a WireDType: memory for that, in the order of Plan.Buckets
+	Wires     []tensor.Buffer  // on a GPU with a WireDType: memory for that, in the order of Plan.Buckets, shared as theirs
 	Values    []LearnableValue // on a GPU: where the weights of all learnables are to be
 	Symmetric []tensor.Buffer  // that all of it lies in; empty where the backend has no symmetric heap
 }
@@ -88,6 +92,12 @@ func (d *DDP) Layout() Layout {
 		l.Buckets = append(l.Buckets, b.buf)
 		if !b.weights.IsZero() {
 			l.Homes = append(l.Homes, b.weights)
+		}
+		if d.staged() {
+			l.Shards = append(l.Shards, b.owned)
+		}
+		if d.gathers() {
+			l.Own = append(l.Own, b.mine)
 		}
 	}
 	for i := range d.values {
@@ -173,6 +183,9 @@ type value struct {
 func (d *DDP) allocateValues(learnables gorgonia.Nodes) error {
 	total := int64(0)
 	for _, n := range learnables {
+		if d.gathers() && d.slotOf(n) != nil {
+			continue
+		}
 		b, err := valueMemory(n.Value())
 		if err != nil {
 			return fmt.Errorf("parameter %q: %w", n.Name(), err)
@@ -213,19 +226,34 @@ func (d *DDP) allocateValues(learnables gorgonia.Nodes) error {
 
 // homeOf gives v its place in a bucket of weights, if there is one.
 func (d *DDP) homeOf(v *value) error {
-	i := slices.IndexFunc(d.slots, func(s *slot) bool { return s.param == v.node })
-	if i < 0 || d.slots[i].weights.IsZero() {
+	s := d.slotOf(v.node)
+	if s == nil || s.weights.IsZero() {
 		return nil
 	}
-	v.buf, v.homed, v.heap = d.slots[i].weights, true, d.mem.heap
-	for _, r := range d.mem.parts {
+	v.buf, v.homed, v.heap = s.weights, true, d.mem.heap
+	var err error
+	v.region, v.at, err = d.mem.regionOf(v.buf)
+	return err
+}
+
+// slotOf is the place of a learnable's gradient; nil if it has none.
+func (d *DDP) slotOf(n *gorgonia.Node) *slot {
+	i := slices.IndexFunc(d.slots, func(s *slot) bool { return s.param == n })
+	if i < 0 {
+		return nil
+	}
+	return d.slots[i]
+}
+
+// regionOf is the region that b, a part of m, is in, and the byte where it begins.
+func (m *memory) regionOf(b tensor.Buffer) (symmetric.Region, int64, error) {
+	for _, r := range m.parts {
 		part := r.Local()
-		if off := int64(uintptr(v.buf.Pointer())) - int64(uintptr(part.Pointer())); off >= 0 && off+v.buf.Bytes() <= part.Bytes() {
-			v.region, v.at = r, off
-			return nil
+		if off := int64(uintptr(b.Pointer())) - int64(uintptr(part.Pointer())); off >= 0 && off+b.Bytes() <= part.Bytes() {
+			return r, off, nil
 		}
 	}
-	return fmt.Errorf("%w: its bucket is in none of the %d regions of the heap", dist.ErrInvalid, len(d.mem.parts))
+	return nil, 0, fmt.Errorf("%w: its bucket is in none of the %d regions of the heap", dist.ErrInvalid, len(m.parts))
 }
 
 func roundUp(bytes int64) int64 {
@@ -261,6 +289,23 @@ func (d *DDP) broadcastValues() error {
 			err = v.region.Get(v.host, me, v.at)
 		}
 		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Await has Consolidate and Adopt wait by f for runs that are queued, for a machine whose runs return before they are done.
+// Returns: what ends that.
+func (d *DDP) Await(f func() error) (stop func()) {
+	d.machines = append(d.machines, &f)
+	return func() { d.machines = slices.DeleteFunc(d.machines, func(g *func() error) bool { return g == &f }) }
+}
+
+// queued returns when no run is on its way.
+func (d *DDP) queued() error {
+	for _, f := range d.machines {
+		if err := (*f)(); err != nil {
 			return err
 		}
 	}

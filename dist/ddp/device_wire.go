@@ -19,17 +19,15 @@ type deviceWire struct {
 
 var _ exchanger = (*deviceWire)(nil)
 
-// newDeviceWire takes memory for messages of all buckets, which may be on their way at one time.
+// newDeviceWire takes memory for messages of all buckets, which may be on their way at one time; with Stage 2, of as many as
+// buckets have memory.
 //
 // Collective: all ranks. Errors: those of Heap and Alloc.
 func newDeviceWire(d *DDP) (*deviceWire, error) {
 	dt := d.cfg.WireDType
-	messages := make([]Message, len(d.buckets))
-	for i, b := range d.buckets {
-		messages[i] = Message{dt, b.elements}
-	}
+	places, at := d.plan.messages(dt)
 	x := &deviceWire{d: d}
-	bytes := arenaBytes(messages)
+	bytes := arenaBytes(places)
 	var err error
 	if x.heap, err = d.world.Heap(bytes); err != nil {
 		return nil, err
@@ -39,16 +37,31 @@ func newDeviceWire(d *DDP) (*deviceWire, error) {
 		return nil, errors.Join(err, x.close())
 	}
 	x.raw = r.Local()
-	from := int64(0)
-	for _, m := range messages {
-		b, err := tensor.FromPointer(unsafe.Add(x.raw.Pointer(), from), m.Elements, m.DType, x.raw.Device())
+	for i, b := range d.buckets {
+		from := arenaBytes(places[:at[i]])
+		wire, err := tensor.FromPointer(unsafe.Add(x.raw.Pointer(), from), b.elements, dt, x.raw.Device())
 		if err != nil {
 			return nil, errors.Join(err, x.close())
 		}
-		x.wires = append(x.wires, b)
-		from += roundUp(int64(m.Elements) * int64(m.DType.Size()))
+		x.wires = append(x.wires, wire)
 	}
 	return x, nil
+}
+
+// messages is the places of messages of a dtype on a GPU, and of each bucket its place.
+func (p *Plan) messages(dt tensor.DType) (places []Message, at []int) {
+	for i, b := range p.Buckets {
+		k := i
+		if p.Stage >= stageGrads {
+			k = p.stageOf(i)
+		}
+		for len(places) <= k {
+			places = append(places, Message{DType: dt})
+		}
+		places[k].Elements = max(places[k].Elements, b.Elements)
+		at = append(at, k)
+	}
+	return places, at
 }
 
 func (x *deviceWire) start(*bucket) (dist.Work, error) { return dist.Work{}, x.d.needsMachine() }

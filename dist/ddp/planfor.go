@@ -52,11 +52,7 @@ func Supports(cfg Config, ranks int, gpu bool) error {
 	if err != nil {
 		return err
 	}
-	d := DDP{world: w, cfg: cfg}
-	if err = d.checkStage(); err == nil {
-		err = cfg.fits(w)
-	}
-	return errors.Join(err, w.Close())
+	return errors.Join(cfg.fits(w), w.Close())
 }
 
 // nowhere is a rank of a world that is only asked how large it is and where its buffers are.
@@ -137,10 +133,11 @@ type Wire struct {
 	Bytes    int64       // of memory on one rank: of messages, and what is kept from step to step
 }
 
-// Wire is what Attach makes of the settings for p on so many ranks.
+// Wire is what Attach makes of the settings for p on so many ranks. On GPUs messages of all buckets have memory, or of as many
+// as buckets have it with Stage 2.
 //
 // Errors: those of the Hook; dist.ErrInvalid for no ranks.
-func (p Plan) Wire(cfg Config, ranks int) (Wire, error) {
+func (p Plan) Wire(cfg Config, ranks int, gpu bool) (Wire, error) {
 	var w Wire
 	if ranks < 1 {
 		return w, fmt.Errorf("ddp plan: %w: %d ranks", dist.ErrInvalid, ranks)
@@ -170,6 +167,10 @@ func (p Plan) Wire(cfg Config, ranks int) (Wire, error) {
 				w.Bytes += s.Data.Bytes()
 			}
 		}
+	}
+	if gpu {
+		places, _ := p.messages(cfg.WireDType)
+		longest = arenaBytes(places)
 	}
 	w.Bytes += longest
 	return w, nil

@@ -59,7 +59,7 @@ func samePlan(w *dist.World, dt gtensor.Dtype, cfg ddp.Config) error {
 			return fmt.Errorf("%w: %d B of %s, and %d B are allocated", errDiffers, pair[0], what, pair[1])
 		}
 	}
-	if wire, err := got.Wire(cfg, w.Size()); err != nil {
+	if wire, err := got.Wire(cfg, w.Size(), false); err != nil {
 		return err
 	} else if sent := wireSum(got, wire); cfg.VirtualRanks == 0 && sent != d.WireBytes() {
 		return fmt.Errorf("%w: %d B of messages, want %d", errDiffers, sent, d.WireBytes())

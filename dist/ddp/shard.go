@@ -70,15 +70,6 @@ func (d *DDP) own(b *bucket, buf tensor.Buffer) (tensor.Buffer, error) {
 	return buf.Slice(lo, lo+b.shard)
 }
 
-// checkStage refuses what cannot be sharded.
-func (d *DDP) checkStage() error {
-	if d.staged() && d.onGPU() {
-		return fmt.Errorf("ddp config: %w: Stage %d shards gradients in the memory of the host, and the world is on %v (%s); use a backend of the host, or Stage 1 or 0",
-			dist.ErrUnsupported, d.cfg.Stage, d.world.Device(), d.world.Backend())
-	}
-	return nil
-}
-
 // valueOver is a value like v, of its type and shape, whose elements are those of b.
 func valueOver(b tensor.Buffer, v gorgonia.Value) (gorgonia.Value, error) {
 	if d, ok := v.(*gtensor.Dense); ok && !d.Shape().IsScalar() {

@@ -142,6 +142,18 @@ func (p *Plan) areas() areas {
 	return a
 }
 
+// stageOf is the buffer, of those of Stage 2, that bucket i goes to where this is settled beforehand: in turn, but one for each
+// dtype if there are two, since a program's memory has one.
+func (p *Plan) stageOf(i int) int {
+	first := p.Buckets[0].DType
+	for _, b := range p.Buckets {
+		if b.DType != first {
+			return typeIndex(p.Buckets[i].DType)
+		}
+	}
+	return i % stagings
+}
+
 // total is the bytes of all parts.
 func (a areas) total() int64 {
 	n := a.scalars + int64(a.stages)*a.staging

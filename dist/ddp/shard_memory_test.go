@@ -322,14 +322,14 @@ func TestAShardedStepAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestGPUsHaveStage1AndNarrowWires looks at what Attach refuses for a world of GPUs, and what it does not.
-func TestGPUsHaveStage1AndNarrowWires(t *testing.T) {
+// TestGPUsHaveStagesAndNarrowWires looks at what Attach refuses for a world of GPUs, and what it does not.
+func TestGPUsHaveStagesAndNarrowWires(t *testing.T) {
 	w, err := dist.NewWorld(loner{tensor.CUDA(0)}, dist.LocalInfo{}, 0, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer w.Close()
-	for _, c := range []Config{{Stage: 1}, {WireDType: tensor.BF16}, {WireDType: tensor.F16, Stage: 1}, {Idle: true}} {
+	for _, c := range []Config{{Stage: 1}, {Stage: 2}, {Stage: 3}, {WireDType: tensor.BF16}, {WireDType: tensor.F16, Stage: 3}, {Idle: true}} {
 		if err := Supports(c, 2, true); err != nil {
 			t.Errorf("%+v: %v", c, err)
 		}
@@ -338,8 +338,7 @@ func TestGPUsHaveStage1AndNarrowWires(t *testing.T) {
 		cfg  Config
 		says string
 	}{
-		{Config{Stage: 2}, "Stage 2 shards gradients in the memory of the host"},
-		{Config{Stage: 3}, "Stage 3 shards gradients in the memory of the host"},
+		{Config{Average: Sum, Stage: 3}, "Average works on buckets in the memory of the host"},
 		{Config{WireDType: tensor.BF16, ErrorFeedback: true}, "ErrorFeedback works on buckets in the memory of the host"},
 	} {
 		cost, params := vectors([]int{10})

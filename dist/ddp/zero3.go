@@ -2,6 +2,7 @@ package ddp
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 
 	"gorgonia.org/gorgonia"
@@ -141,15 +142,24 @@ func (d *DDP) Adopt() error {
 	if d.closed {
 		return fmt.Errorf("ddp: %w", dist.ErrClosed)
 	}
-	if !d.gathers() {
+	if !d.gathers() || !slices.ContainsFunc(d.slots, (*slot).given) {
 		return nil
+	}
+	if err := d.queued(); err != nil {
+		return err
 	}
 	return d.adopt()
 }
 
+// given reports whether the parameter's node has a value with elements.
+func (s *slot) given() bool {
+	_, none := s.param.Value().(*sharded)
+	return !none
+}
+
 func (s *slot) adopt() error {
 	v := s.param.Value()
-	if _, ok := v.(*sharded); ok {
+	if !s.given() {
 		return nil
 	}
 	if v == nil {
@@ -165,7 +175,13 @@ func (s *slot) adopt() error {
 	size, shard := s.b.dtype.Size(), s.b.shard
 	offset, first := s.d.plan.Params[s.index].Offset, s.d.world.Rank()*shard
 	lo, hi := max(offset, first), min(offset+s.n, first+shard)
-	if lo < hi {
+	switch {
+	case lo >= hi:
+	case s.d.onGPU():
+		if err := s.d.writeOwn(s.b, lo-first, from, lo-offset, hi-lo); err != nil {
+			return fmt.Errorf("parameter %q: %w", s.param.Name(), err)
+		}
+	default:
 		copy(s.b.mine.Raw()[(lo-first)*size:(hi-first)*size], from.Raw()[(lo-offset)*size:])
 	}
 	return gorgonia.Let(s.param, shardedValue(s.param))
@@ -183,7 +199,10 @@ func (d *DDP) Consolidate() error {
 	if !d.gathers() {
 		return nil
 	}
-	err := d.adopt()
+	err := d.queued()
+	if err == nil {
+		err = d.adopt()
+	}
 	if err == nil {
 		err = d.consolidate()
 	}
@@ -198,7 +217,12 @@ func (d *DDP) consolidate() error {
 	var err error
 	for i, b := range d.buckets {
 		whole[i] = heapless(b.elements, b.dtype)
-		if works[i], err = b.gather.AllGather(whole[i], b.mine); err != nil {
+		if d.onGPU() {
+			err = d.gatherFromGPUs(b, whole[i])
+		} else {
+			works[i], err = b.gather.AllGather(whole[i], b.mine)
+		}
+		if err != nil {
 			return waitAll(works[:i], err)
 		}
 	}

@@ -219,18 +219,24 @@ func Sharded(n *gorgonia.Node) bool {
 
 // IsShard reports whether an input is a shard of parameters, and so not a part of the batch.
 func IsShard(n *gorgonia.Node) bool {
+	_, is := ShardOf(n)
+	return is
+}
+
+// ShardOf is the bucket, in the Plan, whose shard an input is: the one in Layout.Own. false for other nodes.
+func ShardOf(n *gorgonia.Node) (bucket int, ok bool) {
 	if n.Op() != nil || n.Graph() == nil {
-		return false
+		return 0, false
 	}
 	it := n.Graph().To(n.ID())
 	for it.Next() {
 		if p, ok := it.Node().(*gorgonia.Node); ok {
-			if _, is := p.Op().(*adopt); is {
-				return true
+			if o, is := p.Op().(*adopt); is {
+				return o.bucket, true
 			}
 		}
 	}
-	return false
+	return 0, false
 }
 
 // Staged reports whether the gradient is copied in every run, by StartFrom: it has no place where it could be computed.

@@ -105,12 +105,15 @@ func (k *collective) sides(p *program.Program, step *program.Step) {
 	if len(step.Out) > 0 {
 		k.out = wholeOf(p, step.Out[0])
 	}
-	switch {
-	case k.op.Part == 0:
-	case k.op.Kind == dist.KindAllGather:
-		k.in.n = k.op.Part
-	case k.op.Kind == dist.KindReduceScatter:
-		k.out.n = k.op.Part
+	part, whole := &k.in, &k.out
+	if k.op.Kind == dist.KindReduceScatter {
+		part, whole = whole, part
+	}
+	if k.op.Part > 0 {
+		part.n = k.op.Part
+	}
+	if k.op.Whole > 0 {
+		whole.n = k.op.Whole
 	}
 }
 

@@ -44,8 +44,14 @@ func (k *maker) collective(i int, op *program.Collective) (*collective, error) {
 	case op.Part == 0:
 	case op.Kind == dist.KindAllGather:
 		c.sn, c.so = op.Part, s.In[0].Offset
+		if op.Whole > 0 {
+			c.dn, c.do = op.Whole, s.Out[0].Offset
+		}
 	case op.Kind == dist.KindReduceScatter:
 		c.dn, c.do = op.Part, s.Out[0].Offset
+		if op.Whole > 0 {
+			c.sn, c.so = op.Whole, s.In[0].Offset
+		}
 	}
 	if len(s.In) > 1 {
 		c.scalar = s.In[1].Value

@@ -56,7 +56,7 @@ func (s *Subject) compile(j *Job, stage int) (f machine.Footprint, err error) {
 	}
 	defer func() { err = errors.Join(err, w.Close()) }()
 	cfg := s.Machine
-	if stage > 0 {
+	if stage > 0 && !j.GPU {
 		cfg.Solver = nil // the update is of shards, and no part of the graph
 	}
 	seen, err := m.Foresee(w, j.at(stage), cfg)

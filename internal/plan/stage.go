@@ -29,7 +29,7 @@ func (j *Job) stage(s int) (Stage, error) {
 	if x.plan, err = ddp.PlanFor(j.Params, j.Order, x.cfg, j.Ranks, j.GPU); err != nil {
 		return Stage{}, err
 	}
-	if x.wire, err = x.plan.Wire(x.cfg, j.Ranks); err != nil {
+	if x.wire, err = x.plan.Wire(x.cfg, j.Ranks, j.GPU); err != nil {
 		return Stage{}, err
 	}
 	q := x.step()
@@ -185,7 +185,7 @@ func (x *staged) walk(q *queue, last bool) {
 	for i, b := range x.plan.Buckets {
 		missing[i] = len(b.Params)
 	}
-	next, gathered := 0, false
+	next, gathered, weighed := 0, false, false
 	reduce := func(all bool) {
 		for ; next < len(missing) && (all || missing[next] == 0); next++ {
 			if last {
@@ -204,8 +204,11 @@ func (x *staged) walk(q *queue, last bool) {
 			}
 			q.add(when, collective(m.Name, m.Kind, m.DType, m.Count, x.j.Ranks))
 		case m.Name == "begin" && last, m.Kind == dist.KindAllReduce && m.Count == 1 && m.DType == tensor.F64:
-			q.add(early, x.weights()...)
-		case m.Kind == dist.KindAllReduce: // a bucket, on a GPU
+			if !weighed && last { // else it is a norm, on a GPU
+				q.add(early, x.weights()...)
+			}
+			weighed = true
+		case m.Kind == dist.KindReduceScatter: // a bucket, on a GPU
 			missing[min(next, len(missing)-1)] = 0
 			reduce(false)
 		case m.Name == "join":

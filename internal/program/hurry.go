@@ -43,6 +43,9 @@ func (p *Program) carried(i int) int {
 	if !p.sums(i) {
 		return 0
 	}
+	if o, ok := p.Steps[i].Op.(*Collective); ok && o.Whole > 0 {
+		return o.Whole
+	}
 	return p.Values[p.Steps[i].In[0].Value].Len()
 }
 

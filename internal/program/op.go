@@ -197,15 +197,17 @@ type BatchNormGrad struct {
 
 // Collective is one collective of dist on group number Group of the run: Out[0] from In[0], both packed and all of their
 // values. In place they are the same view. With Part, In[0] of an AllGather, or Out[0] of a ReduceScatter, is so many elements
-// of its value, which may be the other side's: in place, then, and this rank's own part. Scalar is the factor of PreMulSum if there is an In[1], of the collective's dtype. An AllGather with Fetch is
-// of parameters, of which each rank has a part: it may be done earlier and more than once, and all ranks have programs in
-// which that comes out alike; see Rematerialize.
+// of its value, which may be the other side's: in place, then, and this rank's own part. With Whole, too, the other side is so
+// many elements of its value. Scalar is the factor of PreMulSum if there is an In[1], of the collective's dtype. An AllGather
+// with Fetch is of parameters, of which each rank has a part: it may be done earlier and more than once, and all ranks have
+// programs in which that comes out alike; see Rematerialize.
 type Collective struct {
 	Kind  dist.Kind
 	Red   dist.RedOp
 	Root  int
 	Group int
 	Part  int // 0: all of the value
+	Whole int // with Part; 0: all of the value
 	Fetch bool
 }
 

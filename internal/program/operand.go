@@ -132,11 +132,15 @@ func (p *Program) collective(s *Step, o *Collective) (in, out []Operand, opt opt
 	if len(out) == 0 {
 		out = ops(packed())
 	}
-	switch o.parted() {
-	case partIn:
-		in[0] = packed(o.Part)
-	case partOut:
-		out[0] = packed(o.Part)
+	part, whole := &in[0], &out[0]
+	if o.parted() == partOut {
+		part, whole = whole, part
+	}
+	if o.parted() != noPart {
+		*part = packed(o.Part)
+		if o.Whole > 0 {
+			*whole = packed(o.Whole)
+		}
 	}
 	if o.Kind.Reduces() && o.Red.Kind == dist.RedPreMulSum {
 		return append(in, packed()), out, optional{in: 1}

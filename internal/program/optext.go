@@ -169,6 +169,9 @@ func (o *Collective) String() string {
 	if o.Part > 0 {
 		s += fmt.Sprintf(" part %d", o.Part)
 	}
+	if o.Whole > 0 {
+		s += fmt.Sprintf(" of %d", o.Whole)
+	}
 	if o.Fetch {
 		s += " fetch"
 	}

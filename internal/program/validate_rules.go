@@ -50,6 +50,7 @@ func (c *checker) demand(i int, name string, v *View, o Operand) {
 		if v.Offset < 0 || v.Offset+col.Part > val.Len() || v.Offset%col.Part != 0 {
 			c.add("%s: %s is %d elements from %d on of %s: no part", c.step(i), name, col.Part, v.Offset, c.value(v.Value))
 		}
+	case col.Whole > 0 && name != operandName("in", 1): // a whole vector, but not all of the value
 	case lenOf(o.Space) != val.Len():
 		c.add("%s: %s is a part of %s; collectives take whole values", c.step(i), name, c.value(v.Value))
 	}

@@ -113,6 +113,9 @@ func (c *checker) group(i int, o *Collective) {
 	if o.Part != 0 && o.parted() == noPart {
 		c.add("%s: has a part of %d; allgather and reduce-scatter can", c.step(i), o.Part)
 	}
+	if o.Whole != 0 && (o.parted() == noPart || o.Whole < 0 || o.Whole%o.Part != 0) {
+		c.add("%s: has %d elements in parts of %d", c.step(i), o.Whole, o.Part)
+	}
 	if o.Fetch && o.Kind != dist.KindAllGather {
 		c.add("%s: fetches; an allgather can", c.step(i))
 	}

@@ -82,7 +82,7 @@ func TestRunComputesWhereItIsTold(t *testing.T) {
 		{"comm.backend=shm", "comm.backend=shm is between ranks of the host"},
 		{"data.accum_steps=2", "no GPU "},
 		{"shard.stage=1", "no GPU "},
-		{"shard.stage=2", "shard.stage=2 works in the memory of the host; set it to 0 or 1 for GPUs"},
+		{"shard.stage=3", "no GPU "},
 		{"comm.wire_dtype=bf16", "no GPU "},
 		{"ddp.hook=powersgd", "ddp.hook=powersgd works in"},
 		{"ddp.average=sum", "ddp.average=sum works in"},

@@ -71,7 +71,6 @@ func hostRule(c *config.Config) string {
 		set        bool
 		name, back string
 	}{
-		{c.Shard.Stage > 1, fmt.Sprintf("shard.stage=%d", c.Shard.Stage), "0 or 1"},
 		{c.Comm.ErrorFeedback, "comm.error_feedback=true", "false"},
 		{c.DDP.Hook != "none", "ddp.hook=" + c.DDP.Hook, "none"},
 		{c.DDP.Average != "mean", "ddp.average=" + c.DDP.Average, "mean"},

@@ -1,0 +1,134 @@
+package machine
+
+import (
+	"fmt"
+	"slices"
+
+	"gorgonia.org/gorgonia"
+
+	"github.com/symgrad/symgrad/dist/ddp"
+	"github.com/symgrad/symgrad/internal/program"
+	"github.com/symgrad/symgrad/optim"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// staged reports whether buckets of gradients exist only while they fill and are summed: Stage 2 of ddp, and 3.
+func (e *exchange) staged() bool { return e != nil && e.plan.Stage >= 2 }
+
+// gathers reports whether a rank has its own part of each bucket of weights alone: Stage 3.
+func (e *exchange) gathers() bool { return e != nil && e.plan.Stage == 3 }
+
+// stage adds the values that buckets take turns in, and those of this rank's parts of the sums. A step that fills a bucket comes
+// behind those that need what lay there before, since these are reads and writes of one value.
+func (l *lowering) stage() {
+	e := l.exchange
+	copy(e.buckets, l.shared("buckets", program.Gradient, e.layout.Buckets))
+
+	for i, b := range e.layout.Shards {
+		e.shard.shards[i] = l.outside(fmt.Sprintf("gradients %d", i), program.Gradient, b, b.Len())
+	}
+}
+
+// shared is the values of buffers, one for all that begin at one place.
+func (l *lowering) shared(name string, role program.Role, buffers []tensor.Buffer) []program.ID {
+	ids := slices.Repeat([]program.ID{program.None}, len(buffers))
+	n := 0
+	for i, b := range buffers {
+		if ids[i] != program.None {
+			continue
+		}
+		var same []int
+		for j, other := range buffers {
+			if other.Pointer() != b.Pointer() {
+				continue
+			}
+			if same = append(same, j); other.Len() > b.Len() {
+				b = other
+			}
+		}
+		id := l.outside(fmt.Sprintf("%s %d", name, n), role, b, b.Len())
+		for _, j := range same {
+			ids[j] = id
+		}
+		n++
+	}
+	return ids
+}
+
+// join makes what this rank has of the sums of earlier parts that with another part: at last times the factor that this one has
+// been multiplied by.
+func (l *lowering) join(to, part operand) {
+	e := l.exchange
+	m := l.newCode(to.shape)
+	before := m.load(to)
+	if !e.manner.local() {
+		before = m.do(program.Mul, m.load(l.whole(e.factors[factorOf(to.dtype)])), before)
+	}
+	l.add(m.mapTo(m.do(program.Add, before, m.load(part)), to))
+}
+
+// shard is the input that Stage 3 gathers a bucket of weights from; false for other nodes.
+func (l *lowering) shard(n *gorgonia.Node) (operand, bool) {
+	if !l.exchange.gathers() {
+		return operand{}, false
+	}
+	i, ok := ddp.ShardOf(n)
+	if !ok {
+		return operand{}, false
+	}
+	l.exchange.shard.views[n] = []int{i}
+	return l.whole(l.ownWeights(i)), true
+}
+
+// ownWeights is this rank's part of bucket i of weights.
+func (l *lowering) ownWeights(i int) program.ID {
+	e := l.exchange
+	id := &e.shard.homes[i]
+	if *id == program.None {
+		*id = l.outside(fmt.Sprintf("shard %d", i), program.Param, e.layout.Own[i], e.layout.Own[i].Len())
+	}
+	return *id
+}
+
+// pieces is what this rank updates of a parameter, and its gradient.
+func (l *lowering) pieces(n *gorgonia.Node, weight, grad operand, p ddp.Piece) (w, g operand) {
+	e := l.exchange
+	w, g = weight, grad
+	if !e.gathers() {
+		w = l.piece(weight, p)
+	}
+	if !e.staged() {
+		return w, l.piece(grad, p)
+	}
+	q := e.plan.Params[slices.Index(e.shard.params, n)]
+	from := q.Offset + p.Offset - e.shard.rank*e.plan.Buckets[q.Bucket].Shard
+	own := func(of program.ID) operand {
+		o := l.whole(of)
+		if p.Len == 0 {
+			return cut(o, 0, 0, 1, 0)
+		}
+		return cut(o, 0, from, 1, p.Len)
+	}
+	if e.gathers() {
+		w = own(l.ownWeights(q.Bucket))
+	}
+	return w, own(e.shard.shards[q.Bucket])
+}
+
+// ownAt is where the piece of a parameter that this rank updates is on the device; the zero Buffer for none.
+func (s *solver) ownAt(i int) (tensor.Buffer, error) {
+	n, piece := s.nodes[i], s.pieces[i]
+	if piece.Len == 0 {
+		return tensor.Buffer{}, nil
+	}
+	if e := s.m.now.exchange; e.gathers() {
+		q := e.plan.Params[slices.Index(e.shard.params, n)]
+		from := q.Offset + piece.Offset - e.shard.rank*e.plan.Buckets[q.Bucket].Shard
+		return e.layout.Own[q.Bucket].Slice(from, from+piece.Len)
+	}
+	p, ok := s.m.device.params[n]
+	if !ok {
+		return tensor.Buffer{}, fmt.Errorf("it is not on the device: %w", optim.ErrMismatch)
+	}
+	return p.at.Slice(piece.Offset, piece.Offset+piece.Len)
+}
