@@ -6,6 +6,7 @@ import (
 	"gorgonia.org/gorgonia"
 
 	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/tensor"
 )
 
 // build checks c on x, infers the form of the result and adds the node.
@@ -34,6 +35,9 @@ func (c *collective) check(x *gorgonia.Node) error {
 		return c.refuse(x, err)
 	}
 	if err = c.checkRank(); err == nil {
+		err = c.checkDevice()
+	}
+	if err == nil {
 		err = c.checkShape()
 	}
 	if err == nil {
@@ -55,6 +59,16 @@ func (c *collective) checkRank() error {
 		return fmt.Errorf("%w: %d is this rank", dist.ErrRoot, c.peer)
 	}
 	return nil
+}
+
+// checkDevice refuses what no machine does for a group of GPUs.
+func (c *collective) checkDevice() error {
+	on := c.g.Device()
+	if on == tensor.Host || c.kind != dist.KindBarrier && !c.kind.PointToPoint() {
+		return nil
+	}
+	return fmt.Errorf("%w: the group is on %v, and messages and barriers of a graph are for groups of the host: "+
+		"use a collective, or a group of the host", dist.ErrDevice, on)
 }
 
 // checkShape wants an axis 0 where one is needed, and one that the ranks divide where it is cut.

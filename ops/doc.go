@@ -6,7 +6,7 @@
 //	grads, err := gorgonia.Grad(cost, w)         // the backward pass holds a reducescatter
 //
 // A group may be one of GPUs: then package machine runs the graph, on the GPU of the rank, and its collectives are steps of its
-// program. Messages and barriers are for groups of the host.
+// program. Messages and barriers are for groups of the host: of others they are dist.ErrDevice.
 //
 // # The loss that is differentiated
 //
