@@ -136,8 +136,7 @@ func (l *lowering) beginExchange() {
 		}
 	}
 	if e.sums() {
-		l.groups = append(l.groups, e.layout.Group)
-		e.group = len(l.groups) - 1
+		e.group = l.group(e.layout.Group)
 	}
 	if !e.manner.local() {
 		l.exchangeWeights()

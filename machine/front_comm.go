@@ -207,13 +207,21 @@ func (l *lowering) collective(c *current, op ops.Operation) (operand, error) {
 		s.In = append(s.In, l.factor(red.Scalar).view)
 		red.Scalar = dist.Scalar{}
 	}
-	l.groups = append(l.groups, op.Group.Named(op.Tensor))
-	s.Op = &program.Collective{Kind: op.Kind, Red: red, Root: op.Peer, Group: len(l.groups) - 1, Fetch: isFetch(c)}
+	s.Op = &program.Collective{Kind: op.Kind, Red: red, Root: op.Peer, Group: l.group(op.Group), Fetch: isFetch(c)}
 	l.add(s)
 	if !op.HasResult {
 		return number(0, c.dtype, shape), nil
 	}
 	return l.weighted(c, op, to)
+}
+
+// group is the number of a group in the program, one for all of its collectives: a run is announced once to each number.
+func (l *lowering) group(g *dist.Group) int {
+	if i := slices.Index(l.groups, g); i >= 0 {
+		return i
+	}
+	l.groups = append(l.groups, g)
+	return len(l.groups) - 1
 }
 
 // message is a Send, a Recv or a Barrier, which are calls: what a peer has or does is no value of this program.

@@ -194,32 +194,35 @@ func TestGradientsWithoutWeightAreNotLookedAt(t *testing.T) {
 	}
 }
 
-// TestSyncBatchNormOutsideTrainingDoesNotCommunicate lowers a graph for its results.
+// TestSyncBatchNormOutsideTrainingDoesNotCommunicate lowers a graph for its results, and for training, in which all layers have one
+// group: a run is announced to each.
 func TestSyncBatchNormOutsideTrainingDoesNotCommunicate(t *testing.T) {
 	inWorld(t, 1, func(w *dist.World) error {
 		r, err := newNormGraph(w, 4, 0, false)
 		if err != nil {
 			return err
 		}
-		for _, n := range r.norms {
-			n.SetTraining(false)
-		}
-		g := collect(r.g, G.Nodes{r.cost})
-		shapes := map[*G.Node][]int{}
-		for _, n := range g.nodes {
-			if n.IsVar() {
-				shapes[n] = n.Shape()
+		for training, want := range map[bool]int{false: 0, true: 1} {
+			for _, n := range r.norms {
+				n.SetTraining(training)
 			}
-		}
-		l, err := lower(g, &Config{}, shapes, false)
-		if err == nil {
-			err = errors.Join(finishProgram(l, &Config{}), program.Validate(l.p))
-		}
-		if err != nil {
-			return err
-		}
-		if len(l.groups) != 0 {
-			return fmt.Errorf("it has groups:\n%v", l.p)
+			g := collect(r.g, G.Nodes{r.cost})
+			shapes := map[*G.Node][]int{}
+			for _, n := range g.nodes {
+				if n.IsVar() {
+					shapes[n] = n.Shape()
+				}
+			}
+			l, err := lower(g, &Config{}, shapes, false)
+			if err == nil {
+				err = errors.Join(finishProgram(l, &Config{}), program.Validate(l.p))
+			}
+			if err != nil {
+				return err
+			}
+			if len(l.groups) != want {
+				return fmt.Errorf("training %v: it has %d groups, want %d:\n%v", training, len(l.groups), want, l.p)
+			}
 		}
 		return nil
 	})
