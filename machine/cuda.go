@@ -60,10 +60,13 @@ type word struct {
 //
 // Errors: ErrDevice when graph, world and settings do not fit together, or there is no GPU.
 func newDevice(cfg *Config, g *gorgonia.ExprGraph) (*device, error) {
-	group, what := groupOf(g)
+	group, what, idle := groupOf(g, cfg.Eval)
 	on := tensor.Host
 	if group != nil {
 		on = group.Device()
+	}
+	if idle && (cfg.Device == CPU && on != tensor.Host || cfg.Device == CUDA && on == tensor.Host) {
+		group, on = nil, tensor.Host // Device says where
 	}
 	switch {
 	case cfg.Device == CPU && on != tensor.Host:
@@ -107,20 +110,23 @@ func freshDevice(v *cuda.Device, driver *cuda.Driver, from *Machine) *device {
 }
 
 // groupOf is a group whose device a graph is to run on, and what goes to it: that of its DDP, or else of its first collective; nil
-// without any.
-func groupOf(g *gorgonia.ExprGraph) (group *dist.Group, what string) {
+// without any. Layers that normalize over a group have nothing for it with Config.Eval: it is idle where they alone have one.
+func groupOf(g *gorgonia.ExprGraph, eval bool) (group *dist.Group, what string, idle bool) {
 	if d := ownerOf(g); d != nil {
-		return d.Layout().Group, "the gradients go to"
+		return d.Layout().Group, "the gradients go to", false
 	}
 	for _, n := range g.AllNodes() {
 		if op, ok := ops.Describe(n); ok {
-			return op.Group, fmt.Sprintf("the %v of %q goes to", op.Kind, op.Tensor)
+			return op.Group, fmt.Sprintf("the %v of %q goes to", op.Kind, op.Tensor), false
 		}
-		if b, ok := ops.DescribeBatchNorm(n); ok && b.Exchange.Group != nil {
-			return b.Exchange.Group, fmt.Sprintf("the statistics of %q go to", b.Exchange.Tensor)
+		if b, ok := ops.DescribeBatchNorm(n); ok && b.Exchange.Group != nil && group == nil {
+			group, what, idle = b.Exchange.Group, fmt.Sprintf("the statistics of %q go to", b.Exchange.Tensor), true
+			if !eval {
+				return group, what, false
+			}
 		}
 	}
-	return nil, ""
+	return group, what, idle
 }
 
 // ownerOf is the DDP that the gradients of a graph go to, or nil.
