@@ -10,7 +10,7 @@
 #             and 64 channels, 3136-128-10, 256), lm (a transformer of 4 layers, width 256, 8 heads, context 128, 16)
 # --ranks     numbers of ranks, by default 1,2,4 as far as there are GPUs
 # --modes     of torch.compile, default,reduce-overhead unless it is said; max-autotune-no-cudagraphs takes minutes
-# --sharded   shard.stage=1, ZeroRedundancyOptimizer and FSDP2 with SHARD_GRAD_OP, too
+# --sharded   shard.stage=1, 2 and 3, ZeroRedundancyOptimizer, and FSDP2 with SHARD_GRAD_OP and FULL_SHARD, too
 # --staging   yes: the batch is ready on the host, and each step copies it to the device, on both sides; no: it stays there
 # --device    cpu measures symgrad alone, on the host: for a look at the script
 # --set       a further setting of symgrad's programs
@@ -212,7 +212,9 @@ for ((round = 1; round <= rounds; round++)); do
 		for precision in ${precisions//,/ }; do
 			for n in ${ranks//,/ }; do
 				measure_symgrad "$model" "$precision" "$n" "$round" 0
-				if [ "$sharded" = yes ] && [ "$n" -gt 1 ]; then measure_symgrad "$model" "$precision" "$n" "$round" 1; fi
+				if [ "$sharded" = yes ] && [ "$n" -gt 1 ]; then
+					for stage in 1 2 3; do measure_symgrad "$model" "$precision" "$n" "$round" "$stage"; done
+				fi
 				[ "$with_torch" = no ] || measure_torch "$model" "$precision" "$n" "$round"
 			done
 		done

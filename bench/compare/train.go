@@ -18,7 +18,8 @@ const (
 	torchCompile = "torch-compile-" // and the mode
 	torchZero    = "torch-zero"
 	torchFSDP    = "torch-fsdp"
-	oursZero     = ours + "-zero1" // shard.stage=1
+	oursSharded  = ours + "-zero" // and the stage
+	oursZero     = oursSharded + "1"
 )
 
 // trainModels is what is trained, in the order of the output.
@@ -89,7 +90,7 @@ type trainTorch struct {
 }
 
 // readTraining reads the folder of a session. Results are in SIDE.MODEL.PRECISION.RANKS.ROUND.json, where side is symgrad,
-// symgrad-zero1 or torch.
+// symgrad-zeroSTAGE or torch.
 //
 // Errors: a file that is missing or has another name; a folder without results.
 func readTraining(folder string) (*trainSession, error) {
@@ -128,7 +129,7 @@ func (s *trainSession) read(name string) error {
 	if err != nil {
 		return err
 	}
-	if parts[0] == ours || parts[0] == oursZero {
+	if parts[0] == ours || strings.HasPrefix(parts[0], oursSharded) {
 		var r trainOurs
 		if err := json.Unmarshal(raw, &r); err != nil {
 			s.notes = append(s.notes, base+": no whole result")

@@ -10,6 +10,7 @@ FILE gets one row for each engine, and is written anew after each, so that what 
     torch-compile-MODE  the same under torch.compile(mode=MODE)
     torch-zero          DistributedDataParallel with ZeroRedundancyOptimizer
     torch-fsdp          fully_shard of every layer, parameters kept after the forward pass (SHARD_GRAD_OP)
+    torch-fsdp-full     the same, with parameters gathered again for the backward pass (FULL_SHARD)
 
 All use Adam with fused=True, default buckets, and a made-up batch that is ready in pinned memory: with --staging yes each
 step copies it to the device first, on the stream of the step, with no it stays there. A step is forward, backward and
@@ -51,7 +52,7 @@ def parse_args(argv):
     parser.add_argument("--warmup", type=int, default=20)
     parser.add_argument("--staging", choices=["yes", "no"], default="yes")
     parser.add_argument("--modes", default="default,reduce-overhead", help="of torch.compile; empty for none")
-    parser.add_argument("--sharded", action="store_true", help="measure torch-zero and torch-fsdp, too")
+    parser.add_argument("--sharded", action="store_true", help="measure torch-zero, torch-fsdp and torch-fsdp-full, too")
     parser.add_argument("--deadline", type=float, default=100, metavar="SECONDS", help="after which no engine is begun")
     args = parser.parse_args(argv)
     if not args.write_mnist and not (args.model and args.out):

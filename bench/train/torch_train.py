@@ -134,20 +134,21 @@ def engines(args):
     names = ["torch"]
     names += ["torch-compile-" + mode for mode in args.modes.split(",") if mode]
     if args.sharded:
-        names += ["torch-zero", "torch-fsdp"]
+        names += ["torch-zero", "torch-fsdp", "torch-fsdp-full"]
     return names
 
 
 def prepare(name, task, local):
     """A module ready for training, and its optimizer."""
     module, rate = task.module(), task.sizes["rate"]
-    if name == "torch-fsdp":
+    if name.startswith("torch-fsdp"):
         from torch.distributed.fsdp import fully_shard
 
+        again = name == "torch-fsdp-full"
         parts = module.layers if isinstance(module, Transformer) else [m for m in module if any(True for _ in m.parameters())]
         for part in parts:
-            fully_shard(part, reshard_after_forward=False)
-        fully_shard(module, reshard_after_forward=False)
+            fully_shard(part, reshard_after_forward=again)
+        fully_shard(module, reshard_after_forward=again)
         return module, adam(module.parameters(), rate)
     module = DistributedDataParallel(module, device_ids=[local])
     if name == "torch-zero":
