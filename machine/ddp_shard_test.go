@@ -27,6 +27,8 @@ func TestStagesBySteps(t *testing.T) {
 		steps = 4
 	}
 	whole := parts{steps: steps, weights: func(rank, _ int) []float64 { return []float64{1 + float64(rank)} }}
+	idle := fewKilobytes
+	idle.Idle = true
 	for name, c := range map[string]struct {
 		parts
 		rule optim.Config
@@ -44,6 +46,11 @@ func TestStagesBySteps(t *testing.T) {
 		"parts": {parts{steps: 6, weights: func(rank, step int) []float64 {
 			return []float64{2, 1 + float64(rank), 3}[:1+step%3]
 		}}, optim.Config{Name: optim.Adam, LearningRate: 0.01}, fewKilobytes, Config{}},
+		"idle parts": {parts{steps: 6, idle: true, weights: func(rank, step int) []float64 {
+			all := []float64{2, 1, 3}
+			all[(rank+step)%3] = 0
+			return all
+		}}, optim.Config{Name: optim.SGD, LearningRate: 0.1}, idle, Config{}},
 	} {
 		for _, ranks := range []int{1, 2, 3} {
 			t.Run(fmt.Sprintf("%s/%d ranks", name, ranks), func(t *testing.T) {
@@ -157,7 +164,10 @@ func isKind(s program.Step, k dist.Kind) bool {
 
 // TestRanksWithOtherBatchesGatherAlike compares the collectives of ranks that have one sample and many.
 func TestRanksWithOtherBatchesGatherAlike(t *testing.T) {
-	for _, c := range []ddp.Config{{Stage: 1}, {Stage: 1, BucketMB: 1.0 / 1024, FirstBucketMB: 1.0 / 1024}} {
+	small := ddp.Config{Stage: 1, BucketMB: 1.0 / 1024, FirstBucketMB: 1.0 / 1024}
+	in2, in3 := small, small
+	in2.Stage, in3.Stage = 2, 3
+	for _, c := range []ddp.Config{{Stage: 1}, small, {Stage: 2}, in2, {Stage: 3}, in3} {
 		var orders [3][]string
 		inWorld(t, len(orders), func(w *dist.World) error {
 			r, err := newRankGraph([]int{1, 5, 2}[w.Rank()], 0)

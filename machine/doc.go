@@ -48,7 +48,8 @@
 // Micro-batches inside ddp's NoSync are runs of other programs, which the first such run makes: they add gradients to the
 // buckets and do nothing else, and the run that ends them has the exchange and the update. With Stage 1 of ddp the update is
 // that of a rank's pieces, follows the reduce-scatter of each bucket while the backward pass goes on, and the weights are
-// gathered behind it, all in one run: Config.Solver is a must.
+// gathered behind it, all in one run: Config.Solver is a must. With Stage 2 buckets of gradients take turns in memory, each run
+// sums its own, and nodes get no gradients; with Stage 3 weights are gathered before their use, as below.
 //
 // With Config.Share a second machine, for another graph, computes with the parameters of the first.
 //

@@ -70,8 +70,9 @@
 // The nodes' values are views of the buckets of weights from Attach to Close, which gives the nodes copies: close d before
 // its world. A value that the program gives a parameter with gorgonia.Let is moved into its bucket by the next Step.
 //
-// On GPUs there is Stage 1, with a machine of package machine whose Config.Solver makes the update a part of the run: its
-// NewSolver takes the place of this package's, and the nodes' values are the host's, as they are without sharding.
+// On GPUs all of it is done by a machine of package machine whose Config.Solver makes the update a part of the run: its
+// NewSolver takes the place of this package's, and with Stage 1 and 2 the nodes' values are the host's, as they are without
+// sharding. With Stage 2 and 3 nodes get no gradients there.
 //
 // The gradients that nodes have are no longer what a solver of another package can use. With Stage 1 they are the reduced
 // ones in this rank's pieces, and this rank's own, not reduced, everywhere else; with Stage 2 and 3 they are zeros. Such a
@@ -79,7 +80,8 @@
 // in the buckets. For the same reason gorgonia.BindDualValues cannot add up runs: accumulate inside NoSync.
 //
 // With Stage 2 a bucket is reduced as soon as it is full even if NoOverlap is set, and waited for at once, since the next
-// one needs its memory; and runs inside NoSync are reduced as well, so that all ranks must have as many of them.
+// one needs its memory (on GPUs the program does, and not the host); and runs inside NoSync are reduced as well, so that all
+// ranks must have as many of them.
 //
 // With Stage 3 parameters go into buckets in the order in which the forward pass first uses them, and nodes that used a
 // parameter read a part of a gathered bucket. A learnable's value has a shape and no elements, so that what would work on

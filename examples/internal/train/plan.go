@@ -49,9 +49,9 @@ func (t *trainer) taken(p *plan.Plan) plan.Figures {
 func (t *trainer) memory() plan.Memory {
 	own := t.d.Memory()
 	m := plan.Memory{Params: own.Params, Gradients: own.Grads, State: own.State, Staging: own.Staging}
-	if t.job.cfg.Shard.Stage == 0 && t.solver.Steps() > 0 {
-		for _, p := range t.d.Plan().Params { // a solver of whole parameters has whole slots
-			m.State += int64(len(t.rule.WithDefaults().Slots()) * p.Len() * p.DType.Size())
+	if m.State == 0 && t.solver.Steps() > 0 { // it is not ddp's, and has a slot's elements for each that the rank updates
+		for _, piece := range t.d.Pieces() {
+			m.State += int64(len(t.rule.WithDefaults().Slots()) * piece.Len * t.d.Plan().Params[piece.Param].DType.Size())
 		}
 	}
 	var f machine.Footprint

@@ -1,0 +1,55 @@
+package machine
+
+import (
+	"testing"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/dist/ddp"
+	"github.com/symgrad/symgrad/internal/program"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// TestGradientsAreNotBornInABucketThatIsStillNeeded has a gradient that is computed before, or behind, the sum of the bucket that
+// lay in its place: only behind it may it be computed in its slot.
+func TestGradientsAreNotBornInABucketThatIsStillNeeded(t *testing.T) {
+	for _, c := range []struct {
+		name         string
+		stage        int
+		before, born bool
+	}{
+		{"computed behind the sum", 2, false, true},
+		{"computed before the sum", 2, true, false},
+		{"computed before the sum, in a place of its own", 1, true, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l := &lowering{lowered: lowered{p: &program.Program{}}}
+			l.exchange = &exchange{plan: ddp.Plan{Stage: c.stage}}
+			value := func(place program.Place, role program.Role) program.ID {
+				return l.p.Add(program.Value{DType: tensor.F32, Shape: []int{4}, Place: place, Role: role})
+			}
+			in, grad := value(program.Outside, program.Input), value(program.Arena, program.Temp)
+			bucket, shard := value(program.Outside, program.Gradient), value(program.Outside, program.Gradient)
+			space := []int{4}
+			copying := func(from, to program.ID) program.Step {
+				return program.Step{
+					Op: &program.Map{Space: space, Code: []program.Instr{{Op: program.Load}}, Stores: []int{0}},
+					In: []program.View{l.p.Whole(from)}, Out: []program.View{l.p.Whole(to)},
+				}
+			}
+			sum := program.Step{
+				Op: &program.Collective{Kind: dist.KindReduceScatter, Red: dist.Sum, Part: 4, Whole: 4},
+				In: []program.View{l.p.Whole(bucket)}, Out: []program.View{l.p.Whole(shard)},
+			}
+			if c.before {
+				l.p.Steps = []program.Step{copying(in, grad), sum, copying(grad, bucket)}
+			} else {
+				l.p.Steps = []program.Step{sum, copying(in, grad), copying(grad, bucket)}
+			}
+			l.exchange.copies = []slotCopy{{step: 2, bucket: bucket}}
+			l.bornInSlots()
+			if born := len(l.p.Steps) == 2; born != c.born {
+				t.Errorf("born in its slot: %v, want %v; %d steps:\n%v", born, c.born, len(l.p.Steps), l.p)
+			}
+		})
+	}
+}
