@@ -7,6 +7,17 @@ import (
 	"github.com/symgrad/symgrad/internal/cuda/cudatest"
 )
 
+const manyWords = 24
+
+// wordKernels take no words, many, and as many in one argument.
+var wordKernels = `
+#define W(a, b, c, d) unsigned long long a, unsigned long long b, unsigned long long c, unsigned long long d
+extern "C" __global__ void none() {}
+extern "C" __global__ void many(W(a, b, c, d), W(e, f, g, h), W(i, j, k, l), W(m, n, o, p), W(q, r, s, t), W(u, v, w, x)) {}
+struct words { unsigned long long w[24]; };
+extern "C" __global__ void one(words w) {}
+`
+
 // The cost to the host of one call, between Enter and Leave. The stream is emptied now and then, outside of the time, since a
 // queue that is full makes callers wait.
 func BenchmarkHostCost(b *testing.B) {
@@ -16,6 +27,8 @@ func BenchmarkHostCost(b *testing.B) {
 	p := alloc(b, v, 64)
 	must(b, v.Fill(p, 0, 64))
 	var args cuda.Args
+	none, many, one := cudatest.Kernel(b, v, wordKernels, "none"), cudatest.Kernel(b, v, wordKernels, "many"), cudatest.Kernel(b, v, wordKernels, "one")
+	words := make([]byte, 8*manyWords)
 	for _, c := range []struct {
 		name string
 		call func() error
@@ -26,6 +39,19 @@ func BenchmarkHostCost(b *testing.B) {
 			args.Ptr(p)
 			args.U32(1)
 			return f.Launch(s, cuda.Launch{}, &args)
+		}},
+		{"launch without arguments", func() error { return none.Launch(s, cuda.Launch{}, nil) }},
+		{"launch with 24 arguments", func() error {
+			args.Reset()
+			for range manyWords {
+				args.U64(1)
+			}
+			return many.Launch(s, cuda.Launch{}, &args)
+		}},
+		{"launch with 24 words in one argument", func() error {
+			args.Reset()
+			args.Bytes(words)
+			return one.Launch(s, cuda.Launch{}, &args)
 		}},
 		{"record", func() error { return s.Record(e) }},
 		{"wait", func() error { return other.Wait(e) }},
