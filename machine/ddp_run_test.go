@@ -84,7 +84,7 @@ func (n *lane) load(as manner) (*loadedLane, error) {
 		if b.slot {
 			continue // a part of a bucket, which is fixed
 		}
-		at, err := memoryOf(b.node.Value(), tensor.F32)
+		at, err := memoryOf(b.node.Value(), l.p.Values[b.id].DType)
 		if err != nil {
 			return nil, err
 		}

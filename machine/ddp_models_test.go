@@ -1,0 +1,108 @@
+package machine
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/dist/ddp"
+	"github.com/symgrad/symgrad/internal/program"
+	"github.com/symgrad/symgrad/internal/program/oracle"
+	"github.com/symgrad/symgrad/machine/machinetest"
+	"github.com/symgrad/symgrad/optim"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// TestModelsInEveryStageBySteps trains ten kinds of models on two ranks by the programs that devices get: weights do not depend on
+// the stage, whatever ops read them and in whatever order gradients come.
+func TestModelsInEveryStageBySteps(t *testing.T) {
+	const ranks, steps = 2, 3
+	for _, f := range machinetest.Models() {
+		for _, cfg := range []Config{{}, {NoOptimize: true}} {
+			t.Run(fmt.Sprintf("%s/optimized %v", f.Name, !cfg.NoOptimize), func(t *testing.T) {
+				var want [][]float32
+				for stage := range 4 {
+					spread := fewKilobytes
+					spread.Stage = stage
+					lanes := trainModel(t, f, ranks, steps, spread, cfg)
+					for rank, n := range lanes {
+						if want == nil {
+							want = n.values()
+						}
+						if off := worst(n.values(), want); !(off <= 1e-6) {
+							t.Errorf("stage %d, rank %d: weights are off by %g", stage, rank, off)
+						}
+					}
+				}
+			})
+		}
+	}
+}
+
+// trainModel is the ranks after so many steps.
+func trainModel(t *testing.T, f machinetest.Builder, ranks, steps int, spread ddp.Config, cfg Config) []*lane {
+	t.Helper()
+	rule := optim.Config{Name: optim.AdamW, LearningRate: 0.01, WeightDecay: 0.1}
+	lanes, models := make([]*lane, ranks), make([]*machinetest.Model, ranks)
+	inWorld(t, ranks, func(w *dist.World) error {
+		m, err := f.New(machinetest.Config{NoGradients: true})
+		if err != nil {
+			return err
+		}
+		r := &rankGraph{g: m.Graph, cost: m.Cost, params: m.Learnables}
+		if r.d, err = ddp.Attach(w, m.Cost, m.Learnables, spread); err != nil {
+			return err
+		}
+		models[w.Rank()] = m
+		lanes[w.Rank()], err = newLane(r, cfg, &rule)
+		return err
+	})
+	for step := range steps {
+		all := make([]oracle.Rank, ranks)
+		for rank, n := range lanes {
+			if err := models[rank].Feed(step*ranks + rank); err != nil {
+				t.Fatal(err)
+			}
+			p, err := n.prepare()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := p.refresh(uint64(step), uint64(rank*models[rank].Rows())); err != nil {
+				t.Fatal(err)
+			}
+			all[rank] = p.memory
+		}
+		err := oracle.RunRanks(all)
+		for _, n := range lanes {
+			n.d.Ran(err)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if spread.Stage == 3 {
+		consolidate(t, lanes)
+	}
+	return lanes
+}
+
+// refresh gives the program the values that inputs have now, and the states of ops, and sets its clock.
+func (p *loadedLane) refresh(step, sample uint64) error {
+	for _, b := range p.inputs {
+		if b.slot {
+			continue
+		}
+		at, err := memoryOf(b.node.Value(), p.p.Values[b.id].DType)
+		if err != nil {
+			return fmt.Errorf("input %q: %w", b.node.Name(), err)
+		}
+		p.memory.Memory[b.id] = at.Raw()
+	}
+	for _, s := range p.states {
+		p.memory.Memory[s.id] = s.at.Raw()
+	}
+	if id := p.p.Clock; id != program.None {
+		p.memory.Memory[id] = tensor.Of([]uint64{step, sample}).Raw()
+	}
+	return nil
+}
