@@ -15,8 +15,8 @@
 # --device    cpu measures symgrad alone, on the host: for a look at the script
 # --set       a further setting of symgrad's programs
 #
-# It needs no Go: --bin is a folder with the programs examples/ddp, examples/mlp and examples/lm, built before, by default
-# bin/dev. --python is a Python with torch; without torch the comparison goes on without it.
+# It needs no Go: --bin is a folder with the programs of the models, examples/ddp (mlp, cnn), examples/mlp (wide) and
+# examples/lm, built before, by default bin/dev. --python is a Python with torch; without torch the comparison goes on without it.
 #
 # A round is every model with every precision on every number of ranks, symgrad and torch in turn.
 #
@@ -83,12 +83,15 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(dirname "$here")
 bin=${bin:-$root/bin/dev}
 compare=${compare:-$root/bin/dev/compare}
-for program in ddp mlp lm; do
-	[ -x "$bin/$program" ] || die "no program $bin/$program: build ./examples/$program there, or name another folder with --bin"
-done
 [ -x "$compare" ] || die "no program $compare: build ./bench/compare there, or name another with --compare"
 for model in ${models//,/ }; do
-	case $model in mlp | wide | cnn | lm) ;; *) die "--models: there is no $model" ;; esac
+	case $model in
+	mlp | cnn) program=ddp ;;
+	wide) program=mlp ;;
+	lm) program=lm ;;
+	*) die "--models: there is no $model" ;;
+	esac
+	[ -x "$bin/$program" ] || die "no program $bin/$program: build ./examples/$program there, or name another folder with --bin"
 done
 for precision in ${precisions//,/ }; do
 	case $precision in fp32 | tf32 | bf16) ;; *) die "--precisions: there is no $precision" ;; esac
