@@ -33,6 +33,15 @@
 // A rank that is killed leaves at most a folder that ends in .tmp. New of rank 0 removes such leftovers, and finishes
 // those where nothing but the renaming was missing.
 //
+// # One run at a time
+//
+// Two runs that save to one folder would remove each other's checkpoints. So rank 0 has a flock on the file .lock there from
+// New to Close; the operating system takes it back when the process ends, however it does. New of another run is a
+// *LockedError that names the folder and the process. Between hosts this is as good as the file system's locks: NFS has them
+// where its lock service runs, Lustre where it is mounted with them. Where there are none, or the service does not answer,
+// New goes on without, since a run that cannot save is worse, and Saver.Unlocked says why. To read takes no lock, so that
+// folders that cannot be written can be read.
+//
 // # Reading
 //
 // Open takes the newest checkpoint that is whole: it reads every file once, from several goroutines, and compares sizes

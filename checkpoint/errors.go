@@ -19,6 +19,8 @@ var (
 	ErrTimeout = errors.New("timed out")
 	// ErrClosed is returned by calls after Close.
 	ErrClosed = errors.New("closed")
+	// ErrLocked is returned by New of rank 0, as a *LockedError, when another run saves to the folder.
+	ErrLocked = errors.New("locked")
 	// ErrUnsupported is returned for a manifest of a later version, and on machines that are not little-endian.
 	ErrUnsupported = errors.New("not supported")
 )

@@ -295,6 +295,9 @@ func TestTheMachineStopsAtEveryCall(t *testing.T) {
 func (sc *scenario) stop(t *testing.T, at int, how string, again bool) {
 	o, all, f := sc.begin(t, at, nil)
 	failed := saveWith(t, all, sc.save, false)
+	for _, s := range all {
+		closed(t, s) // the program has ended, and its lock with it
+	}
 	if how != "killed" {
 		f.lose(t, how == "no power, names lost")
 	}
@@ -303,9 +306,11 @@ func (sc *scenario) stop(t *testing.T, at int, how string, again bool) {
 		before = slices.Max(sc.have)
 	}
 	found := sc.check(t, o.Dir, failed == nil, before)
-	if _, err := newSaver(o, quick{}); err != nil { // the next start clears up, and loses nothing
+	next, err := newSaver(o, quick{}) // the next start clears up, and loses nothing
+	if err != nil {
 		t.Fatal(err)
 	}
+	closed(t, next)
 	if now := sc.check(t, o.Dir, failed == nil, before); now < found {
 		t.Errorf("step %d was there before New, and then step %d", found, now)
 	}

@@ -19,6 +19,7 @@ type fileSystem interface {
 	ReadDir(name string) ([]fs.DirEntry, error)
 	ReadFile(name string) ([]byte, error)
 	Size(name string) (int64, error)
+	Lock(name string) (*os.File, error) // opened and locked, so that no other can lock it
 }
 
 // file is what is written.

@@ -113,7 +113,11 @@ func saveAll(tb testing.TB, o Options, sys fileSystem, step int, replicated bool
 	if err != nil {
 		return err
 	}
-	return saveWith(tb, all, step, replicated)
+	err = saveWith(tb, all, step, replicated)
+	for _, s := range all {
+		err = errors.Join(err, s.Close())
+	}
+	return err
 }
 
 // saveWith saves a step with all savers, rank 0 last.
@@ -193,12 +197,12 @@ func closed(tb testing.TB, c interface{ Close() error }) {
 	}
 }
 
-// names is what lies in dir and below, with slashes.
+// names is what lies in dir and below, with slashes, but for the lock.
 func names(tb testing.TB, dir string) []string {
 	tb.Helper()
 	var list []string
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err == nil && path != dir {
+		if err == nil && path != dir && path != filepath.Join(dir, lockName) {
 			name, _ := filepath.Rel(dir, path)
 			if d.IsDir() {
 				name += "/"

@@ -196,7 +196,7 @@ func TestFoldersThatCannotBeUsed(t *testing.T) {
 	dir := filepath.Join(root, "gone")
 	s, err := New(Options{Dir: dir})
 	if err == nil {
-		err = os.Remove(dir)
+		err = os.RemoveAll(dir)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -47,8 +47,9 @@ func (o Options) Validate() error {
 
 // Saver writes checkpoints. Its methods may be called by one goroutine at a time.
 type Saver struct {
-	o   Options
-	sys fileSystem
+	o    Options
+	sys  fileSystem
+	lock *folderLock // nil on ranks other than 0
 
 	mu       sync.Mutex
 	running  chan struct{} // closed when the save in the background has ended; nil if there is none
@@ -57,15 +58,20 @@ type Saver struct {
 	snapshot []uint64 // what the save in the background writes; words, so that every element type is aligned in it
 }
 
-// New is a Saver. Rank 0 makes the folder, tries whether it can be written, and clears away what a program that was killed
-// left there: folders that end in .tmp, of which one that lacks nothing but its name becomes a checkpoint. Some operation
-// of all ranks has to lie between New and the first Save, and no other program saves to the folder. With a Session, files
-// of an earlier start that is still dying are never taken for those of this one.
+// New is a Saver. Rank 0 makes the folder, locks it until Close, tries whether it can be written, and clears away what a
+// program that was killed left there: folders that end in .tmp, of which one that lacks nothing but its name becomes a
+// checkpoint. A folder that is locked is tried for 2 seconds, which is what a program that was killed may take to end. Some
+// operation of all ranks has to lie between New and the first Save. With a Session, files of an earlier start that is still
+// dying are never taken for those of this one.
 //
-// Errors: ErrInvalid, ErrUnsupported, those of the file system.
-func New(o Options) (*Saver, error) { return newSaver(o, disk{}) }
+// Owns: the caller closes it.
+// Errors: ErrInvalid, ErrUnsupported, a *LockedError on rank 0 if another run saves to the folder, those of the file system.
+func New(o Options) (*Saver, error) { return openSaver(o, disk{}, lockPatience) }
 
-func newSaver(o Options, sys fileSystem) (*Saver, error) {
+func newSaver(o Options, sys fileSystem) (*Saver, error) { return openSaver(o, sys, 0) }
+
+// openSaver is New on a disk, for so long in vain where the folder is locked.
+func openSaver(o Options, sys fileSystem, patience time.Duration) (*Saver, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
@@ -78,16 +84,24 @@ func newSaver(o Options, sys fileSystem) (*Saver, error) {
 	}
 	s := &Saver{o: o, sys: sys}
 	if o.Rank == 0 {
-		if err := s.prepare(); err != nil {
-			return nil, fmt.Errorf("checkpoint: folder %s: %w", o.Dir, err)
+		err := s.prepare(patience)
+		if locked := (*LockedError)(nil); errors.As(err, &locked) {
+			return nil, locked // which says all
+		}
+		if err != nil {
+			return nil, fmt.Errorf("checkpoint: folder %s: %w", o.Dir, errors.Join(err, s.lock.release()))
 		}
 	}
 	return s, nil
 }
 
 // prepare is what New does on rank 0.
-func (s *Saver) prepare() error {
+func (s *Saver) prepare(patience time.Duration) error {
 	if err := makeFolder(s.sys, s.o.Dir); err != nil {
+		return explain(err)
+	}
+	var err error
+	if s.lock, err = lockFolder(s.sys, s.o.Dir, patience); err != nil {
 		return explain(err)
 	}
 	const probe = "probe"
@@ -131,8 +145,9 @@ func (s *Saver) Save(m Meta, runs []Run) error {
 	}
 	done := make(chan struct{})
 	s.running = done
+	s.lock.hold()
 	go func() { // ended by wait
-		s.failed = s.write(job)
+		s.failed = errors.Join(s.write(job), s.lock.release())
 		close(done)
 	}()
 	return before
@@ -159,13 +174,42 @@ func (s *Saver) wait() error {
 	return err
 }
 
-// Close is Wait, after which the Saver is of no use and its memory is free. A second Close does nothing.
+// Unlocked is why the folder has no lock, for programs to warn of it: the file system has none, or what keeps them for all
+// hosts does not answer. Then nobody finds out if another run saves to the folder.
+//
+// Returns: nil for a folder that is locked, and on ranks other than 0.
+func (s *Saver) Unlocked() error {
+	if s.lock == nil {
+		return nil
+	}
+	return s.lock.none
+}
+
+// Close is Wait, after which the Saver is of no use, its memory is free and the folder is another's to lock. A second Close
+// does nothing.
 func (s *Saver) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	err := s.wait()
+	return errors.Join(s.wait(), s.end())
+}
+
+// Abandon is Close for a run that has failed, and does not wait: what is being written in the background is written, or
+// given up when the other ranks' files do not come, and the folder stays locked until then.
+//
+// Errors: those of the file system.
+func (s *Saver) Abandon() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.end()
+}
+
+// end makes the Saver one that is closed.
+func (s *Saver) end() error {
+	if s.closed {
+		return nil
+	}
 	s.closed, s.snapshot = true, nil
-	return err
+	return s.lock.release()
 }
 
 // RunShare is the share of a replicated run of n elements that a rank writes: whole blocks of 256 elements, so that the

@@ -48,6 +48,9 @@ func (t *trainer) header() error {
 	}
 	if t.keeper != nil {
 		fmt.Fprintf(&b, "keeps      %s\n", t.keeping())
+		if err := t.keeper.saver.Unlocked(); err != nil {
+			fmt.Fprintf(&b, "warning    no other run may save there meanwhile, and that is not found out: the folder cannot be locked: %v\n", err)
+		}
 	}
 	fmt.Fprintf(&b, "results    %s\n", cfg.OutputDir())
 	return t.say("%s", b.String())

@@ -3,6 +3,7 @@ package train
 import (
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"path/filepath"
 
@@ -19,29 +20,51 @@ type keeper struct {
 	written []int // steps of those saved by this run
 }
 
-// keep opens the folder of checkpoints, as rank 0 says.
+// keep opens the folder of checkpoints, as rank 0 says, which locks it.
 //
-// Collective: all ranks.
+// Collective: all ranks. Errors: a *checkpoint.LockedError on all ranks if another run saves there.
 func (t *trainer) keep() error {
 	if !t.lead.keep {
 		return nil
 	}
-	places, err := fromRank0(t.talk, "folder of checkpoints", t.places)
-	if err != nil {
-		return err
+	k := &keeper{every: t.lead.keepEvery}
+	places, err := fromRank0(t.talk, "folder of checkpoints", func() (places, error) { return t.locked(k) })
+	if k.saver != nil {
+		t.keeper = k // which is closed whatever comes
 	}
-	c := t.job.cfg
-	k := &keeper{dir: places.Dir, every: t.lead.keepEvery}
-	k.saver, err = checkpoint.New(checkpoint.Options{
-		Dir: places.Dir, Keep: places.Keep, Async: places.Async, Sharded: places.Sharded,
-		Rank: t.w.Rank(), Size: t.w.Size(), Timeout: c.Comm.TimeoutStep, Session: places.Session,
-	})
+	if places.Locked != nil {
+		err = errors.Join(err, places.Locked)
+	}
+	if err == nil && k.saver == nil {
+		k.saver, err = checkpoint.New(t.keeps(places))
+	}
 	if err != nil {
 		return fmt.Errorf("checkpoint.dir: %w", err)
 	}
-	k.sharded = places.Sharded
+	k.dir, k.sharded = places.Dir, places.Sharded
 	t.keeper = k
 	return nil
+}
+
+// locked opens the folder on rank 0. One that another run has is no error of this rank alone.
+func (t *trainer) locked(k *keeper) (places, error) {
+	p, err := t.places()
+	if err != nil {
+		return p, err
+	}
+	k.saver, err = checkpoint.New(t.keeps(p))
+	if errors.As(err, &p.Locked) {
+		return p, nil
+	}
+	return p, err
+}
+
+// keeps is how this rank saves.
+func (t *trainer) keeps(p places) checkpoint.Options {
+	return checkpoint.Options{
+		Dir: p.Dir, Keep: p.Keep, Async: p.Async, Sharded: p.Sharded,
+		Rank: t.w.Rank(), Size: t.w.Size(), Timeout: t.job.cfg.Comm.TimeoutStep, Session: p.Session,
+	}
 }
 
 // places is what rank 0 says of the folder.
@@ -49,6 +72,7 @@ type places struct {
 	Dir, Session   string
 	Keep           int
 	Async, Sharded bool
+	Locked         *checkpoint.LockedError // nil unless another run saves there
 }
 
 // places is rank 0's settings, with a name for this start of the program.
@@ -75,6 +99,14 @@ func (k *keeper) close() error {
 		return nil
 	}
 	return k.saver.Close()
+}
+
+// abandon is close for a run that has failed and cannot wait. Idempotent.
+func (k *keeper) abandon() error {
+	if k == nil {
+		return nil
+	}
+	return k.saver.Abandon()
 }
 
 // path is where the checkpoint of a step is.

@@ -69,12 +69,12 @@ func newTrainer(k *talk, j *job) (*trainer, error) {
 		return t, err
 	}
 	if first := t.lead.traceFirst; first >= t.steps {
-		return nil, usageError{fmt.Errorf("log.trace_steps: the timeline starts at step %d, but the run has %d steps, from 0", first, t.steps)}
+		return t, usageError{fmt.Errorf("log.trace_steps: the timeline starts at step %d, but the run has %d steps, from 0", first, t.steps)}
 	}
 	if f := j.timing; f.file != "" && f.warmup >= t.steps-t.first {
-		return nil, Usage("--json: the run has %d steps, all of them warm-up; lower --warmup", t.steps-t.first)
+		return t, Usage("--json: the run has %d steps, all of them warm-up; lower --warmup", t.steps-t.first)
 	} else if f.file != "" && f.warmup == 0 && j.site.gpu {
-		return nil, Usage("--warmup 0: on a GPU the first step loads kernels, and is the first whose end the device takes down; say 1 or more")
+		return t, Usage("--warmup 0: on a GPU the first step loads kernels, and is the first whose end the device takes down; say 1 or more")
 	}
 	if err := t.build(t.from.weights); err != nil {
 		return t, err
@@ -138,7 +138,9 @@ func (t *trainer) newSolver() (optim.Solver, error) {
 // of any more is not waited for. Idempotent.
 func (t *trainer) close(cause error) error {
 	err := t.from.close()
-	if launch.ExitCode(cause) != launch.ExitPeerLost {
+	if launch.ExitCode(cause) == launch.ExitPeerLost {
+		err = errors.Join(err, t.keeper.abandon())
+	} else {
 		err = errors.Join(err, t.keeper.close())
 	}
 	if t.vm != nil {

@@ -56,6 +56,17 @@ func smallRun(dir string, more ...string) []string {
 // trained runs body on the trainers of n simulated ranks, before their first step.
 func trained(t *testing.T, n int, body func(tr *trainer) error, more ...string) error {
 	t.Helper()
+	return built(t, n, func(tr *trainer, err error) error {
+		if err != nil {
+			return err
+		}
+		return body(tr)
+	}, more...)
+}
+
+// built is trained for bodies that are told how newTrainer has ended.
+func built(t *testing.T, n int, body func(tr *trainer, err error) error, more ...string) error {
+	t.Helper()
 	o, err := program.parse(smallRun(t.TempDir(), append([]string{"log.progress=none"}, more...)...))
 	if err != nil {
 		t.Fatal(err)
@@ -66,11 +77,10 @@ func trained(t *testing.T, n int, body func(tr *trainer) error, more ...string) 
 	}
 	return backend.Simulate(n, j.backendConfig(), func(w *dist.World) error {
 		tr, err := newTrainer(newTalk(w), j)
-		if err != nil {
-			return err
+		if err = body(tr, err); tr != nil {
+			err = errors.Join(err, tr.close(err))
 		}
-		err = body(tr)
-		return errors.Join(err, tr.close(err))
+		return err
 	})
 }
 
