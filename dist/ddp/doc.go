@@ -98,6 +98,9 @@
 // outside. LocalSteps: k exchanges no gradients, and averages weights every k-th step of NewSolver's solver, each rank's by
 // the samples that it saw.
 //
+// What a hook keeps from step to step holds nothing of a step with gradients that are not finite, which solvers leave out or
+// refuse, nor of one that has failed: residuals begin anew, on all ranks.
+//
 // # Errors
 //
 // A peer that dies, is late, or runs another program makes RunAll return an error that names rank, operation and bucket;

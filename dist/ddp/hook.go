@@ -74,6 +74,15 @@ type Stateful interface {
 	SetState([]HookState) error
 }
 
+// Undoer is a Stateful that can be told that its last step was not made, because a gradient of it is not finite, in this
+// bucket or another, or because it ended in an error. What such a step leaves behind would be in all later ones.
+type Undoer interface {
+	Stateful
+	// Undo leaves nothing of the gradients of the last step in what is kept; what was kept before it may be lost. It is
+	// called between steps and, after an error, not on all ranks: what ranks have alike must not change.
+	Undo()
+}
+
 // HookState is what a hook keeps of one parameter.
 type HookState struct {
 	Param string
@@ -94,6 +103,7 @@ func (d *DDP) HookState() []HookState {
 		return nil
 	}
 	d.settle()
+	x.judge(d.run.running) // as after a run that failed on the way
 	var all []HookState
 	for _, l := range x.lines {
 		if c, ok := l.codec.(Stateful); ok {
@@ -120,6 +130,7 @@ func (d *DDP) SetHookState(state []HookState) error {
 		return fmt.Errorf("ddp hook state rank %d/%d: %w", d.world.Rank(), d.world.Size(), err)
 	}
 	d.settle()
+	x.begin() // what the last step has left is replaced
 	for _, l := range x.lines {
 		if c, ok := l.codec.(Stateful); ok {
 			if err := c.SetState(state); err != nil {

@@ -17,7 +17,8 @@ import (
 // What is rounded off is lost, in each step anew, and where a gradient hardly changes it is the same in each. With
 // ErrorFeedback it is added to the next step's gradient instead, so that the sum over all steps of what a rank sends is
 // off by the rounding of one step (Karimireddy et al., Error Feedback Fixes SignSGD and other Gradient Compression
-// Schemes, ICML 2019). The rounding of the sum itself, which is the same on all ranks, is not kept.
+// Schemes, ICML 2019). The rounding of the sum itself, which is the same on all ranks, is not kept. After a step with a
+// gradient that is not finite, on any rank, feedback begins anew: what such a step rounds off is not worth keeping.
 type Cast struct {
 	DType         tensor.DType // BF16 or F16
 	ErrorFeedback bool         // takes 4 bytes for each element, on every rank
@@ -149,6 +150,9 @@ func (c *caster[T]) Decompress(bucket tensor.Buffer, messages []tensor.Buffer) e
 func (f *feeder[T]) Compress(_ int, share float64, bucket tensor.Buffer, messages []tensor.Buffer) error {
 	return f.send(share, bucket, messages[0], f.residual)
 }
+
+// Undo implements Undoer. What was rounded off before the last step went with it.
+func (f *feeder[T]) Undo() { clear(f.residual) }
 
 // residualSlot is the name of what was rounded off.
 const residualSlot = "residual"

@@ -25,8 +25,12 @@ import (
 // The gradient is the best of rank Rank only once Q has had steps to turn to it, and never the whole one: what it leaves out
 // is in the residual, and comes later. So training needs about the same number of steps where gradients are nearly of low
 // rank, as with large batches, and the same learning rate; with momentum or Adam it may need a few more, since these see
-// gradients that are late. Without residuals it does not converge to the same place in general. A residual whose step is
-// skipped, because a gradient is not finite, stays as it was.
+// gradients that are late. Without residuals it does not converge to the same place in general.
+//
+// A step with a gradient that is not finite counts as one that is not made, see Undoer. Where P is not finite then, the
+// residual stays as it was; those of other parameters, whose part of the step is lost, become 0 on all ranks. A column of Q
+// is kept times a power of two that makes its largest element less than 1, which changes no bits of P's base, so that one
+// step of huge gradients does not make the next one overflow.
 type PowerSGD struct {
 	Rank            int    // of the approximation; 0 means 4
 	Seed            uint64 // of the first Q
@@ -107,6 +111,7 @@ type matrix[T float32 | float64] struct {
 	name     uint64     // of the parameter, hashed
 	step     uint64
 	lost     bool // this step has something that is no finite number
+	moved    bool // the residual is of this step
 }
 
 func newPower[T float32 | float64](hook PowerSGD, b HookBucket) *power[T] {

@@ -29,7 +29,7 @@ func (x *matrix[T]) product(grad []T, share T, p []T) {
 // project makes x.p orthonormal columns of the sum p, q this rank's transposed product with them, and the residual what
 // that leaves of grad. Where p is not finite, on all ranks then, q is not either and nothing else changes.
 func (x *matrix[T]) project(grad, p, q []T) {
-	x.lost = !finite(p)
+	x.lost, x.moved = !finite(p), false
 	if x.lost {
 		for i := range q {
 			q[i] = T(math.NaN())
@@ -52,15 +52,37 @@ func (x *matrix[T]) project(grad, p, q []T) {
 	if x.residual == nil {
 		return
 	}
+	x.moved = true
 	for i := range n {
 		x.rowOf(x.row, i, q)
 		left := x.residual[i*m:][:m]
 		for j, v := range grad[i*m:][:m] {
-			rest := v - x.row[j]
+			rest := float32(v - x.row[j])
 			if rest-rest != 0 {
-				rest = 0 // the sum is not finite either, and the step is not made
+				rest = 0 // the sum is not finite either, and the step is not made; or it is too large to be kept
 			}
-			left[j] = float32(rest)
+			left[j] = rest
+		}
+	}
+}
+
+// warm makes q what the next step begins with. A power of two for each column, by its largest element, keeps what the sums
+// of the next step can be in range, and the base that is made of them the same.
+func (x *matrix[T]) warm(q []T) {
+	copy(x.q, q)
+	for c := range x.r {
+		column := x.q[c*x.m:][:x.m]
+		var largest T
+		for _, v := range column {
+			largest = max(largest, v, -v)
+		}
+		_, exponent := math.Frexp(float64(largest))
+		by := T(math.Ldexp(1, -exponent))
+		if by-by != 0 || by == 0 {
+			continue
+		}
+		for j := range column {
+			column[j] *= by
 		}
 	}
 }
@@ -73,7 +95,7 @@ func (x *matrix[T]) restore(grad, q []T) {
 		}
 		return
 	}
-	copy(x.q, q)
+	x.warm(q)
 	for i := range x.n {
 		x.rowOf(grad[i*x.m:][:x.m], i, q)
 	}

@@ -30,6 +30,17 @@ func (x *power[T]) State() []HookState {
 	return all
 }
 
+// Undo implements Undoer. Q and the number of steps, which ranks have alike, are good for the next step whatever this one
+// was.
+func (x *power[T]) Undo() {
+	for _, mx := range x.matrices {
+		if mx.moved {
+			clear(mx.residual)
+			mx.moved = false
+		}
+	}
+}
+
 // kept is what a state says of one matrix; nil what it does not say.
 type kept[T float32 | float64] struct {
 	residual []float32

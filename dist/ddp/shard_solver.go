@@ -157,7 +157,12 @@ func (s *shardSolver) step(model []gorgonia.ValueGrad) error {
 	if err := d.rehome(); err != nil {
 		return err
 	}
-	if err := s.PieceSolver.Step(); err != nil {
+	skipped := s.Skipped()
+	err := s.PieceSolver.Step()
+	if err != nil || s.Skipped() > skipped { // on all ranks
+		d.takeBack()
+	}
+	if err != nil {
 		return err
 	}
 	return d.gatherWeights(s.works)

@@ -51,10 +51,12 @@ func (p phases) Begin() error {
 	if d.onGPU() {
 		return d.needsMachine()
 	}
-	if d.run.running { // the run before this one failed on the way
+	failed := d.run.running
+	if failed {
 		d.drop()
 	}
 	d.settle()
+	d.beginWire(failed)
 	d.dropStaged()
 	d.run = d.nextRun()
 	d.run.running, d.run.each = true, d.staged()

@@ -118,12 +118,15 @@ type line struct {
 	d        *DDP
 	b        *bucket
 	codec    Codec
+	undo     Undoer  // codec, if it is one
 	rest     float64 // what the sum is multiplied by
 	messages []tensor.Buffer
 	sums     []dist.Work // of the messages
 	whole    bool        // the message is elements of the bucket
 	owned    [1]tensor.Buffer
-	err      error // of a round of this step; the stream's
+	err      error // of a round of this step; the stream's, as are those below
+	ran      bool  // the codec has seen gradients of this step
+	bad      bool  // and made some of them that no step is made of
 }
 
 // newHooked is never nil: after an error it is to be closed.
@@ -136,6 +139,7 @@ func newHooked(d *DDP, hook Hook, rest float64) (*hooked, error) {
 			return x, fmt.Errorf("hook %v %s: %w", hook, b.name, err)
 		}
 		l := &line{d: d, b: b, codec: codec, rest: rest, whole: hook.Elementwise()}
+		l.undo, _ = codec.(Undoer)
 		messages := codec.Messages()
 		if len(messages) == 0 || l.whole && (len(messages) != 1 || messages[0].Elements != b.buf.Len()) {
 			return x, fmt.Errorf("hook %v %s: %w: messages %v for %v", hook, b.name, dist.ErrInvalid, messages, b.buf)
@@ -230,10 +234,16 @@ func (l *line) Run(_ *dist.Op, part uint64) error {
 }
 
 func (l *line) compress(round int) error {
+	if l.undo != nil {
+		if err := l.d.checkWeight(); err != nil {
+			return err // on all ranks: no step is made, and nothing that is kept is sent for it
+		}
+	}
 	share, err := l.d.share(l.b.buf.DType())
 	if err != nil {
 		return err
 	}
+	l.ran = true
 	if err := l.codec.Compress(round, share, l.b.buf, l.messages); err != nil {
 		return fmt.Errorf("%s round %s: %w", l.b.name, strconv.Itoa(round), err)
 	}
@@ -256,7 +266,11 @@ func (l *line) decompress() error {
 	if err := l.codec.Decompress(to, from); err != nil {
 		return fmt.Errorf("%s: %w", l.b.name, err)
 	}
-	return multiply(to, l.rest)
+	if err := multiply(to, l.rest); err != nil || l.undo == nil {
+		return err
+	}
+	l.bad = !measurable(to)
+	return nil
 }
 
 // scaled is buckets that are reduced, or not at all, and multiplied by a number: the rest of PreDivide, or this rank's

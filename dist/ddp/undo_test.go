@@ -1,0 +1,304 @@
+package ddp_test
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	G "gorgonia.org/gorgonia"
+	gtensor "gorgonia.org/tensor"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/dist/ddp"
+	"github.com/symgrad/symgrad/ops"
+	"github.com/symgrad/symgrad/optim"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// forked is x A + tanh(x) B: with x of 1e20 the gradient of A overflows in float32, and that of B is finite and huge.
+var forked = family{name: "forked", in: []int{24}, out: 30, layers: func(b *build, x *G.Node) *G.Node {
+	near := G.Must(G.Mul(G.Must(G.Tanh(x)), b.param("b", 24, 30)))
+	return G.Must(G.Add(G.Must(G.Mul(x, b.param("a", 24, 30))), near))
+}}
+
+// forks is forked in buckets of their own, with a hook that keeps something.
+var forks = []ddp.Config{
+	{WireDType: tensor.BF16, ErrorFeedback: true},
+	{WireDType: tensor.F16, ErrorFeedback: true, Stage: 1},
+	{WireDType: tensor.BF16, ErrorFeedback: true, Stage: 2},
+	{WireDType: tensor.BF16, ErrorFeedback: true, Stage: 3},
+	{Hook: ddp.PowerSGD{Rank: 2}},
+	{Hook: ddp.PowerSGD{Rank: 2, NoWarmStart: true}},
+}
+
+const forkBytes = 24 * 30 * 4
+
+// forkLearner is a rank of forked.
+func forkLearner(w *dist.World, cfg ddp.Config, opt optim.Config) (*learner, error) {
+	cfg.BucketMB = float64(forkBytes) / (1 << 20)
+	l, err := newLearner(w, forked, gtensor.Float32, 3, cfg, opt)
+	if err == nil && len(l.d.Plan().Buckets) != 2 {
+		err = fmt.Errorf("%d buckets, want 2", len(l.d.Plan().Buckets))
+	}
+	return l, err
+}
+
+// train makes steps on samples of this rank from a number on.
+func (l *learner) train(from, steps int) error {
+	for i := range steps {
+		lo := 100*(from+i) + 3*l.w.Rank()
+		if err := errors.Join(l.run(indices(lo, lo+3), 3), l.step()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// overflow is a run with gradients that are not finite: inputs of the last rank are 1e20.
+func (l *learner) overflow() error {
+	l.vm.Reset()
+	if err := l.m.let(forked, indices(3*l.w.Rank(), 3*l.w.Rank()+3)); err != nil {
+		return err
+	}
+	if l.w.Rank() == l.w.Size()-1 {
+		x := l.m.x.Value().Data().([]float32)
+		for i := range x {
+			x[i] = 1e20
+		}
+	}
+	return l.vm.RunAll()
+}
+
+// kept is what a hook keeps of a parameter in a slot, as float64.
+func kept(state []ddp.HookState, param, slot string) ([]float64, error) {
+	for _, s := range state {
+		if s.Param == param && s.Slot == slot {
+			wide := make([]float64, s.Data.Len())
+			return wide, tensor.Convert(tensor.Of(wide), s.Data)
+		}
+	}
+	return nil, fmt.Errorf("there is no %s of %s", slot, param)
+}
+
+// begunAnew is an error unless nothing of a step that was not made is in what is kept now; before is what was kept before.
+// Of a, which overflowed, PowerSGD has kept all.
+func begunAnew(w *dist.World, cfg ddp.Config, before, now []ddp.HookState) error {
+	for _, param := range []string{"a", "b"} {
+		got, err := kept(now, param, "residual")
+		if err != nil {
+			return err
+		}
+		want := make([]float64, len(got))
+		if cfg.Hook != nil && param == "a" {
+			if want, err = kept(before, param, "residual"); err != nil {
+				return err
+			}
+		}
+		if !slices.Equal(got, want) {
+			return fmt.Errorf("residual of %s: %v, want %v", param, got[:4], want[:4])
+		}
+		if cfg.Hook == nil {
+			continue
+		}
+		q, err := kept(now, param, "q")
+		if err != nil {
+			return err
+		}
+		if slices.ContainsFunc(q, func(x float64) bool { return !(math.Abs(x) <= 10) }) {
+			return fmt.Errorf("q of %s: %v", param, q)
+		}
+		if err := agreeOn(w, "q of "+param, q); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// TestSkippedStepLeavesNothingWithHooks has a step with gradients that overflow on one rank, and trains on: the rest is as
+// if that step had not been, and feedback of what it moved had begun anew.
+func TestSkippedStepLeavesNothingWithHooks(t *testing.T) {
+	for _, cfg := range forks {
+		for _, opt := range []optim.Config{
+			{Name: optim.SGD, LearningRate: 0.01, SkipNonFinite: true},
+			{Name: optim.SGD, LearningRate: 0.01, ClipNorm: 1}, // for which it is an error
+		} {
+			t.Run(fmt.Sprintf("%v %v stage %d/skip %v", cfg.WireDType, cfg.Hook, cfg.Stage, opt.SkipNonFinite), func(t *testing.T) {
+				onRanks(t, 2, func(w *dist.World) error {
+					got, state, err := acrossAnOverflow(w, cfg, opt)
+					if err != nil {
+						return err
+					}
+					l, err := forkLearner(w, cfg, opt)
+					if err != nil {
+						return err
+					}
+					if err := errors.Join(l.train(1, 4), l.d.SetHookState(state), l.train(5, 4)); err != nil {
+						return err
+					}
+					want, err := l.whole()
+					if err == nil && !slices.Equal(got, want) {
+						err = fmt.Errorf("weights are off by %g", relative(got, want))
+					}
+					return errors.Join(err, l.close())
+				})
+			})
+		}
+	}
+}
+
+// acrossAnOverflow is weights after four steps, one that is not made, and four steps, and what is kept behind that one.
+func acrossAnOverflow(w *dist.World, cfg ddp.Config, opt optim.Config) ([]float64, []ddp.HookState, error) {
+	l, err := forkLearner(w, cfg, opt)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := l.train(1, 4); err != nil {
+		return nil, nil, err
+	}
+	before := l.d.HookState()
+	if r, err := kept(before, "b", "residual"); err != nil || !slices.ContainsFunc(r, func(x float64) bool { return x != 0 }) {
+		return nil, nil, fmt.Errorf("nothing is kept of b: %w", err)
+	}
+	if err := l.overflow(); err != nil {
+		return nil, nil, err
+	}
+	err = l.step()
+	if opt.SkipNonFinite && (err != nil || l.solver.Skipped() != 1) || !opt.SkipNonFinite && !errors.Is(err, optim.ErrNonFinite) {
+		return nil, nil, fmt.Errorf("the step is %w, %d are left out", err, l.solver.Skipped())
+	}
+	zeroGrads(l.m.params) // after an error they are the program's affair
+	state := l.d.HookState()
+	if err := errors.Join(begunAnew(w, cfg, before, state), l.train(5, 4)); err != nil {
+		return nil, nil, err
+	}
+	all, err := l.whole()
+	return all, state, errors.Join(err, l.close())
+}
+
+// whole is the weights, all of them.
+func (l *learner) whole() ([]float64, error) {
+	if err := l.d.Consolidate(); err != nil {
+		return nil, err
+	}
+	return l.weights()
+}
+
+// TestStepWithoutWeightKeepsWhatIsKept is a run for nothing, which sends nothing.
+func TestStepWithoutWeightKeepsWhatIsKept(t *testing.T) {
+	for _, cfg := range forks {
+		onRanks(t, 2, func(w *dist.World) error {
+			l, err := forkLearner(w, cfg, optim.Config{Name: optim.SGD, LearningRate: 0.01})
+			if err != nil {
+				return err
+			}
+			if err := l.train(1, 3); err != nil {
+				return err
+			}
+			before := fmt.Sprint(l.d.HookState())
+			if err := l.run(indices(0, 3), 0); !errors.Is(ops.Cause(err), ddp.ErrNoWeight) {
+				return fmt.Errorf("the run is %w, want ErrNoWeight", err)
+			}
+			if after := fmt.Sprint(l.d.HookState()); after != before {
+				return errors.New("what is kept has changed")
+			}
+			return l.close()
+		})
+	}
+}
+
+// TestFailedRunLeavesNothingWithHooks fails in the middle of the backward pass, when some buckets have been sent.
+func TestFailedRunLeavesNothingWithHooks(t *testing.T) {
+	boom := errors.New("boom")
+	onRanks(t, 2, func(w *dist.World) error {
+		fail := false
+		f := gated(func() error {
+			if fail {
+				return boom
+			}
+			return nil
+		})
+		cfg := ddp.Config{WireDType: tensor.BF16, ErrorFeedback: true, BucketMB: 1.0 / 1024}
+		l, err := newLearner(w, f, gtensor.Float64, 3, cfg, optim.Config{Name: optim.SGD, LearningRate: 0.01})
+		if err != nil {
+			return err
+		}
+		if err := l.train(1, 2); err != nil {
+			return err
+		}
+		before := l.d.HookState()
+		fail = true
+		if err := l.run(indices(0, 3), 3); !errors.Is(ops.Cause(err), boom) {
+			return fmt.Errorf("the run is %w, want boom", err)
+		}
+		fail = false
+		after := l.d.HookState()
+		for _, s := range before {
+			want, err := kept(before, s.Param, s.Slot)
+			if err != nil {
+				return err
+			}
+			got, err := kept(after, s.Param, s.Slot)
+			if err != nil {
+				return err
+			}
+			if sent := s.Param != "w0" && s.Param != "b0"; sent {
+				clear(want)
+			}
+			if !slices.Equal(got, want) {
+				return fmt.Errorf("residual of %s: %v, want %v", s.Param, got, want)
+			}
+		}
+		zeroGrads(l.m.params)
+		return errors.Join(l.train(3, 2), l.close())
+	})
+}
+
+// TestPowerSGDHasTheRangeOfItsNumbers has gradients a power of two as large, or as small, as others, whose squares are no
+// finite numbers: what is sent of them is that power as large, to the bit.
+func TestPowerSGDHasTheRangeOfItsNumbers(t *testing.T) {
+	for _, exponent := range []int{-600, 600} {
+		rng := rand.New(rand.NewPCG(6, 1))
+		hook := ddp.PowerSGD{Rank: 3, NoErrorFeedback: true}
+		plain, scaled := newSquad(t, hook, 2, matrixParam), newSquad(t, hook, 2, matrixParam)
+		for step := range 4 {
+			good := [][]float64{ofRank(rng, 30, 40, 3, 2, 1, 0.5), ofRank(rng, 30, 40, 3, 2, 1, 0.5)}
+			want := plain.step(t, 0.5, good)
+			for _, g := range good {
+				for i := range g {
+					g[i] = math.Ldexp(g[i], exponent)
+				}
+			}
+			got := scaled.step(t, 0.5, good)
+			for i := range got {
+				got[i] = math.Ldexp(got[i], -exponent)
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("step %d times 2^%d is off by %g", step, exponent, relative(got, want))
+			}
+		}
+	}
+}
+
+// TestPowerSGDForgetsWhatItCannotKeep has float64 gradients whose residuals are too large for float32.
+func TestPowerSGDForgetsWhatItCannotKeep(t *testing.T) {
+	rng := rand.New(rand.NewPCG(7, 1))
+	s := newSquad(t, ddp.PowerSGD{Rank: 1}, 1, matrixParam)
+	huge := ofRank(rng, 30, 40, 1e60, 1e59)
+	good := ofRank(rng, 30, 40, 3)
+	if got := s.step(t, 1, [][]float64{huge}); slices.ContainsFunc(got, func(x float64) bool { return x-x != 0 }) {
+		t.Error("a finite gradient becomes another")
+	}
+	for _, x := range s.residuals(t, "w") {
+		if x-x != 0 {
+			t.Fatalf("%v is kept", x)
+		}
+	}
+	for range 2 {
+		if e := distance(s.step(t, 1, [][]float64{good}), good); !(e < 1e-6) {
+			t.Errorf("a matrix of rank 1 is off by %g", e)
+		}
+	}
+}

@@ -1,0 +1,59 @@
+package ddp
+
+import "github.com/symgrad/symgrad/tensor"
+
+// measurable reports whether all elements, and their squares, are finite: solvers leave out a step of others.
+func measurable(b tensor.Buffer) bool {
+	if b.DType() == tensor.F32 {
+		x, err := tensor.Data[float32](b)
+		return err == nil && finite(x)
+	}
+	x, err := tensor.Data[float64](b)
+	for _, v := range x {
+		if s := float64(v * v); s-s != 0 {
+			return false
+		}
+	}
+	return err == nil
+}
+
+// judge takes back what the last step has left with the codecs, if it was not made: it has failed, or all ranks have found
+// that a gradient is not finite. With sharding each finds that of its own part; the solver knows of all. Nothing is in
+// flight.
+func (x *hooked) judge(failed bool) {
+	for _, l := range x.lines {
+		failed = failed || l.bad || l.ran && l.err != nil
+	}
+	if !failed {
+		return
+	}
+	for _, l := range x.lines {
+		if l.ran && l.undo != nil {
+			l.undo.Undo()
+		}
+	}
+	x.begin()
+}
+
+// begin forgets the last step.
+func (x *hooked) begin() {
+	for _, l := range x.lines {
+		l.ran, l.bad = false, false
+	}
+}
+
+// takeBack is for the solver, after a step that it has not made.
+func (d *DDP) takeBack() {
+	if x, ok := d.wire.(*hooked); ok {
+		d.settle()
+		x.judge(true)
+	}
+}
+
+// beginWire is for a run that begins, behind one that may have failed.
+func (d *DDP) beginWire(failed bool) {
+	if x, ok := d.wire.(*hooked); ok {
+		x.judge(failed)
+		x.begin()
+	}
+}
