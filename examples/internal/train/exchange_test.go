@@ -3,6 +3,7 @@ package train
 import (
 	"bytes"
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"math"
@@ -10,10 +11,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/backend"
+	"github.com/symgrad/symgrad/optim"
 )
 
 // onRanks runs body on n simulated ranks.
@@ -231,5 +234,44 @@ func TestReplaceFileIsAllOrNothing(t *testing.T) {
 	entries, err := os.ReadDir(dir)
 	if err != nil || len(entries) != 2 {
 		t.Errorf("left behind: %v, %v", entries, err)
+	}
+}
+
+// A scale that grows by a power of two on the way changes no bit, also of what is rounded off and sent later.
+func TestScaleOfTheLossIsTakenOutOfWhatIsKept(t *testing.T) {
+	for _, hook := range [][]string{
+		{"comm.wire_dtype=bf16", "comm.error_feedback=true"},
+		{"comm.wire_dtype=bf16", "comm.error_feedback=true", "shard.stage=2"},
+		{"ddp.hook=powersgd", "ddp.powersgd_rank=2"},
+	} {
+		digests := map[string][]string{}
+		for _, scale := range []string{"65536", "dynamic"} {
+			var mu sync.Mutex
+			err := trained(t, 2, func(tr *trainer) error {
+				grows := scale == "dynamic"
+				if grows { // after the fourth step
+					if err := tr.scaled.scaler.SetState(optim.LossScalerState{Scale: 65536, Good: 1996}); err != nil {
+						return err
+					}
+				}
+				if err := tr.loop(t.Context()); err != nil {
+					return err
+				}
+				if now := tr.scaled.scaler.Scale(); (now == 131072) != grows {
+					t.Errorf("%s: the scale is %v at the end", scale, now)
+				}
+				digest, err := tr.digest()
+				mu.Lock()
+				defer mu.Unlock()
+				digests[scale] = append(digests[scale], hex.EncodeToString(digest))
+				return err
+			}, append(hook, steps(9), "optim.loss_scale="+scale)...)
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !slices.Equal(digests["dynamic"], digests["65536"]) {
+			t.Errorf("%v: parameters %.8q, want %.8q", hook, digests["dynamic"], digests["65536"])
+		}
 	}
 }

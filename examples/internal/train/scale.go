@@ -52,13 +52,16 @@ func (s *scaled) set(solver optim.Solver) error {
 }
 
 // update adapts the scale after a step of the solver.
-func (s *scaled) update(solver optim.Solver) {
+//
+// Returns: the factor by which it has changed, 1 for not at all. What is kept of gradients changes with it.
+func (s *scaled) update(solver optim.Solver) float64 {
 	if s == nil || s.static {
-		return
+		return 1
 	}
-	skipped := solver.Skipped()
+	skipped, before := solver.Skipped(), s.scaler.Scale()
 	s.scaler.Update(skipped > s.skipped)
 	s.skipped = skipped
+	return s.scaler.Scale() / before
 }
 
 // factorNow is what the gradients have been multiplied by.

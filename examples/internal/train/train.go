@@ -255,7 +255,9 @@ func (t *trainer) update() error {
 	if err := t.solver.Step(t.d.Model()); err != nil {
 		return err
 	}
-	t.scaled.update(t.solver)
+	if err := t.d.ScaleHookState(t.scaled.update(t.solver)); err != nil {
+		return err
+	}
 	if k := t.job.cfg.DDP.LocalSteps; k > 1 {
 		t.apart = (t.apart + 1) % k // the solver averages every k steps
 	}
