@@ -1,9 +1,14 @@
 package dist
 
+import "sync"
+
 // World is the group of all ranks of a job, and what a program needs to know of the job.
 type World struct {
 	*Group
 	local LocalInfo
+
+	mu    sync.Mutex
+	kinds map[string]int // of Ordinal
 }
 
 // LocalInfo is where this rank runs.
@@ -34,3 +39,17 @@ func (f closeFunc) Close() error { return f() }
 
 // Local says where this rank runs.
 func (w *World) Local() LocalInfo { return w.local }
+
+// Ordinal is how often it has been called for a kind of thing, this time included: the number of one that is being made over
+// the world. Names of operations that have it tell in errors and traces the second from the first.
+//
+// Not collective: ranks that make the same things in the same order have the same numbers.
+func (w *World) Ordinal(kind string) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.kinds == nil {
+		w.kinds = map[string]int{}
+	}
+	w.kinds[kind]++
+	return w.kinds[kind]
+}

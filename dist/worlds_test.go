@@ -223,3 +223,14 @@ func wantInvalid(t *testing.T, err error, text string) {
 		t.Errorf("error %v, want ErrInvalid that says %q", err, text)
 	}
 }
+
+func TestOrdinalCountsEachKind(t *testing.T) {
+	var w dist.World
+	var got []int
+	for _, kind := range []string{"a", "a", "b", "a"} {
+		got = append(got, w.Ordinal(kind))
+	}
+	if !slices.Equal(got, []int{1, 2, 1, 3}) {
+		t.Errorf("%v", got)
+	}
+}

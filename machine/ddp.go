@@ -167,7 +167,7 @@ func (l *lowering) exchangeWeights() {
 	e.weight = l.outside("weight", program.State, e.layout.Weights[0])
 	e.sum = l.outside("sum of weights", program.Output, e.layout.Weights[1])
 	e.own = l.outside("own weight", program.State, e.layout.Weights[2])
-	l.label = "sum of weights"
+	l.label = e.layout.Prefix + "sum of weights"
 	l.add(program.Step{
 		Op: &program.Collective{Kind: dist.KindAllReduce, Red: dist.Sum, Group: e.group},
 		In: []program.View{l.p.Whole(e.weight)}, Out: []program.View{l.p.Whole(e.sum)},
@@ -245,7 +245,7 @@ func (l *lowering) reduceFull() {
 	i := e.next
 	e.next++
 	label := l.label
-	l.label = fmt.Sprintf("bucket %d", i)
+	l.label = fmt.Sprintf("%sbucket %d", e.layout.Prefix, i)
 	if e.layout.WireDType != tensor.Invalid {
 		l.reduceNarrow(i)
 	} else {

@@ -156,7 +156,7 @@ func (l *lowering) gathering(i int) program.Step {
 	e := l.exchange
 	home := e.shard.homes[i]
 	return program.Step{
-		Name: fmt.Sprintf("weights %d", i),
+		Name: fmt.Sprintf("%sweights %d", e.layout.Prefix, i),
 		Op:   &program.Collective{Kind: dist.KindAllGather, Group: e.group, Part: e.plan.Buckets[i].Shard},
 		In:   []program.View{e.part(i, home)}, Out: []program.View{l.p.Whole(home)},
 	}

@@ -26,6 +26,8 @@ type DDP struct {
 	plan  Plan
 	epoch time.Time
 
+	prefix string // of the names of operations; "" for the first DDP of the world
+
 	mem     *memory
 	buckets []*bucket // in the order of plan.Buckets
 	slots   []*slot   // in the order of plan.Params
@@ -60,7 +62,8 @@ type DDP struct {
 
 // Attach makes the training of learnables on cost data-parallel over world. Call it in place of gorgonia.Grad, when the
 // graph is complete and the learnables have their values, and before a machine is made. The package comment says what it
-// does. It changes the graph: after an error the graph is of no use.
+// does. It changes the graph: after an error the graph is of no use. Operations of the second DDP of a world have names that
+// begin with "ddp 2", and so on, in errors, traces and the flight recorder.
 //
 // Collective: all ranks, with graphs that differ in nothing but the length of the batch.
 // Owns: d is closed with world, or before it by Close.
@@ -70,7 +73,11 @@ func Attach(world *dist.World, cost *gorgonia.Node, learnables gorgonia.Nodes, c
 	if world == nil || world.Group == nil {
 		return nil, fmt.Errorf("ddp attach: %w: no world", dist.ErrInvalid)
 	}
-	d := &DDP{world: world, weigh: world.Named("ddp weight"), cfg: cfg.withDefaults(), epoch: world.Recorder().Epoch(), weight: 1}
+	d := &DDP{world: world, cfg: cfg.withDefaults(), epoch: world.Recorder().Epoch(), weight: 1}
+	if n := world.Ordinal("ddp"); n > 1 {
+		d.prefix = fmt.Sprintf("ddp %d ", n)
+	}
+	d.weigh = d.named(weightName)
 	d.queue, _ = world.Stream().(submitter)
 	b := builder{d: d, cost: cost}
 	err := b.build(learnables)

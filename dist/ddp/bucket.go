@@ -84,7 +84,7 @@ func (d *DDP) place(params gorgonia.Nodes, waits gorgonia.Nodes) error {
 	}
 	d.slots = make([]*slot, len(params))
 	for i, pb := range d.plan.Buckets {
-		name := bucketPrefix + strconv.Itoa(i)
+		name := d.prefix + bucketPrefix + strconv.Itoa(i)
 		b := &bucket{
 			index: i, name: name, dtype: pb.DType, elements: pb.Elements, shard: pb.Shard,
 			group: d.world.Named(name), red: dist.PreMulSumAt(d.mem.scales[typeIndex(pb.DType)]),

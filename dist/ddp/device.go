@@ -27,6 +27,7 @@ import (
 // its Own parts of weights alone, and the graph gathers them. With a WireDType what is summed is factor*bucket, rounded to
 // that, by a plain sum, which then is the bucket.
 type Layout struct {
+	Prefix    string           // of the names of steps that communicate; "" for the first DDP of a world
 	Group     *dist.Group      // of the collectives
 	Weights   [4]tensor.Buffer // f64: this rank's weight, the sum, what slots are multiplied by, what gradients are
 	Factors   [2]tensor.Buffer // of one element: f32, f64
@@ -78,7 +79,7 @@ func (d *DDP) Idle() bool { return d.cfg.Idle }
 
 // Layout is where everything is.
 func (d *DDP) Layout() Layout {
-	l := Layout{Group: d.world.Group, Weights: d.mem.words, Factors: d.mem.scales}
+	l := Layout{Prefix: d.prefix, Group: d.world.Group, Weights: d.mem.words, Factors: d.mem.scales}
 	if c := d.cfg.WireDType; c == tensor.BF16 || c == tensor.F16 {
 		l.WireDType = c
 	}

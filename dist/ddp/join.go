@@ -69,7 +69,7 @@ func NewJoin(d *DDP) (*Join, error) {
 	if d == nil {
 		return nil, fmt.Errorf("ddp join: %w: no DDP", dist.ErrInvalid)
 	}
-	j := &Join{d: d, group: d.world.Named("ddp join"), numbers: make([]float64, 2)}
+	j := &Join{d: d, group: d.named("ddp join"), numbers: make([]float64, 2)}
 	if !d.onGPU() {
 		j.mine, j.sum = tensor.Of(j.numbers[:1]), tensor.Of(j.numbers[1:])
 		return j, nil

@@ -62,7 +62,7 @@ func (d *DDP) averageWeights() error {
 			return waitAll(works[:i], fmt.Errorf("parameter %q: %w", s.param.Name(), err))
 		}
 		scale := d.mem.scales[typeIndex(b.DType())]
-		if works[i], err = d.world.Named(s.param.Name()).AllReduce(b, b, dist.PreMulSumAt(scale)); err != nil {
+		if works[i], err = d.named(s.param.Name()).AllReduce(b, b, dist.PreMulSumAt(scale)); err != nil {
 			return waitAll(works[:i], err)
 		}
 	}

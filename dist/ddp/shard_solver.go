@@ -65,7 +65,7 @@ func (d *DDP) newSharded(c optim.Config) (*shardSolver, error) {
 		err = fmt.Errorf("%w: there is one; a DDP whose solver is sharded has one", dist.ErrInvalid)
 	}
 	s := &shardSolver{
-		d: d, norm: d.world.Named("sums of the solver"), works: make([]dist.Work, len(d.buckets)), runs: d.runs,
+		d: d, norm: d.named("sums of the solver"), works: make([]dist.Work, len(d.buckets)), runs: d.runs,
 		keeps: c.KeepGradients, slots: len(c.Slots()),
 	}
 	if err == nil {

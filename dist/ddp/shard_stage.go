@@ -181,7 +181,7 @@ func (u *partFactor) Run(*dist.Op, uint64) error { return u.mem.setShare(u.facto
 
 // placeShard cuts this rank's shard of b, and of its weights, out of the memory.
 func (d *DDP) placeShard(b *bucket, values, shards *cursor) error {
-	b.gather = d.world.Named(weightsPrefix + strconv.Itoa(b.index))
+	b.gather = d.named(weightsPrefix + strconv.Itoa(b.index))
 	var err error
 	if d.cfg.Stage == stageParams {
 		b.mine, err = values.next(b.shard, b.dtype)

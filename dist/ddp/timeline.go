@@ -65,15 +65,15 @@ func (d *DDP) Timeline() Timeline {
 	for _, r := range d.world.Recorder().Records() {
 		switch {
 		case r.Queued < int64(c.begun):
-		case strings.HasPrefix(r.Name, bucketPrefix):
+		case strings.HasPrefix(r.Name, d.prefix+bucketPrefix):
 			for i := range t.Buckets {
 				if q := &t.Buckets[i]; q.Started == 0 && r.Name == d.buckets[q.Bucket].name {
 					q.Started, q.Ended = time.Duration(r.Started), time.Duration(r.Ended)
 					break
 				}
 			}
-		case d.solver != nil && len(t.Gathers) < len(d.buckets) && r.Signature.Kind == dist.KindAllGather && strings.HasPrefix(r.Name, weightsPrefix):
-			if i, err := strconv.Atoi(r.Name[len(weightsPrefix):]); err == nil && !d.gathers() {
+		case d.solver != nil && len(t.Gathers) < len(d.buckets) && r.Signature.Kind == dist.KindAllGather && strings.HasPrefix(r.Name, d.prefix+weightsPrefix):
+			if i, err := strconv.Atoi(r.Name[len(d.prefix+weightsPrefix):]); err == nil && !d.gathers() {
 				t.Gathers = append(t.Gathers, BucketTimes{
 					Bucket: i, Bytes: r.Bytes, Ready: time.Duration(r.Queued), Started: time.Duration(r.Started), Ended: time.Duration(r.Ended),
 				})
@@ -83,11 +83,21 @@ func (d *DDP) Timeline() Timeline {
 	return t
 }
 
-// What the operations of buckets and of gathers of weights are called, before the bucket's number.
+// What the operations of buckets and of gathers of weights are called, before the bucket's number, and that of the ranks'
+// weights.
 const (
 	bucketPrefix  = "bucket "
 	weightsPrefix = "weights "
+	weightName    = "ddp weight"
 )
+
+// named is a view of the world whose operations have a name that tells this DDP from others of the world.
+func (d *DDP) named(name string) *dist.Group {
+	if d.prefix != "" {
+		name = d.prefix + strings.TrimPrefix(name, "ddp ")
+	}
+	return d.world.Named(name)
+}
 
 // ExposedComm is how long the last step stood still to wait for communication, and which part that is of the time from
 // the end of the step before to its own end.

@@ -82,7 +82,7 @@ func (b *builder) gatherParams() error {
 		if err != nil {
 			return err
 		}
-		gorgonia.WithName("weights " + strconv.Itoa(i))(full)
+		gorgonia.WithName(d.prefix + weightsPrefix + strconv.Itoa(i))(full)
 		b.shards = append(b.shards, in)
 		for _, j := range pb.Params {
 			o, ok := b.parts[j].Op().(*part)

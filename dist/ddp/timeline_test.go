@@ -1,0 +1,113 @@
+package ddp_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	gtensor "gorgonia.org/tensor"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/dist/ddp"
+	"github.com/symgrad/symgrad/optim"
+)
+
+// operations is the names of the operations of one step of l, in their order.
+func operations(l *learner) ([]string, error) {
+	before := l.w.Recorder().Records()
+	from := before[len(before)-1].Seq
+	if err := errors.Join(l.run(indices(0, 3), 3), l.step()); err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, r := range l.w.Recorder().Records() {
+		if r.Seq > from {
+			names = append(names, r.Name)
+		}
+	}
+	return names, nil
+}
+
+// Two DDPs of one world take turns: their operations have other names, but for what is before them, and each finds its own.
+func TestDDPsOfAWorldAreToldApart(t *testing.T) {
+	for stage := range 4 {
+		t.Run(fmt.Sprint("stage ", stage), func(t *testing.T) {
+			onRanks(t, 2, func(w *dist.World) error {
+				cfg, sgd := ddp.Config{Stage: stage, BucketMB: 1.0 / 1024}, optim.Config{Name: optim.SGD, LearningRate: 0.1, ClipNorm: 1}
+				var all [3]*learner
+				var names [3][]string
+				for i := range all {
+					var err error
+					if all[i], err = newLearner(w, wider, gtensor.Float32, 3, cfg, sgd); err != nil {
+						return err
+					}
+				}
+				for range 2 {
+					for i, l := range all {
+						var err error
+						if names[i], err = operations(l); err != nil {
+							return err
+						}
+					}
+				}
+				if !slices.Contains(names[0], "bucket 0") || !slices.Contains(names[0], "ddp weight") {
+					return fmt.Errorf("the first DDP's operations are %q", names[0])
+				}
+				for i, other := range names[1:] {
+					for k := range names[0] {
+						if want := fmt.Sprintf("ddp %d %s", i+2, strings.TrimPrefix(names[0][k], "ddp ")); other[k] != want {
+							return fmt.Errorf("operation %d is %q, want %q", k, other[k], want)
+						}
+					}
+				}
+				return errors.Join(all[0].close(), all[1].close(), all[2].close())
+			})
+		})
+	}
+}
+
+// The steps of two DDPs that take turns within a step are told apart in their timelines: buckets of one are larger.
+func TestTimelinesAreOfOneDDP(t *testing.T) {
+	for stage := range 4 {
+		onRanks(t, 2, func(w *dist.World) error {
+			var all [3]*learner
+			for i, mb := range []float64{1.0 / 1024, 0, 4.0 / 1024} {
+				var err error
+				if all[i], err = newLearner(w, wider, gtensor.Float32, 3, ddp.Config{Stage: stage, BucketMB: mb}, optim.Config{Name: optim.SGD}); err != nil {
+					return err
+				}
+			}
+			for _, l := range all {
+				if err := l.run(indices(0, 3), 3); err != nil {
+					return err
+				}
+			}
+			for _, l := range slices.Backward(all[:]) {
+				if err := l.step(); err != nil {
+					return err
+				}
+			}
+			for i, l := range all {
+				line, plan := l.d.Timeline(), l.d.Plan()
+				gathers := 0
+				if stage == 1 || stage == 2 {
+					gathers = len(plan.Buckets)
+				}
+				if len(line.Buckets) != len(plan.Buckets) || len(line.Gathers) != gathers {
+					return fmt.Errorf("DDP %d has %d buckets, %d reduced and %d gathered", i+1, len(plan.Buckets), len(line.Buckets), len(line.Gathers))
+				}
+				for k, b := range line.Buckets {
+					if b.Started == 0 || b.Ended < b.Started {
+						return fmt.Errorf("DDP %d: %+v", i+1, b)
+					}
+					if gathers > 0 && (line.Gathers[k].Bucket != k || line.Gathers[k].Bytes != b.Bytes) {
+						return fmt.Errorf("DDP %d: bucket %+v is gathered %+v", i+1, b, line.Gathers[k])
+					}
+				}
+			}
+			return errors.Join(all[0].close(), all[1].close(), all[2].close())
+		})
+	}
+}
