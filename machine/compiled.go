@@ -37,25 +37,14 @@ type source struct {
 
 // build compiles the graph for inputs of some shapes.
 func (m *Machine) build(shapes map[*gorgonia.Node][]int, resized bool) (*compiled, error) {
-	l, err := lowerAs(m.as, m.g, &m.cfg, shapes, resized)
+	c, err := m.program(shapes, resized)
 	if err != nil {
 		return nil, err
 	}
-	if err := finishProgram(l, &m.cfg); err != nil {
-		return nil, err
-	}
-	c := &compiled{lowered: l, m: m}
-	env := program.Env{Groups: l.groups}
-	for _, f := range l.calls {
-		env.Calls = append(env.Calls, f.run)
-	}
-	if m.cfg.Watch {
-		env.Watch = c.watch
-	}
 	if m.device != nil {
-		err = c.loadOnDevice(env)
+		err = c.loadOnDevice(c.env())
 	} else {
-		c.runner, err = hostexec.New(l.p, hostexec.Config{Threads: m.cfg.Threads, BLAS: m.blas}, env)
+		c.runner, err = hostexec.New(c.p, m.onHost(), c.env())
 	}
 	if err != nil {
 		return nil, err
@@ -64,6 +53,35 @@ func (m *Machine) build(shapes map[*gorgonia.Node][]int, resized bool) (*compile
 		return nil, fmt.Errorf("%w%s", err, closing(c.runner.Close()))
 	}
 	return c, nil
+}
+
+// program is the graph as a program for inputs of some shapes, which is not loaded.
+func (m *Machine) program(shapes map[*gorgonia.Node][]int, resized bool) (*compiled, error) {
+	l, err := lowerAs(m.as, m.g, &m.cfg, shapes, resized)
+	if err != nil {
+		return nil, err
+	}
+	if err := finishProgram(l, &m.cfg); err != nil {
+		return nil, err
+	}
+	return &compiled{lowered: l, m: m}, nil
+}
+
+// env is what the program calls.
+func (c *compiled) env() program.Env {
+	env := program.Env{Groups: c.groups}
+	for _, f := range c.calls {
+		env.Calls = append(env.Calls, f.run)
+	}
+	if c.m.cfg.Watch {
+		env.Watch = c.watch
+	}
+	return env
+}
+
+// onHost is how programs are loaded on the host.
+func (m *Machine) onHost() hostexec.Config {
+	return hostexec.Config{Threads: m.cfg.Threads, BLAS: m.blas}
 }
 
 func closing(err error) string {

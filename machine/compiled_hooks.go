@@ -54,6 +54,24 @@ func (c *compiled) bindHooks() error {
 	return nil
 }
 
+// spareBytes is the size of what bindHooks takes for a hook's gradient.
+func (c *compiled) spareBytes(h *hook) int64 {
+	var gradient, reduced tensor.Buffer
+	if r, ok := h.hook.Reducer().(ops.Placed); ok {
+		gradient, reduced = r.Place()
+	}
+	id := program.None
+	switch {
+	case h.grad != program.None && gradient.IsZero():
+		id = h.grad
+	case h.reduced != program.None && reduced.IsZero():
+		id = h.reduced
+	default:
+		return 0
+	}
+	return int64(max(sizeOf(h.shape), 1)) * int64(c.p.Values[id].DType.Size())
+}
+
 // spare is memory for a gradient whose reducer has none for it, made when it is first asked for.
 func (c *compiled) spare(h *hook, p *hookPlace) (tensor.Buffer, error) {
 	if !p.own.IsZero() {

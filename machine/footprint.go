@@ -10,6 +10,7 @@ import (
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/ddp"
 	"github.com/symgrad/symgrad/internal/cudaexec"
+	"github.com/symgrad/symgrad/internal/hostexec"
 	"github.com/symgrad/symgrad/internal/program"
 	"github.com/symgrad/symgrad/optim"
 	"github.com/symgrad/symgrad/tensor"
@@ -99,12 +100,14 @@ func moments(p *program.Program) []Moment {
 }
 
 // Foresee is the Footprint that New would give the graph, on a device that need not be there: with Device CUDA the graph is
-// compiled for a GPU, the exchange of gradients and the update of cfg.Solver included, and loaded nowhere. A graph that
-// ddp.Attach has seen may be attached to a world of the host: sizes of buckets are not in a Footprint.
+// compiled for a GPU, the exchange of gradients and the update of cfg.Solver included, and loaded nowhere. With Device CPU it
+// is not loaded either, and takes no memory but the program's own; without a Device a machine is made and closed. Nodes need
+// no values, except with DualValues. A graph that ddp has seen may be attached to a world of the host: sizes of buckets are
+// not in a Footprint.
 //
 // Errors: those of New.
 func Foresee(g *gorgonia.ExprGraph, cfg Config, outputs ...*gorgonia.Node) (f Footprint, err error) {
-	if cfg.Device != CUDA {
+	if cfg.Device != CPU && cfg.Device != CUDA { // what that is, is known when it is there
 		m, err := New(g, cfg, outputs...)
 		if err != nil {
 			return f, err
@@ -117,10 +120,17 @@ func Foresee(g *gorgonia.ExprGraph, cfg Config, outputs ...*gorgonia.Node) (f Fo
 	if g == nil {
 		return f, errors.New("machine: no graph")
 	}
+	if cfg.Name == "" {
+		cfg.Name = "program"
+	}
 	if cfg.Solver != nil && len(outputs) > 0 {
 		outputs = withGradients(g, outputs)
 	}
-	if p := try(func() { f, err = foreseeOnGPU(g, cfg, outputs) }); p != nil {
+	on := foreseeOnHost
+	if cfg.Device == CUDA {
+		on = foreseeOnGPU
+	}
+	if p := try(func() { f, err = on(g, cfg, outputs) }); p != nil {
 		err = p
 	}
 	if err != nil {
@@ -142,8 +152,9 @@ type Foresight struct {
 	Inputs    int64 // bytes of inputs that are no parameters, where the program has them
 }
 
-// Foresee attaches m to w and compiles it, as a training does, and runs nothing; m is of no use afterwards. w is one rank of
-// a world on the host, whatever the device of cfg.
+// Foresee attaches m to w and compiles it, as a training does, but in no memory, and runs nothing; m is of no use afterwards.
+// Its parameters need no values. w is one rank of a world on the host, whatever the device of cfg, which if it says none is
+// the host.
 //
 // Collective: all ranks of w. Errors: those of ddp.Attach and Foresee.
 func (m Model) Foresee(w *dist.World, exchange ddp.Config, cfg Config) (f Foresight, err error) {
@@ -152,7 +163,10 @@ func (m Model) Foresee(w *dist.World, exchange ddp.Config, cfg Config) (f Foresi
 			f.Inputs += int64(n.Value().MemSize())
 		}
 	}
-	d, err := ddp.Attach(w, m.Cost, m.Params, exchange)
+	if cfg.Device != CUDA {
+		cfg.Device = CPU
+	}
+	d, err := ddp.Imagine(w, m.Cost, m.Params, exchange)
 	if err != nil {
 		return f, err
 	}
@@ -160,6 +174,32 @@ func (m Model) Foresee(w *dist.World, exchange ddp.Config, cfg Config) (f Foresi
 	f.Plan = d.Plan()
 	f.Footprint, err = Foresee(m.Cost.Graph(), cfg, append(gorgonia.Nodes{m.Cost}, d.Grads()...)...)
 	return f, err
+}
+
+// foreseeOnHost is what a machine of the host has, which is not made. The update of a solver is none of it.
+func foreseeOnHost(g *gorgonia.ExprGraph, cfg Config, outputs gorgonia.Nodes) (f Footprint, err error) {
+	cfg.Solver = nil
+	m := newMachine(cfg)
+	if err := m.prepare(g, outputs); err != nil {
+		return f, err
+	}
+	c, err := m.program(m.shapes, false)
+	if err != nil {
+		return f, err
+	}
+	if f.Arena, f.Constants, f.Scratch, err = hostexec.Foresee(c.p, m.onHost(), c.env()); err != nil {
+		return f, err
+	}
+	f.Moments = moments(c.p)
+	for _, o := range c.outputs {
+		if c.hookOf(o.id) < 0 {
+			f.Outputs += int64(max(sizeOf(o.shape), 1)) * int64(c.p.Values[o.id].DType.Size())
+		}
+	}
+	for _, h := range c.hooks {
+		f.Gradients += c.spareBytes(h)
+	}
+	return f, nil
 }
 
 // foreseeOnGPU lowers a graph as build does, for a device.

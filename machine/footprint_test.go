@@ -2,6 +2,7 @@ package machine_test
 
 import (
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -17,9 +18,14 @@ import (
 // TestForeseeIsWhatAMachineHas compares what is foreseen with what a machine has that is made and run.
 func TestForeseeIsWhatAMachineHas(t *testing.T) {
 	for _, rows := range []int{2, 8} {
-		foreseen, err := machine.Foresee(small(rows).g, plain)
+		host := plain
+		host.Device = machine.CPU
+		foreseen, err := machine.Foresee(small(rows).g, host)
 		if err != nil {
 			t.Fatal(err)
+		}
+		if made, err := machine.Foresee(small(rows).g, plain); err != nil || !reflect.DeepEqual(made, foreseen) { // by a machine
+			t.Errorf("%d rows: %+v (%v), foreseen %+v", rows, made, err, foreseen)
 		}
 		n := small(rows)
 		m := newMachine(t, n.g, plain)
@@ -135,4 +141,35 @@ func TestModelForesees(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// TestForeseenTrainingIsWhatRuns attaches and compiles the same model in memory, at every stage, with outputs, accumulation
+// and dual values as they come.
+func TestForeseenTrainingIsWhatRuns(t *testing.T) {
+	for stage := range 4 {
+		for _, dual := range []bool{false, true}[:max(1, 2-stage)] { // sharded gradients have none
+			onRanks(t, 2, func(w *dist.World) error {
+				cfg, exchange := plain, ddp.Config{Stage: stage}
+				cfg.DualValues = dual
+				n, _, _ := share(bare, 4, w.Rank(), 2)
+				f, err := machine.Model{Cost: n.cost, Params: n.params}.Foresee(w, exchange, cfg)
+				if err != nil {
+					return err
+				}
+				n, _, _ = share(bare, 4, w.Rank(), 2)
+				d, err := ddp.Attach(w, n.cost, n.params, exchange)
+				if err != nil {
+					return err
+				}
+				m, err := machine.New(n.g, cfg, append(gorgonia.Nodes{n.cost}, d.Grads()...)...)
+				if err != nil {
+					return err
+				}
+				if got := m.Footprint(); !reflect.DeepEqual(got, f.Footprint) {
+					t.Errorf("stage %d, dual values %v: %+v, foreseen %+v", stage, dual, got, f.Footprint)
+				}
+				return errors.Join(m.Close(), d.Close())
+			})
+		}
+	}
 }

@@ -74,7 +74,7 @@ func New(g *gorgonia.ExprGraph, cfg Config, outputs ...*gorgonia.Node) (m *Machi
 	if cfg.Solver != nil && len(outputs) > 0 {
 		outputs = withGradients(g, outputs)
 	}
-	m = &Machine{cfg: cfg, clock: make([]uint64, 2), memory: map[place]tensor.Buffer{}, shapes: map[*gorgonia.Node][]int{}}
+	m = newMachine(cfg)
 	if p := try(func() { err = m.compile(g, outputs) }); p != nil {
 		err = p
 	}
@@ -85,8 +85,26 @@ func New(g *gorgonia.ExprGraph, cfg Config, outputs ...*gorgonia.Node) (m *Machi
 	return m, nil
 }
 
+// newMachine is a machine that has compiled nothing yet.
+func newMachine(cfg Config) *Machine {
+	return &Machine{cfg: cfg, clock: make([]uint64, 2), memory: map[place]tensor.Buffer{}, shapes: map[*gorgonia.Node][]int{}}
+}
+
 // compile makes the first program.
 func (m *Machine) compile(g *gorgonia.ExprGraph, outputs gorgonia.Nodes) error {
+	if err := m.prepare(g, outputs); err != nil {
+		return err
+	}
+	c, err := m.build(m.shapes, false)
+	if err != nil {
+		return err
+	}
+	m.all = []*compiled{c}
+	return m.use(c)
+}
+
+// prepare finds out what there is to compile, and for which device.
+func (m *Machine) prepare(g *gorgonia.ExprGraph, outputs gorgonia.Nodes) error {
 	if err := m.open(g); err != nil {
 		return err
 	}
@@ -113,15 +131,7 @@ func (m *Machine) compile(g *gorgonia.ExprGraph, outputs gorgonia.Nodes) error {
 	if err := m.duals(); err != nil {
 		return err
 	}
-	if err := m.makeSolver(g); err != nil {
-		return err
-	}
-	c, err := m.build(m.shapes, false)
-	if err != nil {
-		return err
-	}
-	m.all = []*compiled{c}
-	return m.use(c)
+	return m.makeSolver(g)
 }
 
 // open finds the device and what it needs.

@@ -25,7 +25,8 @@ bytes of parameters, gradients, optimizer state, activations, buffers and inputs
 step the collectives, their bytes, and what a rank sends. All four stages of sharding
 (shard.stage) stand side by side, and the one of the settings has a star.
 
-The model is built, attached and compiled as the program does it, and not run. Its
+The model is built, attached and compiled as the program does it, and not run. That
+takes no memory for parameters, gradients or activations, however large they are. Its
 size follows from the settings and from the data (data.path), which are looked at for
 the size of an image or the characters of a text. Bytes are those of where a rank
 computes: of the host, or with run.device=cuda of its GPU, without what the driver

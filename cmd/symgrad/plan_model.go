@@ -16,8 +16,8 @@ import (
 
 // planned is the model of a program's settings.
 type planned struct {
-	name  string // in words
-	build func(rows int) (machine.Model, error)
+	name  string                                             // in words
+	build func(rows int, shapes bool) (machine.Model, error) // shapes: parameters have no values
 }
 
 // planProgram is a program whose runs can be planned: its name, the models that it trains, and what they are.
@@ -95,10 +95,10 @@ func wideModel(c *config.Config) (planned, error) {
 	return planned{fmt.Sprintf("mlp of %d inputs, hidden %v, %d classes", m.Cols, m.Hidden, m.Classes), classifier(m)}, nil
 }
 
-func classifier(m ddpmodel.Config) func(rows int) (machine.Model, error) {
-	return func(rows int) (machine.Model, error) {
+func classifier(m ddpmodel.Config) func(rows int, shapes bool) (machine.Model, error) {
+	return func(rows int, shapes bool) (machine.Model, error) {
 		m := m
-		m.Batch = rows
+		m.Batch, m.Shapes = rows, shapes
 		made, err := ddpmodel.New(m, nil)
 		if err != nil {
 			return machine.Model{}, err
@@ -129,9 +129,9 @@ func textModel(c *config.Config) (planned, error) {
 	}
 	name := fmt.Sprintf("transformer of %d layers, width %d, %d heads, hidden %v, context %d, %d characters",
 		m.Layers, m.Width, m.Heads, m.Hidden, m.Context, m.Vocabulary)
-	return planned{name, func(rows int) (machine.Model, error) {
+	return planned{name, func(rows int, shapes bool) (machine.Model, error) {
 		m := m
-		m.Batch = rows
+		m.Batch, m.Shapes = rows, shapes
 		made, err := lmmodel.New(m, nil)
 		if err != nil {
 			return machine.Model{}, err

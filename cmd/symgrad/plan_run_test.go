@@ -48,6 +48,17 @@ type ran struct {
 	planned []plan.Collective // of a step, by the program's own plan
 }
 
+// ranSubject is what is planned of settings, with values in the parameters, so that it can run.
+func ranSubject(cfg *config.Config, ranks int) (plan.Subject, error) {
+	s, err := planSubject(cfg, "", ranks)
+	if err != nil {
+		return s, err
+	}
+	model, err := planModel(cfg, "")
+	s.Build = func() (machine.Model, error) { return model.build(s.Job.Rows, false) }
+	return s, err
+}
+
 // trainPlanned makes steps of the run of a subject on simulated ranks, and is what each has found.
 func trainPlanned(t *testing.T, s plan.Subject, steps int, on *plan.Stage) []ran {
 	t.Helper()
@@ -231,7 +242,7 @@ func TestPlanIsWhatTheProcessHas(t *testing.T) {
 		}
 		t.Run(fmt.Sprintf("stage %d", stage), func(t *testing.T) {
 			cfg := planConfig(t, "mnist-mlp", "model.hidden=[1000,1000]", "data.global_batch=64", fmt.Sprintf("shard.stage=%d", stage))
-			s, err := planSubject(cfg, "", 2)
+			s, err := ranSubject(cfg, 2)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -287,7 +298,7 @@ func liveHeap() int64 {
 // holdPlan holds the plan of a run against the run.
 func holdPlan(t *testing.T, cfg *config.Config, n int) {
 	t.Helper()
-	s, err := planSubject(cfg, "", n)
+	s, err := ranSubject(cfg, n)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -42,7 +42,7 @@ func planSubject(c *config.Config, program string, ranks int) (plan.Subject, err
 	if s.Job.DDP, err = settings.Exchange(c); err != nil {
 		return s, err
 	}
-	s.Build = func() (machine.Model, error) { return model.build(s.Job.Rows) }
+	s.Build = func() (machine.Model, error) { return model.build(s.Job.Rows, true) }
 	s.World = imaginedWorld
 	s.Machine = planMachine(c, ranks, gpu, &s.Job.Rule)
 	return s, nil

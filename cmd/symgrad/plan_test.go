@@ -3,8 +3,10 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -159,5 +161,48 @@ func TestImaginedRanksHaveWhatThisOneHas(t *testing.T) {
 	part, err := w.Split(0, 0)
 	if err != nil || part.Size() != 3 {
 		t.Errorf("a part: %v", err)
+	}
+}
+
+// TestPlanTakesNoMemoryOfTheModel plans models of gigabytes, and counts what is allocated for it.
+func TestPlanTakesNoMemoryOfTheModel(t *testing.T) {
+	const width = 16384
+	for _, set := range [][]string{
+		{"shard.stage=0"},
+		{"shard.stage=3", "optim.clip_norm=1"},
+		{"run.device=cuda"},
+		{"comm.wire_dtype=bf16", "comm.error_feedback=true"},
+		{"ddp.hook=powersgd"},
+		{"ddp.virtual_ranks=8"},
+		{"data.accum_steps=2"},
+	} {
+		cfg := planConfig(t, "wide-mlp", append(set, fmt.Sprintf("model.hidden=%d,%d,%d", width, width, width))...)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		p, err := planOf(cfg, "mlp", 8)
+		if err != nil {
+			t.Fatalf("%v: %v", set, err)
+		}
+		runtime.ReadMemStats(&after)
+		if want := int64(4 * (3*width*width + 3*width + 10*width + 10)); p.Bytes != want || p.Stages[0].Most().Params < want {
+			t.Errorf("%v: parameters of %d B, want %d", set, p.Bytes, want)
+		}
+		if got := after.TotalAlloc - before.TotalAlloc; got > uint64(p.Bytes/30) {
+			t.Errorf("%v: %d B allocated for a plan of %d B of parameters", set, got, p.Bytes)
+		}
+	}
+}
+
+func TestPlanOfATransformerTakesNoMemoryOfIt(t *testing.T) {
+	cfg := planConfig(t, "lm", "model.width=8192", "model.hidden=32768", "model.layers=2", "data.global_batch=8")
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	p, err := planOf(cfg, "", 8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	runtime.ReadMemStats(&after)
+	if got := after.TotalAlloc - before.TotalAlloc; p.Bytes < 5<<30 || got > uint64(p.Bytes/30) {
+		t.Errorf("%d B allocated for a plan of %d B of parameters", got, p.Bytes)
 	}
 }

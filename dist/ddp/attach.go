@@ -26,7 +26,8 @@ type DDP struct {
 	plan  Plan
 	epoch time.Time
 
-	prefix string // of the names of operations; "" for the first DDP of the world
+	imagined bool   // see Imagine
+	prefix   string // of the names of operations; "" for the first DDP of the world
 
 	mem     *memory
 	buckets []*bucket // in the order of plan.Buckets
@@ -70,12 +71,19 @@ type DDP struct {
 // Errors: dist.ErrInvalid and its kinds, naming the parameter or node, on the rank where something is wrong, and ErrPeer
 // on the others; ErrPlan on all when ranks differ; symmetric.ErrNoSpace; those of the group.
 func Attach(world *dist.World, cost *gorgonia.Node, learnables gorgonia.Nodes, cfg Config) (*DDP, error) {
+	return attach(world, cost, learnables, cfg, false)
+}
+
+// attach is Attach or Imagine.
+func attach(world *dist.World, cost *gorgonia.Node, learnables gorgonia.Nodes, cfg Config, imagined bool) (*DDP, error) {
 	if world == nil || world.Group == nil {
 		return nil, fmt.Errorf("ddp attach: %w: no world", dist.ErrInvalid)
 	}
-	d := &DDP{world: world, cfg: cfg.withDefaults(), epoch: world.Recorder().Epoch(), weight: 1}
-	if n := world.Ordinal("ddp"); n > 1 {
-		d.prefix = fmt.Sprintf("ddp %d ", n)
+	d := &DDP{world: world, cfg: cfg.withDefaults(), epoch: world.Recorder().Epoch(), weight: 1, imagined: imagined}
+	if !imagined {
+		if n := world.Ordinal("ddp"); n > 1 {
+			d.prefix = fmt.Sprintf("ddp %d ", n)
+		}
 	}
 	d.weigh = d.named(weightName)
 	d.queue, _ = world.Stream().(submitter)
@@ -90,7 +98,7 @@ func Attach(world *dist.World, cost *gorgonia.Node, learnables gorgonia.Nodes, c
 		err = d.allocate(&b, learnables)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("ddp attach rank %d/%d: %w", world.Rank(), world.Size(), errors.Join(err, d.moveOut(d.worldClosed()), d.release()))
+		return nil, fmt.Errorf("ddp attach rank %d/%d: %w", world.Rank(), world.Size(), errors.Join(err, d.leave(), d.release()))
 	}
 	if len(d.plan.Unused) > 0 && world.Rank() == 0 {
 		d.cfg.Log.Warn("ddp: the cost does not depend on these learnables; they are not trained",
@@ -120,7 +128,7 @@ func (b *builder) build(learnables gorgonia.Nodes) error {
 	if b.cost == nil || b.cost.Graph() == nil {
 		return fmt.Errorf("%w: no cost, or one without a graph", dist.ErrInvalid)
 	}
-	if err := checkLearnables(b.cost, learnables); err != nil {
+	if err := checkLearnables(b.cost, learnables, !b.d.imagined); err != nil {
 		return err
 	}
 	model := below(b.cost)
@@ -185,7 +193,7 @@ func (b *builder) makePlan(order []int) error {
 		if !w.IsScalar() {
 			q.Shape = slices.Clone(w.Shape())
 		}
-		if got := w.Value().Shape().TotalSize(); got != q.Len() {
+		if v := w.Value(); v != nil && v.Shape().TotalSize() != q.Len() {
 			return fmt.Errorf("parameter %q: %w: its value has shape %v, the node %v", w.Name(), dist.ErrCount, w.Value().Shape(), w.Shape())
 		}
 		p.Params = append(p.Params, q)
@@ -213,12 +221,23 @@ func (b *builder) makePlan(order []int) error {
 // allocate makes the buckets and gives all ranks rank 0's weights, those of unused learnables too.
 func (d *DDP) allocate(b *builder, learnables gorgonia.Nodes) error {
 	var err error
-	if d.mem, err = newMemory(d.world, &d.plan); err != nil {
+	if d.imagined {
+		d.mem, err = newImagined(&d.plan)
+	} else {
+		d.mem, err = newMemory(d.world, &d.plan)
+	}
+	if err != nil {
 		return err
 	}
 	d.plan.Memory = d.mem.where
 	if err := d.place(b.used, b.waits); err != nil {
 		return err
+	}
+	for i, h := range b.hooks {
+		h.Bind(d.slots[i])
+	}
+	if d.imagined {
+		return nil
 	}
 	if d.onGPU() {
 		if err := d.allocateValues(learnables); err != nil {
@@ -235,9 +254,6 @@ func (d *DDP) allocate(b *builder, learnables gorgonia.Nodes) error {
 	}
 	if err := d.allocateWire(); err != nil {
 		return err
-	}
-	for i, h := range b.hooks {
-		h.Bind(d.slots[i])
 	}
 	if d.onGPU() {
 		if err := d.broadcastValues(); err != nil || !d.gathers() {
@@ -320,6 +336,9 @@ func (d *DDP) Close() error {
 		return nil
 	}
 	d.closed = true
+	if d.imagined {
+		return d.release()
+	}
 	d.settle()
 	gone := d.worldClosed()
 	var errs []error
@@ -356,6 +375,14 @@ func (s *slot) detach(gone bool) error {
 		return err
 	}
 	return gorgonia.UnsafeLet(s.wait, own)
+}
+
+// leave takes what lies in buckets out of them, after an error.
+func (d *DDP) leave() error {
+	if d.imagined {
+		return nil
+	}
+	return d.moveOut(d.worldClosed())
 }
 
 func (d *DDP) release() error {

@@ -145,9 +145,9 @@ func (s *slot) zeroView() (*gtensor.Dense, error) {
 				longest = max(longest, t.n)
 			}
 		}
-		d.zeros[k] = tensor.Of(make([]float32, longest))
-		if k == 1 {
-			d.zeros[k] = tensor.Of(make([]float64, longest))
+		var err error
+		if d.zeros[k], err = d.newZeros(longest, s.b.dtype); err != nil {
+			return nil, err
 		}
 	}
 	z, err := d.zeros[k].Slice(0, s.n)
@@ -156,6 +156,17 @@ func (s *slot) zeroView() (*gtensor.Dense, error) {
 	}
 	s.zeros, err = tensor.View(z, s.shape...)
 	return s.zeros, err
+}
+
+// newZeros is n zeros of a bucket type.
+func (d *DDP) newZeros(n int, dt tensor.DType) (tensor.Buffer, error) {
+	switch {
+	case d.imagined:
+		return d.mem.imagined.elements(n, dt)
+	case dt == tensor.F64:
+		return tensor.Of(make([]float64, n)), nil
+	}
+	return tensor.Of(make([]float32, n)), nil
 }
 
 // Start implements ops.Reducer.

@@ -114,8 +114,8 @@ func (d *DDP) Layout() Layout {
 //
 // Errors: dist.ErrClosed.
 func (d *DDP) Next() (Run, error) {
-	if d.closed {
-		return Run{}, fmt.Errorf("ddp: %w", dist.ErrClosed)
+	if err := d.ready(); err != nil {
+		return Run{}, fmt.Errorf("ddp: %w", err)
 	}
 	r := Run{Local: d.noSync, Joins: d.micro > 0}
 	r.Weights = [4]float64{d.pending + d.weight, 0, d.weight, d.weight}

@@ -56,6 +56,16 @@ func (c Cast) Codec(b HookBucket) (Codec, error) {
 	return newCaster[float32](c, b), nil
 }
 
+// sizes implements sized: residuals of what is not padding.
+func (c Cast) sizes(b HookBucket) (messages []Message, kept int64) {
+	if c.ErrorFeedback {
+		for _, p := range b.Params {
+			kept += 4 * int64(p.Len())
+		}
+	}
+	return []Message{{c.DType, b.Elements}}, kept
+}
+
 // castBlock is how many elements are worked on between two passes: few enough for the first cache.
 const castBlock = 1024
 

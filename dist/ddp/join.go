@@ -114,8 +114,11 @@ func (j *Join) Next(samples float64) (bool, error) {
 }
 
 func (j *Join) next(samples float64) (bool, error) {
-	if j.closed || j.d.closed {
+	if j.closed {
 		return false, dist.ErrClosed
+	}
+	if err := j.d.ready(); err != nil {
+		return false, err
 	}
 	if err := j.d.SetWeight(samples); err != nil {
 		return false, err

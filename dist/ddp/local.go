@@ -40,8 +40,8 @@ func (d *DDP) AverageWeights() error {
 	if d.cfg.LocalSteps == 0 {
 		return nil
 	}
-	if d.closed {
-		return fmt.Errorf("ddp average: %w", dist.ErrClosed)
+	if err := d.ready(); err != nil {
+		return fmt.Errorf("ddp average: %w", err)
 	}
 	d.settle()
 	if err := d.averageWeights(); err != nil {

@@ -156,17 +156,13 @@ func (p Plan) Wire(cfg Config, ranks int, gpu bool) (Wire, error) {
 			q := p.Params[j]
 			h.Params = append(h.Params, HookParam{Name: q.Name, Shape: q.Shape, Offset: q.Offset})
 		}
-		codec, err := hook.Codec(h)
+		messages, kept, err := sizes(hook, h)
 		if err != nil {
 			return w, fmt.Errorf("hook %v bucket %d: %w", hook, i, err)
 		}
-		w.Messages = append(w.Messages, codec.Messages())
-		longest = max(longest, arenaBytes(codec.Messages()))
-		if c, ok := codec.(Stateful); ok {
-			for _, s := range c.State() {
-				w.Bytes += s.Data.Bytes()
-			}
-		}
+		w.Messages = append(w.Messages, messages)
+		longest = max(longest, arenaBytes(messages))
+		w.Bytes += kept
 	}
 	if gpu {
 		places, _ := p.messages(cfg.WireDType)
@@ -174,6 +170,29 @@ func (p Plan) Wire(cfg Config, ranks int, gpu bool) (Wire, error) {
 	}
 	w.Bytes += longest
 	return w, nil
+}
+
+// sized is a Hook that knows what its Codec sends, and the bytes that it keeps, without making one.
+type sized interface {
+	sizes(b HookBucket) (messages []Message, kept int64)
+}
+
+// sizes is what a hook's Codec for a bucket sends, and the bytes that it keeps.
+func sizes(hook Hook, b HookBucket) (messages []Message, kept int64, err error) {
+	if s, ok := hook.(sized); ok {
+		messages, kept = s.sizes(b)
+		return messages, kept, nil
+	}
+	codec, err := hook.Codec(b)
+	if err != nil {
+		return nil, 0, err
+	}
+	if c, ok := codec.(Stateful); ok {
+		for _, s := range c.State() {
+			kept += s.Data.Bytes()
+		}
+	}
+	return codec.Messages(), kept, nil
 }
 
 // virtualRoom is what newVirtual takes for so many runs of each rank in a step.

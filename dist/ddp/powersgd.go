@@ -84,6 +84,29 @@ func (p PowerSGD) Codec(b HookBucket) (Codec, error) {
 	return newPower[float32](p, b), nil
 }
 
+// sizes implements sized: for each matrix Q, the number of the step, and residuals.
+func (p PowerSGD) sizes(b HookBucket) (messages []Message, kept int64) {
+	var first, second int
+	for _, q := range b.Params {
+		n, m, r := p.cut(q)
+		if r == 0 {
+			first += q.Len()
+			continue
+		}
+		first += n * r
+		second += m * r
+		kept += int64(m*r*b.DType.Size()) + 8
+		if !p.NoErrorFeedback {
+			kept += 4 * int64(n*m)
+		}
+	}
+	messages = []Message{{b.DType, first}}
+	if second > 0 {
+		messages = append(messages, Message{b.DType, second})
+	}
+	return messages, kept
+}
+
 // power is PowerSGD for a bucket of T.
 type power[T float32 | float64] struct {
 	hook     PowerSGD

@@ -87,8 +87,8 @@ func checkFresh(g *gorgonia.ExprGraph, model gorgonia.NodeSet) error {
 	return nil
 }
 
-// checkLearnables refuses what cannot be a parameter of cost's graph.
-func checkLearnables(cost *gorgonia.Node, learnables gorgonia.Nodes) error {
+// checkLearnables refuses what cannot be a parameter of cost's graph; valued says that they have their values.
+func checkLearnables(cost *gorgonia.Node, learnables gorgonia.Nodes, valued bool) error {
 	index := make(map[*gorgonia.Node]int, len(learnables))
 	for i, w := range learnables {
 		switch {
@@ -100,15 +100,17 @@ func checkLearnables(cost *gorgonia.Node, learnables gorgonia.Nodes) error {
 			return fmt.Errorf("learnable %d, %q: %w: it is the result of %v, not a parameter", i, w.Name(), dist.ErrInvalid, w.Op())
 		case w == cost:
 			return fmt.Errorf("learnable %d, %q: %w: it is the cost", i, w.Name(), dist.ErrInvalid)
-		case w.Value() == nil:
+		case valued && w.Value() == nil:
 			return fmt.Errorf("learnable %d, %q: %w: it has no value; give it one with gorgonia.WithValue, WithInit or Let before Attach",
 				i, w.Name(), dist.ErrInvalid)
 		}
 		if dt := w.Dtype(); dt != gtensor.Float32 && dt != gtensor.Float64 {
 			return fmt.Errorf("learnable %d, %q: %w: it is %v, want float32 or float64", i, w.Name(), dist.ErrDType, dt)
 		}
-		if _, err := valueMemory(w.Value()); err != nil {
-			return fmt.Errorf("learnable %d, %q: %w", i, w.Name(), err)
+		if valued {
+			if _, err := valueMemory(w.Value()); err != nil {
+				return fmt.Errorf("learnable %d, %q: %w", i, w.Name(), err)
+			}
 		}
 		if j, ok := index[w]; ok {
 			return fmt.Errorf("learnables %d and %d: %w: both are node %q; gorgonia makes inputs of one name, type and shape one node, so give each a name of its own",

@@ -22,6 +22,8 @@ type memory struct {
 	weights tensor.Buffer    // f64: this rank's weight, and the sum over the ranks
 	scales  [2]tensor.Buffer // this rank's factor, by position in bucketTypes
 	words   [4]tensor.Buffer // f64: see Layout.Weights
+
+	imagined *addresses // of Imagine, where there is no memory; else nil
 }
 
 // newMemory allocates the plan's areas, one of them for the scalars, in the symmetric heap, or from Go where the backend has
@@ -102,6 +104,9 @@ func (m *memory) carve(parts areas, alloc func(int64) (tensor.Buffer, error)) er
 }
 
 func (m *memory) close() error {
+	if m.imagined != nil {
+		return m.imagined.close()
+	}
 	if m.heap == nil {
 		return nil
 	}

@@ -25,8 +25,8 @@ import (
 // Returns: with Stage >= 1 the one solver of d. Errors: those of optim.New; ErrPlan for ranks whose configs differ;
 // dist.ErrInvalid for a second one. Step's errors name rank, operation and bucket; after one of the group every Step fails.
 func (d *DDP) NewSolver(c optim.Config) (optim.Solver, error) {
-	if d.closed {
-		return nil, fmt.Errorf("ddp solver: %w", dist.ErrClosed)
+	if err := d.ready(); err != nil {
+		return nil, fmt.Errorf("ddp solver: %w", err)
 	}
 	if d.sharded() && d.onGPU() {
 		return nil, fmt.Errorf("ddp solver: %w: the world is on %v, where the update of Stage %d is a part of the run: set Solver in the machine's config, and take the machine's NewSolver",
@@ -171,8 +171,8 @@ func (s *shardSolver) step(model []gorgonia.ValueGrad) error {
 // check is an error for a model that is not the DDP's.
 func (s *shardSolver) check(model []gorgonia.ValueGrad) error {
 	d := s.d
-	if d.closed {
-		return dist.ErrClosed
+	if err := d.ready(); err != nil {
+		return err
 	}
 	if len(model) != len(d.slots) {
 		return fmt.Errorf("the model has %d parameters and the buckets %d: %w; give Step what Model returns", len(model), len(d.slots), optim.ErrMismatch)

@@ -45,8 +45,8 @@ type phases struct{ d *DDP }
 // Begin starts a step: it makes the buckets writable and sends this rank's weight.
 func (p phases) Begin() error {
 	d := p.d
-	if d.closed {
-		return fmt.Errorf("ddp: %w", dist.ErrClosed)
+	if err := d.ready(); err != nil {
+		return fmt.Errorf("ddp: %w", err)
 	}
 	if d.onGPU() {
 		return d.needsMachine()

@@ -139,8 +139,8 @@ func (d *DDP) forget() error {
 // Not collective: all ranks must have given their nodes the same. Errors: dist.ErrClosed; a value that is none of the
 // parameter's.
 func (d *DDP) Adopt() error {
-	if d.closed {
-		return fmt.Errorf("ddp: %w", dist.ErrClosed)
+	if err := d.ready(); err != nil {
+		return fmt.Errorf("ddp: %w", err)
 	}
 	if !d.gathers() || !slices.ContainsFunc(d.slots, (*slot).given) {
 		return nil
@@ -193,8 +193,8 @@ func (s *slot) adopt() error {
 //
 // Collective: all ranks, between runs. Errors: dist.ErrClosed; those of the group, naming rank and bucket.
 func (d *DDP) Consolidate() error {
-	if d.closed {
-		return fmt.Errorf("ddp consolidate: %w", dist.ErrClosed)
+	if err := d.ready(); err != nil {
+		return fmt.Errorf("ddp consolidate: %w", err)
 	}
 	if !d.gathers() {
 		return nil

@@ -64,8 +64,8 @@ func (o *adopt) Do(inputs ...gorgonia.Value) (gorgonia.Value, error) {
 	if len(inputs) == 0 {
 		return nil, fmt.Errorf("%v: %w: no input", o, dist.ErrInvalid)
 	}
-	if o.d.closed {
-		return nil, fmt.Errorf("%v: %w", o, dist.ErrClosed)
+	if err := o.d.ready(); err != nil {
+		return nil, fmt.Errorf("%v: %w", o, err)
 	}
 	for _, s := range o.d.buckets[o.bucket].slots {
 		if err := s.adopt(); err != nil {

@@ -1,5 +1,24 @@
 package hostexec
 
+import "github.com/symgrad/symgrad/internal/program"
+
+// Foresee is the Footprint of the runner that New would make of a program, without its memory and its goroutines.
+//
+// Errors: those of New.
+func Foresee(p *program.Program, cfg Config, env program.Env) (arena, constants, scratch int64, err error) {
+	k, err := ready(p, cfg, env, best())
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	for i := range k.p.Values {
+		if v := &k.p.Values[i]; v.Place == program.Constant {
+			constants += int64(blockBytes(len(v.Data)))
+		}
+	}
+	scratch = int64(blockBytes(k.work)) + int64(cfg.threads())*int64(blockBytes(k.scratch))
+	return int64(blockBytes(int(k.p.Arena))), constants, scratch, nil
+}
+
 // Footprint is the bytes that a loaded program holds besides the memory that is bound: those of its arena, of its constants,
 // and of what steps work in, the goroutines' share included.
 func (r *runner) Footprint() (arena, constants, scratch int64) {

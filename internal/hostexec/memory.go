@@ -17,10 +17,13 @@ type block struct {
 }
 
 func newBlock(bytes int) block {
-	raw := make([]uint64, (bytes+lineBytes)/8+1)
+	raw := make([]uint64, blockBytes(bytes)/8)
 	p := unsafe.Pointer(unsafe.SliceData(raw))
 	return block{raw, unsafe.Add(p, int(-uintptr(p)&(lineBytes-1)))}
 }
+
+// blockBytes is what a block of so many bytes takes.
+func blockBytes(bytes int) int { return (bytes+lineBytes)/8*8 + 8 }
 
 // memory is where the values of a program are.
 type memory struct {

@@ -61,7 +61,23 @@ func New(p *program.Program, cfg Config, env program.Env) (program.Runner, error
 }
 
 // load is New with the kernels of an instruction set; nil is plain Go.
-func load(p *program.Program, cfg Config, env program.Env, l *level) (_ *runner, err error) {
+func load(p *program.Program, cfg Config, env program.Env, l *level) (*runner, error) {
+	k, err := ready(p, cfg, env, l)
+	if err != nil {
+		return nil, err
+	}
+	mem, err := newMemory(k.p, k.work)
+	if err != nil {
+		return nil, fmt.Errorf("hostexec: %w", err)
+	}
+	r := &runner{p: p, mem: mem, env: env, steps: k.steps, pending: make([]dist.Work, len(p.Steps)), open: make([]int, 0, len(p.Steps))}
+	r.needed = outside(p)
+	r.crew = newCrew(cfg.threads(), k.scratch, k.slots, mem)
+	return r, nil
+}
+
+// ready makes every step ready, and takes no memory for what they work on.
+func ready(p *program.Program, cfg Config, env program.Env, l *level) (_ *maker, err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = fmt.Errorf("hostexec: %s: BUG: panic: %v\n%s", p.Name, v, debug.Stack())
@@ -79,14 +95,7 @@ func load(p *program.Program, cfg Config, env program.Env, l *level) (_ *runner,
 			return nil, fmt.Errorf("hostexec: %w", stepError(p, i, err))
 		}
 	}
-	mem, err := newMemory(k.p, k.work)
-	if err != nil {
-		return nil, fmt.Errorf("hostexec: %w", err)
-	}
-	r := &runner{p: p, mem: mem, env: env, steps: k.steps, pending: make([]dist.Work, len(p.Steps)), open: make([]int, 0, len(p.Steps))}
-	r.needed = outside(p)
-	r.crew = newCrew(cfg.threads(), k.scratch, k.slots, mem)
-	return r, nil
+	return k, nil
 }
 
 // outside is the Outside values that steps touch, and the clock.

@@ -10,15 +10,15 @@ import (
 // Subject is what a Job is found out of.
 type Subject struct {
 	Job     Job                                  // without what Look finds: Params, Order, Inputs, Machine
-	Build   func() (machine.Model, error)        // fresh, for one rank's batch
+	Build   func() (machine.Model, error)        // fresh, for one rank's batch; its parameters need no values
 	World   func(ranks int) (*dist.World, error) // one rank of a world on the host whose peers need not be there
 	Machine machine.Config                       // how the graph is compiled
 }
 
 // Look builds the model, attaches ddp to it and compiles it, as a run would, and runs nothing. That is done for each stage
-// that makes another program of the graph.
+// that makes another program of the graph, in no more memory than graph and program take: see ddp.Imagine.
 //
-// Errors: those of Build and World, of ddp.Attach and machine.Foresee. A stage that is not that of the run and is not to be
+// Errors: those of Build and World, of ddp.Imagine and machine.Foresee. A stage that is not that of the run and is not to be
 // had is none: New says so.
 func Look(s Subject) (Job, error) {
 	j := s.Job

@@ -23,6 +23,7 @@ type Config struct {
 	Classes  int
 	Batch    int   // rows of X: the graph has one fixed batch size
 	Seed     int64 // of the initial weights
+	Shapes   bool  // parameters have no values: for a plan
 }
 
 // Model is a classifier with its loss. Inputs are set with gorgonia.Let.
@@ -45,6 +46,9 @@ type Model struct {
 // Errors: an unknown name, a non-positive width, weights that do not fit.
 func New(cfg Config, weights []*gtensor.Dense) (*Model, error) {
 	b := &builder{Builder: graph.New(cfg.Seed, weights), cfg: cfg, activate: G.Rectify, gain: 2}
+	if cfg.Shapes {
+		b.WithoutValues()
+	}
 	var logits *G.Node
 	switch cfg.Name {
 	case "mlp":

@@ -28,6 +28,7 @@ type Builder struct {
 	g       *gorgonia.ExprGraph
 	seed    int64
 	weights []*gtensor.Dense
+	shapes  bool // parameters have no values
 	err     error
 }
 
@@ -39,6 +40,10 @@ func New(seed int64, weights []*gtensor.Dense) *Builder {
 	building.Lock()
 	return &Builder{g: gorgonia.NewGraph(), seed: seed, weights: weights}
 }
+
+// WithoutValues leaves out the values of parameters, for a graph that is planned and not run: they may be more than memory
+// holds.
+func (b *Builder) WithoutValues() { b.shapes = true }
 
 // Done ends the building.
 //
@@ -104,6 +109,11 @@ func (b *Builder) Param(name string, center, deviation float64, shape ...int) *g
 			b.err = fmt.Errorf("%s has shape %v", name, s)
 			return nil
 		}
+	}
+	if b.shapes {
+		n := gorgonia.NewTensor(b.g, gtensor.Float32, len(shape), gorgonia.WithName(name), gorgonia.WithShape(shape...))
+		b.Params = append(b.Params, n)
+		return n
 	}
 	value := gtensor.New(gtensor.Of(gtensor.Float32), gtensor.WithShape(shape...))
 	switch i := len(b.Params); {

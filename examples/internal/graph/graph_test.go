@@ -105,3 +105,29 @@ func TestCostIsWeightedCrossEntropy(t *testing.T) {
 		t.Errorf("cost %v, want %v", got, want)
 	}
 }
+
+func TestParametersWithoutValuesHaveShapes(t *testing.T) {
+	b := New(1, nil)
+	b.WithoutValues()
+	cost, _, inputs := linear(b)
+	if err := b.Done(); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []gtensor.Shape{{3, 4}, {1, 4}} {
+		if p := b.Params[i]; p.Value() != nil || !p.Shape().Eq(want) || p.Dtype() != gtensor.Float32 {
+			t.Errorf("%s has shape %v and value %v", p.Name(), p.Shape(), p.Value())
+		}
+	}
+	if inputs[0].Value() == nil {
+		t.Error("an input has no value")
+	}
+	if _, err := gorgonia.Grad(cost, b.Params...); err != nil {
+		t.Errorf("without values there is no gradient: %v", err)
+	}
+	bad := New(1, nil)
+	bad.WithoutValues()
+	bad.Param("w", 0, 1, 3, 0)
+	if err := bad.Done(); err == nil {
+		t.Error("a width of 0 is accepted")
+	}
+}

@@ -26,6 +26,7 @@ type Config struct {
 	Tied       bool  // the output layer is the embedding, transposed
 	Batch      int   // samples: the graph has one fixed batch size
 	Seed       int64 // of the initial weights
+	Shapes     bool  // parameters have no values: for a plan
 }
 
 // Model is a network with its loss.
@@ -51,6 +52,9 @@ func New(cfg Config, weights []*gtensor.Dense) (*Model, error) {
 		return nil, fmt.Errorf("transformer: %d heads do not divide the width, %d", cfg.Heads, cfg.Width)
 	}
 	b := &builder{Builder: graph.New(cfg.Seed, weights), Config: cfg, rows: cfg.Batch * cfg.Context}
+	if cfg.Shapes {
+		b.WithoutValues()
+	}
 	m := b.network()
 	if err := b.Done(); err != nil {
 		return nil, fmt.Errorf("transformer: %w", err)

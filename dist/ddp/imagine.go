@@ -1,0 +1,73 @@
+package ddp
+
+import (
+	"errors"
+	"fmt"
+
+	"gorgonia.org/gorgonia"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// Imagine is Attach for a plan of a training that is not to be run: the graph, the Plan and the Layout are those that Attach
+// would make, and nothing is in memory. Learnables need no values, since only their shapes count. Buckets are addresses that
+// nothing may read or write. What can be asked of the DDP is what it is like; then it is closed.
+//
+// Collective: all ranks of world, which may be one whose other ranks are not there. Errors: those of Attach.
+func Imagine(world *dist.World, cost *gorgonia.Node, learnables gorgonia.Nodes, cfg Config) (*DDP, error) {
+	return attach(world, cost, learnables, cfg, true)
+}
+
+// ready is an error of a DDP that cannot train.
+//
+// Errors: dist.ErrClosed; dist.ErrInvalid for one that is imagined.
+func (d *DDP) ready() error {
+	switch {
+	case d.closed:
+		return dist.ErrClosed
+	case d.imagined:
+		return fmt.Errorf("%w: it is imagined, and has no memory: use Attach", dist.ErrInvalid)
+	}
+	return nil
+}
+
+// newImagined is the memory of a plan, as addresses.
+func newImagined(p *Plan) (*memory, error) {
+	m := &memory{where: "no memory", imagined: &addresses{}}
+	if err := m.carve(p.areas(), m.imagined.alloc); err != nil {
+		return nil, errors.Join(err, m.close())
+	}
+	return m, nil
+}
+
+// addresses is memory that is not there.
+type addresses struct{ maps [][]byte }
+
+// alloc takes addresses of so many bytes.
+func (a *addresses) alloc(bytes int64) (tensor.Buffer, error) {
+	m, err := takeAddresses(bytes)
+	if err != nil {
+		return tensor.Buffer{}, err
+	}
+	a.maps = append(a.maps, m)
+	return tensor.Of(m), nil
+}
+
+// elements is alloc of n elements of a bucket type; of one for none.
+func (a *addresses) elements(n int, dt tensor.DType) (tensor.Buffer, error) {
+	raw, err := a.alloc(int64(max(n, 1)) * int64(dt.Size()))
+	if err != nil {
+		return raw, err
+	}
+	return tensor.FromPointer(raw.Pointer(), n, dt, tensor.Host)
+}
+
+func (a *addresses) close() error {
+	var errs []error
+	for _, m := range a.maps {
+		errs = append(errs, giveAddresses(m))
+	}
+	a.maps = nil
+	return errors.Join(errs...)
+}
