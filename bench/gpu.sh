@@ -13,14 +13,16 @@
 #
 # A round is symgrad with operations queued on a stream, symgrad with captured graphs, torch in both ways, and nccl-tests.
 # Within a run of symgrad all engines take turns at every size, so that libraries start once. Results of the first round are
-# checked. With two GPUs two rounds take some four minutes.
+# checked. With two GPUs two rounds take some four minutes with four engines, and twelve with all; the first job on a machine
+# compiles kernels, too.
 #
 # Exit code: that of bench/compare (1 when a criterion does not hold); 2 for a command line that makes no sense or a
 # machine that cannot measure.
 set -euo pipefail
 
-# No run takes this long unless it hangs.
-readonly LIMIT_S=150
+# No run takes this long, and so much more for each engine, unless it hangs.
+readonly LIMIT_S=90
+readonly ENGINE_S=30
 
 # Each row is measured so often in one run.
 readonly TURNS=3
@@ -91,6 +93,7 @@ done
 for size in "$min" "$max"; do
 	[[ $size =~ ^[1-9][0-9]*[KMG]?$ ]] || die "\"$size\" is no size: want one as 64M"
 done
+limit=$((LIMIT_S + ENGINE_S * $(tr , '\n' <<<"$engines" | wc -l)))
 raw=${raw:-$root/.bench/gpu/raw}
 out=${out:-$here/results/gpu-$ranks-$(date +%F).json}
 rm -rf "$raw"
@@ -130,7 +133,7 @@ describe() { # writes session.json
 timed() { # NAME COMMAND...
 	local name=$1 begun=$SECONDS code=0
 	shift
-	timeout --foreground -k 5 "$LIMIT_S" "$@" >"$raw/logs/$name.out" 2>"$raw/logs/$name.err" </dev/null || code=$?
+	timeout --foreground -k 5 "$limit" "$@" >"$raw/logs/$name.out" 2>"$raw/logs/$name.err" </dev/null || code=$?
 	note "$name: $((SECONDS - begun)) s, exit code $code"
 	if [ "$code" -ne 0 ]; then
 		sed -n '/[a-z]/p' "$raw/logs/$name.err" | tail -n 5 >&2
