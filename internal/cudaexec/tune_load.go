@@ -93,16 +93,19 @@ func within(ranks, others []int) bool {
 // gather is circle.gather for a group of GPUs, which must not be captured meanwhile. It goes by way of a sum, to which
 // each rank adds zeros but for its own part: that is exact, and what all groups can do for which programs are made.
 //
-// Errors: why the group is broken, with ErrStuck where the device then does not end; those of the driver.
+// Errors: why the group is broken, with ErrStuck where the device then does not end; those of the driver, which break the group
+// where this rank cannot take part: the others would wait for it.
 func (x *Exec) gather(g *dist.Group, own []float32) ([][]float32, error) {
 	all := parted(own, g.Rank(), g.Size())
 	bytes := int64(len(all)) * int64(tensor.F32.Size())
 	at, err := x.dev.Alloc(bytes)
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, g.Abort(err))
 	}
 	if err = x.dev.CopyFromHost(at, unsafe.Pointer(&all[0]), bytes); err == nil {
 		err = x.sum(g, at, len(all))
+	} else {
+		err = errors.Join(err, g.Abort(err))
 	}
 	if err != nil && !x.drained() {
 		return nil, fmt.Errorf("%w: %w", ErrStuck, err)
