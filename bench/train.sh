@@ -3,7 +3,7 @@
 # them: see bench/README.md.
 #
 #   bench/train.sh [--models LIST] [--precisions LIST] [--ranks LIST] [--rounds N] [--steps N] [--warmup N] [--staging yes|no]
-#                  [--modes LIST] [--sharded] [--device cuda|cpu] [--set key=value]... [--bin FOLDER] [--compare FILE]
+#                  [--modes LIST] [--sharded] [--overlap-gather] [--device cuda|cpu] [--set key=value]... [--bin FOLDER] [--compare FILE]
 #                  [--python FILE] [--raw FOLDER] [--out FILE]
 #
 # --models    mlp (784-512-512-10, 128 samples a rank), wide (4096-4096-4096-4096-4096-10, 512), cnn (3x3 convolutions to 32
@@ -11,6 +11,7 @@
 # --ranks     numbers of ranks, by default 1,2,4 as far as there are GPUs
 # --modes     of torch.compile, default,reduce-overhead unless it is said; max-autotune-no-cudagraphs takes minutes
 # --sharded   shard.stage=1, 2 and 3, ZeroRedundancyOptimizer, and FSDP2 with SHARD_GRAD_OP and FULL_SHARD, too
+# --overlap-gather  shard.overlap_gather=true with shard.stage 1 and 2
 # --staging   yes: the batch is ready on the host, and each step copies it to the device, on both sides; no: it stays there
 # --device    cpu measures symgrad alone, on the host: for a look at the script
 # --set       a further setting of symgrad's programs
@@ -37,6 +38,7 @@ warmup=20
 staging=yes
 modes=default,reduce-overhead
 sharded=no
+overlap=no
 device=cuda
 more=()
 bin=
@@ -56,6 +58,7 @@ while [ $# -gt 0 ]; do
 	case $1 in
 	--help) sed -n '2,/^set -/s/^# \{0,1\}//p' "$0"; exit 0 ;;
 	--sharded) sharded=yes; shift; continue ;;
+	--overlap-gather) overlap=yes; shift; continue ;;
 	esac
 	[ $# -ge 2 ] || die "$1 wants a value, or is unknown: see --help"
 	case $1 in
@@ -182,6 +185,7 @@ measure_symgrad() { # MODEL PRECISION RANKS ROUND STAGE
 	settings+=(data.global_batch=$((batch * $3)) optim.name=adam optim.lr="$rate" run.epochs=0 run.max_steps=$((warmup + steps))
 		run.eval=false run.device="$device" launch.nproc_per_node="$3" log.every=$((warmup + steps)) log.progress=none
 		shard.stage="$5" run.output_dir="$temp/$name")
+	if [ "$overlap" = yes ] && { [ "$5" = 1 ] || [ "$5" = 2 ]; }; then settings+=(shard.overlap_gather=true); fi
 	local flags=(--resident --warmup "$warmup")
 	if [ "$device" = cuda ]; then
 		settings+=(run.precision="$2" run.machine=compiled)

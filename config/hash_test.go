@@ -40,6 +40,7 @@ ddp.hook: none
 ddp.local_steps: 1
 ddp.virtual_ranks: 0
 shard.stage: 0
+shard.overlap_gather: false
 optim.name: adam
 optim.lr: 0.001
 optim.beta1: 0.9

@@ -63,6 +63,7 @@ var samples = map[string][3]string{
 	"ddp.local_steps":             {"2", "3", "4"},
 	"ddp.virtual_ranks":           {"2", "4", "8"},
 	"shard.stage":                 {"1", "2", "3"},
+	"shard.overlap_gather":        {"true", "false", "true"},
 	"optim.name":                  {"adamw", "adam", "adamw"},
 	"optim.lr":                    {"0.1", "0.2", "0.3"},
 	"optim.momentum":              {"0.1", "0.2", "0.3"},

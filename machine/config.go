@@ -78,6 +78,8 @@ var (
 	ErrDevice = errors.New("no such device")
 	// ErrSolver is returned by NewSolver when parameters would have two solvers.
 	ErrSolver = errors.New("the machine has another solver")
+	// ErrStale is returned by Sync, and by runs that gather no weights, with ddp.Config.OverlapGather.
+	ErrStale = errors.New("weights that other ranks have updated are not here yet")
 )
 
 // Validate checks c.

@@ -295,7 +295,10 @@ func (m *Machine) quiet() error {
 	if m.closed {
 		return fmt.Errorf("the parameters are those of machine %s: %w", m.cfg.Name, ErrClosed)
 	}
-	return m.updated()
+	if err := m.updated(); err != nil {
+		return err
+	}
+	return m.current()
 }
 
 // close frees what there is, after the programs.

@@ -123,16 +123,27 @@ func (g *gpuTraining) run(w *dist.World) (weights [][]float32, loss float64, err
 	if loss, err = vm.Scalar(p.cost); err != nil {
 		return nil, 0, err
 	}
-	if err := vm.Sync(); err != nil {
+	if err := g.stale(vm, d); err != nil {
 		return nil, 0, err
 	}
-	if err := d.Consolidate(); err != nil {
+	if err := errors.Join(d.Consolidate(), vm.Sync()); err != nil {
 		return nil, 0, err
 	}
 	if g.after != nil {
 		err = g.after(p, vm, d, s)
 	}
 	return p.weights(), loss, err
+}
+
+// stale looks whether weights that are not gathered yet are told from those that are.
+func (g *gpuTraining) stale(vm *machine.Machine, d *ddp.DDP) error {
+	if !g.ddp.OverlapGather {
+		return nil
+	}
+	if err := vm.Sync(); !errors.Is(err, machine.ErrStale) || !d.Stale() {
+		return fmt.Errorf("before the weights are gathered: %w, want ErrStale", err)
+	}
+	return nil
 }
 
 // TestRanksOnGPUsLearnWhatOneDoes holds ranks with parts of a batch against the tape machine with all of it, over 20 steps.
@@ -242,11 +253,12 @@ func TestStagesOnGPUsLearnWhatOneRankDoes(t *testing.T) {
 			t.Run(fmt.Sprintf("%d/%s", n, name), func(t *testing.T) {
 				gpuCount(t, n)
 				gpuWorlds(backend.Config{})(t, n, conformance.LaunchOptions{StepTimeout: 20 * time.Second}, func(w *dist.World) error {
-					for stage := 1; stage <= 3; stage++ {
+					for i, stage := range []int{1, 2, 3, 1, 2} {
 						g := g
-						g.batch, g.steps, g.cfg.Solver, g.after, g.ddp.Stage = batch, steps, &g.rule, gpuPieces, stage
+						g.batch, g.steps, g.cfg.Solver, g.after = batch, steps, &g.rule, gpuPieces
+						g.ddp.Stage, g.ddp.OverlapGather = stage, i > 2
 						if err := g.hold(w, gpuTolerance); err != nil {
-							return fmt.Errorf("stage %d: %w", stage, err)
+							return fmt.Errorf("stage %d, gathered by the next run %v: %w", stage, i > 2, err)
 						}
 					}
 					return nil

@@ -145,6 +145,9 @@ func (m *Machine) fetchParams() error {
 	if err := m.solve.wait(); err != nil {
 		return err
 	}
+	if err := m.current(); err != nil {
+		return err
+	}
 	for _, s := range d.list {
 		if s.node == nil || s.lent || s.seen == nil {
 			continue
@@ -218,7 +221,7 @@ func (c *compiled) exchanges() *exchange {
 func (c *compiled) prepareExchange() error {
 	e := c.deposits()
 	if e == nil {
-		return nil
+		return c.m.current() // nothing in the program gathers weights
 	}
 	run, err := e.d.Next()
 	if err != nil {

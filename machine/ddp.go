@@ -135,7 +135,7 @@ func (l *lowering) beginExchange() {
 			e.buckets[i] = l.outside(fmt.Sprintf("bucket %d", i), program.Gradient, e.layout.Buckets[i], b.Elements)
 		}
 	}
-	if e.sums() {
+	if e.sums() || e.layout.Late {
 		e.group = l.group(e.layout.Group)
 	}
 	if !e.manner.local() {

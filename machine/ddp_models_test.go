@@ -21,16 +21,14 @@ func TestModelsInEveryStageBySteps(t *testing.T) {
 		for _, cfg := range []Config{{}, {NoOptimize: true}} {
 			t.Run(fmt.Sprintf("%s/optimized %v", f.Name, !cfg.NoOptimize), func(t *testing.T) {
 				var want [][]float32
-				for stage := range 4 {
-					spread := fewKilobytes
-					spread.Stage = stage
+				for _, spread := range append([]ddp.Config{fewKilobytes}, stagesOf(fewKilobytes)...) {
 					lanes := trainModel(t, f, ranks, steps, spread, cfg)
 					for rank, n := range lanes {
 						if want == nil {
 							want = n.values()
 						}
 						if off := worst(n.values(), want); !(off <= 1e-6) {
-							t.Errorf("stage %d, rank %d: weights are off by %g", stage, rank, off)
+							t.Errorf("stage %d, late %v, rank %d: weights are off by %g", spread.Stage, spread.OverlapGather, rank, off)
 						}
 					}
 				}
@@ -80,7 +78,7 @@ func trainModel(t *testing.T, f machinetest.Builder, ranks, steps int, spread dd
 			t.Fatal(err)
 		}
 	}
-	if spread.Stage == 3 {
+	if spread.Stage == 3 || spread.OverlapGather {
 		consolidate(t, lanes)
 	}
 	return lanes

@@ -277,7 +277,7 @@ func (c *parts) bySteps(t *testing.T, ranks int, cfg ddp.Config, machine Config,
 	})
 	for step := range c.steps {
 		var err error
-		if cfg.Stage < 2 {
+		if cfg.Stage < 2 && !cfg.OverlapGather {
 			err = c.apart(lanes, step)
 		} else {
 			err = c.inTurn(lanes, step)
@@ -289,7 +289,7 @@ func (c *parts) bySteps(t *testing.T, ranks int, cfg ddp.Config, machine Config,
 			t.Fatalf("step %d: %v", step, err)
 		}
 	}
-	if cfg.Stage == 3 {
+	if cfg.Stage == 3 || cfg.OverlapGather {
 		consolidate(t, lanes)
 	}
 	return lanes
@@ -319,7 +319,7 @@ func (c *parts) apart(lanes []*lane, step int) error {
 	return nil
 }
 
-// inTurn is apart where ranks sum each part. What lay in buckets before a run is no number.
+// inTurn is apart where ranks communicate in each part, or the first. What lay in buckets that are shared, before a run, is no number.
 func (c *parts) inTurn(lanes []*lane, step int) error {
 	parts := len(c.weights(0, step))
 	set := func(part int) error {
@@ -328,6 +328,9 @@ func (c *parts) inTurn(lanes []*lane, step int) error {
 				return err
 			}
 			l := n.d.Layout()
+			if len(l.Shards) == 0 {
+				continue
+			}
 			for _, b := range append(l.Buckets, l.Wires...) {
 				for i := range b.Len() {
 					program.SetElement(b.DType(), b.Raw(), i, math.NaN())

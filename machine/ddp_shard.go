@@ -29,6 +29,7 @@ type sharding struct {
 	params gorgonia.Nodes // of the plan
 	homes  []program.ID   // buckets of weights, or with Stage 3 own parts; None where nothing has asked for one
 	shards []program.ID   // with Stage 2: own parts of the sums of gradients
+	used   []int          // buckets of weights, in the order in which nodes have first read them
 	read   []int          // of each bucket: how many steps there were when the last node that may read its weights was lowered
 	summed []int          // and how many when its gradients were reduced
 	views  map[*gorgonia.Node][]int
@@ -96,6 +97,9 @@ func (l *lowering) looked(n *gorgonia.Node, kids gorgonia.Nodes) {
 	}
 	for _, b := range of {
 		s.read[b] = len(l.p.Steps)
+		if !slices.Contains(s.used, b) {
+			s.used = append(s.used, b)
+		}
 	}
 	if !l.computes(n, kids) {
 		slices.Sort(of)
@@ -162,6 +166,31 @@ func (l *lowering) gathering(i int) program.Step {
 	}
 }
 
+// current is an error while the owner of a graph has weights that are not those of the last update.
+func (m *Machine) current() error {
+	if d := m.g.owner; d != nil && d.Stale() {
+		return fmt.Errorf("%w: call Consolidate of the DDP, on all ranks, first", ErrStale)
+	}
+	return nil
+}
+
+// gatherFirst has the program gather the weights, in the order in which it reads them, that the run before it has updated: with
+// OverlapGather of ddp. Programs of parts but the first come behind one that has.
+func (l *lowering) gatherFirst() {
+	e := l.exchange
+	if e == nil || !e.begun || !e.layout.Late || e.manner == laterPart || e.manner == lastPart {
+		return
+	}
+	first := make([]program.Step, 0, len(e.shard.used)+len(l.p.Steps))
+	for _, i := range e.shard.used {
+		first = append(first, l.gathering(i))
+	}
+	for k := range e.copies {
+		e.copies[k].step += len(first)
+	}
+	l.p.Steps = append(first, l.p.Steps...)
+}
+
 // spread puts the steps of an update, which are those from number begin on, where they can be done, with the allgathers of
 // weights behind them. apart says that they need no sum over all gradients.
 func (l *lowering) spread(u *update, begin int, apart bool) {
@@ -184,7 +213,7 @@ func (l *lowering) spread(u *update, begin int, apart bool) {
 		}
 	}
 	for i := range blocks {
-		if !e.gathers() {
+		if !e.gathers() && !e.layout.Late {
 			blocks[i].steps = append(blocks[i].steps, l.gathering(i))
 		}
 		if blocks[i].at = begin; apart {
@@ -280,6 +309,7 @@ func (e *exchange) gatherWeights() error {
 			return fmt.Errorf("weights %d: %w", i, err)
 		}
 	}
+	e.d.Gathered()
 	return nil
 }
 

@@ -56,16 +56,15 @@ func TestStagesBySteps(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/%d ranks", name, ranks), func(t *testing.T) {
 				host, _ := c.onHost(t, ranks, c.ddp, c.rule)
 				want := c.bySteps(t, ranks, c.ddp, c.cfg, c.rule)
-				for stage := 1; stage <= 3; stage++ {
-					sharded := c.ddp
-					sharded.Stage = stage
+				for _, sharded := range stagesOf(c.ddp) {
+					stage := sharded.Stage
 					got := c.bySteps(t, ranks, sharded, c.cfg, c.rule)
 					for rank, n := range got {
 						if off := worst(n.values(), want[rank].values()); !(off <= 1e-6) {
-							t.Errorf("stage %d, rank %d: weights are off by %g from Stage 0", stage, rank, off)
+							t.Errorf("stage %d, late %v, rank %d: weights are off by %g from Stage 0", stage, sharded.OverlapGather, rank, off)
 						}
 						if off := worst(n.values(), host[rank]); !(off <= 1e-5) {
-							t.Errorf("stage %d, rank %d: weights are off by %g from the host's", stage, rank, off)
+							t.Errorf("stage %d, late %v, rank %d: weights are off by %g from the host's", stage, sharded.OverlapGather, rank, off)
 						}
 					}
 					statesAreShared(t, got, want)
@@ -73,6 +72,19 @@ func TestStagesBySteps(t *testing.T) {
 			})
 		}
 	}
+}
+
+// stagesOf is c with each way to share things out.
+func stagesOf(c ddp.Config) []ddp.Config {
+	var all []ddp.Config
+	for stage := 1; stage <= 3; stage++ {
+		c.Stage, c.OverlapGather = stage, false
+		if all = append(all, c); stage < 3 {
+			c.OverlapGather = true
+			all = append(all, c)
+		}
+	}
+	return all
 }
 
 // statesAreShared compares the states of all ranks with those of a rank that has all.
@@ -127,22 +139,26 @@ func floats(t *testing.T, raw []byte) []float32 {
 
 // TestStagesArePrograms holds the steps against golden files: each bucket's gradients are summed as soon as they are there, a
 // part is updated, and the parts are gathered; with Stage 2 buckets take turns in memory; with Stage 3 weights are gathered when
-// they are used, and not where they have been updated.
+// they are used, and not where they have been updated; with OverlapGather all of them are at the beginning of the next run.
 func TestStagesArePrograms(t *testing.T) {
 	for stage := 1; stage <= 3; stage++ {
-		isProgram(t, stage)
+		isProgram(t, stage, false)
 	}
+	isProgram(t, 1, true)
 }
 
-func isProgram(t *testing.T, stage int) {
+func isProgram(t *testing.T, stage int, late bool) {
 	t.Helper()
 	cfg := fewKilobytes
-	cfg.Stage = stage
+	cfg.Stage, cfg.OverlapGather = stage, late
 	name := fmt.Sprintf("stage %d", stage)
 	c := parts{steps: 1, weights: func(int, int) []float64 { return []float64{1} }}
 	n := c.bySteps(t, 1, cfg, Config{Name: name}, optim.Config{Name: optim.Adam, LearningRate: 0.01})[0]
 	got := n.loaded[wholeBatch].p.String() + "\n"
 	golden := fmt.Sprintf("testdata/stage%d.golden", stage)
+	if late {
+		golden = fmt.Sprintf("testdata/stage%d-late.golden", stage)
+	}
 	if f := flag.Lookup("rewrite"); f != nil && f.Value.String() == "true" {
 		if err := os.WriteFile(golden, []byte(got), 0o666); err != nil {
 			t.Fatal(err)

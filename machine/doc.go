@@ -49,7 +49,8 @@
 // buckets and do nothing else, and the run that ends them has the exchange and the update. With Stage 1 of ddp the update is
 // that of a rank's pieces, follows the reduce-scatter of each bucket while the backward pass goes on, and the weights are
 // gathered behind it, all in one run: Config.Solver is a must. With Stage 2 buckets of gradients take turns in memory, each run
-// sums its own, and nodes get no gradients; with Stage 3 weights are gathered before their use, as below.
+// sums its own, and nodes get no gradients; with Stage 3 weights are gathered before their use, as below. With OverlapGather of
+// ddp a run begins with gathering what the run before it has updated, and Sync returns ErrStale until Consolidate of the DDP.
 //
 // With Config.Share a second machine, for another graph, computes with the parameters of the first.
 //

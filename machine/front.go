@@ -126,6 +126,7 @@ func lowerAs(as manner, g *graph, cfg *Config, shapes map[*gorgonia.Node][]int, 
 			return nil, err
 		}
 	}
+	l.gatherFirst()
 	l.born()
 	l.bornInSlots()
 	return &l.lowered, nil

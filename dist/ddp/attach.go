@@ -52,6 +52,7 @@ type DDP struct {
 	values    []value         // of the learnables, on a GPU; see device.go
 	valueHeap symmetric.Heap  // of those that lie in no bucket; nil if there is none
 	machines  []*func() error // see Await
+	stale     bool            // see Stale
 
 	zeros       [2]tensor.Buffer // by position in bucketTypes; see zeroView
 	stages      []*staging       // with Stage 2

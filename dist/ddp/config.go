@@ -16,7 +16,8 @@ type Config struct {
 	FirstBucketMB float64 // bound of the first bucket of each dtype; 0 means 1, or BucketMB if that is less
 	NoOverlap     bool    // start no bucket before the backward pass has ended
 
-	Stage int // what is sharded: 0 nothing, 1 the solver's state, 2 gradients too, 3 parameters too
+	Stage         int  // what is sharded: 0 nothing, 1 the solver's state, 2 gradients too, 3 parameters too
+	OverlapGather bool // on GPUs, with Stage 1 and 2: a run gathers the weights that the run before it has updated
 
 	WireDType     tensor.DType // of gradients between ranks: BF16 or F16; 0 and F32 mean that of the gradient
 	ErrorFeedback bool         // keep what WireDType rounds off, and add it to the gradient of the next step
@@ -66,6 +67,8 @@ func (c Config) wrongNumber() string {
 	switch {
 	case c.Stage < 0 || c.Stage > 3:
 		return fmt.Sprintf("Stage is %d, want 0 to 3", c.Stage)
+	case c.OverlapGather && c.Stage == 0:
+		return "OverlapGather is of weights that ranks share out, and Stage is 0; use Stage 1 or 2"
 	case c.VirtualRanks < 0:
 		return fmt.Sprintf("VirtualRanks is %d, want at least 0", c.VirtualRanks)
 	case c.LocalSteps < 0:
@@ -186,6 +189,7 @@ func (c Config) lines() []string {
 		fmt.Sprintf("setting FirstBucketMB: %v", c.FirstBucketMB),
 		fmt.Sprintf("setting NoOverlap: %v", c.NoOverlap),
 		fmt.Sprintf("setting Stage: %d", c.Stage),
+		fmt.Sprintf("setting OverlapGather: %v", c.OverlapGather),
 		"setting WireDType or Hook: " + hook,
 		fmt.Sprintf("setting Average: %v", c.Average),
 		"setting Factor: " + factor,

@@ -35,6 +35,7 @@ type Layout struct {
 	Shards    []tensor.Buffer  // with Stage 2 and 3: this rank's parts of gradients
 	Own       []tensor.Buffer  // with Stage 3: this rank's parts of weights
 	Homes     []tensor.Buffer  // with Stage 1 and 2: buckets of weights, laid out as those of gradients; else none
+	Late      bool             // with Homes: a run gathers them before it reads them, and not when it has updated them; see Stale
 	WireDType tensor.DType     // of what ranks send; Invalid: buckets as they are
 	Wires     []tensor.Buffer  // on a GPU with a WireDType: memory for that, in the order of Plan.Buckets, shared as theirs
 	Values    []LearnableValue // on a GPU: where the weights of all learnables are to be
@@ -83,6 +84,7 @@ func (d *DDP) Layout() Layout {
 	if c := d.cfg.WireDType; c == tensor.BF16 || c == tensor.F16 {
 		l.WireDType = c
 	}
+	l.Late = d.late()
 	if x, ok := d.wire.(*deviceWire); ok {
 		l.Wires, l.Symmetric = x.wires, append(l.Symmetric, x.raw)
 	}
@@ -133,11 +135,23 @@ func (d *DDP) Ran(err error) {
 	case d.noSync:
 		d.pending += d.weight
 		d.micro++
+		d.stale = false
 	default:
 		d.step++
 		d.drop()
+		d.stale = d.late()
 	}
 }
+
+// late reports whether runs gather weights before they read them.
+func (d *DDP) late() bool { return d.cfg.OverlapGather && d.sharded() && !d.gathers() }
+
+// Stale reports whether this rank has, of weights that are others' to update, those before the last update: with
+// Config.OverlapGather, between a run and what gathers them, which is the next run, or Consolidate.
+func (d *DDP) Stale() bool { return d.stale }
+
+// Gathered notes that a machine has gathered the weights of all ranks, while no run was on its way.
+func (d *DDP) Gathered() { d.stale = false }
 
 // CheckSum is the error of a run whose weights have the given sum over the ranks.
 //

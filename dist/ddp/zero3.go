@@ -189,26 +189,45 @@ func (s *slot) adopt() error {
 
 // Consolidate gives, with Stage 3, the nodes of the learnables their whole values, for evaluation and checkpoints. The nodes
 // have them until the next run of the graph, the next step of the solver or Adopt, which take over what they hold then.
-// In the stages before, nodes have their values always, and it does nothing.
+// In the stages before, nodes have their values always, and it does nothing, but with OverlapGather: there it gathers what
+// the last run has updated, which a machine's Sync then gives the nodes.
 //
 // Collective: all ranks, between runs. Errors: dist.ErrClosed; those of the group, naming rank and bucket.
 func (d *DDP) Consolidate() error {
 	if err := d.ready(); err != nil {
 		return fmt.Errorf("ddp consolidate: %w", err)
 	}
-	if !d.gathers() {
+	if !d.gathers() && !d.stale {
 		return nil
 	}
 	err := d.queued()
-	if err == nil {
-		err = d.adopt()
-	}
-	if err == nil {
-		err = d.consolidate()
+	switch {
+	case err != nil:
+	case !d.gathers():
+		err = d.freshen()
+	default:
+		if err = d.adopt(); err == nil {
+			err = d.consolidate()
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("ddp consolidate rank %d/%d: %w", d.world.Rank(), d.world.Size(), err)
 	}
+	return nil
+}
+
+// freshen gathers the buckets of weights, each rank's own parts of which are those of the last update.
+func (d *DDP) freshen() error {
+	for _, b := range d.buckets {
+		work, err := b.gather.AllGather(b.weights, b.mine)
+		if err == nil {
+			err = work.Wait()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	d.stale = false
 	return nil
 }
 

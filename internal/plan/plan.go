@@ -137,6 +137,9 @@ func (j *Job) settings() error {
 // at is the settings of the exchange at another stage.
 func (j *Job) at(stage int) ddp.Config {
 	c := j.DDP
+	if c.Stage != stage && stage == 0 {
+		c.OverlapGather = false
+	}
 	c.Stage = stage
 	return c
 }

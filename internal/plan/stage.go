@@ -146,17 +146,32 @@ func (x *staged) step() queue {
 		q.add(late, x.averaging()...)
 		return q
 	}
+	shared := x.cfg.Stage == 1 || x.cfg.Stage == 2
+	before := shared && x.cfg.OverlapGather && x.j.GPU
+	if before {
+		x.gatherFirst(&q)
+	}
 	runs := max(x.j.Runs, 1)
 	for run := range runs {
 		x.run(&q, run == runs-1)
 	}
 	q.add(late, x.norms()...)
-	if s := x.cfg.Stage; s == 1 || s == 2 {
+	if shared && !before {
 		for i := range x.plan.Buckets {
 			q.add(late, x.gathering(i))
 		}
 	}
 	return q
+}
+
+// gatherFirst is the gathering of what the step before has updated, in the order of the forward pass, which is about that of the
+// buckets from the last one on.
+func (x *staged) gatherFirst(q *queue) {
+	when := first
+	for i := len(x.plan.Buckets) - 1; i >= 0; i-- {
+		q.add(when, x.gathering(i))
+		when = early // while the layer before computes
+	}
 }
 
 // run is the collectives of one run of the graph. Gradients of all runs but the last stay on their rank, unless it has no

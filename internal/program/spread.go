@@ -1,7 +1,7 @@
 package program
 
 // A spread is an AllGather, in place, of what each rank has updated of its part of the parameters. The updates stand before it,
-// and before these the sum of the gradients. A rank whose part has no parameters has no updates, but the spread all the same.
+// and before these the sum of the gradients; or it stands before all that reads them, and the updates were those of the run before. A rank whose part has no parameters has no updates, but the spread all the same.
 
 // spreadOf is the value that step i spreads, and whether it is a spread: the same on all ranks.
 func (p *Program) spreadOf(i int) (home ID, ok bool) {
@@ -11,6 +11,20 @@ func (p *Program) spreadOf(i int) (home ID, ok bool) {
 	}
 	home = p.Steps[i].In[0].Value
 	return home, p.Steps[i].outOf(home) >= 0
+}
+
+// opens reports whether step i spreads what was updated before the run: nothing has touched it yet.
+func (p *Program) opens(i int) bool {
+	home, ok := p.spreadOf(i)
+	if !ok {
+		return false
+	}
+	for j := range i {
+		if readsValue(&p.Steps[j], home) || p.Steps[j].outOf(home) >= 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // updatesBefore is the last Map before step i that writes home; -1 if there is none.
@@ -26,14 +40,14 @@ func (p *Program) updatesBefore(i int, home ID) int {
 // delay puts each spread behind sums of gradients that stand behind it and have about as many elements, and not before the spread
 // before it. Collectives keep their order, so that these sums would wait for the updates otherwise; now the updates run while the
 // sums are on their way (see hurry), and spreads while the next updates do. A spread is not put behind a step that has to do
-// with the parameters, or a Call.
+// with the parameters, or a Call; one of what was updated before the run stays where it is.
 func delay(p *Program) {
 	behind := make([][]int, len(p.Steps)) // of each step, the spreads that are put behind it
 	moved := make([]bool, len(p.Steps))
 	least := -1
 	for i := range p.Steps {
 		home, ok := p.spreadOf(i)
-		if !ok {
+		if !ok || p.opens(i) {
 			continue
 		}
 		to, passed := i, 0

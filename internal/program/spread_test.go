@@ -144,3 +144,55 @@ func TestCallsComeBehindTheSpreadsBeforeThem(t *testing.T) {
 		t.Errorf("order %q", all)
 	}
 }
+
+// TestSpreadsBeforeAllReadersHoldUpNothing has the spreads of what was updated before the run at its beginning: what reads one of
+// them waits for that one, what reads none for none, and updates come where they come without them.
+func TestSpreadsBeforeAllReadersHoldUpNothing(t *testing.T) {
+	late := func(sizes ...int) *Program {
+		p := sharded(sizes...)
+		var first, rest []Step
+		for _, s := range p.Steps {
+			if strings.HasPrefix(s.Name, "spread") {
+				first = append(first, s)
+			} else {
+				rest = append(rest, s)
+			}
+		}
+		p.Steps = append(first, rest...)
+		return p
+	}
+	p := late(8, 8, 8)
+	schedule(p)
+	compute, comm := streamed(p)
+	if want := "read a, grad a, read b, grad b, update a, read c, grad c, update b, update c"; compute != want {
+		t.Errorf("compute is %s, want %s", compute, want)
+	}
+	if want := "spread a, spread b, spread c, sum a, sum b, sum c"; comm != want {
+		t.Errorf("comm is %s, want %s", comm, want)
+	}
+	for i := range p.Steps {
+		s := &p.Steps[i]
+		layer, reads := strings.CutPrefix(s.Name, "read ")
+		if !reads {
+			continue
+		}
+		spread := slices.IndexFunc(p.Steps, func(s Step) bool { return s.Name == "spread "+layer })
+		if !orderOf(p).before(spread, i) {
+			t.Errorf("%s does not wait for the weights:\n%v", s.Name, p)
+		}
+	}
+	if err := Validate(p); err != nil {
+		t.Error(err)
+	}
+	for i := range p.Steps {
+		if opens := strings.HasPrefix(p.Steps[i].Name, "spread"); p.opens(i) != opens {
+			t.Errorf("%s opens: %v, want %v", p.Steps[i].Name, p.opens(i), opens)
+		}
+	}
+	usual := sharded(8, 8)
+	for i := range usual.Steps {
+		if usual.opens(i) {
+			t.Errorf("%s opens, and comes behind what reads the weights", usual.Steps[i].Name)
+		}
+	}
+}

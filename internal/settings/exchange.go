@@ -17,6 +17,7 @@ func Exchange(c *config.Config) (ddp.Config, error) {
 		FirstBucketMB: inMiB(c.DDP.FirstBucketBytes()),
 		NoOverlap:     !c.DDP.Overlap,
 		Stage:         c.Shard.Stage,
+		OverlapGather: c.Shard.OverlapGather,
 		WireDType:     map[string]tensor.DType{"bf16": tensor.BF16, "f16": tensor.F16}[c.Comm.WireDType],
 		ErrorFeedback: c.Comm.WireDType != "f32" && c.Comm.ErrorFeedback,
 		VirtualRanks:  c.DDP.VirtualRanks,

@@ -176,6 +176,9 @@ func (t *trainer) planHash() string {
 //
 // Collective: all ranks, between runs.
 func (t *trainer) whole() error {
+	if err := t.d.Consolidate(); err != nil { // with shard.stage=3, and with shard.overlap_gather
+		return err
+	}
 	if err := t.vm.sync(); err != nil {
 		return err
 	}
@@ -185,7 +188,7 @@ func (t *trainer) whole() error {
 		}
 		t.apart = 0
 	}
-	return t.d.Consolidate() // with shard.stage=3
+	return nil
 }
 
 func (t *trainer) newSampler(rank, size int) (*ddp.Sampler, error) {

@@ -1,0 +1,107 @@
+package machine
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	G "gorgonia.org/gorgonia"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/dist/ddp"
+	"github.com/symgrad/symgrad/internal/program"
+	"github.com/symgrad/symgrad/optim"
+)
+
+// TestWeightsThatAreNotGatheredAreToldApart follows weights that the next run is to gather: from the update on until then, or until
+// Consolidate, nothing that does not gather them may read them.
+func TestWeightsThatAreNotGatheredAreToldApart(t *testing.T) {
+	for stage := 1; stage <= 2; stage++ {
+		cfg := fewKilobytes
+		cfg.Stage, cfg.OverlapGather = stage, true
+		inWorld(t, 2, func(w *dist.World) error {
+			r, err := newRankGraph(2, 0)
+			if err != nil {
+				return err
+			}
+			if r.d, err = ddp.Attach(w, r.cost, r.params, cfg); err != nil {
+				return err
+			}
+			m := &Machine{g: &graph{owner: r.d}}
+			stale := func(when string, want bool) error {
+				if err := m.current(); r.d.Stale() != want || errors.Is(err, ErrStale) != want {
+					return fmt.Errorf("stage %d, %s: stale %v, %w", stage, when, r.d.Stale(), err)
+				}
+				return nil
+			}
+			errs := []error{stale("attached", false)}
+			r.d.Ran(nil)
+			errs = append(errs, stale("updated", true))
+			errs = append(errs, r.d.NoSync(func() error { r.d.Ran(nil); return nil }), stale("a part, which has gathered", false))
+			r.d.Ran(nil)
+			errs = append(errs, stale("updated again", true), r.d.Consolidate(), stale("consolidated", false))
+			r.d.Ran(nil)
+			errs = append(errs, newExchange(r.d, wholeBatch).gatherWeights(), stale("gathered by the machine", false))
+			return errors.Join(errs...)
+		})
+	}
+}
+
+// TestOnlyFirstRunsGather counts what programs gather at their beginning.
+func TestOnlyFirstRunsGather(t *testing.T) {
+	cfg := fewKilobytes
+	cfg.Stage, cfg.OverlapGather = 1, true
+	inWorld(t, 1, func(w *dist.World) error {
+		r, err := newRankGraph(2, 0)
+		if err != nil {
+			return err
+		}
+		if r.d, err = ddp.Attach(w, r.cost, r.params, cfg); err != nil {
+			return err
+		}
+		n, err := newLane(r, Config{}, &optim.Config{Name: optim.SGD, LearningRate: 0.1})
+		if err != nil {
+			return err
+		}
+		buckets := len(r.d.Plan().Buckets)
+		for as, want := range map[manner]int{wholeBatch: buckets, firstPart: buckets, laterPart: 0, lastPart: 0} {
+			p, err := n.load(as)
+			if err != nil {
+				return err
+			}
+			if got := gatherings(p.p); got != want {
+				return fmt.Errorf("the program of a %v gathers %d buckets, want %d:\n%v", as, got, want, p.p)
+			}
+		}
+		alone := collect(r.g, G.Nodes{r.cost})
+		alone.owner = r.d
+		l, err := lower(alone, &Config{}, n.shapes, false)
+		if err != nil {
+			return err
+		}
+		if got := gatherings(l.p); got != 0 {
+			return fmt.Errorf("a program without gradients gathers %d buckets", got)
+		}
+		return nil
+	})
+}
+
+func gatherings(p *program.Program) int {
+	n := 0
+	for _, s := range p.Steps {
+		if isKind(s, dist.KindAllGather) {
+			n++
+		}
+	}
+	return n
+}
+
+// TestOverlapGatherNeedsAStage looks at what Attach refuses.
+func TestOverlapGatherNeedsAStage(t *testing.T) {
+	for stage := range 4 {
+		err := ddp.Config{Stage: stage, OverlapGather: true}.Validate()
+		if (stage == 0) != errors.Is(err, dist.ErrInvalid) {
+			t.Errorf("stage %d: %v", stage, err)
+		}
+	}
+}
