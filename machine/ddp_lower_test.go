@@ -289,6 +289,38 @@ func TestCostAloneExchangesNothing(t *testing.T) {
 	}
 }
 
+// TestCostAloneLeavesBucketsOfWeights looks at what a program without gradients has of the memory of ddp, which a machine that
+// trains has: with Stage 1 and 2 nothing, so that values of nodes are not copied there, and with Stage 3 what it gathers.
+func TestCostAloneLeavesBucketsOfWeights(t *testing.T) {
+	for stage := range 4 {
+		var r *rankGraph
+		inWorld(t, 1, func(w *dist.World) (err error) {
+			if r, err = newRankGraph(4, 0); err == nil {
+				r.d, err = ddp.Attach(w, r.cost, r.params, ddp.Config{Stage: stage, BucketMB: 1.0 / 1024, FirstBucketMB: 1.0 / 1024})
+			}
+			return err
+		})
+		g := collect(r.g, G.Nodes{r.cost})
+		g.owner = r.d
+		l, err := lower(g, &Config{}, map[*G.Node][]int{}, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fixed, inputs := 0, 2+len(r.params)
+		if stage == 3 {
+			fixed, inputs = len(r.d.Plan().Buckets), 2
+		}
+		if len(l.fixed) != fixed || len(l.inputs) != inputs {
+			t.Errorf("stage %d: %d values of ddp's and %d inputs, want %d and %d", stage, len(l.fixed), len(l.inputs), fixed, inputs)
+		}
+		for _, b := range l.inputs {
+			if v := l.p.Values[b.id]; b.slot || v.Role != program.Input {
+				t.Errorf("stage %d: input %q is a %v, in a bucket: %v", stage, v.Name, v.Role, b.slot)
+			}
+		}
+	}
+}
+
 // TestGradientThatIsANumberGoesToItsSlot has a cost whose derivative is 1, or a product of numbers.
 func TestGradientThatIsANumberGoesToItsSlot(t *testing.T) {
 	r := &rankGraph{g: G.NewGraph()}

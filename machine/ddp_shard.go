@@ -50,9 +50,10 @@ func newSharding(e *exchange) *sharding {
 	return s
 }
 
-// home is the place of a parameter in a bucket of weights; false where it has none.
+// home is the place of a parameter in a bucket of weights; false where it has none, and in a program without gradients, which is
+// another machine's than the one that trains: that one has the buckets, and values of nodes may be older than theirs.
 func (l *lowering) home(n *gorgonia.Node) (operand, bool) {
-	if l.exchange == nil || l.exchange.shard == nil {
+	if l.exchange == nil || l.exchange.shard == nil || len(l.g.params) == 0 {
 		return operand{}, false
 	}
 	e := l.exchange
