@@ -29,7 +29,7 @@ func finishProgram(l *lowered, cfg *Config) error {
 func (m *Machine) makeSolver(g *gorgonia.ExprGraph) error {
 	if m.device != nil {
 		if m.g.owner = ownerOf(g); m.g.owner != nil {
-			m.alone = m.g.owner.Await(m.updated)
+			m.alone = m.g.owner.Await(func() error { return butNonFinite(m.updated()) })
 		}
 	} else {
 		m.sharded = shardedOwner(g)

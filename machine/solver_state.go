@@ -180,10 +180,16 @@ func (s *solver) settle() error {
 	if s.m.closed {
 		return ErrClosed
 	}
-	if err := s.wait(); err != nil && !errors.Is(err, optim.ErrNonFinite) {
-		return err
+	return butNonFinite(s.wait())
+}
+
+// butNonFinite is err, but nil for a last step whose gradients are no numbers. It has not been made, which a later Step or Sync
+// tells, and keeps nobody from what is on the device.
+func butNonFinite(err error) error {
+	if errors.Is(err, optim.ErrNonFinite) {
+		return nil
 	}
-	return nil
+	return err
 }
 
 // Steps implements optim.Solver. It waits for nothing: steps that were skipped in the last three runs may be counted still.

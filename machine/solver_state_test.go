@@ -2,6 +2,7 @@ package machine
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -59,5 +60,20 @@ func TestADeviceKeepsNoStepOfAverages(t *testing.T) {
 	}
 	if err := s.SwapAverages(nil); !errors.Is(err, optim.ErrConfig) {
 		t.Errorf("without averages: %v", err)
+	}
+}
+
+// TestAStepThatWasNotMadeKeepsNobodyFromTheDevice is what ddp waits by before it takes over or gathers weights with Stage 3: after
+// a norm that is no number they can still be let anew.
+func TestAStepThatWasNotMadeKeepsNobodyFromTheDevice(t *testing.T) {
+	dead := errors.New("a rank has died")
+	for _, c := range []struct{ err, want error }{
+		{nil, nil},
+		{dead, dead},
+		{fmt.Errorf("the gradients have norm NaN: %w", optim.ErrNonFinite), nil},
+	} {
+		if got := butNonFinite(c.err); !errors.Is(got, c.want) || c.want == nil && got != nil {
+			t.Errorf("%v: %v, want %v", c.err, got, c.want)
+		}
 	}
 }
