@@ -170,7 +170,11 @@ func (c *compiled) placeDualsOnDevice() error {
 // bindOnDevice looks all inputs up: parameters that have been let anew are copied, and other inputs staged.
 func (c *compiled) bindOnDevice() (resized bool, err error) {
 	if c.exchange.gathers() {
-		if err := c.exchange.d.Adopt(); err != nil {
+		err := c.exchange.d.Adopt()
+		if err == nil && c.deposits() == nil { // another machine trains, whose update may be on its way
+			err = c.exchange.d.Wait()
+		}
+		if err != nil {
 			return false, err
 		}
 	}

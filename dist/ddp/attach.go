@@ -341,6 +341,7 @@ func (d *DDP) Close() error {
 		return d.release()
 	}
 	d.settle()
+	_ = d.queued() // what went wrong there its machine tells
 	gone := d.worldClosed()
 	var errs []error
 	for _, s := range d.slots {

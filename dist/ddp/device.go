@@ -310,11 +310,22 @@ func (d *DDP) broadcastValues() error {
 	return nil
 }
 
-// Await has Consolidate and Adopt wait by f for runs that are queued, for a machine whose runs return before they are done.
-// Returns: what ends that.
+// Await has Wait, Consolidate, Adopt and Close wait by f for runs that are queued, for a machine whose runs return before they
+// are done. Returns: what ends that.
 func (d *DDP) Await(f func() error) (stop func()) {
 	d.machines = append(d.machines, &f)
 	return func() { d.machines = slices.DeleteFunc(d.machines, func(g *func() error) bool { return g == &f }) }
+}
+
+// Wait returns when no run of a machine that Await knows is on its way, and weights and buckets are what the last has left. A
+// machine calls it before a run that reads what another updates.
+//
+// Errors: those of the runs; dist.ErrClosed.
+func (d *DDP) Wait() error {
+	if err := d.ready(); err != nil {
+		return fmt.Errorf("ddp: %w", err)
+	}
+	return d.queued()
 }
 
 // queued returns when no run is on its way.
