@@ -13,6 +13,7 @@ import (
 	"github.com/symgrad/symgrad/machine"
 	"github.com/symgrad/symgrad/machine/machinetest"
 	"github.com/symgrad/symgrad/optim"
+	"github.com/symgrad/symgrad/tensor"
 )
 
 // TestForeseeIsWhatAMachineHas compares what is foreseen with what a machine has that is made and run.
@@ -170,6 +171,27 @@ func TestForeseenTrainingIsWhatRuns(t *testing.T) {
 				}
 				return errors.Join(m.Close(), d.Close())
 			})
+		}
+	}
+}
+
+// TestForeseenMessagesAreNotInTheArena compiles training for a GPU with narrow gradients: their messages lie in memory of ddp,
+// which its plan has, and not where activations do.
+func TestForeseenMessagesAreNotInTheArena(t *testing.T) {
+	rule := optim.Config{Name: optim.Adam}
+	for stage := range 4 {
+		var arenas []int64
+		for _, wire := range []tensor.DType{tensor.F32, tensor.BF16, tensor.F16} {
+			onRanks(t, 1, func(w *dist.World) error {
+				n, _, _ := share(bare, 4, 0, 1)
+				exchange := ddp.Config{Stage: stage, WireDType: wire, BucketMB: 1.0 / 1024, FirstBucketMB: 1.0 / 1024}
+				f, err := machine.Model{Cost: n.cost, Params: n.params}.Foresee(w, exchange, machine.Config{Device: machine.CUDA, Solver: &rule})
+				arenas = append(arenas, f.Footprint.Arena)
+				return err
+			})
+		}
+		if arenas[0] <= 0 || arenas[1] != arenas[0] || arenas[2] != arenas[0] {
+			t.Errorf("stage %d: arenas of %d B with gradients of f32, bf16 and f16", stage, arenas)
 		}
 	}
 }

@@ -238,7 +238,7 @@ func (d *DDP) allocate(b *builder, learnables gorgonia.Nodes) error {
 		h.Bind(d.slots[i])
 	}
 	if d.imagined {
-		return nil
+		return d.imagineWires()
 	}
 	if d.onGPU() {
 		if err := d.allocateValues(learnables); err != nil {

@@ -37,7 +37,7 @@ type Layout struct {
 	Homes     []tensor.Buffer  // with Stage 1 and 2: buckets of weights, laid out as those of gradients; else none
 	Late      bool             // with Homes: a run gathers them before it reads them, and not when it has updated them; see Stale
 	WireDType tensor.DType     // of what ranks send; Invalid: buckets as they are
-	Wires     []tensor.Buffer  // on a GPU with a WireDType: memory for that, in the order of Plan.Buckets, shared as theirs
+	Wires     []tensor.Buffer  // on a GPU with a WireDType, or imagined: memory for that, in the order of Plan.Buckets, shared as theirs
 	Values    []LearnableValue // on a GPU: where the weights of all learnables are to be
 	Symmetric []tensor.Buffer  // that all of it lies in; empty where the backend has no symmetric heap
 }
@@ -87,6 +87,8 @@ func (d *DDP) Layout() Layout {
 	l.Late = d.late()
 	if x, ok := d.wire.(*deviceWire); ok {
 		l.Wires, l.Symmetric = x.wires, append(l.Symmetric, x.raw)
+	} else if d.imagined {
+		l.Wires = d.mem.imagined.wires
 	}
 	for _, r := range d.mem.parts {
 		l.Symmetric = append(l.Symmetric, r.Local())

@@ -37,15 +37,22 @@ func newDeviceWire(d *DDP) (*deviceWire, error) {
 		return nil, errors.Join(err, x.close())
 	}
 	x.raw = r.Local()
-	for i, b := range d.buckets {
-		from := arenaBytes(places[:at[i]])
-		wire, err := tensor.FromPointer(unsafe.Add(x.raw.Pointer(), from), b.elements, dt, x.raw.Device())
-		if err != nil {
-			return nil, errors.Join(err, x.close())
-		}
-		x.wires = append(x.wires, wire)
+	if x.wires, err = d.plan.cut(x.raw, places, at); err != nil {
+		return nil, errors.Join(err, x.close())
 	}
 	return x, nil
+}
+
+// cut is the message of each bucket in raw, which has room for places.
+func (p *Plan) cut(raw tensor.Buffer, places []Message, at []int) (wires []tensor.Buffer, err error) {
+	wires = make([]tensor.Buffer, len(at))
+	for i, k := range at {
+		from := unsafe.Add(raw.Pointer(), arenaBytes(places[:k]))
+		if wires[i], err = tensor.FromPointer(from, p.Buckets[i].Elements, places[k].DType, raw.Device()); err != nil {
+			return nil, err
+		}
+	}
+	return wires, nil
 }
 
 // messages is the places of messages of a dtype on a GPU, and of each bucket its place.

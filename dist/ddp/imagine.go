@@ -41,8 +41,25 @@ func newImagined(p *Plan) (*memory, error) {
 	return m, nil
 }
 
+// imagineWires finds addresses for messages, which have memory of their own where a program sends them: see deviceWire.
+func (d *DDP) imagineWires() error {
+	dt, a := d.cfg.WireDType, d.mem.imagined
+	if dt != tensor.BF16 && dt != tensor.F16 {
+		return nil
+	}
+	places, at := d.plan.messages(dt)
+	raw, err := a.alloc(arenaBytes(places))
+	if err == nil {
+		a.wires, err = d.plan.cut(raw, places, at)
+	}
+	return err
+}
+
 // addresses is memory that is not there.
-type addresses struct{ maps [][]byte }
+type addresses struct {
+	maps  [][]byte
+	wires []tensor.Buffer // of messages, by bucket
+}
 
 // alloc takes addresses of so many bytes.
 func (a *addresses) alloc(bytes int64) (tensor.Buffer, error) {
