@@ -150,8 +150,11 @@ func (d *DDP) ScaleHookState(by float64) error {
 		return fmt.Errorf("ddp hook state rank %d/%d: %w: a factor of %v, want one that is positive and finite",
 			d.world.Rank(), d.world.Size(), dist.ErrInvalid, by)
 	}
+	if by == 1 {
+		return nil // as in nearly all steps: what is kept may be as large as the model
+	}
 	state := d.HookState()
-	if by == 1 || len(state) == 0 {
+	if len(state) == 0 {
 		return nil
 	}
 	for _, s := range state {

@@ -302,6 +302,21 @@ func TestScaleHookStateFollowsTheLoss(t *testing.T) {
 	}
 }
 
+// TestAScaleThatStaysTakesNothing has the scale of the loss as it was, which a training says in every step.
+func TestAScaleThatStaysTakesNothing(t *testing.T) {
+	onRanks(t, 1, func(w *dist.World) error {
+		l, err := newLearner(w, wider, gtensor.Float32, 3, ddp.Config{WireDType: tensor.BF16, ErrorFeedback: true}, optim.Config{})
+		if err != nil {
+			return err
+		}
+		err = errors.New("not called")
+		if n := testing.AllocsPerRun(10, func() { err = l.d.ScaleHookState(1) }); n > 0 || err != nil {
+			return fmt.Errorf("%v allocations: %w", n, err)
+		}
+		return l.close()
+	})
+}
+
 func TestSetHookStateRefuses(t *testing.T) {
 	onRanks(t, 1, func(w *dist.World) error {
 		for _, cfg := range []ddp.Config{{WireDType: tensor.BF16, ErrorFeedback: true}, {Hook: ddp.PowerSGD{Rank: 1}}} {
