@@ -52,7 +52,8 @@
 // sums its own, and nodes get no gradients; with Stage 3 weights are gathered before their use, as below. With OverlapGather of
 // ddp a run begins with gathering what the run before it has updated, and Sync returns ErrStale until Consolidate of the DDP.
 //
-// With Config.Share a second machine, for another graph, computes with the parameters of the first.
+// With Config.Share a second machine, for another graph, computes with the parameters of the first. With Stage 3 of ddp no rank
+// has them: the second graph's nodes then want values, which ddp's Consolidate gives those of the first.
 //
 // # Communication
 //

@@ -22,12 +22,12 @@ import (
 // then, the update is the end of each RunAll, and Step does nothing but compare the model.
 //
 // Steps of a GPU take parameters in any order, but all that the graph has gradients of. State and SetState copy; SetState
-// finds parameters by their names, and takes any runs that cover what the rank updates: all, or with Stage 1 of ddp its
+// finds parameters by their names, and takes any runs that cover what the rank updates: all, or with Stage 1 to 3 of ddp its
 // pieces, which State has; SwapAverages is collective then. With ClipNorm, ErrNonFinite comes from a later Step, from GradNorm's
 // run on or from Sync: the update has not been made, as on the CPU, but the step counts. With SkipNonFinite it comes never,
 // and the step does not count; the device knows at once, for its bias corrections, and the host three steps later, so that
 // the schedule of the rate, Steps and Skipped are as much behind until Sync, State or GradNorm have waited. SwapAverages
-// exchanges the device's parameters with their averages; the nodes have them after Sync.
+// exchanges the device's parameters with their averages; the nodes have them after Sync, with Stage 3 after ddp's Consolidate.
 //
 // Returns: the one solver of the machine. Owns: the machine, which frees what it has. Errors: those of optim.New; ErrSolver
 // for a second one; cuda's.
