@@ -94,7 +94,7 @@ func (n *lane) load(as manner) (*loadedLane, error) {
 		if b.slot {
 			continue
 		}
-		at, err := newMemory(tensor.F32, l.p.Values[b.id].Len())
+		at, err := newMemory(l.p.Values[b.id].DType, l.p.Values[b.id].Len())
 		if err != nil {
 			return nil, err
 		}
