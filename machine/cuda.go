@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"unsafe"
 
 	"gorgonia.org/gorgonia"
@@ -274,6 +275,15 @@ func (d *device) set(s *cuda.Stream, at tensor.Buffer, bits uint64) error {
 	}
 	w.bits, w.known = bits, true
 	return nil
+}
+
+// forgetWords has the words at these places be set anew: another machine may have.
+func (d *device) forgetWords(at []tensor.Buffer) {
+	for i := range d.words {
+		if slices.Contains(at, d.words[i].at) {
+			d.words[i].known = false
+		}
+	}
 }
 
 // updated returns when all runs of m are done, and their updates.

@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"errors"
 	"fmt"
 	"math"
 
@@ -42,11 +43,27 @@ func (m *Machine) runOnDevice() error {
 		return err
 	}
 	for _, r := range m.g.reads {
-		if err := m.fetchNode(r.node); err != nil {
+		if err := m.fetchRead(r.node); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// fetchRead copies what gorgonia.Read reads: an output, or a parameter, as it is after the run. Other inputs, and constants, are
+// on the host.
+func (m *Machine) fetchRead(n *gorgonia.Node) error {
+	if n.Op() != nil && !isConstant(n) {
+		return m.fetchNode(n)
+	}
+	s, ok := m.device.params[n]
+	if !ok {
+		return nil
+	}
+	if err := m.updated(); err != nil {
+		return err
+	}
+	return errors.Join(m.current(), s.fetch(m.device))
 }
 
 // fetchAll waits for the last run and copies outputs, gradients and states to the host.
@@ -152,15 +169,23 @@ func (m *Machine) fetchParams() error {
 		if s.node == nil || s.lent || s.seen == nil {
 			continue
 		}
-		to, err := memoryOf(s.node.Value(), s.at.DType())
-		if err == nil {
-			err = d.read(to, s.at)
+		if err := s.fetch(d); err != nil {
+			return err
 		}
-		if err != nil {
-			return fmt.Errorf("parameter %q: %w", s.name, err)
-		}
-		s.seen = s.node.Value()
 	}
+	return nil
+}
+
+// fetch copies a parameter to the value of its node.
+func (s *stored) fetch(d *device) error {
+	to, err := memoryOf(s.node.Value(), s.at.DType())
+	if err == nil {
+		err = d.read(to, s.at)
+	}
+	if err != nil {
+		return fmt.Errorf("parameter %q: %w", s.name, err)
+	}
+	s.seen = s.node.Value()
 	return nil
 }
 
@@ -229,6 +254,9 @@ func (c *compiled) prepareExchange() error {
 	}
 	if as := mannerOf(run); as != e.manner {
 		return fmt.Errorf("%w: the run is a %v, and the program that is to run is for a %v", dist.ErrInvalid, as, e.manner)
+	}
+	if e.d.Take(c.m) {
+		c.m.device.forgetWords(e.layout.Weights[:])
 	}
 	for i, at := range e.layout.Weights {
 		if !e.manner.reads(i) {

@@ -11,6 +11,7 @@ import (
 	"github.com/symgrad/symgrad/dist/ddp"
 	"github.com/symgrad/symgrad/internal/program"
 	"github.com/symgrad/symgrad/optim"
+	"github.com/symgrad/symgrad/tensor"
 )
 
 // TestWeightsThatAreNotGatheredAreToldApart follows weights that the next run is to gather: from the update on until then, or until
@@ -45,6 +46,41 @@ func TestWeightsThatAreNotGatheredAreToldApart(t *testing.T) {
 			return errors.Join(errs...)
 		})
 	}
+}
+
+// TestMachinesOfOneDDPSetItsWordsAnew has two machines run one DDP's graph in turn: what the one has set is not what the other knows.
+func TestMachinesOfOneDDPSetItsWordsAnew(t *testing.T) {
+	inWorld(t, 1, func(w *dist.World) error {
+		r, err := newRankGraph(2, 0)
+		if err != nil {
+			return err
+		}
+		if r.d, err = ddp.Attach(w, r.cost, r.params, ddp.Config{}); err != nil {
+			return err
+		}
+		one, other := &Machine{}, &Machine{}
+		for i, c := range []struct {
+			by   *Machine
+			want bool
+		}{{one, true}, {one, false}, {other, true}, {one, true}, {one, false}} {
+			if got := r.d.Take(c.by); got != c.want {
+				return fmt.Errorf("run %d: another machine: %v, want %v", i, got, c.want)
+			}
+		}
+		words := r.d.Layout().Weights
+		elsewhere, err := newMemory(tensor.F64, 1)
+		if err != nil {
+			return err
+		}
+		d := &device{words: []word{{at: words[0], known: true}, {at: elsewhere, known: true}, {at: words[3], known: true}}}
+		d.forgetWords(words[:])
+		for i, want := range []bool{false, true, false} {
+			if d.words[i].known != want {
+				return fmt.Errorf("word %d is known: %v, want %v", i, d.words[i].known, want)
+			}
+		}
+		return nil
+	})
 }
 
 // TestOnlyFirstRunsGather counts what programs gather at their beginning.

@@ -41,9 +41,9 @@
 // statistics back, and is done when they are: everything is as on the CPU, and slow. Once the machine updates them itself
 // (Config.Solver, or NewSolver), parameters stay on the GPU and RunAll returns when the run is queued. Values of nodes are
 // then what they were when Sync was last called, or before the first call what they were on the host; Scalar reads a
-// cost without waiting for later runs; what gorgonia.Read reads is read after each run, for which RunAll waits. A
-// parameter that is let anew is copied; one that is changed in place needs Load. Errors of steps, weights that sum to 0 and
-// norms that are no numbers come from a later call.
+// cost without waiting for later runs; what gorgonia.Read reads is read after each run, for which RunAll waits: of a
+// parameter, what the update has made of it. A parameter that is let anew is copied; one that is changed in place needs Load.
+// Errors of steps, weights that sum to 0 and norms that are no numbers come from a later call.
 //
 // Micro-batches inside ddp's NoSync are runs of other programs, which the first such run makes: they add gradients to the
 // buckets and do nothing else, and the run that ends them has the exchange and the update. With Stage 1 of ddp the update is

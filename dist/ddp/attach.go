@@ -52,6 +52,7 @@ type DDP struct {
 	values    []value         // of the learnables, on a GPU; see device.go
 	valueHeap symmetric.Heap  // of those that lie in no bucket; nil if there is none
 	machines  []*func() error // see Await
+	taker     any             // the machine that has run last; see Take
 	stale     bool            // see Stale
 
 	zeros       [2]tensor.Buffer // by position in bucketTypes; see zeroView

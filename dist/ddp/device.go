@@ -330,6 +330,14 @@ func (d *DDP) Wait() error {
 	return d.queued()
 }
 
+// Take notes that a machine is about to run the graph, and reports whether it is another than the one before: what that has written
+// to Layout.Weights may be anything then.
+func (d *DDP) Take(machine any) (another bool) {
+	another = d.taker != machine
+	d.taker = machine
+	return another
+}
+
 // queued returns when no run is on its way.
 func (d *DDP) queued() error {
 	for _, f := range d.machines {

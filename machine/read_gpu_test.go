@@ -1,0 +1,46 @@
+package machine_test
+
+import (
+	"slices"
+	"testing"
+
+	"gorgonia.org/gorgonia"
+
+	"github.com/symgrad/symgrad/internal/cuda/cudatest"
+	"github.com/symgrad/symgrad/machine"
+	"github.com/symgrad/symgrad/optim"
+)
+
+// TestReadOfAParameterOnAGPU reads a parameter that the machine updates, and an input, in every run.
+func TestReadOfAParameterOnAGPU(t *testing.T) {
+	cudatest.Devices(t, 1)
+	c := optim.Config{Name: optim.SGD, LearningRate: 0.1}
+	p := newGPUNet(t, 8)
+	if _, err := gorgonia.Grad(p.cost, p.params...); err != nil {
+		t.Fatal(err)
+	}
+	var weight, input gorgonia.Value
+	gorgonia.Read(p.params[0], &weight)
+	gorgonia.Read(p.x, &input)
+	vm, err := machine.New(p.g, machine.Config{Device: machine.CUDA, Solver: &c})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer vm.Close()
+	s, err := vm.NewSolver(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := slices.Clone(p.weights()[0])
+	gpuTrain(t, p, vm, s, 0, 3)
+	got := slices.Clone(weight.Data().([]float32))
+	if err := vm.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	if want := p.weights()[0]; !slices.Equal(got, want) || slices.Equal(got, before) {
+		t.Errorf("the weights that were read are not those of the last update")
+	}
+	if want := p.x.Value().Data().([]float32); !slices.Equal(input.Data().([]float32), want) {
+		t.Errorf("the input that was read is %v, want %v", input, want)
+	}
+}
