@@ -13,14 +13,15 @@ func (p *Program) spreadOf(i int) (home ID, ok bool) {
 	return home, p.Steps[i].outOf(home) >= 0
 }
 
-// opens reports whether step i spreads what was updated before the run: nothing has touched it yet.
+// opens reports whether step i spreads what was updated before the run: nothing has touched it yet. Of a spread of what the run
+// updates, the sum of its gradients comes before it on all ranks, also where nobody reads or updates it.
 func (p *Program) opens(i int) bool {
 	home, ok := p.spreadOf(i)
 	if !ok {
 		return false
 	}
 	for j := range i {
-		if readsValue(&p.Steps[j], home) || p.Steps[j].outOf(home) >= 0 {
+		if p.sums(j) || readsValue(&p.Steps[j], home) || p.Steps[j].outOf(home) >= 0 {
 			return false
 		}
 	}

@@ -196,3 +196,22 @@ func TestSpreadsBeforeAllReadersHoldUpNothing(t *testing.T) {
 		}
 	}
 }
+
+// TestRanksWithoutUpdatesHaveTheOrderOfOthers has weights that no step reads any more: a rank that updates none of them comes to
+// the order of collectives that one that does comes to.
+func TestRanksWithoutUpdatesHaveTheOrderOfOthers(t *testing.T) {
+	without := func(names ...string) string {
+		p := sharded(8, 8, 8)
+		p.Steps = slices.DeleteFunc(p.Steps, func(s Step) bool { return slices.Contains(names, s.Name) })
+		schedule(p)
+		if err := Validate(p); err != nil {
+			t.Fatal(err)
+		}
+		_, comm := streamed(p)
+		return comm
+	}
+	want := without("read a")
+	if got := without("read a", "update a"); got != want {
+		t.Errorf("without updates comm is %s, with them %s", got, want)
+	}
+}
