@@ -297,13 +297,16 @@ func (m *Machine) updated() error {
 	return m.solve.wait()
 }
 
-// quiet returns when the parameters of a machine are those of its last update.
+// quiet returns when the parameters of a machine, some of which may be another's, are those of the last update.
 func (m *Machine) quiet() error {
-	if m == nil || m.device == nil || m.device.current == nil {
+	if m == nil || m.device == nil {
 		return nil
 	}
 	if m.closed {
 		return fmt.Errorf("the parameters are those of machine %s: %w", m.cfg.Name, ErrClosed)
+	}
+	if err := m.device.from.quiet(); err != nil {
+		return err
 	}
 	if err := m.updated(); err != nil {
 		return err

@@ -169,6 +169,11 @@ func (c *compiled) placeDualsOnDevice() error {
 
 // bindOnDevice looks all inputs up: parameters that have been let anew are copied, and other inputs staged.
 func (c *compiled) bindOnDevice() (resized bool, err error) {
+	if c.deposits() == nil { // the program gathers no weights, and must copy none over those that wait for it
+		if err := c.m.current(); err != nil {
+			return false, err
+		}
+	}
 	if c.exchange.gathers() {
 		err := c.exchange.d.Adopt()
 		if err == nil && c.deposits() == nil { // another machine trains, whose update may be on its way

@@ -139,12 +139,18 @@ func (m *Machine) fetchNode(n *gorgonia.Node) error {
 // parameters, their values. On the CPU, and on a GPU as long as a solver of the host updates the parameters, that is so
 // after each RunAll, and Sync does nothing.
 //
-// Returns: when the run is done. Errors: those of the run; ErrClosed.
+// Returns: when the run is done. Errors: those of the run; ErrStale, with OverlapGather of ddp; ErrClosed.
 func (m *Machine) Sync() error {
 	if m.closed {
 		return fmt.Errorf("machine %s: %w", m.cfg.Name, ErrClosed)
 	}
-	if m.device == nil || m.device.copies || m.device.current == nil {
+	if m.device == nil || m.device.copies {
+		return nil
+	}
+	if m.device.current == nil {
+		if err := m.current(); err != nil {
+			return fmt.Errorf("machine %s: %w", m.cfg.Name, err)
+		}
 		return nil
 	}
 	if err := m.fetchAll(); err != nil {

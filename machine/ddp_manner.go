@@ -13,7 +13,8 @@ import (
 //	laterPart   slots = slots + w*g    nothing is communicated or updated
 //	lastPart    slots = slots + w*g    the exchange, the update
 //
-// With Stage 2 slots hold w*g in all of them but wholeBatch, and their sums over the ranks are accumulated.
+// With OverlapGather of ddp wholeBatch and firstPart begin with gathering weights. With Stage 2 slots hold w*g in all of them but
+// wholeBatch, and their sums over the ranks are accumulated.
 // With ddp.Config.Idle a run of weight 0 adds 0 whatever g is.
 type manner uint8
 

@@ -141,3 +141,82 @@ func TestOverlapGatherNeedsAStage(t *testing.T) {
 		}
 	}
 }
+
+// lateDDP is a rank whose runs gather what the run before has updated.
+func lateDDP(w *dist.World) (*ddp.DDP, error) {
+	r, err := newRankGraph(2, 0)
+	if err != nil {
+		return nil, err
+	}
+	cfg := fewKilobytes
+	cfg.Stage, cfg.OverlapGather = 1, true
+	return ddp.Attach(w, r.cost, r.params, cfg)
+}
+
+// TestNobodyReadsWeightsThatAreNotGathered looks at what reads or writes weights of a DDP beside the machine that has updated them.
+func TestNobodyReadsWeightsThatAreNotGathered(t *testing.T) {
+	inWorld(t, 1, func(w *dist.World) error {
+		d, err := lateDDP(w)
+		if err != nil {
+			return err
+		}
+		owner := &Machine{g: &graph{owner: d}, device: &device{}} // nothing has run on it
+		between := &Machine{g: &graph{}, device: &device{from: owner}}
+		copies := func() error { _, err := (&compiled{lowered: &lowered{}, m: owner}).bindOnDevice(); return err }
+		reads := map[string]func() error{
+			"the parameters of a machine that has run nothing":  owner.quiet,
+			"the parameters that another machine has from that": between.quiet,
+			"Sync of a machine that has run nothing":            owner.Sync,
+		}
+		for what, read := range reads {
+			if err := read(); err != nil {
+				return fmt.Errorf("%s: %w", what, err)
+			}
+		}
+		d.Ran(nil)
+		reads["a program without gradients, which copies values of nodes there"] = copies
+		for what, read := range reads {
+			if err := read(); !errors.Is(err, ErrStale) {
+				return fmt.Errorf("%s: %w, want ErrStale", what, err)
+			}
+		}
+		owner.closed = true
+		if err := between.quiet(); !errors.Is(err, ErrClosed) {
+			return fmt.Errorf("the machine that has the parameters is closed: %w, want ErrClosed", err)
+		}
+		return nil
+	})
+}
+
+// TestRunsThatAreMeasuredUpdateToo has runs of a profile leave weights as other runs do, and so a run that has failed, of which
+// nobody knows what it has done.
+func TestRunsThatAreMeasuredUpdateToo(t *testing.T) {
+	inWorld(t, 1, func(w *dist.World) error {
+		d, err := lateDDP(w)
+		if err != nil {
+			return err
+		}
+		m := &Machine{g: &graph{owner: d}, device: &device{}, clock: make([]uint64, 2)}
+		m.now = &compiled{lowered: &lowered{exchange: newExchange(d, wholeBatch)}, m: m}
+		m.now.exchange.begun = true
+		for what, run := range map[string]func(){
+			"measured":      func() { m.profiled(2) },
+			"have failed":   func() { d.Ran(dist.ErrAborted) },
+			"were not made": func() { m.profiled(0) },
+		} {
+			if err := errors.Join(d.Consolidate(), m.current()); err != nil {
+				return err
+			}
+			run()
+			if err := m.current(); errors.Is(err, ErrStale) != (what != "were not made") {
+				return fmt.Errorf("runs that %s: %w", what, err)
+			}
+		}
+		if err := d.Consolidate(); err != nil {
+			return err
+		}
+		m.now.exchange.manner = firstPart
+		m.profiled(2)
+		return m.current()
+	})
+}

@@ -45,6 +45,11 @@ func (m *Machine) Profile(runs int) (Timeline, error) {
 func (m *Machine) profiled(runs uint64) {
 	m.clock[0] += runs
 	m.device.next = m.clock[0]
+	if e := m.now.deposits(); e != nil && !e.manner.local() {
+		for range runs {
+			e.d.Ran(nil)
+		}
+	}
 	if m.solve != nil && m.solve.fused {
 		m.solve.steps += int(runs)
 	}
@@ -57,6 +62,9 @@ func (m *Machine) prepareProfile() error {
 		return err
 	}
 	defer d.dev.Leave()
+	if err := d.from.quiet(); err != nil {
+		return err
+	}
 	if err := m.solve.prepare(m.now); err != nil {
 		return err
 	}

@@ -134,6 +134,7 @@ func (d *DDP) Ran(err error) {
 	switch {
 	case err != nil:
 		d.drop()
+		d.stale = d.stale || !d.noSync && d.late() // it may have updated
 	case d.noSync:
 		d.pending += d.weight
 		d.micro++
