@@ -156,10 +156,8 @@ func (t *trainer) close(cause error) error {
 
 // checkHeap holds comm.heap_mb against what the buckets need.
 func (t *trainer) checkHeap() error {
-	limit, need := t.job.cfg.Comm.HeapBytes(), int64(0)
-	for _, b := range t.d.Plan().Buckets {
-		need += b.Bytes()
-	}
+	room := t.d.Plan().Room(t.job.site.gpu)
+	limit, need := t.job.cfg.Comm.HeapBytes(), room.Grads+room.Params+room.Staging+room.Scalars
 	if limit > 0 && need > limit {
 		return usageError{fmt.Errorf("comm.heap_mb: the buckets need %d B of the symmetric heap, more than its %d B; set it to 0 for as much as is needed", need, limit)}
 	}
