@@ -13,8 +13,8 @@
 #
 # A round is symgrad with operations queued on a stream, symgrad with captured graphs, torch in both ways, and nccl-tests.
 # Within a run of symgrad all engines take turns at every size, so that libraries start once. Results of the first round are
-# checked. With two GPUs two rounds take some four minutes with four engines, and twelve with all; the first job on a machine
-# compiles kernels, too.
+# checked. With two GPUs an engine by itself takes up to 20 s in each of a round's two runs of symgrad; the first job on a
+# machine compiles kernels, too.
 #
 # Exit code: that of bench/compare (1 when a criterion does not hold); 2 for a command line that makes no sense or a
 # machine that cannot measure.

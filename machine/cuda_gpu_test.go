@@ -341,11 +341,9 @@ func TestAStateOfAGPUGoesOnOnTheHost(t *testing.T) {
 	}
 }
 
-// TestASecondMachineSharesParameters evaluates with what the first has on the device.
-func TestASecondMachineSharesParameters(t *testing.T) {
-	cudatest.Devices(t, 1)
-	c := optim.Config{Name: optim.SGD, LearningRate: 0.1}
-	p, q := newGPUNet(t, 8), newGPUNet(t, 3)
+// gpuTrainer is a machine whose runs update p's parameters by c, and its solver.
+func gpuTrainer(t *testing.T, p *gpuNet, c optim.Config) (*machine.Machine, optim.Solver) {
+	t.Helper()
 	if _, err := gorgonia.Grad(p.cost, p.params...); err != nil {
 		t.Fatal(err)
 	}
@@ -353,11 +351,20 @@ func TestASecondMachineSharesParameters(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer vm.Close()
 	s, err := vm.NewSolver(c)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatal(errors.Join(err, vm.Close()))
 	}
+	return vm, s
+}
+
+// TestASecondMachineSharesParameters evaluates with what the first has on the device.
+func TestASecondMachineSharesParameters(t *testing.T) {
+	cudatest.Devices(t, 1)
+	c := optim.Config{Name: optim.SGD, LearningRate: 0.1}
+	p, q := newGPUNet(t, 8), newGPUNet(t, 3)
+	vm, s := gpuTrainer(t, p, c)
+	defer vm.Close()
 	eval, err := machine.New(q.g, machine.Config{Share: vm, Eval: true}, q.out)
 	if err != nil {
 		t.Fatal(err)

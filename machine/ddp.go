@@ -127,10 +127,9 @@ func (l *lowering) outside(name string, role program.Role, b tensor.Buffer, shap
 func (l *lowering) beginExchange() {
 	e := l.exchange
 	e.begun = true
-	switch {
-	case e.staged():
+	if e.staged() {
 		l.stage()
-	default:
+	} else {
 		for i, b := range e.plan.Buckets {
 			e.buckets[i] = l.outside(fmt.Sprintf("bucket %d", i), program.Gradient, e.layout.Buckets[i], b.Elements)
 		}

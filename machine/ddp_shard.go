@@ -179,7 +179,7 @@ func (m *Machine) current() error {
 // OverlapGather of ddp. Programs of parts but the first come behind one that has.
 func (l *lowering) gatherFirst() {
 	e := l.exchange
-	if e == nil || !e.begun || !e.layout.Late || e.manner == laterPart || e.manner == lastPart {
+	if e == nil || !e.begun || !e.layout.Late || e.manner.joins() {
 		return
 	}
 	first := make([]program.Step, 0, len(e.shard.used)+len(l.p.Steps))
@@ -289,29 +289,6 @@ func (l *lowering) piece(o operand, p ddp.Piece) operand {
 		return cut(flat, 0, 0, 1, 0)
 	}
 	return cut(flat, 0, p.Offset, 1, p.Len)
-}
-
-// gatherWeights gives all ranks the weights that their owners have, while no run is on its way. With Stage 3 nobody has others.
-//
-// Collective: all ranks.
-func (e *exchange) gatherWeights() error {
-	g := e.layout.Group.Named("weights")
-	for i, home := range e.layout.Homes {
-		shard := e.plan.Buckets[i].Shard
-		own, err := home.Slice(e.shard.rank*shard, (e.shard.rank+1)*shard)
-		if err != nil {
-			return err
-		}
-		w, err := g.AllGather(home, own)
-		if err == nil {
-			err = w.Wait()
-		}
-		if err != nil {
-			return fmt.Errorf("weights %d: %w", i, err)
-		}
-	}
-	e.d.Gathered()
-	return nil
 }
 
 // covers is an error for a run of a parameter's state that does not cover a piece.

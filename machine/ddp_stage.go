@@ -100,8 +100,7 @@ func (l *lowering) pieces(n *gorgonia.Node, weight, grad operand, p ddp.Piece) (
 	if !e.staged() {
 		return w, l.piece(grad, p)
 	}
-	q := e.plan.Params[slices.Index(e.shard.params, n)]
-	from := q.Offset + p.Offset - e.shard.rank*e.plan.Buckets[q.Bucket].Shard
+	bucket, from := e.inShard(n, p)
 	own := func(of program.ID) operand {
 		o := l.whole(of)
 		if p.Len == 0 {
@@ -110,9 +109,15 @@ func (l *lowering) pieces(n *gorgonia.Node, weight, grad operand, p ddp.Piece) (
 		return cut(o, 0, from, 1, p.Len)
 	}
 	if e.gathers() {
-		w = own(l.ownWeights(q.Bucket))
+		w = own(l.ownWeights(bucket))
 	}
-	return w, own(e.shard.shards[q.Bucket])
+	return w, own(e.shard.shards[bucket])
+}
+
+// inShard is the bucket of a parameter, and where its piece begins in this rank's part of that.
+func (e *exchange) inShard(n *gorgonia.Node, p ddp.Piece) (bucket, from int) {
+	q := e.plan.Params[slices.Index(e.shard.params, n)]
+	return q.Bucket, q.Offset + p.Offset - e.shard.rank*e.plan.Buckets[q.Bucket].Shard
 }
 
 // ownAt is where the piece of a parameter that this rank updates is on the device; the zero Buffer for none.
@@ -122,9 +127,8 @@ func (s *solver) ownAt(i int) (tensor.Buffer, error) {
 		return tensor.Buffer{}, nil
 	}
 	if e := s.m.now.exchange; e.gathers() {
-		q := e.plan.Params[slices.Index(e.shard.params, n)]
-		from := q.Offset + piece.Offset - e.shard.rank*e.plan.Buckets[q.Bucket].Shard
-		return e.layout.Own[q.Bucket].Slice(from, from+piece.Len)
+		bucket, from := e.inShard(n, piece)
+		return e.layout.Own[bucket].Slice(from, from+piece.Len)
 	}
 	p, ok := s.m.device.params[n]
 	if !ok {

@@ -42,7 +42,7 @@ func TestWeightsThatAreNotGatheredAreToldApart(t *testing.T) {
 			r.d.Ran(nil)
 			errs = append(errs, stale("updated again", true), r.d.Consolidate(), stale("consolidated", false))
 			r.d.Ran(nil)
-			errs = append(errs, newExchange(r.d, wholeBatch).gatherWeights(), stale("gathered by the machine", false))
+			errs = append(errs, r.d.GatherWeights(), stale("gathered by the machine", false))
 			return errors.Join(errs...)
 		})
 	}

@@ -7,7 +7,6 @@ import (
 	"gorgonia.org/gorgonia"
 
 	"github.com/symgrad/symgrad/internal/cuda/cudatest"
-	"github.com/symgrad/symgrad/machine"
 	"github.com/symgrad/symgrad/optim"
 )
 
@@ -16,21 +15,11 @@ func TestReadOfAParameterOnAGPU(t *testing.T) {
 	cudatest.Devices(t, 1)
 	c := optim.Config{Name: optim.SGD, LearningRate: 0.1}
 	p := newGPUNet(t, 8)
-	if _, err := gorgonia.Grad(p.cost, p.params...); err != nil {
-		t.Fatal(err)
-	}
 	var weight, input gorgonia.Value
 	gorgonia.Read(p.params[0], &weight)
 	gorgonia.Read(p.x, &input)
-	vm, err := machine.New(p.g, machine.Config{Device: machine.CUDA, Solver: &c})
-	if err != nil {
-		t.Fatal(err)
-	}
+	vm, s := gpuTrainer(t, p, c)
 	defer vm.Close()
-	s, err := vm.NewSolver(c)
-	if err != nil {
-		t.Fatal(err)
-	}
 	before := slices.Clone(p.weights()[0])
 	gpuTrain(t, p, vm, s, 0, 3)
 	got := slices.Clone(weight.Data().([]float32))

@@ -239,8 +239,8 @@ func (s *solver) swapAverages(model []gorgonia.ValueGrad) error {
 		}
 	}
 	s.swapped = !s.swapped
-	if e := s.m.now.exchange; e != nil && e.shard != nil {
-		return e.gatherWeights()
+	if e := s.m.now.exchange; e != nil {
+		return e.d.GatherWeights()
 	}
 	return nil
 }

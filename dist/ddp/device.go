@@ -146,16 +146,6 @@ func (d *DDP) Ran(err error) {
 	}
 }
 
-// late reports whether runs gather weights before they read them.
-func (d *DDP) late() bool { return d.cfg.OverlapGather && d.sharded() && !d.gathers() }
-
-// Stale reports whether this rank has, of weights that are others' to update, those before the last update: with
-// Config.OverlapGather, between a run and what gathers them, which is the next run, or Consolidate.
-func (d *DDP) Stale() bool { return d.stale }
-
-// Gathered notes that a machine has gathered the weights of all ranks, while no run was on its way.
-func (d *DDP) Gathered() { d.stale = false }
-
 // CheckSum is the error of a run whose weights have the given sum over the ranks.
 //
 // Errors: ErrNoWeight for 0; dist.ErrInvalid for a sum that overflows.
@@ -307,42 +297,6 @@ func (d *DDP) broadcastValues() error {
 			err = v.region.Get(v.host, me, v.at)
 		}
 		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// Await has Wait, Consolidate, Adopt and Close wait by f for runs that are queued, for a machine whose runs return before they
-// are done. Returns: what ends that.
-func (d *DDP) Await(f func() error) (stop func()) {
-	d.machines = append(d.machines, &f)
-	return func() { d.machines = slices.DeleteFunc(d.machines, func(g *func() error) bool { return g == &f }) }
-}
-
-// Wait returns when no run of a machine that Await knows is on its way, and weights and buckets are what the last has left. A
-// machine calls it before a run that reads what another updates.
-//
-// Errors: those of the runs; dist.ErrClosed.
-func (d *DDP) Wait() error {
-	if err := d.ready(); err != nil {
-		return fmt.Errorf("ddp: %w", err)
-	}
-	return d.queued()
-}
-
-// Take notes that a machine is about to run the graph, and reports whether it is another than the one before: what that has written
-// to Layout.Weights may be anything then.
-func (d *DDP) Take(machine any) (another bool) {
-	another = d.taker != machine
-	d.taker = machine
-	return another
-}
-
-// queued returns when no run is on its way.
-func (d *DDP) queued() error {
-	for _, f := range d.machines {
-		if err := (*f)(); err != nil {
 			return err
 		}
 	}

@@ -219,18 +219,25 @@ func (d *DDP) gatherWeights(works []dist.Work) error {
 	if d.gathers() {
 		return nil // the next run does
 	}
-	var err error
+	if err := d.queueGathers(works); err != nil {
+		return err
+	}
+	from := d.now()
+	err := waitAll(works, nil)
+	now := d.now()
+	d.clock.block(now - from)
+	d.clock.end(now)
+	return err
+}
+
+// queueGathers queues the gathering of every bucket of weights, in place.
+func (d *DDP) queueGathers(works []dist.Work) (err error) {
 	for i, b := range d.buckets {
 		if works[i], err = b.gather.AllGather(b.weights, b.mine); err != nil {
 			return waitAll(works[:i], err)
 		}
 	}
-	from := d.now()
-	err = waitAll(works, nil)
-	now := d.now()
-	d.clock.block(now - from)
-	d.clock.end(now)
-	return err
+	return nil
 }
 
 // waitAll waits for all works, whatever becomes of the first: what they write may be freed then. It joins their errors to

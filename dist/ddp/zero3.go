@@ -204,7 +204,7 @@ func (d *DDP) Consolidate() error {
 	switch {
 	case err != nil:
 	case !d.gathers():
-		err = d.freshen()
+		err = d.GatherWeights()
 	default:
 		if err = d.adopt(); err == nil {
 			err = d.consolidate()
@@ -213,21 +213,6 @@ func (d *DDP) Consolidate() error {
 	if err != nil {
 		return fmt.Errorf("ddp consolidate rank %d/%d: %w", d.world.Rank(), d.world.Size(), err)
 	}
-	return nil
-}
-
-// freshen gathers the buckets of weights, each rank's own parts of which are those of the last update.
-func (d *DDP) freshen() error {
-	for _, b := range d.buckets {
-		work, err := b.gather.AllGather(b.weights, b.mine)
-		if err == nil {
-			err = work.Wait()
-		}
-		if err != nil {
-			return err
-		}
-	}
-	d.stale = false
 	return nil
 }
 

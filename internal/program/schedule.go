@@ -147,7 +147,8 @@ func dependencies(p *Program, fetch []bool) [][]int {
 }
 
 // atOnce is the steps of Comm that nobody needs to be put behind other work for: fetches, which are on their way before they are
-// needed, spreads of what the run before has updated, and a first sum of one element that is there from the beginning, such as a rank's weight, which is done by then.
+// needed, spreads of what the run before has updated, and a first sum of one element that is there from the beginning, such as a
+// rank's weight, which is done by then.
 func atOnce(p *Program, deps [][]int, fetch []bool) []bool {
 	free := slices.Clone(fetch)
 	for i := range p.Steps {

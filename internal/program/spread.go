@@ -1,7 +1,8 @@
 package program
 
 // A spread is an AllGather, in place, of what each rank has updated of its part of the parameters. The updates stand before it,
-// and before these the sum of the gradients; or it stands before all that reads them, and the updates were those of the run before. A rank whose part has no parameters has no updates, but the spread all the same.
+// and before these the sum of the gradients; or it stands before all that reads them, and the updates were those of the run
+// before. A rank whose part has no parameters has no updates, but the spread all the same.
 
 // spreadOf is the value that step i spreads, and whether it is a spread: the same on all ranks.
 func (p *Program) spreadOf(i int) (home ID, ok bool) {
