@@ -206,13 +206,6 @@ func (p *Plan) detail() string {
 	return strings.Join(words, ", ")
 }
 
-// How candidates are timed: rounds of launches, of which the fastest round counts, because what disturbs only makes slower.
-const (
-	warmLaunches  = 3
-	timedRounds   = 5
-	timedLaunches = 10
-)
-
 // time is how long each proposal takes, 0 for one that does not work.
 func (p *Plan) time(proposals []heuristicResult) (times []time.Duration, err error) {
 	b, err := newBench(p, proposals)
@@ -229,12 +222,12 @@ func (p *Plan) time(proposals []heuristicResult) (times []time.Duration, err err
 	return times, errors.Join(err, b.close())
 }
 
-// bench is what timing needs: a stream, two timers, and memory for the operands.
+// bench is what timing needs: a stream, a watch, and memory for the operands.
 type bench struct {
-	dev        *cuda.Device
-	s          *cuda.Stream
-	start, end *cuda.Event
-	o          Operands
+	dev   *cuda.Device
+	s     *cuda.Stream
+	watch *cuda.Stopwatch
+	o     Operands
 }
 
 // newBench makes a bench. What there is of it is there to be closed also after an error.
@@ -244,10 +237,7 @@ func newBench(p *Plan, proposals []heuristicResult) (*bench, error) {
 	if b.s, err = b.dev.NewStream(0); err != nil {
 		return b, err
 	}
-	if b.start, err = b.dev.NewTimer(); err != nil {
-		return b, err
-	}
-	if b.end, err = b.dev.NewTimer(); err != nil {
+	if b.watch, err = cuda.NewStopwatch(b.s); err != nil {
 		return b, err
 	}
 	var workspace uint64
@@ -273,40 +263,19 @@ func newBench(p *Plan, proposals []heuristicResult) (*bench, error) {
 
 // run is the time of one launch of p's algorithm, with what is Before it; 0 if the library refuses it.
 func (b *bench) run(p *Plan) (time.Duration, error) {
-	var best time.Duration
-	for round := range timedRounds + 1 {
-		n := timedLaunches
-		if round == 0 {
-			n = warmLaunches
-		}
-		if err := b.s.Record(b.start); err != nil {
-			return 0, err
-		}
-		for range n {
-			if p.desc.Before != nil {
-				if err := p.desc.Before(b.s, b.o); err != nil {
-					return 0, err
-				}
-			}
-			var refused *Error
-			if err := p.queue(b.s, b.o); errors.As(err, &refused) && (refused.Code == notSupported || refused.Code == invalidValue) {
-				return 0, b.s.Synchronize()
-			} else if err != nil {
-				return 0, err
+	t, err := b.watch.Time(func() error {
+		if p.desc.Before != nil {
+			if err := p.desc.Before(b.s, b.o); err != nil {
+				return err
 			}
 		}
-		if err := errors.Join(b.s.Record(b.end), b.end.Synchronize()); err != nil {
-			return 0, err
-		}
-		t, err := b.end.Since(b.start)
-		if err != nil {
-			return 0, err
-		}
-		if t /= time.Duration(n); round > 0 && (best == 0 || t < best) {
-			best = max(t, 1)
-		}
+		return p.queue(b.s, b.o)
+	})
+	var refused *Error
+	if errors.As(err, &refused) && (refused.Code == notSupported || refused.Code == invalidValue) {
+		return 0, nil
 	}
-	return best, nil
+	return t, err
 }
 
 // close frees what there is.
@@ -315,10 +284,8 @@ func (b *bench) close() error {
 	for _, p := range [...]uintptr{b.o.A, b.o.B, b.o.C, b.o.Bias, b.o.Aux, b.o.Workspace} {
 		errs = append(errs, b.dev.Free(p))
 	}
-	for _, e := range [...]*cuda.Event{b.start, b.end} {
-		if e != nil {
-			errs = append(errs, e.Close())
-		}
+	if b.watch != nil {
+		errs = append(errs, b.watch.Close())
 	}
 	if b.s != nil {
 		errs = append(errs, b.s.Close())

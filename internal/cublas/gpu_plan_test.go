@@ -327,8 +327,8 @@ func TestWhatIsBeforeProductsIsTimed(t *testing.T) {
 	if p == nil {
 		t.Fatal("no plan for f32")
 	}
-	if least := warmLaunches + timedRounds*timedLaunches; calls < least || p.plan.Took() <= 0 {
-		t.Errorf("%d calls, want %d at least; %v", calls, least, p.plan)
+	if calls < 10 || p.plan.Took() <= 0 {
+		t.Errorf("%d calls, want 10 at least; %v", calls, p.plan)
 	}
 	calls = 0
 	must(t, p.plan.Run(s, p.o), s.Synchronize())

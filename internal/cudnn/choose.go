@@ -16,7 +16,8 @@ const proposals = 32
 // errUnwanted is why an algorithm is not used that could be.
 var errUnwanted = errors.New("not as asked for")
 
-// choose takes the first algorithm of cuDNN's order that is as d wants it. Where they are measured, w.timed is all of them.
+// choose takes the first algorithm of cuDNN's order that is as d wants it, or the fastest where they are measured; w.timed is all
+// of them then.
 func (c *Conv) choose(w *way) error {
 	d := &c.desc
 	list, err := c.propose(w)
@@ -41,6 +42,9 @@ func (c *Conv) choose(w *way) error {
 	}
 	if found {
 		w.timed = inOrder(w.timed)
+		if err := c.time(w); err != nil {
+			return err
+		}
 		return c.h.lib.check("cudnnSetConvolutionMathType", c.h.lib.t.convMath(w.conv, w.math))
 	}
 	err = fmt.Errorf("cudnn: %w: of the %d algorithms that %s proposes, none is as asked for: deterministic %t, workspace of at most %d B",

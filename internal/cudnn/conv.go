@@ -41,7 +41,7 @@ type ConvDesc struct {
 
 	Passes            Pass  // which are needed; 0 means all
 	Deterministic     bool  // only algorithms that give the same bits at each run
-	Timed             bool  // algorithms are measured, with memory that cuDNN takes for it; not while a stream captures
+	Timed             bool  // algorithms are measured, in memory taken for it; not while a stream captures
 	MaxWorkspaceBytes int64 // what an algorithm may use; 0 means 256 MiB
 }
 

@@ -129,6 +129,9 @@ func (d dims) fits() bool {
 	return true
 }
 
+// elements is how many there are.
+func (d dims) elements() int64 { return int64(d[0]) * int64(d[1]) * int64(d[2]) * int64(d[3]) }
+
 // String is "256x1x28x28".
 func (d dims) String() string { return fmt.Sprintf("%dx%dx%dx%d", d[0], d[1], d[2], d[3]) }
 
