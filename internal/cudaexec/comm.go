@@ -86,13 +86,34 @@ func (c *comm) add(p *program.Program, cfg *Config, groups []*dist.Group, i int,
 		c.groups[o.Group] = g.On(c.stream).Named("run of " + p.Name)
 	}
 	v := g.On(c.stream).Named(p.Steps[i].Name)
-	if p.Steps[i].Stream == program.Comm {
+	if p.Steps[i].Stream == program.Comm && yields(p, i, cfg.Compute, g.Size()) {
 		v = v.Beside()
 	}
 	k := &collective{op: o, group: v, symm: v.Symmetric(), in: absent, out: absent, factor: absent}
 	k.sides(p, &p.Steps[i])
 	c.steps[i] = k
 	return nil
+}
+
+// yields reports whether collective i of p, among n ranks, is better off with copy engines, which leave multiprocessors to the
+// computation beside it but among more than two ranks take half as long again as multiprocessors do, because copies to one rank meet.
+// That pays where the computation is what a step waits for: while products are made without tensor cores, and in what opens
+// the program, whose first products need multiprocessors as soon as their weights have come. All that it depends on ranks have alike.
+func yields(p *program.Program, i int, compute Compute, n int) bool {
+	if n == 2 {
+		return true
+	}
+	o := p.Steps[i].Op.(*program.Collective)
+	if o.Kind == dist.KindAllGather && !slices.ContainsFunc(p.Steps[:i], func(s program.Step) bool { return s.Stream != program.Comm }) {
+		return true
+	}
+	return compute == F32 && !slices.ContainsFunc(p.Steps, func(s program.Step) bool {
+		switch s.Op.(type) {
+		case *program.MatMul, *program.Conv:
+			return p.Values[s.In[0].Value].DType.Size() < tensor.F32.Size()
+		}
+		return false
+	})
 }
 
 // sides finds the elements that a step's views are.
@@ -129,8 +150,8 @@ func (k *collective) bytes() int64 { return int64(max(k.in.n*k.in.dt.Size(), k.o
 // leastCrowd is the bytes from which on a collective by multiprocessors takes as long as large Maps do.
 const leastCrowd = 4 << 20
 
-// crowds reports whether multiprocessors communicate for long, in collectives that are not large enough for copy engines. They need
-// the memory of the device, which Maps whose blocks end soon take more of.
+// crowds reports whether multiprocessors communicate for long, in collectives that are not large enough for copy engines, whoever
+// does those. They need the memory of the device, which Maps whose blocks end soon take more of.
 func (c *comm) crowds() bool {
 	return c != nil && slices.ContainsFunc(c.steps, func(k *collective) bool {
 		return k != nil && k.group.Size() > 1 && k.bytes() >= leastCrowd && k.bytes() < gpu.LeastAside

@@ -165,3 +165,37 @@ func TestCollectivesOfMultiprocessorsCrowd(t *testing.T) {
 		t.Error("no communication crowds")
 	}
 }
+
+// TestCollectivesThatYieldToComputation looks at what copy engines get: everything between two ranks, and among more what runs beside
+// slow products, or before all of them.
+func TestCollectivesThatYieldToComputation(t *testing.T) {
+	product := func(dt tensor.DType) *program.Program {
+		p := &program.Program{Name: "step", Clock: program.None}
+		a := p.Add(program.Value{Name: "a", DType: dt, Shape: []int{4, 4}})
+		w := p.Whole(a)
+		gather := program.Step{Op: &program.Collective{Kind: dist.KindAllGather}, In: views(w), Out: views(w), Stream: program.Comm}
+		sum := program.Step{Op: &program.Collective{Kind: dist.KindAllReduce}, In: views(w), Out: views(w), Stream: program.Comm}
+		p.Steps = []program.Step{gather, sum, {Op: &program.MatMul{}, In: views(w, w), Out: views(w)}, gather, sum}
+		return p
+	}
+	for _, c := range []struct {
+		dt      tensor.DType
+		compute Compute
+		ranks   int
+		want    [5]bool
+	}{
+		{tensor.F32, TF32, 2, [5]bool{0: true, 1: true, 3: true, 4: true}},
+		{tensor.F32, F32, 4, [5]bool{0: true, 1: true, 3: true, 4: true}},
+		{tensor.F32, TF32, 4, [5]bool{0: true}},
+		{tensor.F32, BF16, 3, [5]bool{0: true}},
+		{tensor.BF16, F32, 4, [5]bool{0: true}},
+		{tensor.F64, F32, 4, [5]bool{0: true, 1: true, 3: true, 4: true}},
+	} {
+		p := product(c.dt)
+		for i, want := range c.want {
+			if i != 2 && yields(p, i, c.compute, c.ranks) != want {
+				t.Errorf("step %d, products of %v in %v, %d ranks: %v", i, c.dt, c.compute, c.ranks, !want)
+			}
+		}
+	}
+}

@@ -270,9 +270,16 @@ func TestRowsComeBeforeRules(t *testing.T) {
 				return err
 			}
 		}
-		maximum := allReduceOp(64)
-		maximum.Red = dist.Max
-		return k.picks(maximum, "twoshot", plain)
+		for _, red := range []dist.RedOp{dist.Max, dist.Avg} { // as sums
+			other := allReduceOp(1 << 20)
+			other.Red = red
+			if err := k.picks(other, "nccl", plain); err != nil {
+				return err
+			}
+		}
+		symmetric := allReduceOp(64)
+		symmetric.Symmetric = true
+		return k.picks(symmetric, "twoshot", plain)
 	})
 	table.Machine = "another GPU"
 	pickers(t, 2, Chooser{Table: table}, func(k *picker) error { return k.picks(allReduceOp(4), "twoshot", plain) })

@@ -2,11 +2,11 @@ package program
 
 import "slices"
 
-// hurry is compute, which is sorted by level, with the steps that need what a collective gives, as updates do, no longer
-// behind all that does not, but where they do not keep anything waiting: once sums behind theirs have about as many elements.
-// Then these are on their way while the steps run, theirs is done or nearly, and what computes the operands of the next one
-// goes on behind them. Updates move much memory, and collectives much over links, so that they go well together; at the end
-// of the program nothing would hide them.
+// hurry is compute, which is sorted by level, with the updates that a spread waits for no longer behind all that needs no collective,
+// but where they keep little waiting: once sums behind theirs have about as many elements. Then these are on their way while
+// the updates run, theirs is done or nearly, and what computes the operands of the next one goes on behind them; the spread has
+// its turn before the last sums. Updates that nothing waits for stay behind: there they keep no gradient waiting, and hide the
+// last sums.
 //
 // It takes Maps and Reduces alone that no sum follows from, and that lack no others but Maps of one element, such as the terms
 // of an optimizer's step, which go with them.
@@ -14,7 +14,11 @@ func (p *Program) hurry(compute, comm []int, level []int, deps [][]int, free []b
 	h := &hurrying{p: p, level: level, deps: deps, free: free, comm: comm}
 	h.placed = make([]bool, len(p.Steps))
 	h.asked, h.answer = make([]int, len(p.Steps)), make([]bool, len(p.Steps))
-	h.lead()
+	h.leads = h.leading(func(i int) bool { return p.sums(i) })
+	h.awaited = h.leading(func(i int) bool {
+		_, ok := p.spreadOf(i)
+		return ok && !free[i]
+	})
 	h.sent = append(h.sent, 0)
 	for _, i := range comm {
 		if !free[i] {
@@ -59,23 +63,25 @@ type hurrying struct {
 	sent    []int  // elements that the steps of Comm reduce up to each level; those that are free are none of them
 	started int    // the level of the last that is started
 	leads   []bool // of Compute steps: to a sum
+	awaited []bool // of Compute steps: lead to a spread of this run
 	placed  []bool
 	asked   []int  // of each step, one more than the length of order when ready was asked last
 	answer  []bool // and what it found
 	order   []int
 }
 
-// lead finds out what leads to sums.
-func (h *hurrying) lead() {
-	h.leads = make([]bool, len(h.p.Steps))
+// leading is the steps that the Comm steps follow from for which to says so, without other Comm steps in between.
+func (h *hurrying) leading(to func(i int) bool) []bool {
+	leads := make([]bool, len(h.p.Steps))
 	for i := len(h.p.Steps) - 1; i >= 0; i-- {
-		if !h.p.sums(i) && (h.p.Steps[i].Stream == Comm || !h.leads[i]) {
+		if !to(i) && (h.p.Steps[i].Stream == Comm || !leads[i]) {
 			continue
 		}
 		for _, j := range h.deps[i] {
-			h.leads[j] = true
+			leads[j] = true
 		}
 	}
+	return leads
 }
 
 func (h *hurrying) place(i int) {
@@ -110,7 +116,7 @@ func (h *hurrying) next(rest []int) int {
 		if l >= h.started || !asMany(h.sent[h.started]-h.sent[l], h.sent[l]-h.sent[l-1]) {
 			return -1
 		}
-		if !h.leads[i] && h.moves(i) && h.ready(i) {
+		if h.awaited[i] && !h.leads[i] && h.moves(i) && h.ready(i) {
 			return i
 		}
 	}

@@ -34,6 +34,21 @@ func training() *Program {
 	return p
 }
 
+// gathered is p with a spread of its weights behind each update.
+func gathered(p *Program) *Program {
+	var steps []Step
+	for _, s := range p.Steps {
+		steps = append(steps, s)
+		if layer, ok := strings.CutPrefix(s.Name, "update"); ok && layer != "" {
+			home := s.Out[0].Value
+			spread := &Collective{Kind: dist.KindAllGather, Part: 8}
+			steps = append(steps, Step{Name: "spread" + layer, Op: spread, In: []View{{home, 8, []int{1}}}, Out: []View{p.Whole(home)}})
+		}
+	}
+	p.Steps = steps
+	return p
+}
+
 func names(p *Program) string {
 	var all []string
 	for i := range p.Steps {
@@ -42,14 +57,19 @@ func names(p *Program) string {
 	return strings.Join(all, " ")
 }
 
+// ordered is names but for spreads.
+func ordered(p *Program) string {
+	return strings.Join(slices.DeleteFunc(strings.Fields(names(p)), func(s string) bool { return strings.HasPrefix(s, "spread") }), " ")
+}
+
 func TestCollectivesOverlapTheRestOfTheStep(t *testing.T) {
 	p := training()
 	schedule(p)
-	want := "dw2 reduce2 dx2 dw1 reduce1 update2 dx1 dw0 reduce0 update1 dx0 update0"
+	want := "dw2 reduce2 dx2 dw1 reduce1 dx1 dw0 reduce0 dx0 update2 update1 update0"
 	if got := names(p); got != want {
 		t.Errorf("order %q, want %q", got, want)
 	}
-	after := map[string][]int{"reduce2": {0}, "reduce1": {3}, "reduce0": {7}, "update2": {1}, "update1": {4}, "update0": {8}}
+	after := map[string][]int{"reduce2": {0}, "reduce1": {3}, "reduce0": {6}, "update2": {1}, "update1": {4}, "update0": {7}}
 	for i := range p.Steps {
 		s := &p.Steps[i]
 		if !slices.Equal(s.After, after[s.Name]) || (s.Stream == Comm) != strings.HasPrefix(s.Name, "reduce") {
@@ -66,26 +86,33 @@ func TestCollectivesOverlapTheRestOfTheStep(t *testing.T) {
 
 // A graph has its updates in the order of the parameters, whose first gradient comes last.
 func TestUpdatesFollowTheirCollectives(t *testing.T) {
-	p := training()
-	var updates, others []Step
-	for i := range p.Steps {
-		if strings.HasPrefix(p.Steps[i].Name, "update") {
-			updates = append(updates, p.Steps[i])
-		} else {
-			others = append(others, p.Steps[i])
+	for want, p := range map[string]*Program{
+		"dw2 reduce2 dx2 dw1 reduce1 dx1 dw0 reduce0 dx0 update2 update1 update0": training(),
+		"dw2 reduce2 dx2 dw1 reduce1 update2 dx1 dw0 reduce0 update1 dx0 update0": gathered(training()),
+	} {
+		var updates, others []Step
+		for i := range p.Steps {
+			if name := p.Steps[i].Name; strings.HasPrefix(name, "update") || strings.HasPrefix(name, "spread") {
+				updates = append(updates, p.Steps[i])
+			} else {
+				others = append(others, p.Steps[i])
+			}
 		}
-	}
-	slices.Reverse(updates)
-	p.Steps = append(others, updates...)
-	schedule(p)
-	if got, want := names(p), "dw2 reduce2 dx2 dw1 reduce1 update2 dx1 dw0 reduce0 update1 dx0 update0"; got != want {
-		t.Errorf("order %q, want %q", got, want)
+		for layer := range slices.Chunk(updates, len(updates)/3) {
+			others = slices.Insert(others, len(p.Steps)-len(updates), layer...)
+		}
+		p.Steps = others
+		schedule(p)
+		if got := ordered(p); got != want {
+			t.Errorf("order %q, want %q", got, want)
+		}
 	}
 }
 
-// An update that waits for a large sum would keep the next gradient waiting if only a small sum were on its way behind it.
+// An update that waits for a large sum would keep the next gradient waiting if only a small sum were on its way behind it. One that no
+// spread waits for, as that of the bias, comes behind the gradients.
 func TestUpdatesWaitUntilAsMuchIsOnItsWay(t *testing.T) {
-	p := training()
+	p := gathered(training())
 	small := p.Add(Value{Name: "bias", DType: tensor.F32, Shape: []int{4}, Role: Gradient, Place: Outside})
 	one := View{small, 0, []int{1}}
 	bias := []Step{
@@ -95,8 +122,8 @@ func TestUpdatesWaitUntilAsMuchIsOnItsWay(t *testing.T) {
 	}
 	p.Steps = slices.Insert(p.Steps, 3, bias...) // behind dx2
 	schedule(p)
-	want := "dw2 reduce2 dx2 db reduce dw1 reduce1 update2 update dx1 dw0 reduce0 update1 dx0 update0"
-	if got := names(p); got != want {
+	want := "dw2 reduce2 dx2 db reduce dw1 reduce1 update2 dx1 dw0 reduce0 update1 dx0 update update0"
+	if got := ordered(p); got != want {
 		t.Errorf("order %q, want %q", got, want)
 	}
 	if err := Validate(p); err != nil {
@@ -123,9 +150,10 @@ func TestUpdatesTakeTheirTermsAlong(t *testing.T) {
 		updates = append(updates, s)
 	}
 	p.Steps = append(append(others, terms), updates...)
+	gathered(p)
 	schedule(p)
 	want := "dw2 reduce2 dx2 dw1 reduce1 terms update2 dx1 dw0 reduce0 update1 dx0 update0"
-	if got := names(p); got != want {
+	if got := ordered(p); got != want {
 		t.Errorf("order %q, want %q", got, want)
 	}
 	if err := Plan(p); err != nil {
@@ -138,7 +166,7 @@ func TestUpdatesTakeTheirTermsAlong(t *testing.T) {
 
 // What a sum follows from, and products, would keep the gradients waiting that come before them.
 func TestOnlyUpdatesAreHurried(t *testing.T) {
-	p := training()
+	p := gathered(training())
 	first := p.Steps[1].Out[0].Value // the gradient that is reduced first
 	add := func(name string) ID {
 		return p.Add(Value{Name: name, DType: tensor.F32, Shape: []int{4, 4}, Role: Gradient, Place: Outside})
@@ -153,7 +181,7 @@ func TestOnlyUpdatesAreHurried(t *testing.T) {
 	)
 	schedule(p)
 	want := "dw2 reduce2 dx2 dw1 reduce1 update2 dx1 dw0 reduce0 update1 dx0 mix reduce update0 multiply"
-	if got := names(p); got != want {
+	if got := ordered(p); got != want {
 		t.Errorf("order %q, want %q", got, want)
 	}
 	if err := Validate(p); err != nil {

@@ -146,7 +146,7 @@ func TestCallsComeBehindTheSpreadsBeforeThem(t *testing.T) {
 }
 
 // TestSpreadsBeforeAllReadersHoldUpNothing has the spreads of what was updated before the run at its beginning: what reads one of
-// them waits for that one, what reads none for none, and updates come where they come without them.
+// them waits for that one, what reads none for none, and updates come last, since nothing waits for them.
 func TestSpreadsBeforeAllReadersHoldUpNothing(t *testing.T) {
 	late := func(sizes ...int) *Program {
 		p := sharded(sizes...)
@@ -164,7 +164,7 @@ func TestSpreadsBeforeAllReadersHoldUpNothing(t *testing.T) {
 	p := late(8, 8, 8)
 	schedule(p)
 	compute, comm := streamed(p)
-	if want := "read a, grad a, read b, grad b, update a, read c, grad c, update b, update c"; compute != want {
+	if want := "read a, grad a, read b, grad b, read c, grad c, update a, update b, update c"; compute != want {
 		t.Errorf("compute is %s, want %s", compute, want)
 	}
 	if want := "spread a, spread b, spread c, sum a, sum b, sum c"; comm != want {
