@@ -12,6 +12,10 @@ const (
 	timedLaunches = 10
 )
 
+// Turns is how often each of several candidates is to have its Time, one after the other: a device that had nothing to do is slow at
+// first, and those that come then look slower than they are.
+const Turns = 2
+
 // Stopwatch measures what a stream takes for work that is queued on it over and over.
 type Stopwatch struct {
 	s          *Stream

@@ -97,23 +97,24 @@ func (c *comm) add(p *program.Program, cfg *Config, groups []*dist.Group, i int,
 
 // yields reports whether collective i of p, among n ranks, is better off with copy engines, which leave multiprocessors to the
 // computation beside it but among more than two ranks take half as long again as multiprocessors do, because copies to one rank meet.
-// That pays where the computation is what a step waits for: while products are made without tensor cores, and in what opens
-// the program, whose first products need multiprocessors as soon as their weights have come. All that it depends on ranks have alike.
+// That pays where products come after it and are what a step waits for: while they are made without tensor cores, and
+// behind what opens the program, since the first of them need multiprocessors as soon as their weights have come. All that it
+// depends on ranks have alike.
 func yields(p *program.Program, i int, compute Compute, n int) bool {
 	if n == 2 {
 		return true
 	}
-	o := p.Steps[i].Op.(*program.Collective)
-	if o.Kind == dist.KindAllGather && !slices.ContainsFunc(p.Steps[:i], func(s program.Step) bool { return s.Stream != program.Comm }) {
-		return true
-	}
-	return compute == F32 && !slices.ContainsFunc(p.Steps, func(s program.Step) bool {
-		switch s.Op.(type) {
-		case *program.MatMul, *program.Conv:
-			return p.Values[s.In[0].Value].DType.Size() < tensor.F32.Size()
+	slow, next := true, false
+	for j := range p.Steps {
+		switch s := &p.Steps[j]; s.Op.(type) {
+		case *program.MatMul, *program.Conv, *program.ConvGradInput, *program.ConvGradFilter:
+			slow = slow && p.Values[s.In[0].Value].DType.Size() >= tensor.F32.Size()
+			next = next || j > i
 		}
-		return false
-	})
+	}
+	o := p.Steps[i].Op.(*program.Collective)
+	opens := o.Kind == dist.KindAllGather && !slices.ContainsFunc(p.Steps[:i], func(s program.Step) bool { return s.Stream != program.Comm })
+	return next && (opens || slow && compute == F32)
 }
 
 // sides finds the elements that a step's views are.

@@ -166,8 +166,8 @@ func TestCollectivesOfMultiprocessorsCrowd(t *testing.T) {
 	}
 }
 
-// TestCollectivesThatYieldToComputation looks at what copy engines get: everything between two ranks, and among more what runs beside
-// slow products, or before all of them.
+// TestCollectivesThatYieldToComputation looks at what copy engines get: everything between two ranks, and among more what slow products
+// come after, or what comes before all of them.
 func TestCollectivesThatYieldToComputation(t *testing.T) {
 	product := func(dt tensor.DType) *program.Program {
 		p := &program.Program{Name: "step", Clock: program.None}
@@ -175,26 +175,27 @@ func TestCollectivesThatYieldToComputation(t *testing.T) {
 		w := p.Whole(a)
 		gather := program.Step{Op: &program.Collective{Kind: dist.KindAllGather}, In: views(w), Out: views(w), Stream: program.Comm}
 		sum := program.Step{Op: &program.Collective{Kind: dist.KindAllReduce}, In: views(w), Out: views(w), Stream: program.Comm}
-		p.Steps = []program.Step{gather, sum, {Op: &program.MatMul{}, In: views(w, w), Out: views(w)}, gather, sum}
+		times := program.Step{Op: &program.MatMul{}, In: views(w, w), Out: views(w)}
+		p.Steps = []program.Step{gather, sum, times, sum, gather, times, sum, gather}
 		return p
 	}
 	for _, c := range []struct {
 		dt      tensor.DType
 		compute Compute
 		ranks   int
-		want    [5]bool
+		want    string // for each step: copy engines, multiprocessors, or no collective
 	}{
-		{tensor.F32, TF32, 2, [5]bool{0: true, 1: true, 3: true, 4: true}},
-		{tensor.F32, F32, 4, [5]bool{0: true, 1: true, 3: true, 4: true}},
-		{tensor.F32, TF32, 4, [5]bool{0: true}},
-		{tensor.F32, BF16, 3, [5]bool{0: true}},
-		{tensor.BF16, F32, 4, [5]bool{0: true}},
-		{tensor.F64, F32, 4, [5]bool{0: true, 1: true, 3: true, 4: true}},
+		{tensor.F32, TF32, 2, "cc.cc.cc"},
+		{tensor.F32, F32, 4, "cc.cc.mm"},
+		{tensor.F64, F32, 4, "cc.cc.mm"},
+		{tensor.F32, TF32, 4, "cm.mm.mm"},
+		{tensor.F32, BF16, 3, "cm.mm.mm"},
+		{tensor.BF16, F32, 4, "cm.mm.mm"},
 	} {
 		p := product(c.dt)
 		for i, want := range c.want {
-			if i != 2 && yields(p, i, c.compute, c.ranks) != want {
-				t.Errorf("step %d, products of %v in %v, %d ranks: %v", i, c.dt, c.compute, c.ranks, !want)
+			if want != '.' && yields(p, i, c.compute, c.ranks) != (want == 'c') {
+				t.Errorf("step %d, products of %v in %v, %d ranks: want %c", i, c.dt, c.compute, c.ranks, want)
 			}
 		}
 	}

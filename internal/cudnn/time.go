@@ -18,8 +18,17 @@ func (c *Conv) time(w *way) error {
 		return nil
 	}
 	b, err := c.newBench(w)
-	for i := 0; i < len(w.timed) && err == nil; i++ {
-		err = b.run(c, w, &w.timed[i])
+	first := slices.Clone(w.timed)
+	for turn := range cuda.Turns {
+		for i := 0; i < len(w.timed) && err == nil; i++ {
+			before := w.timed[i].ms
+			if err = b.run(c, w, &w.timed[i]); turn > 0 {
+				w.timed[i].ms = min(w.timed[i].ms, before)
+			}
+		}
+	}
+	if err != nil {
+		w.timed = first
 	}
 	err = errors.Join(err, b.close())
 	if errors.Is(err, cuda.ErrMemory) {
