@@ -98,23 +98,25 @@ func (c *comm) add(p *program.Program, cfg *Config, groups []*dist.Group, i int,
 // yields reports whether collective i of p, among n ranks, is better off with copy engines, which leave multiprocessors to the
 // computation beside it but among more than two ranks take half as long again as multiprocessors do, because copies to one rank meet.
 // That pays where products come after it and are what a step waits for: while they are made without tensor cores, and
-// behind what opens the program, since the first of them need multiprocessors as soon as their weights have come. All that it
-// depends on ranks have alike.
+// behind what opens the program, since the first of them need multiprocessors as soon as their weights have come.
+//
+// It looks at collectives and at their order alone, which ranks have alike, and at no other steps, which they have not.
 func yields(p *program.Program, i int, compute Compute, n int) bool {
 	if n == 2 {
 		return true
 	}
-	slow, next := true, false
+	before, after := false, false // other sums: products come before them
 	for j := range p.Steps {
-		switch s := &p.Steps[j]; s.Op.(type) {
-		case *program.MatMul, *program.Conv, *program.ConvGradInput, *program.ConvGradFilter:
-			slow = slow && p.Values[s.In[0].Value].DType.Size() >= tensor.F32.Size()
-			next = next || j > i
+		o, ok := p.Steps[j].Op.(*program.Collective)
+		if ok && j != i && o.Kind.Reduces() && p.Values[p.Steps[j].In[0].Value].Len() > 1 {
+			before, after = before || j < i, after || j > i
 		}
 	}
-	o := p.Steps[i].Op.(*program.Collective)
-	opens := o.Kind == dist.KindAllGather && !slices.ContainsFunc(p.Steps[:i], func(s program.Step) bool { return s.Stream != program.Comm })
-	return next && (opens || slow && compute == F32)
+	o, in := p.Steps[i].Op.(*program.Collective), p.Steps[i].In
+	if o.Kind == dist.KindAllGather && !before {
+		return true
+	}
+	return after && compute == F32 && len(in) > 0 && p.Values[in[0].Value].DType.Size() >= tensor.F32.Size()
 }
 
 // sides finds the elements that a step's views are.

@@ -3,6 +3,7 @@ package cudaexec
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -166,36 +167,52 @@ func TestCollectivesOfMultiprocessorsCrowd(t *testing.T) {
 	}
 }
 
-// TestCollectivesThatYieldToComputation looks at what copy engines get: everything between two ranks, and among more what slow products
-// come after, or what comes before all of them.
+// TestCollectivesThatYieldToComputation looks at what copy engines get: everything between two ranks, and among more what opens a program,
+// or has sums behind it whose products are slow.
 func TestCollectivesThatYieldToComputation(t *testing.T) {
-	product := func(dt tensor.DType) *program.Program {
+	step := func(dt tensor.DType, updates bool) *program.Program {
 		p := &program.Program{Name: "step", Clock: program.None}
-		a := p.Add(program.Value{Name: "a", DType: dt, Shape: []int{4, 4}})
-		w := p.Whole(a)
-		gather := program.Step{Op: &program.Collective{Kind: dist.KindAllGather}, In: views(w), Out: views(w), Stream: program.Comm}
-		sum := program.Step{Op: &program.Collective{Kind: dist.KindAllReduce}, In: views(w), Out: views(w), Stream: program.Comm}
-		times := program.Step{Op: &program.MatMul{}, In: views(w, w), Out: views(w)}
-		p.Steps = []program.Step{gather, sum, times, sum, gather, times, sum, gather}
+		one := p.Whole(p.Add(program.Value{Name: "weight", DType: tensor.F32}))
+		w := p.Whole(p.Add(program.Value{Name: "w", DType: dt, Shape: []int{4, 4}}))
+		of := func(kind dist.Kind, v program.View) program.Step {
+			return program.Step{Op: &program.Collective{Kind: kind}, In: views(v), Out: views(v), Stream: program.Comm}
+		}
+		gather, sum := of(dist.KindAllGather, w), of(dist.KindReduceScatter, w)
+		p.Steps = []program.Step{gather, gather, of(dist.KindAllReduce, one), sum, gather, sum, gather}
+		if updates { // of this rank alone
+			for i := range len(p.Steps) {
+				p.Steps = slices.Insert(p.Steps, 2*i, program.Step{Op: &program.MatMul{}, In: views(w, w), Out: views(w)})
+			}
+		}
 		return p
 	}
 	for _, c := range []struct {
 		dt      tensor.DType
 		compute Compute
 		ranks   int
-		want    string // for each step: copy engines, multiprocessors, or no collective
+		want    string // of each collective: copy engines or multiprocessors
 	}{
-		{tensor.F32, TF32, 2, "cc.cc.cc"},
-		{tensor.F32, F32, 4, "cc.cc.mm"},
-		{tensor.F64, F32, 4, "cc.cc.mm"},
-		{tensor.F32, TF32, 4, "cm.mm.mm"},
-		{tensor.F32, BF16, 3, "cm.mm.mm"},
-		{tensor.BF16, F32, 4, "cm.mm.mm"},
+		{tensor.F32, TF32, 2, "ccccccc"},
+		{tensor.F32, F32, 4, "cccccmm"},
+		{tensor.F64, F32, 4, "cccccmm"},
+		{tensor.F32, TF32, 4, "ccmmmmm"},
+		{tensor.F32, BF16, 3, "ccmmmmm"},
+		{tensor.BF16, F32, 4, "cccmmmm"},
 	} {
-		p := product(c.dt)
-		for i, want := range c.want {
-			if want != '.' && yields(p, i, c.compute, c.ranks) != (want == 'c') {
-				t.Errorf("step %d, products of %v in %v, %d ranks: want %c", i, c.dt, c.compute, c.ranks, want)
+		for _, updates := range []bool{false, true} {
+			p, got := step(c.dt, updates), ""
+			for i := range p.Steps {
+				if p.Steps[i].Stream != program.Comm {
+					continue
+				}
+				if yields(p, i, c.compute, c.ranks) {
+					got += "c"
+				} else {
+					got += "m"
+				}
+			}
+			if got != c.want {
+				t.Errorf("%v in %v, %d ranks: %s, want %s", c.dt, c.compute, c.ranks, got, c.want)
 			}
 		}
 	}
