@@ -208,91 +208,50 @@ func (p *Plan) detail() string {
 
 // time is how long each proposal takes, 0 for one that does not work.
 func (p *Plan) time(proposals []heuristicResult) (times []time.Duration, err error) {
-	b, err := newBench(p, proposals)
+	s, err := p.h.dev.NewStream(0)
 	if err != nil {
-		return nil, errors.Join(err, b.close())
+		return nil, err
 	}
-	times = make([]time.Duration, len(proposals))
-	for turn := range cuda.Turns {
-		for i := 0; i < len(proposals) && err == nil; i++ {
-			p.take(&proposals[i])
-			var t time.Duration
-			if t, err = b.run(p); turn > 0 {
-				t = min(t, times[i])
+	defer func() { err = errors.Join(err, s.Close()) }()
+	watch, err := cuda.NewStopwatch(s)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, watch.Close()) }()
+	o, err := p.rooms(watch, proposals)
+	if err != nil {
+		return nil, fmt.Errorf("cublas: timing candidates needs memory for the operands; without Candidates it does not: %w", err)
+	}
+	take := func(i int) error {
+		p.take(&proposals[i])
+		return nil
+	}
+	queue := func() error {
+		if p.desc.Before != nil {
+			if err := p.desc.Before(s, o); err != nil {
+				return err
 			}
-			times[i] = t
 		}
+		return p.queue(s, o)
 	}
-	return times, errors.Join(err, b.close())
+	return watch.Compare(len(proposals), take, queue, func(err error) bool {
+		var refused *Error
+		return errors.As(err, &refused) && (refused.Code == notSupported || refused.Code == invalidValue)
+	})
 }
 
-// bench is what timing needs: a stream, a watch, and memory for the operands.
-type bench struct {
-	dev   *cuda.Device
-	s     *cuda.Stream
-	watch *cuda.Stopwatch
-	o     Operands
-}
-
-// newBench makes a bench. What there is of it is there to be closed also after an error.
-func newBench(p *Plan, proposals []heuristicResult) (*bench, error) {
-	b := &bench{dev: p.h.dev}
-	var err error
-	if b.s, err = b.dev.NewStream(0); err != nil {
-		return b, err
-	}
-	if b.watch, err = cuda.NewStopwatch(b.s); err != nil {
-		return b, err
-	}
+// rooms is memory for the operands, and for what the proposals work in.
+func (p *Plan) rooms(watch *cuda.Stopwatch, proposals []heuristicResult) (o Operands, err error) {
 	var workspace uint64
 	for _, r := range proposals {
 		workspace = max(workspace, r.workspace)
 	}
 	bytes := [...]int64{3: int64(p.desc.BiasLen()) * int64(p.desc.Gemm.out().Bytes()), 4: p.desc.AuxBytes(), 5: int64(workspace)}
 	bytes[0], bytes[1], bytes[2] = p.desc.Gemm.Bytes()
-	for i, to := range [...]*uintptr{&b.o.A, &b.o.B, &b.o.C, &b.o.Bias, &b.o.Aux, &b.o.Workspace} {
-		if bytes[i] == 0 {
-			continue
-		}
-		if *to, err = b.dev.Alloc(bytes[i]); err != nil {
-			return b, fmt.Errorf("cublas: timing candidates needs memory for the operands; without Candidates it does not: %w", err)
-		}
-		// Small numbers in all types, so that the device draws the power that it does with real ones.
-		if err := b.dev.Fill(*to, 0x3c, bytes[i]); err != nil {
-			return b, err
+	for i, to := range [...]*uintptr{&o.A, &o.B, &o.C, &o.Bias, &o.Aux, &o.Workspace} {
+		if *to, err = watch.Room(bytes[i]); err != nil {
+			return o, err
 		}
 	}
-	return b, nil
-}
-
-// run is the time of one launch of p's algorithm, with what is Before it; 0 if the library refuses it.
-func (b *bench) run(p *Plan) (time.Duration, error) {
-	t, err := b.watch.Time(func() error {
-		if p.desc.Before != nil {
-			if err := p.desc.Before(b.s, b.o); err != nil {
-				return err
-			}
-		}
-		return p.queue(b.s, b.o)
-	})
-	var refused *Error
-	if errors.As(err, &refused) && (refused.Code == notSupported || refused.Code == invalidValue) {
-		return 0, nil
-	}
-	return t, err
-}
-
-// close frees what there is.
-func (b *bench) close() error {
-	var errs []error
-	for _, p := range [...]uintptr{b.o.A, b.o.B, b.o.C, b.o.Bias, b.o.Aux, b.o.Workspace} {
-		errs = append(errs, b.dev.Free(p))
-	}
-	if b.watch != nil {
-		errs = append(errs, b.watch.Close())
-	}
-	if b.s != nil {
-		errs = append(errs, b.s.Close())
-	}
-	return errors.Join(errs...)
+	return o, nil
 }

@@ -311,29 +311,6 @@ func TestTimersMeasureWhatLiesBetween(t *testing.T) {
 	}
 }
 
-func TestAStopwatchTimesWhatIsQueuedOverAndOver(t *testing.T) {
-	v := cudatest.Devices(t, 1)[0]
-	s := stream(t, v, 0)
-	w, err := cuda.NewStopwatch(s)
-	must(t, err)
-	defer func() { must(t, w.Close(), w.Close()) }()
-	p := alloc(t, v, 64<<20)
-	calls := 0
-	began := time.Now()
-	d, err := w.Time(func() error {
-		calls++
-		return s.Fill(p, 1, 64<<20)
-	})
-	// 64 MiB: no memory there is writes more than 100 TB/s.
-	if most := time.Since(began); err != nil || calls < 10 || d < 600*time.Nanosecond || d > most/time.Duration(calls)*2 {
-		t.Errorf("%v for each of %d, of %v in all, %v", d, calls, most, err)
-	}
-	calls, bad := 0, errors.New("not now")
-	if d, err := w.Time(func() error { calls++; return bad }); d != 0 || !errors.Is(err, bad) || calls != 1 {
-		t.Errorf("%v, %v after %d calls", d, err, calls)
-	}
-}
-
 func TestEnterNestsAlsoOfGoroutines(t *testing.T) {
 	v := cudatest.Devices(t, 1)[0]
 	p := alloc(t, v, 64)

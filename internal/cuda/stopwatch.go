@@ -5,21 +5,20 @@ import (
 	"time"
 )
 
-// How a Stopwatch measures: rounds of launches, of which the fastest round counts, because what disturbs only makes slower.
+// How a Stopwatch measures: rounds of launches, of which the fastest round counts, because what disturbs only makes slower. Of several
+// candidates each has its rounds twice: a device that had nothing to do is slow at first.
 const (
 	warmLaunches  = 3
 	timedRounds   = 5
 	timedLaunches = 10
+	timedTurns    = 2
 )
-
-// Turns is how often each of several candidates is to have its Time, one after the other: a device that had nothing to do is slow at
-// first, and those that come then look slower than they are.
-const Turns = 2
 
 // Stopwatch measures what a stream takes for work that is queued on it over and over.
 type Stopwatch struct {
 	s          *Stream
 	start, end *Event
+	rooms      []uintptr
 }
 
 // NewStopwatch makes a stopwatch for s.
@@ -36,9 +35,26 @@ func NewStopwatch(s *Stream) (*Stopwatch, error) {
 	return w, nil
 }
 
+// Room is memory for an operand of so many bytes, with small numbers in all types, so that the device draws the power that it does
+// with real ones; 0 for no bytes.
+//
+// Owns: w frees it when it closes. Errors: ErrMemory, *Error.
+func (w *Stopwatch) Room(bytes int64) (uintptr, error) {
+	if bytes == 0 {
+		return 0, nil
+	}
+	v := w.s.Device()
+	p, err := v.Alloc(bytes)
+	if err != nil {
+		return 0, err
+	}
+	w.rooms = append(w.rooms, p)
+	return p, v.Fill(p, 0x3c, bytes)
+}
+
 // Time is what the work takes that queue queues, at least 1 ns. The stream has done all of it when Time returns.
 //
-// Errors: those of queue, after its first: no more is queued then; *Error.
+// Errors: the first of queue, after which no more is queued; *Error, also for what the stream had been given before that.
 func (w *Stopwatch) Time(queue func() error) (time.Duration, error) {
 	var best time.Duration
 	for round := range timedRounds + 1 {
@@ -48,7 +64,10 @@ func (w *Stopwatch) Time(queue func() error) (time.Duration, error) {
 		}
 		t, err := w.round(n, queue)
 		if err != nil {
-			return 0, errors.Join(err, w.s.Synchronize())
+			if failed := w.s.Synchronize(); failed != nil {
+				return 0, failed
+			}
+			return 0, err
 		}
 		if t /= time.Duration(n); round > 0 && (best == 0 || t < best) {
 			best = max(t, 1)
@@ -72,9 +91,39 @@ func (w *Stopwatch) round(n int, queue func() error) (time.Duration, error) {
 	return w.end.Since(w.start)
 }
 
-// Close frees the events. Idempotent. Errors: *Error.
+// Compare is the Time of each of n candidates: take makes i the one that queue queues. One is left out, with 0, for which an error says
+// so by refused.
+//
+// Errors: those of take, and of Time but for refused ones.
+func (w *Stopwatch) Compare(n int, take func(i int) error, queue func() error, refused func(error) bool) ([]time.Duration, error) {
+	best, out := make([]time.Duration, n), make([]bool, n)
+	for turn := range timedTurns {
+		for i := range best {
+			if out[i] {
+				continue
+			}
+			if err := take(i); err != nil {
+				return nil, err
+			}
+			t, err := w.Time(queue)
+			if err != nil && !refused(err) {
+				return nil, err
+			}
+			if out[i] = err != nil; out[i] || turn == 0 || t < best[i] {
+				best[i] = t
+			}
+		}
+	}
+	return best, nil
+}
+
+// Close frees the events and the rooms. Idempotent. Errors: *Error.
 func (w *Stopwatch) Close() error {
 	var errs []error
+	for _, p := range w.rooms {
+		errs = append(errs, w.s.Device().Free(p))
+	}
+	w.rooms = nil
 	for _, e := range [...]*Event{w.start, w.end} {
 		if e != nil {
 			errs = append(errs, e.Close())

@@ -96,19 +96,18 @@ func (c *comm) add(p *program.Program, cfg *Config, groups []*dist.Group, i int,
 }
 
 // yields reports whether collective i of p, among n ranks, is better off with copy engines, which leave multiprocessors to the
-// computation beside it but among more than two ranks take half as long again as multiprocessors do, because copies to one rank meet.
-// That pays where products come after it and are what a step waits for: while they are made without tensor cores, and
-// behind what opens the program, since the first of them need multiprocessors as soon as their weights have come.
+// computation beside it but among more than two ranks are slower than multiprocessors, because copies to one rank meet. That
+// pays where products come after it and are what a step waits for: while elements of 32 bits or more are multiplied as they are,
+// and behind what opens the program, since the first products need multiprocessors as soon as their weights have come.
 //
 // It looks at collectives and at their order alone, which ranks have alike, and at no other steps, which they have not.
 func yields(p *program.Program, i int, compute Compute, n int) bool {
 	if n == 2 {
 		return true
 	}
-	before, after := false, false // other sums: products come before them
+	before, after := false, false // other sums that take long: products come before them
 	for j := range p.Steps {
-		o, ok := p.Steps[j].Op.(*program.Collective)
-		if ok && j != i && o.Kind.Reduces() && p.Values[p.Steps[j].In[0].Value].Len() > 1 {
+		if j != i && sumBytes(p, j) >= gpu.LeastAside {
 			before, after = before || j < i, after || j > i
 		}
 	}
@@ -117,6 +116,16 @@ func yields(p *program.Program, i int, compute Compute, n int) bool {
 		return true
 	}
 	return after && compute == F32 && len(in) > 0 && p.Values[in[0].Value].DType.Size() >= tensor.F32.Size()
+}
+
+// sumBytes is what step i of p reduces; 0 if it reduces nothing.
+func sumBytes(p *program.Program, i int) int64 {
+	o, ok := p.Steps[i].Op.(*program.Collective)
+	if !ok || !o.Kind.Reduces() || len(p.Steps[i].In) == 0 {
+		return 0
+	}
+	in := &p.Values[p.Steps[i].In[0].Value]
+	return int64(in.Len()) * int64(in.DType.Size())
 }
 
 // sides finds the elements that a step's views are.
@@ -153,8 +162,9 @@ func (k *collective) bytes() int64 { return int64(max(k.in.n*k.in.dt.Size(), k.o
 // leastCrowd is the bytes from which on a collective by multiprocessors takes as long as large Maps do.
 const leastCrowd = 4 << 20
 
-// crowds reports whether multiprocessors communicate for long, in collectives that are not large enough for copy engines, whoever
-// does those. They need the memory of the device, which Maps whose blocks end soon take more of.
+// crowds reports whether multiprocessors communicate for long, in collectives that are not large enough for copy engines. They need
+// the memory of the device, which Maps whose blocks end soon take more of. Larger ones do not count, also where multiprocessors do
+// them (see yields): beside these such Maps gained nothing.
 func (c *comm) crowds() bool {
 	return c != nil && slices.ContainsFunc(c.steps, func(k *collective) bool {
 		return k != nil && k.group.Size() > 1 && k.bytes() >= leastCrowd && k.bytes() < gpu.LeastAside

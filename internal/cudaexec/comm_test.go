@@ -173,12 +173,13 @@ func TestCollectivesThatYieldToComputation(t *testing.T) {
 	step := func(dt tensor.DType, updates bool) *program.Program {
 		p := &program.Program{Name: "step", Clock: program.None}
 		one := p.Whole(p.Add(program.Value{Name: "weight", DType: tensor.F32}))
-		w := p.Whole(p.Add(program.Value{Name: "w", DType: dt, Shape: []int{4, 4}}))
+		w := p.Whole(p.Add(program.Value{Name: "w", DType: dt, Shape: []int{gpu.LeastAside / dt.Size()}}))
+		norms := p.Whole(p.Add(program.Value{Name: "norms", DType: tensor.F32, Shape: []int{64}}))
 		of := func(kind dist.Kind, v program.View) program.Step {
 			return program.Step{Op: &program.Collective{Kind: kind}, In: views(v), Out: views(v), Stream: program.Comm}
 		}
 		gather, sum := of(dist.KindAllGather, w), of(dist.KindReduceScatter, w)
-		p.Steps = []program.Step{gather, gather, of(dist.KindAllReduce, one), sum, gather, sum, gather}
+		p.Steps = []program.Step{gather, gather, of(dist.KindAllReduce, one), sum, gather, sum, gather, of(dist.KindAllReduce, norms)}
 		if updates { // of this rank alone
 			for i := range len(p.Steps) {
 				p.Steps = slices.Insert(p.Steps, 2*i, program.Step{Op: &program.MatMul{}, In: views(w, w), Out: views(w)})
@@ -192,12 +193,12 @@ func TestCollectivesThatYieldToComputation(t *testing.T) {
 		ranks   int
 		want    string // of each collective: copy engines or multiprocessors
 	}{
-		{tensor.F32, TF32, 2, "ccccccc"},
-		{tensor.F32, F32, 4, "cccccmm"},
-		{tensor.F64, F32, 4, "cccccmm"},
-		{tensor.F32, TF32, 4, "ccmmmmm"},
-		{tensor.F32, BF16, 3, "ccmmmmm"},
-		{tensor.BF16, F32, 4, "cccmmmm"},
+		{tensor.F32, TF32, 2, "cccccccc"},
+		{tensor.F32, F32, 4, "cccccmmm"},
+		{tensor.F64, F32, 4, "cccccmmm"},
+		{tensor.F32, TF32, 4, "ccmmmmmm"},
+		{tensor.F32, BF16, 3, "ccmmmmmm"},
+		{tensor.BF16, F32, 4, "cccmmmmm"},
 	} {
 		for _, updates := range []bool{false, true} {
 			p, got := step(c.dt, updates), ""

@@ -46,7 +46,7 @@ const Without = "none"
 // Config is how a program runs on a GPU. Device must be set; the zero value of everything else is what is fast.
 type Config struct {
 	Device  *cuda.Device
-	Compute Compute
+	Compute Compute // alike on all ranks
 
 	Eager         bool // queue step by step in every run, instead of capturing one graph and replaying it
 	Deterministic bool // the same bits in every run of the program on one kind of GPU, at some cost in time

@@ -1,82 +1,81 @@
 package cudnn
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/symgrad/symgrad/internal/cuda"
+	"github.com/symgrad/symgrad/internal/dl"
 )
 
-// time measures the candidates of w again, and takes the fastest. cuDNN launches each a few times only, the first time among them,
-// when the kernel may have to be loaded: in one run of a program an algorithm that takes 59 us lost to one of 98. Where memory for the
-// operands is short, what cuDNN has measured stays.
+// time measures the candidates of w again, and takes the fastest: cuDNN launches each a few times only, the first time among them,
+// when the kernel may have to be loaded. Where memory for the operands is short, or none of them works now, what cuDNN has measured
+// stays.
 func (c *Conv) time(w *way) error {
-	if len(w.timed) == 0 {
+	var works []*candidate
+	for i := range w.timed {
+		if w.timed[i].ms > 0 {
+			works = append(works, &w.timed[i])
+		}
+	}
+	if len(works) == 0 {
 		return nil
 	}
-	b, err := c.newBench(w)
-	first := slices.Clone(w.timed)
-	for turn := range cuda.Turns {
-		for i := 0; i < len(w.timed) && err == nil; i++ {
-			before := w.timed[i].ms
-			if err = b.run(c, w, &w.timed[i]); turn > 0 {
-				w.timed[i].ms = min(w.timed[i].ms, before)
-			}
-		}
+	first := w.candidate
+	times, err := c.compare(w, works)
+	w.candidate = first
+	if errors.Is(err, cuda.ErrMemory) {
+		return nil
 	}
 	if err != nil {
-		w.timed = first
+		return fmt.Errorf("timing: %w", err)
 	}
-	err = errors.Join(err, b.close())
-	if errors.Is(err, cuda.ErrMemory) {
-		err = nil
+	best := time.Duration(0)
+	for _, t := range times {
+		if t > 0 && (best == 0 || t < best) {
+			best = t
+		}
 	}
-	works := slices.DeleteFunc(slices.Clone(w.timed), func(k candidate) bool { return k.ms <= 0 })
-	if err == nil && len(works) > 0 {
-		w.candidate = slices.MinFunc(works, func(a, b candidate) int { return cmp.Compare(a.ms, b.ms) })
+	if best == 0 {
+		return nil
 	}
-	return err
+	for i, k := range works {
+		if k.ms = float32(times[i]) / float32(time.Millisecond); times[i] == best {
+			w.candidate = *k
+		}
+	}
+	return nil
 }
 
-// bench is what timing needs: a watch of the handle's stream, and memory for the operands.
-type bench struct {
-	dev     *cuda.Device
-	watch   *cuda.Stopwatch
-	p, q, r uintptr
-	work    uintptr
-}
-
-// newBench makes a bench. What there is of it is there to be closed also after an error.
-func (c *Conv) newBench(w *way) (*bench, error) {
-	b := &bench{dev: c.h.dev}
-	var err error
-	if b.watch, err = cuda.NewStopwatch(c.h.stream); err != nil {
-		return b, err
+// compare is what candidates take, 0 for one that the library refuses. It leaves w with any of them.
+func (c *Conv) compare(w *way, works []*candidate) (times []time.Duration, err error) {
+	watch, err := cuda.NewStopwatch(c.h.stream)
+	if err != nil {
+		return nil, err
 	}
+	defer func() {
+		if failed := watch.Close(); failed != nil {
+			err = failed // which is worth more than that memory is short
+		}
+	}()
 	var most int64
-	for _, k := range w.timed {
+	for _, k := range works {
 		most = max(most, k.bytes)
 	}
+	var at [4]uintptr
 	p, q, r := c.operands(w)
-	for _, m := range [...]struct {
-		to    *uintptr
-		bytes int64
-	}{{&b.p, p}, {&b.q, q}, {&b.r, r}, {&b.work, most}} {
-		if m.bytes == 0 {
-			continue
-		}
-		if *m.to, err = b.dev.Alloc(m.bytes); err != nil {
-			return b, err
-		}
-		// Small numbers in all types, so that the device draws the power that it does with real ones.
-		if err := b.dev.Fill(*m.to, 0x3c, m.bytes); err != nil {
-			return b, err
+	for i, bytes := range [...]int64{p, q, r, most} {
+		if at[i], err = watch.Room(bytes); err != nil {
+			return nil, err
 		}
 	}
-	return b, nil
+	take := func(i int) error {
+		w.candidate = *works[i]
+		return c.h.lib.check("cudnnSetConvolutionMathType", c.h.lib.t.convMath(w.conv, w.math))
+	}
+	queue := func() error { return c.queue(w, at[0], at[1], at[2], at[3]) }
+	return watch.Compare(len(works), take, queue, func(err error) bool { return errors.Is(err, dl.ErrUnsupported) })
 }
 
 // operands is the bytes that w reads and writes, in the order of its descriptors.
@@ -90,38 +89,4 @@ func (c *Conv) operands(w *way) (p, q, r int64) {
 		return f.elements() * size, y.elements() * size, x.elements() * size
 	}
 	return x.elements() * size, y.elements() * size, f.elements() * size
-}
-
-// run measures k, and leaves w with it; one that the library refuses has no time afterwards.
-func (b *bench) run(c *Conv, w *way, k *candidate) error {
-	if k.ms <= 0 {
-		return nil
-	}
-	if err := c.h.lib.check("cudnnSetConvolutionMathType", c.h.lib.t.convMath(w.conv, k.math)); err != nil {
-		return err
-	}
-	w.candidate = *k
-	t, err := b.watch.Time(func() error { return c.queue(w, b.p, b.q, b.r, b.work) })
-	var refused *Error
-	switch {
-	case errors.As(err, &refused):
-		k.ms = 0
-	case err != nil:
-		return fmt.Errorf("timing %s: %w", w.nameOf(k.algo), err)
-	default:
-		k.ms = float32(t) / float32(time.Millisecond)
-	}
-	return nil
-}
-
-// close frees what there is.
-func (b *bench) close() error {
-	var errs []error
-	for _, p := range [...]uintptr{b.p, b.q, b.r, b.work} {
-		errs = append(errs, b.dev.Free(p))
-	}
-	if b.watch != nil {
-		errs = append(errs, b.watch.Close())
-	}
-	return errors.Join(errs...)
 }

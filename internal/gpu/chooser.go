@@ -260,8 +260,8 @@ func (k *picker) candidates(op *dist.Op) []int8 {
 		key.dtype = op.DType()
 	}
 	size := Size(op, k.ranks)
-	// Sums stand for reductions that were not measured: our kernels and NCCL take as long for them, and what else was the fastest
-	// for sums comes first where it can do them.
+	// Sums stand for reductions that were not measured: our kernels take as long for them, and what of others was the fastest for
+	// sums comes first where it can do them.
 	if len(k.sizes[key]) == 0 && key.class != "" {
 		key.class = "sum"
 	}

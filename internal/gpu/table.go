@@ -55,7 +55,7 @@ type Timing struct {
 	Microseconds float64 `json:"microseconds"`
 }
 
-// Rule is an order of engines for operations that were not measured.
+// Rule is an order of engines for operations that were not measured; of reductions that were not, sums stand for them first.
 type Rule struct {
 	Ranks   int      `json:"ranks"` // 0 for any number
 	Bytes   int64    `json:"bytes"` // up to here; 0 for any size

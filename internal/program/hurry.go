@@ -4,8 +4,8 @@ import "slices"
 
 // hurry is compute, which is sorted by level, with the updates that a spread waits for no longer behind all that needs no collective,
 // but where they keep little waiting: once sums behind theirs have about as many elements. Then these are on their way while
-// the updates run, theirs is done or nearly, and what computes the operands of the next one goes on behind them; the spread has
-// its turn before the last sums. Updates that nothing waits for stay behind: there they keep no gradient waiting, and hide the
+// the updates run, theirs is done or nearly, and what computes the operands of the next one goes on behind them; and the spread
+// comes before the sums after those. Updates that nothing waits for stay behind: there they keep no gradient waiting, and hide the
 // last sums.
 //
 // It takes Maps and Reduces alone that no sum follows from, and that lack no others but Maps of one element, such as the terms

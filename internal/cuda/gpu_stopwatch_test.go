@@ -1,0 +1,75 @@
+package cuda_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/symgrad/symgrad/internal/cuda"
+	"github.com/symgrad/symgrad/internal/cuda/cudatest"
+)
+
+func TestAStopwatchTimesWhatIsQueuedOverAndOver(t *testing.T) {
+	v := cudatest.Devices(t, 1)[0]
+	s := stream(t, v, 0)
+	w, err := cuda.NewStopwatch(s)
+	must(t, err)
+	defer func() { must(t, w.Close(), w.Close()) }()
+	p := alloc(t, v, 64<<20)
+	calls := 0
+	began := time.Now()
+	d, err := w.Time(func() error {
+		calls++
+		return s.Fill(p, 1, 64<<20)
+	})
+	// 64 MiB: no memory there is writes more than 100 TB/s.
+	if most := time.Since(began); err != nil || calls < 10 || d < 600*time.Nanosecond || d > most/time.Duration(calls)*2 {
+		t.Errorf("%v for each of %d, of %v in all, %v", d, calls, most, err)
+	}
+	calls, bad := 0, errors.New("not now")
+	if d, err := w.Time(func() error { calls++; return bad }); d != 0 || !errors.Is(err, bad) || calls != 1 {
+		t.Errorf("%v, %v after %d calls", d, err, calls)
+	}
+}
+
+// TestAStopwatchComparesCandidates has one among three that is refused.
+func TestAStopwatchComparesCandidates(t *testing.T) {
+	v := cudatest.Devices(t, 1)[0]
+	s := stream(t, v, 0)
+	w, err := cuda.NewStopwatch(s)
+	must(t, err)
+	defer func() { must(t, w.Close()) }()
+	room, err := w.Room(64 << 20)
+	must(t, err)
+	if none, err := w.Room(0); room == 0 || none != 0 || err != nil {
+		t.Errorf("rooms at %#x and %#x, %v", room, none, err)
+	}
+	no, bad := errors.New("not this one"), errors.New("not now")
+	bytes := []int64{64 << 20, 0, 8 << 20}
+	now, fails := 0, -1
+	take := func(i int) error {
+		if i == fails {
+			return bad
+		}
+		now = i
+		return nil
+	}
+	queue := func() error {
+		if bytes[now] == 0 {
+			return no
+		}
+		return s.Fill(room, 1, bytes[now])
+	}
+	refused := func(err error) bool { return errors.Is(err, no) }
+	times, err := w.Compare(3, take, queue, refused)
+	if err != nil || len(times) != 3 || times[1] != 0 || min(times[0], times[2]) <= 0 {
+		t.Errorf("%v, %v", times, err)
+	}
+	if times, err := w.Compare(3, take, queue, func(error) bool { return false }); times != nil || !errors.Is(err, no) {
+		t.Errorf("nothing may be refused: %v, %v", times, err)
+	}
+	fails = 2
+	if times, err := w.Compare(3, take, queue, refused); times != nil || !errors.Is(err, bad) {
+		t.Errorf("one that cannot be taken: %v, %v", times, err)
+	}
+}
