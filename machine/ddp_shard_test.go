@@ -53,6 +53,9 @@ func TestStagesBySteps(t *testing.T) {
 		}}, optim.Config{Name: optim.SGD, LearningRate: 0.1}, idle, Config{}},
 	} {
 		for _, ranks := range []int{1, 2, 3} {
+			if invariants.Enabled && ranks == 2 {
+				continue
+			}
 			t.Run(fmt.Sprintf("%s/%d ranks", name, ranks), func(t *testing.T) {
 				host, _ := c.onHost(t, ranks, c.ddp, c.rule)
 				want := c.bySteps(t, ranks, c.ddp, c.cfg, c.rule)
