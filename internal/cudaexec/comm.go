@@ -102,7 +102,7 @@ func (c *comm) add(p *program.Program, cfg *Config, groups []*dist.Group, i int,
 //
 // It looks at collectives and at their order alone, which ranks have alike, and at no other steps, which they have not.
 func yields(p *program.Program, i int, compute Compute, n int) bool {
-	if n == 2 {
+	if n <= 2 {
 		return true
 	}
 	before, after := false, false // other sums that take long: products come before them
@@ -164,7 +164,7 @@ const leastCrowd = 4 << 20
 
 // crowds reports whether multiprocessors communicate for long, in collectives that are not large enough for copy engines. They need
 // the memory of the device, which Maps whose blocks end soon take more of. Larger ones do not count, also where multiprocessors do
-// them (see yields): beside these such Maps gained nothing.
+// them (see yields): beside these, Maps whose blocks stay made a step no faster.
 func (c *comm) crowds() bool {
 	return c != nil && slices.ContainsFunc(c.steps, func(k *collective) bool {
 		return k != nil && k.group.Size() > 1 && k.bytes() >= leastCrowd && k.bytes() < gpu.LeastAside

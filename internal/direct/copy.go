@@ -38,7 +38,7 @@ type copying struct {
 // Parts of a slice.
 const (
 	mostPasses = 4       // over scratch memory: the driver lets about a thousand commands wait, and those of one operation are to be few
-	mostParts  = 3       // of a pass; each costs some microseconds, and the last is added up alone
+	mostParts  = 3       // of a pass: see DESIGN, Why copy engines?
 	leastPull  = 1 << 20 // bytes; less is not worth a part
 )
 
