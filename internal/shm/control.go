@@ -192,11 +192,15 @@ func (c *control) sign(rank int, s dist.Signature, round uint64) {
 	putSignature(c.header(rank, round), s, round)
 }
 
-// signed returns when rank, which has announced round, has noted its signature, for a while at most: it does so right
-// after, unless its thread loses the core there, or it dies.
+// signed returns when rank, which has announced round, has noted its signature, for a while at most.
 func (c *control) signed(rank int, round uint64) {
-	at := c.u64(c.page(rank) + headerAt + int(round%depth)*headerLen + 16)
-	for turn, begin := 0, time.Now(); atomic.LoadUint64(at) < round && time.Since(begin) < signedWait; turn++ {
+	followed(c.u64(c.page(rank)+headerAt+int(round%depth)*headerLen+16), round)
+}
+
+// followed returns when a word is no less than least, for a while at most: its rank stores that right after what was seen of it,
+// unless its thread loses the core there, or it dies.
+func followed(word *uint64, least uint64) {
+	for turn, begin := 0, time.Now(); atomic.LoadUint64(word) < least && time.Since(begin) < followWait; turn++ {
 		if turn < 100 {
 			runtime.Gosched()
 		} else {
@@ -205,8 +209,8 @@ func (c *control) signed(rank int, round uint64) {
 	}
 }
 
-// signedWait is how long to wait for the signature of a rank that has announced its operation.
-const signedWait = 2 * time.Second
+// followWait is how long to wait for what a rank stores in two steps.
+const followWait = 2 * time.Second
 
 func (h *header) get(b []byte) {
 	le := binary.LittleEndian

@@ -1,7 +1,11 @@
 package shm
 
 import (
+	"encoding/binary"
+	"errors"
 	"runtime"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 	"unsafe"
@@ -141,7 +145,7 @@ func TestASignatureThatComesLateIsWaitedFor(t *testing.T) {
 	}
 	select {
 	case <-returned:
-		if took := time.Since(begun); took < signedWait {
+		if took := time.Since(begun); took < followWait {
 			t.Fatalf("gave up after %v", took)
 		}
 	default:
@@ -153,5 +157,27 @@ func TestASignatureThatComesLateIsWaitedFor(t *testing.T) {
 	h.get(c.header(1, 1))
 	if h.round != 1 || h.sig != want {
 		t.Errorf("round %d, %v, want round 1, %v", h.round, h.sig, want)
+	}
+}
+
+// TestReasonsAreWaitedFor has a rank that breaks the group lose its core before it has written why.
+func TestReasonsAreWaitedFor(t *testing.T) {
+	l := newLayout(2, 64)
+	seg, err := goMaker{}.make("", l.size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tr := &Transport{ctl: newControl(l, seg.bytes())}
+	c := tr.ctl
+	atomic.StoreUint64(c.abort(), uint64(abortUser)<<32)
+	go func() {
+		for range 20000 {
+			runtime.Gosched()
+		}
+		binary.LittleEndian.PutUint64(c.mem[abortLength:], uint64(copy(c.mem[abortText:pageBytes], "the disk is full")))
+		atomic.StoreUint64(c.u64(abortReady), 1)
+	}()
+	if err := tr.aborted(); !errors.Is(err, dist.ErrAborted) || !strings.Contains(err.Error(), "the disk is full") {
+		t.Errorf("%v", err)
 	}
 }

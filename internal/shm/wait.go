@@ -285,14 +285,10 @@ func (t *Transport) aborted() error {
 	if code == 0 {
 		return nil
 	}
-	text := "no details"
-	for range 1000 { // the writer is between two stores, or died there
-		if atomic.LoadUint64(c.u64(abortReady)) == 1 {
-			n := binary.LittleEndian.Uint64(c.mem[abortLength:])
-			text = string(c.mem[abortText : abortText+min(n, maxAbortText)])
-			break
-		}
-		runtime.Gosched()
+	ready, text := c.u64(abortReady), "no details"
+	if followed(ready, 1); atomic.LoadUint64(ready) == 1 {
+		n := binary.LittleEndian.Uint64(c.mem[abortLength:])
+		text = string(c.mem[abortText : abortText+min(n, maxAbortText)])
 	}
 	rank := int(int32(uint32(code)))
 	switch abortKind(code >> 32) {
