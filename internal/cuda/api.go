@@ -72,6 +72,9 @@ type api struct {
 	captureBegin  func(s uintptr, mode int32) int32                               `dl:"cuStreamBeginCapture_v2"`
 	captureEnd    func(s uintptr, graph *uintptr) int32                           `dl:"cuStreamEndCapture"`
 	capturing     func(s uintptr, status *int32) int32                            `dl:"cuStreamIsCapturing"`
+	captureInfo   captureInfo                                                     `dl:"cuStreamGetCaptureInfo_v2"`
+	captureAlter  captureAlter                                                    `dl:"cuStreamUpdateCaptureDependencies_v2,optional,since=12.3"`
+	nodeType      func(node uintptr, kind *int32) int32                           `dl:"cuGraphNodeGetType"`
 	graphNodes    func(graph, nodes uintptr, n *uint64) int32                     `dl:"cuGraphGetNodes"`
 	graphInst     func(out *uintptr, graph uintptr, flags uint64) int32           `dl:"cuGraphInstantiateWithFlags"`
 	graphDestroy  func(graph uintptr) int32                                       `dl:"cuGraphDestroy"`
@@ -91,6 +94,13 @@ type front struct {
 type (
 	uuid      [16]byte // CUuuid
 	ipcHandle [64]byte // CUipcMemHandle
+	edgeData  [8]byte  // CUgraphEdgeData: the ports of both ends, and a kind
+)
+
+// Functions of many parameters.
+type (
+	captureInfo  = func(s uintptr, status *int32, id *uint64, graph *uintptr, nodes *unsafe.Pointer, n *uint64) int32
+	captureAlter = func(s uintptr, nodes *uintptr, edges *edgeData, n uint64, flags uint32) int32
 )
 
 // Constants of cuda.h.
@@ -113,5 +123,8 @@ const (
 	waitAtLeast       = 0 // CU_STREAM_WAIT_VALUE_GEQ
 	captureRelaxed    = 2 // CU_STREAM_CAPTURE_MODE_RELAXED
 	captureNone       = 0 // CU_STREAM_CAPTURE_STATUS_NONE
+	captureAdd        = 0 // CU_STREAM_ADD_CAPTURE_DEPENDENCIES
+	nodeKernel        = 0 // CU_GRAPH_NODE_TYPE_KERNEL
+	portBegun         = 2 // CU_GRAPH_KERNEL_NODE_PORT_LAUNCH_ORDER: all blocks of the kernel have begun
 	peerAtomics       = 3 // CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED
 )

@@ -9,16 +9,17 @@ import (
 	"github.com/symgrad/symgrad/internal/dl"
 )
 
-// Sizes of cuda.h: CUuuid has 16 bytes, CUipcMemHandle 64, a list of kernel parameters is one of pointers, and CUresult,
-// CUdevice and the enumerations are ints. No other struct is passed, and none has fields that Go reads.
+// Sizes of cuda.h: CUuuid has 16 bytes, CUipcMemHandle 64, CUgraphEdgeData 8, a list of kernel parameters is one of
+// pointers, and CUresult, CUdevice and the enumerations are ints. No other struct is passed, and none has fields that Go reads.
 func TestStructsHaveCUDAsLayout(t *testing.T) {
 	var b argBlock
 	got := [...]uintptr{
 		unsafe.Sizeof(uuid{}), unsafe.Alignof(uuid{}), unsafe.Sizeof(ipcHandle{}), unsafe.Alignof(ipcHandle{}),
 		unsafe.Sizeof(b.params[0]), unsafe.Offsetof(b.params), unsafe.Sizeof(b.params) / mostArgs,
 		unsafe.Sizeof(Device{}.dev), unsafe.Sizeof(Attribute(0)), unsafe.Sizeof(FunctionAttribute(0)),
+		unsafe.Sizeof(edgeData{}), unsafe.Alignof(edgeData{}),
 	}
-	if want := [...]uintptr{16, 1, 64, 1, 8, 0, 8, 4, 4, 4}; got != want {
+	if want := [...]uintptr{16, 1, 64, 1, 8, 0, 8, 4, 4, 4, 8, 1}; got != want {
 		t.Errorf("sizes, alignments and offsets %v, want %v", got, want)
 	}
 }

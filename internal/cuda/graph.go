@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
+	"unsafe"
 )
 
 // BeginCapture makes the stream note what is queued from here on, instead of running it, until EndCapture. Streams that wait
@@ -46,6 +47,66 @@ func (s *Stream) Capturing() (bool, error) {
 	var status int32
 	err := s.v.inside("cuStreamIsCapturing", func() int32 { return s.v.d.api.capturing(h, &status) })
 	return status != captureNone, err
+}
+
+// captured is what a stream that captures has captured so far.
+type captured struct {
+	nodes int     // of the whole graph, with those of streams that joined
+	last  uintptr // the kernel behind which the next operation of the stream comes; 0 where that is none, or more than one
+}
+
+// Captured is how many operations the graph has that the stream captures, of all streams that joined it; 0 where it captures none.
+// Errors: *Error, ErrClosed.
+func (s *Stream) Captured() (int, error) {
+	c, err := s.captured()
+	return c.nodes, err
+}
+
+func (s *Stream) captured() (c captured, err error) {
+	h := s.h.Load()
+	api := &s.v.d.api
+	if h == 0 {
+		return c, errStreamClosed
+	}
+	var status, kind int32
+	var id, n, nodes uint64
+	var graph uintptr
+	var behind unsafe.Pointer
+	err = s.v.inside("cuStreamGetCaptureInfo_v2", func() int32 { return api.captureInfo(h, &status, &id, &graph, &behind, &n) })
+	if err != nil || status == captureNone {
+		return c, err
+	}
+	err = s.v.inside("cuGraphGetNodes", func() int32 { return api.graphNodes(graph, 0, &nodes) })
+	if c.nodes = int(nodes); err != nil || n != 1 {
+		return c, err
+	}
+	node := *(*uintptr)(behind)
+	err = s.v.inside("cuGraphNodeGetType", func() int32 { return api.nodeType(node, &kind) })
+	if kind == nodeKernel {
+		c.last = node
+	}
+	return c, err
+}
+
+// WaitBegun makes what is captured on s from here on wait until all blocks of the kernel have begun that of, which captures into
+// the same graph, has captured last. It is for a kernel of greater priority, which must not wait for multiprocessors that
+// the next operation of s would take.
+//
+// Returns: false where that cannot be said: the streams do not capture, of has captured no kernel last, a driver before CUDA 12.3.
+// Errors: *Error, ErrClosed.
+func (s *Stream) WaitBegun(of *Stream) (bool, error) {
+	h := s.h.Load()
+	if h == 0 {
+		return false, errStreamClosed
+	}
+	c, err := of.captured()
+	alter := s.v.d.api.captureAlter
+	if err != nil || c.last == 0 || alter == nil {
+		return false, err
+	}
+	edge := edgeData{portBegun}
+	err = s.v.inside("cuStreamUpdateCaptureDependencies_v2", func() int32 { return alter(h, &c.last, &edge, 1, captureAdd) })
+	return err == nil, err
 }
 
 // Graph is captured work. It is not safe for concurrent use.

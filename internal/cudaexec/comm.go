@@ -18,6 +18,8 @@ type collective struct {
 	in     side
 	out    side
 	factor side // of premulsum; slot literal for none
+	beside bool // by copy engines, where they do it
+	ahead  bool // the next step of the computation waits until it has begun; see goAhead
 }
 
 // side is the elements of a whole view, without gaps.
@@ -86,10 +88,11 @@ func (c *comm) add(p *program.Program, cfg *Config, groups []*dist.Group, i int,
 		c.groups[o.Group] = g.On(c.stream).Named("run of " + p.Name)
 	}
 	v := g.On(c.stream).Named(p.Steps[i].Name)
-	if p.Steps[i].Stream == program.Comm && yields(p, i, cfg.Compute, g.Size()) {
+	beside := p.Steps[i].Stream == program.Comm && yields(p, i, cfg.Compute, g.Size())
+	if beside {
 		v = v.Beside()
 	}
-	k := &collective{op: o, group: v, symm: v.Symmetric(), in: absent, out: absent, factor: absent}
+	k := &collective{op: o, group: v, symm: v.Symmetric(), in: absent, out: absent, factor: absent, beside: beside}
 	k.sides(p, &p.Steps[i])
 	c.steps[i] = k
 	return nil
@@ -126,6 +129,27 @@ func sumBytes(p *program.Program, i int) int64 {
 	}
 	in := &p.Values[p.Steps[i].In[0].Value]
 	return int64(in.Len()) * int64(in.DType.Size())
+}
+
+// goAhead finds the collectives that must have their multiprocessors before the computation goes on: large sums by multiprocessors. What
+// comes next of the computation is ready as early as they are, or earlier, and where it fills the GPU they would wait for all of it; while
+// it waits for them, it loses what a launch takes, or as long as the sums before them last, and then communication is what the
+// step waits for. A step that waits for communication anyway is let be: the device would have it wait for the end of the sum.
+func (c *comm) goAhead(p *program.Program, o *order) {
+	if c == nil {
+		return
+	}
+	for i, k := range c.steps {
+		if k == nil || k.beside || k.group.Size() < 2 || sumBytes(p, i) < gpu.LeastAside {
+			continue
+		}
+		for j := i + 1; j < len(p.Steps); j++ {
+			if o.on[j] == program.Compute {
+				k.ahead = p.Steps[i].Stream == program.Comm && len(o.turns[j].waits) == 0
+				break
+			}
+		}
+	}
 }
 
 // sides finds the elements that a step's views are.

@@ -218,3 +218,62 @@ func TestCollectivesThatYieldToComputation(t *testing.T) {
 		}
 	}
 }
+
+// TestSumsGoAheadOfTheComputation has large sums by multiprocessors, of which those go ahead behind which the computation goes on
+// without waiting.
+func TestSumsGoAheadOfTheComputation(t *testing.T) {
+	p := &program.Program{Name: "step", Clock: program.None}
+	w := p.Whole(p.Add(program.Value{Name: "w", DType: tensor.F32, Shape: []int{gpu.LeastAside / 4}}))
+	small := p.Whole(p.Add(program.Value{Name: "small", DType: tensor.F32, Shape: []int{gpu.LeastAside/4 - 1}}))
+	collect := func(kind dist.Kind, v program.View, on program.Stream) program.Step {
+		return program.Step{Op: &program.Collective{Kind: kind}, In: views(v), Out: views(v), Stream: on}
+	}
+	product := program.Step{Op: &program.MatMul{}, In: views(w, w), Out: views(w)}
+	update := product
+	update.After = []int{1}
+	p.Steps = []program.Step{
+		product,
+		collect(dist.KindAllReduce, w, program.Comm), // ahead of the next product
+		product,
+		collect(dist.KindReduceScatter, small, program.Comm),
+		collect(dist.KindReduceScatter, w, program.Comm), // ahead too
+		collect(dist.KindAllGather, w, program.Comm),
+		product,
+		collect(dist.KindAllReduce, w, program.Comm), // an update comes next, which waits for the first sum
+		update,
+		collect(dist.KindAllReduce, w, program.Compute), // which the computation waits for
+		product,
+		collect(dist.KindAllReduce, w, program.Comm), // nothing comes next
+	}
+	o, err := newOrder(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		ranks  int
+		beside bool
+		want   []int
+	}{{1, false, nil}, {2, false, []int{1, 4}}, {2, true, nil}} {
+		onRanks(t, tt.ranks, func(g *dist.Group) error {
+			c := &comm{steps: make([]*collective, len(p.Steps))}
+			for i := range p.Steps {
+				if o, ok := p.Steps[i].Op.(*program.Collective); ok {
+					c.steps[i] = &collective{op: o, group: g, beside: tt.beside}
+				}
+			}
+			c.goAhead(p, &o)
+			var got []int
+			for i, k := range c.steps {
+				if k != nil && k.ahead {
+					got = append(got, i)
+				}
+			}
+			if !slices.Equal(got, tt.want) {
+				return fmt.Errorf("%d ranks, copy engines %t: steps %v go ahead, want %v", tt.ranks, tt.beside, got, tt.want)
+			}
+			return nil
+		})
+	}
+	var none *comm
+	none.goAhead(p, &o)
+}

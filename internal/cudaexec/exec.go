@@ -85,6 +85,7 @@ func (x *Exec) load() error {
 	if x.comm, err = newComm(x.p, &x.cfg, x.env.Groups); err != nil {
 		return err
 	}
+	x.comm.goAhead(x.p, &x.order)
 	if err = x.makeStreams(); err != nil {
 		return err
 	}

@@ -169,7 +169,7 @@ func (x *Exec) step(i int) error {
 	var err error
 	switch {
 	case x.comm != nil && x.comm.steps[i] != nil:
-		err = x.comm.steps[i].queue(&x.cfg, x.addr)
+		err = x.communicate(i)
 	case x.mul.does(i):
 		err = x.mul.steps[i].queue(x.mul.handle, s, x.addr, x.room)
 	case x.conv.does(i):
@@ -185,6 +185,27 @@ func (x *Exec) step(i int) error {
 		return fmt.Errorf("%s: %w", stepName(x.p, i), err)
 	}
 	return nil
+}
+
+// communicate queues collective i. Where that goes before the computation, what comes next on the computation's stream waits until
+// it has begun.
+func (x *Exec) communicate(i int) error {
+	k, comm := x.comm.steps[i], x.streams[program.Comm]
+	if !k.ahead {
+		return k.queue(&x.cfg, x.addr)
+	}
+	before, err := comm.Captured()
+	if err != nil {
+		return err
+	}
+	if err := k.queue(&x.cfg, x.addr); err != nil {
+		return err
+	}
+	behind, err := comm.Captured()
+	if err == nil && behind == before+1 { // one kernel: of several the last one would be waited for
+		_, err = x.streams[program.Compute].WaitBegun(comm)
+	}
+	return err
 }
 
 // Wait implements program.Runner. With collectives it is done when all ranks have queued the run as well; a rank that has died

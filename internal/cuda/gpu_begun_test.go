@@ -1,0 +1,79 @@
+package cuda_test
+
+import (
+	"encoding/binary"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/symgrad/symgrad/internal/cuda"
+	"github.com/symgrad/symgrad/internal/cuda/cudatest"
+)
+
+// begunKernels is a kernel that waits for a word, so many nanoseconds at most, and notes what it has seen; and one that sets it.
+const begunKernels = `
+typedef unsigned long long u64;
+
+__device__ u64 now() {
+    u64 t;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t));
+    return t;
+}
+
+extern "C" __global__ void waits(volatile u64 *words, u64 patience) {
+    const u64 begin = now();
+    while (words[0] == 0 && now() - begin < patience) {}
+    words[1] = words[0];
+}
+
+extern "C" __global__ void tells(volatile u64 *words) { words[0] = 1; }
+`
+
+// What waits for a kernel to have begun runs beside it.
+func TestWaitBegunIsNotForTheEnd(t *testing.T) {
+	v := cudatest.Devices(t, 1)[0]
+	waits, tells := cudatest.Kernel(t, v, begunKernels, "waits"), cudatest.Kernel(t, v, begunKernels, "tells")
+	s, side := stream(t, v, 0), stream(t, v, 0)
+	fork, join := event(t, v), event(t, v)
+	p := alloc(t, v, 16)
+	var a, b cuda.Args
+	a.Ptr(p)
+	a.U64(uint64(10 * time.Second)) // of a kernel that nobody tells anything: the test fails then
+	b.Ptr(p)
+	count := func(want int) {
+		t.Helper()
+		if n, err := s.Captured(); n != want || err != nil {
+			t.Errorf("%d operations captured, %v, want %d", n, err, want)
+		}
+	}
+	begun := func(want bool) {
+		t.Helper()
+		if ok, err := side.WaitBegun(s); ok != want || err != nil {
+			t.Errorf("WaitBegun says %t, %v, want %t", ok, err, want)
+		}
+	}
+	count(0)
+	begun(false)
+	x := captured(t, s, 3, func() error {
+		err := errors.Join(s.Fill(p, 0, 16), s.Record(fork), side.Wait(fork))
+		count(1)
+		begun(false) // a fill is no kernel
+		err = errors.Join(err, waits.Launch(s, cuda.Launch{}, &a))
+		count(2)
+		begun(true)
+		return errors.Join(err, tells.Launch(side, cuda.Launch{}, &b), side.Record(join), s.Wait(join))
+	})
+	for range 3 {
+		must(t, x.Launch(s), s.Synchronize())
+		if got := binary.LittleEndian.Uint64(read(t, v, p, 16)[8:]); got != 1 {
+			t.Errorf("the first kernel saw %d, want 1", got)
+		}
+	}
+	must(t, s.Close())
+	if _, err := s.Captured(); !errors.Is(err, cuda.ErrClosed) {
+		t.Errorf("Captured of a stream that is closed: %v", err)
+	}
+	if _, err := side.WaitBegun(s); !errors.Is(err, cuda.ErrClosed) {
+		t.Errorf("WaitBegun of a stream that is closed: %v", err)
+	}
+}
