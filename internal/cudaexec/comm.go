@@ -131,10 +131,10 @@ func sumBytes(p *program.Program, i int) int64 {
 	return int64(in.Len()) * int64(in.DType.Size())
 }
 
-// goAhead finds the collectives that must have their multiprocessors before the computation goes on: large sums by multiprocessors. What
-// comes next of the computation is ready as early as they are, or earlier, and where it fills the GPU they would wait for all of it; while
-// it waits for them, it loses what a launch takes, or as long as the sums before them last, and then communication is what the
-// step waits for. A step that waits for communication anyway is let be: the device would have it wait for the end of the sum.
+// goAhead finds the large sums that must have their multiprocessors before the computation goes on. What comes next of it is ready as
+// early as the sum, and where it fills the GPU, the sum would have to wait for all of it. So it waits until the sum has begun: for as
+// long as a launch takes, or, where other sums are behind, for as long as these take, and then it is sums that the step waits
+// for. A step that waits for communication anyway is let be: the device would have it wait for the end of the sum.
 func (c *comm) goAhead(p *program.Program, o *order) {
 	if c == nil {
 		return

@@ -33,7 +33,7 @@
 // # Which algorithm?
 //
 // The first of cuDNN's own order (cudnnGetConvolution*Algorithm_v7) that succeeds, fits the workspace and is deterministic where
-// that is asked for; with ConvDesc.Timed the fastest of those that cudnnFind* finds, measured launch after launch. Each
+// that is asked for; with ConvDesc.Timed the fastest of those that cudnnFind* finds, measured in a graph. Each
 // direction has a convolution descriptor of its own, because the kind of arithmetic is kept there and goes with the algorithm.
 // A Conv stays as it was made; Timed may choose another one at the next run of the program.
 //

@@ -10,8 +10,8 @@ import (
 )
 
 // time measures the candidates of w again, and takes the fastest: cuDNN launches each a few times only, the first time among them,
-// when the kernel may have to be loaded. Where memory for the operands is short, or none of them works now, what cuDNN has measured
-// stays.
+// when the kernel may have to be loaded, and from the host, which some of several kernels keep longer than the device. Where
+// memory for the operands is short, or none of them works now, what cuDNN has measured stays.
 func (c *Conv) time(w *way) error {
 	var works []*candidate
 	for i := range w.timed {
