@@ -123,6 +123,7 @@ const (
 	waitAtLeast       = 0 // CU_STREAM_WAIT_VALUE_GEQ
 	captureRelaxed    = 2 // CU_STREAM_CAPTURE_MODE_RELAXED
 	captureNone       = 0 // CU_STREAM_CAPTURE_STATUS_NONE
+	captureActive     = 1 // CU_STREAM_CAPTURE_STATUS_ACTIVE
 	captureAdd        = 0 // CU_STREAM_ADD_CAPTURE_DEPENDENCIES
 	nodeKernel        = 0 // CU_GRAPH_NODE_TYPE_KERNEL
 	portBegun         = 2 // CU_GRAPH_KERNEL_NODE_PORT_LAUNCH_ORDER: all blocks of the kernel have begun

@@ -49,63 +49,68 @@ func (s *Stream) Capturing() (bool, error) {
 	return status != captureNone, err
 }
 
-// captured is what a stream that captures has captured so far.
-type captured struct {
-	nodes int     // of the whole graph, with those of streams that joined
-	last  uintptr // the kernel behind which the next operation of the stream comes; 0 where that is none, or more than one
-}
-
-// Captured is how many operations the graph has that the stream captures, of all streams that joined it; 0 where it captures none.
-// Errors: *Error, ErrClosed.
+// Captured is how many operations the graph has that the stream captures, with those of streams that joined; 0 where it captures
+// none. Errors: *Error, ErrClosed.
 func (s *Stream) Captured() (int, error) {
-	c, err := s.captured()
-	return c.nodes, err
+	graph, err := s.capture(nil, nil)
+	if err != nil || graph == 0 {
+		return 0, err
+	}
+	var n uint64
+	err = s.v.inside("cuGraphGetNodes", func() int32 { return s.v.d.api.graphNodes(graph, 0, &n) })
+	return int(n), err
 }
 
-func (s *Stream) captured() (c captured, err error) {
+// capture is the graph that the stream captures, 0 for none, and the n nodes behind which what comes next is.
+func (s *Stream) capture(nodes *unsafe.Pointer, n *uint64) (graph uintptr, err error) {
 	h := s.h.Load()
-	api := &s.v.d.api
 	if h == 0 {
-		return c, errStreamClosed
+		return 0, errStreamClosed
 	}
-	var status, kind int32
-	var id, n, nodes uint64
-	var graph uintptr
-	var behind unsafe.Pointer
-	err = s.v.inside("cuStreamGetCaptureInfo_v2", func() int32 { return api.captureInfo(h, &status, &id, &graph, &behind, &n) })
-	if err != nil || status == captureNone {
-		return c, err
+	var status int32
+	var id uint64
+	err = s.v.inside("cuStreamGetCaptureInfo_v2", func() int32 { return s.v.d.api.captureInfo(h, &status, &id, &graph, nodes, n) })
+	if status != captureActive {
+		return 0, err
 	}
-	err = s.v.inside("cuGraphGetNodes", func() int32 { return api.graphNodes(graph, 0, &nodes) })
-	if c.nodes = int(nodes); err != nil || n != 1 {
-		return c, err
+	return graph, err
+}
+
+// newest is the kernel behind which the next operation comes of a stream that captures; 0 where that is none, or more than one.
+func (s *Stream) newest() (uintptr, error) {
+	var nodes unsafe.Pointer
+	var n uint64
+	graph, err := s.capture(&nodes, &n)
+	if err != nil || graph == 0 || n != 1 {
+		return 0, err
 	}
-	node := *(*uintptr)(behind)
-	err = s.v.inside("cuGraphNodeGetType", func() int32 { return api.nodeType(node, &kind) })
-	if kind == nodeKernel {
-		c.last = node
+	node, kind := *(*uintptr)(nodes), int32(0)
+	err = s.v.inside("cuGraphNodeGetType", func() int32 { return s.v.d.api.nodeType(node, &kind) })
+	if err != nil || kind != nodeKernel {
+		return 0, err
 	}
-	return c, err
+	return node, nil
 }
 
 // WaitBegun makes what is captured on s from here on wait until all blocks of the kernel have begun that of, which captures into
 // the same graph, has captured last. It is for a kernel of greater priority, which must not wait for multiprocessors that
-// the next operation of s would take.
+// the next operation of s would take. The device does what it can: one that waits for the ends of others besides may wait for the
+// end of this one.
 //
-// Returns: false where that cannot be said: the streams do not capture, of has captured no kernel last, a driver before CUDA 12.3.
+// Returns: false where that cannot be said: of does not capture, or has captured no kernel last; a driver before CUDA 12.3.
 // Errors: *Error, ErrClosed.
 func (s *Stream) WaitBegun(of *Stream) (bool, error) {
 	h := s.h.Load()
 	if h == 0 {
 		return false, errStreamClosed
 	}
-	c, err := of.captured()
+	node, err := of.newest()
 	alter := s.v.d.api.captureAlter
-	if err != nil || c.last == 0 || alter == nil {
+	if err != nil || node == 0 || alter == nil {
 		return false, err
 	}
 	edge := edgeData{portBegun}
-	err = s.v.inside("cuStreamUpdateCaptureDependencies_v2", func() int32 { return alter(h, &c.last, &edge, 1, captureAdd) })
+	err = s.v.inside("cuStreamUpdateCaptureDependencies_v2", func() int32 { return alter(h, &node, &edge, 1, captureAdd) })
 	return err == nil, err
 }
 

@@ -9,7 +9,7 @@ import (
 // candidates each has its rounds twice: a device that had nothing to do is slow at first.
 const (
 	warmLaunches  = 3
-	timedRounds   = 5
+	timedRounds   = 4
 	timedLaunches = 10
 	timedTurns    = 2
 )
@@ -52,15 +52,12 @@ func (w *Stopwatch) Room(bytes int64) (uintptr, error) {
 	return p, v.Fill(p, 0x3c, bytes)
 }
 
-// Time is what the work takes that queue queues, at least 1 ns: in a graph, where the host has no part in it, unless it cannot be
+// Time is what the work takes that queue queues, at least 1 ns: in a graph, where the host has little part in it, unless it cannot be
 // captured. The stream has done all of it when Time returns.
 //
 // Errors: the first of queue, after which no more is queued; *Error, also for what the stream had been given before that.
 func (w *Stopwatch) Time(queue func() error) (time.Duration, error) {
-	if err := w.warm(queue); err != nil {
-		if failed := w.s.Synchronize(); failed != nil {
-			return 0, failed
-		}
+	if err := w.run(func() error { return times(warmLaunches, queue) }); err != nil {
 		return 0, err
 	}
 	all := func() error { return times(timedLaunches, queue) }
@@ -71,14 +68,6 @@ func (w *Stopwatch) Time(queue func() error) (time.Duration, error) {
 	return w.best(all)
 }
 
-// warm has the device do what only the first launches have to.
-func (w *Stopwatch) warm(queue func() error) error {
-	if err := times(warmLaunches, queue); err != nil {
-		return err
-	}
-	return w.s.Synchronize()
-}
-
 func times(n int, queue func() error) error {
 	for range n {
 		if err := queue(); err != nil {
@@ -86,6 +75,15 @@ func times(n int, queue func() error) error {
 		}
 	}
 	return nil
+}
+
+// run queues work and waits for it. What the device says of it is worth more than a refusal to queue more.
+func (w *Stopwatch) run(queue func() error) error {
+	err := queue()
+	if failed := w.s.Synchronize(); failed != nil {
+		return failed
+	}
+	return err
 }
 
 // captured is what queue queues as a graph; nil where it cannot be captured, which leaves the stream as it was.
@@ -111,18 +109,27 @@ func (w *Stopwatch) captured(queue func() error) *GraphExec {
 	return x
 }
 
-// best is what one launch takes of the fastest of several rounds, each of which queue queues. The first one does not count.
+// best is what one launch takes of the fastest of several rounds, each of which queue queues. As much is queued before each, so that the
+// device has something to do until the host has queued the round.
 func (w *Stopwatch) best(queue func() error) (time.Duration, error) {
 	var best time.Duration
-	for round := range timedRounds + 1 {
-		if err := errors.Join(w.s.Record(w.start), queue(), w.s.Record(w.end), w.end.Synchronize()); err != nil {
+	for range timedRounds {
+		round := func() error {
+			for _, step := range [...]func() error{queue, func() error { return w.s.Record(w.start) }, queue, func() error { return w.s.Record(w.end) }} {
+				if err := step(); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+		if err := w.run(round); err != nil {
 			return 0, err
 		}
 		t, err := w.end.Since(w.start)
 		if err != nil {
 			return 0, err
 		}
-		if t /= timedLaunches; round > 0 && (best == 0 || t < best) {
+		if t /= timedLaunches; best == 0 || t < best {
 			best = max(t, 1)
 		}
 	}

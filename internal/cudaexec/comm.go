@@ -19,7 +19,6 @@ type collective struct {
 	out    side
 	factor side // of premulsum; slot literal for none
 	beside bool // by copy engines, where they do it
-	ahead  bool // the next step of the computation waits until it has begun; see goAhead
 }
 
 // side is the elements of a whole view, without gaps.
@@ -133,21 +132,24 @@ func sumBytes(p *program.Program, i int) int64 {
 
 // goAhead finds the large sums that must have their multiprocessors before the computation goes on. What comes next of it is ready as
 // early as the sum, and where it fills the GPU, the sum would have to wait for all of it. So it waits until the sum has begun: for as
-// long as a launch takes, or, where other sums are behind, for as long as these take, and then it is sums that the step waits
-// for. A step that waits for communication anyway is let be: the device would have it wait for the end of the sum.
+// long as a launch takes, or, while other sums are on their way, for as long as these take.
+//
+// So of several sums the last is let be, since a long computation may follow which hides it; behind the others there is one more sum
+// to wait for. And a step that waits for communication anyway is let be: the device would have it wait for the end of the sum.
 func (c *comm) goAhead(p *program.Program, o *order) {
 	if c == nil {
 		return
 	}
+	var sums []int
 	for i, k := range c.steps {
-		if k == nil || k.beside || k.group.Size() < 2 || sumBytes(p, i) < gpu.LeastAside {
-			continue
+		if k != nil && !k.beside && k.group.Size() > 1 && p.Steps[i].Stream == program.Comm && sumBytes(p, i) >= gpu.LeastAside {
+			sums = append(sums, i)
 		}
-		for j := i + 1; j < len(p.Steps); j++ {
-			if o.on[j] == program.Compute {
-				k.ahead = p.Steps[i].Stream == program.Comm && len(o.turns[j].waits) == 0
-				break
-			}
+	}
+	for n, i := range sums {
+		next := i + 1 + slices.Index(o.on[i+1:], program.Compute)
+		if next > i && len(o.turns[next].waits) == 0 && (n == 0 || n < len(sums)-1) {
+			o.turns[i].ahead, o.turns[next].behind = true, true
 		}
 	}
 }

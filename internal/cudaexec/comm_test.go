@@ -220,7 +220,7 @@ func TestCollectivesThatYieldToComputation(t *testing.T) {
 }
 
 // TestSumsGoAheadOfTheComputation has large sums by multiprocessors, of which those go ahead behind which the computation goes on
-// without waiting.
+// without waiting, and another one follows.
 func TestSumsGoAheadOfTheComputation(t *testing.T) {
 	p := &program.Program{Name: "step", Clock: program.None}
 	w := p.Whole(p.Add(program.Value{Name: "w", DType: tensor.F32, Shape: []int{gpu.LeastAside / 4}}))
@@ -231,49 +231,65 @@ func TestSumsGoAheadOfTheComputation(t *testing.T) {
 	product := program.Step{Op: &program.MatMul{}, In: views(w, w), Out: views(w)}
 	update := product
 	update.After = []int{1}
+	sum := collect(dist.KindAllReduce, w, program.Comm)
 	p.Steps = []program.Step{
-		product,
-		collect(dist.KindAllReduce, w, program.Comm), // ahead of the next product
-		product,
-		collect(dist.KindReduceScatter, small, program.Comm),
-		collect(dist.KindReduceScatter, w, program.Comm), // ahead too
-		collect(dist.KindAllGather, w, program.Comm),
-		product,
-		collect(dist.KindAllReduce, w, program.Comm), // an update comes next, which waits for the first sum
-		update,
-		collect(dist.KindAllReduce, w, program.Compute), // which the computation waits for
-		product,
-		collect(dist.KindAllReduce, w, program.Comm), // nothing comes next
+		0:  product,
+		1:  sum, // ahead of the next product
+		2:  product,
+		3:  collect(dist.KindReduceScatter, small, program.Comm),
+		4:  collect(dist.KindReduceScatter, w, program.Comm), // ahead too
+		5:  collect(dist.KindAllGather, w, program.Comm),
+		6:  product,
+		7:  sum, // an update comes next, which waits for the first sum
+		8:  update,
+		9:  collect(dist.KindAllReduce, w, program.Compute), // which the computation waits for
+		10: product,
+		11: sum, // the last that the computation goes on behind
+		12: product,
 	}
-	o, err := newOrder(p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	const none = "[]"
 	for _, tt := range []struct {
-		ranks  int
-		beside bool
-		want   []int
-	}{{1, false, nil}, {2, false, []int{1, 4}}, {2, true, nil}} {
+		steps, ranks int
+		beside       bool
+		want         string
+	}{
+		{13, 1, false, none},
+		{13, 2, false, "[1+ 2- 4+ 6-]"},
+		{13, 2, true, none},
+		{3, 2, false, "[1+ 2-]"}, // the first one goes ahead although it is the last
+		{7, 2, false, "[1+ 2-]"},
+		{2, 2, false, none}, // nothing is behind it
+	} {
+		part := &program.Program{Name: p.Name, Clock: p.Clock, Values: p.Values, Steps: p.Steps[:tt.steps]}
+		o, err := newOrder(part)
+		if err != nil {
+			t.Fatal(err)
+		}
 		onRanks(t, tt.ranks, func(g *dist.Group) error {
-			c := &comm{steps: make([]*collective, len(p.Steps))}
-			for i := range p.Steps {
-				if o, ok := p.Steps[i].Op.(*program.Collective); ok {
+			o := o
+			o.turns = slices.Clone(o.turns)
+			c := &comm{steps: make([]*collective, len(part.Steps))}
+			for i := range part.Steps {
+				if o, ok := part.Steps[i].Op.(*program.Collective); ok {
 					c.steps[i] = &collective{op: o, group: g, beside: tt.beside}
 				}
 			}
-			c.goAhead(p, &o)
-			var got []int
-			for i, k := range c.steps {
-				if k != nil && k.ahead {
-					got = append(got, i)
+			c.goAhead(part, &o)
+			got := []string{}
+			for i, turn := range o.turns {
+				if turn.ahead {
+					got = append(got, fmt.Sprintf("%d+", i))
+				}
+				if turn.behind {
+					got = append(got, fmt.Sprintf("%d-", i))
 				}
 			}
-			if !slices.Equal(got, tt.want) {
-				return fmt.Errorf("%d ranks, copy engines %t: steps %v go ahead, want %v", tt.ranks, tt.beside, got, tt.want)
+			if fmt.Sprint(got) != tt.want {
+				return fmt.Errorf("%d steps, %d ranks, copy engines %t: ahead and behind are %v, want %s", tt.steps, tt.ranks, tt.beside, got, tt.want)
 			}
 			return nil
 		})
 	}
-	var none *comm
-	none.goAhead(p, &o)
+	var alone *comm
+	alone.goAhead(p, &order{})
 }

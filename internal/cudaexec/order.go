@@ -14,6 +14,8 @@ const streams = 2
 type turn struct {
 	waits  []int // numbers of events
 	record int   // number of the event behind the step; -1 for none
+	ahead  bool  // the next step of Compute, which is behind, waits until this one has begun; see comm.goAhead
+	behind bool
 }
 
 // order is the turns of all steps, with as few events as will do. A step waits only for what its own stream has not waited

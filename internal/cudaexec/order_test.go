@@ -144,6 +144,11 @@ func TestMeasuredPartsEndWhereComputingWaits(t *testing.T) {
 	if got := cuts(p, &o, false); !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
+	o.turns[2].ahead, o.turns[3].behind = true, true
+	behind := slices.Replace(slices.Clone(want), 0, 2, segment{0, 1, program.Compute}, segment{2, 2, program.Comm}, segment{3, 3, program.Compute})
+	if got := cuts(p, &o, false); !slices.Equal(got, behind) {
+		t.Errorf("with a step that waits for a beginning: got %v, want %v", got, behind)
+	}
 	if got := cuts(p, &o, true); len(got) != len(p.Steps) || got[3] != (segment{3, 3, program.Compute}) {
 		t.Errorf("each step: got %v", got)
 	}

@@ -86,7 +86,7 @@ func cuts(p *program.Program, o *order, fine bool) []segment {
 	open := -1 // the segment of Compute that goes on
 	for i := range p.Steps {
 		s := o.on[i]
-		if fine || s == program.Comm || open < 0 || len(o.turns[i].waits) > 0 {
+		if fine || s == program.Comm || open < 0 || len(o.turns[i].waits) > 0 || o.turns[i].behind {
 			list = append(list, segment{i, i, s})
 			if s == program.Compute {
 				open = len(list) - 1

@@ -187,11 +187,10 @@ func (x *Exec) step(i int) error {
 	return nil
 }
 
-// communicate queues collective i. Where that goes before the computation, what comes next on the computation's stream waits until
-// it has begun.
+// communicate queues collective i. In a graph what comes behind one that goes ahead waits until it has begun.
 func (x *Exec) communicate(i int) error {
 	k, comm := x.comm.steps[i], x.streams[program.Comm]
-	if !k.ahead {
+	if !x.order.turns[i].ahead {
 		return k.queue(&x.cfg, x.addr)
 	}
 	before, err := comm.Captured()
