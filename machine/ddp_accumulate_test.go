@@ -41,7 +41,7 @@ func TestMicroBatchesBySteps(t *testing.T) {
 			return []float64{float64(rank % 2), 0, 1 - float64(rank%2)}
 		}}, idle, Config{NoOptimize: true}},
 	} {
-		for _, ranks := range []int{1, 2, 3} {
+		for _, ranks := range someRanks() {
 			for _, rule := range []optim.Config{
 				{Name: optim.SGD, LearningRate: 0.1},
 				{Name: optim.Adam, LearningRate: 0.01, ClipNorm: 0.2},

@@ -33,7 +33,7 @@ func TestNarrowBucketsBySteps(t *testing.T) {
 	} {
 		for _, wire := range []tensor.DType{tensor.BF16, tensor.F16} {
 			for stage := range 4 {
-				for _, ranks := range []int{1, 2, 3} {
+				for _, ranks := range someRanks() {
 					t.Run(fmt.Sprintf("%s/%v/stage %d/%d ranks", name, wire, stage, ranks), func(t *testing.T) {
 						cfg := c.ddp
 						cfg.WireDType = wire

@@ -297,7 +297,7 @@ func TestPowerSGDOnRanks(t *testing.T) {
 	for _, dt := range []gtensor.Dtype{gtensor.Float32, gtensor.Float64} {
 		for _, mb := range []float64{0, 0.004} {
 			t.Run(fmt.Sprintf("%v/%v", dt, mb), func(t *testing.T) {
-				onWorlds(t, []int{1, 2, 3, 4}, func(_ *testing.T, w *dist.World) error {
+				onWorlds(t, someRanks(), func(_ *testing.T, w *dist.World) error {
 					sgd := optim.Config{Name: optim.SGD, LearningRate: 0.1}
 					plain, err := newLearner(w, wider, dt, 3, ddp.Config{}, sgd)
 					if err != nil {

@@ -169,7 +169,7 @@ func TestShardedTrainingHasTheBitsOfPlainTraining(t *testing.T) {
 		if o.Name == optim.Momentum || o.EMADecay > 0 {
 			steps = stepsOf(25)
 		}
-		for _, n := range []int{1, 2, 3, 4} {
+		for _, n := range someRanks() {
 			t.Run(fmt.Sprintf("%s/%d ranks", o.name, n), func(t *testing.T) {
 				regime{family: odd, dt: gtensor.Float32, cfg: small, machine: n % len(machines), optimizer: o.Config, steps: steps, parts: evenly}.compare(t, n)
 			})

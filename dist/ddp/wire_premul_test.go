@@ -112,7 +112,7 @@ func TestPreMulSumIsExactForEveryDType(t *testing.T) {
 			continue
 		}
 		t.Run(dt.String(), func(t *testing.T) {
-			onWorlds(t, []int{1, 2, 3, 4}, func(_ *testing.T, w *dist.World) error { return body(w) })
+			onWorlds(t, someRanks(), func(_ *testing.T, w *dist.World) error { return body(w) })
 		})
 	}
 }

@@ -12,7 +12,6 @@ import (
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/ddp"
-	"github.com/symgrad/symgrad/internal/invariants"
 	"github.com/symgrad/symgrad/ops"
 	"github.com/symgrad/symgrad/optim"
 	"github.com/symgrad/symgrad/tensor"
@@ -40,14 +39,6 @@ func shardedRun(w *dist.World, dt gtensor.Dtype, cfg ddp.Config, accumulate bool
 	}
 	end, err := l.weights()
 	return end, errors.Join(err, l.close())
-}
-
-// someRanks is the sizes of worlds of TestWireIsTheSameForEveryStage; the race detector needs few.
-func someRanks() []int {
-	if invariants.Enabled {
-		return []int{3}
-	}
-	return []int{1, 2, 3, 4}
 }
 
 // TestWireIsTheSameForEveryStage has the bits of Stage 0 when gradients are sharded.

@@ -79,7 +79,7 @@ func TestWireDTypeGivesTheBitsOfItsDefinition(t *testing.T) {
 				for _, cfg := range []ddp.Config{{}, {BucketMB: 1.0 / 1024}, {BucketMB: 1.0 / 1024, NoOverlap: true}} {
 					cfg.WireDType = wire
 					t.Run(fmt.Sprintf("%v/%v/%s/%v", wire, dt, f.name, cfg.BucketMB), func(t *testing.T) {
-						onWorlds(t, []int{1, 2, 3, 4}, func(_ *testing.T, w *dist.World) error {
+						onWorlds(t, someRanks(), func(_ *testing.T, w *dist.World) error {
 							n := w.Size()
 							shares := make([]float64, n)
 							for r := range shares {
@@ -189,7 +189,7 @@ func TestAveragesGiveTheBitsOfTheirDefinition(t *testing.T) {
 		for _, dt := range []gtensor.Dtype{gtensor.Float32, gtensor.Float64} {
 			all := ownGradients(t, mlp, dt, uneven(4))
 			t.Run(fmt.Sprintf("%v/%v/%v", c.average, c.factor != nil, dt), func(t *testing.T) {
-				onWorlds(t, []int{1, 2, 3, 4}, func(_ *testing.T, w *dist.World) error {
+				onWorlds(t, someRanks(), func(_ *testing.T, w *dist.World) error {
 					n, cfg := w.Size(), ddp.Config{Average: c.average}
 					if c.factor != nil {
 						cfg.Factor = c.factor(w.Rank(), n)

@@ -20,6 +20,14 @@ func stepsOf(n int) int {
 	return n
 }
 
+// someRanks is the sizes of worlds that most tests have, or one of them where stepsOf is few.
+func someRanks() []int {
+	if invariants.Enabled {
+		return []int{3}
+	}
+	return []int{1, 2, 3, 4}
+}
+
 // runRanks runs body on every rank of a world of n ranks, each on a goroutine of its own, and returns the errors by rank.
 // A rank closes its world when its body returns, so that none waits for one that has failed.
 func runRanks(t *testing.T, n int, cfg sim.Config, body func(w *dist.World) error) []error {

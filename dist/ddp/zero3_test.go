@@ -71,7 +71,7 @@ func (c regime) compare3(t *testing.T, make func(n int) ([]*dist.World, error), 
 // TestGatheredTrainingHasTheBitsOfPlainTraining has counts that nothing divides, 100 steps, every rule.
 func TestGatheredTrainingHasTheBitsOfPlainTraining(t *testing.T) {
 	for i, o := range optimizers {
-		for _, n := range []int{1, 2, 3, 4} {
+		for _, n := range someRanks() {
 			t.Run(fmt.Sprintf("%s/%d ranks", o.name, n), func(t *testing.T) {
 				c := regime{family: odd, dt: gtensor.Float32, cfg: small, machine: (n + i) % len(machines), optimizer: o.Config, steps: stepsOf(100), parts: evenly}
 				c.compare3(t, hosts[(n+i)%2].make, n)
@@ -85,7 +85,7 @@ func TestGatheredTrainingHasTheBitsOfPlainTraining(t *testing.T) {
 func TestGatheredTrainingIsPlainForEveryModel(t *testing.T) {
 	for _, h := range hosts {
 		for _, f := range families {
-			for _, n := range []int{1, 2, 3, 4} {
+			for _, n := range someRanks() {
 				t.Run(fmt.Sprintf("%s/%s/%d ranks", h.name, f.name, n), func(t *testing.T) {
 					cfg := ddp.Config{BucketMB: 1.0 / 1024, FirstBucketMB: 1.0 / 1024}
 					c := regime{family: f, dt: gtensor.Float32, cfg: cfg, machine: n % len(machines), optimizer: optimizers[2].Config, steps: stepsOf(100), parts: evenly}
@@ -99,7 +99,7 @@ func TestGatheredTrainingIsPlainForEveryModel(t *testing.T) {
 // TestGatheredTrainingHasBothDTypesAndNumbers has unused learnables, too.
 func TestGatheredTrainingHasBothDTypesAndNumbers(t *testing.T) {
 	for machine := range machines {
-		for _, n := range []int{1, 2, 3, 4} {
+		for _, n := range someRanks() {
 			c := regime{family: odd, model: motley, dt: gtensor.Float64, cfg: small, machine: machine, optimizer: optimizers[3].Config, steps: 20, parts: evenly}
 			c.compare3(t, hosts[n%2].make, n)
 		}

@@ -100,6 +100,9 @@ func TestLargeConvolutionsEqualTheOracle(t *testing.T) {
 		{N: 2, C: 24, H: 9, W: 40, R: 3, S: 5, PadH: 0, PadW: 2, StrideH: 1, StrideW: 1, DilationH: 1, DilationW: 1},
 		{N: 1, C: 6, H: 44, W: 61, R: 5, S: 5, PadH: 2, PadW: 2, StrideH: 2, StrideW: 1, DilationH: 1, DilationW: 1},
 	} {
+		if raceEnabled && w.N > 1 {
+			continue // the race detector sees the same code in the last one
+		}
 		w.OutH, w.OutW = outOf(w.H, w.R, w.StrideH, w.DilationH, w.PadH), outOf(w.W, w.S, w.StrideW, w.DilationW, w.PadW)
 		t.Run(fmt.Sprint(w), func(t *testing.T) {
 			b := newBuild()
