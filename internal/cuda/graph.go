@@ -38,6 +38,24 @@ func (s *Stream) EndCapture() (*Graph, error) {
 	return g, nil
 }
 
+// Capture is what queue queues on s, and on streams that join it, as a graph, between BeginCapture and EndCapture.
+//
+// Owns: the caller closes the graph. Errors: queue's, and then there is no graph; *Error, ErrClosed.
+func (s *Stream) Capture(queue func() error) (*Graph, error) {
+	if err := s.BeginCapture(); err != nil {
+		return nil, err
+	}
+	failed := queue()
+	g, err := s.EndCapture()
+	if err = errors.Join(failed, err); err != nil {
+		if g != nil {
+			err = errors.Join(err, g.Close())
+		}
+		return nil, err
+	}
+	return g, nil
+}
+
 // Capturing reports whether the stream is between BeginCapture and EndCapture, or joined one that is. Errors: *Error, ErrClosed.
 func (s *Stream) Capturing() (bool, error) {
 	h := s.h.Load()
@@ -52,7 +70,7 @@ func (s *Stream) Capturing() (bool, error) {
 // Captured is how many operations the graph has that the stream captures, with those of streams that joined; 0 where it captures
 // none. Errors: *Error, ErrClosed.
 func (s *Stream) Captured() (int, error) {
-	graph, err := s.capture(nil, nil)
+	graph, err := s.capturedGraph(nil, nil)
 	if err != nil || graph == 0 {
 		return 0, err
 	}
@@ -61,8 +79,8 @@ func (s *Stream) Captured() (int, error) {
 	return int(n), err
 }
 
-// capture is the graph that the stream captures, 0 for none, and the n nodes behind which what comes next is.
-func (s *Stream) capture(nodes *unsafe.Pointer, n *uint64) (graph uintptr, err error) {
+// capturedGraph is the graph that the stream captures, 0 for none, and the n nodes behind which what comes next is.
+func (s *Stream) capturedGraph(nodes *unsafe.Pointer, n *uint64) (graph uintptr, err error) {
 	h := s.h.Load()
 	if h == 0 {
 		return 0, errStreamClosed
@@ -80,7 +98,7 @@ func (s *Stream) capture(nodes *unsafe.Pointer, n *uint64) (graph uintptr, err e
 func (s *Stream) newest() (uintptr, error) {
 	var nodes unsafe.Pointer
 	var n uint64
-	graph, err := s.capture(&nodes, &n)
+	graph, err := s.capturedGraph(&nodes, &n)
 	if err != nil || graph == 0 || n != 1 {
 		return 0, err
 	}

@@ -88,18 +88,11 @@ func (w *Stopwatch) run(queue func() error) error {
 
 // captured is what queue queues as a graph; nil where it cannot be captured, which leaves the stream as it was.
 func (w *Stopwatch) captured(queue func() error) *GraphExec {
-	if w.s.BeginCapture() != nil {
-		return nil
-	}
-	failed := queue()
-	g, err := w.s.EndCapture()
+	g, err := w.s.Capture(queue)
 	if err != nil {
 		return nil
 	}
-	var x *GraphExec
-	if failed == nil {
-		x, err = g.Instantiate()
-	}
+	x, err := g.Instantiate()
 	if err = errors.Join(err, g.Close()); err != nil && x != nil {
 		err = errors.Join(err, x.Close())
 	}

@@ -78,7 +78,7 @@ func (x *Exec) capture(step func(i int) error) (*cuda.GraphExec, error) {
 	var g *cuda.Graph
 	var err error
 	if x.comm == nil {
-		g, err = captureOn(x.home, queue)
+		g, err = x.home.Capture(queue)
 	} else {
 		// A group is captured on the stream of its last operation, which may have been another one.
 		if err := x.comm.announce(); err != nil {
@@ -100,22 +100,6 @@ func (x *Exec) capture(step func(i int) error) (*cuda.GraphExec, error) {
 		return nil, fmt.Errorf("capture: %w", err)
 	}
 	return exec, nil
-}
-
-// captureOn is what queue queues on s and the streams that join it, as a graph.
-func captureOn(s *cuda.Stream, queue func() error) (*cuda.Graph, error) {
-	if err := s.BeginCapture(); err != nil {
-		return nil, err
-	}
-	failed := queue()
-	g, err := s.EndCapture()
-	if err = errors.Join(failed, err); err != nil {
-		if g != nil {
-			err = errors.Join(err, g.Close())
-		}
-		return nil, err
-	}
-	return g, nil
 }
 
 // blame runs the program step by step, and waits for each step, to find the one that a capture has failed on with cause.
