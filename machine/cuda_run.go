@@ -263,9 +263,6 @@ func (c *compiled) prepareExchange() error {
 	}
 	if e.d.Take(c.m) {
 		c.m.device.forgetWords(e.layout.Weights[:])
-		if err := e.d.Refresh(); err != nil {
-			return err
-		}
 	}
 	for i, at := range e.layout.Weights {
 		if !e.manner.reads(i) {

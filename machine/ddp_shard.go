@@ -175,33 +175,16 @@ func (m *Machine) current() error {
 	return nil
 }
 
-// soon is how many buckets of weights, the first ones, a run gathers that has updated them; the next one gathers the others.
-func (l *lowering) soon() int {
-	switch e := l.exchange; {
-	case e.gathers():
-		return 0
-	case !e.layout.Late:
-		return len(e.plan.Buckets)
-	case l.g.solve == nil || l.g.solve.cfg.Joint():
-		return 0 // all updates come behind the last sum
-	default:
-		return e.plan.Soon()
-	}
-}
-
-// gatherFirst has the program gather the weights, in the order in which it reads them, that the run before it has updated and not
-// gathered: with OverlapGather of ddp. Programs of parts but the first come behind one that has.
+// gatherFirst has the program gather the weights, in the order in which it reads them, that the run before it has updated: with
+// OverlapGather of ddp. Programs of parts but the first come behind one that has.
 func (l *lowering) gatherFirst() {
 	e := l.exchange
 	if e == nil || !e.begun || !e.layout.Late || e.manner.joins() {
 		return
 	}
 	first := make([]program.Step, 0, len(e.shard.used)+len(l.p.Steps))
-	soon := l.soon()
 	for _, i := range e.shard.used {
-		if i >= soon {
-			first = append(first, l.gathering(i))
-		}
+		first = append(first, l.gathering(i))
 	}
 	for k := range e.copies {
 		e.copies[k].step += len(first)
@@ -210,9 +193,9 @@ func (l *lowering) gatherFirst() {
 }
 
 // spread puts the steps of an update, which are those from number begin on, where they can be done, with the allgathers of
-// weights behind them.
-func (l *lowering) spread(u *update, begin int) {
-	e, apart, soon := l.exchange, !u.cfg.Joint(), l.soon()
+// weights behind them. apart says that they need no sum over all gradients.
+func (l *lowering) spread(u *update, begin int, apart bool) {
+	e := l.exchange
 	main, head := slices.Clone(l.p.Steps[:begin]), slices.Clone(l.p.Steps[begin:u.first])
 	for _, n := range l.g.outputs {
 		for _, b := range e.shard.views[n] {
@@ -231,7 +214,7 @@ func (l *lowering) spread(u *update, begin int) {
 		}
 	}
 	for i := range blocks {
-		if i < soon {
+		if !e.gathers() && !e.layout.Late {
 			blocks[i].steps = append(blocks[i].steps, l.gathering(i))
 		}
 		if blocks[i].at = begin; apart {

@@ -21,6 +21,9 @@ type terms struct {
 	first       operand // 1 if no step has been made before, with EMADecay
 }
 
+// measures reports whether the norm of the gradients is needed.
+func (u *update) measures() bool { return u.cfg.ClipNorm > 0 || u.cfg.SkipNonFinite }
+
 // measure adds the sum of the squared gradients, in f64.
 func (u *update) measure(l *lowering) error {
 	l.label = "squared gradients"
@@ -105,7 +108,7 @@ func (u *update) termsOf(l *lowering, dt tensor.DType, factor float64) (*terms, 
 	if factor != 1 {
 		rate = c.do(program.Mul, rate, c.constant(factor))
 	}
-	if u.cfg.Measures() {
+	if u.measures() {
 		scale = c.clip(scale)
 		t.finite = c.term(c.finite)
 	}

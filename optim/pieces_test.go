@@ -99,7 +99,7 @@ func checkFleet(t *testing.T, c Config, f *fleet, whole *buckets, single Solver)
 		t.Errorf("%d steps skipped, want %d", single.Skipped(), want)
 	}
 	sums := 0
-	if c.Measures() {
+	if c.measures() {
 		sums += pieceSteps()
 	}
 	if c.Name == LAMB {

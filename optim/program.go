@@ -6,13 +6,6 @@ package optim
 // WithDefaults is c with every zero that means a default replaced by it.
 func (c Config) WithDefaults() Config { return c.withDefaults() }
 
-// Measures reports whether steps need the norm of all gradients.
-func (c Config) Measures() bool { return c.ClipNorm > 0 || c.SkipNonFinite }
-
-// Joint reports whether a parameter's step needs more than its elements' own gradients, weights and states: the norm of all
-// gradients, or with LAMB those of its weights and directions.
-func (c Config) Joint() bool { return c.Measures() || c.Name == LAMB }
-
 // Slots is the names of what is kept for each weight, in the order of ParamState.Slots: those of the rule, and "ema" last
 // with EMADecay.
 func (c Config) Slots() []string {

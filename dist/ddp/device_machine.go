@@ -35,20 +35,6 @@ func (d *DDP) GatherWeights() error {
 	return err
 }
 
-// Refresh gathers the weights if they are Stale. It is for a machine whose run comes behind that of another one, which may have left
-// other buckets to be gathered than those that its own runs begin with.
-//
-// Collective: all ranks. Returns: when the weights are there. Errors: those of the runs before, and of GatherWeights.
-func (d *DDP) Refresh() error {
-	if !d.stale {
-		return nil
-	}
-	if err := d.Wait(); err != nil {
-		return err
-	}
-	return d.GatherWeights()
-}
-
 // Await has Wait, Consolidate, Adopt and Close wait by f for runs that are queued, for a machine whose runs return before they
 // are done. Returns: what ends that.
 func (d *DDP) Await(f func() error) (stop func()) {

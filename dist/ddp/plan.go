@@ -22,24 +22,6 @@ type Plan struct {
 	Stage   int          // Config.Stage: what is sharded
 }
 
-// Soon is how many buckets, the first ones, a run gathers as soon as it has updated them, with Config.OverlapGather and an
-// optimizer that needs no norms; the next run gathers the others before it reads them. They have a third of the bytes at most.
-//
-// What a link carries in a step is sums behind the first gradient and gatherings of as many bytes. Where the backward pass takes
-// twice as long as the forward pass, with a third of the gatherings in it both have as much to hide of what they can hide.
-func (p *Plan) Soon() int {
-	total, sum := int64(0), int64(0)
-	for _, b := range p.Buckets {
-		total += b.Bytes()
-	}
-	for i, b := range p.Buckets {
-		if sum += b.Bytes(); 3*sum > total {
-			return i
-		}
-	}
-	return len(p.Buckets)
-}
-
 // PlanParam is one parameter.
 type PlanParam struct {
 	Name   string

@@ -69,33 +69,6 @@ func TestBucketsFillInTheOrderOfGradients(t *testing.T) {
 }
 
 // What is too little for a collective of its own goes with the next parameter, however large that is.
-// The first buckets that have a third of the bytes at most are gathered soon.
-func TestSoonIsAThird(t *testing.T) {
-	for _, c := range []struct {
-		elements []int
-		want     int
-	}{
-		{nil, 0},
-		{[]int{8}, 0},
-		{[]int{8, 8}, 0},
-		{[]int{8, 8, 8}, 1},
-		{[]int{9, 8, 8}, 0},
-		{[]int{8, 8, 8, 8}, 1},
-		{[]int{1, 8, 8, 8}, 1},
-		{[]int{1, 1, 8}, 2},
-		{[]int{0, 0}, 2},
-		{[]int{8, 8, 8, 8, 8, 8, 8}, 2},
-	} {
-		p := &Plan{}
-		for _, n := range c.elements {
-			p.Buckets = append(p.Buckets, PlanBucket{DType: tensor.F32, Elements: n})
-		}
-		if got := p.Soon(); got != c.want {
-			t.Errorf("of buckets of %v elements %d are soon, want %d", c.elements, got, c.want)
-		}
-	}
-}
-
 func TestLittleGradientsGoWithLargeOnes(t *testing.T) {
 	const first, later = 4 * 40, 64 * 40
 	for _, c := range []struct {

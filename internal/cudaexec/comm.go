@@ -100,24 +100,21 @@ func (c *comm) add(p *program.Program, cfg *Config, groups []*dist.Group, i int,
 // yields reports whether collective i of p, among n ranks, is better off with copy engines, which leave multiprocessors to the
 // computation beside it but among more than two ranks are slower than multiprocessors, because copies to one rank meet. That
 // pays where products come after it and are what a step waits for: while elements of 32 bits or more are multiplied as they are,
-// and behind allgathers that open the program, since the first products need multiprocessors as soon as their weights have come. In
-// such a program it pays for later allgathers too, which take no longer than by multiprocessors.
+// and behind what opens the program, since the first products need multiprocessors as soon as their weights have come.
 //
 // It looks at collectives and at their order alone, which ranks have alike, and at no other steps, which they have not.
 func yields(p *program.Program, i int, compute Compute, n int) bool {
 	if n <= 2 {
 		return true
 	}
-	opens, before, after := false, false, false // by an allgather; other sums that take long: products come before them
+	before, after := false, false // other sums that take long: products come before them
 	for j := range p.Steps {
-		o, ok := p.Steps[j].Op.(*program.Collective)
-		opens = opens || ok && o.Kind == dist.KindAllGather && !before
 		if j != i && sumBytes(p, j) >= gpu.LeastAside {
 			before, after = before || j < i, after || j > i
 		}
 	}
 	o, in := p.Steps[i].Op.(*program.Collective), p.Steps[i].In
-	if o.Kind == dist.KindAllGather && opens {
+	if o.Kind == dist.KindAllGather && !before {
 		return true
 	}
 	return after && compute == F32 && len(in) > 0 && p.Values[in[0].Value].DType.Size() >= tensor.F32.Size()
@@ -138,31 +135,21 @@ func sumBytes(p *program.Program, i int) int64 {
 // long as a launch takes, or, while other sums are on their way, for as long as these take.
 //
 // So of several sums the last is let be, since a long computation may follow which hides it; behind the others there is one more sum
-// to wait for. So is one that comes behind an allgather, which may be long on its way yet. And a step that waits for communication
-// anyway is let be: the device would have it wait for the end of the sum.
+// to wait for. And a step that waits for communication anyway is let be: the device would have it wait for the end of the sum.
 func (c *comm) goAhead(p *program.Program, o *order) {
 	if c == nil {
 		return
 	}
-	type sum struct {
-		step   int
-		behind bool // an allgather, with no other sum between
-	}
-	var sums []sum
-	behind := false
+	var sums []int
 	for i, k := range c.steps {
-		switch {
-		case k == nil || p.Steps[i].Stream != program.Comm:
-		case k.op.Kind == dist.KindAllGather:
-			behind = true
-		case !k.beside && k.group.Size() > 1 && sumBytes(p, i) >= gpu.LeastAside:
-			sums, behind = append(sums, sum{i, behind}), false
+		if k != nil && !k.beside && k.group.Size() > 1 && p.Steps[i].Stream == program.Comm && sumBytes(p, i) >= gpu.LeastAside {
+			sums = append(sums, i)
 		}
 	}
-	for n, s := range sums {
-		next := s.step + 1 + slices.Index(o.on[s.step+1:], program.Compute)
-		if next > s.step && len(o.turns[next].waits) == 0 && (n == 0 || n < len(sums)-1 && !s.behind) {
-			o.turns[s.step].ahead, o.turns[next].behind = true, true
+	for n, i := range sums {
+		next := i + 1 + slices.Index(o.on[i+1:], program.Compute)
+		if next > i && len(o.turns[next].waits) == 0 && (n == 0 || n < len(sums)-1) {
+			o.turns[i].ahead, o.turns[next].behind = true, true
 		}
 	}
 }

@@ -145,27 +145,18 @@ func TestGatheringsStandWhereTheGraphHasThem(t *testing.T) {
 	}
 }
 
-// On GPUs what a step has updated may be gathered by the next step, before its gradients, but for a third; where updates need norms,
-// all of it.
+// On GPUs what a step has updated may be gathered by the next step, before its gradients.
 func TestGatheringsOfTheNextStepStandBeforeItsGradients(t *testing.T) {
-	for _, c := range []struct {
-		clip float64
-		want string
-	}{
-		{0, "allgather weights 2, allgather weights 1, allreduce ddp weight, " +
-			"reducescatter bucket 0, reducescatter bucket 1, allgather weights 0, reducescatter bucket 2"},
-		{1, "allgather weights 2, allgather weights 1, allgather weights 0, allreduce ddp weight, " +
-			"reducescatter bucket 0, reducescatter bucket 1, reducescatter bucket 2, allreduce sums of the solver"},
-	} {
-		j := job(4, 2)
-		j.GPU, j.DDP.OverlapGather, j.Runs, j.Rule.ClipNorm = true, true, 1, c.clip
-		var got []string
-		for _, c := range newPlan(t, j).Configured().Step {
-			got = append(got, c.Kind+" "+c.Name)
-		}
-		if s := strings.Join(got, ", "); s != c.want {
-			t.Errorf("clip %v: %s\nwant %s", c.clip, s, c.want)
-		}
+	j := job(4, 2)
+	j.GPU, j.DDP.OverlapGather, j.Runs = true, true, 1
+	var got []string
+	for _, c := range newPlan(t, j).Configured().Step {
+		got = append(got, c.Kind+" "+c.Name)
+	}
+	want := "allgather weights 2, allgather weights 1, allgather weights 0, allreduce ddp weight, " +
+		"reducescatter bucket 0, reducescatter bucket 1, reducescatter bucket 2"
+	if s := strings.Join(got, ", "); s != want {
+		t.Errorf("%s\nwant %s", s, want)
 	}
 }
 

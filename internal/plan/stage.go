@@ -164,19 +164,11 @@ func (x *staged) step() queue {
 	return q
 }
 
-// soon is how many buckets, the first ones, a step gathers that has updated them, beside its backward pass.
-func (x *staged) soon() int {
-	if x.cfg.Stage == 0 || !x.cfg.OverlapGather || !x.j.GPU || x.j.Rule.Joint() {
-		return 0
-	}
-	return x.plan.Soon()
-}
-
-// gatherFirst is the gathering of what the step before has updated and not gathered, in the order of the forward pass, which is about
-// that of the buckets from the last one on.
+// gatherFirst is the gathering of what the step before has updated, in the order of the forward pass, which is about that of the
+// buckets from the last one on.
 func (x *staged) gatherFirst(q *queue) {
 	when := first
-	for i := len(x.plan.Buckets) - 1; i >= x.soon(); i-- {
+	for i := len(x.plan.Buckets) - 1; i >= 0; i-- {
 		q.add(when, x.gathering(i))
 		when = early // while the layer before computes
 	}
@@ -196,9 +188,6 @@ func (x *staged) run(q *queue, last bool) {
 		switch {
 		case last:
 			q.add(phase(i), x.reduction(i)...)
-			if i > 0 && i <= x.soon() { // behind a sum that is on its way meanwhile
-				q.add(phase(i), x.gathering(i-1))
-			}
 		case x.cfg.Stage > 1:
 			q.add(early, x.reduction(i)...)
 		}
@@ -327,7 +316,7 @@ func (x *staged) norms() []Collective {
 	sum := func(count int) Collective {
 		return collective("sums of the solver", dist.KindAllReduce, tensor.F64, count, n)
 	}
-	adapts, measures := r.Name == optim.LAMB, r.Measures()
+	adapts, measures := r.Name == optim.LAMB, r.ClipNorm > 0 || r.SkipNonFinite
 	switch {
 	case adapts && measures:
 		return []Collective{sum(2 * blocks), sum(blocks)}
