@@ -203,7 +203,7 @@ func (s *solver) emit(l *lowering, operands func(i int) (weight, grad operand, e
 	}
 	u.norm, u.skipped = program.None, program.None
 	sharded := l.exchange != nil && l.exchange.shard != nil
-	if u.measures() {
+	if u.cfg.Measures() {
 		u.norm = l.outside("norm", program.Output, s.normAt)
 	}
 	if s.cfg.SkipNonFinite {
@@ -236,7 +236,7 @@ func (s *solver) emit(l *lowering, operands func(i int) (weight, grad operand, e
 	if err := u.emit(l); err != nil {
 		return err
 	}
-	l.spread(u, begin, !u.measures() && s.cfg.Name != optim.LAMB)
+	l.spread(u, begin, !u.cfg.Measures() && s.cfg.Name != optim.LAMB)
 	return nil
 }
 

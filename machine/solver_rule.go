@@ -58,7 +58,7 @@ func (u *update) emit(l *lowering) error {
 		flat := []int{p.weight.len()}
 		p.weight, p.grad = l.reshape(p.weight, flat), l.reshape(p.grad, flat)
 	}
-	if u.measures() {
+	if u.cfg.Measures() {
 		if err := u.measure(l); err != nil {
 			return err
 		}
@@ -104,7 +104,7 @@ type element struct {
 // elements is the code over the elements of a parameter, with its weight and its gradient as the rule sees it.
 func (u *update) elements(l *lowering, p *updated) (c *element, w, g int) {
 	c = &element{code: l.newCode(p.weight.shape), l: l, u: u, p: p, t: p.terms, finite: -1}
-	if u.measures() {
+	if u.cfg.Measures() {
 		c.finite = c.load(c.t.finite)
 	}
 	w = c.load(p.weight)

@@ -21,9 +21,6 @@ type terms struct {
 	first       operand // 1 if no step has been made before, with EMADecay
 }
 
-// measures reports whether the norm of the gradients is needed.
-func (u *update) measures() bool { return u.cfg.ClipNorm > 0 || u.cfg.SkipNonFinite }
-
 // measure adds the sum of the squared gradients, in f64.
 func (u *update) measure(l *lowering) error {
 	l.label = "squared gradients"
@@ -108,7 +105,7 @@ func (u *update) termsOf(l *lowering, dt tensor.DType, factor float64) (*terms, 
 	if factor != 1 {
 		rate = c.do(program.Mul, rate, c.constant(factor))
 	}
-	if u.measures() {
+	if u.cfg.Measures() {
 		scale = c.clip(scale)
 		t.finite = c.term(c.finite)
 	}

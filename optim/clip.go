@@ -14,9 +14,6 @@ func clipFactor(limit, norm float64) float64 {
 	return min(limit/(norm+1e-6), 1)
 }
 
-// measures reports whether steps need the norm of the gradients.
-func (c Config) measures() bool { return c.ClipNorm > 0 || c.SkipNonFinite }
-
 // measure sets e.norm to the global norm of the scaled gradients, and finds the norms of weights along with it if the rule
 // needs them.
 // Errors: those of the exchange.

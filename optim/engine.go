@@ -141,7 +141,7 @@ func (e *engine) step() error {
 		return fmt.Errorf("the weights are averages: swap them back: %w", ErrSwapped)
 	}
 	e.gradScale = e.scale
-	if e.config.measures() {
+	if e.config.Measures() {
 		if err := e.measure(); err != nil {
 			return err
 		}

@@ -121,7 +121,7 @@ func lambDirection[T float](t lambTerms[T], w, m, v T) T {
 // Errors: those of the exchange.
 func (e *engine) adapt() error {
 	n := e.blocks
-	if !e.config.measures() {
+	if !e.config.Measures() {
 		n = len(e.sums)
 	}
 	if err := e.sum(e.directions, n); err != nil {
@@ -152,7 +152,7 @@ func (e *engine) directionsOfSpan(worker, i int) {
 	} else {
 		r.squares64(&p.f64, e.grad64(worker, p, sp), sp.lo, sp.hi, e.sums[at:])
 	}
-	if !e.config.measures() {
+	if !e.config.Measures() {
 		e.squaresOfWeights(sp, p, at)
 	}
 }

@@ -99,7 +99,7 @@ func checkFleet(t *testing.T, c Config, f *fleet, whole *buckets, single Solver)
 		t.Errorf("%d steps skipped, want %d", single.Skipped(), want)
 	}
 	sums := 0
-	if c.measures() {
+	if c.Measures() {
 		sums += pieceSteps()
 	}
 	if c.Name == LAMB {

@@ -6,6 +6,9 @@ package optim
 // WithDefaults is c with every zero that means a default replaced by it.
 func (c Config) WithDefaults() Config { return c.withDefaults() }
 
+// Measures reports whether steps need the norm of all gradients.
+func (c Config) Measures() bool { return c.ClipNorm > 0 || c.SkipNonFinite }
+
 // Slots is the names of what is kept for each weight, in the order of ParamState.Slots: those of the rule, and "ema" last
 // with EMADecay.
 func (c Config) Slots() []string {

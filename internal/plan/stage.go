@@ -316,7 +316,7 @@ func (x *staged) norms() []Collective {
 	sum := func(count int) Collective {
 		return collective("sums of the solver", dist.KindAllReduce, tensor.F64, count, n)
 	}
-	adapts, measures := r.Name == optim.LAMB, r.ClipNorm > 0 || r.SkipNonFinite
+	adapts, measures := r.Name == optim.LAMB, r.Measures()
 	switch {
 	case adapts && measures:
 		return []Collective{sum(2 * blocks), sum(blocks)}
