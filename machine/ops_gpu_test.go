@@ -160,16 +160,11 @@ func TestCollectivesOfGraphsOnTheHost(t *testing.T) {
 
 // TestCollectivesOfGraphsOnGPUs runs collectives of package ops on a world of GPUs, by the graph alone: nothing is attached.
 func TestCollectivesOfGraphsOnGPUs(t *testing.T) {
-	for _, n := range []int{2, 4} {
-		for name, cfg := range map[string]machine.Config{"graph": {DualValues: true}, "step by step": {DualValues: true, NoGraph: true, NoOptimize: true}} {
-			t.Run(fmt.Sprintf("%d/%s", n, name), func(t *testing.T) {
-				gpuCount(t, n)
-				gpuWorlds(backend.Config{})(t, n, conformance.LaunchOptions{StepTimeout: 20 * time.Second}, func(w *dist.World) error {
-					return verbsAgree(w, cfg, 2e-5)
-				})
-			})
-		}
+	cases := map[string]func(w *dist.World) error{}
+	for name, cfg := range map[string]machine.Config{"graph": {DualValues: true}, "step by step": {DualValues: true, NoGraph: true, NoOptimize: true}} {
+		cases[name] = func(w *dist.World) error { return verbsAgree(w, cfg, 2e-5) }
 	}
+	onGPUs(t, cases)
 }
 
 // TestCollectivesOfGPUsNeedAMachine looks at what says so: the tape machine, and a machine that is told to run on the host.

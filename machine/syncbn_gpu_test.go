@@ -6,15 +6,12 @@ import (
 	"math"
 	"slices"
 	"testing"
-	"time"
 
 	G "gorgonia.org/gorgonia"
 	gtensor "gorgonia.org/tensor"
 
 	"github.com/symgrad/symgrad/dist"
-	"github.com/symgrad/symgrad/dist/backend"
 	"github.com/symgrad/symgrad/dist/ddp"
-	"github.com/symgrad/symgrad/internal/conformance"
 	"github.com/symgrad/symgrad/internal/sim"
 	"github.com/symgrad/symgrad/machine"
 	"github.com/symgrad/symgrad/optim"
@@ -159,14 +156,9 @@ func TestRanksThatRunOutOfDataOnTheHost(t *testing.T) {
 
 // TestRanksThatRunOutOfDataOnGPUs normalizes over the ranks, and has ranks that run out of data.
 func TestRanksThatRunOutOfDataOnGPUs(t *testing.T) {
-	for _, n := range []int{2, 4} {
-		for name, cfg := range map[string]machine.Config{"graph": {}, "step by step": {NoGraph: true, NoOptimize: true}} {
-			t.Run(fmt.Sprintf("%d/%s", n, name), func(t *testing.T) {
-				gpuCount(t, n)
-				gpuWorlds(backend.Config{})(t, n, conformance.LaunchOptions{StepTimeout: 20 * time.Second}, func(w *dist.World) error {
-					return newUneven(n).agrees(w, cfg, 1e-4)
-				})
-			})
-		}
+	cases := map[string]func(w *dist.World) error{}
+	for name, cfg := range map[string]machine.Config{"graph": {}, "step by step": {NoGraph: true, NoOptimize: true}} {
+		cases[name] = func(w *dist.World) error { return newUneven(w.Size()).agrees(w, cfg, 1e-4) }
 	}
+	onGPUs(t, cases)
 }
