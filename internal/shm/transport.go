@@ -225,7 +225,14 @@ func (t *Transport) exclusive(kind dist.Kind, f func() error) error {
 	turn := t.next
 	t.next++
 	t.takeTurn(turn)
+	closed := t.closed // by who was before
+	if closed {
+		t.endTurn()
+	}
 	t.mu.Unlock()
+	if closed {
+		return dist.ErrClosed
+	}
 	defer func() {
 		t.wakeAll()
 		t.mu.Lock()
@@ -343,15 +350,20 @@ func (t *Transport) lost(world int, how string) {
 	}
 }
 
-// Close implements dist.Transport. The group has waited for its operations before.
+// Close implements dist.Transport. The group has waited for its operations before, but not for a Split or Heap that another
+// goroutine calls: what these read is unmapped behind them, in a turn of its own. Until then the group can be aborted.
 func (t *Transport) Close() error {
 	t.mu.Lock()
-	if t.closed {
-		t.mu.Unlock()
+	turn := t.next
+	t.next++
+	t.takeTurn(turn)
+	closed := t.closed
+	t.closed = true
+	t.endTurn()
+	t.mu.Unlock()
+	if closed {
 		return nil
 	}
-	t.closed = true
-	t.mu.Unlock()
 	atomic.StoreUint64(t.ctl.left(t.rank), 1)
 	t.node.leave(t)
 	return t.seg.close()
