@@ -159,7 +159,9 @@ func (g *Group) Heap(bytes int64) (symmetric.Heap, error) {
 	if err != nil {
 		return nil, fmt.Errorf("heap of %d B, rank %d/%d: %w", bytes, g.Rank(), g.Size(), err)
 	}
-	g.adopt(h)
+	if err := g.adopt(h); err != nil {
+		return nil, fmt.Errorf("heap of %d B, rank %d/%d: %w", bytes, g.Rank(), g.Size(), err)
+	}
 	return h, nil
 }
 
@@ -236,10 +238,19 @@ func (g *Group) open() error {
 	return nil
 }
 
-func (g *Group) adopt(x closer) {
-	g.c.rec.mu.Lock()
-	defer g.c.rec.mu.Unlock()
-	g.c.children = append(g.c.children, x)
+// adopt makes x a child, or closes it where the group was closed while x was made.
+func (g *Group) adopt(x closer) error {
+	c := g.c
+	c.rec.mu.Lock()
+	closed := c.closed
+	if !closed {
+		c.children = append(c.children, x)
+	}
+	c.rec.mu.Unlock()
+	if closed {
+		return errors.Join(ErrClosed, x.Close())
+	}
+	return nil
 }
 
 // do is a verb: at is the root or the peer.

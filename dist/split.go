@@ -24,7 +24,9 @@ func (g *Group) Split(color, key int) (*Group, error) {
 	if err != nil {
 		return nil, err
 	}
-	g.adopt(sub)
+	if err := g.adopt(sub); err != nil {
+		return nil, fmt.Errorf("split color %d, rank %d/%d: %w", color, g.Rank(), g.Size(), err)
+	}
 	return sub, nil
 }
 

@@ -28,7 +28,9 @@ func NewWorld(t Transport, local LocalInfo, traceEntries int, onClose func() err
 		return nil, err
 	}
 	if onClose != nil {
-		g.adopt(closeFunc(onClose))
+		if err := g.adopt(closeFunc(onClose)); err != nil {
+			return nil, err
+		}
 	}
 	return &World{Group: g, local: local}, nil
 }

@@ -2,11 +2,26 @@ package shm
 
 import (
 	"errors"
+	"os"
 	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/symgrad/symgrad/dist"
 )
+
+// awaitTurns returns when t has handed n turns out.
+func awaitTurns(t *Transport, n uint64) {
+	for {
+		t.mu.Lock()
+		next := t.next
+		t.mu.Unlock()
+		if next == n {
+			return
+		}
+		runtime.Gosched()
+	}
+}
 
 // A Split or Heap uses the control segment until it returns, so that an end closed meanwhile unmaps it later.
 func TestCloseIsBehindASplitThatRuns(t *testing.T) {
@@ -20,20 +35,9 @@ func TestCloseIsBehindASplitThatRuns(t *testing.T) {
 		sub, err := ends[0].Split(0, 0)
 		split <- errors.Join(err, sub.Close())
 	}()
-	queued := func(n uint64) {
-		for {
-			at(0).mu.Lock()
-			next := at(0).next
-			at(0).mu.Unlock()
-			if next == n {
-				return
-			}
-			runtime.Gosched()
-		}
-	}
-	queued(1)
+	awaitTurns(at(0), 1)
 	go func() { closed <- ends[0].Close() }()
-	queued(2)
+	awaitTurns(at(0), 2)
 	select {
 	case err := <-closed:
 		t.Fatalf("closed, %v, while a split runs", err)
@@ -48,5 +52,39 @@ func TestCloseIsBehindASplitThatRuns(t *testing.T) {
 	}
 	if err := errors.Join(sub.Close(), ends[1].Close(), ends[0].Close()); err != nil {
 		t.Error(err)
+	}
+}
+
+// What a group makes while it is closed is closed too: nobody else would.
+func TestHeapMadeWhileItsGroupClosesIsGivenBack(t *testing.T) {
+	ends, err := Local(2, Mapped, Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := ends[0].(*worldTransport).Transport
+	worlds := make([]*dist.World, 2)
+	for r := range worlds {
+		if worlds[r], err = dist.NewWorld(ends[r], dist.LocalInfo{Rank: r, Size: 2}, 0, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	made, closed := make(chan error, 1), make(chan error, 1)
+	go func() {
+		_, err := worlds[0].Heap(4096)
+		made <- err
+	}()
+	awaitTurns(first, 1)
+	go func() { closed <- worlds[0].Close() }()
+	awaitTurns(first, 2)
+	_, err = worlds[1].Heap(4096)
+	if err := errors.Join(err, <-closed, worlds[1].Close()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-made; !errors.Is(err, dist.ErrClosed) {
+		t.Errorf("a heap of a group that is closed: %v, want ErrClosed", err)
+	}
+	raw, err := os.ReadFile("/proc/self/maps")
+	if n := strings.Count(string(raw), "symgrad"); n != 0 || err != nil {
+		t.Errorf("%d mappings are left, %v", n, err)
 	}
 }
