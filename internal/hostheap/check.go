@@ -34,6 +34,18 @@ func Product(count, size int64) int64 {
 	return count * size
 }
 
+// addressable is more than a process has addresses for.
+const addressable = 1 << 47
+
+// CheckHeap is an error for a heap of bytes bytes on each of n ranks that no process can map, before sizes are rounded and
+// multiplied.
+func CheckHeap(bytes int64, n int) error {
+	if bytes > addressable/int64(n) {
+		return fmt.Errorf("%w: %d parts of %d B are more than a process can address", symmetric.ErrNoSpace, n, bytes)
+	}
+	return nil
+}
+
 // CheckSize is the error of every rank for wrong arguments of Alloc that they share.
 func CheckSize(alignment, bytes int64) error {
 	if bytes < 0 {

@@ -37,6 +37,9 @@ func (t *Transport) newHeap(bytes int64) (*Heap, error) {
 	if err := t.agree(&own); err != nil {
 		return nil, err
 	}
+	if err := hostheap.CheckHeap(bytes, t.size); err != nil {
+		return nil, err
+	}
 	part := max(bytes+pageBytes-1, pageBytes) &^ (pageBytes - 1)
 	id := t.headers[0].id
 	arena, err := symmetric.NewArena(part)

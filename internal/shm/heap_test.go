@@ -3,6 +3,7 @@ package shm
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 
@@ -138,6 +139,23 @@ func TestHeapSizesMustAgree(t *testing.T) {
 		for r, err := range errs {
 			if !errors.Is(err, dist.ErrMismatch) || !strings.Contains(err.Error(), "8192 B") {
 				t.Errorf("%s: rank %d: error %v, want ErrMismatch that names 8192 B", name, r, err)
+			}
+		}
+	}
+}
+
+// Sizes that wrap around when they are rounded, or multiplied by the ranks, are refused, and the group stays whole.
+func TestHeapLargerThanAnyMemoryIsAnErrorOnAllRanks(t *testing.T) {
+	for name, launch := range launchers {
+		for _, bytes := range []int64{math.MaxInt64, math.MaxInt64 - pageBytes, 1 << 62, 1 << 48} {
+			errs, err := launch(4, Config{}, func(w *dist.World) error {
+				if h, err := w.Heap(bytes); !errors.Is(err, symmetric.ErrNoSpace) {
+					return fmt.Errorf("heap %v of %d B: error %w, want ErrNoSpace", h, bytes, err)
+				}
+				return done(w.Barrier())
+			})
+			if err := errors.Join(append(errs, err)...); err != nil {
+				t.Errorf("%s: %v", name, err)
 			}
 		}
 	}

@@ -19,9 +19,15 @@ type memory struct {
 	asleep []atomic.Int64 // by rank: waits on its part
 }
 
-// makeHeap concludes a meeting about a heap.
+// makeHeap concludes a meeting about a heap. One that is too large is an error of all ranks and leaves the group whole.
 func (b *board) makeHeap() error {
 	const unit = symmetric.Alignment
+	if err := hostheap.CheckHeap(b.sigs[0].Count, len(b.ends)); err != nil {
+		for r := range b.ends {
+			b.ends[r].err = err
+		}
+		return nil
+	}
 	capacity := max((b.sigs[0].Count+unit-1)&^(unit-1), unit)
 	arena, err := symmetric.NewArena(capacity)
 	if err != nil {

@@ -3,6 +3,7 @@ package sim_test
 import (
 	"errors"
 	"fmt"
+	"math"
 	"runtime"
 	"strings"
 	"sync"
@@ -157,6 +158,18 @@ func TestGroupsProgressIndependently(t *testing.T) {
 		both.Wait()
 		return errors.Join(errs...)
 	})
+}
+
+// Sizes that wrap around when they are rounded, or that Go cannot make, are refused, and the group stays whole.
+func TestHeapLargerThanAnyMemoryIsAnErrorOnAllRanks(t *testing.T) {
+	for _, bytes := range []int64{math.MaxInt64, math.MaxInt64 - symmetric.Alignment, 1 << 62, 1 << 48} {
+		onEach(t, 2, sim.Config{}, func(w *dist.World) error {
+			if h, err := w.Heap(bytes); !errors.Is(err, symmetric.ErrNoSpace) {
+				return fmt.Errorf("heap %v of %d B: error %w, want ErrNoSpace", h, bytes, err)
+			}
+			return finish(w.Barrier())
+		})
+	}
 }
 
 func TestRegionAfterFreeAndClose(t *testing.T) {
