@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -38,7 +39,8 @@ func meminfo(path, key string) (int64, bool) {
 	return 0, false
 }
 
-// cgroupMemory is the tightest memory limit above this process and the use against it, for cgroup v2 and v1.
+// cgroupMemory is the tightest memory limit above this process and the use against it, for cgroup v2 and v1. Cached files
+// are no use: the kernel counts them, up to the limit in a group that has read much, and drops them when memory is wanted.
 func cgroupMemory(self, root string) (limit, used int64, where string, ok bool) {
 	raw, err := os.ReadFile(self)
 	if err != nil {
@@ -49,17 +51,19 @@ func cgroupMemory(self, root string) (limit, used int64, where string, ok bool) 
 		if len(parts) != 3 {
 			continue
 		}
-		base, limitFile, usedFile := root, "memory.max", "memory.current"
+		base, limitFile, usedFile, total := root, "memory.max", "memory.current", ""
 		switch {
 		case parts[0] == "0" && parts[1] == "":
 		case strings.Contains(","+parts[1]+",", ",memory,"):
 			base, limitFile, usedFile = filepath.Join(root, "memory"), "memory.limit_in_bytes", "memory.usage_in_bytes"
+			total = "total_" // with the groups below, as in v2
 		default:
 			continue
 		}
 		for dir := filepath.Clean("/" + parts[2]); ; dir = filepath.Dir(dir) {
 			l, okL := readInt(filepath.Join(base, dir, limitFile))
 			u, okU := readInt(filepath.Join(base, dir, usedFile))
+			u = max(0, u-sumOf(filepath.Join(base, dir, "memory.stat"), total+"inactive_file", total+"active_file"))
 			if okL && okU && (!ok || l-u < limit-used) {
 				limit, used, where, ok = l, u, dir, true
 			}
@@ -69,6 +73,21 @@ func cgroupMemory(self, root string) (limit, used int64, where string, ok bool) 
 		}
 	}
 	return limit, used, where, ok
+}
+
+// sumOf adds the lines of a memory.stat that have one of the keys. Shared memory is in neither kind of file pages.
+func sumOf(path string, keys ...string) (sum int64) {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(raw)) {
+		key, text, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if n, err := strconv.ParseInt(text, 10, 64); err == nil && slices.Contains(keys, key) {
+			sum += n
+		}
+	}
+	return sum
 }
 
 // readInt is the number in a file; "max", a missing file and v1's "unlimited" (near 2^63) are not ok.

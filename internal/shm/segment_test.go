@@ -138,6 +138,14 @@ func TestCgroupMemoryFindsTheTightestLimit(t *testing.T) {
 			"memory/a/memory.limit_in_bytes": "4096", "memory/a/memory.usage_in_bytes": "96",
 			"memory/memory.limit_in_bytes": "9223372036854771712", "memory/memory.usage_in_bytes": "5",
 		}, 4096, 96, "/a", true},
+		{"v2 cached files", "0::/job\n", map[string]string{
+			"job/memory.max": "1000", "job/memory.current": "990",
+			"job/memory.stat": "anon 90\nfile 900\nshmem 100\ninactive_file 700\nactive_file 100\nworkingset_restore_file 5\n",
+		}, 1000, 190, "/job", true},
+		{"v1 cached files", "3:memory:/a\n", map[string]string{
+			"memory/a/memory.limit_in_bytes": "1000", "memory/a/memory.usage_in_bytes": "990",
+			"memory/a/memory.stat": "inactive_file 1\nactive_file 2\ntotal_inactive_file 300\ntotal_active_file 400\n",
+		}, 1000, 290, "/a", true},
 		{"none", "garbage\n", nil, 0, 0, "", false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
