@@ -148,7 +148,8 @@ func (t *Transport) deadlock(s *sleeper) error {
 	messages := mine.PointToPoint() || mine == dist.KindBatch
 	for p := range t.size {
 		theirs, theirPeer, _ := unpackState(atomic.LoadUint64(t.ctl.state(p)))
-		iCollect := !messages && theirs.PointToPoint() && theirPeer == t.rank && t.missing(p)
+		iCollect := !messages && theirs.PointToPoint() && theirPeer == t.rank && t.missing(p) &&
+			!t.movable(p, theirs)
 		theyCollect := messages && t.stuckOn(p) && theirs != dist.KindInvalid && !theirs.PointToPoint() &&
 			theirs != dist.KindBatch && t.announced(p, t.round+1)
 		if p == t.rank || !iCollect && !theyCollect {
@@ -165,6 +166,17 @@ func (t *Transport) deadlock(s *sleeper) error {
 	}
 	s.suspect = false
 	return nil
+}
+
+// movable reports whether rank p can go on with the send or receive with this rank that it is in: it has what it waits for
+// and was not given a core since, or it is stopped.
+func (t *Transport) movable(p int, k dist.Kind) bool {
+	from, to, stuck := p, t.rank, uint64(ringDepth) // chunks in the ring
+	if k == dist.KindRecv {
+		from, to, stuck = t.rank, p, 0
+	}
+	read := atomic.LoadUint64(t.ctl.read(from, to))
+	return atomic.LoadUint64(t.ctl.wrote(from, to))-read != stuck
 }
 
 // missing reports whether this rank waits for rank p, in a collective.
