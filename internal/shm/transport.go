@@ -1,6 +1,7 @@
 package shm
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -278,7 +279,7 @@ func (t *Transport) split(color, key int) (*Transport, error) {
 			members = append(members, r)
 		}
 	}
-	slices.SortStableFunc(members, func(x, y int) int { return int(t.headers[x].b - t.headers[y].b) })
+	slices.SortStableFunc(members, func(x, y int) int { return cmp.Compare(t.headers[x].b, t.headers[y].b) })
 	world := make([]int, len(members))
 	for i, r := range members {
 		world[i] = t.ranks[r]

@@ -5,8 +5,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -171,6 +173,20 @@ func TestAllReduceOnPrivateAndHeapMemory(t *testing.T) {
 			return nil
 		})
 	}
+}
+
+// Keys may be any number: their differences do not fit an int.
+func TestSplitOrdersKeysThatAreFarApart(t *testing.T) {
+	onEach(t, 3, Config{}, func(w *dist.World) error {
+		g, err := w.Split(0, []int{math.MaxInt, 0, math.MinInt}[w.Rank()])
+		if err != nil {
+			return err
+		}
+		if got := g.Ranks(); !slices.Equal(got, []int{2, 1, 0}) {
+			return fmt.Errorf("world ranks %v in the order of their keys, want 2, 1, 0", got)
+		}
+		return nil
+	})
 }
 
 func TestRanksLeaveNothingBehind(t *testing.T) {
