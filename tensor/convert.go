@@ -21,6 +21,8 @@ func Convert(dst, src Buffer) error {
 		return fmt.Errorf("convert %v to %v: lengths differ", src, dst)
 	case dst.Device() != Host || src.Device() != Host:
 		return fmt.Errorf("convert %v to %v: both must be in host memory", src, dst)
+	case Overlap(dst, src) && !Same(dst, src):
+		return fmt.Errorf("convert %v to %v: they overlap", src, dst)
 	}
 	fastest.convert(dst, src)
 	return nil

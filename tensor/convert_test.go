@@ -195,6 +195,18 @@ func TestConvertRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	two := Of(make([]float32, 2))
+	four := Of(make([]float32, 4))
+	part := func(i, j int) Buffer {
+		b, err := four.Slice(i, j)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	half, err := FromPointer(four.Pointer(), 4, BF16, Host) // widened in place, it would read what it has written
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct{ dst, src Buffer }{
 		{Of(make([]float64, 3)), two},
 		{Of(make([]int32, 2)), two},
@@ -202,10 +214,18 @@ func TestConvertRefuses(t *testing.T) {
 		{two, Buffer{}},
 		{two, gpu},
 		{gpu, two},
+		{four, half},
+		{part(1, 4), part(0, 3)},
 	} {
 		if err := Convert(c.dst, c.src); err == nil {
 			t.Errorf("%v to %v: no error", c.src, c.dst)
 		}
+	}
+	if err := Convert(part(2, 4), part(0, 2)); err != nil {
+		t.Errorf("side by side: %v", err)
+	}
+	if err := Convert(four, four); err != nil {
+		t.Errorf("onto itself: %v", err)
 	}
 	if err := Convert(Of([]float32(nil)), Of([]float64(nil))); err != nil {
 		t.Errorf("nothing: %v", err)
