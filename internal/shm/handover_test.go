@@ -212,6 +212,22 @@ func TestTakeFromARankThatHasLeft(t *testing.T) {
 	}
 }
 
+// An offer that arrives together with the news that its rank has gone is taken.
+func TestTakeFromARankThatLeavesMeanwhile(t *testing.T) {
+	in := newInbox()
+	alive := func() error { // as the reader of the connection does, right after the look at the inbox
+		in.put(1, offer{id: 7, size: 4096})
+		return &dist.RankError{Rank: 1, How: connectionClosed}
+	}
+	if o, err := in.take(1, 7, alive); err != nil || o.size != 4096 {
+		t.Errorf("an offer that was made: %+v, %v", o, err)
+	}
+	gone := func() error { return &dist.RankError{Rank: 1, How: connectionClosed} }
+	if _, err := in.take(1, 8, gone); !errors.Is(err, dist.ErrAborted) {
+		t.Errorf("an offer that was not made: %v, want the death of rank 1", err)
+	}
+}
+
 // A rank whose card is there, but which does not listen, has died.
 func TestOpenNamesARankThatDiedBefore(t *testing.T) {
 	c, err := newCard()

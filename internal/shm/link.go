@@ -79,6 +79,7 @@ func (b *inbox) take(peer int, id uint64, alive func() error) (offer, error) {
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
 	for {
+		dead := alive() // asked first: what a peer handed over before it left is here by then
 		b.mu.Lock()
 		o, ok := b.offers[inboxKey{peer, id}]
 		delete(b.offers, inboxKey{peer, id})
@@ -90,8 +91,8 @@ func (b *inbox) take(peer int, id uint64, alive func() error) (offer, error) {
 			}
 			return o, nil
 		}
-		if err := alive(); err != nil {
-			return offer{}, err
+		if dead != nil {
+			return offer{}, dead
 		}
 		if ended {
 			return offer{}, fmt.Errorf("%w: rank %d left before it handed its segment over", dist.ErrClosed, peer)
