@@ -26,9 +26,6 @@ type maker interface {
 type memfdMaker struct{}
 
 func (memfdMaker) make(purpose string, size int64) (segment, error) {
-	if err := checkRoom(size); err != nil {
-		return nil, fmt.Errorf("shared memory for %s: %w", purpose, err)
-	}
 	fd, err := unix.MemfdCreate("symgrad-"+purpose, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if errors.Is(err, unix.ENOSYS) {
 		return fileMaker{dir: "/dev/shm"}.make(purpose, size)
@@ -69,6 +66,9 @@ func (m fileMaker) make(purpose string, size int64) (segment, error) {
 
 // reserve takes the pages now, so that touching them later cannot raise SIGBUS.
 func reserve(fd int, size int64) error {
+	if err := checkRoom(size); err != nil { // a tmpfs may be larger than what this process can have of it
+		return err
+	}
 	if err := unix.Fchmod(fd, 0o600); err != nil {
 		return fmt.Errorf("fchmod: %w", err)
 	}

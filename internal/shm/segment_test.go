@@ -105,9 +105,11 @@ func TestFullFileSystemIsAnError(t *testing.T) {
 }
 
 func TestSegmentLargerThanMemoryIsAnError(t *testing.T) {
-	_, err := memfdMaker{}.make("a symmetric heap", 1<<50)
-	if err == nil || !strings.Contains(err.Error(), "a symmetric heap") || !strings.Contains(err.Error(), "1125899906842624 B") {
-		t.Errorf("error %v, want one that names the purpose and the size", err)
+	for _, mk := range []maker{memfdMaker{}, fileMaker{t.TempDir()}} {
+		_, err := mk.make("a symmetric heap", 1<<50)
+		if err == nil || !strings.Contains(err.Error(), "a symmetric heap") || !strings.Contains(err.Error(), "1125899906842624 B wanted, the m") {
+			t.Errorf("%T: error %v, want one that names the purpose, the size and what there is", mk, err)
+		}
 	}
 }
 
