@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 )
 
 func TestGateLetsNobodyInOnceItCloses(t *testing.T) {
@@ -84,4 +85,32 @@ func TestGateClosesBehindTheLast(t *testing.T) {
 			t.Fatalf("%d have closed it", closed.Load())
 		}
 	}
+}
+
+// Whoever closes a heap may count on its memory being unmapped, and on nobody being inside, also when another is closing it.
+func TestEveryCloseReturnsBehindTheLastAccess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, o := newHeap(t)
+		if !h.gate.Enter() {
+			t.Fatal("an open gate keeps out")
+		}
+		var closed atomic.Int64
+		for range 2 {
+			go func() {
+				if err := h.Close(); err != nil || !o.unmapped.Load() {
+					t.Errorf("closed with %v, unmapped: %v", err, o.unmapped.Load())
+				}
+				closed.Add(1)
+			}()
+		}
+		synctest.Wait()
+		if n := closed.Load(); n != 0 {
+			t.Errorf("%d have closed it with somebody inside", n)
+		}
+		h.gate.Leave()
+		synctest.Wait()
+		if n := closed.Load(); n != 2 {
+			t.Errorf("%d of 2 have closed it", n)
+		}
+	})
 }

@@ -45,11 +45,14 @@ type Heap struct {
 	spins int
 	gate  Gate
 	fence atomic.Uint64
+	gone  chan struct{} // closed when the memory is unmapped
 }
 
 // New is a heap over parts, which all have one size.
 func New(host Host, cfg Config) *Heap {
-	return &Heap{host: host, rank: cfg.Rank, parts: cfg.Parts, spins: max(cfg.Spins, 1), gate: NewGate()}
+	return &Heap{
+		host: host, rank: cfg.Rank, parts: cfg.Parts, spins: max(cfg.Spins, 1), gate: NewGate(), gone: make(chan struct{}),
+	}
 }
 
 // Alloc implements symmetric.Heap.
@@ -143,11 +146,14 @@ func (h *Heap) order(call string) error {
 // Stats implements symmetric.Heap.
 func (h *Heap) Stats() symmetric.Stats { return h.host.Stats() }
 
-// Close implements symmetric.Heap.
+// Close implements symmetric.Heap. Whoever comes second waits as well: a group that closes unmaps next what those who are
+// still inside ask whether it is whole.
 func (h *Heap) Close() error {
 	if !h.gate.Close(func() { h.host.Ring(h.rank, 0, int64(len(h.parts[h.rank]))) }) {
+		<-h.gone
 		return nil
 	}
+	defer close(h.gone)
 	return h.host.Unmap()
 }
 
