@@ -33,8 +33,8 @@ CUDA_VISIBLE_DEVICES leaves; start no more ranks than GPUs.
 Ctrl-C is passed on to the ranks once; the second time it kills them.
 
 Exit codes: the one of the rank that failed first (128 plus the number of the
-signal that killed it), 130 after Ctrl-C, 143 after SIGTERM, 2 for a command line
-that makes no sense.`,
+signal that killed it), 130 after Ctrl-C, 143 after SIGTERM, 141 when nobody reads
+the output any more (| head), 2 for a command line that makes no sense.`,
 		Example: `  symgrad run -n 4 ./train --config configs/mnist-mlp.yaml
   symgrad run -n 2 --log-dir logs -- sh -c 'exec ./train --set run.name=$USER'`,
 		Args: usageArgs(checkProgram),

@@ -46,6 +46,32 @@ func TestSpawnLeavesNoProcessBehind(t *testing.T) {
 	}
 }
 
+// Behind a pipe such as "| head" the launcher is not just killed by SIGPIPE: it ends what the ranks have started first.
+func TestOutputThatNobodyReadsEndsTheJob(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newStage(t)
+	job := s.startTo(w, "launcher", "2")
+	ranks := s.enter(2)
+	ranks[1].make("child session")
+	all := append(ranks, s.enter(1)...)
+	if err := errors.Join(r.Close(), w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	ranks[0].tell(fmt.Sprintf("out %q", "a line\n")) // it may be ended before it can answer
+	if got, want := job.wait(), 128+int(syscall.SIGPIPE); got != want {
+		t.Fatalf("exit code %d, want %d; stderr\n%s", got, want, &job.err)
+	}
+	for _, h := range all {
+		h.gone()
+	}
+	if want := "nobody reads the output any more: 2 ranks are told to end"; !strings.Contains(job.err.String(), want) {
+		t.Errorf("stderr lacks %q:\n%s", want, &job.err)
+	}
+}
+
 // An orphan of a rank that goes on is waited for when it ends: nothing piles up in the process table.
 func TestOrphansAreReapedWhileTheirRankRuns(t *testing.T) {
 	s := newStage(t)

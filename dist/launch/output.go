@@ -2,9 +2,11 @@ package launch
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"sync"
+	"syscall"
 )
 
 const (
@@ -24,14 +26,22 @@ type console struct {
 type sink struct {
 	w        io.Writer
 	terminal bool
-	midline  bool  // what was written last did not end its line
-	err      error // the first; nothing is written after it
+	midline  bool            // what was written last did not end its line
+	err      error           // the first; nothing is written after it
+	unread   chan<- struct{} // is told when nobody is left to read the pipe behind w; nil if nobody wants to know
 }
 
 func (s *sink) write(p []byte) {
-	if s.err == nil && len(p) > 0 {
-		_, s.err = s.w.Write(p)
-		s.midline = p[len(p)-1] != '\n'
+	if s.err != nil || len(p) == 0 {
+		return
+	}
+	_, s.err = s.w.Write(p)
+	s.midline = p[len(p)-1] != '\n'
+	if errors.Is(s.err, syscall.EPIPE) {
+		select {
+		case s.unread <- struct{}{}:
+		default: // the other sink has said it
+		}
 	}
 }
 

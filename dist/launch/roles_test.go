@@ -39,7 +39,7 @@ func playLauncher(args []string) int {
 		return fail(err)
 	}
 	res, err := Spawn(context.Background(), SpawnConfig{Program: exe, N: n, Env: append(os.Environ(), roleVar+"=puppet")})
-	if err != nil {
+	if err != nil && res.Code == 0 {
 		return fail(err)
 	}
 	return res.Code

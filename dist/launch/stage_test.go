@@ -234,6 +234,12 @@ type program struct {
 // start runs this test binary in role.
 func (s *stage) start(role string, args ...string) *program {
 	s.t.Helper()
+	return s.startTo(nil, role, args...)
+}
+
+// startTo is start with stdout somewhere else than in p.out, if it is not nil.
+func (s *stage) startTo(stdout *os.File, role string, args ...string) *program {
+	s.t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
 		s.t.Fatal(err)
@@ -241,6 +247,9 @@ func (s *stage) start(role string, args ...string) *program {
 	p := &program{t: s.t, cmd: exec.Command(exe, args...)}
 	p.cmd.Env = s.environ(role)
 	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.err
+	if stdout != nil {
+		p.cmd.Stdout = stdout
+	}
 	if err := p.cmd.Start(); err != nil {
 		s.t.Fatal(err)
 	}

@@ -25,6 +25,8 @@ type supervisor struct {
 
 	signals  chan os.Signal
 	children chan os.Signal // SIGCHLD
+	pipes    chan os.Signal // SIGPIPE, which nobody reads
+	unread   chan struct{}  // nobody is left to read what the ranks write
 }
 
 // step is a signal that all ranks get at a time.
@@ -37,6 +39,7 @@ func newSupervisor(j *job) *supervisor {
 	s := &supervisor{
 		job: j, timer: time.NewTimer(0),
 		signals: make(chan os.Signal, len(passedOn)), children: make(chan os.Signal, 1),
+		pipes: make(chan os.Signal, 1), unread: make(chan struct{}, 1),
 	}
 	s.timer.Stop()
 	for _, sig := range passedOn {
@@ -45,6 +48,12 @@ func newSupervisor(j *job) *supervisor {
 		}
 	}
 	signal.Notify(s.children, syscall.SIGCHLD)
+	if !signal.Ignored(syscall.SIGPIPE) {
+		// The runtime ends a program that writes to a stdout without a reader, unless it takes the signal: what the ranks have
+		// started would then be left behind. The signal also comes from sockets of ranks that died, hence the error counts.
+		signal.Notify(s.pipes, syscall.SIGPIPE)
+		j.console.out.unread, j.console.err.unread = s.unread, s.unread
+	}
 	return s
 }
 
@@ -52,6 +61,7 @@ func newSupervisor(j *job) *supervisor {
 func (s *supervisor) close() {
 	signal.Stop(s.signals)
 	signal.Stop(s.children)
+	signal.Stop(s.pipes)
 	s.timer.Stop()
 }
 
@@ -64,6 +74,8 @@ func (s *supervisor) run(ctx context.Context) {
 			s.bury(c)
 		case sig := <-s.signals:
 			s.interrupt(sig.(syscall.Signal))
+		case <-s.unread:
+			s.hangUp()
 		case <-done:
 			done = nil
 			s.cancel(context.Cause(ctx))
@@ -108,6 +120,18 @@ func (s *supervisor) interrupt(sig syscall.Signal) {
 	if s.cancelled == nil { // else the ranks have less time
 		s.follow([]step{{time.Now().Add(s.cfg.Patience), syscall.SIGKILL}})
 	}
+}
+
+// hangUp ends the ranks because nobody reads their output any more. They get SIGTERM: a Go program ignores SIGPIPE.
+func (s *supervisor) hangUp() {
+	if s.failed || s.ending() {
+		return
+	}
+	s.asked = syscall.SIGPIPE
+	s.console.printf("nobody reads the output any more: %d ranks are told to end, and have %v to do so",
+		len(s.ranks)-len(s.past), s.cfg.Patience)
+	s.signalAll(syscall.SIGTERM)
+	s.follow([]step{{time.Now().Add(s.cfg.Patience), syscall.SIGKILL}})
 }
 
 // cancel ends the ranks because ctx has ended.
