@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -102,6 +103,42 @@ func TestPatienceEndsAfterASignal(t *testing.T) {
 		t.Errorf("got %+v, want 129 and a rank that was killed", res)
 	}
 	ranks[0].gone()
+}
+
+// stuckWriter is a terminal or a pager that takes nothing until the test ends.
+type stuckWriter struct{ stuck, taken chan struct{} }
+
+func (w *stuckWriter) Write(p []byte) (int, error) {
+	select {
+	case <-w.stuck:
+	default:
+		close(w.stuck)
+	}
+	<-w.taken
+	return len(p), nil
+}
+
+func TestRanksEndBySignalsWhileTheirOutputIsStuck(t *testing.T) {
+	s, w := newStage(t), &stuckWriter{stuck: make(chan struct{}), taken: make(chan struct{})}
+	job, ranks := s.spawn(t.Context(), SpawnConfig{N: 2, Stdout: w, Patience: 50 * time.Millisecond})
+	release := sync.OnceFunc(func() { close(w.taken) })
+	t.Cleanup(release) // before the test waits for Spawn
+	ranks[0].make("deaf")
+	ranks[0].make(fmt.Sprintf("out %q", "a line\n"))
+	<-w.stuck
+	if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil { // Spawn holds it while it runs
+		t.Fatal(err)
+	}
+	for _, r := range ranks {
+		r.gone()
+	}
+	release()
+	if res := job.wait(); res.Code != 129 || res.Ranks[0].Code != 137 || res.Ranks[1].Code != 129 {
+		t.Errorf("got %+v, want 129 and a deaf rank that was killed", res)
+	}
+	if want := "hangup: passed on to 2 ranks"; !strings.Contains(job.err.String(), want) {
+		t.Errorf("stderr lacks %q:\n%s", want, &job.err)
+	}
 }
 
 func TestIgnoredSignalsStayIgnored(t *testing.T) {

@@ -114,7 +114,7 @@ func (s *supervisor) interrupt(sig syscall.Signal) {
 		return
 	}
 	s.asked = sig
-	s.console.printf("%v: passed on to %d ranks, which have %v to end; once more kills them",
+	s.say("%v: passed on to %d ranks, which have %v to end; once more kills them",
 		sig, len(s.ranks)-len(s.past), s.cfg.Patience)
 	s.signalAll(sig)
 	if s.cancelled == nil { // else the ranks have less time
@@ -128,7 +128,7 @@ func (s *supervisor) hangUp() {
 		return
 	}
 	s.asked = syscall.SIGPIPE
-	s.console.printf("nobody reads the output any more: %d ranks are told to end, and have %v to do so",
+	s.say("nobody reads the output any more: %d ranks are told to end, and have %v to do so",
 		len(s.ranks)-len(s.past), s.cfg.Patience)
 	s.signalAll(syscall.SIGTERM)
 	s.follow([]step{{time.Now().Add(s.cfg.Patience), syscall.SIGKILL}})
@@ -142,6 +142,12 @@ func (s *supervisor) cancel(cause error) {
 	s.cancelled = cause
 	s.signalAll(syscall.SIGTERM)
 	s.follow([]step{{time.Now().Add(s.cfg.Grace * 7 / 8), syscall.SIGKILL}})
+}
+
+// say prints a line without waiting for it: output may be stuck where nobody reads on (| less), and the ranks are to be ended
+// all the same.
+func (s *supervisor) say(format string, args ...any) {
+	s.relays.Go(func() { s.console.printf(format, args...) })
 }
 
 // follow makes plan what happens next.
