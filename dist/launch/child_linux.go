@@ -17,10 +17,6 @@ import (
 // credentialsFD is the descriptor that a child finds its credentials at: the first after stdin, stdout and stderr.
 const credentialsFD = 3
 
-// quietTime is how long the output of a job that has ended may stay silent before it is given up: a process that escaped holds
-// the other end of the pipe.
-const quietTime = time.Second
-
 // child is one rank as a process.
 type child struct {
 	rank           int
@@ -131,28 +127,49 @@ func (c *child) how() string {
 	}
 }
 
-// wakeReaders makes readers of the rank's output look at how long it is silent.
+// wakeReaders makes readers of the rank's output look whether the job has ended.
 func (c *child) wakeReaders() {
 	for _, r := range []*os.File{c.stdout, c.stderr} {
 		_ = r.SetReadDeadline(time.Now()) // the reader may have closed it
 	}
 }
 
-// drain copies r to w until its end. When closing is closed it also stops when nothing comes for a while.
+// drain copies r to w until its end. When closing is closed, what the job wrote is in the pipe, and drain stops behind it: a
+// process that escaped may hold the other end, and go on writing for ever.
 func drain(r *os.File, w io.Writer, closing <-chan struct{}) {
 	buf := make([]byte, 32<<10)
-	for {
-		last := false
-		select {
-		case <-closing:
-			last = true
-			_ = r.SetReadDeadline(time.Now().Add(quietTime)) // a pipe has deadlines
-		default:
+	for left := -1; left != 0; { // bytes to copy; unknown before the end
+		if left < 0 {
+			select {
+			case <-closing:
+				left = buffered(r)
+				continue
+			default:
+			}
 		}
-		n, err := r.Read(buf)
-		_, _ = w.Write(buf[:n]) // a stream takes everything
-		if err != nil && (last || !errors.Is(err, os.ErrDeadlineExceeded)) {
+		p := buf
+		if left > 0 {
+			p = buf[:min(left, len(buf))]
+			_ = r.SetReadDeadline(time.Time{}) // a pipe has deadlines; wakeReaders may set one at any moment
+		}
+		n, err := r.Read(p)
+		_, _ = w.Write(p[:n]) // a stream takes everything
+		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 			return
 		}
+		if left > 0 {
+			left -= n
+		}
 	}
+}
+
+// buffered is how many bytes wait in a pipe.
+func buffered(r *os.File) int {
+	conn, err := r.SyscallConn()
+	if err != nil {
+		return 0
+	}
+	n := 0
+	_ = conn.Control(func(fd uintptr) { n, _ = unix.IoctlGetInt(int(fd), unix.TIOCINQ) }) // 0 is right for what is no pipe
+	return n
 }

@@ -167,6 +167,73 @@ func TestFiftySpawnsLeakNothing(t *testing.T) {
 
 // A process that left the rank's group, its environment and its parent cannot be told from a stranger. It is left alone, and the
 // pipe that it holds open does not hold up the job.
+// What a process that hides goes on writing is not waited for, however much it is.
+func TestProcessThatHidesMayTalk(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if _, err := w.WriteString("last words"); err != nil {
+		t.Fatal(err)
+	}
+	first, drained := make(chan struct{}), make(chan struct{})
+	go func() { // until the pipe is closed
+		defer w.Close()
+		for range 2 << 10 {
+			_, _ = w.WriteString(strings.Repeat(".", 64))
+		}
+		close(first)
+		var err error
+		for err == nil {
+			_, err = w.WriteString(".")
+		}
+	}()
+	closing, out := make(chan struct{}), &locked{}
+	go func() {
+		defer close(drained)
+		drain(r, out, closing)
+	}()
+	<-first
+	close(closing)
+	_ = r.SetReadDeadline(time.Now()) // as wakeReaders does
+	select {
+	case <-drained:
+	case <-time.After(patience):
+		t.Fatal("the output is still copied")
+	}
+	if !strings.HasPrefix(out.String(), "last words...") {
+		t.Errorf("got %.20q", out.String())
+	}
+}
+
+// A reader that sees the end of the job just before it is woken must not take that for silence.
+func TestLastOutputSurvivesTheWaking(t *testing.T) {
+	want := strings.Repeat("x", 48<<10) // more than one read, less than the pipe holds
+	for range 2000 {
+		r, w, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = w.WriteString(want)
+		if err := errors.Join(err, w.Close()); err != nil {
+			t.Fatal(err)
+		}
+		closing, woken := make(chan struct{}), make(chan struct{})
+		close(closing)
+		go func() {
+			_ = r.SetReadDeadline(time.Now())
+			close(woken)
+		}()
+		var out strings.Builder
+		drain(r, &out, closing)
+		<-woken
+		if err := r.Close(); err != nil || out.Len() != len(want) {
+			t.Fatalf("got %d of %d bytes, %v", out.Len(), len(want), err)
+		}
+	}
+}
+
 func TestProcessThatHidesDoesNotHoldUpTheJob(t *testing.T) {
 	s := newStage(t)
 	job, ranks := s.spawn(t.Context(), SpawnConfig{N: 1})
