@@ -141,6 +141,38 @@ func TestRanksEndBySignalsWhileTheirOutputIsStuck(t *testing.T) {
 	}
 }
 
+// When the ranks are gone and nobody reads what is left of their output, a signal ends the launcher itself.
+func TestSignalEndsALauncherThatOnlyHasOutputLeft(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close() })
+	s := newStage(t)
+	job := s.startTo(w, "launcher", "1")
+	rank := s.enter(1)[0]
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	rank.make(fmt.Sprintf("out %q", strings.Repeat("x\n", 48<<10))) // more than one pipe holds, less than two
+	rank.tell("exit 0")
+	rank.gone()
+	ended := make(chan int)
+	go func() { ended <- job.wait() }()
+	late := time.After(patience)
+	for again := time.NewTicker(10 * time.Millisecond); ; { // the first ones may come before the rank was waited for
+		select {
+		case <-ended:
+			return
+		case <-again.C:
+			_ = job.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
+		case <-late:
+			_ = job.cmd.Process.Kill()
+			t.Fatalf("the launcher is still there, %d", <-ended)
+		}
+	}
+}
+
 func TestIgnoredSignalsStayIgnored(t *testing.T) {
 	s := newStage(t)
 	job := s.start("nohup", "1")

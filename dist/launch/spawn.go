@@ -110,7 +110,8 @@ func (c SpawnConfig) withDefaults() (SpawnConfig, error) {
 //
 // Signals. SIGINT, SIGTERM, SIGHUP and SIGQUIT, unless ignored, are passed on to all ranks once; a second one, or the end of
 // Patience, kills. The end of ctx is SIGTERM, and SIGKILL within Grace. When the reader of a pipe that output goes to is gone,
-// the ranks get SIGTERM, SIGKILL after Patience, and Result.Code is that of SIGPIPE, unless that is ignored.
+// the ranks get SIGTERM, SIGKILL after Patience, and Result.Code is that of SIGPIPE, unless that is ignored. When every
+// process has ended and only output is still to be passed on, signals have their usual effect on this process again.
 //
 // Returns: at the end of the job. A rank that fails is no error but a Result.Code. Errors: dist.ErrInvalid; a program, port or
 // log file that is not to be had; output that could not be written; ctx's.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"strconv"
@@ -55,10 +56,10 @@ func spawn(ctx context.Context, cfg SpawnConfig) (res Result, err error) {
 		for _, c := range j.ranks {
 			c.signal(syscall.SIGKILL, true)
 		}
-		return Result{}, errors.Join(err, j.finish())
+		return Result{}, errors.Join(err, s.finish())
 	}
 	s.run(ctx)
-	outputErr := j.finish()
+	outputErr := s.finish()
 	res = s.result()
 	s.report(res)
 	return res, errors.Join(s.cancelled, outputErr)
@@ -176,21 +177,24 @@ func (j *job) relay(r *os.File, to *stream) {
 
 // finish waits until every process of the job has ended and all of its output is passed on.
 // Errors: output that could not be written.
-func (j *job) finish() error {
-	j.waiters.Wait()
-	j.sweep()
-	close(j.closing)
-	for _, c := range j.ranks {
+func (s *supervisor) finish() error {
+	s.waiters.Wait()
+	s.sweep()
+	// From here on only output is waited for, and a reader that does not read on (| less) can keep it for ever: signals do
+	// again what they do to any program.
+	signal.Stop(s.signals)
+	close(s.closing)
+	for _, c := range s.ranks {
 		c.wakeReaders()
 	}
-	j.relays.Wait()
+	s.relays.Wait()
 	var errs []error
-	for _, s := range []*sink{&j.console.out, &j.console.err} {
-		if s.err != nil {
-			errs = append(errs, fmt.Errorf("launch: output of the ranks: %w", s.err))
+	for _, to := range []*sink{&s.console.out, &s.console.err} {
+		if to.err != nil {
+			errs = append(errs, fmt.Errorf("launch: output of the ranks: %w", to.err))
 		}
 	}
-	for _, c := range j.ranks {
+	for _, c := range s.ranks {
 		if c.output.log == nil {
 			continue
 		}
