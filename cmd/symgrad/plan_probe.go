@@ -34,7 +34,7 @@ func probeLink(ctx context.Context, ranks int) (_ *plan.Link, err error) {
 		Program: program, Args: probeArgs(ranks, file), N: ranks, Stdout: io.Discard, Stderr: &said,
 	})
 	if err != nil || res.Code != 0 {
-		return nil, fmt.Errorf("plan --probe: %d ranks on this host ended with code %d: %w%s", ranks, res.Code, errors.Join(err), tail(said.String()))
+		return nil, probeFailed(ranks, res.Code, err, said.String())
 	}
 	measured, err := readResult(file)
 	if err != nil {
@@ -53,6 +53,14 @@ func probeArgs(ranks int, file string) []string {
 		"bench", "--op", "allreduce", "--backend", "shm", "--ranks", strconv.Itoa(ranks), "--minbytes", "1K", "--maxbytes", "16M",
 		"--stepfactor", "16", "--in-place", "--queued", "--iters", "20", "--check", "0", "--json", file,
 	}
+}
+
+// probeFailed is why there is no measurement: err is of starting the ranks, and nil if only they have failed.
+func probeFailed(ranks, code int, err error, said string) error {
+	if err != nil {
+		return fmt.Errorf("plan --probe: %d ranks on this host ended with code %d: %w%s", ranks, code, err, tail(said))
+	}
+	return fmt.Errorf("plan --probe: %d ranks on this host ended with code %d%s", ranks, code, tail(said))
 }
 
 // tail is what was said, behind a colon; nothing for nothing.

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -27,6 +28,18 @@ func planText(t *testing.T, line string) (code int, stdout, stderr string) {
 
 // tinyPlan is settings of a perceptron that is quickly built.
 const tinyPlan = "--set model.hidden=[8] --set data.global_batch=6 --set data.path=. "
+
+// A probe whose ranks fail says what they said, whether or not the launcher has an error of its own.
+func TestPlanSaysWhyAProbeFailed(t *testing.T) {
+	const rank = "symgrad: rank 0 (pid 7) was killed by signal: killed\n"
+	if got, want := probeFailed(2, 137, nil, rank).Error(), "plan --probe: 2 ranks on this host ended with code 137: "+rank; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	err := probeFailed(3, 0, dist.ErrInvalid, "")
+	if want := "plan --probe: 3 ranks on this host ended with code 0: invalid argument"; err.Error() != want || !errors.Is(err, dist.ErrInvalid) {
+		t.Errorf("got %q, want %q", err, want)
+	}
+}
 
 // Everything that makes no sense is one line, and exit code 2.
 func TestPlanRefuses(t *testing.T) {
