@@ -78,6 +78,8 @@ func (c *child) signal(sig syscall.Signal, stop bool) {
 	}
 	c.stopped = c.stopped || stop
 	_ = unix.Kill(-c.pid(), sig) // it cannot fail: the leader is at least a zombie
+	// A process that is stopped, for reading from the terminal perhaps, takes no signal but SIGKILL before it goes on.
+	_ = unix.Kill(-c.pid(), unix.SIGCONT)
 }
 
 // wait waits for the rank to end, ends what it has left behind, and sends c to exits. count is the ranks that have ended.

@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // These tests send signals to a launcher that is a process of its own.
@@ -103,6 +105,23 @@ func TestPatienceEndsAfterASignal(t *testing.T) {
 		t.Errorf("got %+v, want 129 and a rank that was killed", res)
 	}
 	ranks[0].gone()
+}
+
+// A rank is stopped by a debugger, or because it reads from a terminal that is the launcher's.
+func TestSignalsReachARankThatIsStopped(t *testing.T) {
+	job, ranks := newStage(t).spawn(t.Context(), SpawnConfig{N: 2, Patience: 10 * time.Second})
+	if err := syscall.Kill(ranks[1].pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Waitid(unix.P_PID, ranks[1].pid, nil, unix.WSTOPPED|unix.WNOWAIT, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil { // Spawn holds it while it runs
+		t.Fatal(err)
+	}
+	if res := job.wait(); res.Code != 129 || res.Ranks[1].Code != 129 {
+		t.Errorf("got %+v, want ranks that ended by the signal that was passed on", res)
+	}
 }
 
 // stuckWriter is a terminal or a pager that takes nothing until the test ends.
