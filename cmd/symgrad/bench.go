@@ -39,7 +39,8 @@ Between GPUs (--backend cuda, nccl or nvshmem) operations are queued on the grou
 stream back to back, or captured once and replayed (-G), and timed by the device; a
 row's time is that of the slowest rank. Several engines take turns at every size.
 
-Exit codes: 0, 1 for wrong results or a failure, 2 for flags that make no sense.`,
+Exit codes: 0, 1 for wrong results or a failure, 2 for flags that make no sense, 75
+for a rank that only lost another one.`,
 		Example: `  symgrad bench --op allreduce --backend shm -n 2 -b 8 -e 64M -f 4 -d f32 --json before.json
   symgrad bench --op allreduce -n 2 --vs before.json --plot now.svg
   symgrad bench --op all --both -n 4 -e 1M -d f32,bf16
@@ -95,9 +96,17 @@ func (b *bench) run(ctx context.Context, ranksGiven bool) error {
 	}
 	w, err := backend.Open(ctx, b.flags.world(&b.env))
 	if err != nil {
-		return err
+		return b.blame(err)
 	}
-	return errors.Join(b.rank(ctx, w, perf.Setup{}, nil), w.Close())
+	return errors.Join(b.blame(b.rank(ctx, w, perf.Setup{}, nil)), w.Close())
+}
+
+// blame lets a rank that only lost another one say so by its exit code: the launcher then names the other.
+func (b *bench) blame(err error) error {
+	if b.env.Launcher != launch.None && launch.ExitCode(err) == launch.ExitPeerLost {
+		return &exitError{code: launch.ExitPeerLost, err: err}
+	}
+	return err
 }
 
 // spawn starts the ranks. Wrong results are no failure of theirs, of which the launcher would show the last lines, and so
