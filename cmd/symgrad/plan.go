@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -120,7 +121,7 @@ func (p *planner) check() error {
 		return fmt.Errorf("-n %d: want 1 rank or more", p.ranks)
 	case p.ranks > maxPlanRanks:
 		return fmt.Errorf("-n %d: want at most %d ranks", p.ranks, maxPlanRanks)
-	case p.bandwidth < 0 || p.bandwidth != p.bandwidth:
+	case p.bandwidth < 0 || p.bandwidth != p.bandwidth || math.IsInf(p.bandwidth, 1):
 		return fmt.Errorf("--bandwidth %v: want a positive number of GB/s", p.bandwidth)
 	case p.probe && p.bandwidth > 0:
 		return errors.New("--probe or --bandwidth: choose one")

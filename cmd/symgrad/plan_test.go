@@ -48,6 +48,7 @@ func TestPlanRefuses(t *testing.T) {
 		"-n 0":                         "plan: -n 0: want 1 rank or more",
 		"-n 5000":                      "-n 5000: want at most 4096 ranks",
 		"--bandwidth -3":               "--bandwidth -3: want a positive number of GB/s",
+		"--bandwidth inf":              "--bandwidth +Inf: want a positive number of GB/s",
 		"--bandwidth 3 --probe":        "--probe or --bandwidth: choose one",
 		"--step 3ms":                   "add --probe or --bandwidth",
 		"--step -3ms --probe":          "--step -3ms: want a positive time",
