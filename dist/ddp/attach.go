@@ -38,7 +38,7 @@ type DDP struct {
 	pending  float64 // sum of the weights of the accumulated micro-batches
 	micro    int     // number of them
 	step     int     // steps begun that communicate
-	runs     int     // of them, those whose gradients have all come
+	runs     int     // of them, those whose gradients have all come and not failed to be reduced
 	run      run
 	factor   factor
 	exchange dist.Work // sum of the weights

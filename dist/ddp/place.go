@@ -49,6 +49,7 @@ func (s *slot) Reduced() error {
 		return nil
 	}
 	if err := s.d.await(s.b); err != nil {
+		s.d.uncount()
 		return s.d.stepError(fmt.Errorf("gradient of %q: %w", s.param.Name(), err))
 	}
 	return nil

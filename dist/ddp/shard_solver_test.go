@@ -12,6 +12,7 @@ import (
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/ddp"
+	"github.com/symgrad/symgrad/ops"
 	"github.com/symgrad/symgrad/optim"
 )
 
@@ -56,6 +57,32 @@ func TestSolversOfShardsRefuseWhatTheyCannotDo(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// TestStepsGoOnAfterARunThatFailed has dual values, to which a run without samples has added nothing: the step after it is of
+// one run.
+func TestStepsGoOnAfterARunThatFailed(t *testing.T) {
+	for stage := 1; stage <= 2; stage++ {
+		onRanks(t, 2, func(w *dist.World) error {
+			p, err := prepare(w, odd, ddp.Config{Stage: stage}, 1, optim.Config{Name: optim.SGD})
+			if err != nil {
+				return err
+			}
+			if err := p.step(indices(0, 3)); err != nil {
+				return err
+			}
+			if err := p.d.SetWeight(0); err != nil {
+				return err
+			}
+			if err := p.runAs(indices(0, 3)); !errors.Is(ops.Cause(err), ddp.ErrNoWeight) {
+				return fmt.Errorf("the run is %w, want ErrNoWeight", err)
+			}
+			if err := p.step(indices(3, 6)); err != nil {
+				return fmt.Errorf("stage %d, after it: %w", stage, err)
+			}
+			return p.close()
+		})
+	}
 }
 
 func second(d *ddp.DDP, o optim.Config) error {

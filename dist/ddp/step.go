@@ -18,6 +18,7 @@ type run struct {
 	apart   bool    // it is a virtual rank: its gradients are kept apart from those of other runs
 	weight  float64 // of this run
 	next    int     // index of the first bucket that has not been started
+	counted bool    // among DDP.runs
 }
 
 // how is the way in which the run's gradients go into the slots.
@@ -107,8 +108,17 @@ func (p phases) Join() error {
 	}
 	d.run.running = false
 	d.runs++
+	d.run.counted = true
 	d.drop()
 	return nil
+}
+
+// uncount takes back that the run counts, when it turns out to have failed: no gradient of it is to be stepped with.
+func (d *DDP) uncount() {
+	if d.run.counted {
+		d.runs--
+		d.run.counted = false
+	}
 }
 
 // drop forgets the accumulated micro-batches.
