@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
+	G "gorgonia.org/gorgonia"
 	gtensor "gorgonia.org/tensor"
 
 	"github.com/symgrad/symgrad/dist"
@@ -134,4 +136,40 @@ func drift(w *dist.World, dt gtensor.Dtype, cfg ddp.Config, steps int) (float64,
 		want[i] *= float64(steps)
 	}
 	return relative(sum, want) * float64(steps), errors.Join(l.close(), exact.close())
+}
+
+// TestStateOfOneNameIsGivenToNone has two parameters of one name and length: what is kept of one is not put to the other.
+func TestStateOfOneNameIsGivenToNone(t *testing.T) {
+	f := mlp
+	f.layers = func(b *build, x *G.Node) *G.Node {
+		v := G.Must(G.Reshape(b.param("w", 18), gtensor.Shape{3, 6}))
+		h := G.Must(G.Mul(G.Must(G.Tanh(G.Must(G.Mul(x, b.param("w", 6, 3))))), v))
+		return affine(b, h, "1", 6, 3)
+	}
+	onRanks(t, 2, func(w *dist.World) error {
+		l, err := newLearner(w, f, gtensor.Float32, 3, ddp.Config{WireDType: tensor.BF16, ErrorFeedback: true}, optim.Config{})
+		if err != nil {
+			return err
+		}
+		if err := l.run(indices(3*w.Rank(), 3*w.Rank()+3), 3); err != nil {
+			return err
+		}
+		before := fmt.Sprint(values(l.d.HookState()))
+		if err := l.d.SetHookState(l.d.HookState()); !errors.Is(err, dist.ErrInvalid) || !strings.Contains(err.Error(), `2 parameters`) {
+			return fmt.Errorf("SetHookState is %w, and what is kept the same: %v", err, fmt.Sprint(values(l.d.HookState())) == before)
+		}
+		if fmt.Sprint(values(l.d.HookState())) != before {
+			return errors.New("what is kept is another")
+		}
+		return l.close()
+	})
+}
+
+// values is the elements of what is kept.
+func values(state []ddp.HookState) (all [][]float32) {
+	for _, s := range state {
+		x, _ := tensor.Data[float32](s.Data) // what is rounded off is of float32
+		all = append(all, x)
+	}
+	return all
 }

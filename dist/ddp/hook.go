@@ -115,8 +115,8 @@ func (d *DDP) HookState() []HookState {
 
 // SetHookState gives the hook what HookState was, by name of parameter; what is not named becomes as at the start.
 //
-// Not collective. Errors: dist.ErrInvalid for an entry of no parameter, or of another shape; dist.ErrUnsupported for
-// entries where the hook keeps nothing.
+// Not collective. Errors: dist.ErrInvalid for an entry of no parameter, of several that have one name, or of another shape;
+// dist.ErrUnsupported for entries where the hook keeps nothing.
 func (d *DDP) SetHookState(state []HookState) error {
 	x, ok := d.wire.(*hooked)
 	if !ok && len(state) == 0 {
@@ -144,7 +144,7 @@ func (d *DDP) SetHookState(state []HookState) error {
 // ScaleHookState multiplies what the hook keeps of gradients by a factor: new/old, on all ranks, when the scale of the loss
 // has changed, since what was left out of gradients is in their units. Call it between steps.
 //
-// Not collective. Errors: dist.ErrInvalid for a factor that is not positive and finite.
+// Not collective. Errors: dist.ErrInvalid for a factor that is not positive and finite; those of SetHookState.
 func (d *DDP) ScaleHookState(by float64) error {
 	if !(by > 0) || math.IsInf(by, 1) {
 		return fmt.Errorf("ddp hook state rank %d/%d: %w: a factor of %v, want one that is positive and finite",
@@ -167,15 +167,21 @@ func (d *DDP) ScaleHookState(by float64) error {
 	return d.SetHookState(state)
 }
 
-// checkHookState is an error for what no codec would look at.
+// checkHookState is an error for what no codec would look at, and for what several would take for theirs.
 func (d *DDP) checkHookState(state []HookState) error {
 	for _, s := range state {
-		known := false
+		named := 0
 		for _, p := range d.plan.Params {
-			known = known || p.Name == s.Param
+			if p.Name == s.Param {
+				named++
+			}
 		}
-		if !known {
+		switch {
+		case named == 0:
 			return fmt.Errorf("%w: %s of %q, which is no parameter that is trained", dist.ErrInvalid, s.Slot, s.Param)
+		case named > 1:
+			return fmt.Errorf("%w: %s of %q, and %d parameters are named that; give each a name of its own with gorgonia.WithName",
+				dist.ErrInvalid, s.Slot, s.Param, named)
 		}
 	}
 	return nil
