@@ -36,7 +36,8 @@ type Heap interface {
 	// Stats is the present use.
 	Stats() Stats
 	// Close unmaps the heap, after the one-sided calls of this rank that still run; a Wait among them ends with ErrClosed.
-	// Regions, views and tensors in it must not be used afterwards. Idempotent, not collective.
+	// Regions, views and tensors in it must not be used afterwards, and no rank gives a collective memory of the heap that it is
+	// to be read from here. Idempotent, not collective.
 	Close() error
 }
 

@@ -83,11 +83,12 @@ func cpuQuota(r Roots) float64 {
 }
 
 // memoryLimit is the least room that the control groups leave: the limit that is nearest to being reached, and what counts against it. A limit of 0 is none.
+// Cached files do not count: the kernel drops them when memory is wanted.
 func memoryLimit(r Roots) (limit, used int64) {
 	dirs, version := cgroupDirs(r, "memory")
-	limitFile, usedFile := "/memory.max", "/memory.current"
+	limitFile, usedFile, total := "/memory.max", "/memory.current", ""
 	if version == 1 {
-		limitFile, usedFile = "/memory.limit_in_bytes", "/memory.usage_in_bytes"
+		limitFile, usedFile, total = "/memory.limit_in_bytes", "/memory.usage_in_bytes", "total_" // with the groups below, as in version 2
 	}
 	for _, dir := range dirs {
 		l, ok := r.number(dir + limitFile) // "max" is no number
@@ -95,9 +96,21 @@ func memoryLimit(r Roots) (limit, used int64) {
 			continue
 		}
 		u, _ := r.number(dir + usedFile)
+		u = max(0, u-cachedFiles(r, dir, total))
 		if limit == 0 || l-u < limit-used {
 			limit, used = l, u
 		}
 	}
 	return limit, used
+}
+
+// cachedFiles is the bytes of files that a group has in memory, which are not shared memory: that is in neither kind.
+func cachedFiles(r Roots, dir, total string) (bytes int64) {
+	for line := range strings.Lines(r.text(dir + "/memory.stat")) {
+		key, text, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if n, err := strconv.ParseInt(text, 10, 64); err == nil && (key == total+"inactive_file" || key == total+"active_file") {
+			bytes += n
+		}
+	}
+	return bytes
 }

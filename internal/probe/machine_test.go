@@ -102,6 +102,15 @@ func TestControlGroupsLimitProcessorsAndMemory(t *testing.T) {
 			"sys/fs/cgroup/pod/app/memory.max=4000\n", "sys/fs/cgroup/pod/app/memory.current=1000\n",
 			"sys/fs/cgroup/pod/memory.max=5000\n", "sys/fs/cgroup/pod/memory.current=4500\n",
 		}, 1.5, 5000, 4500},
+		{"version 2, files that are cached do not count", []string{
+			v2Mount, "proc/self/cgroup=0::/a\n", "sys/fs/cgroup/a/memory.max=5000\n", "sys/fs/cgroup/a/memory.current=4900\n",
+			"sys/fs/cgroup/a/memory.stat=anon 300\nfile 4600\nshmem 600\ninactive_file 3000\nactive_file 1000\ntotal_active_file 7\n",
+		}, 0, 5000, 900},
+		{"version 1, those of groups below neither", []string{
+			v1Mount, "proc/self/cgroup=4:memory:/a\n", "sys/fs/cgroup/memory/a/memory.limit_in_bytes=2000\n",
+			"sys/fs/cgroup/memory/a/memory.usage_in_bytes=1900\n",
+			"sys/fs/cgroup/memory/a/memory.stat=inactive_file 5\ntotal_inactive_file 1100\ntotal_active_file 200\n",
+		}, 0, 2000, 600},
 		{"version 2 in a container: the group's own folder is the mount", []string{
 			"proc/self/mountinfo=35 24 0:31 /docker/abc /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n", "proc/self/cgroup=0::/docker/abc\n",
 			"sys/fs/cgroup/cpu.max=50000 100000\n", "sys/fs/cgroup/memory.max=1000\n",
