@@ -31,8 +31,10 @@ type source struct {
 	gdt   gtensor.Dtype
 	dtype tensor.DType
 	value gorgonia.Value
-	at    tensor.Buffer
-	own   tensor.Buffer // for values whose elements are not contiguous
+	from  tensor.Buffer // where the value was, if its elements are contiguous
+	at    tensor.Buffer // what is bound: there, or own
+	fed   bool          // the value is in the memory of an output
+	own   tensor.Buffer // for values whose elements are not contiguous, or in the memory of an output
 }
 
 // build compiles the graph for inputs of some shapes.
@@ -247,6 +249,8 @@ func (c *compiled) source(s *source) (fits bool, err error) {
 		if at, err = s.copied(d); err != nil {
 			return false, err
 		}
+	} else if at, err = c.unfed(s, at); err != nil {
+		return false, err
 	}
 	s.value = v
 	if s.at == at {
@@ -258,13 +262,33 @@ func (c *compiled) source(s *source) (fits bool, err error) {
 
 // copied is the elements of d in memory of the machine.
 func (s *source) copied(d *gtensor.Dense) (tensor.Buffer, error) {
-	if s.own.IsZero() {
-		var err error
-		if s.own, err = newMemory(s.dtype, max(sizeOf(s.shape), 1)); err != nil {
-			return s.own, err
-		}
+	if err := s.makeOwn(); err != nil {
+		return s.own, err
 	}
 	return s.own, compact(s.own, d)
+}
+
+// unfed is where the run may read an input that is at from: there, or a copy of it where from is the memory of an output,
+// which the run would write while it still reads the input. The state of a recurrent network is given back so.
+func (c *compiled) unfed(s *source, from tensor.Buffer) (tensor.Buffer, error) {
+	if s.from != from {
+		s.from, s.fed = from, slices.ContainsFunc(c.memory, func(b tensor.Buffer) bool { return meet(b, from) })
+	}
+	if !s.fed {
+		return from, nil
+	}
+	if err := s.makeOwn(); err != nil {
+		return from, err
+	}
+	copy(s.own.Raw(), from.Raw())
+	return s.own, nil
+}
+
+func (s *source) makeOwn() (err error) {
+	if s.own.IsZero() {
+		s.own, err = newMemory(s.dtype, max(sizeOf(s.shape), 1))
+	}
+	return err
 }
 
 // let gives outputs their values, if they have others: under new headers, because Gorgonia recycles those of values that

@@ -296,3 +296,39 @@ func TestASliceCanBeMoved(t *testing.T) {
 	run(t, m)
 	want(t, "another part", z.Value(), -3, -4)
 }
+
+// TestStateIsGivenBack lets an output as the input of the next run, as recurrent networks do: the gradient reads the
+// state when the new one has been written, and transposed it is read where others have been written.
+func TestStateIsGivenBack(t *testing.T) {
+	build := func() (n *net, h, next, turned *G.Node) {
+		n = newNet()
+		h = n.input("h", 40, 40)
+		next = G.Must(G.Tanh(G.Must(G.Mul(h, n.param("w", 0.2, 40, 40)))))
+		turned = G.Must(G.Sigmoid(G.Must(G.Transpose(h))))
+		n.cost = G.Must(G.Mean(G.Must(G.Square(next))))
+		return n.differentiate(), h, next, turned
+	}
+	for _, transposed := range []bool{false, true} {
+		n, h, next, turned := build()
+		m := newMachine(t, n.g, plain, next, turned, n.params[0].Deriv())
+		other, copied, next2, turned2 := build()
+		m2 := newMachine(t, other.g, plain, next2, turned2, other.params[0].Deriv())
+		for range 3 {
+			run(t, m)
+			run(t, m2)
+			compare(t, "the new state", next.Value(), next2.Value())
+			compare(t, "the transposed state", turned.Value(), turned2.Value())
+			compare(t, "the gradient", n.params[0].Deriv().Value(), other.params[0].Deriv().Value())
+			from, from2 := next, next2
+			if transposed {
+				from, from2 = turned, turned2
+			}
+			v, err := G.CloneValue(from2.Value())
+			if err != nil {
+				t.Fatal(err)
+			}
+			let(t, h, from.Value())
+			let(t, copied, v)
+		}
+	}
+}
