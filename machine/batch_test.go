@@ -93,6 +93,60 @@ func compare(t *testing.T, what string, a, b G.Value) {
 	}
 }
 
+// column is a network whose samples are columns: the gradient of its sum reshapes (samples) to (1, samples).
+func column(samples int) *net {
+	n := newNet()
+	n.x = n.input("x", 3, samples)
+	h := G.Must(G.Tanh(G.Must(G.Mul(n.param("w", 0.5, 4, 3), n.x))))
+	n.out = G.Must(G.Sum(G.Must(G.Square(h)), 0))
+	n.cost = G.Must(G.Mean(G.Must(G.Square(n.out))))
+	return n.differentiate()
+}
+
+// words is a network over (word, sample), which is not the order of its input.
+func words(samples int) *net {
+	const words, width = 4, 3
+	n := newNet()
+	n.x = n.input("x", samples, words, width)
+	h := G.Must(G.Reshape(G.Must(G.Transpose(n.x, 1, 0, 2)), gtensor.Shape{words * samples, width}))
+	h = G.Must(G.Tanh(G.Must(G.Mul(h, n.param("w", 0.5, width, width)))))
+	n.out = G.Must(G.Sum(G.Must(G.Reshape(h, gtensor.Shape{words, samples, width})), 0))
+	n.cost = G.Must(G.Mean(G.Must(G.Square(n.out))))
+	return n.differentiate()
+}
+
+// TestSamplesNeedNotBeFirst gives graphs more and fewer samples, in whatever axis they are, and compares with graphs built
+// for them.
+func TestSamplesNeedNotBeFirst(t *testing.T) {
+	for name, build := range map[string]func(int) *net{"columns": column, "second of words": words, "images": images} {
+		for _, samples := range []int{16, 12, 4, 2, 1} {
+			n, other := build(8), build(samples)
+			m := newMachine(t, n.g, plain, append(G.Nodes{n.cost, n.out}, gradients(n)...)...)
+			run(t, m)
+			for i, p := range n.params {
+				let(t, other.params[i], p.Value())
+			}
+			for x, v := range map[*G.Node]*G.Node{n.x: other.x, n.y: other.y} {
+				if x == nil {
+					continue
+				}
+				if err := m.Let(x, v.Value()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := m.RunAll(); err != nil {
+				t.Fatalf("%s, %d samples: %v", name, samples, err)
+			}
+			run(t, newMachine(t, other.g, plain, append(G.Nodes{other.cost, other.out}, gradients(other)...)...))
+			compare(t, name+": cost", n.cost.Value(), other.cost.Value())
+			compare(t, name+": result", n.out.Value(), other.out.Value())
+			for i, p := range n.params {
+				compare(t, name+": gradient of "+p.Name(), p.Deriv().Value(), other.params[i].Deriv().Value())
+			}
+		}
+	}
+}
+
 func TestANewBatchIsRefused(t *testing.T) {
 	n := small(6)
 	cfg := plain

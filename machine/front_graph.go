@@ -17,7 +17,7 @@ type graph struct {
 	outputs gorgonia.Nodes // whose values last, without inputs and constants
 	reads   []read         // of gorgonia.Read
 	params  []param
-	built   map[*gorgonia.Node][]int // shapes of outputs as the graph says; a program for others changes the nodes'
+	built   map[*gorgonia.Node][]int // shapes of outputs and inputs as the graph says; a program for others changes the nodes'
 
 	owner *ddp.DDP // whose buckets on a device gradients go to; nil on the host
 	solve *solver  // whose update is the end of each run; may be nil

@@ -10,16 +10,13 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// reshaped is gorgonia.Reshape. When inputs have another number of samples than the graph says, the first dimension that
-// can takes the change.
+// reshaped is gorgonia.Reshape. When inputs have another number of samples than the graph says, so have results: see followShape.
 func (l *lowering) reshaped(c *current) (operand, error) {
 	x, to := c.in[0], c.f.ints("to")
 	if n := sizeOf(to); n != x.len() && n > 0 {
-		i := slices.IndexFunc(to, func(d int) bool { return d*x.len()%n == 0 && d*x.len()/n > 0 })
-		if !l.resized || i < 0 {
+		if !l.resized || !l.followShape(c.f.ints("from"), to, x.shape) {
 			return operand{}, fmt.Errorf("%d elements of shape %v do not make %v", x.len(), x.shape, to)
 		}
-		to[i] = to[i] * x.len() / n
 	}
 	return l.reshape(x, to), nil
 }

@@ -126,6 +126,7 @@ func (m *Machine) prepare(g *gorgonia.ExprGraph, outputs gorgonia.Nodes) error {
 			if !n.IsScalar() {
 				m.shapes[n] = slices.Clone([]int(n.Shape()))
 			}
+			m.g.built[n] = m.shapes[n]
 		}
 	}
 	if err := m.duals(); err != nil {

@@ -1,0 +1,83 @@
+package machine
+
+import "slices"
+
+// followShape changes to, the shape that the graph reshapes from to, for an operand whose shape is now another. Dimensions
+// of to and from that are the same elements, as batch*words and (batch, words), belong together, and what has changed in
+// the one changes in the other. It fails where no dimension can take the change.
+func (l *lowering) followShape(from, to, now []int) bool {
+	if len(now) != len(from) {
+		return l.grow(to, sizeOf(to), nil, now)
+	}
+	for i, j := 0, 0; i < len(from); {
+		a, b := i+1, j
+		for old, made := from[i], 0; made != old; {
+			switch {
+			case b < len(to) && made < old:
+				made = max(made, 1) * to[b]
+				b++
+			case a < len(from):
+				old *= from[a]
+				a++
+			default:
+				made = old // what is left of from has one element
+			}
+		}
+		if !l.grow(to[j:b], sizeOf(from[i:a]), from[i:a], now[i:a]) {
+			return false
+		}
+		i, j = a, b
+	}
+	return sizeOf(to) == sizeOf(now)
+}
+
+// grow makes dimensions of old elements in all those that now has, by changing one: one that has changed alike in from, or
+// in an input, before any other, and what has one element last.
+func (l *lowering) grow(to []int, old int, from, now []int) bool {
+	n, best, at := sizeOf(now), 4, -1
+	if n == old {
+		return true
+	}
+	for k, d := range to {
+		grown := d * n / old
+		rank := 2
+		switch {
+		case d*n%old != 0 || grown == 0:
+			continue
+		case changes(from, now, d, grown):
+			rank = 0
+		case l.inputChanges(d, grown):
+			rank = 1
+		case d == 1:
+			rank = 3
+		}
+		if rank < best {
+			best, at = rank, k
+		}
+	}
+	if at < 0 {
+		return false
+	}
+	to[at] = to[at] * n / old
+	return true
+}
+
+// changes reports whether a dimension of d elements has n now.
+func changes(from, now []int, d, n int) bool {
+	for k := range from {
+		if from[k] == d && now[k] == n {
+			return true
+		}
+	}
+	return false
+}
+
+// inputChanges reports whether some input has n elements in a dimension that the graph was built with d in.
+func (l *lowering) inputChanges(d, n int) bool {
+	for node, now := range l.shapes {
+		if was := l.g.built[node]; len(was) == len(now) && !slices.Equal(was, now) && changes(was, now, d, n) {
+			return true
+		}
+	}
+	return false
+}
