@@ -150,7 +150,8 @@ func (m *Machine) open(g *gorgonia.ExprGraph) error {
 }
 
 // duals finds the parameters whose gradient is apart from the node that it is the value of: because Config says so, or
-// the program has given them a place of their own, or another parameter has the same gradient node.
+// the program has given them a place of their own, or another parameter has the same gradient node, or the gradient is a
+// constant: solvers set gradients to 0, and the constant 1 is one node in all graphs of a process.
 func (m *Machine) duals() error {
 	seen := gorgonia.NewNodeSet()
 	for i := range m.g.params {
@@ -158,7 +159,7 @@ func (m *Machine) duals() error {
 		first := seen.Add(p.grad)
 		own, err := p.node.Grad()
 		has := err == nil && own != nil && own != p.grad.Value()
-		p.dual = has || m.cfg.DualValues || !first
+		p.dual = has || m.cfg.DualValues || !first || isConstant(p.grad) && p.node.Value() != nil
 		if !p.dual || has {
 			continue
 		}

@@ -11,6 +11,7 @@ import (
 	gtensor "gorgonia.org/tensor"
 
 	"github.com/symgrad/symgrad/machine"
+	"github.com/symgrad/symgrad/optim"
 )
 
 var plain = machine.Config{Threads: 1, BLAS: "none"}
@@ -329,6 +330,38 @@ func TestStateIsGivenBack(t *testing.T) {
 			}
 			let(t, h, from.Value())
 			let(t, copied, v)
+		}
+	}
+}
+
+// TestAConstantGradientIsNotZeroed trains a scalar that the cost is the sum of. Its gradient is Gorgonia's own constant 1, of
+// all graphs, which a solver sets to 0 after a step if it is given that.
+func TestAConstantGradientIsNotZeroed(t *testing.T) {
+	for name, cfg := range map[string]machine.Config{
+		"a solver of Gorgonia": plain, "its own": {Threads: 1, BLAS: "none", Solver: &optim.Config{Name: optim.SGD, LearningRate: 0.125}},
+	} {
+		g := G.NewGraph()
+		x := G.NewVector(g, G.Float32, G.WithName("x"), G.WithShape(2), G.WithValue(vector(1, 2)))
+		s := G.NewScalar(g, G.Float32, G.WithName("s"), G.WithValue(float32(1)))
+		cost := G.Must(G.Add(G.Must(G.Sum(G.Must(G.Square(x)))), s))
+		if _, err := G.Grad(cost, x, s); err != nil {
+			t.Fatal(err)
+		}
+		m := newMachine(t, g, cfg)
+		solver := G.NewVanillaSolver(G.WithLearnRate(0.125))
+		for range 3 {
+			run(t, m)
+			if cfg.Solver == nil {
+				if err := solver.Step(G.NodesToValueGrads(G.Nodes{x, s})); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		want(t, name+": the scalar", s.Value(), 1-3*0.125)
+		n := small(2)
+		run(t, newMachine(t, n.g, plain))
+		if slices.Max(floats(t, n.params[0].Deriv().Value())) == 0 {
+			t.Errorf("%s: another graph has no gradients any more", name)
 		}
 	}
 }
