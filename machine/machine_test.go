@@ -104,6 +104,24 @@ func TestValuesAreReadWhereTheyAre(t *testing.T) {
 	want(t, "y of a transposed value", y.Value(), 3, 9, 15, 6, 12, 18)
 }
 
+// TestRowsOfATransposedValue lets samples that are columns of a data set, which is transposed and then cut.
+func TestRowsOfATransposedValue(t *testing.T) {
+	data := gtensor.New(gtensor.WithShape(3, 4), gtensor.WithBacking(gtensor.Range(gtensor.Float32, 0, 12)))
+	if err := data.T(); err != nil {
+		t.Fatal(err)
+	}
+	batch, err := data.Slice(G.S(1, 3))
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := G.NewGraph()
+	x := G.NewMatrix(g, G.Float32, G.WithName("x"), G.WithShape(2, 3))
+	y := G.Must(G.HadamardProd(x, G.NewConstant(float32(2))))
+	let(t, x, batch)
+	run(t, newMachine(t, g, plain))
+	want(t, "y", y.Value(), 2, 10, 18, 4, 12, 20)
+}
+
 // TestOutputsKeepTheirMemory looks at the values of a node over several runs, and after Gorgonia has unbound them.
 func TestOutputsKeepTheirMemory(t *testing.T) {
 	n := small(4)

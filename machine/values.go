@@ -51,7 +51,23 @@ func elementsOf(d *gtensor.Dense) unsafe.Pointer {
 // isPlain reports whether the elements of d lie in C order without gaps.
 func isPlain(d *gtensor.Dense) bool {
 	o := d.DataOrder()
-	return o.IsContiguous() && !o.IsColMajor() && !d.RequiresIterator()
+	return o.IsContiguous() && !o.IsColMajor() && !d.RequiresIterator() && inOrder(d.Shape(), d.Strides())
+}
+
+// inOrder reports whether strides are those of C order. What has been transposed and then cut along its first axis is called
+// contiguous by Gorgonia's tensors all the same.
+func inOrder(shape, strides []int) bool {
+	if len(strides) != len(shape) {
+		return true
+	}
+	n := 1
+	for i := len(shape) - 1; i >= 0; i-- {
+		if shape[i] != 1 && strides[i] != n {
+			return false
+		}
+		n *= shape[i]
+	}
+	return true
 }
 
 // meet reports whether two buffers have bytes in common.
