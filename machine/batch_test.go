@@ -115,10 +115,21 @@ func words(samples int) *net {
 	return n.differentiate()
 }
 
+// gates is a network that cuts columns of all its samples.
+func gates(samples int) *net {
+	n := newNet()
+	n.x = n.input("x", samples, 3)
+	h := G.Must(G.Mul(n.x, n.param("w", 0.5, 3, 8)))
+	open, value := G.Must(G.Slice(h, nil, G.S(0, 4))), G.Must(G.Slice(h, nil, G.S(4, 8)))
+	n.out = G.Must(G.HadamardProd(G.Must(G.Sigmoid(open)), G.Must(G.Tanh(value))))
+	n.cost = G.Must(G.Mean(G.Must(G.Square(n.out))))
+	return n.differentiate()
+}
+
 // TestSamplesNeedNotBeFirst gives graphs more and fewer samples, in whatever axis they are, and compares with graphs built
 // for them.
 func TestSamplesNeedNotBeFirst(t *testing.T) {
-	for name, build := range map[string]func(int) *net{"columns": column, "second of words": words, "images": images} {
+	for name, build := range map[string]func(int) *net{"columns": column, "second of words": words, "images": images, "gates": gates} {
 		for _, samples := range []int{16, 12, 4, 2, 1} {
 			n, other := build(8), build(samples)
 			m := newMachine(t, n.g, plain, append(G.Nodes{n.cost, n.out}, gradients(n)...)...)

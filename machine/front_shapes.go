@@ -101,8 +101,11 @@ func (l *lowering) element(c *current) (operand, error) {
 	return l.reshape(x, nil), nil
 }
 
-// sliceOf is the axis and the part of it that an op of slices is about. n is 0 for all of it.
-type sliceOf struct{ axis, from, step, n int }
+// sliceOf is the axis and the part of it that an op of slices is about.
+type sliceOf struct {
+	axis, from, step, n int
+	whole               bool // the op names no part
+}
 
 // readSlice reads a gorgonia.sliceOp for something of a shape.
 func (l *lowering) readSlice(c *current, shape []int) (sliceOf, error) {
@@ -117,7 +120,7 @@ func (l *lowering) readSlice(c *current, shape []int) (sliceOf, error) {
 	}
 	l.marks = append(l.marks, markSlice(op))
 	if sl == nil || sl.End() <= sl.Start() { // op_tensor.go:662
-		s.n = shape[s.axis]
+		s.n, s.whole = shape[s.axis], true
 		return s, nil
 	}
 	end := min(sl.End(), shape[s.axis])
@@ -129,14 +132,15 @@ func (l *lowering) readSlice(c *current, shape []int) (sliceOf, error) {
 	return s, nil
 }
 
-// sliced is gorgonia.Slice. An axis of which one element is left is dropped.
+// sliced is gorgonia.Slice. An axis of which one element is cut out is dropped; one that is left whole stays, even if a batch
+// has one sample.
 func (l *lowering) sliced(c *current) (operand, error) {
 	s, err := l.readSlice(c, c.in[0].shape)
 	if err != nil {
 		return operand{}, err
 	}
 	o := cut(c.in[0], s.axis, s.from, s.step, s.n)
-	if s.n == 1 {
+	if s.n == 1 && !s.whole {
 		return l.reshape(o, slices.Delete(slices.Clone(o.shape), s.axis, s.axis+1)), nil
 	}
 	return o, nil
