@@ -193,3 +193,28 @@ func TestConvertedNumbersAreIndices(t *testing.T) {
 	v := floats(t, table.Value())
 	want(t, "the rows", y.Value(), v[4], v[5], v[0], v[1], v[6], v[7])
 }
+
+// TestCrossEntropyOfLogitsThatAreAView takes logits that are transposed, or some columns of a wider product.
+func TestCrossEntropyOfLogitsThatAreAView(t *testing.T) {
+	for name, view := range map[string]func(x, w *G.Node) *G.Node{
+		"transposed": func(x, w *G.Node) *G.Node {
+			return G.Must(G.Transpose(G.Must(G.Mul(G.Must(G.Transpose(w)), G.Must(G.Transpose(x))))))
+		},
+		"some columns": func(x, w *G.Node) *G.Node {
+			return G.Must(G.Slice(G.Must(G.Mul(x, w)), nil, G.S(2, 5)))
+		},
+	} {
+		build := func() *net {
+			n := newNet()
+			logits := view(n.input("x", 4, 6), n.param("w", 0.5, 6, map[string]int{"transposed": 3, "some columns": 7}[name]))
+			return n.classify(logits, 4, 3)
+		}
+		n, whole := build(), build()
+		run(t, newMachine(t, n.g, plain, n.cost, n.params[0].Deriv()))
+		cfg := plain
+		cfg.NoOptimize = true
+		run(t, newMachine(t, whole.g, cfg, whole.cost, whole.params[0].Deriv()))
+		compare(t, name+": cost", n.cost.Value(), whole.cost.Value())
+		compare(t, name+": gradient", n.params[0].Deriv().Value(), whole.params[0].Deriv().Value())
+	}
+}

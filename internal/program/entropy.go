@@ -141,7 +141,8 @@ func (e *entropyOf) isGradient() bool {
 		return false
 	}
 	e.scaled = e.f.maker(s.In[1].Value)
-	if e.scaled < 0 || s.In[1].Offset != 0 {
+	whole := []int{op.Outer, op.Axis, op.Inner}
+	if e.scaled < 0 || s.In[1].Offset != 0 || !isPacked(whole, s.In[0].Strides) || !isPacked(whole, s.In[1].Strides) {
 		return false
 	}
 	c, ok := e.scale()
@@ -197,7 +198,7 @@ func (e *entropyOf) replace() bool {
 		return false
 	}
 	rows := []int{e.op.Outer, e.op.Axis}
-	x.Strides, loss.Strides = Contiguous(rows), nil
+	x.Strides, loss.Strides = x.Strides[:2:2], nil // those of (Outer, Axis): x may be a part of something, or transposed
 	old := p.Steps[e.product]
 	out, gone := []View{loss}, []int{last}
 	if e.grad >= 0 {
@@ -205,7 +206,7 @@ func (e *entropyOf) replace() bool {
 		if e.f.touchedBetween(dx.Value, e.product, e.grad) || dx.Value == x.Value {
 			return false
 		}
-		dx.Strides = Contiguous(rows)
+		dx.Strides = dx.Strides[:2:2]
 		out, gone = append(out, dx), append(gone, e.grad)
 	}
 	m, _ := old.Op.(*Map)
