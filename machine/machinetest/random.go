@@ -77,7 +77,7 @@ func (r *random) next(n int) int {
 	return v
 }
 
-// graph is the cost: the sum of the means of all terms that nothing else reads.
+// graph is the cost: the sum of the means of all terms that nothing else reads, and maybe of a cross-entropy.
 func (r *random) graph() *G.Node {
 	r.soft = map[*G.Node]bool{}
 	shape := []int{2 + r.next(3), 2 + r.next(3), 2 + r.next(2)}[:2+r.next(2)]
@@ -85,6 +85,7 @@ func (r *random) graph() *G.Node {
 	x := r.input("x", source{}, shape...)
 	r.pool = append(r.pool, term{node: x, most: 3})
 	r.hadamard(&r.pool[0]) // so that there is a parameter
+	how := r.next(4)
 	for len(r.recipe) > 0 && r.err == nil && len(r.pool) < 16 {
 		kinds := []func(*term){
 			r.smooth, r.positive, r.rectify, r.same, r.hadamard, r.broadcasted, r.constant, r.scaled,
@@ -93,7 +94,7 @@ func (r *random) graph() *G.Node {
 		kind := kinds[r.next(len(kinds))]
 		kind(&r.pool[r.next(len(r.pool))])
 	}
-	var cost *G.Node
+	cost := r.likelihood(how)
 	for i := range r.pool {
 		if r.pool[i].read || r.err != nil {
 			continue

@@ -177,3 +177,26 @@ func (r *random) softmax(t *term) {
 	}
 	r.add(r.do(func() (*G.Node, error) { return G.LogSoftMax(x, last) }), 2*t.most+2)
 }
+
+// likelihood is the cross-entropy of the last matrix of the pool, or of its transposition, and targets that are an input.
+// It is a part of the cost as it is, because machines may know it as one operation. How 0 and 1 are none.
+func (r *random) likelihood(how int) *G.Node {
+	for i := len(r.pool) - 1; i > 0 && how > 1 && r.err == nil; i-- {
+		t := &r.pool[i]
+		s := t.node.Shape()
+		if len(s) != 2 || s[0] != r.Rows {
+			continue
+		}
+		x, y := r.of(t), r.input("targets", source{}, s.Clone()...)
+		if how == 3 {
+			x, y = r.transpose(x, 1, 0), r.transpose(y, 1, 0)
+		}
+		if r.err != nil || r.soft[x] {
+			return nil
+		}
+		r.soft[x] = true
+		log := r.do(func() (*G.Node, error) { return G.LogSoftMax(x, 1) })
+		return r.apply(G.Neg, r.reduce(G.Mean, r.reduce(G.Sum, r.both(G.HadamardProd, y, log), 1)))
+	}
+	return nil
+}
