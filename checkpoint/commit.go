@@ -11,20 +11,6 @@ import (
 	"time"
 )
 
-// afterError is one that came after the checkpoint was durable.
-type afterError struct {
-	step int
-	err  error
-}
-
-// Error says that the checkpoint is there.
-func (e *afterError) Error() string {
-	return fmt.Sprintf("checkpoint of step %d is saved, but an older one cannot be removed: %v", e.step, e.err)
-}
-
-// Unwrap is the reason.
-func (e *afterError) Unwrap() error { return e.err }
-
 // commit is what rank 0 does when its own file is written: it waits for the others, writes the manifest, gives the folder
 // its name and removes old checkpoints.
 func (s *Saver) commit(staging string, j *job, own part) error {
@@ -51,7 +37,7 @@ func (s *Saver) commit(staging string, j *job, own part) error {
 		return explain(err)
 	}
 	if err := prune(s.sys, s.o.Dir, m.Step, s.o.Keep); err != nil {
-		return &afterError{m.Step, explain(err)}
+		return &PruneError{m.Step, explain(err)}
 	}
 	return nil
 }

@@ -40,6 +40,21 @@ func (e *SaveError) Error() string {
 // Unwrap is the reason.
 func (e *SaveError) Unwrap() error { return e.Err }
 
+// PruneError is that an older checkpoint cannot be removed. It came after the save, which is whole: to stop training for it
+// would be worse than the room that it takes.
+type PruneError struct {
+	Step int   // of the checkpoint that was made
+	Err  error // the reason
+}
+
+// Error says that the checkpoint is there.
+func (e *PruneError) Error() string {
+	return fmt.Sprintf("checkpoint of step %d is saved, but an older one cannot be removed: %v", e.Step, e.Err)
+}
+
+// Unwrap is the reason.
+func (e *PruneError) Unwrap() error { return e.Err }
+
 // checkByteOrder refuses machines whose memory is not as files are.
 func checkByteOrder() error {
 	if binary.NativeEndian.Uint16([]byte{1, 0}) != 1 {

@@ -125,7 +125,8 @@ func (s *Saver) prepare(patience time.Duration) error {
 // Owns: nothing after it returned.
 // Errors: ErrInvalid for runs that make no sense, in which case nothing is written. ErrClosed. A *SaveError if this save
 // failed, or the one before in the background; in the latter case this one is made all the same. A failed save leaves
-// the checkpoints that are there as they are.
+// the checkpoints that are there as they are. A *PruneError in place of it where the save is whole, and an older checkpoint
+// could not be removed; Wait and Close return it, too.
 func (s *Saver) Save(m Meta, runs []Run) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

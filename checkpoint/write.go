@@ -60,7 +60,7 @@ func (s *Saver) write(j *job) error {
 		if err == nil {
 			err = s.explainGone(staging, s.commit(staging, j, own))
 		}
-		var after *afterError
+		var after *PruneError
 		if errors.As(err, &after) {
 			return after
 		}

@@ -109,6 +109,16 @@ func (k *keeper) abandon() error {
 	return k.saver.Abandon()
 }
 
+// forgiven is an error of a save, unless all that it says is that an older checkpoint cannot be removed: then that is told, and
+// the training goes on.
+func (t *trainer) forgiven(err error) error {
+	old, failed := (*checkpoint.PruneError)(nil), (*checkpoint.SaveError)(nil)
+	if !errors.As(err, &old) || errors.As(err, &failed) {
+		return err
+	}
+	return t.say("warning    %v\n", old)
+}
+
 // path is where the checkpoint of a step is.
 func (k *keeper) path(step int) string {
 	return filepath.Join(k.dir, fmt.Sprintf("step-%08d", step))
@@ -119,7 +129,7 @@ func (k *keeper) path(step int) string {
 // Collective: all ranks. Returns: where it is.
 func (t *trainer) last() (string, error) {
 	k := t.keeper
-	if err := k.saver.Wait(); err != nil {
+	if err := t.forgiven(k.saver.Wait()); err != nil {
 		return "", err
 	}
 	return k.path(k.written[len(k.written)-1]), rank.Done(t.w.Barrier())

@@ -66,7 +66,7 @@ func (t *trainer) save(step int) error {
 		return fmt.Errorf("checkpoint of step %d: %w", step, err)
 	}
 	meta.Extra = map[string]json.RawMessage{memoryKey: text}
-	if err := t.keeper.saver.Save(meta, runs); err != nil {
+	if err := t.forgiven(t.keeper.saver.Save(meta, runs)); err != nil {
 		return err
 	}
 	t.keeper.written = append(t.keeper.written, step)

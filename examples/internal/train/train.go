@@ -80,7 +80,7 @@ func (t *trainer) finish(ctx context.Context, s *Summary) error {
 	if err := t.writeTrace(s); err != nil {
 		return err
 	}
-	if err := t.keeper.close(); err != nil {
+	if err := t.forgiven(t.keeper.close()); err != nil {
 		return err
 	}
 	worst, err := t.times()
