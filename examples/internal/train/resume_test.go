@@ -251,3 +251,13 @@ func TestLossesBeginWhereTheyAreKnown(t *testing.T) {
 		t.Errorf("%v from step %d, want %v", s.Losses, s.LossesFrom, whole.Losses[4:])
 	}
 }
+
+// Steps that were left out before a run was stopped are left out still when it has gone on.
+func TestSkippedStepsAreCountedOnResume(t *testing.T) {
+	how := []string{"checkpoint.dir=" + t.TempDir(), "ddp.average=sum", "optim.loss_scale=3e38", "optim.skip_nonfinite=true", ranks(2)}
+	for _, n := range []int{5, 8, 8} {
+		if s := run(t, program, append(how, steps(n))...).summary(t); s.SkippedSteps != n {
+			t.Errorf("%d steps left out after %d", s.SkippedSteps, n)
+		}
+	}
+}

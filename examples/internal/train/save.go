@@ -44,7 +44,7 @@ func (t *trainer) save(step int) error {
 	}
 	meta := checkpoint.Meta{
 		Step: step, Stage: t.job.cfg.Shard.Stage, Config: t.job.cfg.String(), ConfigHash: t.job.cfg.Hash(), PlanHash: t.planHash(),
-		Solver: checkpoint.Solver{Name: state.Name, Steps: state.Steps, Skipped: t.solver.Skipped()},
+		Solver: checkpoint.Solver{Name: state.Name, Steps: state.Steps, Skipped: t.skipped()},
 	}
 	var scaler any
 	if t.scaled != nil {
@@ -71,6 +71,15 @@ func (t *trainer) save(step int) error {
 	}
 	t.keeper.written = append(t.keeper.written, step)
 	return nil
+}
+
+// skipped is how many steps have been left out, those of runs before this one included, as the solver's steps are.
+func (t *trainer) skipped() int {
+	n := t.solver.Skipped()
+	if t.from != nil {
+		n += t.from.m.Solver.Skipped
+	}
+	return n
 }
 
 // memoryKey is the name of memory in a checkpoint.

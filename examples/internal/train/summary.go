@@ -91,7 +91,7 @@ func (s *Summary) measured(t *trainer, digest []byte) {
 		s.FinalLoss = 0 // JSON has no other
 	}
 	s.Memory = t.memory()
-	s.SkippedSteps, s.WireBytes = t.solver.Skipped(), t.d.WireBytes()
+	s.SkippedSteps, s.WireBytes = t.skipped(), t.d.WireBytes()
 	if t.from != nil {
 		s.ResumedFrom, s.ResumedStep = t.from.c.Path(), t.first
 	}
