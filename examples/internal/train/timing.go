@@ -179,7 +179,7 @@ func (t *trainer) writeTiming(s *Summary, times []float64, profile *Profile, exp
 		Program: t.job.program.Name, Model: s.Model, Parameters: s.Parameters,
 		Ranks: s.WorldSize, RankBatch: ceilDiv(s.GlobalBatch, s.WorldSize), Precision: t.job.cfg.Run.Precision,
 		Device: t.computesOn(), Machine: t.job.cfg.Run.Machine, Backend: s.Backend, Optimizer: t.job.cfg.Optim.Name, Resident: t.job.timing.resident,
-		Warmup: t.job.timing.warmup, Steps: t.steps - t.job.timing.warmup, MedianUS: times[0], MeanUS: times[1], P90US: times[2],
+		Warmup: t.job.timing.warmup, Steps: t.timing.measured, MedianUS: times[0], MeanUS: times[1], P90US: times[2],
 		ExposedCommPercent: exposed, Profile: profile, FinalLoss: s.FinalLoss, ParamsSHA256: s.ParamsSHA256, Libraries: libraries,
 	}, "", "  ")
 	if err != nil {

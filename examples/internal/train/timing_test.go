@@ -124,6 +124,15 @@ func TestStepTimesAreWritten(t *testing.T) {
 	}
 }
 
+// A run that goes on from a checkpoint has measured its own steps only.
+func TestStepTimesOfAResumedRunAreOfItsSteps(t *testing.T) {
+	ck := "checkpoint.dir=" + t.TempDir()
+	timed(t, ck, ranks(2), steps(5), "--warmup=2")
+	if got := timed(t, ck, ranks(2), steps(9), "--warmup=1"); got.Warmup != 1 || got.Steps != 3 {
+		t.Errorf("%d steps behind a warm-up of %d, want 3 of the 4 that were made", got.Steps, got.Warmup)
+	}
+}
+
 // A resident batch is learned over and over: its loss falls faster than that of batches that differ.
 func TestResidentBatchStays(t *testing.T) {
 	many := []string{"launch.nproc_per_node=2", "run.max_steps=40", "optim.lr=0.02", "data.global_batch=4", "run.eval=false"}
