@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"math"
 
 	"gorgonia.org/gorgonia"
 	gtensor "gorgonia.org/tensor"
@@ -215,7 +216,10 @@ func weightsOf(m *Model) ([]*gtensor.Dense, error) {
 // runSteps is the number of optimizer steps of a run whose epochs have epochSteps.
 func runSteps(c config.Run, epochSteps int) int {
 	steps := c.MaxSteps
-	if c.Epochs > 0 && (steps == 0 || c.Epochs*epochSteps < steps) {
+	if steps == 0 {
+		steps = math.MaxInt
+	}
+	if c.Epochs > 0 && c.Epochs <= steps/epochSteps { // more would be as many steps or later, or more than an int counts
 		steps = c.Epochs * epochSteps
 	}
 	return steps
