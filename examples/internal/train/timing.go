@@ -78,7 +78,9 @@ type timing struct {
 
 func newTiming(warmup, steps int) *timing {
 	measured := max(0, steps-warmup)
-	t := &timing{warmup: warmup, measured: measured, ends: make([]time.Duration, 0, 1+measured)}
+	// A run that ends when somebody stops it has more steps than memory has room for; few have more than this.
+	room := 1 + min(measured, 1<<16)
+	t := &timing{warmup: warmup, measured: measured, ends: make([]time.Duration, 0, room)}
 	if warmup == 0 {
 		t.ends = append(t.ends, 0)
 	}

@@ -35,6 +35,15 @@ func TestStepTimesLeaveTheWarmUpOut(t *testing.T) {
 	}
 }
 
+// A run that is to go on until somebody stops it has no memory for the times of steps that never come.
+func TestStepTimesTakeNoMemoryBeforeTheyCome(t *testing.T) {
+	for _, steps := range []int{1e12, math.MaxInt} {
+		if got := newTiming(5, steps); got.measured != steps-5 || cap(got.ends) > 1<<20 {
+			t.Errorf("%d steps: %d measured, room for %d", steps, got.measured, cap(got.ends))
+		}
+	}
+}
+
 // Where a device works behind the program, the ends of groups are those that have to be real: they are what is measured.
 func TestEndsOfGroupsAreEdges(t *testing.T) {
 	for _, c := range []struct {
