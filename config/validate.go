@@ -130,6 +130,7 @@ func (c *Config) checkTrace(r *rules) {
 		return
 	}
 	r.require(filepath.IsLocal(c.Log.Trace), "log.trace", nil, "%q leads out of the output folder: use a file name", c.Log.Trace)
+	r.require(filepath.Clean(c.Log.Trace) != ".", "log.trace", nil, "%q is the output folder itself: use a file name", c.Log.Trace)
 	t := c.Log.TraceSteps
 	if len(t) != 2 || t[0] > t[1] {
 		r.require(false, "log.trace_steps", nil, "%s is not a first and a last step: write them as [10, 19]", format(t))
