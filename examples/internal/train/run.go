@@ -8,6 +8,7 @@ import (
 	"os"
 	"runtime"
 	"sync"
+	"time"
 
 	"gorgonia.org/gorgonia"
 
@@ -48,14 +49,23 @@ func start(o options, stdout, stderr io.Writer) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("this program: %w", err)
 	}
-	res, spawned, err := launch.Self(context.Background(), env, launch.SpawnConfig{
-		Program: program, Args: o.args, N: o.cfg.Launch.NprocPerNode, Master: o.cfg.Launch.Master,
-		Grace: o.cfg.Launch.Grace, LogDir: o.cfg.LogDir(), Stdout: stdout, Stderr: stderr,
-	})
+	res, spawned, err := launch.Self(context.Background(), env, o.spawned(program, stdout, stderr))
 	if spawned {
 		return res.Code, err
 	}
 	return 0, one(o, env, stdout)
+}
+
+// leastPatience is what ranks have at least after a signal: they end their step and save.
+const leastPatience = 30 * time.Second
+
+// spawned is how the program starts itself as ranks. launch.grace is longer than leastPatience where saving takes longer.
+func (o *options) spawned(program string, stdout, stderr io.Writer) launch.SpawnConfig {
+	c := o.cfg.Launch
+	return launch.SpawnConfig{
+		Program: program, Args: o.args, N: c.NprocPerNode, Master: c.Master,
+		Grace: c.Grace, Patience: max(c.Grace, leastPatience), LogDir: o.cfg.LogDir(), Stdout: stdout, Stderr: stderr,
+	}
 }
 
 // planned is the job that the program starts, if it starts one.

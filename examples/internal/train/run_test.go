@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/symgrad/symgrad/dist"
 )
@@ -23,6 +24,19 @@ func TestTheReasonIsNotThatARankWasAborted(t *testing.T) {
 	} {
 		if got := reason(c.first, c.second); got != c.want {
 			t.Errorf("%v, then %v: got %v, want %v", c.first, c.second, got, c.want)
+		}
+	}
+}
+
+// Who gives ranks minutes to end has those after Ctrl-C, too, when they save.
+func TestGraceIsThatAfterASignalToo(t *testing.T) {
+	for set, want := range map[string]time.Duration{"launch.grace=2m": 2 * time.Minute, "launch.grace=1s": leastPatience} {
+		o, err := program.parse([]string{"--set", set})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := o.spawned("train", nil, nil).Patience; got != want {
+			t.Errorf("%s: ranks have %v to end after a signal, want %v", set, got, want)
 		}
 	}
 }
