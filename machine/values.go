@@ -9,6 +9,7 @@ import (
 	"gorgonia.org/gorgonia"
 	gtensor "gorgonia.org/tensor"
 
+	"github.com/symgrad/symgrad/internal/program"
 	"github.com/symgrad/symgrad/tensor"
 )
 
@@ -48,26 +49,11 @@ func elementsOf(d *gtensor.Dense) unsafe.Pointer {
 	return reflect.ValueOf(d.Data()).UnsafePointer()
 }
 
-// isPlain reports whether the elements of d lie in C order without gaps.
+// isPlain reports whether the elements of d lie in C order without gaps. What has been transposed and then cut along its first
+// axis is called contiguous by Gorgonia's tensors all the same, so that strides count too.
 func isPlain(d *gtensor.Dense) bool {
-	o := d.DataOrder()
-	return o.IsContiguous() && !o.IsColMajor() && !d.RequiresIterator() && inOrder(d.Shape(), d.Strides())
-}
-
-// inOrder reports whether strides are those of C order. What has been transposed and then cut along its first axis is called
-// contiguous by Gorgonia's tensors all the same.
-func inOrder(shape, strides []int) bool {
-	if len(strides) != len(shape) {
-		return true
-	}
-	n := 1
-	for i := len(shape) - 1; i >= 0; i-- {
-		if shape[i] != 1 && strides[i] != n {
-			return false
-		}
-		n *= shape[i]
-	}
-	return true
+	o, shape, strides := d.DataOrder(), d.Shape(), d.Strides()
+	return o.IsContiguous() && !o.IsColMajor() && !d.RequiresIterator() && (len(strides) != len(shape) || program.IsPacked(shape, strides))
 }
 
 // meet reports whether two buffers have bytes in common.

@@ -263,7 +263,7 @@ func (x *join) rewhole(k int) bool {
 	m, _ := from.Op.(*Map)
 	src, dst := from.In[0], from.Out[0]
 	n := x.p.Values[src.Value].Len()
-	if n != lenOf(m.Space) || src.Offset != 0 || !isPacked(m.Space, src.Strides) || !isPacked(m.Space, dst.Strides) {
+	if n != lenOf(m.Space) || src.Offset != 0 || !IsPacked(m.Space, src.Strides) || !IsPacked(m.Space, dst.Strides) {
 		return false
 	}
 	for o := range to.Out {

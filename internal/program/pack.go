@@ -34,7 +34,7 @@ func Pack(p *Program) error {
 
 // meets reports whether a view is what the operand demands.
 func (o *Operand) meets(v *View) bool {
-	return (!o.Packed || isPacked(o.Space, v.Strides)) && (!o.Matrix || isMatrix(o.Space, v.Strides))
+	return (!o.Packed || IsPacked(o.Space, v.Strides)) && (!o.Matrix || isMatrix(o.Space, v.Strides))
 }
 
 type packer struct {

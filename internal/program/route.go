@@ -183,7 +183,7 @@ func (r *route) repeats() bool {
 func (r *route) straight(maker []int) bool {
 	line := r.carry(View{Strides: Contiguous(maker)})
 	space := r.space()
-	return lenOf(space) == lenOf(maker) && line.Offset == 0 && isPacked(space, line.Strides)
+	return lenOf(space) == lenOf(maker) && line.Offset == 0 && IsPacked(space, line.Strides)
 }
 
 // unit is the route of a space to itself.

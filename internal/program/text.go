@@ -118,7 +118,7 @@ func (p *Program) viewString(v View, space []int) string {
 
 // isWhole reports whether a view goes through all of a value of n elements in C order.
 func (v *View) isWhole(space []int, n int) bool {
-	return v.Offset == 0 && len(v.Strides) == len(space) && lenOf(space) == n && isPacked(space, v.Strides)
+	return v.Offset == 0 && len(v.Strides) == len(space) && lenOf(space) == n && IsPacked(space, v.Strides)
 }
 
 // has reports whether id is a value of the program.

@@ -27,8 +27,8 @@ func (v *View) bounds(space []int) (lo, hi int) {
 	return lo, hi
 }
 
-// isPacked reports whether strides are those of C order without gaps. Strides of dimensions of one element do not count.
-func isPacked(space, strides []int) bool {
+// IsPacked reports whether strides are those of C order without gaps. Strides of dimensions of one element do not count.
+func IsPacked(space, strides []int) bool {
 	n := 1
 	for i := len(space) - 1; i >= 0; i-- {
 		if space[i] != 1 && strides[i] != n {
