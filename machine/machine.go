@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"gorgonia.org/gorgonia"
+	gtensor "gorgonia.org/tensor"
 
 	"github.com/symgrad/symgrad/dist/ddp"
 	"github.com/symgrad/symgrad/internal/blas"
@@ -151,7 +152,8 @@ func (m *Machine) open(g *gorgonia.ExprGraph) error {
 
 // duals finds the parameters whose gradient is apart from the node that it is the value of: because Config says so, or
 // the program has given them a place of their own, or another parameter has the same gradient node, or the gradient is a
-// constant: solvers set gradients to 0, and the constant 1 is one node in all graphs of a process.
+// constant: solvers set gradients to 0, and the constant 1 is one node in all graphs of a process. Or the value is a tensor without
+// dimensions: solvers want the same of its gradient, and nodes that are scalars have numbers.
 func (m *Machine) duals() error {
 	seen := gorgonia.NewNodeSet()
 	for i := range m.g.params {
@@ -159,7 +161,7 @@ func (m *Machine) duals() error {
 		first := seen.Add(p.grad)
 		own, err := p.node.Grad()
 		has := err == nil && own != nil && own != p.grad.Value()
-		p.dual = has || m.cfg.DualValues || !first || isConstant(p.grad) && p.node.Value() != nil
+		p.dual = has || m.cfg.DualValues || !first || isConstant(p.grad) && p.node.Value() != nil || p.node.IsScalar() && isTensor(p.node.Value())
 		if !p.dual || has {
 			continue
 		}
@@ -168,6 +170,11 @@ func (m *Machine) duals() error {
 		}
 	}
 	return nil
+}
+
+func isTensor(v gorgonia.Value) bool {
+	_, ok := v.(gtensor.Tensor)
+	return ok
 }
 
 // makeDual gives a parameter a gradient of its own, which is 0.
@@ -184,7 +191,7 @@ func (m *Machine) makeDual(p *param) error {
 	if err != nil {
 		return err
 	}
-	d, err := valueOver(b, v.Dtype(), slices.Clone([]int(v.Shape())), p.node.IsScalar())
+	d, err := valueOver(b, v.Dtype(), slices.Clone([]int(v.Shape())), p.node.IsScalar() && !isTensor(v))
 	if err != nil {
 		return err
 	}

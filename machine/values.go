@@ -99,7 +99,14 @@ func valueOver(b tensor.Buffer, gdt gtensor.Dtype, shape []int, scalar bool) (go
 	case gtensor.Bool, gtensor.Uint:
 		return nil, fmt.Errorf("values of type %v", gdt)
 	}
-	return tensor.View(b, shape...)
+	if len(shape) > 0 {
+		return tensor.View(b, shape...)
+	}
+	d, err := tensor.View(b, 1)
+	if err != nil {
+		return nil, err
+	}
+	return d, d.Reshape() // to no dimensions
 }
 
 func scalarOver(b tensor.Buffer, gdt gtensor.Dtype) (gorgonia.Value, error) {
