@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/symgrad/symgrad/tensor"
 )
@@ -44,7 +45,8 @@ const (
 //
 // Returns: the checkpoint, whose Rejected tells what was newer and is broken.
 // Owns: the caller closes it.
-// Errors: ErrNone if there is none, with what is broken about those that are there; those of the file system.
+// Errors: ErrNone if there is none, with what is broken about those that are there; those of the file system, also where one that
+// may be whole cannot be opened.
 func Open(dir string) (*Checkpoint, error) {
 	if Is(dir) {
 		return OpenAt(dir, VerifyAll)
@@ -72,7 +74,7 @@ func openFirst(dir string, paths []string) (c *Checkpoint, gone bool, err error)
 			c.rejected = rejected
 			return c, false, nil
 		}
-		if errors.Is(err, ErrUnsupported) {
+		if errors.Is(err, ErrUnsupported) || denied(err) {
 			return nil, false, err // to go on from an older one would be a surprise
 		}
 		_, missing := os.Stat(path)
@@ -81,6 +83,12 @@ func openFirst(dir string, paths []string) (c *Checkpoint, gone bool, err error)
 		errs = append(errs, err)
 	}
 	return nil, gone, errors.Join(errs...)
+}
+
+// denied reports whether err is of this process, which may not or cannot open a file, and says nothing about what is in it.
+func denied(err error) bool {
+	return slices.ContainsFunc([]error{fs.ErrPermission, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM},
+		func(of error) bool { return errors.Is(err, of) })
 }
 
 // List is the folders in dir that have a checkpoint, or should have: the newest first, unfinished and broken ones as well.

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // Whatever happens to a file of the newest checkpoint is noticed and told, and the one before is opened.
@@ -99,6 +101,37 @@ func TestOpenFindsNothing(t *testing.T) {
 	_, err := Open(dir)
 	if !errors.Is(err, ErrNone) || !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), "step-00000005: model.safetensors: corrupt") {
 		t.Errorf("one that is torn: %v", err)
+	}
+}
+
+// A process that has no descriptors left does not know what is whole, and does not go on from an older one, or from nothing.
+func TestWhatCannotBeOpenedIsNotPassedOver(t *testing.T) {
+	o := Options{Dir: t.TempDir(), Size: 1}
+	mustSave(t, o, 1)
+	paths, err := List(o.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	none := limit
+	none.Cur = 0
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &none); err != nil {
+		t.Fatal(err)
+	}
+	_, gone, err := openFirst(o.Dir, paths)
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	if gone || !errors.Is(err, unix.EMFILE) || errors.Is(err, ErrNone) {
+		t.Errorf("gone %v, %v", gone, err)
+	}
+	for _, err := range []error{fs.ErrNotExist, unix.EIO, ErrCorrupt} {
+		if denied(err) {
+			t.Errorf("%v says nothing about this process", err)
+		}
 	}
 }
 
