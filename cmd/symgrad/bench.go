@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -77,6 +79,11 @@ func (b *bench) run(ctx context.Context, ranksGiven bool) error {
 	}
 	if err := b.check(ranksGiven); err != nil {
 		return usageError{fmt.Errorf("bench: %w", err)}
+	}
+	for _, to := range [][2]string{{"--json", b.flags.json}, {"--plot", b.flags.plot}} {
+		if err := hasFolder(to[1]); err != nil {
+			return fmt.Errorf("%s: %w", to[0], err)
+		}
 	}
 	program, err := os.Executable()
 	if err != nil {
@@ -230,6 +237,19 @@ func (b *bench) finish(res perf.Result, table *perf.Table) error {
 		return wrongResults(n)
 	}
 	return nil
+}
+
+// hasFolder is the error of a file whose folder is not there: better told before minutes of measuring than behind them.
+func hasFolder(name string) error {
+	if name == "" {
+		return nil
+	}
+	_, err := os.Stat(filepath.Dir(name))
+	var of *fs.PathError
+	if errors.As(err, &of) {
+		return &fs.PathError{Op: "open", Path: name, Err: of.Err}
+	}
+	return err
 }
 
 // writeFile makes a file of what write writes.
