@@ -159,6 +159,9 @@ func (r *Region) enterStrided(call string, rank int, at int64, b tensor.Buffer, 
 // stridedHost moves between a buffer on the host and the device, by way of pinned memory that the kernel reads and writes.
 func (r *Region) stridedHost(there uintptr, step int, b tensor.Buffer, s symmetric.Strides, put bool) error {
 	h := r.heap
+	if err := h.drain(h.rma); err != nil { // the word of a PutWord may still lie in the staging
+		return err
+	}
 	size := b.DType().Size()
 	chunk := stagingBytes / size
 	stage, staged := pinned(h.staging, stagingAt), h.staging.Device()+stagingAt
