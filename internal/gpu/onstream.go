@@ -2,7 +2,6 @@ package gpu
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/symgrad/symgrad/dist"
@@ -234,7 +233,10 @@ func (v *StreamRegion) PutSignal(rank int, at int64, src tensor.Buffer, sg symme
 	defer v.heap.gate.Leave()
 	defer v.heap.gate.Leave()
 	err = v.queue(func(s *cuda.Stream) error {
-		return errors.Join(v.copyTo(s, rank, at, src), v.signal(s, sig.at(rank, sg.At), sg.Op, sg.Value))
+		if err := v.copyTo(s, rank, at, src); err != nil {
+			return err // and no signal: who waits for it would read what has not come
+		}
+		return v.signal(s, sig.at(rank, sg.At), sg.Op, sg.Value)
 	})
 	return v.failed(call, rank, at, src.Bytes(), err)
 }
