@@ -43,11 +43,7 @@ func (t *Transport) split(color, key int) (*Transport, error) {
 		err = fmt.Errorf("%w: no engine can be split", dist.ErrUnsupported)
 	}
 	if err = t.party.Agree(err); err != nil || party == nil {
-		errs := []error{err}
-		for _, e := range engines {
-			e.Abort()
-			errs = append(errs, e.Close())
-		}
+		errs := []error{err, closeEngines(engines)}
 		if control != nil {
 			errs = append(errs, control.Close())
 		}
@@ -56,14 +52,28 @@ func (t *Transport) split(color, key int) (*Transport, error) {
 	cfg := t.cfg
 	cfg.Control = control
 	cfg.Choose = t.forParts(engines)
-	sub, err := open(cfg, *party, func(*Party) ([]Engine, error) { return engines, nil })
+	left := engines // by open, which fails before it takes them, or closes them
+	sub, err := open(cfg, *party, func(*Party) ([]Engine, error) {
+		left = nil
+		return engines, nil
+	})
 	if err != nil {
-		return nil, errors.Join(err, control.Close())
+		return nil, errors.Join(err, closeEngines(left), control.Close())
 	}
 	if err := sub.borrow(t); err != nil {
 		return nil, errors.Join(err, sub.Close())
 	}
 	return sub, nil
+}
+
+// closeEngines ends engines that no transport has.
+func closeEngines(engines []Engine) error {
+	var errs []error
+	for _, e := range engines {
+		e.Abort()
+		errs = append(errs, e.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // forParts is the choice in a part: an engine that is forced, and has no parts, is forced no more.
