@@ -207,7 +207,7 @@ func (t *Transport) closings() []byte {
 	return binary.LittleEndian.AppendUint64(make([]byte, 0, 64), mask)
 }
 
-// reap frees the heaps that all ranks have closed. all begins with the closings of each.
+// reap frees the heaps that all ranks have closed. all begins with the closings of each. Errors: on all ranks alike.
 func (t *Transport) reap(all [][]byte) error {
 	mask := ^uint64(0)
 	for _, b := range all {
@@ -225,7 +225,10 @@ func (t *Transport) reap(all [][]byte) error {
 		}
 	}
 	t.heaps = kept
-	return t.freeHeaps(gone)
+	if len(gone) == 0 {
+		return nil
+	}
+	return t.party.Agree(t.freeHeaps(gone)) // else ranks that could free go on to what the others have given up
 }
 
 // freeHeaps frees the memory of heaps. Collective.
