@@ -158,6 +158,36 @@ func TestSamplesNeedNotBeFirst(t *testing.T) {
 	}
 }
 
+// timeMajor is a network over (step, sample), the order of its input.
+func timeMajor(samples int) *net {
+	const steps, width = 4, 3
+	n := newNet()
+	n.x = n.input("x", steps, samples, width)
+	h := G.Must(G.Mul(G.Must(G.Reshape(n.x, gtensor.Shape{steps * samples, width})), n.param("w", 0.5, width, width)))
+	n.out = G.Must(G.Sum(G.Must(G.Reshape(G.Must(G.Tanh(h)), gtensor.Shape{steps, samples, width})), 0))
+	n.cost = G.Must(G.Mean(G.Must(G.Square(n.out))))
+	return n.differentiate()
+}
+
+// TestSamplesThatNothingTellsApart gives more samples to graphs that were built with as many as there are words: where these
+// come first a reshape that cuts both out of one dimension must not take the words for the samples.
+func TestSamplesThatNothingTellsApart(t *testing.T) {
+	for name, build := range map[string]func(int) *net{"transposed": words, "input": timeMajor} {
+		n := build(4)
+		m := newMachine(t, n.g, plain)
+		if err := m.Let(n.x, build(6).x.Value()); err != nil {
+			t.Fatal(err)
+		}
+		if err := m.RunAll(); !errors.Is(err, machine.ErrShape) {
+			t.Errorf("%s: error %v, want ErrShape", name, err)
+		}
+		if err := m.Let(n.x, build(4).x.Value()); err != nil {
+			t.Fatal(err)
+		}
+		run(t, m)
+	}
+}
+
 func TestANewBatchIsRefused(t *testing.T) {
 	n := small(6)
 	cfg := plain

@@ -1,6 +1,10 @@
 package machine
 
-import "slices"
+import (
+	"slices"
+
+	"gorgonia.org/gorgonia"
+)
 
 // followShape changes to, the shape that the graph reshapes from to, for an operand whose shape is now another. Dimensions
 // of to and from that are the same elements, as batch*words and (batch, words), belong together, and what has changed in
@@ -32,9 +36,10 @@ func (l *lowering) followShape(from, to, now []int) bool {
 }
 
 // grow makes dimensions of old elements in all those that now has, by changing one: one that has changed alike in from, or
-// in an input, before any other, and what has one element last.
+// in an input, before any other, and what has one element last. Of two that are alike it is the first, if samples are always
+// first; else nothing tells which of them is the samples, and it fails.
 func (l *lowering) grow(to []int, old int, from, now []int) bool {
-	n, best, at := sizeOf(now), 4, -1
+	n, best, at, alike := sizeOf(now), 4, -1, false
 	if n == old {
 		return true
 	}
@@ -52,14 +57,35 @@ func (l *lowering) grow(to []int, old int, from, now []int) bool {
 			rank = 3
 		}
 		if rank < best {
-			best, at = rank, k
+			best, at, alike = rank, k, false
+		} else if rank == best && d == to[at] && d > 1 {
+			alike = true
 		}
 	}
-	if at < 0 {
+	if at < 0 || alike && !l.samplesFirst() {
 		return false
 	}
 	to[at] = to[at] * n / old
 	return true
+}
+
+// samplesFirst reports whether what has changed in the inputs is their first dimension, and no transposition has moved it.
+func (l *lowering) samplesFirst() bool {
+	for node, now := range l.shapes {
+		if was := l.g.built[node]; len(was) == len(now) && len(was) > 0 && !slices.Equal(was[1:], now[1:]) {
+			return false
+		}
+	}
+	return !l.moved
+}
+
+// isResized reports whether o, the value of n, has another number of elements than the graph was built with.
+func (l *lowering) isResized(n *gorgonia.Node, o operand) bool {
+	built, ok := l.g.built[n]
+	if !ok {
+		built = n.Shape()
+	}
+	return l.resized && sizeOf(built) != o.len()
 }
 
 // changes reports whether a dimension of d elements has n now.

@@ -27,6 +27,7 @@ func (l *lowering) transposed(c *current) (operand, error) {
 	if !isPermutation(axes, len(x.shape)) {
 		return operand{}, fmt.Errorf("axes %v of shape %v", axes, x.shape)
 	}
+	l.moved = l.moved || len(axes) > 0 && axes[0] != 0 && l.isResized(c.kids[0], x)
 	return permute(x, axes), nil
 }
 
