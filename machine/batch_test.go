@@ -188,6 +188,49 @@ func TestSamplesThatNothingTellsApart(t *testing.T) {
 	}
 }
 
+// tokens is attention among the words of each sample, with a result for each word.
+func tokens(samples int) *net {
+	const words, width = 3, 4
+	n := newNet()
+	n.x = n.input("x", samples, words, width)
+	project := func(name string) *G.Node {
+		flat := G.Must(G.Reshape(n.x, gtensor.Shape{samples * words, width}))
+		return G.Must(G.Reshape(n.affine(name, flat, width, width), gtensor.Shape{samples, words, width}))
+	}
+	scores := G.Must(G.SoftMax(G.Must(G.BatchedMatMul(project("q"), project("k"), false, true)), 2))
+	h := G.Must(G.Reshape(G.Must(G.BatchedMatMul(scores, project("v"))), gtensor.Shape{samples * words, width}))
+	n.out = G.Must(G.Tanh(n.affine("o", h, width, 2)))
+	n.cost = G.Must(G.Mean(G.Must(G.Square(n.out))))
+	return n.differentiate()
+}
+
+// TestGraphsOfOneSampleTakeMore gives five samples to graphs that were built with one: words must attend to those of their own
+// sample, and where samples are columns nothing tells which of two dimensions of one element they are.
+func TestGraphsOfOneSampleTakeMore(t *testing.T) {
+	n, other := tokens(1), tokens(5)
+	m := newMachine(t, n.g, plain)
+	for i, p := range n.params {
+		let(t, other.params[i], p.Value())
+	}
+	if err := m.Let(n.x, other.x.Value()); err != nil {
+		t.Fatal(err)
+	}
+	run(t, m)
+	run(t, newMachine(t, other.g, plain))
+	compare(t, "cost", n.cost.Value(), other.cost.Value())
+	for i, p := range n.params {
+		compare(t, "gradient of "+p.Name(), p.Deriv().Value(), other.params[i].Deriv().Value())
+	}
+	n = column(1)
+	m = newMachine(t, n.g, plain)
+	if err := m.Let(n.x, column(5).x.Value()); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.RunAll(); !errors.Is(err, machine.ErrShape) {
+		t.Errorf("columns: error %v, want ErrShape", err)
+	}
+}
+
 func TestANewBatchIsRefused(t *testing.T) {
 	n := small(6)
 	cfg := plain

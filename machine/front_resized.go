@@ -27,6 +27,9 @@ func (l *lowering) followShape(from, to, now []int) bool {
 				made = old // what is left of from has one element
 			}
 		}
+		if a == len(from) {
+			b = len(to) // what is left has one element
+		}
 		if !l.grow(to[j:b], sizeOf(from[i:a]), from[i:a], now[i:a]) {
 			return false
 		}
@@ -35,30 +38,29 @@ func (l *lowering) followShape(from, to, now []int) bool {
 	return sizeOf(to) == sizeOf(now)
 }
 
-// grow makes dimensions of old elements in all those that now has, by changing one: one that has changed alike in from, or
-// in an input, before any other, and what has one element last. Of two that are alike it is the first, if samples are always
-// first; else nothing tells which of them is the samples, and it fails.
+// grow makes dimensions of old elements in all those that now has, by changing one: one that has changed alike in from or in
+// an input before any other, and what has one element last. Of two that are alike it is the first, if samples are always
+// first; else nothing tells which of them is the samples, and it fails. A graph that was built with one sample has such: what
+// is cut out of a dimension of samples and words is 1 and words, and both may be what has changed.
 func (l *lowering) grow(to []int, old int, from, now []int) bool {
-	n, best, at, alike := sizeOf(now), 4, -1, false
+	n, best, at, alike := sizeOf(now), 3, -1, false
 	if n == old {
 		return true
 	}
 	for k, d := range to {
 		grown := d * n / old
-		rank := 2
+		rank := 1
 		switch {
 		case d*n%old != 0 || grown == 0:
 			continue
-		case changes(from, now, d, grown):
+		case changes(from, now, d, grown), l.inputChanges(d, grown):
 			rank = 0
-		case l.inputChanges(d, grown):
-			rank = 1
 		case d == 1:
-			rank = 3
+			rank = 2
 		}
 		if rank < best {
 			best, at, alike = rank, k, false
-		} else if rank == best && d == to[at] && d > 1 {
+		} else if rank == 0 && best == 0 {
 			alike = true
 		}
 	}
