@@ -231,6 +231,19 @@ func TestGraphsOfOneSampleTakeMore(t *testing.T) {
 	}
 }
 
+// TestOneSampleIsNoScalar leaves an input with six samples and gives another one: nothing is to be compared with six.
+func TestOneSampleIsNoScalar(t *testing.T) {
+	n := newNet()
+	x, y := n.input("x", 6, 1), n.input("y", 6, 1)
+	m := newMachine(t, n.g, plain, G.Must(G.Sub(x, y)))
+	if err := m.Let(x, n.tensor(1, 1, 1)); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.RunAll(); !errors.Is(err, machine.ErrShape) {
+		t.Errorf("error %v, want ErrShape", err)
+	}
+}
+
 func TestANewBatchIsRefused(t *testing.T) {
 	n := small(6)
 	cfg := plain

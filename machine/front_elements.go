@@ -55,6 +55,9 @@ func (l *lowering) binary(c *current) (operand, error) {
 	if err != nil {
 		return operand{}, err
 	}
+	if n := l.builtLen(c.kids[0]); l.resized && a.len() != b.len() && n > 1 && n == l.builtLen(c.kids[1]) {
+		return operand{}, fmt.Errorf("shapes %v and %v do not fit", a.shape, b.shape) // one sample is no scalar
+	}
 	if a.isNum && b.isNum {
 		if v, ok := fold(op, a.num, b.num, dt); ok {
 			return number(v, dt, shape), nil

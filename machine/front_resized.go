@@ -83,11 +83,15 @@ func (l *lowering) samplesFirst() bool {
 
 // isResized reports whether o, the value of n, has another number of elements than the graph was built with.
 func (l *lowering) isResized(n *gorgonia.Node, o operand) bool {
-	built, ok := l.g.built[n]
-	if !ok {
-		built = n.Shape()
+	return l.resized && l.builtLen(n) != o.len()
+}
+
+// builtLen is the number of elements that n was built with.
+func (l *lowering) builtLen(n *gorgonia.Node) int {
+	if built, ok := l.g.built[n]; ok {
+		return sizeOf(built)
 	}
-	return l.resized && sizeOf(built) != o.len()
+	return sizeOf(n.Shape())
 }
 
 // changes reports whether a dimension of d elements has n now.
