@@ -68,7 +68,9 @@ var (
 	ErrUnknownOp = errors.New("unknown op")
 	// ErrNoValue is returned by RunAll when an input has no value.
 	ErrNoValue = errors.New("no value")
-	// ErrShape is returned by RunAll when an input's value has another shape or type than it can have.
+	// ErrShape is returned by RunAll when an input's value has another shape or type than it can have, or when nothing tells which
+	// dimension of a Reshape the samples are in: where they are not first, build the graph with a number of them that no other
+	// dimension has.
 	ErrShape = errors.New("another shape")
 	// ErrNaN is returned by RunAll, with Config.Watch, when a result is not a number.
 	ErrNaN = errors.New("not a number")
