@@ -272,7 +272,7 @@ func (s *source) copied(d *gtensor.Dense) (tensor.Buffer, error) {
 // which the run would write while it still reads the input. The state of a recurrent network is given back so.
 func (c *compiled) unfed(s *source, from tensor.Buffer) (tensor.Buffer, error) {
 	if s.from != from {
-		s.from, s.fed = from, slices.ContainsFunc(c.memory, func(b tensor.Buffer) bool { return meet(b, from) })
+		s.from, s.fed = from, slices.ContainsFunc(c.memory, func(b tensor.Buffer) bool { return tensor.Overlap(b, from) })
 	}
 	if !s.fed {
 		return from, nil

@@ -161,7 +161,9 @@ func (m *Machine) duals() error {
 		first := seen.Add(p.grad)
 		own, err := p.node.Grad()
 		has := err == nil && own != nil && own != p.grad.Value()
-		p.dual = has || m.cfg.DualValues || !first || isConstant(p.grad) && p.node.Value() != nil || p.node.IsScalar() && isTensor(p.node.Value())
+		constant := isConstant(p.grad) && p.node.Value() != nil
+		flat := p.node.IsScalar() && isTensor(p.node.Value())
+		p.dual = has || m.cfg.DualValues || !first || constant || flat
 		if !p.dual || has {
 			continue
 		}

@@ -56,12 +56,6 @@ func isPlain(d *gtensor.Dense) bool {
 	return o.IsContiguous() && !o.IsColMajor() && !d.RequiresIterator() && (len(strides) != len(shape) || program.IsPacked(shape, strides))
 }
 
-// meet reports whether two buffers have bytes in common.
-func meet(a, b tensor.Buffer) bool {
-	from, to := uintptr(a.Pointer()), uintptr(b.Pointer())
-	return from < to+uintptr(b.Bytes()) && to < from+uintptr(a.Bytes())
-}
-
 // compact copies the elements of d in C order, whatever its strides are, to b.
 func compact(b tensor.Buffer, d *gtensor.Dense) error {
 	shape, strides := d.Shape(), d.Strides()

@@ -13,6 +13,9 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
+// DefaultPatience is how long ranks may take to end after a signal, unless SpawnConfig says otherwise.
+const DefaultPatience = 30 * time.Second
+
 // SpawnConfig says what Spawn starts, and how it ends what fails.
 type SpawnConfig struct {
 	Program  string        // what to run: a path, or a name to look up in PATH
@@ -22,7 +25,7 @@ type SpawnConfig struct {
 	Dir      string        // working directory; "" means this process's
 	Master   string        // host:port for the store; "" means 127.0.0.1 and a free port
 	Grace    time.Duration // from the first failure to the end of everything; 0 means 2 s
-	Patience time.Duration // how long ranks may take to end after a signal that was passed on; 0 means 30 s
+	Patience time.Duration // how long ranks may take to end after a signal that was passed on; 0 means DefaultPatience
 	LogDir   string        // where to write rank-0.log, rank-1.log, ... as well; "" means nowhere
 	Stdout   io.Writer     // nil means os.Stdout
 	Stderr   io.Writer     // nil means os.Stderr
@@ -81,7 +84,7 @@ func (c SpawnConfig) withDefaults() (SpawnConfig, error) {
 		c.Grace = 2 * time.Second
 	}
 	if c.Patience == 0 {
-		c.Patience = 30 * time.Second
+		c.Patience = DefaultPatience
 	}
 	if c.Stdout == nil {
 		c.Stdout = os.Stdout

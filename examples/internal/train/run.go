@@ -8,7 +8,6 @@ import (
 	"os"
 	"runtime"
 	"sync"
-	"time"
 
 	"gorgonia.org/gorgonia"
 
@@ -56,15 +55,13 @@ func start(o options, stdout, stderr io.Writer) (int, error) {
 	return 0, one(o, env, stdout)
 }
 
-// leastPatience is what ranks have at least after a signal: they end their step and save.
-const leastPatience = 30 * time.Second
-
-// spawned is how the program starts itself as ranks. launch.grace is longer than leastPatience where saving takes longer.
+// spawned is how the program starts itself as ranks. After a signal they end their step and save: launch.grace is longer than the
+// launcher's own patience where that takes longer.
 func (o *options) spawned(program string, stdout, stderr io.Writer) launch.SpawnConfig {
 	c := o.cfg.Launch
 	return launch.SpawnConfig{
 		Program: program, Args: o.args, N: c.NprocPerNode, Master: c.Master,
-		Grace: c.Grace, Patience: max(c.Grace, leastPatience), LogDir: o.cfg.LogDir(), Stdout: stdout, Stderr: stderr,
+		Grace: c.Grace, Patience: max(c.Grace, launch.DefaultPatience), LogDir: o.cfg.LogDir(), Stdout: stdout, Stderr: stderr,
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/dist/launch"
 )
 
 // Ranks that are goroutines end in any order; what the program tells is why.
@@ -30,7 +31,7 @@ func TestTheReasonIsNotThatARankWasAborted(t *testing.T) {
 
 // Who gives ranks minutes to end has those after Ctrl-C, too, when they save.
 func TestGraceIsThatAfterASignalToo(t *testing.T) {
-	for set, want := range map[string]time.Duration{"launch.grace=2m": 2 * time.Minute, "launch.grace=1s": leastPatience} {
+	for set, want := range map[string]time.Duration{"launch.grace=2m": 2 * time.Minute, "launch.grace=1s": launch.DefaultPatience} {
 		o, err := program.parse([]string{"--set", set})
 		if err != nil {
 			t.Fatal(err)
