@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/symgrad/symgrad/dist"
@@ -170,6 +171,33 @@ func TestWatchSeesEachStep(t *testing.T) {
 	err := r.Run()
 	if !errors.Is(err, cause) || !strings.Contains(err.Error(), fmt.Sprintf("step %d ", len(seen)-1)) {
 		t.Errorf("NaN in the input: %v after %d steps", err, len(seen))
+	}
+}
+
+// The driver frees memory when the device has done all that is queued, which behind a rank that has died is never.
+func TestProfileFreesNothingThatAStuckDeviceMayUse(t *testing.T) {
+	b := newBuilder("stuck", 2).train(options{batch: 4, dims: []int{3, 4}}).plan(t, true)
+	r := newRig(t, b, Config{Eager: true}, program.Env{})
+	if err := errors.Join(r.needOwn(), r.Run(), r.Wait()); err != nil {
+		t.Fatal(err)
+	}
+	word, err := r.v.AllocHost(8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead := errors.New("a rank has died")
+	r.cfg.Before = func() error { return dead }
+	if err := r.home.Wait64(word.Device(), 1); err != nil {
+		t.Fatal(err)
+	}
+	err = r.stamped(&Timeline{Runs: 1}, false, func(*stamps) {})
+	atomic.StoreUint64((*uint64)(word.Pointer()), 1)
+	if !errors.Is(err, dead) || !errors.Is(err, ErrStuck) {
+		t.Errorf("got %v, want the cause and ErrStuck", err)
+	}
+	r.cfg.Before = nil
+	if err := errors.Join(r.home.Synchronize(), word.Close()); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -324,6 +324,35 @@ func TestStagedInputsGoToTheirRuns(t *testing.T) {
 	}
 }
 
+// A program may be fed by turns from the host and from memory of the device, as for training and for tests.
+func TestInputBoundAndStagedByTurnsTakesMemoryOnce(t *testing.T) {
+	b := newBuilder("turns", 4).train(options{batch: 16, dims: []int{30, 20, 4}}).plan(t, true)
+	r := newRig(t, b, Config{}, program.Env{})
+	own, err := r.Memory(b.x)
+	if err != nil {
+		t.Fatal(err)
+	}
+	memory, loss := copied(b.memory), room(4)
+	for n := range 12 {
+		memory[b.x] = b.memory[b.x]
+		err := r.Bind(b.x, own)
+		if n%4 > 1 {
+			memory[b.x] = numbers(b.r, tensor.F32, b.p.Values[b.x].Len(), -1, 1)
+			err = errors.Join(err, r.Stage(b.x, memory[b.x]))
+		}
+		want, e := b.oracleRun(memory)
+		if err := errors.Join(err, e, r.Run(), r.Read(b.loss, loss)); err != nil {
+			t.Fatal(err)
+		}
+		if got := float(loss); math.Abs(got-want) > 1e-5*(1+want) {
+			t.Errorf("run %d: loss %v, want %v", n, got, want)
+		}
+	}
+	if n := len(r.stage.list); n != 1 {
+		t.Errorf("memory of %d staged inputs, want that of one", n)
+	}
+}
+
 func TestClockMovesOnInReplays(t *testing.T) {
 	b := newBuilder("clock", 5).train(options{batch: 32, dims: []int{9, 40, 5}, dropout: true}).plan(t, true)
 	memory, loss := copied(b.memory), room(4)

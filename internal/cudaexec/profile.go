@@ -289,7 +289,13 @@ func (x *Exec) stamped(t *Timeline, fine bool, each func(s *stamps)) (err error)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, x.dev.Free(s.at)) }()
+	defer func() {
+		if err != nil && !x.drained() { // of a broken group: to free memory would wait for ever
+			err = fmt.Errorf("%w: %w", ErrStuck, err)
+			return
+		}
+		err = errors.Join(err, x.dev.Free(s.at))
+	}()
 	x.stamps = s
 	defer func() { x.stamps = nil }()
 	run := func() error { return x.queue(func(i int) error { return x.marked(s, i) }) }

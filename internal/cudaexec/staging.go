@@ -102,9 +102,13 @@ func (x *Exec) Stage(id program.ID, src []byte) error {
 // of is the staged input id, made when it is asked for first.
 func (g *staging) of(x *Exec, id program.ID) (*staged, error) {
 	for _, st := range g.list {
-		if st.id == id && !st.gone {
-			return st, nil
+		if st.id != id || st.device[sides-1] == 0 {
+			continue
 		}
+		if st.gone { // it was bound meanwhile; the rules for sides hold for its memory as before
+			st.gone, st.full, st.fresh = false, false, false
+		}
+		return st, nil
 	}
 	if int(id) < 0 || int(id) >= len(x.p.Values) || x.p.Values[id].Place != program.Outside {
 		return nil, fmt.Errorf("%w: %s is not to be staged", dist.ErrInvalid, valueName(x.p, id))

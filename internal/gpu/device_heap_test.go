@@ -317,3 +317,52 @@ func TestOneSidedCallsOnStreams(t *testing.T) {
 		return errors.Join(err, finish(m.Barrier()), free(), h.Close())
 	})
 }
+
+// The driver refuses to make a captured stream wait for what is not captured, which would break the group.
+func TestBarrierIsCapturedBehindTransfers(t *testing.T) {
+	onGPUs(t, 1, nil, func(m member) error {
+		h, err := m.Heap(1 << 16)
+		if err != nil {
+			return err
+		}
+		r, err := h.Alloc(64)
+		if err != nil {
+			return err
+		}
+		region, ok := r.(*Region)
+		s, here := m.Stream().(*Stream)
+		if !ok || !here {
+			return errors.New("not of a GPU")
+		}
+		view, err := region.OnStream(s)
+		if err != nil {
+			return err
+		}
+		on, ok := view.(*StreamRegion)
+		if !ok {
+			return errors.New("not a view for a stream")
+		}
+		for n, f := range []func() error{
+			func() error { _, err := m.Barrier(); return err },
+			on.Quiet,
+		} {
+			if err := finish(m.Barrier()); err != nil { // the group's last operation is on s
+				return err
+			}
+			if err := r.PutWord(0, 0, tensor.U64, uint64(n+1)); err != nil {
+				return err
+			}
+			g, err := s.Capture(f)
+			if err != nil {
+				return fmt.Errorf("%d behind a put: %w", n, err)
+			}
+			if b, err := bytesOf(r, 0, 0, 1); err != nil || b[0] != byte(n+1) {
+				return fmt.Errorf("the put behind which %d was captured has left %v, %w", n, b, err)
+			}
+			if err := errors.Join(g.Close(), finish(m.Barrier())); err != nil {
+				return err
+			}
+		}
+		return h.Close()
+	})
+}

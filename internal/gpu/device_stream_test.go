@@ -225,6 +225,24 @@ func TestCapturedOperationsAreReplayed(t *testing.T) {
 	})
 }
 
+func TestGroupForgetsStreamsThatAreClosed(t *testing.T) {
+	onGPUs(t, 1, nil, func(m member) error {
+		for range 10 {
+			s, err := NewStream(m.v)
+			if err != nil {
+				return err
+			}
+			if err := errors.Join(finish(m.On(s).Barrier()), s.Close()); err != nil {
+				return err
+			}
+		}
+		if n := len(m.t.streams); n > 2 {
+			return fmt.Errorf("the group keeps %d streams, none of which is open", n)
+		}
+		return nil
+	})
+}
+
 func TestOperationsAreTimed(t *testing.T) {
 	onGPUs(t, 1, func(c *Config) { c.Timing = true }, func(m member) error {
 		const bytes = 64 << 20

@@ -338,16 +338,22 @@ func (h *Heap) drain(s *cuda.Stream) error {
 	}
 }
 
-// joinPending makes s wait for the transfers that the heap has queued.
-func (h *Heap) joinPending(s *cuda.Stream) error {
+// joinPending makes s wait for the transfers that the heap has queued. A stream that is captured cannot wait for what is not
+// captured, so it waits for them itself: they wait for nobody.
+func (h *Heap) joinPending(s *cuda.Stream, captured bool) error {
 	if !h.gate.Enter() {
 		return nil
 	}
 	defer h.gate.Leave()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !h.pending {
+	switch {
+	case !h.pending:
 		return nil
+	case captured:
+		err := h.drain(h.rma)
+		h.pending = err != nil
+		return err
 	}
 	return errors.Join(h.rma.Record(h.joined), s.Wait(h.joined))
 }

@@ -2,6 +2,7 @@ package gpu
 
 import (
 	_ "embed"
+	"errors"
 	"fmt"
 
 	"github.com/symgrad/symgrad/dist"
@@ -53,7 +54,7 @@ func compileKernels(v *cuda.Device) (*kernels, error) {
 	}
 	for _, dt := range tensor.DTypes() {
 		if k.scale[dt], err = k.module.Function("scale_" + dt.String()); err != nil {
-			return nil, err
+			return nil, errors.Join(err, k.close())
 		}
 	}
 	for _, f := range []struct {
@@ -61,7 +62,7 @@ func compileKernels(v *cuda.Device) (*kernels, error) {
 		to   **cuda.Function
 	}{{"word_op", &k.word}, {"wait_words", &k.wait}, {"strided", &k.strided}} {
 		if *f.to, err = k.module.Function(f.name); err != nil {
-			return nil, err
+			return nil, errors.Join(err, k.close())
 		}
 	}
 	return k, nil

@@ -3,6 +3,7 @@ package gpu
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/internal/cuda"
@@ -112,12 +113,11 @@ func (t *Transport) follow(s *Stream) error {
 	t.last = s
 	t.used.Lock()
 	defer t.used.Unlock()
-	for _, known := range t.streams {
-		if known == s {
-			return nil
-		}
+	if slices.Contains(t.streams, s) {
+		return nil
 	}
-	t.streams = append(t.streams, s)
+	// A stream that was closed keeps its tickets, and they the buffers of their operations: a program may make many.
+	t.streams = append(slices.DeleteFunc(t.streams, (*Stream).over), s)
 	return nil
 }
 
@@ -227,7 +227,7 @@ func (t *Transport) enqueue(e *ticket, op *dist.Op, w way, s *Stream) error {
 	defer v.Leave()
 	if op.Kind == dist.KindBarrier {
 		for _, h := range t.heaps {
-			if err := h.joinPending(s.cu); err != nil {
+			if err := h.joinPending(s.cu, s.capturing); err != nil {
 				return t.fault(err)
 			}
 		}

@@ -24,6 +24,7 @@ type Stream struct {
 	cu     *cuda.Stream
 	closed atomic.Bool
 	wedged atomic.Bool // closed while the device did not go on
+	gone   atomic.Bool // closed to the end, with all tickets done
 
 	mu        sync.Mutex
 	tickets   []ticket // ring; its length is a power of two
@@ -355,6 +356,7 @@ func (s *Stream) Close() error {
 	for i := range s.tickets {
 		s.recycle(&s.tickets[i])
 	}
+	s.gone.Store(true)
 	for _, m := range s.marks {
 		s.spare = append(s.spare, m.event)
 	}
@@ -374,6 +376,9 @@ func (s *Stream) drained() bool {
 	idle, err := s.cu.Idle()
 	return idle || err != nil
 }
+
+// over reports whether Close has ended, and the device has nothing of s.
+func (s *Stream) over() bool { return s.gone.Load() && !s.wedged.Load() }
 
 // release makes the tickets of t, which closes and has waited for them, independent of it.
 func (s *Stream) release(t *Transport) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/internal/cuda"
+	"github.com/symgrad/symgrad/internal/sim"
 	"github.com/symgrad/symgrad/tensor"
 )
 
@@ -123,6 +124,17 @@ func TestConfigIsValidated(t *testing.T) {
 		if e := want(err, dist.ErrInvalid, "gpu"); e != nil {
 			t.Error(e)
 		}
+	}
+	worlds, err := sim.New(1, sim.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = Open(Config{Device: v, Control: worlds[0].Group, Make: build, StepTimeout: -1})
+	if e := want(err, dist.ErrInvalid, "negative"); e != nil {
+		t.Error(e)
+	}
+	if _, err := worlds[0].Barrier(); !errors.Is(err, dist.ErrClosed) {
+		t.Errorf("a barrier of the control group of what could not be opened: %v", err)
 	}
 }
 

@@ -56,10 +56,13 @@ type Transport struct {
 // transport, and on an error. Errors: on all ranks alike: those of Config.Validate; ErrInvalid when two ranks have one GPU;
 // ErrMismatch when tables or settings differ; those of cfg.Make.
 func Open(cfg Config) (*Transport, error) {
+	g := cfg.Control
 	if err := cfg.Validate(); err != nil {
+		if g != nil {
+			err = errors.Join(err, g.Close())
+		}
 		return nil, err
 	}
-	g := cfg.Control
 	p := Party{Device: cfg.Device, Rank: g.Rank(), Size: g.Size(), World: g.Ranks(), Control: g, Memory: new(Memory)}
 	t, err := open(cfg, p, cfg.Make)
 	if err != nil {

@@ -145,12 +145,8 @@ type bench struct {
 
 func (t *Transport) bench(cfg *Tuning) (*bench, error) {
 	b := &bench{t: t, cfg: cfg}
-	s, err := t.NewStream()
+	err := t.party.Agree(b.allocate())
 	if err != nil {
-		return nil, err
-	}
-	b.s, _ = s.(*Stream)
-	if err := t.party.Agree(b.allocate()); err != nil {
 		return nil, errors.Join(err, b.close())
 	}
 	b.heap, err = t.Heap(2 * (cfg.Largest + symmetric.Alignment))
@@ -170,6 +166,11 @@ func (t *Transport) bench(cfg *Tuning) (*bench, error) {
 
 func (b *bench) allocate() error {
 	v := b.t.party.Device
+	s, err := b.t.NewStream()
+	if err != nil {
+		return err
+	}
+	b.s, _ = s.(*Stream)
 	for i := range b.plain {
 		p, err := v.Alloc(b.cfg.Largest)
 		if err != nil {
@@ -187,7 +188,10 @@ func (b *bench) allocate() error {
 }
 
 func (b *bench) close() error {
-	errs := []error{b.s.Close()}
+	var errs []error
+	if b.s != nil {
+		errs = append(errs, b.s.Close())
+	}
 	if b.heap != nil {
 		errs = append(errs, b.heap.Close())
 	}

@@ -40,15 +40,18 @@ func (c *Comm) Abort() {
 const patience = 5 * time.Second
 
 // settle returns when an abort is through, if there is one, or patience is at its end: then the end of the process is its end.
-func (c *Comm) settle() {
-	if c.ending.Load() != aborting {
-		return
+// Returns: whether nothing is left of an abort.
+func (c *Comm) settle() bool {
+	if c == nil || c.ending.Load() != aborting {
+		return true
 	}
 	limit := time.NewTimer(patience)
 	defer limit.Stop()
 	select {
 	case <-c.done:
+		return true
 	case <-limit.C:
+		return false
 	}
 }
 

@@ -162,9 +162,7 @@ func (e *engine) Close() error {
 		return nil
 	}
 	err := e.m.release()
-	if e.comm != nil {
-		e.comm.settle()
-	}
+	e.comm.settle()
 	return err
 }
 

@@ -87,8 +87,8 @@ func (m *member) release() error {
 		delete(m.lib.members, m.party.Control)
 	}
 	m.lib.mu.Unlock()
-	if !last {
-		return nil
+	if !last || !m.symmetric.settle() || !m.plain.settle() {
+		return nil // to close what an abort does not come back from, or to free memory beside it, would wait for ever
 	}
 	var errs []error
 	for _, w := range m.all() {

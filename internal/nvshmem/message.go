@@ -289,8 +289,10 @@ func (e *engine) openLanes() error {
 		if l.stream != nil {
 			continue
 		}
-		if l.done, err = v.NewEvent(); err != nil {
-			return err
+		if l.done == nil { // else of a batch that got no stream
+			if l.done, err = v.NewEvent(); err != nil {
+				return err
+			}
 		}
 		if l.stream, err = v.NewStream(greatest); err != nil {
 			return err
