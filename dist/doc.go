@@ -80,7 +80,8 @@
 // priority. A verb returns when the operation is queued on the device; Work.Wait returns when the device is past it and,
 // while checking is on, all ranks have issued it. A view On another stream keeps the order of the group's operations.
 // Group.Symmetric is the promise that an operation's buffers lie alike on all ranks, which opens faster ways; Group.Beside says that
-// the GPU computes meanwhile, so that a way is better that leaves multiprocessors to it. Memory comes
+// the GPU computes meanwhile, so that a way is better that leaves multiprocessors to it; and Group.Along that an operation could have
+// begun with the one before, so that ranks need not meet in between. Memory comes
 // from Group.Heap, or from whoever else allocates on that GPU; package kernel runs kernels on it.
 //
 // # Arithmetic

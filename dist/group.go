@@ -20,6 +20,7 @@ type Group struct {
 	block  bool  // verbs return when their operation is done
 	symm   bool  // buffers lie at the same offsets on all ranks
 	beside bool  // the device computes beside the operations
+	along  bool  // operations could have begun with those before
 }
 
 // call is a group call while its function runs.
@@ -145,6 +146,19 @@ func (g *Group) Beside() *Group {
 	return &v
 }
 
+// Along is a view of the group for operations that go along with the one before them: on every rank, what they read was there and what
+// they write was free as soon as that one could begin, as where weights are gathered one bucket after the other. On GPUs copy engines
+// then go on from the one to the other without a meeting of the ranks in between. Results are the same. Elsewhere it changes nothing.
+//
+// It is a promise, and holds within one stream and, where operations are captured, within one graph: where it is broken, elements may be
+// read too early. Collective: all ranks use such a view for the same operations. Errors: its verbs give ErrMismatch on all ranks of
+// GPUs where they do not.
+func (g *Group) Along() *Group {
+	v := *g
+	v.along = true
+	return &v
+}
+
 // Heap is a new symmetric heap of bytes bytes on every rank of the group; the group closes it.
 //
 // Collective: all ranks, same size. Errors: ErrUnsupported where the backend has none, ErrMismatch, ErrClosed.
@@ -258,7 +272,7 @@ func (g *Group) do(kind Kind, dst, src tensor.Buffer, red *RedOp, at int) (Work,
 	if g.block && g.batch == nil && g.c.inline.t != nil {
 		return Work{}, g.c.inline.run(&verb{kind, g.symm, at, dst, src, g.name}, red)
 	}
-	op := Op{Kind: kind, Dst: dst, Src: src, Symmetric: g.symm, Beside: g.beside}
+	op := Op{Kind: kind, Dst: dst, Src: src, Symmetric: g.symm, Beside: g.beside, Along: g.along}
 	if red != nil {
 		op.Red = *red
 	}

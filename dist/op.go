@@ -79,6 +79,8 @@ type Op struct {
 	Symmetric bool
 	// Beside is what Group.Beside says.
 	Beside bool
+	// Along is the caller's promise of Group.Along.
+	Along bool
 
 	// Memo is the backend's: 0 at first, and what it has left there when the same call is made again.
 	Memo uint64

@@ -184,7 +184,9 @@ func (l *lowering) gatherFirst() {
 	}
 	first := make([]program.Step, 0, len(e.shard.used)+len(l.p.Steps))
 	for _, i := range e.shard.used {
-		first = append(first, l.gathering(i))
+		s := l.gathering(i)
+		s.Op.(*program.Collective).Early = true
+		first = append(first, s)
 	}
 	for k := range e.copies {
 		e.copies[k].step += len(first)

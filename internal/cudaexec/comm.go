@@ -91,10 +91,23 @@ func (c *comm) add(p *program.Program, cfg *Config, groups []*dist.Group, i int,
 	if beside {
 		v = v.Beside()
 	}
+	if goesAlong(p, i) {
+		v = v.Along()
+	}
 	k := &collective{op: o, group: v, symm: v.Symmetric(), in: absent, out: absent, factor: absent, beside: beside}
 	k.sides(p, &p.Steps[i])
 	c.steps[i] = k
 	return nil
+}
+
+// goesAlong reports whether collective i of p could have begun with the one before it in its group: if that is in the program, it began
+// no sooner than the program.
+func goesAlong(p *program.Program, i int) bool {
+	o, ok := p.Steps[i].Op.(*program.Collective)
+	return ok && o.Early && slices.ContainsFunc(p.Steps[:i], func(s program.Step) bool {
+		before, ok := s.Op.(*program.Collective)
+		return ok && before.Group == o.Group
+	})
 }
 
 // yields reports whether collective i of p, among n ranks, is better off with copy engines, which leave multiprocessors to the

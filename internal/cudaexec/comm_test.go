@@ -219,6 +219,30 @@ func TestCollectivesThatYieldToComputation(t *testing.T) {
 	}
 }
 
+// The first operation of a group in a program comes behind the program before, and so does not go along with that one's last.
+func TestGatheringsGoAlong(t *testing.T) {
+	p := &program.Program{Name: "step", Clock: program.None}
+	for _, o := range []program.Collective{
+		0: {Kind: dist.KindAllGather, Early: true},
+		1: {Kind: dist.KindAllGather, Early: true, Group: 1},
+		2: {Kind: dist.KindAllGather, Early: true},
+		3: {Kind: dist.KindAllReduce},
+		4: {Kind: dist.KindAllGather, Early: true},
+		5: {Kind: dist.KindAllGather},
+	} {
+		p.Steps = append(p.Steps, program.Step{Op: &o, Stream: program.Comm}, program.Step{Op: &program.MatMul{}})
+	}
+	var got []int
+	for i := range p.Steps {
+		if goesAlong(p, i) {
+			got = append(got, i/2)
+		}
+	}
+	if want := []int{2, 4}; !slices.Equal(got, want) {
+		t.Errorf("along go %v, want %v", got, want)
+	}
+}
+
 // TestSumsGoAheadOfTheComputation has large sums by multiprocessors, of which those go ahead behind which the computation goes on
 // without waiting, and another one follows.
 func TestSumsGoAheadOfTheComputation(t *testing.T) {

@@ -207,15 +207,18 @@ func graphs(r *rank) error {
 
 // replay captures op by each of engines in one graph and launches it count times.
 func (r *rank) replay(op *dist.Op, count int, engines ...Tunable) error {
-	if err := r.s.BeginCapture(); err != nil {
-		return err
-	}
-	var failed error
-	for _, e := range engines {
-		queue(e, op, r.s, &failed)
-	}
-	g, err := r.s.EndCapture()
-	if err = errors.Join(failed, err); err != nil {
+	return r.captured(count, func() (failed error) {
+		for _, e := range engines {
+			queue(e, op, r.s, &failed)
+		}
+		return failed
+	})
+}
+
+// captured launches what f queues count times.
+func (r *rank) captured(count int, f func() error) error {
+	g, err := r.s.Capture(f)
+	if err != nil {
 		return err
 	}
 	x, err := g.Instantiate()

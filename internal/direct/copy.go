@@ -23,6 +23,9 @@ import (
 // Scratch memory is all of the board's tiles: between the meetings no other operation of any rank uses them. A slice comes in
 // parts, so that the links carry one while another is combined, on a stream of its own.
 //
+// An all-gather may go along with the one before (Group.Along): then that one's opening meeting is its own, and its copies come behind
+// those of that one, on a stream of their own, while ranks still meet behind them. So the links need not wait for meetings.
+//
 // Copies cannot be called back: where a meeting ends because the group is broken, those behind it still run, also of graphs that are
 // queued, and put what there is then to destinations of the others.
 type copying struct {
@@ -33,6 +36,7 @@ type copying struct {
 	scratch  uintptr           // of this rank
 	room     uint64
 	least    uint64 // bytes of a part
+	along    bool   // with the all-gather before
 }
 
 // Parts of a slice.
@@ -45,6 +49,10 @@ const (
 // hands is what a copying is done by.
 type hands interface {
 	meet(opening bool) error
+	// along has what is moved next come behind what the last all-gather has moved, whatever came since, until gathered.
+	along() error
+	// gathered notes what an all-gather has moved, and has what comes next wait for it.
+	gathered() error
 	move(dst, src uintptr, bytes uint64) error
 	// combine reduces bytes bytes at own with those in scratch memory, at from and each slot further, to dst, when what was moved
 	// so far has come. What is moved next does not wait for it, until await.
@@ -55,11 +63,16 @@ type hands interface {
 
 // run does an operation of a kind.
 func (c *copying) run(kind dist.Kind, h hands) error {
-	if err := h.meet(true); err != nil {
-		return err
-	}
 	src, dst := c.src[c.rank], c.dst[c.rank]
 	var err error
+	if c.along {
+		err = h.along()
+	} else {
+		err = h.meet(true)
+	}
+	if err != nil {
+		return err
+	}
 	switch kind {
 	case dist.KindAllGather:
 		if src != dst+c.first {
@@ -67,6 +80,9 @@ func (c *copying) run(kind dist.Kind, h hands) error {
 		}
 		if err == nil {
 			err = c.push(src, 0, c.bytes, h)
+		}
+		if err == nil {
+			err = h.gathered()
 		}
 	case dist.KindReduceScatter:
 		err = c.reduce(dst, false, h)
@@ -155,6 +171,7 @@ func (s *state) copying(op *dist.Op, l *call) (c copying, ok bool) {
 		return c, false
 	}
 	c = copying{rank: s.p.Rank, n: s.n, bytes: l.span.block, least: leastPull}
+	c.along = op.Along && op.Kind == dist.KindAllGather && s.adder.number != 0 && op.Seq == s.adder.number+1
 	b := &s.board.tiles
 	c.scratch, c.room = s.slab.Base[c.rank]+uintptr(b.at), 2*b.half
 	stride := c.bytes
@@ -186,10 +203,12 @@ func (s *state) everywhere(at *[MaxRanks]uintptr, addr uintptr, bytes uint64) bo
 	return true
 }
 
-// copyHands puts the parts of a copying into a stream, and what combines them into another that joins it.
+// copyHands puts the parts of a copying into a stream, and what combines them, or goes along with what is there, into another that
+// joins it.
 type copyHands struct {
 	s       *state
 	stream  *cuda.Stream
+	lane    *cuda.Stream // where copies go
 	opening variant
 	adding  variant
 	call    call
@@ -206,10 +225,22 @@ func (h *copyHands) meet(opening bool) error {
 	return h.s.launch(v, &h.call, &piece{}, 0, h.s.board.packets, greetShape, h.stream)
 }
 
+func (h *copyHands) along() error {
+	h.lane = h.s.adder.stream
+	return h.lane.Wait(h.s.adder.gathered)
+}
+
+func (h *copyHands) gathered() error {
+	if err := h.lane.Record(h.s.adder.gathered); err != nil || h.lane == h.stream {
+		return err
+	}
+	return h.stream.Wait(h.s.adder.gathered)
+}
+
 func (h *copyHands) move(dst, src uintptr, bytes uint64) error {
 	for bytes > 0 {
 		n := min(bytes, h.s.seams.until(dst), h.s.seams.until(src))
-		if err := h.stream.Copy(dst, src, int64(n)); err != nil {
+		if err := h.lane.Copy(dst, src, int64(n)); err != nil {
 			return err
 		}
 		dst, src, bytes = dst+uintptr(n), src+uintptr(n), bytes-n
@@ -235,10 +266,12 @@ func (h *copyHands) combine(i int, dst, own, from uintptr, slot, bytes uint64) e
 
 func (h *copyHands) await(i int) error { return h.stream.Wait(h.s.adder.added[i]) }
 
-// adder is where what copy engines bring is combined.
+// adder is where what copy engines bring is combined, and where copies go that go along with others.
 type adder struct {
 	stream        *cuda.Stream
 	copied, added [mostParts]*cuda.Event
+	gathered      *cuda.Event // behind the copies of the last all-gather
+	number        uint64      // of that all-gather in the group; 0 for none
 }
 
 // open makes the stream, of the greatest priority, and the events.
@@ -248,6 +281,9 @@ func (a *adder) open(v *cuda.Device) error {
 		return err
 	}
 	if a.stream, err = v.NewStream(greatest); err != nil {
+		return err
+	}
+	if a.gathered, err = v.NewEvent(); err != nil {
 		return err
 	}
 	for i := range mostParts {
@@ -268,6 +304,9 @@ func (a *adder) close() error {
 				errs = append(errs, e.Close())
 			}
 		}
+	}
+	if a.gathered != nil {
+		errs = append(errs, a.gathered.Close())
 	}
 	if a.stream != nil {
 		errs = append(errs, a.stream.Close())

@@ -39,6 +39,11 @@ func (k *clerk) meet(bool) error {
 	return nil
 }
 
+// along begins where the operation before began: in a test of one, behind nothing.
+func (k *clerk) along() error { return k.meet(true) }
+
+func (k *clerk) gathered() error { return nil }
+
 func (k *clerk) move(dst, src uintptr, n uint64) error {
 	k.add(func() { copy(k.at(dst, n), k.at(src, n)) })
 	return nil
@@ -315,6 +320,10 @@ func TestWhatCopyEnginesAreToldAllocatesNothing(t *testing.T) {
 type nobody struct{ calls int }
 
 func (n *nobody) meet(bool) error { return n.count() }
+
+func (n *nobody) along() error { return n.count() }
+
+func (n *nobody) gathered() error { return n.count() }
 
 func (n *nobody) move(_, _ uintptr, _ uint64) error { return n.count() }
 

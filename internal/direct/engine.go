@@ -149,9 +149,15 @@ func (e *Engine) Enqueue(op *dist.Op, s *cuda.Stream) error {
 	if e.way == copier {
 		if c, ok := st.copying(op, &l); ok {
 			h := &st.hands
-			*h = copyHands{s: st, stream: s, opening: variantOf(onceShort, st.n, op), adding: variantOf(combine, st.n, op), call: l, shape: e.Shape(op)}
+			*h = copyHands{
+				s: st, stream: s, lane: s, opening: variantOf(onceShort, st.n, op), adding: variantOf(combine, st.n, op), call: l,
+				shape: e.Shape(op),
+			}
 			if err := c.run(op.Kind, h); err != nil {
 				return st.fail(op, err)
+			}
+			if op.Kind == dist.KindAllGather {
+				st.adder.number = op.Seq
 			}
 			return nil
 		}

@@ -32,6 +32,7 @@ var bodies = map[string]func(r *rank) error{
 	"few blocks":               fewBlocks,
 	"rounds":                   rounds,
 	"copies":                   copiesMoved,
+	"along":                    goneAlong,
 	"graph":                    graphs,
 	"abort":                    aborts,
 	"behind a wait":            behindAWait,
@@ -214,6 +215,7 @@ func TestLargeOperationsInPieces(t *testing.T)          { onGPUs(t, "pieces") }
 func TestFewBlocksMakeTheSameBits(t *testing.T)         { onGPUs(t, "few blocks") }
 func TestTilesGoRound(t *testing.T)                     { onGPUs(t, "rounds") }
 func TestCopyEnginesMoveBetweenGPUs(t *testing.T)       { onGPUs(t, "copies") }
+func TestGatheringsGoAlong(t *testing.T)                { onGPUs(t, "along") }
 func TestAGraphIsReplayedAThousandTimes(t *testing.T)   { onGPUs(t, "graph") }
 func TestAbortEndsKernelsWhosePeersNeverCome(t *testing.T) {
 	onGPUs(t, "abort")

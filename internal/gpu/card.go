@@ -18,6 +18,9 @@ func putCard(e *[entryBytes / 8]uint64, c *card) {
 	if c.beside {
 		w |= 1 << 57
 	}
+	if c.along {
+		w |= 1 << 58
+	}
 	e[1], e[2], e[3], e[4], e[5] = uint64(s.Count), w, c.src, c.dst, uint64(c.extra)
 }
 
@@ -28,7 +31,7 @@ func getCard(e *[entryBytes / 8]uint64) card {
 			Count: int64(e[1]), Root: int32(uint32(w)),
 			Kind: dist.Kind(w >> 32), Red: dist.RedKind(w >> 40), DType: tensor.DType(w >> 48),
 		},
-		symmetric: w>>56&1 != 0, beside: w>>57&1 != 0, src: e[3], dst: e[4], extra: int64(e[5]),
+		symmetric: w>>56&1 != 0, beside: w>>57&1 != 0, along: w>>58&1 != 0, src: e[3], dst: e[4], extra: int64(e[5]),
 	}
 }
 
@@ -56,6 +59,9 @@ func (p *pact) difference(own *card, r int, theirs *card) string {
 	case a.beside != b.beside:
 		return fmt.Sprintf("%v on whether %v runs beside other work: rank %d says %v, rank %d says %v", dist.ErrMismatch,
 			a.sig.Kind, lo, a.beside, hi, b.beside)
+	case a.along != b.along:
+		return fmt.Sprintf("%v on whether %v goes along with the operation before: rank %d says %v, rank %d says %v", dist.ErrMismatch,
+			a.sig.Kind, lo, a.along, hi, b.along)
 	case !samePlace(a.src, b.src):
 		return fmt.Sprintf("%v on the place of the source of a symmetric %v: rank %d has it %s, rank %d %s", dist.ErrMismatch,
 			a.sig.Kind, lo, placeText(a.src), hi, placeText(b.src))

@@ -57,6 +57,7 @@ type card struct {
 	sig       dist.Signature
 	symmetric bool
 	beside    bool
+	along     bool
 	src, dst  uint64 // places, see Transport.place
 	extra     int64  // of a call: the alignment
 }

@@ -74,6 +74,7 @@ func TestDifferenceIsNamedOnEveryRank(t *testing.T) {
 		"root":                      {sig: dist.Signature{Kind: dist.KindAllReduce, DType: tensor.F32, Count: 7, Root: 1}},
 		"promise":                   {sig: usual.sig, symmetric: true},
 		"beside other work":         {sig: usual.sig, beside: true},
+		"goes along":                {sig: usual.sig, along: true},
 		"alignment":                 {sig: usual.sig, extra: 4096},
 		"place of the source":       {sig: usual.sig, src: 1<<placeSlabBits | 512},
 		"place of the destination":  {sig: usual.sig, dst: placePrivate},

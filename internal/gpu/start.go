@@ -137,7 +137,7 @@ func (t *Transport) fault(err error) error {
 
 // collective announces op and queues it.
 func (t *Transport) collective(e *ticket, op *dist.Op, s *Stream) error {
-	c := card{sig: op.Signature(), beside: op.Beside}
+	c := card{sig: op.Signature(), beside: op.Beside, along: op.Along}
 	var misplaced error
 	if op.Symmetric {
 		misplaced = t.places(op, &c)

@@ -200,7 +200,8 @@ type BatchNormGrad struct {
 // of its value, which may be the other side's: in place, then, and this rank's own part. With Whole, too, the other side is so
 // many elements of its value. Scalar is the factor of PreMulSum if there is an In[1], of the collective's dtype. An AllGather
 // with Fetch is of parameters, of which each rank has a part: it may be done earlier and more than once, and all ranks have
-// programs in which that comes out alike; see Rematerialize.
+// programs in which that comes out alike; see Rematerialize. One that is Early has what it reads, and may write where it
+// writes, on all ranks, when the program begins.
 type Collective struct {
 	Kind  dist.Kind
 	Red   dist.RedOp
@@ -209,6 +210,7 @@ type Collective struct {
 	Part  int // 0: all of the value
 	Whole int // with Part; 0: all of the value
 	Fetch bool
+	Early bool
 }
 
 // Call is host function number Func of the run, with the memory of all In and Out, packed. The host back half alone has it.

@@ -175,6 +175,9 @@ func (o *Collective) String() string {
 	if o.Fetch {
 		s += " fetch"
 	}
+	if o.Early {
+		s += " early"
+	}
 	if o.Kind.Rooted() {
 		s += fmt.Sprintf(" root %d", o.Root)
 	}

@@ -119,8 +119,31 @@ func (c *checker) group(i int, o *Collective) {
 	if o.Fetch && o.Kind != dist.KindAllGather {
 		c.add("%s: fetches; an allgather can", c.step(i))
 	}
+	if o.Early {
+		c.early(i)
+	}
 	if o.Red.Kind == dist.RedPreMulSum && !o.Red.Scalar.At.IsZero() && len(s.In) < 2 {
 		c.add("%s: the factor is in memory; give it as in 1", c.step(i))
+	}
+}
+
+// early checks that what step i reads was there before the program, and that no earlier step has to do with what it writes.
+func (c *checker) early(i int) {
+	s := &c.p.Steps[i]
+	touches := func(views, of []View) bool {
+		return slices.ContainsFunc(views, func(v View) bool {
+			return slices.ContainsFunc(of, func(w View) bool { return v.Value == w.Value })
+		})
+	}
+	for _, v := range slices.Concat(s.In, s.Out) {
+		if c.p.has(v.Value) && c.p.Values[v.Value].Place != Outside {
+			c.add("%s: is early, and %s is not outside", c.step(i), c.value(v.Value))
+		}
+	}
+	for j := range c.p.Steps[:i] {
+		if e := &c.p.Steps[j]; touches(e.In, s.Out) || touches(e.Out, s.Out) || touches(e.Out, s.In) {
+			c.add("%s: is early, and %s comes before it", c.step(i), c.step(j))
+		}
 	}
 }
 

@@ -73,6 +73,14 @@ func TestValidateNamesWhatIsWrong(t *testing.T) {
 		"no part": {func(p *Program) {
 			p.Steps[0] = Step{Name: "gather", Op: &Collective{Kind: dist.KindAllGather, Part: 2}, In: []View{{0, 3, []int{1}}}, Out: []View{p.Whole(2)}}
 		}, "in 0 is 2 elements from 3 on of"},
+		"early": {func(p *Program) {
+			whole := p.Whole(p.Add(Value{Name: "w", DType: tensor.F32, Shape: []int{6}, Place: Outside, Role: State}))
+			gather := Step{Name: "gather", Op: &Collective{Kind: dist.KindAllGather, Part: 3, Early: true}, In: []View{whole}, Out: []View{whole}}
+			p.Steps = append([]Step{gather, gather}, p.Steps...)
+		}, `step 1 "gather" (allgather part 3 early group 0): is early, and step 0 "gather"`},
+		"early in the arena": {func(p *Program) {
+			p.Steps[0] = Step{Name: "sum", Op: &Collective{Kind: dist.KindAllReduce, Early: true}, In: []View{p.Whole(0)}, Out: []View{p.Whole(2)}}
+		}, `is early, and value 2 "y" f32(2, 3) is not outside`},
 		"after later":   {func(p *Program) { p.Steps[0].After = []int{1} }, "after step 1, which is not before it"},
 		"after itself":  {func(p *Program) { p.Steps[1].After = []int{0} }, "which is on its own stream"},
 		"streams":       {func(p *Program) { p.Steps[1].Stream = Comm }, `does not wait for step 0 "add" (map (2, 3): add), and both touch value 2`},
