@@ -56,7 +56,12 @@ func (r *report) print(w io.Writer) {
 func (t table) print(w io.Writer) {
 	fmt.Fprintf(w, "\n%s\n", t.op)
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintf(tw, "size\tbest\tus\t%s us\tratio\t\n", ours)
+	ratios, _ := t.hand()
+	head, hand := "", len(ratios) > 0
+	if hand {
+		head = "by hand us\t"
+	}
+	fmt.Fprintf(tw, "size\tbest\tus\t%s us\tratio\t%s\n", ours, head)
 	for _, l := range t.lines {
 		size, best := sizeOf(t.op, l.bytes), l.best
 		if size == "" {
@@ -65,7 +70,11 @@ func (t table) print(w io.Writer) {
 		if best == "" {
 			best = "-"
 		}
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t\n", size, best, timeOf(l, l.best), timeOf(l, ours), formatRatio(l.ratio))
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t", size, best, timeOf(l, l.best), timeOf(l, ours), formatRatio(l.ratio))
+		if hand {
+			fmt.Fprintf(tw, "%s\t", timeOf(l, byHand))
+		}
+		fmt.Fprintln(tw)
 	}
 	_ = tw.Flush() // to the person who watches
 	if len(t.ratios) > 0 {
@@ -145,7 +154,7 @@ func (r *report) fields() []field {
 		counts = append(counts, countJSON{c.Ranks, c.style(), c.InPlace, c.kept, c.thrown})
 	}
 	for _, v := range r.verdicts {
-		v.Most, v.Mean = round(v.Most), round(v.Mean)
+		v.Most, v.Mean, v.HandMost, v.HandMean = round(v.Most), round(v.Mean), round(v.HandMost), round(v.HandMean)
 		verdicts = append(verdicts, v)
 	}
 	for _, t := range r.tables {

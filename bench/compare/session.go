@@ -11,8 +11,12 @@ import (
 	"slices"
 )
 
-// ours is the engine that is compared with all others.
-const ours = "symgrad"
+// ours is the engine that is compared with all others, but with byHand, which is no library: what two processes take that do nothing
+// else, for small sizes.
+const (
+	ours   = "symgrad"
+	byHand = "bare"
+)
 
 // session is everything that a run of bench/mpi.sh has left.
 type session struct {
@@ -137,6 +141,9 @@ func (s *session) readBatch(folder string) error {
 	s.counts[i].kept++
 	s.roundTrips = append(s.roundTrips, roundTrips...)
 	for _, engine := range s.Engines {
+		if engine == byHand && u.Ranks != 2 {
+			continue
+		}
 		rows, err := s.readEngine(folder, engine, u)
 		switch {
 		case errors.Is(err, errPartial):

@@ -29,7 +29,7 @@ func geomean(values []float64) float64 {
 type line struct {
 	key
 	us    map[string]float64 // the least, of each engine that has samples
-	best  string             // of the engines other than ours; "" if there is none
+	best  string             // of the libraries other than ours; "" if there is none
 	ratio float64            // ours over the best one's; NaN if one of them is missing
 }
 
@@ -105,7 +105,7 @@ func newLine(s *session, k key) line {
 			continue
 		}
 		l.us[engine] = slices.Min(times)
-		if engine != ours && (l.best == "" || l.us[engine] < l.us[l.best]) {
+		if engine != ours && engine != byHand && (l.best == "" || l.us[engine] < l.us[l.best]) {
 			l.best = engine
 		}
 	}
@@ -113,6 +113,16 @@ func newLine(s *session, k key) line {
 		l.ratio = us / l.us[l.best]
 	}
 	return l
+}
+
+// hand is by hand over the best one's, where both were measured.
+func (t table) hand() (ratios []float64, highest int64) {
+	for _, l := range t.lines {
+		if us, ok := l.us[byHand]; ok && l.best != "" {
+			ratios, highest = append(ratios, us/l.us[l.best]), l.bytes
+		}
+	}
+	return ratios, highest
 }
 
 func (t *table) summarize() {

@@ -50,6 +50,9 @@ type verdict struct {
 	EachLimit float64 `json:"each_limit,omitempty"`
 	Mean      float64 `json:"geomean"` // the largest geometric mean of an operation
 	MeanLimit float64 `json:"geomean_limit,omitempty"`
+	HandMost  float64 `json:"hand_most,omitempty"` // the largest ratio of what two processes take by hand; 0 if it was not measured
+	HandMean  float64 `json:"hand_geomean,omitempty"`
+	HandTo    int64   `json:"hand_to_bytes,omitempty"`
 	Missing   string  `json:"missing,omitempty"` // what was not measured
 }
 
@@ -81,6 +84,9 @@ func (c criterion) judge(u unit, tables []table) verdict {
 			v.Most, v.At = t.most, strings.TrimSpace(op+" "+sizeOf(op, t.worst))
 		}
 		v.Mean = max(v.Mean, t.mean)
+		if ratios, highest := t.hand(); len(ratios) > 0 {
+			v.HandMost, v.HandMean, v.HandTo = max(v.HandMost, slices.Max(ratios)), max(v.HandMean, geomean(ratios)), max(v.HandTo, highest)
+		}
 	}
 	v.Missing = strings.Join(missing, ", ")
 	v.Holds = v.Missing == "" && (c.each == 0 || v.Most <= c.each) && (c.mean == 0 || v.Mean <= c.mean)
@@ -108,6 +114,9 @@ func (v verdict) String() string {
 	if v.Most > 0 {
 		parts = append(parts, fmt.Sprintf("at most %s (%s)%s", formatRatio(v.Most), v.At, limitText(v.EachLimit)))
 		parts = append(parts, fmt.Sprintf("geomean %s%s", formatRatio(v.Mean), limitText(v.MeanLimit)))
+	}
+	if v.HandMost > 0 {
+		parts = append(parts, fmt.Sprintf("by hand, to %s, at most %s, geomean %s", formatSize(v.HandTo), formatRatio(v.HandMost), formatRatio(v.HandMean)))
 	}
 	if v.Missing != "" {
 		parts = append(parts, "not measured: "+v.Missing)
