@@ -126,10 +126,22 @@ func gates(samples int) *net {
 	return n.differentiate()
 }
 
+// joined is a network that puts something without samples and two halves of a batch behind each other.
+func joined(samples int) *net {
+	n := newNet()
+	n.x = n.input("x", samples, 3)
+	w, scale := n.param("w", 0.5, 3, 3), G.NewScalar(n.g, G.Float32, G.WithName("scale"), G.WithValue(float32(0.75)))
+	n.params = append(n.params, scale)
+	h := G.Must(G.Tanh(G.Must(G.Mul(n.x, w))))
+	n.out = G.Must(G.Concat(0, w, h, G.Must(G.Add(n.x, scale))))
+	n.cost = G.Must(G.Mean(G.Must(G.Square(n.out))))
+	return n.differentiate()
+}
+
 // TestSamplesNeedNotBeFirst gives graphs more and fewer samples, in whatever axis they are, and compares with graphs built
 // for them.
 func TestSamplesNeedNotBeFirst(t *testing.T) {
-	for name, build := range map[string]func(int) *net{"columns": column, "second of words": words, "images": images, "gates": gates} {
+	for name, build := range map[string]func(int) *net{"columns": column, "second of words": words, "images": images, "gates": gates, "joined": joined} {
 		for _, samples := range []int{16, 12, 4, 2, 1} {
 			n, other := build(8), build(samples)
 			m := newMachine(t, n.g, plain, append(G.Nodes{n.cost, n.out}, gradients(n)...)...)

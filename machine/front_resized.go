@@ -1,9 +1,11 @@
 package machine
 
 import (
+	"fmt"
 	"slices"
 
 	"gorgonia.org/gorgonia"
+	gtensor "gorgonia.org/tensor"
 )
 
 // followShape changes to, the shape that the graph reshapes from to, for an operand whose shape is now another. Dimensions
@@ -88,10 +90,54 @@ func (l *lowering) isResized(n *gorgonia.Node, o operand) bool {
 
 // builtLen is the number of elements that n was built with.
 func (l *lowering) builtLen(n *gorgonia.Node) int {
+	return sizeOf(l.builtShape(n))
+}
+
+// builtShape is the shape that n was built with.
+func (l *lowering) builtShape(n *gorgonia.Node) []int {
 	if built, ok := l.g.built[n]; ok {
-		return sizeOf(built)
+		return built
 	}
-	return sizeOf(n.Shape())
+	return n.Shape()
+}
+
+// concatPart is what a slice cuts out of the gradient of a gorgonia.Concat for one of its inputs, when inputs have another
+// number of samples. The op says where that input was in the graph (op_tensor.go:1062), and the input where it is now. An axis
+// of one element is dropped if it was dropped in the graph, where a reshape brings it back.
+func (l *lowering) concatPart(c *current) (o operand, ok bool, err error) {
+	op, isSlice := c.n.Op().(interface{ IsSlice() gtensor.Slice })
+	if !l.resized || !isSlice || op.IsSlice() == nil {
+		return o, false, nil
+	}
+	x, axis, part := c.in[0], c.f.int("along"), op.IsSlice()
+	if axis >= len(x.shape) {
+		return o, false, nil
+	}
+	for _, of := range c.kids[0].DerivOf() {
+		if typeName(of.Op()) != "gorgonia.concatOp" || fieldsOf(of.Op()).int("axis") != axis {
+			continue
+		}
+		was, from := 0, 0
+		for _, k := range l.kids(of) {
+			n := l.builtShape(k)[axis]
+			now := n
+			if v, ok := l.values[k]; ok {
+				now = v.shape[axis]
+			} else if x.shape[axis] != l.builtShape(of)[axis] {
+				return o, false, fmt.Errorf("what is cut out of shape %v is not known without the value of %q", x.shape, k.Name())
+			}
+			if was == part.Start() && was+n == part.End() && from+now <= x.shape[axis] {
+				l.marks = append(l.marks, markSlice(op))
+				o = cut(x, axis, from, 1, now)
+				if n == 1 && now == 1 {
+					o = l.reshape(o, slices.Delete(slices.Clone(o.shape), axis, axis+1))
+				}
+				return o, true, nil
+			}
+			was, from = was+n, from+now
+		}
+	}
+	return o, false, nil
 }
 
 // changes reports whether a dimension of d elements has n now.

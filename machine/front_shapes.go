@@ -136,6 +136,9 @@ func (l *lowering) readSlice(c *current, shape []int) (sliceOf, error) {
 // sliced is gorgonia.Slice. An axis of which one element is cut out is dropped; one that is left whole stays, even if a batch
 // has one sample.
 func (l *lowering) sliced(c *current) (operand, error) {
+	if o, ok, err := l.concatPart(c); ok || err != nil {
+		return o, err
+	}
 	s, err := l.readSlice(c, c.in[0].shape)
 	if err != nil {
 		return operand{}, err
