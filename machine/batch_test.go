@@ -181,10 +181,36 @@ func timeMajor(samples int) *net {
 	return n.differentiate()
 }
 
-// TestSamplesThatNothingTellsApart gives more samples to graphs that were built with as many as there are words: where these
-// come first a reshape that cuts both out of one dimension must not take the words for the samples.
+// halves is a function that cuts what a net has over (word, sample), of four words, into twice two words of all samples.
+func halves(over func(n *net, samples int) *G.Node) func(int) *net {
+	return func(samples int) *net {
+		n := newNet()
+		n.out = G.Must(G.Reshape(G.Must(G.Reshape(over(n, samples), gtensor.Shape{4 * samples})), gtensor.Shape{2, 2 * samples}))
+		return n
+	}
+}
+
+func turned(n *net, samples int) *G.Node {
+	n.x = n.input("x", samples, 4)
+	return G.Must(G.Transpose(n.x, 1, 0))
+}
+
+func outer(n *net, samples int) *G.Node {
+	n.x = n.input("x", samples)
+	return G.Must(G.OuterProd(n.param("w", 0.5, 4), n.x))
+}
+
+func contracted(n *net, samples int) *G.Node {
+	n.x = n.input("x", samples, 3)
+	return G.Must(G.Tensordot([]int{1}, []int{1}, n.param("w", 0.5, 4, 3), n.x))
+}
+
+// TestSamplesThatNothingTellsApart gives more samples to graphs that were built with as many as there are words, or that cut
+// words and samples out of one dimension: where words come first a reshape must not take them for the samples.
 func TestSamplesThatNothingTellsApart(t *testing.T) {
-	for name, build := range map[string]func(int) *net{"transposed": words, "input": timeMajor} {
+	for name, build := range map[string]func(int) *net{
+		"transposed": words, "input": timeMajor, "halves": halves(turned), "outer": halves(outer), "contracted": halves(contracted),
+	} {
 		n := build(4)
 		m := newMachine(t, n.g, plain)
 		if err := m.Let(n.x, build(6).x.Value()); err != nil {

@@ -62,7 +62,7 @@ type lowering struct {
 	norms   map[uintptr]*norm
 	shapes  map[*gorgonia.Node][]int // of the values of inputs
 	resized bool                     // some are not what the graph was built with
-	moved   bool                     // of a result that is not what the graph says, a transposition has moved the first dimension
+	moved   bool                     // of a result that is not what the graph says, a transposition or product has moved the first dimension
 	drops   map[uintptr]int          // number of each dropout, by op
 	label   string                   // of the current node, for steps and values
 }

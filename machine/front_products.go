@@ -39,6 +39,7 @@ func (l *lowering) product(c *current) (operand, error) {
 		m.do(program.Mul, m.load(a), m.load(b))
 		return m.reduceTo([]bool{true}, program.Sum, l.fresh(c.dtype, nil))
 	case outer:
+		l.moved = l.moved || l.isResized(c.kids[1], b)
 		m := l.newCode([]int{a.len(), b.len()})
 		x, y := l.reshape(a, []int{a.len(), 1}), l.reshape(b, []int{1, b.len()})
 		return m.result(m.do(program.Mul, m.load(stretch(x, 1, b.len())), m.load(stretch(y, 0, a.len()))), c.dtype)
@@ -95,6 +96,10 @@ func (l *lowering) tensordot(c *current) (operand, error) {
 	}
 	if inner != other {
 		return operand{}, fmt.Errorf("axes %v of %v against axes %v of %v", aAxes, a.shape, bAxes, b.shape)
+	}
+	built := l.builtShape(c.kids[1])
+	for axis := range min(len(built), len(b.shape)) {
+		l.moved = l.moved || l.resized && built[axis] != b.shape[axis] && !slices.Contains(bAxes, axis)
 	}
 	o, err := l.matrices(c, x, y, false, false)
 	if err != nil {

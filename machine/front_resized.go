@@ -62,7 +62,7 @@ func (l *lowering) grow(to []int, old int, from, now []int) bool {
 		}
 		if rank < best {
 			best, at, alike = rank, k, false
-		} else if rank == 0 && best == 0 {
+		} else if rank == best {
 			alike = true
 		}
 	}
@@ -73,7 +73,7 @@ func (l *lowering) grow(to []int, old int, from, now []int) bool {
 	return true
 }
 
-// samplesFirst reports whether what has changed in the inputs is their first dimension, and no transposition has moved it.
+// samplesFirst reports whether what has changed in the inputs is their first dimension, and nothing has moved it.
 func (l *lowering) samplesFirst() bool {
 	for node, now := range l.shapes {
 		if was := l.g.built[node]; len(was) == len(now) && len(was) > 0 && !slices.Equal(was[1:], now[1:]) {
