@@ -127,6 +127,9 @@ func (o *options) check() error {
 	if o.plan && o.cfg.Run.Machine == tape {
 		return Usage("--plan: what Gorgonia's machine allocates nobody knows; set run.machine to compiled")
 	}
+	if !(o.below >= 0) {
+		return Usage("--below %v: want a loss above 0, or 0 for any", o.below)
+	}
 	if err := o.timing.check(); err != nil {
 		return err
 	}

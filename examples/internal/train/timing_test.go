@@ -169,6 +169,8 @@ func TestMeaninglessTimingsAreRefused(t *testing.T) {
 	}{
 		{[]string{"--warmup=-1"}, "--warmup -1: want 0 or more"},
 		{[]string{"--kept"}, "say --resident, too"},
+		{[]string{"--below=nan"}, "--below NaN: want a loss above 0"},
+		{[]string{"--below=-2"}, "--below -2: want a loss above 0"},
 		{[]string{"--json=x.json", "--warmup=5"}, "all of them warm-up"},
 		{[]string{"model.name=transformer"}, "model.name=transformer: patterns trains mlp or cnn only"},
 		{[]string{"run.precision=tf32"}, "run.precision=tf32: it is for GPUs, and this run is on the host, in fp32: comm.backend=sim is between ranks of the host"},
