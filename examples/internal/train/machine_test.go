@@ -108,6 +108,17 @@ func TestRunComputesWhereItIsTold(t *testing.T) {
 	}
 }
 
+// A setting that has no effect beside the others does not keep a run from GPUs: of a file, say, whose bf16 --set makes f32.
+func TestFeedbackOfNothingDoesNotKeepARunOnTheHost(t *testing.T) {
+	for wire, want := range map[string]string{"f32": "", "bf16": "comm.error_feedback=true works in"} {
+		cfg := config.Default()
+		cfg.Comm.WireDType, cfg.Comm.ErrorFeedback = wire, true
+		if got := hostOnly(&cfg); !strings.HasPrefix(got, want) || (got == "") != (want == "") {
+			t.Errorf("%s: %q, want %q", wire, got, want)
+		}
+	}
+}
+
 // The bound on blocks reaches the backends that have such a setting.
 func TestBackendIsToldHowManyBlocks(t *testing.T) {
 	for _, test := range []struct {

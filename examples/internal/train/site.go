@@ -71,7 +71,7 @@ func hostRule(c *config.Config) string {
 		set        bool
 		name, back string
 	}{
-		{c.Comm.ErrorFeedback, "comm.error_feedback=true", "false"},
+		{c.Comm.WireDType != "f32" && c.Comm.ErrorFeedback, "comm.error_feedback=true", "false"},
 		{c.DDP.Hook != "none", "ddp.hook=" + c.DDP.Hook, "none"},
 		{c.DDP.Average != "mean", "ddp.average=" + c.DDP.Average, "mean"},
 		{c.DDP.VirtualRanks > 0, fmt.Sprintf("ddp.virtual_ranks=%d", c.DDP.VirtualRanks), "0"},
