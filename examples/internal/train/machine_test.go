@@ -135,6 +135,18 @@ func TestBackendIsToldHowManyBlocks(t *testing.T) {
 	}
 }
 
+// So do engine and table, but for auto, beside which they have no effect: config show says that, and the hash leaves them out.
+func TestBackendIsToldHowToChoose(t *testing.T) {
+	for name, want := range map[string][2]string{"cuda": {"nccl", "t.json"}, "nccl": {"nccl", "t.json"}, "auto": {"", ""}} {
+		cfg := config.Default()
+		cfg.Comm.Backend, cfg.Comm.Engine, cfg.Comm.Tune = name, "nccl", "t.json"
+		j := &job{options: options{cfg: &cfg}, site: site{gpu: true}}
+		if b := j.backendConfig(); b.Engine != want[0] || b.TunePath != want[1] || b.Validate() != nil {
+			t.Errorf("%s: engine %q, table %q, %v, want %q", name, b.Engine, b.TunePath, b.Validate(), want)
+		}
+	}
+}
+
 // The settings of products reach the machine by its own names.
 func TestMachineIsToldHowToMultiply(t *testing.T) {
 	for set, want := range map[string][2]string{

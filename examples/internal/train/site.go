@@ -108,7 +108,10 @@ func (j *job) backendConfig() backend.Config {
 	}
 	if j.site.gpu {
 		g := j.cfg.GPU
-		b.Device, b.Engine, b.TunePath = backend.CUDADevice, c.Engine, c.Tune
+		b.Device = backend.CUDADevice
+		if c.Backend != backend.Auto { // beside which these have no effect
+			b.Engine, b.TunePath = c.Engine, c.Tune
+		}
 		if c.Backend != backend.NVSHMEM { // which has no such setting
 			b.MaxCTAs = c.MaxCTAs
 		}
