@@ -50,7 +50,8 @@ Exit codes: 0, 1 for a failure, 2 for flags or settings that make no sense.`,
 			if ctx == nil {
 				ctx = context.Background()
 			}
-			p.ranksGiven = cmd.Flags().Changed("ranks")
+			given := cmd.Flags().Changed
+			p.ranksGiven, p.bandwidthGiven, p.stepGiven = given("ranks"), given("bandwidth"), given("step")
 			text, err := p.run(ctx)
 			if err != nil {
 				return err
@@ -64,14 +65,15 @@ Exit codes: 0, 1 for a failure, 2 for flags or settings that make no sense.`,
 
 // planner is one run of the command.
 type planner struct {
-	source     *config.Source
-	ranks      int
-	ranksGiven bool
-	program    string
-	asJSON     bool
-	probe      bool
-	bandwidth  float64 // GB/s; 0 means not given
-	step       time.Duration
+	source    *config.Source
+	ranks     int
+	program   string
+	asJSON    bool
+	probe     bool
+	bandwidth float64 // GB/s; 0 means not given
+	step      time.Duration
+
+	ranksGiven, bandwidthGiven, stepGiven bool
 }
 
 func (p *planner) addTo(cmd *cobra.Command) {
@@ -121,11 +123,11 @@ func (p *planner) check() error {
 		return fmt.Errorf("-n %d: want 1 rank or more", p.ranks)
 	case p.ranks > maxPlanRanks:
 		return fmt.Errorf("-n %d: want at most %d ranks", p.ranks, maxPlanRanks)
-	case p.bandwidth < 0 || p.bandwidth != p.bandwidth || math.IsInf(p.bandwidth, 1):
-		return fmt.Errorf("--bandwidth %v: want a positive number of GB/s", p.bandwidth)
+	case p.bandwidthGiven && !(p.bandwidth >= plan.LeastGBps && p.bandwidth <= math.MaxFloat64):
+		return fmt.Errorf("--bandwidth %v: want a positive number of GB/s, at least %v", p.bandwidth, plan.LeastGBps)
 	case p.probe && p.bandwidth > 0:
 		return errors.New("--probe or --bandwidth: choose one")
-	case p.step < 0:
+	case p.stepGiven && p.step <= 0:
 		return fmt.Errorf("--step %v: want a positive time", p.step)
 	case p.step > 0 && !p.probe && p.bandwidth == 0:
 		return errors.New("--step tells what is waited for of a communication whose time is known: add --probe or --bandwidth")

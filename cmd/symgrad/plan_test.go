@@ -49,6 +49,10 @@ func TestPlanRefuses(t *testing.T) {
 		"-n 5000":                      "-n 5000: want at most 4096 ranks",
 		"--bandwidth -3":               "--bandwidth -3: want a positive number of GB/s",
 		"--bandwidth inf":              "--bandwidth +Inf: want a positive number of GB/s",
+		"--bandwidth 0":                "--bandwidth 0: want a positive number of GB/s",
+		"--bandwidth nan":              "--bandwidth NaN: want a positive number of GB/s",
+		"--bandwidth 1e-320":           "want a positive number of GB/s, at least 1e-09",
+		"--step 0 --probe":             "--step 0s: want a positive time",
 		"--bandwidth 3 --probe":        "--probe or --bandwidth: choose one",
 		"--step 3ms":                   "add --probe or --bandwidth",
 		"--step -3ms --probe":          "--step -3ms: want a positive time",
@@ -93,6 +97,14 @@ func TestPlanJSONIsThePlan(t *testing.T) {
 	}
 	if p.Link == nil || p.Link.GBps != 2.5 || on.Time == nil || on.Time.Exposed == nil || on.Volume != plan.Sum(on.Step) {
 		t.Errorf("%+v, %+v", p.Link, on)
+	}
+}
+
+// Times of centuries are no negative ones.
+func TestPlanTellsTimesThatNoDurationHolds(t *testing.T) {
+	code, stdout, stderr := planText(t, "-n 2 --bandwidth 1e-9 --set model.hidden=[100000,100000] --set data.global_batch=2 --set data.path=.")
+	if code != exitOK || stderr != "" || !strings.Contains(stdout, "e+10s") || strings.Contains(stdout, " -2") {
+		t.Errorf("code %d: %s\n%s", code, stderr, stdout)
 	}
 }
 

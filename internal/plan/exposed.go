@@ -23,11 +23,14 @@ type Point struct {
 	Seconds float64 `json:"seconds"`
 }
 
+// LeastGBps is the slowest link: a byte a second. On one that is slower by far times would be infinite, which JSON cannot tell.
+const LeastGBps = 1e-9
+
 // Given is a link of so many GB/s that each rank sends with, and no latency.
 //
-// Errors: ErrJob for a number that is not positive.
+// Errors: ErrJob for a number below LeastGBps, or an infinite one.
 func Given(gbps float64) (*Link, error) {
-	if !(gbps > 0) || math.IsInf(gbps, 1) {
+	if !(gbps >= LeastGBps) || math.IsInf(gbps, 1) {
 		return nil, fmt.Errorf("%w: a bandwidth of %v GB/s", ErrJob, gbps)
 	}
 	return &Link{Source: "given", GBps: gbps}, nil

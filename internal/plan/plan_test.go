@@ -261,7 +261,7 @@ func golden(t *testing.T, name, got string) {
 }
 
 func TestLinkRefuses(t *testing.T) {
-	for _, gbps := range []float64{0, -1, math.NaN(), math.Inf(1)} {
+	for _, gbps := range []float64{0, -1, 1e-320, math.NaN(), math.Inf(1)} {
 		if _, err := plan.Given(gbps); !errors.Is(err, plan.ErrJob) {
 			t.Errorf("%v GB/s: %v", gbps, err)
 		}

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -165,6 +166,9 @@ func bytesText(n int64) string {
 
 // secondsText is a time for people: "1.25ms".
 func secondsText(s float64) string {
+	if s >= math.MaxInt64/float64(time.Second) { // more than a Duration holds
+		return fmt.Sprintf("%.3gs", s)
+	}
 	d := time.Duration(s * float64(time.Second))
 	switch {
 	case d >= time.Second:
