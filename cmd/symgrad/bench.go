@@ -9,6 +9,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -81,7 +82,7 @@ func (b *bench) run(ctx context.Context, ranksGiven bool) error {
 		return usageError{fmt.Errorf("bench: %w", err)}
 	}
 	for _, to := range [][2]string{{"--json", b.flags.json}, {"--plot", b.flags.plot}} {
-		if err := hasFolder(to[1]); err != nil {
+		if err := canBeFile(to[1]); err != nil {
 			return fmt.Errorf("%s: %w", to[0], err)
 		}
 	}
@@ -239,10 +240,14 @@ func (b *bench) finish(res perf.Result, table *perf.Table) error {
 	return nil
 }
 
-// hasFolder is the error of a file whose folder is not there: better told before minutes of measuring than behind them.
-func hasFolder(name string) error {
+// canBeFile is the error of a file whose folder is not there, or that is a folder itself: better told before minutes of
+// measuring than behind them.
+func canBeFile(name string) error {
 	if name == "" {
 		return nil
+	}
+	if info, err := os.Stat(name); err == nil && info.IsDir() {
+		return &fs.PathError{Op: "open", Path: name, Err: syscall.EISDIR}
 	}
 	_, err := os.Stat(filepath.Dir(name))
 	var of *fs.PathError

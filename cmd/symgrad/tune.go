@@ -126,6 +126,9 @@ func (t *tune) run(ctx context.Context) error {
 	if err := t.settings(); err != nil {
 		return err
 	}
+	if err := canBeFile(t.out); err != nil {
+		return fmt.Errorf("--out: %w", err)
+	}
 	program, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("this program: %w", err)

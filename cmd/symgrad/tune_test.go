@@ -95,6 +95,23 @@ func TestTuneWithoutADriver(t *testing.T) {
 	}
 }
 
+// A file that cannot be written is told before minutes of measuring, and not behind them.
+func TestFilesThatCannotBeWrittenAreToldFirst(t *testing.T) {
+	dir := t.TempDir()
+	for line, want := range map[string]string{
+		"tune -n 1 --out " + dir + "/none/t.json":                            "--out: open " + dir + "/none/t.json: no such file or directory",
+		"tune -n 1 --out " + dir:                                             "--out: open " + dir + ": is a directory",
+		"bench --backend sim --iters 1 -e 8 --json " + dir:                   "--json: open " + dir + ": is a directory",
+		"bench --backend sim --iters 1 -e 8 --plot " + dir + "/none/now.svg": "--plot: open " + dir + "/none/now.svg: no such file or directory",
+	} {
+		var stdout, stderr bytes.Buffer
+		code := execute(newRootCommand(), strings.Fields(line), &stdout, &stderr)
+		if code != exitFailure || stderr.String() != "symgrad: "+want+"\n" || stdout.Len() > 0 {
+			t.Errorf("%s: code %d, stdout %q, stderr %q, want %q", line, code, &stdout, &stderr, want)
+		}
+	}
+}
+
 // aTable is what was measured on 2 and on 4 GPUs.
 func aTable() *gpu.Table {
 	row := func(ranks int, bytes int64, symmetric bool, timings ...gpu.Timing) gpu.Row {
