@@ -56,15 +56,19 @@ the output any more (| head), 2 for a command line that makes no sense.`,
 	return cmd
 }
 
-// checkProgram wants a program, and the number of ranks.
+// checkProgram wants a program, and the number of ranks, and no time that launch would take for its default.
 func checkProgram(cmd *cobra.Command, args []string) error {
-	switch n, err := cmd.Flags().GetInt("ranks"); {
+	n, err := cmd.Flags().GetInt("ranks")
+	grace, graceErr := cmd.Flags().GetDuration("grace")
+	switch err := errors.Join(err, graceErr); {
 	case err != nil:
 		return err
 	case !cmd.Flags().Changed("ranks"):
 		return errors.New("how many ranks? say -n 2, for instance")
 	case n < 1:
 		return fmt.Errorf("-n %d: want 1 rank or more", n)
+	case grace <= 0:
+		return fmt.Errorf("--grace %v: want more than 0", grace)
 	case len(args) == 0:
 		return errors.New("no program to run: name one after the flags")
 	}
