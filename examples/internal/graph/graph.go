@@ -95,20 +95,36 @@ func (b *Builder) Reshape(x *gorgonia.Node, shape ...int) *gorgonia.Node {
 
 // Input is an input with zeros.
 func (b *Builder) Input(name string, dt gtensor.Dtype, shape ...int) *gorgonia.Node {
+	if !b.fits(name, dt, shape) {
+		return nil
+	}
 	return b.node(name, gtensor.New(gtensor.Of(dt), gtensor.WithShape(shape...)))
+}
+
+// mostBytes is the addresses that a process has on amd64. Go panics when it is to make more.
+const mostBytes = 1 << 47
+
+// fits reports whether there is no error yet, and notes one if a tensor of this shape is none, or more than can be addressed.
+func (b *Builder) fits(name string, dt gtensor.Dtype, shape gtensor.Shape) bool {
+	room := mostBytes / int(dt.Size())
+	for _, d := range shape {
+		if d < 1 {
+			b.Fail(fmt.Errorf("%s has shape %v", name, shape))
+			return false
+		}
+		if room /= d; room == 0 {
+			b.Fail(fmt.Errorf("%s has shape %v, which is more than memory holds", name, shape))
+			return false
+		}
+	}
+	return b.err == nil
 }
 
 // Param is a parameter of float32: normal with the given deviation around a center, unless weights were given.
 func (b *Builder) Param(name string, center, deviation float64, shape ...int) *gorgonia.Node {
-	if b.err != nil {
-		return nil
-	}
 	s := gtensor.Shape(shape)
-	for _, d := range shape {
-		if d < 1 {
-			b.err = fmt.Errorf("%s has shape %v", name, s)
-			return nil
-		}
+	if !b.fits(name, gtensor.Float32, s) {
+		return nil
 	}
 	if b.shapes {
 		n := gorgonia.NewTensor(b.g, gtensor.Float32, len(shape), gorgonia.WithName(name), gorgonia.WithShape(shape...))

@@ -131,3 +131,20 @@ func TestParametersWithoutValuesHaveShapes(t *testing.T) {
 		t.Error("a width of 0 is accepted")
 	}
 }
+
+// What a process has no addresses for is an error: numbers of settings become shapes, and gorgonia would panic.
+func TestShapesBeyondMemoryAreErrors(t *testing.T) {
+	for _, shape := range [][]int{{1e11, 784}, {math.MaxInt, 2}, {1 << 32, 1 << 32}, {math.MaxInt}, {3, 0}, {2, -1}} {
+		for _, node := range []func(*Builder) *gorgonia.Node{
+			func(b *Builder) *gorgonia.Node { return b.Input("p", gtensor.Float32, shape...) },
+			func(b *Builder) *gorgonia.Node { return b.Param("p", 0, 1, shape...) },
+			func(b *Builder) *gorgonia.Node { b.WithoutValues(); return b.Param("p", 0, 1, shape...) },
+		} {
+			b := New(1, nil)
+			n := node(b)
+			if err := b.Done(); n != nil || err == nil || !strings.HasPrefix(err.Error(), "p has shape (") {
+				t.Errorf("%v: %v, %v", shape, n, err)
+			}
+		}
+	}
+}
