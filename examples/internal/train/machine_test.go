@@ -64,10 +64,16 @@ func TestMachinesLearnTheSame(t *testing.T) {
 
 // The run that verify makes leaves nothing behind.
 func TestVerifyChangesNothing(t *testing.T) {
-	for _, machine := range []string{"run.machine=compiled", "run.machine=tape"} {
-		plain, verified := summarized(t, machine, "launch.nproc_per_node=2"), summarized(t, machine, "launch.nproc_per_node=2", "--verify")
+	for _, how := range [][]string{
+		{"run.machine=compiled"},
+		{"run.machine=tape"},
+		{"comm.wire_dtype=bf16", "comm.error_feedback=true"}, // which keeps something of every gradient
+		{"comm.wire_dtype=bf16", "comm.error_feedback=true", "shard.stage=2"},
+	} {
+		how = append(how, "launch.nproc_per_node=2")
+		plain, verified := summarized(t, how...), summarized(t, append(how, "--verify")...)
 		if plain.ParamsSHA256 != verified.ParamsSHA256 || verified.VerifyMaxRelDiff == nil {
-			t.Errorf("%s: parameters %.8s, with --verify %.8s", machine, plain.ParamsSHA256, verified.ParamsSHA256)
+			t.Errorf("%v: parameters %.8s, with --verify %.8s", how, plain.ParamsSHA256, verified.ParamsSHA256)
 		}
 	}
 }

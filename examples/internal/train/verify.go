@@ -85,6 +85,10 @@ func (t *trainer) together(mine ddp.Batch) ([][]float32, error) {
 	if err := t.scaled.set(t.solver); err != nil {
 		return nil, err
 	}
+	kept := t.d.HookState()
+	if err := t.d.SetHookState(nil); err != nil { // it is of other gradients
+		return nil, err
+	}
 	if _, err := t.gradients(t.first, mine.Indices, mine.Global); err != nil {
 		return nil, err
 	}
@@ -104,7 +108,7 @@ func (t *trainer) together(mine ddp.Batch) ([][]float32, error) {
 			g[i] = float32(float64(g[i]) / times)
 		}
 	}
-	return grads, restore()
+	return grads, errors.Join(restore(), t.d.SetHookState(kept))
 }
 
 // shadowRate is the learning rate of a shadow: so large that beside a gradient, of whatever size, the weight vanishes.
