@@ -37,8 +37,12 @@ func planSubject(c *config.Config, program string, ranks int) (plan.Subject, err
 	if v := c.DDP.VirtualRanks; v > 0 {
 		s.Job.Runs = v / ranks
 	}
-	s.Job.Rule = settings.Solver(c.Optim, 1, 1)                    // neither steps nor goroutines change what it keeps
-	s.Job.Rows = over(over(c.Data.GlobalBatch, ranks), s.Job.Runs) // no run of any rank has more samples
+	s.Job.Rule = settings.Solver(c.Optim, 1, 1) // neither steps nor goroutines change what it keeps
+	share := over(c.Data.GlobalBatch, ranks)
+	s.Job.Rows = over(share, s.Job.Runs) // no run of any rank has more samples
+	if c.DDP.VirtualRanks == 0 {
+		s.Job.Runs = over(share, s.Job.Rows) // runs of so many samples may be done with the batch before data.accum_steps is
+	}
 	if s.Job.DDP, err = settings.Exchange(c); err != nil {
 		return s, err
 	}

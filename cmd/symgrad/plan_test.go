@@ -109,6 +109,26 @@ func TestPlanTellsTimesThatNoDurationHolds(t *testing.T) {
 }
 
 // TestPlanForGPUs needs none.
+// A batch that data.accum_steps does not divide may take fewer runs than that: 9 samples two by two are 5 of them, not 6.
+func TestPlanCountsTheRunsThatAreMade(t *testing.T) {
+	for _, test := range []struct{ batch, parts, ranks, rows, runs, collectives int }{
+		{18, 6, 2, 2, 5, 11}, // of 2 for the weights in a run, and 1 for the gradients
+		{16, 4, 2, 2, 4, 9},
+		{64, 64, 4, 1, 16, 33},
+		{4, 4, 4, 1, 1, 3},
+	} {
+		cfg := planConfig(t, "mnist-mlp", "model.hidden=[16]", "shard.stage=3",
+			fmt.Sprintf("data.global_batch=%d", test.batch), fmt.Sprintf("data.accum_steps=%d", test.parts))
+		p, err := planOf(cfg, "", test.ranks)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p.Rows != test.rows || p.Runs != test.runs || p.Configured().Volume.Collectives != test.collectives {
+			t.Errorf("%+v: %d rows, %d runs, %d collectives", test, p.Rows, p.Runs, p.Configured().Volume.Collectives)
+		}
+	}
+}
+
 func TestPlanForGPUs(t *testing.T) {
 	code, stdout, stderr := planText(t, "-n 2 --program mlp --set run.device=cuda --set run.precision=tf32 --set model.hidden=[32,32] --set data.global_batch=8")
 	if code != exitOK || stderr != "" || !strings.Contains(stdout, "2 ranks on a GPU each") || !strings.Contains(stdout, "mlp of 32 inputs") {
