@@ -114,6 +114,8 @@ func TestValuesAtOddsWithEachOther(t *testing.T) {
 		{"no decay", []string{"optim.no_decay=*.bias, vectors"}, ""},
 		{"error feedback of nothing", []string{"comm.error_feedback=true"}, "--set: comm.error_feedback: has no effect, because comm.wire_dtype is f32: remove it (it is used when comm.wire_dtype is bf16 or f16)"},
 		{"trace is the folder", []string{"log.trace=."}, `--set: log.trace: "." is the output folder itself: use a file name`},
+		{"trace over the summary", []string{"log.trace=summary.json"}, `--set: log.trace: "summary.json" is a file that the run writes itself: use another name`},
+		{"trace over the settings", []string{"log.trace=./config.yaml"}, `--set: log.trace: "config.yaml" is a file that the run writes itself: use another name`},
 		{"trace elsewhere", []string{"log.trace=../t.json"}, `--set: log.trace: "../t.json" leads out of the output folder: use a file name`},
 		{
 			"trace of three steps",
