@@ -35,6 +35,9 @@ func (f *timingFlags) check() error {
 	if f.warmup < 0 {
 		return Usage("--warmup %d: want 0 or more", f.warmup)
 	}
+	if info, err := os.Stat(f.file); err == nil && info.IsDir() {
+		return Usage("--json %s: it is a folder: name a file", f.file)
+	}
 	if f.kept && !f.resident {
 		return Usage("--kept: the batches are other ones at each step; say --resident, too")
 	}

@@ -170,6 +170,7 @@ func TestMeaninglessTimingsAreRefused(t *testing.T) {
 		{[]string{"--warmup=-1"}, "--warmup -1: want 0 or more"},
 		{[]string{"--kept"}, "say --resident, too"},
 		{[]string{"log.trace=" + SummaryName}, "is a file that the run writes itself"},
+		{[]string{"--json=.", "--warmup=1"}, "--json .: it is a folder: name a file"},
 		{[]string{"--below=nan"}, "--below NaN: want a loss above 0"},
 		{[]string{"--below=-2"}, "--below -2: want a loss above 0"},
 		{[]string{"--json=x.json", "--warmup=5"}, "all of them warm-up"},
