@@ -72,8 +72,16 @@ func views(t *testing.T) map[string]*gtensor.Dense {
 	if err != nil {
 		t.Fatal(err)
 	}
+	blocks := dense(gtensor.Float64, []float64{0, 0, 0, 0, 0, 0, 1, 3, 5, 2, 4, 6}, 2, 2, 3)
+	if err := blocks.T(0, 2, 1); err != nil {
+		t.Fatal(err)
+	}
+	block, err := blocks.Slice(gtensor.S(1))
+	if err != nil {
+		t.Fatal(err)
+	}
 	return map[string]*gtensor.Dense{
-		"transposed": transposed, "columns": columns.(*gtensor.Dense), "rows": rows.(*gtensor.Dense), "steps": steps.(*gtensor.Dense),
+		"transposed": transposed, "block of a transposed": block.(*gtensor.Dense), "columns": columns.(*gtensor.Dense), "rows": rows.(*gtensor.Dense), "steps": steps.(*gtensor.Dense),
 		"column-major": gtensor.New(gtensor.WithShape(3, 2), gtensor.AsFortran([]float64{1, 2, 3, 4, 5, 6})),
 	}
 }

@@ -123,7 +123,8 @@ func BufferOf(d *gtensor.Dense) (Buffer, error) {
 	if d.Shape().IsScalar() {
 		n = 1 // gorgonia says 0
 	}
-	if o := d.DataOrder(); !o.IsContiguous() || o.IsColMajor() || d.RequiresIterator() || n != d.Shape().TotalSize() {
+	o := d.DataOrder()
+	if !o.IsContiguous() || o.IsColMajor() || d.RequiresIterator() || n != d.Shape().TotalSize() || !inCOrder(d.Shape(), d.Strides()) {
 		return Buffer{}, fmt.Errorf("tensor: %v view of shape %v is not contiguous in C order; clone it first", dt, d.Shape())
 	}
 	switch dt {
@@ -147,6 +148,22 @@ func BufferOf(d *gtensor.Dense) (Buffer, error) {
 		return Of(d.Uint32s()), nil
 	}
 	return Of(d.Uint64s()), nil
+}
+
+// inCOrder reports whether strides walk through a shape's memory from front to back. Those of dimensions of size 1 are never
+// walked. Gorgonia's flags do not tell: a slice of a transposed view has those of a contiguous tensor.
+func inCOrder(shape gtensor.Shape, strides []int) bool {
+	if len(strides) != len(shape) {
+		return shape.TotalSize() <= 1
+	}
+	want := 1
+	for i := len(shape) - 1; i >= 0; i-- {
+		if shape[i] != 1 && strides[i] != want {
+			return false
+		}
+		want *= shape[i]
+	}
+	return true
 }
 
 // typed is b, a run of bytes, as elements of dt in the given shape.

@@ -285,6 +285,18 @@ func TestBufferOfViews(t *testing.T) {
 		"transposed view": {func(m *gtensor.Dense) (gtensor.Tensor, error) {
 			return m, m.T()
 		}, nil},
+		"all rows of a transposed view": {func(m *gtensor.Dense) (gtensor.Tensor, error) {
+			if err := m.T(); err != nil {
+				return nil, err
+			}
+			return m.Slice(gtensor.S(0, 4))
+		}, nil},
+		"block of a transposed view": {func(m *gtensor.Dense) (gtensor.Tensor, error) {
+			if err := errors.Join(m.Reshape(3, 2, 2), m.T(0, 2, 1)); err != nil {
+				return nil, err
+			}
+			return m.Slice(gtensor.S(1))
+		}, nil},
 		"transposed for real": {func(m *gtensor.Dense) (gtensor.Tensor, error) {
 			return m, errors.Join(m.T(), m.Transpose())
 		}, []float32{0, 4, 8, 1, 5, 9, 2, 6, 10, 3, 7, 11}},
