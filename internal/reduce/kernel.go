@@ -192,6 +192,10 @@ const blockBytes = 4 << 10
 func average(dt tensor.DType, sum Kernel) Kernel {
 	size := dt.Size()
 	return func(dsts, srcs []unsafe.Pointer, n int, _ []uint64, how How) {
+		if len(srcs) == 1 { // bit for bit: a division makes a NaN quiet
+			copies(dsts, srcs[0], n*size, how)
+			return
+		}
 		blocks(size, dsts, srcs, n, func(dsts, srcs []unsafe.Pointer, n int) {
 			sum(dsts[:1], srcs, n, nil, how&^NonTemporal)
 			if dt == tensor.F32 {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"unsafe"
 
@@ -216,6 +217,24 @@ func TestKernelsDoNotAllocate(t *testing.T) {
 		k := For(dt, dist.RedSum)
 		if n := testing.AllocsPerRun(10, func() { k(dsts, srcs, 4096/dt.Size()-1, nil, 0) }); n != 0 {
 			t.Errorf("%v: %v allocations", dt, n)
+		}
+	}
+}
+
+// One source is copied, signalling NaNs and all.
+func TestKernelsCopyOneSource(t *testing.T) {
+	for dt, nan := range map[tensor.DType]uint64{
+		tensor.F16: 0x7c017c017c017c01, tensor.BF16: 0x7f817f817f817f81, tensor.F32: 0x7f8000017f800001, tensor.F64: 0x7ff0000000000001,
+	} {
+		src := slices.Repeat([]uint64{nan}, 33)
+		for red := dist.RedSum; red < dist.RedPreMulSum; red++ {
+			for name, k := range kernels(dt, red) {
+				dst := make([]uint64, len(src))
+				k([]unsafe.Pointer{unsafe.Pointer(&dst[0])}, []unsafe.Pointer{unsafe.Pointer(&src[0])}, 8*len(src)/dt.Size(), nil, 0)
+				if !slices.Equal(dst, src) {
+					t.Errorf("%v %v %s: %x, want %x", dt, red, name, dst, src)
+				}
+			}
 		}
 	}
 }
