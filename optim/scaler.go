@@ -85,14 +85,14 @@ func (s *LossScaler) Update(skipped bool) {
 // State is what SetState needs for going on from here.
 func (s *LossScaler) State() LossScalerState { return s.state }
 
-// SetState makes the scaler go on from st; a static one keeps its scale.
+// SetState makes the scaler go on from st, at Floor if st's scale is below it; a static one keeps its scale.
 // Errors: ErrMismatch, and the scaler is as before.
 func (s *LossScaler) SetState(st LossScalerState) error {
 	if !(st.Scale > 0) || math.IsInf(st.Scale, 1) || st.Good < 0 {
 		return fmt.Errorf("loss scale: state of scale %v after %d good steps: %w", st.Scale, st.Good, ErrMismatch)
 	}
 	if !s.config.Static {
-		s.state = st
+		s.state = LossScalerState{Scale: max(st.Scale, s.config.Floor), Good: st.Good}
 	}
 	return nil
 }

@@ -136,3 +136,20 @@ func TestLossScalesOutOfRangeAreNamed(t *testing.T) {
 		}
 	}
 }
+
+// A state from below the floor, as of a run whose floor was lower, must not make a skipped step raise the scale.
+func TestLossScalesAreNeverBelowTheFloor(t *testing.T) {
+	s, err := NewLossScaler(LossScalerConfig{Floor: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.SetState(LossScalerState{Scale: 0.5, Good: 3}); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := s.State(), (LossScalerState{Scale: 4, Good: 3}); got != want {
+		t.Errorf("state %+v, want %+v", got, want)
+	}
+	if s.Update(true); s.Scale() != 4 {
+		t.Errorf("scale %v after a step that was skipped, want 4", s.Scale())
+	}
+}
