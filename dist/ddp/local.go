@@ -13,7 +13,7 @@ import (
 // localSGD is the state of Config.LocalSteps.
 type localSGD struct {
 	steps  int     // of the solver, since the weights were averaged
-	weight float64 // of the runs since then
+	weight float64 // of the runs since then, but for those that have failed
 }
 
 // afterStep is for the solver, after each of its steps. With LocalSteps it averages the weights when it is time.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/ddp"
+	"github.com/symgrad/symgrad/ops"
 	"github.com/symgrad/symgrad/optim"
 )
 
@@ -222,6 +223,52 @@ func TestAverageWeightsAtTheEnd(t *testing.T) {
 			return fmt.Errorf("after Close: %w", err)
 		}
 		return nil
+	})
+}
+
+// TestAverageWeightsLeavesOutRunsThatFailed has one on rank 0, whose samples nobody has learned from.
+func TestAverageWeightsLeavesOutRunsThatFailed(t *testing.T) {
+	boom := errors.New("boom")
+	onRanks(t, 2, func(w *dist.World) error {
+		var fails error
+		f := gated(func() error { return fails })
+		l, err := newLearner(w, f, gtensor.Float64, 3, ddp.Config{LocalSteps: 100}, optim.Config{Name: optim.SGD, LearningRate: 0.1})
+		if err != nil {
+			return err
+		}
+		if err := l.train(1, 1); err != nil {
+			return err
+		}
+		if w.Rank() == 0 {
+			fails = boom
+			if err := l.run(indices(50, 53), 3); !errors.Is(ops.Cause(err), boom) {
+				return fmt.Errorf("the run is %w, want boom", err)
+			}
+			fails = nil
+			zeroGrads(l.m.params)
+		}
+		if err := l.train(2, 1); err != nil {
+			return err
+		}
+		mine, err := l.weights()
+		if err != nil {
+			return err
+		}
+		theirs, err := broadcast(w, mine)
+		if err != nil {
+			return err
+		}
+		if err := l.d.AverageWeights(); err != nil {
+			return err
+		}
+		got, err := l.weights()
+		if err != nil {
+			return err
+		}
+		if want := mean(gtensor.Float64, [][]float64{theirs, mine}, []float64{6, 6}); w.Rank() == 1 && !slices.Equal(got, want) {
+			return fmt.Errorf("weights off by %g", relative(got, want))
+		}
+		return l.close()
 	})
 }
 

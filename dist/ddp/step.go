@@ -109,6 +109,9 @@ func (p phases) Join() error {
 	d.run.running = false
 	d.runs++
 	d.run.counted = true
+	if d.cfg.LocalSteps > 0 {
+		d.local.weight += d.factor.weight
+	}
 	d.drop()
 	return nil
 }

@@ -45,9 +45,6 @@ func (d *DDP) sendWeight() error {
 	}
 	f.average, f.factor, f.ranks, f.alone = d.cfg.Average, d.cfg.Factor, float64(d.world.Size()), d.cfg.LocalSteps > 0
 	d.exchange = dist.Work{}
-	if f.alone {
-		d.local.weight += f.weight
-	}
 	if !f.average.divides() || f.alone {
 		return d.onStream(putShare)
 	}
