@@ -111,6 +111,11 @@ func TestSuiteFindsBugs(t *testing.T) {
 				*beyond(op) ^= 1
 			}
 		}, []string{"[13]", "outside of the result"}},
+		{"writes behind the source that it works in", "Reductions", func(op *dist.Op) {
+			if op.Kind == dist.KindReduceScatter && op.Count == 13 && beyond(op) == (*byte)(unsafe.Add(op.Src.Pointer(), op.Src.Bytes())) {
+				*beyond(op) ^= 1
+			}
+		}, []string{"reducescatter", "[13]", "in place", "was written"}},
 		{"changes the source", "Copies", func(op *dist.Op) {
 			if op.Kind == dist.KindAllToAll && op.Count > 1 {
 				op.Src.Raw()[0] ^= 1
