@@ -33,6 +33,7 @@ func comparisons[T symmetric.Integer](s *suite, r symmetric.Region) error {
 		{symmetric.Le, 8, 7, 7},
 		{symmetric.Gt, T(0) - 3, T(0) - 1, T(0) - 2}, // negative numbers, or the largest ones
 		{symmetric.Le, 1, min(0, T(0)-1), 0},         // -1, or 0
+		{symmetric.Gt, 7, max(8, T(0)-1), 7},         // 8, or the largest one, which is negative to who takes it for signed
 	} {
 		if err := errors.Join(symmetric.AtomicSet(r, s.rank, 8, c.from), finish(s.g.Barrier())); err != nil {
 			return err

@@ -94,11 +94,15 @@ func swaps[T symmetric.Word](s *suite, r symmetric.Region) error {
 	if got, want := sum[0]+float64(last), total*(total+1)/2; got != want {
 		s.fault("swap of %v: tokens add up to %v, want %v", tensor.TypeOf[T](), got, want)
 	}
-	if err := symmetric.AtomicSet(r, s.rank, 8, T(3)); err != nil {
+	behind := 8 + int64(tensor.TypeOf[T]().Size())
+	if err := errors.Join(symmetric.P(r, s.rank, behind, T(5)), symmetric.AtomicSet(r, s.rank, 8, T(3))); err != nil {
 		return err
 	}
 	if v, err := symmetric.AtomicFetch[T](r, s.rank, 8); err != nil || v != 3 {
 		s.fault("set of %v: %v, %v", tensor.TypeOf[T](), v, err)
+	}
+	if v, err := symmetric.AtomicFetch[T](r, s.rank, behind); err != nil || v != 5 {
+		s.fault("set of %v: the word behind it is %v, %v, want 5", tensor.TypeOf[T](), v, err)
 	}
 	return nil
 }
@@ -152,8 +156,15 @@ func totals[T symmetric.Integer](s *suite, r symmetric.Region) error {
 			wanted = append(wanted, T(0)-T(sums[1]))
 		}
 		for i, want := range wanted {
-			if got, err := symmetric.AtomicFetch[T](r, peer, word+int64(8*i)); err != nil || got != want {
+			at := word + int64(8*i)
+			if got, err := symmetric.AtomicFetch[T](r, peer, at); err != nil || got != want {
 				s.fault("sum %d of %v on rank %d is %v, %v, want %v", i, dt, peer, got, err, want)
+			}
+			if dt.Size() == 8 {
+				continue
+			}
+			if got, err := symmetric.AtomicFetch[T](r, peer, at+4); err != nil || got != 0 {
+				s.fault("sum %d of %v on rank %d: the word behind it is %v, %v, want 0", i, dt, peer, got, err)
 			}
 		}
 	}
@@ -238,14 +249,26 @@ func (s *suite) unlocked(r symmetric.Region, lock int64) error {
 func (s *suite) signals(h symmetric.Heap, r symmetric.Region) error {
 	next, before := (s.rank+1)%s.n, (s.rank+s.n-1)%s.n
 	sig := int64(64 * s.n)
+	const unit = 1<<40 | 1 // of more than 32 bits
 	for peer := range s.n {
-		if err := r.Signal(peer, sig, symmetric.SignalAdd, uint64(1+s.rank)); err != nil {
+		if err := r.Signal(peer, sig, symmetric.SignalAdd, unit*uint64(1+s.rank)); err != nil {
 			return err
 		}
 	}
-	total := uint64(s.n * (s.n + 1) / 2)
+	total := unit * uint64(s.n*(s.n+1)/2)
 	if v, err := symmetric.SignalWait(context.Background(), r, sig, symmetric.Ge, total); err != nil || v != total {
 		return fmt.Errorf("sum of signals: %d, %w, want %d", v, err, total)
+	}
+	for _, v := range []uint64{7 * unit, 3 * unit} {
+		if err := errors.Join(r.Signal(next, sig+24, symmetric.SignalSet, v), h.Quiet(), finish(s.g.Barrier())); err != nil {
+			return err
+		}
+		if got, err := symmetric.SignalFetch(r, s.rank, sig+24); err != nil || got != v {
+			s.fault("signal set: %d, %v, want %d", got, err, v)
+		}
+		if err := finish(s.g.Barrier()); err != nil {
+			return err
+		}
 	}
 	const rounds = 50
 	for round := range uint64(rounds) {
