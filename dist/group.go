@@ -3,6 +3,7 @@ package dist
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/symgrad/symgrad/internal/ticks"
 	"github.com/symgrad/symgrad/symmetric"
@@ -48,6 +49,17 @@ type core struct {
 }
 
 type closer interface{ Close() error }
+
+// over reports whether a child has been closed, so that there is nothing to wait for. A heap may tell; else it is kept.
+func over(x closer) bool {
+	switch x := x.(type) {
+	case *Group:
+		return x.open() != nil
+	case interface{ Closed() bool }:
+		return x.Closed()
+	}
+	return false
+}
 
 // streamer is a transport that makes its own streams: one for a device.
 type streamer interface{ NewStream() (Stream, error) }
@@ -252,13 +264,14 @@ func (g *Group) open() error {
 	return nil
 }
 
-// adopt makes x a child, or closes it where the group was closed while x was made.
+// adopt makes x a child, or closes it where the group was closed while x was made. Children that the caller has closed are
+// let go: a program may make and close any number.
 func (g *Group) adopt(x closer) error {
 	c := g.c
 	c.rec.mu.Lock()
 	closed := c.closed
 	if !closed {
-		c.children = append(c.children, x)
+		c.children = append(slices.DeleteFunc(c.children, over), x)
 	}
 	c.rec.mu.Unlock()
 	if closed {

@@ -2,12 +2,15 @@ package dist_test
 
 import (
 	"errors"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"weak"
 
 	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/sim"
 )
 
 // Work that a view has queued on a stream of the caller's is work of the group: Close waits for it, too.
@@ -199,4 +202,42 @@ func (b brokenParts) Split(color, key int) (dist.Transport, error) {
 		return nil, err
 	}
 	return streamed{fake: part.(*fake), err: errTest}, nil
+}
+
+// A group keeps nothing of the groups and heaps that were made of it and closed again, but for the last.
+func TestAGroupLetsGoOfWhatIsClosed(t *testing.T) {
+	worlds, err := sim.New(1, sim.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := worlds[0]
+	var groups []weak.Pointer[dist.Recorder]
+	var parts []weak.Pointer[byte]
+	for range 3 {
+		g, err := w.Split(0, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h, err := w.Heap(1 << 16)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := h.Alloc(1 << 16)
+		if err != nil {
+			t.Fatal(err)
+		}
+		groups, parts = append(groups, weak.Make(g.Recorder())), append(parts, weak.Make(&r.Local().Raw()[0]))
+		if err := errors.Join(g.Close(), h.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	runtime.GC()
+	for i := range groups[:2] {
+		if groups[i].Value() != nil || parts[i].Value() != nil {
+			t.Errorf("group %d is kept: %v, its heap: %v", i, groups[i].Value() != nil, parts[i].Value() != nil)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Error(err)
+	}
 }

@@ -157,5 +157,15 @@ func (h *Heap) Close() error {
 	return h.host.Unmap()
 }
 
+// Closed reports whether Close is done.
+func (h *Heap) Closed() bool {
+	select {
+	case <-h.gone:
+		return true
+	default:
+		return false
+	}
+}
+
 // none is the view of memory that is not there.
 func none() tensor.Buffer { return tensor.Of([]byte(nil)) }
