@@ -176,10 +176,16 @@ func compact(d *gtensor.Dense, dt tensor.DType) (tensor.Buffer, error) {
 		return tensor.Buffer{}, err
 	}
 	shape, strides := d.Shape(), d.Strides()
-	if len(strides) != len(shape) {
+	switch { // gorgonia gives column-major vectors one stride, and single numbers none, whatever their shape
+	case len(strides) == len(shape):
+	case shape.TotalSize() == 1:
+		shape, strides = nil, nil
+	case len(strides) == 1:
+		shape = gtensor.Shape{shape.TotalSize()}
+	default:
 		return tensor.Buffer{}, fmt.Errorf("%w: %d strides for shape %v", dist.ErrInvalid, len(strides), shape)
 	}
-	dense := gtensor.New(gtensor.Of(d.Dtype()), gtensor.WithShape(shape.TotalSize()))
+	dense := gtensor.New(gtensor.Of(d.Dtype()), gtensor.WithShape(d.Shape().TotalSize()))
 	out, err := tensor.BufferOf(dense)
 	if err != nil {
 		return tensor.Buffer{}, err

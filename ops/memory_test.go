@@ -105,6 +105,25 @@ func TestInputsOfAnyLayoutAreReadInOrder(t *testing.T) {
 	}
 }
 
+// Gorgonia gives column-major vectors fewer strides than dimensions.
+func TestColumnMajorVectorsAreRead(t *testing.T) {
+	for _, shape := range [][]int{{3, 1}, {1, 3}, {1, 1}} {
+		want := []float64{1, 2, 3}[:gtensor.Shape(shape).TotalSize()]
+		view := gtensor.New(gtensor.WithShape(shape...), gtensor.AsFortran(want))
+		onRanks(t, 1, func(w *dist.World) error {
+			x := gorgonia.NewMatrix(gorgonia.NewGraph(), gtensor.Float64, gorgonia.WithName("x"), gorgonia.WithShape(shape...), gorgonia.WithValue(view))
+			y, err := ops.AllGather(w.Group, x)
+			if err != nil {
+				return err
+			}
+			if err := run(x.Graph()); err != nil {
+				return err
+			}
+			return equal("y", y.Value(), want)
+		})
+	}
+}
+
 func TestGradientThroughASlicedInput(t *testing.T) {
 	checkGradient(t, 2, []int{4, 3}, func(w *dist.World, x *gorgonia.Node) (*gorgonia.Node, error) {
 		part, err := gorgonia.Slice(x, nil, gorgonia.S(0, 2)) // a view whose rows are not next to each other
