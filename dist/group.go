@@ -159,8 +159,9 @@ func (g *Group) Beside() *Group {
 }
 
 // Along is a view of the group for operations that go along with the one before them: on every rank, what they read was there and what
-// they write was free as soon as that one could begin, as where weights are gathered one bucket after the other. On GPUs copy engines
-// then go on from the one to the other without a meeting of the ranks in between. Results are the same. Elsewhere it changes nothing.
+// they write was free as soon as that one could begin, as where weights are gathered one bucket after the other. Between two GPUs copy
+// engines then go on from the one to the other without a meeting of the ranks in between. Results are the same. Elsewhere it changes
+// nothing.
 //
 // It is a promise, and holds within one stream and, where operations are captured, within one graph: where it is broken, elements may be
 // read too early. Collective: all ranks use such a view for the same operations. Errors: its verbs give ErrMismatch on all ranks of

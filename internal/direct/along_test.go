@@ -15,7 +15,7 @@ import (
 // lister notes what a copying has its hands do.
 type lister struct{ did []string }
 
-func (l *lister) meet(opening bool) error { return l.note(fmt.Sprintf("meet %v", opening)) }
+func (l *lister) meet(factors bool) error { return l.note(fmt.Sprintf("meet %v", factors)) }
 func (l *lister) along() error            { return l.note("along") }
 func (l *lister) gathered() error         { return l.note("gathered") }
 func (l *lister) await(int) error         { return l.note("await") }
@@ -33,28 +33,30 @@ func (l *lister) note(what string) error {
 	return nil
 }
 
-// Only all-gathers go along, and only with the all-gather of the same group that came right before.
+// Only all-gathers between two ranks go along, and only with the all-gather of the same group that came right before.
 func TestWhatGoesAlong(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		kind  dist.Kind
+		n     int
 		along bool
 		last  uint64 // number of the last all-gather by copy engines
 		want  bool
 	}{
-		{"promised", dist.KindAllGather, true, 6, true},
-		{"not promised", dist.KindAllGather, false, 6, false},
-		{"another operation in between", dist.KindAllGather, true, 5, false},
-		{"none before", dist.KindAllGather, true, 0, false},
-		{"a sum", dist.KindAllReduce, true, 6, false},
-		{"half a sum", dist.KindReduceScatter, true, 6, false},
+		{"promised", dist.KindAllGather, 2, true, 6, true},
+		{"not promised", dist.KindAllGather, 2, false, 6, false},
+		{"another operation in between", dist.KindAllGather, 2, true, 5, false},
+		{"none before", dist.KindAllGather, 2, true, 0, false},
+		{"a sum", dist.KindAllReduce, 2, true, 6, false},
+		{"half a sum", dist.KindReduceScatter, 2, true, 6, false},
+		{"among three", dist.KindAllGather, 3, true, 6, false},
 	} {
 		s := &state{
-			n: 3, p: &gpu.Party{Rank: 1, Size: 3}, slab: &gpu.Slab{Base: []uintptr{1 << 32, 2 << 32, 3 << 32}},
+			n: tt.n, p: &gpu.Party{Rank: 1, Size: tt.n}, slab: &gpu.Slab{Base: []uintptr{1 << 32, 2 << 32, 3 << 32}[:tt.n]},
 			board: board{tiles: part{0, 64 << 10}}, adder: adder{number: tt.last},
 		}
 		s.slabs.Store(&[]known{{slab: &gpu.Slab{Bytes: 1 << 20, Base: s.slab.Base}, base: 2 << 32, row: 1, plain: true}})
-		all, own := hostBuffer(room(3072), 3072, tensor.U8), hostBuffer(room(1024), 1024, tensor.U8)
+		all, own := hostBuffer(room(1024*tt.n), 1024*tt.n, tensor.U8), hostBuffer(room(1024), 1024, tensor.U8)
 		op := dist.Op{Kind: tt.kind, Count: 1024, Symmetric: true, Along: tt.along, Seq: 7, Src: all, Dst: all}
 		switch tt.kind {
 		case dist.KindAllGather:
@@ -63,7 +65,7 @@ func TestWhatGoesAlong(t *testing.T) {
 			op.Dst = own
 		}
 		l := call{src: 2<<32 + 1024, dst: 2 << 32}
-		l.span, _ = spanOf(&op, 3)
+		l.span, _ = spanOf(&op, tt.n)
 		c, ok := s.copying(&op, &l)
 		if !ok {
 			t.Fatalf("%s: copy engines cannot", tt.name)
@@ -75,7 +77,7 @@ func TestWhatGoesAlong(t *testing.T) {
 		if got := h.did[0] == "along"; got != tt.want || h.did[len(h.did)-1] != "meet false" {
 			t.Errorf("%s: does %v", tt.name, h.did)
 		}
-		if want := []string{"along", "to rank 2", "to rank 0", "gathered", "meet false"}; tt.want && !slices.Equal(h.did, want) {
+		if want := []string{"along", "to rank 0", "gathered", "meet false"}; tt.want && !slices.Equal(h.did, want) {
 			t.Errorf("%s: does %v, want %v", tt.name, h.did, want)
 		}
 	}

@@ -2,9 +2,6 @@ package direct
 
 import (
 	"errors"
-	"math"
-	"slices"
-	"sync/atomic"
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/internal/cuda"
@@ -23,8 +20,13 @@ import (
 // Scratch memory is all of the board's tiles: between the meetings no other operation of any rank uses them. A slice comes in
 // parts, so that the links carry one while another is combined, on a stream of its own.
 //
-// An all-gather may go along with the one before (Group.Along): then that one's opening meeting is its own, and its copies come behind
-// those of that one, on a stream of their own, while ranks still meet behind them. So the links need not wait for meetings.
+// Among more than two ranks, copies that come to one rank at a time are in each other's way: so ranks begin together, and copies are
+// few. In place of pulling, a rank sends what it has of the others' slices to their scratch memory, in one part, because links carry
+// more of what is written over them than of what is read; and ranks meet once more before they combine, again with their factors.
+//
+// Between two ranks an all-gather may go along with the one before (Group.Along): then that one's opening meeting is its own, and its
+// copies come behind those of that one, on a stream of their own, while ranks still meet behind them. So the links need not wait
+// for meetings.
 //
 // Copies cannot be called back: where a meeting ends because the group is broken, those behind it still run, also of graphs that are
 // queued, and put what there is then to destinations of the others.
@@ -33,7 +35,9 @@ type copying struct {
 	src, dst [MaxRanks]uintptr // of each rank, as this one addresses it; where others have none to do with it, this rank's alone
 	first    uintptr           // bytes from the beginning of src, or dst, to this rank's slice, where it is one of several
 	bytes    uint64            // of the slice
-	scratch  uintptr           // of this rank
+	stride   uint64            // from one slice to the next
+	all      uint64            // of the slices that are reduced
+	scratch  [MaxRanks]uintptr // of each rank
 	room     uint64
 	least    uint64 // bytes of a part
 	along    bool   // with the all-gather before
@@ -48,7 +52,7 @@ const (
 
 // hands is what a copying is done by.
 type hands interface {
-	meet(opening bool) error
+	meet(factors bool) error
 	// along has what is moved next come behind what the last all-gather has moved, whatever came since, until gathered.
 	along() error
 	// gathered notes what an all-gather has moved, and has what comes next wait for it.
@@ -107,6 +111,9 @@ func (c *copying) push(from, off uintptr, bytes uint64, h hands) error {
 
 // reduce reduces this rank's slice of all to the address to, as much at a time as scratch memory holds, and pushes it from there.
 func (c *copying) reduce(to uintptr, push bool, h hands) error {
+	if c.n > 2 {
+		return c.reduceSent(to, push, h)
+	}
 	most := c.pass()
 	for off := uint64(0); off < c.bytes; off += most {
 		bytes := min(most, c.bytes-off)
@@ -136,6 +143,60 @@ func (c *copying) reduce(to uintptr, push bool, h hands) error {
 	return nil
 }
 
+// reduceSent is reduce among more than two ranks, which send each other what they have of the others' slices.
+func (c *copying) reduceSent(to uintptr, push bool, h hands) error {
+	most := c.pass()
+	for off := uint64(0); off < c.stride; off += most {
+		if off > 0 {
+			if err := h.meet(false); err != nil { // all have combined what lay there before
+				return err
+			}
+		}
+		for j := 1; j < c.n; j++ {
+			q := (c.rank + j) % c.n
+			at, bytes := c.sliceOf(q, off, most)
+			if bytes == 0 {
+				continue
+			}
+			if err := h.move(c.place(q, c.rank, at, bytes), c.src[c.rank]+at, bytes); err != nil {
+				return err
+			}
+		}
+		if err := h.meet(true); err != nil { // what is combined comes behind a meeting with factors
+			return err
+		}
+		at, bytes := c.sliceOf(c.rank, off, most)
+		if bytes == 0 {
+			continue
+		}
+		from := c.place(c.rank, 0, at, bytes) - uintptr(slotOf(0, c.rank))*uintptr(slotBytes(bytes))
+		if err := errors.Join(h.combine(0, to+uintptr(off), c.src[c.rank]+at, from, slotBytes(bytes), bytes), h.await(0)); err != nil {
+			return err
+		}
+		if push {
+			if err := c.push(to+uintptr(off), uintptr(off), bytes, h); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// sliceOf is most bytes at most of rank q's slice, from off on: where they begin in the source, and how many there are.
+func (c *copying) sliceOf(q int, off, most uint64) (at uintptr, bytes uint64) {
+	first := uint64(q)*c.stride + off
+	return uintptr(first), min(most, c.stride-off, c.all-min(first, c.all))
+}
+
+// place is where rank q has from rank r what it combines with bytes bytes that it has itself, at behind the beginning of its source.
+func (c *copying) place(q, r int, at uintptr, bytes uint64) uintptr {
+	shift := (c.src[q] + at) & 15 // vectors of all operands lie alike
+	return c.scratch[q] + shift + uintptr(slotOf(r, q))*uintptr(slotBytes(bytes))
+}
+
+// slotBytes is from one place to the next, for so many bytes in each.
+func slotBytes(bytes uint64) uint64 { return align(bytes, 128) + 128 }
+
 // pass is the bytes of a slice that scratch memory holds at once. Each part has 128 bytes for what its place is shifted by, and up to as
 // many because its length is rounded.
 func (c *copying) pass() uint64 { return c.room/uint64(c.n-1)&^127 - 256*mostParts }
@@ -145,8 +206,8 @@ func (c *copying) pass() uint64 { return c.room/uint64(c.n-1)&^127 - 256*mostPar
 func (c *copying) pull(i int, to uintptr, off, in, bytes, part uint64, h hands) error {
 	at := uintptr(off + in)
 	own := c.src[c.rank] + c.first + at
-	scratch := c.scratch + uintptr(i*(c.n-1))*uintptr(part+128) + own&15 // vectors of all operands lie alike
-	slot := align(bytes, 128) + 128
+	scratch := c.scratch[c.rank] + uintptr(i*(c.n-1))*uintptr(part+128) + own&15 // vectors of all operands lie alike
+	slot := slotBytes(bytes)
 	for j := 1; j < c.n; j++ {
 		q := (c.rank + j) % c.n
 		if err := h.move(scratch+uintptr(slotOf(q, c.rank))*uintptr(slot), c.src[q]+c.first+at, bytes); err != nil {
@@ -171,19 +232,22 @@ func (s *state) copying(op *dist.Op, l *call) (c copying, ok bool) {
 		return c, false
 	}
 	c = copying{rank: s.p.Rank, n: s.n, bytes: l.span.block, least: leastPull}
-	c.along = op.Along && op.Kind == dist.KindAllGather && s.adder.number != 0 && op.Seq == s.adder.number+1
+	c.along = s.n == 2 && op.Along && op.Kind == dist.KindAllGather && s.adder.number != 0 && op.Seq == s.adder.number+1
 	b := &s.board.tiles
-	c.scratch, c.room = s.slab.Base[c.rank]+uintptr(b.at), 2*b.half
-	stride := c.bytes
-	if op.Kind == dist.KindAllReduce {
-		stride = pieceOf(reduceAll, &l.span, s.n, l.span.block).stride
-		c.bytes = min(stride, l.span.block-min(uint64(c.rank)*stride, l.span.block))
+	for r, base := range s.slab.Base {
+		c.scratch[r] = base + uintptr(b.at)
 	}
-	c.first = uintptr(uint64(c.rank) * stride)
+	c.room = 2 * b.half
+	c.stride, c.all = c.bytes, c.bytes*uint64(c.n)
+	if op.Kind == dist.KindAllReduce {
+		c.stride, c.all = pieceOf(reduceAll, &l.span, s.n, l.span.block).stride, l.span.block
+		c.bytes = min(c.stride, c.all-min(uint64(c.rank)*c.stride, c.all))
+	}
+	c.first = uintptr(uint64(c.rank) * c.stride)
 	c.src[c.rank], c.dst[c.rank] = l.src, l.dst
 	ok = true
 	if op.Kind != dist.KindAllGather {
-		ok = stride <= mostPasses*c.pass() && s.everywhere(&c.src, l.src, uint64(op.Src.Bytes()))
+		ok = c.stride <= mostPasses*c.pass() && s.everywhere(&c.src, l.src, uint64(op.Src.Bytes()))
 	}
 	if op.Kind != dist.KindReduceScatter {
 		ok = ok && s.everywhere(&c.dst, l.dst, uint64(op.Dst.Bytes()))
@@ -215,9 +279,9 @@ type copyHands struct {
 	shape   Shape
 }
 
-func (h *copyHands) meet(opening bool) error {
+func (h *copyHands) meet(factors bool) error {
 	v := variant{onceShort, h.s.n, 0, redNone}
-	if opening {
+	if factors {
 		v = h.opening
 	}
 	h.call.span = span{senders: 1<<h.s.n - 1, receivers: 1<<h.s.n - 1, flags: flagGreet | flagFence}
@@ -265,82 +329,6 @@ func (h *copyHands) combine(i int, dst, own, from uintptr, slot, bytes uint64) e
 }
 
 func (h *copyHands) await(i int) error { return h.stream.Wait(h.s.adder.added[i]) }
-
-// adder is where what copy engines bring is combined, and where copies go that go along with others.
-type adder struct {
-	stream        *cuda.Stream
-	copied, added [mostParts]*cuda.Event
-	gathered      *cuda.Event // behind the copies of the last all-gather
-	number        uint64      // of that all-gather in the group; 0 for none
-}
-
-// open makes the stream, of the greatest priority, and the events.
-func (a *adder) open(v *cuda.Device) error {
-	_, greatest, err := v.PriorityRange()
-	if err != nil {
-		return err
-	}
-	if a.stream, err = v.NewStream(greatest); err != nil {
-		return err
-	}
-	if a.gathered, err = v.NewEvent(); err != nil {
-		return err
-	}
-	for i := range mostParts {
-		for _, e := range [...]**cuda.Event{&a.copied[i], &a.added[i]} {
-			if *e, err = v.NewEvent(); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-func (a *adder) close() error {
-	var errs []error
-	for i := range mostParts {
-		for _, e := range [...]*cuda.Event{a.copied[i], a.added[i]} {
-			if e != nil {
-				errs = append(errs, e.Close())
-			}
-		}
-	}
-	if a.gathered != nil {
-		errs = append(errs, a.gathered.Close())
-	}
-	if a.stream != nil {
-		errs = append(errs, a.stream.Close())
-	}
-	*a = adder{}
-	return errors.Join(errs...)
-}
-
-// seams is where one allocation of a slab ends and another begins, as NVSHMEM's heap is made of several, on all ranks as this one
-// addresses them, ascending: no copy goes across, since one in a graph may not.
-type seams struct{ at atomic.Pointer[[]uintptr] }
-
-// until is the bytes from p to the next seam.
-func (s *seams) until(p uintptr) uint64 {
-	all := s.at.Load()
-	if all == nil {
-		return math.MaxUint64
-	}
-	i, _ := slices.BinarySearch(*all, p+1)
-	if i == len(*all) {
-		return math.MaxUint64
-	}
-	return uint64((*all)[i] - p)
-}
-
-// note makes seams those of slabs.
-func (s *seams) note(slabs []known) {
-	var all []uintptr
-	for i := range slabs {
-		all = append(all, slabs[i].seams...)
-	}
-	slices.Sort(all)
-	s.at.Store(&all)
-}
 
 // Aside implements gpu.Aside. What turns out to be nothing for copy engines is done as by twoshot, in a shape that is guessed.
 func (e *Engine) Aside(op *dist.Op) bool {
