@@ -78,7 +78,13 @@ func (r *Recorder) queued(op *Op, now int64) *Record {
 		peer = int32(op.Peer)
 	}
 	e := &r.entries[op.Seq&uint64(len(r.entries)-1)]
-	*e = Record{Seq: op.Seq, Signature: op.Signature(), Peer: peer, Name: op.Name, Bytes: op.bytes, Queued: now}
+	if e.Name != op.Name {
+		e.Name = op.Name
+	}
+	// One by one, since a whole Record would be made elsewhere and then copied.
+	e.Seq, e.Peer, e.Bytes, e.Failed = op.Seq, peer, op.bytes, false
+	e.Signature = op.Signature()
+	e.Queued, e.Started, e.Ended = now, 0, 0
 	return e
 }
 

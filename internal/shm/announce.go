@@ -29,12 +29,20 @@ func (t *Transport) open(hash uint32) error {
 // entry is the payload of the open round.
 func (t *Transport) entry() []byte { return t.ctl.entry(t.rank, t.round) }
 
-// announce publishes the open round, that of op. What nobody needs unless ranks disagree, and the recorder, come after
-// it, while the announcements of the others are on their way.
+// announce publishes the open round, that of op. The recorder comes after it, while the announcements of the others are on their way.
 func (t *Transport) announce(op *dist.Op) {
+	t.sign(op.Signature())
 	t.post()
-	t.ctl.sign(t.rank, op.Signature(), t.round)
 	op.Posted()
+}
+
+// sign notes the signature of the open round where the others look when ranks disagree. What the round depth before has noted there
+// is often the same, and then stays: it is that of all rounds since.
+func (t *Transport) sign(s dist.Signature) {
+	if old := &t.signs[t.round%depth]; *old != s {
+		*old = s
+		putSignature(t.ctl.header(t.rank, t.round), s, t.round)
+	}
 }
 
 // post makes the announcement visible.
@@ -206,7 +214,7 @@ func (t *Transport) barrier() error {
 	if err := t.open(1); err != nil {
 		return err
 	}
-	t.ctl.sign(t.rank, dist.Signature{Kind: dist.KindBarrier, Root: -1}, t.round)
+	t.sign(dist.Signature{Kind: dist.KindBarrier, Root: -1})
 	t.post()
 	return t.meetAll()
 }
@@ -218,6 +226,7 @@ func (t *Transport) agree(own *header) error {
 	}
 	own.round = t.round
 	own.put(t.ctl.header(t.rank, t.round))
+	t.signs[t.round%depth] = own.sig
 	t.post()
 	if err := t.meetAll(); err != nil {
 		return err
@@ -252,13 +261,10 @@ func (t *Transport) difference() error {
 			if atomic.LoadUint64(t.ctl.word(r, t.round))&roundMask < t.round {
 				continue // not here yet
 			}
-			if round == t.round { // those before it were signed before it was announced
-				t.ctl.signed(r, round)
-			}
 			var h header
 			h.get(t.ctl.header(r, round))
 			switch {
-			case h.round != round:
+			case h.round > round: // it has gone on
 			case first < 0:
 				first, a = r, h
 			case h.sig != a.sig && round < t.round:

@@ -178,23 +178,13 @@ func (h *header) put(b []byte) {
 	putSignature(b, h.sig, h.round)
 }
 
-// putSignature is put for an operation that has only a signature. The round is last, and tells that the rest is there.
+// putSignature is put for an operation that has only a signature.
 func putSignature(b []byte, s dist.Signature, round uint64) {
 	_ = b[24]
 	le := binary.LittleEndian
 	le.PutUint64(b[0:], uint64(s.Count))
 	le.PutUint64(b[8:], uint64(uint32(s.Root))|uint64(s.Kind)<<32|uint64(s.Red)<<40|uint64(s.DType)<<48)
 	asym.Store((*uint64)(unsafe.Pointer(&b[16])), round)
-}
-
-// sign notes the signature of rank's round where the others look when ranks disagree.
-func (c *control) sign(rank int, s dist.Signature, round uint64) {
-	putSignature(c.header(rank, round), s, round)
-}
-
-// signed returns when rank, which has announced round, has noted its signature, for a while at most.
-func (c *control) signed(rank int, round uint64) {
-	followed(c.u64(c.page(rank)+headerAt+int(round%depth)*headerLen+16), round)
 }
 
 // followed returns when a word is no less than least, for a while at most: its rank stores that right after what was seen of it,

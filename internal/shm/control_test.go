@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 	"unsafe"
 
 	"github.com/symgrad/symgrad/dist"
@@ -128,36 +127,6 @@ func TestBlocksCoverAllElementsOnce(t *testing.T) {
 			t.Fatalf("blocks end at %d of %d", next, count)
 		}
 	})
-}
-
-// A rank that lost its core between its announcement and its signature is waited for: who disagrees with it can say on what.
-func TestASignatureThatComesLateIsWaitedFor(t *testing.T) {
-	l := newLayout(2, 64)
-	seg, _ := goMaker{}.make("", l.size)
-	c := newControl(l, seg.bytes())
-	begun, returned := time.Now(), make(chan struct{})
-	go func() {
-		c.signed(1, 1)
-		close(returned)
-	}()
-	for range 5000 {
-		runtime.Gosched()
-	}
-	select {
-	case <-returned:
-		if took := time.Since(begun); took < followWait {
-			t.Fatalf("gave up after %v", took)
-		}
-	default:
-	}
-	want := dist.Signature{Kind: dist.KindAllReduce, Count: 3, DType: tensor.I32}
-	c.sign(1, want, 1)
-	<-returned
-	var h header
-	h.get(c.header(1, 1))
-	if h.round != 1 || h.sig != want {
-		t.Errorf("round %d, %v, want round 1, %v", h.round, h.sig, want)
-	}
 }
 
 // TestReasonsAreWaitedFor has a rank that breaks the group lose its core before it has written why.

@@ -20,9 +20,12 @@ func (t *Transport) runLine(op *dist.Op) error {
 		}
 		t.announce(op)
 		if err = t.meetLine(op); err == nil && !op.Dst.IsZero() {
-			if op.Memo&planTiny != 0 {
+			switch n := op.Memo >> planBytes; {
+			case op.Memo&planTiny != 0:
 				t.sumTiny(op)
-			} else if op.Memo>>planBytes > 0 {
+			case op.Kind == dist.KindAllGather:
+				t.gatherTiny(op, uintptr(n))
+			case n > 0:
 				err = t.takeSmall(op, false)
 			}
 		}
@@ -67,6 +70,14 @@ func copyLine(dst, src unsafe.Pointer, n uintptr) {
 	}
 	for ; i < n; i++ {
 		*(*byte)(unsafe.Add(dst, i)) = *(*byte)(unsafe.Add(src, i))
+	}
+}
+
+// gatherTiny takes the n bytes that came with each announcement.
+func (t *Transport) gatherTiny(op *dist.Op, n uintptr) {
+	dst, at := op.Dst.Pointer(), t.round%depth*entryLen
+	for r, ring := range t.rings {
+		copyLine(unsafe.Add(dst, uintptr(r)*n), unsafe.Add(ring, at), n)
 	}
 }
 

@@ -27,17 +27,18 @@ type Transport struct {
 
 	// Operations run in the order of their turns, whichever stream they are on. What follows is touched only by the
 	// goroutine whose turn it is.
-	op        *dist.Op         // that runs, or ran last
-	call      dist.Op          // stands for a call that is not a collective
-	eager     bool             // op runs on its caller, who need not wait for ranks that give nothing
-	round     uint64           // rounds entered
-	chain     uint64           // hash of all signatures so far
-	differs   bool             // a rank that was met has another chain
-	rings     []unsafe.Pointer // by rank: its announcements
-	seen      []uint64         // by rank: a round that it is known to have announced
-	slowest   uint64           // the least of seen
-	treed     uint64           // steps of dissemination barriers
-	smalls    uint64           // operations that went through small slots
+	op        *dist.Op              // that runs, or ran last
+	call      dist.Op               // stands for a call that is not a collective
+	eager     bool                  // op runs on its caller, who need not wait for ranks that give nothing
+	round     uint64                // rounds entered
+	chain     uint64                // hash of all signatures so far
+	signs     [depth]dist.Signature // what this rank's headers say
+	differs   bool                  // a rank that was met has another chain
+	rings     []unsafe.Pointer      // by rank: its announcements
+	seen      []uint64              // by rank: a round that it is known to have announced
+	slowest   uint64                // the least of seen
+	treed     uint64                // steps of dissemination barriers
+	smalls    uint64                // operations that went through small slots
 	smallUsed [smallSlots]uint64
 	chunks    uint64   // chunks that went through staging slots
 	placed    uint64   // round whose first chunk this rank has put
