@@ -58,8 +58,8 @@
 // graph begins a few microseconds behind what it follows. Beside a computation it can be the better way all the same, for large
 // operations, and Aside says from which size on. It needs the promise of symmetry, and memory whose allocations the driver knows,
 // since a copy in a graph must not go across two of them; without that, and for what would take many passes, it does what twoshot
-// does, and all other operations by packets. Each of its two meetings is an operation with an epoch of its own; between them all
-// tiles of the board, both halves, are its scratch memory. Copies cannot be ended: where the group breaks, those that are queued
+// does, and all other operations by packets. Each of its meetings is an operation with an epoch of its own; between the first and the
+// last all tiles of the board, both halves, are its scratch memory. Copies cannot be ended: where the group breaks, those that are queued
 // still run.
 //
 // # Fewer blocks
