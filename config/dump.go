@@ -11,6 +11,9 @@ import (
 // FileName is the file that Save writes.
 const FileName = "config.yaml"
 
+// SummaryName is the file beside it that programs that train write the results of a run to.
+const SummaryName = "summary.json"
+
 // Setting is one setting with its value.
 type Setting struct {
 	Key    string

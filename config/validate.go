@@ -125,9 +125,6 @@ func (c *Config) checkOptim(r *rules) {
 		"%d steps of warm-up leave none of the cosine's %d (optim.schedule.total_steps)", s.WarmupSteps, s.TotalSteps)
 }
 
-// summaryName is what programs that train call the summary in the output folder.
-const summaryName = "summary.json"
-
 func (c *Config) checkTrace(r *rules) {
 	if c.Log.Trace == "" {
 		return
@@ -135,7 +132,7 @@ func (c *Config) checkTrace(r *rules) {
 	r.require(filepath.IsLocal(c.Log.Trace), "log.trace", nil, "%q leads out of the output folder: use a file name", c.Log.Trace)
 	r.require(filepath.Clean(c.Log.Trace) != ".", "log.trace", nil, "%q is the output folder itself: use a file name", c.Log.Trace)
 	own := filepath.Clean(c.Log.Trace)
-	r.require(own != FileName && own != summaryName, "log.trace", nil, "%q is a file that the run writes itself: use another name", own)
+	r.require(own != FileName && own != SummaryName, "log.trace", nil, "%q is a file that the run writes itself: use another name", own)
 	t := c.Log.TraceSteps
 	if len(t) != 2 || t[0] > t[1] {
 		r.require(false, "log.trace_steps", nil, "%s is not a first and a last step: write them as [10, 19]", format(t))

@@ -9,7 +9,6 @@ import (
 	"gorgonia.org/gorgonia"
 	gtensor "gorgonia.org/tensor"
 
-	"github.com/symgrad/symgrad/internal/program"
 	"github.com/symgrad/symgrad/tensor"
 )
 
@@ -53,7 +52,7 @@ func elementsOf(d *gtensor.Dense) unsafe.Pointer {
 // axis is called contiguous by Gorgonia's tensors all the same, so that strides count too.
 func isPlain(d *gtensor.Dense) bool {
 	o, shape, strides := d.DataOrder(), d.Shape(), d.Strides()
-	return o.IsContiguous() && !o.IsColMajor() && !d.RequiresIterator() && (len(strides) != len(shape) || program.IsPacked(shape, strides))
+	return o.IsContiguous() && !o.IsColMajor() && !d.RequiresIterator() && (len(strides) != len(shape) || tensor.Packed(shape, strides))
 }
 
 // compact copies the elements of d in C order, whatever its strides are, to b.

@@ -6,6 +6,8 @@ import (
 
 	"gorgonia.org/gorgonia"
 	gtensor "gorgonia.org/tensor"
+
+	"github.com/symgrad/symgrad/tensor"
 )
 
 // float is the element types that can be updated.
@@ -54,7 +56,7 @@ func flattenDense(t *gtensor.Dense) (flat, error) {
 		return flat{}, fmt.Errorf("its memory is on a device: copy it to the host: %w", ErrUnsupported)
 	case len(t.Mask()) > 0:
 		return flat{}, fmt.Errorf("it is masked: remove the mask: %w", ErrUnsupported)
-	case !inCOrder(f.shape, t.Strides()):
+	case !tensor.Packed(f.shape, t.Strides()):
 		return flat{}, fmt.Errorf("shape %v with strides %v is a view that is not contiguous in C order: give a Materialize()d copy: %w",
 			f.shape, t.Strides(), ErrUnsupported)
 	}
@@ -87,22 +89,6 @@ func shapeSize(shape []int) int {
 		size *= d
 	}
 	return size
-}
-
-// inCOrder reports whether strides walk through a shape's memory from front to back. Strides of dims of size 1 are
-// never walked and may be anything, which gorgonia makes use of.
-func inCOrder(shape gtensor.Shape, strides []int) bool {
-	if len(strides) != len(shape) {
-		return len(shape) == 0 || shapeSize(shape) <= 1
-	}
-	want := 1
-	for i := len(shape) - 1; i >= 0; i-- {
-		if shape[i] != 1 && strides[i] != want {
-			return false
-		}
-		want *= shape[i]
-	}
-	return true
 }
 
 // sameOrder reports whether equal offsets are equal coordinates in both shapes: they are equal but for dims of size 1,

@@ -124,7 +124,7 @@ func BufferOf(d *gtensor.Dense) (Buffer, error) {
 		n = 1 // gorgonia says 0
 	}
 	o := d.DataOrder()
-	if !o.IsContiguous() || o.IsColMajor() || d.RequiresIterator() || n != d.Shape().TotalSize() || !inCOrder(d.Shape(), d.Strides()) {
+	if !o.IsContiguous() || o.IsColMajor() || d.RequiresIterator() || n != d.Shape().TotalSize() || !Packed(d.Shape(), d.Strides()) {
 		return Buffer{}, fmt.Errorf("tensor: %v view of shape %v is not contiguous in C order; clone it first", dt, d.Shape())
 	}
 	switch dt {
@@ -150,11 +150,17 @@ func BufferOf(d *gtensor.Dense) (Buffer, error) {
 	return Of(d.Uint64s()), nil
 }
 
-// inCOrder reports whether strides walk through a shape's memory from front to back. Those of dimensions of size 1 are never
-// walked. Gorgonia's flags do not tell: a slice of a transposed view has those of a contiguous tensor.
-func inCOrder(shape gtensor.Shape, strides []int) bool {
-	if len(strides) != len(shape) {
-		return shape.TotalSize() <= 1
+// Packed reports whether strides, in elements, walk through the memory of a shape from front to back without gaps: the last dimension
+// first, as C has it. Strides of dimensions of one element are never walked and may be anything; a shape without elements has
+// no order. Where there is not one stride for each dimension, it is of one element at most. Gorgonia's flags do not tell: a
+// slice of a transposed view has those of a contiguous tensor.
+func Packed(shape, strides []int) bool {
+	size := 1
+	for _, d := range shape {
+		size *= d
+	}
+	if size == 0 || len(strides) != len(shape) {
+		return size <= 1
 	}
 	want := 1
 	for i := len(shape) - 1; i >= 0; i-- {

@@ -8,6 +8,7 @@ import (
 	"unsafe"
 
 	gtensor "gorgonia.org/tensor"
+	"pgregory.net/rapid"
 )
 
 var errNoPeer = errors.New("no such rank")
@@ -351,4 +352,41 @@ func TestBufferOfOddTensors(t *testing.T) {
 	if scalar.ScalarValue() != int64(4) {
 		t.Errorf("the scalar stayed %v", scalar.ScalarValue())
 	}
+}
+
+// offsets is where each element of a tensor lies, in the order of its coordinates.
+func offsets(shape, strides []int) []int {
+	all := []int{0}
+	for d, n := range shape {
+		var next []int
+		for _, o := range all {
+			for i := range n {
+				next = append(next, o+i*strides[d])
+			}
+		}
+		all = next
+	}
+	return all
+}
+
+func TestPackedIsTheOffsetsOfAllElementsInOrder(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		shape := rapid.SliceOfN(rapid.IntRange(0, 4), 0, 4).Draw(t, "shape")
+		strides := make([]int, len(shape))
+		want := 1
+		for i := len(shape) - 1; i >= 0; i-- {
+			strides[i] = want
+			want *= shape[i]
+		}
+		if len(strides) > 0 && rapid.Bool().Draw(t, "spoil") {
+			strides[rapid.IntRange(0, len(strides)-1).Draw(t, "dim")] = rapid.IntRange(0, 9).Draw(t, "stride")
+		}
+		flat := true
+		for i, o := range offsets(shape, strides) {
+			flat = flat && o == i
+		}
+		if got := Packed(shape, strides); got != flat {
+			t.Fatalf("shape %v with strides %v: %t, but the offsets are %v", shape, strides, got, offsets(shape, strides))
+		}
+	})
 }

@@ -1,8 +1,6 @@
 package direct
 
 import (
-	"errors"
-
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/internal/cuda"
 	"github.com/symgrad/symgrad/internal/gpu"
@@ -158,7 +156,8 @@ func (c *copying) reduceSent(to uintptr, push bool, h hands) error {
 			if bytes == 0 {
 				continue
 			}
-			if err := h.move(c.place(q, c.rank, at, bytes), c.src[c.rank]+at, bytes); err != nil {
+			place := c.area(q, at) + uintptr(slotOf(c.rank, q))*uintptr(slotBytes(bytes))
+			if err := h.move(place, c.src[c.rank]+at, bytes); err != nil {
 				return err
 			}
 		}
@@ -169,8 +168,10 @@ func (c *copying) reduceSent(to uintptr, push bool, h hands) error {
 		if bytes == 0 {
 			continue
 		}
-		from := c.place(c.rank, 0, at, bytes) - uintptr(slotOf(0, c.rank))*uintptr(slotBytes(bytes))
-		if err := errors.Join(h.combine(0, to+uintptr(off), c.src[c.rank]+at, from, slotBytes(bytes), bytes), h.await(0)); err != nil {
+		if err := h.combine(0, to+uintptr(off), c.src[c.rank]+at, c.area(c.rank, at), slotBytes(bytes), bytes); err != nil {
+			return err
+		}
+		if err := h.await(0); err != nil {
 			return err
 		}
 		if push {
@@ -188,11 +189,9 @@ func (c *copying) sliceOf(q int, off, most uint64) (at uintptr, bytes uint64) {
 	return uintptr(first), min(most, c.stride-off, c.all-min(first, c.all))
 }
 
-// place is where rank q has from rank r what it combines with bytes bytes that it has itself, at behind the beginning of its source.
-func (c *copying) place(q, r int, at uintptr, bytes uint64) uintptr {
-	shift := (c.src[q] + at) & 15 // vectors of all operands lie alike
-	return c.scratch[q] + shift + uintptr(slotOf(r, q))*uintptr(slotBytes(bytes))
-}
+// area is where in rank q's scratch memory that begins which is combined with what lies at behind the beginning of its source: vectors
+// of all operands lie alike.
+func (c *copying) area(q int, at uintptr) uintptr { return c.scratch[q] + (c.src[q]+at)&15 }
 
 // slotBytes is from one place to the next, for so many bytes in each.
 func slotBytes(bytes uint64) uint64 { return align(bytes, 128) + 128 }
@@ -201,20 +200,16 @@ func slotBytes(bytes uint64) uint64 { return align(bytes, 128) + 128 }
 // many because its length is rounded.
 func (c *copying) pass() uint64 { return c.room/uint64(c.n-1)&^127 - 256*mostParts }
 
-// pull has bytes bytes of this rank's slice, in bytes behind off, come from all others, and combined: part number i of those that are so
-// far apart.
+// pull has bytes bytes of this rank's slice, in bytes behind off, come from the other of two ranks, and combined: part number i of those
+// that are so far apart.
 func (c *copying) pull(i int, to uintptr, off, in, bytes, part uint64, h hands) error {
 	at := uintptr(off + in)
-	own := c.src[c.rank] + c.first + at
-	scratch := c.scratch[c.rank] + uintptr(i*(c.n-1))*uintptr(part+128) + own&15 // vectors of all operands lie alike
-	slot := slotBytes(bytes)
-	for j := 1; j < c.n; j++ {
-		q := (c.rank + j) % c.n
-		if err := h.move(scratch+uintptr(slotOf(q, c.rank))*uintptr(slot), c.src[q]+c.first+at, bytes); err != nil {
-			return err
-		}
+	own := c.first + at
+	from := c.area(c.rank, own) + uintptr(i)*uintptr(part+128)
+	if err := h.move(from, c.src[1-c.rank]+own, bytes); err != nil {
+		return err
 	}
-	return h.combine(i, to+at, own, scratch, slot, bytes)
+	return h.combine(i, to+at, c.src[c.rank]+own, from, slotBytes(bytes), bytes)
 }
 
 // slotOf is the number of the place for rank q at rank r, which needs none for itself.

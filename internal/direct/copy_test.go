@@ -55,6 +55,9 @@ func (k *clerk) combine(part int, dst, own, from uintptr, slot, n uint64) error 
 	if k.plain {
 		return errors.New("the factors did not come with the last meeting")
 	}
+	if (from-own)%16 != 0 {
+		return errors.New("vectors of what is combined do not lie alike")
+	}
 	f := func() {
 		parts := make([][]byte, k.c.n)
 		for q := range parts {

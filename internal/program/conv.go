@@ -1,6 +1,10 @@
 package program
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/symgrad/symgrad/tensor"
+)
 
 // convolutions finds what gorgonia.Conv2d is made of, and its gradients: Im2Col and a product with the filter is Conv, a
 // product with Im2Col ConvGradFilter, a product with the filter and Col2Im ConvGradInput. Products have the channels last;
@@ -39,7 +43,7 @@ func columnsOf(f *flow, i int, v *View, rows, cols int) int {
 	}
 	o, ok := f.p.Steps[j].Op.(*Im2Col)
 	if !ok || o.N*o.OutH*o.OutW != rows || o.C*o.R*o.S != cols || v.Offset != 0 ||
-		!IsPacked([]int{1, rows, cols}, v.Strides) || !f.p.Values[v.Value].DType.IsFloat() {
+		!tensor.Packed([]int{1, rows, cols}, v.Strides) || !f.p.Values[v.Value].DType.IsFloat() {
 		return -1
 	}
 	return j
@@ -66,7 +70,7 @@ func convOf(f *flow, i int, o *MatMul) []Step {
 // flipped is a filter, a row each, that a matrix operand over (1, rows, cols) is the transpose of.
 func flipped(v *View, rows, cols int) (View, bool) {
 	turned := []int{0, v.Strides[2], v.Strides[1]}
-	return View{Value: v.Value, Offset: v.Offset}, IsPacked([]int{1, cols, rows}, turned)
+	return View{Value: v.Value, Offset: v.Offset}, tensor.Packed([]int{1, cols, rows}, turned)
 }
 
 // images is a matrix operand, whose pixels and channels are the given axes, as images (N, K, OutH, OutW).
@@ -89,7 +93,7 @@ func (p *Program) gradient(s *Step, w *Window, k int, from View) (View, Step) {
 func convGradFilterOf(f *flow, i int, o *MatMul) []Step {
 	p, s := f.p, &f.p.Steps[i]
 	j := columnsOf(f, i, &s.In[1], o.K, o.N)
-	if j < 0 || !IsPacked([]int{1, o.M, o.N}, s.Out[0].Strides) || !sameTypes(p, s) {
+	if j < 0 || !tensor.Packed([]int{1, o.M, o.N}, s.Out[0].Strides) || !sameTypes(p, s) {
 		return nil
 	}
 	w := p.Steps[j].Op.(*Im2Col).Window
@@ -112,7 +116,7 @@ func convGradInputOf(f *flow, i int, o *Col2Im) []Step {
 		return nil
 	}
 	whole := []int{w.N, w.OutH, w.OutW, w.C * w.R * w.S}
-	if !IsPacked([]int{1, m.M, m.N}, product.Out[0].Strides) || !IsPacked(whole, s.In[0].Strides) || !IsPacked([]int{1, m.K, m.N}, product.In[1].Strides) {
+	if !tensor.Packed([]int{1, m.M, m.N}, product.Out[0].Strides) || !tensor.Packed(whole, s.In[0].Strides) || !tensor.Packed([]int{1, m.K, m.N}, product.In[1].Strides) {
 		return nil
 	}
 	dy, c := p.gradient(s, &w, m.K, w.images(&product.In[0], 1, 2))

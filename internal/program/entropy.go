@@ -1,6 +1,10 @@
 package program
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/symgrad/symgrad/tensor"
+)
 
 // entropy finds -mean(sum(y * log softmax(x))) and its gradient, as gorgonia.Grad makes it: the logarithm of a softmax,
 // whose product with y is summed and multiplied with a constant, and whose gradient comes from y times the same constant.
@@ -70,7 +74,7 @@ func (e *entropyOf) isProduct() bool {
 	}
 	root := m.Code[m.Stores[0]]
 	loads := m.Code[root.A].Op == Load && m.Code[root.B].Op == Load && m.Code[root.A].A != m.Code[root.B].A
-	return loads && e.value.Offset == 0 && lenOf(m.Space) == e.op.Outer*e.op.Axis && IsPacked(m.Space, e.value.Strides) &&
+	return loads && e.value.Offset == 0 && lenOf(m.Space) == e.op.Outer*e.op.Axis && tensor.Packed(m.Space, e.value.Strides) &&
 		e.targets.Value != e.value.Value && e.p.Values[e.targets.Value].DType.IsFloat() &&
 		!e.f.writtenBetween(e.p.Steps[e.softmax].In[0].Value, e.softmax, e.product)
 }
@@ -142,7 +146,7 @@ func (e *entropyOf) isGradient() bool {
 	}
 	e.scaled = e.f.maker(s.In[1].Value)
 	whole := []int{op.Outer, op.Axis, op.Inner}
-	if e.scaled < 0 || s.In[1].Offset != 0 || !IsPacked(whole, s.In[0].Strides) || !IsPacked(whole, s.In[1].Strides) {
+	if e.scaled < 0 || s.In[1].Offset != 0 || !tensor.Packed(whole, s.In[0].Strides) || !tensor.Packed(whole, s.In[1].Strides) {
 		return false
 	}
 	c, ok := e.scale()
@@ -164,7 +168,7 @@ func (e *entropyOf) scale() (float64, bool) {
 	m, ok := s.Op.(*Map)
 	product, _ := e.p.Steps[e.product].Op.(*Map)
 	if !ok || len(s.In) != 1 || len(s.Out) != 1 || !slices.Equal(m.Space, product.Space) || !sameView(m.Space, &s.In[0], &e.targets) ||
-		!IsPacked(m.Space, s.Out[0].Strides) || e.f.writtenBetween(e.targets.Value, e.product, e.scaled) {
+		!tensor.Packed(m.Space, s.Out[0].Strides) || e.f.writtenBetween(e.targets.Value, e.product, e.scaled) {
 		return 0, false
 	}
 	for r, in := range m.Code { // y * c, or -y

@@ -3,6 +3,8 @@ package program
 import (
 	"slices"
 	"strings"
+
+	"github.com/symgrad/symgrad/tensor"
 )
 
 // fuse joins Maps with the Maps and Reduces that read them, and folds copies into the views of whoever reads them, until
@@ -263,7 +265,7 @@ func (x *join) rewhole(k int) bool {
 	m, _ := from.Op.(*Map)
 	src, dst := from.In[0], from.Out[0]
 	n := x.p.Values[src.Value].Len()
-	if n != lenOf(m.Space) || src.Offset != 0 || !IsPacked(m.Space, src.Strides) || !IsPacked(m.Space, dst.Strides) {
+	if n != lenOf(m.Space) || src.Offset != 0 || !tensor.Packed(m.Space, src.Strides) || !tensor.Packed(m.Space, dst.Strides) {
 		return false
 	}
 	for o := range to.Out {

@@ -1,5 +1,7 @@
 package program
 
+import "github.com/symgrad/symgrad/tensor"
+
 // Pack puts copies before and behind steps that demand packed operands and are given other views. It is a part of
 // Optimize; without Optimize, call it before Plan.
 // Errors: ErrInvalid.
@@ -34,7 +36,7 @@ func Pack(p *Program) error {
 
 // meets reports whether a view is what the operand demands.
 func (o *Operand) meets(v *View) bool {
-	return (!o.Packed || IsPacked(o.Space, v.Strides)) && (!o.Matrix || isMatrix(o.Space, v.Strides))
+	return (!o.Packed || tensor.Packed(o.Space, v.Strides)) && (!o.Matrix || isMatrix(o.Space, v.Strides))
 }
 
 type packer struct {

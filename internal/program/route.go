@@ -3,6 +3,8 @@ package program
 import (
 	"cmp"
 	"slices"
+
+	"github.com/symgrad/symgrad/tensor"
 )
 
 // route says, of a view of a value, which index of the step that made the value each of its elements was made at. The
@@ -183,7 +185,7 @@ func (r *route) repeats() bool {
 func (r *route) straight(maker []int) bool {
 	line := r.carry(View{Strides: Contiguous(maker)})
 	space := r.space()
-	return lenOf(space) == lenOf(maker) && line.Offset == 0 && IsPacked(space, line.Strides)
+	return lenOf(space) == lenOf(maker) && line.Offset == 0 && tensor.Packed(space, line.Strides)
 }
 
 // unit is the route of a space to itself.

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/symgrad/symgrad/tensor"
 )
 
 // String is the program for people, one line a step: number, stream, operation, name, what it reads and writes with
@@ -118,7 +120,7 @@ func (p *Program) viewString(v View, space []int) string {
 
 // isWhole reports whether a view goes through all of a value of n elements in C order.
 func (v *View) isWhole(space []int, n int) bool {
-	return v.Offset == 0 && len(v.Strides) == len(space) && lenOf(space) == n && IsPacked(space, v.Strides)
+	return v.Offset == 0 && len(v.Strides) == len(space) && lenOf(space) == n && tensor.Packed(space, v.Strides)
 }
 
 // has reports whether id is a value of the program.

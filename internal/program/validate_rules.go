@@ -36,7 +36,7 @@ func (c *checker) steps() {
 }
 
 func (c *checker) demand(i int, name string, v *View, o Operand) {
-	if o.Packed && !IsPacked(o.Space, v.Strides) {
+	if o.Packed && !tensor.Packed(o.Space, v.Strides) {
 		c.add("%s: %s, %s, has strides %v over %s; it is to be packed: see Pack", c.step(i), name, c.value(v.Value), v.Strides, shapeString(o.Space))
 	}
 	if o.Matrix && !isMatrix(o.Space, v.Strides) {

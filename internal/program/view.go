@@ -27,18 +27,6 @@ func (v *View) bounds(space []int) (lo, hi int) {
 	return lo, hi
 }
 
-// IsPacked reports whether strides are those of C order without gaps. Strides of dimensions of one element do not count.
-func IsPacked(space, strides []int) bool {
-	n := 1
-	for i := len(space) - 1; i >= 0; i-- {
-		if space[i] != 1 && strides[i] != n {
-			return lenOf(space) == 0
-		}
-		n *= space[i]
-	}
-	return true
-}
-
 // isMatrix reports whether a view over (batch, rows, columns) is what MatMul takes: one of the last two strides is 1 and
 // the other at least the length of that dimension, as a leading dimension of BLAS has to be.
 func isMatrix(space, strides []int) bool {

@@ -10,11 +10,12 @@ import (
 	"runtime"
 	"runtime/debug"
 
+	"github.com/symgrad/symgrad/config"
 	"github.com/symgrad/symgrad/internal/plan"
 )
 
 // SummaryName is the file in run.output_dir with the results of a run.
-const SummaryName = "summary.json"
+const SummaryName = config.SummaryName
 
 // Summary is the results of a run, as they are in summary.json.
 type Summary struct {
