@@ -73,7 +73,7 @@ func (t *Transport) runSmall(op *dist.Op) error {
 		return t.passOn(op, slot, bytes)
 	}
 	if bytes > 0 && !op.Src.IsZero() {
-		copy(t.parcel(t.rank, slot), unsafe.Slice((*byte)(op.Src.Pointer()), bytes))
+		t.putSmall(op, slot, bytes)
 	}
 	t.announce(op)
 	if err := t.meetSmall(op); err != nil {
@@ -87,6 +87,20 @@ func (t *Transport) runSmall(op *dist.Op) error {
 		return nil
 	}
 	return t.takeSmall(op, slot)
+}
+
+// putSmall puts what the others need of bytes bytes of the source where they can read it.
+func (t *Transport) putSmall(op *dist.Op, slot bool, bytes int) {
+	to, from := t.parcel(t.rank, slot), unsafe.Slice((*byte)(op.Src.Pointer()), bytes)
+	switch op.Kind {
+	case dist.KindReduceScatter, dist.KindAllToAll, dist.KindScatter: // a block for each rank
+		own := t.rank * (bytes / t.size)
+		copy(to, from[:own])
+		own += bytes / t.size
+		copy(to[own:], from[own:])
+	default:
+		copy(to, from)
+	}
 }
 
 // parcel is where rank r has put its data of this operation.
@@ -160,7 +174,8 @@ func (t *Transport) passOn(op *dist.Op, slot bool, bytes int) error {
 	return t.meetEach()
 }
 
-// takeSmall puts what the ranks have posted into the own destination.
+// takeSmall puts what the other ranks have posted, and what this one has, into the own destination. What this one has posted it
+// takes from its source, since others are reading the rest.
 func (t *Transport) takeSmall(op *dist.Op, slot bool) error {
 	size := op.DType().Size()
 	block := op.Count * size
@@ -174,6 +189,7 @@ func (t *Transport) takeSmall(op *dist.Op, slot bool) error {
 		for r := range t.srcs {
 			t.srcs[r] = unsafe.Add(pointer(t.parcel(r, slot)), at)
 		}
+		t.srcs[t.rank] = unsafe.Add(op.Src.Pointer(), at)
 		if op.Red.Kind == dist.RedPreMulSum {
 			t.getScalars()
 		}
@@ -186,14 +202,22 @@ func (t *Transport) takeSmall(op *dist.Op, slot bool) error {
 			move(dst, op.Src.Pointer(), block)
 		}
 	case dist.KindScatter:
-		move(dst, unsafe.Add(pointer(t.parcel(op.Root, slot)), t.rank*block), block)
+		from := op.Src.Pointer()
+		if op.Root != t.rank {
+			from = pointer(t.parcel(op.Root, slot))
+		}
+		move(dst, unsafe.Add(from, t.rank*block), block)
 	default: // AllGather, Gather, AllToAll
 		at := 0
 		if op.Kind == dist.KindAllToAll {
 			at = t.rank * block
 		}
 		for r := range t.size {
-			move(unsafe.Add(dst, r*block), unsafe.Add(pointer(t.parcel(r, slot)), at), block)
+			from := op.Src.Pointer()
+			if r != t.rank {
+				from = pointer(t.parcel(r, slot))
+			}
+			move(unsafe.Add(dst, r*block), unsafe.Add(from, at), block)
 		}
 	}
 	return nil

@@ -75,37 +75,47 @@ func copyLine(dst, src unsafe.Pointer, n uintptr) {
 
 // gatherTiny takes the n bytes that came with each announcement.
 func (t *Transport) gatherTiny(op *dist.Op, n uintptr) {
-	dst, at := op.Dst.Pointer(), t.round%depth*entryLen
-	for r, ring := range t.rings {
-		copyLine(unsafe.Add(dst, uintptr(r)*n), unsafe.Add(ring, at), n)
+	dst := op.Dst.Pointer()
+	for r := range t.rings {
+		copyLine(unsafe.Add(dst, uintptr(r)*n), t.line(r, op), n)
 	}
+}
+
+// line is what rank r has announced along with op. What this rank has is in its source as well, where it does not wait for those
+// who are reading the announcement.
+func (t *Transport) line(r int, op *dist.Op) unsafe.Pointer {
+	if r == t.rank {
+		return op.Src.Pointer()
+	}
+	return unsafe.Add(t.rings[r], t.round%depth*entryLen)
 }
 
 // sumTiny adds the floats that came with the announcements, in rank order: so few that the call of a kernel would cost
 // as much as the sum.
 func (t *Transport) sumTiny(op *dist.Op) {
-	dst, n := op.Dst.Pointer(), op.Count
-	at := t.round % depth * entryLen
 	if op.Dst.DType() == tensor.F64 {
-		addLines(unsafe.Slice((*float64)(dst), n), t.rings, at)
+		addLines[float64](t, op)
 		return
 	}
-	addLines(unsafe.Slice((*float32)(dst), n), t.rings, at)
+	addLines[float32](t, op)
 }
 
-func addLines[T float32 | float64](dst []T, rings []unsafe.Pointer, at uint64) {
-	first := unsafe.Slice((*T)(unsafe.Add(rings[0], at)), len(dst))
-	if len(rings) == 2 {
-		second := unsafe.Slice((*T)(unsafe.Add(rings[1], at)), len(dst))
+func addLines[T float32 | float64](t *Transport, op *dist.Op) {
+	dst := unsafe.Slice((*T)(op.Dst.Pointer()), op.Count)
+	first := unsafe.Slice((*T)(t.line(0, op)), len(dst))
+	if t.size == 2 {
+		second := unsafe.Slice((*T)(t.line(1, op)), len(dst))
 		for i := range dst {
 			dst[i] = first[i] + second[i]
 		}
 		return
 	}
-	copy(dst, first)
-	for _, ring := range rings[1:] {
-		for i, v := range unsafe.Slice((*T)(unsafe.Add(ring, at)), len(dst)) {
-			dst[i] += v
+	var sum [lineBytes / 4]T // and not dst, which may be a source
+	n := copy(sum[:], first)
+	for r := 1; r < t.size; r++ {
+		for i, v := range unsafe.Slice((*T)(t.line(r, op)), n) {
+			sum[i] += v
 		}
 	}
+	copy(dst, sum[:n])
 }
