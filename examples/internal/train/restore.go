@@ -12,26 +12,44 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// restore gives solver, hook and scale of the loss what they had. The weights have theirs.
+// restore gives solver, scale of the loss and hook what they had. The weights have theirs.
 func (t *trainer) restore() error {
 	o := t.from
 	if o == nil {
 		return nil
 	}
 	err := t.restoreSolver()
+	then := 1.0
+	if err == nil {
+		then, err = t.restoreScale()
+	}
 	if err == nil {
 		err = t.restoreHook()
 	}
-	if err == nil && t.scaled != nil && o.m.Scaler != nil {
-		var st optim.LossScalerState
-		if err = json.Unmarshal(o.m.Scaler, &st); err == nil {
-			err = t.scaled.scaler.SetState(st)
-		}
+	if err == nil {
+		err = t.d.ScaleHookState(t.scaled.factorNow() / then)
 	}
 	if err != nil {
 		err = fmt.Errorf("checkpoint %s: %w", o.c.Path(), err)
 	}
 	return errors.Join(err, o.close())
+}
+
+// restoreScale gives what sets the scale of the loss its state, if there was a scale.
+//
+// Returns: that scale, which what was kept of gradients has; 1 for none.
+func (t *trainer) restoreScale() (float64, error) {
+	if t.from.m.Scaler == nil {
+		return 1, nil
+	}
+	var st optim.LossScalerState
+	if err := json.Unmarshal(t.from.m.Scaler, &st); err != nil {
+		return 0, err
+	}
+	if t.scaled == nil {
+		return st.Scale, nil
+	}
+	return st.Scale, t.scaled.scaler.SetState(st)
 }
 
 // restoreSolver reads what this rank's solver keeps, whoever wrote it.

@@ -261,3 +261,17 @@ func TestSkippedStepsAreCountedOnResume(t *testing.T) {
 		}
 	}
 }
+
+// What was left out of gradients is in units of the scaled loss: with another scale, of a power of two, the bits are the same.
+func TestResidualsFollowTheScaleOfTheLossOnResume(t *testing.T) {
+	for _, hook := range [][]string{{"comm.wire_dtype=bf16", "comm.error_feedback=true"}, {"ddp.hook=powersgd", "ddp.powersgd_rank=1"}} {
+		how := append([]string{ranks(2)}, hook...)
+		unbroken := run(t, program, append(how, "optim.loss_scale=1024", steps(12))...).summary(t)
+		ck := t.TempDir()
+		run(t, program, append(how, "optim.loss_scale=1024", steps(6), "checkpoint.dir="+ck)...).summary(t)
+		for _, scale := range []string{"1024", "0", "4096", "dynamic"} {
+			s := run(t, program, append(how, "optim.loss_scale="+scale, steps(12), "run.resume="+ck)...).summary(t)
+			sameBits(t, fmt.Sprint(hook, " scale ", scale), s, unbroken)
+		}
+	}
+}
