@@ -50,9 +50,9 @@ func TestAnotherTrainingIsRefused(t *testing.T) {
 		{steps(9), "optim.lr=0.001"},
 		{"data.accum_steps=2", "ddp.bucket_mb=0.01", "ddp.overlap=false"},
 		{"run.machine=tape", "optim.clip_norm=1"},
-		{"run.output_dir=" + t.TempDir(), "log.every=1", "checkpoint.every=2"},
+		{"run.output_dir=" + t.TempDir(), "log.every=1", "checkpoint.dir=" + t.TempDir(), "checkpoint.every=2"},
 	} {
-		r := run(t, program, append([]string{"optim.schedule.name=cosine", ranks(3), "run.resume=" + dir}, set[:0:0]...)...)
+		r := run(t, program, append([]string{"optim.schedule.name=cosine", ranks(3), "run.resume=" + dir}, set...)...)
 		if r.code != 0 {
 			t.Errorf("%v: code %d, %s", set, r.code, r.err)
 		}
