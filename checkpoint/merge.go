@@ -2,6 +2,8 @@ package checkpoint
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 
 	"github.com/symgrad/symgrad/tensor"
@@ -12,7 +14,8 @@ import (
 // ("format": "pt", without which their loaders refuse a file), and the step.
 //
 // Returns: the number of tensors and their bytes.
-// Errors: ErrInvalid if no tensor has one of the roles; those of Read and of the file system.
+// Errors: ErrInvalid if no tensor has one of the roles, and for the path of a file that the checkpoint is of; those of Read and
+// of the file system.
 func (c *Checkpoint) Merge(path string, only ...Role) (tensors int, bytes int64, err error) {
 	if len(only) == 0 {
 		only = []Role{Param, Buffer}
@@ -27,6 +30,9 @@ func (c *Checkpoint) Merge(path string, only ...Role) (tensors int, bytes int64,
 	if len(entries) == 0 {
 		return 0, 0, fmt.Errorf("checkpoint: %s: %w: no tensor has role %v", c.path, ErrInvalid, only)
 	}
+	if c.isOwn(path) {
+		return 0, 0, fmt.Errorf("checkpoint: %s: %w: %s is a file of the checkpoint itself: choose another name", c.path, ErrInvalid, path)
+	}
 	metadata := map[string]string{"format": "pt", "step": fmt.Sprint(c.manifest.Step)}
 	words := make([]uint64, chunk/8)
 	err = writeEntries(path, metadata, entries, func(i int, w *summed) error { return c.copyTo(w, &entries[i], words) }, func(int) error { return nil })
@@ -34,6 +40,17 @@ func (c *Checkpoint) Merge(path string, only ...Role) (tensors int, bytes int64,
 		return 0, 0, fmt.Errorf("checkpoint: %s: %w", path, err)
 	}
 	return len(entries), bytes, nil
+}
+
+// isOwn reports whether path is a file of the checkpoint, by whatever name of its folder.
+func (c *Checkpoint) isOwn(path string) bool {
+	name := filepath.Base(path)
+	if name != manifestName && !slices.ContainsFunc(c.manifest.Files, func(f FileInfo) bool { return f.Name == name }) {
+		return false
+	}
+	here, err := os.Stat(c.path)
+	there, missing := os.Stat(filepath.Dir(path))
+	return err == nil && missing == nil && os.SameFile(here, there)
 }
 
 // copyTo writes all of a tensor to w, through words.

@@ -3,6 +3,7 @@ package checkpoint
 import (
 	"bytes"
 	"errors"
+	"os"
 	"path/filepath"
 	"reflect"
 	"testing"
@@ -81,5 +82,32 @@ func TestMergeOfALargeTensor(t *testing.T) {
 	}
 	if _, _, err := c.Merge(path, EMA); !errors.Is(err, ErrInvalid) {
 		t.Error(err)
+	}
+}
+
+// A merge that would replace a file of the checkpoint, by whatever name, leaves it as it is.
+func TestMergeDoesNotReplaceTheCheckpoint(t *testing.T) {
+	for _, sharded := range []bool{false, true} {
+		o := Options{Dir: t.TempDir(), Size: 2, Sharded: sharded}
+		if err := saveAll(t, o, quick{}, 3, true); err != nil {
+			t.Fatal(err)
+		}
+		c := open(t, o.Dir)
+		link := filepath.Join(t.TempDir(), "link")
+		if err := os.Symlink(c.Path(), link); err != nil {
+			t.Fatal(err)
+		}
+		for _, dir := range []string{c.Path(), link} {
+			for _, name := range []string{c.Manifest().Files[0].Name, manifestName} {
+				if _, _, err := c.Merge(filepath.Join(dir, name)); !errors.Is(err, ErrInvalid) {
+					t.Errorf("%s: %v", name, err)
+				}
+			}
+		}
+		if _, _, err := c.Merge(filepath.Join(link, "merged.safetensors")); err != nil {
+			t.Error(err)
+		}
+		closed(t, c)
+		checkNewest(t, o.Dir, 3)
 	}
 }
