@@ -118,7 +118,7 @@ type NamedTensor struct {
 
 // WriteFile writes a safetensors file that every program can read: all of it, durably, or nothing.
 //
-// Errors: ErrInvalid for names, shapes and data that do not fit; those of the file system.
+// Errors: ErrInvalid for names, shapes and data that do not fit, and for a path that ends like a folder's; those of the file system.
 func WriteFile(path string, metadata map[string]string, tensors []NamedTensor) error {
 	if err := checkByteOrder(); err != nil {
 		return err
@@ -145,6 +145,9 @@ func WriteFile(path string, metadata map[string]string, tensors []NamedTensor) e
 
 // writeEntries lays entries out, checks each and writes the file; data writes the bytes of one.
 func writeEntries(path string, metadata map[string]string, entries []Entry, data func(i int, w *summed) error, check func(i int) error) error {
+	if path == "" || os.IsPathSeparator(path[len(path)-1]) {
+		return fmt.Errorf("%w: that is no name of a file", ErrInvalid)
+	}
 	order, err := layOut(entries)
 	if err != nil {
 		return err

@@ -111,3 +111,18 @@ func TestMergeDoesNotReplaceTheCheckpoint(t *testing.T) {
 		checkNewest(t, o.Dir, 3)
 	}
 }
+
+// A name that ends like a folder's is no file's.
+func TestFileIsNotWrittenIntoAFolderOfItsName(t *testing.T) {
+	dir := t.TempDir()
+	out := filepath.Join(dir, "out")
+	if err := os.Mkdir(out, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := WriteFile(out+"/", nil, nil); err == nil {
+		t.Errorf("no error, and there is %q", names(t, dir))
+	}
+	if got := names(t, dir); !reflect.DeepEqual(got, []string{"out/"}) {
+		t.Errorf("%q", got)
+	}
+}
