@@ -39,11 +39,12 @@ func (t *trainer) restore() error {
 //
 // Returns: that scale, which what was kept of gradients has; 1 for none.
 func (t *trainer) restoreScale() (float64, error) {
-	if t.from.m.Scaler == nil {
+	scaler := t.mine().Scaler
+	if scaler == nil {
 		return 1, nil
 	}
 	var st optim.LossScalerState
-	if err := json.Unmarshal(t.from.m.Scaler, &st); err != nil {
+	if err := json.Unmarshal(scaler, &st); err != nil {
 		return 0, err
 	}
 	if t.scaled == nil {
@@ -52,13 +53,21 @@ func (t *trainer) restoreScale() (float64, error) {
 	return st.Scale, t.scaled.scaler.SetState(st)
 }
 
+// mine is what this rank goes on with: what it had for itself, if there are as many ranks as before, and else what rank 0 had.
+func (t *trainer) mine() own {
+	if all := t.from.memory.Own; t.local() && len(all) == t.w.Size() {
+		return all[t.w.Rank()]
+	}
+	return own{t.from.m.Solver.Steps, t.from.m.Scaler}
+}
+
 // restoreSolver reads what this rank's solver keeps, whoever wrote it.
 func (t *trainer) restoreSolver() error {
-	m := t.from.m
-	if m.Solver.Steps == 0 {
+	steps := t.mine().Steps
+	if steps == 0 {
 		return nil // nothing has been kept yet
 	}
-	st := optim.State{Name: m.Solver.Name, Steps: m.Solver.Steps}
+	st := optim.State{Name: t.from.m.Solver.Name, Steps: steps}
 	plan := t.d.Plan()
 	for _, p := range plan.Params {
 		dt, err := p.DType.Gorgonia()

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/symgrad/symgrad/checkpoint"
 	"github.com/symgrad/symgrad/config"
 )
 
@@ -273,5 +274,31 @@ func TestResidualsFollowTheScaleOfTheLossOnResume(t *testing.T) {
 			s := run(t, program, append(how, "optim.loss_scale="+scale, steps(12), "run.resume="+ck)...).summary(t)
 			sameBits(t, fmt.Sprint(hook, " scale ", scale), s, unbroken)
 		}
+	}
+}
+
+// Ranks that step by themselves leave out steps by themselves, too, and go on from their own.
+func TestRanksGoOnFromTheirOwnSteps(t *testing.T) {
+	apart := 0
+	for _, lr := range []string{"0.8", "1.1", "1.2", "1.5", "1.7"} { // so large that some gradients are, with the loss times 3e38, infinite
+		how := []string{ranks(2), "ddp.local_steps=3", "optim.lr=" + lr, "optim.skip_nonfinite=true", "optim.loss_scale=3e38"}
+		ck := t.TempDir()
+		unbroken := run(t, program, append(how, steps(12), "checkpoint.every=6", "checkpoint.dir="+t.TempDir())...).summary(t)
+		run(t, program, append(how, steps(6), "checkpoint.dir="+ck)...).summary(t)
+		sameBits(t, "lr "+lr, run(t, program, append(how, steps(12), "run.resume="+ck)...).summary(t), unbroken)
+		c, err := checkpoint.Open(ck)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var m memory
+		if err := json.Unmarshal(c.Manifest().Extra[memoryKey], &m); err != nil || c.Close() != nil || len(m.Own) != 2 {
+			t.Fatalf("%v, %+v", err, m.Own)
+		}
+		if m.Own[0].Steps != m.Own[1].Steps {
+			apart++
+		}
+	}
+	if apart == 0 {
+		t.Error("the ranks have made as many steps each time, which tests nothing")
 	}
 }

@@ -20,6 +20,37 @@ type memory struct {
 	FirstLoss int    `json:"first_loss"`
 	Schedule  string `json:"schedule"` // of the learning rate, with the length that follows from the run's
 	End       int    `json:"end"`      // steps of that length; 0 where it does not follow
+	Own       []own  `json:"own,omitempty"`
+}
+
+// own is what each rank has for itself where ranks make steps by themselves: one may leave out a step that others make.
+type own struct {
+	Steps  int             `json:"steps"` // that its solver has made
+	Scaler json.RawMessage `json:"scaler,omitempty"`
+}
+
+// owns is that of all ranks, by rank; nil where they have all of it alike.
+//
+// Collective: all ranks.
+func (t *trainer) owns(steps int, scaler json.RawMessage) ([]own, error) {
+	if !t.local() {
+		return nil, nil
+	}
+	text, err := json.Marshal(own{steps, scaler})
+	if err != nil {
+		return nil, err
+	}
+	parts, err := gather(t.talk, "steps of each rank", text)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]own, len(parts))
+	for r, part := range parts {
+		if err := json.Unmarshal(part, &all[r]); err != nil {
+			return nil, fmt.Errorf("steps of rank %d: %w", r, err)
+		}
+	}
+	return all, nil
 }
 
 // save leaves a checkpoint of what there is after so many steps.
@@ -60,6 +91,9 @@ func (t *trainer) save(step int) error {
 		if *part.to, err = json.Marshal(part.value); err != nil {
 			return fmt.Errorf("checkpoint of step %d: %w", step, err)
 		}
+	}
+	if m.Own, err = t.owns(state.Steps, meta.Scaler); err != nil {
+		return fmt.Errorf("checkpoint of step %d: %w", step, err)
 	}
 	text, err := json.Marshal(m)
 	if err != nil {
