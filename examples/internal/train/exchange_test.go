@@ -157,6 +157,23 @@ func TestMeterAddsUpOverRanks(t *testing.T) {
 	}
 }
 
+// Where only losses that are shared are known, as on GPUs, a checkpoint says of which step its last one is.
+func TestCurveKnowsTheStepOfItsLoss(t *testing.T) {
+	onRanks(t, 2, func(k *talk) error {
+		m := newMeter(k)
+		for step := 4; step < 20; step += 5 {
+			m.note(step, float64(step))
+			if err := m.share(); err != nil {
+				return err
+			}
+			if kept, first := m.curve(false, step+1); len(kept) != 1 || kept[0] != float64(2*step) || first != step {
+				return fmt.Errorf("%v from step %d, want that of step %d", kept, first, step)
+			}
+		}
+		return nil
+	})
+}
+
 func TestMeterRefusesALossThatIsNoNumber(t *testing.T) {
 	for _, bad := range []float64{math.NaN(), math.Inf(1)} {
 		onRanks(t, 2, func(k *talk) error {

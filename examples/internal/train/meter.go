@@ -116,12 +116,14 @@ func (m *meter) share() error {
 	return nil
 }
 
-// curve is the losses that a checkpoint keeps, all or the last one, and the step of the first of them.
-func (m *meter) curve(all bool) (curve, int) {
-	if n := len(m.losses); !all && n > 1 {
-		return m.losses[n-1:], m.firstLoss + n - 1
+// curve is the losses that a checkpoint behind so many steps keeps, all or the last one, and the step of the first of them. On
+// GPUs nobody knows those between two shares, unless all are to be kept.
+func (m *meter) curve(all bool, steps int) (curve, int) {
+	kept := m.losses
+	if n := len(kept); !all && n > 1 {
+		kept = kept[n-1:]
 	}
-	return m.losses, m.firstLoss
+	return kept, steps - len(kept)
 }
 
 // loss is that of the last step that has been shared, NaN before the first.

@@ -68,7 +68,7 @@ func (t *trainer) save(step int) error {
 		Settings: t.job.cfg.Canonical(), Data: t.job.problem.Digest(), Samples: t.meter.samples,
 		Schedule: t.rule.Schedule.String(), End: scheduleEnd(t.rule.Schedule),
 	}
-	m.Losses, m.FirstLoss = t.meter.curve(t.lead.losses)
+	m.Losses, m.FirstLoss = t.meter.curve(t.lead.losses, step)
 	runs, err := t.runs(state)
 	if err != nil {
 		return fmt.Errorf("checkpoint of step %d: %w", step, err)
