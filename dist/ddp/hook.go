@@ -94,7 +94,8 @@ type HookState struct {
 }
 
 // HookState is what the hook keeps on this rank, in the order of the Plan: part of what a checkpoint has to keep. Call it
-// between steps. To resume on another number of ranks, entries with Sum are added up and given to one of them.
+// between steps. To resume on another number of ranks, entries with Sum are added up and given to one of them; where HookUnit is
+// another then, ScaleHookState multiplies them by the one of before and divides them by the one of now.
 //
 // Not collective. Returns nil when the hook keeps nothing.
 func (d *DDP) HookState() []HookState {
@@ -111,6 +112,12 @@ func (d *DDP) HookState() []HookState {
 		}
 	}
 	return all
+}
+
+// HookUnit is what entries of HookState with Sum are to be multiplied by to be in units of the gradient: 1, but for an Average
+// of PreDivide, whose divisor depends on the number of ranks.
+func (d *DDP) HookUnit() float64 {
+	return d.cfg.Average.rest(float64(d.world.Size()), d.cfg.Factor)
 }
 
 // SetHookState gives the hook what HookState was, by name of parameter; what is not named becomes as at the start.

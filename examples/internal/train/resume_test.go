@@ -302,3 +302,20 @@ func TestRanksGoOnFromTheirOwnSteps(t *testing.T) {
 		t.Error("the ranks have made as many steps each time, which tests nothing")
 	}
 }
+
+// What a mean is divided by before it is summed depends on the number of ranks. On 4 and on 2 it is a power of two, so that the
+// bits are those of a plain mean, with and without a stop between.
+func TestResidualsFollowTheDivisorOnResume(t *testing.T) {
+	how := []string{"comm.wire_dtype=bf16", "comm.error_feedback=true"}
+	for _, part := range []struct{ first, last string }{{"predivide", "predivide"}, {"mean", "predivide"}, {"predivide", "mean"}} {
+		for _, n := range []int{4, 2} {
+			var got [2]Summary
+			for i, average := range [][2]string{{"mean", "mean"}, {part.first, part.last}} {
+				ck := t.TempDir()
+				run(t, program, append(how, ranks(4), steps(6), "ddp.average="+average[0], "checkpoint.dir="+ck)...).summary(t)
+				got[i] = run(t, program, append(how, ranks(n), steps(12), "ddp.average="+average[1], "run.resume="+ck)...).summary(t)
+			}
+			sameBits(t, fmt.Sprintf("%v on %d ranks", part, n), got[1], got[0])
+		}
+	}
+}

@@ -21,6 +21,8 @@ type memory struct {
 	Schedule  string `json:"schedule"` // of the learning rate, with the length that follows from the run's
 	End       int    `json:"end"`      // steps of that length; 0 where it does not follow
 	Own       []own  `json:"own,omitempty"`
+
+	HookUnit float64 `json:"hook_unit,omitempty"` // ddp.DDP.HookUnit; 0 means 1
 }
 
 // own is what each rank has for itself where ranks make steps by themselves: one may leave out a step that others make.
@@ -66,7 +68,7 @@ func (t *trainer) save(step int) error {
 	}
 	m := memory{
 		Settings: t.job.cfg.Canonical(), Data: t.job.problem.Digest(), Samples: t.meter.samples,
-		Schedule: t.rule.Schedule.String(), End: scheduleEnd(t.rule.Schedule),
+		Schedule: t.rule.Schedule.String(), End: scheduleEnd(t.rule.Schedule), HookUnit: t.d.HookUnit(),
 	}
 	m.Losses, m.FirstLoss = t.meter.curve(t.lead.losses, step)
 	runs, err := t.runs(state)
