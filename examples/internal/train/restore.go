@@ -157,7 +157,8 @@ func addElements[T float32 | float64](to, x tensor.Buffer, factor float64) error
 // rank 0 has all of it.
 func (t *trainer) restoreHook() error {
 	o, rank := t.from, t.w.Rank()
-	if len(t.d.HookState()) == 0 {
+	now := t.d.HookState()
+	if len(now) == 0 {
 		return nil
 	}
 	moved := o.m.WorldSize != t.w.Size()
@@ -169,6 +170,12 @@ func (t *trainer) restoreHook() error {
 		sum := have.Name != checkpoint.StateName(have.Param, have.Slot)
 		if sum && (moved && rank > 0 || !moved && have.Name != ownName(have.Param, have.Slot, rank)) {
 			continue // another rank's
+		}
+		resized := func(h ddp.HookState) bool {
+			return h.Param == have.Param && h.Slot == have.Slot && !slices.Equal(h.Shape, have.Shape)
+		}
+		if slices.ContainsFunc(now, resized) {
+			continue // of another ddp.powersgd_rank: it begins anew
 		}
 		data := zeros(have.Len(), have.DType)
 		if err := o.c.Read(have.Name, 0, data); err != nil {

@@ -319,3 +319,41 @@ func TestResidualsFollowTheDivisorOnResume(t *testing.T) {
 		}
 	}
 }
+
+// A hook may have another rank: matrices of it begin anew, and what was left out of gradients is still to be sent.
+func TestRankOfPowerSGDChangesOnResume(t *testing.T) {
+	how := []string{"ddp.hook=powersgd", ranks(2)}
+	for _, powers := range [][2]int{{1, 2}, {2, 1}} {
+		ck := t.TempDir()
+		run(t, program, append(how, fmt.Sprint("ddp.powersgd_rank=", powers[0]), steps(4), "checkpoint.dir="+ck)...).summary(t)
+		again := append(how, fmt.Sprint("ddp.powersgd_rank=", powers[1]), steps(4), "run.resume="+ck)
+		err := built(t, 2, func(tr *trainer, err error) error {
+			if err != nil {
+				return err
+			}
+			c, err := checkpoint.Open(ck)
+			if err != nil {
+				return err
+			}
+			for _, h := range tr.d.HookState() {
+				if !h.Sum {
+					continue
+				}
+				want := zeros(h.Data.Len(), h.Data.DType())
+				if err := c.Read(ownName(h.Param, h.Slot, tr.w.Rank()), 0, want); err != nil {
+					return err
+				}
+				if !bytes.Equal(h.Data.Raw(), want.Raw()) {
+					t.Errorf("rank %d: %s of %s is not what it was", tr.w.Rank(), h.Slot, h.Param)
+				}
+			}
+			return c.Close()
+		}, again...)
+		if err != nil {
+			t.Errorf("from rank %d to %d: %v", powers[0], powers[1], err)
+		}
+		if s := run(t, program, append(again, steps(8))...).summary(t); s.ResumedStep != 4 || len(s.Losses) != 8 {
+			t.Errorf("from rank %d to %d: from step %d, %d losses", powers[0], powers[1], s.ResumedStep, len(s.Losses))
+		}
+	}
+}
