@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/symgrad/symgrad/checkpoint"
+	"github.com/symgrad/symgrad/dist"
 )
 
 // While another run saves to the folder, all ranks say so before they train, and nothing there changes.
@@ -84,5 +85,33 @@ func TestOldCheckpointThatStaysDoesNotEndTheRun(t *testing.T) {
 		if !strings.Contains(r.out, "warning    checkpoint of step 6 is saved") || !strings.Contains(r.out, stays) {
 			t.Errorf("async %s: %s", async, r.out)
 		}
+	}
+}
+
+// A save that has failed in the background does not keep a run from giving back what it has.
+func TestRunThatCannotSaveClosesTheRest(t *testing.T) {
+	ck := filepath.Join(t.TempDir(), "ck")
+	err := built(t, 1, func(tr *trainer, err error) error {
+		if err != nil {
+			return err
+		}
+		if err := os.RemoveAll(ck); err != nil {
+			return err
+		}
+		tr.meter = newMeter(tr.talk)
+		if err := tr.save(0); err != nil {
+			return err
+		}
+		failed := (*checkpoint.SaveError)(nil)
+		if err := tr.close(nil); !errors.As(err, &failed) {
+			t.Errorf("got %v", err)
+		}
+		if _, err := tr.d.NewSolver(tr.rule); !errors.Is(err, dist.ErrClosed) {
+			t.Errorf("the exchange of gradients is not closed: %v", err)
+		}
+		return nil
+	}, "checkpoint.dir="+ck)
+	if err != nil {
+		t.Error(err)
 	}
 }

@@ -145,8 +145,8 @@ func (t *trainer) close(cause error) error {
 		err = errors.Join(err, t.keeper.close())
 	}
 	if t.vm != nil {
-		if err := errors.Join(err, t.vm.Close()); err != nil {
-			return err
+		if closing := t.vm.Close(); closing != nil { // what it runs may still be under way
+			return errors.Join(err, closing)
 		}
 	}
 	if t.d != nil {
