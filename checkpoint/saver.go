@@ -123,10 +123,10 @@ func (s *Saver) prepare(patience time.Duration) error {
 //
 // Collective: all ranks, same steps; but no rank waits for another, except rank 0, in the background if Async.
 // Owns: nothing after it returned.
-// Errors: ErrInvalid for runs that make no sense, in which case nothing is written. ErrClosed. A *SaveError if this save
-// failed, or the one before in the background; in the latter case this one is made all the same. A failed save leaves
-// the checkpoints that are there as they are. A *PruneError in place of it where the save is whole, and an older checkpoint
-// could not be removed; Wait and Close return it, too.
+// Errors: ErrInvalid for runs that make no sense, in which case no file is written, and rank 0 is told. ErrClosed. A *SaveError
+// if this save failed, or the one before in the background; in the latter case this one is made all the same. A failed save
+// leaves the checkpoints that are there as they are. A *PruneError in place of it where the save is whole, and an older
+// checkpoint could not be removed; Wait and Close return it, too.
 func (s *Saver) Save(m Meta, runs []Run) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -139,6 +139,7 @@ func (s *Saver) Save(m Meta, runs []Run) error {
 	}
 	job, err := s.plan(m, runs)
 	if err != nil {
+		s.decline(m.Step, err)
 		return errors.Join(before, &SaveError{m.Step, s.o.Rank, err})
 	}
 	if !s.o.Async {

@@ -265,6 +265,24 @@ func TestSaveRefusesWhatMakesNoSense(t *testing.T) {
 	}
 }
 
+// Rank 0 need not wait for the file of a rank that cannot read what it has, and says why there is none.
+func TestRefusalOfARankIsTold(t *testing.T) {
+	lost := errors.New("the device is lost")
+	all := mustSavers(t, Options{Dir: t.TempDir(), Size: 2, Sharded: true})
+	r := Run{Tensor: Tensor{Name: "w", Role: Param, DType: tensor.F32, Shape: []int{600}}, Len: 600, Replicated: true}
+	r.Fetch = func(int, tensor.Buffer) error { return lost }
+	if err := all[1].Save(Meta{Step: 5}, []Run{r}); !errors.Is(err, lost) {
+		t.Errorf("rank 1: %v", err)
+	}
+	r.Fetch = func(int, tensor.Buffer) error { return nil }
+	if err := all[0].Save(Meta{Step: 5}, []Run{r}); err == nil || !strings.Contains(err.Error(), "rank 1 has no file: tensor w") {
+		t.Errorf("rank 0: %v", err)
+	}
+	if got := names(t, all[0].o.Dir); len(got) > 0 {
+		t.Errorf("%q is left", got)
+	}
+}
+
 func TestRanksThatDifferAreRefused(t *testing.T) {
 	for want, edit := range map[string]func(m *Meta, r *Run){
 		"rank 1 has other settings than rank 0":                                       func(m *Meta, _ *Run) { m.ConfigHash = "x" },

@@ -138,6 +138,16 @@ func (s *Saver) writePart(staging string, p part) error {
 	return putWhole(s.sys, staging, partName(p.Rank, p.Size), filled(text))
 }
 
+// decline tells rank 0 why there is no file of this rank. What cannot be told it finds out when it has waited in vain.
+func (s *Saver) decline(step int, why error) {
+	if s.o.Rank == 0 || step < 0 {
+		return
+	}
+	staging := filepath.Join(s.o.Dir, stagingName(step, s.o.Session))
+	_ = s.sys.Mkdir(staging) // or another rank has made it
+	_ = s.writePart(staging, part{Step: step, Rank: s.o.Rank, Size: s.o.Size, Error: why.Error()})
+}
+
 // summed writes to a file and sums what it writes.
 type summed struct {
 	w     file
