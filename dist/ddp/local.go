@@ -13,16 +13,22 @@ import (
 // localSGD is the state of Config.LocalSteps.
 type localSGD struct {
 	steps  int     // of the solver, since the weights were averaged
-	weight float64 // of the runs since then, but for those that have failed
+	weight float64 // of the runs since then, but for those that have failed or were skipped
+	before float64 // weight, at the last step of the solver
 }
 
-// afterStep is for the solver, after each of its steps. With LocalSteps it averages the weights when it is time.
+// afterStep is for the solver, after each of its steps, also one that it has skipped. With LocalSteps it averages the weights
+// when it is time.
 //
 // Collective: all ranks, same number of steps. Errors: those of AverageWeights.
-func (d *DDP) afterStep() error {
+func (d *DDP) afterStep(skipped bool) error {
 	if d.cfg.LocalSteps == 0 {
 		return nil
 	}
+	if skipped {
+		d.local.weight = d.local.before
+	}
+	d.local.before = d.local.weight
 	d.local.steps++
 	if d.local.steps < d.cfg.LocalSteps {
 		return nil
@@ -31,9 +37,10 @@ func (d *DDP) afterStep() error {
 }
 
 // AverageWeights makes the parameters that are trained, on every rank, their mean over the ranks, each rank's times its
-// part of the weights (SetWeight) of all runs since the last call: the samples that it has learned from. Without SetWeight
-// that is the plain mean. With LocalSteps the solver of NewSolver calls it every so many steps; call it besides before a
-// checkpoint and at the end. Without, ranks have the same parameters, and nothing is done.
+// part of the weights (SetWeight) of all runs since the last call: the samples that it has learned from, without those of steps
+// that the solver of NewSolver has skipped. Without SetWeight and skipped steps that is the plain mean. With LocalSteps that
+// solver calls it every so many steps; call it besides before a checkpoint and at the end. Without, ranks have the same
+// parameters, and nothing is done.
 //
 // Collective: all ranks, between runs. Errors: those of the group, after which parameters may differ; dist.ErrClosed.
 func (d *DDP) AverageWeights() error {
@@ -105,8 +112,9 @@ func (d *DDP) averaged(s optim.Solver) optim.Solver {
 
 // Step implements optim.Solver. It is collective in every LocalSteps-th call.
 func (a *averaging) Step(model []gorgonia.ValueGrad) error {
+	skipped := a.Skipped()
 	if err := a.Solver.Step(model); err != nil {
 		return err
 	}
-	return a.d.afterStep()
+	return a.d.afterStep(a.Skipped() > skipped)
 }

@@ -3,6 +3,7 @@ package ddp_test
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"testing"
 
@@ -266,6 +267,51 @@ func TestAverageWeightsLeavesOutRunsThatFailed(t *testing.T) {
 			return err
 		}
 		if want := mean(gtensor.Float64, [][]float64{theirs, mine}, []float64{6, 6}); w.Rank() == 1 && !slices.Equal(got, want) {
+			return fmt.Errorf("weights off by %g", relative(got, want))
+		}
+		return l.close()
+	})
+}
+
+// TestAverageWeightsLeavesOutSkippedSteps has one on rank 0, whose samples nobody has learned from.
+func TestAverageWeightsLeavesOutSkippedSteps(t *testing.T) {
+	onRanks(t, 2, func(w *dist.World) error {
+		l, err := newLearner(w, mlp, gtensor.Float64, 3, ddp.Config{LocalSteps: 100}, optim.Config{Name: optim.SGD, LearningRate: 0.1, SkipNonFinite: true})
+		if err != nil {
+			return err
+		}
+		if err := l.train(1, 1); err != nil {
+			return err
+		}
+		scale, skipped := 1.0, 0
+		if w.Rank() == 0 {
+			scale, skipped = math.MaxFloat64, 1
+		}
+		if err := errors.Join(l.solver.SetGradientScale(scale), l.train(2, 1), l.solver.SetGradientScale(1)); err != nil {
+			return err
+		}
+		if got := l.solver.Skipped(); got != skipped {
+			return fmt.Errorf("%d steps were skipped, want %d", got, skipped)
+		}
+		if err := l.train(3, 1); err != nil {
+			return err
+		}
+		mine, err := l.weights()
+		if err != nil {
+			return err
+		}
+		theirs, err := broadcast(w, mine)
+		if err != nil {
+			return err
+		}
+		if err := l.d.AverageWeights(); err != nil {
+			return err
+		}
+		got, err := l.weights()
+		if err != nil {
+			return err
+		}
+		if want := mean(gtensor.Float64, [][]float64{theirs, mine}, []float64{6, 9}); w.Rank() == 1 && !slices.Equal(got, want) {
 			return fmt.Errorf("weights off by %g", relative(got, want))
 		}
 		return l.close()
