@@ -76,11 +76,17 @@ type places struct {
 }
 
 // places is rank 0's settings, with a name for this start of the program.
+//
+// Errors: usageError for the folder of one checkpoint.
 func (t *trainer) places() (p places, err error) {
 	c := t.job.cfg.Checkpoint
 	p = places{Keep: c.Keep, Async: c.Async, Sharded: c.Sharded}
 	if p.Dir, err = filepath.Abs(c.Dir); err != nil {
 		return p, err
+	}
+	if checkpoint.Is(p.Dir) {
+		return p, Usage("%s is, or is called like, the folder of one checkpoint: name the folder that it is in, or set run.resume to it and name another",
+			p.Dir)
 	}
 	session := make([]byte, 8)
 	_, _ = rand.Read(session) // never fails

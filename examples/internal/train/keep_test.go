@@ -115,3 +115,19 @@ func TestRunThatCannotSaveClosesTheRest(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// The folder of one checkpoint is none for checkpoints: what a run left there the next would not find.
+func TestFolderOfOneCheckpointIsRefused(t *testing.T) {
+	ck := t.TempDir()
+	run(t, program, "checkpoint.dir="+ck, ranks(2), steps(2)).summary(t)
+	for _, name := range []string{"step-00000002", "step-00000003"} {
+		r := run(t, program, "checkpoint.dir="+filepath.Join(ck, name), ranks(2), steps(4))
+		if r.code != ExitUsage || !strings.Contains(r.err, "checkpoint.dir: ") || !strings.Contains(r.err, "run.resume") {
+			t.Errorf("%s: code %d, %s", name, r.code, r.err)
+		}
+	}
+	list, err := os.ReadDir(filepath.Join(ck, "step-00000002"))
+	if _, made := os.Stat(filepath.Join(ck, "step-00000003")); err != nil || len(list) != 3 || made == nil {
+		t.Errorf("%v, %v, %v", list, err, made)
+	}
+}
