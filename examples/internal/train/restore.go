@@ -28,7 +28,7 @@ func (t *trainer) restore() error {
 		err = t.restoreHook()
 	}
 	if err == nil {
-		err = t.d.ScaleHookState(t.scaled.factorNow() / then * cmp.Or(o.memory.HookUnit, 1) / t.d.HookUnit())
+		err = t.d.ScaleHookState(t.scaled.factorNow() / then * cmp.Or(o.memory.HookUnit, t.d.HookUnit()) / t.d.HookUnit())
 	}
 	if err != nil {
 		err = fmt.Errorf("checkpoint %s: %w", o.c.Path(), err)

@@ -22,7 +22,7 @@ type memory struct {
 	End       int    `json:"end"`      // steps of that length; 0 where it does not follow
 	Own       []own  `json:"own,omitempty"`
 
-	HookUnit float64 `json:"hook_unit,omitempty"` // ddp.DDP.HookUnit; 0 means 1
+	HookUnit float64 `json:"hook_unit,omitempty"` // ddp.DDP.HookUnit; 0 means that of now
 }
 
 // own is what each rank has for itself where ranks make steps by themselves: one may leave out a step that others make.
