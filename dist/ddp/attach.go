@@ -133,6 +133,9 @@ func (b *builder) build(learnables gorgonia.Nodes) error {
 	if err := checkLearnables(b.cost, learnables, !b.d.imagined); err != nil {
 		return err
 	}
+	if err := b.d.checkApart(learnables); err != nil {
+		return err
+	}
 	model := below(b.cost)
 	if err := checkFresh(b.cost.Graph(), model); err != nil {
 		return err

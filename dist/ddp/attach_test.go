@@ -59,6 +59,13 @@ func TestAttachRefuses(t *testing.T) {
 			G.WithValue(v)(m.params[0])
 			return m.cost, m.params
 		}},
+		{"learnables that share memory, sharded", dist.ErrAlias, []string{`"w0" and "b0"`, "one node"}, func(m *model, cfg *ddp.Config) (*G.Node, G.Nodes) {
+			shared := make([]float64, 70)
+			G.WithValue(gtensor.New(gtensor.WithShape(6, 10), gtensor.WithBacking(shared[:60])))(m.params[0])
+			G.WithValue(gtensor.New(gtensor.WithShape(1, 10), gtensor.WithBacking(shared[59:69])))(m.params[1])
+			cfg.Stage = 1
+			return m.cost, m.params
+		}},
 		{"graph differentiated before", dist.ErrInvalid, []string{"in place of gorgonia.Grad"}, func(m *model, _ *ddp.Config) (*G.Node, G.Nodes) {
 			if _, err := G.Grad(m.cost, m.params...); err != nil {
 				panic(err)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/ops"
+	"github.com/symgrad/symgrad/tensor"
 )
 
 // Param is w for its consumers: use it in place of w while the model is built. Attach makes it needless: it finds the
@@ -117,6 +118,28 @@ func checkLearnables(cost *gorgonia.Node, learnables gorgonia.Nodes, valued bool
 				j, i, dist.ErrInvalid, w.Name())
 		}
 		index[w] = i
+	}
+	return nil
+}
+
+// checkApart refuses learnables whose values have memory in common, where each gets a place of its own and would be trained
+// alone.
+func (d *DDP) checkApart(learnables gorgonia.Nodes) error {
+	if d.imagined || !d.sharded() && !d.onGPU() {
+		return nil
+	}
+	values := make([]tensor.Buffer, len(learnables))
+	for i, w := range learnables {
+		var err error
+		if values[i], err = valueMemory(w.Value()); err != nil {
+			return fmt.Errorf("learnable %d, %q: %w", i, w.Name(), err)
+		}
+		for j, v := range values[:i] {
+			if tensor.Overlap(v, values[i]) {
+				return fmt.Errorf("learnables %d and %d, %q and %q: %w: their values share memory, which sharding and GPUs take apart; use one node in both places",
+					j, i, learnables[j].Name(), w.Name(), dist.ErrAlias)
+			}
+		}
 	}
 	return nil
 }
