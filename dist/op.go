@@ -199,7 +199,8 @@ func PreMulSum[T tensor.Element](scalar T) RedOp {
 
 // PreMulSumAt is PreMulSum with the scalar in memory. It is read when the collective runs, not when it is queued.
 //
-// Shapes: scalar has one element, on the group's device. Owns: the memory belongs to the group until Work.Wait.
+// Shapes: scalar has one element, on the group's device, outside the destination. Owns: the memory belongs to the group
+// until Work.Wait. Errors: the collective's ErrAlias for one in the destination.
 func PreMulSumAt(scalar tensor.Buffer) RedOp {
 	return RedOp{Kind: RedPreMulSum, Scalar: Scalar{DType: scalar.DType(), At: scalar}}
 }

@@ -175,6 +175,8 @@ func (c *core) checkRed(op *Op) error {
 		return fmt.Errorf("%w: premulsum scalar has %d elements, not 1", ErrCount, s.At.Len())
 	case s.At.Device() != c.info.Device:
 		return fmt.Errorf("%w: the premulsum scalar is on %v, the group on %v", ErrDevice, s.At.Device(), c.info.Device)
+	case tensor.Overlap(s.At, op.Dst):
+		return fmt.Errorf("%w: the premulsum scalar lies in the destination, and might be read when that has been written", ErrAlias)
 	}
 	return nil
 }

@@ -52,6 +52,9 @@ func TestWrongArgumentsAreNamedBeforeAnythingIsSent(t *testing.T) {
 			red.Scalar.DType = tensor.F32
 			return g.AllReduce(f32(4), f32(4), red)
 		}, dist.ErrDType, []string{"scalar is f32", "memory i32"}},
+		{"premulsum of a scalar in the destination", 1, func(g *dist.Group) (dist.Work, error) {
+			return g.AllReduce(part(x, 0, 8), part(x, 0, 8), dist.PreMulSumAt(part(x, 7, 8)))
+		}, dist.ErrAlias, []string{"scalar lies in the destination"}},
 		{"premulsum without scalar", 1, func(g *dist.Group) (dist.Work, error) {
 			return g.AllReduce(f32(4), f32(4), dist.RedOp{Kind: dist.RedPreMulSum})
 		}, dist.ErrDType, []string{"scalar is invalid"}},
