@@ -24,6 +24,7 @@ import (
 // Collective: all ranks, one config; so are Step and SwapAverages of a sharded one, and its setters must be called alike.
 // Returns: with Stage >= 1 the one solver of d. Errors: those of optim.New; ErrPlan for ranks whose configs differ;
 // dist.ErrInvalid for a second one. Step's errors name rank, operation and bucket; after one of the group every Step fails.
+// Behind a run inside NoSync, or one that has failed, a sharded Step is optim.ErrNoGradient.
 func (d *DDP) NewSolver(c optim.Config) (optim.Solver, error) {
 	if err := d.ready(); err != nil {
 		return nil, fmt.Errorf("ddp solver: %w", err)
@@ -150,6 +151,9 @@ func (s *shardSolver) step(model []gorgonia.ValueGrad) error {
 		if err := b.work.Wait(); err != nil {
 			return err
 		}
+	}
+	if !d.run.counted {
+		return fmt.Errorf("no run of the graph has reduced its gradients, or the last was inside NoSync or failed: %w", optim.ErrNoGradient)
 	}
 	if err := s.duals(); err != nil {
 		return err

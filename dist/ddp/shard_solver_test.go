@@ -229,3 +229,37 @@ func TestShardedSolversRefuseDualValuesThatAreKept(t *testing.T) {
 		return p.close()
 	})
 }
+
+// TestSolversOfShardsWantReducedGradients has steps where nodes would have no gradients, or zeros: before any run, and behind
+// one inside NoSync. What is accumulated is none the worse for it.
+func TestSolversOfShardsWantReducedGradients(t *testing.T) {
+	var want []float64
+	for stage := range 4 {
+		onRanks(t, 2, func(w *dist.World) error {
+			p, err := prepare(w, odd, ddp.Config{Stage: stage}, 0, optim.Config{Name: optim.SGD, LearningRate: 0.1})
+			if err != nil {
+				return err
+			}
+			if err := p.solver.Step(p.d.Model()); !errors.Is(err, optim.ErrNoGradient) {
+				return fmt.Errorf("stage %d: a step before any run: %v", stage, err)
+			}
+			if err := p.d.NoSync(func() error { return p.run(indices(0, 3)) }); err != nil {
+				return err
+			}
+			if err := p.solver.Step(p.d.Model()); stage > 0 && (!errors.Is(err, optim.ErrNoGradient) || !strings.Contains(err.Error(), "NoSync")) {
+				return fmt.Errorf("stage %d: a step behind a run inside NoSync: %v", stage, err)
+			}
+			if err := errors.Join(p.step(indices(3, 6)), p.d.Consolidate(), p.close()); err != nil {
+				return err
+			}
+			got, err := weights(p.m.params)
+			if w.Rank() == 0 && stage == 0 {
+				want = got
+			}
+			if w.Rank() == 0 && !(relative(got, want) <= 1e-14) {
+				return fmt.Errorf("stage %d: weights are off by %g", stage, relative(got, want))
+			}
+			return err
+		})
+	}
+}
