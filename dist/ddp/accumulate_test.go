@@ -206,6 +206,13 @@ func TestAnErrorInNoSyncDropsWhatWasAccumulated(t *testing.T) {
 		if err := a.d.NoSync(func() error { return a.d.NoSync(func() error { return nil }) }); !errors.Is(err, dist.ErrInvalid) {
 			return fmt.Errorf("NoSync in NoSync is %v", err)
 		}
+		func() {
+			defer func() { err = fmt.Errorf("%v", recover()) }()
+			_ = a.d.NoSync(func() error { panic(errors.Join(a.run(indices(100, 103)), boom)) })
+		}()
+		if err.Error() != "boom" {
+			return fmt.Errorf("the panic is %w, want boom", err)
+		}
 		if err := a.run(indices(3*w.Rank(), 3*w.Rank()+3)); err != nil {
 			return err
 		}

@@ -235,16 +235,20 @@ func (d *DDP) stepError(err error) error {
 // zero there: nodes keep those of the run before. With OverlapGather the first run inside gathers the weights: there, all
 // ranks must drop what they have accumulated, or none.
 //
-// Errors: fn's; then everything accumulated so far is dropped. dist.ErrInvalid for a call inside fn.
+// Errors: fn's; then, and after a panic, everything accumulated so far is dropped. dist.ErrInvalid for a call inside fn.
 func (d *DDP) NoSync(fn func() error) error {
 	if d.noSync {
 		return fmt.Errorf("ddp nosync: %w: calls cannot be nested", dist.ErrInvalid)
 	}
 	d.noSync = true
-	defer func() { d.noSync = false }()
-	if err := fn(); err != nil {
-		d.drop()
-		return err
-	}
-	return nil
+	whole := false
+	defer func() {
+		d.noSync = false
+		if !whole { // a panic too, which somebody may recover from
+			d.drop()
+		}
+	}()
+	err := fn()
+	whole = err == nil
+	return err
 }
