@@ -223,6 +223,56 @@ func TestAnErrorInNoSyncDropsWhatWasAccumulated(t *testing.T) {
 	})
 }
 
+// frontGate is a gate of the forward pass.
+type frontGate struct{ gate }
+
+func (o *frontGate) Do(in ...G.Value) (G.Value, error) { return (&gateBack{o.gate}).Do(in...) }
+
+// TestAFailedForwardPassKeepsWhatIsAccumulated asks for no gradient: the same batch may come once more, and NoSync drops
+// what there is for another.
+func TestAFailedForwardPassKeepsWhatIsAccumulated(t *testing.T) {
+	want := plainGradient(t, mlp, indices(0, 6))
+	for _, again := range []bool{false, true} {
+		onRanks(t, 2, func(w *dist.World) error {
+			var fail error
+			f := mlp
+			f.layers = func(b *build, x *G.Node) *G.Node {
+				return mlp.layers(b, G.Must(G.ApplyOp(&frontGate{gate{"x", func() error { return fail }}}, x)))
+			}
+			a, err := attach(w, f, 3, ddp.Config{VirtualRanks: 4}, 0)
+			if err != nil {
+				return err
+			}
+			part := indices(3*w.Rank(), 3*w.Rank()+3)
+			micro := func() error { return a.run(part) }
+			if err := a.d.NoSync(micro); err != nil {
+				return err
+			}
+			fail = errors.New("boom")
+			if err := a.run(part); !errors.Is(ops.Cause(err), fail) {
+				return fmt.Errorf("the run is %v, want boom", err)
+			}
+			failed := fail
+			fail = nil
+			if !again {
+				if err := a.d.NoSync(func() error { return failed }); err != failed {
+					return fmt.Errorf("NoSync is %v, want boom", err)
+				}
+				if err := a.d.NoSync(micro); err != nil {
+					return err
+				}
+			}
+			if err := a.run(part); err != nil {
+				return err
+			}
+			if e := relative(a.grads(), want); !(e <= 1e-14) {
+				return fmt.Errorf("again %v: gradient off by %g", again, e)
+			}
+			return a.close()
+		})
+	}
+}
+
 func TestARankWithoutSamplesAddsExactZeros(t *testing.T) {
 	want := plainGradient(t, mlp, indices(0, 3))
 	onRanks(t, 2, func(w *dist.World) error {

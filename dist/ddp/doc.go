@@ -108,5 +108,8 @@
 // A peer that dies, is late, or runs another program makes RunAll return an error that names rank, operation and bucket;
 // ops.Cause strips what Gorgonia wraps around it. Reset the machine before the next run. After an error that broke the
 // group, every run returns it. After any other (of a node of the model, say) the next run is clean, provided that all
-// ranks failed alike; what was accumulated is dropped.
+// ranks failed alike; what was accumulated is dropped. Of a run that fails in its forward pass d does not know, and keeps what
+// was accumulated, for the same batch once more: to go on with another, drop it.
+//
+//	_ = d.NoSync(func() error { return err })
 package ddp
