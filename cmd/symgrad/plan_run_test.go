@@ -216,6 +216,7 @@ func TestPlanOfOtherWays(t *testing.T) {
 		{"ddp.average=sum"},
 		{"ddp.average=predivide"},
 		{"ddp.virtual_ranks=6"},
+		{"ddp.virtual_ranks=6", "shard.stage=1"},
 		{"ddp.local_steps=2"},
 		{"data.accum_steps=2"},
 		{"data.accum_steps=2", "shard.stage=2"},

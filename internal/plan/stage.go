@@ -282,10 +282,11 @@ func (x *staged) reduction(i int) []Collective {
 	switch {
 	case x.cfg.VirtualRanks > 0:
 		slice := (b.Elements + n - 1) / n
-		return []Collective{
-			collective(name, dist.KindAllToAll, b.DType, x.cfg.VirtualRanks/n*slice, n),
-			collective(name, dist.KindAllGather, b.DType, slice, n),
+		all := []Collective{collective(name, dist.KindAllToAll, b.DType, x.cfg.VirtualRanks/n*slice, n)}
+		if !scatters { // else a rank needs its own slice only
+			all = append(all, collective(name, dist.KindAllGather, b.DType, slice, n))
 		}
+		return all
 	case x.wire.Messages != nil:
 		var all []Collective
 		for _, m := range x.wire.Messages[i] {
