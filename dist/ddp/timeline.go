@@ -26,8 +26,8 @@ type BucketTimes struct {
 	Bucket  int
 	Bytes   int64
 	Ready   time.Duration // all its gradients were there, and the buckets before it had been queued
-	Started time.Duration // the reduction began to run
-	Ended   time.Duration
+	Started time.Duration // the reduction, or the first operation of several, began to run
+	Ended   time.Duration // the last of them
 }
 
 // clock keeps the times of the last step.
@@ -66,9 +66,15 @@ func (d *DDP) Timeline() Timeline {
 		switch {
 		case r.Queued < int64(c.begun):
 		case strings.HasPrefix(r.Name, d.prefix+bucketPrefix):
+			if c.ended > c.begun && r.Queued > int64(c.ended) {
+				continue // of a run inside NoSync since
+			}
 			for i := range t.Buckets {
-				if q := &t.Buckets[i]; q.Started == 0 && r.Name == d.buckets[q.Bucket].name {
-					q.Started, q.Ended = time.Duration(r.Started), time.Duration(r.Ended)
+				if q := &t.Buckets[i]; r.Name == d.buckets[q.Bucket].name {
+					if q.Started == 0 {
+						q.Started = time.Duration(r.Started)
+					}
+					q.Ended = time.Duration(r.Ended) // of several, that of the last
 					break
 				}
 			}

@@ -1,11 +1,13 @@
 package ddp_test
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	gtensor "gorgonia.org/tensor"
 
@@ -110,4 +112,42 @@ func TestTimelinesAreOfOneDDP(t *testing.T) {
 			return errors.Join(all[0].close(), all[1].close(), all[2].close())
 		})
 	}
+}
+
+// TestTimelinesHaveAllOperationsOfABucket has hooks and virtual ranks that make several of it, and runs inside NoSync that
+// reduce as well and are of no step yet.
+func TestTimelinesHaveAllOperationsOfABucket(t *testing.T) {
+	for _, cfg := range []ddp.Config{{Hook: ddp.PowerSGD{Rank: 2}}, {VirtualRanks: 2}, {Stage: 2, BucketMB: 1.0 / 1024}} {
+		onRanks(t, 2, func(w *dist.World) error {
+			l, err := newLearner(w, wider, gtensor.Float32, 3, cfg, optim.Config{Name: optim.SGD})
+			if err != nil {
+				return err
+			}
+			if err := l.run(indices(0, 3), 3); err != nil {
+				return err
+			}
+			step := w.Recorder().Records()
+			if cfg.Stage == 2 {
+				if err := l.d.NoSync(func() error { return l.run(indices(0, 3), 3) }); err != nil {
+					return err
+				}
+			}
+			for i, b := range l.d.Timeline().Buckets {
+				of := slices.DeleteFunc(w.Recorder().Records(), func(r dist.Record) bool { return r.Name != fmt.Sprint("bucket ", i) })
+				last := slices.DeleteFunc(slices.Clone(of), func(r dist.Record) bool { return r.Seq > step[len(step)-1].Seq })
+				if got, want := endingAt(of, b.Ended), last[len(last)-1].Seq; got != want {
+					return fmt.Errorf("bucket %d ends with operation %d of %v, want %d", i, got, of, want)
+				}
+			}
+			return l.close()
+		})
+	}
+}
+
+// endingAt is the number of the operation that ended then: each reading of the recorder measures its clock anew, and has
+// times that are some nanoseconds off those of another.
+func endingAt(all []dist.Record, at time.Duration) uint64 {
+	return slices.MinFunc(all, func(a, b dist.Record) int {
+		return cmp.Compare(max(a.Ended-int64(at), int64(at)-a.Ended), max(b.Ended-int64(at), int64(at)-b.Ended))
+	}).Seq
 }
