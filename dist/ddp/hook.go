@@ -58,7 +58,8 @@ type Codec interface {
 	Messages() []Message
 	// Compress writes messages[round], of a gradient that is factor times the elements of bucket: the share of this rank,
 	// so that sums over the ranks are what the gradient becomes. messages of the rounds before hold the sums. It may change
-	// bucket, which is the same in all rounds of a step.
+	// bucket, which is the same in all rounds of a step. After an error, which is that of this rank's run, the other ranks get
+	// NaN for sums of floating-point numbers.
 	Compress(round int, factor float64, bucket tensor.Buffer, messages []tensor.Buffer) error
 	// Decompress writes the gradient to bucket, from messages that hold the sums. With gradients that are sharded, bucket
 	// and messages[0] are this rank's run of them. Every rank must come to the same bits.

@@ -141,7 +141,7 @@ func TestAHookOfTheUsersOwn(t *testing.T) {
 	})
 }
 
-// TestAHookThatFailsIsAnErrorThere lets the other ranks have their sums.
+// TestAHookThatFailsIsAnErrorThere lets the other ranks have their sums, and none that could be taken for a gradient.
 func TestAHookThatFailsIsAnErrorThere(t *testing.T) {
 	for _, round := range []int{1, 2} {
 		onWorlds(t, []int{2}, func(_ *testing.T, w *dist.World) error {
@@ -155,6 +155,10 @@ func TestAHookThatFailsIsAnErrorThere(t *testing.T) {
 				return err
 			case w.Rank() == 1 && (!errors.Is(ops.Cause(err), errSigns) || !strings.Contains(err.Error(), "bucket 0")):
 				return fmt.Errorf("the run is %w, want the hook's error and the bucket", err)
+			}
+			g, err := gradients(l.d.Model())
+			if w.Rank() == 0 && (err != nil || slices.ContainsFunc(g, func(x float64) bool { return !math.IsNaN(x) })) {
+				return fmt.Errorf("the gradient without the part of rank 1 is %v (%v), want NaN", g, err)
 			}
 			return l.close()
 		})

@@ -215,7 +215,8 @@ func (l *line) sum(message tensor.Buffer) (dist.Work, error) {
 	return l.b.group.AllReduce(message, message, dist.Sum)
 }
 
-// Run does one part. An error of a round does not keep the other ranks from their sums; it is that of the bucket.
+// Run does one part. An error of a round does not keep the other ranks from their sums, which are NaN then; it is that of
+// the bucket.
 func (l *line) Run(_ *dist.Op, part uint64) error {
 	round := int(part)
 	for _, w := range l.sums[:round] {
@@ -223,14 +224,24 @@ func (l *line) Run(_ *dist.Op, part uint64) error {
 			return err
 		}
 	}
-	if l.err != nil {
-		return l.err
-	}
-	if round < len(l.messages) {
+	if round < len(l.messages) && l.err == nil {
 		l.err = l.compress(round)
-		return l.err
 	}
-	return l.decompress()
+	switch {
+	case l.err == nil && round == len(l.messages):
+		return l.decompress()
+	case l.err != nil && round < len(l.messages):
+		spoil(l.messages[round])
+	}
+	return l.err
+}
+
+// spoil makes all floating-point numbers of a message NaN, so that nobody takes what is left there for a gradient.
+func spoil(message tensor.Buffer) {
+	raw := message.Raw()
+	for i := range raw {
+		raw[i] = 0xff
+	}
 }
 
 func (l *line) compress(round int) error {
