@@ -51,6 +51,9 @@ func Copy(dst, src unsafe.Pointer, bytes int, how How) {
 	copy(to[head+whole:], from[head+whole:])
 }
 
+// Touch does to the bytes at p what Dirty does to sources, for who has read them by other means.
+func Touch(p unsafe.Pointer, bytes int) { touch(p, bytes) }
+
 // columns is the sum that Copy uses, and columnBytes the width of its narrowest column; nil where there is none.
 var columns, columnBytes = vectors()
 

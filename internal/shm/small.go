@@ -42,7 +42,8 @@ func (t *Transport) plan(op *dist.Op) uint64 {
 	if t.size <= t.node.cfg.flat {
 		plan |= planLine
 	}
-	if op.Kind == dist.KindAllReduce && op.Red.Kind == dist.RedSum && n > 0 && t.size > 1 {
+	sums := op.Kind == dist.KindAllReduce || op.Kind == dist.KindReduceScatter
+	if sums && op.Red.Kind == dist.RedSum && n > 0 && t.size > 1 {
 		if dt := op.DType(); dt == tensor.F32 || dt == tensor.F64 {
 			plan |= planTiny
 		}
@@ -177,51 +178,45 @@ func (t *Transport) passOn(op *dist.Op, slot bool, bytes int) error {
 // takeSmall puts what the other ranks have posted, and what this one has, into the own destination. What this one has posted it
 // takes from its source, since others are reading the rest.
 func (t *Transport) takeSmall(op *dist.Op, slot bool) error {
-	size := op.DType().Size()
-	block := op.Count * size
+	block := op.Count * op.DType().Size()
+	at := 0
+	if op.Kind == dist.KindReduceScatter || op.Kind == dist.KindAllToAll || op.Kind == dist.KindScatter {
+		at = t.rank * block
+	}
+	for r := range t.srcs {
+		if r != t.rank {
+			t.srcs[r] = unsafe.Add(pointer(t.parcel(r, slot)), at)
+		} else if !op.Src.IsZero() {
+			t.srcs[r] = unsafe.Add(op.Src.Pointer(), at)
+		}
+	}
 	dst := op.Dst.Pointer()
 	switch op.Kind {
 	case dist.KindAllReduce, dist.KindReduce, dist.KindReduceScatter:
-		at := 0
-		if op.Kind == dist.KindReduceScatter {
-			at = t.rank * block
-		}
-		for r := range t.srcs {
-			t.srcs[r] = unsafe.Add(pointer(t.parcel(r, slot)), at)
-		}
-		t.srcs[t.rank] = unsafe.Add(op.Src.Pointer(), at)
 		if op.Red.Kind == dist.RedPreMulSum {
 			t.getScalars()
 		}
 		t.dsts[0] = dst
 		t.sum(op, t.dsts[:1], op.Count, 0)
-	case dist.KindBroadcast:
-		if op.Root != t.rank {
-			move(dst, pointer(t.parcel(op.Root, slot)), block)
-		} else {
-			move(dst, op.Src.Pointer(), block)
+	case dist.KindBroadcast, dist.KindScatter:
+		move(dst, t.srcs[op.Root], block)
+		if op.Root == t.rank {
+			return nil
 		}
-	case dist.KindScatter:
-		from := op.Src.Pointer()
-		if op.Root != t.rank {
-			from = pointer(t.parcel(op.Root, slot))
-		}
-		move(dst, unsafe.Add(from, t.rank*block), block)
 	default: // AllGather, Gather, AllToAll
-		at := 0
-		if op.Kind == dist.KindAllToAll {
-			at = t.rank * block
+		for r, src := range t.srcs {
+			move(unsafe.Add(dst, r*block), src, block)
 		}
-		for r := range t.size {
-			from := op.Src.Pointer()
-			if r != t.rank {
-				from = pointer(t.parcel(r, slot))
-			}
-			move(unsafe.Add(dst, r*block), unsafe.Add(from, at), block)
-		}
+	}
+	if t.size == 2 && block >= leastTouched {
+		reduce.Touch(t.srcs[1-t.rank], block)
 	}
 	return nil
 }
+
+// leastTouched is from how many bytes on another rank gains more by lines that are modified here, when it fills them again, than
+// this one loses.
+const leastTouched = 2 << 10
 
 // move copies n bytes unless they are there already.
 func move(dst, src unsafe.Pointer, n int) {

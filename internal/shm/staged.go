@@ -88,7 +88,9 @@ func (t *Transport) putChunk(op *dist.Op, first uint64, i, per int, shared bool)
 	switch op.Kind {
 	case dist.KindReduceScatter, dist.KindAllToAll, dist.KindScatter:
 		for r := range t.size {
-			copy(slot[r*n*size:(r+1)*n*size], src[(r*op.Count+lo)*size:])
+			if r != t.rank || op.Kind == dist.KindScatter {
+				copy(slot[r*n*size:(r+1)*n*size], src[(r*op.Count+lo)*size:])
+			}
 		}
 	default:
 		copy(slot[:n*size], src[lo*size:])
@@ -153,33 +155,53 @@ func (t *Transport) copyOut(dst, slot unsafe.Pointer, n int) {
 	reduce.Copy(dst, slot, n, how)
 }
 
+// takeFromAll takes n elements at lo from the slots of the other ranks, and those of this one from its source.
 func (t *Transport) takeFromAll(op *dist.Op, g uint64, lo, n int) {
 	size := op.DType().Size()
-	dst := op.Dst.Pointer()
-	at := 0
+	at, own := 0, lo*size
 	if op.Kind == dist.KindReduceScatter || op.Kind == dist.KindAllToAll {
 		at = t.rank * n * size
+		own += t.rank * op.Count * size
 	}
-	if !op.Kind.Reduces() {
-		for r := range t.size {
-			to := unsafe.Add(dst, (r*op.Count+lo)*size)
-			if r == t.rank {
-				copy(unsafe.Slice((*byte)(to), n*size), unsafe.Slice((*byte)(t.slotAt(r, g, at)), n*size))
-				continue
-			}
-			t.copyOut(to, t.slotAt(r, g, at), n*size)
-		}
-		return
-	}
-	for r := range t.srcs {
+	dst, src := unsafe.Add(op.Dst.Pointer(), lo*size), unsafe.Add(op.Src.Pointer(), own)
+	for r := range t.size {
 		t.srcs[r] = t.slotAt(r, g, at)
 	}
-	t.dsts[0] = unsafe.Add(dst, lo*size)
-	how := reduce.How(0)
-	if t.size == 2 {
-		how = reduce.Dirty
+	t.srcs[t.rank] = src
+	if op.Kind.Reduces() {
+		t.sumOut(op, dst, n)
+		return
 	}
-	t.sum(op, t.dsts[:1], n, how)
+	for r, from := range t.srcs {
+		to := unsafe.Add(dst, r*op.Count*size)
+		if r == t.rank {
+			move(to, from, n*size)
+			continue
+		}
+		t.copyOut(to, from, n*size)
+	}
+}
+
+// touched is how many bytes are summed before what another rank will fill again is touched: they are in the first cache still.
+const touched = 8 << 10
+
+// sumOut sums n elements of t.srcs, of which the own ones are no slot.
+func (t *Transport) sumOut(op *dist.Op, dst unsafe.Pointer, n int) {
+	t.dsts[0] = dst
+	if t.size != 2 {
+		t.sum(op, t.dsts[:1], n, 0)
+		return
+	}
+	size := op.DType().Size()
+	for part := touched / size; n > 0; n -= part {
+		part = min(part, n)
+		t.sum(op, t.dsts[:1], part, 0)
+		reduce.Touch(t.srcs[1-t.rank], part*size)
+		t.dsts[0] = unsafe.Add(t.dsts[0], part*size)
+		for r := range t.srcs {
+			t.srcs[r] = unsafe.Add(t.srcs[r], part*size)
+		}
+	}
 }
 
 // shareChunk sums n elements at lo, which are chunk g, as the direct way does: every rank one block, for all slots.

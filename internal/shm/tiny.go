@@ -77,17 +77,18 @@ func copyLine(dst, src unsafe.Pointer, n uintptr) {
 func (t *Transport) gatherTiny(op *dist.Op, n uintptr) {
 	dst := op.Dst.Pointer()
 	for r := range t.rings {
-		copyLine(unsafe.Add(dst, uintptr(r)*n), t.line(r, op), n)
+		copyLine(unsafe.Add(dst, uintptr(r)*n), t.line(r, op, 0), n)
 	}
 }
 
-// line is what rank r has announced along with op. What this rank has is in its source as well, where it does not wait for those
-// who are reading the announcement.
-func (t *Transport) line(r int, op *dist.Op) unsafe.Pointer {
-	if r == t.rank {
-		return op.Src.Pointer()
+// line is what rank r has announced along with op, from byte at on. What this rank has is in its source as well, where it does not
+// wait for those who are reading the announcement.
+func (t *Transport) line(r int, op *dist.Op, at int) unsafe.Pointer {
+	from := op.Src.Pointer()
+	if r != t.rank {
+		from = unsafe.Add(t.rings[r], t.round%depth*entryLen)
 	}
-	return unsafe.Add(t.rings[r], t.round%depth*entryLen)
+	return unsafe.Add(from, at)
 }
 
 // sumTiny adds the floats that came with the announcements, in rank order: so few that the call of a kernel would cost
@@ -102,9 +103,13 @@ func (t *Transport) sumTiny(op *dist.Op) {
 
 func addLines[T float32 | float64](t *Transport, op *dist.Op) {
 	dst := unsafe.Slice((*T)(op.Dst.Pointer()), op.Count)
-	first := unsafe.Slice((*T)(t.line(0, op)), len(dst))
+	at := 0
+	if op.Kind == dist.KindReduceScatter {
+		at = t.rank * int(op.Dst.Bytes())
+	}
+	first := unsafe.Slice((*T)(t.line(0, op, at)), len(dst))
 	if t.size == 2 {
-		second := unsafe.Slice((*T)(t.line(1, op)), len(dst))
+		second := unsafe.Slice((*T)(t.line(1, op, at)), len(dst))
 		for i := range dst {
 			dst[i] = first[i] + second[i]
 		}
@@ -113,7 +118,7 @@ func addLines[T float32 | float64](t *Transport, op *dist.Op) {
 	var sum [lineBytes / 4]T // and not dst, which may be a source
 	n := copy(sum[:], first)
 	for r := 1; r < t.size; r++ {
-		for i, v := range unsafe.Slice((*T)(t.line(r, op)), n) {
+		for i, v := range unsafe.Slice((*T)(t.line(r, op, at)), n) {
 			sum[i] += v
 		}
 	}
