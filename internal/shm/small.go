@@ -175,43 +175,48 @@ func (t *Transport) passOn(op *dist.Op, slot bool, bytes int) error {
 	return t.meetEach()
 }
 
-// takeSmall puts what the other ranks have posted, and what this one has, into the own destination. What this one has posted it
-// takes from its source, since others are reading the rest.
+// takeSmall puts what the ranks have given into the own destination.
 func (t *Transport) takeSmall(op *dist.Op, slot bool) error {
 	block := op.Count * op.DType().Size()
-	at := 0
-	if op.Kind == dist.KindReduceScatter || op.Kind == dist.KindAllToAll || op.Kind == dist.KindScatter {
+	dst, at := op.Dst.Pointer(), 0
+	switch op.Kind {
+	case dist.KindReduceScatter, dist.KindAllToAll, dist.KindScatter:
 		at = t.rank * block
 	}
-	for r := range t.srcs {
-		if r != t.rank {
-			t.srcs[r] = unsafe.Add(pointer(t.parcel(r, slot)), at)
-		} else if !op.Src.IsZero() {
-			t.srcs[r] = unsafe.Add(op.Src.Pointer(), at)
-		}
-	}
-	dst := op.Dst.Pointer()
 	switch op.Kind {
 	case dist.KindAllReduce, dist.KindReduce, dist.KindReduceScatter:
+		for r := range t.srcs {
+			t.srcs[r] = t.given(op, r, slot, at)
+		}
 		if op.Red.Kind == dist.RedPreMulSum {
 			t.getScalars()
 		}
 		t.dsts[0] = dst
 		t.sum(op, t.dsts[:1], op.Count, 0)
 	case dist.KindBroadcast, dist.KindScatter:
-		move(dst, t.srcs[op.Root], block)
+		move(dst, t.given(op, op.Root, slot, at), block)
 		if op.Root == t.rank {
 			return nil
 		}
 	default: // AllGather, Gather, AllToAll
-		for r, src := range t.srcs {
-			move(unsafe.Add(dst, r*block), src, block)
+		for r := range t.size {
+			move(unsafe.Add(dst, r*block), t.given(op, r, slot, at), block)
 		}
 	}
 	if t.size == 2 && block >= leastTouched {
-		reduce.Touch(t.srcs[1-t.rank], block)
+		reduce.Touch(t.given(op, 1-t.rank, slot, at), block)
 	}
 	return nil
+}
+
+// given is what rank r has for this operation, from byte at on. What this rank has it takes from its source, since others are
+// reading what it has posted.
+func (t *Transport) given(op *dist.Op, r int, slot bool, at int) unsafe.Pointer {
+	from := op.Src.Pointer()
+	if r != t.rank {
+		from = pointer(t.parcel(r, slot))
+	}
+	return unsafe.Add(from, at)
 }
 
 // leastTouched is from how many bytes on another rank gains more by lines that are modified here, when it fills them again, than

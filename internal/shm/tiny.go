@@ -77,18 +77,8 @@ func copyLine(dst, src unsafe.Pointer, n uintptr) {
 func (t *Transport) gatherTiny(op *dist.Op, n uintptr) {
 	dst := op.Dst.Pointer()
 	for r := range t.rings {
-		copyLine(unsafe.Add(dst, uintptr(r)*n), t.line(r, op, 0), n)
+		copyLine(unsafe.Add(dst, uintptr(r)*n), t.given(op, r, false, 0), n)
 	}
-}
-
-// line is what rank r has announced along with op, from byte at on. What this rank has is in its source as well, where it does not
-// wait for those who are reading the announcement.
-func (t *Transport) line(r int, op *dist.Op, at int) unsafe.Pointer {
-	from := op.Src.Pointer()
-	if r != t.rank {
-		from = unsafe.Add(t.rings[r], t.round%depth*entryLen)
-	}
-	return unsafe.Add(from, at)
 }
 
 // sumTiny adds the floats that came with the announcements, in rank order: so few that the call of a kernel would cost
@@ -107,9 +97,9 @@ func addLines[T float32 | float64](t *Transport, op *dist.Op) {
 	if op.Kind == dist.KindReduceScatter {
 		at = t.rank * int(op.Dst.Bytes())
 	}
-	first := unsafe.Slice((*T)(t.line(0, op, at)), len(dst))
+	first := unsafe.Slice((*T)(t.given(op, 0, false, at)), len(dst))
 	if t.size == 2 {
-		second := unsafe.Slice((*T)(t.line(1, op, at)), len(dst))
+		second := unsafe.Slice((*T)(t.given(op, 1, false, at)), len(dst))
 		for i := range dst {
 			dst[i] = first[i] + second[i]
 		}
@@ -118,7 +108,7 @@ func addLines[T float32 | float64](t *Transport, op *dist.Op) {
 	var sum [lineBytes / 4]T // and not dst, which may be a source
 	n := copy(sum[:], first)
 	for r := 1; r < t.size; r++ {
-		for i, v := range unsafe.Slice((*T)(t.line(r, op, at)), n) {
+		for i, v := range unsafe.Slice((*T)(t.given(op, r, false, at)), n) {
 			sum[i] += v
 		}
 	}

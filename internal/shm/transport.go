@@ -72,24 +72,30 @@ type kernelKey struct {
 
 func newTransport(nd *node, ranks []int, seg segment, l layout) *Transport {
 	n := len(ranks)
+	// Few cache lines, which nothing else is in, such as what another rank of this process writes.
+	places, counts := lines[unsafe.Pointer](3*n), lines[uint64](2*n)
 	t := &Transport{
 		node: nd, ranks: ranks, rank: slices.Index(ranks, nd.rank), size: n, spins: nd.spins,
 		seg: seg, ctl: newControl(l, seg.bytes()),
-		seen: make([]uint64, n), sides: make([]sides, n), headers: make([]header, n),
-		srcs: make([]unsafe.Pointer, n), dsts: make([]unsafe.Pointer, n), scalars: make([]uint64, n), waitsFor: -1,
+		rings: places[:n], srcs: places[n : 2*n], dsts: places[2*n:], seen: counts[:n], scalars: counts[n:],
+		sides: lines[sides](n), headers: make([]header, n), waitsFor: -1,
 	}
 	t.op = &t.call
 	t.round, t.slowest = 1, 1 // round 1 is that of the start, which all have reached
-	for r := range t.seen {
-		t.seen[r] = 1
-	}
-	t.rings = make([]unsafe.Pointer, n)
 	for r := range t.rings {
 		t.rings[r] = unsafe.Pointer(t.ctl.u64(t.ctl.page(r) + entryAt))
+		t.seen[r] = 1
 	}
 	t.Guard(new(sync.Mutex))
 	nd.join(t)
 	return t
+}
+
+// lines is n elements in cache lines of their own.
+func lines[T any](n int) []T {
+	const line = 128
+	size := int(unsafe.Sizeof(*new(T)))
+	return make([]T, n, (n*size+line-1)/line*line/size)
 }
 
 // Info implements dist.Transport.
