@@ -73,6 +73,13 @@ __device__ __forceinline__ void pull(const Call &c, u64 e, Watch &w, Meeting &m)
   for (u64 v = at; 16 * v < c.bytes; v += DEPTH * stride) pullVectors<WHOLE>(c, v, stride, stage, scalars);
 }
 
+// place is where this rank's data begin for the others: as the host says, or in the staging half at stage, shifted so that
+// it lies there within 16 bytes as it does here.
+__device__ __forceinline__ u64 place(u64 hostPlace, u64 address, u64 stage) {
+  return hostPlace >> SLAB_SHIFT ? hostPlace : stage + (address & 15);
+}
+
+#if RED != RED_NONE
 // Tiles are how the bytes of a slice are divided among blocks, alike on all ranks and whatever the alignment, so that a
 // block that met its fellows knows that they have staged what it reads.
 struct Tiles {
@@ -113,13 +120,6 @@ __device__ __forceinline__ void move(u64 to, u64 from, u64 n) {
   }
 }
 
-// place is where this rank's data begin for the others: as the host says, or in the staging half at stage, shifted so that
-// it lies there within 16 bytes as it does here.
-__device__ __forceinline__ u64 place(u64 hostPlace, u64 address, u64 stage) {
-  return hostPlace >> SLAB_SHIFT ? hostPlace : stage + (address & 15);
-}
-
-#if RED != RED_NONE
 // reduceTiles reduces this rank's slice of n bytes, which begins at from[q] on rank q, and stores it to all of to, or, when
 // ALL is false, to to[0] only. ALIKE says that all of these addresses lie alike within 16 bytes.
 template <bool ALL, bool ALIKE>
@@ -213,21 +213,95 @@ __device__ __forceinline__ void addUp(const Call &c, u64 e, Watch &w) {
   reduceSlice<false>(from, &c.dst, c.bytes, scalars);
 }
 #else
+// SPREAD is how many tiles of a block a thread has under way. A tile is a vector for each thread: all that a block has to do with
+// lies alike on all ranks, whatever the alignment, so that what a block reads behind a meeting is what its fellows have written.
+#define SPREAD 4
+
+// spreadTiles copies the tiles of this block of n bytes to those of N places that live says. Vectors begin shift bytes into a tile.
+// TO and FROM say that they are aligned there, at all of the places and at from.
+template <int N, bool TO, bool FROM>
+__device__ __forceinline__ void spreadTiles(const u64 *to, u32 live, u64 from, u64 n, u64 shift) {
+  const u64 tile = 16ull * blockDim.x, step = gridDim.x * tile, lane = 16ull * threadIdx.x;
+  for (u64 first = blockIdx.x * tile; first < n; first += SPREAD * step) {
+    Pair x[SPREAD];
+#pragma unroll
+    for (int k = 0; k < SPREAD; k++) {
+      const u64 at = first + k * step + shift + lane;
+      if (lane + 16 + shift <= tile && at + 16 <= n) x[k] = FROM ? read16(from + at) : readSome(from + at, 16);
+    }
+#pragma unroll
+    for (int k = 0; k < SPREAD; k++) {
+      const u64 at = first + k * step + shift + lane;
+      if (lane + 16 + shift > tile || at + 16 > n) continue;
+#pragma unroll
+      for (int i = 0; i < N; i++) {
+        if (!(live >> i & 1)) continue;
+        if (TO) {
+          write16(to[i] + at, x[k]);
+        } else {
+          writeSome(to[i] + at, x[k], 16);
+        }
+      }
+    }
+    if ((shift | (n & 15)) == 0 || threadIdx.x >= 2) continue;
+#pragma unroll 1
+    for (int k = 0; k < SPREAD; k++) { // what does not fill a vector
+      const u64 lo = first + k * step, len = clamp((s64)(n - lo), tile), head = shift < len ? shift : len, tail = (len - head) & 15;
+      const u64 at = threadIdx.x == 0 ? lo : lo + len - tail;
+      const s64 some = threadIdx.x == 0 ? head : tail;
+      const Pair y = readSome(from + at, some);
+#pragma unroll
+      for (int i = 0; i < N; i++)
+        if (live >> i & 1) writeSome(to[i] + at, y, some);
+    }
+  }
+}
+
+// spread copies n bytes to those of N places that live says, and reads them once.
+template <int N>
+__device__ __forceinline__ void spread(const u64 *to, u32 live, u64 from, u64 n) {
+  if (live == 0) return;
+  u64 one = from, differ = 0;
+#pragma unroll
+  for (int i = 0; i < N; i++)
+    if (live >> i & 1) one = to[i];
+#pragma unroll
+  for (int i = 0; i < N; i++)
+    if (live >> i & 1) differ |= to[i] ^ one;
+  if ((differ & 15) != 0) {
+    spreadTiles<N, false, false>(to, live, from, n, 0);
+  } else if (((one ^ from) & 15) != 0) {
+    spreadTiles<N, true, false>(to, live, from, n, -one & 15);
+  } else {
+    spreadTiles<N, true, true>(to, live, from, n, -one & 15);
+  }
+}
+
 // push is every operation that only moves: each rank stores what it has for another where that one wants it.
 __device__ __forceinline__ void push(const Call &c, u64 e, Watch &w, Meeting &m) {
   const u64 out = c.area + (e & 1) * c.half, own = c.of(c.rank), dstPlace = place(c.dstPlace, c.dst, out);
-  const bool sends = c.sends(c.rank), takes = c.receives(c.rank);
+  const bool takes = c.receives(c.rank);
   open(c, e, w, m, 0, dstPlace);
   if (m.dead) return;
-  for (u32 j = 1; j <= RANKS && sends; j++) { // each to its neighbour first, so that no rank gets all at once
-    const u32 p = (c.rank + j) % RANKS;
-    if (!c.receives(p)) continue;
-    const u64 from = c.src + p * c.srcStride;
-    const u64 to = p == c.rank ? c.dst + c.rank * c.dstStride : m.dst[p] + (c.dstStride == 0 ? 0 : c.rank * m.dstStride[p]);
-    if (p != c.rank || to != from) move(to, from, c.bytes);
+  u64 to[RANKS];
+  u32 live = 0;
+#pragma unroll
+  for (int i = 0; i < RANKS; i++) { // each its neighbour first, so that no rank gets all at once
+    const u32 p = (c.rank + 1 + i) % RANKS;
+    to[i] = p == c.rank ? c.dst + c.rank * c.dstStride : m.dst[p] + (c.dstStride == 0 ? 0 : c.rank * m.dstStride[p]);
+    if (c.sends(c.rank) && c.receives(p) && (p != c.rank || to[i] != c.src + p * c.srcStride)) live |= 1 << i;
+  }
+  if (c.srcStride == 0) {
+    spread<RANKS>(to, live, c.src, c.bytes);
+  } else {
+#pragma unroll
+    for (int i = 0; i < RANKS; i++)
+      if (live >> i & 1) spread<1>(to + i, 1, c.src + (c.rank + 1 + i) % RANKS * c.srcStride, c.bytes);
   }
   close(c, e, w);
-  for (u32 q = 0; q < RANKS && takes && !(dstPlace >> SLAB_SHIFT); q++)
-    if (q != c.rank && c.sends(q)) move(c.dst + q * c.dstStride, own + dstPlace + (c.dstStride == 0 ? 0 : q * c.slot), c.bytes);
+  for (u32 q = 0; q < RANKS && takes && !(dstPlace >> SLAB_SHIFT); q++) {
+    const u64 at = c.dst + q * c.dstStride;
+    if (q != c.rank && c.sends(q)) spread<1>(&at, 1, own + dstPlace + (c.dstStride == 0 ? 0 : q * c.slot), c.bytes);
+  }
 }
 #endif
