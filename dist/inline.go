@@ -27,11 +27,12 @@ type inline struct {
 	slow    bool      // the running operation has been blocked
 	entry   *Record   // of the running operation, once it is posted and while it is not slow
 
-	calls [calls]preparedCall
+	calls [sets][2]preparedCall
 }
 
-// calls is how many calls are kept; a power of two.
-const calls = 8
+// sets is how many pairs of calls are kept; a power of two. Calls of one set take turns without being prepared anew, up to two of
+// them: which set a call is in follows from addresses, and so is another in every run.
+const sets = 8
 
 // preparedCall is a call whose arguments have been checked, kept because the next call is often the same.
 type preparedCall struct {
@@ -74,10 +75,15 @@ func (in *inline) run(v *verb, red *RedOp) error {
 	if in.blocked {
 		in.idle()
 	}
-	p := &in.calls[v.slot()]
+	set := &in.calls[v.set()]
+	p := &set[0]
 	var err error
-	if p.op.Kind == KindInvalid || !v.same(&p.verb) || red != nil && !red.same(&p.red) {
-		err = in.prepare(p, v, red)
+	if !p.is(v, red) {
+		if p = &set[1]; !p.is(v, red) {
+			set[1] = set[0]
+			p = &set[0]
+			err = in.prepare(p, v, red)
+		}
 	}
 	if err == nil {
 		err = in.now(&p.op)
@@ -127,9 +133,14 @@ func (in *inline) idle() {
 	}
 }
 
-// slot is where among the prepared calls v is kept.
-func (v *verb) slot() int {
-	return int(uintptr(v.dst.Pointer())>>9+uintptr(v.src.Pointer())>>12+uintptr(v.kind)) & (calls - 1)
+// is reports whether p is a call with these arguments.
+func (p *preparedCall) is(v *verb, red *RedOp) bool {
+	return p.op.Kind != KindInvalid && v.same(&p.verb) && (red == nil || red.same(&p.red))
+}
+
+// set is where among the prepared calls v is kept.
+func (v *verb) set() int {
+	return int(uintptr(v.dst.Pointer())>>9+uintptr(v.src.Pointer())>>12+uintptr(v.kind)) & (sets - 1)
 }
 
 // prepare makes and checks the operation of a call.

@@ -112,6 +112,32 @@ func TestBlockingViewChecksEveryCall(t *testing.T) {
 	}
 }
 
+// Two calls that are kept in one place, as all barriers are, take turns without being prepared anew; three do not.
+func TestCallsOfOnePlaceTakeTurns(t *testing.T) {
+	for names, fresh := range map[string]int{"a": 1, "ab": 2, "abc": 15} {
+		g, f := inlineGroup(t)
+		for range 5 {
+			for _, name := range names {
+				if _, err := g.Blocking().Named(string(name)).Barrier(); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		prepared := 0
+		for i, op := range f.ran {
+			if want := string(names[i%len(names)]); op.Name != want {
+				t.Fatalf("operation %d of %q has name %q", i, names, op.Name)
+			}
+			if op.Memo == 0 {
+				prepared++
+			}
+		}
+		if len(f.ran) != 5*len(names) || prepared != fresh {
+			t.Errorf("%q: %d operations, %d prepared, want %d", names, len(f.ran), prepared, fresh)
+		}
+	}
+}
+
 // While an operation waits, others can read the recorder and queue operations; a second blocking call waits.
 func TestBlockedOperationGivesTheLockBack(t *testing.T) {
 	g, f := inlineGroup(t)
