@@ -6,6 +6,7 @@ import (
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/internal/reduce"
+	"github.com/symgrad/symgrad/internal/ticks"
 )
 
 // Sizes in bytes, of the larger buffer, at which another way becomes faster; measured, see bench/.
@@ -40,6 +41,8 @@ func (t *Transport) collective(op *dist.Op) error {
 	if t.prefersStaged(op.Kind, bytes) {
 		own.src = place{}
 	}
+	h := t.habitOf(op, bytes)
+	own.pulls = h != nil && h.way()
 	own.helps = op.Kind == dist.KindBroadcast && t.rank == op.Root && own.src.heap != 0 && own.src == own.dst &&
 		!t.crowded() && bytes >= helpBroadcast
 	if err := t.open(op.Hash()); err != nil {
@@ -100,7 +103,23 @@ func (t *Transport) direct(op *dist.Op, rank int) bool {
 
 // runDirect does op by loads and stores in the heaps. All sources are ready; afterwards nobody reads or writes them.
 func (t *Transport) runDirect(op *dist.Op, bytes int) error {
-	if err := t.moveDirect(op, bytes); err != nil {
+	h := t.habitOf(op, bytes)
+	if h == nil || !t.apart() {
+		return t.runBy(t.moveDirect, op, bytes)
+	}
+	way := t.moveDirect
+	if t.sides[0].pulls {
+		way = t.pullSum
+	}
+	begin := ticks.Now()
+	err := t.runBy(way, op, bytes)
+	h.took(ticks.Now() - begin)
+	return err
+}
+
+// runBy does op by one way, and ends the round.
+func (t *Transport) runBy(way func(*dist.Op, int) error, op *dist.Op, bytes int) error {
+	if err := way(op, bytes); err != nil {
 		t.fail(abortFault, t.rank, err.Error())
 		return err
 	}

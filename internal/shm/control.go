@@ -224,6 +224,7 @@ type sides struct {
 	src, dst place
 	scalar   uint64 // premulsum factor, bits of the dtype
 	helps    bool   // the root of a broadcast stores a part to the others
+	pulls    bool   // ranks pull what others have summed; see apart.go
 }
 
 func (s *sides) put(b []byte) {
@@ -234,9 +235,12 @@ func (s *sides) put(b []byte) {
 	le.PutUint64(b[16:], s.dst.heap)
 	le.PutUint64(b[24:], uint64(s.dst.off))
 	le.PutUint64(b[32:], s.scalar)
-	b[40] = 0
+	b[40], b[41] = 0, 0
 	if s.helps {
 		b[40] = 1
+	}
+	if s.pulls {
+		b[41] = 1
 	}
 }
 
@@ -246,7 +250,7 @@ func (s *sides) get(b []byte) {
 	s.src = place{le.Uint64(b[0:]), int64(le.Uint64(b[8:]))}
 	s.dst = place{le.Uint64(b[16:]), int64(le.Uint64(b[24:]))}
 	s.scalar = le.Uint64(b[32:])
-	s.helps = b[40] == 1
+	s.helps, s.pulls = b[40] == 1, b[41] == 1
 }
 
 // state word: kind of operation, peer of a send or receive, low bits of the operation's number.

@@ -51,6 +51,7 @@ type Transport struct {
 	kernelFor kernelKey
 	moves     []message // state of the members of a group call
 	one       [1]dist.Op
+	habits    [21]habit  // of allreduces apart, by the logarithm of their bytes
 	waitsFor  int        // rank, in a long wait for one
 	sleepy    int        // waits to come that sleep without yielding, because somebody else wants the cores
 	loose     [8]*uint64 // words published since the last full fence
@@ -85,6 +86,9 @@ func newTransport(nd *node, ranks []int, seg segment, l layout) *Transport {
 	for r := range t.rings {
 		t.rings[r] = unsafe.Pointer(t.ctl.u64(t.ctl.page(r) + entryAt))
 		t.seen[r] = 1
+	}
+	for i := range t.habits {
+		t.habits[i].n = between - settling - measured // the first trial is soon
 	}
 	t.Guard(new(sync.Mutex))
 	nd.join(t)
