@@ -58,14 +58,14 @@
 //	AllReduce, in place         each rank sums a block of all heaps   2      2nS: every element is read once and
 //	                            and stores it to all of them                 written once on every rank
 //	AllReduce, out of place     as in place                           2      2nS
-//	2 ranks, up to 1 MiB        or the other's block is pulled:       3      5S
+//	2 ranks, up to 1 MiB        or the other's block is pulled:       3      6S
 //	                            whichever was the faster lately
 //	ReduceScatter               the own block summed from all heaps   2      (n+1)S
 //	AllGather, AllToAll         pulled from the heaps                 2      2nS
 //	Broadcast                   pulled from the root's heap           1      2(n-1)S
 //	                            from 256 KiB, in place, the root      2
 //	                            stores 1/n of it to the others
-//	private memory, 2 ranks     through slots, 64 KiB at a time; one  2 a    5nS: copied in, summed with the other's
+//	private memory, 2 ranks     through slots, 64 KiB at a time; one  2 a    6nS: copied in, summed with the other's
 //	                            chunk, put before the sync, needs 1   chunk
 //	AllReduce, private, n > 2   the same, each rank sums a block of   3 a    6nS
 //	                            the slots                             chunk
