@@ -12,7 +12,7 @@ import (
 // Sizes in bytes, of the larger buffer, at which another way becomes faster; measured, see bench/.
 const (
 	helpBroadcast = 256 << 10 // from here a root with nothing to copy of its own stores a part of a broadcast to the others
-	streamApart   = 8 << 20   // from here sums out of place and copies bypass the cache when they store; in place never
+	streamApart   = 16 << 20  // from here sums out of place and copies bypass the cache when they store; in place never
 
 	// Where ranks share cores, waiting for each other twice, as the direct way does, costs more than a copy up to here.
 	stageBroadcast = 16 << 10

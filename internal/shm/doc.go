@@ -33,8 +33,8 @@
 //
 // What a rank has posted it does not read again, but takes from its source: a line that one core has written and another is
 // reading is slow for both. And a line that both have read is slow for who writes it next, some 10 ns, while one that the other
-// core has modified takes 1 ns. So of two ranks, who has read a slot leaves its lines modified; and where a rank would store to
-// results that the other has read, it lets the other pull them.
+// core has modified takes 1 ns. So of two ranks, and of those that share cores, who has read a slot leaves its lines modified; and
+// where one of two ranks would store to results that the other has read, it lets the other pull them.
 //
 // Ranks that share cores spend their time on waiting for a core: there, a rank with a small piece in a heap says that it is
 // private memory, so that all of it is waited for once; and a barrier ends on rank 0 first, which is the root of most

@@ -195,16 +195,15 @@ func (t *Transport) takeSmall(op *dist.Op, slot bool) error {
 		t.sum(op, t.dsts[:1], op.Count, 0)
 	case dist.KindBroadcast, dist.KindScatter:
 		move(dst, t.given(op, op.Root, slot, at), block)
-		if op.Root == t.rank {
-			return nil
-		}
+		t.leave(op, op.Root, slot, at, block)
+		return nil
 	default: // AllGather, Gather, AllToAll
 		for r := range t.size {
 			move(unsafe.Add(dst, r*block), t.given(op, r, slot, at), block)
 		}
 	}
-	if t.size == 2 && block >= leastTouched {
-		reduce.Touch(t.given(op, 1-t.rank, slot, at), block)
+	for r := range t.size {
+		t.leave(op, r, slot, at, block)
 	}
 	return nil
 }
@@ -222,6 +221,17 @@ func (t *Transport) given(op *dist.Op, r int, slot bool, at int) unsafe.Pointer 
 // leastTouched is from how many bytes on another rank gains more by lines that are modified here, when it fills them again, than
 // this one loses.
 const leastTouched = 2 << 10
+
+// leave leaves what rank r has given, and this one has read, so that r fills it fast the next time.
+func (t *Transport) leave(op *dist.Op, r int, slot bool, at, bytes int) {
+	if r != t.rank && bytes >= leastTouched && t.touches() {
+		reduce.Touch(t.given(op, r, slot, at), bytes)
+	}
+}
+
+// touches reports whether ranks leave modified what they have read: two ranks do, and those that share cores, since who comes next on
+// a core finds the lines there. Many cores would take lines from each other.
+func (t *Transport) touches() bool { return t.size == 2 || t.crowded() }
 
 // move copies n bytes unless they are there already.
 func move(dst, src unsafe.Pointer, n int) {

@@ -145,11 +145,11 @@ func (t *Transport) slotAt(r int, g uint64, at int) unsafe.Pointer {
 	return unsafe.Add(pointer(t.ctl.slot(r, g)), at)
 }
 
-// copyOut copies from a slot. Where this rank alone reads the slot, it stores a word of every line back as it was: the
-// owner fills a line that another core has modified far faster than one that both have read.
+// copyOut copies from a slot, and may store a word of every line back as it was: the owner fills a line that another core has
+// modified far faster than one that both have read.
 func (t *Transport) copyOut(dst, slot unsafe.Pointer, n int) {
 	how := reduce.How(0)
-	if t.size == 2 {
+	if t.touches() {
 		how = reduce.Dirty
 	}
 	reduce.Copy(dst, slot, n, how)
@@ -188,7 +188,7 @@ const touched = 8 << 10
 // sumOut sums n elements of t.srcs, of which the own ones are no slot.
 func (t *Transport) sumOut(op *dist.Op, dst unsafe.Pointer, n int) {
 	t.dsts[0] = dst
-	if t.size != 2 {
+	if !t.touches() {
 		t.sum(op, t.dsts[:1], n, 0)
 		return
 	}
@@ -196,10 +196,12 @@ func (t *Transport) sumOut(op *dist.Op, dst unsafe.Pointer, n int) {
 	for part := touched / size; n > 0; n -= part {
 		part = min(part, n)
 		t.sum(op, t.dsts[:1], part, 0)
-		reduce.Touch(t.srcs[1-t.rank], part*size)
 		t.dsts[0] = unsafe.Add(t.dsts[0], part*size)
-		for r := range t.srcs {
-			t.srcs[r] = unsafe.Add(t.srcs[r], part*size)
+		for r, src := range t.srcs {
+			if r != t.rank {
+				reduce.Touch(src, part*size)
+			}
+			t.srcs[r] = unsafe.Add(src, part*size)
 		}
 	}
 }

@@ -79,7 +79,7 @@ func newTransport(nd *node, ranks []int, seg segment, l layout) *Transport {
 		node: nd, ranks: ranks, rank: slices.Index(ranks, nd.rank), size: n, spins: nd.spins,
 		seg: seg, ctl: newControl(l, seg.bytes()),
 		rings: places[:n], srcs: places[n : 2*n], dsts: places[2*n:], seen: counts[:n], scalars: counts[n:],
-		sides: lines[sides](n), headers: make([]header, n), waitsFor: -1,
+		sides: make([]sides, n), headers: make([]header, n), waitsFor: -1,
 	}
 	t.op = &t.call
 	t.round, t.slowest = 1, 1 // round 1 is that of the start, which all have reached
@@ -95,7 +95,7 @@ func newTransport(nd *node, ranks []int, seg segment, l layout) *Transport {
 	return t
 }
 
-// lines is n elements in cache lines of their own.
+// lines is n elements of a word each in cache lines of their own.
 func lines[T any](n int) []T {
 	const line = 128
 	size := int(unsafe.Sizeof(*new(T)))
