@@ -12,7 +12,7 @@ import (
 // Sizes in bytes, of the larger buffer, at which another way becomes faster; measured, see bench/.
 const (
 	helpBroadcast = 256 << 10 // from here a root with nothing to copy of its own stores a part of a broadcast to the others
-	streamApart   = 16 << 20  // from here sums out of place and copies bypass the cache when they store; in place never
+	streamApart   = 32 << 20  // of all ranks: from here sums out of place and copies bypass the cache when they store; in place never
 
 	// Where ranks share cores, waiting for each other twice, as the direct way does, costs more than a copy up to here.
 	stageBroadcast = 16 << 10
@@ -141,7 +141,7 @@ func (t *Transport) moveDirect(op *dist.Op, bytes int) error {
 			return nil
 		}
 	}
-	how := storing(t.size * block)
+	how := t.storing(t.size * block)
 	for i := range t.size { // AllGather, Gather, AllToAll; the own block first, then each from another rank
 		r, from := (t.rank+i)%t.size, 0
 		if op.Kind == dist.KindAllToAll {
@@ -154,9 +154,9 @@ func (t *Transport) moveDirect(op *dist.Op, bytes int) error {
 	return nil
 }
 
-// storing is how to store the result of an operation of that many bytes.
-func storing(bytes int) reduce.How {
-	if bytes >= streamApart {
+// storing is how to store the result of an operation of that many bytes on each rank.
+func (t *Transport) storing(bytes int) reduce.How {
+	if t.size*bytes >= streamApart {
 		return reduce.NonTemporal
 	}
 	return 0
@@ -209,7 +209,7 @@ func (t *Transport) sumDirect(op *dist.Op, dsts []unsafe.Pointer, from, n, bytes
 		t.srcs[r] = p
 		inPlace = inPlace && t.sides[r].src == t.sides[r].dst
 	}
-	how := storing(bytes)
+	how := t.storing(bytes)
 	if inPlace {
 		how = 0 // a line that is stored was just read
 	}
@@ -262,7 +262,7 @@ func (t *Transport) broadcast(op *dist.Op, bytes int) error {
 		return t.give(op, bytes)
 	}
 	mine := t.pulled(t.rank, op.Root, bytes)
-	if err := t.pull(op, op.Root, 0, 0, mine, storing(bytes)); err != nil {
+	if err := t.pull(op, op.Root, 0, 0, mine, t.storing(bytes)); err != nil {
 		t.fail(abortFault, t.rank, err.Error())
 		return err
 	}
@@ -298,7 +298,7 @@ func (t *Transport) give(op *dist.Op, bytes int) error {
 			t.fail(abortFault, t.rank, err.Error())
 			return err
 		}
-		reduce.Copy(dst, unsafe.Add(op.Src.Pointer(), from), bytes-from, storing(bytes))
+		reduce.Copy(dst, unsafe.Add(op.Src.Pointer(), from), bytes-from, t.storing(bytes))
 	}
 	t.finish()
 	for r := range t.size {
