@@ -116,7 +116,7 @@ func (d *DDP) HookState() []HookState {
 }
 
 // HookUnit is what entries of HookState with Sum are to be multiplied by to be in units of the gradient: 1, but for an Average
-// of PreDivide, whose divisor depends on the number of ranks.
+// of PreDivide, whose divisor depends on the number of ranks. Not collective.
 func (d *DDP) HookUnit() float64 {
 	return d.cfg.Average.rest(float64(d.world.Size()), d.cfg.Factor)
 }

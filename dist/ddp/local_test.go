@@ -251,26 +251,31 @@ func TestAverageWeightsLeavesOutRunsThatFailed(t *testing.T) {
 		if err := l.train(2, 1); err != nil {
 			return err
 		}
-		mine, err := l.weights()
-		if err != nil {
-			return err
-		}
-		theirs, err := broadcast(w, mine)
-		if err != nil {
-			return err
-		}
-		if err := l.d.AverageWeights(); err != nil {
-			return err
-		}
-		got, err := l.weights()
-		if err != nil {
-			return err
-		}
-		if want := mean(gtensor.Float64, [][]float64{theirs, mine}, []float64{6, 6}); w.Rank() == 1 && !slices.Equal(got, want) {
-			return fmt.Errorf("weights off by %g", relative(got, want))
-		}
-		return l.close()
+		return l.averages(w, []float64{6, 6})
 	})
+}
+
+// averages averages the weights of two ranks, compares rank 1's with the mean by the given weights, and closes l.
+func (l *learner) averages(w *dist.World, by []float64) error {
+	mine, err := l.weights()
+	if err != nil {
+		return err
+	}
+	theirs, err := broadcast(w, mine)
+	if err != nil {
+		return err
+	}
+	if err := l.d.AverageWeights(); err != nil {
+		return err
+	}
+	got, err := l.weights()
+	if err != nil {
+		return err
+	}
+	if want := mean(gtensor.Float64, [][]float64{theirs, mine}, by); w.Rank() == 1 && !slices.Equal(got, want) {
+		return fmt.Errorf("weights off by %g", relative(got, want))
+	}
+	return l.close()
 }
 
 // TestAverageWeightsLeavesOutSkippedSteps has one on rank 0, whose samples nobody has learned from.
@@ -296,25 +301,7 @@ func TestAverageWeightsLeavesOutSkippedSteps(t *testing.T) {
 		if err := l.train(3, 1); err != nil {
 			return err
 		}
-		mine, err := l.weights()
-		if err != nil {
-			return err
-		}
-		theirs, err := broadcast(w, mine)
-		if err != nil {
-			return err
-		}
-		if err := l.d.AverageWeights(); err != nil {
-			return err
-		}
-		got, err := l.weights()
-		if err != nil {
-			return err
-		}
-		if want := mean(gtensor.Float64, [][]float64{theirs, mine}, []float64{6, 9}); w.Rank() == 1 && !slices.Equal(got, want) {
-			return fmt.Errorf("weights off by %g", relative(got, want))
-		}
-		return l.close()
+		return l.averages(w, []float64{6, 9})
 	})
 }
 

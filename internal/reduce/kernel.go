@@ -21,8 +21,8 @@ const (
 	// NonTemporal stores past the caches: for results larger than these. A fence follows the last store.
 	NonTemporal How = 1 << iota
 	// Dirty stores one word of every cache line of the sources back after it is read. A source that another core will
-	// fill again, and that this core alone has read, is filled faster when its lines are modified here than when both
-	// cores share them. Nobody else may write the sources meanwhile.
+	// fill again is filled faster when its lines are modified here than when both cores share them. Meanwhile nobody may write
+	// anything to the sources but what is there.
 	Dirty
 )
 

@@ -182,8 +182,8 @@ func (t *Transport) takeFromAll(op *dist.Op, g uint64, lo, n int) {
 	}
 }
 
-// touched is how many bytes are summed before what another rank will fill again is touched: they are in the first cache still.
-const touched = 8 << 10
+// touchPiece is how many bytes are summed before what another rank will fill again is touched: they are in the first cache still.
+const touchPiece = 8 << 10
 
 // sumOut sums n elements of t.srcs, of which the own ones are no slot.
 func (t *Transport) sumOut(op *dist.Op, dst unsafe.Pointer, n int) {
@@ -193,7 +193,7 @@ func (t *Transport) sumOut(op *dist.Op, dst unsafe.Pointer, n int) {
 		return
 	}
 	size := op.DType().Size()
-	for part := touched / size; n > 0; n -= part {
+	for part := touchPiece / size; n > 0; n -= part {
 		part = min(part, n)
 		t.sum(op, t.dsts[:1], part, 0)
 		t.dsts[0] = unsafe.Add(t.dsts[0], part*size)
