@@ -193,14 +193,19 @@ func (t *Transport) sumOut(op *dist.Op, dst unsafe.Pointer, n int) {
 		return
 	}
 	size := op.DType().Size()
-	for part := touchPiece / size; n > 0; n -= part {
-		part = min(part, n)
+	for {
+		part := min(touchPiece/size, n)
 		t.sum(op, t.dsts[:1], part, 0)
-		t.dsts[0] = unsafe.Add(t.dsts[0], part*size)
 		for r, src := range t.srcs {
 			if r != t.rank {
 				reduce.Touch(src, part*size)
 			}
+		}
+		if n -= part; n == 0 {
+			return // no pointer may be left behind the end of memory that the garbage collector knows
+		}
+		t.dsts[0] = unsafe.Add(t.dsts[0], part*size)
+		for r, src := range t.srcs {
 			t.srcs[r] = unsafe.Add(src, part*size)
 		}
 	}
