@@ -8,6 +8,9 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
+// tinyBytes is up to how many bytes of all blocks a sum is made by sumTiny: beyond it the call of a kernel pays.
+const tinyBytes = 128
+
 // fanout is how many ranks a rank passes a small broadcast on to, among more than flatRanks.
 const fanout = 4
 
@@ -17,7 +20,7 @@ const (
 	planMade  = 1 << iota // so that no plan is 0
 	planSmall             // the data fit into an announcement or a small slot
 	planSlot              // they need a slot
-	planLine              // the way of runLine: they need no slot, and all ranks look at each other
+	planLine              // the way of runLine: no scalars, and all ranks look at each other
 	planTiny              // a sum that sumTiny does
 	planBytes = iota
 )
@@ -35,15 +38,18 @@ func (t *Transport) plan(op *dist.Op) uint64 {
 	if n <= t.ctl.small {
 		plan |= planSmall
 	}
-	if n > lineBytes || op.Kind.Reduces() && op.Red.Kind == dist.RedPreMulSum {
-		plan |= planSlot // the announcement has the scalar
+	scaled := op.Kind.Reduces() && op.Red.Kind == dist.RedPreMulSum // the announcement has the scalar
+	if n > lineBytes || scaled {
+		plan |= planSlot
+	}
+	if scaled || n > t.ctl.small {
 		return plan
 	}
 	if t.size <= t.node.cfg.flat {
 		plan |= planLine
 	}
 	sums := op.Kind == dist.KindAllReduce || op.Kind == dist.KindReduceScatter
-	if sums && op.Red.Kind == dist.RedSum && n > 0 && t.size > 1 {
+	if sums && op.Red.Kind == dist.RedSum && n > 0 && n <= tinyBytes && t.size > 1 {
 		if dt := op.DType(); dt == tensor.F32 || dt == tensor.F64 {
 			plan |= planTiny
 		}
@@ -59,11 +65,9 @@ func (t *Transport) runSmall(op *dist.Op) error {
 		return err
 	}
 	if slot {
-		t.smalls++
-		if err := t.allReached(t.smallUsed[t.smalls%smallSlots] + 1); err != nil {
+		if err := t.nextSlot(); err != nil {
 			return err
 		}
-		t.smallUsed[t.smalls%smallSlots] = t.round
 		if op.Kind.Reduces() {
 			if err := t.postScalar(op); err != nil {
 				return err
@@ -84,10 +88,22 @@ func (t *Transport) runSmall(op *dist.Op) error {
 		return nil
 	}
 	if op.Memo&planTiny != 0 {
-		t.sumTiny(op)
+		t.sumTiny(op, slot)
 		return nil
 	}
 	return t.takeSmall(op, slot)
+}
+
+// nextSlot goes on to the next slot, once all ranks have read what was in it.
+func (t *Transport) nextSlot() error {
+	t.smalls++
+	used := &t.smallUsed[t.smalls%smallSlots]
+	free := *used + 1
+	*used = t.round
+	if t.slowest >= free {
+		return nil
+	}
+	return t.allReached(free)
 }
 
 // putSmall puts what the others need of bytes bytes of the source where they can read it.

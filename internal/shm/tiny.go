@@ -8,25 +8,33 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// runLine is runSmall, on the caller, for what fits into an announcement, with all that is not needed taken out: the
+// runLine is runSmall, on the caller, where no scalars go along, with all that is not needed taken out: the
 // announcement leaves as early and the result is taken as late as can be, because what is done before and after is part of
 // every rank's time, while what is done between them is not.
 func (t *Transport) runLine(op *dist.Op) error {
 	t.op = op
+	slot := op.Memo&planSlot != 0
 	err := t.open(op.Hash())
+	if err == nil && slot {
+		err = t.nextSlot()
+	}
 	if err == nil {
 		if n := op.Memo >> planBytes; n > 0 && !op.Src.IsZero() {
-			copyLine(unsafe.Add(t.rings[t.rank], t.round%depth*entryLen), op.Src.Pointer(), uintptr(n))
+			if slot {
+				t.putSmall(op, true, int(n))
+			} else {
+				copyLine(unsafe.Add(t.rings[t.rank], t.round%depth*entryLen), op.Src.Pointer(), uintptr(n))
+			}
 		}
 		t.announce(op)
 		if err = t.meetLine(op); err == nil && !op.Dst.IsZero() {
 			switch n := op.Memo >> planBytes; {
 			case op.Memo&planTiny != 0:
-				t.sumTiny(op)
-			case op.Kind == dist.KindAllGather:
+				t.sumTiny(op, slot)
+			case op.Kind == dist.KindAllGather && !slot:
 				t.gatherTiny(op, uintptr(n))
 			case n > 0:
-				err = t.takeSmall(op, false)
+				err = t.takeSmall(op, slot)
 			}
 		}
 	}
@@ -83,32 +91,32 @@ func (t *Transport) gatherTiny(op *dist.Op, n uintptr) {
 
 // sumTiny adds the floats that came with the announcements, in rank order: so few that the call of a kernel would cost
 // as much as the sum.
-func (t *Transport) sumTiny(op *dist.Op) {
+func (t *Transport) sumTiny(op *dist.Op, slot bool) {
 	if op.Dst.DType() == tensor.F64 {
-		addLines[float64](t, op)
+		addLines[float64](t, op, slot)
 		return
 	}
-	addLines[float32](t, op)
+	addLines[float32](t, op, slot)
 }
 
-func addLines[T float32 | float64](t *Transport, op *dist.Op) {
+func addLines[T float32 | float64](t *Transport, op *dist.Op, slot bool) {
 	dst := unsafe.Slice((*T)(op.Dst.Pointer()), op.Count)
 	at := 0
 	if op.Kind == dist.KindReduceScatter {
 		at = t.rank * int(op.Dst.Bytes())
 	}
-	first := unsafe.Slice((*T)(t.given(op, 0, false, at)), len(dst))
+	first := unsafe.Slice((*T)(t.given(op, 0, slot, at)), len(dst))
 	if t.size == 2 {
-		second := unsafe.Slice((*T)(t.given(op, 1, false, at)), len(dst))
+		second := unsafe.Slice((*T)(t.given(op, 1, slot, at)), len(dst))
 		for i := range dst {
 			dst[i] = first[i] + second[i]
 		}
 		return
 	}
-	var sum [lineBytes / 4]T // and not dst, which may be a source
+	var sum [tinyBytes / 4]T // and not dst, which may be a source
 	n := copy(sum[:], first)
 	for r := 1; r < t.size; r++ {
-		for i, v := range unsafe.Slice((*T)(t.given(op, r, false, at)), n) {
+		for i, v := range unsafe.Slice((*T)(t.given(op, r, slot, at)), n) {
 			sum[i] += v
 		}
 	}
