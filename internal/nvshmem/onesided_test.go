@@ -348,8 +348,8 @@ func memory(r *rank) error {
 	if err := errors.Join(b.copies([]int{1000}), b.close(), e.Close()); err != nil {
 		return err
 	}
-	if err := rt.Close(); !errors.Is(err, dist.ErrInvalid) {
-		return fmt.Errorf("close with an allocation left: error %v, want ErrInvalid", err)
+	if err := errors.Join(rt.Close(), rt.Left()); err != nil {
+		return fmt.Errorf("close with an allocation left: %w", err)
 	}
 	if err := last.Free(); !errors.Is(err, dist.ErrClosed) {
 		return fmt.Errorf("free after close: error %v, want ErrClosed", err)
