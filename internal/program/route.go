@@ -115,13 +115,10 @@ func (r *route) space() []int {
 func (r *route) split(v View) View {
 	var strides []int
 	for a, legs := range r.legs {
-		stride := v.Strides[a]
-		for _, l := range legs {
+		stride, first := v.Strides[a], len(strides)
+		for _, l := range slices.Backward(legs) {
+			strides = slices.Insert(strides, first, stride)
 			stride *= l.dim
-		}
-		for _, l := range legs {
-			stride /= l.dim
-			strides = append(strides, stride)
 		}
 	}
 	return View{v.Value, v.Offset, strides}

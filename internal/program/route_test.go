@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/symgrad/symgrad/tensor"
 	"pgregory.net/rapid"
 )
 
@@ -104,4 +105,21 @@ func TestDisjointFindsBlocksThatLieApart(t *testing.T) {
 			r.Fatalf("%v over %v and %v over %v have elements in common", a, aSpace, b, bSpace)
 		}
 	})
+}
+
+// Two Maps over nothing are one.
+func TestOptimizeJoinsMapsWithoutElements(t *testing.T) {
+	p := &Program{Clock: None}
+	for range 2 {
+		x := p.Add(Value{Name: "x", DType: tensor.F32, Shape: []int{2, 0}, Role: State, Place: Outside})
+		code := []Instr{{Op: Load}, {Op: Neg}}
+		op := &Map{Space: []int{2, 0}, Code: code, Stores: []int{1}}
+		p.Steps = append(p.Steps, Step{Op: op, In: []View{p.Whole(x)}, Out: []View{p.Whole(x)}})
+	}
+	if err := Optimize(p); err != nil {
+		t.Fatal(err)
+	}
+	if err := Validate(p); err != nil || len(p.Steps) != 1 {
+		t.Errorf("%d steps: %v", len(p.Steps), err)
+	}
 }
