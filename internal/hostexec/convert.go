@@ -55,7 +55,7 @@ func loadNumbers[T real, E number](dst []T, p unsafe.Pointer, step int) {
 		for i := range dst {
 			dst[i] = x
 		}
-	case bytes == 8: // 64-bit integers go by way of float64
+	case unsafe.Sizeof(e) == 8: // 64-bit integers go by way of float64, wherever they lie
 		for i := range dst {
 			dst[i] = T(float64(*(*E)(unsafe.Add(p, i*bytes))))
 		}
