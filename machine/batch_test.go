@@ -3,6 +3,7 @@ package machine_test
 import (
 	"errors"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -310,5 +311,25 @@ func TestAParameterKeepsItsShape(t *testing.T) {
 	}
 	if err := m.Let(n.x, nil); !errors.Is(err, machine.ErrNoValue) {
 		t.Errorf("no value: error %v, want ErrNoValue", err)
+	}
+}
+
+// TestReadFollowsShapes reads a value whose shape changes while the number of its elements does not.
+func TestReadFollowsShapes(t *testing.T) {
+	g := G.NewGraph()
+	x := G.NewMatrix(g, G.Float32, G.WithName("x"), G.WithShape(2, 6))
+	y := G.Must(G.Square(x))
+	var read G.Value
+	G.Read(y, &read)
+	m := newMachine(t, g, plain)
+	for _, shape := range []gtensor.Shape{{2, 6}, {3, 4}, {12, 1}, {2, 6}} {
+		v := gtensor.New(gtensor.WithShape(shape...), gtensor.WithBacking(gtensor.Range(gtensor.Float32, 0, 12)))
+		if err := m.Let(x, v); err != nil {
+			t.Fatal(err)
+		}
+		run(t, m)
+		if !slices.Equal(read.Shape(), shape) || !slices.Equal(floats(t, read), floats(t, y.Value())) {
+			t.Errorf("read %v of shape %v, want %v of %v", floats(t, read), read.Shape(), floats(t, y.Value()), shape)
+		}
 	}
 }

@@ -273,9 +273,10 @@ func (m *Machine) finish() error {
 	return nil
 }
 
-// read puts v where a gorgonia.Read wants it: a copy the first time, the same memory later, as the tape machine does.
+// read puts v where a gorgonia.Read wants it: a copy the first time, the same memory later, as the tape machine does. A value
+// of another shape is a copy again.
 func (m *Machine) read(i int, r read, v gorgonia.Value) error {
-	if *r.into != nil && *r.into == m.reading[i] {
+	if *r.into != nil && *r.into == m.reading[i] && slices.Equal((*r.into).Shape(), v.Shape()) {
 		dt, err := dtypeOf(v.Dtype())
 		if err != nil {
 			return err
