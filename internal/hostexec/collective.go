@@ -30,8 +30,13 @@ func (k *maker) collective(i int, op *program.Collective) (*collective, error) {
 		op: op, group: k.env.Groups[op.Group].Named(s.Name), blocked: s.Stream == program.Compute,
 		dst: s.Out[0].Value, src: s.In[0].Value, scalar: program.None,
 	}
-	if c.blocked {
+	switch {
+	case c.blocked:
 		c.group = c.group.Blocking()
+	case k.comm == nil:
+		k.comm = c.group.Stream()
+	default: // each group has a stream of its own, and collectives of several groups keep their order
+		c.group = c.group.On(k.comm)
 	}
 	if op.Root >= c.group.Size() {
 		return nil, fmt.Errorf("root %d of %d ranks", op.Root, c.group.Size())

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/internal/blas"
 	"github.com/symgrad/symgrad/internal/program"
 	"github.com/symgrad/symgrad/tensor"
@@ -17,6 +18,7 @@ type maker struct {
 	env     program.Env
 	level   *level
 	library *blas.Implementation
+	comm    dist.Stream // of the Comm stream's collectives: that of the first one's group
 	threads int
 	steps   []step
 	scratch int // bytes that the greediest step needs of a worker
