@@ -114,7 +114,7 @@ func (c *collective) start(mem *memory) (dist.Work, error) {
 	return dist.Work{}, fmt.Errorf("%v: %w", c.op.Kind, dist.ErrUnsupported)
 }
 
-// await waits for the collective of step i, and so for those before it.
+// await waits for the collective of step i, and so for those before it. Errors: name step i.
 func (r *runner) await(i int) error {
 	for k, j := range r.open {
 		if j != i {
@@ -122,7 +122,10 @@ func (r *runner) await(i int) error {
 		}
 		err := r.pending[i].Wait()
 		r.open = append(r.open[:k], r.open[k+1:]...)
-		return err
+		if err != nil {
+			return stepError(r.p, i, err)
+		}
+		return nil
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package hostexec
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/symgrad/symgrad/dist"
@@ -77,6 +78,35 @@ func TestCollectivesOfSeveralGroupsRunInOrder(t *testing.T) {
 	for range 4 {
 		if err := <-errs; err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// The error of a collective names its step, whichever step waits for it.
+func TestErrorsNameTheCollectiveThatIsWaitedFor(t *testing.T) {
+	for _, stream := range []program.Stream{program.Compute, program.Comm} {
+		worlds, errs := worldsOf(t, 2), make(chan error, 2)
+		for rank, w := range worlds {
+			b := newBuild()
+			n := 4 + rank // the ranks disagree
+			x, y := b.value("x", tensor.F32, n), b.value("y", tensor.F32, n)
+			sum := program.Step{Name: "sum", Op: &program.Collective{Kind: dist.KindAllReduce}, In: views(x), Out: views(x), Stream: program.Comm}
+			add := program.Step{Name: "add", Op: &program.Map{Space: []int{n}, Code: loadAndAdd, Stores: []int{2}}, In: views(x, x), Out: views(y), Stream: stream}
+			if stream == program.Compute {
+				add.After = []int{0}
+			}
+			b.Steps = []program.Step{sum, add}
+			r, err := New(&b.Program, Config{Threads: 1}, program.Env{Groups: []*dist.Group{w.Group}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			bindAll(t, r, &b.Program, contents(&b.Program, func() float64 { return 1 }))
+			go func() { errs <- errors.Join(r.Run(), r.Close()) }()
+		}
+		for range worlds {
+			if err := <-errs; !errors.Is(err, dist.ErrMismatch) || !strings.HasPrefix(err.Error(), `hostexec: step 0 "sum"`) {
+				t.Errorf("%v, want a mismatch of step 0", err)
+			}
 		}
 	}
 }

@@ -189,7 +189,7 @@ func (r *runner) Run() (err error) {
 	}()
 	for at = range r.steps {
 		if err := r.step(&r.steps[at]); err != nil {
-			return stepError(r.p, r.steps[at].index, err)
+			return err
 		}
 	}
 	return r.settle()
@@ -209,14 +209,20 @@ func (r *runner) ready() error {
 	return nil
 }
 
+// step does a step, once what it waits for is done. Errors: name their step, which may be one that it waits for.
 func (r *runner) step(s *step) error {
 	for _, i := range s.after {
 		if err := r.await(i); err != nil {
 			return err
 		}
 	}
+	if s.comm && s.coll == nil { // in order behind the collectives of its stream
+		if err := r.settle(); err != nil {
+			return err
+		}
+	}
 	if err := r.do(s); err != nil {
-		return err
+		return stepError(r.p, s.index, err)
 	}
 	if r.env.Watch == nil {
 		return nil
@@ -224,7 +230,10 @@ func (r *runner) step(s *step) error {
 	if err := r.settle(); err != nil {
 		return err
 	}
-	return r.watch(s)
+	if err := r.watch(s); err != nil {
+		return stepError(r.p, s.index, err)
+	}
+	return nil
 }
 
 func (r *runner) do(s *step) error {
@@ -233,11 +242,6 @@ func (r *runner) do(s *step) error {
 		return r.collect(s)
 	case s.call != nil:
 		return s.call.run(r.mem)
-	}
-	if s.comm { // in order behind the collectives of its stream
-		if err := r.settle(); err != nil {
-			return err
-		}
 	}
 	for i := range s.phases {
 		if err := r.crew.run(s.phases[i].task, s.phases[i].pieces); err != nil {
