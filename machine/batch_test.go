@@ -333,3 +333,22 @@ func TestReadFollowsShapes(t *testing.T) {
 		}
 	}
 }
+
+// TestABatchOfNothingIsRefused, and the run after it is one of its own.
+func TestABatchOfNothingIsRefused(t *testing.T) {
+	n := small(4)
+	m := newMachine(t, n.g, plain)
+	run(t, m)
+	was, before := n.x.Value(), floats(t, n.cost.Value())
+	if err := m.Let(n.x, gtensor.New(gtensor.WithShape(0, was.Shape()[1]), gtensor.Of(gtensor.Float32))); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.RunAll(); !errors.Is(err, machine.ErrShape) || !strings.Contains(err.Error(), n.x.Name()) {
+		t.Errorf("%v, want another shape of %q", err, n.x.Name())
+	}
+	if err := m.Let(n.x, was); err != nil {
+		t.Fatal(err)
+	}
+	run(t, m)
+	want(t, "cost", n.cost.Value(), before...)
+}

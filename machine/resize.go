@@ -21,7 +21,7 @@ func (m *Machine) present() (shapes map[*gorgonia.Node][]int, resized bool, err 
 			continue
 		}
 		got := slices.Clone([]int(v.Shape()))
-		if len(got) != len(built) || m.isParam(n) {
+		if len(got) != len(built) || m.isParam(n) || sizeOf(got) == 0 {
 			return nil, false, fmt.Errorf("input %q: its value has %w: %v, and the graph %v", n.Name(), ErrShape, got, built)
 		}
 		shapes[n], resized = got, true
