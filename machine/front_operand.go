@@ -2,6 +2,7 @@ package machine
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/symgrad/symgrad/internal/program"
@@ -113,21 +114,22 @@ func (l *lowering) stored(o operand) operand {
 	if !o.isNum {
 		return o
 	}
-	id, ok := l.numbers[numberKey{o.num, o.dtype}]
+	key := numberKey{math.Float64bits(o.num), o.dtype}
+	id, ok := l.numbers[key]
 	if !ok {
 		id = l.p.Add(program.Value{
 			Name: fmt.Sprint(o.num), DType: o.dtype, Place: program.Constant, Data: encode(o.dtype, o.num),
 		})
-		l.numbers[numberKey{o.num, o.dtype}] = id
+		l.numbers[key] = id
 	}
 	o.isNum = false
 	o.view = program.View{Value: id, Strides: make([]int, len(o.shape))}
 	return o
 }
 
-// numberKey is a number in memory.
+// numberKey is a number in memory; by its bits, because 0 is not -0.
 type numberKey struct {
-	num   float64
+	bits  uint64
 	dtype tensor.DType
 }
 

@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -160,15 +161,11 @@ func (m *Machine) renew() error {
 	}
 	old := m.all
 	m.all = []*compiled{c}
-	if err := m.use(c); err != nil {
-		return err
-	}
+	errs := []error{m.use(c)}
 	for _, o := range old {
-		if err := m.discard(o); err != nil {
-			return err
-		}
+		errs = append(errs, m.discard(o))
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // discard closes a program, which may be the one that has run last.
