@@ -23,8 +23,8 @@
 // AVX-512 or AVX2, chosen at run time, else plain Go. Primitives, reductions and random numbers give the same bits in all
 // three. Products do not: a fused multiply-add rounds once where plain Go rounds twice.
 //
-// exp, log, tanh and sigmoid of float32 are polynomials, within 2 units in the last place (TestFunctionsAreAccurate);
-// other functions, and all of float64, are those of package math.
+// exp, log, tanh and sigmoid of float32 are polynomials, within 2.5 units in the last place (TestFunctionsAreAccurate), but that
+// a sigmoid below 2^-125 may be 0; other functions, and all of float64, are those of package math.
 //
 // # Which products go to a library?
 //
