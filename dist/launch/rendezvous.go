@@ -92,8 +92,8 @@ func rendezvous(ctx context.Context, env Env, timeout time.Duration) (member, er
 		_ = m.Close() // the error at hand says why
 		return nil, err
 	}
-	if errors.Is(err, dist.ErrTimeout) {
-		h.server.roster.fail(err) // the others get the same error
+	if errors.Is(err, dist.ErrTimeout) || errors.Is(err, dist.ErrAborted) {
+		h.server.roster.fail(err) // the others get the same error, or have the death of a rank already
 		h.server.drain(rest)
 	}
 	_ = h.server.Close()

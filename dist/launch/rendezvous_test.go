@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -248,6 +249,33 @@ func TestRankThatDiesWhileOthersMeetIsNamed(t *testing.T) {
 	server.Fail(2, "was killed by signal: killed")
 	for _, m := range meetAll(t.Context(), env, patience, 0, 1) {
 		wantDeath(t, m.err, 2, "was killed by signal: killed")
+	}
+}
+
+// Rank 0, which learns of the death as well, does not end its store before the others have heard who died.
+func TestDeathWhileOthersMeetIsNamedToAll(t *testing.T) {
+	for range 20 {
+		env := onSocket(4)
+		p, err := env(1).place()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := make(chan []met, 1)
+		go func() { got <- meetAll(t.Context(), env, patience, 0, 2) }()
+		c, err := Dial(t.Context(), DialConfig{Address: p.address, Job: p.job, Rank: 1, Size: 4, ByRank0: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for missing := []int{2}; slices.Contains(missing, 2); {
+			if missing, err = c.missing(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c.conn.Close()
+		c.Close()
+		for _, m := range <-got {
+			wantDeath(t, m.err, 1, "connection")
+		}
 	}
 }
 
