@@ -20,17 +20,20 @@ type meeting struct {
 	absent int           // ranks that have not joined
 	met    chan struct{} // closed when absent is 0
 	left   int           // ranks that have said goodbye
+	quit   error         // the first that left before all had joined; then none meets. It does not change once met is closed.
 }
 
 // wait returns when all ranks have joined.
+//
+// Errors: dist.RankError for one that died, will not come, or left before all had joined; ctx's.
 func (m *meeting) wait(ctx context.Context) error {
 	select {
 	case <-m.met:
-		return nil
+		return m.quit
 	case <-m.failed:
 		select {
 		case <-m.met: // before that: a rank may leave as soon as all have come
-			return nil
+			return m.quit
 		default:
 			return m.table.err()
 		}
@@ -102,6 +105,9 @@ func (r *roster) leave(rank int, m *meeting) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.present[rank] = false
+	if m.absent > 0 && m.quit == nil {
+		m.quit = &dist.RankError{Rank: rank, How: "it left before all ranks had come"}
+	}
 	if m.left++; m.left == len(r.joins) {
 		delete(r.meetings, r.joins[rank]-1)
 	}

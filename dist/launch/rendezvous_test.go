@@ -212,6 +212,31 @@ func TestRendezvousNamesTheMissingRanks(t *testing.T) {
 	}
 }
 
+// The rank that comes last finds that another has not waited so long: without it nobody meets.
+func TestRankThatGaveUpIsNotMet(t *testing.T) {
+	_, launcher := underLauncher(t, 3)
+	for name, env := range map[string]func(int) Env{"socket": onSocket(3), "port": onPort(t, 3), "launcher": launcher} {
+		t.Run(name, func(t *testing.T) {
+			p, err := env(1).place()
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := make(chan []met, 1)
+			go func() { got <- meetAll(t.Context(), env, patience, 0) }()
+			early, err := p.join(t.Context(), env(1))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := early.Close(); err != nil {
+				t.Fatal(err)
+			}
+			for _, m := range append(meetAll(t.Context(), env, patience, 2), <-got...) {
+				wantDeath(t, m.err, 1, "left before all ranks had come")
+			}
+		})
+	}
+}
+
 func TestListRanksShortensALongList(t *testing.T) {
 	for want, ranks := range map[string][]int{
 		"rank 3":     {3},
