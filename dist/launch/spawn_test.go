@@ -215,6 +215,31 @@ func TestEndOfTheContextEndsTheRanks(t *testing.T) {
 	}
 }
 
+func TestEndOfTheContextEndsRanksThatWereAskedBefore(t *testing.T) {
+	for _, limits := range [][2]time.Duration{{50 * time.Millisecond, time.Hour}, {time.Hour, 50 * time.Millisecond}} {
+		reason := errors.New("enough")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		job, ranks := newStage(t).spawn(ctx, SpawnConfig{N: 1, Grace: limits[0], Patience: limits[1]})
+		ranks[0].make("deaf")
+		if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil { // Spawn holds it while it runs
+			t.Fatal(err)
+		}
+		job.err.waitFor(t, "passed on to 1 ranks")
+		cancel(reason)
+		select {
+		case <-job.done:
+		case <-time.After(patience):
+			t.Error("a rank that is deaf has all the time that a signal leaves")
+			ranks[0].tell("exit 0")
+			<-job.done
+		}
+		ranks[0].gone()
+		if limits[0] < limits[1] && !errors.Is(job.fail, reason) || job.res.Code != 129 || job.res.Ranks[0].Code != 137 {
+			t.Errorf("got %+v, %v, want 129, a rank that was killed, and the end of the context", job.res, job.fail)
+		}
+	}
+}
+
 func TestSpawnRefusesWhatItCannotStart(t *testing.T) {
 	exe, err := os.Executable()
 	if err != nil {

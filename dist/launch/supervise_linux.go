@@ -134,14 +134,18 @@ func (s *supervisor) hangUp() {
 	s.follow([]step{{time.Now().Add(s.cfg.Patience), syscall.SIGKILL}})
 }
 
-// cancel ends the ranks because ctx has ended.
+// cancel ends the ranks because ctx has ended, also when they have been asked before: they then have no more time than that.
 func (s *supervisor) cancel(cause error) {
-	if s.failed || s.ending() {
+	if s.failed {
 		return
 	}
 	s.cancelled = cause
 	s.signalAll(syscall.SIGTERM)
-	s.follow([]step{{time.Now().Add(s.cfg.Grace * 7 / 8), syscall.SIGKILL}})
+	end := time.Now().Add(s.cfg.Grace * 7 / 8)
+	if len(s.plan) > 0 && s.plan[0].at.Before(end) {
+		end = s.plan[0].at
+	}
+	s.follow([]step{{end, syscall.SIGKILL}})
 }
 
 // say prints a line without waiting for it: output may be stuck where nobody reads on (| less), and the ranks are to be ended
