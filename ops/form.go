@@ -171,6 +171,9 @@ func overlap(a, b gorgonia.Value) bool {
 // compact is a copy of d's elements in C order, whatever its strides are. Gorgonia's tensor.Copy would keep the order in
 // memory when d is column-major (v0.9.24).
 func compact(d *gtensor.Dense, dt tensor.DType) (tensor.Buffer, error) {
+	if d.Shape().IsScalar() { // a slice with a step: its Data is the number
+		return tensor.BufferOf(gtensor.New(gtensor.FromScalar(d.Data())))
+	}
 	base, err := tensor.FromPointer(reflect.ValueOf(d.Data()).UnsafePointer(), d.DataSize(), dt, tensor.Host)
 	if err != nil {
 		return tensor.Buffer{}, err

@@ -185,6 +185,10 @@ func TestElementsIsCOrderWhateverTheStrides(t *testing.T) {
 	if err := transposed.T(); err != nil {
 		t.Fatal(err)
 	}
+	one, err := gtensor.New(gtensor.WithBacking([]float64{8, 9})).Slice(gtensor.S(0, 2, 2))
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		name  string
 		value gorgonia.Value
@@ -194,6 +198,7 @@ func TestElementsIsCOrderWhateverTheStrides(t *testing.T) {
 		{"dense", d, []float64{1, 2, 3, 4, 5, 6}, true},
 		{"transposed", transposed, []float64{1, 4, 2, 5, 3, 6}, false},
 		{"scalar", gorgonia.NewF64(7), []float64{7}, true},
+		{"one of every second", one, []float64{8}, false},
 	} {
 		b, err := ops.Elements(c.value)
 		if err != nil {
