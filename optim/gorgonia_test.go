@@ -271,3 +271,32 @@ func TestConstantsOfTheGraphAreNotZeroed(t *testing.T) {
 		}
 	}
 }
+
+func TestConstantsUnderAnotherHeaderAreNotZeroed(t *testing.T) {
+	// The gradient of a in reshape(a) is a tensor over the memory of gorgonia's own 1.
+	for _, bind := range []bool{false, true, false} {
+		g := gorgonia.NewGraph()
+		a := gorgonia.NewVector(g, gorgonia.Float64, gorgonia.WithName("a"), gorgonia.WithShape(1), gorgonia.WithInit(gorgonia.Ones()))
+		params := gorgonia.Nodes{a}
+		if _, err := gorgonia.Grad(gorgonia.Must(gorgonia.Reshape(a, gtensor.Shape{})), params...); err != nil {
+			t.Fatal(err)
+		}
+		vm := machine(t, g, bind, params)
+		s := newSolver(t, Config{Name: SGD, LearningRate: 0.25})
+		for step := 1; step <= 3; step++ {
+			if err := vm.RunAll(); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Step(gorgonia.NodesToValueGrads(params)); err != nil {
+				t.Fatal(err)
+			}
+			vm.Reset()
+			if got, want := a.Value().Data().([]float64), 1-float64(step)/4; got[0] != want {
+				t.Errorf("bind %t step %d: a = %v, want %v", bind, step, got, want)
+			}
+		}
+		if err := ZeroGradients(gorgonia.NodesToValueGrads(params)); err != nil {
+			t.Error(err)
+		}
+	}
+}

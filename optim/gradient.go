@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"gorgonia.org/gorgonia"
+	gtensor "gorgonia.org/tensor"
 )
 
 // gradient is the flat memory of vg's gradient.
@@ -32,7 +33,29 @@ func isConstant(vg gorgonia.ValueGrad, grad gorgonia.Value) bool {
 		return false
 	}
 	op, isConst := n.Deriv().Op().(gorgonia.Valuer) // only gorgonia's two constant ops have a value
-	return isConst && op.Value() == grad
+	if isConst {
+		return op.Value() == grad
+	}
+	d, isDense := grad.(*gtensor.Dense)
+	return isDense && d.IsManuallyManaged() && isReshaped(n.Deriv(), d)
+}
+
+// isReshaped reports whether grad lies in the memory of a constant that deriv is made of, as that of a in reshape(a) does for
+// an a of shape (1): a scalar that gorgonia reshapes keeps its memory, which is then not the tensor's own.
+func isReshaped(deriv *gorgonia.Node, grad *gtensor.Dense) bool {
+	for {
+		children := deriv.Graph().From(deriv.ID())
+		if children == nil || !children.Next() {
+			return false
+		}
+		var isNode bool
+		if deriv, isNode = children.Node().(*gorgonia.Node); !isNode {
+			return false
+		}
+		if op, isConst := deriv.Op().(gorgonia.Valuer); isConst {
+			return op.Value().Uintptr() == grad.Uintptr()
+		}
+	}
 }
 
 // missing reports whether vg is nil or a nil node.
