@@ -218,3 +218,16 @@ func TestZeroGradientsTouchesNothingWhenOneIsMissing(t *testing.T) {
 		t.Errorf("gradient %v was zeroed all the same", grad)
 	}
 }
+
+func TestGroupsAreThoseOfNew(t *testing.T) {
+	c := Config{Name: SGD, LearningRate: 0.25, Groups: []Group{{Names: []string{"w0"}, RateScale: 2}}}
+	s := newSolver(t, c)
+	c.Groups[0].RateScale, c.Groups[0].Names[0] = 8, "w1"
+	weight := []float64{1}
+	if err := s.Step(vectors(weight, []float64{1})); err != nil {
+		t.Fatal(err)
+	}
+	if weight[0] != 0.5 {
+		t.Errorf("w = %v, want 0.5: the groups have changed under the solver", weight[0])
+	}
+}

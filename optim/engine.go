@@ -3,6 +3,7 @@ package optim
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	gtensor "gorgonia.org/tensor"
 )
@@ -74,6 +75,10 @@ func newRule(c Config, weightDecay float64) rule {
 // prepare makes e the engine of a valid config, without parameters.
 func (e *engine) prepare(c Config) {
 	c = c.withDefaults()
+	c.Groups = slices.Clone(c.Groups) // the caller may change his
+	for i := range c.Groups {
+		c.Groups[i].Names = slices.Clone(c.Groups[i].Names)
+	}
 	e.config, e.rate, e.scale, e.norm, e.crew = c, c.LearningRate, 1, math.NaN(), newCrew(c.Workers)
 	for i := range len(c.Groups) + 1 {
 		decay, _ := c.ofGroup(i)
