@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"time"
 
@@ -18,7 +19,7 @@ const DefaultPatience = 30 * time.Second
 
 // SpawnConfig says what Spawn starts, and how it ends what fails.
 type SpawnConfig struct {
-	Program  string        // what to run: a path, or a name to look up in PATH
+	Program  string        // what to run: a path, from this process's working directory on, or a name to look up in PATH
 	Args     []string      // its arguments, without the program's name
 	N        int           // how many ranks
 	Env      []string      // "name=value"; nil means this process's. The SYMGRAD_ variables of the ranks are set in it.
@@ -75,6 +76,11 @@ func (c SpawnConfig) withDefaults() (SpawnConfig, error) {
 			err = named.Err
 		}
 		return c, fmt.Errorf("launch: program %q: %w: %w", c.Program, err, dist.ErrInvalid)
+	}
+	if c.Dir != "" { // package os/exec takes a relative path from there on
+		if path, err = filepath.Abs(path); err != nil {
+			return c, fmt.Errorf("launch: program %q: %w", c.Program, err)
+		}
 	}
 	c.Program = path
 	if c.Env == nil {

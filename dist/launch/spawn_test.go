@@ -240,6 +240,23 @@ func TestEndOfTheContextEndsRanksThatWereAskedBefore(t *testing.T) {
 	}
 }
 
+func TestSpawnRunsTheProgramThatItHasFound(t *testing.T) {
+	here, there := t.TempDir(), t.TempDir()
+	t.Chdir(here)
+	for dir, says := range map[string]string{here: "here", there: "there"} {
+		if err := os.WriteFile(filepath.Join(dir, "program"), []byte("#!/bin/sh\necho "+says+"\n"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, dir := range []string{"", there} {
+		var out locked
+		res, err := Spawn(t.Context(), SpawnConfig{Program: "./program", N: 1, Dir: dir, Stdout: &out})
+		if err != nil || res.Code != 0 || out.String() != "here\n" {
+			t.Errorf("in folder %q: got %q, %+v, %v, want the program that is here", dir, &out, res, err)
+		}
+	}
+}
+
 func TestSpawnRefusesWhatItCannotStart(t *testing.T) {
 	exe, err := os.Executable()
 	if err != nil {
