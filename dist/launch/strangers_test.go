@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/symgrad/symgrad/dist"
 )
 
@@ -256,5 +258,30 @@ func TestDescribeLossSaysWhatAUserKnows(t *testing.T) {
 		if got := describeLoss(tc.err); got != tc.want {
 			t.Errorf("%v: got %q, want %q", tc.err, got, tc.want)
 		}
+	}
+}
+
+// A unix socket refuses who comes when its queue is full; with TCP the kernel tries again.
+func TestFullQueueMayBeOverSoon(t *testing.T) {
+	name := socketName()
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: name}); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Listen(fd, 0); err != nil { // a queue of one
+		t.Fatal(err)
+	}
+	first, err := net.Dial("unix", name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.Close()
+	_, err = dialOnce(t.Context(), DialConfig{Address: name, Job: "job", Rank: 1, Size: 2, ByRank0: true})
+	if !errors.Is(err, syscall.EAGAIN) || !passing(err) {
+		t.Errorf("got %v, want a full queue, and that ranks dial again", err)
 	}
 }
