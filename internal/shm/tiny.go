@@ -89,7 +89,7 @@ func (t *Transport) gatherTiny(op *dist.Op, n uintptr) {
 	}
 }
 
-// sumTiny adds the floats that came with the announcements, in rank order: so few that the call of a kernel would cost
+// sumTiny adds the floats that came with the announcements or in slots, in rank order: so few that the call of a kernel would cost
 // as much as the sum.
 func (t *Transport) sumTiny(op *dist.Op, slot bool) {
 	if op.Dst.DType() == tensor.F64 {
