@@ -3,6 +3,7 @@ package shm
 import (
 	"fmt"
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/symgrad/symgrad/dist"
@@ -39,15 +40,24 @@ func TestHabitsFollowWhatIsFaster(t *testing.T) {
 	}
 }
 
-// Sums apart are right by both ways, while ranks go from one to the other.
+// Sums apart are right by both ways, while ranks go from one to the other: also where rank 1 may run on one core only, and rank 0,
+// which decides, on more.
 func TestSumsApartByBothWays(t *testing.T) {
-	ts, err := Local(2, Mapped, Config{})
+	t.Run("alone", func(t *testing.T) { sumsByBothWays(t, spinsAlone) })
+	t.Run("rank 1 shares its core", func(t *testing.T) { sumsByBothWays(t, spinsShared) })
+}
+
+func sumsByBothWays(t *testing.T, spins int) {
+	ts, err := Local(2, Mapped, Config{StepTimeout: 20 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for rank, err := range wrap(ts, func(w *dist.World) error {
 		x := ts[w.Rank()].(*worldTransport).Transport
 		x.spins = spinsAlone // also on a machine with one core
+		if w.Rank() == 1 {
+			x.spins = spins
+		}
 		ways := map[bool]int{}
 		for _, count := range []int{1025, 2048, 30011} {
 			if err := sumsApart(w, x, count, ways); err != nil {

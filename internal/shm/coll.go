@@ -103,13 +103,13 @@ func (t *Transport) direct(op *dist.Op, rank int) bool {
 
 // runDirect does op by loads and stores in the heaps. All sources are ready; afterwards nobody reads or writes them.
 func (t *Transport) runDirect(op *dist.Op, bytes int) error {
+	way := t.moveDirect
+	if t.sides[0].pulls && t.apart() { // whatever this rank, whose cores may be others, would have decided
+		way = t.pullSum
+	}
 	h := t.habitOf(op, bytes)
 	if h == nil || !t.apart() {
-		return t.runBy(t.moveDirect, op, bytes)
-	}
-	way := t.moveDirect
-	if t.sides[0].pulls {
-		way = t.pullSum
+		return t.runBy(way, op, bytes)
 	}
 	begin := ticks.Now()
 	err := t.runBy(way, op, bytes)
