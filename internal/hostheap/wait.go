@@ -36,15 +36,22 @@ func (r *Region) await(ctx context.Context, w symmetric.Watch) (symmetric.Hit, e
 		hit = r.look(w)
 		return hit.Index >= 0
 	}
-	leave := func() bool { return r.of.freed.Load() || r.heap.gate.Closed() }
+	var left error // kept, because a Free that fails makes the region whole again
+	leave := func() bool {
+		switch {
+		case r.heap.gate.Closed():
+			left = ErrClosed
+		case r.of.freed.Load():
+			left = ErrFreed
+		}
+		return left != nil
+	}
 	err := r.heap.host.Await(ctx, r.off+w.At, n, done, leave)
-	switch {
-	case hit.Index >= 0:
+	if hit.Index >= 0 {
 		return hit, nil
-	case r.heap.gate.Closed():
-		err = ErrClosed
-	case r.of.freed.Load():
-		err = ErrFreed
+	}
+	if leave() {
+		err = left
 	}
 	return symmetric.Hit{Index: -1}, r.wrong("wait", r.heap.rank, w.At, n, Unmet(w, r.word(w.At, w.DType), err))
 }

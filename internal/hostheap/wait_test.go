@@ -74,6 +74,46 @@ func TestWaitEnds(t *testing.T) {
 	}
 }
 
+// failing is a host whose Free fails when a wait has been woken by it, and whose waits end only then.
+type failing struct {
+	*host
+	woken, failed chan struct{}
+}
+
+func (o *failing) Free(int64, int64) error {
+	o.Ring(1, 0, 8)
+	<-o.woken
+	return dist.ErrAborted
+}
+
+func (o *failing) Await(ctx context.Context, off, n int64, done, leave func() bool) error {
+	err := o.host.Await(ctx, off, n, done, leave)
+	close(o.woken)
+	<-o.failed
+	return err
+}
+
+// A wait that a Free has ended tells so also when that Free then fails.
+func TestWaitEndsByAFreeThatFails(t *testing.T) {
+	h, o := newHeap(t)
+	f := &failing{o, make(chan struct{}), make(chan struct{})}
+	h.host = f
+	r := alloc(t, h, 64)
+	ended := make(chan error)
+	go func() {
+		_, err := symmetric.SignalWait(context.Background(), r, 8, symmetric.Eq, 7)
+		ended <- err
+	}()
+	<-o.asleep
+	if err := h.Free(r); !errors.Is(err, dist.ErrAborted) {
+		t.Errorf("free: %v", err)
+	}
+	close(f.failed)
+	if err := <-ended; !errors.Is(err, symmetric.ErrNotAllocated) {
+		t.Errorf("wait: error %v, want ErrNotAllocated", err)
+	}
+}
+
 func TestClosedHeapRefusesEverything(t *testing.T) {
 	h, o := newHeap(t)
 	r := alloc(t, h, 64)
