@@ -166,7 +166,7 @@ func (c *control) ringSlot(from, to int, i uint64) (head, data []byte) {
 type header struct {
 	sig   dist.Signature
 	round uint64
-	a, b  int64  // color and key of a split
+	a, b  int64  // color and key of a split; alignment and heap of an arena call
 	id    uint64 // under which this rank would hand over a new segment
 }
 

@@ -116,6 +116,7 @@ func (o *host) Free(off, n int64) error {
 // collective agrees on an arena call among the ranks and does it on all of them.
 func (h *Heap) collective(own *header, do func() error) error {
 	own.sig.Root = -1
+	own.b = int64(h.id)
 	return h.t.exclusive(own.sig.Kind, func() error {
 		h.mu.Lock()
 		defer h.mu.Unlock()
@@ -125,8 +126,25 @@ func (h *Heap) collective(own *header, do func() error) error {
 		if err := h.t.agree(own); err != nil {
 			return err
 		}
+		if err := h.sameHeap(own.sig.Kind); err != nil {
+			return err
+		}
 		return do()
 	})
+}
+
+// sameHeap is an error where ranks have called on different heaps. All of them see the same.
+func (h *Heap) sameHeap(k dist.Kind) error {
+	const number = 1<<40 - 1 // of the segments that rank 0 has handed out
+	t := h.t
+	for r := range t.headers {
+		if a, b := t.headers[0].b, t.headers[r].b; a != b {
+			err := fmt.Errorf("%w on the heap: rank 0 has %v in heap %d, rank %d in heap %d", dist.ErrMismatch, k, a&number, r, b&number)
+			t.fail(abortMismatch, t.rank, err.Error())
+			return err
+		}
+	}
+	return nil
 }
 
 // Alive implements hostheap.Host.

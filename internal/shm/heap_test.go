@@ -144,6 +144,32 @@ func TestHeapSizesMustAgree(t *testing.T) {
 	}
 }
 
+// Ranks that allocate in two heaps in another order would have regions at other offsets: all of them are told.
+func TestHeapsMustAgree(t *testing.T) {
+	for name, launch := range launchers {
+		errs, err := launch(3, Config{}, func(w *dist.World) error {
+			var heaps [2]symmetric.Heap
+			for i := range heaps {
+				h, err := w.Heap(4096)
+				if err != nil {
+					return err
+				}
+				heaps[i] = h
+			}
+			_, err := heaps[w.Rank()/2].Alloc(512)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for r, err := range errs {
+			if !errors.Is(err, dist.ErrMismatch) || !strings.Contains(err.Error(), "rank 0 has alloc in heap 1, rank 2 in heap 2") {
+				t.Errorf("%s: rank %d: error %v, want ErrMismatch that names the heaps", name, r, err)
+			}
+		}
+	}
+}
+
 // Sizes that wrap around when they are rounded, or multiplied by the ranks, are refused, and the group stays whole.
 func TestHeapLargerThanAnyMemoryIsAnErrorOnAllRanks(t *testing.T) {
 	for name, launch := range launchers {
