@@ -81,7 +81,7 @@ const maxSmallBytes = 4 << 10
 const maxRingBytes = 16 << 20
 
 func newLayout(n, chunk int) layout {
-	l := layout{n: n, chunk: (chunk + 63) &^ 63}
+	l := layout{n: n, chunk: (max(chunk, 8*n) + 63) &^ 63} // an element for every rank at least
 	l.small = min(l.chunk, maxSmallBytes)
 	l.ring = max(64, min(l.chunk, maxRingBytes/(ringDepth*n*n))&^63)
 	l.channels = pageBytes * (1 + n)

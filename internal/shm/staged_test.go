@@ -42,3 +42,23 @@ func stagedPointers(t *testing.T, ranks, bytes int) {
 		}
 	}
 }
+
+// A slot holds an element for every rank, also the smallest slot of many ranks.
+func TestSmallestChunksOfManyRanks(t *testing.T) {
+	const n = 9
+	onEach(t, n, Config{ChunkBytes: 64}, func(w *dist.World) error {
+		src, dst := make([]float64, 3*n), make([]float64, 3)
+		for i := range src {
+			src[i] = float64(i)
+		}
+		if err := done(w.ReduceScatter(tensor.Of(dst), tensor.Of(src), dist.Sum)); err != nil {
+			return err
+		}
+		for i, got := range dst {
+			if want := float64(n * (3*w.Rank() + i)); got != want {
+				return fmt.Errorf("element %d is %v, want %v", i, got, want)
+			}
+		}
+		return nil
+	})
+}
