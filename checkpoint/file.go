@@ -116,7 +116,8 @@ type NamedTensor struct {
 	Data  tensor.Buffer // in host memory
 }
 
-// WriteFile writes a safetensors file that every program can read: all of it, durably, or nothing.
+// WriteFile writes a safetensors file that every program can read: all of it, durably, or nothing. A path
+// that leads to a device or a pipe is written to.
 //
 // Errors: ErrInvalid for names, shapes and data that do not fit, and for a path that ends like a folder's; those of the file system.
 func WriteFile(path string, metadata map[string]string, tensors []NamedTensor) error {
@@ -161,7 +162,7 @@ func writeEntries(path string, metadata map[string]string, entries []Entry, data
 	if err != nil {
 		return err
 	}
-	return writeWhole(disk{}, filepath.Dir(path), filepath.Base(path), func(w file) error {
+	fill := func(w file) error {
 		out := summed{w: w}
 		if err := out.write(header); err != nil {
 			return err
@@ -172,5 +173,19 @@ func writeEntries(path string, metadata map[string]string, entries []Entry, data
 			}
 		}
 		return nil
-	})
+	}
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() && !info.IsDir() {
+		return writeInto(path, fill)
+	}
+	return writeWhole(disk{}, filepath.Dir(path), filepath.Base(path), fill)
+}
+
+// writeInto writes to what is there and is no plain file, such as a device or a pipe, in whose place no other is to come.
+func writeInto(path string, fill func(w file) error) (err error) {
+	f, err := disk{}.Create(path)
+	if err != nil {
+		return explain(err)
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	return explain(fill(f))
 }

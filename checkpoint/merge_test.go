@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"syscall"
 	"testing"
 
 	"github.com/symgrad/symgrad/tensor"
@@ -124,5 +125,29 @@ func TestFileIsNotWrittenIntoAFolderOfItsName(t *testing.T) {
 	}
 	if got := names(t, dir); !reflect.DeepEqual(got, []string{"out/"}) {
 		t.Errorf("%q", got)
+	}
+}
+
+// A pipe is written to, and no file takes its place.
+func TestFileIsWrittenIntoAPipe(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
+		t.Skip("no pipe in a folder: ", err)
+	}
+	pipe, err := os.OpenFile(path, os.O_RDWR, 0) // there is a reader
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pipe.Close()
+	if err := WriteFile(path, nil, []NamedTensor{{Name: "x", Shape: []int{2}, Data: tensor.Of([]float32{1, 2})}}); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Lstat(path); err != nil || info.Mode()&os.ModeNamedPipe == 0 {
+		t.Fatalf("%v, %v", info, err)
+	}
+	got := make([]byte, 1024)
+	n, err := pipe.Read(got)
+	if err != nil || !bytes.HasSuffix(got[:n], tensor.Of([]float32{1, 2}).Raw()) {
+		t.Errorf("%q, %v", got[:n], err)
 	}
 }
