@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/symgrad/symgrad/dist"
@@ -251,6 +252,29 @@ func TestReplaceFileIsAllOrNothing(t *testing.T) {
 	entries, err := os.ReadDir(dir)
 	if err != nil || len(entries) != 2 {
 		t.Errorf("left behind: %v, %v", entries, err)
+	}
+}
+
+// A pipe is written to, and no file takes its place; the null device would be gone for everybody.
+func TestReplaceFileLeavesAPipe(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
+		t.Skip("no pipe in a folder: ", err)
+	}
+	pipe, err := os.OpenFile(path, os.O_RDWR, 0) // there is a reader
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pipe.Close()
+	if err := replaceFile(path, []byte("text")); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Lstat(path); err != nil || info.Mode()&os.ModeNamedPipe == 0 {
+		t.Fatalf("%v, %v", info, err)
+	}
+	got := make([]byte, 16)
+	if n, err := pipe.Read(got); err != nil || string(got[:n]) != "text" {
+		t.Errorf("%q, %v", got[:n], err)
 	}
 }
 

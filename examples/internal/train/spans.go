@@ -122,8 +122,11 @@ func (t *trainer) writeTrace(s *Summary) error {
 	return replaceFile(s.Trace, text.Bytes())
 }
 
-// replaceFile writes all of data to path, or leaves what was there.
+// replaceFile writes all of data to path, or leaves what was there. A device or a pipe is written to.
 func replaceFile(path string, data []byte) (err error) {
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() && !info.IsDir() {
+		return os.WriteFile(path, data, 0o644)
+	}
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
 	if err != nil {
 		return err
