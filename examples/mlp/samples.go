@@ -40,6 +40,10 @@ func openSamples(c *config.Config) (train.Problem, error) {
 		s.n = trainSamples
 	}
 	width := c.Model.Hidden[0]
+	const most = 1 << 40 // values: 4 TiB of them
+	if s.n > most-testSamples || width > most/max(s.n+testSamples, classes) {
+		return nil, train.Usage("data.limit and model.hidden: %d samples of %d values, and %d for the test, are more than memory holds", s.n, width, testSamples)
+	}
 	s.model = model.Config{Name: "mlp", Hidden: c.Model.Hidden, Rows: 1, Cols: width, Classes: classes, Seed: c.Run.Seed}
 	patterns := make([]float32, classes*width)
 	rng := rand.New(rand.NewPCG(uint64(s.seed), 1))
