@@ -101,6 +101,8 @@ func New(j Job) (*Plan, error) {
 			st = Stage{Stage: s, Refused: err.Error(), Ranks: make([]Memory, j.Ranks)}
 		} else if err = ddp.Supports(j.at(s), j.Ranks, j.GPU); err != nil {
 			st.Refused = err.Error()
+		} else if j.DDP.ErrorFeedback && s > 1 && j.Runs > 1 {
+			st.Refused = fmt.Sprintf("error feedback is of whole steps, and stage %d reduces each of the %d runs of a step by itself", s, j.Runs)
 		}
 		p.Stages = append(p.Stages, st)
 	}

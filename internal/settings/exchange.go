@@ -55,6 +55,10 @@ func Check(c *config.Config) error {
 		return fmt.Errorf("data.accum_steps=%d: ddp.virtual_ranks=%d says already in how many parts a batch is computed; set accum_steps to 1",
 			c.Data.AccumSteps, c.DDP.VirtualRanks)
 	}
+	if d.ErrorFeedback && d.Stage > 1 && c.Data.AccumSteps > 1 {
+		return fmt.Errorf("comm.error_feedback: it keeps what is of the gradients of whole steps, and with shard.stage=%d each of data.accum_steps=%d parts is reduced by itself: use shard.stage 0 or 1, or leave one of them out",
+			d.Stage, c.Data.AccumSteps)
+	}
 	if c.DDP.LocalSteps > 1 && c.Optim.EMADecay > 0 {
 		return fmt.Errorf("optim.ema_decay=%v: with ddp.local_steps=%d each rank would have averages of its own weights: leave one of them out",
 			c.Optim.EMADecay, c.DDP.LocalSteps)
