@@ -356,6 +356,9 @@ func TestAClosedWorldHasFreedTheBuckets(t *testing.T) {
 		if err := a.run(indices(0, 3)); !errors.Is(ops.Cause(err), dist.ErrClosed) {
 			return fmt.Errorf("RunAll is %v, want ErrClosed", err)
 		}
+		if err := a.d.NoSync(func() error { return a.run(indices(0, 3)) }); !errors.Is(ops.Cause(err), dist.ErrClosed) {
+			return fmt.Errorf("RunAll inside NoSync is %v, want ErrClosed", err)
+		}
 		if err := a.close(); err != nil {
 			return err
 		}

@@ -172,10 +172,13 @@ func (s *shardSolver) step(model []gorgonia.ValueGrad) error {
 	return d.gatherWeights(s.works)
 }
 
-// check is an error for a model that is not the DDP's.
+// check is an error for a model that is not the DDP's, and where there is no memory any more.
 func (s *shardSolver) check(model []gorgonia.ValueGrad) error {
 	d := s.d
 	if err := d.ready(); err != nil {
+		return err
+	}
+	if err := d.open(); err != nil {
 		return err
 	}
 	if len(model) != len(d.slots) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/ddp"
+	"github.com/symgrad/symgrad/internal/shm"
 	"github.com/symgrad/symgrad/internal/sim"
 	"github.com/symgrad/symgrad/ops"
 	"github.com/symgrad/symgrad/optim"
@@ -308,5 +309,42 @@ func TestStageOneHasReducedGradientsInItsPieces(t *testing.T) {
 			}
 			return a.close()
 		})
+	}
+}
+
+// TestAShardedSolverTouchesNothingOfAClosedWorld has memory that is unmapped with the world.
+func TestAShardedSolverTouchesNothingOfAClosedWorld(t *testing.T) {
+	for stage := 1; stage <= 3; stage++ {
+		ends, err := shm.Local(1, shm.Mapped, shm.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w, err := dist.NewWorld(ends[0], dist.LocalInfo{Size: 1}, 0, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := newLearner(w, mlp, gtensor.Float32, 3, ddp.Config{Stage: stage}, optim.Config{Name: optim.SGD, EMADecay: 0.5})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(l.run(indices(0, 3), 3), l.step(), l.run(indices(0, 3), 3)); err != nil {
+			t.Fatal(err)
+		}
+		own := tensorOf(gtensor.Float32, make([]float64, 60), 6, 10)
+		if err := errors.Join(w.Close(), G.Let(l.m.params[0], own)); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.step(); !errors.Is(err, dist.ErrClosed) {
+			t.Errorf("stage %d: Step is %v, want ErrClosed", stage, err)
+		}
+		if err := l.solver.SwapAverages(l.d.Model()); !errors.Is(err, dist.ErrClosed) {
+			t.Errorf("stage %d: SwapAverages is %v, want ErrClosed", stage, err)
+		}
+		if err := l.d.Consolidate(); stage == 3 && !errors.Is(err, dist.ErrClosed) {
+			t.Errorf("Consolidate is %v, want ErrClosed", err)
+		}
+		if err := l.close(); stage < 3 && !errors.Is(err, dist.ErrClosed) {
+			t.Errorf("stage %d: Close is %v, want ErrClosed", stage, err)
+		}
 	}
 }

@@ -77,6 +77,9 @@ func (p phases) Begin() error {
 		}
 		return nil
 	case d.run.local:
+		if err := d.open(); err != nil {
+			return d.stepError(err)
+		}
 		return nil
 	}
 	d.step++

@@ -85,6 +85,22 @@ func (d *DDP) onStream(part uint64) (err error) {
 	return d.factor.Run(nil, part)
 }
 
+// open is dist.ErrClosed when the world is closed, and its heap with it: nothing may touch what lies there.
+func (d *DDP) open() (err error) {
+	if d.queue != nil {
+		_, err = d.queue.Submit(nothing{}, dist.Op{Name: "ddp open"}, 0) // does not allocate, as asking for a heap does
+	} else if d.worldClosed() {
+		err = dist.ErrClosed
+	}
+	return err
+}
+
+// nothing is what is queued to see whether a stream still takes something. It is a dist.Runner.
+type nothing struct{}
+
+// Run does nothing.
+func (nothing) Run(*dist.Op, uint64) error { return nil }
+
 // factor is the computation of a rank's share of the average. It is a dist.Runner.
 type factor struct {
 	mem     *memory

@@ -182,6 +182,9 @@ func (s *slot) adopt() error {
 			return fmt.Errorf("parameter %q: %w", s.param.Name(), err)
 		}
 	default:
+		if err := s.d.open(); err != nil {
+			return fmt.Errorf("parameter %q: %w", s.param.Name(), err)
+		}
 		copy(s.b.mine.Raw()[(lo-first)*size:(hi-first)*size], from.Raw()[(lo-offset)*size:])
 	}
 	return gorgonia.Let(s.param, shardedValue(s.param))
