@@ -302,3 +302,59 @@ func TestPowerSGDForgetsWhatItCannotKeep(t *testing.T) {
 		}
 	}
 }
+
+// stumbling is a Cast whose Decompress fails while it is told to.
+type stumbling struct {
+	ddp.Cast
+	fail *bool
+}
+
+var errStumbled = errors.New("stumbled")
+
+func (s stumbling) Codec(b ddp.HookBucket) (ddp.Codec, error) {
+	c, err := s.Cast.Codec(b)
+	if err != nil {
+		return nil, err
+	}
+	return stumblingCodec{c.(ddp.Undoer), s.fail}, nil
+}
+
+type stumblingCodec struct {
+	ddp.Undoer
+	fail *bool
+}
+
+func (c stumblingCodec) Decompress(bucket tensor.Buffer, messages []tensor.Buffer) error {
+	if *c.fail {
+		return errStumbled
+	}
+	return c.Undoer.Decompress(bucket, messages)
+}
+
+// TestFailedDecompressLeavesNothingWithHooks fails behind the last sum: the step is not made either.
+func TestFailedDecompressLeavesNothingWithHooks(t *testing.T) {
+	onRanks(t, 2, func(w *dist.World) error {
+		fail := false
+		hook := stumbling{ddp.Cast{DType: tensor.BF16, ErrorFeedback: true}, &fail}
+		l, err := newLearner(w, forked, gtensor.Float32, 3, ddp.Config{Hook: hook}, optim.Config{Name: optim.SGD, LearningRate: 0.01})
+		if err != nil {
+			return err
+		}
+		if err := l.train(1, 2); err != nil {
+			return err
+		}
+		fail = true
+		if err := l.run(indices(0, 3), 3); !errors.Is(ops.Cause(err), errStumbled) {
+			return fmt.Errorf("the run is %w, want that it stumbled", err)
+		}
+		fail = false
+		for _, s := range l.d.HookState() {
+			left, err := kept(l.d.HookState(), s.Param, s.Slot)
+			if err != nil || slices.ContainsFunc(left, func(x float64) bool { return x != 0 }) {
+				return fmt.Errorf("residual of %s: %v (%v), want zeros", s.Param, left, err)
+			}
+		}
+		zeroGrads(l.m.params)
+		return errors.Join(l.train(3, 2), l.close())
+	})
+}

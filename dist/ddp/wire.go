@@ -124,7 +124,7 @@ type line struct {
 	sums     []dist.Work // of the messages
 	whole    bool        // the message is elements of the bucket
 	owned    [1]tensor.Buffer
-	err      error // of a round of this step; the stream's, as are those below
+	err      error // of a part of this step; the stream's, as are those below
 	ran      bool  // the codec has seen gradients of this step
 	bad      bool  // and made some of them that no step is made of
 }
@@ -229,7 +229,7 @@ func (l *line) Run(_ *dist.Op, part uint64) error {
 	}
 	switch {
 	case l.err == nil && round == len(l.messages):
-		return l.decompress()
+		l.err = l.decompress()
 	case l.err != nil && round < len(l.messages):
 		spoil(l.messages[round])
 	}
