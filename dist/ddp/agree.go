@@ -12,8 +12,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// ErrPlan is returned by Attach on every rank when ranks differ in settings, parameters, buckets or operations. It
-// matches dist.ErrMismatch. The group stays usable.
+// ErrPlan is returned by Attach on every rank when ranks differ in settings, parameters, buckets, operations or the messages
+// of a hook. It matches dist.ErrMismatch. The group stays usable.
 var ErrPlan = fmt.Errorf("%w on the plan", dist.ErrMismatch)
 
 // ErrPeer is returned by Attach when it was refused on another rank, whose error it quotes. The group stays usable.

@@ -129,36 +129,50 @@ type line struct {
 	bad      bool  // and made some of them that no step is made of
 }
 
-// newHooked is never nil: after an error it is to be closed.
+// newHooked is never nil: after an error it is to be closed. Ranks tell each other what is wrong before they make memory.
+//
+// Collective: all ranks, one plan.
 func newHooked(d *DDP, hook Hook, rest float64) (*hooked, error) {
 	x := &hooked{hook: hook}
-	longest := int64(0)
-	for i, b := range d.buckets {
-		codec, err := hook.Codec(d.hookBucket(i))
-		if err != nil {
-			return x, fmt.Errorf("hook %v %s: %w", hook, b.name, err)
-		}
-		l := &line{d: d, b: b, codec: codec, rest: rest, whole: hook.Elementwise()}
-		l.undo, _ = codec.(Undoer)
-		messages := codec.Messages()
-		if len(messages) == 0 || l.whole && (len(messages) != 1 || messages[0].Elements != b.buf.Len()) {
-			return x, fmt.Errorf("hook %v %s: %w: messages %v for %v", hook, b.name, dist.ErrInvalid, messages, b.buf)
-		}
+	all, err := x.makeLines(d, rest)
+	alike, longest := make([]string, len(all)), int64(0)
+	for i, messages := range all {
+		alike[i] = fmt.Sprintf("messages of %s: %v", d.buckets[i].name, messages)
 		longest = max(longest, arenaBytes(messages))
-		l.sums = make([]dist.Work, len(messages))
-		l.messages = make([]tensor.Buffer, len(messages))
-		x.lines = append(x.lines, l)
 	}
-	var err error
+	if err := agree(d.world, alike, err); err != nil {
+		return x, err
+	}
 	if x.mem, err = newArena(d.world, longest); err != nil {
 		return x, err
 	}
-	for _, l := range x.lines {
-		if err := x.mem.carve(l.messages, l.codec.Messages()); err != nil {
+	for i, l := range x.lines {
+		if err := x.mem.carve(l.messages, all[i]); err != nil {
 			return x, err
 		}
 	}
 	return x, nil
+}
+
+// makeLines makes what works on each bucket. It returns the messages of each.
+func (x *hooked) makeLines(d *DDP, rest float64) ([][]Message, error) {
+	var all [][]Message
+	for i, b := range d.buckets {
+		codec, err := x.hook.Codec(d.hookBucket(i))
+		if err != nil {
+			return all, fmt.Errorf("hook %v %s: %w", x.hook, b.name, err)
+		}
+		l := &line{d: d, b: b, codec: codec, rest: rest, whole: x.hook.Elementwise()}
+		l.undo, _ = codec.(Undoer)
+		messages := codec.Messages()
+		if len(messages) == 0 || l.whole && (len(messages) != 1 || messages[0].Elements != b.buf.Len()) {
+			return all, fmt.Errorf("hook %v %s: %w: messages %v for %v", x.hook, b.name, dist.ErrInvalid, messages, b.buf)
+		}
+		l.sums = make([]dist.Work, len(messages))
+		l.messages = make([]tensor.Buffer, len(messages))
+		x.lines, all = append(x.lines, l), append(all, messages)
+	}
+	return all, nil
 }
 
 // hookBucket is what a Codec is told.
