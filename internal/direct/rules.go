@@ -4,7 +4,9 @@ import (
 	"bytes"
 	_ "embed" // the rules that come with the program
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"sync"
 
 	"github.com/symgrad/symgrad/dist"
@@ -57,6 +59,9 @@ func DecodeRules(text []byte) ([]Rule, error) {
 	d.DisallowUnknownFields()
 	if err := d.Decode(&lines); err != nil {
 		return nil, fmt.Errorf("shapes: %w: %w", dist.ErrInvalid, err)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("shapes: %w: something follows them", dist.ErrInvalid)
 	}
 	rules := make([]Rule, len(lines))
 	for i, l := range lines {

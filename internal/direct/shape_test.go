@@ -184,6 +184,7 @@ func TestRulesComeBackFromTheirFile(t *testing.T) {
 		`rule 0`:                `[{"engine":"ll","kind":"allreduce","bytes":4,"blocks":0,"threads":32}]`,
 		`operation "allreduc"`:  `[{"engine":"ll","kind":"allreduc","bytes":4,"blocks":1,"threads":32}]`,
 		"unexpected EOF":        `[{"engine":`,
+		"something follows":     "[]\n[]",
 		`no engine "ring"`:      `[{"engine":"ring","kind":"allreduce","bytes":4,"blocks":1,"threads":32}]`,
 		"of 32, 64, ... or 512": `[{"engine":"ll","kind":"allreduce","bytes":4,"blocks":1,"threads":1024}]`,
 	} {
