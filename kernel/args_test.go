@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -183,6 +184,14 @@ func checkAddresses(w *dist.World) (err error) {
 	if _, err := addressesOf(r, w.Rank(), w.Size(), tensor.CUDA(0)); !errors.Is(err, dist.ErrDevice) {
 		return errors.Join(errors.New("a region of the host is taken for one of a GPU"), err)
 	}
+	// The parts of the ranks of another group would be those of other ranks: one of fewer, and one that counts otherwise.
+	var taken error
+	for _, other := range [][2]int{{0, 1}, {w.Rank() % 2, 2}, {(w.Rank() + 1) % w.Size(), w.Size()}} {
+		if _, err := addressesOf(r, other[0], other[1], tensor.Host); !errors.Is(err, dist.ErrInvalid) {
+			taken = errors.Join(taken, fmt.Errorf("rank %d of %d is taken for rank %d of %d: error %v", w.Rank(), w.Size(), other[0], other[1], err))
+		}
+	}
+	defer func() { err = errors.Join(taken, err) }()
 	work, err := w.Barrier()
 	if err == nil {
 		err = work.Wait()

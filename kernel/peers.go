@@ -24,7 +24,8 @@ type Table struct {
 //
 // Owns: the caller closes the table, before it frees the region.
 // Errors: ErrUnsupported when g runs on no GPU, or a peer's part cannot be addressed from here: then no kernel can, and Put
-// and Get are the way; symmetric.ErrNotAllocated for a region that is freed.
+// and Get are the way; symmetric.ErrNotAllocated for a region that is freed; ErrInvalid or ErrRoot for one of another group's
+// heap, as far as this rank can tell: one of more or fewer ranks, or where this rank has another number.
 func Peers(g *dist.Group, region symmetric.Region) (*Table, error) {
 	t, err := newTable(g, region)
 	if err != nil {
@@ -62,19 +63,21 @@ const pointerBytes = 8
 func addressesOf(region symmetric.Region, rank, size int, on tensor.Device) ([]uint64, error) {
 	all := make([]uint64, size)
 	for r := range all {
-		part, err := region.Local(), error(nil)
-		if r != rank {
-			part, err = region.Peer(r)
-		}
+		part, err := region.Peer(r)
 		switch {
 		case err != nil:
 			return nil, fmt.Errorf("rank %d: %w", r, err)
 		case part.Pointer() == nil:
 			return nil, fmt.Errorf("rank %d: %w", r, symmetric.ErrNotAllocated)
+		case r == rank && part.Pointer() != region.Local().Pointer():
+			return nil, fmt.Errorf("rank %d: %w: the region is of the heap of another group, in which this rank has another number", r, dist.ErrInvalid)
 		case part.Device().Kind != on.Kind:
 			return nil, fmt.Errorf("rank %d: %w: the region is on %v, the group's stream on %v", r, dist.ErrDevice, part.Device(), on)
 		}
 		all[r] = uint64(uintptr(part.Pointer()))
+	}
+	if _, err := region.Peer(size); err == nil {
+		return nil, fmt.Errorf("%w: the region is of the heap of another group, which has more than %d ranks", dist.ErrInvalid, size)
 	}
 	return all, nil
 }
