@@ -100,6 +100,7 @@ func TestArgumentsThatNoKernelTakes(t *testing.T) {
 		{"memory of the host", tensor.Of([]float32{1}), tensor.CUDA(1), dist.ErrDevice, "the kernel runs on cuda:1: Copy it there"},
 		{"a region of the host", live, tensor.CUDA(1), dist.ErrDevice, "the kernel runs on cuda:1"},
 		{"a freed region", freed, tensor.Host, symmetric.ErrNotAllocated, "region: not allocated"},
+		{"no table", (*Table)(nil), tensor.CUDA(0), dist.ErrInvalid, "no table of peers"},
 		{"a closed table", &Table{}, tensor.CUDA(0), dist.ErrClosed, "peers: group closed"},
 	} {
 		_, err := valueOf(test.arg, test.on)

@@ -99,6 +99,9 @@ func (t *Table) Close() error {
 
 // value is the array's address, for a kernel on the device on.
 func (t *Table) value(on tensor.Device) (value, error) {
+	if t == nil {
+		return value{}, fmt.Errorf("%w: no table of peers", dist.ErrInvalid)
+	}
 	at := t.at.Load()
 	switch {
 	case at == 0:
