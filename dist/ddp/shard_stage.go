@@ -59,17 +59,25 @@ func (d *DDP) put(b *bucket, s *staging) error {
 		return err
 	}
 	s.holder, b.stage = b, s
-	raw, size, end := b.buf.Raw(), b.dtype.Size(), 0
 	for _, t := range b.slots {
 		q := &d.plan.Params[t.index]
 		if t.buf, err = b.buf.Slice(q.Offset, q.Offset+t.n); err != nil {
 			return err
 		}
+	}
+	d.clearGaps(b)
+	return nil
+}
+
+// clearGaps makes 0 what lies between the gradients of a bucket, and behind them.
+func (d *DDP) clearGaps(b *bucket) {
+	raw, size, end := b.buf.Raw(), b.dtype.Size(), 0
+	for _, t := range b.slots {
+		q := &d.plan.Params[t.index]
 		clear(raw[end*size : q.Offset*size])
 		end = q.Offset + t.n
 	}
 	clear(raw[end*size:])
-	return nil
 }
 
 // takeOut is what happens to the sum of a staged bucket when it is there: this rank's part of it goes to where it lasts, and

@@ -18,8 +18,8 @@ func measurable(b tensor.Buffer) bool {
 }
 
 // judge takes back what the last step has left with the codecs, if it was not made: it has failed, or all ranks have found
-// that a gradient is not finite. With sharding each finds that of its own part; the solver knows of all. Nothing is in
-// flight.
+// that a gradient is not finite. With sharding each finds that of its own part; the solver knows of all. What such a step has left
+// between gradients, where no later one writes, goes too. Nothing is in flight.
 func (x *hooked) judge(failed bool) {
 	for _, l := range x.lines {
 		failed = failed || l.bad || l.ran && l.err != nil
@@ -30,6 +30,9 @@ func (x *hooked) judge(failed bool) {
 	for _, l := range x.lines {
 		if l.ran && l.undo != nil {
 			l.undo.Undo()
+		}
+		if !l.d.staged() { // else gaps are cleared before the bucket fills
+			l.d.clearGaps(l.b)
 		}
 	}
 	x.begin()

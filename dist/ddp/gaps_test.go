@@ -1,0 +1,87 @@
+package ddp_test
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+
+	gtensor "gorgonia.org/tensor"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/dist/ddp"
+	"github.com/symgrad/symgrad/ops"
+	"github.com/symgrad/symgrad/optim"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// blocked is a Cast whose Compress fails while it is told to: what all ranks then get of that one is NaN.
+type blocked struct {
+	ddp.Cast
+	fail *bool
+}
+
+func (h blocked) Codec(b ddp.HookBucket) (ddp.Codec, error) {
+	c, err := h.Cast.Codec(b)
+	if err != nil {
+		return nil, err
+	}
+	return blockedCodec{c.(ddp.Undoer), h.fail}, nil
+}
+
+type blockedCodec struct {
+	ddp.Undoer
+	fail *bool
+}
+
+func (c blockedCodec) Compress(round int, share float64, bucket tensor.Buffer, messages []tensor.Buffer) error {
+	if *c.fail {
+		return errStumbled
+	}
+	return c.Undoer.Compress(round, share, bucket, messages)
+}
+
+// TestGapsOfBucketsForgetASpoiledStep has parameters that do not fill their buckets: what a step in which a rank failed leaves between
+// them is no part of the steps behind it.
+func TestGapsOfBucketsForgetASpoiledStep(t *testing.T) {
+	for stage := range 2 {
+		onRanks(t, 2, func(w *dist.World) error {
+			fail := false
+			hook := blocked{ddp.Cast{DType: tensor.BF16, ErrorFeedback: true}, &fail}
+			l, err := newLearner(w, forked, gtensor.Float32, 3, ddp.Config{Hook: hook, Stage: stage}, optim.Config{Name: optim.SGD, LearningRate: 0.01})
+			if err != nil {
+				return err
+			}
+			if err := l.train(1, 2); err != nil {
+				return err
+			}
+			fail = w.Rank() == 1
+			if err := l.run(indices(0, 3), 3); fail != errors.Is(ops.Cause(err), errStumbled) {
+				return fmt.Errorf("the run is %w", err)
+			}
+			fail = false
+			for range 2 {
+				zeroGrads(l.m.params)
+				if err := l.run(indices(0, 3), 3); err != nil {
+					return err
+				}
+			}
+			return errors.Join(keptSomething(l.d.HookState()), l.close())
+		})
+	}
+}
+
+// keptSomething is an error when nothing is kept, or what is not finite: then the steps before were taken back.
+func keptSomething(state []ddp.HookState) error {
+	for _, s := range state {
+		left, err := kept(state, s.Param, s.Slot)
+		if err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(left, func(x float64) bool { return x != 0 }) || slices.ContainsFunc(left, math.IsNaN) {
+			return fmt.Errorf("what is kept of %s: %v", s.Param, left)
+		}
+	}
+	return nil
+}
