@@ -133,6 +133,43 @@ func TestKernelTakesArgumentsByNumberAndSize(t *testing.T) {
 	}
 }
 
+// What Args has no room for is not half of what a kernel takes: the driver would take what lies behind for the rest.
+func TestKernelOfMoreParametersThanArgsHoldTakesNone(t *testing.T) {
+	for _, tt := range []struct {
+		params int
+		ok     bool
+	}{{mostArgs - 1, false}, {mostArgs, true}, {mostArgs + 1, false}, {mostArgs + 2, false}} {
+		d := &Driver{front: texts()}
+		d.api.ctxPush = answers(t, func(_, _, _, _ uintptr) int32 { return success })
+		d.api.ctxPop = d.api.ctxPush
+		d.api.moduleFunc = func(out *uintptr, _ uintptr, _ string) int32 {
+			*out = 1
+			return success
+		}
+		d.api.funcAttr = func(*int32, int32, uintptr) int32 { return success }
+		d.api.funcParam = func(_ uintptr, i uint64, _, bytes *uint64) int32 {
+			if i >= uint64(tt.params) {
+				return codeInvalidValue
+			}
+			*bytes = 4
+			return success
+		}
+		m := &Module{v: &Device{d: d}}
+		m.h.Store(1)
+		f, err := m.Function("many")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var a Args
+		for range mostArgs {
+			a.U32(0)
+		}
+		if err := f.takes(a.b); tt.ok != (err == nil) || !tt.ok && !errors.Is(err, ErrInvalid) {
+			t.Errorf("%d arguments for %d parameters: %v", mostArgs, tt.params, err)
+		}
+	}
+}
+
 func TestArgsDoNotAllocate(t *testing.T) {
 	a, err := NewArgs(8)
 	if err != nil {

@@ -71,7 +71,8 @@ func (m *Module) Function(name string) (*Function, error) {
 	if api.funcParam != nil {
 		f.known = true
 		var offset, bytes uint64
-		for i := uint64(0); i < mostArgs && api.funcParam(f.h, i, &offset, &bytes) == success; i++ {
+		// One more than Args can be: such a kernel takes none, where the driver would read behind the list of addresses.
+		for i := uint64(0); i <= mostArgs && api.funcParam(f.h, i, &offset, &bytes) == success; i++ {
 			f.params = append(f.params, uint16(bytes))
 		}
 	}
