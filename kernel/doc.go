@@ -18,7 +18,7 @@
 //
 //   - Text is compiled by NVRTC (libnvrtc, of CUDA or of a Python package) for the stream's GPU, at run time; neither nvcc
 //     nor headers are needed. What has been compiled once is found again on disk, by content, options, architecture and
-//     version of the compiler.
+//     version of the compiler; what includes other files (an option can say where they are) is compiled each time.
 //   - Function takes the name in the image. C++ mangles names: say extern "C".
 //   - Launch queues the kernel on the stream and returns. What goes wrong while it runs is an error of a later call on
 //     the device, as always with CUDA, and breaks the device's context for the process.

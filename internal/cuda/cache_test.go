@@ -150,6 +150,29 @@ func TestCachedIsWhatCompileHasKept(t *testing.T) {
 	}
 }
 
+// What was compiled of other files too is not found again: these may be others by now.
+func TestWhatIncludesFilesIsNotKept(t *testing.T) {
+	c := &Compiler{lib: new(dl.Library), major: 13, cache: cache{dir: t.TempDir()}}
+	v := &Device{major: 9}
+	for _, tt := range []struct {
+		src  Source
+		kept bool
+	}{
+		{Source{Text: "int x; // nothing is included"}, true},
+		{Source{Text: "int x;", Options: []string{"-I/somewhere", "-DINCLUDE"}}, true},
+		{Source{Text: "#include \"mine.h\"\nint x;"}, false},
+		{Source{Text: "int x;\n\t# include <mine.h>\n", Options: []string{"--include-path=/somewhere"}}, false},
+		{Source{Text: "#if __has_include(<mine.h>)\n#endif\n"}, false},
+		{Source{Text: "int x;", Options: []string{"--pre-include=mine.h"}}, false},
+		{Source{Text: "int x;", Options: []string{"-include", "mine.h"}}, false},
+	} {
+		c.cache.store(c.key(tt.src, tt.src.optionsFor(90)), []byte("image"))
+		if got := c.Cached(v, tt.src); tt.kept != (string(got) == "image") {
+			t.Errorf("%q with %q: %q", tt.src.Text, tt.src.Options, got)
+		}
+	}
+}
+
 func FuzzCacheLoad(f *testing.F) {
 	f.Add([]byte(cacheMagic))
 	f.Add([]byte{})

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"unsafe"
@@ -155,7 +156,7 @@ func (c *Compiler) CacheError() error { return c.cache.failure() }
 func (c *Compiler) String() string { return c.name }
 
 // Compile is the machine code of src for v, for Device.Load. What was compiled once is read from the cache, by any process:
-// it is found by text, name, options, architecture and NVRTC.
+// it is found by text, name, options, architecture and NVRTC. What includes files is compiled each time, since these may change.
 //
 // Errors: ErrInvalid for what no compiler would take, ErrTooOld for a device that this NVRTC does not know, *Error with the
 // compiler's log.
@@ -168,21 +169,38 @@ func (c *Compiler) Compile(v *Device, src Source) ([]byte, error) {
 		return nil, fmt.Errorf("cuda: %w: %s compiles for sm_%v, and %s is sm_%d: install a newer one and set its path", ErrTooOld, c.name, c.archs, v, arch)
 	}
 	options := src.optionsFor(arch)
-	key := c.key(src, options)
-	if image := c.cache.load(key); image != nil {
-		return image, nil
+	kept, key := src.whole(), c.key(src, options)
+	if kept {
+		if image := c.cache.load(key); image != nil {
+			return image, nil
+		}
 	}
 	image, err := c.compile(src, options)
 	if err != nil {
 		return nil, fmt.Errorf("compile %s for sm_%d: %w", src.name(), arch, err)
 	}
-	c.cache.store(key, image)
+	if kept {
+		c.cache.store(key, image)
+	}
 	return image, nil
 }
 
 // Cached is what Compile finds in the cache; nil where it would have to compile.
 func (c *Compiler) Cached(v *Device, src Source) []byte {
+	if !src.whole() {
+		return nil
+	}
 	return c.cache.load(c.key(src, src.optionsFor(v.major*10+v.minor)))
+}
+
+// inclusion matches a directive that includes a file, or asks for one.
+var inclusion = regexp.MustCompile(`(?m)^\s*#\s*include|__has_include`)
+
+// whole reports whether src is all that the compiler reads: it includes no file, by its text or by an option (--pre-include).
+func (src Source) whole() bool {
+	return !inclusion.MatchString(src.Text) && !slices.ContainsFunc(src.Options, func(o string) bool {
+		return strings.HasPrefix(o, "-include") || strings.HasPrefix(o, "--pre-include")
+	})
 }
 
 // optionsFor is the options for sm_arch.
