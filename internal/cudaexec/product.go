@@ -62,6 +62,15 @@ func newMatrix(v program.View, rows, cols int) (matrix, error) {
 	return matrix{}, fmt.Errorf("strides %v of %d by %d elements lie neither in rows nor in columns", v.Strides, rows, cols)
 }
 
+// packed reports whether batch matrices that lie so have no gaps in them, nor between them.
+func (m matrix) packed(batch, rows, cols int) bool {
+	line := cols
+	if m.trans {
+		line = rows
+	}
+	return m.ld == line && (batch == 1 || m.stride == int64(rows*cols))
+}
+
 // newProduct is step i of p, a MatMul, for cuBLAS; nil if there is nothing to compute.
 //
 // Errors: dl.ErrUnsupported for types and strides that cuBLAS does not take.
@@ -94,8 +103,11 @@ func newProduct(p *program.Program, i int, compute Compute) (*product, error) {
 	}
 	q := &product{gemm: g, a: viewOf(p, s.In[0]), b: viewOf(p, s.In[1]), c: viewOf(p, s.Out[0])}
 	if o.K == 0 {
+		if o.Beta == 0 && !c.packed(o.Batch, o.M, o.N) {
+			return nil, wrong(fmt.Errorf("no products, to elements with gaps between them: strides %v", s.Out[0].Strides))
+		}
 		if o.Beta == 0 {
-			q.clear = int64(o.Batch*o.M*o.N) * int64(z.DType.Size()) // of a C without gaps, as nothing else comes from no products
+			q.clear = int64(o.Batch*o.M*o.N) * int64(z.DType.Size())
 		}
 		return q, nil
 	}

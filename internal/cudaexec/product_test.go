@@ -184,6 +184,28 @@ func TestProductsOfNothing(t *testing.T) {
 	if err != nil || q.clear != 0 {
 		t.Errorf("no products to be added: %+v, %v", q, err)
 	}
+	for _, tt := range []struct {
+		batch   int
+		strides []int
+		clear   int64 // 0 where it is left to a kernel of ours
+	}{
+		{1, []int{0, 4, 1}, 32},
+		{1, []int{0, 1, 2}, 32},
+		{3, []int{8, 4, 1}, 96},
+		{3, []int{8, 1, 2}, 96},
+		{1, []int{0, 5, 1}, 0},
+		{1, []int{0, 1, 3}, 0},
+		{1, []int{0, 8, 1}, 0},
+		{3, []int{9, 4, 1}, 0},
+		{3, []int{8, 6, 1}, 0},
+	} {
+		p := productOf(tensor.F32, tensor.F32, tensor.F32, program.MatMul{Batch: tt.batch, M: 2, N: 4, K: 0})
+		p.Steps[0].Out[0].Strides = tt.strides
+		q, err := newProduct(p, 0, F32)
+		if tt.clear == 0 && !errors.Is(err, dl.ErrUnsupported) || tt.clear > 0 && (err != nil || q.clear != tt.clear) {
+			t.Errorf("a sum of no products to %d times 2 by 4 at strides %v: %+v, %v, want %d B to be cleared", tt.batch, tt.strides, q, err, tt.clear)
+		}
+	}
 }
 
 func TestAlignmentIsThatOfAllOperands(t *testing.T) {
