@@ -106,7 +106,7 @@ func (s *Stream) reached(n uint64, calm bool) (bool, error) {
 		k++
 	}
 	if k == len(s.marks) {
-		if s.capturing || calm && s.last-s.done > sparseMarks {
+		if s.capturing.Load() || calm && s.last-s.done > sparseMarks {
 			return false, nil
 		}
 		if err := s.mark(s.last); err != nil {

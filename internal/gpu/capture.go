@@ -15,7 +15,8 @@ import (
 func Wrap(v *cuda.Device, handle uintptr) *Stream { return streamOver(v, v.BorrowStream(handle)) }
 
 // Capture is what f queues on s, as a graph that replays it. The works of f are done at once, and the ranks compare its
-// operations once, now. A group whose operations are captured has run its last one on s.
+// operations once, now. A group whose operations are captured has run its last one on s, and runs none on another stream meanwhile:
+// that is ErrInvalid.
 //
 // Owns: the caller closes the graph, before s and its groups. Errors: f's, and then there is no graph; ErrInvalid for a
 // stream that is being captured; those of the driver.
@@ -40,7 +41,7 @@ func (s *Stream) begin() error {
 	if err := s.usable(); err != nil {
 		return err
 	}
-	if s.capturing {
+	if s.capturing.Load() {
 		return fmt.Errorf("stream on %v: %w: it is being captured", s.Device(), dist.ErrInvalid)
 	}
 	if s.last > s.done { // so that those who wait for it record no event meanwhile
@@ -51,14 +52,14 @@ func (s *Stream) begin() error {
 	if err := s.cu.BeginCapture(); err != nil {
 		return err
 	}
-	s.capturing = true
+	s.capturing.Store(true)
 	return nil
 }
 
 func (s *Stream) end() (*cuda.Graph, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.capturing = false
+	s.capturing.Store(false)
 	return s.cu.EndCapture()
 }
 

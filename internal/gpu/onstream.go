@@ -279,5 +279,5 @@ func (v *StreamRegion) Quiet() error {
 	if v.heap.gate.Closed() {
 		return fmt.Errorf("quiet on stream: %w", hostheap.ErrClosed)
 	}
-	return v.queue(func(s *cuda.Stream) error { return v.heap.joinPending(s, v.s.capturing) })
+	return v.queue(func(s *cuda.Stream) error { return v.heap.joinPending(s, v.s.capturing.Load()) })
 }

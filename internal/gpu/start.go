@@ -31,7 +31,7 @@ func (t *Transport) Start(op dist.Op, s dist.Stream) (dist.Work, error) {
 	if err := gs.usable(); err != nil {
 		return dist.Work{}, err
 	}
-	if gs.capturing {
+	if gs.capturing.Load() {
 		e := &t.scratch
 		e.op, e.t = op, t
 		return dist.Work{}, t.captured(e, t.run(e, gs))
@@ -93,7 +93,7 @@ func (t *Transport) run(e *ticket, s *Stream) error {
 
 // before records an event behind ticket n unless s is captured: what comes next may last until a peer decides.
 func (s *Stream) before(n uint64) error {
-	if s.capturing || n <= s.done {
+	if s.capturing.Load() || n <= s.done {
 		return nil
 	}
 	return s.mark(n)
@@ -102,8 +102,12 @@ func (s *Stream) before(n uint64) error {
 // follow makes s wait for the stream that has run the operations so far. The locks are held.
 func (t *Transport) follow(s *Stream) error {
 	if t.last != nil {
-		if s.capturing {
+		if s.capturing.Load() {
 			return fmt.Errorf("%w: a stream is captured that has not run the group's last operation: run one on it, and wait",
+				dist.ErrInvalid)
+		}
+		if t.last.capturing.Load() { // to wait for it would draw s into the capture, from which nobody leads it back
+			return fmt.Errorf("%w: the stream that has run the group's last operation is being captured: end that before others run one",
 				dist.ErrInvalid)
 		}
 		if err := t.inDevice(func() error { return s.after(t.last, t.order) }); err != nil {
@@ -227,12 +231,12 @@ func (t *Transport) enqueue(e *ticket, op *dist.Op, w way, s *Stream) error {
 	defer v.Leave()
 	if op.Kind == dist.KindBarrier {
 		for _, h := range t.heaps {
-			if err := h.joinPending(s.cu, s.capturing); err != nil {
+			if err := h.joinPending(s.cu, s.capturing.Load()); err != nil {
 				return t.fault(err)
 			}
 		}
 	}
-	timed := t.cfg.Timing && !s.capturing
+	timed := t.cfg.Timing && !s.capturing.Load()
 	if timed {
 		if err := s.clock(e, 0); err != nil {
 			return t.fault(err)

@@ -34,8 +34,8 @@ type Stream struct {
 	spare     []*cuda.Event
 	timers    []*cuda.Event
 	failed    []failure
-	forgot    uint64 // newest ticket whose failure is no longer in failed
-	capturing bool
+	forgot    uint64      // newest ticket whose failure is no longer in failed
+	capturing atomic.Bool // changed under the lock
 	joins     *joiner
 }
 
@@ -115,7 +115,7 @@ func (s *Stream) Mark() (dist.Work, error) {
 	if err := s.usable(); err != nil {
 		return dist.Work{}, err
 	}
-	if s.capturing {
+	if s.capturing.Load() {
 		return dist.Work{}, fmt.Errorf("stream on %v: %w: it is being captured", s.Device(), dist.ErrInvalid)
 	}
 	_, n := s.push()

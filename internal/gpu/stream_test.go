@@ -230,3 +230,16 @@ func TestTicketForgetsItsMessages(t *testing.T) {
 		t.Errorf("a ticket that is used again waits for %+v, %+v", e.empty, e.more)
 	}
 }
+
+// Neither does a stream that is captured wait for one that is not, nor the other way round: no call of the driver is made.
+func TestStreamsDoNotFollowEachOtherIntoOrOutOfACapture(t *testing.T) {
+	for _, inside := range [...]bool{false, true} {
+		last, next := new(Stream), new(Stream)
+		last.capturing.Store(!inside)
+		next.capturing.Store(inside)
+		tr := &Transport{last: last}
+		if err := want(tr.follow(next), dist.ErrInvalid, "captured"); err != nil || tr.last != last {
+			t.Errorf("into a capture %v: %v", inside, err)
+		}
+	}
+}
