@@ -70,7 +70,8 @@ func (e *Event) Synchronize() error {
 
 // RecordAll records the event behind all that was queued on any stream of the device.
 //
-// Returns: false where that cannot be told: before CUDA 12.5, or while a stream is captured.
+// Returns: false where that cannot be told: before CUDA 12.5, or while a stream is captured, whose capture fails then (CUDA
+// Driver API, cuCtxRecordEvent).
 func (e *Event) RecordAll() bool {
 	h := e.h.Load()
 	if h == 0 || e.v.d.api.ctxRecord == nil {

@@ -2,9 +2,12 @@ package gpu
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"sync/atomic"
 	"time"
+
+	"github.com/symgrad/symgrad/dist"
 )
 
 // kin is what a group, its parts and theirs know of each other.
@@ -64,8 +67,15 @@ func (t *Transport) drained() func() bool {
 // in calls that make memory or communicators, or load kernels, and with a kernel that waits for a peer they would do so
 // without an end.
 //
-// Errors: what broke the group; ErrTimeout after the step timeout, which breaks it.
+// Errors: ErrInvalid while a stream of the group is captured, since the driver would end the capture; what broke the group;
+// ErrTimeout after the step timeout, which breaks it.
 func (t *Transport) idle() error {
+	t.used.Lock()
+	captured := slices.ContainsFunc(t.streams, func(s *Stream) bool { return s.capturing.Load() })
+	t.used.Unlock()
+	if captured {
+		return fmt.Errorf("%w: a stream of the group is being captured: make heaps and parts before, or behind", dist.ErrInvalid)
+	}
 	all, err := t.party.Device.NewEvent()
 	if err != nil {
 		return err

@@ -243,3 +243,12 @@ func TestStreamsDoNotFollowEachOtherIntoOrOutOfACapture(t *testing.T) {
 		}
 	}
 }
+
+func TestNoHeapOrPartIsMadeWhileAStreamIsCaptured(t *testing.T) {
+	s := new(Stream)
+	s.capturing.Store(true)
+	tr := &Transport{streams: []*Stream{new(Stream), s}}
+	if err := want(tr.idle(), dist.ErrInvalid, "captured"); err != nil {
+		t.Error(err)
+	}
+}
