@@ -3,6 +3,9 @@ package ddp
 import (
 	"fmt"
 	"math"
+	"slices"
+
+	gtensor "gorgonia.org/tensor"
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/tensor"
@@ -195,18 +198,19 @@ func (d *DDP) checkHookState(state []HookState) error {
 	return nil
 }
 
-// restored is the data of an entry of n elements of T; nil where there is none.
-func restored[T float32 | float64](state []HookState, param, slot string, n int) ([]T, error) {
+// restored is the data of an entry of T and of the given shape; nil where there is none.
+func restored[T float32 | float64](state []HookState, param, slot string, shape ...int) ([]T, error) {
 	for _, s := range state {
 		if s.Param != param || s.Slot != slot {
 			continue
 		}
-		if s.Data.Len() != n {
-			return nil, fmt.Errorf("%s of %q: %w: %d elements, want %d", slot, param, dist.ErrCount, s.Data.Len(), n)
-		}
 		data, err := tensor.Data[T](s.Data)
 		if err != nil {
 			return nil, fmt.Errorf("%s of %q: %w: %w", slot, param, dist.ErrDType, err)
+		}
+		if n := gtensor.Shape(shape).TotalSize(); len(data) != n || !slices.Equal(s.Shape, shape) {
+			return nil, fmt.Errorf("%s of %q: %w: %d elements of shape %v, want %d of %v",
+				slot, param, dist.ErrCount, len(data), gtensor.Shape(s.Shape), n, gtensor.Shape(shape))
 		}
 		return data, nil
 	}

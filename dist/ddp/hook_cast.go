@@ -184,7 +184,7 @@ func (f *feeder[T]) SetState(state []HookState) error {
 	found := make([][]float32, len(f.params))
 	for i, p := range f.params {
 		var err error
-		if found[i], err = restored[float32](state, p.Name, residualSlot, p.Len()); err != nil {
+		if found[i], err = restored[float32](state, p.Name, residualSlot, p.Shape...); err != nil {
 			return err
 		}
 	}

@@ -394,3 +394,25 @@ func TestHooksThatDifferAreAnErrorOnAllRanks(t *testing.T) {
 		return agreeOn(w, "number", []float64{1})
 	})
 }
+
+// TestHookStateOfAnotherShapeIsRefused has as many elements as the parameter.
+func TestHookStateOfAnotherShapeIsRefused(t *testing.T) {
+	for _, cfg := range []ddp.Config{{WireDType: tensor.BF16, ErrorFeedback: true}, {Hook: ddp.PowerSGD{Rank: 1}}} {
+		onRanks(t, 1, func(w *dist.World) error {
+			l, err := newLearner(w, wider, gtensor.Float32, 3, cfg, optim.Config{})
+			if err != nil {
+				return err
+			}
+			state := l.d.HookState()
+			if err := l.d.SetHookState(state); err != nil {
+				return err
+			}
+			i := slices.IndexFunc(state, func(s ddp.HookState) bool { return s.Sum && len(s.Shape) == 2 && s.Shape[0] != s.Shape[1] })
+			slices.Reverse(state[i].Shape)
+			if err := l.d.SetHookState(state); !errors.Is(err, dist.ErrCount) {
+				return fmt.Errorf("state of shape %v is %w, want ErrCount", state[i].Shape, err)
+			}
+			return l.close()
+		})
+	}
+}

@@ -54,10 +54,10 @@ func (x *power[T]) SetState(state []HookState) error {
 	for i, mx := range x.matrices {
 		k, name := &all[i], mx.param.Name
 		var err error
-		if k.residual, err = restored[float32](state, name, residualSlot, mx.n*mx.m); err != nil {
+		if k.residual, err = restored[float32](state, name, residualSlot, mx.param.Shape...); err != nil {
 			return err
 		}
-		if k.q, err = restored[T](state, name, warmSlot, mx.m*mx.r); err != nil {
+		if k.q, err = restored[T](state, name, warmSlot, mx.r, mx.m); err != nil {
 			return err
 		}
 		if k.step, err = restored[float64](state, name, stepSlot, 1); err != nil {
