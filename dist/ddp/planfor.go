@@ -14,7 +14,7 @@ import (
 // on the host: how buckets are laid out, with no rank and no memory.
 //
 // Errors: those of Config.Validate; dist.ErrInvalid for an order that is none, no ranks, or virtual ranks that they do not
-// divide.
+// divide; its kinds for a parameter of another dtype than f32 and f64, or of a negative dimension.
 func PlanFor(params []PlanParam, order []int, cfg Config, ranks int, gpu bool) (Plan, error) {
 	if err := cfg.Validate(); err != nil {
 		return Plan{}, err
@@ -31,6 +31,11 @@ func PlanFor(params []PlanParam, order []int, cfg Config, ranks int, gpu bool) (
 	case ranks > 0 && cfg.VirtualRanks%ranks != 0:
 		return Plan{}, fmt.Errorf("ddp plan: %w: VirtualRanks is %d, which %d ranks do not divide", dist.ErrInvalid, cfg.VirtualRanks, ranks)
 	}
+	for i, q := range params {
+		if err := q.check(); err != nil {
+			return Plan{}, fmt.Errorf("ddp plan: parameter %d, %q: %w", i, q.Name, err)
+		}
+	}
 	w, err := newNowhere(ranks, gpu)
 	if err != nil {
 		return Plan{}, err
@@ -38,6 +43,17 @@ func PlanFor(params []PlanParam, order []int, cfg Config, ranks int, gpu bool) (
 	p, d := Plan{Params: slices.Clone(params), Memory: "no memory"}, DDP{world: w}
 	p.lay(order, cfg.withDefaults(), ranks, d.slotAlignment())
 	return p, w.Close()
+}
+
+// check is what Attach finds in nodes.
+func (p PlanParam) check() error {
+	switch {
+	case !slices.Contains(bucketTypes[:], p.DType):
+		return fmt.Errorf("%w: it is %v, want f32 or f64", dist.ErrDType, p.DType)
+	case slices.ContainsFunc(p.Shape, func(d int) bool { return d < 0 }):
+		return fmt.Errorf("%w: shape %v", dist.ErrCount, p.Shape)
+	}
+	return nil
 }
 
 // Supports is the error with which Attach refuses settings for so many ranks, on GPUs or on the host, whatever the model is;

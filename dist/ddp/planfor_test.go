@@ -101,11 +101,20 @@ func TestPlanForOnGPUsBeginsGradientsWhereKernelsLikeIt(t *testing.T) {
 func TestPlanForRefuses(t *testing.T) {
 	params := []ddp.PlanParam{{Name: "a", Shape: []int{3}, DType: tensor.F32}}
 	for name, call := range map[string]func() (ddp.Plan, error){
-		"no ranks":            func() (ddp.Plan, error) { return ddp.PlanFor(params, []int{0}, ddp.Config{}, 0, false) },
-		"no order":            func() (ddp.Plan, error) { return ddp.PlanFor(params, nil, ddp.Config{}, 2, false) },
-		"an order of others":  func() (ddp.Plan, error) { return ddp.PlanFor(params, []int{1}, ddp.Config{}, 2, false) },
-		"a stage":             func() (ddp.Plan, error) { return ddp.PlanFor(params, []int{0}, ddp.Config{Stage: 4}, 2, false) },
-		"virtual ranks":       func() (ddp.Plan, error) { return ddp.PlanFor(params, []int{0}, ddp.Config{VirtualRanks: 3}, 2, false) },
+		"no ranks":           func() (ddp.Plan, error) { return ddp.PlanFor(params, []int{0}, ddp.Config{}, 0, false) },
+		"no order":           func() (ddp.Plan, error) { return ddp.PlanFor(params, nil, ddp.Config{}, 2, false) },
+		"an order of others": func() (ddp.Plan, error) { return ddp.PlanFor(params, []int{1}, ddp.Config{}, 2, false) },
+		"a stage":            func() (ddp.Plan, error) { return ddp.PlanFor(params, []int{0}, ddp.Config{Stage: 4}, 2, false) },
+		"virtual ranks":      func() (ddp.Plan, error) { return ddp.PlanFor(params, []int{0}, ddp.Config{VirtualRanks: 3}, 2, false) },
+		"no dtype": func() (ddp.Plan, error) {
+			return ddp.PlanFor([]ddp.PlanParam{{Name: "a", Shape: []int{3}}}, []int{0}, ddp.Config{}, 2, false)
+		},
+		"half a parameter": func() (ddp.Plan, error) {
+			return ddp.PlanFor([]ddp.PlanParam{{Name: "a", Shape: []int{3}, DType: tensor.BF16}}, []int{0}, ddp.Config{}, 2, false)
+		},
+		"a negative dimension": func() (ddp.Plan, error) {
+			return ddp.PlanFor([]ddp.PlanParam{{Name: "a", Shape: []int{-3}, DType: tensor.F32}}, []int{0}, ddp.Config{}, 2, false)
+		},
 		"no bound of buckets": func() (ddp.Plan, error) { return ddp.PlanFor(params, []int{0}, ddp.Config{BucketMB: -1}, 2, false) },
 	} {
 		if _, err := call(); !errors.Is(err, dist.ErrInvalid) {
