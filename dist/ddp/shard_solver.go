@@ -149,7 +149,7 @@ func (s *shardSolver) step(model []gorgonia.ValueGrad) error {
 	}
 	for _, b := range d.buckets {
 		if err := b.work.Wait(); err != nil {
-			return err
+			return fmt.Errorf("%w: %w", optim.ErrNoGradient, err)
 		}
 	}
 	if !d.run.counted {

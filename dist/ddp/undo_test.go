@@ -358,3 +358,22 @@ func TestFailedDecompressLeavesNothingWithHooks(t *testing.T) {
 		return errors.Join(l.train(3, 2), l.close())
 	})
 }
+
+// TestAStepBehindARunWithoutWeightsHasNoGradient also has residuals, where it is the bucket that fails.
+func TestAStepBehindARunWithoutWeightsHasNoGradient(t *testing.T) {
+	for _, cfg := range []ddp.Config{{Stage: 1}, {Stage: 2, WireDType: tensor.BF16, ErrorFeedback: true}} {
+		onRanks(t, 2, func(w *dist.World) error {
+			l, err := newLearner(w, mlp, gtensor.Float32, 3, cfg, optim.Config{Name: optim.SGD})
+			if err != nil {
+				return err
+			}
+			if err := l.run(indices(0, 3), 0); err == nil {
+				return errors.New("a run without weights is no error")
+			}
+			if err := l.step(); !errors.Is(err, optim.ErrNoGradient) {
+				return fmt.Errorf("Step is %w, want ErrNoGradient", err)
+			}
+			return l.close()
+		})
+	}
+}
