@@ -1,0 +1,56 @@
+package ddp_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	gtensor "gorgonia.org/tensor"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/dist/ddp"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// lone is a hook that one rank has no codec for, or another message than the others.
+type lone struct{ refuses bool }
+
+func (lone) String() string    { return "lone" }
+func (lone) Elementwise() bool { return false }
+func (h lone) Codec(b ddp.HookBucket) (ddp.Codec, error) {
+	switch {
+	case b.Rank == 0:
+		return loneCodec{elements: 1}, nil
+	case h.refuses:
+		return nil, errSigns
+	}
+	return loneCodec{elements: 1000}, nil
+}
+
+type loneCodec struct {
+	ddp.Codec
+	elements int
+}
+
+func (c loneCodec) Messages() []ddp.Message {
+	return []ddp.Message{{DType: tensor.F32, Elements: c.elements}}
+}
+
+// TestHooksThatDifferAreAnErrorOnAllRanks has nobody wait for the others, and leaves the group as it was.
+func TestHooksThatDifferAreAnErrorOnAllRanks(t *testing.T) {
+	onRanks(t, 2, func(w *dist.World) error {
+		for _, c := range []struct {
+			hook lone
+			want [2]error // by rank
+		}{
+			{lone{refuses: true}, [2]error{ddp.ErrPeer, errSigns}},
+			{lone{}, [2]error{ddp.ErrPlan, ddp.ErrPlan}},
+		} {
+			m := mlp.make(gtensor.Float32, 3, 1)
+			if _, err := ddp.Attach(w, m.cost, m.params, ddp.Config{Hook: c.hook}); !errors.Is(err, c.want[w.Rank()]) {
+				return fmt.Errorf("Attach is %w, want %w", err, c.want[w.Rank()])
+			}
+		}
+		return agreeOn(w, "number", []float64{1})
+	})
+}
