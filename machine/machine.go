@@ -289,7 +289,7 @@ func (m *Machine) read(i int, r read, v gorgonia.Value) error {
 			return copyValue(to, v)
 		}
 	}
-	own, err := gorgonia.CloneValue(v)
+	own, err := packed(v)
 	if err != nil {
 		return err
 	}

@@ -79,6 +79,27 @@ func compact(b tensor.Buffer, d *gtensor.Dense) error {
 	return nil
 }
 
+// packed is a copy of v whose elements lie in C order without gaps; gorgonia.CloneValue keeps strides, and not what lies
+// behind the gaps.
+func packed(v gorgonia.Value) (gorgonia.Value, error) {
+	d, ok := v.(*gtensor.Dense)
+	if !ok || isPlain(d) {
+		return gorgonia.CloneValue(v)
+	}
+	dt, err := dtypeOf(d.Dtype())
+	if err != nil {
+		return nil, err
+	}
+	b, err := newMemory(dt, max(d.Shape().TotalSize(), 1))
+	if err != nil {
+		return nil, err
+	}
+	if err := compact(b, d); err != nil {
+		return nil, err
+	}
+	return valueOver(b, d.Dtype(), slices.Clone([]int(d.Shape())), false)
+}
+
 // valueOver is a value of Gorgonia's over the elements of b: a scalar of its own kind for an empty shape, which has no
 // memory but b.
 func valueOver(b tensor.Buffer, gdt gtensor.Dtype, shape []int, scalar bool) (gorgonia.Value, error) {
