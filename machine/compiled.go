@@ -22,6 +22,7 @@ type compiled struct {
 	sources []source
 	values  []gorgonia.Value // of outputs
 	memory  []tensor.Buffer  // under them
+	apart   []tensor.Buffer  // of gradients that parameters have apart from their nodes
 	places  []hookPlace
 }
 
@@ -33,8 +34,8 @@ type source struct {
 	value gorgonia.Value
 	from  tensor.Buffer // where the value was, if its elements are contiguous
 	at    tensor.Buffer // what is bound: there, or own
-	fed   bool          // the value is in the memory of an output
-	own   tensor.Buffer // for values whose elements are not contiguous, or in the memory of an output
+	fed   bool          // the value is in the memory of an output or a gradient
+	own   tensor.Buffer // for values whose elements are not contiguous, or in the memory of an output or a gradient
 }
 
 // build compiles the graph for inputs of some shapes.
@@ -194,6 +195,7 @@ func (c *compiled) placeDuals() error {
 		if err := c.runner.Bind(d.id, b); err != nil {
 			return err
 		}
+		c.apart = append(c.apart, b)
 	}
 	return nil
 }
@@ -268,11 +270,12 @@ func (s *source) copied(d *gtensor.Dense) (tensor.Buffer, error) {
 	return s.own, compact(s.own, d)
 }
 
-// unfed is where the run may read an input that is at from: there, or a copy of it where from is the memory of an output,
-// which the run would write while it still reads the input. The state of a recurrent network is given back so.
+// unfed is where the run may read an input that is at from: there, or a copy of it where from is the memory of an output or a
+// gradient, which the run would write while it still reads the input. The state of a recurrent network is given back so.
 func (c *compiled) unfed(s *source, from tensor.Buffer) (tensor.Buffer, error) {
 	if s.from != from {
-		s.from, s.fed = from, slices.ContainsFunc(c.memory, func(b tensor.Buffer) bool { return tensor.Overlap(b, from) })
+		written := func(b tensor.Buffer) bool { return tensor.Overlap(b, from) }
+		s.from, s.fed = from, slices.ContainsFunc(c.memory, written) || slices.ContainsFunc(c.apart, written)
 	}
 	if !s.fed {
 		return from, nil

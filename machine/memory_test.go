@@ -4,6 +4,9 @@ import (
 	"runtime"
 	"testing"
 
+	G "gorgonia.org/gorgonia"
+	gtensor "gorgonia.org/tensor"
+
 	"github.com/symgrad/symgrad/machine"
 )
 
@@ -67,4 +70,34 @@ func TestMachinesLeaveNothingBehind(t *testing.T) {
 	if heapNow > heap+slack {
 		t.Errorf("1000 cycles left %d KiB", (heapNow-heap)>>10)
 	}
+}
+
+// TestAGradientIsGivenBack lets the gradient that a parameter has apart from its node be an input, which the run reads transposed
+// while it adds to the gradient.
+func TestAGradientIsGivenBack(t *testing.T) {
+	const side = 100
+	n := newNet()
+	x := n.input("x", side, side)
+	n.cost = G.Must(G.Sum(G.Must(G.HadamardProd(G.Must(G.Transpose(x, 1, 0)), n.param("w", 1, side, side)))))
+	n.differentiate()
+	first := make([]float32, side*side)
+	for i := range first {
+		first[i] = float32(i % 97)
+	}
+	let(t, x, gtensor.New(gtensor.WithShape(side, side), gtensor.WithBacking(first)))
+	cfg := plain
+	cfg.DualValues = true
+	m := newMachine(t, n.g, cfg)
+	run(t, m)
+	grad, err := n.params[0].Grad()
+	if err != nil {
+		t.Fatal(err)
+	}
+	let(t, x, grad)
+	run(t, m)
+	sums := make([]float64, side*side)
+	for i := range sums {
+		sums[i] = float64(first[i] + first[i%side*side+i/side])
+	}
+	want(t, "the gradient and itself transposed", grad, sums...)
 }
