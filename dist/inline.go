@@ -25,7 +25,7 @@ type inline struct {
 	free    sync.Cond // signalled when a blocked operation ends
 	blocked bool      // an operation runs without the lock
 	slow    bool      // the running operation has been blocked
-	entry   *Record   // of the running operation, once it is posted and while it is not slow
+	posted  bool      // the running operation is in the recorder
 
 	calls [sets][2]preparedCall
 }
@@ -113,15 +113,11 @@ func (in *inline) now(op *Op) error {
 	}
 	c.seq++
 	op.Seq = c.seq
-	in.slow, in.entry = false, nil
+	in.slow, in.posted = false, false
 	err := in.t.Inline(op)
-	if e := in.entry; e == nil || in.slow || err != nil {
+	if err != nil || in.slow || !in.posted || op.bytes > untimed {
 		op.Posted()
 		c.rec.ended(op.Seq, err)
-	} else if op.bytes > untimed {
-		e.Ended = ticks.Now()
-	} else {
-		e.Ended = e.Started
 	}
 	return err
 }
@@ -166,10 +162,19 @@ func (in *inline) prepare(p *preparedCall, v *verb, red *RedOp) error {
 // Posted is called by an Inliner once its part of o is visible to the other ranks, which then need a while to answer: the
 // time to note o in the recorder.
 func (o *Op) Posted() {
-	if in := o.now; in != nil && in.entry == nil {
-		now := ticks.Now()
-		in.entry = in.c.rec.queued(o, now)
-		in.entry.Started = now
+	if in := o.now; in != nil && !in.posted {
+		in.note(o)
+	}
+}
+
+// note puts the running operation into the recorder. A small one has ended with that, unless it blocks.
+func (in *inline) note(op *Op) {
+	in.posted = true
+	now := ticks.Now()
+	e := in.c.rec.queued(op, now)
+	e.Started = now
+	if op.bytes <= untimed {
+		e.Ended = now
 	}
 }
 
@@ -181,16 +186,19 @@ func (o *Op) Blocks() {
 		return
 	}
 	o.Posted()
+	in.c.rec.reopen(o.Seq)
 	in.blocked, in.slow = true, true
 	in.c.rec.mu.Unlock()
 }
 
 // Resume is called by an Inliner at the end of an operation: it holds the group's lock again.
 func (o *Op) Resume() {
-	in := o.now
-	if in == nil || !in.blocked {
-		return
+	if in := o.now; in != nil && in.blocked {
+		in.resume()
 	}
+}
+
+func (in *inline) resume() {
 	in.c.rec.mu.Lock()
 	in.blocked = false
 	in.free.Broadcast()

@@ -115,6 +115,13 @@ func (r *Recorder) ended(seq uint64, err error) {
 	}
 }
 
+// reopen notes that an operation has not ended. The lock is held.
+func (r *Recorder) reopen(seq uint64) {
+	if e := r.entry(seq); e != nil {
+		e.Ended = 0
+	}
+}
+
 // entry is that of seq, or nil when the ring no longer has it. The lock is held.
 func (r *Recorder) entry(seq uint64) *Record {
 	if e := &r.entries[seq&uint64(len(r.entries)-1)]; e.Seq == seq {

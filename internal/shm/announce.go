@@ -18,13 +18,20 @@ const (
 
 // open begins a round: afterwards the entry may be filled, and announce tells that it is.
 func (t *Transport) open(hash uint32) error {
-	t.round++
-	t.chain = (t.chain*0x9e3779b1 ^ uint64(hash)*0x85ebca6b) >> 3 & (1<<(64-roundBits) - 1)
-	if t.round < depth {
+	t.enter(hash)
+	if t.roomy() {
 		return nil
 	}
 	return t.allReached(t.round - depth + 1)
 }
+
+// enter begins a round whose entry may still be in use, and roomy reports whether it is known not to be.
+func (t *Transport) enter(hash uint32) {
+	t.round++
+	t.chain = (t.chain*0x9e3779b1 ^ uint64(hash)*0x85ebca6b) >> 3 & (1<<(64-roundBits) - 1)
+}
+
+func (t *Transport) roomy() bool { return t.slowest+depth > t.round }
 
 // entry is the payload of the open round.
 func (t *Transport) entry() []byte { return t.ctl.entry(t.rank, t.round) }

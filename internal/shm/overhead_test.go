@@ -60,7 +60,7 @@ func BenchmarkSmallestSum(b *testing.B) {
 			op.Memo = t.plan(&op)
 			t.eager = true
 			for range n {
-				if err := t.runLine(&op); err != nil {
+				if err := t.runPair(&op); err != nil {
 					return err
 				}
 				t.published = 0

@@ -22,6 +22,8 @@ const (
 	planSlot              // they need a slot
 	planLine              // the way of runLine: no scalars, and all ranks look at each other
 	planTiny              // a sum that sumTiny does
+	planPair              // the way of runPair: two ranks that wait for each other
+	planCast              // the way of runCast: a broadcast whose ranks look at the root
 	planBytes = iota
 )
 
@@ -47,6 +49,12 @@ func (t *Transport) plan(op *dist.Op) uint64 {
 	}
 	if t.size <= t.node.cfg.flat {
 		plan |= planLine
+		switch {
+		case op.Kind == dist.KindBroadcast:
+			plan |= planCast
+		case t.size == 2 && !op.Kind.Rooted():
+			plan |= planPair
+		}
 	}
 	sums := op.Kind == dist.KindAllReduce || op.Kind == dist.KindReduceScatter
 	if sums && op.Red.Kind == dist.RedSum && n > 0 && n <= tinyBytes && t.size > 1 {

@@ -13,36 +13,54 @@ import (
 // every rank's time, while what is done between them is not.
 func (t *Transport) runLine(op *dist.Op) error {
 	t.op = op
-	slot := op.Memo&planSlot != 0
-	err := t.open(op.Hash())
-	if err == nil && slot {
-		err = t.nextSlot()
+	t.enter(op.Hash())
+	slot, n := op.Memo&planSlot != 0, op.Memo>>planBytes
+	if err := t.makeRoom(slot); err != nil {
+		return t.lineError(op, err)
 	}
-	if err == nil {
-		if n := op.Memo >> planBytes; n > 0 && !op.Src.IsZero() {
-			if slot {
-				t.putSmall(op, true, int(n))
-			} else {
-				copyLine(unsafe.Add(t.rings[t.rank], t.round%depth*entryLen), op.Src.Pointer(), uintptr(n))
-			}
-		}
-		t.announce(op)
-		if err = t.meetLine(op); err == nil && !op.Dst.IsZero() {
-			switch n := op.Memo >> planBytes; {
-			case op.Memo&planTiny != 0:
-				t.sumTiny(op, slot)
-			case op.Kind == dist.KindAllGather && !slot:
-				t.gatherTiny(op, uintptr(n))
-			case n > 0:
-				err = t.takeSmall(op, slot)
-			}
-		}
+	switch {
+	case n == 0 || op.Src.IsZero():
+	case slot:
+		t.putSmall(op, true, int(n))
+	default:
+		copyLine(unsafe.Add(t.rings[t.rank], t.round%depth*entryLen), op.Src.Pointer(), uintptr(n))
 	}
-	if err != nil {
-		err = t.opError(op, err)
+	t.announce(op)
+	err := t.meetLine(op)
+	switch {
+	case err != nil:
+		return t.lineError(op, err)
+	case n == 0 || op.Dst.IsZero():
+	case op.Memo&planTiny != 0:
+		t.sumTiny(op, slot)
+	case op.Kind == dist.KindAllGather && !slot:
+		t.gatherTiny(op, uintptr(n))
+	default:
+		if err := t.takeSmall(op, slot); err != nil {
+			return t.lineError(op, err)
+		}
 	}
 	t.ctl.idle(t.rank, op.Seq)
-	return err
+	return nil
+}
+
+// makeRoom returns when the entry of the round is free, and a slot if one is wanted.
+func (t *Transport) makeRoom(slot bool) error {
+	if !t.roomy() {
+		if err := t.allReached(t.round - depth + 1); err != nil {
+			return err
+		}
+	}
+	if slot {
+		return t.nextSlot()
+	}
+	return nil
+}
+
+// lineError is the error of op, which ends with it.
+func (t *Transport) lineError(op *dist.Op, err error) error {
+	t.ctl.idle(t.rank, op.Seq)
+	return t.opError(op, err)
 }
 
 // meetLine is meetSmall; the common case, a peer that comes soon and agrees, is here without a call.
@@ -105,14 +123,11 @@ func addLines[T float32 | float64](t *Transport, op *dist.Op, slot bool) {
 	if op.Kind == dist.KindReduceScatter {
 		at = t.rank * int(op.Dst.Bytes())
 	}
-	first := unsafe.Slice((*T)(t.given(op, 0, slot, at)), len(dst))
 	if t.size == 2 {
-		second := unsafe.Slice((*T)(t.given(op, 1, slot, at)), len(dst))
-		for i := range dst {
-			dst[i] = first[i] + second[i]
-		}
+		addPair[T](op.Dst.Pointer(), t.given(op, 0, slot, at), t.given(op, 1, slot, at), op.Count)
 		return
 	}
+	first := unsafe.Slice((*T)(t.given(op, 0, slot, at)), len(dst))
 	var sum [tinyBytes / 4]T // and not dst, which may be a source
 	n := copy(sum[:], first)
 	for r := 1; r < t.size; r++ {

@@ -158,7 +158,11 @@ func (t *Transport) Inline(op *dist.Op) error {
 	switch {
 	case op.Memo&planSmall == 0 || atomic.LoadUint64(t.ctl.abort()) != 0:
 		err = t.do(op)
-	case op.Memo&planLine != 0: // the shortest way to the same
+	case op.Memo&planPair != 0: // the shortest way to the same
+		err = t.runPair(op)
+	case op.Memo&planCast != 0:
+		err = t.runCast(op)
+	case op.Memo&planLine != 0:
 		err = t.runLine(op)
 	default:
 		t.op = op

@@ -249,9 +249,13 @@ func (t *Transport) wakeAgain() {
 
 func wake(word *uint64) {
 	if atomic.LoadUint64(waiters(word)) != 0 {
-		const futexWake = 1
-		_, _, _ = syscall.RawSyscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(word)), futexWake, 1<<30, 0, 0, 0)
+		futexWake(word)
 	}
+}
+
+func futexWake(word *uint64) {
+	const wake = 1
+	_, _, _ = syscall.RawSyscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(word)), wake, 1<<30, 0, 0, 0)
 }
 
 // futexWait sleeps until word no longer holds seen, somebody wakes it, or pollInterval is over. The syscall goes

@@ -1,0 +1,133 @@
+package shm
+
+import (
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// runPair is runLine for two ranks that wait for each other, in one function as far as may be, since calls are a good part of what
+// it takes: all that does not need the other rank is done before this one looks for it.
+func (t *Transport) runPair(op *dist.Op) error {
+	t.op = op
+	t.enter(op.Hash())
+	slot, n := op.Memo&planSlot != 0, int(op.Memo>>planBytes)
+	if slot || !t.roomy() {
+		if err := t.makeRoom(slot); err != nil {
+			return t.lineError(op, err)
+		}
+	}
+	at := t.round % depth * entryLen
+	own, given := unsafe.Add(t.rings[t.rank], at), unsafe.Add(t.rings[1-t.rank], at)
+	theirs, want := (*uint64)(unsafe.Add(given, entryWord)), t.chain<<roundBits|t.round
+	if slot {
+		t.putSmall(op, true, n)
+		given = pointer(t.ctl.smallSlot(1-t.rank, t.smalls))
+	} else {
+		copyLine(own, op.Src.Pointer(), uintptr(n))
+	}
+	t.announce(op)
+	t.ctl.idle(t.rank, op.Seq)
+	first, second := op.Src.Pointer(), given
+	if op.Kind == dist.KindReduceScatter {
+		block := t.rank * (n / 2)
+		first, second = unsafe.Add(first, block), unsafe.Add(second, block)
+	}
+	if t.rank == 1 {
+		first, second = second, first
+	}
+	met := false
+	for range t.spins {
+		if met = atomic.LoadUint64(theirs) == want; met {
+			break
+		}
+	}
+	if !met { // late, or of another opinion
+		if err := t.meetEach(); err != nil {
+			return t.lineError(op, err)
+		}
+		t.ctl.idle(t.rank, op.Seq)
+	}
+	t.seen[1-t.rank], t.slowest = t.round, t.round
+	switch {
+	case op.Memo&planTiny != 0 && op.Dst.DType() == tensor.F64:
+		addPair[float64](op.Dst.Pointer(), first, second, op.Count)
+	case op.Memo&planTiny != 0:
+		addPair[float32](op.Dst.Pointer(), first, second, op.Count)
+	case n == 0:
+	case op.Kind == dist.KindAllGather && !slot:
+		t.gatherTiny(op, uintptr(n))
+	default:
+		if err := t.takeSmall(op, slot); err != nil {
+			return t.lineError(op, err)
+		}
+	}
+	return nil
+}
+
+// runCast is runLine for a broadcast: the root waits for nobody, and the others for the root.
+func (t *Transport) runCast(op *dist.Op) error {
+	t.op = op
+	t.enter(op.Hash())
+	slot, n := op.Memo&planSlot != 0, int(op.Memo>>planBytes)
+	if slot || !t.roomy() {
+		if err := t.makeRoom(slot); err != nil {
+			return t.lineError(op, err)
+		}
+	}
+	given := unsafe.Add(t.rings[op.Root], t.round%depth*entryLen)
+	theirs, want := (*uint64)(unsafe.Add(given, entryWord)), t.chain<<roundBits|t.round
+	if slot {
+		given = pointer(t.ctl.smallSlot(op.Root, t.smalls))
+	}
+	if t.rank == op.Root {
+		copyLineOrMore(given, op.Src.Pointer(), n)
+		t.announce(op)
+		t.ctl.idle(t.rank, op.Seq)
+		if op.Dst != op.Src {
+			copyLineOrMore(op.Dst.Pointer(), op.Src.Pointer(), n)
+		}
+		return nil
+	}
+	t.announce(op)
+	t.ctl.idle(t.rank, op.Seq)
+	met := false
+	for range t.spins {
+		if met = atomic.LoadUint64(theirs) == want; met {
+			t.seen[op.Root] = t.round
+			break
+		}
+	}
+	if !met { // late, or of another opinion
+		err := t.meet(op.Root)
+		if err == nil {
+			err = t.same()
+		}
+		if err != nil {
+			return t.lineError(op, err)
+		}
+		t.ctl.idle(t.rank, op.Seq)
+	}
+	copyLineOrMore(op.Dst.Pointer(), given, n)
+	t.leave(op, op.Root, slot, 0, n)
+	return nil
+}
+
+// copyLineOrMore copies n bytes that do not overlap.
+func copyLineOrMore(dst, src unsafe.Pointer, n int) {
+	if n <= lineBytes {
+		copyLine(dst, src, uintptr(n))
+		return
+	}
+	copy(unsafe.Slice((*byte)(dst), n), unsafe.Slice((*byte)(src), n))
+}
+
+// addPair is dst[i] = a[i] + b[i] for n elements.
+func addPair[T float32 | float64](dst, a, b unsafe.Pointer, n int) {
+	x, y, z := unsafe.Slice((*T)(a), n), unsafe.Slice((*T)(b), n), unsafe.Slice((*T)(dst), n)
+	for i := range z {
+		z[i] = x[i] + y[i]
+	}
+}
