@@ -52,7 +52,8 @@
 // the bandwidth of all cores, and nothing that a rank could do better alone.
 //
 //	operation                   way                                   syncs  moved
-//	any, up to 56 B             the data are in the sync's line       1      -
+//	any, up to 56 B             the data are in the sync's line,      1      -
+//	     up to 256 B            or on the next ones
 //	any, up to 4 KiB            copied to a slot, taken from all      1      2nS + n(n+1)S for sums
 //	Broadcast, Scatter          of these: the root waits for nobody   1/2
 //	AllReduce, in place         each rank sums a block of all heaps   2      2nS: every element is read once and

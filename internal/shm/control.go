@@ -15,7 +15,7 @@ import (
 // The control segment of a group of n ranks:
 //
 //	0                        abort word, abort text
-//	pageBytes*(1+r)          rank r's page: words, then rings of headers and of announcements
+//	pageBytes+rankBytes*r    rank r's part: words, then rings of headers and of announcements
 //	then n*n channels        channelBytes each, [from*n+to]: counters of a ring
 //	then n*small slots       smallSlots a rank, small bytes each
 //	then n*staging slots     stageSlots a rank, chunk bytes each
@@ -25,6 +25,7 @@ import (
 // Beside each word that others wait for, 8 bytes on, is the number of those asleep on it.
 const (
 	pageBytes    = 4096
+	rankBytes    = 8192
 	abortWord    = 0  // 0, or an abortCode
 	abortReady   = 8  // 1 when the text is complete
 	abortLength  = 16 // of the text
@@ -43,8 +44,10 @@ const (
 	headerAt  = 1024 // a ring: what this rank told of its last rounds
 	headerLen = 128
 	entryAt   = headerAt + depth*headerLen // a ring of announcements
-	entryLen  = 128
-	entryWord = 56 // within an entry: round and hash; before it the payload
+	entryLen  = nearAt + nearBytes
+	entryWord = 56       // within an entry: round and hash; before it the payload
+	nearAt    = planNear // and what does not fit there: on the next pair of lines, which the processor fetches along
+	nearBytes = 256
 
 	// depth is how many rounds a rank can be ahead of another.
 	depth = 8
@@ -84,7 +87,7 @@ func newLayout(n, chunk int) layout {
 	l := layout{n: n, chunk: (max(chunk, 8*n) + 63) &^ 63} // an element for every rank at least
 	l.small = min(l.chunk, maxSmallBytes)
 	l.ring = max(64, min(l.chunk, maxRingBytes/(ringDepth*n*n))&^63)
-	l.channels = pageBytes * (1 + n)
+	l.channels = pageBytes + rankBytes*n
 	l.smalls = (l.channels + n*n*channelBytes + pageBytes - 1) &^ (pageBytes - 1)
 	l.staging = l.smalls + n*smallSlots*l.small
 	l.rings = l.staging + n*stageSlots*l.chunk
@@ -108,7 +111,7 @@ func (c *control) u64(off int) *uint64 { return (*uint64)(unsafe.Add(c.base, off
 
 func (c *control) part(off, n int) []byte { return unsafe.Slice((*byte)(unsafe.Add(c.base, off)), n) }
 
-func (c *control) page(rank int) int       { return pageBytes * (1 + rank) }
+func (c *control) page(rank int) int       { return pageBytes + rankBytes*rank }
 func (c *control) flag(rank int) *uint64   { return c.u64(c.page(rank) + flagAt) }
 func (c *control) bell(rank int) *uint64   { return c.u64(c.page(rank) + bellAt) }
 func (c *control) state(rank int) *uint64  { return c.u64(c.page(rank) + stateAt) }

@@ -12,7 +12,8 @@
 //	coll.go       collectives directly between heaps, and the choice of the way
 //	apart.go      allreduces out of place between two ranks, by the faster of two ways
 //	small.go      collectives of up to 4 KiB, in one round
-//	tiny.go       the smallest sums
+//	tiny.go       those on the caller, by the shortest way; the smallest sums
+//	pair.go       the same for two ranks, and for broadcasts
 //	staged.go     collectives of private memory, in chunks through slots
 //	p2p.go        send and receive through one small ring per pair of ranks
 //	heap.go       symmetric.Heap over one segment per heap; package hostheap has the calls
@@ -26,7 +27,7 @@
 // keeps for its last eight rounds, tell which operation differs and how. To announce a round is also to say that all
 // rounds before it have been read, so that their lines and slots can be used again; a rank can be seven rounds ahead.
 //
-// Small data travel in the line or in a slot written before it, and the operation is over when all lines are there. For
+// Small data travel in the line, on the next ones or in a slot written before it, and the operation is over when all lines are there. For
 // more, the line tells where the buffers lie. If all lie in symmetric heaps, ranks read and write each other's heaps
 // directly and tell by a second word when they have finished. Otherwise the data go in chunks through four staging slots
 // a rank.

@@ -19,18 +19,15 @@ func (t *Transport) runPair(op *dist.Op) error {
 			return t.lineError(op, err)
 		}
 	}
-	at := t.round % depth * entryLen
-	own, given := unsafe.Add(t.rings[t.rank], at), unsafe.Add(t.rings[1-t.rank], at)
-	theirs, want := (*uint64)(unsafe.Add(given, entryWord)), t.chain<<roundBits|t.round
-	if slot {
-		t.putSmall(op, true, n)
-		given = pointer(t.ctl.smallSlot(1-t.rank, t.smalls))
+	if n > lineBytes {
+		t.putSmall(op, n)
 	} else {
-		copyLine(own, op.Src.Pointer(), uintptr(n))
+		copyLine(t.parcel(op, t.rank), op.Src.Pointer(), uintptr(n))
 	}
 	t.announce(op)
 	t.ctl.idle(t.rank, op.Seq)
-	first, second := op.Src.Pointer(), given
+	theirs, want := word(t.rings[1-t.rank], t.round), t.chain<<roundBits|t.round
+	first, second := op.Src.Pointer(), t.parcel(op, 1-t.rank)
 	if op.Kind == dist.KindReduceScatter {
 		block := t.rank * (n / 2)
 		first, second = unsafe.Add(first, block), unsafe.Add(second, block)
@@ -57,10 +54,10 @@ func (t *Transport) runPair(op *dist.Op) error {
 	case op.Memo&planTiny != 0:
 		addPair[float32](op.Dst.Pointer(), first, second, op.Count)
 	case n == 0:
-	case op.Kind == dist.KindAllGather && !slot:
+	case op.Kind == dist.KindAllGather && n <= lineBytes:
 		t.gatherTiny(op, uintptr(n))
 	default:
-		if err := t.takeSmall(op, slot); err != nil {
+		if err := t.takeSmall(op); err != nil {
 			return t.lineError(op, err)
 		}
 	}
@@ -77,11 +74,7 @@ func (t *Transport) runCast(op *dist.Op) error {
 			return t.lineError(op, err)
 		}
 	}
-	given := unsafe.Add(t.rings[op.Root], t.round%depth*entryLen)
-	theirs, want := (*uint64)(unsafe.Add(given, entryWord)), t.chain<<roundBits|t.round
-	if slot {
-		given = pointer(t.ctl.smallSlot(op.Root, t.smalls))
-	}
+	given, theirs, want := t.parcel(op, op.Root), word(t.rings[op.Root], t.round), t.chain<<roundBits|t.round
 	if t.rank == op.Root {
 		copyLineOrMore(given, op.Src.Pointer(), n)
 		t.announce(op)
@@ -111,7 +104,7 @@ func (t *Transport) runCast(op *dist.Op) error {
 		t.ctl.idle(t.rank, op.Seq)
 	}
 	copyLineOrMore(op.Dst.Pointer(), given, n)
-	t.leave(op, op.Root, slot, 0, n)
+	t.leave(op, op.Root, 0, n)
 	return nil
 }
 

@@ -19,11 +19,12 @@ const fanout = 4
 const (
 	planMade  = 1 << iota // so that no plan is 0
 	planSmall             // the data fit into an announcement or a small slot
-	planSlot              // they need a slot
+	planSlot              // they go through a slot
 	planLine              // the way of runLine: no scalars, and all ranks look at each other
 	planTiny              // a sum that sumTiny does
 	planPair              // the way of runPair: two ranks that wait for each other
 	planCast              // the way of runCast: a broadcast whose ranks look at the root
+	planNear              // the data lie right behind the announcement
 	planBytes = iota
 )
 
@@ -41,8 +42,11 @@ func (t *Transport) plan(op *dist.Op) uint64 {
 		plan |= planSmall
 	}
 	scaled := op.Kind.Reduces() && op.Red.Kind == dist.RedPreMulSum // the announcement has the scalar
-	if n > lineBytes || scaled {
+	switch {
+	case n > nearBytes || scaled:
 		plan |= planSlot
+	case n > lineBytes:
+		plan |= planNear
 	}
 	if scaled || n > t.ctl.small {
 		return plan
@@ -83,10 +87,10 @@ func (t *Transport) runSmall(op *dist.Op) error {
 		}
 	}
 	if op.Kind == dist.KindBroadcast && t.size > t.node.cfg.flat {
-		return t.passOn(op, slot, bytes)
+		return t.passOn(op, bytes)
 	}
 	if bytes > 0 && !op.Src.IsZero() {
-		t.putSmall(op, slot, bytes)
+		t.putSmall(op, bytes)
 	}
 	t.announce(op)
 	if err := t.meetSmall(op); err != nil {
@@ -96,10 +100,10 @@ func (t *Transport) runSmall(op *dist.Op) error {
 		return nil
 	}
 	if op.Memo&planTiny != 0 {
-		t.sumTiny(op, slot)
+		t.sumTiny(op)
 		return nil
 	}
-	return t.takeSmall(op, slot)
+	return t.takeSmall(op)
 }
 
 // nextSlot goes on to the next slot, once all ranks have read what was in it.
@@ -115,8 +119,8 @@ func (t *Transport) nextSlot() error {
 }
 
 // putSmall puts what the others need of bytes bytes of the source where they can read it.
-func (t *Transport) putSmall(op *dist.Op, slot bool, bytes int) {
-	to, from := t.parcel(t.rank, slot), unsafe.Slice((*byte)(op.Src.Pointer()), bytes)
+func (t *Transport) putSmall(op *dist.Op, bytes int) {
+	to, from := unsafe.Slice((*byte)(t.parcel(op, t.rank)), bytes), unsafe.Slice((*byte)(op.Src.Pointer()), bytes)
 	switch op.Kind {
 	case dist.KindReduceScatter, dist.KindAllToAll, dist.KindScatter: // a block for each rank
 		own := t.rank * (bytes / t.size)
@@ -128,12 +132,12 @@ func (t *Transport) putSmall(op *dist.Op, slot bool, bytes int) {
 	}
 }
 
-// parcel is where rank r has put its data of this operation.
-func (t *Transport) parcel(r int, slot bool) []byte {
-	if slot {
-		return t.ctl.smallSlot(r, t.smalls)
+// parcel is where rank r has put its data of op, which runs: in its announcement, right behind it, or in a slot.
+func (t *Transport) parcel(op *dist.Op, r int) unsafe.Pointer {
+	if op.Memo&planSlot != 0 {
+		return pointer(t.ctl.smallSlot(r, t.smalls))
 	}
-	return t.ctl.entry(r, t.round)
+	return unsafe.Add(t.rings[r], t.round%depth*entryLen+op.Memo&planNear)
 }
 
 func (t *Transport) postScalar(op *dist.Op) error {
@@ -179,18 +183,19 @@ func (t *Transport) meetSmall(op *dist.Op) error {
 }
 
 // passOn is a broadcast along a tree: a rank gets the data from its parent before it announces them itself.
-func (t *Transport) passOn(op *dist.Op, slot bool, bytes int) error {
+func (t *Transport) passOn(op *dist.Op, bytes int) error {
+	own := unsafe.Slice((*byte)(t.parcel(op, t.rank)), bytes)
 	if place := (t.rank - op.Root + t.size) % t.size; place > 0 {
 		parent := ((place-1)/fanout + op.Root) % t.size
 		if err := t.meet(parent); err != nil {
 			return err
 		}
-		copy(t.parcel(t.rank, slot), t.parcel(parent, slot)[:bytes])
-		copy(op.Dst.Raw(), t.parcel(t.rank, slot)[:bytes])
+		copy(own, unsafe.Slice((*byte)(t.parcel(op, parent)), bytes))
+		copy(op.Dst.Raw(), own)
 		t.announce(op)
 		return t.same()
 	}
-	copy(t.parcel(t.rank, slot), op.Src.Raw())
+	copy(own, op.Src.Raw())
 	t.announce(op)
 	move(op.Dst.Pointer(), op.Src.Pointer(), bytes)
 	if t.eager {
@@ -200,7 +205,7 @@ func (t *Transport) passOn(op *dist.Op, slot bool, bytes int) error {
 }
 
 // takeSmall puts what the ranks have given into the own destination.
-func (t *Transport) takeSmall(op *dist.Op, slot bool) error {
+func (t *Transport) takeSmall(op *dist.Op) error {
 	block := op.Count * op.DType().Size()
 	dst, at := op.Dst.Pointer(), 0
 	switch op.Kind {
@@ -210,7 +215,7 @@ func (t *Transport) takeSmall(op *dist.Op, slot bool) error {
 	switch op.Kind {
 	case dist.KindAllReduce, dist.KindReduce, dist.KindReduceScatter:
 		for r := range t.srcs {
-			t.srcs[r] = t.given(op, r, slot, at)
+			t.srcs[r] = t.given(op, r, at)
 		}
 		if op.Red.Kind == dist.RedPreMulSum {
 			t.getScalars()
@@ -218,26 +223,26 @@ func (t *Transport) takeSmall(op *dist.Op, slot bool) error {
 		t.dsts[0] = dst
 		t.sum(op, t.dsts[:1], op.Count, 0)
 	case dist.KindBroadcast, dist.KindScatter:
-		move(dst, t.given(op, op.Root, slot, at), block)
-		t.leave(op, op.Root, slot, at, block)
+		move(dst, t.given(op, op.Root, at), block)
+		t.leave(op, op.Root, at, block)
 		return nil
 	default: // AllGather, Gather, AllToAll
 		for r := range t.size {
-			move(unsafe.Add(dst, r*block), t.given(op, r, slot, at), block)
+			move(unsafe.Add(dst, r*block), t.given(op, r, at), block)
 		}
 	}
 	for r := range t.size {
-		t.leave(op, r, slot, at, block)
+		t.leave(op, r, at, block)
 	}
 	return nil
 }
 
 // given is what rank r has for this operation, from byte at on. What this rank has it takes from its source, since others are
 // reading what it has posted.
-func (t *Transport) given(op *dist.Op, r int, slot bool, at int) unsafe.Pointer {
+func (t *Transport) given(op *dist.Op, r, at int) unsafe.Pointer {
 	from := op.Src.Pointer()
 	if r != t.rank {
-		from = pointer(t.parcel(r, slot))
+		from = t.parcel(op, r)
 	}
 	return unsafe.Add(from, at)
 }
@@ -247,9 +252,9 @@ func (t *Transport) given(op *dist.Op, r int, slot bool, at int) unsafe.Pointer 
 const leastTouched = 2 << 10
 
 // leave leaves what rank r has given, and this one has read, so that r fills it fast the next time.
-func (t *Transport) leave(op *dist.Op, r int, slot bool, at, bytes int) {
+func (t *Transport) leave(op *dist.Op, r, at, bytes int) {
 	if r != t.rank && bytes >= leastTouched && t.touches() {
-		reduce.Touch(t.given(op, r, slot, at), bytes)
+		reduce.Touch(t.given(op, r, at), bytes)
 	}
 }
 

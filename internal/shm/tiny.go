@@ -20,10 +20,10 @@ func (t *Transport) runLine(op *dist.Op) error {
 	}
 	switch {
 	case n == 0 || op.Src.IsZero():
-	case slot:
-		t.putSmall(op, true, int(n))
+	case n > lineBytes:
+		t.putSmall(op, int(n))
 	default:
-		copyLine(unsafe.Add(t.rings[t.rank], t.round%depth*entryLen), op.Src.Pointer(), uintptr(n))
+		copyLine(t.parcel(op, t.rank), op.Src.Pointer(), uintptr(n))
 	}
 	t.announce(op)
 	err := t.meetLine(op)
@@ -32,11 +32,11 @@ func (t *Transport) runLine(op *dist.Op) error {
 		return t.lineError(op, err)
 	case n == 0 || op.Dst.IsZero():
 	case op.Memo&planTiny != 0:
-		t.sumTiny(op, slot)
-	case op.Kind == dist.KindAllGather && !slot:
+		t.sumTiny(op)
+	case op.Kind == dist.KindAllGather && n <= lineBytes:
 		t.gatherTiny(op, uintptr(n))
 	default:
-		if err := t.takeSmall(op, slot); err != nil {
+		if err := t.takeSmall(op); err != nil {
 			return t.lineError(op, err)
 		}
 	}
@@ -103,35 +103,35 @@ func copyLine(dst, src unsafe.Pointer, n uintptr) {
 func (t *Transport) gatherTiny(op *dist.Op, n uintptr) {
 	dst := op.Dst.Pointer()
 	for r := range t.rings {
-		copyLine(unsafe.Add(dst, uintptr(r)*n), t.given(op, r, false, 0), n)
+		copyLine(unsafe.Add(dst, uintptr(r)*n), t.given(op, r, 0), n)
 	}
 }
 
 // sumTiny adds the floats that came with the announcements or in slots, in rank order: so few that the call of a kernel would cost
 // as much as the sum.
-func (t *Transport) sumTiny(op *dist.Op, slot bool) {
+func (t *Transport) sumTiny(op *dist.Op) {
 	if op.Dst.DType() == tensor.F64 {
-		addLines[float64](t, op, slot)
+		addLines[float64](t, op)
 		return
 	}
-	addLines[float32](t, op, slot)
+	addLines[float32](t, op)
 }
 
-func addLines[T float32 | float64](t *Transport, op *dist.Op, slot bool) {
+func addLines[T float32 | float64](t *Transport, op *dist.Op) {
 	dst := unsafe.Slice((*T)(op.Dst.Pointer()), op.Count)
 	at := 0
 	if op.Kind == dist.KindReduceScatter {
 		at = t.rank * int(op.Dst.Bytes())
 	}
 	if t.size == 2 {
-		addPair[T](op.Dst.Pointer(), t.given(op, 0, slot, at), t.given(op, 1, slot, at), op.Count)
+		addPair[T](op.Dst.Pointer(), t.given(op, 0, at), t.given(op, 1, at), op.Count)
 		return
 	}
-	first := unsafe.Slice((*T)(t.given(op, 0, slot, at)), len(dst))
+	first := unsafe.Slice((*T)(t.given(op, 0, at)), len(dst))
 	var sum [tinyBytes / 4]T // and not dst, which may be a source
 	n := copy(sum[:], first)
 	for r := 1; r < t.size; r++ {
-		for i, v := range unsafe.Slice((*T)(t.given(op, r, slot, at)), n) {
+		for i, v := range unsafe.Slice((*T)(t.given(op, r, at)), n) {
 			sum[i] += v
 		}
 	}
