@@ -217,3 +217,27 @@ func (m member) upload(b tensor.Buffer) (tensor.Buffer, func() error, error) {
 func (m member) download(b, d tensor.Buffer) error {
 	return m.v.CopyToHost(b.Pointer(), address(d), b.Bytes())
 }
+
+// An operation on another stream would join the capture of one, without a way out: it is refused, and the capture goes on.
+func TestOperationBesideACaptureIsRefused(t *testing.T) {
+	onGPUs(t, 1, nil, func(m member) error {
+		s, _ := m.Stream().(*Stream)
+		other, err := NewStream(m.v)
+		if err != nil {
+			return err
+		}
+		if err := finish(m.Barrier()); err != nil {
+			return err
+		}
+		var refused error
+		g, err := s.Capture(func() error {
+			_, refused = m.On(other).Barrier()
+			_, err := m.Barrier()
+			return err
+		})
+		if err != nil {
+			return errors.Join(refused, err)
+		}
+		return errors.Join(want(refused, dist.ErrInvalid), g.Close(), finish(m.On(other).Barrier()), finish(m.Barrier()), other.Close())
+	})
+}
