@@ -64,7 +64,8 @@ func (t *Transport) runPair(op *dist.Op) error {
 	return nil
 }
 
-// runCast is runLine for a broadcast: the root waits for nobody, and the others for the root.
+// runCast is runLine for a broadcast: the root waits for nobody, and the others for the root. It begins as runPair does, and not by a
+// function of both, for the same reason.
 func (t *Transport) runCast(op *dist.Op) error {
 	t.op = op
 	t.enter(op.Hash())

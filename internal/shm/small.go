@@ -24,7 +24,7 @@ const (
 	planTiny              // a sum that sumTiny does
 	planPair              // the way of runPair: two ranks that wait for each other
 	planCast              // the way of runCast: a broadcast whose ranks look at the root
-	planNear              // the data lie right behind the announcement
+	planNear              // the data lie right behind the announcement: as many bytes on as this is, nearAt
 	planBytes = iota
 )
 

@@ -107,7 +107,7 @@ func (t *Transport) gatherTiny(op *dist.Op, n uintptr) {
 	}
 }
 
-// sumTiny adds the floats that came with the announcements or in slots, in rank order: so few that the call of a kernel would cost
+// sumTiny adds the floats that all ranks have given, in rank order: so few that the call of a kernel would cost
 // as much as the sum.
 func (t *Transport) sumTiny(op *dist.Op) {
 	if op.Dst.DType() == tensor.F64 {
