@@ -10,7 +10,7 @@ import (
 // Inliner is a Transport that can do an operation on the goroutine that calls, for views that Group.Blocking makes.
 type Inliner interface {
 	// Guard gives the transport the group's lock, once, before anything else: Start and Inline are called with it held.
-	Guard(mu *sync.Mutex)
+	Guard(mu sync.Locker)
 	// Inline does op, after all operations that were started before, and returns its error. It calls op.Posted when the
 	// other ranks can see its part, op.Blocks before it waits for longer than a moment, and op.Resume at the end.
 	Inline(op *Op) error

@@ -12,14 +12,16 @@ import (
 // inliner is a fake that runs operations on their caller: posted or not, blocked or not, with an error or not.
 type inliner struct {
 	*fake
-	guard  *sync.Mutex
+	guard  sync.Locker
 	post   bool
 	during func() // called while the operation does not hold the group's lock
 	err    error
 	ran    []dist.Op
 }
 
-func (f *inliner) Guard(mu *sync.Mutex) { f.guard = mu }
+var _ dist.Inliner = (*inliner)(nil)
+
+func (f *inliner) Guard(mu sync.Locker) { f.guard = mu }
 
 func (f *inliner) Inline(op *dist.Op) error {
 	f.ran = append(f.ran, *op)

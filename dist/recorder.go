@@ -2,9 +2,10 @@ package dist
 
 import (
 	"math/bits"
-	"sync"
+
 	"time"
 
+	"github.com/symgrad/symgrad/internal/asym"
 	"github.com/symgrad/symgrad/internal/ticks"
 )
 
@@ -25,7 +26,7 @@ type Record struct {
 // Recorder is a ring of the last operations of a group, the flight recorder. It is always on: writing an entry copies
 // a few words. Its lock is the group's as well, so that an operation that is queued takes one lock, not two.
 type Recorder struct {
-	mu      sync.Mutex
+	mu      asym.Mutex
 	clock   ticks.Clock
 	entries []Record // times are ticks
 }

@@ -21,9 +21,12 @@ const (
 	// NonTemporal stores past the caches: for results larger than these. A fence follows the last store.
 	NonTemporal How = 1 << iota
 	// Dirty stores one word of every cache line of the sources back after it is read. A source that another core will
-	// fill again is filled faster when its lines are modified here than when both cores share them. Meanwhile nobody may write
-	// anything to the sources but what is there.
+	// fill again is filled faster, where DirtyPays, when its lines are modified here than when both cores share them. Meanwhile
+	// nobody may write anything to the sources but what is there.
 	Dirty
+	// Claim asks for the lines of the destinations, to write to them, while the sources are read: where other cores have read what
+	// lay there. With NonTemporal it is of no use.
+	Claim
 )
 
 // fewest is from how many bytes on a copy is one of vectors: while both sides are in the second cache the runtime's, REP

@@ -159,7 +159,7 @@ func trial(t *testing.T, r *rand.Rand, k Kernel, dt tensor.DType, red dist.RedKi
 	for _, d := range s.dsts {
 		around = append(around, bytes.Clone(d.mem))
 	}
-	how := How(r.IntN(4))
+	how := How(r.IntN(8))
 	k(s.dp, s.sp, n, s.scalars, how)
 	for i, d := range s.dsts {
 		if !bytes.Equal(sameNaN(dt, d.data()), sameNaN(dt, want.Raw())) {
@@ -195,7 +195,7 @@ func sameNaN(dt tensor.DType, data []byte) []byte {
 func TestCopyCopies(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for n := range 700 {
-		for how := How(0); how < 4; how++ {
+		for how := How(0); how < 8; how++ {
 			src, dst := newArena(r, n, r.IntN(64)), newArena(r, n, r.IntN(64))
 			before, around := bytes.Clone(src.mem), bytes.Clone(dst.mem)
 			Copy(dst.pointer(), src.pointer(), n, how)

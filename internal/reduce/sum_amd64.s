@@ -5,7 +5,7 @@
 //
 // func sum...(dsts *unsafe.Pointer, nd int, srcs *unsafe.Pointer, ns int, bytes int, how int)
 //
-//	DI dsts   R8 nd   SI srcs   R9 ns   R10 bytes   R11 how: bit 0 non-temporal, bit 1 dirty
+//	DI dsts   R8 nd   SI srcs   R9 ns   R10 bytes   R11 how: bit 0 non-temporal, bit 1 dirty, bit 2 claim
 //	AX offset of the column   BX an address   CX an index   DX the word that is stored back
 //
 // Bound: memory, from L1 outward; a column of 8 registers takes as many loads and stores as it has lines.
@@ -39,20 +39,38 @@
 #define TOUCH4 \
 	TOUCH(0); TOUCH(64); TOUCH(128); TOUCH(192)
 
+// CLAIM is PREFETCHW at(BX), which Go's assembler does not know.
+#define CLAIM(at) \
+	BYTE $0x0f; BYTE $0x0d; BYTE $0x8b; LONG $at
+
+#define CLAIM2 CLAIM(0); CLAIM(64)
+#define CLAIM4 CLAIM2; CLAIM(128); CLAIM(192)
+#define CLAIM8 CLAIM4; CLAIM(256); CLAIM(320); CLAIM(384); CLAIM(448)
+
 // COLUMNS is the loop over columns of WIDTH bytes, up to R10 - R10 % WIDTH. The labels are the caller's, because one
 // function has several loops.
-#define COLUMNS(WIDTH, LOAD, ADD, STORE, STREAM, TOUCHES, loop, next, clean, put, plain, stream, done) \
-	ROUNDED(WIDTH, LOAD, ADD, NOTHING, STORE, STREAM, TOUCHES, loop, next, clean, put, plain, stream, done)
+#define COLUMNS(WIDTH, LOAD, ADD, STORE, STREAM, TOUCHES, CLAIMS, loop, next, clean, put, plain, stream, done, claim, read) \
+	ROUNDED(WIDTH, LOAD, ADD, NOTHING, STORE, STREAM, TOUCHES, CLAIMS, loop, next, clean, put, plain, stream, done, claim, read)
 
 #define NOTHING
 
 // ROUNDED is COLUMNS with ROUND between the sum and the stores.
-#define ROUNDED(WIDTH, LOAD, ADD, ROUND, STORE, STREAM, TOUCHES, loop, next, clean, put, plain, stream, done) \
+#define ROUNDED(WIDTH, LOAD, ADD, ROUND, STORE, STREAM, TOUCHES, CLAIMS, loop, next, clean, put, plain, stream, done, claim, read) \
 loop:                        \
 	LEAQ WIDTH(AX), BX;      \
 	CMPQ BX, R10;            \
 	JGT  done;               \
 	XORQ CX, CX;             \
+	TESTQ $4, R11;           \
+	JZ   read;               \
+claim:                       \
+	DESTINATION;             \
+	CLAIMS;                  \
+	INCQ CX;                 \
+	CMPQ CX, R8;             \
+	JLT  claim;              \
+	XORQ CX, CX;             \
+read:                        \
 	SOURCE;                  \
 	LOAD;                    \
 	TESTQ $2, R11;           \
@@ -169,85 +187,85 @@ return: \
 // func sumF32x512(dsts *unsafe.Pointer, nd int, srcs *unsafe.Pointer, ns int, bytes int, how int)
 TEXT ·sumF32x512(SB), NOSPLIT, $0-48
 	ARGUMENTS
-	COLUMNS(512, LOAD512, ADD8ZF32, STORE512, STREAM512, TOUCH8, loop8, next8, clean8, put8, plain8, stream8, done8)
-	COLUMNS(64, LOAD1Z, ADD1ZF32, STORE1Z, STREAM1Z, TOUCH(0), loop1, next1, clean1, put1, plain1, stream1, done1)
+	COLUMNS(512, LOAD512, ADD8ZF32, STORE512, STREAM512, TOUCH8, CLAIM8, loop8, next8, clean8, put8, plain8, stream8, done8, claim8, read8)
+	COLUMNS(64, LOAD1Z, ADD1ZF32, STORE1Z, STREAM1Z, TOUCH(0), CLAIM(0), loop1, next1, clean1, put1, plain1, stream1, done1, claim1, read1)
 	END
 
 // func sumF64x512(dsts *unsafe.Pointer, nd int, srcs *unsafe.Pointer, ns int, bytes int, how int)
 TEXT ·sumF64x512(SB), NOSPLIT, $0-48
 	ARGUMENTS
-	COLUMNS(512, LOAD512, ADD8ZF64, STORE512, STREAM512, TOUCH8, loop8, next8, clean8, put8, plain8, stream8, done8)
-	COLUMNS(64, LOAD1Z, ADD1ZF64, STORE1Z, STREAM1Z, TOUCH(0), loop1, next1, clean1, put1, plain1, stream1, done1)
+	COLUMNS(512, LOAD512, ADD8ZF64, STORE512, STREAM512, TOUCH8, CLAIM8, loop8, next8, clean8, put8, plain8, stream8, done8, claim8, read8)
+	COLUMNS(64, LOAD1Z, ADD1ZF64, STORE1Z, STREAM1Z, TOUCH(0), CLAIM(0), loop1, next1, clean1, put1, plain1, stream1, done1, claim1, read1)
 	END
 
 // func sumI8x512(dsts *unsafe.Pointer, nd int, srcs *unsafe.Pointer, ns int, bytes int, how int)
 TEXT ·sumI8x512(SB), NOSPLIT, $0-48
 	ARGUMENTS
-	COLUMNS(512, LOAD512, ADD8ZI8, STORE512, STREAM512, TOUCH8, loop8, next8, clean8, put8, plain8, stream8, done8)
-	COLUMNS(64, LOAD1Z, ADD1ZI8, STORE1Z, STREAM1Z, TOUCH(0), loop1, next1, clean1, put1, plain1, stream1, done1)
+	COLUMNS(512, LOAD512, ADD8ZI8, STORE512, STREAM512, TOUCH8, CLAIM8, loop8, next8, clean8, put8, plain8, stream8, done8, claim8, read8)
+	COLUMNS(64, LOAD1Z, ADD1ZI8, STORE1Z, STREAM1Z, TOUCH(0), CLAIM(0), loop1, next1, clean1, put1, plain1, stream1, done1, claim1, read1)
 	END
 
 // func sumI16x512(dsts *unsafe.Pointer, nd int, srcs *unsafe.Pointer, ns int, bytes int, how int)
 TEXT ·sumI16x512(SB), NOSPLIT, $0-48
 	ARGUMENTS
-	COLUMNS(512, LOAD512, ADD8ZI16, STORE512, STREAM512, TOUCH8, loop8, next8, clean8, put8, plain8, stream8, done8)
-	COLUMNS(64, LOAD1Z, ADD1ZI16, STORE1Z, STREAM1Z, TOUCH(0), loop1, next1, clean1, put1, plain1, stream1, done1)
+	COLUMNS(512, LOAD512, ADD8ZI16, STORE512, STREAM512, TOUCH8, CLAIM8, loop8, next8, clean8, put8, plain8, stream8, done8, claim8, read8)
+	COLUMNS(64, LOAD1Z, ADD1ZI16, STORE1Z, STREAM1Z, TOUCH(0), CLAIM(0), loop1, next1, clean1, put1, plain1, stream1, done1, claim1, read1)
 	END
 
 // func sumI32x512(dsts *unsafe.Pointer, nd int, srcs *unsafe.Pointer, ns int, bytes int, how int)
 TEXT ·sumI32x512(SB), NOSPLIT, $0-48
 	ARGUMENTS
-	COLUMNS(512, LOAD512, ADD8ZI32, STORE512, STREAM512, TOUCH8, loop8, next8, clean8, put8, plain8, stream8, done8)
-	COLUMNS(64, LOAD1Z, ADD1ZI32, STORE1Z, STREAM1Z, TOUCH(0), loop1, next1, clean1, put1, plain1, stream1, done1)
+	COLUMNS(512, LOAD512, ADD8ZI32, STORE512, STREAM512, TOUCH8, CLAIM8, loop8, next8, clean8, put8, plain8, stream8, done8, claim8, read8)
+	COLUMNS(64, LOAD1Z, ADD1ZI32, STORE1Z, STREAM1Z, TOUCH(0), CLAIM(0), loop1, next1, clean1, put1, plain1, stream1, done1, claim1, read1)
 	END
 
 // func sumI64x512(dsts *unsafe.Pointer, nd int, srcs *unsafe.Pointer, ns int, bytes int, how int)
 TEXT ·sumI64x512(SB), NOSPLIT, $0-48
 	ARGUMENTS
-	COLUMNS(512, LOAD512, ADD8ZI64, STORE512, STREAM512, TOUCH8, loop8, next8, clean8, put8, plain8, stream8, done8)
-	COLUMNS(64, LOAD1Z, ADD1ZI64, STORE1Z, STREAM1Z, TOUCH(0), loop1, next1, clean1, put1, plain1, stream1, done1)
+	COLUMNS(512, LOAD512, ADD8ZI64, STORE512, STREAM512, TOUCH8, CLAIM8, loop8, next8, clean8, put8, plain8, stream8, done8, claim8, read8)
+	COLUMNS(64, LOAD1Z, ADD1ZI64, STORE1Z, STREAM1Z, TOUCH(0), CLAIM(0), loop1, next1, clean1, put1, plain1, stream1, done1, claim1, read1)
 	END
 
 // func sumF32x256(dsts *unsafe.Pointer, nd int, srcs *unsafe.Pointer, ns int, bytes int, how int)
 TEXT ·sumF32x256(SB), NOSPLIT, $0-48
 	ARGUMENTS
-	COLUMNS(256, LOAD256, ADD8YF32, STORE256, STREAM256, TOUCH4, loop8, next8, clean8, put8, plain8, stream8, done8)
-	COLUMNS(32, LOAD1Y, ADD1YF32, STORE1Y, STREAM1Y, TOUCH(0), loop1, next1, clean1, put1, plain1, stream1, done1)
+	COLUMNS(256, LOAD256, ADD8YF32, STORE256, STREAM256, TOUCH4, CLAIM4, loop8, next8, clean8, put8, plain8, stream8, done8, claim8, read8)
+	COLUMNS(32, LOAD1Y, ADD1YF32, STORE1Y, STREAM1Y, TOUCH(0), CLAIM(0), loop1, next1, clean1, put1, plain1, stream1, done1, claim1, read1)
 	END
 
 // func sumF64x256(dsts *unsafe.Pointer, nd int, srcs *unsafe.Pointer, ns int, bytes int, how int)
 TEXT ·sumF64x256(SB), NOSPLIT, $0-48
 	ARGUMENTS
-	COLUMNS(256, LOAD256, ADD8YF64, STORE256, STREAM256, TOUCH4, loop8, next8, clean8, put8, plain8, stream8, done8)
-	COLUMNS(32, LOAD1Y, ADD1YF64, STORE1Y, STREAM1Y, TOUCH(0), loop1, next1, clean1, put1, plain1, stream1, done1)
+	COLUMNS(256, LOAD256, ADD8YF64, STORE256, STREAM256, TOUCH4, CLAIM4, loop8, next8, clean8, put8, plain8, stream8, done8, claim8, read8)
+	COLUMNS(32, LOAD1Y, ADD1YF64, STORE1Y, STREAM1Y, TOUCH(0), CLAIM(0), loop1, next1, clean1, put1, plain1, stream1, done1, claim1, read1)
 	END
 
 // func sumI8x256(dsts *unsafe.Pointer, nd int, srcs *unsafe.Pointer, ns int, bytes int, how int)
 TEXT ·sumI8x256(SB), NOSPLIT, $0-48
 	ARGUMENTS
-	COLUMNS(256, LOAD256, ADD8YI8, STORE256, STREAM256, TOUCH4, loop8, next8, clean8, put8, plain8, stream8, done8)
-	COLUMNS(32, LOAD1Y, ADD1YI8, STORE1Y, STREAM1Y, TOUCH(0), loop1, next1, clean1, put1, plain1, stream1, done1)
+	COLUMNS(256, LOAD256, ADD8YI8, STORE256, STREAM256, TOUCH4, CLAIM4, loop8, next8, clean8, put8, plain8, stream8, done8, claim8, read8)
+	COLUMNS(32, LOAD1Y, ADD1YI8, STORE1Y, STREAM1Y, TOUCH(0), CLAIM(0), loop1, next1, clean1, put1, plain1, stream1, done1, claim1, read1)
 	END
 
 // func sumI16x256(dsts *unsafe.Pointer, nd int, srcs *unsafe.Pointer, ns int, bytes int, how int)
 TEXT ·sumI16x256(SB), NOSPLIT, $0-48
 	ARGUMENTS
-	COLUMNS(256, LOAD256, ADD8YI16, STORE256, STREAM256, TOUCH4, loop8, next8, clean8, put8, plain8, stream8, done8)
-	COLUMNS(32, LOAD1Y, ADD1YI16, STORE1Y, STREAM1Y, TOUCH(0), loop1, next1, clean1, put1, plain1, stream1, done1)
+	COLUMNS(256, LOAD256, ADD8YI16, STORE256, STREAM256, TOUCH4, CLAIM4, loop8, next8, clean8, put8, plain8, stream8, done8, claim8, read8)
+	COLUMNS(32, LOAD1Y, ADD1YI16, STORE1Y, STREAM1Y, TOUCH(0), CLAIM(0), loop1, next1, clean1, put1, plain1, stream1, done1, claim1, read1)
 	END
 
 // func sumI32x256(dsts *unsafe.Pointer, nd int, srcs *unsafe.Pointer, ns int, bytes int, how int)
 TEXT ·sumI32x256(SB), NOSPLIT, $0-48
 	ARGUMENTS
-	COLUMNS(256, LOAD256, ADD8YI32, STORE256, STREAM256, TOUCH4, loop8, next8, clean8, put8, plain8, stream8, done8)
-	COLUMNS(32, LOAD1Y, ADD1YI32, STORE1Y, STREAM1Y, TOUCH(0), loop1, next1, clean1, put1, plain1, stream1, done1)
+	COLUMNS(256, LOAD256, ADD8YI32, STORE256, STREAM256, TOUCH4, CLAIM4, loop8, next8, clean8, put8, plain8, stream8, done8, claim8, read8)
+	COLUMNS(32, LOAD1Y, ADD1YI32, STORE1Y, STREAM1Y, TOUCH(0), CLAIM(0), loop1, next1, clean1, put1, plain1, stream1, done1, claim1, read1)
 	END
 
 // func sumI64x256(dsts *unsafe.Pointer, nd int, srcs *unsafe.Pointer, ns int, bytes int, how int)
 TEXT ·sumI64x256(SB), NOSPLIT, $0-48
 	ARGUMENTS
-	COLUMNS(256, LOAD256, ADD8YI64, STORE256, STREAM256, TOUCH4, loop8, next8, clean8, put8, plain8, stream8, done8)
-	COLUMNS(32, LOAD1Y, ADD1YI64, STORE1Y, STREAM1Y, TOUCH(0), loop1, next1, clean1, put1, plain1, stream1, done1)
+	COLUMNS(256, LOAD256, ADD8YI64, STORE256, STREAM256, TOUCH4, CLAIM4, loop8, next8, clean8, put8, plain8, stream8, done8, claim8, read8)
+	COLUMNS(32, LOAD1Y, ADD1YI64, STORE1Y, STREAM1Y, TOUCH(0), CLAIM(0), loop1, next1, clean1, put1, plain1, stream1, done1, claim1, read1)
 	END
 
 // Halves are widened to float32, added there and rounded once, to nearest with ties to even; a NaN becomes quiet.
@@ -312,8 +330,8 @@ TEXT ·sumBF16x512(SB), NOSPLIT, $0-48
 	LANES(1, Z29)
 	LANES(0x7fff, Z30)
 	LANES(0x40, Z31)
-	ROUNDED(128, LOADBF4, ADDBF4, ROUNDBF4, STOREH4, STREAMH4, TOUCH2, loop4, next4, clean4, put4, plain4, stream4, done4)
-	ROUNDED(32, LOADBF1, ADDBF1, ROUNDBF1, STOREH1, STREAMH1, TOUCH(0), loop1, next1, clean1, put1, plain1, stream1, done1)
+	ROUNDED(128, LOADBF4, ADDBF4, ROUNDBF4, STOREH4, STREAMH4, TOUCH2, CLAIM2, loop4, next4, clean4, put4, plain4, stream4, done4, claim4, read4)
+	ROUNDED(32, LOADBF1, ADDBF1, ROUNDBF1, STOREH1, STREAMH1, TOUCH(0), CLAIM(0), loop1, next1, clean1, put1, plain1, stream1, done1, claim1, read1)
 	END
 
 // func sumF16x512(dsts *unsafe.Pointer, nd int, srcs *unsafe.Pointer, ns int, bytes int, how int)
@@ -321,9 +339,16 @@ TEXT ·sumF16x512(SB), NOSPLIT, $0-48
 	ARGUMENTS
 	LANES(0x8000, Z30)
 	LANES(0x7e00, Z31)
-	ROUNDED(128, LOADHF4, ADDHF4, ROUNDHF4, STOREH4, STREAMH4, TOUCH2, loop4, next4, clean4, put4, plain4, stream4, done4)
-	ROUNDED(32, LOADHF1, ADDHF1, ROUNDHF1, STOREH1, STREAMH1, TOUCH(0), loop1, next1, clean1, put1, plain1, stream1, done1)
+	ROUNDED(128, LOADHF4, ADDHF4, ROUNDHF4, STOREH4, STREAMH4, TOUCH2, CLAIM2, loop4, next4, clean4, put4, plain4, stream4, done4, claim4, read4)
+	ROUNDED(32, LOADHF1, ADDHF1, ROUNDHF1, STOREH1, STREAMH1, TOUCH(0), CLAIM(0), loop1, next1, clean1, put1, plain1, stream1, done1, claim1, read1)
 	END
+
+// func vendor() uint32
+TEXT ·vendor(SB), NOSPLIT, $0-4
+	XORL AX, AX
+	CPUID
+	MOVL BX, ret+0(FP)
+	RET
 
 // func touch(p unsafe.Pointer, bytes int)
 //

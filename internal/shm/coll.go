@@ -210,8 +210,11 @@ func (t *Transport) sumDirect(op *dist.Op, dsts []unsafe.Pointer, from, n, bytes
 		inPlace = inPlace && t.sides[r].src == t.sides[r].dst
 	}
 	how := t.storing(bytes)
-	if inPlace {
+	switch {
+	case inPlace:
 		how = 0 // a line that is stored was just read
+	case how == 0 && len(dsts) > 1:
+		how = reduce.Claim
 	}
 	t.sum(op, dsts, n, how)
 	return nil

@@ -58,7 +58,9 @@ func TestConformanceOnCallers(t *testing.T) {
 	if raceEnabled {
 		memory = GoMemory
 	}
-	conformance.RunWith(t, conformance.Options{Blocking: true}, suiteOn(local(memory)))
+	for _, touch := range []int{1, -1} {
+		conformance.RunWith(t, conformance.Options{Blocking: true}, suiteWith(Config{ChunkBytes: 1 << 10, touch: touch}, local(memory)))
+	}
 }
 
 // TestConformanceOverSockets has few ranks: goroutines that wait as processes do hold up each other, and those of

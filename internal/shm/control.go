@@ -25,7 +25,7 @@ import (
 // Beside each word that others wait for, 8 bytes on, is the number of those asleep on it.
 const (
 	pageBytes    = 4096
-	rankBytes    = 8192
+	rankBytes    = 4096
 	abortWord    = 0  // 0, or an abortCode
 	abortReady   = 8  // 1 when the text is complete
 	abortLength  = 16 // of the text
@@ -44,10 +44,8 @@ const (
 	headerAt  = 1024 // a ring: what this rank told of its last rounds
 	headerLen = 128
 	entryAt   = headerAt + depth*headerLen // a ring of announcements
-	entryLen  = nearAt + nearBytes
-	entryWord = 56       // within an entry: round and hash; before it the payload
-	nearAt    = planNear // and what does not fit there: on the next pair of lines, which the processor fetches along
-	nearBytes = 256
+	entryLen  = 128
+	entryWord = 56 // within an entry: round and hash; before it the payload
 
 	// depth is how many rounds a rank can be ahead of another.
 	depth = 8

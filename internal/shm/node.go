@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/reduce"
 	"golang.org/x/sys/unix"
 )
 
@@ -20,7 +21,8 @@ type Config struct {
 	Unchecked    bool          // do not compare operations across ranks
 	TraceEntries int           // of the recorder; 0 means dist.DefaultTraceEntries
 
-	flat int // ranks that look at each other one by one; 0 means flatRanks
+	flat  int // ranks that look at each other one by one; 0 means flatRanks
+	touch int // 1 and -1: whether ranks leave modified what they have read; 0 means where reduce.DirtyPays
 }
 
 func (c Config) withDefaults() Config {
@@ -35,6 +37,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.flat == 0 {
 		c.flat = flatRanks
+	}
+	if c.touch == 0 && reduce.DirtyPays {
+		c.touch = 1
 	}
 	return c
 }

@@ -24,7 +24,6 @@ const (
 	planTiny              // a sum that sumTiny does
 	planPair              // the way of runPair: two ranks that wait for each other
 	planCast              // the way of runCast: a broadcast whose ranks look at the root
-	planNear              // the data lie right behind the announcement: as many bytes on as this is, nearAt
 	planBytes = iota
 )
 
@@ -42,11 +41,8 @@ func (t *Transport) plan(op *dist.Op) uint64 {
 		plan |= planSmall
 	}
 	scaled := op.Kind.Reduces() && op.Red.Kind == dist.RedPreMulSum // the announcement has the scalar
-	switch {
-	case n > nearBytes || scaled:
+	if n > lineBytes || scaled {
 		plan |= planSlot
-	case n > lineBytes:
-		plan |= planNear
 	}
 	if scaled || n > t.ctl.small {
 		return plan
@@ -103,7 +99,8 @@ func (t *Transport) runSmall(op *dist.Op) error {
 		t.sumTiny(op)
 		return nil
 	}
-	return t.takeSmall(op)
+	t.takeSmall(op)
+	return nil
 }
 
 // nextSlot goes on to the next slot, once all ranks have read what was in it.
@@ -132,12 +129,12 @@ func (t *Transport) putSmall(op *dist.Op, bytes int) {
 	}
 }
 
-// parcel is where rank r has put its data of op, which runs: in its announcement, right behind it, or in a slot.
+// parcel is where rank r has put its data of op, which runs: in its announcement, or in a slot.
 func (t *Transport) parcel(op *dist.Op, r int) unsafe.Pointer {
 	if op.Memo&planSlot != 0 {
 		return pointer(t.ctl.smallSlot(r, t.smalls))
 	}
-	return unsafe.Add(t.rings[r], t.round%depth*entryLen+op.Memo&planNear)
+	return unsafe.Add(t.rings[r], t.round%depth*entryLen)
 }
 
 func (t *Transport) postScalar(op *dist.Op) error {
@@ -205,7 +202,7 @@ func (t *Transport) passOn(op *dist.Op, bytes int) error {
 }
 
 // takeSmall puts what the ranks have given into the own destination.
-func (t *Transport) takeSmall(op *dist.Op) error {
+func (t *Transport) takeSmall(op *dist.Op) {
 	block := op.Count * op.DType().Size()
 	dst, at := op.Dst.Pointer(), 0
 	switch op.Kind {
@@ -225,7 +222,7 @@ func (t *Transport) takeSmall(op *dist.Op) error {
 	case dist.KindBroadcast, dist.KindScatter:
 		move(dst, t.given(op, op.Root, at), block)
 		t.leave(op, op.Root, at, block)
-		return nil
+		return
 	default: // AllGather, Gather, AllToAll
 		for r := range t.size {
 			move(unsafe.Add(dst, r*block), t.given(op, r, at), block)
@@ -234,7 +231,6 @@ func (t *Transport) takeSmall(op *dist.Op) error {
 	for r := range t.size {
 		t.leave(op, r, at, block)
 	}
-	return nil
 }
 
 // given is what rank r has for this operation, from byte at on. What this rank has it takes from its source, since others are
@@ -258,9 +254,9 @@ func (t *Transport) leave(op *dist.Op, r, at, bytes int) {
 	}
 }
 
-// touches reports whether ranks leave modified what they have read: two ranks do, and those that share cores, since who comes next on
-// a core finds the lines there. Many cores would take lines from each other.
-func (t *Transport) touches() bool { return t.size == 2 || t.crowded() }
+// touches reports whether ranks leave modified what they have read. Where that pays two ranks do, and those that share cores, since
+// who comes next on a core finds the lines there. Many cores would take lines from each other.
+func (t *Transport) touches() bool { return t.node.cfg.touch > 0 && (t.size == 2 || t.crowded()) }
 
 // move copies n bytes unless they are there already.
 func move(dst, src unsafe.Pointer, n int) {

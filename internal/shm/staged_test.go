@@ -20,7 +20,7 @@ func TestStagedSumsPointIntoTheirBuffers(t *testing.T) {
 }
 
 func stagedPointers(t *testing.T, ranks, bytes int) {
-	ts, err := Local(ranks, Mapped, Config{})
+	ts, err := Local(ranks, Mapped, Config{touch: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"unsafe"
 
 	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/asym"
 	"github.com/symgrad/symgrad/internal/reduce"
 	"github.com/symgrad/symgrad/symmetric"
 	"github.com/symgrad/symgrad/tensor"
@@ -58,7 +59,7 @@ type Transport struct {
 	published int        // of them
 	fence     atomic.Uint64
 
-	mu       *sync.Mutex // the group's lock; guards what follows
+	mu       sync.Locker // the group's lock; guards what follows
 	turned   sync.Cond
 	next     uint64 // turn to hand out
 	turn     uint64 // turn that runs
@@ -108,7 +109,7 @@ func (t *Transport) Info() dist.Info {
 }
 
 // Guard implements dist.Inliner.
-func (t *Transport) Guard(mu *sync.Mutex) { t.mu, t.turned.L = mu, mu }
+func (t *Transport) Guard(mu sync.Locker) { t.mu, t.turned.L = mu, mu }
 
 // Start implements dist.Transport.
 func (t *Transport) Start(op dist.Op, s dist.Stream) (dist.Work, error) {
@@ -171,9 +172,19 @@ func (t *Transport) Inline(op *dist.Op) error {
 		}
 		t.ctl.idle(t.rank, op.Seq)
 	}
+	t.claim(op)
 	op.Resume()
 	t.endTurn()
 	return err
+}
+
+// claim asks for the lines that this rank fills in its next operation, if that is like this one. The others have read them since it
+// filled them last; so they give them up before they are written, and not while others wait for what is written.
+func (t *Transport) claim(op *dist.Op) {
+	asym.Claim(unsafe.Add(t.rings[t.rank], (t.round+1)%depth*entryLen), 1)
+	if op.Memo&(planSmall|planSlot) == planSmall|planSlot && (op.Kind != dist.KindBroadcast || op.Root == t.rank) {
+		asym.Claim(pointer(t.ctl.smallSlot(t.rank, t.smalls+1)), int(op.Memo>>planBytes+63)/64)
+	}
 }
 
 func (t *Transport) opError(op *dist.Op, err error) error {
