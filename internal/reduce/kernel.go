@@ -81,25 +81,24 @@ func For(dt tensor.DType, red dist.RedKind) Kernel {
 
 // kernel is that of one instruction set, which may be the plain one.
 func (l *level) kernel(dt tensor.DType, red dist.RedKind) Kernel {
-	sum := l.sums[dt]
-	float := dt == tensor.F32 || dt == tensor.F64
+	step := l.step
+	if dt == tensor.F16 || dt == tensor.BF16 {
+		step = 32
+	}
 	switch {
-	case sum == nil:
-		return plain(dt, red)
-	case red == dist.RedSum:
-		return withTail(dt, sum, l.step)
-	case red == dist.RedAvg && float:
-		return average(dt, withTail(dt, sum, l.step))
+	case red == dist.RedSum && l.sums[dt] != nil:
+		return withTail(dt, red, l.sums[dt], step)
+	case red == dist.RedAvg && l.averages[dt] != nil:
+		return withTail(dt, red, l.averages[dt], step)
+	case red == dist.RedPreMulSum && l.premuls[dt] != nil:
+		return weightedWithTail(dt, l.premuls[dt], step)
 	}
 	return plain(dt, red)
 }
 
-// withTail is sum with what its columns leave over done in plain Go. One source is copied bit for bit.
-func withTail(dt tensor.DType, sum sum, step int) Kernel {
+// withTail is sum, or an average, with what its columns leave over done in plain Go. One source is copied bit for bit.
+func withTail(dt tensor.DType, red dist.RedKind, sum sum, step int) Kernel {
 	size, tail := dt.Size(), tails(dt)
-	if dt == tensor.F16 || dt == tensor.BF16 {
-		step = 32
-	}
 	return func(dsts, srcs []unsafe.Pointer, n int, _ []uint64, how How) {
 		bytes := n * size
 		if len(srcs) == 1 {
@@ -108,15 +107,36 @@ func withTail(dt tensor.DType, sum sum, step int) Kernel {
 		}
 		whole := bytes &^ (step - 1)
 		if whole != 0 {
-			if how&NonTemporal != 0 && !aligned(dsts) {
-				how &^= NonTemporal
-			}
-			sum(unsafe.SliceData(dsts), len(dsts), unsafe.SliceData(srcs), len(srcs), whole, int(how))
+			sum(unsafe.SliceData(dsts), len(dsts), unsafe.SliceData(srcs), len(srcs), whole, int(storing(how, dsts)))
 		}
 		if whole != bytes {
-			tail(dsts, srcs, whole/size, n)
+			tail(dsts, srcs, whole/size, n, red, nil)
 		}
 	}
+}
+
+// weightedWithTail is sum with what its columns leave over done in plain Go.
+func weightedWithTail(dt tensor.DType, sum weighted, step int) Kernel {
+	size, tail := dt.Size(), tails(dt)
+	return func(dsts, srcs []unsafe.Pointer, n int, scalars []uint64, how How) {
+		bytes := n * size
+		whole := bytes &^ (step - 1)
+		if whole != 0 {
+			sum(unsafe.SliceData(dsts), len(dsts), unsafe.SliceData(srcs), len(srcs), whole, int(storing(how, dsts)),
+				unsafe.SliceData(scalars))
+		}
+		if whole != bytes {
+			tail(dsts, srcs, whole/size, n, dist.RedPreMulSum, scalars)
+		}
+	}
+}
+
+// storing is how, without non-temporal stores where dsts do not allow them.
+func storing(how How, dsts []unsafe.Pointer) How {
+	if how&NonTemporal != 0 && !aligned(dsts) {
+		how &^= NonTemporal
+	}
+	return how
 }
 
 // aligned reports whether non-temporal stores of any width can go to all of dsts.
@@ -138,8 +158,8 @@ func copies(dsts []unsafe.Pointer, src unsafe.Pointer, bytes int, how How) {
 	}
 }
 
-// tails is the plain sum of elements lo to hi, for few of them.
-func tails(dt tensor.DType) func(dsts, srcs []unsafe.Pointer, lo, hi int) {
+// tails is the plain sum, average (of floats) or premulsum of elements lo to hi, for few of them.
+func tails(dt tensor.DType) func(dsts, srcs []unsafe.Pointer, lo, hi int, red dist.RedKind, scalars []uint64) {
 	switch dt {
 	case tensor.F32:
 		return tail[float32]
@@ -161,12 +181,21 @@ func tails(dt tensor.DType) func(dsts, srcs []unsafe.Pointer, lo, hi int) {
 	return tail[uint64]
 }
 
-func tail[T number](dsts, srcs []unsafe.Pointer, lo, hi int) {
+func tail[T number](dsts, srcs []unsafe.Pointer, lo, hi int, red dist.RedKind, scalars []uint64) {
 	at := func(p unsafe.Pointer, i int) *T { return (*T)(unsafe.Add(p, i*int(unsafe.Sizeof(T(0))))) }
 	for i := lo; i < hi; i++ {
-		acc := *at(srcs[0], i)
-		for _, s := range srcs[1:] {
-			acc += *at(s, i)
+		var acc T
+		for r, s := range srcs {
+			v := *at(s, i)
+			if red == dist.RedPreMulSum {
+				v = T(fromBits[T](scalars[r]) * v)
+			}
+			if acc += v; r == 0 {
+				acc = v // as it is: 0 and -0 would be 0
+			}
+		}
+		if red == dist.RedAvg {
+			acc /= T(len(srcs))
 		}
 		for _, d := range dsts {
 			*at(d, i) = acc
@@ -174,14 +203,22 @@ func tail[T number](dsts, srcs []unsafe.Pointer, lo, hi int) {
 	}
 }
 
-func halfTail[T half16](dsts, srcs []unsafe.Pointer, lo, hi int) {
+func halfTail[T half16](dsts, srcs []unsafe.Pointer, lo, hi int, red dist.RedKind, scalars []uint64) {
 	at := func(p unsafe.Pointer, i int) *T { return (*T)(unsafe.Add(p, i*2)) }
 	var out [1]T
 	var acc [1]float32
 	for i := lo; i < hi; i++ {
-		acc[0] = (*at(srcs[0], i)).Float32()
-		for _, s := range srcs[1:] {
-			acc[0] += (*at(s, i)).Float32()
+		for r, s := range srcs {
+			v := (*at(s, i)).Float32()
+			if red == dist.RedPreMulSum {
+				v = float32(T(scalars[r]).Float32() * v)
+			}
+			if acc[0] += v; r == 0 {
+				acc[0] = v
+			}
+		}
+		if red == dist.RedAvg {
+			divide(acc[:], len(srcs))
 		}
 		round(out[:], acc[:])
 		for _, d := range dsts {
@@ -193,26 +230,6 @@ func halfTail[T half16](dsts, srcs []unsafe.Pointer, lo, hi int) {
 // blockBytes is how much a kernel of several passes does of each array at a time: what stays in the L1 cache between
 // the passes.
 const blockBytes = 4 << 10
-
-// average is sum divided by the number of sources.
-func average(dt tensor.DType, sum Kernel) Kernel {
-	size := dt.Size()
-	return func(dsts, srcs []unsafe.Pointer, n int, _ []uint64, how How) {
-		if len(srcs) == 1 { // bit for bit: a division makes a NaN quiet
-			copies(dsts, srcs[0], n*size, how)
-			return
-		}
-		blocks(size, dsts, srcs, n, func(dsts, srcs []unsafe.Pointer, n int) {
-			sum(dsts[:1], srcs, n, nil, how&^NonTemporal)
-			if dt == tensor.F32 {
-				divide(unsafe.Slice((*float32)(dsts[0]), n), len(srcs))
-			} else {
-				divide(unsafe.Slice((*float64)(dsts[0]), n), len(srcs))
-			}
-			copies(dsts[1:], dsts[0], n*size, how&NonTemporal)
-		})
-	}
-}
 
 // blocks calls f for one block of the arrays after the other.
 func blocks(size int, dsts, srcs []unsafe.Pointer, n int, f func(dsts, srcs []unsafe.Pointer, n int)) {

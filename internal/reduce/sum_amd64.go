@@ -10,13 +10,18 @@ import (
 // sum adds whole columns of the sources to the destinations, as many bytes as it has columns for, up to bytes.
 type sum func(dsts *unsafe.Pointer, nd int, srcs *unsafe.Pointer, ns int, bytes int, how int)
 
-// level is the sums of one instruction set, by dtype; nil where there is none. step is the narrowest column in bytes of
+// weighted is a sum of sources that are multiplied by scalars first.
+type weighted func(dsts *unsafe.Pointer, nd int, srcs *unsafe.Pointer, ns int, bytes int, how int, scalars *uint64)
+
+// level is the kernels of one instruction set, by dtype; nil where there is none. step is the narrowest column in bytes of
 // the sources, that is what is left to plain Go.
 type level struct {
-	name string
-	has  bool
-	sums map[tensor.DType]sum
-	step int
+	name     string
+	has      bool
+	sums     map[tensor.DType]sum
+	averages map[tensor.DType]sum
+	premuls  map[tensor.DType]weighted
+	step     int
 }
 
 // levels is the best instruction set first.
@@ -28,6 +33,10 @@ var levels = []level{
 			tensor.I8: sumI8x512, tensor.U8: sumI8x512, tensor.I16: sumI16x512, tensor.U16: sumI16x512,
 			tensor.I32: sumI32x512, tensor.U32: sumI32x512, tensor.I64: sumI64x512, tensor.U64: sumI64x512,
 		},
+		map[tensor.DType]sum{tensor.F32: avgF32x512, tensor.F64: avgF64x512, tensor.F16: avgF16x512, tensor.BF16: avgBF16x512},
+		map[tensor.DType]weighted{
+			tensor.F32: mulF32x512, tensor.F64: mulF64x512, tensor.F16: mulF16x512, tensor.BF16: mulBF16x512,
+		},
 		64,
 	},
 	{
@@ -37,6 +46,8 @@ var levels = []level{
 			tensor.I8: sumI8x256, tensor.U8: sumI8x256, tensor.I16: sumI16x256, tensor.U16: sumI16x256,
 			tensor.I32: sumI32x256, tensor.U32: sumI32x256, tensor.I64: sumI64x256, tensor.U64: sumI64x256,
 		},
+		map[tensor.DType]sum{tensor.F32: avgF32x256, tensor.F64: avgF64x256},
+		map[tensor.DType]weighted{tensor.F32: mulF32x256, tensor.F64: mulF64x256},
 		32,
 	},
 }
@@ -82,6 +93,42 @@ func sumI32x256(dsts *unsafe.Pointer, nd int, srcs *unsafe.Pointer, ns int, byte
 
 //go:noescape
 func sumI64x256(dsts *unsafe.Pointer, nd int, srcs *unsafe.Pointer, ns int, bytes int, how int)
+
+//go:noescape
+func avgF32x512(dsts *unsafe.Pointer, nd int, srcs *unsafe.Pointer, ns int, bytes int, how int)
+
+//go:noescape
+func avgF64x512(dsts *unsafe.Pointer, nd int, srcs *unsafe.Pointer, ns int, bytes int, how int)
+
+//go:noescape
+func avgF16x512(dsts *unsafe.Pointer, nd int, srcs *unsafe.Pointer, ns int, bytes int, how int)
+
+//go:noescape
+func avgBF16x512(dsts *unsafe.Pointer, nd int, srcs *unsafe.Pointer, ns int, bytes int, how int)
+
+//go:noescape
+func avgF32x256(dsts *unsafe.Pointer, nd int, srcs *unsafe.Pointer, ns int, bytes int, how int)
+
+//go:noescape
+func avgF64x256(dsts *unsafe.Pointer, nd int, srcs *unsafe.Pointer, ns int, bytes int, how int)
+
+//go:noescape
+func mulF32x512(dsts *unsafe.Pointer, nd int, srcs *unsafe.Pointer, ns int, bytes int, how int, scalars *uint64)
+
+//go:noescape
+func mulF64x512(dsts *unsafe.Pointer, nd int, srcs *unsafe.Pointer, ns int, bytes int, how int, scalars *uint64)
+
+//go:noescape
+func mulF16x512(dsts *unsafe.Pointer, nd int, srcs *unsafe.Pointer, ns int, bytes int, how int, scalars *uint64)
+
+//go:noescape
+func mulBF16x512(dsts *unsafe.Pointer, nd int, srcs *unsafe.Pointer, ns int, bytes int, how int, scalars *uint64)
+
+//go:noescape
+func mulF32x256(dsts *unsafe.Pointer, nd int, srcs *unsafe.Pointer, ns int, bytes int, how int, scalars *uint64)
+
+//go:noescape
+func mulF64x256(dsts *unsafe.Pointer, nd int, srcs *unsafe.Pointer, ns int, bytes int, how int, scalars *uint64)
 
 // DirtyPays reports whether a core of this machine fills lines that another has modified faster than lines that both have read: some
 // 1 ns a line in place of 7 to 10 on those of AMD, where it was measured. On Intel's to leave them modified takes longer than it saves.

@@ -10,11 +10,15 @@ import (
 
 type sum func(dsts *unsafe.Pointer, nd int, srcs *unsafe.Pointer, ns int, bytes int, how int)
 
+type weighted func(dsts *unsafe.Pointer, nd int, srcs *unsafe.Pointer, ns int, bytes int, how int, scalars *uint64)
+
 type level struct {
-	name string
-	has  bool
-	sums map[tensor.DType]sum
-	step int
+	name     string
+	has      bool
+	sums     map[tensor.DType]sum
+	averages map[tensor.DType]sum
+	premuls  map[tensor.DType]weighted
+	step     int
 }
 
 // levels has no instruction set here: all is plain Go.
