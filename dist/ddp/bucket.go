@@ -9,6 +9,7 @@ import (
 	gtensor "gorgonia.org/tensor"
 
 	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/reduce"
 	"github.com/symgrad/symgrad/ops"
 	"github.com/symgrad/symgrad/symmetric"
 	"github.com/symgrad/symgrad/tensor"
@@ -213,10 +214,7 @@ func (s *slot) take(src tensor.Buffer) error {
 			return err
 		}
 	}
-	if src.DType() == tensor.F64 {
-		return deposit[float64](s.buf, src, r.how(), r.weight)
-	}
-	return deposit[float32](s.buf, src, r.how(), r.weight)
+	return deposit(s.buf, src, r.how(), r.weight)
 }
 
 // manner is how a gradient goes into its slot.
@@ -230,30 +228,17 @@ const (
 	keep                    // the slot stays: a later micro-batch of weight 0
 )
 
-// deposit puts src into dst. Products are rounded before they are added, so that no compiler fuses them.
-func deposit[T float32 | float64](dst, src tensor.Buffer, how manner, weight float64) error {
-	to, err := tensor.Data[T](dst)
-	if err != nil {
-		return err
-	}
-	from, err := tensor.Data[T](src)
-	if err != nil {
-		return err
-	}
-	w := T(weight)
+// deposit puts src into dst, which is as long.
+func deposit(dst, src tensor.Buffer, how manner, weight float64) error {
 	switch how {
 	case zero:
-		clear(to)
+		clear(dst.Raw())
 	case overwrite:
-		copy(to, from)
+		copy(dst.Raw(), src.Raw())
 	case scale:
-		for i, x := range from {
-			to[i] = T(w * x)
-		}
+		return reduce.Weighted(dst, []tensor.Buffer{src}, []float64{weight})
 	case add:
-		for i, x := range from {
-			to[i] += T(w * x)
-		}
+		return reduce.Weighted(dst, []tensor.Buffer{dst, src}, []float64{1, weight})
 	}
 	return nil
 }

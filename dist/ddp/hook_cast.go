@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/reduce"
 	"github.com/symgrad/symgrad/tensor"
 )
 
@@ -101,16 +102,16 @@ func (c *caster[T]) Compress(_ int, share float64, bucket tensor.Buffer, message
 
 // send rounds share times bucket, plus residual, to the message, and puts into residual what that leaves out.
 func (c *caster[T]) send(share float64, bucket, message tensor.Buffer, residual []float32) error {
-	from, err := tensor.Data[T](bucket)
-	if err != nil {
-		return err
-	}
-	f := T(share)
-	for lo := 0; lo < len(from); lo += castBlock {
-		hi := min(lo+castBlock, len(from))
+	n := bucket.Len()
+	for lo := 0; lo < n; lo += castBlock {
+		hi := min(lo+castBlock, n)
 		products := c.products[:hi-lo]
-		for i, x := range from[lo:hi] {
-			products[i] = f * x
+		from, err := bucket.Slice(lo, hi)
+		if err != nil {
+			return err
+		}
+		if err := reduce.Weighted(tensor.Of(products), []tensor.Buffer{from}, []float64{share}); err != nil {
+			return err
 		}
 		to, err := message.Slice(lo, hi)
 		if err != nil {

@@ -34,7 +34,7 @@ func TestDepositRoundsProductsBeforeItAdds(t *testing.T) {
 		{keep, 0, []float64{10, 20, 30, 40}},
 	} {
 		dst := []float64{10, 20, 30, 40}
-		if err := deposit[float64](tensor.Of(dst), tensor.Of(src), c.how, c.weight); err != nil {
+		if err := deposit(tensor.Of(dst), tensor.Of(src), c.how, c.weight); err != nil {
 			t.Fatal(err)
 		}
 		if !slices.EqualFunc(dst, c.want, func(a, b float64) bool { return a == b || (a != a && b != b) }) {
@@ -44,13 +44,13 @@ func TestDepositRoundsProductsBeforeItAdds(t *testing.T) {
 	// (1+e)(1-e) - 1 is -e^2 when the product is not rounded, and 0 when it is.
 	const e = 0x1p-20
 	dst, one := []float32{-1}, []float32{1 + e}
-	if err := deposit[float32](tensor.Of(dst), tensor.Of(one), add, 1-e); err != nil {
+	if err := deposit(tensor.Of(dst), tensor.Of(one), add, 1-e); err != nil {
 		t.Fatal(err)
 	}
 	if dst[0] != 0 {
 		t.Errorf("the product was not rounded: %g", dst[0])
 	}
-	if err := deposit[float32](tensor.Of(dst), tensor.Of(src), scale, 1); err == nil {
+	if err := deposit(tensor.Of(dst), tensor.Of(src), scale, 1); err == nil {
 		t.Error("no error for a gradient of another dtype")
 	}
 }

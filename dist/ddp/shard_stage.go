@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/reduce"
 	"github.com/symgrad/symgrad/tensor"
 )
 
@@ -96,10 +97,7 @@ func (d *DDP) takeOut(b *bucket) error {
 	if err != nil {
 		return err
 	}
-	if b.dtype == tensor.F64 {
-		return join[float64](b.owned, sum, factor)
-	}
-	return join[float32](b.owned, sum, factor)
+	return reduce.Weighted(b.owned, []tensor.Buffer{b.owned, sum}, []float64{factor, 1})
 }
 
 // joinFactor is what the sums of the micro-batches before this run are multiplied by: 1 while more are to come, and then
@@ -109,23 +107,6 @@ func (d *DDP) joinFactor(b *bucket) (float64, error) {
 		return 1, nil
 	}
 	return d.share(b.dtype)
-}
-
-// join is to = factor*to + from. The product is rounded before it is added.
-func join[T float32 | float64](to, from tensor.Buffer, factor float64) error {
-	sum, err := tensor.Data[T](to)
-	if err != nil {
-		return err
-	}
-	more, err := tensor.Data[T](from)
-	if err != nil {
-		return err
-	}
-	f := T(factor)
-	for i, x := range more {
-		sum[i] = T(f*sum[i]) + x
-	}
-	return nil
 }
 
 // dropStaged takes their buffers from buckets that an unfinished run has left with them. Nothing is in flight.

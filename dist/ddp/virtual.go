@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/reduce"
 	"github.com/symgrad/symgrad/tensor"
 )
 
@@ -23,20 +24,20 @@ type virtual struct {
 	mem     *arena
 	weights tensor.Buffer // f64: of all virtual ranks
 	own     []float64     // of this rank, this step; nothing is in flight when it is written
-	single  []float32     // shares of all virtual ranks
-	double  []float64
-	parcels []*parcel // in the order of the buckets
+	shares  []float64     // of all virtual ranks
+	parcels []*parcel     // in the order of the buckets
 }
 
 // parcel is the way of one bucket. It is a dist.Runner.
 type parcel struct {
 	v     *virtual
 	b     *bucket
-	slice int           // elements that each rank adds up; the last one's may be fewer
-	send  tensor.Buffer // [rank][run][slice]
-	got   tensor.Buffer // [virtual rank][slice]; all buckets share it, in stream order
-	all   tensor.Buffer // [rank][slice]; likewise
-	mine  tensor.Buffer // in all
+	slice int             // elements that each rank adds up; the last one's may be fewer
+	send  tensor.Buffer   // [rank][run][slice]
+	got   tensor.Buffer   // [virtual rank][slice]; all buckets share it, in stream order
+	parts []tensor.Buffer // of got, while they are summed
+	all   tensor.Buffer   // [rank][slice]; likewise
+	mine  tensor.Buffer   // in all
 
 	sent, gathered dist.Work // the exchanges, each written before the part that looks at it is queued
 }
@@ -56,7 +57,7 @@ func newVirtual(d *DDP) (*virtual, error) {
 	n := d.world.Size()
 	v := &virtual{d: d, runs: d.cfg.VirtualRanks / n}
 	v.own = make([]float64, v.runs)
-	v.single, v.double = make([]float32, v.runs*n), make([]float64, v.runs*n)
+	v.shares = make([]float64, v.runs*n)
 	total, longest := roundUp(int64(8*v.runs*n)), int64(0)
 	for _, b := range d.buckets {
 		p := &parcel{v: v, b: b, slice: (b.buf.Len() + n - 1) / n}
@@ -189,8 +190,7 @@ func (v *virtual) Run(*dist.Op, uint64) error {
 		sum += w
 	}
 	for i, w := range all {
-		v.double[i] = v.d.cfg.Average.share(w, sum, 1, 1)
-		v.single[i] = float32(v.double[i])
+		v.shares[i] = v.d.cfg.Average.share(w, sum, 1, 1)
 	}
 	weights, err := tensor.Data[float64](v.d.mem.weights)
 	if err != nil {
@@ -259,33 +259,13 @@ func (p *parcel) sum() error {
 			return err
 		}
 	}
-	if to.DType() == tensor.F64 {
-		return sumInOrder(to, p.got, p.v.double)
-	}
-	return sumInOrder(to, p.got, p.v.single)
-}
-
-// sumInOrder is, for every i, sum = shares[0]*parts[0][i] + shares[1]*parts[1][i] + ..., each product rounded.
-func sumInOrder[T float32 | float64](sum, parts tensor.Buffer, shares []T) error {
-	to, err := tensor.Data[T](sum)
-	if err != nil {
-		return err
-	}
-	from, err := tensor.Data[T](parts)
-	if err != nil {
-		return err
-	}
-	for r, f := range shares {
-		part := from[r*len(to):][:len(to)]
-		if r == 0 {
-			for i, x := range part {
-				to[i] = T(f * x)
-			}
-			continue
+	p.parts = p.parts[:0]
+	for r := range p.v.shares {
+		part, err := p.got.Slice(r*to.Len(), (r+1)*to.Len())
+		if err != nil {
+			return err
 		}
-		for i, x := range part {
-			to[i] += T(f * x)
-		}
+		p.parts = append(p.parts, part)
 	}
-	return nil
+	return reduce.Weighted(to, p.parts, p.v.shares) // rank after rank
 }

@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/reduce"
 	"github.com/symgrad/symgrad/tensor"
 )
 
@@ -368,17 +369,5 @@ func multiply(b tensor.Buffer, by float64) error {
 	if by == 1 {
 		return nil
 	}
-	if b.DType() == tensor.F64 {
-		x, err := tensor.Data[float64](b)
-		for i := range x {
-			x[i] *= by
-		}
-		return err
-	}
-	x, err := tensor.Data[float32](b)
-	f := float32(by)
-	for i := range x {
-		x[i] *= f
-	}
-	return err
+	return reduce.Weighted(b, []tensor.Buffer{b}, []float64{by})
 }

@@ -1,2 +1,3 @@
-// Package asym has a store that publishes without a fence, for words that one rank writes and another polls.
+// Package asym has what spares ranks waits for lines of memory that another core has: a store that publishes without a fence, a lock
+// that is given back by it, and a way to ask for lines before they are written.
 package asym

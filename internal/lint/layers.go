@@ -70,7 +70,7 @@ var layers = []layer{
 	{"checkpoint", []string{"tensor"}, "files of tensors and runs of them; who has them and what for is the program's"},
 	{
 		"dist/ddp",
-		[]string{"dist", "symmetric", "tensor", "ops", "optim"},
+		[]string{"dist", "symmetric", "tensor", "ops", "optim", "internal/reduce"},
 		"training sees groups; the program chooses the backend",
 	},
 	{"internal/program", []string{"dist", "tensor"}, "a compiled program is data; front and back halves meet there and nowhere else"},

@@ -27,15 +27,23 @@
 // keeps for its last eight rounds, tell which operation differs and how. To announce a round is also to say that all
 // rounds before it have been read, so that their lines and slots can be used again; a rank can be seven rounds ahead.
 //
-// Small data travel in the line, on the next ones or in a slot written before it, and the operation is over when all lines are there. For
-// more, the line tells where the buffers lie. If all lie in symmetric heaps, ranks read and write each other's heaps
+// Small data travel in the line, or in a slot written before it, and the operation is over when all lines are there. For more, the line
+// tells where the buffers lie. If all lie in symmetric heaps, ranks read and write each other's heaps
 // directly and tell by a second word when they have finished. Otherwise the data go in chunks through four staging slots
 // a rank.
 //
+// # Lines that others have read
+//
+// A core that writes to a line which others have read waits until they have given it up, as long as it takes to get a line from them:
+// 50 to 150 ns. Three things keep that out of what a rank waits for. At the end of an operation it claims the lines of its next
+// announcement and slot, so that they are its own when it fills them (Transport.claim); the sum that stores to results of other ranks
+// asks for those while it reads the sources (reduce.Claim); and the group's lock is given back by a plain store (asym.Mutex), which
+// does not wait for what was written before. Figures, in turns with the code before: bench/results/shm-claim-2026-11-23.txt.
+//
 // What a rank has posted it does not read again, but takes from its source: a line that one core has written and another is
-// reading is slow for both. And a line that both have read is slow for who writes it next, some 10 ns, while one that the other
-// core has modified takes 1 ns. So of two ranks, and of those that share cores, who has read a slot leaves its lines modified; and
-// where one of two ranks would store to results that the other has read, it lets the other pull them.
+// reading is slow for both. On processors of AMD lines that the other core has modified are filled faster than those that both have
+// read. There, of two ranks, and of those that share cores, who has read a slot leaves its lines modified. And where one of two ranks
+// would store to results that the other has read, it may let the other pull them (apart.go).
 //
 // Ranks that share cores spend their time on waiting for a core: there, a rank with a small piece in a heap says that it is
 // private memory, so that all of it is waited for once; and a barrier ends on rank 0 first, which is the root of most

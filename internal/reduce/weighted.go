@@ -1,0 +1,67 @@
+package reduce
+
+import (
+	"fmt"
+	"math"
+	"sync"
+	"unsafe"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// Weighted is, for every i,
+//
+//	dst[i] = factors[0]*srcs[0][i] + factors[1]*srcs[1][i] + ...
+//
+// with the bits of Into, by the fastest kernel of this machine: factors are rounded to the dtype, and each product before it is added.
+//
+// Shapes: dst and all srcs have one dtype, F32 or F64, and one length, in host memory; dst may be one of the srcs, and must otherwise be
+// disjoint from them. There are as many factors as srcs.
+// Errors: no source, or buffers or factors that break these rules; they match dist.ErrInvalid, and nothing was written.
+func Weighted(dst tensor.Buffer, srcs []tensor.Buffer, factors []float64) error {
+	dt := dst.DType()
+	if dt != tensor.F32 && dt != tensor.F64 {
+		return fmt.Errorf("reduce: %w: factors for %v", dist.ErrDType, dst)
+	}
+	w := idle.Get().(*work)
+	defer w.done()
+	for _, f := range factors {
+		bits := math.Float64bits(f)
+		if dt == tensor.F32 {
+			bits = uint64(math.Float32bits(float32(f)))
+		}
+		w.scalars = append(w.scalars, bits)
+	}
+	if err := check(dst, srcs, dist.RedPreMulSum, w.scalars); err != nil {
+		return err
+	}
+	for i := range srcs {
+		w.srcs = append(w.srcs, srcs[i].Pointer())
+	}
+	w.dsts[0] = dst.Pointer()
+	kernel := singles
+	if dt == tensor.F64 {
+		kernel = doubles
+	}
+	kernel(w.dsts[:], w.srcs, dst.Len(), w.scalars, 0)
+	return nil
+}
+
+var singles, doubles = For(tensor.F32, dist.RedPreMulSum), For(tensor.F64, dist.RedPreMulSum)
+
+// work is the arguments of a kernel, kept between calls.
+type work struct {
+	dsts    [1]unsafe.Pointer
+	srcs    []unsafe.Pointer
+	scalars []uint64
+}
+
+var idle = sync.Pool{New: func() any { return new(work) }}
+
+// done keeps no memory alive.
+func (w *work) done() {
+	clear(w.srcs)
+	w.dsts[0], w.srcs, w.scalars = nil, w.srcs[:0], w.scalars[:0]
+	idle.Put(w)
+}
