@@ -90,7 +90,7 @@ func (o *host) Await(ctx context.Context, off, n int64, done, leave func() bool)
 			runtime.Gosched()
 			continue
 		default:
-			if yield() {
+			if yield() > longYield {
 				turn = yields
 			}
 			continue

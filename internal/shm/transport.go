@@ -55,6 +55,8 @@ type Transport struct {
 	habits    [21]habit  // of allreduces apart, by the logarithm of their bytes
 	waitsFor  int        // rank, in a long wait for one
 	sleepy    int        // waits to come that sleep without yielding, because somebody else wants the cores
+	dozes     int        // how many that were when it was last so
+	calm      int        // short yields since
 	loose     [8]*uint64 // words published since the last full fence
 	published int        // of them
 	fence     atomic.Uint64

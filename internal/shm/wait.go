@@ -81,8 +81,8 @@ func (t *Transport) rest(s *sleeper, word *uint64, seen uint64, peer int) error 
 		runtime.Gosched()
 		return nil
 	default:
-		if yield() {
-			s.turns, t.sleepy = yields, t.node.sleepy
+		if t.yields() {
+			s.turns = yields
 		}
 		return nil
 	}
@@ -110,12 +110,36 @@ func (t *Transport) rest(s *sleeper, word *uint64, seen uint64, peer int) error 
 	return nil
 }
 
-// yield gives the core to whoever wants it. It reports whether that was somebody who kept it, for a time slice perhaps: then
-// the next yield would cost as much, while a sleeper is given a core soon after it is woken.
-func yield() (long bool) {
+// yields yields once, and reports whether that took so long that the next waits had better sleep: few of them, and twice as many
+// each time when it happens again and again, since one time slice of somebody tells little.
+func (t *Transport) yields() (long bool) {
+	if yield() <= longYield+t.tenure() {
+		if t.calm++; t.calm == calmYields {
+			t.dozes = 0
+		}
+		return false
+	}
+	t.calm = 0
+	t.dozes = min(max(2*t.dozes, fewDozes), t.node.sleepy)
+	t.sleepy = t.dozes
+	return true
+}
+
+// yield gives the core to whoever wants it, and returns how many ticks it was away. Somebody who keeps it, for a time slice
+// perhaps, would do so at the next yield as well, while a sleeper is given a core soon after it is woken.
+func yield() int64 {
 	begin := ticks.Now()
 	_, _, _ = syscall.RawSyscall(syscall.SYS_SCHED_YIELD, 0, 0, 0)
-	return ticks.Now()-begin > longYield
+	return ticks.Now() - begin
+}
+
+// tenure is how many ticks a rank that has the core may keep it for its part of the running operation, at least: one for each byte.
+func (t *Transport) tenure() int64 {
+	n := int64(t.op.Memo >> planBytes)
+	if t.op.Kind == dist.KindAllGather || t.op.Kind == dist.KindGather {
+		n *= int64(t.size)
+	}
+	return n
 }
 
 // How many waits after a long yield do without yields. Ranks that are goroutines keep the process from running others for a
@@ -123,9 +147,12 @@ func yield() (long bool) {
 const (
 	sleepyWaits  = 200
 	sleepyInside = 30
+	fewDozes     = 16
+	calmYields   = 20 // short ones in a row, after which a long one is the first
 )
 
-// longYield is some hundreds of microseconds in ticks. Ranks that wait for each other give the core back within a few.
+// longYield is some hundreds of microseconds in ticks. Ranks that wait for each other give the core back within a few, and when they
+// have done their part of a large operation.
 const longYield = 500_000
 
 // closedBy is an error when peer has closed its end and word, which it changes before that, still holds seen.
