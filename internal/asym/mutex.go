@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Mutex is a lock for sections of less than a microsecond that seldom meet. Its Unlock is a Store: it does not wait, as that of
+// Mutex is a lock for sections that are short as a rule, and seldom meet. Its Unlock is a Store: it does not wait, as that of
 // sync.Mutex does, until all that the holder has written has left its core, which takes as long as another core takes to give up
 // a line. Nobody is woken by it: who finds it taken looks again. The zero Mutex is free.
 type Mutex struct {

@@ -10,11 +10,13 @@
 //
 // Which of several NaNs a sum is, its sign and its payload, is not specified.
 //
-// Into is the checked entry and plain Go. For gives the kernel that backends call: sums of all types in AVX-512, of all but
-// the halves in AVX2, chosen at run time, and otherwise the plain one. All give the same bits.
+// Into is the checked entry and plain Go. For gives the kernel that backends call: sums of all types, averages and premulsums of floats
+// in AVX-512, of all but the halves in AVX2, chosen at run time, and otherwise the plain one. All give the same bits. Weighted is a
+// checked entry to the fastest premulsum.
 //
 //	into.go native.go half.go    plain Go
 //	kernel.go                    kernels: many destinations in one pass, non-temporal stores
+//	weighted.go                  premulsums of float64 factors
 //	sum_amd64.s                  one macro, a function for each type and instruction set
 //
 // Work goes tile by tile, so that the running result stays in the L1 cache while the sources stream past.
