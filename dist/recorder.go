@@ -2,7 +2,6 @@ package dist
 
 import (
 	"math/bits"
-
 	"time"
 
 	"github.com/symgrad/symgrad/internal/asym"

@@ -3,7 +3,6 @@ package reduce
 import (
 	"fmt"
 	"math"
-	"sync"
 	"unsafe"
 
 	"github.com/symgrad/symgrad/dist"
@@ -24,7 +23,7 @@ func Weighted(dst tensor.Buffer, srcs []tensor.Buffer, factors []float64) error 
 	if dt != tensor.F32 && dt != tensor.F64 {
 		return fmt.Errorf("reduce: %w: factors for %v", dist.ErrDType, dst)
 	}
-	w := idle.Get().(*work)
+	w := newWork()
 	defer w.done()
 	for _, f := range factors {
 		bits := math.Float64bits(f)
@@ -50,18 +49,30 @@ func Weighted(dst tensor.Buffer, srcs []tensor.Buffer, factors []float64) error 
 
 var singles, doubles = For(tensor.F32, dist.RedPreMulSum), For(tensor.F64, dist.RedPreMulSum)
 
-// work is the arguments of a kernel, kept between calls.
+// work is the arguments of a kernel, which would be allocated for each call. Some are kept.
 type work struct {
 	dsts    [1]unsafe.Pointer
 	srcs    []unsafe.Pointer
 	scalars []uint64
 }
 
-var idle = sync.Pool{New: func() any { return new(work) }}
+var kept = make(chan *work, 16)
 
-// done keeps no memory alive.
+func newWork() *work {
+	select {
+	case w := <-kept:
+		return w
+	default:
+		return new(work)
+	}
+}
+
+// done keeps no memory of the caller alive.
 func (w *work) done() {
 	clear(w.srcs)
 	w.dsts[0], w.srcs, w.scalars = nil, w.srcs[:0], w.scalars[:0]
-	idle.Put(w)
+	select {
+	case kept <- w:
+	default:
+	}
 }
