@@ -69,6 +69,23 @@ func vectors() (columns sum, step int) {
 	return nil, 0
 }
 
+// sum adds whole columns of the sources to the destinations, as many bytes as it has columns for, up to bytes.
+type sum func(dsts *unsafe.Pointer, nd int, srcs *unsafe.Pointer, ns int, bytes int, how int)
+
+// weighted is a sum of sources that are multiplied by scalars first.
+type weighted func(dsts *unsafe.Pointer, nd int, srcs *unsafe.Pointer, ns int, bytes int, how int, scalars *uint64)
+
+// level is the kernels of one instruction set, by dtype; nil where there is none. step is the narrowest column in bytes of
+// the sources, that is what is left to plain Go.
+type level struct {
+	name     string
+	has      bool
+	sums     map[tensor.DType]sum
+	averages map[tensor.DType]sum
+	premuls  map[tensor.DType]weighted
+	step     int
+}
+
 // For is the fastest kernel of this machine for a dtype and a reduction. Call it once and keep the result.
 func For(dt tensor.DType, red dist.RedKind) Kernel {
 	for i := range levels {

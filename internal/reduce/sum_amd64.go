@@ -7,23 +7,6 @@ import (
 	"golang.org/x/sys/cpu"
 )
 
-// sum adds whole columns of the sources to the destinations, as many bytes as it has columns for, up to bytes.
-type sum func(dsts *unsafe.Pointer, nd int, srcs *unsafe.Pointer, ns int, bytes int, how int)
-
-// weighted is a sum of sources that are multiplied by scalars first.
-type weighted func(dsts *unsafe.Pointer, nd int, srcs *unsafe.Pointer, ns int, bytes int, how int, scalars *uint64)
-
-// level is the kernels of one instruction set, by dtype; nil where there is none. step is the narrowest column in bytes of
-// the sources, that is what is left to plain Go.
-type level struct {
-	name     string
-	has      bool
-	sums     map[tensor.DType]sum
-	averages map[tensor.DType]sum
-	premuls  map[tensor.DType]weighted
-	step     int
-}
-
 // levels is the best instruction set first.
 var levels = []level{
 	{

@@ -2,24 +2,7 @@
 
 package reduce
 
-import (
-	"unsafe"
-
-	"github.com/symgrad/symgrad/tensor"
-)
-
-type sum func(dsts *unsafe.Pointer, nd int, srcs *unsafe.Pointer, ns int, bytes int, how int)
-
-type weighted func(dsts *unsafe.Pointer, nd int, srcs *unsafe.Pointer, ns int, bytes int, how int, scalars *uint64)
-
-type level struct {
-	name     string
-	has      bool
-	sums     map[tensor.DType]sum
-	averages map[tensor.DType]sum
-	premuls  map[tensor.DType]weighted
-	step     int
-}
+import "unsafe"
 
 // levels has no instruction set here: all is plain Go.
 var levels []level

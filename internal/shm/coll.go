@@ -19,7 +19,7 @@ const (
 	stageOthers    = 32 << 10
 )
 
-// mostClaimed is up to how many destinations those of other ranks are claimed: for 16 of them it took longer.
+// mostClaimed is up to how many destinations those of other ranks are claimed: with 16 of them sums of up to 64 KiB took longer.
 const mostClaimed = 8
 
 // collective runs one lockstep operation. Which way it goes follows from its signature, which all ranks share, and from

@@ -27,10 +27,18 @@
 // keeps for its last eight rounds, tell which operation differs and how. To announce a round is also to say that all
 // rounds before it have been read, so that their lines and slots can be used again; a rank can be seven rounds ahead.
 //
-// Small data travel in the line, or in a slot written before it, and the operation is over when all lines are there. For more, the line
-// tells where the buffers lie. If all lie in symmetric heaps, ranks read and write each other's heaps
-// directly and tell by a second word when they have finished. Otherwise the data go in chunks through four staging slots
-// a rank.
+// Small data travel in the line, or in a slot written before it, and the operation is over when all lines are there. For more, the
+// line tells where the buffers lie. If all lie in symmetric heaps, ranks read and write each other's heaps directly and tell by a
+// second word when they have finished. Otherwise the data go in chunks through four staging slots a rank.
+//
+// Ranks that share cores spend their time on waiting for a core: there, a rank with a small piece in a heap says that it is
+// private memory, so that all of it is waited for once; and a barrier ends on rank 0 first, which is the root of most
+// broadcasts, so that the others find its data when they get a core.
+//
+// A rank that waits spins, then yields its core, then sleeps on a futex. When somebody who is not waiting keeps a yielded core,
+// a data loader for example, ranks sleep at once for a while.
+//
+// Sums are taken in rank order in every path, so bits depend neither on the path nor on chunk sizes.
 //
 // # Lines that others have read
 //
@@ -44,15 +52,6 @@
 // reading is slow for both. On processors of AMD lines that the other core has modified are filled faster than those that both have
 // read. There, of two ranks, and of those that share cores, who has read a slot leaves its lines modified. And where one of two ranks
 // would store to results that the other has read, it may let the other pull them (apart.go).
-//
-// Ranks that share cores spend their time on waiting for a core: there, a rank with a small piece in a heap says that it is
-// private memory, so that all of it is waited for once; and a barrier ends on rank 0 first, which is the root of most
-// broadcasts, so that the others find its data when they get a core.
-//
-// A rank that waits spins, then yields its core, then sleeps on a futex. When somebody who is not waiting keeps a yielded core,
-// a data loader for example, ranks sleep at once for a while.
-//
-// Sums are taken in rank order in every path, so bits depend neither on the path nor on chunk sizes.
 //
 // # What the order of stores relies on
 //

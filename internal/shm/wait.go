@@ -81,7 +81,7 @@ func (t *Transport) rest(s *sleeper, word *uint64, seen uint64, peer int) error 
 		runtime.Gosched()
 		return nil
 	default:
-		if t.yields() {
+		if t.yieldsLong() {
 			s.turns = yields
 		}
 		return nil
@@ -110,9 +110,9 @@ func (t *Transport) rest(s *sleeper, word *uint64, seen uint64, peer int) error 
 	return nil
 }
 
-// yields yields once, and reports whether that took so long that the next waits had better sleep: few of them, and twice as many
+// yieldsLong yields once, and reports whether that took so long that the next waits had better sleep: few of them, and twice as many
 // each time when it happens again and again, since one time slice of somebody tells little.
-func (t *Transport) yields() (long bool) {
+func (t *Transport) yieldsLong() bool {
 	if yield() <= longYield+t.tenure() {
 		if t.calm++; t.calm == calmYields {
 			t.dozes = 0
