@@ -83,53 +83,65 @@ func TestMachinesOfOneDDPSetItsWordsAnew(t *testing.T) {
 	})
 }
 
-// TestOnlyFirstRunsGather counts what programs gather at their beginning.
+// TestOnlyFirstRunsGather counts what programs gather: all that the run before has updated at their beginning, but, with Stage 1, for
+// the last of several buckets, which the run that updates it gathers.
 func TestOnlyFirstRunsGather(t *testing.T) {
-	cfg := fewKilobytes
-	cfg.Stage, cfg.OverlapGather = 1, true
-	inWorld(t, 1, func(w *dist.World) error {
-		r, err := newRankGraph(2, 0)
-		if err != nil {
-			return err
-		}
-		if r.d, err = ddp.Attach(w, r.cost, r.params, cfg); err != nil {
-			return err
-		}
-		n, err := newLane(r, Config{}, &optim.Config{Name: optim.SGD, LearningRate: 0.1})
-		if err != nil {
-			return err
-		}
-		buckets := len(r.d.Plan().Buckets)
-		for as, want := range map[manner]int{wholeBatch: buckets, firstPart: buckets, laterPart: 0, lastPart: 0} {
-			p, err := n.load(as)
-			if err != nil {
-				return err
-			}
-			if got := gatherings(p.p); got != want {
-				return fmt.Errorf("the program of a %v gathers %d buckets, want %d:\n%v", as, got, want, p.p)
-			}
-		}
-		alone := collect(r.g, G.Nodes{r.cost})
-		alone.owner = r.d
-		l, err := lower(alone, &Config{}, n.shapes, false)
-		if err != nil {
-			return err
-		}
-		if got := gatherings(l.p); got != 0 {
-			return fmt.Errorf("a program without gradients gathers %d buckets", got)
-		}
-		return nil
-	})
-}
-
-func gatherings(p *program.Program) int {
-	n := 0
-	for _, s := range p.Steps {
-		if isKind(s, dist.KindAllGather) {
-			n++
+	for stage := 1; stage <= 2; stage++ {
+		for _, cfg := range []ddp.Config{fewKilobytes, {}} {
+			cfg.Stage, cfg.OverlapGather = stage, true
+			inWorld(t, 1, func(w *dist.World) error { return onlyFirstRunsGather(w, cfg) })
 		}
 	}
-	return n
+}
+
+func onlyFirstRunsGather(w *dist.World, cfg ddp.Config) error {
+	r, err := newRankGraph(2, 0)
+	if err != nil {
+		return err
+	}
+	if r.d, err = ddp.Attach(w, r.cost, r.params, cfg); err != nil {
+		return err
+	}
+	n, err := newLane(r, Config{}, &optim.Config{Name: optim.SGD, LearningRate: 0.1})
+	if err != nil {
+		return err
+	}
+	first, last := len(r.d.Plan().Buckets), 0
+	if cfg.Stage == 1 && first > 1 {
+		first, last = first-1, 1
+	}
+	for as, want := range map[manner][2]int{wholeBatch: {first, last}, firstPart: {first, 0}, laterPart: {0, 0}, lastPart: {0, last}} {
+		p, err := n.load(as)
+		if err != nil {
+			return err
+		}
+		if early, others := gatherings(p.p); early != want[0] || others != want[1] {
+			return fmt.Errorf("the program of a %v gathers %d buckets early, and %d others, want %d:\n%v", as, early, others, want, p.p)
+		}
+	}
+	alone := collect(r.g, G.Nodes{r.cost})
+	alone.owner = r.d
+	l, err := lower(alone, &Config{}, n.shapes, false)
+	if err != nil {
+		return err
+	}
+	if early, others := gatherings(l.p); early+others != 0 {
+		return fmt.Errorf("a program without gradients gathers %d buckets", early+others)
+	}
+	return nil
+}
+
+func gatherings(p *program.Program) (early, others int) {
+	for _, s := range p.Steps {
+		switch {
+		case !isKind(s, dist.KindAllGather):
+		case s.Op.(*program.Collective).Early:
+			early++
+		default:
+			others++
+		}
+	}
+	return early, others
 }
 
 // TestOverlapGatherNeedsAStage looks at what Attach refuses.

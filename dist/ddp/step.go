@@ -235,7 +235,7 @@ func (d *DDP) stepError(err error) error {
 // whole gradients to add to, each run inside is reduced as well and a rank adds up its own pieces: there, all ranks must
 // have as many, and the last bits are those of another order of sums. On GPUs a step has runs inside NoSync on all ranks or
 // on none: those that end an accumulation are another program, which all ranks begin together. Gradients inside are not
-// zero there: nodes keep those of the run before. With OverlapGather the first run inside gathers the weights: there, all
+// zero there: nodes keep those of the run before. With OverlapGather the first run inside gathers weights: there, all
 // ranks must drop what they have accumulated, or none.
 //
 // Errors: fn's; then, and after a panic, everything accumulated so far is dropped. dist.ErrInvalid for a call inside fn.

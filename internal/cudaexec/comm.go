@@ -113,7 +113,8 @@ func goesAlong(p *program.Program, i int) bool {
 // yields reports whether collective i of p, among n ranks, is better off with copy engines, which leave multiprocessors to the
 // computation beside it but among more than two ranks are slower than multiprocessors, because copies to one rank meet. That
 // pays where products come after it and are what a step waits for: while elements of 32 bits or more are multiplied as they are,
-// and behind what opens the program, since the first products need multiprocessors as soon as their weights have come.
+// and behind what opens the program, since the first products need multiprocessors as soon as their weights have come. And a program
+// that opens with gathering has updates beside a gathering at its end.
 //
 // It looks at collectives and at their order alone, which ranks have alike, and at no other steps, which they have not.
 func yields(p *program.Program, i int, compute Compute, n int) bool {
@@ -121,13 +122,17 @@ func yields(p *program.Program, i int, compute Compute, n int) bool {
 		return true
 	}
 	before, after := false, false // other sums that take long: products come before them
+	opens := false                // with gathering
 	for j := range p.Steps {
+		if c, ok := p.Steps[j].Op.(*program.Collective); ok {
+			opens = opens || c.Early
+		}
 		if j != i && sumBytes(p, j) >= gpu.LeastAside {
 			before, after = before || j < i, after || j > i
 		}
 	}
 	o, in := p.Steps[i].Op.(*program.Collective), p.Steps[i].In
-	if o.Kind == dist.KindAllGather && !before {
+	if o.Kind == dist.KindAllGather && (!before || opens && !after) {
 		return true
 	}
 	return after && compute == F32 && len(in) > 0 && p.Values[in[0].Value].DType.Size() >= tensor.F32.Size()

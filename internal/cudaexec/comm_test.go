@@ -168,9 +168,9 @@ func TestCollectivesOfMultiprocessorsCrowd(t *testing.T) {
 }
 
 // TestCollectivesThatYieldToComputation looks at what copy engines get: everything between two ranks, and among more what opens a program,
-// or has sums behind it whose products are slow.
+// or has sums behind it whose products are slow, and what is gathered at the end of a program that opens so.
 func TestCollectivesThatYieldToComputation(t *testing.T) {
-	step := func(dt tensor.DType, updates bool) *program.Program {
+	step := func(dt tensor.DType, updates, late bool) *program.Program {
 		p := &program.Program{Name: "step", Clock: program.None}
 		one := p.Whole(p.Add(program.Value{Name: "weight", DType: tensor.F32}))
 		w := p.Whole(p.Add(program.Value{Name: "w", DType: dt, Shape: []int{gpu.LeastAside / dt.Size()}}))
@@ -179,7 +179,12 @@ func TestCollectivesThatYieldToComputation(t *testing.T) {
 			return program.Step{Op: &program.Collective{Kind: kind}, In: views(v), Out: views(v), Stream: program.Comm}
 		}
 		gather, sum := of(dist.KindAllGather, w), of(dist.KindReduceScatter, w)
-		p.Steps = []program.Step{gather, gather, of(dist.KindAllReduce, one), sum, gather, sum, gather, of(dist.KindAllReduce, norms)}
+		if late {
+			gather.Op = &program.Collective{Kind: dist.KindAllGather, Early: true}
+		}
+		first := gather
+		gather = of(dist.KindAllGather, w)
+		p.Steps = []program.Step{first, first, of(dist.KindAllReduce, one), sum, gather, sum, gather, of(dist.KindAllReduce, norms)}
 		if updates { // of this rank alone
 			for i := range len(p.Steps) {
 				p.Steps = slices.Insert(p.Steps, 2*i, program.Step{Op: &program.MatMul{}, In: views(w, w), Out: views(w)})
@@ -191,17 +196,20 @@ func TestCollectivesThatYieldToComputation(t *testing.T) {
 		dt      tensor.DType
 		compute Compute
 		ranks   int
+		late    bool
 		want    string // of each collective: copy engines or multiprocessors
 	}{
-		{tensor.F32, TF32, 2, "cccccccc"},
-		{tensor.F32, F32, 4, "cccccmmm"},
-		{tensor.F64, F32, 4, "cccccmmm"},
-		{tensor.F32, TF32, 4, "ccmmmmmm"},
-		{tensor.F32, BF16, 3, "ccmmmmmm"},
-		{tensor.BF16, F32, 4, "cccmmmmm"},
+		{tensor.F32, TF32, 2, false, "cccccccc"},
+		{tensor.F32, F32, 4, false, "cccccmmm"},
+		{tensor.F64, F32, 4, false, "cccccmmm"},
+		{tensor.F32, TF32, 4, false, "ccmmmmmm"},
+		{tensor.F32, BF16, 3, false, "ccmmmmmm"},
+		{tensor.BF16, F32, 4, false, "cccmmmmm"},
+		{tensor.F32, F32, 4, true, "cccccmcm"},
+		{tensor.F32, TF32, 4, true, "ccmmmmcm"},
 	} {
 		for _, updates := range []bool{false, true} {
-			p, got := step(c.dt, updates), ""
+			p, got := step(c.dt, updates, c.late), ""
 			for i := range p.Steps {
 				if p.Steps[i].Stream != program.Comm {
 					continue

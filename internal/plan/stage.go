@@ -156,22 +156,31 @@ func (x *staged) step() queue {
 		x.run(&q, run == runs-1)
 	}
 	q.add(late, x.norms()...)
-	if shared && !before {
-		for i := range x.plan.Buckets {
+	for i := range x.plan.Buckets {
+		if shared && (!before || x.gathersNow(i)) {
 			q.add(late, x.gathering(i))
 		}
 	}
 	return q
 }
 
-// gatherFirst is the gathering of what the step before has updated, in the order of the forward pass, which is about that of the
-// buckets from the last one on.
+// gatherFirst is the gathering of what the step before has updated and not gathered, in the order of the forward pass, which is about
+// that of the buckets from the last one on.
 func (x *staged) gatherFirst(q *queue) {
-	when := first
 	for i := len(x.plan.Buckets) - 1; i >= 0; i-- {
-		q.add(when, x.gathering(i))
-		when = early // while the layer before computes
+		switch {
+		case x.gathersNow(i):
+		case i == 0 && len(x.plan.Buckets) == 1:
+			q.add(first, x.gathering(i))
+		default:
+			q.add(early, x.gathering(i)) // while the layer before computes
+		}
 	}
+}
+
+// gathersNow reports whether the step that updates bucket i gathers it, too: with stage 1 the last of several.
+func (x *staged) gathersNow(i int) bool {
+	return x.cfg.Stage == 1 && i > 0 && i == len(x.plan.Buckets)-1
 }
 
 // run is the collectives of one run of the graph. Gradients of all runs but the last stay on their rank, unless it has no

@@ -6,7 +6,7 @@ import "slices"
 // but where they keep little waiting: once sums behind theirs have about as many elements. Then these are on their way while
 // the updates run, theirs is done or nearly, and what computes the operands of the next one goes on behind them; and the spread
 // comes before the sums after those. Updates that nothing waits for stay behind: there they keep no gradient waiting, and hide the
-// last sums.
+// last sums, or the spreads behind these (see leave).
 //
 // It takes Maps and Reduces alone that no sum follows from, and that lack no others but Maps of one element, such as the terms
 // of an optimizer's step, which go with them.
@@ -36,7 +36,45 @@ func (p *Program) hurry(compute, comm []int, level []int, deps [][]int, free []b
 		h.place(rest[0])
 		rest = rest[1:]
 	}
+	h.leave()
 	return h.order
+}
+
+// leave puts updates that nothing waits for behind those at the end that a spread waits for: of about as many elements as are
+// spread meanwhile. Between two GPUs that takes as long as Adam does for them, among more of them longer.
+func (h *hurrying) leave() {
+	spread := 0
+	for i := range h.p.Steps {
+		if home, ok := h.p.spreadOf(i); ok && !h.free[i] {
+			spread += h.p.Values[home].Len()
+		}
+	}
+	end := len(h.order)
+	for end > 0 && !h.awaited[h.order[end-1]] {
+		end--
+	}
+	from, left := end, 0
+	for ; from > 0; from-- {
+		i := h.order[from-1]
+		if h.leads[i] || !h.moves(i) {
+			break
+		}
+		if !h.awaited[i] {
+			left += h.p.elementsOf(i)
+		}
+		if !asMany(spread, left) {
+			break
+		}
+	}
+	slices.SortStableFunc(h.order[from:end], func(i, j int) int {
+		switch {
+		case h.awaited[i] == h.awaited[j]:
+			return 0
+		case h.awaited[i]:
+			return -1
+		}
+		return 1
+	})
 }
 
 // asMany reports whether n elements are about as many as others: layers of one size have biases and neighbours of another.
@@ -121,6 +159,17 @@ func (h *hurrying) next(rest []int) int {
 		}
 	}
 	return -1
+}
+
+// elementsOf is those that a Map or a Reduce goes over; 0 for other steps.
+func (p *Program) elementsOf(i int) int {
+	switch o := p.Steps[i].Op.(type) {
+	case *Map:
+		return lenOf(o.Space)
+	case *Reduce:
+		return lenOf(o.Space)
+	}
+	return 0
 }
 
 // moves reports whether step i takes as long as memory does: products would keep sums waiting.

@@ -102,7 +102,7 @@ func TestUpdatesOfPartsThatAreReadAtOnceAreOnComm(t *testing.T) {
 	if want := "sum a, update a, spread a, sum b, spread b"; comm != want {
 		t.Errorf("comm %q, want %q", comm, want)
 	}
-	if want := "read a, grad a, read again, read b, grad b, update b"; compute != want && compute != "read a, grad a, read b, grad b, read again, update b" {
+	if want := "read a, grad a, read b, grad b, update b, read again"; compute != want {
 		t.Errorf("compute %q, want %q", compute, want)
 	}
 }
@@ -193,6 +193,42 @@ func TestSpreadsBeforeAllReadersHoldUpNothing(t *testing.T) {
 	for i := range usual.Steps {
 		if usual.opens(i) {
 			t.Errorf("%s opens, and comes behind what reads the weights", usual.Steps[i].Name)
+		}
+	}
+}
+
+// TestUpdatesRunBesideTheLastSpread has the spreads of all parts but the last at the beginning: the update that the last one waits
+// for comes before others, of which as many elements are left as are spread.
+func TestUpdatesRunBesideTheLastSpread(t *testing.T) {
+	for _, c := range []struct {
+		sizes []int
+		want  string
+	}{
+		{[]int{8, 8, 8}, "update c, update a, update b"},
+		{[]int{8, 8, 8, 8}, "update a, update d, update b, update c"},
+		{[]int{16, 4, 4, 8}, "update a, update d, update b, update c"},
+		{[]int{8, 8, 2}, "update a, update b, update c"},
+	} {
+		p := sharded(c.sizes...)
+		var first, rest []Step
+		for i, s := range p.Steps {
+			if strings.HasPrefix(s.Name, "spread") && i < len(p.Steps)-1 {
+				first = append(first, s)
+			} else {
+				rest = append(rest, s)
+			}
+		}
+		p.Steps = append(first, rest...)
+		schedule(p)
+		if err := Validate(p); err != nil {
+			t.Error(err)
+		}
+		compute, comm := streamed(p)
+		if _, updates, _ := strings.Cut(compute, ", update"); "update"+updates != c.want {
+			t.Errorf("%v: compute is %s, want %s at its end", c.sizes, compute, c.want)
+		}
+		if want := "spread " + string(rune('a'+len(c.sizes)-1)); !strings.HasSuffix(comm, want) {
+			t.Errorf("%v: comm is %s, want %s last", c.sizes, comm, want)
 		}
 	}
 }
