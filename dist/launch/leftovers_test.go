@@ -3,6 +3,7 @@
 package launch
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -73,6 +74,34 @@ func TestOutputThatNobodyReadsEndsTheJob(t *testing.T) {
 }
 
 // An orphan of a rank that goes on is waited for when it ends: nothing piles up in the process table.
+// goneReader is a pipe that nobody reads any more.
+type goneReader struct{}
+
+func (goneReader) Write([]byte) (int, error) { return 0, syscall.EPIPE }
+
+// The last of the output may meet a reader who has gone when the ranks have long ended, and nobody looks for that any more.
+func TestLastOutputThatNobodyReadsCountsToo(t *testing.T) {
+	for name, tc := range map[string]struct {
+		mark func(s *supervisor) // what the job has come to before
+		want int
+	}{
+		"all went well": {func(*supervisor) {}, 128 + int(syscall.SIGPIPE)},
+		"interrupted":   {func(s *supervisor) { s.asked = syscall.SIGINT }, 128 + int(syscall.SIGINT)},
+		"cancelled":     {func(s *supervisor) { s.cancelled = context.Canceled }, 128 + int(syscall.SIGTERM)},
+	} {
+		s := newSupervisor(&job{console: &console{out: sink{w: goneReader{}}}})
+		tc.mark(s)
+		to := &stream{c: s.console, to: &s.console.out, rank: &rankOutput{}}
+		if _, err := to.Write([]byte("the last words\n")); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if got := s.result().Code; got != tc.want {
+			t.Errorf("%s: exit code %d, want %d", name, got, tc.want)
+		}
+		s.close()
+	}
+}
+
 func TestOrphansAreReapedWhileTheirRankRuns(t *testing.T) {
 	s := newStage(t)
 	job, ranks := s.spawn(t.Context(), SpawnConfig{N: 1})

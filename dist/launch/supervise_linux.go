@@ -172,6 +172,13 @@ func (s *supervisor) signalAll(sig syscall.Signal) {
 
 // result is how the job ended.
 func (s *supervisor) result() Result {
+	select {
+	case <-s.unread: // what the ranks wrote last found no reader, when they had ended already
+		if !s.failed && !s.ending() {
+			s.asked = syscall.SIGPIPE
+		}
+	default:
+	}
 	res := Result{Culprit: -1, Ranks: make([]RankResult, len(s.ranks))}
 	var ends []RankResult
 	slices.SortFunc(s.past, func(a, b *child) int { return cmp.Compare(a.order, b.order) })
