@@ -104,14 +104,14 @@ func (b *bench) run(ctx context.Context, ranksGiven bool) error {
 	}
 	w, err := backend.Open(ctx, b.flags.world(&b.env))
 	if err != nil {
-		return b.blame(err)
+		return blame(&b.env, err)
 	}
-	return errors.Join(b.blame(b.rank(ctx, w, perf.Setup{}, nil)), w.Close())
+	return errors.Join(blame(&b.env, b.rank(ctx, w, perf.Setup{}, nil)), w.Close())
 }
 
 // blame lets a rank that only lost another one say so by its exit code: the launcher then names the other.
-func (b *bench) blame(err error) error {
-	if b.env.Launcher != launch.None && launch.ExitCode(err) == launch.ExitPeerLost {
+func blame(env *launch.Env, err error) error {
+	if env.Launcher != launch.None && launch.ExitCode(err) == launch.ExitPeerLost {
 		return &exitError{code: launch.ExitPeerLost, err: err}
 	}
 	return err

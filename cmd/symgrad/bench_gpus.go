@@ -18,7 +18,7 @@ const engineAuto = "auto"
 func (b *bench) onGPUs(ctx context.Context) (err error) {
 	g, err := backend.OpenGPUs(ctx, b.flags.world(&b.env))
 	if err != nil {
-		return err
+		return blame(&b.env, err)
 	}
 	defer func() { err = errors.Join(err, g.Close()) }()
 	var worlds []*dist.World
@@ -30,6 +30,7 @@ func (b *bench) onGPUs(ctx context.Context) (err error) {
 			err = errors.Join(err, worlds[i].Close())
 		}
 	}()
+	defer func() { err = blame(&b.env, err) }() // before worlds are closed, whose errors then are no reason
 	open := func(engine string) (*dist.World, error) {
 		w, err := g.World(engine)
 		if err == nil {

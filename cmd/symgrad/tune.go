@@ -37,7 +37,8 @@ mpirun, torchrun or srun it takes part as one. Rank 0 prints what is measured an
 writes the file. A table holds one kind of GPU; with --merge it keeps the rows of the
 file that are not measured again, those for other numbers of ranks for instance.
 
-Exit codes: 0, 1 for a failure, 2 for flags that make no sense.`,
+Exit codes: 0, 1 for a failure, 2 for flags that make no sense, 75 for a rank that
+only lost another one.`,
 		Example: `  symgrad tune -n 4 --out h200.json
   symgrad tune -n 2 --out h200.json --merge
   symgrad run -n 2 ./train --set run.device=cuda --set comm.backend=cuda --set comm.tune=h200.json`,
@@ -277,9 +278,9 @@ func (t *tune) args() []string {
 func (t *tune) rank(ctx context.Context) error {
 	g, err := backend.OpenGPUs(ctx, t.cfg)
 	if err != nil {
-		return err
+		return blame(&t.env, err)
 	}
-	err = t.measure(g)
+	err = blame(&t.env, t.measure(g))
 	return errors.Join(err, g.Close())
 }
 
