@@ -137,10 +137,16 @@ func (t *Table) columns() {
 
 // modes is the names of the groups of columns.
 func (t *Table) modes() []string {
+	out, in := t.cfg.Both, t.cfg.Both
+	for _, op := range t.cfg.Ops {
+		for _, inPlace := range t.cfg.modesOf(op) {
+			out, in = out || !inPlace, in || inPlace
+		}
+	}
 	switch {
-	case t.cfg.Both:
+	case out && in:
 		return []string{"out-of-place", "in-place"}
-	case t.cfg.InPlace:
+	case in:
 		return []string{"in-place"}
 	}
 	return []string{"out-of-place"}
@@ -148,22 +154,34 @@ func (t *Table) modes() []string {
 
 // Row prints a row, or keeps it until the other of its pair comes.
 func (t *Table) Row(row Row) {
-	if !t.cfg.Both {
+	switch {
+	case len(t.modes()) == 1:
 		t.begin(row)
 		t.printf("%s%s\n", numbers(row), t.engine(row))
 		t.rate(row)
-		return
-	}
-	if row.InPlace && t.open != nil {
+	case row.InPlace && t.open != nil && t.open.pairs(row):
 		first := *t.open
 		t.open = nil
 		t.begin(first)
 		t.printf("%s%s%s\n", numbers(first), numbers(row), t.engine(row))
-		return
+	case row.InPlace: // its operation is measured in place only
+		t.flush()
+		t.begin(row)
+		t.printf("%s%s%s\n", noNumbers, numbers(row), t.engine(row))
+	default:
+		t.flush()
+		t.open = &row
 	}
-	t.flush()
-	t.open = &row
 }
+
+// pairs reports whether r and other differ in nothing but in place.
+func (r Row) pairs(other Row) bool {
+	r.InPlace = other.InPlace
+	return r.key() == other.key()
+}
+
+// noNumbers stands for a row that there is not.
+var noNumbers = fmt.Sprintf("  %7s  %6s  %6s  %6s", "N/A", "N/A", "N/A", "N/A")
 
 // flush prints a row that has no other.
 func (t *Table) flush() {
@@ -173,7 +191,7 @@ func (t *Table) flush() {
 	first := *t.open
 	t.open = nil
 	t.begin(first)
-	t.printf("%s  %7s  %6s  %6s  %6s%s\n", numbers(first), "N/A", "N/A", "N/A", "N/A", t.engine(first))
+	t.printf("%s%s%s\n", numbers(first), noNumbers, t.engine(first))
 	t.rate(first)
 }
 

@@ -3,6 +3,7 @@ package perf
 import (
 	"bytes"
 	"flag"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -48,6 +49,38 @@ func TestTablesAreGolden(t *testing.T) {
 	unchecked := example()
 	unchecked.Rows, unchecked.Settings.Checks = unchecked.Rows[3:4], 0
 	golden(t, "unchecked.txt", []byte(table(t, Config{Ops: []Op{Broadcast}}, unchecked)))
+}
+
+// Rows of operations that are measured in place only stand in the columns for that, and never beside another operation.
+func TestRowsStandUnderTheirPlace(t *testing.T) {
+	na := []string{"N/A", "N/A", "N/A", "N/A"}
+	rows := []Row{
+		{Op: "alltoall", Bytes: 64, Count: 8, DType: "f32", RedOp: "none", Root: -1, TimeUS: 5},
+		{Op: "allreduce", Bytes: 64, Count: 16, DType: "f32", RedOp: "sum", Root: -1, InPlace: true, TimeUS: 7},
+	}
+	first, second := append([]string{"5.00", "N/A", "N/A", "N/A"}, na...), append(slices.Clone(na), "7.00", "N/A", "N/A", "N/A")
+	for name, tc := range map[string]struct {
+		cfg  Config
+		want [][]string
+	}{
+		"mixed": {Config{Ops: []Op{AllToAll, AllReduce}, Within: []Op{AllReduce}}, [][]string{first, second}},
+		"both":  {Config{Ops: []Op{AllToAll, AllReduce}, Within: []Op{AllReduce}, Both: true}, [][]string{first, second}},
+		"alone": {Config{Within: []Op{AllReduce}}, [][]string{second[4:]}},
+	} {
+		text := table(t, tc.cfg, Result{Rows: rows[len(rows)-len(tc.want):]})
+		var got [][]string
+		for line := range strings.Lines(text) {
+			if words := strings.Fields(line); !strings.HasPrefix(line, "#") {
+				got = append(got, words[5:])
+			}
+		}
+		if !slices.EqualFunc(got, tc.want, slices.Equal) {
+			t.Errorf("%s: %q, want %q in\n%s", name, got, tc.want, text)
+		}
+		if head := strings.Contains(text, "out-of-place"); head != (len(tc.want) == 2) || !strings.Contains(text, " in-place\n") {
+			t.Errorf("%s: the heads of\n%s", name, text)
+		}
+	}
 }
 
 // Columns stand under their names, whatever the numbers are.
