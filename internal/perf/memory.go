@@ -75,6 +75,16 @@ func newMemory(g *dist.Group, dev Device, bytes int64, private bool, other *memo
 	return m, nil
 }
 
+// privateFits is the error of private buffers for sizes up to bytes, of so many ranks, that are more than the memory of m: Go
+// would end the process that asks for them. Where that is not known, all fit.
+func privateFits(bytes int64, ranks int, m Machine) error {
+	if want := 2 * bytes * int64(ranks); m.MemoryBytes > 0 && want > m.MemoryBytes {
+		return fmt.Errorf("bench: private buffers of %d B for each of %d ranks on this host: %d B wanted, the machine has %d",
+			2*bytes, ranks, want, m.MemoryBytes)
+	}
+	return nil
+}
+
 // enter makes the heap and its regions.
 func (m *memory) enter(g *dist.Group, need int64) error {
 	room := (need/symmetric.Alignment + 1) * symmetric.Alignment

@@ -2,10 +2,12 @@ package perf
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 
 	"github.com/symgrad/symgrad/dist"
 )
@@ -56,9 +58,9 @@ func RunOn(w *dist.World, on Setup, cfg Config, rep Reporter) (res Result, err e
 		defer undo()
 	}
 	cases := cfg.cases(w.Size())
-	var largest int64
-	for _, c := range cases {
-		largest = max(largest, c.Bytes)
+	largest := slices.MaxFunc(cases, func(a, b Case) int { return cmp.Compare(a.Bytes, b.Bytes) }).Bytes
+	if err := privateFits(largest, w.Local().Size, thisMachine()); err != nil && cfg.Private && on.Device == nil {
+		return Result{}, err
 	}
 	x := &session{cfg: cfg, ex: ex, targets: on.targets()}
 	defer func() { err = errors.Join(err, x.close()) }()

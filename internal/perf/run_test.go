@@ -255,6 +255,26 @@ func TestRunRefusesWhatValidateDoes(t *testing.T) {
 }
 
 // The error of an operation names the row that it belongs to.
+// Memory that no machine has is an error of every rank: Go ends a process that asks for it.
+func TestPrivateBuffersThatDoNotFitAreAnError(t *testing.T) {
+	const tib = 1 << 40
+	have := Machine{MemoryBytes: 8 * tib}
+	if err := errors.Join(privateFits(tib, 4, have), privateFits(tib, 4, Machine{})); err != nil {
+		t.Errorf("all of the memory, and memory that is not known: %v", err)
+	}
+	want := "private buffers of 2199023255552 B for each of 5 ranks on this host: 10995116277760 B wanted, the machine has 8796093022208"
+	if err := privateFits(tib, 5, have); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("error %v, want %q", err, want)
+	}
+	if m := thisMachine(); privateFits(tib, 2, m) == nil {
+		t.Skipf("this machine has %d B, or does not tell", m.MemoryBytes)
+	}
+	cfg := Config{Private: true, MinBytes: tib, MaxBytes: tib}
+	if _, _, err := measureSim(t, 2, cfg, nil, nil); err == nil || !strings.Contains(err.Error(), "private buffers of") {
+		t.Errorf("error %v", err)
+	}
+}
+
 func TestRunNamesTheRowThatFailed(t *testing.T) {
 	cfg := Config{MinBytes: 64, MaxBytes: 64, Iters: 1, InPlace: true}
 	_, _, err := measureSim(t, 2, cfg, func(rank int, op *dist.Op) {
