@@ -11,12 +11,15 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/symgrad/symgrad/dist"
 )
 
 func TestSpawnLeavesNoProcessBehind(t *testing.T) {
@@ -325,6 +328,22 @@ func TestInheritedDescriptorMustBeTheLaunchers(t *testing.T) {
 	for name, fd := range map[string]uintptr{"a pipe": r.Fd(), "a big file": big.Fd(), "nothing": 1 << 19} {
 		if data, err := readInherited(int(fd)); err == nil {
 			t.Errorf("%s: got %d B", name, len(data))
+		}
+	}
+}
+
+// A rank that nobody meets says how ranks without a job id find each other, for they may have been started one by one.
+func TestRankWithoutAJobIsToldTheRemedy(t *testing.T) {
+	e := Env{Rank: 1, Size: 2, LocalRank: 1, LocalSize: 2, Launcher: "nobody", from: "SYMGRAD_TEST_NOBODY"}
+	const remedy = "nobody gives no job id, so that only ranks that one process has started meet (here pid "
+	for job, want := range map[string]bool{"": true, "its own " + strconv.Itoa(os.Getpid()): false} {
+		e.Job = job
+		_, _, err := Rendezvous(t.Context(), e, Config{Timeout: 10 * time.Millisecond})
+		if !errors.Is(err, dist.ErrTimeout) {
+			t.Fatalf("job %q: %v", job, err)
+		}
+		if got := strings.Contains(err.Error(), remedy) && strings.HasSuffix(err.Error(), "; set SYMGRAD_JOB to the same on all ranks"); got != want {
+			t.Errorf("job %q: the remedy is there: %t, want %t, in %v", job, got, want, err)
 		}
 	}
 }

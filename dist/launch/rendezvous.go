@@ -26,7 +26,8 @@ type place struct {
 	address string
 	job     string
 	tls     *tls.Config
-	byRank0 bool // rank 0 serves the store, not the launcher
+	byRank0 bool   // rank 0 serves the store, not the launcher
+	remedy  string // for ranks that may wait at different places; "" where they cannot
 }
 
 // member is one rank's end of a store that others share.
@@ -66,11 +67,16 @@ func Rendezvous(ctx context.Context, env Env, cfg Config) (dist.Store, io.Closer
 	return m, m, nil
 }
 
-func rendezvous(ctx context.Context, env Env, timeout time.Duration) (member, error) {
+func rendezvous(ctx context.Context, env Env, timeout time.Duration) (_ member, err error) {
 	p, err := env.place()
 	if err != nil {
 		return nil, err
 	}
+	defer func() {
+		if p.remedy != "" && errors.Is(err, dist.ErrTimeout) {
+			err = fmt.Errorf("%w; %s", err, p.remedy)
+		}
+	}()
 	tooLate := fmt.Errorf("%w after %v", dist.ErrTimeout, timeout)
 	// The rest of the time is for finding out who is missing, and for telling others.
 	inTime, cancel := context.WithTimeoutCause(ctx, timeout-min(timeout/10, lingerTimeout), tooLate)
@@ -166,16 +172,18 @@ func (e Env) place() (place, error) {
 
 // socket is the abstract unix socket of a job on one host. Its name is made of what only the ranks of this job share.
 func (e Env) socket() (place, error) {
-	job := e.Job
+	job, remedy := e.Job, ""
 	if job == "" {
 		by, err := startedBy(e.from)
 		if err != nil {
 			return place{}, fmt.Errorf("%s gives no job id: %w; set %s to the same on all ranks", e.Launcher, err, jobVar)
 		}
 		job = by
+		remedy = fmt.Sprintf("%s gives no job id, so that only ranks that one process has started meet (here %s); set %s to the same on all ranks",
+			e.Launcher, by, jobVar)
 	}
 	sum := sha256.Sum256([]byte(e.Launcher + "\x00" + job))
-	return place{address: fmt.Sprintf("@symgrad-%d-%x", os.Getuid(), sum[:16]), job: job, byRank0: true}, nil
+	return place{address: fmt.Sprintf("@symgrad-%d-%x", os.Getuid(), sum[:16]), job: job, byRank0: true, remedy: remedy}, nil
 }
 
 // loopback reports whether the host of address is the loopback interface, by what it is called: names are not looked up.
