@@ -32,6 +32,8 @@ var marks = []struct{ name, of string }{
 	{"SYMGRAD_LOCAL_", launch.Symgrad},
 	{"SYMGRAD_MASTER", launch.Symgrad},
 	{"SYMGRAD_JOB", launch.Symgrad},
+	{"SYMGRAD_STORE_FD", launch.Symgrad},
+	{"SYMGRAD_COLUMNS", launch.Symgrad},
 	{"OMPI_COMM_WORLD_", launch.OpenMPI},
 	{"OMPI_UNIVERSE_SIZE", launch.OpenMPI},
 	{"PMI_", launch.MPICH},

@@ -167,6 +167,18 @@ func TestLauncherIsTheOneThatProgramsSee(t *testing.T) {
 	}
 }
 
+// One that was left behind may be why programs refuse to start.
+func TestVariablesOfOurLauncherAreAllListed(t *testing.T) {
+	for _, name := range launch.Variables() {
+		r := roots()
+		r.Environ = []string{name + "=1"}
+		got, _ := SeeLauncher(r)
+		if want := []Variable{{name, launch.Symgrad}}; !slices.Equal(got.Variables, want) {
+			t.Errorf("%s: listed %v, want %v", name, got.Variables, want)
+		}
+	}
+}
+
 func TestCollectStopsAskingWhenCanceled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
