@@ -30,7 +30,7 @@ func (b *bench) onGPUs(ctx context.Context) (err error) {
 			err = errors.Join(err, worlds[i].Close())
 		}
 	}()
-	defer func() { err = blame(&b.env, err) }() // before worlds are closed, whose errors then are no reason
+	defer func() { err = blame(&b.env, err) }() // by this error, and not by those of worlds that are then closed
 	open := func(engine string) (*dist.World, error) {
 		w, err := g.World(engine)
 		if err == nil {

@@ -76,7 +76,6 @@ func TestOutputThatNobodyReadsEndsTheJob(t *testing.T) {
 	}
 }
 
-// An orphan of a rank that goes on is waited for when it ends: nothing piles up in the process table.
 // goneReader is a pipe that nobody reads any more.
 type goneReader struct{}
 
@@ -105,6 +104,7 @@ func TestLastOutputThatNobodyReadsCountsToo(t *testing.T) {
 	}
 }
 
+// An orphan of a rank that goes on is waited for when it ends: nothing piles up in the process table.
 func TestOrphansAreReapedWhileTheirRankRuns(t *testing.T) {
 	s := newStage(t)
 	job, ranks := s.spawn(t.Context(), SpawnConfig{N: 1})

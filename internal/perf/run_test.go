@@ -254,7 +254,6 @@ func TestRunRefusesWhatValidateDoes(t *testing.T) {
 	}
 }
 
-// The error of an operation names the row that it belongs to.
 // Memory that no machine has is an error of every rank: Go ends a process that asks for it.
 func TestPrivateBuffersThatDoNotFitAreAnError(t *testing.T) {
 	const tib = 1 << 40
@@ -275,6 +274,7 @@ func TestPrivateBuffersThatDoNotFitAreAnError(t *testing.T) {
 	}
 }
 
+// The error of an operation names the row that it belongs to.
 func TestRunNamesTheRowThatFailed(t *testing.T) {
 	cfg := Config{MinBytes: 64, MaxBytes: 64, Iters: 1, InPlace: true}
 	_, _, err := measureSim(t, 2, cfg, func(rank int, op *dist.Op) {
