@@ -17,9 +17,11 @@ import (
 )
 
 // A wait spins, then yields the core, then sleeps on a futex. The counts are those measured to be best: an
-// oversubscribed rank that spins long only keeps the core from the rank it waits for.
+// oversubscribed rank that spins long only keeps the core from the rank it waits for, and an operation beside a
+// computation keeps it from that. A yield takes longer than most waits of a caller who has nothing else to do.
 const (
-	spinsAlone  = 2000 // ranks <= cores
+	spinsCaller = 40_000 // ranks <= cores, and the operation runs on its caller; some ten microseconds
+	spinsAlone  = 2000   // ranks <= cores
 	spinsShared = 10
 	yields      = 200
 )
@@ -49,7 +51,11 @@ func (t *Transport) newSleeper() sleeper {
 
 // await returns when the count in word, one of peer's, has reached want.
 func (t *Transport) await(word *uint64, want uint64, peer int) error {
-	for range t.spins {
+	spins := t.spins
+	if t.eager && !t.crowded() {
+		spins = spinsCaller
+	}
+	for range spins {
 		if atomic.LoadUint64(word)&roundMask >= want {
 			return nil
 		}
