@@ -23,14 +23,15 @@ const (
 	spinsCaller = 40_000 // ranks <= cores, and the operation runs on its caller; some ten microseconds
 	spinsAlone  = 2000   // ranks <= cores
 	spinsShared = 10
+	spinsStaged = 4000 // for what a root on another core is putting into a slot
 	yields      = 200
 )
 
 // crowded reports whether ranks share cores, as far as this one knows.
 func (t *Transport) crowded() bool { return t.spins == spinsShared }
 
-// patience is how long a wait lasts before it looks whether the two ranks wait for each other.
-const patience = 100 * time.Millisecond
+// lookAround is how long a wait lasts before it looks whether the two ranks wait for each other.
+const lookAround = 100 * time.Millisecond
 
 // sleeper is the state of one wait once it has left the spin.
 type sleeper struct {
@@ -49,13 +50,21 @@ func (t *Transport) newSleeper() sleeper {
 	return sleeper{turns: yields}
 }
 
+// patience is how often a wait looks before it yields.
+func (t *Transport) patience() int {
+	switch {
+	case !t.eager:
+	case !t.crowded():
+		return spinsCaller
+	case t.op.Kind == dist.KindBroadcast && t.op.Memo>>planBytes <= stageBroadcast:
+		return spinsStaged
+	}
+	return t.spins
+}
+
 // await returns when the count in word, one of peer's, has reached want.
 func (t *Transport) await(word *uint64, want uint64, peer int) error {
-	spins := t.spins
-	if t.eager && !t.crowded() {
-		spins = spinsCaller
-	}
-	for range spins {
+	for range t.patience() {
 		if atomic.LoadUint64(word)&roundMask >= want {
 			return nil
 		}
@@ -102,7 +111,7 @@ func (t *Transport) rest(s *sleeper, word *uint64, seen uint64, peer int) error 
 	if s.since.IsZero() {
 		s.since, s.lastLook = now, now
 	}
-	if now.Sub(s.lastLook) > patience {
+	if now.Sub(s.lastLook) > lookAround {
 		s.lastLook = now
 		if err := t.deadlock(s); err != nil {
 			return err
