@@ -124,7 +124,7 @@ build() {
 	build_mpi openmpi 'openmpi*' "openmpi-bin and libopenmpi-dev"
 	build_mpi mpich 'mpich*' "mpich and libmpich-dev"
 	if [[ " $engines " == *" bare "* ]]; then
-		"${CC:-cc}" -std=gnu11 -O3 -Wall -Wextra -I "$here/mpi/bare" "$here/mpi/collbench.c" -o "$work/collbench-bare" -lm ||
+		"${CC:-cc}" -std=gnu11 -O3 -march=native -Wall -Wextra -I "$here/mpi/bare" "$here/mpi/collbench.c" -o "$work/collbench-bare" -lm ||
 			die "collbench.c does not compile with bare/mpi.h"
 	fi
 	if [[ " $engines " == *" symgrad "* ]]; then
@@ -187,7 +187,7 @@ launcher() { # ENGINE RANKS
 		command=(mpirun.mpich -n "$2")
 		[ "$2" -gt "$cores" ] || command+=(-bind-to core)
 		;;
-	bare) command=() ;; # starts its second rank itself
+	bare) command=(env BARE_RANKS="$2") ;; # starts the other ranks itself
 	esac
 	case $1 in
 	# Debian turns UCX off in openmpi-mca-params.conf and takes it for InfiniBand only: these turn it on for shared memory.
@@ -202,19 +202,15 @@ launcher() { # ENGINE RANKS
 # One run of one engine in a batch. What one that fails has left is judged by compare: rows with wrong results, perhaps,
 # or rows without an end.
 measure() { # BATCH-FOLDER ENGINE RANKS STYLE PLACE OPS FIRST-SIZE
-	local folder=$1 engine=$2 result=$1/$2.json command=() flags=() to_size=$max
+	local folder=$1 engine=$2 result=$1/$2.json command=() flags=()
 	if [ "$engine" = symgrad ]; then
 		flags=(--json "$result")
 		[ "$4" = osu ] || flags+=(--fresh)
 		[ "$5" = out ] || flags+=(--in-place)
 		command=("$work/symgrad" bench --op "$6" --backend shm -n "$3" -b "$7" -e "$max" -f "$factor" -d f32 "${flags[@]}")
 	else
-		if [ "$engine" = bare ]; then
-			[ "$3" -eq 2 ] || return 0
-			[ "$(numfmt --from=iec "$max")" -le 4096 ] || to_size=4K
-		fi
 		launcher "$engine" "$3"
-		flags=(-l "$engine" -o "$6" -b "$7" -e "$to_size" -f "$factor" -t "$budget")
+		flags=(-l "$engine" -o "$6" -b "$7" -e "$max" -f "$factor" -t "$budget")
 		[ "$4" = osu ] || flags+=(-r)
 		[ "$5" = out ] || flags+=(-i)
 		command+=("$work/collbench-${engine%%-*}" "${flags[@]}")

@@ -56,8 +56,7 @@ func (r *report) print(w io.Writer) {
 func (t table) print(w io.Writer) {
 	fmt.Fprintf(w, "\n%s\n", t.op)
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	ratios, _ := t.hand()
-	head, hand := "", len(ratios) > 0
+	head, hand := "", len(t.hand()) > 0
 	if hand {
 		head = "by hand us\t"
 	}

@@ -49,27 +49,23 @@ FAILS  2 ranks, osu, allreduce: at most 0.250 (allreduce 8), limit 0.5; geomean 
 	}
 }
 
-// What two processes take by hand is no library's time: it is shown beside, and no ratio is over it.
+// What processes take by hand is no library's time: it is shown beside, and no ratio is over it.
 func TestTimesByHandAreNobodysBest(t *testing.T) {
 	f := newFake(t, "symgrad", "openmpi", "bare")
 	f.batch(plain,
-		"symgrad.json", symgradBench(plain, rowText(plain, "allreduce", 8, 0.1, 0), rowText(plain, "allreduce", 16, 0.2, 0)),
-		"openmpi.jsonl", collbench(plain, rowText(plain, "allreduce", 8, 0.2, 0), rowText(plain, "allreduce", 16, 0.5, 0)),
-		"bare.jsonl", collbench(plain, rowText(plain, "allreduce", 8, 0.09, 0)))
+		"symgrad.json", symgradBench(plain, rowText(plain, "allreduce", 8, 0.1, 0), rowText(plain, "allreduce", 16, 0.3, 0), rowText(plain, "allreduce", 32, 0.4, 0)),
+		"openmpi.jsonl", collbench(plain, rowText(plain, "allreduce", 8, 0.2, 0), rowText(plain, "allreduce", 16, 0.5, 0), rowText(plain, "allreduce", 32, 0.6, 0)),
+		"bare.jsonl", collbench(plain, rowText(plain, "allreduce", 8, 0.09, 0), rowText(plain, "allreduce", 16, 0.28, 0)))
 	_, got, _ := runCompare(f.folder)
 	for _, want := range []string{`
   size     best   us  symgrad us  ratio  by hand us
      8  openmpi  0.2         0.1  0.500        0.09
-    16  openmpi  0.5         0.2  0.400           -
-`, "geomean 0.447, limit 0.3; by hand, to 8, at most 0.450, geomean 0.450; not measured"} {
+    16  openmpi  0.5         0.3  0.600        0.28
+    32  openmpi  0.6         0.4  0.667           -
+`, "geomean 0.585, limit 0.3; by hand at most 0.560, geomean 0.502; 1 of 2 rows above the limit are above it by hand, too; not measured"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("printed\n%s\nwant it to have\n%s", got, want)
 		}
-	}
-	four := unit{Ranks: 4}
-	f.batch(four, "symgrad.json", symgradBench(four, rowText(four, "barrier", 0, 1, 0)), "openmpi.jsonl", collbench(four, rowText(four, "barrier", 0, 2, 0)))
-	if _, got, _ := runCompare(f.folder); strings.Contains(got, "result of bare") {
-		t.Errorf("printed\n%s\nwhich misses what four processes take by hand", got)
 	}
 }
 

@@ -11,8 +11,8 @@ import (
 	"slices"
 )
 
-// ours is the engine that is compared with all others, but with byHand, which is no library: what two processes take that do nothing
-// else, for small sizes.
+// ours is the engine that is compared with all others, but with byHand, which is no library: what processes take that do nothing
+// else.
 const (
 	ours   = "symgrad"
 	byHand = "bare"
@@ -141,9 +141,6 @@ func (s *session) readBatch(folder string) error {
 	s.counts[i].kept++
 	s.roundTrips = append(s.roundTrips, roundTrips...)
 	for _, engine := range s.Engines {
-		if engine == byHand && u.Ranks != 2 {
-			continue
-		}
 		rows, err := s.readEngine(folder, engine, u)
 		switch {
 		case errors.Is(err, errPartial):

@@ -115,14 +115,24 @@ func newLine(s *session, k key) line {
 	return l
 }
 
-// hand is by hand over the best one's, where both were measured.
-func (t table) hand() (ratios []float64, highest int64) {
+// hand is by hand over the best one's; NaN if one of them is missing.
+func (l line) hand() float64 {
+	us, ok := l.us[byHand]
+	if !ok || l.best == "" {
+		return math.NaN()
+	}
+	return us / l.us[l.best]
+}
+
+// hand is that of the lines that have it.
+func (t table) hand() []float64 {
+	var ratios []float64
 	for _, l := range t.lines {
-		if us, ok := l.us[byHand]; ok && l.best != "" {
-			ratios, highest = append(ratios, us/l.us[l.best]), l.bytes
+		if r := l.hand(); !math.IsNaN(r) {
+			ratios = append(ratios, r)
 		}
 	}
-	return ratios, highest
+	return ratios
 }
 
 func (t *table) summarize() {

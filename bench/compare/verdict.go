@@ -50,10 +50,11 @@ type verdict struct {
 	EachLimit float64 `json:"each_limit,omitempty"`
 	Mean      float64 `json:"geomean"` // the largest geometric mean of an operation
 	MeanLimit float64 `json:"geomean_limit,omitempty"`
-	HandMost  float64 `json:"hand_most,omitempty"` // the largest ratio of what two processes take by hand; 0 if it was not measured
+	Above     int     `json:"above,omitempty"`     // rows whose ratio is above EachLimit
+	HandMost  float64 `json:"hand_most,omitempty"` // the largest ratio of what processes take by hand; 0 if it was not measured
 	HandMean  float64 `json:"hand_geomean,omitempty"`
-	HandTo    int64   `json:"hand_to_bytes,omitempty"`
-	Missing   string  `json:"missing,omitempty"` // what was not measured
+	HandAbove int     `json:"hand_above,omitempty"` // those of Above that are above by hand, too
+	Missing   string  `json:"missing,omitempty"`    // what was not measured
 }
 
 // judge is one verdict for each criterion and style.
@@ -84,8 +85,17 @@ func (c criterion) judge(u unit, tables []table) verdict {
 			v.Most, v.At = t.most, strings.TrimSpace(op+" "+sizeOf(op, t.worst))
 		}
 		v.Mean = max(v.Mean, t.mean)
-		if ratios, highest := t.hand(); len(ratios) > 0 {
-			v.HandMost, v.HandMean, v.HandTo = max(v.HandMost, slices.Max(ratios)), max(v.HandMean, geomean(ratios)), max(v.HandTo, highest)
+		if ratios := t.hand(); len(ratios) > 0 {
+			v.HandMost, v.HandMean = max(v.HandMost, slices.Max(ratios)), max(v.HandMean, geomean(ratios))
+		}
+		for _, l := range t.lines {
+			if c.each == 0 || !(l.ratio > c.each) {
+				continue
+			}
+			v.Above++
+			if l.hand() > c.each {
+				v.HandAbove++
+			}
 		}
 	}
 	v.Missing = strings.Join(missing, ", ")
@@ -116,7 +126,10 @@ func (v verdict) String() string {
 		parts = append(parts, fmt.Sprintf("geomean %s%s", formatRatio(v.Mean), limitText(v.MeanLimit)))
 	}
 	if v.HandMost > 0 {
-		parts = append(parts, fmt.Sprintf("by hand, to %s, at most %s, geomean %s", formatSize(v.HandTo), formatRatio(v.HandMost), formatRatio(v.HandMean)))
+		parts = append(parts, fmt.Sprintf("by hand at most %s, geomean %s", formatRatio(v.HandMost), formatRatio(v.HandMean)))
+		if v.Above > 0 {
+			parts = append(parts, fmt.Sprintf("%d of %d rows above the limit are above it by hand, too", v.HandAbove, v.Above))
+		}
 	}
 	if v.Missing != "" {
 		parts = append(parts, "not measured: "+v.Missing)

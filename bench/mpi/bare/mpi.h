@@ -1,9 +1,12 @@
-// What two cores take by hand: the few functions of MPI that collbench calls, for two processes and up to 4 KiB, with nothing besides
-// that a library needs: no checks, no errors, no third rank, no waiting but spinning. Compiled with this in place of MPI's header,
-// collbench measures what is left when everything else is taken away.
+// What cores take by hand: the few functions of MPI that collbench calls, for as many processes as the environment's BARE_RANKS says
+// (2 by default), with nothing besides that a library needs: no checks, no errors, no recovery, no waiting but spinning, or yielding
+// where processes share cores. Up to BARE_SLOT bytes go through slots; more are read where they lie, since all buffers are shared
+// memory.
+// Compiled with this in place of MPI's header, collbench measures what is left when everything else is taken away.
 #ifndef SYMGRAD_BENCH_BARE_MPI_H
 #define SYMGRAD_BENCH_BARE_MPI_H
 
+#include <errno.h>
 #include <immintrin.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -19,59 +22,125 @@
 #define MPI_IN_PLACE ((void *)-1)
 enum { MPI_COMM_WORLD, MPI_FLOAT, MPI_DOUBLE, MPI_INT, MPI_INT64_T, MPI_SUM, MPI_MAX };
 
-enum { BARE_MOST = 4096, BARE_LINE = 48 };
+enum { BARE_SLOT = 4096, BARE_LINE = 48, BARE_MOST = 64, BARE_SPINS = 100 };
 
-// What one rank writes and the other reads. Up to BARE_LINE bytes travel in one cache line with the number of the call.
+// What one rank writes and the others read. Up to BARE_LINE bytes travel in one cache line with the number of the call.
 struct bare_slot {
 	_Alignas(128) char line[BARE_LINE];
 	_Atomic uint64_t seq;
-	_Alignas(128) char data[BARE_MOST];
+	_Alignas(128) char data[BARE_SLOT];
 };
 
 struct bare_side {
-	struct bare_slot slot[2]; // by parity: who is in call k+2 knows that the other is done with k
+	struct bare_slot slot[2]; // by parity: who is in call k+2 knows that the others are done with k
 	_Alignas(128) _Atomic uint64_t met;
+	_Alignas(128) _Atomic uint64_t done; // the last call whose buffers this rank has read and written
+};
+
+// Where the buffers of a call lie, which is the same address for all processes.
+struct bare_place {
+	const char *src;
+	char *dst;
 };
 
 static struct {
-	struct bare_side *own, *peer;
-	int rank;
-	pid_t child;
+	struct bare_side *side; // of all ranks
+	char *heap;             // of this one
+	int rank, ranks;
+	bool crowded; // processes share cores
 	uint64_t seq, met;
 } bare;
 
+static const size_t bare_heap = (size_t)1 << 32; // address space of each rank's buffers
+
+// collbench's buffers are shared memory, too, and stay until the end.
+static inline int bare_memalign(void **p, size_t align, size_t bytes)
+{
+	*p = bare.heap;
+	bare.heap += (bytes + align - 1) / align * align;
+	return 0;
+}
+#define posix_memalign bare_memalign
+#define free(p) ((void)(p))
+
 static inline void bare_await(_Atomic uint64_t *at, uint64_t seq)
 {
-	while (atomic_load_explicit(at, memory_order_acquire) < seq)
-		;
+	for (int spins = 1; atomic_load_explicit(at, memory_order_acquire) < seq; spins++)
+		if (bare.crowded && spins % BARE_SPINS == 0)
+			sched_yield();
 }
 
-// Posts n bytes and gives the other's.
-static inline const void *bare_exchange(const void *src, size_t n)
+static inline struct bare_slot *bare_slot_of(int rank) { return &bare.side[rank].slot[bare.seq & 1]; }
+
+static inline const void *bare_given(int rank, size_t n)
 {
-	uint64_t seq = ++bare.seq;
-	struct bare_slot *own = &bare.own->slot[seq & 1], *peer = &bare.peer->slot[seq & 1];
+	return n <= BARE_LINE ? bare_slot_of(rank)->line : bare_slot_of(rank)->data;
+}
+
+// Begins a call by posting n bytes.
+static inline void bare_post(const void *src, size_t n)
+{
+	struct bare_slot *own = bare_slot_of(bare.rank);
 
 	memcpy(n <= BARE_LINE ? own->line : own->data, src, n);
-	atomic_store_explicit(&own->seq, seq, memory_order_release);
-	bare_await(&peer->seq, seq);
-	return n <= BARE_LINE ? peer->line : peer->data;
+	atomic_store_explicit(&own->seq, bare.seq, memory_order_release);
+}
+
+// The same, and waits for all others.
+static inline void bare_exchange(const void *src, size_t n)
+{
+	++bare.seq;
+	bare_post(src, n);
+	for (int r = 0; r < bare.ranks; r++)
+		bare_await(&bare_slot_of(r)->seq, bare.seq);
+}
+
+// Begins a call by telling where the buffers are, and learns of the others'.
+static inline void bare_meet(const void *src, void *dst)
+{
+	struct bare_place own = {src, dst};
+
+	bare_exchange(&own, sizeof own);
+}
+
+static inline const struct bare_place *bare_place_of(int rank) { return bare_given(rank, sizeof(struct bare_place)); }
+
+// Ends a call that has begun so.
+static inline void bare_part(void)
+{
+	atomic_store_explicit(&bare.side[bare.rank].done, bare.seq, memory_order_release);
+	for (int r = 0; r < bare.ranks; r++)
+		bare_await(&bare.side[r].done, bare.seq);
 }
 
 static inline int MPI_Init(int *argc, char ***argv)
 {
-	struct bare_side *all = mmap(NULL, 2 * sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	const char *ranks = getenv("BARE_RANKS");
 	cpu_set_t set, one;
 	int n = 0;
 
 	(void)argc, (void)argv;
-	if (all == MAP_FAILED || (bare.child = fork()) < 0)
+	bare.ranks = ranks != NULL ? atoi(ranks) : 2;
+	if (bare.ranks < 1 || bare.ranks > BARE_MOST)
+		exit(2);
+	bare.side = mmap(NULL, (size_t)bare.ranks * (sizeof *bare.side + bare_heap), PROT_READ | PROT_WRITE,
+	                 MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (bare.side == MAP_FAILED)
 		exit(1);
-	bare.rank = bare.child == 0;
-	bare.own = all + bare.rank;
-	bare.peer = all + !bare.rank;
+	while (bare.rank + 1 < bare.ranks) {
+		pid_t child = fork();
+
+		if (child < 0)
+			exit(1);
+		if (child > 0)
+			break;
+		bare.rank++;
+	}
+	bare.heap = (char *)(bare.side + bare.ranks) + (size_t)bare.rank * bare_heap;
+	bare.heap += -(uintptr_t)bare.heap % 4096;
 	sched_getaffinity(0, sizeof set, &set);
-	for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
+	bare.crowded = bare.ranks > CPU_COUNT(&set);
+	for (int cpu = 0; cpu < CPU_SETSIZE && !bare.crowded; cpu++)
 		if (CPU_ISSET(cpu, &set) && n++ == bare.rank) {
 			CPU_ZERO(&one);
 			CPU_SET(cpu, &one);
@@ -82,10 +151,7 @@ static inline int MPI_Init(int *argc, char ***argv)
 
 static inline int MPI_Finalize(void)
 {
-	int status = 0;
-
-	if (bare.rank == 0)
-		waitpid(bare.child, &status, 0);
+	wait(NULL); // each rank but the last has started the next one
 	return 0;
 }
 
@@ -96,109 +162,222 @@ static inline int MPI_Abort(int comm, int code)
 }
 
 static inline int MPI_Comm_rank(int comm, int *rank) { return (void)comm, *rank = bare.rank, 0; }
-static inline int MPI_Comm_size(int comm, int *ranks) { return (void)comm, *ranks = 2, 0; }
+static inline int MPI_Comm_size(int comm, int *ranks) { return (void)comm, *ranks = bare.ranks, 0; }
 
 static inline int MPI_Get_library_version(char *text, int *length)
 {
-	*length = sprintf(text, "none: two processes by hand");
+	*length = sprintf(text, "none: processes by hand");
 	return 0;
 }
 
 static inline int MPI_Barrier(int comm)
 {
 	(void)comm;
-	atomic_store_explicit(&bare.own->met, ++bare.met, memory_order_release);
-	bare_await(&bare.peer->met, bare.met);
+	atomic_store_explicit(&bare.side[bare.rank].met, ++bare.met, memory_order_release);
+	for (int r = 0; r < bare.ranks; r++)
+		bare_await(&bare.side[r].met, bare.met);
 	return 0;
 }
 
-static inline void bare_sum(float *dst, const float *first, const float *second, int n)
+// dst[i] = the sum over the ranks, in their order, of src[rank][i].
+static inline void bare_sum(float *dst, const float *const *src, size_t n)
 {
-	for (int i = 0; i < n; i++)
-		dst[i] = first[i] + second[i];
+	if (bare.ranks == 2) {
+		const float *a = src[0], *b = src[1];
+
+#pragma GCC ivdep
+		for (size_t i = 0; i < n; i++)
+			dst[i] = a[i] + b[i];
+		return;
+	}
+	for (size_t from = 0; from < n; from += 1024) { // parts that stay in the first cache
+		size_t to = from + 1024 < n ? from + 1024 : n;
+		const float *a = src[0], *b = src[1];
+
+#pragma GCC ivdep
+		for (size_t i = from; i < to; i++)
+			dst[i] = a[i] + b[i];
+		for (int r = 2; r < bare.ranks; r++) {
+			const float *c = src[r];
+
+#pragma GCC ivdep
+			for (size_t i = from; i < to; i++)
+				dst[i] += c[i];
+		}
+	}
+}
+
+// What all ranks have given of a call of n bytes in slots, each from element at on; the own ones from src, which others do not read,
+// unless a sum in dst would be written over them too soon.
+static inline void bare_gather(const float **given, const void *src, const void *dst, size_t n, size_t at)
+{
+	for (int r = 0; r < bare.ranks; r++)
+		given[r] = (const float *)(r == bare.rank && (src != dst || bare.ranks == 2) ? src : bare_given(r, n)) + at;
+}
+
+// Each rank sums a block and stores it to all.
+static inline void bare_allreduce(const float *src, float *dst, size_t n)
+{
+	const size_t line = 64;
+	size_t per = (n / (size_t)bare.ranks + line - 1) / line * line, from = per * (size_t)bare.rank;
+	size_t to = bare.rank == bare.ranks - 1 ? n : from + per;
+	const float *from_rank[BARE_MOST];
+
+	bare_meet(src, dst);
+	if (to > n)
+		to = n;
+	for (size_t part = 1024; from < to; from += part) {
+		size_t m = to - from < part ? to - from : part;
+		float sum[1024];
+
+		for (int r = 0; r < bare.ranks; r++)
+			from_rank[r] = (const float *)bare_place_of(r)->src + from;
+		bare_sum(sum, from_rank, m);
+		for (int r = 0; r < bare.ranks; r++)
+			memcpy((float *)bare_place_of(r)->dst + from, sum, m * 4);
+	}
+	bare_part();
+}
+
+// A number of collbench's own.
+static inline void bare_number(const void *src, void *dst, int type, int op)
+{
+	bare_exchange(src, 8);
+	memcpy(dst, src, 8);
+	for (int r = 0; r < bare.ranks; r++) {
+		const void *given = bare_given(r, 8);
+
+		if (r == bare.rank)
+			continue;
+		if (type == MPI_INT64_T)
+			*(int64_t *)dst += *(const int64_t *)given;
+		else if (op == MPI_SUM)
+			*(double *)dst += *(const double *)given;
+		else if (*(const double *)given > *(double *)dst)
+			*(double *)dst = *(const double *)given;
+	}
 }
 
 static inline int MPI_Allreduce(const void *src, void *dst, int n, int type, int op, int comm)
 {
+	const float *given[BARE_MOST];
+
 	(void)comm;
 	if (src == MPI_IN_PLACE)
 		src = dst;
-	const void *theirs = bare_exchange(src, (size_t)n * (type == MPI_FLOAT ? 4 : 8));
-	if (type == MPI_FLOAT)
-		bare_sum(dst, bare.rank == 0 ? src : theirs, bare.rank == 0 ? theirs : src, n);
-	else if (type == MPI_DOUBLE)
-		*(double *)dst = op == MPI_MAX && *(double *)src > *(const double *)theirs ? *(double *)src : *(const double *)theirs;
-	else
-		*(int64_t *)dst = *(const int64_t *)src + *(const int64_t *)theirs;
+	if (type != MPI_FLOAT)
+		return bare_number(src, dst, type, op), 0;
+	if ((size_t)n * 4 > BARE_SLOT)
+		return bare_allreduce(src, dst, (size_t)n), 0;
+	bare_exchange(src, (size_t)n * 4);
+	bare_gather(given, src, dst, (size_t)n * 4, 0);
+	bare_sum(dst, given, (size_t)n);
 	return 0;
 }
 
 static inline int MPI_Reduce(const void *src, void *dst, int n, int type, int op, int root, int comm)
 {
-	(void)n, (void)type, (void)op, (void)root, (void)comm;
-	*(double *)dst = *(const double *)src + *(const double *)bare_exchange(src, 8);
-	return 0;
+	(void)n, (void)root;
+	return MPI_Allreduce(src, dst, 1, type, op, comm);
 }
 
 static inline int MPI_Gather(const void *src, int n, int type, void *dst, int m, int type2, int root, int comm)
 {
 	(void)n, (void)type, (void)m, (void)type2, (void)root, (void)comm;
-	int theirs = *(const int *)bare_exchange(src, 4);
-	((int *)dst)[bare.rank] = *(const int *)src;
-	((int *)dst)[!bare.rank] = theirs;
+	bare_exchange(src, 4);
+	for (int r = 0; r < bare.ranks; r++)
+		((int *)dst)[r] = *(const int *)bare_given(r, 4);
 	return 0;
 }
 
 static inline int MPI_Reduce_scatter_block(const void *src, void *dst, int n, int type, int op, int comm)
 {
+	size_t bytes = (size_t)bare.ranks * (size_t)n * 4, at = (size_t)bare.rank * (size_t)n;
+	const float *given[BARE_MOST];
+
 	(void)type, (void)op, (void)comm;
-	if (src == MPI_IN_PLACE)
-		src = dst;
-	const float *mine = (const float *)src + bare.rank * n;
-	const float *theirs = bare_exchange((const float *)src + !bare.rank * n, (size_t)n * 4);
-	bare_sum(dst, bare.rank == 0 ? mine : theirs, bare.rank == 0 ? theirs : mine, n);
+	if (bytes <= BARE_SLOT) {
+		bare_exchange(src, bytes);
+		bare_gather(given, src, dst, bytes, at);
+		bare_sum(dst, given, (size_t)n);
+		return 0;
+	}
+	bare_meet(src, dst);
+	for (int r = 0; r < bare.ranks; r++)
+		given[r] = (const float *)bare_place_of(r)->src + at;
+	bare_sum(dst, given, (size_t)n);
+	bare_part();
 	return 0;
 }
 
 static inline int MPI_Allgather(const void *src, int n, int type, void *dst, int m, int type2, int comm)
 {
+	size_t bytes = (size_t)n * 4;
+	bool slots = bytes <= BARE_SLOT;
+
 	(void)type, (void)m, (void)type2, (void)comm;
-	float *own = (float *)dst + bare.rank * n, *other = (float *)dst + !bare.rank * n;
 	if (src == MPI_IN_PLACE)
-		src = own;
-	const void *theirs = bare_exchange(src, (size_t)n * 4);
-	if (src != own)
-		memcpy(own, src, (size_t)n * 4);
-	memcpy(other, theirs, (size_t)n * 4);
+		src = (char *)dst + (size_t)bare.rank * bytes;
+	if (slots)
+		bare_exchange(src, bytes);
+	else
+		bare_meet(src, dst);
+	for (int i = 0; i < bare.ranks; i++) {
+		int r = (bare.rank + i) % bare.ranks;
+		const void *from = r == bare.rank ? src : slots ? bare_given(r, bytes) : bare_place_of(r)->src;
+		char *to = (char *)dst + (size_t)r * bytes;
+
+		if (from != to)
+			memcpy(to, from, bytes);
+	}
+	if (!slots)
+		bare_part();
 	return 0;
 }
 
 static inline int MPI_Alltoall(const void *src, int n, int type, void *dst, int m, int type2, int comm)
 {
+	size_t bytes = (size_t)n * 4, all = bytes * (size_t)bare.ranks, at = bytes * (size_t)bare.rank;
+	bool slots = all <= BARE_SLOT;
+
 	(void)type, (void)m, (void)type2, (void)comm;
-	const void *theirs = bare_exchange((const float *)src + !bare.rank * n, (size_t)n * 4);
-	memcpy((float *)dst + bare.rank * n, (const float *)src + bare.rank * n, (size_t)n * 4);
-	memcpy((float *)dst + !bare.rank * n, theirs, (size_t)n * 4);
+	if (slots)
+		bare_exchange(src, all);
+	else
+		bare_meet(src, dst);
+	for (int i = 0; i < bare.ranks; i++) {
+		int r = (bare.rank + i) % bare.ranks;
+		const char *from = r == bare.rank ? src : slots ? bare_given(r, all) : bare_place_of(r)->src;
+
+		memcpy((char *)dst + (size_t)r * bytes, from + at, bytes);
+	}
+	if (!slots)
+		bare_part();
 	return 0;
 }
 
-// The root waits for nobody but who has not taken what lay in the slot.
+// The root waits for nobody but who has not taken what lay in the slot, or is to take what lies in its buffer.
 static inline int MPI_Bcast(void *buf, int n, int type, int root, int comm)
 {
-	(void)type, (void)comm;
-	uint64_t seq = ++bare.seq;
-	struct bare_slot *own = &bare.own->slot[seq & 1], *peer = &bare.peer->slot[seq & 1];
 	size_t bytes = (size_t)n * 4;
+	struct bare_place own = {buf, NULL};
 
-	if (bare.rank == root) {
-		bare_await(&peer->seq, seq > 2 ? seq - 2 : 0);
-		memcpy(bytes <= BARE_LINE ? own->line : own->data, buf, bytes);
-		atomic_store_explicit(&own->seq, seq, memory_order_release);
+	(void)type, (void)comm;
+	++bare.seq;
+	if (bare.rank != root) {
+		bare_await(&bare_slot_of(root)->seq, bare.seq);
+		memcpy(buf, bytes <= BARE_SLOT ? bare_given(root, bytes) : bare_place_of(root)->src, bytes);
+		atomic_store_explicit(&bare_slot_of(bare.rank)->seq, bare.seq, memory_order_release);
 		return 0;
 	}
-	bare_await(&peer->seq, seq);
-	memcpy(buf, bytes <= BARE_LINE ? peer->line : peer->data, bytes);
-	atomic_store_explicit(&own->seq, seq, memory_order_release);
+	for (int r = 0; r < bare.ranks; r++)
+		if (r != root)
+			bare_await(&bare_slot_of(r)->seq, bare.seq > 2 ? bare.seq - 2 : 0);
+	if (bytes <= BARE_SLOT)
+		return bare_post(buf, bytes), 0;
+	bare_post(&own, sizeof own);
+	for (int r = 0; r < bare.ranks; r++)
+		bare_await(&bare_slot_of(r)->seq, bare.seq);
 	return 0;
 }
 
