@@ -34,12 +34,14 @@ const (
 
 	flagAt   = 0   // round whose direct moves this rank has finished
 	bellAt   = 128 // rung by peers that moved a channel to or from this rank
-	stateAt  = 256 // what the rank is doing now
+	stateAt  = 256 // what the rank is doing now; behind it what it did before it waited (see worked)
 	leftAt   = 384 // 1 when the rank has closed its end
 	sentAt   = 512 // chunks put into the staging slots
 	tookAt   = 640 // chunks taken from all staging slots
 	summedAt = 768 // chunks of which this rank has summed its block
 	treeAt   = 896 // steps of dissemination barriers
+
+	workedAt = stateAt + 16
 
 	headerAt  = 1024 // a ring: what this rank told of its last rounds
 	headerLen = 128
@@ -261,6 +263,12 @@ func packState(k dist.Kind, peer int, seq uint64) uint64 {
 
 func unpackState(s uint64) (k dist.Kind, peer int, seq uint64) {
 	return dist.Kind(s >> 56), int(uint16(s>>40)) - 1, s & (1<<40 - 1)
+}
+
+// worked tells when a rank began to wait, and since when it had not waited before, both in ticks.
+func (c *control) worked(rank int) (since, until *uint64) {
+	at := c.page(rank) + workedAt
+	return c.u64(at), c.u64(at + 8)
 }
 
 // busy and idle set this rank's state word; idle keeps the last operation's number for messages. Nobody waits for it.

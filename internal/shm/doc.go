@@ -8,6 +8,7 @@
 //	control.go    the layout of a group's control segment: words, announcements, headers, slots, channels
 //	announce.go   rounds: how ranks meet, compare what they are doing, and know that memory may be used again
 //	wait.go       waiting for a peer: spin, yield, futex; abort, timeout and deadlock are noticed here
+//	abort.go      how a group is broken, and the error that all ranks then have
 //	transport.go  dist.Transport: turns, operations on the caller, Split, Heap, Abort, Close
 //	coll.go       collectives directly between heaps, and the choice of the way
 //	apart.go      allreduces out of place between two ranks, by the faster of two ways
@@ -35,8 +36,9 @@
 // private memory, so that all of it is waited for once; and a barrier ends on rank 0 first, which is the root of most
 // broadcasts, so that the others find its data when they get a core.
 //
-// A rank that waits spins, then yields its core, then sleeps on a futex. When somebody who is not waiting keeps a yielded core,
-// a data loader for example, ranks sleep at once for a while.
+// A rank that waits spins, then yields its core, then sleeps on a futex. It spins longer in an operation on its caller, who has nothing
+// else to do, than beside a computation. When somebody who is not waiting keeps a yielded core, a data loader for example, ranks
+// sleep at once for a while; what ranks that share a core had to do meanwhile does not count.
 //
 // Sums are taken in rank order in every path, so bits depend neither on the path nor on chunk sizes.
 //

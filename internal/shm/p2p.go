@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/ticks"
 	"github.com/symgrad/symgrad/tensor"
 )
 
@@ -47,6 +48,7 @@ func (t *Transport) exchange(ops []dist.Op) error {
 			if err := t.restExchange(&s, bell, seen); err != nil {
 				return err
 			}
+			t.resumed = ticks.Now()
 		}
 	}
 }

@@ -54,6 +54,7 @@ type Transport struct {
 	one       [1]dist.Op
 	habits    [21]habit  // of allreduces apart, by the logarithm of their bytes
 	waitsFor  int        // rank, in a long wait for one
+	resumed   int64      // when it last had what it had waited for, in ticks
 	sleepy    int        // waits to come that sleep without yielding, because somebody else wants the cores
 	dozes     int        // how many that were when it was last so
 	calm      int        // short yields since
@@ -214,17 +215,6 @@ func (t *Transport) do(op *dist.Op) error {
 		return t.opError(op, err)
 	}
 	return nil
-}
-
-// stalls is called when the running operation has to wait: others may now use the group, and can see what it is doing.
-func (t *Transport) stalls() {
-	t.op.Blocks()
-	t.wakeAll()
-	peer := -1
-	if t.op.Kind.PointToPoint() {
-		peer = t.op.Peer
-	}
-	t.ctl.busy(t.rank, t.op.Kind, peer, t.op.Seq)
 }
 
 // takeTurn returns when it is the caller's turn. The lock is held.

@@ -1,7 +1,6 @@
 package shm
 
 import (
-	"encoding/binary"
 	"fmt"
 	"runtime"
 	"strings"
@@ -29,6 +28,20 @@ const (
 
 // crowded reports whether ranks share cores, as far as this one knows.
 func (t *Transport) crowded() bool { return t.spins == spinsShared }
+
+// stalls is called when the running operation has to wait: others may now use the group, and can see what it is doing.
+func (t *Transport) stalls() {
+	t.op.Blocks()
+	t.wakeAll()
+	peer := -1
+	if t.op.Kind.PointToPoint() {
+		peer = t.op.Peer
+	}
+	t.ctl.busy(t.rank, t.op.Kind, peer, t.op.Seq)
+	since, until := t.ctl.worked(t.rank)
+	asym.Store(since, uint64(t.resumed))
+	asym.Store(until, uint64(ticks.Now()))
+}
 
 // lookAround is how long a wait lasts before it looks whether the two ranks wait for each other.
 const lookAround = 100 * time.Millisecond
@@ -71,7 +84,7 @@ func (t *Transport) await(word *uint64, want uint64, peer int) error {
 	}
 	t.stalls()
 	t.waitsFor = peer
-	defer func() { t.waitsFor = -1 }()
+	defer func() { t.waitsFor, t.resumed = -1, ticks.Now() }()
 	s := t.newSleeper()
 	for {
 		seen := atomic.LoadUint64(word)
@@ -126,9 +139,11 @@ func (t *Transport) rest(s *sleeper, word *uint64, seen uint64, peer int) error 
 }
 
 // yieldsLong yields once, and reports whether that took so long that the next waits had better sleep: few of them, and twice as many
-// each time when it happens again and again, since one time slice of somebody tells little.
+// each time when it happens again and again, since one time slice of somebody tells little. Where ranks share cores, what they
+// had to do meanwhile does not count.
 func (t *Transport) yieldsLong() bool {
-	if yield() <= longYield+t.tenure() {
+	away := yield()
+	if away <= longYield+t.tenure() || t.crowded() && t.peersWorked(away) > away/2 {
 		if t.calm++; t.calm == calmYields {
 			t.dozes = 0
 		}
@@ -138,6 +153,19 @@ func (t *Transport) yieldsLong() bool {
 	t.dozes = min(max(2*t.dozes, fewDozes), t.node.sleepy)
 	t.sleepy = t.dozes
 	return true
+}
+
+// peersWorked is how many of the last ticks other ranks had something to do before they began to wait, in all.
+func (t *Transport) peersWorked(last int64) int64 {
+	end, total := ticks.Now(), int64(0)
+	begin := end - last
+	for r := range t.size {
+		if r != t.rank {
+			since, until := t.ctl.worked(r)
+			total += max(0, min(int64(atomic.LoadUint64(until)), end)-max(int64(atomic.LoadUint64(since)), begin))
+		}
+	}
+	return total
 }
 
 // yield gives the core to whoever wants it, and returns how many ticks it was away. Somebody who keeps it, for a time slice
@@ -312,69 +340,3 @@ func futexWait(word *uint64, seen uint64) {
 	}
 	atomic.AddUint64(n, ^uint64(0))
 }
-
-// abortKind is why a group is broken.
-type abortKind uint32
-
-const (
-	abortDied abortKind = 1 + iota
-	abortUser
-	abortMismatch
-	abortTimeout
-	abortClosed
-	abortFault
-)
-
-// fail breaks the group for good, unless it is broken already. rank is whom the reason is about.
-func (t *Transport) fail(kind abortKind, rank int, text string) {
-	c := t.ctl
-	if !atomic.CompareAndSwapUint64(c.abort(), 0, uint64(kind)<<32|uint64(uint32(rank))) {
-		return
-	}
-	n := copy(c.mem[abortText:pageBytes], text)
-	binary.LittleEndian.PutUint64(c.mem[abortLength:], uint64(n))
-	atomic.StoreUint64(c.u64(abortReady), 1)
-}
-
-// aborted is the error of a broken group; nil while it is whole.
-func (t *Transport) aborted() error {
-	c := t.ctl
-	code := atomic.LoadUint64(c.abort())
-	if code == 0 {
-		return nil
-	}
-	ready, text := c.u64(abortReady), "no details"
-	if followed(ready, 1); atomic.LoadUint64(ready) == 1 {
-		n := binary.LittleEndian.Uint64(c.mem[abortLength:])
-		text = string(c.mem[abortText : abortText+min(n, maxAbortText)])
-	}
-	rank := int(int32(uint32(code)))
-	switch abortKind(code >> 32) {
-	case abortDied:
-		return &dist.RankError{Rank: rank, How: text}
-	case abortMismatch:
-		return &brokenError{dist.ErrMismatch, text}
-	case abortTimeout:
-		return &brokenError{dist.ErrTimeout, text}
-	case abortClosed:
-		return &brokenError{dist.ErrClosed, text}
-	case abortUser:
-		return fmt.Errorf("%w by rank %d: %s", dist.ErrAborted, rank, text)
-	}
-	return fmt.Errorf("%w: rank %d: %s", dist.ErrAborted, rank, text)
-}
-
-// brokenError is a sentinel whose text another rank wrote in full; it matches ErrAborted too.
-type brokenError struct {
-	kind error
-	text string
-}
-
-func (e *brokenError) Error() string {
-	if strings.Contains(e.text, e.kind.Error()) {
-		return e.text
-	}
-	return e.kind.Error() + ": " + e.text
-}
-
-func (e *brokenError) Is(target error) bool { return target == e.kind || target == dist.ErrAborted }
