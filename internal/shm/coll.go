@@ -12,7 +12,10 @@ import (
 // Sizes in bytes, of the larger buffer, at which another way becomes faster; measured, see bench/.
 const (
 	helpBroadcast = 256 << 10 // from here a root with nothing to copy of its own stores a part of a broadcast to the others
-	streamApart   = 32 << 20  // of all ranks: from here sums out of place and copies bypass the cache when they store; in place never
+
+	// Of all ranks: from here sums out of place and copies bypass the cache when they store, and where the last cache has room for
+	// them from the second; in place never.
+	streamApart, streamRoomy = 32 << 20, 64 << 20
 
 	// Where ranks share cores, waiting for each other twice, as the direct way does, costs more than a copy up to here.
 	stageBroadcast = 16 << 10
@@ -159,7 +162,7 @@ func (t *Transport) moveDirect(op *dist.Op, bytes int) error {
 
 // storing is how to store the result of an operation of that many bytes on each rank.
 func (t *Transport) storing(bytes int) reduce.How {
-	if t.size*bytes >= streamApart {
+	if t.size*bytes >= t.node.streams {
 		return reduce.NonTemporal
 	}
 	return 0

@@ -2,7 +2,10 @@ package shm
 
 import (
 	"errors"
+	"os"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -46,15 +49,16 @@ func (c Config) withDefaults() Config {
 
 // node is one rank as all its groups share it: connections, heaps, and who has died.
 type node struct {
-	cfg    Config
-	rank   int // in the world
-	size   int // of the world
-	maker  maker
-	link   link
-	spins  int
-	sleepy int           // waits that do without yields after a long one
-	nextID atomic.Uint64 // numbers the segments this rank hands out
-	heaps  atomic.Pointer[[]*Heap]
+	cfg     Config
+	rank    int // in the world
+	size    int // of the world
+	maker   maker
+	link    link
+	spins   int
+	sleepy  int           // waits that do without yields after a long one
+	streams int           // see streamApart
+	nextID  atomic.Uint64 // numbers the segments this rank hands out
+	heaps   atomic.Pointer[[]*Heap]
 
 	mu     sync.Mutex
 	groups []*Transport
@@ -66,8 +70,23 @@ func newNode(cfg Config, rank, size int, m maker, l link) *node {
 	if size <= cores() {
 		nd.spins = spinsAlone
 	}
+	nd.streams = streamsFrom("/sys/devices/system/cpu/cpu0/cache/index3/size")
 	nd.heaps.Store(&[]*Heap{})
 	return nd
+}
+
+// streamsFrom is from how many bytes of all ranks on stores bypass the cache, by the size of the last one that the kernel has in the
+// file at path, such as 32768K.
+func streamsFrom(path string) int {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return streamApart
+	}
+	kib, err := strconv.Atoi(strings.TrimSuffix(strings.TrimSpace(string(text)), "K"))
+	if err != nil || kib < streamRoomy>>10 {
+		return streamApart
+	}
+	return streamRoomy
 }
 
 // cores is how many this process may run on.
