@@ -80,8 +80,7 @@ func adviseMemory(rep Report) []string {
 	case s.DevShm.TotalBytes < leastDevShm:
 		advice = append(advice, fmt.Sprintf("/dev/shm has %d MiB: NCCL and MPI may need more (docker run --shm-size=8g), backend shm does not", s.DevShm.TotalBytes/mib))
 	}
-	return append(advice, when(s.THPShmem == "never",
-		"shared memory gets no huge pages: echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled lets large heaps have them")...)
+	return advice
 }
 
 func adviseDriver(rep Report) []string {

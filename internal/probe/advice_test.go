@@ -15,7 +15,7 @@ func content() Report {
 		CPU:    CPU{Online: 8, Allowed: 8},
 		Memory: Memory{UsableBytes: 8 * gib},
 		SharedMemory: SharedMemory{
-			Memfd: Trial{Usable: true}, DevShm: FileSystem{TotalBytes: 2 * gib}, THPShmem: "advise",
+			Memfd: Trial{Usable: true}, DevShm: FileSystem{TotalBytes: 2 * gib},
 		},
 		Limits: Limits{Memlock: Limit{Unlimited, Unlimited}, NoFile: Limit{1024, 20000}, PtraceScope: -1},
 		BLAS:   BLAS{Name: "openblas"},
@@ -65,7 +65,6 @@ func TestAdviceNamesTheRemedy(t *testing.T) {
 		{"little memory left", func(r *Report) { r.Memory = Memory{LimitBytes: gib, UsableBytes: 100 * mib} }, "leaves 100 MiB of memory"},
 		{"small /dev/shm", func(r *Report) { r.SharedMemory.DevShm.TotalBytes = 64 * mib }, "/dev/shm has 64 MiB"},
 		{"no /dev/shm", func(r *Report) { r.SharedMemory.DevShm.Problem = "absent" }, "/dev/shm cannot be used (absent)"},
-		{"huge pages", func(r *Report) { r.SharedMemory.THPShmem = "never" }, "shmem_enabled"},
 		{"driver", func(r *Report) {
 			r.GPUs = GPUs{Driver: Library{Path: "/lib/libcuda.so.1", Problem: "cuInit: 999"}}
 		}, "the GPU driver does not work: cuInit: 999"},
