@@ -21,19 +21,22 @@ import (
 // one network namespace and as one user.
 //
 // Collective: all ranks, each with its own rank. Errors: ErrUnsupported of dist when ranks are on different hosts;
-// ErrTimeout when they do not meet within InitTimeout; ErrRoot for a rank outside 0 to size-1; what the system says
-// when there is no shared memory to be had.
+// ErrTimeout when they do not meet within InitTimeout, or before ctx's deadline; ctx's when it is cancelled; ErrRoot for a
+// rank outside 0 to size-1; what the system says when there is no shared memory to be had.
 func Open(ctx context.Context, rank, size int, store dist.Store, cfg Config) (dist.Transport, error) {
 	if size < 1 || rank < 0 || rank >= size {
 		return nil, fmt.Errorf("shm: rank %d of %d: %w", rank, size, dist.ErrRoot)
 	}
 	cfg = cfg.withDefaults()
-	ctx, cancel := context.WithTimeout(ctx, cfg.InitTimeout)
+	within, cancel := context.WithTimeout(ctx, cfg.InitTimeout)
 	defer cancel()
-	t, err := open(ctx, rank, size, store, cfg)
+	t, err := open(within, rank, size, store, cfg)
 	if err != nil {
-		if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) {
+		switch late := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded); {
+		case late && ctx.Err() == nil:
 			err = fmt.Errorf("%w after %v: %w", dist.ErrTimeout, cfg.InitTimeout, err)
+		case late: // the caller's deadline came first
+			err = fmt.Errorf("%w: %w", dist.ErrTimeout, err)
 		}
 		return nil, fmt.Errorf("shm: open rank %d/%d: %w", rank, size, err)
 	}
@@ -224,6 +227,9 @@ func accept(ctx context.Context, ln *net.UnixListener, conns []*net.UnixConn, ra
 	for missing := len(conns) - 1 - rank; missing > 0; {
 		c, err := ln.AcceptUnix()
 		if err != nil {
+			if ctx.Err() != nil {
+				err = context.Cause(ctx) // and not that the listener's deadline, by which it was stopped, is over
+			}
 			var names []string
 			for r := rank + 1; r < len(conns); r++ {
 				if conns[r] == nil {
@@ -248,9 +254,8 @@ func greet(ctx context.Context, c *net.UnixConn, token string) (int, error) {
 	if err := sameUser(c); err != nil {
 		return 0, err
 	}
-	if d, ok := ctx.Deadline(); ok {
-		_ = c.SetReadDeadline(d)
-	}
+	stop := context.AfterFunc(ctx, func() { _ = c.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
 	hello := make([]byte, len(token)+2)
 	n, err := c.Read(hello)
 	if err != nil {
@@ -259,7 +264,10 @@ func greet(ctx context.Context, c *net.UnixConn, token string) (int, error) {
 	if n != len(hello) || !bytes.Equal(hello[:len(token)], []byte(token)) {
 		return 0, errors.New("wrong token")
 	}
-	return int(hello[n-2]) | int(hello[n-1])<<8, c.SetReadDeadline(time.Time{})
+	if !stop() {
+		return 0, context.Cause(ctx)
+	}
+	return int(hello[n-2]) | int(hello[n-1])<<8, nil
 }
 
 // sameUser refuses a connection whose other end runs as another user.
