@@ -3,6 +3,7 @@ package shm
 import (
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -271,16 +272,17 @@ func (t *Transport) describe(rank int) string {
 	return fmt.Sprintf("%v (its #%d)", k, seq)
 }
 
-// whereabouts tells what every rank that has not arrived is doing.
+// whereabouts tells what every rank that this one waits for is doing: in messages their peers, else those that have not arrived.
 func (t *Transport) whereabouts() string {
+	messages := slices.ContainsFunc(t.moves, func(m message) bool { return !m.done() })
 	var parts []string
 	for p := range t.size {
-		if p != t.rank && (t.missing(p) || p == t.waitsFor) {
+		switch {
+		case messages && p == t.rank && t.stuckOn(p):
+			parts = append(parts, "its message to itself has only one half")
+		case messages && t.stuckOn(p), !messages && p != t.rank && (t.missing(p) || p == t.waitsFor):
 			parts = append(parts, fmt.Sprintf("rank %d is in %s", p, t.describe(p)))
 		}
-	}
-	if _, peer, _ := unpackState(atomic.LoadUint64(t.ctl.state(t.rank))); peer >= 0 {
-		parts = append(parts, fmt.Sprintf("rank %d is in %s", peer, t.describe(peer)))
 	}
 	if len(parts) == 0 {
 		return "all ranks have arrived"
