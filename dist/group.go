@@ -110,6 +110,8 @@ func (g *Group) Recorder() *Recorder { return g.c.rec }
 
 // On is a view of the group whose operations go to s. Operations on different streams still run in the order in which
 // they were queued.
+//
+// Errors: its verbs give ErrInvalid where s is nil.
 func (g *Group) On(s Stream) *Group {
 	v := *g
 	v.s, v.block = s, false
@@ -196,8 +198,11 @@ func (g *Group) Heap(bytes int64) (symmetric.Heap, error) {
 // ncclGroupEnd do: sends and receives among them progress together, so an exchange cannot deadlock. The Works inside fn
 // are done at once; the returned one covers them all. Collectives run first, in order.
 //
-// Errors: fn's, or that of the first operation with a wrong argument; then nothing is queued.
+// Errors: fn's, or that of the first operation with a wrong argument; then nothing is queued. ErrInvalid for a nil fn.
 func (g *Group) Batch(fn func(*Group) error) (Work, error) {
+	if fn == nil {
+		return Work{}, fmt.Errorf("group call, rank %d/%d: %w: no function", g.Rank(), g.Size(), ErrInvalid)
+	}
 	if g.batch != nil {
 		if g.batch.ended {
 			return Work{}, errEnded
@@ -307,6 +312,9 @@ func (g *Group) issue(op Op) (Work, error) {
 	c := g.c
 	op.Name = g.name
 	err := c.validate(&op, g.batch != nil)
+	if err == nil && g.s == nil {
+		err = fmt.Errorf("%w: no stream", ErrInvalid)
+	}
 	c.rec.mu.Lock()
 	defer c.rec.mu.Unlock()
 	if g.batch != nil {

@@ -46,6 +46,21 @@ func TestViewsChangeStreamAndName(t *testing.T) {
 	}
 }
 
+func TestViewOnNoStreamSendsNothing(t *testing.T) {
+	g, f := group(t, 0, 2)
+	v := g.On(nil)
+	_, verb := v.Barrier()
+	_, batch := v.Batch(func(b *dist.Group) error { _, err := b.Barrier(); return err })
+	for what, err := range map[string]error{"verb": verb, "group call": batch} {
+		if !errors.Is(err, dist.ErrInvalid) || !strings.Contains(err.Error(), "no stream") {
+			t.Errorf("%s: error %v, want ErrInvalid", what, err)
+		}
+	}
+	if n := len(f.ops()); n != 0 {
+		t.Errorf("%d operations reached the transport", n)
+	}
+}
+
 func TestNameIsInTheError(t *testing.T) {
 	g, _ := group(t, 0, 2)
 	_, err := g.Named("conv1.bias").AllReduce(f32(1), f32(2), dist.Sum)
@@ -116,6 +131,7 @@ func TestBatchThatFailsQueuesNothing(t *testing.T) {
 			return err
 		}, errTest},
 		{"nothing in it", func(*dist.Group) error { return nil }, nil},
+		{"no function", nil, dist.ErrInvalid},
 	} {
 		w, err := g.Batch(tt.fn)
 		if !errors.Is(err, tt.want) || !w.Done() || len(f.ops()) != 0 {
