@@ -221,7 +221,7 @@ func (g *Group) Batch(fn func(*Group) error) (Work, error) {
 		return Work{}, err
 	}
 	if g.block && g.c.inline.t != nil {
-		return Work{}, g.c.inline.batch(&Op{Kind: KindBatch, Ops: b.ops})
+		return Work{}, g.c.inline.batch(&Op{Kind: KindBatch, Name: g.name, Ops: b.ops})
 	}
 	w, err := g.issue(Op{Kind: KindBatch, Ops: b.ops})
 	if err == nil && g.block {

@@ -204,6 +204,26 @@ func TestBlockingBatchRunsOnItsCaller(t *testing.T) {
 	}
 }
 
+// A group call has the name of its view, on the caller as on a stream.
+func TestBlockingBatchHasItsName(t *testing.T) {
+	g, f := inlineGroup(t)
+	f.err = errors.New("test")
+	v := g.Named("halo")
+	for _, g := range []*dist.Group{v, v.Blocking()} {
+		if _, err := g.Batch(func(b *dist.Group) error { _, err := b.Barrier(); return err }); err != nil && !errors.Is(err, f.err) {
+			t.Fatal(err)
+		}
+	}
+	if len(f.ran) != 1 || f.ran[0].Name != "halo" {
+		t.Errorf("ran %+v, want one operation named halo", f.ran)
+	}
+	for _, r := range g.Recorder().Records() {
+		if r.Name != "halo" {
+			t.Errorf("record %+v, want it named halo", r)
+		}
+	}
+}
+
 // Where the transport cannot run operations on their caller, a blocking view waits for the stream.
 func TestBlockingViewWaitsForTheStream(t *testing.T) {
 	g, f := group(t, 0, 2)
