@@ -44,17 +44,23 @@ type core struct {
 	seq      uint64
 	newest   Work // the operation queued last, on whatever stream
 	closed   bool
-	stream   Stream   // the group's own
-	children []closer // subgroups and heaps, closed with the group
+	gone     chan struct{} // closed when Close is done
+	stream   Stream        // the group's own
+	children []closer      // subgroups and heaps, closed with the group
 }
 
 type closer interface{ Close() error }
 
-// over reports whether a child has been closed, so that there is nothing to wait for. A heap may tell; else it is kept.
+// over reports whether the Close of a child is done, so that there is nothing to wait for. A heap may tell; else it is kept.
 func over(x closer) bool {
 	switch x := x.(type) {
 	case *Group:
-		return x.open() != nil
+		select {
+		case <-x.c.gone:
+			return true
+		default:
+			return false
+		}
 	case interface{ Closed() bool }:
 		return x.Closed()
 	}
@@ -73,7 +79,7 @@ func NewGroup(t Transport, traceEntries int) (*Group, error) {
 }
 
 func newGroup(t Transport, rec *Recorder) (*Group, error) {
-	c := &core{t: t, info: t.Info(), rec: rec}
+	c := &core{t: t, info: t.Info(), rec: rec, gone: make(chan struct{})}
 	c.inline.init(c)
 	if st, ok := t.(streamer); ok {
 		s, err := st.NewStream()
@@ -240,14 +246,17 @@ func (g *Group) Abort(cause error) error {
 }
 
 // Close waits for the queued operations, then closes heaps and subgroups made from g, its stream and its transport.
-// Idempotent. Not collective: a peer that still waits for this rank gets ErrClosed.
+// Idempotent; whoever comes second waits as well, since the process may end next, which is a death to peers of a group that
+// is not closed. Not collective: a peer that still waits for this rank gets ErrClosed.
 func (g *Group) Close() error {
 	c := g.c
 	c.rec.mu.Lock()
 	if c.closed {
 		c.rec.mu.Unlock()
+		<-c.gone
 		return nil
 	}
+	defer close(c.gone)
 	c.closed = true
 	c.inline.idle()
 	children, newest := c.children, c.newest

@@ -204,6 +204,37 @@ func (b brokenParts) Split(color, key int) (dist.Transport, error) {
 	return streamed{fake: part.(*fake), err: errTest}, nil
 }
 
+// A program that is told to end may close its world twice at once, and end with the call that returns first.
+func TestTheSecondCloseWaitsForTheFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, g := newFake(0, 1), make(chan struct{})
+		f.gate = g
+		w, err := dist.NewWorld(f, dist.LocalInfo{Size: 1}, 0, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		work, err := w.Barrier()
+		if err != nil {
+			t.Fatal(err)
+		}
+		closed := make(chan error, 2)
+		for range cap(closed) {
+			go func() { closed <- w.Close() }()
+			synctest.Wait() // it is as far as it gets
+		}
+		if len(closed) != 0 {
+			t.Errorf("%d calls of Close have returned while an operation runs", len(closed))
+		}
+		close(g)
+		if err := errors.Join(<-closed, <-closed, work.Wait(), w.Close()); err != nil {
+			t.Error(err)
+		}
+		if want := []string{"run barrier #1", "close world"}; !slices.Equal(f.log.lines, want) {
+			t.Errorf("closed %q, want %q", f.log.lines, want)
+		}
+	})
+}
+
 // A group keeps nothing of the groups and heaps that were made of it and closed again, but for the last.
 func TestAGroupLetsGoOfWhatIsClosed(t *testing.T) {
 	worlds, err := sim.New(1, sim.Config{})

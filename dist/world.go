@@ -19,7 +19,8 @@ type LocalInfo struct {
 	Job      string // id of the job; the same on all ranks
 }
 
-// NewWorld is the world over t. It owns t. onClose, if not nil, is called once when the world is closed.
+// NewWorld is the world over t. It owns t. onClose, if not nil, is called once when the world is closed; it must not close the
+// world itself, since that waits for the Close that has called it.
 //
 // Shapes/units: traceEntries as in NewGroup. Errors: those of NewGroup.
 func NewWorld(t Transport, local LocalInfo, traceEntries int, onClose func() error) (*World, error) {
