@@ -330,7 +330,11 @@ func (t *Transport) batch(op *dist.Op) error {
 			continue
 		}
 		if err := t.collective(&op.Ops[i]); err != nil {
-			return fmt.Errorf("%v %q: %w", op.Ops[i].Kind, op.Ops[i].Name, err)
+			what := op.Ops[i].Kind.String()
+			if name := op.Ops[i].Name; name != "" {
+				what += fmt.Sprintf(" %q", name)
+			}
+			return fmt.Errorf("%s: %w", what, err)
 		}
 	}
 	if len(p2p) == 0 {

@@ -63,3 +63,24 @@ func TestWhatDiffersIsNamedBehindManyThatAgree(t *testing.T) {
 		}
 	}
 }
+
+// A member of a group call is named by its operation, and by its name if it has one.
+func TestErrorOfAGroupCallSaysWhichMember(t *testing.T) {
+	for name, want := range map[string]string{"": "): allreduce: ranks disagree", "w": `): allreduce "w": ranks disagree`} {
+		ts, err := Local(2, GoMemory, Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for rank, err := range wrap(ts, func(w *dist.World) error {
+			return done(w.Batch(func(b *dist.Group) error {
+				x := tensor.Of(make([]float32, 3+w.Rank()))
+				_, err := b.Named(name).AllReduce(x, x, dist.Sum)
+				return err
+			}))
+		}) {
+			if !errors.Is(err, dist.ErrMismatch) || !strings.Contains(err.Error(), want) {
+				t.Errorf("name %q, rank %d: %v, want %s", name, rank, err, want)
+			}
+		}
+	}
+}
