@@ -38,7 +38,7 @@ func agree(w *dist.World, lines []string, local error) error {
 	sum := sha256.Sum256([]byte(text))
 	copy(card[1:], sum[:])
 	binary.LittleEndian.PutUint64(card[33:], uint64(len(text)))
-	cards, err := gather(w, card)
+	cards, err := gather(w, planName, card)
 	if err != nil {
 		return errors.Join(local, err)
 	}
@@ -53,7 +53,7 @@ func agree(w *dist.World, lines []string, local error) error {
 	}
 	padded := make([]byte, longest)
 	copy(padded, text)
-	texts, err := gather(w, padded)
+	texts, err := gather(w, planName, padded)
 	if err != nil {
 		return errors.Join(local, err)
 	}
@@ -100,13 +100,16 @@ func firstDifference(a, b []string) (string, string) {
 	return "", ""
 }
 
-// gather is every rank's mine, by rank; all have one length.
-func gather(w *dist.World, mine []byte) ([][]byte, error) {
+// planName is what the operations of agree are called.
+const planName = "ddp plan"
+
+// gather is every rank's mine, by rank; all have one length. The operation has the given name.
+func gather(w *dist.World, name string, mine []byte) ([][]byte, error) {
 	all := make([]byte, len(mine)*w.Size())
 	if w.Device() != tensor.Host {
-		return gatherOnGPU(w, mine)
+		return gatherOnGPU(w, name, mine)
 	}
-	work, err := w.Named("ddp plan").AllGather(tensor.Of(all), tensor.Of(mine))
+	work, err := w.Named(name).AllGather(tensor.Of(all), tensor.Of(mine))
 	if err == nil {
 		err = work.Wait()
 	}

@@ -311,7 +311,7 @@ func (d *DDP) closeValues() error {
 }
 
 // gatherOnGPU is gather by way of a heap, since the buffers of collectives are the GPU's.
-func gatherOnGPU(w *dist.World, mine []byte) (parts [][]byte, err error) {
+func gatherOnGPU(w *dist.World, name string, mine []byte) (parts [][]byte, err error) {
 	heap, err := w.Heap(roundUp(int64(len(mine)*w.Size())) + roundUp(int64(len(mine))))
 	if err != nil {
 		return nil, err
@@ -331,7 +331,7 @@ func gatherOnGPU(w *dist.World, mine []byte) (parts [][]byte, err error) {
 	if err != nil {
 		return nil, err
 	}
-	work, err := w.Named("ddp plan").AllGather(dst.Local(), src.Local())
+	work, err := w.Named(name).AllGather(dst.Local(), src.Local())
 	if err == nil {
 		err = work.Wait()
 	}

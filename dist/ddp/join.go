@@ -187,7 +187,7 @@ func Steps(w *dist.World, batches int) (int, error) {
 	if batches < 0 || batches > math.MaxInt64/2 {
 		return 0, fmt.Errorf("ddp steps rank %d/%d: %w: %d batches", w.Rank(), w.Size(), dist.ErrInvalid, batches)
 	}
-	all, err := gather(w, binary.LittleEndian.AppendUint64(nil, uint64(batches)))
+	all, err := gather(w, "ddp steps", binary.LittleEndian.AppendUint64(nil, uint64(batches)))
 	if err != nil {
 		return 0, fmt.Errorf("ddp steps rank %d/%d: %w", w.Rank(), w.Size(), err)
 	}

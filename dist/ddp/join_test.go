@@ -377,3 +377,16 @@ func TestAllRanksWithoutDataEndWithoutJoin(t *testing.T) {
 		return k.close()
 	})
 }
+
+// What Steps exchanges is called that, in errors and in the recorder.
+func TestStepsIsCalledSteps(t *testing.T) {
+	onRanks(t, 2, func(w *dist.World) error {
+		if _, err := ddp.Steps(w, 1); err != nil {
+			return err
+		}
+		if all := w.Recorder().Records(); len(all) != 1 || all[0].Name != "ddp steps" {
+			return fmt.Errorf("records %+v, want one named ddp steps", all)
+		}
+		return nil
+	})
+}
