@@ -206,6 +206,9 @@ func TestAnErrorInNoSyncDropsWhatWasAccumulated(t *testing.T) {
 		if err := a.d.NoSync(func() error { return a.d.NoSync(func() error { return nil }) }); !errors.Is(err, dist.ErrInvalid) {
 			return fmt.Errorf("NoSync in NoSync is %v", err)
 		}
+		if err := a.d.NoSync(nil); !errors.Is(err, dist.ErrInvalid) {
+			return fmt.Errorf("NoSync of nothing is %w", err)
+		}
 		func() {
 			defer func() { err = fmt.Errorf("%v", recover()) }()
 			_ = a.d.NoSync(func() error { panic(errors.Join(a.run(indices(100, 103)), boom)) })

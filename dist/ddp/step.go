@@ -238,8 +238,11 @@ func (d *DDP) stepError(err error) error {
 // zero there: nodes keep those of the run before. With OverlapGather the first run inside gathers weights: there, all
 // ranks must drop what they have accumulated, or none.
 //
-// Errors: fn's; then, and after a panic, everything accumulated so far is dropped. dist.ErrInvalid for a call inside fn.
+// Errors: fn's; then, and after a panic, everything accumulated so far is dropped. dist.ErrInvalid for a call inside fn, and for a nil fn.
 func (d *DDP) NoSync(fn func() error) error {
+	if fn == nil {
+		return fmt.Errorf("ddp nosync: %w: no function", dist.ErrInvalid)
+	}
 	if d.noSync {
 		return fmt.Errorf("ddp nosync: %w: calls cannot be nested", dist.ErrInvalid)
 	}
