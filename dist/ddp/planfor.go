@@ -19,14 +19,12 @@ func PlanFor(params []PlanParam, order []int, cfg Config, ranks int, gpu bool) (
 	if err := cfg.Validate(); err != nil {
 		return Plan{}, err
 	}
+	wrong := len(order) != len(params)
 	for i, k := range slices.Sorted(slices.Values(order)) {
-		if i != k {
-			order = nil
-			break
-		}
+		wrong = wrong || i != k
 	}
 	switch {
-	case len(order) != len(params):
+	case wrong:
 		return Plan{}, fmt.Errorf("ddp plan: %w: an order %v of %d parameters", dist.ErrInvalid, order, len(params))
 	case ranks > 0 && cfg.VirtualRanks%ranks != 0:
 		return Plan{}, fmt.Errorf("ddp plan: %w: VirtualRanks is %d, which %d ranks do not divide", dist.ErrInvalid, cfg.VirtualRanks, ranks)

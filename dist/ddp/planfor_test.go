@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"strings"
 	"testing"
 
 	gtensor "gorgonia.org/tensor"
@@ -119,6 +120,17 @@ func TestPlanForRefuses(t *testing.T) {
 	} {
 		if _, err := call(); !errors.Is(err, dist.ErrInvalid) {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// The error of a wrong order shows the order that was given.
+func TestPlanForShowsTheWrongOrder(t *testing.T) {
+	params := []ddp.PlanParam{{Name: "a", DType: tensor.F32}, {Name: "b", DType: tensor.F32}}
+	for _, order := range [][]int{{0}, {1, 1}, {0, 5}, {2, 1, 0}} {
+		_, err := ddp.PlanFor(params, order, ddp.Config{}, 2, false)
+		if !errors.Is(err, dist.ErrInvalid) || !strings.Contains(err.Error(), fmt.Sprint(order)) {
+			t.Errorf("order %v: %v, want ErrInvalid that shows it", order, err)
 		}
 	}
 }
