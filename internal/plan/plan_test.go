@@ -195,7 +195,7 @@ func TestNewRefuses(t *testing.T) {
 		{"no parameters", func(j *plan.Job) { j.Params, j.Order = nil, nil }, "the model has no parameters"},
 		{"no order", func(j *plan.Job) { j.Order = []int{0} }, "an order of 1 gradients for 3 parameters"},
 		{"stage", func(j *plan.Job) { j.DDP.Stage = 4 }, "stage 4: want 0 to 3"},
-		{"twice in the order", func(j *plan.Job) { j.Order = []int{0, 0, 1} }, "an order [] of 3 parameters"},
+		{"twice in the order", func(j *plan.Job) { j.Order = []int{0, 0, 1} }, "an order [0 0 1] of 3 parameters"},
 		{"rule", func(j *plan.Job) { j.Rule.Name = "adem" }, `name "adem"`},
 		{"error feedback on GPUs", func(j *plan.Job) { j.GPU, j.DDP.WireDType, j.DDP.ErrorFeedback = true, tensor.BF16, true }, "ErrorFeedback works on buckets in the memory of the host"},
 		{"no such stage", func(j *plan.Job) { j.Missing[0] = errors.New("the moon") }, "stage 0: the moon"},
