@@ -130,11 +130,22 @@ func (p *spawned) sees(r *hand) {
 	p.t.Fatalf("rank %d (pid %d) is still a process", r.rank, r.pid)
 }
 
+// shows waits until Spawn has passed text on: what a rank writes to another stream then comes behind it.
+func (p *spawned) shows(text string) {
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); runtime.Gosched() {
+		if strings.Contains(p.out.String(), text) {
+			return
+		}
+	}
+	p.t.Fatalf("no %q in\n%s", text, &p.out)
+}
+
 func TestSpawnShowsTheLastLinesOfTheCulpritFirst(t *testing.T) {
 	job, ranks := newStage(t).spawn(t.Context(), SpawnConfig{N: 2})
 	for i := range 30 {
 		ranks[1].make(fmt.Sprintf("out %q", fmt.Sprintf("line %d\n", i)))
 	}
+	job.shows("line 29\n")
 	ranks[1].make(`err "out of luck"`)
 	ranks[1].tell("exit 3")
 	ranks[1].gone()
