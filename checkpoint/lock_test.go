@@ -260,3 +260,22 @@ func TestReadersLockNothing(t *testing.T) {
 		t.Errorf("%v, %v: somebody who reads has locked", entries, err)
 	}
 }
+
+// Files of others that lie in the folder stay what they are.
+func TestNewLeavesOtherFilesAlone(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "probe"), []byte("of somebody else"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	s, err := New(Options{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed(t, s)
+	if text, err := os.ReadFile(filepath.Join(dir, "probe")); err != nil || string(text) != "of somebody else" {
+		t.Errorf("%q, %v", text, err)
+	}
+	if got := names(t, dir); !slices.Equal(got, []string{"probe"}) {
+		t.Errorf("there are %q", got)
+	}
+}

@@ -104,7 +104,7 @@ func (s *Saver) prepare(patience time.Duration) error {
 	if s.lock, err = lockFolder(s.sys, s.o.Dir, patience); err != nil {
 		return explain(err)
 	}
-	const probe = "probe"
+	const probe = ".probe" // like lockName no name of somebody else's file
 	if err := writeText(s.sys, s.o.Dir, probe, []byte("symgrad tries whether it can write here\n")); err != nil {
 		return err
 	}
