@@ -117,7 +117,7 @@ type NamedTensor struct {
 }
 
 // WriteFile writes a safetensors file that every program can read: all of it, durably, or nothing. A path
-// that leads to a device or a pipe is written to.
+// that leads to a device or a pipe is written to. One that is a link stays it, and leads to what was written.
 //
 // Errors: ErrInvalid for names, shapes and data that do not fit, and for a path that ends like a folder's; those of the file system.
 func WriteFile(path string, metadata map[string]string, tensors []NamedTensor) error {
@@ -174,10 +174,22 @@ func writeEntries(path string, metadata map[string]string, entries []Entry, data
 		}
 		return nil
 	}
+	path = linked(path)
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() && !info.IsDir() {
 		return writeInto(path, fill)
 	}
 	return writeWhole(disk{}, filepath.Dir(path), filepath.Base(path), fill)
+}
+
+// linked is the file that path leads to by a link, such as /dev/stdout; else path, also where a link leads to nothing.
+func linked(path string) string {
+	if info, err := os.Lstat(path); err != nil || info.Mode()&os.ModeSymlink == 0 {
+		return path
+	}
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		return real
+	}
+	return path // of a pipe /proc says what is no path
 }
 
 // writeInto writes to what is there and is no plain file, such as a device or a pipe, in whose place no other is to come.

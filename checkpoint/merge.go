@@ -42,8 +42,9 @@ func (c *Checkpoint) Merge(path string, only ...Role) (tensors int, bytes int64,
 	return len(entries), bytes, nil
 }
 
-// isOwn reports whether path is a file of the checkpoint, by whatever name of its folder.
+// isOwn reports whether path is a file of the checkpoint, by whatever name of its folder, or leads to one.
 func (c *Checkpoint) isOwn(path string) bool {
+	path = linked(path)
 	name := filepath.Base(path)
 	if name != manifestName && !slices.ContainsFunc(c.manifest.Files, func(f FileInfo) bool { return f.Name == name }) {
 		return false

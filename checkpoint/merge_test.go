@@ -98,6 +98,13 @@ func TestMergeDoesNotReplaceTheCheckpoint(t *testing.T) {
 		if err := os.Symlink(c.Path(), link); err != nil {
 			t.Fatal(err)
 		}
+		own := filepath.Join(t.TempDir(), "own")
+		if err := os.Symlink(filepath.Join(c.Path(), c.Manifest().Files[0].Name), own); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := c.Merge(own); !errors.Is(err, ErrInvalid) {
+			t.Error(err)
+		}
 		for _, dir := range []string{c.Path(), link} {
 			for _, name := range []string{c.Manifest().Files[0].Name, manifestName} {
 				if _, _, err := c.Merge(filepath.Join(dir, name)); !errors.Is(err, ErrInvalid) {
@@ -126,6 +133,26 @@ func TestFileIsNotWrittenIntoAFolderOfItsName(t *testing.T) {
 	if got := names(t, dir); !reflect.DeepEqual(got, []string{"out/"}) {
 		t.Errorf("%q", got)
 	}
+}
+
+// A link to a file, as /dev/stdout may be, is not replaced by one: where it leads to is the new file.
+func TestFileIsWrittenWhereALinkLeads(t *testing.T) {
+	dir := t.TempDir()
+	link, old := filepath.Join(dir, "link"), filepath.Join(dir, "old")
+	if err := errors.Join(os.WriteFile(old, []byte("old"), 0o666), os.Symlink("old", link)); err != nil {
+		t.Fatal(err)
+	}
+	if err := WriteFile(link, nil, []NamedTensor{{Name: "x", Shape: []int{2}, Data: tensor.Of([]float32{1, 2})}}); err != nil {
+		t.Fatal(err)
+	}
+	if to, err := os.Readlink(link); err != nil || to != "old" {
+		t.Errorf("the link leads to %q, %v", to, err)
+	}
+	f, err := OpenFile(old)
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed(t, f)
 }
 
 // A pipe is written to, and no file takes its place.
