@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -99,7 +100,8 @@ func newCheckpointMergeCommand() *cobra.Command {
 		Short: "Write one safetensors file that other programs can read",
 		Long: `Write one safetensors file that other programs can read: the parameters under their own
 names, each of them whole, whatever the number of ranks that wrote the checkpoint. Of a
-folder with several it is the newest whole one. The checkpoint is verified first.`,
+folder with several it is the newest whole one. The checkpoint is verified first. With a pipe or a
+device for FILE, such as /dev/stdout, what was written is told on the standard error.`,
 		Example: `  symgrad checkpoint merge --out mnist.safetensors runs/mnist/checkpoints
   python3 -c 'from safetensors.numpy import load_file; print(load_file("mnist.safetensors").keys())'`,
 		Args:              usageArgs(oneFolder),
@@ -121,7 +123,11 @@ folder with several it is the newest whole one. The checkpoint is verified first
 			if err != nil {
 				return fmt.Errorf("--out: %w", err)
 			}
-			return write(cmd.OutOrStdout(), fmt.Appendf(nil, "%s: %d tensors, %d B, of %s\n", out, tensors, bytes, c.Path()))
+			report := cmd.OutOrStdout()
+			if info, err := os.Stat(out); err == nil && !info.Mode().IsRegular() {
+				report = cmd.ErrOrStderr() // behind the file, in a pipe, it would be a part of it
+			}
+			return write(report, fmt.Appendf(nil, "%s: %d tensors, %d B, of %s\n", out, tensors, bytes, c.Path()))
 		},
 	}
 	cmd.Flags().StringVarP(&out, "out", "o", "", "file to write")

@@ -210,6 +210,15 @@ func TestCheckpointMerge(t *testing.T) {
 	}
 }
 
+// What goes into a pipe, which may be the standard output itself, is the file and nothing else.
+func TestCheckpointMergeIntoADevice(t *testing.T) {
+	dir := savedCheckpoints(t, 1)
+	code, stdout, stderr := symgradSays("merge", "--out", os.DevNull, dir)
+	if code != exitOK || stdout != "" || !strings.HasPrefix(stderr, os.DevNull+": 2 tensors, ") {
+		t.Errorf("code %d, stdout %q, stderr %q", code, stdout, stderr)
+	}
+}
+
 func TestCheckpointRefuses(t *testing.T) {
 	dir, empty := savedCheckpoints(t, 1), t.TempDir()
 	for line, want := range map[string]struct {
