@@ -129,8 +129,8 @@ func (s *pieceSolver) setState(st State) error {
 		}
 		ps := st.Params[i]
 		if ps.DType != p.dtype || !sameOrder(ps.Shape, p.shape) {
-			return fmt.Errorf("parameter %d %s %v %v is%v %v in the model: %w",
-				i, ps.Name, gtensor.Shape(ps.Shape), ps.DType, p, p.dtype, ErrMismatch)
+			return fmt.Errorf("parameter %d %s %v %s is%v %v in the model: %w",
+				i, ps.Name, gtensor.Shape(ps.Shape), dtypeText(ps.DType), p, p.dtype, ErrMismatch)
 		}
 		if err := s.restore(p, ps); err != nil {
 			return fmt.Errorf("parameter %d%v: %w", i, p, err)
@@ -150,7 +150,7 @@ func (s *pieceSolver) paramsOf(shapes []ParamShape) ([]param, map[string]int, er
 		p := &params[i]
 		*p = param{name: sh.Name, shape: slices.Clone(sh.Shape), dtype: sh.DType, group: s.config.group(sh.Name, sh.Shape)}
 		if p.dtype != gtensor.Float32 && p.dtype != gtensor.Float64 {
-			return nil, nil, fmt.Errorf("parameter %d%v: dtype %v: use float32 or float64: %w", i, p, p.dtype, ErrUnsupported)
+			return nil, nil, fmt.Errorf("parameter %d%v: dtype %s: use float32 or float64: %w", i, p, dtypeText(p.dtype), ErrUnsupported)
 		}
 		if slices.ContainsFunc(sh.Shape, func(d int) bool { return d < 0 }) {
 			return nil, nil, fmt.Errorf("parameter %d%v: negative dimension: %w", i, p, ErrMismatch)

@@ -221,6 +221,7 @@ func TestPieceStatesThatDoNotFitAreRefused(t *testing.T) {
 		{"another rank's", func(st *State) { *st = f.ranks[0].State() }, "or more"},
 		{"shape", func(st *State) { st.Params[0].Shape = []int{21, 33} }, "in the model"},
 		{"dtype", func(st *State) { st.Params[3].DType = gtensor.Float32 }, "in the model"},
+		{"no dtype", func(st *State) { st.Params[3].DType = gtensor.Dtype{} }, " none is "},
 		{"offset", func(st *State) { st.Params[5].Offset += 256 }, "slot 0"},
 		{"negative offset", func(st *State) { st.Params[0].Offset = -1 }, "are not in a parameter"},
 		{"beyond the end", func(st *State) {
@@ -256,6 +257,7 @@ func TestPiecesOfAnotherFormAreRefused(t *testing.T) {
 	}{
 		{"no parameters", nil, nil, ErrMismatch, "no parameters"},
 		{"dtype", []ParamShape{{"w", []int{3}, gtensor.Int}}, nil, ErrUnsupported, "dtype int"},
+		{"no dtype", []ParamShape{{Name: "w", Shape: []int{3}}}, nil, ErrUnsupported, "dtype none: use float32"},
 		{"negative", []ParamShape{{"w", []int{-3}, gtensor.Float32}}, nil, ErrMismatch, "negative"},
 		{"two of a name", []ParamShape{big, big}, nil, ErrMismatch, "both named"},
 		{"unknown", []ParamShape{big}, []Piece{{Name: "v"}}, ErrMismatch, "no such parameter"},

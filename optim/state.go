@@ -109,7 +109,7 @@ func (e *engine) checkState(st State) error {
 func (e *engine) restore(p *param, ps ParamState) error {
 	switch {
 	case p.dtype != gtensor.Float32 && p.dtype != gtensor.Float64:
-		return fmt.Errorf("dtype %v: use float32 or float64: %w", p.dtype, ErrMismatch)
+		return fmt.Errorf("dtype %s: use float32 or float64: %w", dtypeText(p.dtype), ErrMismatch)
 	case slices.ContainsFunc(p.shape, func(d int) bool { return d < 0 }):
 		return fmt.Errorf("negative dimension: %w", ErrMismatch)
 	case len(ps.Slots) != len(e.slots):
@@ -141,4 +141,12 @@ func (e *engine) restore(p *param, ps ParamState) error {
 		}
 	}
 	return nil
+}
+
+// dtypeText is a dtype as it stands in errors: one that is not set has no text of its own.
+func dtypeText(dt gtensor.Dtype) string {
+	if dt.Type == nil {
+		return "none"
+	}
+	return fmt.Sprint(dt)
 }
