@@ -166,3 +166,18 @@ func TestShippedConfigs(t *testing.T) {
 		}
 	}
 }
+
+// A zero with a sign is the same setting, for ranks that compare and for a run that is taken up again.
+func TestCanonicalTextHasOneZero(t *testing.T) {
+	zero := Default()
+	signed, _, err := Load(Source{Set: []string{"optim.clip_norm=-0.0"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if signed.Hash() != zero.Hash() {
+		t.Errorf("the hash of -0 is that of\n%s", signed.Canonical())
+	}
+	if changes, err := signed.Changes(zero.Canonical()); err != nil || len(changes) > 0 {
+		t.Errorf("%v, %v", changes, err)
+	}
+}

@@ -142,7 +142,7 @@ func format(v any) string {
 	case string:
 		return quote(v)
 	case float64:
-		return strconv.FormatFloat(v, 'g', -1, 64)
+		return strconv.FormatFloat(v+0, 'g', -1, 64) // -0 is 0
 	case []int:
 		items := make([]string, len(v))
 		for i, x := range v {
