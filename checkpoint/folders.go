@@ -32,7 +32,7 @@ func stagingName(step int, session string) string {
 }
 
 var (
-	folderPattern  = regexp.MustCompile(`^step-(\d{8,18})(\.s-[A-Za-z0-9_-]+|\.old)?(\.tmp)?$`)
+	folderPattern  = regexp.MustCompile(`^step-(\d{8,19})(\.s-[A-Za-z0-9_-]+|\.old)?(\.tmp)?$`)
 	sessionPattern = regexp.MustCompile(`^[A-Za-z0-9_-]{0,64}$`)
 )
 

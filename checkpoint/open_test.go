@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -101,6 +102,17 @@ func TestOpenFindsNothing(t *testing.T) {
 	_, err := Open(dir)
 	if !errors.Is(err, ErrNone) || !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), "step-00000005: model.safetensors: corrupt") {
 		t.Errorf("one that is torn: %v", err)
+	}
+}
+
+// Steps may be as many as an int counts, such as a time in nanoseconds.
+func TestTheLargestStepIsFound(t *testing.T) {
+	for _, step := range []int{math.MaxInt / 10, math.MaxInt} {
+		o := Options{Dir: t.TempDir()}
+		if err := saveAll(t, o, quick{}, step, true); err != nil {
+			t.Fatal(err)
+		}
+		checkNewest(t, o.Dir, step)
 	}
 }
 
