@@ -65,7 +65,8 @@ type Saver struct {
 // dying are never taken for those of this one.
 //
 // Owns: the caller closes it.
-// Errors: ErrInvalid, ErrUnsupported, a *LockedError on rank 0 if another run saves to the folder, those of the file system.
+// Errors: ErrInvalid, on rank 0 also for a Dir that Is the folder of one checkpoint; ErrUnsupported; a *LockedError on rank 0
+// if another run saves to the folder; those of the file system.
 func New(o Options) (*Saver, error) { return openSaver(o, disk{}, lockPatience) }
 
 func newSaver(o Options, sys fileSystem) (*Saver, error) { return openSaver(o, sys, 0) }
@@ -97,6 +98,9 @@ func openSaver(o Options, sys fileSystem, patience time.Duration) (*Saver, error
 
 // prepare is what New does on rank 0.
 func (s *Saver) prepare(patience time.Duration) error {
+	if Is(s.o.Dir) { // Open would look for one there, and for none in it
+		return fmt.Errorf("%w: it is, or is called like, the folder of one checkpoint: name the folder that it is in", ErrInvalid)
+	}
 	if err := makeFolder(s.sys, s.o.Dir); err != nil {
 		return explain(err)
 	}

@@ -374,6 +374,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		"100000 ranks":                   {Dir: "x", Size: 100000},
 		"timeout -1s":                    {Dir: "x", Timeout: -time.Second},
 		`session "a/b": want at most 64`: {Dir: "x", Session: "a/b"},
+		"the folder of one checkpoint":   {Dir: "x/step-00000001"},
 	} {
 		if _, err := New(o); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
