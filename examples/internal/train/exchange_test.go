@@ -278,6 +278,24 @@ func TestReplaceFileLeavesAPipe(t *testing.T) {
 	}
 }
 
+// A link stays, and leads to the new text: /dev/stdout would be gone for everybody.
+func TestReplaceFileLeavesALink(t *testing.T) {
+	dir := t.TempDir()
+	file, link := filepath.Join(dir, "file"), filepath.Join(dir, "link")
+	if err := errors.Join(os.WriteFile(file, []byte("old"), 0o600), os.Symlink("file", link)); err != nil {
+		t.Fatal(err)
+	}
+	if err := replaceFile(link, []byte("text")); err != nil {
+		t.Fatal(err)
+	}
+	if to, err := os.Readlink(link); err != nil || to != "file" {
+		t.Errorf("the link leads to %q, %v", to, err)
+	}
+	if got, err := os.ReadFile(file); err != nil || string(got) != "text" {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
 // A scale that grows by a power of two on the way changes no bit, also of what is rounded off and sent later.
 func TestScaleOfTheLossIsTakenOutOfWhatIsKept(t *testing.T) {
 	for _, hook := range [][]string{

@@ -122,8 +122,12 @@ func (t *trainer) writeTrace(s *Summary) error {
 	return replaceFile(s.Trace, text.Bytes())
 }
 
-// replaceFile writes all of data to path, or leaves what was there. A device or a pipe is written to.
+// replaceFile writes all of data to path, or leaves what was there. A device or a pipe is written to, and a link, such as
+// /dev/stdout, leads to what was written.
 func replaceFile(path string, data []byte) (err error) {
+	if real, err := filepath.EvalSymlinks(path); err == nil { // else there is nothing, or a pipe behind /proc
+		path = real
+	}
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() && !info.IsDir() {
 		return os.WriteFile(path, data, 0o644)
 	}
