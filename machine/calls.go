@@ -128,7 +128,7 @@ func (f *call) do(in []tensor.Buffer, out tensor.Buffer) error {
 	for i, l := range f.in {
 		var err error
 		if values[i], err = valueOver(in[i], l.gdt, l.shape, l.scalar); err != nil {
-			return err
+			return fmt.Errorf("input %d: %w", i, err)
 		}
 	}
 	var v gorgonia.Value

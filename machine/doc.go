@@ -30,6 +30,7 @@
 // The gradient of gorgonia.Dropout is that of what the forward pass did (v0.9.18 divides by p in place of 1-p), its random
 // numbers are those of Config.Seed and the number of the step, for any number of ranks, and average pooling divides by
 // the size of the window (v0.9.18 divides by the width of the image, and its gradient is that of nothing).
+// What becomes an integer by gorgonia.ConvType stays a floating-point number, without its fraction: an index, and no output.
 //
 // # On a GPU
 //

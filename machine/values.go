@@ -102,7 +102,12 @@ func packed(v gorgonia.Value) (gorgonia.Value, error) {
 
 // valueOver is a value of Gorgonia's over the elements of b: a scalar of its own kind for an empty shape, which has no
 // memory but b.
+//
+// Errors: the elements of b are no gdt: what becomes an integer by gorgonia.ConvType is of a floating-point type here.
 func valueOver(b tensor.Buffer, gdt gtensor.Dtype, shape []int, scalar bool) (gorgonia.Value, error) {
+	if dt, err := dtypeOf(gdt); err != nil || dt != b.DType() {
+		return nil, fmt.Errorf("its values are %v here, want %v", b.DType(), gdt)
+	}
 	if scalar {
 		return scalarOver(b, gdt)
 	}
