@@ -195,7 +195,10 @@ func (l *lowering) wholeOf(o operand) operand {
 func (l *lowering) collective(c *current, op ops.Operation) (operand, error) {
 	l.label = op.Tensor
 	x := l.wholeOf(c.in[0])
-	shape := l.gathered(c, op, c.in[0].shape)
+	shape, err := l.gathered(c, op, c.in[0].shape)
+	if err != nil {
+		return operand{}, err
+	}
 	switch op.Kind {
 	case dist.KindBarrier, dist.KindSend, dist.KindRecv:
 		return l.message(c, op, x, shape)
@@ -243,18 +246,27 @@ func (l *lowering) message(c *current, op ops.Operation, x operand, shape []int)
 }
 
 // gathered is the shape of a collective's result.
-func (l *lowering) gathered(c *current, op ops.Operation, shape []int) []int {
+//
+// Errors: dist.ErrCount when inputs have other shapes than the graph was built with, and the ranks do not divide axis 0 any more.
+func (l *lowering) gathered(c *current, op ops.Operation, shape []int) ([]int, error) {
 	if !l.resized || op.Kind == dist.KindSend {
-		return l.shapeOf(c.n)
+		return l.shapeOf(c.n), nil
 	}
 	shape = slices.Clone(shape)
+	n := op.Group.Size()
+	switch op.Kind {
+	case dist.KindReduceScatter, dist.KindScatter, dist.KindAllToAll:
+		if shape[0]%n != 0 {
+			return nil, fmt.Errorf("%w: axis 0 has length %d, which %d ranks do not divide; pad it", dist.ErrCount, shape[0], n)
+		}
+	}
 	switch op.Kind {
 	case dist.KindAllGather, dist.KindGather:
-		shape[0] *= op.Group.Size()
+		shape[0] *= n
 	case dist.KindReduceScatter, dist.KindScatter:
-		shape[0] /= op.Group.Size()
+		shape[0] /= n
 	}
-	return shape
+	return shape, nil
 }
 
 // factor is the factor of a premulsum: a number, or memory that is read when the step runs.

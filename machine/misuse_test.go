@@ -8,7 +8,9 @@ import (
 	G "gorgonia.org/gorgonia"
 	gtensor "gorgonia.org/tensor"
 
+	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/machine"
+	"github.com/symgrad/symgrad/ops"
 )
 
 // sparsemax is a graph with an op that no rule knows.
@@ -148,5 +150,38 @@ func TestAProfileWantsAGPU(t *testing.T) {
 	}
 	if _, err := m.Profile(3); !errors.Is(err, machine.ErrClosed) {
 		t.Errorf("got %v, want %v", err, machine.ErrClosed)
+	}
+}
+
+// TestANewBatchThatRanksDoNotDivideIsNamed gives an odd number of rows to collectives that cut four into blocks: all ranks are
+// told before anything is sent, and run on with an even one.
+func TestANewBatchThatRanksDoNotDivideIsNamed(t *testing.T) {
+	for name, cut := range map[string]func(w *dist.World, x *G.Node) (*G.Node, error){
+		"alltoall":      func(w *dist.World, x *G.Node) (*G.Node, error) { return ops.AllToAll(w.Group, x) },
+		"reducescatter": func(w *dist.World, x *G.Node) (*G.Node, error) { return ops.ReduceScatter(w.Group, x, dist.Sum) },
+		"scatter":       func(w *dist.World, x *G.Node) (*G.Node, error) { return ops.Scatter(w.Group, x, 1) },
+	} {
+		onRanks(t, 2, func(w *dist.World) error {
+			g := G.NewGraph()
+			x := G.NewMatrix(g, G.Float64, G.WithName("x"), G.WithShape(4, 2))
+			y, err := cut(w, x)
+			if err != nil {
+				return err
+			}
+			m, err := machine.New(g, plain, y)
+			if err != nil {
+				return err
+			}
+			for _, rows := range []int{3, 1, 6} {
+				if err := m.Let(x, gtensor.New(gtensor.Of(G.Float64), gtensor.WithShape(rows, 2))); err != nil {
+					return err
+				}
+				err := m.RunAll()
+				if rows%2 == 0 && err != nil || rows%2 != 0 && (!errors.Is(err, dist.ErrCount) || !strings.Contains(err.Error(), "do not divide")) {
+					t.Errorf("%s of %d rows on rank %d: error %v", name, rows, w.Rank(), err)
+				}
+			}
+			return m.Close()
+		})
 	}
 }
