@@ -117,7 +117,7 @@ func newBatchNorm(g *dist.Group, x, scale, bias *gorgonia.Node, c BatchNormConfi
 	b := &BatchNorm{g: g, cfg: c, number: layersIn(x.Graph()) + 1, training: true}
 	var err error
 	if b.x, err = formOf(x); err == nil {
-		err = b.checkInputs(scale, bias)
+		err = b.checkInputs(x.Graph(), scale, bias)
 	}
 	if err != nil {
 		return nil, b.refuse(x, err)
@@ -135,7 +135,8 @@ func one(dt gtensor.Dtype) any {
 	return float64(1)
 }
 
-func (b *BatchNorm) checkInputs(scale, bias *gorgonia.Node) error {
+// checkInputs wants inputs of the one graph; constants join it when they are used.
+func (b *BatchNorm) checkInputs(g *gorgonia.ExprGraph, scale, bias *gorgonia.Node) error {
 	switch dims := len(b.x.shape); {
 	case b.x.dt != tensor.F32 && b.x.dt != tensor.F64:
 		return fmt.Errorf("%w: the input is %v, want float32 or float64", dist.ErrDType, b.x.dt)
@@ -151,6 +152,9 @@ func (b *BatchNorm) checkInputs(scale, bias *gorgonia.Node) error {
 	}{{"rows", b.cfg.Rows, &b.rows, rows}, {"scale", scale, &b.scale, n}, {"bias", bias, &b.bias, n}} {
 		if in.node == nil {
 			continue
+		}
+		if other := in.node.Graph(); other != nil && other != g {
+			return fmt.Errorf("%w: %s %q is in another graph", dist.ErrInvalid, in.what, in.node.Name())
 		}
 		var err error
 		if *in.form, err = formOf(in.node); err != nil {

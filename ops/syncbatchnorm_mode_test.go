@@ -206,6 +206,7 @@ func TestSyncBatchNormRefusesWhatDoesNotFit(t *testing.T) {
 			return input(g, dt, name, make([]float64, size(shape)), shape...)
 		}
 		x := in("x", gtensor.Float64, 4, 3)
+		apart := input(gorgonia.NewGraph(), gtensor.Float64, "apart", make([]float64, 3), 3)
 		for what, c := range map[string]struct {
 			group          *dist.Group
 			x, scale, bias *gorgonia.Node
@@ -218,12 +219,18 @@ func TestSyncBatchNormRefusesWhatDoesNotFit(t *testing.T) {
 			"epsilon":           {w.Group, x, nil, nil, ops.BatchNormConfig{Epsilon: math.Inf(1)}, dist.ErrInvalid},
 			"three axes":        {w.Group, in("x3", gtensor.Float64, 4, 3, 2), nil, nil, ops.BatchNormConfig{}, dist.ErrCount},
 			"integers":          {w.Group, in("xi", gtensor.Int64, 4, 3), nil, nil, ops.BatchNormConfig{}, dist.ErrDType},
+			"another graph":     {w.Group, x, nil, apart, ops.BatchNormConfig{}, dist.ErrInvalid},
 			"a scale of 4":      {w.Group, x, in("s", gtensor.Float64, 4), nil, ops.BatchNormConfig{}, dist.ErrCount},
 			"a bias of singles": {w.Group, x, nil, in("b", gtensor.Float32, 3), ops.BatchNormConfig{}, dist.ErrCount},
 			"weights of 3 rows": {w.Group, x, nil, nil, ops.BatchNormConfig{Rows: in("r", gtensor.Float64, 3)}, dist.ErrCount},
 		} {
 			if _, _, err := ops.SyncBatchNorm(c.group, c.x, c.scale, c.bias, c.cfg); !errors.Is(err, c.want) {
 				return fmt.Errorf("%s: got %w, want %w", what, err, c.want)
+			}
+			for _, n := range g.AllNodes() {
+				if _, ok := ops.DescribeBatchNorm(n); ok {
+					return fmt.Errorf("%s: node %q was left in the graph", what, n.Name())
+				}
 			}
 		}
 		return nil
