@@ -72,10 +72,10 @@
 //
 // On GPUs all of it is done by a machine of package machine whose Config.Solver makes the update a part of the run: its
 // NewSolver takes the place of this package's, and with Stage 1 and 2 the nodes' values are the host's, as they are without
-// sharding. With Stage 2 and 3 nodes get no gradients there. With OverlapGather a run does not gather the weights that it has
-// updated, or with Stage 1 those of the first layers alone: the next run does, beside its forward pass, layer by layer. In between
-// they are another rank's alone; what would read them returns an error until Consolidate has gathered them, on all ranks, and the
-// machine's Sync then gives them to the nodes.
+// sharding. With Stage 2 and 3 nodes get no gradients there. With OverlapGather a run leaves the weights that it has
+// updated to the next run, which gathers them beside its forward pass, layer by layer. (With Stage 1 it gathers those of the first
+// layers itself, and leaves the others.) In between each is whole on the rank alone that updated it; what would read them returns an
+// error until Consolidate has gathered them, on all ranks, and the machine's Sync then gives them to the nodes.
 //
 // The gradients that nodes have are no longer what a solver of another package can use. With Stage 1 they are the reduced
 // ones in this rank's pieces, and this rank's own, not reduced, everywhere else; with Stage 2 and 3 they are zeros. Such a
