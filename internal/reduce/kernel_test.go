@@ -195,17 +195,32 @@ func sameNaN(dt tensor.DType, data []byte) []byte {
 func TestCopyCopies(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for n := range 700 {
-		for how := How(0); how < 8; how++ {
-			src, dst := newArena(r, n, r.IntN(64)), newArena(r, n, r.IntN(64))
-			before, around := bytes.Clone(src.mem), bytes.Clone(dst.mem)
-			Copy(dst.pointer(), src.pointer(), n, how)
-			if !bytes.Equal(dst.data(), src.data()) {
-				t.Fatalf("%d bytes, how %d: not copied", n, how)
-			}
-			copy(dst.data(), around[dst.lo:])
-			if !bytes.Equal(dst.mem, around) || !bytes.Equal(src.mem, before) {
-				t.Fatalf("%d bytes, how %d: other memory has changed", n, how)
-			}
+		copiesEveryWay(t, r, n)
+	}
+}
+
+// Large copies are those of vectors or the runtime's, whichever is faster on this processor; here both.
+func TestLargeCopiesCopy(t *testing.T) {
+	defer func(old bool) { movsb = old }(movsb)
+	r := rand.New(rand.NewPCG(3, 4))
+	for _, movsb = range []bool{false, true} {
+		copiesEveryWay(t, r, fewest+r.IntN(1000))
+	}
+}
+
+// copiesEveryWay copies n bytes anywhere to anywhere.
+func copiesEveryWay(t *testing.T, r *rand.Rand, n int) {
+	t.Helper()
+	for how := How(0); how < 8; how++ {
+		src, dst := newArena(r, n, r.IntN(64)), newArena(r, n, r.IntN(64))
+		before, around := bytes.Clone(src.mem), bytes.Clone(dst.mem)
+		Copy(dst.pointer(), src.pointer(), n, how)
+		if !bytes.Equal(dst.data(), src.data()) {
+			t.Fatalf("%d bytes, how %d: not copied", n, how)
+		}
+		copy(dst.data(), around[dst.lo:])
+		if !bytes.Equal(dst.mem, around) || !bytes.Equal(src.mem, before) {
+			t.Fatalf("%d bytes, how %d: other memory has changed", n, how)
 		}
 	}
 }

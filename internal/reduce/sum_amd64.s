@@ -556,11 +556,13 @@ TEXT ·mulF16x512(SB), NOSPLIT, $0-56
 	ROUNDED(32, LOADMULHF1, ADDMULHF1, ROUNDHF1, STOREH1, STREAMH1, TOUCH(0), CLAIM(0), loop1, next1, clean1, put1, plain1, stream1, done1, claim1, read1)
 	END
 
-// func vendor() uint32
-TEXT ·vendor(SB), NOSPLIT, $0-4
-	XORL AX, AX
+// func cpuid(leaf uint32) (b, d uint32)
+TEXT ·cpuid(SB), NOSPLIT, $0-16
+	MOVL leaf+0(FP), AX
+	XORL CX, CX
 	CPUID
-	MOVL BX, ret+0(FP)
+	MOVL BX, b+8(FP)
+	MOVL DX, d+12(FP)
 	RET
 
 // func touch(p unsafe.Pointer, bytes int)

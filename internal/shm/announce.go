@@ -121,11 +121,16 @@ func (t *Transport) meetEach() error {
 }
 
 // meetByFirst is meetAll for a barrier. Where ranks share cores, they wait for rank 0 to have met all: it then runs ahead of
-// the others, and what it gives them next, as the root of a broadcast, is there when they get a core.
+// the others, and what it gives them next, as the root of a broadcast, is there when they get a core. Behind a barrier another one takes
+// the shorter way: rank 0 gave nothing when it was ahead.
 func (t *Transport) meetByFirst() error {
+	again := t.round == t.barriered+1
+	t.barriered = t.round
 	switch {
 	case t.size == 2 || t.size > t.node.cfg.flat:
 		return t.meetAll()
+	case again:
+		return t.meetEach()
 	case t.rank == 0:
 		if err := t.meetEach(); err != nil {
 			return err

@@ -33,8 +33,8 @@
 // second word when they have finished. Otherwise the data go in chunks through four staging slots a rank.
 //
 // Ranks that share cores spend their time on waiting for a core: there, a rank with a small piece in a heap says that it is
-// private memory, so that all of it is waited for once; and a barrier ends on rank 0 first, which is the root of most
-// broadcasts, so that the others find its data when they get a core.
+// private memory, so that all of it is waited for once; and a barrier, unless it follows another one, ends on rank 0 first,
+// which is the root of most broadcasts, so that the others find its data when they get a core.
 //
 // A rank that waits spins, then yields its core, then sleeps on a futex. It spins longer in an operation on its caller, who has nothing
 // else to do, than beside a computation. When somebody who is not waiting keeps a yielded core, a data loader for example, ranks

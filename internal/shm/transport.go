@@ -39,6 +39,7 @@ type Transport struct {
 	seen      []uint64              // by rank: a round that it is known to have announced
 	slowest   uint64                // the least of seen
 	treed     uint64                // steps of dissemination barriers
+	barriered uint64                // the round of the last barrier
 	smalls    uint64                // operations that went through small slots
 	smallUsed [smallSlots]uint64
 	chunks    uint64   // chunks that went through staging slots
