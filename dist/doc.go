@@ -72,7 +72,7 @@
 //	                            the slots                             chunk
 //
 // Where ranks outnumber cores a sync costs switches of context, so that pieces of up to 32 KiB (Broadcast: 16) go through
-// slots wherever they lie, and rank 0 leaves a barrier before the others, but for one that follows another.
+// slots wherever they lie.
 //
 // An allreduce in place of S bytes by n ranks therefore cannot take less than 2nS / B, where B is what all cores together
 // move when they add two arrays; BenchmarkBound of internal/shm measures both in one run.

@@ -9,8 +9,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Nobody leaves a barrier before all have come, whichever way it goes: the first, one that follows another, one behind something
-// else, by ranks that share cores, by ranks that do not, and by both in one group.
+// Nobody leaves a barrier before all have come, whichever way it goes: behind a broadcast, a sum or another barrier, by ranks that
+// share cores, by ranks that do not, and by both in one group.
 func TestNobodyLeavesABarrierBeforeAllHaveCome(t *testing.T) {
 	for n := 2; n <= 4; n++ {
 		for what, spins := range map[string][2]int{
@@ -35,12 +35,12 @@ func TestNobodyLeavesABarrierBeforeAllHaveCome(t *testing.T) {
 	}
 }
 
-// barriers runs up to four of them in a row, each kind of row many times, with a broadcast behind each row; come counts those that
-// each rank has begun.
+// barriers runs up to four of them in a row, each kind of row many times, with a broadcast of one root after the other behind each row,
+// or a sum; come counts those that each rank has begun.
 func barriers(w *dist.World, come []atomic.Int64) error {
 	given := make([]int64, 1)
 	x := tensor.Of(given)
-	for turn := range int64(40) {
+	for turn := range int64(80) {
 		for range turn%4 + 1 {
 			mine := come[w.Rank()].Add(1)
 			if err := done(w.Blocking().Barrier()); err != nil {
@@ -52,14 +52,20 @@ func barriers(w *dist.World, come []atomic.Int64) error {
 				}
 			}
 		}
-		if w.Rank() == 0 {
+		root := int(turn/5) % w.Size()
+		given[0] = 0
+		if w.Rank() == root {
 			given[0] = turn
 		}
-		if err := done(w.Blocking().Broadcast(x, x, 0)); err != nil {
+		next := func() (dist.Work, error) { return w.Blocking().Broadcast(x, x, root) }
+		if turn%5 == 4 {
+			next = func() (dist.Work, error) { return w.Blocking().AllReduce(x, x, dist.Sum) }
+		}
+		if err := done(next()); err != nil {
 			return err
 		}
 		if given[0] != turn {
-			return fmt.Errorf("turn %d: the broadcast gave %d", turn, given[0])
+			return fmt.Errorf("turn %d: got %d", turn, given[0])
 		}
 	}
 	return nil

@@ -33,8 +33,10 @@
 // second word when they have finished. Otherwise the data go in chunks through four staging slots a rank.
 //
 // Ranks that share cores spend their time on waiting for a core: there, a rank with a small piece in a heap says that it is
-// private memory, so that all of it is waited for once; and a barrier, unless it follows another one, ends on rank 0 first,
-// which is the root of most broadcasts, so that the others find its data when they get a core.
+// private memory, so that all of it is waited for once.
+//
+// A barrier ends first on the root of the broadcast, or scatter, that was directly behind the last barrier, if one was, since programs
+// repeat themselves: the others find its data when they have left, or get a core. Else it ends on all ranks as soon as it can.
 //
 // A rank that waits spins, then yields its core, then sleeps on a futex. It spins longer in an operation on its caller, who has nothing
 // else to do, than beside a computation. When somebody who is not waiting keeps a yielded core, a data loader for example, ranks
@@ -49,6 +51,8 @@
 // announcement and slot, so that they are its own when it fills them (Transport.claim); the sum that stores to results of other ranks
 // asks for those while it reads the sources (reduce.Claim); and the group's lock is given back by a plain store (asym.Mutex), which
 // does not wait for what was written before. Figures, in turns with the code before: bench/results/shm-claim-2026-11-23.txt.
+// And of two ranks each moves what it has posted, up to 1 KiB, to a cache that both share, where the other finds it sooner
+// (Transport.handOut; bench/results/shm-handout-2026-11-23.txt).
 //
 // What a rank has posted it does not read again, but takes from its source: a line that one core has written and another is
 // reading is slow for both. On processors of AMD lines that the other core has modified are filled faster than those that both have

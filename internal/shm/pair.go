@@ -53,11 +53,28 @@ func (t *Transport) runPair(op *dist.Op) error {
 		addPair[float64](op.Dst.Pointer(), first, second, op.Count)
 	case op.Memo&planTiny != 0:
 		addPair[float32](op.Dst.Pointer(), first, second, op.Count)
+	case op.Kind >= dist.KindBarrier:
+		return t.leaveInTurn(op)
 	case n == 0:
 	case op.Kind == dist.KindAllGather && n <= lineBytes:
 		t.gatherTiny(op, uintptr(n))
 	default:
 		t.takeSmall(op)
+	}
+	return nil
+}
+
+// leaveInTurn is meetAtBarrier for two ranks that have met.
+func (t *Transport) leaveInTurn(op *dist.Op) error {
+	switch t.firstOut() {
+	case -1:
+	case t.rank:
+		t.finish()
+	default:
+		if err := t.finished(1 - t.rank); err != nil {
+			return t.lineError(op, err)
+		}
+		t.ctl.idle(t.rank, op.Seq)
 	}
 	return nil
 }

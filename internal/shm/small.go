@@ -165,7 +165,7 @@ func (t *Transport) meetSmall(op *dist.Op) error {
 	atRoot := op.Root == t.rank
 	switch {
 	case op.Kind == dist.KindBarrier || op.Kind == dist.KindSync:
-		return t.meetByFirst()
+		return t.meetAtBarrier()
 	case !op.Kind.Rooted():
 		return t.meetAll()
 	case !t.eager || atRoot && !rootGives:
