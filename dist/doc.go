@@ -71,7 +71,7 @@
 //	AllReduce, private, n > 2   the same, each rank sums a block of   3 a    6nS
 //	                            the slots                             chunk
 //
-// Where ranks outnumber cores a sync costs switches of context, so that pieces of up to 32 KiB (Broadcast: 16) go through
+// Where ranks outnumber cores a sync costs switches of context, so that pieces of up to 32 KiB (Broadcast: 64) go through
 // slots wherever they lie.
 //
 // An allreduce in place of S bytes by n ranks therefore cannot take less than 2nS / B, where B is what all cores together

@@ -18,8 +18,12 @@ const (
 	streamApart, streamRoomy = 32 << 20, 64 << 20
 
 	// Where ranks share cores, waiting for each other twice, as the direct way does, costs more than a copy up to here.
-	stageBroadcast = 16 << 10
+	stageBroadcast = 64 << 10
 	stageOthers    = 32 << 10
+
+	// Up to here the staging slot that comes next is claimed at the end of an operation that filled one; more takes longer than it saves.
+	claimBroadcast = 64 << 10
+	claimOthers    = 16 << 10
 )
 
 // mostClaimed is up to how many destinations those of other ranks are claimed: with 16 of them sums of up to 64 KiB took longer.

@@ -186,8 +186,13 @@ func (t *Transport) Inline(op *dist.Op) error {
 // filled them last; so they give them up before they are written, and not while others wait for what is written.
 func (t *Transport) claim(op *dist.Op) {
 	asym.Claim(unsafe.Add(t.rings[t.rank], (t.round+1)%depth*entryLen), 1)
-	if op.Memo&(planSmall|planSlot) == planSmall|planSlot && (op.Kind != dist.KindBroadcast || op.Root == t.rank) {
-		asym.Claim(pointer(t.ctl.smallSlot(t.rank, t.smalls+1)), int(op.Memo>>planBytes+63)/64)
+	n := int(op.Memo >> planBytes)
+	switch {
+	case op.Kind == dist.KindBroadcast && op.Root != t.rank: // fills nothing else
+	case op.Memo&(planSmall|planSlot) == planSmall|planSlot:
+		asym.Claim(pointer(t.ctl.smallSlot(t.rank, t.smalls+1)), (n+63)/64)
+	case t.placed == t.round && n <= t.ctl.chunk && (n <= claimOthers || op.Kind == dist.KindBroadcast && n <= claimBroadcast):
+		asym.Claim(pointer(t.ctl.slot(t.rank, t.chunks)), (n+63)/64)
 	}
 }
 
