@@ -169,7 +169,8 @@ func (t *Transport) meetAtBarrier() error {
 	return nil
 }
 
-// firstOut is who leaves the barrier of this round before the others; -1 for nobody.
+// firstOut is who leaves the barrier of this round before the others, -1 for nobody; it notes the round for the next barrier. Once
+// for each barrier.
 func (t *Transport) firstOut() int {
 	behind := t.barriered + 1
 	t.barriered = t.round

@@ -17,7 +17,7 @@ const (
 	// them from the second; in place never.
 	streamApart, streamRoomy = 32 << 20, 64 << 20
 
-	// Where ranks share cores, waiting for each other twice, as the direct way does, costs more than a copy up to here.
+	// Where ranks share cores, waiting for each other twice, as the direct way does, costs more than a copy of new data up to here.
 	stageBroadcast = 64 << 10
 	stageOthers    = 32 << 10
 
