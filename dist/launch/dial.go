@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"syscall"
 	"time"
 
@@ -34,7 +35,7 @@ func Dial(ctx context.Context, cfg DialConfig) (*Client, error) {
 			return c, nil
 		}
 		err = fmt.Errorf("store at %s: %w", cfg.Address, err)
-		if !cfg.ByRank0 || !passing(err) {
+		if ctx.Err() == nil && (!cfg.ByRank0 || !passing(err)) {
 			return nil, err
 		}
 		select {
@@ -64,6 +65,9 @@ var errNoAnswer = errors.New("no answer to hello")
 func dialOnce(ctx context.Context, cfg DialConfig) (*Client, error) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, network(cfg.Address), cfg.Address)
+	if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) {
+		<-ctx.Done() // the dialer goes by ctx's deadline, and may be ahead of ctx
+	}
 	if err != nil {
 		return nil, err
 	}

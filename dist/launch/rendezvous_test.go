@@ -318,6 +318,23 @@ func TestRendezvousEndsWithItsContext(t *testing.T) {
 	}
 }
 
+// overdue is a context whose deadline is over, and that may not have noticed yet.
+type overdue struct{ context.Context }
+
+func (overdue) Deadline() (time.Time, bool) { return time.Unix(1, 0), true }
+
+func TestDialThatItsDeadlineEndsSaysWhatTheContextSays(t *testing.T) {
+	for _, byRank0 := range []bool{false, true} {
+		reason := errors.New("enough")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		go cancel(reason)
+		_, err := Dial(overdue{ctx}, DialConfig{Address: socketName(), Job: "job", Rank: 1, Size: 2, ByRank0: byRank0})
+		if !errors.Is(err, reason) {
+			t.Errorf("by rank 0 %t: got %v, want the context's end", byRank0, err)
+		}
+	}
+}
+
 func TestRendezvousRefusesWhatCannotBeMetSafely(t *testing.T) {
 	half := func(e Env) Env { e.Rank, e.Size, e.LocalSize = 1, 4, 2; return e }
 	for name, tc := range map[string]struct {
