@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Measures a training step of symgrad and of PyTorch's DistributedDataParallel on the GPUs of this machine, and compares
-# them: see bench/README.md.
+# Measures a training step of symgrad and of PyTorch's DistributedDataParallel on the GPUs of this machine, or on its host,
+# and compares them: see bench/README.md.
 #
 #   bench/train.sh [--models LIST] [--precisions LIST] [--ranks LIST] [--rounds N] [--steps N] [--warmup N] [--staging yes|no]
 #                  [--modes LIST] [--sharded] [--overlap-gather] [--device cuda|cpu] [--set key=value]... [--bin FOLDER] [--compare FILE]
@@ -9,11 +9,11 @@
 # --models    mlp (784-512-512-10, 128 samples a rank), wide (4096-4096-4096-4096-4096-10, 512), cnn (3x3 convolutions to 32
 #             and 64 channels, 3136-128-10, 256), lm (a transformer of 4 layers, width 256, 8 heads, context 128, 16)
 # --ranks     numbers of ranks, by default 1,2,4 as far as there are GPUs
-# --modes     of torch.compile, default,reduce-overhead unless it is said; max-autotune-no-cudagraphs takes minutes
+# --modes     of torch.compile, default,reduce-overhead unless it is said, default on the host; max-autotune-no-cudagraphs takes minutes
 # --sharded   shard.stage=1, 2 and 3, ZeroRedundancyOptimizer, and FSDP2 with SHARD_GRAD_OP and FULL_SHARD, too
 # --overlap-gather  shard.overlap_gather=true with shard.stage 1 and 2
 # --staging   yes: the batch is ready on the host, and each step copies it to the device, on both sides; no: it stays there
-# --device    cpu measures symgrad alone, on the host: for a look at the script
+# --device    cpu measures on the host, in fp32, where torch's ranks meet by gloo
 # --set       a further setting of symgrad's programs
 #
 # It needs no Go: --bin is a folder with the programs of the models, examples/ddp (mlp, cnn), examples/mlp (wide) and
@@ -36,7 +36,7 @@ rounds=1
 steps=200
 warmup=20
 staging=yes
-modes=default,reduce-overhead
+modes=
 sharded=no
 overlap=no
 device=cuda
@@ -108,8 +108,10 @@ case $device in
 cpu)
 	ranks=${ranks:-1,2}
 	precisions=fp32
+	modes=${modes:-default}
 	;;
 cuda)
+	modes=${modes:-default,reduce-overhead}
 	gpus=$({ nvidia-smi --query-gpu=name,pci.bus_id --format=csv,noheader 2>/dev/null || true; } | sed 's/, / /')
 	[ -n "$gpus" ] || die "nvidia-smi shows no GPU: there is nothing to measure, but for --device cpu"
 	there=$(wc -l <<<"$gpus")
@@ -152,6 +154,8 @@ describe() { # writes session.json
 		  "staging": $(json "$staging"),
 		  "host": {
 		    "kernel": $(json "$(uname -r | cut -d- -f1)"),
+		    "cpu": $(json "$(sed -n '/^model name/{s/.*: //p;q}' /proc/cpuinfo)"),
+		    "cores": $(env -u OMP_NUM_THREADS nproc),
 		    "driver": $(json "$driver"),
 		    "gpus": [$([ -z "$gpus" ] || while IFS= read -r gpu; do json "$gpu"; echo; done <<<"$gpus" | paste -sd,)]
 		  }
@@ -197,7 +201,7 @@ measure_symgrad() { # MODEL PRECISION RANKS ROUND STAGE
 }
 
 measure_torch() { # MODEL PRECISION RANKS ROUND
-	local flags=(--model "$1" --precision "$2" --text "$root/examples/lm/stories.txt" --steps "$steps" --warmup "$warmup"
+	local flags=(--model "$1" --device "$device" --precision "$2" --text "$root/examples/lm/stories.txt" --steps "$steps" --warmup "$warmup"
 		--staging "$staging" --modes "$modes" --deadline "$DEADLINE_S")
 	[ "$sharded" = no ] || flags+=(--sharded)
 	timed "torch.$1.$2.$3.$4" "$python" -m torch.distributed.run --standalone --nproc-per-node "$3" "$here/train/ddp.py" \
@@ -206,13 +210,10 @@ measure_torch() { # MODEL PRECISION RANKS ROUND
 
 describe
 "$python" "$here/train/ddp.py" --write-mnist "$temp/mnist" || die "$python cannot write the images: name another Python with --python"
-with_torch=no
-if [ "$device" = cuda ]; then
-	with_torch=yes
-	if ! "$python" -c 'import torch; assert torch.cuda.is_available()' 2>"$raw/logs/torch.err"; then
-		note "no torch with CUDA in $python: measuring without it ($raw/logs/torch.err)"
-		with_torch=no
-	fi
+with_torch=yes
+if ! "$python" -c "import torch; assert '$device' == 'cpu' or torch.cuda.is_available()" 2>"$raw/logs/torch.err"; then
+	note "no torch for $device in $python: measuring without it ($raw/logs/torch.err)"
+	with_torch=no
 fi
 for ((round = 1; round <= rounds; round++)); do
 	for model in ${models//,/ }; do

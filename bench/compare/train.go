@@ -46,6 +46,8 @@ type trainSession struct {
 	Staging string `json:"staging"`
 	Host    struct {
 		Kernel string   `json:"kernel"`
+		CPU    string   `json:"cpu"`
+		Cores  int      `json:"cores"`
 		Driver string   `json:"driver"`
 		GPUs   []string `json:"gpus"`
 	} `json:"host"`

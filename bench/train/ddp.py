@@ -17,6 +17,9 @@ step copies it to the device first, on the stream of the step, with no it stays 
 optimizer. Times are by CUDA events around groups of ten steps, of the slowest rank: median_us is the median over the
 groups, mean_us the mean, both of one step.
 
+With --device cpu ranks meet by gloo and share the cores out, each with as many threads as it has cores, and times are by
+the host's clock.
+
 The models are those of examples/ddp, examples/mlp and examples/lm, parameter for parameter; bench/compare holds the
 numbers of parameters against each other.
 """
@@ -45,6 +48,7 @@ def parse_args(argv):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write-mnist", metavar="FOLDER")
     parser.add_argument("--model", choices=sorted(MODELS))
+    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--precision", choices=["fp32", "tf32", "bf16"], default="fp32")
     parser.add_argument("--out", metavar="FILE")
     parser.add_argument("--text", metavar="FILE", help="of the lm, whose characters are the vocabulary")
@@ -57,6 +61,8 @@ def parse_args(argv):
     args = parser.parse_args(argv)
     if not args.write_mnist and not (args.model and args.out):
         parser.error("--model and --out are needed")
+    if args.device == "cpu" and args.precision != "fp32":
+        parser.error("--device cpu measures fp32 alone")
     if args.model == "lm" and not args.text:
         parser.error("--model lm needs --text")
     if args.steps < GROUP or args.warmup < 1:

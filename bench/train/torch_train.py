@@ -81,7 +81,7 @@ class Transformer(nn.Module):
 
 
 class Task:
-    """A model's module, and a made-up batch in pinned memory."""
+    """A model's module, and a made-up batch on the host, in pinned memory if there is a GPU."""
 
     def __init__(self, args, sizes, lm, rank):
         self.args, self.sizes, self.lm = args, sizes, lm
@@ -100,8 +100,10 @@ class Task:
             inputs = torch.randint(labels, (n, lm["context"]), generator=source)
             n *= lm["context"]
         targets = torch.randint(labels, (n,), generator=source)
-        self.host = [inputs.pin_memory(), targets.pin_memory()]
-        self.device = [t.cuda() for t in self.host]
+        self.host = [inputs, targets]
+        if args.device == "cuda":
+            self.host = [t.pin_memory() for t in self.host]
+        self.device = [t.to(args.device, copy=True) for t in self.host]
 
     def module(self):
         """The module, with the same weights on every rank."""
@@ -114,7 +116,7 @@ class Task:
             m = convolutional()
         else:
             m = Transformer(self.vocabulary, **self.lm)
-        return m.cuda()
+        return m.to(self.args.device)
 
     def batch(self):
         """The batch on the device, copied there anew if it is to be."""
@@ -150,7 +152,7 @@ def prepare(name, task, local):
             fully_shard(part, reshard_after_forward=again)
         fully_shard(module, reshard_after_forward=again)
         return module, adam(module.parameters(), rate)
-    module = DistributedDataParallel(module, device_ids=[local])
+    module = DistributedDataParallel(module, device_ids=[local] if task.args.device == "cuda" else None)
     if name == "torch-zero":
         from torch.distributed.optim import ZeroRedundancyOptimizer
 
@@ -161,13 +163,39 @@ def prepare(name, task, local):
     return module, optimizer
 
 
+class Clock:
+    """Moments of the device's work: events of a GPU, or the time of a host, which works while it is told to."""
+
+    def __init__(self, device, moments):
+        self.gpu = device == "cuda"
+        self.at = [torch.cuda.Event(enable_timing=True) if self.gpu else 0.0 for _ in range(moments)]
+
+    def mark(self, i):
+        """Notes moment i."""
+        if self.gpu:
+            self.at[i].record()
+        else:
+            self.at[i] = time.perf_counter()
+
+    def spans(self):
+        """Microseconds between moments, when all work is done."""
+        synchronize("cuda" if self.gpu else "cpu")
+        return [1e3 * a.elapsed_time(b) if self.gpu else 1e6 * (b - a) for a, b in zip(self.at, self.at[1:])]
+
+
+def synchronize(device):
+    """Waits for the work of a GPU."""
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
 def time_engine(name, task, local, group):
     """A row of the result."""
     args = task.args
     parameters = sum(p.numel() for p in task.module().parameters())
     module, optimizer = prepare(name, task, local)
-    lower = torch.autocast("cuda", dtype=torch.bfloat16) if args.precision == "bf16" else contextlib.nullcontext()
-    total = torch.zeros((), device="cuda")
+    lower = torch.autocast(args.device, dtype=torch.bfloat16) if args.precision == "bf16" else contextlib.nullcontext()
+    total = torch.zeros((), device=args.device)
 
     def step():
         inputs, targets = task.batch()
@@ -182,20 +210,19 @@ def time_engine(name, task, local, group):
     began = time.monotonic()
     for _ in range(args.warmup):
         step()
-    torch.cuda.synchronize()
+    synchronize(args.device)
     warm = time.monotonic() - began
     dist.barrier()
     total.zero_()
     groups = args.steps // group
-    events = [torch.cuda.Event(enable_timing=True) for _ in range(groups + 1)]
-    events[0].record()
+    clock = Clock(args.device, groups + 1)
+    clock.mark(0)
     for i in range(groups):
         for _ in range(group):
             loss = step()
-        events[i + 1].record()
-    torch.cuda.synchronize()
-    times = [1e3 * a.elapsed_time(b) / group for a, b in zip(events, events[1:])]
-    worst = torch.tensor([statistics.median(times), statistics.mean(times)], device="cuda", dtype=torch.float64)
+        clock.mark(i + 1)
+    times = [us / group for us in clock.spans()]
+    worst = torch.tensor([statistics.median(times), statistics.mean(times)], device=args.device, dtype=torch.float64)
     dist.all_reduce(worst, op=dist.ReduceOp.MAX)
     median, mean = worst.tolist()
     return {
@@ -214,16 +241,17 @@ def time_engine(name, task, local, group):
 
 def in_time(args, began):
     """Whether rank 0 thinks that another engine may begin."""
-    go = torch.tensor([1 if time.monotonic() - began < args.deadline else 0], device="cuda")
+    go = torch.tensor([1 if time.monotonic() - began < args.deadline else 0], device=args.device)
     dist.broadcast(go, 0)
     return bool(go.item())
 
 
-def libraries():
+def libraries(device):
     """Versions of what was measured."""
-    return {
-        "python": platform.python_version(),
-        "torch": torch.__version__,
+    found = {"python": platform.python_version(), "torch": torch.__version__}
+    if device == "cpu":
+        return found
+    return found | {
         "torch cuda": torch.version.cuda or "",
         "torch nccl": ".".join(str(v) for v in torch.cuda.nccl.version()),
         "torch cudnn": str(torch.backends.cudnn.version()),
@@ -236,9 +264,10 @@ def write(args, rows):
         "model": args.model,
         "precision": args.precision,
         "ranks": dist.get_world_size(),
-        "device": torch.cuda.get_device_name(),
+        "device": torch.cuda.get_device_name() if args.device == "cuda" else "cpu",
+        "threads": torch.get_num_threads(),
         "staging": args.staging,
-        "libraries": libraries(),
+        "libraries": libraries(args.device),
         "rows": rows,
     }
     with open(args.out + ".part", "w", encoding="utf-8") as file:
@@ -251,11 +280,14 @@ def measure(args, sizes, lm, group):
     """All engines, one after the other."""
     began = time.monotonic()
     local = int(os.environ["LOCAL_RANK"])
-    torch.cuda.set_device(local)
-    allow = args.precision == "tf32"
-    torch.backends.cuda.matmul.allow_tf32 = allow
-    torch.backends.cudnn.allow_tf32 = allow
-    dist.init_process_group("nccl")
+    if args.device == "cuda":
+        torch.cuda.set_device(local)
+        allow = args.precision == "tf32"
+        torch.backends.cuda.matmul.allow_tf32 = allow
+        torch.backends.cudnn.allow_tf32 = allow
+    else:
+        torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // int(os.environ["LOCAL_WORLD_SIZE"])))
+    dist.init_process_group("nccl" if args.device == "cuda" else "gloo")
     rank = dist.get_rank()
     task = Task(args, sizes, lm, rank)
     rows = []
@@ -270,7 +302,8 @@ def measure(args, sizes, lm, group):
             rows.append({"engine": name, "skipped": str(error).strip().splitlines()[0][:300] if str(error).strip() else repr(error)})
         torch._dynamo.reset()
         gc.collect()
-        torch.cuda.empty_cache()
+        if args.device == "cuda":
+            torch.cuda.empty_cache()
         if rank == 0:
             write(args, rows)
     if rank == 0:

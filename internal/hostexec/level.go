@@ -14,6 +14,10 @@ type level struct {
 	copy2, add2    func(dst, src unsafe.Pointer, dstStep, srcStep, rows, bytes int) // rectangles of float32
 	uniform        func(dst unsafe.Pointer, n int, words *[6]uint32)                // float32; see random.go
 	transpose      func(dst, src unsafe.Pointer, dstStep, srcStep, blocks int)      // blocks of 8 by 8 float32
+
+	// Max pooling of float32 by windows of 2 by 2 side by side, and its gradient: rows of n outputs, n at least 4.
+	maxPairs     func(dst, src unsafe.Pointer, srcStep, rows, n int)
+	maxPairsGrad func(dx, x, y, dy unsafe.Pointer, step, rows, n int)
 }
 
 // best is the kernels of this machine; nil if it has none but plain Go.

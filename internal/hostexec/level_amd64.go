@@ -21,6 +21,9 @@ var levels = []level{
 		copy2:     copyRows512,
 		add2:      addRows256,
 		transpose: transpose8,
+
+		maxPairs:     maxPairs256,
+		maxPairsGrad: maxPairsGrad256,
 	},
 	{
 		name:      "avx2",
@@ -33,6 +36,9 @@ var levels = []level{
 		copy2:     copyRows256,
 		add2:      addRows256,
 		transpose: transpose8,
+
+		maxPairs:     maxPairs256,
+		maxPairsGrad: maxPairsGrad256,
 	},
 }
 
@@ -78,6 +84,12 @@ func copyRows256(dst, src unsafe.Pointer, dstStep, srcStep, rows, bytes int)
 
 //go:noescape
 func addRows256(dst, src unsafe.Pointer, dstStep, srcStep, rows, bytes int)
+
+//go:noescape
+func maxPairs256(dst, src unsafe.Pointer, srcStep, rows, n int)
+
+//go:noescape
+func maxPairsGrad256(dx, x, y, dy unsafe.Pointer, step, rows, n int)
 
 //go:noescape
 func uniform512(dst unsafe.Pointer, n int, words *[6]uint32)

@@ -67,6 +67,7 @@ type poolStep[T real] struct {
 	level  *level
 	inside bool // no window reaches over the left or right edge
 	reach  int  // columns of the image that a window reaches over
+	pairs  bool // windows are what level.maxPairs is for
 }
 
 func newPool[T real](k *maker, s *program.Step, w program.Window, do func(p *poolStep[T], w *worker, plane int)) ([]phase, error) {
@@ -74,6 +75,8 @@ func newPool[T real](k *maker, s *program.Step, w program.Window, do func(p *poo
 	k.need(w.W*size[T](), 0)
 	p.reach = (w.S-1)*w.DilationW + 1
 	p.inside = w.PadW == 0 && (w.OutW-1)*w.StrideW+p.reach <= w.W
+	p.pairs = size[T]() == 4 && k.level != nil && k.level.maxPairs != nil && w.R == 2 && w.S == 2 && w.StrideH == 2 && w.StrideW == 2 &&
+		w.DilationH == 1 && w.DilationW == 1 && w.PadH == 0 && p.inside && 2*w.OutH <= w.H && w.OutH > 0 && w.OutW >= 4
 	for i := range s.In {
 		p.in = append(p.in, placeOf(&s.In[i]))
 	}
@@ -96,6 +99,10 @@ func plane[T real](w *worker, p place, i, n int) []T {
 // maxPool takes, for each row of outputs, the largest of each column of the rows under it, and then of neighbours.
 func maxPool[T real](p *poolStep[T], w *worker, i int) {
 	x, y := plane[T](w, p.in[0], i, p.image()), plane[T](w, p.out, i, p.result())
+	if p.pairs {
+		p.level.maxPairs(unsafe.Pointer(&y[0]), unsafe.Pointer(&x[0]), p.W*4, p.OutH, p.OutW)
+		return
+	}
 	tops := unsafe.Slice((*T)(w.scratch), p.W)
 	v := prims[T]{p.level}
 	for oh := range p.OutH {
@@ -147,6 +154,13 @@ func (w *window) each(f func(oh, ih int, s span)) {
 func maxPoolGrad[T real](p *poolStep[T], w *worker, i int) {
 	x, dx := plane[T](w, p.in[0], i, p.image()), plane[T](w, p.out, i, p.image())
 	y, dy := plane[T](w, p.in[1], i, p.result()), plane[T](w, p.in[2], i, p.result())
+	if p.pairs {
+		if 2*p.OutH < p.H || 2*p.OutW < p.W {
+			clear(dx) // the row and the column that no window has
+		}
+		p.level.maxPairsGrad(unsafe.Pointer(&dx[0]), unsafe.Pointer(&x[0]), unsafe.Pointer(&y[0]), unsafe.Pointer(&dy[0]), p.W*4, p.OutH, p.OutW)
+		return
+	}
 	clear(dx)
 	for oh := range p.OutH {
 		for ow := range p.OutW {

@@ -73,24 +73,31 @@ func TestHalfWindowsEqualTheOracle(t *testing.T) {
 	agree(t, t, &b.Program, contents(&b.Program, normal(r)), 0x1p-7)
 }
 
-// Windows that overlap, with padding, and windows that do not, over NaN, infinities and equal numbers: bit for bit.
+// Windows that overlap, with padding, and windows that do not, over NaN, infinities, zeros of both signs and equal numbers: bit
+// for bit.
 func TestMaxPoolsOfNaNEqualTheOracle(t *testing.T) {
-	odd := []float64{math.NaN(), math.Inf(1), math.Inf(-1), math.Inf(-1), 1, 2, 3}
 	for _, dt := range []tensor.DType{tensor.F32, tensor.F64, tensor.BF16} {
-		for _, stride := range []int{1, 2} {
-			w := program.Window{N: 3, C: 2, H: 9, W: 40, R: 2, S: 2, PadH: 2 - stride, PadW: 2 - stride, StrideH: stride, StrideW: stride, DilationH: 1, DilationW: 1}
-			w.OutH, w.OutW = outOf(w.H, w.R, stride, 1, w.PadH), outOf(w.W, w.S, stride, 1, w.PadW)
-			b := newBuild()
-			x, dy := b.value("x", dt, w.N, w.C, w.H, w.W), b.value("dy", dt, w.N, w.C, w.OutH, w.OutW)
-			y := b.value("y", dt, w.N, w.C, w.OutH, w.OutW)
-			b.step(&program.MaxPool{Window: w}, views(x), views(y))
-			b.step(&program.MaxPoolGrad{Window: w}, views(x, y, dy), views(b.value("dx", dt, w.N, w.C, w.H, w.W)))
-			r := rand.New(rand.NewPCG(uint64(dt), uint64(stride)))
-			memory := contents(&b.Program, func() float64 { return odd[r.IntN(len(odd))] })
-			numbers(dt, memory[dy.Value], func() float64 { return float64(r.IntN(9)) })
-			agree(t, t, &b.Program, memory, 0)
+		agreeOnMaxPools(t, dt, program.Window{H: 9, W: 40, R: 2, S: 2, PadH: 1, PadW: 1, StrideH: 1, StrideW: 1})
+		for width := 2; width < 42; width++ { // rows of outputs of all lengths up to several vectors
+			agreeOnMaxPools(t, dt, program.Window{H: 8 + width/2%2, W: width, R: 2, S: 2, StrideH: 2, StrideW: 2})
 		}
 	}
+}
+
+func agreeOnMaxPools(t *testing.T, dt tensor.DType, w program.Window) {
+	t.Helper()
+	w.N, w.C, w.DilationH, w.DilationW = 3, 2, 1, 1
+	w.OutH, w.OutW = outOf(w.H, w.R, w.StrideH, 1, w.PadH), outOf(w.W, w.S, w.StrideW, 1, w.PadW)
+	b := newBuild()
+	x, dy := b.value("x", dt, w.N, w.C, w.H, w.W), b.value("dy", dt, w.N, w.C, w.OutH, w.OutW)
+	y := b.value("y", dt, w.N, w.C, w.OutH, w.OutW)
+	b.step(&program.MaxPool{Window: w}, views(x), views(y))
+	b.step(&program.MaxPoolGrad{Window: w}, views(x, y, dy), views(b.value("dx", dt, w.N, w.C, w.H, w.W)))
+	odd := []float64{math.NaN(), math.Inf(1), math.Inf(-1), math.Inf(-1), 1, 2, 3, 0, math.Copysign(0, -1)}
+	r := rand.New(rand.NewPCG(uint64(dt), uint64(w.W)))
+	memory := contents(&b.Program, func() float64 { return odd[r.IntN(len(odd))] })
+	numbers(dt, memory[dy.Value], func() float64 { return odd[r.IntN(len(odd))] })
+	agree(t, t, &b.Program, memory, 0)
 }
 
 // Convolutions of many channels, images and pixels: several blocks, groups and panels. Integers, so that sums are exact.
