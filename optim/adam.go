@@ -64,6 +64,14 @@ func (r *adam) prepare(rate, scale float64, step int) {
 }
 
 func (r *adam) update32(m *memory[float32], grad []float32, lo, hi int) {
+	if n := vectorLen(hi - lo); n > 0 {
+		if r.amsgrad {
+			amsgradF32(&r.terms32, &m.weight[lo], &grad[0], &m.slots[0][lo], &m.slots[1][lo], &m.slots[2][lo], n)
+		} else {
+			adamF32(&r.terms32, &m.weight[lo], &grad[0], &m.slots[0][lo], &m.slots[1][lo], n)
+		}
+		lo, grad = lo+n, grad[n:]
+	}
 	adamSpan(r.terms32, r.amsgrad, m, grad, lo, hi)
 }
 

@@ -27,6 +27,15 @@ func moveAverages[T float](add T, m *memory[T], sp span) {
 	}
 }
 
+// moveAverages32 is moveAverages of float32, with assembly where there is some.
+func moveAverages32(add float32, m *memory[float32], sp span) {
+	if n := vectorLen(sp.hi - sp.lo); n > 0 {
+		averageF32(add, &averagesOf(m)[sp.lo], &m.weight[sp.lo], n)
+		sp.lo += n
+	}
+	moveAverages(add, m, sp)
+}
+
 // averages reports whether there are averages to swap.
 func (e *engine) averages() error {
 	if e.config.EMADecay == 0 {

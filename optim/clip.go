@@ -47,7 +47,7 @@ func total(blocks []float64) (sum float64) {
 func (e *engine) squaresOfSpan(_, i int) {
 	sp, p, at := e.span(i)
 	if p.dtype == gtensor.Float32 {
-		squares(p.f32.grad[sp.lo:sp.hi], e.sums[at:])
+		squares32(p.f32.grad[sp.lo:sp.hi], e.sums[at:])
 	} else {
 		squares(p.f64.grad[sp.lo:sp.hi], e.sums[at:])
 	}
@@ -58,7 +58,7 @@ func (e *engine) squaresOfSpan(_, i int) {
 
 func (e *engine) squaresOfWeights(sp span, p *param, at int) {
 	if p.dtype == gtensor.Float32 {
-		squares(p.f32.weight[sp.lo:sp.hi], e.sums[e.blocks+at:])
+		squares32(p.f32.weight[sp.lo:sp.hi], e.sums[e.blocks+at:])
 	} else {
 		squares(p.f64.weight[sp.lo:sp.hi], e.sums[e.blocks+at:])
 	}
@@ -68,14 +68,28 @@ func (e *engine) squaresOfWeights(sp span, p *param, at int) {
 func squares[T float](x []T, sums []float64) {
 	for k := 0; len(x) > 0; k++ {
 		n := min(Block, len(x))
-		sums[k] = sumSquares(x[:n])
+		sums[k] = sumSquares(x[:n], [4]float64{})
 		x = x[n:]
 	}
 }
 
-// sumSquares keeps four sums, because one would wait for its own last addition at every element.
-func sumSquares[T float](x []T) float64 {
-	var a, b, c, d float64
+// squares32 is squares of float32, with assembly where there is some.
+func squares32(x []float32, sums []float64) {
+	for k := 0; len(x) > 0; k++ {
+		n := min(Block, len(x))
+		var four [4]float64
+		done := vectorLen(n)
+		if done > 0 {
+			squaresF32(&four, &x[0], done)
+		}
+		sums[k] = sumSquares(x[done:n], four)
+		x = x[n:]
+	}
+}
+
+// sumSquares goes on with four sums, because one would wait for its own last addition at every element.
+func sumSquares[T float](x []T, four [4]float64) float64 {
+	a, b, c, d := four[0], four[1], four[2], four[3]
 	for len(x) >= 4 {
 		x0, x1, x2, x3 := float64(x[0]), float64(x[1]), float64(x[2]), float64(x[3])
 		a += float64(x0 * x0)
@@ -88,6 +102,16 @@ func sumSquares[T float](x []T) float64 {
 		a += float64(float64(v) * float64(v))
 	}
 	return (a + b) + (c + d)
+}
+
+// clampPass32 is clampPass of float32, with assembly where there is some.
+func clampPass32(scale, bound float32, to, grad []float32) []float32 {
+	n := vectorLen(len(grad))
+	if n > 0 {
+		clampF32(scale, bound, &to[0], &grad[0], n)
+	}
+	clampPass(scale, bound, to[n:], grad[n:])
+	return to[:len(grad)]
 }
 
 // clampPass puts the gradients, scaled and bounded, into to. NaN stays.

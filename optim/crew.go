@@ -8,7 +8,7 @@ import (
 
 const (
 	// spanLen is the elements of a span: the four arrays of an Adam step fill 128 KiB in float32, well inside an L2
-	// cache, and a span takes about 20 µs, some ten times what starting a goroutine costs.
+	// cache, and a span takes about 5 µs by assembly and 20 in Go, where starting a goroutine takes one or two.
 	spanLen = 8192
 	// spansPerHelper is how many spans there must be for each goroutine besides the caller's.
 	spansPerHelper = 4

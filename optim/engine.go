@@ -202,7 +202,7 @@ func (e *engine) grad32(worker int, p *param, sp span) []float32 {
 	if e.config.ClipValue == 0 {
 		return p.f32.grad[sp.lo:sp.hi]
 	}
-	return clampPass(float32(e.gradScale), float32(e.config.ClipValue), e.grads32[worker], p.f32.grad[sp.lo:sp.hi])
+	return clampPass32(float32(e.gradScale), float32(e.config.ClipValue), e.grads32[worker], p.f32.grad[sp.lo:sp.hi])
 }
 
 func (e *engine) grad64(worker int, p *param, sp span) []float64 {
@@ -227,7 +227,7 @@ func (e *engine) updateSpan(worker, i int) {
 			clear(p.f32.grad[sp.lo:sp.hi])
 		}
 		if averaged {
-			moveAverages(float32(1-e.config.EMADecay), &p.f32, sp)
+			moveAverages32(float32(1-e.config.EMADecay), &p.f32, sp)
 		}
 		return
 	}

@@ -55,7 +55,7 @@ func norm(model []gorgonia.ValueGrad) float64 {
 		if err != nil {
 			return math.NaN()
 		}
-		sum += sumSquares(f.f32) + sumSquares(f.f64)
+		sum += sumSquares(f.f32, [4]float64{}) + sumSquares(f.f64, [4]float64{})
 	}
 	return math.Sqrt(sum)
 }

@@ -67,6 +67,10 @@ func (r *lamb) trust(weights, directions float64) float64 {
 }
 
 func (r *lamb) update32(m *memory[float32], grad []float32, lo, hi int) {
+	if n := vectorLen(hi - lo); n > 0 {
+		lambF32(&r.terms32, m.rate, &m.weight[lo], &grad[0], &m.slots[0][lo], &m.slots[1][lo], n)
+		lo, grad = lo+n, grad[n:]
+	}
 	lambPass(r.terms32, m.rate, m.weight[lo:hi], grad, m.slots[0][lo:hi], m.slots[1][lo:hi])
 }
 
@@ -77,6 +81,16 @@ func (r *lamb) update64(m *memory[float64], grad []float64, lo, hi int) {
 // squares32 puts the sum of squared directions of each block of a span into sums. It writes nothing else: the update makes
 // the same directions again, which is cheaper than to keep them.
 func (r *lamb) squares32(m *memory[float32], grad []float32, lo, hi int, sums []float64) {
+	var directions [Block]float32
+	for n := min(Block, hi-lo); vectorLen(n) == Block; n = min(Block, hi-lo) {
+		lambDirectionsF32(&r.terms32, &directions[0], &m.weight[lo], &grad[0], &m.slots[0][lo], &m.slots[1][lo], n)
+		var sum float64
+		for _, u := range directions {
+			sum += float64(float64(u) * float64(u))
+		}
+		sums[0] = sum
+		lo, grad, sums = lo+n, grad[n:], sums[1:]
+	}
 	lambSquares(r.terms32, m.weight[lo:hi], grad, m.slots[0][lo:hi], m.slots[1][lo:hi], sums)
 }
 

@@ -38,6 +38,10 @@ func (r *lion) prepare(rate, scale float64, _ int) {
 }
 
 func (r *lion) update32(m *memory[float32], grad []float32, lo, hi int) {
+	if n := vectorLen(hi - lo); n > 0 {
+		lionF32(&r.terms32, &m.weight[lo], &grad[0], &m.slots[0][lo], n)
+		lo, grad = lo+n, grad[n:]
+	}
 	lionPass(r.terms32, m.weight[lo:hi], grad, m.slots[0][lo:hi])
 }
 

@@ -21,6 +21,10 @@ func (r *sgd) prepare(rate, scale float64, _ int) {
 }
 
 func (r *sgd) update32(m *memory[float32], grad []float32, lo, hi int) {
+	if n := vectorLen(hi - lo); n > 0 {
+		sgdF32(&r.terms32, &m.weight[lo], &grad[0], n)
+		lo, grad = lo+n, grad[n:]
+	}
 	sgdPass(r.terms32, m.weight[lo:hi], grad)
 }
 
@@ -73,6 +77,10 @@ func (r *momentum) prepare(rate, scale float64, step int) {
 }
 
 func (r *momentum) update32(m *memory[float32], grad []float32, lo, hi int) {
+	if n := vectorLen(hi - lo); n > 0 {
+		momentumF32(&r.terms32, &m.weight[lo], &grad[0], &m.slots[0][lo], n)
+		lo, grad = lo+n, grad[n:]
+	}
 	momentumPass(r.terms32, m.weight[lo:hi], grad, m.slots[0][lo:hi])
 }
 
