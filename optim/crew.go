@@ -11,7 +11,7 @@ const (
 	// cache, and a span takes about 5 µs by assembly and 20 in Go, where starting a goroutine takes one or two.
 	spanLen = 8192
 	// spansPerHelper is how many spans there must be for each goroutine besides the caller's.
-	spansPerHelper = 4
+	spansPerHelper = 16
 )
 
 // span is the elements lo to hi of what is owned of one parameter: the unit in which a step is shared out. It begins at a

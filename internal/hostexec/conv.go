@@ -47,7 +47,7 @@ func (c *convStep[T]) of(l *level, depth, rows int) product[T] {
 	g := product[T]{
 		m: c.k, n: rows * c.OutW, k: depth, aRow: depth, aCol: 1, bRow: rows * c.OutW, bCol: 1, cRow: c.result(), alpha: 1,
 	}
-	g.plan(l, serialRows, serialCols)
+	g.plan(l)
 	return g
 }
 
@@ -101,7 +101,7 @@ func (c *inputGradStep[T]) of(l *level, channels int) product[T] {
 	g := product[T]{
 		m: channels * c.taps(), n: c.result(), k: c.k, aRow: 1, aCol: c.C * c.taps(), bRow: c.result(), bCol: 1, cRow: c.result(), alpha: 1,
 	}
-	g.plan(l, serialRows, serialCols)
+	g.plan(l)
 	return g
 }
 
@@ -182,7 +182,7 @@ func (c *filterGradStep[T]) of(l *level, channels, rows int) product[T] {
 	g := product[T]{
 		m: c.k, n: n, k: wide, aRow: c.result(), aCol: 1, bRow: 1, bCol: wide, cRow: c.C * c.taps(), alpha: 1, adds: true,
 	}
-	g.plan(l, serialRows, serialCols)
+	g.plan(l)
 	return g
 }
 

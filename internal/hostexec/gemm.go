@@ -44,8 +44,7 @@ const (
 	// fits the L1 cache.
 	mostDepth = 320
 
-	serialRows, serialCols     = 192, 512   // of the blocks of a product that one goroutine does: they fit its L2 cache
-	parallelRows, parallelCols = 1024, 2048 // of those that several goroutines share
+	mostRows, mostCols = 192, 512 // of the blocks that a goroutine packs: they fit its L2 cache
 )
 
 // product is C (m, n) = alpha * A (m, k) times B (k, n), added to C if adds; rows of C lie in one piece. One of the strides
@@ -62,16 +61,14 @@ type product[T real] struct {
 	depth          int  // columns of A at a time
 	asLies         bool // whole panels of B are read where they are
 	mostRows       int  // rows and columns of a block
-	mostCols       int
 	blockA, blockB int // bytes of packed panels, at most
 }
 
 // plan fills in what follows from the sizes.
-func (g *product[T]) plan(l *level, mostRows, mostCols int) {
+func (g *product[T]) plan(l *level) {
 	g.micro, g.level = microOf[T](l), l
 	g.depth = even(g.k, mostDepth)
 	g.mostRows = even(g.m, mostRows)
-	g.mostCols = mostCols
 	g.asLies = g.bCol == 1 && g.m <= 2*g.micro.rows
 	w := g.micro.cols
 	g.blockA = up(g.mostRows * g.depth * size[T]())
@@ -92,17 +89,6 @@ func (g *product[T]) scratch() int { return g.blockA + g.blockB }
 // part is rows i0 to i1 of A times columns j0 to j1 of B, of the depth from k0 to k1.
 type part struct{ i0, i1, j0, j1, k0, k1 int }
 
-// parts calls f with each part, so that the sums of each element of C are in order.
-func (g *product[T]) parts(f func(part)) {
-	for j := 0; j < g.n; j += g.mostCols {
-		for i := 0; i < g.m; i += g.mostRows {
-			for k := 0; k < g.k; k += g.depth {
-				f(part{i, min(i+g.mostRows, g.m), j, min(j+g.mostCols, g.n), k, min(k+g.depth, g.k)})
-			}
-		}
-	}
-}
-
 // operandsOf is where the operands and the packed panels of a product are.
 type operandsOf struct{ a, b, c, packedA, packedB unsafe.Pointer }
 
@@ -114,9 +100,9 @@ func (g *product[T]) serial(w *worker, at operandsOf) {
 		}
 		return
 	}
-	for j := 0; j < g.n; j += g.mostCols {
+	for j := 0; j < g.n; j += mostCols {
 		for k := 0; k < g.k; k += g.depth {
-			p := part{0, 0, j, min(j+g.mostCols, g.n), k, min(k+g.depth, g.k)}
+			p := part{0, 0, j, min(j+mostCols, g.n), k, min(k+g.depth, g.k)}
 			g.packB(&p, at, 0, g.panelsB(&p))
 			for p.i0 = 0; p.i0 < g.m; p.i0 = p.i1 {
 				p.i1 = min(p.i0+g.mostRows, g.m)

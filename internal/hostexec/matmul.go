@@ -13,6 +13,10 @@ const (
 	inlineWork = 1 << 18
 	// pieceWork is the multiply-adds of a piece of a product.
 	pieceWork = 1 << 20
+	// leastRows is the rows of a piece of C that is cut for each goroutine to have one.
+	leastRows = 8
+	// mostShared is the bytes of panels that goroutines share at a time, about: as many as caches hold.
+	mostShared = 16 << 20
 	// libraryWork is the multiply-adds from which on a library multiplies.
 	libraryWork = 1 << 15
 )
@@ -76,20 +80,21 @@ func newMatMul[T real](k *maker, s *program.Step, op *program.MatMul) ([]phase, 
 	}
 	m.aRow, m.aCol, m.bRow, m.bCol, m.cRow = m.a.row, m.a.col, m.b.row, m.b.col, m.c.row
 	work := m.m * m.n * max(1, m.k)
-	switch {
-	case k.library != nil && m.k > 0 && work >= libraryWork && (m.batch == 1 || work >= pieceWork):
+	if k.library != nil && m.k > 0 && work >= libraryWork && (m.batch == 1 || work >= pieceWork) {
 		return []phase{{&libraryMatMul[T]{matMul: *m, library: k.library}, 1}}, nil
+	}
+	m.plan(k.level)
+	k.need(m.scratch(), 0)
+	switch {
 	case m.k == 0, m.batch > 1 && (work < pieceWork || m.batch >= k.threads), m.batch == 1 && (work < inlineWork || k.threads == 1):
-		m.plan(k.level, serialRows, serialCols)
-		k.need(m.scratch(), 0)
 		m.per = max(1, pieceWork/4/work)
 		return []phase{{m, (m.batch + m.per - 1) / m.per}}, nil
 	}
-	m.plan(k.level, parallelRows, parallelCols)
-	k.work = max(k.work, m.scratch())
+	c := m.cutWays(k.threads)
+	k.work = max(k.work, c.shared())
 	var phases []phase
 	for n := range m.batch {
-		m.parts(func(p part) { phases = append(phases, m.share(n, p, k.threads)...) })
+		phases = append(phases, m.cut(n, k.threads)...)
 	}
 	return phases, nil
 }
@@ -106,53 +111,126 @@ func (m *matMul[T]) operands(w *worker, n int, packed unsafe.Pointer) operandsOf
 	return operandsOf{m.a.at(w, n), m.b.at(w, n), m.c.at(w, n), packed, unsafe.Add(packed, m.blockA)}
 }
 
-// shared is a part of a product that all goroutines do: first they pack its panels, then they multiply them.
-type shared[T real] struct {
+// cutMatMul is a product of a MatMul that all goroutines do, or some of its depths. C is cut one way, along its longer side: the
+// operand on that side is cut as well, and each piece packs its own part of it, which stays in its core's caches. The other
+// operand is read by all, who have packed it together before.
+type cutMatMul[T real] struct {
 	*matMul[T]
-	part
-	n       int // of the batch
-	perPack int // panels of a piece
-	perA    int
-	perB    int
-	across  int // pieces along the columns of C
+	item   int  // of the batch
+	tall   bool // C is cut into rows; into columns otherwise
+	pieces int
+	panels int // of the operand that is read by all
+	deep   int // elements of these panels, for one column of A
+	k0, k1 int
 }
 
-type packShared[T real] shared[T]
+// packShared packs the operand that is read by all: a piece is perPack panels of one depth.
+type packShared[T real] struct {
+	*cutMatMul[T]
+	perPack int
+}
 
-// share is the two phases of a part.
-func (m *matMul[T]) share(n int, p part, threads int) []phase {
-	s := &shared[T]{matMul: m, part: p, n: n}
-	a, b, k := m.panelsA(&p), m.panelsB(&p), max(1, p.k1-p.k0)
-	s.perPack = max(1, pieceWork/32/(k*m.micro.cols))
-	s.perA, s.perB = a, b
-	// Cut where pieces stay squarest, until there are enough for all or they are small.
-	for ways := 1; ways < 6*threads && s.perA*m.micro.rows*s.perB*m.micro.cols*k > pieceWork; {
-		if s.perB*m.micro.cols >= s.perA*m.micro.rows && s.perB > 1 || s.perA == 1 {
-			s.perB = (s.perB + 1) / 2
-		} else {
-			s.perA = (s.perA + 1) / 2
+// cut is the phases of a product of the batch.
+func (m *matMul[T]) cut(item, threads int) []phase {
+	c := m.cutWays(threads)
+	c.item = item
+	var phases []phase
+	for k := 0; k < m.k; k = c.k1 {
+		c.k0, c.k1 = k, min(k+c.most(), m.k)
+		some := c
+		pack := &packShared[T]{&some, max(1, pieceWork/32/(m.depth*m.micro.cols))}
+		phases = append(phases, phase{pack, c.depths() * pack.each()}, phase{&some, c.pieces})
+	}
+	return phases
+}
+
+// cutWays is how C is cut: into three pieces for each of the goroutines, or one, where it is long enough.
+func (m *matMul[T]) cutWays(threads int) cutMatMul[T] {
+	c := cutMatMul[T]{matMul: m, tall: m.m >= m.n}
+	a, b := (m.m+m.micro.rows-1)/m.micro.rows, (m.n+m.micro.cols-1)/m.micro.cols
+	if c.tall {
+		c.pieces, c.panels, c.deep = m.m/m.micro.rows, b, b*m.micro.cols
+		if c.pieces < threads { // thin panels of A take little longer
+			c.pieces = min((m.m+leastRows-1)/leastRows, threads)
 		}
-		ways = ((a + s.perA - 1) / s.perA) * ((b + s.perB - 1) / s.perB)
+	} else {
+		c.pieces, c.panels, c.deep = b, a, m.m
 	}
-	s.across = (b + s.perB - 1) / s.perB
-	return []phase{
-		{(*packShared[T])(s), (a + b + s.perPack - 1) / s.perPack},
-		{s, s.across * ((a + s.perA - 1) / s.perA)},
+	if c.pieces > threads {
+		c.pieces = min(c.pieces/threads, 3) * threads
 	}
+	return c
 }
+
+// most is the columns of A whose shared panels fit the memory for them.
+func (c *cutMatMul[T]) most() int {
+	return max(1, mostShared/(c.depth*c.deep*size[T]())) * c.depth
+}
+
+// depths is how many times depth there is between k0 and k1.
+func (c *cutMatMul[T]) depths() int { return (c.k1 - c.k0 + c.depth - 1) / c.depth }
+
+// shared is the bytes that the phases of cut need between them.
+func (c *cutMatMul[T]) shared() int { return min(c.most(), c.k) * c.deep * size[T]() }
+
+// at is depth number x, of the whole of C, and where the operands are for it.
+func (c *cutMatMul[T]) at(w *worker, x int) (part, operandsOf) {
+	k := c.k0 + x*c.depth
+	at := c.operands(w, c.item, w.scratch)
+	packed := unsafe.Add(w.mem.work.p, x*c.depth*c.deep*size[T]())
+	if c.tall {
+		at.packedB = packed
+	} else {
+		at.packedA = packed
+	}
+	return part{0, c.m, 0, c.n, k, min(k+c.depth, c.k1)}, at
+}
+
+// each is the pieces of one depth.
+func (s *packShared[T]) each() int { return (s.panels + s.perPack - 1) / s.perPack }
 
 func (s *packShared[T]) piece(w *worker, i int) {
-	at := s.operands(w, s.n, w.mem.work.p)
-	a, b := s.panelsA(&s.part), s.panelsB(&s.part)
-	lo, hi := i*s.perPack, min((i+1)*s.perPack, a+b)
-	s.packA(&s.part, at, min(lo, a), min(hi, a))
-	s.packB(&s.part, at, max(lo-a, 0), max(hi-a, 0))
+	p, at := s.at(w, i/s.each())
+	lo := i % s.each() * s.perPack
+	hi := min(lo+s.perPack, s.panels)
+	if s.tall {
+		s.packB(&p, at, lo, hi)
+	} else {
+		s.packA(&p, at, lo, hi)
+	}
 }
 
-func (s *shared[T]) piece(w *worker, i int) {
-	at := s.operands(w, s.n, w.mem.work.p)
-	a, b := i/s.across*s.perA, i%s.across*s.perB
-	s.multiply(w, &s.part, at, a, min(a+s.perA, s.panelsA(&s.part)), b, min(b+s.perB, s.panelsB(&s.part)))
+func (c *cutMatMul[T]) piece(w *worker, i int) {
+	for x := range c.depths() {
+		p, at := c.at(w, x)
+		if c.tall {
+			c.rows(w, p, at, i*c.m/c.pieces, (i+1)*c.m/c.pieces)
+		} else {
+			b := c.panelsB(&p)
+			c.columns(w, p, at, i*b/c.pieces*c.micro.cols, min((i+1)*b/c.pieces*c.micro.cols, p.j1))
+		}
+	}
+}
+
+// rows does rows lo to hi of a depth.
+func (c *cutMatMul[T]) rows(w *worker, p part, at operandsOf, lo, hi int) {
+	for p.i0 = lo; p.i0 < hi; p.i0 = p.i1 {
+		p.i1 = min(p.i0+c.mostRows, hi)
+		c.packA(&p, at, 0, c.panelsA(&p))
+		c.multiply(w, &p, at, 0, c.panelsA(&p), 0, c.panelsB(&p))
+	}
+}
+
+// columns does columns lo to hi of a depth.
+func (c *cutMatMul[T]) columns(w *worker, p part, at operandsOf, lo, hi int) {
+	a, some := c.panelsA(&p), max(1, c.mostRows/c.micro.rows)
+	for p.j0 = lo; p.j0 < hi; p.j0 = p.j1 {
+		p.j1 = min(p.j0+mostCols, hi)
+		c.packB(&p, at, 0, c.panelsB(&p))
+		for x := 0; x < a; x += some {
+			c.multiply(w, &p, at, x, min(x+some, a), 0, c.panelsB(&p))
+		}
+	}
 }
 
 // libraryMatMul is a MatMul that a library does.
