@@ -139,16 +139,16 @@ func (w *stuckWriter) Write(p []byte) (int, error) {
 
 func TestRanksEndBySignalsWhileTheirOutputIsStuck(t *testing.T) {
 	s, w := newStage(t), &stuckWriter{stuck: make(chan struct{}), taken: make(chan struct{})}
-	job, ranks := s.spawn(t.Context(), SpawnConfig{N: 2, Stdout: w, Patience: 50 * time.Millisecond})
+	job, ranks := s.spawn(t.Context(), SpawnConfig{N: 2, Stdout: w, Patience: patience})
 	release := sync.OnceFunc(func() { close(w.taken) })
 	t.Cleanup(release) // before the test waits for Spawn
 	ranks[0].make("deaf")
 	ranks[0].make(fmt.Sprintf("out %q", "a line\n"))
 	<-w.stuck
-	if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil { // Spawn holds it while it runs
-		t.Fatal(err)
-	}
-	for _, r := range ranks {
+	for _, r := range []*hand{ranks[1], ranks[0]} { // the first signal is passed on, the second kills who is deaf
+		if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil { // Spawn holds it while it runs
+			t.Fatal(err)
+		}
 		r.gone()
 	}
 	release()
