@@ -128,12 +128,13 @@ func (o outcome) summary(t testing.TB) train.Summary {
 	return s
 }
 
-// settings are those of a small run, on the host wherever the tests run, and without a library of the machine's.
+// settings are those of a small run, on the host wherever the tests run, and without a library of the machine's. Its ranks have the
+// time that they need to end by themselves.
 func settings(dir, data string, more ...string) []string {
 	args := []string{"--set", "run.output_dir=" + dir, "--set", "data.path=" + data}
 	for _, s := range append([]string{
 		"run.epochs=0", "run.max_steps=5", "data.global_batch=24", "model.hidden=16,12", "optim.lr=0.003",
-		"cpu.blas=gonum", "log.losses=true", "comm.timeout_step=60s", "run.device=cpu",
+		"cpu.blas=gonum", "log.losses=true", "comm.timeout_step=60s", "launch.grace=60s", "run.device=cpu",
 	}, more...) {
 		if strings.HasPrefix(s, "--") {
 			args = append(args, s)
