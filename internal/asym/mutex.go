@@ -29,7 +29,7 @@ func (m *Mutex) Unlock() { Store(&m.held, 0) }
 // Between two looks a waiter lets other goroutines run, and later sleeps, since the holder may need its core.
 const (
 	yields = 100
-	nap    = 20 * time.Microsecond
+	rest   = 20 * time.Microsecond
 )
 
 func (m *Mutex) wait() {
@@ -38,10 +38,9 @@ func (m *Mutex) wait() {
 	m.wanted.Store(1)
 	defer m.wanted.Store(0)
 	for i := 0; !atomic.CompareAndSwapUint64(&m.held, 0, 1); i++ {
-		if i < yields {
-			runtime.Gosched()
-		} else {
-			time.Sleep(nap)
+		runtime.Gosched()
+		if i >= yields {
+			nap(rest)
 		}
 	}
 }

@@ -1,8 +1,11 @@
 package asym
 
 import (
+	"runtime"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 	"unsafe"
 )
 
@@ -80,6 +83,34 @@ func TestMutexWaitsForLong(t *testing.T) {
 	if v := <-got; v != 2 {
 		t.Errorf("what the holder wrote is not seen: %d", v)
 	}
+}
+
+// Who waits for long does not wait for a clock, which stands still in a bubble while another is behind it in the queue.
+func TestMutexTakesNoTimeOfABubble(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("here it naps by the clock")
+	}
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		var m Mutex
+		var wg sync.WaitGroup
+		m.Lock()
+		wg.Go(func() {
+			m.Lock()
+			defer m.Unlock()
+		})
+		for m.wanted.Load() == 0 {
+			runtime.Gosched()
+		}
+		for range 10 * yields { // in which it looks as often
+			runtime.Gosched()
+		}
+		m.Unlock()
+		wg.Wait()
+		if d := time.Since(began); d != 0 {
+			t.Errorf("%v have passed", d)
+		}
+	})
 }
 
 func TestClaimChangesNothing(t *testing.T) {
