@@ -1,6 +1,7 @@
 package asym
 
 import (
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -14,6 +15,15 @@ func TestStoreStores(t *testing.T) {
 	}
 }
 
+// await returns when the word is above i. On one processor it is written when this goroutine lets the other run.
+func await(word *uint64, i uint64) {
+	for looks := 0; atomic.LoadUint64(word) <= i; looks++ {
+		if looks > 1000 {
+			runtime.Gosched()
+		}
+	}
+}
+
 // Message passing: whoever sees the word sees what was written before it.
 func TestStorePublishes(t *testing.T) {
 	const rounds = 20000
@@ -24,8 +34,7 @@ func TestStorePublishes(t *testing.T) {
 	go func() {
 		defer wg.Done()
 		for i := range uint64(rounds) {
-			for atomic.LoadUint64(&word) <= i {
-			}
+			await(&word, i)
 			if data[i] != i+7 {
 				t.Errorf("round %d: the word came before its data, %d", i, data[i])
 			}
@@ -35,8 +44,7 @@ func TestStorePublishes(t *testing.T) {
 	for i := range uint64(rounds) {
 		data[i] = i + 7
 		Store(&word, i+1)
-		for atomic.LoadUint64(&back) <= i {
-		}
+		await(&back, i)
 	}
 	wg.Wait()
 }
