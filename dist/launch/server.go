@@ -17,8 +17,9 @@ const (
 	helloTimeout = 10 * time.Second
 	// writeTimeout is how long a peer may take to read what was sent to it; its end is then broken.
 	writeTimeout = 10 * time.Second
-	// watchedDelay is how long the end of a connection waits for the end of the process, which comes with it but has a cause.
-	watchedDelay = 100 * time.Millisecond
+	// watchedDelay is how long the end of a connection waits for the end of the process, which comes with it but has a cause: longer
+	// than a busy machine takes from one to the other.
+	watchedDelay = 2 * time.Second
 	// byeTimeout is how long either end waits for the other when it leaves.
 	byeTimeout = time.Second
 	// pendingMax is how many requests of one connection may wait.

@@ -5,11 +5,14 @@ package launch
 import (
 	"crypto/tls"
 	"errors"
+	"io"
 	"net"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/symgrad/symgrad/dist"
 )
@@ -367,23 +370,28 @@ func TestOnceIsOneMeeting(t *testing.T) {
 	}
 }
 
-// The end of a process and of its connection come together; the launcher, which knows the cause, has the word.
+// The end of a process and of its connection come together; the launcher, which knows the cause, has the word, also when it is the
+// slower one.
 func TestWatchedServerSaysHowTheProcessEnded(t *testing.T) {
 	for want, end := range map[string]func(*Server){
 		"was killed by signal: killed":       func(s *Server) { s.Fail(1, "was killed by signal: killed") },
 		"exited with code 0 without leaving": func(s *Server) { s.Exit(1, "exited with code 0") },
 		"connection closed":                  func(*Server) {}, // it goes on, but without its store
 	} {
-		s, err := Listen(ServerConfig{Job: "job", Size: 2, Watched: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { s.Close() })
-		j := &testJob{Server: s, dial: DialConfig{Address: s.Address(), Job: "job", Size: 2}}
-		a, dying := j.join(t, 0), j.join(t, 1)
-		dying.conn.Close()
-		end(s)
-		_, err = a.Get(t.Context(), "never")
-		wantDeath(t, err, 1, want)
+		synctest.Test(t, func(t *testing.T) {
+			s := &Server{cfg: ServerConfig{Watched: true}, roster: newRoster(2, false), ctx: t.Context()}
+			m, err := s.roster.join(0)
+			if err == nil {
+				_, err = s.roster.join(1)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			go s.lose(1, io.EOF)
+			<-time.After(time.Second)
+			end(s)
+			_, err = m.Get(t.Context(), "never")
+			wantDeath(t, err, 1, want)
+		})
 	}
 }
