@@ -34,6 +34,23 @@ func TestTheRootOfALargeBroadcastDoesItsShare(t *testing.T) {
 	}
 }
 
+// Among many ranks a root has less than a page for each of the others: they pull all of it, and nothing beside it.
+func TestTheShareOfTheRootMayBeNothing(t *testing.T) {
+	const n, count = 70, 66558 // 266232 B: without a seventieth, rounded up to pages, more than all of it
+	ts, err := Local(n, memoryOfTests(), Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, end := range ts {
+		end.(*worldTransport).spins = spinsAlone
+	}
+	for r, err := range wrap(ts, func(w *dist.World) error { return largeBroadcasts(w, count, 0) }) {
+		if err != nil {
+			t.Errorf("rank %d: %v", r, err)
+		}
+	}
+}
+
 // memoryOfTests is what ranks of one process may share under the race detector as well.
 func memoryOfTests() Memory {
 	if raceEnabled {
@@ -55,11 +72,11 @@ func largeBroadcasts(w *dist.World, count, root int) error {
 	if w.Rank() == (root+1)%w.Size() && w.Size() > 2 {
 		all = make([]float32, count+16)
 	}
-	buf := tensor.Of(all[:count])
+	buf, beside := tensor.Of(all[:count]), float32(-1-w.Rank()) // what no other rank has
 	for _, g := range []*dist.Group{w.Blocking(), w.Group} {
 		for turn := range 5 {
 			for i := range all {
-				all[i] = -1
+				all[i] = beside
 			}
 			for i := range all[:count] {
 				if w.Rank() == root {
@@ -75,7 +92,7 @@ func largeBroadcasts(w *dist.World, count, root int) error {
 				}
 			}
 			for i, v := range all[count:] {
-				if v != -1 {
+				if v != beside {
 					return fmt.Errorf("turn %d: element %d, after the last, became %v", turn, count+i, v)
 				}
 			}

@@ -293,7 +293,7 @@ func (t *Transport) pulled(r, root, bytes int) int {
 	if !t.sides[root].helps || t.sides[r].dst.heap == 0 {
 		return bytes
 	}
-	return (bytes - bytes/t.size + page - 1) / page * page
+	return min((bytes-bytes/t.size+page-1)/page*page, bytes)
 }
 
 // give is the root's part of a broadcast that the others pull.
