@@ -40,7 +40,8 @@ Each library is loaded by a process of its own, so that none can harm the report
 Libraries are looked for where the loader looks, in CUDA_HOME, CUDA_PATH and the
 like, in the site-packages of the Python on the PATH, and in the usual folders.
 
-Exit codes: 0 if a world of two ranks works with what would be chosen, 1 if not.`,
+Exit codes: 0 if programs would start here and a world of two ranks works with what would
+be chosen, 1 if not.`,
 		Example: `  symgrad doctor
   symgrad doctor --json | jq .gpus.devices
   symgrad doctor --lib nccl=/opt/nccl/lib/libnccl.so.2 --set cpu.blas=libopenblas.so.0

@@ -12,7 +12,7 @@ type BLAS struct {
 	Path      string    `json:"path"`
 	Threads   int       `json:"threads"` // for one call, as the library would choose; 0 if it does not tell
 	Off       bool      `json:"off"`     // libraries are switched off by a setting
-	Problem   string    `json:"problem"` // why what was set cannot be used
+	Problem   string    `json:"problem"` // why what was set cannot be used; programs then refuse to start
 	Libraries []Library `json:"libraries"`
 }
 

@@ -62,6 +62,9 @@ func (rep Report) judge(name string) (ok bool, verdict string) {
 	if rep.Launcher.Problem != "" {
 		return false, "programs would refuse to start here: " + rep.Launcher.Problem
 	}
+	if rep.BLAS.Problem != "" { // they open it wherever they compute
+		return false, "programs would refuse to start here: BLAS " + rep.BLAS.Problem
+	}
 	for _, b := range rep.Backends {
 		if !b.Chosen {
 			continue

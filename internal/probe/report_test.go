@@ -139,6 +139,11 @@ func TestVerdictFollowsTheJobAndTheTrial(t *testing.T) {
 	if ok, verdict := gone.judge("nccl"); ok || verdict != "backend nccl is asked for and cannot be used: missing: no NCCL is found" {
 		t.Errorf("%t, %q", ok, verdict)
 	}
+	unusable := gpus
+	unusable.BLAS.Problem = "libmine.so: invalid ELF header"
+	if ok, verdict := unusable.judge("shm"); ok || verdict != "programs would refuse to start here: BLAS libmine.so: invalid ELF header" {
+		t.Errorf("%t, %q", ok, verdict)
+	}
 	if ok, verdict := gpus.judge("shm"); !ok || verdict != "ready: backend shm, 1 core, 2 GPUs seen, BLAS gonum" {
 		t.Errorf("%t, %q", ok, verdict)
 	}
