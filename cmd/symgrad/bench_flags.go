@@ -3,6 +3,8 @@ package main
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -173,6 +175,8 @@ func (f *benchFlags) checkNumbers() error {
 		return fmt.Errorf("--iters %d, --warmup-iters %d, --check %d: want 0 or more", f.iters, f.warmup, f.checks)
 	case f.style == "" && f.set.Changed("style"):
 		return errors.New("--style: want osu or back-to-back")
+	case f.json != "" && f.json != os.DevNull && f.plot != "" && filepath.Clean(f.json) == filepath.Clean(f.plot):
+		return fmt.Errorf("--json and --plot: both are %s, which can be one of them", f.json)
 	}
 	return f.checkGPU()
 }

@@ -63,6 +63,7 @@ func TestBenchRefusesFlags(t *testing.T) {
 		"--op put --private":             "operations of one side need the symmetric heap",
 		"--in-place --op alltoall":       "has a form in place",
 		"--op barrier --plot x.svg":      "--plot: barrier has no sizes",
+		"--json x --plot ./x":            "--json and --plot: both are x",
 		"--vs no-such-file":              "--vs: open no-such-file: no such file",
 		"--vs " + file:                   "no result of symgrad bench",
 		"--no-such-flag":                 "unknown flag: --no-such-flag",
