@@ -9,7 +9,8 @@
 # --models    mlp (784-512-512-10, 128 samples a rank), wide (4096-4096-4096-4096-4096-10, 512), cnn (3x3 convolutions to 32
 #             and 64 channels, 3136-128-10, 256), lm (a transformer of 4 layers, width 256, 8 heads, context 128, 16)
 # --ranks     numbers of ranks, by default 1,2,4 as far as there are GPUs
-# --modes     of torch.compile, default,reduce-overhead unless it is said, default on the host; max-autotune-no-cudagraphs takes minutes
+# --modes     of torch.compile, default,reduce-overhead unless it is said, default on the host; '' for none;
+#             max-autotune-no-cudagraphs takes minutes
 # --sharded   shard.stage=1, 2 and 3, ZeroRedundancyOptimizer, and FSDP2 with SHARD_GRAD_OP and FULL_SHARD, too
 # --overlap-gather  shard.overlap_gather=true with shard.stage 1 and 2
 # --staging   yes: the batch is ready on the host, and each step copies it to the device, on both sides; no: it stays there
@@ -36,7 +37,6 @@ rounds=1
 steps=200
 warmup=20
 staging=yes
-modes=
 sharded=no
 overlap=no
 device=cuda
@@ -108,10 +108,10 @@ case $device in
 cpu)
 	ranks=${ranks:-1,2}
 	precisions=fp32
-	modes=${modes:-default}
+	modes=${modes-default}
 	;;
 cuda)
-	modes=${modes:-default,reduce-overhead}
+	modes=${modes-default,reduce-overhead}
 	gpus=$({ nvidia-smi --query-gpu=name,pci.bus_id --format=csv,noheader 2>/dev/null || true; } | sed 's/, / /')
 	[ -n "$gpus" ] || die "nvidia-smi shows no GPU: there is nothing to measure, but for --device cpu"
 	there=$(wc -l <<<"$gpus")
