@@ -145,6 +145,13 @@ func TestLockEndsWithTheProcess(t *testing.T) {
 	for saved := false; !saved && lines.Scan(); { // dots for calls, and a line of its own for the step
 		saved = strings.Trim(lines.Text(), ".") != ""
 	}
+	// It is held where it is, lest it removes the checkpoint that is being opened.
+	if err := cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := syscall.Wait4(cmd.Process.Pid, nil, syscall.WUNTRACED, nil); err != nil {
+		t.Fatal(err)
+	}
 	pid := lockedBy(t, dir)
 	if pid != cmd.Process.Pid {
 		t.Errorf("process %d has it, want %d", pid, cmd.Process.Pid)
