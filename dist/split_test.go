@@ -3,6 +3,7 @@ package dist_test
 import (
 	"errors"
 	"math/big"
+	"slices"
 	"testing"
 
 	"github.com/symgrad/symgrad/dist"
@@ -14,42 +15,44 @@ func anyInt() *rapid.Generator[int] {
 	return rapid.OneOf(rapid.IntRange(-2, 14), rapid.IntRange(-2, 14), rapid.Int())
 }
 
-// SplitStrided gives color 0 and its place to the ranks start + i*stride, and no color to others; a triple that leaves
-// the group, in exact arithmetic, is an error before anything is sent.
+// SplitStrided gives color 0 and keys in their order to the ranks start + i*stride, and no color to others; a triple that leaves the
+// group, in exact arithmetic, is an error before anything is sent.
 func TestSplitStridedMatchesItsDefinition(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 12).Draw(t, "ranks")
-		rank := rapid.IntRange(0, n-1).Draw(t, "rank")
 		start, stride, size := anyInt().Draw(t, "start"), anyInt().Draw(t, "stride"), anyInt().Draw(t, "size")
 		last := new(big.Int).Mul(big.NewInt(int64(size)-1), big.NewInt(int64(stride)))
 		last.Add(last, big.NewInt(int64(start)))
 		legal := start >= 0 && stride >= 1 && size >= 1 && last.Cmp(big.NewInt(int64(n))) < 0
-
-		f := newFake(rank, n)
-		g, err := dist.NewGroup(f, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer g.Close()
-		sub, err := g.SplitStrided(start, stride, size)
-		if !legal {
-			if !errors.Is(err, dist.ErrInvalid) || len(f.splits) != 0 {
-				t.Fatalf("error %v, %d splits sent", err, len(f.splits))
+		var keys []int // of the members so far
+		for rank := range n {
+			f := newFake(rank, n)
+			g, err := dist.NewGroup(f, 1)
+			if err != nil {
+				t.Fatal(err)
 			}
-			return
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		place := -1
-		for i := range size {
-			if start+i*stride == rank {
-				place = i
+			defer g.Close()
+			sub, err := g.SplitStrided(start, stride, size)
+			if !legal {
+				if !errors.Is(err, dist.ErrInvalid) || len(f.splits) != 0 {
+					t.Fatalf("error %v, %d splits sent", err, len(f.splits))
+				}
+				continue
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			color, key := f.splits[0][0], f.splits[0][1]
+			in := len(keys) < size && rank == start+len(keys)*stride
+			if in != (sub != nil) || in != (color == 0) || !in && color != dist.NoColor {
+				t.Fatalf("rank %d, a member %v, splits with color %d, group %v", rank, in, color, sub != nil)
+			}
+			if in {
+				keys = append(keys, key)
 			}
 		}
-		got := f.splits[0]
-		if place < 0 && (got[0] != dist.NoColor || sub != nil) || place >= 0 && (got != [2]int{0, place} || sub == nil) {
-			t.Fatalf("rank at place %d splits with color and key %v, group %v", place, got, sub != nil)
+		if legal && (len(keys) != size || !slices.IsSorted(keys) || len(slices.Compact(keys)) != size) {
+			t.Fatalf("%d members with keys %v, want %d in order", len(keys), keys, size)
 		}
 	})
 }
