@@ -135,8 +135,7 @@ func TestAStreamThatRunsNoHostCodeGivesTheSameGradient(t *testing.T) {
 	errs := make(chan error, len(worlds))
 	for _, w := range worlds {
 		go func() {
-			defer w.Close()
-			errs <- func() error {
+			errs <- errors.Join(func() error {
 				cost, _, params := tiny(w.Rank())
 				d, err := Attach(w, cost, params, Config{})
 				if err != nil {
@@ -161,7 +160,7 @@ func TestAStreamThatRunsNoHostCodeGivesTheSameGradient(t *testing.T) {
 					return fmt.Errorf("gradient %v, want %v", g, want)
 				}
 				return nil
-			}()
+			}(), w.Close())
 		}()
 	}
 	for range worlds {
