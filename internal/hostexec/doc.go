@@ -9,7 +9,7 @@
 // How the work is cut follows from the shapes wherever sums depend on it, so that results have the same bits for any
 // number of goroutines.
 //
-//	runner.go maker.go memory.go      New, Run; a step and its phases; where values are
+//	runner.go maker.go memory.go      New, Run; a step and its phases; where values are (room.go: whether there is room)
 //	crew.go                           goroutines
 //	map.go code.go compile.go         Map: a block of elements at a time, held in the L1 cache, one primitive an instruction
 //	reduce.go sum.go                  Reduce

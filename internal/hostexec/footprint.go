@@ -4,7 +4,7 @@ import "github.com/symgrad/symgrad/internal/program"
 
 // Foresee is the Footprint of the runner that New would make of a program, without its memory and its goroutines.
 //
-// Errors: those of New.
+// Errors: those of New, but for memory that there is not.
 func Foresee(p *program.Program, cfg Config, env program.Env) (arena, constants, scratch int64, err error) {
 	k, err := ready(p, cfg, env, best())
 	if err != nil {

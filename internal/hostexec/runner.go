@@ -51,7 +51,8 @@ type phase struct {
 // every step ready and starts the goroutines that compute.
 //
 // Returns: a runner, which the caller closes. Owns: p and env stay the caller's and must not change while the runner is
-// open. Errors: program.ErrInvalid; a step that cannot be run, by name; a group or a call that env has not.
+// open. Errors: program.ErrInvalid; a step that cannot be run, by name; a group or a call that env has not; an arena
+// that memory does not hold.
 func New(p *program.Program, cfg Config, env program.Env) (program.Runner, error) {
 	r, err := load(p, cfg, env, best())
 	if err != nil {
@@ -65,6 +66,9 @@ func load(p *program.Program, cfg Config, env program.Env, l *level) (*runner, e
 	k, err := ready(p, cfg, env, l)
 	if err != nil {
 		return nil, err
+	}
+	if err := fits(k.p.Arena, int64(k.work)+int64(k.threads)*int64(k.scratch), machineBytes()); err != nil {
+		return nil, fmt.Errorf("hostexec: %s: %w", p.Name, err)
 	}
 	mem, err := newMemory(k.p, k.work)
 	if err != nil {
