@@ -36,7 +36,7 @@ type SpawnConfig struct {
 type Result struct {
 	Code    int          // for os.Exit: the culprit's, 128+signal if one ended it or the job, 0 if all went well
 	Culprit int          // the rank that failed first, not counting those that only lost a peer; -1 if there is none
-	Ranks   []RankResult // by rank
+	Ranks   []RankResult // by rank; fewer than N when the job was ended before all had been started
 }
 
 // RankResult is how one rank ended.
@@ -120,7 +120,8 @@ func (c SpawnConfig) withDefaults() (SpawnConfig, error) {
 // Signals. SIGINT, SIGTERM, SIGHUP and SIGQUIT, unless ignored, are passed on to all ranks once; a second one, or the end of
 // Patience, kills. The end of ctx is SIGTERM, and SIGKILL within Grace. When the reader of a pipe that output goes to is gone,
 // the ranks get SIGTERM, SIGKILL after Patience, and Result.Code is that of SIGPIPE, unless that is ignored. When every
-// process has ended and only output is still to be passed on, signals have their usual effect on this process again.
+// process has ended and only output is still to be passed on, signals have their usual effect on this process again. Whatever ends
+// the job while ranks are being started, the failure of one too, ends the starting.
 //
 // Returns: at the end of the job. A rank that fails is no error but a Result.Code. Errors: dist.ErrInvalid; a program, port or
 // log file that is not to be had; output that could not be written; ctx's.

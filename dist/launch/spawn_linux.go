@@ -52,7 +52,7 @@ func spawn(ctx context.Context, cfg SpawnConfig) (res Result, err error) {
 	defer func() { err = errors.Join(err, j.server.Close()) }()
 	s := newSupervisor(j)
 	defer s.close()
-	if err := j.start(ca); err != nil {
+	if err := s.start(ctx, ca); err != nil {
 		for _, c := range j.ranks {
 			c.signal(syscall.SIGKILL, true)
 		}
@@ -113,20 +113,23 @@ func (j *job) serve() (*authority, error) {
 	return ca, nil
 }
 
-// start starts all ranks, or stops at the first that cannot be started.
-func (j *job) start(ca *authority) error {
-	if j.cfg.LogDir != "" {
-		if err := os.MkdirAll(j.cfg.LogDir, 0o777); err != nil {
+// start starts all ranks, or stops at the first that cannot be started, and behind one when the job is to end.
+func (s *supervisor) start(ctx context.Context, ca *authority) error {
+	if s.cfg.LogDir != "" {
+		if err := os.MkdirAll(s.cfg.LogDir, 0o777); err != nil {
 			return fmt.Errorf("launch: log folder: %w", err)
 		}
 	}
-	for rank := range j.cfg.N {
-		c, err := j.startRank(rank, ca)
+	for rank := range s.cfg.N {
+		c, err := s.startRank(rank, ca)
 		if err != nil {
-			return fmt.Errorf("launch: rank %d of %d: %w", rank, j.cfg.N, err)
+			return fmt.Errorf("launch: rank %d of %d: %w", rank, s.cfg.N, err)
 		}
-		j.ranks = append(j.ranks, c)
-		j.waiters.Go(func() { c.wait(&j.ended, j.exits) })
+		s.ranks = append(s.ranks, c)
+		s.waiters.Go(func() { c.wait(&s.ended, s.exits) })
+		if s.look(ctx); s.failed || s.ending() {
+			break
+		}
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -223,6 +224,21 @@ func TestEndOfTheContextEndsTheRanks(t *testing.T) {
 	}
 	if want := fmt.Sprintf("symgrad: rank 1 (pid %d) did not end and was killed\n", ranks[1].pid); job.err.String() != want {
 		t.Errorf("got %q, want %q", &job.err, want)
+	}
+}
+
+// Starting many ranks takes a while, in which the job can be ended.
+func TestRanksAreNotStartedAnyMoreWhenTheJobIsToEnd(t *testing.T) {
+	reason := errors.New("enough")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(reason)
+	logs := t.TempDir()
+	res, err := Spawn(ctx, SpawnConfig{Program: "sh", Args: []string{"-c", "exit 0"}, N: 3, LogDir: logs, Stdout: io.Discard, Stderr: io.Discard})
+	if !errors.Is(err, reason) || res.Code != 143 || res.Culprit != -1 || len(res.Ranks) != 1 {
+		t.Errorf("got %+v, %v, want 143 and one rank", res, err)
+	}
+	if started, err := filepath.Glob(filepath.Join(logs, "*")); err != nil || len(started) != 1 {
+		t.Errorf("logs of %q, %v", started, err)
 	}
 }
 

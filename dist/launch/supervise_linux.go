@@ -65,9 +65,29 @@ func (s *supervisor) close() {
 	s.timer.Stop()
 }
 
+// look takes what has happened by now, of what may be about the end of the job.
+func (s *supervisor) look(ctx context.Context) {
+	for {
+		select {
+		case c := <-s.exits:
+			s.bury(c)
+		case sig := <-s.signals:
+			s.interrupt(sig.(syscall.Signal))
+		default:
+			if ctx.Err() != nil {
+				s.cancel(context.Cause(ctx))
+			}
+			return
+		}
+	}
+}
+
 // run returns when all ranks have ended.
 func (s *supervisor) run(ctx context.Context) {
 	done := ctx.Done()
+	if s.cancelled != nil {
+		done = nil
+	}
 	for len(s.past) < len(s.ranks) {
 		select {
 		case c := <-s.exits:
