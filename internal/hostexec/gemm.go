@@ -61,7 +61,7 @@ type product[T real] struct {
 	depth          int  // columns of A at a time
 	asLies         bool // whole panels of B are read where they are
 	mostRows       int  // rows and columns of a block
-	blockA, blockB int // bytes of packed panels, at most
+	blockA, blockB int  // bytes of packed panels, at most
 }
 
 // plan fills in what follows from the sizes.
