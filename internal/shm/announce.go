@@ -195,11 +195,13 @@ func (t *Transport) same() error {
 // 5 to 10 times faster for 9, 12 and 15 ranks: lines are read in parallel, while steps wait for each other.
 const flatRanks = 64
 
+// meetTree stops where it finds another history, so that nobody who would hear of its rank from this one goes on with what it gave.
 func (t *Transport) meetTree() error {
-	err := t.disseminate(func(from int) {
+	err := t.disseminate(func(from int) error {
 		if atomic.LoadUint64(t.ctl.word(from, t.round))>>roundBits != t.chain && !t.node.cfg.Unchecked {
-			t.differs = true
+			return t.disagree()
 		}
+		return nil
 	})
 	if err != nil {
 		return err
@@ -208,12 +210,12 @@ func (t *Transport) meetTree() error {
 		t.seen[r] = t.round
 	}
 	t.slowest = t.round
-	return t.same()
+	return nil
 }
 
 // disseminate is a barrier: in step k a rank tells rank+2^k and hears from rank-2^k, and so from all ranks before that
-// one told by then. heard is called for every rank heard from directly.
-func (t *Transport) disseminate(heard func(from int)) error {
+// one told by then. heard is called for every rank heard from directly, before the next one is told.
+func (t *Transport) disseminate(heard func(from int) error) error {
 	for step := 1; step < t.size; step *= 2 {
 		t.treed++
 		t.publish(t.ctl.tree(t.rank), t.treed)
@@ -221,8 +223,11 @@ func (t *Transport) disseminate(heard func(from int)) error {
 		if err := t.await(t.ctl.tree(from), t.treed, from); err != nil {
 			return err
 		}
-		if heard != nil {
-			heard(from)
+		if heard == nil {
+			continue
+		}
+		if err := heard(from); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -280,7 +285,7 @@ func (t *Transport) agree(own *header) error {
 	return nil
 }
 
-// disagree breaks the group, naming the oldest operation that is known to differ.
+// disagree breaks the group, naming the oldest operation that is known to differ. This rank has signed the round.
 func (t *Transport) disagree() error {
 	err := t.difference()
 	t.fail(abortMismatch, t.rank, err.Error())
@@ -296,7 +301,7 @@ func (t *Transport) difference() error {
 		first := -1
 		var a header
 		for r := range t.size {
-			if atomic.LoadUint64(t.ctl.word(r, t.round))&roundMask < t.round {
+			if r != t.rank && !t.announced(r, t.round) {
 				continue // not here yet
 			}
 			var h header

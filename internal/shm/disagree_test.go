@@ -2,7 +2,9 @@ package shm
 
 import (
 	"errors"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/symgrad/symgrad/dist"
@@ -80,6 +82,54 @@ func TestErrorOfAGroupCallSaysWhichMember(t *testing.T) {
 		}) {
 			if !errors.Is(err, dist.ErrMismatch) || !strings.Contains(err.Error(), want) {
 				t.Errorf("name %q, rank %d: %v, want %s", name, rank, err, want)
+			}
+		}
+	}
+}
+
+// Among so many ranks that they pass news and data on, those that hear of another operation from others take nothing that it gave, or that
+// came in its place.
+func TestNobodyTakesWhatDiffersFromThoseThatPassOn(t *testing.T) {
+	const n, other, size, right = 25, 1, 5, 7
+	gather := func(g *dist.Group, x, all []int64) error { return done(g.AllGather(tensor.Of(all), tensor.Of(x))) }
+	give := func(g *dist.Group, x, all []int64) error { return done(g.Gather(tensor.Of(all), tensor.Of(x), 0)) }
+	cast := func(g *dist.Group, x, all []int64) error {
+		return done(g.Broadcast(tensor.Of(all[:size]), tensor.Of(x), 0))
+	}
+	for name, tt := range map[string]struct {
+		right, wrong func(g *dist.Group, x, all []int64) error
+		last         bool // the one with another operation goes on when all have done theirs
+	}{
+		"all-gather": {gather, gather, false},
+		"broadcast":  {cast, give, true},
+	} {
+		for range 5 {
+			ts, err := Local(n, memoryOfTests(), Config{flat: 4})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var others sync.WaitGroup
+			others.Add(n - 1)
+			for rank, err := range wrap(ts, func(w *dist.World) error {
+				g := w.Blocking()
+				x, all := slices.Repeat([]int64{right}, size), slices.Repeat([]int64{right}, n*size)
+				if w.Rank() == other {
+					err := tt.wrong(g, x[:1], all)
+					if tt.last {
+						others.Wait()
+					}
+					return errors.Join(err, done(g.Barrier()))
+				}
+				err := tt.right(g, x, all)
+				others.Done()
+				if i := slices.IndexFunc(all, func(v int64) bool { return v != right }); err == nil && i >= 0 {
+					t.Errorf("%s, rank %d: element %d became %d, and no error", name, w.Rank(), i, all[i])
+				}
+				return errors.Join(err, done(g.Barrier()))
+			}) {
+				if !errors.Is(err, dist.ErrMismatch) {
+					t.Errorf("%s, rank %d: %v, want ErrMismatch", name, rank, err)
+				}
 			}
 		}
 	}

@@ -187,10 +187,14 @@ func (t *Transport) passOn(op *dist.Op, bytes int) error {
 		if err := t.meet(parent); err != nil {
 			return err
 		}
+		if t.differs { // nobody is given what came in place of the data
+			t.sign(op.Signature())
+			return t.disagree()
+		}
 		copy(own, unsafe.Slice((*byte)(t.parcel(op, parent)), bytes))
 		copy(op.Dst.Raw(), own)
 		t.announce(op)
-		return t.same()
+		return nil
 	}
 	copy(own, op.Src.Raw())
 	t.announce(op)
