@@ -9,7 +9,7 @@
 // norms of its directions come before the update. gorgonia's own Adam makes about sixteen passes and four copies for the same result. No memory is
 // allocated after the first step, and the tensor engine is not used: weights and gradients are taken as flat memory,
 // which may be Go's, a mapped file's or a symmetric heap's. In float32 the pass is assembly where the processor has AVX2,
-// and two to five times as fast as Go, with the same bits.
+// and up to five times as fast as Go, with the same bits.
 //
 // The update rules are the ones PyTorch publishes, in its order of operations:
 //
