@@ -36,7 +36,7 @@ func (s *Saver) commit(staging string, j *job, own part) error {
 	if err := publish(s.sys, s.o.Dir, filepath.Base(staging), m.Step); err != nil {
 		return explain(err)
 	}
-	if err := prune(s.sys, s.o.Dir, m.Step, s.o.Keep); err != nil {
+	if err := prune(s.sys, s.o.Dir, m.Step, j.again, s.o.Keep); err != nil {
 		return &PruneError{m.Step, explain(err)}
 	}
 	return nil

@@ -12,9 +12,10 @@ import (
 
 // folder is the name of a folder that has, had or will have a checkpoint.
 type folder struct {
-	name string
-	step int
-	tmp  bool // being written, left by a program that died, or replaced by another of the same step
+	name  string
+	step  int
+	again int  // of stagingName
+	tmp   bool // being written, left by a program that died, or replaced by another of the same step
 }
 
 // replacedSuffix is the end of the name of a checkpoint that another of the same step is about to replace.
@@ -23,30 +24,35 @@ const replacedSuffix = ".old.tmp"
 // stepName is the folder of the checkpoint of a step.
 func stepName(step int) string { return fmt.Sprintf("step-%08d", step) }
 
-// stagingName is the folder where it is written.
-func stagingName(step int, session string) string {
+// stagingName is the folder where it is written, after so many repeats: see Saver.repeats.
+func stagingName(step int, session string, again int) string {
+	name := stepName(step)
 	if session != "" {
-		session = ".s-" + session
+		name += ".s-" + session
 	}
-	return stepName(step) + session + ".tmp"
+	if again > 0 {
+		name += "." + strconv.Itoa(again)
+	}
+	return name + ".tmp"
 }
 
 var (
-	folderPattern  = regexp.MustCompile(`^step-(\d{8,19})(\.s-[A-Za-z0-9_-]+|\.old)?(\.tmp)?$`)
+	folderPattern  = regexp.MustCompile(`^step-(\d{8,19})(\.s-[A-Za-z0-9_-]+|\.old)?(?:\.(\d{1,9}))?(\.tmp)?$`)
 	sessionPattern = regexp.MustCompile(`^[A-Za-z0-9_-]{0,64}$`)
 )
 
 // parseFolder is the folder called name; false if it is something else.
 func parseFolder(name string) (folder, bool) {
 	match := folderPattern.FindStringSubmatch(name)
-	if match == nil || match[2] != "" && match[3] == "" {
+	if match == nil || match[2]+match[3] != "" && match[4] == "" {
 		return folder{}, false
 	}
+	again, _ := strconv.Atoi(match[3]) // of digits, or none
 	step, err := strconv.Atoi(match[1])
 	if err != nil || !strings.HasPrefix(name, stepName(step)) {
 		return folder{}, false
 	}
-	return folder{name, step, match[3] != ""}, true
+	return folder{name, step, again, match[4] != ""}, true
 }
 
 // folders is those in dir, the newest first. Of one step, the one without .tmp comes first, then those being written, then

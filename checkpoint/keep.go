@@ -45,8 +45,9 @@ func publish(sys fileSystem, dir, staging string, step int) error {
 }
 
 // prune removes checkpoints older than the newest keep ones (0 means none of them), counting from that of step, and what
-// was left of saves up to that step. Later ones stay: they are of a run that was resumed from an earlier step.
-func prune(sys fileSystem, dir string, step, keep int) error {
+// was left of saves up to that step. Later ones stay: they are of a run that was resumed from an earlier step. So does what ranks
+// that are ahead write after more repeats than again: see Saver.repeats.
+func prune(sys fileSystem, dir string, step, again, keep int) error {
 	all, err := folders(sys, dir)
 	if err != nil {
 		return err
@@ -56,7 +57,7 @@ func prune(sys fileSystem, dir string, step, keep int) error {
 	for _, f := range all {
 		path := filepath.Join(dir, f.name)
 		switch {
-		case f.step > step:
+		case f.step > step, f.again > again:
 		case f.tmp, keep > 0 && whole >= keep:
 			old = append(old, path)
 		default:

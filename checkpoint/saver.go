@@ -56,6 +56,8 @@ type Saver struct {
 	failed   error         // of that save
 	closed   bool
 	snapshot []uint64 // what the save in the background writes; words, so that every element type is aligned in it
+	highest  int      // step that has been saved; -1 before the first
+	again    int      // see repeats
 }
 
 // New is a Saver. Rank 0 makes the folder, locks it until Close, tries whether it can be written, and clears away what a
@@ -83,7 +85,7 @@ func openSaver(o Options, sys fileSystem, patience time.Duration) (*Saver, error
 	if o.Timeout == 0 {
 		o.Timeout = 10 * time.Minute
 	}
-	s := &Saver{o: o, sys: sys}
+	s := &Saver{o: o, sys: sys, highest: -1}
 	if o.Rank == 0 {
 		err := s.prepare(patience)
 		if locked := (*LockedError)(nil); errors.As(err, &locked) {
@@ -141,11 +143,13 @@ func (s *Saver) Save(m Meta, runs []Run) error {
 	if s.o.Rank > 0 && !s.o.Sharded {
 		return before
 	}
+	again := s.repeats(m.Step)
 	job, err := s.plan(m, runs)
 	if err != nil {
-		s.decline(m.Step, err)
+		s.decline(m.Step, again, err)
 		return errors.Join(before, &SaveError{m.Step, s.o.Rank, err})
 	}
+	job.again = again
 	if !s.o.Async {
 		return errors.Join(before, s.write(job))
 	}
@@ -157,6 +161,17 @@ func (s *Saver) Save(m Meta, runs []Run) error {
 		close(done)
 	}()
 	return before
+}
+
+// repeats is how many saves so far, one of step included, are of a step that is not higher than all before, the same on all
+// ranks. By it a rank that is ahead writes to another folder than the one that rank 0 has not renamed yet.
+func (s *Saver) repeats(step int) int {
+	if step > s.highest {
+		s.highest = step
+	} else {
+		s.again++
+	}
+	return s.again
 }
 
 // Wait returns when what this rank has to do for the last Save is done. A checkpoint is whole when Wait of rank 0 has
@@ -241,6 +256,7 @@ type stored struct {
 // job is a save that is planned: nothing in it belongs to the caller of Save any more, except data if not Async.
 type job struct {
 	meta    Meta
+	again   int // see Saver.repeats
 	runs    []stored
 	entries []Entry // one for each of runs
 	order   []int   // of entries in the file

@@ -46,7 +46,7 @@ func (s *Saver) files() int {
 
 // write is the whole save of this rank.
 func (s *Saver) write(j *job) error {
-	staging := filepath.Join(s.o.Dir, stagingName(j.meta.Step, s.o.Session))
+	staging := filepath.Join(s.o.Dir, stagingName(j.meta.Step, s.o.Session, j.again))
 	own, err := s.writeOwn(staging, j)
 	err = s.explainGone(staging, err)
 	if s.o.Rank > 0 {
@@ -139,11 +139,11 @@ func (s *Saver) writePart(staging string, p part) error {
 }
 
 // decline tells rank 0 why there is no file of this rank. What cannot be told it finds out when it has waited in vain.
-func (s *Saver) decline(step int, why error) {
+func (s *Saver) decline(step, again int, why error) {
 	if s.o.Rank == 0 || step < 0 {
 		return
 	}
-	staging := filepath.Join(s.o.Dir, stagingName(step, s.o.Session))
+	staging := filepath.Join(s.o.Dir, stagingName(step, s.o.Session, again))
 	_ = s.sys.Mkdir(staging) // or another rank has made it
 	_ = s.writePart(staging, part{Step: step, Rank: s.o.Rank, Size: s.o.Size, Error: why.Error()})
 }
