@@ -17,7 +17,8 @@ import (
 // ReadHeader is the header of a safetensors file of size bytes. It is strict: entries fill the data without a hole and
 // without sharing a byte, names are there once, and nothing stands behind the last one.
 //
-// Errors: ErrCorrupt, which names the tensor where one is to blame; those of r.
+// Errors: ErrCorrupt, which names the tensor where one is to blame; ErrUnsupported for a dtype of the format that no
+// tensor.DType has; those of r.
 func ReadHeader(r io.ReaderAt, size int64) (*Header, error) {
 	var length [8]byte
 	if size < 8 {
@@ -38,6 +39,9 @@ func ReadHeader(r io.ReaderAt, size int64) (*Header, error) {
 		return nil, fmt.Errorf("the header: %w", err)
 	}
 	h, err := parseHeader(text)
+	if errors.Is(err, ErrUnsupported) {
+		return nil, fmt.Errorf("header: %w", err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: header: %w", ErrCorrupt, err)
 	}
@@ -137,7 +141,9 @@ func (e *Entry) parse(d *json.Decoder) error {
 			var name string
 			if name, err = token[string](d); err == nil {
 				var ok bool
-				if e.Type, ok = parseType(name); !ok {
+				if e.Type, ok = parseType(name); slices.Contains(others, name) {
+					err = fmt.Errorf("elements of dtype %s are %w", name, ErrUnsupported)
+				} else if !ok {
 					err = fmt.Errorf("unknown dtype %q", name)
 				}
 			}

@@ -73,6 +73,9 @@ func TypeOf(dt tensor.DType) Type {
 	return NoType
 }
 
+// others is the types of the reference library that no tensor.DType has: of 8 bits and fewer, and complex ones.
+var others = []string{"F4", "F6_E2M3", "F6_E3M2", "F8_E5M2", "F8_E4M3", "F8_E8M0", "C64"}
+
 // parseType is the Type that a file calls name.
 func parseType(name string) (Type, bool) {
 	for t := Bool; int(t) < len(types); t++ {

@@ -103,7 +103,7 @@ func TestReadHeaderIsStrict(t *testing.T) {
 		`tensor "w": "shape" is there twice`:                                 fileOf(with(`"shape":[2]`, `"shape":[2],"shape":[2]`), 8),
 		`tensor "w": unknown member "stride"`:                                fileOf(with(`"shape":[2]`, `"shape":[2],"stride":[1]`), 8),
 		`tensor "w": want dtype, shape and data_offsets`:                     fileOf(with(`"shape":[2],`, ``), 8),
-		`tensor "w": unknown dtype "F8_E4M3"`:                                fileOf(with("F32", "F8_E4M3"), 8),
+		`tensor "w": unknown dtype "F8_E9M9"`:                                fileOf(with("F32", "F8_E9M9"), 8),
 		`tensor "w": unknown dtype "f32"`:                                    fileOf(with("F32", "f32"), 8),
 		`tensor "w": 3 where a string should be`:                             fileOf(with(`"F32"`, "3"), 8),
 		`tensor "w": 2 where a Delim should be`:                              fileOf(with("[2]", "2"), 8),
@@ -140,6 +140,17 @@ func TestReadHeaderIsStrict(t *testing.T) {
 		}
 		if _, err := ReadHeader(bytes.NewReader(fileOf(header, n)), int64(len(header)+8+n)); err != nil {
 			t.Errorf("%s: %v", header, err)
+		}
+	}
+}
+
+// A file of another program that has types of the format which tensors here cannot have is whole.
+func TestOtherTypesAreUnsupported(t *testing.T) {
+	for _, dtype := range []string{"F8_E4M3", "F8_E5M2", "F8_E8M0", "F4", "F6_E2M3", "F6_E3M2", "C64"} {
+		file := fileOf(fmt.Sprintf(`{"w":{"dtype":"%s","shape":[8],"data_offsets":[0,8]}}`, dtype), 8)
+		_, err := ReadHeader(bytes.NewReader(file), int64(len(file)))
+		if !errors.Is(err, ErrUnsupported) || errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), `tensor "w": elements of dtype `+dtype) {
+			t.Errorf("%s: %v", dtype, err)
 		}
 	}
 }
