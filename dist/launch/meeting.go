@@ -12,6 +12,11 @@ import (
 // errOver is the answer to a rank that comes back to a store which serves one meeting only.
 var errOver = errors.New("this meeting is over")
 
+// errLeft is the error of those who wait for rank, which waits for them no longer.
+func errLeft(rank int) error {
+	return &dist.RankError{Rank: rank, How: "it left before all ranks had come"}
+}
+
 // meeting is one coming together of the ranks of a job: they join, share a table, and leave. A rank that closes its world and
 // opens another comes to the next meeting, whose table is empty again.
 type meeting struct {
@@ -106,7 +111,7 @@ func (r *roster) leave(rank int, m *meeting) {
 	defer r.mu.Unlock()
 	r.present[rank] = false
 	if m.absent > 0 && m.quit == nil {
-		m.quit = &dist.RankError{Rank: rank, How: "it left before all ranks had come"}
+		m.quit = errLeft(rank)
 	}
 	if m.left++; m.left == len(r.joins) {
 		delete(r.meetings, r.joins[rank]-1)

@@ -88,7 +88,7 @@ func rendezvous(ctx context.Context, env Env, timeout time.Duration) (_ member, 
 	if err = m.meet(inTime); err == nil {
 		return m, nil
 	}
-	rest, cancel := context.WithTimeout(ctx, lingerTimeout)
+	rest, cancel := context.WithTimeout(context.WithoutCancel(ctx), lingerTimeout)
 	defer cancel()
 	if errors.Is(err, tooLate) {
 		err = absence(rest, m, env.Size, tooLate)
@@ -98,10 +98,12 @@ func rendezvous(ctx context.Context, env Env, timeout time.Duration) (_ member, 
 		_ = m.Close() // the error at hand says why
 		return nil, err
 	}
-	if errors.Is(err, dist.ErrTimeout) || errors.Is(err, dist.ErrAborted) {
-		h.server.roster.fail(err) // the others get the same error, or have the death of a rank already
-		h.server.drain(rest)
+	told := err // the others get the same error, or have the death of a rank already
+	if !errors.Is(err, dist.ErrTimeout) && !errors.Is(err, dist.ErrAborted) {
+		told = errLeft(0)
 	}
+	h.server.roster.fail(told)
+	h.server.drain(rest)
 	_ = h.server.Close()
 	return nil, err
 }
