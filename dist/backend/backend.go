@@ -84,6 +84,9 @@ func EngineNames(name string) []string {
 // MostCTAs is the largest Config.MaxCTAs.
 const MostCTAs = direct.MaxBlocks
 
+// mostTraceEntries is the largest Config.TraceEntries, as of the setting comm.trace_entries: a mistyped number is no crash.
+const mostTraceEntries = 1 << 24
+
 // Where the buffers of a world are.
 const (
 	AnyDevice  = "auto" // of the host; see the package comment
@@ -99,7 +102,7 @@ type Config struct {
 	InitTimeout  time.Duration // longest wait for all ranks to meet; 0 means one minute
 	StepTimeout  time.Duration // longest wait for a peer in one operation; 0 means 100 s
 	Unchecked    bool          // do not compare operations across ranks
-	TraceEntries int           // of the recorder; 0 means dist.DefaultTraceEntries
+	TraceEntries int           // of the recorder, up to 1<<24; 0 means dist.DefaultTraceEntries
 	ShmDir       string        // tmpfs folder for shared memory; "" means anonymous memory
 
 	// Of backends between GPUs alone.
@@ -127,8 +130,8 @@ func (c Config) Validate() error {
 		return invalid("device %q is none of auto, cpu, cuda", c.Device)
 	case c.InitTimeout < 0 || c.StepTimeout < 0:
 		return invalid("negative timeout")
-	case c.TraceEntries < 0:
-		return invalid("negative number of trace entries")
+	case c.TraceEntries < 0 || c.TraceEntries > mostTraceEntries:
+		return invalid("%d trace entries: want 0 to %d", c.TraceEntries, mostTraceEntries)
 	case c.MaxCTAs < 0 || c.MaxCTAs > MostCTAs:
 		return invalid("at most %d blocks in a launch: want 0 to %d", c.MaxCTAs, MostCTAs)
 	case c.Device == HostDevice && OnGPUs(c.Backend):

@@ -92,6 +92,7 @@ func TestOpenRefuses(t *testing.T) {
 		{"several hosts on GPUs", Config{Backend: CUDA, Env: &two}, dist.ErrUnsupported, "1 of 2 ranks are on this host, and GPUs are used on one host only"},
 		{"negative timeout", Config{StepTimeout: -1}, dist.ErrInvalid, "timeout"},
 		{"negative ring", Config{TraceEntries: -1}, dist.ErrInvalid, "trace"},
+		{"huge ring", Config{TraceEntries: 1<<24 + 1}, dist.ErrInvalid, "trace"},
 		{"two hosts", Config{Env: &two}, dist.ErrUnsupported, "1 of 2 ranks are on this host"},
 		{"sim by name", Config{Backend: Sim, Env: &two}, dist.ErrUnsupported, "only when asked for"},
 	} {
