@@ -249,10 +249,13 @@ func (c Config) fits(env launch.Env) error {
 // Simulate runs body on every rank of a world of n ranks that are goroutines of this process, and returns when all are
 // done. When one returns an error the others are told, so that none waits for it.
 //
-// Errors: those of body, the first failing rank's first, and wrong settings.
+// Errors: those of body, the first failing rank's first, and wrong settings, among them those of a backend between GPUs.
 func Simulate(n int, cfg Config, body func(w *dist.World) error) error {
 	if err := cfg.Validate(); err != nil {
 		return err
+	}
+	if OnGPUs(cfg.Name()) {
+		return fmt.Errorf("backend: %w: %s is between GPUs, and simulated ranks are goroutines of the host", dist.ErrInvalid, cfg.Name())
 	}
 	worlds, err := sim.New(n, sim.Config{StepTimeout: cfg.StepTimeout, Unchecked: cfg.Unchecked, TraceEntries: cfg.TraceEntries})
 	if err != nil {

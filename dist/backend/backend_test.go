@@ -111,6 +111,15 @@ func TestSimulateRunsEveryRank(t *testing.T) {
 	}
 }
 
+func TestSimulateRefusesGPUs(t *testing.T) {
+	for _, cfg := range []Config{{Backend: CUDA}, {Backend: NCCL}, {Device: CUDADevice}} {
+		err := Simulate(1, cfg, func(*dist.World) error { t.Errorf("%+v: a rank runs", cfg); return nil })
+		if !errors.Is(err, dist.ErrInvalid) || !strings.Contains(err.Error(), "between GPUs") {
+			t.Errorf("%+v: error %v, want dist.ErrInvalid with why", cfg, err)
+		}
+	}
+}
+
 func TestSimulateTellsTheOthersOfAFailure(t *testing.T) {
 	boom := errors.New("boom")
 	err := Simulate(3, Config{}, func(w *dist.World) error {
