@@ -36,3 +36,13 @@ func TestRankZeroThatGivesUpIsNamed(t *testing.T) {
 		})
 	}
 }
+
+func TestRankThatIsAloneEndsWithItsContextToo(t *testing.T) {
+	enough := errors.New("enough")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(enough)
+	store, closer, err := Rendezvous(ctx, Env{Size: 1, LocalSize: 1, Launcher: None}, Config{})
+	if store != nil || closer != nil || !errors.Is(err, enough) {
+		t.Errorf("got %v, %v, %v, want why the context ended", store, closer, err)
+	}
+}

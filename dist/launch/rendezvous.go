@@ -57,6 +57,9 @@ func Rendezvous(ctx context.Context, env Env, cfg Config) (dist.Store, io.Closer
 		timeout = time.Minute
 	}
 	if env.Size == 1 {
+		if ctx.Err() != nil {
+			return nil, nil, fmt.Errorf("rendezvous of rank 0/1 (%s): %w", env.Launcher, context.Cause(ctx))
+		}
 		alone := &single{newTable()}
 		return alone, alone, nil
 	}
