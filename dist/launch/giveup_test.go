@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"testing"
+
+	"github.com/symgrad/symgrad/dist"
 )
 
 // Ranks that wait for the others hear that rank 0, which serves their store, waits no longer.
@@ -44,5 +46,30 @@ func TestRankThatIsAloneEndsWithItsContextToo(t *testing.T) {
 	store, closer, err := Rendezvous(ctx, Env{Size: 1, LocalSize: 1, Launcher: None}, Config{})
 	if store != nil || closer != nil || !errors.Is(err, enough) {
 		t.Errorf("got %v, %v, %v, want why the context ended", store, closer, err)
+	}
+}
+
+// What nobody would see is not taken: on any rank the store ends with its Close.
+func TestClosedStoreTakesNothing(t *testing.T) {
+	for name, env := range map[string]func(int) Env{"alone": onSocket(1), "socket": onSocket(2), "port": onPort(t, 2)} {
+		t.Run(name, func(t *testing.T) {
+			all := meetAll(t.Context(), env, patience, []int{0, 1}[:env(0).Size]...)
+			for rank := len(all) - 1; rank >= 0; rank-- { // rank 0 waits for the others
+				m := all[rank]
+				if m.err != nil {
+					t.Fatal(m.err)
+				}
+				if err := m.close.Close(); err != nil {
+					t.Error(err)
+				}
+				_, getErr := m.store.Get(t.Context(), "k")
+				_, addErr := m.store.Add(t.Context(), "k", 1)
+				for _, err := range []error{getErr, addErr, m.store.Set(t.Context(), "k", nil)} {
+					if !errors.Is(err, dist.ErrClosed) {
+						t.Errorf("rank %d got %v, want dist.ErrClosed", rank, err)
+					}
+				}
+			}
+		})
 	}
 }

@@ -3,6 +3,7 @@ package launch
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"sync"
@@ -42,6 +43,9 @@ func (t *table) Set(ctx context.Context, key string, value []byte) error {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if errors.Is(t.cause, dist.ErrClosed) {
+		return fmt.Errorf("store set %q: %w", key, t.cause)
+	}
 	t.setLocked(key, bytes.Clone(value))
 	return nil
 }
@@ -116,6 +120,9 @@ func (t *table) Add(ctx context.Context, key string, delta int64) (int64, error)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if errors.Is(t.cause, dist.ErrClosed) {
+		return 0, fmt.Errorf("store add %q: %w", key, t.cause)
+	}
 	var sum int64
 	if v, ok := t.values[key]; ok {
 		var err error
@@ -128,7 +135,7 @@ func (t *table) Add(ctx context.Context, key string, delta int64) (int64, error)
 	return sum, nil
 }
 
-// fail makes pending and later Gets return cause. The first cause stays.
+// fail makes pending and later Gets return cause, and later Sets and Adds if it is the end of the store. The first cause stays.
 func (t *table) fail(cause error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
