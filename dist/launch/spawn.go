@@ -59,7 +59,7 @@ func (c SpawnConfig) Validate() error {
 	case c.Grace < 0 || c.Patience < 0:
 		return fmt.Errorf("launch: grace %v, patience %v: want 0 or more: %w", c.Grace, c.Patience, dist.ErrInvalid)
 	case c.Master != "" && !validListenAddress(c.Master):
-		return fmt.Errorf("launch: master %q: want host:port: %w", c.Master, dist.ErrInvalid)
+		return fmt.Errorf("launch: master %q: want host:port, port 0 to 65535: %w", c.Master, dist.ErrInvalid)
 	}
 	return nil
 }

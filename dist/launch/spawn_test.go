@@ -311,6 +311,7 @@ func TestSpawnRefusesWhatItCannotStart(t *testing.T) {
 		"no executable":    {SpawnConfig{Program: notes, N: 2}, syscall.ENOEXEC, "rank 0 of 2"},
 		"negative grace":   {SpawnConfig{Program: exe, N: 1, Grace: -1}, dist.ErrInvalid, "grace -1ns"},
 		"no address":       {SpawnConfig{Program: exe, N: 1, Master: "here"}, dist.ErrInvalid, `master "here": want host:port`},
+		"no port":          {SpawnConfig{Program: exe, N: 1, Master: "127.0.0.1:77777"}, dist.ErrInvalid, `master "127.0.0.1:77777": want host:port, port 0 to 65535`},
 		"port in use":      {SpawnConfig{Program: exe, N: 1, Master: listener.Addr().String()}, syscall.EADDRINUSE, listener.Addr().String() + " is in use: choose another port (--master"},
 		"log folder":       {SpawnConfig{Program: exe, N: 1, LogDir: notes}, syscall.ENOTDIR, "log folder"},
 		"working folder":   {SpawnConfig{Program: exe, N: 1, Dir: notes + "/none"}, syscall.ENOTDIR, "rank 0 of 1"},
