@@ -19,6 +19,7 @@ type Group struct {
 	name   string
 	batch  *call // the group call that this view collects for, or nil
 	block  bool  // verbs return when their operation is done
+	other  bool  // s is not the group's own
 	symm   bool  // buffers lie at the same offsets on all ranks
 	beside bool  // the device computes beside the operations
 	along  bool  // operations could have begun with those before
@@ -120,14 +121,15 @@ func (g *Group) Recorder() *Recorder { return g.c.rec }
 // Errors: its verbs give ErrInvalid where s is nil.
 func (g *Group) On(s Stream) *Group {
 	v := *g
-	v.s, v.block = s, false
+	v.s, v.block, v.other = s, false, s != g.c.stream
 	return &v
 }
 
 // Blocking is a view of the group whose operations run on the goroutine that calls: a verb returns when its operation is
 // done, with the operation's error, and the Work it returns is done. Nothing overlaps, but the way is the shortest: on
-// shared memory a small collective takes less time than handing it to a stream. Operations queued before run first. A
-// Batch is done when it returns as well.
+// shared memory a small collective takes less time than handing it to a stream. Operations queued before run first; what
+// else is on the group's own stream, by HostStream.Do or Stream.Join, is not waited for. A Batch is done when it returns as
+// well. Of a view On another stream the operations run there, behind what is on it, and the caller waits for them.
 func (g *Group) Blocking() *Group {
 	v := *g
 	v.block = true
@@ -226,7 +228,7 @@ func (g *Group) Batch(fn func(*Group) error) (Work, error) {
 	if err != nil || len(b.ops) == 0 {
 		return Work{}, err
 	}
-	if g.block && g.c.inline.t != nil {
+	if g.block && !g.other && g.c.inline.t != nil {
 		return Work{}, g.c.inline.batch(&Op{Kind: KindBatch, Name: g.name, Ops: b.ops})
 	}
 	w, err := g.issue(Op{Kind: KindBatch, Ops: b.ops})
@@ -297,7 +299,7 @@ func (g *Group) adopt(x closer) error {
 
 // do is a verb: at is the root or the peer.
 func (g *Group) do(kind Kind, dst, src tensor.Buffer, red *RedOp, at int) (Work, error) {
-	if g.block && g.batch == nil && g.c.inline.t != nil {
+	if g.block && !g.other && g.batch == nil && g.c.inline.t != nil {
 		return Work{}, g.c.inline.run(&verb{kind, g.symm, at, dst, src, g.name}, red)
 	}
 	op := Op{Kind: kind, Dst: dst, Src: src, Symmetric: g.symm, Beside: g.beside, Along: g.along}
