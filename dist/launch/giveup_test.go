@@ -5,6 +5,7 @@ package launch
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/symgrad/symgrad/dist"
@@ -68,6 +69,26 @@ func TestClosedStoreTakesNothing(t *testing.T) {
 					if !errors.Is(err, dist.ErrClosed) {
 						t.Errorf("rank %d got %v, want dist.ErrClosed", rank, err)
 					}
+				}
+			}
+		})
+	}
+}
+
+// A process that opens a second world beside the first is told so, and not only of jobs and processes that are not there.
+func TestMeetingAgainTooEarlyIsNamed(t *testing.T) {
+	_, launcher := underLauncher(t, 2)
+	for name, env := range map[string]func(int) Env{"socket": onSocket(2), "launcher": launcher} {
+		t.Run(name, func(t *testing.T) {
+			for _, m := range meetAll(t.Context(), env, patience, 0, 1) {
+				if m.err != nil {
+					t.Fatal(m.err)
+				}
+				defer m.close.Close()
+			}
+			for rank, m := range meetAll(t.Context(), env, patience, 0, 1) {
+				if m.err == nil || !strings.Contains(m.err.Error(), "meets again before it has closed what it got") {
+					t.Errorf("rank %d got %v, want what it did", rank, m.err)
 				}
 			}
 		})

@@ -41,8 +41,8 @@ func listen(address string) (net.Listener, error) {
 	case err == nil:
 		return listener, nil
 	case errors.Is(err, syscall.EADDRINUSE) && abstract(address):
-		return nil, fmt.Errorf("store address %s is in use: another job of this user has the same id; set %s to tell them apart: %w",
-			address, jobVar, err)
+		return nil, fmt.Errorf("store address %s is in use: this process meets again before it has closed what it got, "+
+			"or another job of this user has the same id; set %s to tell them apart: %w", address, jobVar, err)
 	case errors.Is(err, syscall.EADDRINUSE):
 		return nil, fmt.Errorf("store address %s is in use: choose another port (--master, launch.master, MASTER_PORT), "+
 			"or leave --master and launch.master empty for a free one: %w", address, err)

@@ -75,7 +75,8 @@ func (r *roster) join(rank int) (*meeting, error) {
 	case r.closed || (r.once && r.joins[rank] > 0 && !r.present[rank]):
 		return nil, errOver
 	case r.present[rank]:
-		return nil, fmt.Errorf("rank %d has joined already: two processes of this job have one rank: %w", rank, dist.ErrInvalid)
+		return nil, fmt.Errorf("rank %d has joined already: two processes of this job have one rank, or one meets again before it has closed what it got: %w",
+			rank, dist.ErrInvalid)
 	}
 	m := r.meetingLocked(r.joins[rank])
 	r.joins[rank]++
