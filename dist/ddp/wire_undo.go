@@ -31,8 +31,9 @@ func (x *hooked) judge(failed bool) {
 		if l.ran && l.undo != nil {
 			l.undo.Undo()
 		}
-		if !l.d.staged() { // else gaps are cleared before the bucket fills
-			l.d.clearGaps(l.b)
+		d := l.d
+		if !d.staged() && !d.closed && d.open() == nil { // else gaps are cleared before the bucket fills, or it is gone
+			d.clearGaps(l.b)
 		}
 	}
 	x.begin()
