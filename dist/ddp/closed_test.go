@@ -1,11 +1,15 @@
 package ddp_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
 
+	gtensor "gorgonia.org/tensor"
+
 	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/dist/ddp"
 	"github.com/symgrad/symgrad/internal/shm"
 	"github.com/symgrad/symgrad/optim"
 )
@@ -60,6 +64,29 @@ func TestHookStateTouchesNothingThatIsFreed(t *testing.T) {
 				_ = l.vm.Close()
 				_ = w.Close()
 			})
+		}
+	}
+}
+
+// TestGatherWeightsIsRefusedWhenClosed asks for a collective on weights that are no more.
+func TestGatherWeightsIsRefusedWhenClosed(t *testing.T) {
+	for _, stage := range []int{1, 2} {
+		w := mappedWorld(t)
+		l, err := newLearner(w, mlp, gtensor.Float32, 3, ddp.Config{Stage: stage}, optim.Config{Name: optim.SGD})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := l.d.GatherWeights(); err != nil {
+			t.Errorf("stage %d: %v", stage, err)
+		}
+		if err := l.close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.d.GatherWeights(); !errors.Is(err, dist.ErrClosed) {
+			t.Errorf("stage %d: %v, want ErrClosed", stage, err)
+		}
+		if err := w.Close(); err != nil {
+			t.Error(err)
 		}
 	}
 }

@@ -19,10 +19,13 @@ func (d *DDP) Stale() bool { return d.stale }
 // GatherWeights gives all ranks the weights that each has updated of its own, in the buckets. It is for a machine that has
 // changed them outside of a run. Without sharding, and with Stage 3, where no rank has others' weights, it does nothing.
 //
-// Collective: all ranks, while no run is on its way. Errors: those of the group, naming rank and bucket.
+// Collective: all ranks, while no run is on its way. Errors: dist.ErrClosed; those of the group, naming rank and bucket.
 func (d *DDP) GatherWeights() error {
 	if !d.sharded() || d.gathers() {
 		return nil
+	}
+	if err := d.ready(); err != nil {
+		return fmt.Errorf("ddp: %w", err)
 	}
 	works := make([]dist.Work, len(d.buckets))
 	err := d.queueGathers(works)
