@@ -8,7 +8,7 @@ import "math"
 
 const (
 	expMost  = 89.0   // exp of it is beyond the largest float32
-	expLeast = -104.0 // exp of it is below the smallest
+	expLeast = -176.0 // 2^-254, of whose two factors one is 0: zeros of masked elements that underflow would take four times as long
 	log2e    = 1.44269504088896341
 	ln2Hi    = 0.693359375 // few bits: an exponent times it is exact
 	ln2Lo    = -2.12194440e-4

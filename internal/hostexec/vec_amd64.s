@@ -69,14 +69,14 @@ DATA expMost<>+40(SB)/8, $0x42b2000042b20000
 DATA expMost<>+48(SB)/8, $0x42b2000042b20000
 DATA expMost<>+56(SB)/8, $0x42b2000042b20000
 GLOBL expMost<>(SB), RODATA, $64
-DATA expLeast<>+0(SB)/8, $0xc2d00000c2d00000
-DATA expLeast<>+8(SB)/8, $0xc2d00000c2d00000
-DATA expLeast<>+16(SB)/8, $0xc2d00000c2d00000
-DATA expLeast<>+24(SB)/8, $0xc2d00000c2d00000
-DATA expLeast<>+32(SB)/8, $0xc2d00000c2d00000
-DATA expLeast<>+40(SB)/8, $0xc2d00000c2d00000
-DATA expLeast<>+48(SB)/8, $0xc2d00000c2d00000
-DATA expLeast<>+56(SB)/8, $0xc2d00000c2d00000
+DATA expLeast<>+0(SB)/8, $0xc3300000c3300000
+DATA expLeast<>+8(SB)/8, $0xc3300000c3300000
+DATA expLeast<>+16(SB)/8, $0xc3300000c3300000
+DATA expLeast<>+24(SB)/8, $0xc3300000c3300000
+DATA expLeast<>+32(SB)/8, $0xc3300000c3300000
+DATA expLeast<>+40(SB)/8, $0xc3300000c3300000
+DATA expLeast<>+48(SB)/8, $0xc3300000c3300000
+DATA expLeast<>+56(SB)/8, $0xc3300000c3300000
 GLOBL expLeast<>(SB), RODATA, $64
 DATA log2e<>+0(SB)/8, $0x3fb8aa3b3fb8aa3b
 DATA log2e<>+8(SB)/8, $0x3fb8aa3b3fb8aa3b

@@ -149,6 +149,7 @@ func TestFunctionsAreAccurate(t *testing.T) {
 			try(math.Float32frombits(r.Uint32()))
 			try(float32(r.NormFloat64() * 5))
 			try(float32(1 + r.NormFloat64()*0.01))
+			try(float32(r.Float64()*400 - 200))
 			try(float32(r.Float64()*210 - 105))
 		}
 		for _, x := range odd {
