@@ -38,30 +38,44 @@ type worker struct {
 
 	parked atomic.Int32
 	wake   chan struct{}
+	share
 }
 
 // crew is goroutines that live from New to Close and do the pieces of one task after the other. The goroutine that calls
-// run is one of them. Helpers join a task if they see it in time; it is done when no piece is left and none is in work,
-// so a helper that sleeps costs nothing.
+// run is one of them. Each begins with pieces of its own, the same part of every task, so that what a step has written is
+// read again by the core that has it in its caches; who has none left takes those of others. Helpers join a task if they see
+// it in time; it is done when no piece is left and none is in work, so a helper that sleeps costs nothing.
 type crew struct {
 	workers []*worker // the first is the caller's
 	blocks  []block   // their scratch
+	ended   sync.WaitGroup
 
-	task   task
-	pieces int64
-	next   atomic.Int64
+	_ [lineBytes]byte // what follows is read by all, and written between tasks
 
-	// turn is odd while a task is open. A helper counts itself in before it looks at turn a second time and out after its
-	// last piece; the caller closes the task, waits for inside to be 0, and only then changes task and pieces.
+	// turn is odd while a task is open. A helper says that it is inside before it looks at turn a second time, and that it is
+	// not after its last piece; the caller closes the task, waits for all to be outside, and only then changes the task.
 	turn   atomic.Uint32
-	inside atomic.Int32
 	closed atomic.Bool
-	ended  sync.WaitGroup
+	failed atomic.Bool
+	task   task
+	pieces int
+	owners int   // workers that have pieces of their own
+	base   int64 // the claims that no share has more of before the task; see share
+
+	_ [lineBytes]byte
 
 	mu      sync.Mutex
-	failed  atomic.Bool
 	failure error
 	at      int // piece of failure
+}
+
+// share is the pieces of a task that are a worker's own. Claims are counted over all tasks: those of a task begin at the crew's
+// base, which is at least what any share has come to, so that nobody has to reset it.
+type share struct {
+	_      [lineBytes]byte
+	claims atomic.Int64
+	inside atomic.Bool // the worker may look at the task
+	_      [lineBytes - 12]byte
 }
 
 // newCrew starts a crew of the given number of goroutines, the caller's included, each with that many bytes of scratch.
@@ -81,9 +95,8 @@ func newCrew(threads, scratch, slots int, mem *memory) *crew {
 
 // run does the pieces 0 to pieces-1 of t and returns when all are done, or when one has failed and none is in work.
 func (c *crew) run(t task, pieces int) error {
-	c.task, c.pieces = t, int64(pieces)
-	c.next.Store(0)
-	if helpers := min(len(c.workers), pieces) - 1; helpers > 0 {
+	c.task, c.pieces, c.owners = t, pieces, min(len(c.workers), pieces)
+	if helpers := c.owners - 1; helpers > 0 {
 		c.turn.Add(1)
 		for _, w := range c.workers[1 : 1+helpers] {
 			if w.parked.CompareAndSwap(1, 0) {
@@ -92,20 +105,30 @@ func (c *crew) run(t task, pieces int) error {
 		}
 		c.workers[0].drain()
 		c.turn.Add(1)
-		for i := 0; c.inside.Load() != 0; i++ {
+		c.leave()
+	} else {
+		c.workers[0].drain()
+	}
+	c.task = nil
+	if c.owners > 0 {
+		c.base += int64((pieces + c.owners - 1) / c.owners)
+	}
+	if !c.failed.Load() {
+		return nil
+	}
+	return c.takeFailure()
+}
+
+// leave waits until no helper is inside.
+func (c *crew) leave() {
+	for _, w := range c.workers[1:] {
+		for i := 0; w.inside.Load(); i++ {
 			pause(pauses)
 			if i%64 == 63 {
 				runtime.Gosched()
 			}
 		}
-	} else {
-		c.workers[0].drain()
 	}
-	c.task = nil
-	if !c.failed.Load() {
-		return nil
-	}
-	return c.takeFailure()
 }
 
 func (c *crew) takeFailure() error {
@@ -127,18 +150,37 @@ func (c *crew) fail(piece int, err error) {
 	c.failed.Store(true)
 }
 
-// drain does pieces until none is left. A panic is a failure of the piece: it must not end the process, nor leave the
-// other ranks waiting for this one.
+// drain does pieces until none is left: its own, and then what others have left. A panic is a failure of the piece: it must
+// not end the process, nor leave the other ranks waiting for this one.
 func (w *worker) drain() {
 	c := w.crew
-	i := int64(-1)
+	i := -1
 	defer func() {
 		if v := recover(); v != nil {
-			c.fail(int(i), fmt.Errorf("BUG: panic: %v\n%s", v, debug.Stack()))
+			c.fail(i, fmt.Errorf("BUG: panic: %v\n%s", v, debug.Stack()))
 		}
 	}()
-	for i = c.next.Add(1) - 1; i < c.pieces && !c.failed.Load(); i = c.next.Add(1) - 1 {
-		c.task.piece(w, int(i))
+	for n := range c.owners {
+		owner := (w.id + n) % c.owners
+		from := c.workers[owner]
+		lo, hi := owner*c.pieces/c.owners, (owner+1)*c.pieces/c.owners
+		for i = from.claim(c.base, lo, hi); i < hi && !c.failed.Load(); i = from.claim(c.base, lo, hi) {
+			c.task.piece(w, i)
+		}
+	}
+}
+
+// claim is the next of the pieces lo to hi-1, which are a share; hi if none is left.
+func (s *share) claim(base int64, lo, hi int) int {
+	for {
+		was := s.claims.Load()
+		next := max(was, base)
+		if next-base >= int64(hi-lo) {
+			return hi
+		}
+		if s.claims.CompareAndSwap(was, next+1) {
+			return lo + int(next-base)
+		}
 	}
 }
 
@@ -153,11 +195,11 @@ func (w *worker) help() {
 			continue
 		}
 		seen = turn
-		c.inside.Add(1)
+		w.inside.Store(true)
 		if c.turn.Load() == turn {
 			w.drain()
 		}
-		c.inside.Add(-1)
+		w.inside.Store(false)
 	}
 }
 

@@ -8,6 +8,17 @@ import (
 // nanoseconds), short beside a step.
 const pieceCost = 12_000_000
 
+// leastCost is how long a piece is, in picoseconds, where longer ones would leave goroutines without: what it is taken for,
+// for memory that comes from other cores makes it longer.
+const leastCost = 1_000_000
+
+// perPiece is how many of so many units of work make a piece, each about so many picoseconds long.
+func (k *maker) perPiece(units, cost int) int {
+	cost = max(1, cost)
+	each := (units + k.threads - 1) / k.threads
+	return max(1, min(pieceCost/cost, max(each, leastCost/cost)))
+}
+
 // mapStep is a Map: its blocks, some of them a piece.
 type mapStep[T real] struct {
 	*code[T]
@@ -29,7 +40,7 @@ func newMap[T real](k *maker, s *program.Step, op *program.Map) ([]phase, error)
 		return nil, err
 	}
 	k.need(c.scratch(), c.slots())
-	m := &mapStep[T]{c, max(1, pieceCost/(c.cost*c.block))}
+	m := &mapStep[T]{c, k.perPiece(c.blocks(), c.cost*c.block)}
 	if c.sp.total == 0 {
 		return nil, nil
 	}

@@ -58,6 +58,7 @@ func newReduce[T real](k *maker, s *program.Step, op *program.Reduce) ([]phase, 
 		}
 	}
 	r.split()
+	r.group = k.perPiece(r.units(), r.per*min(r.inner, r.block)*r.cost)
 	if r.outer*r.inner == 0 {
 		return nil, nil
 	}
@@ -110,8 +111,6 @@ func (r *reduceStep[T]) split() {
 		r.per += (r.abreast - r.per%r.abreast) % r.abreast
 		r.parts = (r.count + r.per - 1) / r.per
 	}
-	unit := max(1, r.per*min(r.inner, r.block)*r.cost)
-	r.group = max(1, pieceCost/unit)
 }
 
 func (r *reduceStep[T]) inner1() int { return max(1, r.inner) }
