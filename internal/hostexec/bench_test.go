@@ -2,6 +2,7 @@ package hostexec
 
 import (
 	"fmt"
+	"runtime"
 	"testing"
 
 	"github.com/symgrad/symgrad/internal/blas"
@@ -51,6 +52,11 @@ func BenchmarkMatMul(b *testing.B) {
 		{512, 512, 512, false, false},
 		{32, 32, 64, false, false},
 		{1024, 1024, 1024, false, false},
+		{256, 256, 2048, true, false},
+	}
+	crews := []int{1, 2}
+	if n := runtime.NumCPU(); n > 2 {
+		crews = append(crews, n)
 	}
 	for _, s := range shapes {
 		name := fmt.Sprintf("%dx%dx%d,ta=%v,tb=%v", s.m, s.n, s.k, s.ta, s.tb)
@@ -58,7 +64,7 @@ func BenchmarkMatMul(b *testing.B) {
 		rate := func(b *testing.B) {
 			b.ReportMetric(flop*float64(b.N)/b.Elapsed().Seconds()/1e9, "GFLOP/s")
 		}
-		for _, threads := range []int{1, 2} {
+		for _, threads := range crews {
 			for _, l := range []string{"avx512", "avx2"} {
 				v, ok := variants()[l]
 				if !ok {

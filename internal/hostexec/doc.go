@@ -14,7 +14,7 @@
 //	map.go code.go compile.go         Map: a block of elements at a time, held in the L1 cache, one primitive an instruction
 //	reduce.go sum.go                  Reduce
 //	vec.go poly.go vec_amd64.s        the primitives, in plain Go and in assembly
-//	gemm.go matmul.go gemm_amd64.s    products of matrices
+//	gemm.go matmul.go gemm_amd64.s    products of matrices (deep.go: cut into depths)
 //	conv.go columns.go window.go      convolutions as products, pooling
 //	collective.go                     collectives, which overlap the steps behind them, and calls
 //

@@ -102,13 +102,21 @@ func (g *product[T]) serial(w *worker, at operandsOf) {
 	}
 	for j := 0; j < g.n; j += mostCols {
 		for k := 0; k < g.k; k += g.depth {
-			p := part{0, 0, j, min(j+mostCols, g.n), k, min(k+g.depth, g.k)}
-			g.packB(&p, at, 0, g.panelsB(&p))
-			for p.i0 = 0; p.i0 < g.m; p.i0 = p.i1 {
-				p.i1 = min(p.i0+g.mostRows, g.m)
-				g.packA(&p, at, 0, g.panelsA(&p))
-				g.multiply(w, &p, at, 0, g.panelsA(&p), 0, g.panelsB(&p))
-			}
+			g.block(w, part{0, g.m, j, min(j+mostCols, g.n), k, min(k+g.depth, g.k)}, at)
+		}
+	}
+}
+
+// block is a part of the product, of one depth.
+func (g *product[T]) block(w *worker, p part, at operandsOf) {
+	i0, i1, j1 := p.i0, p.i1, p.j1
+	for ; p.j0 < j1; p.j0 = p.j1 {
+		p.j1 = min(p.j0+mostCols, j1)
+		g.packB(&p, at, 0, g.panelsB(&p))
+		for p.i0 = i0; p.i0 < i1; p.i0 = p.i1 {
+			p.i1 = min(p.i0+g.mostRows, i1)
+			g.packA(&p, at, 0, g.panelsA(&p))
+			g.multiply(w, &p, at, 0, g.panelsA(&p), 0, g.panelsB(&p))
 		}
 	}
 }

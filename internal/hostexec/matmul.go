@@ -13,6 +13,8 @@ const (
 	inlineWork = 1 << 18
 	// pieceWork is the multiply-adds of a piece of a product.
 	pieceWork = 1 << 20
+	// packElems is the elements of a piece of what is packed for all.
+	packElems = 1 << 13
 	// leastRows is the rows of a piece of C that is cut for each goroutine to have one.
 	leastRows = 8
 	// mostShared is the bytes of panels that goroutines share at a time, about: as many as caches hold.
@@ -90,9 +92,16 @@ func newMatMul[T real](k *maker, s *program.Step, op *program.MatMul) ([]phase, 
 		m.per = max(1, pieceWork/4/work)
 		return []phase{{m, (m.batch + m.per - 1) / m.per}}, nil
 	}
+	var phases []phase
+	if d, ok := m.deepWays(k.level, k.threads); ok {
+		k.work = max(k.work, d.sums())
+		for n := range m.batch {
+			phases = append(phases, d.phases(k, n)...)
+		}
+		return phases, nil
+	}
 	c := m.cutWays(k.threads)
 	k.work = max(k.work, c.shared())
-	var phases []phase
 	for n := range m.batch {
 		phases = append(phases, m.cut(n, k.threads)...)
 	}
@@ -138,13 +147,13 @@ func (m *matMul[T]) cut(item, threads int) []phase {
 	for k := 0; k < m.k; k = c.k1 {
 		c.k0, c.k1 = k, min(k+c.most(), m.k)
 		some := c
-		pack := &packShared[T]{&some, max(1, pieceWork/32/(m.depth*m.micro.cols))}
+		pack := &packShared[T]{&some, max(1, packElems/(m.depth*m.micro.cols))}
 		phases = append(phases, phase{pack, c.depths() * pack.each()}, phase{&some, c.pieces})
 	}
 	return phases
 }
 
-// cutWays is how C is cut: into three pieces for each of the goroutines, or one, where it is long enough.
+// cutWays is how C is cut: into five pieces for each of the goroutines, since not all cores are equally fast, or one, where it is long enough.
 func (m *matMul[T]) cutWays(threads int) cutMatMul[T] {
 	c := cutMatMul[T]{matMul: m, tall: m.m >= m.n}
 	a, b := (m.m+m.micro.rows-1)/m.micro.rows, (m.n+m.micro.cols-1)/m.micro.cols
@@ -157,7 +166,7 @@ func (m *matMul[T]) cutWays(threads int) cutMatMul[T] {
 		c.pieces, c.panels, c.deep = b, a, m.m
 	}
 	if c.pieces > threads {
-		c.pieces = min(c.pieces/threads, 3) * threads
+		c.pieces = min(c.pieces/threads, 5) * threads
 	}
 	return c
 }

@@ -103,6 +103,41 @@ func TestLargeProductsEqualTheOracle(t *testing.T) {
 	}
 }
 
+// Products that are deep and small are cut into depths where there are many goroutines. That does not show in the bits.
+func TestDeepProductsHaveTheBitsOfOneGoroutine(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	for _, s := range [][3]int{{64, 96, 700}, {200, 40, 1300}, {33, 47, 2001}, {128, 160, 1281}} {
+		for form := range 8 {
+			op := program.MatMul{Batch: 1 + form%2, M: s[0], N: s[1], K: s[2], Alpha: []float64{1, -0.3}[form/2%2], Beta: float64(form % 3 / 2)}
+			b := newBuild()
+			b.step(&op, views(
+				matrixView(b, tensor.F32, op.Batch, s[0], s[2], form, form&1 != 0, false),
+				matrixView(b, tensor.F32, op.Batch, s[2], s[1], 0, form&2 != 0, false),
+			), views(matrixView(b, tensor.F32, op.Batch, s[0], s[1], form, form&4 != 0, false)))
+			memory := contents(&b.Program, normal(r))
+			first := bytes.Clone(memory[2])
+			runOnce(t, &b.Program, memory, Config{Threads: 1}, best())
+			want := bytes.Clone(memory[2])
+			for _, threads := range []int{3, 8, 17} {
+				k := newMaker(&b.Program, Config{Threads: threads}, program.Env{}, best())
+				if phases, err := newMatMul[float32](k, &b.Steps[0], &op); err != nil || !isDeep(phases) {
+					t.Fatalf("%v, %d threads: not cut into depths, error %v", op, threads, err)
+				}
+				copy(memory[2], first)
+				runOnce(t, &b.Program, memory, Config{Threads: threads}, best())
+				if !bytes.Equal(memory[2], want) {
+					t.Errorf("%v, %d threads: other bits than with one", op, threads)
+				}
+			}
+		}
+	}
+}
+
+func isDeep(phases []phase) bool {
+	_, ok := phases[0].task.(*deepMatMul[float32])
+	return ok
+}
+
 // naive is the product of integer matrices, whose sums are exact in any order.
 func naive(a, b []byte, s [3]int, trans int) []float64 {
 	m, n, k := s[0], s[1], s[2]
