@@ -1,8 +1,6 @@
 package hostexec
 
-import (
-	"unsafe"
-)
+import "unsafe"
 
 // deepMatMul is a product of a MatMul whose depths are multiplied side by side, each to memory of its own, and then added in
 // their order: a sum has the bits that it has when one goroutine does all. It is for products that are deep and small, as the
