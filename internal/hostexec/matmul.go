@@ -153,7 +153,8 @@ func (m *matMul[T]) cut(item, threads int) []phase {
 	return phases
 }
 
-// cutWays is how C is cut: into five pieces for each of the goroutines, since not all cores are equally fast, or one, where it is long enough.
+// cutWays is how C is cut: into five pieces for each of the goroutines, since not all cores are equally fast, or one, where it is
+// long enough.
 func (m *matMul[T]) cutWays(threads int) cutMatMul[T] {
 	c := cutMatMul[T]{matMul: m, tall: m.m >= m.n}
 	a, b := (m.m+m.micro.rows-1)/m.micro.rows, (m.n+m.micro.cols-1)/m.micro.cols
