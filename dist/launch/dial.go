@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"syscall"
 	"time"
 
@@ -65,10 +64,10 @@ var errNoAnswer = errors.New("no answer to hello")
 func dialOnce(ctx context.Context, cfg DialConfig) (*Client, error) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, network(cfg.Address), cfg.Address)
-	if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) {
-		<-ctx.Done() // the dialer goes by ctx's deadline, and may be ahead of ctx
-	}
 	if err != nil {
+		if end, ok := ctx.Deadline(); ok && !time.Now().Before(end) {
+			<-ctx.Done() // the dialer goes by ctx's deadline, and may be ahead of ctx
+		}
 		return nil, err
 	}
 	if err := checkPeer(conn); err != nil {
