@@ -25,8 +25,8 @@
 //     machine, and both have the same wrong graph to run.
 //   - Reshape shares memory, and an elementwise op writes into an operand of which it is the last reader: a parameter is
 //     never reshaped and then an operand of an elementwise op of its own size.
-//   - Two operands of one addition get one tensor as their gradient, which a solver would zero between them: no two
-//     parameters are added to each other.
+//   - Parameters may have one gradient node, such as two operands of one addition, and then have one tensor as their
+//     gradient, which a solver would zero between them. Tape gives each its own.
 //   - Names: two inputs of one name, type and shape are one node. All names differ.
 //   - A parameter whose gradient is zero but for rounding (a bias in front of a normalization) would be noise after a
 //     solver that divides by its size. There is none.

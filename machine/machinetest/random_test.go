@@ -4,6 +4,7 @@ import (
 	"math"
 	"testing"
 
+	G "gorgonia.org/gorgonia"
 	gtensor "gorgonia.org/tensor"
 	"pgregory.net/rapid"
 )
@@ -58,4 +59,33 @@ func TestBoundsHold(t *testing.T) {
 			rt.Fatalf("the cost is %v", cost)
 		}
 	})
+}
+
+// TestParametersWithOneGradient: both parameters of x·w0 + x·w1 have the gradient node that is x times the sum's, and each
+// goes its whole step.
+func TestParametersWithOneGradient(t *testing.T) {
+	f := Graph([]uint8{0, 0, 0, 0, 0, 0, 4, 0, 1, 3, 1, 2})
+	o := Options{DType: gtensor.Float64, Steps: 1, Solver: func() G.Solver { return G.NewVanillaSolver(G.WithLearnRate(0.5)) }}
+	m, err := f.New(o.config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(m.Grads) != 2 || m.Grads[0] != m.Grads[1] {
+		t.Fatalf("want two parameters with one gradient node, not %v", m.Grads)
+	}
+	r, err := Oracle(f, o, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, p := range m.Learnables {
+		before, err := elements(p.Value())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for j, w := range before {
+			if want := w - 0.5*r.Grads[0][i][j]; math.Abs(r.Weights[i][j]-want) > 1e-15 {
+				t.Errorf("element %d of %s is %v after a step, want %v", j, p.Name(), r.Weights[i][j], want)
+			}
+		}
+	}
 }

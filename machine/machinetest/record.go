@@ -10,10 +10,31 @@ import (
 // NewVM is a machine for a model. It is closed when the model has been trained.
 type NewVM func(m *Model) (G.VM, error)
 
-// Tape is Gorgonia's tape machine, the oracle.
+// Tape is Gorgonia's tape machine, the oracle. After a run each parameter has a gradient of its own: the machine gives those
+// with one gradient node the same tensor, which a solver scales and zeroes for the first of them before the next has its turn.
 //
 // Errors: none.
-func Tape(m *Model) (G.VM, error) { return G.NewTapeMachine(m.Graph), nil }
+func Tape(m *Model) (G.VM, error) { return &tape{G.NewTapeMachine(m.Graph), m}, nil }
+
+type tape struct {
+	G.VM
+	m *Model
+}
+
+func (t *tape) RunAll() error {
+	if err := t.VM.RunAll(); err != nil {
+		return err
+	}
+	for i, grad := range t.m.Grads {
+		p := t.m.Learnables[i]
+		own, err := G.CloneValue(grad.Value())
+		if err != nil {
+			return fmt.Errorf("gradient of %s: %w", p.Name(), err)
+		}
+		G.WithGrad(own)(p)
+	}
+	return nil
+}
 
 // Options is how models are trained and compared.
 type Options struct {
