@@ -23,7 +23,7 @@ func runBroken(t *testing.T, o Options, launch Launch) {
 			{"Close", LaunchOptions{StepTimeout: 10 * guard}, closeEarly},
 			{"CloseInMessage", LaunchOptions{StepTimeout: 10 * guard}, closeInMessage},
 			{"CloseTwice", LaunchOptions{}, closeTwice},
-			{"Timeout", LaunchOptions{StepTimeout: time.Second}, timeout},
+			{"Timeout", LaunchOptions{StepTimeout: 2 * time.Second}, timeout},
 			{"Death", LaunchOptions{StepTimeout: 10 * guard, Die: &Die{Rank: n - 1, Op: 3}}, death},
 		} {
 			t.Run(fmt.Sprintf("%s/%d", c.name, n), func(t *testing.T) { launch(t, n, c.opt, o.breaking(c.body)) })
