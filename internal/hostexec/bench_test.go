@@ -53,6 +53,9 @@ func BenchmarkMatMul(b *testing.B) {
 		{32, 32, 64, false, false},
 		{1024, 1024, 1024, false, false},
 		{256, 256, 2048, true, false},
+		{128, 32, 128, true, false},
+		{128, 32, 128, false, false},
+		{2048, 256, 1024, false, true},
 	}
 	crews := []int{1, 2}
 	if n := runtime.NumCPU(); n > 2 {

@@ -5,7 +5,7 @@ import "unsafe"
 // tile is a call of a micro-kernel: C (rows, columns) = alpha * A B, or that added to C. The offsets of its fields are in
 // gemm_amd64.s.
 type tile struct {
-	a, b, c      unsafe.Pointer // a: k times rows elements; b: k rows of a panel
+	a, b, c      unsafe.Pointer // b: k rows of a panel
 	k            int
 	ldc          int // bytes from row to row of C
 	bstep        int // bytes from row to row of B
@@ -15,6 +15,8 @@ type tile struct {
 	alpha32      float32
 	_            float32
 	alpha64      float64
+	across       int // bytes from row to row of A
+	along        int // bytes from column to column of A
 }
 
 // micro is a micro-kernel: tiles of up to rows rows and cols columns, of which half is one vector. A thin panel has only
@@ -45,6 +47,10 @@ const (
 	mostDepth = 320
 
 	mostRows, mostCols = 192, 512 // of the blocks that a goroutine packs: they fit its L2 cache
+
+	// A whose rows lie across its columns is read as it lies for up to fewCols columns of C, if its columns are at most
+	// nearBytes apart: else it is packed, which reads a line once. bench/results/host-lies-2026-11-24.txt.
+	fewCols, nearBytes = 64, 1024
 )
 
 // product is C (m, n) = alpha * A (m, k) times B (k, n), added to C if adds; rows of C lie in one piece. One of the strides
@@ -59,7 +65,8 @@ type product[T real] struct {
 	micro          micro
 	level          *level
 	depth          int  // columns of A at a time
-	asLies         bool // whole panels of B are read where they are
+	liesA          bool // A is read where it is
+	liesB          bool // whole panels of B are
 	mostRows       int  // rows and columns of a block
 	blockA, blockB int  // bytes of packed panels, at most
 }
@@ -69,9 +76,12 @@ func (g *product[T]) plan(l *level) {
 	g.micro, g.level = microOf[T](l), l
 	g.depth = even(g.k, mostDepth)
 	g.mostRows = even(g.m, mostRows)
-	g.asLies = g.bCol == 1 && g.m <= 2*g.micro.rows
+	g.liesA = g.aCol == 1 || g.n <= fewCols && g.aCol*size[T]() <= nearBytes
+	g.liesB = g.bCol == 1 && (g.m <= 2*g.micro.rows || g.bRow <= 2*g.micro.cols)
 	w := g.micro.cols
-	g.blockA = up(g.mostRows * g.depth * size[T]())
+	if !g.liesA {
+		g.blockA = up(g.mostRows * g.depth * size[T]())
+	}
 	g.blockB = up((min(g.n, mostCols) + w - 1) / w * w * g.depth * size[T]())
 }
 
@@ -143,10 +153,10 @@ func (g *product[T]) panelB(p *part, x int) (lo, hi, wide int) {
 	return lo, hi, g.micro.cols
 }
 
-// packA packs panels x0 to x1 of the rows of a part.
+// packA packs panels x0 to x1 of the rows of a part, unless they are read as they lie.
 func (g *product[T]) packA(p *part, at operandsOf, x0, x1 int) {
 	k := p.k1 - p.k0
-	for x := x0; x < x1; x++ {
+	for x := x0; x < x1 && !g.liesA; x++ {
 		lo, hi := g.panelA(p, x)
 		to := unsafe.Add(at.packedA, (lo-p.i0)*k*size[T]())
 		from := unsafe.Add(at.a, (lo*g.aRow+p.k0*g.aCol)*size[T]())
@@ -159,7 +169,7 @@ func (g *product[T]) packB(p *part, at operandsOf, x0, x1 int) {
 	k := p.k1 - p.k0
 	for x := x0; x < x1; x++ {
 		lo, hi, wide := g.panelB(p, x)
-		if g.asLies && hi-lo == wide {
+		if g.liesB && hi-lo == wide {
 			continue
 		}
 		to := unsafe.Add(at.packedB, (lo-p.j0)*k*size[T]())
@@ -177,9 +187,10 @@ func (g *product[T]) multiply(w *worker, p *part, at operandsOf, a0, a1, b0, b1 
 	}
 	for x := b0; x < b1; x++ {
 		lo, hi, wide := g.panelB(p, x)
-		t.b, t.bstep = unsafe.Add(at.packedB, (lo-p.j0)*k*bytes), wide*bytes
-		if g.asLies && hi-lo == wide {
+		if g.liesB && hi-lo == wide {
 			t.b, t.bstep = unsafe.Add(at.b, (p.k0*g.bRow+lo)*bytes), g.bRow*bytes
+		} else {
+			t.b, t.bstep = unsafe.Add(at.packedB, (lo-p.j0)*k*bytes), wide*bytes
 		}
 		half, first := g.micro.cols/2, 0
 		if wide == half {
@@ -188,7 +199,11 @@ func (g *product[T]) multiply(w *worker, p *part, at operandsOf, a0, a1, b0, b1 
 		t.cols1, t.cols2 = min(hi-lo, half), max(hi-lo-half, 0)
 		for y := a0; y < a1; y++ {
 			i0, i1 := g.panelA(p, y)
-			t.a = unsafe.Add(at.packedA, (i0-p.i0)*k*bytes)
+			if g.liesA {
+				t.a, t.across, t.along = unsafe.Add(at.a, (i0*g.aRow+p.k0*g.aCol)*bytes), g.aRow*bytes, g.aCol*bytes
+			} else {
+				t.a, t.across, t.along = unsafe.Add(at.packedA, (i0-p.i0)*k*bytes), bytes, (i1-i0)*bytes
+			}
 			t.c = unsafe.Add(at.c, (i0*g.cRow+lo)*bytes)
 			t.kernel = first + i1 - i0 - 1
 			g.micro.f(t)
@@ -250,11 +265,10 @@ func tilePlain[T real](t *tile) {
 		wide = plainCols / 2
 	}
 	var sums [plainRows * plainCols]T
-	a := unsafe.Slice((*T)(t.a), t.k*rows)
 	for k := range t.k {
 		b := unsafe.Slice((*T)(unsafe.Add(t.b, k*t.bstep)), wide)
 		for i := range rows {
-			x, s := a[k*rows+i], sums[i*plainCols:][:plainCols]
+			x, s := *(*T)(unsafe.Add(t.a, i*t.across+k*t.along)), sums[i*plainCols:][:plainCols]
 			for j, y := range b {
 				s[j] += T(x * y)
 			}

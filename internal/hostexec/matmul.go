@@ -147,8 +147,11 @@ func (m *matMul[T]) cut(item, threads int) []phase {
 	for k := 0; k < m.k; k = c.k1 {
 		c.k0, c.k1 = k, min(k+c.most(), m.k)
 		some := c
-		pack := &packShared[T]{&some, max(1, packElems/(m.depth*m.micro.cols))}
-		phases = append(phases, phase{pack, c.depths() * pack.each()}, phase{&some, c.pieces})
+		if !c.lies() {
+			pack := &packShared[T]{&some, max(1, packElems/(m.depth*m.micro.cols))}
+			phases = append(phases, phase{pack, c.depths() * pack.each()})
+		}
+		phases = append(phases, phase{&some, c.pieces})
 	}
 	return phases
 }
@@ -172,8 +175,19 @@ func (m *matMul[T]) cutWays(threads int) cutMatMul[T] {
 	return c
 }
 
+// lies reports whether the operand that all read is read as it lies.
+func (c *cutMatMul[T]) lies() bool {
+	if c.tall {
+		return c.liesB && c.n%(c.micro.cols/2) == 0
+	}
+	return c.liesA
+}
+
 // most is the columns of A whose shared panels fit the memory for them.
 func (c *cutMatMul[T]) most() int {
+	if c.lies() {
+		return c.k
+	}
 	return max(1, mostShared/(c.depth*c.deep*size[T]())) * c.depth
 }
 
@@ -181,17 +195,23 @@ func (c *cutMatMul[T]) most() int {
 func (c *cutMatMul[T]) depths() int { return (c.k1 - c.k0 + c.depth - 1) / c.depth }
 
 // shared is the bytes that the phases of cut need between them.
-func (c *cutMatMul[T]) shared() int { return min(c.most(), c.k) * c.deep * size[T]() }
+func (c *cutMatMul[T]) shared() int {
+	if c.lies() {
+		return 0
+	}
+	return min(c.most(), c.k) * c.deep * size[T]()
+}
 
 // at is depth number x, of the whole of C, and where the operands are for it.
 func (c *cutMatMul[T]) at(w *worker, x int) (part, operandsOf) {
 	k := c.k0 + x*c.depth
 	at := c.operands(w, c.item, w.scratch)
-	packed := unsafe.Add(w.mem.work.p, x*c.depth*c.deep*size[T]())
-	if c.tall {
-		at.packedB = packed
-	} else {
-		at.packedA = packed
+	switch packed := x * c.depth * c.deep * size[T](); {
+	case c.lies(): // the garbage collector would see a pointer to nowhere
+	case c.tall:
+		at.packedB = unsafe.Add(w.mem.work.p, packed)
+	default:
+		at.packedA = unsafe.Add(w.mem.work.p, packed)
 	}
 	return part{0, c.m, 0, c.n, k, min(k+c.depth, c.k1)}, at
 }
