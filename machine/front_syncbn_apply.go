@@ -13,7 +13,7 @@ func (l *lowering) normMove(k *overRanks, sum, runMean, runVar operand) error {
 	some := m.do(program.Greater, n, none)
 	s := m.load(sum)
 	variance := m.do(program.Select, some, m.do(program.Div, s, n), none)
-	unbiased := m.do(program.Select, m.do(program.Greater, n, one), m.do(program.Div, s, m.do(program.Sub, n, one)), variance)
+	unbiased := m.do(program.Select, m.do(program.GreaterEqual, n, m.constant(2)), m.do(program.Div, s, m.do(program.Sub, n, one)), variance)
 	momentum := k.Layer.Config().Momentum
 	toward := func(run operand, to int) int {
 		old := m.load(run)

@@ -73,8 +73,9 @@ type BatchNorm struct {
 // where mean and variance are those of the batch of all ranks of g, as if one rank had it all: each row counts by its
 // weight, and ranks may have batches of different length, or no row that counts. The variance is the biased one. Each run
 // also moves the running statistics, which are the same on all ranks, toward these ones: running = (1-momentum)*running +
-// momentum*new, with the unbiased variance. SetTraining(false), gorgonia.EvalMode and machine.Config.Eval take the running
-// statistics in their place; then no rank needs another.
+// momentum*new, with the unbiased variance, or the biased one where the elements of a channel weigh less than 2 together.
+// SetTraining(false), gorgonia.EvalMode and machine.Config.Eval take the running statistics in their place; then no rank
+// needs another.
 //
 // Forward, ranks exchange for each channel the weight of the rows, mean and sum of squared distances from it, in float64,
 // and combine them in the order of the ranks as Chan, Golub and LeVeque do (1983), so that no large numbers are

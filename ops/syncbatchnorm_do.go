@@ -262,7 +262,7 @@ func (k *normed[T]) move(out []float64) {
 		if n > 0 {
 			variance = rstd[c] / n
 			unbiased := variance
-			if n > 1 {
+			if n >= 2 {
 				unbiased = rstd[c] / (n - 1)
 			}
 			k.mean[c] = T(float64((1-m)*float64(k.mean[c])) + float64(m*mean[c]))
