@@ -55,8 +55,14 @@ func TestOverlapRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if second, err := ops.NewOverlap(cost, step); second != nil || !errors.Is(err, dist.ErrInvalid) || !strings.Contains(err.Error(), "it has one") {
+		t.Errorf("a second one: %v, %v", second, err)
+	}
 	if _, err := o.Grad(); !errors.Is(err, dist.ErrInvalid) {
 		t.Errorf("no hooks: %v", err)
+	}
+	if err := o.Add(nil); !errors.Is(err, dist.ErrInvalid) {
+		t.Errorf("no hook: %v", err)
 	}
 	foreign, err := ops.NewHook(otherParams[0])
 	if err != nil {

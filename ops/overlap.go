@@ -39,22 +39,31 @@ type Step interface {
 
 // NewOverlap adds a Begin node after cost and returns an Overlap without hooks.
 //
-// Errors: dist.ErrInvalid when cost is nil or without a graph.
+// Errors: dist.ErrInvalid when cost is nil, without a graph, or has an Overlap.
 func NewOverlap(cost *gorgonia.Node, step Step) (*Overlap, error) {
 	if cost == nil || cost.Graph() == nil || step == nil {
 		return nil, fmt.Errorf("overlap: %w: no cost, or one without a graph, or no step", dist.ErrInvalid)
 	}
+	for _, n := range cost.Graph().AllNodes() {
+		if b, ok := n.Op().(*Begin); ok && b.overlap.cost == cost {
+			return nil, fmt.Errorf("overlap of %q: %w: it has one", cost.Name(), dist.ErrInvalid)
+		}
+	}
 	o := &Overlap{cost: cost, step: step}
 	var err error
-	o.begin, err = applyUnique(&Begin{overlap: o}, cost)
-	return o, err
+	if o.begin, err = applyUnique(&Begin{overlap: o}, cost); err != nil {
+		return nil, err
+	}
+	return o, nil
 }
 
 // Add makes h one of the hooks. The order of calls is the order of Grad's result.
 //
-// Errors: dist.ErrInvalid when h is of another graph or already added to an Overlap.
+// Errors: dist.ErrInvalid when h is nil, of another graph or already added to an Overlap.
 func (o *Overlap) Add(h *Hook) error {
 	switch {
+	case h == nil:
+		return fmt.Errorf("overlap: %w: no hook", dist.ErrInvalid)
 	case h.owner != nil:
 		return fmt.Errorf("%v: %w: it has been added before", h, dist.ErrInvalid)
 	case h.node.Graph() != o.cost.Graph():
