@@ -28,8 +28,11 @@ type Tensor struct {
 //
 // Shapes: any rank >= 1; use shape (1) for a scalar, because gorgonia turns rank-0 gradients into Go scalars.
 // Owns: r stays the caller's, and must outlive the tensor.
-// Errors: a dtype gorgonia has not, a non-positive dimension, a region too small or not in host memory.
+// Errors: no region, a dtype gorgonia has not, a non-positive dimension, a region too small or not in host memory.
 func New(r Region, dt DType, shape ...int) (*Tensor, error) {
+	if r == nil {
+		return nil, errors.New("tensor: no region")
+	}
 	b, err := typed(r.Local(), dt, shape)
 	if err != nil {
 		return nil, fmt.Errorf("tensor: %w", err)

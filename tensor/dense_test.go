@@ -89,6 +89,7 @@ func TestNewRefuses(t *testing.T) {
 		shape []int
 		want  string
 	}{
+		"no region":         {nil, F32, []int{2}, "no region"},
 		"too large":         {r, F32, []int{17}, "needs 17 elements of 4 bytes, the region has 64"},
 		"no dimension":      {r, F32, nil, "use (1)"},
 		"zero dimension":    {r, F32, []int{2, 0}, "below 1"},
