@@ -130,9 +130,11 @@ func (c *Config) checkTrace(r *rules) {
 		return
 	}
 	r.require(filepath.IsLocal(c.Log.Trace), "log.trace", nil, "%q leads out of the output folder: use a file name", c.Log.Trace)
-	r.require(filepath.Clean(c.Log.Trace) != ".", "log.trace", nil, "%q is the output folder itself: use a file name", c.Log.Trace)
 	own := filepath.Clean(c.Log.Trace)
-	r.require(own != FileName && own != SummaryName, "log.trace", nil, "%q is a file that the run writes itself: use another name", own)
+	r.require(own != ".", "log.trace", nil, "%q is the output folder itself: use a file name", c.Log.Trace)
+	first, _, _ := strings.Cut(filepath.ToSlash(own), "/")
+	r.require(first != FileName && first != SummaryName, "log.trace", nil, "%q is a file that the run writes itself: use another name", first)
+	c.checkTraceFolder(r, own)
 	t := c.Log.TraceSteps
 	if len(t) != 2 || t[0] > t[1] {
 		r.require(false, "log.trace_steps", nil, "%s is not a first and a last step: write them as [10, 19]", format(t))
@@ -140,6 +142,16 @@ func (c *Config) checkTrace(r *rules) {
 	}
 	r.require(c.Run.MaxSteps == 0 || t[0] < c.Run.MaxSteps, "log.trace_steps", []string{"run.max_steps"},
 		"the timeline starts at step %d, but the run ends after %d (run.max_steps)", t[0], c.Run.MaxSteps)
+}
+
+// checkTraceFolder wants a timeline, own, that is no folder of the run's: that would be found when the training has ended.
+func (c *Config) checkTraceFolder(r *rules, own string) {
+	logs := choose(c.Launch.NprocPerNode > 0, c.LogDir(), "")
+	for _, f := range []struct{ key, path string }{{"launch.log_dir", logs}, {"checkpoint.dir", c.Checkpoint.Dir}} {
+		in, err := filepath.Rel(filepath.Join(c.OutputDir(), own), f.path)
+		r.require(f.path == "" || own == "." || err != nil || !filepath.IsLocal(in), "log.trace", []string{f.key, "run.output_dir"},
+			"%q is a folder that the run makes (%s): use a file name", own, f.key)
+	}
 }
 
 func isHostPort(s string) bool {

@@ -116,6 +116,19 @@ func TestValuesAtOddsWithEachOther(t *testing.T) {
 		{"trace is the folder", []string{"log.trace=."}, `--set: log.trace: "." is the output folder itself: use a file name`},
 		{"trace over the summary", []string{"log.trace=summary.json"}, `--set: log.trace: "summary.json" is a file that the run writes itself: use another name`},
 		{"trace over the settings", []string{"log.trace=./config.yaml"}, `--set: log.trace: "config.yaml" is a file that the run writes itself: use another name`},
+		{"trace below the summary", []string{"log.trace=summary.json/t"}, `--set: log.trace: "summary.json" is a file that the run writes itself: use another name`},
+		{
+			"trace over the logs",
+			[]string{"log.trace=logs", "launch.nproc_per_node=2"},
+			`--set: log.trace: "logs" is a folder that the run makes (launch.log_dir): use a file name`,
+		},
+		{"trace where no logs are", []string{"log.trace=logs"}, ""},
+		{
+			"trace over a folder above the checkpoints",
+			[]string{"log.trace=b", "run.output_dir=a", "checkpoint.dir=a/b/c"},
+			`--set: log.trace: "b" is a folder that the run makes (checkpoint.dir): use a file name`,
+		},
+		{"trace among the logs", []string{"log.trace=logs/t.json", "launch.nproc_per_node=2", "checkpoint.dir=/ck"}, ""},
 		{"trace elsewhere", []string{"log.trace=../t.json"}, `--set: log.trace: "../t.json" leads out of the output folder: use a file name`},
 		{
 			"trace of three steps",
