@@ -46,7 +46,7 @@ type Launch struct {
 	NprocPerNode int           `yaml:"nproc_per_node" in:"[0,4096]" help:"ranks that the program starts on this host when no launcher started it; 0 means that it starts none and is the only rank itself"`
 	Master       string        `yaml:"master" hash:"-" help:"host:port of the store where ranks meet; empty means that the launcher's is used, or a free port of this host"`
 	LogDir       string        `yaml:"log_dir" hash:"-" help:"folder for the output of each started rank; empty means logs in the run's output folder"`
-	Grace        time.Duration `yaml:"grace" hash:"-" in:"(0s,)" help:"time that ranks have to end by themselves, after one failed or the run was interrupted, before they are killed"`
+	Grace        time.Duration `yaml:"grace" hash:"-" in:"(0s,)" help:"time that ranks have to end by themselves, after one failed, before they are killed; where the run was interrupted it is 30s if this is less, so that they can save"`
 }
 
 // Comm is the communication between ranks.

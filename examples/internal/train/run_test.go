@@ -3,9 +3,12 @@ package train
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/symgrad/symgrad/config"
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/launch"
 )
@@ -39,5 +42,9 @@ func TestGraceIsThatAfterASignalToo(t *testing.T) {
 		if got := o.spawned("train", nil, nil).Patience; got != want {
 			t.Errorf("%s: ranks have %v to end after a signal, want %v", set, got, want)
 		}
+	}
+	keys := config.Keys()
+	if k := slices.IndexFunc(keys, func(k config.Key) bool { return k.Name == "launch.grace" }); k < 0 || !strings.Contains(keys[k].Help, launch.DefaultPatience.String()) {
+		t.Errorf("the help of launch.grace does not tell of %v", launch.DefaultPatience)
 	}
 }
