@@ -51,6 +51,9 @@ func Check(c *config.Config) error {
 	if err != nil {
 		return fmt.Errorf("ddp, shard and comm: %w", err)
 	}
+	if c.Shard.OverlapGather && c.Shard.Stage == 3 {
+		return fmt.Errorf("shard.overlap_gather: has no effect, because with shard.stage=3 weights are gathered where they are used: remove it, or use shard.stage 1 or 2")
+	}
 	if c.DDP.VirtualRanks > 0 && c.Data.AccumSteps > 1 {
 		return fmt.Errorf("data.accum_steps=%d: ddp.virtual_ranks=%d says already in how many parts a batch is computed; set accum_steps to 1",
 			c.Data.AccumSteps, c.DDP.VirtualRanks)

@@ -33,11 +33,12 @@ func TestEveryExchangeSettingIsTaken(t *testing.T) {
 
 func TestSettingsThatExcludeEachOtherAreNamed(t *testing.T) {
 	for want, change := range map[string]func(c *config.Config){
-		"":                      func(*config.Config) {},
-		"optim.no_decay":        func(c *config.Config) { c.Optim.NoDecay = "vectors" },
-		"optim: ":               func(c *config.Config) { c.Optim.Name, c.Optim.WeightDecay = "adamw", 0 },
-		"ddp, shard and comm: ": func(c *config.Config) { c.DDP.Hook, c.DDP.PowerSGDRank, c.Shard.Stage = "powersgd", 2, 1 },
-		"data.accum_steps=2":    func(c *config.Config) { c.DDP.VirtualRanks, c.Data.AccumSteps = 4, 2 },
+		"":                       func(*config.Config) {},
+		"optim.no_decay":         func(c *config.Config) { c.Optim.NoDecay = "vectors" },
+		"optim: ":                func(c *config.Config) { c.Optim.Name, c.Optim.WeightDecay = "adamw", 0 },
+		"ddp, shard and comm: ":  func(c *config.Config) { c.DDP.Hook, c.DDP.PowerSGDRank, c.Shard.Stage = "powersgd", 2, 1 },
+		"data.accum_steps=2":     func(c *config.Config) { c.DDP.VirtualRanks, c.Data.AccumSteps = 4, 2 },
+		"shard.overlap_gather: ": func(c *config.Config) { c.Shard.Stage, c.Shard.OverlapGather = 3, true },
 		"comm.error_feedback: ": func(c *config.Config) {
 			c.Comm.WireDType, c.Comm.ErrorFeedback, c.Shard.Stage, c.Data.AccumSteps = "bf16", true, 2, 2
 		},
