@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 )
 
 // FileName is the file that Save writes.
@@ -125,9 +126,18 @@ func writeAtomic(path string, data []byte) (err error) {
 	if err = os.Rename(f.Name(), path); err != nil {
 		return err
 	}
+	return syncFolder(dir)
+}
+
+// syncFolder makes the names in dir durable, where that can be.
+func syncFolder(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
 		return nil //nolint:nilerr // the file is in place; a folder that may not be read cannot be synced
 	}
-	return errors.Join(d.Sync(), d.Close())
+	err = d.Sync()
+	if errors.Is(err, syscall.EINVAL) || errors.Is(err, errors.ErrUnsupported) {
+		err = nil // some network file systems have no fsync of folders, and keep names without it
+	}
+	return errors.Join(err, d.Close())
 }

@@ -2,10 +2,12 @@ package config
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
+	"syscall"
 	"testing"
 
 	"go.yaml.in/yaml/v3"
@@ -188,5 +190,20 @@ func TestSaveErrorsNameThePlaceAndLeaveNoRest(t *testing.T) {
 	entries, err := os.ReadDir(dir)
 	if err != nil || len(entries) != 2 {
 		t.Errorf("the unfinished file is still there: %v, %v", entries, err)
+	}
+}
+
+// TestFoldersWithoutSyncAreNoError has a file system that cannot sync folders, as some over a network cannot.
+func TestFoldersWithoutSyncAreNoError(t *testing.T) {
+	d, err := os.Open("/proc")
+	if err != nil {
+		t.Skip(err)
+	}
+	defer d.Close()
+	if err := d.Sync(); !errors.Is(err, syscall.EINVAL) {
+		t.Skipf("to sync /proc is %v here", err)
+	}
+	if err := syncFolder("/proc"); err != nil {
+		t.Error(err)
 	}
 }
