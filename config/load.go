@@ -18,7 +18,7 @@ type Source struct {
 	Set  []string // "key=value" as after --set; of a key the last counts
 
 	// Reserved are variables of Env that start with EnvPrefix and yet are no settings, such as launch.Variables().
-	// SYMGRAD_TEST_* and SYMGRAD_REQUIRE_*, which tests use, are always reserved.
+	// SYMGRAD_TEST_*, SYMGRAD_REQUIRE and SYMGRAD_REQUIRE_*, which tests use, are always reserved.
 	Reserved []string
 }
 
@@ -185,7 +185,7 @@ func nearestVar(name string, reserved []string) string {
 }
 
 func isReserved(name string, reserved []string) bool {
-	return slices.Contains(reserved, name) || strings.HasPrefix(name, EnvPrefix+"TEST_") || strings.HasPrefix(name, EnvPrefix+"REQUIRE_")
+	return slices.Contains(reserved, name) || strings.HasPrefix(name, EnvPrefix+"TEST_") || strings.HasPrefix(name+"_", EnvPrefix+"REQUIRE_")
 }
 
 // readSet is the settings after --set flags.

@@ -238,7 +238,7 @@ func TestEnvironmentIsReadStrictly(t *testing.T) {
 		want     []string
 	}{
 		{"foreign variables", []string{"PATH=/bin", "RANK=1", "symgrad_run_seed=x", "SYMGRADX=1", "SYMGRAD_RUN_SEED", "", "="}, nil, nil},
-		{"tests' variables", []string{"SYMGRAD_TEST_RANKS=3", "SYMGRAD_REQUIRE_SHM=1"}, nil, nil},
+		{"tests' variables", []string{"SYMGRAD_TEST_RANKS=3", "SYMGRAD_REQUIRE=cuda,cudnn", "SYMGRAD_REQUIRE_SHM=1"}, nil, nil},
 		{"reserved", []string{"SYMGRAD_RANK=1"}, []string{"SYMGRAD_RANK"}, nil},
 		{"not reserved", []string{"SYMGRAD_JOB=1"}, []string{"SYMGRAD_RANK"}, []string{
 			"$SYMGRAD_JOB: no setting has this variable: symgrad config keys lists the settings; unset it if it is none",
