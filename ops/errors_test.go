@@ -107,6 +107,11 @@ func TestMistakesAreFoundWhenTheGraphIsBuilt(t *testing.T) {
 			[]string{"bool"},
 		},
 		{
+			"recv after bools", ofType(gtensor.Bool, 2), func(g *dist.Group, x node) (node, error) { return ops.Recv(g, x, 0, gtensor.Float64, 2) },
+			dist.ErrDType,
+			[]string{`recv from 0 of "x"`, "bool"},
+		},
+		{
 			"broadcast from rank 2", on(2), func(g *dist.Group, x node) (node, error) { return ops.Broadcast(g, x, 2) },
 			dist.ErrRoot,
 			[]string{"2 is not in 0 to 1"},

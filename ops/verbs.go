@@ -100,14 +100,14 @@ func Send(g *dist.Group, x *gorgonia.Node, peer int) (*gorgonia.Node, error) {
 }
 
 // Recv is what the matching Send of peer gives: a tensor of the given dtype and shape. It runs after the node after,
-// which is any node of the graph and whose value is not used: the token of a Send, say, or an input.
+// which is any node that a Barrier takes and whose value is not used: the token of a Send, say, or an input.
 //
 // The gradient goes back to peer only if after leads to a node that is passed to gorgonia.Grad, because Gorgonia
 // differentiates nothing else: on a stage of a pipeline pass a parameter, or a scalar input made for this. The gradient
 // of after itself is zero.
 //
 // Shapes: shape has at least one dimension; dtype and shape are those of the Send. Collective: as Send; the gradient is a
-// Send. Errors: as Send.
+// Send. Errors: as Send; dist.ErrDType when after has elements that cannot be communicated.
 func Recv(g *dist.Group, after *gorgonia.Node, peer int, dt gtensor.Dtype, shape ...int) (*gorgonia.Node, error) {
 	c := &collective{kind: dist.KindRecv, g: g, peer: peer}
 	if err := c.check(after); err != nil {
