@@ -161,8 +161,15 @@ func (b *BatchNorm) checkInputs(g *gorgonia.ExprGraph, scale, bias *gorgonia.Nod
 		if *in.form, err = formOf(in.node); err != nil {
 			return fmt.Errorf("%s %q: %w", in.what, in.node.Name(), err)
 		}
-		if in.form.gdt != b.x.gdt || in.form.scalar() || in.form.len() != in.len {
-			return fmt.Errorf("%w: %s %q is %v, want %d elements of %v", dist.ErrCount, in.what, in.node.Name(), *in.form, in.len, b.x.dt)
+		var wrong error
+		switch {
+		case in.form.gdt != b.x.gdt:
+			wrong = dist.ErrDType
+		case in.form.scalar() || in.form.len() != in.len:
+			wrong = dist.ErrCount
+		}
+		if wrong != nil {
+			return fmt.Errorf("%w: %s %q is %v, want %d elements of %v", wrong, in.what, in.node.Name(), *in.form, in.len, b.x.dt)
 		}
 		b.has[i] = true
 	}

@@ -221,7 +221,7 @@ func TestSyncBatchNormRefusesWhatDoesNotFit(t *testing.T) {
 			"integers":          {w.Group, in("xi", gtensor.Int64, 4, 3), nil, nil, ops.BatchNormConfig{}, dist.ErrDType},
 			"another graph":     {w.Group, x, nil, apart, ops.BatchNormConfig{}, dist.ErrInvalid},
 			"a scale of 4":      {w.Group, x, in("s", gtensor.Float64, 4), nil, ops.BatchNormConfig{}, dist.ErrCount},
-			"a bias of singles": {w.Group, x, nil, in("b", gtensor.Float32, 3), ops.BatchNormConfig{}, dist.ErrCount},
+			"a bias of singles": {w.Group, x, nil, in("b", gtensor.Float32, 3), ops.BatchNormConfig{}, dist.ErrDType},
 			"weights of 3 rows": {w.Group, x, nil, nil, ops.BatchNormConfig{Rows: in("r", gtensor.Float64, 3)}, dist.ErrCount},
 		} {
 			if _, _, err := ops.SyncBatchNorm(c.group, c.x, c.scale, c.bias, c.cfg); !errors.Is(err, c.want) {
