@@ -20,6 +20,8 @@ var cases = []struct {
 	{"random", randCases},
 	{"reductions", reduceCases},
 	{"rows", rowCases},
+	{"along", alongCases},
+	{"chains", chainCases},
 	{"pools", poolCases},
 	{"apart", apartCases},
 	{"gathers", gatherCases},

@@ -18,7 +18,8 @@ type Target struct {
 	// less of the device's memory is left to what runs beside them.
 	Stay bool
 
-	// Apart keeps each Map a launch of its own. Otherwise independent Maps that follow each other are one, where that pays.
+	// Apart keeps each step a launch of its own. Otherwise independent Maps that follow each other, and steps along the same rows, are
+	// one, where that pays.
 	Apart bool
 }
 

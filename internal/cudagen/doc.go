@@ -20,6 +20,8 @@
 //	Map          a thread for each element or few, in a grid that fills the GPU and goes on from there
 //	             tiles of 32 by 32 in shared memory, where Ins lie along another dim than Outs (tiled.go)
 //	             independent Maps that follow each other: one launch, whose blocks find their Map by number (merge.go)
+//	chains       steps that go on along the same rows, Maps, Reduces and softmaxes: one launch, in which some threads have a row, and
+//	             keep in registers what the next step reads (along.go)
 //	Reduce       lanes along the row, or results along the row, by how the In lies; several blocks for few results (reduce.go)
 //	rows         a warp or block for each row, which keeps it in registers
 //	pooling      a thread for each element of the result, gradients too: they look at the windows that an element lies in;

@@ -80,8 +80,8 @@ func checkKernel(t *testing.T, p *program.Program, steps []Step, kernels map[str
 func TestEqualStepsShareAFunction(t *testing.T) {
 	b := newBuilder("equal")
 	for range 3 {
-		x := b.whole(tensor.F32, bounds{-1, 1}, 100, 40)
-		b.step(&program.Softmax{Outer: 100, Axis: 40, Inner: 1}, views(x), views(b.empty(tensor.F32, 100, 40)))
+		x := b.whole(tensor.F32, bounds{-1, 1}, 100, 40, 1)
+		b.step(&program.Softmax{Outer: 100, Axis: 40, Inner: 1}, views(x), views(b.empty(tensor.F32, 100, 40, 1)))
 	}
 	text, steps, err := Generate(b.p, b.target())
 	if err != nil {

@@ -87,14 +87,18 @@ func newGenerator(p *program.Program, t Target) *generator {
 // all makes the kernels of all steps.
 func (g *generator) all() error {
 	for i := 0; i < len(g.p.Steps); {
-		n := 1
+		n, c := 1, chain{}
 		if !g.t.Apart {
-			n = g.together(i)
+			n, c = g.together(i), g.along(i)
 		}
 		var err error
-		if n > 1 {
+		switch {
+		case len(c.phases) > n:
+			n = len(c.phases)
+			err = g.alongRows(&c)
+		case n > 1:
 			err = g.merged(i, n)
-		} else {
+		default:
 			err = g.step(i)
 		}
 		if err != nil {

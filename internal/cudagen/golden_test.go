@@ -56,6 +56,13 @@ var golden = []struct {
 		b.step(&program.Map{Space: space, Code: []program.Instr{load(0)}, Stores: []int{0}}, views(in), views(b.empty(tensor.F32, space...)))
 		return b
 	}},
+	{"along", func() *builder {
+		b := newBare("along")
+		y := b.normalize(b.whole(tensor.F32, bounds{-1, 1}, 16, 128, 256), tensor.F32, 16, 128, 256)
+		b.step(&program.Softmax{Outer: 2048, Axis: 256, Inner: 1}, views(program.View{Value: y.Value, Strides: []int{256, 1, 1}}),
+			views(b.empty(tensor.F32, 2048, 256, 1)))
+		return b
+	}},
 	{"fixed", func() *builder {
 		b := newBare("fixed")
 		x := b.whole(tensor.F32, bounds{}, 128, 10)

@@ -89,11 +89,8 @@ func (g *generator) flat(i int, op *program.Map) (*flat, error) {
 	if err := f.emit(); err != nil {
 		return nil, err
 	}
-	for j, r := range op.Stores {
-		if r < 0 || r >= len(op.Code) {
-			return nil, fmt.Errorf("out %d is register %d of %d", j, r, len(op.Code))
-		}
-		f.store(j, r)
+	if err := f.storeAll(op); err != nil {
+		return nil, err
 	}
 	if r, ok := f.keeper(g, i, op); ok {
 		f.add(atTop, "if (r%d != 0) return;", r)

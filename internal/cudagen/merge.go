@@ -101,19 +101,26 @@ func (g *generator) regions(i int) (in, out []region) {
 }
 
 func (g *generator) region(v program.View, space []int) region {
-	val := g.value(v)
-	first, last := v.Offset, v.Offset
+	r, size := g.place(v), int64(g.value(v).DType.Size())
+	r.end = r.begin + size
 	for d, s := range v.Strides {
-		if s > 0 {
-			last += s * (space[d] - 1)
-		} else {
-			first += s * (space[d] - 1)
-		}
+		r.reach(int64(s) * int64(space[d]-1) * size)
 	}
-	size := int64(val.DType.Size())
-	r := region{v.Value, int64(first) * size, int64(last+1) * size}
+	return r
+}
+
+// reach makes r as much longer as a dim does whose last element lies so many bytes from its first.
+func (r *region) reach(bytes int64) {
+	r.begin += min(bytes, 0)
+	r.end += max(bytes, 0)
+}
+
+// place is where the first element of a view lies, without an end.
+func (g *generator) place(v program.View) region {
+	val := g.value(v)
+	r := region{value: v.Value, begin: int64(v.Offset) * int64(val.DType.Size())}
 	if val.Place == program.Arena {
-		r.value, r.begin, r.end = program.None, r.begin+val.Offset, r.end+val.Offset
+		r.value, r.begin = program.None, r.begin+val.Offset
 	}
 	return r
 }

@@ -151,10 +151,7 @@ func (g *generator) reduceKernel(i int, op *program.Reduce, b *body, s shape) {
 
 // reduceText is the inside of the kernel behind what is made once.
 func (b *body) reduceText(red program.Reduction, s shape) string {
-	name := "Sum"
-	if red == program.Max {
-		name = "Max"
-	}
+	name := reductionName(red)
 	kept, turns := b.n.count(false), b.n.count(true)/b.width
 	group, split := "blockIdx.x", ""
 	if s.splits > 1 {
@@ -168,9 +165,10 @@ func (b *body) reduceText(red program.Reduction, s shape) string {
 	}
 	var t strings.Builder
 	fmt.Fprintf(&t, "%s  const %s o = %s(%s) * %d + %s;\n  const int lane = %s;\n", split, b.index, wideCast(b.index), group, s.width, thread, lane)
-	fmt.Fprintf(&t, "  %s sums[%d];\n#pragma unroll\n  for (int k = 0; k < %d; k++) sums[k] = %s::none<%s>();\n", b.real, b.width, b.width, name, b.real)
+	t.WriteString(b.sums(name))
 	fmt.Fprintf(&t, "  if (o < %d) {\n", kept)
-	turn := b.reduceTurn(name)
+	b.join(name)
+	turn := b.turn()
 	t.WriteString(b.kept.coordinates(b.index, "    ") + b.lines[atKept].String())
 	t.WriteString("#pragma unroll 4\n")
 	if s.splits > 1 {
@@ -181,7 +179,7 @@ func (b *body) reduceText(red program.Reduction, s shape) string {
 		fmt.Fprintf(&t, "    for (%s i = lane; i < %d; i += %d) {\n", b.index, turns, s.lanes)
 	}
 	fmt.Fprintf(&t, "      const %s e = %s;\n%s    }\n  }\n", b.index, times("i", b.width), deeper(turn))
-	fmt.Fprintf(&t, "  %s x = sums[0];\n#pragma unroll\n  for (int k = 1; k < %d; k++) x = %s::join(x, sums[k]);\n  x = %s(x);\n", b.real, b.width, name, all)
+	fmt.Fprintf(&t, "%s  x = %s(x);\n", b.joined(name), all)
 	if s.splits > 1 {
 		fmt.Fprintf(&t, "  if (lane == 0 && o < %d) part[split * %s(%d) + o] = x;\n", kept, b.index, kept)
 		fmt.Fprintf(&t, "  if (!lastOf(counts + %s, %d)) return;\n  x = %s::none<%s>();\n", group, s.splits, name, b.real)
@@ -195,19 +193,28 @@ func (b *body) reduceText(red program.Reduction, s shape) string {
 	return t.String()
 }
 
-// reduceTurn is the inside of the loop over what is reduced.
-func (b *body) reduceTurn(name string) string {
-	last := len(b.code) - 1
-	at := atEach
-	if b.width == 1 {
-		at = atLoop
+// reductionName is what the text calls a reduction.
+func reductionName(red program.Reduction) string {
+	if red == program.Max {
+		return "Max"
 	}
-	k := "0"
-	if at == atEach {
-		k = "k"
-	}
-	b.add(at, "sums[%s] = %s::join(sums[%s], r%d);", k, name, k, last)
-	return b.turn()
+	return "Sum"
+}
+
+// sums is the statements that make a thread's part of a reduction, of none yet: one number for each of the V.
+func (b *body) sums(name string) string {
+	return fmt.Sprintf("  %s sums[%d];\n#pragma unroll\n  for (int k = 0; k < %d; k++) sums[k] = %s::none<%s>();\n", b.real, b.width, b.width, name, b.real)
+}
+
+// join adds the last register to a thread's part, for each turn.
+func (b *body) join(name string) {
+	k := b.neighbour()
+	b.add(b.innermost(), "sums[%s] = %s::join(sums[%s], r%d);", k, name, k, len(b.code)-1)
+}
+
+// joined is the statements that make x of a thread's part.
+func (b *body) joined(name string) string {
+	return fmt.Sprintf("  %s x = sums[0];\n#pragma unroll\n  for (int k = 1; k < %d; k++) x = %s::join(x, sums[k]);\n", b.real, b.width, name)
 }
 
 func wideCast(index string) string {

@@ -25,11 +25,12 @@ const (
 type body struct {
 	n     *nest
 	code  []program.Instr
-	real  string // type of arithmetic
-	index string // type of indices
-	width int    // V
-	tiles []int  // Ins that are in shared memory
-	kept  *group // nil for a Map
+	real  string         // type of arithmetic
+	index string         // type of indices
+	width int            // V
+	tiles []int          // Ins that are in shared memory
+	from  map[int]string // Ins that are in registers: their name
+	kept  *group         // nil for a Map
 	loop  *group
 
 	lines  [places]strings.Builder
@@ -44,6 +45,21 @@ var indents = [places]string{"  ", "    ", "    ", "      "}
 
 func (b *body) add(p place, format string, args ...any) {
 	fmt.Fprintf(&b.lines[p], indents[p]+format+"\n", args...)
+}
+
+// innermost is where each element is made, and neighbour its number among those of a turn.
+func (b *body) innermost() place {
+	if b.width == 1 {
+		return atLoop
+	}
+	return atEach
+}
+
+func (b *body) neighbour() string {
+	if b.width == 1 {
+		return "0"
+	}
+	return "k"
 }
 
 // functions is the scalar operations as the text calls them.
@@ -151,7 +167,11 @@ func (b *body) load(r, j int) {
 	if slices.Contains(b.tiles, j) {
 		element = fmt.Sprintf("t%d[column][row]", j)
 	}
-	if at == atEach {
+	if name := b.from[j]; name != "" {
+		if element = name; at != atKept {
+			element = fmt.Sprintf("%s[t].x[%s]", name, b.neighbour())
+		}
+	} else if at == atEach {
 		if !b.loaded[j] && vector {
 			b.add(atLoop, "const Vec<%s, %d> v%d = load<%d>(a%d + %s);", ctype(a.dtype), b.width, j, b.width, j, b.offset(a))
 		} else if !b.loaded[j] {
@@ -186,21 +206,32 @@ func (b *body) rand(r int, c program.Instr) {
 // store makes Out j of register r.
 func (b *body) store(j, r int) {
 	a := &b.n.outs[j]
-	value := fmt.Sprintf("r%d", r)
-	raw := b.code[r].Op == program.Load && b.n.ins[b.code[r].A].dtype == a.dtype
-	set := func(to string) string {
-		if raw {
-			return fmt.Sprintf("%s = q%d;", to, r) // the bits as they are
-		}
-		return fmt.Sprintf("put(%s, %s);", to, value)
-	}
 	if b.width == 1 {
-		fmt.Fprintf(&b.after, "    %s\n", set(fmt.Sprintf("b%d[%s]", j, b.offset(a))))
+		fmt.Fprintf(&b.after, "    %s\n", b.set(fmt.Sprintf("b%d[%s]", j, b.offset(a)), j, r))
 		return
 	}
 	b.add(atLoop, "Vec<%s, %d> w%d;", ctype(a.dtype), b.width, j)
-	b.add(atEach, "%s", set(fmt.Sprintf("w%d.x[k]", j)))
+	b.add(atEach, "%s", b.set(fmt.Sprintf("w%d.x[k]", j), j, r))
 	fmt.Fprintf(&b.after, "    store<%d>(b%d + %s, w%d);\n", b.width, j, b.offset(a), j)
+}
+
+// set is the statement that makes an element of Out j of register r.
+func (b *body) set(to string, j, r int) string {
+	if b.code[r].Op == program.Load && b.n.ins[b.code[r].A].dtype == b.n.outs[j].dtype {
+		return fmt.Sprintf("%s = q%d;", to, r) // the bits as they are
+	}
+	return fmt.Sprintf("put(%s, r%d);", to, r)
+}
+
+// storeAll makes the Outs of a Map. Errors: a register that there is not.
+func (b *body) storeAll(op *program.Map) error {
+	for j, r := range op.Stores {
+		if r < 0 || r >= len(op.Code) {
+			return fmt.Errorf("out %d is register %d of %d", j, r, len(op.Code))
+		}
+		b.store(j, r)
+	}
+	return nil
 }
 
 // turn is the inside of the loop. It comes after emit and store, which say what coordinates it needs.

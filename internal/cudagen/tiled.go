@@ -75,11 +75,8 @@ func (g *generator) tiled(i int, op *program.Map) (bool, error) {
 	if err := b.emit(); err != nil {
 		return false, err
 	}
-	for j, r := range op.Stores {
-		if r < 0 || r >= len(op.Code) {
-			return false, fmt.Errorf("out %d is register %d of %d", j, r, len(op.Code))
-		}
-		b.store(j, r)
+	if err := b.storeAll(op); err != nil {
+		return false, err
 	}
 	params, args := g.pointers(i, op.Code, b.clock)
 	text, blocks := t.text(b, params)

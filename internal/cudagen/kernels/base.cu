@@ -172,6 +172,16 @@ INLINE A across(A x) {
   return x;
 }
 
+// meet lets the LANES threads that have a row go on when all are here, who see then what each has written. Above 32 they are the
+// whole block.
+template <int LANES>
+INLINE void meet() {
+  if (LANES > 32)
+    __syncthreads();
+  else
+    __syncwarp();
+}
+
 // down is the reduction of x over the LANES threads that have one threadIdx.x % WIDTH; those with threadIdx.x < WIDTH get it.
 // The block has LANES*WIDTH threads. LANES is a power of 2.
 template <class Red, int LANES, int WIDTH, class A>

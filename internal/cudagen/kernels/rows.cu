@@ -1,6 +1,37 @@
 // Softmax and cross entropy. Lanes threads have a row; what they have read they keep in registers, at most Keep numbers each,
 // or else read again.
 
+// softmaxOf makes the softmax of a row of what each of its lanes has of it, or its logarithm; -inf where there is no element.
+template <int LANES, bool LOG, int N, class A>
+INLINE void softmaxOf(A (&x)[N]) {
+  A most = Max::none<A>(), sum = 0;
+#pragma unroll
+  for (int k = 0; k < N; k++) most = Max::join(most, x[k]);
+  most = across<Max, LANES>(most);
+#pragma unroll
+  for (int k = 0; k < N; k++) {
+    const A e = opExp(x[k] - most);
+    if (!LOG) x[k] = e;
+    sum += e;
+  }
+  sum = across<Sum, LANES>(sum);
+  const A last = LOG ? most + opLog(sum) : 1 / sum;
+#pragma unroll
+  for (int k = 0; k < N; k++) x[k] = LOG ? x[k] - last : x[k] * last;
+}
+
+// softmaxGradOf makes of x, the gradient of what softmaxOf has given, y, that of what it had been given; 0 where there is no
+// element.
+template <int LANES, bool LOG, int N, class A>
+INLINE void softmaxGradOf(const A (&y)[N], A (&x)[N]) {
+  A sum = 0;
+#pragma unroll
+  for (int k = 0; k < N; k++) sum += LOG ? x[k] : x[k] * y[k];
+  sum = across<Sum, LANES>(sum);
+#pragma unroll
+  for (int k = 0; k < N; k++) x[k] = LOG ? x[k] - opExp(y[k]) * sum : y[k] * (x[k] - sum);
+}
+
 // softmaxRows is over packed rows of P::Axis elements.
 template <class P, class T, class U>
 INLINE void softmaxRows(const T *x, U *y) {
@@ -10,44 +41,32 @@ INLINE void softmaxRows(const T *x, U *y) {
   const int lane = threadIdx.x % P::Lanes;
   const bool in = row < P::Rows;
   const I at = in ? row * P::Axis : 0;
-  A kept[P::Keep ? P::Keep : 1];
-  A most = Max::none<A>();
   if (P::Keep) {
+    A kept[P::Keep ? P::Keep : 1];
 #pragma unroll
     for (int k = 0; k < P::Keep; k++) {
       const int c = lane + k * P::Lanes;
       kept[k] = c < P::Axis ? (A)number(x[at + c]) : Max::none<A>();
-      most = Max::join(most, kept[k]);
     }
-  } else {
-    for (int c = lane; c < P::Axis; c += P::Lanes) most = Max::join(most, (A)number(x[at + c]));
-  }
-  most = across<Max, P::Lanes>(most);
-  A sum = 0;
-  if (P::Keep) {
-#pragma unroll
-    for (int k = 0; k < P::Keep; k++) {
-      const A e = opExp(kept[k] - most);
-      if (!P::Log) kept[k] = e;
-      if (lane + k * P::Lanes < P::Axis) sum += e;
-    }
-  } else {
-    for (int c = lane; c < P::Axis; c += P::Lanes) sum += opExp((A)number(x[at + c]) - most);
-  }
-  sum = across<Sum, P::Lanes>(sum);
-  const A last = P::Log ? most + opLog(sum) : 1 / sum;
-  if (!in) return;
-  if (P::Keep) {
+    softmaxOf<P::Lanes, P::Log>(kept);
+    if (!in) return;
 #pragma unroll
     for (int k = 0; k < P::Keep; k++) {
       const int c = lane + k * P::Lanes;
-      if (c < P::Axis) put(y[at + c], P::Log ? kept[k] - last : kept[k] * last);
+      if (c < P::Axis) put(y[at + c], kept[k]);
     }
-  } else {
-    for (int c = lane; c < P::Axis; c += P::Lanes) {
-      const A a = number(x[at + c]);
-      put(y[at + c], P::Log ? a - last : opExp(a - most) * last);
-    }
+    return;
+  }
+  A most = Max::none<A>(), sum = 0;
+  for (int c = lane; c < P::Axis; c += P::Lanes) most = Max::join(most, (A)number(x[at + c]));
+  most = across<Max, P::Lanes>(most);
+  for (int c = lane; c < P::Axis; c += P::Lanes) sum += opExp((A)number(x[at + c]) - most);
+  sum = across<Sum, P::Lanes>(sum);
+  const A last = P::Log ? most + opLog(sum) : 1 / sum;
+  if (!in) return;
+  for (int c = lane; c < P::Axis; c += P::Lanes) {
+    const A a = number(x[at + c]);
+    put(y[at + c], P::Log ? a - last : opExp(a - most) * last);
   }
 }
 

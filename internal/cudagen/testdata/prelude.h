@@ -27,6 +27,7 @@ SYMGRAD_INDEX(gridDim, nctaid_x)
 #define __double_as_longlong(x) __builtin_bit_cast(long long, (double)(x))
 
 __device__ unsigned __ballot_sync(unsigned mask, int predicate);
+__device__ void __syncwarp();
 __device__ float __shfl_xor_sync(unsigned mask, float x, int lanes);
 __device__ double __shfl_xor_sync(unsigned mask, double x, int lanes);
 __device__ unsigned atomicInc(unsigned *p, unsigned most);

@@ -1,0 +1,370 @@
+package cudagen
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/symgrad/symgrad/internal/program"
+)
+
+// chain is steps that follow each other along the same rows: of a row of axis elements, or of its one element, each reads and
+// writes no other. One kernel does them, whose threads have a row from the first step to the last: a normalization, or a softmax
+// with what is scaled and masked before it, is one launch. What a step makes for the next stays in registers, and what nobody else
+// reads is not written.
+type chain struct {
+	phases     []phase
+	rows, axis int
+	lanes      int // threads of a row
+	width      int // neighbours that a thread has at once
+}
+
+// phase is one step of a chain.
+type phase struct {
+	step  int
+	op    program.Op
+	code  []program.Instr
+	n     *nest // rows are its kept dims, the elements of a row those that are reduced
+	spans []span
+	from  []*result // by In: what it is, if a phase before has it in registers
+	to    []result  // by Out
+}
+
+// result is an Out of a phase.
+type result struct {
+	name string // of the registers that it stays in; empty if nobody wants them
+	dead bool   // nobody reads the memory
+}
+
+// span is the bytes that an In or Out of a step reaches.
+type span struct {
+	region        // all of them
+	row    region // those of the first row, if they have a pitch
+	pitch  int64  // from a row to the next; 0 if that is not always the same
+	write  bool
+}
+
+const (
+	// mostAxis is how long rows may be of which there are fewer than multiprocessors: steps by themselves fill the device.
+	mostAxis = 1 << 13
+
+	// laneElems is how many elements of a row a thread has, where there are threads enough, and mostElems where there are not.
+	laneElems, mostElems = 8, 32
+)
+
+// along is the chain of steps from step i, of one step where there is none.
+func (g *generator) along(i int) chain {
+	c := g.lead(i)
+	if c.rows < 2 || c.axis < 2 || c.axis > mostAxis && c.rows < g.t.SMs {
+		return c
+	}
+	c.lanes = min(32, ceilPower(c.axis))
+	if c.axis > 32*laneElems {
+		c.lanes = min(1024, ceilPower(c.axis/laneElems))
+	}
+	params := map[address]bool{}
+	for j := i; j < len(g.p.Steps) && c.axis <= c.lanes*mostElems; j++ {
+		if j > i && !g.waitsNoMore(i, j) {
+			break
+		}
+		ph, ok := g.phase(j, &c)
+		if !ok || !c.takes(&ph) {
+			break
+		}
+		for _, a := range g.addresses(j) {
+			params[a] = true
+		}
+		if len(params) > MostArgs-1 { // and the clock
+			break
+		}
+		c.phases = append(c.phases, ph)
+	}
+	return c
+}
+
+// lead is a chain with the rows of the first step from step i that says what they are, behind Maps.
+func (g *generator) lead(i int) (c chain) {
+	for j := i; j < len(g.p.Steps) && g.check(j) == nil; j++ {
+		switch op := g.p.Steps[j].Op.(type) {
+		case *program.Map:
+			continue
+		case *program.Reduce:
+			n := g.newNest(j, op.Space, op.Reduced)
+			c.rows, c.axis = n.count(false), n.count(true)
+		case *program.Softmax:
+			c.rows, c.axis = op.Outer*op.Inner, op.Axis
+		case *program.SoftmaxGrad:
+			c.rows, c.axis = op.Outer*op.Inner, op.Axis
+		}
+		return c
+	}
+	return c
+}
+
+// phase is step j as one of chain c, if it goes along its rows.
+func (g *generator) phase(j int, c *chain) (phase, bool) {
+	ph := phase{step: j, op: g.p.Steps[j].Op}
+	if g.check(j) != nil || !g.arranged(&ph, c.rows) || ph.n.count(false) != c.rows || len(ph.n.outs) == 0 {
+		return ph, false
+	}
+	if axis := ph.n.count(true); axis != c.axis && (axis != 1 || !isMap(ph.op)) {
+		return ph, false
+	}
+	s := &g.p.Steps[j]
+	for k := range ph.n.ins {
+		ph.spans = append(ph.spans, g.span(ph.n, &ph.n.ins[k], s.In[k], false))
+	}
+	for k := range ph.n.outs {
+		ph.spans = append(ph.spans, g.span(ph.n, &ph.n.outs[k], s.Out[k], true))
+	}
+	return ph, true
+}
+
+func isMap(op program.Op) bool {
+	_, ok := op.(*program.Map)
+	return ok
+}
+
+func isReduce(op program.Op) bool {
+	_, ok := op.(*program.Reduce)
+	return ok
+}
+
+// arranged makes the nest and the code of a phase, if its step is one that is done by rows.
+func (g *generator) arranged(ph *phase, rows int) bool {
+	packed := func(outer, axis, inner, ins int) bool {
+		ph.n = g.newNest(ph.step, []int{outer, axis, inner}, []bool{false, true, false})
+		for k := range ins {
+			ph.code = append(ph.code, program.Instr{Op: program.Load, A: k})
+		}
+		return inner == 1
+	}
+	switch op := ph.op.(type) {
+	case *program.Map:
+		ph.n, ph.code = g.newNest(ph.step, op.Space, nil), op.Code
+		return len(op.Stores) == len(ph.n.outs) && g.transposition(ph.step, op) == nil && ph.n.cut(rows) && ph.n.outs[0].near(ph.n)
+	case *program.Reduce:
+		ph.n, ph.code = g.newNest(ph.step, op.Space, op.Reduced), op.Code
+		return len(op.Code) > 0 && (op.Red == program.Sum || op.Red == program.Max) && ph.n.reducesLast() && ph.n.byRow(ph.n.lead())
+	case *program.Softmax:
+		return packed(op.Outer, op.Axis, op.Inner, 1)
+	case *program.SoftmaxGrad:
+		return packed(op.Outer, op.Axis, op.Inner, 2)
+	}
+	return false
+}
+
+// cut makes rows rows of the first dims of the space of a Map, and the elements of rows of the rest, if it can be cut so.
+func (n *nest) cut(rows int) bool {
+	for d := 0; d < len(n.dims); d++ {
+		size := n.dims[d].size
+		switch {
+		case rows == 1:
+			n.dims[d].reduced = true
+		case rows%size == 0:
+			rows /= size
+		case size%rows == 0: // the first of this dim are rows, too
+			rest := size / rows
+			n.dims[d].size = rows
+			n.dims = slices.Insert(n.dims, d+1, dim{rest, true})
+			n.each(func(a *access) { a.strides = slices.Insert(a.strides, d, a.strides[d]*rest) })
+			rows = 1
+			d++
+		default:
+			return false
+		}
+	}
+	return rows == 1
+}
+
+// reducesLast reports whether the dims that are reduced come behind the others.
+func (n *nest) reducesLast() bool {
+	kept := slices.IndexFunc(n.dims, func(d dim) bool { return d.reduced })
+	return kept < 0 || !slices.ContainsFunc(n.dims[kept:], func(d dim) bool { return !d.reduced })
+}
+
+// near reports whether neighbours of a row lie nearer to each other in a than rows do.
+func (a *access) near(n *nest) bool {
+	row, column := 0, 0 // least strides
+	for d, s := range a.strides {
+		least := &row
+		if n.dims[d].reduced {
+			least = &column
+		}
+		if s = abs(s); s != 0 && (*least == 0 || s < *least) {
+			*least = s
+		}
+	}
+	return column == 0 || row == 0 || column < row
+}
+
+// span is that of view v, whose access is a.
+func (g *generator) span(n *nest, a *access, v program.View, write bool) span {
+	size := int64(a.dtype.Size())
+	s := span{write: write, row: g.place(v)}
+	s.row.end = s.row.begin + size
+	s.region = s.row
+	alike, inner := true, 0 // the dim of rows behind the one that is looked at, if there is one
+	for d := len(n.dims) - 1; d >= 0; d-- {
+		reach := int64(a.strides[d]) * int64(n.dims[d].size-1) * size
+		s.region.reach(reach)
+		switch {
+		case n.dims[d].reduced:
+			s.row.reach(reach)
+			continue
+		case inner == 0:
+			s.pitch = int64(a.strides[d]) * size
+		default:
+			alike = alike && a.strides[d] == a.strides[inner]*n.dims[inner].size
+		}
+		inner = d
+	}
+	if !alike || s.pitch < 0 {
+		s.pitch = 0
+	}
+	return s
+}
+
+// takes reports whether ph goes on from the phases of c, if there are any: it reads what one has written, and what of its and
+// their memory is the same, and written, is the same row's.
+func (c *chain) takes(ph *phase) bool {
+	goesOn := len(c.phases) == 0
+	for k := range c.phases {
+		for _, x := range c.phases[k].spans {
+			for _, y := range ph.spans {
+				if !x.write && !y.write || !meet([]region{x.region}, []region{y.region}) {
+					continue
+				}
+				if !x.alike(&y) {
+					return false
+				}
+				goesOn = goesOn || x.write && !y.write
+			}
+		}
+	}
+	return goesOn
+}
+
+// alike reports whether a row of x and another row of y have no bytes in common.
+func (x *span) alike(y *span) bool {
+	return x.pitch == y.pitch && max(x.row.end, y.row.end)-min(x.row.begin, y.row.begin) <= x.pitch
+}
+
+// settle brings the nests of c to the form in which they are walked, and finds what stays in registers.
+func (g *generator) settle(c *chain) {
+	c.width = max(1, min(8, c.axis/c.lanes))
+	for k := range c.phases {
+		c.width = c.phases[k].walk(c.width)
+	}
+	for k := range c.phases {
+		c.phases[k].from, c.phases[k].to = make([]*result, len(c.phases[k].n.ins)), make([]result, len(c.phases[k].n.outs))
+		for j := range c.phases[k].from {
+			c.phases[k].from[j] = g.kept(c, k, j)
+		}
+	}
+	for k := range c.phases {
+		for j := range c.phases[k].to {
+			c.phases[k].to[j].dead = g.dead(c, k, j)
+		}
+	}
+}
+
+// walk brings the nest of ph to the form in which it is walked, and gives how many neighbours, of at most most, a thread may have
+// at once. Rows keep their order, so that those of all phases have the same numbers.
+func (ph *phase) walk(most int) int {
+	n, lead := ph.n, &ph.n.outs[0]
+	if isReduce(ph.op) {
+		lead = n.lead()
+	}
+	n.order(func(d int) int {
+		if lead == nil || !n.dims[d].reduced {
+			return 0
+		}
+		return abs(lead.strides[d])
+	})
+	n.join(draws(ph.code))
+	switch {
+	case n.count(true) == 1:
+		return most
+	case !isReduce(ph.op):
+		return n.width(n.outs, most)
+	case lead == nil:
+		return 1
+	}
+	return n.width([]access{*n.lead()}, most)
+}
+
+// kept is the Out of a phase before phase k that its In j is, element by element; nil if there is none, or something else has
+// been written there since.
+func (g *generator) kept(c *chain, k, j int) *result {
+	in := &c.phases[k]
+	reads := &in.spans[j]
+	for l := k - 1; l >= 0; l-- {
+		out := &c.phases[l]
+		for m := len(out.n.outs) - 1; m >= 0; m-- {
+			wrote := &out.spans[len(out.n.ins)+m]
+			if !meet([]region{reads.region}, []region{wrote.region}) {
+				continue
+			}
+			v, w := g.p.Steps[in.step].In[j], g.p.Steps[out.step].Out[m]
+			if v.Value != w.Value || !in.n.walks(&in.n.ins[j], out.n, &out.n.outs[m]) {
+				return nil
+			}
+			out.to[m].name = fmt.Sprintf("f%d_%d", l, m)
+			return &out.to[m]
+		}
+	}
+	return nil
+}
+
+// walks reports whether a in n and b in o are the same elements for the same row, and number in it: of one dim each, or of none.
+func (n *nest) walks(a *access, o *nest, b *access) bool {
+	simple := func(n *nest, a *access) (row, column int, ok bool) {
+		rows := slices.IndexFunc(n.dims, func(d dim) bool { return d.reduced })
+		if rows < 0 {
+			rows = len(n.dims)
+		}
+		row, ok = linear(n.dims[:rows], a.strides[:rows])
+		column, more := linear(n.dims[rows:], a.strides[rows:])
+		return row, column, ok && more
+	}
+	row, column, ok := simple(n, a)
+	otherRow, otherColumn, other := simple(o, b)
+	return ok && other && a.offset == b.offset && row == otherRow && column == otherColumn
+}
+
+// linear is the stride of a counter over all dims, if there is one; 0 for none.
+func linear(dims []dim, strides []int) (stride int, ok bool) {
+	for d := range dims {
+		if d+1 < len(dims) && strides[d] != strides[d+1]*dims[d+1].size {
+			return 0, false
+		}
+		stride = strides[d]
+	}
+	return stride, true
+}
+
+// dead reports whether nobody reads the memory that Out j of phase k is written to: it is the program's own, no other step has
+// to do with it, and the phases that read it have it in registers.
+func (g *generator) dead(c *chain, k, j int) bool {
+	id := g.p.Steps[c.phases[k].step].Out[j].Value
+	if v := &g.p.Values[id]; v.Place != program.Arena || v.Role != program.Temp {
+		return false
+	}
+	of := func(v program.View) bool { return v.Value == id }
+	first := c.phases[0].step
+	for i := range g.p.Steps {
+		s := &g.p.Steps[i]
+		if i < first || i >= first+len(c.phases) {
+			if slices.ContainsFunc(s.In, of) || slices.ContainsFunc(s.Out, of) {
+				return false
+			}
+			continue
+		}
+		for in, v := range s.In {
+			if ph := &c.phases[i-first]; v.Value == id && ph.from[in] == nil && loads(ph.code, in) {
+				return false
+			}
+		}
+	}
+	return true
+}
