@@ -64,7 +64,7 @@ func (m *Machine) program(shapes map[*gorgonia.Node][]int, resized bool) (*compi
 	if err != nil {
 		return nil, err
 	}
-	if err := finishProgram(l, &m.cfg); err != nil {
+	if err := finishProgram(l, &m.cfg, m.device != nil); err != nil {
 		return nil, err
 	}
 	return &compiled{lowered: l, m: m}, nil

@@ -6,12 +6,17 @@ import (
 
 	"gorgonia.org/gorgonia"
 
+	"github.com/symgrad/symgrad/internal/cudaexec"
 	"github.com/symgrad/symgrad/internal/program"
 	"github.com/symgrad/symgrad/optim"
 )
 
-// finishProgram makes what comes from a graph a program that a back half loads.
-func finishProgram(l *lowered, cfg *Config) error {
+// finishProgram makes what comes from a graph a program that a back half loads: that of a GPU, or of the host.
+func finishProgram(l *lowered, cfg *Config, onGPU bool) error {
+	l.p.Rows = onGPU
+	if onGPU && cfg.Compute == cudaexec.BF16.String() {
+		l.p.Narrow = program.NarrowFrom
+	}
 	var err error
 	if cfg.NoOptimize {
 		err = program.Pack(l.p)

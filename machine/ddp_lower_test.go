@@ -95,7 +95,7 @@ func (r *rankGraph) lower(cfg Config) (*lowered, oracle.Rank, error) {
 	}
 	l, err := lower(g, &cfg, shapes, false)
 	if err == nil {
-		err = finishProgram(l, &cfg)
+		err = finishProgram(l, &cfg, true)
 	}
 	if err == nil {
 		err = program.Validate(l.p)
@@ -278,7 +278,7 @@ func TestCostAloneExchangesNothing(t *testing.T) {
 		}
 		l, err := lower(g, &Config{}, shapes, false)
 		if err == nil {
-			err = finishProgram(l, &Config{})
+			err = finishProgram(l, &Config{}, true)
 		}
 		if err != nil {
 			t.Fatal(err)

@@ -65,7 +65,7 @@ func (n *lane) load(as manner) (*loadedLane, error) {
 	}
 	l, err := lowerAs(as, n.g, &n.cfg, n.shapes, false)
 	if err == nil {
-		err = finishProgram(l, &n.cfg)
+		err = finishProgram(l, &n.cfg, true)
 	}
 	if err == nil {
 		err = program.Validate(l.p)

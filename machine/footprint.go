@@ -230,7 +230,7 @@ func foreseeOnGPU(g *gorgonia.ExprGraph, cfg Config, outputs gorgonia.Nodes) (Fo
 	if err != nil {
 		return f, err
 	}
-	if err := finishProgram(l, &cfg); err != nil {
+	if err := finishProgram(l, &cfg, true); err != nil {
 		return f, err
 	}
 	if f.Arena, f.Constants, f.Scratch, f.Inputs, err = cudaexec.Foresee(l.p); err != nil {

@@ -269,7 +269,7 @@ func (s *solver) load() error {
 	for i := range s.grads {
 		l.follow = append(l.follow, &s.grads[i])
 	}
-	if err := finishProgram(&l.lowered, &m.cfg); err != nil {
+	if err := finishProgram(&l.lowered, &m.cfg, true); err != nil {
 		return err
 	}
 	cfg, err := d.config(&m.cfg, nil)

@@ -106,7 +106,7 @@ func newUpdating(t *testing.T, c optim.Config, params []testParam, optimize bool
 		t.Fatal(err)
 	}
 	l.follow = x.ids
-	if err := finishProgram(&l.lowered, cfg); err != nil {
+	if err := finishProgram(&l.lowered, cfg, true); err != nil {
 		t.Fatal(err)
 	}
 	if err := program.Validate(l.p); err != nil {

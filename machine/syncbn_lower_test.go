@@ -215,7 +215,7 @@ func TestSyncBatchNormOutsideTrainingDoesNotCommunicate(t *testing.T) {
 			}
 			l, err := lower(g, &Config{}, shapes, false)
 			if err == nil {
-				err = errors.Join(finishProgram(l, &Config{}), program.Validate(l.p))
+				err = errors.Join(finishProgram(l, &Config{}, true), program.Validate(l.p))
 			}
 			if err != nil {
 				return err

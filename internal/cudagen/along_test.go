@@ -304,3 +304,34 @@ func TestFewLongRowsAreNoChain(t *testing.T) {
 		})
 	}
 }
+
+// Plan leaves what goes on along rows to be one launch, if it is told that somebody wants it.
+func TestWhatIsPlannedForRowsIsOneLaunch(t *testing.T) {
+	const rows, axis = 300, 128
+	for _, along := range []bool{false, true} {
+		b := newBare("planned")
+		arena := func(dt tensor.DType, shape ...int) program.View {
+			return b.p.Whole(b.p.Add(program.Value{DType: dt, Shape: shape, Place: program.Arena}))
+		}
+		w := b.whole(tensor.F32, bounds{}, 1, 4, axis)
+		dy, dx, narrow := arena(tensor.F32, 1, rows, axis), arena(tensor.F32, rows, axis, 1), arena(tensor.BF16, 1, rows, axis)
+		b.step(&program.MatMul{Batch: 1, M: rows, N: axis, K: 4, Alpha: 1}, views(b.whole(tensor.F32, bounds{}, 1, rows, 4), w), views(dy))
+		b.step(&program.SoftmaxGrad{Outer: rows, Axis: axis, Inner: 1},
+			views(b.whole(tensor.F32, bounds{}, rows, axis, 1), program.View{Value: dy.Value, Strides: []int{axis, 1, 1}}), views(dx))
+		b.step(&program.Map{Space: []int{rows * axis}, Code: []program.Instr{load(0), constant64(0.5), apply(program.Mul, 0, 1)}, Stores: []int{2}},
+			views(program.View{Value: dx.Value, Strides: []int{1}}), views(program.View{Value: narrow.Value, Strides: []int{1}}))
+		b.step(&program.MatMul{Batch: 1, M: rows, N: 4, K: axis, Alpha: 1}, views(narrow, b.whole(tensor.BF16, bounds{}, 1, axis, 4)),
+			views(b.empty(tensor.F32, 1, rows, 4)))
+		b.p.Rows = along
+		if err := program.Plan(b.p); err != nil {
+			t.Fatal(err)
+		}
+		_, steps, err := Generate(b.p, Target{SMs: 132})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := len(steps[2].Kernels) == 0; got != along {
+			t.Errorf("rows %t: one launch: %t", along, got)
+		}
+	}
+}

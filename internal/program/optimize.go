@@ -5,14 +5,14 @@ package program
 // use.
 //
 // Results keep their bits in f32 and f64, but where a convolution or a cross-entropy is recognised, where products are
-// added to each other, and for f16 and bf16, which are not rounded between joined steps.
+// added to each other or Narrow, and for f16 and bf16, which are not rounded between joined steps.
 // Errors: ErrInvalid.
 func Optimize(p *Program) error {
 	if err := Rematerialize(p); err != nil { // first: see there
 		return err
 	}
 	cleaned(p)
-	for _, recognise := range []func(*Program) bool{convolutions, entropy, accumulate} {
+	for _, recognise := range []func(*Program) bool{convolutions, entropy, accumulate, narrow} {
 		if recognise(p) {
 			cleaned(p)
 		}

@@ -40,6 +40,7 @@ type planner struct {
 	p     *Program
 	order *order
 	spans []span
+	kept  []span // spans, longer where values are kept
 }
 
 // slot is values that begin at one place.
@@ -51,15 +52,22 @@ type slot struct {
 
 func newPlanner(p *Program) *planner {
 	o := orderOf(p)
-	return &planner{p, o, o.spans(p)}
+	pl := &planner{p: p, order: o, spans: o.spans(p)}
+	if pl.kept = pl.spans; p.Rows {
+		pl.kept = p.keptSpans(pl.spans)
+	}
+	return pl
 }
 
 // apart reports whether a and b may have bytes in common because they are never in use at one time.
-func (pl *planner) apart(a, b ID) bool { return pl.dies(a, b) || pl.dies(b, a) }
+func (pl *planner) apart(a, b ID) bool { return pl.dies(a, b, pl.spans) || pl.dies(b, a, pl.spans) }
 
-// dies reports whether a is certainly not needed any more when the first step of b starts.
-func (pl *planner) dies(a, b ID) bool {
-	return pl.p.Values[a].Role == Temp && !pl.p.Values[b].early() && pl.order.over(&pl.spans[a], &pl.spans[b])
+// keptApart is apart for values that do not follow each other in place.
+func (pl *planner) keptApart(a, b ID) bool { return pl.dies(a, b, pl.kept) || pl.dies(b, a, pl.kept) }
+
+// dies reports whether a, in use as spans say, is certainly not needed any more when the first step of b starts.
+func (pl *planner) dies(a, b ID, spans []span) bool {
+	return pl.p.Values[a].Role == Temp && !pl.p.Values[b].early() && pl.order.over(&spans[a], &spans[b])
 }
 
 // early reports whether a value has contents before the first step.
@@ -188,7 +196,7 @@ func (pl *planner) place(s *slot, placed []*slot) int64 {
 func (pl *planner) meet(a, b *slot) bool {
 	for _, x := range a.values {
 		for _, y := range b.values {
-			if !pl.apart(x, y) {
+			if !pl.keptApart(x, y) {
 				return true
 			}
 		}

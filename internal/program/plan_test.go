@@ -111,3 +111,61 @@ func TestPlanFillsTheSmallestGap(t *testing.T) {
 		t.Errorf("the late value is at %d, the narrow gap at %d\n%v", p.Values[late].Offset, p.Values[narrow].Offset, p)
 	}
 }
+
+// gradientOf is a product, the gradient of a softmax from it, that rounded to bf16 and scaled, and a product that reads it.
+func gradientOf(rows, axis int) *Program {
+	p := &Program{Name: "gradient", Clock: None}
+	add := func(name string, dt tensor.DType, place Place, shape ...int) View {
+		return p.Whole(p.Add(Value{Name: name, DType: dt, Shape: shape, Place: place}))
+	}
+	x, y := add("x", tensor.F32, Outside, 1, rows, 4), add("y", tensor.F32, Outside, rows, axis, 1)
+	w, z := add("w", tensor.F32, Outside, 1, 4, axis), add("z", tensor.BF16, Outside, 1, axis, 4)
+	dy, dx := add("dy", tensor.F32, Arena, 1, rows, axis), add("dx", tensor.F32, Arena, rows, axis, 1)
+	narrow, out := add("narrow", tensor.BF16, Arena, 1, rows, axis), add("out", tensor.F32, Outside, 1, rows, 4)
+	half := []Instr{{Op: Load}, {Op: Const, Value: 0.5}, {Op: Mul, A: 0, B: 1}}
+	packed := func(v View, strides ...int) View { return View{Value: v.Value, Strides: strides} }
+	p.Steps = []Step{
+		{Name: "dy", Op: &MatMul{Batch: 1, M: rows, N: axis, K: 4, Alpha: 1}, In: []View{x, w}, Out: []View{dy}},
+		{Name: "dx", Op: &SoftmaxGrad{Outer: rows, Axis: axis, Inner: 1}, In: []View{y, packed(dy, axis, 1, 1)}, Out: []View{dx}},
+		{Name: "narrow", Op: &Map{Space: []int{rows, axis}, Code: half, Stores: []int{2}}, In: []View{packed(dx, axis, 1)}, Out: []View{packed(narrow, axis, 1)}},
+		{Name: "out", Op: &MatMul{Batch: 1, M: rows, N: 4, K: axis, Alpha: 1}, In: []View{narrow, z}, Out: []View{out}},
+	}
+	return p
+}
+
+// What is narrower than what a row was made of lies elsewhere, if rows are to be done at once, and where that was if not.
+func TestPlanWithRowsKeepsWhatARunReads(t *testing.T) {
+	for _, rows := range []bool{false, true} {
+		p := gradientOf(64, 32)
+		p.Rows = rows
+		mustPlan(t, p)
+		dy, narrow := &p.Values[4], &p.Values[6]
+		if shared := narrow.Offset < dy.Offset+dy.Bytes() && dy.Offset < narrow.Offset+narrow.Bytes(); shared == rows {
+			t.Errorf("rows %t: %d B at %d, and %d B at %d", rows, dy.Bytes(), dy.Offset, narrow.Bytes(), narrow.Offset)
+		}
+	}
+}
+
+func TestPlanWithRowsLetsMapsWriteOverWhatTheyRead(t *testing.T) {
+	p := chainOf(5)
+	p.Rows = true
+	mustPlan(t, p)
+	if p.Arena != 256 {
+		t.Errorf("arena of %d bytes\n%v", p.Arena, p)
+	}
+}
+
+// Runs end at other operations, at other streams, and where nothing is read that the run has made.
+func TestRunsOfRows(t *testing.T) {
+	p := gradientOf(64, 32)
+	p.Steps = append(p.Steps, chainOf(2).Steps...)
+	for i, want := range []int{1, 3, 3, 4, 6, 6} {
+		if got := p.runFrom(i); got != want {
+			t.Errorf("the run from step %d ends before step %d, want %d", i, got, want)
+		}
+	}
+	p.Steps[2].Stream = Comm
+	if got := p.runFrom(1); got != 2 {
+		t.Errorf("a run goes on to step %d on another stream", got)
+	}
+}

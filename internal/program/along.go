@@ -1,0 +1,42 @@
+package program
+
+import "slices"
+
+// keptSpans is spans in which what a run of steps touches is in use until its end: Maps, Reduces and softmaxes, one after the
+// other, each of which reads what one before it has made. A back half that does such a run row by row needs what it reads until
+// the last row is done. A Map may still write in place.
+func (p *Program) keptSpans(spans []span) []span {
+	kept := slices.Clone(spans)
+	for i := 0; i < len(p.Steps); {
+		end := p.runFrom(i)
+		for _, s := range p.Steps[i:end] {
+			for _, v := range slices.Concat(s.In, s.Out) {
+				last := &kept[v.Value].last[s.Stream]
+				*last = max(*last, end-1)
+			}
+		}
+		i = end
+	}
+	return kept
+}
+
+// runFrom is the end of the run that begins with step i.
+func (p *Program) runFrom(i int) int {
+	var made []ID
+	for j := i; j < len(p.Steps); j++ {
+		s := &p.Steps[j]
+		goesOn := func(v View) bool { return slices.Contains(made, v.Value) }
+		if s.Stream != p.Steps[i].Stream || j > i && !slices.ContainsFunc(s.In, goesOn) {
+			return j
+		}
+		switch s.Op.(type) {
+		case *Map, *Reduce, *Softmax, *SoftmaxGrad:
+		default:
+			return max(j, i+1)
+		}
+		for _, v := range s.Out {
+			made = append(made, v.Value)
+		}
+	}
+	return len(p.Steps)
+}
