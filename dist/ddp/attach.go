@@ -65,8 +65,8 @@ type DDP struct {
 
 // Attach makes the training of learnables on cost data-parallel over world. Call it in place of gorgonia.Grad, when the
 // graph is complete and the learnables have their values, and before a machine is made. The package comment says what it
-// does. It changes the graph: after an error the graph is of no use. Operations of the second DDP of a world have names that
-// begin with "ddp 2", and so on, in errors, traces and the flight recorder.
+// does. It changes the graph: after an error it is of no use. A learnable without a name gets one: "learnable 0", the first.
+// Operations of the second DDP of a world begin with "ddp 2", and so on, in errors, traces and the flight recorder.
 //
 // Collective: all ranks, with graphs that differ in nothing but the length of the batch.
 // Owns: d is closed with world, or before it by Close.

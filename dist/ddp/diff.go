@@ -3,6 +3,7 @@ package ddp
 import (
 	"fmt"
 	"math"
+	"strings"
 
 	"gorgonia.org/gorgonia"
 
@@ -35,7 +36,7 @@ func MaxRelDiff(got, want []gorgonia.ValueGrad) (Diff, error) {
 	worst := Diff{Relative: -1}
 	for i := range want {
 		name := ""
-		if n, ok := want[i].(interface{ Name() string }); ok {
+		if n, ok := want[i].(interface{ Name() string }); ok && !strings.HasPrefix(n.Name(), "%!") { // gorgonia's for no name
 			name = n.Name()
 		}
 		rel, err := gradDiff(got[i], want[i])

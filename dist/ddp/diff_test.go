@@ -48,6 +48,7 @@ func TestMaxRelDiffFindsTheWorstParameter(t *testing.T) {
 		{"relative to the largest element", set64([]float64{1, 4.5}), set64([]float64{1, 4}), ddp.Diff{Relative: 0.125, Name: "p0"}},
 		{"second worse", set64([]float64{9}, []float64{3}), set64([]float64{8}, []float64{1}), ddp.Diff{Relative: 2, Param: 1, Name: "p1"}},
 		{"absolute at zero", set64([]float64{3}), set64([]float64{0}), ddp.Diff{Relative: 3, Name: "p0"}},
+		{"without a name", []G.ValueGrad{held{"%!s(<nil>)()", G.NewF32(3)}}, []G.ValueGrad{held{"%!s(<nil>)()", G.NewF32(2)}}, ddp.Diff{Relative: 0.5}},
 		{"float32", []G.ValueGrad{held{"s", G.NewF32(3)}}, []G.ValueGrad{held{"s", G.NewF32(2)}}, ddp.Diff{Relative: 0.5, Name: "s"}},
 	} {
 		if got, err := ddp.MaxRelDiff(c.got, c.want); err != nil || got != c.diff {

@@ -3,6 +3,7 @@ package ddp
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"gorgonia.org/gorgonia"
 	gtensor "gorgonia.org/tensor"
@@ -88,10 +89,19 @@ func checkFresh(g *gorgonia.ExprGraph, model gorgonia.NodeSet) error {
 	return nil
 }
 
+// giveName names an input that has no name after its place. Gorgonia would print a nil operation in place of a name, the same
+// for all of them. A node's hash is older: to the graph it is what it was.
+func giveName(w *gorgonia.Node, place int) {
+	if w != nil && w.IsVar() && strings.HasPrefix(w.Name(), "%!") {
+		gorgonia.WithName(fmt.Sprintf("learnable %d", place))(w)
+	}
+}
+
 // checkLearnables refuses what cannot be a parameter of cost's graph; valued says that they have their values.
 func checkLearnables(cost *gorgonia.Node, learnables gorgonia.Nodes, valued bool) error {
 	index := make(map[*gorgonia.Node]int, len(learnables))
 	for i, w := range learnables {
+		giveName(w, i)
 		switch {
 		case w == nil:
 			return fmt.Errorf("learnable %d: %w: it is nil", i, dist.ErrInvalid)

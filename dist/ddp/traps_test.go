@@ -1,6 +1,7 @@
 package ddp_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -208,6 +209,50 @@ func TestBatchNormKeepsItsStatisticsPerRank(t *testing.T) {
 	for r := range all {
 		if !same(all[r], all[0]) {
 			t.Errorf("rank %d has other weights than rank 0", r)
+		}
+	}
+}
+
+// TestParametersWithoutNamesGetThem has parameters for which gorgonia prints a nil operation, one like the other.
+func TestParametersWithoutNamesGetThem(t *testing.T) {
+	for machine := range machines {
+		for stage := range 4 {
+			onRanks(t, 2, func(w *dist.World) error {
+				g := G.NewGraph()
+				x := G.NewMatrix(g, G.Float64, G.WithName("x"), G.WithShape(2, 4), G.WithInit(G.Ones()))
+				first := G.NewMatrix(g, G.Float64, G.WithShape(4, 3), G.WithInit(G.Ones()))
+				second := G.NewMatrix(g, G.Float64, G.WithShape(3, 2), G.WithInit(G.Ones()))
+				m := &model{x: x, y: x, params: G.Nodes{first, second}}
+				m.cost = G.Must(G.Mean(G.Must(G.Mul(G.Must(G.Mul(x, first)), second))))
+				d, err := ddp.Attach(w, m.cost, m.params, ddp.Config{Stage: stage})
+				if err != nil {
+					return err
+				}
+				for i, p := range d.Plan().Params {
+					if want := fmt.Sprint("learnable ", i); p.Name != want || m.params[i].Name() != want {
+						return fmt.Errorf("the plan has %q and the node %q, want %q", p.Name, m.params[i].Name(), want)
+					}
+				}
+				solver, err := d.NewSolver(optim.Config{Name: optim.SGD, LearningRate: 1})
+				if err != nil {
+					return err
+				}
+				vm, err := machines[machine].make(m, d.Grads())
+				if err != nil {
+					return err
+				}
+				defer vm.Close()
+				if err := errors.Join(vm.RunAll(), solver.Step(d.Model()), d.Consolidate()); err != nil {
+					return err
+				}
+				// The mean over 2x2 products: each weight of first has a gradient of 1, each of second one of 2.
+				for i, want := range []float64{0, -1} {
+					if got := m.params[i].Value().Data().([]float64)[0]; got != want {
+						return fmt.Errorf("stage %d: a weight of parameter %d is %v, want %v", stage, i, got, want)
+					}
+				}
+				return d.Close()
+			})
 		}
 	}
 }
