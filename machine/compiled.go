@@ -132,7 +132,7 @@ func (c *compiled) placeOutputs() error {
 		dt := c.p.Values[o.id].DType
 		b, err := c.m.memoryFor(place{o.node, false}, dt, max(sizeOf(o.shape), 1))
 		if err != nil {
-			return fmt.Errorf("output %q: %w", o.node.Name(), err)
+			return fmt.Errorf("output %q: %w", called(o.node), err)
 		}
 		if err := c.setOutput(i, b); err != nil {
 			return err
@@ -153,11 +153,11 @@ func (c *compiled) hookOf(id program.ID) int {
 func (c *compiled) setOutput(i int, b tensor.Buffer) error {
 	o := c.outputs[i]
 	if got, want := c.p.Values[o.id].DType, o.node.Dtype(); want == gtensor.Bool {
-		return fmt.Errorf("output %q: its values are bools, which are %v here; compare with retSame", o.node.Name(), got)
+		return fmt.Errorf("output %q: its values are bools, which are %v here; compare with retSame", called(o.node), got)
 	}
 	v, err := valueOver(b, o.node.Dtype(), o.shape, o.node.IsScalar())
 	if err != nil {
-		return fmt.Errorf("output %q: %w", o.node.Name(), err)
+		return fmt.Errorf("output %q: %w", called(o.node), err)
 	}
 	c.values[i], c.memory[i] = v, b
 	return nil
@@ -183,11 +183,11 @@ func (c *compiled) placeDuals() error {
 	for _, d := range c.duals {
 		v, err := d.node.Grad()
 		if err != nil {
-			return fmt.Errorf("gradient of %q: %w", d.node.Name(), err)
+			return fmt.Errorf("gradient of %q: %w", called(d.node), err)
 		}
 		b, err := memoryOf(v, c.p.Values[d.id].DType)
 		if err != nil {
-			return fmt.Errorf("gradient of %q: %w", d.node.Name(), err)
+			return fmt.Errorf("gradient of %q: %w", called(d.node), err)
 		}
 		if err := c.runner.Bind(d.id, b); err != nil {
 			return err
@@ -221,7 +221,7 @@ func (c *compiled) bind() (resized bool, err error) {
 		s := &c.sources[i]
 		fits, err := c.source(s)
 		if err != nil {
-			return false, fmt.Errorf("input %q: %w", s.node.Name(), err)
+			return false, fmt.Errorf("input %q: %w", called(s.node), err)
 		}
 		if !fits {
 			return true, nil
@@ -309,11 +309,11 @@ func (c *compiled) let() error {
 		}
 		if v := c.values[i]; !o.node.IsScalar() && !o.node.Shape().Eq(v.Shape()) {
 			if err := try(func() { gorgonia.WithShape(slices.Clone([]int(v.Shape()))...)(o.node) }); err != nil {
-				return fmt.Errorf("output %q: %w", o.node.Name(), err)
+				return fmt.Errorf("output %q: %w", called(o.node), err)
 			}
 		}
 		if err := gorgonia.UnsafeLet(o.node, c.values[i]); err != nil {
-			return fmt.Errorf("output %q: %w", o.node.Name(), err)
+			return fmt.Errorf("output %q: %w", called(o.node), err)
 		}
 	}
 	return nil

@@ -204,7 +204,7 @@ func (d *device) param(n *gorgonia.Node, dt tensor.DType, length int, in *exchan
 	} else {
 		var err error
 		if s.at, err = d.alloc(dt, length); err != nil {
-			return nil, fmt.Errorf("parameter %q: %w", n.Name(), err)
+			return nil, fmt.Errorf("parameter %q: %w", called(n), err)
 		}
 	}
 	d.params[n] = s

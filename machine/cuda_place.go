@@ -125,7 +125,7 @@ func (c *compiled) placeOutputsOnDevice() error {
 		n := max(sizeOf(o.shape), 1)
 		host, err := c.m.memoryFor(place{o.node, false}, dt, n)
 		if err != nil {
-			return fmt.Errorf("output %q: %w", o.node.Name(), err)
+			return fmt.Errorf("output %q: %w", called(o.node), err)
 		}
 		if err := c.setOutput(i, host); err != nil {
 			return err
@@ -135,7 +135,7 @@ func (c *compiled) placeOutputsOnDevice() error {
 		}
 		at, err := c.m.device.memoryFor(place{o.node, false}, dt, n)
 		if err != nil {
-			return fmt.Errorf("output %q: %w", o.node.Name(), err)
+			return fmt.Errorf("output %q: %w", called(o.node), err)
 		}
 		if err := c.runner.Bind(o.id, at); err != nil {
 			return err
@@ -150,15 +150,15 @@ func (c *compiled) placeDualsOnDevice() error {
 	for i, o := range c.duals {
 		v, err := o.node.Grad()
 		if err != nil {
-			return fmt.Errorf("gradient of %q: %w", o.node.Name(), err)
+			return fmt.Errorf("gradient of %q: %w", called(o.node), err)
 		}
 		dt := c.p.Values[o.id].DType
 		if c.gpu.duals[i], err = memoryOf(v, dt); err != nil {
-			return fmt.Errorf("gradient of %q: %w", o.node.Name(), err)
+			return fmt.Errorf("gradient of %q: %w", called(o.node), err)
 		}
 		at, err := c.m.device.memoryFor(place{o.node, true}, dt, max(sizeOf(o.shape), 1))
 		if err != nil {
-			return fmt.Errorf("gradient of %q: %w", o.node.Name(), err)
+			return fmt.Errorf("gradient of %q: %w", called(o.node), err)
 		}
 		if err := c.runner.Bind(o.id, at); err != nil {
 			return err
@@ -188,7 +188,7 @@ func (c *compiled) bindOnDevice() (resized bool, err error) {
 		v := s.node.Value()
 		switch {
 		case v == nil:
-			return false, fmt.Errorf("input %q: %w; give it one with gorgonia.Let", s.node.Name(), ErrNoValue)
+			return false, fmt.Errorf("input %q: %w; give it one with gorgonia.Let", called(s.node), ErrNoValue)
 		case !sameShape(v.Shape(), s.shape):
 			return true, nil
 		}
@@ -204,7 +204,7 @@ func (c *compiled) bindOnDevice() (resized bool, err error) {
 			err = c.stage(s)
 		}
 		if err != nil {
-			return false, fmt.Errorf("input %q: %w", s.node.Name(), err)
+			return false, fmt.Errorf("input %q: %w", called(s.node), err)
 		}
 	}
 	return false, c.refreshHost()

@@ -111,7 +111,7 @@ func (c *compiled) fetch(i int) error {
 		err = c.m.device.read(host, at)
 	}
 	if err != nil {
-		return fmt.Errorf("output %q: %w", o.node.Name(), err)
+		return fmt.Errorf("output %q: %w", called(o.node), err)
 	}
 	return nil
 }

@@ -255,7 +255,7 @@ func imaginedSolver(m *Machine, c optim.Config) (*solver, error) {
 		n := m.g.params[i].node
 		dt, err := dtypeOf(n.Dtype())
 		if err != nil || !dt.IsFloat() || dt.Size() < 4 {
-			return nil, fmt.Errorf("parameter %q: %w: it is %v", n.Name(), optim.ErrUnsupported, n.Dtype())
+			return nil, fmt.Errorf("parameter %q: %w: it is %v", called(n), optim.ErrUnsupported, n.Dtype())
 		}
 		one, err := newMemory(dt, 1)
 		if err != nil {

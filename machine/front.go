@@ -119,7 +119,7 @@ func lowerAs(as manner, g *graph, cfg *Config, shapes map[*gorgonia.Node][]int, 
 	}
 	for i := range g.params {
 		if err := l.dual(i); err != nil {
-			return nil, fmt.Errorf("gradient of %q: %w", g.params[i].node.Name(), err)
+			return nil, fmt.Errorf("gradient of %q: %w", called(g.params[i].node), err)
 		}
 	}
 	if g.solve != nil && !as.local() {
@@ -167,14 +167,23 @@ func (l *lowering) shapeOf(n *gorgonia.Node) []int {
 	return slices.Clone([]int(n.Shape()))
 }
 
+// called is a node's name, and of an input that has none its number, by which the names of others have it: gorgonia's name of
+// it is that of a nil operation.
+func called(n *gorgonia.Node) string {
+	if name := n.Name(); !n.IsVar() || !strings.HasPrefix(name, "%!") {
+		return name
+	}
+	return fmt.Sprintf("node %x", n.ID())
+}
+
 // nameOf is what people call a node: its name, or what it is computed from. A gradient is named after what it is of.
 func nameOf(n *gorgonia.Node) string {
 	for _, of := range n.DerivOf() {
 		if of.IsVar() {
-			return "d " + of.Name()
+			return "d " + called(of)
 		}
 	}
-	return strings.ReplaceAll(n.Name(), "\n", " ")
+	return strings.ReplaceAll(called(n), "\n", " ")
 }
 
 // node is the operand of one node.
@@ -194,7 +203,7 @@ func (l *lowering) node(n *gorgonia.Node) (operand, error) {
 	for _, k := range c.kids {
 		o, ok := l.values[k]
 		if !ok {
-			return operand{}, fmt.Errorf("its input %q has not been computed", k.Name())
+			return operand{}, fmt.Errorf("its input %q has not been computed", called(k))
 		}
 		c.in = append(c.in, o)
 	}
@@ -298,7 +307,7 @@ func (l *lowering) input(n *gorgonia.Node) (operand, error) {
 	if o, ok := l.shard(n); ok {
 		return o, nil
 	}
-	v := program.Value{Name: n.Name(), DType: dt, Shape: l.shapeOf(n), Role: program.Input, Place: program.Outside}
+	v := program.Value{Name: called(n), DType: dt, Shape: l.shapeOf(n), Role: program.Input, Place: program.Outside}
 	if l.isParam(n) {
 		v.Role = program.Param
 	}

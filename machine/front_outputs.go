@@ -66,7 +66,7 @@ func (l *lowering) dual(i int) error {
 	if !ok || !p.dual || l.isSharded(p.node) || l.exchange.staged() {
 		return nil
 	}
-	l.label = "d " + p.node.Name()
+	l.label = "d " + called(p.node)
 	b := binding{node: p.node, shape: l.shapeOf(p.node), param: i}
 	b.id = l.p.Add(program.Value{
 		Name: l.label, DType: o.dtype, Shape: slices.Clone(b.shape), Role: program.Gradient, Place: program.Outside,

@@ -124,7 +124,7 @@ func (l *lowering) concatPart(c *current) (o operand, ok bool, err error) {
 			if v, ok := l.values[k]; ok {
 				now = v.shape[axis]
 			} else if x.shape[axis] != l.builtShape(of)[axis] {
-				return o, false, fmt.Errorf("what is cut out of shape %v is not known without the value of %q", x.shape, k.Name())
+				return o, false, fmt.Errorf("what is cut out of shape %v is not known without the value of %q", x.shape, called(k))
 			}
 			if was == part.Start() && was+n == part.End() && from+now <= x.shape[axis] {
 				l.marks = append(l.marks, markSlice(op))

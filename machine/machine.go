@@ -112,7 +112,7 @@ func (m *Machine) prepare(g *gorgonia.ExprGraph, outputs gorgonia.Nodes) error {
 	for _, n := range g.AllNodes() {
 		if op, ok := n.Op().(gorgonia.TrainModeOp); ok {
 			if err := op.SetTraining(!m.cfg.Eval); err != nil {
-				return fmt.Errorf("node %q: %w", n.Name(), err)
+				return fmt.Errorf("node %q: %w", called(n), err)
 			}
 		}
 	}
@@ -168,7 +168,7 @@ func (m *Machine) duals() error {
 			continue
 		}
 		if err := m.makeDual(p); err != nil {
-			return fmt.Errorf("gradient of %q: %w", p.node.Name(), err)
+			return fmt.Errorf("gradient of %q: %w", called(p.node), err)
 		}
 	}
 	return nil
@@ -264,10 +264,10 @@ func (m *Machine) finish() error {
 	for i, r := range m.g.reads {
 		v := r.node.Value()
 		if v == nil {
-			return fmt.Errorf("read of %q: %w", r.node.Name(), ErrNoValue)
+			return fmt.Errorf("read of %q: %w", called(r.node), ErrNoValue)
 		}
 		if err := m.read(i, r, v); err != nil {
-			return fmt.Errorf("read of %q: %w", r.node.Name(), err)
+			return fmt.Errorf("read of %q: %w", called(r.node), err)
 		}
 	}
 	return nil
@@ -306,15 +306,15 @@ func (m *Machine) Reset() {}
 // Errors: ErrShape for a value with another number of axes; those of gorgonia.Let.
 func (m *Machine) Let(n *gorgonia.Node, v gorgonia.Value) error {
 	if v == nil {
-		return fmt.Errorf("machine %s: let %q: %w", m.cfg.Name, n.Name(), ErrNoValue)
+		return fmt.Errorf("machine %s: let %q: %w", m.cfg.Name, called(n), ErrNoValue)
 	}
 	if !n.IsScalar() && !n.Shape().Eq(v.Shape()) {
 		if err := try(func() { gorgonia.WithShape(slices.Clone([]int(v.Shape()))...)(n) }); err != nil {
-			return fmt.Errorf("machine %s: let %q: %w than the node's: %w", m.cfg.Name, n.Name(), ErrShape, err)
+			return fmt.Errorf("machine %s: let %q: %w than the node's: %w", m.cfg.Name, called(n), ErrShape, err)
 		}
 	}
 	if err := gorgonia.Let(n, v); err != nil {
-		return fmt.Errorf("machine %s: let %q: %w", m.cfg.Name, n.Name(), err)
+		return fmt.Errorf("machine %s: let %q: %w", m.cfg.Name, called(n), err)
 	}
 	return nil
 }

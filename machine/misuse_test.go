@@ -2,6 +2,7 @@ package machine_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -54,6 +55,22 @@ func TestAnInputWithoutAValueIsNamed(t *testing.T) {
 	}
 	let(t, x, vector(1, 2))
 	run(t, m)
+}
+
+// An input without a name goes by the number that it has in the names of others: A × B(%0, %1).
+func TestAnInputWithoutANameHasANumber(t *testing.T) {
+	g := G.NewGraph()
+	samples := G.NewMatrix(g, G.Float32, G.WithName("samples"), G.WithShape(2, 2), G.WithInit(G.Ones()))
+	x := G.NewMatrix(g, G.Float32, G.WithShape(2, 3))
+	y := G.Must(G.Mul(samples, x))
+	m := newMachine(t, g, plain)
+	number := fmt.Sprintf("%x", x.ID())
+	if err := m.RunAll(); !errors.Is(err, machine.ErrNoValue) || !strings.Contains(err.Error(), `input "node `+number+`"`) {
+		t.Errorf("error %v, want ErrNoValue of node %s", err, number)
+	}
+	if text := m.Explain(); !strings.Contains(text, "node "+number+" f32(2, 3)") || strings.Contains(text, "%!") || !strings.Contains(y.Name(), "%"+number) {
+		t.Errorf("Explain of %s has no node %s:\n%s", y.Name(), number, text)
+	}
 }
 
 func TestAClosedMachineRunsNoMore(t *testing.T) {

@@ -16,14 +16,14 @@ func (m *Machine) present() (shapes map[*gorgonia.Node][]int, resized bool, err 
 		shapes[n] = built
 		v := n.Value()
 		if v == nil {
-			return nil, false, fmt.Errorf("input %q: %w; give it one with gorgonia.Let", n.Name(), ErrNoValue)
+			return nil, false, fmt.Errorf("input %q: %w; give it one with gorgonia.Let", called(n), ErrNoValue)
 		}
 		if sameShape(v.Shape(), built) {
 			continue
 		}
 		got := slices.Clone([]int(v.Shape()))
 		if len(got) != len(built) || m.isParam(n) || sizeOf(got) == 0 {
-			return nil, false, fmt.Errorf("input %q: its value has %w: %v, and the graph %v", n.Name(), ErrShape, got, built)
+			return nil, false, fmt.Errorf("input %q: its value has %w: %v, and the graph %v", called(n), ErrShape, got, built)
 		}
 		shapes[n], resized = got, true
 	}
@@ -114,7 +114,7 @@ func (m *Machine) refusal(shapes map[*gorgonia.Node][]int) error {
 	for _, s := range m.all[0].sources {
 		if got, want := shapes[s.node], m.shapes[s.node]; !slices.Equal(got, want) {
 			return fmt.Errorf("input %q: its value has %w: %v, and the program is for %v; set NewBatch to recompile",
-				s.node.Name(), ErrShape, got, want)
+				called(s.node), ErrShape, got, want)
 		}
 	}
 	return ErrShape

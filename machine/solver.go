@@ -160,7 +160,7 @@ func (s *solver) allocate(alloc func(dt tensor.DType, n int) (tensor.Buffer, err
 		n := m.g.params[i].node
 		dt, err := dtypeOf(n.Dtype())
 		if err != nil || !dt.IsFloat() || dt.Size() < 4 {
-			return fmt.Errorf("parameter %q: %w: it is %v", n.Name(), optim.ErrUnsupported, n.Dtype())
+			return fmt.Errorf("parameter %q: %w: it is %v", called(n), optim.ErrUnsupported, n.Dtype())
 		}
 		s.nodes = append(s.nodes, n)
 		var slots []tensor.Buffer
@@ -171,7 +171,7 @@ func (s *solver) allocate(alloc func(dt tensor.DType, n int) (tensor.Buffer, err
 			}
 			b, err := alloc(dt, s.pieces[i].Len)
 			if err != nil {
-				return fmt.Errorf("state of %q: %w", n.Name(), err)
+				return fmt.Errorf("state of %q: %w", called(n), err)
 			}
 			slots = append(slots, b)
 		}
@@ -212,7 +212,7 @@ func (s *solver) emit(l *lowering, operands func(i int) (weight, grad operand, e
 	for i, n := range s.nodes {
 		w, g, err := operands(i)
 		if err != nil {
-			return fmt.Errorf("update of %q: %w", n.Name(), err)
+			return fmt.Errorf("update of %q: %w", called(n), err)
 		}
 		p := updated{name: n.Name(), node: n, whole: w.shape, weight: w, grad: g, at: -1}
 		shape := slices.Clone(w.shape)
@@ -319,7 +319,7 @@ func (s *solver) bind(c *compiled) error {
 			err = s.exec.Bind(s.grads[i], at)
 		}
 		if err != nil {
-			return fmt.Errorf("gradient of %q: %w", s.nodes[i].Name(), err)
+			return fmt.Errorf("gradient of %q: %w", called(s.nodes[i]), err)
 		}
 	}
 	s.bound = c

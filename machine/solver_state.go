@@ -235,7 +235,7 @@ func (s *solver) swapAverages(model []gorgonia.ValueGrad) error {
 			err = s.exchange(own, s.at[i][len(s.at[i])-1])
 		}
 		if err != nil {
-			return fmt.Errorf("parameter %q: %w", n.Name(), err)
+			return fmt.Errorf("parameter %q: %w", called(n), err)
 		}
 	}
 	s.swapped = !s.swapped

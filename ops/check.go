@@ -2,6 +2,7 @@ package ops
 
 import (
 	"fmt"
+	"strings"
 
 	"gorgonia.org/gorgonia"
 
@@ -22,7 +23,7 @@ func build(c *collective, x *gorgonia.Node) (*gorgonia.Node, error) {
 	case dist.KindReduceScatter, dist.KindScatter:
 		c.out = c.in.rows(c.in.shape[0] / n)
 	}
-	return c.apply(x, x.Name())
+	return c.apply(x, called(x))
 }
 
 // check sets c.in and looks at all that can be known before the graph runs.
@@ -112,5 +113,13 @@ func (c *collective) checkRed() error {
 
 // refuse is err with what was to be done to what: "scatter from 0 of "x" (Matrix float64, shape (5, 3)), rank 1/2: ...".
 func (c *collective) refuse(x *gorgonia.Node, err error) error {
-	return fmt.Errorf("%v of %q (%v, shape %v), rank %d/%d: %w", c, x.Name(), x.Type(), x.Shape(), c.g.Rank(), c.g.Size(), err)
+	return fmt.Errorf("%v of %q (%v, shape %v), rank %d/%d: %w", c, called(x), x.Type(), x.Shape(), c.g.Rank(), c.g.Size(), err)
+}
+
+// called is a node's name, and of an input that has none its number: gorgonia's name of it is that of a nil operation.
+func called(n *gorgonia.Node) string {
+	if name := n.Name(); !n.IsVar() || !strings.HasPrefix(name, "%!") {
+		return name
+	}
+	return fmt.Sprintf("node %x", n.ID())
 }

@@ -104,7 +104,7 @@ func newBatchNorm(g *dist.Group, x, scale, bias *gorgonia.Node, c BatchNormConfi
 		return nil, fmt.Errorf("batch norm %q: %w: no group, no input, or one without a graph", c.Name, dist.ErrInvalid)
 	}
 	if c.Name == "" {
-		c.Name = x.Name()
+		c.Name = called(x)
 	}
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -155,11 +155,11 @@ func (b *BatchNorm) checkInputs(g *gorgonia.ExprGraph, scale, bias *gorgonia.Nod
 			continue
 		}
 		if other := in.node.Graph(); other != nil && other != g {
-			return fmt.Errorf("%w: %s %q is in another graph", dist.ErrInvalid, in.what, in.node.Name())
+			return fmt.Errorf("%w: %s %q is in another graph", dist.ErrInvalid, in.what, called(in.node))
 		}
 		var err error
 		if *in.form, err = formOf(in.node); err != nil {
-			return fmt.Errorf("%s %q: %w", in.what, in.node.Name(), err)
+			return fmt.Errorf("%s %q: %w", in.what, called(in.node), err)
 		}
 		var wrong error
 		switch {
@@ -169,7 +169,7 @@ func (b *BatchNorm) checkInputs(g *gorgonia.ExprGraph, scale, bias *gorgonia.Nod
 			wrong = dist.ErrCount
 		}
 		if wrong != nil {
-			return fmt.Errorf("%w: %s %q is %v, want %d elements of %v", wrong, in.what, in.node.Name(), *in.form, in.len, b.x.dt)
+			return fmt.Errorf("%w: %s %q is %v, want %d elements of %v", wrong, in.what, called(in.node), *in.form, in.len, b.x.dt)
 		}
 		b.has[i] = true
 	}
@@ -177,7 +177,7 @@ func (b *BatchNorm) checkInputs(g *gorgonia.ExprGraph, scale, bias *gorgonia.Nod
 }
 
 func (b *BatchNorm) refuse(x *gorgonia.Node, err error) error {
-	return fmt.Errorf("batch norm of %q (%v, shape %v), rank %d/%d: %w", x.Name(), x.Type(), x.Shape(), b.g.Rank(), b.g.Size(), err)
+	return fmt.Errorf("batch norm of %q (%v, shape %v), rank %d/%d: %w", called(x), x.Type(), x.Shape(), b.g.Rank(), b.g.Size(), err)
 }
 
 // layersIn is the highest number of a layer in g. It depends on the graph alone, so that equal graphs hash alike on all

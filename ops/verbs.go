@@ -96,7 +96,7 @@ func Send(g *dist.Group, x *gorgonia.Node, peer int) (*gorgonia.Node, error) {
 	if c.out, err = newForm(token); err != nil {
 		return nil, c.refuse(x, err)
 	}
-	return c.apply(x, x.Name())
+	return c.apply(x, called(x))
 }
 
 // Recv is what the matching Send of peer gives: a tensor of the given dtype and shape. It runs after the node after,
@@ -120,7 +120,7 @@ func Recv(g *dist.Group, after *gorgonia.Node, peer int, dt gtensor.Dtype, shape
 	if c.out, err = newForm(dt, shape...); err != nil {
 		return nil, c.refuse(after, err)
 	}
-	return c.apply(after, after.Name())
+	return c.apply(after, called(after))
 }
 
 // Barrier is x, given when every rank has reached it. Its gradient is that of x, without a barrier.
