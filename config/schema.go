@@ -89,8 +89,8 @@ type Data struct {
 
 // DDP is the exchange of gradients.
 type DDP struct {
-	BucketMB      float64 `yaml:"bucket_mb" in:"(0,4096]" help:"MiB of gradients that travel in one collective; fractions are allowed"`
-	FirstBucketMB float64 `yaml:"first_bucket_mb" in:"(0,4096]" help:"MiB of the first bucket, small so that communication starts early; never more than ddp.bucket_mb"`
+	BucketMB      float64 `yaml:"bucket_mb" in:"[0.0009765625,4096]" help:"MiB of gradients that travel in one collective; fractions are allowed, down to 1 KiB"`
+	FirstBucketMB float64 `yaml:"first_bucket_mb" in:"[0.0009765625,4096]" help:"MiB of the first bucket, small so that communication starts early; never more than ddp.bucket_mb"`
 	Overlap       bool    `yaml:"overlap" help:"exchange a bucket while the backward pass goes on; false means after it"`
 	Average       string  `yaml:"average" in:"mean|sum|predivide" help:"what becomes of the gradients of the ranks: mean weighs each sample alike, exactly; sum is that of all samples' gradients, data.global_batch times the mean; predivide is mean, divided before the sum, so that narrow numbers do not overflow"`
 	Hook          string  `yaml:"hook" in:"none|powersgd" help:"what makes gradients small before they travel: powersgd sends two thin matrices in place of each matrix (Vogels et al., 2019)"`

@@ -43,6 +43,12 @@ func TestValuesAtOddsWithEachOther(t *testing.T) {
 		{"one batch", []string{"data.limit=128", "data.drop_last=true"}, ""},
 		{"bucket smaller than the first", []string{"ddp.bucket_mb=0.0009765625"}, ""},
 		{
+			"bucket below 1 KiB",
+			[]string{"ddp.bucket_mb=0.0009"},
+			"--set: ddp.bucket_mb: 0.0009 is out of range: at least 0.0009765625 and at most 4096",
+		},
+		{"first bucket below 1 KiB", []string{"ddp.first_bucket_mb=0.0009"}, "--set: ddp.first_bucket_mb: 0.0009 is out of range: at least 0.0009765625 and at most 4096"},
+		{
 			"adamw without decay",
 			[]string{"optim.name=adamw"},
 			"--set: optim.weight_decay: is 0, which makes adamw the same as adam: set it (a usual value is 0.01) or set optim.name to adam",

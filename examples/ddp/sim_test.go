@@ -201,7 +201,7 @@ func TestFailuresAreExplained(t *testing.T) {
 		{"a learning rate without bounds", []string{"optim.lr=1e38", "run.max_steps=20", "log.every=7"}, 1, []string{"the loss is", "lower optim.lr"}},
 		{"a heap too small", []string{"comm.heap_mb=1", "model.hidden=600,600"}, 2, []string{"comm.heap_mb", "1048576 B"}},
 		{"a timeline behind the end", []string{"run.epochs=1", "run.max_steps=0", "log.trace=t.json", "log.trace_steps=10,12"}, 2, []string{"log.trace_steps", "step 10", "10 steps"}},
-		{"a bucket below the least", []string{"ddp.bucket_mb=0.0001"}, 2, []string{"BucketMB", "1 KiB"}},
+		{"a bucket below the least", []string{"ddp.bucket_mb=0.0001"}, 2, []string{"--set: ddp.bucket_mb: 0.0001", "at least 0.0009765625"}},
 	} {
 		o := simulated(t, data, append(test.settings, ranks(2))...)
 		if o.code != test.code {

@@ -35,8 +35,7 @@ func Exchange(c *config.Config) (ddp.Config, error) {
 
 func inMiB(bytes int64) float64 { return float64(bytes) / (1 << 20) }
 
-// Check reports what config.Load cannot know: which settings exclude each other for solver and exchange. Bounds of buckets
-// are told by ddp.Attach, which knows the model.
+// Check reports what config.Load cannot know: which settings exclude each other for solver and exchange.
 func Check(c *config.Config) error {
 	if c.Optim.NoDecay != "" && c.Optim.WeightDecay == 0 {
 		return fmt.Errorf("optim.no_decay: has no effect, because optim.weight_decay is 0: remove it, or set that")
