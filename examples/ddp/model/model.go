@@ -43,7 +43,7 @@ type Model struct {
 // differ in the third digit, and soon their losses. That happens within a hundred steps, as a rule. Tanh is smooth, and the
 // losses of any number of ranks stay together to six digits.
 //
-// Errors: an unknown name, a non-positive width, weights that do not fit.
+// Errors: an unknown name, a non-positive width, more poolings than an image has halves, weights that do not fit.
 func New(cfg Config, weights []*gtensor.Dense) (*Model, error) {
 	b := &builder{Builder: graph.New(cfg.Seed, weights), cfg: cfg, activate: G.Rectify, gain: 2}
 	if cfg.Shapes {
@@ -87,6 +87,11 @@ func (b *builder) cnn() *G.Node {
 	h := b.Do(func() (*G.Node, error) { return G.Reshape(b.x, gtensor.Shape{b.cfg.Batch, 1, rows, cols}) })
 	kernel, pad := b.cfg.Kernel, b.cfg.Kernel/2
 	for i, out := range b.cfg.Channels {
+		if rows < 2 || cols < 2 {
+			b.Fail(fmt.Errorf("%d channels: the pooling of %d convolutions halves an image of %dx%d to %dx%d, which has no half: use %d at most",
+				len(b.cfg.Channels), i, b.cfg.Rows, b.cfg.Cols, rows, cols, i))
+			return nil
+		}
 		w := b.param(fmt.Sprintf("conv%d.weight", i+1), in*kernel*kernel, out, in, kernel, kernel)
 		h = b.Do(func() (*G.Node, error) {
 			return G.Conv2d(h, w, gtensor.Shape{kernel, kernel}, []int{pad, pad}, []int{1, 1}, []int{1, 1})

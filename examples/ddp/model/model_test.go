@@ -137,6 +137,12 @@ func TestNewRefuses(t *testing.T) {
 	if _, err := New(bad, nil); err == nil {
 		t.Error("width 0 accepted")
 	}
+	deep := small("cnn")
+	deep.Rows, deep.Cols, deep.Channels = 8, 9, []int{1, 1, 1, 1}
+	const want = `model "cnn": 4 channels: the pooling of 3 convolutions halves an image of 8x9 to 1x1, which has no half: use 3 at most`
+	if _, err := New(deep, nil); err == nil || err.Error() != want {
+		t.Errorf("error %v, want %s", err, want)
+	}
 	if _, err := New(small("rnn"), nil); err == nil {
 		t.Error("unknown name accepted")
 	}
