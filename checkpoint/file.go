@@ -63,7 +63,7 @@ func (f *File) Header() *Header { return f.header }
 // Read fills dst with the elements of a tensor from offset on.
 //
 // Errors: ErrInvalid for a name that is not there, another dtype or elements beyond the end; ErrCorrupt for a file that
-// has become shorter.
+// has become shorter; ErrClosed.
 func (f *File) Read(name string, offset int, dst tensor.Buffer) error {
 	i, ok := f.find[name]
 	if !ok {
@@ -89,6 +89,14 @@ func (f *File) readAt(e *Entry, offset int, p []byte) error {
 	if errors.Is(err, io.EOF) {
 		err = fmt.Errorf("%w: the file has become shorter", ErrCorrupt)
 	}
+	return unlessClosed(err)
+}
+
+// unlessClosed is err, or ErrClosed for that of a file that has been closed.
+func unlessClosed(err error) error {
+	if errors.Is(err, os.ErrClosed) {
+		return ErrClosed
+	}
 	return err
 }
 
@@ -105,8 +113,13 @@ func readable(dt tensor.DType, n, offset int, dst tensor.Buffer) error {
 	return nil
 }
 
-// Close closes the file.
-func (f *File) Close() error { return f.f.Close() }
+// Close closes the file. Idempotent.
+func (f *File) Close() error {
+	if err := f.f.Close(); !errors.Is(err, os.ErrClosed) {
+		return err
+	}
+	return nil
+}
 
 // NamedTensor is a tensor for WriteFile.
 type NamedTensor struct {

@@ -235,7 +235,7 @@ func (c *Checkpoint) Lookup(name string) (Tensor, bool) {
 // Read fills dst with the elements of a tensor from offset on, in C order, whatever files have them.
 //
 // Errors: ErrInvalid for a name that is not there, another dtype, elements beyond the end, memory that is not on the
-// host; ErrCorrupt for a file that has become shorter; those of the file system.
+// host; ErrCorrupt for a file that has become shorter; ErrClosed; those of the file system.
 func (c *Checkpoint) Read(name string, offset int, dst tensor.Buffer) error {
 	i, ok := c.find[name]
 	if !ok {
@@ -276,7 +276,7 @@ func (c *Checkpoint) near(name string) string {
 	return ""
 }
 
-// Close closes the files.
+// Close closes the files. Idempotent.
 func (c *Checkpoint) Close() error {
 	if err := c.closeFiles(); err != nil {
 		return fmt.Errorf("checkpoint: %w", err)
@@ -288,9 +288,7 @@ func (c *Checkpoint) Close() error {
 func (c *Checkpoint) closeFiles() error {
 	var errs []error
 	for _, f := range c.files {
-		if err := f.Close(); !errors.Is(err, os.ErrClosed) {
-			errs = append(errs, err)
-		}
+		errs = append(errs, f.Close())
 	}
 	return errors.Join(errs...)
 }

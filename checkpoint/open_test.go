@@ -191,6 +191,34 @@ func TestOpenCheckpointOutlivesItsFolder(t *testing.T) {
 	closed(t, c)
 }
 
+func TestWhatIsClosedIsNotRead(t *testing.T) {
+	o := Options{Dir: t.TempDir()}
+	mustSave(t, o, 7)
+	c := open(t, o.Dir)
+	path := filepath.Join(t.TempDir(), "model.safetensors")
+	if _, _, err := c.Merge(path); err != nil {
+		t.Fatal(err)
+	}
+	f, err := OpenFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name, element := model()[0].Name, elements(model()[0], 7, 0, 1)
+	for _, closer := range []interface{ Close() error }{c, c, f, f} {
+		if err := closer.Close(); err != nil {
+			t.Errorf("Close of a %T: %v", closer, err)
+		}
+	}
+	_, _, merge := c.Merge(path)
+	for call, err := range map[string]error{
+		"Verify": c.Verify(), "Merge": merge, "Read": c.Read(name, 0, element), "File.Read": f.Read(name, 0, element),
+	} {
+		if !errors.Is(err, ErrClosed) {
+			t.Errorf("%s of what is closed: %v, want ErrClosed", call, err)
+		}
+	}
+}
+
 func TestKeepLeavesTheNewest(t *testing.T) {
 	o := Options{Dir: t.TempDir(), Size: 1, Keep: 2}
 	steps := func() (names []string) {

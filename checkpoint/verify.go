@@ -12,7 +12,7 @@ import (
 
 // Verify reads every file once, several at a time, and compares its checksum with the manifest's.
 //
-// Errors: ErrCorrupt, with every file that is broken.
+// Errors: ErrCorrupt, with every file that is broken; ErrClosed.
 func (c *Checkpoint) Verify() error {
 	if err := c.verify(); err != nil {
 		return fmt.Errorf("checkpoint: %s: %w", c.path, err)
@@ -49,7 +49,7 @@ func (f *File) verify(info *FileInfo, buffer []byte) error {
 			break
 		}
 		if err != nil {
-			return fmt.Errorf("%s: %w", f.name, err)
+			return fmt.Errorf("%s: %w", f.name, unlessClosed(err))
 		}
 	}
 	if got := fmt.Sprintf("%08x", sum); total != info.Bytes || got != info.CRC32C {
