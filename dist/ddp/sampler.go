@@ -31,8 +31,10 @@ func (c SamplerConfig) Validate() error {
 		return fmt.Errorf("sampler: %w: %d samples, want at least 1", dist.ErrInvalid, c.Samples)
 	case c.GlobalBatch < 1:
 		return fmt.Errorf("sampler: %w: a global batch of %d, want at least 1", dist.ErrInvalid, c.GlobalBatch)
-	case c.Size < 0 || c.Rank < 0 || c.Rank >= size:
-		return fmt.Errorf("sampler: %w: rank %d of %d", dist.ErrInvalid, c.Rank, c.Size)
+	case c.Size < 0:
+		return fmt.Errorf("sampler: %w: %d ranks", dist.ErrInvalid, c.Size)
+	case c.Rank < 0 || c.Rank >= size:
+		return fmt.Errorf("sampler: %w: rank %d of %d", dist.ErrInvalid, c.Rank, size)
 	case c.DropLast && c.GlobalBatch > c.Samples:
 		return fmt.Errorf("sampler: %w: DropLast leaves nothing of %d samples in batches of %d", dist.ErrInvalid, c.Samples, c.GlobalBatch)
 	}

@@ -231,6 +231,11 @@ func TestSamplerConfigIsChecked(t *testing.T) {
 			t.Errorf("%s: NewSampler is %v", c.name, err)
 		}
 	}
+	alone := good
+	alone.Size = 0 // which is 1
+	if _, err := ddp.NewSampler(alone); err == nil || !strings.Contains(err.Error(), "rank 1 of 1") {
+		t.Errorf("rank 1 of a Size of 0: NewSampler is %v", err)
+	}
 	if _, err := ddp.NewSampler(good); err != nil {
 		t.Errorf("a good config: %v", err)
 	}
