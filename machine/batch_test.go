@@ -352,3 +352,21 @@ func TestABatchOfNothingIsRefused(t *testing.T) {
 	run(t, m)
 	want(t, "cost", n.cost.Value(), before...)
 }
+
+// Pieces of a batch that are of different lengths have the random numbers that the batch has, if each says where it begins.
+func TestPiecesOfABatchDropWhatTheBatchDoes(t *testing.T) {
+	cfg := plain
+	cfg.Seed = 7
+	drop := func(first, rows int) []float64 {
+		g := G.NewGraph()
+		x := G.NewMatrix(g, G.Float32, G.WithName("x"), G.WithShape(rows, 10), G.WithInit(G.Ones()))
+		y := G.Must(G.Dropout(x, 0.5))
+		m := newMachine(t, g, cfg)
+		m.SetFirstSample(uint64(first))
+		run(t, m)
+		return floats(t, y.Value())
+	}
+	if got, want := append(drop(0, 3), drop(3, 2)...), drop(0, 5); !slices.Equal(got, want) {
+		t.Errorf("pieces of 3 and of 2 samples drop %v, and the 5 together %v", got, want)
+	}
+}

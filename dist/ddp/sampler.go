@@ -46,9 +46,13 @@ func (c SamplerConfig) Validate() error {
 //
 //	batch k = order[k*GlobalBatch : (k+1)*GlobalBatch]      (the last may be shorter)
 //
-// and cuts each batch into one piece for each rank, in the order of ranks, whose lengths differ by at most 1. So the
-// batches do not depend on the number of ranks, and in an epoch each sample comes exactly once, to one rank (without
-// DropLast). Ranks agree without talking.
+// and cuts each batch, of n samples, into one piece for each rank, whose lengths differ by at most 1:
+//
+//	piece r = batch[n*r/Size : n*(r+1)/Size]
+//
+// So the batches do not depend on the number of ranks, and in an epoch each sample comes exactly once, to one rank (without
+// DropLast). Ranks agree without talking. The number of a piece's first sample, n*r/Size, is what SetFirstSample of a
+// machine wants, where the graph draws random numbers.
 //
 // It is not for use by several goroutines at once.
 type Sampler struct {

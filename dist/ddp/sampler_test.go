@@ -56,6 +56,9 @@ func globalBatch(t *rapid.T, ranks []*ddp.Sampler) []int {
 		if b.Weight != float64(len(b.Indices)) {
 			t.Fatalf("rank %d: weight %v of %d samples", r, b.Weight, len(b.Indices))
 		}
+		if begin := b.Global * r / len(ranks); len(all) != begin {
+			t.Fatalf("the piece of rank %d of %d begins at sample %d of %d, want %d", r, len(ranks), len(all), b.Global, begin)
+		}
 		shortest, longest = min(shortest, len(b.Indices)), max(longest, len(b.Indices))
 		all = append(all, b.Indices...)
 	}
