@@ -137,6 +137,8 @@ func TestAttachGivesAllRanksTheWeightsOfRank0(t *testing.T) {
 			m := mlp.make(dt, 3, uint64(1+w.Rank()))
 			unused := G.NewVector(m.cost.Graph(), dt, G.WithName("unused"), G.WithShape(1),
 				G.WithValue(tensorOf(dt, []float64{float64(w.Rank())}, 1)))
+			frozen := G.NewVector(m.cost.Graph(), dt, G.WithName("frozen"), G.WithShape(1),
+				G.WithValue(tensorOf(dt, []float64{float64(w.Rank())}, 1)))
 			memory := m.params[0].Value().Uintptr()
 			d, err := ddp.Attach(w, m.cost, append(m.params, unused), ddp.Config{Log: slog.New(slog.DiscardHandler)})
 			if err != nil {
@@ -148,6 +150,9 @@ func TestAttachGivesAllRanksTheWeightsOfRank0(t *testing.T) {
 			}
 			if got, err := elements(unused.Value()); err != nil || got[0] != 0 {
 				return fmt.Errorf("the unused parameter is %v (%v), want rank 0's", got, err)
+			}
+			if got, err := elements(frozen.Value()); err != nil || got[0] != float64(w.Rank()) {
+				return fmt.Errorf("what is no learnable is %v (%v), want what it was", got, err)
 			}
 			if m.params[0].Value().Uintptr() != memory {
 				return errors.New("the weights were moved")

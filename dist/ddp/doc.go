@@ -18,7 +18,9 @@
 // they fill.
 //
 // Attach compares the plan (settings, parameters, buckets, operations) over all ranks before anything is reduced, and
-// copies rank 0's weights to all ranks.
+// copies rank 0's weights of the learnables to all ranks. Every other input is this rank's own, also weights that are frozen
+// and so are no learnables. These must be alike by themselves: from one file, from one seed (gorgonia.GlorotU has another
+// in each process), or by a Broadcast of the group.
 //
 // # The gradient
 //
