@@ -73,6 +73,8 @@ func TestShapes(t *testing.T) {
 		{Shape{Together: true}, cuda.Launch{Grid: [3]uint32{1, 1, 1}, Block: [3]uint32{1, 1, 1}, Together: true}, ""},
 		{Shape{Block: [3]uint32{1025}}, cuda.Launch{}, "a block of [1025 1 1] threads has more than 1024"},
 		{Shape{Block: [3]uint32{1 << 31, 1 << 31, 1 << 31}}, cuda.Launch{}, "has more than 1024"},
+		{Shape{Block: [3]uint32{1, 16, 64}}, cuda.Launch{Grid: [3]uint32{1, 1, 1}, Block: [3]uint32{1, 16, 64}}, ""},
+		{Shape{Block: [3]uint32{1, 1, 65}}, cuda.Launch{}, "a block of [1 1 65] threads has more than 64 in z"},
 		{Shape{Grid: [3]uint32{1 << 31}}, cuda.Launch{}, "a grid of [2147483648 1 1] blocks has more than 2147483647, 65535 or 65535"},
 		{Shape{Grid: [3]uint32{1, 65536}}, cuda.Launch{}, "65535"},
 		{Shape{Grid: [3]uint32{1, 1, 65536}}, cuda.Launch{}, "65535"},

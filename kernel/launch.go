@@ -11,13 +11,14 @@ import (
 // Shape is how many threads run a kernel, and with how much shared memory.
 type Shape struct {
 	Grid     [3]uint32 // blocks in x, y, z; 0 means 1
-	Block    [3]uint32 // threads of a block in x, y, z, at most 1024 in all; 0 means 1
+	Block    [3]uint32 // threads of a block in x, y, z, at most 1024 in all, 64 of them in z; 0 means 1
 	Shared   uint32    // bytes of dynamic shared memory of a block: extern __shared__; at most 48 KiB, or what AllowShared allows
 	Together bool      // the GPU runs all blocks at once, so that they may wait for each other, or Launch is an error
 }
 
 const (
 	mostThreads = 1024      // of a block, on every GPU there is
+	mostDeep    = 64        // of a block in z, likewise
 	freeShared  = 48 << 10  // without asking for more: CUDA C++ Programming Guide, "Compute Capabilities"
 	mostX       = 1<<31 - 1 // blocks of a grid
 	mostYZ      = 1<<16 - 1
@@ -38,6 +39,8 @@ func (s Shape) launch(shared uint32) (cuda.Launch, error) {
 	switch {
 	case threads > mostThreads:
 		return cuda.Launch{}, fmt.Errorf("%w: a block of %v threads has more than %d", dist.ErrInvalid, s.Block, mostThreads)
+	case s.Block[2] > mostDeep:
+		return cuda.Launch{}, fmt.Errorf("%w: a block of %v threads has more than %d in z", dist.ErrInvalid, s.Block, mostDeep)
 	case s.Grid[0] > mostX || s.Grid[1] > mostYZ || s.Grid[2] > mostYZ:
 		return cuda.Launch{}, fmt.Errorf("%w: a grid of %v blocks has more than %d, %d or %d", dist.ErrInvalid, s.Grid, mostX, mostYZ, mostYZ)
 	case s.Shared > shared:
