@@ -24,8 +24,8 @@ type Table struct {
 //
 // Owns: the caller closes the table, before it frees the region.
 // Errors: ErrUnsupported when g runs on no GPU, or a peer's part cannot be addressed from here: then no kernel can, and Put
-// and Get are the way; symmetric.ErrNotAllocated for a region that is freed; ErrInvalid or ErrRoot for one of another group's
-// heap, as far as this rank can tell: one of more or fewer ranks, or where this rank has another number.
+// and Get are the way; symmetric.ErrNotAllocated for a region that is freed, and for nil; ErrInvalid or ErrRoot for one of
+// another group's heap, as far as this rank can tell: one of more or fewer ranks, or where this rank has another number.
 func Peers(g *dist.Group, region symmetric.Region) (*Table, error) {
 	t, err := newTable(g, region)
 	if err != nil {
@@ -61,6 +61,9 @@ const pointerBytes = 8
 
 // addressesOf is where region is on every rank, as a kernel on the device on addresses it.
 func addressesOf(region symmetric.Region, rank, size int, on tensor.Device) ([]uint64, error) {
+	if region == nil {
+		return nil, fmt.Errorf("no region: %w", symmetric.ErrNotAllocated)
+	}
 	all := make([]uint64, size)
 	for r := range all {
 		part, err := region.Peer(r)
