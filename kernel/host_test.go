@@ -22,6 +22,20 @@ func TestHeaderStandsForItsInclude(t *testing.T) {
 	}
 }
 
+// Text that is put together of pieces includes the header once for each; and the first include may be one that the compiler
+// never sees.
+func TestHeaderStandsForEachOfItsIncludes(t *testing.T) {
+	const include = "#include \"symgrad.h\"\n"
+	for _, between := range []string{"int two;\n", "*/\n", "#endif\n"} {
+		got := Source{Name: "k.cu", Text: include + between + include + "int four;\n"}.expanded()
+		want := "#line 1 \"symgrad.h\"\n" + header + "#line 2 \"k.cu\"\n" + between +
+			"#line 1 \"symgrad.h\"\n" + header + "#line 4 \"k.cu\"\nint four;\n"
+		if got != want {
+			t.Errorf("two includes with %q between them become\n%s", between, got)
+		}
+	}
+}
+
 func TestOtherTextIsLeftAlone(t *testing.T) {
 	for _, text := range []string{
 		"int x;", "#include \"other.h\"\n", "// #include \"symgrad.h\"\nint x;\n", "#define symgrad \"symgrad.h\"\n", "",

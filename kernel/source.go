@@ -41,14 +41,14 @@ func (src Source) name() string {
 	return src.Name
 }
 
-// expanded is the text with the header in the place of its include. NVRTC reads no files of ours; a #line behind
-// the header keeps its messages' line numbers those of the text.
+// expanded is the text with the header in the place of each of its includes: it guards itself, as headers do, and which of
+// them the compiler sees is the text's affair. NVRTC reads no files of ours; a #line behind the header keeps its messages'
+// line numbers those of the text.
 func (src Source) expanded() string {
 	lines := strings.SplitAfter(src.Text, "\n")
 	for i, line := range lines {
 		if includes(line) {
 			lines[i] = fmt.Sprintf("#line 1 \"symgrad.h\"\n%s#line %d %q\n", header, i+2, src.name())
-			break
 		}
 	}
 	return strings.Join(lines, "")
