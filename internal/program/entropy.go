@@ -134,14 +134,15 @@ func (e *entropyOf) linear(s *Step, id ID, x float64) (float64, bool) {
 	return regs[el.roots[0]], factor[el.roots[0]]
 }
 
-// isGradient checks that the gradient is that of one of the values that the chain goes through, and ends the chain there.
+// isGradient checks that the gradient is that of one of the values that the chain goes through, and ends the chain there. It
+// is to come behind the product, where CrossEntropy will make both: who reads it may stand before, otherwise.
 func (e *entropyOf) isGradient() bool {
 	if e.grad < 0 {
 		return true
 	}
 	s := &e.p.Steps[e.grad]
 	op, _ := s.Op.(*SoftmaxGrad)
-	if !op.Log || op.Outer != e.op.Outer || op.Axis != e.op.Axis || op.Inner != 1 || s.In[0].Offset != 0 {
+	if e.grad < e.product || !op.Log || op.Outer != e.op.Outer || op.Axis != e.op.Axis || op.Inner != 1 || s.In[0].Offset != 0 {
 		return false
 	}
 	e.scaled = e.f.maker(s.In[1].Value)
@@ -168,7 +169,8 @@ func (e *entropyOf) scale() (float64, bool) {
 	m, ok := s.Op.(*Map)
 	product, _ := e.p.Steps[e.product].Op.(*Map)
 	if !ok || len(s.In) != 1 || len(s.Out) != 1 || !slices.Equal(m.Space, product.Space) || !sameView(m.Space, &s.In[0], &e.targets) ||
-		!tensor.Packed(m.Space, s.Out[0].Strides) || e.f.writtenBetween(e.targets.Value, e.product, e.scaled) {
+		!tensor.Packed(m.Space, s.Out[0].Strides) ||
+		e.f.writtenBetween(e.targets.Value, min(e.product, e.scaled), max(e.product, e.scaled)) {
 		return 0, false
 	}
 	for r, in := range m.Code { // y * c, or -y

@@ -3,6 +3,7 @@ package oracle_test
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -129,6 +130,27 @@ func TestCrossEntropyIsFound(t *testing.T) {
 		x, y := g.input("x", rows, 3), g.input("y", rows, 3)
 		g.lossOf(rows, 3, x, y, g.output("loss"), g.output("dx", rows, 3))
 		wantOps(t, optimized(t, g.p, 1e-5), "map crossentropy")
+	}
+}
+
+// The gradient does not follow from the loss, which a program may have behind it and behind what reads it, or whose targets it
+// may have written in between.
+func TestCrossEntropyStaysWhereItsGradientComesFirst(t *testing.T) {
+	for _, between := range []string{"a reader of the gradient", "other targets"} {
+		g := newGraph(between)
+		x, y, dx := g.input("x", 8, 3), g.input("y", 8, 3), g.output("dx", 8, 3)
+		g.lossOf(8, 3, x, y, g.output("loss"), dx)
+		forward, scaled, grad := g.p.Steps[1:len(g.p.Steps)-2], g.p.Steps[len(g.p.Steps)-2], g.p.Steps[len(g.p.Steps)-1]
+		g.p.Steps = append(slices.Clone(g.p.Steps[:1]), scaled)
+		if between == "other targets" {
+			g.apply("y", program.Mul, 3, []int{8, 3}, view(y, 3, 1), view(y, 3, 1))
+			g.p.Steps = append(append(g.p.Steps, forward...), grad)
+		} else {
+			g.p.Steps = append(g.p.Steps, grad)
+			g.apply("turned", program.Load, 0, []int{8, 3}, view(g.output("turned", 3, 8), 1, 8), view(dx, 3, 1))
+			g.p.Steps = append(g.p.Steps, forward...)
+		}
+		optimized(t, g.p, 1e-5)
 	}
 }
 
