@@ -41,8 +41,8 @@
 // # What a kernel may do with its peers' memory
 //
 // Loads, stores and atomics on a peer's address reach that GPU directly. As with all one-sided access, somebody must order
-// them: a Barrier of the group on the stream behind the kernel, or signals. The header symgrad.h, the only one that can be
-// included besides what NVRTC has built in, is a handful of functions for that:
+// them: a Barrier of the group on the stream behind the kernel, or signals. The header symgrad.h is a handful of functions
+// for that. The text of a Source includes it with no option; files that the text includes cannot:
 //
 //	symgrad_signal(u64 *word, u64 v)              *word = v, visible to all ranks after what this thread wrote before
 //	symgrad_signal_add(u64 *word, u64 v)          *word += v, likewise

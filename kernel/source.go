@@ -11,7 +11,7 @@ import (
 // Source is CUDA C, and how to compile it.
 type Source struct {
 	Name    string   // of the file, for the compiler's messages; "" means "kernel.cu"
-	Text    string   // may include "symgrad.h" and what NVRTC has built in
+	Text    string   // may include "symgrad.h", what NVRTC has built in, and files where Options say
 	Options []string // of NVRTC, such as "--std=c++17" or "--use_fast_math"; the architecture is the stream's device's
 }
 
