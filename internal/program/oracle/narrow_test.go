@@ -26,12 +26,18 @@ func layer(first int) *program.Program {
 	code := []program.Instr{{Op: program.Load}, {Op: program.Tanh}}
 	p.Steps = []program.Step{
 		{Name: "h", Op: &program.Map{Space: []int{rows, in}, Code: code, Stores: []int{1}}, In: []program.View{x}, Out: []program.View{h}},
-		{Name: "y", Op: &program.MatMul{Batch: 1, M: rows, N: out, K: in, Alpha: 1}, In: []program.View{matrix(h, in, 1), matrix(w, out+first, 1)},
-			Out: []program.View{matrix(y, out, 1)}},
-		{Name: "dw", Op: &program.MatMul{Batch: 1, M: in, N: out, K: rows, Alpha: 1}, In: []program.View{matrix(h, 1, in), matrix(dy, out, 1)},
-			Out: []program.View{matrix(dw, out, 1)}},
-		{Name: "dx", Op: &program.MatMul{Batch: 1, M: rows, N: in, K: out, Alpha: 1}, In: []program.View{matrix(dy, out, 1), matrix(w, 1, out+first)},
-			Out: []program.View{matrix(dx, in, 1)}},
+		{
+			Name: "y", Op: &program.MatMul{Batch: 1, M: rows, N: out, K: in, Alpha: 1}, In: []program.View{matrix(h, in, 1), matrix(w, out+first, 1)},
+			Out: []program.View{matrix(y, out, 1)},
+		},
+		{
+			Name: "dw", Op: &program.MatMul{Batch: 1, M: in, N: out, K: rows, Alpha: 1}, In: []program.View{matrix(h, 1, in), matrix(dy, out, 1)},
+			Out: []program.View{matrix(dw, out, 1)},
+		},
+		{
+			Name: "dx", Op: &program.MatMul{Batch: 1, M: rows, N: in, K: out, Alpha: 1}, In: []program.View{matrix(dy, out, 1), matrix(w, 1, out+first)},
+			Out: []program.View{matrix(dx, in, 1)},
+		},
 	}
 	return p
 }
@@ -70,8 +76,10 @@ func roundedBy(p *program.Program) *program.Program {
 				val.DType = tensor.BF16
 				narrow := q.Add(val)
 				for _, from := range [][2]program.ID{{v.Value, narrow}, {narrow, wide}} {
-					q.Steps = append(q.Steps, program.Step{Name: "round", Op: &program.Map{Space: val.Shape, Code: []program.Instr{{Op: program.Load}}, Stores: []int{0}},
-						In: []program.View{q.Whole(from[0])}, Out: []program.View{q.Whole(from[1])}})
+					q.Steps = append(q.Steps, program.Step{
+						Name: "round", Op: &program.Map{Space: val.Shape, Code: []program.Instr{{Op: program.Load}}, Stores: []int{0}},
+						In: []program.View{q.Whole(from[0])}, Out: []program.View{q.Whole(from[1])},
+					})
 				}
 				s.In[k].Value = wide
 			}
