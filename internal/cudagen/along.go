@@ -306,7 +306,7 @@ func (g *generator) kept(c *chain, k, j int) *result {
 				continue
 			}
 			v, w := g.p.Steps[in.step].In[j], g.p.Steps[out.step].Out[m]
-			if v.Value != w.Value || !in.n.walks(&in.n.ins[j], out.n, &out.n.outs[m]) {
+			if v.Value != w.Value || !in.n.walks(&in.n.ins[j], out.n, &out.n.outs[m]) || out.overwrites() {
 				return nil
 			}
 			out.to[m].name = fmt.Sprintf("f%d_%d", l, m)
@@ -314,6 +314,20 @@ func (g *generator) kept(c *chain, k, j int) *result {
 		}
 	}
 	return nil
+}
+
+// overwrites reports whether ph has one number for each row and writes where it reads memory: one thread of a row does that, and
+// others may read later.
+func (ph *phase) overwrites() bool {
+	ins, outs := ph.spans[:len(ph.n.ins)], ph.spans[len(ph.n.ins):]
+	return ph.n.count(true) == 1 && slices.ContainsFunc(outs, func(out span) bool {
+		for j := range ins {
+			if ph.from[j] == nil && meet([]region{ins[j].region}, []region{out.region}) {
+				return true
+			}
+		}
+		return false
+	})
 }
 
 // walks reports whether a in n and b in o are the same elements for the same row, and number in it: of one dim each, or of none.

@@ -3,6 +3,7 @@ package cudagen
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/symgrad/symgrad/internal/program"
@@ -280,6 +281,34 @@ func TestWhatNobodyElseReadsIsNotWritten(t *testing.T) {
 				t.Errorf("it is written: %v, want %v", got, c.written)
 			}
 		})
+	}
+}
+
+// A number that one thread of a row writes over what all of them read is read again, from memory, behind a meeting.
+func TestWhatIsWrittenInPlaceForARowIsReadAgain(t *testing.T) {
+	for _, inPlace := range []bool{false, true} {
+		b := newBare("place")
+		const rows, axis = 300, 1024
+		x, y, roots := b.whole(tensor.F32, bounds{}, rows, axis), b.empty(tensor.F32, rows, axis), b.whole(tensor.F32, bounds{}, rows)
+		from := roots
+		if !inPlace {
+			from = b.whole(tensor.F32, bounds{}, rows)
+		}
+		b.step(&program.Map{Space: []int{rows}, Code: []program.Instr{load(0), apply(program.Sqrt, 0)}, Stores: []int{1}}, views(from), views(roots))
+		b.step(&program.Map{Space: []int{rows, axis}, Code: []program.Instr{load(0), load(1), apply(program.Div, 0, 1)}, Stores: []int{2}},
+			views(x, program.View{Value: roots.Value, Strides: []int{1, 0}}), views(y))
+		b.step(&program.Reduce{Space: []int{rows, axis}, Reduced: []bool{false, true}, Code: []program.Instr{load(0)}}, views(y),
+			views(program.View{Value: b.value(tensor.F32, bounds{}, rows), Strides: []int{1, 0}}))
+		text, steps, err := Generate(b.p, b.target())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, want := launches(steps), []int{1, 0, 0}; !slices.Equal(got, want) {
+			t.Fatalf("steps have %v launches, want %v", got, want)
+		}
+		if kept := strings.Contains(text, "q1 = f0_0;"); kept == inPlace {
+			t.Errorf("in place %t: taken from registers: %t", inPlace, kept)
+		}
 	}
 }
 
