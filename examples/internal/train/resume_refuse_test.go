@@ -151,7 +151,7 @@ func TestRulesThatExcludeEachOther(t *testing.T) {
 		{[]string{"ddp.hook=powersgd", "--verify"}, "ddp.hook=powersgd does not send all of it"},
 		{[]string{"ddp.local_steps=2", "--verify"}, "ddp.local_steps=2 gradients are not exchanged"},
 		{[]string{"ddp.local_steps=2", "optim.ema_decay=0.9"}, "optim.ema_decay=0.9: with ddp.local_steps=2"},
-		{[]string{"ddp.bucket_mb=0.0001"}, "BucketMB"},
+		{[]string{"ddp.bucket_mb=0.0001"}, "ddp.bucket_mb: 0.0001 is out of range"},
 	} {
 		if r := run(t, program, test.set...); r.code != ExitUsage || !strings.Contains(r.err, test.want) {
 			t.Errorf("%v: code %d, %s, want %s", test.set, r.code, r.err, test.want)
