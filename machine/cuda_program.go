@@ -13,7 +13,7 @@ import (
 
 // finishProgram makes what comes from a graph a program that a back half loads: that of a GPU, or of the host.
 func finishProgram(l *lowered, cfg *Config, onGPU bool) error {
-	l.p.Rows = onGPU
+	l.p.Rows, l.p.Again = onGPU, onGPU
 	if onGPU && cfg.Compute == cudaexec.BF16.String() {
 		l.p.Narrow = program.NarrowFrom
 	}

@@ -73,6 +73,9 @@ func (x *join) sweep() int {
 // cheap is the most instructions that are rather done again than kept in memory.
 const cheap = 2
 
+// mostAgain is the most instructions that are rather done again than what they give is read, where functions are.
+const mostAgain = 16
+
 // inline makes step j, a Map or Reduce, compute what it reads as In number k by itself.
 func (x *join) inline(k int) bool {
 	from, to := &x.p.Steps[x.i], &x.p.Steps[x.j]
@@ -92,7 +95,7 @@ func (x *join) inline(k int) bool {
 		return false
 	}
 	code := (&elementwise{m.Space, from.In, m.Code, []int{m.Stores[out]}}).prune()
-	if again := r.repeats() || !x.onlyReader(&v); again && (random || !x.worthAgain(code)) {
+	if again := r.repeats() || !x.onlyReader(&v); again && (random || !x.worthAgain(code) && !x.readsAnyway(code, r)) {
 		return false
 	}
 	return x.write(code, r, k)
@@ -123,6 +126,22 @@ func (x *join) worthAgain(code *elementwise) bool {
 		_, ok := elementsOf(&x.p.Steps[r])
 		return !ok
 	})
+}
+
+// readsAnyway reports whether step j, by whose route r what code computes would be read, reads what code is of as well, so that
+// to compute it again saves memory traffic and costs none, where the program wants that.
+func (x *join) readsAnyway(code *elementwise, r *route) bool {
+	if !x.p.Again || work(code.code) > mostAgain {
+		return false
+	}
+	to := &x.p.Steps[x.j]
+	for _, w := range code.in {
+		w = r.carry(w)
+		if !slices.ContainsFunc(to.In, func(v View) bool { v = r.split(v); return sameView(r.space(), &w, &v) }) {
+			return false
+		}
+	}
+	return len(code.in) > 0
 }
 
 // onlyReader reports whether all that step i makes is read by step j alone, and in one way.

@@ -11,35 +11,42 @@ import (
 const NarrowFrom = 1 << 26
 
 // narrow rounds the operands of large products of f32 to bf16, each value once for all that read it, as share finds out; what
-// makes them writes them so, as fuse finds out. The sums of a product are f32 as before.
+// makes them writes them so, as fuse finds out. The sums of a product are f32 as before. So are results that are there after
+// the run, or that the update of a parameter reads; others, which only go on to the next step, are rounded as well.
 func narrow(p *Program) bool {
 	if p.Narrow <= 0 {
 		return false
 	}
-	n := &narrower{pk: packer{p: p, at: make([]int, len(p.Steps))}}
+	n := &narrower{
+		pk: packer{p: p, at: make([]int, len(p.Steps))}, flow: flowOf(p),
+		of: map[ID]ID{}, round: map[ID]bool{}, only: map[ID]bool{}, kept: map[ID]bool{},
+	}
 	for i := range p.Steps {
-		s := p.Steps[i]
-		if o, ok := s.Op.(*MatMul); ok && n.wants(&s, o) {
-			in, _, _ := p.signature(&s)
-			s.In = slices.Clone(s.In)
-			for k := range s.In {
-				s.In[k] = n.rounded(&s, s.In[k], in[k].Space)
-			}
-			n.changed = true
-		}
-		n.pk.put(i, s, nil)
+		n.choose(i)
+	}
+	for i := range p.Steps {
+		n.step(i)
 	}
 	p.Steps = n.pk.steps
-	return n.changed
+	return len(n.of) > 0 || n.changed
 }
 
 type narrower struct {
 	pk      packer
+	flow    *flow       // as it was before
+	of      map[ID]ID   // the bf16 of values that have one, once it is made
+	round   map[ID]bool // what is rounded behind the step that makes it
+	only    map[ID]bool // of what there is a bf16 and nothing else
+	kept    map[ID]bool // what isKept has found, or is about to find
 	changed bool
 }
 
-// wants reports whether a product is one of f32, and large.
-func (n *narrower) wants(s *Step, o *MatMul) bool {
+// wants reports whether a step is a product of f32, and large.
+func (n *narrower) wants(s *Step) bool {
+	o, ok := s.Op.(*MatMul)
+	if !ok {
+		return false
+	}
 	for _, v := range slices.Concat(s.In, s.Out) {
 		if n.pk.p.Values[v.Value].DType != tensor.F32 {
 			return false
@@ -48,13 +55,114 @@ func (n *narrower) wants(s *Step, o *MatMul) bool {
 	return float64(o.Batch)*float64(o.M)*float64(o.N)*float64(o.K) >= float64(n.pk.p.Narrow)
 }
 
+// choose says what of the operands and of the result of step i is rounded where it is made.
+func (n *narrower) choose(i int) {
+	p := n.pk.p
+	s := &p.Steps[i]
+	if !n.wants(s) {
+		return
+	}
+	in, _, _ := p.signature(s)
+	for k, v := range s.In {
+		if n.flow.maker(v.Value) < 0 || !p.isWhole(&v, in[k].Space) {
+			continue
+		}
+		n.round[v.Value] = true
+		n.only[v.Value] = n.only[v.Value] || n.readBy(v.Value, isReduce)
+	}
+	if v := s.Out[0].Value; n.flow.maker(v) == i && !n.isKept(v) && n.readBy(v, goesByRows) {
+		n.round[v], n.only[v] = true, true
+	}
+}
+
+// readBy reports whether all that read a value are products that want bf16, or are as said.
+func (n *narrower) readBy(id ID, said func(op Op) bool) bool {
+	for _, j := range n.flow.readers[id] {
+		if s := &n.pk.p.Steps[j]; !said(s.Op) && !n.wants(s) {
+			return false
+		}
+	}
+	return true
+}
+
+// isKept reports whether a value, or what Maps make of it element by element, is there after the run, or is exchanged, or given
+// to a function.
+func (n *narrower) isKept(id ID) bool {
+	if kept, known := n.kept[id]; known {
+		return kept
+	}
+	n.kept[id] = n.flow.maker(id) < 0
+	for _, j := range n.flow.readers[id] {
+		s := &n.pk.p.Steps[j]
+		switch s.Op.(type) {
+		case *Collective, *Call:
+			n.kept[id] = true
+		case *Map:
+			for _, v := range s.Out {
+				n.kept[id] = n.isKept(v.Value) || n.kept[id]
+			}
+		}
+	}
+	return n.kept[id]
+}
+
+// step puts step i where it goes, between what widens what it reads and what rounds what it makes.
+func (n *narrower) step(i int) {
+	p := n.pk.p
+	s := p.Steps[i]
+	wants := n.wants(&s)
+	in, _, _ := p.signature(&s)
+	s.In, s.Out = slices.Clone(s.In), slices.Clone(s.Out)
+	for k := range s.In {
+		v := &s.In[k]
+		id, there := n.of[v.Value]
+		switch {
+		case there && (wants || n.only[v.Value] && converts(s.Op)):
+			v.Value = id
+		case wants:
+			*v = n.rounded(&s, *v, in[k].Space)
+			n.changed = true
+		case n.only[v.Value]:
+			v.Value = n.widened(&s, v.Value)
+		}
+	}
+	var behind []Step
+	for k := range s.Out {
+		v := &s.Out[k]
+		if !n.round[v.Value] {
+			continue
+		}
+		id := n.like(v.Value, tensor.BF16)
+		if n.of[v.Value] = id; wants && n.only[v.Value] {
+			v.Value = id
+			continue
+		}
+		behind = append(behind, copyStep(&s, p.Values[id].Shape, p.Whole(v.Value), p.Whole(id), nil))
+	}
+	n.pk.put(i, s, behind)
+}
+
+// like adds a value like another one, of dtype dt.
+func (n *narrower) like(id ID, dt tensor.DType) ID {
+	val := &n.pk.p.Values[id]
+	return n.pk.p.Add(Value{Name: val.Name, DType: dt, Shape: slices.Clone(val.Shape)})
+}
+
+// widened adds the step that makes f32 of the bf16 of a value, for s alone: right before it, so that they can be one.
+func (n *narrower) widened(s *Step, id ID) ID {
+	p := n.pk.p
+	wide := n.like(id, tensor.F32)
+	n.pk.steps = append(n.pk.steps, copyStep(s, p.Values[wide].Shape, p.Whole(n.of[id]), p.Whole(wide), n.pk.moved(s.After)))
+	return wide
+}
+
 // rounded adds the step that rounds what s reads by v, and gives the view of what it makes: of the whole value, if v reaches from
 // its first element to its last, so that other views of it may share that.
 func (n *narrower) rounded(s *Step, v View, space []int) View {
 	p := n.pk.p
 	val := &p.Values[v.Value]
 	from, to, shape := p.Whole(v.Value), v, slices.Clone(val.Shape)
-	if lo, hi := v.bounds(space); lo != 0 || hi != val.Len()-1 {
+	if !p.isWhole(&v, space) {
 		from, shape = v, slices.Clone(space)
 		for d := range space {
 			if v.Strides[d] == 0 {
@@ -71,4 +179,30 @@ func (n *narrower) rounded(s *Step, v View, space []int) View {
 	to.Value = p.Add(Value{Name: val.Name, DType: tensor.BF16, Shape: shape})
 	n.pk.steps = append(n.pk.steps, copyStep(s, shape, from, p.Whole(to.Value), n.pk.moved(s.After)))
 	return to
+}
+
+// isWhole reports whether a view reaches from a value's first element to its last.
+func (p *Program) isWhole(v *View, space []int) bool {
+	lo, hi := v.bounds(space)
+	return lo == 0 && hi == p.Values[v.Value].Len()-1
+}
+
+func isReduce(op Op) bool {
+	_, ok := op.(*Reduce)
+	return ok
+}
+
+// converts reports whether a step takes operands of any type.
+func converts(op Op) bool {
+	_, isMap := op.(*Map)
+	return isMap || isReduce(op)
+}
+
+// goesByRows reports whether a step converts, or can be done row by row together with what does so for it.
+func goesByRows(op Op) bool {
+	switch op.(type) {
+	case *Softmax, *SoftmaxGrad:
+		return true
+	}
+	return converts(op)
 }

@@ -25,6 +25,7 @@ func Optimize(p *Program) error {
 		cleaned(p)
 		collapse(p)
 	}
+	again(p) // behind share, which would undo it
 	if err := Pack(p); err != nil {
 		return err
 	}

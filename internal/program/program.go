@@ -10,7 +10,8 @@ type Program struct {
 	Arena  int64  // bytes of the arena, once Plan has run
 	Clock  ID     // the Outside U64[2] that Rand reads: number of the step, number of this rank's first sample; None if no step needs it
 	Rows   bool   // Plan leaves what is done along the same rows, step by step, to be done row by row
-	Narrow int    // Optimize rounds the operands of products of f32 to bf16 where these are at least so many multiplications; 0 for none
+	Again  bool   // Optimize computes functions again for whoever reads what they are of as well: memory is slower than that
+	Narrow int    // Optimize rounds operands, and results that do not outlast the run, of products of f32 to bf16 where these are at least so many multiplications; 0 for none
 }
 
 // ID is the index of a value in Program.Values.

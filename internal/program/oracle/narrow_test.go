@@ -2,6 +2,7 @@ package oracle_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/symgrad/symgrad/internal/program"
@@ -142,6 +143,130 @@ func TestSmallProductsStayAsTheyAre(t *testing.T) {
 		for i := range p.Values {
 			if p.Values[i].DType != tensor.F32 {
 				t.Errorf("from %d multiplications on: there is a value of %v", narrow, p.Values[i].DType)
+			}
+		}
+	}
+}
+
+// attention is two layers with a softmax between them, its gradients, and the update of a weight. If by hand, what Narrow rounds
+// is rounded by a Map, and taken for f32 again by another one.
+type attention struct {
+	p      *program.Program
+	byHand bool
+}
+
+const attentionSide = 6 // of all matrices
+
+func (a *attention) add(name string, place program.Place) program.View {
+	return a.p.Whole(a.p.Add(program.Value{Name: name, DType: tensor.F32, Shape: []int{attentionSide, attentionSide}, Place: place}))
+}
+
+func (a *attention) step(name string, op program.Op, out program.View, in ...program.View) program.View {
+	a.p.Steps = append(a.p.Steps, program.Step{Name: name, Op: op, In: in, Out: []program.View{out}})
+	return out
+}
+
+func (a *attention) mapped(name string, to program.View, code []program.Instr, in ...program.View) program.View {
+	return a.step(name, &program.Map{Space: []int{attentionSide, attentionSide}, Code: code, Stores: []int{len(code) - 1}}, to, in...)
+}
+
+// round is v as it is, or rounded if by hand.
+func (a *attention) round(v program.View) program.View {
+	if !a.byHand {
+		return v
+	}
+	val := a.p.Values[v.Value]
+	val.Place, val.DType = program.Arena, tensor.BF16
+	narrow := a.p.Whole(a.p.Add(val))
+	val.DType = tensor.F32
+	load := []program.Instr{{Op: program.Load}}
+	a.mapped("round", narrow, load, a.p.Whole(v.Value))
+	wide := a.mapped("widen", a.p.Whole(a.p.Add(val)), load, narrow)
+	return program.View{Value: wide.Value, Strides: v.Strides}
+}
+
+func (a *attention) times(name string, to, x, y program.View) program.View {
+	matrix := func(v program.View) program.View {
+		return program.View{Value: v.Value, Strides: append([]int{0}, v.Strides...)}
+	}
+	a.step(name, &program.MatMul{Batch: 1, M: attentionSide, N: attentionSide, K: attentionSide, Alpha: 1}, matrix(to), matrix(a.round(x)), matrix(a.round(y)))
+	return to
+}
+
+// inRows is a matrix as a softmax over its rows has it.
+func inRows(v program.View) program.View {
+	return program.View{Value: v.Value, Strides: append(slices.Clone(v.Strides), 1)}
+}
+
+func transposed(v program.View) program.View {
+	return program.View{Value: v.Value, Strides: []int{v.Strides[1], v.Strides[0]}}
+}
+
+// build is the program, and its products whose results are bf16.
+func (a *attention) build() (narrow []string) {
+	const n = attentionSide
+	a.p = &program.Program{Name: "attention", Clock: program.None}
+	x, w, dy, b := a.add("x", program.Outside), a.add("w", program.Outside), a.add("dy", program.Outside), a.add("b", program.Outside)
+	m, db := a.add("m", program.Outside), a.add("db", program.Outside)
+	y, dx, dh := a.add("y", program.Outside), a.add("dx", program.Outside), a.add("dh", program.Arena)
+	temp := func(name string) program.View { return a.add(name, program.Arena) }
+
+	h := a.round(a.times("h", temp("h"), x, w))
+	g := a.mapped("g", temp("g"), []program.Instr{{Op: program.Load}, {Op: program.Load, A: 1}, {Op: program.Add, B: 1}, {Op: program.Tanh, A: 2}}, h, b)
+	s := a.round(a.times("s", temp("s"), g, transposed(g)))
+	p := temp("p")
+	a.step("p", &program.Softmax{Outer: n, Axis: n, Inner: 1}, inRows(p), inRows(s))
+	a.times("y", y, p, g)
+
+	dp := a.round(a.times("dp", temp("dp"), dy, transposed(g)))
+	ds := temp("ds")
+	a.step("ds", &program.SoftmaxGrad{Outer: n, Axis: n, Inner: 1}, inRows(ds), inRows(p), inRows(dp))
+	a.mapped("dh", dh, []program.Instr{
+		{Op: program.Load}, {Op: program.Square, A: 0}, {Op: program.Const, Value: 1}, {Op: program.Sub, A: 2, B: 1}, {Op: program.Load, A: 1}, {Op: program.Mul, A: 3, B: 4},
+	}, g, ds)
+	column := program.View{Value: db.Value, Strides: []int{0, 1}}
+	a.step("db", &program.Reduce{Space: []int{n, n}, Reduced: []bool{true, false}, Code: []program.Instr{{Op: program.Load}}}, column, a.round(dh))
+	dw := a.times("dw", temp("dw"), transposed(x), dh)
+	a.mapped("m", m, []program.Instr{{Op: program.Load}, {Op: program.Load, A: 1}, {Op: program.Add, B: 1}}, m, dw)
+	a.times("dx", dx, dh, transposed(w))
+	return []string{"h", "s", "dp"}
+}
+
+// Results that only steps compute with are bf16, and so is what besides products only a sum reads; those that outlast the run are f32, and
+// so is what an update reads. A softmax that only its gradient needs in f32 is computed again for it, if the program wants that.
+func TestNarrowResultsStayInTheProgram(t *testing.T) {
+	byHand := attention{byHand: true}
+	byHand.build()
+	want := results(t, byHand.p)
+	for _, again := range []bool{false, true} {
+		a := attention{}
+		narrow := a.build()
+		outside := len(a.p.Values)
+		a.p.Narrow, a.p.Again = 1, again
+		if err := program.Optimize(a.p); err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range a.p.Steps {
+			dt := a.p.Values[s.Out[0].Value].DType
+			switch s.Op.(type) {
+			case *program.MatMul:
+				if wants := slices.Contains(narrow, s.Name); wants != (dt == tensor.BF16) {
+					t.Errorf("%s gives %v:\n%v", s.Name, dt, a.p)
+				}
+			case *program.Reduce:
+				if in := a.p.Values[s.In[0].Value]; in.DType != tensor.BF16 {
+					t.Errorf("%s reads %s, %v", s.Name, in.Name, in.DType)
+				}
+			}
+		}
+		if twice := strings.Count(opsOf(a.p), "softmax ") == 2; twice != again {
+			t.Errorf("again is %v: steps %s", again, opsOf(a.p))
+		}
+		planned(t, a.p)
+		got := results(t, a.p)
+		for id := range program.ID(outside) {
+			if v := &a.p.Values[id]; v.Place == program.Outside && !sameBits(v.DType, got[id], want[id]) {
+				t.Errorf("again is %v: %s has other bits:\n%v", again, v.Name, a.p)
 			}
 		}
 	}

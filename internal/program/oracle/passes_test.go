@@ -120,6 +120,7 @@ func TestPassesKeepResults(t *testing.T) {
 		compare(r, "packed and planned", raw, plain, want, run(r, plain, seed))
 
 		best := clone(raw)
+		best.Again = rapid.Bool().Draw(r, "again")
 		if err := program.Optimize(best); err != nil {
 			r.Fatalf("Optimize: %v\n%v", err, raw)
 		}

@@ -326,3 +326,29 @@ func TestUpdatesInPlaceSeeWhatTheyShould(t *testing.T) {
 	g.apply("after", program.Mul, 1.5, []int{8}, view(after, 1), view(w, 1))
 	same(t, g.p)
 }
+
+// A function that two steps with a product between them read is in memory between them, unless the first reads what it is of as well.
+func TestFunctionsAreComputedAgain(t *testing.T) {
+	for _, test := range []struct {
+		again, reads bool
+		outs         int // of the first step
+	}{{false, true, 2}, {true, false, 2}, {true, true, 1}} {
+		g := newGraph("gate")
+		x, u, w, dx := g.input("x", 3, 4), g.input("u", 3, 4), g.input("w", 4, 4), g.output("dx", 3, 4)
+		s, y, z := g.temp("s", 3, 4), g.temp("y", 3, 4), g.temp("z", 1, 3, 4)
+		shape, of := []int{3, 4}, u
+		if test.reads {
+			of = x
+		}
+		g.apply("s", program.Sigmoid, 0, shape, view(s, 4, 1), view(of, 4, 1))
+		g.apply("y", program.Mul, 0, shape, view(y, 4, 1), view(x, 4, 1), view(s, 4, 1))
+		g.matmul("z", 3, 4, 4, view(y, 0, 4, 1), view(w, 0, 4, 1), view(z, 0, 4, 1))
+		g.apply("dx", program.Mul, 0, shape, view(dx, 4, 1), view(z, 4, 1), view(s, 4, 1))
+		g.p.Again = test.again
+		p := same(t, g.p)
+		wantOps(t, p, "map matmul map")
+		if got := len(p.Steps[0].Out); got != test.outs {
+			t.Errorf("again %v, reads %v: the first step has %d results, want %d\n%v", test.again, test.reads, got, test.outs, p)
+		}
+	}
+}

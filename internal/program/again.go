@@ -1,0 +1,78 @@
+package program
+
+import "slices"
+
+// again computes a softmax anew for its gradient, where what the program keeps of it for others is bf16 or f16 and it comes from as
+// little: both are done row by row, with what makes the one's operand and what reads the other's result, so that the f32 between
+// them need not be in memory at all.
+func again(p *Program) {
+	if !p.Again {
+		return
+	}
+	pk := &packer{p: p, at: make([]int, len(p.Steps))}
+	f := flowOf(p)
+	for j := range p.Steps {
+		s := p.Steps[j]
+		if m, k, ok := f.recomputable(j); ok {
+			in, out := pk.temp(p.Steps[k].In[0].Value, p.Values[p.Steps[k].In[0].Value].Shape), pk.temp(s.In[0].Value, p.Values[s.In[0].Value].Shape)
+			operand, soft := p.Steps[m], p.Steps[k]
+			operand.Out, soft.In, soft.Out = moved(operand.Out, in.Value), moved(soft.In, in.Value), moved(soft.Out, out.Value)
+			pk.steps = append(pk.steps, operand, soft)
+			s.In = slices.Clone(s.In)
+			s.In[0].Value = out.Value
+		}
+		pk.put(j, s, nil)
+	}
+	p.Steps = pk.steps
+}
+
+// moved is the only view of a list, of another value of the same shape.
+func moved(one []View, to ID) []View {
+	return []View{{Value: to, Offset: one[0].Offset, Strides: one[0].Strides}}
+}
+
+// recomputable reports whether step j is the gradient of softmax k, which reads what Map m makes, and these are better done again.
+func (f *flow) recomputable(j int) (m, k int, ok bool) {
+	p := f.p
+	grad, isGrad := p.Steps[j].Op.(*SoftmaxGrad)
+	if !isGrad {
+		return 0, 0, false
+	}
+	y := p.Steps[j].In[0]
+	if k = f.maker(y.Value); k < 0 {
+		return 0, 0, false
+	}
+	soft, isSoftmax := p.Steps[k].Op.(*Softmax)
+	if !isSoftmax || *soft != Softmax(*grad) || !sameView([]int{soft.Outer, soft.Axis, soft.Inner}, &y, &p.Steps[k].Out[0]) {
+		return 0, 0, false
+	}
+	for _, r := range f.readers[y.Value] {
+		if r != j && !p.rounds(&p.Steps[r]) {
+			return 0, 0, false
+		}
+	}
+	x := p.Steps[k].In[0].Value
+	if m = f.maker(x); m < 0 || len(f.readers[x]) != 1 || !f.steady(m, j) {
+		return 0, 0, false
+	}
+	op, isMap := p.Steps[m].Op.(*Map)
+	return m, k, isMap && len(p.Steps[m].Out) == 1 && !has(op.Code, Rand) && p.reads(m) < p.Values[y.Value].Bytes()
+}
+
+// rounds reports whether a step is a copy into elements of half the size.
+func (p *Program) rounds(s *Step) bool {
+	m, ok := s.Op.(*Map)
+	return ok && len(s.In) == 1 && len(s.Out) == 1 && work(m.Code) == 0 && 2*p.Values[s.Out[0].Value].DType.Size() <= p.Values[s.In[0].Value].DType.Size()
+}
+
+// reads is the bytes of all values that step i reads.
+func (p *Program) reads(i int) (bytes int64) {
+	var counted []ID
+	for _, v := range p.Steps[i].In {
+		if !slices.Contains(counted, v.Value) {
+			counted = append(counted, v.Value)
+			bytes += p.Values[v.Value].Bytes()
+		}
+	}
+	return bytes
+}
