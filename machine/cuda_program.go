@@ -6,6 +6,7 @@ import (
 
 	"gorgonia.org/gorgonia"
 
+	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/internal/cudaexec"
 	"github.com/symgrad/symgrad/internal/program"
 	"github.com/symgrad/symgrad/optim"
@@ -14,6 +15,7 @@ import (
 // finishProgram makes what comes from a graph a program that a back half loads: that of a GPU, or of the host.
 func finishProgram(l *lowered, cfg *Config, onGPU bool) error {
 	l.p.Rows, l.p.Again = onGPU, onGPU
+	l.p.Aside = onGPU && !slices.ContainsFunc(l.groups, func(g *dist.Group) bool { return g.Size() > 1 })
 	if onGPU && cfg.Compute == cudaexec.BF16.String() {
 		l.p.Narrow = program.NarrowFrom
 	}

@@ -226,11 +226,15 @@ func (r *rankGraph) compare(t *testing.T, rank int, l *lowered, run oracle.Rank)
 // computed, the factor is there before them, and no gradient is copied.
 func TestExchangeOverlapsTheBackwardPass(t *testing.T) {
 	var r *rankGraph
-	inWorld(t, 1, func(w *dist.World) (err error) {
-		if r, err = newRankGraph(4, 0); err != nil {
+	inWorld(t, 2, func(w *dist.World) error {
+		own, err := newRankGraph(4, 4*w.Rank())
+		if err != nil {
 			return err
 		}
-		return r.attach(w, 4, ddp.Config{BucketMB: 1.0 / 1024, FirstBucketMB: 1.0 / 1024})
+		if w.Rank() == 0 {
+			r = own
+		}
+		return own.attach(w, 4, ddp.Config{BucketMB: 1.0 / 1024, FirstBucketMB: 1.0 / 1024})
 	})
 	l, _, err := r.lower(Config{Name: "exchange"})
 	if err != nil {

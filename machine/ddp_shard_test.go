@@ -161,7 +161,7 @@ func isProgram(t *testing.T, stage int, late bool) {
 	cfg.Stage, cfg.OverlapGather = stage, late
 	name := fmt.Sprintf("stage %d", stage)
 	c := parts{steps: 1, weights: func(int, int) []float64 { return []float64{1} }}
-	n := c.bySteps(t, 1, cfg, Config{Name: name}, optim.Config{Name: optim.Adam, LearningRate: 0.01})[0]
+	n := c.bySteps(t, 2, cfg, Config{Name: name}, optim.Config{Name: optim.Adam, LearningRate: 0.01})[0]
 	got := n.loaded[wholeBatch].p.String() + "\n"
 	golden := fmt.Sprintf("testdata/stage%d.golden", stage)
 	if late {

@@ -35,12 +35,13 @@
 //
 // # Streams and events
 //
-// Compute has a stream of the least priority. Collectives, wherever the program has them, go to the stream of the first group
-// among them, which has the greatest, so that blocks of a collective start before those of a large product; those of the
-// program's Comm stream say that they run beside a computation (dist.Group.Beside). Between the two
-// stand events where a step of the one waits for a step of the other for the first time. A run begins and ends on the groups'
-// stream (on that of Compute where there are no groups): whatever else is queued there comes between runs. Two programs that
-// share memory are ordered by Wait, or by events between what Exec.Stream gives of both.
+// Compute has a stream of the least priority, or, where steps are on Side, of the next one: these have the least. Collectives,
+// wherever the program has them, go to the stream of the first group among them, which has the greatest, so that blocks of a
+// collective start before those of a large product; those of the program's Comm stream say that they run beside a computation
+// (dist.Group.Beside). Between streams stand events where a step of one waits for a step of another for the first time. cuBLAS
+// has a handle, and so a workspace, for each stream with products. A run begins and ends on the groups' stream (on that of
+// Compute where there are no groups): whatever else is queued there comes between runs. Two programs that share memory are
+// ordered by Wait, or by events between what Exec.Stream gives of both.
 //
 // # Groups and replays
 //

@@ -29,11 +29,11 @@ type Exec struct {
 	mul     *products
 	conv    *convolutions
 	comm    *comm
-	streams [streams]*cuda.Stream // that of Comm is the groups'
+	streams [streams]*cuda.Stream // that of Comm is the groups'; one that no step is on is that of Compute
 	home    *cuda.Stream          // where runs begin and end
 	events  []*cuda.Event         // by number in order
-	fork    *cuda.Event           // the beginning of a run, for the other stream
-	join    *cuda.Event           // the end of the other stream
+	fork    *cuda.Event           // the beginning of a run, for the other streams
+	joins   [streams]*cuda.Event  // the end of each other stream
 	room    *cuda.Args
 
 	addr    []uintptr // by value, then the extra slots
@@ -152,36 +152,6 @@ func isClock(p *program.Program, id program.ID) bool {
 	}
 	v := &p.Values[id]
 	return v.Place == program.Outside && v.DType == tensor.U64 && v.Len() == 2
-}
-
-// makeStreams makes the stream of Compute, and the events between it and that of the groups.
-func (x *Exec) makeStreams() error {
-	least, _, err := x.dev.PriorityRange()
-	if err != nil {
-		return err
-	}
-	compute, err := x.dev.NewStream(least)
-	if err != nil {
-		return err
-	}
-	x.streams = [streams]*cuda.Stream{compute, compute}
-	x.home = compute
-	if x.comm != nil {
-		x.home = x.comm.stream.CUDA()
-		x.streams[program.Comm] = x.home
-	}
-	for range x.order.events {
-		e, err := x.dev.NewEvent()
-		if err != nil {
-			return err
-		}
-		x.events = append(x.events, e)
-	}
-	if x.fork, err = x.dev.NewEvent(); err != nil {
-		return err
-	}
-	x.join, err = x.dev.NewEvent()
-	return err
 }
 
 // generate makes the kernels of all steps that no library does.
@@ -338,10 +308,13 @@ func (x *Exec) free() error {
 	if x.mem != nil {
 		errs = append(errs, x.mem.close())
 	}
-	for _, e := range append([]*cuda.Event{x.fork, x.join}, x.events...) {
+	for _, e := range slices.Concat([]*cuda.Event{x.fork}, x.joins[:], x.events) {
 		if e != nil {
 			errs = append(errs, e.Close())
 		}
+	}
+	if s := x.streams[program.Side]; s != nil && s != x.streams[program.Compute] {
+		errs = append(errs, s.Close())
 	}
 	if s := x.streams[program.Compute]; s != nil {
 		errs = append(errs, s.Close())

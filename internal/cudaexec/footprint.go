@@ -54,7 +54,7 @@ func leftByLibraries(p *program.Program) ([]bool, error) {
 	own := make([]bool, len(p.Steps))
 	for i := range own {
 		own[i] = conv[i] == nil
-		if _, ok := p.Steps[i].Op.(*program.MatMul); ok && o.on[i] == program.Compute {
+		if _, ok := p.Steps[i].Op.(*program.MatMul); ok && o.on[i] != program.Comm {
 			q, err := newProduct(p, i, F32)
 			own[i] = err != nil || q == nil
 		}

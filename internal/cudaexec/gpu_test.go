@@ -217,6 +217,29 @@ func TestNarrowProductsLearn(t *testing.T) {
 	}
 }
 
+// Gradients of weights are computed beside the products of the backward pass, by cuBLAS, by kernels of our own, and with copies of
+// operands, step by step and in a graph.
+func TestWhatIsAsideTrains(t *testing.T) {
+	for _, cfg := range []Config{{}, {Eager: true}, {Tune: true, turns: turnAlways}, {CUBLAS: Without}} {
+		b := newBuilder("aside", 5)
+		b.p.Aside = true
+		b.train(options{batch: 48, dims: []int{64, 80, 72, 8}}).plan(t, true)
+		products := 0
+		for i := range b.p.Steps {
+			if _, ok := b.p.Steps[i].Op.(*program.MatMul); ok && b.p.Steps[i].Stream == program.Side {
+				products++
+			}
+		}
+		r := newRig(t, b, cfg, program.Env{})
+		if products != 3 || r.streams[program.Side] == r.streams[program.Compute] {
+			t.Errorf("%d products are aside, want 3", products)
+		}
+		if err := trained(b, r, 8); err != nil {
+			t.Errorf("eager %t, tune %t, blas %q: %v\n%v", cfg.Eager, cfg.Tune, cfg.CUBLAS, err, b.p)
+		}
+	}
+}
+
 func TestTunedProductsAreProducts(t *testing.T) {
 	for _, turns := range []turning{turnWhereFaster, turnAlways} {
 		b := newBuilder("tuned", 1).train(options{batch: 32, dims: []int{64, 32, 8}}).plan(t, true)

@@ -85,7 +85,7 @@ func TestProductsOfTransposedCopiesAreExact(t *testing.T) {
 					t.Fatalf("turns %+v and %+v, want one and none", turn, plain.mul.steps[0].turned)
 				}
 				_, _, without, _ := plain.Footprint()
-				if _, _, with, _ := r.Footprint(); with-without != turn.bytes() || turn.bytes() < int64(min(g.m, g.n)*g.k*g.dt.Size()) {
+				if _, _, with, _ := r.Footprint(); with-without != aligned(turn.bytes()) || turn.bytes() < int64(min(g.m, g.n)*g.k*g.dt.Size()) {
 					t.Errorf("scratch of %d B and %d B without the copy, which has %d B", with, without, turn.bytes())
 				}
 				for run := range 4 {
@@ -138,11 +138,11 @@ func TestProductsShareTheMemoryForCopies(t *testing.T) {
 	for _, q := range r.mul.steps {
 		if q != nil && q.turned != nil {
 			at[q.turned.at]++
-			most = max(most, q.turned.bytes())
+			most = max(most, aligned(q.turned.bytes()))
 		}
 	}
-	if at[r.mul.copies] != 3 || len(at) != 1 || r.mul.bytes != most {
-		t.Errorf("copies of %d B at %v, want 3 at one place of %d B", r.mul.bytes, at, most)
+	if at[r.mul.copies] != 3 || len(at) != 1 || r.mul.scratch() != most {
+		t.Errorf("copies of %d B at %v, want 3 at one place of %d B", r.mul.scratch(), at, most)
 	}
 	if err := trained(b, r, 6); err != nil {
 		t.Error(err)

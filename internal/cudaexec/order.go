@@ -7,10 +7,10 @@ import (
 	"github.com/symgrad/symgrad/internal/program"
 )
 
-// streams is how many streams a program has: Compute and Comm.
-const streams = 2
+// streams is how many streams a program has: Compute, Comm and Side.
+const streams = 3
 
-// turn is when a step is queued among those of the other stream: after waiting for events, and recording one behind it.
+// turn is when a step is queued among those of other streams: after waiting for events, and recording one behind it.
 type turn struct {
 	waits  []int // numbers of events
 	record int   // number of the event behind the step; -1 for none
@@ -19,7 +19,7 @@ type turn struct {
 }
 
 // order is the turns of all steps, with as few events as will do. A step waits only for what its own stream has not waited
-// for before: to have waited for a later step of the other stream is enough.
+// for before: to have waited for a later step of the same stream is enough.
 type order struct {
 	turns  []turn
 	on     []program.Stream // where each step runs
@@ -32,7 +32,7 @@ type order struct {
 // Errors: dist.ErrInvalid for a stream that there is not, and for a step that waits for itself or a later one.
 func newOrder(p *program.Program) (order, error) {
 	o := order{turns: make([]turn, len(p.Steps)), on: make([]program.Stream, len(p.Steps))}
-	var waited [streams]int // by stream: the newest step of the other one, plus 1, that it has waited for
+	var waited [streams][streams]int // by stream: the newest step of each other one, plus 1, that it has waited for
 	compute, between := -1, -1
 	for i := range p.Steps {
 		s := &p.Steps[i]
@@ -42,27 +42,29 @@ func newOrder(p *program.Program) (order, error) {
 		o.turns[i].record = -1
 		o.on[i] = s.Stream
 		_, collective := s.Op.(*program.Collective)
-		last := -1
+		last := [streams]int{-1, -1, -1}
 		switch {
 		case collective && s.Stream == program.Compute:
-			o.on[i], last, between = program.Comm, compute, i
+			o.on[i], last[program.Compute], between = program.Comm, compute, i
 		case s.Stream == program.Compute:
-			compute, last = i, between
+			compute, last[program.Comm] = i, between
 		}
 		for _, j := range s.After {
 			if j < 0 || j >= i {
 				return o, fmt.Errorf("cudaexec: %w: %s waits for step %d, which does not come before it", dist.ErrInvalid, stepName(p, i), j)
 			}
-			if o.on[j] != o.on[i] {
-				last = max(last, j)
+			if from := o.on[j]; from != o.on[i] {
+				last[from] = max(last[from], j)
 			}
 		}
-		o.wait(i, last, &waited[o.on[i]])
+		for from, j := range last {
+			o.wait(i, j, &waited[o.on[i]][from])
+		}
 	}
 	return o, nil
 }
 
-// wait makes step i wait for step last of the other stream, unless its own stream has waited for that, or a later one.
+// wait makes step i wait for step last of another stream, unless its own stream has waited for that, or a later one.
 func (o *order) wait(i, last int, waited *int) {
 	if last < *waited {
 		return

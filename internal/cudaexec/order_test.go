@@ -12,7 +12,7 @@ import (
 	"github.com/symgrad/symgrad/internal/program"
 )
 
-// steps is a program of steps on streams that wait for others: "c", "m 0" is a step of Comm after step 0.
+// steps is a program of steps on streams that wait for others: "c", "m 0" is a step of Comm after step 0, "s" one of Side.
 func steps(lines ...string) *program.Program {
 	p := &program.Program{Name: "steps", Clock: program.None}
 	for i, line := range lines {
@@ -21,6 +21,8 @@ func steps(lines ...string) *program.Program {
 		switch words[0] {
 		case "m":
 			s.Stream = program.Comm
+		case "s":
+			s.Stream = program.Side
 		case "k": // a collective in the order of computing
 			s.Op = &program.Collective{}
 		}
@@ -47,6 +49,8 @@ func TestEventsStandOnlyWhereAStreamHasToWait(t *testing.T) {
 		{"older than waited for", []string{"c", "c", "m 1", "m 0"}, "w[] r-1 w[] r0 w[0] r-1 w[] r-1"},
 		{"a collective among what computes", []string{"c", "c", "k", "c", "c", "k"}, "w[] r-1 w[] r0 w[0] r1 w[1] r-1 w[] r2 w[2] r-1"},
 		{"one that begins, one that ends", []string{"k", "c", "k", "k"}, "w[] r0 w[0] r1 w[1] r-1 w[] r-1"},
+		{"from one to another to the first", []string{"c", "s 0", "c", "m 1", "c 3"}, "w[] r0 w[0] r1 w[] r-1 w[1] r2 w[2] r-1"},
+		{"two at once", []string{"m", "s", "c 0 1", "s 2", "m 2"}, "w[] r0 w[] r1 w[0 1] r2 w[2] r-1 w[2] r-1"},
 		{"two that wait for one", []string{"m", "c 0", "c 0", "m 1", "c 3"}, "w[] r0 w[0] r1 w[] r-1 w[1] r2 w[2] r-1"},
 	} {
 		o, err := newOrder(steps(tt.lines...))
@@ -70,7 +74,7 @@ func TestEventsKeepEveryOrder(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, 7))
 		var lines []string
 		for i := range 1 + rng.IntN(30) {
-			line := []string{"c", "m", "k"}[rng.IntN(3)]
+			line := []string{"c", "m", "k", "s"}[rng.IntN(4)]
 			for range rng.IntN(3) {
 				if i > 0 {
 					line += fmt.Sprint(" ", rng.IntN(i))
@@ -85,7 +89,7 @@ func TestEventsKeepEveryOrder(t *testing.T) {
 		}
 		recorded := make([]int, o.events)
 		before := make([][]bool, len(p.Steps)) // what is certainly done when a step starts
-		last := [streams]int{-1, -1}
+		last := [streams]int{-1, -1, -1}
 		for i := range p.Steps {
 			before[i] = make([]bool, len(p.Steps))
 			join := func(j int) {

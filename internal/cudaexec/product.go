@@ -19,6 +19,9 @@ type product struct {
 	way           // the fastest; without a plan unless some were timed
 	spare   way   // the other one of two that were timed, until it is known that there is memory for the first
 	clear   int64 // bytes of C to be set to 0 instead, where K is 0
+
+	on program.Stream
+	h  *cublas.Handle // of that stream
 }
 
 // way is a plan for a product, as it is or with a transposed copy of an operand.
@@ -163,7 +166,7 @@ func alignOf(p *program.Program, views ...program.View) int {
 }
 
 // queue queues the product on s. room is empty between launches.
-func (q *product) queue(h *cublas.Handle, s *cuda.Stream, addr []uintptr, room *cuda.Args) error {
+func (q *product) queue(s *cuda.Stream, addr []uintptr, room *cuda.Args) error {
 	c := addr[q.c.slot] + uintptr(q.c.offset)
 	if q.gemm.K == 0 {
 		return s.Fill(c, 0, q.clear)
@@ -179,37 +182,39 @@ func (q *product) queue(h *cublas.Handle, s *cuda.Stream, addr []uintptr, room *
 		}
 		return q.plan.Run(s, o)
 	}
-	return h.Gemm(&q.gemm, a, b, c)
+	return q.h.Gemm(&q.gemm, a, b, c)
 }
 
 // products is the MatMul steps of a program that cuBLAS does.
 type products struct {
-	lib    *cublas.Library
-	handle *cublas.Handle
-	steps  []*product // by step; nil for others
-	copies uintptr    // where turns copy operands to: one at a time, as all products are on one stream
-	bytes  int64      // of copies
+	dev     *cuda.Device
+	lib     *cublas.Library
+	handles [streams]*cublas.Handle // of streams with products
+	steps   []*product              // by step; nil for others
+	copies  uintptr                 // where turns copy operands to, stream by stream: one at a time of each
+	room    [streams]int64          // bytes of copies, of each stream
 }
 
 // newProducts opens cuBLAS if p has a MatMul that it takes; nil if not, or where there is no cuBLAS and none was asked for.
 //
 // Errors: those of cublas.Open for a library that was asked for.
-func newProducts(p *program.Program, on []program.Stream, cfg *Config, s *cuda.Stream) (*products, error) {
+func newProducts(p *program.Program, on []program.Stream, cfg *Config, s [streams]*cuda.Stream) (*products, error) {
 	if cfg.CUBLAS == Without {
 		return nil, nil
 	}
-	m := &products{steps: make([]*product, len(p.Steps))}
+	m := &products{dev: cfg.Device, steps: make([]*product, len(p.Steps))}
 	some := false
 	for i := range p.Steps {
-		if _, ok := p.Steps[i].Op.(*program.MatMul); !ok || on[i] != program.Compute {
+		if _, ok := p.Steps[i].Op.(*program.MatMul); !ok || on[i] == program.Comm {
 			continue
 		}
 		q, err := newProduct(p, i, cfg.Compute)
 		if err != nil && !errors.Is(err, dl.ErrUnsupported) {
 			return nil, err
 		}
-		m.steps[i] = q
-		some = some || q != nil
+		if m.steps[i] = q; q != nil {
+			some, q.on = true, on[i]
+		}
 	}
 	if !some {
 		return nil, nil
@@ -224,21 +229,31 @@ func newProducts(p *program.Program, on []program.Stream, cfg *Config, s *cuda.S
 	return m, nil
 }
 
-func (m *products) open(cfg *Config, s *cuda.Stream) error {
+func (m *products) open(cfg *Config, s [streams]*cuda.Stream) error {
 	var err error
 	m.lib, err = cublas.Open(cublas.Config{Path: cfg.CUBLAS, Dirs: cfg.Dirs, CUDA: cfg.Device.Driver().Version()})
 	if err != nil {
 		return err
 	}
-	m.handle, err = m.lib.NewHandle(s, cublas.HandleConfig{})
-	return err
+	for _, q := range m.steps {
+		if q == nil {
+			continue
+		}
+		if m.handles[q.on] == nil {
+			if m.handles[q.on], err = m.lib.NewHandle(s[q.on], cublas.HandleConfig{}); err != nil {
+				return errors.Join(err, m.close())
+			}
+		}
+		q.h = m.handles[q.on]
+	}
+	return nil
 }
 
 // does reports whether cuBLAS does step i.
 func (m *products) does(i int) bool { return m != nil && m.steps[i] != nil }
 
 func (m *products) close() error {
-	if m == nil || m.handle == nil {
+	if m == nil {
 		return nil
 	}
 	var errs []error
@@ -247,5 +262,10 @@ func (m *products) close() error {
 			errs = append(errs, q.way.close(), q.spare.close())
 		}
 	}
-	return errors.Join(append(errs, m.handle.Close(), m.freeCopies())...)
+	for k, h := range m.handles {
+		if m.handles[k] = nil; h != nil {
+			errs = append(errs, h.Close())
+		}
+	}
+	return errors.Join(append(errs, m.freeCopies())...)
 }

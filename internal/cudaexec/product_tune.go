@@ -23,7 +23,7 @@ func (m *products) tune(x *Exec) error {
 		if q == nil {
 			continue
 		}
-		err := q.tune(m.handle)
+		err := q.tune()
 		if err == nil {
 			err = q.tryTurn(x)
 		}
@@ -35,11 +35,11 @@ func (m *products) tune(x *Exec) error {
 }
 
 // tune times algorithms for q. That none is proposed, or that memory for trying is short, leaves q as it is.
-func (q *product) tune(h *cublas.Handle) error {
+func (q *product) tune() error {
 	if q.gemm.K == 0 || q.align < max(q.gemm.DType.Bytes(), q.gemm.Out.Bytes()) {
 		return nil
 	}
-	p, err := h.NewPlan(cublas.PlanDesc{Gemm: q.gemm, AlignBytes: q.align, Candidates: tuneCandidates})
+	p, err := q.h.NewPlan(cublas.PlanDesc{Gemm: q.gemm, AlignBytes: q.align, Candidates: tuneCandidates})
 	if errors.Is(err, dl.ErrUnsupported) || errors.Is(err, cuda.ErrMemory) {
 		return nil
 	}
@@ -59,7 +59,7 @@ func (q *product) tryTurn(x *Exec) error {
 	if t == nil {
 		return nil
 	}
-	p, err := t.time(x, q.align)
+	p, err := t.time(x, q.h, q.align)
 	if errors.Is(err, dl.ErrUnsupported) || errors.Is(err, cuda.ErrMemory) {
 		return nil
 	}
@@ -128,7 +128,7 @@ func (w *way) close() error {
 }
 
 // time is the fastest plan for t's product with the copy before it, which is made of memory that has the operand's size.
-func (t *turned) time(x *Exec, align int) (*cublas.Plan, error) {
+func (t *turned) time(x *Exec, h *cublas.Handle, align int) (*cublas.Plan, error) {
 	if err := x.needOwn(); err != nil {
 		return nil, err
 	}
@@ -143,7 +143,7 @@ func (t *turned) time(x *Exec, align int) (*cublas.Plan, error) {
 		t.aim(x.own, argument{literal, int64(from)}, *t.operand(&o))
 		return t.copy.queue(s, nil, x.room)
 	}
-	p, err := x.mul.handle.NewPlan(cublas.PlanDesc{Gemm: t.gemm, AlignBytes: align, Candidates: tuneCandidates, Before: before})
+	p, err := h.NewPlan(cublas.PlanDesc{Gemm: t.gemm, AlignBytes: align, Candidates: tuneCandidates, Before: before})
 	if failed := x.dev.Free(from); failed != nil {
 		if p != nil {
 			failed = errors.Join(failed, p.Close())
@@ -153,27 +153,27 @@ func (t *turned) time(x *Exec, align int) (*cublas.Plan, error) {
 	return p, err
 }
 
-// place makes room for the largest copy of all turns that were taken.
+// place makes room for the largest copy of all turns that were taken, of each stream.
 //
 // Returns: whether memory is short for it. Owns: m frees it when it closes. Errors: others than cuda.ErrMemory.
-func (m *products) place(v *cuda.Device) (short bool, err error) {
+func (m *products) place() (short bool, err error) {
 	if m == nil {
 		return false, nil
 	}
 	for _, q := range m.steps {
 		if q != nil && q.turned != nil {
-			m.bytes = max(m.bytes, q.turned.bytes())
+			m.room[q.on] = max(m.room[q.on], aligned(q.turned.bytes()))
 		}
 	}
-	if m.bytes == 0 {
+	if m.scratch() == 0 {
 		return false, nil
 	}
-	m.copies, err = v.Alloc(m.bytes)
+	m.copies, err = m.dev.Alloc(m.scratch())
 	switch {
 	case errors.Is(err, cuda.ErrMemory):
 		return true, nil
 	case err != nil:
-		return false, fmt.Errorf("cudaexec: %d B for copies of operands: %w", m.bytes, err)
+		return false, fmt.Errorf("cudaexec: %d B for copies of operands: %w", m.scratch(), err)
 	}
 	return false, nil
 }
@@ -183,6 +183,12 @@ func (m *products) aim(k *own) {
 	if m == nil {
 		return
 	}
+	var at [streams]uintptr
+	next := m.copies
+	for s, bytes := range m.room {
+		at[s] = next
+		next += uintptr(bytes)
+	}
 	for _, q := range m.steps {
 		if q == nil || q.turned == nil {
 			continue
@@ -191,7 +197,7 @@ func (m *products) aim(k *own) {
 		if q.turned.second {
 			from = q.b
 		}
-		q.turned.aim(k, from, m.copies)
+		q.turned.aim(k, from, at[q.on])
 	}
 }
 
@@ -211,11 +217,11 @@ func (m *products) dropTurns() error {
 // freeCopies frees the room for copies, if there is.
 func (m *products) freeCopies() error {
 	at := m.copies
-	m.copies, m.bytes = 0, 0
+	m.copies, m.room = 0, [streams]int64{}
 	if at == 0 {
 		return nil
 	}
-	return m.handle.Device().Free(at)
+	return m.dev.Free(at)
 }
 
 // settle closes the ways that were not taken.
@@ -237,5 +243,9 @@ func (m *products) scratch() int64 {
 	if m == nil {
 		return 0
 	}
-	return m.bytes
+	sum := int64(0)
+	for _, bytes := range m.room {
+		sum += bytes
+	}
+	return sum
 }

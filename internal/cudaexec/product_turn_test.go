@@ -142,7 +142,7 @@ func TestNoProductsNeedNoScratch(t *testing.T) {
 	var none *products
 	none.choose(turnAlways)
 	none.aim(nil)
-	short, err := none.place(nil)
+	short, err := none.place()
 	if err = errors.Join(err, none.tune(&Exec{}), none.dropTurns(), none.settle()); err != nil || short || none.scratch() != 0 || none.trials() != nil {
 		t.Errorf("short %t, %d B, %v", short, none.scratch(), err)
 	}
@@ -208,7 +208,7 @@ func TestDroppedTurnsAreDoneAsTheyAre(t *testing.T) {
 	m := inTwoWays([2]float32{5, 4}, [2]float32{4, 5})
 	used, spare := m.plans()
 	m.choose(turnWhereFaster)
-	m.bytes = m.steps[0].turned.bytes() // what place had no memory for
+	m.room[program.Compute] = m.steps[0].turned.bytes() // what place had no memory for
 	if m.steps[0].turned == nil || m.steps[1].turned != nil || m.scratch() == 0 {
 		t.Fatalf("turned %+v and %+v", m.steps[0].turned, m.steps[1].turned)
 	}
@@ -230,7 +230,7 @@ func TestDroppedTurnsAreDoneAsTheyAre(t *testing.T) {
 	if again, _ := m.plans(); !slices.Equal(again, used) {
 		t.Error("turns that are dropped twice come back")
 	}
-	if short, err := m.place(nil); short || err != nil || m.scratch() != 0 {
+	if short, err := m.place(); short || err != nil || m.scratch() != 0 {
 		t.Errorf("products without turns need %d B: short %t, %v", m.scratch(), short, err)
 	}
 	if err := m.settle(); err != nil {
@@ -241,7 +241,7 @@ func TestDroppedTurnsAreDoneAsTheyAre(t *testing.T) {
 	}
 }
 
-// What is copied is the operand, to the room that all turns have in common.
+// What is copied is the operand, to the room that all turns of a stream have in common.
 func TestTurnsAreAimedAtTheirRoom(t *testing.T) {
 	m := inTwoWays([2]float32{5, 4}, [2]float32{5, 4}, [2]float32{4, 5})
 	for i, q := range m.steps[:3] {
@@ -249,11 +249,18 @@ func TestTurnsAreAimedAtTheirRoom(t *testing.T) {
 	}
 	m.choose(turnWhereFaster)
 	m.steps[1].turned.second = true
-	m.copies = 1 << 20
-	m.aim(&own{})
-	for i, want := range []argument{{0, 4}, {11, 8}} {
-		if c := m.steps[i].turned; c.at != 1<<20 || c.copy.args[0] != want {
-			t.Errorf("step %d copies %v to %#x, want %v", i, c.copy.args, c.at, want)
+	for _, on := range []program.Stream{program.Compute, program.Side} {
+		m.steps[1].on = on
+		m.copies, m.room = 1<<20, [streams]int64{program.Compute: 512, program.Side: 256}
+		m.aim(&own{})
+		second := m.copies
+		if on == program.Side {
+			second += 512
+		}
+		for i, want := range []argument{{0, 4}, {11, 8}} {
+			if c := m.steps[i].turned; c.at != []uintptr{1 << 20, second}[i] || c.copy.args[0] != want {
+				t.Errorf("step %d, on %v, copies %v to %#x, want %v", i, on, c.copy.args, c.at, want)
+			}
 		}
 	}
 	if c := m.steps[2].spare.turned; c.at != 0 || c.copy.args != nil {

@@ -83,17 +83,15 @@ type segment struct {
 // cuts is the segments of p: each step by itself if fine, else each collective, and what computes between waits.
 func cuts(p *program.Program, o *order, fine bool) []segment {
 	var list []segment
-	open := -1 // the segment of Compute that goes on
+	open := [streams]int{-1, -1, -1} // the segments that go on
 	for i := range p.Steps {
 		s := o.on[i]
-		if fine || s == program.Comm || open < 0 || len(o.turns[i].waits) > 0 || o.turns[i].behind {
+		if fine || s == program.Comm || open[s] < 0 || len(o.turns[i].waits) > 0 || o.turns[i].behind {
 			list = append(list, segment{i, i, s})
-			if s == program.Compute {
-				open = len(list) - 1
-			}
+			open[s] = len(list) - 1
 			continue
 		}
-		list[open].last = i
+		list[open[s]].last = i
 	}
 	return list
 }
@@ -153,12 +151,12 @@ func (s *stamps) read(dev *cuda.Device) error {
 // whole is when the run began and ended.
 func (s *stamps) whole() (begin, end uint64) { return s.times[len(s.times)-2], s.times[len(s.times)-1] }
 
-// spans is the times of the segments of a stream, from the beginning of the run.
-func (s *stamps) spans(stream program.Stream) []span {
+// spans is the times of the segments of streams, from the beginning of the run.
+func (s *stamps) spans(on ...program.Stream) []span {
 	var list []span
 	begin, _ := s.whole()
 	for k, g := range s.list {
-		if g.stream == stream {
+		if slices.Contains(on, g.stream) {
 			list = append(list, span{since(begin, s.times[2*k]), since(begin, s.times[2*k+1])})
 		}
 	}
@@ -338,7 +336,7 @@ func (x *Exec) coarse(t *Timeline) error {
 	err := x.stamped(t, false, func(s *stamps) {
 		one := *t
 		begin, end := s.whole()
-		compute, comm := union(s.spans(program.Compute)), union(s.spans(program.Comm))
+		compute, comm := union(s.spans(program.Compute, program.Side)), union(s.spans(program.Comm))
 		one.Marked, one.Compute, one.Comm = since(begin, end), length(compute), length(comm)
 		one.Exposed = uncovered(comm, compute)
 		all = append(all, one)

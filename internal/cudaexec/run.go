@@ -107,25 +107,16 @@ func (x *Exec) eager(apart bool) error {
 
 // queue queues the whole run: step queues one, on its stream.
 func (x *Exec) queue(step func(i int) error) error {
-	other := x.streams[program.Compute]
-	if other == x.home {
-		other = nil
-	}
 	if m := x.stamps; m != nil {
 		if err := x.put(m, len(m.times)-2, x.home); err != nil {
 			return err
 		}
 	}
-	if other != nil {
-		if err := errors.Join(x.home.Record(x.fork), other.Wait(x.fork)); err != nil {
-			return err
-		}
+	err := x.begins()
+	if err == nil {
+		err = x.steps(step)
 	}
-	err := x.steps(step)
-	if other != nil { // also after an error, so that a capture can end
-		err = errors.Join(err, other.Record(x.join), x.home.Wait(x.join))
-	}
-	if err != nil {
+	if err = errors.Join(err, x.ends()); err != nil { // also after an error, so that a capture can end
 		return err
 	}
 	if m := x.stamps; m != nil {
@@ -137,10 +128,11 @@ func (x *Exec) queue(step func(i int) error) error {
 }
 
 func (x *Exec) steps(step func(i int) error) error {
+	single := x.others() == [streams]*cuda.Stream{}
 	for i := range x.p.Steps {
 		t := &x.order.turns[i]
 		s := x.streams[x.order.on[i]]
-		if s == x.streams[0] && s == x.streams[1] { // one stream: the order is that of the steps
+		if single { // the order is that of the steps
 			if err := step(i); err != nil {
 				return err
 			}
@@ -171,7 +163,7 @@ func (x *Exec) step(i int) error {
 	case x.comm != nil && x.comm.steps[i] != nil:
 		err = x.communicate(i)
 	case x.mul.does(i):
-		err = x.mul.steps[i].queue(x.mul.handle, s, x.addr, x.room)
+		err = x.mul.steps[i].queue(s, x.addr, x.room)
 	case x.conv.does(i):
 		err = x.conv.queue(i, x.addr)
 	default:

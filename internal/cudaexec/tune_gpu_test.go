@@ -213,7 +213,7 @@ func TestTurnsAreDroppedWhereMemoryIsShort(t *testing.T) {
 	if q.turned == nil || m.copies == 0 || q.spare.plan != nil {
 		t.Fatalf("%+v", q)
 	}
-	plain, err := m.handle.NewPlan(cublas.PlanDesc{Gemm: q.gemm, AlignBytes: q.align})
+	plain, err := q.h.NewPlan(cublas.PlanDesc{Gemm: q.gemm, AlignBytes: q.align})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -234,8 +234,8 @@ func TestTurnsAreDroppedWhereMemoryIsShort(t *testing.T) {
 	}
 	large := &turned{cols: 1 << 20, to: 1 << 22} // 16 TiB
 	large.gemm.DType = cublas.F32
-	m = &products{handle: m.handle, steps: []*product{{way: way{turned: large}}}}
-	if short, err := m.place(r.v); !short || err != nil || m.copies != 0 {
-		t.Errorf("%d B were found: %t, %v", m.bytes, short, err)
+	m = &products{dev: r.v, steps: []*product{{way: way{turned: large}}}}
+	if short, err := m.place(); !short || err != nil || m.copies != 0 {
+		t.Errorf("%d B were found: %t, %v", m.scratch(), short, err)
 	}
 }

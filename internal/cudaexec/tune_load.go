@@ -28,7 +28,7 @@ func (x *Exec) openLibraries() error {
 		x.mul.choose(x.cfg.turns)
 	}
 	if err == nil {
-		short, err = x.mul.place(x.dev)
+		short, err = x.mul.place()
 	}
 	if err == nil {
 		err = x.conv.place(x.p)
@@ -46,15 +46,15 @@ func (x *Exec) openLibraries() error {
 
 // timeLibraries asks the libraries for what the steps need, and gives what they have timed. It works on no group.
 func (x *Exec) timeLibraries() ([]*trial, error) {
-	on, s := x.order.on, x.streams[program.Compute]
+	on := x.order.on
 	var err error
-	if x.mul, err = newProducts(x.p, on, &x.cfg, s); err != nil {
+	if x.mul, err = newProducts(x.p, on, &x.cfg, x.streams); err != nil {
 		return nil, err
 	}
 	if err = x.mul.tune(x); err != nil {
 		return nil, err
 	}
-	if x.conv, err = newConvolutions(x.p, on, &x.cfg, s); err != nil {
+	if x.conv, err = newConvolutions(x.p, on, &x.cfg, x.streams[program.Compute]); err != nil {
 		return nil, err
 	}
 	return append(x.mul.trials(), x.conv.trials()...), nil

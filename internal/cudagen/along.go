@@ -62,12 +62,14 @@ func (g *generator) along(i int) chain {
 		c.lanes = min(1024, ceilPower(c.axis/laneElems))
 	}
 	params := map[address]bool{}
+	joined := 0 // phases; one behind them may be for the next, which goes on from them
 	for j := i; j < len(g.p.Steps) && c.axis <= c.lanes*mostElems; j++ {
 		if j > i && !g.waitsNoMore(i, j) {
 			break
 		}
 		ph, ok := g.phase(j, &c)
-		if !ok || !c.takes(&ph) {
+		goesOn := ok && (len(c.phases) == 0 || c.goesOn(&ph, joined))
+		if !ok || !c.takes(&ph) || !goesOn && joined < len(c.phases) {
 			break
 		}
 		for _, a := range g.addresses(j) {
@@ -76,8 +78,11 @@ func (g *generator) along(i int) chain {
 		if len(params) > MostArgs-1 { // and the clock
 			break
 		}
-		c.phases = append(c.phases, ph)
+		if c.phases = append(c.phases, ph); goesOn {
+			joined = len(c.phases)
+		}
 	}
+	c.phases = c.phases[:joined]
 	return c
 }
 
@@ -224,24 +229,33 @@ func (g *generator) span(n *nest, a *access, v program.View, write bool) span {
 	return s
 }
 
-// takes reports whether ph goes on from the phases of c, if there are any: it reads what one has written, and what of its and
-// their memory is the same, and written, is the same row's.
+// takes reports whether ph can be done row by row behind the phases of c: what of its and their memory is the same, and written,
+// is the same row's.
 func (c *chain) takes(ph *phase) bool {
-	goesOn := len(c.phases) == 0
 	for k := range c.phases {
 		for _, x := range c.phases[k].spans {
 			for _, y := range ph.spans {
-				if !x.write && !y.write || !meet([]region{x.region}, []region{y.region}) {
-					continue
-				}
-				if !x.alike(&y) {
+				if (x.write || y.write) && meet([]region{x.region}, []region{y.region}) && !x.alike(&y) {
 					return false
 				}
-				goesOn = goesOn || x.write && !y.write
 			}
 		}
 	}
-	return goesOn
+	return true
+}
+
+// goesOn reports whether ph reads what one of the first n phases of c has written.
+func (c *chain) goesOn(ph *phase, n int) bool {
+	for k := range c.phases[:n] {
+		for _, x := range c.phases[k].spans {
+			for _, y := range ph.spans {
+				if x.write && !y.write && meet([]region{x.region}, []region{y.region}) {
+					return true
+				}
+			}
+		}
+	}
+	return false
 }
 
 // alike reports whether a row of x and another row of y have no bytes in common.

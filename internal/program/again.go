@@ -14,16 +14,27 @@ func again(p *Program) {
 	for j := range p.Steps {
 		s := p.Steps[j]
 		if m, k, ok := f.recomputable(j); ok {
-			in, out := pk.temp(p.Steps[k].In[0].Value, p.Values[p.Steps[k].In[0].Value].Shape), pk.temp(s.In[0].Value, p.Values[s.In[0].Value].Shape)
+			x, y := p.Steps[k].In[0].Value, s.In[0].Value
+			in, out := pk.temp(x, p.Values[x].Shape), pk.temp(y, p.Values[y].Shape)
 			operand, soft := p.Steps[m], p.Steps[k]
 			operand.Out, soft.In, soft.Out = moved(operand.Out, in.Value), moved(soft.In, in.Value), moved(soft.Out, out.Value)
-			pk.steps = append(pk.steps, operand, soft)
+			pk.before(j, &s, operand, soft)
 			s.In = slices.Clone(s.In)
 			s.In[0].Value = out.Value
 		}
 		pk.put(j, s, nil)
 	}
 	p.Steps = pk.steps
+}
+
+// before adds steps before s, which is step j, and before what widens the gradient for it, so that this comes right before s.
+func (pk *packer) before(j int, s *Step, steps ...Step) {
+	at := len(pk.steps)
+	if at > 0 && pk.steps[at-1].outOf(s.In[1].Value) >= 0 && converts(pk.steps[at-1].Op) {
+		at--
+		pk.at[j-1] += len(steps)
+	}
+	pk.steps = slices.Insert(pk.steps, at, steps...)
 }
 
 // moved is the only view of a list, of another value of the same shape.

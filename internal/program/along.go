@@ -3,8 +3,8 @@ package program
 import "slices"
 
 // keptSpans is spans in which what a run of steps touches is in use until its end: Maps, Reduces and softmaxes, one after the
-// other, each of which reads what one before it has made. A back half that does such a run row by row needs what it reads until
-// the last row is done. A Map may still write in place.
+// other, each of which reads what one before it has made, or makes what the next one reads besides that. A back half that does
+// such a run row by row needs what it reads until the last row is done. A Map may still write in place.
 func (p *Program) keptSpans(spans []span) []span {
 	kept := slices.Clone(spans)
 	for i := 0; i < len(p.Steps); {
@@ -20,13 +20,22 @@ func (p *Program) keptSpans(spans []span) []span {
 	return kept
 }
 
+// leadsInto reports whether the step behind step j, on its stream, reads what j makes and goes on from a run.
+func (p *Program) leadsInto(j int, goesOn func(v View) bool) bool {
+	if j+1 == len(p.Steps) || p.Steps[j+1].Stream != p.Steps[j].Stream {
+		return false
+	}
+	next := &p.Steps[j+1]
+	return slices.ContainsFunc(next.In, goesOn) && slices.ContainsFunc(p.Steps[j].Out, func(v View) bool { return readsValue(next, v.Value) })
+}
+
 // runFrom is the end of the run that begins with step i.
 func (p *Program) runFrom(i int) int {
 	var made []ID
 	for j := i; j < len(p.Steps); j++ {
 		s := &p.Steps[j]
 		goesOn := func(v View) bool { return slices.Contains(made, v.Value) }
-		if s.Stream != p.Steps[i].Stream || j > i && !slices.ContainsFunc(s.In, goesOn) {
+		if s.Stream != p.Steps[i].Stream || j > i && !slices.ContainsFunc(s.In, goesOn) && !p.leadsInto(j, goesOn) {
 			return j
 		}
 		switch s.Op.(type) {

@@ -15,9 +15,10 @@
 // # From a graph to memory
 //
 // A program comes in three forms. Raw: steps in the order of the graph, any views, everything on the Compute stream.
-// Packed: views are what operations demand, and collectives may be on the Comm stream; Pack makes it so, and Optimize does,
-// which makes the program fast as well. Planned: Arena values have their bytes. Each form runs and gives the same results;
-// package oracle says which, and tests compare the forms with each other on random programs. Validate checks any of them.
+// Packed: views are what operations demand, collectives may be on the Comm stream, and gradients of weights on Side; Pack makes
+// it so, and Optimize does, which makes the program fast as well. Planned: Arena values have their bytes. Each form runs and
+// gives the same results; package oracle says which, and tests compare the forms with each other on random programs. Validate
+// checks any of them. What Optimize and Plan do for GPUs alone a program asks for: Rows, Again, Aside, Narrow.
 //
 // Values are memory and no variables: a step may write a parameter where it is, or a part of a value. A pass may move or
 // repeat a step only past steps that do not write what it reads; see flow. What passes do away with is values in the arena

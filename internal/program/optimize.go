@@ -1,7 +1,7 @@
 package program
 
 // Optimize rewrites a program into a faster one with the same results, that fetches parameters when it needs them, packs it
-// and puts its collectives on the Comm stream. Plan comes next. It works in place; on an error the program is not fit for
+// and puts its steps on streams. Plan comes next. It works in place; on an error the program is not fit for
 // use.
 //
 // Results keep their bits in f32 and f64, but where a convolution or a cross-entropy is recognised, where products are

@@ -7,7 +7,7 @@ type order struct {
 	clock  [][streamCount]int // of each step: the last step of each stream that is done before it starts, or -1
 }
 
-const streamCount = int(Comm) + 1
+const streamCount = int(Side) + 1
 
 func orderOf(p *Program) *order {
 	o := &order{make([]Stream, len(p.Steps)), make([][streamCount]int, len(p.Steps))}

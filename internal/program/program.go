@@ -11,7 +11,8 @@ type Program struct {
 	Clock  ID     // the Outside U64[2] that Rand reads: number of the step, number of this rank's first sample; None if no step needs it
 	Rows   bool   // Plan leaves what is done along the same rows, step by step, to be done row by row
 	Again  bool   // Optimize computes functions again for whoever reads what they are of as well: memory is slower than that
-	Narrow int    // Optimize rounds operands, and results that do not outlast the run, of products of f32 to bf16 where these are at least so many multiplications; 0 for none
+	Aside  bool   // Optimize puts gradients of weights on the Side stream
+	Narrow int    // Optimize has bf16 for f32 in products of at least so many multiplications; 0 for none. See narrow
 }
 
 // ID is the index of a value in Program.Values.
@@ -81,6 +82,7 @@ type Stream uint8
 const (
 	Compute Stream = iota
 	Comm           // collectives; its steps overlap those of Compute
+	Side           // what products of Compute need not wait for; its steps overlap those of both
 )
 
 // Len is the number of elements of the value.

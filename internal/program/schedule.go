@@ -6,10 +6,10 @@ import (
 )
 
 // schedule puts collectives on the Comm stream, each as early as its operands allow, and the steps that need their
-// results behind those that do not, or where others are on their way already (see hurry). It says in After what waits for
-// what on the other stream. Collectives have one order on every rank, since it follows from them alone (see delay). A fetch
-// (see Rematerialize) is not as early as it could be, which is the beginning: it waits until the values before it are in
-// use, and Plan then gives it the bytes of those that are not any more.
+// results behind those that do not, or where others are on their way already (see hurry); what no product follows from may go to
+// the Side stream (see aside). It says in After what waits for what on other streams. Collectives have one order on every rank,
+// since it follows from them alone (see delay). A fetch (see Rematerialize) is not as early as it could be, which is the
+// beginning: it waits until the values before it are in use, and Plan then gives it the bytes of those that are not any more.
 func schedule(p *Program) {
 	delay(p)
 	for i := range p.Steps {
@@ -29,6 +29,7 @@ func schedule(p *Program) {
 	slices.SortStableFunc(compute, func(a, b int) int { return cmp.Compare(level[a], level[b]) })
 	compute = p.hurry(compute, comm, level, deps, free)
 	p.reorder(compute, comm, deps, &fetching{f, fetch, deps})
+	aside(p)
 	fetch = fetchesOf(flowOf(p))
 	waits(p, dependencies(p, fetch), fetch)
 }
@@ -220,36 +221,72 @@ func (p *Program) reorder(compute, comm []int, deps [][]int, fetches *fetching) 
 	p.Steps = steps
 }
 
-// waits says in After which steps of other streams each step waits for: the last that it depends on, if its stream has not
-// waited for that one already. A fetch waits for all Compute steps before it, since its result gets bytes that they used; a
-// Call comes behind a fetch that is started, and waits for it only if it reads what it gives.
+// waits says in After which steps of other streams each step waits for: the last of each that it depends on, if its stream has
+// not waited for that one already, or for one that has. A fetch waits for all Compute steps before it, since its result gets bytes
+// that they used; a Call comes behind a fetch that is started, and waits for it only if it reads what it gives. Products of Compute
+// wait until Side is not too far behind.
 func waits(p *Program, deps [][]int, fetch []bool) {
-	var seen [streamCount][streamCount]int
+	seen, done := make([]clock, streamCount), make([]clock, len(p.Steps))
 	for s := range seen {
-		for t := range seen[s] {
-			seen[s][t] = -1
-		}
+		seen[s] = never()
 	}
+	var aside []int
 	compute := -1 // the last Compute step
 	for i := range p.Steps {
 		s := &p.Steps[i]
-		last := -1
+		want := never()
 		for _, j := range deps[i] {
-			if p.Steps[j].Stream != s.Stream && !(fetch[j] && comesBehind(s, &p.Steps[j])) {
-				last = max(last, j)
+			if !(fetch[j] && comesBehind(s, &p.Steps[j])) {
+				want[p.Steps[j].Stream] = max(want[p.Steps[j].Stream], j)
 			}
 		}
-		if fetch[i] {
-			last = max(last, compute)
+		switch {
+		case fetch[i]:
+			want[Compute] = max(want[Compute], compute)
+		case s.Stream == Compute && multiplies(s.Op) && len(aside) > farBehind:
+			want[Side] = max(want[Side], aside[len(aside)-1-farBehind])
 		}
-		if s.Stream == Compute {
+		s.After = seen[s.Stream].waitFor(want, s.Stream, done)
+		seen[s.Stream][s.Stream] = i
+		done[i] = seen[s.Stream]
+		switch s.Stream {
+		case Compute:
 			compute = i
-		}
-		if last > seen[s.Stream][otherStream(s.Stream)] {
-			seen[s.Stream][otherStream(s.Stream)] = last
-			s.After = []int{last}
+		case Side:
+			aside = append(aside, i)
 		}
 	}
+}
+
+// clock is the last step of each stream that is known to be done; -1 for none.
+type clock [streamCount]int
+
+func never() (c clock) {
+	for s := range c {
+		c[s] = -1
+	}
+	return c
+}
+
+// waitFor is the steps of other streams than own that are to be waited for, so that those of want are done. done is what is known when
+// each step is done.
+func (c *clock) waitFor(want clock, own Stream, done []clock) (after []int) {
+	for s, j := range want {
+		covered := s == int(own) || j <= c[s]
+		for t, k := range want {
+			covered = covered || t != s && t != int(own) && k > c[t] && done[k][s] >= j
+		}
+		if !covered {
+			after = append(after, j)
+		}
+	}
+	slices.Sort(after)
+	for _, j := range after {
+		for s := range c {
+			c[s] = max(c[s], done[j][s])
+		}
+	}
+	return after
 }
 
 // comesBehind reports whether s, a step that depends on a fetch, is a Call that only has to come after its start.
@@ -257,5 +294,3 @@ func comesBehind(s, fetch *Step) bool {
 	_, call := s.Op.(*Call)
 	return call && !readsValue(s, fetch.Out[0].Value) && s.outOf(fetch.In[0].Value) < 0
 }
-
-func otherStream(s Stream) Stream { return Comm - s }

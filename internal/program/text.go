@@ -165,7 +165,7 @@ func (r Reduction) String() string { return nameOf(reductions[:], int(r), "reduc
 var (
 	roles      = [...]string{"temp", "input", "param", "gradient", "state", "output"}
 	places     = [...]string{"arena", "outside", "constant"}
-	streams    = [...]string{"compute", "comm"}
+	streams    = [...]string{"compute", "comm", "side"}
 	reductions = [...]string{"sum", "max"}
 	scalars    = [...]string{
 		"load", "const", "rand", "neg", "abs", "sign", "ceil", "floor", "sin", "cos", "exp", "log", "log2", "log1p", "expm1",

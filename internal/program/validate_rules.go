@@ -1,6 +1,8 @@
 package program
 
 import (
+	"slices"
+
 	"github.com/symgrad/symgrad/tensor"
 )
 
@@ -21,7 +23,7 @@ func (c *checker) steps() {
 		}
 		c.overlaps(i, in, out)
 		c.dtypes(i)
-		if s.Stream > Comm {
+		if s.Stream > Side {
 			c.add("%s is on no known stream: %d", c.step(i), s.Stream)
 		}
 		for _, j := range s.After {
@@ -183,11 +185,7 @@ func wideOut(op Op, k int) bool {
 func (c *checker) hazards() {
 	c.unwritten()
 	o := orderOf(c.p)
-	var seen [streamCount]bool
-	for _, s := range o.stream {
-		seen[s] = true
-	}
-	if !seen[Compute] || !seen[Comm] {
+	if !slices.ContainsFunc(o.stream, func(s Stream) bool { return s != o.stream[0] }) {
 		return
 	}
 	touches := make([][]touch, len(c.p.Values))

@@ -121,6 +121,7 @@ func TestPassesKeepResults(t *testing.T) {
 
 		best := clone(raw)
 		best.Again = rapid.Bool().Draw(r, "again")
+		best.Aside = rapid.Bool().Draw(r, "aside")
 		if err := program.Optimize(best); err != nil {
 			r.Fatalf("Optimize: %v\n%v", err, raw)
 		}

@@ -1,0 +1,122 @@
+package program
+
+// farBehind is how many steps of Side may be missing when a product of Compute begins: what they read is kept until then.
+const farBehind = 8
+
+// aside puts on the Side stream the products and sums that no product follows from, and what Compute makes of their results: the
+// gradients of weights and biases, and where nothing is exchanged their updates. Products of a backward pass wait for each other, and
+// small ones leave most of a GPU to what runs beside them. Without a product that comes behind such a one all stay where they are.
+func aside(p *Program) {
+	if !p.Aside {
+		return
+	}
+	f := flowOf(p)
+	goesOn := f.goOn()
+	product, beside := false, false
+	for i := range p.Steps {
+		s := &p.Steps[i]
+		_, isMatMul := s.Op.(*MatMul)
+		switch {
+		case s.Stream != Compute:
+		case goesOn[i]:
+			beside = beside || product && multiplies(s.Op)
+		case isMatMul, isReduce(s.Op), f.readsFrom(i, Side):
+			s.Stream = Side
+			product = product || isMatMul
+		}
+	}
+	if beside {
+		p.gather()
+		return
+	}
+	for i := range p.Steps {
+		if s := &p.Steps[i]; s.Stream == Side {
+			s.Stream = Compute
+		}
+	}
+}
+
+// goOn is which steps another one follows from, by way of what values have in them, that is neither a Map nor a Reduce and does not
+// communicate.
+func (f *flow) goOn() []bool {
+	goesOn := make([]bool, len(f.p.Steps))
+	for i := len(goesOn) - 1; i >= 0; i-- {
+		for _, v := range f.p.Steps[i].Out {
+			for _, j := range f.readers[v.Value] {
+				goesOn[i] = goesOn[i] || j > i && (goesOn[j] || stands(&f.p.Steps[j]))
+			}
+		}
+	}
+	return goesOn
+}
+
+// stands reports whether a step is one between which others may change places: neither a Map nor a Reduce, nor one that communicates.
+func stands(s *Step) bool {
+	_, communicates := s.Op.(*Collective)
+	return !communicates && !converts(s.Op)
+}
+
+// readsFrom reports whether step i reads what a step of a stream before it has written.
+func (f *flow) readsFrom(i int, from Stream) bool {
+	for _, v := range f.p.Steps[i].In {
+		for _, j := range f.writers[v.Value] {
+			if j < i && f.p.Steps[j].Stream == from {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// gather puts steps of Compute that come between two that stand before those of Side there, so that what goes on along the same rows
+// is not parted.
+func (p *Program) gather() {
+	deps := dependencies(p, fetchesOf(flowOf(p)))
+	var order []int
+	for i := 0; i < len(p.Steps); {
+		end := i
+		for end < len(p.Steps) && p.Steps[end].Stream != Comm && (p.Steps[end].Stream == Side || !stands(&p.Steps[end])) {
+			end++
+		}
+		order = append(order, p.parted(i, end, deps)...)
+		if end < len(p.Steps) {
+			order = append(order, end)
+		}
+		i = end + 1
+	}
+	steps := make([]Step, len(order))
+	for to, from := range order {
+		steps[to] = p.Steps[from]
+	}
+	p.Steps = steps
+}
+
+// parted is steps from i to end, those of Compute first; as they are if one of these needs one of the others.
+func (p *Program) parted(i, end int, deps [][]int) []int {
+	var first, behind, all []int
+	needs := false
+	for j := i; j < end; j++ {
+		all = append(all, j)
+		if p.Steps[j].Stream == Side {
+			behind = append(behind, j)
+			continue
+		}
+		first = append(first, j)
+		for _, d := range deps[j] {
+			needs = needs || d >= i && p.Steps[d].Stream == Side
+		}
+	}
+	if needs {
+		return all
+	}
+	return append(first, behind...)
+}
+
+// multiplies reports whether a step is a product, or a convolution or one of its gradients.
+func multiplies(op Op) bool {
+	switch op.(type) {
+	case *MatMul, *Conv, *ConvGradInput, *ConvGradFilter:
+		return true
+	}
+	return false
+}
