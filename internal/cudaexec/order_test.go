@@ -148,6 +148,10 @@ func TestMeasuredPartsEndWhereComputingWaits(t *testing.T) {
 	if got := cuts(p, &o, false); !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
+	aside := steps("c", "s 0", "c", "s", "m 1")
+	if o, err := newOrder(aside); err != nil || !slices.Equal(cuts(aside, &o, false), []segment{{0, 2, program.Compute}, {1, 3, program.Side}, {4, 4, program.Comm}}) {
+		t.Errorf("with steps aside: %v, %v", cuts(aside, &o, false), err)
+	}
 	o.turns[2].ahead, o.turns[3].behind = true, true
 	behind := slices.Replace(slices.Clone(want), 0, 2, segment{0, 1, program.Compute}, segment{2, 2, program.Comm}, segment{3, 3, program.Compute})
 	if got := cuts(p, &o, false); !slices.Equal(got, behind) {
