@@ -4,7 +4,7 @@ import "slices"
 
 // again computes a softmax anew for its gradient, where what the program keeps of it for others is bf16 or f16 and it comes from as
 // little: both are done row by row, with what makes the one's operand and what reads the other's result, so that the f32 between
-// them need not be in memory at all.
+// them need not be in memory at all. Functions are computed again by fuse.
 func again(p *Program) {
 	if !p.Again {
 		return
@@ -17,7 +17,7 @@ func again(p *Program) {
 			x, y := p.Steps[k].In[0].Value, s.In[0].Value
 			in, out := pk.temp(x, p.Values[x].Shape), pk.temp(y, p.Values[y].Shape)
 			operand, soft := p.Steps[m], p.Steps[k]
-			operand.Out, soft.In, soft.Out = moved(operand.Out, in.Value), moved(soft.In, in.Value), moved(soft.Out, out.Value)
+			operand.Out, soft.In, soft.Out = ofValue(operand.Out, in.Value), ofValue(soft.In, in.Value), ofValue(soft.Out, out.Value)
 			pk.before(j, &s, operand, soft)
 			s.In = slices.Clone(s.In)
 			s.In[0].Value = out.Value
@@ -37,8 +37,8 @@ func (pk *packer) before(j int, s *Step, steps ...Step) {
 	pk.steps = slices.Insert(pk.steps, at, steps...)
 }
 
-// moved is the only view of a list, of another value of the same shape.
-func moved(one []View, to ID) []View {
+// ofValue is the only view of a list, of another value of the same shape.
+func ofValue(one []View, to ID) []View {
 	return []View{{Value: to, Offset: one[0].Offset, Strides: one[0].Strides}}
 }
 
@@ -67,7 +67,7 @@ func (f *flow) recomputable(j int) (m, k int, ok bool) {
 		return 0, 0, false
 	}
 	op, isMap := p.Steps[m].Op.(*Map)
-	return m, k, isMap && len(p.Steps[m].Out) == 1 && !has(op.Code, Rand) && p.reads(m) < p.Values[y.Value].Bytes()
+	return m, k, isMap && len(p.Steps[m].Out) == 1 && !has(op.Code, Rand) && p.bytesRead(m) < p.Values[y.Value].Bytes()
 }
 
 // rounds reports whether a step is a copy into elements of half the size.
@@ -76,8 +76,8 @@ func (p *Program) rounds(s *Step) bool {
 	return ok && len(s.In) == 1 && len(s.Out) == 1 && work(m.Code) == 0 && 2*p.Values[s.Out[0].Value].DType.Size() <= p.Values[s.In[0].Value].DType.Size()
 }
 
-// reads is the bytes of all values that step i reads.
-func (p *Program) reads(i int) (bytes int64) {
+// bytesRead is the bytes of all values that step i reads.
+func (p *Program) bytesRead(i int) (bytes int64) {
 	var counted []ID
 	for _, v := range p.Steps[i].In {
 		if !slices.Contains(counted, v.Value) {

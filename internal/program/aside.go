@@ -26,7 +26,7 @@ func aside(p *Program) {
 		}
 	}
 	if beside {
-		p.gather()
+		p.untangle()
 		return
 	}
 	for i := range p.Steps {
@@ -68,9 +68,9 @@ func (f *flow) readsFrom(i int, from Stream) bool {
 	return false
 }
 
-// gather puts steps of Compute that come between two that stand before those of Side there, so that what goes on along the same rows
+// untangle puts steps of Compute that come between two that stand before those of Side there, so that what goes on along the same rows
 // is not parted.
-func (p *Program) gather() {
+func (p *Program) untangle() {
 	deps := dependencies(p, fetchesOf(flowOf(p)))
 	var order []int
 	for i := 0; i < len(p.Steps); {
@@ -78,21 +78,17 @@ func (p *Program) gather() {
 		for end < len(p.Steps) && p.Steps[end].Stream != Comm && (p.Steps[end].Stream == Side || !stands(&p.Steps[end])) {
 			end++
 		}
-		order = append(order, p.parted(i, end, deps)...)
+		order = append(order, p.computeFirst(i, end, deps)...)
 		if end < len(p.Steps) {
 			order = append(order, end)
 		}
 		i = end + 1
 	}
-	steps := make([]Step, len(order))
-	for to, from := range order {
-		steps[to] = p.Steps[from]
-	}
-	p.Steps = steps
+	p.permute(order)
 }
 
-// parted is steps from i to end, those of Compute first; as they are if one of these needs one of the others.
-func (p *Program) parted(i, end int, deps [][]int) []int {
+// computeFirst is steps from i to end, those of Compute first; as they are if one of these needs one of the others.
+func (p *Program) computeFirst(i, end int, deps [][]int) []int {
 	var first, behind, all []int
 	needs := false
 	for j := i; j < end; j++ {

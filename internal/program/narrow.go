@@ -28,7 +28,7 @@ func narrow(p *Program) bool {
 		n.step(i)
 	}
 	p.Steps = n.pk.steps
-	return len(n.of) > 0 || n.changed
+	return n.changed
 }
 
 type narrower struct {
@@ -62,6 +62,7 @@ func (n *narrower) choose(i int) {
 	if !n.wants(s) {
 		return
 	}
+	n.changed = true
 	in, _, _ := p.signature(s)
 	for k, v := range s.In {
 		if n.flow.maker(v.Value) < 0 || !p.isWhole(&v, in[k].Space) {
@@ -121,7 +122,6 @@ func (n *narrower) step(i int) {
 			v.Value = id
 		case wants:
 			*v = n.rounded(&s, *v, in[k].Space)
-			n.changed = true
 		case n.only[v.Value]:
 			v.Value = n.widened(&s, v.Value)
 		}

@@ -4,24 +4,29 @@ package program
 // they name in After.
 type order struct {
 	stream []Stream
-	clock  [][streamCount]int // of each step: the last step of each stream that is done before it starts, or -1
+	clock  []clock // of each step: what is done before it starts
 }
 
 const streamCount = int(Side) + 1
 
-func orderOf(p *Program) *order {
-	o := &order{make([]Stream, len(p.Steps)), make([][streamCount]int, len(p.Steps))}
-	var last [streamCount]int
-	for s := range last {
-		last[s] = -1
+// clock is the last step of each stream that is known to be done; -1 for none.
+type clock [streamCount]int
+
+func never() (c clock) {
+	for s := range c {
+		c[s] = -1
 	}
+	return c
+}
+
+func orderOf(p *Program) *order {
+	o := &order{make([]Stream, len(p.Steps)), make([]clock, len(p.Steps))}
+	last := never()
 	for i := range p.Steps {
 		step := &p.Steps[i]
 		o.stream[i] = step.Stream
 		c := &o.clock[i]
-		for s := range c {
-			c[s] = -1
-		}
+		*c = never()
 		o.join(c, last[step.Stream])
 		for _, j := range step.After {
 			if j < i {
@@ -34,7 +39,7 @@ func orderOf(p *Program) *order {
 }
 
 // join puts step j, and what is done before it, into clock c.
-func (o *order) join(c *[streamCount]int, j int) {
+func (o *order) join(c *clock, j int) {
 	if j < 0 {
 		return
 	}

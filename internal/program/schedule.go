@@ -214,6 +214,11 @@ func (p *Program) reorder(compute, comm []int, deps [][]int, fetches *fetching) 
 			place(compute[k])
 		}
 	}
+	p.permute(order)
+}
+
+// permute puts the steps in an order.
+func (p *Program) permute(order []int) {
 	steps := make([]Step, len(order))
 	for to, from := range order {
 		steps[to] = p.Steps[from]
@@ -226,7 +231,8 @@ func (p *Program) reorder(compute, comm []int, deps [][]int, fetches *fetching) 
 // that they used; a Call comes behind a fetch that is started, and waits for it only if it reads what it gives. Products of Compute
 // wait until Side is not too far behind.
 func waits(p *Program, deps [][]int, fetch []bool) {
-	seen, done := make([]clock, streamCount), make([]clock, len(p.Steps))
+	o := &order{make([]Stream, len(p.Steps)), make([]clock, len(p.Steps))}
+	var seen [streamCount]clock
 	for s := range seen {
 		seen[s] = never()
 	}
@@ -246,9 +252,9 @@ func waits(p *Program, deps [][]int, fetch []bool) {
 		case s.Stream == Compute && multiplies(s.Op) && len(aside) > farBehind:
 			want[Side] = max(want[Side], aside[len(aside)-1-farBehind])
 		}
-		s.After = seen[s.Stream].waitFor(want, s.Stream, done)
+		s.After = o.waitFor(&seen[s.Stream], want, s.Stream)
+		o.stream[i], o.clock[i] = s.Stream, seen[s.Stream]
 		seen[s.Stream][s.Stream] = i
-		done[i] = seen[s.Stream]
 		switch s.Stream {
 		case Compute:
 			compute = i
@@ -258,23 +264,12 @@ func waits(p *Program, deps [][]int, fetch []bool) {
 	}
 }
 
-// clock is the last step of each stream that is known to be done; -1 for none.
-type clock [streamCount]int
-
-func never() (c clock) {
-	for s := range c {
-		c[s] = -1
-	}
-	return c
-}
-
-// waitFor is the steps of other streams than own that are to be waited for, so that those of want are done. done is what is known when
-// each step is done.
-func (c *clock) waitFor(want clock, own Stream, done []clock) (after []int) {
+// waitFor is the steps that stream own, of which c is done, is to wait for so that those of want are; it joins them to c.
+func (o *order) waitFor(c *clock, want clock, own Stream) (after []int) {
 	for s, j := range want {
 		covered := s == int(own) || j <= c[s]
 		for t, k := range want {
-			covered = covered || t != s && t != int(own) && k > c[t] && done[k][s] >= j
+			covered = covered || t != s && t != int(own) && k > c[t] && o.before(j, k)
 		}
 		if !covered {
 			after = append(after, j)
@@ -282,9 +277,7 @@ func (c *clock) waitFor(want clock, own Stream, done []clock) (after []int) {
 	}
 	slices.Sort(after)
 	for _, j := range after {
-		for s := range c {
-			c[s] = max(c[s], done[j][s])
-		}
+		o.join(c, j)
 	}
 	return after
 }
