@@ -24,6 +24,7 @@ var cases = []struct {
 	{"chains", chainCases},
 	{"pools", poolCases},
 	{"apart", apartCases},
+	{"attention", attentionCases},
 	{"gathers", gatherCases},
 	{"norms", normCases},
 	{"convolutions", convCases},

@@ -13,14 +13,16 @@ type constant struct {
 
 // template is a kernel made from a function of the kernels folder, by constants.
 type template struct {
-	kind    string // of the function's name in the text
-	call    string // the function template
-	consts  []constant
-	grid    int
-	threads int
-	params  []string // with types
-	args    []Arg
-	wide    bool // whether sizes need 64 bits
+	kind     string // of the function's name in the text
+	call     string // the function template
+	consts   []constant
+	grid     int
+	threads  int
+	shared   int      // bytes of dynamic shared memory of a block
+	resident int      // blocks that a multiprocessor is to hold at once, at least, if not 0: registers are saved for that
+	params   []string // with types
+	args     []Arg
+	wide     bool // whether sizes need 64 bits
 }
 
 // fixedLaunch adds the kernel of t to the text and its launch to step i.
@@ -52,10 +54,15 @@ func (g *generator) fixedLaunch(i int, t *template) {
 	for j, p := range t.params {
 		names[j] = p[strings.LastIndexAny(p, " *")+1:]
 	}
-	fmt.Fprintf(&b, "};\nextern \"C\" __global__ void __launch_bounds__(%d) %s(%s) {\n  %s<%sShape>(%s);\n}\n",
-		t.threads, nameMark, strings.Join(t.params, ", "), t.call, nameMark, strings.Join(names, ", "))
+	bounds := fmt.Sprint(t.threads)
+	if t.resident > 0 {
+		bounds += fmt.Sprintf(", %d", t.resident)
+	}
+	fmt.Fprintf(&b, "};\nextern \"C\" __global__ void __launch_bounds__(%s) %s(%s) {\n  %s<%sShape>(%s);\n}\n",
+		bounds, nameMark, strings.Join(t.params, ", "), t.call, nameMark, strings.Join(names, ", "))
 	g.launch(i, Kernel{
-		Name: g.function(t.kind, b.String()), Grid: [3]uint32{uint32(t.grid), 1, 1}, Block: [3]uint32{uint32(t.threads), 1, 1}, Args: t.args,
+		Name: g.function(t.kind, b.String()), Grid: [3]uint32{uint32(t.grid), 1, 1}, Block: [3]uint32{uint32(t.threads), 1, 1},
+		Shared: uint32(t.shared), Args: t.args,
 	})
 }
 

@@ -41,6 +41,9 @@ var convSource string
 //go:embed kernels/thin.cu
 var thinSource string
 
+//go:embed kernels/attention.cu
+var attentionSource string
+
 // part is a file of kernels. A text has those that it needs, in this order.
 type part int
 
@@ -54,6 +57,7 @@ const (
 	gemmPart
 	convPart
 	thinPart
+	attentionPart
 	parts
 )
 
@@ -155,6 +159,10 @@ func (g *generator) fixed(i int, op program.Op) error {
 		g.softmax(i, "softmaxGrad", op.Outer, op.Axis, op.Inner, op.Log)
 	case *program.CrossEntropy:
 		g.crossEntropy(i, op)
+	case *program.Attention:
+		return g.attention(i, op)
+	case *program.AttentionGrad:
+		return g.attentionGrad(i, op)
 	case *program.Gather:
 		g.gather(i, op)
 	case *program.GatherGrad:
@@ -211,7 +219,7 @@ func (g *generator) function(kind, text string) string {
 func (g *generator) text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "#define ARCH %d\n\n%s", g.t.Arch, baseSource)
-	all := [parts]string{randSource, rowsSource, poolSource, windowSource, gatherSource, normSource, gemmSource, convSource, thinSource}
+	all := [parts]string{randSource, rowsSource, poolSource, windowSource, gatherSource, normSource, gemmSource, convSource, thinSource, attentionSource}
 	for i, used := range g.uses {
 		if used {
 			b.WriteString("\n" + all[i])

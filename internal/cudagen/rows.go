@@ -74,8 +74,7 @@ func (g *generator) crossEntropy(i int, op *program.CrossEntropy) {
 	if grad {
 		t.write(g, i, 1)
 	} else {
-		t.params = append(t.params, "u8 *b1") // nothing is written there
-		t.args = append(t.args, Arg{Kind: Number, Step: i})
+		t.nothing(i, "u8 *b1")
 	}
 	t.split(g, i, t.grid, 1)
 	g.fixedLaunch(i, t)

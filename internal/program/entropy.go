@@ -85,7 +85,7 @@ func (e *entropyOf) follow() bool {
 	for e.f.maker(id) >= 0 && len(e.f.readers[id]) == 1 {
 		r := e.f.readers[id][0]
 		s := &e.p.Steps[r]
-		y, ok := e.linear(s, id, x)
+		y, ok := e.p.linear(s, id, x)
 		if !ok {
 			break
 		}
@@ -98,15 +98,15 @@ func (e *entropyOf) follow() bool {
 }
 
 // linear is what x becomes in a step that only sums, or multiplies with a constant, all of value id.
-func (e *entropyOf) linear(s *Step, id ID, x float64) (float64, bool) {
+func (p *Program) linear(s *Step, id ID, x float64) (float64, bool) {
 	el, ok := elementsOf(s)
-	if !ok || len(s.In) != 1 || len(s.Out) != 1 || !s.In[0].covers(el.space, e.p.Values[id].Len()) {
+	if !ok || len(s.In) != 1 || len(s.Out) != 1 || !s.In[0].covers(el.space, p.Values[id].Len()) {
 		return 0, false
 	}
 	if r, ok := s.Op.(*Reduce); ok {
 		return x, r.Red == Sum && len(r.Code) == 1
 	}
-	f32 := e.p.single(s)
+	f32 := p.single(s)
 	regs := make([]float64, len(el.code))
 	factor := make([]bool, len(el.code)) // registers that are a multiple of what is loaded
 	for r, in := range el.code {

@@ -10,7 +10,7 @@ import (
 // ones take no longer than the launch that would round for them.
 const NarrowFrom = 1 << 26
 
-// narrow rounds the operands of large products of f32 to bf16, each value once for all that read it, as share finds out; what
+// narrow rounds the operands of large products of f32, and of attention, to bf16, each value once for all that read it, as share finds out; what
 // makes them writes them so, as fuse finds out. The sums of a product are f32 as before. So are results that are there after
 // the run, or that the update of a parameter reads; others, which only go on to the next step, are rounded as well.
 func narrow(p *Program) bool {
@@ -41,49 +41,65 @@ type narrower struct {
 	changed bool
 }
 
-// wants reports whether a step is a product of f32, and large.
-func (n *narrower) wants(s *Step) bool {
-	o, ok := s.Op.(*MatMul)
-	if !ok {
-		return false
+// wants is how many In of a step, and how many Out, are to be bf16: of a product of f32 that is large, and of attention.
+func (n *narrower) wants(s *Step) (in, out int) {
+	switch o := s.Op.(type) {
+	case *MatMul:
+		if float64(o.Batch)*float64(o.M)*float64(o.N)*float64(o.K) >= float64(n.pk.p.Narrow) {
+			in, out = 2, 1
+		}
+	case *Attention:
+		in, out = 3, 1
+	case *AttentionGrad:
+		in, out = 4, 3
 	}
-	for _, v := range slices.Concat(s.In, s.Out) {
+	for _, v := range slices.Concat(s.In[:in], s.Out[:out]) {
 		if n.pk.p.Values[v.Value].DType != tensor.F32 {
-			return false
+			return 0, 0
 		}
 	}
-	return float64(o.Batch)*float64(o.M)*float64(o.N)*float64(o.K) >= float64(n.pk.p.Narrow)
+	return in, out
 }
 
 // choose says what of the operands and of the result of step i is rounded where it is made.
 func (n *narrower) choose(i int) {
 	p := n.pk.p
 	s := &p.Steps[i]
-	if !n.wants(s) {
+	ins, outs := n.wants(s)
+	if ins == 0 {
 		return
 	}
 	n.changed = true
 	in, _, _ := p.signature(s)
-	for k, v := range s.In {
+	for k, v := range s.In[:ins] {
 		if n.flow.maker(v.Value) < 0 || !p.isWhole(&v, in[k].Space) {
 			continue
 		}
 		n.round[v.Value] = true
 		n.only[v.Value] = n.only[v.Value] || n.readBy(v.Value, isReduce)
 	}
-	if v := s.Out[0].Value; n.flow.maker(v) == i && !n.isKept(v) && n.readBy(v, goesByRows) {
-		n.round[v], n.only[v] = true, true
+	for _, v := range s.Out[:outs] {
+		if id := v.Value; n.flow.maker(id) == i && !n.isKept(id) && n.readBy(id, goesByRows) {
+			n.round[id], n.only[id] = true, true
+		}
 	}
 }
 
-// readBy reports whether all that read a value are products that want bf16, or are as said.
+// readBy reports whether all that read a value want bf16, or are as said.
 func (n *narrower) readBy(id ID, said func(op Op) bool) bool {
 	for _, j := range n.flow.readers[id] {
-		if s := &n.pk.p.Steps[j]; !said(s.Op) && !n.wants(s) {
+		if s := &n.pk.p.Steps[j]; !said(s.Op) && !n.rounds(s, id) {
 			return false
 		}
 	}
 	return true
+}
+
+// rounds reports whether a step reads a value as bf16 alone.
+func (n *narrower) rounds(s *Step, id ID) bool {
+	in, _ := n.wants(s)
+	return slices.ContainsFunc(s.In[:in], func(v View) bool { return v.Value == id }) &&
+		!slices.ContainsFunc(s.In[in:], func(v View) bool { return v.Value == id })
 }
 
 // isKept reports whether a value, or what Maps make of it element by element, is there after the run, or is exchanged, or given
@@ -111,12 +127,13 @@ func (n *narrower) isKept(id ID) bool {
 func (n *narrower) step(i int) {
 	p := n.pk.p
 	s := p.Steps[i]
-	wants := n.wants(&s)
+	ins, outs := n.wants(&s)
 	in, _, _ := p.signature(&s)
 	s.In, s.Out = slices.Clone(s.In), slices.Clone(s.Out)
 	for k := range s.In {
 		v := &s.In[k]
 		id, there := n.of[v.Value]
+		wants := k < ins
 		switch {
 		case there && (wants || n.only[v.Value] && converts(s.Op)):
 			v.Value = id
@@ -133,7 +150,7 @@ func (n *narrower) step(i int) {
 			continue
 		}
 		id := n.like(v.Value, tensor.BF16)
-		if n.of[v.Value] = id; wants && n.only[v.Value] {
+		if n.of[v.Value] = id; k < outs && n.only[v.Value] {
 			v.Value = id
 			continue
 		}

@@ -164,6 +164,24 @@ type SoftmaxGrad struct {
 	Log                bool
 }
 
+// Attention is Out[0] (Batch, Heads, M, Depth) = softmax(Scale*In[0]*In[1]ᵀ + In[3]) * In[2] of each head, from queries In[0]
+// (Batch, Heads, M, Depth), keys In[1] and values In[2] (Batch, Heads, N, Depth), and In[3] (M, N), if there. With that there are
+// In[4] and In[5], its largest element, and the largest of its absolute values, in each tile of AttentionTile by AttentionTile
+// elements (M/AttentionTile, N/AttentionTile): tiles of -inf alone need not be computed. Out[1] (Batch, Heads, M), if there, is the
+// logarithms of the sums of exponentials. Those of four dimensions are lines, the others packed.
+type Attention struct {
+	Batch, Heads, M, N, Depth int
+	Scale                     float64
+}
+
+// AttentionGrad is the gradients Out[0], Out[1] and Out[2] of the queries In[0], the keys In[1] and the values In[2] of Attention,
+// from In[3], that of its output, In[4], its Out[1], and In[5] (Batch, Heads, M), of each row the sum of output times In[3]. In[6] to
+// In[8], if there, are In[3] to In[5] of Attention.
+type AttentionGrad struct{ Attention }
+
+// AttentionTile is the edge of the tiles of Attention, which divides M and N where there is an In[3].
+const AttentionTile = 64
+
 // CrossEntropy is the mean over Rows of -log softmax(x)[label], fused: In[0] = x (Rows, Classes), In[1] = targets of the same
 // shape (any non-negative weights, e.g. one-hot divided by rows): Out[0], a scalar, = -sum(targets * log softmax(x)), and
 // Out[1] (Rows, Classes), if there, = d Out[0] / d x = softmax(x)*sum_row(targets) - targets; all packed.
@@ -233,6 +251,8 @@ func (*AvgPool) op()        {}
 func (*AvgPoolGrad) op()    {}
 func (*Softmax) op()        {}
 func (*SoftmaxGrad) op()    {}
+func (*Attention) op()      {}
+func (*AttentionGrad) op()  {}
 func (*CrossEntropy) op()   {}
 func (*Gather) op()         {}
 func (*GatherGrad) op()     {}

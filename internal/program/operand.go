@@ -11,6 +11,7 @@ type Operand struct {
 	Space  []int // the index space of the view
 	Packed bool  // C order without gaps
 	Matrix bool  // an operand of MatMul: rows or columns without gaps, one after the other
+	Lines  bool  // the last dim without gaps, and every line's first element a multiple of 8 from that of the value
 }
 
 // Operands is what step s demands of each of its In and Out.
@@ -45,6 +46,10 @@ func (p *Program) signature(s *Step) (in, out []Operand, opt optional) {
 	case *MatMul:
 		matrix := func(rows, cols int) Operand { return Operand{Space: []int{o.Batch, rows, cols}, Matrix: true} }
 		return ops(matrix(o.M, o.K), matrix(o.K, o.N)), ops(matrix(o.M, o.N)), opt
+	case *Attention:
+		return o.forward()
+	case *AttentionGrad:
+		return o.backward()
 	case *CrossEntropy:
 		return ops(packed(o.Rows, o.Classes), packed(o.Rows, o.Classes)), ops(packed(), packed(o.Rows, o.Classes)), optional{out: 1}
 	case *BatchNorm:
@@ -121,6 +126,26 @@ func rows(op Op) (in, out []Operand) {
 		return ops(packed(o.Outer, o.Count, o.Inner), packed(o.Count)), ops(packed(o.Outer, o.Axis, o.Inner))
 	}
 	return nil, nil
+}
+
+// forward is the operands of Attention.
+func (o *Attention) forward() (in, out []Operand, opt optional) {
+	q, k, bias := o.operands()
+	return append(ops(q, k, k), bias...), ops(q, packed(o.Batch, o.Heads, o.M)), optional{len(bias), 1}
+}
+
+// backward is the operands of AttentionGrad.
+func (o *AttentionGrad) backward() (in, out []Operand, opt optional) {
+	q, k, bias := o.operands()
+	row := packed(o.Batch, o.Heads, o.M)
+	return append(ops(q, k, k, q, row, row), bias...), ops(q, k, k), optional{in: len(bias)}
+}
+
+// operands is that of queries, that of keys, and those of what is added to the scores.
+func (o *Attention) operands() (q, k Operand, bias []Operand) {
+	lines := func(n int) Operand { return Operand{Space: []int{o.Batch, o.Heads, n, o.Depth}, Lines: true} }
+	tiles := packed(o.M/AttentionTile, o.N/AttentionTile)
+	return lines(o.M), lines(o.N), ops(packed(o.M, o.N), tiles, tiles)
 }
 
 // collective is the operands of a collective: whole values, or a part of one, and the factor of a premulsum.

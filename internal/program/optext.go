@@ -128,6 +128,16 @@ func logged(log bool) string {
 	return ""
 }
 
+// String is "attention (8, 12, 512, 64) to 512".
+func (o *Attention) String() string {
+	return fmt.Sprintf("attention %s to %d", shapeString([]int{o.Batch, o.Heads, o.M, o.Depth}), o.N)
+}
+
+// String is "attentiongrad (8, 12, 512, 64) to 512".
+func (o *AttentionGrad) String() string {
+	return fmt.Sprintf("attentiongrad %s to %d", shapeString([]int{o.Batch, o.Heads, o.M, o.Depth}), o.N)
+}
+
 // String is "crossentropy (128, 10)".
 func (o *CrossEntropy) String() string {
 	return "crossentropy " + shapeString([]int{o.Rows, o.Classes})

@@ -12,7 +12,7 @@ func Optimize(p *Program) error {
 		return err
 	}
 	cleaned(p)
-	for _, recognise := range []func(*Program) bool{convolutions, entropy, accumulate, narrow} {
+	for _, recognise := range []func(*Program) bool{convolutions, entropy, attention, accumulate, narrow} {
 		if recognise(p) {
 			cleaned(p)
 		}

@@ -36,7 +36,7 @@ func Pack(p *Program) error {
 
 // meets reports whether a view is what the operand demands.
 func (o *Operand) meets(v *View) bool {
-	return (!o.Packed || tensor.Packed(o.Space, v.Strides)) && (!o.Matrix || isMatrix(o.Space, v.Strides))
+	return (!o.Packed || tensor.Packed(o.Space, v.Strides)) && (!o.Matrix || isMatrix(o.Space, v.Strides)) && (!o.Lines || isLines(o.Space, v))
 }
 
 type packer struct {

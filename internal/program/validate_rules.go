@@ -44,6 +44,9 @@ func (c *checker) demand(i int, name string, v *View, o Operand) {
 	if o.Matrix && !isMatrix(o.Space, v.Strides) {
 		c.add("%s: %s, %s, has strides %v over %s; one of the last two is to be 1: see Pack", c.step(i), name, c.value(v.Value), v.Strides, shapeString(o.Space))
 	}
+	if o.Lines && !isLines(o.Space, v) {
+		c.add("%s: %s, %s, has strides %v over %s from %d on; the last is to be 1, the others multiples of %d: see Pack", c.step(i), name, c.value(v.Value), v.Strides, shapeString(o.Space), v.Offset, lineStep)
+	}
 	val := &c.p.Values[v.Value]
 	col, ok := c.p.Steps[i].Op.(*Collective)
 	switch {
@@ -155,7 +158,7 @@ func (c *checker) dtypes(i int) {
 	}
 }
 
-// otherIn reports whether In number k has a type of its own: indices, and what BatchNorm keeps in f32.
+// otherIn reports whether In number k has a type of its own: indices, and what BatchNorm and Attention keep in f32.
 func otherIn(op Op, k int) bool {
 	switch op.(type) {
 	case *Gather, *GatherGrad:
@@ -164,6 +167,10 @@ func otherIn(op Op, k int) bool {
 		return k >= 1
 	case *BatchNormGrad:
 		return k >= 2
+	case *Attention:
+		return k >= 3
+	case *AttentionGrad:
+		return k >= 4
 	}
 	return false
 }
@@ -171,7 +178,7 @@ func otherIn(op Op, k int) bool {
 // wideOut reports whether Out number k may be f32 where In number 0 is f16 or bf16: sums and statistics.
 func wideOut(op Op, k int) bool {
 	switch op.(type) {
-	case *MatMul, *ConvGradFilter:
+	case *MatMul, *ConvGradFilter, *Attention, *AttentionGrad:
 		return true
 	case *CrossEntropy:
 		return k == 0

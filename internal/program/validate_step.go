@@ -40,10 +40,26 @@ func (c *checker) sizes(i int) {
 		if o.Epsilon < 0 || o.Momentum < 0 || o.Momentum > 1 {
 			c.add("%s: epsilon %g, momentum %g", c.step(i), o.Epsilon, o.Momentum)
 		}
+	case *Attention:
+		c.attention(i, o, 3)
+	case *AttentionGrad:
+		c.attention(i, &o.Attention, 6)
 	case *Collective:
 		c.group(i, o)
 	default:
 		c.window(i)
+	}
+}
+
+// attention checks the numbers of an Attention, or of its gradient, that has so many In without those of a bias.
+func (c *checker) attention(i int, o *Attention, plain int) {
+	s := &c.p.Steps[i]
+	biased := len(s.In) > plain
+	if biased && (len(s.In) != plain+3 || o.M%AttentionTile != 0 || o.N%AttentionTile != 0) {
+		c.add("%s: has %d in, for scores of %d by %d; a bias has tiles of %d", c.step(i), len(s.In), o.M, o.N, AttentionTile)
+	}
+	if !(o.Scale > 0) {
+		c.add("%s: scale is %g", c.step(i), o.Scale)
 	}
 }
 

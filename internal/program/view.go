@@ -39,6 +39,23 @@ func isMatrix(space, strides []int) bool {
 	return (byRow || byCol) && (space[0] == 1 || strides[0] >= 0)
 }
 
+// isLines reports whether the last dim of a view has no gaps, and its lines begin at multiples of 8 elements.
+func isLines(space []int, v *View) bool {
+	if lenOf(space) == 0 {
+		return true
+	}
+	last := len(space) - 1
+	for a, d := range space[:last] {
+		if d > 1 && (v.Strides[a] < 0 || v.Strides[a]%lineStep != 0) {
+			return false
+		}
+	}
+	return v.Offset%lineStep == 0 && (space[last] == 1 || v.Strides[last] == 1)
+}
+
+// lineStep is 8: so many elements of bf16 are loaded at once.
+const lineStep = 8
+
 // isInjective reports whether no two indices of the space are one element: each stride is longer than all that the
 // shorter ones reach. Every view made by slicing, transposing and reshaping a whole value is of that form.
 func isInjective(space, strides []int) bool {

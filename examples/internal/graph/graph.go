@@ -101,6 +101,17 @@ func (b *Builder) Input(name string, dt gtensor.Dtype, shape ...int) *gorgonia.N
 	return b.node(name, gtensor.New(gtensor.Of(dt), gtensor.WithShape(shape...)))
 }
 
+// Constant is numbers that nobody changes: they are a part of a program, and are not copied to a device in each step, as inputs are.
+// fill gets zeros.
+func (b *Builder) Constant(name string, fill func(data []float32), shape ...int) *gorgonia.Node {
+	if !b.fits(name, gtensor.Float32, shape) {
+		return nil
+	}
+	value := gtensor.New(gtensor.Of(gtensor.Float32), gtensor.WithShape(shape...))
+	fill(value.Float32s())
+	return b.g.AddNode(gorgonia.NewConstant(value, gorgonia.WithName(name)))
+}
+
 // mostBytes is the addresses that a process has on amd64. Go panics when it is to make more.
 const mostBytes = 1 << 47
 

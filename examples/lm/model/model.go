@@ -40,8 +40,8 @@ type Model struct {
 // epsilon keeps the normalization of a constant row finite, as in torch.nn.LayerNorm.
 const epsilon = 1e-5
 
-// masked is added to the score of a token that is yet to come. Its exponential is zero in float32.
-const masked = -1e4
+// masked is added to the score of a token that is yet to come. Its exponential is zero.
+var masked = float32(math.Inf(-1))
 
 // New is the model of cfg. With weights, one per parameter in the order of Params, it uses those, as other headers over
 // the same memory; without, it draws initial ones.
@@ -99,19 +99,15 @@ func (b *builder) network() *Model {
 	return m
 }
 
-// causal is the mask, an input that nobody changes.
+// causal is the mask.
 func (b *builder) causal() *G.Node {
-	n := b.Input("mask", gtensor.Float32, 1, b.Context, b.Context)
-	if n == nil {
-		return nil
-	}
-	v := n.Value().Data().([]float32)
-	for i := range b.Context {
-		for j := i + 1; j < b.Context; j++ {
-			v[i*b.Context+j] = masked
+	return b.Constant("mask", func(data []float32) {
+		for i := range b.Context {
+			for j := i + 1; j < b.Context; j++ {
+				data[i*b.Context+j] = masked
+			}
 		}
-	}
-	return n
+	}, 1, b.Context, b.Context)
 }
 
 // weight is a matrix that keeps the variance, times a scale.

@@ -4,7 +4,7 @@
 #define __shared__ __attribute__((shared))
 #define __noinline__ __attribute__((noinline))
 #define __forceinline__ inline __attribute__((always_inline))
-#define __launch_bounds__(n) __attribute__((launch_bounds(n)))
+#define __launch_bounds__(...) __attribute__((launch_bounds(__VA_ARGS__)))
 #define __align__(n) __attribute__((aligned(n)))
 
 #define SYMGRAD_INDEX(name, reg)                                                                    \
@@ -28,6 +28,8 @@ SYMGRAD_INDEX(gridDim, nctaid_x)
 
 __device__ unsigned __ballot_sync(unsigned mask, int predicate);
 __device__ void __syncwarp();
+__device__ float fmaxf(float a, float b);
+__device__ int __any_sync(unsigned mask, int x);
 __device__ float __shfl_xor_sync(unsigned mask, float x, int lanes);
 __device__ double __shfl_xor_sync(unsigned mask, double x, int lanes);
 __device__ unsigned atomicInc(unsigned *p, unsigned most);

@@ -168,6 +168,10 @@ func (m *machine) step(s *program.Step) error {
 		return gather(op, &o)
 	case *program.GatherGrad:
 		return gatherGrad(op, &o)
+	case *program.Attention:
+		attention(op, &o)
+	case *program.AttentionGrad:
+		attentionGrad(op, &o)
 	case *program.Softmax:
 		softmax(op, &o)
 	case *program.SoftmaxGrad:
