@@ -51,7 +51,7 @@ type Config struct {
 	// Of GPUs alone.
 	GPU           int      // number of the GPU among those that the process sees, where nothing else says which
 	Share         *Machine // parameters are those of this machine of the same names and forms (with Stage 3 of ddp: see On a GPU); it is closed later
-	Compute       string   // how products of float32 are made: f32, tf32 or bf16, with sums in float32, alike on all ranks; "" means f32. With bf16 results of large ones that nothing outside the program sees are rounded, too
+	Compute       string   // how products of float32 are made: f32, tf32 or bf16, with sums in float32, alike on all ranks; "" means f32. With bf16 results of large ones that nothing outside the program sees are rounded, too, and attention keeps no scores in memory
 	KeepInputs    bool     // an input is copied when it has been let anew, and not when its elements have changed in place
 	Deterministic bool     // the same bits in every run, at some cost in time
 	Tune          bool     // choose the fastest way of each product by trying; in New all ranks together, which set it alike

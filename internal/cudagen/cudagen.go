@@ -76,7 +76,7 @@ const (
 )
 
 // Options is what the compiler is told about the text of Generate. Results are those of IEEE arithmetic but for products
-// that are fused with sums; nothing is approximated.
+// that are fused with sums; nothing is approximated but exponentials of attention.
 func Options() []string {
 	return []string{"--std=c++17", "--ftz=false", "--prec-div=true", "--prec-sqrt=true", "--fmad=true"}
 }

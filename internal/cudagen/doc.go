@@ -32,6 +32,8 @@
 //	BatchNorm    a block for a channel, or some channels of neighbouring elements; several blocks for few channels
 //	products     tiles in shared memory, 4 by 4 results a thread, for what cuBLAS and cuDNN do not do; convolutions find their
 //	             operands where they lie
+//	Attention    a block has 64 queries of a head and goes through its keys in tiles, with tensor cores; of its gradient, there are
+//	             blocks for queries and blocks for keys, which all compute the shares anew (attention.go)
 //	thin         convolutions with C*R*S up to 32, and their gradients for the filter: windows in registers (thin.go)
 //
 // Every sum has one order, whatever the timing: there are no floating-point atomics. Where several blocks share a sum, each
@@ -41,8 +43,9 @@
 // # Arithmetic
 //
 // In f32, or f64 where an operand is, as package program says. Functions are CUDA's accurate ones, never those of
-// --use_fast_math; denormal numbers are kept; the compiler may fuse a product and a sum. Copies move bits.
+// --use_fast_math; denormal numbers are kept; the compiler may fuse a product and a sum. Copies move bits. Attention multiplies bf16:
+// its shares, and their gradients, are rounded to that, and its exponentials are those of ex2.approx, 2 units of the last place of f32 off.
 //
 // Sources: CUDA C++ Programming Guide, "Mathematical Functions", "Memory Fence Functions" (the last block);
-// M. Harris, "Optimizing Parallel Reduction in CUDA"; J. Salmon et al. (kernels/rand.cu); T. Chan et al. (kernels/norm.cu).
+// T. Dao, FlashAttention-2; M. Harris, "Optimizing Parallel Reduction in CUDA"; J. Salmon et al. (kernels/rand.cu); T. Chan et al. (kernels/norm.cu).
 package cudagen

@@ -5,7 +5,7 @@ package program
 // use.
 //
 // Results keep their bits in f32 and f64, but where a convolution or a cross-entropy is recognised, where products are
-// added to each other or Narrow, and for f16 and bf16, which are not rounded between joined steps.
+// added to each other or Narrow, which attention is a part of, and for f16 and bf16, which are not rounded between joined steps.
 // Errors: ErrInvalid.
 func Optimize(p *Program) error {
 	if err := Rematerialize(p); err != nil { // first: see there

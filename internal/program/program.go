@@ -12,7 +12,7 @@ type Program struct {
 	Rows   bool   // Plan leaves what is done along the same rows, step by step, to be done row by row
 	Again  bool   // Optimize computes functions again for whoever reads what they are of as well: memory is slower than that
 	Aside  bool   // Optimize puts gradients of weights on the Side stream
-	Narrow int    // Optimize has bf16 for f32 in products of at least so many multiplications; 0 for none. See narrow
+	Narrow int    // Optimize has bf16 for f32 in products of at least so many multiplications, and in attention; 0 for none. See narrow
 }
 
 // ID is the index of a value in Program.Values.

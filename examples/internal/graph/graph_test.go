@@ -3,6 +3,7 @@ package graph
 import (
 	"errors"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -146,5 +147,32 @@ func TestShapesBeyondMemoryAreErrors(t *testing.T) {
 				t.Errorf("%v: %v, %v", shape, n, err)
 			}
 		}
+	}
+}
+
+// A constant is no input, and a shape that is none is the Builder's error.
+func TestConstantsArePartsOfTheGraph(t *testing.T) {
+	b := New(1, nil)
+	x := b.Input("x", gtensor.Float32, 2, 3)
+	c := b.Constant("c", func(data []float32) { data[5] = 7 }, 2, 3)
+	y := b.Both(gorgonia.Add, x, c)
+	if err := b.Done(); err != nil {
+		t.Fatal(err)
+	}
+	vm := gorgonia.NewTapeMachine(y.Graph())
+	if err := vm.RunAll(); err != nil {
+		t.Fatal(err)
+	}
+	if got := y.Value().Data().([]float32); !slices.Equal(got, []float32{0, 0, 0, 0, 0, 7}) {
+		t.Errorf("%v", got)
+	}
+	if err := vm.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if inputs := y.Graph().Inputs(); len(inputs) != 1 || c.IsVar() {
+		t.Errorf("inputs %v", inputs)
+	}
+	if b.Constant("none", func([]float32) { t.Error("filled") }, 0, 3) != nil || b.Done() == nil {
+		t.Error("a constant of no elements is accepted")
 	}
 }
