@@ -12,7 +12,7 @@ import (
 // parameters is the parameters of each kernel of a text.
 func parameters(text string) map[string][]string {
 	all := map[string][]string{}
-	for _, m := range regexp.MustCompile(`extern "C" __global__ void __launch_bounds__\(\d+\) (\w+)\(([^)]*)\)`).FindAllStringSubmatch(text, -1) {
+	for _, m := range regexp.MustCompile(`extern "C" __global__ void __launch_bounds__\([0-9, ]+\) (\w+)\(([^)]*)\)`).FindAllStringSubmatch(text, -1) {
 		all[m[1]] = strings.Split(m[2], ", ")
 	}
 	return all

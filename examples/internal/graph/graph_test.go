@@ -172,6 +172,7 @@ func TestConstantsArePartsOfTheGraph(t *testing.T) {
 	if inputs := y.Graph().Inputs(); len(inputs) != 1 || c.IsVar() {
 		t.Errorf("inputs %v", inputs)
 	}
+	b = New(1, nil)
 	if b.Constant("none", func([]float32) { t.Error("filled") }, 0, 3) != nil || b.Done() == nil {
 		t.Error("a constant of no elements is accepted")
 	}
