@@ -36,7 +36,6 @@ type attentionOf struct {
 	bias    *View   // (M, N)
 	grad    [3]int  // the products that make the gradients of queries, keys and values
 	begin   int     // the first step of the gradient, or -1
-	heads   [2]int  // Batch and Heads of the steps that are made
 }
 
 // mostDepth is the longest rows that kernels have registers for; shorter ones are a power of 2 from leastDepth on.
@@ -64,7 +63,9 @@ func (a *attentionOf) isForward() bool {
 	m, _ := o.Op.(*MatMul)
 	a.op = Attention{Batch: m.Batch, Heads: 1, M: m.M, N: m.K, Depth: m.N, Scale: 1}
 	a.rows[2] = o.In[1]
-	return a.fits() && a.isAll(&o.In[0], false) && a.f.maker(o.Out[0].Value) == a.output && a.lead(s.In[0])
+	op, _ := s.Op.(*Softmax)
+	return a.fits() && a.isByRows(op.Outer, op.Axis, &s.In[0], &s.Out[0]) && a.isAll(&o.In[0], false) &&
+		a.f.maker(o.Out[0].Value) == a.output && a.lead(s.In[0])
 }
 
 // fits reports whether there are kernels for the sizes, and work for them.
@@ -82,6 +83,16 @@ func (a *attentionOf) isAll(v *View, transposed bool) bool {
 		of = v.turned()
 	}
 	return len(v.Strides) == 3 && tensor.Packed(space, of.Strides) && a.isWhole(v)
+}
+
+// isByRows reports whether a softmax, or its gradient, is along the rows of all scores, in order.
+func (a *attentionOf) isByRows(outer, axis int, views ...*View) bool {
+	for _, v := range views {
+		if !tensor.Packed([]int{outer, axis, 1}, v.Strides) || !a.isWhole(v) {
+			return false
+		}
+	}
+	return outer == a.op.Batch*a.op.M && axis == a.op.N
 }
 
 func (a *attentionOf) isWhole(v *View) bool {
@@ -209,7 +220,8 @@ func (a *attentionOf) isGrad(j int, o *MatMul, id ID, transposed bool) bool {
 // ofShares checks that the softmax's gradient is from the product of the output's gradient with the values.
 func (a *attentionOf) ofShares(soft int) bool {
 	s := &a.p.Steps[soft]
-	if s.In[0].Value != a.shares || !a.isWhole(&s.In[0]) || s.In[1].Value == a.shares || !a.isWhole(&s.In[1]) {
+	op, _ := s.Op.(*SoftmaxGrad)
+	if op.Log || s.In[0].Value != a.shares || s.In[1].Value == a.shares || !a.isByRows(op.Outer, op.Axis, &s.In[0], &s.In[1], &s.Out[0]) {
 		return false
 	}
 	i := a.f.maker(s.In[1].Value)
@@ -233,8 +245,10 @@ func (a *attentionOf) ofScores(soft int) bool {
 		return false
 	}
 	if readers := a.f.readers[id]; len(readers) == 1 {
-		before := a.op.Scale
-		s := &a.p.Steps[readers[0]]
+		s, before := &a.p.Steps[readers[0]], a.op.Scale
+		if len(s.Out) != 1 {
+			return false
+		}
 		a.op.Scale = 1
 		_, ok := a.scaled(s, s.Out[0].Value)
 		scale, a.op.Scale = a.op.Scale, before

@@ -1,6 +1,6 @@
-// Attention and its gradient on tensor cores, without the matrix of scores in memory: a block has some queries, or some keys, in
-// registers, and goes through all of the others in tiles. Operands are bf16, sums f32; shares are rounded to bf16 for their
-// products. Tiles whose bias is -inf everywhere are left out. Every sum has one order.
+// Attention and its gradient on tensor cores, without the matrix of scores in memory: a block has some queries of a head, or some
+// keys, and goes through all of the others in tiles, the next of which is fetched meanwhile. Operands are bf16, sums f32; shares are
+// rounded to bf16 for their products. Tiles whose bias is -inf everywhere are left out. Every sum has one order.
 //
 // A warp has 16 rows. Of a tile of sums, thread t has the elements (t/4, t%4*2), the one to the right of it, and both of them 8
 // rows below, for every 8 columns; see PTX ISA, "Matrix Fragments for mma.m16n8k16".

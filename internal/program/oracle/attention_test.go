@@ -218,6 +218,35 @@ func TestWhatIsNoAttentionStaysAsItIs(t *testing.T) {
 	for name, change := range map[string]func(p *program.Program){
 		"somebody wants the shares": func(p *program.Program) { named(p, "shares").Role = program.Output },
 		"somebody wants the scores": func(p *program.Program) { named(p, "scores").Role = program.Output },
+		"a softmax of all scores": func(p *program.Program) {
+			for i := range p.Steps {
+				switch op := p.Steps[i].Op.(type) {
+				case *program.Softmax:
+					op.Outer, op.Axis = 2, 64*64
+				case *program.SoftmaxGrad:
+					op.Outer, op.Axis = 2, 64*64
+				default:
+					continue
+				}
+				for _, views := range [][]program.View{p.Steps[i].In, p.Steps[i].Out} {
+					for k := range views {
+						views[k].Strides = []int{64 * 64, 1, 1}
+					}
+				}
+			}
+		},
+		"a softmax of columns": func(p *program.Program) {
+			i := slices.IndexFunc(p.Steps, func(s program.Step) bool { return s.Name == "shares" })
+			p.Steps[i].In[0].Strides = []int{1, 128, 1}
+		},
+		"a gradient of columns": func(p *program.Program) {
+			i := slices.IndexFunc(p.Steps, func(s program.Step) bool { return s.Name == "ds" })
+			p.Steps[i].In[1].Strides = []int{1, 128, 1}
+		},
+		"a gradient of logarithms": func(p *program.Program) {
+			i := slices.IndexFunc(p.Steps, func(s program.Step) bool { return s.Name == "ds" })
+			p.Steps[i].Op.(*program.SoftmaxGrad).Log = true
+		},
 		"no gradient of keys": func(p *program.Program) {
 			p.Steps = slices.DeleteFunc(p.Steps, func(s program.Step) bool { return strings.Contains(s.Name, "dk") })
 		},
