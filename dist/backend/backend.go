@@ -176,9 +176,10 @@ func (c Config) Name() string {
 
 // Open is the world that this process is a rank of.
 //
-// Collective: all ranks of the job. Owns: the caller closes the world. Errors: those of launch.Detect for a wrong
-// environment, of launch.Rendezvous when the ranks do not meet, and of the backend; dist.ErrUnsupported, with the reasons,
-// when the backend cannot be used: no GPU, no library, several hosts; dist.ErrDevice when two ranks have one GPU.
+// Collective: all ranks of the job. Owns: the caller closes the world. Errors: dist.ErrInvalid for settings, and a nil ctx;
+// those of launch.Detect for a wrong environment, of launch.Rendezvous when the ranks do not meet, and of the backend;
+// dist.ErrUnsupported, with the reasons, when the backend cannot be used: no GPU, no library, several hosts; dist.ErrDevice
+// when two ranks have one GPU.
 func Open(ctx context.Context, cfg Config) (*dist.World, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err

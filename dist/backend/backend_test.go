@@ -103,6 +103,19 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
+func TestOpenRefusesNoContext(t *testing.T) {
+	var none context.Context
+	env := launch.Env{Size: 1, LocalSize: 1, Launcher: launch.None}
+	for _, cfg := range []Config{{Env: &env}, {Env: &env, Backend: CUDA}} {
+		if w, err := Open(none, cfg); w != nil || !errors.Is(err, dist.ErrInvalid) || !strings.Contains(err.Error(), "no context") {
+			t.Errorf("%s: error %v, want dist.ErrInvalid", cfg.Name(), err)
+		}
+	}
+	if g, err := OpenGPUs(none, Config{Env: &env, Backend: CUDA}); g != nil || !errors.Is(err, dist.ErrInvalid) {
+		t.Errorf("OpenGPUs: error %v, want dist.ErrInvalid", err)
+	}
+}
+
 func TestSimulateRunsEveryRank(t *testing.T) {
 	for _, n := range []int{1, 4} {
 		if err := Simulate(n, Config{}, sumOfRanks); err != nil {

@@ -44,13 +44,15 @@ type member interface {
 // Collective: all ranks. Returns: when all ranks have come. Owns: the caller closes the io.Closer, after its last use of the
 // store and when it no longer matters to others whether it lives; the store ends with it. Errors: dist.ErrTimeout, naming the
 // ranks that did not come; dist.RankError when one died or gave up meanwhile; dist.ErrUnsupported for ranks that have no safe
-// way to meet; an address in use; ctx's.
+// way to meet; an address in use; dist.ErrInvalid without a context; ctx's.
 func Rendezvous(ctx context.Context, env Env, cfg Config) (dist.Store, io.Closer, error) {
 	if err := env.Validate(); err != nil {
 		return nil, nil, err
 	}
 	timeout := cfg.Timeout
 	switch {
+	case ctx == nil:
+		return nil, nil, fmt.Errorf("rendezvous: no context: %w", dist.ErrInvalid)
 	case timeout < 0:
 		return nil, nil, fmt.Errorf("rendezvous timeout %v: want 0 or more: %w", timeout, dist.ErrInvalid)
 	case timeout == 0:
