@@ -14,8 +14,8 @@ import (
 // Shapes/units: as many bytes each; types need not be the same, since regions are bytes.
 // Returns: when queued, between devices; when done, if one of them is on the host. Owns: dst and src belong to s until
 // then.
-// Errors: ErrUnsupported when s is no stream of a GPU, ErrCount for other lengths, ErrDevice for two on the host; the
-// driver's.
+// Errors: ErrUnsupported when s is no stream of a GPU, ErrCount for other lengths, ErrDevice for two on the host, ErrClosed
+// when s is closed and there are bytes to copy; the driver's.
 func Copy(s dist.Stream, dst, src tensor.Buffer) error {
 	stream, err := gpuStream(s)
 	switch {
@@ -25,7 +25,7 @@ func Copy(s dist.Stream, dst, src tensor.Buffer) error {
 	case dst.Device() == tensor.Host && src.Device() == tensor.Host:
 		err = fmt.Errorf("%w: both on the host", dist.ErrDevice)
 	case dst.Bytes() > 0:
-		err = copyOn(stream, dst, src)
+		err = kindOf(copyOn(stream, dst, src))
 	}
 	if err != nil {
 		return fmt.Errorf("copy %v to %v: %w", src, dst, err)

@@ -212,6 +212,28 @@ func TestModuleNamesWhatItHasNot(t *testing.T) {
 	}
 }
 
+func TestCallsOnAClosedStream(t *testing.T) {
+	v, s := device(t)
+	f := function(t, s, `extern "C" __global__ void k() {}`)
+	closed, err := NewStream(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := closed.Close(); err != nil {
+		t.Fatal(err)
+	}
+	there, here := memory[int32](t, v, 2), tensor.Of(make([]int32, 2))
+	_, mark := Mark(closed)
+	for what, err := range map[string]error{
+		"copy to the host": Copy(closed, here, there), "copy from the host": Copy(closed, there, here),
+		"copy between devices": Copy(closed, there, there), "launch": f.Launch(closed, Shape{}), "mark": mark,
+	} {
+		if !errors.Is(err, dist.ErrClosed) {
+			t.Errorf("%s: error %v, want ErrClosed", what, err)
+		}
+	}
+}
+
 func TestLaunchAllocatesNothing(t *testing.T) {
 	v, s := device(t)
 	out := memory[float64](t, v, 1)

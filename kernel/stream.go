@@ -11,7 +11,8 @@ import (
 // NewStream is an empty stream on the device of s, of the least priority there is: what it runs gives way to the group's
 // stream. Streams are ordered among themselves by Mark and Join only.
 //
-// Owns: the caller closes it. Errors: ErrUnsupported when s is no stream of a GPU; the driver's.
+// Owns: the caller closes it. Errors: ErrUnsupported when s is no stream of a GPU; ErrClosed when its world is closed; the
+// driver's.
 func NewStream(s dist.Stream) (dist.Stream, error) {
 	g, err := gpuStream(s)
 	if err != nil {
@@ -19,7 +20,7 @@ func NewStream(s dist.Stream) (dist.Stream, error) {
 	}
 	n, err := gpu.NewStream(g.CUDA().Device())
 	if err != nil {
-		return nil, fmt.Errorf("new stream: %w", err)
+		return nil, fmt.Errorf("new stream: %w", kindOf(err))
 	}
 	return n, nil
 }
@@ -33,7 +34,8 @@ func Mark(s dist.Stream) (dist.Work, error) {
 	if err != nil {
 		return dist.Work{}, fmt.Errorf("mark: %w", err)
 	}
-	return g.Mark()
+	w, err := g.Mark()
+	return w, kindOf(err)
 }
 
 // gpuStream is s, if it is a stream of a GPU.
