@@ -7,6 +7,7 @@
 //	open.go       meeting through a dist.Store; worlds of goroutines for tests
 //	control.go    the layout of a group's control segment: words, announcements, headers, slots, channels
 //	announce.go   rounds: how ranks meet, compare what they are doing, and know that memory may be used again
+//	share.go      how a segment comes to all ranks of a group, or to none
 //	wait.go       waiting for a peer: spin, yield, futex; abort, timeout and deadlock are noticed here
 //	abort.go      how a group is broken, and the error that all ranks then have
 //	transport.go  dist.Transport: turns, operations on the caller, Split, Heap, Abort, Close

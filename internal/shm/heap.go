@@ -47,11 +47,8 @@ func (t *Transport) newHeap(bytes int64) (*Heap, error) {
 		return nil, err
 	}
 	seg, err := t.share("a symmetric heap", t.ranks, id, (pageBytes+part)*int64(t.size))
-	if err != nil {
+	if seg, err = t.haveAll(dist.KindHeap, seg, err); err != nil {
 		return nil, err
-	}
-	if err := t.aborted(); err != nil { // a rank has died while the segment went round
-		return nil, errors.Join(err, seg.close())
 	}
 	h := &Heap{t: t, id: id, part: part, seg: seg, arena: arena}
 	mem := seg.bytes()

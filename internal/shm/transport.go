@@ -2,7 +2,6 @@ package shm
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -295,7 +294,8 @@ func (t *Transport) split(color, key int) (*Transport, error) {
 		return nil, err
 	}
 	if color < 0 {
-		return nil, nil
+		_, err := t.haveAll(dist.KindSplit, nil, nil)
+		return nil, err
 	}
 	var members []int // ranks of this group
 	for r := range t.size {
@@ -310,37 +310,10 @@ func (t *Transport) split(color, key int) (*Transport, error) {
 	}
 	l := newLayout(len(members), t.node.cfg.ChunkBytes)
 	seg, err := t.share("a group", world, t.headers[members[0]].id, l.size)
-	if err != nil {
+	if seg, err = t.haveAll(dist.KindSplit, seg, err); err != nil {
 		return nil, err
 	}
 	return newTransport(t.node, world, seg, l), nil
-}
-
-// share is a new segment that the first of the given world ranks makes and the others receive under id. When it
-// cannot be made, all of them get the reason.
-func (t *Transport) share(purpose string, world []int, id uint64, size int64) (segment, error) {
-	if world[0] != t.node.rank {
-		o, err := t.node.link.take(world[0], id, t.aborted)
-		if err != nil {
-			return nil, fmt.Errorf("rank %d: %w", slices.Index(t.ranks, world[0]), err)
-		}
-		return o.seg, nil
-	}
-	o := offer{id: id, size: size}
-	seg, err := t.node.maker.make(purpose, size)
-	if err != nil {
-		o.err = err.Error()
-	}
-	o.seg = seg
-	for _, w := range world[1:] {
-		if e := t.node.link.offer(w, o); e != nil && t.aborted() == nil {
-			err = errors.Join(err, e)
-		}
-	}
-	if err != nil && seg != nil {
-		return nil, errors.Join(err, seg.close())
-	}
-	return seg, err
 }
 
 // Heap implements dist.Transport.
