@@ -184,8 +184,8 @@ func (g *Group) Along() *Group {
 
 // Heap is a new symmetric heap of bytes bytes on every rank of the group; the group closes it.
 //
-// Collective: all ranks, same size. Errors: ErrUnsupported where the backend has none, or a rank cannot map it; ErrMismatch,
-// ErrAborted, ErrTimeout, ErrClosed.
+// Collective: all ranks, same size. Errors: symmetric.ErrNoSpace where there is no memory for it; ErrUnsupported where the backend
+// has none, or a rank cannot map it; ErrMismatch, ErrAborted, ErrTimeout, ErrClosed.
 func (g *Group) Heap(bytes int64) (symmetric.Heap, error) {
 	if err := g.open(); err != nil {
 		return nil, fmt.Errorf("heap of %d B, rank %d/%d: %w", bytes, g.Rank(), g.Size(), err)

@@ -7,7 +7,8 @@ import (
 
 // What callers branch on, beside the sentinels of package dist.
 var (
-	// ErrNoSpace is returned by Heap.Alloc and Arena.Alloc when no free range is long enough.
+	// ErrNoSpace is returned by Heap.Alloc and Arena.Alloc when no free range is long enough, and by Group.Heap of dist, on all
+	// ranks, when there is no memory for the heap, as far as the backend can tell: NCCL alone cannot.
 	ErrNoSpace = errors.New("symmetric heap is full")
 	// ErrNotAllocated is returned by Heap.Free and Arena.Free for a region that is not, or no longer, allocated there, and
 	// by every call on a region that has been freed.

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/cuda"
 	"github.com/symgrad/symgrad/internal/gpu"
 	"github.com/symgrad/symgrad/symmetric"
 )
@@ -84,7 +85,7 @@ type mapping struct {
 // Alloc implements gpu.Allocator.
 //
 // Collective: all ranks of p, same size. Errors: on all ranks alike; dist.ErrUnsupported where a GPU cannot address another's
-// memory, or processes may not share it; cuda.ErrMemory.
+// memory, or processes may not share it; symmetric.ErrNoSpace, where it matches cuda.ErrMemory too.
 func (IPC) Alloc(p *gpu.Party, n int64) (*gpu.Slab, error) {
 	m := &mapping{p: p, base: make([]uintptr, p.Size)}
 	own, handleErr, err := m.allocate(n)
@@ -104,7 +105,9 @@ func (m *mapping) allocate(n int64) (c card, handleErr, err error) {
 		return c, nil, fmt.Errorf("%w: %d B", dist.ErrInvalid, n)
 	}
 	bytes := (n + granule - 1) / granule * granule
-	if m.own, err = v.Alloc(bytes); err != nil {
+	if m.own, err = v.Alloc(bytes); errors.Is(err, cuda.ErrMemory) {
+		return c, nil, fmt.Errorf("%w: %w", symmetric.ErrNoSpace, err)
+	} else if err != nil {
 		return c, nil, err
 	}
 	if m.own%symmetric.MaxAlignment != 0 {

@@ -187,6 +187,21 @@ func TestHeapLargerThanAnyMemoryIsAnErrorOnAllRanks(t *testing.T) {
 	}
 }
 
+// A heap that a process could address, and that the machine has no memory for.
+func TestHeapWithoutMemoryForItIsTheSameErrorOnAllRanks(t *testing.T) {
+	for _, name := range []string{"mapped", "sockets"} {
+		errs, err := launchers[name](3, Config{}, func(w *dist.World) error {
+			if _, err := w.Heap(1 << 45); !errors.Is(err, symmetric.ErrNoSpace) || !strings.Contains(err.Error(), "105553116278784 B wanted") {
+				return fmt.Errorf("error %w, want ErrNoSpace with the size", err)
+			}
+			return newHeapOf(w)
+		})
+		if err := errors.Join(append(errs, err)...); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 func TestFullFileSystemIsTheSameErrorOnAllRanks(t *testing.T) {
 	dir := smallTmpfs(t)
 	errs, err := launchers["sockets"](3, Config{Dir: dir, ChunkBytes: 1 << 10}, func(w *dist.World) error {
@@ -197,7 +212,7 @@ func TestFullFileSystemIsTheSameErrorOnAllRanks(t *testing.T) {
 		t.Fatal(err)
 	}
 	for r, err := range errs {
-		if err == nil || !strings.Contains(err.Error(), "no room for 25178112 B") || !strings.Contains(err.Error(), "heap of 8388608 B") {
+		if !errors.Is(err, symmetric.ErrNoSpace) || !strings.Contains(err.Error(), "no room for 25178112 B") || !strings.Contains(err.Error(), "heap of 8388608 B") {
 			t.Errorf("rank %d: error %v, want one that names the sizes", r, err)
 		}
 	}

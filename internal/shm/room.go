@@ -8,16 +8,20 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // checkRoom refuses a segment that memory has no room for. Reserving more than a cgroup or the machine has does not
 // give an error code but the out-of-memory killer, so the numbers are read first.
+//
+// Errors: ENOMEM.
 func checkRoom(size int64) error {
 	if limit, used, where, ok := cgroupMemory("/proc/self/cgroup", "/sys/fs/cgroup"); ok && size > limit-used {
-		return fmt.Errorf("%d B wanted, the memory cgroup %s leaves %d of %d", size, where, max(limit-used, 0), limit)
+		return fmt.Errorf("%d B wanted, the memory cgroup %s leaves %d of %d: %w", size, where, max(limit-used, 0), limit, unix.ENOMEM)
 	}
 	if avail, ok := meminfo("/proc/meminfo", "MemAvailable:"); ok && size > avail {
-		return fmt.Errorf("%d B wanted, the machine has %d available", size, avail)
+		return fmt.Errorf("%d B wanted, the machine has %d available: %w", size, avail, unix.ENOMEM)
 	}
 	return nil
 }

@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/symmetric"
+	"golang.org/x/sys/unix"
 )
 
 // share is a new segment that the first of the given world ranks makes and the others receive under id. When it
@@ -36,12 +38,21 @@ func (t *Transport) share(purpose string, world []int, id uint64, size int64) (s
 	return seg, err
 }
 
+// What a rank tells of a segment that it has not got.
+const (
+	lacks     = 1 + iota
+	lacksRoom // because there is no room for it
+)
+
 // haveAll is seg, and nil, where err, of share, is nil on every rank; otherwise it is an error on every rank, and seg is closed: no
 // rank goes on with memory that another one has not. All ranks of the group call it, with the kind of the call.
 func (t *Transport) haveAll(kind dist.Kind, seg segment, err error) (segment, error) {
 	own := header{sig: dist.Signature{Kind: kind, Root: -1}}
-	if err != nil {
-		own.a = 1
+	switch {
+	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.ENOMEM):
+		own.a = lacksRoom
+	case err != nil:
+		own.a = lacks
 	}
 	broken := t.agree(&own)
 	if broken == nil {
@@ -52,7 +63,11 @@ func (t *Transport) haveAll(kind dist.Kind, seg segment, err error) (segment, er
 		if err == nil {
 			err = fmt.Errorf("rank %d has not got its memory", r)
 		}
-		err = fmt.Errorf("%w here: %w", dist.ErrUnsupported, err)
+		why := dist.ErrUnsupported
+		if t.headers[r].a == lacksRoom && kind == dist.KindHeap {
+			why = symmetric.ErrNoSpace
+		}
+		err = fmt.Errorf("%w: %w", why, err)
 		broken = t.aborted() // that is why, then
 	}
 	if broken != nil {
