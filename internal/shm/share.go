@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/symmetric"
@@ -14,9 +15,10 @@ import (
 // cannot be made, all of them get the reason. haveAll follows.
 func (t *Transport) share(purpose string, world []int, id uint64, size int64) (segment, error) {
 	if world[0] != t.node.rank {
-		o, err := t.node.link.take(world[0], id, t.aborted)
+		maker := slices.Index(t.ranks, world[0])
+		o, err := t.node.link.take(world[0], id, t.patient(maker))
 		if err != nil {
-			return nil, fmt.Errorf("rank %d: %w", slices.Index(t.ranks, world[0]), err)
+			return nil, fmt.Errorf("rank %d: %w", maker, err)
 		}
 		return o.seg, nil
 	}
@@ -36,6 +38,18 @@ func (t *Transport) share(purpose string, world []int, id uint64, size int64) (s
 		return nil, errors.Join(err, seg.close())
 	}
 	return seg, err
+}
+
+// patient is, for a wait for what rank hands over that begins now, why to give it up: the group is broken, by the step timeout at
+// the latest. nil while it is not.
+func (t *Transport) patient(rank int) func() error {
+	since := time.Now()
+	return func() error {
+		if d := t.node.cfg.StepTimeout; time.Since(since) > d {
+			t.fail(abortTimeout, t.rank, fmt.Sprintf("after %v rank %d still waits for memory of rank %d", d, t.rank, rank))
+		}
+		return t.aborted()
+	}
 }
 
 // What a rank tells of a segment that it has not got.

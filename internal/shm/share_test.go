@@ -77,3 +77,21 @@ func TestSegmentThatOneRankLacksIsAnErrorOfAll(t *testing.T) {
 		})
 	}
 }
+
+// A rank that never hands its segment over ends the wait for it, and the group, by the step timeout.
+func TestWaitForASegmentEndsWithTheStepTimeout(t *testing.T) {
+	ts, err := Local(2, GoMemory, Config{StepTimeout: time.Nanosecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := func(r int) *Transport { return ts[r].(*worldTransport).Transport }
+	_, err = of(1).share("nothing", []int{0, 1}, 1<<62, pageBytes)
+	for what, err := range map[string]error{"wait": err, "rank 0 later": of(0).aborted()} {
+		if !errors.Is(err, dist.ErrTimeout) || !strings.Contains(err.Error(), "rank 1 still waits for memory of rank 0") {
+			t.Errorf("%s: error %v, want ErrTimeout that names the ranks", what, err)
+		}
+	}
+	if err := errors.Join(ts[0].Close(), ts[1].Close()); err != nil {
+		t.Error(err)
+	}
+}
