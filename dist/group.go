@@ -240,7 +240,7 @@ func (g *Group) Batch(fn func(*Group) error) (Work, error) {
 }
 
 // Abort makes all pending and later operations of the group fail on every rank; their errors match ErrAborted and
-// carry cause. Not collective.
+// carry cause. Groups split from it are groups of their own, to be aborted, or closed, by themselves. Not collective.
 func (g *Group) Abort(cause error) error {
 	if cause == nil {
 		cause = errors.New("no cause given")

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/tensor"
 )
 
 // runBroken takes worlds that lose a rank, or are given up.
@@ -20,6 +21,7 @@ func runBroken(t *testing.T, o Options, launch Launch) {
 		}{
 			{"Abort", LaunchOptions{StepTimeout: 10 * guard}, abort},
 			{"AbortOfPart", LaunchOptions{StepTimeout: 10 * guard}, abortOfPart},
+			{"AbortOfWhole", LaunchOptions{StepTimeout: 10 * guard}, abortOfWhole},
 			{"Close", LaunchOptions{StepTimeout: 10 * guard}, closeEarly},
 			{"CloseInMessage", LaunchOptions{StepTimeout: 10 * guard}, closeInMessage},
 			{"CloseTwice", LaunchOptions{}, closeTwice},
@@ -69,6 +71,20 @@ func abortOfPart(w *dist.World, p *space) error {
 		}
 	}
 	return errors.Join(want("operation of the part", finish(g.Barrier()), dist.ErrAborted, "no longer needed"), sums(w.Group, p, 3))
+}
+
+// abortOfWhole: a part works after the world that it was split from was aborted. Between GPUs a library may end both.
+func abortOfWhole(w *dist.World, p *space) error {
+	g, err := w.Split(0, -w.Rank())
+	if err != nil || w.Device() != tensor.Host {
+		return err
+	}
+	if w.Rank() == 0 {
+		if err := w.Abort(errors.New("too many")); err != nil {
+			return err
+		}
+	}
+	return errors.Join(want("operation of the world", finish(w.Barrier()), dist.ErrAborted, "too many"), sums(g, p, 3))
 }
 
 // closeEarly: the last rank closes its end, for which the others wait.

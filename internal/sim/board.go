@@ -24,8 +24,6 @@ type board struct {
 	ends     []end     // by rank
 	arrived  int       // ranks in the open meeting
 	round    uint64    // meetings closed so far
-	parent   *board    // what this group was split from, or nil
-	children []*board  // those split from this one that some rank has open
 
 	sigs    []dist.Signature // scratch of the meeting that closes
 	scalars []uint64
@@ -107,19 +105,9 @@ func (b *board) bury(world int) {
 	}
 }
 
-// abort breaks the group and those split from it.
+// abort breaks the group.
 func (b *board) abort(rank int, cause error) {
 	b.fail(fmt.Errorf("%w by rank %d: %w", dist.ErrAborted, rank, cause))
-	for _, c := range b.children {
-		c.abortAlong(fmt.Errorf("%w with the group it was split from, by rank %d there: %w", dist.ErrAborted, rank, cause))
-	}
-}
-
-func (b *board) abortAlong(err error) {
-	b.fail(err)
-	for _, c := range b.children {
-		c.abortAlong(err)
-	}
 }
 
 // leave notes that a rank has closed its end; the last one takes the board down.
@@ -129,11 +117,7 @@ func (b *board) leave(rank int) {
 	if slices.ContainsFunc(b.ends, func(e end) bool { return !e.closed }) {
 		return
 	}
-	same := func(o *board) bool { return o == b }
-	b.u.boards = slices.DeleteFunc(b.u.boards, same)
-	if b.parent != nil {
-		b.parent.children = slices.DeleteFunc(b.parent.children, same)
-	}
+	b.u.boards = slices.DeleteFunc(b.u.boards, func(o *board) bool { return o == b })
 }
 
 // begin notes what a rank is going to do.
@@ -264,8 +248,6 @@ func (b *board) split() {
 			world[i] = b.ranks[r]
 		}
 		c := b.u.newBoard(world)
-		c.parent = b
-		b.children = append(b.children, c)
 		for i, r := range members[:n] {
 			b.ends[r].result = result{board: c, rank: i}
 		}
