@@ -230,7 +230,7 @@ func TestTakeFromARankThatLeavesMeanwhile(t *testing.T) {
 
 // A rank whose card is there, but which does not listen, has died.
 func TestOpenNamesARankThatDiedBefore(t *testing.T) {
-	c, err := newCard()
+	c, err := newCard(Config{}.withDefaults().ChunkBytes)
 	if err != nil {
 		t.Fatal(err)
 	}

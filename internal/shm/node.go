@@ -19,7 +19,7 @@ import (
 type Config struct {
 	StepTimeout  time.Duration // longest wait for a peer in one operation; 0 means 100 s
 	InitTimeout  time.Duration // longest wait for all ranks to meet; 0 means 60 s
-	ChunkBytes   int           // of a staging slot, of which a rank has 4, rounded up to 64, at least 8 a rank; 0 means 64 KiB
+	ChunkBytes   int           // of a staging slot, of which a rank has 4, rounded up to 64, at least 8 a rank; the same on all; 0 means 64 KiB
 	Dir          string        // tmpfs directory for shared memory; "" means anonymous memory (memfd)
 	Unchecked    bool          // do not compare operations across ranks
 	TraceEntries int           // of the recorder; 0 means dist.DefaultTraceEntries

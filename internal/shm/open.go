@@ -22,7 +22,8 @@ import (
 //
 // Collective: all ranks, each with its own rank. Errors: ErrUnsupported of dist when ranks are on different hosts;
 // ErrTimeout when they do not meet within InitTimeout, or before ctx's deadline; ctx's when it is cancelled; ErrRoot for a
-// rank outside 0 to size-1; what the system says when there is no shared memory to be had.
+// rank outside 0 to size-1; ErrMismatch when ranks differ in ChunkBytes; what the system says when there is no shared
+// memory to be had.
 func Open(ctx context.Context, rank, size int, store dist.Store, cfg Config) (dist.Transport, error) {
 	if size < 1 || rank < 0 || rank >= size {
 		return nil, fmt.Errorf("shm: rank %d of %d: %w", rank, size, dist.ErrRoot)
@@ -44,7 +45,7 @@ func Open(ctx context.Context, rank, size int, store dist.Store, cfg Config) (di
 }
 
 func open(ctx context.Context, rank, size int, store dist.Store, cfg Config) (*worldTransport, error) {
-	conns, err := meet(ctx, rank, size, store)
+	conns, err := meet(ctx, rank, size, store, cfg.ChunkBytes)
 	if err != nil {
 		return nil, err
 	}
@@ -111,10 +112,11 @@ type card struct {
 	Name  string // of its socket, in the abstract namespace
 	Token string // proves, on a connection, that the dialer has read this card
 	PID   int
+	Chunk int // Config.ChunkBytes, which tells where things lie
 }
 
 // meet connects every pair of ranks by a unix socket: each listens, and dials those below it.
-func meet(ctx context.Context, rank, size int, store dist.Store) (_ []*net.UnixConn, err error) {
+func meet(ctx context.Context, rank, size int, store dist.Store, chunk int) (_ []*net.UnixConn, err error) {
 	conns := make([]*net.UnixConn, size)
 	if size == 1 {
 		return conns, nil
@@ -128,7 +130,7 @@ func meet(ctx context.Context, rank, size int, store dist.Store) (_ []*net.UnixC
 	if err != nil {
 		return nil, err
 	}
-	own, err := newCard()
+	own, err := newCard(chunk)
 	if err != nil {
 		return nil, err
 	}
@@ -151,14 +153,14 @@ func meet(ctx context.Context, rank, size int, store dist.Store) (_ []*net.UnixC
 	return conns, accept(ctx, ln, conns, rank, own)
 }
 
-func newCard() (card, error) {
+func newCard(chunk int) (card, error) {
 	var nonce [24]byte
 	if _, err := rand.Read(nonce[:]); err != nil {
 		return card{}, err
 	}
 	host, err := hostID()
 	return card{
-		Host: host, PID: os.Getpid(), Token: hex.EncodeToString(nonce[8:]),
+		Host: host, PID: os.Getpid(), Chunk: chunk, Token: hex.EncodeToString(nonce[8:]),
 		Name: fmt.Sprintf("@symgrad-%d-%s", os.Getuid(), hex.EncodeToString(nonce[:8])),
 	}, err
 }
@@ -198,6 +200,9 @@ func trade(ctx context.Context, rank, size int, instance int64, own card, store 
 		if cards[r].Host != own.Host {
 			return nil, fmt.Errorf("%w: shared memory needs all ranks on one host, rank %d is on another (%s, here %s)",
 				dist.ErrUnsupported, r, cards[r].Host, own.Host)
+		}
+		if cards[r].Chunk != own.Chunk {
+			return nil, fmt.Errorf("%w on ChunkBytes: rank %d has %d, rank %d has %d", dist.ErrMismatch, r, cards[r].Chunk, rank, own.Chunk)
 		}
 	}
 	return cards, nil

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -26,7 +27,7 @@ func (s tellingStore) Get(ctx context.Context, key string) ([]byte, error) {
 // openAlone opens rank 0 of 2, whose rank 1 has a card and never connects, under a context that ends when the cards are read.
 func openAlone(t *testing.T, ctx context.Context, end func()) error {
 	t.Helper()
-	own, err := newCard()
+	own, err := newCard(Config{}.withDefaults().ChunkBytes)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +72,7 @@ func TestOpenSaysWhoseDeadlineItWas(t *testing.T) {
 
 // A connection that says nothing holds nobody up who is cancelled.
 func TestGreetEndsWithItsContext(t *testing.T) {
-	own, err := newCard()
+	own, err := newCard(Config{}.withDefaults().ChunkBytes)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,5 +96,22 @@ func TestGreetEndsWithItsContext(t *testing.T) {
 	cancel()
 	if rank, err := greet(ctx, c, own.Token); err == nil {
 		t.Errorf("greeted rank %d", rank)
+	}
+}
+
+// Ranks that cut the same memory into other chunks would read each other's words: none of them opens the world.
+func TestChunkBytesMustAgree(t *testing.T) {
+	store, errs := newMemStore(), make([]error, 3)
+	var ranks sync.WaitGroup
+	for r := range errs {
+		ranks.Go(func() {
+			_, errs[r] = Open(t.Context(), r, len(errs), store, Config{InitTimeout: time.Minute, ChunkBytes: 4096 + r/2})
+		})
+	}
+	ranks.Wait()
+	for r, err := range errs {
+		if !errors.Is(err, dist.ErrMismatch) || !strings.Contains(err.Error(), "4096") || !strings.Contains(err.Error(), "4097") {
+			t.Errorf("rank %d: error %v, want ErrMismatch with both sizes", r, err)
+		}
 	}
 }
