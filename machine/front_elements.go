@@ -137,8 +137,15 @@ func (l *lowering) unary(c *current) (operand, error) {
 	return m.result(y, c.dtype)
 }
 
-// between is gorgonia.minBetween and gorgonia.maxBetween.
+// between is gorgonia.minBetween and gorgonia.maxBetween. A step on elements computes with floats, which would round large integers.
 func (l *lowering) between(c *current) (operand, error) {
+	if !c.dtype.IsFloat() && c.dtype.Size() > 2 {
+		o, err := l.fallback(c)
+		if err != nil {
+			err = fmt.Errorf("of %v: %w", c.dtype, err)
+		}
+		return o, err
+	}
 	op := program.Minimum
 	if typeName(c.n.Op()) == "gorgonia.maxBetween" {
 		op = program.Maximum

@@ -1,7 +1,9 @@
 package machine_test
 
 import (
+	"errors"
 	"math"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -215,6 +217,34 @@ func TestConvertedNumbersAreNoOutput(t *testing.T) {
 					t.Errorf("%v to %v: error %v, want the node and its type", from, to, err)
 				}
 			}
+		}
+	}
+}
+
+// TestLargeIntegersAreComparedExactly takes the smaller and the larger of integers that floats round: by the op's Do, and not at all
+// without it.
+func TestLargeIntegersAreComparedExactly(t *testing.T) {
+	for _, c := range []struct{ a, b, least, most any }{
+		{[]int64{1<<53 + 1, -1<<53 - 1}, []int64{1 << 53, -1 << 53}, []int64{1 << 53, -1<<53 - 1}, []int64{1<<53 + 1, -1 << 53}},
+		{[]uint64{1<<64 - 1, 1}, []uint64{1<<64 - 2, 2}, []uint64{1<<64 - 2, 1}, []uint64{1<<64 - 1, 2}},
+		{[]int32{1<<24 + 1, 1}, []int32{1 << 24, 2}, []int32{1 << 24, 1}, []int32{1<<24 + 1, 2}},
+		{[]uint8{3, 5}, []uint8{4, 1}, []uint8{3, 1}, []uint8{4, 5}},
+	} {
+		g := G.NewGraph()
+		a := G.NodeFromAny(g, gtensor.New(gtensor.WithShape(2), gtensor.WithBacking(c.a)), G.WithName("a"))
+		b := G.NodeFromAny(g, gtensor.New(gtensor.WithShape(2), gtensor.WithBacking(c.b)), G.WithName("b"))
+		least, most := G.Must(G.MinBetween(a, b)), G.Must(G.MaxBetween(a, b))
+		if _, small := c.a.([]uint8); !small {
+			_, err := machine.New(g, plain, least)
+			if !errors.Is(err, machine.ErrUnknownOp) || !strings.Contains(err.Error(), "set Fallback") {
+				t.Errorf("%T: error %v, want ErrUnknownOp and what to do", c.a, err)
+			}
+		}
+		cfg := plain
+		cfg.Fallback = true
+		run(t, newMachine(t, g, cfg, least, most))
+		if !reflect.DeepEqual(least.Value().Data(), c.least) || !reflect.DeepEqual(most.Value().Data(), c.most) {
+			t.Errorf("%T: %v and %v, want %v and %v", c.a, least.Value(), most.Value(), c.least, c.most)
 		}
 	}
 }
