@@ -144,8 +144,8 @@ func (s *solver) fits(i int, p optim.ParamState) error {
 		if slot.Name != names[k] || (len(slot.F64) > 0) != (s.at[i][k].DType() == tensor.F64) && n > 0 && piece.Len > 0 {
 			return fmt.Errorf("slot %d is %q with %d elements, want %q with %d: %w", k, slot.Name, n, names[k], piece.Len, optim.ErrMismatch)
 		}
-		if size := max(sizeOf(s.m.shapes[s.nodes[i]]), 1); p.Offset < 0 || p.Offset+n > size {
-			return fmt.Errorf("slot %d %q has elements %d to %d of %d: %w", k, slot.Name, p.Offset, p.Offset+n, size, optim.ErrMismatch)
+		if size := max(sizeOf(s.m.shapes[s.nodes[i]]), 1); p.Offset < 0 || p.Offset > size-n {
+			return fmt.Errorf("slot %d %q has %d elements from %d on, of %d: %w", k, slot.Name, n, p.Offset, size, optim.ErrMismatch)
 		}
 		if err := covers(p, n, piece); err != nil && piece.Len > 0 {
 			return fmt.Errorf("slot %d %q: %w", k, slot.Name, err)

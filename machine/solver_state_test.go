@@ -3,6 +3,7 @@ package machine
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 
@@ -35,7 +36,8 @@ func TestAMachineTakesStatesThatCoverItsOwn(t *testing.T) {
 		spoil func(p *optim.ParamState)
 		says  string
 	}{
-		{func(p *optim.ParamState) { p.Offset = 256 }, "has elements 256 to 260 of 4"},
+		{func(p *optim.ParamState) { p.Offset = 256 }, "has 4 elements from 256 on, of 4"},
+		{func(p *optim.ParamState) { p.Offset = math.MaxInt }, "has 4 elements from 9223372036854775807 on, of 4"},
 		{func(p *optim.ParamState) { p.Slots[1].F32 = p.Slots[1].F32[:3] }, `"ema": it has elements 0 to 3, and 0 to 4 are wanted`},
 		{func(p *optim.ParamState) { p.Slots = p.Slots[:1] }, "with 1 slots"},
 		{func(p *optim.ParamState) { p.Slots[1].Name = "exp_avg" }, `want "ema"`},

@@ -61,7 +61,7 @@ type Config struct {
 	Schedule Schedule // how the learning rate changes with the step; zero means constant
 
 	KeepGradients bool // leave gradients as they are instead of zeroing them
-	Workers       int  // goroutines of a step; 0 means GOMAXPROCS. The result does not depend on it.
+	Workers       int  // goroutines of a step, up to 65536; 0 means GOMAXPROCS. The result does not depend on it.
 }
 
 // Equal reports whether c and o are the same settings, as written: a zero is not its default. See WithDefaults.

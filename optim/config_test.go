@@ -34,6 +34,7 @@ func TestConfigMistakesAreNamed(t *testing.T) {
 		{Config{Name: SGD, ClipNorm: -1}, "clip norm -1"},
 		{Config{Name: SGD, ClipNorm: nan}, "clip norm NaN"},
 		{Config{Name: SGD, Workers: -1}, "workers -1"},
+		{Config{Name: SGD, Workers: 1 << 60}, "a number up to 65536"},
 		{Config{Name: SGD, ClipValue: -1}, "clip value -1 is out of range"},
 		{Config{Name: SGD, ClipValue: nan}, "clip value NaN"},
 		{Config{Name: SGD, ClipValue: inf}, "clip value +Inf"},

@@ -91,6 +91,26 @@ func shapeSize(shape []int) int {
 	return size
 }
 
+// mostElements is how many elements the parameters of a model may have together: more are a mistake.
+const mostElements = 1 << 40
+
+// addShape is total and the elements of a shape.
+//
+// Errors: ErrMismatch for a negative dimension, and for more than mostElements.
+func addShape(total int, shape []int) (int, error) {
+	size := 1
+	for _, d := range shape {
+		switch {
+		case d < 0:
+			return 0, fmt.Errorf("negative dimension: %w", ErrMismatch)
+		case d > 0 && size > (mostElements-total)/d:
+			return 0, fmt.Errorf("more than %d elements in all: %w", mostElements, ErrMismatch)
+		}
+		size *= d
+	}
+	return total + size, nil
+}
+
 // sameOrder reports whether equal offsets are equal coordinates in both shapes: they are equal but for dims of size 1,
 // as those of a gradient that came through a reduction may be.
 func sameOrder(a, b []int) bool {

@@ -145,15 +145,16 @@ func (s *pieceSolver) paramsOf(shapes []ParamShape) ([]param, map[string]int, er
 	if len(shapes) == 0 {
 		return nil, nil, fmt.Errorf("the model has no parameters: %w", ErrMismatch)
 	}
-	params, numbers := make([]param, len(shapes)), map[string]int{}
+	params, numbers, total := make([]param, len(shapes)), map[string]int{}, 0
 	for i, sh := range shapes {
 		p := &params[i]
 		*p = param{name: sh.Name, shape: slices.Clone(sh.Shape), dtype: sh.DType, group: s.config.group(sh.Name, sh.Shape)}
 		if p.dtype != gtensor.Float32 && p.dtype != gtensor.Float64 {
 			return nil, nil, fmt.Errorf("parameter %d%v: dtype %s: use float32 or float64: %w", i, p, dtypeText(p.dtype), ErrUnsupported)
 		}
-		if slices.ContainsFunc(sh.Shape, func(d int) bool { return d < 0 }) {
-			return nil, nil, fmt.Errorf("parameter %d%v: negative dimension: %w", i, p, ErrMismatch)
+		var err error
+		if total, err = addShape(total, sh.Shape); err != nil {
+			return nil, nil, fmt.Errorf("parameter %d%v: %w", i, p, err)
 		}
 		if k, twice := numbers[sh.Name]; twice {
 			return nil, nil, fmt.Errorf("parameters %d and %d are both named %q: pieces need names of their own: %w", k, i, sh.Name, ErrMismatch)
@@ -171,7 +172,7 @@ func (s *pieceSolver) own(params []param, numbers map[string]int, pieces []Piece
 			return fmt.Errorf("piece of %q: the model has no such parameter: %w", piece.Name, ErrMismatch)
 		}
 		if err := params[i].own(piece); err != nil {
-			return fmt.Errorf("piece of parameter %d%v: elements %d to %d: %w", i, &params[i], piece.Offset, piece.Offset+piece.Weight.Len(), err)
+			return fmt.Errorf("piece of parameter %d%v: %d elements from %d on: %w", i, &params[i], piece.Weight.Len(), piece.Offset, err)
 		}
 	}
 	for i := range params {
@@ -190,13 +191,13 @@ func (s *pieceSolver) own(params []param, numbers map[string]int, pieces []Piece
 // own makes a piece what is owned of p.
 func (p *param) own(piece Piece) error {
 	size, n := shapeSize(p.shape), piece.Weight.Len()
-	end := piece.Offset + n
+	end := piece.Offset + n // once they are known to fit
 	switch {
 	case !slices.Equal(piece.Shape, p.shape):
 		return fmt.Errorf("they are said to be of shape %v: %w", gtensor.Shape(piece.Shape), ErrMismatch)
 	case p.count > 0:
 		return fmt.Errorf("there is another, from %d to %d: %w", p.first, p.first+p.count, ErrMismatch)
-	case piece.Offset < 0 || end > size:
+	case piece.Offset < 0 || piece.Offset > size-n:
 		return fmt.Errorf("the parameter has %d: %w", size, ErrMismatch)
 	case piece.Offset%Block != 0 || end%Block != 0 && end != size:
 		return fmt.Errorf("cut between blocks of %d elements: %w", Block, ErrMismatch)

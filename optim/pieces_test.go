@@ -211,6 +211,7 @@ func TestPieceStatesThatDoNotFitAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := f.ranks[1]
+	unowned := slices.IndexFunc(s.State().Params, func(p ParamState) bool { return p.len() == 0 })
 	for _, c := range []struct {
 		name  string
 		spoil func(st *State)
@@ -224,6 +225,10 @@ func TestPieceStatesThatDoNotFitAreRefused(t *testing.T) {
 		{"no dtype", func(st *State) { st.Params[3].DType = gtensor.Dtype{} }, " none is "},
 		{"offset", func(st *State) { st.Params[5].Offset += 256 }, "slot 0"},
 		{"negative offset", func(st *State) { st.Params[0].Offset = -1 }, "are not in a parameter"},
+		{"huge offset", func(st *State) {
+			p := &st.Params[unowned]
+			p.Offset, p.Slots[0].F32, p.Slots[0].F64 = math.MaxInt-255, make([]float32, 256), make([]float64, 256)
+		}, "are not in a parameter"},
 		{"beyond the end", func(st *State) {
 			slot := &st.Params[5].Slots[0]
 			slot.F32 = append(slot.F32, make([]float32, 9000)...)
@@ -259,6 +264,8 @@ func TestPiecesOfAnotherFormAreRefused(t *testing.T) {
 		{"dtype", []ParamShape{{"w", []int{3}, gtensor.Int}}, nil, ErrUnsupported, "dtype int"},
 		{"no dtype", []ParamShape{{Name: "w", Shape: []int{3}}}, nil, ErrUnsupported, "dtype none: use float32"},
 		{"negative", []ParamShape{{"w", []int{-3}, gtensor.Float32}}, nil, ErrMismatch, "negative"},
+		{"huge", []ParamShape{{"w", []int{1 << 40, 1 << 24}, gtensor.Float32}}, nil, ErrMismatch, "more than 1099511627776 elements"},
+		{"huge in all", []ParamShape{big, {"v", []int{1 << 20, 1 << 20}, gtensor.Float32}}, nil, ErrMismatch, "elements in all"},
 		{"two of a name", []ParamShape{big, big}, nil, ErrMismatch, "both named"},
 		{"unknown", []ParamShape{big}, []Piece{{Name: "v"}}, ErrMismatch, "no such parameter"},
 		{"shape", []ParamShape{big}, []Piece{{Name: "w", Shape: []int{999}}}, ErrMismatch, "shape"},
@@ -267,6 +274,7 @@ func TestPiecesOfAnotherFormAreRefused(t *testing.T) {
 			{Name: "w", Shape: big.Shape, Offset: 512, Weight: of(256), Grad: of(256)},
 		}, ErrMismatch, "there is another"},
 		{"too long", []ParamShape{big}, []Piece{{Name: "w", Shape: big.Shape, Offset: 768, Weight: of(256), Grad: of(256)}}, ErrMismatch, "the parameter has 1000"},
+		{"huge offset", []ParamShape{big}, []Piece{{Name: "w", Shape: big.Shape, Offset: math.MaxInt - 255, Weight: of(256), Grad: of(256)}}, ErrMismatch, "the parameter has 1000"},
 		{"begins in a block", []ParamShape{big}, []Piece{{Name: "w", Shape: big.Shape, Offset: 100, Weight: of(156), Grad: of(156)}}, ErrMismatch, "between blocks"},
 		{"ends in a block", []ParamShape{big}, []Piece{{Name: "w", Shape: big.Shape, Weight: of(100), Grad: of(100)}}, ErrMismatch, "between blocks"},
 		{"gradient's length", []ParamShape{big}, []Piece{{Name: "w", Shape: big.Shape, Weight: of(256), Grad: of(255)}}, ErrMismatch, "gradient is"},

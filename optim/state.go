@@ -74,9 +74,13 @@ func (s *solver) setState(st State) error {
 		return err
 	}
 	var params []param
+	total := 0
 	for i, ps := range st.Params {
-		p := param{name: ps.Name, shape: slices.Clone(ps.Shape), dtype: ps.DType, count: max(shapeSize(ps.Shape), 0)}
-		err := s.restore(&p, ps)
+		p := param{name: ps.Name, shape: slices.Clone(ps.Shape), dtype: ps.DType, count: shapeSize(ps.Shape)}
+		var err error
+		if total, err = addShape(total, ps.Shape); err == nil {
+			err = s.restore(&p, ps)
+		}
 		if err != nil {
 			return fmt.Errorf("parameter %d%v: %w", i, &p, err)
 		}
@@ -110,8 +114,6 @@ func (e *engine) restore(p *param, ps ParamState) error {
 	switch {
 	case p.dtype != gtensor.Float32 && p.dtype != gtensor.Float64:
 		return fmt.Errorf("dtype %s: use float32 or float64: %w", dtypeText(p.dtype), ErrMismatch)
-	case slices.ContainsFunc(p.shape, func(d int) bool { return d < 0 }):
-		return fmt.Errorf("negative dimension: %w", ErrMismatch)
 	case len(ps.Slots) != len(e.slots):
 		return fmt.Errorf("%d slots, %s keeps %d: %w", len(ps.Slots), e.config.Name, len(e.slots), ErrMismatch)
 	}
@@ -126,7 +128,7 @@ func (e *engine) restore(p *param, ps ParamState) error {
 				k, slot.Name, given, p.dtype, ps.Offset, e.slots[k], p.count, p.first, ErrMismatch)
 		}
 	}
-	if size := shapeSize(p.shape); ps.Offset < 0 || ps.Offset+ps.len() > size {
+	if size := shapeSize(p.shape); ps.Offset < 0 || ps.Offset > size-ps.len() {
 		return fmt.Errorf("%d elements from %d on are not in a parameter of %d: %w", ps.len(), ps.Offset, size, ErrMismatch)
 	}
 	p.f32.slots, p.f64.slots = nil, nil

@@ -117,6 +117,8 @@ func TestStatesThatDoNotFitAreRefused(t *testing.T) {
 			st.Params[1].Slots[1].F32 = make([]float32, 3)
 		}, "parameter 1 w1 (3) float32 is w1 (15) float32 in the model"},
 		{"negative dim", func(st *State) { st.Params[1].Shape = []int{-3, -5} }, "parameter 1 w1 (-3, -5): negative dimension"},
+		{"huge dims", func(st *State) { st.Params[1].Shape = []int{1 << 40, 1 << 40} }, "parameter 1 w1 (1099511627776, 1099511627776): more than 1099511627776 elements"},
+		{"huge in all", func(st *State) { st.Params[1].Shape = []int{1 << 40} }, "more than 1099511627776 elements in all"},
 		{"no dtype", func(st *State) { st.Params[0].DType = gtensor.Dtype{} }, "parameter 0 w0 (5): dtype none: use float32"},
 		{"integer dtype", func(st *State) { st.Params[0].DType = gtensor.Int }, "dtype int: use float32 or float64"},
 		{"other dtype", func(st *State) {

@@ -6,6 +6,9 @@ import (
 	"slices"
 )
 
+// mostWorkers is the largest Config.Workers: a mistyped number is no crash.
+const mostWorkers = 1 << 16
+
 // Validate reports the first thing wrong with c.
 // Errors: ErrConfig, naming the field, its value and what it may be.
 func (c Config) Validate() error {
@@ -27,8 +30,8 @@ func (c Config) Validate() error {
 		return fmt.Errorf("adamw: weight decay is 0: set it (a usual value is 0.01) or use adam, which is adamw without it: %w", ErrConfig)
 	case c.Name == LAMB && !c.decays():
 		return fmt.Errorf("lamb: weight decay is 0: set it (a usual value is 0.01) or use adam: the rate of parameters without it is not adapted: %w", ErrConfig)
-	case c.Workers < 0:
-		return fmt.Errorf("%s: workers %d: use 0 for GOMAXPROCS or a positive number: %w", c.Name, c.Workers, ErrConfig)
+	case c.Workers < 0 || c.Workers > mostWorkers:
+		return fmt.Errorf("%s: workers %d: use 0 for GOMAXPROCS or a number up to %d: %w", c.Name, c.Workers, mostWorkers, ErrConfig)
 	}
 	if err := c.Schedule.validate(c.withDefaults().LearningRate); err != nil {
 		return fmt.Errorf("%s: %w", c.Name, err)
