@@ -222,7 +222,7 @@ func (b *BatchNorm) Stats() (mean, variance *gtensor.Dense) { return b.mean, b.v
 // SetStats copies a running mean and a running variance into the layer's. Where package machine updates parameters on a GPU,
 // call it before the machine is made. All ranks give the same.
 //
-// Shapes: C elements each, of the input's type. Errors: dist.ErrDType, dist.ErrCount; dist.ErrInvalid for a variance below 0.
+// Shapes: C elements each, of the input's type. Errors: dist.ErrDType, dist.ErrCount; dist.ErrInvalid for a variance below 0, and for NaN.
 func (b *BatchNorm) SetStats(mean, variance *gtensor.Dense) error {
 	want := form{gdt: b.x.gdt, dt: b.x.dt, shape: gtensor.Shape{b.Channels()}}
 	from := [2]tensor.Buffer{}
@@ -234,6 +234,9 @@ func (b *BatchNorm) SetStats(mean, variance *gtensor.Dense) error {
 		if from[i], err = want.read(t); err != nil {
 			return fmt.Errorf("statistics of batch norm %q: %w", b.cfg.Name, err)
 		}
+	}
+	if least, err := smallest(from[0]); err != nil || math.IsNaN(least) {
+		return errors.Join(err, fmt.Errorf("statistics of batch norm %q: %w: a mean of %v", b.cfg.Name, dist.ErrInvalid, least))
 	}
 	if least, err := smallest(from[1]); err != nil || !(least >= 0) {
 		return errors.Join(err, fmt.Errorf("statistics of batch norm %q: %w: a variance of %v", b.cfg.Name, dist.ErrInvalid, least))

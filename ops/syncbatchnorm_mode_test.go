@@ -185,6 +185,7 @@ func TestSetStatsRefusesWhatDoesNotFit(t *testing.T) {
 			{single, two, dist.ErrDType},
 			{two, dense(gtensor.Float64, []float64{1, -1}, 2), dist.ErrInvalid},
 			{two, dense(gtensor.Float64, []float64{math.NaN(), 1}, 2), dist.ErrInvalid},
+			{dense(gtensor.Float64, []float64{1, math.NaN()}, 2), two, dist.ErrInvalid},
 		} {
 			if err := l.norm.SetStats(c.mean, c.variance); !errors.Is(err, c.want) {
 				return fmt.Errorf("got %w, want %w", err, c.want)
