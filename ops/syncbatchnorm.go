@@ -12,7 +12,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// BatchNormConfig is the settings of SyncBatchNorm. The zero value is the default. All but Rows must be the same on all ranks.
+// BatchNormConfig is the settings of SyncBatchNorm. The zero value is the default. All but Rows must be the same on all ranks;
+// ddp.Attach compares Momentum, Epsilon and SumOfCosts.
 type BatchNormConfig struct {
 	// Name is the layer's, in errors and traces; "" means that of its input.
 	Name string

@@ -13,6 +13,7 @@ import (
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/ddp"
 	"github.com/symgrad/symgrad/internal/sim"
+	"github.com/symgrad/symgrad/ops"
 )
 
 func TestPlansThatDifferAreAnErrorOnAllRanks(t *testing.T) {
@@ -76,6 +77,46 @@ func TestPlansThatDifferAreAnErrorOnAllRanks(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// TestPlansCompareTheSettingsOfBatchNorms over ranks whose batches have other lengths, which alone is no difference.
+func TestPlansCompareTheSettingsOfBatchNorms(t *testing.T) {
+	for _, c := range []struct {
+		own   ops.BatchNormConfig // rank 1's
+		words []string
+	}{
+		{ops.BatchNormConfig{}, nil},
+		{ops.BatchNormConfig{Momentum: 0.1, Epsilon: 1e-5}, nil}, // the defaults
+		{ops.BatchNormConfig{Epsilon: 1e-3}, []string{"rank 0 has", "epsilon 1e-05", "rank 1 has", "epsilon 0.001"}},
+		{ops.BatchNormConfig{Momentum: 0.5}, []string{"momentum 0.1", "momentum 0.5"}},
+		{ops.BatchNormConfig{SumOfCosts: true}, []string{"sum of costs false", "sum of costs true"}},
+	} {
+		onRanks(t, 2, func(w *dist.World) error {
+			var cfg ops.BatchNormConfig
+			if w.Rank() == 1 {
+				cfg = c.own
+			}
+			f := mlp
+			f.layers = func(b *build, x *G.Node) *G.Node {
+				y, _, err := ops.SyncBatchNorm(w.Group, affine(b, x, "0", 6, 10), nil, nil, cfg)
+				return affine(b, G.Must(y, err), "1", 10, 3)
+			}
+			m := f.make(gtensor.Float64, 2+w.Rank(), 1)
+			d, err := ddp.Attach(w, m.cost, m.params, ddp.Config{})
+			if c.words == nil && err == nil {
+				return d.Close()
+			}
+			if (c.words != nil) != errors.Is(err, ddp.ErrPlan) {
+				return fmt.Errorf("%+v: Attach is %v", c.own, err)
+			}
+			for _, word := range c.words {
+				if !strings.Contains(err.Error(), word) {
+					return fmt.Errorf("Attach is %w, want an error with %q", err, word)
+				}
+			}
+			return nil
+		})
 	}
 }
 

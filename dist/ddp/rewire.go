@@ -223,13 +223,17 @@ func operations(g *gorgonia.ExprGraph, program gorgonia.NodeSet) ([]string, erro
 	return lines, nil
 }
 
-// kind is what a node does, without shapes.
+// kind is what a node does, without shapes, and so without names that gorgonia makes of them.
 func kind(n *gorgonia.Node) string {
 	switch op := n.Op().(type) {
 	case nil:
 		return fmt.Sprintf("input %s %v", n.Name(), n.Dtype())
 	case *ops.Hook, *ops.Begin, *ops.Start, *ops.Wait, *ops.Join:
 		return fmt.Sprint(op)
+	}
+	if b, ok := ops.DescribeBatchNorm(n); ok {
+		c := b.Layer.Config()
+		return fmt.Sprintf("batch norm %v, momentum %v, epsilon %v, sum of costs %t", b.Part, c.Momentum, c.Epsilon, c.SumOfCosts)
 	}
 	name := fmt.Sprintf("%T", n.Op())
 	switch name {
