@@ -126,6 +126,7 @@ func (g *generator) attentionTemplate(i int, name string, op *program.Attention,
 		{"Depth", op.Depth},
 		{"Group", group},
 		{"Scale", op.Scale},
+		{"LeastBias", program.LeastBias},
 	}
 	return t
 }

@@ -23,7 +23,7 @@ func BenchmarkAttention(b *testing.B) {
 	} {
 		v := cudatest.Devices(b, 1)[0]
 		x := newBuilder("attention")
-		x.attend(op, tensor.BF16, true, true)
+		x.attend(op, tensor.BF16, math.Inf(-1), true)
 		l := x.load(b, v, x.target())
 		mask := make([]byte, 4*op.M*op.N)
 		for i := range op.M {

@@ -2,6 +2,7 @@ package cudagen
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -20,15 +21,16 @@ func (b *builder) heads(dt tensor.DType, bound bounds, together bool, batch, hea
 	return program.View{Value: id, Strides: []int{rows * heads * depth, depth, heads * depth, 1}}
 }
 
-// causal is a bias with tiles of zeros, tiles of -inf, and tiles with both and with other numbers; and what it is in each tile.
-func (b *builder) causal(m, n int) []program.View {
+// masked is a bias with tiles of zeros, tiles of a mask, and tiles with both and with other numbers; and what it is in each tile.
+// A mask that is a number comes first in each row, and some rows have nothing else.
+func (b *builder) masked(m, n int, mask float64) []program.View {
 	bias := b.whole(tensor.F32, bounds{-1, 1}, m, n)
 	for i := range m {
 		for j := range n {
 			switch {
 			case b.memory == nil:
-			case j > i+64:
-				program.SetElement(tensor.F32, b.memory[bias.Value], i*n+j, math.Inf(-1))
+			case j > i+64, !math.IsInf(mask, 0) && (j < 65 || i%16 == 5):
+				program.SetElement(tensor.F32, b.memory[bias.Value], i*n+j, mask)
 			case j < 64:
 				program.SetElement(tensor.F32, b.memory[bias.Value], i*n+j, 0)
 			}
@@ -46,20 +48,20 @@ func (b *builder) causal(m, n int) []program.View {
 	return all
 }
 
-// attend adds an Attention and its gradient, with results of one type.
-func (b *builder) attend(op program.Attention, dt tensor.DType, biased, together bool) {
+// attend adds an Attention and its gradient, with results of one type. A mask of 0 is none.
+func (b *builder) attend(op program.Attention, dt tensor.DType, mask float64, together bool) {
 	two := bounds{-2, 2}
 	rows := func(dt tensor.DType, n int) program.View {
 		return b.heads(dt, two, together, op.Batch, op.Heads, n, op.Depth)
 	}
 	q, k, v, g := rows(tensor.BF16, op.M), rows(tensor.BF16, op.N), rows(tensor.BF16, op.N), rows(tensor.BF16, op.M)
 	var bias []program.View
-	if biased {
-		bias = b.causal(op.M, op.N)
+	if mask != 0 {
+		bias = b.masked(op.M, op.N, mask)
 	}
 	out, lse, delta := rows(dt, op.M), b.empty(tensor.F32, op.Batch, op.Heads, op.M), b.empty(tensor.F32, op.Batch, op.Heads, op.M)
 	b.step(&op, append(views(q, k, v), bias...), views(out, lse))
-	if !biased {
+	if mask == 0 {
 		b.step(&op, views(q, k, v), views(rows(dt, op.M)))
 	}
 	space := []int{op.Batch, op.Heads, op.M, op.Depth}
@@ -70,7 +72,7 @@ func (b *builder) attend(op program.Attention, dt tensor.DType, biased, together
 	b.step(grad, append(views(q, k, v, g, lse, delta), bias...), views(rows(dt, op.M), rows(tensor.F32, op.N), rows(dt, op.N)))
 }
 
-// attentionCases is each depth, with warps of 16 and of 32 queries, with a bias and without.
+// attentionCases is each depth, with a bias and without, and with masks that are numbers.
 func attentionCases() *builder {
 	b := newBuilder("attention")
 	for i, op := range []program.Attention{
@@ -81,10 +83,12 @@ func attentionCases() *builder {
 		{Batch: 2, Heads: 1, M: 64, N: 128, Depth: 128, Scale: 0.05},
 		{Batch: 1, Heads: 2, M: 128, N: 64, Depth: 32, Scale: 0.25},
 	} {
-		for _, biased := range []bool{false, true} {
-			b.attend(op, []tensor.DType{tensor.BF16, tensor.F32}[i%2], biased, biased == (i%2 == 0))
+		for _, mask := range []float64{0, math.Inf(-1)} {
+			b.attend(op, []tensor.DType{tensor.BF16, tensor.F32}[i%2], mask, mask != 0 == (i%2 == 0))
 		}
 	}
+	b.attend(program.Attention{Batch: 1, Heads: 2, M: 128, N: 192, Depth: 64, Scale: 0.125}, tensor.F32, -math.MaxFloat32, true)
+	b.attend(program.Attention{Batch: 1, Heads: 2, M: 64, N: 128, Depth: 32, Scale: 1}, tensor.F32, -math.MaxFloat32, false)
 	return b
 }
 
@@ -110,6 +114,40 @@ func TestAttentionIsAsExactAsItsOperands(t *testing.T) {
 			}
 			if r := math.Sqrt(off / all); !(r < 5e-3) {
 				t.Errorf("%s: out %d is off by %.2g of itself", caseName(b.p, i), j, r)
+			}
+		}
+	}
+}
+
+// Blocks take as many heads at once as fit into a cache. Here all have the same rows, and so the same bits in all results.
+func TestAttentionOfMoreHeadsThanACacheHolds(t *testing.T) {
+	v := cudatest.Devices(t, 1)[0]
+	b := newBuilder("attention")
+	op := program.Attention{Batch: 3, Heads: 200, M: 128, N: 64, Depth: 128, Scale: 0.1}
+	rows := func(n int) program.View {
+		one := b.whole(tensor.BF16, bounds{-2, 2}, n, op.Depth)
+		return program.View{Value: one.Value, Strides: []int{0, 0, op.Depth, 1}}
+	}
+	q, k, val, g := rows(op.M), rows(op.N), rows(op.N), rows(op.M)
+	sums := func() program.View { return b.empty(tensor.F32, op.Batch, op.Heads, op.M) }
+	empty := func(n int) program.View { return b.empty(tensor.F32, op.Batch, op.Heads, n, op.Depth) }
+	lse, delta := sums(), b.whole(tensor.F32, bounds{0, 0}, op.Batch, op.Heads, op.M)
+	b.step(&op, views(q, k, val), views(empty(op.M), lse))
+	b.step(&program.AttentionGrad{Attention: op}, views(q, k, val, g, lse, delta), views(empty(op.M), empty(op.N), empty(op.N)))
+	l := b.load(t, v, b.target())
+	l.run(t)
+	for i := range b.p.Steps {
+		for j, out := range b.p.Steps[i].Out {
+			bytes := b.p.Values[out.Value].Bytes()
+			got, each := l.read(t, l.at[out.Value], bytes), int(bytes)/(op.Batch*op.Heads)
+			if !slices.ContainsFunc(got[:each], func(x byte) bool { return x != 0 }) {
+				t.Errorf("%s: out %d is zeros", caseName(b.p, i), j)
+			}
+			for h := each; h < len(got); h += each {
+				if !slices.Equal(got[h:h+each], got[:each]) {
+					t.Errorf("%s: out %d of head %d is another one than that of head 0", caseName(b.p, i), j, h/each)
+					break
+				}
 			}
 		}
 	}

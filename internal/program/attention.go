@@ -149,7 +149,7 @@ func (a *attentionOf) settled(id ID) bool { return len(a.f.writers[id]) == 0 || 
 
 // added is the scores to which a Map adds a bias, of which there is one, behind the scale.
 func (a *attentionOf) added(s *Step, m *Map) (View, bool) {
-	if !isSum(m) || len(s.In) != 2 || a.bias != nil || a.op.Scale != 1 || !slices.Equal(m.Space, []int{a.op.Batch, a.op.M, a.op.N}) || !a.isAll(&s.Out[0], false) {
+	if !isSum(m) || len(s.In) != 2 || len(s.Out) != 1 || a.bias != nil || a.op.Scale != 1 || !slices.Equal(m.Space, []int{a.op.Batch, a.op.M, a.op.N}) || !a.isAll(&s.Out[0], false) {
 		return View{}, false
 	}
 	for k := range s.In {
@@ -178,7 +178,7 @@ func (a *attentionOf) scaled(s *Step, id ID) (View, bool) {
 	return s.In[0], true
 }
 
-// isBackward finds the gradient, if there is one. Whatever else reads the shares needs them in memory.
+// isBackward finds the gradient, if there is one. Where a step that is none of it reads the shares, they are needed in memory.
 func (a *attentionOf) isBackward() bool {
 	a.begin = -1
 	readers := a.f.readers[a.shares]

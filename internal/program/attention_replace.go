@@ -12,15 +12,15 @@ func (a *attentionOf) replace() {
 	a.byHeads()
 	gone := map[int]bool{}
 	out := a.result(a.output, a.op.M, gone)
-	rows := a.temp("log sum", a.op.Batch, a.op.Heads, a.op.M)
 	forward := &Step{Name: joinedName(p.Steps[a.softmax].Name, p.Steps[a.output].Name), Op: &a.op, In: slices.Clone(a.rows[:3]), Out: []View{out}}
 	steps := map[int][]Step{a.output: nil}
 	if a.bias != nil {
-		largest, furthest := a.ofTiles("bias", false), a.ofTiles("bias", true)
+		largest, furthest := a.ofTiles(false), a.ofTiles(true)
 		steps[a.output] = []Step{largest, furthest}
 		forward.In = append(forward.In, *a.bias, a.packedTiles(largest), a.packedTiles(furthest))
 	}
 	if a.begin >= 0 {
+		rows := a.temp("log sum", a.op.Batch, a.op.Heads, a.op.M)
 		forward.Out = append(forward.Out, rows)
 		steps[a.begin] = a.backward(out, rows, forward.In[3:], gone)
 	}
@@ -115,6 +115,9 @@ func (a *attentionOf) apart(v *View, n int) (batch, heads int, from View, ok boo
 	if !isMap || len(m.Code) != 1 || len(s.In) != 1 || len(s.Out) != 1 || len(m.Space) != 4 || m.Space[2] != n || m.Space[3] != a.op.Depth {
 		return 0, 0, from, false
 	}
+	if m.Space[0]*m.Space[1] != a.op.Batch*a.op.Heads { // some of the heads it has copied
+		return 0, 0, from, false
+	}
 	packed := tensor.Packed(m.Space, s.Out[0].Strides) && tensor.Packed([]int{m.Space[0] * m.Space[1], n, a.op.Depth}, v.Strides)
 	from = s.In[0]
 	ok = packed && v.Offset == 0 && a.p.Values[from.Value].DType == tensor.F32 && a.settled(from.Value) && isLines(m.Space, &from)
@@ -149,8 +152,8 @@ func (a *attentionOf) result(i, n int, gone map[int]bool) View {
 }
 
 // ofTiles is the step that finds the largest element of each tile of the bias, or the largest absolute value.
-func (a *attentionOf) ofTiles(name string, absolute bool) Step {
-	const n = AttentionTile
+func (a *attentionOf) ofTiles(absolute bool) Step {
+	const name, n = "bias", AttentionTile
 	o := &a.op
 	r := &Reduce{Space: []int{o.M / n, n, o.N / n, n}, Reduced: []bool{false, true, false, true}, Red: Max, Code: []Instr{{Op: Load}}}
 	if absolute {

@@ -167,7 +167,8 @@ type SoftmaxGrad struct {
 // Attention is Out[0] (Batch, Heads, M, Depth) = softmax(Scale*In[0]*In[1]ᵀ + In[3]) * In[2] of each head, from queries In[0]
 // (Batch, Heads, M, Depth), keys In[1] and values In[2] (Batch, Heads, N, Depth), and In[3] (M, N), if there. With that there are
 // In[4] and In[5], its largest element, and the largest of its absolute values, in each tile of AttentionTile by AttentionTile
-// elements (M/AttentionTile, N/AttentionTile): tiles of -inf alone need not be computed. Out[1] (Batch, Heads, M), if there, is the
+// elements (M/AttentionTile, N/AttentionTile): tiles of -inf alone need not be computed. Finite numbers of In[3] below LeastBias count
+// as that. Out[1] (Batch, Heads, M), if there, is the
 // logarithms of the sums of exponentials. Those of four dimensions are lines, the others packed.
 type Attention struct {
 	Batch, Heads, M, N, Depth int
@@ -179,8 +180,12 @@ type Attention struct {
 // In[8], if there, are In[3] to In[5] of Attention.
 type AttentionGrad struct{ Attention }
 
-// AttentionTile is the edge of the tiles of Attention, which divides M and N where there is an In[3].
+// AttentionTile is the edge of the tiles that an Attention with an In[3] has, and of those that kernels go by; it divides M and N.
 const AttentionTile = 64
+
+// LeastBias is the least finite number that Attention adds to scores: times a scale it is finite too, and beside it, in f32, scores are
+// still there. So rows have shares that are masked throughout by numbers as large as there are.
+const LeastBias = -1 << 20
 
 // CrossEntropy is the mean over Rows of -log softmax(x)[label], fused: In[0] = x (Rows, Classes), In[1] = targets of the same
 // shape (any non-negative weights, e.g. one-hot divided by rows): Out[0], a scalar, = -sum(targets * log softmax(x)), and

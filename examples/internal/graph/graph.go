@@ -11,6 +11,7 @@ package graph
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 
 	"gorgonia.org/gorgonia"
@@ -102,14 +103,19 @@ func (b *Builder) Input(name string, dt gtensor.Dtype, shape ...int) *gorgonia.N
 }
 
 // Constant is numbers that nobody changes: they are a part of a program, and are not copied to a device in each step, as inputs are.
-// fill gets zeros.
+// fill gets zeros. Two whose numbers differ somewhere in the middle alone are an error.
 func (b *Builder) Constant(name string, fill func(data []float32), shape ...int) *gorgonia.Node {
 	if !b.fits(name, gtensor.Float32, shape) {
 		return nil
 	}
 	value := gtensor.New(gtensor.Of(gtensor.Float32), gtensor.WithShape(shape...))
 	fill(value.Float32s())
-	return b.g.AddNode(gorgonia.NewConstant(value, gorgonia.WithName(name)))
+	n := b.g.AddNode(gorgonia.NewConstant(value, gorgonia.WithName(name)))
+	if there, ok := n.Value().(*gtensor.Dense); !ok || !slices.Equal(there.Float32s(), value.Float32s()) { // it looks at names and at the ends
+		b.Fail(fmt.Errorf("constant %s: gorgonia takes it for another one of this graph: use an input, or another name", name))
+		return nil
+	}
+	return n
 }
 
 // mostBytes is the addresses that a process has on amd64. Go panics when it is to make more.

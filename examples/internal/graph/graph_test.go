@@ -177,3 +177,19 @@ func TestConstantsArePartsOfTheGraph(t *testing.T) {
 		t.Error("a constant of no elements is accepted")
 	}
 }
+
+// Gorgonia tells large constants apart by their ends, and nodes of one name not at all.
+func TestConstantsThatGorgoniaTakesForAnother(t *testing.T) {
+	one := func(x float32) func([]float32) { return func(data []float32) { data[500] = x } }
+	for _, name := range []string{"a", "b"} {
+		b := New(1, nil)
+		first := b.Constant("a", one(1), 1000)
+		if again := b.Constant("a", one(1), 1000); again == nil || again != first {
+			t.Errorf("the same constant again: %v", again)
+		}
+		n := b.Constant(name, one(2), 1000)
+		if err := b.Done(); n != nil || err == nil || !strings.Contains(err.Error(), "constant "+name) {
+			t.Errorf("%s: %v, %v", name, n, err)
+		}
+	}
+}

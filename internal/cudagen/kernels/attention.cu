@@ -205,14 +205,17 @@ struct Place {
   }
 };
 
-// addBias adds to scores what the bias is over the scale. The score of row i and column j is at[i*stepRow + j*stepCol] from this
+// addBias adds to scores what the bias is, which is -inf or no less than S::LeastBias, over the scale. The score of row i and column j is at[i*stepRow + j*stepCol] from this
 // thread's first one.
 template <int COLS, class S, class I>
 INLINE void addBias(float (*s)[4], const float *at, I stepRow, I stepCol) {
 #pragma unroll
   for (int j = 0; j < COLS / 8; j++)
 #pragma unroll
-    for (int e = 0; e < 4; e++) s[j][e] += at[(I)(e / 2 * 8) * stepRow + (I)(j * 8 + e % 2) * stepCol] * (float)(1 / S::Scale);
+    for (int e = 0; e < 4; e++) {
+      const float b = at[(I)(e / 2 * 8) * stepRow + (I)(j * 8 + e % 2) * stepCol];
+      s[j][e] += (b < (float)S::LeastBias && b != minusInf() ? (float)S::LeastBias : b) * (float)(1 / S::Scale);
+    }
 }
 
 // attention is the output of ROWS queries, and the logarithms of the sums of their exponentials.
@@ -270,7 +273,7 @@ INLINE void attention(const bf16 *q, const bf16 *k, const bf16 *v, const float *
       largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 2));
       const float from = largest == minusInf() ? 0.0f : largest * SCALE;
       grown = grown || largest != most[h];
-      less[h] = power2(most[h] * SCALE - from);
+      less[h] = largest == most[h] ? 1.0f : power2(most[h] * SCALE - from); // which would be off by the rounding of from
       most[h] = largest;
       float more = 0.0f;
 #pragma unroll

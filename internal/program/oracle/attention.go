@@ -2,61 +2,61 @@ package oracle
 
 import (
 	"math"
+	"slices"
 
 	"github.com/symgrad/symgrad/internal/program"
 )
 
-// shares is what row i of head h of batch b gives each key, and the logarithm of the sum of exponentials. bias is the number of the
-// In that is added to the scores.
-func shares(op *program.Attention, o *operands, bias, b, h, i int) (s []float64, lse float64) {
-	s = make([]float64, op.N)
-	top, sum := math.Inf(-1), 0.0
+// scores is those of row i of head h of batch b. bias is the number of the In that is added to them.
+func scores(op *program.Attention, o *operands, bias, b, h, i int) []float64 {
+	s := make([]float64, op.N)
 	for j := range s {
 		for d := range op.Depth {
 			s[j] += o.in[0].at(b, h, i, d) * o.in[1].at(b, h, j, d)
 		}
 		s[j] *= op.Scale
 		if bias < len(o.in) {
-			s[j] += o.in[bias].at(i, j)
+			if more := o.in[bias].at(i, j); math.IsInf(more, -1) {
+				s[j] = more
+			} else {
+				s[j] += math.Max(more, program.LeastBias)
+			}
 		}
-		top = math.Max(top, s[j])
 	}
-	for j := range s {
-		s[j] = math.Exp(s[j] - top)
-		sum += s[j]
-	}
-	for j := range s {
-		s[j] /= sum
-	}
-	return s, top + math.Log(sum)
+	return s
 }
 
 // attention computes each row by itself, all of it in float64.
 func attention(op *program.Attention, o *operands) {
 	indices([]int{op.Batch, op.Heads, op.M}, func(at []int, _ int) {
-		s, lse := shares(op, o, 3, at[0], at[1], at[2])
+		s := scores(op, o, 3, at[0], at[1], at[2])
+		top, all := slices.Max(s), 0.0
+		for j := range s {
+			s[j] = math.Exp(s[j] - top)
+			all += s[j]
+		}
 		for d := range op.Depth {
 			sum := 0.0
 			for j := range s {
 				sum += s[j] * o.in[2].at(at[0], at[1], j, d)
 			}
-			o.out[0].set(sum, at[0], at[1], at[2], d)
+			o.out[0].set(sum/all, at[0], at[1], at[2], d)
 		}
 		if len(o.out) > 1 {
-			o.out[1].set(lse, at...)
+			o.out[1].set(top+math.Log(all), at...)
 		}
 	})
 }
 
-// attentionGrad takes the shares anew and not by In[4]; it takes In[5] as it is.
 func attentionGrad(op *program.AttentionGrad, o *operands) {
-	q, k, v, g, delta := o.in[0], o.in[1], o.in[2], o.in[3], o.in[5]
+	q, k, v, g, lse, delta := o.in[0], o.in[1], o.in[2], o.in[3], o.in[4], o.in[5]
 	indices([]int{op.Batch, op.Heads}, func(head []int, _ int) {
 		b, h := head[0], head[1]
 		dq, dk, dv := make([]float64, op.M*op.Depth), make([]float64, op.N*op.Depth), make([]float64, op.N*op.Depth)
 		for i := range op.M {
-			s, _ := shares(&op.Attention, o, 6, b, h, i)
+			s := scores(&op.Attention, o, 6, b, h, i)
 			for j := range s {
+				s[j] = math.Exp(s[j] - lse.at(b, h, i))
 				ds := 0.0
 				for d := range op.Depth {
 					ds += g.at(b, h, i, d) * v.at(b, h, j, d)

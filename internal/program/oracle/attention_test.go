@@ -20,6 +20,7 @@ type heads struct {
 	late                      bool    // the scale comes behind the bias
 	forward                   bool    // there is no gradient
 	log                       bool
+	copied                    int  // the samples that copies bring together, of which the first ones attend; 0 for those alone
 	other                     bool // the values' gradient is from another gradient of the output
 }
 
@@ -34,8 +35,10 @@ func (h *heads) each() []int { return []int{h.batch, h.heads, h.rows, h.depth} }
 
 // together copies rows in which heads are neighbours.
 func (h *heads) together(name string) program.ID {
-	from, to := h.input(name+" rows", h.batch, h.rows, h.heads, h.depth), h.temp(name, h.each()...)
-	h.apply(name, program.Load, 0, h.each(), h.p.Whole(to), view(from, h.rows*h.heads*h.depth, h.depth, h.heads*h.depth, 1))
+	each := h.each()
+	each[0] = max(h.batch, h.copied)
+	from, to := h.input(name+" rows", each[0], h.rows, h.heads, h.depth), h.temp(name, each...)
+	h.apply(name, program.Load, 0, each, h.p.Whole(to), view(from, h.rows*h.heads*h.depth, h.depth, h.heads*h.depth, 1))
 	return to
 }
 
@@ -172,6 +175,19 @@ func TestAttentionIsFound(t *testing.T) {
 	}
 }
 
+// Where copies have brought more heads together than attend, the steps read some of what they made.
+func TestAttentionOfSomeHeads(t *testing.T) {
+	h := newHeads()
+	h.forward, h.copied = true, 2*h.batch
+	best, found := attends(t, h.build())
+	if !found {
+		t.Fatalf("not found:\n%v", best)
+	}
+	if n := strings.Count(opsOf(best), "attention"); n != 1 {
+		t.Errorf("%d attentions:\n%v", n, best)
+	}
+}
+
 // The tiles of a bias are looked at once for all that add it.
 func TestAttentionsShareWhatIsKnownOfTheirBias(t *testing.T) {
 	h := newHeads()
@@ -218,6 +234,16 @@ func TestWhatIsNoAttentionStaysAsItIs(t *testing.T) {
 	for name, change := range map[string]func(p *program.Program){
 		"somebody wants the shares": func(p *program.Program) { named(p, "shares").Role = program.Output },
 		"somebody wants the scores": func(p *program.Program) { named(p, "scores").Role = program.Output },
+		"somebody wants the scores with a bias": func(p *program.Program) {
+			i := slices.IndexFunc(p.Steps, func(s program.Step) bool { return s.Name == "biased" })
+			j := slices.IndexFunc(p.Steps, func(s program.Step) bool { return s.Name == "shares" })
+			m, _ := p.Steps[i].Op.(*program.Map)
+			m.Stores = append(m.Stores, 0) // the softmax is of scores without it
+			without := p.Add(program.Value{Name: "without", DType: tensor.F32, Shape: m.Space})
+			p.Steps[i].Out = append(p.Steps[i].Out, p.Whole(without))
+			p.Steps[j].In[0].Value = without
+			named(p, "biased").Role = program.Output
+		},
 		"a softmax of all scores": func(p *program.Program) {
 			for i := range p.Steps {
 				switch op := p.Steps[i].Op.(type) {
