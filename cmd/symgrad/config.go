@@ -30,7 +30,7 @@ func newConfigShowCommand() *cobra.Command {
 		Short: "Print every value and where it came from",
 		Args:  usageArgs(noArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, origins, err := config.Load(*source)
+			cfg, origins, err := loadSettings(*source)
 			if err != nil {
 				return err
 			}
@@ -75,7 +75,10 @@ func newConfigValidateCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "validate FILE...",
 		Short: "Check files, without the environment",
-		Args:  usageArgs(cobra.MinimumNArgs(1)),
+		Long: `Check files, without the environment.
+
+Exit codes: 0 if all are right, 1 if one is not, 2 for a command line that makes no sense.`,
+		Args: usageArgs(cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, files []string) error {
 			var errs []error
 			for _, file := range files {
@@ -100,7 +103,7 @@ func newConfigHashCommand() *cobra.Command {
 		Short: "Print the hash that ranks compare",
 		Args:  usageArgs(noArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, _, err := config.Load(*source)
+			cfg, _, err := loadSettings(*source)
 			if err != nil {
 				return err
 			}
@@ -118,6 +121,16 @@ func newConfigHashCommand() *cobra.Command {
 // newSource takes the environment in; flags fill in the rest.
 func newSource() *config.Source {
 	return &config.Source{Env: config.Environ(), Reserved: launch.Variables()}
+}
+
+// loadSettings is config.Load for a command that is about something else than whether settings are right.
+// Errors: usageError.
+func loadSettings(source config.Source) (*config.Config, *config.Origins, error) {
+	cfg, origins, err := config.Load(source)
+	if err != nil {
+		return nil, nil, usageError{err}
+	}
+	return cfg, origins, nil
 }
 
 // addSourceFlags adds --config and --set to cmd, with completion.

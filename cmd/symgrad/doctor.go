@@ -41,14 +41,14 @@ Libraries are looked for where the loader looks, in CUDA_HOME, CUDA_PATH and the
 like, in the site-packages of the Python on the PATH, and in the usual folders.
 
 Exit codes: 0 if programs would start here and a world of two ranks works with what would
-be chosen, 1 if not.`,
+be chosen, 1 if not, 2 for flags or settings that make no sense.`,
 		Example: `  symgrad doctor
   symgrad doctor --json | jq .gpus.devices
   symgrad doctor --lib nccl=/opt/nccl/lib/libnccl.so.2 --set cpu.blas=libopenblas.so.0
   symgrad doctor --set run.device=cuda --set comm.backend=cuda --set comm.tune=tune.json`,
 		Args: usageArgs(noArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, _, err := config.Load(*source)
+			cfg, _, err := loadSettings(*source)
 			if err != nil {
 				return err
 			}

@@ -94,9 +94,9 @@ func (p *planner) run(ctx context.Context) ([]byte, error) {
 	if err := p.check(); err != nil {
 		return nil, usageError{fmt.Errorf("plan: %w", err)}
 	}
-	cfg, _, err := config.Load(*p.source)
+	cfg, _, err := loadSettings(*p.source)
 	if err != nil {
-		return nil, usageError{err}
+		return nil, err
 	}
 	made, err := planOf(cfg, p.program, p.ranksOf(cfg))
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 const (
 	exitOK      = 0
 	exitFailure = 1 // the command ran and failed, or found something wrong
-	exitUsage   = 2 // the command line makes no sense
+	exitUsage   = 2 // the command line or the settings make no sense
 )
 
 // newRootCommand is symgrad with all its subcommands. Each is in a file of its own.
@@ -34,8 +34,8 @@ func newRootCommand() *cobra.Command {
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.Long = root.Short + `.
 
-Exit codes: 0 for success, 1 for a failure, 2 for a command line that makes no sense;
-commands that run another program end with the code of that program.`
+Exit codes: 0 for success, 1 for a failure, 2 for a command line or settings that make
+no sense; commands that run another program end with the code of that program.`
 	return root
 }
 
@@ -69,7 +69,7 @@ func newGroup(name, short string, commands ...*cobra.Command) *cobra.Command {
 	return group
 }
 
-// usageError is a command line that makes no sense.
+// usageError is a command line that makes no sense, or settings.
 type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }

@@ -37,8 +37,8 @@ mpirun, torchrun or srun it takes part as one. Rank 0 prints what is measured an
 writes the file. A table holds one kind of GPU; with --merge it keeps the rows of the
 file that are not measured again, those for other numbers of ranks for instance.
 
-Exit codes: 0, 1 for a failure, 2 for flags that make no sense, 75 for a rank that
-only lost another one.`,
+Exit codes: 0, 1 for a failure, 2 for flags or settings that make no sense, 75 for
+a rank that only lost another one.`,
 		Example: `  symgrad tune -n 4 --out h200.json
   symgrad tune -n 2 --out h200.json --merge
   symgrad run -n 2 ./train --set run.device=cuda --set comm.backend=cuda --set comm.tune=h200.json`,
@@ -242,7 +242,7 @@ func (t *tune) readEarlier() error {
 
 // settings takes what files, environment and --set say about libraries, time limits and comm.max_ctas.
 func (t *tune) settings() error {
-	cfg, _, err := config.Load(*t.source)
+	cfg, _, err := loadSettings(*t.source)
 	if err != nil {
 		return err
 	}
