@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/symgrad/symgrad/config"
@@ -131,6 +132,15 @@ func TestWhatMakesNoSenseIsRefused(t *testing.T) {
 		{"--set=model.heads=3", train.ExitUsage, "3 heads do not divide the width, 16"},
 	} {
 		ranktest.Execute(execute, small(t.TempDir(), "--set=comm.backend=sim", c.flag)...).Want(t, c.code, c.want)
+	}
+}
+
+// What is known before ranks are started is told once, and not by each of them.
+func TestTextThatIsTooShortIsToldOnce(t *testing.T) {
+	o := ranktest.Process(t, small(t.TempDir(), ranks(3), "--set=model.context=60000")...)
+	o.Want(t, train.ExitUsage, "stories.txt has 100352 characters: want at least 120001, for samples of 60000 (model.context)")
+	if strings.Count(o.Stderr, "\n") != 1 {
+		t.Errorf("more than one line:\n%s", o.Stderr)
 	}
 }
 

@@ -27,7 +27,7 @@ type text struct {
 	n, tests   int    // samples of the training, of the test behind them
 }
 
-// findText reports that there is no file.
+// findText reports that there is no file, or too little in it.
 func findText(c *config.Config) error {
 	info, err := os.Stat(c.Data.Path)
 	if err != nil {
@@ -36,6 +36,17 @@ func findText(c *config.Config) error {
 	if info.IsDir() {
 		return train.Usage("data.path=%s is a folder: name a file with text, such as examples/lm/stories.txt", c.Data.Path)
 	}
+	if !info.Mode().IsRegular() { // a pipe, whose size nobody knows
+		return nil
+	}
+	return enough(c, info.Size())
+}
+
+// enough wants a sample for the training and one for the test, in a text of so many characters.
+func enough(c *config.Config, characters int64) error {
+	if least := 2*c.Model.Context + 1; characters < int64(least) { // each character of a sample has one after it
+		return train.Usage("%s has %d characters: want at least %d, for samples of %d (model.context)", c.Data.Path, characters, least, c.Model.Context)
+	}
 	return nil
 }
 
@@ -43,6 +54,9 @@ func openText(c *config.Config) (train.Problem, error) {
 	raw, err := os.ReadFile(c.Data.Path)
 	if err != nil {
 		return nil, fmt.Errorf("text: %w", err)
+	}
+	if err := enough(c, int64(len(raw))); err != nil {
+		return nil, err
 	}
 	x := &text{path: c.Data.Path, digest: sha256.Sum256(raw)}
 	var token [256]int
@@ -61,10 +75,7 @@ func openText(c *config.Config) (train.Problem, error) {
 	}
 	all := (len(raw) - 1) / c.Model.Context // each character of a sample has one after it
 	x.tests = (all + heldOut - 1) / heldOut
-	if x.n = all - x.tests; x.n < 1 {
-		return nil, train.Usage("%s has %d characters: want at least %d, for samples of %d (model.context)",
-			c.Data.Path, len(raw), 2*c.Model.Context+1, c.Model.Context)
-	}
+	x.n = all - x.tests
 	if limit := c.Data.Limit; limit > 0 {
 		x.n = min(x.n, limit)
 	}

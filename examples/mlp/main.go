@@ -26,6 +26,6 @@ func main() { os.Exit(execute(os.Args[1:], os.Stdout, os.Stderr)) }
 func execute(args []string, stdout, stderr io.Writer) int {
 	return train.Program{
 		Name: "mlp", About: "Train a wide multilayer perceptron on made-up samples, data-parallel over the ranks of a job.",
-		Config: "configs/wide-mlp.yaml", Models: []string{"mlp"}, Open: openSamples,
+		Config: "configs/wide-mlp.yaml", Models: []string{"mlp"}, Find: checkSamples, Open: openSamples,
 	}.Execute(args, stdout, stderr)
 }

@@ -111,6 +111,15 @@ func TestWhatMakesNoSenseIsRefused(t *testing.T) {
 	}
 }
 
+// What is known before ranks are started is told once, and not by each of them.
+func TestSettingsWithoutSamplesAreToldOnce(t *testing.T) {
+	o := ranktest.Process(t, small(t.TempDir(), ranks(3), "--set=model.hidden=[]")...)
+	o.Want(t, train.ExitUsage, "model.hidden is empty")
+	if strings.Count(o.Stderr, "\n") != 1 {
+		t.Errorf("more than one line:\n%s", o.Stderr)
+	}
+}
+
 func TestHelpNamesTheConfig(t *testing.T) {
 	o := ranktest.Execute(execute, "--help")
 	o.Want(t, 0, "configs/wide-mlp.yaml", "--json", "--below")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -31,19 +32,27 @@ type samples struct {
 	values []float32    // one sample after the other
 }
 
-func openSamples(c *config.Config) (train.Problem, error) {
+// most is how many values the samples may have: 4 TiB of them.
+const most = 1 << 40
+
+// checkSamples reports that there can be no such samples.
+func checkSamples(c *config.Config) error {
 	if len(c.Model.Hidden) == 0 {
-		return nil, train.Usage("model.hidden is empty: the first hidden layer says how wide the inputs are")
+		return train.Usage("model.hidden is empty: the first hidden layer says how wide the inputs are")
 	}
-	s := &samples{seed: c.Run.Seed, n: c.Data.Limit}
-	if s.n == 0 {
-		s.n = trainSamples
+	n, width := cmp.Or(c.Data.Limit, trainSamples), c.Model.Hidden[0]
+	if n > most-testSamples || width > most/max(n+testSamples, classes) {
+		return train.Usage("data.limit and model.hidden: %d samples of %d values, and %d for the test, are more than memory holds", n, width, testSamples)
 	}
+	return nil
+}
+
+func openSamples(c *config.Config) (train.Problem, error) {
+	if err := checkSamples(c); err != nil {
+		return nil, err
+	}
+	s := &samples{seed: c.Run.Seed, n: cmp.Or(c.Data.Limit, trainSamples)}
 	width := c.Model.Hidden[0]
-	const most = 1 << 40 // values: 4 TiB of them
-	if s.n > most-testSamples || width > most/max(s.n+testSamples, classes) {
-		return nil, train.Usage("data.limit and model.hidden: %d samples of %d values, and %d for the test, are more than memory holds", s.n, width, testSamples)
-	}
 	s.model = model.Config{Name: "mlp", Hidden: c.Model.Hidden, Rows: 1, Cols: width, Classes: classes, Seed: c.Run.Seed}
 	patterns := make([]float32, classes*width)
 	rng := rand.New(rand.NewPCG(uint64(s.seed), 1))

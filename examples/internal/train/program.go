@@ -26,7 +26,8 @@ type Program struct {
 	Config string   // an example of --config, for the help
 	Models []string // what model.name may be
 
-	// Find reports that what Open reads is not there, once, before ranks are started; may be nil.
+	// Find reports what speaks against Open without much reading, such as data that are not there: once, before ranks are started.
+	// It may be nil. Errors: those of Open.
 	Find func(c *config.Config) error
 	// Open is the problem. Each process of the run calls it once.
 	// Errors: ErrUsage for settings that the program cannot have.
