@@ -159,8 +159,8 @@ func (f *benchFlags) checkNumbers() error {
 	switch {
 	case !slices.Contains(backend.Names(), f.backend):
 		return fmt.Errorf("--backend: %q is none of %s", f.backend, strings.Join(backend.Names(), " "))
-	case f.ranks < 1:
-		return fmt.Errorf("-n %d: want 1 rank or more", f.ranks)
+	case checkRanks(f.ranks) != nil:
+		return checkRanks(f.ranks)
 	case f.graph < 0:
 		return fmt.Errorf("-G %d: want 0 or more", f.graph)
 	case f.rounds < 1:

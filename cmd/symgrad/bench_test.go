@@ -23,6 +23,7 @@ func TestBenchRefusesFlags(t *testing.T) {
 	for line, want := range map[string]string{
 		"extra":                          `unexpected argument "extra"`,
 		"-n 0":                           "-n 0: want 1 rank or more",
+		"-n 4097 --backend sim":          "-n 4097: want at most 4096 ranks",
 		"-n two":                         `invalid argument "two"`,
 		"--op allreduction":              `--op: "allreduction" is none of allreduce reduce`,
 		"-d float128":                    `--datatype: "float128" is none of f16`,

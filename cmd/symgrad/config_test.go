@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -115,6 +116,14 @@ func TestLaunchersVariablesAreNoSettings(t *testing.T) {
 	}
 	if _, _, err := config.Load(config.Source{Env: env, Reserved: vars}); err != nil {
 		t.Errorf("a rank cannot load its config: %v", err)
+	}
+}
+
+func TestSettingsAskForNoMoreRanksThanAreStarted(t *testing.T) {
+	for n, ok := range map[int]bool{launch.MostSpawned: true, launch.MostSpawned + 1: false} {
+		if _, _, err := config.Load(config.Source{Set: []string{fmt.Sprintf("launch.nproc_per_node=%d", n)}}); (err == nil) != ok {
+			t.Errorf("%d ranks: %v", n, err)
+		}
 	}
 }
 

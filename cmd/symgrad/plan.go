@@ -119,10 +119,8 @@ func (p *planner) run(ctx context.Context) ([]byte, error) {
 // check finds flags that make no sense, whatever the settings are.
 func (p *planner) check() error {
 	switch {
-	case p.ranksGiven && p.ranks < 1:
-		return fmt.Errorf("-n %d: want 1 rank or more", p.ranks)
-	case p.ranks > maxPlanRanks:
-		return fmt.Errorf("-n %d: want at most %d ranks", p.ranks, maxPlanRanks)
+	case p.ranksGiven && checkRanks(p.ranks) != nil:
+		return checkRanks(p.ranks)
 	case p.bandwidthGiven && !(p.bandwidth >= plan.LeastGBps && p.bandwidth <= math.MaxFloat64):
 		return fmt.Errorf("--bandwidth %v: want a positive number of GB/s, at least %v", p.bandwidth, plan.LeastGBps)
 	case p.probe && p.bandwidth > 0:
@@ -134,9 +132,6 @@ func (p *planner) check() error {
 	}
 	return nil
 }
-
-// maxPlanRanks is what launch.nproc_per_node may be at most.
-const maxPlanRanks = 4096
 
 func (p *planner) ranksOf(cfg *config.Config) int {
 	if p.ranksGiven {

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/symgrad/symgrad/dist/launch"
 )
 
 // Exit codes of the program itself. A subcommand that runs another program ends with that program's, by an exitError.
@@ -88,6 +90,17 @@ func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 func noArgs(_ *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return fmt.Errorf("unexpected argument %q", args[0])
+	}
+	return nil
+}
+
+// checkRanks wants a number after -n that one host can be asked for.
+func checkRanks(n int) error {
+	switch {
+	case n < 1:
+		return fmt.Errorf("-n %d: want 1 rank or more", n)
+	case n > launch.MostSpawned:
+		return fmt.Errorf("-n %d: want at most %d ranks", n, launch.MostSpawned)
 	}
 	return nil
 }

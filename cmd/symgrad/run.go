@@ -65,8 +65,8 @@ func checkProgram(cmd *cobra.Command, args []string) error {
 		return err
 	case !cmd.Flags().Changed("ranks"):
 		return errors.New("how many ranks? say -n 2, for instance")
-	case n < 1:
-		return fmt.Errorf("-n %d: want 1 rank or more", n)
+	case checkRanks(n) != nil:
+		return checkRanks(n)
 	case grace <= 0:
 		return fmt.Errorf("--grace %v: want more than 0", grace)
 	case len(args) == 0:

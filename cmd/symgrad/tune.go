@@ -151,8 +151,8 @@ func (t *tune) run(ctx context.Context) error {
 // Errors: the first flag whose value makes no sense, by its name.
 func (t *tune) parse() error {
 	switch {
-	case t.ranks < 1:
-		return fmt.Errorf("-n %d: want 1 rank or more", t.ranks)
+	case checkRanks(t.ranks) != nil:
+		return checkRanks(t.ranks)
 	case t.env.Launcher != launch.None && t.set.Changed("ranks") && t.ranks != t.env.Size:
 		return fmt.Errorf("-n %d, but %s has started %d ranks: leave -n out", t.ranks, t.env.Launcher, t.env.Size)
 	case t.rounds < 0 || t.repeats < 0:

@@ -26,6 +26,7 @@ func TestTuneRefusesFlags(t *testing.T) {
 	for line, want := range map[string]string{
 		"extra":                       `unexpected argument "extra"`,
 		"-n 0":                        "-n 0: want 1 rank or more",
+		"-n 4097":                     "-n 4097: want at most 4096 ranks",
 		"--op allreduction":           `--op: "allreduction" is none of allreduce reduce`,
 		"--op sendrecv":               "--op: sendrecv has one way only, or none that sizes matter to: want some of allreduce,reducescatter,allgather",
 		"--op onesided":               "has one way only",

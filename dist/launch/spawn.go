@@ -17,11 +17,14 @@ import (
 // DefaultPatience is how long ranks may take to end after a signal, unless SpawnConfig says otherwise.
 const DefaultPatience = 30 * time.Second
 
+// MostSpawned is how many ranks Spawn starts at most, so that a mistyped number does not fill a host with processes.
+const MostSpawned = 4096
+
 // SpawnConfig says what Spawn starts, and how it ends what fails.
 type SpawnConfig struct {
 	Program  string        // what to run: a path, from this process's working directory on, or a name to look up in PATH
 	Args     []string      // its arguments, without the program's name
-	N        int           // how many ranks
+	N        int           // how many ranks, at most MostSpawned
 	Env      []string      // "name=value"; nil means this process's. The SYMGRAD_ variables of the ranks are set in it.
 	Dir      string        // working directory; "" means this process's
 	Master   string        // host:port for the store; "" means 127.0.0.1 and a free port
@@ -54,8 +57,8 @@ func (c SpawnConfig) Validate() error {
 	switch {
 	case c.Program == "":
 		return fmt.Errorf("launch: no program to run: %w", dist.ErrInvalid)
-	case c.N < 1 || c.N > maxRanks:
-		return fmt.Errorf("launch: %d ranks: want 1 to %d: %w", c.N, maxRanks, dist.ErrInvalid)
+	case c.N < 1 || c.N > MostSpawned:
+		return fmt.Errorf("launch: %d ranks: want 1 to %d: %w", c.N, MostSpawned, dist.ErrInvalid)
 	case c.Grace < 0 || c.Patience < 0:
 		return fmt.Errorf("launch: grace %v, patience %v: want 0 or more: %w", c.Grace, c.Patience, dist.ErrInvalid)
 	case c.Master != "" && !validListenAddress(c.Master):

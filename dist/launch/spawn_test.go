@@ -303,7 +303,8 @@ func TestSpawnRefusesWhatItCannotStart(t *testing.T) {
 		want error
 		says string
 	}{
-		"no ranks":         {SpawnConfig{Program: exe}, dist.ErrInvalid, "0 ranks: want 1 to 1048576"},
+		"no ranks":         {SpawnConfig{Program: exe}, dist.ErrInvalid, "0 ranks: want 1 to 4096"},
+		"too many ranks":   {SpawnConfig{Program: exe, N: MostSpawned + 1}, dist.ErrInvalid, "4097 ranks: want 1 to 4096"},
 		"negative ranks":   {SpawnConfig{Program: exe, N: -2}, dist.ErrInvalid, "-2 ranks"},
 		"no program":       {SpawnConfig{N: 1}, dist.ErrInvalid, "no program to run"},
 		"unknown program":  {SpawnConfig{Program: "no-such-program", N: 1}, dist.ErrInvalid, `program "no-such-program"`},
