@@ -127,7 +127,7 @@ func textModel(c *config.Config) (planned, error) {
 	if m.Vocabulary == 0 {
 		return planned{}, fmt.Errorf("text: %s is empty", c.Data.Path)
 	}
-	name := fmt.Sprintf("transformer of %d layers, width %d, %d heads, hidden %v, context %d, %d characters",
+	name := fmt.Sprintf("transformer, layers %d, width %d, heads %d, hidden %v, context %d, characters %d",
 		m.Layers, m.Width, m.Heads, m.Hidden, m.Context, m.Vocabulary)
 	return planned{name, func(rows int, shapes bool) (machine.Model, error) {
 		m := m

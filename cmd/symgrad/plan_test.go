@@ -146,7 +146,7 @@ func TestPlanTellsWhereSizesComeFrom(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, stdout, _ := planText(t, "-n 2 --set model.name=transformer --set model.layers=1 --set model.context=4 --set data.path="+file)
-	if !strings.Contains(stdout, "transformer of 1 layers") || !strings.Contains(stdout, "3 characters") {
+	if !strings.Contains(stdout, "transformer, layers 1,") || !strings.Contains(stdout, "characters 3") {
 		t.Error(stdout)
 	}
 	if err := os.WriteFile(file, nil, 0o644); err != nil {

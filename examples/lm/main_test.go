@@ -76,7 +76,7 @@ func TestRanksLearnTheSame(t *testing.T) {
 	}{{1, nil}, {2, nil}, {2, []string{"--set=comm.backend=sim", "--set=data.accum_steps=2"}}} {
 		dir := t.TempDir()
 		o := ranktest.Process(t, small(dir, append(run.more, ranks(run.n), "--below=2.9", "--verify")...)...)
-		o.Want(t, 0, "transformer of 1 layers, width 16, 2 heads, hidden 24, context 12, tied", "44 different; 400 training",
+		o.Want(t, 0, "transformer, layers 1, width 16, heads 2, hidden 24, context 12, tied", "44 different; 400 training",
 			"verify     gradient of 8 samples", "test answers")
 		s := summary(t, dir)
 		if run.n == 1 {

@@ -98,7 +98,7 @@ func (x *text) Describe() (data, name string) {
 	data = fmt.Sprintf("%s: %d characters, %d different; %d training and %d test samples of %d",
 		x.path, len(x.tokens), len(x.characters), x.n, x.tests, x.model.Context)
 	c := x.model
-	name = fmt.Sprintf("transformer of %d layers, width %d, %d heads, hidden %s, context %d", c.Layers, c.Width, c.Heads, train.Join(c.Hidden...), c.Context)
+	name = fmt.Sprintf("transformer, layers %d, width %d, heads %d, hidden %s, context %d", c.Layers, c.Width, c.Heads, train.Join(c.Hidden...), c.Context)
 	if c.Tied {
 		name += ", tied"
 	}
