@@ -37,7 +37,7 @@ func (c *Config) Changes(canonical string) ([]Change, error) {
 	for _, f := range schema() {
 		now := ""
 		if f.hashed && f.only.holds(c) {
-			now = format(f.get(c))
+			now = f.canonical(c)
 		}
 		if old := before[f.key]; old != now {
 			changes = append(changes, Change{f.key, old, now, f.fixed})

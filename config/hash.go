@@ -19,10 +19,22 @@ func (c *Config) Canonical() string {
 	b.WriteString(canonicalHeader)
 	for _, f := range schema() {
 		if f.hashed && f.only.holds(c) {
-			b.WriteString(f.key + ": " + format(f.get(c)) + "\n")
+			b.WriteString(f.key + ": " + f.canonical(c) + "\n")
 		}
 	}
 	return b.String()
+}
+
+// canonical is the value of f as Canonical has it: as it would be written in a file, and optim.loss_scale, a text that may be a
+// number, as that number would.
+func (f *field) canonical(c *Config) string {
+	v := f.get(c)
+	if f.key == "optim.loss_scale" {
+		if scale, dynamic, err := c.Optim.Scale(); err == nil && !dynamic {
+			v = format(scale)
+		}
+	}
+	return format(v)
 }
 
 // Hash is the SHA-256 of Canonical in hexadecimal: what ranks compare, and what a run is filed under.

@@ -181,3 +181,24 @@ func TestCanonicalTextHasOneZero(t *testing.T) {
 		t.Errorf("%v, %v", changes, err)
 	}
 }
+
+// A number is one setting, however a text says it.
+func TestCanonicalTextHasOneScaleOfTheLoss(t *testing.T) {
+	for want, texts := range map[string][]string{
+		`"0"`: {"0", "0.0", "-0", "0e5"}, `"1024"`: {"1024", "1024.0", "1.024e3", "+1024"}, `"0.5"`: {"0.5", ".5"}, "dynamic": {"dynamic"},
+	} {
+		first := mustLoad(t, Source{Set: []string{"optim.loss_scale=" + texts[0]}})
+		if !strings.Contains(first.Canonical(), "\noptim.loss_scale: "+want+"\n") {
+			t.Errorf("%s is not in\n%s", want, first.Canonical())
+		}
+		for _, text := range texts[1:] {
+			c := mustLoad(t, Source{Set: []string{"optim.loss_scale=" + text}})
+			if c.Hash() != first.Hash() {
+				t.Errorf("%s has another hash than %s", text, texts[0])
+			}
+			if changes, err := c.Changes(first.Canonical()); err != nil || len(changes) > 0 {
+				t.Errorf("%s after %s: %v, %v", text, texts[0], changes, err)
+			}
+		}
+	}
+}
