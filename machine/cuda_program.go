@@ -46,6 +46,9 @@ func (m *Machine) makeSolver(g *gorgonia.ExprGraph) error {
 		return needsSolver(m.g, &m.cfg)
 	}
 	if m.device == nil {
+		if err := m.g.differentiated(); err != nil {
+			return fmt.Errorf("solver: %w", err)
+		}
 		var err error
 		m.host, err = m.hostSolver(*m.cfg.Solver)
 		return err

@@ -178,10 +178,16 @@ func (m Model) Foresee(w *dist.World, exchange ddp.Config, cfg Config) (f Foresi
 
 // foreseeOnHost is what a machine of the host has, which is not made. The update of a solver is none of it.
 func foreseeOnHost(g *gorgonia.ExprGraph, cfg Config, outputs gorgonia.Nodes) (f Footprint, err error) {
-	cfg.Solver = nil
+	updates := cfg.Solver != nil
+	cfg.Solver = nil // a DDP has one
 	m := newMachine(cfg)
 	if err := m.prepare(g, outputs); err != nil {
 		return f, err
+	}
+	if updates {
+		if err := m.g.differentiated(); err != nil {
+			return f, fmt.Errorf("solver: %w", err)
+		}
 	}
 	c, err := m.program(m.shapes, false)
 	if err != nil {
@@ -267,8 +273,5 @@ func imaginedSolver(m *Machine, c optim.Config) (*solver, error) {
 		s.nodes = append(s.nodes, n)
 		s.at = append(s.at, slices.Repeat([]tensor.Buffer{one}, len(s.cfg.Slots())))
 	}
-	if len(s.nodes) == 0 {
-		return nil, fmt.Errorf("the graph has no gradients: %w", optim.ErrNoGradient)
-	}
-	return s, nil
+	return s, m.g.differentiated()
 }

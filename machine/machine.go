@@ -55,7 +55,8 @@ const maxCompiled = 8
 // are computed only if they are among them.
 //
 // Returns: a machine, which the caller closes. Owns: the memory of values that the nodes have from then on is the machine's.
-// Errors: ErrUnknownOp, naming op and node; ErrDevice; those of Config.Validate.
+// Errors: ErrUnknownOp, naming op and node; ErrDevice; optim.ErrNoGradient for Config.Solver where there are no gradients; those
+// of Config.Validate.
 func New(g *gorgonia.ExprGraph, cfg Config, outputs ...*gorgonia.Node) (m *Machine, err error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err

@@ -12,6 +12,7 @@ import (
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/machine"
 	"github.com/symgrad/symgrad/ops"
+	"github.com/symgrad/symgrad/optim"
 )
 
 // sparsemax is a graph with an op that no rule knows.
@@ -108,6 +109,36 @@ func TestConfigsThatCannotBe(t *testing.T) {
 			t.Errorf("%s: error %v, want one that says %s", name, err, c.want)
 		}
 	}
+}
+
+// A graph that has not been differentiated has nothing to update, on any device.
+func TestASolverWantsGradients(t *testing.T) {
+	g := G.NewGraph()
+	w := G.NewVector(g, G.Float32, G.WithName("w"), G.WithShape(2), G.WithInit(G.Ones()))
+	y := G.Must(G.Sum(G.Must(G.Square(w))))
+	cfg := plain
+	cfg.Solver = &optim.Config{Name: optim.SGD, LearningRate: 1}
+	for _, outputs := range []G.Nodes{nil, {y}} {
+		_, err := machine.New(g, cfg, outputs...)
+		errs := []error{err}
+		for _, on := range []machine.Device{machine.CPU, machine.CUDA} {
+			c := cfg
+			c.Device = on
+			_, err := machine.Foresee(g, c, outputs...)
+			errs = append(errs, err)
+		}
+		for i, err := range errs {
+			if !errors.Is(err, optim.ErrNoGradient) || !strings.Contains(err.Error(), "solver: the graph has no gradients") {
+				t.Errorf("outputs %v, case %d: %v", outputs, i, err)
+			}
+		}
+	}
+	if _, err := G.Grad(y, w); err != nil {
+		t.Fatal(err)
+	}
+	m := newMachine(t, g, cfg)
+	run(t, m)
+	want(t, "the weights", w.Value(), -1, -1)
 }
 
 func TestGraphsThatCannotBe(t *testing.T) {

@@ -177,8 +177,13 @@ func (s *solver) allocate(alloc func(dt tensor.DType, n int) (tensor.Buffer, err
 		}
 		s.at = append(s.at, slots)
 	}
-	if len(s.nodes) == 0 {
-		return fmt.Errorf("the graph has no gradients: %w", optim.ErrNoGradient)
+	return m.g.differentiated()
+}
+
+// differentiated refuses a graph whose update would have nothing to do.
+func (g *graph) differentiated() error {
+	if len(g.params) == 0 {
+		return fmt.Errorf("the graph has no gradients: %w: call gorgonia.Grad or ddp.Attach before New", optim.ErrNoGradient)
 	}
 	return nil
 }
