@@ -48,9 +48,9 @@ type Config struct {
 	// then one graph. NewSolver gives the solver, to steer and save it; its Step does nothing more.
 	Solver *optim.Config
 
-	// Of GPUs alone.
+	// Of GPUs alone: on the CPU they have no effect.
 	GPU           int      // number of the GPU among those that the process sees, where nothing else says which
-	Share         *Machine // parameters are those of this machine of the same names and forms (with Stage 3 of ddp: see On a GPU); it is closed later
+	Share         *Machine // parameters are those of this machine of the same names and forms (with Stage 3 of ddp: see On a GPU); it is closed later. On the CPU nodes of two graphs share a parameter by having one value
 	Compute       string   // how products of float32 are made: f32, tf32 or bf16, with sums in float32, alike on all ranks; "" means f32. With bf16 results of large ones that nothing outside the program sees are rounded, too, and attention keeps no scores in memory
 	KeepInputs    bool     // an input is copied when it has been let anew, and not when its elements have changed in place
 	Deterministic bool     // the same bits in every run, at some cost in time

@@ -57,7 +57,9 @@
 // gathers it, beside other updates), and Sync returns ErrStale until Consolidate of the DDP.
 //
 // With Config.Share a second machine, for another graph, computes with the parameters of the first. With Stage 3 of ddp no rank
-// has them: the second graph's nodes then want values, which ddp's Consolidate gives those of the first.
+// has them: the second graph's nodes then want values, which ddp's Consolidate gives those of the first. On the CPU Share has no
+// effect, and none is needed: nodes of the second graph are made with the values of the first's (gorgonia.WithValue), which updates
+// change in place.
 //
 // # Communication
 //

@@ -141,6 +141,35 @@ func TestASolverWantsGradients(t *testing.T) {
 	want(t, "the weights", w.Value(), -1, -1)
 }
 
+// On the CPU two graphs have one parameter where their nodes have one value, and not by Config.Share.
+func TestOnTheCPUParametersAreSharedByTheirValues(t *testing.T) {
+	square := func(value G.Value) (w, y *G.Node) {
+		w = G.NewVector(G.NewGraph(), G.Float32, G.WithName("w"), G.WithShape(2), G.WithValue(value))
+		return w, G.Must(G.Sum(G.Must(G.Square(w))))
+	}
+	w, y := square(vector(1, 2))
+	if _, err := G.Grad(y, w); err != nil {
+		t.Fatal(err)
+	}
+	cfg := plain
+	cfg.Device, cfg.Solver = machine.CPU, &optim.Config{Name: optim.SGD, LearningRate: 0.25}
+	first := newMachine(t, w.Graph(), cfg)
+	eval := plain
+	eval.Device, eval.Share = machine.CPU, first
+	one, same := square(w.Value())
+	other, apart := square(vector(1, 2))
+	a, b := newMachine(t, one.Graph(), eval), newMachine(t, other.Graph(), eval)
+	for range 2 { // each update halves the weights
+		run(t, first)
+		run(t, a)
+		run(t, b)
+		want(t, "the shared value", one.Value(), floats(t, w.Value())...)
+		want(t, "its own value", other.Value(), 1, 2)
+	}
+	want(t, "of the shared value", same.Value(), 0.3125)
+	want(t, "of its own", apart.Value(), 5)
+}
+
 func TestGraphsThatCannotBe(t *testing.T) {
 	if _, err := machine.New(nil, plain); err == nil {
 		t.Error("no graph is no error")
