@@ -102,7 +102,7 @@ type DDP struct {
 // Shard is what the ranks divide among themselves instead of each having all of it.
 type Shard struct {
 	Stage         int  `yaml:"stage" in:"[0,3]" help:"0 shares nothing out; 1 the state of the optimizer; 2 the gradients, too; 3 the weights, too (Rajbhandari et al., ZeRO, 2020)"`
-	OverlapGather bool `yaml:"overlap_gather" help:"with stage 1 and 2 on GPUs, gather weights that a step has updated beside the forward pass of the next step, and not at its own end"`
+	OverlapGather bool `yaml:"overlap_gather" help:"with stage 1 and 2 on GPUs, gather weights that a step has updated beside the forward pass of the next step, and not at its own end; it has no effect on the host"`
 }
 
 // Optim is the rule that updates the weights.

@@ -17,7 +17,7 @@ type Config struct {
 	NoOverlap     bool    // start no bucket before the backward pass has ended
 
 	Stage         int  // what is sharded: 0 nothing, 1 the solver's state, 2 gradients too, 3 parameters too
-	OverlapGather bool // on GPUs, with Stage 1 and 2: a run gathers weights that the run before it has updated
+	OverlapGather bool // on GPUs, with Stage 1 and 2: a run gathers weights that the run before it has updated. On the host it has no effect
 
 	WireDType     tensor.DType // of gradients between ranks: BF16 or F16; 0 and F32 mean that of the gradient
 	ErrorFeedback bool         // keep what WireDType rounds off, and add it to the gradient of the next step

@@ -48,6 +48,7 @@ type Plan struct {
 	Bytes      int64   `json:"bytes"`      // of all of them
 	Stage      int     `json:"stage"`      // of the run
 	Stages     []Stage `json:"stages"`     // all of them, by number
+	Warning    string  `json:"warning,omitempty"`
 	Link       *Link   `json:"link,omitempty"`
 }
 
@@ -87,6 +88,8 @@ func New(j Job) (*Plan, error) {
 	}
 	if j.GPU {
 		p.Device = "cuda"
+	} else if j.DDP.OverlapGather {
+		p.Warning = "shard.overlap_gather has no effect on the host"
 	}
 	for _, q := range j.Params {
 		p.Parameters += int64(q.Len())

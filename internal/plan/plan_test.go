@@ -162,6 +162,18 @@ func TestGatheringsOfTheNextStepStandBeforeItsGradients(t *testing.T) {
 	}
 }
 
+func TestGatheringsOfTheNextStepAreOnGPUsAlone(t *testing.T) {
+	for _, gpu := range []bool{false, true} {
+		j := job(4, 1)
+		j.GPU, j.DDP.OverlapGather = gpu, true
+		p := newPlan(t, j)
+		const warning = "shard.overlap_gather has no effect on the host"
+		if (p.Warning == warning) != !gpu || strings.Contains(p.String(), "\nwarning: "+warning+"\n") != !gpu {
+			t.Errorf("on GPUs %v: warning %q in\n%s", gpu, p.Warning, p)
+		}
+	}
+}
+
 func TestSent(t *testing.T) {
 	for _, c := range []struct {
 		kind  dist.Kind

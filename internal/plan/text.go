@@ -19,8 +19,12 @@ func (p *Plan) String() string {
 	}
 	fmt.Fprintf(&b, "plan   %s: %s\n", p.Name, p.Model)
 	fmt.Fprintf(&b, "model  %d parameters in %s, %s\n", p.Parameters, plural(p.Tensors, "tensor"), bytesText(p.Bytes))
-	fmt.Fprintf(&b, "run    %s %s, %s each%s, %s, shard.stage=%d (*)\n\n",
+	fmt.Fprintf(&b, "run    %s %s, %s each%s, %s, shard.stage=%d (*)\n",
 		plural(p.Ranks, "rank"), where, plural(p.Rows, "sample"), p.times(), p.Rule, p.Stage)
+	if p.Warning != "" {
+		fmt.Fprintf(&b, "warning: %s\n", p.Warning)
+	}
+	b.WriteByte('\n')
 	p.memoryTable(&b)
 	b.WriteByte('\n')
 	p.volumeTable(&b)

@@ -46,6 +46,9 @@ func (t *trainer) header() error {
 	if cfg.Shard.Stage > 0 {
 		fmt.Fprintf(&b, "sharding   %s; rank 0 has %v\n", stageText[cfg.Shard.Stage], t.d.Memory())
 	}
+	if cfg.Shard.OverlapGather && !j.site.gpu {
+		b.WriteString("warning    shard.overlap_gather has no effect on the host\n")
+	}
 	if t.keeper != nil {
 		fmt.Fprintf(&b, "keeps      %s\n", t.keeping())
 		if err := t.keeper.saver.Unlocked(); err != nil {

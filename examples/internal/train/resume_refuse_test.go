@@ -159,6 +159,17 @@ func TestRulesThatExcludeEachOther(t *testing.T) {
 	}
 }
 
+// A setting that is for GPUs alone is told where a run on the host has it.
+func TestSettingWithoutEffectIsTold(t *testing.T) {
+	const warning = "\nwarning    shard.overlap_gather has no effect on the host\n"
+	for _, set := range []string{"shard.overlap_gather=false", "shard.overlap_gather=true"} {
+		r := run(t, program, ranks(2), steps(1), "shard.stage=1", set)
+		if r.code != ExitOK || strings.Count(r.out, warning) != strings.Count(set, "true") {
+			t.Errorf("%s: code %d, %s\n%s", set, r.code, r.err, r.out)
+		}
+	}
+}
+
 // The test is made with the averages of the weights, and the run goes on with the weights.
 func TestAveragesAreTested(t *testing.T) {
 	how := []string{ranks(2), steps(60), "optim.lr=0.02"}
