@@ -24,6 +24,12 @@ func (o Optim) NoDecayPatterns() []string {
 // largestScale is the largest factor of a loss, and the inverse of the smallest.
 const largestScale = math.MaxFloat32
 
+// isFloat32 reports whether x rounds to a finite float32 that is 0 only where x is.
+func isFloat32(x float64) bool {
+	f := float64(float32(x))
+	return (f == 0) == (x == 0) && !math.IsInf(f, 0)
+}
+
 // Scale is optim.loss_scale: the factor, or dynamic for one that adapts. It is 0 for none.
 //
 // Errors: what the text ought to be.

@@ -111,6 +111,9 @@ func (c *Config) checkOptim(r *rules) {
 	if _, _, err := o.Scale(); err != nil {
 		r.require(false, "optim.loss_scale", nil, "%v", err)
 	}
+	r.require(isFloat32(o.ClipValue), "optim.clip_value", nil, "%v is no float32, which gradients are: use a bound such as 1, or 0 for none", o.ClipValue)
+	r.require(!lookup("optim.eps").only.holds(c) || isFloat32(o.Eps), "optim.eps", []string{"optim.name"},
+		"%v is no float32, which gradients are: use one such as 1e-08", o.Eps)
 	for _, p := range o.NoDecayPatterns() {
 		_, err := path.Match(p, "")
 		r.require(err == nil && p != "", "optim.no_decay", nil, "%q is no pattern of names: write such as *.bias", p)

@@ -114,6 +114,12 @@ func TestValuesAtOddsWithEachOther(t *testing.T) {
 		{"a scale of the loss in words", []string{"optim.loss_scale=auto"}, `--set: optim.loss_scale: "auto" is no factor: use dynamic, 0 for none, or a positive number`},
 		{"a scale that no loss has", []string{"optim.loss_scale=1e60"}, `--set: optim.loss_scale: "1e60" is no float32, which losses are: use a factor such as 1024`},
 		{"a scale that leaves no loss", []string{"optim.loss_scale=1e-60"}, `--set: optim.loss_scale: "1e-60" is no float32, which losses are: use a factor such as 1024`},
+		{"a bound that cuts off everything", []string{"optim.clip_value=1e-60"}, "--set: optim.clip_value: 1e-60 is no float32, which gradients are: use a bound such as 1, or 0 for none"},
+		{"a bound that no gradient has", []string{"optim.clip_value=1e60"}, "--set: optim.clip_value: 1e+60 is no float32, which gradients are: use a bound such as 1, or 0 for none"},
+		{"the smallest bound", []string{"optim.clip_value=1e-45"}, ""},
+		{"an eps that is 0", []string{"optim.eps=1e-60"}, "--set: optim.eps: 1e-60 is no float32, which gradients are: use one such as 1e-08"},
+		{"an eps that leaves no update", []string{"optim.eps=1e60"}, "--set: optim.eps: 1e+60 is no float32, which gradients are: use one such as 1e-08"},
+		{"an eps below 0", []string{"optim.eps=-1e60"}, "--set: optim.eps: -1e+60 is out of range: more than 0"},
 		{"a dynamic scale of the loss", []string{"optim.loss_scale=dynamic"}, ""},
 		{"no decay of no name", []string{"optim.no_decay=a,,b"}, `--set: optim.no_decay: "" is no pattern of names: write such as *.bias`},
 		{"no decay of half a name", []string{"optim.no_decay=*.bias, [a"}, `--set: optim.no_decay: "[a" is no pattern of names: write such as *.bias`},
@@ -280,5 +286,14 @@ func TestOriginText(t *testing.T) {
 	var none *Origins
 	if none.Origin("run.seed") != (Origin{}) {
 		t.Error("no origins know of defaults only")
+	}
+}
+
+// A setting without effect may have any value.
+func TestEpsWithoutEffectIsNotLookedAt(t *testing.T) {
+	c := Default()
+	c.Optim.Name, c.Optim.Eps = "sgd", 1e-60
+	if err := c.Validate(); err != nil {
+		t.Error(err)
 	}
 }
