@@ -227,6 +227,21 @@ func TestEndOfTheContextEndsTheRanks(t *testing.T) {
 	}
 }
 
+// A long grace is no negative one: a rank that is deaf to SIGTERM then ends as it likes.
+func TestGraceOfManyYears(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	job, ranks := newStage(t).spawn(ctx, SpawnConfig{N: 2, Grace: 400000 * time.Hour})
+	ranks[1].make("deaf")
+	cancel(errors.New("enough"))
+	ranks[0].gone()
+	job.sees(ranks[0])
+	ranks[1].tell("exit 5")
+	<-job.done
+	if got := [2]int{job.res.Ranks[0].Code, job.res.Ranks[1].Code}; got != [2]int{143, 5} {
+		t.Errorf("ranks ended with %v, want 143 and 5", got)
+	}
+}
+
 // Starting many ranks takes a while, in which the job can be ended.
 func TestRanksAreNotStartedAnyMoreWhenTheJobIsToEnd(t *testing.T) {
 	reason := errors.New("enough")

@@ -121,8 +121,11 @@ func (s *supervisor) bury(c *child) {
 	}
 	s.failed = true
 	now, grace := time.Now(), s.cfg.Grace
-	s.follow([]step{{now.Add(grace / 2), syscall.SIGTERM}, {now.Add(grace * 7 / 8), syscall.SIGKILL}})
+	s.follow([]step{{now.Add(grace / 2), syscall.SIGTERM}, {now.Add(patienceOf(grace)), syscall.SIGKILL}})
 }
+
+// patienceOf is seven eighths of grace, however long it is, after which ranks are killed.
+func patienceOf(grace time.Duration) time.Duration { return grace - grace/8 }
 
 // ending reports whether somebody outside has ended the job.
 func (s *supervisor) ending() bool { return s.asked != 0 || s.cancelled != nil }
@@ -161,7 +164,7 @@ func (s *supervisor) cancel(cause error) {
 	}
 	s.cancelled = cause
 	s.signalAll(syscall.SIGTERM)
-	end := time.Now().Add(s.cfg.Grace * 7 / 8)
+	end := time.Now().Add(patienceOf(s.cfg.Grace))
 	if len(s.plan) > 0 && s.plan[0].at.Before(end) {
 		end = s.plan[0].at
 	}
