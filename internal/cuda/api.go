@@ -35,6 +35,8 @@ type api struct {
 	memRange      func(base *uintptr, bytes *uint64, p uintptr) int32             `dl:"cuMemGetAddressRange_v2"`
 	hostAlloc     func(out *uintptr, bytes uint64, flags uint32) int32            `dl:"cuMemHostAlloc"`
 	hostFree      func(p uintptr) int32                                           `dl:"cuMemFreeHost"`
+	hostPin       func(p uintptr, bytes uint64, flags uint32) int32               `dl:"cuMemHostRegister_v2"`
+	hostUnpin     func(p uintptr) int32                                           `dl:"cuMemHostUnregister"`
 	hostDevice    func(out *uintptr, p uintptr, flags uint32) int32               `dl:"cuMemHostGetDevicePointer_v2"`
 	ipcGet        func(out *ipcHandle, p uintptr) int32                           `dl:"cuIpcGetMemHandle"`
 	ipcOpen       dl.Proc                                                         `dl:"cuIpcOpenMemHandle_v2"`
@@ -69,11 +71,14 @@ type api struct {
 	occupancy     func(out *int32, f uintptr, threads int32, shared uint64) int32 `dl:"cuOccupancyMaxActiveBlocksPerMultiprocessor"`
 	launch        dl.Proc                                                         `dl:"cuLaunchKernel"`
 	launchCoop    dl.Proc                                                         `dl:"cuLaunchCooperativeKernel"`
+	launchEx      dl.Proc                                                         `dl:"cuLaunchKernelEx"`
 	captureBegin  func(s uintptr, mode int32) int32                               `dl:"cuStreamBeginCapture_v2"`
 	captureEnd    func(s uintptr, graph *uintptr) int32                           `dl:"cuStreamEndCapture"`
 	capturing     func(s uintptr, status *int32) int32                            `dl:"cuStreamIsCapturing"`
 	captureInfo   captureInfo                                                     `dl:"cuStreamGetCaptureInfo_v2"`
 	captureAlter  captureAlter                                                    `dl:"cuStreamUpdateCaptureDependencies_v2,optional,since=12.3"`
+	graphCreate   func(out *uintptr, flags uint32) int32                          `dl:"cuGraphCreate"`
+	graphKernel   graphKernel                                                     `dl:"cuGraphAddKernelNode_v2"`
 	nodeType      func(node uintptr, kind *int32) int32                           `dl:"cuGraphNodeGetType"`
 	graphNodes    func(graph, nodes uintptr, n *uint64) int32                     `dl:"cuGraphGetNodes"`
 	graphInst     func(out *uintptr, graph uintptr, flags uint64) int32           `dl:"cuGraphInstantiateWithFlags"`
@@ -95,11 +100,32 @@ type (
 	uuid      [16]byte // CUuuid
 	ipcHandle [64]byte // CUipcMemHandle
 	edgeData  [8]byte  // CUgraphEdgeData: the ports of both ends, and a kind
+
+	launchConfig struct { // CUlaunchConfig
+		grid, block [3]uint32
+		shared      uint32
+		stream      uintptr
+		attributes  uintptr // of CUlaunchAttribute
+		count       uint32
+	}
+	launchAttribute struct { // CUlaunchAttribute: the value is a union
+		id    uint32
+		_     uint32
+		value [16]uint32
+	}
+	kernelNode struct { // CUDA_KERNEL_NODE_PARAMS_v2
+		function        uintptr
+		grid, block     [3]uint32
+		shared          uint32
+		params, extra   uintptr
+		kernel, context uintptr // none: the function, and the current one
+	}
 )
 
 // Functions of many parameters.
 type (
 	captureInfo  = func(s uintptr, status *int32, id *uint64, graph *uintptr, nodes *unsafe.Pointer, n *uint64) int32
+	graphKernel  = func(node *uintptr, graph uintptr, after *uintptr, n uint64, p *kernelNode) int32
 	captureAlter = func(s uintptr, nodes *uintptr, edges *edgeData, n uint64, flags uint32) int32
 )
 
@@ -127,5 +153,6 @@ const (
 	captureAdd        = 0 // CU_STREAM_ADD_CAPTURE_DEPENDENCIES
 	nodeKernel        = 0 // CU_GRAPH_NODE_TYPE_KERNEL
 	portBegun         = 2 // CU_GRAPH_KERNEL_NODE_PORT_LAUNCH_ORDER: all blocks of the kernel have begun
+	attributeEarly    = 6 // CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
 	peerAtomics       = 3 // CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED
 )

@@ -28,6 +28,7 @@ type argBlock struct {
 	n      int // arguments
 	at     int // bytes of data in use
 	failed error
+	early  early
 }
 
 //go:noinline

@@ -10,7 +10,8 @@ import (
 )
 
 // Sizes of cuda.h: CUuuid has 16 bytes, CUipcMemHandle 64, CUgraphEdgeData 8, a list of kernel parameters is one of
-// pointers, and CUresult, CUdevice and the enumerations are ints. No other struct is passed, and none has fields that Go reads.
+// pointers, and CUresult, CUdevice and the enumerations are ints. Of CUlaunchConfig, CUlaunchAttribute and CUDA_KERNEL_NODE_PARAMS_v2
+// the places of fields are those that a C compiler gives.
 func TestStructsHaveCUDAsLayout(t *testing.T) {
 	var b argBlock
 	got := [...]uintptr{
@@ -21,6 +22,19 @@ func TestStructsHaveCUDAsLayout(t *testing.T) {
 	}
 	if want := [...]uintptr{16, 1, 64, 1, 8, 0, 8, 4, 4, 4, 8, 1}; got != want {
 		t.Errorf("sizes, alignments and offsets %v, want %v", got, want)
+	}
+	var c launchConfig
+	var a launchAttribute
+	var k kernelNode
+	got2 := [...]uintptr{
+		unsafe.Sizeof(c), unsafe.Offsetof(c.grid), unsafe.Offsetof(c.block), unsafe.Offsetof(c.shared), unsafe.Offsetof(c.stream),
+		unsafe.Offsetof(c.attributes), unsafe.Offsetof(c.count),
+		unsafe.Sizeof(a), unsafe.Offsetof(a.id), unsafe.Offsetof(a.value),
+		unsafe.Sizeof(k), unsafe.Offsetof(k.function), unsafe.Offsetof(k.grid), unsafe.Offsetof(k.block), unsafe.Offsetof(k.shared),
+		unsafe.Offsetof(k.params), unsafe.Offsetof(k.extra), unsafe.Offsetof(k.kernel), unsafe.Offsetof(k.context),
+	}
+	if want := [...]uintptr{56, 0, 12, 24, 32, 40, 48, 72, 0, 8, 72, 0, 8, 20, 32, 40, 48, 56, 64}; got2 != want {
+		t.Errorf("sizes and offsets of a launch %v, want %v", got2, want)
 	}
 }
 
@@ -157,6 +171,7 @@ func TestWhatIsClosedAnswersSo(t *testing.T) {
 		"Resident":         func() error { _, err := f.Resident(32, 0); return err },
 		"Launch":           func() error { return f.Launch(open, Launch{}, nil) },
 		"Launch on":        func() error { return f.Launch(s, Launch{}, nil) },
+		"Keep":             func() error { _, err := f.Keep(Launch{}, nil); return err },
 		"Nodes":            func() error { _, err := g.Nodes(); return err },
 		"Instantiate":      func() error { _, err := g.Instantiate(); return err },
 		"GraphExec":        func() error { return x.Launch(open) },
@@ -260,11 +275,11 @@ func TestHotPathDoesNotAllocate(t *testing.T) {
 	for _, p := range []*dl.Proc{
 		&d.api.ctxPush, &d.api.ctxPop, &d.api.streamSync, &d.api.streamQuery, &d.api.streamWait, &d.api.copyAsync,
 		&d.api.copyToAsync, &d.api.copyFromAsync, &d.api.fillAsync, &d.api.write64, &d.api.wait64, &d.api.eventRecord, &d.api.eventQuery,
-		&d.api.eventSync, &d.api.launch, &d.api.launchCoop, &d.api.graphLaunch,
+		&d.api.eventSync, &d.api.launch, &d.api.launchCoop, &d.api.launchEx, &d.api.graphLaunch,
 	} {
 		*p = zero
 	}
-	v := &Device{d: d}
+	v := &Device{d: d, major: 9}
 	s, e := v.BorrowStream(6), v.BorrowEvent(5, false)
 	x := &GraphExec{v: v}
 	x.h.Store(7)
@@ -303,6 +318,12 @@ func TestHotPathDoesNotAllocate(t *testing.T) {
 			args.Ptr(1)
 			args.U32(2)
 			return f.Launch(s, Launch{Together: true}, args)
+		},
+		"Launch early": func() error {
+			args.Reset()
+			args.Ptr(1)
+			args.U32(2)
+			return f.Launch(s, Launch{Early: true}, args)
 		},
 	}
 	for name, call := range calls {

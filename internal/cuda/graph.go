@@ -17,7 +17,11 @@ func (s *Stream) BeginCapture() error {
 	if h == 0 {
 		return errStreamClosed
 	}
-	return s.v.inside("cuStreamBeginCapture_v2", func() int32 { return s.v.d.api.captureBegin(h, captureRelaxed) })
+	err := s.v.inside("cuStreamBeginCapture_v2", func() int32 { return s.v.d.api.captureBegin(h, captureRelaxed) })
+	if err == nil {
+		s.recording.Store(true)
+	}
+	return err
 }
 
 // EndCapture is what was queued since BeginCapture. The stream runs what is queued again, also after an error.
@@ -30,6 +34,7 @@ func (s *Stream) EndCapture() (*Graph, error) {
 	}
 	g := &Graph{v: s.v}
 	var graph uintptr
+	s.recording.Store(false)
 	err := s.v.inside("cuStreamEndCapture", func() int32 { return s.v.d.api.captureEnd(h, &graph) })
 	g.h.Store(graph)
 	if err != nil {
@@ -66,6 +71,9 @@ func (s *Stream) Capturing() (bool, error) {
 	err := s.v.inside("cuStreamIsCapturing", func() int32 { return s.v.d.api.capturing(h, &status) })
 	return status != captureNone, err
 }
+
+// Recording is Capturing without asking the driver, of streams that BeginCapture was called for, not of those that joined.
+func (s *Stream) Recording() bool { return s.recording.Load() }
 
 // Captured is how many operations the graph has that the stream captures, with those of streams that joined; 0 where it captures
 // none. Errors: *Error, ErrClosed.
@@ -160,12 +168,16 @@ const useNodePriority = 8
 //
 // Owns: the caller closes it. Errors: *Error, ErrClosed.
 func (g *Graph) Instantiate() (*GraphExec, error) {
+	return g.instantiate(useNodePriority)
+}
+
+func (g *Graph) instantiate(flags uint64) (*GraphExec, error) {
 	h := g.h.Load()
 	if h == 0 {
 		return nil, errGraphClosed
 	}
 	var exec uintptr
-	if err := g.v.inside("cuGraphInstantiateWithFlags", func() int32 { return g.v.d.api.graphInst(&exec, h, useNodePriority) }); err != nil {
+	if err := g.v.inside("cuGraphInstantiateWithFlags", func() int32 { return g.v.d.api.graphInst(&exec, h, flags) }); err != nil {
 		return nil, err
 	}
 	x := &GraphExec{v: g.v}

@@ -2,10 +2,7 @@ package cuda
 
 import (
 	"fmt"
-	"runtime"
-	"slices"
 	"sync/atomic"
-	"unsafe"
 )
 
 // Module is kernels and variables loaded onto a device.
@@ -162,75 +159,4 @@ func (f *Function) Resident(threads int, shared uint32) (int, error) {
 		return f.m.v.d.api.occupancy(&n, f.h, int32(threads), uint64(shared))
 	})
 	return int(n), err
-}
-
-// Launch is the shape of a launch.
-type Launch struct {
-	Grid, Block [3]uint32 // blocks, and threads of a block, in x, y and z; 0 means 1
-	Shared      uint32    // bytes of dynamic shared memory of a block
-	Together    bool      // all blocks run at once, or it is an error (a cooperative launch)
-}
-
-// Launch queues the kernel on s, a stream of its device, with args; nil is none. It allocates nothing.
-//
-// Owns: args may change when it returns. Errors: ErrInvalid when args are not what the kernel takes, by number and size (a
-// driver older than 12.4 does not know them); *Error, also of kernels that were queued before; ErrClosed.
-func (f *Function) Launch(s *Stream, l Launch, args *Args) error {
-	h := s.h.Load()
-	if h == 0 {
-		return errStreamClosed
-	}
-	if f.m.h.Load() == 0 {
-		return errModuleClosed
-	}
-	var params uintptr
-	var block *argBlock
-	if args != nil && args.b != nil {
-		block = args.b
-		params = uintptr(unsafe.Pointer(&block.params[0]))
-	}
-	if err := f.takes(block); err != nil {
-		return err
-	}
-	g, b := dimensions(l.Grid), dimensions(l.Block)
-	var err error
-	if l.Together {
-		err = f.m.v.call(&f.m.v.d.api.launchCoop, "cuLaunchCooperativeKernel", f.h, g[0], g[1], g[2], b[0], b[1], b[2], uintptr(l.Shared), h, params)
-	} else {
-		err = f.m.v.call(&f.m.v.d.api.launch, "cuLaunchKernel", f.h, g[0], g[1], g[2], b[0], b[1], b[2], uintptr(l.Shared), h, params, 0)
-	}
-	runtime.KeepAlive(block)
-	if err != nil {
-		return fmt.Errorf("kernel %q, grid %v, block %v, %d B of shared memory: %w", f.name, g, b, l.Shared, err)
-	}
-	return nil
-}
-
-// dimensions is d with 1 for 0.
-func dimensions(d [3]uint32) [3]uintptr {
-	return [3]uintptr{uintptr(max(d[0], 1)), uintptr(max(d[1], 1)), uintptr(max(d[2], 1))}
-}
-
-// takes is nil when the kernel takes the arguments.
-func (f *Function) takes(b *argBlock) error {
-	if b == nil {
-		if len(f.params) > 0 {
-			return f.refuse(nil)
-		}
-		return nil
-	}
-	if b.failed != nil {
-		return fmt.Errorf("kernel %q: %w", f.name, b.failed)
-	}
-	if f.known && !slices.Equal(f.params, b.sizes[:b.n]) {
-		return f.refuse(b.sizes[:b.n])
-	}
-	return nil
-}
-
-// refuse is the error of arguments of these sizes.
-//
-//go:noinline
-func (f *Function) refuse(sizes []uint16) error {
-	return fmt.Errorf("cuda: kernel %q: %w: it takes arguments of %v B, got %v B", f.name, ErrInvalid, f.params, slices.Clone(sizes))
 }

@@ -18,10 +18,11 @@ const streamLegacy = 1
 // Methods that queue return when the work is queued, and allocate nothing. They are fastest between the device's Enter and
 // Leave. After Close they answer ErrClosed. An *Error that they return may be that of a kernel that was queued before.
 type Stream struct {
-	v        *Device
-	h        atomic.Uintptr // CUstream; 0 when closed
-	borrowed bool           // Close leaves the CUstream alone
-	priority int
+	v         *Device
+	h         atomic.Uintptr // CUstream; 0 when closed
+	borrowed  bool           // Close leaves the CUstream alone
+	priority  int
+	recording atomic.Bool // see Recording
 }
 
 // NewStream makes a stream. priority is within PriorityRange, a smaller number is greater; the driver takes the nearest it has.

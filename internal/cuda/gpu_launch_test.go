@@ -1,0 +1,117 @@
+package cuda_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/symgrad/symgrad/internal/cuda"
+	"github.com/symgrad/symgrad/internal/cuda/cudatest"
+)
+
+// early lets the next one begin at once, lasts, and then does what has an effect only in order: x becomes 3x + by.
+const earlyKernel = `
+extern "C" __global__ void early(unsigned long long *x, unsigned by) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+    unsigned long long v = *(volatile unsigned long long *)x, begin = clock64();
+    while (clock64() - begin < 2000) {}
+    if (threadIdx.x == 0 && blockIdx.x == 0) *x = 3 * v + by;
+}
+`
+
+// inOrder is what n launches make of 0, with by from 1 upwards.
+func inOrder(n int) (x uint64) {
+	for i := range n {
+		x = 3*x + uint64(i+1)
+	}
+	return x
+}
+
+func TestKernelsThatBeginEarlyKeepTheirOrder(t *testing.T) {
+	v := cudatest.Devices(t, 1)[0]
+	f := cudatest.Kernel(t, v, earlyKernel, "early")
+	s := stream(t, v, 0)
+	p := alloc(t, v, 16)
+	const n = 30
+	queue := func() error {
+		var errs []error
+		for i := range n {
+			var a cuda.Args
+			a.Ptr(p)
+			a.U32(uint32(i + 1))
+			errs = append(errs, f.Launch(s, cuda.Launch{Block: [3]uint32{32}, Early: true}, &a))
+		}
+		return errors.Join(append(errs, s.Copy(p+8, p, 8))...)
+	}
+	must(t, v.Fill(p, 0, 16), queue(), s.Synchronize())
+	for what, at := range map[string]uintptr{"them": p, "a copy behind them": p + 8} {
+		if got := binary.LittleEndian.Uint64(read(t, v, at, 8)); got != inOrder(n) {
+			t.Errorf("%s: %d, want %d", what, got, inOrder(n))
+		}
+	}
+	x := captured(t, s, n+1, queue)
+	must(t, v.Fill(p, 0, 16), x.Launch(s), s.Synchronize())
+	for what, at := range map[string]uintptr{"in a graph": p, "a copy behind them in a graph": p + 8} {
+		if got := binary.LittleEndian.Uint64(read(t, v, at, 8)); got != inOrder(n) {
+			t.Errorf("%s: %d, want %d", what, got, inOrder(n))
+		}
+	}
+}
+
+func TestWhatIsKeptIsLaunchedAgain(t *testing.T) {
+	v := cudatest.Devices(t, 1)[0]
+	f := cudatest.Kernel(t, v, kernels, "increment")
+	s, other := stream(t, v, 0), stream(t, v, 0)
+	p := alloc(t, v, 8)
+	must(t, v.Fill(p, 0, 8))
+	var a cuda.Args
+	a.Ptr(p)
+	a.U32(3)
+	x, err := f.Keep(cuda.Launch{}, &a)
+	must(t, err)
+	a.Reset() // what is kept keeps its arguments
+	a.Ptr(p)
+	a.U32(1000)
+	const n = 100
+	for range n {
+		must(t, x.Launch(s))
+	}
+	must(t, s.Synchronize(), x.Launch(other), f.Launch(other, cuda.Launch{}, &a), other.Synchronize())
+	if got := binary.LittleEndian.Uint64(read(t, v, p, 8)); got != 3*(n+1)+1000 {
+		t.Errorf("%d, want %d", got, 3*(n+1)+1000)
+	}
+	must(t, x.Close(), x.Close())
+	if err := x.Launch(s); !errors.Is(err, cuda.ErrClosed) {
+		t.Errorf("launched behind its end: %v", err)
+	}
+}
+
+func TestMappedMemoryIsPinned(t *testing.T) {
+	v := cudatest.Devices(t, 1)[0]
+	const n = 1 << 16
+	b, err := unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_ANONYMOUS)
+	must(t, err)
+	defer func() { must(t, unix.Munmap(b)) }()
+	copy(b, pattern(n, 3))
+	h, err := v.PinHost(b)
+	must(t, err)
+	p := alloc(t, v, n)
+	must(t, v.Copy(p, h.Device(), n))
+	if got := read(t, v, p, n); !bytes.Equal(got, pattern(n, 3)) {
+		t.Error("what the host wrote is not what the device has")
+	}
+	must(t, v.Fill(h.Device(), 0x22, n))
+	if !bytes.Equal(b, bytes.Repeat([]byte{0x22}, n)) {
+		t.Error("what the device wrote is not what the host has")
+	}
+	must(t, h.Close(), h.Close())
+	if b[7] != 0x22 {
+		t.Error("unpinned memory is gone")
+	}
+}

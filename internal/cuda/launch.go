@@ -1,0 +1,146 @@
+package cuda
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"unsafe"
+)
+
+// Launch is the shape of a launch.
+type Launch struct {
+	Grid, Block [3]uint32 // blocks, and threads of a block, in x, y and z; 0 means 1
+	Shared      uint32    // bytes of dynamic shared memory of a block
+	Together    bool      // all blocks run at once, or it is an error (a cooperative launch)
+	// Early lets the kernel begin before the one in front of it in the stream has ended, once all blocks of that have allowed it
+	// (griddepcontrol.launch_dependents); it waits for that end itself, before it touches memory (griddepcontrol.wait). Of what is
+	// no kernel, and of events, it waits for the end before it begins. GPUs before compute capability 9.0, and launches that are
+	// Together, know no such thing.
+	Early bool
+}
+
+// Launch queues the kernel on s, a stream of its device, with args; nil is none. It allocates nothing.
+//
+// Owns: args may change when it returns. Errors: ErrInvalid when args are not what the kernel takes, by number and size (a
+// driver older than 12.4 does not know them); *Error, also of kernels that were queued before; ErrClosed.
+func (f *Function) Launch(s *Stream, l Launch, args *Args) error {
+	h := s.h.Load()
+	if h == 0 {
+		return errStreamClosed
+	}
+	if f.m.h.Load() == 0 {
+		return errModuleClosed
+	}
+	var params uintptr
+	var block *argBlock
+	if args != nil && args.b != nil {
+		block = args.b
+		params = uintptr(unsafe.Pointer(&block.params[0]))
+	}
+	if err := f.takes(block); err != nil {
+		return err
+	}
+	g, b := dimensions(l.Grid), dimensions(l.Block)
+	var err error
+	switch {
+	case l.Together:
+		err = f.m.v.call(&f.m.v.d.api.launchCoop, "cuLaunchCooperativeKernel", f.h, g[0], g[1], g[2], b[0], b[1], b[2], uintptr(l.Shared), h, params)
+	case l.Early && f.m.v.major >= 9:
+		if block == nil {
+			block = newBlock()
+		}
+		err = f.m.v.call(&f.m.v.d.api.launchEx, "cuLaunchKernelEx", block.early.fill(g, b, l.Shared, h), f.h, params, 0)
+	default:
+		err = f.m.v.call(&f.m.v.d.api.launch, "cuLaunchKernel", f.h, g[0], g[1], g[2], b[0], b[1], b[2], uintptr(l.Shared), h, params, 0)
+	}
+	runtime.KeepAlive(block)
+	if err != nil {
+		return fmt.Errorf("kernel %q, grid %v, block %v, %d B of shared memory: %w", f.name, g, b, l.Shared, err)
+	}
+	return nil
+}
+
+// early is what a launch is told by that may begin before the kernel in front of it has ended.
+type early struct {
+	config    launchConfig
+	attribute launchAttribute
+}
+
+// fill makes it that of a shape and a stream, and gives its address.
+func (e *early) fill(grid, block [3]uintptr, shared uint32, stream uintptr) uintptr {
+	e.attribute = launchAttribute{id: attributeEarly}
+	e.attribute.value[0] = 1
+	e.config = launchConfig{
+		grid: narrow(grid), block: narrow(block), shared: shared, stream: stream, attributes: uintptr(unsafe.Pointer(&e.attribute)), count: 1,
+	}
+	return uintptr(unsafe.Pointer(&e.config))
+}
+
+func narrow(d [3]uintptr) [3]uint32 { return [3]uint32{uint32(d[0]), uint32(d[1]), uint32(d[2])} }
+
+// Keep is the launch, with the arguments that it has now, as a graph of that alone, which can be launched again and again. A driver for
+// CUDA 13.0 takes half the host's time for one that it takes for Launch. Early and Together have no part in it. What is kept runs in
+// the priority of the stream that it is launched on. To make it waits for nothing that runs.
+//
+// Owns: the caller closes it. Errors: those of Launch.
+func (f *Function) Keep(l Launch, args *Args) (_ *GraphExec, err error) {
+	if f.m.h.Load() == 0 {
+		return nil, errModuleClosed
+	}
+	var block *argBlock
+	p := kernelNode{function: f.h, grid: narrow(dimensions(l.Grid)), block: narrow(dimensions(l.Block)), shared: l.Shared}
+	if args != nil && args.b != nil {
+		block = args.b
+		p.params = uintptr(unsafe.Pointer(&block.params[0]))
+	}
+	if err := f.takes(block); err != nil {
+		return nil, err
+	}
+	v := f.m.v
+	if err := v.Enter(); err != nil {
+		return nil, err
+	}
+	defer v.Leave()
+	g := &Graph{v: v}
+	var graph, node uintptr
+	if err := v.d.check("cuGraphCreate", v.d.api.graphCreate(&graph, 0)); err != nil {
+		return nil, err
+	}
+	g.h.Store(graph)
+	defer func() { err = errors.Join(err, g.Close()) }()
+	if err := v.d.check("cuGraphAddKernelNode_v2", v.d.api.graphKernel(&node, graph, nil, 0, &p)); err != nil {
+		return nil, fmt.Errorf("kernel %q, grid %v, block %v, %d B of shared memory: %w", f.name, p.grid, p.block, l.Shared, err)
+	}
+	runtime.KeepAlive(block)
+	return g.instantiate(0)
+}
+
+// dimensions is d with 1 for 0.
+func dimensions(d [3]uint32) [3]uintptr {
+	return [3]uintptr{uintptr(max(d[0], 1)), uintptr(max(d[1], 1)), uintptr(max(d[2], 1))}
+}
+
+// takes is nil when the kernel takes the arguments.
+func (f *Function) takes(b *argBlock) error {
+	if b == nil {
+		if len(f.params) > 0 {
+			return f.refuse(nil)
+		}
+		return nil
+	}
+	if b.failed != nil {
+		return fmt.Errorf("kernel %q: %w", f.name, b.failed)
+	}
+	if f.known && !slices.Equal(f.params, b.sizes[:b.n]) {
+		return f.refuse(b.sizes[:b.n])
+	}
+	return nil
+}
+
+// refuse is the error of arguments of these sizes.
+//
+//go:noinline
+func (f *Function) refuse(sizes []uint16) error {
+	return fmt.Errorf("cuda: kernel %q: %w: it takes arguments of %v B, got %v B", f.name, ErrInvalid, f.params, slices.Clone(sizes))
+}

@@ -1,0 +1,148 @@
+package cuda
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"unsafe"
+)
+
+// launching is a device of a driver that notes what it is asked to launch, and a kernel there that takes one number of 8 B.
+func launching(t *testing.T, major int) (*Function, *[]string, *launchConfig) {
+	t.Helper()
+	calls, config := new([]string), new(launchConfig)
+	d := &Driver{front: texts()}
+	d.api.ctxPush = answers(t, func(_, _, _, _ uintptr) int32 { return success })
+	d.api.ctxPop = d.api.ctxPush
+	d.api.launch = answers(t, func(f, _, _, _ uintptr) int32 { *calls = append(*calls, "plain"); return success })
+	d.api.launchCoop = answers(t, func(f, _, _, _ uintptr) int32 { *calls = append(*calls, "together"); return success })
+	d.api.launchEx = answers(t, func(c, f, params, extra uintptr) int32 {
+		*calls = append(*calls, "early")
+		*config = **(**launchConfig)(unsafe.Pointer(&c))
+		a := **(**launchAttribute)(unsafe.Pointer(&config.attributes))
+		if f != 9 || params == 0 || extra != 0 || a.id != attributeEarly || a.value[0] != 1 {
+			t.Errorf("cuLaunchKernelEx of %d with parameters at %#x and %#x, attribute %+v", f, params, extra, a)
+		}
+		return success
+	})
+	m := &Module{v: &Device{d: d, major: major}}
+	m.h.Store(8)
+	return &Function{m: m, name: "f", h: 9, params: []uint16{8}, known: true}, calls, config
+}
+
+func TestLaunchesThatMayBeginEarlySayTheSame(t *testing.T) {
+	for _, c := range []struct {
+		major  int
+		launch Launch
+		want   string
+	}{
+		{9, Launch{Early: true, Grid: [3]uint32{3, 0, 5}, Block: [3]uint32{7, 2}, Shared: 11}, "early"},
+		{9, Launch{}, "plain"},
+		{8, Launch{Early: true}, "plain"},
+		{9, Launch{Early: true, Together: true}, "together"},
+	} {
+		f, calls, config := launching(t, c.major)
+		var args Args
+		args.U64(1)
+		if err := f.Launch(f.m.v.BorrowStream(6), c.launch, &args); err != nil || !slices.Equal(*calls, []string{c.want}) {
+			t.Errorf("%+v of compute capability %d: %v, calls %v, want %s", c.launch, c.major, err, *calls, c.want)
+		}
+		if c.want == "early" && (config.grid != [3]uint32{3, 1, 5} || config.block != [3]uint32{7, 2, 1} || config.shared != 11 || config.stream != 6 || config.count != 1) {
+			t.Errorf("%+v is told as %+v", c.launch, *config)
+		}
+	}
+}
+
+func TestWhatIsKeptIsAGraphOfOneKernel(t *testing.T) {
+	f, _, _ := launching(t, 9)
+	api := &f.m.v.d.api
+	var node kernelNode
+	var closed []uintptr
+	code := int32(success)
+	api.graphCreate = func(out *uintptr, flags uint32) int32 { *out = 77; return success }
+	api.graphKernel = func(_ *uintptr, graph uintptr, after *uintptr, n uint64, p *kernelNode) int32 {
+		if graph != 77 || after != nil || n != 0 {
+			t.Errorf("a node of graph %d behind %d others", graph, n)
+		}
+		node = *p
+		return code
+	}
+	api.graphInst = func(out *uintptr, graph uintptr, flags uint64) int32 {
+		if graph != 77 || flags != 0 {
+			t.Errorf("graph %d is made ready with flags %d: the stream's priority counts", graph, flags)
+		}
+		*out = 78
+		return success
+	}
+	api.graphDestroy = func(graph uintptr) int32 { closed = append(closed, graph); return success }
+	var args Args
+	args.U64(1)
+	x, err := f.Keep(Launch{Grid: [3]uint32{4}, Block: [3]uint32{64}, Shared: 5}, &args)
+	if err != nil || x.h.Load() != 78 || !slices.Equal(closed, []uintptr{77}) {
+		t.Fatalf("%v, graph %v closed", err, closed)
+	}
+	if want := (kernelNode{function: 9, grid: [3]uint32{4, 1, 1}, block: [3]uint32{64, 1, 1}, shared: 5, params: uintptr(unsafe.Pointer(&args.b.params[0]))}); node != want {
+		t.Errorf("the kernel is %+v, want %+v", node, want)
+	}
+	if _, err := f.Keep(Launch{}, nil); !errors.Is(err, ErrInvalid) {
+		t.Errorf("without its argument: %v", err)
+	}
+	code, closed = codeInvalidValue, nil
+	if x, err := f.Keep(Launch{}, &args); x != nil || err == nil || !strings.Contains(err.Error(), `kernel "f"`) || !slices.Equal(closed, []uintptr{77}) {
+		t.Errorf("what the driver refuses: %v, graph %v closed", err, closed)
+	}
+}
+
+func TestStreamsKnowThatTheyAreCaptured(t *testing.T) {
+	f, _, _ := launching(t, 9)
+	v := f.m.v
+	code := int32(success)
+	v.d.api.captureBegin = func(uintptr, int32) int32 { return code }
+	v.d.api.captureEnd = func(_ uintptr, graph *uintptr) int32 { *graph = 5; return code }
+	v.d.api.graphDestroy = func(uintptr) int32 { return success }
+	s := v.BorrowStream(6)
+	if s.Recording() || s.BeginCapture() != nil || !s.Recording() {
+		t.Error("a stream that is captured does not know it")
+	}
+	if _, err := s.EndCapture(); err != nil || s.Recording() {
+		t.Errorf("behind the end: recording %t, %v", s.Recording(), err)
+	}
+	code = codeInvalidValue
+	if err := s.BeginCapture(); err == nil || s.Recording() {
+		t.Errorf("a capture that was refused: recording %t, %v", s.Recording(), err)
+	}
+}
+
+func TestMemoryOfOthersIsPinnedAndLeftToThem(t *testing.T) {
+	f, _, _ := launching(t, 9)
+	v := f.m.v
+	api := &v.d.api
+	b := make([]byte, 4096)
+	at := uintptr(unsafe.Pointer(&b[0]))
+	var pinned, unpinned []uintptr
+	code := int32(success)
+	api.hostPin = func(p uintptr, bytes uint64, flags uint32) int32 {
+		if bytes != 4096 || flags != hostPortable|hostMapped {
+			t.Errorf("%d B are pinned with flags %d", bytes, flags)
+		}
+		pinned = append(pinned, p)
+		return success
+	}
+	api.hostUnpin = func(p uintptr) int32 { unpinned = append(unpinned, p); return success }
+	api.hostDevice = func(out *uintptr, p uintptr, _ uint32) int32 { *out = p + 1; return code }
+	h, err := v.PinHost(b)
+	if err != nil || h.Device() != at+1 || h.Pointer() != unsafe.Pointer(&b[0]) || len(h.Bytes()) != 4096 || !slices.Equal(pinned, []uintptr{at}) {
+		t.Fatalf("%v, pinned %#x", err, pinned)
+	}
+	if err := errors.Join(h.Close(), h.Close()); err != nil || !slices.Equal(unpinned, []uintptr{at}) || h.Bytes() != nil {
+		t.Errorf("closed twice: %v, unpinned %#x", err, unpinned)
+	}
+	code = codeInvalidValue
+	if _, err := v.PinHost(b); err == nil || len(unpinned) != 2 {
+		t.Errorf("memory without an address on the device: %v, unpinned %#x", err, unpinned)
+	}
+	if _, err := v.PinHost(nil); !errors.Is(err, ErrInvalid) {
+		t.Errorf("nothing to pin: %v", err)
+	}
+}
