@@ -6,7 +6,6 @@ import (
 
 	"gorgonia.org/gorgonia"
 
-	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/internal/cudaexec"
 	"github.com/symgrad/symgrad/internal/program"
 	"github.com/symgrad/symgrad/optim"
@@ -14,9 +13,7 @@ import (
 
 // finishProgram makes what comes from a graph a program that a back half loads: that of a GPU, or of the host.
 func finishProgram(l *lowered, cfg *Config, onGPU bool) error {
-	l.p.Rows, l.p.Again = onGPU, onGPU
-	// Beside collectives that others wait for it has not been measured.
-	l.p.Aside = onGPU && !slices.ContainsFunc(l.groups, func(g *dist.Group) bool { return g.Size() > 1 })
+	l.p.Rows, l.p.Again, l.p.Aside = onGPU, onGPU, onGPU && cudaexec.Aside(l.p, l.groups)
 	if onGPU && cfg.Compute == cudaexec.BF16.String() {
 		l.p.Narrow = program.NarrowFrom
 	}

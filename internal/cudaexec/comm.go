@@ -148,6 +148,25 @@ func sumBytes(p *program.Program, i int) int64 {
 	return int64(in.Len()) * int64(in.DType.Size())
 }
 
+// mostAside is the ranks among which gradients of weights were measured on a stream of their own.
+const mostAside = 2
+
+// Aside reports whether gradients of weights gain by a stream of their own in p, whose collectives are those of groups: with none, and beside
+// sums among a few ranks. Beside sums so large that a step waits for the links they lose; where gradients and weights are shared out it
+// was not measured.
+func Aside(p *program.Program, groups []*dist.Group) bool {
+	for i := range p.Steps {
+		o, ok := p.Steps[i].Op.(*program.Collective)
+		if !ok || groups[o.Group].Size() == 1 {
+			continue
+		}
+		if groups[o.Group].Size() > mostAside || o.Kind != dist.KindAllReduce || sumBytes(p, i) >= gpu.LeastAside {
+			return false
+		}
+	}
+	return true
+}
+
 // goAhead finds the large sums that must have their multiprocessors before the computation goes on. What comes next of it is ready as
 // early as the sum, and where it fills the GPU, the sum would have to wait for all of it. So it waits until the sum has begun: for as
 // long as a launch takes, or, while other sums are on their way, for as long as these take.

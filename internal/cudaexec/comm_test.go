@@ -251,6 +251,38 @@ func TestGatheringsGoAlong(t *testing.T) {
 	}
 }
 
+func TestWhereGradientsOfWeightsHaveAStreamOfTheirOwn(t *testing.T) {
+	for _, tt := range []struct {
+		ranks, elements int
+		kind            dist.Kind
+		want            bool
+	}{
+		{1, gpu.LeastAside, dist.KindAllReduce, true}, // it is no communication
+		{1, 8, dist.KindReduceScatter, true},
+		{2, gpu.LeastAside/4 - 1, dist.KindAllReduce, true},
+		{2, gpu.LeastAside / 4, dist.KindAllReduce, false},
+		{2, 8, dist.KindReduceScatter, false},
+		{2, 8, dist.KindAllGather, false},
+		{3, 8, dist.KindAllReduce, false},
+	} {
+		p := &program.Program{Name: "step", Clock: program.None}
+		v := p.Whole(p.Add(program.Value{Name: "v", DType: tensor.F32, Shape: []int{tt.elements}}))
+		p.Steps = []program.Step{
+			{Op: &program.MatMul{}, In: views(v, v), Out: views(v)},
+			{Op: &program.Collective{Kind: tt.kind}, In: views(v), Out: views(v), Stream: program.Comm},
+		}
+		onRanks(t, tt.ranks, func(g *dist.Group) error {
+			if got := Aside(p, []*dist.Group{g}); got != tt.want {
+				return fmt.Errorf("%v of %d elements: %v, want %v", tt.kind, tt.elements, got, tt.want)
+			}
+			return nil
+		})
+	}
+	if !Aside(&program.Program{Steps: []program.Step{{Op: &program.MatMul{}}}}, nil) {
+		t.Error("a program that does not communicate has no stream aside")
+	}
+}
+
 // TestSumsGoAheadOfTheComputation has large sums by multiprocessors, of which those go ahead behind which the computation goes on
 // without waiting, and another one follows.
 func TestSumsGoAheadOfTheComputation(t *testing.T) {

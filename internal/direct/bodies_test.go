@@ -269,8 +269,11 @@ func aborts(r *rank) error {
 	}
 	buf := deviceBuffer(r.heap.Base[0], 100000, tensor.F32, r)
 	op := dist.Op{Kind: dist.KindAllReduce, Count: buf.Len(), Src: buf, Dst: buf, Symmetric: true}
+	large := op
+	large.Src = deviceBuffer(r.heap.Base[0], leastHost, tensor.F32, r)
+	large.Dst, large.Count = large.Src, large.Src.Len()
 	for _, e := range r.engines {
-		if err := e.Enqueue(&op, r.s); err != nil {
+		if err := errors.Join(e.Enqueue(&op, r.s), e.Enqueue(&large, r.s)); err != nil {
 			return err
 		}
 	}

@@ -66,7 +66,7 @@ func Make(cfg Config) gpu.Maker {
 func (s *state) engine(w way) gpu.Engine {
 	s.engines.Add(1)
 	e := &Engine{s: s, way: w, shapes: newShapes(w, s.n, s.most, s.cfg.Shapes).within(s.cfg.mostBlocks())}
-	if w == twoshot || w == tiles || w == copier {
+	if w == twoshot || w == tiles || w == hosted || w == copier {
 		return &placed{e}
 	}
 	return e
@@ -123,6 +123,8 @@ type call struct {
 	srcPlace, dstPlace uint64
 	scalar             uint64
 	scalarAt           uintptr
+	split              split // of what goes by way of the host's memory; zero for nothing
+	keep               bool  // the launch, if it comes again
 }
 
 // Enqueue implements gpu.Engine.
@@ -163,10 +165,21 @@ func (e *Engine) Enqueue(op *dist.Op, s *cuda.Stream) error {
 		}
 	}
 	staged := st.places(op, &l)
+	shape := e.Shape(op)
+	l.keep = st.keeps && !s.Recording()
+	if e.way == hosted {
+		st.host.divide(&l, &st.board, shape)
+	}
 	v := variantOf(l.prog, st.n, op)
 	p := st.board.part(l.prog)
+	if l.split != (split{}) {
+		q := pieceOf(l.prog, &l.span, st.n, l.split.links)
+		if err := st.launch(v, &l, &q, 0, p, shape, s); err != nil {
+			return st.fail(op, err)
+		}
+		return nil
+	}
 	most := maxPiece(l.prog, &l.span, st.n, p, staged)
-	shape := e.Shape(op)
 	for off := uint64(0); ; off += most {
 		q := pieceOf(l.prog, &l.span, st.n, min(most, l.span.block-off))
 		if err := st.launch(v, &l, &q, off, p, shape, s); err != nil {
@@ -185,11 +198,22 @@ func (s *state) launch(v variant, l *call, q *piece, off uint64, p part, shape S
 		return err
 	}
 	l.prog = v.prog
+	words := s.words(l, q, off, p, shape)
 	s.args.Reset()
-	for _, w := range s.words(l, q, off, p, shape) {
+	for _, w := range words {
 		s.args.U64(w)
 	}
 	grid := cuda.Launch{Grid: [3]uint32{uint32(shape.Blocks), 1, 1}, Block: [3]uint32{uint32(shape.Threads), 1, 1}}
+	if l.keep {
+		x, err := s.kept.find(f, &words, grid, s.args)
+		if err != nil {
+			return err
+		}
+		if x != nil {
+			return x.Launch(stream)
+		}
+	}
+	grid.Early = v.prog != alone && shape.Blocks <= earlyBlocks
 	return f.Launch(stream, grid, s.args)
 }
 
@@ -225,14 +249,18 @@ func (s *state) words(l *call, q *piece, off uint64, p part, shape Shape) (w [ar
 	if q.stride != 0 {
 		srcStride, dstStride = q.stride, q.stride
 	}
-	slice := q.bytes
-	if l.prog == tileAll {
+	bytes, slice := q.bytes, q.bytes
+	if l.prog == tileAll || l.prog == hostTiles {
 		slice = q.stride
+	}
+	if l.split != (split{}) {
+		bytes, dstStride = l.span.block, l.split.word()
+		shape.Blocks -= hostBlocks
 	}
 	copy(w[MaxRanks:], []uint64{
 		uint64(s.local), uint64(s.stopAt),
 		shifted(uint64(l.src), off), shifted(uint64(l.dst), off), shifted(l.srcPlace, off), shifted(l.dstPlace, off),
-		q.bytes, srcStride, dstStride, q.slot, p.at, p.half, l.scalar, uint64(l.scalarAt), l.span.who(s.p.Rank),
+		bytes, srcStride, dstStride, q.slot, p.at, p.half, l.scalar, uint64(l.scalarAt), l.span.who(s.p.Rank),
 		tilingOf(shape, s.n, slice, p.half),
 	})
 	return w

@@ -13,11 +13,16 @@ const MaxRanks = 8
 // Limits of a launch. A kernel's registers are bounded so that one block of MaxThreads fits a multiprocessor, and a grid has
 // no more blocks than seven eighths of the multiprocessors: all of it runs at once, and where two groups share GPUs, and one of these
 // has begun with the operation of one and another with that of the other, some blocks of both run everywhere. That is enough, since
-// a block waits for nothing but the same block, and the first one, of the other ranks, which is there before it.
+// a block waits for nothing but the same block, and the first ones, of the other ranks, which are there before it.
 const (
 	MaxBlocks  = 128
 	MaxThreads = 512
 )
+
+// earlyBlocks is the most blocks of an operation beside which the next one in the stream may begin, and of one that may begin so: what
+// the device does before a kernel's first instruction is then done when the one in front of it ends. More would take multiprocessors
+// from others for as long as they wait.
+const earlyBlocks = 32
 
 // A board is the symmetric memory of a group of engines, alike on every rank:
 //
@@ -25,6 +30,7 @@ const (
 //	scalarsAt   2 x 8 tagged words, by parity and rank: factors of a premulsum
 //	closeAt     MaxBlocks x 8 words: the epoch in which block b of rank r had done its part
 //	openAt      2 x MaxBlocks x 8 pairs of tagged words: block b of rank r has come, and where its data are
+//	hostDoneAt  hostWarps lines with a word each: how many of warp w's tiles in the host's memory have been added
 //	sentAt      mostWarps x 8 words: how many tiles warp w of rank r has stored here
 //	doneAt      mostWarps x 8 words: how many of warp w's tiles rank r has reduced
 //	headerBytes packets of 8 bytes, two halves
@@ -32,18 +38,22 @@ const (
 //	then        staging, two halves
 //	then        tiles, two halves: apart from staging, since nobody waits before storing to them
 //
-// Local memory, of the rank alone, has the counts of epochs, one a block, and the table of slabs.
+// Local memory, of the rank alone, has the counts of epochs, one a block, where the room in the host's memory is, here and for the
+// other rank, how many tiles its sending warps have read, and the table of slabs.
 const (
 	helloAt     = 0
 	scalarsAt   = 1 << 10
 	closeAt     = 4 << 10
 	openAt      = 16 << 10
+	hostDoneAt  = 96 << 10
 	sentAt      = 128 << 10
 	doneAt      = 256 << 10
 	headerBytes = 384 << 10
 
 	epochsAt   = 0
-	tableAt    = 4 << 10
+	hostAt     = 2 << 10
+	hostReadAt = 4 << 10
+	tableAt    = 8 << 10
 	maxSlabs   = 255 // slab 0 is the board
 	localBytes = tableAt + (maxSlabs+1)*MaxRanks*8
 
@@ -163,7 +173,7 @@ func maxPiece(prog program, s *span, n int, p part, staged bool) uint64 {
 		return p.half / others / 16 * 8
 	case onceLine:
 		return p.half / others / lineBytes * lineData
-	case twiceLine:
+	case twiceLine, hostLines:
 		return p.half / (2 * others) / lineBytes * lineData * uint64(n)
 	case pull:
 		if s.srcStride != 0 {
@@ -172,7 +182,7 @@ func maxPiece(prog program, s *span, n int, p part, staged bool) uint64 {
 		return p.half &^ 127
 	}
 	switch {
-	case prog == tileAll || prog == tileOwn:
+	case prog == tileAll || prog == tileOwn || prog == hostTiles:
 		return 1 << 32 // of which one warp could count the tiles
 	case !staged:
 		return 1 << 62
@@ -192,12 +202,12 @@ func pieceOf(prog program, s *span, n int, bytes uint64) piece {
 		q.slot = align(bytes, 8) * 2
 	case onceLine:
 		q.slot = align(bytes, lineData) / lineData * lineBytes
-	case twiceLine:
+	case twiceLine, hostLines:
 		lines := align(bytes, lineData) / lineData
 		q.slot = align(lines, uint64(n)) / uint64(n) * lineBytes
 	case pull:
 		q.slot = align(bytes, 16)
-	case reduceAll, tileAll:
+	case reduceAll, tileAll, hostTiles:
 		q.stride = align(align(bytes, uint64(n))/uint64(n), 16)
 		q.slot = q.stride
 	case reduceOwn:

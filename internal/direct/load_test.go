@@ -36,8 +36,8 @@ func behindAWait(r *rank) error {
 			op := first
 			op.Src, op.Dst, op.Red = buf(dt, count), buf(dt, count), dist.RedOp{Kind: red, Scalar: dist.Scalar{DType: dt}}
 			for w, e := range r.engines {
-				if way(w) == copier && red != dist.RedPreMulSum {
-					continue // each is several commands, of which the driver lets about a thousand wait
+				if way(w) == copier && red != dist.RedPreMulSum || way(w) == hosted {
+					continue // each is several commands, of which the driver lets about a thousand wait; or has the kernels of others
 				}
 				queue(e, &op, r.s, &err)
 				if queued++; !way(w).native(dist.KindReduceScatter) {
@@ -50,6 +50,7 @@ func behindAWait(r *rank) error {
 			}
 		}
 	}
+	queued += r.repeated(&first, &err)
 	gathered := dist.Op{Kind: dist.KindAllGather, Count: count / r.Size, Src: buf(tensor.F32, count/r.Size), Dst: buf(tensor.F32, count), Symmetric: true}
 	for _, e := range r.engines {
 		queue(e, &gathered, r.s, &err)
@@ -67,6 +68,24 @@ func behindAWait(r *rank) error {
 		}
 	}
 	return r.s.Synchronize()
+}
+
+// repeated queues op by all engines so often that it is kept, and a large one of which a part goes by the host; it is how many it queued.
+func (r *rank) repeated(op *dist.Op, err *error) (queued int) {
+	for _, e := range r.engines {
+		for range 3 {
+			queue(e, op, r.s, err)
+			queued++
+		}
+	}
+	large := *op
+	large.Src = deviceBuffer(r.heap.Base[r.Rank], leastHost/op.DType().Size(), op.DType(), r)
+	large.Dst, large.Count = large.Src, large.Src.Len()
+	for range 3 {
+		queue(r.engines[hosted], &large, r.s, err)
+		queued++
+	}
+	return queued
 }
 
 // loads opens the engines again and again: with a cache that has all kernels, and beside a group that has loaded them.

@@ -31,6 +31,8 @@ var bodies = map[string]func(r *rank) error{
 	"pieces":                   pieces,
 	"few blocks":               fewBlocks,
 	"rounds":                   rounds,
+	"by the host":              byTheHost,
+	"again":                    again,
 	"copies":                   copiesMoved,
 	"along":                    goneAlong,
 	"graph":                    graphs,
@@ -214,6 +216,8 @@ func TestRandomOperationsInOneStream(t *testing.T)      { onGPUs(t, "random oper
 func TestLargeOperationsInPieces(t *testing.T)          { onGPUs(t, "pieces") }
 func TestFewBlocksMakeTheSameBits(t *testing.T)         { onGPUs(t, "few blocks") }
 func TestTilesGoRound(t *testing.T)                     { onGPUs(t, "rounds") }
+func TestAPartGoesByTheHost(t *testing.T)               { onGPUs(t, "by the host") }
+func TestWhatComesAgainIsKept(t *testing.T)             { onGPUs(t, "again") }
 func TestCopyEnginesMoveBetweenGPUs(t *testing.T)       { onGPUs(t, "copies") }
 func TestGatheringsGoAlong(t *testing.T)                { onGPUs(t, "along") }
 func TestAGraphIsReplayedAThousandTimes(t *testing.T)   { onGPUs(t, "graph") }

@@ -172,7 +172,7 @@ func (w way) guess(bytes uint64) Shape {
 		unit, most = 15, 96
 	case oneshot:
 		unit, most = 16, 64
-	case tiles:
+	case tiles, hosted:
 		blocks := int(min(max(bytes>>16, 8), 112)) // 64 KiB of the vector keep a block busy
 		return Shape{Blocks: blocks, Threads: 256, Tile: 8 << 10}
 	case twoshot:
@@ -186,7 +186,7 @@ func (w way) guess(bytes uint64) Shape {
 // sweepShapes is the shapes that a tuner tries: from a latency's to a bandwidth's.
 func (w way) sweepShapes() []Shape {
 	var s []Shape
-	if w == tiles {
+	if w == tiles || w == hosted {
 		for _, blocks := range []int{4, 8, 16, 32, 48, 64, 96, 112} {
 			for _, threads := range []int{256, 512} {
 				for _, tile := range []int{512, 2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10} {

@@ -31,6 +31,9 @@ var placeSource string
 //go:embed kernels/tile.cu
 var tileSource string
 
+//go:embed kernels/host.cu
+var hostSource string
+
 //go:embed kernels/alone.cu
 var aloneSource string
 
@@ -66,7 +69,7 @@ func unsigned(dt tensor.DType, red dist.RedKind) tensor.DType {
 }
 
 // programNames is the names of kernels in the source.
-var programNames = [programs]string{"once_8", "once_128", "twice_128", "pull", "reduce_all", "reduce_own", "push", "tiles", "tiles_own", "combine", "alone"}
+var programNames = [programs]string{"once_8", "once_128", "twice_128", "pull", "reduce_all", "reduce_own", "push", "tiles", "tiles_own", "host_lines", "host_tiles", "combine", "alone"}
 
 // String is "reduce_all of f32 sum among 4".
 func (v variant) String() string {
@@ -111,7 +114,11 @@ func (u unit) programs() []program {
 	case u.red == redNone:
 		return []program{onceShort, onceLine, pull, push}
 	}
-	return []program{onceShort, onceLine, twiceLine, pull, reduceAll, reduceOwn, tileAll, tileOwn, combine}
+	all := []program{onceShort, onceLine, twiceLine, pull, reduceAll, reduceOwn, tileAll, tileOwn, combine}
+	if u.ranks == 2 {
+		all = append(all, hostLines, hostTiles)
+	}
+	return all
 }
 
 // variant is the kernel of u by prog.
@@ -141,9 +148,11 @@ func sourceOf(progs []program) string {
 		b.WriteString(text)
 	}
 	for _, prog := range progs {
-		kernel := [programs]int{onceShort: 0, onceLine: 0, twiceLine: 1, pull: 2, reduceAll: 3, reduceOwn: 4, push: 5, tileAll: 6, tileOwn: 7, combine: 8}[prog]
+		kernel := [programs]int{
+			onceShort: 0, onceLine: 0, twiceLine: 1, pull: 2, reduceAll: 3, reduceOwn: 4, push: 5, tileAll: 6, tileOwn: 7, combine: 8, hostLines: 9, hostTiles: 10,
+		}[prog]
 		protocol := 0
-		if prog == onceLine || prog == twiceLine {
+		if prog == onceLine || prog == twiceLine || prog == hostLines {
 			protocol = 1
 		}
 		text := fmt.Sprintf("#define KERNEL %d\n#define PROTOCOL %d\n#define ENTRY %s\n", kernel, protocol, programNames[prog]) +
@@ -169,6 +178,10 @@ func (p program) texts() []string {
 		return []string{packetSource, packet2Source, entrySource}
 	case tileAll, tileOwn:
 		return []string{tileSource, entrySource}
+	case hostLines:
+		return []string{packetSource, packet2Source, tileSource, hostSource, entrySource}
+	case hostTiles:
+		return []string{tileSource, hostSource, entrySource}
 	case alone:
 		return []string{aloneSource}
 	}
@@ -197,6 +210,15 @@ func (u unit) defines() []string {
 		{"DONE_AT", doneAt},
 		{"TILE_SLOTS", tileSlots},
 		{"TILE_SHIFT", tileShift},
+		{"EARLY_BLOCKS", earlyBlocks},
+		{"HOST_AT", hostAt},
+		{"HOST_READ_AT", hostReadAt},
+		{"HOST_DONE_AT", hostDoneAt},
+		{"HOST_SHIFT", hostShift},
+		{"HOST_SENDERS", hostSenders},
+		{"HOST_ADDERS", hostAdders},
+		{"HOST_WORDS", hostWords},
+		{"HOST_HALF", hostHalf},
 	} {
 		d = append(d, fmt.Sprintf("-D%s=%d", x.name, x.value))
 	}

@@ -111,6 +111,9 @@ func TestEveryOperationHasItsKernel(t *testing.T) {
 									progs = append(progs, combine)
 								}
 							}
+							if w == hosted && w.native(kind) && n == 2 {
+								progs = append(progs, hostLines, hostTiles)
+							}
 							for _, p := range progs {
 								v := variantOf(p, n, &op)
 								if used[v] = true; !there[v] {

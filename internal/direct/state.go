@@ -37,6 +37,9 @@ type state struct {
 	hands  copyHands // of the operation that is queued
 	adder  adder
 	seams  seams
+	host   hostRoom
+	kept   kept
+	keeps  bool // launches are kept: see kept
 
 	shelf   *shelf
 	kernels *kernels
@@ -70,6 +73,7 @@ func newState(p *gpu.Party, cfg Config, kernels *shelf) (*state, error) {
 		return nil, fmt.Errorf("direct: %w: %d ranks, the kernels serve %d at most", dist.ErrUnsupported, p.Size, MaxRanks)
 	}
 	s := &state{p: p, cfg: cfg, n: p.Size, board: newBoard(&cfg), shelf: kernels}
+	s.keeps = p.Device.Driver().Version() >= keptSince
 	if p.Size == 1 {
 		s.board = board{bytes: headerBytes} // nobody sends anything
 	}
@@ -102,6 +106,11 @@ func newState(p *gpu.Party, cfg Config, kernels *shelf) (*state, error) {
 	}
 	if err = p.Agree(s.prepare()); err != nil {
 		return nil, errors.Join(err, s.free())
+	}
+	if s.n == 2 {
+		if err = s.host.open(p, s.local); err != nil {
+			return nil, errors.Join(err, s.free())
+		}
 	}
 	return s, nil
 }
@@ -303,7 +312,7 @@ func (s *state) leave() error {
 // free frees everything. Collective, because of the slab.
 func (s *state) free() error {
 	var errs []error
-	errs = append(errs, s.adder.close(), s.shelf.drop(s.kernels), s.p.Device.Free(s.local))
+	errs = append(errs, s.kept.close(), s.host.close(), s.adder.close(), s.shelf.drop(s.kernels), s.p.Device.Free(s.local))
 	s.local = 0
 	if s.stop != nil {
 		errs = append(errs, s.stop.Close())

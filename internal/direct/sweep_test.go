@@ -36,7 +36,7 @@ const (
 	sweepKindVar = "SYMGRAD_TEST_SWEEP_KINDS"
 )
 
-// measured is one line of the result: the mean of a loop of operations in a stream, on the slowest rank.
+// measured is one line of the result: the mean of operations that follow each other in graphs, on the slowest rank.
 type measured struct {
 	Ranks     int     `json:"ranks"`
 	Kind      string  `json:"kind"`
@@ -163,7 +163,10 @@ func (r *rank) swept(kind dist.Kind, bytes int64) dist.Op {
 	return dist.Op{Kind: kind, Count: n, Src: whole, Dst: whole, Symmetric: true}
 }
 
-// time is the microseconds of one of count operations, on the slowest rank.
+// mostSwept is how many operations a graph of the sweep has.
+const mostSwept = 20
+
+// time is the microseconds of one of about count operations, in graphs, so that the host has no part in it, on the slowest rank.
 func (r *rank) time(e Tunable, op *dist.Op, count int) (float64, error) {
 	var events [2]*cuda.Event
 	for i := range events {
@@ -172,19 +175,29 @@ func (r *rank) time(e Tunable, op *dist.Op, count int) (float64, error) {
 			return 0, err
 		}
 	}
-	var failed error
-	loop := func(n int) {
-		for range n {
+	each := min(count, mostSwept)
+	count = count / each * each
+	g, err := r.s.Capture(func() (failed error) {
+		for range each {
 			queue(e, op, r.s, &failed)
 		}
-	}
-	loop(count/10 + 3)
-	if err := errors.Join(failed, r.s.Synchronize(), r.Agree(nil)); err != nil {
+		return failed
+	})
+	if err != nil {
 		return 0, err
 	}
-	failed = r.s.Record(events[0])
-	loop(count)
-	if err := errors.Join(failed, r.s.Record(events[1]), r.s.Synchronize()); err != nil {
+	x, err := g.Instantiate()
+	if err = errors.Join(err, g.Close()); err != nil {
+		return 0, err
+	}
+	if err := errors.Join(x.Launch(r.s), r.s.Synchronize(), r.Agree(nil)); err != nil {
+		return 0, err
+	}
+	failed := errors.Join(x.Launch(r.s), r.s.Record(events[0])) // one in front, so that the ranks have met
+	for range count / each {
+		failed = errors.Join(failed, x.Launch(r.s))
+	}
+	if err := errors.Join(failed, r.s.Record(events[1]), r.s.Synchronize(), x.Close()); err != nil {
 		return 0, err
 	}
 	d, err := events[1].Since(events[0])

@@ -16,11 +16,12 @@ const (
 	oneshot              // copy, meet, load from all
 	twoshot              // meet, work where the data lie, meet again
 	tiles                // tiles to the slice's owner, whose sum goes to all
+	hosted               // lines in two hops, or tiles, and a part by way of the host's memory
 	copier               // copy engines move, and the slice's owner adds up what they have brought
 	ways
 )
 
-var wayNames = [ways]string{"ll", "ll128", "ll128-twoshot", "oneshot", "twoshot", "tiles", "copy"}
+var wayNames = [ways]string{"ll", "ll128", "ll128-twoshot", "oneshot", "twoshot", "tiles", "host", "copy"}
 
 // Names is the names of the engines that Make gives, in its order.
 func Names() []string { return slices.Clone(wayNames[:]) }
@@ -37,7 +38,7 @@ func (w way) native(kind dist.Kind) bool {
 	switch w {
 	case short, line:
 		return kind >= dist.KindAllReduce && kind <= dist.KindSync && !kind.PointToPoint()
-	case lineTwice:
+	case lineTwice, hosted:
 		return kind == dist.KindAllReduce
 	case oneshot:
 		return kind == dist.KindAllReduce || kind == dist.KindReduceScatter || kind == dist.KindAllGather || kind == dist.KindAllToAll
@@ -68,8 +69,10 @@ const (
 	push
 	tileAll
 	tileOwn
-	combine // what copy engines have brought, which waits for nobody
-	alone   // in a group of one, which has nobody to meet
+	hostLines // twiceLine, and a part by way of the host's memory
+	hostTiles // tileAll, and a part so
+	combine   // what copy engines have brought, which waits for nobody
+	alone     // in a group of one, which has nobody to meet
 	programs
 )
 
@@ -89,7 +92,9 @@ func (w way) programOf(kind dist.Kind, n int, block uint64) program {
 		return twiceLine
 	case w == oneshot:
 		return pull
-	case w == tiles && kind == dist.KindAllReduce:
+	case w == hosted && block < leastHostTiles:
+		return twiceLine
+	case (w == tiles || w == hosted) && kind == dist.KindAllReduce:
 		return tileAll
 	case w == tiles:
 		return tileOwn
@@ -106,9 +111,9 @@ func (b *board) part(p program) part {
 	switch p {
 	case onceShort:
 		return b.packets
-	case onceLine, twiceLine:
+	case onceLine, twiceLine, hostLines:
 		return b.lines
-	case tileAll, tileOwn:
+	case tileAll, tileOwn, hostTiles:
 		return b.tiles
 	}
 	return b.stage

@@ -20,6 +20,7 @@ struct Call {
   u64 base[8];
   u64 local, abortWord, src, dst, srcPlace, dstPlace, bytes, srcStride, dstStride, slot, area, half, scalar, scalarAt, tiling;
   u32 rank, senders, receivers, flags;
+  u32 block, blocks; // which of the blocks among which the data are divided this is
 
   // of is base[r] for an r that is not known when compiled.
   __device__ __forceinline__ u64 of(u32 r) const {
@@ -37,7 +38,7 @@ struct Call {
   {                                                                                                                   \
     {base0, base1, base2, base3, base4, base5, base6, base7}, local, abortWord, src, dst, srcPlace, dstPlace, bytes,  \
         srcStride, dstStride, slot, area, half, scalar, scalarAt, tiling, (u32)(who & 255), (u32)(who >> 8 & 255),    \
-        (u32)(who >> 16 & 255), (u32)(who >> 24)                                                                      \
+        (u32)(who >> 16 & 255), (u32)(who >> 24), blockIdx.x, gridDim.x                                               \
   }
 
 // Watch is a thread's patience. Looking at the host's word crosses the bus, so it is done seldom.
@@ -53,6 +54,15 @@ struct Watch {
     return !dead;
   }
 };
+
+// behind waits for the end of the kernel in front of this one in the stream, which it may have begun beside. One of few blocks then lets
+// the next one begin: see earlyBlocks.
+__device__ __forceinline__ void behind() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+  if (gridDim.x <= EARLY_BLOCKS) asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
 
 // epoch is the number of this operation, from 1. Each block has a count of its own; the blocks of a grid count for those
 // that it lacks, so that all counts stay equal, whatever the grids, and no block needs to wait for another.

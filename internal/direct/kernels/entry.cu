@@ -9,9 +9,12 @@
 #define KERNEL_TILE_ALL 6
 #define KERNEL_TILE_SCATTER 7
 #define KERNEL_COMBINE 8
+#define KERNEL_HOST_LINES 9
+#define KERNEL_HOST_TILES 10
 
 extern "C" __global__ void __launch_bounds__(MAX_THREADS) ENTRY(PARAMETERS) {
   if (local == 0) return; // a launch that does nothing, by which the driver makes room for later ones
+  behind();
   const Call c = CALL;
   Watch w = {abortWord, 0, false};
 #if KERNEL == KERNEL_COMBINE
@@ -35,6 +38,30 @@ extern "C" __global__ void __launch_bounds__(MAX_THREADS) ENTRY(PARAMETERS) {
     tiles<KERNEL == KERNEL_TILE_ALL, true>(c, e, w);
   } else {
     tiles<KERNEL == KERNEL_TILE_ALL, false>(c, e, w);
+  }
+#elif KERNEL == KERNEL_HOST_LINES || KERNEL == KERNEL_HOST_TILES
+  const bool whole = ((src | dst | srcStride) & 15) == 0;
+  if (blockIdx.x < HOST_SENDERS + HOST_ADDERS) {
+    if (whole) {
+      byHost<true>(c, e, w);
+    } else {
+      byHost<false>(c, e, w);
+    }
+  } else {
+    const Call l = linksOf(c);
+#if KERNEL == KERNEL_HOST_LINES
+    if (whole) {
+      twice<true>(l, e, w);
+    } else {
+      twice<false>(l, e, w);
+    }
+#else
+    if (whole) {
+      tiles<true, true>(l, e, w);
+    } else {
+      tiles<true, false>(l, e, w);
+    }
+#endif
   }
 #else
   __shared__ Meeting m;

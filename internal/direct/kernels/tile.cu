@@ -183,7 +183,7 @@ __device__ __forceinline__ void tiles(const Call &c, u64 e, Watch &w) {
   p.done = DONE_AT;
   p.tile = c.tiling & 0xffffffffu;
   p.warps = c.tiling >> 32;
-  p.warp = (u64)(threadIdx.x >> 5) * gridDim.x + blockIdx.x; // few tiles go to many multiprocessors
+  p.warp = (u64)(threadIdx.x >> 5) * c.blocks + c.block; // few tiles go to many multiprocessors
   p.lane = threadIdx.x & 31;
   const u64 slice = ALL ? c.srcStride : c.bytes, round = p.tile * p.warps;
   p.count = (slice + round - 1) / round;

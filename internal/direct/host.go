@@ -1,0 +1,133 @@
+package direct
+
+import (
+	"errors"
+	"unsafe"
+
+	"github.com/symgrad/symgrad/internal/cuda"
+	"github.com/symgrad/symgrad/internal/gpu"
+	"github.com/symgrad/symgrad/symmetric"
+)
+
+// Between two GPUs links of NVLink are not the only way: each has its bus to the host, over which go 20 to 27 GB/s in both directions at
+// once beside full links. So the engine host has a sixteenth of a large allreduce go there: see kernels/host.cu.
+const (
+	hostShare      = 16       // one byte of so many
+	leastHost      = 4 << 20  // bytes of an allreduce; less is over before what goes by the host
+	leastHostTiles = 12 << 20 // bytes from which on tiles go over the links, below lines
+
+	hostSenders = 4 // blocks
+	hostAdders  = 5
+	hostBlocks  = hostSenders + hostAdders
+	hostFewest  = 4 * hostBlocks // blocks of a launch: most are for the links
+
+	leastHostTile = 4 << 10
+	mostHostTile  = 16 << 10
+	hostWarps     = hostSenders * MaxThreads / 32
+
+	hostShift = 48
+	hostWords = 64 * hostWarps // bytes: a line for each sending warp
+	hostHalf  = 4 << 20
+	hostBytes = 2 * (hostWords + hostHalf) // of a rank, by parity
+)
+
+// split is how an allreduce is divided between the links and the host.
+type split struct {
+	links uint64 // bytes that go over the links, which come first; whole lines
+	tile  uint64 // bytes of a tile of the others
+}
+
+// word is the split as kernels get it.
+func (s split) word() uint64 { return s.links | s.tile<<hostShift }
+
+// splitOf is the split of so many bytes, for blocks of so many threads. Each sending warp has two tiles or more, as far as these are not
+// too small.
+func splitOf(bytes uint64, threads int) split {
+	links := align(bytes-bytes/hostShare, lineBytes)
+	warps := uint64(hostSenders * threads / 32)
+	return split{links, min(max(align((bytes-links)/(2*warps), leastTile), leastHostTile), mostHostTile)}
+}
+
+// hostRoom is memory of the host in which two ranks have slots for each other's tiles; the zero hostRoom is none.
+type hostRoom struct {
+	heap symmetric.Heap
+	pins [2]*cuda.HostMemory // this rank's part, and the other's, for this rank's device
+}
+
+// open makes the room, where the host has it for both ranks: their control group needs a heap of pages, which their devices can address.
+// Without it all goes over the links.
+//
+// Collective: both ranks. Errors: on both alike, those of p.
+func (h *hostRoom) open(p *gpu.Party, local uintptr) error {
+	missing := h.take(p, local)
+	lacks := []byte{0}
+	if missing != nil {
+		lacks[0] = 1
+	}
+	all, err := p.Exchange(lacks)
+	if err != nil || all[0][0]+all[1][0] > 0 {
+		return errors.Join(err, h.close())
+	}
+	return nil
+}
+
+// take makes this rank's end of the room, and tells the kernels where it is.
+func (h *hostRoom) take(p *gpu.Party, local uintptr) error {
+	heap, err := p.Control.Heap(hostBytes + symmetric.MaxAlignment)
+	if err != nil {
+		return err
+	}
+	h.heap = heap
+	r, err := heap.Aligned(symmetric.MaxAlignment, hostBytes)
+	if err != nil {
+		return err
+	}
+	peer, err := r.Peer(1 - p.Rank)
+	if err != nil {
+		return err
+	}
+	var at [2]uint64
+	for i, b := range [...]unsafe.Pointer{r.Local().Pointer(), peer.Pointer()} {
+		if h.pins[i], err = p.Device.PinHost(unsafe.Slice((*byte)(b), hostBytes)); err != nil {
+			return err
+		}
+		at[i] = uint64(h.pins[i].Device())
+	}
+	return p.Device.CopyFromHost(local+hostAt, unsafe.Pointer(&at), int64(unsafe.Sizeof(at)))
+}
+
+// close gives the room back. It waits for nobody: the other rank has the memory mapped by itself.
+func (h *hostRoom) close() error {
+	var errs []error
+	for _, m := range h.pins {
+		if m != nil {
+			errs = append(errs, m.Close())
+		}
+	}
+	if h.heap != nil {
+		errs = append(errs, h.heap.Close())
+	}
+	*h = hostRoom{}
+	return errors.Join(errs...)
+}
+
+// divide has a part of l go by way of the host, if it is an allreduce that has a kernel for that, large enough, and there is room. Ranks
+// come to the same answer, since it depends on nothing that they do not have alike.
+func (h *hostRoom) divide(l *call, b *board, shape Shape) {
+	prog := hostLines
+	switch l.prog {
+	case twiceLine:
+	case tileAll:
+		prog = hostTiles
+	default:
+		return
+	}
+	if h.heap == nil || l.span.block < leastHost || shape.Blocks < hostFewest {
+		return
+	}
+	s := splitOf(l.span.block, shape.Threads)
+	if s.links > maxPiece(prog, &l.span, 2, b.part(prog), false) {
+		return
+	}
+	l.prog, l.split = prog, s
+}

@@ -1,0 +1,150 @@
+// The part of an allreduce between two ranks that goes by way of the host's memory, which both GPUs address, over links of its own.
+// Blocks of their own have it: those of the senders store tiles of this rank's data to the other's slots there, those of the adders add
+// what has come for this rank to its own data. What goes over the links between the GPUs other blocks do meanwhile, in their own way.
+//
+// A sending warp is a pipeline of its own, in both directions, as in tile.cu, and adds the last of the tiles that come for it, so that the
+// end need not wait for few adders. What has come is told by words that lie in the host's memory as well, since what is written over
+// one bus says nothing of what is on its way over another; what has been added, and may be overwritten, by words on the boards. In place
+// a tile is overwritten when the other's has come and the own one has been read, which the sender tells the adders here.
+#if RED != RED_NONE && RANKS == 2
+
+// Duct is the way of all sending warps, both here and on the other rank.
+struct Duct {
+  u64 first, end, tile, step, warps; // of the data: where they begin and end; bytes of a tile, and of one for each warp
+  u64 inbox, outbox, slots;          // for tiles, here and there, and how many each warp has
+  u64 sent, sentThere;               // words in the host's memory: how many tiles have come, here and there
+  u64 done, doneThere;               // words on the boards: how many of those sent from here have been added there, and the other way round
+  u64 read;                          // words of this rank: how many have been read
+
+  __device__ __forceinline__ u64 at(u64 i, u64 t) const { return first + t * step + i * tile; }
+  __device__ __forceinline__ u64 slot(u64 i, u64 k) const { return k * step + i * tile; }
+};
+
+// c.dstStride is the bytes that go over the links, which come first, and above HOST_SHIFT the bytes of a tile.
+__device__ __forceinline__ u64 overLinks(const Call &c) { return c.dstStride & ((1ull << HOST_SHIFT) - 1); }
+
+__device__ __forceinline__ Duct ductOf(const Call &c, u64 e) {
+  const u64 half = (e & 1) * (HOST_WORDS + HOST_HALF);
+  const u64 here = read8(c.local + HOST_AT) + half, there = read8(c.local + HOST_AT + 8) + half;
+  Duct d;
+  d.first = overLinks(c);
+  d.end = c.bytes;
+  d.tile = c.dstStride >> HOST_SHIFT;
+  d.warps = HOST_SENDERS * (blockDim.x >> 5);
+  d.step = d.tile * d.warps;
+  d.sent = here;
+  d.sentThere = there;
+  d.inbox = here + HOST_WORDS;
+  d.outbox = there + HOST_WORDS;
+  d.slots = HOST_HALF / d.step;
+  d.done = c.of(c.rank) + HOST_DONE_AT;
+  d.doneThere = c.of(1 - c.rank) + HOST_DONE_AT;
+  d.read = c.local + HOST_READ_AT;
+  return d;
+}
+
+// Words are 64 bytes apart, and carry the epoch above a count, so that they only grow.
+__device__ __forceinline__ u64 counted(u64 e, u64 n) { return e << TILE_SHIFT | n; }
+
+// since waits until two words count at least n; one may stand for both.
+__device__ __forceinline__ bool since(u64 one, u64 other, u64 e, u64 n, Watch &w) {
+  const u32 lane = threadIdx.x & 31;
+  if (lane < 2)
+    while (acquireWord(lane == 0 ? one : other) < counted(e, n) && w.again()) {
+    }
+  if (__any_sync(ALL_LANES, w.dead)) w.dead = true;
+  __syncwarp(); // a vote orders no memory
+  return !w.dead;
+}
+
+// addTile adds the n bytes that have come to those that are here, at bytes into the data.
+template <bool WHOLE>
+__device__ __forceinline__ void addTile(const Call &c, u64 come, u64 at, u64 n, const u64 *scalars) {
+  const u64 lane = 16 * (threadIdx.x & 31);
+  Ends ends;
+#pragma unroll
+  for (int q = 0; q < RANKS; q++) {
+    ends.from[q] = q == c.rank ? c.src + at : come;
+    ends.to[q] = c.dst + at;
+  }
+  u64 v = 0;
+#pragma unroll 1
+  for (; WHOLE && v + STEP <= n; v += STEP) reduceStep<false, WHOLE, WHOLE>(c, ends, v + lane, n, scalars);
+#pragma unroll 1
+  for (; v < n; v += STEP) reduceStep<false, WHOLE, false>(c, ends, v + lane, n, scalars);
+}
+
+// sendTiles sends all tiles of warp i, and adds the last of those that come for it.
+template <bool WHOLE>
+__device__ __forceinline__ void sendTiles(const Call &c, const Duct &d, u64 e, u64 i, Watch &w) {
+  if (d.at(i, 0) >= d.end) return;
+  const u64 lane = 16 * (threadIdx.x & 31);
+  u64 k = 0, t = 0, scalars[RANKS];
+#pragma unroll 1
+  for (;; t++) {
+    if (t >= d.slots && !since(d.done + 64 * i, d.done + 64 * i, e, t + 1 - d.slots, w)) return;
+    const u64 to = d.outbox + d.slot(i, k), from = c.src + d.at(i, t), n = clamp((s64)(d.end - d.at(i, t)), d.tile);
+    u64 v = 0;
+#pragma unroll 1
+    for (; WHOLE && v + STEP <= n; v += STEP) copyStep<WHOLE, WHOLE>(to, from, v + lane, n);
+#pragma unroll 1
+    for (; v < n; v += STEP) copyStep<WHOLE, false>(to, from, v + lane, n);
+    __syncwarp();
+    if (lane == 0) {
+      fence();
+      storeWord(d.sentThere + 64 * i, counted(e, t + 1));
+      storeWord(d.read + 64 * i, counted(e, t + 1));
+    }
+    if (d.at(i, t + 1) >= d.end) break;
+    if (++k == d.slots) k = 0;
+  }
+  takeScalars(c, e, w, scalars);
+  if (!since(d.sent + 64 * i, d.sent + 64 * i, e, t + 1, w)) return;
+  addTile<WHOLE>(c, d.inbox + d.slot(i, k), d.at(i, t), clamp((s64)(d.end - d.at(i, t)), d.tile), scalars);
+}
+
+// addTiles adds what comes for the sending warps from first on, each so many further, but for the last tile of each.
+template <bool WHOLE>
+__device__ __forceinline__ void addTiles(const Call &c, const Duct &d, u64 e, u64 first, u64 step, Watch &w) {
+  u64 k = 0, scalars[RANKS];
+  takeScalars(c, e, w, scalars);
+#pragma unroll 1
+  for (u64 t = 0; first < d.warps && d.at(first, t + 1) < d.end; t++) {
+#pragma unroll 1
+    for (u64 i = first; i < d.warps && d.at(i, t + 1) < d.end; i += step) {
+      if (!since(d.sent + 64 * i, d.read + 64 * i, e, t + 1, w)) return;
+      addTile<WHOLE>(c, d.inbox + d.slot(i, k), d.at(i, t), d.tile, scalars);
+      if (d.at(i, t + d.slots) >= d.end) continue; // its slot is not used again
+      __syncwarp();
+      if ((threadIdx.x & 31) == 0) {
+        fence();
+        storeWord(d.doneThere + 64 * i, counted(e, t + 1));
+      }
+    }
+    if (++k == d.slots) k = 0;
+  }
+}
+
+// byHost is what the first blocks do.
+template <bool WHOLE>
+__device__ __forceinline__ void byHost(const Call &c, u64 e, Watch &w) {
+  const u32 warp = threadIdx.x >> 5, block = blockIdx.x;
+  const Duct d = ductOf(c, e);
+  sendScalar(c, e);
+  if (block < HOST_SENDERS) {
+    sendTiles<WHOLE>(c, d, e, warp * HOST_SENDERS + block, w);
+  } else {
+    addTiles<WHOLE>(c, d, e, warp * HOST_ADDERS + block - HOST_SENDERS, HOST_ADDERS * (blockDim.x >> 5), w);
+  }
+}
+
+// linksOf is the operation that the other blocks do.
+__device__ __forceinline__ Call linksOf(const Call &c) {
+  Call l = c;
+  l.bytes = overLinks(c);
+  l.dstStride = c.srcStride;
+  l.block -= HOST_SENDERS + HOST_ADDERS;
+  l.blocks -= HOST_SENDERS + HOST_ADDERS;
+  return l;
+}
+#endif
