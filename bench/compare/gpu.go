@@ -17,7 +17,7 @@ const auto = "auto"
 
 var (
 	gpuOthers = []string{"nccl", "nccl-window", "nvshmem", "torch", "torch-one-shot", "torch-two-shot", "nccl-tests"}
-	gpuOwn    = []string{"ll", "ll128", "ll128-twoshot", "oneshot", "twoshot", "tiles", "copy", auto}
+	gpuOwn    = []string{"ll", "ll128", "ll128-twoshot", "oneshot", "twoshot", "tiles", "host", "copy", auto}
 )
 
 // gpuOperations is what is compared, in the order of the output, and whether in place.
@@ -45,6 +45,7 @@ type gpuSample struct {
 	gpuKey
 	engine string
 	us     float64
+	host   float64 // us that the caller took to queue it; 0 where nobody says
 }
 
 // gpuSession is everything that a run of bench/gpu.sh has left.
@@ -84,6 +85,7 @@ type gpuRow struct {
 	InPlace bool    `json:"in_place"`
 	Engine  string  `json:"engine"`
 	US      float64 `json:"median_us"`
+	HostUS  float64 `json:"host_us"`
 	Wrong   *int64  `json:"wrong"`
 	Skipped string  `json:"skipped"`
 }
@@ -181,7 +183,7 @@ func (s *gpuSession) add(file, mode string, row gpuRow) error {
 	case row.US == 0:
 		return fmt.Errorf("a row of operation %q by %q, %d bytes, has no time", row.Op, row.Engine, row.Bytes)
 	}
-	s.samples = append(s.samples, gpuSample{gpuKey{mode, row.Op, row.DType, row.Bytes}, row.Engine, row.US})
+	s.samples = append(s.samples, gpuSample{gpuKey{mode, row.Op, row.DType, row.Bytes}, row.Engine, row.US, row.HostUS})
 	return nil
 }
 

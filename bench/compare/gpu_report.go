@@ -96,13 +96,14 @@ type gpuRowJSON struct {
 	Best   string             `json:"best"`
 	Faster *float64           `json:"faster"`
 	US     map[string]float64 `json:"time_us"`
+	Host   float64            `json:"host_us,omitempty"`
 }
 
 // fields is the result, in the order of the file.
 func (r *gpuReport) fields() []field {
 	var verdicts, rows []any
 	for _, v := range r.verdicts {
-		for _, p := range []**float64{&v.Faster, &v.Most} {
+		for _, p := range []**float64{&v.Faster, &v.Most, &v.Host} {
 			if *p != nil {
 				*p = maybe(**p)
 			}
@@ -117,7 +118,7 @@ func (r *gpuReport) fields() []field {
 					us[engine] = round(v)
 				}
 			}
-			rows = append(rows, gpuRowJSON{t.mode, t.op, t.dtype, l.bytes, l.best, maybe(l.faster), us})
+			rows = append(rows, gpuRowJSON{t.mode, t.op, t.dtype, l.bytes, l.best, maybe(l.faster), us, round(l.host)})
 		}
 	}
 	return []field{

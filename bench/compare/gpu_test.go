@@ -30,7 +30,7 @@ func gpuResultText(ranks, graph int, rows ...string) string {
 func TestGPUTablesShowEveryEngineAndTheBest(t *testing.T) {
 	f := newGPUFolder(t)
 	f.write("symgrad-queued-1.json", gpuResultText(2, 0,
-		gpuRowText("allreduce", "f32", "nccl", 1024, 10, ""), gpuRowText("allreduce", "f32", "auto", 1024, 5, ""),
+		gpuRowText("allreduce", "f32", "nccl", 1024, 10, ""), gpuRowText("allreduce", "f32", "auto", 1024, 5, `, "host_us": 2`),
 		gpuRowText("allreduce", "f32", "oneshot", 1024, 5.5, ""),
 		gpuRowText("broadcast", "f32", "auto", 1024, 5, ""), // of no interest
 		`{"op": "allgather", "dtype": "f32", "engine": "oneshot", "bytes": 1024, "median_us": 0, "skipped": "too small"}`))
@@ -78,12 +78,12 @@ func gpuEverything(ranks int, faster float64, change func(k gpuKey, us float64) 
 				for bytes := int64(gpuLowest); bytes <= gpuHighest; bytes *= 2 {
 					k := gpuKey{mode, op.name, dtype, bytes}
 					us := 5 * max(1, float64(bytes)/(64<<10))
-					s.samples = append(s.samples, gpuSample{k, "nccl", us * faster}, gpuSample{k, "torch", 9 * us * faster})
+					s.samples = append(s.samples, gpuSample{k, "nccl", us * faster, 9}, gpuSample{k, "torch", 9 * us * faster, 0})
 					if change != nil {
 						us = change(k, us)
 					}
 					if us > 0 {
-						s.samples = append(s.samples, gpuSample{k, auto, us})
+						s.samples = append(s.samples, gpuSample{k, auto, us, 2.5})
 					}
 				}
 			}
@@ -142,6 +142,19 @@ func TestGPUCriteria(t *testing.T) {
 				t.Errorf("these do not hold:\n%s\nwant\n%s", strings.Join(failing, "\n"), strings.Join(tc.want, "\n"))
 			}
 		})
+	}
+	slow := gpuEverything(2, 1.2, nil)
+	for i := range slow.samples {
+		if x := &slow.samples[i]; x.engine == auto && x.gpuKey == (gpuKey{modeQueued, "allreduce", "f32", 4096}) {
+			x.host = 3.1
+		}
+	}
+	for _, v := range judgeGPUs(slow, newGPUTables(slow)) {
+		if want := "FAILS  queued allreduce f32 up to 64K: queued by the host in at most 3.10 us (4K), limit 3"; !v.Holds && v.String() != want {
+			t.Errorf("got %s, want %s", v, want)
+		} else if v.HLimit > 0 && (v.Holds || v.Mode != modeQueued) {
+			t.Errorf("%s: the host takes too long, and in a graph it has no part", v)
+		}
 	}
 	if list := judgeGPUs(&gpuSession{ranks: 2}, nil); len(list) == 0 || list[0].Holds {
 		t.Errorf("nothing measured holds: %v", list)

@@ -13,6 +13,7 @@ type gpuLine struct {
 	us     map[string]float64 // medians, of each engine that has samples
 	best   string             // of those that auto is held against; "" if there is none
 	faster float64            // the best one's time over auto's; NaN if one of them is missing
+	host   float64            // that the host took to queue one by auto; 0 where nobody says
 }
 
 // gpuTable is all rows of one operation and dtype, measured in one way.
@@ -39,7 +40,7 @@ func newGPUTables(s *gpuSession) []gpuTable {
 }
 
 func (t *gpuTable) fill(s *gpuSession) {
-	times := map[int64]map[string][]float64{}
+	times, hosts := map[int64]map[string][]float64{}, map[int64][]float64{}
 	var sizes []int64
 	for _, x := range s.samples {
 		if x.mode != t.mode || x.op != t.op || x.dtype != t.dtype {
@@ -50,6 +51,9 @@ func (t *gpuTable) fill(s *gpuSession) {
 			sizes = append(sizes, x.bytes)
 		}
 		times[x.bytes][x.engine] = append(times[x.bytes][x.engine], x.us)
+		if x.engine == auto && x.host > 0 {
+			hosts[x.bytes] = append(hosts[x.bytes], x.host)
+		}
 	}
 	slices.Sort(sizes)
 	for _, bytes := range sizes {
@@ -63,6 +67,9 @@ func (t *gpuTable) fill(s *gpuSession) {
 			if us, ok := l.us[engine]; ok && (l.best == "" || us < l.us[l.best]) {
 				l.best = engine
 			}
+		}
+		if list := hosts[bytes]; len(list) > 0 {
+			l.host = median(list)
 		}
 		if us, ok := l.us[auto]; ok && l.best != "" {
 			l.faster = l.us[l.best] / us
@@ -79,6 +86,7 @@ type gpuCriterion struct {
 	most   int64   // bytes
 	faster float64 // auto is at least so many times faster than the best of the others; 0 for no claim
 	us     float64 // and takes at most so long; 0 for no claim
+	host   float64 // and the caller less, to queue it; 0 for no claim
 }
 
 // The sizes that must have been measured, every power of two.
@@ -98,6 +106,7 @@ var gpuCriteria = []gpuCriterion{
 	{ranks: 4, ops: []string{"allreduce"}, dtypes: []string{"f32", "bf16"}, most: 4 << 20, faster: 1.15},
 	{ranks: 4, ops: []string{"allreduce"}, dtypes: []string{"f32", "bf16"}, most: 16 << 20, faster: 1.05},
 	{ranks: 4, ops: []string{"allreduce"}, dtypes: []string{"f32"}, most: 64 << 10, us: 7},
+	{ops: []string{"allreduce"}, dtypes: []string{"f32"}, most: 64 << 10, host: 3},
 	{ops: []string{"reducescatter", "allgather"}, dtypes: []string{"f32", "bf16"}, most: 1 << 20, faster: 1.1},
 	{ops: []string{"allreduce", "reducescatter", "allgather"}, dtypes: []string{"f32", "bf16"}, most: gpuHighest, faster: slack},
 }
@@ -113,6 +122,8 @@ type gpuVerdict struct {
 	FLimit  float64  `json:"faster_limit,omitempty"`
 	Most    *float64 `json:"most_us,omitempty"`
 	USLimit float64  `json:"us_limit,omitempty"`
+	Host    *float64 `json:"host_us,omitempty"`
+	HLimit  float64  `json:"host_limit,omitempty"`
 	At      int64    `json:"at_bytes,omitempty"` // where the worst is
 	By      string   `json:"by,omitempty"`       // the best of the others there
 	Missing string   `json:"missing,omitempty"`  // what was not measured
@@ -128,7 +139,7 @@ func judgeGPUs(s *gpuSession, tables []gpuTable) []gpuVerdict {
 			continue
 		}
 		for _, c := range gpuCriteria {
-			if c.ranks != 0 && c.ranks != s.ranks {
+			if c.ranks != 0 && c.ranks != s.ranks || c.host > 0 && mode == modeGraph { // in a graph the host has no part
 				continue
 			}
 			for _, op := range c.ops {
@@ -142,7 +153,7 @@ func judgeGPUs(s *gpuSession, tables []gpuTable) []gpuVerdict {
 }
 
 func (c gpuCriterion) judge(mode, op, dtype string, tables []gpuTable) gpuVerdict {
-	v := gpuVerdict{Mode: mode, Op: op, DType: dtype, Up: c.most, FLimit: c.faster, USLimit: c.us}
+	v := gpuVerdict{Mode: mode, Op: op, DType: dtype, Up: c.most, FLimit: c.faster, USLimit: c.us, HLimit: c.host}
 	var lines []gpuLine
 	for _, t := range tables {
 		if t.mode == mode && t.op == op && t.dtype == dtype {
@@ -153,7 +164,7 @@ func (c gpuCriterion) judge(mode, op, dtype string, tables []gpuTable) gpuVerdic
 	v.Holds = true
 	for bytes := int64(gpuLowest); bytes <= c.most; bytes *= 2 {
 		i := slices.IndexFunc(lines, func(l gpuLine) bool { return l.bytes == bytes })
-		if i < 0 || math.IsNaN(lines[i].faster) {
+		if i < 0 || math.IsNaN(lines[i].faster) || c.host > 0 && lines[i].host == 0 {
 			missing = append(missing, formatSize(bytes))
 			continue
 		}
@@ -175,6 +186,10 @@ func (c gpuCriterion) look(v *gpuVerdict, l gpuLine) {
 		v.Most, v.At = &us, l.bytes
 		v.Holds = v.Holds && us <= c.us
 	}
+	if host := l.host; c.host > 0 && (v.Host == nil || host > *v.Host) {
+		v.Host, v.At = &host, l.bytes
+		v.Holds = v.Holds && host < c.host
+	}
 	if faster := l.faster; c.faster > 0 && (v.Faster == nil || faster < *v.Faster) {
 		v.Faster, v.At, v.By = &faster, l.bytes, l.best
 		v.Holds = v.Holds && faster >= c.faster
@@ -190,6 +205,9 @@ func (v gpuVerdict) String() string {
 	}
 	if v.Most != nil {
 		parts = append(parts, fmt.Sprintf("at most %.2f us (%s), limit %g", *v.Most, formatSize(v.At), v.USLimit))
+	}
+	if v.Host != nil {
+		parts = append(parts, fmt.Sprintf("queued by the host in at most %.2f us (%s), limit %g", *v.Host, formatSize(v.At), v.HLimit))
 	}
 	if v.Missing != "" {
 		parts = append(parts, "not measured: "+v.Missing)

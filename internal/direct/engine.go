@@ -168,7 +168,7 @@ func (e *Engine) Enqueue(op *dist.Op, s *cuda.Stream) error {
 	shape := e.Shape(op)
 	l.keep = st.keeps && !s.Recording()
 	if e.way == hosted {
-		st.host.divide(&l, &st.board, shape)
+		st.host.divide(&l, shape)
 	}
 	v := variantOf(l.prog, st.n, op)
 	p := st.board.part(l.prog)
@@ -250,7 +250,7 @@ func (s *state) words(l *call, q *piece, off uint64, p part, shape Shape) (w [ar
 		srcStride, dstStride = q.stride, q.stride
 	}
 	bytes, slice := q.bytes, q.bytes
-	if l.prog == tileAll || l.prog == hostTiles {
+	if l.prog == tileAll || l.prog == tileHost {
 		slice = q.stride
 	}
 	if l.split != (split{}) {

@@ -9,12 +9,13 @@ import (
 	"github.com/symgrad/symgrad/symmetric"
 )
 
-// Between two GPUs links of NVLink are not the only way: each has its bus to the host, over which go 20 to 27 GB/s in both directions at
+// Between two GPUs links of NVLink are not the only way: each has its bus to the host, over which some 27 GB/s go in both directions at
 // once beside full links. So the engine host has a sixteenth of a large allreduce go there: see kernels/host.cu.
 const (
-	hostShare      = 16       // one byte of so many
-	leastHost      = 4 << 20  // bytes of an allreduce; less is over before what goes by the host
-	leastHostTiles = 12 << 20 // bytes from which on tiles go over the links, below lines
+	hostShare = 16       // one byte of so many
+	leastHost = 24 << 20 // bytes of an allreduce; less is over before what goes by the host
+
+	mostHost = 1 << 32 // and of one launch: see maxPiece
 
 	hostSenders = 4 // blocks
 	hostAdders  = 5
@@ -111,23 +112,11 @@ func (h *hostRoom) close() error {
 	return errors.Join(errs...)
 }
 
-// divide has a part of l go by way of the host, if it is an allreduce that has a kernel for that, large enough, and there is room. Ranks
+// divide has a part of l go by way of the host, if it is an allreduce by tiles, large enough, and there is room. Ranks
 // come to the same answer, since it depends on nothing that they do not have alike.
-func (h *hostRoom) divide(l *call, b *board, shape Shape) {
-	prog := hostLines
-	switch l.prog {
-	case twiceLine:
-	case tileAll:
-		prog = hostTiles
-	default:
+func (h *hostRoom) divide(l *call, shape Shape) {
+	if l.prog != tileAll || h.heap == nil || l.span.block < leastHost || l.span.block > mostHost || shape.Blocks < hostFewest {
 		return
 	}
-	if h.heap == nil || l.span.block < leastHost || shape.Blocks < hostFewest {
-		return
-	}
-	s := splitOf(l.span.block, shape.Threads)
-	if s.links > maxPiece(prog, &l.span, 2, b.part(prog), false) {
-		return
-	}
-	l.prog, l.split = prog, s
+	l.prog, l.split = tileHost, splitOf(l.span.block, shape.Threads)
 }

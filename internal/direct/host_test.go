@@ -11,7 +11,7 @@ import (
 
 func TestSplitsCoverAnAllreduceAndFitTheRoom(t *testing.T) {
 	for _, threads := range []int{32, 96, 256, MaxThreads} {
-		for _, bytes := range []uint64{leastHost, leastHost + 1, leastHost + 127, 5_000_003, leastHostTiles, 64 << 20, 1<<30 + 8, 1 << 36} {
+		for _, bytes := range []uint64{leastHost, leastHost + 1, leastHost + 127, 30_000_003, 64 << 20, 1<<30 + 8, mostHost} {
 			s := splitOf(bytes, threads)
 			rest := bytes - s.links
 			if s.links%lineBytes != 0 || s.links >= bytes || rest > bytes/hostShare || rest+lineBytes < bytes/hostShare {
@@ -35,48 +35,44 @@ func TestSplitsCoverAnAllreduceAndFitTheRoom(t *testing.T) {
 }
 
 func TestOnlyLargeAllreducesAreDivided(t *testing.T) {
-	b := newBoard(&Config{})
-	small := newBoard(&smallBoards)
 	there := hostRoom{heap: noHeap{}}
 	shape := Shape{Blocks: 64, Threads: 256}
 	for _, c := range []struct {
 		what  string
 		room  hostRoom
-		board *board
 		prog  program
 		bytes uint64
 		shape Shape
 		want  program
 	}{
-		{"lines", there, &b, twiceLine, leastHost, shape, hostLines},
-		{"tiles", there, &b, tileAll, leastHostTiles, shape, hostTiles},
-		{"tiles of much", there, &b, tileAll, 1 << 31, shape, hostTiles},
-		{"too few bytes", there, &b, twiceLine, leastHost - 1, shape, twiceLine},
-		{"no room", hostRoom{}, &b, twiceLine, leastHost, shape, twiceLine},
-		{"few blocks", there, &b, tileAll, leastHostTiles, Shape{Blocks: hostFewest - 1, Threads: 512}, tileAll},
-		{"more than one launch", there, &small, twiceLine, leastHost, shape, twiceLine},
-		{"buffers that do not lie alike", there, &b, reduceAll, leastHostTiles, shape, reduceAll},
-		{"a reduce-scatter", there, &b, tileOwn, leastHostTiles, shape, tileOwn},
+		{"tiles", there, tileAll, leastHost, shape, tileHost},
+		{"tiles of much", there, tileAll, mostHost, shape, tileHost},
+		{"too few bytes", there, tileAll, leastHost - 1, shape, tileAll},
+		{"more than one launch", there, tileAll, mostHost + 1, shape, tileAll},
+		{"no room", hostRoom{}, tileAll, leastHost, shape, tileAll},
+		{"few blocks", there, tileAll, leastHost, Shape{Blocks: hostFewest - 1, Threads: 512}, tileAll},
+		{"buffers that do not lie alike", there, reduceAll, leastHost, shape, reduceAll},
+		{"a reduce-scatter", there, tileOwn, leastHost, shape, tileOwn},
 	} {
 		l := call{prog: c.prog, span: span{block: c.bytes}}
-		c.room.divide(&l, c.board, c.shape)
+		c.room.divide(&l, c.shape)
 		if l.prog != c.want || (l.split == split{}) == (c.want != c.prog) {
 			t.Errorf("%s: program %d, %+v, want program %d", c.what, l.prog, l.split, c.want)
 		}
 	}
-	l := call{prog: twiceLine, span: span{block: leastHost}}
-	if got := testing.AllocsPerRun(100, func() { l.prog = twiceLine; there.divide(&l, &b, shape) }); got != 0 {
+	l := call{span: span{block: leastHost}}
+	if got := testing.AllocsPerRun(100, func() { l.prog = tileAll; there.divide(&l, shape) }); got != 0 {
 		t.Errorf("%v allocations", got)
 	}
 }
 
 func TestADividedAllreduceIsToldWhole(t *testing.T) {
 	s := testState(2)
-	l := call{prog: hostTiles, span: span{block: 16 << 20, senders: 3, receivers: 3}, split: splitOf(16<<20, 256)}
-	q := pieceOf(hostTiles, &l.span, 2, l.split.links)
+	l := call{prog: tileHost, span: span{block: 32 << 20, senders: 3, receivers: 3}, split: splitOf(32<<20, 256)}
+	q := pieceOf(tileHost, &l.span, 2, l.split.links)
 	w := s.words(&l, &q, 0, part{half: 32 << 20}, Shape{Blocks: 64, Threads: 256})
 	const bytes, srcStride, dstStride, tiling = MaxRanks + 6, MaxRanks + 7, MaxRanks + 8, arguments - 1
-	if w[bytes] != 16<<20 || w[srcStride] != q.stride || w[dstStride] != l.split.word() || 2*q.stride < l.split.links {
+	if w[bytes] != 32<<20 || w[srcStride] != q.stride || w[dstStride] != l.split.word() || 2*q.stride < l.split.links {
 		t.Errorf("%d B, strides %d and %#x", w[bytes], w[srcStride], w[dstStride])
 	}
 	if warps := w[tiling] >> 32; warps > (64-hostBlocks)*8 {
@@ -93,11 +89,11 @@ func byTheHost(r *rank) error {
 	}
 	rng := random(11)
 	for i, shape := range []Shape{{64, 256, 0}, {hostFewest, 64, 512}, {112, 512, 8 << 10}, {96, 128, 2 << 10}, {hostFewest - 1, 512, 0}} {
-		for j, bytes := range []int{leastHost, 5_000_024, leastHostTiles, 17_000_088} {
+		for j, bytes := range []int{leastHost, 30_000_024} {
 			for k := range 2 {
 				c := someCombos[(i+3*j+5*k)%len(someCombos)]
 				s := newSpec(rng, r.Size, dist.KindAllReduce, c, bytes/c.dt.Size()+k, 0)
-				s.lay(rng, 0, j != 1, k == 0)
+				s.lay(rng, 0, i != 2 || j == 0, k == 0)
 				if err := errors.Join(e.Force(shape), r.run(e, s)); err != nil {
 					return fmt.Errorf("shape %v: %w", shape, err)
 				}
@@ -108,7 +104,7 @@ func byTheHost(r *rank) error {
 		return err
 	}
 	// In a graph, so that slots and words go round: 1 and 2 become 3 and 3, and then twice as much each time.
-	buf := deviceBuffer(r.heap.Base[r.Rank], 5<<20, tensor.U32, r)
+	buf := deviceBuffer(r.heap.Base[r.Rank], 7<<20, tensor.U32, r)
 	if err := r.fillWords(buf, uint32(r.Rank+1)); err != nil {
 		return err
 	}

@@ -173,7 +173,7 @@ func maxPiece(prog program, s *span, n int, p part, staged bool) uint64 {
 		return p.half / others / 16 * 8
 	case onceLine:
 		return p.half / others / lineBytes * lineData
-	case twiceLine, hostLines:
+	case twiceLine:
 		return p.half / (2 * others) / lineBytes * lineData * uint64(n)
 	case pull:
 		if s.srcStride != 0 {
@@ -182,7 +182,7 @@ func maxPiece(prog program, s *span, n int, p part, staged bool) uint64 {
 		return p.half &^ 127
 	}
 	switch {
-	case prog == tileAll || prog == tileOwn || prog == hostTiles:
+	case prog == tileAll || prog == tileOwn || prog == tileHost:
 		return 1 << 32 // of which one warp could count the tiles
 	case !staged:
 		return 1 << 62
@@ -202,12 +202,12 @@ func pieceOf(prog program, s *span, n int, bytes uint64) piece {
 		q.slot = align(bytes, 8) * 2
 	case onceLine:
 		q.slot = align(bytes, lineData) / lineData * lineBytes
-	case twiceLine, hostLines:
+	case twiceLine:
 		lines := align(bytes, lineData) / lineData
 		q.slot = align(lines, uint64(n)) / uint64(n) * lineBytes
 	case pull:
 		q.slot = align(bytes, 16)
-	case reduceAll, tileAll, hostTiles:
+	case reduceAll, tileAll, tileHost:
 		q.stride = align(align(bytes, uint64(n))/uint64(n), 16)
 		q.slot = q.stride
 	case reduceOwn:

@@ -130,7 +130,7 @@ func scratch(prog program, s *span, n int, q piece, staged bool) uint64 {
 	switch prog {
 	case onceShort, onceLine:
 		return others * q.slot
-	case twiceLine, hostLines:
+	case twiceLine:
 		return 2 * others * q.slot
 	case pull:
 		if s.srcStride == 0 {
@@ -138,7 +138,7 @@ func scratch(prog program, s *span, n int, q piece, staged bool) uint64 {
 		}
 		return uint64(n) * q.slot
 	}
-	if !staged || prog == tileAll || prog == tileOwn || prog == hostTiles {
+	if !staged || prog == tileAll || prog == tileOwn || prog == tileHost {
 		return 0
 	}
 	if prog == reduceAll {
@@ -158,10 +158,10 @@ func TestPiecesCoverBlocksAndFitTheirScratchMemory(t *testing.T) {
 				for _, block := range []uint64{1, 8, 119, 120, 121, 4096, 100_001, 1 << 20, 16 << 20, 256<<20 + 8} {
 					for _, shape := range []span{{}, {srcStride: 1}, {dstStride: 1}, {srcStride: 1, dstStride: 1}} {
 						s := span{block: block, srcStride: shape.srcStride * block, dstStride: shape.dstStride * block}
-						if (prog == twiceLine || prog == reduceAll || prog == tileAll || prog == hostLines || prog == hostTiles) && (s.srcStride|s.dstStride) != 0 {
+						if (prog == twiceLine || prog == reduceAll || prog == tileAll || prog == tileHost) && (s.srcStride|s.dstStride) != 0 {
 							continue // an allreduce only
 						}
-						if (prog == hostLines || prog == hostTiles) && n != 2 {
+						if prog == tileHost && n != 2 {
 							continue // between two ranks only
 						}
 						if (prog == reduceOwn || prog == tileOwn) && s.srcStride == 0 {
@@ -188,7 +188,7 @@ func cover(t *testing.T, prog program, s *span, n int, p part, staged bool) {
 			t.Fatalf("program %d of %d ranks, %+v, piece %+v: %d B of scratch memory, there are %d", prog, n, *s, q, used, p.half)
 		}
 		switch {
-		case (prog == reduceAll || prog == tileAll || prog == hostTiles) && (q.stride*uint64(n) < q.bytes || q.stride%16 != 0):
+		case (prog == reduceAll || prog == tileAll || prog == tileHost) && (q.stride*uint64(n) < q.bytes || q.stride%16 != 0):
 			t.Fatalf("%d ranks: slices %d apart for %d B", n, q.stride, q.bytes)
 		case prog == reduceOwn && (q.slot-s.srcStride)%16 != 0, prog == push && (q.slot-s.dstStride)%16 != 0:
 			t.Fatalf("%d ranks: slots %d apart for blocks %d and %d apart", n, q.slot, s.srcStride, s.dstStride)

@@ -69,7 +69,7 @@ func unsigned(dt tensor.DType, red dist.RedKind) tensor.DType {
 }
 
 // programNames is the names of kernels in the source.
-var programNames = [programs]string{"once_8", "once_128", "twice_128", "pull", "reduce_all", "reduce_own", "push", "tiles", "tiles_own", "host_lines", "host_tiles", "combine", "alone"}
+var programNames = [programs]string{"once_8", "once_128", "twice_128", "pull", "reduce_all", "reduce_own", "push", "tiles", "tiles_own", "tiles_host", "combine", "alone"}
 
 // String is "reduce_all of f32 sum among 4".
 func (v variant) String() string {
@@ -116,7 +116,7 @@ func (u unit) programs() []program {
 	}
 	all := []program{onceShort, onceLine, twiceLine, pull, reduceAll, reduceOwn, tileAll, tileOwn, combine}
 	if u.ranks == 2 {
-		all = append(all, hostLines, hostTiles)
+		all = append(all, tileHost)
 	}
 	return all
 }
@@ -149,10 +149,10 @@ func sourceOf(progs []program) string {
 	}
 	for _, prog := range progs {
 		kernel := [programs]int{
-			onceShort: 0, onceLine: 0, twiceLine: 1, pull: 2, reduceAll: 3, reduceOwn: 4, push: 5, tileAll: 6, tileOwn: 7, combine: 8, hostLines: 9, hostTiles: 10,
+			onceShort: 0, onceLine: 0, twiceLine: 1, pull: 2, reduceAll: 3, reduceOwn: 4, push: 5, tileAll: 6, tileOwn: 7, combine: 8, tileHost: 9,
 		}[prog]
 		protocol := 0
-		if prog == onceLine || prog == twiceLine || prog == hostLines {
+		if prog == onceLine || prog == twiceLine {
 			protocol = 1
 		}
 		text := fmt.Sprintf("#define KERNEL %d\n#define PROTOCOL %d\n#define ENTRY %s\n", kernel, protocol, programNames[prog]) +
@@ -178,9 +178,7 @@ func (p program) texts() []string {
 		return []string{packetSource, packet2Source, entrySource}
 	case tileAll, tileOwn:
 		return []string{tileSource, entrySource}
-	case hostLines:
-		return []string{packetSource, packet2Source, tileSource, hostSource, entrySource}
-	case hostTiles:
+	case tileHost:
 		return []string{tileSource, hostSource, entrySource}
 	case alone:
 		return []string{aloneSource}

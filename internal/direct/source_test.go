@@ -112,7 +112,7 @@ func TestEveryOperationHasItsKernel(t *testing.T) {
 								}
 							}
 							if w == hosted && w.native(kind) && n == 2 {
-								progs = append(progs, hostLines, hostTiles)
+								progs = append(progs, tileHost)
 							}
 							for _, p := range progs {
 								v := variantOf(p, n, &op)

@@ -16,7 +16,7 @@ const (
 	oneshot              // copy, meet, load from all
 	twoshot              // meet, work where the data lie, meet again
 	tiles                // tiles to the slice's owner, whose sum goes to all
-	hosted               // lines in two hops, or tiles, and a part by way of the host's memory
+	hosted               // the same between two ranks, with a part by way of the host's memory
 	copier               // copy engines move, and the slice's owner adds up what they have brought
 	ways
 )
@@ -69,10 +69,9 @@ const (
 	push
 	tileAll
 	tileOwn
-	hostLines // twiceLine, and a part by way of the host's memory
-	hostTiles // tileAll, and a part so
-	combine   // what copy engines have brought, which waits for nobody
-	alone     // in a group of one, which has nobody to meet
+	tileHost // tileAll, and a part by way of the host's memory
+	combine  // what copy engines have brought, which waits for nobody
+	alone    // in a group of one, which has nobody to meet
 	programs
 )
 
@@ -92,8 +91,6 @@ func (w way) programOf(kind dist.Kind, n int, block uint64) program {
 		return twiceLine
 	case w == oneshot:
 		return pull
-	case w == hosted && block < leastHostTiles:
-		return twiceLine
 	case (w == tiles || w == hosted) && kind == dist.KindAllReduce:
 		return tileAll
 	case w == tiles:
@@ -111,9 +108,9 @@ func (b *board) part(p program) part {
 	switch p {
 	case onceShort:
 		return b.packets
-	case onceLine, twiceLine, hostLines:
+	case onceLine, twiceLine:
 		return b.lines
-	case tileAll, tileOwn, hostTiles:
+	case tileAll, tileOwn, tileHost:
 		return b.tiles
 	}
 	return b.stage

@@ -159,7 +159,7 @@ func TestDeviceRowsAreRight(t *testing.T) {
 			}
 			want := 3 * max(cfg.Graph, 1)
 			for _, row := range kept.rows {
-				if row.Wrong == nil || *row.Wrong != 0 || row.TimeUS <= 0 || row.Iters != want || row.MinUS > row.MaxUS {
+				if row.Wrong == nil || *row.Wrong != 0 || row.TimeUS <= 0 || row.Iters != want || row.MinUS > row.MaxUS || (row.HostUS > 0) != (cfg.Graph == 0) {
 					t.Errorf("%+v", row)
 				}
 			}
@@ -176,12 +176,12 @@ func TestDeviceRowsAreRight(t *testing.T) {
 
 // The slowest rank counts, of every round.
 func TestDeviceTimesAreOfTheSlowestRank(t *testing.T) {
-	got := slowest([]times{{mean: 3}, {mean: 7, least: 1}, {mean: 5}})
-	if got != (times{7, 7, 7, 7}) {
+	got := slowest([]times{{mean: 3, host: 2}, {mean: 7, least: 1}, {mean: 5, host: 1}})
+	if got != (times{7, 7, 7, 7, 2}) {
 		t.Errorf("%+v", got)
 	}
-	all := overRounds([]outcome{{times: times{9, 8, 9, 10}}, {times: times{1, 1, 1, 1}}, {times: times{2, 2, 2, 30}}})
-	if all != (times{mean: 4, least: 1, median: 2, most: 30}) {
+	all := overRounds([]outcome{{times: times{9, 8, 9, 10, 3}}, {times: times{1, 1, 1, 1, 1}}, {times: times{2, 2, 2, 30, 2}}})
+	if all != (times{mean: 4, least: 1, median: 2, most: 30, host: 2}) {
 		t.Errorf("%+v", all)
 	}
 }

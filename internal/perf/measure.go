@@ -8,7 +8,7 @@ import (
 )
 
 // times is how long one operation took on one rank, or on all, in nanoseconds.
-type times struct{ mean, least, median, most float64 }
+type times struct{ mean, least, median, most, host float64 }
 
 // rig is one rank's end of a measurement.
 type rig struct {
@@ -121,7 +121,7 @@ func (r *rig) byClock(c Case, l *layout, do, settle verb) (t times, late int64, 
 // of is the times of one of many operations in an iteration.
 func (t times) of(many int) times {
 	n := float64(max(many, 1))
-	return times{t.mean / n, t.least / n, t.median / n, t.most / n}
+	return times{t.mean / n, t.least / n, t.median / n, t.most / n, t.host / n}
 }
 
 // check runs the checked iterations. No barrier stands between poison, operation and result, so that what a peer writes
@@ -191,7 +191,7 @@ func (r *rig) backToBack(c Case, do verb) (times, error) {
 		}
 	}
 	mean := r.clock.ns(r.clock.read()-begin) / float64(n)
-	return times{mean, mean, mean, mean}, nil
+	return times{mean, mean, mean, mean, 0}, nil
 }
 
 // summary is the times of the samples.

@@ -15,13 +15,13 @@ func TestSummaryOfSamples(t *testing.T) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 	r.samples = []int64{6}
-	if got, want := r.summary(), (times{3, 3, 3, 3}); got != want {
+	if got, want := r.summary(), (times{3, 3, 3, 3, 0}); got != want {
 		t.Errorf("one sample: %+v, want %+v", got, want)
 	}
 }
 
 func TestCombineTimesOfRanks(t *testing.T) {
-	got := combine([]times{{10, 5, 9, 30}, {20, 8, 19, 25}})
+	got := combine([]times{{10, 5, 9, 30, 0}, {20, 8, 19, 25, 0}})
 	if want := (times{mean: 15, least: 5, median: 14, most: 30}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}

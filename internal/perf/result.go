@@ -74,6 +74,7 @@ type Row struct {
 	Wrong    *int64  `json:"wrong"`               // elements of all ranks and checks; null when nothing was checked
 	Engine   string  `json:"engine,omitempty"`    // that did it, where there was a choice
 	Skipped  string  `json:"skipped,omitempty"`   // why it could not; then there are no times
+	HostUS   float64 `json:"host_us,omitempty"`   // of the caller, to queue one of the first 200 between GPUs, on the slowest rank
 }
 
 // newRow is the row of c without its times.
@@ -116,6 +117,7 @@ func (r Row) key() string {
 func (r *Row) setTimes(t times, bus float64) {
 	r.TimeUS, r.MinUS = round(t.mean/1e3), round(t.least/1e3)
 	r.MedianUS, r.MaxUS = round(t.median/1e3), round(t.most/1e3)
+	r.HostUS = round(t.host / 1e3)
 	if bus > 0 && t.mean > 0 {
 		r.AlgBW = round(float64(r.Bytes) / t.mean) // bytes in a nanosecond are GB in a second
 	}

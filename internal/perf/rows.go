@@ -148,8 +148,8 @@ func (x *session) once(c Case, i int, checked bool) (outcome, error) {
 	if err != nil {
 		return outcome{}, err
 	}
-	const numbers = 5
-	all, err := x.ex.floats(own.mean, own.least, own.median, own.most, float64(wrong))
+	const numbers = 6
+	all, err := x.ex.floats(own.mean, own.least, own.median, own.most, own.host, float64(wrong))
 	if err != nil {
 		return outcome{}, err
 	}
@@ -157,9 +157,9 @@ func (x *session) once(c Case, i int, checked bool) (outcome, error) {
 	total := wrong
 	for rank := range ranks {
 		t := all[numbers*rank:]
-		ranks[rank] = times{t[0], t[1], t[2], t[3]}
+		ranks[rank] = times{t[0], t[1], t[2], t[3], t[4]}
 		if rank != r.g.Rank() {
-			total += int64(t[4])
+			total += int64(t[5])
 		}
 	}
 	t := c.Op.trait()
@@ -219,6 +219,7 @@ func overRounds(outcomes []outcome) times {
 		all.mean += o.times.mean / float64(len(outcomes))
 		all.least = min(all.least, o.times.least)
 		all.most = max(all.most, o.times.most)
+		all.host += o.times.host / float64(len(outcomes))
 		medians = append(medians, o.times.median)
 	}
 	slices.Sort(medians)

@@ -20,7 +20,7 @@ struct Call {
   u64 base[8];
   u64 local, abortWord, src, dst, srcPlace, dstPlace, bytes, srcStride, dstStride, slot, area, half, scalar, scalarAt, tiling;
   u32 rank, senders, receivers, flags;
-  u32 block, blocks; // which of the blocks among which the data are divided this is
+  u32 block, blocks; // which of the blocks that have tiles this is
 
   // of is base[r] for an r that is not known when compiled.
   __device__ __forceinline__ u64 of(u32 r) const {

@@ -9,8 +9,7 @@
 #define KERNEL_TILE_ALL 6
 #define KERNEL_TILE_SCATTER 7
 #define KERNEL_COMBINE 8
-#define KERNEL_HOST_LINES 9
-#define KERNEL_HOST_TILES 10
+#define KERNEL_HOST 9
 
 extern "C" __global__ void __launch_bounds__(MAX_THREADS) ENTRY(PARAMETERS) {
   if (local == 0) return; // a launch that does nothing, by which the driver makes room for later ones
@@ -39,29 +38,11 @@ extern "C" __global__ void __launch_bounds__(MAX_THREADS) ENTRY(PARAMETERS) {
   } else {
     tiles<KERNEL == KERNEL_TILE_ALL, false>(c, e, w);
   }
-#elif KERNEL == KERNEL_HOST_LINES || KERNEL == KERNEL_HOST_TILES
-  const bool whole = ((src | dst | srcStride) & 15) == 0;
-  if (blockIdx.x < HOST_SENDERS + HOST_ADDERS) {
-    if (whole) {
-      byHost<true>(c, e, w);
-    } else {
-      byHost<false>(c, e, w);
-    }
+#elif KERNEL == KERNEL_HOST
+  if (((src | dst | srcStride) & 15) == 0) {
+    divided<true>(c, e, w);
   } else {
-    const Call l = linksOf(c);
-#if KERNEL == KERNEL_HOST_LINES
-    if (whole) {
-      twice<true>(l, e, w);
-    } else {
-      twice<false>(l, e, w);
-    }
-#else
-    if (whole) {
-      tiles<true, true>(l, e, w);
-    } else {
-      tiles<true, false>(l, e, w);
-    }
-#endif
+    divided<false>(c, e, w);
   }
 #else
   __shared__ Meeting m;

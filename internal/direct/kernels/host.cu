@@ -1,6 +1,6 @@
-// The part of an allreduce between two ranks that goes by way of the host's memory, which both GPUs address, over links of its own.
-// Blocks of their own have it: those of the senders store tiles of this rank's data to the other's slots there, those of the adders add
-// what has come for this rank to its own data. What goes over the links between the GPUs other blocks do meanwhile, in their own way.
+// An allreduce between two ranks of which a part goes by way of the host's memory, which both GPUs address, over the buses between them and
+// the host. The first blocks have it: those of the senders store tiles of this rank's data to the other's slots there, those of the adders
+// add what has come for this rank to its own data. What goes over the links between the GPUs the other blocks do meanwhile, as in tile.cu.
 //
 // A sending warp is a pipeline of its own, in both directions, as in tile.cu, and adds the last of the tiles that come for it, so that the
 // end need not wait for few adders. What has come is told by words that lie in the host's memory as well, since what is written over
@@ -125,12 +125,11 @@ __device__ __forceinline__ void addTiles(const Call &c, const Duct &d, u64 e, u6
   }
 }
 
-// byHost is what the first blocks do.
+// byHost is what the blocks of the host do.
 template <bool WHOLE>
 __device__ __forceinline__ void byHost(const Call &c, u64 e, Watch &w) {
   const u32 warp = threadIdx.x >> 5, block = blockIdx.x;
   const Duct d = ductOf(c, e);
-  sendScalar(c, e);
   if (block < HOST_SENDERS) {
     sendTiles<WHOLE>(c, d, e, warp * HOST_SENDERS + block, w);
   } else {
@@ -138,13 +137,18 @@ __device__ __forceinline__ void byHost(const Call &c, u64 e, Watch &w) {
   }
 }
 
-// linksOf is the operation that the other blocks do.
-__device__ __forceinline__ Call linksOf(const Call &c) {
-  Call l = c;
-  l.bytes = overLinks(c);
-  l.dstStride = c.srcStride;
-  l.block -= HOST_SENDERS + HOST_ADDERS;
-  l.blocks -= HOST_SENDERS + HOST_ADDERS;
-  return l;
+template <bool WHOLE>
+__device__ __forceinline__ void divided(const Call &c, u64 e, Watch &w) {
+  if (blockIdx.x < HOST_SENDERS + HOST_ADDERS) {
+    sendScalar(c, e);
+    byHost<WHOLE>(c, e, w);
+    return;
+  }
+  Call links = c;
+  links.bytes = overLinks(c);
+  links.dstStride = c.srcStride;
+  links.block -= HOST_SENDERS + HOST_ADDERS;
+  links.blocks -= HOST_SENDERS + HOST_ADDERS;
+  tiles<true, WHOLE>(links, e, w);
 }
 #endif
