@@ -107,14 +107,14 @@ func doctorOptions(cfg *config.Config, files map[string]string) (probe.Options, 
 	}
 	o.Settings = gpuConfig(cfg)
 	o.Settings.Backend, o.Settings.Device = cfg.Comm.Backend, cfg.Run.Device
-	o.Table = chooserTable(cfg.Comm.Tune)
+	o.Table = func(machine string) probe.Table { return chooserTable(cfg.Comm.Tune, machine) }
 	return o, nil
 }
 
-// chooserTable is the table in a file, or the one of the program for no file.
-func chooserTable(file string) probe.Table {
+// chooserTable is the table in a file, or for no file that of the program for GPUs of a name.
+func chooserTable(file, machine string) probe.Table {
 	t := probe.Table{File: file}
-	table, err := gpu.BuiltinTable()
+	table, err := gpu.BuiltinTable(machine)
 	if file != "" {
 		table, err = backend.ReadTable(file)
 	}

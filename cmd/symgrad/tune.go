@@ -108,7 +108,7 @@ func (t *tune) addTo(cmd *cobra.Command) {
 	flags.StringVarP(&t.minBytes, "minbytes", "b", "1K", "smallest size, a power of two")
 	flags.StringVarP(&t.maxBytes, "maxbytes", "e", "256M", "largest size, a power of two")
 	flags.IntVar(&t.rounds, "rounds", 0, "operations timed together; 0 means 50, fewer where they are large")
-	flags.IntVar(&t.repeats, "repeats", 0, "times of which the median counts; 0 means 5")
+	flags.IntVar(&t.repeats, "repeats", 0, "times of which the least counts; 0 means 5")
 	flags.StringVar(&t.out, "out", "tune.json", "file for the table")
 	flags.BoolVar(&t.merge, "merge", false, "keep the rows of the file that are not measured again")
 	addSourceFlags(cmd, t.source)

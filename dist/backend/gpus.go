@@ -254,7 +254,7 @@ func (g *GPUs) Table() (*gpu.Table, error) {
 	if g.table != nil {
 		return g.table, nil
 	}
-	return gpu.BuiltinTable()
+	return gpu.BuiltinTable(g.party.Device.Name())
 }
 
 // Rank is this rank's number in the job, and Size how many there are.

@@ -89,7 +89,7 @@ func TestTablesAreReadBeforeRanksMeet(t *testing.T) {
 			t.Errorf("%s: error %v, want %q", tt.path, err, tt.want)
 		}
 	}
-	known, err := gpu.BuiltinTable()
+	known, err := gpu.BuiltinTable("NVIDIA H200")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,8 +25,7 @@ type Engine struct {
 // Tunable is an engine whose launches can be shaped; all of Make's are.
 type Tunable interface {
 	gpu.Engine
-	// Native reports whether the engine has a way of its own for operations of a kind; the others go by packets.
-	Native(kind dist.Kind) bool
+	gpu.Native // what has no way of its own goes by packets
 	// Shape is the shape in which the engine would launch op.
 	Shape(op *dist.Op) Shape
 	// Shapes is the shapes that a tuner tries.
@@ -75,7 +74,7 @@ func (s *state) engine(w way) gpu.Engine {
 // Name implements gpu.Engine.
 func (e *Engine) Name() string { return e.way.name() }
 
-// Native implements Tunable.
+// Native implements gpu.Native.
 func (e *Engine) Native(kind dist.Kind) bool { return e.way.native(kind) }
 
 // Can implements gpu.Engine. All collective operations can be done, of all types and reductions; messages cannot.

@@ -82,7 +82,7 @@ type pickKey struct {
 func newPicker(c Chooser, p *Party, engines []Engine, kernels bool, word tensor.Buffer) (*picker, error) {
 	table, err := c.Table, error(nil)
 	if table == nil {
-		table, err = BuiltinTable()
+		table, err = BuiltinTable(p.machine())
 	}
 	k := &picker{engines: engines, ranks: p.Size, kernels: kernels, forced: -1, first: c.First, word: word}
 	if err == nil {

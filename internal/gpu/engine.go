@@ -53,6 +53,12 @@ type Aside interface {
 	Aside(op *dist.Op) bool
 }
 
+// Native is an Engine that does some operations in the way of another engine of its group: a table has no times for those.
+type Native interface {
+	// Native reports whether operations of a kind have a way of their own.
+	Native(kind dist.Kind) bool
+}
+
 // LeastAside is the bytes of a vector, as Size counts, from which on engines are worth while that are Aside: below, an operation takes much
 // longer by copy engines than by multiprocessors.
 const LeastAside = 32 << 20

@@ -3,7 +3,6 @@ package gpu
 import (
 	"bytes"
 	"crypto/sha256"
-	_ "embed"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -18,9 +17,6 @@ import (
 
 // tableVersion is that of the format of tables, raised when an older program would read a newer table wrong.
 const tableVersion = 1
-
-//go:embed tables/h200.json
-var builtin []byte
 
 // Table says which engine is the fastest, as far as it was measured, and what to take elsewhere.
 type Table struct {
@@ -95,11 +91,6 @@ func sizeClass(size int64) int {
 	}
 	return bits.Len64(uint64(size - 1))
 }
-
-// BuiltinTable is the table that comes with the program.
-//
-// Errors: none that a test of this package lets pass.
-func BuiltinTable() (*Table, error) { return ReadTable(bytes.NewReader(builtin)) }
 
 // ReadTable is the table in r.
 //

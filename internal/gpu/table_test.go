@@ -3,6 +3,7 @@ package gpu
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
@@ -10,16 +11,49 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-func TestBuiltinTableIsValid(t *testing.T) {
-	table, err := BuiltinTable()
+func TestBuiltinTablesAreValid(t *testing.T) {
+	all, err := builtinTables()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !table.Fits("NVIDIA H200") || table.Fits("NVIDIA A100") || len(table.Rules) == 0 {
-		t.Errorf("built-in table %+v", table)
+	seen := map[string]bool{}
+	for _, table := range all {
+		if last := table.Rules[len(table.Rules)-1]; last.Ranks != 0 || last.Bytes != 0 {
+			t.Errorf("%s: the last rule, %+v, does not fit everything", table.Machine, last)
+		}
+		if seen[table.Machine] || table.Machine == "" || len(table.Rows) == 0 {
+			t.Errorf("a second table of %q, or one of %d rows", table.Machine, len(table.Rows))
+		}
+		seen[table.Machine] = true
 	}
-	if last := table.Rules[len(table.Rules)-1]; last.Ranks != 0 || last.Bytes != 0 {
-		t.Errorf("the last rule, %+v, does not fit everything", last)
+}
+
+func TestBuiltinTableIsThatOfTheGPUs(t *testing.T) {
+	for _, c := range []struct {
+		machine, want string
+		fits          bool
+	}{
+		{"NVIDIA H200", "NVIDIA H200", true},
+		{"NVIDIA H100 80GB HBM3", "NVIDIA H100 80GB HBM3", true},
+		{"NVIDIA A100", "NVIDIA H200", false}, // whose rules count alone
+		{"", "NVIDIA H200", false},
+	} {
+		table, err := BuiltinTable(c.machine)
+		if err != nil || table.Machine != c.want || table.Fits(c.machine) != c.fits {
+			t.Fatalf("%s: the table of %s, %v", c.machine, table.Machine, err)
+		}
+		if err := table.Validate(); err != nil {
+			t.Errorf("%s: %v", c.machine, err)
+		}
+		for _, n := range []int{2, 4} {
+			if !slices.ContainsFunc(table.Rows, func(r Row) bool { return r.Ranks == n }) {
+				t.Errorf("%s: no rows of %d ranks", c.machine, n)
+			}
+		}
+		table.Rows[0].Kind, table.Rules[0].Bytes = "changed", 77
+		if again, err := BuiltinTable(c.machine); err != nil || again.Rows[0].Kind == "changed" || again.Rules[0].Bytes == 77 {
+			t.Errorf("%s: what a caller changes is in the next table: %v", c.machine, err)
+		}
 	}
 }
 
@@ -88,7 +122,7 @@ func TestTableRefuses(t *testing.T) {
 }
 
 func FuzzReadTable(f *testing.F) {
-	f.Add(string(builtin))
+	f.Add(string(tableH200))
 	f.Add(`{"version":1,"rows":[{"kind":"allreduce","dtype":"f32","reduction":"sum","ranks":2,"bytes":1024,"timings":[{"engine":"a","microseconds":1}]}]}`)
 	f.Fuzz(func(t *testing.T, text string) {
 		table, err := ReadTable(strings.NewReader(text))

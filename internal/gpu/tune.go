@@ -20,7 +20,7 @@ type Tuning struct {
 	Smallest   int64          // bytes; 0 means 1 KiB
 	Largest    int64          // bytes; 0 means 256 MiB
 	Rounds     int            // operations timed together; 0 means 50, fewer where they are large
-	Repeats    int            // of which the median counts; 0 means 5
+	Repeats    int            // of which the least counts; 0 means 5
 	Libraries  []Library      // noted in the table
 	Keep       []Rule         // rules of the table; nil means those of the one that comes with the program
 	Report     func(Row)      // called with each row on every rank; may be nil
@@ -206,7 +206,7 @@ func (b *bench) close() error {
 func (b *bench) table() (*Table, error) {
 	rules := b.cfg.Keep
 	if rules == nil {
-		known, err := BuiltinTable()
+		known, err := BuiltinTable(b.t.party.machine())
 		if err != nil {
 			return nil, err
 		}
@@ -245,7 +245,7 @@ func (b *bench) row(k tuneKey, bytes int64) (Row, error) {
 		return row, err
 	}
 	for i, e := range b.t.engines {
-		if e.Can(&op) != nil {
+		if n, ok := e.(Native); e.Can(&op) != nil || ok && !n.Native(k.kind) {
 			continue
 		}
 		us, err := b.measure(i, op)
@@ -297,10 +297,10 @@ func (b *bench) buffer(i int, k tuneKey, bytes int64) (tensor.Buffer, error) {
 	return tensor.FromPointer(whole.Pointer(), int(bytes/int64(k.dtype.Size())), k.dtype, whole.Device())
 }
 
-// measure is the median, over the repeats, of what op takes by engine i on the slowest rank.
+// measure is what op takes by engine i on the slowest rank: the least of the repeats, since what disturbs one only makes it slower.
 func (b *bench) measure(i int, op dist.Op) (microseconds float64, err error) {
 	rounds := int(max(3, min(int64(b.cfg.Rounds), most/max(op.Bytes(), 1))))
-	var times []float64
+	least := math.Inf(1)
 	for repeat := range b.cfg.Repeats + 1 {
 		if err := finish(b.t.party.Control.Blocking().Barrier()); err != nil {
 			return 0, b.t.pact.settle(err)
@@ -318,11 +318,10 @@ func (b *bench) measure(i int, op dist.Op) (microseconds float64, err error) {
 			return 0, e
 		}
 		if repeat > 0 { // the first warms up
-			times = append(times, slowest*1000/float64(rounds))
+			least = min(least, slowest*1000/float64(rounds))
 		}
 	}
-	slices.Sort(times)
-	return times[len(times)/2], nil
+	return least, nil
 }
 
 // start queues op by engine i.

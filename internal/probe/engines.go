@@ -190,6 +190,19 @@ type Table struct {
 	Lines   []string `json:"lines"` // what it says, in words
 }
 
+// tableFor is the table for the GPUs that there are.
+func tableFor(o Options, g GPUs) (t Table) {
+	machine := ""
+	if len(g.Devices) > 0 {
+		machine = g.Devices[0].Name
+	}
+	if o.Table != nil {
+		t = o.Table(machine)
+	}
+	t.judge(g)
+	return t
+}
+
 // judge sets whether t fits the GPUs that there are.
 func (t *Table) judge(g GPUs) {
 	t.Fits = t.Problem == ""

@@ -37,8 +37,8 @@ type Options struct {
 	Files  map[string]string // for a product's name (see ProductNames) the one file, or soname, to look at
 	NoBLAS bool              // programs will use the built-in matrix routines whatever there is
 
-	Settings backend.Config // what programs ask for; its Env counts for nothing
-	Table    Table          // by which backend cuda would choose; whether it fits the GPUs is found out
+	Settings backend.Config             // what programs ask for; its Env counts for nothing
+	Table    func(machine string) Table // by which backend cuda would choose between GPUs of a name, "" where there are none; may be nil
 }
 
 // Validate reports a name that is no product's.

@@ -46,11 +46,11 @@ func Collect(ctx context.Context, r Roots, o Options) Report {
 	rep.SharedMemory = ReadSharedMemory(r)
 	rep.Limits = ReadLimits(r)
 	launcher, env := SeeLauncher(r)
-	rep.Launcher, rep.Table = launcher, o.Table
+	rep.Launcher = launcher
 	libraries.Wait()
 	rep.Engines = JudgeEngines(rep, env)
 	rep.Backends = ListBackends(o.Settings, env, rep.Engines)
-	rep.Table.judge(rep.GPUs)
+	rep.Table = tableFor(o, rep.GPUs)
 	rep.Worlds = TryWorlds() // when nothing else runs: its ranks wait for each other
 	rep.OK, rep.Verdict = rep.judge(o.Settings.Name())
 	rep.Advice = Advise(rep)
