@@ -211,15 +211,15 @@ func (x *session) row(c Case, target Target, outcomes []outcome) Row {
 	return row
 }
 
-// overRounds is the times of all rounds: the means of means, the medians of medians, the extremes of extremes.
+// overRounds is the times of all rounds: the means of means, the medians of medians, the extremes of extremes, the least of the host's.
 func overRounds(outcomes []outcome) times {
-	all := times{least: math.Inf(1)}
+	all := times{least: math.Inf(1), host: math.Inf(1)}
 	var medians []float64
 	for _, o := range outcomes {
 		all.mean += o.times.mean / float64(len(outcomes))
 		all.least = min(all.least, o.times.least)
 		all.most = max(all.most, o.times.most)
-		all.host += o.times.host / float64(len(outcomes))
+		all.host = min(all.host, o.times.host)
 		medians = append(medians, o.times.median)
 	}
 	slices.Sort(medians)
