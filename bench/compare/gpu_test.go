@@ -149,11 +149,26 @@ func TestGPUCriteria(t *testing.T) {
 			x.host = 3.1
 		}
 	}
+	seen := 0
 	for _, v := range judgeGPUs(slow, newGPUTables(slow)) {
+		if v.HLimit > 0 {
+			seen++
+		}
 		if want := "FAILS  queued allreduce f32 up to 64K: queued by the host in at most 3.10 us (4K), limit 3"; !v.Holds && v.String() != want {
 			t.Errorf("got %s, want %s", v, want)
 		} else if v.HLimit > 0 && (v.Holds || v.Mode != modeQueued) {
 			t.Errorf("%s: the host takes too long, and in a graph it has no part", v)
+		}
+	}
+	if seen != 1 {
+		t.Errorf("%d verdicts on the host, want 1", seen)
+	}
+	for i := range slow.samples {
+		slow.samples[i].host = 0
+	}
+	for _, v := range judgeGPUs(slow, newGPUTables(slow)) {
+		if v.HLimit > 0 && (v.Holds || !strings.HasPrefix(v.Missing, "7 sizes from 1K to 64K")) {
+			t.Errorf("nobody says what the host takes: %s", v)
 		}
 	}
 	if list := judgeGPUs(&gpuSession{ranks: 2}, nil); len(list) == 0 || list[0].Holds {
@@ -163,7 +178,8 @@ func TestGPUCriteria(t *testing.T) {
 
 func TestGPUResultIsWritten(t *testing.T) {
 	f := newGPUFolder(t)
-	f.write("a.json", gpuResultText(2, 0, gpuRowText("allreduce", "f32", "nccl", 1024, 10, ""), gpuRowText("allreduce", "f32", "auto", 1024, 5, "")))
+	f.write("a.json", gpuResultText(2, 0, gpuRowText("allreduce", "f32", "nccl", 1024, 10, ""), gpuRowText("allreduce", "f32", "auto", 1024, 5, `, "host_us": 2`)))
+	f.write("b.json", gpuResultText(2, 0, gpuRowText("allreduce", "f32", "auto", 1024, 5, `, "host_us": 2.5`)))
 	file := filepath.Join(f.folder, "out", "result.json")
 	code, stdout, stderr := runCompare("gpu", "-o", file, f.folder)
 	if code != exitFailure || stderr != "" || !strings.Contains(stdout, "written to "+file) {
@@ -185,7 +201,7 @@ func TestGPUResultIsWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got.Ranks != 2 || got.Libraries["nccl"] != "2.28.3" || len(got.Host.GPUs) != 2 || len(got.Verdicts) == 0 ||
-		len(got.Rows) != 1 || *got.Rows[0].Faster != 2 || got.Rows[0].US["auto"] != 5 {
+		len(got.Rows) != 1 || *got.Rows[0].Faster != 2 || got.Rows[0].US["auto"] != 5 || got.Rows[0].Host != 2.25 {
 		t.Errorf("%+v", got)
 	}
 }

@@ -28,9 +28,10 @@ func newTuneCommand() *cobra.Command {
 		Use:   "tune [flags]",
 		Short: "Measure which way between GPUs is the fastest for which operation",
 		Long: `Measure which way between GPUs is the fastest for which operation: NVSHMEM, NCCL, NCCL
-on symmetric windows, kernels of our own. Every one that can is timed by the device,
-at every power of two of bytes, on private and on symmetric buffers; what counts is the
-slowest rank. The result is a table by which backend cuda chooses (comm.tune).
+on symmetric windows, kernels of our own. Every one that has a way of its own is timed by
+the device, at every power of two of bytes, on private and on symmetric buffers; what
+counts is the slowest rank. The result is a table by which backend cuda chooses
+(comm.tune).
 
 Started plainly it starts the ranks itself, -n of them; started by symgrad run,
 mpirun, torchrun or srun it takes part as one. Rank 0 prints what is measured and

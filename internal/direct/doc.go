@@ -12,7 +12,7 @@
 //	twoshot        all meet; each loads its slice from all, stores the sum    3     2 (n-1)/n S
 //	               to all; all meet again
 //	tiles          tiles to the slice's owner, who sends the sum to all       2     2 (n-1)/n S
-//	host           the same between two, a sixteenth by the host's memory     2     15/16 S
+//	host           the same between two, a sixteenth by the host's memory     2     S
 //	copy           all meet; copy engines bring each its slice of all, and    4     2 (n-1)/n S
 //	               the sum to all; all meet again
 //
@@ -55,8 +55,8 @@
 //
 // Between two ranks the engine host does what tiles does, but has a sixteenth of an allreduce of 24 MiB and more go by way of the host's
 // memory, over the buses between the GPUs and the host: some blocks store tiles of what this rank has to pinned memory that both
-// processes map, and others add up what has come there, rank 0's first, as everywhere. Between H100s an allreduce of 32 MiB and more takes
-// 0.94 to 0.96 of what it takes by tiles. It wants a control group of processes with a heap of pages; without that, and where buffers do not
+// processes map, and others add up what has come there, rank 0's first, as everywhere. Between H100s an allreduce of float32 takes 0.94 to
+// 0.96 of what it takes by tiles from 32 MiB on, of bf16 0.96 to 1.07. It wants a control group of processes with a heap of pages; without that, and where buffers do not
 // lie alike, it does what tiles does. How fast the buses are depends on the machine more than on the GPU: tables tell (symgrad tune),
 // and rules do not name it.
 //
@@ -81,9 +81,9 @@
 //
 // # What comes again, and what begins early
 //
-// A launch costs the host 3 to 4 us. A program that repeats its steps repeats their launches, so a group keeps those that come for the
-// second time, 256 of them, as graphs of one kernel, which a driver for CUDA 13.0 takes 1.6 us for. In a stream that is captured nothing is
-// kept.
+// A launch costs the host 3 to 5 us. A program that repeats its steps repeats their launches, so a group keeps those that come for the
+// second time, as far as they find a place among 512, as graphs of one kernel, which a driver for CUDA 13.0 takes 1.8 us for. Operations
+// of several launches, and of streams that are captured, are not kept.
 //
 // In a graph, or where launches are not kept, an operation of few blocks lets the one behind it begin before it ends, so that the
 // device has done by then what it does before a kernel's first instruction: 0.3 us of 3.3.

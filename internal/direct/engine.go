@@ -179,6 +179,7 @@ func (e *Engine) Enqueue(op *dist.Op, s *cuda.Stream) error {
 		return nil
 	}
 	most := maxPiece(l.prog, &l.span, st.n, p, staged)
+	l.keep = l.keep && l.span.block <= most // pieces are long, and many
 	for off := uint64(0); ; off += most {
 		q := pieceOf(l.prog, &l.span, st.n, min(most, l.span.block-off))
 		if err := st.launch(v, &l, &q, off, p, shape, s); err != nil {

@@ -10,16 +10,21 @@ import (
 // ones were not measured.
 const keptSince = 13000
 
-// keptMost is how many launches a group keeps. None is given up for another one, since to free it might wait for what runs.
-const keptMost = 256
+// keptPlaces is how many launches a group keeps at most, and keptTries in how many places one looks for its own. None is given up for
+// another one, since to free it might wait for what runs.
+const (
+	keptPlaces = 512
+	keptTries  = 8
+)
 
-// kept is the launches of a group that came again: a program that repeats its steps repeats their operations, in the same buffers. Where
-// one has no place, because it was taken, it is launched as before.
+// kept is the launches of a group that came again: a program that repeats its steps repeats their operations, in the same buffers. One that
+// finds no place is launched as before.
 type kept struct {
-	places [keptMost]keptLaunch
+	places [keptPlaces]keptLaunch
 }
 
 type keptLaunch struct {
+	digest uint64 // of all that follows
 	kernel *cuda.Function
 	words  [arguments]uint64
 	shape  cuda.Launch
@@ -30,30 +35,37 @@ type keptLaunch struct {
 //
 // Errors: the driver's.
 func (k *kept) find(f *cuda.Function, words *[arguments]uint64, shape cuda.Launch, args *cuda.Args) (*cuda.GraphExec, error) {
-	at := &k.places[place8(words, shape)]
-	if at.kernel == f && at.shape == shape && at.words == *words {
-		if at.exec == nil {
-			var err error
-			if at.exec, err = f.Keep(shape, args); err != nil {
-				return nil, err
+	d := digest(words, shape)
+	var free *keptLaunch
+	for i := range uint64(keptTries) {
+		at := &k.places[(d>>32+i)%keptPlaces]
+		if at.digest == d && at.kernel == f && at.shape == shape && at.words == *words {
+			if at.exec == nil {
+				var err error
+				if at.exec, err = f.Keep(shape, args); err != nil {
+					return nil, err
+				}
 			}
+			return at.exec, nil
 		}
-		return at.exec, nil
+		if at.exec == nil && (free == nil || free.kernel != nil && at.kernel == nil) { // one that nobody has noted before one that came once
+			free = at
+		}
 	}
-	if at.exec == nil {
-		*at = keptLaunch{kernel: f, words: *words, shape: shape}
+	if free != nil {
+		*free = keptLaunch{digest: d, kernel: f, words: *words, shape: shape}
 	}
 	return nil, nil //nolint:nilnil // not kept is no error
 }
 
-// place8 is where a launch is kept. Fibonacci hashing, of all words.
-func place8(words *[arguments]uint64, shape cuda.Launch) uint8 {
+// digest is a hash of a launch, but for its kernel.
+func digest(words *[arguments]uint64, shape cuda.Launch) uint64 {
 	h := uint64(shape.Grid[0])<<32 | uint64(shape.Block[0])
 	for _, w := range words {
-		h = (h ^ w) * 0x9e3779b97f4a7c15
+		h = (h ^ w) * 0x9e3779b97f4a7c15 // Fibonacci hashing
 		h ^= h >> 32
 	}
-	return uint8(h >> 56)
+	return h
 }
 
 // close frees what is kept.

@@ -21,52 +21,91 @@ func testState(n int) *state {
 	return &state{n: n, p: &gpu.Party{Size: n}, slab: &gpu.Slab{Base: make([]uintptr, n)}, board: newBoard(&Config{}), most: MaxBlocks}
 }
 
-// TestALaunchIsKeptWhenItComesAgain has no device: what would be kept fails, and tells so that it would be.
+var (
+	someShape = cuda.Launch{Grid: [3]uint32{16, 1, 1}, Block: [3]uint32{256, 1, 1}}
+	someWords = [arguments]uint64{1 << 40, 2 << 40}
+)
+
+// place is where a launch is noted; nil where it is not.
+func (k *kept) place(f *cuda.Function, words *[arguments]uint64, shape cuda.Launch) *keptLaunch {
+	for i := range k.places {
+		if at := &k.places[i]; at.kernel == f && at.words == *words && at.shape == shape {
+			return at
+		}
+	}
+	return nil
+}
+
+// Without a device nothing can be kept: what came once is noted, and the test gives it what it would be kept as.
 func TestALaunchIsKeptWhenItComesAgain(t *testing.T) {
 	var k kept
 	f, other := &cuda.Function{}, &cuda.Function{}
-	shape := cuda.Launch{Grid: [3]uint32{8, 1, 1}, Block: [3]uint32{128, 1, 1}}
-	words := [arguments]uint64{1, 2, 3}
-	at := &k.places[place8(&words, shape)]
-	for _, c := range []struct {
-		what  string
+	wider, words := someShape, someWords
+	wider.Block[0], words[7] = 512, 9
+	launches := []struct {
 		f     *cuda.Function
-		words [arguments]uint64
+		words *[arguments]uint64
 		shape cuda.Launch
-	}{
-		{"the first time", f, words, shape},
-		{"another kernel", other, words, shape},
-		{"the first again, which the other has replaced", f, words, shape},
-	} {
-		if x, err := k.find(c.f, &c.words, c.shape, nil); x != nil || err != nil || at.kernel != c.f || at.words != c.words || at.shape != c.shape {
-			t.Errorf("%s: %v, %v; noted %+v", c.what, x, err, at)
+	}{{f, &someWords, someShape}, {other, &someWords, someShape}, {f, &words, someShape}, {f, &someWords, wider}}
+	for i, l := range launches {
+		if x, err := k.find(l.f, l.words, l.shape, nil); x != nil || err != nil || k.place(l.f, l.words, l.shape) == nil {
+			t.Errorf("launch %d the first time: %v, %v", i, x, err)
 		}
 	}
-	at.exec = new(cuda.GraphExec)
-	for range 2 {
-		if x, err := k.find(f, &words, shape, nil); x != at.exec || err != nil {
-			t.Errorf("what is kept is not found: %v, %v", x, err)
+	for i, l := range launches {
+		exec := new(cuda.GraphExec)
+		k.place(l.f, l.words, l.shape).exec = exec
+		for range 2 {
+			if x, err := k.find(l.f, l.words, l.shape, nil); x != exec || err != nil {
+				t.Errorf("launch %d is not found: %v, %v", i, x, err)
+			}
 		}
 	}
-	if x, err := k.find(other, &words, shape, nil); x != nil || err != nil || at.kernel != f {
-		t.Errorf("what has the place of another that is kept: %v, %v", x, err)
-	}
-	if got := testing.AllocsPerRun(100, func() { _, _ = k.find(f, &words, shape, nil); _, _ = k.find(other, &words, shape, nil) }); got != 0 {
+	if got := testing.AllocsPerRun(100, func() { _, _ = k.find(f, &someWords, someShape, nil) }); got != 0 {
 		t.Errorf("%v allocations", got)
 	}
 }
 
-func TestLaunchesOfAStepHavePlacesOfTheirOwn(t *testing.T) {
-	places := map[uint8]int{}
-	shape := cuda.Launch{Grid: [3]uint32{16}, Block: [3]uint32{256}}
-	const buckets = 64
-	for i := range uint64(buckets) { // which differ in where they lie and how long they are, as buckets do
-		words := [arguments]uint64{1 << 40, 2 << 40}
-		words[MaxRanks+2], words[MaxRanks+3], words[MaxRanks+6] = 3<<40+i<<20, 3<<40+i<<20, 1<<20-i*128
-		places[place8(&words, shape)]++
+// Launches differ in where their buffers lie and how long they are, as those of buckets do.
+func TestLaunchesFindPlacesUntilMostAreTaken(t *testing.T) {
+	var k kept
+	f := &cuda.Function{}
+	words := func(i uint64) *[arguments]uint64 {
+		w := someWords
+		w[MaxRanks+2], w[MaxRanks+3], w[MaxRanks+6] = 3<<40+i<<20, 3<<40+i<<20, 1<<20-i*128
+		return &w
 	}
-	if len(places) < buckets*3/4 {
-		t.Errorf("%d launches have %d places", buckets, len(places))
+	has := func(i uint64) bool {
+		if x, _ := k.find(f, words(i), someShape, nil); x != nil {
+			return true
+		}
+		if at := k.place(f, words(i), someShape); at != nil {
+			at.exec = new(cuda.GraphExec)
+			return true
+		}
+		return false
+	}
+	for i := range uint64(keptPlaces / 2) {
+		if !has(i) {
+			t.Errorf("launch %d finds no place", i)
+		}
+	}
+	kept := keptPlaces / 2
+	for i := uint64(keptPlaces / 2); i < 4*keptPlaces; i++ {
+		if has(i) {
+			kept++
+		}
+	}
+	if kept < keptPlaces*9/10 || kept > keptPlaces {
+		t.Errorf("%d of %d launches are kept, and there are %d places", kept, 4*keptPlaces, keptPlaces)
+	}
+	for i := range uint64(keptPlaces / 2) {
+		if !has(i) {
+			t.Errorf("launch %d was given up for another one", i)
+		}
+	}
+	if got := testing.AllocsPerRun(100, func() { _, _ = k.find(f, &someWords, someShape, nil) }); got != 0 {
+		t.Errorf("%v allocations where there is no place", got)
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 // Engine is one way to do the operations of one group of GPUs: an NCCL communicator, an NVSHMEM team, kernels of our own.
 // The ranks of a group have the same engines in the same order, and take the same one for the same operation.
 type Engine interface {
-	// Name is what tables and settings call the engine: "nccl", "nccl-window", "nvshmem", "oneshot", "twoshot".
+	// Name is what tables and settings call the engine, such as "nccl", "nvshmem" or "twoshot".
 	Name() string
 	// Can is nil when the engine can do op; else it matches dist.ErrUnsupported and says why. It depends on nothing but
 	// what all ranks have alike: kind, dtype, reduction (but not where its scalar is), count, root, Symmetric and the group.

@@ -245,7 +245,7 @@ func (b *bench) row(k tuneKey, bytes int64) (Row, error) {
 		return row, err
 	}
 	for i, e := range b.t.engines {
-		if n, ok := e.(Native); e.Can(&op) != nil || ok && !n.Native(k.kind) {
+		if !measures(e, &op) {
 			continue
 		}
 		us, err := b.measure(i, op)
@@ -255,6 +255,12 @@ func (b *bench) row(k tuneKey, bytes int64) (Row, error) {
 		row.Timings = append(row.Timings, Timing{Engine: e.Name(), Microseconds: us})
 	}
 	return row, nil
+}
+
+// measures reports whether e has a time for op: it can do it, and not in the way of another engine.
+func measures(e Engine, op *dist.Op) bool {
+	n, ok := e.(Native)
+	return e.Can(op) == nil && (!ok || n.Native(op.Kind))
 }
 
 // op is the operation k on a vector of bytes bytes; false where it cannot be divided among the ranks.

@@ -186,6 +186,19 @@ func TestDeviceTimesAreOfTheSlowestRank(t *testing.T) {
 	}
 }
 
+func TestTheHostsTimeIsThatOfTheFirst(t *testing.T) {
+	for _, n := range []int{1, mostWaiting, mostWaiting + 50} {
+		calls := 0
+		host, err := issueAll(func() error { calls++; return nil }, n)
+		if err != nil || calls != n || !(host > 0) {
+			t.Errorf("%d operations: %d calls, %v ns each, %v", n, calls, host, err)
+		}
+	}
+	if _, err := issueAll(func() error { return dist.ErrAborted }, 3); !errors.Is(err, dist.ErrAborted) {
+		t.Errorf("an error becomes %v", err)
+	}
+}
+
 func TestIterationsOnADevice(t *testing.T) {
 	plain, graph := Config{device: true}.withDefaults(), Config{device: true, Graph: 10}.withDefaults()
 	for bytes, want := range map[int64][2]int{1 << 10: {624, 62}, 1 << 20: {410, 41}, 64 << 20: {18, 5}, 1 << 30: {10, 5}} {
