@@ -80,13 +80,17 @@ type pickKey struct {
 //
 // Collective: all ranks of p. Errors: ErrInvalid for an engine that is not there; ErrMismatch where ranks differ.
 func newPicker(c Chooser, p *Party, engines []Engine, kernels bool, word tensor.Buffer) (*picker, error) {
-	table, err := c.Table, error(nil)
+	machine, err := p.common(p.machine())
+	if err != nil {
+		return nil, err
+	}
+	table := c.Table
 	if table == nil {
-		table, err = BuiltinTable(p.machine())
+		table, err = BuiltinTable(machine)
 	}
 	k := &picker{engines: engines, ranks: p.Size, kernels: kernels, forced: -1, first: c.First, word: word}
 	if err == nil {
-		err = k.bind(table, p.machine(), c.Engine)
+		err = k.bind(table, machine, c.Engine)
 	}
 	if err = p.Agree(err); err != nil {
 		return nil, err
@@ -98,18 +102,36 @@ func newPicker(c Chooser, p *Party, engines []Engine, kernels bool, word tensor.
 	}
 	for r := range all {
 		if string(all[r]) != string(all[0]) {
-			return nil, fmt.Errorf("%w: the table, the engines or the kind of GPU of rank %d are not those of rank 0: here %s",
+			return nil, fmt.Errorf("%w: the table or the engines of rank %d are not those of rank 0: here %s",
 				dist.ErrMismatch, r, k.describe(table))
 		}
 	}
 	return k, nil
 }
 
+// machine is the name of this rank's GPU.
 func (p *Party) machine() string {
 	if p.Device == nil {
 		return ""
 	}
 	return p.Device.Name()
+}
+
+// common is name where all ranks have the same, else "": no table was measured between GPUs of two kinds.
+//
+// Collective: all ranks of p. Errors: those of Exchange.
+func (p *Party) common(name string) (string, error) {
+	own := sha256.Sum256([]byte(name))
+	all, err := p.Exchange(own[:])
+	if err != nil {
+		return "", err
+	}
+	for _, other := range all {
+		if string(other) != string(own[:]) {
+			return "", nil
+		}
+	}
+	return name, nil
 }
 
 // describe is all that choices depend on.

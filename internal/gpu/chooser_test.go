@@ -289,6 +289,24 @@ func TestFirstIgnoresTheTable(t *testing.T) {
 	pickers(t, 2, Chooser{First: true}, func(k *picker) error { return k.picks(allReduceOp(64), "nccl", plain) })
 }
 
+func TestATableIsOfOneKindOfGPU(t *testing.T) {
+	for _, c := range []struct {
+		names []string
+		want  string
+	}{
+		{[]string{"NVIDIA H100", "NVIDIA H100", "NVIDIA H100"}, "NVIDIA H100"},
+		{[]string{"NVIDIA H100", "NVIDIA H100", "NVIDIA H200"}, ""},
+		{[]string{"NVIDIA H200"}, "NVIDIA H200"},
+	} {
+		onEach(t, len(c.names), sim.Config{}, func(control *dist.Group) error {
+			if got, err := partyOf(control).common(c.names[control.Rank()]); err != nil || got != c.want {
+				return fmt.Errorf("GPUs %q have %q in common, error %v", c.names, got, err)
+			}
+			return nil
+		})
+	}
+}
+
 func TestRanksAgreeOnTheChoice(t *testing.T) {
 	onEach(t, 3, sim.Config{}, func(control *dist.Group) error {
 		var c Chooser
