@@ -56,9 +56,9 @@
 // Between two ranks the engine host does what tiles does, but has a sixteenth of an allreduce of 24 MiB and more go by way of the host's
 // memory, over the buses between the GPUs and the host: some blocks store tiles of what this rank has to pinned memory that both
 // processes map, and others add up what has come there, rank 0's first, as everywhere. Between H100s an allreduce of float32 takes 0.94 to
-// 0.96 of what it takes by tiles from 32 MiB on, of bf16 0.96 to 1.07. It wants a control group of processes with a heap of pages; without that, and where buffers do not
-// lie alike, it does what tiles does. How fast the buses are depends on the machine more than on the GPU: tables tell (symgrad tune),
-// and rules do not name it.
+// 0.96 of what it takes by tiles from 32 MiB on, of bf16 0.96 to 1.07. It wants a control group whose heap is memory that processes share;
+// without that, and where buffers do not lie alike, it does what tiles does. How fast the buses are depends on the machine more than on the
+// GPU: only a table that was measured there (symgrad tune) names it.
 //
 // # Copy engines
 //
@@ -85,8 +85,9 @@
 // second time, as far as they find a place among 512, as graphs of one kernel, which a driver for CUDA 13.0 takes 1.8 us for. Operations
 // of several launches, and of streams that are captured, are not kept.
 //
-// In a graph, or where launches are not kept, an operation of few blocks lets the one behind it begin before it ends, so that the
-// device has done by then what it does before a kernel's first instruction: 0.3 us of 3.3.
+// In a graph, or where launches are not kept, an operation of few blocks and bytes lets the one behind it begin before it ends, if that is
+// another such, so that the device has done by then what it does before a kernel's first instruction: 0.3 us of 3.3. With Config.MaxCTAs none
+// does.
 //
 // # All kernels are there before the first operation
 //

@@ -39,6 +39,7 @@ var (
 	_ Tunable       = (*Engine)(nil)
 	_ gpu.Registrar = (*placed)(nil)
 	_ gpu.Aside     = (*Engine)(nil)
+	_ gpu.Keeper    = (*Engine)(nil)
 )
 
 // placed is an Engine that works where the data lie, in slabs that are registered with it.
@@ -74,8 +75,13 @@ func (s *state) engine(w way) gpu.Engine {
 // Name implements gpu.Engine.
 func (e *Engine) Name() string { return e.way.name() }
 
-// Native implements gpu.Native.
-func (e *Engine) Native(kind dist.Kind) bool { return e.way.native(kind) }
+// Native implements gpu.Native. Without room in the host's memory host goes the way of tiles.
+func (e *Engine) Native(kind dist.Kind) bool {
+	return e.way.native(kind) && (e.way != hosted || e.s.host.heap != nil)
+}
+
+// Forget implements gpu.Keeper.
+func (e *Engine) Forget() error { return e.s.kept.close() }
 
 // Can implements gpu.Engine. All collective operations can be done, of all types and reductions; messages cannot.
 func (e *Engine) Can(op *dist.Op) error {
@@ -198,6 +204,10 @@ func (s *state) launch(v variant, l *call, q *piece, off uint64, p part, shape S
 		return err
 	}
 	l.prog = v.prog
+	early := s.early(v, q, shape)
+	if l.span.flags &^= flagNext; early {
+		l.span.flags |= flagNext
+	}
 	words := s.words(l, q, off, p, shape)
 	s.args.Reset()
 	for _, w := range words {
@@ -205,16 +215,17 @@ func (s *state) launch(v variant, l *call, q *piece, off uint64, p part, shape S
 	}
 	grid := cuda.Launch{Grid: [3]uint32{uint32(shape.Blocks), 1, 1}, Block: [3]uint32{uint32(shape.Threads), 1, 1}}
 	if l.keep {
-		x, err := s.kept.find(f, &words, grid, s.args)
-		if err != nil {
+		if done, err := s.kept.launch(f, &words, grid, s.args, stream); done || err != nil {
 			return err
 		}
-		if x != nil {
-			return x.Launch(stream)
-		}
 	}
-	grid.Early = v.prog != alone && shape.Blocks <= earlyBlocks
+	grid.Early = early
 	return f.Launch(stream, grid, s.args)
+}
+
+// early reports whether a launch may begin before the one in front of it ends, and lets the next begin.
+func (s *state) early(v variant, q *piece, shape Shape) bool {
+	return v.prog != alone && shape.Blocks <= earlyBlocks && q.bytes <= earlyBytes && 2*earlyBlocks <= s.most && s.cfg.MaxCTAs == 0
 }
 
 // places finds out where the data lie, and reports whether some may have to be staged: ranks must agree on that, and all that

@@ -49,14 +49,17 @@ func splitOf(bytes uint64, threads int) split {
 	return split{links, min(max(align((bytes-links)/(2*warps), leastTile), leastHostTile), mostHostTile)}
 }
 
-// hostRoom is memory of the host in which two ranks have slots for each other's tiles; the zero hostRoom is none.
+// hostRoom is memory of the host in which two ranks have slots for each other's tiles; the zero hostRoom is none. It is a heap of their
+// control group, mapped once more: where the group ends before the device is known to be done, the heap goes, and what kernels may
+// still write to stays mapped and pinned to the end of the process.
 type hostRoom struct {
 	heap symmetric.Heap
-	pins [2]*cuda.HostMemory // this rank's part, and the other's, for this rank's device
+	maps [2][]byte           // this rank's part, and the other's
+	pins [2]*cuda.HostMemory // for this rank's device
 }
 
-// open makes the room, where the host has it for both ranks: their control group needs a heap of pages, which their devices can address.
-// Without it all goes over the links.
+// open makes the room, where the host has it for both ranks: their control group needs a heap of memory that processes share, which their
+// devices can address. Without it all goes over the links.
 //
 // Collective: both ranks. Errors: on both alike, those of p.
 func (h *hostRoom) open(p *gpu.Party, local uintptr) error {
@@ -67,7 +70,7 @@ func (h *hostRoom) open(p *gpu.Party, local uintptr) error {
 	}
 	all, err := p.Exchange(lacks)
 	if err != nil || all[0][0]+all[1][0] > 0 {
-		return errors.Join(err, h.close())
+		return errors.Join(err, p.Agree(h.close()))
 	}
 	return nil
 }
@@ -89,7 +92,10 @@ func (h *hostRoom) take(p *gpu.Party, local uintptr) error {
 	}
 	var at [2]uint64
 	for i, b := range [...]unsafe.Pointer{r.Local().Pointer(), peer.Pointer()} {
-		if h.pins[i], err = p.Device.PinHost(unsafe.Slice((*byte)(b), hostBytes)); err != nil {
+		if h.maps[i], err = mapAgain(b, hostBytes); err != nil {
+			return err
+		}
+		if h.pins[i], err = p.Device.PinHost(h.maps[i]); err != nil {
 			return err
 		}
 		at[i] = uint64(h.pins[i].Device())
@@ -100,9 +106,12 @@ func (h *hostRoom) take(p *gpu.Party, local uintptr) error {
 // close gives the room back. It waits for nobody: the other rank has the memory mapped by itself.
 func (h *hostRoom) close() error {
 	var errs []error
-	for _, m := range h.pins {
+	for i, m := range h.pins {
 		if m != nil {
 			errs = append(errs, m.Close())
+		}
+		if h.maps[i] != nil {
+			errs = append(errs, unmap(h.maps[i]))
 		}
 	}
 	if h.heap != nil {

@@ -11,7 +11,7 @@ import (
 const keptSince = 13000
 
 // keptPlaces is how many launches a group keeps at most, and keptTries in how many places one looks for its own. None is given up for
-// another one, since to free it might wait for what runs.
+// another one, since to free it might wait for what runs: only Forget does so.
 const (
 	keptPlaces = 512
 	keptTries  = 8
@@ -29,24 +29,44 @@ type keptLaunch struct {
 	words  [arguments]uint64
 	shape  cuda.Launch
 	exec   *cuda.GraphExec // nil as long as the launch came once
+	never  bool            // the driver could not keep it
 }
 
-// find is the launch, kept, when it comes for the second time and later; else nil. args are the words.
+// launch launches what is kept of a launch, from the second time on that it comes, and reports whether it did. args are the words. What
+// cannot be kept, for want of memory, is never tried again.
 //
-// Errors: the driver's.
-func (k *kept) find(f *cuda.Function, words *[arguments]uint64, shape cuda.Launch, args *cuda.Args) (*cuda.GraphExec, error) {
+// Errors: the driver's, where the device is lost.
+func (k *kept) launch(f *cuda.Function, words *[arguments]uint64, shape cuda.Launch, args *cuda.Args, s *cuda.Stream) (bool, error) {
+	at := k.find(f, words, shape)
+	if at == nil || at.never {
+		return false, nil
+	}
+	var err error
+	if at.exec == nil {
+		at.exec, err = f.Keep(shape, args)
+	}
+	if err == nil {
+		err = at.exec.Launch(s)
+	}
+	if err == nil {
+		return true, nil
+	}
+	at.never = true
+	var e *cuda.Error
+	if errors.As(err, &e) && !e.Fatal() {
+		return false, nil
+	}
+	return false, err
+}
+
+// find is the place of a launch that has come before; nil the first time, when it is noted, if there is a place.
+func (k *kept) find(f *cuda.Function, words *[arguments]uint64, shape cuda.Launch) *keptLaunch {
 	d := digest(words, shape)
 	var free *keptLaunch
 	for i := range uint64(keptTries) {
 		at := &k.places[(d>>32+i)%keptPlaces]
 		if at.digest == d && at.kernel == f && at.shape == shape && at.words == *words {
-			if at.exec == nil {
-				var err error
-				if at.exec, err = f.Keep(shape, args); err != nil {
-					return nil, err
-				}
-			}
-			return at.exec, nil
+			return at
 		}
 		if at.exec == nil && (free == nil || free.kernel != nil && at.kernel == nil) { // one that nobody has noted before one that came once
 			free = at
@@ -55,7 +75,7 @@ func (k *kept) find(f *cuda.Function, words *[arguments]uint64, shape cuda.Launc
 	if free != nil {
 		*free = keptLaunch{digest: d, kernel: f, words: *words, shape: shape}
 	}
-	return nil, nil //nolint:nilnil // not kept is no error
+	return nil
 }
 
 // digest is a hash of a launch, but for its kernel.

@@ -48,20 +48,20 @@ func TestALaunchIsKeptWhenItComesAgain(t *testing.T) {
 		shape cuda.Launch
 	}{{f, &someWords, someShape}, {other, &someWords, someShape}, {f, &words, someShape}, {f, &someWords, wider}}
 	for i, l := range launches {
-		if x, err := k.find(l.f, l.words, l.shape, nil); x != nil || err != nil || k.place(l.f, l.words, l.shape) == nil {
-			t.Errorf("launch %d the first time: %v, %v", i, x, err)
+		if at := k.find(l.f, l.words, l.shape); at != nil || k.place(l.f, l.words, l.shape) == nil {
+			t.Errorf("launch %d the first time: %+v", i, at)
 		}
 	}
 	for i, l := range launches {
-		exec := new(cuda.GraphExec)
-		k.place(l.f, l.words, l.shape).exec = exec
+		at := k.place(l.f, l.words, l.shape)
+		at.exec = new(cuda.GraphExec)
 		for range 2 {
-			if x, err := k.find(l.f, l.words, l.shape, nil); x != exec || err != nil {
-				t.Errorf("launch %d is not found: %v, %v", i, x, err)
+			if got := k.find(l.f, l.words, l.shape); got != at {
+				t.Errorf("launch %d is not found: %+v", i, got)
 			}
 		}
 	}
-	if got := testing.AllocsPerRun(100, func() { _, _ = k.find(f, &someWords, someShape, nil) }); got != 0 {
+	if got := testing.AllocsPerRun(100, func() { k.find(f, &someWords, someShape) }); got != 0 {
 		t.Errorf("%v allocations", got)
 	}
 }
@@ -76,10 +76,11 @@ func TestLaunchesFindPlacesUntilMostAreTaken(t *testing.T) {
 		return &w
 	}
 	has := func(i uint64) bool {
-		if x, _ := k.find(f, words(i), someShape, nil); x != nil {
-			return true
+		at := k.find(f, words(i), someShape)
+		if at == nil {
+			at = k.place(f, words(i), someShape)
 		}
-		if at := k.place(f, words(i), someShape); at != nil {
+		if at != nil {
 			at.exec = new(cuda.GraphExec)
 			return true
 		}
@@ -104,8 +105,53 @@ func TestLaunchesFindPlacesUntilMostAreTaken(t *testing.T) {
 			t.Errorf("launch %d was given up for another one", i)
 		}
 	}
-	if got := testing.AllocsPerRun(100, func() { _, _ = k.find(f, &someWords, someShape, nil) }); got != 0 {
+	if got := testing.AllocsPerRun(100, func() { k.find(f, &someWords, someShape) }); got != 0 {
 		t.Errorf("%v allocations where there is no place", got)
+	}
+}
+
+// A launch the driver could not keep would panic here if it were tried again, since there is no device.
+func TestWhatCouldNotBeKeptIsNotTriedAgain(t *testing.T) {
+	var k kept
+	f := &cuda.Function{}
+	for i := range 3 {
+		if done, err := k.launch(f, &someWords, someShape, nil, nil); done || err != nil {
+			t.Fatalf("launch %d: %v, %v", i, done, err)
+		}
+		k.place(f, &someWords, someShape).never = true
+	}
+	if err := k.close(); err != nil || k.place(f, &someWords, someShape) != nil {
+		t.Errorf("what was closed is still there, %v", err)
+	}
+}
+
+func TestOnlySmallOperationsBeginEarly(t *testing.T) {
+	small, large := &piece{bytes: earlyBytes}, &piece{bytes: earlyBytes + 1}
+	few, many := Shape{Blocks: earlyBlocks}, Shape{Blocks: earlyBlocks + 1}
+	of := func(change func(s *state)) *state {
+		s := testState(2)
+		change(s)
+		return s
+	}
+	whole := of(func(*state) {})
+	for _, c := range []struct {
+		what  string
+		s     *state
+		v     variant
+		q     *piece
+		shape Shape
+		want  bool
+	}{
+		{"small", whole, variant{prog: tileAll}, small, few, true},
+		{"of a large block", whole, variant{prog: tileAll}, large, few, false},
+		{"of many blocks", whole, variant{prog: tileAll}, small, many, false},
+		{"of no peer", whole, variant{prog: alone}, small, few, false},
+		{"on a GPU of few multiprocessors", of(func(s *state) { s.most = 2*earlyBlocks - 1 }), variant{prog: tileAll}, small, few, false},
+		{"in few blocks", of(func(s *state) { s.cfg.MaxCTAs = 32 }), variant{prog: tileAll}, small, few, false},
+	} {
+		if got := c.s.early(c.v, c.q, c.shape); got != c.want {
+			t.Errorf("one %s: %v", c.what, got)
+		}
 	}
 }
 

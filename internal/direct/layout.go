@@ -19,10 +19,13 @@ const (
 	MaxThreads = 512
 )
 
-// earlyBlocks is the most blocks of an operation beside which the next one in the stream may begin, and of one that may begin so: what
-// the device does before a kernel's first instruction is then done when the one in front of it ends. More would take multiprocessors
-// from others for as long as they wait.
-const earlyBlocks = 32
+// An operation of so many blocks and bytes at most may begin beside the one in front of it in the stream that is of so many, too: what the
+// device does before a kernel's first instruction is then done when the one in front of it ends. Larger ones gain nothing, and would take
+// multiprocessors from others for as long as they wait. A GPU has to have twice as many for both, so that other groups find theirs.
+const (
+	earlyBlocks = 32
+	earlyBytes  = 256 << 10 // of a block of data
+)
 
 // A board is the symmetric memory of a group of engines, alike on every rank:
 //
@@ -119,6 +122,7 @@ type span struct {
 const (
 	flagGreet = 1 << iota // not every rank has data for every other
 	flagFence             // a barrier
+	flagNext              // the next kernel in the stream may begin before this one ends
 )
 
 // spanOf is the span of op in a group of n ranks, and whether it is an operation of these engines at all.

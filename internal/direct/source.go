@@ -208,7 +208,6 @@ func (u unit) defines() []string {
 		{"DONE_AT", doneAt},
 		{"TILE_SLOTS", tileSlots},
 		{"TILE_SHIFT", tileShift},
-		{"EARLY_BLOCKS", earlyBlocks},
 		{"HOST_AT", hostAt},
 		{"HOST_READ_AT", hostReadAt},
 		{"HOST_DONE_AT", hostDoneAt},

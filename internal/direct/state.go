@@ -107,7 +107,7 @@ func newState(p *gpu.Party, cfg Config, kernels *shelf) (*state, error) {
 	if err = p.Agree(s.prepare()); err != nil {
 		return nil, errors.Join(err, s.free())
 	}
-	if s.n == 2 {
+	if s.n == 2 && min(s.most, s.cfg.mostBlocks()) >= hostFewest {
 		if err = s.host.open(p, s.local); err != nil {
 			return nil, errors.Join(err, s.free())
 		}

@@ -13,7 +13,8 @@ type Engine interface {
 	// Can is nil when the engine can do op; else it matches dist.ErrUnsupported and says why. It depends on nothing but
 	// what all ranks have alike: kind, dtype, reduction (but not where its scalar is), count, root, Symmetric and the group.
 	Can(op *dist.Op) error
-	// Enqueue queues op on s and returns; it never waits for a peer, and allocates nothing on the Go heap. Calls come one at
+	// Enqueue queues op on s and returns; it never waits for a peer, and allocates nothing on the Go heap, but for the second
+	// of equal operations, of which a Keeper keeps something. Calls come one at
 	// a time, in one order on all ranks, with the device's context current on a locked thread. Arguments were checked, and
 	// Can was nil. Operations without elements do not come here.
 	Enqueue(op *dist.Op, s *cuda.Stream) error
@@ -57,6 +58,12 @@ type Aside interface {
 type Native interface {
 	// Native reports whether operations of a kind have a way of their own.
 	Native(kind dist.Kind) bool
+}
+
+// Keeper is an Engine that keeps something for operations that come again, for each of them.
+type Keeper interface {
+	// Forget gives it up. Nothing of the engine's group is queued, and the device's context need not be current.
+	Forget() error
 }
 
 // LeastAside is the bytes of a vector, as Size counts, from which on engines are worth while that are Aside: below, an operation takes much

@@ -1,7 +1,7 @@
 // What all kernels share: their arguments, the number of the operation, waiting, meeting the same block of the other
 // ranks, and memory of any alignment.
 // From the host come RANKS, MAX_BLOCKS, MAX_THREADS, the places in a rank's board (HELLO_AT, SCALARS_AT, CLOSE_AT,
-// OPEN_AT) and in its local memory (EPOCHS_AT, TABLE_AT): see layout.go.
+// OPEN_AT, HOST_DONE_AT) and in its local memory (EPOCHS_AT, HOST_AT, HOST_READ_AT, TABLE_AT), and what host.cu needs: see layout.go, host.go.
 
 #define ALL_LANES 0xffffffffu
 #define SLAB_SHIFT 48
@@ -15,6 +15,7 @@
 
 #define FLAG_GREET 1 /* the data do not make every rank wait for every other: greetings do */
 #define FLAG_FENCE 2 /* what was written before is visible behind: a barrier */
+#define FLAG_NEXT 4  /* the next kernel in the stream may begin before this one ends */
 
 struct Call {
   u64 base[8];
@@ -55,12 +56,12 @@ struct Watch {
   }
 };
 
-// behind waits for the end of the kernel in front of this one in the stream, which it may have begun beside. One of few blocks then lets
-// the next one begin: see earlyBlocks.
-__device__ __forceinline__ void behind() {
+// behind waits for the end of the kernel in front of this one in the stream, which it may have begun beside, and then lets the next one
+// begin, if it is to.
+__device__ __forceinline__ void behind(u32 flags) {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
-  if (gridDim.x <= EARLY_BLOCKS) asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+  if (flags & FLAG_NEXT) asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
 

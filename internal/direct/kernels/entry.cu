@@ -13,7 +13,7 @@
 
 extern "C" __global__ void __launch_bounds__(MAX_THREADS) ENTRY(PARAMETERS) {
   if (local == 0) return; // a launch that does nothing, by which the driver makes room for later ones
-  behind();
+  behind((u32)(who >> 24));
   const Call c = CALL;
   Watch w = {abortWord, 0, false};
 #if KERNEL == KERNEL_COMBINE
