@@ -107,12 +107,14 @@ func (h *hostRoom) take(p *gpu.Party, local uintptr) error {
 func (h *hostRoom) close() error {
 	var errs []error
 	for i, m := range h.pins {
+		var err error
 		if m != nil {
-			errs = append(errs, m.Close())
+			err = m.Close()
 		}
-		if h.maps[i] != nil {
-			errs = append(errs, unmap(h.maps[i]))
+		if err == nil && h.maps[i] != nil { // what may still be pinned stays mapped
+			err = unmap(h.maps[i])
 		}
+		errs = append(errs, err)
 	}
 	if h.heap != nil {
 		errs = append(errs, h.heap.Close())
