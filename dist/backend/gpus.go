@@ -247,16 +247,6 @@ func (g *GPUs) Tune(t gpu.Tuning) (*gpu.Table, error) {
 	return table, errors.Join(err, own.Close())
 }
 
-// Table is the table that g's worlds choose by.
-//
-// Errors: those of gpu.BuiltinTable.
-func (g *GPUs) Table() (*gpu.Table, error) {
-	if g.table != nil {
-		return g.table, nil
-	}
-	return gpu.BuiltinTable(g.party.Device.Name())
-}
-
 // Rank is this rank's number in the job, and Size how many there are.
 func (g *GPUs) Rank() int { return g.env.Rank }
 
