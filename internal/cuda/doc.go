@@ -50,9 +50,9 @@
 //
 // # Memory
 //
-// Device memory is an address without an owner. Pinned memory of the host is the driver's, or mapped memory that was pinned, never the
-// Go heap's; kernels, copies and stream operations reach it by [HostMemory.Device]. Go memory may be copied from and to, since such copies do not
-// outlast the call. In captured work use HostMemory only: it is read and written again at every launch.
+// Device memory is an address without an owner. Pinned memory of the host is the driver's, or mapped memory that was pinned, never
+// the Go heap's; kernels, copies and stream operations reach it by [HostMemory.Device]. Go memory may be copied from and to, since
+// such copies do not outlast the call. In captured work use HostMemory only: it is read and written again at every launch.
 //
 // # Errors
 //

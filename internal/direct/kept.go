@@ -11,7 +11,7 @@ import (
 const keptSince = 13000
 
 // keptPlaces is how many launches a group keeps at most, and keptTries in how many places one looks for its own. None is given up for
-// another one, since to free it might wait for what runs: only Forget does so.
+// another one, since to free it might wait for what runs: Forget frees all, when nothing is queued.
 const (
 	keptPlaces = 512
 	keptTries  = 8
@@ -24,7 +24,7 @@ type kept struct {
 }
 
 type keptLaunch struct {
-	digest uint64 // of all that follows
+	digest uint64 // of words and shape
 	kernel *cuda.Function
 	words  [arguments]uint64
 	shape  cuda.Launch

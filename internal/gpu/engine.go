@@ -14,9 +14,9 @@ type Engine interface {
 	// what all ranks have alike: kind, dtype, reduction (but not where its scalar is), count, root, Symmetric and the group.
 	Can(op *dist.Op) error
 	// Enqueue queues op on s and returns; it never waits for a peer, and allocates nothing on the Go heap, but for the second
-	// of equal operations, of which a Keeper keeps something. Calls come one at
-	// a time, in one order on all ranks, with the device's context current on a locked thread. Arguments were checked, and
-	// Can was nil. Operations without elements do not come here.
+	// of equal operations, of which a Keeper keeps something. Calls come one at a time, in one order on all ranks, with the
+	// device's context current on a locked thread. Arguments were checked, and Can was nil. Operations without elements do not
+	// come here.
 	Enqueue(op *dist.Op, s *cuda.Stream) error
 	// Failed is what went wrong in the library behind the calls; nil while nothing did. Any goroutine may ask.
 	Failed() error
