@@ -11,7 +11,7 @@ import (
 )
 
 // arguments is how many a kernel takes: PARAMETERS in kernels/common.cu.
-const arguments = 24
+const arguments = 28
 
 // Engine is one way of doing operations by our own kernels. Names tells which there are.
 type Engine struct {
@@ -128,7 +128,7 @@ type call struct {
 	srcPlace, dstPlace uint64
 	scalar             uint64
 	scalarAt           uintptr
-	split              split // of what goes by way of the host's memory; zero for nothing
+	split              split // among ways; zero where all blocks go one way
 	keep               bool  // the launch, if it comes again
 }
 
@@ -173,12 +173,12 @@ func (e *Engine) Enqueue(op *dist.Op, s *cuda.Stream) error {
 	shape := e.Shape(op)
 	l.keep = st.keeps && !s.Recording()
 	if e.way == hosted {
-		st.host.divide(&l, shape)
+		st.divide(&l, shape)
 	}
 	v := variantOf(l.prog, st.n, op)
 	p := st.board.part(l.prog)
 	if l.split != (split{}) {
-		q := pieceOf(l.prog, &l.span, st.n, l.split.links)
+		q := pieceOf(l.prog, &l.span, st.n, l.split.tiles)
 		if err := st.launch(v, &l, &q, 0, p, shape, s); err != nil {
 			return st.fail(op, err)
 		}
@@ -260,19 +260,20 @@ func (s *state) words(l *call, q *piece, off uint64, p part, shape Shape) (w [ar
 	if q.stride != 0 {
 		srcStride, dstStride = q.stride, q.stride
 	}
-	bytes, slice := q.bytes, q.bytes
+	bytes, slice, slot := q.bytes, q.bytes, q.slot
 	if l.prog == tileAll || l.prog == tileHost {
 		slice = q.stride
 	}
 	if l.split != (split{}) {
-		bytes, dstStride = l.span.block, l.split.word()
-		shape.Blocks -= hostBlocks
+		bytes, slot = l.span.block, pieceOf(twiceLine, &l.span, s.n, l.split.lines).slot
+		shape.Blocks -= l.split.lineBlocks + hostBlocks
 	}
+	lines, host := l.split.words()
 	copy(w[MaxRanks:], []uint64{
 		uint64(s.local), uint64(s.stopAt),
 		shifted(uint64(l.src), off), shifted(uint64(l.dst), off), shifted(l.srcPlace, off), shifted(l.dstPlace, off),
-		bytes, srcStride, dstStride, q.slot, p.at, p.half, l.scalar, uint64(l.scalarAt), l.span.who(s.p.Rank),
-		tilingOf(shape, s.n, slice, p.half),
+		bytes, srcStride, dstStride, slot, p.at, p.half, l.scalar, uint64(l.scalarAt), l.span.who(s.p.Rank),
+		tilingOf(shape, s.n, slice, p.half), lines, s.board.lines.at, s.board.lines.half, host,
 	})
 	return w
 }

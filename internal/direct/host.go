@@ -10,10 +10,12 @@ import (
 )
 
 // Between two GPUs links of NVLink are not the only way: each has its bus to the host, over which some 27 GB/s go in both directions at
-// once beside full links. So the engine host has a sixteenth of a large allreduce go there: see kernels/host.cu.
+// once beside full links. So the engine host has a sixteenth of a large allreduce go there (kernels/host.cu), and of what remains another
+// one by packets of a line, which keep links busy where tiles wait for fences: see kernels/divide.cu.
 const (
 	hostShare = 16       // one byte of so many
-	leastHost = 24 << 20 // bytes of an allreduce; less is over before what goes by the host
+	lineShare = 16       // one of those that are left
+	leastHost = 16 << 20 // bytes of an allreduce; less is over before what goes by the host
 
 	mostHost = 1 << 32 // and of one launch: see maxPiece
 
@@ -21,32 +23,42 @@ const (
 	hostAdders  = 5
 	hostBlocks  = hostSenders + hostAdders
 	hostFewest  = 4 * hostBlocks // blocks of a launch: most are for the links
+	lineBlocks  = 8              // one of so many is for lines
 
 	leastHostTile = 4 << 10
 	mostHostTile  = 16 << 10
 	hostWarps     = hostSenders * MaxThreads / 32
 
-	hostShift = 48
 	hostWords = 64 * hostWarps // bytes: a line for each sending warp
 	hostHalf  = 4 << 20
 	hostBytes = 2 * (hostWords + hostHalf) // of a rank, by parity
+
+	partShift = 48 // above it a part's number: see kernels/common.cu
 )
 
-// split is how an allreduce is divided between the links and the host.
+// split is how an allreduce is divided: what goes by tiles comes first, then what goes by lines. The zero split is none.
 type split struct {
-	links uint64 // bytes that go over the links, which come first; whole lines
-	tile  uint64 // bytes of a tile of the others
+	tiles, lines, host uint64 // bytes; tiles and lines are whole lines of memory
+	lineBlocks         int    // that do lines
+	hostTile           uint64 // bytes of a tile of the host's
 }
 
-// word is the split as kernels get it.
-func (s split) word() uint64 { return s.links | s.tile<<hostShift }
+// words is the split as kernels get it.
+func (s *split) words() (lines, host uint64) {
+	return s.lines | uint64(s.lineBlocks)<<partShift, s.host | s.hostTile<<partShift
+}
 
-// splitOf is the split of so many bytes, for blocks of so many threads. Each sending warp has two tiles or more, as far as these are not
-// too small.
-func splitOf(bytes uint64, threads int) split {
+// splitOf is the split of so many bytes for a launch, of which no more than mostLines may go by lines. Each warp that sends by the host has
+// four tiles or more, as far as these are not too small.
+func splitOf(bytes, mostLines uint64, shape Shape) split {
 	links := align(bytes-bytes/hostShare, lineBytes)
-	warps := uint64(hostSenders * threads / 32)
-	return split{links, min(max(align((bytes-links)/(2*warps), leastTile), leastHostTile), mostHostTile)}
+	lines := min(links/lineShare, mostLines) &^ (lineBytes - 1)
+	warps := uint64(hostSenders * shape.Threads / 32)
+	return split{
+		tiles: links - lines, lines: lines, host: bytes - links,
+		lineBlocks: shape.Blocks / lineBlocks,
+		hostTile:   min(max(align((bytes-links)/(4*warps), leastTile), leastHostTile), mostHostTile),
+	}
 }
 
 // hostRoom is memory of the host in which two ranks have slots for each other's tiles; the zero hostRoom is none. It is a heap of their
@@ -123,11 +135,12 @@ func (h *hostRoom) close() error {
 	return errors.Join(errs...)
 }
 
-// divide has a part of l go by way of the host, if it is an allreduce by tiles, large enough, and there is room. Ranks
+// divide has parts of l go by lines and by way of the host, if it is an allreduce by tiles, large enough, and there is room. Ranks
 // come to the same answer, since it depends on nothing that they do not have alike.
-func (h *hostRoom) divide(l *call, shape Shape) {
-	if l.prog != tileAll || h.heap == nil || l.span.block < leastHost || l.span.block > mostHost || shape.Blocks < hostFewest {
+func (s *state) divide(l *call, shape Shape) {
+	if l.prog != tileAll || s.host.heap == nil || l.span.block < leastHost || l.span.block > mostHost || shape.Blocks < hostFewest {
 		return
 	}
-	l.prog, l.split = tileHost, splitOf(l.span.block, shape.Threads)
+	l.prog = tileHost
+	l.split = splitOf(l.span.block, maxPiece(twiceLine, &l.span, s.n, s.board.lines, false), shape)
 }

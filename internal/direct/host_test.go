@@ -10,27 +10,33 @@ import (
 )
 
 func TestSplitsCoverAnAllreduceAndFitTheRoom(t *testing.T) {
+	const mostLines = 1 << 20
 	for _, threads := range []int{32, 96, 256, MaxThreads} {
 		for _, bytes := range []uint64{leastHost, leastHost + 1, leastHost + 127, 30_000_003, 64 << 20, 1<<30 + 8, mostHost} {
-			s := splitOf(bytes, threads)
-			rest := bytes - s.links
-			if s.links%lineBytes != 0 || s.links >= bytes || rest > bytes/hostShare || rest+lineBytes < bytes/hostShare {
-				t.Errorf("%d B: %d go over the links, %d by the host", bytes, s.links, rest)
+			shape := Shape{Blocks: 64, Threads: threads}
+			s := splitOf(bytes, mostLines, shape)
+			links := s.tiles + s.lines
+			if s.tiles%lineBytes != 0 || s.lines%lineBytes != 0 || links+s.host != bytes || s.host > bytes/hostShare || s.host+lineBytes < bytes/hostShare {
+				t.Errorf("%d B: %d go by tiles, %d by lines, %d by the host", bytes, s.tiles, s.lines, s.host)
+			}
+			if s.lines > mostLines || s.lines > links/lineShare || s.lines+lineBytes < min(mostLines, links/lineShare) || s.lineBlocks < 1 {
+				t.Errorf("%d B: %d of %d go by lines, by %d blocks", bytes, s.lines, links, s.lineBlocks)
 			}
 			warps := uint64(hostSenders * threads / 32)
-			if s.tile%leastTile != 0 || s.tile < leastHostTile || s.tile > mostHostTile || hostHalf/(s.tile*warps) < 2 {
-				t.Errorf("%d B, blocks of %d threads: tiles of %d B", bytes, threads, s.tile)
+			if s.hostTile%leastTile != 0 || s.hostTile < leastHostTile || s.hostTile > mostHostTile || hostHalf/(s.hostTile*warps) < 2 {
+				t.Errorf("%d B, blocks of %d threads: tiles of %d B", bytes, threads, s.hostTile)
 			}
-			if (rest+s.tile*warps-1)/(s.tile*warps)+1 >= 1<<tileShift {
+			if (s.host+s.hostTile*warps-1)/(s.hostTile*warps)+1 >= 1<<tileShift {
 				t.Errorf("%d B, blocks of %d threads: too many tiles to count", bytes, threads)
 			}
-			if w := s.word(); w&(1<<hostShift-1) != s.links || w>>hostShift != s.tile {
-				t.Errorf("%d B: kernels get %#x", bytes, w)
+			lines, host := s.words()
+			if lines != s.lines+uint64(s.lineBlocks)<<partShift || host != s.host+s.hostTile<<partShift {
+				t.Errorf("%d B: kernels get %#x and %#x", bytes, lines, host)
 			}
 		}
 	}
-	if hostFewest <= hostBlocks || hostBlocks > MaxBlocks/8 {
-		t.Error("too many blocks for the host: all of them must run wherever two groups share a GPU")
+	if hostFewest <= hostBlocks || hostBlocks > MaxBlocks/8 || hostFewest < lineBlocks {
+		t.Error("too many blocks for the host, or too few for lines: all of the host's must run wherever two groups share a GPU")
 	}
 }
 
@@ -54,33 +60,45 @@ func TestOnlyLargeAllreducesAreDivided(t *testing.T) {
 		{"buffers that do not lie alike", there, reduceAll, leastHost, shape, reduceAll},
 		{"a reduce-scatter", there, tileOwn, leastHost, shape, tileOwn},
 	} {
+		s := testState(2)
+		s.host = c.room
 		l := call{prog: c.prog, span: span{block: c.bytes}}
-		c.room.divide(&l, c.shape)
+		s.divide(&l, c.shape)
 		if l.prog != c.want || (l.split == split{}) == (c.want != c.prog) {
 			t.Errorf("%s: program %d, %+v, want program %d", c.what, l.prog, l.split, c.want)
 		}
 	}
+	s := testState(2)
+	s.host = there
 	l := call{span: span{block: leastHost}}
-	if got := testing.AllocsPerRun(100, func() { l.prog = tileAll; there.divide(&l, shape) }); got != 0 {
+	if got := testing.AllocsPerRun(100, func() { l.prog = tileAll; s.divide(&l, shape) }); got != 0 {
 		t.Errorf("%v allocations", got)
 	}
 }
 
 func TestADividedAllreduceIsToldWhole(t *testing.T) {
 	s := testState(2)
-	l := call{prog: tileHost, span: span{block: 32 << 20, senders: 3, receivers: 3}, split: splitOf(32<<20, 256)}
-	q := pieceOf(tileHost, &l.span, 2, l.split.links)
-	w := s.words(&l, &q, 0, part{half: 32 << 20}, Shape{Blocks: 64, Threads: 256})
-	const bytes, srcStride, dstStride, tiling = MaxRanks + 6, MaxRanks + 7, MaxRanks + 8, arguments - 1
-	if w[bytes] != 32<<20 || w[srcStride] != q.stride || w[dstStride] != l.split.word() || 2*q.stride < l.split.links {
-		t.Errorf("%d B, strides %d and %#x", w[bytes], w[srcStride], w[dstStride])
+	shape := Shape{Blocks: 64, Threads: 256}
+	l := call{prog: tileHost, span: span{block: 32 << 20, senders: 3, receivers: 3}, split: splitOf(32<<20, 1<<40, shape)}
+	q := pieceOf(tileHost, &l.span, 2, l.split.tiles)
+	w := s.words(&l, &q, 0, part{half: 32 << 20}, shape)
+	const bytes, srcStride, slot, tiling = MaxRanks + 6, MaxRanks + 7, MaxRanks + 9, MaxRanks + 15
+	if w[bytes] != 32<<20 || w[srcStride] != q.stride || 2*q.stride < l.split.tiles {
+		t.Errorf("%d B, slices of %d", w[bytes], w[srcStride])
 	}
-	if warps := w[tiling] >> 32; warps > (64-hostBlocks)*8 {
-		t.Errorf("%d warps have tiles, and blocks of the links have %d", warps, (64-hostBlocks)*8)
+	if lines := (l.split.lines + lineData - 1) / lineData; w[slot]*2 < lines*lineBytes || w[slot]*4 > s.board.lines.half {
+		t.Errorf("slots of %d B for %d lines", w[slot], lines)
+	}
+	if warps := w[tiling] >> 32; warps > uint64(64-hostBlocks-l.split.lineBlocks)*8 {
+		t.Errorf("%d warps have tiles, more than their blocks have", warps)
+	}
+	lines, host := l.split.words()
+	if got := w[MaxRanks+16:]; got[0] != lines || got[1] != s.board.lines.at || got[2] != s.board.lines.half || got[3] != host {
+		t.Errorf("the parts are told as %#x", got)
 	}
 }
 
-// byTheHost is allreduces of which a part goes by way of the host's memory, on any alignment and in many shapes, behind each other.
+// byTheHost is allreduces of which parts go by lines and by way of the host's memory, on any alignment and in many shapes, behind each other.
 func byTheHost(r *rank) error {
 	e := r.engines[hosted]
 	room := e.(*placed).s.host.heap

@@ -14,7 +14,7 @@ const keptSince = 13000
 // another one, since to free it might wait for what runs: Forget frees all, when nothing is queued.
 const (
 	keptPlaces = 512
-	keptTries  = 8
+	keptTries  = 16
 )
 
 // kept is the launches of a group that came again: a program that repeats its steps repeats their operations, in the same buffers. One that
@@ -64,7 +64,7 @@ func (k *kept) find(f *cuda.Function, words *[arguments]uint64, shape cuda.Launc
 	d := digest(words, shape)
 	var free *keptLaunch
 	for i := range uint64(keptTries) {
-		at := &k.places[(d>>32+i)%keptPlaces]
+		at := &k.places[(d>>32+i*(d>>48|1))%keptPlaces] // double hashing
 		if at.digest == d && at.kernel == f && at.shape == shape && at.words == *words {
 			return at
 		}

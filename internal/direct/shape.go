@@ -196,7 +196,7 @@ func (w way) sweepShapes() []Shape {
 		}
 		return s
 	}
-	for _, blocks := range []int{1, 2, 4, 8, 16, 24, 32, 48, 64, 80, 96, 112} {
+	for _, blocks := range []int{1, 2, 4, 8, 16, 24, 32, 48, 64, 80, 96, 112, MaxBlocks} { // the last: as many as run at once
 		for _, threads := range []int{128, 256, 512} {
 			s = append(s, Shape{blocks, threads, 0})
 		}

@@ -34,6 +34,9 @@ var tileSource string
 //go:embed kernels/host.cu
 var hostSource string
 
+//go:embed kernels/divide.cu
+var divideSource string
+
 //go:embed kernels/alone.cu
 var aloneSource string
 
@@ -152,7 +155,7 @@ func sourceOf(progs []program) string {
 			onceShort: 0, onceLine: 0, twiceLine: 1, pull: 2, reduceAll: 3, reduceOwn: 4, push: 5, tileAll: 6, tileOwn: 7, combine: 8, tileHost: 9,
 		}[prog]
 		protocol := 0
-		if prog == onceLine || prog == twiceLine {
+		if prog == onceLine || prog == twiceLine || prog == tileHost {
 			protocol = 1
 		}
 		text := fmt.Sprintf("#define KERNEL %d\n#define PROTOCOL %d\n#define ENTRY %s\n", kernel, protocol, programNames[prog]) +
@@ -179,7 +182,7 @@ func (p program) texts() []string {
 	case tileAll, tileOwn:
 		return []string{tileSource, entrySource}
 	case tileHost:
-		return []string{tileSource, hostSource, entrySource}
+		return []string{packetSource, packet2Source, tileSource, hostSource, divideSource, entrySource}
 	case alone:
 		return []string{aloneSource}
 	}
@@ -211,7 +214,7 @@ func (u unit) defines() []string {
 		{"HOST_AT", hostAt},
 		{"HOST_READ_AT", hostReadAt},
 		{"HOST_DONE_AT", hostDoneAt},
-		{"HOST_SHIFT", hostShift},
+		{"PART_SHIFT", partShift},
 		{"HOST_SENDERS", hostSenders},
 		{"HOST_ADDERS", hostAdders},
 		{"HOST_WORDS", hostWords},

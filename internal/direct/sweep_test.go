@@ -9,7 +9,6 @@ import (
 	"math"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -26,12 +25,14 @@ var sweepEngines = flag.String("sweep.engines", "", "sweep only these `names`, a
 
 var sweepKinds = flag.String("sweep.kinds", "allreduce,reducescatter,allgather", "sweep these `operations`")
 
+var sweepLeast = flag.Int64("sweep.least", 1<<10, "smallest `bytes` of the sweep")
+
 var sweepMost = flag.Int64("sweep.most", 256<<20, "largest `bytes` of the sweep")
 
 // Variables that hand the flags to the ranks.
 const (
 	sweepVar     = "SYMGRAD_TEST_SWEEP"
-	sweepMostVar = "SYMGRAD_TEST_SWEEP_MOST"
+	sweepSizeVar = "SYMGRAD_TEST_SWEEP_SIZES"
 	sweepWaysVar = "SYMGRAD_TEST_SWEEP_ENGINES"
 	sweepKindVar = "SYMGRAD_TEST_SWEEP_KINDS"
 )
@@ -74,7 +75,7 @@ func TestSweep(t *testing.T) {
 // sweepEnvironment hands the flags to a rank.
 func sweepEnvironment() []string {
 	return []string{
-		sweepVar + "=" + *sweepPath, fmt.Sprintf("%s=%d", sweepMostVar, *sweepMost), sweepWaysVar + "=" + *sweepEngines, sweepKindVar + "=" + *sweepKinds,
+		sweepVar + "=" + *sweepPath, fmt.Sprintf("%s=%d %d", sweepSizeVar, *sweepLeast, *sweepMost), sweepWaysVar + "=" + *sweepEngines, sweepKindVar + "=" + *sweepKinds,
 	}
 }
 
@@ -88,12 +89,12 @@ func listed(variable, name string) bool {
 func sweep(r *rank) error {
 	var all []measured
 	var rules []Rule
-	most, err := strconv.ParseInt(os.Getenv(sweepMostVar), 10, 64)
-	if err != nil {
+	var least, most int64
+	if _, err := fmt.Sscan(os.Getenv(sweepSizeVar), &least, &most); err != nil {
 		return err
 	}
 	for _, kind := range []dist.Kind{dist.KindAllReduce, dist.KindReduceScatter, dist.KindAllGather} {
-		for bytes := int64(1 << 10); bytes <= most && listed(sweepKindVar, kind.String()); bytes *= 2 {
+		for bytes := least; bytes <= most && listed(sweepKindVar, kind.String()); bytes *= 2 {
 			for w, e := range r.engines {
 				if !e.Native(kind) || !listed(sweepWaysVar, e.Name()) || way(w) == short && bytes > 1<<20 || way(w) == oneshot && bytes > 64<<20 {
 					continue
@@ -122,12 +123,14 @@ func sweep(r *rank) error {
 		os.WriteFile(fmt.Sprintf("%s.%d.shapes.json", path, r.Size), EncodeRules(rules), 0o644))
 }
 
-// shapesOf measures one operation in all shapes that make sense for its size, and gives the fastest.
+// shapesOf measures one operation in all shapes that make sense for its size. It gives the one with the fewest threads of those that are a
+// hundredth slower than the fastest at most, since what runs meanwhile needs the others.
 func (r *rank) shapesOf(e Tunable, kind dist.Kind, bytes int64, all *[]measured) (measured, error) {
 	op := r.swept(kind, bytes)
 	best := measured{Micros: math.Inf(1)}
+	first := len(*all)
 	for _, s := range e.Shapes() {
-		if bytes <= 32<<10 && s.Blocks > 32 || bytes >= 4<<20 && (s.Blocks < 16 || s.Tile != 0 && s.Tile < 1024) || bytes >= 64<<10 && s.Threads < 256 {
+		if bytes <= 32<<10 && s.Blocks > 32 || bytes >= 4<<20 && (s.Blocks < 16 || s.Tile != 0 && s.Tile < 1024) || bytes >= 256<<10 && s.Threads < 256 {
 			continue
 		}
 		if err := e.Force(s); err != nil {
@@ -140,6 +143,12 @@ func (r *rank) shapesOf(e Tunable, kind dist.Kind, bytes int64, all *[]measured)
 		m := measured{r.Size, kind.String(), bytes, e.Name(), s.Blocks, s.Threads, s.Tile, true, us}
 		*all = append(*all, m)
 		if us < best.Micros {
+			best = m
+		}
+	}
+	least := best.Micros
+	for _, m := range (*all)[first:] {
+		if m.Micros <= 1.01*least && m.Blocks*m.Threads < best.Blocks*best.Threads {
 			best = m
 		}
 	}

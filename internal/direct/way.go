@@ -16,7 +16,7 @@ const (
 	oneshot              // copy, meet, load from all
 	twoshot              // meet, work where the data lie, meet again
 	tiles                // tiles to the slice's owner, whose sum goes to all
-	hosted               // the same between two ranks, with a part by way of the host's memory
+	hosted               // the same between two ranks, with parts by packets of a line and by way of the host's memory
 	copier               // copy engines move, and the slice's owner adds up what they have brought
 	ways
 )
@@ -69,7 +69,7 @@ const (
 	push
 	tileAll
 	tileOwn
-	tileHost // tileAll, and a part by way of the host's memory
+	tileHost // tileAll, a part by lines as twiceLine, and one by way of the host's memory
 	combine  // what copy engines have brought, which waits for nobody
 	alone    // in a group of one, which has nobody to meet
 	programs

@@ -9,10 +9,11 @@
 
 // Arguments come one by one, so that they stay in constant memory. base is the board of every rank as this rank addresses
 // it; local is this rank's own; who is rank | senders << 8 | receivers << 16 | flags << 24; tiling is the bytes of a tile | warps << 32.
+// The last four are for divide.cu: what of the data goes in other ways than by tiles.
 #define PARAMETERS                                                                                                  \
   u64 base0, u64 base1, u64 base2, u64 base3, u64 base4, u64 base5, u64 base6, u64 base7, u64 local, u64 abortWord, \
       u64 src, u64 dst, u64 srcPlace, u64 dstPlace, u64 bytes, u64 srcStride, u64 dstStride, u64 slot, u64 area,    \
-      u64 half, u64 scalar, u64 scalarAt, u64 who, u64 tiling
+      u64 half, u64 scalar, u64 scalarAt, u64 who, u64 tiling, u64 lines, u64 linesAt, u64 linesHalf, u64 host
 
 #define FLAG_GREET 1 /* the data do not make every rank wait for every other: greetings do */
 #define FLAG_FENCE 2 /* what was written before is visible behind: a barrier */
@@ -20,9 +21,10 @@
 
 struct Call {
   u64 base[8];
-  u64 local, abortWord, src, dst, srcPlace, dstPlace, bytes, srcStride, dstStride, slot, area, half, scalar, scalarAt, tiling;
+  u64 local, abortWord, src, dst, srcPlace, dstPlace, bytes, srcStride, dstStride, slot, area, half, scalar, scalarAt, tiling, lines, linesAt,
+      linesHalf, host;
   u32 rank, senders, receivers, flags;
-  u32 block, blocks; // which of the blocks that have tiles this is
+  u32 block, blocks; // which of the blocks that do the same this is
 
   // of is base[r] for an r that is not known when compiled.
   __device__ __forceinline__ u64 of(u32 r) const {
@@ -39,9 +41,14 @@ struct Call {
 #define CALL                                                                                                          \
   {                                                                                                                   \
     {base0, base1, base2, base3, base4, base5, base6, base7}, local, abortWord, src, dst, srcPlace, dstPlace, bytes,  \
-        srcStride, dstStride, slot, area, half, scalar, scalarAt, tiling, (u32)(who & 255), (u32)(who >> 8 & 255),    \
-        (u32)(who >> 16 & 255), (u32)(who >> 24), blockIdx.x, gridDim.x                                               \
+        srcStride, dstStride, slot, area, half, scalar, scalarAt, tiling, lines, linesAt, linesHalf, host,            \
+        (u32)(who & 255), (u32)(who >> 8 & 255), (u32)(who >> 16 & 255), (u32)(who >> 24), blockIdx.x, gridDim.x      \
   }
+
+// What goes in one way is told by its bytes, and by a number above PART_SHIFT: the blocks that do it by lines, or the bytes of a tile that
+// goes by the host.
+__device__ __forceinline__ u64 bytesOf(u64 part) { return part & ((1ull << PART_SHIFT) - 1); }
+__device__ __forceinline__ u64 numberOf(u64 part) { return part >> PART_SHIFT; }
 
 // Watch is a thread's patience. Looking at the host's word crosses the bus, so it is done seldom.
 struct Watch {
@@ -67,12 +74,14 @@ __device__ __forceinline__ void behind(u32 flags) {
 }
 
 // epoch is the number of this operation, from 1. Each block has a count of its own; the blocks of a grid count for those
-// that it lacks, so that all counts stay equal, whatever the grids, and no block needs to wait for another.
+// that it lacks, so that all counts stay equal, whatever the grids, and no block needs to wait for another. They may be written as soon as
+// the block has read its own: the next kernel in the stream waits for the end of this one before it reads them, and what is written early
+// need not be waited for at the end.
 __device__ __forceinline__ u64 epoch(const Call &c) { return read8(c.local + EPOCHS_AT + 8 * blockIdx.x) + 1; }
 
 // Words are tagged with 32 bits of the epoch, and 0 is the tag of memory that was never written: the epochs around 2^32 are left
 // out, two of them, so that parities go on alternating.
-__device__ __forceinline__ void finish(const Call &c, u64 e) {
+__device__ __forceinline__ void count(const Call &c, u64 e) {
   __syncthreads();
   if ((u32)e == 0xffffffffu) e += 2;
   for (u32 i = threadIdx.x; i < MAX_BLOCKS; i += blockDim.x)

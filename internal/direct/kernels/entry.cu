@@ -46,6 +46,7 @@ extern "C" __global__ void __launch_bounds__(MAX_THREADS) ENTRY(PARAMETERS) {
   }
 #else
   __shared__ Meeting m;
+  count(c, e);
 #if KERNEL == KERNEL_PULL
   if (((src | dst | srcStride | dstStride) & 15) == 0) {
     pull<true>(c, e, w, m);
@@ -60,6 +61,5 @@ extern "C" __global__ void __launch_bounds__(MAX_THREADS) ENTRY(PARAMETERS) {
   push(c, e, w, m);
 #endif
 #endif
-  finish(c, e);
 #endif
 }

@@ -1,6 +1,6 @@
-// An allreduce between two ranks of which a part goes by way of the host's memory, which both GPUs address, over the buses between them and
-// the host. The first blocks have it: those of the senders store tiles of this rank's data to the other's slots there, those of the adders
-// add what has come for this rank to its own data. What goes over the links between the GPUs the other blocks do meanwhile, as in tile.cu.
+// The part of an allreduce between two ranks that goes by way of the host's memory, which both GPUs address, over the buses between them and
+// the host. The first blocks of the grid have it: those of the senders store tiles of this rank's data to the other's slots there, those of
+// the adders add what has come for this rank to its own data.
 //
 // A sending warp is a pipeline of its own, in both directions, as in tile.cu, and adds the last of the tiles that come for it, so that the
 // end need not wait for few adders. What has come is told by words that lie in the host's memory as well, since what is written over
@@ -20,16 +20,13 @@ struct Duct {
   __device__ __forceinline__ u64 slot(u64 i, u64 k) const { return k * step + i * tile; }
 };
 
-// c.dstStride is the bytes that go over the links, which come first, and above HOST_SHIFT the bytes of a tile.
-__device__ __forceinline__ u64 overLinks(const Call &c) { return c.dstStride & ((1ull << HOST_SHIFT) - 1); }
-
 __device__ __forceinline__ Duct ductOf(const Call &c, u64 e) {
   const u64 half = (e & 1) * (HOST_WORDS + HOST_HALF);
   const u64 here = read8(c.local + HOST_AT) + half, there = read8(c.local + HOST_AT + 8) + half;
   Duct d;
-  d.first = overLinks(c);
+  d.first = c.bytes - bytesOf(c.host);
   d.end = c.bytes;
-  d.tile = c.dstStride >> HOST_SHIFT;
+  d.tile = numberOf(c.host);
   d.warps = HOST_SENDERS * (blockDim.x >> 5);
   d.step = d.tile * d.warps;
   d.sent = here;
@@ -60,37 +57,26 @@ __device__ __forceinline__ bool since(u64 one, u64 other, u64 e, u64 n, Watch &w
 // addTile adds the n bytes that have come to those that are here, at bytes into the data.
 template <bool WHOLE>
 __device__ __forceinline__ void addTile(const Call &c, u64 come, u64 at, u64 n, const u64 *scalars) {
-  const u64 lane = 16 * (threadIdx.x & 31);
   Ends ends;
 #pragma unroll
   for (int q = 0; q < RANKS; q++) {
     ends.from[q] = q == c.rank ? c.src + at : come;
     ends.to[q] = c.dst + at;
   }
-  u64 v = 0;
-#pragma unroll 1
-  for (; WHOLE && v + STEP <= n; v += STEP) reduceStep<false, WHOLE, WHOLE>(c, ends, v + lane, n, scalars);
-#pragma unroll 1
-  for (; v < n; v += STEP) reduceStep<false, WHOLE, false>(c, ends, v + lane, n, scalars);
+  reduceVectors<false, WHOLE>(c, ends, n, scalars);
 }
 
 // sendTiles sends all tiles of warp i, and adds the last of those that come for it.
 template <bool WHOLE>
 __device__ __forceinline__ void sendTiles(const Call &c, const Duct &d, u64 e, u64 i, Watch &w) {
   if (d.at(i, 0) >= d.end) return;
-  const u64 lane = 16 * (threadIdx.x & 31);
   u64 k = 0, t = 0, scalars[RANKS];
 #pragma unroll 1
   for (;; t++) {
     if (t >= d.slots && !since(d.done + 64 * i, d.done + 64 * i, e, t + 1 - d.slots, w)) return;
-    const u64 to = d.outbox + d.slot(i, k), from = c.src + d.at(i, t), n = clamp((s64)(d.end - d.at(i, t)), d.tile);
-    u64 v = 0;
-#pragma unroll 1
-    for (; WHOLE && v + STEP <= n; v += STEP) copyStep<WHOLE, WHOLE>(to, from, v + lane, n);
-#pragma unroll 1
-    for (; v < n; v += STEP) copyStep<WHOLE, false>(to, from, v + lane, n);
+    copyVectors<WHOLE>(d.outbox + d.slot(i, k), c.src + d.at(i, t), clamp((s64)(d.end - d.at(i, t)), d.tile));
     __syncwarp();
-    if (lane == 0) {
+    if ((threadIdx.x & 31) == 0) {
       fence();
       storeWord(d.sentThere + 64 * i, counted(e, t + 1));
       storeWord(d.read + 64 * i, counted(e, t + 1));
@@ -130,25 +116,12 @@ template <bool WHOLE>
 __device__ __forceinline__ void byHost(const Call &c, u64 e, Watch &w) {
   const u32 warp = threadIdx.x >> 5, block = blockIdx.x;
   const Duct d = ductOf(c, e);
+  count(c, e);
+  sendScalar(c, e);
   if (block < HOST_SENDERS) {
     sendTiles<WHOLE>(c, d, e, warp * HOST_SENDERS + block, w);
   } else {
     addTiles<WHOLE>(c, d, e, warp * HOST_ADDERS + block - HOST_SENDERS, HOST_ADDERS * (blockDim.x >> 5), w);
   }
-}
-
-template <bool WHOLE>
-__device__ __forceinline__ void divided(const Call &c, u64 e, Watch &w) {
-  if (blockIdx.x < HOST_SENDERS + HOST_ADDERS) {
-    sendScalar(c, e);
-    byHost<WHOLE>(c, e, w);
-    return;
-  }
-  Call links = c;
-  links.bytes = overLinks(c);
-  links.dstStride = c.srcStride;
-  links.block -= HOST_SENDERS + HOST_ADDERS;
-  links.blocks -= HOST_SENDERS + HOST_ADDERS;
-  tiles<true, WHOLE>(links, e, w);
 }
 #endif

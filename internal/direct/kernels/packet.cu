@@ -101,9 +101,9 @@ __device__ __forceinline__ u32 slotOf(u32 q, u32 p) { return q > p ? q - 1 : q; 
 struct Span {
   u64 at, stride, units, padded;
 
-  __device__ __forceinline__ explicit Span(u64 n) {
-    at = (u64)blockIdx.x * blockDim.x + threadIdx.x;
-    stride = (u64)gridDim.x * blockDim.x;
+  __device__ __forceinline__ Span(const Call &c, u64 n) {
+    at = (u64)c.block * blockDim.x + threadIdx.x;
+    stride = (u64)c.blocks * blockDim.x;
     units = n;
     padded = (n + 31) & ~31ull; // lanes of a warp go together
   }
@@ -188,12 +188,13 @@ template <bool WHOLE>
 __device__ __forceinline__ void once(const Call &c, u64 e, Watch &w) {
   const u64 scratch = c.area + (e & 1) * c.half, from = c.of(c.rank) + scratch;
   const bool sends = c.sends(c.rank), takes = c.receives(c.rank);
-  const Span s(UNITS(c.bytes));
+  const Span s(c, UNITS(c.bytes));
   const u64 jump = BATCH * s.stride;
   u64 scalars[RANKS];
   if (c.flags & FLAG_GREET) greet(c, e);
   if (sends) sendScalar(c, e);
   if (sends && s.at < s.padded) sendBatch<WHOLE>(c, s, s.at, scratch, e);
+  count(c, e);
   if (takes && s.at < s.padded) takeScalars(c, e, w, scalars);
   for (u64 at = s.at; at < s.padded; at += jump) {
     if (sends && at + jump < s.padded) sendBatch<WHOLE>(c, s, at + jump, scratch, e); // on its way while this one is taken

@@ -76,11 +76,12 @@ __device__ __forceinline__ void twice(const Call &c, u64 e, Watch &w) {
   l.per = (l.lines + RANKS - 1) / RANKS;
   const u64 first = c.area + (e & 1) * c.half, second = first + (RANKS - 1) * c.slot;
   const u64 own = c.of(c.rank);
-  const Span s(8 * l.per);
+  const Span s(c, 8 * l.per);
   u64 scalars[RANKS];
   sendScalar(c, e);
+  if (s.at < s.padded) scatterUnit<WHOLE>(c, l, s.at, first, e);
+  count(c, e);
   if (s.at >= s.padded) return;
-  scatterUnit<WHOLE>(c, l, s.at, first, e);
   takeScalars(c, e, w, scalars);
   if (s.at + s.stride < s.padded) scatterUnit<WHOLE>(c, l, s.at + s.stride, first, e);
   reduceUnit<WHOLE>(c, l, s.at, own + first, second, e, w, scalars);

@@ -89,20 +89,26 @@ __device__ __forceinline__ void copyStep(u64 to, u64 from, u64 v, u64 n) {
     if (FULL || VECTOR(k, v) < n) write16(to + VECTOR(k, v), x[k]);
 }
 
+// copyVectors stores the n bytes at from to to, by one warp.
+template <bool WHOLE>
+__device__ __forceinline__ void copyVectors(u64 to, u64 from, u64 n) {
+  const u64 lane = 16 * (threadIdx.x & 31);
+  u64 v = 0;
+#pragma unroll 1
+  for (; WHOLE && v + STEP <= n; v += STEP) copyStep<WHOLE, WHOLE>(to, from, v + lane, n);
+#pragma unroll 1
+  for (; v < n; v += STEP) copyStep<WHOLE, false>(to, from, v + lane, n);
+}
+
 // scatterTile stores tile t of every other rank's slice to it.
 template <bool ALL, bool WHOLE>
 __device__ __forceinline__ void scatterTile(const Call &c, const Pipe &p, u64 t) {
-  const u64 at = p.at(t), lane = 16 * p.lane;
+  const u64 at = p.at(t);
 #pragma unroll 1
   for (u32 i = 0; i + 1 < RANKS; i++) {
     const u32 j = peer(c, p, i);
     const u64 from = c.src + j * c.srcStride + at, to = c.of(j) + p.slot(c.rank, j, t);
-    const u64 n = clamp((s64)(sliceOf<ALL>(c, j) - at), p.tile);
-    u64 v = 0;
-#pragma unroll 1
-    for (; WHOLE && v + STEP <= n; v += STEP) copyStep<WHOLE, WHOLE>(to, from, v + lane, n);
-#pragma unroll 1
-    for (; v < n; v += STEP) copyStep<WHOLE, false>(to, from, v + lane, n);
+    copyVectors<WHOLE>(to, from, clamp((s64)(sliceOf<ALL>(c, j) - at), p.tile));
   }
 }
 
@@ -143,22 +149,29 @@ __device__ __forceinline__ void reduceStep(const Call &c, const Ends &ends, u64 
   }
 }
 
+// reduceVectors reduces n bytes, by one warp.
+template <bool ALL, bool WHOLE>
+__device__ __forceinline__ void reduceVectors(const Call &c, const Ends &ends, u64 n, const u64 *scalars) {
+  const u64 lane = 16 * (threadIdx.x & 31);
+  u64 v = 0;
+#pragma unroll 1
+  for (; WHOLE && v + STEP <= n; v += STEP) reduceStep<ALL, WHOLE, WHOLE>(c, ends, v + lane, n, scalars);
+#pragma unroll 1
+  for (; v < n; v += STEP) reduceStep<ALL, WHOLE, false>(c, ends, v + lane, n, scalars);
+}
+
 // reduceTile reduces tile t of this rank's slice and stores the sum here, and to all if ALL. dst is where slices of the
 // destinations begin, in the order of Ends.
 template <bool ALL, bool WHOLE>
 __device__ __forceinline__ void reduceTile(const Call &c, const Pipe &p, const u64 *dst, u64 t, const u64 *scalars) {
-  const u64 at = p.at(t), lane = 16 * p.lane, n = clamp((s64)(sliceOf<ALL>(c, c.rank) - at), p.tile);
+  const u64 at = p.at(t);
   Ends ends;
 #pragma unroll
   for (int q = 0; q < RANKS; q++) {
     ends.from[q] = q == c.rank ? c.src + c.rank * c.srcStride + at : p.own + p.slot(q, c.rank, t);
     ends.to[q] = dst[q] + at;
   }
-  u64 v = 0;
-#pragma unroll 1
-  for (; WHOLE && v + STEP <= n; v += STEP) reduceStep<ALL, WHOLE, WHOLE>(c, ends, v + lane, n, scalars);
-#pragma unroll 1
-  for (; v < n; v += STEP) reduceStep<ALL, WHOLE, false>(c, ends, v + lane, n, scalars);
+  reduceVectors<ALL, WHOLE>(c, ends, clamp((s64)(sliceOf<ALL>(c, c.rank) - at), p.tile), scalars);
 }
 
 // destinations is where this rank's slice lies on all ranks, in the order of Ends: at one place of a slab on each.
@@ -188,6 +201,7 @@ __device__ __forceinline__ void tiles(const Call &c, u64 e, Watch &w) {
   const u64 slice = ALL ? c.srcStride : c.bytes, round = p.tile * p.warps;
   p.count = (slice + round - 1) / round;
   u64 scalars[RANKS], dst[RANKS];
+  count(c, e);
   sendScalar(c, e);
   if (p.warp >= p.warps || p.count == 0) return;
   scatterTile<ALL, WHOLE>(c, p, 0);
