@@ -11,7 +11,7 @@ import (
 )
 
 // arguments is how many a kernel takes: PARAMETERS in kernels/common.cu.
-const arguments = 28
+const arguments = 24
 
 // Engine is one way of doing operations by our own kernels. Names tells which there are.
 type Engine struct {
@@ -260,20 +260,20 @@ func (s *state) words(l *call, q *piece, off uint64, p part, shape Shape) (w [ar
 	if q.stride != 0 {
 		srcStride, dstStride = q.stride, q.stride
 	}
-	bytes, slice, slot := q.bytes, q.bytes, q.slot
+	bytes, slice, slot, srcPlace := q.bytes, q.bytes, q.slot, l.srcPlace
 	if l.prog == tileAll || l.prog == tileHost {
 		slice = q.stride
 	}
 	if l.split != (split{}) {
 		bytes, slot = l.span.block, pieceOf(twiceLine, &l.span, s.n, l.split.lines).slot
+		srcPlace, dstStride = l.split.words()
 		shape.Blocks -= l.split.lineBlocks + hostBlocks
 	}
-	lines, host := l.split.words()
 	copy(w[MaxRanks:], []uint64{
 		uint64(s.local), uint64(s.stopAt),
-		shifted(uint64(l.src), off), shifted(uint64(l.dst), off), shifted(l.srcPlace, off), shifted(l.dstPlace, off),
+		shifted(uint64(l.src), off), shifted(uint64(l.dst), off), shifted(srcPlace, off), shifted(l.dstPlace, off),
 		bytes, srcStride, dstStride, slot, p.at, p.half, l.scalar, uint64(l.scalarAt), l.span.who(s.p.Rank),
-		tilingOf(shape, s.n, slice, p.half), lines, s.board.lines.at, s.board.lines.half, host,
+		tilingOf(shape, s.n, slice, p.half),
 	})
 	return w
 }

@@ -43,7 +43,7 @@ type split struct {
 	hostTile           uint64 // bytes of a tile of the host's
 }
 
-// words is the split as kernels get it.
+// words is the split as kernels get it, in the place of srcPlace and dstStride.
 func (s *split) words() (lines, host uint64) {
 	return s.lines | uint64(s.lineBlocks)<<partShift, s.host | s.hostTile<<partShift
 }
@@ -74,8 +74,8 @@ type hostRoom struct {
 // devices can address. Without it all goes over the links.
 //
 // Collective: both ranks. Errors: on both alike, those of p.
-func (h *hostRoom) open(p *gpu.Party, local uintptr) error {
-	missing := h.take(p, local)
+func (h *hostRoom) open(p *gpu.Party, local uintptr, lines part) error {
+	missing := h.take(p, local, lines)
 	lacks := []byte{0}
 	if missing != nil {
 		lacks[0] = 1
@@ -87,8 +87,8 @@ func (h *hostRoom) open(p *gpu.Party, local uintptr) error {
 	return nil
 }
 
-// take makes this rank's end of the room, and tells the kernels where it is.
-func (h *hostRoom) take(p *gpu.Party, local uintptr) error {
+// take makes this rank's end of the room, and tells the kernels where it is, and where lines are in the boards.
+func (h *hostRoom) take(p *gpu.Party, local uintptr, lines part) error {
 	heap, err := p.Control.Heap(hostBytes + symmetric.MaxAlignment)
 	if err != nil {
 		return err
@@ -102,7 +102,7 @@ func (h *hostRoom) take(p *gpu.Party, local uintptr) error {
 	if err != nil {
 		return err
 	}
-	var at [2]uint64
+	at := [4]uint64{2: lines.at, 3: lines.half}
 	for i, b := range [...]unsafe.Pointer{r.Local().Pointer(), peer.Pointer()} {
 		if h.maps[i], err = mapAgain(b, hostBytes); err != nil {
 			return err

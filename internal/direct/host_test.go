@@ -82,7 +82,7 @@ func TestADividedAllreduceIsToldWhole(t *testing.T) {
 	l := call{prog: tileHost, span: span{block: 32 << 20, senders: 3, receivers: 3}, split: splitOf(32<<20, 1<<40, shape)}
 	q := pieceOf(tileHost, &l.span, 2, l.split.tiles)
 	w := s.words(&l, &q, 0, part{half: 32 << 20}, shape)
-	const bytes, srcStride, slot, tiling = MaxRanks + 6, MaxRanks + 7, MaxRanks + 9, MaxRanks + 15
+	const srcPlace, bytes, srcStride, dstStride, slot, tiling = MaxRanks + 4, MaxRanks + 6, MaxRanks + 7, MaxRanks + 8, MaxRanks + 9, arguments - 1
 	if w[bytes] != 32<<20 || w[srcStride] != q.stride || 2*q.stride < l.split.tiles {
 		t.Errorf("%d B, slices of %d", w[bytes], w[srcStride])
 	}
@@ -92,9 +92,8 @@ func TestADividedAllreduceIsToldWhole(t *testing.T) {
 	if warps := w[tiling] >> 32; warps > uint64(64-hostBlocks-l.split.lineBlocks)*8 {
 		t.Errorf("%d warps have tiles, more than their blocks have", warps)
 	}
-	lines, host := l.split.words()
-	if got := w[MaxRanks+16:]; got[0] != lines || got[1] != s.board.lines.at || got[2] != s.board.lines.half || got[3] != host {
-		t.Errorf("the parts are told as %#x", got)
+	if lines, host := l.split.words(); w[srcPlace] != lines || w[dstStride] != host {
+		t.Errorf("parts are told as %#x and %#x, want %#x and %#x", w[srcPlace], w[dstStride], lines, host)
 	}
 }
 

@@ -42,7 +42,7 @@ const (
 //	then        tiles, two halves: apart from staging, since nobody waits before storing to them
 //
 // Local memory, of the rank alone, has the counts of epochs, one a block, where the room in the host's memory is, here and for the
-// other rank, how many tiles its sending warps have read, and the table of slabs.
+// other rank, and packets of a line in the boards, how many tiles its sending warps have read, and the table of slabs.
 const (
 	helloAt     = 0
 	scalarsAt   = 1 << 10

@@ -108,7 +108,7 @@ func newState(p *gpu.Party, cfg Config, kernels *shelf) (*state, error) {
 		return nil, errors.Join(err, s.free())
 	}
 	if s.n == 2 && min(s.most, s.cfg.mostBlocks()) >= hostFewest {
-		if err = s.host.open(p, s.local); err != nil {
+		if err = s.host.open(p, s.local, s.board.lines); err != nil {
 			return nil, errors.Join(err, s.free())
 		}
 	}

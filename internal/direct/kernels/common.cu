@@ -1,19 +1,18 @@
 // What all kernels share: their arguments, the number of the operation, waiting, meeting the same block of the other
 // ranks, and memory of any alignment.
 // From the host come RANKS, MAX_BLOCKS, MAX_THREADS, the places in a rank's board (HELLO_AT, SCALARS_AT, CLOSE_AT,
-// OPEN_AT, HOST_DONE_AT) and in its local memory (EPOCHS_AT, HOST_AT, HOST_READ_AT, TABLE_AT), and what host.cu needs: see
-// layout.go, host.go.
+// OPEN_AT, HOST_DONE_AT) and in its local memory (EPOCHS_AT, HOST_AT, HOST_READ_AT, TABLE_AT), and what host.cu and
+// divide.cu need: see layout.go, host.go.
 
 #define ALL_LANES 0xffffffffu
 #define SLAB_SHIFT 48
 
 // Arguments come one by one, so that they stay in constant memory. base is the board of every rank as this rank addresses
 // it; local is this rank's own; who is rank | senders << 8 | receivers << 16 | flags << 24; tiling is the bytes of a tile | warps << 32.
-// The last four are for divide.cu: what of the data goes in other ways than by tiles.
 #define PARAMETERS                                                                                                  \
   u64 base0, u64 base1, u64 base2, u64 base3, u64 base4, u64 base5, u64 base6, u64 base7, u64 local, u64 abortWord, \
       u64 src, u64 dst, u64 srcPlace, u64 dstPlace, u64 bytes, u64 srcStride, u64 dstStride, u64 slot, u64 area,    \
-      u64 half, u64 scalar, u64 scalarAt, u64 who, u64 tiling, u64 lines, u64 linesAt, u64 linesHalf, u64 host
+      u64 half, u64 scalar, u64 scalarAt, u64 who, u64 tiling
 
 #define FLAG_GREET 1 /* the data do not make every rank wait for every other: greetings do */
 #define FLAG_FENCE 2 /* what was written before is visible behind: a barrier */
@@ -21,8 +20,7 @@
 
 struct Call {
   u64 base[8];
-  u64 local, abortWord, src, dst, srcPlace, dstPlace, bytes, srcStride, dstStride, slot, area, half, scalar, scalarAt, tiling, lines, linesAt,
-      linesHalf, host;
+  u64 local, abortWord, src, dst, srcPlace, dstPlace, bytes, srcStride, dstStride, slot, area, half, scalar, scalarAt, tiling;
   u32 rank, senders, receivers, flags;
   u32 block, blocks; // which of the blocks that do the same this is
 
@@ -41,14 +39,9 @@ struct Call {
 #define CALL                                                                                                          \
   {                                                                                                                   \
     {base0, base1, base2, base3, base4, base5, base6, base7}, local, abortWord, src, dst, srcPlace, dstPlace, bytes,  \
-        srcStride, dstStride, slot, area, half, scalar, scalarAt, tiling, lines, linesAt, linesHalf, host,            \
-        (u32)(who & 255), (u32)(who >> 8 & 255), (u32)(who >> 16 & 255), (u32)(who >> 24), blockIdx.x, gridDim.x      \
+        srcStride, dstStride, slot, area, half, scalar, scalarAt, tiling, (u32)(who & 255), (u32)(who >> 8 & 255),    \
+        (u32)(who >> 16 & 255), (u32)(who >> 24), blockIdx.x, gridDim.x                                               \
   }
-
-// What goes in one way is told by its bytes, and by a number above PART_SHIFT: the blocks that do it by lines, or the bytes of a tile that
-// goes by the host.
-__device__ __forceinline__ u64 bytesOf(u64 part) { return part & ((1ull << PART_SHIFT) - 1); }
-__device__ __forceinline__ u64 numberOf(u64 part) { return part >> PART_SHIFT; }
 
 // Watch is a thread's patience. Looking at the host's word crosses the bus, so it is done seldom.
 struct Watch {

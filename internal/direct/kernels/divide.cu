@@ -4,26 +4,27 @@
 #if RED != RED_NONE && RANKS == 2
 template <bool WHOLE>
 __device__ __forceinline__ void divided(const Call &c, u64 e, Watch &w) {
-  const u32 hosts = HOST_SENDERS + HOST_ADDERS, lined = numberOf(c.lines);
+  const u32 hosts = HOST_SENDERS + HOST_ADDERS, lined = numberOf(byLinesOf(c));
   if (blockIdx.x < hosts) {
     byHost<WHOLE>(c, e, w);
     return;
   }
   Call part = c;
   part.block = blockIdx.x - hosts;
-  part.bytes = c.bytes - bytesOf(c.lines) - bytesOf(c.host);
+  part.bytes = c.bytes - bytesOf(byLinesOf(c)) - bytesOf(byHostOf(c));
   if (part.block >= lined) {
     part.block -= lined;
     part.blocks = gridDim.x - hosts - lined;
+    part.dstStride = c.srcStride;
     tiles<true, WHOLE>(part, e, w);
     return;
   }
   part.blocks = lined;
   part.src += part.bytes;
   part.dst += part.bytes;
-  part.bytes = bytesOf(c.lines);
-  part.area = c.linesAt;
-  part.half = c.linesHalf;
+  part.bytes = bytesOf(byLinesOf(c));
+  part.area = read8(c.local + HOST_AT + 16);
+  part.half = read8(c.local + HOST_AT + 24);
   twice<WHOLE>(part, e, w);
 }
 #endif
