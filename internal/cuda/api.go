@@ -79,6 +79,7 @@ type api struct {
 	captureAlter  captureAlter                                                    `dl:"cuStreamUpdateCaptureDependencies_v2,optional,since=12.3"`
 	graphCreate   func(out *uintptr, flags uint32) int32                          `dl:"cuGraphCreate"`
 	graphKernel   graphKernel                                                     `dl:"cuGraphAddKernelNode_v2"`
+	graphSet      func(exec, node uintptr, p *kernelNode) int32                   `dl:"cuGraphExecKernelNodeSetParams_v2"`
 	nodeType      func(node uintptr, kind *int32) int32                           `dl:"cuGraphNodeGetType"`
 	graphNodes    func(graph, nodes uintptr, n *uint64) int32                     `dl:"cuGraphGetNodes"`
 	graphInst     func(out *uintptr, graph uintptr, flags uint64) int32           `dl:"cuGraphInstantiateWithFlags"`

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -89,6 +91,48 @@ func TestWhatIsKeptIsLaunchedAgain(t *testing.T) {
 	must(t, x.Close(), x.Close())
 	if err := x.Launch(s); !errors.Is(err, cuda.ErrClosed) {
 		t.Errorf("launched behind its end: %v", err)
+	}
+}
+
+// What was made before is set to other launches, and launched, behind one that waits, without waiting for it.
+func TestWhatIsKeptIsSetBehindAWait(t *testing.T) {
+	v := cudatest.Devices(t, 1)[0]
+	f := cudatest.Kernel(t, v, kernels, "increment")
+	s := stream(t, v, 0)
+	p, word := alloc(t, v, 8), pinned(t, v, 8)
+	must(t, v.Fill(p, 0, 8))
+	var a cuda.Args
+	set := func(n uint32) {
+		a.Reset()
+		a.Ptr(p)
+		a.U32(n)
+	}
+	const n = 300
+	var all []*cuda.Kept
+	nothing := cudatest.Kernel(t, v, kernels, "nothing")
+	for range n {
+		x, err := nothing.Keep(cuda.Launch{Block: [3]uint32{32}}, nil)
+		must(t, err)
+		all = append(all, x)
+		must(t, x.Launch(s))
+	}
+	must(t, s.Synchronize(), s.Wait64(word.Device(), 1))
+	open := func() { atomic.StoreUint64((*uint64)(word.Pointer()), 1) }
+	patience := time.AfterFunc(20*time.Second, open)
+	for i, x := range all {
+		set(uint32(i + 1))
+		must(t, x.Set(f, cuda.Launch{}, &a), x.Launch(s))
+	}
+	if !patience.Stop() {
+		t.Error("a call has waited for what is queued before it")
+	}
+	open()
+	must(t, s.Synchronize())
+	if got := binary.LittleEndian.Uint64(read(t, v, p, 8)); got != n*(n+1)/2 {
+		t.Errorf("%d, want %d", got, n*(n+1)/2)
+	}
+	for _, x := range all {
+		must(t, x.Close())
 	}
 }
 

@@ -56,7 +56,7 @@ func (f *Function) Launch(s *Stream, l Launch, args *Args) error {
 	}
 	runtime.KeepAlive(block)
 	if err != nil {
-		return fmt.Errorf("kernel %q, grid %v, block %v, %d B of shared memory: %w", f.name, g, b, l.Shared, err)
+		return f.about(l, err)
 	}
 	return nil
 }
@@ -79,22 +79,22 @@ func (e *early) fill(grid, block [3]uintptr, shared uint32, stream uintptr) uint
 
 func narrow(d [3]uintptr) [3]uint32 { return [3]uint32{uint32(d[0]), uint32(d[1]), uint32(d[2])} }
 
-// Keep is the launch, with the arguments that it has now, as a graph of that alone, which can be launched again and again. A driver for
-// CUDA 13.0 takes half the host's time for one that it takes for Launch. Early and Together have no part in it. What is kept runs in
-// the priority of the stream that it is launched on. To make it waits for nothing that runs.
+// Kept is a launch that was made ready for the next time, as a graph of one kernel. It is not safe for concurrent use.
+type Kept struct {
+	graph *Graph
+	node  uintptr // in graph, by which the driver names the kernel in exec
+	exec  *GraphExec
+}
+
+// Keep is the launch, with the arguments that it has now, as what can be launched again and again. A driver for CUDA 13.0 takes half
+// the host's time for one that it takes for Launch. Early and Together have no part in it. What is kept runs in the priority of the
+// stream that it is launched on. To make it may wait for what runs, if the driver needs more memory of the device for it; to Set
+// another launch in its place does not.
 //
 // Owns: the caller closes it. Errors: those of Launch.
-func (f *Function) Keep(l Launch, args *Args) (_ *GraphExec, err error) {
-	if f.m.h.Load() == 0 {
-		return nil, errModuleClosed
-	}
-	var block *argBlock
-	p := kernelNode{function: f.h, grid: narrow(dimensions(l.Grid)), block: narrow(dimensions(l.Block)), shared: l.Shared}
-	if args != nil && args.b != nil {
-		block = args.b
-		p.params = uintptr(unsafe.Pointer(&block.params[0]))
-	}
-	if err := f.takes(block); err != nil {
+func (f *Function) Keep(l Launch, args *Args) (_ *Kept, err error) {
+	p, block, err := f.node(l, args)
+	if err != nil {
 		return nil, err
 	}
 	v := f.m.v
@@ -102,18 +102,66 @@ func (f *Function) Keep(l Launch, args *Args) (_ *GraphExec, err error) {
 		return nil, err
 	}
 	defer v.Leave()
-	g := &Graph{v: v}
-	var graph, node uintptr
+	k := &Kept{graph: &Graph{v: v}}
+	var graph uintptr
 	if err := v.d.check("cuGraphCreate", v.d.api.graphCreate(&graph, 0)); err != nil {
 		return nil, err
 	}
-	g.h.Store(graph)
-	defer func() { err = errors.Join(err, g.Close()) }()
-	if err := v.d.check("cuGraphAddKernelNode_v2", v.d.api.graphKernel(&node, graph, nil, 0, &p)); err != nil {
-		return nil, fmt.Errorf("kernel %q, grid %v, block %v, %d B of shared memory: %w", f.name, p.grid, p.block, l.Shared, err)
-	}
+	k.graph.h.Store(graph)
+	err = v.d.check("cuGraphAddKernelNode_v2", v.d.api.graphKernel(&k.node, graph, nil, 0, &p))
 	runtime.KeepAlive(block)
-	return g.instantiate(0)
+	if err != nil {
+		return nil, errors.Join(f.about(l, err), k.graph.Close())
+	}
+	if k.exec, err = k.graph.instantiate(0); err != nil {
+		return nil, errors.Join(err, k.graph.Close())
+	}
+	return k, nil
+}
+
+// Set makes k be another launch, of a kernel of the same device, from the next Launch on. Those that are queued stay what they are.
+//
+// Errors: those of Function.Launch; k is what it was then.
+func (k *Kept) Set(f *Function, l Launch, args *Args) error {
+	exec := k.exec.h.Load()
+	if exec == 0 {
+		return errGraphClosed
+	}
+	p, block, err := f.node(l, args)
+	if err != nil {
+		return err
+	}
+	v := k.graph.v
+	err = v.inside("cuGraphExecKernelNodeSetParams_v2", func() int32 { return v.d.api.graphSet(exec, k.node, &p) })
+	runtime.KeepAlive(block)
+	if err != nil {
+		return f.about(l, err)
+	}
+	return nil
+}
+
+// Launch queues the launch on s, a stream of its device. It allocates nothing. Errors: *Error, ErrClosed.
+func (k *Kept) Launch(s *Stream) error { return k.exec.Launch(s) }
+
+// Close frees it, once launches that are queued have run. Idempotent. Errors: *Error.
+func (k *Kept) Close() error { return errors.Join(k.exec.Close(), k.graph.Close()) }
+
+// node is the launch as graphs get it. The arguments have to stay until they have it.
+func (f *Function) node(l Launch, args *Args) (p kernelNode, block *argBlock, err error) {
+	if f.m.h.Load() == 0 {
+		return p, nil, errModuleClosed
+	}
+	p = kernelNode{function: f.h, grid: narrow(dimensions(l.Grid)), block: narrow(dimensions(l.Block)), shared: l.Shared}
+	if args != nil && args.b != nil {
+		block = args.b
+		p.params = uintptr(unsafe.Pointer(&block.params[0]))
+	}
+	return p, block, f.takes(block)
+}
+
+// about is an error of a launch, with what was to be launched.
+func (f *Function) about(l Launch, err error) error {
+	return fmt.Errorf("kernel %q, grid %v, block %v, %d B of shared memory: %w", f.name, dimensions(l.Grid), dimensions(l.Block), l.Shared, err)
 }
 
 // dimensions is d with 1 for 0.

@@ -61,11 +61,11 @@ func TestWhatIsKeptIsAGraphOfOneKernel(t *testing.T) {
 	var closed []uintptr
 	code := int32(success)
 	api.graphCreate = func(out *uintptr, flags uint32) int32 { *out = 77; return success }
-	api.graphKernel = func(_ *uintptr, graph uintptr, after *uintptr, n uint64, p *kernelNode) int32 {
+	api.graphKernel = func(out *uintptr, graph uintptr, after *uintptr, n uint64, p *kernelNode) int32 {
 		if graph != 77 || after != nil || n != 0 {
 			t.Errorf("a node of graph %d behind %d others", graph, n)
 		}
-		node = *p
+		*out, node = 79, *p
 		return code
 	}
 	api.graphInst = func(out *uintptr, graph uintptr, flags uint64) int32 {
@@ -75,11 +75,19 @@ func TestWhatIsKeptIsAGraphOfOneKernel(t *testing.T) {
 		*out = 78
 		return success
 	}
+	api.graphSet = func(exec, at uintptr, p *kernelNode) int32 {
+		if exec != 78 || at != 79 {
+			t.Errorf("node %d of %d", at, exec)
+		}
+		node = *p
+		return code
+	}
+	api.execDestroy = func(exec uintptr) int32 { closed = append(closed, exec); return success }
 	api.graphDestroy = func(graph uintptr) int32 { closed = append(closed, graph); return success }
 	var args Args
 	args.U64(1)
 	x, err := f.Keep(Launch{Grid: [3]uint32{4}, Block: [3]uint32{64}, Shared: 5}, &args)
-	if err != nil || x.h.Load() != 78 || !slices.Equal(closed, []uintptr{77}) {
+	if err != nil || x.exec.h.Load() != 78 || len(closed) > 0 {
 		t.Fatalf("%v, graph %v closed", err, closed)
 	}
 	if want := (kernelNode{function: 9, grid: [3]uint32{4, 1, 1}, block: [3]uint32{64, 1, 1}, shared: 5, params: uintptr(unsafe.Pointer(&args.b.params[0]))}); node != want {
@@ -88,7 +96,24 @@ func TestWhatIsKeptIsAGraphOfOneKernel(t *testing.T) {
 	if _, err := f.Keep(Launch{}, nil); !errors.Is(err, ErrInvalid) {
 		t.Errorf("without its argument: %v", err)
 	}
-	code, closed = codeInvalidValue, nil
+	another := func() error { return x.Set(f, Launch{Grid: [3]uint32{8}}, &args) }
+	if err := another(); err != nil || node.grid != [3]uint32{8, 1, 1} || node.block != [3]uint32{1, 1, 1} || node.function != 9 {
+		t.Errorf("%v, another launch in its place is %+v", err, node)
+	}
+	if err := x.Set(f, Launch{}, nil); !errors.Is(err, ErrInvalid) {
+		t.Errorf("another without its argument: %v", err)
+	}
+	code = codeInvalidValue
+	if err := another(); err == nil || !strings.Contains(err.Error(), `kernel "f"`) {
+		t.Errorf("another that the driver refuses: %v", err)
+	}
+	if err := errors.Join(x.Close(), x.Close()); err != nil || !slices.Equal(closed, []uintptr{78, 77}) {
+		t.Errorf("%v, %v closed", err, closed)
+	}
+	if err := another(); !errors.Is(err, ErrClosed) {
+		t.Errorf("another in what is closed: %v", err)
+	}
+	closed = nil
 	if x, err := f.Keep(Launch{}, &args); x != nil || err == nil || !strings.Contains(err.Error(), `kernel "f"`) || !slices.Equal(closed, []uintptr{77}) {
 		t.Errorf("what the driver refuses: %v, graph %v closed", err, closed)
 	}

@@ -81,7 +81,7 @@ func (e *Engine) Native(kind dist.Kind) bool {
 }
 
 // Forget implements gpu.Keeper.
-func (e *Engine) Forget() error { return e.s.kept.close() }
+func (e *Engine) Forget() { e.s.kept.forget() }
 
 // Can implements gpu.Engine. All collective operations can be done, of all types and reductions; messages cannot.
 func (e *Engine) Can(op *dist.Op) error {

@@ -15,7 +15,7 @@ import (
 const (
 	hostShare = 16       // one byte of so many
 	lineShare = 16       // one of those that are left
-	leastHost = 16 << 20 // bytes of an allreduce; less is over before what goes by the host
+	leastHost = 24 << 20 // bytes of an allreduce; less is over before what goes by the host
 
 	mostHost = 1 << 32 // and of one launch: see maxPiece
 

@@ -10,40 +10,75 @@ import (
 // ones were not measured.
 const keptSince = 13000
 
-// keptPlaces is how many launches a group keeps at most, and keptTries in how many places one looks for its own. None is given up for
-// another one, since to free it might wait for what runs: Forget frees all, when nothing is queued.
+// keptPlaces is how many launches a group keeps at most, and keptTries in how many places one looks for its own. One that has not come for
+// keptAge launches of the group gives up its place to another one.
 const (
 	keptPlaces = 512
 	keptTries  = 16
+	keptAge    = 8 * keptPlaces
 )
 
 // kept is the launches of a group that came again: a program that repeats its steps repeats their operations, in the same buffers. One that
-// finds no place is launched as before.
+// finds no place is launched as before. What launches are kept in is made with the group, since to make it may wait for what runs, which may
+// wait for a peer, and that for this rank.
 type kept struct {
 	places [keptPlaces]keptLaunch
+	clock  uint64 // launches
 }
 
 type keptLaunch struct {
-	digest uint64 // of words and shape
-	kernel *cuda.Function
+	digest uint64         // of words and shape
+	kernel *cuda.Function // nil in a place that no launch has
 	words  [arguments]uint64
 	shape  cuda.Launch
-	exec   *cuda.GraphExec // nil as long as the launch came once
-	never  bool            // the driver could not keep it
+	used   uint64     // the clock when it came last
+	exec   *cuda.Kept // nil where the driver lacked memory: nothing is kept there
+	set    bool       // exec is this launch, since it came again
+	never  bool       // the driver could not keep it
+}
+
+// open makes what launches are kept in, of f, one of the kernels of v, and launches each once, without work, so that the driver has all that
+// it needs for them. Where it lacks memory there are fewer.
+//
+// Errors: the driver's, where the device is lost.
+func (k *kept) open(v *cuda.Device, f *cuda.Function) error {
+	return idly(v, func(s *cuda.Stream, nothing *cuda.Args) error {
+		for i := range k.places {
+			x, err := f.Keep(cuda.Launch{}, nothing)
+			if err == nil {
+				k.places[i].exec = x
+				err = x.Launch(s)
+			}
+			if harmless(err) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// harmless reports whether err is one of the driver's that leaves the device usable.
+func harmless(err error) bool {
+	var e *cuda.Error
+	return errors.As(err, &e) && !e.Fatal()
 }
 
 // launch launches what is kept of a launch, from the second time on that it comes, and reports whether it did. args are the words. What
-// cannot be kept, for want of memory, is never tried again.
+// cannot be kept is not tried again.
 //
 // Errors: the driver's, where the device is lost.
 func (k *kept) launch(f *cuda.Function, words *[arguments]uint64, shape cuda.Launch, args *cuda.Args, s *cuda.Stream) (bool, error) {
 	at := k.find(f, words, shape)
-	if at == nil || at.never {
+	if at == nil || at.never || at.exec == nil {
 		return false, nil
 	}
 	var err error
-	if at.exec == nil {
-		at.exec, err = f.Keep(shape, args)
+	if !at.set {
+		err = at.exec.Set(f, shape, args)
+		at.set = err == nil
 	}
 	if err == nil {
 		err = at.exec.Launch(s)
@@ -52,8 +87,7 @@ func (k *kept) launch(f *cuda.Function, words *[arguments]uint64, shape cuda.Lau
 		return true, nil
 	}
 	at.never = true
-	var e *cuda.Error
-	if errors.As(err, &e) && !e.Fatal() {
+	if harmless(err) {
 		return false, nil
 	}
 	return false, err
@@ -61,19 +95,24 @@ func (k *kept) launch(f *cuda.Function, words *[arguments]uint64, shape cuda.Lau
 
 // find is the place of a launch that has come before; nil the first time, when it is noted, if there is a place.
 func (k *kept) find(f *cuda.Function, words *[arguments]uint64, shape cuda.Launch) *keptLaunch {
+	k.clock++
 	d := digest(words, shape)
 	var free *keptLaunch
 	for i := range uint64(keptTries) {
 		at := &k.places[(d>>32+i*(d>>48|1))%keptPlaces] // double hashing
 		if at.digest == d && at.kernel == f && at.shape == shape && at.words == *words {
+			at.used = k.clock
 			return at
 		}
-		if at.exec == nil && (free == nil || free.kernel != nil && at.kernel == nil) { // one that nobody has noted before one that came once
+		if at.set && k.clock-at.used <= keptAge {
+			continue
+		}
+		if free == nil || at.used < free.used { // the oldest, and before all a place that no launch has
 			free = at
 		}
 	}
 	if free != nil {
-		*free = keptLaunch{digest: d, kernel: f, words: *words, shape: shape}
+		*free = keptLaunch{digest: d, kernel: f, words: *words, shape: shape, used: k.clock, exec: free.exec}
 	}
 	return nil
 }
@@ -88,7 +127,14 @@ func digest(words *[arguments]uint64, shape cuda.Launch) uint64 {
 	return h
 }
 
-// close frees what is kept.
+// forget gives up all launches.
+func (k *kept) forget() {
+	for i := range k.places {
+		k.places[i] = keptLaunch{exec: k.places[i].exec}
+	}
+}
+
+// close frees all.
 func (k *kept) close() error {
 	var errs []error
 	for i := range k.places {

@@ -36,7 +36,7 @@ func (k *kept) place(f *cuda.Function, words *[arguments]uint64, shape cuda.Laun
 	return nil
 }
 
-// Without a device nothing can be kept: what came once is noted, and the test gives it what it would be kept as.
+// Without a device nothing can be kept: what came again is only marked.
 func TestALaunchIsKeptWhenItComesAgain(t *testing.T) {
 	var k kept
 	f, other := &cuda.Function{}, &cuda.Function{}
@@ -54,7 +54,7 @@ func TestALaunchIsKeptWhenItComesAgain(t *testing.T) {
 	}
 	for i, l := range launches {
 		at := k.place(l.f, l.words, l.shape)
-		at.exec = new(cuda.GraphExec)
+		at.set = true
 		for range 2 {
 			if got := k.find(l.f, l.words, l.shape); got != at {
 				t.Errorf("launch %d is not found: %+v", i, got)
@@ -66,34 +66,36 @@ func TestALaunchIsKeptWhenItComesAgain(t *testing.T) {
 	}
 }
 
-// Launches differ in where their buffers lie and how long they are, as those of buckets do.
+// bucket is launch i of a program: they differ in where their buffers lie and how long they are, as those of buckets do.
+func bucket(i uint64) *[arguments]uint64 {
+	w := someWords
+	w[MaxRanks+2], w[MaxRanks+3], w[MaxRanks+6] = 3<<40+i<<20, 3<<40+i<<20, 1<<20-i*128
+	return &w
+}
+
+// has has launch i come, and reports whether it is kept from the second time on.
+func (k *kept) has(f *cuda.Function, i uint64) bool {
+	at := k.find(f, bucket(i), someShape)
+	if at == nil {
+		at = k.place(f, bucket(i), someShape)
+	}
+	if at != nil {
+		at.set = true
+	}
+	return at != nil
+}
+
 func TestLaunchesFindPlacesUntilMostAreTaken(t *testing.T) {
 	var k kept
 	f := &cuda.Function{}
-	words := func(i uint64) *[arguments]uint64 {
-		w := someWords
-		w[MaxRanks+2], w[MaxRanks+3], w[MaxRanks+6] = 3<<40+i<<20, 3<<40+i<<20, 1<<20-i*128
-		return &w
-	}
-	has := func(i uint64) bool {
-		at := k.find(f, words(i), someShape)
-		if at == nil {
-			at = k.place(f, words(i), someShape)
-		}
-		if at != nil {
-			at.exec = new(cuda.GraphExec)
-			return true
-		}
-		return false
-	}
 	for i := range uint64(keptPlaces / 2) {
-		if !has(i) {
+		if !k.has(f, i) {
 			t.Errorf("launch %d finds no place", i)
 		}
 	}
 	kept := keptPlaces / 2
 	for i := uint64(keptPlaces / 2); i < 4*keptPlaces; i++ {
-		if has(i) {
+		if k.has(f, i) {
 			kept++
 		}
 	}
@@ -101,12 +103,39 @@ func TestLaunchesFindPlacesUntilMostAreTaken(t *testing.T) {
 		t.Errorf("%d of %d launches are kept, and there are %d places", kept, 4*keptPlaces, keptPlaces)
 	}
 	for i := range uint64(keptPlaces / 2) {
-		if !has(i) {
+		if k.find(f, bucket(i), someShape) == nil {
 			t.Errorf("launch %d was given up for another one", i)
 		}
 	}
 	if got := testing.AllocsPerRun(100, func() { k.find(f, &someWords, someShape) }); got != 0 {
 		t.Errorf("%v allocations where there is no place", got)
+	}
+}
+
+func TestALaunchThatComesNoMoreGivesUpItsPlace(t *testing.T) {
+	var k kept
+	f := &cuda.Function{}
+	for i := range uint64(8 * keptPlaces) {
+		k.has(f, i)
+	}
+	const fresh = 1 << 30
+	for range keptAge {
+		k.find(f, bucket(fresh), someShape)
+	}
+	for i := range uint64(keptPlaces / 2) {
+		if !k.has(f, fresh+1+i) {
+			t.Errorf("launch %d finds no place, though all are old", i)
+		}
+	}
+	at := &k.places[3]
+	at.exec, at.set = new(cuda.Kept), true
+	before := at.words
+	k.clock += 2 * keptAge
+	for i := uint64(0); at.words == before && i < 64*keptPlaces; i++ {
+		k.find(f, bucket(2*fresh+i), someShape)
+	}
+	if at.words == before || at.exec == nil || at.set {
+		t.Errorf("a place that another launch has taken: %+v", at)
 	}
 }
 
@@ -118,7 +147,22 @@ func TestWhatCouldNotBeKeptIsNotTriedAgain(t *testing.T) {
 		if done, err := k.launch(f, &someWords, someShape, nil, nil); done || err != nil {
 			t.Fatalf("launch %d: %v, %v", i, done, err)
 		}
-		k.place(f, &someWords, someShape).never = true
+		at := k.place(f, &someWords, someShape)
+		at.never, at.exec = true, new(cuda.Kept)
+	}
+	at := k.place(f, &someWords, someShape)
+	if k.forget(); at.exec == nil || at.never || k.place(f, &someWords, someShape) != nil {
+		t.Errorf("forgotten: %+v", at)
+	}
+}
+
+func TestWithoutMemoryNothingIsKept(t *testing.T) {
+	var k kept
+	f := &cuda.Function{}
+	for i := range 3 {
+		if done, err := k.launch(f, &someWords, someShape, nil, nil); done || err != nil {
+			t.Fatalf("launch %d: %v, %v", i, done, err)
+		}
 	}
 	if err := k.close(); err != nil || k.place(f, &someWords, someShape) != nil {
 		t.Errorf("what was closed is still there, %v", err)
@@ -205,7 +249,7 @@ func again(r *rank) error {
 	found := 0
 	s := r.engines[short].(*Engine).s
 	for i := range s.kept.places {
-		if s.kept.places[i].exec != nil {
+		if s.kept.places[i].set {
 			found++
 		}
 	}

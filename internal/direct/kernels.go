@@ -149,30 +149,45 @@ func (k *kernels) loadUnit(i int, u unit, image []byte) (err error) {
 
 // launchAll launches every kernel once, without work. Where one needs more local memory for its threads than any before, the
 // driver waits for the device to make room for it, at its first launch.
-func (k *kernels) launchAll() (err error) {
-	s, err := k.device.NewStream(0)
+func (k *kernels) launchAll() error {
+	return idly(k.device, func(s *cuda.Stream, nothing *cuda.Args) error {
+		for _, f := range k.entries {
+			if f == nil {
+				continue
+			}
+			if err := f.Launch(s, cuda.Launch{Block: [3]uint32{MaxThreads}}, nothing); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// any is one of the kernels.
+func (k *kernels) any() *cuda.Function {
+	return k.entries[slices.IndexFunc(k.entries[:], func(f *cuda.Function) bool { return f != nil })]
+}
+
+// idly runs do with a stream of v, and arguments with which a kernel does nothing, and waits for what it queues.
+func idly(v *cuda.Device, do func(s *cuda.Stream, nothing *cuda.Args) error) (err error) {
+	s, err := v.NewStream(0)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	args, err := cuda.NewArgs(arguments)
+	nothing, err := cuda.NewArgs(arguments)
 	if err != nil {
 		return err
 	}
 	for range arguments {
-		args.U64(0)
+		nothing.U64(0)
 	}
-	if err := k.device.Enter(); err != nil {
+	if err := v.Enter(); err != nil {
 		return err
 	}
-	defer k.device.Leave()
-	for _, f := range k.entries {
-		if f == nil {
-			continue
-		}
-		if err := f.Launch(s, cuda.Launch{Block: [3]uint32{MaxThreads}}, args); err != nil {
-			return err
-		}
+	defer v.Leave()
+	if err := do(s, nothing); err != nil {
+		return err
 	}
 	return s.Synchronize()
 }

@@ -167,6 +167,11 @@ func (s *state) prepare() error {
 		return err
 	}
 	s.stopAt = s.stop.Device()
+	if s.keeps {
+		if err = s.kept.open(v, s.kernels.any()); err != nil {
+			return err
+		}
+	}
 	if s.n == 1 {
 		return nil
 	}

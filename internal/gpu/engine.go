@@ -62,8 +62,8 @@ type Native interface {
 
 // Keeper is an Engine that keeps something for operations that come again, for each of them.
 type Keeper interface {
-	// Forget gives it up. Nothing of the engine's group is queued, and the device's context need not be current.
-	Forget() error
+	// Forget gives it up.
+	Forget()
 }
 
 // LeastAside is the bytes of a vector, as Size counts, from which on engines are worth while that are Aside: below, an operation takes much
