@@ -267,7 +267,7 @@ func (s *state) words(l *call, q *piece, off uint64, p part, shape Shape) (w [ar
 	if l.split != (split{}) {
 		bytes, slot = l.span.block, pieceOf(twiceLine, &l.span, s.n, l.split.lines).slot
 		srcPlace, dstStride = l.split.words()
-		shape.Blocks -= l.split.lineBlocks + hostBlocks
+		shape.Blocks -= lineBlocks + hostBlocks
 	}
 	copy(w[MaxRanks:], []uint64{
 		uint64(s.local), uint64(s.stopAt),

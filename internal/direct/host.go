@@ -22,8 +22,8 @@ const (
 	hostSenders = 4 // blocks
 	hostAdders  = 5
 	hostBlocks  = hostSenders + hostAdders
-	hostFewest  = 4 * hostBlocks // blocks of a launch: most are for the links
-	lineBlocks  = 8              // one of so many is for lines
+	hostFewest  = 4 * hostBlocks // blocks of a launch: most are for tiles
+	lineBlocks  = 12
 
 	leastHostTile = 4 << 10
 	mostHostTile  = 16 << 10
@@ -39,25 +39,23 @@ const (
 // split is how an allreduce is divided: what goes by tiles comes first, then what goes by lines. The zero split is none.
 type split struct {
 	tiles, lines, host uint64 // bytes; tiles and lines are whole lines of memory
-	lineBlocks         int    // that do lines
 	hostTile           uint64 // bytes of a tile of the host's
 }
 
 // words is the split as kernels get it, in the place of srcPlace and dstStride.
 func (s *split) words() (lines, host uint64) {
-	return s.lines | uint64(s.lineBlocks)<<partShift, s.host | s.hostTile<<partShift
+	return s.lines | lineBlocks<<partShift, s.host | s.hostTile<<partShift
 }
 
-// splitOf is the split of so many bytes for a launch, of which no more than mostLines may go by lines. Each warp that sends by the host has
-// four tiles or more, as far as these are not too small.
-func splitOf(bytes, mostLines uint64, shape Shape) split {
+// splitOf is the split of so many bytes for blocks of so many threads; no more than mostLines may go by lines. Each warp that sends by the
+// host has four tiles or more, as far as these are not too small.
+func splitOf(bytes, mostLines uint64, threads int) split {
 	links := align(bytes-bytes/hostShare, lineBytes)
 	lines := min(links/lineShare, mostLines) &^ (lineBytes - 1)
-	warps := uint64(hostSenders * shape.Threads / 32)
+	warps := uint64(hostSenders * threads / 32)
 	return split{
 		tiles: links - lines, lines: lines, host: bytes - links,
-		lineBlocks: shape.Blocks / lineBlocks,
-		hostTile:   min(max(align((bytes-links)/(4*warps), leastTile), leastHostTile), mostHostTile),
+		hostTile: min(max(align((bytes-links)/(4*warps), leastTile), leastHostTile), mostHostTile),
 	}
 }
 
@@ -142,5 +140,5 @@ func (s *state) divide(l *call, shape Shape) {
 		return
 	}
 	l.prog = tileHost
-	l.split = splitOf(l.span.block, maxPiece(twiceLine, &l.span, s.n, s.board.lines, false), shape)
+	l.split = splitOf(l.span.block, maxPiece(twiceLine, &l.span, s.n, s.board.lines, false), shape.Threads)
 }

@@ -13,14 +13,13 @@ func TestSplitsCoverAnAllreduceAndFitTheRoom(t *testing.T) {
 	const mostLines = 1 << 20
 	for _, threads := range []int{32, 96, 256, MaxThreads} {
 		for _, bytes := range []uint64{leastHost, leastHost + 1, leastHost + 127, 30_000_003, 64 << 20, 1<<30 + 8, mostHost} {
-			shape := Shape{Blocks: 64, Threads: threads}
-			s := splitOf(bytes, mostLines, shape)
+			s := splitOf(bytes, mostLines, threads)
 			links := s.tiles + s.lines
 			if s.tiles%lineBytes != 0 || s.lines%lineBytes != 0 || links+s.host != bytes || s.host > bytes/hostShare || s.host+lineBytes < bytes/hostShare {
 				t.Errorf("%d B: %d go by tiles, %d by lines, %d by the host", bytes, s.tiles, s.lines, s.host)
 			}
-			if s.lines > mostLines || s.lines > links/lineShare || s.lines+lineBytes < min(mostLines, links/lineShare) || s.lineBlocks < 1 {
-				t.Errorf("%d B: %d of %d go by lines, by %d blocks", bytes, s.lines, links, s.lineBlocks)
+			if s.lines > mostLines || s.lines > links/lineShare || s.lines+lineBytes < min(mostLines, links/lineShare) {
+				t.Errorf("%d B: %d of %d go by lines", bytes, s.lines, links)
 			}
 			warps := uint64(hostSenders * threads / 32)
 			if s.hostTile%leastTile != 0 || s.hostTile < leastHostTile || s.hostTile > mostHostTile || hostHalf/(s.hostTile*warps) < 2 {
@@ -30,13 +29,13 @@ func TestSplitsCoverAnAllreduceAndFitTheRoom(t *testing.T) {
 				t.Errorf("%d B, blocks of %d threads: too many tiles to count", bytes, threads)
 			}
 			lines, host := s.words()
-			if lines != s.lines+uint64(s.lineBlocks)<<partShift || host != s.host+s.hostTile<<partShift {
+			if lines != s.lines+lineBlocks<<partShift || host != s.host+s.hostTile<<partShift {
 				t.Errorf("%d B: kernels get %#x and %#x", bytes, lines, host)
 			}
 		}
 	}
-	if hostFewest <= hostBlocks || hostBlocks > MaxBlocks/8 || hostFewest < lineBlocks {
-		t.Error("too many blocks for the host, or too few for lines: all of the host's must run wherever two groups share a GPU")
+	if hostFewest <= hostBlocks+lineBlocks || hostBlocks > MaxBlocks/8 {
+		t.Error("too many blocks for the host: all of them must run wherever two groups share a GPU")
 	}
 }
 
@@ -79,7 +78,7 @@ func TestOnlyLargeAllreducesAreDivided(t *testing.T) {
 func TestADividedAllreduceIsToldWhole(t *testing.T) {
 	s := testState(2)
 	shape := Shape{Blocks: 64, Threads: 256}
-	l := call{prog: tileHost, span: span{block: 32 << 20, senders: 3, receivers: 3}, split: splitOf(32<<20, 1<<40, shape)}
+	l := call{prog: tileHost, span: span{block: 32 << 20, senders: 3, receivers: 3}, split: splitOf(32<<20, 1<<40, shape.Threads)}
 	q := pieceOf(tileHost, &l.span, 2, l.split.tiles)
 	w := s.words(&l, &q, 0, part{half: 32 << 20}, shape)
 	const srcPlace, bytes, srcStride, dstStride, slot, tiling = MaxRanks + 4, MaxRanks + 6, MaxRanks + 7, MaxRanks + 8, MaxRanks + 9, arguments - 1
@@ -89,7 +88,7 @@ func TestADividedAllreduceIsToldWhole(t *testing.T) {
 	if lines := (l.split.lines + lineData - 1) / lineData; w[slot]*2 < lines*lineBytes || w[slot]*4 > s.board.lines.half {
 		t.Errorf("slots of %d B for %d lines", w[slot], lines)
 	}
-	if warps := w[tiling] >> 32; warps > uint64(64-hostBlocks-l.split.lineBlocks)*8 {
+	if warps := w[tiling] >> 32; warps > (64-hostBlocks-lineBlocks)*8 {
 		t.Errorf("%d warps have tiles, more than their blocks have", warps)
 	}
 	if lines, host := l.split.words(); w[srcPlace] != lines || w[dstStride] != host {

@@ -123,8 +123,8 @@ func sweep(r *rank) error {
 		os.WriteFile(fmt.Sprintf("%s.%d.shapes.json", path, r.Size), EncodeRules(rules), 0o644))
 }
 
-// shapesOf measures one operation in all shapes that make sense for its size. It gives the one with the fewest threads of those that are a
-// hundredth slower than the fastest at most, since what runs meanwhile needs the others.
+// shapesOf measures one operation in all shapes that make sense for its size, and gives the fastest. Of a small one it gives the one with the
+// fewest threads of those that are a hundredth slower at most: they do not differ by more than noise.
 func (r *rank) shapesOf(e Tunable, kind dist.Kind, bytes int64, all *[]measured) (measured, error) {
 	op := r.swept(kind, bytes)
 	best := measured{Micros: math.Inf(1)}
@@ -148,7 +148,7 @@ func (r *rank) shapesOf(e Tunable, kind dist.Kind, bytes int64, all *[]measured)
 	}
 	least := best.Micros
 	for _, m := range (*all)[first:] {
-		if m.Micros <= 1.01*least && m.Blocks*m.Threads < best.Blocks*best.Threads {
+		if bytes < 4<<20 && m.Micros <= 1.01*least && m.Blocks*m.Threads < best.Blocks*best.Threads {
 			best = m
 		}
 	}
