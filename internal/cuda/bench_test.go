@@ -29,6 +29,13 @@ func BenchmarkHostCost(b *testing.B) {
 	var args cuda.Args
 	none, many, one := cudatest.Kernel(b, v, wordKernels, "none"), cudatest.Kernel(b, v, wordKernels, "many"), cudatest.Kernel(b, v, wordKernels, "one")
 	words := make([]byte, 8*manyWords)
+	for range manyWords {
+		args.U64(1)
+	}
+	kept, err := many.Keep(cuda.Launch{}, &args)
+	must(b, err)
+	set, err := none.Keep(cuda.Launch{}, nil)
+	must(b, err, set.Launch(s), set.Set(many, cuda.Launch{}, &args))
 	for _, c := range []struct {
 		name string
 		call func() error
@@ -53,6 +60,8 @@ func BenchmarkHostCost(b *testing.B) {
 			args.Bytes(words)
 			return one.Launch(s, cuda.Launch{}, &args)
 		}},
+		{"kept, with 24 arguments", func() error { return kept.Launch(s) }},
+		{"kept in the place of another, with 24 arguments", func() error { return set.Launch(s) }},
 		{"record", func() error { return s.Record(e) }},
 		{"wait", func() error { return other.Wait(e) }},
 		{"write64", func() error { return s.Write64(p, 1) }},
@@ -77,4 +86,5 @@ func BenchmarkHostCost(b *testing.B) {
 			must(b, s.Synchronize(), other.Synchronize())
 		})
 	}
+	must(b, kept.Close(), set.Close())
 }
