@@ -12,7 +12,7 @@
 //	twoshot        all meet; each loads its slice from all, stores the sum    3     2 (n-1)/n S
 //	               to all; all meet again
 //	tiles          tiles to the slice's owner, who sends the sum to all       2     2 (n-1)/n S
-//	host           the same between two, a sixteenth by the host's memory     2     S
+//	host           the same between two, parts by lines and the host's memory 2    S
 //	copy           all meet; copy engines bring each its slice of all, and    4     2 (n-1)/n S
 //	               the sum to all; all meet again
 //
@@ -36,7 +36,8 @@
 //
 //	S                  1 KiB  64 KiB  256 KiB  1 MiB  4 MiB  16 MiB  64 MiB
 //	2 GPUs, us         3.5    3.7     4.3      6.6    15.8   50.5    188    (ll128's one hop and 16/15 S to 4 MiB; then two hops and S)
-//	measured           4.0    4.8     5.2      7.4    17.2   54.4    195    (ll, ll128-twoshot from 64 KiB on, tiles from 16 MiB on)
+//	measured           4.1    4.7     5.1      7.5    17.1   53.5    183    (ll, ll128-twoshot from 16 KiB on, tiles at 16 MiB, host at 64)
+//	in graphs          2.7    3.2     3.7      6.1    16.0   52.6    182    (small ones begin beside the one in front)
 //	4 GPUs, us         3.5    4.0     5.7      8.9    22.0   74      284    (one hop to 64 KiB; then two hops and 1.5 S)
 //	measured           4.2    5.7     7.2      10.3   26.0   81      303    (ll, ll128 from 32 KiB on, ll128-twoshot, tiles)
 //
@@ -55,10 +56,11 @@
 //
 // Between two ranks the engine host does what tiles does, but has a sixteenth of an allreduce of 24 MiB and more go by way of the host's
 // memory, over the buses between the GPUs and the host: some blocks store tiles of what this rank has to pinned memory that both
-// processes map, and others add up what has come there, rank 0's first, as everywhere. Between H100s an allreduce of float32 takes 0.94 to
-// 0.96 of what it takes by tiles from 32 MiB on, of bf16 0.96 to 1.07. It wants a control group whose heap is memory that processes share;
-// without that, and where buffers do not lie alike, it does what tiles does. How fast the buses are depends on the machine more than on the
-// GPU: only a table that was measured there (symgrad tune) names it.
+// processes map, and others add up what has come there, rank 0's first, as everywhere. Of what is left twelve blocks do a sixteenth by lines,
+// as ll128-twoshot does. Between H200s an allreduce of float32 takes 0.94 or 0.95 of what it takes by tiles from 32 MiB on, of bf16 0.94 at 32
+// and 64 MiB and 1.03 to 1.06 beyond. It wants a control group whose heap is memory that processes share; without that, and where buffers
+// do not lie alike, it does what tiles does. How fast the buses are depends on the machine more than on the GPU: only a table that was
+// measured there (symgrad tune) names it.
 //
 // # Copy engines
 //
@@ -82,8 +84,9 @@
 // # What comes again, and what begins early
 //
 // A launch costs the host 3 to 5 us. A program that repeats its steps repeats their launches, so a group keeps those that come for the
-// second time, as far as they find a place among 512, as graphs of one kernel, which a driver for CUDA 13.0 takes 1.8 us for. Operations
-// of several launches, and of streams that are captured, are not kept.
+// second time, as far as they find a place among 512, as graphs of one kernel, which a driver for CUDA 13.0 takes 1.8 us for. The graphs are
+// made with the group, since to make one may wait for what runs, and get other kernels and arguments later. Operations of several launches,
+// and of streams that are captured, are not kept.
 //
 // In a graph, or where launches are not kept, an operation of few blocks and bytes lets the one behind it begin before it ends, if that is
 // another such, so that the device has done by then what it does before a kernel's first instruction: 0.3 us of 3.3. With Config.MaxCTAs none
