@@ -54,19 +54,24 @@ func TestLaunchesThatMayBeginEarlySayTheSame(t *testing.T) {
 	}
 }
 
-func TestWhatIsKeptIsAGraphOfOneKernel(t *testing.T) {
-	f, _, _ := launching(t, 9)
+// keeping is a driver that knows graphs of one kernel: the last node that it was told of, what was closed, and what it answers.
+type keeping struct {
+	node   kernelNode
+	closed []uintptr
+	code   int32
+}
+
+func newKeeping(t *testing.T, f *Function) *keeping {
+	t.Helper()
+	k := new(keeping)
 	api := &f.m.v.d.api
-	var node kernelNode
-	var closed []uintptr
-	code := int32(success)
 	api.graphCreate = func(out *uintptr, flags uint32) int32 { *out = 77; return success }
 	api.graphKernel = func(out *uintptr, graph uintptr, after *uintptr, n uint64, p *kernelNode) int32 {
 		if graph != 77 || after != nil || n != 0 {
 			t.Errorf("a node of graph %d behind %d others", graph, n)
 		}
-		*out, node = 79, *p
-		return code
+		*out, k.node = 79, *p
+		return k.code
 	}
 	api.graphInst = func(out *uintptr, graph uintptr, flags uint64) int32 {
 		if graph != 77 || flags != 0 {
@@ -77,45 +82,68 @@ func TestWhatIsKeptIsAGraphOfOneKernel(t *testing.T) {
 	}
 	api.graphSet = func(exec, at uintptr, p *kernelNode) int32 {
 		if exec != 78 || at != 79 {
-			t.Errorf("node %d of %d", at, exec)
+			t.Errorf("node %d of %d is set", at, exec)
 		}
-		node = *p
-		return code
+		k.node = *p
+		return k.code
 	}
-	api.execDestroy = func(exec uintptr) int32 { closed = append(closed, exec); return success }
-	api.graphDestroy = func(graph uintptr) int32 { closed = append(closed, graph); return success }
+	api.execDestroy = func(exec uintptr) int32 { k.closed = append(k.closed, exec); return success }
+	api.graphDestroy = func(graph uintptr) int32 { k.closed = append(k.closed, graph); return success }
+	return k
+}
+
+func TestWhatIsKeptIsAGraphOfOneKernel(t *testing.T) {
+	f, _, _ := launching(t, 9)
+	k := newKeeping(t, f)
 	var args Args
 	args.U64(1)
 	x, err := f.Keep(Launch{Grid: [3]uint32{4}, Block: [3]uint32{64}, Shared: 5}, &args)
-	if err != nil || x.exec.h.Load() != 78 || len(closed) > 0 {
-		t.Fatalf("%v, graph %v closed", err, closed)
+	if err != nil || x.exec.h.Load() != 78 || len(k.closed) > 0 {
+		t.Fatalf("%v, %v closed", err, k.closed)
 	}
-	if want := (kernelNode{function: 9, grid: [3]uint32{4, 1, 1}, block: [3]uint32{64, 1, 1}, shared: 5, params: uintptr(unsafe.Pointer(&args.b.params[0]))}); node != want {
-		t.Errorf("the kernel is %+v, want %+v", node, want)
+	if want := (kernelNode{function: 9, grid: [3]uint32{4, 1, 1}, block: [3]uint32{64, 1, 1}, shared: 5, params: uintptr(unsafe.Pointer(&args.b.params[0]))}); k.node != want {
+		t.Errorf("the kernel is %+v, want %+v", k.node, want)
+	}
+	if err := errors.Join(x.Close(), x.Close()); err != nil || !slices.Equal(k.closed, []uintptr{78, 77}) {
+		t.Errorf("%v, %v closed", err, k.closed)
 	}
 	if _, err := f.Keep(Launch{}, nil); !errors.Is(err, ErrInvalid) {
 		t.Errorf("without its argument: %v", err)
 	}
-	another := func() error { return x.Set(f, Launch{Grid: [3]uint32{8}}, &args) }
-	if err := another(); err != nil || node.grid != [3]uint32{8, 1, 1} || node.block != [3]uint32{1, 1, 1} || node.function != 9 {
-		t.Errorf("%v, another launch in its place is %+v", err, node)
+	k.code, k.closed = codeInvalidValue, nil
+	if x, err := f.Keep(Launch{}, &args); x != nil || err == nil || !strings.Contains(err.Error(), `kernel "f"`) || !slices.Equal(k.closed, []uintptr{77}) {
+		t.Errorf("what the driver refuses: %v, graph %v closed", err, k.closed)
+	}
+}
+
+func TestWhatIsKeptBecomesAnotherLaunch(t *testing.T) {
+	f, _, _ := launching(t, 9)
+	k := newKeeping(t, f)
+	var args Args
+	args.U64(1)
+	x, err := f.Keep(Launch{Grid: [3]uint32{4}, Block: [3]uint32{64}}, &args)
+	if err != nil {
+		t.Fatal(err)
+	}
+	another := func() error { return x.Set(f, Launch{Grid: [3]uint32{8}, Shared: 3}, &args) }
+	if err := another(); err != nil {
+		t.Fatal(err)
+	}
+	if want := (kernelNode{function: 9, grid: [3]uint32{8, 1, 1}, block: [3]uint32{1, 1, 1}, shared: 3, params: uintptr(unsafe.Pointer(&args.b.params[0]))}); k.node != want {
+		t.Errorf("the kernel is %+v, want %+v", k.node, want)
 	}
 	if err := x.Set(f, Launch{}, nil); !errors.Is(err, ErrInvalid) {
-		t.Errorf("another without its argument: %v", err)
+		t.Errorf("without its argument: %v", err)
 	}
-	code = codeInvalidValue
+	k.code = codeInvalidValue
 	if err := another(); err == nil || !strings.Contains(err.Error(), `kernel "f"`) {
-		t.Errorf("another that the driver refuses: %v", err)
+		t.Errorf("what the driver refuses: %v", err)
 	}
-	if err := errors.Join(x.Close(), x.Close()); err != nil || !slices.Equal(closed, []uintptr{78, 77}) {
-		t.Errorf("%v, %v closed", err, closed)
+	if err := x.Close(); err != nil {
+		t.Fatal(err)
 	}
 	if err := another(); !errors.Is(err, ErrClosed) {
-		t.Errorf("another in what is closed: %v", err)
-	}
-	closed = nil
-	if x, err := f.Keep(Launch{}, &args); x != nil || err == nil || !strings.Contains(err.Error(), `kernel "f"`) || !slices.Equal(closed, []uintptr{77}) {
-		t.Errorf("what the driver refuses: %v, graph %v closed", err, closed)
+		t.Errorf("in what is closed: %v", err)
 	}
 }
 

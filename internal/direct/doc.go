@@ -57,8 +57,8 @@
 // Between two ranks the engine host does what tiles does, but has a sixteenth of an allreduce of 24 MiB and more go by way of the host's
 // memory, over the buses between the GPUs and the host: some blocks store tiles of what this rank has to pinned memory that both
 // processes map, and others add up what has come there, rank 0's first, as everywhere. Of what is left twelve blocks do a sixteenth by lines,
-// as ll128-twoshot does. Between H200s an allreduce of float32 takes 0.94 or 0.95 of what it takes by tiles from 32 MiB on, of bf16 0.94 at 32
-// and 64 MiB and 1.03 to 1.06 beyond. It wants a control group whose heap is memory that processes share; without that, and where buffers
+// as ll128-twoshot does. Between H200s an allreduce of float32 takes 0.94 or 0.95 of what it takes by tiles from 32 MiB on, of bf16 0.94 and
+// 0.93 at 32 and 64 MiB, and 1.02 beyond. It wants a control group whose heap is memory that processes share; without that, and where buffers
 // do not lie alike, it does what tiles does. How fast the buses are depends on the machine more than on the GPU: only a table that was
 // measured there (symgrad tune) names it.
 //

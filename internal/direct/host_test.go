@@ -25,17 +25,20 @@ func TestSplitsCoverAnAllreduceAndFitTheRoom(t *testing.T) {
 			if s.hostTile%leastTile != 0 || s.hostTile < leastHostTile || s.hostTile > mostHostTile || hostHalf/(s.hostTile*warps) < 2 {
 				t.Errorf("%d B, blocks of %d threads: tiles of %d B", bytes, threads, s.hostTile)
 			}
+			if s.hostTile > leastHostTile && s.hostTile < mostHostTile && (s.host < 4*warps*(s.hostTile-leastTile) || s.host > 4*warps*s.hostTile) {
+				t.Errorf("%d B by the host, %d warps: tiles of %d B, want four each", s.host, warps, s.hostTile)
+			}
 			if (s.host+s.hostTile*warps-1)/(s.hostTile*warps)+1 >= 1<<tileShift {
 				t.Errorf("%d B, blocks of %d threads: too many tiles to count", bytes, threads)
 			}
 			lines, host := s.words()
-			if lines != s.lines+lineBlocks<<partShift || host != s.host+s.hostTile<<partShift {
+			if lines != s.lines || host != s.host+s.hostTile<<hostShift {
 				t.Errorf("%d B: kernels get %#x and %#x", bytes, lines, host)
 			}
 		}
 	}
-	if hostFewest <= hostBlocks+lineBlocks || hostBlocks > MaxBlocks/8 {
-		t.Error("too many blocks for the host: all of them must run wherever two groups share a GPU")
+	if hostFewest <= 2*(hostBlocks+lineBlocks) || hostBlocks > MaxBlocks/8 {
+		t.Error("too many blocks for the host and lines: most are for tiles, and all of the host's must run wherever two groups share a GPU")
 	}
 }
 
@@ -69,7 +72,11 @@ func TestOnlyLargeAllreducesAreDivided(t *testing.T) {
 	}
 	s := testState(2)
 	s.host = there
-	l := call{span: span{block: leastHost}}
+	l := call{prog: tileAll, span: span{block: leastHost}}
+	s.board = newBoard(&Config{LineBytes: leastPart})
+	if s.divide(&l, shape); l.split.lines == 0 || pieceOf(twiceLine, &l.span, 2, l.split.lines).slot*2 > s.board.lines.half || l.split.tiles+l.split.lines+l.split.host != leastHost {
+		t.Errorf("of a small board: %+v", l.split)
+	}
 	if got := testing.AllocsPerRun(100, func() { l.prog = tileAll; s.divide(&l, shape) }); got != 0 {
 		t.Errorf("%v allocations", got)
 	}
@@ -82,10 +89,10 @@ func TestADividedAllreduceIsToldWhole(t *testing.T) {
 	q := pieceOf(tileHost, &l.span, 2, l.split.tiles)
 	w := s.words(&l, &q, 0, part{half: 32 << 20}, shape)
 	const srcPlace, bytes, srcStride, dstStride, slot, tiling = MaxRanks + 4, MaxRanks + 6, MaxRanks + 7, MaxRanks + 8, MaxRanks + 9, arguments - 1
-	if w[bytes] != 32<<20 || w[srcStride] != q.stride || 2*q.stride < l.split.tiles {
+	if w[bytes] != 32<<20 || w[srcStride] != q.stride || 2*q.stride < l.split.tiles || q.stride > l.split.tiles {
 		t.Errorf("%d B, slices of %d", w[bytes], w[srcStride])
 	}
-	if lines := (l.split.lines + lineData - 1) / lineData; w[slot]*2 < lines*lineBytes || w[slot]*4 > s.board.lines.half {
+	if lines := (l.split.lines + lineData - 1) / lineData; w[slot]*2 < lines*lineBytes || w[slot]*2 > s.board.lines.half {
 		t.Errorf("slots of %d B for %d lines", w[slot], lines)
 	}
 	if warps := w[tiling] >> 32; warps > (64-hostBlocks-lineBlocks)*8 {

@@ -11,11 +11,12 @@ import (
 const keptSince = 13000
 
 // keptPlaces is how many launches a group keeps at most, and keptTries in how many places one looks for its own. One that has not come for
-// keptAge launches of the group gives up its place to another one.
+// keptAge launches of the group gives up its place to another one, and one that has come once only, for onceAge.
 const (
 	keptPlaces = 512
 	keptTries  = 16
-	keptAge    = 8 * keptPlaces
+	keptAge    = 8 * onceAge
+	onceAge    = 8 * keptPlaces
 )
 
 // kept is the launches of a group that came again: a program that repeats its steps repeats their operations, in the same buffers. One that
@@ -32,9 +33,9 @@ type keptLaunch struct {
 	words  [arguments]uint64
 	shape  cuda.Launch
 	used   uint64     // the clock when it came last
-	exec   *cuda.Kept // nil where the driver lacked memory: nothing is kept there
-	set    bool       // exec is this launch, since it came again
-	never  bool       // the driver could not keep it
+	exec   *cuda.Kept // nil where the driver lacked memory: no launch has the place
+	again  bool       // it came again, and exec is this launch
+	failed bool       // the driver could not keep it
 }
 
 // open makes what launches are kept in, of f, one of the kernels of v, and launches each once, without work, so that the driver has all that
@@ -46,8 +47,9 @@ func (k *kept) open(v *cuda.Device, f *cuda.Function) error {
 		for i := range k.places {
 			x, err := f.Keep(cuda.Launch{}, nothing)
 			if err == nil {
-				k.places[i].exec = x
-				err = x.Launch(s)
+				if err = x.Launch(s); err != nil {
+					err = errors.Join(err, x.Close())
+				}
 			}
 			if harmless(err) {
 				return nil
@@ -55,6 +57,7 @@ func (k *kept) open(v *cuda.Device, f *cuda.Function) error {
 			if err != nil {
 				return err
 			}
+			k.places[i].exec = x
 		}
 		return nil
 	})
@@ -67,18 +70,18 @@ func harmless(err error) bool {
 }
 
 // launch launches what is kept of a launch, from the second time on that it comes, and reports whether it did. args are the words. What
-// cannot be kept is not tried again.
+// cannot be kept is not tried again as long as it has its place.
 //
 // Errors: the driver's, where the device is lost.
 func (k *kept) launch(f *cuda.Function, words *[arguments]uint64, shape cuda.Launch, args *cuda.Args, s *cuda.Stream) (bool, error) {
 	at := k.find(f, words, shape)
-	if at == nil || at.never || at.exec == nil {
+	if at == nil || at.failed {
 		return false, nil
 	}
 	var err error
-	if !at.set {
+	if !at.again {
+		at.again = true
 		err = at.exec.Set(f, shape, args)
-		at.set = err == nil
 	}
 	if err == nil {
 		err = at.exec.Launch(s)
@@ -86,7 +89,7 @@ func (k *kept) launch(f *cuda.Function, words *[arguments]uint64, shape cuda.Lau
 	if err == nil {
 		return true, nil
 	}
-	at.never = true
+	at.failed = true
 	if harmless(err) {
 		return false, nil
 	}
@@ -104,10 +107,7 @@ func (k *kept) find(f *cuda.Function, words *[arguments]uint64, shape cuda.Launc
 			at.used = k.clock
 			return at
 		}
-		if at.set && k.clock-at.used <= keptAge {
-			continue
-		}
-		if free == nil || at.used < free.used { // the oldest, and before all a place that no launch has
+		if at.exec != nil && k.free(at) && (free == nil || at.used < free.used) { // the oldest, and before all one that nobody has had
 			free = at
 		}
 	}
@@ -115,6 +115,16 @@ func (k *kept) find(f *cuda.Function, words *[arguments]uint64, shape cuda.Launc
 		*free = keptLaunch{digest: d, kernel: f, words: *words, shape: shape, used: k.clock, exec: free.exec}
 	}
 	return nil
+}
+
+// free reports whether a place is there for another launch. A step's launches that are too many for all places leave each other theirs, so
+// that most places are of use; what comes at the beginning of a program only gives them up.
+func (k *kept) free(at *keptLaunch) bool {
+	age := uint64(onceAge)
+	if at.again {
+		age = keptAge
+	}
+	return at.kernel == nil || k.clock-at.used > age
 }
 
 // digest is a hash of a launch, but for its kernel.

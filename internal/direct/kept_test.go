@@ -36,9 +36,43 @@ func (k *kept) place(f *cuda.Function, words *[arguments]uint64, shape cuda.Laun
 	return nil
 }
 
-// Without a device nothing can be kept: what came again is only marked.
+// places is kept without a device: a launch finds its place, and nothing can be launched there.
+func places() *kept {
+	k := new(kept)
+	for i := range k.places {
+		k.places[i].exec = new(cuda.Kept)
+	}
+	return k
+}
+
+// comes has a launch come, and reports whether it is kept.
+func (k *kept) comes(f *cuda.Function, words *[arguments]uint64) bool {
+	at := k.find(f, words, someShape)
+	if at != nil {
+		at.again = true
+	}
+	return at != nil
+}
+
+// bucket is launch i of a program: they differ in where their buffers lie and how long they are, as those of buckets do.
+func bucket(i uint64) *[arguments]uint64 {
+	w := someWords
+	w[MaxRanks+2], w[MaxRanks+3], w[MaxRanks+6] = 3<<40+i<<20, 3<<40+i<<20, 1<<20-i*128
+	return &w
+}
+
+// step has launches from first on come, so many, and tells how many are kept.
+func (k *kept) step(f *cuda.Function, first, n uint64) (kept int) {
+	for i := range n {
+		if k.comes(f, bucket(first+i)) {
+			kept++
+		}
+	}
+	return kept
+}
+
 func TestALaunchIsKeptWhenItComesAgain(t *testing.T) {
-	var k kept
+	k := places()
 	f, other := &cuda.Function{}, &cuda.Function{}
 	wider, words := someShape, someWords
 	wider.Block[0], words[7] = 512, 9
@@ -54,7 +88,6 @@ func TestALaunchIsKeptWhenItComesAgain(t *testing.T) {
 	}
 	for i, l := range launches {
 		at := k.place(l.f, l.words, l.shape)
-		at.set = true
 		for range 2 {
 			if got := k.find(l.f, l.words, l.shape); got != at {
 				t.Errorf("launch %d is not found: %+v", i, got)
@@ -66,92 +99,65 @@ func TestALaunchIsKeptWhenItComesAgain(t *testing.T) {
 	}
 }
 
-// bucket is launch i of a program: they differ in where their buffers lie and how long they are, as those of buckets do.
-func bucket(i uint64) *[arguments]uint64 {
-	w := someWords
-	w[MaxRanks+2], w[MaxRanks+3], w[MaxRanks+6] = 3<<40+i<<20, 3<<40+i<<20, 1<<20-i*128
-	return &w
-}
-
-// has has launch i come, and reports whether it is kept from the second time on.
-func (k *kept) has(f *cuda.Function, i uint64) bool {
-	at := k.find(f, bucket(i), someShape)
-	if at == nil {
-		at = k.place(f, bucket(i), someShape)
-	}
-	if at != nil {
-		at.set = true
-	}
-	return at != nil
-}
-
-func TestLaunchesFindPlacesUntilMostAreTaken(t *testing.T) {
-	var k kept
+func TestStepsOfManyLaunchesKeepWhatThereArePlacesFor(t *testing.T) {
 	f := &cuda.Function{}
-	for i := range uint64(keptPlaces / 2) {
-		if !k.has(f, i) {
-			t.Errorf("launch %d finds no place", i)
+	for _, c := range []struct {
+		launches uint64
+		least    int
+	}{{1, 1}, {keptPlaces / 2, keptPlaces / 2}, {keptPlaces, keptPlaces * 9 / 10}, {600, keptPlaces * 9 / 10}, {1000, keptPlaces * 9 / 10}, {onceAge, keptPlaces * 9 / 10}} {
+		k := places()
+		for n := range 20 {
+			kept := k.step(f, 0, c.launches)
+			if n > 0 && (kept < c.least || kept > keptPlaces) {
+				t.Errorf("step %d of %d launches: %d are kept, in %d places", n, c.launches, kept, keptPlaces)
+			}
 		}
-	}
-	kept := keptPlaces / 2
-	for i := uint64(keptPlaces / 2); i < 4*keptPlaces; i++ {
-		if k.has(f, i) {
-			kept++
+		if got := testing.AllocsPerRun(100, func() { k.step(f, 0, 2*keptPlaces) }); got != 0 {
+			t.Errorf("%v allocations", got)
 		}
-	}
-	if kept < keptPlaces*9/10 || kept > keptPlaces {
-		t.Errorf("%d of %d launches are kept, and there are %d places", kept, 4*keptPlaces, keptPlaces)
-	}
-	for i := range uint64(keptPlaces / 2) {
-		if k.find(f, bucket(i), someShape) == nil {
-			t.Errorf("launch %d was given up for another one", i)
-		}
-	}
-	if got := testing.AllocsPerRun(100, func() { k.find(f, &someWords, someShape) }); got != 0 {
-		t.Errorf("%v allocations where there is no place", got)
 	}
 }
 
-func TestALaunchThatComesNoMoreGivesUpItsPlace(t *testing.T) {
-	var k kept
+func TestLaunchesThatComeNoMoreGiveUpTheirPlaces(t *testing.T) {
+	const second, third = 1 << 20, 2 << 20
 	f := &cuda.Function{}
-	for i := range uint64(8 * keptPlaces) {
-		k.has(f, i)
+	k := places()
+	k.step(f, 0, 4*keptPlaces) // once each
+	for range onceAge {
+		k.comes(f, &someWords)
 	}
-	const fresh = 1 << 30
+	for n := range 2 {
+		if kept := k.step(f, second, keptPlaces/2); n > 0 && kept != keptPlaces/2 {
+			t.Errorf("behind launches that came once %d of %d are kept", kept, keptPlaces/2)
+		}
+	}
 	for range keptAge {
-		k.find(f, bucket(fresh), someShape)
+		k.comes(f, &someWords)
 	}
-	for i := range uint64(keptPlaces / 2) {
-		if !k.has(f, fresh+1+i) {
-			t.Errorf("launch %d finds no place, though all are old", i)
+	for n := range 2 {
+		if kept := k.step(f, third, keptPlaces/2); n > 0 && kept != keptPlaces/2 {
+			t.Errorf("behind launches that were kept %d of %d are kept", kept, keptPlaces/2)
 		}
 	}
-	at := &k.places[3]
-	at.exec, at.set = new(cuda.Kept), true
-	before := at.words
-	k.clock += 2 * keptAge
-	for i := uint64(0); at.words == before && i < 64*keptPlaces; i++ {
-		k.find(f, bucket(2*fresh+i), someShape)
-	}
-	if at.words == before || at.exec == nil || at.set {
-		t.Errorf("a place that another launch has taken: %+v", at)
+	for i := range k.places {
+		if k.places[i].exec == nil {
+			t.Fatalf("place %d has lost what launches are kept in", i)
+		}
 	}
 }
 
 // A launch the driver could not keep would panic here if it were tried again, since there is no device.
 func TestWhatCouldNotBeKeptIsNotTriedAgain(t *testing.T) {
-	var k kept
+	k := places()
 	f := &cuda.Function{}
 	for i := range 3 {
 		if done, err := k.launch(f, &someWords, someShape, nil, nil); done || err != nil {
 			t.Fatalf("launch %d: %v, %v", i, done, err)
 		}
-		at := k.place(f, &someWords, someShape)
-		at.never, at.exec = true, new(cuda.Kept)
+		k.place(f, &someWords, someShape).failed = true
 	}
 	at := k.place(f, &someWords, someShape)
-	if k.forget(); at.exec == nil || at.never || k.place(f, &someWords, someShape) != nil {
+	if k.forget(); at.exec == nil || at.failed || k.place(f, &someWords, someShape) != nil {
 		t.Errorf("forgotten: %+v", at)
 	}
 }
@@ -160,12 +166,12 @@ func TestWithoutMemoryNothingIsKept(t *testing.T) {
 	var k kept
 	f := &cuda.Function{}
 	for i := range 3 {
-		if done, err := k.launch(f, &someWords, someShape, nil, nil); done || err != nil {
+		if done, err := k.launch(f, &someWords, someShape, nil, nil); done || err != nil || k.place(f, &someWords, someShape) != nil {
 			t.Fatalf("launch %d: %v, %v", i, done, err)
 		}
 	}
-	if err := k.close(); err != nil || k.place(f, &someWords, someShape) != nil {
-		t.Errorf("what was closed is still there, %v", err)
+	if err := k.close(); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -249,7 +255,7 @@ func again(r *rank) error {
 	found := 0
 	s := r.engines[short].(*Engine).s
 	for i := range s.kept.places {
-		if s.kept.places[i].set {
+		if s.kept.places[i].again {
 			found++
 		}
 	}

@@ -35,7 +35,7 @@ func TestBoardPartsDoNotOverlap(t *testing.T) {
 			t.Errorf("%s: %d B at %d reach beyond %d", c.name, c.bytes, c.at, next)
 		}
 	}
-	if epochsAt+MaxBlocks*8 > hostAt || hostAt+2*8 > hostReadAt || hostReadAt+64*hostWarps > tableAt {
+	if epochsAt+MaxBlocks*8 > hostAt || hostAt+4*8 > hostReadAt || hostReadAt+64*hostWarps > tableAt {
 		t.Error("what a rank has for itself overlaps")
 	}
 	for _, cfg := range []Config{{}, smallBoards, {PacketBytes: leastPart + 17, LineBytes: leastPart + 1, StageBytes: 1<<20 + 300, TileBytes: 1 << 20}} {

@@ -20,20 +20,16 @@ struct Duct {
   __device__ __forceinline__ u64 slot(u64 i, u64 k) const { return k * step + i * tile; }
 };
 
-// What goes by lines or by the host is told by its bytes, and by a number above PART_SHIFT: of the blocks that do it by lines, or of the bytes
-// of a tile.
-__device__ __forceinline__ u64 byLinesOf(const Call &c) { return c.srcPlace; }
-__device__ __forceinline__ u64 byHostOf(const Call &c) { return c.dstStride; }
-__device__ __forceinline__ u64 bytesOf(u64 part) { return part & ((1ull << PART_SHIFT) - 1); }
-__device__ __forceinline__ u64 numberOf(u64 part) { return part >> PART_SHIFT; }
+// hostBytes is what goes by the host. Above HOST_SHIFT is the bytes of a tile.
+__device__ __forceinline__ u64 hostBytes(const Call &c) { return c.dstStride & ((1ull << HOST_SHIFT) - 1); }
 
 __device__ __forceinline__ Duct ductOf(const Call &c, u64 e) {
   const u64 half = (e & 1) * (HOST_WORDS + HOST_HALF);
   const u64 here = read8(c.local + HOST_AT) + half, there = read8(c.local + HOST_AT + 8) + half;
   Duct d;
-  d.first = c.bytes - bytesOf(byHostOf(c));
+  d.first = c.bytes - hostBytes(c);
   d.end = c.bytes;
-  d.tile = numberOf(byHostOf(c));
+  d.tile = c.dstStride >> HOST_SHIFT;
   d.warps = HOST_SENDERS * (blockDim.x >> 5);
   d.step = d.tile * d.warps;
   d.sent = here;
