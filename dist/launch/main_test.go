@@ -5,6 +5,8 @@ package launch
 import (
 	"fmt"
 	"os"
+	"os/signal"
+	"syscall"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -16,6 +18,9 @@ const roleVar = "SYMGRAD_TEST_ROLE"
 func TestMain(m *testing.M) {
 	role := os.Getenv(roleVar)
 	if role == "" {
+		if signal.Ignored(syscall.SIGHUP) { // by nohup: launchers would leave it alone, and tests wait for ranks that nobody ends
+			signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
+		}
 		goleak.VerifyTestMain(m)
 		return
 	}
