@@ -12,7 +12,7 @@
 //	twoshot        all meet; each loads its slice from all, stores the sum    3     2 (n-1)/n S
 //	               to all; all meet again
 //	tiles          tiles to the slice's owner, who sends the sum to all       2     2 (n-1)/n S
-//	host           the same between two, parts by lines and the host's memory 2    S
+//	host           the same between two, parts by lines, and by the host      2     15/16 S
 //	copy           all meet; copy engines bring each its slice of all, and    4     2 (n-1)/n S
 //	               the sum to all; all meet again
 //
@@ -37,7 +37,7 @@
 //	S                  1 KiB  64 KiB  256 KiB  1 MiB  4 MiB  16 MiB  64 MiB
 //	2 GPUs, us         3.5    3.7     4.3      6.6    15.8   50.5    188    (ll128's one hop and 16/15 S to 4 MiB; then two hops and S)
 //	measured           4.1    4.7     5.1      7.5    17.1   53.5    183    (ll, ll128-twoshot from 16 KiB on, tiles at 16 MiB, host at 64)
-//	in graphs          2.7    3.2     3.7      6.1    16.0   52.6    182    (small ones begin beside the one in front)
+//	in graphs          2.7    3.2     3.7      6.1    16.0   52.6    182    (small ones begin beside the one in front, which the floor leaves out)
 //	4 GPUs, us         3.5    4.0     5.7      8.9    22.0   74      284    (one hop to 64 KiB; then two hops and 1.5 S)
 //	measured           4.2    5.7     7.2      10.3   26.0   81      303    (ll, ll128 from 32 KiB on, ll128-twoshot, tiles)
 //

@@ -15,7 +15,7 @@ import (
 //go:embed shapes.json
 var shapesFile []byte
 
-// builtinRules is the rules that come with the program: what TestSweep measured, among 2 on H100s and among 4 on H200s. Where there are
+// builtinRules is the rules that come with the program: what TestSweep measured, among 2 on H100s and H200s, and among 4 on H200s. Where there are
 // none, shapes are guessed.
 var builtinRules = sync.OnceValues(func() ([]Rule, error) { return DecodeRules(shapesFile) })
 

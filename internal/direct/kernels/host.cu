@@ -20,7 +20,7 @@ struct Duct {
   __device__ __forceinline__ u64 slot(u64 i, u64 k) const { return k * step + i * tile; }
 };
 
-// hostBytes is what goes by the host. Above HOST_SHIFT is the bytes of a tile.
+// c.dstStride is the bytes that go by the host, and above HOST_SHIFT those of a tile.
 __device__ __forceinline__ u64 hostBytes(const Call &c) { return c.dstStride & ((1ull << HOST_SHIFT) - 1); }
 
 __device__ __forceinline__ Duct ductOf(const Call &c, u64 e) {
