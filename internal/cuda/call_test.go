@@ -106,6 +106,44 @@ func TestCallOnAThreadWithoutContextIsMadeAgainInside(t *testing.T) {
 	}
 }
 
+// A default stream is that of the context which is current: nothing else could tell the driver whose it is.
+func TestCallsOnDefaultStreamsAreMadeInside(t *testing.T) {
+	var log []string
+	note := func(what string) func(a, b, c, d uintptr) int32 {
+		return func(_, _, _, _ uintptr) int32 { log = append(log, what); return success }
+	}
+	d := &Driver{name: "CUDA 13.0 (callbacks)", front: texts()}
+	d.api.ctxPush, d.api.ctxPop = answers(t, note("push")), answers(t, note("pop"))
+	d.api.eventRecord, d.api.graphLaunch = answers(t, note("record")), answers(t, note("launch"))
+	d.api.streamQuery = answers(t, note("query"))
+	v := &Device{d: d, ctx: 0x77}
+	e, x := v.BorrowEvent(5, false), &GraphExec{v: v}
+	x.h.Store(9)
+	for _, c := range []struct {
+		handle uintptr
+		inside bool
+	}{{0, true}, {streamLegacy, true}, {streamPerThread, true}, {streamPerThread + 1, false}} {
+		s := v.BorrowStream(c.handle)
+		for what, call := range map[string]func() error{
+			"record": func() error { return s.Record(e) },
+			"launch": func() error { return x.Launch(s) },
+			"query":  func() error { _, err := s.Idle(); return err },
+		} {
+			want := what
+			if c.inside {
+				want = "push " + what + " pop"
+			}
+			log = nil
+			if err := call(); err != nil || strings.Join(log, " ") != want {
+				t.Errorf("stream %d: %v, calls %v, want %s", c.handle, err, log, want)
+			}
+		}
+		if !s.Borrowed() {
+			t.Errorf("stream %d is not borrowed", c.handle)
+		}
+	}
+}
+
 func TestCallThatFailsHasTheDriversWords(t *testing.T) {
 	d := &Driver{name: "CUDA 13.0 (callbacks)", front: texts()}
 	code := int32(719)

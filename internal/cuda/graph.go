@@ -209,7 +209,7 @@ func (x *GraphExec) Launch(s *Stream) error {
 	case h == 0:
 		return errStreamClosed
 	}
-	return x.v.call(&x.v.d.api.graphLaunch, "cuGraphLaunch", exec, h)
+	return s.call(&x.v.d.api.graphLaunch, "cuGraphLaunch", exec, h)
 }
 
 // Upload gets the graph ready on the device of s, which otherwise the first Launch does. Errors: *Error, ErrClosed.

@@ -45,14 +45,14 @@ func (f *Function) Launch(s *Stream, l Launch, args *Args) error {
 	var err error
 	switch {
 	case l.Together:
-		err = f.m.v.call(&f.m.v.d.api.launchCoop, "cuLaunchCooperativeKernel", f.h, g[0], g[1], g[2], b[0], b[1], b[2], uintptr(l.Shared), h, params)
+		err = s.call(&f.m.v.d.api.launchCoop, "cuLaunchCooperativeKernel", f.h, g[0], g[1], g[2], b[0], b[1], b[2], uintptr(l.Shared), h, params)
 	case l.Early && f.m.v.major >= 9:
 		if block == nil {
 			block = newBlock()
 		}
-		err = f.m.v.call(&f.m.v.d.api.launchEx, "cuLaunchKernelEx", block.early.fill(g, b, l.Shared, h), f.h, params, 0)
+		err = s.call(&f.m.v.d.api.launchEx, "cuLaunchKernelEx", block.early.fill(g, b, l.Shared, h), f.h, params, 0)
 	default:
-		err = f.m.v.call(&f.m.v.d.api.launch, "cuLaunchKernel", f.h, g[0], g[1], g[2], b[0], b[1], b[2], uintptr(l.Shared), h, params, 0)
+		err = s.call(&f.m.v.d.api.launch, "cuLaunchKernel", f.h, g[0], g[1], g[2], b[0], b[1], b[2], uintptr(l.Shared), h, params, 0)
 	}
 	runtime.KeepAlive(block)
 	if err != nil {

@@ -9,8 +9,11 @@ import (
 	"github.com/symgrad/symgrad/internal/dl"
 )
 
-// streamLegacy is the handle that says what 0 says: the default stream (CU_STREAM_LEGACY).
-const streamLegacy = 1
+// Handles of default streams: that which 0 says, too (CU_STREAM_LEGACY), and the thread's (CU_STREAM_PER_THREAD).
+const (
+	streamLegacy    = 1
+	streamPerThread = 2
+)
 
 // Stream is a queue of work on a device. What is queued runs in order; streams run beside each other, and beside the
 // device's default stream.
@@ -58,6 +61,9 @@ func (v *Device) BorrowStream(handle uintptr) *Stream {
 	return s
 }
 
+// Borrowed reports whether the stream is BorrowStream's.
+func (s *Stream) Borrowed() bool { return s.borrowed }
+
 // Handle is the CUstream; 0 after Close.
 func (s *Stream) Handle() uintptr { return s.h.Load() }
 
@@ -70,13 +76,25 @@ func (s *Stream) Priority() int { return s.priority }
 // errStreamClosed is made once, because the hot path returns it.
 var errStreamClosed = fmt.Errorf("cuda: the stream: %w", ErrClosed)
 
+// call is the device's call, for the stream. A default stream is that of the context which is current.
+func (s *Stream) call(p *dl.Proc, name string, words ...uintptr) error {
+	if s.h.Load() > streamPerThread {
+		return s.v.call(p, name, words...)
+	}
+	if err := s.v.Enter(); err != nil {
+		return err
+	}
+	defer s.v.Leave()
+	return s.v.call(p, name, words...)
+}
+
 // Synchronize waits until all that was queued is done. Errors: *Error, also of kernels that failed; ErrClosed.
 func (s *Stream) Synchronize() error {
 	h := s.h.Load()
 	if h == 0 {
 		return errStreamClosed
 	}
-	return s.v.call(&s.v.d.api.streamSync, "cuStreamSynchronize", h)
+	return s.call(&s.v.d.api.streamSync, "cuStreamSynchronize", h)
 }
 
 // Idle reports whether all that was queued is done. Errors: as Synchronize.
@@ -84,6 +102,12 @@ func (s *Stream) Idle() (bool, error) {
 	h := s.h.Load()
 	if h == 0 {
 		return false, errStreamClosed
+	}
+	if h <= streamPerThread {
+		if err := s.v.Enter(); err != nil {
+			return false, err
+		}
+		defer s.v.Leave()
 	}
 	return s.v.poll(&s.v.d.api.streamQuery, "cuStreamQuery", h)
 }
@@ -97,7 +121,7 @@ func (s *Stream) Record(e *Event) error {
 	case event == 0:
 		return errEventClosed
 	}
-	return s.v.call(&s.v.d.api.eventRecord, "cuEventRecord", event, h)
+	return s.call(&s.v.d.api.eventRecord, "cuEventRecord", event, h)
 }
 
 // Wait holds up what is queued next until what e was last recorded for is done; an event that was never recorded holds up
@@ -110,7 +134,7 @@ func (s *Stream) Wait(e *Event) error {
 	case event == 0:
 		return errEventClosed
 	}
-	return s.v.call(&s.v.d.api.streamWait, "cuStreamWaitEvent", h, event, 0)
+	return s.call(&s.v.d.api.streamWait, "cuStreamWaitEvent", h, event, 0)
 }
 
 // Copy queues a copy of bytes bytes from src to dst, addresses of any devices of this process, or of HostMemory.
@@ -120,7 +144,7 @@ func (s *Stream) Copy(dst, src uintptr, bytes int64) error {
 	if h == 0 || bytes <= 0 {
 		return s.nothing("copy", h, bytes)
 	}
-	err := s.v.call(&s.v.d.api.copyAsync, "cuMemcpyAsync", dst, src, uintptr(bytes), h)
+	err := s.call(&s.v.d.api.copyAsync, "cuMemcpyAsync", dst, src, uintptr(bytes), h)
 	if n := cut(err, bytes, dst, src); n > 0 {
 		if err = s.Copy(dst, src, n); err == nil {
 			err = s.Copy(dst+uintptr(n), src+uintptr(n), bytes-n)
@@ -165,7 +189,7 @@ func (s *Stream) CopyFromHost(dst uintptr, src unsafe.Pointer, bytes int64) erro
 //
 //go:uintptrescapes
 func (s *Stream) host(p *dl.Proc, name string, dst, src, bytes, h uintptr) error {
-	return s.v.call(p, name, dst, src, bytes, h)
+	return s.call(p, name, dst, src, bytes, h)
 }
 
 // Fill queues the setting of bytes bytes of a device at p to b. Errors: as Copy.
@@ -174,7 +198,7 @@ func (s *Stream) Fill(p uintptr, b byte, bytes int64) error {
 	if h == 0 || bytes <= 0 {
 		return s.nothing("fill", h, bytes)
 	}
-	err := s.v.call(&s.v.d.api.fillAsync, "cuMemsetD8Async", p, uintptr(b), uintptr(bytes), h)
+	err := s.call(&s.v.d.api.fillAsync, "cuMemsetD8Async", p, uintptr(b), uintptr(bytes), h)
 	if n := cut(err, bytes, p, 0); n > 0 {
 		if err = s.Fill(p, b, n); err == nil {
 			err = s.Fill(p+uintptr(n), b, bytes-n)
@@ -227,7 +251,7 @@ func (s *Stream) Write64(p uintptr, v uint64) error {
 	if h == 0 {
 		return errStreamClosed
 	}
-	return s.v.call(&s.v.d.api.write64, "cuStreamWriteValue64_v2", h, p, uintptr(v), 0)
+	return s.call(&s.v.d.api.write64, "cuStreamWriteValue64_v2", h, p, uintptr(v), 0)
 }
 
 // Wait64 holds up what is queued next until *p >= v, as the sign of the 64-bit difference tells, so that counters may wrap.
@@ -237,7 +261,7 @@ func (s *Stream) Wait64(p uintptr, v uint64) error {
 	if h == 0 {
 		return errStreamClosed
 	}
-	return s.v.call(&s.v.d.api.wait64, "cuStreamWaitValue64_v2", h, p, uintptr(v), waitAtLeast)
+	return s.call(&s.v.d.api.wait64, "cuStreamWaitValue64_v2", h, p, uintptr(v), waitAtLeast)
 }
 
 // Close gives the stream back; the device still does what was queued. Idempotent. Errors: *Error.
