@@ -82,7 +82,14 @@ func TestEnterNestsAcrossDevices(t *testing.T) {
 	a.U32(1)
 	b.Ptr(q)
 	b.U32(1)
-	launch := func() { t.Helper(); must(t, f.Launch(s, cuda.Launch{}, &a), g.Launch(r, cuda.Launch{}, &b)) }
+	x, err := f.Keep(cuda.Launch{}, &a)
+	must(t, err)
+	y, err := g.Keep(cuda.Launch{}, &b)
+	must(t, err)
+	launch := func() {
+		t.Helper()
+		must(t, f.Launch(s, cuda.Launch{}, &a), g.Launch(r, cuda.Launch{}, &b), x.Launch(s), y.Launch(r))
+	}
 	launch() // in neither
 	must(t, vs[0].Enter())
 	launch()
@@ -92,9 +99,10 @@ func TestEnterNestsAcrossDevices(t *testing.T) {
 	must(t, f.Launch(s, cuda.Launch{}, &a))
 	vs[0].Leave()
 	must(t, s.Synchronize(), r.Synchronize())
-	if x, y := read(t, vs[0], p, 1)[0], read(t, vs[1], q, 1)[0]; x != 4 || y != 3 {
-		t.Errorf("%d and %d launches ran, want 4 and 3", x, y)
+	if x, y := read(t, vs[0], p, 1)[0], read(t, vs[1], q, 1)[0]; x != 7 || y != 6 {
+		t.Errorf("%d and %d launches ran, want 7 and 6", x, y)
 	}
+	must(t, x.Close(), y.Close())
 }
 
 func TestEventsOrderStreamsOfTwoDevices(t *testing.T) {

@@ -57,10 +57,10 @@
 // Between two ranks the engine host does what tiles does, but has a sixteenth of an allreduce of 24 MiB and more go by way of the host's
 // memory, over the buses between the GPUs and the host: some blocks store tiles of what this rank has to pinned memory that both
 // processes map, and others add up what has come there, rank 0's first, as everywhere. Of what is left twelve blocks do a sixteenth by lines,
-// as ll128-twoshot does. Between H200s an allreduce of float32 takes 0.94 or 0.95 of what it takes by tiles from 32 MiB on, of bf16 0.94 and
-// 0.93 at 32 and 64 MiB, and 1.02 beyond. It wants a control group whose heap is memory that processes share; without that, and where buffers
-// do not lie alike, it does what tiles does. How fast the buses are depends on the machine more than on the GPU: only a table that was
-// measured there (symgrad tune) names it.
+// as ll128-twoshot does. Between H200s an allreduce of float32 takes 0.93 or 0.94 of what it takes by tiles from 32 MiB on, of bf16 0.92
+// and 0.93 at 32 and 64 MiB, and 1.03 to 1.06 beyond. It wants a control group whose heap is memory that processes share; without that,
+// and where buffers do not lie alike, it does what tiles does. How fast the buses are depends on the machine more than on the GPU: only a
+// table that was measured there (symgrad tune) names it.
 //
 // # Copy engines
 //
@@ -83,10 +83,11 @@
 //
 // # What comes again, and what begins early
 //
-// A launch costs the host 3 to 5 us. A program that repeats its steps repeats their launches, so a group keeps those that come for the
-// second time, as far as they find a place among 512, as graphs of one kernel, which a driver for CUDA 13.0 takes 1.8 us for. The graphs are
-// made with the group, since to make one may wait for what runs, and get other kernels and arguments later. Operations of several launches,
-// and of streams that are captured, are not kept.
+// A launch costs the host 3 to 5 us. A program that repeats its steps repeats their operations, so a group keeps the launches of those that
+// come for the second time, as far as they find a place among 512, as graphs of one kernel, which a driver for CUDA 13.0 takes 1.8 us for.
+// The graphs are made with the group, since to make one may wait for what runs, and get other kernels and arguments later. From the third
+// time on Again finds one by the operation alone, so that nothing of it is worked out once more. Operations of several launches, of streams
+// that are captured, and of those of other libraries, are not kept; a slab that is registered or unregistered, and Force, have all forgotten.
 //
 // In a graph, or where launches are not kept, an operation of few blocks and bytes lets the one behind it begin before it ends, if that is
 // another such, so that the device has done by then what it does before a kernel's first instruction: 0.3 us of 3.3. With Config.MaxCTAs none

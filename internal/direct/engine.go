@@ -83,6 +83,20 @@ func (e *Engine) Native(kind dist.Kind) bool {
 // Forget implements gpu.Keeper.
 func (e *Engine) Forget() { e.s.kept.forget() }
 
+// Again implements gpu.Keeper.
+func (e *Engine) Again(op *dist.Op, s *cuda.Stream) (bool, error) {
+	st := e.s
+	if st.aborted.Load() || !st.keepsOn(s) {
+		return false, nil
+	}
+	key := keyOf(e.way, op)
+	done, err := st.kept.relaunch(&key, s)
+	if err != nil {
+		return false, st.fail(op, err)
+	}
+	return done, nil
+}
+
 // Can implements gpu.Engine. All collective operations can be done, of all types and reductions; messages cannot.
 func (e *Engine) Can(op *dist.Op) error {
 	if _, ok := spanOf(op, e.s.n); !ok {
@@ -117,6 +131,7 @@ func (e *Engine) Force(s Shape) error {
 		s.Blocks = min(s.Blocks, e.s.most, e.s.cfg.mostBlocks())
 	}
 	e.forced = s
+	e.Forget()
 	return nil
 }
 
@@ -130,6 +145,7 @@ type call struct {
 	scalarAt           uintptr
 	split              split // among ways; zero where all blocks go one way
 	keep               bool  // the launch, if it comes again
+	key                keptKey
 }
 
 // Enqueue implements gpu.Engine.
@@ -154,24 +170,15 @@ func (e *Engine) Enqueue(op *dist.Op, s *cuda.Stream) error {
 		}
 	}
 	if e.way == copier {
-		if c, ok := st.copying(op, &l); ok {
-			h := &st.hands
-			*h = copyHands{
-				s: st, stream: s, lane: s, opening: variantOf(onceShort, st.n, op), adding: variantOf(combine, st.n, op), call: l,
-				shape: e.Shape(op),
-			}
-			if err := c.run(op.Kind, h); err != nil {
-				return st.fail(op, err)
-			}
-			if op.Kind == dist.KindAllGather {
-				st.adder.number = op.Seq
-			}
-			return nil
+		if done, err := e.byCopies(op, &l, s); done || err != nil {
+			return err
 		}
 	}
 	staged := st.places(op, &l)
 	shape := e.Shape(op)
-	l.keep = st.keeps && !s.Recording()
+	if l.keep = st.keepsOn(s); l.keep {
+		l.key = keyOf(e.way, op)
+	}
 	if e.way == hosted {
 		st.divide(&l, shape)
 	}
@@ -197,6 +204,27 @@ func (e *Engine) Enqueue(op *dist.Op, s *cuda.Stream) error {
 	}
 }
 
+// byCopies queues an operation that copy engines do, and reports whether they do it.
+func (e *Engine) byCopies(op *dist.Op, l *call, s *cuda.Stream) (bool, error) {
+	st := e.s
+	c, ok := st.copying(op, l)
+	if !ok {
+		return false, nil
+	}
+	h := &st.hands
+	*h = copyHands{
+		s: st, stream: s, lane: s, opening: variantOf(onceShort, st.n, op), adding: variantOf(combine, st.n, op), call: *l,
+		shape: e.Shape(op),
+	}
+	if err := c.run(op.Kind, h); err != nil {
+		return true, st.fail(op, err)
+	}
+	if op.Kind == dist.KindAllGather {
+		st.adder.number = op.Seq
+	}
+	return true, nil
+}
+
 // launch queues the kernel v for piece q of l, which begins off bytes into every block.
 func (s *state) launch(v variant, l *call, q *piece, off uint64, p part, shape Shape, stream *cuda.Stream) error {
 	f, err := s.kernels.of(v)
@@ -215,12 +243,18 @@ func (s *state) launch(v variant, l *call, q *piece, off uint64, p part, shape S
 	}
 	grid := cuda.Launch{Grid: [3]uint32{uint32(shape.Blocks), 1, 1}, Block: [3]uint32{uint32(shape.Threads), 1, 1}}
 	if l.keep {
-		if done, err := s.kept.launch(f, &words, grid, s.args, stream); done || err != nil {
+		if done, err := s.kept.launch(&l.key, f, grid, s.args, stream); done || err != nil {
 			return err
 		}
 	}
 	grid.Early = early
 	return f.Launch(stream, grid, s.args)
+}
+
+// keepsOn reports whether launches on stream are kept. A capture could take what was kept first in place of what was set later, and whether
+// a stream of another library is captured only the driver knows.
+func (s *state) keepsOn(stream *cuda.Stream) bool {
+	return s.keeps && !stream.Borrowed() && !stream.Recording()
 }
 
 // early reports whether a launch may begin before the one in front of it ends, and lets the next begin.

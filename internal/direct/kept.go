@@ -3,15 +3,17 @@ package direct
 import (
 	"errors"
 
+	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/internal/cuda"
+	"github.com/symgrad/symgrad/tensor"
 )
 
 // keptSince is the driver from which on launches are kept: it takes half the host's time for one (bench/results/kept-2026-11-25.txt). Older
 // ones were not measured.
 const keptSince = 13000
 
-// keptPlaces is how many launches a group keeps at most, and keptTries in how many places one looks for its own. One that has not come for
-// keptAge launches of the group gives up its place to another one, and one that has come once only, for onceAge.
+// keptPlaces is how many operations a group keeps at most, and keptTries in how many places one looks for its own. One that has not come
+// for keptAge operations of the group gives up its place to another one, and one that has come once only, for onceAge.
 const (
 	keptPlaces = 512
 	keptTries  = 16
@@ -19,23 +21,48 @@ const (
 	onceAge    = 8 * keptPlaces
 )
 
-// kept is the launches of a group that came again: a program that repeats its steps repeats their operations, in the same buffers. One that
-// finds no place is launched as before. What launches are kept in is made with the group, since to make it may wait for what runs, which may
-// wait for a peer, and that for this rank.
+// kept is the launches of operations of a group that came again: a program that repeats its steps repeats their operations, in the same
+// buffers. One that finds no place is launched as before. What launches are kept in is made with the group, since to make it may wait for
+// what runs, which may wait for a peer, and that for this rank.
 type kept struct {
 	places [keptPlaces]keptLaunch
-	clock  uint64 // launches
+	clock  uint64 // operations that can be kept
 }
 
+// keptLaunch is a place, and the one launch that its operation is.
 type keptLaunch struct {
-	digest uint64         // of words and shape
-	kernel *cuda.Function // nil in a place that no launch has
-	words  [arguments]uint64
-	shape  cuda.Launch
-	used   uint64     // the clock when it came last
-	exec   *cuda.Kept // nil where the driver lacked memory: no launch has the place
-	again  bool       // it came again, and exec is this launch
+	key    keptKey
+	used   uint64     // the clock when it came last; 0 in a place that no operation has
+	exec   *cuda.Kept // nil where the driver lacked memory: no operation has the place
+	again  bool       // it came again, and exec is its launch
 	failed bool       // the driver could not keep it
+}
+
+// keptKey is all of an operation that its launch depends on, besides what its group has for good. Where slabs lie, and the shape of launches,
+// the group has until slabs are registered or unregistered, or a shape is forced: all is forgotten then.
+type keptKey struct {
+	src, dst  uintptr
+	count     int
+	scalar    uint64
+	scalarAt  uintptr
+	root      int
+	way       way
+	kind      dist.Kind
+	red       dist.RedKind
+	dtype     tensor.DType
+	symmetric bool
+}
+
+// keyOf is the key of op, which goes the way w.
+func keyOf(w way, op *dist.Op) keptKey {
+	key := keptKey{
+		src: uintptr(op.Src.Pointer()), dst: uintptr(op.Dst.Pointer()), count: op.Count, root: op.Root,
+		way: w, kind: op.Kind, dtype: op.DType(), symmetric: op.Symmetric,
+	}
+	if op.Kind.Reduces() {
+		key.red, key.scalar, key.scalarAt = op.Red.Kind, op.Red.Scalar.Bits, uintptr(op.Red.Scalar.At.Pointer())
+	}
+	return key
 }
 
 // open makes what launches are kept in, of f, one of the kernels of v, and launches each once, without work, so that the driver has all that
@@ -69,26 +96,45 @@ func harmless(err error) bool {
 	return errors.As(err, &e) && !e.Fatal()
 }
 
-// launch launches what is kept of a launch, from the second time on that it comes, and reports whether it did. args are the words. What
-// cannot be kept is not tried again as long as it has its place.
+// launch launches what is kept of the operation of key, whose launch is f with args, from the second time on that it comes, and reports whether
+// it did. What cannot be kept is not tried again as long as it has its place.
 //
 // Errors: the driver's, where the device is lost.
-func (k *kept) launch(f *cuda.Function, words *[arguments]uint64, shape cuda.Launch, args *cuda.Args, s *cuda.Stream) (bool, error) {
-	at := k.find(f, words, shape)
+func (k *kept) launch(key *keptKey, f *cuda.Function, shape cuda.Launch, args *cuda.Args, s *cuda.Stream) (bool, error) {
+	at := k.find(key)
 	if at == nil || at.failed {
 		return false, nil
 	}
-	var err error
 	if !at.again {
 		at.again = true
-		err = at.exec.Set(f, shape, args)
+		if err := at.exec.Set(f, shape, args); err != nil {
+			return at.fail(err)
+		}
 	}
-	if err == nil {
-		err = at.exec.Launch(s)
+	return at.launch(s)
+}
+
+// relaunch is launch for who has nothing but the key: it does nothing for an operation that is not kept.
+func (k *kept) relaunch(key *keptKey, s *cuda.Stream) (bool, error) {
+	at, _ := k.look(key)
+	if at == nil || !at.again || at.failed {
+		return false, nil
 	}
-	if err == nil {
-		return true, nil
+	k.clock++
+	at.used = k.clock
+	return at.launch(s)
+}
+
+// launch launches what is kept in a place.
+func (at *keptLaunch) launch(s *cuda.Stream) (bool, error) {
+	if err := at.exec.Launch(s); err != nil {
+		return at.fail(err)
 	}
+	return true, nil
+}
+
+// fail notes that the driver could not keep a launch. Errors: err, where the device is lost.
+func (at *keptLaunch) fail(err error) (bool, error) {
 	at.failed = true
 	if harmless(err) {
 		return false, nil
@@ -96,48 +142,58 @@ func (k *kept) launch(f *cuda.Function, words *[arguments]uint64, shape cuda.Lau
 	return false, err
 }
 
-// find is the place of a launch that has come before; nil the first time, when it is noted, if there is a place.
-func (k *kept) find(f *cuda.Function, words *[arguments]uint64, shape cuda.Launch) *keptLaunch {
+// find is the place of an operation that has come before; nil the first time, when it is noted, if there is a place.
+func (k *kept) find(key *keptKey) *keptLaunch {
 	k.clock++
-	d := digest(words, shape)
-	var free *keptLaunch
+	at, free := k.look(key)
+	if at != nil {
+		at.used = k.clock
+	} else if free != nil {
+		*free = keptLaunch{key: *key, used: k.clock, exec: free.exec}
+	}
+	return at
+}
+
+// look is the place of an operation that has come before, or one that is there for it: the oldest, and before all one that nobody has had.
+func (k *kept) look(key *keptKey) (its, free *keptLaunch) {
+	d := key.digest()
 	for i := range uint64(keptTries) {
 		at := &k.places[(d>>32+i*(d>>48|1))%keptPlaces] // double hashing
-		if at.digest == d && at.kernel == f && at.shape == shape && at.words == *words {
-			at.used = k.clock
-			return at
-		}
-		if at.exec != nil && k.free(at) && (free == nil || at.used < free.used) { // the oldest, and before all one that nobody has had
+		switch {
+		case at.exec == nil:
+		case at.used == 0: // no place behind it has the operation, which would have it
+			return nil, at
+		case at.key == *key:
+			return at, nil
+		case k.old(at) && (free == nil || at.used < free.used):
 			free = at
 		}
 	}
-	if free != nil {
-		*free = keptLaunch{digest: d, kernel: f, words: *words, shape: shape, used: k.clock, exec: free.exec}
-	}
-	return nil
+	return nil, free
 }
 
-// free reports whether a place is there for another launch. A step's launches that are too many for all places leave each other theirs, so
-// that most places are of use; what comes at the beginning of a program only gives them up.
-func (k *kept) free(at *keptLaunch) bool {
+// old reports whether a place that an operation has is there for another one. A step's operations that are too many for all places leave
+// each other theirs, so that most places are of use; what comes at the beginning of a program only gives them up.
+func (k *kept) old(at *keptLaunch) bool {
 	age := uint64(onceAge)
 	if at.again {
 		age = keptAge
 	}
-	return at.kernel == nil || k.clock-at.used > age
+	return k.clock-at.used > age
 }
 
-// digest is a hash of a launch, but for its kernel.
-func digest(words *[arguments]uint64, shape cuda.Launch) uint64 {
-	h := uint64(shape.Grid[0])<<32 | uint64(shape.Block[0])
-	for _, w := range words {
+// digest is a hash of an operation.
+func (key *keptKey) digest() uint64 {
+	kinds := uint64(key.way)<<32 | uint64(key.kind)<<24 | uint64(key.red)<<16 | uint64(key.dtype)<<8 | uint64(key.root)
+	h := uint64(0)
+	for _, w := range [...]uint64{uint64(key.src), uint64(key.dst), uint64(key.count), key.scalar + uint64(key.scalarAt), kinds} {
 		h = (h ^ w) * 0x9e3779b97f4a7c15 // Fibonacci hashing
 		h ^= h >> 32
 	}
 	return h
 }
 
-// forget gives up all launches.
+// forget gives up all operations.
 func (k *kept) forget() {
 	for i := range k.places {
 		k.places[i] = keptLaunch{exec: k.places[i].exec}

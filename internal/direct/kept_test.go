@@ -3,6 +3,8 @@ package direct
 import (
 	"errors"
 	"fmt"
+	"math"
+	"reflect"
 	"testing"
 	"unsafe"
 
@@ -21,22 +23,20 @@ func testState(n int) *state {
 	return &state{n: n, p: &gpu.Party{Size: n}, slab: &gpu.Slab{Base: make([]uintptr, n)}, board: newBoard(&Config{}), most: MaxBlocks}
 }
 
-var (
-	someShape = cuda.Launch{Grid: [3]uint32{16, 1, 1}, Block: [3]uint32{256, 1, 1}}
-	someWords = [arguments]uint64{1 << 40, 2 << 40}
-)
+// someKey is an operation; those of bucket are others.
+var someKey = keptKey{src: 1 << 40, dst: 1 << 40, count: 1 << 10, kind: dist.KindAllReduce, dtype: tensor.F32}
 
-// place is where a launch is noted; nil where it is not.
-func (k *kept) place(f *cuda.Function, words *[arguments]uint64, shape cuda.Launch) *keptLaunch {
+// place is where an operation is noted; nil where it is not.
+func (k *kept) place(m *keptKey) *keptLaunch {
 	for i := range k.places {
-		if at := &k.places[i]; at.kernel == f && at.words == *words && at.shape == shape {
+		if at := &k.places[i]; at.used != 0 && at.key == *m {
 			return at
 		}
 	}
 	return nil
 }
 
-// places is kept without a device: a launch finds its place, and nothing can be launched there.
+// places is kept without a device: an operation finds its place, and nothing can be launched there.
 func places() *kept {
 	k := new(kept)
 	for i := range k.places {
@@ -45,98 +45,136 @@ func places() *kept {
 	return k
 }
 
-// comes has a launch come, and reports whether it is kept.
-func (k *kept) comes(f *cuda.Function, words *[arguments]uint64) bool {
-	at := k.find(f, words, someShape)
+// comes has an operation come, and reports whether it is kept.
+func (k *kept) comes(m *keptKey) bool {
+	at := k.find(m)
 	if at != nil {
 		at.again = true
 	}
 	return at != nil
 }
 
-// bucket is launch i of a program: they differ in where their buffers lie and how long they are, as those of buckets do.
-func bucket(i uint64) *[arguments]uint64 {
-	w := someWords
-	w[MaxRanks+2], w[MaxRanks+3], w[MaxRanks+6] = 3<<40+i<<20, 3<<40+i<<20, 1<<20-i*128
-	return &w
+// bucket is operation i of a program: they differ in where their buffers lie and how long they are, as those of buckets do.
+func bucket(i uint64) *keptKey {
+	m := someKey
+	m.src, m.dst, m.count = 3<<40+uintptr(i)<<20, 3<<40+uintptr(i)<<20, 1<<20-int(i)*128
+	return &m
 }
 
-// step has launches from first on come, so many, and tells how many are kept.
-func (k *kept) step(f *cuda.Function, first, n uint64) (kept int) {
+// step has operations from first on come, so many, and tells how many are kept.
+func (k *kept) step(first, n uint64) (kept int) {
 	for i := range n {
-		if k.comes(f, bucket(first+i)) {
+		if k.comes(bucket(first + i)) {
 			kept++
 		}
 	}
 	return kept
 }
 
-func TestALaunchIsKeptWhenItComesAgain(t *testing.T) {
+func TestAnOperationIsKeptWhenItComesAgain(t *testing.T) {
 	k := places()
-	f, other := &cuda.Function{}, &cuda.Function{}
-	wider, words := someShape, someWords
-	wider.Block[0], words[7] = 512, 9
-	launches := []struct {
-		f     *cuda.Function
-		words *[arguments]uint64
-		shape cuda.Launch
-	}{{f, &someWords, someShape}, {other, &someWords, someShape}, {f, &words, someShape}, {f, &someWords, wider}}
-	for i, l := range launches {
-		if at := k.find(l.f, l.words, l.shape); at != nil || k.place(l.f, l.words, l.shape) == nil {
-			t.Errorf("launch %d the first time: %+v", i, at)
+	all := []keptKey{someKey}
+	for _, change := range []func(m *keptKey){
+		func(m *keptKey) { m.src++ },
+		func(m *keptKey) { m.dst++ },
+		func(m *keptKey) { m.count++ },
+		func(m *keptKey) { m.scalar++ },
+		func(m *keptKey) { m.scalarAt++ },
+		func(m *keptKey) { m.root++ },
+		func(m *keptKey) { m.way++ },
+		func(m *keptKey) { m.kind++ },
+		func(m *keptKey) { m.red++ },
+		func(m *keptKey) { m.dtype++ },
+		func(m *keptKey) { m.symmetric = true },
+	} {
+		m := someKey
+		change(&m)
+		all = append(all, m)
+	}
+	if fields := reflect.TypeFor[keptKey]().NumField(); fields != len(all)-1 {
+		t.Errorf("%d fields make operations different, %d were tried", fields, len(all)-1)
+	}
+	for i := range all {
+		if at := k.find(&all[i]); at != nil || k.place(&all[i]) == nil {
+			t.Errorf("operation %d the first time: %+v", i, at)
 		}
 	}
-	for i, l := range launches {
-		at := k.place(l.f, l.words, l.shape)
+	for i := range all {
+		at := k.place(&all[i])
 		for range 2 {
-			if got := k.find(l.f, l.words, l.shape); got != at {
-				t.Errorf("launch %d is not found: %+v", i, got)
+			if got := k.find(&all[i]); got != at {
+				t.Errorf("operation %d is not found: %+v", i, got)
 			}
 		}
 	}
-	if got := testing.AllocsPerRun(100, func() { k.find(f, &someWords, someShape) }); got != 0 {
+	if got := testing.AllocsPerRun(100, func() { k.find(&someKey) }); got != 0 {
 		t.Errorf("%v allocations", got)
 	}
 }
 
-func TestStepsOfManyLaunchesKeepWhatThereArePlacesFor(t *testing.T) {
-	f := &cuda.Function{}
+func TestKeysHaveWhatLaunchesDependOn(t *testing.T) {
+	floats, factor := tensor.Of(make([]float32, 8)), tensor.Of([]float32{2})
+	sum := dist.Op{Kind: dist.KindAllReduce, Count: 8, Src: floats, Dst: floats, Symmetric: true, Red: dist.Sum}
+	got, want := keyOf(tiles, &sum), keptKey{
+		src: uintptr(floats.Pointer()), dst: uintptr(floats.Pointer()), count: 8, way: tiles, kind: dist.KindAllReduce, red: dist.RedSum,
+		dtype: tensor.F32, symmetric: true,
+	}
+	if got != want {
+		t.Errorf("sum: %+v, want %+v", got, want)
+	}
+	scaled := sum
+	scaled.Red = dist.PreMulSum(float32(2))
+	want.red, want.scalar = dist.RedPreMulSum, uint64(math.Float32bits(2))
+	if got := keyOf(tiles, &scaled); got != want {
+		t.Errorf("of a factor: %+v, want %+v", got, want)
+	}
+	scaled.Red = dist.PreMulSumAt(factor)
+	if got := keyOf(tiles, &scaled); got.scalarAt != uintptr(factor.Pointer()) {
+		t.Errorf("of a factor in memory: %+v", got)
+	}
+	root := dist.Op{Kind: dist.KindBroadcast, Count: 8, Dst: floats, Root: 1, Red: dist.Sum}
+	want = keptKey{dst: uintptr(floats.Pointer()), count: 8, root: 1, kind: dist.KindBroadcast, dtype: tensor.F32}
+	if got := keyOf(short, &root); got != want {
+		t.Errorf("broadcast: %+v, want %+v", got, want)
+	}
+}
+
+func TestStepsOfManyOperationsKeepWhatThereArePlacesFor(t *testing.T) {
 	for _, c := range []struct {
-		launches uint64
-		least    int
+		operations uint64
+		least      int
 	}{{1, 1}, {keptPlaces / 2, keptPlaces / 2}, {keptPlaces, keptPlaces * 9 / 10}, {600, keptPlaces * 9 / 10}, {1000, keptPlaces * 9 / 10}, {onceAge, keptPlaces * 9 / 10}} {
 		k := places()
 		for n := range 20 {
-			kept := k.step(f, 0, c.launches)
+			kept := k.step(0, c.operations)
 			if n > 0 && (kept < c.least || kept > keptPlaces) {
-				t.Errorf("step %d of %d launches: %d are kept, in %d places", n, c.launches, kept, keptPlaces)
+				t.Errorf("step %d of %d operations: %d are kept, in %d places", n, c.operations, kept, keptPlaces)
 			}
 		}
-		if got := testing.AllocsPerRun(100, func() { k.step(f, 0, 2*keptPlaces) }); got != 0 {
+		if got := testing.AllocsPerRun(100, func() { k.step(0, 2*keptPlaces) }); got != 0 {
 			t.Errorf("%v allocations", got)
 		}
 	}
 }
 
-func TestLaunchesThatComeNoMoreGiveUpTheirPlaces(t *testing.T) {
+func TestOperationsThatComeNoMoreGiveUpTheirPlaces(t *testing.T) {
 	const second, third = 1 << 20, 2 << 20
-	f := &cuda.Function{}
 	k := places()
-	k.step(f, 0, 4*keptPlaces) // once each
+	k.step(0, 4*keptPlaces) // once each
 	for range onceAge {
-		k.comes(f, &someWords)
+		k.comes(&someKey)
 	}
 	for n := range 2 {
-		if kept := k.step(f, second, keptPlaces/2); n > 0 && kept != keptPlaces/2 {
-			t.Errorf("behind launches that came once %d of %d are kept", kept, keptPlaces/2)
+		if kept := k.step(second, keptPlaces/2); n > 0 && kept != keptPlaces/2 {
+			t.Errorf("behind operations that came once %d of %d are kept", kept, keptPlaces/2)
 		}
 	}
 	for range keptAge {
-		k.comes(f, &someWords)
+		k.comes(&someKey)
 	}
 	for n := range 2 {
-		if kept := k.step(f, third, keptPlaces/2); n > 0 && kept != keptPlaces/2 {
-			t.Errorf("behind launches that were kept %d of %d are kept", kept, keptPlaces/2)
+		if kept := k.step(third, keptPlaces/2); n > 0 && kept != keptPlaces/2 {
+			t.Errorf("behind operations that were kept %d of %d are kept", kept, keptPlaces/2)
 		}
 	}
 	for i := range k.places {
@@ -149,29 +187,94 @@ func TestLaunchesThatComeNoMoreGiveUpTheirPlaces(t *testing.T) {
 // A launch the driver could not keep would panic here if it were tried again, since there is no device.
 func TestWhatCouldNotBeKeptIsNotTriedAgain(t *testing.T) {
 	k := places()
-	f := &cuda.Function{}
 	for i := range 3 {
-		if done, err := k.launch(f, &someWords, someShape, nil, nil); done || err != nil {
-			t.Fatalf("launch %d: %v, %v", i, done, err)
+		done, err := k.launch(&someKey, nil, cuda.Launch{}, nil, nil)
+		again, err2 := k.relaunch(&someKey, nil)
+		if done || again || err != nil || err2 != nil {
+			t.Fatalf("operation %d: %v, %v, %v, %v", i, done, again, err, err2)
 		}
-		k.place(f, &someWords, someShape).failed = true
+		at := k.place(&someKey)
+		at.failed, at.again = true, true
 	}
-	at := k.place(f, &someWords, someShape)
-	if k.forget(); at.exec == nil || at.failed || k.place(f, &someWords, someShape) != nil {
+	at := k.place(&someKey)
+	if k.forget(); at.exec == nil || at.failed || k.place(&someKey) != nil {
 		t.Errorf("forgotten: %+v", at)
 	}
 }
 
 func TestWithoutMemoryNothingIsKept(t *testing.T) {
 	var k kept
-	f := &cuda.Function{}
 	for i := range 3 {
-		if done, err := k.launch(f, &someWords, someShape, nil, nil); done || err != nil || k.place(f, &someWords, someShape) != nil {
-			t.Fatalf("launch %d: %v, %v", i, done, err)
+		if done, err := k.launch(&someKey, nil, cuda.Launch{}, nil, nil); done || err != nil || k.place(&someKey) != nil {
+			t.Fatalf("operation %d: %v, %v", i, done, err)
 		}
 	}
 	if err := k.close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// What is kept was made for slabs where they were, and for a shape.
+func TestWhatIsKeptIsForgottenWithSlabsAndShapes(t *testing.T) {
+	s := testState(2)
+	s.kept = *places()
+	e := &Engine{s: s, way: tiles}
+	slab := &gpu.Slab{Base: make([]uintptr, 2)}
+	s.slabs.Store(&[]known{{slab: slab, count: 1}})
+	for what, change := range map[string]func(){
+		"register": func() {
+			if err := s.register(slab); err != nil {
+				t.Error(err)
+			}
+		},
+		"unregister": func() { s.unregister(&gpu.Slab{}) },
+		"force": func() {
+			if err := e.Force(Shape{Blocks: 8, Threads: 64}); err != nil {
+				t.Error(err)
+			}
+		},
+		"end of force": func() {
+			if err := e.Force(Shape{}); err != nil {
+				t.Error(err)
+			}
+		},
+	} {
+		s.kept.comes(&someKey)
+		if change(); s.kept.place(&someKey) != nil {
+			t.Errorf("%s: the operation is still there", what)
+		}
+	}
+}
+
+// Where an operation was kept, Again would panic here, since there is no device.
+func TestNothingIsKeptWhereItMayBeCaptured(t *testing.T) {
+	s := testState(2)
+	s.kept = *places()
+	e := &Engine{s: s, way: short}
+	x := tensor.Of(make([]float32, 8))
+	op := dist.Op{Kind: dist.KindAllReduce, Count: 8, Src: x, Dst: x}
+	key := keyOf(short, &op)
+	s.kept.comes(&key)
+	if !s.kept.comes(&key) {
+		t.Fatal("the operation is not kept")
+	}
+	of := func(keeps, aborted bool, stream *cuda.Stream) {
+		t.Helper()
+		s.keeps = keeps
+		s.aborted.Store(aborted)
+		if done, err := e.Again(&op, stream); done || err != nil {
+			t.Errorf("%v, %v", done, err)
+		}
+	}
+	own := new(cuda.Stream)
+	of(false, false, own)
+	of(true, true, own)
+	of(true, false, new(cuda.Device).BorrowStream(7))
+	other := op
+	other.Count--
+	s.aborted.Store(false)
+	if done, err := e.Again(&other, own); done || err != nil {
+		t.Errorf("another operation: %v, %v", done, err)
 	}
 }
 
@@ -241,9 +344,22 @@ func again(r *rank) error {
 	for q := range r.Size {
 		factor += uint32(2 + q)
 	}
-	for _, e := range r.engines {
-		for range 10 {
-			if err := errors.Join(e.Enqueue(&op, r.s), e.Enqueue(&beside, r.s)); err != nil {
+	const times = 10
+	for w, e := range r.engines {
+		repeated := 0
+		for range times {
+			r.Device.Leave()
+			done, err := e.(gpu.Keeper).Again(&op, r.s) // without a context
+			if err := errors.Join(err, r.Device.Enter()); err != nil {
+				return err
+			}
+			if done {
+				repeated++
+			} else {
+				err = e.Enqueue(&op, r.s)
+			}
+			queue(e, &beside, r.s, &err)
+			if err != nil {
 				return err
 			}
 			want *= factor
@@ -251,16 +367,9 @@ func again(r *rank) error {
 		if err := errors.Join(r.s.Synchronize(), r.checkWords(buf, want)); err != nil {
 			return fmt.Errorf("%s: %w", e.Name(), err)
 		}
-	}
-	found := 0
-	s := r.engines[short].(*Engine).s
-	for i := range s.kept.places {
-		if s.kept.places[i].again {
-			found++
+		if keeps := r.engines[short].(*Engine).s.keeps; keeps && way(w) != copier && repeated != times-2 {
+			return fmt.Errorf("%s: of %d times %d were repeated", e.Name(), times, repeated)
 		}
-	}
-	if s.keeps && found == 0 {
-		return errors.New("nothing was kept")
 	}
 	return nil
 }

@@ -182,6 +182,7 @@ func (s *state) prepare() error {
 //
 // Collective: all ranks.
 func (s *state) register(slab *gpu.Slab) error {
+	s.kept.forget()
 	all := s.registered()
 	for i := range all {
 		if all[i].slab == slab {
@@ -262,6 +263,7 @@ func (s *state) registered() []known {
 
 // unregister forgets slab.
 func (s *state) unregister(slab *gpu.Slab) {
+	s.kept.forget()
 	var kept []known
 	for _, k := range s.registered() {
 		if k.slab == slab {

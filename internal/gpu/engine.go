@@ -60,9 +60,12 @@ type Native interface {
 	Native(kind dist.Kind) bool
 }
 
-// Keeper is an Engine that keeps something for operations that come again, for each of them.
+// Keeper is an Engine that keeps something for operations that come again, for each of them. Calls come one at a time, with those of Enqueue.
 type Keeper interface {
-	// Forget gives it up.
+	// Again queues op, if the engine has kept what that needs. Calls as for Enqueue, but on any thread, whatever context it has.
+	// Returns: false where nothing was queued, and op goes to Enqueue. Errors: as Enqueue.
+	Again(op *dist.Op, s *cuda.Stream) (bool, error)
+	// Forget gives up what is kept.
 	Forget()
 }
 

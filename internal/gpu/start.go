@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/cuda"
 	"github.com/symgrad/symgrad/tensor"
 )
 
@@ -138,6 +139,21 @@ func (t *Transport) fault(err error) error {
 	return errBroken
 }
 
+// again has the engine of w queue op if it has kept what it needs for that, and reports whether it did. A barrier is not for that, since it
+// waits for the heaps' transfers first, nor what is composed, which is another operation where an engine gets it.
+func (t *Transport) again(op *dist.Op, w way, s *cuda.Stream) (bool, error) {
+	k := t.keepers[w.engine]
+	if k == nil || w.how != plain || op.Kind == dist.KindBarrier {
+		return false, nil
+	}
+	return k.Again(op, s)
+}
+
+// faultOf is fault for an error of the engine of w.
+func (t *Transport) faultOf(w way, err error) error {
+	return t.fault(fmt.Errorf("%s: %w", t.engines[w.engine].Name(), err))
+}
+
 // collective announces op and queues it.
 func (t *Transport) collective(e *ticket, op *dist.Op, s *Stream) error {
 	c := card{sig: op.Signature(), beside: op.Beside, along: op.Along}
@@ -223,6 +239,14 @@ func (t *Transport) enqueue(e *ticket, op *dist.Op, w way, s *Stream) error {
 	if op.Count == 0 && op.Kind != dist.KindBarrier && op.Kind != dist.KindSync {
 		return nil
 	}
+	timed := t.cfg.Timing && !s.capturing.Load()
+	if !timed { // timers want the context
+		if done, err := t.again(op, w, s.cu); err != nil {
+			return t.faultOf(w, err)
+		} else if done {
+			return nil
+		}
+	}
 	v := t.party.Device
 	if err := v.Enter(); err != nil {
 		return t.fault(err)
@@ -235,14 +259,13 @@ func (t *Transport) enqueue(e *ticket, op *dist.Op, w way, s *Stream) error {
 			}
 		}
 	}
-	timed := t.cfg.Timing && !s.capturing.Load()
 	if timed {
 		if err := s.clock(e, 0); err != nil {
 			return t.fault(err)
 		}
 	}
 	if err := t.queue(op, w, s.cu); err != nil {
-		return t.fault(fmt.Errorf("%s: %w", t.engines[w.engine].Name(), err))
+		return t.faultOf(w, err)
 	}
 	if timed {
 		if err := s.clock(e, 1); err != nil {

@@ -27,6 +27,7 @@ type Transport struct {
 	limit   time.Duration
 	pact    *pact
 	engines []Engine
+	keepers []Keeper // those of engines that are; nil for others
 	choose  *picker
 	kernels *kernels
 	word    uintptr          // 4 bytes of device memory, for barriers that are sums
@@ -125,6 +126,10 @@ func (t *Transport) prepare(build Maker) error {
 	}
 	if p.Size == 1 {
 		t.engines = append(t.engines, &local{t: t})
+	}
+	for _, e := range t.engines {
+		k, _ := e.(Keeper)
+		t.keepers = append(t.keepers, k)
 	}
 	word, err := tensor.FromPointer(*(*unsafe.Pointer)(unsafe.Pointer(&t.word)), 1, tensor.U32, t.on)
 	if err != nil {

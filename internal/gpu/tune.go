@@ -253,7 +253,7 @@ func (b *bench) row(k tuneKey, bytes int64) (Row, error) {
 			return row, fmt.Errorf("%s: %w", e.Name(), err)
 		}
 		row.Timings = append(row.Timings, Timing{Engine: e.Name(), Microseconds: us})
-		if k, ok := e.(Keeper); ok { // so that each operation is kept, of which there are many
+		if k := b.t.keepers[i]; k != nil { // so that each operation is kept, of which there are many
 			k.Forget()
 		}
 	}
