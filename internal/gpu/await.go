@@ -114,10 +114,6 @@ func (s *Stream) reached(n uint64, calm bool) (bool, error) {
 		}
 		k = len(s.marks) - 1
 	}
-	if err := s.dev.Enter(); err != nil {
-		return false, err
-	}
-	defer s.dev.Leave()
 	ok, err := s.marks[k].event.Done()
 	if err != nil || !ok {
 		return false, err

@@ -380,3 +380,36 @@ func BenchmarkStart(b *testing.B) {
 		}
 	})
 }
+
+// Events behind what waits cannot be used again; all others are.
+func TestEventsAreUsedAgain(t *testing.T) {
+	v := cudatest.Devices(t, 1)[0]
+	s := newTestStream(t, v)
+	const marks = 300
+	mark := func() {
+		for range marks {
+			if _, err := s.Mark(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for range 5 {
+		w, let := held(t)
+		if err := s.Join(w); err != nil {
+			t.Fatal(err)
+		}
+		mark()
+		close(let)
+		mark()
+		if err := s.Synchronize(); err != nil {
+			t.Fatal(err)
+		}
+		mark()
+	}
+	if err := s.Synchronize(); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(s.spare) + len(s.marks); n > 3*marks+2*sweptMarks {
+		t.Errorf("%d events, where at most %d marks wait at a time", n, 3*marks)
+	}
+}

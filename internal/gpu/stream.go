@@ -3,6 +3,7 @@ package gpu
 import (
 	"errors"
 	"fmt"
+	"sort"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -32,6 +33,7 @@ type Stream struct {
 	done      uint64   // every ticket up to here is done
 	marks     []mark   // of tickets not known to be done, in their order
 	spare     []*cuda.Event
+	further   int // events to make before the driver is asked again whether marks are done
 	timers    []*cuda.Event
 	failed    []failure
 	forgot    uint64      // newest ticket whose failure is no longer in failed
@@ -71,7 +73,8 @@ const (
 	firstTickets = 1024
 	maxFailures  = 1024    // as on a host stream: older failures answer with the oldest kept
 	sparseMarks  = 256     // tickets between events, at most
-	eagerBytes   = 1 << 20 // from here an event costs nothing beside its operation
+	eagerBytes   = 1 << 20 // from here an event costs the device nothing beside its operation
+	sweptMarks   = 8       // the driver is asked once for so many whether they are done, which takes it 1.7 us (bench/results/again-2-2026-11-26.txt)
 )
 
 // NewStream is an empty stream of the least priority, for computing.
@@ -136,7 +139,7 @@ func (s *Stream) usable() error {
 // push takes the next ticket. The lock is held.
 func (s *Stream) push() (*ticket, uint64) {
 	if s.last-s.done == uint64(len(s.tickets)) {
-		s.reap()
+		s.sweep()
 	}
 	if s.last-s.done == uint64(len(s.tickets)) {
 		bigger := make([]ticket, 2*len(s.tickets))
@@ -168,17 +171,18 @@ func (s *Stream) mark(n uint64) error {
 	if k := len(s.marks); k > 0 && s.marks[k-1].ticket >= n {
 		return nil
 	}
-	if err := s.dev.Enter(); err != nil {
-		return err
-	}
-	defer s.dev.Leave()
-	if len(s.spare) == 0 && len(s.marks) >= 16 {
-		s.sweep()
+	if len(s.spare) == 0 && s.further == 0 && len(s.marks) >= 2*sweptMarks {
+		if done, err := s.marks[sweptMarks-1].event.Done(); err == nil && done {
+			s.passed(sweptMarks)
+		} else {
+			s.further = sweptMarks
+		}
 	}
 	var ev *cuda.Event
 	if k := len(s.spare); k > 0 {
 		ev, s.spare = s.spare[k-1], s.spare[:k-1]
 	} else {
+		s.further = max(s.further-1, 0)
 		var err error
 		if ev, err = s.dev.NewEvent(); err != nil {
 			return err
@@ -192,16 +196,12 @@ func (s *Stream) mark(n uint64) error {
 	return nil
 }
 
-// sweep takes the marks that are done off the front. The lock is held, and the device entered.
+// sweep takes the marks that are done off the front: all before one that is done are. The lock is held.
 func (s *Stream) sweep() {
-	k := 0
-	for k < len(s.marks) {
-		if ok, err := s.marks[k].event.Done(); err != nil || !ok {
-			break
-		}
-		k++
-	}
-	s.passed(k)
+	s.passed(sort.Search(len(s.marks), func(k int) bool {
+		done, err := s.marks[k].event.Done()
+		return err != nil || !done
+	}))
 }
 
 // passed notes that the first k marks are done, and with them the tickets before them, as far as their ranks have met.
@@ -250,15 +250,6 @@ func (e *ticket) met() bool {
 		}
 	}
 	return e.empty.k == 0 || e.t.pact.paired(e.empty.peer, false, e.empty.k)
-}
-
-// reap brings s.done up to date. The lock is held.
-func (s *Stream) reap() {
-	if s.dev.Enter() != nil {
-		return
-	}
-	defer s.dev.Leave()
-	s.sweep()
 }
 
 // failure is the error of a ticket that is done. The lock is held.
