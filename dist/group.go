@@ -232,7 +232,7 @@ func (g *Group) Batch(fn func(*Group) error) (Work, error) {
 	if g.block && !g.other && g.c.inline.t != nil {
 		return Work{}, g.c.inline.batch(&Op{Kind: KindBatch, Name: g.name, Ops: b.ops})
 	}
-	w, err := g.issue(Op{Kind: KindBatch, Ops: b.ops})
+	w, err := g.issue(&Op{Kind: KindBatch, Ops: b.ops})
 	if err == nil && g.block {
 		return Work{}, w.Wait()
 	}
@@ -303,7 +303,8 @@ func (g *Group) do(kind Kind, dst, src tensor.Buffer, red *RedOp, at int) (Work,
 	if g.block && !g.other && g.batch == nil && g.c.inline.t != nil {
 		return Work{}, g.c.inline.run(&verb{kind, g.symm, at, dst, src, g.name}, red)
 	}
-	op := Op{Kind: kind, Dst: dst, Src: src, Symmetric: g.symm, Beside: g.beside, Along: g.along}
+	var op Op // field by field, since the compiler makes a whole Op elsewhere and then copies it
+	op.Kind, op.Dst, op.Src, op.Symmetric, op.Beside, op.Along = kind, dst, src, g.symm, g.beside, g.along
 	if red != nil {
 		op.Red = *red
 	}
@@ -312,7 +313,7 @@ func (g *Group) do(kind Kind, dst, src tensor.Buffer, red *RedOp, at int) (Work,
 	} else {
 		op.Root = at
 	}
-	w, err := g.issue(op)
+	w, err := g.issue(&op)
 	if err == nil && g.block && g.batch == nil {
 		return Work{}, w.Wait()
 	}
@@ -320,35 +321,35 @@ func (g *Group) do(kind Kind, dst, src tensor.Buffer, red *RedOp, at int) (Work,
 }
 
 // issue checks op, numbers it and queues it, or adds it to the open group call.
-func (g *Group) issue(op Op) (Work, error) {
+func (g *Group) issue(op *Op) (Work, error) {
 	c := g.c
 	op.Name = g.name
-	err := c.validate(&op, g.batch != nil)
+	err := c.validate(op, g.batch != nil)
 	if err == nil && g.s == nil {
 		err = fmt.Errorf("%w: no stream", ErrInvalid)
 	}
 	c.rec.mu.Lock()
 	defer c.rec.mu.Unlock()
 	if g.batch != nil {
-		return Work{}, g.batch.add(c, op, err)
+		return Work{}, g.batch.add(c, *op, err)
 	}
 	if err != nil {
-		return Work{}, c.opError(op, err)
+		return Work{}, c.opError(*op, err)
 	}
 	op.Seq = c.seq + 1
 	if c.closed {
-		return Work{}, c.opError(op, ErrClosed)
+		return Work{}, c.opError(*op, ErrClosed)
 	}
 	for i := range op.Ops {
 		op.Ops[i].Seq = op.Seq
 	}
 	op.rec = c.rec
 	op.sign()
-	c.rec.queued(&op, ticks.Now())
-	w, err := c.t.Start(op, g.s)
+	c.rec.queued(op, ticks.Now())
+	w, err := c.t.Start(*op, g.s)
 	if err != nil {
 		c.rec.ended(op.Seq, err)
-		return Work{}, c.opError(op, err)
+		return Work{}, c.opError(*op, err)
 	}
 	c.seq++
 	c.newest = w

@@ -153,3 +153,26 @@ func (q quietFake) Start(op dist.Op, s dist.Stream) (dist.Work, error) {
 }
 
 func (quietFake) Run(*dist.Op, uint64) error { return nil }
+
+// idleFake is a fake that does nothing.
+type idleFake struct{ *fake }
+
+func (idleFake) Start(dist.Op, dist.Stream) (dist.Work, error) { return dist.Work{}, nil }
+
+// What a verb takes before the backend begins.
+func BenchmarkVerb(b *testing.B) {
+	g, err := dist.NewGroup(idleFake{newFake(0, 2)}, 8)
+	if err != nil {
+		b.Fatal(err)
+	}
+	x := f32(1024)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := g.AllReduce(x, x, dist.Sum); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if err := g.Close(); err != nil {
+		b.Fatal(err)
+	}
+}

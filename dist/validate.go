@@ -47,23 +47,28 @@ func (c *core) validate(op *Op, inBatch bool) error {
 func (c *core) checkBuffers(op *Op, atRoot bool) error {
 	needSrc := op.Kind != KindRecv && (atRoot || (op.Kind != KindBroadcast && op.Kind != KindScatter))
 	needDst := op.Kind != KindSend && (atRoot || (op.Kind != KindReduce && op.Kind != KindGather))
-	for _, b := range [...]struct {
-		what string
-		buf  tensor.Buffer
-		need bool
-	}{{"source", op.Src, needSrc}, {"destination", op.Dst, needDst}} {
-		if !b.need {
-			continue
+	if needSrc {
+		if err := c.checkBuffer("source", &op.Src); err != nil {
+			return err
 		}
-		if !b.buf.DType().Valid() {
-			return fmt.Errorf("%w: no %s buffer", ErrDType, b.what)
-		}
-		if b.buf.Device() != c.info.Device {
-			return fmt.Errorf("%w: the %s is on %v, the group on %v", ErrDevice, b.what, b.buf.Device(), c.info.Device)
+	}
+	if needDst {
+		if err := c.checkBuffer("destination", &op.Dst); err != nil {
+			return err
 		}
 	}
 	if needSrc && needDst && op.Src.DType() != op.Dst.DType() {
 		return fmt.Errorf("%w: source is %v, destination %v", ErrDType, op.Src.DType(), op.Dst.DType())
+	}
+	return nil
+}
+
+func (c *core) checkBuffer(what string, b *tensor.Buffer) error {
+	if !b.DType().Valid() {
+		return fmt.Errorf("%w: no %s buffer", ErrDType, what)
+	}
+	if b.Device() != c.info.Device {
+		return fmt.Errorf("%w: the %s is on %v, the group on %v", ErrDevice, what, b.Device(), c.info.Device)
 	}
 	return nil
 }
