@@ -253,11 +253,18 @@ func (b *bench) row(k tuneKey, bytes int64) (Row, error) {
 			return row, fmt.Errorf("%s: %w", e.Name(), err)
 		}
 		row.Timings = append(row.Timings, Timing{Engine: e.Name(), Microseconds: us})
-		if k := b.t.keepers[i]; k != nil { // so that each operation is kept, of which there are many
-			k.Forget()
-		}
+		b.forget(i)
 	}
 	return row, nil
+}
+
+// forget has engine i give up what it keeps, so that each operation is kept, of which there are many.
+func (b *bench) forget(i int) {
+	if k := b.t.keepers[i]; k != nil {
+		b.t.mu.Lock()
+		defer b.t.mu.Unlock()
+		k.Forget()
+	}
 }
 
 // measures reports whether e has a time for op: it can do it, and not in the way of another engine.
