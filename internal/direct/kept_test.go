@@ -27,9 +27,9 @@ func testState(n int) *state {
 var someKey = keptKey{src: 1 << 40, dst: 1 << 40, count: 1 << 10, kind: dist.KindAllReduce, dtype: tensor.F32}
 
 // place is where an operation is noted; nil where it is not.
-func (k *kept) place(m *keptKey) *keptLaunch {
+func (k *kept) place(key *keptKey) *keptLaunch {
 	for i := range k.places {
-		if at := &k.places[i]; at.used != 0 && at.key == *m {
+		if at := &k.places[i]; at.used != 0 && at.key == *key {
 			return at
 		}
 	}
@@ -46,8 +46,8 @@ func places() *kept {
 }
 
 // comes has an operation come, and reports whether it is kept.
-func (k *kept) comes(m *keptKey) bool {
-	at := k.find(m)
+func (k *kept) comes(key *keptKey) bool {
+	at := k.find(key)
 	if at != nil {
 		at.again = true
 	}
@@ -56,9 +56,9 @@ func (k *kept) comes(m *keptKey) bool {
 
 // bucket is operation i of a program: they differ in where their buffers lie and how long they are, as those of buckets do.
 func bucket(i uint64) *keptKey {
-	m := someKey
-	m.src, m.dst, m.count = 3<<40+uintptr(i)<<20, 3<<40+uintptr(i)<<20, 1<<20-int(i)*128
-	return &m
+	key := someKey
+	key.src, key.dst, key.count = 3<<40+uintptr(i)<<20, 3<<40+uintptr(i)<<20, 1<<20-int(i)*128
+	return &key
 }
 
 // step has operations from first on come, so many, and tells how many are kept.
@@ -74,22 +74,22 @@ func (k *kept) step(first, n uint64) (kept int) {
 func TestAnOperationIsKeptWhenItComesAgain(t *testing.T) {
 	k := places()
 	all := []keptKey{someKey}
-	for _, change := range []func(m *keptKey){
-		func(m *keptKey) { m.src++ },
-		func(m *keptKey) { m.dst++ },
-		func(m *keptKey) { m.count++ },
-		func(m *keptKey) { m.scalar++ },
-		func(m *keptKey) { m.scalarAt++ },
-		func(m *keptKey) { m.root++ },
-		func(m *keptKey) { m.way++ },
-		func(m *keptKey) { m.kind++ },
-		func(m *keptKey) { m.red++ },
-		func(m *keptKey) { m.dtype++ },
-		func(m *keptKey) { m.symmetric = true },
+	for _, change := range []func(key *keptKey){
+		func(key *keptKey) { key.src++ },
+		func(key *keptKey) { key.dst++ },
+		func(key *keptKey) { key.count++ },
+		func(key *keptKey) { key.scalar++ },
+		func(key *keptKey) { key.scalarAt++ },
+		func(key *keptKey) { key.root++ },
+		func(key *keptKey) { key.way++ },
+		func(key *keptKey) { key.kind++ },
+		func(key *keptKey) { key.red++ },
+		func(key *keptKey) { key.dtype++ },
+		func(key *keptKey) { key.symmetric = true },
 	} {
-		m := someKey
-		change(&m)
-		all = append(all, m)
+		key := someKey
+		change(&key)
+		all = append(all, key)
 	}
 	if fields := reflect.TypeFor[keptKey]().NumField(); fields != len(all)-1 {
 		t.Errorf("%d fields make operations different, %d were tried", fields, len(all)-1)
