@@ -192,7 +192,7 @@ func (e *Engine) Enqueue(op *dist.Op, s *cuda.Stream) error {
 		return nil
 	}
 	most := maxPiece(l.prog, &l.span, st.n, p, staged)
-	l.keep = l.keep && l.span.block <= most // pieces are long, and many
+	l.keep = l.keep && l.span.block <= min(most, mostKept)
 	for off := uint64(0); ; off += most {
 		q := pieceOf(l.prog, &l.span, st.n, min(most, l.span.block-off))
 		if err := st.launch(v, &l, &q, off, p, shape, s); err != nil {
@@ -232,8 +232,7 @@ func (s *state) launch(v variant, l *call, q *piece, off uint64, p part, shape S
 		return err
 	}
 	l.prog = v.prog
-	early := s.early(v, q, shape)
-	if l.span.flags &^= flagNext; early {
+	if l.span.flags &^= flagNext; s.beside(v, q, shape) {
 		l.span.flags |= flagNext
 	}
 	words := s.words(l, q, off, p, shape)
@@ -247,7 +246,7 @@ func (s *state) launch(v variant, l *call, q *piece, off uint64, p part, shape S
 			return err
 		}
 	}
-	grid.Early = early
+	grid.Early = v.prog != alone
 	return f.Launch(stream, grid, s.args)
 }
 
@@ -257,8 +256,8 @@ func (s *state) keepsOn(stream *cuda.Stream) bool {
 	return s.keeps && !stream.Borrowed() && !stream.Recording()
 }
 
-// early reports whether a launch may begin before the one in front of it ends, and lets the next begin.
-func (s *state) early(v variant, q *piece, shape Shape) bool {
+// beside reports whether a launch lets the next begin beside it.
+func (s *state) beside(v variant, q *piece, shape Shape) bool {
 	return v.prog != alone && shape.Blocks <= earlyBlocks && q.bytes <= earlyBytes && 2*earlyBlocks <= s.most && s.cfg.MaxCTAs == 0
 }
 

@@ -278,7 +278,7 @@ func TestNothingIsKeptWhereItMayBeCaptured(t *testing.T) {
 	}
 }
 
-func TestOnlySmallOperationsBeginEarly(t *testing.T) {
+func TestOnlySmallOperationsLetTheNextBeginBeside(t *testing.T) {
 	small, large := &piece{bytes: earlyBytes}, &piece{bytes: earlyBytes + 1}
 	few, many := Shape{Blocks: earlyBlocks}, Shape{Blocks: earlyBlocks + 1}
 	of := func(change func(s *state)) *state {
@@ -302,7 +302,7 @@ func TestOnlySmallOperationsBeginEarly(t *testing.T) {
 		{"on a GPU of few multiprocessors", of(func(s *state) { s.most = 2*earlyBlocks - 1 }), variant{prog: tileAll}, small, few, false},
 		{"in few blocks", of(func(s *state) { s.cfg.MaxCTAs = 32 }), variant{prog: tileAll}, small, few, false},
 	} {
-		if got := c.s.early(c.v, c.q, c.shape); got != c.want {
+		if got := c.s.beside(c.v, c.q, c.shape); got != c.want {
 			t.Errorf("one %s: %v", c.what, got)
 		}
 	}
@@ -369,6 +369,31 @@ func again(r *rank) error {
 		}
 		if keeps := r.engines[short].(*Engine).s.keeps; keeps && way(w) != copier && repeated != times-2 {
 			return fmt.Errorf("%s: of %d times %d were repeated", e.Name(), times, repeated)
+		}
+	}
+	return r.notKept()
+}
+
+// notKept is large operations of each engine, one behind the other, which are launched each time.
+func (r *rank) notKept() error {
+	buf := deviceBuffer(r.heap.Base[r.Rank], mostKept/4+1, tensor.U32, r)
+	op := dist.Op{Kind: dist.KindAllReduce, Count: buf.Len(), Src: buf, Dst: buf, Symmetric: true}
+	if err := r.fillWords(buf, 1); err != nil {
+		return err
+	}
+	want := uint32(1)
+	for _, e := range r.engines {
+		for i := range 4 {
+			if done, err := e.(gpu.Keeper).Again(&op, r.s); done || err != nil {
+				return fmt.Errorf("%s: operation %d of %d B is kept: %v, error %w", e.Name(), i, buf.Bytes(), done, err)
+			}
+			if err := e.Enqueue(&op, r.s); err != nil {
+				return err
+			}
+			want *= uint32(r.Size)
+		}
+		if err := errors.Join(r.s.Synchronize(), r.checkWords(buf, want)); err != nil {
+			return fmt.Errorf("%s: %w", e.Name(), err)
 		}
 	}
 	return nil

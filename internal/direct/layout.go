@@ -20,8 +20,10 @@ const (
 )
 
 // An operation of so many blocks and bytes at most may begin beside the one in front of it in the stream that is of so many, too: what the
-// device does before a kernel's first instruction is then done when the one in front of it ends. Larger ones gain nothing, and would take
-// multiprocessors from others for as long as they wait. A GPU has to have twice as many for both, so that other groups find theirs.
+// device does before a kernel's first instruction is then done when the one in front of it ends. Larger ones would take multiprocessors from
+// others, and from each other, for as long as they wait. A GPU has to have twice as many for both, so that other groups find theirs. Any
+// operation may begin when the blocks of the one in front of it have ended, before the device has made sure of what these wrote: that is
+// waited for in the kernel.
 const (
 	earlyBlocks = 32
 	earlyBytes  = 256 << 10 // of a block of data
