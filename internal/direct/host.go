@@ -10,12 +10,19 @@ import (
 )
 
 // Between two GPUs links of NVLink are not the only way: each has its bus to the host, over which some 27 GB/s go in both directions at
-// once beside full links. So the engine host has a sixteenth of a large allreduce go there (kernels/host.cu). Of what remains another one goes
-// by packets of a line (kernels/divide.cu), which is a few hundredths faster than tiles alone.
+// once beside full links. So the engine host has a part of a large allreduce go there (kernels/host.cu). Of what remains a part goes by packets of
+// a line (kernels/divide.cu), which is a few hundredths faster than tiles alone, or all of it, as far as there is room for lines.
 const (
-	hostShare = 16       // one byte of so many
-	lineShare = 16       // one of those that are left
-	leastHost = 24 << 20 // bytes of an allreduce; less is over before what goes by the host
+	leastHost  = 8 << 20  // bytes of an allreduce; less is over before what goes by the host
+	leastTiled = 24 << 20 // and of one that goes by tiles as well
+
+	hostShare = 16 // with tiles: one byte of so many by the host
+	lineShare = 16 // and by lines one of those that are left
+
+	// Without tiles each further byte is shared out, 5 of 64 by the host, whose first one comes late.
+	hostRise = 64
+	hostPart = 5
+	hostLate = 384 << 10 // bytes that the host would have carried by then
 
 	mostHost = 1 << 32 // and of one launch: see maxPiece
 
@@ -25,8 +32,9 @@ const (
 	lineBlocks  = 12
 	hostFewest  = 3 * (hostBlocks + lineBlocks) // blocks of a launch: most are for tiles
 
-	leastHostTile = 4 << 10
+	leastHostTile = 4 << 10 // a warp's step: see kernels/tile.cu
 	mostHostTile  = 16 << 10
+	oneHostTile   = 12 << 10 // at most, where a warp has no other
 	hostWarps     = hostSenders * MaxThreads / 32
 
 	hostWords = 64 * hostWarps // bytes: a line for each sending warp
@@ -36,7 +44,8 @@ const (
 	hostShift = 48 // above it the bytes of a tile: see kernels/host.cu
 )
 
-// split is how an allreduce is divided: what goes by tiles comes first, then what goes by lines. The zero split is none.
+// split is how an allreduce is divided: what goes by tiles comes first, then what goes by lines. Where nothing goes by tiles, all blocks that
+// are not the host's have lines. The zero split is none.
 type split struct {
 	tiles, lines, host uint64 // bytes; tiles and lines are whole lines of memory
 	hostTile           uint64 // bytes of a tile of the host's
@@ -45,15 +54,27 @@ type split struct {
 // words is the split as kernels get it, in the place of srcPlace and dstStride.
 func (s *split) words() (lines, host uint64) { return s.lines, s.host | s.hostTile<<hostShift }
 
-// splitOf is the split of so many bytes for blocks of so many threads; no more than mostLines may go by lines. Each warp that sends by the
-// host has four tiles or more, as far as these are not too small.
+// splitOf is the split of so many bytes for blocks of so many threads; no more than mostLines may go by lines. With tiles each warp that sends
+// by the host has four of its tiles or more, as far as these are not too small; without, one, or two where one would be large, since the
+// last one is waited for. It is none where lines are too many to go without tiles, and too few bytes for these.
 func splitOf(bytes, mostLines uint64, threads int) split {
+	warps := uint64(hostSenders * threads / 32)
+	if bytes < leastTiled {
+		links := align(bytes-(bytes/hostRise*hostPart-hostLate), lineBytes)
+		if links > mostLines {
+			return split{}
+		}
+		tile := align((bytes-links+warps-1)/warps, leastHostTile)
+		if tile > oneHostTile {
+			tile = align((bytes-links+2*warps-1)/(2*warps), leastHostTile)
+		}
+		return split{lines: links, host: bytes - links, hostTile: min(tile, mostHostTile)}
+	}
 	links := align(bytes-bytes/hostShare, lineBytes)
 	lines := min(links/lineShare, mostLines) &^ (lineBytes - 1)
-	warps := uint64(hostSenders * threads / 32)
 	return split{
 		tiles: links - lines, lines: lines, host: bytes - links,
-		hostTile: min(max(align((bytes-links)/(4*warps), leastTile), leastHostTile), mostHostTile),
+		hostTile: min(max((bytes-links)/(4*warps)&^(leastHostTile-1), leastHostTile), mostHostTile),
 	}
 }
 
@@ -131,12 +152,21 @@ func (h *hostRoom) close() error {
 	return errors.Join(errs...)
 }
 
-// divide has parts of l go by lines and by way of the host, if it is an allreduce by tiles, large enough, and there is room. Ranks
-// come to the same answer, since it depends on nothing that they do not have alike.
+// divide has parts of l go by lines and by way of the host, if it is an allreduce by tiles, large enough, and there is room. A smaller one
+// goes by lines. Ranks come to the same answer, since it depends on nothing that they do not have alike.
 func (s *state) divide(l *call, shape Shape) {
-	if l.prog != tileAll || s.host.heap == nil || l.span.block < leastHost || l.span.block > mostHost || shape.Blocks < hostFewest {
+	if l.prog != tileAll || s.host.heap == nil || l.span.block > mostHost {
 		return
 	}
-	l.prog = tileHost
+	if l.span.block < leastHost {
+		l.prog = twiceLine
+		return
+	}
+	if shape.Blocks < hostFewest {
+		return
+	}
 	l.split = splitOf(l.span.block, maxPiece(twiceLine, &l.span, s.n, s.board.lines, false), shape.Threads)
+	if l.split != (split{}) {
+		l.prog = tileHost
+	}
 }

@@ -1,6 +1,6 @@
 // An allreduce between two ranks whose blocks do it in three ways at once: what comes first of the data goes by tiles, what follows by
-// lines, and the rest by way of the host's memory, which is a way of its own beside the links. c.srcPlace is the bytes that go by lines;
-// where the memory for packets of these is in the boards, local memory tells.
+// lines, and the rest by way of the host's memory, which is a way of its own beside the links. Without tiles all blocks that are not the
+// host's have lines. c.srcPlace is the bytes that go by lines; where the memory for packets of these is in the boards, local memory tells.
 #if RED != RED_NONE && RANKS == 2
 template <bool WHOLE>
 __device__ __forceinline__ void divided(const Call &c, u64 e, Watch &w) {
@@ -12,14 +12,15 @@ __device__ __forceinline__ void divided(const Call &c, u64 e, Watch &w) {
   Call part = c;
   part.block = blockIdx.x - hosts;
   part.bytes = c.bytes - c.srcPlace - hostBytes(c);
-  if (part.block >= LINE_BLOCKS) {
-    part.block -= LINE_BLOCKS;
-    part.blocks = gridDim.x - hosts - LINE_BLOCKS;
+  const u32 lines = part.bytes == 0 ? gridDim.x - hosts : LINE_BLOCKS;
+  if (part.block >= lines) {
+    part.block -= lines;
+    part.blocks = gridDim.x - hosts - lines;
     part.dstStride = c.srcStride;
     tiles<true, WHOLE>(part, e, w);
     return;
   }
-  part.blocks = LINE_BLOCKS;
+  part.blocks = lines;
   part.src += part.bytes;
   part.dst += part.bytes;
   part.bytes = c.srcPlace;
