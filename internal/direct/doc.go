@@ -39,7 +39,8 @@
 //	measured           4.1    4.7     5.1      7.5    17.1   53.5    183    (ll, ll128-twoshot from 16 KiB on, tiles at 16 MiB, host at 64)
 //	in graphs          2.7    3.2     3.7      6.1    16.0   52.6    182    (small ones begin beside the one in front, which the floor leaves out)
 //	4 GPUs, us         3.5    4.0     5.7      8.9    22.0   74      284    (one hop to 64 KiB; then two hops and 1.5 S)
-//	measured           4.2    5.7     7.2      10.3   26.0   81      303    (ll, ll128 from 32 KiB on, ll128-twoshot, tiles)
+//	measured           4.3    5.7     7.4      9.3    25.1   80.5    302    (on H100s; ll, ll128 from 32 KiB on, ll128-twoshot, tiles from 16 MiB on)
+//	in graphs          2.8    4.1     5.7      9.0    24.6   80.5    302
 //
 // and reduce-scatter and all-gather, which move half of that, 2.5 us + 1 us + (n-1)/n S / 365 GB/s.
 //
