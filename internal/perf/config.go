@@ -43,7 +43,7 @@ type Config struct {
 	Fresh   bool  // read the last result and rewrite the input before each iteration
 	Style   Style // "" means OSU; on a device BackToBack, with operations queued and not waited for one by one
 	Queued  bool  // through the group's stream, waiting for the Work, instead of on the calling goroutine; a device always
-	Pin     bool  // keep each rank on a core of its own
+	Pin     bool  // keep each rank on a core of its own, between GPUs one far from those of the others
 
 	Symmetric bool // promise that buffers in the heap lie alike on all ranks: dist.Group.Symmetric
 	Graph     int  // of a device: launches of a captured graph of Iters operations; 0 means to queue them one by one

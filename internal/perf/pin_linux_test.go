@@ -1,8 +1,11 @@
 package perf
 
 import (
+	"fmt"
 	"runtime"
+	"slices"
 	"testing"
+	"testing/fstest"
 
 	"golang.org/x/sys/unix"
 )
@@ -16,14 +19,14 @@ func TestPinKeepsAThreadOnOneCore(t *testing.T) {
 	}
 	cores := members(&before)
 	last := len(cores) - 1
-	core, undo := pinThread(last, len(cores))
+	core, undo := pinThread(last, len(cores), false)
 	if err := unix.SchedGetaffinity(0, &during); err != nil {
 		t.Fatal(err)
 	}
 	if core != cores[last] || during.Count() != 1 || !during.IsSet(core) {
 		t.Errorf("pinned to %d, on %v, want %d", core, members(&during), cores[last])
 	}
-	if again, _ := pinThread(0, len(cores)+1); len(cores) > 1 && again != core {
+	if again, _ := pinThread(0, len(cores)+1, true); len(cores) > 1 && again != core {
 		t.Errorf("a thread that is bound to core %d counts as on %d", core, again)
 	}
 	undo()
@@ -41,9 +44,42 @@ func TestPinLeavesMoreRanksThanCoresFree(t *testing.T) {
 	if runtime.NumCPU() == 1 {
 		t.Skip("one core: every thread is bound to it")
 	}
-	core, undo := pinThread(0, 1<<10)
+	core, undo := pinThread(0, 1<<10, false)
 	undo()
 	if core != -1 {
 		t.Errorf("one of 1024 ranks has core %d for itself", core)
+	}
+}
+
+func TestRanksThatArePinnedApartShareNoCore(t *testing.T) {
+	threads := func(lists ...string) fstest.MapFS {
+		sys := fstest.MapFS{}
+		for c, l := range lists {
+			sys[fmt.Sprintf("cpu%d/topology/thread_siblings_list", c)] = &fstest.MapFile{Data: []byte(l + "\n")}
+		}
+		return sys
+	}
+	eight := []int{0, 1, 2, 3, 4, 5, 6, 7}
+	for _, c := range []struct {
+		what  string
+		cores []int
+		sys   fstest.MapFS
+		want  []int
+	}{
+		{"nothing known", eight, nil, []int{0, 4}},
+		{"one thread a core", eight, threads("0", "1", "2", "3", "4", "5", "6", "7"), []int{0, 2, 4, 6}},
+		{"threads side by side", eight, threads("0-1", "0-1", "2-3", "2-3", "4-5", "4-5", "6-7", "6-7"), []int{0, 4}},
+		{"threads in two halves", eight, threads("0,4", "1,5", "2,6", "3,7", "0,4", "1,5", "2,6", "3,7"), []int{0, 2}},
+		{"more ranks than cores", eight[:4], threads("0-1", "0-1", "2-3", "2-3"), []int{0, 1, 2}},
+		{"cores that a launcher left", []int{3, 5, 6, 7}, threads("0-1", "0-1", "2-3", "2-3", "4-5", "4-5", "6-7", "6-7"), []int{3, 5}},
+		{"no numbers", eight, threads("?", "-", "", "x,y"), []int{0, 4}},
+	} {
+		var got []int
+		for local := range c.want {
+			got = append(got, distant(c.cores, c.sys, local, len(c.want)))
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: ranks on %v, want %v", c.what, got, c.want)
+		}
 	}
 }

@@ -3,4 +3,4 @@
 package perf
 
 // pinThread leaves the thread free to move: this system does not keep threads on cores.
-func pinThread(int, int) (core int, undo func()) { return -1, func() {} }
+func pinThread(int, int, bool) (core int, undo func()) { return -1, func() {} }

@@ -54,7 +54,7 @@ func RunOn(w *dist.World, on Setup, cfg Config, rep Reporter) (res Result, err e
 	core := -1
 	if cfg.Pin {
 		var undo func()
-		core, undo = pinThread(w.Local().Rank, w.Local().Size)
+		core, undo = pinThread(w.Local().Rank, w.Local().Size, on.Device != nil)
 		defer undo()
 	}
 	cases := cfg.cases(w.Size())
