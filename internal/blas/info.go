@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 )
 
@@ -32,6 +33,20 @@ func (i Info) String() string {
 		parts = append(parts, i.Path)
 	}
 	return strings.Join(parts, ", ")
+}
+
+// beforeAVX is the kernels of OpenBLAS for processors of Intel and AMD without AVX, as it names them.
+var beforeAVX = []string{
+	"Katmai", "Coppermine", "Northwood", "Prescott", "Banias", "Core2", "Penryn", "Dunnington", "Nehalem",
+	"Athlon", "Opteron", "Opteron_SSE3", "Barcelona", "Bobcat", "Nano", "Atom",
+}
+
+// Outdated reports whether it is OpenBLAS with kernels for processors without AVX, which it takes for those that it does not know, however
+// new they are: Version tells which. They are slow, and the bits of their dot products depend on addresses. OPENBLAS_CORETYPE
+// in the environment names others.
+func (i Info) Outdated() bool {
+	_, kernels, _ := strings.Cut(i.Version, " ")
+	return i.Name == "openblas" && slices.Contains(beforeAVX, kernels)
 }
 
 // Info says which BLAS this is. The caller owns the result.

@@ -267,3 +267,22 @@ func TestThreadsHoldOnEveryOSThread(t *testing.T) {
 		})
 	}
 }
+
+func TestKernelsOfOldProcessorsAreOutdated(t *testing.T) {
+	for _, c := range []struct {
+		info Info
+		want bool
+	}{
+		{Info{Name: "openblas", Version: "0.3.21 Prescott"}, true},
+		{Info{Name: "openblas", Version: "0.3.21 Opteron_SSE3"}, true},
+		{Info{Name: "openblas", Version: "0.3.21 Haswell"}, false},
+		{Info{Name: "openblas", Version: "0.3.21"}, false},
+		{Info{Name: "openblas"}, false},
+		{Info{Name: "blis", Version: "0.9.0 Prescott"}, false},
+		{Info{Name: "gonum"}, false},
+	} {
+		if got := c.info.Outdated(); got != c.want {
+			t.Errorf("%v: %v", c.info, got)
+		}
+	}
+}

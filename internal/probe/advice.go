@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/symgrad/symgrad/internal/blas"
 )
 
 const (
@@ -52,7 +54,7 @@ func adviseBLAS(rep Report) []string {
 		return []string{fmt.Sprintf("the BLAS that is set cannot be used (%s): set cpu.blas to auto or to another library", rep.BLAS.Problem)}
 	}
 	if rep.BLAS.Name != "gonum" || rep.BLAS.Off {
-		return nil
+		return adviseKernels(rep)
 	}
 	for _, l := range rep.BLAS.Libraries {
 		if l.Path != "" {
@@ -60,6 +62,23 @@ func adviseBLAS(rep Report) []string {
 		}
 	}
 	return []string{"matrix products run on gonum: OpenBLAS is several times faster (apt-get install libopenblas0-pthread)"}
+}
+
+// adviseKernels speaks of an OpenBLAS that is older than the processor and does not use what that has.
+func adviseKernels(rep Report) []string {
+	has := func(extensions ...string) bool {
+		return !slices.ContainsFunc(extensions, func(e string) bool { return !slices.Contains(rep.CPU.ISA, e) })
+	}
+	better := ""
+	switch {
+	case has("avx512f", "avx512bw", "avx512vl"):
+		better = "SkylakeX"
+	case has("avx2", "fma"):
+		better = "Haswell"
+	}
+	info := blas.Info{Name: rep.BLAS.Name, Version: rep.BLAS.Version}
+	return when(better != "" && info.Outdated(),
+		"%s does not know this processor, and computes as for one without AVX: set OPENBLAS_CORETYPE=%s in the environment", info, better)
 }
 
 func adviseCPU(rep Report) []string {

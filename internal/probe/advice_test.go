@@ -58,6 +58,16 @@ func TestAdviceNamesTheRemedy(t *testing.T) {
 		{"bad BLAS", func(r *Report) {
 			r.BLAS = BLAS{Name: "gonum", Libraries: []Library{{Name: "mkl"}, {Name: "openblas", Path: "/o", Problem: "64 bits"}}}
 		}, "/o is there and not usable: 64 bits"},
+		{"old BLAS", func(r *Report) {
+			r.CPU.ISA, r.BLAS = []string{"avx2", "fma"}, BLAS{Name: "openblas", Version: "0.3.21 Prescott"}
+		}, "openblas 0.3.21 Prescott does not know this processor, and computes as for one without AVX: set OPENBLAS_CORETYPE=Haswell"},
+		{"old BLAS for AVX-512", func(r *Report) {
+			r.CPU.ISA, r.BLAS = []string{"avx2", "fma", "avx512f", "avx512bw", "avx512vl"}, BLAS{Name: "openblas", Version: "0.3.21 Nehalem"}
+		}, "set OPENBLAS_CORETYPE=SkylakeX"},
+		{"old BLAS on an old processor", func(r *Report) { r.BLAS = BLAS{Name: "openblas", Version: "0.3.21 Prescott"} }, ""},
+		{"BLAS that is no older", func(r *Report) {
+			r.CPU.ISA, r.BLAS = []string{"avx2", "fma"}, BLAS{Name: "openblas", Version: "0.3.21 Zen"}
+		}, ""},
 		{"set BLAS", func(r *Report) { r.BLAS = BLAS{Name: "gonum", Problem: "no file"} }, "set cpu.blas to auto"},
 		{"quota", func(r *Report) { r.CPU.Quota = 1.5 }, "the control group grants 1.5 of 8 cores"},
 		{"quota that is none", func(r *Report) { r.CPU.Quota = 8 }, ""},
