@@ -27,10 +27,11 @@
 //
 // # Are results repeatable?
 //
-// The same library file, kernels ([Info]'s Version names them), number of threads, shapes, leading dimensions and thresholds give the same bits from run
-// to run. OpenBLAS and BLIS do not look at addresses when they split work, but for OpenBLAS's kernels of processors without AVX ([Info.Outdated]). MKL
-// may: it promises equal bits only for operands aligned alike (64 bytes), or with MKL_CBWR set. Another number of threads, another processor type or another library gives other rounding. So ranks that are to agree bit for
-// bit use one setting; the head of the run's log has it.
+// The same library file, kernels ([Info]'s Version names them), number of threads, shapes, leading dimensions and thresholds give the same bits from
+// run to run. OpenBLAS and BLIS do not look at addresses when they split work, but for OpenBLAS's kernels of processors without AVX
+// ([Info.Outdated]). MKL may: it promises equal bits only for operands aligned alike (64 bytes), or with MKL_CBWR set. Another number of threads,
+// another processor type or another library gives other rounding. So ranks that are to agree bit for bit use one setting; the head of the run's log
+// has it.
 //
 // # How many threads?
 //

@@ -35,7 +35,8 @@ func (i Info) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// beforeAVX is the kernels of OpenBLAS for processors of Intel and AMD without AVX, as it names them.
+// beforeAVX is the kernels of OpenBLAS for processors without AVX, as openblas_get_corename names them. Source: OpenBLAS 0.3.21, whose file has
+// these names.
 var beforeAVX = []string{
 	"Katmai", "Coppermine", "Northwood", "Prescott", "Banias", "Core2", "Penryn", "Dunnington", "Nehalem",
 	"Athlon", "Opteron", "Opteron_SSE3", "Barcelona", "Bobcat", "Nano", "Atom",

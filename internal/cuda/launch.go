@@ -15,8 +15,8 @@ type Launch struct {
 	Together    bool      // all blocks run at once, or it is an error (a cooperative launch)
 	// Early lets the kernel begin before the one in front of it in the stream has ended, once all blocks of that have allowed it
 	// (griddepcontrol.launch_dependents) or come to their own end; it waits for that end itself, before it touches memory
-	// (griddepcontrol.wait). Of what is no kernel, and of events, it waits for the end before it begins. GPUs before compute capability 9.0, and launches that are
-	// Together, know no such thing.
+	// (griddepcontrol.wait). Of what is no kernel, and of events, it waits for the end before it begins. GPUs before compute capability
+	// 9.0, and launches that are Together, know no such thing.
 	Early bool
 }
 

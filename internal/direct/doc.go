@@ -59,11 +59,11 @@
 // GPUs and the host: some blocks store tiles of what this rank has to pinned memory that both processes map, and others add up what
 // has come there, rank 0's first, as everywhere. From 24 MiB on that is a sixteenth, and of what is left twelve blocks do a sixteenth by lines, as
 // ll128-twoshot does, and the others tiles. Of less it is 5 of 64 bytes less 384 KiB, since the first ones come late, and all else goes by
-// lines, as far as the boards have room for these: what is more than 17.8 MiB goes by tiles alone. Less than 8 MiB goes by lines alone.
+// lines, as far as the boards have room for these: what is more than 17.9 MiB goes by tiles alone. Less than 8 MiB goes by lines alone.
 //
 // Between H200s an allreduce of float32 takes 0.93 or 0.94 of what it takes by tiles from 32 MiB on, of bf16 0.92 and 0.93 at 32 and 64 MiB,
-// and 1.03 to 1.06 beyond; at 8 and 16 MiB it takes 0.98 and 0.95 of the time of ll128-twoshot in graphs, and, where an event follows each
-// operation, 1.03 and 0.99. It wants a control group whose heap is memory that processes share; without that, and where buffers do not lie
+// and 1.03 to 1.06 beyond; between H100s at 8 and 16 MiB 0.97 and 0.96 of the time of ll128-twoshot in graphs, and 1.03 and 0.99 when a
+// group queues it, with an event behind each operation. It wants a control group whose heap is memory that processes share; without that, and where buffers do not lie
 // alike, it does what tiles does. How fast the buses are depends on the machine more than on the GPU: only a table that was measured there
 // (symgrad tune) names it.
 //

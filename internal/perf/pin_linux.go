@@ -41,9 +41,9 @@ func pinThread(local, size int, apart bool) (core int, undo func()) {
 	return core, func() { _ = unix.SchedSetaffinity(0, &before) } // it was allowed before
 }
 
-// distant is the core of rank local of size, as far from those of the others as the order of cores tells: virtual machines often say nothing
-// of which are two threads of one, and mostly have these side by side. Where the system, whose folder of processors sys is, does say it, and
-// there are enough without, no two threads of one are taken.
+// distant is the core of rank local of size, as far from those of the others as the order of cores tells: a virtual machine may have two
+// threads of one core side by side and not say so (bench/results/again-2-2026-11-26.txt). Where the system, whose folder of processors sys is,
+// does say it, and there are enough without, no two threads of one are taken.
 func distant(cores []int, sys fs.FS, local, size int) int {
 	var whole, firsts []int
 	for _, c := range cores {
