@@ -36,8 +36,8 @@
 //
 //	S                  1 KiB  64 KiB  256 KiB  1 MiB  4 MiB  16 MiB  64 MiB
 //	2 GPUs, us         3.5    3.7     4.3      6.6    15.8   50.5    188    (ll128's one hop and 16/15 S to 4 MiB; then two hops and S)
-//	measured           4.1    4.7     5.1      7.5    17.1   53.5    183    (ll, ll128-twoshot from 16 KiB on, tiles at 16 MiB, host at 64)
-//	in graphs          2.7    3.2     3.7      6.1    16.0   52.6    182    (small ones begin beside the one in front, which the floor leaves out)
+//	measured           3.3    4.0     4.7      7.7    15.7   53.0    182    (ll, ll128 from 8 KiB on, then ll128-twoshot, host from 16 MiB on)
+//	in graphs          1.9    2.5     3.3      6.2    15.5   52.0    181    (small ones begin beside the one in front, which the floor leaves out)
 //	4 GPUs, us         3.5    4.0     5.7      8.9    22.0   74      284    (one hop to 64 KiB; then two hops and 1.5 S)
 //	measured           4.3    5.7     7.4      9.3    25.1   80.5    302    (on H100s; ll, ll128 from 32 KiB on, ll128-twoshot, tiles from 16 MiB on)
 //	in graphs          2.8    4.1     5.7      9.0    24.6   80.5    302
@@ -58,12 +58,12 @@
 // Between two ranks the engine host has a part of an allreduce of 8 MiB and more go by way of the host's memory, over the buses between the
 // GPUs and the host: some blocks store tiles of what this rank has to pinned memory that both processes map, and others add up what
 // has come there, rank 0's first, as everywhere. From 24 MiB on that is a sixteenth, and of what is left twelve blocks do a sixteenth by lines, as
-// ll128-twoshot does, and the others tiles. Of less it is 5 of 64 bytes less 384 KiB, since the first ones come late, and all else goes by
+// ll128-twoshot does, and the others tiles. Of less it is 5 of 64 bytes less 320 KiB, since the first ones come late, and all else goes by
 // lines, as far as the boards have room for these: what is more than 17.9 MiB goes by tiles alone. Less than 8 MiB goes by lines alone.
 //
-// Between H200s an allreduce of float32 takes 0.93 or 0.94 of what it takes by tiles from 32 MiB on, of bf16 0.92 and 0.93 at 32 and 64 MiB,
-// and 1.03 to 1.06 beyond; between H100s at 8 and 16 MiB 0.97 and 0.96 of the time of ll128-twoshot in graphs, and 1.03 and 0.99 when a
-// group queues it, with an event behind each operation. It wants a control group whose heap is memory that processes share; without that, and where buffers do not lie
+// From 32 MiB on an allreduce takes 0.93 to 0.95 of what it takes by tiles, of float32 and of bf16; at 8 and 16 MiB 0.98 and 0.96 of the time
+// of ll128-twoshot in graphs, and 1.02 and 0.98 when a group queues it (between H100s: bench/results/paths-2-2026-11-26.txt). It wants a
+// control group whose heap is memory that processes share; without that, and where buffers do not lie
 // alike, it does what tiles does. How fast the buses are depends on the machine more than on the GPU: only a table that was measured there
 // (symgrad tune) names it.
 //

@@ -22,7 +22,7 @@ const (
 	// Without tiles each further byte is shared out, 5 of 64 by the host, whose first one comes late.
 	hostRise = 64
 	hostPart = 5
-	hostLate = 384 << 10 // bytes that the host would have carried by then
+	hostLate = 320 << 10 // bytes that the host would have carried by then
 
 	mostHost = 1 << 32 // and of one launch: see maxPiece
 

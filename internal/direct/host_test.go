@@ -41,7 +41,7 @@ func TestSplitsCoverAnAllreduceAndFitTheRoom(t *testing.T) {
 				}
 				continue
 			}
-			if s.tiles != 0 || s.host+lineBytes < (bytes-leastHost)/hostRise*hostPart+256<<10 || s.host > (bytes-leastHost)/hostRise*hostPart+256<<10 {
+			if s.tiles != 0 || s.host+lineBytes < (bytes-leastHost)/hostRise*hostPart+320<<10 || s.host > (bytes-leastHost)/hostRise*hostPart+320<<10 {
 				t.Errorf("%d B: %d go by tiles, %d by the host", bytes, s.tiles, s.host)
 			}
 			if s.hostTile < mostHostTile && (each > 2 || each == 2 && s.host <= oneHostTile*warps || each == 1 && s.hostTile > oneHostTile) {

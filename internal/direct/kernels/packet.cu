@@ -10,6 +10,7 @@
 //
 // A unit is what a thread sends at once: 16 bytes on the wire, number u at 16*u.
 
+// BATCH is the units of a thread that are on their way together, where it has more than one.
 #if RANKS <= 2
 #define BATCH 4
 #elif RANKS <= 4
@@ -97,7 +98,7 @@ __device__ __forceinline__ Pair arrived(Pair x, u64 p, u64 u, bool on, u64 e, Wa
 // slotOf is the number of the slot for packets from rank q at rank p, which needs none for its own.
 __device__ __forceinline__ u32 slotOf(u32 q, u32 p) { return q > p ? q - 1 : q; }
 
-// Span is the units of a thread: BATCH of them, one stride apart, from at on.
+// Span is the units of a thread, one stride apart, from at on.
 struct Span {
   u64 at, stride, units, padded;
 
@@ -109,14 +110,15 @@ struct Span {
   }
 };
 
-// sendBatch sends units of this rank's data to all that receive, into its slot of their half, at scratch in their boards. What is sent is
+// sendBatch sends N units of this rank's data to all that receive, into its slot of their half, at scratch in their boards. What is sent is
 // loaded before the first store, so that the loads wait for each other no more than the stores do.
-template <bool WHOLE>
+template <bool WHOLE, int N>
 __device__ __forceinline__ void sendBatch(const Call &c, const Span &s, u64 at, u64 scratch, u64 e) {
-  Pair x[BATCH][RANKS];
+  Pair x[N][RANKS];
 #pragma unroll
-  for (int k = 0; k < BATCH; k++) {
+  for (int k = 0; k < N; k++) {
     const u64 u = at + k * s.stride, off = unitAt(u);
+    if (u >= s.padded) break; // all lanes of a warp
     const s64 left = u < s.units ? (s64)(c.bytes - off) : 0;
     if (c.srcStride == 0) {
       x[k][0] = take<WHOLE>(c.src + off, u, left);
@@ -129,8 +131,9 @@ __device__ __forceinline__ void sendBatch(const Call &c, const Span &s, u64 at, 
     }
   }
 #pragma unroll
-  for (int k = 0; k < BATCH; k++) {
+  for (int k = 0; k < N; k++) {
     const u64 u = at + k * s.stride;
+    if (u >= s.padded) break;
 #pragma unroll
     for (int p = 0; p < RANKS; p++) {
       if (p == c.rank || !c.receives(p)) continue;
@@ -140,13 +143,14 @@ __device__ __forceinline__ void sendBatch(const Call &c, const Span &s, u64 at, 
   }
 }
 
-// takeBatch waits for units of all that send and puts their reduction, or each of them, where it belongs.
-template <bool WHOLE>
+// takeBatch waits for N units of all that send and puts their reduction, or each of them, where it belongs.
+template <bool WHOLE, int N>
 __device__ __forceinline__ void takeBatch(const Call &c, const Span &s, u64 at, u64 from, u64 e, Watch &w, const u64 *scalars) {
-  Pair x[BATCH][RANKS];
+  Pair x[N][RANKS];
 #pragma unroll
-  for (int k = 0; k < BATCH; k++) {
+  for (int k = 0; k < N; k++) {
     const u64 u = at + k * s.stride, off = unitAt(u);
+    if (u >= s.padded) break;
 #pragma unroll
     for (int q = 0; q < RANKS; q++) {
       x[k][q].a = x[k][q].b = 0;
@@ -155,8 +159,9 @@ __device__ __forceinline__ void takeBatch(const Call &c, const Span &s, u64 at, 
     }
   }
 #pragma unroll
-  for (int k = 0; k < BATCH; k++) {
+  for (int k = 0; k < N; k++) {
     const u64 u = at + k * s.stride;
+    if (u >= s.padded) break;
     const bool on = u < s.units;
     const u64 off = unitAt(u);
     const s64 left = on ? (s64)(c.bytes - off) : 0;
@@ -193,12 +198,21 @@ __device__ __forceinline__ void once(const Call &c, u64 e, Watch &w) {
   u64 scalars[RANKS];
   if (c.flags & FLAG_GREET) greet(c, e);
   if (sends) sendScalar(c, e);
-  if (sends && s.at < s.padded) sendBatch<WHOLE>(c, s, s.at, scratch, e);
-  count(c, e);
-  if (takes && s.at < s.padded) takeScalars(c, e, w, scalars);
-  for (u64 at = s.at; at < s.padded; at += jump) {
-    if (sends && at + jump < s.padded) sendBatch<WHOLE>(c, s, at + jump, scratch, e); // on its way while this one is taken
-    if (takes) takeBatch<WHOLE>(c, s, at, from, e, w, scalars);
+  if (s.units <= s.stride) { // at most one for each thread: code for more takes its time even where there is nothing to do
+    if (sends && s.at < s.padded) sendBatch<WHOLE, 1>(c, s, s.at, scratch, e);
+    count(c, e);
+    if (takes && s.at < s.padded) {
+      takeScalars(c, e, w, scalars);
+      takeBatch<WHOLE, 1>(c, s, s.at, from, e, w, scalars);
+    }
+  } else {
+    if (sends && s.at < s.padded) sendBatch<WHOLE, BATCH>(c, s, s.at, scratch, e);
+    count(c, e);
+    if (takes && s.at < s.padded) takeScalars(c, e, w, scalars);
+    for (u64 at = s.at; at < s.padded; at += jump) {
+      if (sends && at + jump < s.padded) sendBatch<WHOLE, BATCH>(c, s, at + jump, scratch, e); // on its way while this one is taken
+      if (takes) takeBatch<WHOLE, BATCH>(c, s, at, from, e, w, scalars);
+    }
   }
   if (c.flags & FLAG_GREET) greeted(c, e, w);
 }
