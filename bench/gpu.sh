@@ -11,6 +11,8 @@
 # --tune is a table of symgrad tune, for the engine auto, in place of the program's own.
 # --nccl-tests is a folder with all_reduce_perf, reduce_scatter_perf and all_gather_perf.
 #
+# Ranks of symgrad are kept on cores far apart, as --pin does it, so that what a caller pays is not that of two on one core.
+#
 # A round is symgrad with operations queued on a stream, symgrad with captured graphs, torch in both ways, and nccl-tests.
 # Within a run of symgrad all engines take turns at every size, so that libraries start once. Results of the first round are
 # checked. With two GPUs an engine by itself takes up to 20 s in each of a round's two runs of symgrad; the first job on a
@@ -146,7 +148,7 @@ together=yes # engines take turns in one run; else each has a run of its own, so
 symgrad_run() { # NAME ENGINES CHECKS FLAGS...
 	local name=$1 list=$2 checks=$3
 	shift 3
-	timed "$name" "$symgrad" bench --backend cuda --engine "$list" -n "$ranks" --op "$ops" --in-place-of allreduce \
+	timed "$name" "$symgrad" bench --backend cuda --engine "$list" -n "$ranks" --pin --op "$ops" --in-place-of allreduce \
 		${tune:+--tune "$tune"} -d "$dtypes" -b "$min" -e "$max" -f 2 --rounds "$TURNS" -c "$checks" --json "$raw/$name.json" "$@"
 }
 
