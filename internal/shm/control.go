@@ -181,14 +181,16 @@ func (h *header) put(b []byte) {
 	putSignature(b, h.sig, h.round)
 }
 
-// putSignature is put for an operation that has only a signature.
+// putSignature is put for an operation that has only a signature. The round is stored first: who finds anything of the new signature, and
+// then looks at the round, finds that this rank has gone on.
 func putSignature(b []byte, s dist.Signature, round uint64) {
-	_ = b[24]
-	le := binary.LittleEndian
-	le.PutUint64(b[0:], uint64(s.Count))
-	le.PutUint64(b[8:], uint64(uint32(s.Root))|uint64(s.Kind)<<32|uint64(s.Red)<<40|uint64(s.DType)<<48)
-	asym.Store((*uint64)(unsafe.Pointer(&b[16])), round)
+	asym.Store(headerWord(b, 16), round)
+	asym.Store(headerWord(b, 0), uint64(s.Count))
+	asym.Store(headerWord(b, 8), uint64(uint32(s.Root))|uint64(s.Kind)<<32|uint64(s.Red)<<40|uint64(s.DType)<<48)
 }
+
+// headerWord is the word of a header at off.
+func headerWord(b []byte, off int) *uint64 { return (*uint64)(unsafe.Pointer(&b[off : off+8][0])) }
 
 // followed returns when a word is no less than least, for a while at most: its rank stores that right after what was seen of it,
 // unless its thread loses the core there, or it dies.
@@ -205,14 +207,15 @@ func followed(word *uint64, least uint64) {
 // followWait is how long to wait for what a rank stores in two steps.
 const followWait = 2 * time.Second
 
+// get is the inverse of put. Of a rank that signs the next round meanwhile the signature may be of both, and then the round is the next.
 func (h *header) get(b []byte) {
 	le := binary.LittleEndian
-	w := le.Uint64(b[8:])
+	count, w := atomic.LoadUint64(headerWord(b, 0)), atomic.LoadUint64(headerWord(b, 8))
 	h.sig = dist.Signature{
-		Count: int64(le.Uint64(b[0:])), Root: int32(uint32(w)),
+		Count: int64(count), Root: int32(uint32(w)),
 		Kind: dist.Kind(w >> 32), Red: dist.RedKind(w >> 40), DType: tensor.DType(w >> 48),
 	}
-	h.round = le.Uint64(b[16:])
+	h.round = atomic.LoadUint64(headerWord(b, 16))
 	h.a, h.b, h.id = int64(le.Uint64(b[24:])), int64(le.Uint64(b[32:])), le.Uint64(b[40:])
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"unsafe"
@@ -95,6 +96,38 @@ func TestHeaderRoundTrip(t *testing.T) {
 			t.Fatalf("got %+v, want %+v", got, h)
 		}
 	})
+}
+
+// Who reads a signature that is replaced meanwhile, and finds the round before, has all of it from that round.
+func TestASignatureWithItsRoundIsWhole(t *testing.T) {
+	const rounds = 50000
+	var words [headerLen / 8]uint64
+	raw := unsafe.Slice((*byte)(unsafe.Pointer(&words)), headerLen)
+	of := func(round uint64) dist.Signature {
+		if round%2 == 0 {
+			return dist.Signature{Kind: dist.KindBarrier, Root: -1}
+		}
+		return dist.Signature{Kind: dist.KindAllReduce, Count: int64(round), Root: -1, DType: tensor.F32}
+	}
+	var newest atomic.Uint64
+	putSignature(raw, of(0), 0)
+	var wg sync.WaitGroup
+	wg.Add(1)
+	go func() {
+		defer wg.Done()
+		for round := uint64(1); round <= rounds; round++ {
+			putSignature(raw, of(round), round)
+			newest.Store(round)
+		}
+	}()
+	for newest.Load() < rounds && !t.Failed() {
+		announced := newest.Load()
+		var h header
+		if h.get(raw); h.round == announced && h.sig != of(announced) {
+			t.Errorf("round %d with signature %+v, want %+v", h.round, h.sig, of(announced))
+		}
+	}
+	wg.Wait()
 }
 
 func TestStateRoundTrip(t *testing.T) {
