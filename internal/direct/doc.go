@@ -61,8 +61,8 @@
 // ll128-twoshot does, and the others tiles. Of less it is 5 of 64 bytes less 320 KiB, since the first ones come late, and all else goes by
 // lines, as far as the boards have room for these: what is more than 17.9 MiB goes by tiles alone. Less than 8 MiB goes by lines alone.
 //
-// From 32 MiB on an allreduce takes 0.93 to 0.95 of what it takes by tiles, of float32 and of bf16; at 8 and 16 MiB 0.98 and 0.96 of the time
-// of ll128-twoshot in graphs, and 1.02 and 0.98 when a group queues it (between H100s: bench/results/paths-2-2026-11-26.txt). It wants a
+// From 32 MiB on an allreduce takes 0.93 to 0.95 of what it takes by tiles, of float32 and of bf16; at 8 and 16 MiB 0.96 and 0.94 of the time
+// of ll128-twoshot, in graphs and queued by a group (between H100s: bench/results/code-2026-11-26.txt). It wants a
 // control group whose heap is memory that processes share; without that, and where buffers do not lie
 // alike, it does what tiles does. How fast the buses are depends on the machine more than on the GPU: only a table that was measured there
 // (symgrad tune) names it.

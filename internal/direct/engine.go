@@ -176,7 +176,7 @@ func (e *Engine) Enqueue(op *dist.Op, s *cuda.Stream) error {
 	}
 	staged := st.places(op, &l)
 	shape := e.Shape(op)
-	if l.keep = st.keepsOn(s); l.keep {
+	if l.keep = l.span.block <= mostKept && st.keepsOn(s); l.keep {
 		l.key = keyOf(e.way, op)
 	}
 	if e.way == hosted {
@@ -192,7 +192,7 @@ func (e *Engine) Enqueue(op *dist.Op, s *cuda.Stream) error {
 		return nil
 	}
 	most := maxPiece(l.prog, &l.span, st.n, p, staged)
-	l.keep = l.keep && l.span.block <= min(most, mostKept)
+	l.keep = l.keep && l.span.block <= most
 	for off := uint64(0); ; off += most {
 		q := pieceOf(l.prog, &l.span, st.n, min(most, l.span.block-off))
 		if err := st.launch(v, &l, &q, off, p, shape, s); err != nil {

@@ -374,26 +374,29 @@ func again(r *rank) error {
 	return r.notKept()
 }
 
-// notKept is large operations of each engine, one behind the other, which are launched each time.
+// notKept is large operations of each engine, one behind the other, which are launched each time: the least that is large, and one that host
+// divides among ways.
 func (r *rank) notKept() error {
-	buf := deviceBuffer(r.heap.Base[r.Rank], mostKept/4+1, tensor.U32, r)
-	op := dist.Op{Kind: dist.KindAllReduce, Count: buf.Len(), Src: buf, Dst: buf, Symmetric: true}
-	if err := r.fillWords(buf, 1); err != nil {
-		return err
-	}
-	want := uint32(1)
-	for _, e := range r.engines {
-		for i := range 4 {
-			if done, err := e.(gpu.Keeper).Again(&op, r.s); done || err != nil {
-				return fmt.Errorf("%s: operation %d of %d B is kept: %v, error %w", e.Name(), i, buf.Bytes(), done, err)
-			}
-			if err := e.Enqueue(&op, r.s); err != nil {
+	for _, bytes := range []int{mostKept + 4, leastHost} {
+		buf := deviceBuffer(r.heap.Base[r.Rank], bytes/4, tensor.U32, r)
+		op := dist.Op{Kind: dist.KindAllReduce, Count: buf.Len(), Src: buf, Dst: buf, Symmetric: true}
+		for _, e := range r.engines {
+			want := uint32(1)
+			if err := r.fillWords(buf, want); err != nil {
 				return err
 			}
-			want *= uint32(r.Size)
-		}
-		if err := errors.Join(r.s.Synchronize(), r.checkWords(buf, want)); err != nil {
-			return fmt.Errorf("%s: %w", e.Name(), err)
+			for i := range 4 {
+				if done, err := e.(gpu.Keeper).Again(&op, r.s); done || err != nil {
+					return fmt.Errorf("%s: operation %d of %d B is kept: %v, error %w", e.Name(), i, buf.Bytes(), done, err)
+				}
+				if err := e.Enqueue(&op, r.s); err != nil {
+					return err
+				}
+				want *= uint32(r.Size)
+			}
+			if err := errors.Join(r.s.Synchronize(), r.checkWords(buf, want)); err != nil {
+				return fmt.Errorf("%s: %w", e.Name(), err)
+			}
 		}
 	}
 	return nil
