@@ -163,6 +163,13 @@ func (s *state) prepare() error {
 	if err = v.Fill(s.local, 0, localBytes); err != nil {
 		return err
 	}
+	first := [MaxBlocks]uint64{}
+	for i := range first {
+		first[i] = 1
+	}
+	if err = v.CopyFromHost(s.local+epochsAt, unsafe.Pointer(&first), int64(unsafe.Sizeof(first))); err != nil {
+		return err
+	}
 	if s.stop, err = v.AllocHost(64); err != nil {
 		return err
 	}

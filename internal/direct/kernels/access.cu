@@ -95,6 +95,9 @@ __device__ __forceinline__ void write1(u64 p, u32 x) {
   asm volatile("st.global.u8 [%0], %1;" ::"l"(p), "r"(x) : "memory");
 }
 
+// later has the compiler work out nothing from x before what stands above has been issued: x itself may be on its way still.
+__device__ __forceinline__ void later(u64 &x) { asm volatile("" : "+l"(x)::"memory"); }
+
 __device__ __forceinline__ float halfToFloat(u16 h) {
   float f;
   asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(h));

@@ -70,15 +70,14 @@ __device__ __forceinline__ void behind(u32 flags) {
 // that it lacks, so that all counts stay equal, whatever the grids, and no block needs to wait for another. They may be written as soon as
 // the block has read its own: the next kernel in the stream waits for the end of this one before it reads them, and what is written early
 // need not be waited for at the end.
-__device__ __forceinline__ u64 epoch(const Call &c) { return read8(c.local + EPOCHS_AT + 8 * blockIdx.x) + 1; }
+__device__ __forceinline__ u64 epoch(const Call &c) { return read8(c.local + EPOCHS_AT + 8 * blockIdx.x); }
 
 // Words are tagged with 32 bits of the epoch, and 0 is the tag of memory that was never written: the epochs around 2^32 are left
 // out, two of them, so that parities go on alternating.
 __device__ __forceinline__ void count(const Call &c, u64 e) {
   __syncthreads();
-  if ((u32)e == 0xffffffffu) e += 2;
-  for (u32 i = threadIdx.x; i < MAX_BLOCKS; i += blockDim.x)
-    if (i % gridDim.x == blockIdx.x) write8(c.local + EPOCHS_AT + 8 * i, e);
+  const u64 next = (u32)e == 0xffffffffu ? e + 3 : e + 1;
+  for (u32 i = blockIdx.x + gridDim.x * threadIdx.x; i < MAX_BLOCKS; i += gridDim.x * blockDim.x) write8(c.local + EPOCHS_AT + 8 * i, next);
 }
 
 // lastEpoch is the number of the operation before, for a kernel that is none by itself.
@@ -246,50 +245,23 @@ __device__ __noinline__ void writeSome(u64 p, Pair y, s64 left) {
   }
 }
 
-// rest8 and rest16 are what is left of aligned data that end within a word; the inner loops need no call for it.
-__device__ __forceinline__ u64 rest8(u64 p, s64 left) {
-  u64 x = 0;
-#pragma unroll 1
-  for (int i = 0; i < left && i < 8; i++) x |= (u64)read1(p + i) << 8 * i;
-  return x;
-}
-
-__device__ __forceinline__ void giveRest8(u64 p, u64 x, s64 left) {
-#pragma unroll 1
-  for (int i = 0; i < left && i < 8; i++) write1(p + i, (u32)(x >> 8 * i & 255));
-}
-
-__device__ __forceinline__ Pair rest16(u64 p, s64 left) {
-  Pair x = {left >= 8 ? read8(p) : rest8(p, left), rest8(p + 8, left - 8)};
-  return x;
-}
-
-__device__ __forceinline__ void giveRest16(u64 p, Pair x, s64 left) {
-  if (left >= 8) {
-    write8(p, x.a);
-  } else {
-    giveRest8(p, x.a, left);
-  }
-  giveRest8(p + 8, x.b, left - 8);
-}
-
 // clamp is x, but not below 0 and not above most.
 __device__ __forceinline__ u64 clamp(s64 x, u64 most) { return x < 0 ? 0 : (u64)x > most ? most : (u64)x; }
 
-// own16 is a vector of this rank's data, of which left bytes begin at p, and put16 its inverse; WHOLE says that vectors are aligned.
+// own16 is a vector of this rank's data, of which left bytes begin at p, and put16 its inverse; WHOLE says that vectors are aligned. What is
+// not whole goes by a call, so that the code for it is not in the way of the other.
 template <bool WHOLE>
 __device__ __forceinline__ Pair own16(u64 p, s64 left) {
-  if (!WHOLE) return readSome(p, left);
-  return left >= 16 ? read16(p) : rest16(p, left);
+  if (WHOLE && left >= 16) return read16(p);
+  Pair none = {0, 0};
+  return left > 0 ? readSome(p, left) : none;
 }
 
 template <bool WHOLE>
 __device__ __forceinline__ void put16(u64 p, Pair x, s64 left) {
-  if (!WHOLE) {
-    writeSome(p, x, left);
-  } else if (left >= 16) {
+  if (WHOLE && left >= 16) {
     write16(p, x);
-  } else {
-    giveRest16(p, x, left);
+  } else if (left > 0) {
+    writeSome(p, x, left);
   }
 }

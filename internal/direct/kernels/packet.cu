@@ -9,6 +9,8 @@
 // instruction becomes visible as a whole, and is loaded as a whole.
 //
 // A unit is what a thread sends at once: 16 bytes on the wire, number u at 16*u.
+//
+// Code is fetched as it runs, and what is jumped over costs time: so each step is there once, as far as it goes, and what is rare is called.
 
 // BATCH is the units of a thread that are on their way together, where it has more than one.
 #if RANKS <= 2
@@ -36,15 +38,18 @@ __device__ __forceinline__ u64 unitAt(u64 u) {
 
 __device__ __forceinline__ bool flagLane(u64 u) { return PROTOCOL == 1 && (u & 7) == 7; }
 
-// take is what unit u carries, of data of which left bytes begin at p; WHOLE says that words are aligned.
+// take is what unit u carries, of data of which left bytes begin at p; WHOLE says that words are aligned. What is not whole is read by a call,
+// so that the code for it lies elsewhere.
 template <bool WHOLE>
 __device__ __forceinline__ Pair take(u64 p, u64 u, s64 left) {
-  Pair x = {0, 0};
   const s64 most = PROTOCOL == 0 || flagLane(u) ? 8 : 16;
-  if (left > most) left = most;
-  if (!WHOLE) return readSome(p, left);
-  x.a = left >= 8 ? read8(p) : rest8(p, left);
-  if (PROTOCOL == 1 && left > 8) x.b = left == 16 ? read8(p + 8) : rest8(p + 8, left - 8);
+  Pair x = {0, 0};
+  if (WHOLE && left >= most) {
+    x.a = read8(p);
+    if (most == 16) x.b = read8(p + 8);
+  } else if (left > 0) {
+    x = readSome(p, left < most ? left : most);
+  }
   return x;
 }
 
@@ -52,51 +57,101 @@ __device__ __forceinline__ Pair take(u64 p, u64 u, s64 left) {
 template <bool WHOLE>
 __device__ __forceinline__ void give(u64 p, Pair x, u64 u, s64 left) {
   const s64 most = PROTOCOL == 0 || flagLane(u) ? 8 : 16;
-  if (left > most) left = most;
-  if (!WHOLE) {
-    writeSome(p, x, left);
-  } else if (left == 16) {
+  if (WHOLE && left >= most) {
     write8(p, x.a);
-    write8(p + 8, x.b);
-  } else if (left == 8) {
-    write8(p, x.a);
-  } else {
-    giveRest16(p, x, left);
+    if (most == 16) write8(p + 8, x.b);
+  } else if (left > 0) {
+    writeSome(p, x, left < most ? left : most);
   }
 }
 
-// put sends unit u to the slot at p. For PROTOCOL 1 the lanes of a line come together.
-__device__ __forceinline__ void put(u64 p, u64 u, Pair x, u64 e) {
+// put sends x as unit u to the slot at p, if on. For PROTOCOL 1 the lanes of a line come together.
+__device__ __forceinline__ void put(u64 p, u64 u, Pair x, bool on, u64 e) {
 #if PROTOCOL == 0
-  sendWord(p + 16 * u, x.a, e);
+  if (on) sendWord(p + 16 * u, x.a, e);
 #else
   if (flagLane(u)) x.b = e;
-  storePair(p + 16 * u, x);
+  __syncwarp();
+  if (on) storePair(p + 16 * u, x);
 #endif
 }
 
-// arrived is x once it is whole: x is what was found at unit u of the slot at p, on says whether this lane waits for it.
-// For PROTOCOL 1 all lanes of the warp come together.
-__device__ __forceinline__ Pair arrived(Pair x, u64 p, u64 u, bool on, u64 e, Watch &w) {
+// come reports whether x, found at unit u of a slot, is what operation e sends; on says whether this lane waits for it. For PROTOCOL 1 all
+// lanes of the warp come together, here and in more, and have the same answer.
+__device__ __forceinline__ bool come(Pair x, u64 u, bool on, u64 e) {
 #if PROTOCOL == 0
-  if (!on) return x;
-  while (!tagged(x, e) && w.again()) x = loadPair(p + 16 * u);
+  return !on || tagged(x, e);
+#else
+  return !__any_sync(ALL_LANES, on && flagLane(u) && x.b != e);
+#endif
+}
+
+// more reports whether to look again at what has not come.
+__device__ __forceinline__ bool more(Watch &w) {
+#if PROTOCOL == 0
+  return w.again();
+#else
+  if (__all_sync(ALL_LANES, w.again())) return true;
+  w.dead = true;
+  return false;
+#endif
+}
+
+// carried is the data of a unit that has come.
+__device__ __forceinline__ Pair carried(Pair x) {
+#if PROTOCOL == 0
   Pair y = {untagged(x), 0};
   return y;
 #else
-  while (__any_sync(ALL_LANES, on && flagLane(u) && x.b != e)) {
-    if (!__all_sync(ALL_LANES, w.again())) {
-      w.dead = true;
-      break;
-    }
-    if (on) x = loadPair(p + 16 * u);
-  }
   return x;
 #endif
 }
 
-// slotOf is the number of the slot for packets from rank q at rank p, which needs none for its own.
-__device__ __forceinline__ u32 slotOf(u32 q, u32 p) { return q > p ? q - 1 : q; }
+// arrived is what unit u of the slot at p carries, once it has come: x is what was found there, on says whether this lane waits for it.
+__device__ __forceinline__ Pair arrived(Pair x, u64 p, u64 u, bool on, u64 e, Watch &w) {
+  while (!come(x, u, on, e) && more(w))
+    if (on) x = loadPair(p + 16 * u);
+  return carried(x);
+}
+
+// peerOf is the rank of peer i of RANKS - 1: all other ranks, in ascending order. Its packets are in slot i here.
+__device__ __forceinline__ u32 peerOf(const Call &c, u32 i) { return i < c.rank ? i : i + 1; }
+
+// halfOf is where the half of the memory for packets that operation e uses begins in every board.
+__device__ __forceinline__ u64 halfOf(const Call &c, u64 e) { return c.area + (e & 1) * c.half; }
+
+// slotAt is the slot of this rank at peer i, of those that begin at first in every board.
+__device__ __forceinline__ u64 slotAt(const Call &c, int i, u64 first) {
+  return (i < c.rank ? c.base[i] : c.base[i + 1]) + first + (i < c.rank ? c.rank - 1 : c.rank) * c.slot;
+}
+
+// inOrder is what this rank has and what its peers have sent, by rank.
+__device__ __forceinline__ void inOrder(const Call &c, Pair own, const Pair *peers, Pair *x) {
+#pragma unroll
+  for (int q = 0; q < RANKS; q++) {
+    Pair y = own;
+    if (q > 0 && q > c.rank) y = peers[q > 0 ? q - 1 : 0];
+    if (q < RANKS - 1 && q < c.rank) y = peers[q < RANKS - 1 ? q : 0];
+    x[q] = y;
+  }
+}
+
+// arrivedAll is arrived for unit u of all that send, whose slots begin at from: those that have not come are looked at in turns, so that waiting
+// for all takes no longer than for the last one.
+__device__ __forceinline__ void arrivedAll(const Call &c, Pair *x, u64 from, u64 u, bool on, u64 e, Watch &w) {
+  for (bool all = false; !all;) {
+    all = true;
+#pragma unroll
+    for (int i = 0; i < RANKS - 1; i++) {
+      if (!c.sends(peerOf(c, i)) || come(x[i], u, on, e)) continue;
+      all = false;
+      if (on) x[i] = loadPair(from + i * c.slot + 16 * u);
+    }
+    if (!all && !more(w)) break;
+  }
+#pragma unroll
+  for (int i = 0; i < RANKS - 1; i++) x[i] = carried(x[i]);
+}
 
 // Span is the units of a thread, one stride apart, from at on.
 struct Span {
@@ -110,78 +165,75 @@ struct Span {
   }
 };
 
-// sendBatch sends N units of this rank's data to all that receive, into its slot of their half, at scratch in their boards. What is sent is
-// loaded before the first store, so that the loads wait for each other no more than the stores do.
+// sendBatch sends N units of this rank's data to all that receive, into its slot of their half. What is sent is loaded before the first
+// store, so that the loads wait for each other no more than the stores do, and not for the count of epochs either.
 template <bool WHOLE, int N>
-__device__ __forceinline__ void sendBatch(const Call &c, const Span &s, u64 at, u64 scratch, u64 e) {
-  Pair x[N][RANKS];
+__device__ __forceinline__ void sendBatch(const Call &c, const Span &s, u64 at, u64 &e) {
+  Pair x[N][RANKS - 1];
 #pragma unroll
   for (int k = 0; k < N; k++) {
     const u64 u = at + k * s.stride, off = unitAt(u);
     if (u >= s.padded) break; // all lanes of a warp
     const s64 left = u < s.units ? (s64)(c.bytes - off) : 0;
-    if (c.srcStride == 0) {
-      x[k][0] = take<WHOLE>(c.src + off, u, left);
 #pragma unroll
-      for (int p = 1; p < RANKS; p++) x[k][p] = x[k][0];
-    } else {
-#pragma unroll
-      for (int p = 0; p < RANKS; p++)
-        x[k][p] = take<WHOLE>(c.src + p * c.srcStride + off, u, p != c.rank && c.receives(p) ? left : 0);
+    for (int i = 0; i < RANKS - 1; i++) {
+      const bool wanted = c.srcStride == 0 ? i == 0 : c.receives(peerOf(c, i));
+      if (wanted) x[k][i] = take<WHOLE>(c.src + peerOf(c, i) * c.srcStride + off, u, left);
     }
   }
+  later(e);
+  const u64 first = halfOf(c, e);
 #pragma unroll
   for (int k = 0; k < N; k++) {
     const u64 u = at + k * s.stride;
     if (u >= s.padded) break;
+    Pair y;
 #pragma unroll
-    for (int p = 0; p < RANKS; p++) {
-      if (p == c.rank || !c.receives(p)) continue;
-      __syncwarp();
-      if (u < s.units) put(c.base[p] + scratch + slotOf(c.rank, p) * c.slot, u, x[k][p], e);
+    for (int i = 0; i < RANKS - 1; i++) {
+      if (i == 0 || c.srcStride != 0) y = x[k][i];
+      if (c.receives(peerOf(c, i))) put(slotAt(c, i, first), u, y, u < s.units, e);
     }
   }
 }
 
 // takeBatch waits for N units of all that send and puts their reduction, or each of them, where it belongs.
 template <bool WHOLE, int N>
-__device__ __forceinline__ void takeBatch(const Call &c, const Span &s, u64 at, u64 from, u64 e, Watch &w, const u64 *scalars) {
-  Pair x[N][RANKS];
+__device__ __forceinline__ void takeBatch(const Call &c, const Span &s, u64 at, u64 e, Watch &w, const u64 *scalars) {
+  const u64 from = c.of(c.rank) + halfOf(c, e);
+  Pair x[N][RANKS - 1] = {}, own[N] = {};
 #pragma unroll
   for (int k = 0; k < N; k++) {
     const u64 u = at + k * s.stride, off = unitAt(u);
     if (u >= s.padded) break;
+    const bool on = u < s.units;
 #pragma unroll
-    for (int q = 0; q < RANKS; q++) {
-      x[k][q].a = x[k][q].b = 0;
-      if (u >= s.units || !c.sends(q)) continue;
-      x[k][q] = q == c.rank ? take<WHOLE>(c.src + c.rank * c.srcStride + off, u, (s64)(c.bytes - off)) : loadPair(from + slotOf(q, c.rank) * c.slot + 16 * u);
-    }
+    for (int i = 0; i < RANKS - 1; i++)
+      if (on && c.sends(peerOf(c, i))) x[k][i] = loadPair(from + i * c.slot + 16 * u);
+    own[k] = take<WHOLE>(c.src + c.rank * c.srcStride + off, u, on && c.sends(c.rank) ? (s64)(c.bytes - off) : 0);
   }
 #pragma unroll
   for (int k = 0; k < N; k++) {
-    const u64 u = at + k * s.stride;
+    const u64 u = at + k * s.stride, off = unitAt(u);
     if (u >= s.padded) break;
     const bool on = u < s.units;
-    const u64 off = unitAt(u);
     const s64 left = on ? (s64)(c.bytes - off) : 0;
-#pragma unroll
-    for (int q = 0; q < RANKS; q++) {
-      if (!c.sends(q)) continue;
-      if (q != c.rank) x[k][q] = arrived(x[k][q], from + slotOf(q, c.rank) * c.slot, u, on, e, w);
+    arrivedAll(c, x[k], from, u, on, e, w);
 #if RED == RED_NONE
-      const u64 to = c.dst + q * c.dstStride + off;
-      if (q != c.rank || to != c.src + c.rank * c.srcStride + off) give<WHOLE>(to, x[k][q], u, left);
-#endif
-    }
-#if RED != RED_NONE
+#pragma unroll
+    for (int i = 0; i < RANKS - 1; i++)
+      if (c.sends(peerOf(c, i))) give<WHOLE>(c.dst + peerOf(c, i) * c.dstStride + off, x[k][i], u, left);
+    const u64 to = c.dst + c.rank * c.dstStride + off;
+    if (c.sends(c.rank) && to != c.src + c.rank * c.srcStride + off) give<WHOLE>(to, own[k], u, left);
+#else
+    Pair all[RANKS];
+    inOrder(c, own[k], x[k], all);
 #if PROTOCOL == 0
     u64 v[RANKS];
 #pragma unroll
-    for (int q = 0; q < RANKS; q++) v[q] = x[k][q].a;
-    Pair y = {reduced(v, scalars), 0};
+    for (int q = 0; q < RANKS; q++) v[q] = all[q].a;
+    const Pair y = {reduced(v, scalars), 0};
 #else
-    Pair y = reduced(x[k], scalars);
+    const Pair y = reduced(all, scalars);
 #endif
     give<WHOLE>(c.dst + off, y, u, left);
 #endif
@@ -191,7 +243,6 @@ __device__ __forceinline__ void takeBatch(const Call &c, const Span &s, u64 at, 
 // once is every operation in one hop: each rank sends what it has for each other and takes what the others have for it.
 template <bool WHOLE>
 __device__ __forceinline__ void once(const Call &c, u64 e, Watch &w) {
-  const u64 scratch = c.area + (e & 1) * c.half, from = c.of(c.rank) + scratch;
   const bool sends = c.sends(c.rank), takes = c.receives(c.rank);
   const Span s(c, UNITS(c.bytes));
   const u64 jump = BATCH * s.stride;
@@ -199,19 +250,24 @@ __device__ __forceinline__ void once(const Call &c, u64 e, Watch &w) {
   if (c.flags & FLAG_GREET) greet(c, e);
   if (sends) sendScalar(c, e);
   if (s.units <= s.stride) { // at most one for each thread: code for more takes its time even where there is nothing to do
-    if (sends && s.at < s.padded) sendBatch<WHOLE, 1>(c, s, s.at, scratch, e);
+    if (sends && s.at < s.padded) sendBatch<WHOLE, 1>(c, s, s.at, e);
     count(c, e);
     if (takes && s.at < s.padded) {
       takeScalars(c, e, w, scalars);
-      takeBatch<WHOLE, 1>(c, s, s.at, from, e, w, scalars);
+      takeBatch<WHOLE, 1>(c, s, s.at, e, w, scalars);
     }
   } else {
-    if (sends && s.at < s.padded) sendBatch<WHOLE, BATCH>(c, s, s.at, scratch, e);
-    count(c, e);
-    if (takes && s.at < s.padded) takeScalars(c, e, w, scalars);
-    for (u64 at = s.at; at < s.padded; at += jump) {
-      if (sends && at + jump < s.padded) sendBatch<WHOLE, BATCH>(c, s, at + jump, scratch, e); // on its way while this one is taken
-      if (takes) takeBatch<WHOLE, BATCH>(c, s, at, from, e, w, scalars);
+    u64 at = s.at; // of those that are sent next, while those before are taken
+#pragma unroll 1
+    for (bool first = true;; first = false, at += jump) {
+      if (sends && at < s.padded) sendBatch<WHOLE, BATCH>(c, s, at, e);
+      if (first) {
+        count(c, e);
+        if (takes && at < s.padded) takeScalars(c, e, w, scalars);
+      } else if (takes) {
+        takeBatch<WHOLE, BATCH>(c, s, at - jump, e, w, scalars);
+      }
+      if (at >= s.padded) break;
     }
   }
   if (c.flags & FLAG_GREET) greeted(c, e, w);

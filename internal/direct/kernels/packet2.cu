@@ -10,61 +10,60 @@ struct Slices {
   __device__ __forceinline__ u64 offset(u32 j, u64 u) const { return j * per * 120 + unitAt(u); }
 };
 
+// secondOf is where slots for slices that are done begin, behind those for parts of this rank's own, which begin at first.
+__device__ __forceinline__ u64 secondOf(const Call &c, u64 first) { return first + (RANKS - 1) * c.slot; }
+
 template <bool WHOLE>
-__device__ __forceinline__ void scatterUnit(const Call &c, const Slices &l, u64 u, u64 to, u64 e) {
-  Pair x[RANKS];
+__device__ __forceinline__ void scatterUnit(const Call &c, const Slices &l, u64 u, u64 &e) {
+  Pair x[RANKS - 1];
+  bool on[RANKS - 1];
 #pragma unroll
-  for (int j = 0; j < RANKS; j++) {
+  for (int i = 0; i < RANKS - 1; i++) {
+    const u32 j = peerOf(c, i);
     const u64 off = l.offset(j, u);
-    x[j].a = x[j].b = 0;
-    if (j != c.rank && u < 8 * l.per && l.has(j, u)) x[j] = take<WHOLE>(c.src + off, u, (s64)(c.bytes - off));
+    on[i] = u < 8 * l.per && l.has(j, u);
+    x[i] = take<WHOLE>(c.src + off, u, on[i] ? (s64)(c.bytes - off) : 0);
   }
+  later(e);
 #pragma unroll
-  for (int j = 0; j < RANKS; j++) {
-    __syncwarp();
-    if (j != c.rank && u < 8 * l.per && l.has(j, u)) put(c.base[j] + to + slotOf(c.rank, j) * c.slot, u, x[j], e);
-  }
+  for (int i = 0; i < RANKS - 1; i++) put(slotAt(c, i, halfOf(c, e)), u, x[i], on[i], e);
 }
 
 template <bool WHOLE>
-__device__ __forceinline__ void reduceUnit(const Call &c, const Slices &l, u64 u, u64 from, u64 to, u64 e, Watch &w,
-                                           const u64 *scalars) {
+__device__ __forceinline__ void reduceUnit(const Call &c, const Slices &l, u64 u, u64 e, Watch &w, const u64 *scalars) {
+  const u64 first = halfOf(c, e), from = c.of(c.rank) + first;
   const bool on = u < 8 * l.per && l.has(c.rank, u);
   const u64 off = l.offset(c.rank, u);
   const s64 left = on ? (s64)(c.bytes - off) : 0;
-  Pair x[RANKS];
+  Pair x[RANKS - 1] = {}, all[RANKS];
 #pragma unroll
-  for (int q = 0; q < RANKS; q++) {
-    x[q].a = x[q].b = 0;
-    if (on) x[q] = q == c.rank ? take<WHOLE>(c.src + off, u, left) : loadPair(from + slotOf(q, c.rank) * c.slot + 16 * u);
-  }
+  for (int i = 0; i < RANKS - 1; i++)
+    if (on) x[i] = loadPair(from + i * c.slot + 16 * u);
+  const Pair own = take<WHOLE>(c.src + off, u, left);
 #pragma unroll
-  for (int q = 0; q < RANKS; q++)
-    if (q != c.rank) x[q] = arrived(x[q], from + slotOf(q, c.rank) * c.slot, u, on, e, w);
-  const Pair y = reduced(x, scalars);
+  for (int i = 0; i < RANKS - 1; i++) x[i] = arrived(x[i], from + i * c.slot, u, on, e, w);
+  inOrder(c, own, x, all);
+  const Pair y = reduced(all, scalars);
 #pragma unroll
-  for (int p = 0; p < RANKS; p++) {
-    __syncwarp();
-    if (p != c.rank && on) put(c.base[p] + to + slotOf(c.rank, p) * c.slot, u, y, e);
-  }
+  for (int i = 0; i < RANKS - 1; i++) put(slotAt(c, i, secondOf(c, first)), u, y, on, e);
   give<WHOLE>(c.dst + off, y, u, left);
 }
 
 template <bool WHOLE>
-__device__ __forceinline__ void gatherUnit(const Call &c, const Slices &l, u64 u, u64 from, u64 e, Watch &w) {
-  Pair x[RANKS];
+__device__ __forceinline__ void gatherUnit(const Call &c, const Slices &l, u64 u, u64 e, Watch &w) {
+  const u64 from = c.of(c.rank) + secondOf(c, halfOf(c, e));
+  Pair x[RANKS - 1] = {};
+  bool on[RANKS - 1];
 #pragma unroll
-  for (int q = 0; q < RANKS; q++) {
-    x[q].a = x[q].b = 0;
-    if (q != c.rank && u < 8 * l.per && l.has(q, u)) x[q] = loadPair(from + slotOf(q, c.rank) * c.slot + 16 * u);
+  for (int i = 0; i < RANKS - 1; i++) {
+    on[i] = u < 8 * l.per && l.has(peerOf(c, i), u);
+    if (on[i]) x[i] = loadPair(from + i * c.slot + 16 * u);
   }
 #pragma unroll
-  for (int q = 0; q < RANKS; q++) {
-    if (q == c.rank) continue;
-    const bool on = u < 8 * l.per && l.has(q, u);
-    const u64 off = l.offset(q, u);
-    x[q] = arrived(x[q], from + slotOf(q, c.rank) * c.slot, u, on, e, w);
-    give<WHOLE>(c.dst + off, x[q], u, on ? (s64)(c.bytes - off) : 0);
+  for (int i = 0; i < RANKS - 1; i++) {
+    const u64 off = l.offset(peerOf(c, i), u);
+    x[i] = arrived(x[i], from + i * c.slot, u, on[i], e, w);
+    give<WHOLE>(c.dst + off, x[i], u, on[i] ? (s64)(c.bytes - off) : 0);
   }
 }
 
@@ -74,22 +73,22 @@ __device__ __forceinline__ void twice(const Call &c, u64 e, Watch &w) {
   Slices l;
   l.lines = (c.bytes + 119) / 120;
   l.per = (l.lines + RANKS - 1) / RANKS;
-  const u64 first = c.area + (e & 1) * c.half, second = first + (RANKS - 1) * c.slot;
-  const u64 own = c.of(c.rank);
   const Span s(c, 8 * l.per);
   u64 scalars[RANKS];
   sendScalar(c, e);
-  if (s.at < s.padded) scatterUnit<WHOLE>(c, l, s.at, first, e);
-  count(c, e);
-  if (s.at >= s.padded) return;
-  takeScalars(c, e, w, scalars);
-  if (s.at + s.stride < s.padded) scatterUnit<WHOLE>(c, l, s.at + s.stride, first, e);
-  reduceUnit<WHOLE>(c, l, s.at, own + first, second, e, w, scalars);
-  for (u64 u = s.at; u < s.padded; u += s.stride) {
-    const u64 next = u + s.stride, after = next + s.stride;
-    if (after < s.padded) scatterUnit<WHOLE>(c, l, after, first, e);
-    if (next < s.padded) reduceUnit<WHOLE>(c, l, next, own + first, second, e, w, scalars);
-    gatherUnit<WHOLE>(c, l, u, own + second, e, w);
+#pragma unroll 1
+  for (u64 at = s.at;; at += s.stride) { // of the unit that is scattered; that before is reduced, and the one before that gathered
+    if (at < s.padded) scatterUnit<WHOLE>(c, l, at, e);
+    if (at == s.at) {
+      count(c, e);
+      if (at >= s.padded) return;
+      takeScalars(c, e, w, scalars);
+      continue;
+    }
+    if (at - s.stride < s.padded) reduceUnit<WHOLE>(c, l, at - s.stride, e, w, scalars);
+    if (at == s.at + s.stride) continue;
+    gatherUnit<WHOLE>(c, l, at - 2 * s.stride, e, w);
+    if (at - s.stride >= s.padded) return;
   }
 }
 #endif

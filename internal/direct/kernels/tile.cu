@@ -34,8 +34,8 @@ struct Pipe {
 };
 
 // peer is the rank that comes i-th, from 0, for a warp: ranks and warps begin with different ones, so that none gets all at once.
-__device__ __forceinline__ u32 peer(const Call &c, const Pipe &p, u32 i) {
-  return RANKS == 1 ? 0 : (c.rank + 1 + (u32)(i + p.warp) % (RANKS > 1 ? RANKS - 1 : 1)) % RANKS;
+__device__ __forceinline__ u32 peer(const Call &c, u32 i) {
+  return RANKS == 1 ? 0 : (c.rank + 1 + (i + (threadIdx.x >> 5) + c.block) % (RANKS > 1 ? RANKS - 1 : 1)) % RANKS;
 }
 
 // tell says to all other ranks, behind everything that the warp has stored, how far it is: t tiles sent and d done.
@@ -71,33 +71,31 @@ __device__ __forceinline__ u64 sliceOf(const Call &c, u32 j) {
 #define STEP (512 * TILE_DEPTH)
 #define VECTOR(k, v) ((v) + 512 * (k))
 
-// copyStep stores the vectors from v on, of n bytes at from, to to. FULL says that there are as many as a step has.
-template <bool WHOLE, bool FULL>
+// copyStep stores the whole vectors from v on, of n bytes at from, to to. FULL says that there are as many as a step has.
+template <bool FULL>
 __device__ __forceinline__ void copyStep(u64 to, u64 from, u64 v, u64 n) {
-  Pair x[TILE_DEPTH];
-#pragma unroll
-  for (int k = 0; k < TILE_DEPTH; k++) {
-    const u64 u = VECTOR(k, v);
-    if (FULL) {
-      x[k] = read16(from + u);
-    } else if (u < n) {
-      x[k] = own16<WHOLE>(from + u, (s64)(n - u));
-    }
-  }
+  Pair x[TILE_DEPTH] = {};
 #pragma unroll
   for (int k = 0; k < TILE_DEPTH; k++)
-    if (FULL || VECTOR(k, v) < n) write16(to + VECTOR(k, v), x[k]);
+    if (FULL || VECTOR(k, v) + 16 <= n) x[k] = read16(from + VECTOR(k, v));
+#pragma unroll
+  for (int k = 0; k < TILE_DEPTH; k++)
+    if (FULL || VECTOR(k, v) + 16 <= n) write16(to + VECTOR(k, v), x[k]);
 }
 
-// copyVectors stores the n bytes at from to to, by one warp.
+// copyVectors stores the n bytes at from to to, by one warp. What is no vector, or all of it where vectors are not aligned, goes one by one.
 template <bool WHOLE>
 __device__ __forceinline__ void copyVectors(u64 to, u64 from, u64 n) {
   const u64 lane = 16 * (threadIdx.x & 31);
   u64 v = 0;
+  if (WHOLE) {
 #pragma unroll 1
-  for (; WHOLE && v + STEP <= n; v += STEP) copyStep<WHOLE, WHOLE>(to, from, v + lane, n);
+    for (; v + STEP <= n; v += STEP) copyStep<true>(to, from, v + lane, n);
+    if (v + 16 <= n) copyStep<false>(to, from, v + lane, n);
+    v = n & ~15ull;
+  }
 #pragma unroll 1
-  for (; v < n; v += STEP) copyStep<WHOLE, false>(to, from, v + lane, n);
+  for (v += lane; v < n; v += 512) write16(to + v, readSome(from + v, (s64)(n - v)));
 }
 
 // scatterTile stores tile t of every other rank's slice to it.
@@ -106,7 +104,7 @@ __device__ __forceinline__ void scatterTile(const Call &c, const Pipe &p, u64 t)
   const u64 at = p.at(t);
 #pragma unroll 1
   for (u32 i = 0; i + 1 < RANKS; i++) {
-    const u32 j = peer(c, p, i);
+    const u32 j = peer(c, i);
     const u64 from = c.src + j * c.srcStride + at, to = c.of(j) + p.slot(c.rank, j, t);
     copyVectors<WHOLE>(to, from, clamp((s64)(sliceOf<ALL>(c, j) - at), p.tile));
   }
@@ -117,47 +115,45 @@ struct Ends {
   u64 from[RANKS], to[RANKS];
 };
 
-// reduceStep reduces the vectors from v on, of n bytes.
-template <bool ALL, bool WHOLE, bool FULL>
-__device__ __forceinline__ void reduceStep(const Call &c, const Ends &ends, u64 v, u64 n, const u64 *scalars) {
-  Pair x[TILE_DEPTH][RANKS];
+// reduceStep reduces the whole vectors from v on, of n bytes. FULL says that there are as many as a step has.
+template <bool ALL, bool FULL>
+__device__ __forceinline__ void reduceStep(const Ends &ends, u64 v, u64 n, const u64 *scalars) {
+  Pair x[TILE_DEPTH][RANKS] = {};
 #pragma unroll
   for (int k = 0; k < TILE_DEPTH; k++) {
-    const u64 u = VECTOR(k, v);
 #pragma unroll
-    for (int q = 0; q < RANKS; q++) {
-      if (FULL || (u < n && q != c.rank)) {
-        x[k][q] = read16(ends.from[q] + u);
-      } else if (u < n) {
-        x[k][q] = own16<WHOLE>(ends.from[q] + u, (s64)(n - u));
-      }
-    }
+    for (int q = 0; q < RANKS; q++)
+      if (FULL || VECTOR(k, v) + 16 <= n) x[k][q] = read16(ends.from[q] + VECTOR(k, v));
   }
 #pragma unroll
   for (int k = 0; k < TILE_DEPTH; k++) {
-    const u64 u = VECTOR(k, v);
-    if (!FULL && u >= n) continue;
+    if (!FULL && VECTOR(k, v) + 16 > n) continue;
     const Pair y = reduced(x[k], scalars);
 #pragma unroll
-    for (int i = (ALL ? RANKS : 1) - 1; i >= 0; i--) {
-      if (FULL) {
-        write16(ends.to[i] + u, y);
-      } else {
-        put16<WHOLE>(ends.to[i] + u, y, (s64)(n - u));
-      }
-    }
+    for (int i = (ALL ? RANKS : 1) - 1; i >= 0; i--) write16(ends.to[i] + VECTOR(k, v), y);
   }
 }
 
-// reduceVectors reduces n bytes, by one warp.
+// reduceVectors reduces n bytes, by one warp. What is no vector, or all of it where vectors are not aligned, goes one by one.
 template <bool ALL, bool WHOLE>
 __device__ __forceinline__ void reduceVectors(const Call &c, const Ends &ends, u64 n, const u64 *scalars) {
   const u64 lane = 16 * (threadIdx.x & 31);
   u64 v = 0;
+  if (WHOLE) {
 #pragma unroll 1
-  for (; WHOLE && v + STEP <= n; v += STEP) reduceStep<ALL, WHOLE, WHOLE>(c, ends, v + lane, n, scalars);
+    for (; v + STEP <= n; v += STEP) reduceStep<ALL, true>(ends, v + lane, n, scalars);
+    if (v + 16 <= n) reduceStep<ALL, false>(ends, v + lane, n, scalars);
+    v = n & ~15ull;
+  }
 #pragma unroll 1
-  for (; v < n; v += STEP) reduceStep<ALL, WHOLE, false>(c, ends, v + lane, n, scalars);
+  for (v += lane; v < n; v += 512) {
+    Pair x[RANKS];
+#pragma unroll
+    for (int q = 0; q < RANKS; q++) x[q] = q == c.rank ? readSome(ends.from[q] + v, (s64)(n - v)) : read16(ends.from[q] + v);
+    const Pair y = reduced(x, scalars);
+#pragma unroll
+    for (int i = (ALL ? RANKS : 1) - 1; i >= 0; i--) writeSome(ends.to[i] + v, y, (s64)(n - v));
+  }
 }
 
 // reduceTile reduces tile t of this rank's slice and stores the sum here, and to all if ALL. dst is where slices of the
@@ -176,17 +172,17 @@ __device__ __forceinline__ void reduceTile(const Call &c, const Pipe &p, const u
 
 // destinations is where this rank's slice lies on all ranks, in the order of Ends: at one place of a slab on each.
 template <bool ALL>
-__device__ __forceinline__ void destinations(const Call &c, const Pipe &p, u64 *dst) {
+__device__ __forceinline__ void destinations(const Call &c, u64 *dst) {
   dst[0] = c.dst + (ALL ? c.rank * c.dstStride : 0);
 #pragma unroll
   for (int i = 1; i < RANKS; i++) {
     const u64 slab = c.dstPlace >> SLAB_SHIFT, offset = c.dstPlace & ((1ull << SLAB_SHIFT) - 1);
-    dst[i] = ALL ? read8(c.local + TABLE_AT + 8 * (8 * slab + peer(c, p, i - 1))) + offset + c.rank * c.dstStride : 0;
+    dst[i] = ALL ? read8(c.local + TABLE_AT + 8 * (8 * slab + peer(c, i - 1))) + offset + c.rank * c.dstStride : 0;
   }
 }
 
 // tiles is an allreduce (ALL) or a reduce-scatter. In each round a warp sends its next tiles before it waits for those of
-// this round.
+// the round before.
 template <bool ALL, bool WHOLE>
 __device__ __forceinline__ void tiles(const Call &c, u64 e, Watch &w) {
   Pipe p;
@@ -204,20 +200,21 @@ __device__ __forceinline__ void tiles(const Call &c, u64 e, Watch &w) {
   count(c, e);
   sendScalar(c, e);
   if (p.warp >= p.warps || p.count == 0) return;
-  scatterTile<ALL, WHOLE>(c, p, 0);
-  tell(c, p, e, 1, 0);
-  destinations<ALL>(c, p, dst);
-  takeScalars(c, e, w, scalars);
 #pragma unroll 1
-  for (u64 t = 0; t < p.count; t++) {
-    const bool more = t + 1 < p.count;
-    if (more) {
-      if (t + 1 >= TILE_SLOTS && !reached(c, p, p.done, e, t + 2 - TILE_SLOTS, w)) return;
-      scatterTile<ALL, WHOLE>(c, p, t + 1);
+  for (u64 t = 0; t <= p.count; t++) {
+    if (t < p.count) {
+      if (t >= TILE_SLOTS && !reached(c, p, p.done, e, t + 1 - TILE_SLOTS, w)) return;
+      scatterTile<ALL, WHOLE>(c, p, t);
     }
-    if (!reached(c, p, p.sent, e, t + 1, w)) return;
-    reduceTile<ALL, WHOLE>(c, p, dst, t, scalars);
-    if (ALL || more) tell(c, p, e, more ? t + 2 : 0, t + 1);
+    if (t == 0) {
+      tell(c, p, e, 1, 0);
+      destinations<ALL>(c, dst);
+      takeScalars(c, e, w, scalars);
+      continue;
+    }
+    if (!reached(c, p, p.sent, e, t, w)) return;
+    reduceTile<ALL, WHOLE>(c, p, dst, t - 1, scalars);
+    if (ALL || t < p.count) tell(c, p, e, t < p.count ? t + 1 : 0, t);
   }
   if (ALL) reached(c, p, p.done, e, p.count, w);
 }
