@@ -183,11 +183,11 @@ func (w way) guess(bytes uint64) Shape {
 	return Shape{Blocks: int(min(max((bytes+unit*threads-1)/(unit*threads), 1), most)), Threads: threads}
 }
 
-// sweepShapes is the shapes that a tuner tries: from a latency's to a bandwidth's.
+// sweepShapes is the shapes that a tuner tries: from a latency's to a bandwidth's, which is as many blocks as run at once.
 func (w way) sweepShapes() []Shape {
 	var s []Shape
 	if w == tiles || w == hosted {
-		for _, blocks := range []int{4, 8, 16, 32, 48, 64, 96, 112} {
+		for _, blocks := range []int{4, 8, 16, 32, 48, 64, 96, 112, MaxBlocks} {
 			for _, threads := range []int{256, 512} {
 				for _, tile := range []int{512, 2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10} {
 					s = append(s, Shape{blocks, threads, tile})
@@ -196,7 +196,7 @@ func (w way) sweepShapes() []Shape {
 		}
 		return s
 	}
-	for _, blocks := range []int{1, 2, 4, 8, 16, 24, 32, 48, 64, 80, 96, 112, MaxBlocks} { // the last: as many as run at once
+	for _, blocks := range []int{1, 2, 4, 8, 16, 24, 32, 48, 64, 80, 96, 112, MaxBlocks} {
 		for _, threads := range []int{128, 256, 512} {
 			s = append(s, Shape{blocks, threads, 0})
 		}
