@@ -43,7 +43,7 @@ const (
 //	then        staging, two halves
 //	then        tiles, two halves: apart from staging, since nobody waits before storing to them
 //
-// Local memory, of the rank alone, has the number of the next operation, one a block, where the room in the host's memory is, here and for the
+// Local memory, of the rank alone, has the epoch of the next operation, one a block, where the room in the host's memory is, here and for the
 // other rank, and packets of a line in the boards, how many tiles its sending warps have read, and the table of slabs.
 const (
 	helloAt     = 0

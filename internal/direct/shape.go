@@ -183,7 +183,7 @@ func (w way) guess(bytes uint64) Shape {
 	return Shape{Blocks: int(min(max((bytes+unit*threads-1)/(unit*threads), 1), most)), Threads: threads}
 }
 
-// sweepShapes is the shapes that a tuner tries: from a latency's to a bandwidth's, which is as many blocks as run at once.
+// sweepShapes is the shapes that a tuner tries: from a latency's to a bandwidth's. MaxBlocks is as many as run at once.
 func (w way) sweepShapes() []Shape {
 	var s []Shape
 	if w == tiles || w == hosted {

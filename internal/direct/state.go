@@ -163,11 +163,11 @@ func (s *state) prepare() error {
 	if err = v.Fill(s.local, 0, localBytes); err != nil {
 		return err
 	}
-	first := [MaxBlocks]uint64{}
-	for i := range first {
-		first[i] = 1
+	var epochs [MaxBlocks]uint64 // the first one, for each block
+	for i := range epochs {
+		epochs[i] = 1
 	}
-	if err = v.CopyFromHost(s.local+epochsAt, unsafe.Pointer(&first), int64(unsafe.Sizeof(first))); err != nil {
+	if err = v.CopyFromHost(s.local+epochsAt, unsafe.Pointer(&epochs), int64(unsafe.Sizeof(epochs))); err != nil {
 		return err
 	}
 	if s.stop, err = v.AllocHost(64); err != nil {

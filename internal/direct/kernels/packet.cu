@@ -10,7 +10,7 @@
 //
 // A unit is what a thread sends at once: 16 bytes on the wire, number u at 16*u.
 //
-// Code is fetched as it runs, and what is jumped over costs time: so each step is there once, as far as it goes, and what is rare is called.
+// What is jumped over costs time, too: so each step is there once, as far as it goes, and what is rare is called.
 
 // BATCH is the units of a thread that are on their way together, where it has more than one.
 #if RANKS <= 2
