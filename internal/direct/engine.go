@@ -286,8 +286,13 @@ func (s *state) places(op *dist.Op, l *call) (staged bool) {
 
 // words is the kernel's arguments for piece q of l, which begins off bytes into every block.
 func (s *state) words(l *call, q *piece, off uint64, p part, shape Shape) (w [arguments]uint64) {
+	w[0] = uint64(s.slab.Base[s.p.Rank]) // this rank's board, and then those of all others as they come
 	for r, base := range s.slab.Base {
-		w[r] = uint64(base)
+		if r < s.p.Rank {
+			w[r+1] = uint64(base)
+		} else if r > s.p.Rank {
+			w[r] = uint64(base)
+		}
 	}
 	srcStride, dstStride := l.span.srcStride, l.span.dstStride
 	if q.stride != 0 {

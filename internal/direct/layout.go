@@ -159,9 +159,15 @@ func spanOf(op *dist.Op, n int) (span, bool) {
 	return s, true
 }
 
-// who is the last argument of a kernel.
+// who is the argument of a kernel by which it knows itself and the others.
 func (s *span) who(rank int) uint64 {
-	return uint64(rank) | uint64(s.senders)<<8 | uint64(s.receivers)<<16 | uint64(s.flags)<<24
+	return uint64(rank) | uint64(ownFirst(s.senders, rank))<<8 | uint64(ownFirst(s.receivers, rank))<<16 | uint64(s.flags)<<24
+}
+
+// ownFirst is bits of ranks in the order in which a kernel gets boards: this rank's, and then those of all others as they come.
+func ownFirst(ranks uint8, rank int) uint8 {
+	below := uint8(1)<<rank - 1
+	return ranks>>rank&1 | ranks&below<<1 | ranks&^(below<<1|1)
 }
 
 func align(n, to uint64) uint64 { return (n + to - 1) / to * to }

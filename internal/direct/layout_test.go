@@ -113,7 +113,7 @@ func TestSpansAreThoseOfPackageDist(t *testing.T) {
 		if !ok || got != c.want {
 			t.Errorf("%v: %+v, want %+v", c.kind, got, c.want)
 		}
-		if w := got.who(3); w != 3|uint64(c.want.senders)<<8|uint64(c.want.receivers)<<16|uint64(c.want.flags)<<24 {
+		if w := got.who(3); w != 3|uint64(ownFirst(c.want.senders, 3))<<8|uint64(ownFirst(c.want.receivers, 3))<<16|uint64(c.want.flags)<<24 {
 			t.Errorf("%v: who is %#x", c.kind, w)
 		}
 	}
@@ -246,6 +246,26 @@ func TestRanksThatDoNotFitAreRefused(t *testing.T) {
 	}
 }
 
+func TestBitsOfRanksComeWithTheOwnFirst(t *testing.T) {
+	for ranks := range 256 {
+		for rank := range MaxRanks {
+			got, i := ownFirst(uint8(ranks), rank), 1
+			if int(got)&1 != ranks>>rank&1 {
+				t.Errorf("%08b of rank %d: %08b has not its bit", ranks, rank, got)
+			}
+			for r := range MaxRanks {
+				if r == rank {
+					continue
+				}
+				if int(got)>>i&1 != ranks>>r&1 {
+					t.Errorf("%08b of rank %d: %08b has not that of rank %d", ranks, rank, got, r)
+				}
+				i++
+			}
+		}
+	}
+}
+
 func TestArgumentsAreInTheOrderOfTheKernel(t *testing.T) {
 	names := strings.Fields(strings.NewReplacer("u64", "", ",", " ", "\\", " ").Replace(
 		commonSource[strings.Index(commonSource, "#define PARAMETERS")+len("#define PARAMETERS") : strings.Index(commonSource, "#define FLAG_GREET")]))
@@ -263,9 +283,9 @@ func TestArgumentsAreInTheOrderOfTheKernel(t *testing.T) {
 		got[name] = w[i]
 	}
 	for name, want := range map[string]uint64{
-		"base0": 100, "base1": 200, "base2": 0, "local": 300, "abortWord": 400, "src": 1048, "dst": 0, "srcPlace": place(1, 56),
+		"board0": 200, "board1": 100, "board2": 0, "local": 300, "abortWord": 400, "src": 1048, "dst": 0, "srcPlace": place(1, 56),
 		"dstPlace": 0, "bytes": 16, "srcStride": 64, "dstStride": 128, "slot": 32, "area": 5, "half": 6, "scalar": 77, "scalarAt": 88,
-		"who": 1 | 3<<8 | 1<<16 | flagGreet<<24, "tiling": leastTile | 1<<32,
+		"who": 1 | 3<<8 | 2<<16 | flagGreet<<24, "tiling": leastTile | 1<<32,
 	} {
 		if got[name] != want {
 			t.Errorf("%s is %d, want %d", name, got[name], want)

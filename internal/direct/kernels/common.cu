@@ -7,40 +7,52 @@
 #define ALL_LANES 0xffffffffu
 #define SLAB_SHIFT 48
 
-// Arguments come one by one, so that they stay in constant memory. base is the board of every rank as this rank addresses
-// it; local is this rank's own; who is rank | senders << 8 | receivers << 16 | flags << 24; tiling is the bytes of a tile | warps << 32.
+// Arguments come one by one, so that they stay in constant memory. board0 is this rank's board, and those behind are its peers', which are all other
+// ranks in ascending order, as this rank addresses them: so which of them is meant need not be looked up by rank. Bits of senders and receivers are in
+// that order, too. local is this rank's own memory; who is rank | senders << 8 | receivers << 16 | flags << 24; tiling is the bytes of a tile | warps << 32.
 #define PARAMETERS                                                                                                  \
-  u64 base0, u64 base1, u64 base2, u64 base3, u64 base4, u64 base5, u64 base6, u64 base7, u64 local, u64 abortWord, \
-      u64 src, u64 dst, u64 srcPlace, u64 dstPlace, u64 bytes, u64 srcStride, u64 dstStride, u64 slot, u64 area,    \
-      u64 half, u64 scalar, u64 scalarAt, u64 who, u64 tiling
+  u64 board0, u64 board1, u64 board2, u64 board3, u64 board4, u64 board5, u64 board6, u64 board7, u64 local,        \
+      u64 abortWord, u64 src, u64 dst, u64 srcPlace, u64 dstPlace, u64 bytes, u64 srcStride, u64 dstStride, u64 slot,\
+      u64 area, u64 half, u64 scalar, u64 scalarAt, u64 who, u64 tiling
 
 #define FLAG_GREET 1 /* the data do not make every rank wait for every other: greetings do */
 #define FLAG_FENCE 2 /* what was written before is visible behind: a barrier */
 #define FLAG_NEXT 4  /* the next kernel in the stream may begin before this one ends */
 
 struct Call {
-  u64 base[8];
+  u64 board[8];
   u64 local, abortWord, src, dst, srcPlace, dstPlace, bytes, srcStride, dstStride, slot, area, half, scalar, scalarAt, tiling;
   u32 rank, senders, receivers, flags;
   u32 block, blocks; // which of the blocks that do the same this is
 
-  // of is base[r] for an r that is not known when compiled.
+  __device__ __forceinline__ u64 own() const { return board[0]; }
+
+  // peer is the rank of peer i of RANKS - 1.
+  __device__ __forceinline__ u32 peer(u32 i) const { return i < rank ? i : i + 1; }
+  __device__ __forceinline__ bool peerSends(u32 i) const { return senders >> (i + 1) & 1; }
+  __device__ __forceinline__ bool peerReceives(u32 i) const { return receivers >> (i + 1) & 1; }
+
+  // index is that of rank r among boards.
+  __device__ __forceinline__ u32 index(u32 r) const { return r == rank ? 0 : r < rank ? r + 1 : r; }
+  __device__ __forceinline__ bool sends(u32 r) const { return senders >> index(r) & 1; }
+  __device__ __forceinline__ bool receives(u32 r) const { return receivers >> index(r) & 1; }
+
+  // of is the board of rank r, which is not known when compiled.
   __device__ __forceinline__ u64 of(u32 r) const {
-    u64 b = base[0];
+    const u32 n = index(r);
+    u64 b = board[0];
 #pragma unroll
     for (int i = 1; i < RANKS; i++)
-      if (r == i) b = base[i];
+      if (n == i) b = board[i];
     return b;
   }
-  __device__ __forceinline__ bool sends(u32 r) const { return senders >> r & 1; }
-  __device__ __forceinline__ bool receives(u32 r) const { return receivers >> r & 1; }
 };
 
-#define CALL                                                                                                          \
-  {                                                                                                                   \
-    {base0, base1, base2, base3, base4, base5, base6, base7}, local, abortWord, src, dst, srcPlace, dstPlace, bytes,  \
-        srcStride, dstStride, slot, area, half, scalar, scalarAt, tiling, (u32)(who & 255), (u32)(who >> 8 & 255),    \
-        (u32)(who >> 16 & 255), (u32)(who >> 24), blockIdx.x, gridDim.x                                               \
+#define CALL                                                                                                        \
+  {                                                                                                                 \
+    {board0, board1, board2, board3, board4, board5, board6, board7}, local, abortWord, src, dst, srcPlace, dstPlace,\
+        bytes, srcStride, dstStride, slot, area, half, scalar, scalarAt, tiling, (u32)(who & 255),                  \
+        (u32)(who >> 8 & 255), (u32)(who >> 16 & 255), (u32)(who >> 24), blockIdx.x, gridDim.x                      \
   }
 
 // Watch is a thread's patience. Looking at the host's word crosses the bus, so it is done seldom.
@@ -112,7 +124,7 @@ __device__ __forceinline__ void greet(const Call &c, u64 e) {
 
 __device__ __forceinline__ void greeted(const Call &c, u64 e, Watch &w) {
   if (blockIdx.x != 0 || threadIdx.x >= RANKS || threadIdx.x == c.rank) return;
-  const u64 p = c.of(c.rank) + HELLO_AT + 8 * threadIdx.x;
+  const u64 p = c.own() + HELLO_AT + 8 * threadIdx.x;
   while (acquireWord(p) < e && w.again()) {
   }
 }
@@ -140,7 +152,7 @@ __device__ __forceinline__ void sendScalar(const Call &c, u64 e) {
 
 __device__ __forceinline__ void takeScalars(const Call &c, u64 e, Watch &w, u64 *scalars) {
 #if RED == RED_PREMULSUM
-  u64 own = c.of(c.rank) + SCALARS_AT + (e & 1) * 8 * 16;
+  u64 own = c.own() + SCALARS_AT + (e & 1) * 8 * 16;
 #pragma unroll
   for (int q = 0; q < RANKS; q++) scalars[q] = q == c.rank ? ownScalar(c) : waitWord(own + 16 * q, e, w);
 #endif
@@ -164,7 +176,7 @@ __device__ __forceinline__ void open(const Call &c, u64 e, Watch &w, Meeting &m,
     fence();
     sendWord(board + row + 32 * c.rank, srcPlace, e);
     sendWord(board + row + 32 * c.rank + 16, dstPlace, e);
-    const u64 own = c.of(c.rank) + row + 32 * r;
+    const u64 own = c.own() + row + 32 * r;
     const u64 from = waitWord(own, e, w), to = waitWord(own + 16, e, w);
     acquireWord(own); // what it finds is what was found, or later: a fence would wait for what is on its way from here
     const u64 slabs = 8 * (from >> SLAB_SHIFT), slabd = 8 * (to >> SLAB_SHIFT);
@@ -189,7 +201,7 @@ __device__ __forceinline__ void close(const Call &c, u64 e, Watch &w) {
   if (r < RANKS && r != c.rank) {
     fence();
     storeWord(c.of(r) + CLOSE_AT + (blockIdx.x * 8 + c.rank) * 8, e);
-    const u64 own = c.of(c.rank) + CLOSE_AT + (blockIdx.x * 8 + r) * 8;
+    const u64 own = c.own() + CLOSE_AT + (blockIdx.x * 8 + r) * 8;
     while (acquireWord(own) < e && w.again()) {
     }
   }

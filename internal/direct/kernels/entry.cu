@@ -11,7 +11,15 @@
 #define KERNEL_COMBINE 8
 #define KERNEL_HOST 9
 
-extern "C" __global__ void __launch_bounds__(MAX_THREADS) ENTRY(PARAMETERS) {
+// All blocks of a launch run at once, each on a multiprocessor of its own where it is large, and may have what registers there are. Those of combine
+// wait for nobody.
+#if KERNEL == KERNEL_COMBINE
+#define BOUNDS MAX_THREADS
+#else
+#define BOUNDS MAX_THREADS, 1
+#endif
+
+extern "C" __global__ void __launch_bounds__(BOUNDS) ENTRY(PARAMETERS) {
   if (local == 0) return; // a launch that does nothing, by which the driver makes room for later ones
   behind((u32)(who >> 24));
   const Call c = CALL;

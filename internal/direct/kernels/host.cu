@@ -37,8 +37,8 @@ __device__ __forceinline__ Duct ductOf(const Call &c, u64 e) {
   d.inbox = here + HOST_WORDS;
   d.outbox = there + HOST_WORDS;
   d.slots = HOST_HALF / d.step;
-  d.done = c.of(c.rank) + HOST_DONE_AT;
-  d.doneThere = c.of(1 - c.rank) + HOST_DONE_AT;
+  d.done = c.own() + HOST_DONE_AT;
+  d.doneThere = c.board[1] + HOST_DONE_AT;
   d.read = c.local + HOST_READ_AT;
   return d;
 }

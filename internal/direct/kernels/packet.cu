@@ -114,15 +114,12 @@ __device__ __forceinline__ Pair arrived(Pair x, u64 p, u64 u, bool on, u64 e, Wa
   return carried(x);
 }
 
-// peerOf is the rank of peer i of RANKS - 1: all other ranks, in ascending order. Its packets are in slot i here.
-__device__ __forceinline__ u32 peerOf(const Call &c, u32 i) { return i < c.rank ? i : i + 1; }
-
 // halfOf is where the half of the memory for packets that operation e uses begins in every board.
 __device__ __forceinline__ u64 halfOf(const Call &c, u64 e) { return c.area + (e & 1) * c.half; }
 
-// slotAt is the slot of this rank at peer i, of those that begin at first in every board.
+// slotAt is the slot of this rank at peer i, of those that begin at first in every board. Here that peer has slot i.
 __device__ __forceinline__ u64 slotAt(const Call &c, int i, u64 first) {
-  return (i < c.rank ? c.base[i] : c.base[i + 1]) + first + (i < c.rank ? c.rank - 1 : c.rank) * c.slot;
+  return c.board[i + 1] + first + (i < c.rank ? c.rank - 1 : c.rank) * c.slot;
 }
 
 // inOrder is what this rank has and what its peers have sent, by rank.
@@ -143,7 +140,7 @@ __device__ __forceinline__ void arrivedAll(const Call &c, Pair *x, u64 from, u64
     all = true;
 #pragma unroll
     for (int i = 0; i < RANKS - 1; i++) {
-      if (!c.sends(peerOf(c, i)) || come(x[i], u, on, e)) continue;
+      if (!c.peerSends(i) || come(x[i], u, on, e)) continue;
       all = false;
       if (on) x[i] = loadPair(from + i * c.slot + 16 * u);
     }
@@ -177,8 +174,8 @@ __device__ __forceinline__ void sendBatch(const Call &c, const Span &s, u64 at, 
     const s64 left = u < s.units ? (s64)(c.bytes - off) : 0;
 #pragma unroll
     for (int i = 0; i < RANKS - 1; i++) {
-      const bool wanted = c.srcStride == 0 ? i == 0 : c.receives(peerOf(c, i));
-      if (wanted) x[k][i] = take<WHOLE>(c.src + peerOf(c, i) * c.srcStride + off, u, left);
+      const bool wanted = c.srcStride == 0 ? i == 0 : c.peerReceives(i);
+      if (wanted) x[k][i] = take<WHOLE>(c.src + c.peer(i) * c.srcStride + off, u, left);
     }
   }
   later(e);
@@ -191,7 +188,7 @@ __device__ __forceinline__ void sendBatch(const Call &c, const Span &s, u64 at, 
 #pragma unroll
     for (int i = 0; i < RANKS - 1; i++) {
       if (i == 0 || c.srcStride != 0) y = x[k][i];
-      if (c.receives(peerOf(c, i))) put(slotAt(c, i, first), u, y, u < s.units, e);
+      if (c.peerReceives(i)) put(slotAt(c, i, first), u, y, u < s.units, e);
     }
   }
 }
@@ -199,17 +196,17 @@ __device__ __forceinline__ void sendBatch(const Call &c, const Span &s, u64 at, 
 // takeBatch waits for N units of all that send and puts their reduction, or each of them, where it belongs.
 template <bool WHOLE, int N>
 __device__ __forceinline__ void takeBatch(const Call &c, const Span &s, u64 at, u64 e, Watch &w, const u64 *scalars) {
-  const u64 from = c.of(c.rank) + halfOf(c, e);
+  const u64 from = c.own() + halfOf(c, e);
   Pair x[N][RANKS - 1] = {}, own[N] = {};
 #pragma unroll
   for (int k = 0; k < N; k++) {
     const u64 u = at + k * s.stride, off = unitAt(u);
     if (u >= s.padded) break;
     const bool on = u < s.units;
+    own[k] = take<WHOLE>(c.src + c.rank * c.srcStride + off, u, on && c.sends(c.rank) ? (s64)(c.bytes - off) : 0);
 #pragma unroll
     for (int i = 0; i < RANKS - 1; i++)
-      if (on && c.sends(peerOf(c, i))) x[k][i] = loadPair(from + i * c.slot + 16 * u);
-    own[k] = take<WHOLE>(c.src + c.rank * c.srcStride + off, u, on && c.sends(c.rank) ? (s64)(c.bytes - off) : 0);
+      if (on && c.peerSends(i)) x[k][i] = loadPair(from + i * c.slot + 16 * u);
   }
 #pragma unroll
   for (int k = 0; k < N; k++) {
@@ -221,7 +218,7 @@ __device__ __forceinline__ void takeBatch(const Call &c, const Span &s, u64 at, 
 #if RED == RED_NONE
 #pragma unroll
     for (int i = 0; i < RANKS - 1; i++)
-      if (c.sends(peerOf(c, i))) give<WHOLE>(c.dst + peerOf(c, i) * c.dstStride + off, x[k][i], u, left);
+      if (c.peerSends(i)) give<WHOLE>(c.dst + c.peer(i) * c.dstStride + off, x[k][i], u, left);
     const u64 to = c.dst + c.rank * c.dstStride + off;
     if (c.sends(c.rank) && to != c.src + c.rank * c.srcStride + off) give<WHOLE>(to, own[k], u, left);
 #else

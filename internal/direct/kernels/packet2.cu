@@ -19,7 +19,7 @@ __device__ __forceinline__ void scatterUnit(const Call &c, const Slices &l, u64 
   bool on[RANKS - 1];
 #pragma unroll
   for (int i = 0; i < RANKS - 1; i++) {
-    const u32 j = peerOf(c, i);
+    const u32 j = c.peer(i);
     const u64 off = l.offset(j, u);
     on[i] = u < 8 * l.per && l.has(j, u);
     x[i] = take<WHOLE>(c.src + off, u, on[i] ? (s64)(c.bytes - off) : 0);
@@ -31,15 +31,15 @@ __device__ __forceinline__ void scatterUnit(const Call &c, const Slices &l, u64 
 
 template <bool WHOLE>
 __device__ __forceinline__ void reduceUnit(const Call &c, const Slices &l, u64 u, u64 e, Watch &w, const u64 *scalars) {
-  const u64 first = halfOf(c, e), from = c.of(c.rank) + first;
+  const u64 first = halfOf(c, e), from = c.own() + first;
   const bool on = u < 8 * l.per && l.has(c.rank, u);
   const u64 off = l.offset(c.rank, u);
   const s64 left = on ? (s64)(c.bytes - off) : 0;
   Pair x[RANKS - 1] = {}, all[RANKS];
+  const Pair own = take<WHOLE>(c.src + off, u, left);
 #pragma unroll
   for (int i = 0; i < RANKS - 1; i++)
     if (on) x[i] = loadPair(from + i * c.slot + 16 * u);
-  const Pair own = take<WHOLE>(c.src + off, u, left);
 #pragma unroll
   for (int i = 0; i < RANKS - 1; i++) x[i] = arrived(x[i], from + i * c.slot, u, on, e, w);
   inOrder(c, own, x, all);
@@ -51,17 +51,17 @@ __device__ __forceinline__ void reduceUnit(const Call &c, const Slices &l, u64 u
 
 template <bool WHOLE>
 __device__ __forceinline__ void gatherUnit(const Call &c, const Slices &l, u64 u, u64 e, Watch &w) {
-  const u64 from = c.of(c.rank) + secondOf(c, halfOf(c, e));
+  const u64 from = c.own() + secondOf(c, halfOf(c, e));
   Pair x[RANKS - 1] = {};
   bool on[RANKS - 1];
 #pragma unroll
   for (int i = 0; i < RANKS - 1; i++) {
-    on[i] = u < 8 * l.per && l.has(peerOf(c, i), u);
+    on[i] = u < 8 * l.per && l.has(c.peer(i), u);
     if (on[i]) x[i] = loadPair(from + i * c.slot + 16 * u);
   }
 #pragma unroll
   for (int i = 0; i < RANKS - 1; i++) {
-    const u64 off = l.offset(peerOf(c, i), u);
+    const u64 off = l.offset(c.peer(i), u);
     x[i] = arrived(x[i], from + i * c.slot, u, on[i], e, w);
     give<WHOLE>(c.dst + off, x[i], u, on[i] ? (s64)(c.bytes - off) : 0);
   }

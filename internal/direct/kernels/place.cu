@@ -39,12 +39,15 @@ template <bool WHOLE>
 __device__ __forceinline__ void pullVectors(const Call &c, u64 v0, u64 stride, u64 stage, const u64 *scalars) {
   const u64 block = c.srcStride == 0 ? 0 : c.rank * c.slot, own = c.src + c.rank * c.srcStride;
   Pair x[DEPTH][RANKS];
+  u64 from[RANKS];
+#pragma unroll
+  for (int q = 0; q < RANKS; q++) from[q] = c.of(q) + stage + block;
 #pragma unroll
   for (int k = 0; k < DEPTH; k++) {
     const u64 off = 16 * (v0 + k * stride);
 #pragma unroll
     for (int q = 0; q < RANKS && off < c.bytes; q++)
-      x[k][q] = q == c.rank ? own16<WHOLE>(own + off, (s64)(c.bytes - off)) : read16(c.base[q] + stage + block + off);
+      x[k][q] = q == c.rank ? own16<WHOLE>(own + off, (s64)(c.bytes - off)) : read16(from[q] + off);
   }
 #pragma unroll
   for (int k = 0; k < DEPTH; k++) {
@@ -66,7 +69,7 @@ __device__ __forceinline__ void pull(const Call &c, u64 e, Watch &w, Meeting &m)
   const u64 at = (u64)blockIdx.x * blockDim.x + threadIdx.x, stride = (u64)gridDim.x * blockDim.x;
   u64 scalars[RANKS];
   sendScalar(c, e);
-  stageAll<WHOLE>(c, c.of(c.rank) + stage);
+  stageAll<WHOLE>(c, c.own() + stage);
   open(c, e, w, m, 0, 0);
   takeScalars(c, e, w, scalars);
   if (m.dead || w.dead) return;
@@ -178,7 +181,7 @@ __device__ __forceinline__ u64 sliceBytes(u64 n, u32 j, u64 stride) { return cla
 // all, or to itself. What a rank has elsewhere than in a slab it copies to its staging memory before, and from there after.
 template <bool ALL>
 __device__ __forceinline__ void slices(const Call &c, u64 e, Watch &w, Meeting &m) {
-  const u64 in = c.area + (e & 1) * c.half, out = c.area + (~e & 1) * c.half, own = c.of(c.rank);
+  const u64 in = c.area + (e & 1) * c.half, out = c.area + (~e & 1) * c.half, own = c.own();
   const u64 srcPlace = place(c.srcPlace, c.src, in), dstPlace = place(c.dstPlace, c.dst, out);
   u64 scalars[RANKS], from[RANKS], to[RANKS];
   sendScalar(c, e);
@@ -209,7 +212,7 @@ __device__ __forceinline__ void addUp(const Call &c, u64 e, Watch &w) {
   takeScalars(c, e, w, scalars);
   if (w.dead) return;
 #pragma unroll
-  for (int q = 0; q < RANKS; q++) from[q] = q == c.rank ? c.src : c.of(c.rank) + c.area + (q > c.rank ? q - 1 : q) * c.slot;
+  for (int q = 0; q < RANKS; q++) from[q] = q == c.rank ? c.src : c.own() + c.area + (q > c.rank ? q - 1 : q) * c.slot;
   reduceSlice<false>(from, &c.dst, c.bytes, scalars);
 }
 #else
@@ -279,7 +282,7 @@ __device__ __forceinline__ void spread(const u64 *to, u32 live, u64 from, u64 n)
 
 // push is every operation that only moves: each rank stores what it has for another where that one wants it.
 __device__ __forceinline__ void push(const Call &c, u64 e, Watch &w, Meeting &m) {
-  const u64 out = c.area + (e & 1) * c.half, own = c.of(c.rank), dstPlace = place(c.dstPlace, c.dst, out);
+  const u64 out = c.area + (e & 1) * c.half, own = c.own(), dstPlace = place(c.dstPlace, c.dst, out);
   const bool takes = c.receives(c.rank);
   open(c, e, w, m, 0, dstPlace);
   if (m.dead) return;

@@ -33,8 +33,8 @@ struct Pipe {
   }
 };
 
-// peer is the rank that comes i-th, from 0, for a warp: ranks and warps begin with different ones, so that none gets all at once.
-__device__ __forceinline__ u32 peer(const Call &c, u32 i) {
+// turn is the rank that comes i-th, from 0, for a warp: ranks and warps begin with different ones, so that none gets all at once.
+__device__ __forceinline__ u32 turn(const Call &c, u32 i) {
   return RANKS == 1 ? 0 : (c.rank + 1 + (i + (threadIdx.x >> 5) + c.block) % (RANKS > 1 ? RANKS - 1 : 1)) % RANKS;
 }
 
@@ -104,7 +104,7 @@ __device__ __forceinline__ void scatterTile(const Call &c, const Pipe &p, u64 t)
   const u64 at = p.at(t);
 #pragma unroll 1
   for (u32 i = 0; i + 1 < RANKS; i++) {
-    const u32 j = peer(c, i);
+    const u32 j = turn(c, i);
     const u64 from = c.src + j * c.srcStride + at, to = c.of(j) + p.slot(c.rank, j, t);
     copyVectors<WHOLE>(to, from, clamp((s64)(sliceOf<ALL>(c, j) - at), p.tile));
   }
@@ -177,7 +177,7 @@ __device__ __forceinline__ void destinations(const Call &c, u64 *dst) {
 #pragma unroll
   for (int i = 1; i < RANKS; i++) {
     const u64 slab = c.dstPlace >> SLAB_SHIFT, offset = c.dstPlace & ((1ull << SLAB_SHIFT) - 1);
-    dst[i] = ALL ? read8(c.local + TABLE_AT + 8 * (8 * slab + peer(c, i - 1))) + offset + c.rank * c.dstStride : 0;
+    dst[i] = ALL ? read8(c.local + TABLE_AT + 8 * (8 * slab + turn(c, i - 1))) + offset + c.rank * c.dstStride : 0;
   }
 }
 
@@ -186,7 +186,7 @@ __device__ __forceinline__ void destinations(const Call &c, u64 *dst) {
 template <bool ALL, bool WHOLE>
 __device__ __forceinline__ void tiles(const Call &c, u64 e, Watch &w) {
   Pipe p;
-  p.own = c.of(c.rank);
+  p.own = c.own();
   p.scratch = c.area + (e & 1) * c.half;
   p.sent = SENT_AT;
   p.done = DONE_AT;
