@@ -15,8 +15,8 @@ import (
 //go:embed shapes.json
 var shapesFile []byte
 
-// builtinRules is the rules that come with the program: what TestSweep measured, among 2 on H100s and H200s, and among 4 on H200s; those of host
-// up to 4 MiB are ll128-twoshot's, whose way it goes there. Where there are none, shapes are guessed.
+// builtinRules is the rules that come with the program: what TestSweep measured on H100s and H200s, those of packets last among 2 and 4 H100s; those
+// of host up to 4 MiB are ll128-twoshot's, whose way it goes there. Where there are none, shapes are guessed.
 var builtinRules = sync.OnceValues(func() ([]Rule, error) { return DecodeRules(shapesFile) })
 
 // ruleLine is a Rule in a file.
