@@ -36,13 +36,14 @@
 //
 //	S                  1 KiB  64 KiB  256 KiB  1 MiB  4 MiB  16 MiB  64 MiB
 //	2 GPUs, us         3.5    3.7     4.3      6.6    15.8   50.5    188    (ll128's one hop and 16/15 S to 4 MiB; then two hops and S)
-//	measured           3.3    4.0     4.7      7.7    15.7   53.0    182    (ll, ll128 from 8 KiB on, then ll128-twoshot, host from 16 MiB on)
-//	in graphs          1.9    2.5     3.3      6.2    15.5   52.0    181    (small ones begin beside the one in front, which the floor leaves out)
+//	measured           3.3    3.8     4.7      7.5    15.6   50.8    180    (ll, ll128, ll128-twoshot from 1 MiB on, host from 8 MiB on)
+//	in graphs          1.8    2.4     3.0      5.8    15.2   50.3    179    (small ones begin beside the one in front, which the floor leaves out)
 //	4 GPUs, us         3.5    4.0     5.7      8.9    22.0   74      284    (one hop to 64 KiB; then two hops and 1.5 S)
-//	measured           4.3    5.7     7.4      9.3    25.1   80.5    302    (on H100s; ll, ll128 from 32 KiB on, ll128-twoshot, tiles from 16 MiB on)
-//	in graphs          2.8    4.1     5.7      9.0    24.6   80.5    302
+//	measured           3.8    4.8     6.9      10.2   24.2   80.1    300    (ll, ll128, ll128-twoshot from 256 KiB on, tiles from 16 MiB on)
+//	in graphs          2.2    3.4     5.3      8.6    23.8   79.9    300
 //
-// and reduce-scatter and all-gather, which move half of that, 2.5 us + 1 us + (n-1)/n S / 365 GB/s.
+// as dispatched between H100s (bench/results/gpu-2-2026-11-27.json, gpu-4-2026-11-27.json); the floor does not count what goes by
+// the host. Reduce-scatter and all-gather, which move half of that, take no less than 2.5 us + 1 us + (n-1)/n S / 365 GB/s.
 //
 // # Tiles
 //
