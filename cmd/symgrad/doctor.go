@@ -40,8 +40,9 @@ Each library is loaded by a process of its own, so that none can harm the report
 Libraries are looked for where the loader looks, in CUDA_HOME, CUDA_PATH and the
 like, in the site-packages of the Python on the PATH, and in the usual folders.
 
-Exit codes: 0 if programs would start here and a world of two ranks works with what would
-be chosen, 1 if not, 2 for flags or settings that make no sense.`,
+Exit codes: 0 if programs would start here with what would be chosen, 1 if not, 2 for
+flags or settings that make no sense. A world of two ranks is opened on the host; whether
+GPUs would do is judged by what is found of them and of their libraries.`,
 		Example: `  symgrad doctor
   symgrad doctor --json | jq .gpus.devices
   symgrad doctor --lib nccl=/opt/nccl/lib/libnccl.so.2 --set cpu.blas=libopenblas.so.0
@@ -107,6 +108,7 @@ func doctorOptions(cfg *config.Config, files map[string]string) (probe.Options, 
 	}
 	o.Settings = gpuConfig(cfg)
 	o.Settings.Backend, o.Settings.Device = cfg.Comm.Backend, cfg.Run.Device
+	o.Ranks = cfg.Launch.NprocPerNode
 	o.Table = func(machine string) probe.Table { return chooserTable(cfg.Comm.Tune, machine) }
 	return o, nil
 }

@@ -32,11 +32,12 @@ var (
 // Returns: one or more lines of reasons each; nothing was tried.
 func JudgeEngines(rep Report, env launch.Env) []Engine {
 	base := noGPU(rep.GPUs, env)
-	peers := firstOf(base, apart(rep.GPUs))
+	peers := firstOf(base, apart(rep.GPUs, env))
 	nccl, ncclNotes := judgeLibrary(rep.GPULibraries, "nccl", leastNCCL)
 	window, windowNotes := judgeLibrary(rep.GPULibraries, "nccl", leastWindow)
 	nvshmem, nvshmemNotes := judgeLibrary(rep.GPULibraries, "nvshmem", leastNVSHMEM)
 	nvrtc, _ := judgeLibrary(rep.GPULibraries, "nvrtc", leastCUDA)
+	nvrtc = firstOf(tooNew(rep.GPULibraries, rep.GPUs), nvrtc)
 	var engines []Engine
 	for _, name := range backend.EngineNames(backend.CUDA) {
 		e := Engine{Name: name, Notes: []string{}}
@@ -100,11 +101,19 @@ func noGPU(g GPUs, env launch.Env) string {
 	return ""
 }
 
-// apart is the first pair of GPUs of which one cannot address the memory of the other.
-func apart(g GPUs) string {
+// apart is the first pair of GPUs of which one cannot address the memory of the other: of those that the ranks of env have, or of all
+// where these are not several.
+func apart(g GPUs, env launch.Env) string {
+	if len(g.Devices) == 0 {
+		return ""
+	}
+	used := map[int]bool{}
+	for local := range env.LocalSize {
+		used[launch.Env{LocalRank: local}.GPU(len(g.Devices))] = true
+	}
 	for i, row := range g.Peers {
 		for j, yes := range row {
-			if !yes && i < len(g.Devices) && j < len(g.Devices) {
+			if !yes && i < len(g.Devices) && j < len(g.Devices) && (len(used) < 2 || used[i] && used[j]) {
 				return fmt.Sprintf("peer access is missing: GPU %d (%s) cannot address the memory of GPU %d (%s)", i, g.Devices[i].UUID, j, g.Devices[j].UUID)
 			}
 		}
@@ -141,6 +150,54 @@ func judgeLibrary(all []Library, name string, least []int) (why string, notes []
 		}
 	}
 	return "", notes
+}
+
+// tooNew is why no NVRTC that is found will do: the driver cannot run what one of a later CUDA makes.
+func tooNew(all []Library, g GPUs) string {
+	newer := ""
+	for _, l := range all {
+		switch {
+		case l.Name != "nvrtc" || !l.Usable:
+		case runsOn(l, g):
+			if l.Chosen {
+				return ""
+			}
+		case newer == "" || l.Chosen:
+			newer = fmt.Sprintf("too new: %s is NVRTC %s, and the driver is for %s: install an NVRTC of that, or update NVIDIA's driver", l.Path, l.Version, g.Driver.Version)
+		}
+	}
+	return newer
+}
+
+// runsOn reports whether the driver runs what l, which is numbered as CUDA, belongs to; true where either version is not known.
+func runsOn(l Library, g GPUs) bool {
+	cuda, of := majorOf(strings.TrimPrefix(g.Driver.Version, "CUDA ")), majorOf(l.Version)
+	return cuda == 0 || of <= cuda
+}
+
+// majorOf is the first number of a version, and 0 where there is none.
+func majorOf(version string) int {
+	text, _, _ := strings.Cut(version, ".")
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// chooseNVRTC has the program's choice among those that are found: the newest that the driver runs, but for one that was set.
+func chooseNVRTC(all []Library, g GPUs) {
+	chosen := slices.IndexFunc(all, func(l Library) bool { return l.Name == "nvrtc" && l.Chosen })
+	if chosen < 0 || all[chosen].FoundBy == BySetting || runsOn(all[chosen], g) {
+		return
+	}
+	all[chosen].Chosen = false
+	for i := range all {
+		if l := &all[i]; l.Name == "nvrtc" && l.Usable && runsOn(*l, g) {
+			l.Chosen = true
+			return
+		}
+	}
 }
 
 // ready is the chosen file of a library.

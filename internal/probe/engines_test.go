@@ -50,11 +50,14 @@ func TestEnginesSayWhyTheyAreNotThere(t *testing.T) {
 		{"one GPU for two ranks", job(2), func(r *Report) { r.GPUs.Devices = r.GPUs.Devices[:1] }, all, "GPU used twice: local ranks 0 and 1 would both have GPU 0, GPU-a"},
 		{"one GPU shown to each", job(2), func(r *Report) { r.GPUs.Devices, r.GPUs.Visible = r.GPUs.Devices[:1], "3" }, nil, ""},
 		{"peer access", job(4), func(r *Report) { r.GPUs.Peers[1][3] = false }, append(slices.Clone(own), "nccl-window", "nvshmem"), "peer access is missing: GPU 1 (GPU-b) cannot address the memory of GPU 3 (GPU-d)"},
+		{"peer access between GPUs of others", job(3), func(r *Report) { r.GPUs.Peers[1][3] = false }, nil, ""},
+		{"peer access and no job", job(1), func(r *Report) { r.GPUs.Peers[1][3] = false }, append(slices.Clone(own), "nccl-window", "nvshmem"), "peer access is missing"},
 		{"no NCCL", job(4), setLib("nccl", func(l *Library) { l.Path, l.Chosen = "", false }), []string{"nccl", "nccl-window"}, "missing: no NCCL is found: install it, or say where it is with gpu.nccl"},
 		{"old NCCL", job(4), setLib("nccl", func(l *Library) { l.Version = "2.12.12" }), []string{"nccl", "nccl-window"}, "too old: /lib/nccl is NCCL 2.12.12, needed is 2."},
 		{"NCCL without windows", job(4), setLib("nccl", func(l *Library) { l.Version = "2.26.5" }), []string{"nccl-window"}, "too old: /lib/nccl is NCCL 2.26.5, needed is 2.27.3 or later"},
 		{"broken NVSHMEM", job(4), setLib("nvshmem", func(l *Library) { l.Chosen, l.Usable, l.Problem = false, false, "no libnvidia-ml.so.1" }), []string{"nvshmem"}, "broken: /lib/nvshmem: no libnvidia-ml.so.1"},
 		{"old NVSHMEM", job(4), setLib("nvshmem", func(l *Library) { l.Version = "2.11.0" }), []string{"nvshmem"}, "too old: /lib/nvshmem is NVSHMEM 2.11.0, needed is 3.0.6 or later"},
+		{"new compiler", job(4), func(r *Report) { r.GPUs.Driver.Version = "CUDA 12.9" }, own, "too new: /lib/nvrtc is NVRTC 13.0, and the driver is for CUDA 12.9"},
 		{"no compiler", job(4), setLib("nvrtc", func(l *Library) { l.Path, l.Chosen = "", false }), own, "missing: no NVRTC is found"},
 	} {
 		r := fourGPUs()
@@ -70,6 +73,41 @@ func TestEnginesSayWhyTheyAreNotThere(t *testing.T) {
 		}
 		if !slices.Equal(names, all) {
 			t.Errorf("%s: engines %q, want %q", tt.name, names, all)
+		}
+	}
+}
+
+// As internal/cuda does, which begins with the driver's own version of CUDA; what was set is taken as it is.
+func TestChoosesTheNVRTCThatTheDriverRuns(t *testing.T) {
+	for _, tt := range []struct {
+		driver, foundBy, want string // want is the path that is chosen; "" for none
+		usable                bool   // engines
+	}{
+		{"CUDA 13.0", ByLoader, "/lib/nvrtc", true},
+		{"CUDA 12.4", ByLoader, "/12", true},
+		{"CUDA 11.8", ByLoader, "", false},
+		{"CUDA 12.4", BySetting, "/lib/nvrtc", false},
+		{"", ByLoader, "/lib/nvrtc", true},
+	} {
+		r := fourGPUs()
+		r.GPUs.Driver.Version = tt.driver
+		for i := range r.GPULibraries {
+			if r.GPULibraries[i].Name == "nvrtc" {
+				r.GPULibraries[i].FoundBy = tt.foundBy
+			}
+		}
+		r.GPULibraries = append(r.GPULibraries,
+			Library{Name: "nvrtc", Path: "/broken", Version: "12.9"}, Library{Name: "nvrtc", Path: "/12", Version: "12.4", Usable: true})
+		chooseNVRTC(r.GPULibraries, r.GPUs)
+		got := ""
+		for _, l := range r.GPULibraries {
+			if l.Name == "nvrtc" && l.Chosen {
+				got += l.Path
+			}
+		}
+		usable := tooNew(r.GPULibraries, r.GPUs) == ""
+		if got != tt.want || usable != tt.usable {
+			t.Errorf("driver of %q, NVRTC by %s: chosen %q, usable %v; want %q, %v", tt.driver, tt.foundBy, got, usable, tt.want, tt.usable)
 		}
 	}
 }
@@ -150,5 +188,20 @@ func TestVersionsAreComparedByNumbers(t *testing.T) {
 		if got := older(version, leastNCCL); got != want {
 			t.Errorf("%q is older than 2.14.3: %v", version, got)
 		}
+	}
+}
+
+// More ranks than GPUs are seen before any is started, where settings say how many a program starts itself.
+func TestRanksThatAProgramStartsItselfAreTheJob(t *testing.T) {
+	r := fourGPUs()
+	alone := launch.Env{Size: 1, LocalSize: 1, Launcher: launch.None}
+	for ranks, want := range map[int]string{0: "", 4: "", 5: "GPU used twice: local ranks 0 and 4"} {
+		if why := noGPU(r.GPUs, ownRanks(alone, ranks)); !strings.HasPrefix(why, want) || want == "" && why != "" {
+			t.Errorf("%d ranks: %q, want %q", ranks, why, want)
+		}
+	}
+	launched := launch.Env{Size: 2, LocalSize: 2, Launcher: "torchrun"}
+	if got := ownRanks(launched, 5); got.LocalSize != 2 {
+		t.Errorf("a launcher has started 2 ranks, and the job has %d", got.LocalSize)
 	}
 }

@@ -73,6 +73,14 @@ func SeeLauncher(r Roots) (Launcher, launch.Env) {
 	return l, env
 }
 
+// ownRanks is the job of ranks that a program starts itself, where no launcher has started it.
+func ownRanks(env launch.Env, ranks int) launch.Env {
+	if env.Launcher == launch.None && ranks > 0 {
+		env.Size, env.LocalSize = ranks, ranks
+	}
+	return env
+}
+
 // Backend is a way to communicate and whether it can be used.
 type Backend struct {
 	Name   string `json:"name"`

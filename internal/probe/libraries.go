@@ -37,6 +37,7 @@ type Options struct {
 	Files  map[string]string // for a product's name (see ProductNames) the one file, or soname, to look at
 	NoBLAS bool              // programs will use the built-in matrix routines whatever there is
 
+	Ranks    int                        // that programs start on this host themselves; 0 where they leave that to a launcher
 	Settings backend.Config             // what programs ask for; its Env counts for nothing
 	Table    func(machine string) Table // by which backend cuda would choose between GPUs of a name, "" where there are none; may be nil
 }

@@ -10,7 +10,7 @@ import (
 
 // Report is all findings. Its form as JSON is an interface: names of keys stay, and lists are never null.
 type Report struct {
-	OK      bool     `json:"ok"`      // a world of ranks works here with what would be chosen
+	OK      bool     `json:"ok"`      // programs would start here with what would be chosen; no world is opened on GPUs
 	Verdict string   `json:"verdict"` // the same in one sentence
 	Advice  []string `json:"advice"`  // what would give more, the most useful first
 
@@ -47,7 +47,9 @@ func Collect(ctx context.Context, r Roots, o Options) Report {
 	rep.Limits = ReadLimits(r)
 	launcher, env := SeeLauncher(r)
 	rep.Launcher = launcher
+	env = ownRanks(env, o.Ranks)
 	libraries.Wait()
+	chooseNVRTC(rep.GPULibraries, rep.GPUs)
 	rep.Engines = JudgeEngines(rep, env)
 	rep.Backends = ListBackends(o.Settings, env, rep.Engines)
 	rep.Table = tableFor(o, rep.GPUs)
