@@ -15,7 +15,7 @@ var (
 	ErrCount = fmt.Errorf("%w: count", ErrInvalid)
 	// ErrRoot is the ErrInvalid for a root or peer outside 0 to size-1.
 	ErrRoot = fmt.Errorf("%w: root", ErrInvalid)
-	// ErrDevice is the ErrInvalid for a buffer that is not on the group's device.
+	// ErrDevice is the ErrInvalid for a buffer that is not on the group's device, and for a GPU that two ranks have.
 	ErrDevice = fmt.Errorf("%w: device", ErrInvalid)
 	// ErrAlias is the ErrInvalid for source and destination that overlap otherwise than in place.
 	ErrAlias = fmt.Errorf("%w: aliasing", ErrInvalid)

@@ -54,7 +54,7 @@ type Transport struct {
 // Open is this rank's transport of the group of cfg.Control's ranks, each with its GPU.
 //
 // Collective: all ranks of cfg.Control, same settings but for the device. Owns: cfg.Control, which is closed with the
-// transport, and on an error. Errors: on all ranks alike: those of Config.Validate; ErrInvalid when two ranks have one GPU;
+// transport, and on an error. Errors: on all ranks alike: those of Config.Validate; ErrDevice when two ranks have one GPU;
 // ErrMismatch when tables or settings differ; those of cfg.Make.
 func Open(cfg Config) (*Transport, error) {
 	g := cfg.Control
@@ -208,7 +208,7 @@ func (p *Party) distinct() error {
 	for r, b := range all {
 		for q := range r {
 			if string(all[q]) == string(b) {
-				return fmt.Errorf("%w: ranks %d and %d have one GPU, %x: give each rank one of its own", dist.ErrInvalid, q, r, b)
+				return fmt.Errorf("%w: ranks %d and %d have one GPU, %x: give each rank one of its own", dist.ErrDevice, q, r, b)
 			}
 		}
 	}

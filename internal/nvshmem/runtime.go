@@ -55,7 +55,7 @@ var process struct {
 //
 // Collective: all ranks of p. Returns: when all have started. Owns: the caller closes the runtime, and leaves p.Control
 // open until then.
-// Errors, on all ranks alike: dist.ErrInvalid when this process has a runtime, or two ranks have one GPU; dist.ErrMismatch
+// Errors, on all ranks alike: dist.ErrInvalid when this process has a runtime, dist.ErrDevice when two ranks have one GPU; dist.ErrMismatch
 // when ranks have different libraries or settings; dist.ErrUnsupported where GPUs cannot address each other's memory;
 // *Error and those of p.Control.
 func Start(l *Library, p *gpu.Party) (*Runtime, error) {
