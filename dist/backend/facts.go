@@ -104,6 +104,12 @@ func version(v int) string { return fmt.Sprintf("%d.%d", v/1000, v%1000/10) }
 
 // sight is what the driver tells of GPUs without a context on them: to look costs no memory of theirs, and no time.
 type sight struct {
+	driver *cuda.Driver
+	calls  sightCalls
+}
+
+// sightCalls is the driver's functions for that.
+type sightCalls struct {
 	device    func(dev *int32, ordinal int32) int32               `dl:"cuDeviceGet"`
 	uuid      func(id *[16]byte, dev int32) int32                 `dl:"cuDeviceGetUuid_v2"`
 	name      func(text *[256]byte, bytes int32, dev int32) int32 `dl:"cuDeviceGetName"`
@@ -117,8 +123,8 @@ func look(d *cuda.Driver) (*sight, []gpuID, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	s := new(sight)
-	if err := lib.Bind(s); err != nil {
+	s := &sight{driver: d}
+	if err := lib.Bind(&s.calls); err != nil {
 		return nil, nil, err
 	}
 	ids := make([]gpuID, d.Count())
@@ -138,13 +144,13 @@ func (s *sight) identify(i int) (gpuID, error) {
 		name string
 		code func() int32
 	}{
-		{"cuDeviceGet", func() int32 { return s.device(&dev, int32(i)) }},
-		{"cuDeviceGetUuid_v2", func() int32 { return s.uuid(&id, dev) }},
-		{"cuDeviceGetName", func() int32 { return s.name(&name, int32(len(name)), dev) }},
-		{"cuDeviceGetPCIBusId", func() int32 { return s.pci(&pci, int32(len(pci)), dev) }},
+		{"cuDeviceGet", func() int32 { return s.calls.device(&dev, int32(i)) }},
+		{"cuDeviceGetUuid_v2", func() int32 { return s.calls.uuid(&id, dev) }},
+		{"cuDeviceGetName", func() int32 { return s.calls.name(&name, int32(len(name)), dev) }},
+		{"cuDeviceGetPCIBusId", func() int32 { return s.calls.pci(&pci, int32(len(pci)), dev) }},
 	} {
-		if code := call.code(); code != 0 {
-			return gpuID{}, fmt.Errorf("%s answers %d", call.name, code)
+		if err := s.driver.Check(call.name, call.code()); err != nil {
+			return gpuID{}, err
 		}
 	}
 	return gpuID{UUID: uuidText(id), PCI: text(pci[:]), Name: text(name[:])}, nil
@@ -193,12 +199,12 @@ func (s *sight) can(own, peer int) (bool, error) {
 		name string
 		code func() int32
 	}{
-		{"cuDeviceGet", func() int32 { return s.device(&a, int32(own)) }},
-		{"cuDeviceGet", func() int32 { return s.device(&b, int32(peer)) }},
-		{"cuDeviceCanAccessPeer", func() int32 { return s.canAccess(&yes, a, b) }},
+		{"cuDeviceGet", func() int32 { return s.calls.device(&a, int32(own)) }},
+		{"cuDeviceGet", func() int32 { return s.calls.device(&b, int32(peer)) }},
+		{"cuDeviceCanAccessPeer", func() int32 { return s.calls.canAccess(&yes, a, b) }},
 	} {
-		if code := call.code(); code != 0 {
-			return false, fmt.Errorf("%s of GPUs %d and %d answers %d", call.name, own, peer, code)
+		if err := s.driver.Check(call.name, call.code()); err != nil {
+			return false, fmt.Errorf("GPUs %d and %d: %w", own, peer, err)
 		}
 	}
 	return yes != 0, nil

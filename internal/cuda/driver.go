@@ -149,6 +149,9 @@ func (d *Driver) check(call string, code int32) error {
 	return d.failure(call, code)
 }
 
+// Check is nil for the code of a success, and else the *Error of a call of the driver that another package has bound.
+func (d *Driver) Check(call string, code int32) error { return d.check(call, code) }
+
 // failure is the *Error of a code.
 //
 //go:noinline

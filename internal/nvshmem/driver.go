@@ -57,7 +57,7 @@ func (rt *Runtime) usable(call string, s *cuda.Stream) error {
 	at := rt.scratch
 	rt.args[0], rt.args[1] = s.Handle(), uintptr(unsafe.Pointer(&at.capturing))
 	if r, err := rt.driver.capturing.Call(rt.args[:2]...); err != nil || int32(r) != 0 {
-		return rt.broke(call, int32(r), err)
+		return rt.broke(call, "cuStreamIsCapturing", int32(r), err)
 	}
 	switch at.capturing {
 	case captureActive:
@@ -66,15 +66,15 @@ func (rt *Runtime) usable(call string, s *cuda.Stream) error {
 		return refused(call, dist.ErrInvalid, "the capture of the stream has failed: end it")
 	}
 	if r, err := rt.driver.query.Call(rt.args[:1]...); err != nil || int32(r) != 0 && int32(r) != cudaNotReady {
-		return rt.broke(call, int32(r), err)
+		return rt.broke(call, "cuStreamQuery", int32(r), err)
 	}
 	return nil
 }
 
-// broke notes that the device has failed, after which NVSHMEM is not called again.
-func (rt *Runtime) broke(call string, code int32, err error) error {
+// broke notes that the device has failed, as a function of the driver tells, after which NVSHMEM is not called again.
+func (rt *Runtime) broke(call, function string, code int32, err error) error {
 	if err == nil {
-		err = fmt.Errorf("CUDA error %d", code)
+		err = rt.dev.Driver().Check(function, code)
 	}
 	err = fmt.Errorf("nvshmem: %s: the GPU %s failed before the call: %w", call, rt.dev.Name(), err)
 	rt.fail(err)

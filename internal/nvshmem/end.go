@@ -148,7 +148,7 @@ func (rt *Runtime) healthy(call string) error {
 		return err
 	}
 	if _, _, err := rt.dev.Memory(); err != nil {
-		return rt.broke(call, 0, err)
+		return rt.broke(call, "", 0, err)
 	}
 	return nil
 }
@@ -228,7 +228,7 @@ func (rt *Runtime) finished() error {
 		return err
 	}
 	if _, _, err := rt.dev.Memory(); err != nil {
-		return rt.broke("close", 0, err)
+		return rt.broke("close", "", 0, err)
 	}
 	return nil
 }

@@ -117,7 +117,7 @@ func TestEnginesNoteTwoVersionsAndMissingPlugins(t *testing.T) {
 	r.GPULibraries = append(r.GPULibraries, Library{Name: "nccl", Path: "/other", Version: "2.27.7", Usable: true})
 	for i := range r.GPULibraries {
 		if r.GPULibraries[i].Name == "nvshmem" {
-			r.GPULibraries[i].Notes = []string{"OpenSHMEM specification 1.3", bootstrap + " is not beside it: starting from an id needs it"}
+			r.GPULibraries[i].Notes = []string{"OpenSHMEM specification 1.3", bootstrap + " is not beside it: NVSHMEM cannot start, unless the loader finds it elsewhere"}
 		}
 	}
 	notes := map[string]string{}
@@ -127,7 +127,7 @@ func TestEnginesNoteTwoVersionsAndMissingPlugins(t *testing.T) {
 	if want := "two versions: 2.27.7, /other, is there too; a process must not load both: set gpu.nccl where something else loads it"; notes["nccl"] != want {
 		t.Errorf("nccl: %q", notes["nccl"])
 	}
-	if want := bootstrap + " is not beside it: starting from an id needs it"; notes["nvshmem"] != want || notes["oneshot"] != "" {
+	if want := bootstrap + " is not beside it: NVSHMEM cannot start, unless the loader finds it elsewhere"; notes["nvshmem"] != want || notes["oneshot"] != "" {
 		t.Errorf("%v", notes)
 	}
 }

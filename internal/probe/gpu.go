@@ -98,7 +98,7 @@ func checkBeside(r Roots, libs []Library) {
 			continue
 		}
 		if len(r.glob(path.Dir(l.Path)+"/nvshmem_bootstrap_uid.so*")) == 0 {
-			l.Notes = append(l.Notes, fmt.Sprintf("%s is not beside it: starting from an id needs it", bootstrap))
+			l.Notes = append(l.Notes, fmt.Sprintf("%s is not beside it: NVSHMEM cannot start, unless the loader finds it elsewhere", bootstrap))
 		}
 	}
 }

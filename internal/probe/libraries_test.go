@@ -167,7 +167,7 @@ func TestNVSHMEMWithoutItsPluginIsNoted(t *testing.T) {
 		files []string
 		notes []string
 	}{
-		{[]string{dir + "libnvshmem_host.so.3="}, []string{"nvshmem_bootstrap_uid.so.3 is not beside it: starting from an id needs it"}},
+		{[]string{dir + "libnvshmem_host.so.3="}, []string{"nvshmem_bootstrap_uid.so.3 is not beside it: NVSHMEM cannot start, unless the loader finds it elsewhere"}},
 		{[]string{dir + "libnvshmem_host.so.3=", dir + "nvshmem_bootstrap_uid.so.3="}, []string{}},
 	} {
 		r := roots(tt.files...)
