@@ -30,7 +30,7 @@
 //
 // Stores are the fastest of what a kernel can do, and tiles does nothing else. A hop, a store that a peer's spinning load sees,
 // takes about 1 us; a kernel takes 2 to 2.5 us from the end of the one before it in the stream to its own end, with nothing in it.
-// So an allreduce of S bytes takes no less than
+// So an allreduce of S bytes takes some
 //
 //	2.5 us + hops * 1 us + (bytes out) / 365 GB/s
 //
@@ -43,7 +43,7 @@
 //	in graphs          2.2    3.4     5.3      8.6    23.8   79.9    300
 //
 // as dispatched between H100s (bench/results/gpu-2-2026-11-27.json, gpu-4-2026-11-27.json); the floor does not count what goes by
-// the host. Reduce-scatter and all-gather, which move half of that, take no less than 2.5 us + 1 us + (n-1)/n S / 365 GB/s.
+// the host. Reduce-scatter and all-gather, which move half of that, take some 2.5 us + 1 us + (n-1)/n S / 365 GB/s.
 //
 // # Tiles
 //

@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// tableH100 is what symgrad tune wrote between two and four H100s.
+// tableH100 is what symgrad tune wrote between two and four H100s, but for the engine host.
 //
 //go:embed tables/h100.json
 var tableH100 []byte

@@ -136,6 +136,8 @@ func adviseGPULibraries(rep Report) (advice []string) {
 		switch {
 		case chosen >= 0:
 			advice = append(advice, adviseVersion(libs[chosen], cuda)...)
+		case len(libs) > 0 && libs[0].Usable: // and newer than the driver: see chooseNVRTC
+			advice = append(advice, adviseVersion(libs[0], cuda)...)
 		case len(libs) > 0 && libs[0].Path != "":
 			advice = append(advice, fmt.Sprintf("%s at %s is not usable: %s", p.Name, libs[0].Path, libs[0].Problem))
 		default:

@@ -85,6 +85,7 @@ func TestAdviceNamesTheRemedy(t *testing.T) {
 		{"no cublas", setLib("cublas", Library{}), "pip install nvidia-cublas, or"},
 		{"broken cudnn", setLib("cudnn", Library{Path: "/c", Problem: "no libcudnn_graph"}), "cudnn at /c is not usable: no libcudnn_graph"},
 		{"newer than the driver", setLib("nvrtc", Library{Path: "/n", Version: "14.0", Usable: true, Chosen: true}), "nvrtc 14.0 is newer than the driver, which runs CUDA 13: update the driver, or install nvrtc for CUDA 13"},
+		{"newer than the driver, and so not chosen", setLib("nvrtc", Library{Path: "/n", Version: "14.0", Usable: true}), "nvrtc 14.0 is newer than the driver, which runs CUDA 13: update the driver, or install nvrtc for CUDA 13"},
 		{"older than the driver", setLib("nvrtc", Library{Path: "/n", Version: "12.9", Usable: true, Chosen: true}), ""},
 		{"two cudarts", func(r *Report) {
 			r.GPULibraries = append(r.GPULibraries, Library{Name: "cudart", Path: "/12", Version: "12.9", Usable: true})
