@@ -3,7 +3,6 @@ package probe
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/symgrad/symgrad/internal/blas"
@@ -135,9 +134,9 @@ func adviseGPULibraries(rep Report) (advice []string) {
 		chosen := slices.IndexFunc(libs, func(l Library) bool { return l.Chosen })
 		switch {
 		case chosen >= 0:
-			advice = append(advice, adviseVersion(libs[chosen], cuda)...)
+			advice = append(advice, adviseVersion(libs[chosen], rep.GPUs, cuda)...)
 		case len(libs) > 0 && libs[0].Usable: // and newer than the driver: see chooseNVRTC
-			advice = append(advice, adviseVersion(libs[0], cuda)...)
+			advice = append(advice, adviseVersion(libs[0], rep.GPUs, cuda)...)
 		case len(libs) > 0 && libs[0].Path != "":
 			advice = append(advice, fmt.Sprintf("%s at %s is not usable: %s", p.Name, libs[0].Path, libs[0].Problem))
 		default:
@@ -154,15 +153,9 @@ func adviseGPULibraries(rep Report) (advice []string) {
 // numberedAsCUDA is the libraries whose major version is that of the CUDA they belong to.
 var numberedAsCUDA = []string{"cudart", "nvrtc", "nvjitlink", "cublas"}
 
-// adviseVersion compares a library with the driver: one of a later major version does not run on it.
-func adviseVersion(l Library, cuda string) []string {
-	if !slices.Contains(numberedAsCUDA, l.Name) {
-		return nil
-	}
-	text, _, _ := strings.Cut(l.Version, ".")
-	major, err := strconv.Atoi(text)
-	driver, err2 := strconv.Atoi(cuda)
-	return when(err == nil && err2 == nil && major > driver,
+// adviseVersion compares a library with the driver, which runs cuda: one of a later major version does not run on it.
+func adviseVersion(l Library, g GPUs, cuda string) []string {
+	return when(slices.Contains(numberedAsCUDA, l.Name) && !runsOn(l, g),
 		"%s %s is newer than the driver, which runs CUDA %s: update the driver, or install %[1]s for CUDA %[3]s", l.Name, l.Version, cuda)
 }
 
