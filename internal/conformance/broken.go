@@ -168,6 +168,9 @@ func timeout(w *dist.World, _ *space) error {
 	return errors.Join(errs...)
 }
 
+// toldWithin is how long a death may go unnoticed by those who wait for the rank: some hundred times what it takes.
+const toldWithin = 5 * time.Second
+
 // death: the last rank dies in its third operation; all others are told in this one and later ones, in the world and in
 // its parts.
 func death(w *dist.World, p *space) error {
@@ -179,11 +182,18 @@ func death(w *dist.World, p *space) error {
 	if err := sums(w.Group, p, 2); err != nil {
 		return err
 	}
-	third, later, part := finish(allReduce(5, dist.Sum)(w.Group, p)), finish(w.Barrier()), finish(g.Barrier())
+	began := time.Now()
+	third := finish(allReduce(5, dist.Sum)(w.Group, p))
+	told := time.Since(began)
+	later, part := finish(w.Barrier()), finish(g.Barrier())
 	if w.Rank() == victim {
 		return nil // whatever it may have seen
 	}
-	return errors.Join(named("operation during the death", third, victim), named("later operation", later, victim),
+	var late error
+	if told > toldWithin {
+		late = fmt.Errorf("the others were told after %v, want within %v", told, toldWithin)
+	}
+	return errors.Join(late, named("operation during the death", third, victim), named("later operation", later, victim),
 		named("operation of a part", part, 0))
 }
 

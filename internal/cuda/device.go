@@ -23,6 +23,7 @@ type Device struct {
 	minor int
 	sms   int
 	own   *Stream // of the calls that wait
+	doubt doubt
 }
 
 // newDevice retains the primary context of the i-th device.

@@ -230,5 +230,5 @@ func (x *GraphExec) Close() error {
 	if h == 0 {
 		return nil
 	}
-	return x.v.inside("cuGraphExecDestroy", func() int32 { return x.v.d.api.execDestroy(h) })
+	return x.v.release("cuGraphExecDestroy", func() int32 { return x.v.d.api.execDestroy(h) })
 }

@@ -25,12 +25,13 @@ func (v *Device) Alloc(bytes int64) (uintptr, error) {
 	return 0, fmt.Errorf("allocation of %d B on %s: %w", bytes, v, err)
 }
 
-// Free frees what Alloc gave, once the device has done all that was queued; 0 is nothing to free. Errors: *Error.
+// Free frees what Alloc gave, once the device has done all that was queued; 0 is nothing to free. On a device that is Stuck the
+// memory is left to the end of the process. Errors: *Error.
 func (v *Device) Free(p uintptr) error {
 	if p == 0 {
 		return nil
 	}
-	return v.inside("cuMemFree_v2", func() int32 { return v.d.api.memFree(p) })
+	return v.release("cuMemFree_v2", func() int32 { return v.d.api.memFree(p) })
 }
 
 // Range is the allocation that the device address p lies in. Errors: *Error, where p is no address of a device.
@@ -149,9 +150,9 @@ func (h *HostMemory) Close() error {
 		return nil
 	}
 	if h.borrowed {
-		return h.v.inside("cuMemHostUnregister", func() int32 { return h.v.d.api.hostUnpin(h.address()) })
+		return h.v.release("cuMemHostUnregister", func() int32 { return h.v.d.api.hostUnpin(h.address()) })
 	}
-	return h.v.inside("cuMemFreeHost", func() int32 { return h.v.d.api.hostFree(h.address()) })
+	return h.v.release("cuMemFreeHost", func() int32 { return h.v.d.api.hostFree(h.address()) })
 }
 
 // extent is the error of a length that cannot be.

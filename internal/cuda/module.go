@@ -95,7 +95,7 @@ func (m *Module) Close() error {
 	if h == 0 {
 		return nil
 	}
-	return m.v.inside("cuModuleUnload", func() int32 { return m.v.d.api.moduleUnload(h) })
+	return m.v.release("cuModuleUnload", func() int32 { return m.v.d.api.moduleUnload(h) })
 }
 
 // Function is a kernel. It ends with its module.

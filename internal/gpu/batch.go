@@ -41,6 +41,9 @@ func (t *Transport) batch(e *ticket, s *Stream) error {
 			if err := t.announceMessage(e, &ops[i]); err != nil {
 				return err
 			}
+			if t.unending[ways[i].engine] && !s.capturing.Load() {
+				s.unending = s.last
+			}
 		}
 	}
 	if err := t.inDevice(func() error { return t.exchange(ops, ways, s.cu) }); err != nil {

@@ -25,8 +25,6 @@ type Config struct {
 	Unchecked   bool          // do not compare operations across ranks
 	Precise     bool          // an event behind every operation: to wait for one never waits for a later one, see Waiting
 	Timing      bool          // two more events around every operation, for Elapsed
-
-	kin *kin // of a group and all of its parts
 }
 
 // Validate reports the first wrong setting.

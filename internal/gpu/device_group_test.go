@@ -190,6 +190,45 @@ func TestAbortEndsPendingWork(t *testing.T) {
 	})
 }
 
+// lasting is flags that nobody ends.
+type lasting struct{ *flags }
+
+func (lasting) Abort()    {}
+func (lasting) Unending() {}
+
+// Behind operations that nobody can end the driver would let a caller wait for good as soon as it takes no more.
+func TestOperationsThatNobodyCanEndDoNotFillTheirStream(t *testing.T) {
+	lasts := func(c *Config) {
+		c.Make = func(p *Party) ([]Engine, error) {
+			f, err := newFlags(p)
+			return []Engine{lasting{f}}, err
+		}
+	}
+	onGroups(t, lasts, func(m member) error {
+		m.meet()
+		if m.Rank() == 1 {
+			for began := time.Now(); m.t.pact.load(0, postedAt) < mostBehind; Rest(time.Since(began)) {
+				if time.Since(began) > 10*time.Second {
+					return fmt.Errorf("rank 0 has issued %d operations only", m.t.pact.load(0, postedAt))
+				}
+			}
+			return m.Abort(errors.New("the disk is full"))
+		}
+		var err error
+		for i := 0; i < 2*mostBehind && err == nil; i++ {
+			_, err = m.Barrier()
+		}
+		if issued := m.t.pact.round; issued > mostBehind || m.Rank() == 0 && issued < mostBehind {
+			err = errors.Join(err, fmt.Errorf("%d operations were queued before the group broke, want %d", issued, mostBehind))
+		}
+		err = errors.Join(err, want(finish(m.Barrier()), dist.ErrAborted, "the disk is full"))
+		if e, ok := m.t.engines[0].(lasting); ok {
+			e.flags.Abort() // the process has more tests to run
+		}
+		return err
+	})
+}
+
 func TestPartsWorkAndTheWorldAfterThem(t *testing.T) {
 	onGroups(t, nil, func(m member) error {
 		same, err := m.Split(0, -m.Rank())

@@ -334,13 +334,9 @@ func TestBarrierIsCapturedBehindTransfers(t *testing.T) {
 		if !ok || !here {
 			return errors.New("not of a GPU")
 		}
-		view, err := region.OnStream(s)
+		on, err := region.OnStream(s)
 		if err != nil {
 			return err
-		}
-		on, ok := view.(*StreamRegion)
-		if !ok {
-			return errors.New("not a view for a stream")
 		}
 		for n, f := range []func() error{
 			func() error { _, err := m.Barrier(); return err },

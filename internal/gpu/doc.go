@@ -29,6 +29,12 @@
 // kernels cannot be ended, so a wait asks for an event again and again and gives up when the group is broken. What such
 // kernels use is left to the end of the process.
 //
+// # Operations that nobody can end
+//
+// Those of an Unending engine stay on the device of a rank whose peer has died. No more than mostBehind operations are queued on
+// a stream with one of them, since a driver whose stream is full lets who queues more wait for good; who comes then waits for room, as long as the
+// group is whole. A group that breaks tells its device (cuda.Device.Doubt), which frees nothing from then on until it gets on.
+//
 // # What engines lack
 //
 // An operation that an engine cannot do goes to the next one in the order of the table. What none can do as it is may be

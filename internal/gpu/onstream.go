@@ -16,10 +16,8 @@ import (
 //
 // Buffers lie on the device: memory of the host would make the caller wait. Wait returns the Hit -1 and lets the stream
 // wait; should the group break, the stream goes on. What gives a value to the caller (GetWord, Atomic) is ErrUnsupported.
-// The dynamic type is *StreamRegion, which has Quiet besides.
-//
 // Errors: ErrDevice when s is no stream of the heap's device; ErrClosed.
-func (r *Region) OnStream(s dist.Stream) (symmetric.Region, error) {
+func (r *Region) OnStream(s dist.Stream) (*StreamRegion, error) {
 	gs, ok := s.(*Stream)
 	if !ok || gs.dev != r.heap.t.party.Device {
 		return nil, r.wrong("on stream", r.heap.t.party.Rank, 0, 0, fmt.Errorf("%w: not a stream of %v", dist.ErrDevice, r.heap.t.device()))

@@ -79,6 +79,7 @@ type pact struct {
 	sent     []uint64 // messages announced, by peer
 	received []uint64
 	end      atomic.Pointer[ending]
+	doubt    func() // called before anybody is told that the group is broken; nil for nothing to do
 }
 
 // ending is why a group is broken.

@@ -36,6 +36,11 @@ func (t *Transport) Start(op dist.Op, s dist.Stream) (dist.Work, error) {
 		e.op, e.t = op, t
 		return dist.Work{}, t.captured(e, t.run(e, gs))
 	}
+	if gs.crowded() {
+		if err := t.room(gs); err != nil {
+			return dist.Work{}, err
+		}
+	}
 	e, n := gs.push()
 	e.op, e.t = op, t
 	if err := t.run(e, gs); err != nil {
@@ -46,7 +51,8 @@ func (t *Transport) Start(op dist.Op, s dist.Stream) (dist.Work, error) {
 		}
 		e.err = t.opError(&e.op, t.pact.broken())
 	}
-	if t.cfg.Precise || n%sparseMarks == 0 || e.op.Kind == dist.KindBatch || e.op.Kind.PointToPoint() || e.op.Bytes() >= eagerBytes {
+	if t.cfg.Precise || n%sparseMarks == 0 || e.op.Kind == dist.KindBatch || e.op.Kind.PointToPoint() || e.op.Bytes() >= eagerBytes ||
+		n%(mostBehind/4) == 0 && gs.unending > gs.done {
 		if err := gs.mark(n); err != nil {
 			_ = t.fault(err)
 			e.err = t.opError(&e.op, t.pact.broken())
@@ -263,6 +269,9 @@ func (t *Transport) enqueue(e *ticket, op *dist.Op, w way, s *Stream) error {
 		if err := s.clock(e, 0); err != nil {
 			return t.fault(err)
 		}
+	}
+	if t.unending[w.engine] && !s.capturing.Load() {
+		s.unending = s.last
 	}
 	if err := t.queue(op, w, s.cu); err != nil {
 		return t.faultOf(w, err)

@@ -23,6 +23,7 @@ import (
 type Stream struct {
 	dev    *cuda.Device
 	cu     *cuda.Stream
+	from   *Transport // that made it for its group; nil for others
 	closed atomic.Bool
 	wedged atomic.Bool // closed while the device did not go on
 	gone   atomic.Bool // closed to the end, with all tickets done
@@ -31,6 +32,7 @@ type Stream struct {
 	tickets   []ticket // ring; its length is a power of two
 	last      uint64   // newest ticket
 	done      uint64   // every ticket up to here is done
+	unending  uint64   // newest ticket of an Unending engine
 	marks     []mark   // of tickets not known to be done, in their order
 	spare     []*cuda.Event
 	further   int // events to make before the driver is asked again whether marks are done

@@ -30,9 +30,12 @@ type Transport struct {
 	keepers []Keeper // those of engines that are; nil for others
 	choose  *picker
 	kernels *kernels
-	word    uintptr          // 4 bytes of device memory, for barriers that are sums
-	stop    *cuda.HostMemory // a word that ends the waits of streams when it is not 0
-	order   *cuda.Event      // between streams
+
+	unending []bool // which engines are Unending
+
+	word  uintptr          // 4 bytes of device memory, for barriers that are sums
+	stop  *cuda.HostMemory // a word that ends the waits of streams when it is not 0
+	order *cuda.Event      // between streams
 
 	watching sync.WaitGroup
 	unwatch  context.CancelFunc
@@ -78,13 +81,11 @@ func open(cfg Config, p Party, build Maker) (*Transport, error) {
 	if t.limit == 0 {
 		t.limit = defaultStepTimeout
 	}
-	if t.cfg.kin == nil {
-		t.cfg.kin = new(kin)
-	}
 	var err error
 	if t.pact, err = newPact(p.Control, !cfg.Unchecked, t.limit); err != nil {
 		return nil, err
 	}
+	t.pact.doubt = t.doubt
 	if err = t.prepare(build); err != nil {
 		for _, e := range t.engines {
 			e.Abort()
@@ -97,7 +98,6 @@ func open(cfg Config, p Party, build Maker) (*Transport, error) {
 	t.watching.Go(func() {
 		t.pact.watch(ctx, t.failed)
 		if t.pact.broken() != nil {
-			t.cfg.kin.broken.Store(true)
 			t.halt()
 		}
 	})
@@ -129,7 +129,8 @@ func (t *Transport) prepare(build Maker) error {
 	}
 	for _, e := range t.engines {
 		k, _ := e.(Keeper)
-		t.keepers = append(t.keepers, k)
+		_, unending := e.(Unending)
+		t.keepers, t.unending = append(t.keepers, k), append(t.unending, unending)
 	}
 	word, err := tensor.FromPointer(*(*unsafe.Pointer)(unsafe.Pointer(&t.word)), 1, tensor.U32, t.on)
 	if err != nil {
@@ -254,6 +255,7 @@ func (t *Transport) NewStream() (dist.Stream, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.from = t
 	return s, nil
 }
 

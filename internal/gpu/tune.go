@@ -195,10 +195,8 @@ func (b *bench) close() error {
 	if b.heap != nil {
 		errs = append(errs, b.heap.Close())
 	}
-	if !b.t.stalled() {
-		for _, p := range b.plain {
-			errs = append(errs, b.t.party.Device.Free(p))
-		}
+	for _, p := range b.plain {
+		errs = append(errs, b.t.party.Device.Free(p))
 	}
 	return errors.Join(errs...)
 }

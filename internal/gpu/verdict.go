@@ -87,6 +87,9 @@ func (p *pact) sentence(code uint64) error {
 	default:
 		err = fmt.Errorf("%w: rank %d: %s", dist.ErrAborted, rank, text)
 	}
+	if p.doubt != nil {
+		p.doubt()
+	}
 	p.end.CompareAndSwap(nil, &ending{err})
 	return p.end.Load().err
 }

@@ -36,6 +36,7 @@ type engine struct {
 var (
 	_ gpu.Engine    = (*engine)(nil)
 	_ gpu.Batcher   = (*engine)(nil)
+	_ gpu.Unending  = (*engine)(nil)
 	_ gpu.Allocator = (*Runtime)(nil)
 )
 
@@ -302,6 +303,9 @@ func (e *engine) Failed() error {
 	}
 	return e.rt.Failed()
 }
+
+// Unending implements gpu.Unending.
+func (*engine) Unending() {}
 
 // Abort implements gpu.Engine. NVSHMEM has no call that ends what is queued: kernels that wait for a peer wait until the
 // process ends, whose end they do not delay. Groups that are open go on; while such kernels are there, nothing is allocated,

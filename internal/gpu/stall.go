@@ -4,63 +4,28 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync/atomic"
-	"time"
 
 	"github.com/symgrad/symgrad/dist"
 )
 
-// kin is what a group, its parts and theirs know of each other.
-type kin struct {
-	broken atomic.Bool // one of them is
-	wreck  atomic.Bool // one of them has left kernels on the device that do not end
-}
+// doubt notes that operations of the group, which is broken, may never end on the device: see cuda.Device.Doubt.
+func (t *Transport) doubt() { t.party.Device.Doubt(t.drained) }
 
-// stalled reports whether the group, or one of its kin, is broken and has left kernels behind that do not end. To free memory
+// stalled reports whether the device has operations of this group, or of another that is broken, that do not end. To free memory
 // then would wait for them, for good, whosever it is; it is left to the end of the process.
 func (t *Transport) stalled() bool {
-	k := t.cfg.kin
-	switch {
-	case k.wreck.Load():
-		return true
-	case t.pact.broken() != nil:
-		k.broken.Store(true)
-	case !k.broken.Load():
-		return false
+	if t.pact.broken() != nil {
+		t.doubt()
 	}
-	began := time.Now()
-	for done := t.drained(); !done(); {
-		waited := time.Since(began)
-		if waited > patience {
-			k.wreck.Store(true)
-			return true
-		}
-		Rest(waited)
-	}
-	return false
+	return t.party.Device.Stuck()
 }
 
-// drained is a function that reports whether the device has done what is queued on it now; before CUDA 12.5, whether it has
-// done what is queued on the streams of this group.
-func (t *Transport) drained() func() bool {
-	if all, err := t.party.Device.NewEvent(); err == nil {
-		if all.RecordAll() {
-			return func() bool {
-				done, err := all.Done()
-				if done = done || err != nil; done {
-					_ = all.Close()
-				}
-				return done
-			}
-		}
-		_ = all.Close()
-	}
+// drained reports whether the device has done what is queued on the streams of this group.
+func (t *Transport) drained() bool {
 	t.used.Lock()
 	streams := slices.Clone(t.streams)
 	t.used.Unlock()
-	return func() bool {
-		return !slices.ContainsFunc(streams, func(s *Stream) bool { return !s.drained() })
-	}
+	return !slices.ContainsFunc(streams, func(s *Stream) bool { return !s.drained() })
 }
 
 // idle waits until the device has done all that is queued on it, on any stream. The driver and the libraries wait for that
