@@ -55,7 +55,22 @@
 //
 // A kernel that waits for a peer holds its place on the GPU. It must not wait for what is queued behind it, on this
 // rank or through another; and no more blocks may wait for each other than the GPU runs at once: Shape.Together makes sure
-// of that, and Function.Resident tells how many those are. A wait has a limit because nothing ends a kernel from outside: a peer that died would leave it running for as long as the process lives.
+// of that, and Function.Resident tells how many those are. A wait has a limit because nothing ends a kernel from outside: a peer
+// that died would leave it running for as long as the process lives.
+//
+// # NVSHMEM on the device
+//
+// With Source.NVSHMEM a text may include nvshmem.h and nvshmemx.h, and call what they declare: nvshmem_int_p,
+// nvshmemx_putmem_signal_block, nvshmem_barrier_all and so on. It is compiled with the headers beside the library,
+// libnvshmem_device.a is linked in by nvJitLink, and the module gets the library's state. The stream is a group's own, of backend
+// nvshmem, or of cuda where the library is there. Pointers are those of regions of its heap, and ranks are those of the world
+// (NVSHMEM_TEAM_WORLD). The library checks nothing on the device: an address that is in no region ends in a fault of the GPU.
+// Collective calls want a launch on each rank, and Shape.Together. Such text is compiled each time, which takes seconds.
+//
+// # Without a kernel
+//
+// OnStream is a view of a region whose puts, gets, signals and waits are queued on a stream, between kernels and collectives. Copy
+// queues a copy; Mark is the Work of what is queued so far, and Elapsed is how long the device took for an operation.
 //
 // # Lifetime
 //

@@ -13,6 +13,7 @@ import (
 	"github.com/symgrad/symgrad/internal/cuda"
 	"github.com/symgrad/symgrad/internal/cuda/cudatest"
 	"github.com/symgrad/symgrad/internal/gpu"
+	"github.com/symgrad/symgrad/symmetric"
 	"github.com/symgrad/symgrad/tensor"
 )
 
@@ -420,5 +421,25 @@ func TestStreamsOfOtherDevices(t *testing.T) {
 	err := f.Launch(streams[1], Shape{})
 	if want := fmt.Sprintf("the stream is on %v, the module on %v", devices[1].Tensor(), devices[0].Tensor()); !errors.Is(err, dist.ErrDevice) || !strings.Contains(err.Error(), want) {
 		t.Errorf("error %v, want %q", err, want)
+	}
+}
+
+// A stream that is no group's own has nobody who knows NVSHMEM.
+func TestTextThatCallsNVSHMEMWantsAGroup(t *testing.T) {
+	_, s := device(t)
+	if _, err := Compile(s, Source{Text: "#include <nvshmem.h>", NVSHMEM: true}); !errors.Is(err, dist.ErrUnsupported) ||
+		!strings.Contains(err.Error(), "no group's own") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// What is no region of a GPU has no view on a stream.
+func TestRegionsOfTheHostHaveNoViewOnAStream(t *testing.T) {
+	_, s := device(t)
+	if _, err := OnStream(nil, s); !errors.Is(err, symmetric.ErrNotAllocated) {
+		t.Errorf("no region: error %v", err)
+	}
+	if _, err := OnStream(struct{ symmetric.Region }{}, s); !errors.Is(err, dist.ErrUnsupported) {
+		t.Errorf("another region: error %v", err)
 	}
 }

@@ -170,3 +170,22 @@ func TestBufferAtAnAddress(t *testing.T) {
 		t.Errorf("%v, %v", b, err)
 	}
 }
+
+// A region that is not in the memory of a GPU is queued nowhere, and what is on no GPU is not timed.
+func TestStreamsOfTheHostQueueNoTransfers(t *testing.T) {
+	s := dist.NewHostStream()
+	defer func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	if _, err := OnStream(nil, s); !errors.Is(err, dist.ErrUnsupported) || !strings.Contains(err.Error(), "region on a stream") {
+		t.Errorf("a stream of the host: error %v", err)
+	}
+	if _, err := OnStream(nil, nil); !errors.Is(err, dist.ErrInvalid) {
+		t.Errorf("no stream: error %v", err)
+	}
+	if _, err := Elapsed(dist.Work{}); !errors.Is(err, dist.ErrUnsupported) {
+		t.Errorf("work of nobody: error %v", err)
+	}
+}

@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 
@@ -16,6 +17,7 @@ type Module struct {
 
 	mu     sync.Mutex // guards what follows, and the arguments of its functions
 	image  *cuda.Module
+	end    func() error // of a library whose code is in the image; nil without one
 	closed bool
 }
 
@@ -23,26 +25,34 @@ type Module struct {
 //
 // Returns: when the code can be launched; the first time that takes NVRTC some 100 ms, later ones read a file. Owns: the
 // caller closes the module, before the world that s belongs to.
-// Errors: ErrUnsupported when s is no stream of a GPU or NVRTC is not there, with the places where it was looked for;
+// Errors: ErrUnsupported when s is no stream of a GPU or NVRTC is not there, with the places where it was looked for, and, for
+// text that calls NVSHMEM, when s is not the own stream of a group that has it, or nvJitLink, headers or the device part are missing;
 // ErrInvalid for what the compiler refuses, with its log.
 func Compile(s dist.Stream, src Source) (*Module, error) {
-	stream, err := streamOf(s)
+	stream, err := gpuStream(s)
 	if err == nil {
 		err = src.check()
 	}
 	if err != nil {
 		return nil, fmt.Errorf("compile %s: %w", src.name(), err)
 	}
-	d := stream.Device()
-	image, err := compile(d, cuda.Source{Name: src.name(), Text: src.expanded(), Options: src.Options})
+	d := stream.CUDA().Device()
+	m := &Module{name: src.name(), device: d}
+	text := cuda.Source{Name: src.name(), Text: src.expanded(), Options: src.Options}
+	if src.NVSHMEM {
+		if m.image, m.end, err = stream.Build("nvshmem", text); err != nil {
+			return nil, fmt.Errorf("compile %s with NVSHMEM on %v: %w", src.name(), d.Tensor(), kindOf(err))
+		}
+		return m, nil
+	}
+	image, err := compile(d, text)
 	if err != nil {
 		return nil, fmt.Errorf("%v: %w", d.Tensor(), err)
 	}
-	loaded, err := d.Load(image)
-	if err != nil {
+	if m.image, err = d.Load(image); err != nil {
 		return nil, fmt.Errorf("load %s on %v: %w", src.name(), d.Tensor(), kindOf(err))
 	}
-	return &Module{name: src.name(), device: d, image: loaded}, nil
+	return m, nil
 }
 
 // Name is the source's name.
@@ -95,7 +105,11 @@ func (m *Module) Close() error {
 		return nil
 	}
 	m.closed = true
-	if err := m.image.Close(); err != nil {
+	var err error
+	if m.end != nil {
+		err = m.end()
+	}
+	if err = errors.Join(err, m.image.Close()); err != nil {
 		return fmt.Errorf("unload %s from %v: %w", m.name, m.device.Tensor(), err)
 	}
 	return nil

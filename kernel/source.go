@@ -13,6 +13,7 @@ type Source struct {
 	Name    string   // of the file, for the compiler's messages; "" means "kernel.cu"
 	Text    string   // may include "symgrad.h", what NVRTC has built in, and files where Options say
 	Options []string // of NVRTC, such as "--std=c++17" or "--use_fast_math"; the architecture is the stream's device's
+	NVSHMEM bool     // the text includes nvshmem.h or nvshmemx.h, and calls NVSHMEM on the device: see the package
 }
 
 // header is what stands for #include "symgrad.h".

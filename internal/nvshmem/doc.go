@@ -21,6 +21,7 @@
 //	compose.go     what NVSHMEM has no call for: copies to peers between barriers
 //	message.go     send and receive: a mailbox for each pair of ranks, and group calls
 //	scale.go       avg and premulsum: the factor, applied by a kernel of our own
+//	build.go       text of users that calls the library on the device: headers, options, loading
 //	link.go        device code linked against the library's device part
 //
 // # What the library does not forgive

@@ -3,7 +3,6 @@ package nvshmem
 import (
 	"errors"
 	"fmt"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -216,38 +215,20 @@ func (b *bench) replayMessages() error {
 	return g.Close()
 }
 
-// deviceSource calls NVSHMEM on the device. The declarations are those of its headers; the library that is linked in must
-// have them under these names.
+// deviceSource calls NVSHMEM on the device: a put to the next rank, and a sum of all by one block.
 const deviceSource = `
-extern "C" __device__ int nvshmem_my_pe(void);
-extern "C" __device__ int nvshmem_n_pes(void);
-extern "C" __device__ void nvshmem_int_p(int *dest, const int value, int pe);
-extern "C" __global__ void shift(int *dest) {
-  nvshmem_int_p(dest, nvshmem_my_pe(), (nvshmem_my_pe() + 1) % nvshmem_n_pes());
-}
-`
-
-// headerSource is the same by the library's headers, whose calls are inline and need less of what is linked in.
-const headerSource = `
 #include <nvshmem.h>
 #include <nvshmemx.h>
 extern "C" __global__ void shift(int *dest) {
   nvshmem_int_p(dest, nvshmem_my_pe(), (nvshmem_my_pe() + 1) % nvshmem_n_pes());
 }
-`
-
-// stateSource refers to what every device part has: the state that cumodule_init writes. Its ranks are read by their
-// offsets in nvshmemi_device_host_state_t, found by the values.
-const stateSource = `
-struct state { int words[16]; };
-extern __constant__ state nvshmemi_device_state_d;
-extern "C" __global__ void words(int *to) {
-  for (int i = 0; i < 16; i++) to[i] = nvshmemi_device_state_d.words[i];
+extern "C" __global__ void sum(int *at) {
+  at[1] = 10 + nvshmem_my_pe();
+  nvshmemx_int_sum_reduce_block(NVSHMEM_TEAM_WORLD, at + 2, at + 1, 1);
 }
 `
 
-// deviceCode tries what links and what runs, and prints it. It fails only where code that was linked and initialized gives
-// a wrong answer, or takes the process with it.
+// deviceCode runs kernels that call the library, and has refused what is none of its code.
 func deviceCode(r *rank) error {
 	rt, e, err := r.started(small())
 	if err != nil {
@@ -257,28 +238,58 @@ func deviceCode(r *rank) error {
 	if err != nil {
 		return err
 	}
-	linker, err := OpenLinker(r.dirs)
+	m, end, err := e.Build(cuda.Source{Name: "device.cu", Text: deviceSource})
 	if err != nil {
-		fmt.Println("no linker:", err)
-		return errors.Join(w.close(), e.Close(), rt.Close())
+		return err
 	}
-	fmt.Println(linker)
-	inputs, err := rt.Library().DeviceParts()
+	minus := elements(tensor.I32, 16, func(int) int { return -1 })
+	if err := errors.Join(w.fill(w.base, minus), w.meet()); err != nil {
+		return err
+	}
+	if err := errors.Join(w.launch(m, "shift"), w.meet(), w.launch(m, "sum"), w.meet()); err != nil {
+		return err
+	}
+	raw, err := w.data(w.base, 64)
 	if err != nil {
-		fmt.Println("no device part:", err)
+		return err
 	}
-	for _, in := range inputs {
-		for _, src := range []struct{ name, text, kernel string }{
-			{"device state", stateSource, "words"}, {"device calls", deviceSource, "shift"}, {"device calls by headers", headerSource, "shift"},
-		} {
-			text, err := w.tryDevice(linker, in, src.text, src.kernel)
-			if err != nil {
-				return fmt.Errorf("%s with %s: %w", src.name, in.Name, err)
-			}
-			fmt.Printf("%s with %s (%d B): %s\n", src.name, in.Name, len(in.Data), text)
-		}
+	words := unsafe.Slice((*int32)(unsafe.Pointer(&raw[0])), 16)
+	sum := 0
+	for i := range r.n() {
+		sum += 10 + i
 	}
-	// A module without NVSHMEM in it must be refused before the library sees it.
+	if before := (r.me() + r.n() - 1) % r.n(); int(words[0]) != before || int(words[2]) != sum || words[3] != -1 {
+		return fmt.Errorf("words %v, want %d by the rank before, and the sum %d", words[:4], before, sum)
+	}
+	if err := errors.Join(end(), m.Close()); err != nil {
+		return err
+	}
+	if _, _, err := e.Build(cuda.Source{Name: "wrong.cu", Text: deviceSource + "wrong"}); err == nil || !strings.Contains(err.Error(), "wrong.cu(11)") {
+		return fmt.Errorf("text that is wrong in line 11: error %v", err)
+	}
+	return errors.Join(r.plainModules(rt), w.close(), e.Close(), rt.Close())
+}
+
+// launch queues one thread block of 32 threads for sum, and one thread else.
+func (w *window) launch(m *cuda.Module, kernel string) error {
+	f, err := m.Function(kernel)
+	if err != nil {
+		return err
+	}
+	args, err := cuda.NewArgs(1)
+	if err != nil {
+		return err
+	}
+	args.Ptr(w.base)
+	block := [3]uint32{1, 1, 1}
+	if kernel == "sum" {
+		block[0] = 32
+	}
+	return f.Launch(w.s, cuda.Launch{Grid: [3]uint32{1, 1, 1}, Block: block}, args)
+}
+
+// plainModules has a module without NVSHMEM in it refused before the library sees it.
+func (r *rank) plainModules(rt *Runtime) error {
 	image, err := r.compiler.Compile(r.dev, cuda.Source{Name: "plain.cu", Text: `extern "C" __global__ void nothing() {}`})
 	if err != nil {
 		return err
@@ -293,61 +304,5 @@ func deviceCode(r *rank) error {
 	if err := rt.InitModule(nil); !errors.Is(err, dist.ErrDevice) {
 		return fmt.Errorf("no module: error %v, want ErrDevice", err)
 	}
-	return errors.Join(m.Close(), w.close(), e.Close(), rt.Close())
-}
-
-// tryDevice compiles, links, loads, initializes and runs, as far as it gets; the text says how far that was. All ranks get
-// equally far, since they have the same files.
-func (w *window) tryDevice(linker *Linker, in Input, text, kernel string) (string, error) {
-	r := w.r
-	options := []string{"--relocatable-device-code=true", "-default-device"} // the headers have functions that are the host's without
-	if strings.Contains(text, "#include") {
-		// A wheel and a toolkit have headers beside the folder with the libraries.
-		toolkit := filepath.Join(filepath.Dir(r.compiler.Path()), "..", "include")
-		for _, dir := range []string{filepath.Join(filepath.Dir(w.rt.Library().Path()), "..", "include"), toolkit, filepath.Join(toolkit, "cccl")} {
-			options = append(options, "-I"+dir)
-		}
-	}
-	object, err := r.compiler.Compile(r.dev, cuda.Source{Name: kernel + ".cu", Text: text, Options: options})
-	if err != nil {
-		return fmt.Sprintf("NVRTC: %v", err), nil
-	}
-	cubin, err := linker.Link(r.dev, []Input{{InputCubin, kernel, object}, in})
-	if err != nil {
-		return fmt.Sprintf("nvJitLink: %v", err), nil
-	}
-	m, err := r.dev.Load(cubin)
-	if err != nil {
-		return fmt.Sprintf("linked to %d B, load: %v", len(cubin), err), nil
-	}
-	defer m.Close()
-	if err := w.rt.InitModule(m); err != nil {
-		return fmt.Sprintf("linked to %d B, loaded, cumodule_init: %v", len(cubin), err), nil
-	}
-	f, err := m.Function(kernel)
-	if err != nil {
-		return fmt.Sprintf("linked, initialized, kernel: %v", err), nil
-	}
-	args, err := cuda.NewArgs(1)
-	if err != nil {
-		return "", err
-	}
-	args.Ptr(w.base)
-	minus := elements(tensor.I32, 16, func(int) int { return -1 })
-	if err := errors.Join(w.fill(w.base, minus), w.meet()); err != nil {
-		return "", err
-	}
-	one := [3]uint32{1, 1, 1}
-	if err := errors.Join(f.Launch(w.s, cuda.Launch{Grid: one, Block: one}, args), w.meet()); err != nil {
-		return "", err
-	}
-	raw, err := w.data(w.base, 64)
-	if err != nil {
-		return "", err
-	}
-	words := unsafe.Slice((*int32)(unsafe.Pointer(&raw[0])), 16)
-	if want := int32((r.me() + r.n() - 1) % r.n()); kernel == "shift" && words[0] != want {
-		return "", fmt.Errorf("the previous rank has put %d, want %d", words[0], want)
-	}
-	return fmt.Sprintf("linked to %d B, initialized, ran; words %v", len(cubin), words), w.rt.EndModule(m)
+	return m.Close()
 }

@@ -23,8 +23,8 @@ func value(red dist.RedKind, n, rank, i int) int {
 	return v
 }
 
-// factor is the scalar of rank in a premulsum.
-func factor(rank int) int { return 1 + rank%3 }
+// factor is the scalar of rank in a premulsum: 3, 2, 1, of which the first is no power of two.
+func factor(rank int) int { return 3 - rank%3 }
 
 // reduced is element i of the reduction of all ranks.
 func reduced(red dist.RedKind, n, i int) int {

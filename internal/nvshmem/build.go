@@ -1,0 +1,110 @@
+package nvshmem
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/cuda"
+)
+
+// Build implements gpu.Builder: text that includes nvshmem.h or nvshmemx.h and calls the library on the device. NVRTC compiles it
+// with the headers beside the library, and nvJitLink adds the device part.
+//
+// Returns: when the code can be launched; seconds, each time, since what includes files is compiled anew.
+// Owns: the caller calls the function that is returned before it closes the module.
+// Errors: dist.ErrUnsupported where headers, the device part, NVRTC or nvJitLink are missing, and for what the linker refuses; those of the
+// compiler and of InitModule.
+func (e *engine) Build(src cuda.Source) (*cuda.Module, func() error, error) {
+	rt := e.rt
+	if err := rt.healthy("build"); err != nil {
+		return nil, nil, err
+	}
+	cubin, err := rt.link(src)
+	if err != nil {
+		return nil, nil, err
+	}
+	m, err := rt.dev.Load(cubin)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := rt.InitModule(m); err != nil {
+		return nil, nil, errors.Join(err, m.Close())
+	}
+	return m, func() error { return rt.EndModule(m) }, nil
+}
+
+// link is src compiled, with the device part.
+func (rt *Runtime) link(src cuda.Source) ([]byte, error) {
+	c, err := rt.dev.Driver().Compiler()
+	if err != nil {
+		return nil, unusable("NVRTC", err)
+	}
+	linker, err := OpenLinker(rt.lib.cfg.Dirs)
+	if err != nil {
+		return nil, unusable("nvJitLink", err)
+	}
+	parts, err := rt.lib.DeviceParts()
+	if err != nil {
+		return nil, unusable("the device part", err)
+	}
+	options, err := rt.lib.options(filepath.Dir(c.Path()))
+	if err != nil {
+		return nil, unusable("headers", err)
+	}
+	src.Text = prelude + fmt.Sprintf("#line 1 %q\n", src.Name) + src.Text
+	src.Options = append(options, src.Options...)
+	object, err := c.Compile(rt.dev, src)
+	if err != nil {
+		return nil, err
+	}
+	return linker.Link(rt.dev, []Input{{InputCubin, src.Name, object}, parts[0]})
+}
+
+// unusable is the error for what device code needs and is not here.
+func unusable(what string, err error) error {
+	return fmt.Errorf("nvshmem: device code: %w: %s: %w", dist.ErrUnsupported, what, err)
+}
+
+// prelude makes NVRTC take the headers of 3.4.5, which are written for it but for the reductions: these want std and atomics of
+// libcu++, and functions that cooperative groups have only beside it. NVRTC has no complex.h.
+const prelude = `#include <cuda/std/type_traits>
+#include <cuda/atomic>
+namespace std { using namespace cuda::std; }
+#define _CG_USE_CUDA_STL
+#include <cooperative_groups/reduce.h>
+#include <non_abi/nvshmem_build_options.h>
+#undef NVSHMEM_COMPLEX_SUPPORT
+`
+
+// options is those of NVRTC; compiler is where it lies.
+func (l *Library) options(compiler string) ([]string, error) {
+	own, err := including("nvshmem.h", append([]string{filepath.Dir(l.Path())}, l.cfg.Dirs...))
+	if err != nil {
+		return nil, err
+	}
+	toolkit, err := including("cuda_runtime.h", append([]string{compiler}, l.cfg.Dirs...))
+	if err != nil {
+		return nil, err
+	}
+	return []string{
+		"--relocatable-device-code=true", "-default-device", // in the headers are functions that would be the host's
+		"-I" + own, "-I" + toolkit, "-I" + filepath.Join(toolkit, "cccl"), // libcu++ has a folder of its own from CUDA 13 on
+	}, nil
+}
+
+// including is the folder with a header that belongs to one of these folders of libraries: a wheel and a toolkit have it beside them,
+// a system above.
+func including(header string, libs []string) (string, error) {
+	for _, lib := range libs {
+		for _, up := range []string{"..", "../.."} {
+			dir := filepath.Join(lib, up, "include")
+			if _, err := os.Stat(filepath.Join(dir, header)); err == nil {
+				return dir, nil
+			}
+		}
+	}
+	return "", fmt.Errorf("%w: %s is in no folder include beside %v", ErrLibrary, header, libs)
+}
