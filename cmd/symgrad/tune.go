@@ -249,7 +249,19 @@ func (t *tune) settings() error {
 	}
 	t.cfg = gpuConfig(cfg)
 	t.cfg.Backend, t.cfg.Device, t.cfg.Env = backend.CUDA, backend.CUDADevice, &t.env
+	t.cfg.HeapStep = heapStep(t.tuning.Largest)
 	return nil
+}
+
+// heapStep is by how much memory grows so that both buffers lie in one step, behind the 645 MiB that NVSHMEM and its engine keep for
+// themselves, and NCCL has windows on them.
+func heapStep(largest int64) int64 {
+	const rest = 1 << 30
+	step := int64(2 << 30)
+	for step < 2*largest+rest {
+		step *= 2
+	}
+	return step
 }
 
 // gpuConfig is the settings of a backend that are about libraries for GPUs, what they may take of one, and time limits.

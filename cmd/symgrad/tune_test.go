@@ -81,6 +81,14 @@ func TestTuneFlagsBecomeATuning(t *testing.T) {
 	}
 }
 
+func TestBothBuffersLieInOneStepOfTheHeap(t *testing.T) {
+	for largest, want := range map[int64]int64{1: 2 << 30, 512 << 20: 2 << 30, 1 << 30: 4 << 30} {
+		if got := heapStep(largest); got != want {
+			t.Errorf("up to %d B: %d, want %d", largest, got, want)
+		}
+	}
+}
+
 // On a machine without a driver each rank says so, and the exit code is that of a failure.
 func TestTuneWithoutADriver(t *testing.T) {
 	var stdout, stderr bytes.Buffer

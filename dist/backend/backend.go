@@ -109,7 +109,8 @@ type Config struct {
 	Engine     string // the way that does all operations: "nccl", "nvshmem", "oneshot"; "" means the fastest for each
 	TunePath   string // file that symgrad tune wrote, by which the fastest is chosen; "" means the table of the program
 	MaxCTAs    int    // most thread blocks of an operation's launch, but for NVSHMEM's; 0 means what is the fastest alone; the same on all ranks
-	Timing     bool   // measure every operation on the device, for gpu.Elapsed
+	HeapStep   int64  // bytes by which NVSHMEM's memory grows, a power of two: NCCL has windows only on memory within one step; 0 means 512 MiB
+	Timing     bool   // measure every operation on the device, for kernel.Elapsed
 	CUDADriver string // path or soname of libcuda; "" means libcuda.so.1, searched for
 	NVRTC      string // path or soname of libnvrtc; "" means that of the newest CUDA that the driver runs, searched for
 	NCCL       string // path or soname; "" means libnccl.so.2, searched for
@@ -142,6 +143,9 @@ func (c Config) Validate() error {
 		if names := EngineNames(c.Name()); c.Engine != "" && !slices.Contains(names, c.Engine) {
 			return invalid("engine %q of backend %s is none of %s", c.Engine, c.Name(), strings.Join(names, ", "))
 		}
+		if c.HeapStep < 0 || c.HeapStep&(c.HeapStep-1) != 0 {
+			return invalid("memory grows by %d B: want a power of two", c.HeapStep)
+		}
 		if c.MaxCTAs > 0 && c.Name() == NVSHMEM {
 			return invalid("at most %d blocks in a launch, which has no effect on backend nvshmem: it is for cuda and nccl", c.MaxCTAs)
 		}
@@ -154,6 +158,7 @@ func (c Config) Validate() error {
 		{c.Engine != "", fmt.Sprintf("engine %q", c.Engine)},
 		{c.TunePath != "", fmt.Sprintf("table %q", c.TunePath)},
 		{c.MaxCTAs > 0, fmt.Sprintf("at most %d blocks in a launch", c.MaxCTAs)},
+		{c.HeapStep != 0, fmt.Sprintf("memory that grows by %d B", c.HeapStep)},
 		{c.Timing, "timing of operations"},
 	} {
 		if s.set {

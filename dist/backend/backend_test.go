@@ -86,6 +86,8 @@ func TestOpenRefuses(t *testing.T) {
 		{"unknown engine of all", Config{Device: CUDADevice, Engine: "warp"}, dist.ErrInvalid, "ll, ll128, ll128-twoshot, oneshot, twoshot, tiles, host, copy, nccl, nccl-window, nvshmem"},
 		{"blocks on the host", Config{MaxCTAs: 8}, dist.ErrInvalid, "at most 8 blocks in a launch, which has no effect on backend shm"},
 		{"blocks of NVSHMEM", Config{Backend: NVSHMEM, MaxCTAs: 8}, dist.ErrInvalid, "at most 8 blocks in a launch, which has no effect on backend nvshmem: it is for cuda and nccl"},
+		{"step on the host", Config{HeapStep: 1 << 30}, dist.ErrInvalid, "memory that grows by 1073741824 B, which has no effect on backend shm"},
+		{"step that is no power of two", Config{Backend: CUDA, HeapStep: 3 << 20}, dist.ErrInvalid, "memory grows by 3145728 B: want a power of two"},
 		{"less than no blocks", Config{Backend: CUDA, MaxCTAs: -1}, dist.ErrInvalid, "at most -1 blocks in a launch: want 0 to 128"},
 		{"too many blocks", Config{Backend: CUDA, MaxCTAs: 129}, dist.ErrInvalid, "at most 129 blocks in a launch: want 0 to 128"},
 		{"timing on the host", Config{Timing: true}, dist.ErrInvalid, "timing of operations, which has no effect"},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -171,6 +172,28 @@ func TestMissingLibrariesAreLeftOut(t *testing.T) {
 		return Open(ctx, Config{Backend: CUDA, NVSHMEM: absent, InitTimeout: time.Minute})
 	}
 	conformance.Processes(open)(t, n, conformance.LaunchOptions{}, func(w *dist.World) error { return sums(w, memory{d}) })
+}
+
+// Both buffers of the largest operation lie in one step of the heap, so that NCCL has windows on them and the table has times of that.
+func TestWindowsAreMeasuredOnLargeHeaps(t *testing.T) {
+	_, n := gpus(t, 2, 4)
+	open := func(ctx context.Context, opt conformance.LaunchOptions) (*dist.World, error) {
+		g, err := OpenGPUs(ctx, Config{Backend: CUDA, HeapStep: 2 << 30, InitTimeout: time.Minute})
+		if err != nil {
+			return nil, err
+		}
+		table, err := g.Tune(gpu.Tuning{Kinds: []dist.Kind{dist.KindAllReduce}, Smallest: 256 << 20, Largest: 256 << 20, Rounds: 1, Repeats: 1})
+		if err == nil && !slices.ContainsFunc(table.Rows, func(r gpu.Row) bool {
+			return r.Symmetric && slices.ContainsFunc(r.Timings, func(t gpu.Timing) bool { return t.Engine == "nccl-window" })
+		}) {
+			err = fmt.Errorf("no time of nccl-window in %+v", table.Rows)
+		}
+		if err = errors.Join(err, g.Close()); err != nil {
+			return nil, err
+		}
+		return Open(ctx, Config{InitTimeout: time.Minute})
+	}
+	conformance.Processes(open)(t, n, conformance.LaunchOptions{}, func(w *dist.World) error { return sumOfRanks(w) })
 }
 
 // Several worlds are made of one opening, each by another engine, and a short measurement makes a table.

@@ -95,7 +95,7 @@ func (g *GPUs) openNVSHMEM() *way {
 		return w
 	}
 	compiler, _ := g.driver.Compiler() // without it averages and scaled sums are left out, which the runtime explains
-	lib, err := nvshmem.Open(nvshmem.Config{Path: g.cfg.NVSHMEM, Dirs: g.dirs, NCCL: g.cfg.NCCL, Compiler: compiler})
+	lib, err := nvshmem.Open(nvshmem.Config{Path: g.cfg.NVSHMEM, Dirs: g.dirs, NCCL: g.cfg.NCCL, GranularityBytes: g.cfg.HeapStep, Compiler: compiler})
 	if err = g.party.Agree(err); err != nil {
 		w.why = unusable(err)
 		return w
