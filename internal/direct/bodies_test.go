@@ -41,17 +41,27 @@ func (r *rank) run(e Tunable, s *spec) error {
 	return nil
 }
 
-// everyReduction is all types and reductions, by a kernel of words and by one of vectors.
+// everyReduction is all types and reductions, by every kernel that reduces; of premulsum with scalars of the host and of the device, and
+// with factors that are powers of two and such that are not.
 func everyReduction(r *rank) error {
 	rng := random(1)
 	for _, dt := range tensor.DTypes() {
 		for red := dist.RedSum; red <= dist.RedPreMulSum; red++ {
-			for _, w := range []way{short, twoshot, tiles} {
+			for _, w := range []way{short, line, lineTwice, oneshot, twoshot, tiles} {
 				for _, count := range []int{1, 1025, 20011} {
 					s := newSpec(rng, r.Size, dist.KindAllReduce, combo{dt, red}, count, 0)
 					s.lay(rng, 0, count > 1025, rng.IntN(2) == 0)
 					if err := r.run(r.engines[w], s); err != nil {
 						return err
+					}
+					if red != dist.RedPreMulSum {
+						continue
+					}
+					for _, change := range []func(){s.elsewhere, s.powers, s.elsewhere} {
+						change()
+						if err := r.run(r.engines[w], s); err != nil {
+							return err
+						}
 					}
 				}
 			}
@@ -357,26 +367,27 @@ func (r *rank) runBoth(part *rank, e, whole Tunable) error {
 // allocations counts those of calls that come again, and tells what a call costs the host.
 func allocations(r *rank) error {
 	const calls = 200
-	buf := deviceBuffer(r.heap.Base[r.Rank], 256, tensor.F32, r)
-	op := dist.Op{Kind: dist.KindAllReduce, Count: buf.Len(), Src: buf, Dst: buf, Symmetric: true}
+	for _, e := range r.engines {
+		for _, kind := range []dist.Kind{dist.KindReduceScatter, dist.KindAllGather, dist.KindAllReduce} {
+			for _, bytes := range []int64{8 << 20, 1 << 10} { // the last, an allreduce of 1 KiB, is what is timed below
+				op := r.swept(kind, bytes)
+				if err := r.countAllocations(e, &op, calls); err != nil {
+					return err
+				}
+			}
+		}
+		op := r.swept(dist.KindAllReduce, 1<<10)
+		op.Red = dist.RedOp{Kind: dist.RedPreMulSum, Scalar: dist.Scalar{DType: tensor.F32, Bits: 0x3f800000}}
+		if err := r.countAllocations(e, &op, calls); err != nil {
+			return err
+		}
+	}
+	op := r.swept(dist.KindAllReduce, 1<<10)
 	for _, e := range r.engines {
 		if err := errors.Join(e.Enqueue(&op, r.s), r.s.Synchronize()); err != nil {
 			return err
 		}
 		var err error
-		if !r.alone { // goroutines allocate beside each other
-			for range calls {
-				queue(e, &op, r.s, &err)
-			}
-		} else if got := testing.AllocsPerRun(calls-1, func() { queue(e, &op, r.s, &err) }); got != 0 {
-			err = fmt.Errorf("%s: a call allocates %v times", e.Name(), got)
-		}
-		if err = errors.Join(err, r.s.Synchronize()); err != nil {
-			return err
-		}
-		if err := r.Agree(nil); err != nil {
-			return err
-		}
 		began := time.Now()
 		for range calls {
 			queue(e, &op, r.s, &err)
@@ -390,6 +401,25 @@ func allocations(r *rank) error {
 		}
 	}
 	return nil
+}
+
+// countAllocations queues op some times, by when it is kept if it ever is, and then calls times more, which allocate nothing.
+func (r *rank) countAllocations(e Tunable, op *dist.Op, calls int) error {
+	var err error
+	for range 3 {
+		queue(e, op, r.s, &err)
+	}
+	if err = errors.Join(err, r.s.Synchronize()); err != nil {
+		return err
+	}
+	if !r.alone { // goroutines allocate beside each other
+		for range calls {
+			queue(e, op, r.s, &err)
+		}
+	} else if got := testing.AllocsPerRun(calls-1, func() { queue(e, op, r.s, &err) }); got != 0 {
+		err = fmt.Errorf("%s: a call of %v of %d elements allocates %v times", e.Name(), op.Kind, op.Count, got)
+	}
+	return errors.Join(err, r.s.Synchronize(), r.Agree(nil))
 }
 
 // queue queues op as a group does, and keeps the first error.

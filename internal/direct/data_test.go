@@ -64,6 +64,28 @@ func newSpec(rng *rand.Rand, n int, kind dist.Kind, c combo, count, root int) *s
 	return s
 }
 
+// elsewhere has the scalar where it was not: by value or in the device's memory.
+func (s *spec) elsewhere() { s.device = !s.device }
+
+// powers makes all factors powers of two, of which floats have halves, too.
+func (s *spec) powers() {
+	for r := range s.scalars {
+		x := math.Ldexp(1, r-1)
+		switch s.dt {
+		case tensor.F16:
+			s.scalars[r] = uint64(tensor.ToFloat16(float32(x)))
+		case tensor.BF16:
+			s.scalars[r] = uint64(tensor.ToBFloat16(float32(x)))
+		case tensor.F32:
+			s.scalars[r] = uint64(math.Float32bits(float32(x)))
+		case tensor.F64:
+			s.scalars[r] = math.Float64bits(x)
+		default:
+			s.scalars[r] = 1 << r
+		}
+	}
+}
+
 // length is the elements of source or destination.
 func (s *spec) length(src bool) int {
 	switch s.op.Kind {
