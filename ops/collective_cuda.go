@@ -98,7 +98,8 @@ func (c *collective) wait(in gorgonia.Value, src, dst tensor.Buffer) error {
 }
 
 // finish returns when all that the machine has queued for dev is done: its calls are batched, and those of cuBLAS run on
-// after they have been made.
+// after they have been made. The machine's goroutine for dev has begun by then: a machine that is closed before it has made its cuBLAS
+// handle never comes back (gorgonia v0.9.18 copies the engine, with the lock held).
 func finish(extern gorgonia.External, dev gorgonia.Device) error {
 	m, ok := extern.(gorgonia.CUDAMachine)
 	if !ok {
@@ -110,7 +111,10 @@ func finish(extern gorgonia.External, dev gorgonia.Device) error {
 	}
 	contexts[dev].Synchronize()
 	m.Signal()
-	return contexts[dev].Errors()
+	if err := contexts[dev].Errors(); err != nil { // the goroutine has ended
+		return err
+	}
+	return contexts[dev].Do(func() error { return nil })
 }
 
 // placeOn is where a result of this form goes: prealloc if it fits and shares no memory with in, else memory of the machine's,

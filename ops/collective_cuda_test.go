@@ -14,8 +14,8 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// These tests need a GPU, and so do all others of this package under the build tag: then the collectives of their machines
-// run through CUDADo.
+// These tests need a GPU. All others of this package are for the host: under the build tag gorgonia v0.9.18 runs tanh and its kin on
+// the device, where it refuses them ("not a mapper").
 
 // The machine moves the input to its device, the collective takes it from there and leaves its result there, and what
 // follows on the device reads it.
