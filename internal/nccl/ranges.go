@@ -10,9 +10,12 @@ import (
 
 // ranges is what the driver tells of memory: which allocation an address belongs to, and whether others can map it.
 type ranges struct {
-	addressRange func(base *uint64, bytes *uint64, addr uint64) int32 `dl:"cuMemGetAddressRange_v2"`
-	retain       func(handle *uint64, addr uint64) int32              `dl:"cuMemRetainAllocationHandle"`
-	release      func(handle uint64) int32                            `dl:"cuMemRelease"`
+	check func(call string, code int32) error
+	t     struct {
+		addressRange func(base *uint64, bytes *uint64, addr uint64) int32 `dl:"cuMemGetAddressRange_v2"`
+		retain       func(handle *uint64, addr uint64) int32              `dl:"cuMemRetainAllocationHandle"`
+		release      func(handle uint64) int32                            `dl:"cuMemRelease"`
+	}
 }
 
 // driverRanges is the functions of the driver that dev runs on; a process has one driver.
@@ -22,10 +25,10 @@ func (l *Library) driverRanges(dev *cuda.Device) (*ranges, error) {
 	if l.ranges != nil {
 		return l.ranges, nil
 	}
-	r := new(ranges)
+	r := &ranges{check: dev.Driver().Check}
 	lib, err := dl.Open(dl.Search{Name: "cuda", Override: dev.Driver().Path()})
 	if err == nil {
-		err = lib.Bind(r)
+		err = lib.Bind(&r.t)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("nccl: the driver: %w: %w", dist.ErrUnsupported, err)
@@ -46,20 +49,19 @@ type extent struct {
 // Errors: dist.ErrUnsupported, with the reason.
 func (r *ranges) extentOf(addr uintptr, bytes int64) (extent, error) {
 	var base, size, handle uint64
-	if code := r.addressRange(&base, &size, uint64(addr)); code != 0 {
-		return extent{}, fmt.Errorf("%w: no window on memory at %#x: the driver knows no allocation there (cuMemGetAddressRange: %d)",
-			dist.ErrUnsupported, addr, code)
+	if err := r.check("cuMemGetAddressRange_v2", r.t.addressRange(&base, &size, uint64(addr))); err != nil {
+		return extent{}, fmt.Errorf("%w: no window on memory at %#x: the driver knows no allocation there: %w", dist.ErrUnsupported, addr, err)
 	}
 	e := extent{offset: uint64(addr) - base, bytes: size}
 	if err := e.holds(bytes); err != nil {
 		return extent{}, err
 	}
-	if code := r.retain(&handle, base); code != 0 {
-		return extent{}, fmt.Errorf("%w: no window on memory of cudaMalloc, NCCL takes only memory of cuMemCreate, as from ncclMemAlloc or an NVSHMEM heap (cuMemRetainAllocationHandle: %d)",
-			dist.ErrUnsupported, code)
+	if err := r.check("cuMemRetainAllocationHandle", r.t.retain(&handle, base)); err != nil {
+		return extent{}, fmt.Errorf("%w: no window on memory of cudaMalloc, NCCL takes only memory of cuMemCreate, as from ncclMemAlloc or an NVSHMEM heap: %w",
+			dist.ErrUnsupported, err)
 	}
-	if code := r.release(handle); code != 0 {
-		return extent{}, fmt.Errorf("%w: cuMemRelease: %d", dist.ErrAborted, code)
+	if err := r.check("cuMemRelease", r.t.release(handle)); err != nil {
+		return extent{}, fmt.Errorf("%w: %w", dist.ErrAborted, err)
 	}
 	return e, nil
 }
