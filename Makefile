@@ -135,10 +135,7 @@ gpu-tests: ## build the tests and programs for GPUs into bin/dev/, and print how
 	@CGO_ENABLED=0 $(GO) test -c -o $(GPU_DIR)/ $(GPU_TESTS)
 	@$(BUILD) -o $(GPU_DIR)/ ./cmd/symgrad ./bench/compare ./examples/ring ./examples/jacobi ./examples/ddp \
 		./examples/mlp ./examples/lm
-	@for p in $(GPU_TESTS:./%=%); do \
-		up=$$(echo $$p | sed 's|[^/]*|..|g'); \
-		echo "(cd $$p && SYMGRAD_REQUIRE=cuda $$up/$(GPU_DIR)/$${p##*/}.test -test.timeout=$(TIMEOUT))"; \
-	done
+	@echo "SYMGRAD_REQUIRE=cuda bench/tests.sh $(GPU_TESTS:./%=%)"
 	@echo "culink/gpu.sh test FILE    # FILE from culink/gpu.sh pack FILE"
 	@echo bench/gpu.sh
 	@echo bench/train.sh

@@ -117,7 +117,8 @@ json() { # TEXT: as a JSON string
 }
 
 describe() { # writes session.json
-	local driver
+	local driver table="the program's own"
+	[ -z "$tune" ] || table=sha256:$(sha256sum "$tune" | cut -d' ' -f1)
 	driver=$({ nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null || true; } | sed -n 1p)
 	cat >"$raw/session.json" <<-END
 		{
@@ -126,6 +127,10 @@ describe() { # writes session.json
 		    "kernel": $(json "$(uname -r | cut -d- -f1)"),
 		    "driver": $(json "$driver"),
 		    "gpus": [$(while IFS= read -r gpu; do json "$gpu"; echo; done <<<"$gpus" | paste -sd,)]
+		  },
+		  "settings": {
+		    "rounds": $rounds, "launches": $launches, "engines": $(json "$engines"), "ops": $(json "$ops"), "dtypes": $(json "$dtypes"),
+		    "min": $(json "$min"), "max": $(json "$max"), "table": $(json "$table")
 		  }
 		}
 	END

@@ -56,6 +56,7 @@ type gpuSession struct {
 		Driver string   `json:"driver"`
 		GPUs   []string `json:"gpus"`
 	} `json:"host"`
+	Settings map[string]any `json:"settings"` // of the script: rounds, engines, sizes, and whose table
 
 	ranks     int
 	machine   json.RawMessage   // as symgrad bench tells it

@@ -125,6 +125,7 @@ func (r *gpuReport) fields() []field {
 		{name: "date", one: r.Date},
 		{name: "ranks", one: r.ranks},
 		{name: "host", one: r.Host},
+		{name: "settings", one: r.Settings},
 		{name: "machine", one: r.machine},
 		{name: "libraries", one: r.libraries},
 		{name: "engines", one: r.engines},

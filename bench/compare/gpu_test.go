@@ -12,7 +12,8 @@ import (
 // newGPUFolder is the folder of a session of bench/gpu.sh in the making.
 func newGPUFolder(t *testing.T) *fake {
 	f := &fake{t: t, folder: t.TempDir()}
-	f.write("session.json", `{"date": "2026-01-02T03:04:05Z", "host": {"kernel": "6.1", "driver": "580.1", "gpus": ["G 0", "G 1"]}}`)
+	f.write("session.json", `{"date": "2026-01-02T03:04:05Z", "host": {"kernel": "6.1", "driver": "580.1", "gpus": ["G 0", "G 1"]},
+		"settings": {"table": "sha256:01"}}`)
 	return f
 }
 
@@ -193,6 +194,7 @@ func TestGPUResultIsWritten(t *testing.T) {
 		Date      string
 		Ranks     int
 		Libraries map[string]string
+		Settings  map[string]any
 		Host      struct{ GPUs []string }
 		Verdicts  []gpuVerdict
 		Rows      []gpuRowJSON
@@ -200,7 +202,7 @@ func TestGPUResultIsWritten(t *testing.T) {
 	if err := json.Unmarshal(text, &got); err != nil {
 		t.Fatal(err)
 	}
-	if got.Ranks != 2 || got.Libraries["nccl"] != "2.28.3" || len(got.Host.GPUs) != 2 || len(got.Verdicts) == 0 ||
+	if got.Ranks != 2 || got.Libraries["nccl"] != "2.28.3" || got.Settings["table"] != "sha256:01" || len(got.Host.GPUs) != 2 || len(got.Verdicts) == 0 ||
 		len(got.Rows) != 1 || *got.Rows[0].Faster != 2 || got.Rows[0].US["auto"] != 5 || got.Rows[0].Host != 2.25 {
 		t.Errorf("%+v", got)
 	}

@@ -1,0 +1,155 @@
+#!/usr/bin/env bash
+# Runs the tests that want GPUs on a machine that has them but no Go, and kills ranks in the middle of collectives to see how
+# soon the others know. Writes down what passed, where, and with which libraries: see bench/README.md.
+#
+#   bench/tests.sh [--ranks N] [--tests FOLDER] [--symgrad FILE] [--backends LIST] [--kills N] [--size SIZE] [--limit SECONDS]
+#                  [--logs FOLDER] [--out FILE] [PACKAGE[:PATTERN]]...
+#
+# PACKAGE is a folder of this tree, as internal/direct, in which its test program runs, with PATTERN for -test.run. --tests is the
+# folder with these programs, --symgrad is cmd/symgrad: by default what make gpu-tests builds into bin/dev, elsewhere perhaps.
+# --limit is for each program (600 s).
+#
+# Killed is the last of N ranks (as many as there are GPUs), --kills times (3) for each of --backends (cuda,nccl,nvshmem; shm needs
+# no GPU), while they reduce SIZE (1M) after SIZE. The others must name it and exit with 75 within 5 s.
+#
+# Lines of JSON are added to --out (results/tests-DATE.jsonl): what ran it, then one for each program and each kill.
+#
+# Exit code: 1 when something failed; 2 for a command line that makes no sense.
+set -euo pipefail
+
+readonly WITHIN_MS=5000 # what the others of a rank that was killed have to end
+readonly START_S=120    # no start of ranks takes this long: libraries, kernels that nobody has compiled yet
+
+ranks=
+tests=
+symgrad=
+backends=cuda,nccl,nvshmem
+kills=3
+size=1M
+limit=600
+logs=
+out=
+
+die() {
+	echo "tests.sh: $*" >&2
+	exit 2
+}
+
+while [[ ${1-} == --* ]]; do
+	[ "$1" != --help ] || { sed -n '2,/^set -/s/^# \{0,1\}//p' "$0"; exit 0; }
+	[ $# -ge 2 ] || die "$1 wants a value, or is unknown: see --help"
+	case $1 in
+	--ranks) ranks=$2 ;;
+	--tests) tests=$2 ;;
+	--symgrad) symgrad=$2 ;;
+	--backends) backends=$2 ;;
+	--kills) kills=$2 ;;
+	--size) size=$2 ;;
+	--limit) limit=$2 ;;
+	--logs) logs=$2 ;;
+	--out) out=$2 ;;
+	*) die "unknown option $1: see --help" ;;
+	esac
+	shift 2
+done
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+root=$(dirname "$here")
+tests=$(realpath -m "${tests:-$root/bin/dev}")
+symgrad=$(realpath -m "${symgrad:-$root/bin/dev/symgrad}")
+[ -x "$symgrad" ] || die "no program $symgrad: build ./cmd/symgrad there, or name another with --symgrad"
+gpus=$({ nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null || true; })
+ranks=${ranks:-$(grep -c . <<<"$gpus" || true)}
+[[ $ranks =~ ^([2-9]|[1-9][0-9])$ ]] || die "--ranks $ranks: want 2 to 99, on as many GPUs"
+[[ $kills =~ ^[0-9]{1,3}$ && $limit =~ ^[1-9][0-9]{0,4}$ ]] || die "--kills and --limit want numbers"
+for t in "$@"; do
+	program=$tests/$(basename "${t%%:*}").test
+	[ -d "$root/${t%%:*}" ] || die "no package ${t%%:*}"
+	[ -x "$program" ] || die "no program $program: build it before (make gpu-tests), or name another folder with --tests"
+done
+logs=${logs:-$root/.bench/tests}
+mkdir -p "$logs"
+logs=$(realpath "$logs")
+out=${out:-$here/results/tests-$(date +%F).jsonl}
+
+# NVLink multicast can put every GPU of a host out of service where the fabric is shared. Nobody here uses it.
+export NCCL_NVLS_ENABLE=0 NVSHMEM_DISABLE_NVLS=1
+
+failed=0
+
+record() { # TEXT: a line of the result, for the reader too
+	echo "$1" | tee -a "$out"
+}
+
+list() { # the lines of standard input as a list of JSON
+	sed '/./!d; s/["\\]/\\&/g; s/.*/"&"/' | paste -sd,
+}
+
+since() { # MICROSECONDS of the clock: milliseconds from then to now
+	echo $((($(now) - $1) / 1000))
+}
+
+now() { echo "${EPOCHREALTIME/[.,]/}"; }
+
+describe() { # what libraries a job of the first backend finds
+	local file=$logs/session.json libraries=
+	"$symgrad" bench --backend "${backends%%,*}" -n "$ranks" -b 4 -e 4 --iters 20 --json "$file" >"$logs/session.log" 2>&1 ||
+		die "symgrad bench failed: see $logs/session.log"
+	libraries=$(tr -d '\n' <"$file" | sed -n 's/.*"libraries": \({[^}]*}\).*/\1/p' | tr -s ' ')
+	record "{\"date\":\"$(date -u +%FT%TZ)\",\"kernel\":\"$(uname -r | cut -d- -f1)\",\"gpus\":[$(list <<<"$gpus")],\"libraries\":${libraries:-{\}}}"
+}
+
+run_tests() { # PACKAGE[:PATTERN]
+	local package=${1%%:*} pattern=. begun=$SECONDS code=0 name log
+	[ "$package" = "$1" ] || pattern=${1#*:}
+	name=$(basename "$package")
+	log=$logs/$name-$((++programs)).log
+	(cd "$root/$package" && exec timeout --foreground -k 5 "$limit" "$tests/$name.test" -test.v -test.timeout "${limit}s" -test.run "$pattern") \
+		>"$log" 2>&1 || code=$?
+	[ "$code" -eq 0 ] || failed=1
+	count() { grep -c "^ *--- $1:" "$log" || true; }
+	record "{\"package\":\"$package\",\"run\":$(list <<<"$pattern"),\"visible\":$(list <<<"${CUDA_VISIBLE_DEVICES:-all}"),\"code\":$code,\"pass\":$(count PASS),\"skip\":$(count SKIP),\"fail\":[$(
+		sed -n 's/^ *--- FAIL: \([^ ]*\).*/\1/p' "$log" | list
+	)],\"seconds\":$((SECONDS - begun))}"
+}
+
+kill_one() { # BACKEND N: in the Nth job
+	local backend=$1 last=$((ranks - 1)) job=tests-$$-$1-$2 pids=() r begun code ms codes=() all=yes
+	for ((r = 0; r < ranks; r++)); do
+		SYMGRAD_RANK=$r SYMGRAD_WORLD_SIZE=$ranks SYMGRAD_LOCAL_RANK=$r SYMGRAD_LOCAL_WORLD_SIZE=$ranks SYMGRAD_JOB=$job \
+			"$symgrad" bench --backend "$backend" -b "$size" -e "$size" --in-place --iters 2000 --rounds 1000 -w 0 -c 0 \
+			>"$logs/$job-$r.out" 2>"$logs/$job-$r.err" </dev/null &
+		pids+=($!)
+	done
+	begun=$SECONDS
+	until grep -q algbw "$logs/$job-0.out" || [ $((SECONDS - begun)) -gt "$START_S" ] || ! kill -0 "${pids[0]}" 2>/dev/null; do
+		sleep 0.1
+	done
+	sleep "1.$((RANDOM % 10))"
+	begun=$(now)
+	kill -KILL "${pids[last]}" 2>/dev/null || all=no
+	for ((r = 0; r < last; r++)); do
+		(sleep "$((2 * WITHIN_MS / 1000))" && kill -QUIT "${pids[r]}" && sleep 2 && kill -KILL "${pids[r]}") 2>/dev/null & # QUIT: tells what it does
+		code=0
+		wait "${pids[r]}" 2>/dev/null || code=$?
+		kill $! 2>/dev/null || true
+		codes+=("$code")
+		[ "$code" -eq 75 ] && grep -q "rank $last died" "$logs/$job-$r.err" || all=no
+	done
+	ms=$(since "$begun")
+	wait "${pids[last]}" 2>/dev/null || true
+	[ "$ms" -le "$WITHIN_MS" ] || all=no
+	[ "$all" = yes ] || failed=1
+	record "{\"kill\":$last,\"backend\":\"$backend\",\"ranks\":$ranks,\"holds\":$([ "$all" = yes ] && echo true || echo false),\"codes\":[$(
+		IFS=,
+		echo "${codes[*]}"
+	)],\"ms\":$ms,\"rank 0\":$(grep -m 1 "rank $last died" "$logs/$job-0.err" | list || true)}"
+}
+
+programs=0
+describe
+for t in "$@"; do run_tests "$t"; done
+for ((k = 1; k <= kills; k++)); do
+	for backend in ${backends//,/ }; do kill_one "$backend" "$k"; done
+done
+exit $failed
