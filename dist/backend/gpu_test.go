@@ -67,6 +67,25 @@ func TestConformance(t *testing.T) {
 	}
 }
 
+// The bits of each of our kernels are those of the backends of the host, which pass the same checks with the same options: all types,
+// reductions and copies, on data that round, in the order of the ranks.
+func TestOurKernelsHaveTheBitsOfTheHost(t *testing.T) {
+	for _, engine := range []string{"ll", "ll128", "ll128-twoshot", "oneshot", "twoshot", "tiles"} {
+		for n := 2; n <= 4; n++ {
+			t.Run(fmt.Sprintf("%s/%d", engine, n), func(t *testing.T) {
+				d, _ := gpus(t, 2, n)
+				if d.Count() < n {
+					t.Skipf("needs %d GPUs, there are %d; the same test with fewer is what has to run", n, d.Count())
+				}
+				opt := conformance.Options{Memory: memory{d}}
+				conformance.Processes(opener(Config{Backend: CUDA, Engine: engine}))(t, n, conformance.LaunchOptions{}, func(w *dist.World) error {
+					return conformance.Collectives(w, opt)
+				})
+			})
+		}
+	}
+}
+
 // sums adds up the ranks' numbers on their GPUs.
 func sums(w *dist.World, m memory) error {
 	b, err := m.Alloc(w.Device(), 4)

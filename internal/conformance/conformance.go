@@ -3,6 +3,7 @@ package conformance
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/symmetric"
@@ -48,10 +49,13 @@ type part struct {
 	cases func(o Options, n int) []scenario // that have every row of the part among n ranks; nil where there are none
 }
 
-var parts = []part{
+var collectives = []part{
 	{"Reductions", (*suite).reductions, reductionRows},
 	{"Copies", (*suite).copies, copyRows},
 	{"Large", (*suite).largeCases, Options.largeScenarios},
+}
+
+var parts = append(slices.Clip(collectives), []part{
 	{"Properties", (*suite).properties, nil},
 	{"Queue", (*suite).queue, nil},
 	{"Messages", (*suite).messages, nil},
@@ -60,13 +64,18 @@ var parts = []part{
 	{"Split", (*suite).splits, nil},
 	{"Heap", (*suite).heaps, nil},
 	{"Misuse", (*suite).misuse, nil},
-}
+}...)
 
 // Suite runs every check that leaves the world whole, as one rank of it.
 //
 // Collective: all ranks of w, same options. Errors: what was wrong, naming collective, dtype, reduction, length, memory and
 // in place; nil when nothing was. A call that fails ends the suite on this rank.
-func Suite(w *dist.World, opt Options) error {
+func Suite(w *dist.World, opt Options) error { return runParts(w, opt, parts) }
+
+// Collectives is Suite without messages, streams and all that is no collective, for a world whose engine has nothing else.
+func Collectives(w *dist.World, opt Options) error { return runParts(w, opt, collectives) }
+
+func runParts(w *dist.World, opt Options, parts []part) error {
 	for _, p := range parts {
 		if err := runPart(w, opt, p, nil); err != nil {
 			return err

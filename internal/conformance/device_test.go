@@ -369,6 +369,27 @@ func TestAnyOrderStillFindsALostRank(t *testing.T) {
 	}
 }
 
+// Collectives is for engines that do nothing else: messages are refused here, and a sum that is bent is found.
+func TestCollectivesAlone(t *testing.T) {
+	opt := Options{Large: 101}
+	sends := func(op *dist.Op) {
+		if op.Kind.PointToPoint() || op.Kind == dist.KindBatch {
+			t.Errorf("a %v", op.Kind)
+		}
+	}
+	for name, bend := range map[string]func(op *dist.Op){"": sends, "reducescatter": func(op *dist.Op) {
+		if op.Kind == dist.KindReduceScatter && op.Red.Kind == dist.RedSum && op.DType() == tensor.F16 {
+			op.Red.Kind = dist.RedMax
+		}
+	}} {
+		wrap := func(end dist.Transport) dist.Transport { return &crooked{Transport: end, bend: bend} }
+		err := drive(t, 2, sim.Config{}, wrap, func(w *dist.World) error { return Collectives(w, opt) })
+		if name == "" && err != nil || name != "" && (err == nil || !strings.Contains(err.Error(), name)) {
+			t.Errorf("%q: error %v", name, err)
+		}
+	}
+}
+
 func TestFMin(t *testing.T) {
 	nan, inf := fromFloat(tensor.BF16, math.NaN()), fromFloat(tensor.BF16, math.Inf(-1))
 	one, minus := fromFloat(tensor.BF16, 1), fromFloat(tensor.BF16, math.Copysign(0, -1))
