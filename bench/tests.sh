@@ -85,6 +85,10 @@ list() { # the lines of standard input as a list of JSON
 	sed '/./!d; s/["\\]/\\&/g; s/.*/"&"/' | paste -sd,
 }
 
+quote() { # TEXT: as a string of JSON
+	sed 's/["\\]/\\&/g; s/.*/"&"/' <<<"$1"
+}
+
 since() { # MICROSECONDS of the clock: milliseconds from then to now
 	echo $((($(now) - $1) / 1000))
 }
@@ -93,7 +97,7 @@ now() { echo "${EPOCHREALTIME/[.,]/}"; }
 
 describe() { # what libraries a job of the first backend finds
 	local file=$logs/session.json libraries=
-	"$symgrad" bench --backend "${backends%%,*}" -n "$ranks" -b 4 -e 4 --iters 20 --json "$file" >"$logs/session.log" 2>&1 ||
+	timeout --foreground -k 5 "$START_S" "$symgrad" bench --backend "${backends%%,*}" -n "$ranks" -b 4 -e 4 --iters 20 --json "$file" >"$logs/session.log" 2>&1 ||
 		die "symgrad bench failed: see $logs/session.log"
 	libraries=$(tr -d '\n' <"$file" | sed -n 's/.*"libraries": \({[^}]*}\).*/\1/p' | tr -s ' ')
 	record "{\"date\":\"$(date -u +%FT%TZ)\",\"kernel\":\"$(uname -r | cut -d- -f1)\",\"gpus\":[$(list <<<"$gpus")],\"libraries\":${libraries:-{\}}}"
@@ -108,13 +112,22 @@ run_tests() { # PACKAGE[:PATTERN]
 		>"$log" 2>&1 || code=$?
 	[ "$code" -eq 0 ] || failed=1
 	count() { grep -c "^ *--- $1:" "$log" || true; }
-	record "{\"package\":\"$package\",\"run\":$(list <<<"$pattern"),\"visible\":$(list <<<"${CUDA_VISIBLE_DEVICES:-all}"),\"code\":$code,\"pass\":$(count PASS),\"skip\":$(count SKIP),\"fail\":[$(
+	record "{\"package\":\"$package\",\"run\":$(quote "$pattern"),\"visible\":$(quote "${CUDA_VISIBLE_DEVICES:-all}"),\"code\":$code,\"pass\":$(count PASS),\"skip\":$(count SKIP),\"fail\":[$(
 		sed -n 's/^ *--- FAIL: \([^ ]*\).*/\1/p' "$log" | list
 	)],\"seconds\":$((SECONDS - begun))}"
 }
 
+alive() { # FROM TO: whether one of these ranks is
+	local r
+	for ((r = $1; r <= $2; r++)); do
+		! kill -0 "${pids[r]}" 2>/dev/null || return 0
+	done
+	return 1
+}
+
 kill_one() { # BACKEND N: in the Nth job
-	local backend=$1 last=$((ranks - 1)) job=tests-$$-$1-$2 pids=() r begun code ms codes=() all=yes
+	local backend=$1 last=$((ranks - 1)) job=tests-$$-$1-$2 r begun code ms codes=() all=yes
+	pids=()
 	for ((r = 0; r < ranks; r++)); do
 		SYMGRAD_RANK=$r SYMGRAD_WORLD_SIZE=$ranks SYMGRAD_LOCAL_RANK=$r SYMGRAD_LOCAL_WORLD_SIZE=$ranks SYMGRAD_JOB=$job \
 			"$symgrad" bench --backend "$backend" -b "$size" -e "$size" --in-place --iters 2000 --rounds 1000 -w 0 -c 0 \
@@ -122,30 +135,39 @@ kill_one() { # BACKEND N: in the Nth job
 		pids+=($!)
 	done
 	begun=$SECONDS
-	until grep -q algbw "$logs/$job-0.out" || [ $((SECONDS - begun)) -gt "$START_S" ] || ! kill -0 "${pids[0]}" 2>/dev/null; do
+	until grep -qs algbw "$logs/$job-0.out" || [ $((SECONDS - begun)) -gt "$START_S" ] || ! alive 0 0; do
 		sleep 0.1
 	done
+	grep -qs algbw "$logs/$job-0.out" || all=no # nothing is under way
 	sleep "1.$((RANDOM % 10))"
 	begun=$(now)
 	kill -KILL "${pids[last]}" 2>/dev/null || all=no
+	while alive 0 $((last - 1)) && [ "$(since "$begun")" -lt $((2 * WITHIN_MS)) ]; do
+		sleep 0.01
+	done 2>/dev/null # and no word of bash that a job of it was killed
+	ms=$(since "$begun")
+	if alive 0 $((last - 1)); then
+		kill -QUIT "${pids[@]}" 2>/dev/null || true # tells what they do
+		sleep 2
+		kill -KILL "${pids[@]}" 2>/dev/null || true
+	fi
 	for ((r = 0; r < last; r++)); do
-		(sleep "$((2 * WITHIN_MS / 1000))" && kill -QUIT "${pids[r]}" && sleep 2 && kill -KILL "${pids[r]}") 2>/dev/null & # QUIT: tells what it does
 		code=0
 		wait "${pids[r]}" 2>/dev/null || code=$?
-		kill $! 2>/dev/null || true
 		codes+=("$code")
 		[ "$code" -eq 75 ] && grep -q "rank $last died" "$logs/$job-$r.err" || all=no
 	done
-	ms=$(since "$begun")
 	wait "${pids[last]}" 2>/dev/null || true
 	[ "$ms" -le "$WITHIN_MS" ] || all=no
 	[ "$all" = yes ] || failed=1
 	record "{\"kill\":$last,\"backend\":\"$backend\",\"ranks\":$ranks,\"holds\":$([ "$all" = yes ] && echo true || echo false),\"codes\":[$(
 		IFS=,
 		echo "${codes[*]}"
-	)],\"ms\":$ms,\"rank 0\":$(grep -m 1 "rank $last died" "$logs/$job-0.err" | list || true)}"
+	)],\"ms\":$ms,\"rank 0\":$(quote "$(grep -m 1 "rank $last died" "$logs/$job-0.err" || true)")}"
 }
 
+pids=()
+trap '[ ${#pids[@]} -eq 0 ] || kill -KILL "${pids[@]}" 2>/dev/null || true' EXIT
 programs=0
 describe
 for t in "$@"; do run_tests "$t"; done

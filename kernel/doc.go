@@ -67,6 +67,12 @@
 // (NVSHMEM_TEAM_WORLD). The library checks nothing on the device: an address that is in no region ends in a fault of the GPU.
 // Collective calls want a launch on each rank, and Shape.Together. Such text is compiled each time, which takes seconds.
 //
+//	m, err := kernel.Compile(g.Stream(), kernel.Source{NVSHMEM: true, Text: `
+//	#include <nvshmem.h>
+//	extern "C" __global__ void shift(int *destination) {
+//	    nvshmem_int_p(destination, nvshmem_my_pe(), (nvshmem_my_pe() + 1) % nvshmem_n_pes());
+//	}`})
+//
 // # Without a kernel
 //
 // OnStream is a view of a region whose puts, gets, signals and waits are queued on a stream, between kernels and collectives. Copy

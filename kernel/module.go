@@ -26,8 +26,9 @@ type Module struct {
 // Returns: when the code can be launched; the first time that takes NVRTC some 100 ms, later ones read a file. Owns: the
 // caller closes the module, before the world that s belongs to.
 // Errors: ErrUnsupported when s is no stream of a GPU or NVRTC is not there, with the places where it was looked for, and, for
-// text that calls NVSHMEM, when s is not the own stream of a group that has it, or nvJitLink, headers or the device part are missing;
-// ErrInvalid for what the compiler refuses, with its log.
+// text that calls NVSHMEM, when s is not the own stream of a group that has it, nvJitLink, headers or the device part are missing, or
+// the linker refuses it, as a call of what nobody has; ErrInvalid for what the compiler refuses, with its log, and, with NVSHMEM, while s is
+// captured.
 func Compile(s dist.Stream, src Source) (*Module, error) {
 	stream, err := gpuStream(s)
 	if err == nil {

@@ -22,8 +22,9 @@ type StreamRegion interface {
 //
 // Returns: as does each of its calls, when queued. Wait gives the Hit -1 and lets the stream wait; should the group break, the stream goes on.
 // Owns: the region stays its heap's; buffers of a call are in use until s is past it. The view is used by one goroutine at a time.
-// Errors: ErrUnsupported when s is no stream of a GPU, or the region is not in the memory of one, and by those calls of the view that give a
-// value to the caller, GetWord and Atomic; ErrDevice for streams of another device, and for buffers of the host in a call;
+// Errors: ErrUnsupported when s is no stream of a GPU, or the region is not in the memory of one; by those calls of the view that give a
+// value to the caller, GetWord and Atomic; by PutWord of one or two bytes; and, where there is no NVRTC, by words, signals, waits and
+// strides. ErrDevice for streams of another device, and for buffers of the host in a call;
 // symmetric.ErrNotAllocated for no region; dist.ErrClosed.
 func OnStream(region symmetric.Region, s dist.Stream) (StreamRegion, error) {
 	stream, err := gpuStream(s)

@@ -41,8 +41,8 @@ func Mark(s dist.Stream) (dist.Work, error) {
 // Elapsed is how long the device took for w, an operation of a world that was opened with backend.Config.Timing: enable_timing of
 // NVSHMEM4Py's collectives. It waits for w.
 //
-// Shapes/units: milliseconds. Errors: w's; ErrUnsupported for work that was not timed, is on the host, or is none of the last thousand of
-// its stream.
+// Shapes/units: milliseconds. Errors: w's; ErrUnsupported for work that was not timed, as a group call, is on the host, or is none of the
+// last thousand of its stream.
 func Elapsed(w dist.Work) (milliseconds float64, err error) {
 	ms, err := gpu.Elapsed(w)
 	if err != nil {

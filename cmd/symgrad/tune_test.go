@@ -82,7 +82,7 @@ func TestTuneFlagsBecomeATuning(t *testing.T) {
 }
 
 func TestBothBuffersLieInOneStepOfTheHeap(t *testing.T) {
-	for largest, want := range map[int64]int64{1: 2 << 30, 512 << 20: 2 << 30, 1 << 30: 4 << 30} {
+	for largest, want := range map[int64]int64{1: 2 << 30, 512 << 20: 2 << 30, 1 << 30: 4 << 30, 1 << 61: 64 << 30} {
 		if got := heapStep(largest); got != want {
 			t.Errorf("up to %d B: %d, want %d", largest, got, want)
 		}

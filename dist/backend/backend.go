@@ -117,6 +117,12 @@ type Config struct {
 	NVSHMEM    string // path or soname; "" means libnvshmem_host.so.3, searched for
 }
 
+// Bounds of Config.HeapStep: NVSHMEM's heap is of 128 GiB at most.
+const (
+	leastStep = 2 << 20
+	mostStep  = 64 << 30
+)
+
 // Validate reports the first setting that no backend understands, or that has no effect with the backend.
 //
 // Errors: dist.ErrInvalid.
@@ -143,8 +149,11 @@ func (c Config) Validate() error {
 		if names := EngineNames(c.Name()); c.Engine != "" && !slices.Contains(names, c.Engine) {
 			return invalid("engine %q of backend %s is none of %s", c.Engine, c.Name(), strings.Join(names, ", "))
 		}
-		if c.HeapStep < 0 || c.HeapStep&(c.HeapStep-1) != 0 {
-			return invalid("memory grows by %d B: want a power of two", c.HeapStep)
+		if c.HeapStep != 0 && (c.HeapStep < leastStep || c.HeapStep > mostStep || c.HeapStep&(c.HeapStep-1) != 0) {
+			return invalid("memory grows by %d B: want a power of two from %d to %d", c.HeapStep, leastStep, mostStep)
+		}
+		if c.HeapStep != 0 && c.Name() == NCCL {
+			return invalid("memory that grows by %d B, which has no effect on backend nccl: it is NVSHMEM's", c.HeapStep)
 		}
 		if c.MaxCTAs > 0 && c.Name() == NVSHMEM {
 			return invalid("at most %d blocks in a launch, which has no effect on backend nvshmem: it is for cuda and nccl", c.MaxCTAs)

@@ -192,11 +192,11 @@ func (h *Handle) Stream() *cuda.Stream { return h.stream }
 func (h *Handle) Library() *Library { return h.lib }
 
 // Close frees the handle and its workspace, once the stream has done what was queued. Plans and graphs are closed before.
-// Idempotent. Errors: *Error, *cuda.Error.
+// On a device that is stuck it is left to the end of the process. Idempotent. Errors: *Error, *cuda.Error.
 func (h *Handle) Close() error {
 	handle, lt, own := h.handle, h.lt, h.own
 	h.handle, h.lt, h.own, h.ws = 0, 0, 0, 0
-	if handle == 0 && lt == 0 && own == 0 {
+	if handle == 0 && lt == 0 && own == 0 || h.dev.Stuck() { // the library waits for the whole device
 		return nil
 	}
 	var errs []error

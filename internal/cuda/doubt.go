@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -8,11 +9,15 @@ import (
 
 // doubt is what a device knows of work on it that may never end.
 type doubt struct {
-	open  atomic.Int64                // doubts that are not settled
-	ended atomic.Pointer[func() bool] // of who had the last
+	any atomic.Bool // somebody has one
 
-	mu    sync.Mutex // of who looks
-	stuck bool       // the work did not end in time; cleared when it has all the same
+	mu    sync.Mutex // of the list
+	ended []func() bool
+
+	look  sync.Mutex // of who looks, with all that follows
+	all   *Event     // behind all that was queued when somebody looked; nil for none
+	known int        // doubts of the list that are about work in front of that
+	late  bool       // it was waited for in vain
 }
 
 // endTime is how long work that is in doubt gets to end, once.
@@ -20,53 +25,71 @@ const endTime = time.Second
 
 // Doubt notes that what is queued on the device may never end: it waits for a process that has died, and nobody can end it. To
 // free memory, or to unload a module, then waits in the driver for good; so Free and the Close of modules, graphs and memory of
-// the host ask Stuck from then on. ended reports whether the work has ended: before CUDA 12.5 the driver does not tell. It may be called again.
+// the host ask Stuck from then on. ended reports whether the work has ended, where the driver does not tell: before CUDA 12.5.
 func (v *Device) Doubt(ended func() bool) {
-	v.doubt.ended.Store(&ended)
-	v.doubt.open.Add(1)
+	u := &v.doubt
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.ended = append(u.ended, ended)
+	u.any.Store(true)
 }
 
 // Stuck reports whether the device has work that does not end, of which there was doubt. It gives the work a second, the first
 // time.
 func (v *Device) Stuck() bool {
 	u := &v.doubt
-	if u.open.Load() == 0 {
+	if !u.any.Load() {
 		return false
 	}
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	settles := u.open.Load()
-	if settles == 0 {
-		return false
-	}
-	done, forget := v.drained(*u.ended.Load())
-	defer forget()
-	for began := time.Now(); !done(); time.Sleep(100 * time.Microsecond) {
-		if u.stuck || time.Since(began) > endTime {
-			u.stuck = true
-			return true
+	u.look.Lock()
+	defer u.look.Unlock()
+	for {
+		u.mu.Lock()
+		list := slices.Clone(u.ended)
+		u.any.Store(len(list) > 0)
+		u.mu.Unlock()
+		if len(list) == 0 {
+			return false
 		}
+		if u.known == 0 {
+			u.all, u.known = v.mark(), len(list)
+		}
+		for began := time.Now(); !u.done(list[:u.known]); time.Sleep(100 * time.Microsecond) {
+			if u.late || time.Since(began) > endTime {
+				u.late = true
+				return true
+			}
+		}
+		if u.all != nil {
+			_ = u.all.Close()
+		}
+		u.mu.Lock()
+		u.ended = slices.Delete(u.ended, 0, u.known)
+		u.mu.Unlock()
+		u.all, u.known, u.late = nil, 0, false
 	}
-	u.stuck = false
-	u.open.CompareAndSwap(settles, 0) // a newer one may be of newer work
-	return false
 }
 
-// drained is a function that reports whether the device has done all that is queued on it now: otherwise, if the driver does not
-// tell. The caller calls forget when it asks no more.
-func (v *Device) drained(otherwise func() bool) (done func() bool, forget func()) {
-	all, err := v.NewEvent()
-	if err != nil {
-		return otherwise, func() {}
-	}
-	if !all.RecordAll() {
-		_ = all.Close()
-		return otherwise, func() {}
-	}
-	return func() bool {
-		done, err := all.Done()
+// done reports whether the device has done all that is in front of u.all: as the functions say, if there is no such event.
+func (u *doubt) done(ended []func() bool) bool {
+	if u.all != nil {
+		done, err := u.all.Done()
 		return done || err != nil
-	}, func() { _ = all.Close() }
+	}
+	return !slices.ContainsFunc(ended, func(ended func() bool) bool { return !ended() })
+}
+
+// mark is an event behind all that is queued on the device; nil where the driver has none.
+func (v *Device) mark() *Event {
+	e, err := v.NewEvent()
+	if err != nil {
+		return nil
+	}
+	if !e.RecordAll() {
+		_ = e.Close()
+		return nil
+	}
+	return e
 }
 
 // release is inside for calls that wait for the device: where it is stuck, what they would free is left to the end of the process.

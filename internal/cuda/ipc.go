@@ -59,5 +59,5 @@ func (v *Device) CloseIPC(p uintptr) error {
 	if p == 0 {
 		return nil
 	}
-	return v.inside("cuIpcCloseMemHandle", func() int32 { return v.d.api.ipcClose(p) })
+	return v.release("cuIpcCloseMemHandle", func() int32 { return v.d.api.ipcClose(p) })
 }

@@ -84,10 +84,10 @@ func (h *Handle) Stream() *cuda.Stream { return h.stream }
 func (h *Handle) Library() *Library { return h.lib }
 
 // Close frees the handle, once the stream has done what was queued. What it made, and graphs with its work, are closed before.
-// Idempotent. Errors: *Error, *cuda.Error.
+// On a device that is stuck it is left to the end of the process. Idempotent. Errors: *Error, *cuda.Error.
 func (h *Handle) Close() error {
 	handle := h.handle
-	if h.handle = 0; handle == 0 {
+	if h.handle = 0; handle == 0 || h.dev.Stuck() { // the library waits for the whole device
 		return nil
 	}
 	var queued error

@@ -81,8 +81,8 @@ func (s *Stream) clock(e *ticket, i int) error {
 // Elapsed is how long the device took for w, an operation of a group with Config.Timing: enable_timing of NVSHMEM4Py's
 // collectives. It waits for w.
 //
-// Shapes/units: as 1.5 for a millisecond and a half. Errors: w's; ErrUnsupported for work that was not timed, or is none of
-// the stream's last thousand.
+// Shapes/units: as 1.5 for a millisecond and a half. Errors: w's; ErrUnsupported for work that was not timed, as a group call, or is
+// none of the stream's last thousand.
 func Elapsed(w dist.Work) (milliseconds float64, err error) {
 	if err := w.Wait(); err != nil {
 		return 0, err
@@ -94,6 +94,9 @@ func Elapsed(w dist.Work) (milliseconds float64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.at(n)
+	if e.op.Kind == dist.KindBatch { // each of its collectives has had the timers
+		return 0, fmt.Errorf("%w: a group call is not timed", dist.ErrUnsupported)
+	}
 	if n+uint64(len(s.tickets)) <= s.last || e.timer[0] == nil || e.timer[1] == nil {
 		return 0, fmt.Errorf("%w: ticket %d of %d was not timed, or too long ago", dist.ErrUnsupported, n, s.last)
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/cuda"
 	"github.com/symgrad/symgrad/symmetric"
 	"github.com/symgrad/symgrad/tensor"
 )
@@ -193,8 +194,54 @@ func TestAbortEndsPendingWork(t *testing.T) {
 // lasting is flags that nobody ends.
 type lasting struct{ *flags }
 
-func (lasting) Abort()    {}
-func (lasting) Unending() {}
+func (lasting) Abort()                          {}
+func (lasting) Pace(func(s *cuda.Stream) error) {}
+
+// only is an engine for operations of one kind.
+type only struct {
+	Engine
+	kind dist.Kind
+}
+
+func (o only) Name() string { return o.kind.String() }
+
+func (o only) Can(op *dist.Op) error {
+	if op.Kind != o.kind {
+		return fmt.Errorf("%w: it is for %v", dist.ErrUnsupported, o.kind)
+	}
+	return nil
+}
+
+// lastingSyncs is lasting, for syncs.
+type lastingSyncs struct{ only }
+
+func (lastingSyncs) Pace(func(s *cuda.Stream) error) {}
+
+// Small operations have few events: one that nobody can end, behind a hundred of them, waits for no event that nobody records.
+func TestOneThatNobodyCanEndBehindManyOthers(t *testing.T) {
+	both := func(c *Config) {
+		c.Make = func(p *Party) ([]Engine, error) {
+			plain, err := newFlags(p)
+			if err != nil {
+				return nil, err
+			}
+			lasts, err := newFlags(p)
+			return []Engine{only{plain, dist.KindBarrier}, lastingSyncs{only{lasts, dist.KindSync}}}, err
+		}
+	}
+	onGroups(t, both, func(m member) error {
+		for i := range 3 * mostBehind {
+			call := m.Barrier
+			if i%(mostBehind+mostBehind/2+1) == mostBehind+mostBehind/2 {
+				call = m.Sync
+			}
+			if _, err := call(); err != nil {
+				return err
+			}
+		}
+		return finish(m.Barrier())
+	})
+}
 
 // Behind operations that nobody can end the driver would let a caller wait for good as soon as it takes no more.
 func TestOperationsThatNobodyCanEndDoNotFillTheirStream(t *testing.T) {

@@ -11,7 +11,7 @@
 // The operations of a group run in the order in which they were started, on whatever streams: a stream waits, by an event,
 // for the one that ran the operation before. A Send and its Recv stand between the same collectives on both ranks; a
 // program for which that is not so could hang, and is told so (ErrMismatch). A rank can be 1024 operations ahead of
-// another; then Start waits, as the driver does when its queue is full.
+// another, and 128 where one of them is of an engine that cannot end it; then Start waits, as the driver does when its queue is full.
 //
 // # Agreement
 //
@@ -31,9 +31,11 @@
 //
 // # Operations that nobody can end
 //
-// Those of an Unending engine stay on the device of a rank whose peer has died. No more than mostBehind operations are queued on
-// a stream with one of them, since a driver whose stream is full lets who queues more wait for good; who comes then waits for room, as long as the
-// group is whole. A group that breaks tells its device (cuda.Device.Doubt), which frees nothing from then on until it gets on.
+// Those of an Unending engine stay on the device of a rank whose peer has died. A driver whose stream is full lets who queues more wait
+// for good. So no more than mostBehind operations are queued on a stream with one of them, and few calls of the library within one:
+// who comes then waits for room, as long as the group is whole. Nobody counts what else waits behind it: kernels and copies of users,
+// replays of graphs, long messages of NVSHMEM in many pieces, and streams that wait for this one. Wait for a Work now and then. A group
+// that breaks tells its device (cuda.Device.Doubt), which frees nothing from then on until it gets on.
 //
 // # What engines lack
 //

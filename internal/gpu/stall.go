@@ -8,8 +8,11 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// doubt notes that operations of the group, which is broken, may never end on the device: see cuda.Device.Doubt.
-func (t *Transport) doubt() { t.party.Device.Doubt(t.drained) }
+// doubt notes that operations of the group, which is broken, may never end on the device: see cuda.Device.Doubt. Once is enough: a
+// group that is broken queues nothing more.
+func (t *Transport) doubt() {
+	t.doubted.Do(func() { t.party.Device.Doubt(t.drained) })
+}
 
 // stalled reports whether the device has operations of this group, or of another that is broken, that do not end. To free memory
 // then would wait for them, for good, whosever it is; it is left to the end of the process.

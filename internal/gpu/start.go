@@ -28,6 +28,11 @@ func (t *Transport) Start(op dist.Op, s dist.Stream) (dist.Work, error) {
 	}
 	gs.mu.Lock()
 	defer gs.mu.Unlock()
+	if gs.crowded() && !gs.capturing.Load() {
+		gs.mu.Unlock() // others may ask for what is done meanwhile
+		t.room(gs)
+		gs.mu.Lock()
+	}
 	if err := gs.usable(); err != nil {
 		return dist.Work{}, err
 	}
@@ -35,11 +40,6 @@ func (t *Transport) Start(op dist.Op, s dist.Stream) (dist.Work, error) {
 		e := &t.scratch
 		e.op, e.t = op, t
 		return dist.Work{}, t.captured(e, t.run(e, gs))
-	}
-	if gs.crowded() {
-		if err := t.room(gs); err != nil {
-			return dist.Work{}, err
-		}
 	}
 	e, n := gs.push()
 	e.op, e.t = op, t
@@ -51,14 +51,19 @@ func (t *Transport) Start(op dist.Op, s dist.Stream) (dist.Work, error) {
 		}
 		e.err = t.opError(&e.op, t.pact.broken())
 	}
-	if t.cfg.Precise || n%sparseMarks == 0 || e.op.Kind == dist.KindBatch || e.op.Kind.PointToPoint() || e.op.Bytes() >= eagerBytes ||
-		n%(mostBehind/4) == 0 && gs.unending > gs.done {
+	if n%sparseMarks == 0 || e.err == nil && t.wantsMark(e, n, gs) { // on a device that does not get on there is little room for events
 		if err := gs.mark(n); err != nil {
 			_ = t.fault(err)
 			e.err = t.opError(&e.op, t.pact.broken())
 		}
 	}
 	return dist.NewWork(gs, n), nil
+}
+
+// wantsMark reports whether an event is recorded at once behind e, which is ticket n of s.
+func (t *Transport) wantsMark(e *ticket, n uint64, s *Stream) bool {
+	return t.cfg.Precise || e.op.Kind == dist.KindBatch || e.op.Kind.PointToPoint() || e.op.Bytes() >= eagerBytes ||
+		n%(mostBehind/4) == 0 && s.unending > s.done
 }
 
 // captured is the error of Start for an operation that was captured.
@@ -72,12 +77,17 @@ func (t *Transport) captured(e *ticket, err error) error {
 
 // run queues e's operation on s. The locks are held.
 func (t *Transport) run(e *ticket, s *Stream) error {
+	op := &e.op
+	if t.last != s || op.Kind == dist.KindBatch || op.Kind.PointToPoint() {
+		if t.pact.broken() != nil { // before events are recorded, for which there may be no room
+			return errBroken
+		}
+	}
 	if t.last != s {
 		if err := t.follow(s); err != nil {
 			return err
 		}
 	}
-	op := &e.op
 	switch {
 	case op.Kind == dist.KindBatch:
 		return t.batch(e, s)

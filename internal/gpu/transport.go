@@ -38,6 +38,7 @@ type Transport struct {
 	order *cuda.Event      // between streams
 
 	watching sync.WaitGroup
+	doubted  sync.Once
 	unwatch  context.CancelFunc
 
 	closed  atomic.Bool
@@ -49,6 +50,7 @@ type Transport struct {
 	scratch  ticket     // of an operation that is captured
 	rewrites dist.Op    // an operation as an engine gets it
 	args     *cuda.Args
+	paced    pacer
 	heaps    []*Heap // not yet freed, in the order in which they were made, which all ranks share
 	borrowed []*Slab // of the group that this is a part of, registered here
 	releases []*Heap // that borrowed comes from
@@ -129,7 +131,10 @@ func (t *Transport) prepare(build Maker) error {
 	}
 	for _, e := range t.engines {
 		k, _ := e.(Keeper)
-		_, unending := e.(Unending)
+		u, unending := e.(Unending)
+		if unending = unending && p.Size > 1; unending {
+			u.Pace(t.pace)
+		}
 		t.keepers, t.unending = append(t.keepers, k), append(t.unending, unending)
 	}
 	word, err := tensor.FromPointer(*(*unsafe.Pointer)(unsafe.Pointer(&t.word)), 1, tensor.U32, t.on)
@@ -195,7 +200,7 @@ func (t *Transport) free() error {
 	if t.stop != nil {
 		errs = append(errs, t.stop.Close())
 	}
-	errs = append(errs, t.kernels.close())
+	errs = append(errs, t.kernels.close(), t.paced.close())
 	return errors.Join(errs...)
 }
 

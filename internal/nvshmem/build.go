@@ -10,23 +10,23 @@ import (
 	"github.com/symgrad/symgrad/internal/cuda"
 )
 
-// Build implements gpu.Builder: text that includes nvshmem.h or nvshmemx.h and calls the library on the device. NVRTC compiles it
-// with the headers beside the library, and nvJitLink adds the device part.
+// Link implements gpu.Builder: text that includes nvshmem.h or nvshmemx.h and calls the library on the device. NVRTC compiles it
+// with the headers beside the library, and nvJitLink adds the device part. It takes seconds, each time, since what includes files is
+// compiled anew.
 //
-// Returns: when the code can be launched; seconds, each time, since what includes files is compiled anew.
-// Owns: the caller calls the function that is returned before it closes the module.
-// Errors: dist.ErrUnsupported where headers, the device part, NVRTC or nvJitLink are missing, and for what the linker refuses; those of the
-// compiler and of InitModule.
-func (e *engine) Build(src cuda.Source) (*cuda.Module, func() error, error) {
+// Errors: dist.ErrUnsupported where headers, the device part, NVRTC or nvJitLink are missing, and for what the linker refuses, as a
+// function that nobody has; those of the compiler, as where it finds no libcu++.
+func (e *engine) Link(src cuda.Source) ([]byte, error) { return e.rt.link(src) }
+
+// Load implements gpu.Builder.
+//
+// Owns: the caller calls the function that is returned before it closes the module. Errors: those of the driver and of InitModule.
+func (e *engine) Load(image []byte) (*cuda.Module, func() error, error) {
 	rt := e.rt
-	if err := rt.healthy("build"); err != nil {
+	if err := rt.healthy("load"); err != nil {
 		return nil, nil, err
 	}
-	cubin, err := rt.link(src)
-	if err != nil {
-		return nil, nil, err
-	}
-	m, err := rt.dev.Load(cubin)
+	m, err := rt.dev.Load(image)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -22,6 +22,9 @@ func (e *engine) plain(dt tensor.DType) bool { return e.rt.lib.nccl != nil && of
 
 // teamCall calls p with the team and the stream.
 func (e *engine) teamCall(p *dl.Proc, name string, s *cuda.Stream) error {
+	if err := e.paced(s); err != nil {
+		return err
+	}
 	rt := e.rt
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
@@ -45,6 +48,9 @@ func (rt *Runtime) queue(p *dl.Proc, name string, n int) error {
 
 // moved calls p with team, dst, src, a count and the stream.
 func (e *engine) moved(p *dl.Proc, name string, s *cuda.Stream, dst, src uintptr, n int64) error {
+	if err := e.paced(s); err != nil {
+		return err
+	}
 	rt := e.rt
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
@@ -308,6 +314,9 @@ func (e *engine) broadcast(op *dist.Op, s *cuda.Stream) error {
 }
 
 func (e *engine) broadcastCall(s *cuda.Stream, dst, src uintptr, bytes int64, root int) error {
+	if err := e.paced(s); err != nil {
+		return err
+	}
 	rt := e.rt
 	rt.mu.Lock()
 	defer rt.mu.Unlock()

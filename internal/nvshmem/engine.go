@@ -26,6 +26,7 @@ type engine struct {
 
 	batch batch
 	args  *cuda.Args // of the scaling kernels
+	pace  func(s *cuda.Stream) error
 
 	gone   atomic.Bool  // aborted
 	used   atomic.Bool  // has queued anything, or is about to
@@ -304,8 +305,16 @@ func (e *engine) Failed() error {
 	return e.rt.Failed()
 }
 
-// Unending implements gpu.Unending.
-func (*engine) Unending() {}
+// Pace implements gpu.Unending.
+func (e *engine) Pace(before func(s *cuda.Stream) error) { e.pace = before }
+
+// paced is what goes before a call of the library for a collective.
+func (e *engine) paced(s *cuda.Stream) error {
+	if e.pace == nil { // the first sum
+		return nil
+	}
+	return e.pace(s)
+}
 
 // Abort implements gpu.Engine. NVSHMEM has no call that ends what is queued: kernels that wait for a peer wait until the
 // process ends, whose end they do not delay. Groups that are open go on; while such kernels are there, nothing is allocated,

@@ -228,6 +228,15 @@ extern "C" __global__ void sum(int *at) {
 }
 `
 
+// build is Link and Load.
+func (e *engine) build(src cuda.Source) (*cuda.Module, func() error, error) {
+	image, err := e.Link(src)
+	if err != nil {
+		return nil, nil, err
+	}
+	return e.Load(image)
+}
+
 // deviceCode runs kernels that call the library, and has refused what is none of its code.
 func deviceCode(r *rank) error {
 	rt, e, err := r.started(small())
@@ -238,7 +247,7 @@ func deviceCode(r *rank) error {
 	if err != nil {
 		return err
 	}
-	m, end, err := e.Build(cuda.Source{Name: "device.cu", Text: deviceSource})
+	m, end, err := e.build(cuda.Source{Name: "device.cu", Text: deviceSource})
 	if err != nil {
 		return err
 	}
@@ -264,7 +273,7 @@ func deviceCode(r *rank) error {
 	if err := errors.Join(end(), m.Close()); err != nil {
 		return err
 	}
-	if _, _, err := e.Build(cuda.Source{Name: "wrong.cu", Text: deviceSource + "wrong"}); err == nil || !strings.Contains(err.Error(), "wrong.cu(11)") {
+	if _, _, err := e.build(cuda.Source{Name: "wrong.cu", Text: deviceSource + "wrong"}); err == nil || !strings.Contains(err.Error(), "wrong.cu(11)") {
 		return fmt.Errorf("text that is wrong in line 11: error %v", err)
 	}
 	return errors.Join(r.plainModules(rt), w.close(), e.Close(), rt.Close())

@@ -193,8 +193,9 @@ func (r *rig) back(c Case, l *layout) (times, error) {
 	return times{mean, mean, mean, mean, host}, err
 }
 
-// mostWaiting is how many operations wait in a stream before the driver makes those who queue more wait, with room to spare.
-const mostWaiting = 200
+// mostWaiting is how many operations wait in a stream before those who queue more wait, for the driver or, behind 128 with one of NVSHMEM's,
+// for the group, with room to spare.
+const mostWaiting = 100
 
 // issueAll queues n times, and tells how long the host took for each of the first, until the stream may be full: nanoseconds.
 func issueAll(run issuer, n int) (host float64, err error) {

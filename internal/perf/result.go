@@ -74,7 +74,7 @@ type Row struct {
 	Wrong    *int64  `json:"wrong"`               // elements of all ranks and checks; null when nothing was checked
 	Engine   string  `json:"engine,omitempty"`    // that did it, where there was a choice
 	Skipped  string  `json:"skipped,omitempty"`   // why it could not; then there are no times
-	HostUS   float64 `json:"host_us,omitempty"`   // of the caller, to queue one of the first 200, on the slowest rank, in the round that took least; between GPUs, not in graphs
+	HostUS   float64 `json:"host_us,omitempty"`   // of the caller, to queue one of the first 100, on the slowest rank, in the round that took least; between GPUs, not in graphs
 }
 
 // newRow is the row of c without its times.
