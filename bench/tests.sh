@@ -7,7 +7,7 @@
 #
 # PACKAGE is a folder of this tree, as internal/direct, in which its test program runs, with PATTERN for -test.run. --tests is the
 # folder with these programs, --symgrad is cmd/symgrad: by default what make gpu-tests builds into bin/dev, elsewhere perhaps.
-# --limit is for each program (600 s).
+# --limit is for each program (1200 s).
 #
 # Killed is the last of N ranks (as many as there are GPUs), --kills times (3) for each of --backends (cuda,nccl,nvshmem; shm needs
 # no GPU), while they reduce SIZE (1M) after SIZE. The others must name it and exit with 75 within 5 s.
@@ -26,7 +26,7 @@ symgrad=
 backends=cuda,nccl,nvshmem
 kills=3
 size=1M
-limit=600
+limit=1200
 logs=
 out=
 
@@ -158,6 +158,7 @@ kill_one() { # BACKEND N: in the Nth job
 		[ "$code" -eq 75 ] && grep -q "rank $last died" "$logs/$job-$r.err" || all=no
 	done
 	wait "${pids[last]}" 2>/dev/null || true
+	pids=() # their numbers may be others' by now
 	[ "$ms" -le "$WITHIN_MS" ] || all=no
 	[ "$all" = yes ] || failed=1
 	record "{\"kill\":$last,\"backend\":\"$backend\",\"ranks\":$ranks,\"holds\":$([ "$all" = yes ] && echo true || echo false),\"codes\":[$(

@@ -258,7 +258,7 @@ func (t *tune) settings() error {
 func heapStep(largest int64) int64 {
 	const rest = 1 << 30
 	step := int64(2 << 30)
-	for step < 64<<30 && step/2 < largest+rest/2 { // the most that there is
+	for step < backend.MaxHeapStep && step/2 < largest+rest/2 {
 		step *= 2
 	}
 	return step

@@ -117,10 +117,10 @@ type Config struct {
 	NVSHMEM    string // path or soname; "" means libnvshmem_host.so.3, searched for
 }
 
-// Bounds of Config.HeapStep: NVSHMEM's heap is of 128 GiB at most.
+// Bounds of Config.HeapStep, in bytes: the driver maps 2 MiB at a time, and NVSHMEM's heap is of less than 128 GiB here.
 const (
-	leastStep = 2 << 20
-	mostStep  = 64 << 30
+	MinHeapStep = 2 << 20
+	MaxHeapStep = 64 << 30
 )
 
 // Validate reports the first setting that no backend understands, or that has no effect with the backend.
@@ -149,8 +149,8 @@ func (c Config) Validate() error {
 		if names := EngineNames(c.Name()); c.Engine != "" && !slices.Contains(names, c.Engine) {
 			return invalid("engine %q of backend %s is none of %s", c.Engine, c.Name(), strings.Join(names, ", "))
 		}
-		if c.HeapStep != 0 && (c.HeapStep < leastStep || c.HeapStep > mostStep || c.HeapStep&(c.HeapStep-1) != 0) {
-			return invalid("memory grows by %d B: want a power of two from %d to %d", c.HeapStep, leastStep, mostStep)
+		if c.HeapStep != 0 && (c.HeapStep < MinHeapStep || c.HeapStep > MaxHeapStep || c.HeapStep&(c.HeapStep-1) != 0) {
+			return invalid("memory grows by %d B: want a power of two from %d to %d", c.HeapStep, MinHeapStep, MaxHeapStep)
 		}
 		if c.HeapStep != 0 && c.Name() == NCCL {
 			return invalid("memory that grows by %d B, which has no effect on backend nccl: it is NVSHMEM's", c.HeapStep)

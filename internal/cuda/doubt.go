@@ -52,7 +52,8 @@ func (v *Device) Stuck() bool {
 			return false
 		}
 		if u.known == 0 {
-			u.all, u.known = v.mark(), len(list)
+			u.all, _ = v.MarkAll() // without one the functions are asked
+			u.known = len(list)
 		}
 		for began := time.Now(); !u.done(list[:u.known]); time.Sleep(100 * time.Microsecond) {
 			if u.late || time.Since(began) > endTime {
@@ -77,19 +78,6 @@ func (u *doubt) done(ended []func() bool) bool {
 		return done || err != nil
 	}
 	return !slices.ContainsFunc(ended, func(ended func() bool) bool { return !ended() })
-}
-
-// mark is an event behind all that is queued on the device; nil where the driver has none.
-func (v *Device) mark() *Event {
-	e, err := v.NewEvent()
-	if err != nil {
-		return nil
-	}
-	if !e.RecordAll() {
-		_ = e.Close()
-		return nil
-	}
-	return e
 }
 
 // release is inside for calls that wait for the device: where it is stuck, what they would free is left to the end of the process.

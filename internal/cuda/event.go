@@ -80,6 +80,16 @@ func (e *Event) RecordAll() bool {
 	return e.v.inside("cuCtxRecordEvent", func() int32 { return e.v.d.api.ctxRecord(e.v.Context(), h) }) == nil
 }
 
+// MarkAll is an event that is recorded behind all that was queued on any stream of the device; nil where that cannot be told, as for
+// RecordAll. Owns: the caller closes it. Errors: *Error.
+func (v *Device) MarkAll() (*Event, error) {
+	e, err := v.NewEvent()
+	if err != nil || e.RecordAll() {
+		return e, err
+	}
+	return nil, e.Close()
+}
+
 // Since is the time from start to e, both timers of one device, and reached. The driver counts in float32 milliseconds.
 // Errors: ErrInvalid for an event that is no timer, *Error for one that is not reached yet, ErrClosed.
 func (e *Event) Since(start *Event) (time.Duration, error) {

@@ -44,14 +44,11 @@ func (t *Transport) idle() error {
 	if captured {
 		return fmt.Errorf("%w: a stream of the group is being captured: make heaps and parts before, or behind", dist.ErrInvalid)
 	}
-	all, err := t.party.Device.NewEvent()
-	if err != nil {
+	all, err := t.party.Device.MarkAll()
+	if all == nil { // an old driver
 		return err
 	}
 	defer all.Close()
-	if !all.RecordAll() { // an old driver
-		return nil
-	}
 	var failed error
 	err = t.pact.poll(func() bool {
 		var done bool

@@ -236,14 +236,11 @@ func (rt *Runtime) finished() error {
 // drain waits until the device has done all that was queued on any of its streams. Drivers that cannot tell are believed to
 // have; a device that has failed says so when it is asked next.
 func (rt *Runtime) drain() error {
-	all, err := rt.dev.NewEvent()
-	if err != nil {
+	all, err := rt.dev.MarkAll()
+	if all == nil {
 		return err
 	}
 	defer all.Close()
-	if !all.RecordAll() {
-		return nil
-	}
 	var idle bool
 	if !within(closeTime, func() bool {
 		idle, err = all.Done()
