@@ -21,6 +21,7 @@
 # Exit code: that of bench/compare (1 when a criterion does not hold); 2 for a command line that makes no sense or a
 # machine that cannot measure.
 set -euo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 # No run takes this long, and so much more for each engine, unless it hangs.
 readonly LIMIT_S=90
@@ -45,46 +46,16 @@ nccl_tests=
 raw=
 out=
 
-die() {
-	echo "gpu.sh: $*" >&2
-	exit 2
-}
+options "ranks rounds engines ops dtypes min max launches tune symgrad compare python nccl_tests raw out" "$@"
+no_more "${rest[@]}"
 
-note() { echo "gpu.sh: $*" >&2; }
-
-while [ $# -gt 0 ]; do
-	[ "$1" != --help ] || { sed -n '2,/^set -/s/^# \{0,1\}//p' "$0"; exit 0; }
-	[ $# -ge 2 ] || die "$1 wants a value, or is unknown: see --help"
-	case $1 in
-	--ranks) ranks=$2 ;;
-	--rounds) rounds=$2 ;;
-	--engines) engines=$2 ;;
-	--ops) ops=$2 ;;
-	--dtypes) dtypes=$2 ;;
-	--min) min=$2 ;;
-	--max) max=$2 ;;
-	--launches) launches=$2 ;;
-	--tune) tune=$2 ;;
-	--symgrad) symgrad=$2 ;;
-	--compare) compare=$2 ;;
-	--python) python=$2 ;;
-	--nccl-tests) nccl_tests=$2 ;;
-	--raw) raw=$2 ;;
-	--out) out=$2 ;;
-	*) die "unknown option $1: see --help" ;;
-	esac
-	shift 2
-done
-
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-root=$(dirname "$here")
 symgrad=${symgrad:-$root/bin/dev/symgrad}
 compare=${compare:-$root/bin/dev/compare}
 [ -x "$symgrad" ] || die "no program $symgrad: build ./cmd/symgrad there, or name another with --symgrad"
 [ -x "$compare" ] || die "no program $compare: build ./bench/compare there, or name another with --compare"
 [ -z "$tune" ] || [ -f "$tune" ] || die "--tune $tune: there is no such file"
 [ -z "$nccl_tests" ] || [ -x "$nccl_tests/all_reduce_perf" ] || die "--nccl-tests $nccl_tests: there is no all_reduce_perf"
-gpus=$({ nvidia-smi --query-gpu=name,pci.bus_id --format=csv,noheader 2>/dev/null || true; } | sed 's/, / /')
+gpus=$(smi name,pci.bus_id)
 [ -n "$gpus" ] || die "nvidia-smi shows no GPU: there is nothing to measure"
 ranks=${ranks:-$(wc -l <<<"$gpus")}
 for number in "$ranks" "$rounds" "$launches"; do
@@ -101,32 +72,20 @@ out=${out:-$here/results/gpu-$ranks-$(date +%F).json}
 rm -rf "$raw"
 mkdir -p "$raw/logs"
 
-# Programs keep their temporary files here, so that nothing of them stays.
-temp=$(mktemp -d)
-trap 'rm -rf "$temp"' EXIT
-export TMPDIR=$temp
-
-# NVLink multicast can put every GPU of a host out of service where the fabric is shared. Nobody here uses it.
-export NCCL_NVLS_ENABLE=0 NVSHMEM_DISABLE_NVLS=1 TORCH_SYMM_MEM_DISABLE_MULTICAST=1
+own_temp
+no_multicast
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} # else torch's launcher says that it sets it
 
-json() { # TEXT: as a JSON string
-	local text=${1//\\/\\\\}
-	text=${text//\"/\\\"}
-	printf '"%s"' "$(tr -d '\000-\037' <<<"$text")"
-}
-
 describe() { # writes session.json
-	local driver table="the program's own"
+	local table="the program's own"
 	[ -z "$tune" ] || table=sha256:$(sha256sum "$tune" | cut -d' ' -f1)
-	driver=$({ nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null || true; } | sed -n 1p)
 	cat >"$raw/session.json" <<-END
 		{
 		  "date": $(json "$(date -u +%FT%TZ)"),
 		  "host": {
-		    "kernel": $(json "$(uname -r | cut -d- -f1)"),
-		    "driver": $(json "$driver"),
-		    "gpus": [$(while IFS= read -r gpu; do json "$gpu"; echo; done <<<"$gpus" | paste -sd,)]
+		    "kernel": $(json "$(kernel)"),
+		    "driver": $(json "$(smi driver_version | sed -n 1p)"),
+		    "gpus": [$(json_list <<<"$gpus")]
 		  },
 		  "settings": {
 		    "rounds": $rounds, "launches": $launches, "engines": $(json "$engines"), "ops": $(json "$ops"), "dtypes": $(json "$dtypes"),
@@ -134,18 +93,6 @@ describe() { # writes session.json
 		  }
 		}
 	END
-}
-
-# Runs a program within the limit; its output goes to logs/NAME. What one that fails has left is judged by compare.
-timed() { # NAME COMMAND...
-	local name=$1 begun=$SECONDS code=0
-	shift
-	timeout --foreground -k 5 "$limit" "$@" >"$raw/logs/$name.out" 2>"$raw/logs/$name.err" </dev/null || code=$?
-	note "$name: $((SECONDS - begun)) s, exit code $code"
-	if [ "$code" -ne 0 ]; then
-		sed -n '/[a-z]/p' "$raw/logs/$name.err" | tail -n 5 >&2
-	fi
-	return "$code"
 }
 
 together=yes # engines take turns in one run; else each has a run of its own, so that one that fails fails alone

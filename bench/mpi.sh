@@ -17,6 +17,7 @@
 # Exit code: that of bench/compare (1 when a criterion does not hold); 2 for a command line that makes no sense or a
 # machine that cannot measure.
 set -euo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 # Two cores are near, as far as these measurements are concerned, when a cache line makes the round trip in this many
 # nanoseconds: cores that share a last-level cache take 100 to 130, SMT siblings 30 to 50, cores of different caches or
@@ -30,7 +31,7 @@ readonly ALL_ENGINES="symgrad openmpi openmpi-ucx openmpi-malloc openmpi-sm mpic
 readonly ALL_OPS=allreduce,reducescatter,allgather,broadcast,alltoall,barrier
 
 rounds=2
-ranks_list="2 4"
+ranks="2 4"
 engines=$ALL_ENGINES
 ops=$ALL_OPS
 max=64M
@@ -40,33 +41,9 @@ patience=120
 tries=5
 out=
 
-die() {
-	echo "mpi.sh: $*" >&2
-	exit 2
-}
-
-note() { echo "mpi.sh: $*" >&2; }
-
-while [ $# -gt 0 ]; do
-	[ "$1" != --help ] || { sed -n '2,/^set -/s/^# \{0,1\}//p' "$0"; exit 0; }
-	[ $# -ge 2 ] || die "$1 wants a value, or is unknown: see --help"
-	case $1 in
-	--rounds) rounds=$2 ;;
-	--ranks) ranks_list=$2 ;;
-	--engines) engines=$2 ;;
-	--ops) ops=$2 ;;
-	--max) max=$2 ;;
-	--factor) factor=$2 ;;
-	--budget) budget=$2 ;;
-	--near) near=$2 ;;
-	--patience) patience=$2 ;;
-	--tries) tries=$2 ;;
-	--out) out=$2 ;;
-	*) die "unknown option $1: see --help" ;;
-	esac
-	shift 2
-done
-for number in "$rounds" "$factor" "$budget" "$patience" "$tries" $ranks_list; do
+options "rounds ranks engines ops max factor budget near patience tries out" "$@"
+no_more "${rest[@]}"
+for number in "$rounds" "$factor" "$budget" "$patience" "$tries" $ranks; do
 	[[ $number =~ ^[1-9][0-9]{0,5}$ ]] || die "\"$number\" is no number from 1 to 999999"
 done
 [[ $near =~ ^[0-9]+,[0-9]+$ ]] || die "\"$near\" is no range of nanoseconds: want one as 60,200"
@@ -78,8 +55,6 @@ for engine in $engines; do
 	[[ " $ALL_ENGINES " == *" $engine "* ]] || die "engine \"$engine\" is none of $ALL_ENGINES"
 done
 
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-root=$(dirname "$here")
 work=$root/.bench/mpi
 raw=$work/raw
 cores=$(nproc)
@@ -93,10 +68,7 @@ flock -n 9 || die "another run is measuring in $work: wait for its end"
 rm -rf "$raw"
 mkdir "$raw"
 
-# Programs keep their temporary files here, so that nothing of them stays.
-temp=$(mktemp -d)
-trap 'rm -rf "$temp"' EXIT
-export TMPDIR=$temp
+own_temp
 
 without() { # ENGINE-PATTERN: takes engines off the list
 	local kept=() engine
@@ -135,12 +107,6 @@ build() {
 	[ -n "$engines" ] || die "no engine is left to measure"
 }
 
-json() { # TEXT: as a JSON string
-	local text=${1//\\/\\\\}
-	text=${text//\"/\\\"}
-	printf '"%s"' "$(tr -d '\000-\037' <<<"$text")"
-}
-
 first_of() { # COMMAND...: the first line of what it prints, or nothing
 	{ "$@" 2>/dev/null || true; } | sed -n 1p
 }
@@ -157,7 +123,7 @@ describe() { # writes session.json
 		    "cores": $cores,
 		    "l3": $(json "$(cat /sys/devices/system/cpu/cpu0/cache/index3/size 2>/dev/null || true)"),
 		    "memory": $(json "$(sed -n 's/^MemTotal: *//p' /proc/meminfo)"),
-		    "kernel": $(json "$(uname -r | cut -d- -f1)"),
+		    "kernel": $(json "$(kernel)"),
 		    "thp": $(json "$(cat /sys/kernel/mm/transparent_hugepage/enabled 2>/dev/null || true)")
 		  },
 		  "versions": {
@@ -166,7 +132,7 @@ describe() { # writes session.json
 		    "go": $(json "$(first_of go version)"),
 		    "symgrad": $(json "$revision")
 		  },
-		  "engines": [$(for e in $engines; do json "$e"; echo; done | paste -sd,)]
+		  "engines": [$(tr ' ' '\n' <<<"$engines" | json_list)]
 		}
 	END
 }
@@ -295,10 +261,10 @@ describe
 for ((round = 0; round < rounds; round++)); do
 	first=8
 	[ "$factor" -ne 4 ] || [ $((round % 2)) -eq 0 ] || first=16
-	for ranks in $ranks_list; do
+	for n in $ranks; do
 		for style in osu fresh; do
-			unit "$ranks" "$style" out "$ops" "$first"
-			[ -z "$ops_in_place" ] || unit "$ranks" "$style" in "$ops_in_place" "$first"
+			unit "$n" "$style" out "$ops" "$first"
+			[ -z "$ops_in_place" ] || unit "$n" "$style" in "$ops_in_place" "$first"
 		done
 	done
 done

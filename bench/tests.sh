@@ -14,8 +14,9 @@
 #
 # Lines of JSON are added to --out (results/tests-DATE.jsonl): what ran it, then one for each program and each kill.
 #
-# Exit code: 1 when something failed; 2 for a command line that makes no sense.
+# Exit code: 1 when something failed, or a pattern fits no test; 2 for a command line that makes no sense.
 set -euo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 readonly WITHIN_MS=5000 # what the others of a rank that was killed have to end
 readonly START_S=120    # no start of ranks takes this long: libraries, kernels that nobody has compiled yet
@@ -30,39 +31,16 @@ limit=1200
 logs=
 out=
 
-die() {
-	echo "tests.sh: $*" >&2
-	exit 2
-}
+options "ranks tests symgrad backends kills size limit logs out" "$@"
 
-while [[ ${1-} == --* ]]; do
-	[ "$1" != --help ] || { sed -n '2,/^set -/s/^# \{0,1\}//p' "$0"; exit 0; }
-	[ $# -ge 2 ] || die "$1 wants a value, or is unknown: see --help"
-	case $1 in
-	--ranks) ranks=$2 ;;
-	--tests) tests=$2 ;;
-	--symgrad) symgrad=$2 ;;
-	--backends) backends=$2 ;;
-	--kills) kills=$2 ;;
-	--size) size=$2 ;;
-	--limit) limit=$2 ;;
-	--logs) logs=$2 ;;
-	--out) out=$2 ;;
-	*) die "unknown option $1: see --help" ;;
-	esac
-	shift 2
-done
-
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-root=$(dirname "$here")
 tests=$(realpath -m "${tests:-$root/bin/dev}")
 symgrad=$(realpath -m "${symgrad:-$root/bin/dev/symgrad}")
 [ -x "$symgrad" ] || die "no program $symgrad: build ./cmd/symgrad there, or name another with --symgrad"
-gpus=$({ nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null || true; })
+gpus=$(smi name)
 ranks=${ranks:-$(grep -c . <<<"$gpus" || true)}
 [[ $ranks =~ ^([2-9]|[1-9][0-9])$ ]] || die "--ranks $ranks: want 2 to 99, on as many GPUs"
 [[ $kills =~ ^[0-9]{1,3}$ && $limit =~ ^[1-9][0-9]{0,4}$ ]] || die "--kills and --limit want numbers"
-for t in "$@"; do
+for t in "${rest[@]}"; do
 	program=$tests/$(basename "${t%%:*}").test
 	[ -d "$root/${t%%:*}" ] || die "no package ${t%%:*}"
 	[ -x "$program" ] || die "no program $program: build it before (make gpu-tests), or name another folder with --tests"
@@ -72,21 +50,12 @@ mkdir -p "$logs"
 logs=$(realpath "$logs")
 out=${out:-$here/results/tests-$(date +%F).jsonl}
 
-# NVLink multicast can put every GPU of a host out of service where the fabric is shared. Nobody here uses it.
-export NCCL_NVLS_ENABLE=0 NVSHMEM_DISABLE_NVLS=1
+no_multicast
 
 failed=0
 
 record() { # TEXT: a line of the result, for the reader too
 	echo "$1" | tee -a "$out"
-}
-
-list() { # the lines of standard input as a list of JSON
-	sed '/./!d; s/["\\]/\\&/g; s/.*/"&"/' | paste -sd,
-}
-
-quote() { # TEXT: as a string of JSON
-	sed 's/["\\]/\\&/g; s/.*/"&"/' <<<"$1"
 }
 
 since() { # MICROSECONDS of the clock: milliseconds from then to now
@@ -100,7 +69,7 @@ describe() { # what libraries a job of the first backend finds
 	timeout --foreground -k 5 "$START_S" "$symgrad" bench --backend "${backends%%,*}" -n "$ranks" -b 4 -e 4 --iters 20 --json "$file" >"$logs/session.log" 2>&1 ||
 		die "symgrad bench failed: see $logs/session.log"
 	libraries=$(tr -d '\n' <"$file" | sed -n 's/.*"libraries": \({[^}]*}\).*/\1/p' | tr -s ' ')
-	record "{\"date\":\"$(date -u +%FT%TZ)\",\"kernel\":\"$(uname -r | cut -d- -f1)\",\"gpus\":[$(list <<<"$gpus")],\"libraries\":${libraries:-{\}}}"
+	record "{\"date\":\"$(date -u +%FT%TZ)\",\"kernel\":\"$(kernel)\",\"gpus\":[$(json_list <<<"$gpus")],\"libraries\":${libraries:-{\}}}"
 }
 
 run_tests() { # PACKAGE[:PATTERN]
@@ -110,10 +79,10 @@ run_tests() { # PACKAGE[:PATTERN]
 	log=$logs/$name-$((++programs)).log
 	(cd "$root/$package" && exec timeout --foreground -k 5 "$limit" "$tests/$name.test" -test.v -test.timeout "${limit}s" -test.run "$pattern") \
 		>"$log" 2>&1 || code=$?
-	[ "$code" -eq 0 ] || failed=1
+	if [ "$code" -ne 0 ] || grep -q '^testing: warning: no tests to run' "$log"; then failed=1; fi
 	count() { grep -c "^ *--- $1:" "$log" || true; }
-	record "{\"package\":\"$package\",\"run\":$(quote "$pattern"),\"visible\":$(quote "${CUDA_VISIBLE_DEVICES:-all}"),\"code\":$code,\"pass\":$(count PASS),\"skip\":$(count SKIP),\"fail\":[$(
-		sed -n 's/^ *--- FAIL: \([^ ]*\).*/\1/p' "$log" | list
+	record "{\"package\":\"$package\",\"run\":$(json "$pattern"),\"visible\":$(json "${CUDA_VISIBLE_DEVICES:-all}"),\"code\":$code,\"pass\":$(count PASS),\"skip\":$(count SKIP),\"fail\":[$(
+		sed -n 's/^ *--- FAIL: \([^ ]*\).*/\1/p; s/^testing: warning: //p' "$log" | json_list
 	)],\"seconds\":$((SECONDS - begun))}"
 }
 
@@ -164,14 +133,14 @@ kill_one() { # BACKEND N: in the Nth job
 	record "{\"kill\":$last,\"backend\":\"$backend\",\"ranks\":$ranks,\"holds\":$([ "$all" = yes ] && echo true || echo false),\"codes\":[$(
 		IFS=,
 		echo "${codes[*]}"
-	)],\"ms\":$ms,\"rank 0\":$(quote "$(grep -m 1 "rank $last died" "$logs/$job-0.err" || true)")}"
+	)],\"ms\":$ms,\"rank 0\":$(json "$(grep -m 1 "rank $last died" "$logs/$job-0.err" || true)")}"
 }
 
 pids=()
 trap '[ ${#pids[@]} -eq 0 ] || kill -KILL "${pids[@]}" 2>/dev/null || true' EXIT
 programs=0
 describe
-for t in "$@"; do run_tests "$t"; done
+for t in "${rest[@]}"; do run_tests "$t"; done
 for ((k = 1; k <= kills; k++)); do
 	for backend in ${backends//,/ }; do kill_one "$backend" "$k"; done
 done

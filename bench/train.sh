@@ -25,9 +25,10 @@
 # Exit code: that of bench/compare (1 when a criterion does not hold); 2 for a command line that makes no sense or a
 # machine that cannot measure.
 set -euo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 # No run takes this long unless it hangs; torch begins no engine after DEADLINE_S.
-readonly LIMIT_S=240
+readonly limit=240
 readonly DEADLINE_S=120
 
 models=mlp,wide,cnn,lm
@@ -38,52 +39,18 @@ steps=200
 warmup=20
 staging=yes
 sharded=no
-overlap=no
+overlap_gather=no
 device=cuda
-more=()
+set=()
 bin=
 compare=
 python=python3
 raw=
 out=
 
-die() {
-	echo "train.sh: $*" >&2
-	exit 2
-}
+options "models precisions ranks rounds steps warmup staging modes sharded? overlap_gather? device set+ bin compare python raw out" "$@"
+no_more "${rest[@]}"
 
-note() { echo "train.sh: $*" >&2; }
-
-while [ $# -gt 0 ]; do
-	case $1 in
-	--help) sed -n '2,/^set -/s/^# \{0,1\}//p' "$0"; exit 0 ;;
-	--sharded) sharded=yes; shift; continue ;;
-	--overlap-gather) overlap=yes; shift; continue ;;
-	esac
-	[ $# -ge 2 ] || die "$1 wants a value, or is unknown: see --help"
-	case $1 in
-	--models) models=$2 ;;
-	--precisions) precisions=$2 ;;
-	--ranks) ranks=$2 ;;
-	--rounds) rounds=$2 ;;
-	--steps) steps=$2 ;;
-	--warmup) warmup=$2 ;;
-	--staging) staging=$2 ;;
-	--modes) modes=$2 ;;
-	--device) device=$2 ;;
-	--set) more+=(--set "$2") ;;
-	--bin) bin=$2 ;;
-	--compare) compare=$2 ;;
-	--python) python=$2 ;;
-	--raw) raw=$2 ;;
-	--out) out=$2 ;;
-	*) die "unknown option $1: see --help" ;;
-	esac
-	shift 2
-done
-
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-root=$(dirname "$here")
 bin=${bin:-$root/bin/dev}
 compare=${compare:-$root/bin/dev/compare}
 [ -x "$compare" ] || die "no program $compare: build ./bench/compare there, or name another with --compare"
@@ -112,7 +79,7 @@ cpu)
 	;;
 cuda)
 	modes=${modes-default,reduce-overhead}
-	gpus=$({ nvidia-smi --query-gpu=name,pci.bus_id --format=csv,noheader 2>/dev/null || true; } | sed 's/, / /')
+	gpus=$(smi name,pci.bus_id)
 	[ -n "$gpus" ] || die "nvidia-smi shows no GPU: there is nothing to measure, but for --device cpu"
 	there=$(wc -l <<<"$gpus")
 	if [ -z "$ranks" ]; then
@@ -129,50 +96,26 @@ rm -rf "$raw"
 mkdir -p "$raw/logs"
 raw=$(cd "$raw" && pwd)
 
-# Programs keep their temporary files here, so that nothing of them stays.
-temp=$(mktemp -d)
-trap 'rm -rf "$temp"' EXIT
-export TMPDIR=$temp PYTHONDONTWRITEBYTECODE=1
-
-# NVLink multicast can put every GPU of a host out of service where the fabric is shared. Nobody here uses it.
-export NCCL_NVLS_ENABLE=0 NVSHMEM_DISABLE_NVLS=1 TORCH_SYMM_MEM_DISABLE_MULTICAST=1
+own_temp
+no_multicast
+export PYTHONDONTWRITEBYTECODE=1
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} # else torch's launcher says that it sets it
 
-json() { # TEXT: as a JSON string
-	local text=${1//\\/\\\\}
-	text=${text//\"/\\\"}
-	printf '"%s"' "$(tr -d '\000-\037' <<<"$text")"
-}
-
 describe() { # writes session.json
-	local driver
-	driver=$({ nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null || true; } | sed -n 1p)
 	cat >"$raw/session.json" <<-END
 		{
 		  "date": $(json "$(date -u +%FT%TZ)"),
 		  "device": $(json "$device"),
 		  "staging": $(json "$staging"),
 		  "host": {
-		    "kernel": $(json "$(uname -r | cut -d- -f1)"),
+		    "kernel": $(json "$(kernel)"),
 		    "cpu": $(json "$(sed -n '/^model name/{s/.*: //p;q}' /proc/cpuinfo)"),
 		    "cores": $(env -u OMP_NUM_THREADS nproc),
-		    "driver": $(json "$driver"),
-		    "gpus": [$([ -z "$gpus" ] || while IFS= read -r gpu; do json "$gpu"; echo; done <<<"$gpus" | paste -sd,)]
+		    "driver": $(json "$(smi driver_version | sed -n 1p)"),
+		    "gpus": [$(json_list <<<"$gpus")]
 		  }
 		}
 	END
-}
-
-# Runs a program within the limit; its output goes to logs/NAME. What one that fails has left is judged by compare.
-timed() { # NAME COMMAND...
-	local name=$1 begun=$SECONDS code=0
-	shift
-	timeout --foreground -k 5 "$LIMIT_S" "$@" >"$raw/logs/$name.out" 2>"$raw/logs/$name.err" </dev/null || code=$?
-	note "$name: $((SECONDS - begun)) s, exit code $code"
-	if [ "$code" -ne 0 ]; then
-		sed -n '/[a-z]/p' "$raw/logs/$name.err" | tail -n 5 >&2
-	fi
-	return "$code"
 }
 
 measure_symgrad() { # MODEL PRECISION RANKS ROUND STAGE
@@ -189,14 +132,14 @@ measure_symgrad() { # MODEL PRECISION RANKS ROUND STAGE
 	settings+=(data.global_batch=$((batch * $3)) optim.name=adam optim.lr="$rate" run.epochs=0 run.max_steps=$((warmup + steps))
 		run.eval=false run.device="$device" launch.nproc_per_node="$3" log.every=$((warmup + steps)) log.progress=none
 		shard.stage="$5" run.output_dir="$temp/$name")
-	if [ "$overlap" = yes ] && { [ "$5" = 1 ] || [ "$5" = 2 ]; }; then settings+=(shard.overlap_gather=true); fi
+	if [ "$overlap_gather" = yes ] && { [ "$5" = 1 ] || [ "$5" = 2 ]; }; then settings+=(shard.overlap_gather=true); fi
 	local flags=(--resident --warmup "$warmup")
 	if [ "$device" = cuda ]; then
 		settings+=(run.precision="$2" run.machine=compiled)
 		flags+=(--tune)
 		[ "$staging" = yes ] || flags+=(--kept)
 	fi
-	timed "$name" "$bin/$program" "${settings[@]/#/--set=}" "${more[@]}" "${flags[@]}" --json "$raw/$name.json" || true
+	timed "$name" "$bin/$program" "${settings[@]/#/--set=}" "${set[@]/#/--set=}" "${flags[@]}" --json "$raw/$name.json" || true
 	rm -rf "${temp:?}/$name"
 }
 

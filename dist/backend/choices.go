@@ -1,6 +1,7 @@
 package backend
 
 import (
+	"cmp"
 	"fmt"
 	"io/fs"
 	"os"
@@ -58,6 +59,11 @@ func (c Config) choices(env launch.Env, at place) []Choice {
 	return append(all, Choice{Name: Sim, Why: simWhy})
 }
 
+// What the libraries that internal/nccl and internal/nvshmem load are called, the best first.
+var ncclSonames = []string{"libnccl.so.2", "libnccl.so"}
+
+const nvshmemSoname = "libnvshmem_host.so.3"
+
 // place is a machine as its files and an environment show it.
 type place struct {
 	root    fs.FS
@@ -87,14 +93,15 @@ func (at place) noGPU(env launch.Env) string {
 
 // libraries is what files say about the libraries that backend name needs.
 func (c Config) libraries(name string, at place) (why string, usable bool) {
+	c = c.atHome(at.root, at.environ)
 	if at.find("libcuda", c.CUDADriver, "libcuda.so.1") == "" {
 		return "the driver's library is missing: no libcuda.so.1; in a container the host's must be mounted", false
 	}
 	var there, missing []string
 	for _, w := range []struct{ backend, what, library, file string }{
 		{CUDA, "own kernels", "NVRTC", at.find("NVRTC", c.NVRTC, "libnvrtc.so.13", "libnvrtc.so.12")},
-		{NCCL, "NCCL", "NCCL", at.find("NCCL", c.NCCL, "libnccl.so.2", "libnccl.so")},
-		{NVSHMEM, "NVSHMEM", "NVSHMEM", at.find("NVSHMEM", c.NVSHMEM, "libnvshmem_host.so.3")},
+		{NCCL, "NCCL", "NCCL", at.find("NCCL", c.NCCL, ncclSonames...)},
+		{NVSHMEM, "NVSHMEM", "NVSHMEM", at.find("NVSHMEM", c.NVSHMEM, nvshmemSoname)},
 	} {
 		switch {
 		case name != CUDA && w.backend != name:
@@ -115,6 +122,13 @@ func (c Config) libraries(name string, at place) (why string, usable bool) {
 		return text + "; taken when it, or device cuda, is asked for", true
 	}
 	return text + "; taken when it is asked for", true
+}
+
+// atHome is c with the libraries whose own variables name an installation, where c names none.
+func (c Config) atHome(root fs.FS, environ []string) Config {
+	c.NCCL = cmp.Or(c.NCCL, dl.AtHome(root, environ, "NCCL_HOME", ncclSonames...))
+	c.NVSHMEM = cmp.Or(c.NVSHMEM, dl.AtHome(root, environ, "NVSHMEM_HOME", nvshmemSoname))
+	return c
 }
 
 // find is the file of a library: the one that is set, or the first of those with its sonames; "" if there is none.

@@ -86,6 +86,8 @@ func TestChoicesTellWhatIsMissingForGPUs(t *testing.T) {
 		{"no NVSHMEM", Config{}, two, without("nvshmem"), nil, NVSHMEM, false, "no NVSHMEM is found"},
 		{"nothing but GPUs", Config{}, two, twoGPUs[:4], nil, CUDA, false, "no NVRTC is found, no NCCL is found, no NVSHMEM is found"},
 		{"set path", Config{NCCL: "/usr/lib/mine.so"}, two, append(without("libnccl"), "usr/lib/mine.so"), nil, NCCL, true, "NCCL (/usr/lib/mine.so)"},
+		{"home", Config{}, two, append(twoGPUs[:7:7], "opt/nccl/lib/libnccl.so.2"), []string{"NCCL_HOME=/opt/nccl"}, NCCL, true, "NCCL (/opt/nccl/lib/libnccl.so.2)"},
+		{"home without one", Config{}, two, twoGPUs, []string{"NVSHMEM_HOME=/opt/nccl"}, NVSHMEM, true, "NVSHMEM (/opt/torch/"},
 		{"wrong path", Config{NCCL: "/absent.so"}, two, twoGPUs, nil, NCCL, false, "no NCCL is found"},
 	} {
 		got := choice(t, tt.cfg.choices(tt.env, place{machine(tt.files...), tt.environ}), tt.backend)

@@ -51,7 +51,8 @@ func OpenGPUs(ctx context.Context, cfg Config) (*GPUs, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &GPUs{cfg: cfg, env: env, name: cfg.Name(), dirs: dl.Places(os.DirFS("/"), launch.Environ())}
+	root, environ := os.DirFS("/"), launch.Environ()
+	g := &GPUs{cfg: cfg.atHome(root, environ), env: env, name: cfg.Name(), dirs: dl.Places(root, environ)}
 	if !OnGPUs(g.name) {
 		return nil, fmt.Errorf("backend: %w: %s is between ranks of the host", dist.ErrInvalid, g.name)
 	}

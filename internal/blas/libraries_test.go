@@ -3,43 +3,21 @@ package blas
 import (
 	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/symgrad/symgrad/internal/dl"
+	"github.com/symgrad/symgrad/internal/dl/dltest"
 )
 
-// requireEnv, set to 1, makes a test fail that would skip for want of a BLAS library or a C compiler. CI sets it, so that it cannot be green by
+// requireEnv, set to 1, makes a test fail that would skip for want of a BLAS library. CI sets it, so that it cannot be green by
 // skipping.
 const requireEnv = "SYMGRAD_REQUIRE_BLAS"
 
-func skipOrFail(t testing.TB, format string, args ...any) {
-	t.Helper()
-	if os.Getenv(requireEnv) == "1" {
-		t.Fatalf(requireEnv+"=1 and "+format, args...)
-	}
-	t.Skipf(format, args...)
-}
-
-// fake compiles testdata/fake.c with the given defines and returns the library's path, with the given name. Every call makes a library of its own: the
-// loader takes equal files for one.
+// fake compiles testdata/fake.c with the given defines and returns the library's path, with the given name.
 func fake(t testing.TB, name string, defines ...string) string {
 	t.Helper()
-	compiler, err := exec.LookPath("cc")
-	if err != nil {
-		skipOrFail(t, "no C compiler to build the fake library with: %v", err)
-	}
-	file := filepath.Join(t.TempDir(), name)
-	args := append([]string{"-O1", "-shared", "-fPIC", "-o", file, filepath.Join("testdata", "fake.c")}, defines...)
-	if out, err := exec.Command(compiler, args...).CombinedOutput(); err != nil {
-		t.Fatalf("%s %s: %v\n%s", compiler, strings.Join(args, " "), err, out)
-	}
-	if _, err := dl.Open(dl.Search{Name: "fake", Override: file}); errors.Is(err, dl.ErrUnsupported) {
-		t.Skipf("no dlopen on this platform: %v", err)
-	}
-	return file
+	return dltest.Compile(t, name, filepath.Join("testdata", "fake.c"), defines...)
 }
 
 // counters are the fake library's observations.

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/symgrad/symgrad/internal/dl"
+	"github.com/symgrad/symgrad/internal/dl/dltest"
 )
 
 // library is a library that is no driver, and is everywhere.
@@ -110,6 +111,17 @@ func TestDriversThatAreTooOldAreRefused(t *testing.T) {
 			m.Path()+" is a driver for CUDA "+versionText(version)+", and 12.0 is the oldest that will do: update NVIDIA's driver to 525 or later")) {
 			t.Errorf("%d: %v", version, err)
 		}
+	}
+}
+
+func TestOpenAsksTheDriverForItsVersionFirst(t *testing.T) {
+	old := dltest.Compile(t, "libcuda.so.1", "testdata/version.c", "-DVERSION=11080")
+	if _, err := Open(Config{Driver: old}); !errors.Is(err, ErrTooOld) || !strings.Contains(err.Error(), old+" is a driver for CUDA 11.8") {
+		t.Errorf("error %v, want ErrTooOld that names %s and its version", err, old)
+	}
+	empty := dltest.Compile(t, "libcuda.so.1", "testdata/version.c", "-DVERSION=13000")
+	if _, err := Open(Config{Driver: empty}); !errors.Is(err, dl.ErrUnsupported) || !strings.Contains(err.Error(), "CUDA 13.0 ("+empty+")") {
+		t.Errorf("error %v, want ErrUnsupported that names %s and what it lacks", err, empty)
 	}
 }
 

@@ -16,9 +16,7 @@ func Places(root fs.FS, environ []string) []string {
 	env := variables(environ)
 	var dirs []string
 	for _, name := range []string{"CUDA_HOME", "CUDA_PATH", "NCCL_HOME", "NVSHMEM_HOME", "CUDNN_HOME", "MKLROOT", "MPI_HOME"} {
-		if p := env[name]; path.IsAbs(p) {
-			dirs = append(dirs, p+"/lib64", p+"/lib", p+"/targets/x86_64-linux/lib")
-		}
+		dirs = append(dirs, homeDirs(env[name])...)
 	}
 	for _, p := range folders(env["PYTHONPATH"]) {
 		dirs = append(dirs, p+"/nvidia/*/lib")
@@ -44,6 +42,31 @@ func Places(root fs.FS, environ []string) []string {
 		dirs[i] = path.Clean(d)
 	}
 	return unique(dirs)
+}
+
+// AtHome is the library of an installation that a variable of its own names, as NCCL_HOME does: the first of sonames that is there, or ""
+// where there is none. It is for Search.Override: who sets such a variable has chosen, whatever the loader would find.
+//
+// Shapes/units: root and environ as for Places.
+func AtHome(root fs.FS, environ []string, variable string, sonames ...string) string {
+	home := variables(environ)[variable]
+	for _, soname := range sonames {
+		for _, dir := range homeDirs(home) {
+			file := path.Join(dir, soname)
+			if _, err := fs.Stat(root, inRoot(file)); err == nil {
+				return file
+			}
+		}
+	}
+	return ""
+}
+
+// homeDirs is the folders of an installation in which libraries lie.
+func homeDirs(home string) []string {
+	if !path.IsAbs(home) {
+		return nil
+	}
+	return []string{home + "/lib64", home + "/lib", home + "/targets/x86_64-linux/lib"}
 }
 
 // LoaderDirs is where the loader looks for a soname: LD_LIBRARY_PATH, the folders of /etc/ld.so.conf, and those that are built in (ld.so(8)).

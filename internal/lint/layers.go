@@ -18,6 +18,7 @@ type layer struct {
 var layers = []layer{
 	{"tensor", nil, "typed memory is what everything else passes around"},
 	{"internal/dl", nil, "libraries and symbols know nothing of training"},
+	{"internal/dl/dltest", []string{"internal/dl"}, "tests make libraries in one place"},
 	{"internal/invariants", nil, "every package may check itself"},
 	{"internal/asym", nil, "a store and a lock serve everyone"},
 	{"internal/ticks", nil, "a clock serves everyone"},
@@ -112,7 +113,7 @@ var everywhere = []string{"internal/invariants"}
 
 // inTests is what tests may import besides, all of them for "": buffers, worlds in one process and the suite.
 var inTests = map[string][]string{
-	"":                  {"tensor", "internal/sim", "internal/conformance", "internal/cuda/cudatest"},
+	"":                  {"tensor", "internal/sim", "internal/conformance", "internal/cuda/cudatest", "internal/dl/dltest"},
 	"dist/ddp":          {"internal/shm"}, // the same sums on both backends of the host
 	"internal/hostexec": {"internal/program/oracle"},
 	"machine":           {"internal/program/oracle", "internal/shm", "machine/machinetest", "dist/backend"},

@@ -90,5 +90,6 @@
 //
 // With two ranks in one process NCCL 2.28.3 was seen to crash in ncclCommDestroy of a communicator that had been shrunk, in 5 of
 // some 65 runs with GOGC=3 and in none of 45 without: the last rank to close frees the memory of both, and so does a thread of
-// NCCL's, which meet in the driver (cuMemRetainAllocationHandle, cuMemAddressFree). Ranks of processes of their own do not.
+// NCCL's, which meet in the driver (cuMemRetainAllocationHandle, cuMemAddressFree). One that had not been shrunk did once, in a
+// run of all tests. Ranks of processes of their own do not.
 package nccl

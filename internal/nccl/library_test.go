@@ -10,6 +10,7 @@ import (
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/internal/dl"
+	"github.com/symgrad/symgrad/internal/dl/dltest"
 )
 
 // freshVariable is set in the process of a test that has one of its own.
@@ -29,6 +30,18 @@ func fresh(t *testing.T) bool {
 	if os.Getenv(freshVariable) != "" {
 		t.Fatalf("a new process has loaded %v", files)
 	}
+	return rerun(t)
+}
+
+// alone reports whether the test may load what stays loaded: in a process of its own, in which it is run otherwise.
+func alone(t *testing.T) bool {
+	t.Helper()
+	return os.Getenv(freshVariable) != "" || rerun(t)
+}
+
+// rerun runs the test in a process of its own, and is false.
+func rerun(t *testing.T) bool {
+	t.Helper()
 	program, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -36,10 +49,50 @@ func fresh(t *testing.T) bool {
 	cmd := exec.Command(program, "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout=1m")
 	cmd.Env = append(os.Environ(), freshVariable+"=1")
 	out, err := cmd.CombinedOutput()
-	if err != nil || !strings.Contains(string(out), "--- PASS: "+t.Name()) {
+	switch text := string(out); {
+	case err == nil && strings.Contains(text, "--- SKIP: "+t.Name()):
+		t.Skipf("in a process of its own:\n%s", out)
+	case err != nil || !strings.Contains(text, "--- PASS: "+t.Name()):
 		t.Errorf("in a process of its own: %v\n%s", err, out)
 	}
 	return false
+}
+
+// What cannot be used is refused by what it says of itself, before anything of it is called.
+func TestLibrariesThatAreTooOldAndSecondOnesAreRefused(t *testing.T) {
+	if !alone(t) {
+		return
+	}
+	old := dltest.Compile(t, "libnccl.so.2", "testdata/version.c", "-DVERSION=2708") // 2.7.8, of the time when versions had four digits
+	_, err := Open(Config{Path: old})
+	if !errors.Is(err, ErrLibrary) || !IsUnavailable(err) {
+		t.Fatalf("error %v, want ErrLibrary", err)
+	}
+	for _, want := range []string{old, "2.7.8", leastVersion.String()} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%q does not name %s", err, want)
+		}
+	}
+	// The first is loaded for good: by its path it is refused again, and without a path it is the one that is taken.
+	for _, path := range []string{old, ""} {
+		if _, err := Open(Config{Path: path}); !errors.Is(err, ErrLibrary) || !strings.Contains(err.Error(), "2.7.8") {
+			t.Errorf("Path %q: error %v, want ErrLibrary that names the version", path, err)
+		}
+	}
+	other := dltest.Compile(t, "libnccl.so.2", "testdata/version.c", "-DVERSION=22803")
+	if _, err := Open(Config{Path: other}); !errors.Is(err, ErrLibrary) || !strings.Contains(err.Error(), old) || !strings.Contains(err.Error(), other) {
+		t.Errorf("error %v, want ErrLibrary that names %s and %s", err, old, other)
+	}
+}
+
+func TestLibraryThatLacksAFunctionIsRefused(t *testing.T) {
+	if !alone(t) {
+		return
+	}
+	path := dltest.Compile(t, "libnccl.so.2", "testdata/version.c", "-DVERSION=22803")
+	if _, err := Open(Config{Path: path}); !errors.Is(err, ErrLibrary) || !errors.Is(err, dl.ErrUnsupported) || !strings.Contains(err.Error(), "NCCL 2.28.3") {
+		t.Errorf("error %v, want ErrLibrary that names the version and what is missing", err)
+	}
 }
 
 func TestMissingLibraryIsAnErrorWithEverythingThatWasTried(t *testing.T) {

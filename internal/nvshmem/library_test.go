@@ -10,6 +10,7 @@ import (
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/internal/dl"
+	"github.com/symgrad/symgrad/internal/dl/dltest"
 	"github.com/symgrad/symgrad/tensor"
 )
 
@@ -155,6 +156,26 @@ func TestOpenNamesWhatIsMissing(t *testing.T) {
 	}
 	if _, err := Open(Config{MaxTeams: 1}); !errors.Is(err, dist.ErrInvalid) {
 		t.Errorf("a wrong setting gives %v, want ErrInvalid", err)
+	}
+}
+
+// What is too old, or of a version that nobody knows, is refused before anything of it is called.
+func TestVersionsThatAreNotKnownAreRefused(t *testing.T) {
+	for version, flags := range map[string][]string{
+		"2.11.0": {"-DMAJOR=2", "-DMINOR=11", "-DPATCH=0"},
+		"3.0.5":  {"-DMAJOR=3", "-DMINOR=0", "-DPATCH=5"},
+		"3.4.5":  {"-DMAJOR=3", "-DMINOR=4", "-DPATCH=5"}, // and lacks its functions
+	} {
+		path := dltest.Compile(t, "libnvshmem_host.so.3", "testdata/version.c", flags...)
+		_, err := Open(Config{Path: path, DisableNCCL: true})
+		if !errors.Is(err, ErrLibrary) || !IsUnavailable(err) || !strings.Contains(err.Error(), version) {
+			t.Errorf("%s: error %v, want ErrLibrary that names the version", version, err)
+			continue
+		}
+		old := strings.Contains(err.Error(), leastVersion.String()) && strings.Contains(err.Error(), path)
+		if old == errors.Is(err, dl.ErrUnsupported) || old != (version != "3.4.5") {
+			t.Errorf("%s: %v", version, err)
+		}
 	}
 }
 

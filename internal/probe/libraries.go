@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -17,7 +18,7 @@ import (
 type Library struct {
 	Name    string   `json:"name"`     // of the product: "nccl"
 	Path    string   `json:"path"`     // links resolved; "" if there is none
-	FoundBy string   `json:"found_by"` // "loader", "search" (one of dl.Places), "set" (Options.Files), or ""
+	FoundBy string   `json:"found_by"` // "loader", "search" (one of dl.Places), "set" (Options.Files, or a variable as NCCL_HOME), or ""
 	Version string   `json:"version"`
 	Usable  bool     `json:"usable"`
 	Problem string   `json:"problem"` // why it is not usable
@@ -68,7 +69,8 @@ func search(ctx context.Context, r Roots, o Options, of []product) ([]Library, [
 	slots := make(chan struct{}, maxAsked)
 	for i, p := range of {
 		asking.Go(func() {
-			s := dl.Search{Name: p.Name, Override: o.Files[p.Name], Sonames: p.sonames, Dirs: places}
+			set := cmp.Or(o.Files[p.Name], dl.AtHome(r.FS, r.Environ, p.home, p.sonames...))
+			s := dl.Search{Name: p.Name, Override: set, Sonames: p.sonames, Dirs: places}
 			found[i], answers[i] = searchOne(ctx, r, s, loaderDirs, func(q Question) Answer {
 				slots <- struct{}{}
 				defer func() { <-slots }()

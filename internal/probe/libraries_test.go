@@ -124,6 +124,29 @@ func TestSearchReportsEveryFileAndWhichIsTaken(t *testing.T) {
 	}
 }
 
+func TestLibraryOfItsOwnVariableIsTheOnlyOne(t *testing.T) {
+	const home = "/opt/nccl/lib/libnccl.so.2"
+	r := roots("opt/nccl/lib/libnccl.so.2=", "usr/lib/x86_64-linux-gnu/libnccl.so.2.27.7=")
+	r.Environ = []string{"NCCL_HOME=/opt/nccl"}
+	a := &answers{know: map[Question]Answer{
+		{"nccl", home}: {Loaded: true, Path: home, Version: "2.28.3"}, {"nccl", "libnccl.so.2"}: {Loaded: true, Path: system, Version: "2.27.7"},
+	}}
+	r.Ask = a.ask
+	for set, want := range map[string]Library{
+		"":     {Name: "nccl", Path: home, FoundBy: BySetting, Version: "2.28.3", Usable: true, Chosen: true},
+		"/set": {Name: "nccl", Path: "/set", FoundBy: BySetting, Problem: "cannot open shared object file"},
+	} {
+		o := Options{Files: map[string]string{}}
+		if set != "" {
+			o.Files["nccl"] = set
+		}
+		_, _, libs := FindLibraries(t.Context(), r, o)
+		if diff := cmp.Diff([]Library{want}, only(libs, "nccl"), cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("set %q (-want +got):\n%s", set, diff)
+		}
+	}
+}
+
 func TestSearchNamesWhatItLookedFor(t *testing.T) {
 	mpi, shmem, gpu := FindLibraries(t.Context(), roots(), Options{})
 	names := func(libs []Library) (names []string) {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -15,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/symgrad/symgrad/internal/blas"
+	"github.com/symgrad/symgrad/internal/dl/dltest"
 )
 
 // askWord makes this test binary the child that asks a library.
@@ -37,22 +37,11 @@ func child() func(context.Context, Question) Answer { return Child(os.Args[0], a
 // fake compiles testdata/fake.c with the defines and returns the library's path.
 func fake(t *testing.T, soname string, defines ...string) string {
 	t.Helper()
-	compiler, err := exec.LookPath("cc")
-	if err != nil {
-		if os.Getenv("SYMGRAD_REQUIRE_BLAS") == "1" { // CI, which must not be green by skipping; it has a compiler for package blas
-			t.Fatal("there is no C compiler to make a library with")
-		}
-		t.Skip("there is no C compiler to make a library with")
+	flags := make([]string, len(defines))
+	for i, d := range defines {
+		flags[i] = "-D" + d
 	}
-	file := filepath.Join(t.TempDir(), soname)
-	args := []string{"-O1", "-shared", "-fPIC", "-Wno-unused-result", "-o", file, filepath.Join("testdata", "fake.c")}
-	for _, d := range defines {
-		args = append(args, "-D"+d)
-	}
-	if out, err := exec.Command(compiler, args...).CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	return file
+	return dltest.Compile(t, soname, filepath.Join("testdata", "fake.c"), flags...)
 }
 
 // deadline bounds what a test waits for a child that misbehaves.
