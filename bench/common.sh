@@ -13,7 +13,7 @@ die() {
 
 # Reads a command line: --some-name VALUE sets the variable some_name. Of NAMES, one that ends with ? takes no value and
 # becomes yes; one that ends with + is an array, which every VALUE is added to. --help prints the head of the script. What
-# stands behind the options, is left in the array rest.
+# stands behind the options is left in the array rest.
 options() { # NAMES ARGUMENT...
 	local names=" $1 " name
 	shift
@@ -21,12 +21,13 @@ options() { # NAMES ARGUMENT...
 		[ "$1" != --help ] || { sed -n '2,/^set -/s/^# \{0,1\}//p' "$0"; exit 0; }
 		name=${1#--}
 		name=${name//-/_}
+		[[ $name =~ ^[a-z_]+$ ]] || die "unknown option $1: see --help"
 		if [[ $names == *" $name? "* ]]; then
 			printf -v "$name" yes
 			shift
 			continue
 		fi
-		[[ $name =~ ^[a-z_]+$ && $names =~ " $name"\+?" " ]] || die "unknown option $1: see --help"
+		[[ $names =~ " $name"\+?" " ]] || die "unknown option $1: see --help"
 		[ $# -ge 2 ] || die "$1 wants a value: see --help"
 		if [[ $names == *" $name+ "* ]]; then
 			local -n values=$name

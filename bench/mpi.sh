@@ -132,7 +132,7 @@ describe() { # writes session.json
 		    "go": $(json "$(first_of go version)"),
 		    "symgrad": $(json "$revision")
 		  },
-		  "engines": [$(tr ' ' '\n' <<<"$engines" | json_list)]
+		  "engines": [$(for e in $engines; do echo "$e"; done | json_list)]
 		}
 	END
 }

@@ -28,7 +28,7 @@ set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 # No run takes this long unless it hangs; torch begins no engine after DEADLINE_S.
-readonly limit=240
+readonly LIMIT_S=240
 readonly DEADLINE_S=120
 
 models=mlp,wide,cnn,lm
@@ -96,6 +96,7 @@ rm -rf "$raw"
 mkdir -p "$raw/logs"
 raw=$(cd "$raw" && pwd)
 
+limit=$LIMIT_S
 own_temp
 no_multicast
 export PYTHONDONTWRITEBYTECODE=1

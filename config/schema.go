@@ -154,8 +154,8 @@ type CPU struct {
 type GPU struct {
 	Driver  string `yaml:"driver" hash:"-" help:"library of the CUDA driver, a path or soname; empty means libcuda.so.1, searched for"`
 	NVRTC   string `yaml:"nvrtc" hash:"-" help:"library that compiles kernels, a path or soname; empty means that of the newest CUDA that the driver runs, searched for"`
-	NCCL    string `yaml:"nccl" hash:"-" help:"library NCCL, a path or soname; empty means libnccl.so.2, searched for"`
-	NVSHMEM string `yaml:"nvshmem" hash:"-" help:"library NVSHMEM, a path or soname; empty means libnvshmem_host.so.3, searched for"`
+	NCCL    string `yaml:"nccl" hash:"-" help:"library NCCL, a path or soname; empty means that of NCCL_HOME, or libnccl.so.2, searched for"`
+	NVSHMEM string `yaml:"nvshmem" hash:"-" help:"library NVSHMEM, a path or soname; empty means that of NVSHMEM_HOME, or libnvshmem_host.so.3, searched for"`
 }
 
 // Log is what a run tells while it goes, and what it records.

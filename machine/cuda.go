@@ -1,7 +1,6 @@
 package machine
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -154,11 +153,9 @@ func deviceOf(g *dist.Group) (*cuda.Device, error) {
 
 // config is how programs are loaded.
 func (d *device) config(cfg *Config, symmetric []tensor.Buffer) (cudaexec.Config, error) {
-	root, environ := os.DirFS("/"), launch.Environ()
 	c := cudaexec.Config{
 		Device: d.dev, Eager: cfg.NoGraph, Deterministic: cfg.Deterministic, Tune: cfg.Tune,
-		CUBLAS: cfg.CUBLAS, CUDNN: cmp.Or(cfg.CUDNN, dl.AtHome(root, environ, "CUDNN_HOME", "libcudnn.so.9")), Dirs: dl.Places(root, environ),
-		Symmetric: symmetric,
+		CUBLAS: cfg.CUBLAS, CUDNN: cfg.CUDNN, Dirs: dl.Places(os.DirFS("/"), launch.Environ()), Symmetric: symmetric,
 	}
 	if cfg.Compute == "" {
 		return c, nil

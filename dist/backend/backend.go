@@ -113,8 +113,8 @@ type Config struct {
 	Timing     bool   // measure every operation on the device, for kernel.Elapsed
 	CUDADriver string // path or soname of libcuda; "" means libcuda.so.1, searched for
 	NVRTC      string // path or soname of libnvrtc; "" means that of the newest CUDA that the driver runs, searched for
-	NCCL       string // path or soname; "" means libnccl.so.2, searched for
-	NVSHMEM    string // path or soname; "" means libnvshmem_host.so.3, searched for
+	NCCL       string // path or soname; "" means that of NCCL_HOME, or libnccl.so.2, searched for
+	NVSHMEM    string // path or soname; "" means that of NVSHMEM_HOME, or libnvshmem_host.so.3, searched for
 }
 
 // Bounds of Config.HeapStep, in bytes: the driver maps 2 MiB at a time, and NVSHMEM's heap is of less than 128 GiB here.

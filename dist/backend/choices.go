@@ -59,11 +59,6 @@ func (c Config) choices(env launch.Env, at place) []Choice {
 	return append(all, Choice{Name: Sim, Why: simWhy})
 }
 
-// What the libraries that internal/nccl and internal/nvshmem load are called, the best first.
-var ncclSonames = []string{"libnccl.so.2", "libnccl.so"}
-
-const nvshmemSoname = "libnvshmem_host.so.3"
-
 // place is a machine as its files and an environment show it.
 type place struct {
 	root    fs.FS
@@ -100,8 +95,8 @@ func (c Config) libraries(name string, at place) (why string, usable bool) {
 	var there, missing []string
 	for _, w := range []struct{ backend, what, library, file string }{
 		{CUDA, "own kernels", "NVRTC", at.find("NVRTC", c.NVRTC, "libnvrtc.so.13", "libnvrtc.so.12")},
-		{NCCL, "NCCL", "NCCL", at.find("NCCL", c.NCCL, ncclSonames...)},
-		{NVSHMEM, "NVSHMEM", "NVSHMEM", at.find("NVSHMEM", c.NVSHMEM, nvshmemSoname)},
+		{NCCL, "NCCL", "NCCL", at.find("NCCL", c.NCCL, dl.NCCL.Sonames...)},
+		{NVSHMEM, "NVSHMEM", "NVSHMEM", at.find("NVSHMEM", c.NVSHMEM, dl.NVSHMEM.Sonames...)},
 	} {
 		switch {
 		case name != CUDA && w.backend != name:
@@ -126,8 +121,8 @@ func (c Config) libraries(name string, at place) (why string, usable bool) {
 
 // atHome is c with the libraries whose own variables name an installation, where c names none.
 func (c Config) atHome(root fs.FS, environ []string) Config {
-	c.NCCL = cmp.Or(c.NCCL, dl.AtHome(root, environ, "NCCL_HOME", ncclSonames...))
-	c.NVSHMEM = cmp.Or(c.NVSHMEM, dl.AtHome(root, environ, "NVSHMEM_HOME", nvshmemSoname))
+	c.NCCL = cmp.Or(c.NCCL, dl.NCCL.AtHome(root, environ))
+	c.NVSHMEM = cmp.Or(c.NVSHMEM, dl.NVSHMEM.AtHome(root, environ))
 	return c
 }
 

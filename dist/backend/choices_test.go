@@ -1,6 +1,7 @@
 package backend
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -60,6 +61,8 @@ func TestChoicesTellWhatIsMissingForGPUs(t *testing.T) {
 		}
 		return files
 	}
+	twice := append(slices.Clone(twoGPUs), "usr/lib/libnccl.so.2", "usr/lib/libnvshmem_host.so.3", "opt/n/lib/libnccl.so.2", "opt/n/lib/libnvshmem_host.so.3")
+	homes := []string{"NCCL_HOME=/opt/n", "NVSHMEM_HOME=/opt/n"}
 	two, three := launch.Env{Size: 2, LocalSize: 2}, launch.Env{Size: 3, LocalSize: 3}
 	apart := launch.Env{Size: 4, LocalSize: 2}
 	for _, tt := range []struct {
@@ -86,8 +89,11 @@ func TestChoicesTellWhatIsMissingForGPUs(t *testing.T) {
 		{"no NVSHMEM", Config{}, two, without("nvshmem"), nil, NVSHMEM, false, "no NVSHMEM is found"},
 		{"nothing but GPUs", Config{}, two, twoGPUs[:4], nil, CUDA, false, "no NVRTC is found, no NCCL is found, no NVSHMEM is found"},
 		{"set path", Config{NCCL: "/usr/lib/mine.so"}, two, append(without("libnccl"), "usr/lib/mine.so"), nil, NCCL, true, "NCCL (/usr/lib/mine.so)"},
-		{"home", Config{}, two, append(twoGPUs[:7:7], "opt/nccl/lib/libnccl.so.2"), []string{"NCCL_HOME=/opt/nccl"}, NCCL, true, "NCCL (/opt/nccl/lib/libnccl.so.2)"},
-		{"home without one", Config{}, two, twoGPUs, []string{"NVSHMEM_HOME=/opt/nccl"}, NVSHMEM, true, "NVSHMEM (/opt/torch/"},
+		{"the loader's", Config{}, two, twice, nil, NCCL, true, "NCCL (/usr/lib/libnccl.so.2)"},
+		{"that of its variable", Config{}, two, twice, homes, NCCL, true, "NCCL (/opt/n/lib/libnccl.so.2)"},
+		{"that of its variable, NVSHMEM", Config{}, two, twice, homes, NVSHMEM, true, "NVSHMEM (/opt/n/lib/libnvshmem_host.so.3)"},
+		{"set, and a variable", Config{NCCL: "/usr/lib/libnccl.so.2"}, two, twice, homes, NCCL, true, "NCCL (/usr/lib/libnccl.so.2)"},
+		{"a variable of nothing", Config{}, two, twice, []string{"NVSHMEM_HOME=/opt"}, NVSHMEM, true, "NVSHMEM (/usr/lib/"},
 		{"wrong path", Config{NCCL: "/absent.so"}, two, twoGPUs, nil, NCCL, false, "no NCCL is found"},
 	} {
 		got := choice(t, tt.cfg.choices(tt.env, place{machine(tt.files...), tt.environ}), tt.backend)

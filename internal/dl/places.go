@@ -44,13 +44,25 @@ func Places(root fs.FS, environ []string) []string {
 	return unique(dirs)
 }
 
-// AtHome is the library of an installation that a variable of its own names, as NCCL_HOME does: the first of sonames that is there, or ""
-// where there is none. It is for Search.Override: who sets such a variable has chosen, whatever the loader would find.
+// Product is a library for which a variable of its own can name an installation. Who sets it has chosen, whatever the loader would find.
+type Product struct {
+	Home    string   // the variable
+	Sonames []string // the best first
+}
+
+// The products that programs here choose so.
+var (
+	NCCL    = Product{"NCCL_HOME", []string{"libnccl.so.2", "libnccl.so"}}
+	NVSHMEM = Product{"NVSHMEM_HOME", []string{"libnvshmem_host.so.3"}}
+)
+
+// AtHome is the file of p in the installation that its variable names, for Search.Override: the first of its Sonames that is there; "" where
+// there is none.
 //
 // Shapes/units: root and environ as for Places.
-func AtHome(root fs.FS, environ []string, variable string, sonames ...string) string {
-	home := variables(environ)[variable]
-	for _, soname := range sonames {
+func (p Product) AtHome(root fs.FS, environ []string) string {
+	home := variables(environ)[p.Home]
+	for _, soname := range p.Sonames {
 		for _, dir := range homeDirs(home) {
 			file := path.Join(dir, soname)
 			if _, err := fs.Stat(root, inRoot(file)); err == nil {

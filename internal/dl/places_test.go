@@ -47,16 +47,17 @@ func TestPlacesPutDeliberateChoicesFirst(t *testing.T) {
 }
 
 func TestLibraryAtHomeIsTheBestSonameThere(t *testing.T) {
+	p := Product{"N_HOME", []string{"libn.so.2", "libn.so.1"}}
 	root := tree("opt/n/lib/libn.so.1", "opt/n/lib/libn.so.2", "opt/n/lib64/libn.so.1", "opt/old/lib64/libn.so.1", "opt/t/targets/x86_64-linux/lib/libn.so.2")
 	for home, want := range map[string]string{
 		"/opt/n": "/opt/n/lib/libn.so.2", "/opt/n/": "/opt/n/lib/libn.so.2", "/opt/old": "/opt/old/lib64/libn.so.1",
 		"/opt/t": "/opt/t/targets/x86_64-linux/lib/libn.so.2", "/opt": "", "opt/n": "", "": "",
 	} {
-		if got := AtHome(root, []string{"N_HOME=" + home, "OTHER_HOME=/opt/n"}, "N_HOME", "libn.so.2", "libn.so.1"); got != want {
+		if got := p.AtHome(root, []string{"N_HOME=" + home, "OTHER_HOME=/opt/n"}); got != want {
 			t.Errorf("N_HOME=%s: %q, want %q", home, got, want)
 		}
 	}
-	if got := AtHome(root, nil, "N_HOME", "libn.so.2"); got != "" {
+	if got := p.AtHome(root, nil); got != "" {
 		t.Errorf("without the variable: %q", got)
 	}
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/internal/cuda"
 	"github.com/symgrad/symgrad/internal/cuda/cudatest"
-	"github.com/symgrad/symgrad/internal/dl"
 	"github.com/symgrad/symgrad/tensor"
 )
 
@@ -36,12 +35,12 @@ func play(role string) int {
 }
 
 func act(role string) error {
-	places := dl.Places(os.DirFS("/"), os.Environ())
-	driver, err := cuda.Open(cuda.Config{Dirs: places})
+	cfg := machineConfig()
+	driver, err := cuda.Open(cuda.Config{Dirs: cfg.Dirs})
 	if err != nil {
 		return err
 	}
-	lib, err := Open(Config{Path: os.Getenv("SYMGRAD_TEST_NCCL"), Dirs: places})
+	lib, err := Open(cfg)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package nccl
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -26,8 +27,14 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// machineConfig finds the machine's NCCL, as programs do, or the one that a variable of the tests names.
+func machineConfig() Config {
+	root, environ := os.DirFS("/"), os.Environ()
+	return Config{Path: cmp.Or(os.Getenv("SYMGRAD_TEST_NCCL"), dl.NCCL.AtHome(root, environ)), Dirs: dl.Places(root, environ)}
+}
+
 var openLibrary = sync.OnceValues(func() (*Library, error) {
-	return Open(Config{Path: os.Getenv("SYMGRAD_TEST_NCCL"), Dirs: dl.Places(os.DirFS("/"), os.Environ())})
+	return Open(machineConfig())
 })
 
 // library is the machine's NCCL.

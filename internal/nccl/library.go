@@ -99,7 +99,7 @@ func Open(c Config) (*Library, error) {
 		return nil, fmt.Errorf("nccl: %w: %w", ErrLibrary, err)
 	}
 	// NVSHMEM, which looks for libnccl.so.2 too, gets this one from the loader, because the soname is loaded already.
-	lib, err := dl.Open(dl.Search{Name: "nccl", Override: file, Sonames: []string{"libnccl.so.2", "libnccl.so"}, Dirs: c.Dirs})
+	lib, err := dl.Open(dl.Search{Name: "nccl", Override: file, Sonames: dl.NCCL.Sonames, Dirs: c.Dirs})
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrLibrary, err)
 	}

@@ -3,7 +3,6 @@ package nccl
 import (
 	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -13,9 +12,6 @@ import (
 	"github.com/symgrad/symgrad/internal/dl/dltest"
 )
 
-// freshVariable is set in the process of a test that has one of its own.
-const freshVariable = "SYMGRAD_TEST_NCCL_FRESH"
-
 // fresh reports whether the test may go on here: no NCCL is loaded, which other tests of this process do. Where one is, the
 // test runs in a process of its own.
 func fresh(t *testing.T) bool {
@@ -24,43 +20,12 @@ func fresh(t *testing.T) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(files) == 0 {
-		return true
-	}
-	if os.Getenv(freshVariable) != "" {
-		t.Fatalf("a new process has loaded %v", files)
-	}
-	return rerun(t)
+	return len(files) == 0 || dltest.Alone(t)
 }
 
-// alone reports whether the test may load what stays loaded: in a process of its own, in which it is run otherwise.
-func alone(t *testing.T) bool {
-	t.Helper()
-	return os.Getenv(freshVariable) != "" || rerun(t)
-}
-
-// rerun runs the test in a process of its own, and is false.
-func rerun(t *testing.T) bool {
-	t.Helper()
-	program, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(program, "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout=1m")
-	cmd.Env = append(os.Environ(), freshVariable+"=1")
-	out, err := cmd.CombinedOutput()
-	switch text := string(out); {
-	case err == nil && strings.Contains(text, "--- SKIP: "+t.Name()):
-		t.Skipf("in a process of its own:\n%s", out)
-	case err != nil || !strings.Contains(text, "--- PASS: "+t.Name()):
-		t.Errorf("in a process of its own: %v\n%s", err, out)
-	}
-	return false
-}
-
-// What cannot be used is refused by what it says of itself, before anything of it is called.
+// What cannot be used is refused by its version, before its other functions are looked up.
 func TestLibrariesThatAreTooOldAndSecondOnesAreRefused(t *testing.T) {
-	if !alone(t) {
+	if !dltest.Alone(t) {
 		return
 	}
 	old := dltest.Compile(t, "libnccl.so.2", "testdata/version.c", "-DVERSION=2708") // 2.7.8, of the time when versions had four digits
@@ -86,7 +51,7 @@ func TestLibrariesThatAreTooOldAndSecondOnesAreRefused(t *testing.T) {
 }
 
 func TestLibraryThatLacksAFunctionIsRefused(t *testing.T) {
-	if !alone(t) {
+	if !dltest.Alone(t) {
 		return
 	}
 	path := dltest.Compile(t, "libnccl.so.2", "testdata/version.c", "-DVERSION=22803")

@@ -16,7 +16,6 @@ import (
 var ErrLibrary = errors.New("nvshmem: library")
 
 const (
-	soname = "libnvshmem_host.so.3"
 	// The plugin by which ranks meet. It is loaded by path, because the library asks the loader for a bare name, which finds
 	// nothing for a library that itself lies outside of the loader's places, as Python's wheels do.
 	plugin     = "nvshmem_bootstrap_uid.so.3"
@@ -85,7 +84,7 @@ func Open(c Config) (*Library, error) {
 		return nil, err
 	}
 	if l.lib, err = dl.Open(dl.Search{
-		Name: "nvshmem", Override: c.Path, Sonames: []string{soname}, Dirs: l.cfg.Dirs, Global: true,
+		Name: "nvshmem", Override: c.Path, Sonames: dl.NVSHMEM.Sonames, Dirs: l.cfg.Dirs, Global: true,
 	}); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrLibrary, err)
 	}

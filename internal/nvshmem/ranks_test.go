@@ -1,6 +1,7 @@
 package nvshmem
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"testing"
@@ -48,7 +49,6 @@ type rank struct {
 	party    *gpu.Party
 	dev      *cuda.Device
 	compiler *cuda.Compiler
-	dirs     []string
 }
 
 // n is the number of ranks, me this one's.
@@ -57,8 +57,16 @@ func (r *rank) me() int { return r.party.Rank }
 
 // library is NVSHMEM with c, to which the rank adds what it knows.
 func (r *rank) library(c Config) (*Library, error) {
-	c.Dirs, c.Compiler = r.dirs, r.compiler
-	return Open(c)
+	c.Compiler = r.compiler
+	return Open(found(c))
+}
+
+// found is c with where the machine's libraries are, as programs find them.
+func found(c Config) Config {
+	root, environ := os.DirFS("/"), os.Environ()
+	c.Path, c.NCCL = dl.NVSHMEM.AtHome(root, environ), cmp.Or(c.NCCL, dl.NCCL.AtHome(root, environ))
+	c.Dirs = dl.Places(root, environ)
+	return c
 }
 
 // started is a runtime with c, and the engine of the world.
@@ -84,7 +92,7 @@ var processes = &gputest.Ranks{Job: "nvshmem", Time: rankTime, Body: func(role s
 	if !ok {
 		return fmt.Errorf("no role %q", role)
 	}
-	r := &rank{party: g.Party, dev: g.Party.Device, dirs: g.Dirs}
+	r := &rank{party: g.Party, dev: g.Party.Device}
 	var err error
 	if r.compiler, err = r.dev.Driver().Compiler(); err != nil {
 		return err
@@ -99,7 +107,7 @@ const leastGPUs = 2
 func available(t *testing.T, n int) {
 	t.Helper()
 	cudatest.Many(t, n, leastGPUs)
-	if _, err := Open(Config{Dirs: dl.Places(os.DirFS("/"), os.Environ())}); err != nil {
+	if _, err := Open(found(Config{})); err != nil {
 		cudatest.Missing(t, "no NVSHMEM: %v", err)
 	}
 }

@@ -69,7 +69,7 @@ func search(ctx context.Context, r Roots, o Options, of []product) ([]Library, [
 	slots := make(chan struct{}, maxAsked)
 	for i, p := range of {
 		asking.Go(func() {
-			set := cmp.Or(o.Files[p.Name], dl.AtHome(r.FS, r.Environ, p.home, p.sonames...))
+			set := cmp.Or(o.Files[p.Name], p.home.AtHome(r.FS, r.Environ))
 			s := dl.Search{Name: p.Name, Override: set, Sonames: p.sonames, Dirs: places}
 			found[i], answers[i] = searchOne(ctx, r, s, loaderDirs, func(q Question) Answer {
 				slots <- struct{}{}

@@ -17,9 +17,9 @@ const (
 type product struct {
 	Name    string
 	family  family
-	sonames []string // the best first
-	home    string   // variable of an installation that goes before all others; see dl.AtHome
-	global  bool     // needs RTLD_GLOBAL: it loads plugins that look for its symbols
+	sonames []string   // the best first
+	home    dl.Product // whose variable goes before all others; the zero Product where there is none
+	global  bool       // needs RTLD_GLOBAL: it loads plugins that look for its symbols
 	ask     func(lib *dl.Library, a *Answer) error
 }
 
@@ -41,9 +41,9 @@ var products = []product{
 	{Name: "nvrtc", family: familyGPU, sonames: []string{"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2"}, ask: askNVRTC},
 	{Name: "nvjitlink", family: familyGPU, sonames: []string{"libnvJitLink.so.13", "libnvJitLink.so.12"}, ask: askNVJitLink},
 	{Name: "cublas", family: familyGPU, sonames: []string{"libcublas.so.13", "libcublas.so.12", "libcublas.so.11"}, ask: askCUBLAS},
-	{Name: "cudnn", family: familyGPU, home: "CUDNN_HOME", sonames: []string{"libcudnn.so.9", "libcudnn.so.8"}, ask: askCUDNN},
-	{Name: "nccl", family: familyGPU, home: "NCCL_HOME", sonames: []string{"libnccl.so.2"}, ask: askNCCL},
-	{Name: "nvshmem", family: familyGPU, home: "NVSHMEM_HOME", sonames: []string{"libnvshmem_host.so.3", "libnvshmem_host.so.2"}, global: true, ask: askNVSHMEM},
+	{Name: "cudnn", family: familyGPU, sonames: []string{"libcudnn.so.9", "libcudnn.so.8"}, ask: askCUDNN},
+	{Name: "nccl", family: familyGPU, home: dl.NCCL, sonames: dl.NCCL.Sonames, ask: askNCCL},
+	{Name: "nvshmem", family: familyGPU, home: dl.NVSHMEM, sonames: []string{"libnvshmem_host.so.3", "libnvshmem_host.so.2"}, global: true, ask: askNVSHMEM},
 }
 
 // productByName is the product of this name.

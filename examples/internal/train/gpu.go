@@ -2,6 +2,7 @@ package train
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"os"
 
@@ -62,9 +63,10 @@ func (t *trainer) libraries(v map[string]string) {
 	if text, err := os.ReadFile("/sys/module/nvidia/version"); err == nil {
 		v["nvidia"] = string(bytes.TrimSpace(text))
 	}
-	dirs, api := dl.Places(os.DirFS("/"), launch.Environ()), d.Driver().Version()
+	root, environ, api := os.DirFS("/"), launch.Environ(), d.Driver().Version()
+	dirs := dl.Places(root, environ)
 	if t.w.Size() > 1 {
-		if lib, err := nccl.Open(nccl.Config{Path: t.job.cfg.GPU.NCCL, Dirs: dirs}); err == nil {
+		if lib, err := nccl.Open(nccl.Config{Path: cmp.Or(t.job.cfg.GPU.NCCL, dl.NCCL.AtHome(root, environ)), Dirs: dirs}); err == nil {
 			v["nccl"] = lib.Version().String()
 		}
 	}

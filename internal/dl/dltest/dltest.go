@@ -15,6 +15,32 @@ import (
 // Require is a variable: set to 1, it makes a test fail that would skip for want of a C compiler. CI sets it, so that it cannot be green by skipping.
 const Require = "SYMGRAD_REQUIRE_CC"
 
+// aloneVariable is set in the process of a test that has one of its own.
+const aloneVariable = "SYMGRAD_TEST_DL_ALONE"
+
+// Alone reports whether the test runs in a process of its own, where it may load what stays loaded. Where it does not, it is run in one, and
+// what becomes of it there becomes of it here.
+func Alone(t testing.TB) bool {
+	t.Helper()
+	if os.Getenv(aloneVariable) != "" {
+		return true
+	}
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(program, "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout=1m")
+	cmd.Env = append(os.Environ(), aloneVariable+"=1")
+	out, err := cmd.CombinedOutput()
+	switch text := string(out); {
+	case err == nil && strings.Contains(text, "--- SKIP: "+t.Name()):
+		t.Skipf("in a process of its own:\n%s", out)
+	case err != nil || !strings.Contains(text, "--- PASS: "+t.Name()):
+		t.Errorf("in a process of its own: %v\n%s", err, out)
+	}
+	return false
+}
+
 // Compile makes a library called soname of a file of C, with the compiler's flags, and returns its path. Every call makes one of
 // its own: the loader takes equal files for one. It goes with the test, though what was loaded stays.
 //
