@@ -61,6 +61,7 @@ type gpuSession struct {
 	ranks     int
 	machine   json.RawMessage   // as symgrad bench tells it
 	libraries map[string]string // of all results
+	launch    float64           // microseconds of the host for a launch that does nothing, on the slowest rank of all runs; 0 if unknown
 	samples   []gpuSample
 	engines   []string // that have samples, in the order of the columns
 	notes     []string // what could not be measured, for people
@@ -76,7 +77,12 @@ type gpuResult struct {
 	} `json:"settings"`
 	Libraries map[string]string `json:"libraries"`
 	Notes     []string          `json:"notes"`
+	Ranks     []gpuRank         `json:"ranks"`
 	Rows      []gpuRow          `json:"rows"`
+}
+
+type gpuRank struct {
+	LaunchUS float64 `json:"launch_us"`
 }
 
 type gpuRow struct {
@@ -153,6 +159,9 @@ func (s *gpuSession) readResult(name string) error {
 		s.libraries[library] = version
 	}
 	s.notes = append(s.notes, r.Notes...)
+	for _, rank := range r.Ranks {
+		s.launch = max(s.launch, rank.LaunchUS)
+	}
 	mode := modeQueued
 	if r.Settings.Graph > 0 {
 		mode = modeGraph

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -145,6 +146,7 @@ func TestGPUCriteria(t *testing.T) {
 		})
 	}
 	slow := gpuEverything(2, 1.2, nil)
+	slow.launch = 2.2
 	for i := range slow.samples {
 		if x := &slow.samples[i]; x.engine == auto && x.gpuKey == (gpuKey{modeQueued, "allreduce", "f32", 4096}) {
 			x.host = 3.1
@@ -155,7 +157,7 @@ func TestGPUCriteria(t *testing.T) {
 		if v.HLimit > 0 {
 			seen++
 		}
-		if want := "FAILS  queued allreduce f32 up to 64K: queued by the host in at most 3.10 us (4K), limit 3"; !v.Holds && v.String() != want {
+		if want := "FAILS  queued allreduce f32 up to 64K: queued by the host in at most 3.10 us (4K), limit 3; a launch of nothing takes it 2.20 us"; !v.Holds && v.String() != want {
 			t.Errorf("got %s, want %s", v, want)
 		} else if v.HLimit > 0 && (v.Holds || v.Mode != modeQueued) {
 			t.Errorf("%s: the host takes too long, and in a graph it has no part", v)
@@ -179,7 +181,8 @@ func TestGPUCriteria(t *testing.T) {
 
 func TestGPUResultIsWritten(t *testing.T) {
 	f := newGPUFolder(t)
-	f.write("a.json", gpuResultText(2, 0, gpuRowText("allreduce", "f32", "nccl", 1024, 10, ""), gpuRowText("allreduce", "f32", "auto", 1024, 5, `, "host_us": 2`)))
+	first := gpuResultText(2, 0, gpuRowText("allreduce", "f32", "nccl", 1024, 10, ""), gpuRowText("allreduce", "f32", "auto", 1024, 5, `, "host_us": 2`))
+	f.write("a.json", strings.Replace(first, "{", `{"ranks": [{"rank": 0, "launch_us": 1.8}, {"rank": 1, "launch_us": 1.75}, {"rank": 2}], `, 1))
 	f.write("b.json", gpuResultText(2, 0, gpuRowText("allreduce", "f32", "auto", 1024, 5, `, "host_us": 2.5`)))
 	file := filepath.Join(f.folder, "out", "result.json")
 	code, stdout, stderr := runCompare("gpu", "-o", file, f.folder)
@@ -201,6 +204,9 @@ func TestGPUResultIsWritten(t *testing.T) {
 	}
 	if err := json.Unmarshal(text, &got); err != nil {
 		t.Fatal(err)
+	}
+	if i := slices.IndexFunc(got.Verdicts, func(v gpuVerdict) bool { return v.HLimit > 0 }); i < 0 || got.Verdicts[i].Launch != 1.8 {
+		t.Errorf("verdicts %+v: want the time of a launch on the slowest rank with that on the host", got.Verdicts)
 	}
 	if got.Ranks != 2 || got.Libraries["nccl"] != "2.28.3" || got.Settings["table"] != "sha256:01" || len(got.Host.GPUs) != 2 || len(got.Verdicts) == 0 ||
 		len(got.Rows) != 1 || *got.Rows[0].Faster != 2 || got.Rows[0].US["auto"] != 5 || got.Rows[0].Host != 2.25 {

@@ -124,9 +124,10 @@ type gpuVerdict struct {
 	USLimit float64  `json:"us_limit,omitempty"`
 	Host    *float64 `json:"host_us,omitempty"`
 	HLimit  float64  `json:"host_limit,omitempty"`
-	At      int64    `json:"at_bytes,omitempty"` // where the worst is
-	By      string   `json:"by,omitempty"`       // the best of the others there
-	Missing string   `json:"missing,omitempty"`  // what was not measured
+	Launch  float64  `json:"launch_us,omitempty"` // of the host: what the driver alone takes, where that is known
+	At      int64    `json:"at_bytes,omitempty"`  // where the worst is
+	By      string   `json:"by,omitempty"`        // the best of the others there
+	Missing string   `json:"missing,omitempty"`   // what was not measured
 }
 
 // judgeGPUs is the verdicts on a session, those on queued operations first. A mode of which nothing was measured has none,
@@ -144,7 +145,11 @@ func judgeGPUs(s *gpuSession, tables []gpuTable) []gpuVerdict {
 			}
 			for _, op := range c.ops {
 				for _, dtype := range c.dtypes {
-					list = append(list, c.judge(mode, op, dtype, tables))
+					v := c.judge(mode, op, dtype, tables)
+					if c.host > 0 {
+						v.Launch = s.launch
+					}
+					list = append(list, v)
 				}
 			}
 		}
@@ -208,6 +213,9 @@ func (v gpuVerdict) String() string {
 	}
 	if v.Host != nil {
 		parts = append(parts, fmt.Sprintf("queued by the host in at most %.2f us (%s), limit %g", *v.Host, formatSize(v.At), v.HLimit))
+		if v.Launch > 0 {
+			parts = append(parts, fmt.Sprintf("a launch of nothing takes it %.2f us", v.Launch))
+		}
 	}
 	if v.Missing != "" {
 		parts = append(parts, "not measured: "+v.Missing)

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -93,6 +94,59 @@ func streamOf(s dist.Stream) (*gpu.Stream, error) {
 		return nil, fmt.Errorf("bench: %w: a stream of %v, not of a GPU", dist.ErrDevice, s.Device())
 	}
 	return gs, nil
+}
+
+// How LaunchTime measures: the median of so many turns of so many launches each, which a stream has room for.
+const (
+	launchTurns = 9
+	launchesAt  = 50
+)
+
+// LaunchTime implements perf.Device, by a kernel that does nothing and is kept, as operations of a few packets are. Without an NVRTC that compiles for the device it cannot tell.
+func (d gpuDevice) LaunchTime(s dist.Stream) (_ time.Duration, err error) {
+	gs, err := streamOf(s)
+	if err != nil {
+		return 0, err
+	}
+	stream := gs.CUDA()
+	v := stream.Device()
+	c, err := v.Driver().Compiler()
+	if err != nil {
+		return 0, nil
+	}
+	image, err := c.Compile(v, cuda.Source{Name: "nothing.cu", Text: "extern \"C\" __global__ void nothing() {}\n"})
+	if err != nil {
+		return 0, nil
+	}
+	m, err := v.Load(image)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, m.Close()) }()
+	f, err := m.Function("nothing")
+	if err != nil {
+		return 0, err
+	}
+	kept, err := f.Keep(cuda.Launch{}, nil)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, kept.Close()) }()
+	turns := make([]time.Duration, launchTurns)
+	for i := range turns {
+		began := time.Now()
+		for range launchesAt {
+			if err := kept.Launch(stream); err != nil {
+				return 0, err
+			}
+		}
+		turns[i] = time.Since(began) / launchesAt
+		if err := stream.Synchronize(); err != nil {
+			return 0, err
+		}
+	}
+	slices.Sort(turns)
+	return turns[len(turns)/2], nil
 }
 
 // NewTimer implements perf.Device.

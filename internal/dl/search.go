@@ -67,8 +67,29 @@ func Open(s Search) (*Library, error) {
 	if err := s.Validate(); err != nil {
 		return nil, err
 	}
+	return s.openFirst(s.candidates())
+}
+
+// OpenBeside loads a part of l, or a plugin for it, which installers keep in l's folder: the first of names that loads from there, else the first
+// that the loader finds. name is what messages call it; global as in Search.
+//
+// Errors: those of Open.
+func (l *Library) OpenBeside(name string, global bool, names ...string) (*Library, error) {
+	s := Search{Name: name, Sonames: names, Global: global}
+	if err := s.Validate(); err != nil {
+		return nil, err
+	}
+	var files []string
+	for _, n := range names {
+		files = append(files, filepath.Join(filepath.Dir(l.Path()), n))
+	}
+	return s.openFirst(append(files, names...))
+}
+
+// openFirst loads the first of files that loads.
+func (s Search) openFirst(files []string) (*Library, error) {
 	var tried []string
-	for _, file := range s.candidates() {
+	for _, file := range files {
 		handle, err := sysOpen(file, s.Global)
 		if err == nil {
 			return newLibrary(s.Name, file, handle), nil

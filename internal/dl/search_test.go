@@ -183,6 +183,29 @@ func TestOpenFindsALibraryInAPattern(t *testing.T) {
 	}
 }
 
+func TestOpenBesideTakesTheFolderBeforeTheLoader(t *testing.T) {
+	real := libm(t).Path()
+	dir := t.TempDir()
+	main := filepath.Join(dir, "libmain.so.1")
+	lib := &Library{path: main}
+	if _, err := lib.OpenBeside("part", false, "libabsent-part.so.1", "libabsent-part.so"); !errors.Is(err, ErrNotFound) ||
+		!strings.Contains(err.Error(), filepath.Join(dir, "libabsent-part.so.1")) || !strings.Contains(err.Error(), "; libabsent-part.so: ") {
+		t.Errorf("got %v, want ErrNotFound with both names, there and by the loader", err)
+	}
+	if part, err := lib.OpenBeside("part", false, "libabsent-part.so.1", "libc.so.6"); err != nil || filepath.Base(part.Path()) != "libc.so.6" {
+		t.Errorf("got %v, %v, want that of the loader", part, err)
+	}
+	if err := os.Symlink(real, filepath.Join(dir, "libc.so.6")); err != nil { // another library by the name
+		t.Fatal(err)
+	}
+	if part, err := lib.OpenBeside("part", false, "libc.so.6"); err != nil || part.Path() != real {
+		t.Errorf("got %v, %v, want %s, which lies beside", part, err, real)
+	}
+	if _, err := lib.OpenBeside("part", false); err == nil {
+		t.Error("no name is no error")
+	}
+}
+
 // The loader keeps error text per OS thread; a goroutine that moved between dlopen and dlerror would read another's.
 func TestConcurrentFailingOpensKeepTheirOwnText(t *testing.T) {
 	libc(t)

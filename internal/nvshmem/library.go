@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/symgrad/symgrad/dist"
@@ -116,30 +115,15 @@ func (l *Library) bind() error {
 	return nil
 }
 
-// openPlugin loads the plugin by which ranks meet, from beside the library.
+// openPlugin loads the plugin by which ranks meet, from beside the library or, as a package of a distribution may keep it, from where the loader
+// looks.
 func (l *Library) openPlugin() error {
-	beside := filepath.Dir(l.lib.Path())
-	var errs []error
-	for _, name := range []string{plugin, pluginBare} {
-		file := filepath.Join(beside, name)
-		if _, err := os.Stat(file); err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		lib, err := dl.Open(dl.Search{Name: "nvshmem bootstrap plugin", Override: file, Global: true})
-		if err == nil {
-			l.plugin = lib.Path()
-			return nil
-		}
-		errs = append(errs, err)
+	lib, err := l.lib.OpenBeside("nvshmem bootstrap plugin", true, plugin, pluginBare)
+	if err != nil {
+		return fmt.Errorf("%w: %s: the plugin by which ranks meet: %w", ErrLibrary, l.lib.Path(), err)
 	}
-	// A package of a distribution may keep plugins elsewhere, where the loader looks.
-	lib, err := dl.Open(dl.Search{Name: "nvshmem bootstrap plugin", Sonames: []string{plugin, pluginBare}, Global: true})
-	if err == nil {
-		l.plugin = lib.Path()
-		return nil
-	}
-	return fmt.Errorf("%w: %s: the plugin by which ranks meet: %w", ErrLibrary, l.lib.Path(), errors.Join(append(errs, err)...))
+	l.plugin = lib.Path()
+	return nil
 }
 
 // openNCCL loads the NCCL that NVSHMEM will find under its soname, so that it is the one that the rest of the process uses.

@@ -21,6 +21,9 @@ type Device interface {
 	Read(dst []byte, b tensor.Buffer) error
 	// Name is what people call dev: "NVIDIA H200 [0000:1b:00.0]".
 	Name(dev tensor.Device) (string, error)
+	// LaunchTime is how long the host takes to queue work that does nothing on s, as what comes again is queued: the least that an operation
+	// can cost its caller there. 0 where the device cannot tell.
+	LaunchTime(s dist.Stream) (time.Duration, error)
 	// NewTimer is a timer of what is queued on s. The caller closes it.
 	NewTimer(s dist.Stream) (Timer, error)
 	// Capture is a graph of what issue queues on s, which is not run, and on which nothing waits to be run.

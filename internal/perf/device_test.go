@@ -65,6 +65,8 @@ func (d *apart) Read(dst []byte, b tensor.Buffer) error {
 	return nil
 }
 
+func (d *apart) LaunchTime(dist.Stream) (time.Duration, error) { return 2100 * time.Nanosecond, nil }
+
 func (d *apart) Name(dev tensor.Device) (string, error) { return "memory apart, " + dev.String(), nil }
 
 func (d *apart) count(n *int, by int) {
@@ -167,6 +169,9 @@ func TestDeviceRowsAreRight(t *testing.T) {
 				t.Errorf("left: %d blocks, %d timers, %d graphs; %d launches", len(dev.blocks), dev.timers, dev.graphs, dev.launches)
 			}
 			s := results[0].Settings
+			if slices.ContainsFunc(results[0].Ranks, func(k Rank) bool { return k.LaunchUS != 2.1 }) {
+				t.Errorf("ranks %+v: want the device's time of a launch", results[0].Ranks)
+			}
 			if s.Timing != "events" || s.Graph != cfg.Graph || s.Symmetric == cfg.Private || results[0].Ranks[2].Device != "memory apart, host" {
 				t.Errorf("settings %+v, ranks %+v", s, results[0].Ranks)
 			}

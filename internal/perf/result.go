@@ -51,7 +51,8 @@ type Rank struct {
 	PID  int    `json:"pid"`
 	Core int    `json:"core"` // that its thread is kept on; -1 if it is free to move
 
-	Device string `json:"device,omitempty"` // that its buffers are on; "" for the host
+	Device   string  `json:"device,omitempty"`    // that its buffers are on; "" for the host
+	LaunchUS float64 `json:"launch_us,omitempty"` // of the host, to queue work that does nothing, before the first row; 0 where nobody can tell
 }
 
 // Row is the measurement of one Case.

@@ -26,7 +26,7 @@ func example() Result {
 		Libraries: map[string]string{"symgrad": "v1.2.3", "go": "go1.26"},
 		Settings:  Settings{Backend: "shm", Ranks: 2, Style: OSU, Fresh: true, Checks: 1},
 		Clock:     Clock{Name: "tsc", ReadNS: 20},
-		Ranks:     []Rank{{0, "node7", 100, 0, ""}, {1, "node7", 101, -1, ""}},
+		Ranks:     []Rank{{0, "node7", 100, 0, "", 0}, {1, "node7", 101, -1, "", 0}},
 		Rows: []Row{
 			{"allreduce", 8, 2, "f32", "sum", -1, false, 10000, 0.1, 0.09, 0.095, 7, 0.08, 0.08, 0, &zero, "", "", 0},
 			{"allreduce", 8, 2, "f32", "sum", -1, true, 10000, 0.08, 0.07, 0.075, 7, 0.1, 0.1, 0, &three, "", "", 0},

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"runtime"
 	"slices"
@@ -116,13 +117,18 @@ func (x *session) describe(w *dist.World, on Setup, core int) (Result, error) {
 		},
 		Clock: Clock{Name: x.clock.name(), ReadNS: round(x.clock.readNS)},
 	}
-	own := make([]byte, 2*nameBytes)
+	own, launch := make([]byte, 2*nameBytes), 0.0
 	copy(own[:nameBytes], res.Machine.Host)
 	if on.Device != nil {
 		name, err := on.Device.Name(w.Device())
 		if err != nil {
 			return Result{}, fmt.Errorf("bench: %w", err)
 		}
+		took, err := on.Device.LaunchTime(w.Stream())
+		if err != nil {
+			return Result{}, fmt.Errorf("bench: time of a launch: %w", err)
+		}
+		launch = round(float64(took.Nanoseconds()) / 1e3)
 		res.Settings.Timing = "events"
 		copy(own[nameBytes:], name)
 	}
@@ -130,13 +136,15 @@ func (x *session) describe(w *dist.World, on Setup, core int) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	numbers, err := x.ex.numbers(uint64(os.Getpid()), uint64(int64(core)))
+	const each = 3
+	numbers, err := x.ex.numbers(uint64(os.Getpid()), uint64(int64(core)), math.Float64bits(launch))
 	if err != nil {
 		return Result{}, err
 	}
 	for rank := range w.Size() {
 		host, device := names[2*nameBytes*rank:][:nameBytes], names[2*nameBytes*rank+nameBytes:][:nameBytes]
-		res.Ranks = append(res.Ranks, Rank{rank, upToZero(host), int(numbers[2*rank]), int(int64(numbers[2*rank+1])), upToZero(device)})
+		of := numbers[each*rank:][:each]
+		res.Ranks = append(res.Ranks, Rank{rank, upToZero(host), int(of[0]), int(int64(of[1])), upToZero(device), math.Float64frombits(of[2])})
 	}
 	return res, nil
 }

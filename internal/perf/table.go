@@ -66,6 +66,9 @@ func (t *Table) Begin(r Result) {
 		if k.Device != "" {
 			core += ", " + k.Device
 		}
+		if k.LaunchUS > 0 {
+			core += fmt.Sprintf(", a launch takes %.2f us", k.LaunchUS)
+		}
 		t.printf("#  Rank %2d Pid %6d on %10s %s\n", k.Rank, k.PID, k.Host, core)
 	}
 	t.printf("#\n")

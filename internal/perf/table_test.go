@@ -37,6 +37,7 @@ func TestTablesAreGolden(t *testing.T) {
 		Backend: "cuda", Ranks: 2, Style: BackToBack, Queued: true, Checks: 1, Symmetric: true, Graph: 20, Rounds: 3,
 		Timing: "events", Engines: []string{"nccl", "oneshot"}, MaxCTAs: 32,
 	}
+	device.Ranks[0].LaunchUS = 1.8
 	device.Ranks[0].Device, device.Ranks[1].Device = "NVIDIA H200 [0000:1b:00.0]", "NVIDIA H200 [0000:43:00.0]"
 	device.Rows = device.Rows[:2]
 	for i, row := range device.Rows[:2] {

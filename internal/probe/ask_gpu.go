@@ -118,8 +118,18 @@ func askNVSHMEM(lib *dl.Library, a *Answer) error {
 		api.spec(&major, &minor)
 		a.Notes = append(a.Notes, fmt.Sprintf("OpenSHMEM specification %d.%d", major, minor))
 	}
+	if _, err := lib.OpenBeside("NVSHMEM's plugin by which ranks meet", true, bootstrap, bootstrapBare); err != nil {
+		a.Notes = append(a.Notes, fmt.Sprintf("%s: %v", cannotStart, err))
+	}
 	return nil
 }
+
+// What NVSHMEM starts with when there is no MPI, and the note on one that lacks it, before the reason.
+const (
+	bootstrap     = "nvshmem_bootstrap_uid.so.3"
+	bootstrapBare = "nvshmem_bootstrap_uid.so"
+	cannotStart   = "NVSHMEM cannot start"
+)
 
 // askNVJitLink asks for the version, which libraries from 12.3 on tell.
 func askNVJitLink(lib *dl.Library, a *Answer) error {

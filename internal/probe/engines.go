@@ -138,15 +138,15 @@ func judgeLibrary(all []Library, name string, least []int) (why string, notes []
 	case older(found[chosen].Version, least):
 		return fmt.Sprintf("too old: %s is %s %s, needed is %s or later", found[chosen].Path, display(name), found[chosen].Version, dotted(least)), nil
 	}
+	for _, note := range found[chosen].Notes {
+		if strings.HasPrefix(note, cannotStart) {
+			return fmt.Sprintf("broken: %s: %s", found[chosen].Path, note), nil
+		}
+	}
 	for i, l := range found {
 		if i != chosen && l.Usable && l.Version != found[chosen].Version && name != "nvrtc" {
 			notes = append(notes, fmt.Sprintf("two versions: %s, %s, is there too; a process must not load both: set gpu.%s where something else loads it",
 				l.Version, l.Path, name))
-		}
-	}
-	for _, note := range found[chosen].Notes {
-		if strings.Contains(note, bootstrap) {
-			notes = append(notes, note)
 		}
 	}
 	return "", notes

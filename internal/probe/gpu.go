@@ -2,8 +2,6 @@ package probe
 
 import (
 	"context"
-	"fmt"
-	"path"
 	"strings"
 )
 
@@ -85,20 +83,4 @@ func (g GPUs) AllPeers() bool {
 		}
 	}
 	return true
-}
-
-// bootstrap is the plugin that NVSHMEM starts with when there is no MPI; it is looked for beside the library and in the loader's places.
-const bootstrap = "nvshmem_bootstrap_uid.so.3"
-
-// checkBeside adds to the notes of the libraries what is missing beside them.
-func checkBeside(r Roots, libs []Library) {
-	for i := range libs {
-		l := &libs[i]
-		if l.Name != "nvshmem" || l.Path == "" {
-			continue
-		}
-		if len(r.glob(path.Dir(l.Path)+"/nvshmem_bootstrap_uid.so*")) == 0 {
-			l.Notes = append(l.Notes, fmt.Sprintf("%s is not beside it: NVSHMEM cannot start, unless the loader finds it elsewhere", bootstrap))
-		}
-	}
 }

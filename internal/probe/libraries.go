@@ -187,6 +187,5 @@ func FindLibraries(ctx context.Context, r Roots, o Options) (mpi, shmem, gpu []L
 		}
 	}
 	chooseOne(mpi)
-	checkBeside(r, gpu)
 	return mpi, shmem, gpu
 }

@@ -184,25 +184,6 @@ func TestOneMPIIsChosen(t *testing.T) {
 	}
 }
 
-func TestNVSHMEMWithoutItsPluginIsNoted(t *testing.T) {
-	dir := "opt/conda/lib/python3.12/site-packages/nvidia/nvshmem/lib/"
-	for _, tt := range []struct {
-		files []string
-		notes []string
-	}{
-		{[]string{dir + "libnvshmem_host.so.3="}, []string{"nvshmem_bootstrap_uid.so.3 is not beside it: NVSHMEM cannot start, unless the loader finds it elsewhere"}},
-		{[]string{dir + "libnvshmem_host.so.3=", dir + "nvshmem_bootstrap_uid.so.3="}, []string{}},
-	} {
-		r := roots(tt.files...)
-		r.Ask = (&answers{know: map[Question]Answer{{"nvshmem", "/" + dir + "libnvshmem_host.so.3"}: {Loaded: true}}}).ask
-		_, _, libs := FindLibraries(t.Context(), r, Options{})
-		want := []Library{{Name: "nvshmem", Path: "/" + dir + "libnvshmem_host.so.3", FoundBy: BySearch, Usable: true, Chosen: true, Notes: tt.notes}}
-		if diff := cmp.Diff(want, only(libs, "nvshmem")); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
-	}
-}
-
 func TestOptionsNameOnlyWhatIsKnown(t *testing.T) {
 	for _, tt := range []struct {
 		files map[string]string

@@ -21,7 +21,6 @@ func TestLibrariesAreAskedForTheirVersion(t *testing.T) {
 	}{
 		{"nccl", "nccl", []string{"NCCL=22803"}, "2.28.3", "", nil},
 		{"nccl without windows", "nccl", []string{"NCCL=21805"}, "2.18.5", "", []string{"no symmetric windows, which came with NCCL 2.27.3"}},
-		{"nvshmem", "nvshmem", []string{"NVSHMEM"}, "3.4.5", "", []string{"OpenSHMEM specification 1.3"}},
 		{"cublas", "cublas", []string{"CUBLAS"}, "13.1.2", "", nil},
 		{"cudart", "cudart", []string{"CUDART"}, "13.0", "", nil},
 		{"cudnn", "cudnn", []string{"CUDNN"}, "9.10.2", "", []string{"built with CUDA 13.0"}},
@@ -68,6 +67,21 @@ func TestLibrariesAreAskedForTheirVersion(t *testing.T) {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+func TestNVSHMEMIsAskedForItsPlugin(t *testing.T) {
+	file := fake(t, "libnvshmem_host.so.3", "NVSHMEM")
+	plugin := filepath.Join(filepath.Dir(file), bootstrapBare)
+	a := child()(deadline(t), Question{"nvshmem", file})
+	if len(a.Notes) != 2 || a.Notes[0] != "OpenSHMEM specification 1.3" || !strings.HasPrefix(a.Notes[1], cannotStart) || !strings.Contains(a.Notes[1], plugin) || a.Problem != "" {
+		t.Errorf("without one: %+v", a)
+	}
+	if err := os.Rename(fake(t, bootstrapBare), plugin); err != nil {
+		t.Fatal(err)
+	}
+	if a := child()(deadline(t), Question{"nvshmem", file}); len(a.Notes) != 1 || a.Version != "3.4.5" {
+		t.Errorf("with one: %+v", a)
 	}
 }
 
