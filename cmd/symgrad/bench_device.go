@@ -99,10 +99,11 @@ func streamOf(s dist.Stream) (*gpu.Stream, error) {
 // How LaunchTime measures: the median of so many turns of so many launches each, which a stream has room for.
 const (
 	launchTurns = 9
-	launchesAt  = 50
+	launchEach  = 50
 )
 
-// LaunchTime implements perf.Device, by a kernel that does nothing and is kept, as operations of a few packets are. Without an NVRTC that compiles for the device it cannot tell.
+// LaunchTime implements perf.Device, by a kernel that does nothing and is kept, as operations of a few packets are. Without an
+// NVRTC that compiles for the device it cannot tell.
 func (d gpuDevice) LaunchTime(s dist.Stream) (_ time.Duration, err error) {
 	gs, err := streamOf(s)
 	if err != nil {
@@ -135,12 +136,12 @@ func (d gpuDevice) LaunchTime(s dist.Stream) (_ time.Duration, err error) {
 	turns := make([]time.Duration, launchTurns)
 	for i := range turns {
 		began := time.Now()
-		for range launchesAt {
+		for range launchEach {
 			if err := kept.Launch(stream); err != nil {
 				return 0, err
 			}
 		}
-		turns[i] = time.Since(began) / launchesAt
+		turns[i] = time.Since(began) / launchEach
 		if err := stream.Synchronize(); err != nil {
 			return 0, err
 		}

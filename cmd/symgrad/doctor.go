@@ -37,9 +37,10 @@ For GPUs it lists the ways between them (engines) that are there, and why the ot
 are not, and the table by which the fastest is chosen (symgrad tune, comm.tune).
 
 Each library is loaded by a process of its own, so that none can harm the report.
-NCCL and NVSHMEM are those that NCCL_HOME and NVSHMEM_HOME name. Else libraries are
-looked for where the loader looks, in CUDA_HOME, CUDA_PATH and the like, in the
-site-packages of the Python on the PATH, and in the usual folders.
+A file that --lib or the settings name is the one; of NCCL and NVSHMEM else that of
+NCCL_HOME and NVSHMEM_HOME. Others are looked for where the loader looks, in CUDA_HOME,
+CUDA_PATH and the like, in the site-packages of the Python on the PATH, and in the
+usual folders.
 
 Exit codes: 0 if programs would start here with what would be chosen, 1 if not, 2 for
 flags or settings that make no sense. A world of two ranks is opened on the host; whether

@@ -15,7 +15,7 @@ import (
 func Places(root fs.FS, environ []string) []string {
 	env := variables(environ)
 	var dirs []string
-	for _, name := range []string{"CUDA_HOME", "CUDA_PATH", "NCCL_HOME", "NVSHMEM_HOME", "CUDNN_HOME", "MKLROOT", "MPI_HOME"} {
+	for _, name := range []string{"CUDA_HOME", "CUDA_PATH", NCCL.Home, NVSHMEM.Home, "CUDNN_HOME", "MKLROOT", "MPI_HOME"} {
 		dirs = append(dirs, homeDirs(env[name])...)
 	}
 	for _, p := range folders(env["PYTHONPATH"]) {

@@ -117,7 +117,8 @@ func (x *session) describe(w *dist.World, on Setup, core int) (Result, error) {
 		},
 		Clock: Clock{Name: x.clock.name(), ReadNS: round(x.clock.readNS)},
 	}
-	own, launch := make([]byte, 2*nameBytes), 0.0
+	own := make([]byte, 2*nameBytes)
+	var launch float64 // microseconds
 	copy(own[:nameBytes], res.Machine.Host)
 	if on.Device != nil {
 		name, err := on.Device.Name(w.Device())

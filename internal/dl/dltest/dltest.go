@@ -12,7 +12,8 @@ import (
 	"github.com/symgrad/symgrad/internal/dl"
 )
 
-// Require is a variable: set to 1, it makes a test fail that would skip for want of a C compiler. CI sets it, so that it cannot be green by skipping.
+// Require is a variable: set to 1, it makes a test fail that would skip for want of a C compiler. CI sets it, so that it cannot be
+// green by skipping.
 const Require = "SYMGRAD_REQUIRE_CC"
 
 // aloneVariable is set in the process of a test that has one of its own.
