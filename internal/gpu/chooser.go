@@ -277,19 +277,12 @@ func (k *picker) candidates(op *dist.Op) []int8 {
 			return k.asides[i]
 		}
 	}
-	key := rowKey{kind: op.Kind, class: Class(op), symmetric: op.Symmetric, ranks: k.ranks}
-	if op.Kind.Reduces() {
-		key.dtype = op.DType()
-	}
 	size := Size(op, k.ranks)
-	// Sums stand for reductions that were not measured: our kernels take as long for them, and what of others was the fastest for
-	// sums comes first where it can do them.
-	if len(k.sizes[key]) == 0 && key.class != "" {
-		key.class = "sum"
-	}
-	if measured := k.sizes[key]; len(measured) > 0 {
-		key.size = nearest(measured, sizeClass(size))
-		return k.exact[key]
+	for _, key := range k.measured(op) {
+		if classes := k.sizes[key]; len(classes) > 0 {
+			key.size = nearest(classes, sizeClass(size))
+			return k.exact[key]
+		}
 	}
 	for _, r := range k.rules {
 		if r.bytes == 0 || size <= r.bytes {
@@ -297,6 +290,26 @@ func (k *picker) candidates(op *dist.Op) []int8 {
 		}
 	}
 	return k.fallback
+}
+
+// measured is the keys, but for sizes, by which op may have been measured, the best first. Sums stand for reductions that were not: our
+// kernels take as long for them, and what of others was the fastest for sums comes first where it can do them. Types stand for others
+// of their size for the same reason: bf16 for those of two bytes, f32 for all else. What has fewer has zeros, which no row has.
+func (k *picker) measured(op *dist.Op) (keys [4]rowKey) {
+	key := rowKey{kind: op.Kind, class: Class(op), symmetric: op.Symmetric, ranks: k.ranks}
+	if !op.Kind.Reduces() {
+		keys[0] = key
+		return keys
+	}
+	key.dtype = op.DType()
+	stands := key
+	stands.dtype = tensor.F32
+	if key.dtype.Size() == tensor.BF16.Size() {
+		stands.dtype = tensor.BF16
+	}
+	keys = [...]rowKey{key, key, stands, stands}
+	keys[1].class, keys[3].class = "sum", "sum"
+	return keys
 }
 
 // nearest is the class itself where it was measured, else the next larger one, else the largest.

@@ -51,7 +51,7 @@ type Timing struct {
 	Microseconds float64 `json:"microseconds"`
 }
 
-// Rule is an order of engines for operations that were not measured; of reductions that were not, sums stand for them first.
+// Rule is an order of engines for operations that were not measured, and for which no others stand: see picker.measured.
 type Rule struct {
 	Ranks   int      `json:"ranks"` // 0 for any number
 	Bytes   int64    `json:"bytes"` // up to here; 0 for any size

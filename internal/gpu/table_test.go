@@ -3,6 +3,9 @@ package gpu
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -52,6 +55,70 @@ func TestBuiltinTableIsThatOfTheGPUs(t *testing.T) {
 		if again, err := BuiltinTable(c.machine); err != nil || again.Rows[0].Kind == "changed" || again.Rules[0].Bytes == 77 {
 			t.Errorf("%s: what a caller changes is in the next table: %v", c.machine, err)
 		}
+	}
+}
+
+// What the program's table chooses was fast on another machine of the kind, too: by what symgrad tune wrote there, of types that the table
+// has no rows of as well. Its rows of reduce, broadcast and all-to-all are from there. The engine host is in no table of the program's.
+func TestBuiltinTableChoosesWhatIsFastOnAnotherMachine(t *testing.T) {
+	const most = 1.15 // of the time of the fastest
+	text, err := os.ReadFile(filepath.Join("..", "..", "bench", "results", "tune-h100-2026-11-27-own.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	measured, err := ReadTable(bytes.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, err := BuiltinTable(measured.Machine)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var engines []Engine
+	for _, m := range measured.Rows[0].Timings {
+		engines = append(engines, &column{name: m.Engine})
+	}
+	engines = append(engines, &column{name: "nccl-window"}) // of the symmetric ones
+	elements := map[string]tensor.Buffer{
+		"": tensor.Of(make([]byte, 1)), "f32": f32s(1), "f16": tensor.Of(make([]tensor.Float16, 1)), "bf16": tensor.Of(make([]tensor.BFloat16, 1)),
+	}
+	rows, choices := map[int]int{}, map[int]*picker{}
+	for _, n := range []int{2, 4} {
+		choices[n] = &picker{engines: engines, ranks: n, forced: -1}
+		if err := choices[n].bind(table, measured.Machine, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, r := range measured.Rows {
+		key, err := r.key()
+		if err != nil {
+			t.Fatal(err)
+		}
+		one := elements[r.DType]
+		op := dist.Op{Kind: key.kind, Red: dist.Sum, Symmetric: r.Symmetric, Count: int(r.Bytes / one.Bytes()), Src: one, Dst: one}
+		op.Count /= int(max(Size(&op, r.Ranks)/r.Bytes, 1)) // a rank's part
+		took := map[string]float64{}
+		for _, m := range r.Timings {
+			took[m.Engine] = m.Microseconds
+		}
+		delete(took, "host")
+		best := slices.Min(slices.Collect(maps.Values(took)))
+		for _, i := range choices[r.Ranks].candidates(&op) {
+			name := engines[i].Name()
+			us, ok := took[name]
+			if !ok {
+				continue
+			}
+			if us > most*best {
+				t.Errorf("%s %s of %d B, symmetric %v, %d ranks, goes to %s, which took %.2f us, the fastest %.2f", r.Kind, r.DType, r.Bytes,
+					r.Symmetric, r.Ranks, name, us, best)
+			}
+			break
+		}
+		rows[r.Ranks]++
+	}
+	if rows[2] < 400 || rows[4] < 400 {
+		t.Errorf("rows of so many ranks: %v", rows)
 	}
 }
 
