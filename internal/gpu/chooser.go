@@ -293,13 +293,12 @@ func (k *picker) candidates(op *dist.Op) []int8 {
 }
 
 // measured is the keys, but for sizes, by which op may have been measured, the best first. Sums stand for reductions that were not: our
-// kernels take as long for them, and what of others was the fastest for sums comes first where it can do them. Types stand for others
-// of their size for the same reason: bf16 for those of two bytes, f32 for all else. What has fewer has zeros, which no row has.
-func (k *picker) measured(op *dist.Op) (keys [4]rowKey) {
+// kernels take as long for them, and what of others was the fastest for sums comes first where it can do them. For the same reason bf16
+// stands for types of two bytes, and f32 for all others.
+func (k *picker) measured(op *dist.Op) []rowKey {
 	key := rowKey{kind: op.Kind, class: Class(op), symmetric: op.Symmetric, ranks: k.ranks}
 	if !op.Kind.Reduces() {
-		keys[0] = key
-		return keys
+		return []rowKey{key}
 	}
 	key.dtype = op.DType()
 	stands := key
@@ -307,7 +306,7 @@ func (k *picker) measured(op *dist.Op) (keys [4]rowKey) {
 	if key.dtype.Size() == tensor.BF16.Size() {
 		stands.dtype = tensor.BF16
 	}
-	keys = [...]rowKey{key, key, stands, stands}
+	keys := []rowKey{key, key, stands, stands}
 	keys[1].class, keys[3].class = "sum", "sum"
 	return keys
 }

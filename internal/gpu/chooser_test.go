@@ -282,26 +282,27 @@ func TestRowsComeBeforeRules(t *testing.T) {
 		return k.picks(symmetric, "twoshot", plain)
 	})
 	// Types that were not measured go by one of their size, if that was.
-	table.Rows = append(table.Rows, Row{Kind: "allreduce", DType: "bf16", Reduction: "sum", Ranks: 2, Bytes: 8, Timings: []Timing{{"nccl-window", 1}, {"nvshmem", 2}}})
-	table.Rows = append(table.Rows, Row{Kind: "reduce", DType: "bf16", Reduction: "sum", Ranks: 2, Bytes: 8, Timings: []Timing{{"nvshmem", 2}}})
+	table.Rows = append(table.Rows,
+		Row{Kind: "allreduce", DType: "bf16", Reduction: "sum", Ranks: 2, Bytes: 8, Timings: []Timing{{"nccl-window", 1}, {"nvshmem", 2}}},
+		Row{Kind: "reduce", DType: "bf16", Reduction: "sum", Ranks: 2, Bytes: 8, Timings: []Timing{{"nvshmem", 2}}})
 	pickers(t, 2, Chooser{Table: table}, func(k *picker) error {
-		sum := func(kind dist.Kind, red dist.RedOp, b tensor.Buffer) dist.Op {
+		reduction := func(kind dist.Kind, red dist.RedOp, b tensor.Buffer) dist.Op {
 			return dist.Op{Kind: kind, Red: red, Count: b.Len(), Src: b, Dst: b}
 		}
 		for _, c := range []struct {
 			op     dist.Op
 			engine string
 		}{
-			{sum(dist.KindAllReduce, dist.Sum, tensor.Of(make([]tensor.Float16, 4))), "nvshmem"}, // nccl-window wants symmetric buffers
-			{sum(dist.KindAllReduce, dist.Max, tensor.Of(make([]int16, 4))), "nvshmem"},
-			{sum(dist.KindAllReduce, dist.Max, tensor.Of(make([]float64, 128))), "nvshmem"}, // 1 KiB of f32
-			{sum(dist.KindAllReduce, dist.Sum, tensor.Of(make([]int32, 1<<18))), "nccl"},    // 1 MiB of f32
-			{sum(dist.KindAllReduce, dist.Sum, tensor.Of(make([]uint8, 1<<20))), "nccl"},    // the same
-			{sum(dist.KindReduce, dist.Sum, tensor.Of(make([]tensor.Float16, 4))), "nvshmem"},
-			{sum(dist.KindReduce, dist.Sum, tensor.Of(make([]int32, 2))), "nccl"}, // no rows: by the rule, whose engine cannot
+			{reduction(dist.KindAllReduce, dist.Sum, tensor.Of(make([]tensor.Float16, 4))), "nvshmem"}, // nccl-window wants symmetric buffers
+			{reduction(dist.KindAllReduce, dist.Max, tensor.Of(make([]int16, 4))), "nvshmem"},
+			{reduction(dist.KindAllReduce, dist.Max, tensor.Of(make([]float64, 128))), "nvshmem"}, // 1 KiB of f32
+			{reduction(dist.KindAllReduce, dist.Sum, tensor.Of(make([]int32, 1<<18))), "nccl"},    // 1 MiB of f32
+			{reduction(dist.KindAllReduce, dist.Sum, tensor.Of(make([]uint8, 1<<20))), "nccl"},    // the same
+			{reduction(dist.KindReduce, dist.Sum, tensor.Of(make([]tensor.Float16, 4))), "nvshmem"},
+			{reduction(dist.KindReduce, dist.Sum, tensor.Of(make([]int32, 2))), "nccl"}, // no rows: by the rule, whose engine cannot
 		} {
 			if err := k.picks(c.op, c.engine, plain); err != nil {
-				return fmt.Errorf("%v: %w", c.op.DType(), err)
+				return fmt.Errorf("of %v: %w", c.op.DType(), err)
 			}
 		}
 		return nil
