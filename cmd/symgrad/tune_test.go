@@ -135,7 +135,11 @@ func aTable() *gpu.Table {
 			row(2, 4096, true, gpu.Timing{Engine: "nccl", Microseconds: 9}, gpu.Timing{Engine: "oneshot", Microseconds: 9.5}),
 			row(4, 1024, false, gpu.Timing{Engine: "twoshot", Microseconds: 7}, gpu.Timing{Engine: "nccl", Microseconds: 7}),
 		},
-		Rules: []gpu.Rule{{Ranks: 2, Bytes: 1 << 20, Engines: []string{"oneshot", "nccl"}}, {Engines: []string{"nccl"}}},
+		Rules: []gpu.Rule{
+			{Ranks: 2, Bytes: 1 << 20, Engines: []string{"oneshot", "nccl"}},
+			{Kinds: []string{"broadcast", "reduce"}, Bytes: 2 << 20, Engines: []string{"ll", "nccl"}},
+			{Engines: []string{"nccl"}},
+		},
 	}
 }
 
@@ -145,13 +149,14 @@ func TestTableTextNamesTheFastest(t *testing.T) {
 		"allreduce f32 sum, private, 4 ranks: nccl to 1K",
 		"other reductions that were not measured: as sums",
 		"what was not measured, 2 ranks, to 1M: oneshot, nccl",
+		"broadcast and reduce, if not measured, to 2M: ll, nccl",
 		"what was not measured: nccl",
 		"beside a computation, symmetric, from 32M: copy, where it can",
 	}
 	if got := tableText(aTable(), 0); !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
-	if got := tableText(aTable(), 4); !slices.Equal(got, []string{want[1], want[2], want[4], want[5]}) {
+	if got := tableText(aTable(), 4); !slices.Equal(got, []string{want[1], want[2], want[4], want[5], want[6]}) {
 		t.Errorf("for 4 ranks: %q", got)
 	}
 	if got := tableText(&gpu.Table{}, 0); len(got) != 0 {

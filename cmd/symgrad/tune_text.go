@@ -129,6 +129,9 @@ func rulesText(t *gpu.Table, ranks int) []string {
 			continue
 		}
 		text := "what was not measured"
+		if len(r.Kinds) > 0 {
+			text = strings.Join(r.Kinds, " and ") + ", if not measured"
+		}
 		if r.Ranks > 0 {
 			text += ", " + count(r.Ranks, "rank")
 		}

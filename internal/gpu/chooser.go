@@ -56,6 +56,7 @@ type picker struct {
 }
 
 type boundRule struct {
+	kinds   []dist.Kind // nil for all
 	bytes   int64
 	engines []int8
 }
@@ -178,7 +179,11 @@ func (k *picker) bind(table *Table, machine, forced string) error {
 	}
 	for _, r := range table.Rules {
 		if r.Ranks == 0 || r.Ranks == k.ranks {
-			k.rules = append(k.rules, boundRule{r.Bytes, k.order(r.Engines)})
+			kinds, err := r.kinds()
+			if err != nil {
+				return err
+			}
+			k.rules = append(k.rules, boundRule{kinds, r.Bytes, k.order(r.Engines)})
 		}
 	}
 	for _, s := range k.sizes { // each by itself: the order does not matter
@@ -285,7 +290,7 @@ func (k *picker) candidates(op *dist.Op) []int8 {
 		}
 	}
 	for _, r := range k.rules {
-		if r.bytes == 0 || size <= r.bytes {
+		if (r.bytes == 0 || size <= r.bytes) && (r.kinds == nil || slices.Contains(r.kinds, op.Kind)) {
 			return r.engines
 		}
 	}

@@ -108,6 +108,30 @@ func TestRulesFollowTheMeasurements(t *testing.T) {
 	}
 }
 
+// What all ranks get from one, or give to one, is bound by the links of that one: kernels of ours send as often as there are others.
+func TestRulesOfWhatHasARootGoToLibrariesSooner(t *testing.T) {
+	all := columns()
+	for i, e := range all {
+		all[i] = &column{name: e.Name()}
+	}
+	onEach(t, 3, sim.Config{}, func(control *dist.Group) error {
+		k, err := newPicker(Chooser{}, partyOf(control), all, true, tensor.Of(make([]uint32, 1)))
+		if err != nil {
+			return err
+		}
+		for _, kind := range []dist.Kind{dist.KindBroadcast, dist.KindReduce} {
+			for bytes, engine := range map[int]string{4: "ll", 64 << 10: "ll128", 1 << 20: "ll128", 1<<20 + 4: "nccl", 64 << 20: "nccl"} {
+				op := allReduceOp(bytes)
+				op.Kind = kind
+				if err := k.picks(op, engine, plain); err != nil {
+					return err
+				}
+			}
+		}
+		return k.picks(allReduceOp(64<<20), "twoshot", plain)
+	})
+}
+
 // besides is a column that leaves a device that computes alone with large operations.
 type besides struct{ column }
 

@@ -53,8 +53,9 @@ type Timing struct {
 
 // Rule is an order of engines for operations that were not measured, and for which no others stand: see picker.measured.
 type Rule struct {
-	Ranks   int      `json:"ranks"` // 0 for any number
-	Bytes   int64    `json:"bytes"` // up to here; 0 for any size
+	Kinds   []string `json:"kinds,omitempty"` // none for any
+	Ranks   int      `json:"ranks"`           // 0 for any number
+	Bytes   int64    `json:"bytes"`           // up to here; 0 for any size
 	Engines []string `json:"engines"`
 }
 
@@ -155,8 +156,34 @@ func (t *Table) Validate() error {
 			return fmt.Errorf("%w: table of engines, rule %d: ranks and bytes must not be negative, and engines have names",
 				dist.ErrInvalid, i)
 		}
+		if _, err := r.kinds(); err != nil {
+			return fmt.Errorf("%w: table of engines, rule %d: %w", dist.ErrInvalid, i, err)
+		}
 	}
 	return nil
+}
+
+// kinds is the operations that r is for; nil for all.
+func (r *Rule) kinds() ([]dist.Kind, error) {
+	var kinds []dist.Kind
+	for _, name := range r.Kinds {
+		kind, err := collective(name)
+		if err != nil {
+			return nil, err
+		}
+		kinds = append(kinds, kind)
+	}
+	return kinds, nil
+}
+
+// collective is the operation of a name.
+func collective(name string) (dist.Kind, error) {
+	for kind := dist.KindAllReduce; kind <= dist.KindSync; kind++ {
+		if kind.String() == name && !kind.PointToPoint() {
+			return kind, nil
+		}
+	}
+	return dist.KindInvalid, fmt.Errorf("no collective is called %q", name)
 }
 
 // rowKey is what a row is looked up by.
@@ -171,18 +198,12 @@ type rowKey struct {
 
 func (r *Row) key() (rowKey, error) {
 	k := rowKey{class: r.Reduction, symmetric: r.Symmetric, ranks: r.Ranks, size: sizeClass(r.Bytes)}
-	for kind := dist.KindAllReduce; kind <= dist.KindSync; kind++ {
-		if kind.String() == r.Kind && !kind.PointToPoint() {
-			k.kind = kind
-		}
-	}
 	var err error
-	if r.DType != "" {
+	k.kind, err = collective(r.Kind)
+	if r.DType != "" && err == nil {
 		k.dtype, err = tensor.ParseDType(r.DType)
 	}
 	switch {
-	case k.kind == dist.KindInvalid:
-		err = fmt.Errorf("no collective is called %q", r.Kind)
 	case err != nil:
 	case k.kind.Reduces() != (r.DType != "") || k.kind.Reduces() != (r.Reduction != ""):
 		err = fmt.Errorf("dtype %q and reduction %q of %s, which reduces: %v", r.DType, r.Reduction, r.Kind, k.kind.Reduces())

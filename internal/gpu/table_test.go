@@ -162,6 +162,7 @@ func TestTableRefuses(t *testing.T) {
 		"microseconds":         func(t *Table) { t.Rows[0].Timings[0].Microseconds = 0 },
 		"the same operation":   func(t *Table) { t.Rows = append(t.Rows, t.Rows[0]) },
 		"rule 0":               func(t *Table) { t.Rules = []Rule{{Ranks: 2}} },
+		"called \"send\"":      func(t *Table) { t.Rules = []Rule{{Kinds: []string{"reduce", "send"}, Engines: []string{"ll"}}} },
 	} {
 		table := valid()
 		change(table)
