@@ -147,7 +147,7 @@ func TestTableTextNamesTheFastest(t *testing.T) {
 	want := []string{
 		"allreduce f32 sum, symmetric, 2 ranks: oneshot to 2K, nccl to 4K",
 		"allreduce f32 sum, private, 4 ranks: nccl to 1K",
-		"other reductions that were not measured: as sums",
+		"reductions that were not measured: as sums; types: as bf16, where they are of two bytes, or f32",
 		"what was not measured, 2 ranks, to 1M: oneshot, nccl",
 		"broadcast and reduce, if not measured, to 2M: ll, nccl",
 		"what was not measured: nccl",

@@ -113,7 +113,7 @@ func tableText(t *gpu.Table, ranks int) []string {
 	}
 	flush()
 	if slices.ContainsFunc(rows, func(r gpu.Row) bool { return r.Reduction == "sum" && (ranks == 0 || r.Ranks == ranks) }) {
-		lines = append(lines, "other reductions that were not measured: as sums")
+		lines = append(lines, "reductions that were not measured: as sums; types: as bf16, where they are of two bytes, or f32")
 	}
 	if lines = append(lines, rulesText(t, ranks)...); len(lines) > 0 {
 		lines = append(lines, fmt.Sprintf("beside a computation, symmetric, from %s: copy, where it can", perf.FormatSize(gpu.LeastAside)))

@@ -53,7 +53,7 @@ type Timing struct {
 
 // Rule is an order of engines for operations that were not measured, and for which no others stand: see picker.measured.
 type Rule struct {
-	Kinds   []string `json:"kinds,omitempty"` // none for any
+	Kinds   []string `json:"kinds,omitempty"` // "broadcast", ...; none for all operations
 	Ranks   int      `json:"ranks"`           // 0 for any number
 	Bytes   int64    `json:"bytes"`           // up to here; 0 for any size
 	Engines []string `json:"engines"`
