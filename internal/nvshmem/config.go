@@ -145,6 +145,10 @@ func (c Config) environment(plugin string, withNCCL bool) []variable {
 	return vars
 }
 
+// offered is what the library is told where the environment of the process says nothing of it. Without a transport between hosts its proxy
+// thread has nothing to do but to ask, without a pause, whether a kernel wants to end the job: a core of each rank (see the package comment).
+var offered = []variable{{"NVSHMEM_DISABLE_LOCAL_ONLY_PROXY", "1"}}
+
 func flag(on bool) string {
 	if on {
 		return "1"

@@ -70,6 +70,12 @@
 //
 // No setting bounds how many blocks NCCL launches there, as comm.max_ctas does elsewhere: NVSHMEM makes its communicators itself.
 //
+// # Proxy
+//
+// NVSHMEM has a thread in each process, the proxy, that works for kernels whose peers are on other hosts, and ends the job for one that
+// calls nvshmem_global_exit. It never sleeps. Between GPUs of one host it has the latter to do alone, and is not started: such a
+// kernel then fails. A program that wants it has NVSHMEM_DISABLE_LOCAL_ONLY_PROXY=0 in its environment.
+//
 // # Limits
 //
 // A runtime has Config.MaxTeams teams, of which 6 are NVSHMEM's own and one is the world; every distinct list of ranks that

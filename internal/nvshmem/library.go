@@ -79,7 +79,7 @@ func Open(c Config) (*Library, error) {
 	}
 	// Before the load, as the reference has it, though the library reads all of it later: the path of the plugin is set when
 	// it is known.
-	if err := libc.set(l.cfg.environment(plugin, l.nccl != nil)); err != nil {
+	if err := errors.Join(libc.set(l.cfg.environment(plugin, l.nccl != nil)), libc.offer(offered)); err != nil {
 		return nil, err
 	}
 	if l.lib, err = dl.Open(dl.Search{

@@ -126,6 +126,14 @@ func TestSetReachesCsEnvironment(t *testing.T) {
 			t.Errorf("C reads %q, want %q", got, value)
 		}
 	}
+	for name, want := range map[string]string{"SYMGRAD_TEST_OF_SETENV": "two words", "SYMGRAD_TEST_OF_OFFER": "offered"} {
+		if err := c.offer([]variable{{name, "offered"}}); err != nil {
+			t.Fatal(err)
+		}
+		if got := table.getenv(name); got != want {
+			t.Errorf("C reads %q of %s that was offered, want %q", got, name, want)
+		}
+	}
 	if err := c.set([]variable{{"A=B", "1"}}); err == nil || !strings.Contains(err.Error(), "A=B") {
 		t.Errorf("error %v for a name that setenv refuses, want one that names it", err)
 	}

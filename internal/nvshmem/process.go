@@ -38,9 +38,14 @@ var openC = sync.OnceValues(func() (*libc, error) {
 })
 
 // set sets variables of C's environment.
-func (c *libc) set(vars []variable) error {
+func (c *libc) set(vars []variable) error { return c.put(vars, 1) }
+
+// offer sets those that it has not.
+func (c *libc) offer(vars []variable) error { return c.put(vars, 0) }
+
+func (c *libc) put(vars []variable, overwrite int32) error {
 	for _, v := range vars {
-		if c.setenv(v.name, v.value, 1) != 0 {
+		if c.setenv(v.name, v.value, overwrite) != 0 {
 			return fmt.Errorf("nvshmem: the environment has no room for %s", v.name)
 		}
 	}
