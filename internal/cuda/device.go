@@ -129,9 +129,9 @@ func (v *Device) Enter() error {
 		return errClosed
 	}
 	runtime.LockOSThread()
-	if r, _ := v.d.api.ctxPush.CallWords(v.ctx); int32(r) != success {
+	if code, _ := v.d.api.ctxPush.Status(v.ctx); code != success {
 		runtime.UnlockOSThread()
-		return v.d.failure("cuCtxPushCurrent_v2", int32(r))
+		return v.d.failure("cuCtxPushCurrent_v2", code)
 	}
 	return nil
 }
@@ -139,7 +139,7 @@ func (v *Device) Enter() error {
 // Leave ends the last Enter: the thread gets the context back that it had before.
 func (v *Device) Leave() {
 	// It fails only where somebody in between took contexts off the thread that were not theirs; there is nothing to give back then.
-	_, _ = v.d.api.ctxPop.CallWords(0)
+	_, _ = v.d.api.ctxPop.Status(0)
 	runtime.UnlockOSThread()
 }
 
@@ -187,16 +187,15 @@ func (v *Device) status(p *dl.Proc, words ...uintptr) (int32, error) {
 	if v.d.closed.Load() {
 		return 0, errClosed
 	}
-	r, err := p.CallWords(words...)
-	if code := int32(r); err != nil || code != codeInvalidContext && code != codeInvalidHandle {
+	code, err := p.Status(words...)
+	if err != nil || code != codeInvalidContext && code != codeInvalidHandle {
 		return code, err
 	}
 	if err := v.Enter(); err != nil {
 		return 0, err
 	}
 	defer v.Leave()
-	r, err = p.CallWords(words...)
-	return int32(r), err
+	return p.Status(words...)
 }
 
 // Synchronize waits for all work on the device's context. Errors: *Error, also of kernels that failed.

@@ -40,7 +40,7 @@
 //
 // Then the compiler keeps x alive, and off the stack, until Call returns (rule 4 of package unsafe). A uintptr made earlier does not.
 // Call's argument list is one small allocation. [Proc.CallWords] allocates nothing; it is for words that are not addresses of Go memory (device
-// pointers, counts, handles).
+// pointers, counts, handles). [Proc.Status] is the same for a function that returns an int, and the shortest way into C.
 //
 // # Threads
 //

@@ -3,6 +3,7 @@ package dl
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"runtime"
 	"strings"
 	"sync"
@@ -229,6 +230,106 @@ func TestCallWordsOnAGrowingStack(t *testing.T) {
 	}
 }
 
+// six is a C function of six words, each below ten, that puts them together, the first as the last digit. It needs a larger stack than it is
+// called on.
+func six(t *testing.T) Proc {
+	t.Helper()
+	callback, err := Callback(func(a, b, c, d, e, f uintptr) uintptr {
+		return deep(64, a+10*b+100*c+1000*d+10000*e+100000*f)
+	})
+	if err != nil {
+		t.Skipf("no callbacks on this platform: %v", err)
+	}
+	return ProcAt(callback, "six")
+}
+
+// deep is x, from the bottom of a stack of depth KiB.
+func deep(depth int, x uintptr) uintptr {
+	var room [128]uintptr
+	room[depth%len(room)] = x
+	if depth > 0 {
+		room[depth%len(room)] = deep(depth-1, x)
+	}
+	return room[depth%len(room)]
+}
+
+func TestStatusPassesWordsAndReturnsAnInt(t *testing.T) {
+	if r, err := six(t).Status(1, 2, 3, 4, 5, 6); err != nil || r != 654321 {
+		t.Errorf("six words arrive as %d, %v, want 654321", r, err)
+	}
+	ten, err := Callback(func(a, b, c, d, e, f, g, h, i, j uintptr) uintptr {
+		return a + 10*b + 100*c + 1000*d + 10000*e + 100000*f + 1000000*g + 10000000*h + 100000000*i + 1000000000*j
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r, err := ProcAt(ten, "ten").Status(1, 2, 3, 4, 5, 6, 7, 8, 9, 1); err != nil || r != 1987654321 {
+		t.Errorf("ten words arrive as %d, %v, want 1987654321", r, err)
+	}
+	abs := libc(t).Proc("abs", "")
+	minus := ^uintptr(6)
+	for _, words := range [][]uintptr{{minus}, {minus, 1, 2, 3, 4, 5, 6, 7, 8}} {
+		if r, err := abs.Status(words...); err != nil || r != 7 {
+			t.Errorf("abs(-7) among %d words = %d, %v", len(words), r, err)
+		}
+	}
+	// -1 as an int, whatever the upper half of the register has.
+	if r, err := libc(t).Proc("close", "").Status(minus); err != nil || r != -1 {
+		t.Errorf("close(-7) = %d, %v, want -1", r, err)
+	}
+	if _, err := libc(t).Proc("no_such_function", "3.1").Status(1); !errors.Is(err, ErrUnsupported) {
+		t.Errorf("of a missing function: %v, want ErrUnsupported", err)
+	}
+	if _, err := abs.Status(make([]uintptr, maxArgs+1)...); !errors.Is(err, ErrUnsupported) {
+		t.Errorf("with too many words: %v, want ErrUnsupported", err)
+	}
+}
+
+func TestStatusDoesNotAllocate(t *testing.T) {
+	abs := libc(t).Proc("abs", "")
+	var bad error
+	word := int32(0)
+	allocs := testing.AllocsPerRun(1000, func() {
+		word++
+		if r, err := abs.Status(uintptr(word), 2, 3, 4, 5, 6); err != nil || r != word {
+			bad = errors.Join(err, errors.New("wrong result"))
+		}
+	})
+	if bad != nil {
+		t.Fatal(bad)
+	}
+	if allocs != 0 {
+		t.Errorf("%v allocations a call, want 0", allocs)
+	}
+}
+
+// Goroutines that call from stacks of their own, which callbacks make grow, while others collect garbage.
+func TestStatusOfCallbacksThatGrowTheStack(t *testing.T) {
+	f := six(t)
+	const callers, calls = 8, 200
+	done := make(chan error)
+	for caller := range callers {
+		go func() {
+			for i := range calls {
+				word := uintptr((caller + i) % 10)
+				if r, err := f.Status(word, word, word, word, word, word); err != nil || r != int32(word)*111111 {
+					done <- errors.Join(err, fmt.Errorf("six words %d arrive as %d", word, r))
+					return
+				}
+				if i%50 == 0 {
+					runtime.GC()
+				}
+			}
+			done <- nil
+		}()
+	}
+	for range callers {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 func BenchmarkCall(b *testing.B) {
 	labs := libc(b).Proc("labs", "")
 	b.Run("1 word", func(b *testing.B) {
@@ -252,6 +353,23 @@ func BenchmarkCall(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			if _, err := labs.CallWords(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("2 words of Status", func(b *testing.B) {
+		abs := libc(b).Proc("abs", "")
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := abs.Status(1, 2); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("2 words of CallWords", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := labs.CallWords(1, 2); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -76,6 +76,27 @@ func sysCall(addr uintptr, args []uintptr) uintptr {
 	return r
 }
 
+// statusWords is how many words a C function takes in registers.
+const statusWords = 6
+
+// enterAt is the address of enter, which takes a C function and its words.
+var enterAt uintptr
+
+// cgocall is the runtime's way into C, which purego goes, too: it tells the scheduler, and calls fn with arg on the thread's own stack.
+//
+//go:linkname cgocall runtime.cgocall
+//go:noescape
+func cgocall(fn uintptr, arg unsafe.Pointer) int32
+
+// sysStatus is sysCall for up to statusWords words and a result of 32 bits. All is read before the call and nothing is written after it, so
+// that it may lie on the goroutine's stack, which callbacks may move.
+func sysStatus(addr uintptr, args []uintptr) int32 {
+	var call [1 + statusWords]uintptr
+	call[0] = addr
+	copy(call[1:], args)
+	return cgocall(enterAt, unsafe.Pointer(&call))
+}
+
 // sysRegister panics on a signature that purego does not know.
 func sysRegister(fptr any, addr uintptr) { purego.RegisterFunc(fptr, addr) }
 

@@ -19,6 +19,10 @@ func sysPath(uintptr) string { return "" }
 
 func sysCall(uintptr, []uintptr) uintptr { return 0 }
 
+const statusWords = 0
+
+func sysStatus(uintptr, []uintptr) int32 { return 0 }
+
 func sysRegister(any, uintptr) {}
 
 func sysCallback(any) (uintptr, error) { return 0, errPlatform() }

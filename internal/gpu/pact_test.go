@@ -353,22 +353,3 @@ func TestAnnounceAllocatesNothing(t *testing.T) {
 		return err
 	})
 }
-
-// BenchmarkAnnounce is what the agreement costs a rank when the others' announcements are there.
-func BenchmarkAnnounce(b *testing.B) {
-	worlds, err := sim.New(1, sim.Config{})
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer worlds[0].Close()
-	p, err := newPact(worlds[0].Group, true, ages)
-	if err != nil {
-		b.Fatal(err)
-	}
-	c := allReduceCard(3)
-	for b.Loop() {
-		if err := p.announce(&c); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
