@@ -8,7 +8,7 @@
 #
 # It needs no Go: --symgrad and --compare are the programs cmd/symgrad and bench/compare, built before; by default
 # bin/dev/symgrad and bin/dev/compare. --python is a Python with torch; without torch the comparison goes on without it.
-# --tune is a table of symgrad tune, for the engine auto, in place of the program's own.
+# --tune is a table of symgrad tune, measured on GPUs of this kind, for the engine auto, in place of the program's own.
 # --nccl-tests is a folder with all_reduce_perf, reduce_scatter_perf and all_gather_perf.
 #
 # Ranks of symgrad are kept on cores far apart, as --pin does it, so that what a caller pays is not that of two on one core.
@@ -57,6 +57,11 @@ compare=${compare:-$root/bin/dev/compare}
 [ -z "$nccl_tests" ] || [ -x "$nccl_tests/all_reduce_perf" ] || die "--nccl-tests $nccl_tests: there is no all_reduce_perf"
 gpus=$(smi name,pci.bus_id)
 [ -n "$gpus" ] || die "nvidia-smi shows no GPU: there is nothing to measure"
+if [ -n "$tune" ]; then
+	measured=$(sed -n 's/^"machine": "\(.*\)",$/\1/p' "$tune")
+	[ -z "$measured" ] || [ "$measured" = "$(smi name | sed -n 1p)" ] ||
+		die "--tune $tune: it was measured on $measured, and this is $(smi name | sed -n 1p)"
+fi
 ranks=${ranks:-$(wc -l <<<"$gpus")}
 for number in "$ranks" "$rounds" "$launches"; do
 	[[ $number =~ ^[1-9][0-9]{0,3}$ ]] || die "\"$number\" is no number from 1 to 9999"

@@ -70,7 +70,7 @@ func (f *benchFlags) addTo(cmd *cobra.Command) {
 	flags.StringVar(&f.style, "style", "", "osu: an untimed barrier before each iteration; or back-to-back (default osu, between GPUs back-to-back)")
 	flags.BoolVar(&f.pin, "pin", true, "keep each rank on a core of its own, when there are enough; between GPUs only when given, and then far apart")
 	flags.StringVar(&f.engine, "engine", engineAuto, "between GPUs: what does the operations, as nccl, nccl-window, nvshmem, ll, ll128, ll128-twoshot, oneshot, twoshot, tiles, host, copy or auto; several, with commas, take turns at every size")
-	flags.StringVar(&f.tune, "tune", "", "between GPUs: file of symgrad tune, for the choice of auto")
+	flags.StringVar(&f.tune, "tune", "", "between GPUs: file of symgrad tune, measured on such GPUs, for the choice of auto")
 	flags.IntVar(&f.maxCTAs, "max-ctas", 0, "between GPUs: most thread blocks of an operation, but for nvshmem's (comm.max_ctas); 0 means as many as are the fastest alone")
 	flags.BoolVar(&f.symmetric, "symmetric", true, "promise that buffers in the heap lie alike on all ranks, as they do")
 	flags.IntVarP(&f.graph, "graph", "G", 0, "between GPUs: launches of a captured graph of the iterations; 0 queues them one by one")
