@@ -56,5 +56,5 @@
 // # Platforms
 //
 // linux/amd64, with CGO_ENABLED=0 and 1. The CGO_ENABLED=0 program is linked dynamically, against glibc. Elsewhere the package compiles
-// and Open returns [ErrUnsupported].
+// and Open returns [ErrUnsupported]. [Proc.Status] calls runtime.cgocall by its name, as purego does.
 package dl
