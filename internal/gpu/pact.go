@@ -8,6 +8,7 @@ import (
 	"unsafe"
 
 	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/asym"
 	"github.com/symgrad/symgrad/symmetric"
 	"github.com/symgrad/symgrad/tensor"
 )
@@ -21,9 +22,12 @@ import (
 //	then               ring of announcements
 //	then               for each rank two rings of messages: sent to it, received from it
 //
-// A rank announces an operation, by a store that is a full fence, before it queues it, and then looks at what the others
-// have announced for the same round. Of two ranks that differ at least one sees the other's announcement (store, fence,
+// A rank announces an operation, by stores the last of which is a full fence, before it queues it, and then looks at what the
+// others have announced for the same round. Of two ranks that differ at least one sees the other's announcement (store, fence,
 // load on both sides), does not queue, and breaks the group. Nobody waits, but for a rank that is a whole ring ahead.
+//
+// What needs no fence is published without one, and a rank claims the line of its next announcement, which others have read
+// (package asym): fences wait for lines that come from other cores.
 const (
 	pageBytes = 4096
 
@@ -171,7 +175,7 @@ func (p *pact) announce(c *card) error {
 	}
 	e := p.entry(p.rank, round)
 	putCard(e, c)
-	atomic.StoreUint64(&e[0], round)
+	asym.Store(&e[0], round)
 	p.round = round
 	atomic.StoreUint64(p.word(p.rank, postedAt), round) // a full fence, as all of sync/atomic is
 	for r := range p.parts {
@@ -182,7 +186,8 @@ func (p *pact) announce(c *card) error {
 			return err
 		}
 	}
-	atomic.StoreUint64(p.word(p.rank, checkedAt), round)
+	asym.Store(p.word(p.rank, checkedAt), round) // the others' lines may still be on their way
+	asym.Claim(unsafe.Pointer(p.entry(p.rank, round+1)), 1)
 	return nil
 }
 

@@ -41,7 +41,7 @@ var layers = []layer{
 	},
 	{"internal/cuda", []string{"tensor", "internal/dl"}, "a driver knows devices, not ranks"},
 	{"internal/cuda/cudatest", []string{"internal/cuda", "internal/dl"}, "tests ask for GPUs in one place"},
-	{"internal/gpu", []string{"dist", "symmetric", "tensor", "internal/cuda", "internal/hostheap"}, "one transport for groups of GPUs, whatever moves the bytes"},
+	{"internal/gpu", []string{"dist", "symmetric", "tensor", "internal/asym", "internal/cuda", "internal/hostheap"}, "one transport for groups of GPUs, whatever moves the bytes"},
 	{
 		"internal/gpu/gputest",
 		[]string{"dist", "dist/launch", "internal/cuda", "internal/dl", "internal/gpu", "internal/shm"},
