@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -48,30 +47,6 @@ func TestLibrariesAreThoseThatAreLoaded(t *testing.T) {
 	}
 	if len(got) != 4 || got["nccl"] != "2.28.3" || got["nvshmem"] != "it says nothing" || got["go"] == "" || got["symgrad"] == "" {
 		t.Errorf("libraries %v", got)
-	}
-}
-
-func TestTablesOfOtherGPUsAreNotMeasured(t *testing.T) {
-	write := func(name, machine string) string {
-		path := filepath.Join(t.TempDir(), name)
-		table := &gpu.Table{Version: 1, Machine: machine, Rules: []gpu.Rule{{Engines: []string{"nccl"}}}}
-		if err := writeFile(path, table.Write); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
-	one, all := write("one.json", "NVIDIA H100"), write("all.json", "")
-	for _, path := range []string{"", one, all} {
-		if err := measuredOn(path, "NVIDIA H100"); err != nil {
-			t.Errorf("table %q: %v", path, err)
-		}
-	}
-	err := measuredOn(one, "NVIDIA H200")
-	if want := `one.json was measured on "NVIDIA H100", and this is "NVIDIA H200"`; !errors.Is(err, dist.ErrInvalid) || !strings.HasSuffix(err.Error(), want) {
-		t.Errorf("error %v, want %q", err, want)
-	}
-	if err := measuredOn(filepath.Join(t.TempDir(), "none.json"), "NVIDIA H200"); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("error %v, want fs.ErrNotExist", err)
 	}
 }
 

@@ -21,9 +21,6 @@ func (b *bench) onGPUs(ctx context.Context) (err error) {
 		return blame(&b.env, err)
 	}
 	defer func() { err = errors.Join(err, g.Close()) }()
-	if err := measuredOn(b.flags.tune, g.Device().Name()); err != nil {
-		return blame(&b.env, fmt.Errorf("--tune: %w", err))
-	}
 	var worlds []*dist.World
 	defer func() {
 		for i := len(worlds) - 1; i >= 0; i-- {
@@ -51,19 +48,6 @@ func (b *bench) onGPUs(ctx context.Context) (err error) {
 	}
 	on := perf.Setup{Device: onlyGPU(g.Device()), Targets: targets, MaxCTAs: b.flags.maxCTAs}
 	return b.rank(ctx, base, on, map[string]string{"cuda driver": versionOf(g.Device().Driver().Version())})
-}
-
-// measuredOn is an error where none of the rows of a table would count on GPUs of a name, so that a measurement would be of its rules alone:
-// dist.ErrInvalid, and those of backend.ReadTable. No path is the program's own table.
-func measuredOn(path, gpus string) error {
-	if path == "" {
-		return nil
-	}
-	t, err := backend.ReadTable(path)
-	if err == nil && !t.Fits(gpus) {
-		err = fmt.Errorf("%w: %s was measured on %q, and this is %q", dist.ErrInvalid, path, t.Machine, gpus)
-	}
-	return err
 }
 
 // targetsOf is what is measured: the base world for the choice, and a world of its own for every other engine. Among

@@ -40,6 +40,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -104,6 +105,7 @@ type Config struct {
 	Unchecked    bool          // do not compare operations across ranks
 	TraceEntries int           // of the recorder, up to 1<<24; 0 means dist.DefaultTraceEntries
 	ShmDir       string        // tmpfs folder for shared memory; "" means anonymous memory
+	Log          *slog.Logger  // rank 0 warns here of a table that was measured on other GPUs; nil means slog.Default()
 
 	// Of backends between GPUs alone.
 	Engine     string // the way that does all operations: "nccl", "nvshmem", "oneshot"; "" means the fastest for each

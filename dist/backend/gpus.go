@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"sync"
 	"time"
@@ -161,7 +162,18 @@ func (g *GPUs) openDriver() error {
 // Collective: all ranks. Errors: on all ranks alike.
 func (g *GPUs) openDevice() (err error) {
 	g.party.Device, err = g.driver.Device(g.env.GPU(len(g.ids)))
-	return g.party.Agree(err)
+	if err = g.party.Agree(err); err == nil && g.env.Rank == 0 {
+		g.cfg.warnOf(g.table, g.party.Device.Name())
+	}
+	return err
+}
+
+// warnOf tells of a table that has rows, none of which counts on GPUs of a name.
+func (c Config) warnOf(t *gpu.Table, gpus string) {
+	if t != nil && len(t.Rows) > 0 && !t.Fits(gpus) {
+		cmp.Or(c.Log, slog.Default()).Warn("the table of engines was measured on other GPUs: its rules choose, and none of its rows",
+			"table", c.TunePath, "measured on", t.Machine, "here", gpus)
+	}
 }
 
 // transport is a group of all ranks whose operations are done by engine, or by the fastest for each where it is "".

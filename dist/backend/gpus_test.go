@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -102,6 +103,32 @@ func TestTablesAreReadBeforeRanksMeet(t *testing.T) {
 	}
 	if got, err := ReadTable(f.Name()); err != nil || got.Hash() != known.Hash() {
 		t.Errorf("read back: %v", err)
+	}
+}
+
+func TestTablesOfOtherGPUsAreToldOf(t *testing.T) {
+	row := gpu.Row{Kind: "allreduce", DType: "f32", Reduction: "sum", Ranks: 2, Bytes: 1024, Timings: []gpu.Timing{{Engine: "nccl", Microseconds: 10}}}
+	for _, tt := range []struct {
+		table *gpu.Table
+		told  bool
+	}{
+		{nil, false}, // the program's own
+		{&gpu.Table{Machine: "NVIDIA H100", Rows: []gpu.Row{row}}, true},
+		{&gpu.Table{Machine: "NVIDIA H200", Rows: []gpu.Row{row}}, false},
+		{&gpu.Table{Rows: []gpu.Row{row}}, false},   // of any
+		{&gpu.Table{Machine: "NVIDIA H100"}, false}, // rules alone
+	} {
+		var log strings.Builder
+		c := Config{TunePath: "t.json", Log: slog.New(slog.NewTextHandler(&log, nil))}
+		c.warnOf(tt.table, "NVIDIA H200")
+		if told := log.Len() > 0; told != tt.told {
+			t.Errorf("table %+v: said %q", tt.table, log.String())
+		}
+		for _, want := range []string{"level=WARN", "table=t.json", `"measured on"="NVIDIA H100"`, `here="NVIDIA H200"`} {
+			if tt.told && !strings.Contains(log.String(), want) {
+				t.Errorf("said %q, without %q", log.String(), want)
+			}
+		}
 	}
 }
 
