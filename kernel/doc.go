@@ -65,7 +65,7 @@
 // libnvshmem_device.a is linked in by nvJitLink, and the module gets the library's state. The stream is a group's own, of backend
 // nvshmem, or of cuda where the library is there. Pointers are those of regions of its heap, and ranks are those of the world
 // (NVSHMEM_TEAM_WORLD). The library checks nothing on the device: an address that is in no region ends in a fault of the GPU.
-// nvshmem_global_exit is one, too, unless NVSHMEM_DISABLE_LOCAL_ONLY_PROXY=0 is in the environment of the program.
+// So does nvshmem_global_exit, unless NVSHMEM_DISABLE_LOCAL_ONLY_PROXY=0 is in the environment of the program.
 // Collective calls want a launch on each rank, and Shape.Together. Such text is compiled each time, which takes seconds.
 //
 //	m, err := kernel.Compile(g.Stream(), kernel.Source{NVSHMEM: true, Text: `

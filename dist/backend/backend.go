@@ -105,18 +105,18 @@ type Config struct {
 	Unchecked    bool          // do not compare operations across ranks
 	TraceEntries int           // of the recorder, up to 1<<24; 0 means dist.DefaultTraceEntries
 	ShmDir       string        // tmpfs folder for shared memory; "" means anonymous memory
-	Log          *slog.Logger  // rank 0 warns here of a table that was measured on other GPUs; nil means slog.Default()
 
 	// Of backends between GPUs alone.
-	Engine     string // the way that does all operations: "nccl", "nvshmem", "oneshot"; "" means the fastest for each
-	TunePath   string // file that symgrad tune wrote, by which the fastest is chosen; "" means the table of the program
-	MaxCTAs    int    // most thread blocks of an operation's launch, but for NVSHMEM's; 0 means what is the fastest alone; the same on all ranks
-	HeapStep   int64  // bytes by which NVSHMEM's memory grows, a power of two: NCCL has windows only on memory within one step; 0 means 512 MiB
-	Timing     bool   // measure every operation on the device, for kernel.Elapsed
-	CUDADriver string // path or soname of libcuda; "" means libcuda.so.1, searched for
-	NVRTC      string // path or soname of libnvrtc; "" means that of the newest CUDA that the driver runs, searched for
-	NCCL       string // path or soname; "" means that of NCCL_HOME, or libnccl.so.2, searched for
-	NVSHMEM    string // path or soname; "" means that of NVSHMEM_HOME, or libnvshmem_host.so.3, searched for
+	Engine     string       // the way that does all operations: "nccl", "nvshmem", "oneshot"; "" means the fastest for each
+	TunePath   string       // file that symgrad tune wrote, by which the fastest is chosen; "" means the table of the program
+	Log        *slog.Logger // rank 0 warns here of a TunePath that was measured on other GPUs; nil means slog.Default()
+	MaxCTAs    int          // most thread blocks of an operation's launch, but for NVSHMEM's; 0 means what is the fastest alone; the same on all ranks
+	HeapStep   int64        // bytes by which NVSHMEM's memory grows, a power of two: NCCL has windows only on memory within one step; 0 means 512 MiB
+	Timing     bool         // measure every operation on the device, for kernel.Elapsed
+	CUDADriver string       // path or soname of libcuda; "" means libcuda.so.1, searched for
+	NVRTC      string       // path or soname of libnvrtc; "" means that of the newest CUDA that the driver runs, searched for
+	NCCL       string       // path or soname; "" means that of NCCL_HOME, or libnccl.so.2, searched for
+	NVSHMEM    string       // path or soname; "" means that of NVSHMEM_HOME, or libnvshmem_host.so.3, searched for
 }
 
 // Bounds of Config.HeapStep, in bytes: the driver maps 2 MiB at a time, and NVSHMEM's heap is of less than 128 GiB here.

@@ -249,14 +249,14 @@ func (p *pact) post(peer int, out bool, dt tensor.DType, count int) (uint64, err
 	}
 	m := p.message(p.rank, peer, out, k)
 	m[1], m[2], m[3] = uint64(count), uint64(dt), p.round
-	atomic.StoreUint64(&m[0], k)
+	asym.Store(&m[0], k)
 	mine[peer] = k
 	count64 := p.counter(p.rank, peer, out)
-	atomic.StoreUint64(count64, k)
+	atomic.StoreUint64(count64, k) // the fence, as in announce
 	if err := p.pair(peer, out, k, m); err != nil {
 		return 0, err
 	}
-	atomic.StoreUint64(pairedOf(count64), k)
+	asym.Store(pairedOf(count64), k)
 	return k, nil
 }
 
