@@ -424,8 +424,10 @@ func (r *rank) countAllocations(e Tunable, op *dist.Op, calls int) error {
 
 // queue queues op as a group does, and keeps the first error.
 func queue(e Tunable, op *dist.Op, s *cuda.Stream, first *error) {
-	done, err := e.(gpu.Keeper).Again(op, s)
-	if !done && err == nil {
+	var err error
+	if kept := e.(gpu.Keeper).Kept(op, s); kept != nil {
+		err = kept.Launch(s)
+	} else {
 		err = e.Enqueue(op, s)
 	}
 	if err != nil && *first == nil {

@@ -92,7 +92,7 @@
 // A launch costs the host 3 to 5 us. A program that repeats its steps repeats their operations, so a group keeps the launches of those that
 // come for the second time, as far as they find a place among 512, as graphs of one kernel, which a driver for CUDA 13.0 takes 1.8 us for.
 // The graphs are made with the group, since to make one may wait for what runs, and get other kernels and arguments later. From the third
-// time on Again finds one by the operation alone, so that nothing of it is worked out once more. Operations of several launches or more than
+// time on Kept finds one by the operation alone, so that nothing of it is worked out once more. Operations of several launches or more than
 // 2 MiB, of streams that are captured, and of those of other libraries, are not kept; a slab that is registered or unregistered, and Force, have
 // all forgotten.
 //

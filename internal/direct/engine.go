@@ -83,18 +83,14 @@ func (e *Engine) Native(kind dist.Kind) bool {
 // Forget implements gpu.Keeper.
 func (e *Engine) Forget() { e.s.kept.forget() }
 
-// Again implements gpu.Keeper.
-func (e *Engine) Again(op *dist.Op, s *cuda.Stream) (bool, error) {
+// Kept implements gpu.Keeper.
+func (e *Engine) Kept(op *dist.Op, s *cuda.Stream) *cuda.Kept {
 	st := e.s
 	if st.aborted.Load() || !st.keepsOn(s) {
-		return false, nil
+		return nil
 	}
 	key := keyOf(e.way, op)
-	done, err := st.kept.relaunch(&key, s)
-	if err != nil {
-		return false, st.fail(op, err)
-	}
-	return done, nil
+	return st.kept.of(&key)
 }
 
 // Can implements gpu.Engine. All collective operations can be done, of all types and reductions; messages cannot.

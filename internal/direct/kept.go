@@ -115,26 +115,21 @@ func (k *kept) launch(key *keptKey, f *cuda.Function, shape cuda.Launch, args *c
 			return at.fail(err)
 		}
 	}
-	return at.launch(s)
-}
-
-// relaunch is launch for who has nothing but the key: it does nothing for an operation that is not kept.
-func (k *kept) relaunch(key *keptKey, s *cuda.Stream) (bool, error) {
-	at, _ := k.look(key)
-	if at == nil || !at.again || at.failed {
-		return false, nil
-	}
-	k.clock++
-	at.used = k.clock
-	return at.launch(s)
-}
-
-// launch launches what is kept in a place.
-func (at *keptLaunch) launch(s *cuda.Stream) (bool, error) {
 	if err := at.exec.Launch(s); err != nil {
 		return at.fail(err)
 	}
 	return true, nil
+}
+
+// of is the launch that is kept of the operation of key; nil for none.
+func (k *kept) of(key *keptKey) *cuda.Kept {
+	at, _ := k.look(key)
+	if at == nil || !at.again || at.failed {
+		return nil
+	}
+	k.clock++
+	at.used = k.clock
+	return at.exec
 }
 
 // fail notes that the driver could not keep a launch. Errors: err, where the device is lost.

@@ -189,9 +189,9 @@ func TestWhatCouldNotBeKeptIsNotTriedAgain(t *testing.T) {
 	k := places()
 	for i := range 3 {
 		done, err := k.launch(&someKey, nil, cuda.Launch{}, nil, nil)
-		again, err2 := k.relaunch(&someKey, nil)
-		if done || again || err != nil || err2 != nil {
-			t.Fatalf("operation %d: %v, %v, %v, %v", i, done, again, err, err2)
+		again := k.of(&someKey)
+		if done || again != nil || err != nil {
+			t.Fatalf("operation %d: %v, %v, %v", i, done, again, err)
 		}
 		at := k.place(&someKey)
 		at.failed, at.again = true, true
@@ -246,7 +246,6 @@ func TestWhatIsKeptIsForgottenWithSlabsAndShapes(t *testing.T) {
 	}
 }
 
-// Where an operation was kept, Again would panic here, since there is no device.
 func TestNothingIsKeptWhereItMayBeCaptured(t *testing.T) {
 	s := testState(2)
 	s.kept = *places()
@@ -262,8 +261,8 @@ func TestNothingIsKeptWhereItMayBeCaptured(t *testing.T) {
 		t.Helper()
 		s.keeps = keeps
 		s.aborted.Store(aborted)
-		if done, err := e.Again(&op, stream); done || err != nil {
-			t.Errorf("%v, %v", done, err)
+		if e.Kept(&op, stream) != nil {
+			t.Errorf("kept: %v, aborted: %v", keeps, aborted)
 		}
 	}
 	own := new(cuda.Stream)
@@ -273,8 +272,8 @@ func TestNothingIsKeptWhereItMayBeCaptured(t *testing.T) {
 	other := op
 	other.Count--
 	s.aborted.Store(false)
-	if done, err := e.Again(&other, own); done || err != nil {
-		t.Errorf("another operation: %v, %v", done, err)
+	if e.Kept(&other, own) != nil || e.Kept(&op, own) == nil {
+		t.Error("another operation is kept, or this one is not")
 	}
 }
 
@@ -348,12 +347,11 @@ func again(r *rank) error {
 	for w, e := range r.engines {
 		repeated := 0
 		for range times {
-			r.Device.Leave()
-			done, err := e.(gpu.Keeper).Again(&op, r.s) // without a context
-			if err := errors.Join(err, r.Device.Enter()); err != nil {
-				return err
-			}
-			if done {
+			var err error
+			if kept := e.(gpu.Keeper).Kept(&op, r.s); kept != nil {
+				r.Device.Leave()
+				err = kept.Launch(r.s) // without a context
+				err = errors.Join(err, r.Device.Enter())
 				repeated++
 			} else {
 				err = e.Enqueue(&op, r.s)
@@ -386,8 +384,8 @@ func (r *rank) notKept() error {
 				return err
 			}
 			for i := range 4 {
-				if done, err := e.(gpu.Keeper).Again(&op, r.s); done || err != nil {
-					return fmt.Errorf("%s: operation %d of %d B is kept: %v, error %w", e.Name(), i, buf.Bytes(), done, err)
+				if e.(gpu.Keeper).Kept(&op, r.s) != nil {
+					return fmt.Errorf("%s: operation %d of %d B is kept", e.Name(), i, buf.Bytes())
 				}
 				if err := e.Enqueue(&op, r.s); err != nil {
 					return err

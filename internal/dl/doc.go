@@ -40,7 +40,8 @@
 //
 // Then the compiler keeps x alive, and off the stack, until Call returns (rule 4 of package unsafe). A uintptr made earlier does not.
 // Call's argument list is one small allocation. [Proc.CallWords] allocates nothing; it is for words that are not addresses of Go memory (device
-// pointers, counts, handles). [Proc.Status] is the same for a function that returns an int, and the shortest way into C.
+// pointers, counts, handles). [Proc.Status] is the same for a function that returns an int, and a shorter way into C; [Proc.Status2], for two
+// words, is the shortest way there and back.
 //
 // # Threads
 //
@@ -56,5 +57,5 @@
 // # Platforms
 //
 // linux/amd64, with CGO_ENABLED=0 and 1. The CGO_ENABLED=0 program is linked dynamically, against glibc. Elsewhere the package compiles
-// and Open returns [ErrUnsupported]. [Proc.Status] calls runtime.cgocall by its name, as purego does.
+// and Open returns [ErrUnsupported]. [Proc.Status] and [Proc.Status2] call runtime.cgocall by its name, as purego does.
 package dl

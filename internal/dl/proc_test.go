@@ -285,6 +285,24 @@ func TestStatusPassesWordsAndReturnsAnInt(t *testing.T) {
 	}
 }
 
+func TestStatus2PassesWordsAndReturnsAnInt(t *testing.T) {
+	two, err := Callback(func(a, b uintptr) uintptr { return 1<<40 | a + 10*b })
+	if err != nil {
+		t.Skipf("no callbacks on this platform: %v", err)
+	}
+	f, missing := ProcAt(two, "two"), libc(t).Proc("no_such_function", "")
+	if r := f.Status2(3, 4); r != 43 {
+		t.Errorf("two words arrive as %d, want 43", r)
+	}
+	if r := missing.Status2(3, 4); r != -1 {
+		t.Errorf("a missing function answers %d, want -1", r)
+	}
+	abs, bad := libc(t).Proc("abs", ""), false
+	if allocs := testing.AllocsPerRun(1000, func() { bad = bad || abs.Status2(5, 0) != 5 }); allocs != 0 || bad {
+		t.Errorf("%v allocations a call, wrong results: %v", allocs, bad)
+	}
+}
+
 func TestStatusDoesNotAllocate(t *testing.T) {
 	abs := libc(t).Proc("abs", "")
 	var bad error
@@ -363,6 +381,15 @@ func BenchmarkCall(b *testing.B) {
 		for b.Loop() {
 			if _, err := abs.Status(1, 2); err != nil {
 				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("2 words of Status2", func(b *testing.B) {
+		abs := libc(b).Proc("abs", "")
+		b.ReportAllocs()
+		for b.Loop() {
+			if abs.Status2(1, 2) != 1 {
+				b.Fatal("wrong result")
 			}
 		}
 	})

@@ -97,6 +97,12 @@ func sysStatus(addr uintptr, args []uintptr) int32 {
 	return cgocall(enterAt, unsafe.Pointer(&call))
 }
 
+// sysStatus2 is sysStatus for two words, and -1 for no address.
+func sysStatus2(addr, a, b uintptr) int32 {
+	call := [1 + statusWords]uintptr{addr, a, b}
+	return cgocall(enterAt, unsafe.Pointer(&call))
+}
+
 // sysRegister panics on a signature that purego does not know.
 func sysRegister(fptr any, addr uintptr) { purego.RegisterFunc(fptr, addr) }
 

@@ -23,6 +23,8 @@ const statusWords = 0
 
 func sysStatus(uintptr, []uintptr) int32 { return 0 }
 
+func sysStatus2(uintptr, uintptr, uintptr) int32 { return -1 }
+
 func sysRegister(any, uintptr) {}
 
 func sysCallback(any) (uintptr, error) { return 0, errPlatform() }

@@ -26,7 +26,13 @@ func (t *Transport) batch(e *ticket, s *Stream) error {
 	for i := range ops {
 		if ops[i].Kind.PointToPoint() {
 			messages++
-		} else if err := t.collective(e, &ops[i], s); err != nil {
+			continue
+		}
+		kept, err := t.collective(e, &ops[i], s)
+		if kept != nil && kept.Launch(s.cu) != nil {
+			err = t.anew(e, &ops[i], s)
+		}
+		if err != nil {
 			return err
 		}
 	}

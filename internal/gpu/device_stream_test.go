@@ -3,6 +3,7 @@ package gpu
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/symgrad/symgrad/dist"
@@ -298,6 +299,64 @@ func TestStartAllocatesNothing(t *testing.T) {
 			err = errors.Join(err, fmt.Errorf("%v allocations to start an operation", n))
 		}
 		return errors.Join(err, m.Stream().Synchronize(), free(), free2())
+	})
+}
+
+// closed is an engine of a group of one that has kept what can no longer be launched.
+type closed struct {
+	local
+	kept   *cuda.Kept
+	queued int
+}
+
+func (c *closed) Name() string                           { return "closed" }
+func (c *closed) Kept(*dist.Op, *cuda.Stream) *cuda.Kept { return c.kept }
+func (c *closed) Forget()                                {}
+func (c *closed) Enqueue(op *dist.Op, s *cuda.Stream) error {
+	c.queued++
+	return c.local.Enqueue(op, s)
+}
+
+func TestWhatCannotBeLaunchedAgainIsQueuedAnew(t *testing.T) {
+	e := new(closed)
+	only := func(c *Config) {
+		c.Make = func(*Party) ([]Engine, error) { return []Engine{e}, nil }
+		c.Choose.First = true
+	}
+	onGPUs(t, 1, only, func(m member) error {
+		var err error
+		if e.kept, err = cudatest.Kernel(t, m.v, `extern "C" __global__ void nothing() {}`, "nothing").Keep(cuda.Launch{}, nil); err != nil {
+			return err
+		}
+		if err := e.kept.Close(); err != nil {
+			return err
+		}
+		x, free, err := m.upload(tensor.Of([]float32{1, 2, 3}))
+		if err != nil {
+			return err
+		}
+		for queued, f := range []func(y tensor.Buffer) (dist.Work, error){
+			func(y tensor.Buffer) (dist.Work, error) { return m.AllReduce(y, x, dist.Sum) },
+			func(y tensor.Buffer) (dist.Work, error) {
+				return m.Batch(func(g *dist.Group) error {
+					_, err := g.AllReduce(y, x, dist.Sum)
+					return err
+				})
+			},
+		} {
+			y, free, err := m.upload(tensor.Of(make([]float32, 3)))
+			if err != nil {
+				return err
+			}
+			got := make([]float32, 3)
+			if err := errors.Join(finish(f(y)), m.download(tensor.Of(got), y), free()); err != nil {
+				return err
+			}
+			if e.queued != queued+1 || !slices.Equal(got, []float32{1, 2, 3}) {
+				return fmt.Errorf("after operation %d the engine has queued %d, and the result is %v", queued+1, e.queued, got)
+			}
+		}
+		return free()
 	})
 }
 

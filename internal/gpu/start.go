@@ -39,11 +39,16 @@ func (t *Transport) Start(op dist.Op, s dist.Stream) (dist.Work, error) {
 	if gs.capturing.Load() {
 		e := &t.scratch
 		e.op, e.t = op, t
-		return dist.Work{}, t.captured(e, t.run(e, gs))
+		_, err := t.run(e, gs) // nothing is kept of what is captured
+		return dist.Work{}, t.captured(e, err)
 	}
 	e, n := gs.push()
 	e.op, e.t = op, t
-	if err := t.run(e, gs); err != nil {
+	kept, err := t.run(e, gs)
+	if kept != nil && kept.Launch(gs.cu) != nil { // here, where few functions are on the way back to the caller
+		err = t.anew(e, &e.op, gs)
+	}
+	if err != nil {
 		if !errors.Is(err, errBroken) {
 			gs.recycle(e)
 			gs.last--
@@ -75,34 +80,34 @@ func (t *Transport) captured(e *ticket, err error) error {
 	return err
 }
 
-// run queues e's operation on s. The locks are held.
-func (t *Transport) run(e *ticket, s *Stream) error {
+// run queues e's operation on s, or gives what is kept of it, for the caller to launch. The locks are held.
+func (t *Transport) run(e *ticket, s *Stream) (*cuda.Kept, error) {
 	op := &e.op
 	if t.last != s || op.Kind == dist.KindBatch || op.Kind.PointToPoint() {
 		if t.pact.broken() != nil { // before events are recorded, for which there may be no room
-			return errBroken
+			return nil, errBroken
 		}
 	}
 	if t.last != s {
 		if err := t.follow(s); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	switch {
 	case op.Kind == dist.KindBatch:
-		return t.batch(e, s)
+		return nil, t.batch(e, s)
 	case op.Kind.PointToPoint():
 		if err := s.before(s.last - 1); err != nil {
-			return t.fault(err)
+			return nil, t.fault(err)
 		}
 		w, err := t.choose.pick(op)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if err := t.announceMessage(e, op); err != nil {
-			return err
+			return nil, err
 		}
-		return t.enqueue(e, op, w, s)
+		return nil, t.enqueue(e, op, w, s)
 	}
 	return t.collective(e, op, s)
 }
@@ -155,23 +160,27 @@ func (t *Transport) fault(err error) error {
 	return errBroken
 }
 
-// again has the engine of w queue op if it has kept what it needs for that, and reports whether it did. A barrier is not for that, since it
-// waits for the heaps' transfers first, nor what is composed, which is another operation where an engine gets it.
-func (t *Transport) again(op *dist.Op, w way, s *cuda.Stream) (bool, error) {
+// kept is what the engine of w has kept of op; nil for nothing. A barrier waits for the heaps' transfers first, what is composed is another
+// operation where an engine gets it, and timers stand around what is queued with the context: nothing of these is launched so.
+func (t *Transport) kept(op *dist.Op, w way, s *Stream) *cuda.Kept {
 	k := t.keepers[w.engine]
-	if k == nil || w.how != plain || op.Kind == dist.KindBarrier {
-		return false, nil
+	if k == nil || w.how != plain || op.Kind == dist.KindBarrier || t.cfg.Timing {
+		return nil
 	}
-	return k.Again(op, s)
+	return k.Kept(op, s.cu)
 }
 
-// faultOf is fault for an error of the engine of w.
-func (t *Transport) faultOf(w way, err error) error {
-	return t.fault(fmt.Errorf("%s: %w", t.engines[w.engine].Name(), err))
+// anew queues op, of which something was kept that the driver did not launch: the engine finds out why.
+func (t *Transport) anew(e *ticket, op *dist.Op, s *Stream) error {
+	w, err := t.choose.pick(op)
+	if err != nil {
+		return err
+	}
+	return t.enqueue(e, op, w, s)
 }
 
-// collective announces op and queues it.
-func (t *Transport) collective(e *ticket, op *dist.Op, s *Stream) error {
+// collective announces op and queues it, or gives what is kept of it, for the caller to launch.
+func (t *Transport) collective(e *ticket, op *dist.Op, s *Stream) (*cuda.Kept, error) {
 	c := card{sig: op.Signature(), beside: op.Beside, along: op.Along}
 	var misplaced error
 	if op.Symmetric {
@@ -181,19 +190,22 @@ func (t *Transport) collective(e *ticket, op *dist.Op, s *Stream) error {
 	if misplaced != nil { // the caller's own mistake, whatever else is wrong by now
 		_ = t.pact.fail(endMismatch, t.party.Rank, fmt.Sprintf("%v: rank %d promised a symmetric %v: %v", dist.ErrMismatch,
 			t.party.Rank, op.Kind, misplaced))
-		return misplaced
+		return nil, misplaced
 	}
 	if announced != nil {
-		return errBroken
+		return nil, errBroken
 	}
 	if t.pact.compare {
 		e.round = t.pact.round
 	}
 	w, err := t.choose.pick(op)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return t.enqueue(e, op, w, s)
+	if kept := t.kept(op, w, s); kept != nil {
+		return kept, nil
+	}
+	return nil, t.enqueue(e, op, w, s)
 }
 
 // places notes where op's buffers lie among the heaps of the group. Those in place lie where their other side does.
@@ -256,13 +268,6 @@ func (t *Transport) enqueue(e *ticket, op *dist.Op, w way, s *Stream) error {
 		return nil
 	}
 	timed := t.cfg.Timing && !s.capturing.Load()
-	if !timed { // timers want the context
-		if done, err := t.again(op, w, s.cu); err != nil {
-			return t.faultOf(w, err)
-		} else if done {
-			return nil
-		}
-	}
 	v := t.party.Device
 	if err := v.Enter(); err != nil {
 		return t.fault(err)
@@ -284,7 +289,7 @@ func (t *Transport) enqueue(e *ticket, op *dist.Op, w way, s *Stream) error {
 		s.unending = s.last
 	}
 	if err := t.queue(op, w, s.cu); err != nil {
-		return t.faultOf(w, err)
+		return t.fault(fmt.Errorf("%s: %w", t.engines[w.engine].Name(), err))
 	}
 	if timed {
 		if err := s.clock(e, 1); err != nil {

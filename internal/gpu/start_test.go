@@ -1,50 +1,49 @@
 package gpu
 
 import (
-	"errors"
 	"testing"
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/internal/cuda"
 )
 
-// repeater is a Keeper that has kept all operations, or none, or fails.
+// repeater is a Keeper that has kept one thing of all operations, or nothing.
 type repeater struct {
 	Keeper
-	done  bool
-	err   error
+	has   *cuda.Kept
 	calls int
 }
 
-func (r *repeater) Again(*dist.Op, *cuda.Stream) (bool, error) {
+func (r *repeater) Kept(*dist.Op, *cuda.Stream) *cuda.Kept {
 	r.calls++
-	return r.done, r.err
+	return r.has
 }
 
 func TestEnginesRepeatWhatTheyHaveKept(t *testing.T) {
-	failed := errors.New("failed")
-	has, none, fails := &repeater{done: true}, &repeater{}, &repeater{err: failed}
-	tr := &Transport{keepers: []Keeper{has, none, fails, nil}}
+	kept := new(cuda.Kept)
+	has, none := &repeater{has: kept}, &repeater{}
+	tr := &Transport{keepers: []Keeper{has, none, nil}}
 	sum, barrier := &dist.Op{Kind: dist.KindAllReduce}, &dist.Op{Kind: dist.KindBarrier}
 	for _, c := range []struct {
-		what string
-		op   *dist.Op
-		w    way
-		done bool
-		err  error
+		what   string
+		op     *dist.Op
+		w      way
+		timing bool
+		want   *cuda.Kept
 	}{
-		{"kept", sum, way{0, plain}, true, nil},
+		{"kept", sum, way{0, plain}, false, kept},
 		{"not kept", sum, way{1, plain}, false, nil},
-		{"kept, and lost", sum, way{2, plain}, false, failed},
-		{"by an engine that keeps nothing", sum, way{3, plain}, false, nil},
+		{"by an engine that keeps nothing", sum, way{2, plain}, false, nil},
 		{"composed", sum, way{0, scaled}, false, nil},
 		{"a barrier", barrier, way{0, plain}, false, nil},
+		{"timed", sum, way{0, plain}, true, nil},
 	} {
-		if done, err := tr.again(c.op, c.w, nil); done != c.done || !errors.Is(err, c.err) {
-			t.Errorf("%s: %v, %v, want %v, %v", c.what, done, err, c.done, c.err)
+		tr.cfg.Timing = c.timing
+		if got := tr.kept(c.op, c.w, new(Stream)); got != c.want {
+			t.Errorf("%s: %p, want %p", c.what, got, c.want)
 		}
 	}
-	if has.calls != 1 || none.calls != 1 || fails.calls != 1 {
-		t.Errorf("asked %d, %d and %d times, want once each", has.calls, none.calls, fails.calls)
+	if has.calls != 1 || none.calls != 1 {
+		t.Errorf("asked %d and %d times, want once each", has.calls, none.calls)
 	}
 }
