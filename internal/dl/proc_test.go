@@ -384,15 +384,6 @@ func BenchmarkCall(b *testing.B) {
 			}
 		}
 	})
-	b.Run("2 words of Status2", func(b *testing.B) {
-		abs := libc(b).Proc("abs", "")
-		b.ReportAllocs()
-		for b.Loop() {
-			if abs.Status2(1, 2) != 1 {
-				b.Fatal("wrong result")
-			}
-		}
-	})
 	b.Run("2 words of CallWords", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
