@@ -62,8 +62,9 @@ type Native interface {
 
 // Keeper is an Engine that keeps something for operations that come again, for each of them. Calls come one at a time, with those of Enqueue.
 type Keeper interface {
-	// Kept is what the engine has kept for op on s: to launch it there is to queue op. Calls as for Enqueue, but on any thread, whatever
-	// context it has. Returns: nil for nothing, and op goes to Enqueue, as it does where the launch fails.
+	// Kept is what the engine has kept for op on s, which is not captured: to launch it there, before the next call of the engine, is to
+	// queue op. Calls as for Enqueue, but on any thread, whatever context it has. Returns: nil for nothing, and op goes to Enqueue, as it
+	// does where the launch fails.
 	Kept(op *dist.Op, s *cuda.Stream) *cuda.Kept
 	// Forget gives up what is kept.
 	Forget()

@@ -39,7 +39,7 @@ func (t *Transport) Start(op dist.Op, s dist.Stream) (dist.Work, error) {
 	if gs.capturing.Load() {
 		e := &t.scratch
 		e.op, e.t = op, t
-		_, err := t.run(e, gs) // nothing is kept of what is captured
+		_, err := t.run(e, gs) // which gives nothing to launch here: see kept
 		return dist.Work{}, t.captured(e, err)
 	}
 	e, n := gs.push()
@@ -161,10 +161,11 @@ func (t *Transport) fault(err error) error {
 }
 
 // kept is what the engine of w has kept of op; nil for nothing. A barrier waits for the heaps' transfers first, what is composed is another
-// operation where an engine gets it, and timers stand around what is queued with the context: nothing of these is launched so.
+// operation where an engine gets it, timers stand around what is queued with the context, and a capture notes what a launch is at the time:
+// nothing of these is launched so.
 func (t *Transport) kept(op *dist.Op, w way, s *Stream) *cuda.Kept {
 	k := t.keepers[w.engine]
-	if k == nil || w.how != plain || op.Kind == dist.KindBarrier || t.cfg.Timing {
+	if k == nil || w.how != plain || op.Kind == dist.KindBarrier || t.cfg.Timing || s.capturing.Load() {
 		return nil
 	}
 	return k.Kept(op, s.cu)

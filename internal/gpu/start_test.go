@@ -24,22 +24,26 @@ func TestEnginesRepeatWhatTheyHaveKept(t *testing.T) {
 	has, none := &repeater{has: kept}, &repeater{}
 	tr := &Transport{keepers: []Keeper{has, none, nil}}
 	sum, barrier := &dist.Op{Kind: dist.KindAllReduce}, &dist.Op{Kind: dist.KindBarrier}
+	idle, captures := new(Stream), new(Stream)
+	captures.capturing.Store(true)
 	for _, c := range []struct {
 		what   string
 		op     *dist.Op
 		w      way
 		timing bool
+		stream *Stream
 		want   *cuda.Kept
 	}{
-		{"kept", sum, way{0, plain}, false, kept},
-		{"not kept", sum, way{1, plain}, false, nil},
-		{"by an engine that keeps nothing", sum, way{2, plain}, false, nil},
-		{"composed", sum, way{0, scaled}, false, nil},
-		{"a barrier", barrier, way{0, plain}, false, nil},
-		{"timed", sum, way{0, plain}, true, nil},
+		{"kept", sum, way{0, plain}, false, idle, kept},
+		{"not kept", sum, way{1, plain}, false, idle, nil},
+		{"by an engine that keeps nothing", sum, way{2, plain}, false, idle, nil},
+		{"composed", sum, way{0, scaled}, false, idle, nil},
+		{"a barrier", barrier, way{0, plain}, false, idle, nil},
+		{"timed", sum, way{0, plain}, true, idle, nil},
+		{"captured", sum, way{0, plain}, false, captures, nil},
 	} {
 		tr.cfg.Timing = c.timing
-		if got := tr.kept(c.op, c.w, new(Stream)); got != c.want {
+		if got := tr.kept(c.op, c.w, c.stream); got != c.want {
 			t.Errorf("%s: %p, want %p", c.what, got, c.want)
 		}
 	}
