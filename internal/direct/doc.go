@@ -93,8 +93,8 @@
 // come for the second time, as far as they find a place among 512, as graphs of one kernel, which a driver for CUDA 13.0 takes 1.8 us for.
 // The graphs are made with the group, since to make one may wait for what runs, and get other kernels and arguments later. From the third
 // time on Kept finds one by the operation alone, so that nothing of it is worked out once more. Operations of several launches or more than
-// 2 MiB, of streams that are captured, and of those of other libraries, are not kept; a slab that is registered or unregistered, and Force, have
-// all forgotten.
+// 2 MiB, of all ranks together where they gather or scatter, of streams that are captured, and of those of other libraries, are not kept; a slab
+// that is registered or unregistered, and Force, have all forgotten.
 //
 // In a graph, or where launches are not kept, an operation may begin when all blocks of the one in front of it have ended, before the device
 // has made sure of what these wrote, which the kernel waits for itself: one of 8 MiB takes 0.99 of its time so in a graph, and queued 0.96 of

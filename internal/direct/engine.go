@@ -172,7 +172,7 @@ func (e *Engine) Enqueue(op *dist.Op, s *cuda.Stream) error {
 	}
 	staged := st.places(op, &l)
 	shape := e.Shape(op)
-	if l.keep = l.span.block <= mostKept && st.keepsOn(s); l.keep {
+	if l.keep = gpu.Size(op, st.n) <= mostKept && st.keepsOn(s); l.keep {
 		l.key = keyOf(e.way, op)
 	}
 	if e.way == hosted {

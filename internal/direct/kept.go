@@ -12,8 +12,9 @@ import (
 // ones were not measured.
 const keptSince = 13000
 
-// mostKept is the bytes of a block of the largest operation that is kept. Larger ones take longer than their launches, so that the host's time
-// for these counts for little, and a launch that is not kept can begin early (bench/results/lane-2-2026-11-26.txt).
+// mostKept is the bytes of the largest operation that is kept, those of all ranks where it gathers or scatters. Larger ones take longer than their
+// launches, so that the host's time for these counts for little, and a launch that is not kept can begin early
+// (bench/results/lane-2-2026-11-26.txt, bench/results/kept-4-2026-11-27.txt).
 const mostKept = 2 << 20
 
 // keptPlaces is how many operations a group keeps at most, and keptTries in how many places one looks for its own. One that has not come

@@ -372,28 +372,38 @@ func again(r *rank) error {
 	return r.notKept()
 }
 
-// notKept is large operations of each engine, one behind the other, which are launched each time: the least that is large, and one that host
-// divides among ways.
+// notKept is large operations of each engine, one behind the other, which are launched each time: the least sum that is large, the least
+// gathering, of which no block is, and a sum that host divides among ways.
 func (r *rank) notKept() error {
-	for _, bytes := range []int{mostKept + 4, leastHost} {
-		buf := deviceBuffer(r.heap.Base[r.Rank], bytes/4, tensor.U32, r)
-		op := dist.Op{Kind: dist.KindAllReduce, Count: buf.Len(), Src: buf, Dst: buf, Symmetric: true}
+	words := func(n int) tensor.Buffer { return deviceBuffer(r.heap.Base[r.Rank], n, tensor.U32, r) }
+	sum := func(n int) dist.Op {
+		return dist.Op{Kind: dist.KindAllReduce, Count: n, Src: words(n), Dst: words(n), Symmetric: true}
+	}
+	part := mostKept/4/r.Size + 1
+	own := r.heap.Base[r.Rank] + uintptr(4*part*r.Rank)
+	gather := dist.Op{
+		Kind: dist.KindAllGather, Count: part, Src: deviceBuffer(own, part, tensor.U32, r), Dst: words(part * r.Size), Symmetric: true,
+	}
+	for _, op := range []dist.Op{sum(mostKept/4 + 1), gather, sum(leastHost / 4)} {
 		for _, e := range r.engines {
-			want := uint32(1)
-			if err := r.fillWords(buf, want); err != nil {
+			want, factor := uint32(1), uint32(1)
+			if op.Kind.Reduces() {
+				factor = uint32(r.Size)
+			}
+			if err := r.fillWords(op.Dst, want); err != nil {
 				return err
 			}
 			for i := range 4 {
 				if e.(gpu.Keeper).Kept(&op, r.s) != nil {
-					return fmt.Errorf("%s: operation %d of %d B is kept", e.Name(), i, buf.Bytes())
+					return fmt.Errorf("%s: %v %d of %d B is kept", e.Name(), op.Kind, i, op.Dst.Bytes())
 				}
 				if err := e.Enqueue(&op, r.s); err != nil {
 					return err
 				}
-				want *= uint32(r.Size)
+				want *= factor
 			}
-			if err := errors.Join(r.s.Synchronize(), r.checkWords(buf, want)); err != nil {
-				return fmt.Errorf("%s: %w", e.Name(), err)
+			if err := errors.Join(r.s.Synchronize(), r.checkWords(op.Dst, want)); err != nil {
+				return fmt.Errorf("%s: %v of %d B: %w", e.Name(), op.Kind, op.Dst.Bytes(), err)
 			}
 		}
 	}
