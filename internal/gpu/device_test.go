@@ -72,9 +72,12 @@ func (f *flags) Enqueue(op *dist.Op, s *cuda.Stream) error {
 	if err != nil || op.Kind != dist.KindAllGather {
 		return err
 	}
-	slab, off := f.p.Memory.Find(address(op.Src), op.Src.Bytes())
-	for r, base := range slab.Base {
-		err = errors.Join(err, s.Copy(address(op.Dst)+uintptr(r)*uintptr(op.Src.Bytes()), base+uintptr(off), op.Src.Bytes()))
+	// Each rank copies to all others. The driver may have a copy from a device done by that device, in an order that it shares with what the
+	// stream of another rank does there, and so by what that one waits for: three and more ranks stood still.
+	slab, off := f.p.Memory.Find(address(op.Dst), op.Dst.Bytes())
+	own := uintptr(off) + uintptr(f.p.Rank)*uintptr(op.Src.Bytes())
+	for _, base := range slab.Base {
+		err = errors.Join(err, s.Copy(base+own, address(op.Src), op.Src.Bytes()))
 	}
 	return errors.Join(err, f.meet(s))
 }
