@@ -5,7 +5,7 @@
 
 Two files are written to FOLDER, NAME-queued.json and NAME-graph.json, with the keys of symgrad bench --json: operations
 queued back to back on a stream, and launches of a captured CUDA graph of them. Times are by CUDA events, of the slowest
-rank; median_us is the median over the rounds. Every row is checked before it is timed.
+rank; median_us is the median over the rounds, each of which goes through all rows. Every row is checked before it is timed.
 
     torch            torch.distributed: all_reduce in place, reduce_scatter_tensor, all_gather_into_tensor
     torch-one-shot   symm_mem.one_shot_all_reduce, whose result is another tensor, up to --one-shot-most bytes
@@ -201,14 +201,14 @@ class Yardstick:
         return self.over_ranks(own, self.dist.ReduceOp.MAX)
 
     def queued(self, case, size):
-        """The times of the rounds of a case that is queued back to back."""
+        """The time of a case that is queued back to back, and how many operations that is of."""
         n = iterations(size, 0)
         for _ in range(max(n // 10, 2)):
             case.run()
-        return [self.timed(case.run, n, 1) for _ in range(self.args.rounds)], n
+        return self.timed(case.run, n, 1), n
 
     def graph(self, case, size):
-        """The times of the rounds of a case that is captured and launched."""
+        """The time of a case that is captured and launched, and how many operations that is of."""
         n, launches = iterations(size, self.args.launches), self.args.launches
         for _ in range(3):
             case.run()
@@ -220,42 +220,57 @@ class Yardstick:
                 case.run()
         self.meet()
         graph.replay()
-        times = [self.timed(graph.replay, launches, n) for _ in range(self.args.rounds)]
+        took = self.timed(graph.replay, launches, n)
         self.meet()
         del graph
-        return times, n * launches
+        return took, n * launches
 
-    def row(self, case, measure, dtype_name, size):
-        """One row, as symgrad bench writes it."""
-        dtype = self.types[dtype_name]
+    def row(self, case, dtype_name, size):
+        """One row without its times, as symgrad bench writes it."""
         row = {
-            "op": case.op, "bytes": size, "count": size // dtype.itemsize, "dtype": dtype_name, "redop": "sum", "root": -1,
-            "in_place": case.in_place, "engine": case.engine,
+            "op": case.op, "bytes": size, "count": size // self.types[dtype_name].itemsize, "dtype": dtype_name, "redop": "sum",
+            "root": -1, "in_place": case.in_place, "engine": case.engine,
         }
         if case.op != "allreduce":
             row["count"] //= self.ranks
         if case.op == "allgather":
             row["redop"] = "none"
+        return row
+
+    def add(self, row, times, case, measure):
+        """One round of a row: its time is added to times. The first is checked before."""
         try:
-            wrong = self.checked(case)
-            times, iters = measure(case, size)
+            if times:
+                case.reset()
+            else:
+                row["wrong"] = self.checked(case)
+            took, row["iters"] = measure(case, row["bytes"])
+            times.append(took)
         except (RuntimeError, NotImplementedError, AttributeError) as error:  # of all ranks alike: torch does not have it
             row.update(iters=0, time_us=0, median_us=0, wrong=None, skipped=str(error).partition("\n")[0])
-            return row
-        times.sort()
-        row.update(iters=iters, time_us=round(statistics.fmean(times), 3), min_us=round(times[0], 3),
-                   median_us=round(statistics.median(times), 3), max_us=round(times[-1], 3), wrong=wrong)
-        return row
 
     def measure(self, measure):
         """All rows of one way of measuring."""
         rows = []
+        for turn in range(self.args.rounds):
+            for i, (case, dtype_name, size) in enumerate(self.all_cases()):
+                if not turn:
+                    rows.append((self.row(case, dtype_name, size), []))
+                if "skipped" not in rows[i][0]:
+                    self.add(*rows[i], case, measure)
+        for row, times in rows:
+            if "skipped" not in row:
+                row.update(time_us=round(statistics.fmean(times), 3), min_us=round(min(times), 3),
+                           median_us=round(statistics.median(times), 3), max_us=round(max(times), 3))
+        return [row for row, _ in rows]
+
+    def all_cases(self):
+        """What is measured of all operations, element types and sizes."""
         for op in self.args.ops.split(","):
             for dtype_name in self.args.dtypes.split(","):
                 for size in sizes(self.args.least, self.args.most):
                     for case in self.cases(op, self.types[dtype_name], size):
-                        rows.append(self.row(case, measure, dtype_name, size))
-        return rows
+                        yield case, dtype_name, size
 
 
 def libraries(torch):

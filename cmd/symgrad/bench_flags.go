@@ -74,7 +74,7 @@ func (f *benchFlags) addTo(cmd *cobra.Command) {
 	flags.IntVar(&f.maxCTAs, "max-ctas", 0, "between GPUs: most thread blocks of an operation, but for nvshmem's (comm.max_ctas); 0 means as many as are the fastest alone")
 	flags.BoolVar(&f.symmetric, "symmetric", true, "promise that buffers in the heap lie alike on all ranks, as they do")
 	flags.IntVarP(&f.graph, "graph", "G", 0, "between GPUs: launches of a captured graph of the iterations; 0 queues them one by one")
-	flags.IntVar(&f.rounds, "rounds", 1, "how often each row is measured")
+	flags.IntVar(&f.rounds, "rounds", 1, "how often all rows are measured; they are printed in the last round")
 	flags.StringVar(&f.json, "json", "", "file for the result")
 	flags.StringVar(&f.plot, "plot", "", "SVG file for curves of time and bandwidth")
 	flags.StringVar(&f.vs, "vs", "", "file with an earlier result: print the ratios of times to it")

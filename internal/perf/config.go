@@ -47,7 +47,7 @@ type Config struct {
 
 	Symmetric bool // promise that buffers in the heap lie alike on all ranks: dist.Group.Symmetric
 	Graph     int  // of a device: launches of a captured graph of Iters operations; 0 means to queue them one by one
-	Rounds    int  // how often each row is measured, all ways in turn; 0 means 1
+	Rounds    int  // how often all rows are measured, at each one all ways in turn; 0 means 1
 
 	device bool // a device is measured, for which zero values mean something else
 }

@@ -243,7 +243,8 @@ func TestWrongResultsOfADeviceAreCounted(t *testing.T) {
 	}
 }
 
-// Targets take turns at every size, and every round begins with another one. What is not measured goes by the world's group.
+// Targets take turns at every size, all sizes have had a round before the next one begins, and every round begins with another target. What is
+// not measured goes by the world's group.
 func TestTargetsTakeTurns(t *testing.T) {
 	const n = 2
 	var mu sync.Mutex
@@ -261,8 +262,9 @@ func TestTargetsTakeTurns(t *testing.T) {
 				if op.Kind != dist.KindAllReduce {
 					t.Errorf("%v by %s", op.Kind, engine)
 				}
-				if rank == 0 && (len(turns) == 0 || turns[len(turns)-1] != engine) {
-					turns = append(turns, engine)
+				turn := fmt.Sprintf("%d%s", op.Src.Bytes(), engine)
+				if rank == 0 && (len(turns) == 0 || turns[len(turns)-1] != turn) {
+					turns = append(turns, turn)
 				}
 			}}, 0)
 			if err != nil {
@@ -293,8 +295,8 @@ func TestTargetsTakeTurns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// One that ends a round may begin the next: the second round begins with a, behind what is missing.
-	if got := strings.Join(turns, ""); got != "abcabcabcabc" {
+	// The second round begins with a, behind what is missing, which ended the first.
+	if got := strings.Join(turns, " "); got != "64a 64b 64c 256a 256b 256c 64a 64b 64c 256a 256b 256c" {
 		t.Errorf("turns %s", got)
 	}
 	var order []string

@@ -42,8 +42,9 @@
 // launch, that is not timed goes before the first mark, so that the ranks meet on the device. Style OSU waits
 // for each by the clock of the host. Several Targets, as the engines of a backend, take turns at every size, in every round
 // beginning with another one, so that what disturbs one of them disturbs all; an operation that one of them does not
-// support is a row that says so. A row is checked in the first round: before it is timed, and once more behind it, because
-// many operations in a row, or a graph, may leave behind what the next one stumbles over.
+// support is a row that says so. A round goes through all rows, so that what disturbs the machine for a second meets one
+// round of a row; rows are told in the last. A row is checked in the first: before it is timed, and once more behind it,
+// because many operations in a row, or a graph, may leave behind what the next one stumbles over.
 //
 // # What is checked
 //

@@ -83,21 +83,41 @@ func (x *session) warmUp() error {
 }
 
 // rows measures cases, and gives the rows of those that differ in nothing but in place together: those of the first target
-// before those of the second. Targets take turns, and in every round another one begins.
+// before those of the second. All cases have had a round before the next one begins, so that the rounds of a row are apart: what
+// disturbs a machine for a while meets one of them. In each round another target begins. Rows come in the last round.
 func (x *session) rows(cases []Case) iter.Seq2[[]Row, error] {
 	return func(yield func([]Row, error) bool) {
-		for len(cases) > 0 {
-			n := 1
-			for n < len(cases) && sameButPlace(cases[0], cases[n]) {
-				n++
+		groups := together(cases)
+		outcomes := make([][][]outcome, len(groups)) // by group, and then as turns adds them
+		for i, g := range groups {
+			outcomes[i] = make([][]outcome, len(x.targets)*len(g))
+		}
+		for round := range x.cfg.Rounds {
+			for i, g := range groups {
+				if err := x.turns(g, round, outcomes[i]); err != nil {
+					yield(nil, err)
+					return
+				}
+				if round == x.cfg.Rounds-1 && !yield(x.rowsOf(g, outcomes[i]), nil) {
+					return
+				}
 			}
-			rows, err := x.group(cases[:n])
-			if !yield(rows, err) || err != nil {
-				return
-			}
-			cases = cases[n:]
 		}
 	}
+}
+
+// together is cases, those that differ in nothing but in place in one group.
+func together(cases []Case) [][]Case {
+	var groups [][]Case
+	for len(cases) > 0 {
+		n := 1
+		for n < len(cases) && sameButPlace(cases[0], cases[n]) {
+			n++
+		}
+		groups = append(groups, cases[:n])
+		cases = cases[n:]
+	}
+	return groups
 }
 
 // sameButPlace reports whether a and b differ in nothing but in place.
@@ -106,32 +126,34 @@ func sameButPlace(a, b Case) bool {
 	return a == b
 }
 
-// group is the rows of cases that belong together.
-func (x *session) group(cases []Case) ([]Row, error) {
-	outcomes := make([][]outcome, len(x.targets)*len(cases))
-	for round := range x.cfg.Rounds {
-		for turn := range x.targets {
-			i := (round + turn) % len(x.targets)
-			for k, c := range cases {
-				at := i*len(cases) + k
-				if round > 0 && outcomes[at][0].skipped != "" {
-					continue
-				}
-				o, err := x.once(c, i, round == 0)
-				if err != nil {
-					return nil, fmt.Errorf("bench: %s: %w", x.row(c, x.targets[i], nil).key(), err)
-				}
-				outcomes[at] = append(outcomes[at], o)
+// turns measures cases that belong together once by each target, and adds what came of it to outcomes: by target, and then by case.
+func (x *session) turns(cases []Case, round int, outcomes [][]outcome) error {
+	for turn := range x.targets {
+		i := (round + turn) % len(x.targets)
+		for k, c := range cases {
+			at := i*len(cases) + k
+			if round > 0 && outcomes[at][0].skipped != "" {
+				continue
 			}
+			o, err := x.once(c, i, round == 0)
+			if err != nil {
+				return fmt.Errorf("bench: %s: %w", x.row(c, x.targets[i], nil).key(), err)
+			}
+			outcomes[at] = append(outcomes[at], o)
 		}
 	}
+	return nil
+}
+
+// rowsOf is the rows of cases that belong together.
+func (x *session) rowsOf(cases []Case, outcomes [][]outcome) []Row {
 	var rows []Row
 	for i, target := range x.targets {
 		for k, c := range cases {
 			rows = append(rows, x.row(c, target, outcomes[i*len(cases)+k]))
 		}
 	}
-	return rows, nil
+	return rows
 }
 
 // once measures c on all ranks, by target i. What a rank found wrong itself counts even if the exchange of the numbers is
