@@ -37,6 +37,7 @@ type board struct {
 	change  symmetric.Region
 	late    symmetric.Region
 	all     [2]*kernel.Table // cells and halos of all ranks
+	apart   *apart           // the streams of --halo sendrecv; nil otherwise
 }
 
 // pieces is into how many pieces a row of nx points is cut.
@@ -54,11 +55,7 @@ func (s *settings) runOnDevice(w *dist.World, out io.Writer) (err error) {
 	if err := b.fill(); err != nil {
 		return err
 	}
-	how := "halos put by the kernel while it computes"
-	if s.noOverlap {
-		how = "halos put by a kernel of their own"
-	}
-	fmt.Fprintf(out, "jacobi: %d x %d points, %d ranks on %s, %s rows each, %s\n", s.nx, s.ny, w.Size(), w.Backend(), share(b.inner, w.Size()), how)
+	s.announce(w, out, b.how())
 	found, took, err := b.solve(out)
 	if err != nil {
 		return err
@@ -70,6 +67,19 @@ func (s *settings) runOnDevice(w *dist.World, out io.Writer) (err error) {
 		return b.verify(found, out)
 	}
 	return nil
+}
+
+// how tells how the exchange and the computation share the GPU.
+func (b *board) how() string {
+	switch {
+	case b.s.halo == haloSendRecv && b.s.noOverlap:
+		return "on one stream with the rest"
+	case b.s.halo == haloSendRecv:
+		return "on a stream of its own"
+	case b.s.noOverlap:
+		return "from a kernel of its own"
+	}
+	return "from the kernel that computes"
 }
 
 // alloc allocates the memory and compiles the kernel.
@@ -96,9 +106,17 @@ func (b *board) alloc() (err error) {
 			return err
 		}
 	}
-	b.code, err = kernel.Compile(b.w.Stream(), kernel.Source{Name: "jacobi.cu", Text: source, Options: []string{"--fmad=false"}})
-	if err != nil {
+	text := kernel.Source{Name: "jacobi.cu", Text: source, Options: []string{"--fmad=false"}}
+	if b.s.halo == haloDevice {
+		text.NVSHMEM, text.Options = true, append(text.Options, "-DHALO_NVSHMEM")
+	}
+	if b.code, err = kernel.Compile(b.w.Stream(), text); err != nil {
 		return err
+	}
+	if b.s.halo == haloSendRecv {
+		if b.apart, err = newApart(b); err != nil {
+			return err
+		}
 	}
 	b.sweeps, err = b.code.Function("sweep")
 	return err
@@ -106,7 +124,7 @@ func (b *board) alloc() (err error) {
 
 // close frees what the kernels used, after they have run. The heap is the world's to close.
 func (b *board) close() error {
-	errs := []error{b.w.Stream().Synchronize()}
+	errs := []error{b.apart.close(), b.w.Stream().Synchronize()}
 	for _, t := range b.all {
 		if t != nil {
 			errs = append(errs, t.Close())
@@ -165,38 +183,50 @@ func (b *board) solve(out io.Writer) (found solution, took time.Duration, err er
 	}
 }
 
-// queue launches iteration k: as one kernel, or with --no-overlap as two.
+// queue launches iteration k: as one kernel, or with --no-overlap as two. With --halo device a barrier follows, and
+// --halo sendrecv has streams of its own.
 func (b *board) queue(k int) error {
+	if b.apart != nil {
+		return b.apart.queue(k)
+	}
+	s := b.w.Stream()
 	edges := min(b.rows, 2)
 	interiors := min(b.rows-edges, mostInteriors)
-	if !b.s.noOverlap {
-		return b.launch(k, 0, edges+interiors, interiors)
-	}
-	if interiors > 0 {
-		if err := b.launch(k, edges, interiors, interiors); err != nil {
-			return err
+	if b.s.noOverlap {
+		if interiors > 0 {
+			if err := b.launch(s, k, edges, interiors, interiors); err != nil {
+				return err
+			}
 		}
+		interiors = 0
 	}
-	return b.launch(k, 0, edges, interiors)
+	if err := b.launch(s, k, 0, edges+interiors, interiors); err != nil {
+		return err
+	}
+	if b.s.halo != haloDevice {
+		return nil
+	}
+	_, err := b.w.Named("halo").Barrier() // what the kernels of all ranks have put is there
+	return err
 }
 
-// launch queues the blocks of iteration k that begin to begin+count-1 number in y.
-func (b *board) launch(k, begin, count, interiors int) error {
+// launch queues on s the blocks of iteration k that have the numbers begin to begin+count-1 in y.
+func (b *board) launch(s dist.Stream, k, begin, count, interiors int) error {
 	_, above := divide(b.inner, max(b.w.Rank()-1, 0), b.w.Size())
-	look := int32(0)
-	if b.s.looks(k) {
-		look = 1
-	}
+	flag := map[bool]int32{true: 1}
 	shape := kernel.Shape{Grid: [3]uint32{uint32(pieces(b.nx)), uint32(count)}, Block: [3]uint32{pieceThreads}}
-	return b.sweeps.Launch(b.w.Stream(), shape, b.all[0], b.all[1], b.change, b.late,
+	return b.sweeps.Launch(s, shape, b.all[0], b.all[1], b.change, b.late,
 		int32(b.w.Rank()), int32(b.w.Size()), int32(b.nx), int32(b.rows), int32(above), uint64(b.copyBytes()/pointBytes),
-		uint64(k), look, uint64(device.Patience), int32(begin), int32(interiors))
+		uint64(k), flag[b.s.looks(k)], flag[b.s.halo == haloPut], uint64(device.Patience), int32(begin), int32(interiors))
 }
 
 // check waits for the iterations that are queued.
 //
 // Errors: ErrTimeout when a neighbour's row has not come, with the death of a rank.
 func (b *board) check() error {
+	if err := b.apart.join(); err != nil {
+		return err
+	}
 	late := make([]uint64, 1)
 	if err := kernel.Copy(b.w.Stream(), tensor.Of(late), b.late.Local()); err != nil {
 		return err

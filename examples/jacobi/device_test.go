@@ -25,13 +25,22 @@ func TestGPUsHaveTheBitsOfOne(t *testing.T) {
 		{4, "cuda", "--nx 600 --ny 6 --iters 200 --norm-every 1000"},
 		{4, "cuda", "--nx 31 --ny 31 --iters 100000 --norm-every 10 --tol 1e-3"},
 		{4, "cuda", "--nx 515 --ny 70 --iters 131 --no-overlap"},
+		{2, "cuda", "--halo sendrecv --nx 1000 --ny 777 --iters 300"},
+		{2, "cuda", "--halo sendrecv --nx 259 --ny 4 --iters 150 --norm-every 1 --no-overlap"},
+		{4, "cuda", "--halo sendrecv --nx 515 --ny 70 --iters 131"},
+		{4, "cuda", "--halo sendrecv --nx 600 --ny 6 --iters 200 --norm-every 1000"},
+		{2, "cuda", "--halo device --nx 1000 --ny 777 --iters 300"},
+		{4, "cuda", "--halo device --nx 515 --ny 70 --iters 131 --no-overlap"},
+		{4, "cuda", "--halo device --nx 600 --ny 6 --iters 200 --norm-every 1000"},
 		{2, "nccl", "--nx 300 --ny 300 --iters 150"},
+		{2, "nccl", "--halo sendrecv --nx 300 --ny 300 --iters 150"},
+		{2, "nvshmem", "--halo device --nx 300 --ny 300 --iters 150"},
 		{2, "nvshmem", "--nx 300 --ny 300 --iters 150"},
 	} {
 		t.Run(fmt.Sprintf("%s/%d GPUs/%s", test.backend, test.n, test.args), func(t *testing.T) {
 			cudatest.Devices(t, test.n)
 			args := append([]string{"--backend", test.backend, "-n", fmt.Sprint(test.n), "--verify"}, strings.Fields(test.args)...)
-			ranktest.Process(t, args...).Want(t, 0, "halos put by ", "largest change ", "verify: the bits of the serial solution in all ")
+			ranktest.Process(t, args...).Want(t, 0, ", halo by ", "largest change ", "verify: the bits of the serial solution in all ")
 		})
 	}
 }
@@ -49,7 +58,10 @@ func TestRowsAreCutIntoPieces(t *testing.T) {
 // Kernels that wait for a rank that is gone come to an end, and then the rank's name is told.
 func TestKilledGPUEndsAll(t *testing.T) {
 	cudatest.Devices(t, 2)
-	for victim := range 2 {
-		ranktest.WantLost(t, "jacobi", victim, ranktest.Kill(t, 2, victim, "--backend", "cuda", "--iters", "1000000000", "--tol", "0"))
+	for _, halo := range halos() {
+		for victim := range 2 {
+			ranktest.WantLost(t, "jacobi", victim, ranktest.Kill(t, 2, victim,
+				"--backend", "cuda", "--halo", halo, "--iters", "1000000000", "--tol", "0"))
+		}
 	}
 }

@@ -4,16 +4,95 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/symmetric"
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Where the signals of a strip are in arrived: the newest iteration of which the row of a neighbour has come.
+// The ways in which border rows get to the neighbours: values of --halo.
+const (
+	haloPut      = "put"
+	haloSendRecv = "sendrecv"
+	haloDevice   = "device"
+)
+
+// halos lists the values of --halo.
+func halos() []string { return []string{haloPut, haloSendRecv, haloDevice} }
+
+// Where the signals of a strip are in arrived: the newest iteration whose row has come from a neighbour.
 const (
 	fromAbove   = 0
 	fromBelow   = 8
 	signalBytes = 8
 )
+
+// swap sends the first and the last row of iteration k to the neighbours and receives theirs, as one group call on
+// stream s. A group call cannot deadlock: its sends and receives progress together.
+//
+// Collective: all ranks. Returns: when queued.
+func (g *strip) swap(s dist.Stream, k int) (dist.Work, error) {
+	return g.w.On(s).Named("halo").Batch(func(b *dist.Group) error {
+		return g.pair(b, func(row int) (tensor.Buffer, error) { return tensor.Of(g.row(k, row)), nil })
+	})
+}
+
+// pair queues the sends and receives of one exchange on b. row returns the memory of a row of this rank.
+func (g *strip) pair(b *dist.Group, row func(int) (tensor.Buffer, error)) error {
+	for _, n := range []struct{ peer, halo, border int }{{g.w.Rank() - 1, 0, 1}, {g.w.Rank() + 1, g.rows + 1, g.rows}} {
+		if n.peer < 0 || n.peer >= g.w.Size() {
+			continue
+		}
+		halo, err := row(n.halo)
+		if err == nil {
+			_, err = b.Recv(halo, n.peer)
+		}
+		if err != nil {
+			return fmt.Errorf("row of rank %d: %w", n.peer, err)
+		}
+		border, err := row(n.border)
+		if err == nil {
+			_, err = b.Send(border, n.peer)
+		}
+		if err != nil {
+			return fmt.Errorf("row to rank %d: %w", n.peer, err)
+		}
+	}
+	return nil
+}
+
+// reach finds the memory of the neighbours, for store.
+//
+// Errors: ErrUnsupported where a neighbour's memory has no address here.
+func (g *strip) reach() error {
+	for _, n := range []struct {
+		peer int
+		grid *[]float64
+	}{{g.w.Rank() - 1, &g.above}, {g.w.Rank() + 1, &g.below}} {
+		if n.peer < 0 || n.peer >= g.w.Size() {
+			continue
+		}
+		cells, err := g.cells.Peer(n.peer)
+		if err == nil {
+			*n.grid, err = elements(cells)
+		}
+		if err != nil {
+			return fmt.Errorf("memory of rank %d: %w", n.peer, err)
+		}
+	}
+	return nil
+}
+
+// store writes the first and the last row of iteration k straight into the neighbours' halos. A barrier must follow
+// before a neighbour reads them, and must have preceded since a neighbour last read what they overwrite.
+func (g *strip) store(k int) {
+	if g.above != nil {
+		_, rows := divide(g.inner, g.w.Rank()-1, g.w.Size())
+		copy(g.above[g.at(k, rows+1)/pointBytes:], g.row(k, 1))
+	}
+	if g.below != nil {
+		copy(g.below[g.at(k, 0)/pointBytes:], g.row(k, g.rows))
+	}
+}
 
 // exchange puts the first row of iteration k into the lower halo of the rank above, and the last row into the upper
 // halo of the rank below. With each row goes its number, which the neighbour waits for: no barrier, no acknowledgement.

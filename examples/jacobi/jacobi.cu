@@ -1,6 +1,10 @@
 // Jacobi's iteration on a strip of rows, by a kernel that writes the rows at its borders straight into the halos of the
 // GPUs next to it: what device.go launches.
 #include "symgrad.h"
+#ifdef HALO_NVSHMEM
+#include <nvshmem.h>
+#include <nvshmemx.h>
+#endif
 
 typedef unsigned long long u64;
 
@@ -13,14 +17,33 @@ struct strip {
     int rank, ranks, nx, rows;
     int above;             // rows of the rank above
     u64 points;            // in one copy
+    bool signals;          // --halo put: rows travel from here, with signals
 };
 
-// edge computes a piece of the first or of the last row of iteration k, which only waits for the same piece of the neighbour's
-// row, and puts it into that neighbour's halo, with a signal behind it. A rank with one row does both at once.
+// put gives the neighbours a piece of the row that this block has computed: --halo device. It returns before the piece is
+// there, which is so after the barrier that follows the kernel. All threads of the block call it together.
+static __device__ void put(const strip &s, int row, u64 k) {
+#ifdef HALO_NVSHMEM
+    int col = 1 + blockIdx.x * blockDim.x, count = min((int)blockDim.x, s.nx - 1 - col);
+    double *to = s.cells[s.rank] + (k % 2) * s.points;
+    const double *from = to + (u64)row * s.nx + col;
+    __syncthreads(); // all of the piece is written
+    if (row == 1 && s.rank > 0) {
+        nvshmemx_double_put_nbi_block(to + (u64)(s.above + 1) * s.nx + col, from, count, s.rank - 1);
+    }
+    if (row == s.rows && s.rank + 1 < s.ranks) {
+        nvshmemx_double_put_nbi_block(to + col, from, count, s.rank + 1);
+    }
+#endif
+}
+
+// edge computes a piece of the first or of the last row of iteration k. With --halo put it waits for the same piece of the
+// neighbour's row, which is all that it reads of that row, and puts its own into the neighbour's halo, followed by a signal. A
+// rank with one row serves both neighbours at once.
 static __device__ void edge(const strip &s, int row, u64 k, bool look, u64 patience, u64 *most) {
     __shared__ bool here;
     int piece = blockIdx.x, pieces = gridDim.x;
-    bool up = row == 1 && s.rank > 0, down = row == s.rows && s.rank + 1 < s.ranks;
+    bool up = s.signals && row == 1 && s.rank > 0, down = s.signals && row == s.rows && s.rank + 1 < s.ranks;
     if (threadIdx.x == 0) {
         here = symgrad_read(s.late) == 0 && (!up || symgrad_wait(&s.arrived[s.rank][piece], k - 1, patience)) &&
                (!down || symgrad_wait(&s.arrived[s.rank][pieces + piece], k - 1, patience));
@@ -48,6 +71,7 @@ static __device__ void edge(const strip &s, int row, u64 k, bool look, u64 patie
             atomicMax(most, (u64)__double_as_longlong(fabs(v - old[0])));
         }
     }
+    put(s, row, k);
     __syncthreads(); // all of the piece is written
     if (threadIdx.x == 0) {
         if (up) {
@@ -83,8 +107,9 @@ static __device__ void interior(const strip &s, int row, int step, u64 k, bool l
 // edges, so that they are on their way while the rows between them are computed. begin is the first number; blocks of
 // the interior are 'interiors' in all.
 extern "C" __global__ void sweep(double *const *cells, u64 *const *arrived, u64 *change, u64 *late, int rank, int ranks, int nx,
-                                 int rows, int above, u64 points, u64 k, int look, u64 patience, int begin, int interiors) {
-    strip s = {cells, arrived, change, late, rank, ranks, nx, rows, above, points};
+                                 int rows, int above, u64 points, u64 k, int look, int signals, u64 patience, int begin,
+                                 int interiors) {
+    strip s = {cells, arrived, change, late, rank, ranks, nx, rows, above, points, signals != 0};
     __shared__ u64 most;
     if (threadIdx.x == 0) {
         most = 0;

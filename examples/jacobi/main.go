@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
+	"strings"
 
 	"github.com/spf13/pflag"
 
@@ -14,7 +16,7 @@ import (
 )
 
 const about = `Solve Laplace's equation on a grid whose rows are divided between the ranks, by Jacobi's iteration.
-The rows at the borders travel by put-with-signal while the rows between them are computed.`
+The rows at the borders travel while the rows between them are computed.`
 
 func main() { os.Exit(execute(os.Args[1:], os.Stdout, os.Stderr)) }
 
@@ -33,6 +35,7 @@ type settings struct {
 	tol       float64 // stop when no point changes by more than this
 	normEvery int     // find out every so many iterations
 	noOverlap bool
+	halo      string // how the rows at the borders travel: see halos
 	verify    bool
 }
 
@@ -42,6 +45,8 @@ func (s *settings) flags(f *pflag.FlagSet) {
 	f.IntVar(&s.iters, "iters", 1000, "most iterations")
 	f.Float64Var(&s.tol, "tol", 1e-8, "stop when no point changes by more than this in an iteration")
 	f.IntVar(&s.normEvery, "norm-every", 100, "iterations between two looks at the change")
+	f.StringVar(&s.halo, "halo", haloPut, "how border rows travel. put: one-sided, with a signal; sendrecv: send and receive in a group call; "+
+		"device: stored by the code that computes them (on GPUs by NVSHMEM), then a barrier")
 	f.BoolVar(&s.noOverlap, "no-overlap", false, "compute and exchange on one stream, one after the other")
 	f.BoolVar(&s.verify, "verify", false, "compare every bit with the serial solution")
 }
@@ -56,6 +61,8 @@ func (s *settings) check(ranks int, _ []string) error {
 		return fmt.Errorf("--ny %d has %d inner rows for %d ranks: want at least one each", s.ny, s.ny-2, ranks)
 	case s.iters < 1:
 		return fmt.Errorf("--iters %d: want 1 or more", s.iters)
+	case !slices.Contains(halos(), s.halo):
+		return fmt.Errorf("--halo %s: want one of %s", s.halo, strings.Join(halos(), ", "))
 	case s.normEvery < 1:
 		return fmt.Errorf("--norm-every %d: want 1 or more", s.normEvery)
 	case !(s.tol >= 0):
@@ -81,11 +88,11 @@ func (s *settings) run(ctx context.Context, w *dist.World, out io.Writer) error 
 	if err != nil {
 		return err
 	}
-	how := "halo exchange on a stream of its own"
+	how := "on a stream of its own"
 	if s.noOverlap {
-		how = "one stream"
+		how = "on one stream with the rest"
 	}
-	fmt.Fprintf(out, "jacobi: %d x %d points, %d ranks on %s, %s rows each, %s\n", s.nx, s.ny, w.Size(), w.Backend(), share(s.ny-2, w.Size()), how)
+	s.announce(w, out, how)
 	var m meter
 	found, err := solve(ctx, g, *s, &m, out)
 	if err != nil {
@@ -100,4 +107,10 @@ func (s *settings) run(ctx context.Context, w *dist.World, out io.Writer) error 
 		}
 	}
 	return g.free()
+}
+
+// announce prints the grid, the ranks, and how border rows travel.
+func (s *settings) announce(w *dist.World, out io.Writer, how string) {
+	fmt.Fprintf(out, "jacobi: %d x %d points, %d ranks on %s, %s rows each, halo by %s %s\n",
+		s.nx, s.ny, w.Size(), w.Backend(), share(s.ny-2, w.Size()), s.halo, how)
 }

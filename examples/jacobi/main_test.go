@@ -15,8 +15,10 @@ func TestProgramVerifiesItself(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"-n", "3"}, "34 x 23 points, 3 ranks on shm, 7 rows each, halo exchange on a stream of its own"},
-		{[]string{"-n", "2", "--no-overlap"}, "2 ranks on shm, 10 or 11 rows each, one stream"},
+		{[]string{"-n", "3"}, "34 x 23 points, 3 ranks on shm, 7 rows each, halo by put on a stream of its own"},
+		{[]string{"-n", "3", "--halo", "sendrecv"}, "34 x 23 points, 3 ranks on shm, 7 rows each, halo by sendrecv on a stream of its own"},
+		{[]string{"-n", "3", "--halo", "device"}, "34 x 23 points, 3 ranks on shm, 7 rows each, halo by device on a stream of its own"},
+		{[]string{"-n", "2", "--no-overlap"}, "2 ranks on shm, 10 or 11 rows each, halo by put on one stream with the rest"},
 		{[]string{"-n", "1"}, "no communication: one rank has all rows"},
 		{[]string{"-n", "4", "--backend", "sim"}, "4 ranks on sim, 5 or 6 rows each"},
 	} {
@@ -46,7 +48,7 @@ func TestRanksThatWereToldDifferentGridsFail(t *testing.T) {
 }
 
 func TestKilledRankEndsAll(t *testing.T) {
-	for _, more := range []string{"--no-overlap=false", "--no-overlap"} {
+	for _, more := range []string{"--no-overlap=false", "--no-overlap", "--halo=sendrecv", "--halo=device"} {
 		for victim := range 3 {
 			ranktest.WantLost(t, "jacobi", victim, ranktest.Kill(t, 3, victim, "--iters", "1000000000", "--tol", "0", more))
 		}
@@ -60,6 +62,7 @@ func TestWrongSettingsAreOneLineAndCode2(t *testing.T) {
 		{"--ny 2000000", "want 3 to"},
 		{"-n 4 --ny 5", "--ny 5 has 3 inner rows for 4 ranks: want at least one each"},
 		{"--iters 0", "--iters 0: want 1 or more"},
+		{"--halo get", "--halo get: want one of put, sendrecv, device"},
 		{"--norm-every 0", "--norm-every 0: want 1 or more"},
 		{"--tol -1", "--tol -1: want 0 or more"},
 		{"--tol NaN", "--tol NaN: want 0 or more"},

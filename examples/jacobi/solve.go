@@ -21,16 +21,16 @@ type solver struct {
 	*strip
 	ctx           context.Context // ends when something fails, so that nothing queued waits any more
 	stop          context.CancelCauseFunc
-	halo, compute *dist.HostStream
+	push, compute *dist.HostStream
 	m             *meter
 	queued        [ahead]iteration // by number modulo ahead
 }
 
 // iteration is one that has been queued, and what it leaves.
 type iteration struct {
-	edges, interior, sent dist.Work
-	times                 times
-	change                [2]float64 // of the edges and of the interior; 0 unless it is looked at
+	edges, interior, moved, sent dist.Work
+	times                        times
+	change                       [2]float64 // of the edges and of the interior; 0 unless it is looked at
 }
 
 // solve iterates until no point changes by more than the tolerance, or to the last iteration.
@@ -38,15 +38,23 @@ type iteration struct {
 // Collective: all ranks. Errors: those of a rank that is gone, on every rank that waits for it.
 func solve(ctx context.Context, g *strip, s settings, m *meter, out io.Writer) (found solution, err error) {
 	v := &solver{settings: s, strip: g, m: m, compute: dist.NewHostStream()}
-	v.halo = v.compute
+	v.push = v.compute
 	if !s.noOverlap {
-		v.halo = dist.NewHostStream()
+		v.push = dist.NewHostStream()
 	}
 	v.ctx, v.stop = context.WithCancelCause(ctx)
 	defer func() {
 		v.stop(err)
-		err = errors.Join(err, v.halo.Close(), v.compute.Close())
+		if err != nil {
+			_ = g.w.Abort(err) // else a queued exchange would wait for the others, and the streams for it
+		}
+		err = errors.Join(err, v.push.Close(), v.compute.Close())
 	}()
+	if s.halo == haloDevice {
+		if err := g.reach(); err != nil {
+			return found, err
+		}
+	}
 	if err := rank.Done(g.w.Barrier()); err != nil {
 		return found, err
 	}
@@ -99,7 +107,7 @@ func (v *solver) iterate(from, last int) error {
 	}
 	for k := from; k <= last; k++ {
 		q := &v.queued[k%ahead]
-		for _, work := range []dist.Work{q.edges, q.interior, q.sent} {
+		for _, work := range []dist.Work{q.edges, q.interior, q.moved, q.sent} {
 			if err := work.Wait(); err != nil {
 				return fmt.Errorf("iteration %d: %w", k, err)
 			}
@@ -114,17 +122,40 @@ func (v *solver) iterate(from, last int) error {
 // Each of the two parts reads what both computed in iteration k-1, and overwrites what both read in it.
 func (v *solver) queue(k int) (err error) {
 	last, q := &v.queued[(k+ahead-1)%ahead], &v.queued[k%ahead]
-	if err := errors.Join(v.halo.Join(last.interior), v.compute.Join(last.edges)); err != nil {
+	if err := errors.Join(v.push.Join(last.interior), v.compute.Join(last.edges)); err != nil {
 		return err
 	}
 	*q = iteration{}
-	if q.edges, err = v.do(v.halo, func() error { return v.edges(k, q) }); err != nil {
+	if q.edges, err = v.do(v.push, func() error { return v.edges(k, q) }); err != nil {
 		return err
 	}
 	if q.interior, err = v.do(v.compute, func() error { return v.interior(k, q) }); err != nil {
 		return err
 	}
-	q.sent, err = v.do(v.halo, func() error { return v.send(k, q) })
+	return v.send(k, q)
+}
+
+// send queues on the push stream the way of the first and the last row of iteration k to the neighbours. With sendrecv
+// and device the neighbours' rows are in the halos when it is done; with put the next edges wait for signals.
+func (v *solver) send(k int, q *iteration) (err error) {
+	var from time.Duration
+	begin := func() error { from = v.m.now(); return nil }
+	end := func() error { q.times.send = span{from, v.m.now()}; return nil }
+	if _, err := v.do(v.push, begin); err != nil {
+		return err
+	}
+	switch v.halo {
+	case haloSendRecv:
+		q.moved, err = v.swap(v.push, k)
+	case haloDevice:
+		q.moved, err = v.w.On(v.push).Named("halo").Barrier() // all ranks have stored their rows of iteration k
+	default:
+		q.moved, err = v.do(v.push, func() error { return v.exchange(k) })
+	}
+	if err != nil {
+		return err
+	}
+	q.sent, err = v.do(v.push, end)
 	return err
 }
 
@@ -142,17 +173,23 @@ func (v *solver) do(s *dist.HostStream, part func() error) (dist.Work, error) {
 	})
 }
 
-// edges waits for the neighbours' rows of iteration k-1 and computes the first and the last row of iteration k.
+// edges waits for the neighbours' rows of iteration k-1 and computes the first and the last row of iteration k. With
+// --halo device it stores them in the neighbours' halos.
 func (v *solver) edges(k int, q *iteration) error {
 	from := v.m.now()
-	if err := v.receive(v.ctx, k-1); err != nil {
-		return err
+	if v.halo == haloPut {
+		if err := v.receive(v.ctx, k-1); err != nil {
+			return err
+		}
 	}
 	q.times.wait = span{from, v.m.now()}
 	look := v.looks(k)
 	q.change[0] = v.sweep(k, 1, 2, look)
 	if v.rows > 1 {
 		q.change[0] = max(q.change[0], v.sweep(k, v.rows, v.rows+1, look))
+	}
+	if v.halo == haloDevice {
+		v.store(k)
 	}
 	return nil
 }
@@ -163,12 +200,4 @@ func (v *solver) interior(k int, q *iteration) error {
 	q.change[1] = v.sweep(k, 2, v.rows, v.looks(k))
 	q.times.interior = span{from, v.m.now()}
 	return nil
-}
-
-// send gives the first and the last row of iteration k to the neighbours.
-func (v *solver) send(k int, q *iteration) error {
-	from := v.m.now()
-	err := v.exchange(k)
-	q.times.send = span{from, v.m.now()}
-	return err
 }

@@ -26,11 +26,13 @@ func TestRanksHaveTheBitsOfOne(t *testing.T) {
 				{nx: 16, ny: 15, iters: 131, normEvery: 1},
 				{nx: 9, ny: 31, iters: 100_000, normEvery: 10, tol: 1e-3},
 			} {
-				for _, s.noOverlap = range []bool{false, true} {
-					s.verify = true
-					out, err := run(s.run)
-					if err != nil || !strings.Contains(out, fmt.Sprintf("the serial solution in all %d points", s.nx*s.ny)) {
-						t.Fatalf("%+v: %v\n%s", s, err, out)
+				for _, s.halo = range halos() {
+					for _, s.noOverlap = range []bool{false, true} {
+						s.verify = true
+						out, err := run(s.run)
+						if err != nil || !strings.Contains(out, fmt.Sprintf("the serial solution in all %d points", s.nx*s.ny)) {
+							t.Fatalf("%+v: %v\n%s", s, err, out)
+						}
 					}
 				}
 			}
@@ -39,7 +41,7 @@ func TestRanksHaveTheBitsOfOne(t *testing.T) {
 }
 
 func TestToleranceEndsTheIteration(t *testing.T) {
-	s := settings{nx: 20, ny: 20, iters: 100_000, normEvery: 7, tol: 1e-6}
+	s := settings{nx: 20, ny: 20, iters: 100_000, normEvery: 7, tol: 1e-6, halo: haloPut}
 	_, end := serial(s)
 	if end.iterations%7 != 0 || end.change > s.tol || end.iterations == s.iters {
 		t.Fatalf("the serial solution ends with %+v", end)
@@ -75,7 +77,7 @@ func TestSerialSolutionConvergesToThatOfTheEquation(t *testing.T) {
 }
 
 func TestVerifySeesOneWrongBit(t *testing.T) {
-	s := settings{nx: 12, ny: 14, iters: 40, normEvery: 10}
+	s := settings{nx: 12, ny: 14, iters: 40, normEvery: 10, halo: haloPut}
 	ranktest.Worlds(t, 3, func(t *testing.T, run func(ranktest.Run) (string, error)) {
 		_, err := run(func(ctx context.Context, w *dist.World, out io.Writer) error {
 			g, err := newStrip(w, s)
@@ -102,7 +104,7 @@ func TestVerifySeesOneWrongBit(t *testing.T) {
 }
 
 func TestVerifyComparesTheEndToo(t *testing.T) {
-	s := settings{nx: 8, ny: 8, iters: 10, normEvery: 5}
+	s := settings{nx: 8, ny: 8, iters: 10, normEvery: 5, halo: haloPut}
 	ranktest.Worlds(t, 2, func(t *testing.T, run func(ranktest.Run) (string, error)) {
 		out, err := run(func(ctx context.Context, w *dist.World, out io.Writer) error {
 			g, err := newStrip(w, s)
@@ -141,7 +143,8 @@ var errStopped = errors.New("stopped by the test")
 // keep its world from closing.
 func TestRankThatFailsEndsTheOthers(t *testing.T) {
 	s := settings{nx: 64, ny: 64, iters: 1 << 30, normEvery: 5}
-	for _, s.noOverlap = range []bool{false, true} {
+	for i := range 2 * len(halos()) {
+		s.halo, s.noOverlap = halos()[i/2], i%2 == 1
 		ranktest.Worlds(t, 3, func(t *testing.T, run func(ranktest.Run) (string, error)) {
 			_, err := run(func(ctx context.Context, w *dist.World, out io.Writer) error {
 				if w.Rank() == 1 {

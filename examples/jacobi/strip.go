@@ -25,6 +25,8 @@ type strip struct {
 	first   int // row of the grid that is row 1 here
 	rows    int
 	grids   [2][]float64 // the own part of cells, as the two copies
+
+	above, below []float64 // the neighbours' parts of cells, for --halo device; nil where there is no neighbour
 }
 
 // divide is which of n inner rows rank r of size has: so many, after so many of the ranks before it.
