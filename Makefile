@@ -40,7 +40,7 @@ data: ## put the MNIST images into data/mnist, or another folder: make data DATA
 build: ## build the programs into bin/
 	@mkdir -p bin
 	@$(BUILD) -o bin/symgrad ./cmd/symgrad
-	@$(BUILD) -o bin/ ./examples/ddp ./examples/mlp ./examples/lm ./examples/ring ./examples/nvshmem ./examples/p2p ./examples/jacobi ./examples/nccl
+	@$(BUILD) -o bin/ ./examples/ddp ./examples/mlp ./examples/lm ./examples/ring ./examples/nvshmem ./examples/p2p ./examples/jacobi ./examples/nccl ./examples/hello
 
 .PHONY: test
 test: data test-release test-race ## run all tests, as released and under the race detector

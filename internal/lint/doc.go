@@ -13,7 +13,7 @@
 //	panics.go    where a panic may be
 //	sizes.go     lines of files, functions and tests
 //	comments.go  documentation, notes to self
-//	readme.go    code in README.md is code that is compiled
+//	documents.go code in documents is compiled, links lead somewhere, pages are short
 //
 // The idea, and that of a reason with each forbidden import, is that of github.com/cockroachdb/pebble/internal/lint and
 // tailscale.com/tstest/deptest.

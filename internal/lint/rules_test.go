@@ -3,6 +3,7 @@ package lint
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -10,16 +11,23 @@ import (
 	"testing"
 )
 
-// source is a module made of the given files; README.md is its readme.
+// source makes a module of the given files.
 func source(t *testing.T, files map[string]string) *Module {
 	t.Helper()
-	m := &Module{Path: "example.org/m", Readme: files["README.md"], read: func(name string) (string, error) {
+	m := &Module{Path: "example.org/m", read: func(name string) (string, error) {
 		if text, ok := files[name]; ok {
 			return text, nil
 		}
 		return "", os.ErrNotExist
+	}, exists: func(name string) bool {
+		_, ok := files[name]
+		return ok
 	}}
-	for name, text := range files {
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		text := files[name]
+		if strings.HasSuffix(name, ".md") {
+			m.Documents = append(m.Documents, Document{name, text})
+		}
 		if !strings.HasSuffix(name, ".go") {
 			continue
 		}
@@ -187,7 +195,7 @@ type Verbs interface {
 	}
 }
 
-func TestReadmeQuotesCode(t *testing.T) {
+func TestDocumentsQuoteCode(t *testing.T) {
 	const program = "package p\n\nfunc Example() {\n\tone()\n\ttwo()\n\tthree()\n}\n"
 	quoted := func(file, code string) string { return "text\n<!-- from " + file + " -->\n```go\n" + code + "```\n" }
 	for name, c := range map[string]struct{ readme, want string }{
@@ -202,14 +210,59 @@ func TestReadmeQuotesCode(t *testing.T) {
 		"no such file": {quoted("b_test.go", "one()\n"), "quotes b_test.go"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			found := readmeRule.Check(source(t, map[string]string{"README.md": c.readme, "a_test.go": program}))
-			switch {
-			case c.want == "" && len(found) > 0:
-				t.Errorf("found %v, want nothing", found)
-			case c.want != "" && (len(found) != 1 || !strings.Contains(found[0].Text, c.want)):
-				t.Errorf("found %v, want one with %q", found, c.want)
+			for _, document := range []string{"README.md", "docs/a.md"} {
+				wantFinding(t, quotesRule.Check(source(t, map[string]string{document: c.readme, "a_test.go": program})), c.want)
+			}
+			if found := quotesRule.Check(source(t, map[string]string{"CHANGELOG.md": c.readme})); len(found) > 0 {
+				t.Errorf("found %v in a document that shows no programs", found)
 			}
 		})
+	}
+}
+
+// wantFinding fails the test unless the only finding has want in its text, or there is no finding for "".
+func wantFinding(t *testing.T, found []Finding, want string) {
+	t.Helper()
+	switch {
+	case want == "" && len(found) > 0:
+		t.Errorf("found %v, want nothing", found)
+	case want != "" && (len(found) != 1 || !strings.Contains(found[0].Text, want)):
+		t.Errorf("found %v, want one with %q", found, want)
+	}
+}
+
+func TestDocumentsAreShort(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		lines int
+		want  string
+	}{
+		{"README.md", 150, ""},
+		{"README.md", 151, "151 lines, more than 150"},
+		{"docs/a/b.md", 400, ""},
+		{"docs/a/b.md", 401, "401 lines, more than 400"},
+		{"CHANGELOG.md", 1000, ""},
+	} {
+		wantFinding(t, documentSizeRule.Check(source(t, map[string]string{c.name: strings.Repeat("\n", c.lines)})), c.want)
+	}
+}
+
+func TestLinksLeadToPages(t *testing.T) {
+	for name, c := range map[string]struct {
+		files map[string]string
+		want  string
+	}{
+		"outside":        {map[string]string{"README.md": "[a](https://example.org) [b](#part) [c](mailto:a@example.org)"}, ""},
+		"a file":         {map[string]string{"README.md": "[a](x/a.go#L1)", "x/a.go": "package x"}, ""},
+		"no such file":   {map[string]string{"README.md": "[a](x/b.go)"}, "links to x/b.go"},
+		"from a folder":  {map[string]string{"bench/README.md": "[a](../x.md)", "x.md": ""}, ""},
+		"from below":     {map[string]string{"bench/README.md": "[a](x.md)", "x.md": ""}, "links to x.md"},
+		"two clicks":     {map[string]string{"README.md": "[a](docs/a.md)", "docs/a.md": "[b](b/b.md)", "docs/b/b.md": ""}, ""},
+		"not at all":     {map[string]string{"README.md": "", "docs/a.md": ""}, "not reached"},
+		"third click":    {map[string]string{"README.md": "[a](docs/a.md)", "docs/a.md": "[b](b.md)", "docs/b.md": "[c](c.md)", "docs/c.md": ""}, "not reached"},
+		"below docs too": {map[string]string{"README.md": "[a](docs/a.md)", "docs/a.md": "[n](none.md)"}, "links to none.md"},
+	} {
+		t.Run(name, func(t *testing.T) { wantFinding(t, linksRule.Check(source(t, c.files)), c.want) })
 	}
 }
 
@@ -240,6 +293,9 @@ func TestLoadLeavesOutOtherModules(t *testing.T) {
 	var names []string
 	for _, f := range m.Files {
 		names = append(names, f.Name)
+	}
+	if len(m.Documents) != 1 || m.Documents[0] != (Document{"README.md", "m\n"}) || !m.exists("a/deep") || m.exists("b") {
+		t.Errorf("documents %v", m.Documents)
 	}
 	if want := []string{"a/b.go", "a/b_test.go", "a/deep/er/g.go"}; !slices.Equal(names, want) || m.Path != "example.org/m" {
 		t.Errorf("module %s with %v, want %v", m.Path, names, want)

@@ -16,10 +16,11 @@ import (
 
 // Module is the source of a Go module: every .go file, whatever its build tags.
 type Module struct {
-	Path   string                            // "github.com/symgrad/symgrad"
-	Files  []*File                           // ascending by name
-	Readme string                            // README.md
-	read   func(name string) (string, error) // any file of the module
+	Path      string     // "github.com/symgrad/symgrad"
+	Files     []*File    // ascending by name
+	Documents []Document // Markdown files, ascending by name
+	read      func(name string) (string, error)
+	exists    func(name string) bool // a file or folder of the module
 }
 
 // File is one parsed Go file.
@@ -48,11 +49,11 @@ func Rules() []Rule {
 	return []Rule{
 		layersRule, outsideRule, callsRule, skipsRule, panicsRule,
 		fileSizeRule, functionSizeRule, testShareRule,
-		exportedRule, packageDocRule, notesRule, readmeRule,
+		exportedRule, packageDocRule, notesRule, quotesRule, documentSizeRule, linksRule,
 	}
 }
 
-// Load parses the module in the folder root. Folders that are modules of their own are left out, as are testdata and
+// Load parses the module in the folder root, and reads its documents. Folders that are modules of their own are left out, as are testdata and
 // hidden folders.
 //
 // Errors: a file that is missing, unreadable or no Go.
@@ -64,10 +65,10 @@ func Load(root string) (*Module, error) {
 	m := &Module{Path: modulePath(gomod), read: func(name string) (string, error) {
 		text, err := os.ReadFile(filepath.Join(root, name))
 		return string(text), err
+	}, exists: func(name string) bool {
+		_, err := os.Stat(filepath.Join(root, filepath.FromSlash(name)))
+		return err == nil
 	}}
-	if m.Readme, err = m.read("README.md"); err != nil {
-		return nil, err
-	}
 	err = filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
@@ -77,7 +78,7 @@ func Load(root string) (*Module, error) {
 				return filepath.SkipDir
 			}
 			return nil
-		case filepath.Ext(name) != ".go":
+		case filepath.Ext(name) != ".go" && filepath.Ext(name) != ".md":
 			return nil
 		}
 		text, err := os.ReadFile(name)
@@ -87,6 +88,10 @@ func Load(root string) (*Module, error) {
 		rel, err := filepath.Rel(root, name)
 		if err != nil {
 			return err
+		}
+		if filepath.Ext(name) == ".md" {
+			m.Documents = append(m.Documents, Document{filepath.ToSlash(rel), string(text)})
+			return nil
 		}
 		f, err := parse(filepath.ToSlash(rel), text)
 		m.Files = append(m.Files, f)
