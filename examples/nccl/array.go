@@ -6,6 +6,7 @@ import (
 	"io"
 
 	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/examples/internal/device"
 	"github.com/symgrad/symgrad/examples/internal/rank"
 	"github.com/symgrad/symgrad/kernel"
 	"github.com/symgrad/symgrad/symmetric"
@@ -54,7 +55,7 @@ func (c *comm) array(n int, value func(i int) int32) (*array, error) {
 	if err != nil {
 		return nil, err
 	}
-	t, err := tensor.New(r, tensor.I32, n)
+	b, err := device.Typed(r.Local(), tensor.I32)
 	if err != nil {
 		return nil, err
 	}
@@ -62,7 +63,7 @@ func (c *comm) array(n int, value func(i int) int32) (*array, error) {
 	for i := range values {
 		values[i] = value(i)
 	}
-	a := &array{t.Buffer(), c}
+	a := &array{b, c}
 	return a, a.copy(a.Buffer, tensor.Of(values))
 }
 
