@@ -21,7 +21,7 @@ var (
 	ErrClosed = errors.New("closed")
 	// ErrLocked is returned by New of rank 0, as a *LockedError, when another run saves to the folder.
 	ErrLocked = errors.New("locked")
-	// ErrUnsupported is returned for a manifest of a later version, for a safetensors file with elements that no tensor.DType
+	// ErrUnsupported is returned for a manifest of a later version, by Read of a tensor with elements that no tensor.DType
 	// has, such as those of 8 bits, and on machines that are not little-endian.
 	ErrUnsupported = errors.New("not supported")
 )

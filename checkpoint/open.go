@@ -193,12 +193,12 @@ func (c *Checkpoint) compare() error {
 		t := &c.tensors[i]
 		for _, r := range c.manifest.Tensors[i].Runs {
 			f := c.files[r.File]
-			at, ok := f.find[r.Entry]
-			if !ok {
+			e := f.header.Find(r.Entry)
+			if e == nil {
 				return fmt.Errorf("%w: tensor %s: %s has no entry %q", ErrCorrupt, t.Name, f.name, r.Entry)
 			}
-			if e := &f.header.Entries[at]; e.Type.DType() != t.DType || e.Type == Bool || e.Len() != r.Len {
-				return fmt.Errorf("%w: tensor %s: entry %q of %s is %v%v, want %d %v", ErrCorrupt, t.Name, r.Entry, f.name, e.Type, e.Shape, r.Len, t.DType)
+			if e.Type.DType() != t.DType || e.Type == Bool || e.Len() != r.Len {
+				return fmt.Errorf("%w: tensor %s: entry %q of %s is %s%v, want %d %v", ErrCorrupt, t.Name, r.Entry, f.name, e.typeName(), e.Shape, r.Len, t.DType)
 			}
 		}
 	}
@@ -258,7 +258,7 @@ func (c *Checkpoint) Read(name string, offset int, dst tensor.Buffer) error {
 		}
 		f := c.files[r.File]
 		n := min(len(raw), (r.Offset+r.Len-offset)*size)
-		if err := f.readAt(&f.header.Entries[f.find[r.Entry]], offset-r.Offset, raw[:n]); err != nil {
+		if err := f.readAt(f.header.Find(r.Entry), offset-r.Offset, raw[:n]); err != nil {
 			return fmt.Errorf("checkpoint: %s: tensor %s: %s: %w", c.path, name, f.name, err)
 		}
 		raw, offset = raw[n:], offset+n/size
