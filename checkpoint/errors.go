@@ -13,6 +13,9 @@ var (
 	// ErrCorrupt is returned by Open, OpenAt, OpenFile and Verify when a file is not what was written: short, long, changed
 	// or no safetensors file.
 	ErrCorrupt = errors.New("corrupt")
+	// ErrUnfinished is returned by OpenAt for a folder whose name says that it is being written, or was when its program died.
+	// The next save to the folder around it clears it away.
+	ErrUnfinished = errors.New("not finished")
 	// ErrInvalid is returned when arguments make no sense: runs that overlap, names twice, a dtype that differs.
 	ErrInvalid = errors.New("invalid argument")
 	// ErrTimeout is returned by Save, Wait and Close of rank 0 when a rank's file did not come.
