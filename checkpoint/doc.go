@@ -33,6 +33,9 @@
 // A rank that is killed leaves at most a folder that ends in .tmp. New of rank 0 removes such leftovers, and finishes
 // those where nothing but the renaming was missing.
 //
+// An old checkpoint is renamed to step-00000100.removed.tmp before its files are removed. So a removal that a kill cuts short
+// leaves nothing that looks damaged: readers leave that folder out, and the next New or Save removes it.
+//
 // # One run at a time
 //
 // Two runs that save to one folder would remove each other's checkpoints. So rank 0 has a flock on the file .lock there from
@@ -42,10 +45,13 @@
 // New goes on without, since a run that cannot save is worse, and Saver.Unlocked says why. To read takes no lock, so that
 // folders that cannot be written can be read.
 //
+// Whoever can open a file can flock it, so only users who may write to the folder can open .lock: its mode is 0600, with the
+// bits of the group or of all where the folder has them for writing.
+//
 // # Reading
 //
 // Open takes the newest checkpoint that is whole: it reads every file once, from several goroutines, and compares sizes
-// and checksums. One that is torn is passed over, and told by Checkpoint.Rejected. Read then fills any run of any
+// and checksums. Files that are not regular are refused without waiting, and a manifest has at most 64 MiB. One that is torn is passed over, and told by Checkpoint.Rejected. Read then fills any run of any
 // tensor from whatever files have it:
 //
 //	c, err := checkpoint.Open(dir)

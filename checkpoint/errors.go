@@ -13,6 +13,9 @@ var (
 	// ErrCorrupt is returned by Open, OpenAt, OpenFile and Verify when a file is not what was written: short, long, changed
 	// or no safetensors file.
 	ErrCorrupt = errors.New("corrupt")
+	// ErrUnfinished is returned by OpenAt for a folder whose name says that it is being written, or was when its program died.
+	// The next save to the folder around it clears it away.
+	ErrUnfinished = errors.New("not finished")
 	// ErrInvalid is returned when arguments make no sense: runs that overlap, names twice, a dtype that differs.
 	ErrInvalid = errors.New("invalid argument")
 	// ErrTimeout is returned by Save, Wait and Close of rank 0 when a rank's file did not come.
@@ -21,7 +24,7 @@ var (
 	ErrClosed = errors.New("closed")
 	// ErrLocked is returned by New of rank 0, as a *LockedError, when another run saves to the folder.
 	ErrLocked = errors.New("locked")
-	// ErrUnsupported is returned for a manifest of a later version, for a safetensors file with elements that no tensor.DType
+	// ErrUnsupported is returned for a manifest of a later version, by Read of a tensor with elements that no tensor.DType
 	// has, such as those of 8 bits, and on machines that are not little-endian.
 	ErrUnsupported = errors.New("not supported")
 )

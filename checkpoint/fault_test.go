@@ -262,12 +262,16 @@ func (sc *scenario) calls(t *testing.T) []string {
 // detector run, which see the same code at all of them.
 func tried(at int) bool { return !invariants.Enabled || at%7 == 0 }
 
-// What goes away goes with its manifest first, and that is flushed before anything else goes.
-func TestManifestsAreRemovedFirst(t *testing.T) {
+// A checkpoint that goes away gets another name first, and the name is flushed before its manifest goes; the manifest goes
+// before anything else.
+func TestCheckpointsAreRenamedBeforeTheyAreRemoved(t *testing.T) {
 	calls := scenarios[2].calls(t)
-	at := slices.Index(calls, "remove manifest.json")
-	want := []string{"remove manifest.json", "syncdir step-00000050", "remove rank-00000-of-00002.safetensors"}
-	if at < 0 || !slices.Equal(calls[at:min(at+3, len(calls))], want) || slices.Index(calls, "rename step-00000200") > at {
+	at := slices.Index(calls, "rename step-00000050.removed.tmp")
+	want := []string{
+		"rename step-00000050.removed.tmp", "syncdir ckpt", "remove manifest.json", "syncdir step-00000050.removed.tmp",
+		"remove rank-00000-of-00002.safetensors",
+	}
+	if at < 0 || !slices.Equal(calls[at:min(at+len(want), len(calls))], want) || slices.Index(calls, "rename step-00000200") > at {
 		t.Errorf("%q", calls)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/symgrad/symgrad/internal/foreign"
 	"github.com/symgrad/symgrad/tensor"
 )
 
@@ -15,13 +16,14 @@ type File struct {
 	f      *os.File
 	name   string // as errors call it
 	header *Header
-	find   map[string]int
 }
 
-// OpenFile opens a safetensors file of any program.
+// OpenFile opens a safetensors file of any program. Tensors of a dtype that no Type stands for are listed, and Read refuses
+// them.
 //
 // Owns: the caller closes it.
-// Errors: ErrCorrupt, ErrUnsupported, those of the file system.
+// Errors: ErrCorrupt, also for a pipe, a device, a folder, or a file of another format, which it names; ErrUnsupported on a
+// machine that is not little-endian; those of the file system.
 func OpenFile(path string) (*File, error) {
 	if err := checkByteOrder(); err != nil {
 		return nil, err
@@ -34,14 +36,14 @@ func OpenFile(path string) (*File, error) {
 }
 
 func openFile(path string) (*File, error) {
-	f, err := os.Open(path)
+	f, err := foreign.Open(path)
+	if errors.Is(err, foreign.ErrIrregular) {
+		return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
+	}
 	if err != nil {
 		return nil, err
 	}
 	info, err := f.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%w: it is no file", ErrCorrupt)
-	}
 	var h *Header
 	if err == nil {
 		h, err = ReadHeader(f, info.Size())
@@ -50,11 +52,7 @@ func openFile(path string) (*File, error) {
 		_ = f.Close() // nothing was written
 		return nil, fmt.Errorf("%s: %w", filepath.Base(path), err)
 	}
-	opened := &File{f: f, name: filepath.Base(path), header: h, find: make(map[string]int, len(h.Entries))}
-	for i := range h.Entries {
-		opened.find[h.Entries[i].Name] = i
-	}
-	return opened, nil
+	return &File{f: f, name: filepath.Base(path), header: h}, nil
 }
 
 // Header is what the file says of itself; it belongs to f.
@@ -62,14 +60,16 @@ func (f *File) Header() *Header { return f.header }
 
 // Read fills dst with the elements of a tensor from offset on.
 //
-// Errors: ErrInvalid for a name that is not there, another dtype or elements beyond the end; ErrCorrupt for a file that
-// has become shorter; ErrClosed.
+// Errors: ErrInvalid for an unknown name, another dtype or elements beyond the end; ErrUnsupported for a dtype that no Type
+// stands for; ErrCorrupt for a file that has become shorter; ErrClosed.
 func (f *File) Read(name string, offset int, dst tensor.Buffer) error {
-	i, ok := f.find[name]
-	if !ok {
+	e := f.header.Find(name)
+	if e == nil {
 		return fmt.Errorf("checkpoint: %s: %w: there is no tensor %q", f.name, ErrInvalid, name)
 	}
-	e := &f.header.Entries[i]
+	if e.Type == NoType {
+		return fmt.Errorf("checkpoint: %s: tensor %q: elements of dtype %s are %w", f.name, name, e.Other, ErrUnsupported)
+	}
 	if err := readable(e.Type.DType(), e.Len(), offset, dst); err != nil {
 		return fmt.Errorf("checkpoint: %s: tensor %q: %w", f.name, name, err)
 	}

@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+
+	"github.com/symgrad/symgrad/internal/foreign"
 )
 
 // fileSystem is what a save needs of one. It is small so that a test can fail at, or end the world after, every call.
@@ -17,7 +19,7 @@ type fileSystem interface {
 	Remove(name string) error         // a file or an empty folder
 	SyncDir(name string) error        // makes the names in a folder durable
 	ReadDir(name string) ([]fs.DirEntry, error)
-	ReadFile(name string) ([]byte, error)
+	ReadFile(name string) ([]byte, error) // a regular file of at most maxManifest bytes
 	Size(name string) (int64, error)
 	Lock(name string) (*os.File, error) // opened and locked, so that no other can lock it
 }
@@ -36,7 +38,7 @@ func (disk) Mkdir(name string) error                    { return os.Mkdir(name, 
 func (disk) Rename(from, to string) error               { return os.Rename(from, to) }
 func (disk) Remove(name string) error                   { return os.Remove(name) }
 func (disk) ReadDir(name string) ([]fs.DirEntry, error) { return os.ReadDir(name) }
-func (disk) ReadFile(name string) ([]byte, error)       { return os.ReadFile(name) }
+func (disk) ReadFile(name string) ([]byte, error)       { return foreign.ReadFile(name, maxManifest) }
 
 func (disk) Create(name string) (file, error) {
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o666)
@@ -131,9 +133,23 @@ func filled(text []byte) func(w file) error {
 	}
 }
 
-// removeTree removes a folder with the files in it: first, and durably, the manifest, so that what is left when the
-// program dies on the way is no checkpoint.
+// removeTree removes a folder with the files in it. A checkpoint gets a name with removedSuffix first, durably: after a kill
+// no reader takes the rest for a damaged checkpoint, and the next save removes it. Of a folder that has no name of a checkpoint
+// the manifest goes first, durably, so that the rest is not taken for a checkpoint.
 func removeTree(sys fileSystem, dir string) error {
+	if f, ok := parseFolder(filepath.Base(dir)); ok && !f.tmp {
+		removed := dir + removedSuffix
+		if err := removeIfThere(sys, removed); err != nil { // left by a kill; a folder with files in it cannot be replaced
+			return err
+		}
+		if err := sys.Rename(dir, removed); err != nil {
+			return err
+		}
+		if err := sys.SyncDir(filepath.Dir(dir)); err != nil {
+			return err
+		}
+		dir = removed
+	}
 	if err := sys.Remove(filepath.Join(dir, manifestName)); err == nil {
 		if err := sys.SyncDir(dir); err != nil {
 			return err

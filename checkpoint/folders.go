@@ -15,11 +15,16 @@ type folder struct {
 	name  string
 	step  int
 	again int  // of stagingName
-	tmp   bool // being written, left by a program that died, or replaced by another of the same step
+	tmp   bool // being written, left by a program that died, replaced by another of the same step, or being removed
+
+	removed bool // being removed, by a program that may have died: never to be opened
 }
 
 // replacedSuffix is the end of the name of a checkpoint that another of the same step is about to replace.
 const replacedSuffix = ".old.tmp"
+
+// removedSuffix is the end of the name of a checkpoint that is being removed.
+const removedSuffix = ".removed.tmp"
 
 // stepName is the folder of the checkpoint of a step.
 func stepName(step int) string { return fmt.Sprintf("step-%08d", step) }
@@ -37,7 +42,7 @@ func stagingName(step int, session string, again int) string {
 }
 
 var (
-	folderPattern  = regexp.MustCompile(`^step-(\d{8,19})(\.s-[A-Za-z0-9_-]+|\.old)?(?:\.(\d{1,9}))?(\.tmp)?$`)
+	folderPattern  = regexp.MustCompile(`^step-(\d{8,19})(\.s-[A-Za-z0-9_-]+|\.old|\.removed)?(?:\.(\d{1,9}))?(\.tmp)?$`)
 	sessionPattern = regexp.MustCompile(`^[A-Za-z0-9_-]{0,64}$`)
 )
 
@@ -52,7 +57,7 @@ func parseFolder(name string) (folder, bool) {
 	if err != nil || !strings.HasPrefix(name, stepName(step)) {
 		return folder{}, false
 	}
-	return folder{name, step, again, match[4] != ""}, true
+	return folder{name: name, step: step, again: again, tmp: match[4] != "", removed: strings.HasSuffix(name, removedSuffix)}, true
 }
 
 // folders is those in dir, the newest first. Of one step, the one without .tmp comes first, then those being written, then

@@ -45,7 +45,7 @@ func publish(sys fileSystem, dir, staging string, step int) error {
 }
 
 // prune removes checkpoints older than the newest keep ones (0 means none of them), counting from that of step, and what
-// was left of saves up to that step. Later ones stay: they are of a run that was resumed from an earlier step. So does what ranks
+// was left of saves up to that step and of removals. Later ones stay: they are of a run that was resumed from an earlier step. So does what ranks
 // that are ahead write after more repeats than again: see Saver.repeats.
 func prune(sys fileSystem, dir string, step, again, keep int) error {
 	all, err := folders(sys, dir)
@@ -57,6 +57,8 @@ func prune(sys fileSystem, dir string, step, again, keep int) error {
 	for _, f := range all {
 		path := filepath.Join(dir, f.name)
 		switch {
+		case f.removed: // the program that removed it has died
+			old = append(old, path)
 		case f.step > step, f.again > again:
 		case f.tmp, keep > 0 && whole >= keep:
 			old = append(old, path)
@@ -84,6 +86,10 @@ func recoverFolders(sys fileSystem, dir string) error {
 	for _, f := range all { // of one step, those with a name first
 		path := filepath.Join(dir, f.name)
 		switch {
+		case f.removed:
+			if err := removeIfThere(sys, path); err != nil {
+				return err
+			}
 		case !f.tmp:
 			named[f.step] = looksWhole(sys, path) == nil
 		case !named[f.step] && looksWhole(sys, path) == nil:

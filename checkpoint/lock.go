@@ -74,7 +74,8 @@ func lockFolder(sys fileSystem, dir string, patience time.Duration) (*folderLock
 	switch {
 	case err == nil:
 	case errors.Is(err, syscall.EWOULDBLOCK):
-		h := holderOf(sys, path)
+		text, _ := sys.ReadFile(path) // without it less is known
+		h := holderOf(text)
 		return nil, &LockedError{Dir: dir, PID: h.PID, Host: h.Host}
 	case unlockable(err):
 		l.none = err
@@ -88,13 +89,14 @@ func lockFolder(sys fileSystem, dir string, patience time.Duration) (*folderLock
 	return l, nil
 }
 
-// holderOf is what the file path says; nothing where that is about to be written, or of a process that was killed before.
-func holderOf(sys fileSystem, path string) holder {
+// maxHolder is the bytes of a lock's text that are read at most.
+const maxHolder = 4096
+
+// holderOf returns the process that text, of a lock, names; none for a text that is about to be written, and for a process
+// that was killed.
+func holderOf(text []byte) holder {
 	var h holder
-	text, err := sys.ReadFile(path)
-	if err == nil {
-		err = json.Unmarshal(text, &h)
-	}
+	err := json.Unmarshal(text, &h)
 	if here, _ := os.Hostname(); err != nil || h.Host == here && !alive(h.PID) {
 		return holder{}
 	}
@@ -115,6 +117,7 @@ func (l *folderLock) say(h holder) {
 	}
 	if err == nil {
 		_, _ = l.file.WriteAt(append(text, '\n'), 0)
+		_ = l.file.Sync() // on a network file system other hosts do not see it before
 	}
 }
 

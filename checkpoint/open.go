@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/symgrad/symgrad/internal/foreign"
 	"github.com/symgrad/symgrad/tensor"
 )
 
@@ -91,7 +92,8 @@ func denied(err error) bool {
 		func(of error) bool { return errors.Is(err, of) })
 }
 
-// List is the folders in dir that have a checkpoint, or should have: the newest first, unfinished and broken ones as well.
+// List returns the folders in dir that have a checkpoint, or should have: the newest first, unfinished and broken ones as
+// well. Checkpoints that are being removed are left out.
 //
 // Errors: ErrNone if dir is not there; those of the file system.
 func List(dir string) ([]string, error) {
@@ -102,9 +104,11 @@ func List(dir string) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("checkpoint: %w", err)
 	}
-	paths := make([]string, len(all))
-	for i, f := range all {
-		paths[i] = filepath.Join(dir, f.name)
+	paths := make([]string, 0, len(all))
+	for _, f := range all {
+		if !f.removed {
+			paths = append(paths, filepath.Join(dir, f.name))
+		}
 	}
 	return paths, nil
 }
@@ -121,11 +125,15 @@ func Is(dir string) bool {
 // OpenAt opens the checkpoint in the folder path.
 //
 // Owns: the caller closes it.
-// Errors: ErrNone if there is no such folder; ErrCorrupt, with the file and what is wrong with it; ErrUnsupported for a later
-// version; those of the file system.
+// Errors: ErrNone if there is no such folder, and for one that is being removed; ErrUnfinished for one that is being written;
+// ErrCorrupt, with the file and what is wrong with it; ErrUnsupported for a later version; those of the file system.
 func OpenAt(path string, verify Verify) (*Checkpoint, error) {
 	if err := checkByteOrder(); err != nil {
 		return nil, err
+	}
+	f, named := parseFolder(filepath.Base(path))
+	if f.removed {
+		return nil, fmt.Errorf("checkpoint: %s: %w: it is being removed; the next save ends that", path, ErrNone)
 	}
 	c, err := openAt(path)
 	if err == nil && verify == VerifyAll {
@@ -133,21 +141,25 @@ func OpenAt(path string, verify Verify) (*Checkpoint, error) {
 			err = errors.Join(err, c.closeFiles())
 		}
 	}
-	if err != nil {
-		return nil, fmt.Errorf("checkpoint: %s: %w", path, err)
+	if err == nil {
+		return c, nil
 	}
-	return c, nil
+	if _, gone := os.Stat(path); errors.Is(gone, fs.ErrNotExist) { // not there, or removed or renamed by a Saver meanwhile
+		err = fmt.Errorf("%w: %w", ErrNone, gone)
+	} else if named && f.tmp && errors.Is(err, ErrCorrupt) {
+		err = fmt.Errorf("%w: it is being written, or was when its program died (%v)", ErrUnfinished, err)
+	}
+	return nil, fmt.Errorf("checkpoint: %s: %w", path, err)
 }
 
 func openAt(path string) (*Checkpoint, error) {
-	text, err := os.ReadFile(filepath.Join(path, manifestName))
-	if errors.Is(err, fs.ErrNotExist) {
-		if _, missing := os.Stat(path); missing != nil {
-			return nil, fmt.Errorf("%w: %w", ErrNone, missing)
-		}
+	text, err := foreign.ReadFile(filepath.Join(path, manifestName), maxManifest)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("%w: it has no manifest, so it was not finished: %w", ErrCorrupt, err)
-	}
-	if err != nil {
+	case errors.Is(err, foreign.ErrIrregular), errors.Is(err, foreign.ErrTooLong):
+		return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
+	case err != nil:
 		return nil, err
 	}
 	m, err := decodeManifest(text)
@@ -163,9 +175,17 @@ func openAt(path string) (*Checkpoint, error) {
 		c.tensors = append(c.tensors, t)
 		c.find[t.Name] = i
 	}
+	if err := c.openFiles(); err != nil {
+		return nil, errors.Join(err, c.closeFiles())
+	}
+	return c, nil
+}
+
+// openFiles opens the files of the manifest and compares them with it.
+func (c *Checkpoint) openFiles() error {
 	var errs []error
-	for _, info := range m.Files {
-		f, err := openFile(filepath.Join(path, info.Name))
+	for _, info := range c.manifest.Files {
+		f, err := openFile(filepath.Join(c.path, info.Name))
 		if err != nil {
 			if errors.Is(err, fs.ErrNotExist) {
 				err = fmt.Errorf("%w: %w", ErrCorrupt, err)
@@ -181,10 +201,7 @@ func openAt(path string) (*Checkpoint, error) {
 	if len(errs) == 0 {
 		errs = append(errs, c.compare())
 	}
-	if err := errors.Join(errs...); err != nil {
-		return nil, errors.Join(err, c.closeFiles())
-	}
-	return c, nil
+	return errors.Join(errs...)
 }
 
 // compare checks that every run of the manifest is an entry of its file, with the elements that it should have.
@@ -193,12 +210,12 @@ func (c *Checkpoint) compare() error {
 		t := &c.tensors[i]
 		for _, r := range c.manifest.Tensors[i].Runs {
 			f := c.files[r.File]
-			at, ok := f.find[r.Entry]
-			if !ok {
+			e := f.header.Find(r.Entry)
+			if e == nil {
 				return fmt.Errorf("%w: tensor %s: %s has no entry %q", ErrCorrupt, t.Name, f.name, r.Entry)
 			}
-			if e := &f.header.Entries[at]; e.Type.DType() != t.DType || e.Type == Bool || e.Len() != r.Len {
-				return fmt.Errorf("%w: tensor %s: entry %q of %s is %v%v, want %d %v", ErrCorrupt, t.Name, r.Entry, f.name, e.Type, e.Shape, r.Len, t.DType)
+			if e.Type.DType() != t.DType || e.Type == Bool || e.Len() != r.Len {
+				return fmt.Errorf("%w: tensor %s: entry %q of %s is %s%v, want %d %v", ErrCorrupt, t.Name, r.Entry, f.name, e.typeName(), e.Shape, r.Len, t.DType)
 			}
 		}
 	}
@@ -258,7 +275,7 @@ func (c *Checkpoint) Read(name string, offset int, dst tensor.Buffer) error {
 		}
 		f := c.files[r.File]
 		n := min(len(raw), (r.Offset+r.Len-offset)*size)
-		if err := f.readAt(&f.header.Entries[f.find[r.Entry]], offset-r.Offset, raw[:n]); err != nil {
+		if err := f.readAt(f.header.Find(r.Entry), offset-r.Offset, raw[:n]); err != nil {
 			return fmt.Errorf("checkpoint: %s: tensor %s: %s: %w", c.path, name, f.name, err)
 		}
 		raw, offset = raw[n:], offset+n/size

@@ -1,28 +1,28 @@
 package checkpoint
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/symgrad/symgrad/internal/foreign"
 )
 
-// ReadHeader is the header of a safetensors file of size bytes. It is strict: entries fill the data without a hole and
-// without sharing a byte, names are there once, and nothing stands behind the last one.
+// ReadHeader reads the header of a safetensors file of size bytes. It takes what the reference reader takes (huggingface's
+// safetensors/src/tensor.rs): unknown members of a tensor, a null __metadata__, dtypes that no tensor.DType has. Entries must
+// fill the data without a hole and without sharing a byte. Names must differ: the format's description forbids duplicate
+// keys, of which the reference reader takes the last.
 //
-// Errors: ErrCorrupt, which names the tensor where one is to blame; ErrUnsupported for a dtype of the format that no
-// tensor.DType has; those of r.
+// Errors: ErrCorrupt, which names the tensor at fault, or the format of a file that is not a safetensors file; those of r.
 func ReadHeader(r io.ReaderAt, size int64) (*Header, error) {
 	var length [8]byte
 	if size < 8 {
-		return nil, fmt.Errorf("%w: %d B are too short for a safetensors file", ErrCorrupt, size)
+		return nil, mistaken(r, size, "%d B are too short for a safetensors file", size)
 	}
 	if _, err := r.ReadAt(length[:], 0); err != nil {
 		return nil, fmt.Errorf("the header's length: %w", err)
@@ -30,20 +30,17 @@ func ReadHeader(r io.ReaderAt, size int64) (*Header, error) {
 	n := binary.LittleEndian.Uint64(length[:])
 	switch {
 	case n > maxHeader:
-		return nil, fmt.Errorf("%w: a header of %d B, more than the %d B that are allowed", ErrCorrupt, n, maxHeader)
+		return nil, mistaken(r, size, "a header of %d B, more than the %d B that are allowed", n, maxHeader)
 	case n > uint64(size-8):
-		return nil, fmt.Errorf("%w: a header of %d B in a file of %d B: it is cut short", ErrCorrupt, n, size)
+		return nil, mistaken(r, size, "a header of %d B in a file of %d B: it is cut short", n, size)
 	}
 	text := make([]byte, n)
 	if _, err := r.ReadAt(text, 8); err != nil && !(errors.Is(err, io.EOF) && size == int64(n)+8) {
 		return nil, fmt.Errorf("the header: %w", err)
 	}
-	h, err := parseHeader(text)
-	if errors.Is(err, ErrUnsupported) {
-		return nil, fmt.Errorf("header: %w", err)
-	}
+	h, err := parseHeader(string(text))
 	if err != nil {
-		return nil, fmt.Errorf("%w: header: %w", ErrCorrupt, err)
+		return nil, mistaken(r, size, "header: %w", err)
 	}
 	h.Start = int64(n) + 8
 	if err := h.check(size - h.Start); err != nil {
@@ -52,14 +49,32 @@ func ReadHeader(r io.ReaderAt, size int64) (*Header, error) {
 	return h, nil
 }
 
+// mistaken returns an ErrCorrupt for a file that has no header, in the words of format, or with the file's own format
+// where its beginning shows another one.
+func mistaken(r io.ReaderAt, size int64, format string, args ...any) error {
+	if size == 0 {
+		return fmt.Errorf("%w: 0 B are too short for a safetensors file: it is empty", ErrCorrupt)
+	}
+	begin := make([]byte, min(size, foreign.SniffBytes))
+	n, _ := r.ReadAt(begin, 0) // a file that cannot be read has its own error already
+	if kind := foreign.Sniff(begin[:n]); kind != "" {
+		return fmt.Errorf("%w: not a safetensors file: it is %s", ErrCorrupt, kind)
+	}
+	return fmt.Errorf("%w: %w", ErrCorrupt, fmt.Errorf(format, args...))
+}
+
 // check sorts entries by their offset and compares them with the bytes of data that there are.
 func (h *Header) check(data int64) error {
 	slices.SortFunc(h.Entries, func(a, b Entry) int {
 		return cmp.Or(cmp.Compare(a.Offset, b.Offset), cmp.Compare(a.Bytes, b.Bytes), strings.Compare(a.Name, b.Name))
 	})
+	h.find = make(map[string]int, len(h.Entries))
 	var end int64
 	for i := range h.Entries {
 		e := &h.Entries[i]
+		if h.find[e.Name] = i; len(h.find) != i+1 {
+			return fmt.Errorf("two tensors are called %q", e.Name)
+		}
 		switch {
 		case e.Offset < end:
 			return fmt.Errorf("tensor %q at %d shares bytes with tensor %q, which ends at %d", e.Name, e.Offset, h.Entries[i-1].Name, end)
@@ -76,163 +91,171 @@ func (h *Header) check(data int64) error {
 	return nil
 }
 
-// parseHeader is the JSON object of a header. encoding/json would take the last of two members with one name and mend
-// what is no UTF-8, so it only gives the tokens.
-func parseHeader(text []byte) (*Header, error) {
-	if len(text) == 0 || text[0] != '{' {
-		return nil, errors.New("it does not begin with {")
+// parseHeader reads the JSON object of a header in one pass. encoding/json would take the last of two members with one name
+// and replace invalid UTF-8 and half surrogate pairs; reading it token by token costs several times its own time.
+func parseHeader(text string) (*Header, error) {
+	if !utf8.ValidString(text) {
+		return nil, errors.New("not UTF-8")
 	}
-	if !utf8.Valid(text) {
-		return nil, errors.New("it is no UTF-8")
-	}
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.UseNumber()
-	h, seen := &Header{}, map[string]bool{}
-	err := object(d, func(name string) error {
-		if seen[name] {
-			return fmt.Errorf("%q is there twice", name)
-		}
-		seen[name] = true
-		if name == metadataKey {
-			return h.parseMetadata(d)
-		}
-		e := Entry{Name: name}
-		if err := e.parse(d); err != nil {
-			return fmt.Errorf("tensor %q: %w", name, err)
-		}
-		h.Entries = append(h.Entries, e)
-		return nil
-	})
-	if err != nil {
+	p, h, metadata := &scanner{text: text, pool: []int{}}, &Header{}, false
+	if err := p.expect('{'); err != nil {
 		return nil, err
 	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("something stands behind its end")
+	for first := true; ; first = false {
+		name, more, err := p.key(first)
+		if err != nil {
+			return nil, err
+		}
+		if !more {
+			break
+		}
+		if name != metadataKey {
+			h.Entries = append(h.Entries, Entry{Name: strings.Clone(name)}) // a part of text would keep all of it
+			if err := h.Entries[len(h.Entries)-1].parse(p); err != nil {
+				return nil, fmt.Errorf("tensor %q: %w", name, err)
+			}
+			continue
+		}
+		if metadata {
+			return nil, fmt.Errorf("duplicate key %q", name)
+		}
+		metadata = true
+		if h.Metadata, err = parseMetadata(p); err != nil {
+			return nil, fmt.Errorf("%s: %w", metadataKey, err)
+		}
+	}
+	if p.space(); p.at != len(text) {
+		return nil, p.wrong("data after the end of the object")
 	}
 	return h, nil
 }
 
-func (h *Header) parseMetadata(d *json.Decoder) error {
-	h.Metadata = map[string]string{}
-	return object(d, func(key string) error {
-		if _, ok := h.Metadata[key]; ok {
-			return fmt.Errorf("%s: %q is there twice", metadataKey, key)
+// parseMetadata reads an object of strings, or null.
+func parseMetadata(p *scanner) (map[string]string, error) {
+	if p.space(); strings.HasPrefix(p.text[p.at:], "null") {
+		p.at += len("null")
+		return nil, nil
+	}
+	if err := p.expect('{'); err != nil {
+		return nil, err
+	}
+	metadata := map[string]string{}
+	for first := true; ; first = false {
+		key, more, err := p.key(first)
+		if err != nil || !more {
+			return metadata, err
 		}
-		value, err := token[string](d)
+		if _, ok := metadata[key]; ok {
+			return nil, fmt.Errorf("duplicate key %q", key)
+		}
+		value, err := p.str()
 		if err != nil {
-			return fmt.Errorf("%s: %q: %w", metadataKey, key, err)
+			return nil, fmt.Errorf("%q: %w", key, err)
 		}
-		h.Metadata[key] = value
-		return nil
-	})
+		metadata[strings.Clone(key)] = strings.Clone(value)
+	}
 }
 
-// parse reads dtype, shape and data_offsets, in any order.
-func (e *Entry) parse(d *json.Decoder) error {
-	seen, offsets := map[string]bool{}, []int(nil)
-	err := object(d, func(key string) error {
-		if seen[key] {
-			return fmt.Errorf("%q is there twice", key)
+// parse reads the object of a tensor: dtype, shape and data_offsets, in any order, among members that it ignores.
+func (e *Entry) parse(p *scanner) error {
+	if err := p.expect('{'); err != nil {
+		return err
+	}
+	var seen struct{ dtype, shape, offsets bool }
+	once := func(key string, was *bool) error {
+		if *was {
+			return fmt.Errorf("duplicate key %q", key)
 		}
-		seen[key] = true
-		var err error
+		*was = true
+		return nil
+	}
+	var offsets []int
+	for first := true; ; first = false {
+		key, more, err := p.key(first)
+		if err != nil {
+			return err
+		}
+		if !more {
+			break
+		}
 		switch key {
 		case "dtype":
-			var name string
-			if name, err = token[string](d); err == nil {
-				var ok bool
-				if e.Type, ok = parseType(name); slices.Contains(others, name) {
-					err = fmt.Errorf("elements of dtype %s are %w", name, ErrUnsupported)
-				} else if !ok {
-					err = fmt.Errorf("unknown dtype %q", name)
-				}
+			if err = once(key, &seen.dtype); err == nil {
+				err = e.parseType(p)
 			}
 		case "shape":
-			e.Shape, err = ints(d)
+			if err = once(key, &seen.shape); err == nil {
+				e.Shape, err = p.ints()
+			}
 		case "data_offsets":
-			offsets, err = ints(d)
+			if err = once(key, &seen.offsets); err == nil {
+				offsets, err = p.ints()
+			}
 		default:
-			err = fmt.Errorf("unknown member %q", key)
+			if err = p.skip(2); err != nil {
+				err = fmt.Errorf("%q: %w", key, err)
+			}
 		}
-		return err
-	})
-	switch {
-	case err != nil:
-		return err
-	case len(seen) != 3:
+		if err != nil {
+			return err
+		}
+	}
+	if !seen.dtype || !seen.shape || !seen.offsets {
 		return errors.New("want dtype, shape and data_offsets")
-	case len(offsets) != 2 || offsets[0] > offsets[1]:
-		return fmt.Errorf("data_offsets %v: want a begin and an end", offsets)
 	}
-	e.Offset, e.Bytes = int64(offsets[0]), int64(offsets[1]-offsets[0])
-	n, err := product(e.Shape, e.Type.DType().Size())
+	return e.place(offsets)
+}
+
+// parseType reads a dtype. One that no Type stands for is kept as text.
+func (e *Entry) parseType(p *scanner) error {
+	name, err := p.str()
 	if err != nil {
-		return err
+		return fmt.Errorf("dtype: %w", err)
 	}
-	if int64(n) != e.Bytes {
-		return fmt.Errorf("%v%v has %d B, data_offsets %v have %d", e.Type, e.Shape, n, offsets, e.Bytes)
+	var ok bool
+	if e.Type, ok = parseType(name); ok {
+		return nil
 	}
+	if !otherPattern(name) {
+		return fmt.Errorf("unknown dtype %q", name)
+	}
+	e.Other = strings.Clone(name)
 	return nil
 }
 
-// object reads an object and calls member for each of its members, which reads the value.
-func object(d *json.Decoder, member func(name string) error) error {
-	if err := delim(d, '{'); err != nil {
-		return err
+// place sets where the elements are, and compares their bytes with those of dtype and shape.
+func (e *Entry) place(offsets []int) error {
+	if len(offsets) != 2 || offsets[0] > offsets[1] {
+		return fmt.Errorf("data_offsets %v: want a begin and an end", offsets)
 	}
-	for d.More() {
-		name, err := token[string](d)
-		if err != nil {
-			return err
-		}
-		if err := member(name); err != nil {
-			return err
-		}
-	}
-	return delim(d, '}')
-}
-
-// ints reads a list of numbers that are not negative.
-func ints(d *json.Decoder) ([]int, error) {
-	if err := delim(d, '['); err != nil {
-		return nil, err
-	}
-	list := []int{}
-	for d.More() {
-		text, err := token[json.Number](d)
-		if err != nil {
-			return nil, err
-		}
-		n, err := strconv.Atoi(string(text))
-		if err != nil || n < 0 {
-			return nil, fmt.Errorf("%s is no number of elements or bytes", text)
-		}
-		list = append(list, n)
-	}
-	return list, delim(d, ']')
-}
-
-func delim(d *json.Decoder, want json.Delim) error {
-	got, err := token[json.Delim](d)
-	if err == nil && got != want {
-		err = fmt.Errorf("%v where %v should be", got, want)
+	e.Offset, e.Bytes = int64(offsets[0]), int64(offsets[1]-offsets[0])
+	n, err := e.size()
+	if err == nil && n != e.Bytes {
+		err = fmt.Errorf("%s%v has %d B, data_offsets %v have %d", e.typeName(), e.Shape, n, offsets, e.Bytes)
 	}
 	return err
 }
 
-// token reads the next token, which has to be a T.
-func token[T any](d *json.Decoder) (T, error) {
-	var zero T
-	tok, err := d.Token()
-	if err != nil {
-		if errors.Is(err, io.EOF) {
-			err = io.ErrUnexpectedEOF
-		}
-		return zero, err
+// size returns the bytes of e by its dtype and shape; those of its offsets for a dtype of unknown size.
+func (e *Entry) size() (int64, error) {
+	if e.Type != NoType {
+		n, err := product(e.Shape, e.Type.DType().Size())
+		return int64(n), err
 	}
-	value, ok := tok.(T)
-	if !ok {
-		return zero, fmt.Errorf("%v where a %s should be", tok, strings.TrimPrefix(fmt.Sprintf("%T", zero), "json."))
+	n, err := product(e.Shape, 1)
+	bits, known := others[e.Other]
+	switch {
+	case err != nil:
+		return 0, err
+	case !known:
+		return e.Bytes, nil
+	case bits%8 == 0:
+		n, err = product(e.Shape, bits/8)
+		return int64(n), err
 	}
-	return value, nil
+	size := n/8*bits + n%8*bits/8 // bits is less than 8
+	if n%8*bits%8 != 0 {
+		return 0, fmt.Errorf("%s%v does not end with a byte", e.Other, e.Shape)
+	}
+	return int64(size), nil
 }

@@ -73,8 +73,14 @@ func TypeOf(dt tensor.DType) Type {
 	return NoType
 }
 
-// others is the types of the reference library that no tensor.DType has: of 8 bits and fewer, and complex ones.
-var others = []string{"F4", "F6_E2M3", "F6_E3M2", "F8_E5M2", "F8_E4M3", "F8_E8M0", "C64"}
+// others is the bits of the reference library's types that no tensor.DType has: of 8 bits and fewer, and complex ones.
+var others = map[string]int{"F4": 4, "F6_E2M3": 6, "F6_E3M2": 6, "F8_E5M2": 8, "F8_E4M3": 8, "F8_E8M0": 8, "C64": 64}
+
+// otherPattern reports whether name is spelled like the format's dtypes, so that it may be one of a later version.
+func otherPattern(name string) bool {
+	return name != "" && len(name) <= 32 && name[0] >= 'A' && name[0] <= 'Z' &&
+		strings.Trim(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") == ""
+}
 
 // parseType is the Type that a file calls name.
 func parseType(name string) (Type, bool) {
@@ -95,20 +101,32 @@ const metadataKey = "__metadata__"
 // Entry is one tensor of a safetensors file.
 type Entry struct {
 	Name   string
-	Type   Type
+	Type   Type   // NoType for a dtype that no Type stands for: it can be listed and not be read
+	Other  string // the name of that dtype: "F8_E4M3"
 	Shape  []int
 	Offset int64 // of the first byte, from the start of the data
 	Bytes  int64
 }
 
-// Len is the number of elements.
-func (e *Entry) Len() int { return int(e.Bytes) / e.Type.DType().Size() }
+// Len returns the number of elements.
+func (e *Entry) Len() int {
+	if e.Type == NoType {
+		n, _ := product(e.Shape, 1) // a header whose product has no int is refused
+		return n
+	}
+	return int(e.Bytes) / e.Type.DType().Size()
+}
+
+// typeName returns the dtype as the file calls it.
+func (e *Entry) typeName() string { return cmp.Or(e.Other, e.Type.String()) }
 
 // Header is what a safetensors file says of itself.
 type Header struct {
 	Metadata map[string]string // nil for none
 	Entries  []Entry           // by Offset
 	Start    int64             // of the data: the length of the header with its own length
+
+	find map[string]int // places in Entries; nil for a Header that ReadHeader did not make
 }
 
 // Bytes is the size of the whole file.
@@ -121,6 +139,9 @@ func (h *Header) Bytes() int64 {
 
 // Find is the entry of a name; nil if there is none.
 func (h *Header) Find(name string) *Entry {
+	if i, ok := h.find[name]; ok && h.Entries[i].Name == name {
+		return &h.Entries[i]
+	}
 	for i := range h.Entries {
 		if h.Entries[i].Name == name {
 			return &h.Entries[i]

@@ -91,25 +91,24 @@ func TestReadHeaderIsStrict(t *testing.T) {
 		"0 B are too short":                 nil,
 		"7 B are too short":                 make([]byte, 7),
 		"a header of 60 B in a file of 8 B": {60, 0, 0, 0, 0, 0, 0, 0},
-		"a header of 9223372036854775808 B, more than the 100000000 B":       {0, 0, 0, 0, 0, 0, 0, 128},
-		"a header of 100000001 B, more than":                                 binary.LittleEndian.AppendUint64(nil, maxHeader+1),
-		"it does not begin with {":                                           fileOf(" "+one, 8),
-		"begin with":                                                         fileOf("", 0),
-		"it is no UTF-8":                                                     fileOf(with("w", "\xff"), 8),
-		"unexpected EOF":                                                     fileOf(one[:20], 8),
-		"something stands behind its end":                                    fileOf(one+"x", 8),
-		"behind its end":                                                     fileOf(one+"{}", 8),
-		`"w" is there twice`:                                                 fileOf(one[:len(one)-1]+","+one[1:], 8),
-		`tensor "w": "shape" is there twice`:                                 fileOf(with(`"shape":[2]`, `"shape":[2],"shape":[2]`), 8),
-		`tensor "w": unknown member "stride"`:                                fileOf(with(`"shape":[2]`, `"shape":[2],"stride":[1]`), 8),
+		"a header of 9223372036854775808 B, more than the 100000000 B": {0, 0, 0, 0, 0, 0, 0, 128},
+		"a header of 100000001 B, more than":                           binary.LittleEndian.AppendUint64(nil, maxHeader+1),
+		"byte 1: want '{', not 'x'":                                    fileOf(" x"+one, 8),
+		"byte 0: want '{', not the end of the text":                    fileOf("", 0),
+		"not UTF-8": fileOf(with("w", "\xff"), 8),
+		"byte 20: want a string, not the end of the text":                    fileOf(one[:20], 8),
+		"byte 54: data after the end of the object":                          fileOf(one+"x", 8),
+		"data after the end of the object":                                   fileOf(one+"{}", 8),
+		`two tensors are called "w"`:                                         fileOf(one[:len(one)-1]+","+one[1:], 8),
+		`tensor "w": duplicate key "shape"`:                                  fileOf(with(`"shape":[2]`, `"shape":[2],"shape":[2]`), 8),
 		`tensor "w": want dtype, shape and data_offsets`:                     fileOf(with(`"shape":[2],`, ``), 8),
-		`tensor "w": unknown dtype "F8_E9M9"`:                                fileOf(with("F32", "F8_E9M9"), 8),
+		`tensor "w": unknown dtype "F8-E4M3"`:                                fileOf(with("F32", "F8-E4M3"), 8),
 		`tensor "w": unknown dtype "f32"`:                                    fileOf(with("F32", "f32"), 8),
-		`tensor "w": 3 where a string should be`:                             fileOf(with(`"F32"`, "3"), 8),
-		`tensor "w": 2 where a Delim should be`:                              fileOf(with("[2]", "2"), 8),
-		`tensor "w": -2 is no number of elements`:                            fileOf(with("[2]", "[-2]"), 8),
-		`tensor "w": 2.0 is no number of elements`:                           fileOf(with("[2]", "[2.0]"), 8),
-		`tensor "w": 18446744073709551614 is no number`:                      fileOf(with("[2]", "[18446744073709551614]"), 8),
+		`tensor "w": dtype: byte 14: want a string, not '3'`:                 fileOf(with(`"F32"`, "3"), 8),
+		`tensor "w": byte 28: want '[', not '2'`:                             fileOf(with("[2]", "2"), 8),
+		`-2 is not a number of elements`:                                     fileOf(with("[2]", "[-2]"), 8),
+		`2.0 is not a number of elements`:                                    fileOf(with("[2]", "[2.0]"), 8),
+		`18446744073709551614 is not a number of elements`:                   fileOf(with("[2]", "[18446744073709551614]"), 8),
 		`tensor "w": shape [9223372036854775807] has more bytes than an int`: fileOf(with("[2]", "[9223372036854775807]"), 8),
 		`tensor "w": shape [4294967296 4294967296] has more bytes`:           fileOf(with("[2]", "[4294967296,4294967296]"), 8),
 		`tensor "w": F32[3] has 12 B, data_offsets [0 8] have 8`:             fileOf(with("[2]", "[3]"), 8),
@@ -121,10 +120,10 @@ func TestReadHeaderIsStrict(t *testing.T) {
 		`tensor "w" ends at byte 8, and there are 7: the file is cut short`:  fileOf(one, 7),
 		`9 B of data, and tensors for 8`:                                     fileOf(one, 9),
 		`0 B of data, and tensors for 8`:                                     nil, // replaced below
-		`__metadata__: "k" is there twice`:                                   fileOf(`{"__metadata__":{"k":"a","k":"b"}}`, 0),
-		`__metadata__: "k": 1 where a string should be`:                      fileOf(`{"__metadata__":{"k":1}}`, 0),
-		`"__metadata__" is there twice`:                                      fileOf(`{"__metadata__":{},"__metadata__":{}}`, 0),
-		`"data_offsets" is there twice`:                                      fileOf(with(`"dtype":"F32",`, `"data_offsets":[0,8],`), 8),
+		`__metadata__: duplicate key "k"`:                                    fileOf(`{"__metadata__":{"k":"a","k":"b"}}`, 0),
+		`__metadata__: "k": byte 21: want a string, not '1'`:                 fileOf(`{"__metadata__":{"k":1}}`, 0),
+		`duplicate key "__metadata__"`:                                       fileOf(`{"__metadata__":{},"__metadata__":{}}`, 0),
+		`duplicate key "data_offsets"`:                                       fileOf(with(`"dtype":"F32",`, `"data_offsets":[0,8],`), 8),
 	} {
 		if want == `0 B of data, and tensors for 8` {
 			want, file = `tensor "w" ends at byte 8, and there are 0`, fileOf(one, 0)
@@ -133,24 +132,13 @@ func TestReadHeaderIsStrict(t *testing.T) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}
-	for _, header := range []string{one, one + " \t\r\n", `{}`, `{"w":{"shape":[2],"data_offsets":[0,8],"dtype":"F32"},"__metadata__":{}}`} {
+	for _, header := range []string{one, " \n" + one, one + " \t\r\n", `{}`, `{"w":{"shape":[2],"data_offsets":[0,8],"dtype":"F32"},"__metadata__":{}}`} {
 		n := 8
 		if header == `{}` {
 			n = 0
 		}
 		if _, err := ReadHeader(bytes.NewReader(fileOf(header, n)), int64(len(header)+8+n)); err != nil {
 			t.Errorf("%s: %v", header, err)
-		}
-	}
-}
-
-// A file of another program that has types of the format which tensors here cannot have is whole.
-func TestOtherTypesAreUnsupported(t *testing.T) {
-	for _, dtype := range []string{"F8_E4M3", "F8_E5M2", "F8_E8M0", "F4", "F6_E2M3", "F6_E3M2", "C64"} {
-		file := fileOf(fmt.Sprintf(`{"w":{"dtype":"%s","shape":[8],"data_offsets":[0,8]}}`, dtype), 8)
-		_, err := ReadHeader(bytes.NewReader(file), int64(len(file)))
-		if !errors.Is(err, ErrUnsupported) || errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), `tensor "w": elements of dtype `+dtype) {
-			t.Errorf("%s: %v", dtype, err)
 		}
 	}
 }
@@ -301,12 +289,12 @@ func FuzzReadHeader(f *testing.F) {
 		}
 		for i := range h.Entries {
 			e := &h.Entries[i]
-			if n, err := product(e.Shape, e.Type.DType().Size()); err != nil || int64(n) != e.Bytes || h.Start+e.Offset+e.Bytes > int64(len(p)) {
+			if n, err := e.size(); err != nil || n != e.Bytes || e.Len() < 0 || h.Start+e.Offset+e.Bytes > int64(len(p)) {
 				t.Errorf("%+v", e)
 			}
 		}
 		order, err := layOut(slices.Clone(h.Entries)) // what can be read can be written
-		if err != nil && !slices.ContainsFunc(h.Entries, func(e Entry) bool { return e.Name == "" }) || len(order) > len(h.Entries) {
+		if err != nil && !slices.ContainsFunc(h.Entries, func(e Entry) bool { return e.Name == "" || e.Type == NoType }) || len(order) > len(h.Entries) {
 			t.Errorf("%v", err)
 		}
 	})

@@ -80,25 +80,22 @@ func (t Tensor) validate() error {
 	return nil
 }
 
-// product is the bytes of a shape with elements of size bytes.
+// product returns the bytes of a shape with elements of size bytes. A shape with a 0 has none, whatever its other lengths.
 //
 // Errors: a negative dimension; more than an int counts.
 func product(shape []int, size int) (int, error) {
-	n, empty := size, false
-	for _, d := range shape {
-		switch {
-		case d < 0:
-			return 0, fmt.Errorf("shape %v has a negative dimension", shape)
-		case d == 0:
-			empty = true
-		case n > math.MaxInt/d:
-			return 0, fmt.Errorf("shape %v has more bytes than an int counts", shape)
-		default:
-			n *= d
-		}
+	if slices.ContainsFunc(shape, func(d int) bool { return d < 0 }) {
+		return 0, fmt.Errorf("shape %v has a negative dimension", shape)
 	}
-	if empty {
-		n = 0
+	if slices.Contains(shape, 0) {
+		return 0, nil
+	}
+	n := size
+	for _, d := range shape {
+		if n > math.MaxInt/d {
+			return 0, fmt.Errorf("shape %v has more bytes than an int counts", shape)
+		}
+		n *= d
 	}
 	return n, nil
 }

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
@@ -104,7 +105,8 @@ func (c *Config) Save(dir string, origins *Origins) error {
 // writeAtomic writes beside path, syncs, renames over path, and syncs the folder, without which the rename may be lost.
 func writeAtomic(path string, data []byte) (err error) {
 	dir := filepath.Dir(path)
-	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+"-*")
+	// Not os.CreateTemp, which makes a file for the user alone: the umask says who may read it.
+	f, err := os.OpenFile(filepath.Join(dir, "."+filepath.Base(path)+"-"+rand.Text()), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 	if err != nil {
 		return err
 	}
@@ -114,9 +116,6 @@ func writeAtomic(path string, data []byte) (err error) {
 		}
 	}()
 	_, err = f.Write(data)
-	if err == nil {
-		err = f.Chmod(0o644)
-	}
 	if err == nil {
 		err = f.Sync()
 	}

@@ -165,8 +165,17 @@ func TestSaveReplacesTheFileAndLeavesNothingElse(t *testing.T) {
 	if err != nil || len(entries) != 1 {
 		t.Fatalf("in the folder: %v, %v", entries, err)
 	}
-	if info, err := entries[0].Info(); err != nil || info.Mode().Perm() != 0o644 {
-		t.Errorf("mode %v, %v: want a file that others can read", info.Mode(), err)
+	// The umask says who may read it, as of any file.
+	plain := filepath.Join(t.TempDir(), "plain")
+	if err := os.WriteFile(plain, nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	want, err := os.Stat(plain)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, err := entries[0].Info(); err != nil || info.Mode() != want.Mode() {
+		t.Errorf("mode %v, %v: want that of other new files, %v", info.Mode(), err, want.Mode())
 	}
 }
 

@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/symgrad/symgrad/internal/foreign"
 )
 
 // layer is what one level says: values that were understood, and keys whose values were not.
@@ -55,10 +57,13 @@ type file struct {
 	path string
 }
 
+// maxFile is the bytes of a file of settings that are read at most: a file with every setting has less than 100 KiB.
+const maxFile = 16 << 20
+
 // readFile is the settings of a YAML file. Whatever is wrong with it is in the layer's problems.
 func readFile(path string) *layer {
 	f := file{newLayer(), path}
-	data, err := os.ReadFile(path)
+	data, err := foreign.ReadNamed(path, maxFile)
 	if err != nil {
 		var pe *os.PathError
 		if errors.As(err, &pe) {

@@ -117,6 +117,7 @@ func TestFileThatCannotBeRead(t *testing.T) {
 	for _, tt := range []struct{ path, want string }{
 		{filepath.Join(dir, "none.yaml"), "none.yaml: no such file or directory"},
 		{dir, ": is a directory"},
+		{"/dev/zero", "/dev/zero: too long: more than the 16777216 B that are allowed"},
 	} {
 		_, _, err := Load(Source{File: tt.path})
 		if err == nil || !strings.HasSuffix(err.Error(), tt.want) || strings.Count(err.Error(), tt.path) != 1 {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/backend"
 	"github.com/symgrad/symgrad/dist/launch"
+	"github.com/symgrad/symgrad/internal/foreign"
 	"github.com/symgrad/symgrad/internal/perf"
 	"github.com/symgrad/symgrad/internal/probe"
 )
@@ -267,14 +269,16 @@ func writeFile(name string, write func(io.Writer) error) (err error) {
 	return write(file)
 }
 
+// maxResult is the bytes of a result that are read at most: a row has less than 1 KiB.
+const maxResult = 64 << 20
+
 // readResult is the result that an earlier run has written.
 func readResult(name string) (perf.Result, error) {
-	file, err := os.Open(name)
+	text, err := foreign.ReadNamed(name, maxResult)
 	if err != nil {
 		return perf.Result{}, err
 	}
-	defer file.Close()
-	r, err := perf.ReadJSON(file)
+	r, err := perf.ReadJSON(bytes.NewReader(text))
 	if err != nil {
 		return perf.Result{}, fmt.Errorf("%s: %w", name, err)
 	}

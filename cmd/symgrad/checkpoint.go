@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -60,7 +59,9 @@ func newCheckpointVerifyCommand() *cobra.Command {
 		Use:   "verify DIR",
 		Short: "Read every byte of every checkpoint and compare checksums",
 		Long: `Read every byte of every checkpoint and compare checksums. A folder that ends in .tmp is
-being written, or was when its program died: it is named, and does not count.
+being written, or was when its program died: it is named, and does not count. A checkpoint
+that is being removed (its folder ends in .removed.tmp), or that a run removes meanwhile,
+does not count either.
 
 Exit codes: 0 if all checkpoints are whole, 1 if one is not or there is none.`,
 		Example:           `  symgrad checkpoint verify runs/mnist/checkpoints`,
@@ -74,9 +75,12 @@ Exit codes: 0 if all checkpoints are whole, 1 if one is not or there is none.`,
 			whole, errs := 0, []error(nil)
 			for _, path := range paths {
 				line, err := verifyOne(path)
-				if err != nil && strings.HasSuffix(path, ".tmp") {
+				switch {
+				case errors.Is(err, checkpoint.ErrUnfinished):
 					line, err = fmt.Sprintf("%s: not finished\n", path), nil
-				} else if err == nil {
+				case errors.Is(err, checkpoint.ErrNone) && path != args[0]:
+					line, err = fmt.Sprintf("%s: removed meanwhile\n", path), nil
+				case err == nil:
 					whole++
 				}
 				errs = append(errs, err, write(cmd.OutOrStdout(), []byte(line)))

@@ -152,11 +152,21 @@ func TestCheckpointVerify(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(dir, "step-00000400.tmp"), 0o777); err != nil {
 		t.Fatal(err)
 	}
+	// A removal that a kill cut short: readers see no checkpoint there.
+	if err := os.Mkdir(filepath.Join(dir, "step-00000050.removed.tmp"), 0o777); err != nil {
+		t.Fatal(err)
+	}
 	code, stdout, stderr := symgradSays("verify", dir)
 	lines := strings.Split(stdout, "\n")
 	if code != exitOK || stderr != "" || len(lines) != 5 || lines[0] != dir+"/step-00000400.tmp: not finished" ||
 		!strings.HasPrefix(lines[1], dir+"/step-00000300: ok, 2 files, ") || !strings.HasSuffix(lines[3], " B, 3 tensors") {
 		t.Errorf("code %d, %q\n%s", code, stderr, stdout)
+	}
+	if _, text, _ := symgradSays("show", dir); !strings.Contains(text, "\nunfinished   checkpoint: "+dir+"/step-00000400.tmp: not finished") || strings.Contains(text, "broken") {
+		t.Errorf("%s", text)
+	}
+	if code, _, stderr = symgradSays("verify", filepath.Join(dir, "step-00000050.removed.tmp")); code != exitFailure || !strings.Contains(stderr, "it is being removed") || strings.Contains(stderr, "corrupt") {
+		t.Errorf("code %d, %q", code, stderr)
 	}
 	breakIt(t, dir, "step-00000300")
 	breakIt(t, dir, "step-00000100")

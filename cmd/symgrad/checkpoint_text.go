@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -35,7 +36,11 @@ func checkpointText(c *checkpoint.Checkpoint, rejected []checkpoint.Rejected) []
 	var b bytes.Buffer
 	b.Write(table(rows))
 	for _, r := range rejected {
-		fmt.Fprintf(&b, "broken       %v\n", r.Err)
+		state := "broken"
+		if errors.Is(r.Err, checkpoint.ErrUnfinished) {
+			state = "unfinished"
+		}
+		fmt.Fprintf(&b, "%-11s  %v\n", state, r.Err)
 	}
 	rows = [][]string{{"FILE", "RANK", "BYTES", "CRC32C"}}
 	for _, f := range m.Files {

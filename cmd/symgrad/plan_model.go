@@ -11,6 +11,7 @@ import (
 	"github.com/symgrad/symgrad/examples/ddp/mnist"
 	ddpmodel "github.com/symgrad/symgrad/examples/ddp/model"
 	lmmodel "github.com/symgrad/symgrad/examples/lm/model"
+	"github.com/symgrad/symgrad/internal/foreign"
 	"github.com/symgrad/symgrad/machine"
 )
 
@@ -109,7 +110,7 @@ func classifier(m ddpmodel.Config) func(rows int, shapes bool) (machine.Model, e
 
 // textModel is that of examples/lm, whose vocabulary is the characters of the text.
 func textModel(c *config.Config) (planned, error) {
-	text, err := os.ReadFile(c.Data.Path)
+	text, err := foreign.ReadNamed(c.Data.Path, 1<<30) // as examples/lm does
 	if err != nil {
 		return planned{}, fmt.Errorf("text: %w; set data.path to the file that will be learned: the vocabulary is its characters", err)
 	}

@@ -1,6 +1,7 @@
 package backend
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -14,6 +15,7 @@ import (
 	"github.com/symgrad/symgrad/dist/launch"
 	"github.com/symgrad/symgrad/internal/cuda"
 	"github.com/symgrad/symgrad/internal/dl"
+	"github.com/symgrad/symgrad/internal/foreign"
 	"github.com/symgrad/symgrad/internal/gpu"
 	"github.com/symgrad/symgrad/internal/nvshmem"
 )
@@ -71,16 +73,18 @@ func OpenGPUs(ctx context.Context, cfg Config) (*GPUs, error) {
 	return g, nil
 }
 
+// maxTable is the bytes of a table that are read at most: one of all operations, sizes and dtypes has less than 1 MiB.
+const maxTable = 16 << 20
+
 // ReadTable is the table that symgrad tune wrote to a file.
 //
 // Errors: dist.ErrInvalid for a file that is no table; those of the file system.
 func ReadTable(path string) (*gpu.Table, error) {
-	f, err := os.Open(path)
+	text, err := foreign.ReadFile(path, maxTable)
 	if err != nil {
 		return nil, fmt.Errorf("backend: table of engines: %w", err)
 	}
-	defer f.Close()
-	t, err := gpu.ReadTable(f)
+	t, err := gpu.ReadTable(bytes.NewReader(text))
 	if err != nil {
 		return nil, fmt.Errorf("backend: %s: %w", path, err)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/launch"
+	"github.com/symgrad/symgrad/internal/foreign"
 	"github.com/symgrad/symgrad/internal/gpu"
 	"github.com/symgrad/symgrad/internal/shm"
 )
@@ -103,6 +104,15 @@ func TestTablesAreReadBeforeRanksMeet(t *testing.T) {
 	}
 	if got, err := ReadTable(f.Name()); err != nil || got.Hash() != known.Hash() {
 		t.Errorf("read back: %v", err)
+	}
+	if err := os.Truncate(f.Name(), maxTable+1); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadTable(f.Name()); !errors.Is(err, foreign.ErrTooLong) {
+		t.Errorf("a table without an end: %v", err)
+	}
+	if _, err := ReadTable("/dev/zero"); !errors.Is(err, foreign.ErrIrregular) {
+		t.Errorf("a device: %v", err)
 	}
 }
 

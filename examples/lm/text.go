@@ -11,6 +11,7 @@ import (
 	"github.com/symgrad/symgrad/config"
 	"github.com/symgrad/symgrad/examples/internal/train"
 	"github.com/symgrad/symgrad/examples/lm/model"
+	"github.com/symgrad/symgrad/internal/foreign"
 )
 
 // heldOut is the share of the text, one part in so many, that is kept for the test.
@@ -50,8 +51,11 @@ func enough(c *config.Config, characters int64) error {
 	return nil
 }
 
+// maxText is the bytes of a text that are read at most. The whole text is held in memory, at 9 B a character.
+const maxText = 1 << 30
+
 func openText(c *config.Config) (train.Problem, error) {
-	raw, err := os.ReadFile(c.Data.Path)
+	raw, err := foreign.ReadNamed(c.Data.Path, maxText)
 	if err != nil {
 		return nil, fmt.Errorf("text: %w", err)
 	}

@@ -40,7 +40,7 @@ func TestCacheGivesBackWhatItWasGiven(t *testing.T) {
 }
 
 func TestCacheNeverGivesADamagedImage(t *testing.T) {
-	c := &cache{dir: t.TempDir()}
+	c := &cache{dir: ownFolder(t)}
 	key := cacheKey(nil)
 	c.store(key, []byte("an image of some bytes"))
 	file, err := os.ReadFile(c.path(key))
@@ -88,7 +88,7 @@ func TestCacheThatCannotBeWrittenIsNoneAndSaysWhy(t *testing.T) {
 
 // Ranks are processes that compile the same kernels at the same time.
 func TestCacheIsWrittenByManyAtOnce(t *testing.T) {
-	dir := t.TempDir()
+	dir := ownFolder(t)
 	image := bytes.Repeat([]byte("image"), 10000)
 	var wg sync.WaitGroup
 	for range 8 {
@@ -133,7 +133,7 @@ func TestCacheKeysDifferWhereListsDo(t *testing.T) {
 
 // What Cached finds is under the name that Compile gives it, of one architecture.
 func TestCachedIsWhatCompileHasKept(t *testing.T) {
-	c := &Compiler{lib: new(dl.Library), major: 13, cache: cache{dir: t.TempDir()}}
+	c := &Compiler{lib: new(dl.Library), major: 13, cache: cache{dir: ownFolder(t)}}
 	v, older := &Device{major: 9}, &Device{major: 8}
 	src := Source{Text: "text", Options: []string{"-DX=1"}}
 	if got := c.Cached(v, src); got != nil {
@@ -152,7 +152,7 @@ func TestCachedIsWhatCompileHasKept(t *testing.T) {
 
 // What was compiled of other files too is not found again: these may be others by now.
 func TestWhatIncludesFilesIsNotKept(t *testing.T) {
-	c := &Compiler{lib: new(dl.Library), major: 13, cache: cache{dir: t.TempDir()}}
+	c := &Compiler{lib: new(dl.Library), major: 13, cache: cache{dir: ownFolder(t)}}
 	v := &Device{major: 9}
 	for _, tt := range []struct {
 		src  Source
@@ -176,7 +176,7 @@ func TestWhatIncludesFilesIsNotKept(t *testing.T) {
 func FuzzCacheLoad(f *testing.F) {
 	f.Add([]byte(cacheMagic))
 	f.Add([]byte{})
-	c := &cache{dir: f.TempDir()}
+	c := &cache{dir: ownFolder(f)}
 	c.store("good", []byte("x"))
 	good, err := os.ReadFile(c.path("good"))
 	if err != nil {
@@ -184,7 +184,7 @@ func FuzzCacheLoad(f *testing.F) {
 	}
 	f.Add(good)
 	f.Fuzz(func(t *testing.T, file []byte) {
-		c := &cache{dir: t.TempDir()}
+		c := &cache{dir: ownFolder(t)}
 		if err := os.WriteFile(c.path("key"), file, 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -149,7 +149,8 @@ func (c *Compiler) Archs() []int { return slices.Clone(c.archs) }
 // CacheDir is where compiled kernels are kept; empty for nowhere.
 func (c *Compiler) CacheDir() string { return c.cache.dir }
 
-// CacheError is why what was compiled last could not be kept; nil if it was. Compiling again is all that it costs.
+// CacheError returns why the last compiled kernel could not be kept; nil if it was. Compiling again is the only cost. A folder
+// or file that other users can change is an ErrUntrusted, which is logged once: it is neither read nor written.
 func (c *Compiler) CacheError() error { return c.cache.failure() }
 
 // String is "NVRTC 13.0 (/usr/local/cuda/lib64/libnvrtc.so.13.0.48)".

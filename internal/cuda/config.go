@@ -14,7 +14,7 @@ import (
 type Config struct {
 	Driver   string   // path or soname of libcuda; "" means libcuda.so.1, searched for
 	NVRTC    string   // path or soname of libnvrtc; "" means that of the newest CUDA the driver can run, searched for
-	CacheDir string   // absolute folder for compiled kernels; "" means symgrad/kernels in os.UserCacheDir
+	CacheDir string   // absolute folder for compiled kernels, of this user alone; "" means symgrad/kernels in os.UserCacheDir
 	Dirs     []string // folders and patterns to search after the loader's own; nil means dl.Places without an environment
 }
 

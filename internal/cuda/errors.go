@@ -20,6 +20,9 @@ var (
 	// ErrMemory is what an Error matches when memory of the device, or memory that could be pinned, has run out.
 	ErrMemory = errors.New("out of memory")
 
+	// ErrUntrusted is returned by Compiler.CacheError when other users can change the folder of compiled kernels, or a file in it.
+	ErrUntrusted = errors.New("other users can change it")
+
 	// ErrClosed is returned by what was closed, and by what belongs to a driver that was closed.
 	ErrClosed = errors.New("closed")
 )

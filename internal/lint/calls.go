@@ -19,6 +19,12 @@ func notInTest(f *File) bool { return !f.Test() }
 // inPrograms is in tests, commands and examples.
 func inPrograms(f *File) bool { return f.Test() || f.in("cmd", "examples", "bench") }
 
+// readsOwnFiles is in tests, and where the files are those of the system (/proc, /sys), of an installed library, of this
+// repository, or results that the same program has written.
+func readsOwnFiles(f *File) bool {
+	return f.Test() || f.in("internal/lint", "internal/shm", "internal/nvshmem", "internal/conformance", "dist/launch", "examples/internal/train", "bench")
+}
+
 var bans = []ban{
 	{
 		"os",
@@ -34,6 +40,8 @@ var bans = []ban{
 		nowhere,
 		"the environment is read in dist/launch and config only, by package os",
 	},
+	{"os", []string{"ReadFile"}, readsOwnFiles, "the file may be a pipe or have no end: internal/foreign opens it without waiting, and bounds it"},
+	{"io", []string{"ReadAll"}, readsOwnFiles, "what is read may have no end: internal/foreign bounds it"},
 	{"os", []string{"Exit"}, inPrograms, "a library returns errors"},
 	{"log", []string{"Fatal", "Fatalf", "Fatalln", "Panic", "Panicf", "Panicln"}, inPrograms, "a library returns errors"},
 	{"runtime", []string{"SetFinalizer"}, nowhere, "whoever allocates writes the Close"},

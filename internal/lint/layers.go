@@ -23,9 +23,10 @@ var layers = []layer{
 	{"internal/asym", nil, "a store and a lock serve everyone"},
 	{"internal/ticks", nil, "a clock serves everyone"},
 	{"internal/trace", nil, "a trace is times and names"},
+	{"internal/foreign", nil, "files of others are opened in one way by everyone"},
 	{"internal/lint", nil, "rules read source text, not packages"},
 	{"internal/pins", nil, "it pins foreign modules"},
-	{"config", nil, "settings are plain values; those who use them read them"},
+	{"config", []string{"internal/foreign"}, "settings are plain values; those who use them read them"},
 	{"symmetric", []string{"tensor"}, "the heap's contract holds for every backend"},
 	{"dist", []string{"symmetric", "tensor", "internal/asym", "internal/ticks"}, "the contract of communication; backends implement it and it knows none"},
 	{"dist/launch", []string{"dist"}, "who am I and where are the others; backends come later"},
@@ -39,7 +40,7 @@ var layers = []layer{
 		[]string{"dist", "symmetric", "tensor"},
 		"the suite judges backends: it shares no code with them",
 	},
-	{"internal/cuda", []string{"tensor", "internal/dl"}, "a driver knows devices, not ranks"},
+	{"internal/cuda", []string{"tensor", "internal/dl", "internal/foreign"}, "a driver knows devices, not ranks"},
 	{"internal/cuda/cudatest", []string{"internal/cuda", "internal/dl"}, "tests ask for GPUs in one place"},
 	{"internal/gpu", []string{"dist", "symmetric", "tensor", "internal/asym", "internal/cuda", "internal/hostheap"}, "one transport for groups of GPUs, whatever moves the bytes"},
 	{
@@ -57,7 +58,7 @@ var layers = []layer{
 		"dist/backend",
 		[]string{
 			"dist", "dist/launch", "internal/shm", "internal/sim", "internal/dl", "internal/cuda", "internal/gpu", "internal/nccl",
-			"internal/nvshmem", "internal/direct",
+			"internal/nvshmem", "internal/direct", "internal/foreign",
 		},
 		"the only place that names the backends, and it needs nothing else",
 	},
@@ -68,7 +69,7 @@ var layers = []layer{
 	},
 	{"ops", []string{"dist", "tensor"}, "graph ops see a group, not what it runs on"},
 	{"optim", []string{"dist", "tensor"}, "an update sees memory and at most a group"},
-	{"checkpoint", []string{"tensor"}, "files of tensors and runs of them; who has them and what for is the program's"},
+	{"checkpoint", []string{"tensor", "internal/foreign"}, "files of tensors and runs of them; who has them and what for is the program's"},
 	{
 		"dist/ddp",
 		[]string{"dist", "symmetric", "tensor", "ops", "optim", "internal/reduce"},

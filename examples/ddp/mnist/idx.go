@@ -10,6 +10,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+
+	"github.com/symgrad/symgrad/internal/foreign"
 )
 
 // maxElements bounds what a header may ask for.
@@ -27,11 +29,16 @@ func readIDX(r io.Reader, wantDims int) (dims []int, data []byte, err error) {
 		}
 		br = bufio.NewReaderSize(zr, 1<<16)
 	}
+	begin, _ := br.Peek(foreign.SniffBytes) // a short file has less
+	kind := foreign.Sniff(begin)
 	var magic [4]byte
 	if _, err := io.ReadFull(br, magic[:]); err != nil {
 		return nil, nil, fmt.Errorf("header: %w", noEOF(err))
 	}
 	const unsignedByte = 8
+	if kind != "" && magic[0] != 0 {
+		return nil, nil, fmt.Errorf("not an idx file: it is %s", kind)
+	}
 	if magic[0] != 0 || magic[1] != 0 || magic[2] != unsignedByte || int(magic[3]) != wantDims {
 		return nil, nil, fmt.Errorf("header % x is not that of an idx file of bytes with %d dimensions", magic, wantDims)
 	}
@@ -91,7 +98,7 @@ func openIDX(dir, name string, wantDims int) (dims []int, data []byte, err error
 	if err != nil {
 		return nil, nil, err
 	}
-	f, err := os.Open(path)
+	f, err := foreign.Open(path)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -107,6 +108,19 @@ func TestLoadTellsWhatKeepsItFromReading(t *testing.T) {
 	}
 	if _, err := Load(dir); err == nil || errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), path) {
 		t.Errorf("a folder in place of a file: %v", err)
+	}
+	if err := errors.Join(os.Remove(path), syscall.Mkfifo(path, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Load(dir); err == nil || !strings.Contains(err.Error(), path+": not a regular file: it is a named pipe") {
+		t.Errorf("a pipe that nothing is written to: %v", err)
+	}
+	const pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12\n"
+	if err := errors.Join(os.Remove(path), os.WriteFile(path, []byte(pointer), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Load(dir); err == nil || !strings.Contains(err.Error(), "not an idx file: it is a Git LFS pointer") {
+		t.Errorf("a pointer: %v", err)
 	}
 }
 

@@ -2,6 +2,7 @@ package train
 
 import (
 	"bytes"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -129,9 +130,10 @@ func replaceFile(path string, data []byte) (err error) {
 		path = real
 	}
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() && !info.IsDir() {
-		return os.WriteFile(path, data, 0o644)
+		return os.WriteFile(path, data, 0o666)
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
+	// Not os.CreateTemp, which makes a file for the user alone: the umask says who may read it.
+	f, err := os.OpenFile(filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+"-"+rand.Text()), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 	if err != nil {
 		return err
 	}
@@ -145,9 +147,6 @@ func replaceFile(path string, data []byte) (err error) {
 		err = f.Sync()
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	if err = os.Chmod(f.Name(), 0o644); err != nil {
 		return err
 	}
 	return os.Rename(f.Name(), path)
