@@ -12,8 +12,8 @@ import (
 // Region is what a tensor needs of the memory it lives in: the own part and the views of the peers' parts of one
 // symmetric allocation. symmetric.Region has these methods.
 type Region interface {
-	Local() Buffer                 // this rank's part, as bytes (u8)
-	Peer(rank int) (Buffer, error) // the part of another rank, directly addressable, as bytes (u8)
+	Local() Buffer                 // this rank's part, as untyped bytes
+	Peer(rank int) (Buffer, error) // the part of another rank, directly addressable, as untyped bytes
 }
 
 // Tensor is a gorgonia tensor whose elements lie in a region of the symmetric heap, from the region's first byte on.
