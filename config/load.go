@@ -56,6 +56,9 @@ func Load(s Source) (*Config, *Origins, error) {
 			}
 		}
 	}
+	if _, set := origins.of["optim.weight_decay"]; !set {
+		cfg.Optim.WeightDecay = cfg.Optim.defaultDecay()
+	}
 	wrong := misunderstood(layers)
 	for _, p := range append(cfg.invalid(), cfg.ineffective(origins)...) {
 		// What depends on a value that was not understood would be said of another one.

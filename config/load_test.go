@@ -154,7 +154,7 @@ func TestPrecedence(t *testing.T) {
 			if combination&1 != 0 {
 				base = append(base, [2]string{f.key, values[0]})
 			}
-			if f.key == "optim.name" { // adamw needs it
+			if f.key == "optim.no_decay" { // or it has no effect
 				base = append(base, [2]string{"optim.weight_decay", "0.1"})
 			}
 			src.File = inFile(t, base...)

@@ -21,6 +21,14 @@ func (o Optim) NoDecayPatterns() []string {
 	return items
 }
 
+// defaultDecay returns the weight decay of a rule where optim.weight_decay is not set: PyTorch's.
+func (o Optim) defaultDecay() float64 {
+	if o.Name == "adamw" {
+		return 0.01 // https://docs.pytorch.org/docs/stable/generated/torch.optim.AdamW.html
+	}
+	return 0
+}
+
 // largestScale is the largest factor of a loss, and the inverse of the smallest.
 const largestScale = math.MaxFloat32
 

@@ -114,7 +114,7 @@ type Optim struct {
 	Beta1         float64  `yaml:"beta1" in:"(0,1)" only:"optim.name=adam|adamw|lamb|lion" help:"decay of the running mean of gradients"`
 	Beta2         float64  `yaml:"beta2" in:"(0,1)" only:"optim.name=adam|adamw|lamb|lion" help:"decay of the running mean of squared gradients; for lion of the mean that it keeps, usually 0.99"`
 	Eps           float64  `yaml:"eps" in:"(0,)" only:"optim.name=adam|adamw|lamb" help:"added to the denominator of the update"`
-	WeightDecay   float64  `yaml:"weight_decay" in:"[0,)" help:"adamw, lamb and lion: share of the weight, times the learning rate, taken off at each step; others: weight times this is added to the gradient"`
+	WeightDecay   float64  `yaml:"weight_decay" in:"[0,)" help:"adamw, lamb and lion: share of the weight, times the learning rate, taken off at each step; others: weight times this is added to the gradient; unset means 0.01 with adamw, as in PyTorch, and 0 with the others; 0 means none"`
 	NoDecay       string   `yaml:"no_decay" help:"parameters without weight decay: patterns of their names with * and ?, separated by commas, such as *.bias; the word vectors means all of one dimension, which are biases and scales of norms"`
 	ClipNorm      float64  `yaml:"clip_norm" in:"[0,)" help:"largest global norm of the gradient, scaled down to it; 0 means no clipping"`
 	ClipValue     float64  `yaml:"clip_value" in:"[0,)" help:"largest magnitude of an element of the gradient, cut off at it; 0 means no clipping"`

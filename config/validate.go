@@ -106,8 +106,6 @@ func (c *Config) checkRun(r *rules) {
 
 func (c *Config) checkOptim(r *rules) {
 	o, s := c.Optim, c.Optim.Schedule
-	r.require(o.Name != "adamw" || o.WeightDecay != 0, "optim.weight_decay", []string{"optim.name"},
-		"is 0, which makes adamw the same as adam: set it (a usual value is 0.01) or set optim.name to adam")
 	if _, _, err := o.Scale(); err != nil {
 		r.require(false, "optim.loss_scale", nil, "%v", err)
 	}
@@ -169,6 +167,11 @@ func isHostPort(s string) bool {
 // ineffective is the settings that have no effect, though they were set where, or after, that was decided.
 func (c *Config) ineffective(o *Origins) []Problem {
 	var problems []Problem
+	if c.Optim.NoDecay != "" && c.Optim.WeightDecay == 0 && o.Origin("optim.weight_decay").Level == LevelDefault {
+		problems = append(problems, Problem{
+			Key: "optim.no_decay", Text: "has no effect, because optim.weight_decay is 0: remove it, or set optim.weight_decay",
+		})
+	}
 	for _, f := range schema() {
 		set, decided := o.Origin(f.key).Level, o.Origin(f.only.other).Level
 		if set == LevelDefault || set < decided || f.only.holds(c) {

@@ -3,6 +3,8 @@ package config
 import (
 	"errors"
 	"math"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -48,12 +50,13 @@ func TestValuesAtOddsWithEachOther(t *testing.T) {
 			"--set: ddp.bucket_mb: 0.0009 is out of range: at least 0.0009765625 and at most 4096",
 		},
 		{"first bucket below 1 KiB", []string{"ddp.first_bucket_mb=0.0009"}, "--set: ddp.first_bucket_mb: 0.0009 is out of range: at least 0.0009765625 and at most 4096"},
+		{"adamw with the default decay", []string{"optim.name=adamw", "optim.no_decay=vectors"}, ""},
+		{"adamw without decay", []string{"optim.name=adamw", "optim.weight_decay=0", "optim.no_decay=vectors"}, ""},
 		{
-			"adamw without decay",
-			[]string{"optim.name=adamw"},
-			"--set: optim.weight_decay: is 0, which makes adamw the same as adam: set it (a usual value is 0.01) or set optim.name to adam",
+			"no decay where nothing decays",
+			[]string{"optim.no_decay=vectors"},
+			"--set: optim.no_decay: has no effect, because optim.weight_decay is 0: remove it, or set optim.weight_decay",
 		},
-		{"adamw", []string{"optim.name=adamw", "optim.weight_decay=0.01"}, ""},
 		{
 			"rate rises",
 			[]string{"optim.schedule.name=cosine", "optim.schedule.min_lr=0.1"},
@@ -121,9 +124,9 @@ func TestValuesAtOddsWithEachOther(t *testing.T) {
 		{"an eps that leaves no update", []string{"optim.eps=1e60"}, "--set: optim.eps: 1e+60 is no float32, which gradients are: use one such as 1e-08"},
 		{"an eps below 0", []string{"optim.eps=-1e60"}, "--set: optim.eps: -1e+60 is out of range: more than 0"},
 		{"a dynamic scale of the loss", []string{"optim.loss_scale=dynamic"}, ""},
-		{"no decay of no name", []string{"optim.no_decay=a,,b"}, `--set: optim.no_decay: "" is no pattern of names: write such as *.bias`},
-		{"no decay of half a name", []string{"optim.no_decay=*.bias, [a"}, `--set: optim.no_decay: "[a" is no pattern of names: write such as *.bias`},
-		{"no decay", []string{"optim.no_decay=*.bias, vectors"}, ""},
+		{"no decay of no name", []string{"optim.no_decay=a,,b", "optim.weight_decay=0.1"}, `--set: optim.no_decay: "" is no pattern of names: write such as *.bias`},
+		{"no decay of half a name", []string{"optim.no_decay=*.bias, [a", "optim.weight_decay=0.1"}, `--set: optim.no_decay: "[a" is no pattern of names: write such as *.bias`},
+		{"no decay", []string{"optim.no_decay=*.bias, vectors", "optim.weight_decay=0.1"}, ""},
 		{"error feedback of nothing", []string{"comm.error_feedback=true"}, "--set: comm.error_feedback: has no effect, because comm.wire_dtype is f32: remove it (it is used when comm.wire_dtype is bf16 or f16)"},
 		{"trace is the folder", []string{"log.trace=."}, `--set: log.trace: "." is the output folder itself: use a file name`},
 		{"trace over the summary", []string{"log.trace=summary.json"}, `--set: log.trace: "summary.json" is a file that the run writes itself: use another name`},
@@ -238,10 +241,56 @@ func TestConflictIsBlamedOnWhoSetSomething(t *testing.T) {
 	if got := strings.Join(texts(t, err, ""), "\n"); !strings.HasPrefix(got, "$SYMGRAD_DATA_ACCUM_STEPS: data.accum_steps:") {
 		t.Errorf("got %s, want the blame on the variable", got)
 	}
-	_, _, err = Load(Source{File: inFile(t, [2]string{"optim.name", "adamw"})})
-	if got := strings.Join(texts(t, err, ""), "\n"); !strings.Contains(got, "c.yaml:2:9: optim.weight_decay: is 0") {
-		t.Errorf("got %s, want the blame on the file's optim.name", got)
+	_, _, err = Load(Source{File: inFile(t, [2]string{"optim.name", "adam"}, [2]string{"optim.eps", "1e-60"})})
+	if got := strings.Join(texts(t, err, ""), "\n"); !strings.Contains(got, "c.yaml:3:8: optim.eps: 1e-60 is no float32") {
+		t.Errorf("got %s, want the blame on the file's optim.eps", got)
 	}
+}
+
+func TestUnsetWeightDecayIsThatOfTheRule(t *testing.T) {
+	for _, c := range []struct {
+		set  []string
+		want float64
+	}{
+		{nil, 0},
+		{[]string{"optim.name=adamw"}, 0.01},
+		{[]string{"optim.name=adamw", "optim.weight_decay=0"}, 0},
+		{[]string{"optim.name=adamw", "optim.weight_decay=0.3"}, 0.3},
+		{[]string{"optim.name=lamb"}, 0},
+		{[]string{"optim.name=sgd"}, 0},
+	} {
+		cfg, origins := mustLoadWithOrigins(t, Source{Set: c.set})
+		if got := cfg.Optim.WeightDecay; got != c.want {
+			t.Errorf("%v: weight decay %v, want %v", c.set, got, c.want)
+		}
+		if level := origins.Origin("optim.weight_decay").Level; (level == LevelDefault) != (len(c.set) < 2) {
+			t.Errorf("%v: the weight decay comes from level %v", c.set, level)
+		}
+		again, err := loadBack(t, cfg)
+		if err != nil || again.Hash() != cfg.Hash() {
+			t.Errorf("%v: the saved settings have another hash, or the error %v", c.set, err)
+		}
+	}
+}
+
+func mustLoadWithOrigins(t *testing.T, s Source) (*Config, *Origins) {
+	t.Helper()
+	cfg, origins, err := Load(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cfg, origins
+}
+
+// loadBack returns the settings of the file that c is printed as.
+func loadBack(t *testing.T, c *Config) (*Config, error) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "again.yaml")
+	if err := os.WriteFile(file, c.YAML(nil), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg, _, err := Load(Source{File: file})
+	return cfg, err
 }
 
 func TestValidateChecksConfigsMadeByPrograms(t *testing.T) {

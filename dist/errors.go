@@ -13,8 +13,14 @@ var (
 	ErrDType = fmt.Errorf("%w: dtype", ErrInvalid)
 	// ErrCount is the ErrInvalid for a buffer that is too small or a length the ranks do not divide.
 	ErrCount = fmt.Errorf("%w: count", ErrInvalid)
-	// ErrRoot is the ErrInvalid for a root or peer outside 0 to size-1.
+	// ErrRoot is the ErrInvalid for a root outside 0 to size-1.
 	ErrRoot = fmt.Errorf("%w: root", ErrInvalid)
+	// ErrRank is the ErrInvalid for a rank outside 0 to size-1 that is no root: a peer of Send and Recv, the target of a
+	// one-sided call. It matches ErrRoot, which it was in earlier versions.
+	ErrRank error = &kind{"invalid argument: rank", ErrRoot}
+	// ErrRange is the ErrInvalid for a one-sided access that leaves its region or its buffer. It matches ErrCount, which it
+	// was in earlier versions.
+	ErrRange error = &kind{"invalid argument: out of range", ErrCount}
 	// ErrDevice is the ErrInvalid for a buffer that is not on the group's device, and for a GPU that two ranks have.
 	ErrDevice = fmt.Errorf("%w: device", ErrInvalid)
 	// ErrAlias is the ErrInvalid for source and destination that overlap otherwise than in place.
@@ -32,6 +38,15 @@ var (
 	// ErrUnsupported is returned by calls that the group's backend, or this machine, cannot do.
 	ErrUnsupported = errors.New("not supported")
 )
+
+// kind is a sentinel with a text of its own that matches another one.
+type kind struct {
+	text string
+	of   error
+}
+
+func (k *kind) Error() string { return k.text }
+func (k *kind) Unwrap() error { return k.of }
 
 // OpError is the error of one operation: which one, on which rank, and why. It wraps the cause.
 type OpError struct {

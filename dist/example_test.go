@@ -6,6 +6,7 @@ import (
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/internal/sim"
+	"github.com/symgrad/symgrad/symmetric"
 	"github.com/symgrad/symgrad/tensor"
 )
 
@@ -106,4 +107,34 @@ func ExampleGroup_Split() {
 		return nil
 	})
 	// Output: rank 2 of 3, world ranks [4 2 0]
+}
+
+// A collective by its name, on memory of a region, with its time: collective_on_buffer of NVSHMEM4Py.
+func ExampleGroup_Run() {
+	onEachRank(2, func(w *dist.World) error {
+		h, err := w.Heap(1 << 12)
+		if err != nil {
+			return err
+		}
+		r, err := h.Alloc(8)
+		if err != nil {
+			return err
+		}
+		numbers, err := symmetric.View[float32](r)
+		if err != nil {
+			return err
+		}
+		copy(numbers, []float32{1.5, float32(w.Rank())})
+		ms, err := w.Run(dist.Call{
+			Collective: "allreduce", Dst: r.Local(), Src: r.Local(), DType: tensor.F32, Red: dist.Sum, Timing: true,
+		})
+		if err != nil {
+			return err
+		}
+		if w.Rank() == 0 {
+			fmt.Println(numbers, ms > 0)
+		}
+		return nil
+	})
+	// Output: [3 1] true
 }

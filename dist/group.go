@@ -23,6 +23,7 @@ type Group struct {
 	symm   bool  // buffers lie at the same offsets on all ranks
 	beside bool  // the device computes beside the operations
 	along  bool  // operations could have begun with those before
+	timed  bool  // operations are timed
 }
 
 // call is a group call while its function runs.
@@ -91,7 +92,7 @@ func newGroup(t Transport, rec *Recorder) (*Group, error) {
 	} else {
 		c.stream = NewHostStream()
 	}
-	return &Group{c: c, s: c.stream}, nil
+	return &Group{c: c, s: c.stream, timed: c.info.Timing}, nil
 }
 
 // Rank is this rank's number in the group, 0 to Size-1.
@@ -182,6 +183,15 @@ func (g *Group) Along() *Group {
 	return &v
 }
 
+// Timed is a view of the group whose operations are timed, for Work.Elapsed: one call of a verb, or all of a part of a program.
+// On GPUs two more events stand around each, and nothing is kept of it for later calls. backend.Config.Timing is this for a
+// whole world.
+func (g *Group) Timed() *Group {
+	v := *g
+	v.timed = true
+	return &v
+}
+
 // Heap is a new symmetric heap of bytes bytes on every rank of the group; the group closes it.
 //
 // Collective: all ranks, same size. Errors: symmetric.ErrNoSpace where there is no memory for it; ErrUnsupported where the backend
@@ -230,13 +240,9 @@ func (g *Group) Batch(fn func(*Group) error) (Work, error) {
 		return Work{}, err
 	}
 	if g.block && !g.other && g.c.inline.t != nil {
-		return Work{}, g.c.inline.batch(&Op{Kind: KindBatch, Name: g.name, Ops: b.ops})
+		return g.c.inline.batch(&Op{Kind: KindBatch, Name: g.name, Ops: b.ops, Timed: g.timed})
 	}
-	w, err := g.issue(&Op{Kind: KindBatch, Ops: b.ops})
-	if err == nil && g.block {
-		return Work{}, w.Wait()
-	}
-	return w, err
+	return g.blocked(g.issue(&Op{Kind: KindBatch, Ops: b.ops, Timed: g.timed}))
 }
 
 // Abort makes all pending and later operations of the group fail on every rank; their errors match ErrAborted and
@@ -301,10 +307,10 @@ func (g *Group) adopt(x closer) error {
 // do is a verb: at is the root or the peer.
 func (g *Group) do(kind Kind, dst, src tensor.Buffer, red *RedOp, at int) (Work, error) {
 	if g.block && !g.other && g.batch == nil && g.c.inline.t != nil {
-		return Work{}, g.c.inline.run(&verb{kind, g.symm, at, dst, src, g.name}, red)
+		return g.c.inline.run(&verb{kind, g.symm, g.timed, at, dst, src, g.name}, red)
 	}
 	var op Op // field by field, since the compiler makes a whole Op elsewhere and then copies it
-	op.Kind, op.Dst, op.Src, op.Symmetric, op.Beside, op.Along = kind, dst, src, g.symm, g.beside, g.along
+	op.Kind, op.Dst, op.Src, op.Symmetric, op.Beside, op.Along, op.Timed = kind, dst, src, g.symm, g.beside, g.along, g.timed
 	if red != nil {
 		op.Red = *red
 	}
@@ -314,10 +320,21 @@ func (g *Group) do(kind Kind, dst, src tensor.Buffer, red *RedOp, at int) (Work,
 		op.Root = at
 	}
 	w, err := g.issue(&op)
-	if err == nil && g.block && g.batch == nil {
-		return Work{}, w.Wait()
+	if g.batch != nil {
+		return w, err
 	}
-	return w, err
+	return g.blocked(w, err)
+}
+
+// blocked waits for w where the view is a blocking one.
+func (g *Group) blocked(w Work, err error) (Work, error) {
+	if err != nil || !g.block {
+		return w, err
+	}
+	if err := w.Wait(); err != nil || !g.timed {
+		return Work{}, err
+	}
+	return w, nil
 }
 
 // issue checks op, numbers it and queues it, or adds it to the open group call.

@@ -2,6 +2,7 @@ package dist
 
 import (
 	"sync"
+	"time"
 
 	"github.com/symgrad/symgrad/internal/ticks"
 	"github.com/symgrad/symgrad/tensor"
@@ -27,6 +28,8 @@ type inline struct {
 	slow    bool      // the running operation has been blocked
 	posted  bool      // the running operation is in the recorder
 
+	times times // of timed operations, by Seq
+
 	calls [sets][2]preparedCall
 }
 
@@ -45,6 +48,7 @@ type preparedCall struct {
 type verb struct {
 	kind     Kind
 	symm     bool
+	timed    bool
 	at       int // root or peer
 	dst, src tensor.Buffer
 	name     string
@@ -52,7 +56,7 @@ type verb struct {
 
 // same is v == w, in the order in which they are likely to differ.
 func (v *verb) same(w *verb) bool {
-	return v.dst == w.dst && v.src == w.src && v.kind == w.kind && v.at == w.at && v.symm == w.symm && v.name == w.name
+	return v.dst == w.dst && v.src == w.src && v.kind == w.kind && v.at == w.at && v.symm == w.symm && v.timed == w.timed && v.name == w.name
 }
 
 // untimed is up to how many bytes an operation that did not have to wait is not timed: two readings of the clock are a
@@ -68,8 +72,21 @@ func (in *inline) init(c *core) {
 	}
 }
 
+// Await implements Queue, for timed operations, which are done.
+func (in *inline) Await(uint64) error { return nil }
+
+// Finished implements Queue.
+func (in *inline) Finished(uint64) bool { return true }
+
+// Elapsed implements Timer.
+func (in *inline) Elapsed(ticket uint64) (time.Duration, error) {
+	in.c.rec.mu.Lock()
+	defer in.c.rec.mu.Unlock()
+	return in.times.of(ticket)
+}
+
 // run does the operation of a call.
-func (in *inline) run(v *verb, red *RedOp) error {
+func (in *inline) run(v *verb, red *RedOp) (Work, error) {
 	mu := &in.c.rec.mu
 	mu.Lock()
 	if in.blocked {
@@ -85,15 +102,16 @@ func (in *inline) run(v *verb, red *RedOp) error {
 			err = in.prepare(p, v, red)
 		}
 	}
+	var w Work
 	if err == nil {
-		err = in.now(&p.op)
+		w, err = in.now(&p.op)
 	}
 	mu.Unlock()
-	return err
+	return w, err
 }
 
 // batch does a group call.
-func (in *inline) batch(op *Op) error {
+func (in *inline) batch(op *Op) (Work, error) {
 	in.c.rec.mu.Lock()
 	defer in.c.rec.mu.Unlock()
 	in.idle()
@@ -105,11 +123,14 @@ func (in *inline) batch(op *Op) error {
 	return in.now(op)
 }
 
-// now does a checked operation, with the lock held.
-func (in *inline) now(op *Op) error {
+// now does a checked operation, with the lock held. Returns: a Work that knows its time, where it is timed.
+func (in *inline) now(op *Op) (Work, error) {
 	c := in.c
 	if c.closed {
-		return c.opError(*op, ErrClosed)
+		return Work{}, c.opError(*op, ErrClosed)
+	}
+	if op.Timed {
+		return in.timed(op)
 	}
 	c.seq++
 	op.Seq = c.seq
@@ -119,7 +140,26 @@ func (in *inline) now(op *Op) error {
 		op.Posted()
 		c.rec.ended(op.Seq, err)
 	}
-	return err
+	return Work{}, err
+}
+
+// timed is now for an operation that is timed.
+func (in *inline) timed(op *Op) (Work, error) {
+	c := in.c
+	c.seq++
+	op.Seq = c.seq
+	seq := op.Seq // the prepared call of op may be another one when the lock comes back
+	in.slow, in.posted = false, false
+	began := time.Now()
+	in.note(op)
+	err := in.t.Inline(op)
+	took := max(time.Since(began), 1)
+	c.rec.ended(seq, err)
+	if err != nil {
+		return Work{}, err
+	}
+	in.times.add(seq, took)
+	return NewWork(in, seq), nil
 }
 
 // idle returns when no operation runs without the lock, which is held.
@@ -142,7 +182,7 @@ func (v *verb) set() int {
 // prepare makes and checks the operation of a call.
 func (in *inline) prepare(p *preparedCall, v *verb, red *RedOp) error {
 	p.op.Kind = KindInvalid // nothing to use again if the check finds a mistake
-	op := Op{Kind: v.kind, Dst: v.dst, Src: v.src, Name: v.name, Symmetric: v.symm, now: in}
+	op := Op{Kind: v.kind, Dst: v.dst, Src: v.src, Name: v.name, Symmetric: v.symm, Timed: v.timed, now: in}
 	if red != nil {
 		op.Red = *red
 	}

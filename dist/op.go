@@ -82,6 +82,9 @@ type Op struct {
 	// Along is the caller's promise of Group.Along.
 	Along bool
 
+	// Timed asks for the time of the operation: see Group.Timed. Ranks need not agree on it.
+	Timed bool
+
 	// Memo is the backend's: 0 at first, and what it has left there when the same call is made again.
 	Memo uint64
 
@@ -145,9 +148,20 @@ const (
 	RedMax
 	RedAvg
 	RedPreMulSum
+	RedAnd // bit by bit, of integers and untyped bytes, as are Or and Xor
+	RedOr
+	RedXor
 )
 
-var redNames = [...]string{"sum", "prod", "min", "max", "avg", "premulsum"}
+// RedKinds is every RedKind in the order of its number.
+func RedKinds() []RedKind {
+	return []RedKind{RedSum, RedProd, RedMin, RedMax, RedAvg, RedPreMulSum, RedAnd, RedOr, RedXor}
+}
+
+var redNames = [...]string{"sum", "prod", "min", "max", "avg", "premulsum", "and", "or", "xor"}
+
+// Bitwise reports whether k combines bits, and so has no meaning for floating-point numbers.
+func (k RedKind) Bitwise() bool { return k >= RedAnd && k <= RedXor }
 
 // String is the lower-case name: "premulsum".
 func (k RedKind) String() string {
@@ -170,13 +184,19 @@ func (r *RedOp) same(o *RedOp) bool {
 }
 
 // The reductions without a scalar. Avg is the sum divided by the number of ranks, in the accumulator's type; for
-// integers it truncates toward zero. Min and Max of a NaN are NaN.
+// integers it truncates toward zero. Min and Max of a NaN are NaN, except on backend nvshmem, whose
+// library prefers the number to the NaN (fmin and fmax of C); backends cuda and nccl keep the NaN, unless the engine nvshmem
+// does the operation. And, Or and Xor combine bits, of integers and of untyped bytes; NCCL has none of them, so that backend
+// nccl gives ErrUnsupported.
 var (
 	Sum  = RedOp{Kind: RedSum}
 	Prod = RedOp{Kind: RedProd}
 	Min  = RedOp{Kind: RedMin}
 	Max  = RedOp{Kind: RedMax}
 	Avg  = RedOp{Kind: RedAvg}
+	And  = RedOp{Kind: RedAnd}
+	Or   = RedOp{Kind: RedOr}
+	Xor  = RedOp{Kind: RedXor}
 )
 
 // String is the name of the reduction.

@@ -44,7 +44,7 @@ func TestKinds(t *testing.T) {
 func TestReductionNames(t *testing.T) {
 	for want, red := range map[string]dist.RedOp{
 		"sum": dist.Sum, "prod": dist.Prod, "min": dist.Min, "max": dist.Max, "avg": dist.Avg,
-		"premulsum": dist.PreMulSum(1.0), "red(6)": {Kind: dist.RedPreMulSum + 1},
+		"premulsum": dist.PreMulSum(1.0), "and": dist.And, "or": dist.Or, "xor": dist.Xor, "red(9)": {Kind: dist.RedXor + 1},
 	} {
 		if got := red.String(); got != want {
 			t.Errorf("%d is %q, want %q", red.Kind, got, want)

@@ -3,6 +3,7 @@ package dist
 import (
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/symgrad/symgrad/tensor"
 )
@@ -55,6 +56,64 @@ func (w Work) Wait() error {
 // Done reports whether Wait would return at once.
 func (w Work) Done() bool { return w.q == nil || w.q.Finished(w.ticket) }
 
+// Timer is a Queue that measures operations.
+type Timer interface {
+	// Elapsed returns the time of a ticket that is done. Errors: ErrUnsupported for one that was not timed, or is no longer known.
+	Elapsed(ticket uint64) (time.Duration, error)
+}
+
+// errNotTimed is the error of work that nothing measured.
+var errNotTimed = fmt.Errorf("%w: the operation was not timed: use a view of Group.Timed, or backend.Config.Timing", ErrUnsupported)
+
+// Elapsed waits for w and returns the time that its operation took: on a GPU by events around it, on the host from the
+// moment when its stream began it. It includes waiting for the other ranks. This is enable_timing of NVSHMEM4Py.
+//
+// Errors: w's; ErrUnsupported for work that was not timed (see Group.Timed), for a group call between GPUs, and for one that
+// is older than the last thousand of its stream.
+func (w Work) Elapsed() (time.Duration, error) {
+	if err := w.Wait(); err != nil {
+		return 0, err
+	}
+	t, ok := w.q.(Timer)
+	if !ok {
+		return 0, errNotTimed
+	}
+	return t.Elapsed(w.ticket)
+}
+
+// times is a ring of the last timed tickets of a queue. The zero value is empty.
+type times struct {
+	ring []timing
+	next int
+}
+
+type timing struct {
+	ticket uint64
+	took   time.Duration
+}
+
+// maxTimes is how many timed tickets a queue remembers.
+const maxTimes = 1024
+
+func (t *times) add(ticket uint64, took time.Duration) {
+	if len(t.ring) < maxTimes {
+		t.ring = append(t.ring, timing{ticket, took})
+		return
+	}
+	t.ring[t.next] = timing{ticket, took}
+	t.next = (t.next + 1) % maxTimes
+}
+
+// of returns the time of a ticket.
+func (t *times) of(ticket uint64) (time.Duration, error) {
+	for i := range t.ring {
+		if t.ring[i].ticket == ticket {
+			return t.ring[i].took, nil
+		}
+	}
+	return 0, errNotTimed
+}
+
 // Runner does one Op on the calling goroutine and returns its error: what a host backend puts on a HostStream. op is the
 // stream's, and holds another operation once Run has returned.
 type Runner interface {
@@ -74,6 +133,7 @@ type HostStream struct {
 	done    uint64 // every ticket up to here is done
 	failed  []failure
 	forgot  uint64 // newest ticket whose failure is no longer in failed
+	times   times
 	closing bool
 	exited  chan struct{}
 }
@@ -170,10 +230,18 @@ func (s *HostStream) work() {
 		s.head = (s.head + 1) % len(s.tasks)
 		s.length--
 		s.mu.Unlock()
+		var began time.Time
+		timed := t.run != nil && t.op.Timed
+		if timed {
+			began = time.Now()
+		}
 		err := t.do()
 		t = task{}
 		s.mu.Lock()
 		s.done++
+		if timed {
+			s.times.add(s.done, max(time.Since(began), 1))
+		}
 		if err != nil {
 			if len(s.failed) == maxFailures {
 				s.forgot = s.failed[1].ticket
@@ -222,6 +290,13 @@ func (s *HostStream) Finished(ticket uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.done >= ticket
+}
+
+// Elapsed implements Timer.
+func (s *HostStream) Elapsed(ticket uint64) (time.Duration, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.times.of(ticket)
 }
 
 // Synchronize waits for all work queued so far. The operations' errors are their Works' to tell.

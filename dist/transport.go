@@ -32,6 +32,7 @@ type Info struct {
 	Device  tensor.Device // where buffers must be
 	Backend string        // "shm", "sim"
 	Ranks   []int         // number in the world of each rank of the group
+	Timing  bool          // every operation is timed, as those of Group.Timed are
 }
 
 // Store is a small key-value store shared by the ranks of a job, used to meet before any transport exists.

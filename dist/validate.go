@@ -58,7 +58,11 @@ func (c *core) checkBuffers(op *Op, atRoot bool) error {
 		}
 	}
 	if needSrc && needDst && op.Src.DType() != op.Dst.DType() {
-		return fmt.Errorf("%w: source is %v, destination %v", ErrDType, op.Src.DType(), op.Dst.DType())
+		err := fmt.Errorf("%w: source is %v, destination %v", ErrDType, op.Src.DType(), op.Dst.DType())
+		if op.Src.IsUntyped() || op.Dst.IsUntyped() {
+			err = fmt.Errorf("%w: bytes of a region have no element type, take a view of them, as with region.Local().As", err)
+		}
+		return err
 	}
 	return nil
 }
@@ -78,10 +82,10 @@ func (c *core) checkPeer(op *Op, inBatch bool) error {
 		return nil
 	}
 	if op.Peer < 0 || op.Peer >= c.info.Size {
-		return fmt.Errorf("%w: peer %d is not in 0 to %d", ErrRoot, op.Peer, c.info.Size-1)
+		return fmt.Errorf("%w: peer %d is not in 0 to %d", ErrRank, op.Peer, c.info.Size-1)
 	}
 	if op.Peer == c.info.Rank && !inBatch {
-		return fmt.Errorf("%w: peer %d is this rank; send and receive to oneself belong in one Batch", ErrRoot, op.Peer)
+		return fmt.Errorf("%w: peer %d is this rank; send and receive to oneself belong in one Batch", ErrRank, op.Peer)
 	}
 	return nil
 }
@@ -162,8 +166,15 @@ func (c *core) checkRed(op *Op) error {
 	if !op.Kind.Reduces() {
 		return nil
 	}
-	if op.Red.Kind > RedPreMulSum {
+	if op.Red.Kind > RedXor {
 		return fmt.Errorf("%w: unknown reduction %v", ErrInvalid, op.Red)
+	}
+	if (op.Src.IsUntyped() || op.Dst.IsUntyped()) && !op.Red.Kind.Bitwise() {
+		return fmt.Errorf("%w: bytes of a region have no element type to take the %v of: take a view of them, such as "+
+			"region.Local().As(tensor.F32), or As(tensor.U8) where they are numbers", ErrDType, op.Red)
+	}
+	if op.Red.Kind.Bitwise() && op.DType().IsFloat() {
+		return fmt.Errorf("%w: %v of %v: bits are combined of integers, or of untyped bytes", ErrDType, op.Red, op.DType())
 	}
 	if op.Red.Kind != RedPreMulSum {
 		return nil

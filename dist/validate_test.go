@@ -36,8 +36,8 @@ func TestWrongArgumentsAreNamedBeforeAnythingIsSent(t *testing.T) {
 		{"allreduce of a device", 1, func(g *dist.Group) (dist.Work, error) { return g.AllReduce(f32(4), onGPU(4), dist.Sum) }, dist.ErrDevice, []string{"source is on cuda:2", "group on host"}},
 		{"allreduce into a device", 1, func(g *dist.Group) (dist.Work, error) { return g.AllReduce(onGPU(4), f32(4), dist.Sum) }, dist.ErrDevice, []string{"destination is on cuda:2"}},
 		{"unknown reduction", 1, func(g *dist.Group) (dist.Work, error) {
-			return g.AllReduce(f32(4), f32(4), dist.RedOp{Kind: 6})
-		}, dist.ErrInvalid, []string{"red(6)"}},
+			return g.AllReduce(f32(4), f32(4), dist.RedOp{Kind: dist.RedXor + 1})
+		}, dist.ErrInvalid, []string{"red(9)"}},
 		{"premulsum of another dtype", 1, func(g *dist.Group) (dist.Work, error) {
 			return g.AllReduce(f32(4), f32(4), dist.PreMulSum(int32(2)))
 		}, dist.ErrDType, []string{"scalar is i32", "buffers f32"}},

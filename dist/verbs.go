@@ -6,14 +6,17 @@ import "github.com/symgrad/symgrad/tensor"
 //
 //	for i := range src { dst[i] = src_0[i] red src_1[i] red ... }
 //
-// Shapes: dst has at least the length of src, one dtype; in place (one buffer) or disjoint. Collective: all ranks, same
-// order. Returns: when queued. Owns: dst and src belong to g until Work.Wait. Errors: ErrInvalid here; ErrMismatch,
+// NVSHMEM's reduce is this one: its result is on every rank. Run takes the name of a collective as NVSHMEM4Py does.
+//
+// Shapes: dst has at least the length of src, one dtype; in place (one buffer) or disjoint. Bytes of a region have no type
+// for an arithmetic reduction: take a view of them (tensor.Buffer.As). Collective: all ranks, same order. Returns: when queued. Owns: dst and src belong to g until Work.Wait. Errors: ErrInvalid here; ErrMismatch,
 // ErrAborted, ErrTimeout and ErrClosed from Work.Wait.
 func (g *Group) AllReduce(dst, src tensor.Buffer, red RedOp) (Work, error) {
 	return g.do(KindAllReduce, dst, src, &red, 0)
 }
 
-// Reduce is AllReduce with the result on root only; dst is ignored elsewhere and may be the zero Buffer.
+// Reduce is AllReduce with the result on root only; dst is ignored elsewhere and may be the zero Buffer. It is MPI's and NCCL's
+// reduce; the reduce of NVSHMEM leaves the result on every rank, and is AllReduce here.
 //
 // Shapes, Collective, Owns, Errors: as AllReduce.
 func (g *Group) Reduce(dst, src tensor.Buffer, red RedOp, root int) (Work, error) {
@@ -78,7 +81,7 @@ func (g *Group) Scatter(dst, src tensor.Buffer, root int) (Work, error) {
 // Send gives src to the matching Recv of peer. Sends to one peer arrive in order.
 //
 // Shapes: the Recv has the same dtype and length, zero included. Owns: src belongs to g until Work.Wait. Errors: as
-// AllReduce; ErrRoot for a peer out of range, or this rank itself outside a Batch.
+// AllReduce; ErrRank for a peer out of range, or this rank itself outside a Batch.
 func (g *Group) Send(src tensor.Buffer, peer int) (Work, error) {
 	return g.do(KindSend, tensor.Buffer{}, src, nil, peer)
 }

@@ -37,7 +37,8 @@ func push(a *cuda.Args, v value) {
 
 // bufferAt is bytes bytes at an address of a device.
 func bufferAt(at uintptr, bytes int64, on tensor.Device) (tensor.Buffer, error) {
-	return tensor.FromPointer(*(*unsafe.Pointer)(unsafe.Pointer(&at)), int(bytes), tensor.U8, on)
+	b, err := tensor.FromPointer(*(*unsafe.Pointer)(unsafe.Pointer(&at)), int(bytes), tensor.U8, on)
+	return b.Untyped(), err
 }
 
 // kindError is an error that matches a sentinel of package dist as well.

@@ -77,7 +77,7 @@
 // # Without a kernel
 //
 // OnStream is a view of a region whose puts, gets, signals and waits are queued on a stream, between kernels and collectives. Copy
-// queues a copy; Mark is the Work of what is queued so far, and Elapsed is how long the device took for an operation.
+// queues a copy; Mark is the Work of what is queued so far, and Elapsed is the time of an operation.
 //
 // # Lifetime
 //

@@ -114,7 +114,7 @@ func TestStreamsOfTheHostAreRefused(t *testing.T) {
 		"compile m.cu: ":                    func() error { _, err := Compile(s, Source{Name: "m.cu", Text: "x"}); return err },
 		"launch f of m.cu: ":                func() error { return f.Launch(s, Shape{}) },
 		"peers of a region, rank 0/1: ":     func() error { _, err := Peers(w.Group, r); return err },
-		"copy u8[8] on host to u8[8] on h":  func() error { return Copy(s, r.Local(), r.Local()) },
+		"copy 8 untyped B on host to 8 unt": func() error { return Copy(s, r.Local(), r.Local()) },
 		"mark: not supported: the stream i": func() error { _, err := Mark(s); return err },
 		"new stream: ":                      func() error { _, err := NewStream(s); return err },
 	} {

@@ -24,7 +24,7 @@ type Table struct {
 //
 // Owns: the caller closes the table, before it frees the region.
 // Errors: ErrUnsupported when g runs on no GPU, or a peer's part cannot be addressed from here: then no kernel can, and Put
-// and Get are the way; symmetric.ErrNotAllocated for a region that is freed, and for nil; ErrInvalid or ErrRoot for one of
+// and Get are the way; symmetric.ErrNotAllocated for a region that is freed, and for nil; ErrInvalid or ErrRank for one of
 // another group's heap, as far as this rank can tell: one of more or fewer ranks, or where this rank has another number.
 func Peers(g *dist.Group, region symmetric.Region) (*Table, error) {
 	t, err := newTable(g, region)

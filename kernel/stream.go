@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/internal/cuda"
@@ -38,17 +39,16 @@ func Mark(s dist.Stream) (dist.Work, error) {
 	return w, kindOf(err)
 }
 
-// Elapsed is how long the device took for w, an operation of a world that was opened with backend.Config.Timing: enable_timing of
-// NVSHMEM4Py's collectives. It waits for w.
+// Elapsed returns the time of w in milliseconds: dist.Work.Elapsed, in the unit of NVSHMEM4Py's enable_timing. It waits for w.
 //
-// Shapes/units: milliseconds. Errors: w's; ErrUnsupported for work that was not timed, as a group call, is on the host, or is none of the
-// last thousand of its stream.
+// Errors: w's; ErrUnsupported for work that was not timed, by backend.Config.Timing or dist.Group.Timed, for a group call between
+// GPUs, and for work older than the last thousand of its stream.
 func Elapsed(w dist.Work) (milliseconds float64, err error) {
-	ms, err := gpu.Elapsed(w)
+	d, err := w.Elapsed()
 	if err != nil {
 		return 0, fmt.Errorf("elapsed: %w", kindOf(err))
 	}
-	return ms, nil
+	return float64(d) / float64(time.Millisecond), nil
 }
 
 // gpuStream is s, if it is a stream of a GPU.

@@ -48,12 +48,8 @@ func elementsOf(d *gtensor.Dense) unsafe.Pointer {
 	return reflect.ValueOf(d.Data()).UnsafePointer()
 }
 
-// isPlain reports whether the elements of d lie in C order without gaps. What has been transposed and then cut along its first
-// axis is called contiguous by Gorgonia's tensors all the same, so that strides count too.
-func isPlain(d *gtensor.Dense) bool {
-	o, shape, strides := d.DataOrder(), d.Shape(), d.Strides()
-	return o.IsContiguous() && !o.IsColMajor() && !d.RequiresIterator() && (len(strides) != len(shape) || tensor.Packed(shape, strides))
-}
+// isPlain reports whether the elements of d lie in C order without gaps.
+func isPlain(d *gtensor.Dense) bool { return tensor.PackedDense(d) }
 
 // compact copies the elements of d in C order, whatever its strides are, to b.
 func compact(b tensor.Buffer, d *gtensor.Dense) error {

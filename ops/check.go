@@ -54,10 +54,12 @@ func (c *collective) checkRank() error {
 	n := c.g.Size()
 	switch {
 	case !c.kind.Rooted() && !c.kind.PointToPoint():
+	case c.kind.PointToPoint() && (c.peer < 0 || c.peer >= n):
+		return fmt.Errorf("%w: peer %d is not in 0 to %d", dist.ErrRank, c.peer, n-1)
 	case c.peer < 0 || c.peer >= n:
 		return fmt.Errorf("%w: %d is not in 0 to %d", dist.ErrRoot, c.peer, n-1)
 	case c.kind.PointToPoint() && c.peer == c.g.Rank():
-		return fmt.Errorf("%w: %d is this rank", dist.ErrRoot, c.peer)
+		return fmt.Errorf("%w: peer %d is this rank", dist.ErrRank, c.peer)
 	}
 	return nil
 }
@@ -92,6 +94,9 @@ func (c *collective) checkShape() error {
 }
 
 func (c *collective) checkRed() error {
+	if c.pre.Kind.Bitwise() {
+		return fmt.Errorf("%w: a graph combines numbers, not bits: no %v", dist.ErrInvalid, c.pre)
+	}
 	if c.pre.Kind > dist.RedPreMulSum {
 		return fmt.Errorf("%w: unknown reduction %v", dist.ErrInvalid, c.pre)
 	}

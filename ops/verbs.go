@@ -81,7 +81,7 @@ func Scatter(g *dist.Group, x *gorgonia.Node, root int) (*gorgonia.Node, error) 
 // Send returns when peer has taken x. In a ring, let every second rank receive first, or use AllToAll.
 //
 // Shapes: x of rank 1 or more; the token has x's dtype if that is floating point, else float64. Collective: with peer,
-// in the order of the sends and receives between the two; the gradient is a Recv. Errors: dist.ErrInvalid; dist.ErrRoot
+// in the order of the sends and receives between the two; the gradient is a Recv. Errors: dist.ErrInvalid; dist.ErrRank
 // for a peer that is this rank or none; dist.ErrCount for a scalar.
 func Send(g *dist.Group, x *gorgonia.Node, peer int) (*gorgonia.Node, error) {
 	c := &collective{kind: dist.KindSend, g: g, peer: peer}

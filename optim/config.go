@@ -35,8 +35,8 @@ type Config struct {
 	AMSGrad bool    // Adam, AdamW: divide by the largest second moment so far
 
 	// WeightDecay is added to the gradient as WeightDecay*w by SGD, Momentum, Nesterov and Adam, taken straight from the
-	// weight by AdamW and Lion, and added to the direction before its norm is taken by LAMB. It is required for AdamW
-	// (PyTorch's default is 0.01), because AdamW without it is Adam, and for LAMB, whose parameters without it are Adam's.
+	// weight by AdamW and Lion, and added to the direction before its norm is taken by LAMB. 0 means none, also for AdamW
+	// (PyTorch's default is 0.01), which then is Adam, and for LAMB, which then does not adapt rates and is Adam, too.
 	WeightDecay float64
 
 	// Groups are parameters for which weight decay or rate differ. A parameter belongs to the first group that matches it,

@@ -95,8 +95,9 @@ func (g Group) String() string {
 	return "(" + strings.Join(parts, ",") + ")"
 }
 
-// validateGroups refuses groups that are wrong, that no parameter can reach, and that change nothing. A group that changes
-// nothing has a use before others, as an exception from them.
+// validateGroups rejects groups that are wrong, that no parameter can reach, or that change nothing. A group that changes
+// nothing has a use before others, as an exception from them. A group without weight decay is taken where nothing decays,
+// so that a sweep over weight decays can begin at 0.
 func (c Config) validateGroups() error {
 	for i, g := range c.Groups {
 		if err := g.validate(); err != nil {
@@ -107,7 +108,7 @@ func (c Config) validateGroups() error {
 		}
 	}
 	if last := len(c.Groups) - 1; last >= 0 {
-		if decay, scale := c.ofGroup(last); decay == c.WeightDecay && scale == 1 {
+		if decay, scale := c.ofGroup(last); decay == c.WeightDecay && scale == 1 && !c.Groups[last].NoWeightDecay {
 			return fmt.Errorf("%s: group %d %v has no effect: weight decay is %v and the rate's factor 1 without it: %w",
 				c.Name, last, c.Groups[last], decay, ErrConfig)
 		}

@@ -187,6 +187,11 @@ var torchCases = []struct {
 		},
 	},
 	{
+		"adamw without decay, which is adam",
+		Config{Name: AdamW, LearningRate: 0.01, Groups: []Group{{MaxDims: 1, NoWeightDecay: true}}},
+		func() torchRule { return &torchAdam{lr: 0.01, beta1: 0.9, beta2: 0.999, eps: 1e-8} },
+	},
+	{
 		"adamw amsgrad",
 		Config{Name: AdamW, LearningRate: 0.01, Beta2: 0.95, WeightDecay: 0.5, AMSGrad: true},
 		func() torchRule {
@@ -197,6 +202,11 @@ var torchCases = []struct {
 		"lamb",
 		Config{Name: LAMB, LearningRate: 0.01, WeightDecay: 0.01},
 		func() torchRule { return &paperLAMB{lr: 0.01, beta1: 0.9, beta2: 0.999, eps: 1e-6, weightDecay: 0.01} },
+	},
+	{
+		"lamb without decay, which is adam",
+		Config{Name: LAMB, LearningRate: 0.01},
+		func() torchRule { return &torchAdam{lr: 0.01, beta1: 0.9, beta2: 0.999, eps: 1e-6} },
 	},
 	{
 		"lamb with other moments",

@@ -3,7 +3,6 @@ package optim
 import (
 	"fmt"
 	"math"
-	"slices"
 )
 
 // mostWorkers is the largest Config.Workers: a mistyped number is no crash.
@@ -26,10 +25,6 @@ func (c Config) Validate() error {
 	switch {
 	case c.Nesterov && c.Dampening != 0:
 		return fmt.Errorf("%s: nesterov excludes dampening, which is %v: %w", c.Name, c.Dampening, ErrConfig)
-	case c.Name == AdamW && !c.decays():
-		return fmt.Errorf("adamw: weight decay is 0: set it (a usual value is 0.01) or use adam, which is adamw without it: %w", ErrConfig)
-	case c.Name == LAMB && !c.decays():
-		return fmt.Errorf("lamb: weight decay is 0: set it (a usual value is 0.01) or use adam: the rate of parameters without it is not adapted: %w", ErrConfig)
 	case c.Workers < 0 || c.Workers > mostWorkers:
 		return fmt.Errorf("%s: workers %d: use 0 for GOMAXPROCS or a number up to %d: %w", c.Name, c.Workers, mostWorkers, ErrConfig)
 	}
@@ -37,11 +32,6 @@ func (c Config) Validate() error {
 		return fmt.Errorf("%s: %w", c.Name, err)
 	}
 	return nil
-}
-
-// decays reports whether there may be a parameter with weight decay.
-func (c Config) decays() bool {
-	return c.WeightDecay != 0 || slices.ContainsFunc(c.Groups, func(g Group) bool { return g.WeightDecay != 0 })
 }
 
 // validateRanges refuses numbers that are out of range.

@@ -46,11 +46,12 @@ type Heap interface {
 //
 // Errors: every call with a wrong rank, offset, size, type or device, on a region that is freed, on a heap that is closed
 // or in a group that is broken is an *AccessError, and touches no memory. It matches ErrNotAllocated, ErrAlignment, or,
-// of package dist, ErrRoot, ErrCount, ErrDType, ErrDevice, ErrInvalid, ErrClosed, ErrAborted, ErrTimeout.
+// of package dist, ErrRank, ErrRange, ErrDType, ErrDevice, ErrInvalid, ErrClosed, ErrAborted, ErrTimeout.
 type Region interface {
-	// Local is this rank's part, as bytes (u8); empty when the region is freed or the heap closed.
+	// Local is this rank's part, as untyped bytes; empty when the region is freed or the heap closed. Its As gives them an
+	// element type, which a collective with an arithmetic reduction needs; View gives a slice of them.
 	Local() tensor.Buffer
-	// Peer is another rank's part, directly addressable, as bytes (u8).
+	// Peer is another rank's part, directly addressable, as untyped bytes.
 	Peer(rank int) (tensor.Buffer, error)
 	// Offset is where the region begins, in bytes from the base of the heap; equal on all ranks.
 	Offset() int64

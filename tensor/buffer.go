@@ -14,13 +14,16 @@ type Buffer struct {
 	what what
 }
 
-// what is the dtype and device of a Buffer in one word: every call of a collective passes Buffers in registers and
+// what is the dtype and device of a Buffer, and whether it is untyped, in one word: every call of a collective passes Buffers in registers and
 // compares them with those of the last call.
 type what uint64
 
 func whatOf(dt DType, dev Device) what {
 	return what(dt) | what(dev.Kind)<<8 | what(uint32(dev.Index))<<32
 }
+
+// untyped is the bit of a Buffer of bytes that have no element type.
+const untyped what = 1 << 16
 
 func (w what) dtype() DType   { return DType(w) }
 func (w what) device() Device { return Device{Kind(w >> 8), int(w >> 32)} }
@@ -52,6 +55,34 @@ func FromPointer(p unsafe.Pointer, n int, dt DType, dev Device) (Buffer, error) 
 	}
 	return Buffer{p, n, whatOf(dt, dev)}, nil
 }
+
+// As returns the memory of b as elements of type dt, from its first byte to its last: the typed view of a region's bytes.
+// It converts nothing.
+//
+// Owns: as b. Errors: an invalid dtype, a number of bytes that dt does not divide, or memory that is not aligned to dt.
+func (b Buffer) As(dt DType) (Buffer, error) {
+	size := int64(dt.Size())
+	switch {
+	case b.IsZero():
+		return Buffer{}, fmt.Errorf("buffer: no buffer to view as %v", dt)
+	case size > 0 && b.Bytes()%size != 0:
+		return Buffer{}, fmt.Errorf("buffer: %d B are not a multiple of %d B (%v): cut them with Slice first", b.Bytes(), size, dt)
+	}
+	return FromPointer(b.ptr, int(b.Bytes()/max(size, 1)), dt, b.Device())
+}
+
+// Untyped returns the memory of b as bytes that have no element type: they are copied and gathered like u8 and combined
+// bit by bit, but arithmetic reductions reject them. The parts of a region are such bytes, since its elements may be of any
+// type; As gives them one.
+func (b Buffer) Untyped() Buffer {
+	if b.IsZero() {
+		return b
+	}
+	return Buffer{b.ptr, int(b.Bytes()), whatOf(U8, b.Device()) | untyped}
+}
+
+// IsUntyped reports whether b is bytes without an element type.
+func (b Buffer) IsUntyped() bool { return b.what&untyped != 0 }
 
 // IsZero reports whether b is the zero Buffer: no type, no elements.
 func (b Buffer) IsZero() bool { return b.DType() == Invalid }
@@ -98,6 +129,9 @@ func (b Buffer) Raw() []byte {
 // Errors: b holds another type, or is not in host memory.
 func Data[T Element](b Buffer) ([]T, error) {
 	if want := TypeOf[T](); b.DType() != want {
+		if b.IsUntyped() {
+			return nil, fmt.Errorf("buffer: bytes without an element type, not %v: take As(%v) of them first", want, want)
+		}
 		return nil, fmt.Errorf("buffer: holds %v, not %v", b.DType(), want)
 	}
 	if b.Device() != Host {
@@ -109,8 +143,11 @@ func Data[T Element](b Buffer) ([]T, error) {
 	return unsafe.Slice((*T)(b.ptr), b.n), nil
 }
 
-// Same reports whether a and b are the same elements: one address, length, dtype and device.
-func Same(a, b Buffer) bool { return a == b }
+// Same reports whether a and b are the same elements: one address, length, dtype and device. Untyped bytes are u8 here.
+func Same(a, b Buffer) bool {
+	a.what, b.what = a.what&^untyped, b.what&^untyped
+	return a == b
+}
 
 // Overlap reports whether a and b share at least one byte.
 func Overlap(a, b Buffer) bool {
@@ -125,6 +162,9 @@ func Overlap(a, b Buffer) bool {
 func (b Buffer) String() string {
 	if b.IsZero() {
 		return "no buffer"
+	}
+	if b.IsUntyped() {
+		return fmt.Sprintf("%d untyped B on %v", b.n, b.Device())
 	}
 	return fmt.Sprintf("%v[%d] on %v", b.DType(), b.n, b.Device())
 }

@@ -268,3 +268,64 @@ func TestNothingHereAllocates(t *testing.T) {
 		t.Errorf("%v allocations", n)
 	}
 }
+
+func TestAsViewsTheSameMemory(t *testing.T) {
+	words := []int64{1, -2, 3}
+	raw := Of(words).Untyped()
+	if !raw.IsUntyped() || raw.DType() != U8 || raw.Len() != 24 || raw.String() != "24 untyped B on host" {
+		t.Errorf("untyped: %v, %v", raw, raw.IsUntyped())
+	}
+	b, err := raw.As(I64)
+	if err != nil || b.IsUntyped() || !Same(b, Of(words)) {
+		t.Fatalf("as i64: %v, %v", b, err)
+	}
+	got, err := Data[int64](b)
+	if err != nil || got[1] != -2 {
+		t.Fatalf("elements %v, %v", got, err)
+	}
+	if u8, err := raw.As(U8); err != nil || u8.IsUntyped() || !Same(u8, raw) {
+		t.Errorf("as u8: %v, %v", u8, err)
+	}
+	if f16, err := Of(words).As(F16); err != nil || f16.Len() != 12 {
+		t.Errorf("typed elements as f16: %v, %v", f16, err)
+	}
+	if none, err := Of([]int64{}).Untyped().As(F64); err != nil || none.Len() != 0 || none.DType() != F64 {
+		t.Errorf("no bytes as f64: %v, %v", none, err)
+	}
+	far, err := FromPointer(raw.Pointer(), 24, U8, CUDA(3))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if far, err = far.Untyped().As(F32); err != nil || far.Device() != CUDA(3) || far.Len() != 6 {
+		t.Errorf("on a device: %v, %v", far, err)
+	}
+}
+
+func TestAsRefusesBytesThatAreNoElements(t *testing.T) {
+	raw := Of(make([]int64, 2)).Untyped()
+	cut := func(i, j int) Buffer {
+		b, err := raw.Slice(i, j)
+		if err != nil || !b.IsUntyped() {
+			t.Fatalf("a slice of untyped bytes is %v, %v", b, err)
+		}
+		return b
+	}
+	for name, c := range map[string]struct {
+		b    Buffer
+		dt   DType
+		says string
+	}{
+		"a part of an element": {cut(0, 12), I64, "12 B are not a multiple of 8 B (i64)"},
+		"misaligned":           {cut(1, 9), I64, "not aligned to 8 bytes (i64)"},
+		"no type":              {raw, Invalid, "no element type"},
+		"unknown type":         {raw, 99, "no element type"},
+		"no buffer":            {Buffer{}, I64, "no buffer to view as i64"},
+	} {
+		if b, err := c.b.As(c.dt); err == nil || !b.IsZero() || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: %v, %v, want an error with %q", name, b, err, c.says)
+		}
+	}
+	if _, err := Data[int64](raw); err == nil || !strings.Contains(err.Error(), "take As(i64) of them first") {
+		t.Errorf("elements of untyped bytes: %v", err)
+	}
+}

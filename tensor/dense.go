@@ -12,8 +12,8 @@ import (
 // Region is what a tensor needs of the memory it lives in: the own part and the views of the peers' parts of one
 // symmetric allocation. symmetric.Region has these methods.
 type Region interface {
-	Local() Buffer                 // this rank's part, as bytes (u8)
-	Peer(rank int) (Buffer, error) // the part of another rank, directly addressable, as bytes (u8)
+	Local() Buffer                 // this rank's part, as untyped bytes
+	Peer(rank int) (Buffer, error) // the part of another rank, directly addressable, as untyped bytes
 }
 
 // Tensor is a gorgonia tensor whose elements lie in a region of the symmetric heap, from the region's first byte on.
@@ -122,48 +122,65 @@ func BufferOf(d *gtensor.Dense) (Buffer, error) {
 	if err != nil {
 		return Buffer{}, fmt.Errorf("tensor: %w", err)
 	}
-	n := d.DataSize()
-	if d.Shape().IsScalar() {
-		n = 1 // gorgonia says 0
-	}
-	o := d.DataOrder()
-	if !o.IsContiguous() || o.IsColMajor() || d.RequiresIterator() || n != d.Shape().TotalSize() || !Packed(d.Shape(), d.Strides()) {
+	if !PackedDense(d) {
 		return Buffer{}, fmt.Errorf("tensor: %v view of shape %v is not contiguous in C order; clone it first", dt, d.Shape())
 	}
-	switch dt {
-	case F32:
-		return Of(d.Float32s()), nil
-	case F64:
-		return Of(d.Float64s()), nil
-	case I8:
-		return Of(d.Int8s()), nil
-	case I16:
-		return Of(d.Int16s()), nil
-	case I32:
-		return Of(d.Int32s()), nil
-	case I64:
-		return Of(d.Int64s()), nil
-	case U8:
-		return Of(d.Uint8s()), nil
-	case U16:
-		return Of(d.Uint16s()), nil
-	case U32:
-		return Of(d.Uint32s()), nil
-	}
-	return Of(d.Uint64s()), nil
+	return elementsOf(d, dt).Slice(0, max(d.Shape().TotalSize(), 1))
 }
 
-// Packed reports whether strides, in elements, walk through the memory of a shape from front to back without gaps: the last dimension
-// first, as C has it. Strides of dimensions of one element are never walked and may be anything; a shape without elements has
-// no order. Where there is not one stride for each dimension, it is of one element at most. Gorgonia's flags do not tell: a
-// slice of a transposed view has those of a contiguous tensor.
-func Packed(shape, strides []int) bool {
-	size := 1
-	for _, d := range shape {
-		size *= d
+// elementsOf returns all memory of d, whose type is dt.
+func elementsOf(d *gtensor.Dense, dt DType) Buffer {
+	switch dt {
+	case F32:
+		return Of(d.Float32s())
+	case F64:
+		return Of(d.Float64s())
+	case I8:
+		return Of(d.Int8s())
+	case I16:
+		return Of(d.Int16s())
+	case I32:
+		return Of(d.Int32s())
+	case I64:
+		return Of(d.Int64s())
+	case U8:
+		return Of(d.Uint8s())
+	case U16:
+		return Of(d.Uint16s())
+	case U32:
+		return Of(d.Uint32s())
 	}
-	if size == 0 || len(strides) != len(shape) {
-		return size <= 1
+	return Of(d.Uint64s())
+}
+
+// PackedDense reports whether the elements of d, which has no mask, lie in C order without gaps from the first of its memory
+// on. Gorgonia's flags (IsColMajor, IsContiguous, RequiresIterator) do not decide that: a column-major column and a
+// transposed row are packed, and a slice of a transposed view has the flags of a contiguous tensor without being one.
+func PackedDense(d *gtensor.Dense) bool {
+	size := d.Shape().TotalSize()
+	held := d.DataSize()
+	if d.Shape().IsScalar() {
+		held = 1 // gorgonia says 0
+	}
+	return !d.IsMasked() && held >= size && Packed(d.Shape(), d.Strides())
+}
+
+// Packed reports whether strides, in elements, walk through the memory of a shape from front to back without gaps: the last
+// dimension first, as C has it. Strides of dimensions of length 1 are never walked and may be anything. A shape without
+// elements has no order. One stride for a shape of several dimensions, as gorgonia gives a column-major vector, is that of
+// the only dimension longer than 1. Any other number of strides fits one element at most.
+func Packed(shape, strides []int) bool {
+	size, longest := 1, 1
+	for _, d := range shape {
+		size, longest = size*d, max(longest, d)
+	}
+	switch {
+	case size == 0:
+		return true
+	case len(strides) == 1 && len(shape) > 1 && longest == size:
+		return size == 1 || strides[0] == 1
+	case len(strides) != len(shape):
+		return size == 1
 	}
 	want := 1
 	for i := len(shape) - 1; i >= 0; i-- {

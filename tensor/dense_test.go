@@ -283,7 +283,7 @@ func TestBufferOfViews(t *testing.T) {
 		"element":   {sliced(gtensor.S(1), gtensor.S(2)), []float32{6}},
 		"column":    {sliced(nil, gtensor.S(1)), nil},
 		"columns":   {sliced(nil, gtensor.S(1, 3)), nil},
-		"every 2nd": {sliced(gtensor.S(0, 3, 2)), nil},
+		"every 2nd": {sliced(gtensor.S(0, 3, 2)), []float32{0, 1, 2, 3}}, // gorgonia says that it is one row
 		"transposed view": {func(m *gtensor.Dense) (gtensor.Tensor, error) {
 			return m, m.T()
 		}, nil},
@@ -352,6 +352,38 @@ func TestBufferOfOddTensors(t *testing.T) {
 	s[0] = 4
 	if scalar.ScalarValue() != int64(4) {
 		t.Errorf("the scalar stayed %v", scalar.ScalarValue())
+	}
+}
+
+func TestStridesOfDimensionsOfLengthOneDoNotMatter(t *testing.T) {
+	data := func() []float32 { return []float32{0, 1, 2} }
+	turned := func(shape ...int) *gtensor.Dense {
+		d := gtensor.New(gtensor.WithShape(shape...), gtensor.WithBacking(data()))
+		if err := d.T(); err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	for name, d := range map[string]*gtensor.Dense{
+		"column-major column":   gtensor.New(gtensor.WithShape(3, 1), gtensor.AsFortran(data())),
+		"column-major row":      gtensor.New(gtensor.WithShape(1, 3), gtensor.AsFortran(data())),
+		"column-major vector":   gtensor.New(gtensor.WithShape(3), gtensor.AsFortran(data())),
+		"column-major with 1s":  gtensor.New(gtensor.WithShape(1, 3, 1, 1), gtensor.AsFortran(data())),
+		"transposed row":        turned(1, 3),
+		"transposed column":     turned(3, 1),
+		"transposed with 1s":    turned(1, 3, 1),
+		"slice of a row":        mutated(t, sliced(gtensor.S(0, 1), gtensor.S(0, 3))),
+		"column-major, element": gtensor.New(gtensor.WithShape(1, 1), gtensor.AsFortran([]float32{0})),
+	} {
+		b, err := BufferOf(d)
+		if err != nil {
+			t.Errorf("%s, shape %v, strides %v: %v", name, d.Shape(), d.Strides(), err)
+			continue
+		}
+		got, err := Data[float32](b)
+		if want := data()[:d.Shape().TotalSize()]; err != nil || !slices.Equal(got, want) {
+			t.Errorf("%s: %v, %v, want %v", name, got, err, want)
+		}
 	}
 }
 

@@ -58,7 +58,7 @@ func (f *benchFlags) addTo(cmd *cobra.Command) {
 	flags.IntVar(&f.iters, "iters", 0, "timed iterations; 0 means as many as move 256M, from 20 to 10000")
 	flags.IntVarP(&f.warmup, "warmup-iters", "w", 0, "untimed iterations before them (default a tenth of them)")
 	flags.IntVarP(&f.checks, "check", "c", 1, "iterations whose results are checked; 0 checks nothing")
-	flags.StringVarP(&f.redOps, "redop", "o", "sum", "reductions: sum, prod, min, max, avg, premulsum or all")
+	flags.StringVarP(&f.redOps, "redop", "o", "sum", "reductions: sum, prod, min, max, avg, premulsum or all of these; of integers also and, or, xor")
 	flags.StringVarP(&f.dtypes, "datatype", "d", "f32", "element types: f16, bf16, f32, f64, i8 to i64, u8 to u64 or all")
 	flags.IntVarP(&f.root, "root", "r", 0, "root of broadcast, reduce, gather and scatter")
 	flags.BoolVar(&f.inPlace, "in-place", false, "in place instead of out of place")

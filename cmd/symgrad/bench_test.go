@@ -27,7 +27,7 @@ func TestBenchRefusesFlags(t *testing.T) {
 		"-n two":                         `invalid argument "two"`,
 		"--op allreduction":              `--op: "allreduction" is none of allreduce reduce`,
 		"-d float128":                    `--datatype: "float128" is none of f16`,
-		"-o and":                         `--redop: "and" is none of sum`,
+		"-o nand":                        `--redop: "nand" is none of sum`,
 		"--backend nccl3":                `--backend: "nccl3" is none of auto shm sim`,
 		"-b -1":                          `--minbytes: "-1" is no size`,
 		"-b 0":                           "--minbytes 0: want 1 or more",

@@ -214,6 +214,9 @@ func (t *tune) parseOps() error {
 		if red == dist.RedPreMulSum {
 			return errors.New("--redop: premulsum goes by what avg takes: measure that")
 		}
+		if red.Bitwise() {
+			return fmt.Errorf("--redop: %v takes the time of prod: measure that", red)
+		}
 		op := dist.Op{Kind: dist.KindAllReduce, Red: dist.RedOp{Kind: red}}
 		class := gpu.Class(&op)
 		if slices.Contains(classes, class) {

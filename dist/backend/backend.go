@@ -105,6 +105,7 @@ type Config struct {
 	Unchecked    bool          // do not compare operations across ranks
 	TraceEntries int           // of the recorder, up to 1<<24; 0 means dist.DefaultTraceEntries
 	ShmDir       string        // tmpfs folder for shared memory; "" means anonymous memory
+	Timing       bool          // measure every operation, for dist.Work.Elapsed; dist.Group.Timed does so for some
 
 	// Of backends between GPUs alone.
 	Engine     string       // the way that does all operations: "nccl", "nvshmem", "oneshot"; "" means the fastest for each
@@ -112,7 +113,6 @@ type Config struct {
 	Log        *slog.Logger // rank 0 warns here of a TunePath that was measured on other GPUs; nil means slog.Default()
 	MaxCTAs    int          // most thread blocks of an operation's launch, but for NVSHMEM's; 0 means what is the fastest alone; the same on all ranks
 	HeapStep   int64        // bytes by which NVSHMEM's memory grows, a power of two: NCCL has windows only on memory within one step; 0 means 512 MiB
-	Timing     bool         // measure every operation on the device, for kernel.Elapsed
 	CUDADriver string       // path or soname of libcuda; "" means libcuda.so.1, searched for
 	NVRTC      string       // path or soname of libnvrtc; "" means that of the newest CUDA that the driver runs, searched for
 	NCCL       string       // path or soname; "" means that of NCCL_HOME, or libnccl.so.2, searched for
@@ -170,7 +170,6 @@ func (c Config) Validate() error {
 		{c.TunePath != "", fmt.Sprintf("table %q", c.TunePath)},
 		{c.MaxCTAs > 0, fmt.Sprintf("at most %d blocks in a launch", c.MaxCTAs)},
 		{c.HeapStep != 0, fmt.Sprintf("memory that grows by %d B", c.HeapStep)},
-		{c.Timing, "timing of operations"},
 	} {
 		if s.set {
 			return invalid("%s, which has no effect on backend %s: it is for cuda, nccl and nvshmem", s.what, c.Name())
@@ -230,7 +229,7 @@ func (c Config) meet(ctx context.Context, env launch.Env, step time.Duration) (d
 		return nil, nil, err
 	}
 	t, err := shm.Open(ctx, env.Rank, env.Size, store, shm.Config{
-		StepTimeout: step, InitTimeout: c.InitTimeout, Dir: c.ShmDir, Unchecked: c.Unchecked,
+		StepTimeout: step, InitTimeout: c.InitTimeout, Dir: c.ShmDir, Unchecked: c.Unchecked, Timing: c.Timing && !OnGPUs(c.Name()),
 	})
 	if err != nil {
 		return nil, nil, errors.Join(err, closer.Close())
@@ -274,7 +273,7 @@ func Simulate(n int, cfg Config, body func(w *dist.World) error) error {
 	if OnGPUs(cfg.Name()) {
 		return fmt.Errorf("backend: %w: %s is between GPUs, and simulated ranks are goroutines of the host", dist.ErrInvalid, cfg.Name())
 	}
-	worlds, err := sim.New(n, sim.Config{StepTimeout: cfg.StepTimeout, Unchecked: cfg.Unchecked, TraceEntries: cfg.TraceEntries})
+	worlds, err := sim.New(n, sim.Config{StepTimeout: cfg.StepTimeout, Unchecked: cfg.Unchecked, Timing: cfg.Timing, TraceEntries: cfg.TraceEntries})
 	if err != nil {
 		return err
 	}

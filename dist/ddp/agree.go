@@ -30,6 +30,14 @@ const cardBytes = 41
 //
 // Collective. Errors: local on a rank that has one, ErrPeer on the others; ErrPlan; those of the group.
 func agree(w *dist.World, lines []string, local error) error {
+	_, err := agreeWith(w, lines, local, nil)
+	return err
+}
+
+// agreeWith is agree that gives every rank what each has to say besides, of one length on all ranks, which may differ.
+//
+// Collective. Errors: as agree.
+func agreeWith(w *dist.World, lines []string, local error, more []byte) ([][]byte, error) {
 	text := strings.Join(lines, "\n")
 	card := make([]byte, cardBytes)
 	if local != nil {
@@ -38,9 +46,13 @@ func agree(w *dist.World, lines []string, local error) error {
 	sum := sha256.Sum256([]byte(text))
 	copy(card[1:], sum[:])
 	binary.LittleEndian.PutUint64(card[33:], uint64(len(text)))
-	cards, err := gather(w, planName, card)
+	cards, err := gather(w, planName, append(card, more...))
 	if err != nil {
-		return errors.Join(local, err)
+		return nil, errors.Join(local, err)
+	}
+	all := make([][]byte, len(cards))
+	for r, c := range cards {
+		cards[r], all[r] = c[:cardBytes], c[cardBytes:]
 	}
 	longest := uint64(0)
 	equal := true
@@ -49,21 +61,21 @@ func agree(w *dist.World, lines []string, local error) error {
 		longest = max(longest, binary.LittleEndian.Uint64(c[33:]))
 	}
 	if equal {
-		return nil
+		return all, nil
 	}
 	padded := make([]byte, longest)
 	copy(padded, text)
 	texts, err := gather(w, planName, padded)
 	if err != nil {
-		return errors.Join(local, err)
+		return nil, errors.Join(local, err)
 	}
 	for r := range texts {
 		texts[r] = texts[r][:binary.LittleEndian.Uint64(cards[r][33:])]
 	}
 	if local != nil {
-		return local
+		return nil, local
 	}
-	return judge(cards, texts)
+	return nil, judge(cards, texts)
 }
 
 // judge is the error of what the ranks' cards and texts say.

@@ -34,6 +34,7 @@ type DDP struct {
 	slots   []*slot   // in the order of plan.Params
 
 	weight   float64
+	rows     rowWatch
 	noSync   bool
 	pending  float64 // sum of the weights of the accumulated micro-batches
 	micro    int     // number of them
@@ -90,12 +91,7 @@ func attach(world *dist.World, cost *gorgonia.Node, learnables gorgonia.Nodes, c
 	d.weigh = d.named(weightName)
 	d.queue, _ = world.Stream().(submitter)
 	b := builder{d: d, cost: cost}
-	err := b.build(learnables)
-	if err == nil {
-		err = agree(world, b.lines, nil)
-	} else {
-		err = agree(world, nil, err)
-	}
+	err := d.agreeOn(&b, learnables, b.build(learnables))
 	if err == nil {
 		err = d.allocate(&b, learnables)
 	}

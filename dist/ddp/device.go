@@ -121,6 +121,7 @@ func (d *DDP) Next() (Run, error) {
 	if err := d.ready(); err != nil {
 		return Run{}, fmt.Errorf("ddp: %w", err)
 	}
+	d.warnOfRows()
 	r := Run{Local: d.noSync, Joins: d.micro > 0}
 	r.Weights = [4]float64{d.pending + d.weight, 0, d.weight, d.weight}
 	if r.Joins {

@@ -54,6 +54,11 @@ func (c SamplerConfig) Validate() error {
 // DropLast). Ranks agree without talking. The number of a piece's first sample, n*r/Size, is what SetFirstSample of a
 // machine wants, where the graph draws random numbers.
 //
+// Pieces of a batch differ in length, and the last batch of an epoch may be shorter, so that a rank's piece may have any
+// number of samples, or none. DDP.RunPart trains on it, under both machines, in one call. By hand that is
+// SetWeight(Batch.Weight) and Machine.Let, which unlike gorgonia.Let takes another number of rows than the graph was built
+// with; a tape machine has no such call. DropLast leaves short batches out, but keeps pieces of different lengths.
+//
 // It is not for use by several goroutines at once.
 type Sampler struct {
 	cfg   SamplerConfig

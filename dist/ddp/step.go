@@ -52,6 +52,7 @@ func (p phases) Begin() error {
 	if d.onGPU() {
 		return d.needsMachine()
 	}
+	d.warnOfRows()
 	failed := d.run.running
 	if failed {
 		d.drop()

@@ -18,13 +18,17 @@ var ErrNoWeight = errors.New("the weights of all ranks sum to 0")
 // with Config.Idle. On GPUs without it they are multiplied by 0 and so must be numbers: the input must be one that the
 // graph has finite gradients for, such as zeros or the batch before.
 //
+// Ranks whose parts differ in length must call it; RunPart does. Without it, and where the lengths of inputs differ, rank 0
+// warns once. To give a graph another number of rows, as of the last batch of an epoch, use Machine.Let of package machine:
+// gorgonia.Let refuses it. A tape machine has RunPart.
+//
 // Not collective. Errors: dist.ErrInvalid for a weight that is negative or not finite; the weight stays as it was.
 func (d *DDP) SetWeight(weight float64) error {
 	if !(weight >= 0) || math.IsInf(weight, 1) {
 		return fmt.Errorf("ddp weight %v rank %d/%d: %w: want a number of samples, at least 0",
 			weight, d.world.Rank(), d.world.Size(), dist.ErrInvalid)
 	}
-	d.weight = weight
+	d.weight, d.rows.weight = weight, true
 	return nil
 }
 

@@ -7,7 +7,6 @@ import (
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/examples/internal/rank"
 	"github.com/symgrad/symgrad/symmetric"
-	"github.com/symgrad/symgrad/tensor"
 )
 
 // pointBytes is the size of a float64.
@@ -65,7 +64,7 @@ func newStrip(w *dist.World, s settings) (*strip, error) {
 	if g.arrived, err = g.heap.Alloc(2 * signalBytes); err != nil {
 		return nil, err
 	}
-	all, err := elements(g.cells.Local())
+	all, err := symmetric.View[float64](g.cells)
 	if err != nil {
 		return nil, err
 	}
@@ -142,13 +141,4 @@ func furthest(a, b []float64) float64 {
 		}
 	}
 	return most
-}
-
-// elements is a buffer of bytes as float64s.
-func elements(b tensor.Buffer) ([]float64, error) {
-	typed, err := tensor.FromPointer(b.Pointer(), b.Len()/pointBytes, tensor.F64, b.Device())
-	if err != nil {
-		return nil, err
-	}
-	return tensor.Data[float64](typed)
 }

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"fmt"
-
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/symmetric"
 	"github.com/symgrad/symgrad/tensor"
@@ -45,7 +43,7 @@ func newPipe(w *dist.World, heap symmetric.Heap, s settings, distinct bool) (*pi
 			return nil, err
 		}
 	}
-	words, err := uint64s(p.data.Local())
+	words, err := symmetric.View[uint64](p.data)
 	if err != nil {
 		return nil, err
 	}
@@ -100,13 +98,4 @@ func (p *pipe) arrived(m int) int {
 		return len(p.slot[slot])
 	}
 	return 0
-}
-
-// uint64s is a buffer of bytes as words.
-func uint64s(b tensor.Buffer) ([]uint64, error) {
-	typed, err := tensor.FromPointer(b.Pointer(), b.Len()/wordBytes, tensor.U64, b.Device())
-	if err != nil {
-		return nil, fmt.Errorf("slots: %w", err)
-	}
-	return tensor.Data[uint64](typed)
 }

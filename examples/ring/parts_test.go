@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/symgrad/symgrad/examples/internal/ranktest"
-	"github.com/symgrad/symgrad/tensor"
 )
 
 func TestWrongCommandLinesAreOneLineAndCode2(t *testing.T) {
@@ -37,27 +36,5 @@ func TestWrongCountsTheNumbersThatDiffer(t *testing.T) {
 		if got := wrong(test.numbers, 5); got != test.want {
 			t.Errorf("%v: %d, want %d", test.numbers, got, test.want)
 		}
-	}
-}
-
-func TestNumbersAliasTheirBytes(t *testing.T) {
-	words := make([]uint64, 3)
-	bytes, err := tensor.FromPointer(tensor.Of(words).Pointer(), 24, tensor.U8, tensor.Host)
-	if err != nil {
-		t.Fatal(err)
-	}
-	numbers, err := int64s(bytes)
-	if err != nil || len(numbers) != 3 {
-		t.Fatalf("%v, %v", numbers, err)
-	}
-	if numbers[1] = -1; words[1] != ^uint64(0) {
-		t.Errorf("words %v", words)
-	}
-	odd, err := bytes.Slice(1, 24)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if numbers, err := int64s(odd); err == nil {
-		t.Errorf("bytes at an odd address are %v", numbers)
 	}
 }

@@ -37,7 +37,7 @@ func newRing(w *dist.World, heap symmetric.Heap, bytes int64) (*ring, error) {
 	if g.signal, err = heap.Alloc(signalBytes); err != nil {
 		return nil, err
 	}
-	g.numbers, err = int64s(g.box.Local())
+	g.numbers, err = symmetric.View[int64](g.box)
 	return g, err
 }
 
@@ -116,13 +116,4 @@ func wrong(numbers []int64, want int64) int {
 		}
 	}
 	return n
-}
-
-// int64s is a buffer of bytes as int64s.
-func int64s(b tensor.Buffer) ([]int64, error) {
-	typed, err := tensor.FromPointer(b.Pointer(), b.Len()/numberBytes, tensor.I64, b.Device())
-	if err != nil {
-		return nil, err
-	}
-	return tensor.Data[int64](typed)
 }

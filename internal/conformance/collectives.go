@@ -10,9 +10,13 @@ import (
 var (
 	reducing = []dist.Kind{dist.KindAllReduce, dist.KindReduce, dist.KindReduceScatter}
 	copying  = []dist.Kind{dist.KindBroadcast, dist.KindAllGather, dist.KindAllToAll, dist.KindGather, dist.KindScatter}
-	redKinds = []dist.RedKind{dist.RedSum, dist.RedProd, dist.RedMin, dist.RedMax, dist.RedAvg, dist.RedPreMulSum}
 	places   = []bool{false, true}
 )
+
+// redsOf is the reductions of a type: bits are combined of integers only.
+func redsOf(dt tensor.DType) []dist.RedKind {
+	return slices.DeleteFunc(dist.RedKinds(), func(red dist.RedKind) bool { return red.Bitwise() && dt.IsFloat() })
+}
 
 // counts is no element, one, a prime, and a number that n ranks do not divide.
 func counts(n int) []int { return []int{0, 1, 13, 5*n + 1} }
@@ -21,7 +25,7 @@ func counts(n int) []int { return []int{0, 1, 13, 5*n + 1} }
 func reductionRows(o Options, n int) []scenario {
 	var all []scenario
 	for _, dt := range tensor.DTypes() {
-		for _, red := range redKinds {
+		for _, red := range redsOf(dt) {
 			for _, data := range append(o.others(red, dt), exact) {
 				all = append(all, scenario{kind: dist.KindReduceScatter, dt: dt, red: red, data: data, count: slices.Max(counts(n))})
 			}
@@ -44,7 +48,7 @@ func (o Options) others(red dist.RedKind, dt tensor.DType) []dataKind {
 func (s *suite) reductions() error {
 	for _, kind := range reducing {
 		for _, dt := range tensor.DTypes() {
-			for _, red := range redKinds {
+			for _, red := range redsOf(dt) {
 				for _, count := range counts(s.n) {
 					for _, inPlace := range places {
 						c := s.vary(scenario{kind: kind, dt: dt, red: red, count: count, inPlace: inPlace})
@@ -184,7 +188,8 @@ func (o Options) largeScenarios(n int) []scenario {
 		all = append(all,
 			scenario{kind: kind, dt: tensor.F32, red: dist.RedSum, data: random},
 			scenario{kind: kind, dt: tensor.BF16, red: dist.RedPreMulSum, data: random, atHeap: true},
-			scenario{kind: kind, dt: tensor.I8, red: dist.RedMax, data: random})
+			scenario{kind: kind, dt: tensor.I8, red: dist.RedMax, data: random},
+			scenario{kind: kind, dt: tensor.U16, red: dist.RedXor, data: random})
 	}
 	for _, kind := range copying {
 		all = append(all, scenario{kind: kind, dt: tensor.U16, data: anyBits}, scenario{kind: kind, dt: tensor.F64, data: anyBits})

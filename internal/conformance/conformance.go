@@ -64,6 +64,7 @@ var parts = append(slices.Clip(collectives), []part{
 	{"Split", (*suite).splits, nil},
 	{"Heap", (*suite).heaps, nil},
 	{"Misuse", (*suite).misuse, nil},
+	{"Timing", (*suite).timing, nil},
 }...)
 
 // Suite runs every check that leaves the world whole, as one rank of it.

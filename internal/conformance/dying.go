@@ -53,6 +53,9 @@ func again(g *dist.Group, op *dist.Op) (dist.Work, error) {
 	if op.Symmetric {
 		g = g.Symmetric()
 	}
+	if op.Timed {
+		g = g.Timed()
+	}
 	switch g = g.Named(op.Name); op.Kind {
 	case dist.KindSend:
 		return g.Send(op.Src, op.Peer)

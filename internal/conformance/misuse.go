@@ -39,9 +39,13 @@ func (s *suite) misuse() error {
 		{"on another device", func() (dist.Work, error) { return g.AllReduce(gpu, gpu, dist.Sum) }, dist.ErrDevice},
 		{"root too large", func() (dist.Work, error) { return g.Reduce(a, b, dist.Sum, s.n) }, dist.ErrRoot},
 		{"negative root", func() (dist.Work, error) { return g.Broadcast(a, b, -1) }, dist.ErrRoot},
-		{"peer too large", func() (dist.Work, error) { return g.Send(a, s.n) }, dist.ErrRoot},
-		{"send to oneself", func() (dist.Work, error) { return g.Send(a, s.rank) }, dist.ErrRoot},
+		{"peer too large", func() (dist.Work, error) { return g.Send(a, s.n) }, dist.ErrRank},
+		{"send to oneself", func() (dist.Work, error) { return g.Send(a, s.rank) }, dist.ErrRank},
 		{"unknown reduction", func() (dist.Work, error) { return g.AllReduce(a, b, dist.RedOp{Kind: 99}) }, dist.ErrInvalid},
+		{"sum of untyped bytes", func() (dist.Work, error) { return g.AllReduce(a.Untyped(), a.Untyped(), dist.Sum) }, dist.ErrDType},
+		{"maximum of untyped bytes", func() (dist.Work, error) { return g.ReduceScatter(a.Untyped(), b.Untyped(), dist.Max) }, dist.ErrDType},
+		{"untyped bytes and floats", func() (dist.Work, error) { return g.AllGather(a.Untyped(), b) }, dist.ErrDType},
+		{"bits of floats", func() (dist.Work, error) { return g.AllReduce(a, b, dist.Xor) }, dist.ErrDType},
 		{"premulsum of another dtype", func() (dist.Work, error) { return g.AllReduce(a, b, dist.PreMulSum(1.5)) }, dist.ErrDType},
 		{"premulsum of two scalars", func() (dist.Work, error) {
 			return g.AllReduce(a, b, dist.PreMulSumAt(s.floats(2)))

@@ -41,13 +41,13 @@ func (s *suite) wrongAccess(h symmetric.Heap) error {
 		at   int64
 		want error
 	}{
-		{"rank too large", r, s.n, 0, dist.ErrRoot},
-		{"negative rank", r, -1, 0, dist.ErrRoot},
-		{"enormous rank", r, math.MaxInt, 0, dist.ErrRoot},
-		{"negative offset", r, 0, -8, dist.ErrCount},
-		{"offset at the end", r, 0, 64, dist.ErrCount},
-		{"range across the end", r, 0, 57, dist.ErrCount},
-		{"enormous offset", r, 0, math.MaxInt64 - 7, dist.ErrCount},
+		{"rank too large", r, s.n, 0, dist.ErrRank},
+		{"negative rank", r, -1, 0, dist.ErrRank},
+		{"enormous rank", r, math.MaxInt, 0, dist.ErrRank},
+		{"negative offset", r, 0, -8, dist.ErrRange},
+		{"offset at the end", r, 0, 64, dist.ErrRange},
+		{"range across the end", r, 0, 57, dist.ErrRange},
+		{"enormous offset", r, 0, math.MaxInt64 - 7, dist.ErrRange},
 		{"freed region", gone, 0, 0, symmetric.ErrNotAllocated},
 		{"slice of a freed region", sliceOfGone, 0, 0, symmetric.ErrNotAllocated},
 	} {
@@ -108,8 +108,15 @@ func (s *suite) refused(what string, err, want error) {
 		return
 	}
 	var access *symmetric.AccessError
-	if err != nil && (!errors.As(err, &access) || access.Rank != s.rank || !strings.Contains(err.Error(), "region of")) {
+	if err == nil {
+		return
+	}
+	text := err.Error()
+	if !errors.As(err, &access) || access.Rank != s.rank || !strings.Contains(text, "region of") {
 		s.fault("%s: error %q does not tell rank and region", what, err)
+	}
+	if strings.Contains(text, "root") || strings.Contains(text, "count") {
+		s.fault("%s: error %q speaks of a root or a count, which the call does not have", what, err)
 	}
 }
 
@@ -144,8 +151,8 @@ func (s *suite) wrongArguments(r symmetric.Region) {
 		{Count: math.MaxInt, Region: math.MaxInt, Buffer: math.MaxInt},
 		{Count: math.MaxInt, Region: 1, Buffer: 1},
 	} {
-		s.refused(fmt.Sprintf("iput with %+v", st), r.IPut(0, 0, b, st), dist.ErrCount)
-		s.refused(fmt.Sprintf("iget with %+v", st), r.IGet(b, 0, 0, st), dist.ErrCount)
+		s.refused(fmt.Sprintf("iput with %+v", st), r.IPut(0, 0, b, st), dist.ErrRange)
+		s.refused(fmt.Sprintf("iget with %+v", st), r.IGet(b, 0, 0, st), dist.ErrRange)
 	}
 	for at := int64(1); at < 8; at++ {
 		s.refused("misaligned signal", r.Signal(0, at, symmetric.SignalSet, 1), symmetric.ErrAlignment)
@@ -189,11 +196,11 @@ func (s *suite) wrongWatches(r, gone symmetric.Region) {
 		{r, symmetric.Watch{Count: 1, DType: tensor.U64}, dist.ErrInvalid},
 		{r, symmetric.Watch{Count: 1, DType: tensor.U64, Cmp: 7}, dist.ErrInvalid},
 		{r, symmetric.Watch{Count: 1, DType: tensor.F32, Cmp: symmetric.Eq}, dist.ErrDType},
-		{r, symmetric.Watch{Count: 0, DType: tensor.U64, Cmp: symmetric.Eq}, dist.ErrCount},
-		{r, symmetric.Watch{Count: 9, DType: tensor.U64, Cmp: symmetric.Eq}, dist.ErrCount},
-		{r, symmetric.Watch{Count: math.MaxInt, DType: tensor.U64, Cmp: symmetric.Eq}, dist.ErrCount},
+		{r, symmetric.Watch{Count: 0, DType: tensor.U64, Cmp: symmetric.Eq}, dist.ErrRange},
+		{r, symmetric.Watch{Count: 9, DType: tensor.U64, Cmp: symmetric.Eq}, dist.ErrRange},
+		{r, symmetric.Watch{Count: math.MaxInt, DType: tensor.U64, Cmp: symmetric.Eq}, dist.ErrRange},
 		{r, symmetric.Watch{At: 4, Count: 1, DType: tensor.U64, Cmp: symmetric.Eq}, symmetric.ErrAlignment},
-		{r, symmetric.Watch{At: -8, Count: 1, DType: tensor.U64, Cmp: symmetric.Eq}, dist.ErrCount},
+		{r, symmetric.Watch{At: -8, Count: 1, DType: tensor.U64, Cmp: symmetric.Eq}, dist.ErrRange},
 		{gone, symmetric.Watch{Count: 1, DType: tensor.U64, Cmp: symmetric.Eq}, symmetric.ErrNotAllocated},
 	} {
 		hit, err := c.r.Test(c.w)
@@ -232,7 +239,7 @@ func (s *suite) wrongAllocs(h symmetric.Heap, r symmetric.Region) {
 	}
 	for _, c := range [][2]int64{{-1, 1}, {0, 65}, {64, 1}, {8, -1}, {math.MaxInt64, 1}, {1, math.MaxInt64}} {
 		_, err := r.Slice(c[0], c[1])
-		s.refused(fmt.Sprintf("slice of %d B at %d", c[1], c[0]), err, dist.ErrCount)
+		s.refused(fmt.Sprintf("slice of %d B at %d", c[1], c[0]), err, dist.ErrRange)
 	}
 	s.expect("free of nothing", h.Free(nil), symmetric.ErrNotAllocated)
 }

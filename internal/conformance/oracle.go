@@ -41,6 +41,12 @@ func combineInts(dt tensor.DType, red dist.RedKind, column, scalars []uint64) ui
 			acc *= x
 		case red == dist.RedMin && less(x, acc), red == dist.RedMax && less(acc, x):
 			acc = x
+		case red == dist.RedAnd:
+			acc &= x
+		case red == dist.RedOr:
+			acc |= x
+		case red == dist.RedXor:
+			acc ^= x
 		}
 	}
 	if red == dist.RedAvg {

@@ -24,6 +24,9 @@ func TestOracleOnKnownValues(t *testing.T) {
 		{"i16 avg truncates", tensor.I16, dist.RedAvg, []uint64{0xfffd, 0xfffe}, nil, 0xfffe},
 		{"u16 avg of a wrapped sum", tensor.U16, dist.RedAvg, []uint64{0xffff, 3}, nil, 1},
 		{"i8 min", tensor.I8, dist.RedMin, []uint64{1, 0xff, 0}, nil, 0xff},
+		{"i8 and", tensor.I8, dist.RedAnd, []uint64{0xf3, 0x7e, 0xff}, nil, 0x72},
+		{"u16 or", tensor.U16, dist.RedOr, []uint64{0x8001, 0x0100, 0}, nil, 0x8101},
+		{"u64 xor", tensor.U64, dist.RedXor, []uint64{1 << 63, 1<<63 | 5, 3}, nil, 6},
 		{"u8 max", tensor.U8, dist.RedMax, []uint64{1, 0xff, 0}, nil, 0xff},
 		{"i32 premulsum", tensor.I32, dist.RedPreMulSum, []uint64{2, 3}, []uint64{0xffffffff, 4}, 10},
 		{"u64 prod wraps", tensor.U64, dist.RedProd, []uint64{1 << 63, 2}, nil, 0},
@@ -82,7 +85,7 @@ func TestHalfConversionsAgreeWithTensor(t *testing.T) {
 // Exact inputs are exact: their combination, computed without rounding, is a number of the type.
 func TestExactInputsDoNotRound(t *testing.T) {
 	for _, dt := range []tensor.DType{tensor.F16, tensor.BF16, tensor.F32, tensor.F64} {
-		for _, red := range redKinds {
+		for _, red := range redsOf(dt) {
 			for i := range 300 {
 				const n = 7
 				var column, scalars []uint64

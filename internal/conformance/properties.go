@@ -11,7 +11,7 @@ import (
 // properties is what must hold between operations, whatever the values.
 func (s *suite) properties() error {
 	for _, dt := range []tensor.DType{tensor.F16, tensor.BF16, tensor.F32, tensor.F64, tensor.I16} {
-		for _, red := range redKinds {
+		for _, red := range redsOf(dt) {
 			if err := s.scatterThenGather(dt, red, 37); err != nil {
 				return err
 			}

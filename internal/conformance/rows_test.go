@@ -46,7 +46,7 @@ func everyCase(count, root int) []scenario {
 				all = append(all, scenario{kind: kind, dt: dt, data: data, count: count, root: root})
 			}
 			for _, kind := range reducing {
-				for _, red := range redKinds {
+				for _, red := range redsOf(dt) {
 					all = append(all, scenario{kind: kind, dt: dt, red: red, data: data, count: count, root: root})
 				}
 			}

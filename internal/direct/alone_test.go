@@ -24,7 +24,7 @@ func TestOneRankHasKernelsForFactorsOnly(t *testing.T) {
 		t.Errorf("%d units, want 8", got)
 	}
 	for _, kind := range collectives {
-		for red := dist.RedSum; red <= dist.RedPreMulSum; red++ {
+		for _, red := range dist.RedKinds() {
 			op := dist.Op{Kind: kind, Red: dist.RedOp{Kind: red}}
 			if got, want := copies(&op), !kind.Reduces() || red != dist.RedPreMulSum; got != want {
 				t.Errorf("%v %v copies: %v, want %v", kind, red, got, want)

@@ -98,6 +98,9 @@ func (e *Engine) Can(op *dist.Op) error {
 	if _, ok := spanOf(op, e.s.n); !ok {
 		return fmt.Errorf("%w: engine %q does collective operations only, no %v", dist.ErrUnsupported, e.Name(), op.Kind)
 	}
+	if op.Kind.Reduces() && op.Red.Kind.Bitwise() && op.DType().IsFloat() {
+		return fmt.Errorf("%w: engine %q combines the bits of integers only, not of %v", dist.ErrUnsupported, e.Name(), op.DType())
+	}
 	return nil
 }
 

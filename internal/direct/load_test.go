@@ -32,7 +32,10 @@ func behindAWait(r *rank) error {
 	err := r.engines[short].Enqueue(&first, r.s)
 	queued := 0
 	for _, dt := range tensor.DTypes() {
-		for red := dist.RedSum; red <= dist.RedPreMulSum; red++ {
+		for _, red := range dist.RedKinds() {
+			if red.Bitwise() && dt.IsFloat() {
+				continue
+			}
 			op := first
 			op.Src, op.Dst, op.Red = buf(dt, count), buf(dt, count), dist.RedOp{Kind: red, Scalar: dist.Scalar{DType: dt}}
 			for w, e := range r.engines {

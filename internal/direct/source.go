@@ -44,7 +44,7 @@ var aloneSource string
 var entrySource string
 
 // redNone is RED of a kernel that only moves.
-const redNone = dist.RedPreMulSum + 1
+const redNone = dist.RedXor + 1
 
 // variant is one kernel.
 type variant struct {
@@ -62,8 +62,12 @@ func variantOf(prog program, ranks int, op *dist.Op) variant {
 	return variant{prog, ranks, unsigned(op.DType(), op.Red.Kind), op.Red.Kind}
 }
 
-// unsigned is the type by whose kernel red is done: sums and products of integers are the same bits with a sign and without.
+// unsigned is the type by whose kernel red is done: sums and products of integers are the same bits with a sign and without, and
+// kernels combine the bits of any integers in words of 8 bytes.
 func unsigned(dt tensor.DType, red dist.RedKind) tensor.DType {
+	if red.Bitwise() && !dt.IsFloat() {
+		return tensor.U64
+	}
 	wraps := red == dist.RedSum || red == dist.RedProd || red == dist.RedPreMulSum
 	if wraps && dt >= tensor.I8 && dt <= tensor.I64 {
 		return dt + tensor.U8 - tensor.I8
@@ -95,13 +99,13 @@ type unit struct {
 
 // unitsOf is everything that a group of so many ranks can ever need.
 func unitsOf(ranks int) []unit {
-	all, first := []unit{{ranks, tensor.Invalid, redNone}}, dist.RedSum
+	all, reds := []unit{{ranks, tensor.Invalid, redNone}}, dist.RedKinds()
 	if ranks == 1 { // the rest is copies
-		all, first = nil, dist.RedPreMulSum
+		all, reds = nil, []dist.RedKind{dist.RedPreMulSum}
 	}
 	for _, dt := range tensor.DTypes() {
-		for red := first; red <= dist.RedPreMulSum; red++ {
-			if unsigned(dt, red) == dt {
+		for _, red := range reds {
+			if unsigned(dt, red) == dt && !(red.Bitwise() && dt.IsFloat()) {
 				all = append(all, unit{ranks, dt, red})
 			}
 		}

@@ -83,7 +83,7 @@ func (t *Transport) ownMessages(ops []dist.Op) error {
 		o := t.otherEnd(ops, i)
 		switch {
 		case o == nil:
-			return fmt.Errorf("%w: a %v with this rank, %d, has no other end in its group call", dist.ErrRoot, ops[i].Kind, t.party.Rank)
+			return fmt.Errorf("%w: a %v with this rank, %d, has no other end in its group call", dist.ErrRank, ops[i].Kind, t.party.Rank)
 		case o.Count != ops[i].Count || o.DType() != ops[i].DType():
 			return fmt.Errorf("%w: a message of %v[%d] to this rank is received as %v[%d]", dist.ErrCount,
 				ops[i].DType(), ops[i].Count, o.DType(), o.Count)

@@ -78,30 +78,18 @@ func (s *Stream) clock(e *ticket, i int) error {
 	return s.cu.Record(e.timer[i])
 }
 
-// Elapsed is how long the device took for w, an operation of a group with Config.Timing: enable_timing of NVSHMEM4Py's
-// collectives. It waits for w.
-//
-// Shapes/units: as 1.5 for a millisecond and a half. Errors: w's; ErrUnsupported for work that was not timed, as a group call, or is
-// none of the stream's last thousand.
-func Elapsed(w dist.Work) (milliseconds float64, err error) {
-	if err := w.Wait(); err != nil {
-		return 0, err
-	}
-	s, n := streamOf(w)
-	if s == nil {
-		return 0, fmt.Errorf("%w: only work of a GPU is timed", dist.ErrUnsupported)
-	}
+// Elapsed implements dist.Timer: the time between the events around an operation.
+func (s *Stream) Elapsed(n uint64) (time.Duration, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.at(n)
 	if e.op.Kind == dist.KindBatch { // each of its collectives has had the timers
-		return 0, fmt.Errorf("%w: a group call is not timed", dist.ErrUnsupported)
+		return 0, fmt.Errorf("%w: a group call between GPUs is not timed", dist.ErrUnsupported)
 	}
 	if n+uint64(len(s.tickets)) <= s.last || e.timer[0] == nil || e.timer[1] == nil {
-		return 0, fmt.Errorf("%w: ticket %d of %d was not timed, or too long ago", dist.ErrUnsupported, n, s.last)
+		return 0, fmt.Errorf("%w: ticket %d of %d was not timed (see dist.Group.Timed), or is too old", dist.ErrUnsupported, n, s.last)
 	}
-	d, err := e.timer[1].Since(e.timer[0])
-	return inMilliseconds(d), err
+	return e.timer[1].Since(e.timer[0])
 }
 
 func inMilliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

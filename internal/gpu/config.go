@@ -24,7 +24,7 @@ type Config struct {
 	Backend     string        // what Info says; "" means "gpu"
 	Unchecked   bool          // do not compare operations across ranks
 	Precise     bool          // an event behind every operation: to wait for one never waits for a later one, see Waiting
-	Timing      bool          // two more events around every operation, for Elapsed
+	Timing      bool          // two more events around every operation, for dist.Work.Elapsed
 }
 
 // Validate reports the first wrong setting.

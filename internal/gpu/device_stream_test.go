@@ -259,10 +259,11 @@ func TestOperationsAreTimed(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		one, err := Elapsed(w)
+		took, err := w.Elapsed()
 		if err != nil {
 			return err
 		}
+		one := inMilliseconds(took)
 		all, err := TimeOp(m.Stream(), func() error {
 			_, err := m.AllReduce(y, x, dist.Sum)
 			return err

@@ -36,9 +36,9 @@ func (r *Region) Local() tensor.Buffer {
 
 // none is the view of memory that is not there.
 func (r *Region) none() tensor.Buffer {
-	b, err := tensor.FromPointer(nil, 0, tensor.U8, r.heap.t.device())
+	b, err := bytesAt(0, 0, r.heap.t.device())
 	if err != nil {
-		return tensor.Of([]byte(nil))
+		return tensor.Of([]byte(nil)).Untyped()
 	}
 	return b
 }
@@ -52,9 +52,10 @@ func (r *Region) view(rank int) tensor.Buffer {
 	return b
 }
 
-// bytesAt is n bytes at an address of a device.
+// bytesAt is n bytes, without an element type, at an address of a device.
 func bytesAt(at uintptr, n int64, on tensor.Device) (tensor.Buffer, error) {
-	return tensor.FromPointer(*(*unsafe.Pointer)(unsafe.Pointer(&at)), int(n), tensor.U8, on)
+	b, err := tensor.FromPointer(*(*unsafe.Pointer)(unsafe.Pointer(&at)), int(n), tensor.U8, on)
+	return b.Untyped(), err
 }
 
 // Offset implements symmetric.Region.
@@ -91,10 +92,8 @@ func (r *Region) enter(call string, rank int, at, n int64) error {
 	}
 	var err error
 	switch size := h.t.party.Size; {
-	case rank < 0 || rank >= size:
-		err = fmt.Errorf("%w: not in 0 to %d", dist.ErrRoot, size-1)
-	case at < 0 || n < 0 || n > r.n-at:
-		err = dist.ErrCount
+	case rank < 0 || rank >= size || at < 0 || n < 0 || n > r.n-at:
+		err = hostheap.CheckPlace(rank, size, at, n, r.n)
 	case r.of.freed.Load():
 		err = hostheap.ErrFreed
 	case h.slab.Base[rank] == 0:

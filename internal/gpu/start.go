@@ -165,7 +165,7 @@ func (t *Transport) fault(err error) error {
 // nothing of these is launched so.
 func (t *Transport) kept(op *dist.Op, w way, s *Stream) *cuda.Kept {
 	k := t.keepers[w.engine]
-	if k == nil || w.how != plain || op.Kind == dist.KindBarrier || t.cfg.Timing || s.capturing.Load() {
+	if k == nil || w.how != plain || op.Kind == dist.KindBarrier || op.Timed || s.capturing.Load() {
 		return nil
 	}
 	return k.Kept(op, s.cu)
@@ -268,7 +268,7 @@ func (t *Transport) enqueue(e *ticket, op *dist.Op, w way, s *Stream) error {
 	if op.Count == 0 && op.Kind != dist.KindBarrier && op.Kind != dist.KindSync {
 		return nil
 	}
-	timed := t.cfg.Timing && !s.capturing.Load()
+	timed := op.Timed && !s.capturing.Load()
 	v := t.party.Device
 	if err := v.Enter(); err != nil {
 		return t.fault(err)

@@ -42,8 +42,9 @@ func TestEnginesRepeatWhatTheyHaveKept(t *testing.T) {
 		{"timed", sum, way{0, plain}, true, idle, nil},
 		{"captured", sum, way{0, plain}, false, captures, nil},
 	} {
-		tr.cfg.Timing = c.timing
-		if got := tr.kept(c.op, c.w, c.stream); got != c.want {
+		op := *c.op
+		op.Timed = c.timing
+		if got := tr.kept(&op, c.w, c.stream); got != c.want {
 			t.Errorf("%s: %p, want %p", c.what, got, c.want)
 		}
 	}

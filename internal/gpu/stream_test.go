@@ -107,8 +107,9 @@ func TestTimingNeedsAGPU(t *testing.T) {
 	if _, err := TimeOp(host, func() error { return nil }); want(err, dist.ErrDevice) != nil {
 		t.Errorf("timing on the host: %v", err)
 	}
-	if _, err := Elapsed(dist.Work{}); want(err, dist.ErrUnsupported) != nil {
-		t.Errorf("time of no work: %v", err)
+	untimed := streamOver(new(cuda.Device), nil)
+	if _, err := untimed.Elapsed(1); want(err, dist.ErrUnsupported) != nil {
+		t.Errorf("time of work that was not timed: %v", err)
 	}
 }
 

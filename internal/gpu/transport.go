@@ -235,7 +235,7 @@ func (t *Transport) failed() error {
 func (t *Transport) Info() dist.Info {
 	p := &t.party
 	return dist.Info{
-		Rank: p.Rank, Size: p.Size, Device: t.on, Backend: t.cfg.backend(), Ranks: slices.Clone(p.World),
+		Rank: p.Rank, Size: p.Size, Device: t.on, Backend: t.cfg.backend(), Ranks: slices.Clone(p.World), Timing: t.cfg.Timing,
 	}
 }
 

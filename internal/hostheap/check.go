@@ -57,6 +57,24 @@ func CheckSize(alignment, bytes int64) error {
 	return nil
 }
 
+// CheckPlace returns the error of an access of n bytes at offset at of rank's part of a region of extent bytes, of so many
+// ranks: nil where the place exists.
+func CheckPlace(rank, ranks int, at, n, extent int64) error {
+	switch {
+	case rank < 0 || rank >= ranks:
+		return fmt.Errorf("%w %d is not in 0 to %d", dist.ErrRank, rank, ranks-1)
+	case n < 0:
+		return fmt.Errorf("%w: a negative length", dist.ErrRange)
+	case at < 0:
+		return fmt.Errorf("%w: the offset is before the region", dist.ErrRange)
+	case at > extent:
+		return fmt.Errorf("%w: the offset is beyond the region, which has %d B", dist.ErrRange, extent)
+	case n > extent-at:
+		return fmt.Errorf("%w: it ends beyond the region, which has %d B", dist.ErrRange, extent)
+	}
+	return nil
+}
+
 // CheckWord is an error for a word of bytes bytes, a power of two, at an offset of the heap that is no multiple of them.
 func CheckWord(off, bytes int64) error {
 	if off&(bytes-1) == 0 {
@@ -87,14 +105,14 @@ func wrongBuffer(b tensor.Buffer, on tensor.Device) error {
 
 // CheckStrides is the bytes that a strided transfer with b, which has been checked, spans in its region.
 //
-// Errors: ErrCount for numbers out of range, and for more elements than b has.
+// Errors: ErrRange for numbers out of range, and for more elements than b has.
 func CheckStrides(b tensor.Buffer, s symmetric.Strides) (int64, error) {
 	size := b.DType().Size()
 	there, ok := extent(s.Count, s.Region, size)
 	here, ok2 := extent(s.Count, s.Buffer, size)
 	if !ok || !ok2 || here > b.Bytes() {
-		return there, fmt.Errorf("%w: %d elements, strides %d and %d, of a buffer of %d", dist.ErrCount,
-			s.Count, s.Region, s.Buffer, b.Len())
+		return there, fmt.Errorf("%w: %d elements at a stride of %d in the region and %d in the buffer, which has %d: "+
+			"want strides of at least 1 that stay in the buffer", dist.ErrRange, s.Count, s.Region, s.Buffer, b.Len())
 	}
 	return there, nil
 }
@@ -150,7 +168,7 @@ func CheckWatch(w symmetric.Watch, off, bytes int64) error {
 	case !w.Cmp.Valid():
 		return fmt.Errorf("%w: %v", dist.ErrInvalid, w.Cmp)
 	case w.Count < 1 || int64(w.Count) > bytes: // before it is multiplied
-		return fmt.Errorf("%w: %d words", dist.ErrCount, w.Count)
+		return fmt.Errorf("%w: a wait for %d words in a region of %d B: want at least 1, within the region", dist.ErrRange, w.Count, bytes)
 	}
 	return CheckWord(off+w.At, int64(w.DType.Size()))
 }

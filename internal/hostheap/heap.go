@@ -168,4 +168,4 @@ func (h *Heap) Closed() bool {
 }
 
 // none is the view of memory that is not there.
-func none() tensor.Buffer { return tensor.Of([]byte(nil)) }
+func none() tensor.Buffer { return tensor.Of([]byte(nil)).Untyped() }

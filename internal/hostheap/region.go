@@ -1,11 +1,9 @@
 package hostheap
 
 import (
-	"fmt"
 	"sync/atomic"
 	"unsafe"
 
-	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/symmetric"
 	"github.com/symgrad/symgrad/tensor"
 )
@@ -29,7 +27,7 @@ func (r *Region) Local() tensor.Buffer {
 	if r.of.freed.Load() || r.heap.gate.Closed() {
 		return none()
 	}
-	return tensor.Of(r.bytes(r.heap.rank))
+	return tensor.Of(r.bytes(r.heap.rank)).Untyped()
 }
 
 // Offset implements symmetric.Region.
@@ -41,7 +39,7 @@ func (r *Region) Peer(rank int) (tensor.Buffer, error) {
 		return none(), err
 	}
 	defer r.heap.gate.Leave()
-	return tensor.Of(r.bytes(rank)), nil
+	return tensor.Of(r.bytes(rank)).Untyped(), nil
 }
 
 // Slice implements symmetric.Region.
@@ -70,10 +68,8 @@ func (r *Region) enter(call string, rank int, at, n int64) error {
 	}
 	var err error
 	switch {
-	case rank < 0 || rank >= len(h.parts):
-		err = fmt.Errorf("%w: not in 0 to %d", dist.ErrRoot, len(h.parts)-1)
-	case at < 0 || n < 0 || n > r.n-at:
-		err = dist.ErrCount
+	case rank < 0 || rank >= len(h.parts) || at < 0 || n < 0 || n > r.n-at: // without a call where all is well
+		err = CheckPlace(rank, len(h.parts), at, n, r.n)
 	case r.of.freed.Load():
 		err = ErrFreed
 	default:

@@ -128,13 +128,13 @@ func (c *Comm) Memory(which MemoryStat) (uint64, error) {
 // PutSignal queues on s a copy of src into the window of peer, offset bytes from its beginning, and then a signal to peer.
 //
 // Owns: src belongs to the communicator until s is past the call. Errors: dist.ErrUnsupported before NCCL 2.29.2;
-// dist.ErrRoot; dist.ErrCount for bytes outside of the window; *Error.
+// dist.ErrRank; dist.ErrRange for bytes outside of the window; *Error.
 func (c *Comm) PutSignal(src tensor.Buffer, peer int, w Window, offset int64, s *cuda.Stream) error {
 	if err := c.checkPeer("put", peer); err != nil {
 		return err
 	}
 	if offset < 0 || src.Bytes() > w.Bytes-offset {
-		return fmt.Errorf("nccl: put to rank %d: %w: %d B at %d of a window of %d B", peer, dist.ErrCount, src.Bytes(), offset, w.Bytes)
+		return fmt.Errorf("nccl: put to rank %d: %w: %d B at %d of a window of %d B", peer, dist.ErrRange, src.Bytes(), offset, w.Bytes)
 	}
 	if !src.DType().Valid() {
 		return fmt.Errorf("nccl: put to rank %d: %w: no source", peer, dist.ErrDType)
@@ -180,7 +180,7 @@ func (c *Comm) WaitSignal(counts []int, s *cuda.Stream) error {
 
 func (c *Comm) checkPeer(what string, peer int) error {
 	if peer < 0 || peer >= c.size {
-		return fmt.Errorf("nccl: %s: %w: peer %d is not in 0 to %d", what, dist.ErrRoot, peer, c.size-1)
+		return fmt.Errorf("nccl: %s: %w: peer %d is not in 0 to %d", what, dist.ErrRank, peer, c.size-1)
 	}
 	return nil
 }

@@ -20,7 +20,9 @@ const (
 // reductionWay is how red over elements of dt is done among n ranks: the table in doc.go.
 func reductionWay(dt tensor.DType, red dist.RedKind, n int) way {
 	switch {
-	case dt == tensor.I16 || dt == tensor.U16 || !dt.Valid() || int(red) >= len(redOps):
+	case dt == tensor.I16 || dt == tensor.U16 || !dt.Valid() || red > dist.RedXor:
+		return wayNone
+	case red.Bitwise() && n > 1:
 		return wayNone
 	case n == 1:
 		return wayNative // a copy, and premulsum scales
@@ -37,6 +39,7 @@ func reductionWay(dt tensor.DType, red dist.RedKind, n int) way {
 // What engines cannot do, as values: Can is asked for every operation, and allocates nothing.
 var (
 	errNoInt16 = fmt.Errorf("nccl: %w: NCCL has no 16-bit integers to reduce", dist.ErrUnsupported)
+	errNoBits  = fmt.Errorf("nccl: %w: NCCL has no and, or and xor; backends cuda and nvshmem have them", dist.ErrUnsupported)
 	errKind    = fmt.Errorf("nccl: %w: not an operation on tensors", dist.ErrUnsupported)
 	errPromise = fmt.Errorf("nccl: %w: windows serve operations on symmetric memory only, see dist.Group.Symmetric", dist.ErrUnsupported)
 	errPlain   = fmt.Errorf("nccl: %w: NCCL has no kernel for it that uses windows; the engine nccl does it", dist.ErrUnsupported)
@@ -54,6 +57,9 @@ func can(op *dist.Op, n int, noKernels error) error {
 	case dist.KindAllReduce, dist.KindReduce, dist.KindReduceScatter:
 		switch reductionWay(op.DType(), op.Red.Kind, n) {
 		case wayNone:
+			if op.Red.Kind.Bitwise() {
+				return errNoBits
+			}
 			return errNoInt16
 		case wayDivide, wayOrder:
 			return noKernels

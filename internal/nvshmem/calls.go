@@ -55,8 +55,8 @@ type table struct {
 // reductions is reduce and reducescatter of every dtype and every reduction that the library has:
 // int (team, dst, src, elements, stream). Elements are all for reduce, and those of one rank for reducescatter.
 type reductions struct {
-	reduce  [tensor.U64 + 1][dist.RedMax + 1]dl.Proc
-	scatter [tensor.U64 + 1][dist.RedMax + 1]dl.Proc
+	reduce  [tensor.U64 + 1][dist.RedXor + 1]dl.Proc
+	scatter [tensor.U64 + 1][dist.RedXor + 1]dl.Proc
 }
 
 // typeName is what the library calls an element type; "" for none.
@@ -101,6 +101,8 @@ func opName(red dist.RedKind) string {
 		return "min"
 	case dist.RedMax:
 		return "max"
+	case dist.RedAnd, dist.RedOr, dist.RedXor:
+		return red.String()
 	}
 	return ""
 }
@@ -114,7 +116,10 @@ func symbols(dt tensor.DType, red dist.RedKind) (reduce, scatter string) {
 // bind looks all of them up; a missing one answers its call with dl.ErrUnsupported.
 func (r *reductions) bind(lib *dl.Library) {
 	for _, dt := range tensor.DTypes() {
-		for red := dist.RedSum; red <= dist.RedMax; red++ {
+		for _, red := range dist.RedKinds() {
+			if opName(red) == "" || red.Bitwise() && dt.IsFloat() {
+				continue
+			}
 			reduce, scatter := symbols(dt, red)
 			r.reduce[dt][red] = lib.Proc(reduce, "")
 			r.scatter[dt][red] = lib.Proc(scatter, "")
@@ -122,5 +127,7 @@ func (r *reductions) bind(lib *dl.Library) {
 	}
 }
 
-// ofNCCL reports whether NCCL has the element type, so that NVSHMEM can leave reductions to it.
-func ofNCCL(dt tensor.DType) bool { return dt != tensor.I16 && dt != tensor.U16 }
+// ofNCCL reports whether NCCL has the element type and the reduction, so that NVSHMEM can leave it to NCCL.
+func ofNCCL(dt tensor.DType, red dist.RedKind) bool {
+	return dt != tensor.I16 && dt != tensor.U16 && !red.Bitwise()
+}

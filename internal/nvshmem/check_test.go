@@ -302,14 +302,17 @@ func TestCan(t *testing.T) {
 
 func TestReduceScatterWithoutNCCLFitsTheScratchMemory(t *testing.T) {
 	e := engineOf(4, true)
-	if n := e.scatterLimit(tensor.F32); n < 1<<30 {
+	if n := e.scatterLimit(tensor.F32, dist.RedSum); n < 1<<30 {
 		t.Errorf("%d floats at a time with NCCL", n)
 	}
-	if n := e.scatterLimit(tensor.I16); n*4*2 > scratchBytes/2 || n < 1 {
+	if n := e.scatterLimit(tensor.I16, dist.RedSum); n*4*2 > scratchBytes/2 || n < 1 {
 		t.Errorf("%d 16-bit integers of each of 4 ranks at a time", n)
 	}
+	if n := e.scatterLimit(tensor.U8, dist.RedXor); n*4 > scratchBytes/2 || n < 1 {
+		t.Errorf("%d bytes of each of 4 ranks at a time for a reduction that NCCL does not have", n)
+	}
 	e.rt.lib.nccl = nil
-	if n := e.scatterLimit(tensor.F64); n*4*8 > scratchBytes/2 || n < 1 {
+	if n := e.scatterLimit(tensor.F64, dist.RedSum); n*4*8 > scratchBytes/2 || n < 1 {
 		t.Errorf("%d doubles of each of 4 ranks at a time without NCCL", n)
 	}
 }

@@ -18,7 +18,9 @@ func (e *engine) symmetric(op *dist.Op, b tensor.Buffer) bool {
 
 // plain reports whether NVSHMEM leaves elements of type dt to NCCL. Where it does not, its kernels write to the peers'
 // destinations, which must be free when the first rank begins (OpenSHMEM 1.5, section 9.9): a sync goes before.
-func (e *engine) plain(dt tensor.DType) bool { return e.rt.lib.nccl != nil && ofNCCL(dt) }
+func (e *engine) plain(dt tensor.DType, red dist.RedKind) bool {
+	return e.rt.lib.nccl != nil && ofNCCL(dt, red)
+}
 
 // teamCall calls p with the team and the stream.
 func (e *engine) teamCall(p *dl.Proc, name string, s *cuda.Stream) error {
@@ -67,7 +69,7 @@ func (e *engine) sync(s *cuda.Stream) error {
 // reduceCall is dst = reduction of all src, n elements. dst may be src where NCCL does it: the library's own kernel adds
 // what it has already added, among four ranks.
 func (e *engine) reduceCall(s *cuda.Stream, dst, src uintptr, n int64, dt tensor.DType, red dist.RedKind) error {
-	if !e.plain(dt) {
+	if !e.plain(dt, red) {
 		if err := e.sync(s); err != nil {
 			return err
 		}
@@ -77,7 +79,7 @@ func (e *engine) reduceCall(s *cuda.Stream, dst, src uintptr, n int64, dt tensor
 
 // scatterCall is dst = block rank of the reduction of all src, n elements a block.
 func (e *engine) scatterCall(s *cuda.Stream, dst, src uintptr, n int64, dt tensor.DType, red dist.RedKind) error {
-	if !e.plain(dt) {
+	if !e.plain(dt, red) {
 		if err := e.sync(s); err != nil {
 			return err
 		}
@@ -113,8 +115,8 @@ func (e *engine) finish(op *dist.Op, s *cuda.Stream, dst, src uintptr, n, size i
 }
 
 // reduced is where in the staging area the reduction of what is in its first part may be put.
-func (e *engine) reduced(dt tensor.DType) uintptr {
-	if e.plain(dt) {
+func (e *engine) reduced(dt tensor.DType, red dist.RedKind) uintptr {
+	if e.plain(dt, red) {
 		return e.team.area.in()
 	}
 	return e.team.area.out()
@@ -125,7 +127,7 @@ func (e *engine) allReduce(op *dist.Op, s *cuda.Stream) error {
 	dst, src, in := address(op.Dst), address(op.Src), e.team.area.in()
 	size, count := int64(dt.Size()), int64(op.Count)
 	direct := e.symmetric(op, op.Dst)
-	if direct && op.Red.Kind != dist.RedPreMulSum && e.symmetric(op, op.Src) && (e.plain(dt) || dst != src) {
+	if direct && op.Red.Kind != dist.RedPreMulSum && e.symmetric(op, op.Src) && (e.plain(dt, red) || dst != src) {
 		if err := e.reduceCall(s, dst, src, count, dt, red); err != nil {
 			return err
 		}
@@ -137,7 +139,7 @@ func (e *engine) allReduce(op *dist.Op, s *cuda.Stream) error {
 		if err := e.give(op, s, in, src+off, n, size); err != nil {
 			return err
 		}
-		to := e.reduced(dt)
+		to := e.reduced(dt, red)
 		if direct {
 			to = dst + off
 		}
@@ -167,7 +169,7 @@ func (e *engine) reduce(op *dist.Op, s *cuda.Stream) error {
 			}
 			from = in
 		}
-		to := e.reduced(dt)
+		to := e.reduced(dt, red)
 		if err := e.reduceCall(s, to, from, n, dt, red); err != nil {
 			return err
 		}
@@ -184,8 +186,8 @@ func (e *engine) reduce(op *dist.Op, s *cuda.Stream) error {
 // scatterLimit is how many elements of one rank a reduce-scatter can have in one call: any number where NCCL does it. The
 // library's own kernel keeps those of all ranks in half of its scratch memory, and stops the device when they do not fit
 // (reducescatter.cuh).
-func (e *engine) scatterLimit(dt tensor.DType) int64 {
-	if e.plain(dt) {
+func (e *engine) scatterLimit(dt tensor.DType, red dist.RedKind) int64 {
+	if e.plain(dt, red) {
 		return 1 << 40
 	}
 	return scratchBytes / 2 / int64(e.size*dt.Size())
@@ -195,7 +197,7 @@ func (e *engine) reduceScatter(op *dist.Op, s *cuda.Stream) error {
 	dt, red := op.DType(), native(op.Red.Kind)
 	dst, src, a := address(op.Dst), address(op.Src), &e.team.area
 	size, count, n := int64(dt.Size()), int64(op.Count), int64(e.size)
-	most := e.scatterLimit(dt)
+	most := e.scatterLimit(dt, red)
 	if count <= most && op.Red.Kind != dist.RedPreMulSum && e.symmetric(op, op.Src) {
 		to := dst
 		if tensor.Overlap(op.Dst, op.Src) || !e.symmetric(op, op.Dst) {
@@ -228,7 +230,7 @@ func (e *engine) reduceScatter(op *dist.Op, s *cuda.Stream) error {
 func (e *engine) allGather(op *dist.Op, s *cuda.Stream) error {
 	dst, src, a := address(op.Dst), address(op.Src), &e.team.area
 	bytes, n := op.Src.Bytes(), int64(e.size)
-	if !e.plain(tensor.U8) {
+	if !e.plain(tensor.U8, dist.RedSum) {
 		return e.allGatherByCopies(s, dst, src, bytes)
 	}
 	collect := &e.rt.lib.t.collect
@@ -281,7 +283,7 @@ func (e *engine) broadcast(op *dist.Op, s *cuda.Stream) error {
 	if e.rank == op.Root {
 		src = address(op.Src)
 	}
-	if !e.plain(tensor.U8) {
+	if !e.plain(tensor.U8, dist.RedSum) {
 		return e.broadcastByCopies(s, dst, src, bytes, op.Root)
 	}
 	if e.symmetric(op, op.Dst) {
@@ -329,7 +331,7 @@ func (e *engine) allToAll(op *dist.Op, s *cuda.Stream) error {
 	dst, src, a := address(op.Dst), address(op.Src), &e.team.area
 	n := int64(e.size)
 	bytes := op.Src.Bytes() / n // of one pair of ranks
-	if !e.plain(tensor.U8) {
+	if !e.plain(tensor.U8, dist.RedSum) {
 		return e.allToAllByCopies(s, dst, src, bytes)
 	}
 	exchange := &e.rt.lib.t.exchange

@@ -123,7 +123,7 @@ func (e *engine) firstSum() (err error) {
 		return err
 	}
 	// Kernels of the library are loaded at their first launch, which waits for all that runs: here, where nothing does.
-	to := e.reduced(tensor.I32)
+	to := e.reduced(tensor.I32, dist.RedSum)
 	err = errors.Join(e.sync(s), e.reduceCall(s, to, a.in(), 1, tensor.I32, dist.RedSum),
 		e.teamCall(&e.rt.lib.t.barrier, "nvshmemx_barrier_on_stream", s))
 	if err != nil {
@@ -183,13 +183,13 @@ func (e *engine) canReduce(op *dist.Op) error {
 	if e.size == 1 {
 		return nil
 	}
-	if int(red) >= len(e.rt.red().reduce[dt]) {
+	if opName(red) == "" || red.Bitwise() && dt.IsFloat() {
 		return refused(op.Kind.String(), dist.ErrUnsupported, "reduction %v", red)
 	}
 	p := &e.rt.red().reduce[dt][red]
 	if op.Kind == dist.KindReduceScatter {
 		p = &e.rt.red().scatter[dt][red]
-		if c := e.scatterLimit(dt); c == 0 {
+		if c := e.scatterLimit(dt, red); c == 0 {
 			return refused(op.Kind.String(), dist.ErrUnsupported, "%d ranks are too many for the scratch memory of NVSHMEM's own kernel", e.size)
 		}
 	}

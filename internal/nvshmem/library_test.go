@@ -266,7 +266,10 @@ func TestMappedFindsALibraryUnderAnyVersion(t *testing.T) {
 func TestSymbolsOfEveryReduction(t *testing.T) {
 	seen := map[string]bool{}
 	for _, dt := range tensor.DTypes() {
-		for red := dist.RedSum; red <= dist.RedMax; red++ {
+		for _, red := range dist.RedKinds() {
+			if red == dist.RedAvg || red == dist.RedPreMulSum || red.Bitwise() && dt.IsFloat() {
+				continue
+			}
 			reduce, scatter := symbols(dt, red)
 			if typeName(dt) == "" || opName(red) == "" || seen[reduce] || seen[scatter] {
 				t.Errorf("%v %v: %q and %q", dt, red, reduce, scatter)
@@ -279,19 +282,20 @@ func TestSymbolsOfEveryReduction(t *testing.T) {
 		"nvshmemx_float_sum_reduce_on_stream", "nvshmemx_half_max_reduce_on_stream", "nvshmemx_bfloat16_min_reduce_on_stream",
 		"nvshmemx_double_prod_reduce_on_stream", "nvshmemx_int8_sum_reducescatter_on_stream", "nvshmemx_uint16_prod_reducescatter_on_stream",
 		"nvshmemx_int64_min_reducescatter_on_stream", "nvshmemx_uint64_max_reduce_on_stream", "nvshmemx_uint8_sum_reduce_on_stream",
+		"nvshmemx_int32_and_reduce_on_stream", "nvshmemx_uint8_or_reducescatter_on_stream", "nvshmemx_uint64_xor_reduce_on_stream",
 	} {
 		if !seen[want] {
 			t.Errorf("%s is not looked up", want)
 		}
 	}
-	if len(seen) != 96 {
-		t.Errorf("%d symbols, want 12 types times 4 reductions times 2", len(seen))
+	if len(seen) != 96+48 {
+		t.Errorf("%d symbols, want 12 types times 4 reductions times 2, and 8 types of integers times 3 times 2", len(seen))
 	}
 	if typeName(tensor.Invalid) != "" || opName(dist.RedAvg) != "" || opName(dist.RedPreMulSum) != "" {
 		t.Error("the library has neither the invalid type nor avg nor premulsum")
 	}
-	if ofNCCL(tensor.I16) || ofNCCL(tensor.U16) || !ofNCCL(tensor.BF16) || !ofNCCL(tensor.I8) {
-		t.Error("NCCL has all types but the 16-bit integers")
+	if sum := dist.RedSum; ofNCCL(tensor.I16, sum) || ofNCCL(tensor.U16, sum) || !ofNCCL(tensor.BF16, sum) || !ofNCCL(tensor.I8, sum) || ofNCCL(tensor.I8, dist.RedAnd) {
+		t.Error("NCCL has all types except the 16-bit integers, and no and")
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 // but for the calls that end in NBI, which run beside it until a Quiet or barrier on a stream. Every argument is checked
 // before the library is called, and nothing is allocated on the Go heap.
 //
-// Errors of all of them: dist.ErrRoot for a rank that there is not; dist.ErrCount for a negative length, or one beyond an
+// Errors of all of them: dist.ErrRank for an unknown rank; dist.ErrRange for a negative length, or one beyond an
 // allocation; symmetric.ErrNotAllocated for an address outside of the runtime's memory; symmetric.ErrAlignment for a signal
 // that is no multiple of 8; dist.ErrDevice for a local address that is no memory of a GPU, or a stream of another one;
 // dist.ErrInvalid for no stream or an unknown operation; dist.ErrClosed; what the device or the library reported before.
@@ -219,7 +219,7 @@ func (rt *Runtime) exit() {
 
 func (rt *Runtime) checkRank(call string, rank int) error {
 	if rank < 0 || rank >= rt.party.Size {
-		return refused(call, dist.ErrRoot, "rank %d, want 0 to %d", rank, rt.party.Size-1)
+		return refused(call, dist.ErrRank, "%d is not in 0 to %d", rank, rt.party.Size-1)
 	}
 	return nil
 }
@@ -231,13 +231,13 @@ func (rt *Runtime) checkMove(call string, rank int, local, remote uintptr, bytes
 	}
 	switch {
 	case bytes < 0:
-		return refused(call, dist.ErrCount, "%d B", bytes)
+		return refused(call, dist.ErrRange, "a length of %d B to rank %d", bytes, rank)
 	case bytes == 0:
 		return nil
 	case !rt.heap.has(remote, 1):
 		return refused(call, symmetric.ErrNotAllocated, "%d B to rank %d at %#x", bytes, rank, remote)
 	case !rt.heap.has(remote, bytes):
-		return refused(call, dist.ErrCount, "%d B at %#x end outside of the allocation", bytes, remote)
+		return refused(call, dist.ErrRange, "%d B to rank %d at %#x end beyond the allocation", bytes, rank, remote)
 	case rt.heap.has(local, bytes):
 		return nil
 	}

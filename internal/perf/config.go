@@ -95,6 +95,8 @@ func (c Config) Validate(ranks int) error {
 		err = errors.New("operations of one side need the symmetric heap, which private buffers are outside of")
 	case ranks == 1 && slices.Contains(d.Ops, PingPong):
 		err = errors.New("pingpong needs 2 ranks or more")
+	case d.onlyBitsOfFloats():
+		err = fmt.Errorf("%v of floating-point numbers: bits are combined of integers: use a type such as i32", d.RedOps[0])
 	case len(d.cases(ranks)) == 0:
 		err = errors.New("none of the operations has a form in place")
 	}
@@ -191,7 +193,7 @@ func (c Config) cases(ranks int) []Case {
 	var list []Case
 	for _, op := range c.Ops {
 		for _, dt := range c.dtypesOf(op) {
-			for _, red := range c.redOpsOf(op) {
+			for _, red := range c.redOpsOf(op, dt) {
 				list = append(list, c.sweep(Case{Op: op, DType: dt, Red: red}, ranks)...)
 			}
 		}
@@ -206,11 +208,18 @@ func (c Config) dtypesOf(op Op) []tensor.DType {
 	return c.DTypes
 }
 
-func (c Config) redOpsOf(op Op) []dist.RedKind {
+// onlyBitsOfFloats reports whether an operation reduces, and every reduction asked for is one that no type asked for has.
+func (c Config) onlyBitsOfFloats() bool {
+	return slices.ContainsFunc(c.Ops, func(op Op) bool { return op.trait().reduces }) &&
+		!slices.ContainsFunc(c.DTypes, func(dt tensor.DType) bool { return len(c.redOpsOf(AllReduce, dt)) > 0 })
+}
+
+// redOpsOf is the reductions of op on elements of dt: bits are combined of integers only.
+func (c Config) redOpsOf(op Op, dt tensor.DType) []dist.RedKind {
 	if !op.trait().reduces {
 		return []dist.RedKind{dist.RedSum}
 	}
-	return c.RedOps
+	return slices.DeleteFunc(slices.Clone(c.RedOps), func(red dist.RedKind) bool { return red.Bitwise() && dt.IsFloat() })
 }
 
 // modesOf is whether to measure in place, both ways perhaps. An operation without a form in place is not measured when

@@ -98,6 +98,7 @@ func TestValidateRefuses(t *testing.T) {
 		"a moment between iterations": {Config{Fresh: true, Style: BackToBack}, 2},
 		"pingpong needs 2":            {Config{Ops: []Op{PingPong}}, 1},
 		"outside of":                  {Config{Private: true, Ops: []Op{AllReduce, Put}}, 2},
+		"and of floating-point":       {Config{RedOps: []dist.RedKind{dist.RedAnd}}, 2},
 		"choose one":                  {Config{InPlace: true, Both: true}, 2},
 		"has a form in place":         {Config{InPlace: true, Ops: []Op{AllToAll, Barrier}}, 2},
 	} {

@@ -138,16 +138,19 @@ func ParseDTypes(s string) ([]tensor.DType, error) {
 	return parseList(s, append(names, "all"), byName)
 }
 
-// ParseRedOps is the reductions that a list such as "sum,max" names; "all" is every one, and "mulsum" is nccl-tests' name
-// for premulsum.
+// ParseRedOps is the reductions that a list such as "sum,max" names; "all" is every one that all types have, and "mulsum" is
+// nccl-tests' name for premulsum. And, or and xor are of integers only.
 //
 // Errors: an unknown name.
 func ParseRedOps(s string) ([]dist.RedKind, error) {
 	byName := map[string][]dist.RedKind{"mulsum": {dist.RedPreMulSum}}
 	var names []string
-	for red := dist.RedSum; red <= dist.RedPreMulSum; red++ {
+	for _, red := range dist.RedKinds() {
 		names = append(names, red.String())
 		byName[red.String()] = []dist.RedKind{red}
+		if red.Bitwise() {
+			continue
+		}
 		byName["all"] = append(byName["all"], red)
 	}
 	return parseList(s, append(names, "all"), byName)

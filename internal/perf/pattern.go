@@ -146,6 +146,12 @@ func combineInts(dt tensor.DType, red dist.RedKind, terms []int64) uint64 {
 			acc = max(acc, v)
 		case dist.RedPreMulSum:
 			acc += v * scalar(r+1)
+		case dist.RedAnd:
+			acc &= v
+		case dist.RedOr:
+			acc |= v
+		case dist.RedXor:
+			acc ^= v
 		default:
 			acc += v
 		}

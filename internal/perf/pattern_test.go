@@ -90,6 +90,11 @@ func TestCombine(t *testing.T) {
 			t.Errorf("%v of %v is %v in integers, want %v", red, terms, got, uint64(want))
 		}
 	}
+	for red, want := range map[dist.RedKind]uint64{dist.RedAnd: 0, dist.RedOr: 7, dist.RedXor: 6} {
+		if got := combineInts(tensor.U8, red, terms); got != want {
+			t.Errorf("%v of %v is %d, want %d", red, terms, got, want)
+		}
+	}
 	many := make([]int64, 100)
 	for i := range many {
 		many[i] = 2

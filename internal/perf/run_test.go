@@ -84,9 +84,7 @@ func TestNothingIsWrongWhereNothingIs(t *testing.T) {
 	everything := Config{
 		Ops: Collectives(), DTypes: tensor.DTypes(), Both: true, MinBytes: 8, MaxBytes: 8 << 10, Factor: 1 << 10, Iters: 2, Checks: 2,
 	}
-	for red := dist.RedSum; red <= dist.RedPreMulSum; red++ {
-		everything.RedOps = append(everything.RedOps, red)
-	}
+	everything.RedOps = dist.RedKinds()
 	oneSided := everything
 	oneSided.Ops, oneSided.Fresh = OneSided(), true
 	oneSidedSteady, alone := oneSided, oneSided

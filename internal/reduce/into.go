@@ -17,7 +17,7 @@ const tileElems = 1024
 //
 // Integers wrap. Avg divides the sum by len(srcs) in the accumulator's type; integers truncate toward zero. Min and max of
 // a NaN are NaN, and -0 is below +0. Premulsum is the sum of scalars[r]*srcs[r][i], each product rounded before it is
-// added. One source is copied bit for bit, except that premulsum still scales it.
+// added. And, or and xor combine the bits of integers. One source is copied bit for bit, except that premulsum scales it.
 //
 // Shapes: dst and all srcs have one dtype and length, in host memory; dst may be one of the srcs, and must otherwise be
 // disjoint from them. scalars, for premulsum only, holds one value for each source, as ScalarBits gives it.
@@ -35,6 +35,9 @@ func Into(dst tensor.Buffer, srcs []tensor.Buffer, red dist.RedKind, scalars []u
 
 // typed is Into for arguments that have been checked.
 func typed(dst tensor.Buffer, srcs []tensor.Buffer, red dist.RedKind, scalars []uint64) error {
+	if red.Bitwise() {
+		return bitwise(dst, srcs, red)
+	}
 	switch dst.DType() {
 	case tensor.F16:
 		return half[tensor.Float16](dst, srcs, red, scalars)
@@ -70,8 +73,10 @@ func check(dst tensor.Buffer, srcs []tensor.Buffer, red dist.RedKind, scalars []
 		return fmt.Errorf("reduce: %w: the destination is on %v", dist.ErrDevice, dst.Device())
 	case len(srcs) == 0:
 		return fmt.Errorf("reduce: %w: no sources", dist.ErrCount)
-	case red > dist.RedPreMulSum:
+	case red > dist.RedXor:
 		return fmt.Errorf("reduce: %w: unknown reduction %v", dist.ErrInvalid, red)
+	case red.Bitwise() && dst.DType().IsFloat():
+		return fmt.Errorf("reduce: %w: %v of %v, which are no integers", dist.ErrDType, red, dst.DType())
 	case red == dist.RedPreMulSum && len(scalars) != len(srcs):
 		return fmt.Errorf("reduce: %w: %d scalars for %d sources", dist.ErrCount, len(scalars), len(srcs))
 	}

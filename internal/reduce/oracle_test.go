@@ -56,6 +56,12 @@ func intColumn(dt tensor.DType, column []uint64, red dist.RedKind, scalars []uin
 			}
 		case dist.RedPreMulSum:
 			acc = new(big.Int).Add(acc, new(big.Int).Mul(x, toBig(dt, scalars[r+1])))
+		case dist.RedAnd:
+			acc = new(big.Int).And(acc, x)
+		case dist.RedOr:
+			acc = new(big.Int).Or(acc, x)
+		case dist.RedXor:
+			acc = new(big.Int).Xor(acc, x)
 		}
 		acc = wrap(dt, acc)
 	}

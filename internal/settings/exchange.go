@@ -37,9 +37,6 @@ func inMiB(bytes int64) float64 { return float64(bytes) / (1 << 20) }
 
 // Check reports what config.Load cannot know: which settings exclude each other for solver and exchange.
 func Check(c *config.Config) error {
-	if c.Optim.NoDecay != "" && c.Optim.WeightDecay == 0 {
-		return fmt.Errorf("optim.no_decay: has no effect, because optim.weight_decay is 0: remove it, or set that")
-	}
 	if err := Solver(c.Optim, 1, 1).Validate(); err != nil {
 		return fmt.Errorf("optim: %w", err)
 	}

@@ -34,8 +34,7 @@ func TestEveryExchangeSettingIsTaken(t *testing.T) {
 func TestSettingsThatExcludeEachOtherAreNamed(t *testing.T) {
 	for want, change := range map[string]func(c *config.Config){
 		"":                       func(*config.Config) {},
-		"optim.no_decay":         func(c *config.Config) { c.Optim.NoDecay = "vectors" },
-		"optim: ":                func(c *config.Config) { c.Optim.Name, c.Optim.WeightDecay = "adamw", 0 },
+		"optim: ":                func(c *config.Config) { c.Optim.Name = "adma" },
 		"ddp, shard and comm: ":  func(c *config.Config) { c.DDP.Hook, c.DDP.PowerSGDRank, c.Shard.Stage = "powersgd", 2, 1 },
 		"data.accum_steps=2":     func(c *config.Config) { c.DDP.VirtualRanks, c.Data.AccumSteps = 4, 2 },
 		"shard.overlap_gather: ": func(c *config.Config) { c.Shard.Stage, c.Shard.OverlapGather = 3, true },

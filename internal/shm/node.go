@@ -22,6 +22,7 @@ type Config struct {
 	ChunkBytes   int           // of a staging slot, of which a rank has 4, rounded up to 64, at least 8 a rank; the same on all; 0 means 64 KiB
 	Dir          string        // tmpfs directory for shared memory; "" means anonymous memory (memfd)
 	Unchecked    bool          // do not compare operations across ranks
+	Timing       bool          // time every operation, for dist.Work.Elapsed
 	TraceEntries int           // of the recorder; 0 means dist.DefaultTraceEntries
 
 	flat  int // ranks that look at each other one by one; 0 means flatRanks

@@ -108,7 +108,7 @@ func lines[T any](n int) []T {
 
 // Info implements dist.Transport.
 func (t *Transport) Info() dist.Info {
-	return dist.Info{Rank: t.rank, Size: t.size, Device: tensor.Host, Backend: "shm", Ranks: slices.Clone(t.ranks)}
+	return dist.Info{Rank: t.rank, Size: t.size, Device: tensor.Host, Backend: "shm", Ranks: slices.Clone(t.ranks), Timing: t.node.cfg.Timing}
 }
 
 // Guard implements dist.Inliner.

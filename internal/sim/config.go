@@ -15,6 +15,7 @@ const defaultStepTimeout = 100 * time.Second
 type Config struct {
 	StepTimeout  time.Duration // longest wait for a peer in one operation; 0 means 100 s
 	Unchecked    bool          // do not compare operations across ranks
+	Timing       bool          // time every operation, for dist.Work.Elapsed
 	TraceEntries int           // of each group's recorder; 0 means dist.DefaultTraceEntries
 	Script       string        // faults, see the package comment; "" means none
 }

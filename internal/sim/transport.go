@@ -32,7 +32,7 @@ func newTransport(b *board, rank int) *transport {
 
 // Info implements dist.Transport.
 func (t *transport) Info() dist.Info {
-	return dist.Info{Rank: t.rank, Size: t.size(), Device: tensor.Host, Backend: "sim", Ranks: slices.Clone(t.b.ranks)}
+	return dist.Info{Rank: t.rank, Size: t.size(), Device: tensor.Host, Backend: "sim", Ranks: slices.Clone(t.b.ranks), Timing: t.b.u.cfg.Timing}
 }
 
 func (t *transport) size() int { return len(t.b.ranks) }

@@ -40,7 +40,7 @@ func NewBoard(w *dist.World, heap symmetric.Heap) (*Board, error) {
 	if err != nil {
 		return nil, err
 	}
-	words, err := Typed(r.Local(), tensor.I64)
+	words, err := r.Local().As(tensor.I64)
 	return &Board{w, words}, err
 }
 
@@ -81,11 +81,6 @@ func (b *Board) Verdict(what string, bad int64) error {
 		}
 	}
 	return nil
-}
-
-// Typed is a buffer of bytes as elements of type dt.
-func Typed(b tensor.Buffer, dt tensor.DType) (tensor.Buffer, error) {
-	return tensor.FromPointer(b.Pointer(), b.Len()/dt.Size(), dt, b.Device())
 }
 
 // Late is err, of a kernel that waited for another rank for too long, with what the group knows: a rank that died.

@@ -7,7 +7,6 @@ import (
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/internal/sim"
 	"github.com/symgrad/symgrad/symmetric"
-	"github.com/symgrad/symgrad/tensor"
 )
 
 func TestBoardTakesWhatItSays(t *testing.T) {
@@ -29,17 +28,6 @@ func TestBoardTakesWhatItSays(t *testing.T) {
 		if err := worlds[0].Close(); err != nil {
 			t.Error(err)
 		}
-	}
-}
-
-func TestTypedIsTheSameMemory(t *testing.T) {
-	words := []int64{1, 2, 3}
-	bytes, err := tensor.FromPointer(tensor.Of(words).Pointer(), 24, tensor.U8, tensor.Host)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if b, err := Typed(bytes, tensor.I64); err != nil || !tensor.Same(b, tensor.Of(words)) {
-		t.Errorf("%v, %v", b, err)
 	}
 }
 

@@ -9,7 +9,10 @@
 #define RED_MAX 3
 #define RED_AVG 4
 #define RED_PREMULSUM 5
-#define RED_NONE 6
+#define RED_AND 6
+#define RED_OR 7
+#define RED_XOR 8
+#define RED_NONE 9
 
 #if RED != RED_NONE
 
@@ -180,6 +183,12 @@ __device__ __forceinline__ Acc combine(Acc x, Acc y) {
   return smaller(x, y);
 #elif RED == RED_MAX
   return larger(x, y);
+#elif RED == RED_AND
+  return x & y;
+#elif RED == RED_OR
+  return x | y;
+#elif RED == RED_XOR
+  return x ^ y;
 #else
   return plus(x, y);
 #endif

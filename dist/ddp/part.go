@@ -1,0 +1,189 @@
+package ddp
+
+import (
+	"fmt"
+	"reflect"
+
+	"gorgonia.org/gorgonia"
+	gtensor "gorgonia.org/tensor"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// Input is the value of an input node for RunPart: a row, along the first axis, for each sample.
+type Input struct {
+	Node  *gorgonia.Node
+	Value gorgonia.Value // a *tensor.Dense of Gorgonia; may be nil for no rows
+}
+
+// letter is a machine whose inputs may have any number of rows: *machine.Machine.
+type letter interface {
+	Let(n *gorgonia.Node, v gorgonia.Value) error
+}
+
+// RunPart runs the graph on this rank's part of a batch, of any number of rows, in place of gorgonia.Let, SetWeight and
+// vm.RunAll: gradients are those of the mean cost over the rows of all ranks. It is for a cost that is the mean over the
+// rows.
+//
+// With package machine that is SetWeight(rows), Machine.Let of each input and one run. A tape machine cannot change the
+// number of rows of its graph. A part of another number is run there in rows/gcd(rows, R) pieces of the graph's R rows, all
+// but the last inside NoSync, in which each row appears equally often: the mean is exact, up to rounding. Rows are repeated
+// from the start where they end. So a last batch that is short costs some runs more, and the value of cost is that of the
+// last piece. A rank without rows runs once, with weight 0, on the values that its inputs have, or zeros.
+//
+// Shapes: each value has rows rows; all its other dimensions, and its type, are those of the node.
+// Collective: all ranks, once a step. Where the tape machine needs several runs, RunPart resets vm between them; Reset after
+// the last is the caller's, as after RunAll.
+// Errors: dist.ErrInvalid for a value that does not fit; dist.ErrUnsupported where a part would need pieces, which differ in
+// number between the ranks or whose rows belong together: with Stage 2 and 3, VirtualRanks, batch norm and graphs that
+// communicate; use package machine there, or DropLast. Those of gorgonia.Let and RunAll.
+func (d *DDP) RunPart(vm gorgonia.VM, rows int, inputs ...Input) error {
+	if err := d.runPart(vm, rows, inputs); err != nil {
+		return fmt.Errorf("ddp part of %d rows, rank %d/%d: %w", rows, d.world.Rank(), d.world.Size(), err)
+	}
+	return nil
+}
+
+func (d *DDP) runPart(vm gorgonia.VM, rows int, inputs []Input) error {
+	fixed, err := checkPart(vm, rows, inputs)
+	if err != nil {
+		return err
+	}
+	if rows == 0 {
+		return d.runWithout(vm, inputs)
+	}
+	if m, ok := vm.(letter); ok {
+		for _, in := range inputs {
+			if err := m.Let(in.Node, in.Value); err != nil {
+				return err
+			}
+		}
+		if err := d.SetWeight(float64(rows)); err != nil {
+			return err
+		}
+		return vm.RunAll()
+	}
+	pieces := rows / gcd(rows, fixed)
+	if pieces > 1 && (d.staged() || d.virtual != nil || d.rows.single != "") {
+		return fmt.Errorf("%w: the graph has %d rows, and %s", dist.ErrUnsupported, fixed, d.whyWhole())
+	}
+	if err := d.SetWeight(float64(rows / pieces)); err != nil {
+		return err
+	}
+	defer func() { d.weight = float64(rows) }()
+	for k := range pieces - 1 {
+		if err := letPiece(inputs, k*fixed, fixed, rows); err != nil {
+			return err
+		}
+		if err := d.NoSync(vm.RunAll); err != nil {
+			return err
+		}
+		vm.Reset()
+	}
+	if err := letPiece(inputs, (pieces-1)*fixed, fixed, rows); err != nil {
+		return err
+	}
+	return vm.RunAll()
+}
+
+// whyWhole says why a part cannot be run in pieces.
+func (d *DDP) whyWhole() string {
+	const remedy = ": use package machine, or DropLast of the sampler"
+	switch {
+	case d.staged():
+		return fmt.Sprintf("with Stage %d the ranks must have equal numbers of runs%s", d.cfg.Stage, remedy)
+	case d.virtual != nil:
+		return "with VirtualRanks each run is a rank" + remedy
+	}
+	return fmt.Sprintf("%s looks at all rows of a run together%s", d.rows.single, remedy)
+}
+
+// checkPart checks the arguments of RunPart. Returns: the rows of the graph's inputs, where vm cannot change them.
+func checkPart(vm gorgonia.VM, rows int, inputs []Input) (fixed int, err error) {
+	switch {
+	case vm == nil:
+		return 0, fmt.Errorf("%w: no machine", dist.ErrInvalid)
+	case rows < 0:
+		return 0, fmt.Errorf("%w: a negative number of rows", dist.ErrInvalid)
+	case len(inputs) == 0:
+		return 0, fmt.Errorf("%w: no inputs", dist.ErrInvalid)
+	}
+	for i, in := range inputs {
+		if in.Node == nil || in.Node.IsScalar() {
+			return 0, fmt.Errorf("%w: input %d has no rows: give its node a first axis for them", dist.ErrInvalid, i)
+		}
+		if i == 0 {
+			fixed = in.Node.Shape()[0]
+		}
+		if n := in.Node.Shape()[0]; n != fixed {
+			return 0, fmt.Errorf("%w: input %q has %d rows in the graph, and %q has %d", dist.ErrInvalid,
+				in.Node.Name(), n, inputs[0].Node.Name(), fixed)
+		}
+		if rows == 0 {
+			continue
+		}
+		v, ok := in.Value.(*gtensor.Dense)
+		if !ok {
+			return 0, fmt.Errorf("%w: the value of input %q is a %T, want a *tensor.Dense", dist.ErrInvalid, in.Node.Name(), in.Value)
+		}
+		if v.Shape().IsScalar() || v.Shape()[0] != rows || !v.Shape()[1:].Eq(in.Node.Shape()[1:]) || v.Dtype() != in.Node.Dtype() {
+			return 0, fmt.Errorf("%w: the value of input %q is %v %v, want %d rows of %v %v", dist.ErrInvalid, in.Node.Name(),
+				v.Dtype(), v.Shape(), rows, in.Node.Dtype(), in.Node.Shape()[1:])
+		}
+		if !tensor.PackedDense(v) {
+			return 0, fmt.Errorf("%w: the value of input %q is a view whose rows are not one after the other: clone it", dist.ErrInvalid, in.Node.Name())
+		}
+	}
+	return fixed, nil
+}
+
+// runWithout takes part in a step without rows.
+func (d *DDP) runWithout(vm gorgonia.VM, inputs []Input) error {
+	for _, in := range inputs {
+		if in.Node.Value() == nil {
+			zeros := gtensor.New(gtensor.Of(in.Node.Dtype()), gtensor.WithShape(in.Node.Shape()...))
+			if err := gorgonia.Let(in.Node, zeros); err != nil {
+				return err
+			}
+		}
+	}
+	if err := d.SetWeight(0); err != nil {
+		return err
+	}
+	return vm.RunAll()
+}
+
+// letPiece gives each input n rows of its value, which has rows, from number first on and from the start again.
+func letPiece(inputs []Input, first, n, rows int) error {
+	for _, in := range inputs {
+		v := in.Value
+		if n != rows {
+			v = piece(v.(*gtensor.Dense), first, n, rows) // checkPart has seen to the type
+		}
+		if err := gorgonia.Let(in.Node, v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func piece(v *gtensor.Dense, first, n, rows int) *gtensor.Dense {
+	from := reflect.ValueOf(v.Data())
+	shape := v.Shape().Clone()
+	width := shape.TotalSize() / rows
+	to := reflect.MakeSlice(from.Type(), n*width, n*width)
+	for i := range n {
+		at := (first + i) % rows * width
+		reflect.Copy(to.Slice(i*width, (i+1)*width), from.Slice(at, at+width))
+	}
+	shape[0] = n
+	return gtensor.New(gtensor.WithShape(shape...), gtensor.WithBacking(to.Interface()))
+}
+
+func gcd(a, b int) int {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
+}
