@@ -247,6 +247,9 @@ func (t *Transport) movable(p int, k dist.Kind) bool {
 		from, to, stuck = t.rank, p, 0
 	}
 	read := atomic.LoadUint64(t.ctl.read(from, to))
+	if k == dist.KindSend && atomic.LoadUint64(t.ctl.lent(from, to)) > read {
+		return false // nobody has read the message
+	}
 	return atomic.LoadUint64(t.ctl.wrote(from, to))-read != stuck
 }
 
