@@ -55,7 +55,7 @@ func (f *benchFlags) addTo(cmd *cobra.Command) {
 	flags.StringVarP(&f.maxBytes, "maxbytes", "e", "64M", "largest size")
 	flags.IntVarP(&f.factor, "stepfactor", "f", 4, "from one size to the next")
 	flags.StringVarP(&f.stepBytes, "stepbytes", "i", "", "from one size to the next, added instead of multiplied")
-	flags.IntVar(&f.iters, "iters", 0, "timed iterations; 0 means as many as move 256M, from 20 to 10000")
+	flags.IntVar(&f.iters, "iters", 0, "timed iterations; 0 means as many as move 256M, from 20 to 10000, and on the host fewer where they take more than 1 s")
 	flags.IntVarP(&f.warmup, "warmup-iters", "w", 0, "untimed iterations before them (default a tenth of them)")
 	flags.IntVarP(&f.checks, "check", "c", 1, "iterations whose results are checked; 0 checks nothing")
 	flags.StringVarP(&f.redOps, "redop", "o", "sum", "reductions: sum, prod, min, max, avg, premulsum or all of these; of integers also and, or, xor")

@@ -31,7 +31,7 @@ type Config struct {
 	StepBytes int64 // from one size to the next; 0 means to multiply by Factor
 	Factor    int   // from one size to the next; 0 means 4
 
-	Iters  int // timed iterations of a row; 0 means as many as move 256 MiB, from 20 to 10000; on a device some 5 ms
+	Iters  int // timed iterations of a row; 0 means as many as move 256 MiB, 20 to 10000, in RowBudget at most; on a device some 5 ms
 	Warmup int // untimed iterations before them; 0 means a tenth of Iters, 2 at least; negative means none
 	Checks int // iterations whose results are checked, before those; 0 means 1; negative means no check at all
 	Root   int // of rooted operations
@@ -141,7 +141,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// iters is how many iterations of a case are timed.
+// iters is how many iterations of a case are timed, if they end within the budget of a row.
 func (c Config) iters(k Case) int {
 	if c.Iters > 0 {
 		return c.Iters

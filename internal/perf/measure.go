@@ -3,6 +3,7 @@ package perf
 import (
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/symgrad/symgrad/dist"
 )
@@ -10,14 +11,23 @@ import (
 // times is how long one operation took on one rank, or on all, in nanoseconds.
 type times struct{ mean, least, median, most, host float64 }
 
+// timing is the times of one measurement on this rank, over how many iterations.
+type timing struct {
+	times
+	iters int
+}
+
 // rig is one rank's end of a measurement.
 type rig struct {
 	cfg     Config // with its defaults
 	g       *dist.Group
 	m       *memory
+	ex      *exchange // of the ranks of g
 	clock   clock
 	barrier verb
 	samples []int64 // ticks of each iteration
+	whole   times   // of the last iterations back to back
+	budget  time.Duration
 
 	dev   Device // nil on the host
 	timer Timer  // of a device
@@ -28,7 +38,7 @@ func newRig(cfg Config, g *dist.Group, m *memory, ck clock) *rig {
 	if !cfg.Queued {
 		g = g.Blocking()
 	}
-	return &rig{cfg: cfg, g: g, m: m, clock: ck, barrier: newVerb(Case{Op: Barrier}, g, &layout{})}
+	return &rig{cfg: cfg, g: g, m: m, clock: ck, budget: RowBudget, barrier: newVerb(Case{Op: Barrier}, g, &layout{})}
 }
 
 // on makes r a rig for a device, whose ranks meet in the group of ex: not every engine has a barrier.
@@ -59,10 +69,10 @@ func (r *rig) view(c Case) *dist.Group {
 // measure is the times of case c on this rank, and how many elements were wrong; those of the checks only with checked.
 //
 // Collective.
-func (r *rig) measure(c Case, checked bool) (t times, wrong int64, err error) {
+func (r *rig) measure(c Case, checked bool) (t timing, wrong int64, err error) {
 	l, err := newLayout(c, r.m, r.g.Rank(), r.g.Size())
 	if err != nil {
-		return times{}, 0, err
+		return timing{}, 0, err
 	}
 	do := newVerb(c, r.view(c), l)
 	settle := func() error { return nil }
@@ -74,15 +84,16 @@ func (r *rig) measure(c Case, checked bool) (t times, wrong int64, err error) {
 		checks = r.cfg.Checks
 	}
 	if wrong, err = r.check(l, do, settle, checks); err != nil {
-		return times{}, 0, err
+		return timing{}, 0, err
 	}
 	l.prepare(0)
 	if err := settle(); err != nil {
-		return times{}, 0, err
+		return timing{}, 0, err
 	}
 	var late int64
 	if r.dev != nil && r.cfg.Style == BackToBack && !c.Op.trait().oneSide {
-		t, err = r.back(c, l)
+		t.iters = r.cfg.iters(c)
+		t.times, err = r.back(c, l)
 	} else {
 		t, late, err = r.byClock(c, l, do, settle)
 	}
@@ -100,22 +111,23 @@ func (r *rig) measure(c Case, checked bool) (t times, wrong int64, err error) {
 		after, err = r.check(l, do, settle, min(checks, 1))
 		wrong += after
 	}
-	return t.of(c.Op.trait().window), wrong, errors.Join(err, r.m.fail)
+	t.times = t.of(c.Op.trait().window)
+	return t, wrong, errors.Join(err, r.m.fail)
 }
 
 // byClock is the times of the iterations by the clock of the host, each waited for.
-func (r *rig) byClock(c Case, l *layout, do, settle verb) (t times, late int64, err error) {
-	for range r.cfg.warmup(c) {
-		if err := do(); err != nil {
-			return times{}, 0, err
-		}
+func (r *rig) byClock(c Case, l *layout, do, settle verb) (t timing, wrong int64, err error) {
+	n, early, err := r.pace(c, l, do, settle)
+	if err != nil {
+		return timing{}, 0, err
 	}
-	if r.cfg.Style == BackToBack {
-		t, err = r.backToBack(c, do)
-	} else if late, err = r.apart(c, l, do, settle); err == nil {
-		t = r.summary()
+	if wrong, err = r.iterate(n, l, do, settle); err != nil {
+		return timing{}, 0, err
 	}
-	return t, late, err
+	if r.cfg.Style != BackToBack {
+		r.whole = r.summary()
+	}
+	return timing{r.whole, n}, early + wrong, nil
 }
 
 // of is the times of one of many operations in an iteration.
@@ -144,11 +156,10 @@ func (r *rig) check(l *layout, do, settle verb, checks int) (wrong int64, err er
 	return wrong, nil
 }
 
-// apart times each iteration by itself, with a barrier before it, into r.samples. Fresh iterations are checked as well.
+// apart times each of n iterations by itself, with a barrier before it, into r.samples. Fresh iterations are checked as well.
 //
 // Returns: the wrong elements of those.
-func (r *rig) apart(c Case, l *layout, do, settle verb) (wrong int64, err error) {
-	n := r.cfg.iters(c)
+func (r *rig) apart(n int, l *layout, do, settle verb) (wrong int64, err error) {
 	r.samples = slices.Grow(r.samples[:0], n)[:n]
 	for i := range r.samples {
 		if r.cfg.Fresh {
@@ -178,9 +189,8 @@ func (r *rig) apart(c Case, l *layout, do, settle verb) (wrong int64, err error)
 	return wrong, nil
 }
 
-// backToBack times all iterations at once.
-func (r *rig) backToBack(c Case, do verb) (times, error) {
-	n := r.cfg.iters(c)
+// backToBack times n iterations at once.
+func (r *rig) backToBack(n int, do verb) (times, error) {
 	if err := r.barrier(); err != nil {
 		return times{}, err
 	}

@@ -97,10 +97,10 @@ func TestFailuresEndAMeasurement(t *testing.T) {
 	if _, err := r.check(l, after(0), settled, 1); !errors.Is(err, enough) {
 		t.Errorf("check: %v", err)
 	}
-	if _, err := r.apart(c, l, after(2), settled); !errors.Is(err, enough) {
+	if _, err := r.apart(3, l, after(2), settled); !errors.Is(err, enough) {
 		t.Errorf("apart: %v", err)
 	}
-	if _, err := r.backToBack(c, after(2)); !errors.Is(err, enough) {
+	if _, err := r.backToBack(3, after(2)); !errors.Is(err, enough) {
 		t.Errorf("back to back: %v", err)
 	}
 	good := after(100)
@@ -108,10 +108,10 @@ func TestFailuresEndAMeasurement(t *testing.T) {
 	if _, err := r.check(l, good, settled, 1); !errors.Is(err, enough) {
 		t.Errorf("check, barrier: %v", err)
 	}
-	if _, err := r.apart(c, l, good, settled); !errors.Is(err, enough) {
+	if _, err := r.apart(3, l, good, settled); !errors.Is(err, enough) {
 		t.Errorf("apart, barrier: %v", err)
 	}
-	if _, err := r.backToBack(c, good); !errors.Is(err, enough) {
+	if _, err := r.backToBack(3, good); !errors.Is(err, enough) {
 		t.Errorf("back to back, barrier: %v", err)
 	}
 }
@@ -134,7 +134,7 @@ func TestTimedLoopDoesNotAllocate(t *testing.T) {
 	r.samples = make([]int64, 100)
 	nothing := verb(func() error { return nil })
 	if n := testing.AllocsPerRun(5, func() {
-		if _, err := r.apart(c, l, nothing, nothing); err != nil {
+		if _, err := r.apart(100, l, nothing, nothing); err != nil {
 			t.Error(err)
 		}
 	}); n > 0 {

@@ -13,6 +13,7 @@ import (
 // outcome is one measurement of a case, of all ranks.
 type outcome struct {
 	times   times
+	iters   int
 	wrong   int64
 	skipped string // why the engine cannot
 }
@@ -46,6 +47,7 @@ func (x *session) open(g *dist.Group, dev Device, bytes int64) error {
 		}
 		first = m
 		r := newRig(x.cfg, own, m, x.clock)
+		r.ex = x.ex
 		x.rigs = append(x.rigs, r)
 		if dev == nil {
 			continue
@@ -67,19 +69,13 @@ func (x *session) close() error {
 	return errors.Join(errs...)
 }
 
-// warmUp spends some 10 ms with barriers, unless the configuration tells what to do: in its first milliseconds a process that
-// has just started is slower, which would all be laid to the first row.
+// warmUp warms the ranks up, unless the configuration says how.
 func (x *session) warmUp() error {
 	r := x.rigs[0]
 	if r == nil || r.dev != nil || x.cfg.Iters != 0 || x.cfg.Warmup != 0 {
 		return nil
 	}
-	for range 20000 {
-		if err := r.barrier(); err != nil {
-			return err
-		}
-	}
-	return nil
+	return r.warmUp()
 }
 
 // rows measures cases, and gives the rows of those that differ in nothing but in place together: those of the first target
@@ -189,9 +185,9 @@ func (x *session) once(c Case, i int, checked bool) (outcome, error) {
 	case t.oneSide && !t.rate:
 		ranks = ranks[:1] // the others waited, or did the same
 	case r.dev != nil && r.cfg.Style == BackToBack:
-		return outcome{times: slowest(ranks), wrong: total}, nil
+		return outcome{times: slowest(ranks), iters: own.iters, wrong: total}, nil
 	}
-	return outcome{times: combine(ranks), wrong: total}, nil
+	return outcome{times: combine(ranks), iters: own.iters, wrong: total}, nil
 }
 
 // reason is why an operation is not supported: the cause, without the operation, which the row tells.
@@ -213,7 +209,7 @@ func (x *session) row(c Case, target Target, outcomes []outcome) Row {
 	if row.Skipped = outcomes[0].skipped; row.Skipped != "" {
 		return row
 	}
-	row.Iters = x.cfg.iters(c) * max(x.cfg.Graph, 1)
+	row.Iters = outcomes[len(outcomes)-1].iters * max(x.cfg.Graph, 1)
 	n := float64(x.ex.g.Size())
 	bus := 0.0
 	if f := c.Op.trait().bus; f != nil {

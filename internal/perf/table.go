@@ -42,7 +42,7 @@ func (t *Table) Begin(r Result) {
 	t.printf("# Collective test starting: %s\n", strings.Join(names, " "))
 	t.printf("# backend %s ranks %d minBytes %d maxBytes %d step: %s warmup iters: %s iters: %s validation: %d graph: %d\n",
 		r.Settings.Backend, r.Settings.Ranks, t.cfg.MinBytes, t.cfg.MaxBytes, t.cfg.step(),
-		count(t.cfg.Warmup, "iters/10"), count(t.cfg.Iters, "by size"), r.Settings.Checks, r.Settings.Graph)
+		count(t.cfg.Warmup, "iters/10"), count(t.cfg.Iters, "by size and time"), r.Settings.Checks, r.Settings.Graph)
 	clock := fmt.Sprintf("clock %s, %.0f ns a reading, included", r.Clock.Name, r.Clock.ReadNS)
 	if r.Settings.Timing != "" {
 		clock = "device time by " + r.Settings.Timing

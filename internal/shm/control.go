@@ -55,9 +55,11 @@ const (
 	smallSlots = 4
 	stageSlots = 4
 
-	channelBytes = 256
-	channelWrote = 0   // chunks put into the ring
-	channelRead  = 128 // chunks taken out
+	channelBytes   = 256
+	channelWrote   = 0   // chunks put into the ring
+	channelLent    = 16  // the last of them that tells where a message lies, plus one
+	channelRead    = 128 // chunks taken out
+	channelRefused = 144 // the last of them that told of memory that the receiver cannot read, plus one
 
 	ringHeader = 64
 	ringDepth  = 2
@@ -138,6 +140,14 @@ func (c *control) wrote(from, to int) *uint64 {
 
 func (c *control) read(from, to int) *uint64 {
 	return c.u64(c.channels + (from*c.n+to)*channelBytes + channelRead)
+}
+
+func (c *control) lent(from, to int) *uint64 {
+	return c.u64(c.channels + (from*c.n+to)*channelBytes + channelLent)
+}
+
+func (c *control) refused(from, to int) *uint64 {
+	return c.u64(c.channels + (from*c.n+to)*channelBytes + channelRefused)
 }
 
 // waiters is the count of sleepers beside a word.

@@ -11,16 +11,18 @@ import (
 // A rank in a collective waits for one that is in a message with it. If the message can go on, that rank has only not been
 // given a core, or is stopped by a debugger: the wait is for it. Otherwise neither can ever go on.
 func TestARankThatIsStoppedInAMessageIsWaitedFor(t *testing.T) {
+	const lent = -1
 	for _, c := range []struct {
 		what string
 		kind dist.Kind // what rank 1 is in, with rank 0
-		sent int       // chunks sent to the receiver so far
+		sent int       // chunks sent to the receiver so far; lent stands for a large message that is not read yet
 		want error
 	}{
 		{"receives what has been sent", dist.KindRecv, 1, nil},
 		{"receives what was never sent", dist.KindRecv, 0, dist.ErrMismatch},
 		{"sends, and there is room", dist.KindSend, ringDepth - 1, nil},
 		{"sends, and nobody receives", dist.KindSend, ringDepth, dist.ErrMismatch},
+		{"lends, and nobody receives", dist.KindSend, lent, dist.ErrMismatch},
 	} {
 		ends, err := Local(2, GoMemory, Config{})
 		if err != nil {
@@ -31,7 +33,14 @@ func TestARankThatIsStoppedInAMessageIsWaitedFor(t *testing.T) {
 		if c.kind == dist.KindSend {
 			from = other
 		}
-		for range c.sent {
+		if c.sent == lent {
+			large := make([]byte, ringDepth*from.ctl.ring+1)
+			op := dist.Op{Kind: dist.KindSend, Peer: 1 - from.rank, Count: len(large), Src: tensor.Of(large)}
+			if !from.push(&message{op: &op}) {
+				t.Fatal("no room for a message")
+			}
+		}
+		for range max(c.sent, 0) {
 			op := dist.Op{Kind: dist.KindSend, Peer: 1 - from.rank, Count: 1, Src: tensor.Of([]byte{1})}
 			if err := from.exchange([]dist.Op{op}); err != nil {
 				t.Fatal(err)

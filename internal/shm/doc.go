@@ -18,6 +18,7 @@
 //	pair.go       the same for two ranks, and for broadcasts
 //	staged.go     collectives of private memory, in chunks through slots
 //	p2p.go        send and receive through one small ring per pair of ranks
+//	lend.go       messages that the ring cannot hold: the receiver reads the sender's memory
 //	heap.go       symmetric.Heap over one segment per heap; package hostheap has the calls
 //	signal.go     how a rank that waits for a word of a heap sleeps, and is woken
 //
@@ -35,6 +36,9 @@
 //
 // Ranks that share cores spend their time on waiting for a core: there, a rank with a small piece in a heap says that it is
 // private memory, so that all of it is waited for once.
+//
+// With more than four ranks on a core a wait yields a few times only, and a caller that sleeps keeps its processor of the Go
+// scheduler, whose monitor thread would otherwise run some ten times a sleep (futexWait).
 //
 // A barrier ends first on the root of the broadcast, or scatter, that was directly behind the last barrier, if one was, since programs
 // repeat themselves: the others find its data when they have left, or get a core. Else it ends on all ranks as soon as it can.
@@ -66,7 +70,7 @@
 // A word is published by a plain store on amd64 (package asym), after what it stands for; a reader loads the word first.
 // Where a sleeper must not be missed, the publisher looks for sleepers again after a fence: at its next wait, or at the
 // end of the operation. One that runs on its caller leaves that to the next operation; a sleeper that is missed even so
-// looks up every 10 ms.
+// looks up every 10 ms. Ranks that share cores fence before the first look, and miss no sleeper.
 //
 // # Death
 //

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"sync"
 	"time"
 
@@ -19,6 +20,8 @@ type link interface {
 	// take is the offer of peer with the given id. While it waits it calls alive, and gives up with its error, or with
 	// ErrClosed of dist when peer has left without one.
 	take(peer int, id uint64, alive func() error) (offer, error)
+	// pid returns the process of peer as this one can name it; 0 when it cannot.
+	pid(peer int) int
 	// close ends the connections and waits for what served them. Idempotent.
 	close() error
 }
@@ -172,6 +175,18 @@ func (l *socketLink) take(peer int, id uint64, alive func() error) (offer, error
 	return l.in.take(peer, id, alive)
 }
 
+// pid asks the kernel, which knows the number of the peer's process in this one's namespace.
+func (l *socketLink) pid(peer int) int {
+	if l.conns[peer] == nil {
+		return os.Getpid()
+	}
+	cred, err := credentials(l.conns[peer])
+	if err != nil {
+		return 0
+	}
+	return int(cred.Pid)
+}
+
 // receive puts the offers of one peer into the inbox until the connection ends.
 func (l *socketLink) receive(peer int, c *net.UnixConn) {
 	msg, oob := make([]byte, 16+maxOfferText), make([]byte, unix.CmsgSpace(4))
@@ -260,6 +275,8 @@ func (l *hubLink) offer(peer int, o offer) error {
 func (l *hubLink) take(peer int, id uint64, alive func() error) (offer, error) {
 	return l.in.take(peer, id, alive)
 }
+
+func (l *hubLink) pid(int) int { return os.Getpid() }
 
 func (l *hubLink) close() error {
 	l.once.Do(func() {

@@ -37,6 +37,7 @@ func Local(n int, m Memory, cfg Config) ([]dist.Transport, error) {
 	for r := range nodes {
 		nodes[r] = newNode(cfg, r, n, mk, h.ranks[r])
 		nodes[r].sleepy = sleepyInside
+		nodes[r].holds = false // the ranks share the processors
 		h.ranks[r].gone = nodes[r].gone
 	}
 	out := make([]dist.Transport, n)

@@ -3,6 +3,7 @@ package shm
 import (
 	"errors"
 	"os"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -56,6 +57,9 @@ type node struct {
 	maker   maker
 	link    link
 	spins   int
+	yields  int           // of a wait, before it sleeps
+	poll    time.Duration // most of one sleep
+	holds   bool          // a sleeping caller keeps its processor of the Go scheduler; see futexWait
 	sleepy  int           // waits that do without yields after a long one
 	streams int           // see streamApart
 	nextID  atomic.Uint64 // numbers the segments this rank hands out
@@ -71,9 +75,19 @@ func newNode(cfg Config, rank, size int, m maker, l link) *node {
 	if size <= cores() {
 		nd.spins = spinsAlone
 	}
+	nd.yields, nd.poll = yieldsOf(size, cores()), pollInterval
+	nd.holds = size > cores() && runtime.GOMAXPROCS(0) > 1
 	nd.streams = streamsFrom("/sys/devices/system/cpu/cpu0/cache/index3/size")
 	nd.heaps.Store(&[]*Heap{})
 	return nd
+}
+
+// yieldsOf returns how often one of so many ranks yields before it sleeps.
+func yieldsOf(ranks, cores int) int {
+	if ranks > manyRanks*cores {
+		return yieldsMany
+	}
+	return yields
 }
 
 // streamsFrom is from how many bytes of all ranks on stores bypass the cache, by the size of the last one that the kernel has in the

@@ -277,24 +277,30 @@ func greet(ctx context.Context, c *net.UnixConn, token string) (int, error) {
 
 // sameUser refuses a connection whose other end runs as another user.
 func sameUser(c *net.UnixConn) error {
-	raw, err := c.SyscallConn()
+	cred, err := credentials(c)
 	if err != nil {
 		return err
+	}
+	if int(cred.Uid) != os.Getuid() {
+		return fmt.Errorf("the peer runs as user %d, this rank as %d", cred.Uid, os.Getuid())
+	}
+	return nil
+}
+
+// credentials returns process and user of the other end of c, from the kernel.
+func credentials(c *net.UnixConn) (*unix.Ucred, error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return nil, err
 	}
 	var cred *unix.Ucred
 	var credErr error
 	if err := raw.Control(func(fd uintptr) {
 		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
 	}); err != nil {
-		return err
+		return nil, err
 	}
-	if credErr != nil {
-		return credErr
-	}
-	if int(cred.Uid) != os.Getuid() {
-		return fmt.Errorf("the peer runs as user %d, this rank as %d", cred.Uid, os.Getuid())
-	}
-	return nil
+	return cred, credErr
 }
 
 func closeAll(conns []*net.UnixConn) {

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"sync/atomic"
+	"unsafe"
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/internal/ticks"
@@ -13,8 +14,10 @@ import (
 // message is the progress of one send or receive of an exchange.
 type message struct {
 	op    *dist.Op
-	moved int  // elements
-	began bool // the first chunk, which a message of no elements has too, is through
+	moved int    // elements
+	began bool   // the first chunk, which a message of no elements has too, is through
+	lent  uint64 // of a send whose receiver reads the source itself: the chunk that tells where it lies, plus one
+	plain bool   // a send whose receiver could not do that, and gets chunks
 }
 
 func (m *message) done() bool { return m.began && m.moved == m.op.Count }
@@ -116,25 +119,33 @@ func (t *Transport) stuckOn(peer int) bool {
 // perChunk is how many elements of a message one ring slot holds.
 func (t *Transport) perChunk(dt tensor.DType) int { return t.ctl.ring / dt.Size() }
 
-// push puts the next chunk of a send into its ring, if there is room.
+// push puts the next chunk of a send into its ring, if there is room, or lends the source of a large one.
 func (t *Transport) push(m *message) bool {
 	from, to, op := t.rank, m.op.Peer, m.op
+	if m.lent != 0 {
+		return t.takenBack(m)
+	}
 	wrote := atomic.LoadUint64(t.ctl.wrote(from, to))
 	if wrote-atomic.LoadUint64(t.ctl.read(from, to)) == ringDepth {
 		return false
 	}
 	head, data := t.ctl.ringSlot(from, to, wrote)
-	head[0] = byte(op.Src.DType())
-	binary.LittleEndian.PutUint64(head[8:], uint64(op.Count))
-	n, size := min(t.perChunk(op.Src.DType()), op.Count-m.moved), op.Src.DType().Size()
-	copy(data, op.Src.Raw()[m.moved*size:(m.moved+n)*size])
-	m.moved, m.began = m.moved+n, true
+	head[headType] = byte(op.Src.DType())
+	binary.LittleEndian.PutUint64(head[headCount:], uint64(op.Count))
+	if t.lends(m) {
+		t.lend(m, head, wrote)
+	} else {
+		head[headHow] = inChunk
+		n, size := min(t.perChunk(op.Src.DType()), op.Count-m.moved), op.Src.DType().Size()
+		copy(data, op.Src.Raw()[m.moved*size:(m.moved+n)*size])
+		m.moved, m.began = m.moved+n, true
+	}
 	atomic.StoreUint64(t.ctl.wrote(from, to), wrote+1)
 	t.ring(to)
 	return true
 }
 
-// pop takes the next chunk of a receive out of its ring, if there is one.
+// pop takes the next chunk of a receive out of its ring, if there is one, or reads the next piece of what the sender lends.
 func (t *Transport) pop(m *message) (bool, error) {
 	from, to, op := m.op.Peer, t.rank, m.op
 	read := atomic.LoadUint64(t.ctl.read(from, to))
@@ -142,16 +153,28 @@ func (t *Transport) pop(m *message) (bool, error) {
 		return false, nil
 	}
 	head, data := t.ctl.ringSlot(from, to, read)
-	dt, count := tensor.DType(head[0]), int(binary.LittleEndian.Uint64(head[8:]))
+	dt, count := tensor.DType(head[headType]), int(binary.LittleEndian.Uint64(head[headCount:]))
 	if dt != op.Dst.DType() || count != op.Count {
 		err := fmt.Errorf("%w on a message: rank %d sends %v[%d], rank %d receives %v[%d]", dist.ErrMismatch,
 			from, dt, count, to, op.Dst.DType(), op.Count)
 		t.fail(abortMismatch, t.rank, err.Error())
 		return false, err
 	}
-	n, size := min(t.perChunk(dt), op.Count-m.moved), dt.Size()
-	copy(op.Dst.Raw()[m.moved*size:], data[:n*size])
-	m.moved, m.began = m.moved+n, true
+	switch {
+	case head[headHow] == inChunk:
+		n, size := min(t.perChunk(dt), op.Count-m.moved), dt.Size()
+		if n > 0 {
+			t.copyOut(unsafe.Add(op.Dst.Pointer(), m.moved*size), pointer(data), n*size)
+		}
+		m.moved, m.began = m.moved+n, true
+	default:
+		if err := t.borrow(m, head, read); err != nil {
+			return false, err
+		}
+		if m.moved > 0 && !m.done() {
+			return true, nil
+		}
+	}
 	atomic.StoreUint64(t.ctl.read(from, to), read+1)
 	t.ring(from)
 	return true, nil

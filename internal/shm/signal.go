@@ -74,7 +74,7 @@ func strike(bell *uint64) {
 // sleepers comes before the look, as the writer's store comes before its look for sleepers.
 func (o *host) Await(ctx context.Context, off, n int64, done, leave func() bool) error {
 	b := o.h.bells[o.h.t.rank]
-	bell := b.of(off, n)
+	bell, nd := b.of(off, n), o.h.t.node
 	atomic.AddUint64(b.asleep(), 1)
 	defer atomic.AddUint64(b.asleep(), ^uint64(0))
 	var since time.Time
@@ -84,14 +84,14 @@ func (o *host) Await(ctx context.Context, off, n int64, done, leave func() bool)
 			return nil
 		}
 		switch {
-		case turn > yields:
-			futexWait(bell, seen)
+		case turn > nd.yields:
+			futexWait(bell, seen, nd.poll, nd.holds)
 		case turn%8 == 0:
 			runtime.Gosched()
 			continue
 		default:
 			if yield() > longYield {
-				turn = yields
+				turn = nd.yields
 			}
 			continue
 		}

@@ -51,6 +51,7 @@ type Transport struct {
 	kernel    reduce.Kernel
 	kernelFor kernelKey
 	moves     []message // state of the members of a group call
+	refuses   []bool    // by rank: it cannot read private memory of this one
 	one       [1]dist.Op
 	habits    [21]habit  // of allreduces apart, by the logarithm of their bytes
 	waitsFor  int        // rank, in a long wait for one
@@ -83,7 +84,7 @@ func newTransport(nd *node, ranks []int, seg segment, l layout) *Transport {
 		node: nd, ranks: ranks, rank: slices.Index(ranks, nd.rank), size: n, spins: nd.spins,
 		seg: seg, ctl: newControl(l, seg.bytes()),
 		rings: places[:n], srcs: places[n : 2*n], dsts: places[2*n:], seen: counts[:n], scalars: counts[n:],
-		sides: make([]sides, n), headers: make([]header, n), waitsFor: -1,
+		sides: make([]sides, n), headers: make([]header, n), refuses: make([]bool, n), waitsFor: -1,
 	}
 	t.op = &t.call
 	t.round, t.slowest = 1, 1 // round 1 is that of the start, which all have reached

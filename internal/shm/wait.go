@@ -25,6 +25,11 @@ const (
 	spinsShared = 10
 	spinsStaged = 4000 // for what a root on another core is putting into a slot
 	yields      = 200
+
+	// With more than manyRanks ranks on a core, a wait is seldom over within 200 yields, and each of them may go to another
+	// rank that waits. A token that goes round 64 ranks on two cores then has 36 context switches a hop, and else 6.
+	manyRanks  = 4
+	yieldsMany = 8
 )
 
 // crowded reports whether ranks share cores, as far as this one knows.
@@ -61,7 +66,7 @@ func (t *Transport) newSleeper() sleeper {
 		return sleeper{}
 	}
 	t.sleepy--
-	return sleeper{turns: yields}
+	return sleeper{turns: t.node.yields}
 }
 
 // patience is how often a wait looks before it yields.
@@ -104,14 +109,14 @@ func (t *Transport) await(word *uint64, want uint64, peer int) error {
 func (t *Transport) rest(s *sleeper, word *uint64, seen uint64, peer int) error {
 	s.turns++
 	switch {
-	case s.turns >= yields:
-		futexWait(word, seen)
+	case s.turns >= t.node.yields:
+		futexWait(word, seen, t.node.poll, t.eager && t.node.holds)
 	case s.turns%8 == 0:
 		runtime.Gosched()
 		return nil
 	default:
 		if t.yieldsLong() {
-			s.turns = yields
+			s.turns = t.node.yields
 		}
 		return nil
 	}
@@ -247,6 +252,9 @@ func (t *Transport) movable(p int, k dist.Kind) bool {
 		from, to, stuck = t.rank, p, 0
 	}
 	read := atomic.LoadUint64(t.ctl.read(from, to))
+	if k == dist.KindSend && atomic.LoadUint64(t.ctl.lent(from, to)) > read {
+		return false // nobody has read the message
+	}
 	return atomic.LoadUint64(t.ctl.wrote(from, to))-read != stuck
 }
 
@@ -293,8 +301,10 @@ func (t *Transport) whereabouts() string {
 // publish stores a word of this rank that others wait for, and wakes who sleeps on it.
 func (t *Transport) publish(word *uint64, v uint64) {
 	asym.Store(word, v)
-	if t.sleepy > 0 {
+	if t.sleepy > 0 || t.crowded() {
 		t.fence.Add(1) // the others are asleep more often than not: the look for sleepers must not come before the store
+		wake(word)
+		return
 	}
 	wake(word)
 	if t.published == len(t.loose) {
@@ -330,15 +340,26 @@ func futexWake(word *uint64) {
 	_, _, _ = syscall.RawSyscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(word)), wake, 1<<30, 0, 0, 0)
 }
 
-// futexWait sleeps until word no longer holds seen, somebody wakes it, or pollInterval is over. The syscall goes
-// through the Go scheduler, so that a garbage collection does not wait for it.
-func futexWait(word *uint64, seen uint64) {
+// futexWait sleeps until word no longer holds seen, a store to it wakes the sleeper, or limit is over.
+//
+// No wake-up is lost. The sleeper counts itself, which is a full fence, and then looks at the word. Who stores the word
+// fences, and then looks at the count. So either the sleeper sees the new value, or the other sees the sleeper and calls
+// the kernel. The kernel compares the word again with its queue locked: it queues the sleeper before that wake-up or
+// returns at once.
+//
+// Most sleepers release their processor of the Go scheduler, which makes the runtime's monitor thread look after them: some ten
+// context switches a sleep. With holds, for a caller that has nothing else to do, the processor is kept. Other goroutines
+// have the remaining ones. The runtime's preemption signal ends the sleep: at a garbage collection, or after 10 ms.
+func futexWait(word *uint64, seen uint64, limit time.Duration, holds bool) {
 	n := waiters(word)
 	atomic.AddUint64(n, 1)
 	if atomic.LoadUint64(word) == seen {
-		ts := unix.NsecToTimespec(int64(pollInterval))
-		_, _, _ = syscall.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(word)), 0, uintptr(uint32(seen)),
-			uintptr(unsafe.Pointer(&ts)), 0, 0)
+		ts := unix.NsecToTimespec(int64(limit))
+		call := syscall.Syscall6
+		if holds {
+			call = syscall.RawSyscall6
+		}
+		_, _, _ = call(unix.SYS_FUTEX, uintptr(unsafe.Pointer(word)), 0, uintptr(uint32(seen)), uintptr(unsafe.Pointer(&ts)), 0, 0)
 	}
 	atomic.AddUint64(n, ^uint64(0))
 }

@@ -1,0 +1,129 @@
+package shm
+
+import (
+	"encoding/binary"
+	"errors"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/reduce"
+	"golang.org/x/sys/unix"
+)
+
+// A message that the ring cannot hold makes its sender wait for the receiver anyway. The sender then lends its source: one
+// chunk of the ring tells where the source lies, and the receiver copies it straight to its destination. So the data are
+// copied once, and no rank wakes the other for each chunk. A source in a symmetric heap is read there. Private memory is read
+// through the kernel (process_vm_readv), as Open MPI and MPICH do. A receiver that may not do that refuses, and the sender
+// goes on with chunks, for the rest of the group's life.
+
+// The head of a chunk.
+const (
+	headType  = 0 // element type
+	headHow   = 1
+	headCount = 8  // elements of the message
+	headPlace = 16 // heap, or 0 for private memory
+	headAt    = 24 // offset in the heap, or address
+
+	inChunk = 0 // the data follow
+	isLent  = 1
+)
+
+// streamLent is from how many bytes on the copy of a lent message bypasses the cache: two
+// buffers a rank, in both directions, then fill a last cache of 32 MiB.
+const streamLent = 8 << 20
+
+// lentPiece is how many bytes of a lent message are copied before the other messages of an exchange get a turn.
+const lentPiece = 1 << 20
+
+// lends reports whether the receiver of m is to read the source itself.
+func (t *Transport) lends(m *message) bool {
+	op := m.op
+	return !m.plain && m.moved == 0 && op.Count > ringDepth*t.perChunk(op.Src.DType()) &&
+		(!t.refuses[op.Peer] || t.locate(op.Src).heap != 0)
+}
+
+// lend fills the head of chunk wrote with the place of m's source.
+func (t *Transport) lend(m *message, head []byte, wrote uint64) {
+	p := t.locate(m.op.Src)
+	if p.heap == 0 {
+		p.off = int64(uintptr(m.op.Src.Pointer()))
+	}
+	head[headHow] = isLent
+	binary.LittleEndian.PutUint64(head[headPlace:], p.heap)
+	binary.LittleEndian.PutUint64(head[headAt:], uint64(p.off))
+	m.lent = wrote + 1
+	atomic.StoreUint64(t.ctl.lent(t.rank, m.op.Peer), m.lent)
+}
+
+// takenBack reports whether the receiver is through with m's source: it has read all of it, or cannot read it.
+func (t *Transport) takenBack(m *message) bool {
+	from, to := t.rank, m.op.Peer
+	if atomic.LoadUint64(t.ctl.read(from, to)) < m.lent {
+		return false
+	}
+	if atomic.LoadUint64(t.ctl.refused(from, to)) == m.lent {
+		t.refuses[to] = t.refuses[to] || t.locate(m.op.Src).heap == 0
+		m.lent, m.plain = 0, true
+		return true
+	}
+	m.moved, m.began = m.op.Count, true
+	return true
+}
+
+// borrow reads the next piece of the message that head, of chunk read, lends, or refuses it. A group that has been broken
+// meanwhile gives an error: its sender may have gone on, and have written to the source.
+func (t *Transport) borrow(m *message, head []byte, read uint64) error {
+	op := m.op
+	size := op.Dst.DType().Size()
+	p := place{binary.LittleEndian.Uint64(head[headPlace:]), int64(binary.LittleEndian.Uint64(head[headAt:]))}
+	n, done := min(lentPiece/size, op.Count-m.moved), m.moved*size
+	err := t.fetch(op, p, done, n*size)
+	if broken := t.aborted(); broken != nil {
+		return broken
+	}
+	if err != nil && m.moved == 0 {
+		atomic.StoreUint64(t.ctl.refused(op.Peer, t.rank), read+1)
+		return nil
+	}
+	if err != nil {
+		t.fail(abortFault, t.rank, err.Error())
+		return err
+	}
+	m.moved, m.began = m.moved+n, true
+	return nil
+}
+
+// fetch copies n bytes at byte from of a source of op's peer, which lies at p, to the destination.
+func (t *Transport) fetch(op *dist.Op, p place, from, n int) error {
+	dst := unsafe.Add(op.Dst.Pointer(), from)
+	if p.heap != 0 {
+		src, err := t.at(op.Peer, p, from, n)
+		if err == nil && src != dst {
+			how := reduce.How(0)
+			if op.Dst.Bytes() >= streamLent {
+				how = reduce.NonTemporal
+			}
+			reduce.Copy(dst, src, n, how)
+		}
+		return err
+	}
+	pid := t.node.link.pid(t.ranks[op.Peer])
+	if pid == 0 {
+		return unix.ESRCH
+	}
+	for n > 0 {
+		into := unix.Iovec{Base: (*byte)(dst), Len: uint64(n)}
+		got, err := unix.ProcessVMReadv(pid, []unix.Iovec{into}, []unix.RemoteIovec{{Base: uintptr(p.off) + uintptr(from), Len: n}}, 0)
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case err != nil:
+			return err
+		case got == 0:
+			return unix.EFAULT
+		default:
+			dst, from, n = unsafe.Add(dst, got), from+got, n-got
+		}
+	}
+	return nil
+}
