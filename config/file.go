@@ -55,20 +55,36 @@ type file struct {
 	path string
 }
 
-// readFile is the settings of a YAML file. Whatever is wrong with it is in the layer's problems.
-func readFile(path string) *layer {
-	f := file{newLayer(), path}
-	data, err := os.ReadFile(path)
+// MostFileBytes is the largest file of settings.
+const MostFileBytes = 16 << 20
+
+// readBounded returns the content of a file of settings, which is never nil without an error.
+func readBounded(path string) ([]byte, error) {
+	f, err := os.Open(path)
 	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, MostFileBytes+1))
+	if err == nil && len(data) > MostFileBytes {
+		return nil, fmt.Errorf("more than %d MiB: this is no file of settings", MostFileBytes>>20)
+	}
+	return data, err
+}
+
+// readFile returns the settings of the file that s has read. Whatever is wrong with it is in the layer's problems.
+func readFile(s Source) *layer {
+	f := file{newLayer(), s.File}
+	if err := s.unread; err != nil {
 		var pe *os.PathError
 		if errors.As(err, &pe) {
 			err = pe.Err // the origin names the file
 		}
 		f.unread = true
-		f.problem(Origin{Level: LevelFile, File: path}, "", "%v", err)
+		f.problem(Origin{Level: LevelFile, File: s.File}, "", "%v", err)
 		return f.layer
 	}
-	f.read(data)
+	f.read(s.Content)
 	return f.layer
 }
 

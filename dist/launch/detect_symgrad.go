@@ -15,11 +15,12 @@ const (
 	masterVar    = "SYMGRAD_MASTER"
 	storeFDVar   = "SYMGRAD_STORE_FD"
 	columnsVar   = "SYMGRAD_COLUMNS"
+	handoverVar  = "SYMGRAD_HANDOVER_FD"
 )
 
 // Variables are the names of the SYMGRAD_ variables of this package, which are no settings.
 func Variables() []string {
-	return []string{rankVar, sizeVar, localRankVar, localSizeVar, jobVar, masterVar, storeFDVar, columnsVar}
+	return []string{rankVar, sizeVar, localRankVar, localSizeVar, jobVar, masterVar, storeFDVar, columnsVar, handoverVar}
 }
 
 func detectSymgrad(v vars) (Env, bool, error) {
@@ -46,6 +47,11 @@ func detectSymgrad(v vars) (Env, bool, error) {
 			if !v.any(name) {
 				return Env{}, false, v.wrong(name, "what the launcher set, because it set %s=%d", storeFDVar, e.StoreFD)
 			}
+		}
+	}
+	if v.any(handoverVar) {
+		if e.HandoverFD, err = v.number(handoverVar, "an inherited file descriptor", 3, 1<<20); err != nil {
+			return Env{}, false, err
 		}
 	}
 	if v.any(columnsVar) {

@@ -31,6 +31,7 @@ type SpawnConfig struct {
 	Grace    time.Duration // from the first failure to the end of everything; 0 means 2 s
 	Patience time.Duration // how long ranks may take to end after a signal that was passed on; 0 means DefaultPatience
 	LogDir   string        // where to write rank-0.log, rank-1.log, ... as well; "" means nowhere
+	Handover []byte        // what each rank reads with Env.Handover, at most MostHandover bytes; nil means nothing
 	Stdout   io.Writer     // nil means os.Stdout
 	Stderr   io.Writer     // nil means os.Stderr
 }
@@ -59,6 +60,8 @@ func (c SpawnConfig) Validate() error {
 		return fmt.Errorf("launch: no program to run: %w", dist.ErrInvalid)
 	case c.N < 1 || c.N > MostSpawned:
 		return fmt.Errorf("launch: %d ranks: want 1 to %d: %w", c.N, MostSpawned, dist.ErrInvalid)
+	case len(c.Handover) > MostHandover:
+		return fmt.Errorf("launch: handover of %d B: want at most %d: %w", len(c.Handover), MostHandover, dist.ErrInvalid)
 	case c.Grace < 0 || c.Patience < 0:
 		return fmt.Errorf("launch: grace %v, patience %v: want 0 or more: %w", c.Grace, c.Patience, dist.ErrInvalid)
 	case c.Master != "" && !validListenAddress(c.Master):
@@ -160,8 +163,9 @@ func Self(ctx context.Context, e Env, cfg SpawnConfig) (res Result, spawned bool
 	return res, true, err
 }
 
-// rankEnv is env with the variables of one rank, in place of any it has.
-func rankEnv(env []string, rank, size int, job, master string, storeFD, columns int) []string {
+// rankEnv returns the environment of one rank: that of the job, and the variables of the rank instead of any it has.
+// A handover descriptor of 0 means that the rank has none.
+func rankEnv(env []string, rank, size int, job, master string, storeFD, handoverFD, columns int) []string {
 	own := map[string]string{
 		rankVar: strconv.Itoa(rank), sizeVar: strconv.Itoa(size),
 		localRankVar: strconv.Itoa(rank), localSizeVar: strconv.Itoa(size),
@@ -169,6 +173,9 @@ func rankEnv(env []string, rank, size int, job, master string, storeFD, columns 
 	}
 	if rank == 0 && columns > 0 {
 		own[columnsVar] = strconv.Itoa(columns)
+	}
+	if handoverFD > 0 {
+		own[handoverVar] = strconv.Itoa(handoverFD)
 	}
 	var out []string
 	for _, s := range env {

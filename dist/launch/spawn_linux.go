@@ -20,11 +20,13 @@ import (
 
 // job is one call of Spawn.
 type job struct {
-	cfg     SpawnConfig
-	id      string
-	server  *Server
-	console *console
-	columns int // of the terminal behind Stdout; 0 if it is none
+	cfg    SpawnConfig
+	id     string
+	server *Server
+	// handover holds SpawnConfig.Handover for all ranks; nil if that is nil.
+	handover *os.File
+	console  *console
+	columns  int // of the terminal behind Stdout; 0 if it is none
 
 	ranks   []*child       // those that were started, by rank
 	exits   chan *child    // ranks that have ended
@@ -45,6 +47,12 @@ func spawn(ctx context.Context, cfg SpawnConfig) (res Result, err error) {
 	j := &job{cfg: cfg, id: "symgrad-" + hex.EncodeToString(randomBytes(8)), closing: make(chan struct{})}
 	j.exits = make(chan *child, cfg.N)
 	j.console, j.columns = newConsole(cfg.Stdout, cfg.Stderr)
+	if cfg.Handover != nil {
+		if j.handover, err = memoryFile("symgrad-handover", cfg.Handover); err != nil {
+			return Result{}, fmt.Errorf("launch: %w", err)
+		}
+		defer j.handover.Close()
+	}
 	ca, err := j.serve()
 	if err != nil {
 		return Result{}, err
@@ -150,8 +158,8 @@ func (j *job) startRank(rank int, ca *authority) (*child, error) {
 			return nil, err
 		}
 	}
-	env := rankEnv(j.cfg.Env, rank, j.cfg.N, j.id, dialable(j.server.Address()), credentialsFD, j.columns)
-	c, err := startChild(j.cfg, env, rank, credentials)
+	env := rankEnv(j.cfg.Env, rank, j.cfg.N, j.id, dialable(j.server.Address()), credentialsFD, j.handoverFD(), j.columns)
+	c, err := startChild(j.cfg, env, rank, credentials, j.handover)
 	if err != nil {
 		if output.log != nil {
 			_ = output.log.Close() // empty

@@ -24,7 +24,7 @@ func (t *trainer) say(format string, args ...any) error {
 func (t *trainer) header() error {
 	j, cfg := t.job, t.job.cfg
 	var b strings.Builder
-	fmt.Fprintf(&b, "run        %s, %s\n", cfg.Run.Name, j.source())
+	fmt.Fprintf(&b, "run        %s, %s\n", cfg.Run.Name, j.settingsFrom())
 	fmt.Fprintf(&b, "ranks      %s, %s each, %s\n", plural(t.w.Size(), "rank"), plural(j.threads, "thread"), j.launcher())
 	fmt.Fprintf(&b, "backend    %s: %s\n", t.w.Backend(), j.why(t.w.Backend()))
 	fmt.Fprintf(&b, "machine    %s\n", t.machineLine())
@@ -133,9 +133,9 @@ func (t *trainer) keeping() string {
 	return text
 }
 
-// source is where the settings come from, and their hash.
-func (j *job) source() string {
-	from := j.file
+// settingsFrom names the sources of the settings, and their hash.
+func (j *job) settingsFrom() string {
+	from := j.source.File
 	if from == "" {
 		from = "defaults"
 	}

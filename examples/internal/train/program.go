@@ -80,7 +80,8 @@ type options struct {
 	program Program
 	flags   *pflag.FlagSet
 	args    []string // the command line, for the ranks that the program starts
-	file    string   // --config; may be empty
+	env     launch.Env
+	source  config.Source // of the settings, with the content of its file
 	cfg     *config.Config
 	origins *config.Origins
 	verify  bool
@@ -113,9 +114,11 @@ func (p Program) parse(args []string) (options, error) {
 		return o, usageError{fmt.Errorf("unexpected argument %q (--help lists the flags)", o.flags.Arg(0))}
 	}
 	var err error
-	o.file = source.File
-	if o.cfg, o.origins, err = config.Load(source); err != nil {
+	if o.env, err = launch.Current(); err != nil {
 		return o, usageError{err}
+	}
+	if err := o.load(source); err != nil {
+		return o, err
 	}
 	return o, o.check()
 }

@@ -23,10 +23,7 @@ import (
 //
 // Returns: the exit code of the ranks that it started, else 0. Errors: usageError, interrupted, those of a rank.
 func start(o options, stdout, stderr io.Writer) (int, error) {
-	env, err := launch.Current()
-	if err != nil {
-		return 0, usageError{err}
-	}
+	env := o.env
 	if env.Launcher == launch.None {
 		env.Columns = terminalColumns(stdout) // a launcher would have told
 	}
@@ -48,7 +45,11 @@ func start(o options, stdout, stderr io.Writer) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("this program: %w", err)
 	}
-	res, spawned, err := launch.Self(context.Background(), env, o.spawned(program, stdout, stderr))
+	cfg, err := o.spawned(program, stdout, stderr)
+	if err != nil {
+		return 0, err
+	}
+	res, spawned, err := launch.Self(context.Background(), env, cfg)
 	if spawned {
 		return res.Code, err
 	}
@@ -57,12 +58,13 @@ func start(o options, stdout, stderr io.Writer) (int, error) {
 
 // spawned is how the program starts itself as ranks. After a signal they end their step and save: launch.grace is longer than the
 // launcher's own patience where that takes longer.
-func (o *options) spawned(program string, stdout, stderr io.Writer) launch.SpawnConfig {
+func (o *options) spawned(program string, stdout, stderr io.Writer) (launch.SpawnConfig, error) {
 	c := o.cfg.Launch
+	handed, err := o.handed()
 	return launch.SpawnConfig{
-		Program: program, Args: o.args, N: c.NprocPerNode, Master: c.Master,
+		Program: program, Args: o.args, N: c.NprocPerNode, Master: c.Master, Handover: handed,
 		Grace: c.Grace, Patience: max(c.Grace, launch.DefaultPatience), LogDir: o.cfg.LogDir(), Stdout: stdout, Stderr: stderr,
-	}
+	}, err
 }
 
 // planned is the job that the program starts, if it starts one.
