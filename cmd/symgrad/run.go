@@ -18,6 +18,8 @@ func newRunCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run -n RANKS [flags] [--] PROGRAM [ARGUMENTS...]",
 		Short: "Start a program as several ranks on this host",
+		// Words by which other programs are known for the same.
+		SuggestFor: []string{"launch", "start", "exec", "mpirun", "mpiexec", "torchrun", "srun"},
 		Long: `Start a program as several ranks on this host and wait for all of them.
 
 Flags of symgrad come before PROGRAM; everything after it belongs to PROGRAM.

@@ -18,6 +18,9 @@ const (
 	handoverVar  = "SYMGRAD_HANDOVER_FD"
 )
 
+// maxColumns bounds the width of a terminal.
+const maxColumns = 1 << 16
+
 // Variables are the names of the SYMGRAD_ variables of this package, which are no settings.
 func Variables() []string {
 	return []string{rankVar, sizeVar, localRankVar, localSizeVar, jobVar, masterVar, storeFDVar, columnsVar, handoverVar}
@@ -55,7 +58,7 @@ func detectSymgrad(v vars) (Env, bool, error) {
 		}
 	}
 	if v.any(columnsVar) {
-		if e.Columns, err = v.number(columnsVar, "the width of a terminal", 1, 1<<16); err != nil {
+		if e.Columns, err = v.number(columnsVar, "the width of a terminal", 1, maxColumns); err != nil {
 			return Env{}, false, err
 		}
 	}

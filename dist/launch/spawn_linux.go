@@ -75,33 +75,11 @@ func spawn(ctx context.Context, cfg SpawnConfig) (res Result, err error) {
 
 // newConsole is the console over the two writers, and the width of the terminal behind stdout.
 func newConsole(stdout, stderr io.Writer) (*console, int) {
-	columns := terminalColumns(stdout)
+	columns := Columns(stdout)
 	return &console{
 		out: sink{w: stdout, terminal: columns > 0},
-		err: sink{w: stderr, terminal: columns > 0 && terminalColumns(stderr) > 0},
+		err: sink{w: stderr, terminal: columns > 0 && Columns(stderr) > 0},
 	}, columns
-}
-
-// terminalColumns is the width of the terminal behind w, 0 if it is none.
-func terminalColumns(w io.Writer) int {
-	f, ok := w.(*os.File)
-	if !ok {
-		return 0
-	}
-	conn, err := f.SyscallConn() // unlike Fd, it leaves the file as it is
-	if err != nil {
-		return 0
-	}
-	columns := 0
-	err = conn.Control(func(fd uintptr) {
-		if size, sizeErr := unix.IoctlGetWinsize(int(fd), unix.TIOCGWINSZ); sizeErr == nil {
-			columns = max(int(size.Col), 1) // 0 is a terminal that does not know
-		}
-	})
-	if err != nil {
-		return 0
-	}
-	return columns
 }
 
 // serve starts the store of the job.

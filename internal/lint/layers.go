@@ -22,6 +22,8 @@ var layers = []layer{
 	{"internal/invariants", nil, "every package may check itself"},
 	{"internal/asym", nil, "a store and a lock serve everyone"},
 	{"internal/ticks", nil, "a clock serves everyone"},
+	{"internal/build", nil, "every program may tell from which source it was built"},
+	{"internal/cli", nil, "flags and wrapped text know nothing of training"},
 	{"internal/trace", nil, "a trace is times and names"},
 	{"internal/lint", nil, "rules read source text, not packages"},
 	{"internal/pins", nil, "it pins foreign modules"},

@@ -12,6 +12,7 @@ import (
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/backend"
 	"github.com/symgrad/symgrad/dist/launch"
+	"github.com/symgrad/symgrad/internal/cli"
 )
 
 // ErrUsage is matched by the errors of a program that could not begin because of what it was told.
@@ -96,11 +97,12 @@ func (p Program) parse(args []string) (*options, error) {
 	if p.Flags != nil {
 		p.Flags(o.flags)
 	}
-	if err := o.flags.Parse(args); err != nil {
+	cli.Normalize(o.flags)
+	if err := o.flags.Parse(cli.Ranks(o.flags, true, args)); err != nil {
 		if errors.Is(err, pflag.ErrHelp) {
 			return o, err
 		}
-		return o, usage("%w (--help lists the flags)", err)
+		return o, usage("%w (--help lists the flags)", cli.FlagError(err))
 	}
 	var err error
 	if o.env, err = launch.Current(); err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/symgrad/symgrad/config"
 	"github.com/symgrad/symgrad/dist/launch"
+	"github.com/symgrad/symgrad/internal/cli"
 )
 
 // Exit codes besides those of launch.ExitCode, and of a run that a signal ended (128 plus its number).
@@ -108,7 +109,7 @@ func (p Program) parse(args []string) (options, error) {
 		if errors.Is(err, pflag.ErrHelp) {
 			return o, err
 		}
-		return o, usageError{fmt.Errorf("%w (--help lists the flags)", err)}
+		return o, usageError{fmt.Errorf("%w (--help lists the flags)", cli.FlagError(err))}
 	}
 	if o.flags.NArg() > 0 {
 		return o, usageError{fmt.Errorf("unexpected argument %q (--help lists the flags)", o.flags.Arg(0))}

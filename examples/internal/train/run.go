@@ -25,7 +25,7 @@ import (
 func start(o options, stdout, stderr io.Writer) (int, error) {
 	env := o.env
 	if env.Launcher == launch.None {
-		env.Columns = terminalColumns(stdout) // a launcher would have told
+		env.Columns = launch.Columns(stdout) // a launcher would have told
 	}
 	if o.program.Find != nil {
 		if err := o.program.Find(o.cfg); err != nil {

@@ -11,6 +11,7 @@ import (
 	"runtime/debug"
 
 	"github.com/symgrad/symgrad/config"
+	"github.com/symgrad/symgrad/internal/build"
 	"github.com/symgrad/symgrad/internal/plan"
 )
 
@@ -123,14 +124,12 @@ func (s *Summary) write(dir string) error {
 // versions is what the numbers depend on, as far as the build knows it.
 func versions() map[string]string {
 	v := map[string]string{"go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH}
+	if commit := build.Commit(); commit != "" {
+		v["symgrad"] = commit
+	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return v
-	}
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" {
-			v["symgrad"] = s.Value
-		}
 	}
 	for _, m := range info.Deps {
 		switch m.Path {
