@@ -40,7 +40,7 @@ func Check(c *config.Config) error {
 	if c.Optim.NoDecay != "" && c.Optim.WeightDecay == 0 {
 		return fmt.Errorf("optim.no_decay: has no effect, because optim.weight_decay is 0: remove it, or set that")
 	}
-	if err := Solver(c.Optim, 1, 1).Validate(); err != nil {
+	if err := Solver(c, false, 1, 1).Validate(); err != nil {
 		return fmt.Errorf("optim: %w", err)
 	}
 	d, err := Exchange(c)

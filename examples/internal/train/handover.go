@@ -13,11 +13,12 @@ import (
 type handover struct {
 	Source config.Source
 	Hash   string // of the settings
+	Claim  *claim // of the output folder
 }
 
 // handed returns the handover of o.
 func (o *options) handed() ([]byte, error) {
-	text, err := json.Marshal(handover{Source: o.source, Hash: o.cfg.Hash()})
+	text, err := json.Marshal(handover{Source: o.source, Hash: o.cfg.Hash(), Claim: o.claimed})
 	if err != nil {
 		return nil, fmt.Errorf("hand the settings to the ranks: %w", err)
 	}
@@ -37,7 +38,7 @@ func (o *options) load(source config.Source) error {
 		if err := json.Unmarshal(text, &from); err != nil {
 			return fmt.Errorf("settings of the program that started this rank: %w", err)
 		}
-		source = from.Source
+		source, o.claimed = from.Source, from.Claim
 	} else if err := o.checkFile(source.File); err != nil {
 		return err
 	}

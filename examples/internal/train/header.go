@@ -10,6 +10,7 @@ import (
 	"github.com/symgrad/symgrad/config"
 	"github.com/symgrad/symgrad/dist/backend"
 	"github.com/symgrad/symgrad/dist/launch"
+	"github.com/symgrad/symgrad/internal/cli"
 )
 
 // say prints on rank 0. A full disk must not look like success.
@@ -56,7 +57,27 @@ func (t *trainer) header() error {
 		}
 	}
 	fmt.Fprintf(&b, "results    %s\n", cfg.OutputDir())
-	return t.say("%s", b.String())
+	b.WriteString(t.claims())
+	return t.say("%s", cli.Wrap(b.String(), j.env.Columns, labelWidth))
+}
+
+// labelWidth is the width of what a line of the header is about.
+const labelWidth = 11
+
+// claims tells what became of an earlier run's results in the output folder.
+func (t *trainer) claims() string {
+	c := t.claim
+	if t.job.claimed != nil {
+		c = t.job.claimed
+	}
+	text := ""
+	if len(c.Kept) > 0 {
+		text += fmt.Sprintf("kept       an earlier run's results, as %s\n", strings.Join(c.Kept, ", "))
+	}
+	if c.Warning != "" {
+		text += "warning    " + c.Warning + "\n"
+	}
+	return text
 }
 
 // stageText is what ranks share out, by shard.stage.

@@ -85,6 +85,7 @@ type options struct {
 	source  config.Source // of the settings, with the content of its file
 	cfg     *config.Config
 	origins *config.Origins
+	claimed *claim // of the output folder, by the program that started the ranks; nil if rank 0 has to
 	verify  bool
 	plan    bool
 	below   float64 // what the last loss must be below; 0 means any

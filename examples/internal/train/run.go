@@ -45,15 +45,26 @@ func start(o options, stdout, stderr io.Writer) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("this program: %w", err)
 	}
+	if planned(o.cfg, env).Size > env.Size {
+		return startRanks(o, env, program, stdout, stderr)
+	}
+	return 0, one(o, env, stdout)
+}
+
+// startRanks starts this program as the ranks of a job. The output folder is claimed before: their logs go there.
+//
+// Returns: the exit code of the job.
+func startRanks(o options, env launch.Env, program string, stdout, stderr io.Writer) (code int, err error) {
+	if o.claimed, err = claimOutput(o.cfg); err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, o.claimed.close()) }()
 	cfg, err := o.spawned(program, stdout, stderr)
 	if err != nil {
 		return 0, err
 	}
-	res, spawned, err := launch.Self(context.Background(), env, cfg)
-	if spawned {
-		return res.Code, err
-	}
-	return 0, one(o, env, stdout)
+	res, _, err := launch.Self(context.Background(), env, cfg)
+	return res.Code, err
 }
 
 // spawned is how the program starts itself as ranks. After a signal they end their step and save: launch.grace is longer than the
