@@ -146,14 +146,15 @@ func execute(root *cobra.Command, args []string, stdout, stderr io.Writer) int {
 	if err == nil {
 		return exitOK
 	}
+	rank, _ := launch.Current() // no rank, where the variables make no sense
 	var exit *exitError
 	if errors.As(err, &exit) {
 		if exit.err != nil {
-			fmt.Fprintf(stderr, "symgrad: %v\n", err)
+			rank.LastWord(stderr, fmt.Sprintf("symgrad: %v", err))
 		}
 		return exit.code
 	}
-	fmt.Fprintf(stderr, "symgrad: %v\n", err)
+	rank.LastWord(stderr, fmt.Sprintf("symgrad: %v", err))
 	if errors.As(err, new(usageError)) {
 		return exitUsage
 	}

@@ -16,6 +16,7 @@ const (
 	storeFDVar   = "SYMGRAD_STORE_FD"
 	columnsVar   = "SYMGRAD_COLUMNS"
 	handoverVar  = "SYMGRAD_HANDOVER_FD"
+	boundVar     = "SYMGRAD_BOUND"
 )
 
 // maxColumns bounds the width of a terminal.
@@ -23,7 +24,7 @@ const maxColumns = 1 << 16
 
 // Variables are the names of the SYMGRAD_ variables of this package, which are no settings.
 func Variables() []string {
-	return []string{rankVar, sizeVar, localRankVar, localSizeVar, jobVar, masterVar, storeFDVar, columnsVar, handoverVar}
+	return []string{rankVar, sizeVar, localRankVar, localSizeVar, jobVar, masterVar, storeFDVar, columnsVar, handoverVar, boundVar}
 }
 
 func detectSymgrad(v vars) (Env, bool, error) {
@@ -51,6 +52,12 @@ func detectSymgrad(v vars) (Env, bool, error) {
 				return Env{}, false, v.wrong(name, "what the launcher set, because it set %s=%d", storeFDVar, e.StoreFD)
 			}
 		}
+	}
+	if v.any(boundVar) {
+		if v[boundVar] != BindCore {
+			return Env{}, false, v.wrong(boundVar, "%s, as the launcher sets it", BindCore)
+		}
+		e.Bound = true
 	}
 	if v.any(handoverVar) {
 		if e.HandoverFD, err = v.number(handoverVar, "an inherited file descriptor", 3, 1<<20); err != nil {

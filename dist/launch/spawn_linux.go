@@ -25,6 +25,7 @@ type job struct {
 	server *Server
 	// handover holds SpawnConfig.Handover for all ranks; nil if that is nil.
 	handover *os.File
+	hands    [][]int // the processors of each rank; nil if ranks are not bound
 	console  *console
 	columns  int // of the terminal behind Stdout; 0 if it is none
 
@@ -47,6 +48,10 @@ func spawn(ctx context.Context, cfg SpawnConfig) (res Result, err error) {
 	j := &job{cfg: cfg, id: "symgrad-" + hex.EncodeToString(randomBytes(8)), closing: make(chan struct{})}
 	j.exits = make(chan *child, cfg.N)
 	j.console, j.columns = newConsole(cfg.Stdout, cfg.Stderr)
+	j.console.words.size = cfg.N
+	if j.hands, err = cfg.deal(); err != nil {
+		return Result{}, err
+	}
 	if cfg.Handover != nil {
 		if j.handover, err = memoryFile("symgrad-handover", cfg.Handover); err != nil {
 			return Result{}, fmt.Errorf("launch: %w", err)
@@ -130,14 +135,17 @@ func (j *job) startRank(rank int, ca *authority) (*child, error) {
 		return nil, err
 	}
 	defer credentials.Close()
-	output := &rankOutput{}
+	output := &rankOutput{number: rank}
 	if j.cfg.LogDir != "" {
 		if output.log, err = os.Create(filepath.Join(j.cfg.LogDir, "rank-"+strconv.Itoa(rank)+".log")); err != nil {
 			return nil, err
 		}
 	}
-	env := rankEnv(j.cfg.Env, rank, j.cfg.N, j.id, dialable(j.server.Address()), credentialsFD, j.handoverFD(), j.columns)
-	c, err := startChild(j.cfg, env, rank, credentials, j.handover)
+	env := rankVariables{
+		rank: rank, size: j.cfg.N, job: j.id, master: dialable(j.server.Address()),
+		storeFD: credentialsFD, handoverFD: j.handoverFD(), columns: j.columns, bound: j.hands != nil,
+	}.env(j.cfg.Env)
+	c, err := j.bound(rank, func() (*child, error) { return startChild(j.cfg, env, rank, credentials, j.handover) })
 	if err != nil {
 		if output.log != nil {
 			_ = output.log.Close() // empty

@@ -55,7 +55,7 @@ func (p Program) Execute(args []string, stdout, stderr io.Writer) int {
 	if err == nil {
 		return code
 	}
-	fmt.Fprintf(stderr, "%s: %v\n", p.Name, err)
+	o.env.LastWord(stderr, fmt.Sprintf("%s: %v", p.Name, err))
 	if errors.Is(err, ErrUsage) {
 		return exitUsage
 	}

@@ -73,7 +73,7 @@ func (o *options) spawned(program string, stdout, stderr io.Writer) (launch.Spaw
 	c := o.cfg.Launch
 	handed, err := o.handed()
 	return launch.SpawnConfig{
-		Program: program, Args: o.args, N: c.NprocPerNode, Master: c.Master, Handover: handed,
+		Program: program, Args: o.args, N: c.NprocPerNode, Master: c.Master, Bind: c.Bind, Handover: handed,
 		Grace: c.Grace, Patience: max(c.Grace, launch.DefaultPatience), LogDir: o.cfg.LogDir(), Stdout: stdout, Stderr: stderr,
 	}, err
 }
@@ -164,6 +164,9 @@ func newJob(o options, env launch.Env, out io.Writer) (*job, error) {
 	j := &job{options: o, env: env, out: out, threads: o.cfg.CPU.Threads}
 	if j.threads == 0 {
 		j.threads = max(1, runtime.GOMAXPROCS(0)/env.LocalSize)
+		if env.Bound { // the cores that this process sees are its own
+			j.threads = runtime.GOMAXPROCS(0)
+		}
 	}
 	var err error
 	if j.site, err = siteOf(o.cfg, env); err != nil {
