@@ -93,3 +93,18 @@ func TestWrapBreaksBetweenWords(t *testing.T) {
 		}
 	}
 }
+
+// A program without --ranks takes no flag of another launcher for one, and knows what is meant.
+func TestFlagsThatMeanRanksAreKnown(t *testing.T) {
+	for arg, want := range map[string]bool{"--nproc-per-node=2": true, "--nproc_per_node=2": true, "-n=2": true, "--np=2": true, "--colour=2": false} {
+		f := pflag.NewFlagSet("test", pflag.ContinueOnError)
+		f.SetOutput(io.Discard)
+		cli.Normalize(f)
+		if err := f.Parse([]string{arg}); cli.MeansRanks(err) != want {
+			t.Errorf("%s: %v means ranks: %v", arg, err, !want)
+		}
+	}
+	if cli.MeansRanks(nil) {
+		t.Error("no error means ranks")
+	}
+}

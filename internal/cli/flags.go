@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -44,15 +45,24 @@ func FlagError(err error) error {
 // ranksNames are the long names that other launchers have for the number of ranks: torchrun, mpirun, srun.
 var ranksNames = []string{"np", "nproc", "nprocs", "nproc-per-node", "ntasks", "num-procs"}
 
+// MeansRanks reports whether err, of parsing flags, is about a flag by which a program is told the number of ranks: for a program
+// that has no such flag.
+func MeansRanks(err error) bool {
+	var unknown *pflag.NotExistError
+	if !errors.As(err, &unknown) {
+		return false
+	}
+	name := strings.ReplaceAll(unknown.GetSpecifiedName(), "_", "-")
+	return name == "n" || name == RanksFlag || slices.Contains(ranksNames, name)
+}
+
 // Normalize makes flags take names with underscores for those with dashes, and, if there is a flag --ranks, the names that
 // other launchers have for it.
 func Normalize(flags *pflag.FlagSet) {
 	flags.SetNormalizeFunc(func(f *pflag.FlagSet, name string) pflag.NormalizedName {
 		name = strings.ReplaceAll(name, "_", "-")
-		for _, other := range ranksNames {
-			if name == other {
-				return RanksFlag
-			}
+		if slices.Contains(ranksNames, name) && f.Lookup(RanksFlag) != nil {
+			return RanksFlag
 		}
 		return pflag.NormalizedName(name)
 	})

@@ -45,7 +45,7 @@ type Program struct {
 func (p Program) Execute(args []string, stdout, stderr io.Writer) int {
 	o, err := p.parse(args)
 	if errors.Is(err, pflag.ErrHelp) {
-		fmt.Fprint(stdout, o.help())
+		fmt.Fprint(stdout, o.help(launch.Columns(stdout)))
 		return 0
 	}
 	code := 0
@@ -147,10 +147,11 @@ func (o *options) config() backend.Config {
 	return backend.Config{Backend: o.backend, StepTimeout: o.timeout}
 }
 
-func (o *options) help() string {
+// help is the text of --help for a terminal of so many columns; 0 if it is none.
+func (o *options) help(columns int) string {
 	line := o.Name + " [flags]"
 	if o.Args != "" {
 		line += " " + o.Args
 	}
-	return fmt.Sprintf("%s\n\n%s\n\nFlags:\n%s", line, o.About, o.flags.FlagUsages())
+	return fmt.Sprintf("%s\n\n%s\n\nFlags:\n%s", cli.Wrap(line, columns, 4), cli.Wrap(o.About, columns, 0), o.flags.FlagUsagesWrapped(columns))
 }

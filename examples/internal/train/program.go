@@ -56,7 +56,7 @@ func Usage(format string, args ...any) error { return usageError{fmt.Errorf(form
 func (p Program) Execute(args []string, stdout, stderr io.Writer) int {
 	o, err := p.parse(args)
 	if errors.Is(err, pflag.ErrHelp) {
-		fmt.Fprint(stdout, o.help())
+		fmt.Fprint(stdout, o.help(launch.Columns(stdout)))
 		return ExitOK
 	}
 	code := ExitOK
@@ -110,6 +110,9 @@ func (p Program) parse(args []string) (options, error) {
 		if errors.Is(err, pflag.ErrHelp) {
 			return o, err
 		}
+		if cli.MeansRanks(err) {
+			return o, Usage("%w: --set launch.nproc_per_node=2 starts 2 ranks", cli.FlagError(err))
+		}
 		return o, usageError{fmt.Errorf("%w (--help lists the flags)", cli.FlagError(err))}
 	}
 	if o.flags.NArg() > 0 {
@@ -142,22 +145,24 @@ func (o *options) check() error {
 	return o.checkRules()
 }
 
-func (o options) help() string {
-	return o.program.About + `
+// help is the text of --help for a terminal of so many columns; 0 if it is none.
+func (o options) help(columns int) string {
+	return cli.Wrap(o.program.About+`
 
-  go run ./examples/` + o.program.Name + ` --config ` + o.program.Config + ` [--set key=value]... [--verify]
+  go run ./examples/`+o.program.Name+` --config `+o.program.Config+` [--set key=value]... [--verify]
 
 Ranks: launch.nproc_per_node of them, started by this program; or those that symgrad run, torchrun,
 mpirun or srun started. With comm.backend=sim they are goroutines of one process.
 Settings: symgrad config keys explains them all, symgrad config show tells where each comes from.
 GPUs: one for each rank, with run.device=cuda, or with auto where they are; run.precision says how
 they multiply. run.machine=tape is Gorgonia's own machine on the host, to compare with.
-Results: summary.json, config.yaml and the timeline (log.trace) in run.output_dir.
+Results: summary.json, config.yaml and the timeline (log.trace) in run.output_dir. Those of an earlier run
+there get a number, as summary-1.json.
 Checkpoints: in checkpoint.dir, every checkpoint.every steps, at the end, and after Ctrl-C or SIGTERM,
 which end the run behind its step; a second Ctrl-C does at once. The same command then goes on from the
 newest whole one (run.resume), on any number of ranks and with any shard.stage.
 Exit codes: 0 for success, 1 for a failure, 2 for settings that make no sense, 75 for a rank that
 lost another one, 130 after Ctrl-C and 143 after SIGTERM, with or without a checkpoint.
 
-` + o.flags.FlagUsages()
+`, columns, 0) + o.flags.FlagUsagesWrapped(columns)
 }
