@@ -12,8 +12,10 @@ BENCH     ?= .
 COUNT     ?= 10
 TIMEOUT   ?= 10m
 
-# Programs are built without cgo, which is how they are meant to be shipped, and without asking git for a version.
-BUILD     := CGO_ENABLED=0 $(GO) build -buildvcs=false
+# Programs are built without cgo, which is how they are meant to be shipped. The commit that they show is asked of git here:
+# the go command would end with an error where git does, in a checkout of another user for one.
+COMMIT    := $(shell git describe --always --dirty --abbrev=12 --exclude='*' 2>/dev/null)
+BUILD     := CGO_ENABLED=0 $(GO) build -buildvcs=false -ldflags='-X github.com/symgrad/symgrad/internal/build.stamp=$(COMMIT)'
 TOOL      := $(GO) tool -modfile=tools/go.mod
 MODULES   := . tools
 

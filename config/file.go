@@ -57,23 +57,31 @@ type file struct {
 	path string
 }
 
-// maxFile is the bytes of a file of settings that are read at most: a file with every setting has less than 100 KiB.
-const maxFile = 16 << 20
+// MostFileBytes bounds a file of settings. A file with every setting has less than 100 KiB.
+const MostFileBytes = 16 << 20
 
-// readFile is the settings of a YAML file. Whatever is wrong with it is in the layer's problems.
-func readFile(path string) *layer {
-	f := file{newLayer(), path}
-	data, err := foreign.ReadNamed(path, maxFile)
-	if err != nil {
+// readBounded returns the content of a file of settings, which is never nil without an error.
+func readBounded(path string) ([]byte, error) {
+	data, err := foreign.ReadNamed(path, MostFileBytes)
+	if data == nil && err == nil {
+		data = []byte{}
+	}
+	return data, err
+}
+
+// readFile returns the settings of the file that s has read. Whatever is wrong with it is in the layer's problems.
+func readFile(s Source) *layer {
+	f := file{newLayer(), s.File}
+	if err := s.unread; err != nil {
 		var pe *os.PathError
 		if errors.As(err, &pe) {
 			err = pe.Err // the origin names the file
 		}
 		f.unread = true
-		f.problem(Origin{Level: LevelFile, File: path}, "", "%v", err)
+		f.problem(Origin{Level: LevelFile, File: s.File}, "", "%v", err)
 		return f.layer
 	}
-	f.read(data)
+	f.read(s.Content)
 	return f.layer
 }
 

@@ -73,7 +73,7 @@ func TestHashCoversWhatRanksMustAgreeOn(t *testing.T) {
 	mayDiffer := map[string]bool{
 		"run.name": true, "run.output_dir": true, "run.resume": true,
 		"checkpoint.dir": true, "checkpoint.every": true, "checkpoint.keep": true, "checkpoint.async": true, "checkpoint.sharded": true,
-		"launch.master": true, "launch.log_dir": true, "launch.grace": true,
+		"launch.master": true, "launch.log_dir": true, "launch.bind": true, "launch.grace": true,
 		"comm.tune": true, "gpu.driver": true, "gpu.nvrtc": true, "gpu.nccl": true, "gpu.nvshmem": true,
 		"comm.timeout_init": true, "comm.timeout_step": true, "comm.trace_entries": true,
 		"log.every": true, "log.losses": true, "log.trace": true, "log.trace_steps": true, "log.progress": true,

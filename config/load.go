@@ -13,13 +13,26 @@ import (
 
 // Source is where Load takes settings from, besides the defaults.
 type Source struct {
-	File string   // a YAML file; "" means none
-	Env  []string // "name=value" as from Environ; of a name the last counts, and an empty value is none
-	Set  []string // "key=value" as after --set; of a key the last counts
+	File string // a YAML file; "" means none
+	// Content is the content of File if Read has read it; nil means that Load reads File.
+	Content []byte
+	Env     []string // "name=value" as from Environ; of a name the last counts, and an empty value is none
+	Set     []string // "key=value" as after --set; of a key the last counts
 
 	// Reserved are variables of Env that start with EnvPrefix and yet are no settings, such as launch.Variables().
 	// SYMGRAD_TEST_*, SYMGRAD_REQUIRE and SYMGRAD_REQUIRE_*, which tests use, are always reserved.
 	Reserved []string
+
+	unread error // why Read has no Content of File
+}
+
+// Read returns s with the content of its file, from which every Load then gives the same settings: a pipe can be read only
+// once, and a file can be edited meanwhile. Where the file cannot be read, Load reports why.
+func (s Source) Read() Source {
+	if s.File != "" && s.Content == nil && s.unread == nil {
+		s.Content, s.unread = readBounded(s.File)
+	}
+	return s
 }
 
 // Environ is the variables of this process that start with EnvPrefix, for Source.Env.
@@ -39,7 +52,7 @@ func (s *Source) AddFlags(flags *pflag.FlagSet) {
 func Load(s Source) (*Config, *Origins, error) {
 	layers := []*layer{newLayer()}
 	if s.File != "" {
-		layers = append(layers, readFile(s.File))
+		layers = append(layers, readFile(s.Read()))
 	}
 	layers = append(layers, readEnv(s.Env, s.Reserved), readSet(s.Set))
 	cfg, err := merge(layers)

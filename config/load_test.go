@@ -27,6 +27,7 @@ var samples = map[string][3]string{
 	"launch.nproc_per_node":       {"2", "3", "4"},
 	"launch.master":               {"10.0.0.1:1", "host:29500", "'[::1]:65535'"},
 	"launch.log_dir":              {"logs/a", "logs/b", "logs/c"},
+	"launch.bind":                 {"core", "none", "core"},
 	"launch.grace":                {"1s", "3s", "500ms"},
 	"comm.backend":                {"shm", "sim", "shm"},
 	"comm.engine":                 {"nccl", "twoshot", "oneshot"},

@@ -68,3 +68,6 @@ func edits(a, b string) int {
 	}
 	return rows[2][len(b)]
 }
+
+// NearestKey returns the setting whose name is the nearest to a misspelt one; "" if none is near.
+func NearestKey(name string) string { return nearest(name, keyNames()) }

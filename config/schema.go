@@ -30,7 +30,7 @@ type Config struct {
 // Run says how long a run is and where it leaves its results.
 type Run struct {
 	Name      string `yaml:"name" hash:"-" help:"name of the run: its title in logs, and its folder under runs/"`
-	OutputDir string `yaml:"output_dir" hash:"-" help:"folder for the summary, the effective config and traces; empty means runs/<run.name>"`
+	OutputDir string `yaml:"output_dir" hash:"-" help:"folder for the summary, the effective config and traces, which one run at a time may use; the results of an earlier run stay there with a number, as summary-1.json; empty means runs/<run.name>"`
 	Resume    string `yaml:"resume" hash:"-" help:"where the training goes on from: auto is the newest whole checkpoint in checkpoint.dir, or the beginning if there is none; none is the beginning; else the path of a checkpoint, or of a folder whose newest whole one is meant"`
 	Seed      int64  `yaml:"seed" resume:"fixed" help:"seed of the initial weights and of the sample order"`
 	MaxSteps  int    `yaml:"max_steps" in:"[0,)" help:"optimizer steps after which the run ends, if its epochs have not ended before; 0 means no such limit"`
@@ -46,6 +46,7 @@ type Launch struct {
 	NprocPerNode int           `yaml:"nproc_per_node" in:"[0,4096]" help:"ranks that the program starts on this host when no launcher started it; 0 means that it starts none and is the only rank itself"`
 	Master       string        `yaml:"master" hash:"-" help:"host:port of the store where ranks meet; empty means that the launcher's is used, or a free port of this host"`
 	LogDir       string        `yaml:"log_dir" hash:"-" help:"folder for the output of each started rank; empty means logs in the run's output folder"`
+	Bind         string        `yaml:"bind" hash:"-" in:"core|none" help:"cores of the ranks that the program starts: core gives each rank as many cores of its own as the others, none leaves all ranks on all cores"`
 	Grace        time.Duration `yaml:"grace" hash:"-" in:"(0s,)" help:"time that ranks have to end by themselves, after one failed, before they are killed; where the run was interrupted it is 30s if this is less, so that they can save"`
 }
 
@@ -171,7 +172,7 @@ type Log struct {
 func Default() Config {
 	return Config{
 		Run:    Run{Name: "default", Resume: "auto", Seed: 1, Epochs: 1, Eval: true, Device: "auto", Machine: "compiled", Precision: "fp32"},
-		Launch: Launch{Grace: 2 * time.Second},
+		Launch: Launch{Bind: "none", Grace: 2 * time.Second},
 		// 100 s per collective is between NCCL's watchdog in PyTorch (10 min) and what a person waits for.
 		Comm: Comm{Backend: "auto", TimeoutInit: time.Minute, TimeoutStep: 100 * time.Second, Check: true, WireDType: "f32", TraceEntries: 4096},
 		Model: Model{

@@ -2,6 +2,7 @@ package optim
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 )
@@ -124,7 +125,11 @@ func (c Config) String() string {
 	for i, g := range c.Groups {
 		fmt.Fprintf(&b, " group%d=%v", i, g)
 	}
-	fmt.Fprintf(&b, " clip_norm=%g", c.ClipNorm)
+	if clip := c.ClipNorm; math.IsInf(clip, 1) {
+		b.WriteString(" clip_norm=0") // it is looked at, and not clipped
+	} else {
+		fmt.Fprintf(&b, " clip_norm=%g", clip)
+	}
 	if c.ClipValue != 0 {
 		fmt.Fprintf(&b, " clip_value=%g", c.ClipValue)
 	}

@@ -70,6 +70,7 @@ type bench struct {
 	flags          *benchFlags
 	env            launch.Env
 	earlier        *perf.Result                                             // of --vs
+	earlierText    []byte                                                   // as the file has it, for the ranks: a pipe has one reader
 	ask            func(ctx context.Context, q probe.Question) probe.Answer // what a library's version is
 	stdout, stderr io.Writer
 }
@@ -129,7 +130,7 @@ func (b *bench) spawn(ctx context.Context, program string) (err error) {
 	defer func() { err = errors.Join(err, verdict.Close(), os.Remove(verdict.Name())) }()
 	res, err := launch.Spawn(ctx, launch.SpawnConfig{
 		Program: program, Args: append(append([]string{"bench"}, b.flags.args()...), "--verdict="+verdict.Name()),
-		N: b.flags.ranks, Stdout: b.stdout, Stderr: b.stderr,
+		N: b.flags.ranks, Stdout: b.stdout, Stderr: b.stderr, Handover: b.earlierText,
 	})
 	switch {
 	case res.Code != 0:
@@ -166,7 +167,7 @@ func (b *bench) check(ranksGiven bool) error {
 		return err
 	}
 	if f.vs != "" {
-		earlier, err := readResult(f.vs)
+		earlier, err := b.readEarlier()
 		if err != nil {
 			return fmt.Errorf("--vs: %w", err)
 		}
@@ -222,7 +223,7 @@ func (b *bench) finish(res perf.Result, table *perf.Table) error {
 		}
 	}
 	if b.flags.plot != "" {
-		draw := func(w io.Writer) error { return perf.Plot(w, res, b.earlier) }
+		draw := func(w io.Writer) error { return perf.Plot(w, b.flags.format, res, b.earlier) }
 		if err := writeFile(b.flags.plot, draw); err != nil {
 			return fmt.Errorf("--plot: %w", err)
 		}
@@ -271,6 +272,22 @@ func writeFile(name string, write func(io.Writer) error) (err error) {
 
 // maxResult is the bytes of a result that are read at most: a row has less than 1 KiB.
 const maxResult = 64 << 20
+
+// readEarlier returns the result of --vs, which an earlier run has written: as the starter of this rank has read it, if it has.
+func (b *bench) readEarlier() (perf.Result, error) {
+	var err error
+	if b.earlierText, err = b.env.Handover(); b.earlierText == nil && err == nil {
+		b.earlierText, err = foreign.ReadNamed(b.flags.vs, maxResult)
+	}
+	if err != nil {
+		return perf.Result{}, err
+	}
+	r, err := perf.ReadJSON(bytes.NewReader(b.earlierText))
+	if err != nil {
+		return perf.Result{}, fmt.Errorf("%s: %w", b.flags.vs, err)
+	}
+	return r, nil
+}
 
 // readResult is the result that an earlier run has written.
 func readResult(name string) (perf.Result, error) {

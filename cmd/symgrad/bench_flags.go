@@ -13,6 +13,7 @@ import (
 
 	"github.com/symgrad/symgrad/dist/backend"
 	"github.com/symgrad/symgrad/dist/launch"
+	"github.com/symgrad/symgrad/internal/cli"
 	"github.com/symgrad/symgrad/internal/perf"
 )
 
@@ -35,7 +36,8 @@ type benchFlags struct {
 	verdict                        string // of ranks: where the number of wrong elements goes, instead of an error
 
 	cfg     perf.Config
-	engines []string // that take turns; one is the usual case
+	format  perf.Format // of the plot
+	engines []string    // that take turns; one is the usual case
 }
 
 func newBenchFlags() *benchFlags { return &benchFlags{} }
@@ -45,9 +47,7 @@ func (f *benchFlags) addTo(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	f.set = flags
 	flags.SortFlags = false
-	flags.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
-		return pflag.NormalizedName(strings.ReplaceAll(name, "_", "-"))
-	})
+	cli.Normalize(flags)
 	flags.StringVar(&f.ops, "op", "allreduce", "what to measure, with commas between: "+opNames()+"; all is every collective, onesided the rest")
 	flags.StringVar(&f.backend, "backend", backend.Auto, "auto; shm, memory of the host; sim, ranks that are goroutines; between GPUs nccl, nvshmem, or cuda, the fastest for each")
 	flags.IntVarP(&f.ranks, "ranks", "n", 2, "how many ranks to start")
@@ -76,8 +76,8 @@ func (f *benchFlags) addTo(cmd *cobra.Command) {
 	flags.IntVarP(&f.graph, "graph", "G", 0, "between GPUs: launches of a captured graph of the iterations; 0 queues them one by one")
 	flags.IntVar(&f.rounds, "rounds", 1, "how often all rows are measured; they are printed in the last round")
 	flags.StringVar(&f.json, "json", "", "file for the result")
-	flags.StringVar(&f.plot, "plot", "", "SVG file for curves of time and bandwidth")
-	flags.StringVar(&f.vs, "vs", "", "file with an earlier result: print the ratios of times to it")
+	flags.StringVar(&f.plot, "plot", "", "file for curves of time and bandwidth, .svg or .png")
+	flags.StringVar(&f.vs, "vs", "", "file with an earlier result: print the ratios of the times of rows that both have")
 	flags.StringVar(&f.verdict, "verdict", "", "file for the number of wrong elements, which are no failure then")
 	_ = flags.MarkHidden("verdict") // it exists
 	complete(cmd, "op", cobra.FixedCompletions(append(strings.Fields(opNames()), "all", "onesided"), cobra.ShellCompDirectiveNoFileComp))
@@ -148,6 +148,11 @@ func (f *benchFlags) parse() error {
 		}
 	}
 	f.cfg = c
+	if f.plot != "" {
+		if f.format, err = perf.FormatOf(f.plot); err != nil {
+			return fmt.Errorf("--plot %w", err)
+		}
+	}
 	if f.plot != "" && !slices.ContainsFunc(c.Ops, perf.Op.Moves) {
 		return fmt.Errorf("--plot: %s has no sizes to draw a curve over", f.ops)
 	}

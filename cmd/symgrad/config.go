@@ -37,7 +37,7 @@ func newConfigShowCommand() *cobra.Command {
 			var out []byte
 			switch format.value {
 			case "table":
-				out = settingsTable(cfg.Settings(origins))
+				out = settingsTable(cfg.Settings(origins), launch.Columns(cmd.OutOrStdout()))
 			case "json":
 				if out, err = settingsJSON(cfg, origins); err != nil {
 					return err
@@ -56,14 +56,29 @@ func newConfigShowCommand() *cobra.Command {
 func newConfigKeysCommand() *cobra.Command {
 	format := formatFlag{allowed: []string{"table", "markdown"}, value: "table"}
 	cmd := &cobra.Command{
-		Use:   "keys",
-		Short: "Print every setting with its type, default and meaning",
-		Args:  usageArgs(noArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if format.value == "markdown" {
-				return write(cmd.OutOrStdout(), keysMarkdown(config.Keys()))
+		Use:   "keys [WORD...]",
+		Short: "Print settings with type, default and meaning",
+		Long: `Print settings with type, default and meaning: all of them, or those whose names
+have every WORD in them. If no name has them, names and meanings are searched.`,
+		Example: `  symgrad config keys
+  symgrad config keys optim.lr
+  symgrad config keys loss`,
+		RunE: func(cmd *cobra.Command, words []string) error {
+			keys, err := keysWith(config.Keys(), words)
+			if err != nil {
+				return err
 			}
-			return write(cmd.OutOrStdout(), keysTable(config.Keys()))
+			if format.value == "markdown" {
+				return write(cmd.OutOrStdout(), keysMarkdown(keys))
+			}
+			return write(cmd.OutOrStdout(), keysTable(keys, launch.Columns(cmd.OutOrStdout())))
+		},
+		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			var names []string
+			for _, k := range config.Keys() {
+				names = append(names, cobra.CompletionWithDesc(k.Name, k.Help))
+			}
+			return names, cobra.ShellCompDirectiveNoFileComp
 		},
 	}
 	format.addTo(cmd)
@@ -75,6 +90,8 @@ func newConfigValidateCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "validate FILE...",
 		Short: "Check files, without the environment",
+		// Words by which other programs are known for the same.
+		SuggestFor: []string{"check", "verify", "lint", "test"},
 		Long: `Check files, without the environment.
 
 Exit codes: 0 if all are right, 1 if one is not, 2 for a command line that makes no sense.`,

@@ -6,15 +6,19 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode/utf8"
 
 	"github.com/symgrad/symgrad/config"
+	"github.com/symgrad/symgrad/internal/cli"
 )
 
-// settingsTable is a line for every setting: key, value, origin, and why it has no effect if so.
-func settingsTable(settings []config.Setting) []byte {
+// settingsTable is a line for every setting: key, value, origin, and why it has no effect if so. On a terminal that is too narrow
+// for the table, the lines are wrapped.
+func settingsTable(settings []config.Setting, columns int) []byte {
 	rows := [][]string{{"KEY", "VALUE", "ORIGIN", ""}}
 	for _, s := range settings {
 		note := ""
@@ -23,7 +27,11 @@ func settingsTable(settings []config.Setting) []byte {
 		}
 		rows = append(rows, []string{s.Key, s.Text, s.Origin.String(), note})
 	}
-	return table(rows)
+	text := table(rows)
+	if !fits(text, columns) {
+		return []byte(cli.Wrap(string(text), columns, 4))
+	}
+	return text
 }
 
 // settingsJSON is an object with the hash and the list of settings.
@@ -48,13 +56,61 @@ func settingsJSON(cfg *config.Config, origins *config.Origins) ([]byte, error) {
 	return append(text, '\n'), err
 }
 
-// keysTable is a line for every setting, its meaning last.
-func keysTable(keys []config.Key) []byte {
+// keysWith returns the keys that have every word in their names or, if there are none, in their names or meanings.
+//
+// Errors: usageError if there are none either, with the nearest key.
+func keysWith(keys []config.Key, words []string) ([]config.Key, error) {
+	search := func(text func(config.Key) string) []config.Key {
+		return slices.DeleteFunc(slices.Clone(keys), func(k config.Key) bool {
+			return slices.ContainsFunc(words, func(w string) bool {
+				return !strings.Contains(strings.ToLower(text(k)), strings.ToLower(w))
+			})
+		})
+	}
+	found := search(func(k config.Key) string { return k.Name })
+	if len(found) == 0 {
+		found = search(func(k config.Key) string { return k.Name + " " + meaning(k) })
+	}
+	if len(found) > 0 {
+		return found, nil
+	}
+	hint := "symgrad config keys lists them all"
+	if near := config.NearestKey(words[0]); near != "" {
+		hint = "did you mean " + near + "?"
+	}
+	return nil, usageError{fmt.Errorf("config keys: no setting has %q in its name or meaning: %s", strings.Join(words, " "), hint)}
+}
+
+// keysTable is a line for every setting, its meaning last. On a terminal that is too narrow for the table, each setting is a
+// line with its name, type and default, and its meaning in lines after that.
+func keysTable(keys []config.Key, columns int) []byte {
 	rows := [][]string{{"KEY", "TYPE", "DEFAULT", "ALLOWED", "MEANING"}}
 	for _, k := range keys {
 		rows = append(rows, []string{k.Name, k.Type, k.Default, cmp.Or(k.Allowed, "-"), meaning(k)})
 	}
-	return table(rows)
+	if text := table(rows); fits(text, columns) {
+		return text
+	}
+	var b strings.Builder
+	for _, k := range keys {
+		facts := []string{k.Type, "default " + cmp.Or(k.Default, `""`)}
+		if k.Allowed != "" {
+			facts = append(facts, k.Allowed)
+		}
+		b.WriteString(cli.Wrap(k.Name+"  "+strings.Join(facts, ", ")+"\n", columns, 4))
+		b.WriteString(cli.Wrap("    "+meaning(k)+"\n", columns, 4))
+	}
+	return []byte(b.String())
+}
+
+// fits reports whether no line of text is longer than columns; 0 means that any line fits.
+func fits(text []byte, columns int) bool {
+	for line := range bytes.Lines(text) {
+		if columns > 0 && utf8.RuneCount(bytes.TrimSuffix(line, []byte("\n"))) > columns {
+			return false
+		}
+	}
+	return true
 }
 
 // keysMarkdown is the reference of the settings as a Markdown table.

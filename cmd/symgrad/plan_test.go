@@ -112,10 +112,10 @@ func TestPlanTellsTimesThatNoDurationHolds(t *testing.T) {
 // A batch that data.accum_steps does not divide may take fewer runs than that: 9 samples two by two are 5 of them, not 6.
 func TestPlanCountsTheRunsThatAreMade(t *testing.T) {
 	for _, test := range []struct{ batch, parts, ranks, rows, runs, collectives int }{
-		{18, 6, 2, 2, 5, 11}, // of 2 for the weights in a run, and 1 for the gradients
-		{16, 4, 2, 2, 4, 9},
-		{64, 64, 4, 1, 16, 33},
-		{4, 4, 4, 1, 1, 3},
+		{18, 6, 2, 2, 5, 12}, // of 2 for the weights in a run, 1 for the gradients, and 1 for their norm
+		{16, 4, 2, 2, 4, 10},
+		{64, 64, 4, 1, 16, 34},
+		{4, 4, 4, 1, 1, 4},
 	} {
 		cfg := planConfig(t, "mnist-mlp", "model.hidden=[16]", "shard.stage=3",
 			fmt.Sprintf("data.global_batch=%d", test.batch), fmt.Sprintf("data.accum_steps=%d", test.parts))

@@ -4,13 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"runtime"
-	"runtime/debug"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/symgrad/symgrad/dist/launch"
+	"github.com/symgrad/symgrad/internal/build"
+	"github.com/symgrad/symgrad/internal/cli"
 )
 
 // Exit codes of the program itself. A subcommand that runs another program ends with that program's, by an exitError.
@@ -31,6 +32,7 @@ func newRootCommand() *cobra.Command {
 		newPlanCommand(),
 		newRunCommand(),
 		newTuneCommand(),
+		newVersionCommand(),
 	)
 	root.Version = version()
 	root.SetVersionTemplate("{{.Version}}\n")
@@ -54,21 +56,29 @@ func newGroup(name, short string, commands ...*cobra.Command) *cobra.Command {
 			if len(args) == 0 {
 				return cmd.Help()
 			}
-			text := fmt.Sprintf("unknown command %q for %q", args[0], cmd.CommandPath())
-			if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-				text += ": did you mean " + strings.Join(near, " or ") + "?"
-			} else {
-				text += fmt.Sprintf(": %s --help lists them", cmd.CommandPath())
-			}
-			return usageError{errors.New(text)}
+			return unknownCommand(cmd, args[0])
 		},
 		SuggestionsMinimumDistance: 2,
 	}
 	group.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usageError{fmt.Errorf("%w (%s --help lists the flags)", err, cmd.CommandPath())}
+		if words := cmd.Flags().Args(); cmd.HasSubCommands() && len(words) > 0 {
+			return unknownCommand(cmd, words[0]) // whose flag it is
+		}
+		return usageError{fmt.Errorf("%w (%s --help lists the flags)", cli.FlagError(err), cmd.CommandPath())}
 	})
 	group.AddCommand(commands...)
 	return group
+}
+
+// unknownCommand returns the error about a word that is no subcommand of cmd, with the nearest one.
+func unknownCommand(cmd *cobra.Command, word string) error {
+	text := fmt.Sprintf("unknown command %q for %q", word, cmd.CommandPath())
+	if near := cmd.SuggestionsFor(word); len(near) > 0 {
+		text += ": did you mean " + strings.Join(near, " or ") + "?"
+	} else {
+		text += fmt.Sprintf(": %s --help lists them", cmd.CommandPath())
+	}
+	return usageError{errors.New(text)}
 }
 
 // usageError is a command line that makes no sense, or settings.
@@ -125,42 +135,54 @@ func (e *exitError) Unwrap() error { return e.err }
 // execute runs the command that args mean and prints its error.
 // Returns: the exit code.
 func execute(root *cobra.Command, args []string, stdout, stderr io.Writer) int {
-	root.SetArgs(args)
+	root.SetArgs(otherNames(root, args))
 	root.SetOut(stdout)
 	root.SetErr(stderr)
+	if columns := launch.Columns(stdout); columns > 0 {
+		usage := strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages ", fmt.Sprintf(".FlagUsagesWrapped %d ", columns))
+		root.SetUsageTemplate(usage)
+	}
 	err := root.Execute()
 	if err == nil {
 		return exitOK
 	}
+	rank, _ := launch.Current() // no rank, where the variables make no sense
 	var exit *exitError
 	if errors.As(err, &exit) {
 		if exit.err != nil {
-			fmt.Fprintf(stderr, "symgrad: %v\n", err)
+			rank.LastWord(stderr, fmt.Sprintf("symgrad: %v", err))
 		}
 		return exit.code
 	}
-	fmt.Fprintf(stderr, "symgrad: %v\n", err)
+	rank.LastWord(stderr, fmt.Sprintf("symgrad: %v", err))
 	if errors.As(err, new(usageError)) {
 		return exitUsage
 	}
 	return exitFailure
 }
 
-// version is "symgrad v1.2.3 (go1.26.8 linux/amd64, revision 0123456789ab)" as far as the build knows it.
-func version() string {
-	v, revision := "(devel)", ""
-	if info, ok := debug.ReadBuildInfo(); ok {
-		if info.Main.Version != "" {
-			v = info.Main.Version
-		}
-		for _, s := range info.Settings {
-			if s.Key == "vcs.revision" {
-				revision = ", revision " + s.Value[:min(12, len(s.Value))]
-			}
-			if s.Key == "vcs.modified" && s.Value == "true" {
-				revision += " with changes"
-			}
-		}
+// otherNames returns args with the number of ranks as mpirun and torchrun name it, in the commands that have one, as -n.
+func otherNames(root *cobra.Command, args []string) []string {
+	cmd, rest, err := root.Find(args)
+	if err != nil || cmd.Flags().Lookup(cli.RanksFlag) == nil {
+		return args
 	}
-	return fmt.Sprintf("symgrad %s (%s %s/%s%s)", v, runtime.Version(), runtime.GOOS, runtime.GOARCH, revision)
+	cli.Normalize(cmd.Flags())
+	head := args[:len(args)-len(rest)]
+	return append(slices.Clone(head), cli.Ranks(cmd.Flags(), cmd.Name() != "run", rest)...)
+}
+
+// version is "symgrad v1.2.3 (commit 0123456789ab, go1.26.8 linux/amd64)".
+func version() string { return "symgrad " + build.Line() }
+
+// newVersionCommand is symgrad version.
+func newVersionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the version, with the commit that it was built from",
+		Args:  usageArgs(noArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return write(cmd.OutOrStdout(), []byte(version()+"\n"))
+		},
+	}
 }

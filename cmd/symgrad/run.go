@@ -18,6 +18,8 @@ func newRunCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run -n RANKS [flags] [--] PROGRAM [ARGUMENTS...]",
 		Short: "Start a program as several ranks on this host",
+		// Words by which other programs are known for the same.
+		SuggestFor: []string{"launch", "start", "exec", "mpirun", "mpiexec", "torchrun", "srun"},
 		Long: `Start a program as several ranks on this host and wait for all of them.
 
 Flags of symgrad come before PROGRAM; everything after it belongs to PROGRAM.
@@ -49,6 +51,8 @@ the output any more (| head), 2 for a command line that makes no sense.`,
 	flags.IntVarP(&cfg.N, "ranks", "n", 0, "how many ranks to start (required)")
 	flags.StringVar(&cfg.Master, "master", "", "host:port of the store where the ranks meet; empty means a free port of 127.0.0.1")
 	flags.DurationVar(&cfg.Grace, "grace", 2*time.Second, "from the first failure until everything has ended")
+	flags.StringVar(&cfg.Bind, "bind", launch.BindNone, "core gives each rank as many cores of its own as the others; none leaves all ranks on all cores")
+	complete(cmd, "bind", cobra.FixedCompletions([]string{launch.BindCore, launch.BindNone}, cobra.ShellCompDirectiveNoFileComp))
 	flags.StringVar(&cfg.LogDir, "log-dir", "", "folder for the output of each rank, as rank-0.log and so on, besides showing it")
 	complete(cmd, "log-dir", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return nil, cobra.ShellCompDirectiveFilterDirs

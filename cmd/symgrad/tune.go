@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -125,6 +126,9 @@ func (t *tune) run(ctx context.Context) error {
 	if err := t.parse(); err != nil {
 		return usageError{fmt.Errorf("tune: %w", err)}
 	}
+	if err := t.readSource(); err != nil {
+		return err
+	}
 	if err := t.settings(); err != nil {
 		return err
 	}
@@ -135,8 +139,12 @@ func (t *tune) run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("this program: %w", err)
 	}
+	handed, err := json.Marshal(t.source)
+	if err != nil {
+		return fmt.Errorf("tune: hand the settings to the ranks: %w", err)
+	}
 	res, spawned, err := launch.Self(ctx, t.env, launch.SpawnConfig{
-		Program: program, Args: append([]string{"tune"}, t.args()...), N: t.ranks, Stdout: t.stdout, Stderr: t.stderr,
+		Program: program, Args: append([]string{"tune"}, t.args()...), N: t.ranks, Stdout: t.stdout, Stderr: t.stderr, Handover: handed,
 	})
 	switch {
 	case spawned && res.Code != 0:
@@ -145,6 +153,19 @@ func (t *tune) run(ctx context.Context) error {
 		return err
 	}
 	return t.rank(ctx)
+}
+
+// readSource reads the file of settings, or takes what the starter of this rank has read.
+func (t *tune) readSource() error {
+	handed, err := t.env.Handover()
+	if err != nil || handed == nil {
+		*t.source = t.source.Read()
+		return err
+	}
+	if err := json.Unmarshal(handed, t.source); err != nil {
+		return fmt.Errorf("tune: settings of the command that started this rank: %w", err)
+	}
+	return nil
 }
 
 // parse makes the gpu.Tuning.

@@ -14,7 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// credentialsFD is the descriptor that a child finds its credentials at: the first after stdin, stdout and stderr.
+// credentialsFD is the descriptor that a child finds its credentials at: the first after stdin, stdout and stderr. The handover
+// of the job comes after it.
 const credentialsFD = 3
 
 // child is one rank as a process.
@@ -31,11 +32,16 @@ type child struct {
 	order   int64              // how many ranks had ended when it did, itself included
 }
 
-// startChild starts one rank as the leader of a process group. It must be called on a thread that outlives the child.
-func startChild(cfg SpawnConfig, env []string, rank int, credentials *os.File) (*child, error) {
+// startChild starts one rank as the leader of a process group. The rank inherits the files that are not nil, from
+// credentialsFD on. It must be called on a thread that outlives the child.
+func startChild(cfg SpawnConfig, env []string, rank int, inherited ...*os.File) (*child, error) {
 	c := &child{rank: rank, cmd: exec.Command(cfg.Program, cfg.Args...)}
 	c.cmd.Env, c.cmd.Dir = env, cfg.Dir
-	c.cmd.ExtraFiles = []*os.File{credentials}
+	for _, f := range inherited {
+		if f != nil {
+			c.cmd.ExtraFiles = append(c.cmd.ExtraFiles, f)
+		}
+	}
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	var ends []*os.File // the child's ends of the pipes
 	pipe := func(end *io.Writer) (*os.File, error) {

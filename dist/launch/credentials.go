@@ -14,6 +14,9 @@ import (
 	"time"
 )
 
+// maxCredentials bounds the credentials of a rank, whose descriptor may be of any file if the variable is wrong.
+const maxCredentials = 64 << 10
+
 // storeName is what the server's certificate is made out to.
 const storeName = "symgrad-store"
 

@@ -15,11 +15,16 @@ const (
 	masterVar    = "SYMGRAD_MASTER"
 	storeFDVar   = "SYMGRAD_STORE_FD"
 	columnsVar   = "SYMGRAD_COLUMNS"
+	handoverVar  = "SYMGRAD_HANDOVER_FD"
+	boundVar     = "SYMGRAD_BOUND"
 )
+
+// maxColumns bounds the width of a terminal.
+const maxColumns = 1 << 16
 
 // Variables are the names of the SYMGRAD_ variables of this package, which are no settings.
 func Variables() []string {
-	return []string{rankVar, sizeVar, localRankVar, localSizeVar, jobVar, masterVar, storeFDVar, columnsVar}
+	return []string{rankVar, sizeVar, localRankVar, localSizeVar, jobVar, masterVar, storeFDVar, columnsVar, handoverVar, boundVar}
 }
 
 func detectSymgrad(v vars) (Env, bool, error) {
@@ -48,8 +53,19 @@ func detectSymgrad(v vars) (Env, bool, error) {
 			}
 		}
 	}
+	if v.any(boundVar) {
+		if v[boundVar] != BindCore {
+			return Env{}, false, v.wrong(boundVar, "%s, as the launcher sets it", BindCore)
+		}
+		e.Bound = true
+	}
+	if v.any(handoverVar) {
+		if e.HandoverFD, err = v.number(handoverVar, "an inherited file descriptor", 3, 1<<20); err != nil {
+			return Env{}, false, err
+		}
+	}
 	if v.any(columnsVar) {
-		if e.Columns, err = v.number(columnsVar, "the width of a terminal", 1, 1<<16); err != nil {
+		if e.Columns, err = v.number(columnsVar, "the width of a terminal", 1, maxColumns); err != nil {
 			return Env{}, false, err
 		}
 	}

@@ -37,6 +37,8 @@
 //	SYMGRAD_MASTER                                host:port of the launcher's store
 //	SYMGRAD_STORE_FD                              inherited file descriptor that holds the credentials for it
 //	SYMGRAD_COLUMNS                               rank 0, if the launcher's stdout is a terminal: its width
+//	SYMGRAD_BOUND                                 core, if the launcher gave each rank cores of its own
+//	SYMGRAD_HANDOVER_FD                           inherited file descriptor that holds SpawnConfig.Handover, if there is one
 //
 // They may also be set by hand, without SYMGRAD_STORE_FD, where no known launcher is at work. SYMGRAD_JOB overrides the job
 // id of any launcher: ranks that cannot agree on one by themselves are told.

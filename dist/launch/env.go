@@ -22,6 +22,8 @@ type Env struct {
 	Master               string // host:port of the store, or where rank 0 may serve one; "" if there is none
 	StoreFD              int    // descriptor with the credentials for the launcher's store at Master; 0 if there is none
 	Columns              int    // width of the terminal that shows this rank's output; 0 if there is none
+	Bound                bool   // the launcher gave this rank cores of its own, which no other rank uses
+	HandoverFD           int    // descriptor with SpawnConfig.Handover of the launcher, for Handover; 0 if there is none
 
 	from string // the variable Rank came from
 }

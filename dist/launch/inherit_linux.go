@@ -7,9 +7,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxCredentials bounds what is read from an inherited descriptor, which may be any file if the variable is wrong.
-const maxCredentials = 64 << 10
-
 // memoryFile is a read-only file that holds data, in memory, without a name, closed on exec. A pipe would do for one reader;
 // this can be read again by a rank that meets a second time, and by the program that a wrapper script starts.
 //
@@ -30,14 +27,14 @@ func memoryFile(name string, data []byte) (*os.File, error) {
 	return f, nil
 }
 
-// readInherited is the content of the file behind the inherited descriptor fd, which stays open for the next time, but not for
-// the programs that this one starts.
-func readInherited(fd int) ([]byte, error) {
+// readInherited returns the content of the file of the inherited descriptor fd, of at most so many bytes. The descriptor stays
+// open for the next time, but not for the programs that this one starts.
+func readInherited(fd int, most int64) ([]byte, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return nil, err
 	}
-	if st.Mode&unix.S_IFMT != unix.S_IFREG || st.Size > maxCredentials {
+	if st.Mode&unix.S_IFMT != unix.S_IFREG || st.Size > most {
 		return nil, fmt.Errorf("a file of mode %o and %d B is not what the launcher passes on", st.Mode, st.Size)
 	}
 	unix.CloseOnExec(fd)

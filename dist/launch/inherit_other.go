@@ -8,7 +8,7 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-func readInherited(int) ([]byte, error) {
+func readInherited(int, int64) ([]byte, error) {
 	return nil, fmt.Errorf("no launcher of this project runs here: %w", dist.ErrUnsupported)
 }
 

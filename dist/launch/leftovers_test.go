@@ -301,7 +301,7 @@ func TestMemoryFilesCannotBeChanged(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if data, err := readInherited(fd); string(data) != "secret" || err != nil {
+		if data, err := readInherited(fd, maxCredentials); string(data) != "secret" || err != nil {
 			t.Errorf("got %q, %v", data, err)
 		}
 	}
@@ -326,7 +326,7 @@ func TestInheritedDescriptorMustBeTheLaunchers(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, fd := range map[string]uintptr{"a pipe": r.Fd(), "a big file": big.Fd(), "nothing": 1 << 19} {
-		if data, err := readInherited(int(fd)); err == nil {
+		if data, err := readInherited(int(fd), maxCredentials); err == nil {
 			t.Errorf("%s: got %d B", name, len(data))
 		}
 	}

@@ -19,6 +19,7 @@ const (
 type console struct {
 	mu       sync.Mutex
 	out, err sink
+	words    lastWords
 	partial  []byte // the unfinished line that rank 0 has drawn on the terminal
 }
 
@@ -84,9 +85,11 @@ func (c *console) printf(format string, args ...any) {
 
 // rankOutput is what is kept of the output of one rank, apart from passing it on.
 type rankOutput struct {
-	tail tail
-	log  io.WriteCloser // nil if there is none
-	err  error          // the first of log
+	number int // of the rank
+	tail   tail
+	words  []string       // of LastWord
+	log    io.WriteCloser // nil if there is none
+	err    error          // the first of log
 }
 
 // stream is stdout or stderr of one rank, an io.Writer for what comes out of the pipe.
@@ -132,6 +135,12 @@ func (s *stream) extend(p []byte) {
 
 // emit passes the line on. c.mu is held.
 func (s *stream) emit() {
+	if word, ok := bytes.CutPrefix(s.line, []byte(lastWordMark)); ok && s.to == &s.c.err {
+		s.line = word
+		s.lastWord()
+		s.line = s.line[:0]
+		return
+	}
 	s.keep()
 	switch {
 	case s.live:
@@ -143,9 +152,29 @@ func (s *stream) emit() {
 	s.line = s.line[:0]
 }
 
+// lastWord passes on a line that says why the rank ends, unless another rank has said the same. c.mu is held.
+func (s *stream) lastWord() {
+	s.log()
+	text := visible(s.line)
+	s.rank.words = append(s.rank.words, text)
+	first, named := s.c.words.add(s.rank.number, text)
+	switch {
+	case !first:
+	case named:
+		s.c.line(s.to, []byte(text+"\n"))
+	default:
+		s.c.line(s.to, []byte(s.prefix+text+"\n"))
+	}
+}
+
 // keep puts the line into the tail and the log.
 func (s *stream) keep() {
 	s.rank.tail.add(visible(s.line))
+	s.log()
+}
+
+// log puts the line into the log, if there is one.
+func (s *stream) log() {
 	if s.rank.log != nil && s.rank.err == nil {
 		_, s.rank.err = s.rank.log.Write(append(bytes.Clone(s.line), '\n'))
 	}

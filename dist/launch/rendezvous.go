@@ -152,7 +152,7 @@ func (e Env) place() (place, error) {
 	p := place{job: e.Job, byRank0: true}
 	switch {
 	case e.StoreFD != 0:
-		data, err := readInherited(e.StoreFD)
+		data, err := readInherited(e.StoreFD, maxCredentials)
 		if err == nil {
 			p.tls, err = parseCredentials(data)
 		}

@@ -5,6 +5,7 @@ package launch
 import (
 	"bufio"
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"io"
 	"net"
@@ -17,6 +18,7 @@ import (
 	"time"
 
 	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/cores"
 )
 
 // roles are the programs that this test binary can be. They return the exit code.
@@ -130,6 +132,17 @@ func (p *puppet) obey(command, arg string, e Env) string {
 	case "stdin":
 		in, err := io.ReadAll(os.Stdin)
 		return fmt.Sprintf("%q %v", in, err)
+	case "handover":
+		data, err := e.Handover()
+		return fmt.Sprintf("%v %d %x %v", data == nil, len(data), sha256.Sum256(data), err)
+	case "cores":
+		processors, err := cores.Allowed()
+		return fmt.Sprint(e.Bound, processors, err)
+	case "word":
+		var text string
+		if text, err = strconv.Unquote(arg); err == nil {
+			e.LastWord(os.Stderr, text)
+		}
 	case "getwd":
 		dir, err := os.Getwd()
 		return fmt.Sprint(dir, err)

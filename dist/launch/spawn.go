@@ -31,6 +31,8 @@ type SpawnConfig struct {
 	Grace    time.Duration // from the first failure to the end of everything; 0 means 2 s
 	Patience time.Duration // how long ranks may take to end after a signal that was passed on; 0 means DefaultPatience
 	LogDir   string        // where to write rank-0.log, rank-1.log, ... as well; "" means nowhere
+	Bind     string        // BindCore deals the cores out among the ranks; "" and BindNone leave ranks on all cores
+	Handover []byte        // what each rank reads with Env.Handover, at most MostHandover bytes; nil means nothing
 	Stdout   io.Writer     // nil means os.Stdout
 	Stderr   io.Writer     // nil means os.Stderr
 }
@@ -59,6 +61,10 @@ func (c SpawnConfig) Validate() error {
 		return fmt.Errorf("launch: no program to run: %w", dist.ErrInvalid)
 	case c.N < 1 || c.N > MostSpawned:
 		return fmt.Errorf("launch: %d ranks: want 1 to %d: %w", c.N, MostSpawned, dist.ErrInvalid)
+	case c.Bind != "" && c.Bind != BindNone && c.Bind != BindCore:
+		return fmt.Errorf("launch: bind %q: use %s or %s: %w", c.Bind, BindCore, BindNone, dist.ErrInvalid)
+	case len(c.Handover) > MostHandover:
+		return fmt.Errorf("launch: handover of %d B: want at most %d: %w", len(c.Handover), MostHandover, dist.ErrInvalid)
 	case c.Grace < 0 || c.Patience < 0:
 		return fmt.Errorf("launch: grace %v, patience %v: want 0 or more: %w", c.Grace, c.Patience, dist.ErrInvalid)
 	case c.Master != "" && !validListenAddress(c.Master):
@@ -113,6 +119,8 @@ func (c SpawnConfig) withDefaults() (SpawnConfig, error) {
 // see those, Spawn makes this process a child subreaper, for good. The kernel ties the life of a child to the thread that
 // started it, therefore the calling goroutine keeps its thread until the end.
 //
+// Cores. With BindCore each rank has as many cores of its own as the others, and all threads of them.
+//
 // Output. Lines of rank 0 are passed on as they are, lines of other ranks begin with "[2] ". Lines are never mixed, and broken
 // after 64 KiB. If Stdout is a terminal, rank 0 is told its width and may draw a progress bar with carriage returns: other
 // lines are written above it. In lines of the other ranks a carriage return discards what the line said before.
@@ -160,18 +168,34 @@ func Self(ctx context.Context, e Env, cfg SpawnConfig) (res Result, spawned bool
 	return res, true, err
 }
 
-// rankEnv is env with the variables of one rank, in place of any it has.
-func rankEnv(env []string, rank, size int, job, master string, storeFD, columns int) []string {
+// rankVariables are the values of the variables of one rank.
+type rankVariables struct {
+	rank, size  int
+	job, master string
+	storeFD     int
+	handoverFD  int // 0 if there is no handover
+	columns     int // of the terminal; 0 if there is none
+	bound       bool
+}
+
+// env returns the environment of a rank: that of the job, and the variables of the rank instead of any that it has.
+func (r rankVariables) env(job []string) []string {
 	own := map[string]string{
-		rankVar: strconv.Itoa(rank), sizeVar: strconv.Itoa(size),
-		localRankVar: strconv.Itoa(rank), localSizeVar: strconv.Itoa(size),
-		jobVar: job, masterVar: master, storeFDVar: strconv.Itoa(storeFD),
+		rankVar: strconv.Itoa(r.rank), sizeVar: strconv.Itoa(r.size),
+		localRankVar: strconv.Itoa(r.rank), localSizeVar: strconv.Itoa(r.size),
+		jobVar: r.job, masterVar: r.master, storeFDVar: strconv.Itoa(r.storeFD),
 	}
-	if rank == 0 && columns > 0 {
-		own[columnsVar] = strconv.Itoa(columns)
+	if r.rank == 0 && r.columns > 0 {
+		own[columnsVar] = strconv.Itoa(r.columns)
+	}
+	if r.handoverFD > 0 {
+		own[handoverVar] = strconv.Itoa(r.handoverFD)
+	}
+	if r.bound {
+		own[boundVar] = BindCore
 	}
 	var out []string
-	for _, s := range env {
+	for _, s := range job {
 		if !isOwnVariable(s) {
 			out = append(out, s)
 		}

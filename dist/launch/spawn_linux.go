@@ -20,11 +20,14 @@ import (
 
 // job is one call of Spawn.
 type job struct {
-	cfg     SpawnConfig
-	id      string
-	server  *Server
-	console *console
-	columns int // of the terminal behind Stdout; 0 if it is none
+	cfg    SpawnConfig
+	id     string
+	server *Server
+	// handover holds SpawnConfig.Handover for all ranks; nil if that is nil.
+	handover *os.File
+	hands    [][]int // the processors of each rank; nil if ranks are not bound
+	console  *console
+	columns  int // of the terminal behind Stdout; 0 if it is none
 
 	ranks   []*child       // those that were started, by rank
 	exits   chan *child    // ranks that have ended
@@ -45,6 +48,16 @@ func spawn(ctx context.Context, cfg SpawnConfig) (res Result, err error) {
 	j := &job{cfg: cfg, id: "symgrad-" + hex.EncodeToString(randomBytes(8)), closing: make(chan struct{})}
 	j.exits = make(chan *child, cfg.N)
 	j.console, j.columns = newConsole(cfg.Stdout, cfg.Stderr)
+	j.console.words.size = cfg.N
+	if j.hands, err = cfg.deal(); err != nil {
+		return Result{}, err
+	}
+	if cfg.Handover != nil {
+		if j.handover, err = memoryFile("symgrad-handover", cfg.Handover); err != nil {
+			return Result{}, fmt.Errorf("launch: %w", err)
+		}
+		defer j.handover.Close()
+	}
 	ca, err := j.serve()
 	if err != nil {
 		return Result{}, err
@@ -67,33 +80,11 @@ func spawn(ctx context.Context, cfg SpawnConfig) (res Result, err error) {
 
 // newConsole is the console over the two writers, and the width of the terminal behind stdout.
 func newConsole(stdout, stderr io.Writer) (*console, int) {
-	columns := terminalColumns(stdout)
+	columns := Columns(stdout)
 	return &console{
 		out: sink{w: stdout, terminal: columns > 0},
-		err: sink{w: stderr, terminal: columns > 0 && terminalColumns(stderr) > 0},
+		err: sink{w: stderr, terminal: columns > 0 && Columns(stderr) > 0},
 	}, columns
-}
-
-// terminalColumns is the width of the terminal behind w, 0 if it is none.
-func terminalColumns(w io.Writer) int {
-	f, ok := w.(*os.File)
-	if !ok {
-		return 0
-	}
-	conn, err := f.SyscallConn() // unlike Fd, it leaves the file as it is
-	if err != nil {
-		return 0
-	}
-	columns := 0
-	err = conn.Control(func(fd uintptr) {
-		if size, sizeErr := unix.IoctlGetWinsize(int(fd), unix.TIOCGWINSZ); sizeErr == nil {
-			columns = max(int(size.Col), 1) // 0 is a terminal that does not know
-		}
-	})
-	if err != nil {
-		return 0
-	}
-	return columns
 }
 
 // serve starts the store of the job.
@@ -144,14 +135,17 @@ func (j *job) startRank(rank int, ca *authority) (*child, error) {
 		return nil, err
 	}
 	defer credentials.Close()
-	output := &rankOutput{}
+	output := &rankOutput{number: rank}
 	if j.cfg.LogDir != "" {
 		if output.log, err = os.Create(filepath.Join(j.cfg.LogDir, "rank-"+strconv.Itoa(rank)+".log")); err != nil {
 			return nil, err
 		}
 	}
-	env := rankEnv(j.cfg.Env, rank, j.cfg.N, j.id, dialable(j.server.Address()), credentialsFD, j.columns)
-	c, err := startChild(j.cfg, env, rank, credentials)
+	env := rankVariables{
+		rank: rank, size: j.cfg.N, job: j.id, master: dialable(j.server.Address()),
+		storeFD: credentialsFD, handoverFD: j.handoverFD(), columns: j.columns, bound: j.hands != nil,
+	}.env(j.cfg.Env)
+	c, err := j.bound(rank, func() (*child, error) { return startChild(j.cfg, env, rank, credentials, j.handover) })
 	if err != nil {
 		if output.log != nil {
 			_ = output.log.Close() // empty

@@ -224,6 +224,9 @@ func (s *supervisor) result() Result {
 
 // report prints what went wrong, if something did.
 func (s *supervisor) report(res Result) {
+	for _, line := range s.console.words.shared() {
+		s.console.printf("%s", line)
+	}
 	if res.Culprit < 0 {
 		for _, r := range res.Ranks {
 			if r.Stopped && r.Code == 128+int(syscall.SIGKILL) {
@@ -234,7 +237,10 @@ func (s *supervisor) report(res Result) {
 	}
 	var last []string
 	if len(res.Ranks) > 1 { // else they are the lines above
-		last = s.ranks[res.Culprit].output.tail.last()
+		output := s.ranks[res.Culprit].output
+		if last = output.tail.last(); !s.console.words.of(res.Culprit) {
+			last = append(last, output.words...)
+		}
 	}
 	for _, line := range failureReport(res, last) {
 		s.console.printf("%s", line)

@@ -172,7 +172,7 @@ func TestOutputTellsWhatRuns(t *testing.T) {
 		"2 ranks", "sim: as comm.backend says", "compiled, on the host: as run.device says", "kernels of the machine", "230 training and 130 test images", "mlp 64-16-12-10",
 		"adam learning_rate=0.003", "12 a rank", "bucket  dtype", "fc1.weight", "symmetric heap (sim)", "results    " + o.dir,
 		"verify     gradient of 24 samples on 2 ranks", "max |a-b| / max |b|", ": ok",
-		"step 2/5  loss ", "step 4/5  loss ", "step 5/5  loss ", "samples/s", "exposed",
+		"step 2/5 (40%)  loss ", "step 4/5 (80%)  loss ", "step 5/5 (100%)  loss ", " elapsed, ", "samples/s", "exposed",
 		"accuracy   0.", "the same on 2 ranks", filepath.Join(o.dir, "t.json"), filepath.Join(o.dir, train.SummaryName),
 	} {
 		if !strings.Contains(o.stdout, want) {
@@ -198,7 +198,7 @@ func TestFailuresAreExplained(t *testing.T) {
 		{"no such file", []string{"--config=no.yaml"}, 2, []string{"no.yaml"}},
 		{"missing data", []string{"data.path=" + t.TempDir()}, 1, []string{"train-images-idx3-ubyte", "missing", "run `make data`"}},
 		{"no such library", []string{"cpu.blas=libnone.so.9"}, 1, []string{"libnone.so.9"}},
-		{"a learning rate without bounds", []string{"optim.lr=1e38", "run.max_steps=20", "log.every=7"}, 1, []string{"the loss is", "lower optim.lr"}},
+		{"a learning rate without bounds", []string{"optim.lr=1e38", "run.max_steps=20", "log.every=7"}, 1, []string{"step 1: ", "not finite", "lower optim.lr"}},
 		{"a heap too small", []string{"comm.heap_mb=1", "model.hidden=600,600"}, 2, []string{"comm.heap_mb", "1048576 B"}},
 		{"a timeline behind the end", []string{"run.epochs=1", "run.max_steps=0", "log.trace=t.json", "log.trace_steps=10,12"}, 2, []string{"log.trace_steps", "step 10", "10 steps"}},
 		{"a bucket below the least", []string{"ddp.bucket_mb=0.0001"}, 2, []string{"--set: ddp.bucket_mb: 0.0001", "at least 0.0009765625"}},

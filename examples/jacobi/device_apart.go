@@ -4,7 +4,6 @@ import (
 	"errors"
 
 	"github.com/symgrad/symgrad/dist"
-	"github.com/symgrad/symgrad/examples/internal/device"
 	"github.com/symgrad/symgrad/kernel"
 	"github.com/symgrad/symgrad/tensor"
 )
@@ -26,7 +25,7 @@ type apart struct {
 func newApart(b *board) (*apart, error) {
 	a := &apart{b: b, push: b.w.Stream(), compute: b.w.Stream()}
 	var err error
-	if a.cells, err = device.Typed(b.cells.Local(), tensor.F64); err != nil {
+	if a.cells, err = b.cells.Local().As(tensor.F64); err != nil {
 		return nil, err
 	}
 	if b.s.noOverlap {

@@ -71,11 +71,8 @@ func (g *strip) reach() error {
 		if n.peer < 0 || n.peer >= g.w.Size() {
 			continue
 		}
-		cells, err := g.cells.Peer(n.peer)
-		if err == nil {
-			*n.grid, err = elements(cells)
-		}
-		if err != nil {
+		var err error
+		if *n.grid, err = symmetric.PeerView[float64](g.cells, n.peer); err != nil {
 			return fmt.Errorf("memory of rank %d: %w", n.peer, err)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	gtensor "gorgonia.org/tensor"
 
 	"github.com/symgrad/symgrad/config"
+	"github.com/symgrad/symgrad/dist/backend"
 	"github.com/symgrad/symgrad/examples/internal/train"
 	"github.com/symgrad/symgrad/examples/lm/model"
 	"github.com/symgrad/symgrad/internal/foreign"
@@ -37,7 +38,10 @@ func findText(c *config.Config) error {
 	if info.IsDir() {
 		return train.Usage("data.path=%s is a folder: name a file with text, such as examples/lm/stories.txt", c.Data.Path)
 	}
-	if !info.Mode().IsRegular() { // a pipe, whose size nobody knows
+	if n := c.Launch.NprocPerNode; !info.Mode().IsRegular() && n > 1 && c.Comm.Backend != backend.Sim {
+		return train.Usage("data.path=%s: this is no regular file, and each of %d ranks reads it: write the text into a file", c.Data.Path, n)
+	}
+	if !info.Mode().IsRegular() { // a pipe, whose size is unknown
 		return nil
 	}
 	return enough(c, info.Size())

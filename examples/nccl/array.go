@@ -6,7 +6,6 @@ import (
 	"io"
 
 	"github.com/symgrad/symgrad/dist"
-	"github.com/symgrad/symgrad/examples/internal/device"
 	"github.com/symgrad/symgrad/examples/internal/rank"
 	"github.com/symgrad/symgrad/kernel"
 	"github.com/symgrad/symgrad/symmetric"
@@ -55,7 +54,7 @@ func (c *comm) array(n int, value func(i int) int32) (*array, error) {
 	if err != nil {
 		return nil, err
 	}
-	b, err := device.Typed(r.Local(), tensor.I32)
+	b, err := r.Local().As(tensor.I32)
 	if err != nil {
 		return nil, err
 	}

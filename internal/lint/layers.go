@@ -22,6 +22,9 @@ var layers = []layer{
 	{"internal/invariants", nil, "every package may check itself"},
 	{"internal/asym", nil, "a store and a lock serve everyone"},
 	{"internal/ticks", nil, "a clock serves everyone"},
+	{"internal/build", nil, "every program may tell from which source it was built"},
+	{"internal/cores", nil, "processors know nothing of ranks"},
+	{"internal/cli", nil, "flags and wrapped text know nothing of training"},
 	{"internal/trace", nil, "a trace is times and names"},
 	{"internal/foreign", nil, "files of others are opened in one way by everyone"},
 	{"internal/lint", nil, "rules read source text, not packages"},
@@ -29,7 +32,7 @@ var layers = []layer{
 	{"config", []string{"internal/foreign"}, "settings are plain values; those who use them read them"},
 	{"symmetric", []string{"tensor"}, "the heap's contract holds for every backend"},
 	{"dist", []string{"symmetric", "tensor", "internal/asym", "internal/ticks"}, "the contract of communication; backends implement it and it knows none"},
-	{"dist/launch", []string{"dist"}, "who am I and where are the others; backends come later"},
+	{"dist/launch", []string{"dist", "internal/cores"}, "who am I and where are the others; backends come later"},
 	{"internal/blas", []string{"internal/dl"}, "a BLAS serves programs that have no ranks as well"},
 	{"internal/reduce", []string{"dist", "tensor"}, "arithmetic that all host backends share"},
 	{"internal/hostheap", []string{"dist", "symmetric", "tensor"}, "one-sided access that all host backends share"},
@@ -53,7 +56,7 @@ var layers = []layer{
 	{"internal/direct", []string{"dist", "symmetric", "tensor", "internal/cuda", "internal/gpu"}, "engines never import each other"},
 	{"kernel", []string{"dist", "symmetric", "tensor", "internal/cuda", "internal/gpu"}, "kernels of users see regions and streams"},
 	{"culink", []string{"dist", "symmetric", "tensor", "internal/cuda", "internal/gpu"}, "it joins two worlds"},
-	{"internal/perf", []string{"dist", "symmetric", "tensor"}, "it measures a group, whatever runs underneath"},
+	{"internal/perf", []string{"dist", "symmetric", "tensor", "internal/cores"}, "it measures a group, whatever runs underneath"},
 	{
 		"dist/backend",
 		[]string{

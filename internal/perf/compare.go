@@ -18,17 +18,19 @@ type Ratio struct {
 	OfMedian float64 // the same of the medians
 }
 
-// Comparison is all rows beside those of an earlier result, in the order of the new one.
+// Comparison holds the rows that two results have in common, in the order of the new one.
 type Comparison struct {
 	Ratios  []Ratio
+	Dropped int     // rows of the earlier result that the new one does not have
+	Added   int     // rows of the new result that the earlier one does not have
 	Mean    float64 // geometric mean of OfTime
 	Medians float64 // geometric mean of OfMedian
 }
 
-// Comparable reports whether a measurement of cfg on ranks ranks will have the rows of earlier, measured in the same way.
+// Comparable reports whether a measurement of cfg on ranks ranks will have a row of earlier, measured in the same way.
 // The backend may be another; engines are those of the rows, if they tell.
 //
-// Errors: ErrOtherRows with the first difference.
+// Errors: ErrOtherRows with the first difference, or if no row will be in both.
 func Comparable(earlier Result, cfg Config, ranks int, engines ...string) error {
 	d := cfg.withDefaults()
 	planned := Result{Settings: Settings{
@@ -48,8 +50,10 @@ func Comparable(earlier Result, cfg Config, ranks int, engines ...string) error 
 	return err
 }
 
-// pair is the row of earlier that belongs to each row of later.
-func pair(earlier, later Result) ([]Row, error) {
+// pair returns the rows of later and of earlier with equal keys, side by side, in the order of later.
+//
+// Errors: ErrOtherRows for other settings, and if there is no pair.
+func pair(earlier, later Result) ([][2]Row, error) {
 	refuse := func(what string, a, b any) error {
 		return fmt.Errorf("%w: %s: %v there, %v here", ErrOtherRows, what, a, b)
 	}
@@ -72,35 +76,31 @@ func pair(earlier, later Result) ([]Row, error) {
 	for _, row := range earlier.Rows {
 		byKey[row.key()] = row
 	}
-	rows := make([]Row, len(later.Rows))
-	for i, row := range later.Rows {
-		found, ok := byKey[row.key()]
-		if !ok {
-			return nil, fmt.Errorf("%w: it has no row %q", ErrOtherRows, row.key())
-		}
-		rows[i] = found
-		delete(byKey, row.key())
-	}
-	for _, row := range earlier.Rows { // in order, to name the first
-		if _, left := byKey[row.key()]; left {
-			return nil, fmt.Errorf("%w: it has a row %q, which is not measured here", ErrOtherRows, row.key())
+	var pairs [][2]Row
+	for _, row := range later.Rows {
+		if found, ok := byKey[row.key()]; ok {
+			pairs = append(pairs, [2]Row{row, found})
+			delete(byKey, row.key())
 		}
 	}
-	return rows, nil
+	if len(pairs) == 0 {
+		return nil, fmt.Errorf("%w: none of its %d rows is measured here", ErrOtherRows, len(earlier.Rows))
+	}
+	return pairs, nil
 }
 
-// Compare is later beside earlier.
+// Compare compares the rows that both results have, and counts the others.
 //
-// Errors: ErrOtherRows with the first difference; a row whose time is not positive.
+// Errors: ErrOtherRows with the first difference, or if they have no row in common; a row whose time is not positive.
 func Compare(earlier, later Result) (Comparison, error) {
-	rows, err := pair(earlier, later)
+	pairs, err := pair(earlier, later)
 	if err != nil {
 		return Comparison{}, err
 	}
-	var c Comparison
+	c := Comparison{Dropped: len(earlier.Rows) - len(pairs), Added: len(later.Rows) - len(pairs)}
 	sum, medians := 0.0, 0.0
-	for i, row := range later.Rows {
-		was := rows[i]
+	for _, p := range pairs {
+		row, was := p[0], p[1]
 		if row.Skipped != "" || was.Skipped != "" {
 			continue
 		}
@@ -131,6 +131,9 @@ func (c Comparison) Write(w io.Writer) error {
 	for _, r := range c.Ratios {
 		printf("%12d  %-28s  %9s  %9s  %7.3f  %7.3f\n", r.Row.Bytes, r.Row.label(),
 			number(r.Earlier.TimeUS, 9), number(r.Row.TimeUS, 9), r.OfTime, r.OfMedian)
+	}
+	if c.Dropped > 0 || c.Added > 0 {
+		printf("# %-20s : %d rows of the earlier result, %d rows of this one\n", "Not in both", c.Dropped, c.Added)
 	}
 	printf("# %-20s : %.3f of the time before, medians %.3f (less is faster)\n", "Geometric mean", c.Mean, c.Medians)
 	return err

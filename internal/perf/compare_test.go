@@ -39,15 +39,13 @@ func TestCompareTakesRatiosByRow(t *testing.T) {
 
 func TestCompareRefusesOtherRows(t *testing.T) {
 	for want, change := range map[string]func(*Result){
-		"ranks: 3 there, 2 here":                      func(r *Result) { r.Settings.Ranks = 3 },
-		"style: back-to-back there, osu here":         func(r *Result) { r.Settings.Style = BackToBack },
-		"fresh buffers: false there, true here":       func(r *Result) { r.Settings.Fresh = false },
-		"private buffers: true there":                 func(r *Result) { r.Settings.Private = true },
-		"queued operations: true there":               func(r *Result) { r.Settings.Queued = true },
-		`no row "allreduce f32 sum, 8 B`:              func(r *Result) { r.Rows = r.Rows[1:] },
-		`no row "broadcast f32, 64 B, 16 elements, r`: func(r *Result) { r.Rows[3].Root = 1 },
-		`a row "reduce, 0 B`: func(r *Result) {
-			r.Rows = append(r.Rows, Row{Op: "reduce", DType: "none", RedOp: "none"})
+		"ranks: 3 there, 2 here":                func(r *Result) { r.Settings.Ranks = 3 },
+		"style: back-to-back there, osu here":   func(r *Result) { r.Settings.Style = BackToBack },
+		"fresh buffers: false there, true here": func(r *Result) { r.Settings.Fresh = false },
+		"private buffers: true there":           func(r *Result) { r.Settings.Private = true },
+		"queued operations: true there":         func(r *Result) { r.Settings.Queued = true },
+		"none of its 1 rows is measured here": func(r *Result) {
+			r.Rows = []Row{{Op: "reduce", DType: "none", RedOp: "none"}}
 		},
 		`has no time`: func(r *Result) { r.Rows[2].TimeUS = 0 },
 	} {
@@ -55,6 +53,33 @@ func TestCompareRefusesOtherRows(t *testing.T) {
 		change(&before)
 		if _, err := Compare(before, example()); !errors.Is(err, ErrOtherRows) || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want one with %q", err, want)
+		}
+	}
+}
+
+// Rows that only one of the two results has are counted.
+func TestCompareTakesTheRowsThatBothHave(t *testing.T) {
+	all := example()
+	fewer, other := example(), example()
+	fewer.Rows = fewer.Rows[1:3]
+	other.Rows = append(other.Rows[2:], Row{Op: "reduce", DType: "none", RedOp: "none"})
+	other.Rows[1].Root = 1 // another row than before
+	for _, test := range []struct {
+		earlier, later         Result
+		ratios, dropped, added int
+		line                   string
+	}{
+		{all, fewer, 2, 4, 0, "# Not in both          : 4 rows of the earlier result, 0 rows of this one\n"},
+		{fewer, all, 2, 0, 4, "# Not in both          : 0 rows of the earlier result, 4 rows of this one\n"},
+		{all, other, 3, 3, 2, "# Not in both          : 3 rows of the earlier result, 2 rows of this one\n"},
+	} {
+		c, err := Compare(test.earlier, test.later)
+		if err != nil || len(c.Ratios) != test.ratios || c.Dropped != test.dropped || c.Added != test.added {
+			t.Errorf("%d ratios, %d dropped, %d added, %v; want %+v", len(c.Ratios), c.Dropped, c.Added, err, test)
+		}
+		var out bytes.Buffer
+		if err := c.Write(&out); err != nil || !strings.Contains(out.String(), test.line) {
+			t.Errorf("%q is missing in %v\n%s", test.line, err, &out)
 		}
 	}
 }
@@ -69,12 +94,15 @@ func TestComparableKnowsTheRowsBeforehand(t *testing.T) {
 	if err := Comparable(results[0], cfg, 2); err != nil {
 		t.Errorf("its own rows: %v", err)
 	}
+	if err := Comparable(results[0], Config{Ops: cfg.Ops, MaxBytes: 64, Both: true}, 2); err != nil {
+		t.Errorf("fewer sizes: %v", err)
+	}
 	for name, c := range map[string]struct {
 		cfg   Config
 		ranks int
 	}{
 		"ranks": {cfg, 3},
-		"sizes": {Config{Ops: cfg.Ops, MaxBytes: 64, Both: true}, 2},
+		"sizes": {Config{Ops: []Op{AllReduce}, MinBytes: 24, MaxBytes: 24, Both: true}, 2},
 		"style": {Config{Ops: cfg.Ops, MaxBytes: 4096, Both: true, Style: BackToBack}, 2},
 		"ops":   {Config{Ops: []Op{Reduce}, MaxBytes: 4096, Both: true}, 2},
 	} {

@@ -8,6 +8,8 @@ import (
 	"testing/fstest"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/symgrad/symgrad/internal/cores"
 )
 
 func TestPinKeepsAThreadOnOneCore(t *testing.T) {
@@ -17,16 +19,16 @@ func TestPinKeepsAThreadOnOneCore(t *testing.T) {
 	if err := unix.SchedGetaffinity(0, &before); err != nil {
 		t.Fatal(err)
 	}
-	cores := members(&before)
-	last := len(cores) - 1
-	core, undo := pinThread(last, len(cores), false)
+	processors := cores.Members(&before)
+	last := len(processors) - 1
+	core, undo := pinThread(last, len(processors), false)
 	if err := unix.SchedGetaffinity(0, &during); err != nil {
 		t.Fatal(err)
 	}
-	if core != cores[last] || during.Count() != 1 || !during.IsSet(core) {
-		t.Errorf("pinned to %d, on %v, want %d", core, members(&during), cores[last])
+	if core != processors[last] || during.Count() != 1 || !during.IsSet(core) {
+		t.Errorf("pinned to %d, on %v, want %d", core, cores.Members(&during), processors[last])
 	}
-	if again, _ := pinThread(0, len(cores)+1, true); len(cores) > 1 && again != core {
+	if again, _ := pinThread(0, len(processors)+1, true); len(processors) > 1 && again != core {
 		t.Errorf("a thread that is bound to core %d counts as on %d", core, again)
 	}
 	undo()
@@ -34,7 +36,7 @@ func TestPinKeepsAThreadOnOneCore(t *testing.T) {
 		t.Fatal(err)
 	}
 	if after != before {
-		t.Errorf("afterwards on %v, before on %v", members(&after), cores)
+		t.Errorf("afterwards on %v, before on %v", cores.Members(&after), processors)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"image/color"
 	"io"
 	"math"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -16,6 +17,7 @@ import (
 	"gonum.org/v1/plot/text"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/vgimg"
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
@@ -49,11 +51,53 @@ type curve struct {
 	earlier bool
 }
 
-// Plot draws r as an SVG: time and bus bandwidth over size, both axes logarithmic, a curve for what is measured at several
+// Format is what a drawing is written as.
+type Format string
+
+// The formats that Plot writes.
+const (
+	SVG Format = "svg"
+	PNG Format = "png"
+)
+
+// dpi is the resolution of a PNG: the panels are about 660 pixels wide.
+const dpi = 144
+
+// FormatOf returns the format that the ending of a file's name stands for.
+//
+// Errors: another ending, with those that there are.
+func FormatOf(name string) (Format, error) {
+	switch ending := strings.ToLower(filepath.Ext(name)); ending {
+	case ".svg":
+		return SVG, nil
+	case ".png":
+		return PNG, nil
+	case "":
+		return "", fmt.Errorf("%s: the name has no ending: want .svg or .png", name)
+	default:
+		return "", fmt.Errorf("%s: unknown ending %q: want .svg or .png", name, ending)
+	}
+}
+
+// page is a canvas that can be written to a file.
+type page interface {
+	vg.CanvasSizer
+	io.WriterTo
+}
+
+// newPage returns an empty page of the format.
+func newPage(f Format, width, height vg.Length) page {
+	if f == PNG {
+		return vgimg.PngCanvas{Canvas: vgimg.NewWith(vgimg.UseWH(width, height), vgimg.UseDPI(dpi))}
+	}
+	return vgsvg.New(width, height)
+}
+
+// Plot draws r: time and bus bandwidth over size, both axes logarithmic, a curve for what is measured at several
 // sizes. Curves of an earlier result, if it is not nil, are dashed.
 //
 // Errors: those of w; a result of which nothing has a size.
-func Plot(w io.Writer, r Result, earlier *Result) error {
+func Plot(w io.Writer, f Format, r Result, earlier *Result) error {
 	curves := curvesOf(r, earlier)
 	if len(curves) == 0 {
 		return errors.New("nothing to draw: no row has a size")
@@ -75,7 +119,7 @@ func Plot(w io.Writer, r Result, earlier *Result) error {
 		beside = legendWidth(legend.TextStyle, curves)
 		height = max(height, vg.Length(len(curves)+1)*lineHeight)
 	}
-	canvas := vgsvg.New(width+beside, height+headHeight)
+	canvas := newPage(f, width+beside, height+headHeight)
 	whole := draw.New(canvas)
 	whole.SetColor(color.White)
 	whole.Fill(whole.Rectangle.Path())

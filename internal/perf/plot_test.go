@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/xml"
 	"errors"
+	"image/color"
+	"image/png"
 	"io"
 	"math"
 	"strings"
@@ -23,7 +25,7 @@ type drawing struct {
 func readPlot(t *testing.T, r Result, earlier *Result) drawing {
 	t.Helper()
 	var svg bytes.Buffer
-	if err := Plot(&svg, r, earlier); err != nil {
+	if err := Plot(&svg, SVG, r, earlier); err != nil {
 		t.Fatal(err)
 	}
 	var d drawing
@@ -122,6 +124,42 @@ func TestPlotOfManyCurves(t *testing.T) {
 	}
 }
 
+// A PNG has the size of the SVG, and more than one colour.
+func TestPlotIsAPNGToo(t *testing.T) {
+	var out bytes.Buffer
+	if err := Plot(&out, PNG, example(), nil); err != nil {
+		t.Fatal(err)
+	}
+	img, err := png.Decode(&out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	size := img.Bounds().Size()
+	if want := int((2 * panelWidth).Dots(dpi)); size.X < want || size.Y < want/3 {
+		t.Errorf("it has %v pixels, want at least %d wide", size, want)
+	}
+	colours := map[color.Color]bool{}
+	for x := range size.X {
+		colours[img.At(x, size.Y/2)] = true
+	}
+	if len(colours) < 3 {
+		t.Errorf("there are %d colours in the middle row", len(colours))
+	}
+}
+
+func TestFormatOfAPlotIsTheEndingOfItsName(t *testing.T) {
+	for name, want := range map[string]Format{"a.svg": SVG, "b/a.PNG": PNG, "a.b.png": PNG} {
+		if got, err := FormatOf(name); got != want || err != nil {
+			t.Errorf("%s: %s, %v", name, got, err)
+		}
+	}
+	for _, name := range []string{"a.pdf", "png", "a.png.txt", "/dev/stdout", "."} {
+		if f, err := FormatOf(name); err == nil || !strings.Contains(err.Error(), "want .svg or .png") {
+			t.Errorf("%s: %s, %v", name, f, err)
+		}
+	}
+}
+
 func TestPlotOfOnePoint(t *testing.T) {
 	r := example()
 	r.Rows = r.Rows[:1]
@@ -130,7 +168,7 @@ func TestPlotOfOnePoint(t *testing.T) {
 		t.Error("nothing is drawn")
 	}
 	r.Rows = example().Rows[4:]
-	if err := Plot(io.Discard, r, nil); err == nil || !strings.Contains(err.Error(), "nothing to draw") {
+	if err := Plot(io.Discard, SVG, r, nil); err == nil || !strings.Contains(err.Error(), "nothing to draw") {
 		t.Errorf("a barrier: %v", err)
 	}
 }

@@ -193,7 +193,7 @@ func TestWritersReportAFullDisk(t *testing.T) {
 		for name, err := range map[string]error{
 			"JSON":       example().WriteJSON(&small),
 			"comparison": c.Write(&small),
-			"plot":       Plot(&small, example(), nil),
+			"plot":       Plot(&small, SVG, example(), nil),
 			"table":      table.End(example()),
 		} {
 			if !errors.Is(err, errFull) {

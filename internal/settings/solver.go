@@ -1,13 +1,20 @@
 package settings
 
 import (
+	"math"
+
 	"github.com/symgrad/symgrad/config"
 	"github.com/symgrad/symgrad/optim"
 )
 
-// Solver is the settings of the solver for a run of so many steps, by so many goroutines. Those that the rule does not read stay zero, which
-// the solver insists on.
-func Solver(c config.Optim, steps, threads int) optim.Config {
+// Solver returns the settings of the solver for a run of so many steps, by so many goroutines. Those that the rule does not read
+// stay zero, which the solver insists on.
+//
+// A gradient that is not finite ends a run at its step, before it spoils the weights. To see it costs the norm of the gradients. On
+// a GPU, where that is some kernels more in a step, only gradients that are narrow on the wire, or scaled, are looked at: others
+// show in the loss.
+func Solver(all *config.Config, gpu bool, steps, threads int) optim.Config {
+	c := all.Optim
 	o := optim.Config{
 		Name: c.Name, LearningRate: c.LR, WeightDecay: c.WeightDecay, Groups: groups(c),
 		ClipNorm: c.ClipNorm, ClipValue: c.ClipValue, EMADecay: c.EMADecay,
@@ -16,8 +23,11 @@ func Solver(c config.Optim, steps, threads int) optim.Config {
 		Workers:       threads,
 	}
 	// A loss whose scale adapts is too large now and then: that is how it finds out.
-	_, dynamic, _ := c.Scale()
+	scale, dynamic, _ := c.Scale()
 	o.SkipNonFinite = c.SkipNonFinite || dynamic
+	if o.ClipNorm == 0 && !o.SkipNonFinite && (!gpu || all.Comm.WireDType != "f32" || scale != 0) {
+		o.ClipNorm = math.Inf(1)
+	}
 	switch c.Name {
 	case optim.Momentum:
 		o.Momentum, o.Nesterov = c.Momentum, c.Nesterov

@@ -12,6 +12,7 @@ import (
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/backend"
 	"github.com/symgrad/symgrad/dist/launch"
+	"github.com/symgrad/symgrad/internal/cli"
 )
 
 // ErrUsage is matched by the errors of a program that could not begin because of what it was told.
@@ -44,7 +45,7 @@ type Program struct {
 func (p Program) Execute(args []string, stdout, stderr io.Writer) int {
 	o, err := p.parse(args)
 	if errors.Is(err, pflag.ErrHelp) {
-		fmt.Fprint(stdout, o.help())
+		fmt.Fprint(stdout, o.help(launch.Columns(stdout)))
 		return 0
 	}
 	code := 0
@@ -54,7 +55,7 @@ func (p Program) Execute(args []string, stdout, stderr io.Writer) int {
 	if err == nil {
 		return code
 	}
-	fmt.Fprintf(stderr, "%s: %v\n", p.Name, err)
+	o.env.LastWord(stderr, fmt.Sprintf("%s: %v", p.Name, err))
 	if errors.Is(err, ErrUsage) {
 		return exitUsage
 	}
@@ -96,11 +97,12 @@ func (p Program) parse(args []string) (*options, error) {
 	if p.Flags != nil {
 		p.Flags(o.flags)
 	}
-	if err := o.flags.Parse(args); err != nil {
+	cli.Normalize(o.flags)
+	if err := o.flags.Parse(cli.Ranks(o.flags, true, args)); err != nil {
 		if errors.Is(err, pflag.ErrHelp) {
 			return o, err
 		}
-		return o, usage("%w (--help lists the flags)", err)
+		return o, usage("%w (--help lists the flags)", cli.FlagError(err))
 	}
 	var err error
 	if o.env, err = launch.Current(); err != nil {
@@ -145,10 +147,11 @@ func (o *options) config() backend.Config {
 	return backend.Config{Backend: o.backend, StepTimeout: o.timeout}
 }
 
-func (o *options) help() string {
+// help is the text of --help for a terminal of so many columns; 0 if it is none.
+func (o *options) help(columns int) string {
 	line := o.Name + " [flags]"
 	if o.Args != "" {
 		line += " " + o.Args
 	}
-	return fmt.Sprintf("%s\n\n%s\n\nFlags:\n%s", line, o.About, o.flags.FlagUsages())
+	return fmt.Sprintf("%s\n\n%s\n\nFlags:\n%s", cli.Wrap(line, columns, 4), cli.Wrap(o.About, columns, 0), o.flags.FlagUsagesWrapped(columns))
 }

@@ -112,7 +112,7 @@ func TestLauncherDecidesTheNumberOfRanks(t *testing.T) {
 func TestWrongCommandLinesAreOneLineAndCode2(t *testing.T) {
 	for _, test := range []struct{ args, want string }{
 		{"--fast", "unknown flag: --fast (--help lists the flags)"},
-		{"-n x", `invalid argument "x"`},
+		{"-n x", `-n "x": want a whole number`},
 		{"-n 0", "--ranks 0: want 1 or more"},
 		{"-n -3", "--ranks -3: want 1 or more"},
 		{"--timeout 0s", "--timeout 0s: want more than 0"},

@@ -10,6 +10,7 @@ import (
 	"github.com/symgrad/symgrad/config"
 	"github.com/symgrad/symgrad/dist/backend"
 	"github.com/symgrad/symgrad/dist/launch"
+	"github.com/symgrad/symgrad/internal/cli"
 )
 
 // say prints on rank 0. A full disk must not look like success.
@@ -24,7 +25,7 @@ func (t *trainer) say(format string, args ...any) error {
 func (t *trainer) header() error {
 	j, cfg := t.job, t.job.cfg
 	var b strings.Builder
-	fmt.Fprintf(&b, "run        %s, %s\n", cfg.Run.Name, j.source())
+	fmt.Fprintf(&b, "run        %s, %s\n", cfg.Run.Name, j.settingsFrom())
 	fmt.Fprintf(&b, "ranks      %s, %s each, %s\n", plural(t.w.Size(), "rank"), plural(j.threads, "thread"), j.launcher())
 	fmt.Fprintf(&b, "backend    %s: %s\n", t.w.Backend(), j.why(t.w.Backend()))
 	fmt.Fprintf(&b, "machine    %s\n", t.machineLine())
@@ -56,7 +57,27 @@ func (t *trainer) header() error {
 		}
 	}
 	fmt.Fprintf(&b, "results    %s\n", cfg.OutputDir())
-	return t.say("%s", b.String())
+	b.WriteString(t.claims())
+	return t.say("%s", cli.Wrap(b.String(), j.env.Columns, labelWidth))
+}
+
+// labelWidth is the width of what a line of the header is about.
+const labelWidth = 11
+
+// claims tells what became of an earlier run's results in the output folder.
+func (t *trainer) claims() string {
+	c := t.claim
+	if t.job.claimed != nil {
+		c = t.job.claimed
+	}
+	text := ""
+	if len(c.Kept) > 0 {
+		text += fmt.Sprintf("kept       an earlier run's results, as %s\n", strings.Join(c.Kept, ", "))
+	}
+	if c.Warning != "" {
+		text += "warning    " + c.Warning + "\n"
+	}
+	return text
 }
 
 // stageText is what ranks share out, by shard.stage.
@@ -133,9 +154,9 @@ func (t *trainer) keeping() string {
 	return text
 }
 
-// source is where the settings come from, and their hash.
-func (j *job) source() string {
-	from := j.file
+// settingsFrom names the sources of the settings, and their hash.
+func (j *job) settingsFrom() string {
+	from := j.source.File
 	if from == "" {
 		from = "defaults"
 	}

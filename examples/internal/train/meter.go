@@ -55,6 +55,7 @@ func follow(k *talk, j *job) (lead, error) {
 type meter struct {
 	k     *talk
 	now   func() time.Duration // since the first step began
+	help  string               // what to do about a loss that is not finite
 	wild  bool                 // a loss need not be finite: its step is left out
 	blind bool                 // nobody sees how long ranks wait for communication: GPUs do it by themselves
 
@@ -101,7 +102,7 @@ func (m *meter) share() error {
 	n := len(m.own)
 	for i, loss := range all[:n] {
 		if !m.wild && (math.IsNaN(loss) || math.IsInf(loss, 0)) {
-			return fmt.Errorf("step %d: the loss is %v; lower optim.lr, or set optim.clip_norm", m.at[i], loss)
+			return fmt.Errorf("step %d: the loss is %v; %s", m.at[i], loss, m.help)
 		}
 	}
 	m.losses = append(m.losses, all[:n]...)

@@ -1,6 +1,7 @@
 package train
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/symgrad/symgrad/dist"
@@ -24,9 +25,22 @@ func (t *trainer) expected() (*plan.Plan, error) {
 		Inputs: t.inputBytes(),
 	}
 	for i := range j.Machine {
-		j.Machine[i] = t.vm.compiled.Footprint()
+		if t.vm.compiled != nil { // else only the memory is unknown
+			j.Machine[i] = t.vm.compiled.Footprint()
+		}
 	}
 	return plan.New(j)
+}
+
+// sent returns the bytes that each rank sends in a step, by the formulas of symgrad plan.
+func (t *trainer) sent() (int64, error) {
+	p, err := t.expected()
+	if err != nil {
+		return 0, fmt.Errorf("bytes that a step sends: %w", err)
+	}
+	s := p.Configured()
+	every := int64(max(s.Every, 1))
+	return (s.Volume.Sent + every - 1) / every, nil
 }
 
 // taken is what it has taken. Numbers that are not known are 0.

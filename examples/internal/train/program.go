@@ -11,6 +11,7 @@ import (
 
 	"github.com/symgrad/symgrad/config"
 	"github.com/symgrad/symgrad/dist/launch"
+	"github.com/symgrad/symgrad/internal/cli"
 )
 
 // Exit codes besides those of launch.ExitCode, and of a run that a signal ended (128 plus its number).
@@ -55,7 +56,7 @@ func Usage(format string, args ...any) error { return usageError{fmt.Errorf(form
 func (p Program) Execute(args []string, stdout, stderr io.Writer) int {
 	o, err := p.parse(args)
 	if errors.Is(err, pflag.ErrHelp) {
-		fmt.Fprint(stdout, o.help())
+		fmt.Fprint(stdout, o.help(launch.Columns(stdout)))
 		return ExitOK
 	}
 	code := ExitOK
@@ -65,7 +66,7 @@ func (p Program) Execute(args []string, stdout, stderr io.Writer) int {
 	if err == nil {
 		return code
 	}
-	fmt.Fprintf(stderr, "%s: %v\n", p.Name, err)
+	o.env.LastWord(stderr, fmt.Sprintf("%s: %v", p.Name, err))
 	if errors.Is(err, ErrUsage) {
 		return ExitUsage
 	}
@@ -80,9 +81,11 @@ type options struct {
 	program Program
 	flags   *pflag.FlagSet
 	args    []string // the command line, for the ranks that the program starts
-	file    string   // --config; may be empty
+	env     launch.Env
+	source  config.Source // of the settings, with the content of its file
 	cfg     *config.Config
 	origins *config.Origins
+	claimed *claim // of the output folder, by the program that started the ranks; nil if rank 0 has to
 	verify  bool
 	plan    bool
 	below   float64 // what the last loss must be below; 0 means any
@@ -107,15 +110,20 @@ func (p Program) parse(args []string) (options, error) {
 		if errors.Is(err, pflag.ErrHelp) {
 			return o, err
 		}
-		return o, usageError{fmt.Errorf("%w (--help lists the flags)", err)}
+		if cli.MeansRanks(err) {
+			return o, Usage("%w: --set launch.nproc_per_node=2 starts 2 ranks", cli.FlagError(err))
+		}
+		return o, usageError{fmt.Errorf("%w (--help lists the flags)", cli.FlagError(err))}
 	}
 	if o.flags.NArg() > 0 {
 		return o, usageError{fmt.Errorf("unexpected argument %q (--help lists the flags)", o.flags.Arg(0))}
 	}
 	var err error
-	o.file = source.File
-	if o.cfg, o.origins, err = config.Load(source); err != nil {
+	if o.env, err = launch.Current(); err != nil {
 		return o, usageError{err}
+	}
+	if err := o.load(source); err != nil {
+		return o, err
 	}
 	return o, o.check()
 }
@@ -137,22 +145,24 @@ func (o *options) check() error {
 	return o.checkRules()
 }
 
-func (o options) help() string {
-	return o.program.About + `
+// help is the text of --help for a terminal of so many columns; 0 if it is none.
+func (o options) help(columns int) string {
+	return cli.Wrap(o.program.About+`
 
-  go run ./examples/` + o.program.Name + ` --config ` + o.program.Config + ` [--set key=value]... [--verify]
+  go run ./examples/`+o.program.Name+` --config `+o.program.Config+` [--set key=value]... [--verify]
 
 Ranks: launch.nproc_per_node of them, started by this program; or those that symgrad run, torchrun,
 mpirun or srun started. With comm.backend=sim they are goroutines of one process.
 Settings: symgrad config keys explains them all, symgrad config show tells where each comes from.
 GPUs: one for each rank, with run.device=cuda, or with auto where they are; run.precision says how
 they multiply. run.machine=tape is Gorgonia's own machine on the host, to compare with.
-Results: summary.json, config.yaml and the timeline (log.trace) in run.output_dir.
+Results: summary.json, config.yaml and the timeline (log.trace) in run.output_dir. Those of an earlier run
+there get a number, as summary-1.json.
 Checkpoints: in checkpoint.dir, every checkpoint.every steps, at the end, and after Ctrl-C or SIGTERM,
 which end the run behind its step; a second Ctrl-C does at once. The same command then goes on from the
 newest whole one (run.resume), on any number of ranks and with any shard.stage.
 Exit codes: 0 for success, 1 for a failure, 2 for settings that make no sense, 75 for a rank that
 lost another one, 130 after Ctrl-C and 143 after SIGTERM, with or without a checkpoint.
 
-` + o.flags.FlagUsages()
+`, columns, 0) + o.flags.FlagUsagesWrapped(columns)
 }

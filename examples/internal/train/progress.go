@@ -30,6 +30,12 @@ const (
 // redraw is the shortest time between two drawings of a bar: fast enough to look alive, slow enough to cost nothing.
 const redraw = 100 * time.Millisecond
 
+// The least width of a bar, and the room from which on a line has one rather than the last of its facts.
+const (
+	leastBar   = 6
+	roomForBar = 60
+)
+
 // progress shows how far a run is, on rank 0.
 type progress struct {
 	out     io.Writer
@@ -96,30 +102,58 @@ func (p *progress) facts(s status) []string {
 	return append(facts, rate)
 }
 
-// plain is "step  50/1407  loss 0.3401  epoch 1/3  ...".
+// plain is "step  50/1407 (3%)  loss 0.3401  epoch 1/3  ...  0:03 elapsed, 1:21 left".
 func (p *progress) plain(s status) string {
 	width := len(fmt.Sprint(s.Steps))
-	return strings.Join(append([]string{fmt.Sprintf("step %*d/%d", width, s.Step, s.Steps)}, p.facts(s)...), "  ")
+	head := fmt.Sprintf("step %*d/%d (%d%%)", width, s.Step, s.Steps, s.percent())
+	return strings.Join(append(append([]string{head}, p.facts(s)...), s.times()), "  ")
 }
 
-// bar is a line with as many facts as fit, and a bar in what is left.
+// percent is how much of the run is done.
+func (s status) percent() int { return 100 * s.Step / max(s.Steps, 1) }
+
+// left is the time that the steps to come take, if they take as long as those so far.
+func (s status) left() time.Duration {
+	if s.Step <= s.First {
+		return 0
+	}
+	return time.Duration(float64(s.Elapsed) / float64(s.Step-s.First) * float64(s.Steps-s.Step))
+}
+
+// times is "0:03 elapsed, 1:21 left".
+func (s status) times() string { return clock(s.Elapsed) + " elapsed, " + clock(s.left()) + " left" }
+
+// clock is a duration as "1:02" or "1:02:03", in whole seconds.
+func clock(d time.Duration) string {
+	seconds := int64(d.Round(time.Second) / time.Second)
+	if hours := seconds / 3600; hours > 0 {
+		return fmt.Sprintf("%d:%02d:%02d", hours, seconds/60%60, seconds%60)
+	}
+	return fmt.Sprintf("%d:%02d", seconds/60, seconds%60)
+}
+
+// bar is a line with the share that is done, the time so far and the time left, as many other facts as fit, and a bar in the rest.
+// A narrow terminal has these three alone, as "42% 1:03+2:10".
 func (p *progress) bar(s status) string {
 	room := p.columns - 1 // a full line would wrap on some terminals
-	left := time.Duration(0)
-	if s.Step > s.First {
-		left = time.Duration(float64(s.Elapsed) / float64(s.Step-s.First) * float64(s.Steps-s.Step))
+	text := fmt.Sprintf("%d%%  %s", s.percent(), s.times())
+	if len(text) > room {
+		text = fmt.Sprintf("%d%% %s+%s", s.percent(), clock(s.Elapsed), clock(s.left()))
+		return text[:min(len(text), max(room, 0))]
 	}
-	text := fmt.Sprintf("%d/%d", s.Step, s.Steps)
-	for _, fact := range append(p.facts(s), left.Round(time.Second).String()+" left") {
-		if len(text)+2+len(fact) > room {
+	reserved := 0
+	if room >= roomForBar {
+		reserved = leastBar + len("[] ")
+	}
+	for _, fact := range append([]string{fmt.Sprintf("%d/%d", s.Step, s.Steps)}, p.facts(s)...) {
+		if len(text)+2+len(fact) > room-reserved {
 			break
 		}
 		text += "  " + fact
 	}
-	const least = 6 // "[>   ] "
-	if width := min(room-len(text)-3, 40); width >= least {
+	if width := min(room-len(text)-len("[] "), 40); width >= leastBar {
 		full := width * s.Step / max(s.Steps, 1)
 		text = "[" + strings.Repeat("=", full) + strings.Repeat(" ", width-full) + "] " + text
 	}
-	return text[:min(len(text), max(room, 0))]
+	return text
 }

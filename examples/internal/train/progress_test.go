@@ -23,7 +23,7 @@ func TestPlainProgressIsALineWheneverLossesAreShared(t *testing.T) {
 	}
 	p.end()
 	lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
-	if want := "step  50/200  loss 0.3457  epoch 2/3  4210 samples/s  exposed 2.3%  lr 1.00e-03"; len(lines) != 4 || lines[0] != want {
+	if want := "step  50/200 (25%)  loss 0.3457  epoch 2/3  4210 samples/s  exposed 2.3%  lr 1.00e-03  0:02 elapsed, 0:05 left"; len(lines) != 4 || lines[0] != want {
 		t.Errorf("%d lines, the first %q, want 4 and %q", len(lines), lines[0], want)
 	}
 	if strings.Contains(out.String(), "\r") {
@@ -58,12 +58,12 @@ func TestBarIsOneLine(t *testing.T) {
 		t.Errorf("drawn %d times in 6 s", len(drawings))
 	}
 	last := drawings[len(drawings)-1]
-	if !strings.HasPrefix(last, "[=") || strings.Contains(last[:strings.Index(last, "]")], " ") || !strings.Contains(last, "200/200  loss 0.3457") {
+	if !strings.HasPrefix(last, "[=") || strings.Contains(last[:strings.Index(last, "]")], " ") || !strings.Contains(last, "100%  0:06 elapsed, 0:00 left  200/200  loss 0.3457") {
 		t.Errorf("the last is %q", last)
 	}
 }
 
-// Whatever the width, a drawing fits, hides the one before, and tells at least the step.
+// Whatever the width, a drawing fits, hides the one before, and has percent, elapsed time and time left.
 func TestBarFitsItsTerminal(t *testing.T) {
 	for columns := 1; columns < 200; columns++ {
 		var out strings.Builder
@@ -81,8 +81,12 @@ func TestBarFitsItsTerminal(t *testing.T) {
 		if len(drawings[1]) < len(drawings[0]) {
 			t.Errorf("%d columns: %q leaves something of %q", columns, drawings[1], drawings[0])
 		}
-		if columns > 10 && !strings.Contains(drawings[0], "100/200") {
-			t.Errorf("%d columns: no step in %q", columns, drawings[0])
+		want := "50% 0:03+0:03"
+		if columns > 28 {
+			want = "50%  0:03 elapsed, 0:03 left"
+		}
+		if columns > len(want) && !strings.Contains(drawings[0], want) {
+			t.Errorf("%d columns: no %q in %q", columns, want, drawings[0])
 		}
 	}
 }
@@ -90,7 +94,7 @@ func TestBarFitsItsTerminal(t *testing.T) {
 func TestNothingIsMadeUpBeforeTheFirstShare(t *testing.T) {
 	s := at(1)
 	s.Loss, s.SamplesPerSec = math.NaN(), 0
-	if got := (&progress{}).plain(s); got != "step   1/200  epoch 2/3  lr 1.00e-03" {
+	if got := (&progress{}).plain(s); got != "step   1/200 (0%)  epoch 2/3  lr 1.00e-03  0:00 elapsed, 0:06 left" {
 		t.Errorf("%q", got)
 	}
 	s = at(3)
@@ -101,5 +105,19 @@ func TestNothingIsMadeUpBeforeTheFirstShare(t *testing.T) {
 	s.Epochs = 0
 	if got := (&progress{}).plain(s); !strings.Contains(got, "epoch 2  ") {
 		t.Errorf("without a limit of epochs: %q", got)
+	}
+}
+
+func TestTimesAreClocks(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		0: "0:00", 1499 * time.Millisecond: "0:01", 63 * time.Second: "1:03", time.Hour: "1:00:00", 27*time.Hour + 125*time.Second: "27:02:05",
+	} {
+		if got := clock(d); got != want {
+			t.Errorf("%v: got %s, want %s", d, got, want)
+		}
+	}
+	s := status{First: 100, Step: 150, Steps: 200, Elapsed: time.Minute} // goes on from a checkpoint
+	if s.left() != time.Minute || s.percent() != 75 {
+		t.Errorf("%v left at %d%%", s.left(), s.percent())
 	}
 }

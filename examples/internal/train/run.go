@@ -23,12 +23,9 @@ import (
 //
 // Returns: the exit code of the ranks that it started, else 0. Errors: usageError, interrupted, those of a rank.
 func start(o options, stdout, stderr io.Writer) (int, error) {
-	env, err := launch.Current()
-	if err != nil {
-		return 0, usageError{err}
-	}
+	env := o.env
 	if env.Launcher == launch.None {
-		env.Columns = terminalColumns(stdout) // a launcher would have told
+		env.Columns = launch.Columns(stdout) // a launcher would have told
 	}
 	if o.program.Find != nil {
 		if err := o.program.Find(o.cfg); err != nil {
@@ -48,21 +45,37 @@ func start(o options, stdout, stderr io.Writer) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("this program: %w", err)
 	}
-	res, spawned, err := launch.Self(context.Background(), env, o.spawned(program, stdout, stderr))
-	if spawned {
-		return res.Code, err
+	if planned(o.cfg, env).Size > env.Size {
+		return startRanks(o, env, program, stdout, stderr)
 	}
 	return 0, one(o, env, stdout)
 }
 
+// startRanks starts this program as the ranks of a job. The output folder is claimed before: their logs go there.
+//
+// Returns: the exit code of the job.
+func startRanks(o options, env launch.Env, program string, stdout, stderr io.Writer) (code int, err error) {
+	if o.claimed, err = claimOutput(o.cfg); err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, o.claimed.close()) }()
+	cfg, err := o.spawned(program, stdout, stderr)
+	if err != nil {
+		return 0, err
+	}
+	res, _, err := launch.Self(context.Background(), env, cfg)
+	return res.Code, err
+}
+
 // spawned is how the program starts itself as ranks. After a signal they end their step and save: launch.grace is longer than the
 // launcher's own patience where that takes longer.
-func (o *options) spawned(program string, stdout, stderr io.Writer) launch.SpawnConfig {
+func (o *options) spawned(program string, stdout, stderr io.Writer) (launch.SpawnConfig, error) {
 	c := o.cfg.Launch
+	handed, err := o.handed()
 	return launch.SpawnConfig{
-		Program: program, Args: o.args, N: c.NprocPerNode, Master: c.Master,
+		Program: program, Args: o.args, N: c.NprocPerNode, Master: c.Master, Bind: c.Bind, Handover: handed,
 		Grace: c.Grace, Patience: max(c.Grace, launch.DefaultPatience), LogDir: o.cfg.LogDir(), Stdout: stdout, Stderr: stderr,
-	}
+	}, err
 }
 
 // planned is the job that the program starts, if it starts one.
@@ -151,6 +164,9 @@ func newJob(o options, env launch.Env, out io.Writer) (*job, error) {
 	j := &job{options: o, env: env, out: out, threads: o.cfg.CPU.Threads}
 	if j.threads == 0 {
 		j.threads = max(1, runtime.GOMAXPROCS(0)/env.LocalSize)
+		if env.Bound { // the cores that this process sees are its own
+			j.threads = runtime.GOMAXPROCS(0)
+		}
 	}
 	var err error
 	if j.site, err = siteOf(o.cfg, env); err != nil {

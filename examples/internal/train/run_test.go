@@ -39,7 +39,11 @@ func TestGraceIsThatAfterASignalToo(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := o.spawned("train", nil, nil).Patience; got != want {
+		spawned, err := o.spawned("train", nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := spawned.Patience; got != want {
 			t.Errorf("%s: ranks have %v to end after a signal, want %v", set, got, want)
 		}
 	}

@@ -36,6 +36,7 @@ type trainer struct {
 	apart   int // steps since the ranks had the same weights, with ddp.local_steps
 	sampler *ddp.Sampler
 
+	claim  *claim // of the output folder; nil if the starter of the ranks has it
 	lead   lead
 	from   *origin  // what the run goes on from; nil for the beginning
 	broken []string // checkpoints that were passed over
@@ -62,7 +63,7 @@ func newTrainer(k *talk, j *job) (*trainer, error) {
 		return nil, err
 	}
 	t.steps = runSteps(j.cfg.Run, t.sampler.Steps())
-	t.rule = settings.Solver(j.cfg.Optim, t.steps, j.threads)
+	t.rule = settings.Solver(j.cfg, j.site.gpu, t.steps, j.threads)
 	if err := t.keep(); err != nil {
 		return t, err
 	}
@@ -138,7 +139,7 @@ func (t *trainer) newSolver() (optim.Solver, error) {
 // close frees what the trainer has, after a run that ended with cause. A checkpoint that another rank will not do its part
 // of any more is not waited for. Idempotent.
 func (t *trainer) close(cause error) error {
-	err := t.from.close()
+	err := errors.Join(t.from.close(), t.claim.close())
 	if launch.ExitCode(cause) == launch.ExitPeerLost {
 		err = errors.Join(err, t.keeper.abandon())
 	} else {

@@ -11,6 +11,7 @@ import (
 	"runtime/debug"
 
 	"github.com/symgrad/symgrad/config"
+	"github.com/symgrad/symgrad/internal/build"
 	"github.com/symgrad/symgrad/internal/plan"
 )
 
@@ -43,7 +44,7 @@ type Summary struct {
 	Losses             curve    `json:"losses,omitempty"`        // of all steps, if log.losses asks for them
 	LossesFrom         int      `json:"losses_from,omitempty"`   // step of the first of them, for a run that goes on from one without
 	SkippedSteps       int      `json:"skipped_steps,omitempty"` // left out by optim.skip_nonfinite or a dynamic optim.loss_scale
-	WireBytes          int64    `json:"wire_bytes"`              // of gradients that a rank hands to collectives in one step
+	WireBytes          int64    `json:"wire_bytes"`              // that a rank sends in one step, for gradients, weights and norms, as a ring sends them; with ddp.local_steps the mean of the steps
 
 	Memory plan.Memory `json:"memory"` // bytes of rank 0, where it computes, as allocated
 
@@ -92,7 +93,7 @@ func (s *Summary) measured(t *trainer, digest []byte) {
 		s.FinalLoss = 0 // JSON has no other
 	}
 	s.Memory = t.memory()
-	s.SkippedSteps, s.WireBytes = t.skipped(), t.d.WireBytes()
+	s.SkippedSteps = t.skipped()
 	if t.from != nil {
 		s.ResumedFrom, s.ResumedStep = t.from.c.Path(), t.first
 	}
@@ -123,14 +124,12 @@ func (s *Summary) write(dir string) error {
 // versions is what the numbers depend on, as far as the build knows it.
 func versions() map[string]string {
 	v := map[string]string{"go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH}
+	if commit := build.Commit(); commit != "" {
+		v["symgrad"] = commit
+	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return v
-	}
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" {
-			v["symgrad"] = s.Value
-		}
 	}
 	for _, m := range info.Deps {
 		switch m.Path {

@@ -32,7 +32,13 @@ func train(ctx context.Context, w *dist.World, j *job, g *guard) (err error) {
 	if err != nil {
 		return err
 	}
+	if err := t.claimOnRank0(); err != nil {
+		return err
+	}
 	s := newSummary(t)
+	if s.WireBytes, err = t.sent(); err != nil {
+		return err
+	}
 	if w.Rank() == 0 {
 		if err := j.cfg.Save(j.cfg.OutputDir(), j.origins); err != nil {
 			return err
@@ -125,7 +131,7 @@ func (t *trainer) loop(ctx context.Context) error {
 		return err
 	}
 	t.meter = newMeter(t.talk)
-	t.meter.wild = t.rule.SkipNonFinite
+	t.meter.wild, t.meter.help = t.rule.SkipNonFinite, advice(t.job.cfg, false)
 	t.from.count(t.meter)
 	t.timing = newTiming(t.job.timing.warmup, t.steps-t.first)
 	var p *progress
@@ -253,7 +259,7 @@ func (t *trainer) queued(step int, b ddp.Batch, parts float64) error {
 // update is the solver's step.
 func (t *trainer) update() error {
 	if err := t.solver.Step(t.d.Model()); err != nil {
-		return err
+		return t.explained(err)
 	}
 	if err := t.d.ScaleHookState(t.scaled.update(t.solver)); err != nil {
 		return err

@@ -1,14 +1,18 @@
-package train
+package launch
 
 import (
 	"io"
 	"os"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 )
 
-// terminalColumns is the width of the terminal behind w, 0 if it is none.
-func terminalColumns(w io.Writer) int {
+// Columns returns the width of the terminal that w writes to: the variable COLUMNS if it is a number, as for ls and man, or else
+// the width that the terminal has.
+//
+// Returns: 0 if w is no terminal.
+func Columns(w io.Writer) int {
 	f, ok := w.(*os.File)
 	if !ok {
 		return 0
@@ -23,8 +27,11 @@ func terminalColumns(w io.Writer) int {
 			columns = max(int(size.Col), 1) // 0 is a terminal that does not know
 		}
 	})
-	if err != nil {
+	if err != nil || columns == 0 {
 		return 0
+	}
+	if n, err := strconv.Atoi(os.Getenv("COLUMNS")); err == nil && n > 0 && n <= maxColumns {
+		return n
 	}
 	return columns
 }

@@ -1,0 +1,40 @@
+package train
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/symgrad/symgrad/config"
+	"github.com/symgrad/symgrad/optim"
+)
+
+// advice says what to do about numbers that are not finite in a run with these settings. gradient says that they were found in a
+// gradient: clipping comes too late for those.
+func advice(c *config.Config, gradient bool) string {
+	var causes []string
+	if scale, dynamic, err := c.Optim.Scale(); err == nil && scale != 0 && !dynamic {
+		causes = append(causes, fmt.Sprintf("lower optim.loss_scale=%s, or set it to dynamic", c.Optim.LossScale))
+	}
+	if c.Comm.WireDType == "f16" {
+		causes = append(causes, "set comm.wire_dtype to bf16 or f32, because f16 ends at 65504")
+		if c.DDP.Average == "sum" {
+			causes = append(causes, "set ddp.average to mean or predivide")
+		}
+	}
+	if len(causes) > 0 {
+		return strings.Join(causes, "; or ")
+	}
+	if gradient {
+		return "lower optim.lr, or set optim.skip_nonfinite=true to leave such steps out"
+	}
+	return "lower optim.lr, or set optim.clip_norm"
+}
+
+// explained adds the advice to an error about a gradient that is not finite.
+func (t *trainer) explained(err error) error {
+	if !errors.Is(err, optim.ErrNonFinite) {
+		return err
+	}
+	return fmt.Errorf("%w; %s", err, advice(t.job.cfg, true))
+}

@@ -1,0 +1,159 @@
+package train
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/symgrad/symgrad/config"
+)
+
+// claimName is the file in run.output_dir that the run that writes there has locked.
+const claimName = ".lock"
+
+// claim is a run's right to write into its output folder.
+type claim struct {
+	Kept    []string // new names of an earlier run's results
+	Warning string   // why other runs in the folder are not noticed; "" if they are
+	file    *os.File // nil if another process has the lock, or none can have it
+}
+
+// claimOutput locks the output folder, and keeps the results of an earlier run there by giving them a number: nothing is
+// refused, as a command that is given twice may mean it, and nothing is lost.
+//
+// Owns: the caller closes the claim. Errors: ErrUsage if another run writes there; those of the file system.
+func claimOutput(c *config.Config) (*claim, error) {
+	dir := c.OutputDir()
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return nil, fmt.Errorf("run.output_dir: %w", err)
+	}
+	cl := &claim{}
+	f, err := os.OpenFile(filepath.Join(dir, claimName), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("run.output_dir: %w", err)
+	}
+	cl.file = f
+	switch err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); {
+	case errors.Is(err, syscall.EWOULDBLOCK):
+		pid := make([]byte, 32)
+		n, _ := f.ReadAt(pid, 0) // an empty file names no process
+		return nil, errors.Join(Usage("run.output_dir=%s: another run%s writes there: wait until it has ended, or choose another folder",
+			dir, strings.TrimRight(" "+string(pid[:n]), " \n")), f.Close())
+	case err != nil: // a file system without locks
+		cl.Warning = fmt.Sprintf("another run in %s is not noticed: the folder cannot be locked: %v", dir, err)
+	default:
+		if err := errors.Join(f.Truncate(0), writeAt(f, fmt.Sprintf("(process %d)\n", os.Getpid()))); err != nil {
+			return nil, errors.Join(fmt.Errorf("run.output_dir: %w", err), f.Close())
+		}
+	}
+	if cl.Kept, err = keepEarlier(c); err != nil {
+		return nil, errors.Join(fmt.Errorf("run.output_dir: earlier results: %w", err), f.Close())
+	}
+	return cl, nil
+}
+
+func writeAt(f *os.File, text string) error {
+	_, err := f.WriteAt([]byte(text), 0)
+	return err
+}
+
+// close gives the folder back. Idempotent.
+func (c *claim) close() error {
+	if c == nil || c.file == nil {
+		return nil
+	}
+	f := c.file
+	c.file = nil
+	return f.Close()
+}
+
+// keepEarlier renames the results of an earlier run in the output folder: those of a run that ended, which left a summary, and
+// those of one with other settings. A run with these settings that did not end is the one that goes on now.
+//
+// Returns: the new names.
+func keepEarlier(c *config.Config) ([]string, error) {
+	dir := c.OutputDir()
+	if !isResult(filepath.Join(dir, SummaryName)) && !otherSettings(c) {
+		return nil, nil
+	}
+	names := []string{SummaryName, config.FileName}
+	if c.Log.Trace != "" {
+		names = append(names, c.Log.Trace)
+	}
+	if logs, err := filepath.Rel(dir, c.LogDir()); err == nil && filepath.IsLocal(logs) {
+		names = append(names, logs)
+	}
+	n := 1
+	for ; anyExists(dir, names, n); n++ {
+		continue
+	}
+	var kept []string
+	for _, name := range names {
+		if !isResult(filepath.Join(dir, name)) {
+			continue
+		}
+		to := numbered(name, n)
+		if err := os.Rename(filepath.Join(dir, name), filepath.Join(dir, to)); err != nil {
+			return kept, err
+		}
+		kept = append(kept, to)
+	}
+	return kept, nil
+}
+
+// otherSettings reports whether the folder has the settings of another run than c's.
+func otherSettings(c *config.Config) bool {
+	text, err := os.ReadFile(filepath.Join(c.OutputDir(), config.FileName))
+	first, _, _ := strings.Cut(string(text), "\n")
+	hash, ok := strings.CutPrefix(first, "# hash ")
+	return err == nil && ok && hash != c.Hash()
+}
+
+// isResult reports whether path is a file or folder that a run can have left. Pipes and links are the user's.
+func isResult(path string) bool {
+	info, err := os.Lstat(path)
+	return err == nil && (info.Mode().IsRegular() || info.IsDir())
+}
+
+// anyExists reports whether one of the names is taken with the number n.
+func anyExists(dir string, names []string, n int) bool {
+	for _, name := range names {
+		if _, err := os.Lstat(filepath.Join(dir, numbered(name, n))); !errors.Is(err, fs.ErrNotExist) {
+			return true
+		}
+	}
+	return false
+}
+
+// numbered is "summary-2.json" for summary.json and 2.
+func numbered(name string, n int) string {
+	ending := filepath.Ext(name)
+	return fmt.Sprintf("%s-%d%s", strings.TrimSuffix(name, ending), n, ending)
+}
+
+// claimOnRank0 makes the run the owner of its output folder, unless the program that started the ranks did.
+//
+// Collective: all ranks. Errors: those of claimOutput, on all ranks.
+func (t *trainer) claimOnRank0() error {
+	if t.job.claimed != nil {
+		return nil
+	}
+	var own *claim
+	c, err := fromRank0(t.talk, "output folder", func() (claim, error) {
+		var err error
+		if own, err = claimOutput(t.job.cfg); err != nil {
+			return claim{}, err
+		}
+		return claim{Kept: own.Kept, Warning: own.Warning}, nil
+	})
+	if t.claim = own; own == nil {
+		t.claim = &c
+	}
+	return err
+}
