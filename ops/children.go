@@ -42,6 +42,21 @@ func Users(n *gorgonia.Node) gorgonia.Nodes {
 	return users
 }
 
+// Below returns the nodes that roots are computed from, and roots.
+func Below(roots ...*gorgonia.Node) gorgonia.NodeSet {
+	seen := gorgonia.NewNodeSet(roots...)
+	for open := slices.Clone(roots); len(open) > 0; {
+		n := open[len(open)-1]
+		open = open[:len(open)-1]
+		for _, c := range Children(n) {
+			if seen.Add(c) {
+				open = append(open, c)
+			}
+		}
+	}
+	return seen
+}
+
 // nodeIterator is the part of gonum's graph.Nodes that nodesOf needs.
 type nodeIterator[N any] interface {
 	Len() int

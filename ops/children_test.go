@@ -198,7 +198,7 @@ func TestRandomGraphsWithHooksHaveRightGradients(t *testing.T) {
 		values, steps := []float64{0.25, 0.5}, 2+int(seed%11)
 		w := grow(seed, steps, values)
 		cost := w.cost()
-		if !below(cost).Contains(w.x) {
+		if !ops.Below(cost).Contains(w.x) {
 			continue
 		}
 		tried++
@@ -227,19 +227,6 @@ func TestRandomGraphsWithHooksHaveRightGradients(t *testing.T) {
 	if tried < 100 {
 		t.Errorf("only %d graphs depend on x", tried)
 	}
-}
-
-// below is the nodes that n is computed from.
-func below(n *gorgonia.Node) gorgonia.NodeSet {
-	seen := gorgonia.NewNodeSet(n)
-	for open := (gorgonia.Nodes{n}); len(open) > 0; open = open[1:] {
-		for _, c := range ops.Children(open[0]) {
-			if seen.Add(c) {
-				open = append(open, c)
-			}
-		}
-	}
-	return seen
 }
 
 func TestChildrenOfNodesWithoutAGraph(t *testing.T) {

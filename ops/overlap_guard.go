@@ -68,7 +68,7 @@ func overwrites(p, a *gorgonia.Node) bool {
 // slice and dropout may. Ops that are not known to allocate are taken to alias.
 func mayAlias(p *gorgonia.Node) bool {
 	switch p.Op().(type) {
-	case nil, *Hook, *Begin, *Start, *Wait, *Join:
+	case nil, *Hook, *Begin, *Start, *Wait, *Join, *derivative, *tapeGradient:
 		return false
 	}
 	switch fmt.Sprintf("%T", p.Op()) {

@@ -136,8 +136,8 @@ func (b *builder) build(learnables gorgonia.Nodes) error {
 	if err := b.d.checkApart(learnables); err != nil {
 		return err
 	}
-	model := below(b.cost)
-	if err := checkFresh(b.cost.Graph(), model); err != nil {
+	model, err := modelOf(b.cost)
+	if err != nil {
 		return err
 	}
 	reached, err := differentiable(b.cost)
@@ -210,7 +210,7 @@ func (b *builder) makePlan(order []int) error {
 			return err
 		}
 	}
-	program, err := operations(b.cost.Graph(), below(b.waits...))
+	program, err := operations(b.cost.Graph(), ops.Below(b.waits...))
 	if err != nil {
 		return err
 	}

@@ -2,7 +2,6 @@ package ddp
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"gorgonia.org/gorgonia"
@@ -43,21 +42,6 @@ func (b *builder) tryBuild(learnables gorgonia.Nodes) (err error) {
 	return b.build(learnables)
 }
 
-// below is the nodes that cost is computed from, itself included.
-func below(roots ...*gorgonia.Node) gorgonia.NodeSet {
-	seen := gorgonia.NewNodeSet(roots...)
-	for open := slices.Clone(roots); len(open) > 0; {
-		n := open[len(open)-1]
-		open = open[:len(open)-1]
-		for _, c := range ops.Children(n) {
-			if seen.Add(c) {
-				open = append(open, c)
-			}
-		}
-	}
-	return seen
-}
-
 // differentiable is the nodes that the gradient of cost reaches.
 //
 // Errors: dist.ErrUnsupported for a node on the way that gorgonia.Grad cannot differentiate and would panic at.
@@ -86,6 +70,17 @@ func differentiable(cost *gorgonia.Node) (gorgonia.NodeSet, error) {
 		}
 	}
 	return seen, nil
+}
+
+// modelOf returns the nodes that cost is computed from, and corrects the derivatives that gorgonia has wrong.
+func modelOf(cost *gorgonia.Node) (gorgonia.NodeSet, error) {
+	if err := checkFresh(cost.Graph(), ops.Below(cost)); err != nil {
+		return nil, err
+	}
+	if err := ops.CorrectDerivatives(cost); err != nil {
+		return nil, err
+	}
+	return ops.Below(cost), nil
 }
 
 // checkFresh refuses a graph that gorgonia.Grad has been over: it would take the gradients that are there, which no hook
