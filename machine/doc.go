@@ -27,12 +27,12 @@
 // # Differences from the tape machine
 //
 // RunAll always runs one whole step; Reset does nothing. Nodes that no output needs do not run, but for collectives.
-// The gradient of gorgonia.Dropout is that of what the forward pass did (v0.9.18 divides by p in place of 1-p). Its random
-// numbers are those of Config.Seed, of the number of the run (SetClock, where a training goes on) and of the sample in the
-// whole batch, for any number of ranks: where their parts are not of one length, each says by SetFirstSample where its own
-// begins, since two might draw the same numbers else. Average pooling divides by the size of the window (v0.9.18 divides by
-// the width of the image, and its gradient is that of nothing).
-// What becomes an integer by gorgonia.ConvType stays a floating-point number, without its fraction: an index, and no output.
+// docs/reference/gorgonia-differences.md lists each difference, with its test. New refuses a graph in which gorgonia.Grad has made
+// a gradient that is wrong, if the program needs it: differentiate with ops.Grad or ddp.Attach.
+//
+// Random numbers of gorgonia.Dropout are those of Config.Seed, of the number of the run (SetClock, where a training goes on) and
+// of the sample in the whole batch, for any number of ranks: where their parts are not of one length, each says by
+// SetFirstSample where its own begins, since two might draw the same numbers else.
 //
 // # On a GPU
 //

@@ -207,6 +207,9 @@ func (l *lowering) node(n *gorgonia.Node) (operand, error) {
 		}
 		c.in = append(c.in, o)
 	}
+	if err := l.checkDerivative(c); err != nil {
+		return operand{}, err
+	}
 	var err error
 	if c.dtype, err = dtypeOf(n.Dtype()); err != nil {
 		return operand{}, err

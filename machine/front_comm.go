@@ -52,6 +52,9 @@ func (l *lowering) communication(c *current) (operand, bool, error) {
 		o, err := l.wait(c, op)
 		return o, true, err
 	}
+	if i, ok := ops.Identity(c.n); ok && i < len(c.in) {
+		return c.in[i], true, nil
+	}
 	if o, ok, err := l.gatheredPart(c); ok {
 		return o, true, err
 	}

@@ -1,12 +1,14 @@
 package machine
 
 import (
+	"fmt"
 	"maps"
 	"reflect"
 	"slices"
 
 	"gorgonia.org/gorgonia"
 
+	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/ddp"
 	"github.com/symgrad/symgrad/ops"
 )
@@ -254,4 +256,21 @@ func (c *collector) at(n *gorgonia.Node) int {
 		return i
 	}
 	return -1
+}
+
+// checkDerivative refuses a node whose derivative gorgonia.Grad has made wrongly, where the program has the gradient of one of its
+// inputs.
+//
+// Errors: dist.ErrUnsupported.
+func (l *lowering) checkDerivative(c *current) error {
+	why, wrong := ops.WrongDerivative(c.n)
+	if !wrong {
+		return nil
+	}
+	for _, k := range c.kids {
+		if d := k.Deriv(); d != nil && slices.Contains(l.g.nodes, d) {
+			return fmt.Errorf("op %v: %w: %s", c.n.Op(), dist.ErrUnsupported, why)
+		}
+	}
+	return nil
 }

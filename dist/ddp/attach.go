@@ -91,7 +91,7 @@ func attach(world *dist.World, cost *gorgonia.Node, learnables gorgonia.Nodes, c
 	d.weigh = d.named(weightName)
 	d.queue, _ = world.Stream().(submitter)
 	b := builder{d: d, cost: cost}
-	err := d.agreeOn(&b, learnables, b.build(learnables))
+	err := d.agreeOn(&b, learnables, b.tryBuild(learnables))
 	if err == nil {
 		err = d.allocate(&b, learnables)
 	}
@@ -132,8 +132,8 @@ func (b *builder) build(learnables gorgonia.Nodes) error {
 	if err := b.d.checkApart(learnables); err != nil {
 		return err
 	}
-	model := below(b.cost)
-	if err := checkFresh(b.cost.Graph(), model); err != nil {
+	model, err := modelOf(b.cost)
+	if err != nil {
 		return err
 	}
 	reached, err := differentiable(b.cost)
@@ -206,7 +206,7 @@ func (b *builder) makePlan(order []int) error {
 			return err
 		}
 	}
-	program, err := operations(b.cost.Graph(), below(b.waits...))
+	program, err := operations(b.cost.Graph(), ops.Below(b.waits...))
 	if err != nil {
 		return err
 	}

@@ -2,7 +2,6 @@ package ddp
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"gorgonia.org/gorgonia"
@@ -32,19 +31,15 @@ func Param(w *gorgonia.Node) (*gorgonia.Node, error) {
 	return h.Node(), nil
 }
 
-// below is the nodes that cost is computed from, itself included.
-func below(roots ...*gorgonia.Node) gorgonia.NodeSet {
-	seen := gorgonia.NewNodeSet(roots...)
-	for open := slices.Clone(roots); len(open) > 0; {
-		n := open[len(open)-1]
-		open = open[:len(open)-1]
-		for _, c := range ops.Children(n) {
-			if seen.Add(c) {
-				open = append(open, c)
-			}
+// tryBuild is build with panics as errors: an op may panic when gorgonia asks it about a graph that it does not expect, and the
+// other ranks must know.
+func (b *builder) tryBuild(learnables gorgonia.Nodes) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%w: an op of the graph panics: %v", dist.ErrInvalid, p)
 		}
-	}
-	return seen
+	}()
+	return b.build(learnables)
 }
 
 // differentiable is the nodes that the gradient of cost reaches.
@@ -75,6 +70,17 @@ func differentiable(cost *gorgonia.Node) (gorgonia.NodeSet, error) {
 		}
 	}
 	return seen, nil
+}
+
+// modelOf returns the nodes that cost is computed from, and corrects the derivatives that gorgonia has wrong.
+func modelOf(cost *gorgonia.Node) (gorgonia.NodeSet, error) {
+	if err := checkFresh(cost.Graph(), ops.Below(cost)); err != nil {
+		return nil, err
+	}
+	if err := ops.CorrectDerivatives(cost); err != nil {
+		return nil, err
+	}
+	return ops.Below(cost), nil
 }
 
 // checkFresh refuses a graph that gorgonia.Grad has been over: it would take the gradients that are there, which no hook
@@ -210,13 +216,13 @@ func replace(n, w, h *gorgonia.Node) error {
 // operations is what the program does, a line a node, in the order in which it runs. It leaves shapes out: ranks may have
 // batches of different length, and the parameters' shapes are compared by name.
 func operations(g *gorgonia.ExprGraph, program gorgonia.NodeSet) ([]string, error) {
-	sorted, err := gorgonia.Sort(g)
+	sorted, err := ops.Sort(g)
 	if err != nil {
-		return nil, fmt.Errorf("order of the nodes: %w", err)
+		return nil, err
 	}
 	var lines []string
-	for i := len(sorted) - 1; i >= 0; i-- {
-		if n := sorted[i]; program.Contains(n) {
+	for _, n := range sorted {
+		if program.Contains(n) {
 			lines = append(lines, fmt.Sprintf("node %d: %s", len(lines), kind(n)))
 		}
 	}

@@ -27,7 +27,7 @@ type rowWatch struct {
 // watch makes d's rowWatch, which has seen this rank alone.
 func (d *DDP) watch(cost *gorgonia.Node, learnables gorgonia.Nodes) {
 	w := &d.rows
-	model := below(cost)
+	model := ops.Below(cost)
 	for _, n := range cost.Graph().AllNodes() {
 		if !model.Contains(n) {
 			continue

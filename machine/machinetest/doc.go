@@ -21,8 +21,8 @@
 //     of nothing. As a machine may do what Gorgonia does or what is right, there are two oracles: see Options.TruePooling.
 //   - Subexpressions are merged by a 32-bit hash, and the hash of softmax leaves out whether it is its logarithm: no model
 //     has both of one input.
-//   - The gradient of gorgonia.InverseSqrt is not one. It is among the random graphs all the same: what is judged is the
-//     machine, and both have the same wrong graph to run.
+//   - The gradients of gorgonia.InverseSqrt and Log2 are wrong, and a machine may refuse them: they are not among the random
+//     graphs.
 //   - Reshape shares memory, and an elementwise op writes into an operand of which it is the last reader: a parameter is
 //     never reshaped and then an operand of an elementwise op of its own size.
 //   - Parameters may have one gradient node, such as two operands of one addition, and then have one tensor as their

@@ -52,8 +52,6 @@ type Config struct {
 	Probability float64       // of dropout; 0 means 0.5, at which Gorgonia's backward pass is right
 	TruePooling bool          // average pooling by other ops of Gorgonia, which are right
 	NoGradients bool          // leave the graph to ddp.Attach, which differentiates it
-
-	exactGradients bool // random graphs without ops whose gradient Gorgonia has wrong
 }
 
 // Builder is a kind of model.

@@ -220,7 +220,7 @@ func (r *random) smooth(t *term) {
 // positive is a function of what is above 0.
 func (r *random) positive(t *term) {
 	x := r.both(G.Add, r.apply(G.Square, r.squash(t)), r.number(0.5))
-	op := []func(*G.Node) (*G.Node, error){G.Sqrt, G.Log, G.Inverse, G.Log1p, G.InverseSqrt}[r.next(5-b2i(r.exactGradients))]
+	op := []func(*G.Node) (*G.Node, error){G.Sqrt, G.Log, G.Inverse, G.Log1p}[r.next(4)]
 	r.add(r.apply(op, x), 2)
 }
 

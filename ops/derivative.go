@@ -1,0 +1,193 @@
+package ops
+
+import (
+	"fmt"
+	"hash"
+	"strings"
+
+	"github.com/chewxy/hm"
+	"gorgonia.org/gorgonia"
+	gtensor "gorgonia.org/tensor"
+
+	"github.com/symgrad/symgrad/dist"
+)
+
+// derivative is the identity of the result of an op whose derivative is wrong or missing in gorgonia v0.9.18:
+//
+//	Do:      y = inputs[last]               // of the op
+//	SymDiff: the gradients of the op's inputs, by rule
+//
+// The users of the op's node read this node instead. The gradient then never reaches the op itself.
+type derivative struct {
+	of   *gorgonia.Node // the op's node
+	rule derivativeRule
+}
+
+// derivativeRule makes the gradients of the inputs in of an op, from its node y and the gradient g of y.
+type derivativeRule struct {
+	wrt  func(inputs int) []bool // nil: all
+	grad func(in gorgonia.Nodes, y, g *gorgonia.Node) (gorgonia.Nodes, error)
+}
+
+// Grad is gorgonia.Grad, except that derivatives which are wrong or missing in gorgonia v0.9.18 are right: see
+// docs/reference/gorgonia-differences.md. It adds nodes to the graph. ddp.Attach differentiates in the same way.
+//
+// Returns: the gradients, in the order of wrt.
+// Errors: gorgonia's; dist.ErrUnsupported for a cost that is itself the result of such an op. A tape machine that runs the graph
+// refuses, by node and op, the gradients that only package machine has.
+func Grad(cost *gorgonia.Node, wrt ...*gorgonia.Node) (gorgonia.Nodes, error) {
+	if cost == nil || cost.Graph() == nil {
+		return nil, fmt.Errorf("gradient: %w: no cost, or one without a graph", dist.ErrInvalid)
+	}
+	if err := CorrectDerivatives(cost); err != nil {
+		return nil, err
+	}
+	return grad(cost, wrt)
+}
+
+// CorrectDerivatives prepares what cost is computed from for gorgonia.Grad: after each op whose derivative is wrong there it puts
+// a node that has the right one. Call it before the graph is differentiated; Grad and ddp.Attach do. A second call does nothing.
+//
+// Errors: dist.ErrUnsupported for a cost that is itself the result of such an op.
+func CorrectDerivatives(cost *gorgonia.Node) error {
+	RenewIndex(cost.Graph())
+	below := Below(cost)
+	for _, n := range cost.Graph().AllNodes() { // in the order of ids, so that all ranks do the same
+		rule, wrong := ruleFor(n)
+		if !wrong || !below.Contains(n) || n.Deriv() != nil {
+			continue
+		}
+		users := Users(n)
+		if corrected(users) {
+			continue
+		}
+		if n == cost {
+			return fmt.Errorf("node %q: %w: gorgonia differentiates %v wrongly, and a cost has no node after it to correct that: make another op the last one, as gorgonia.Sum",
+				n.Name(), dist.ErrUnsupported, n.Op())
+		}
+		d, err := applyUnique(&derivative{of: n, rule: rule}, append(Children(n), n)...)
+		if err != nil {
+			return err
+		}
+		for _, u := range users {
+			if !below.Contains(u) {
+				continue
+			}
+			children := Children(u)
+			for i, c := range children {
+				if c == n {
+					children[i] = d
+				}
+			}
+			Rewire(u, children)
+		}
+	}
+	return nil
+}
+
+// corrected reports whether one of the users of a node is its derivative.
+func corrected(users gorgonia.Nodes) bool {
+	for _, u := range users {
+		if _, is := u.Op().(*derivative); is {
+			return true
+		}
+	}
+	return false
+}
+
+// WrongDerivative reports whether gorgonia.Grad has differentiated n with a wrong derivative, which a machine that runs the graph
+// cannot make right. why is a clause for an error.
+func WrongDerivative(n *gorgonia.Node) (why string, wrong bool) {
+	if n.Deriv() == nil || !wrongExpression(n.Op()) {
+		return "", false
+	}
+	return "gorgonia.Grad differentiates it wrongly; differentiate with ops.Grad, or ddp.Attach", true
+}
+
+// Identity returns which of its inputs a node of CorrectDerivatives is, for machines that run graphs without calling Do. false:
+// it is no such node.
+func Identity(n *gorgonia.Node) (input int, ok bool) {
+	switch o := n.Op().(type) {
+	case *derivative:
+		return o.Arity() - 1, true
+	case *tapeGradient:
+		return 0, true
+	}
+	return 0, false
+}
+
+// Arity is the number of the op's inputs and one.
+func (d *derivative) Arity() int { return len(Children(d.of)) + 1 }
+
+// Type has the types of the inputs as they are.
+func (d *derivative) Type() hm.Type {
+	var types []hm.Type
+	for _, c := range Children(d.of) {
+		types = append(types, c.Type())
+	}
+	return hm.NewFnType(append(types, d.of.Type(), d.of.Type())...)
+}
+
+// InferShape is the shape of the op's result.
+func (d *derivative) InferShape(...gorgonia.DimSizer) (gtensor.Shape, error) {
+	return d.of.Shape(), nil
+}
+
+// Do is a copy of the last input: a tape machine gives that input's memory to others after its last use.
+func (d *derivative) Do(inputs ...gorgonia.Value) (gorgonia.Value, error) {
+	if len(inputs) == 0 {
+		return nil, fmt.Errorf("%v: %w: no input", d, dist.ErrInvalid)
+	}
+	return gorgonia.CloneValue(inputs[len(inputs)-1])
+}
+
+// ReturnsPtr is true.
+func (*derivative) ReturnsPtr() bool { return true }
+
+// CallsExtern is false.
+func (*derivative) CallsExtern() bool { return false }
+
+// OverwritesInput is -1: none.
+func (*derivative) OverwritesInput() int { return -1 }
+
+// WriteHash writes the number of the op's node, which no other of the graph has.
+func (d *derivative) WriteHash(h hash.Hash) {
+	_, _ = fmt.Fprintf(h, "symgrad derivative %d", d.of.ID())
+}
+
+// Hashcode is the hash of WriteHash.
+func (d *derivative) Hashcode() uint32 { return hashOf(d) }
+
+// String is "derivative of log2".
+func (d *derivative) String() string {
+	return "derivative of " + strings.ReplaceAll(d.of.Op().String(), "\n", " ")
+}
+
+// DiffWRT is that of the op, and false for its result.
+func (d *derivative) DiffWRT(inputs int) []bool {
+	wrt := make([]bool, inputs)
+	for i := range max(inputs-1, 0) {
+		wrt[i] = true
+	}
+	if d.rule.wrt != nil {
+		copy(wrt, d.rule.wrt(inputs-1))
+		wrt[inputs-1] = false
+	}
+	return wrt
+}
+
+// SymDiff is the gradients by the rule.
+func (d *derivative) SymDiff(inputs gorgonia.Nodes, _, g *gorgonia.Node) (gorgonia.Nodes, error) {
+	last := len(inputs) - 1
+	before := gorgonia.NewNodeSet(d.of.Graph().AllNodes()...)
+	grads, err := d.rule.grad(inputs[:last], inputs[last], g)
+	if err != nil {
+		return nil, fmt.Errorf("%v: %w", d, err)
+	}
+	for _, n := range d.of.Graph().AllNodes() {
+		if !before.Contains(n) {
+			gorgonia.WithGroupName("gradients")(n) // as gorgonia calls the nodes that it makes (const.go:17)
+		}
+	}
+	return append(grads[:last:last], nil), nil
+}

@@ -1,0 +1,269 @@
+package ops
+
+import (
+	"fmt"
+	"hash"
+	"math"
+	"reflect"
+	"strings"
+
+	"github.com/chewxy/hm"
+	"gorgonia.org/gorgonia"
+	gtensor "gorgonia.org/tensor"
+
+	"github.com/symgrad/symgrad/dist"
+)
+
+// wrongExpression reports whether gorgonia's SymDiff of an op builds a wrong expression from ops that are right:
+// operatorPointwise_unary.go:263 and 463, operatorLinAlg.go:248.
+func wrongExpression(op gorgonia.Op) bool {
+	switch fmt.Sprintf("%T", op) {
+	case "gorgonia.elemUnaryOp":
+		return op.String() == "log2" || op.String() == "invSqrt"
+	case "gorgonia.linAlgBinOp":
+		return isOuter(op)
+	}
+	return false
+}
+
+func isOuter(op gorgonia.Op) bool { return strings.Contains(op.String(), "⊗") }
+
+// ruleFor returns the right derivative of n's op. wrong: gorgonia's is wrong or missing, on the tape machine at least.
+func ruleFor(n *gorgonia.Node) (rule derivativeRule, wrong bool) {
+	op := n.Op()
+	switch fmt.Sprintf("%T", op) {
+	case "gorgonia.elemUnaryOp":
+		switch op.String() {
+		case "log2":
+			return derivativeRule{grad: log2Grad}, true
+		case "invSqrt":
+			return derivativeRule{grad: inverseSqrtGrad}, true
+		}
+	case "gorgonia.linAlgBinOp":
+		return derivativeRule{grad: outerGrad}, isOuter(op)
+	case "*gorgonia.globalAveragePoolOp":
+		return derivativeRule{grad: globalPoolGrad}, true
+	case "*gorgonia.softmaxOp":
+		return derivativeRule{grad: columnGrad}, n.Shape().IsColVec() && field(op, "axis", reflect.Int).Int() == -1
+	case "*gorgonia.byIndicesOp":
+		axis := field(op, "axis", reflect.Int).Int()
+		return onTape(op, func([]gorgonia.Value) (gorgonia.Value, error) {
+			return nil, fmt.Errorf("the tape machine's gradient along axis %d is wrong", axis)
+		}), axis > 0
+	case "*gorgonia.avgPoolOp":
+		return onTape(op, func([]gorgonia.Value) (gorgonia.Value, error) {
+			return nil, fmt.Errorf("the tape machine's gradient is that of one element of each window")
+		}), true
+	case "*gorgonia.BatchNormOp":
+		return onTape(op, func(in []gorgonia.Value) (gorgonia.Value, error) {
+			if !field(op, "training", reflect.Bool).Bool() {
+				return nil, fmt.Errorf("the tape machine has no gradient in evaluation mode")
+			}
+			return in[0], nil
+		}), true
+	case "*gorgonia.dropoutOp":
+		return onTape(op, func(in []gorgonia.Value) (gorgonia.Value, error) { return dropoutGrad(op, in) }), true
+	}
+	return derivativeRule{}, false
+}
+
+// field returns a field of one of gorgonia's ops, the zero Value of its kind where the op has none of the name and kind.
+func field(op gorgonia.Op, name string, kind reflect.Kind) reflect.Value {
+	if f := reflect.Indirect(reflect.ValueOf(op)).FieldByName(name); f.IsValid() && f.Kind() == kind {
+		return f
+	}
+	return reflect.Zero(map[reflect.Kind]reflect.Type{
+		reflect.Int: reflect.TypeFor[int](), reflect.Bool: reflect.TypeFor[bool](), reflect.Float64: reflect.TypeFor[float64](),
+	}[kind])
+}
+
+// number returns x as a constant of n's dtype.
+func number(n *gorgonia.Node, x float64) *gorgonia.Node {
+	if n.Dtype() == gtensor.Float32 {
+		return gorgonia.NewConstant(float32(x))
+	}
+	return gorgonia.NewConstant(x)
+}
+
+// only returns n as the only gradient.
+func only(n *gorgonia.Node, err error) (gorgonia.Nodes, error) { return gorgonia.Nodes{n}, err }
+
+// log2Grad is g / (x ln 2).
+func log2Grad(in gorgonia.Nodes, _, g *gorgonia.Node) (gorgonia.Nodes, error) {
+	d, err := gorgonia.HadamardProd(in[0], number(g, math.Ln2))
+	if err != nil {
+		return nil, err
+	}
+	return only(gorgonia.HadamardDiv(g, d))
+}
+
+// inverseSqrtGrad is -g y³/2.
+func inverseSqrtGrad(_ gorgonia.Nodes, y, g *gorgonia.Node) (gorgonia.Nodes, error) {
+	d, err := gorgonia.Cube(y)
+	if err != nil {
+		return nil, err
+	}
+	if d, err = gorgonia.HadamardProd(d, number(g, -0.5)); err != nil {
+		return nil, err
+	}
+	return only(gorgonia.HadamardProd(g, d))
+}
+
+// outerGrad is g b and aᵀ g.
+func outerGrad(in gorgonia.Nodes, _, g *gorgonia.Node) (gorgonia.Nodes, error) {
+	a, err := gorgonia.Mul(g, in[1])
+	if err != nil {
+		return nil, err
+	}
+	b, err := gorgonia.Mul(in[0], g)
+	return gorgonia.Nodes{a, b}, err
+}
+
+// globalPoolGrad is the gradient of a channel's mean, over the channel, divided by its elements.
+func globalPoolGrad(in gorgonia.Nodes, _, g *gorgonia.Node) (gorgonia.Nodes, error) {
+	s := in[0].Shape()
+	if len(s) != 4 {
+		return nil, fmt.Errorf("%w: an input of shape %v, want 4 axes", dist.ErrInvalid, s)
+	}
+	g, err := gorgonia.Reshape(g, gtensor.Shape{s[0], s[1], 1, 1})
+	if err != nil {
+		return nil, err
+	}
+	if g, err = gorgonia.HadamardDiv(g, number(g, float64(s[2]*s[3]))); err != nil {
+		return nil, err
+	}
+	_, g, err = gorgonia.Broadcast(in[0], g, gorgonia.NewBroadcastPattern(nil, []byte{2, 3}))
+	return only(g, err)
+}
+
+// columnGrad is y (g - Σ g y) for a softmax over all elements, and g - exp(y) Σ g for its logarithm.
+func columnGrad(_ gorgonia.Nodes, y, g *gorgonia.Node) (gorgonia.Nodes, error) {
+	isLog := field(y.Op(), "isLog", reflect.Bool).Bool()
+	weighted, p := g, y
+	var err error
+	if isLog {
+		p, err = gorgonia.Exp(y)
+	} else {
+		weighted, err = gorgonia.HadamardProd(g, y)
+	}
+	if err != nil {
+		return nil, err
+	}
+	sum, err := gorgonia.Sum(weighted)
+	if err != nil {
+		return nil, err
+	}
+	if isLog {
+		if p, err = gorgonia.HadamardProd(p, sum); err != nil {
+			return nil, err
+		}
+		return only(gorgonia.Sub(g, p))
+	}
+	if sum, err = gorgonia.Sub(g, sum); err != nil {
+		return nil, err
+	}
+	return only(gorgonia.HadamardProd(y, sum))
+}
+
+// onTape returns the rule of an op whose gradient is right in package machine and wrong on the tape machine: the gradient passes
+// a node that do makes right there, or refuses.
+func onTape(op gorgonia.Op, do func(in []gorgonia.Value) (gorgonia.Value, error)) derivativeRule {
+	sd, ok := op.(gorgonia.SDOp)
+	if !ok {
+		return derivativeRule{}
+	}
+	return derivativeRule{
+		wrt: sd.DiffWRT,
+		grad: func(in gorgonia.Nodes, y, g *gorgonia.Node) (gorgonia.Nodes, error) {
+			grads, err := sd.SymDiff(in, y, g)
+			if err != nil {
+				return nil, err
+			}
+			grads[0], err = applyUnique(&tapeGradient{of: y, do: do}, grads[0], y, g)
+			return grads, err
+		},
+	}
+}
+
+// tapeGradient is its first input, the gradient of an op's input, in package machine. A tape machine calls Do.
+type tapeGradient struct {
+	of *gorgonia.Node // the op's node
+	do func(in []gorgonia.Value) (gorgonia.Value, error)
+}
+
+// Arity is 3: the gradient of the op's input, the op's result and the gradient of that.
+func (*tapeGradient) Arity() int { return 3 }
+
+// Type is a → b → c → a.
+func (*tapeGradient) Type() hm.Type {
+	a := hm.TypeVariable('a')
+	return hm.NewFnType(a, hm.TypeVariable('b'), hm.TypeVariable('c'), a)
+}
+
+// InferShape is the shape of the first input.
+func (*tapeGradient) InferShape(in ...gorgonia.DimSizer) (gtensor.Shape, error) {
+	if s, ok := in[0].(gtensor.Shape); ok {
+		return s.Clone(), nil
+	}
+	return nil, fmt.Errorf("%w: %T is no shape", dist.ErrInvalid, in[0])
+}
+
+// Do is the gradient, in memory of its own.
+//
+// Errors: dist.ErrUnsupported, naming node and op.
+func (t *tapeGradient) Do(inputs ...gorgonia.Value) (gorgonia.Value, error) {
+	if len(inputs) != 3 {
+		return nil, fmt.Errorf("%v: %w: %d inputs", t, dist.ErrInvalid, len(inputs))
+	}
+	v, err := t.do(inputs)
+	if err != nil {
+		return nil, fmt.Errorf("node %q, op %v: %w: %w; run the graph with package machine", t.of.Name(), t.of.Op(), dist.ErrUnsupported, err)
+	}
+	return gorgonia.CloneValue(v)
+}
+
+// ReturnsPtr is true.
+func (*tapeGradient) ReturnsPtr() bool { return true }
+
+// CallsExtern is false.
+func (*tapeGradient) CallsExtern() bool { return false }
+
+// OverwritesInput is -1: none.
+func (*tapeGradient) OverwritesInput() int { return -1 }
+
+// WriteHash writes the number of the op's node, which no other of the graph has.
+func (t *tapeGradient) WriteHash(h hash.Hash) {
+	_, _ = fmt.Fprintf(h, "symgrad gradient on tape %d", t.of.ID())
+}
+
+// Hashcode is the hash of WriteHash.
+func (t *tapeGradient) Hashcode() uint32 { return hashOf(t) }
+
+// String is "gradient of dropout".
+func (t *tapeGradient) String() string { return "gradient of " + t.of.Op().String() }
+
+// dropoutGrad corrects the tape machine's gradient of a dropout. Gorgonia divides by the probability of dropping an element
+// (op_dropout.go:222) where the probability of keeping it is right, also when nothing is dropped.
+func dropoutGrad(op gorgonia.Op, in []gorgonia.Value) (gorgonia.Value, error) {
+	p := field(op, "probability", reflect.Float64).Float()
+	if p == 0 || !field(op, "isTraining", reflect.Bool).Bool() {
+		return in[2], nil
+	}
+	v, err := gorgonia.CloneValue(in[0])
+	if err != nil {
+		return nil, err
+	}
+	switch e := v.Data().(type) {
+	case []float64:
+		for i := range e {
+			e[i] *= p / (1 - p)
+		}
+	case []float32:
+		for i := range e {
+			e[i] *= float32(p / (1 - p))
+		}
+	default:
+		return nil, fmt.Errorf("%w: elements of type %T", dist.ErrDType, e)
+	}
+	return v, nil
+}
