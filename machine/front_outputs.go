@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"gorgonia.org/gorgonia"
+	gtensor "gorgonia.org/tensor"
 
 	"github.com/symgrad/symgrad/internal/program"
 	"github.com/symgrad/symgrad/ops"
@@ -21,6 +22,7 @@ func (l *lowering) output(n *gorgonia.Node) error {
 	b := binding{node: n, shape: slices.Clone(o.shape), param: -1}
 	b.param = slices.IndexFunc(l.g.params, func(p param) bool { return p.grad == n })
 	role := program.Output
+	b.boxed = b.param < 0 && isBoxed(n)
 	if b.param >= 0 {
 		role = program.Gradient
 	}
@@ -40,6 +42,23 @@ func (l *lowering) output(n *gorgonia.Node) error {
 		l.copyTo(l.whole(b.id), o)
 	}
 	l.outputs = append(l.outputs, b)
+	return nil
+}
+
+// boxing are the ops whose Do gives a tensor of shape (1) for a node that is a scalar.
+var boxing = map[string]bool{"gorgonia.tensordotOp": true, "*gorgonia.dtConvOp": true}
+
+// isBoxed reports whether the value of a scalar node is a tensor of shape (1).
+func isBoxed(n *gorgonia.Node) bool { return n.IsScalar() && boxing[typeName(n.Op())] }
+
+// let makes v the value of the output's node. A boxed one gets its shape afterwards: gorgonia.UnsafeLet compares shapes.
+func (b *binding) let(v gorgonia.Value) error {
+	if err := gorgonia.UnsafeLet(b.node, v); err != nil {
+		return err
+	}
+	if d, ok := v.(*gtensor.Dense); ok && b.boxed {
+		return d.Reshape(1)
+	}
 	return nil
 }
 
