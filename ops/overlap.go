@@ -123,7 +123,9 @@ func grad(cost *gorgonia.Node, wrt []*gorgonia.Node) (_ gorgonia.Nodes, err erro
 		if p := recover(); p != nil {
 			err = fmt.Errorf("gorgonia: %v", p)
 		}
+		RenewIndex(cost.Graph()) // gorgonia removes nodes while it differentiates
 	}()
+	RenewIndex(cost.Graph())
 	return gorgonia.Grad(cost, wrt...)
 }
 
@@ -180,19 +182,4 @@ func Rewire(n *gorgonia.Node, children gorgonia.Nodes) {
 			n.Graph().SetEdge(edge{n, c})
 		}
 	}
-}
-
-// Children is the children of n, in order, with repetitions.
-func Children(n *gorgonia.Node) gorgonia.Nodes {
-	it := n.Graph().From(n.ID())
-	if it == nil {
-		return nil
-	}
-	children := make(gorgonia.Nodes, 0, max(it.Len(), 0))
-	for it.Next() {
-		if c, ok := it.Node().(*gorgonia.Node); ok {
-			children = append(children, c)
-		}
-	}
-	return children
 }

@@ -17,8 +17,7 @@ func (o *Overlap) protect() {
 	}
 }
 
-// parentsOf is, for every node of g, the nodes that have it as a child now. The graph's own list also has those that once
-// had.
+// parentsOf returns the users of every node of g, as Users does, in one pass over g.
 func parentsOf(g *gorgonia.ExprGraph) map[*gorgonia.Node]gorgonia.Nodes {
 	parents := make(map[*gorgonia.Node]gorgonia.Nodes)
 	for _, n := range g.AllNodes() {
@@ -85,11 +84,10 @@ func mayAlias(p *gorgonia.Node) bool {
 //
 // Errors: dist.ErrInvalid naming both.
 func checkMerges(g *gorgonia.ExprGraph) error {
-	sorted, err := gorgonia.Sort(g)
+	sorted, err := Sort(g) // as the compiler goes
 	if err != nil {
-		return fmt.Errorf("order of the nodes: %w", err)
+		return err
 	}
-	slices.Reverse(sorted)                                       // children first, as the compiler goes
 	byHash := make(map[uint32]*gorgonia.Node, len(sorted))       // the node that runs for all with this hash
 	runs := make(map[*gorgonia.Node]*gorgonia.Node, len(sorted)) // the node that runs for this one
 	for _, n := range sorted {

@@ -6,6 +6,8 @@ import (
 
 	"gorgonia.org/gorgonia"
 	gtensor "gorgonia.org/tensor"
+
+	"github.com/symgrad/symgrad/ops"
 )
 
 // gradient is the flat memory of vg's gradient.
@@ -44,14 +46,11 @@ func isConstant(vg gorgonia.ValueGrad, grad gorgonia.Value) bool {
 // an a of shape (1): a scalar that gorgonia reshapes keeps its memory, which is then not the tensor's own.
 func isReshaped(deriv *gorgonia.Node, grad *gtensor.Dense) bool {
 	for {
-		children := deriv.Graph().From(deriv.ID())
-		if children == nil || !children.Next() {
+		children := ops.Children(deriv)
+		if len(children) == 0 {
 			return false
 		}
-		var isNode bool
-		if deriv, isNode = children.Node().(*gorgonia.Node); !isNode {
-			return false
-		}
+		deriv = children[0]
 		if op, isConst := deriv.Op().(gorgonia.Valuer); isConst {
 			return op.Value().Uintptr() == grad.Uintptr()
 		}

@@ -90,7 +90,7 @@ func attach(world *dist.World, cost *gorgonia.Node, learnables gorgonia.Nodes, c
 	d.weigh = d.named(weightName)
 	d.queue, _ = world.Stream().(submitter)
 	b := builder{d: d, cost: cost}
-	err := b.build(learnables)
+	err := b.tryBuild(learnables)
 	if err == nil {
 		err = agree(world, b.lines, nil)
 	} else {

@@ -32,6 +32,17 @@ func Param(w *gorgonia.Node) (*gorgonia.Node, error) {
 	return h.Node(), nil
 }
 
+// tryBuild is build with panics as errors: an op may panic when gorgonia asks it about a graph that it does not expect, and the
+// other ranks must know.
+func (b *builder) tryBuild(learnables gorgonia.Nodes) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%w: an op of the graph panics: %v", dist.ErrInvalid, p)
+		}
+	}()
+	return b.build(learnables)
+}
+
 // below is the nodes that cost is computed from, itself included.
 func below(roots ...*gorgonia.Node) gorgonia.NodeSet {
 	seen := gorgonia.NewNodeSet(roots...)
@@ -210,13 +221,13 @@ func replace(n, w, h *gorgonia.Node) error {
 // operations is what the program does, a line a node, in the order in which it runs. It leaves shapes out: ranks may have
 // batches of different length, and the parameters' shapes are compared by name.
 func operations(g *gorgonia.ExprGraph, program gorgonia.NodeSet) ([]string, error) {
-	sorted, err := gorgonia.Sort(g)
+	sorted, err := ops.Sort(g)
 	if err != nil {
-		return nil, fmt.Errorf("order of the nodes: %w", err)
+		return nil, err
 	}
 	var lines []string
-	for i := len(sorted) - 1; i >= 0; i-- {
-		if n := sorted[i]; program.Contains(n) {
+	for _, n := range sorted {
+		if program.Contains(n) {
 			lines = append(lines, fmt.Sprintf("node %d: %s", len(lines), kind(n)))
 		}
 	}

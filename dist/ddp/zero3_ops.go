@@ -228,12 +228,9 @@ func ShardOf(n *gorgonia.Node) (bucket int, ok bool) {
 	if n.Op() != nil || n.Graph() == nil {
 		return 0, false
 	}
-	it := n.Graph().To(n.ID())
-	for it.Next() {
-		if p, ok := it.Node().(*gorgonia.Node); ok {
-			if o, is := p.Op().(*adopt); is {
-				return o.bucket, true
-			}
+	for _, user := range ops.Users(n) {
+		if o, is := user.Op().(*adopt); is {
+			return o.bucket, true
 		}
 	}
 	return 0, false

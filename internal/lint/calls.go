@@ -38,6 +38,12 @@ var bans = []ban{
 	{"log", []string{"Fatal", "Fatalf", "Fatalln", "Panic", "Panicf", "Panicln"}, inPrograms, "a library returns errors"},
 	{"runtime", []string{"SetFinalizer"}, nowhere, "whoever allocates writes the Close"},
 	{"runtime", []string{"AddCleanup"}, nowhere, "only for reports of leaks; name the file here, with the reason"},
+	{
+		"gorgonia.org/gorgonia",
+		[]string{"Sort", "UnstableSort"},
+		readsGraphs,
+		"it asks the graph by id, which goes wrong after a node was removed; ops.Sort is right",
+	},
 	{"time", []string{"Sleep"}, notInTest, "a test waits for an event, with a deadline; never for the clock"},
 }
 

@@ -10,6 +10,7 @@
 //	layers.go    import directions inside the module
 //	outside.go   who may import certain foreign packages
 //	calls.go     functions that may be called only in certain places
+//	graphs.go    how Gorgonia's graphs are read
 //	panics.go    where a panic may be
 //	sizes.go     lines of files, functions and tests
 //	comments.go  documentation, notes to self

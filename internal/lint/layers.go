@@ -67,7 +67,7 @@ var layers = []layer{
 		"it looks at the machine and tries what is there; nothing that trains needs it",
 	},
 	{"ops", []string{"dist", "tensor"}, "graph ops see a group, not what it runs on"},
-	{"optim", []string{"dist", "tensor"}, "an update sees memory and at most a group"},
+	{"optim", []string{"dist", "tensor", "ops"}, "an update sees memory and at most a group; graphs are read in ops"},
 	{"checkpoint", []string{"tensor"}, "files of tensors and runs of them; who has them and what for is the program's"},
 	{
 		"dist/ddp",

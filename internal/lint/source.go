@@ -46,7 +46,7 @@ type Rule struct {
 // Rules is all rules.
 func Rules() []Rule {
 	return []Rule{
-		layersRule, outsideRule, callsRule, skipsRule, panicsRule,
+		layersRule, outsideRule, callsRule, graphsRule, skipsRule, panicsRule,
 		fileSizeRule, functionSizeRule, testShareRule,
 		exportedRule, packageDocRule, notesRule, readmeRule,
 	}

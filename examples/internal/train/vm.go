@@ -7,6 +7,7 @@ import (
 	"gorgonia.org/gorgonia"
 
 	"github.com/symgrad/symgrad/machine"
+	"github.com/symgrad/symgrad/ops"
 )
 
 // vm is what runs a graph: a compiled machine, or Gorgonia's tape machine.
@@ -82,9 +83,7 @@ func leaves(nodes gorgonia.Nodes) gorgonia.Nodes {
 		if n.Op() == nil {
 			found = append(found, n)
 		}
-		for it := n.Graph().From(n.ID()); it.Next(); {
-			left = append(left, it.Node().(*gorgonia.Node))
-		}
+		left = append(left, ops.Children(n)...)
 	}
 	return found
 }

@@ -1,0 +1,96 @@
+package ops
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"unsafe"
+
+	"gorgonia.org/gorgonia"
+)
+
+// An ExprGraph of gorgonia v0.9.18 finds a node by its id through a table of places in its list of nodes (graph.go:529). It
+// fills the table when it looks for a node, and does not change it when a node is removed. Every later node is then taken for
+// its neighbour by From, To, Node, Has and the methods that use them. Gorgonia removes nodes when it rewrites log(1-x) to
+// log1p(-x) (stabilization.go:75) and when it differentiates (differentiation.go:154). Its machines read a node's own list of
+// children, which is right. This file is the only one that asks a graph by id; internal/lint refuses other uses.
+
+// empty is a graph whose subgraphs have a table of their own. It is never changed.
+var empty = gorgonia.NewGraph()
+
+// Children returns the children of n, in order, with repetitions: the list that gorgonia's machines use. The caller may change
+// the result.
+func Children(n *gorgonia.Node) gorgonia.Nodes {
+	// The subgraph of n has an empty table, so From looks for the id in a list of one node. With one argument Subgraph
+	// would walk all that n depends on, and throw the result away.
+	return nodesOf(empty.Subgraph(n, n).From(n.ID()))
+}
+
+// Users returns the nodes that have n as a child, each of them once, by ascending id. A graph also keeps the nodes that had n
+// as a child before; Users leaves them out.
+//
+// Users sorts gorgonia's own list, so that no other goroutine may use the graph meanwhile.
+func Users(n *gorgonia.Node) gorgonia.Nodes {
+	g := n.Graph()
+	if g == nil {
+		return nil // a constant that gorgonia shares between graphs
+	}
+	users := slices.DeleteFunc(nodesOf(g.Subgraph(n, n).To(n.ID())), func(u *gorgonia.Node) bool {
+		return !Children(u).Contains(n)
+	})
+	slices.SortFunc(users, byID)
+	return users
+}
+
+// nodeIterator is the part of gonum's graph.Nodes that nodesOf needs.
+type nodeIterator[N any] interface {
+	Len() int
+	Next() bool
+	Node() N
+}
+
+// nodesOf returns the nodes of it.
+func nodesOf[N any](it nodeIterator[N]) gorgonia.Nodes {
+	nodes := make(gorgonia.Nodes, 0, max(it.Len(), 0))
+	for it.Next() {
+		if n, ok := any(it.Node()).(*gorgonia.Node); ok {
+			nodes = append(nodes, n)
+		}
+	}
+	return nodes
+}
+
+// Sort returns the nodes of g in the order in which a tape machine runs them, children first.
+//
+// Errors: a graph with a cycle.
+func Sort(g *gorgonia.ExprGraph) (gorgonia.Nodes, error) {
+	RenewIndex(g)
+	sorted, err := gorgonia.Sort(g)
+	if err != nil {
+		return nil, fmt.Errorf("order of the nodes: %w", err)
+	}
+	slices.Reverse(sorted)
+	return sorted, nil
+}
+
+// RenewIndex makes g forget the places of its nodes, which it then looks up again. Call it before gorgonia itself asks the graph
+// by id: before gorgonia.Grad, and before a tape machine is made. A tape machine takes the order of the nodes
+// from those answers, and binds values to nodes that it finds by id. ddp.Attach calls RenewIndex before it differentiates and
+// when it ends.
+func RenewIndex(g *gorgonia.ExprGraph) {
+	if at, ok := indexOf(g); ok {
+		clear(*at)
+	}
+}
+
+// indexOf returns the table from ids to places, which is not exported. ok: the field is there and has its type.
+func indexOf(g *gorgonia.ExprGraph) (at *map[int64]int, ok bool) {
+	if g == nil {
+		return nil, false
+	}
+	field := reflect.ValueOf(g).Elem().FieldByName("byID")
+	if !field.IsValid() || field.Type() != reflect.TypeFor[map[int64]int]() {
+		return nil, false
+	}
+	return (*map[int64]int)(unsafe.Pointer(field.UnsafeAddr())), true
+}
