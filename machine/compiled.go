@@ -152,7 +152,7 @@ func (c *compiled) hookOf(id program.ID) int {
 // setOutput makes the value of output i the elements of b.
 func (c *compiled) setOutput(i int, b tensor.Buffer) error {
 	o := c.outputs[i]
-	v, err := valueOver(b, o.node.Dtype(), o.shape, o.node.IsScalar() && !o.boxed)
+	v, err := valueOver(b, o.node.Dtype(), o.shape, o.node.IsScalar() && o.given == nil)
 	if err != nil {
 		return fmt.Errorf("output %q: %w", called(o.node), err)
 	}

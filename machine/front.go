@@ -40,8 +40,8 @@ type binding struct {
 	node  *gorgonia.Node
 	id    program.ID
 	shape []int
-	param int  // of a gradient: index in graph.params; else -1
-	boxed bool // of a node that is a scalar: its value is a tensor of shape (1), as the op's own Do gives
+	param int    // of a gradient: index in graph.params; else -1
+	given *[]int // the shape of the value that the op's own Do gives, where the node says another; else nil
 
 	slot   bool // the value is a bucket, of gradients or weights, and the elements those from offset on
 	offset int

@@ -22,7 +22,9 @@ func (l *lowering) output(n *gorgonia.Node) error {
 	b := binding{node: n, shape: slices.Clone(o.shape), param: -1}
 	b.param = slices.IndexFunc(l.g.params, func(p param) bool { return p.grad == n })
 	role := program.Output
-	b.boxed = b.param < 0 && isBoxed(n)
+	if b.param < 0 && !l.resized {
+		b.given = givenShape(n)
+	}
 	if b.param >= 0 {
 		role = program.Gradient
 	}
@@ -45,19 +47,26 @@ func (l *lowering) output(n *gorgonia.Node) error {
 	return nil
 }
 
-// boxing are the ops whose Do gives a tensor of shape (1) for a node that is a scalar.
-var boxing = map[string]bool{"gorgonia.tensordotOp": true, "*gorgonia.dtConvOp": true}
+// givenShape is the shape that an op's own Do gives to a value of one element where the node has another: a number is a tensor of
+// shape (1), and a slice of one element is a number. nil for other nodes.
+func givenShape(n *gorgonia.Node) *[]int {
+	switch name := typeName(n.Op()); {
+	case n.IsScalar() && (name == "gorgonia.tensordotOp" || name == "*gorgonia.dtConvOp"):
+		return &[]int{1}
+	case !n.IsScalar() && n.Shape().TotalSize() == 1 && name == "*gorgonia.sliceOp":
+		return &[]int{}
+	}
+	return nil
+}
 
-// isBoxed reports whether the value of a scalar node is a tensor of shape (1).
-func isBoxed(n *gorgonia.Node) bool { return n.IsScalar() && boxing[typeName(n.Op())] }
-
-// let makes v the value of the output's node. A boxed one gets its shape afterwards: gorgonia.UnsafeLet compares shapes.
+// let makes v the value of the output's node. A shape that the node does not have is set afterwards: gorgonia.UnsafeLet
+// compares shapes.
 func (b *binding) let(v gorgonia.Value) error {
 	if err := gorgonia.UnsafeLet(b.node, v); err != nil {
 		return err
 	}
-	if d, ok := v.(*gtensor.Dense); ok && b.boxed {
-		return d.Reshape(1)
+	if d, ok := v.(*gtensor.Dense); ok && b.given != nil {
+		return d.Reshape(*b.given...)
 	}
 	return nil
 }

@@ -168,3 +168,17 @@ func TestBoolsAreOutputsAndTargetsOfRead(t *testing.T) {
 		}
 	}
 }
+
+// TestConvertedNumbersHaveGradients goes by way of float32 and back: the tape machine cannot convert between floats at all.
+func TestConvertedNumbersHaveGradients(t *testing.T) {
+	g := G.NewGraph()
+	x := list(g, "x", []float64{0.5, -1.25, 3})
+	y := G.Must(G.ConvType(G.Must(G.ConvType(x, G.Float64, G.Float32)), G.Float32, G.Float64))
+	grads, err := G.Grad(G.Must(G.Sum(G.Must(G.Square(y)))), x)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(t, newMachine(t, g, plain, y, grads[0]))
+	want(t, "the numbers", y.Value(), 0.5, -1.25, 3)
+	want(t, "the gradient", grads[0].Value(), 1, -2.5, 6)
+}
