@@ -32,7 +32,16 @@
 // whole batch, for any number of ranks: where their parts are not of one length, each says by SetFirstSample where its own
 // begins, since two might draw the same numbers else. Average pooling divides by the size of the window (v0.9.18 divides by
 // the width of the image, and its gradient is that of nothing).
-// What becomes an integer by gorgonia.ConvType stays a floating-point number, without its fraction: an index, and no output.
+// gorgonia.Set copies the value after each run; of several, all values are taken before any input changes. The numbers of
+// gorgonia.BinomialRandomNode are drawn as those of other random nodes are. gorgonia.Sparsemax goes along the axis that it is given,
+// for tensors of any rank (v0.9.18 leaves the result of another axis transposed, and differentiates matrices alone).
+//
+// # Ops without a rule
+//
+// All functions of Gorgonia run without a setting. CTCLoss, YOLOv3 and ops of users run by their own Do, on copies of their
+// inputs. On the CPU Config.Log gets one warning for each type of op of a user. On a GPU it gets one for each type of op that runs so:
+// the device waits while the host computes, and the step is queued step by step. Config.Fallback says that this is expected, and
+// no warning is written. Integers are added, multiplied, divided and compared as integers, in 64 bits.
 //
 // # On a GPU
 //
