@@ -2,6 +2,7 @@ package machine
 
 import (
 	"fmt"
+	"slices"
 
 	"gorgonia.org/gorgonia"
 	gtensor "gorgonia.org/tensor"
@@ -20,7 +21,7 @@ type call struct {
 	start   *hook
 	wait    *hook
 	message *ops.Operation
-	op      gorgonia.Op // of a fallback, with what its inputs look like
+	op      gorgonia.Op // that runs by its Do, and the looks of its inputs
 	in      []look
 }
 
@@ -122,12 +123,17 @@ func copyValue(b tensor.Buffer, v gorgonia.Value) error {
 	return err
 }
 
-// do runs an op by its Do.
+// do runs an op by its Do, which gets copies of its inputs: Gorgonia's YOLOv3 works in place on its input, and what it is given
+// may be memory of the user.
 func (f *call) do(in []tensor.Buffer, out tensor.Buffer) error {
 	values := make([]gorgonia.Value, len(in))
 	for i, l := range f.in {
-		var err error
-		if values[i], err = valueOver(in[i], l.gdt, l.shape, l.scalar); err != nil {
+		own, err := newMemory(in[i].DType(), in[i].Len())
+		if err != nil {
+			return fmt.Errorf("input %d: %w", i, err)
+		}
+		copy(own.Raw(), in[i].Raw())
+		if values[i], err = valueOver(own, l.gdt, slices.Clone(l.shape), l.scalar); err != nil {
 			return fmt.Errorf("input %d: %w", i, err)
 		}
 	}
@@ -138,6 +144,9 @@ func (f *call) do(in []tensor.Buffer, out tensor.Buffer) error {
 	}
 	if err != nil {
 		return err
+	}
+	if v == nil {
+		return fmt.Errorf("its Do gives %w", ErrNoValue)
 	}
 	return copyValue(out, v)
 }

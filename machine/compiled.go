@@ -152,10 +152,7 @@ func (c *compiled) hookOf(id program.ID) int {
 // setOutput makes the value of output i the elements of b.
 func (c *compiled) setOutput(i int, b tensor.Buffer) error {
 	o := c.outputs[i]
-	if got, want := c.p.Values[o.id].DType, o.node.Dtype(); want == gtensor.Bool {
-		return fmt.Errorf("output %q: its values are bools, which are %v here; compare with retSame", called(o.node), got)
-	}
-	v, err := valueOver(b, o.node.Dtype(), o.shape, o.node.IsScalar())
+	v, err := valueOver(b, o.node.Dtype(), o.shape, o.node.IsScalar() && o.given == nil)
 	if err != nil {
 		return fmt.Errorf("output %q: %w", called(o.node), err)
 	}
@@ -312,7 +309,7 @@ func (c *compiled) let() error {
 				return fmt.Errorf("output %q: %w", called(o.node), err)
 			}
 		}
-		if err := gorgonia.UnsafeLet(o.node, c.values[i]); err != nil {
+		if err := o.let(c.values[i]); err != nil {
 			return fmt.Errorf("output %q: %w", called(o.node), err)
 		}
 	}

@@ -3,6 +3,7 @@ package machine
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 
 	"github.com/symgrad/symgrad/internal/cudaexec"
 	"github.com/symgrad/symgrad/optim"
@@ -37,12 +38,15 @@ type Config struct {
 	BLAS       string   // library for products on the CPU, used where internal/hostexec is slower: a path; "none"; "" means the first installed
 	NewBatch   NewBatch // "" means Recompile
 	Watch      bool     // look for NaN after each step: RunAll returns ErrNaN, naming the node. Slow: step by step
-	Fallback   bool     // on the CPU, run ops that no rule knows by their own Do, instead of an error
+	Fallback   bool     // ops that run by their own Do are expected: no warning names them
 	Eval       bool     // the graph is run for its results: dropout and batch normalization are not training
 	DualValues bool     // add gradients to what gradients hold, as gorgonia.BindDualValues does, until a solver sets them to 0
 	Seed       uint64   // of dropout and of random nodes
 	Samples    int      // in this rank's batch; 0 means the length of the first input that is not a parameter
 	NoOptimize bool     // run the program as it comes from the graph: slow, to find out whether an optimization is wrong
+
+	// Log gets warnings: of ops that run by their own Do on the host, once for each type of op. nil means slog.Default().
+	Log *slog.Logger
 
 	// Solver makes the update of the parameters the end of each RunAll; nil leaves it to a solver. On a GPU run and update are
 	// then one graph. NewSolver gives the solver, to steer and save it; its Step does nothing more.
@@ -64,7 +68,8 @@ type Config struct {
 
 // The errors of a Machine.
 var (
-	// ErrUnknownOp is returned by New for an op that it cannot compile; the error names op and node.
+	// ErrUnknownOp is returned by New for an op that it cannot compile, and whose Do does not take the inputs that the node has; the
+	// error names op and node.
 	ErrUnknownOp = errors.New("unknown op")
 	// ErrNoValue is returned by RunAll when an input has no value.
 	ErrNoValue = errors.New("no value")
@@ -101,8 +106,6 @@ func (c Config) Validate() error {
 		return fmt.Errorf("machine config: %d threads; 0 means one for each core", c.Threads)
 	case c.Samples < 0:
 		return fmt.Errorf("machine config: %d samples", c.Samples)
-	case c.Device == CUDA && c.Fallback:
-		return fmt.Errorf("machine config: fallback is for the cpu")
 	case c.GPU < 0:
 		return fmt.Errorf("machine config: %w: gpu %d", ErrDevice, c.GPU)
 	}

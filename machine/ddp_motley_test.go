@@ -137,7 +137,7 @@ func motleyRun(t *testing.T, lanes []*lane, step, part int) {
 // TestBothDTypesInEveryStageBySteps trains a model of float32 and float64, whose buckets fill side by side, by the programs that
 // devices get: the dtypes have a place each with Stage 2 and 3, and weights do not depend on the stage.
 func TestBothDTypesInEveryStageBySteps(t *testing.T) {
-	rules["*machine.widened"] = rule{1, (*lowering).convert}
+	rules["*machine.widened"] = rule{1, (*lowering).convert, true}
 	defer delete(rules, "*machine.widened")
 	for _, c := range []struct {
 		parts int

@@ -30,9 +30,18 @@
 // docs/reference/gorgonia-differences.md lists each difference, with its test. New refuses a graph in which gorgonia.Grad has made
 // a gradient that is wrong, if the program needs it: differentiate with ops.Grad or ddp.Attach.
 //
-// Random numbers of gorgonia.Dropout are those of Config.Seed, of the number of the run (SetClock, where a training goes on) and
-// of the sample in the whole batch, for any number of ranks: where their parts are not of one length, each says by
-// SetFirstSample where its own begins, since two might draw the same numbers else.
+// Random numbers of gorgonia.Dropout and other random nodes are those of Config.Seed, of the number of the run (SetClock, where a
+// training goes on) and of the sample in the whole batch, for any number of ranks. Where the ranks' parts differ in length, each
+// rank gives the number of its first sample by SetFirstSample, since two might draw the same numbers otherwise.
+//
+// gorgonia.Set copies the value after each run; of several, all values are taken before any input changes.
+//
+// # Ops without a rule
+//
+// All functions of Gorgonia run without a setting. CTCLoss, YOLOv3 and ops of users run by their own Do, on copies of their
+// inputs. On the CPU Config.Log gets one warning for each type of op of a user. On a GPU it gets one for each type of op that runs so:
+// the device waits while the host computes, and the step is queued step by step. Config.Fallback says that this is expected, and
+// no warning is written. Integers are added, multiplied, divided and compared as integers, in 64 bits.
 //
 // # On a GPU
 //

@@ -80,7 +80,9 @@ func moments(p *program.Program) []Moment {
 		s := &p.Steps[i]
 		switch o := s.Op.(type) {
 		case *program.Call:
-			all = append(all, Moment{Name: o.Label})
+			if !o.Copies {
+				all = append(all, Moment{Name: o.Label})
+			}
 		case *program.Collective:
 			m := Moment{Name: s.Name, Kind: o.Kind}
 			if len(s.In) > 0 && len(s.Out) > 0 {
@@ -212,10 +214,10 @@ func foreseeOnHost(g *gorgonia.ExprGraph, cfg Config, outputs gorgonia.Nodes) (f
 func foreseeOnGPU(g *gorgonia.ExprGraph, cfg Config, outputs gorgonia.Nodes) (Footprint, error) {
 	var f Footprint
 	all := collect(g, outputs)
-	if len(all.outputs)+len(all.reads) == 0 {
-		return f, errors.New("the graph has no outputs")
+	if err := all.check(); err != nil {
+		return f, err
 	}
-	all.owner = ownerOf(g)
+	all.owner, all.onGPU = ownerOf(g), true
 	shapes := map[*gorgonia.Node][]int{}
 	for _, n := range all.nodes {
 		if n.IsVar() {

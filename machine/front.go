@@ -2,6 +2,7 @@ package machine
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -39,7 +40,8 @@ type binding struct {
 	node  *gorgonia.Node
 	id    program.ID
 	shape []int
-	param int // of a gradient: index in graph.params; else -1
+	param int    // of a gradient: index in graph.params; else -1
+	given *[]int // the shape of the value that the op's own Do gives, where the node says another; else nil
 
 	slot   bool // the value is a bucket, of gradients or weights, and the elements those from offset on
 	offset int
@@ -230,8 +232,11 @@ func (l *lowering) apply(c *current) (operand, error) {
 		return o, err
 	}
 	rule, ok := rules[typeName(c.n.Op())]
-	if !ok || len(c.in) < rule.inputs {
-		return l.fallback(c)
+	switch {
+	case !ok || len(c.in) < rule.inputs:
+		return l.onHost(c)
+	case !rule.moves && c.ofIntegers():
+		return l.integers(c)
 	}
 	return rule.lower(l, c)
 }
@@ -255,47 +260,55 @@ func (l *lowering) conform(n *gorgonia.Node, o operand) (operand, error) {
 type rule struct {
 	inputs int
 	lower  func(*lowering, *current) (operand, error)
+	moves  bool // the rule is for elements of any type: it moves them, converts them or makes them
 }
 
 // rules are the ops by the names of their types in Gorgonia v0.9.18.
 var rules = map[string]rule{
-	"gorgonia.elemBinOp":            {2, (*lowering).binary},
-	"gorgonia.elemUnaryOp":          {1, (*lowering).unary},
-	"gorgonia.minBetween":           {2, (*lowering).between},
-	"gorgonia.maxBetween":           {2, (*lowering).between},
-	"*gorgonia.dtConvOp":            {1, (*lowering).convert},
-	"gorgonia.linAlgBinOp":          {2, (*lowering).product},
-	"gorgonia.tensordotOp":          {2, (*lowering).tensordot},
-	"gorgonia.reshapeOp":            {1, (*lowering).reshaped},
-	"gorgonia.transposeOp":          {1, (*lowering).transposed},
-	"*gorgonia.repeatOp":            {2, (*lowering).repeated},
-	"gorgonia.repeatOp":             {2, (*lowering).repeated},
-	"gorgonia.sizeOp":               {1, (*lowering).size},
-	"gorgonia.atOp":                 {1, (*lowering).element},
-	"*gorgonia.sliceOp":             {1, (*lowering).sliced},
-	"gorgonia.sliceIncrOp":          {2, (*lowering).sliceIncrement},
-	"gorgonia.concatOp":             {1, (*lowering).concatenated},
-	"gorgonia.Iop":                  {1, (*lowering).identity},
-	"gorgonia.sumOp":                {1, (*lowering).sum},
-	"gorgonia.maxOp":                {1, (*lowering).max},
-	"*gorgonia.maxOp":               {1, (*lowering).max},
-	"*gorgonia.softmaxOp":           {1, (*lowering).softmax},
-	"*gorgonia.softmaxDiffOp":       {3, (*lowering).softmaxGrad},
-	"gorgonia.im2colOp":             {1, (*lowering).im2col},
-	"gorgonia.col2imOp":             {1, (*lowering).col2im},
-	"*gorgonia.maxPoolOp":           {1, (*lowering).maxPool},
-	"*gorgonia.maxPoolDiffOp":       {3, (*lowering).maxPoolGrad},
-	"*gorgonia.avgPoolOp":           {1, (*lowering).avgPool},
-	"*gorgonia.avgPoolDiffOp":       {3, (*lowering).avgPoolGrad},
-	"*gorgonia.globalAveragePoolOp": {1, (*lowering).globalPool},
-	"*gorgonia.BatchNormOp":         {1, (*lowering).batchNorm},
-	"*gorgonia.batchnormDiffOp":     {2, (*lowering).batchNormGrad},
-	"*ops.batchNorm":                {1, (*lowering).syncBatchNorm},
-	"*gorgonia.dropoutOp":           {1, (*lowering).dropout},
-	"*gorgonia.dropoutDiffOp":       {3, (*lowering).dropoutGrad},
-	"gorgonia.randomOp":             {0, (*lowering).random},
-	"*gorgonia.byIndicesOp":         {2, (*lowering).gather},
-	"*gorgonia.byIndicesOpDiffOp":   {3, (*lowering).gatherGrad},
+	"gorgonia.elemBinOp":            {2, (*lowering).binary, false},
+	"gorgonia.elemUnaryOp":          {1, (*lowering).unary, false},
+	"gorgonia.minBetween":           {2, (*lowering).between, false},
+	"gorgonia.maxBetween":           {2, (*lowering).between, false},
+	"*gorgonia.dtConvOp":            {1, (*lowering).convert, true},
+	"gorgonia.linAlgBinOp":          {2, (*lowering).product, false},
+	"gorgonia.tensordotOp":          {2, (*lowering).tensordot, false},
+	"gorgonia.reshapeOp":            {1, (*lowering).reshaped, true},
+	"gorgonia.transposeOp":          {1, (*lowering).transposed, true},
+	"*gorgonia.repeatOp":            {2, (*lowering).repeated, true},
+	"gorgonia.repeatOp":             {2, (*lowering).repeated, true},
+	"gorgonia.sizeOp":               {1, (*lowering).size, true},
+	"gorgonia.atOp":                 {1, (*lowering).element, true},
+	"*gorgonia.sliceOp":             {1, (*lowering).sliced, true},
+	"gorgonia.sliceIncrOp":          {2, (*lowering).sliceIncrement, true},
+	"gorgonia.concatOp":             {1, (*lowering).concatenated, true},
+	"gorgonia.Iop":                  {1, (*lowering).identity, true},
+	"gorgonia.sumOp":                {1, (*lowering).sum, false},
+	"gorgonia.maxOp":                {1, (*lowering).max, false},
+	"*gorgonia.maxOp":               {1, (*lowering).max, false},
+	"*gorgonia.softmaxOp":           {1, (*lowering).softmax, false},
+	"*gorgonia.softmaxDiffOp":       {3, (*lowering).softmaxGrad, false},
+	"gorgonia.im2colOp":             {1, (*lowering).im2col, false},
+	"gorgonia.col2imOp":             {1, (*lowering).col2im, false},
+	"*gorgonia.maxPoolOp":           {1, (*lowering).maxPool, false},
+	"*gorgonia.maxPoolDiffOp":       {3, (*lowering).maxPoolGrad, false},
+	"*gorgonia.avgPoolOp":           {1, (*lowering).avgPool, false},
+	"*gorgonia.avgPoolDiffOp":       {3, (*lowering).avgPoolGrad, false},
+	"*gorgonia.globalAveragePoolOp": {1, (*lowering).globalPool, false},
+	"*gorgonia.BatchNormOp":         {1, (*lowering).batchNorm, false},
+	"*gorgonia.batchnormDiffOp":     {2, (*lowering).batchNormGrad, false},
+	"*ops.batchNorm":                {1, (*lowering).syncBatchNorm, false},
+	"*gorgonia.dropoutOp":           {1, (*lowering).dropout, false},
+	"*gorgonia.dropoutDiffOp":       {3, (*lowering).dropoutGrad, false},
+	"gorgonia.randomOp":             {0, (*lowering).random, true},
+	"*gorgonia.byIndicesOp":         {2, (*lowering).gather, true},
+	"*gorgonia.byIndicesOpDiffOp":   {3, (*lowering).gatherGrad, false},
+	"*gorgonia.sparsemaxOp":         {1, (*lowering).sparsemax, false},
+	"*gorgonia.sparsemaxDiffOp":     {2, (*lowering).sparsemaxGrad, false},
+	"*gorgonia.GroupNormOp":         {1, (*lowering).groupNorm, false},
+	"*gorgonia.groupNormDiffOp":     {2, (*lowering).groupNormGrad, false},
+	"*gorgonia.upsampleOp":          {1, (*lowering).upsampled, true},
+	"*gorgonia.upsampleDiffOp":      {3, (*lowering).upsampleGrad, false},
+	"gorgonia.diagFlatOp":           {1, (*lowering).diagonal, true},
 }
 
 // input is an Outside value that is bound to the node's value before each run.
@@ -329,11 +342,17 @@ func (l *lowering) constant(n *gorgonia.Node) (operand, error) {
 	if d, ok := v.(*gtensor.Dense); ok && d.Shape().TotalSize() > 1 {
 		return l.constantTensor(d, dt)
 	}
+	shape := slices.Clone([]int(v.Shape()))
 	x, err := toNumber(v)
+	if err == nil && (dt.IsFloat() || math.Abs(x) <= 1<<53) {
+		return number(x, dt, shape), nil
+	}
+	b, err := memoryOf(v, dt) // an integer that no floating-point number is
 	if err != nil {
 		return operand{}, err
 	}
-	return number(x, dt, slices.Clone([]int(v.Shape()))), nil
+	id := l.p.Add(program.Value{Name: l.label, DType: dt, Shape: shape, Place: program.Constant, Data: slices.Clone(b.Raw())})
+	return l.whole(id), nil
 }
 
 func (l *lowering) constantTensor(d *gtensor.Dense, dt tensor.DType) (operand, error) {
@@ -345,29 +364,4 @@ func (l *lowering) constantTensor(d *gtensor.Dense, dt tensor.DType) (operand, e
 		Name: l.label, DType: dt, Shape: slices.Clone([]int(d.Shape())), Place: program.Constant, Data: slices.Clone(b.Raw()),
 	})
 	return l.whole(id), nil
-}
-
-// toNumber is the element of a value that has one.
-func toNumber(v gorgonia.Value) (float64, error) {
-	switch x := v.Data().(type) {
-	case float64:
-		return x, nil
-	case float32:
-		return float64(x), nil
-	case int:
-		return float64(x), nil
-	case int64:
-		return float64(x), nil
-	case int32:
-		return float64(x), nil
-	case uint8:
-		return float64(x), nil
-	case []float64:
-		return x[0], nil
-	case []float32:
-		return float64(x[0]), nil
-	case []int:
-		return float64(x[0]), nil
-	}
-	return 0, fmt.Errorf("a constant of type %T is no number", v.Data())
 }

@@ -5,7 +5,6 @@ import (
 	"math"
 	"slices"
 
-	"gorgonia.org/gorgonia"
 	gtensor "gorgonia.org/tensor"
 
 	"github.com/symgrad/symgrad/dist"
@@ -68,7 +67,7 @@ func (l *lowering) communication(c *current) (operand, bool, error) {
 // call adds a step that runs a function of this process.
 func (l *lowering) call(f *call, in, out []program.View) {
 	l.calls = append(l.calls, f)
-	l.add(program.Step{Op: &program.Call{Func: len(l.calls) - 1, Label: f.label}, In: in, Out: out})
+	l.add(program.Step{Op: &program.Call{Func: len(l.calls) - 1, Label: f.label, Copies: f.op != nil}, In: in, Out: out})
 }
 
 // start gives a gradient to its reducer. It is an Outside value of its own, so that it can be in the reducer's memory:
@@ -309,39 +308,4 @@ func scalarNumber(s dist.Scalar) float64 {
 		return math.Float64frombits(s.Bits)
 	}
 	return float64(math.Float32frombits(uint32(s.Bits)))
-}
-
-// fallback is an op that no rule knows: an error, or a step that calls its Do.
-func (l *lowering) fallback(c *current) (operand, error) {
-	if !l.cfg.Fallback {
-		return operand{}, fmt.Errorf("%w: it has no rule here; set Fallback to run it by its Do, on the cpu", ErrUnknownOp)
-	}
-	shape, err := l.inferred(c)
-	if err != nil {
-		return operand{}, err
-	}
-	f := &call{label: "fallback: " + c.n.Op().String(), op: c.n.Op()}
-	var in []program.View
-	for i, o := range c.in {
-		w := l.wholeOf(o)
-		in = append(in, w.view)
-		scalar := c.kids[i].IsScalar()
-		f.in = append(f.in, look{c.kids[i].Dtype(), o.shape, scalar})
-	}
-	to := l.fresh(c.dtype, shape)
-	l.call(f, in, []program.View{to.view})
-	return to, nil
-}
-
-// inferred is the shape that an op says its result has.
-func (l *lowering) inferred(c *current) ([]int, error) {
-	if !l.resized {
-		return l.shapeOf(c.n), nil
-	}
-	var in []gorgonia.DimSizer
-	for _, o := range c.in {
-		in = append(in, gtensor.Shape(o.shape))
-	}
-	s, err := c.n.Op().InferShape(in...)
-	return slices.Clone([]int(s)), err
 }

@@ -38,8 +38,7 @@ func common(a, b operand) ([]int, error) {
 	return nil, fmt.Errorf("shapes %v and %v do not fit", a.shape, b.shape)
 }
 
-// binary is a gorgonia.elemBinOp. A comparison that gives bools gives 1 and 0 of the operands' type: the graph has no use
-// for bools but to compare them.
+// binary is a gorgonia.elemBinOp of floating-point numbers. A comparison that gives bools stores bytes that are 1 or 0.
 func (l *lowering) binary(c *current) (operand, error) {
 	words := strings.Fields(c.n.Op().String())
 	op, ok := binaries[words[0]]
@@ -48,23 +47,14 @@ func (l *lowering) binary(c *current) (operand, error) {
 	}
 	a, b := c.in[0], c.in[1]
 	dt := c.dtype
-	if dt == tensor.U8 {
-		dt = a.dtype
-	}
-	shape, err := common(a, b)
+	shape, err := l.commonOf(c)
 	if err != nil {
 		return operand{}, err
-	}
-	if n := l.builtLen(c.kids[0]); l.resized && a.len() != b.len() && n > 1 && n == l.builtLen(c.kids[1]) {
-		return operand{}, fmt.Errorf("shapes %v and %v do not fit", a.shape, b.shape) // one sample is no scalar
 	}
 	if a.isNum && b.isNum {
 		if v, ok := fold(op, a.num, b.num, dt); ok {
 			return number(v, dt, shape), nil
 		}
-	}
-	if !dt.IsFloat() {
-		return operand{}, fmt.Errorf("arithmetic on %v; convert to floats first", dt)
 	}
 	if one, ok := isFactor(op, a, b); ok {
 		v, err := l.over(one, shape)
@@ -72,6 +62,15 @@ func (l *lowering) binary(c *current) (operand, error) {
 	}
 	m := l.newCode(shape)
 	return m.result(m.do(op, m.load(a), m.load(b)), dt)
+}
+
+// commonOf is the shape of the result of an elementwise op of two inputs.
+func (l *lowering) commonOf(c *current) ([]int, error) {
+	a, b := c.in[0], c.in[1]
+	if n := l.builtLen(c.kids[0]); l.resized && a.len() != b.len() && n > 1 && n == l.builtLen(c.kids[1]) {
+		return nil, fmt.Errorf("shapes %v and %v do not fit", a.shape, b.shape) // one sample is no scalar
+	}
+	return common(a, b)
 }
 
 // isFactor is the operand that a product with 1, or a quotient by 1, is.
@@ -115,9 +114,6 @@ func (l *lowering) unary(c *current) (operand, error) {
 		return operand{}, fmt.Errorf("unknown operation %q", name)
 	}
 	x := c.in[0]
-	if !c.dtype.IsFloat() {
-		return operand{}, fmt.Errorf("a function of %v; convert to floats first", c.dtype)
-	}
 	if x.isNum {
 		switch op {
 		case program.Neg:
@@ -137,15 +133,8 @@ func (l *lowering) unary(c *current) (operand, error) {
 	return m.result(y, c.dtype)
 }
 
-// between is gorgonia.minBetween and gorgonia.maxBetween. A step on elements computes with floats, which would round large integers.
+// between is gorgonia.minBetween and gorgonia.maxBetween.
 func (l *lowering) between(c *current) (operand, error) {
-	if !c.dtype.IsFloat() && c.dtype.Size() > 2 {
-		o, err := l.fallback(c)
-		if err != nil {
-			err = fmt.Errorf("of %v: %w", c.dtype, err)
-		}
-		return o, err
-	}
 	op := program.Minimum
 	if typeName(c.n.Op()) == "gorgonia.maxBetween" {
 		op = program.Maximum
@@ -156,27 +145,6 @@ func (l *lowering) between(c *current) (operand, error) {
 	}
 	m := l.newCode(shape)
 	return m.result(m.do(op, m.load(c.in[0]), m.load(c.in[1])), c.dtype)
-}
-
-// convert is gorgonia.ConvType. Numbers that become integers keep the floating-point type, without their fractions: they
-// are indices, which may have any type.
-func (l *lowering) convert(c *current) (operand, error) {
-	x := c.in[0]
-	switch {
-	case x.dtype == c.dtype:
-		return x, nil
-	case x.isNum && c.dtype.IsFloat():
-		return number(x.num, c.dtype, x.shape), nil
-	case x.isNum:
-		return number(math.Trunc(x.num), c.dtype, x.shape), nil
-	}
-	m := l.newCode(x.shape)
-	r := m.load(x)
-	if c.dtype.IsFloat() {
-		return m.result(r, c.dtype)
-	}
-	negative := m.do(program.Less, r, m.constant(0))
-	return m.result(m.do(program.Select, negative, m.do(program.Ceil, r), m.do(program.Floor, r)), x.dtype)
 }
 
 // identity is gorgonia.Iop.

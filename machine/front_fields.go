@@ -2,13 +2,13 @@ package machine
 
 import (
 	"fmt"
-	"math"
 	"reflect"
 	"unsafe"
 
 	"gorgonia.org/gorgonia"
 	gtensor "gorgonia.org/tensor"
 
+	"github.com/symgrad/symgrad/internal/program"
 	"github.com/symgrad/symgrad/tensor"
 )
 
@@ -121,22 +121,9 @@ func dtypeOf(g gtensor.Dtype) (tensor.DType, error) {
 func encode(dt tensor.DType, values ...float64) []byte {
 	data := make([]byte, len(values)*dt.Size())
 	for i, v := range values {
-		at := unsafe.Pointer(&data[i*dt.Size()])
-		switch dt {
-		case tensor.F32:
-			*(*[4]byte)(at) = bytes4(math.Float32bits(float32(v)))
-		case tensor.F64:
-			*(*[8]byte)(at) = bytes8(math.Float64bits(v))
-		case tensor.I64, tensor.U64:
-			*(*[8]byte)(at) = bytes8(uint64(int64(v)))
-		case tensor.I32, tensor.U32:
-			*(*[4]byte)(at) = bytes4(uint32(int32(v)))
-		default:
-			data[i*dt.Size()] = byte(int8(v))
-		}
+		program.SetElement(dt, data, i, v)
 	}
 	return data
 }
 
-func bytes4(u uint32) [4]byte { return *(*[4]byte)(unsafe.Pointer(&u)) }
 func bytes8(u uint64) [8]byte { return *(*[8]byte)(unsafe.Pointer(&u)) }

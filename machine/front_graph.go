@@ -18,11 +18,15 @@ type graph struct {
 	nodes   gorgonia.Nodes // that are needed, children first, in the order of the tape machine
 	outputs gorgonia.Nodes // whose values last, without inputs and constants
 	reads   []read         // of gorgonia.Read
+	sets    []set          // of gorgonia.Set, in their order
 	params  []param
 	built   map[*gorgonia.Node][]int // shapes of outputs and inputs as the graph says; a program for others changes the nodes'
 
-	owner *ddp.DDP // whose buckets on a device gradients go to; nil on the host
-	solve *solver  // whose update is the end of each run; may be nil
+	owner  *ddp.DDP        // whose buckets on a device gradients go to; nil on the host
+	onGPU  bool            // the program is for a GPU
+	warned map[string]bool // types of ops that a warning has named
+
+	solve *solver // whose update is the end of each run; may be nil
 }
 
 // read is a gorgonia.Read: a node and where its value goes.
@@ -43,7 +47,7 @@ type collector struct {
 	index   map[*gorgonia.Node]int
 	kids    map[*gorgonia.Node]gorgonia.Nodes
 	parents map[*gorgonia.Node]int
-	norms   map[uintptr]*gorgonia.Node // forward nodes of batch normalizations, by op
+	norms   map[uintptr]*gorgonia.Node // forward nodes of batch normalizations and CTC losses, by op: their gradients need what they keep
 }
 
 func newCollector(g *gorgonia.ExprGraph) *collector {
@@ -53,7 +57,8 @@ func newCollector(g *gorgonia.ExprGraph) *collector {
 	}
 	for i, n := range c.all {
 		c.index[n] = i
-		if typeName(n.Op()) == "*gorgonia.BatchNormOp" {
+		switch typeName(n.Op()) {
+		case "*gorgonia.BatchNormOp", "*gorgonia.ctcLossOp":
 			c.norms[reflect.ValueOf(n.Op()).Pointer()] = n
 		}
 	}
@@ -78,12 +83,7 @@ func collect(g *gorgonia.ExprGraph, outputs gorgonia.Nodes) *graph {
 		if d := n.Deriv(); d != nil && n.IsVar() {
 			r.params = append(r.params, param{node: n, grad: d})
 		}
-		if typeName(n.Op()) == "gorgonia.readOp" {
-			f := fieldsOf(n.Op())
-			if into := (*gorgonia.Value)(f.pointer("into")); into != nil && len(c.kids[n]) == 1 {
-				r.reads = append(r.reads, read{c.kids[n][0], into})
-			}
-		}
+		r.statement(n, c.kids[n])
 	}
 	wanted := slices.Clone(outputs)
 	if len(wanted) == 0 {
@@ -105,6 +105,11 @@ func collect(g *gorgonia.ExprGraph, outputs gorgonia.Nodes) *graph {
 	for _, rd := range r.reads {
 		wanted, needed = append(wanted, rd.node), append(needed, rd.node)
 	}
+	for _, s := range r.sets {
+		if s.from != nil {
+			wanted, needed = append(wanted, s.from), append(needed, s.from)
+		}
+	}
 	r.nodes = c.order(needed)
 	seen := gorgonia.NewNodeSet()
 	for _, n := range wanted {
@@ -116,6 +121,23 @@ func collect(g *gorgonia.ExprGraph, outputs gorgonia.Nodes) *graph {
 		}
 	}
 	return r
+}
+
+// statement notes the effect of a node that is a statement.
+func (g *graph) statement(n *gorgonia.Node, kids gorgonia.Nodes) {
+	switch typeName(n.Op()) {
+	case "gorgonia.readOp":
+		f := fieldsOf(n.Op())
+		if into := (*gorgonia.Value)(f.pointer("into")); into != nil && len(kids) == 1 {
+			g.reads = append(g.reads, read{kids[0], into})
+		}
+	case "gorgonia.letOp":
+		s := set{}
+		if len(kids) == 2 {
+			s = set{to: kids[0], from: kids[1]}
+		}
+		g.sets = append(g.sets, s)
+	}
 }
 
 func isConstant(n *gorgonia.Node) bool {
@@ -186,17 +208,18 @@ func stray(n *gorgonia.Node) bool {
 	return group.String() == "gradients" || group.String() == "undifferentiated nodes"
 }
 
-// needs is the nodes that must run before n: its children, and the batch normalization that a gradient belongs to.
+// needs is the nodes that must run before n: its children, and the batch normalization or CTC loss that a gradient belongs to.
 func (c *collector) needs(n *gorgonia.Node) gorgonia.Nodes {
 	if isStatement(n) {
 		return nil
 	}
 	kids := c.kids[n]
-	if typeName(n.Op()) == "*gorgonia.batchnormDiffOp" {
-		f := fieldsOf(n.Op())
-		if forward := c.norms[uintptr(f.pointer("BatchNormOp"))]; forward != nil {
-			return append(slices.Clone(kids), forward)
-		}
+	of := map[string]string{"*gorgonia.batchnormDiffOp": "BatchNormOp", "*gorgonia.ctcLossDiffOp": "ctcLossOp"}[typeName(n.Op())]
+	if of == "" {
+		return kids
+	}
+	if forward := c.norms[uintptr(fieldsOf(n.Op()).pointer(of))]; forward != nil {
+		return append(slices.Clone(kids), forward)
 	}
 	return kids
 }

@@ -134,6 +134,7 @@ const (
 	dropoutKey = iota
 	uniformKey
 	normalKey
+	binomialKey
 )
 
 // rand is the register of a random number in [0, 1), use number n of a kind. The numbers of a sample depend on its place in
@@ -157,7 +158,7 @@ func (c *code) rand(kind, n int) int {
 	return c.put(program.Instr{Op: program.Rand, Key: key, PerUnit: unit})
 }
 
-// random is a node of gorgonia.UniformRandomNode or gorgonia.GaussianRandomNode, drawn anew at each run.
+// random is a node of gorgonia.UniformRandomNode, GaussianRandomNode or BinomialRandomNode, drawn anew at each run.
 func (l *lowering) random(c *current) (operand, error) {
 	a, b, which := c.f.float("a"), c.f.float("b"), c.f.code("which")
 	op := uintptr(c.n.ID()) // each node draws its own
@@ -175,6 +176,8 @@ func (l *lowering) random(c *current) (operand, error) {
 		angle := m.do(program.Mul, m.constant(2*math.Pi), m.rand(normalKey, 2*l.drops[op]+1))
 		z := m.do(program.Mul, r, m.do(program.Cos, angle))
 		return m.result(m.do(program.Add, m.do(program.Mul, z, m.constant(b)), m.constant(a)), c.dtype)
+	case 2:
+		return l.binomial(c, l.drops[op], a, b)
 	}
-	return operand{}, fmt.Errorf("random numbers of a binomial distribution")
+	return operand{}, fmt.Errorf("random numbers of distribution %d", which)
 }

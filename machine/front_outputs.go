@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"gorgonia.org/gorgonia"
+	gtensor "gorgonia.org/tensor"
 
 	"github.com/symgrad/symgrad/internal/program"
 	"github.com/symgrad/symgrad/ops"
@@ -21,6 +22,9 @@ func (l *lowering) output(n *gorgonia.Node) error {
 	b := binding{node: n, shape: slices.Clone(o.shape), param: -1}
 	b.param = slices.IndexFunc(l.g.params, func(p param) bool { return p.grad == n })
 	role := program.Output
+	if b.param < 0 && !l.resized {
+		b.given = givenShape(n)
+	}
 	if b.param >= 0 {
 		role = program.Gradient
 	}
@@ -40,6 +44,30 @@ func (l *lowering) output(n *gorgonia.Node) error {
 		l.copyTo(l.whole(b.id), o)
 	}
 	l.outputs = append(l.outputs, b)
+	return nil
+}
+
+// givenShape is the shape that an op's own Do gives to a value of one element where the node has another: a number is a tensor of
+// shape (1), and a slice of one element is a number. nil for other nodes.
+func givenShape(n *gorgonia.Node) *[]int {
+	switch name := typeName(n.Op()); {
+	case n.IsScalar() && (name == "gorgonia.tensordotOp" || name == "*gorgonia.dtConvOp"):
+		return &[]int{1}
+	case !n.IsScalar() && n.Shape().TotalSize() == 1 && name == "*gorgonia.sliceOp":
+		return &[]int{}
+	}
+	return nil
+}
+
+// let makes v the value of the output's node. A shape that the node does not have is set afterwards: gorgonia.UnsafeLet
+// compares shapes.
+func (b *binding) let(v gorgonia.Value) error {
+	if err := gorgonia.UnsafeLet(b.node, v); err != nil {
+		return err
+	}
+	if d, ok := v.(*gtensor.Dense); ok && b.given != nil {
+		return d.Reshape(*b.given...)
+	}
 	return nil
 }
 

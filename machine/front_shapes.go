@@ -213,20 +213,10 @@ func (l *lowering) max(c *current) (operand, error) { return l.reduce(c, program
 
 // reduce reduces axes, which are dropped. Without axes all are.
 func (l *lowering) reduce(c *current, red program.Reduction) (operand, error) {
-	x, along := c.in[0], c.f.ints("along")
-	reduced := make([]bool, len(x.shape))
-	for _, a := range along {
-		if a < 0 || a >= len(reduced) {
-			return operand{}, fmt.Errorf("axis %d of shape %v", a, x.shape)
-		}
-		reduced[a] = true
-	}
-	var kept []int
-	for a, d := range x.shape {
-		reduced[a] = reduced[a] || len(along) == 0
-		if !reduced[a] {
-			kept = append(kept, d)
-		}
+	x := c.in[0]
+	reduced, kept, err := reducedAxes(x.shape, c.f.ints("along"))
+	if err != nil {
+		return operand{}, err
 	}
 	if x.isNum && (red == program.Max || isSmall(x.num*float64(x.len()), c.dtype)) {
 		if red == program.Sum {
@@ -237,6 +227,38 @@ func (l *lowering) reduce(c *current, red program.Reduction) (operand, error) {
 	m := l.newCode(x.shape)
 	m.load(x)
 	return m.reduceTo(reduced, red, l.fresh(c.dtype, kept))
+}
+
+// reducedAxes is which axes of a shape a reduction along some of them drops, and the lengths of the others. Without axes it
+// drops all.
+func reducedAxes(shape, along []int) (reduced []bool, kept []int, err error) {
+	reduced = make([]bool, len(shape))
+	for _, a := range along {
+		if a < 0 || a >= len(reduced) {
+			return nil, nil, fmt.Errorf("axis %d of shape %v", a, shape)
+		}
+		reduced[a] = true
+	}
+	for a, d := range shape {
+		reduced[a] = reduced[a] || len(along) == 0
+		if !reduced[a] {
+			kept = append(kept, d)
+		}
+	}
+	return reduced, kept, nil
+}
+
+// reducedView is a whole value, which has the axes that are not reduced, over the space of a reduction.
+func reducedView(to operand, reduced []bool) program.View {
+	out := program.View{Value: to.view.Value, Strides: make([]int, len(reduced))}
+	k := 0
+	for a := range reduced {
+		if !reduced[a] {
+			out.Strides[a] = to.view.Strides[k]
+			k++
+		}
+	}
+	return out
 }
 
 // isSmall reports whether v, and each smaller sum on the way to it, is a whole number that has no rounding.
@@ -253,17 +275,9 @@ func (c *code) reduceTo(reduced []bool, red program.Reduction, to operand) (oper
 	if c.err != nil {
 		return operand{}, c.err
 	}
-	out := program.View{Value: to.view.Value, Strides: make([]int, len(c.space))}
-	k := 0
-	for a := range c.space {
-		if !reduced[a] {
-			out.Strides[a] = to.view.Strides[k]
-			k++
-		}
-	}
 	c.l.add(program.Step{
 		Op: &program.Reduce{Space: c.space, Reduced: reduced, Red: red, Code: c.code},
-		In: c.in, Out: []program.View{out},
+		In: c.in, Out: []program.View{reducedView(to, reduced)},
 	})
 	return to, nil
 }

@@ -118,8 +118,9 @@ func (m *Machine) prepare(g *gorgonia.ExprGraph, outputs gorgonia.Nodes) error {
 		}
 	}
 	m.g = collect(g, outputs)
-	if len(m.g.outputs)+len(m.g.reads) == 0 {
-		return errors.New("the graph has no outputs")
+	m.g.onGPU = m.device != nil
+	if err := m.g.check(); err != nil {
+		return err
 	}
 	m.reading = make([]gorgonia.Value, len(m.g.reads))
 	for _, n := range m.g.nodes {
@@ -257,7 +258,7 @@ func (m *Machine) runAll() error {
 	return m.updateOnHost()
 }
 
-// finish gives nodes their values, if they have others, and Read its own.
+// finish gives nodes their values, if they have others, and executes the statements.
 func (m *Machine) finish() error {
 	if err := m.now.let(); err != nil {
 		return err
@@ -271,7 +272,7 @@ func (m *Machine) finish() error {
 			return fmt.Errorf("read of %q: %w", called(r.node), err)
 		}
 	}
-	return nil
+	return m.executeSets()
 }
 
 // read puts v where a gorgonia.Read wants it: a copy the first time, the same memory later, as the tape machine does. A value
@@ -336,7 +337,7 @@ func (m *Machine) Explain() string {
 	s.WriteString(m.now.p.String())
 	for _, f := range m.now.calls {
 		if f.op != nil {
-			fmt.Fprintf(&s, "\n%s runs by its Do, with copies and allocations", f.op)
+			fmt.Fprintf(&s, "\n%s runs by its Do on the host, with copies and allocations", f.op)
 		}
 	}
 	return s.String()

@@ -15,37 +15,6 @@ import (
 	"github.com/symgrad/symgrad/optim"
 )
 
-// sparsemax is a graph with an op that no rule knows.
-func sparsemax() (*G.ExprGraph, *G.Node) {
-	g := G.NewGraph()
-	x := G.NewMatrix(g, G.Float64, G.WithName("x"), G.WithShape(2, 3),
-		G.WithValue(gtensor.New(gtensor.WithShape(2, 3), gtensor.WithBacking([]float64{1, 2, 3, 0, 0, 1}))))
-	return g, G.Must(G.Sparsemax(G.Must(G.Square(x))))
-}
-
-func TestAnUnknownOpIsNamed(t *testing.T) {
-	g, y := sparsemax()
-	_, err := machine.New(g, plain)
-	if !errors.Is(err, machine.ErrUnknownOp) || !strings.Contains(err.Error(), "sparsemaxOp") || !strings.Contains(err.Error(), y.Name()) {
-		t.Errorf("error %v, want ErrUnknownOp, the op and the node %q", err, y.Name())
-	}
-}
-
-func TestAnUnknownOpRunsByItsDo(t *testing.T) {
-	g, y := sparsemax()
-	vm := G.NewTapeMachine(g)
-	run(t, vm)
-	expected := floats(t, y.Value())
-	cfg := plain
-	cfg.Fallback = true
-	m := newMachine(t, g, cfg)
-	run(t, m)
-	want(t, "sparsemax", y.Value(), expected...)
-	if !strings.Contains(m.Explain(), "fallback: Sparsemax") {
-		t.Errorf("Explain does not tell:\n%s", m.Explain())
-	}
-}
-
 func TestAnInputWithoutAValueIsNamed(t *testing.T) {
 	g := G.NewGraph()
 	x := G.NewVector(g, G.Float32, G.WithName("samples"), G.WithShape(2))
@@ -98,12 +67,11 @@ func TestConfigsThatCannotBe(t *testing.T) {
 		cfg  machine.Config
 		want string
 	}{
-		"device":   {machine.Config{Device: "tpu"}, `"tpu"`},
-		"batch":    {machine.Config{NewBatch: "maybe"}, `"maybe"`},
-		"threads":  {machine.Config{Threads: -1}, "-1 threads"},
-		"samples":  {machine.Config{Samples: -1}, "-1 samples"},
-		"fallback": {machine.Config{Device: machine.CUDA, Fallback: true}, "fallback"},
-		"blas":     {machine.Config{BLAS: "/no/such/library.so"}, "/no/such/library.so"},
+		"device":  {machine.Config{Device: "tpu"}, `"tpu"`},
+		"batch":   {machine.Config{NewBatch: "maybe"}, `"maybe"`},
+		"threads": {machine.Config{Threads: -1}, "-1 threads"},
+		"samples": {machine.Config{Samples: -1}, "-1 samples"},
+		"blas":    {machine.Config{BLAS: "/no/such/library.so"}, "/no/such/library.so"},
 	} {
 		if _, err := machine.New(small(2).g, c.cfg); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: error %v, want one that says %s", name, err, c.want)
@@ -179,12 +147,6 @@ func TestGraphsThatCannotBe(t *testing.T) {
 	}
 	if _, err := machine.New(small(2).g, plain, small(2).cost); err == nil || !strings.Contains(err.Error(), "output 0") {
 		t.Errorf("a node of another graph: %v", err)
-	}
-	g := G.NewGraph()
-	x := G.NewVector(g, G.Float32, G.WithName("x"), G.WithShape(2))
-	G.Must(G.Gt(x, G.NewConstant(float32(0)), false))
-	if _, err := machine.New(g, plain); err == nil || !strings.Contains(err.Error(), "bools") {
-		t.Errorf("an output of bools: %v", err)
 	}
 }
 

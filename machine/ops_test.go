@@ -1,16 +1,11 @@
 package machine_test
 
 import (
-	"errors"
 	"math"
-	"reflect"
-	"strings"
 	"testing"
 
 	G "gorgonia.org/gorgonia"
 	gtensor "gorgonia.org/tensor"
-
-	"github.com/symgrad/symgrad/machine"
 )
 
 // single is an op of inputs of some shapes; what it gives, and the gradients of the sum of its squares, are compared with
@@ -197,74 +192,6 @@ func TestConvertedNumbersAreIndices(t *testing.T) {
 	run(t, newMachine(t, n.g, plain, y))
 	v := floats(t, table.Value())
 	want(t, "the rows", y.Value(), v[4], v[5], v[0], v[1], v[6], v[7])
-}
-
-// TestConvertedNumbersAreNoOutput asks for numbers that have become integers: they are floating-point numbers in the program,
-// whose bits must not be taken for integers.
-func TestConvertedNumbersAreNoOutput(t *testing.T) {
-	for _, from := range []gtensor.Dtype{G.Float32, G.Float64} {
-		for _, to := range []gtensor.Dtype{G.Int, G.Int64} {
-			for _, x := range []*G.Node{
-				G.NewVector(G.NewGraph(), from, G.WithName("x"), G.WithShape(3), G.WithInit(G.Ones())),
-				G.NewScalar(G.NewGraph(), from, G.WithName("x")),
-			} {
-				y := G.Must(G.ConvType(x, from, to))
-				m, err := machine.New(x.Graph(), plain, y)
-				if err == nil {
-					_ = m.Close()
-				}
-				if err == nil || !strings.Contains(err.Error(), y.Name()) || !strings.Contains(err.Error(), "want "+to.String()) {
-					t.Errorf("%v to %v: error %v, want the node and its type", from, to, err)
-				}
-			}
-		}
-	}
-}
-
-// TestLargeIntegersAreComparedExactly takes the smaller and the larger of integers that floats round: by the op's Do, and not at all
-// without it.
-func TestLargeIntegersAreComparedExactly(t *testing.T) {
-	for _, c := range []struct{ a, b, least, most any }{
-		{[]int64{1<<53 + 1, -1<<53 - 1}, []int64{1 << 53, -1 << 53}, []int64{1 << 53, -1<<53 - 1}, []int64{1<<53 + 1, -1 << 53}},
-		{[]uint64{1<<64 - 1, 1}, []uint64{1<<64 - 2, 2}, []uint64{1<<64 - 2, 1}, []uint64{1<<64 - 1, 2}},
-		{[]int32{1<<24 + 1, 1}, []int32{1 << 24, 2}, []int32{1 << 24, 1}, []int32{1<<24 + 1, 2}},
-		{[]uint8{3, 5}, []uint8{4, 1}, []uint8{3, 1}, []uint8{4, 5}},
-	} {
-		g := G.NewGraph()
-		a := G.NodeFromAny(g, gtensor.New(gtensor.WithShape(2), gtensor.WithBacking(c.a)), G.WithName("a"))
-		b := G.NodeFromAny(g, gtensor.New(gtensor.WithShape(2), gtensor.WithBacking(c.b)), G.WithName("b"))
-		least, most := G.Must(G.MinBetween(a, b)), G.Must(G.MaxBetween(a, b))
-		if _, small := c.a.([]uint8); !small {
-			_, err := machine.New(g, plain, least)
-			if !errors.Is(err, machine.ErrUnknownOp) || !strings.Contains(err.Error(), "set Fallback") {
-				t.Errorf("%T: error %v, want ErrUnknownOp and what to do", c.a, err)
-			}
-		}
-		cfg := plain
-		cfg.Fallback = true
-		run(t, newMachine(t, g, cfg, least, most))
-		if !reflect.DeepEqual(least.Value().Data(), c.least) || !reflect.DeepEqual(most.Value().Data(), c.most) {
-			t.Errorf("%T: %v and %v, want %v and %v", c.a, least.Value(), most.Value(), c.least, c.most)
-		}
-	}
-}
-
-// TestConvertedNumbersAreNoInputOfAFallback gives them to an op that runs by its Do, as labels.
-func TestConvertedNumbersAreNoInputOfAFallback(t *testing.T) {
-	n := newNet()
-	integers := func(name string, v []int, shape ...int) *G.Node {
-		return G.NewTensor(n.g, G.Int, len(shape), G.WithName(name), G.WithShape(shape...),
-			G.WithValue(gtensor.New(gtensor.WithShape(shape...), gtensor.WithBacking(v))))
-	}
-	labels := G.Must(G.ConvType(n.input("labels", 1, 2), G.Float32, G.Int))
-	cost := G.Must(G.CTCLoss(G.Must(G.LogSoftMax(n.input("x", 4, 1, 5), 2)), labels,
-		integers("steps", []int{4}, 1), integers("lengths", []int{2}, 1), G.ReductionMean))
-	cfg := plain
-	cfg.Fallback = true
-	err := newMachine(t, n.g, cfg, cost).RunAll()
-	if err == nil || !strings.Contains(err.Error(), "CTCLoss") || !strings.Contains(err.Error(), "input 1: its values are f32 here, want int") {
-		t.Errorf("error %v, want the op, its input and the types", err)
-	}
 }
 
 // TestCrossEntropyOfLogitsThatAreAView takes logits that are transposed, or some columns of a wider product.

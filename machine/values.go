@@ -53,15 +53,20 @@ func isPlain(d *gtensor.Dense) bool { return tensor.PackedDense(d) }
 
 // compact copies the elements of d in C order, whatever its strides are, to b.
 func compact(b tensor.Buffer, d *gtensor.Dense) error {
+	return alongElements(b, d, func(packed, there []byte) { copy(packed, there) })
+}
+
+// alongElements calls f with the bytes of each element of b, in order, and those of the element of d in C order.
+func alongElements(b tensor.Buffer, d *gtensor.Dense, f func(packed, there []byte)) error {
 	shape, strides := d.Shape(), d.Strides()
 	if len(strides) != len(shape) || b.Len() != shape.TotalSize() {
-		return fmt.Errorf("%d strides for shape %v, to %d elements", len(strides), shape, b.Len())
+		return fmt.Errorf("%d strides for shape %v, and %d elements", len(strides), shape, b.Len())
 	}
 	size := b.DType().Size()
-	to, from := b.Raw(), unsafe.Slice((*byte)(elementsOf(d)), int(d.MemSize()))
+	elements, all := b.Raw(), unsafe.Slice((*byte)(elementsOf(d)), int(d.MemSize()))
 	at := make([]int, len(shape))
 	for i, offset := 0, 0; i < b.Len(); i++ {
-		copy(to[i*size:(i+1)*size], from[offset*size:])
+		f(elements[i*size:(i+1)*size], all[offset*size:(offset+1)*size])
 		for axis := len(shape) - 1; axis >= 0; axis-- {
 			at[axis]++
 			offset += strides[axis]
@@ -99,7 +104,7 @@ func packed(v gorgonia.Value) (gorgonia.Value, error) {
 // valueOver is a value of Gorgonia's over the elements of b: a scalar of its own kind for an empty shape, which has no
 // memory but b.
 //
-// Errors: the elements of b are no gdt: what becomes an integer by gorgonia.ConvType is of a floating-point type here.
+// Errors: the elements of b are no gdt.
 func valueOver(b tensor.Buffer, gdt gtensor.Dtype, shape []int, scalar bool) (gorgonia.Value, error) {
 	if dt, err := dtypeOf(gdt); err != nil || dt != b.DType() {
 		return nil, fmt.Errorf("its values are %v here, want %v", b.DType(), gdt)
@@ -111,8 +116,10 @@ func valueOver(b tensor.Buffer, gdt gtensor.Dtype, shape []int, scalar bool) (go
 	switch gdt {
 	case gtensor.Int:
 		return gtensor.New(gtensor.WithShape(shape...), gtensor.WithBacking(unsafe.Slice((*int)(b.Pointer()), n))), nil
-	case gtensor.Bool, gtensor.Uint:
-		return nil, fmt.Errorf("values of type %v", gdt)
+	case gtensor.Uint:
+		return gtensor.New(gtensor.WithShape(shape...), gtensor.WithBacking(unsafe.Slice((*uint)(b.Pointer()), n))), nil
+	case gtensor.Bool:
+		return gtensor.New(gtensor.WithShape(shape...), gtensor.WithBacking(unsafe.Slice((*bool)(b.Pointer()), n))), nil
 	}
 	if len(shape) > 0 {
 		return tensor.View(b, shape...)
@@ -139,6 +146,8 @@ func scalarOver(b tensor.Buffer, gdt gtensor.Dtype) (gorgonia.Value, error) {
 		return (*gorgonia.I32)(p), nil
 	case gtensor.Uint8:
 		return (*gorgonia.U8)(p), nil
+	case gtensor.Bool:
+		return (*gorgonia.B)(p), nil
 	}
 	return nil, fmt.Errorf("a scalar of type %v", gdt)
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/symgrad/symgrad/internal/program"
 )
 
-// ErrFault is what the error of a run matches in which a step found data that it cannot work with: an index out of range.
+// ErrFault is what the error of a run matches in which a step found data that it cannot work with: an index out of range, or an integer divisor of 0.
 // Other steps have run, so that all values, parameters too, are undefined.
 var ErrFault = errors.New("a step has met wrong data")
 

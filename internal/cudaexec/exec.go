@@ -29,6 +29,7 @@ type Exec struct {
 	mul     *products
 	conv    *convolutions
 	comm    *comm
+	calls   map[int]*hostCall     // by step; nil for none
 	streams [streams]*cuda.Stream // that of Comm is the groups'; one that no step is on is that of Compute
 	home    *cuda.Stream          // where runs begin and end
 	events  []*cuda.Event         // by number in order
@@ -89,6 +90,9 @@ func (x *Exec) load() error {
 	if err = x.makeStreams(); err != nil {
 		return err
 	}
+	if err = x.makeCalls(); err != nil {
+		return err
+	}
 	if x.room, err = cuda.NewArgs(mostArgs); err != nil {
 		return err
 	}
@@ -110,16 +114,6 @@ func (x *Exec) load() error {
 	x.addr = x.mem.addresses(x.p, &x.layout)
 	x.begin()
 	return x.openReadback()
-}
-
-// refuse is the error of a program with steps that a GPU has not.
-func refuse(p *program.Program) error {
-	for i := range p.Steps {
-		if _, ok := p.Steps[i].Op.(*program.Call); ok {
-			return fmt.Errorf("cudaexec: %w: %s calls a function of the host: run the program on the host", dist.ErrUnsupported, stepName(p, i))
-		}
-	}
-	return nil
 }
 
 // clockOf is the clock of p if a step draws random numbers, and None else.
@@ -304,7 +298,7 @@ func (x *Exec) Close() error {
 
 // free frees what there is.
 func (x *Exec) free() error {
-	errs := []error{x.graphs.close(), x.stage.close(x.dev), x.back.close(), x.conv.close(), x.mul.close(), x.code.close(), x.own.close()}
+	errs := []error{x.graphs.close(), x.stage.close(x.dev), x.back.close(), x.conv.close(), x.mul.close(), x.code.close(), x.own.close(), x.closeCalls()}
 	if x.mem != nil {
 		errs = append(errs, x.mem.close())
 	}

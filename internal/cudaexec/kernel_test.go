@@ -198,6 +198,7 @@ func TestFaultsNameTheirStep(t *testing.T) {
 	}{
 		{[4]uint64{cudagen.FaultIndex, 1, math.Float64bits(12)}, `step 1 "second" (gather 3 of (1, 10, 4)): a step has met wrong data: index 12 is not in 0 to 9`},
 		{[4]uint64{cudagen.FaultIndex, 0, math.Float64bits(-1)}, `index -1 is not in 0 to 6`},
+		{[4]uint64{cudagen.FaultDivisor, 1, math.Float64bits(5)}, `step 1 "second" (gather 3 of (1, 10, 4)): a step has met wrong data: integer division by zero at element 5`},
 		{[4]uint64{99, 1}, `step 1 "second" (gather 3 of (1, 10, 4)): a step has met wrong data: fault 99`},
 		{[4]uint64{1, 1 << 63}, `fault 1 of step 9223372036854775808, there are 2`},
 	} {

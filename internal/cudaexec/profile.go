@@ -220,7 +220,7 @@ const mostProfiled = 10000
 // Collective: with collectives, all ranks with the same number. Shapes/units: steps is 1 or more. Errors: those of Run and
 // Wait; dist.ErrUnsupported where Env.Watch looks at each step.
 func (x *Exec) Profile(steps int) (Timeline, error) {
-	t := Timeline{Program: x.p.Name, Runs: steps, Graph: !x.cfg.Eager}
+	t := Timeline{Program: x.p.Name, Runs: steps, Graph: !x.cfg.Eager && x.calls == nil}
 	switch {
 	case x.closed:
 		return t, errClosed

@@ -213,7 +213,12 @@ func faultError(p *program.Program, words [cudagen.FaultWords]uint64) error {
 	if words[cudagen.FaultStepAt] >= uint64(len(p.Steps)) {
 		return fmt.Errorf("%w: fault %d of step %d, there are %d", ErrFault, words[cudagen.FaultCodeAt], words[cudagen.FaultStepAt], len(p.Steps))
 	}
-	if words[cudagen.FaultCodeAt] != cudagen.FaultIndex {
+	value := math.Float64frombits(words[cudagen.FaultValueAt])
+	switch words[cudagen.FaultCodeAt] {
+	case cudagen.FaultIndex:
+	case cudagen.FaultDivisor:
+		return fmt.Errorf("%s: %w: integer division by zero at element %.0f", stepName(p, i), ErrFault, value)
+	default:
 		return fmt.Errorf("%s: %w: fault %d", stepName(p, i), ErrFault, words[cudagen.FaultCodeAt])
 	}
 	axis := 0
@@ -223,7 +228,7 @@ func faultError(p *program.Program, words [cudagen.FaultWords]uint64) error {
 	case *program.GatherGrad:
 		axis = o.Axis
 	}
-	return fmt.Errorf("%s: %w: index %v is not in 0 to %d", stepName(p, i), ErrFault, math.Float64frombits(words[cudagen.FaultValueAt]), axis-1)
+	return fmt.Errorf("%s: %w: index %v is not in 0 to %d", stepName(p, i), ErrFault, value, axis-1)
 }
 
 func (b *readback) close() error {

@@ -62,7 +62,7 @@ func (x *Exec) Run() error {
 
 // launch queues one run.
 func (x *Exec) launch() error {
-	if x.cfg.Eager || x.env.Watch != nil || x.warm < warmRuns {
+	if x.cfg.Eager || x.calls != nil || x.env.Watch != nil || x.warm < warmRuns {
 		x.warm++
 		return x.eager(false)
 	}
@@ -162,6 +162,8 @@ func (x *Exec) step(i int) error {
 	switch {
 	case x.comm != nil && x.comm.steps[i] != nil:
 		err = x.communicate(i)
+	case x.calls[i] != nil:
+		err = x.callHost(i)
 	case x.mul.does(i):
 		err = x.mul.steps[i].queue(s, x.addr, x.room)
 	case x.conv.does(i):

@@ -26,6 +26,7 @@ var cases = []struct {
 	{"apart", apartCases},
 	{"attention", attentionCases},
 	{"gathers", gatherCases},
+	{"integers", integerCases},
 	{"norms", normCases},
 	{"convolutions", convCases},
 	{"thin", thinCases},

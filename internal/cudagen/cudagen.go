@@ -65,10 +65,11 @@ type Step struct {
 }
 
 // The fault words are FaultWords unsigned 64-bit numbers in device memory, all 0 before a run. The first fault of a run
-// writes them, and no other: its code, the number of its step, and, for FaultIndex, the bits of the index as a float64.
+// writes them, and no other: its code, the number of its step, and, for FaultIndex, the bits of the index as a float64, or, for FaultDivisor, of the number of the element.
 const (
-	FaultWords = 4
-	FaultIndex = 1 // an index of Gather or GatherGrad is outside its axis
+	FaultWords   = 4
+	FaultIndex   = 1 // an index of Gather or GatherGrad is outside its axis
+	FaultDivisor = 2 // an Integer divides by 0
 
 	FaultCodeAt  = 0
 	FaultStepAt  = 1

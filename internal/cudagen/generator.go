@@ -29,6 +29,9 @@ var windowSource string
 //go:embed kernels/gather.cu
 var gatherSource string
 
+//go:embed kernels/integer.cu
+var integerSource string
+
 //go:embed kernels/norm.cu
 var normSource string
 
@@ -53,6 +56,7 @@ const (
 	poolPart
 	windowPart
 	gatherPart
+	integerPart
 	normPart
 	gemmPart
 	convPart
@@ -141,6 +145,8 @@ func (g *generator) step(i int) error {
 // fixed makes the kernels of a step whose code depends on few numbers.
 func (g *generator) fixed(i int, op program.Op) error {
 	switch op := op.(type) {
+	case *program.Integer:
+		return g.integer(i, op)
 	case *program.Im2Col:
 		g.im2col(i, op)
 	case *program.Col2Im:
@@ -219,7 +225,7 @@ func (g *generator) function(kind, text string) string {
 func (g *generator) text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "#define ARCH %d\n\n%s", g.t.Arch, baseSource)
-	all := [parts]string{randSource, rowsSource, poolSource, windowSource, gatherSource, normSource, gemmSource, convSource, thinSource, attentionSource}
+	all := [parts]string{randSource, rowsSource, poolSource, windowSource, gatherSource, integerSource, normSource, gemmSource, convSource, thinSource, attentionSource}
 	for i, used := range g.uses {
 		if used {
 			b.WriteString("\n" + all[i])

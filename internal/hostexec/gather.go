@@ -16,6 +16,7 @@ type gatherStep[T real] struct {
 	outer, axis, inner, count int
 	x, index, y               place
 	dtype                     tensor.DType // of the indices
+	size                      int          // bytes of an element of x
 	rows                      []int        // the indices, once read
 	per                       int
 }
@@ -28,7 +29,7 @@ type (
 func newGather[T real](k *maker, s *program.Step, op *program.Gather) ([]phase, error) {
 	g := gatherOf[T](k, s, op.Outer, op.Axis, op.Inner, op.Count)
 	// A piece is rows of the result.
-	g.per = max(1, pieceCost/(100*size[T]()*max(1, op.Inner)))
+	g.per = max(1, pieceCost/(100*g.size*max(1, op.Inner)))
 	return []phase{{(*readIndices[T])(g), 1}, {g, (op.Outer*op.Count + g.per - 1) / g.per}}, nil
 }
 
@@ -44,6 +45,7 @@ func gatherOf[T real](k *maker, s *program.Step, outer, axis, inner, count int) 
 	return &gatherStep[T]{
 		prims: prims[T]{k.level}, outer: outer, axis: axis, inner: inner, count: count, x: placeOf(&s.In[0]), index: placeOf(&s.In[1]),
 		y: placeOf(&s.Out[0]), dtype: k.p.Values[s.In[1].Value].DType, rows: make([]int, count),
+		size: k.p.Values[s.In[0].Value].DType.Size(),
 	}
 }
 
@@ -62,7 +64,7 @@ func (g *readIndices[T]) piece(w *worker, _ int) {
 func (g *gatherStep[T]) piece(w *worker, i int) {
 	for r := i * g.per; r < min((i+1)*g.per, g.outer*g.count); r++ {
 		from := (r/g.count*g.axis + g.rows[r%g.count]) * g.inner
-		copy(unsafe.Slice((*T)(g.y.from(w, r*g.inner)), g.inner), unsafe.Slice((*T)(g.x.from(w, from)), g.inner))
+		copy(unsafe.Slice((*byte)(g.y.from(w, r*g.inner)), g.inner*g.size), unsafe.Slice((*byte)(g.x.from(w, from)), g.inner*g.size))
 	}
 }
 

@@ -83,9 +83,15 @@ func (k *maker) compute(s *program.Step) ([]phase, error) {
 			dt = tensor.F64
 		}
 	}
-	switch s.Op.(type) {
+	switch op := s.Op.(type) {
 	case *program.Map, *program.Reduce:
 		return k.typed(s, dt)
+	case *program.Integer:
+		return newInteger(k, s, op)
+	case *program.Gather:
+		if !k.p.Values[s.In[0].Value].DType.IsFloat() {
+			return k.typed(s, dt) // it copies, and computes nothing
+		}
 	}
 	return k.widened(s, dt)
 }

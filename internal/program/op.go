@@ -2,7 +2,7 @@ package program
 
 import "github.com/symgrad/symgrad/dist"
 
-// Op is what a step does. It is one of the pointer types of this file; each says what its In and Out are. All views of a
+// Op is what a step does. It is one of the pointer types of this file, or Integer; each says what its In and Out are. All views of a
 // step are over the spaces named there. "Packed" views are in C order without gaps.
 type Op interface {
 	String() string // "map (128, 512): add, maximum"
@@ -236,10 +236,12 @@ type Collective struct {
 	Early bool
 }
 
-// Call is host function number Func of the run, with the memory of all In and Out, packed. The host back half alone has it.
+// Call is host function number Func of the run, with the memory of all In and Out, packed. With Copies the function touches
+// nothing but its In and Out, so that a device may give it copies; without, the host back half alone has it.
 type Call struct {
-	Func  int
-	Label string
+	Func   int
+	Label  string
+	Copies bool
 }
 
 func (*Map) op()            {}

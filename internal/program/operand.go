@@ -43,6 +43,8 @@ func (p *Program) signature(s *Step) (in, out []Operand, opt optional) {
 		return same(o.Space, len(s.In)), same(o.Space, len(o.Stores)), opt
 	case *Reduce:
 		return same(o.Space, len(s.In)), same(o.Space, 1), opt
+	case *Integer:
+		return same(o.Space, o.ins()), same(o.Space, 1), opt
 	case *MatMul:
 		matrix := func(rows, cols int) Operand { return Operand{Space: []int{o.Batch, rows, cols}, Matrix: true} }
 		return ops(matrix(o.M, o.K), matrix(o.K, o.N)), ops(matrix(o.M, o.N)), opt

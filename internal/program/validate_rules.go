@@ -72,19 +72,24 @@ func (c *checker) written(i, k int, o Operand) {
 		c.add("%s: out %d is the clock, %s", c.step(i), k, c.value(v.Value))
 	}
 	space := o.Space
-	if r, ok := s.Op.(*Reduce); ok {
-		space = c.reduced(i, r, v)
+	switch r := s.Op.(type) {
+	case *Reduce:
+		space = c.reduced(i, r.Reduced, space, v)
+	case *Integer:
+		if r.Reduced != nil {
+			space = c.reduced(i, r.Reduced, space, v)
+		}
 	}
 	if !isInjective(space, v.Strides) {
 		c.add("%s: out %d, %s, has strides %v over %s, which meet", c.step(i), k, c.value(v.Value), v.Strides, shapeString(space))
 	}
 }
 
-// reduced is the space of what a Reduce stores, which does not move along reduced axes.
-func (c *checker) reduced(i int, r *Reduce, v *View) []int {
-	kept := append([]int(nil), r.Space...)
+// reduced is the space of the elements that a reduction stores, which do not move along reduced axes.
+func (c *checker) reduced(i int, reduced []bool, space []int, v *View) []int {
+	kept := append([]int(nil), space...)
 	for a := range kept {
-		if !r.Reduced[a] {
+		if a >= len(reduced) || !reduced[a] {
 			continue
 		}
 		if v.Strides[a] != 0 && kept[a] != 1 {
@@ -140,9 +145,12 @@ func (c *checker) dtypes(i int) {
 			c.add("%s: out 0, %s, is not floating-point", c.step(i), c.value(s.Out[0].Value))
 		}
 		return
+	case *Integer:
+		c.integers(i)
+		return
 	}
 	dt := c.p.Values[s.In[0].Value].DType
-	if _, ok := s.Op.(*Collective); !ok && !dt.IsFloat() {
+	if !anyType(s.Op) && !dt.IsFloat() {
 		c.add("%s: in 0, %s, is not floating-point", c.step(i), c.value(s.In[0].Value))
 	}
 	for k := 1; k < len(s.In); k++ {
@@ -155,6 +163,28 @@ func (c *checker) dtypes(i int) {
 		if got != dt && !(got == tensor.F32 && dt.Size() == 2 && wideOut(s.Op, k)) {
 			c.add("%s: out %d, %s, is not %s as in 0 is", c.step(i), k, c.value(s.Out[k].Value), dt)
 		}
+	}
+}
+
+// anyType reports whether an operation only moves elements, or leaves arithmetic to a group.
+func anyType(op Op) bool {
+	switch op.(type) {
+	case *Collective, *Gather:
+		return true
+	}
+	return false
+}
+
+// integers checks that step i, an Integer, has integers of one dtype, and stores integers.
+func (c *checker) integers(i int) {
+	s := &c.p.Steps[i]
+	for k, v := range s.In {
+		if dt := c.p.Values[v.Value].DType; dt.IsFloat() || dt != c.p.Values[s.In[0].Value].DType {
+			c.add("%s: in %d, %s, is no integer of the type of in 0", c.step(i), k, c.value(v.Value))
+		}
+	}
+	if v := s.Out[0]; c.p.Values[v.Value].DType.IsFloat() {
+		c.add("%s: out 0, %s, is no integer", c.step(i), c.value(v.Value))
 	}
 }
 

@@ -32,6 +32,10 @@ func (c *checker) sizes(i int) {
 		if o.Red > Max {
 			c.add("%s: has no known reduction", c.step(i))
 		}
+	case *Integer:
+		if !o.Known() {
+			c.add("%s: is no operation on integers", c.step(i))
+		}
 	case *MatMul:
 		if o.Beta != 0 && o.Beta != 1 {
 			c.add("%s: beta is %g; it is 0 or 1", c.step(i), o.Beta)

@@ -156,6 +156,8 @@ func (m *machine) step(s *program.Step) error {
 		m.mapped(op, &o)
 	case *program.Reduce:
 		m.reduce(op, &o)
+	case *program.Integer:
+		return integer(op, &o)
 	case *program.MatMul:
 		matmul(op, &o)
 	case *program.BatchNorm:

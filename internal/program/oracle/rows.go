@@ -81,7 +81,9 @@ func gather(op *program.Gather, o *operands) error {
 		if err != nil {
 			return err
 		}
-		indices([]int{op.Outer, op.Inner}, func(at []int, _ int) { out.set(table.at(at[0], row, at[1]), at[0], k, at[1]) })
+		indices([]int{op.Outer, op.Inner}, func(at []int, _ int) {
+			copy(out.bits([]int{at[0], k, at[1]}), table.bits([]int{at[0], row, at[1]}))
+		})
 	}
 	return nil
 }

@@ -1,0 +1,74 @@
+package machine
+
+import (
+	"fmt"
+	"log/slog"
+	"slices"
+
+	"gorgonia.org/gorgonia"
+	gtensor "gorgonia.org/tensor"
+
+	"github.com/symgrad/symgrad/internal/program"
+)
+
+// hostOps are the ops of Gorgonia that run by their own Do everywhere, by the names of their types.
+var hostOps = map[string]bool{
+	"*gorgonia.ctcLossOp": true, "*gorgonia.ctcLossDiffOp": true, "*gorgonia.yoloOp": true,
+}
+
+// onHost is an op that no rule knows: a step that calls its Do on the host.
+func (l *lowering) onHost(c *current) (operand, error) {
+	if c.n.Op().Arity() >= 0 && c.n.Op().Arity() != len(c.in) {
+		return operand{}, fmt.Errorf("%w: it has no rule here, and its Do wants %d inputs, not %d", ErrUnknownOp, c.n.Op().Arity(), len(c.in))
+	}
+	l.warnOfHost(c)
+	shape, err := l.inferred(c)
+	if err != nil {
+		return operand{}, err
+	}
+	f := &call{label: "host: " + c.n.Op().String(), op: c.n.Op()}
+	var in []program.View
+	for i, o := range c.in {
+		in = append(in, l.wholeOf(o).view)
+		f.in = append(f.in, look{c.kids[i].Dtype(), o.shape, c.kids[i].IsScalar()})
+	}
+	to := l.fresh(c.dtype, shape)
+	l.call(f, in, []program.View{to.view})
+	return to, nil
+}
+
+// warnOfHost warns once of each op that runs by its Do although a kernel or loop is to be expected: on a GPU of each, on the
+// CPU of those that are not Gorgonia's. Config.Fallback says that they are expected.
+func (l *lowering) warnOfHost(c *current) {
+	name := typeName(c.n.Op())
+	known := hostOps[name] || rules[name].lower != nil
+	if l.cfg.Fallback || known && !l.g.onGPU || l.g.warned[name] {
+		return
+	}
+	if l.g.warned == nil {
+		l.g.warned = map[string]bool{}
+	}
+	l.g.warned[name] = true
+	log := l.cfg.Log
+	if log == nil {
+		log = slog.Default()
+	}
+	text := "machine: an op without a rule runs by its Do, with copies"
+	if l.g.onGPU {
+		text = "machine: an op runs on the host in each step: the device waits, and the step is no single graph"
+	}
+	log.Warn(text, "program", l.cfg.Name, "op", name, "node", l.label)
+}
+
+// inferred is the shape that an op says its result has.
+func (l *lowering) inferred(c *current) ([]int, error) {
+	if !l.resized {
+		return l.shapeOf(c.n), nil
+	}
+	var in []gorgonia.DimSizer
+	for _, o := range c.in {
+		in = append(in, gtensor.Shape(o.shape))
+	}
+	s, err := c.n.Op().InferShape(in...)
+	return slices.Clone([]int(s)), err
+}
