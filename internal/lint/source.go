@@ -48,7 +48,7 @@ func Rules() []Rule {
 	return []Rule{
 		layersRule, outsideRule, callsRule, skipsRule, panicsRule,
 		fileSizeRule, functionSizeRule, testShareRule,
-		exportedRule, packageDocRule, notesRule, readmeRule,
+		exportedRule, packageDocRule, notesRule, readmeRule, stringersRule,
 	}
 }
 
