@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 
+	"gorgonia.org/gorgonia"
+
 	"github.com/symgrad/symgrad/internal/cudaexec"
 	"github.com/symgrad/symgrad/optim"
 )
@@ -43,6 +45,10 @@ type Config struct {
 	Seed       uint64   // of dropout and of random nodes
 	Samples    int      // in this rank's batch; 0 means the length of the first input that is not a parameter
 	NoOptimize bool     // run the program as it comes from the graph: slow, to find out whether an optimization is wrong
+
+	// Keep is nodes whose Value is set after each run, besides those of the outputs. It costs their memory, and the steps
+	// that would have been joined over them.
+	Keep gorgonia.Nodes
 
 	// Solver makes the update of the parameters the end of each RunAll; nil leaves it to a solver. On a GPU run and update are
 	// then one graph. NewSolver gives the solver, to steer and save it; its Step does nothing more.

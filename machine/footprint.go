@@ -123,9 +123,7 @@ func Foresee(g *gorgonia.ExprGraph, cfg Config, outputs ...*gorgonia.Node) (f Fo
 	if cfg.Name == "" {
 		cfg.Name = "program"
 	}
-	if cfg.Solver != nil && len(outputs) > 0 {
-		outputs = withGradients(g, outputs)
-	}
+	outputs = withGradients(g, &cfg, outputs)
 	on := foreseeOnHost
 	if cfg.Device == CUDA {
 		on = foreseeOnGPU
@@ -211,9 +209,9 @@ func foreseeOnHost(g *gorgonia.ExprGraph, cfg Config, outputs gorgonia.Nodes) (f
 // foreseeOnGPU lowers a graph as build does, for a device.
 func foreseeOnGPU(g *gorgonia.ExprGraph, cfg Config, outputs gorgonia.Nodes) (Footprint, error) {
 	var f Footprint
-	all := collect(g, outputs)
-	if len(all.outputs)+len(all.reads) == 0 {
-		return f, errors.New("the graph has no outputs")
+	all := collect(g, outputs, cfg.Keep...)
+	if len(all.nodes) == 0 {
+		return f, errNoNodes
 	}
 	all.owner = ownerOf(g)
 	shapes := map[*gorgonia.Node][]int{}
