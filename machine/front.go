@@ -62,6 +62,7 @@ type lowering struct {
 	values  map[*gorgonia.Node]operand
 	numbers map[numberKey]program.ID
 	norms   map[uintptr]*norm
+	sharded gorgonia.NodeSet         // learnables of the whole graph whose values are on all ranks; nil before it is looked for
 	shapes  map[*gorgonia.Node][]int // of the values of inputs
 	resized bool                     // some are not what the graph was built with
 	moved   bool                     // of a result that is not what the graph says, a transposition or product has moved the first dimension
