@@ -87,7 +87,7 @@ func oneLine(s string) string {
 }
 
 // String is YAML without origins.
-func (c *Config) String() string { return string(c.YAML(nil)) }
+func (c Config) String() string { return string(c.YAML(nil)) }
 
 // Save writes c as FileName into dir, which it makes if need be: the whole file or, after an error or a crash, what was
 // there before. Origins, which may be nil, go into comments.

@@ -32,10 +32,9 @@ type source struct {
 	gdt   gtensor.Dtype
 	dtype tensor.DType
 	value gorgonia.Value
-	from  tensor.Buffer // where the value was, if its elements are contiguous
-	at    tensor.Buffer // what is bound: there, or own
-	fed   bool          // the value is in the memory of an output or a gradient
-	own   tensor.Buffer // for values whose elements are not contiguous, or in the memory of an output or a gradient
+	seen  bytesAt       // where the value was when unshare looked
+	at    tensor.Buffer // what is bound: where the value is, or own
+	own   tensor.Buffer // for values whose elements are not contiguous
 }
 
 // build compiles the graph for inputs of some shapes.
@@ -214,6 +213,9 @@ func (c *compiled) bind() (resized bool, err error) {
 			return false, err
 		}
 	}
+	if err := c.unshare(); err != nil {
+		return false, err
+	}
 	for i := range c.sources {
 		s := &c.sources[i]
 		fits, err := c.source(s)
@@ -245,8 +247,6 @@ func (c *compiled) source(s *source) (fits bool, err error) {
 		if at, err = s.copied(d); err != nil {
 			return false, err
 		}
-	} else if at, err = c.unfed(s, at); err != nil {
-		return false, err
 	}
 	s.value = v
 	if s.at == at {
@@ -262,23 +262,6 @@ func (s *source) copied(d *gtensor.Dense) (tensor.Buffer, error) {
 		return s.own, err
 	}
 	return s.own, compact(s.own, d)
-}
-
-// unfed is where the run may read an input that is at from: there, or a copy of it where from is the memory of an output or a
-// gradient, which the run would write while it still reads the input. The state of a recurrent network is given back so.
-func (c *compiled) unfed(s *source, from tensor.Buffer) (tensor.Buffer, error) {
-	if s.from != from {
-		written := func(b tensor.Buffer) bool { return tensor.Overlap(b, from) }
-		s.from, s.fed = from, slices.ContainsFunc(c.memory, written) || slices.ContainsFunc(c.apart, written)
-	}
-	if !s.fed {
-		return from, nil
-	}
-	if err := s.makeOwn(); err != nil {
-		return from, err
-	}
-	copy(s.own.Raw(), from.Raw())
-	return s.own, nil
 }
 
 func (s *source) makeOwn() (err error) {

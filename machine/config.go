@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"log/slog"
 
+	"gorgonia.org/gorgonia"
+
 	"github.com/symgrad/symgrad/internal/cudaexec"
 	"github.com/symgrad/symgrad/optim"
 )
@@ -47,6 +49,9 @@ type Config struct {
 
 	// Log gets warnings: of ops that run by their own Do on the host, once for each type of op. nil means slog.Default().
 	Log *slog.Logger
+	// Keep is nodes whose Value is set after each run, besides those of the outputs. It costs their memory, and the steps
+	// that would have been joined over them.
+	Keep gorgonia.Nodes
 
 	// Solver makes the update of the parameters the end of each RunAll; nil leaves it to a solver. On a GPU run and update are
 	// then one graph. NewSolver gives the solver, to steer and save it; its Step does nothing more.

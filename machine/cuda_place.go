@@ -183,6 +183,9 @@ func (c *compiled) bindOnDevice() (resized bool, err error) {
 			return false, err
 		}
 	}
+	if err := c.unshare(); err != nil {
+		return false, err
+	}
 	for i := range c.sources {
 		s := &c.sources[i]
 		v := s.node.Value()

@@ -2,7 +2,6 @@ package machine
 
 import (
 	"fmt"
-	"slices"
 
 	"gorgonia.org/gorgonia"
 
@@ -94,15 +93,4 @@ func (m *Machine) updateOnHost() error {
 		return nil
 	}
 	return m.host.Step(m.hostModel())
-}
-
-// withGradients is outputs, and the gradients of all that the graph was differentiated by: the update needs them.
-func withGradients(g *gorgonia.ExprGraph, outputs gorgonia.Nodes) gorgonia.Nodes {
-	all := slices.Clone(outputs)
-	for _, n := range g.AllNodes() {
-		if d := n.Deriv(); d != nil && n.IsVar() && !slices.Contains(all, d) {
-			all = append(all, d)
-		}
-	}
-	return all
 }

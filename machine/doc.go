@@ -10,6 +10,19 @@
 //		vm.Reset()
 //	}
 //
+// # In place of the tape machine
+//
+// New takes the place of gorgonia.NewTapeMachine(g) and of gorgonia.NewTapeMachine(g, gorgonia.BindDualValues(...)). Let,
+// Set, RunAll, Reset and Close are called as before. Two kinds of programs need one more change:
+//
+//   - A program that reads Value of a node in the middle of the graph, such as logits.Value(), names the node in
+//     Config.Keep. Machine.Value returns the value of any node without that, and costs a compilation for each node.
+//   - A program for the lisp machine, which differentiates while it runs, calls gorgonia.Grad(cost, learnables...) before
+//     New. Without that the machine computes values and no gradients: a step of an optimizer is an error.
+//
+// A second machine for predictions is New(g.SubgraphRoots(prediction), Config{Eval: true}), or New(g, Config{Eval: true},
+// prediction).
+//
 // # What happens to a graph
 //
 // New takes the nodes that outputs need, in the order of the tape machine, and turns each into steps of
@@ -22,7 +35,9 @@
 // Inputs and parameters are read where they are: a value that is let anew is looked up at each run, and copied only if
 // its elements are not contiguous. Outputs are nodes whose values last: what is passed to New, or else all roots, the
 // cost, what gorgonia.Read reads, and the gradient of each input that the graph was differentiated by. Their Value and Grad is
-// memory of the machine, written by each run, the same memory every time. Other nodes have no value.
+// memory of the machine, written by each run, the same memory every time. Other nodes have no value, except with Config.Keep.
+// A result that is let as an input of the same machine (gorgonia.Let(state, next.Value())) becomes a copy in the next run,
+// so that the run does not change its own input.
 //
 // # Differences from the tape machine
 //

@@ -125,9 +125,7 @@ func Foresee(g *gorgonia.ExprGraph, cfg Config, outputs ...*gorgonia.Node) (f Fo
 	if cfg.Name == "" {
 		cfg.Name = "program"
 	}
-	if cfg.Solver != nil && len(outputs) > 0 {
-		outputs = withGradients(g, outputs)
-	}
+	outputs = withGradients(g, &cfg, outputs)
 	on := foreseeOnHost
 	if cfg.Device == CUDA {
 		on = foreseeOnGPU
@@ -213,7 +211,7 @@ func foreseeOnHost(g *gorgonia.ExprGraph, cfg Config, outputs gorgonia.Nodes) (f
 // foreseeOnGPU lowers a graph as build does, for a device.
 func foreseeOnGPU(g *gorgonia.ExprGraph, cfg Config, outputs gorgonia.Nodes) (Footprint, error) {
 	var f Footprint
-	all := collect(g, outputs)
+	all := collect(g, outputs, cfg.Keep...)
 	if err := all.check(); err != nil {
 		return f, err
 	}

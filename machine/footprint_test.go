@@ -116,8 +116,12 @@ func TestForeseeRefuses(t *testing.T) {
 	if _, err := machine.Foresee(small(2).g, machine.Config{Device: "moon"}); !errors.Is(err, machine.ErrDevice) {
 		t.Errorf("another device: %v", err)
 	}
+	alone := gorgonia.NewGraph() // of an input: nothing is computed
+	gorgonia.NewScalar(alone, gorgonia.Float32, gorgonia.WithName("x"), gorgonia.WithValue(float32(1)))
+	if f, err := machine.Foresee(alone, machine.Config{Device: machine.CUDA}); err != nil || f.Arena+f.Outputs != 0 {
+		t.Errorf("an input alone: %+v, %v", f, err)
+	}
 	empty := gorgonia.NewGraph()
-	gorgonia.NewScalar(empty, gorgonia.Float32, gorgonia.WithName("x"), gorgonia.WithValue(float32(1)))
 	if _, err := machine.Foresee(empty, machine.Config{Device: machine.CUDA}); err == nil || !strings.Contains(err.Error(), "no outputs") {
 		t.Errorf("no outputs: %v", err)
 	}

@@ -2,6 +2,7 @@ package machine
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -26,8 +27,9 @@ type lowered struct {
 	hooks   []*hook
 	calls   []*call // of Env.Calls
 	groups  []*dist.Group
-	marks   []mark // what was looked at in ops, for a program that is out of date
-	samples int    // in this rank's batch
+	marks   []mark          // what was looked at in ops, for a program that is out of date
+	samples int             // in this rank's batch
+	drops   map[uintptr]int // number of each dropout and random node, by op
 
 	exchange *exchange     // of gradients, by steps; nil where calls do it, or nobody
 	fixed    []fixed       // values whose memory is known
@@ -62,10 +64,10 @@ type lowering struct {
 	values  map[*gorgonia.Node]operand
 	numbers map[numberKey]program.ID
 	norms   map[uintptr]*norm
+	sharded gorgonia.NodeSet         // learnables of the whole graph whose values are on all ranks; nil before it is looked for
 	shapes  map[*gorgonia.Node][]int // of the values of inputs
 	resized bool                     // some are not what the graph was built with
 	moved   bool                     // of a result that is not what the graph says, a transposition or product has moved the first dimension
-	drops   map[uintptr]int          // number of each dropout, by op
 	label   string                   // of the current node, for steps and values
 }
 
@@ -88,11 +90,12 @@ func lower(g *graph, cfg *Config, shapes map[*gorgonia.Node][]int, resized bool)
 // Errors: an op that no rule knows, naming op and node; an op whose fields are not those of Gorgonia v0.9.18.
 func lowerAs(as manner, g *graph, cfg *Config, shapes map[*gorgonia.Node][]int, resized bool) (*lowered, error) {
 	l := &lowering{
-		lowered: lowered{p: &program.Program{Name: cfg.Name, Clock: program.None}},
+		lowered: lowered{p: &program.Program{Name: cfg.Name, Clock: program.None}, drops: map[uintptr]int{}},
 		g:       g, cfg: cfg, kids: ops.Children,
 		values: map[*gorgonia.Node]operand{}, numbers: map[numberKey]program.ID{}, norms: map[uintptr]*norm{},
-		shapes: shapes, resized: resized, drops: map[uintptr]int{},
+		shapes: shapes, resized: resized,
 	}
+	maps.Copy(l.drops, g.drops)
 	l.samples = l.countSamples()
 	l.normID = program.None
 	if g.owner != nil {
@@ -152,7 +155,8 @@ func (l *lowering) countSamples() int {
 }
 
 func (l *lowering) isParam(n *gorgonia.Node) bool {
-	return slices.ContainsFunc(l.g.params, func(p param) bool { return p.node == n })
+	_, ok := l.g.byNode[n]
+	return ok
 }
 
 // shapeOf is the shape of an input's values.

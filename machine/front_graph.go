@@ -20,8 +20,11 @@ type graph struct {
 	reads   []read         // of gorgonia.Read
 	sets    []set          // of gorgonia.Set, in their order
 	params  []param
+	byNode  map[*gorgonia.Node]int   // index in params
+	byGrad  map[*gorgonia.Node]int   // index of the first of params with that gradient
 	built   map[*gorgonia.Node][]int // shapes of outputs and inputs as the graph says; a program for others changes the nodes'
 
+	drops  map[uintptr]int // numbers of dropouts that are given; may be nil
 	owner  *ddp.DDP        // whose buckets on a device gradients go to; nil on the host
 	onGPU  bool            // the program is for a GPU
 	warned map[string]bool // types of ops that a warning has named
@@ -75,12 +78,12 @@ func newCollector(g *gorgonia.ExprGraph) *collector {
 	return c
 }
 
-// collect finds what the given outputs need; without any, what the defaults need.
-func collect(g *gorgonia.ExprGraph, outputs gorgonia.Nodes) *graph {
+// collect finds what the given outputs need; without any, what the defaults need. Values of the nodes to keep last, too.
+func collect(g *gorgonia.ExprGraph, outputs gorgonia.Nodes, keep ...*gorgonia.Node) *graph {
 	c := newCollector(g)
 	r := &graph{built: map[*gorgonia.Node][]int{}}
 	for _, n := range c.all {
-		if d := n.Deriv(); d != nil && n.IsVar() {
+		if d := c.gradient(n); d != nil {
 			r.params = append(r.params, param{node: n, grad: d})
 		}
 		r.statement(n, c.kids[n])
@@ -92,8 +95,10 @@ func collect(g *gorgonia.ExprGraph, outputs gorgonia.Nodes) *graph {
 			wanted = append(wanted, p.grad)
 		}
 	} else {
-		r.params = slices.DeleteFunc(r.params, func(p param) bool { return !slices.Contains(wanted, p.grad) })
+		asked := gorgonia.NewNodeSet(wanted...)
+		r.params = slices.DeleteFunc(r.params, func(p param) bool { return !asked.Contains(p.grad) })
 	}
+	r.index()
 	needed := slices.Clone(wanted)
 	if len(outputs) == 0 {
 		for _, n := range c.all {
@@ -109,6 +114,10 @@ func collect(g *gorgonia.ExprGraph, outputs gorgonia.Nodes) *graph {
 		if s.from != nil {
 			wanted, needed = append(wanted, s.from), append(needed, s.from)
 		}
+	}
+	wanted, needed = append(wanted, keep...), append(needed, keep...)
+	if len(wanted) == 0 {
+		needed = append(needed, c.inputs()...)
 	}
 	r.nodes = c.order(needed)
 	seen := gorgonia.NewNodeSet()
@@ -138,6 +147,35 @@ func (g *graph) statement(n *gorgonia.Node, kids gorgonia.Nodes) {
 		}
 		g.sets = append(g.sets, s)
 	}
+}
+
+// index makes the tables of params.
+func (g *graph) index() {
+	g.byNode, g.byGrad = map[*gorgonia.Node]int{}, map[*gorgonia.Node]int{}
+	for i, p := range g.params {
+		g.byNode[p.node] = i
+		if _, there := g.byGrad[p.grad]; !there {
+			g.byGrad[p.grad] = i
+		}
+	}
+}
+
+// gradient returns the gradient of an input that the graph has been differentiated by; nil if it has none in this graph.
+// Links to gradients lead out of a graph that gorgonia.SubgraphRoots has made.
+func (c *collector) gradient(n *gorgonia.Node) *gorgonia.Node {
+	d := n.Deriv()
+	if d == nil || !n.IsVar() {
+		return nil
+	}
+	if _, here := c.index[d]; !here && !isConstant(d) {
+		return nil
+	}
+	return d
+}
+
+// inputs returns the inputs of the graph.
+func (c *collector) inputs() gorgonia.Nodes {
+	return slices.DeleteFunc(slices.Clone(c.all), func(n *gorgonia.Node) bool { return !n.IsVar() })
 }
 
 func isConstant(n *gorgonia.Node) bool {

@@ -20,7 +20,9 @@ func (l *lowering) output(n *gorgonia.Node) error {
 		return nil // a gradient without elements, or that is not there yet
 	}
 	b := binding{node: n, shape: slices.Clone(o.shape), param: -1}
-	b.param = slices.IndexFunc(l.g.params, func(p param) bool { return p.grad == n })
+	if i, ok := l.g.byGrad[n]; ok {
+		b.param = i
+	}
 	role := program.Output
 	if b.param < 0 && !l.resized {
 		b.given = givenShape(n)
@@ -116,4 +118,26 @@ func (l *lowering) dual(i int) error {
 // isReduced reports whether an operand is what a Wait node gives, whose memory is the reducer's.
 func (l *lowering) isReduced(o operand) bool {
 	return l.isWhole(o) && slices.ContainsFunc(l.hooks, func(h *hook) bool { return h.reduced == o.view.Value })
+}
+
+// withGradients returns outputs, and the gradients that have to be computed with them: for Config.Solver, all; else, unless
+// the graph is run for its results, those that ddp.Attach exchanges, since an optimizer reads them after each run.
+func withGradients(g *gorgonia.ExprGraph, cfg *Config, outputs gorgonia.Nodes) gorgonia.Nodes {
+	if len(outputs) == 0 {
+		return outputs
+	}
+	all := slices.Clone(outputs)
+	seen := gorgonia.NewNodeSet(outputs...)
+	here := gorgonia.NewNodeSet(g.AllNodes()...)
+	for _, n := range g.AllNodes() {
+		d := n.Deriv()
+		if d == nil || !n.IsVar() || !here.Contains(d) && !isConstant(d) {
+			continue
+		}
+		_, exchanged := d.Op().(*ops.Wait)
+		if (cfg.Solver != nil || exchanged && !cfg.Eval) && seen.Add(d) {
+			all = append(all, d)
+		}
+	}
+	return all
 }

@@ -60,7 +60,7 @@ func (l *lowering) checkSharded() error {
 		return fmt.Errorf("%w: gradients are sharded, so that DualValues has nothing to add to; accumulate inside ddp's NoSync", dist.ErrUnsupported)
 	}
 	for _, p := range l.g.params {
-		if ddp.Sharded(p.node) {
+		if l.isSharded(p.node) {
 			return fmt.Errorf("parameter %q: %w: its gradient is sharded, so that DualValues has nothing to add to; accumulate inside ddp's NoSync",
 				p.node.Name(), dist.ErrUnsupported)
 		}
@@ -69,7 +69,15 @@ func (l *lowering) checkSharded() error {
 }
 
 // isSharded reports whether a node is a learnable whose value is on all ranks. Nothing reads it but its hook.
-func (l *lowering) isSharded(n *gorgonia.Node) bool { return n.Op() == nil && ddp.Sharded(n) }
+func (l *lowering) isSharded(n *gorgonia.Node) bool {
+	if n.Op() != nil || n.Graph() == nil {
+		return false
+	}
+	if l.sharded == nil {
+		l.sharded = ddp.Sharded(n.Graph())
+	}
+	return l.sharded.Contains(n)
+}
 
 // gatheredPart is the operand of a node that Stage 3 of ddp has put into the graph: a view of a gathered bucket.
 func (l *lowering) gatheredPart(c *current) (o operand, ok bool, err error) {

@@ -20,6 +20,8 @@ import (
 type Machine struct {
 	cfg     Config
 	g       *graph
+	whole   *gorgonia.ExprGraph         // that g is of
+	middle  map[*gorgonia.Node]*Machine // that compute what Value was asked for
 	blas    *blas.Implementation
 	shapes  map[*gorgonia.Node][]int // of inputs, as the graph was built
 	now     *compiled
@@ -52,7 +54,8 @@ const maxCompiled = 8
 
 // New compiles a graph, which is complete: with gradients if it is to have any, and with its learnables' values. Outputs are
 // the nodes whose values are wanted; without any they are those that the package comment names. With outputs, gradients
-// are computed only if they are among them.
+// are computed only if they are among them, or Config.Solver needs them, or ddp.Attach exchanges them and Config.Eval is
+// not set. A graph of gorgonia.SubgraphRoots has the gradients that are in it.
 //
 // Returns: a machine, which the caller closes. Owns: the memory of values that the nodes have from then on is the machine's.
 // Errors: ErrUnknownOp, naming op and node; ErrDevice; optim.ErrNoGradient for Config.Solver where there are no gradients; those
@@ -68,14 +71,12 @@ func New(g *gorgonia.ExprGraph, cfg Config, outputs ...*gorgonia.Node) (m *Machi
 		return nil, errors.New("machine: no graph")
 	}
 	all := gorgonia.NewNodeSet(g.AllNodes()...)
-	for i, n := range outputs {
-		if n == nil || !all.Contains(n) {
-			return nil, fmt.Errorf("machine: output %d is no node of the graph", i)
+	for what, nodes := range map[string]gorgonia.Nodes{"output": outputs, "Config.Keep, node": cfg.Keep} {
+		if i := slices.IndexFunc(nodes, func(n *gorgonia.Node) bool { return n == nil || !all.Contains(n) }); i >= 0 {
+			return nil, fmt.Errorf("machine: %s %d is no node of the graph", what, i)
 		}
 	}
-	if cfg.Solver != nil && len(outputs) > 0 {
-		outputs = withGradients(g, outputs)
-	}
+	outputs = withGradients(g, &cfg, outputs)
 	m = newMachine(cfg)
 	if p := try(func() { err = m.compile(g, outputs) }); p != nil {
 		err = p
@@ -97,6 +98,10 @@ func (m *Machine) compile(g *gorgonia.ExprGraph, outputs gorgonia.Nodes) error {
 	if err := m.prepare(g, outputs); err != nil {
 		return err
 	}
+	return m.compileFirst()
+}
+
+func (m *Machine) compileFirst() error {
 	c, err := m.build(m.shapes, false)
 	if err != nil {
 		return err
@@ -117,25 +122,35 @@ func (m *Machine) prepare(g *gorgonia.ExprGraph, outputs gorgonia.Nodes) error {
 			}
 		}
 	}
-	m.g = collect(g, outputs)
+	m.whole, m.g = g, collect(g, outputs, m.cfg.Keep...)
 	m.g.onGPU = m.device != nil
 	if err := m.g.check(); err != nil {
 		return err
 	}
 	m.reading = make([]gorgonia.Value, len(m.g.reads))
-	for _, n := range m.g.nodes {
-		if n.IsVar() {
-			m.shapes[n] = nil
-			if !n.IsScalar() {
-				m.shapes[n] = slices.Clone([]int(n.Shape()))
-			}
-			m.g.built[n] = m.shapes[n]
-		}
-	}
+	m.takeShapes()
 	if err := m.duals(); err != nil {
 		return err
 	}
 	return m.makeSolver(g)
+}
+
+// takeShapes notes the shapes that the graph's inputs have been built with.
+func (m *Machine) takeShapes() {
+	for _, n := range m.g.nodes {
+		if !n.IsVar() {
+			continue
+		}
+		if shape, known := m.g.built[n]; known {
+			m.shapes[n] = shape
+			continue
+		}
+		m.shapes[n] = nil
+		if !n.IsScalar() {
+			m.shapes[n] = slices.Clone([]int(n.Shape()))
+		}
+		m.g.built[n] = m.shapes[n]
+	}
 }
 
 // open finds the device and what it needs.
@@ -302,25 +317,6 @@ func (m *Machine) read(i int, r read, v gorgonia.Value) error {
 // Reset does nothing: every run starts from the first step. It makes a Machine a gorgonia.VM.
 func (m *Machine) Reset() {}
 
-// Let is gorgonia.Let of an input, whose value may have another number of samples than the graph was built with. The node
-// gets the value's shape.
-//
-// Errors: ErrShape for a value with another number of axes; those of gorgonia.Let.
-func (m *Machine) Let(n *gorgonia.Node, v gorgonia.Value) error {
-	if v == nil {
-		return fmt.Errorf("machine %s: let %q: %w", m.cfg.Name, called(n), ErrNoValue)
-	}
-	if !n.IsScalar() && !n.Shape().Eq(v.Shape()) {
-		if err := try(func() { gorgonia.WithShape(slices.Clone([]int(v.Shape()))...)(n) }); err != nil {
-			return fmt.Errorf("machine %s: let %q: %w than the node's: %w", m.cfg.Name, called(n), ErrShape, err)
-		}
-	}
-	if err := gorgonia.Let(n, v); err != nil {
-		return fmt.Errorf("machine %s: let %q: %w", m.cfg.Name, called(n), err)
-	}
-	return nil
-}
-
 // SetClock sets the number of the step that runs next, for a training that is taken up again: random numbers depend on it.
 func (m *Machine) SetClock(step uint64) { m.clock[0] = step }
 
@@ -335,6 +331,9 @@ func (m *Machine) Explain() string {
 	}
 	var s strings.Builder
 	s.WriteString(m.now.p.String())
+	if len(m.g.params) == 0 && !m.cfg.Eval {
+		s.WriteString("\nno gradients: for a training, call gorgonia.Grad(cost, learnables...) before New")
+	}
 	for _, f := range m.now.calls {
 		if f.op != nil {
 			fmt.Fprintf(&s, "\n%s runs by its Do on the host, with copies and allocations", f.op)
@@ -370,7 +369,7 @@ func (m *Machine) Close() error {
 			m.device.used = nil
 		}
 	}
-	errs = append(errs, m.solve.close(), m.forgetLaps())
+	errs = append(errs, m.solve.close(), m.forgetLaps(), m.forgetMiddle())
 	if m.device != nil {
 		errs = append(errs, m.device.close())
 	}

@@ -31,7 +31,8 @@ func (m *Machine) present() (shapes map[*gorgonia.Node][]int, resized bool, err 
 }
 
 func (m *Machine) isParam(n *gorgonia.Node) bool {
-	return slices.ContainsFunc(m.g.params, func(p param) bool { return p.node == n })
+	_, ok := m.g.byNode[n]
+	return ok
 }
 
 // choose takes the program for what the run that comes does with gradients, and for shapes that there were last; the first

@@ -1,7 +1,6 @@
 package machine
 
 import (
-	"errors"
 	"fmt"
 
 	"gorgonia.org/gorgonia"
@@ -17,8 +16,8 @@ type set struct {
 
 // check rejects a graph without any effect, and statements that cannot be executed.
 func (g *graph) check() error {
-	if len(g.outputs)+len(g.reads)+len(g.sets) == 0 {
-		return errors.New("the graph has no outputs")
+	if len(g.nodes)+len(g.sets) == 0 {
+		return errNoNodes
 	}
 	for _, s := range g.sets {
 		switch {

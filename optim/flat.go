@@ -22,15 +22,18 @@ type flat struct {
 	constant bool // never to be written
 }
 
+// runFirst is the advice for a value that is not there.
+const runFirst = "run the VM before the step; a machine with named outputs computes the gradients that are among them"
+
 // flatten is v's own memory, not a copy.
 // Errors: ErrNoGradient if v is nil; ErrUnsupported if v is not contiguous float32 or float64 memory.
 func flatten(v gorgonia.Value) (flat, error) {
 	switch v := v.(type) {
 	case nil:
-		return flat{}, fmt.Errorf("it is nil: run the VM before the step: %w", ErrNoGradient)
+		return flat{}, fmt.Errorf("it is nil: %s: %w", runFirst, ErrNoGradient)
 	case *gtensor.Dense:
 		if v == nil {
-			return flat{}, fmt.Errorf("it is a nil *tensor.Dense: run the VM before the step: %w", ErrNoGradient)
+			return flat{}, fmt.Errorf("it is a nil *tensor.Dense: %s: %w", runFirst, ErrNoGradient)
 		}
 		return flattenDense(v)
 	case *gorgonia.F32:
@@ -44,7 +47,7 @@ func flatten(v gorgonia.Value) (flat, error) {
 	default:
 		return flat{}, fmt.Errorf("%T %v: use float32 or float64 in a *tensor.Dense or a scalar: %w", v, v.Dtype(), ErrUnsupported)
 	}
-	return flat{}, fmt.Errorf("it is a nil %T: run the VM before the step: %w", v, ErrNoGradient)
+	return flat{}, fmt.Errorf("it is a nil %T: %s: %w", v, runFirst, ErrNoGradient)
 }
 
 func flattenDense(t *gtensor.Dense) (flat, error) {

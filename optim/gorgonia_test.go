@@ -181,7 +181,7 @@ func TestStepBeforeTheFirstRunIsAnError(t *testing.T) {
 	if err == nil {
 		t.Fatal("no error")
 	}
-	if want := "sgd step 1: parameter 0 w0: gradient: it is nil: run the VM before the step: no gradient"; err.Error() != want {
+	if want := "sgd step 1: parameter 0 w0: gradient: it is nil: run the VM before the step; a machine with named outputs computes the gradients that are among them: no gradient"; err.Error() != want {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}
 }

@@ -207,14 +207,20 @@ func PartOf(n *gorgonia.Node) (g Gathered, isPart, same bool) {
 	return Gathered{}, false, false
 }
 
-// Sharded reports whether a learnable's value is on all ranks, a part on each, so that its node has no elements to read.
-func Sharded(n *gorgonia.Node) bool {
-	h := ops.HookOf(n)
-	if h == nil {
-		return false
+// Sharded returns the learnables of a graph whose values are on all ranks, a part on each, so that their nodes have no
+// elements to read.
+func Sharded(g *gorgonia.ExprGraph) gorgonia.NodeSet {
+	all := gorgonia.NewNodeSet()
+	for _, n := range g.AllNodes() {
+		h, ok := n.Op().(*ops.Hook)
+		if !ok {
+			continue
+		}
+		if s, ok := h.Reducer().(*slot); ok && s.d.gathers() {
+			all.Add(h.Param())
+		}
 	}
-	s, ok := h.Reducer().(*slot)
-	return ok && s.d.gathers()
+	return all
 }
 
 // IsShard reports whether an input is a shard of parameters, and so not a part of the batch.

@@ -116,7 +116,7 @@ func (g *Gemm) wrong(format string, args ...any) error {
 }
 
 // String is "gemm f32 128x512x784 nt": the types, M, N and K, and which of A and B are transposed.
-func (g *Gemm) String() string {
+func (g Gemm) String() string {
 	text := fmt.Sprintf("gemm %v", g.DType)
 	if g.out() != g.DType {
 		text += fmt.Sprintf(" to %v", g.out())

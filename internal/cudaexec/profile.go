@@ -39,7 +39,7 @@ type StepTime struct {
 }
 
 // Share is the exposed communication as a part of the run.
-func (t *Timeline) Share() float64 {
+func (t Timeline) Share() float64 {
 	if t.Marked == 0 {
 		return 0
 	}
@@ -47,7 +47,7 @@ func (t *Timeline) Share() float64 {
 }
 
 // String is a table: the run, what is exposed in percent, and a line for each step.
-func (t *Timeline) String() string {
+func (t Timeline) String() string {
 	var b strings.Builder
 	how := "step by step"
 	if t.Graph {
@@ -56,14 +56,14 @@ func (t *Timeline) String() string {
 	fmt.Fprintf(&b, "%s: %v a run (%s, mean of %d); with marks %v: compute %v, communication %v, of which exposed %v, %.1f %%\n",
 		t.Program, t.Run, how, t.Runs, t.Marked, t.Compute, t.Comm, t.Exposed, 100*t.Share())
 	fmt.Fprintf(&b, "%5s  %-7s  %12s  %12s  %12s  %s\n", "step", "stream", "start", "end", "least", "what")
-	for i := range t.Steps {
-		fmt.Fprintln(&b, t.Steps[i].String())
+	for _, s := range t.Steps {
+		fmt.Fprintln(&b, s)
 	}
 	return b.String()
 }
 
 // String is a line of the table.
-func (s *StepTime) String() string {
+func (s StepTime) String() string {
 	what := s.Op
 	if s.Name != "" {
 		what = fmt.Sprintf("%s  %q", s.Op, s.Name)

@@ -49,7 +49,7 @@ func Rules() []Rule {
 	return []Rule{
 		layersRule, outsideRule, callsRule, graphsRule, skipsRule, panicsRule,
 		fileSizeRule, functionSizeRule, testShareRule,
-		exportedRule, packageDocRule, notesRule, quotesRule, documentSizeRule, linksRule,
+		exportedRule, packageDocRule, notesRule, quotesRule, documentSizeRule, linksRule, stringersRule,
 	}
 }
 

@@ -6,22 +6,21 @@ import "slices"
 // own sums, so that the last bit may change.
 func accumulate(p *Program) bool {
 	changed := false
-	for j := 0; j < len(p.Steps); j++ {
-		if accumulateInto(p, j) {
-			changed = true
-			j--
-		}
+	f := flowOf(p)
+	for j := range p.Steps {
+		changed = accumulateInto(f, j) || changed
 	}
+	f.finish()
 	return changed
 }
 
-func accumulateInto(p *Program, j int) bool {
+func accumulateInto(f *flow, j int) bool {
+	p := f.p
 	s := p.Steps[j]
 	m, ok := s.Op.(*Map)
 	if !ok || len(s.In) != 2 || len(s.Out) != 1 || !isSum(m) || s.In[0].Value == s.In[1].Value {
 		return false
 	}
-	f := flowOf(p)
 	target := s.Out[0]
 	a, b := f.maker(s.In[0].Value), f.maker(s.In[1].Value)
 	if a > b {
@@ -52,12 +51,16 @@ func accumulateInto(p *Program, j int) bool {
 		}
 		outs[k] = out
 	}
-	p.Steps[a].Out = []View{outs[0]}
-	second := &p.Steps[b]
+	first, second := &p.Steps[a], &p.Steps[b]
+	before := *first
+	first.Out = []View{outs[0]}
+	f.renew(a, &before)
+	before = *second
 	o := *second.Op.(*MatMul)
 	o.Beta = 1
 	second.Op, second.Out, second.Name = &o, []View{outs[1]}, joinedName(second.Name, s.Name)
-	p.drop(j)
+	f.renew(b, &before)
+	f.remove(j)
 	return true
 }
 

@@ -11,24 +11,31 @@ func beside(p *Program) bool {
 	changed := false
 	f := flowOf(p)
 	waits := waitsFor(f)
-	for j := 0; j < len(p.Steps); j++ {
-		for i := j - 1; i >= 0 && i >= j-reachBeside; i-- {
-			if !worthBeside(p, i, j) || !slices.Equal(waits[i], waits[j]) {
+	last := make([]int, len(p.Steps)) // of each step, the one before it that is not removed; -1 for none
+	for j := range p.Steps {
+		last[j] = j - 1
+		i := &last[j]
+		for back := 0; *i >= 0 && back < reachBeside; {
+			before := p.Steps[j]
+			if !worthBeside(p, *i, j) || !slices.Equal(waits[*i], waits[j]) || !(&join{f: f, p: p, i: *i, j: j}).besides() {
+				i = &last[*i]
+				back++
 				continue
 			}
-			x := &join{f: f, p: p, i: i, j: j}
-			m, _ := p.Steps[i].Op.(*Map)
-			if !x.merge(unit(m.Space)) {
-				continue
-			}
-			p.drop(i)
-			waits = slices.Delete(waits, i, i+1)
-			f = flowOf(p)
-			j--
+			f.renew(j, &before)
+			f.remove(*i)
+			*i = last[*i]
 			changed = true
 		}
 	}
+	f.finish()
 	return changed
+}
+
+// besides makes step j do what step i does, over the same space.
+func (x *join) besides() bool {
+	m, _ := x.p.Steps[x.i].Op.(*Map)
+	return x.merge(unit(m.Space))
 }
 
 // reachBeside is how many steps back a Map looks for another one.

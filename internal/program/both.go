@@ -24,11 +24,11 @@ func (x *join) merge(r *route) bool {
 	from, to := x.p.Steps[x.i], x.p.Steps[x.j]
 	m, _ := from.Op.(*Map)
 	n, _ := to.Op.(*Map)
-	if !x.mayMove(&from) || !x.sameArithmetic() || has(m.Code, Rand) && !r.straight(m.Space) {
+	if len(from.Out)+len(to.Out) > maxOuts || !x.mayMove(&from) || !x.sameArithmetic() || has(m.Code, Rand) && !r.straight(m.Space) {
 		return false
 	}
 	f32 := x.p.single(&to)
-	next := Step{Name: joinedName(from.Name, to.Name), Stream: to.Stream, After: append(slices.Clone(from.After), to.After...)}
+	next := Step{Stream: to.Stream, After: append(slices.Clone(from.After), to.After...)}
 	all := &elementwise{space: r.space(), code: slices.Clone(m.Code)}
 	for _, w := range from.In {
 		all.in = append(all.in, r.carry(w))
@@ -86,7 +86,7 @@ func (x *join) append(all *elementwise, n *Map, made map[int]int, base int) {
 func (x *join) accept(all *elementwise, next Step, f32 bool) bool {
 	before := len(all.code)
 	all = all.tidy(x.p, f32)
-	if len(all.in) > maxIns || len(all.code) > maxInstrs || len(next.Out) > maxOuts || len(all.code) > before {
+	if len(all.in) > maxIns || len(all.code) > maxInstrs || len(all.code) > before {
 		return false
 	}
 	next.Op = &Map{Space: all.space, Code: all.code, Stores: all.roots}
@@ -94,6 +94,7 @@ func (x *join) accept(all *elementwise, next Step, f32 bool) bool {
 	if x.p.single(&next) != f32 || !elementByElement(x.p, &next) {
 		return false
 	}
+	next.Name = joinedName(x.p.Steps[x.i].Name, x.p.Steps[x.j].Name)
 	slices.Sort(next.After)
 	next.After = slices.Compact(next.After)
 	x.p.Steps[x.j] = next

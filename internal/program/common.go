@@ -1,13 +1,16 @@
 package program
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // share lets steps that would compute the same as an earlier one use its results.
 func share(p *Program) bool {
 	changed := false
 	f := flowOf(p)
 	first := map[string]int{}
-	for j := 0; j < len(p.Steps); j++ {
+	for j := range p.Steps {
 		key, ok := shareKey(f, j)
 		if !ok {
 			continue
@@ -18,13 +21,12 @@ func share(p *Program) bool {
 			continue
 		}
 		for k, v := range p.Steps[j].Out {
-			rename(p, v.Value, p.Steps[i].Out[k].Value)
+			f.rename(v.Value, p.Steps[i].Out[k].Value)
 		}
-		p.drop(j)
-		f = flowOf(p)
-		j--
+		f.remove(j)
 		changed = true
 	}
+	f.finish()
 	return changed
 }
 
@@ -48,24 +50,23 @@ func shareKey(f *flow, i int) (string, bool) {
 }
 
 // rename makes all steps read another value of the same elements, in the same order.
-func rename(p *Program, from, to ID) {
-	for i := range p.Steps {
+func (f *flow) rename(from, to ID) {
+	p := f.p
+	for _, i := range slices.Clone(f.readers[from]) {
 		s := &p.Steps[i]
-		var in []View
+		before := *s
+		s.In = slices.Clone(s.In) // steps may share a slice of views
 		for k := range s.In {
 			if s.In[k].Value != from {
 				continue
 			}
-			if in == nil {
-				in = append(in, s.In...)
-				s.In = in
-			}
 			switch s.Op.(type) {
 			case *Collective, *Call: // their views are of the value's own shape
-				in[k] = p.Whole(to)
+				s.In[k] = p.Whole(to)
 			default:
-				in[k].Value = to
+				s.In[k].Value = to
 			}
 		}
+		f.renew(i, &before)
 	}
 }

@@ -1,12 +1,20 @@
 package program
 
-import "slices"
+import (
+	"fmt"
+	"slices"
 
-// flow is who writes and who reads each value.
+	"github.com/symgrad/symgrad/internal/invariants"
+)
+
+// flow is who writes and who reads each value. A pass that changes steps keeps its flow up to date with renew and
+// remove: steps have their places until finish, so that a change costs the same in a long program as in a short one.
 type flow struct {
 	p       *Program
 	writers [][]int // by value: steps in their order, each once
 	readers [][]int
+	rigid   []int  // by value: the number of readers that are neither Maps nor Reduces
+	gone    []bool // steps that finish drops
 }
 
 func flowOf(p *Program) *flow {
@@ -29,7 +37,98 @@ func flowOf(p *Program) *flow {
 		w.share()
 		r.share()
 	}
-	return &flow{p, w.steps, r.steps}
+	f := &flow{p: p, writers: w.steps, readers: r.steps, rigid: make([]int, len(p.Values)), gone: make([]bool, len(p.Steps))}
+	for id, steps := range f.readers {
+		for _, i := range steps {
+			if !converts(p.Steps[i].Op) {
+				f.rigid[id]++
+			}
+		}
+	}
+	return f
+}
+
+// renew brings f up to date after a change of step i, which was old. Values may have been added to the program.
+func (f *flow) renew(i int, old *Step) {
+	if n := len(f.p.Values) - len(f.writers); n > 0 {
+		f.writers, f.readers = append(f.writers, make([][]int, n)...), append(f.readers, make([][]int, n)...)
+		f.rigid = append(f.rigid, make([]int, n)...)
+	}
+	f.touch(i, old, without)
+	f.touch(i, &f.p.Steps[i], with)
+	f.check()
+}
+
+// remove takes step i out of f, and out of the program when finish is called.
+func (f *flow) remove(i int) {
+	old := f.p.Steps[i]
+	f.p.Steps[i] = Step{Name: old.Name}
+	f.gone[i] = true
+	f.renew(i, &old)
+}
+
+// finish drops the steps that are removed. The flow is not to be used any more.
+func (f *flow) finish() {
+	keep := make([]bool, len(f.gone))
+	for i, gone := range f.gone {
+		keep[i] = !gone
+	}
+	f.p.keep(keep)
+}
+
+// touch changes the lists of all values that a step writes or reads.
+func (f *flow) touch(i int, s *Step, change func(steps []int, i int) []int) {
+	for _, v := range s.Out {
+		f.writers[v.Value] = change(f.writers[v.Value], i)
+	}
+	read := func(id ID) {
+		before := len(f.readers[id])
+		f.readers[id] = change(f.readers[id], i)
+		if !converts(s.Op) {
+			f.rigid[id] += len(f.readers[id]) - before
+		}
+	}
+	for _, v := range s.In {
+		read(v.Value)
+	}
+	if m, ok := s.Op.(*MatMul); ok && m.Beta != 0 {
+		read(s.Out[0].Value)
+	}
+}
+
+// with returns a sorted list with i in it, once.
+func with(steps []int, i int) []int {
+	at, there := slices.BinarySearch(steps, i)
+	if there {
+		return steps
+	}
+	return slices.Insert(steps, at, i)
+}
+
+// without returns a sorted list without i.
+func without(steps []int, i int) []int {
+	if at, there := slices.BinarySearch(steps, i); there {
+		return slices.Delete(steps, at, at+1)
+	}
+	return steps
+}
+
+// checked is the longest program that check looks at: it takes time with the length for each change.
+const checked = 500
+
+// check panics where f is not what a new flow would be, in builds that check invariants.
+func (f *flow) check() {
+	if !invariants.Enabled || len(f.p.Steps) > checked {
+		return
+	}
+	n := flowOf(f.p)
+	for id := range n.writers {
+		same := slices.Equal(n.writers[id], f.writers[id]) && slices.Equal(n.readers[id], f.readers[id]) && n.rigid[id] == f.rigid[id]
+		if invariants.Enabled && !same {
+			panic(fmt.Sprintf("BUG: value %d has writers %v and readers %v, %d rigid; the flow says %v, %v, %d",
+				id, n.writers[id], n.readers[id], n.rigid[id], f.writers[id], f.readers[id], f.rigid[id]))
+		}
+	}
 }
 
 // touches is the steps that touch each value, in one piece of memory: flows are made often.
@@ -132,27 +231,36 @@ func (f *flow) touchedBetween(id ID, i, j int) bool {
 }
 
 func between(steps []int, i, j int) bool {
-	return slices.ContainsFunc(steps, func(k int) bool { return i < k && k < j })
+	k, _ := slices.BinarySearch(steps, i+1)
+	return k < len(steps) && steps[k] < j
+}
+
+func contains(steps []int, i int) bool {
+	_, there := slices.BinarySearch(steps, i)
+	return there
 }
 
 // steady reports whether what step i reads is the same when step j begins.
 func (f *flow) steady(i, j int) bool {
 	for _, v := range f.p.Steps[i].In {
-		if f.writtenBetween(v.Value, i, j) || slices.Contains(f.writers[v.Value], i) {
+		if f.writtenBetween(v.Value, i, j) || contains(f.writers[v.Value], i) {
 			return false
 		}
 	}
 	return true
 }
 
-// readersOf is the steps that read any Out of step i, in order.
-func (f *flow) readersOf(i int) []int {
-	var all []int
+// readBy reports whether step j is the only one that reads any Out of step i.
+func (f *flow) readBy(i, j int) bool {
+	some := false
 	for _, v := range f.p.Steps[i].Out {
-		all = append(all, f.readers[v.Value]...)
+		r := f.readers[v.Value]
+		if len(r) > 1 || len(r) == 1 && r[0] != j {
+			return false
+		}
+		some = some || len(r) == 1
 	}
-	slices.Sort(all)
-	return slices.Compact(all)
+	return some
 }
 
 // madeOnly reports whether all Outs of step i are values that it is the maker of.
@@ -167,17 +275,7 @@ func (f *flow) madeOnly(i int) bool {
 
 // unneeded reports whether step i makes nothing but values that no step reads.
 func (f *flow) unneeded(i int) bool {
-	for _, v := range f.p.Steps[i].Out {
-		if f.maker(v.Value) != i {
-			return false
-		}
-		for j := range f.p.Steps {
-			if readsValue(&f.p.Steps[j], v.Value) {
-				return false
-			}
-		}
-	}
-	return true
+	return f.madeOnly(i) && !slices.ContainsFunc(f.p.Steps[i].Out, func(v View) bool { return len(f.readers[v.Value]) > 0 })
 }
 
 // drop takes out steps.

@@ -63,18 +63,17 @@ func dropUnread(f *flow, i int) {
 func foldConstants(p *Program) bool {
 	changed := false
 	f := flowOf(p)
-	for i := 0; i < len(p.Steps); {
+	for i := range p.Steps {
 		s := &p.Steps[i]
 		e, ok := elementsOf(s)
 		if !ok || !f.madeOnly(i) || has(e.code, Rand) || !foldable(p, s, e) {
-			i++
 			continue
 		}
 		evaluate(p, s, e)
-		p.drop(i)
-		f = flowOf(p)
+		f.remove(i)
 		changed = true
 	}
+	f.finish()
 	return changed
 }
 

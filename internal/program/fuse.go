@@ -14,27 +14,27 @@ func fuse(p *Program) bool {
 	changed := false
 	f := flowOf(p)
 	for j := 0; j < len(p.Steps); {
-		removed, ok := fuseInto(f, j)
-		if !ok {
+		if f.gone[j] || !fuseInto(f, j) {
 			j++
 			continue
 		}
 		changed = true
-		j -= removed
-		f = flowOf(p)
 	}
+	f.finish()
 	return changed
 }
 
-// fuseInto does one change to what step j reads. removed is how many steps before it are gone.
-func fuseInto(f *flow, j int) (removed int, ok bool) {
+// fuseInto does one change to what step j reads, or removes j.
+func fuseInto(f *flow, j int) bool {
 	p := f.p
 	s := &p.Steps[j]
+	before := *s
 	for k := range s.In {
 		i := f.maker(s.In[k].Value)
 		if i < 0 || i >= j {
 			continue
 		}
+		ok := false
 		x := &join{f: f, p: p, i: i, j: j}
 		switch s.Op.(type) {
 		case *Map, *Reduce:
@@ -43,14 +43,12 @@ func fuseInto(f *flow, j int) (removed int, ok bool) {
 			ok = x.relook(k)
 		}
 		if ok {
-			return x.sweep(), true
+			f.renew(j, &before)
+			x.sweep()
+			return true
 		}
 	}
-	if foldCopyOut(f, j) {
-		p.drop(j)
-		return 0, true
-	}
-	return 0, false
+	return foldCopyOut(f, j)
 }
 
 // join is the joining of step i, which makes something, with step j, which reads it.
@@ -61,13 +59,11 @@ type join struct {
 	done bool // step i is a part of j now
 }
 
-// sweep drops step i if nobody reads it any more.
-func (x *join) sweep() int {
-	if !x.done && !x.f.unneeded(x.i) {
-		return 0
+// sweep removes step i if it is a part of j now, or no step reads its results any more.
+func (x *join) sweep() {
+	if x.done || x.f.unneeded(x.i) {
+		x.f.remove(x.i)
 	}
-	x.p.drop(x.i)
-	return 1
 }
 
 // cheap is the most instructions that are rather done again than kept in memory.
@@ -122,10 +118,7 @@ func (x *join) worthAgain(code *elementwise) bool {
 	if n > cheap || len(code.in) > cheap || costly(code.code) || !x.f.madeOnly(x.i) {
 		return false
 	}
-	return !slices.ContainsFunc(x.f.readersOf(x.i), func(r int) bool {
-		_, ok := elementsOf(&x.p.Steps[r])
-		return !ok
-	})
+	return !slices.ContainsFunc(x.p.Steps[x.i].Out, func(v View) bool { return x.f.rigid[v.Value] > 0 })
 }
 
 // readsAnyway reports whether step j, by whose route r what code computes would be read, reads what code is of as well, so that
@@ -147,8 +140,7 @@ func (x *join) readsAnyway(code *elementwise, r *route) bool {
 // onlyReader reports whether all that step i makes is read by step j alone, and in one way.
 func (x *join) onlyReader(v *View) bool {
 	from, to := &x.p.Steps[x.i], &x.p.Steps[x.j]
-	readers := x.f.readersOf(x.i)
-	if !x.f.madeOnly(x.i) || len(readers) != 1 || readers[0] != x.j {
+	if !x.f.readBy(x.i, x.j) || !x.f.madeOnly(x.i) {
 		return false
 	}
 	e, _ := elementsOf(to)
@@ -297,7 +289,7 @@ func (x *join) rewhole(k int) bool {
 	return true
 }
 
-// foldCopyOut lets the step that makes what step j, a copy, reads write it where the copy does.
+// foldCopyOut lets the step that makes what step j, a copy, reads write it where the copy does, and removes j.
 func foldCopyOut(f *flow, j int) bool {
 	p := f.p
 	if !p.copies(&p.Steps[j]) {
@@ -333,9 +325,12 @@ func foldCopyOut(f *flow, j int) bool {
 	if !ok || !out[k].meets(&to) {
 		return false
 	}
+	before := *s
 	s.Out = slices.Clone(s.Out)
 	s.Out[k] = to
 	s.Name = joinedName(s.Name, c.Name)
+	f.renew(i, &before)
+	f.remove(j)
 	return true
 }
 

@@ -31,10 +31,10 @@ func (p *Program) leadsInto(j int, goesOn func(v View) bool) bool {
 
 // runFrom is the end of the run that begins with step i.
 func (p *Program) runFrom(i int) int {
-	var made []ID
+	made := map[ID]bool{}
 	for j := i; j < len(p.Steps); j++ {
 		s := &p.Steps[j]
-		goesOn := func(v View) bool { return slices.Contains(made, v.Value) }
+		goesOn := func(v View) bool { return made[v.Value] }
 		if s.Stream != p.Steps[i].Stream || j > i && !slices.ContainsFunc(s.In, goesOn) && !p.leadsInto(j, goesOn) {
 			return j
 		}
@@ -44,7 +44,7 @@ func (p *Program) runFrom(i int) int {
 			return max(j, i+1)
 		}
 		for _, v := range s.Out {
-			made = append(made, v.Value)
+			made[v.Value] = true
 		}
 	}
 	return len(p.Steps)

@@ -113,12 +113,13 @@ func dependencies(p *Program, fetch []bool) [][]int {
 	for v := range writers {
 		writers[v] = -1
 	}
-	last, lastBut := -1, -1 // that ranks take part in, or that does more than compute
+	neededBy := make([]int, len(p.Steps)) // the last step that depends on each; the first step depends on none
+	last, lastBut := -1, -1               // that ranks take part in, or that does more than compute
 	for i := range p.Steps {
 		s := &p.Steps[i]
 		need := func(j int) {
-			if j >= 0 && j != i && !slices.Contains(deps[i], j) {
-				deps[i] = append(deps[i], j)
+			if j >= 0 && j != i && neededBy[j] != i {
+				deps[i], neededBy[j] = append(deps[i], j), i
 			}
 		}
 		for _, v := range s.In {

@@ -1,0 +1,190 @@
+package machine
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"gorgonia.org/gorgonia"
+
+	"github.com/symgrad/symgrad/dist/ddp"
+	"github.com/symgrad/symgrad/ops"
+)
+
+var errNoNodes = errors.New("the graph has no outputs: it has no nodes")
+
+// Let is gorgonia.Let of an input, whose value may have another number of samples than the graph was built with. The node
+// gets the value's shape.
+//
+// Errors: ErrShape for a value with another number of axes; those of gorgonia.Let.
+func (m *Machine) Let(n *gorgonia.Node, be any) error {
+	if be == nil {
+		return fmt.Errorf("machine %s: let %q: %w", m.cfg.Name, called(n), ErrNoValue)
+	}
+	if v, ok := be.(gorgonia.Value); ok && !n.IsScalar() && !n.Shape().Eq(v.Shape()) {
+		if err := try(func() { gorgonia.WithShape(slices.Clone([]int(v.Shape()))...)(n) }); err != nil {
+			return fmt.Errorf("machine %s: let %q: %w than the node's: %w", m.cfg.Name, called(n), ErrShape, err)
+		}
+	}
+	if err := gorgonia.Let(n, be); err != nil {
+		return fmt.Errorf("machine %s: let %q: %w", m.cfg.Name, called(n), err)
+	}
+	return nil
+}
+
+// Set gives input a the value that node b has now: a copy, so that later runs do not change it. It is the Set of the tape
+// machine.
+//
+// Errors: ErrNoValue if b has no value, which a node in the middle of a graph has only with Config.Keep; those of Let.
+func (m *Machine) Set(a, b *gorgonia.Node) error {
+	v := b.Value()
+	if v == nil {
+		return fmt.Errorf("machine %s: set %q to %q: the latter has %w; name it in Config.Keep", m.cfg.Name, called(a), called(b), ErrNoValue)
+	}
+	own, err := packed(v)
+	if err != nil {
+		return fmt.Errorf("machine %s: set %q to %q: %w", m.cfg.Name, called(a), called(b), err)
+	}
+	return m.Let(a, own)
+}
+
+// Value returns the value of any node for the inputs and parameters as they are now; after a run these are the run's, except
+// for parameters that Config.Solver has updated since. For nodes that the machine gives no values to, it compiles
+// the part of the graph that the node needs once more, on the CPU, when it is first asked for the node, and computes that
+// part at each call. Config.Keep costs less for a value that is wanted after each run.
+//
+// Random numbers are those of the last run. Running statistics stay as they are.
+//
+// Collective: no; a node that needs other ranks is an error. Returns: when the value is there. Owns: the value is a
+// copy, which is the caller's. Errors: ErrNoValue, naming the node or an input; those of New and RunAll; ErrClosed.
+func (m *Machine) Value(n *gorgonia.Node) (gorgonia.Value, error) {
+	if m.closed {
+		return nil, fmt.Errorf("machine %s: %w", m.cfg.Name, ErrClosed)
+	}
+	v, err := m.value(n)
+	if err != nil {
+		return nil, fmt.Errorf("machine %s: value of %q: %w", m.cfg.Name, called(n), err)
+	}
+	return v, nil
+}
+
+func (m *Machine) value(n *gorgonia.Node) (gorgonia.Value, error) {
+	if err := m.Sync(); err != nil {
+		return nil, err
+	}
+	if n.IsVar() || isConstant(n) || slices.Contains(m.g.outputs, n) {
+		if n.Value() == nil {
+			return nil, ErrNoValue
+		}
+		return packed(n.Value())
+	}
+	s, err := m.middleOf(n)
+	if err != nil {
+		return nil, err
+	}
+	s.clock[0], s.clock[1], s.first = max(m.clock[0], 1)-1, m.clock[1], true
+	before := s.now.saved()
+	err = s.runAll()
+	s.now.restore(before)
+	if err != nil {
+		return nil, err
+	}
+	return packed(n.Value())
+}
+
+// middleOf returns the machine that computes node n alone.
+func (m *Machine) middleOf(n *gorgonia.Node) (*Machine, error) {
+	if s, ok := m.middle[n]; ok {
+		return s, nil
+	}
+	if !slices.Contains(m.whole.AllNodes(), n) || isStatement(n) {
+		return nil, fmt.Errorf("%w: it is no node of the graph that has one", ErrNoValue)
+	}
+	part := m.g.part(m.whole, n)
+	for _, k := range part.nodes {
+		if needsRanks(k) {
+			return nil, fmt.Errorf("it needs other ranks, by node %q: name it in Config.Keep", called(k))
+		}
+	}
+	part.drops = m.now.drops
+	cfg := m.cfg
+	cfg.Device, cfg.Solver, cfg.Share, cfg.Keep, cfg.Compute = CPU, nil, nil, nil, ""
+	if cfg.Samples == 0 {
+		cfg.Samples = m.all[0].samples
+	}
+	s := newMachine(cfg)
+	s.g = part
+	if err := s.compilePart(m.whole); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	if m.middle == nil {
+		m.middle = map[*gorgonia.Node]*Machine{}
+	}
+	m.middle[n] = s
+	return s, nil
+}
+
+// part returns the nodes of g that node n needs, as a graph whose output is n. Inputs keep the shapes that g has been
+// built with, and parameters are known as such.
+func (g *graph) part(whole *gorgonia.ExprGraph, n *gorgonia.Node) *graph {
+	built := maps.Clone(g.built)
+	if _, known := built[n]; !known && !n.IsScalar() {
+		built[n] = slices.Clone([]int(n.Shape()))
+	}
+	return &graph{
+		nodes: newCollector(whole).order(gorgonia.Nodes{n}), outputs: gorgonia.Nodes{n}, byNode: g.byNode, built: built,
+	}
+}
+
+// needsRanks reports whether other ranks take part in what a node does, or have what it needs.
+func needsRanks(n *gorgonia.Node) bool {
+	switch n.Op().(type) {
+	case *ops.Begin, *ops.Start, *ops.Wait, *ops.Join:
+		return true
+	}
+	_, sends := ops.Describe(n)
+	_, norm := ops.DescribeBatchNorm(n)
+	return sends || norm || ddp.IsShard(n)
+}
+
+// compilePart compiles m.g, which is a part of a graph.
+func (m *Machine) compilePart(whole *gorgonia.ExprGraph) (err error) {
+	compile := func() error {
+		if err := m.open(whole); err != nil {
+			return err
+		}
+		m.takeShapes()
+		return m.compileFirst()
+	}
+	if p := try(func() { err = compile() }); p != nil {
+		return p
+	}
+	return err
+}
+
+// saved returns copies of what ops keep from step to step.
+func (c *compiled) saved() [][]byte {
+	var all [][]byte
+	for _, s := range c.states {
+		all = append(all, slices.Clone(s.at.Raw()))
+	}
+	return all
+}
+
+// restore gives ops back what saved returned.
+func (c *compiled) restore(all [][]byte) {
+	for i, s := range c.states {
+		copy(s.at.Raw(), all[i])
+	}
+}
+
+// forgetMiddle closes the machines of Value.
+func (m *Machine) forgetMiddle() error {
+	var errs []error
+	for _, s := range m.middle { // in any order
+		errs = append(errs, s.Close())
+	}
+	m.middle = nil
+	return errors.Join(errs...)
+}

@@ -1,0 +1,85 @@
+package machine
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"unsafe"
+
+	"gorgonia.org/gorgonia"
+	gtensor "gorgonia.org/tensor"
+
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// bytesAt is a piece of the host's memory.
+type bytesAt struct{ from, to uintptr }
+
+// spanOf returns where the elements of a value are. They may have gaps.
+func spanOf(v gorgonia.Value) (at bytesAt) {
+	switch x := v.(type) {
+	case nil:
+	case *gtensor.Dense:
+		if _, err := dtypeOf(x.Dtype()); err == nil {
+			at.from = uintptr(elementsOf(x))
+			at.to = at.from + x.MemSize()
+		}
+	case interface{ Pointer() unsafe.Pointer }: // the scalars
+		at.from = uintptr(x.Pointer())
+		at.to = at.from + v.MemSize()
+	}
+	return at
+}
+
+// unshare gives an input a copy of its value where the value is in the memory of an output or a gradient, as it is after
+// gorgonia.Let(state, next.Value()): the run writes there while it still reads the input, and the input's value would be
+// another after it. Only values that have come since the last look are looked at.
+func (c *compiled) unshare() error {
+	var written []bytesAt
+	for i := range c.sources {
+		s := &c.sources[i]
+		v := s.node.Value()
+		at := spanOf(v)
+		if at == s.seen {
+			continue
+		}
+		if written == nil {
+			written = c.written()
+		}
+		if overlaps(written, at) {
+			own, err := packed(v)
+			if err == nil {
+				err = gorgonia.UnsafeLet(s.node, own)
+			}
+			if err != nil {
+				return fmt.Errorf("input %q: a copy of its value, which is in the memory of an output: %w", called(s.node), err)
+			}
+			at = spanOf(own)
+		}
+		s.seen = at
+	}
+	return nil
+}
+
+// written returns where a run writes outputs and gradients, the first bytes first.
+func (c *compiled) written() []bytesAt {
+	buffers := slices.Concat(c.memory, c.apart)
+	if c.gpu != nil {
+		buffers = append(buffers, c.gpu.duals...)
+	}
+	all := make([]bytesAt, 0, len(buffers))
+	for _, b := range buffers {
+		if !b.IsZero() && b.Bytes() > 0 && b.Device() == tensor.Host {
+			from := uintptr(b.Pointer())
+			all = append(all, bytesAt{from, from + uintptr(b.Bytes())})
+		}
+	}
+	slices.SortFunc(all, func(a, b bytesAt) int { return cmp.Compare(a.from, b.from) })
+	return all
+}
+
+// overlaps reports whether at has a byte of one of sorted pieces, which do not overlap each other.
+func overlaps(sorted []bytesAt, at bytesAt) bool {
+	k, _ := slices.BinarySearchFunc(sorted, at.from, func(b bytesAt, from uintptr) int { return cmp.Compare(b.to, from+1) })
+	return k < len(sorted) && sorted[k].from < at.to
+}
