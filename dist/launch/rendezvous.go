@@ -95,12 +95,13 @@ func rendezvous(ctx context.Context, env Env, timeout time.Duration) (_ member, 
 	}
 	rest, cancel := context.WithTimeout(context.WithoutCancel(ctx), lingerTimeout)
 	defer cancel()
-	if errors.Is(err, tooLate) {
+	late := errors.Is(err, tooLate)
+	if late {
 		err = absence(rest, m, env.Size, tooLate)
 	}
 	h, ok := m.(*host)
 	if !ok {
-		_ = m.Close() // the error at hand says why
+		_ = leave(m, late) // the error at hand says why
 		return nil, err
 	}
 	told := err // the others get the same error, or have the death of a rank already
@@ -111,6 +112,14 @@ func rendezvous(ctx context.Context, env Env, timeout time.Duration) (_ member, 
 	h.server.drain(rest)
 	_ = h.server.Close()
 	return nil, err
+}
+
+// leave closes m, whose rank waits for the others no longer; late says that they did not come in time.
+func leave(m member, late bool) error {
+	if c, ok := m.(*Client); ok && late {
+		return c.giveUp()
+	}
+	return m.Close()
 }
 
 // absence is cause with the ranks that are missing.
