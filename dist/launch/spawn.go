@@ -142,6 +142,8 @@ func Spawn(ctx context.Context, cfg SpawnConfig) (Result, error) {
 //	if res, spawned, err := launch.Self(ctx, env, cfg); spawned { ... os.Exit(res.Code) }
 //	// one rank of the job from here on
 //
+// A Code other than 0 counts beside an error too: 128 plus SIGPIPE comes with the error of writing output that has no reader.
+//
 // Shapes/units: cfg as in Spawn, Program and Args are filled in when empty, N may be 0. Returns: spawned false at once in a
 // process that is itself a rank. Errors: those of Spawn.
 func Self(ctx context.Context, e Env, cfg SpawnConfig) (res Result, spawned bool, err error) {

@@ -55,7 +55,10 @@ func (p Program) Execute(args []string, stdout, stderr io.Writer) int {
 		return code
 	}
 	fmt.Fprintf(stderr, "%s: %v\n", p.Name, err)
-	if errors.Is(err, ErrUsage) {
+	switch {
+	case code != 0: // that of the ranks, which says more than the error: 141 after "| head"
+		return code
+	case errors.Is(err, ErrUsage):
 		return exitUsage
 	}
 	return launch.ExitCode(err)
