@@ -60,4 +60,3 @@ func TestDeathAfterTheMeetingIsNotItsFailure(t *testing.T) {
 		t.Errorf("the meeting failed: %v", err)
 	}
 }
-
