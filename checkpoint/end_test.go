@@ -53,7 +53,7 @@ func TestWaitsForARankEndWithTheContext(t *testing.T) {
 					}
 					got <- err
 				}()
-				time.Sleep(time.Minute) // of the bubble: the save now looks for the file of rank 1
+				<-time.After(time.Minute) // of the bubble: the save now looks for the file of rank 1
 				began := time.Now()
 				end(errPeerDied)
 				err = <-got

@@ -56,27 +56,33 @@ func TestRanksThatWaitForEachOtherAreNamed(t *testing.T) {
 		want string
 	}{
 		{
-			"two receive", []dist.Op{recvFrom(1, 8), recvFrom(0, 8)},
+			"two receive",
+			[]dist.Op{recvFrom(1, 8), recvFrom(0, 8)},
 			"rank 0 is in recv with rank 1 (its #1), rank 1 is in recv with rank 0 (its #1): they wait for each other; sends and receives that cross belong in one Batch",
 		},
 		{
-			"three receive in a circle, and one waits for them", []dist.Op{recvFrom(2, 8), recvFrom(0, 8), recvFrom(1, 8), recvFrom(0, 8)},
+			"three receive in a circle, and one waits for them",
+			[]dist.Op{recvFrom(2, 8), recvFrom(0, 8), recvFrom(1, 8), recvFrom(0, 8)},
 			"rank 0 is in recv with rank 2 (its #1), rank 1 is in recv with rank 0 (its #1), rank 2 is in recv with rank 1 (its #1): they wait",
 		},
 		{
-			"two send", []dist.Op{sendTo(1, large), sendTo(0, large)},
+			"two send",
+			[]dist.Op{sendTo(1, large), sendTo(0, large)},
 			"rank 0 is in send with rank 1 (its #1), rank 1 is in send with rank 0 (its #1): they wait for each other; sends",
 		},
 		{
-			"one sends and another receives from a third", []dist.Op{sendTo(1, large), recvFrom(2, 8), recvFrom(0, 8)},
+			"one sends and another receives from a third",
+			[]dist.Op{sendTo(1, large), recvFrom(2, 8), recvFrom(0, 8)},
 			"rank 0 is in send with rank 1 (its #1), rank 1 is in recv with rank 2 (its #1), rank 2 is in recv with rank 0 (its #1)",
 		},
 		{
-			"group calls without a counterpart", []dist.Op{batchOf(sendTo(1, 8), recvFrom(1, 8)), batchOf(recvFrom(0, 8), recvFrom(0, 8))},
+			"group calls without a counterpart",
+			[]dist.Op{batchOf(sendTo(1, 8), recvFrom(1, 8)), batchOf(recvFrom(0, 8), recvFrom(0, 8))},
 			"rank 0 is in group call (its #1), rank 1 is in group call (its #1): they wait for each other; sends",
 		},
 		{
-			"a receive and a collective", []dist.Op{recvFrom(1, 8), theBarrier},
+			"a receive and a collective",
+			[]dist.Op{recvFrom(1, 8), theBarrier},
 			"rank 0 is in recv with rank 1 (its #1), rank 1 is in barrier (its #1): they wait for each other",
 		},
 		{"a message to itself", []dist.Op{recvFrom(0, 8), recvFrom(0, 8)}, "rank 0 is in recv with rank 0 (its #1), a message to itself that has only one half"},
