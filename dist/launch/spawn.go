@@ -47,7 +47,7 @@ type RankResult struct {
 	Rank    int
 	PID     int
 	Code    int    // its exit code, or 128+signal
-	How     string // "exited with code 3", "was killed by signal: killed"
+	How     string // "exited with code 3", "was killed by signal: killed"; where memory ran out that, with limit and use
 	Stopped bool   // it ended after the launcher told it to
 }
 
