@@ -23,7 +23,8 @@ type Env struct {
 	StoreFD              int    // descriptor with the credentials for the launcher's store at Master; 0 if there is none
 	Columns              int    // width of the terminal that shows this rank's output; 0 if there is none
 
-	from string // the variable Rank came from
+	from    string // the variable Rank came from
+	runtime string // the user's folder for sockets, as the environment has it; "" if it has none
 }
 
 // Detect is who the process with this environment is. It looks for the launchers in the order of their constants: an MPI
@@ -50,6 +51,7 @@ func Detect(environ []string) (Env, error) {
 	if job := v[jobVar]; job != "" {
 		e.Job = job
 	}
+	e.runtime = v["XDG_RUNTIME_DIR"]
 	if err := e.Validate(); err != nil {
 		return Env{}, err
 	}
