@@ -44,7 +44,8 @@ func (s *Saver) commit(staging string, j *job, own part) error {
 
 // gather waits until all ranks have left their parts.
 //
-// Errors: ErrTimeout with the ranks that are missing; why a rank has no file; ErrInvalid for ranks that differ.
+// Errors: ErrTimeout with the ranks that are missing; why Options.Context has ended; why a rank has no file; ErrInvalid for ranks
+// that differ.
 func (s *Saver) gather(staging string, own part) ([]part, error) {
 	parts := make([]part, s.o.Size)
 	parts[0] = own
@@ -54,11 +55,14 @@ func (s *Saver) gather(staging string, own part) ([]part, error) {
 	}
 	deadline := time.NewTimer(s.o.Timeout)
 	defer deadline.Stop()
+	var quiet stall
 	for pause := 2 * time.Millisecond; ; pause = min(2*pause, 200*time.Millisecond) {
 		still := missing[:0]
 		for _, rank := range missing {
 			p, err := s.readPart(staging, rank)
 			switch {
+			case err != nil && s.cause() != nil:
+				return nil, s.cause() // which the other rank had before
 			case err != nil:
 				return nil, err
 			case p == nil:
@@ -76,9 +80,15 @@ func (s *Saver) gather(staging string, own part) ([]part, error) {
 		if _, err := s.sys.ReadDir(staging); errors.Is(err, fs.ErrNotExist) {
 			return nil, err // there is nothing to wait for
 		}
+		if err := s.check(&quiet, staging, missing); err != nil {
+			return nil, err
+		}
 		again := time.NewTimer(pause)
 		select {
 		case <-again.C:
+		case <-done(s.o.Context):
+			again.Stop()
+			return nil, fmt.Errorf("no file of rank %s: %w", ranksText(missing), s.cause())
 		case <-deadline.C:
 			again.Stop()
 			return nil, fmt.Errorf("%w: no file of rank %s after %v: is it alive, and does it see %s?", ErrTimeout, ranksText(missing), s.o.Timeout, s.o.Dir)

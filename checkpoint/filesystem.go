@@ -85,6 +85,9 @@ func makeFolder(sys fileSystem, dir string) error {
 	return sys.SyncDir(above)
 }
 
+// temporaryName is what a file is called until it is whole.
+func temporaryName(name string) string { return "." + name + ".tmp" }
+
 // writeWhole makes the file name in folder dir out of what fill writes, so that a reader sees all of it or none: under
 // another name, flushed, renamed, and the folder flushed.
 //
@@ -98,7 +101,7 @@ func writeWhole(sys fileSystem, dir, name string, fill func(w file) error) error
 
 // putWhole is writeWhole but for the folder's flush.
 func putWhole(sys fileSystem, dir, name string, fill func(w file) error) error {
-	temporary := filepath.Join(dir, "."+name+".tmp")
+	temporary := filepath.Join(dir, temporaryName(name))
 	f, err := sys.Create(temporary)
 	if err != nil {
 		return explain(err)

@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -13,14 +14,16 @@ import (
 
 // Options is how a Saver saves. All ranks have the same, but for Rank.
 type Options struct {
-	Dir     string        // the folder of the checkpoints; all ranks see one. New of rank 0 makes it
-	Keep    int           // how many checkpoints stay; 0 means all
-	Async   bool          // Save copies, and writes while training goes on
-	Sharded bool          // each rank writes a file; otherwise rank 0 writes one
-	Rank    int           //
-	Size    int           // number of ranks; 0 means 1
-	Timeout time.Duration // how long rank 0 waits for the files of the others; 0 means 10 minutes
-	Session string        // letters, digits, _ and -; the same on all ranks, and best another at each start of the program. See New.
+	Dir     string          // the folder of the checkpoints; all ranks see one. New of rank 0 makes it
+	Keep    int             // how many checkpoints stay; 0 means all
+	Async   bool            // Save copies, and writes while training goes on
+	Sharded bool            // each rank writes a file; otherwise rank 0 writes one
+	Rank    int             //
+	Size    int             // number of ranks; 0 means 1
+	Timeout time.Duration   // how long rank 0 waits for the files of the others; 0 means 10 minutes
+	Context context.Context // at its end every write and wait ends, with its cause; nil means none. See dist.Group.Context
+	Stop    context.Context // after its end rank 0 waits only for files that grow; nil means that it waits for all
+	Session string          // letters, digits, _ and -; the same on all ranks, and best another at each start of the program. See New.
 }
 
 // Validate checks the fields.
@@ -129,6 +132,7 @@ func (s *Saver) prepare(patience time.Duration) error {
 //
 // Collective: all ranks, same steps; but no rank waits for another, except rank 0, in the background if Async.
 // Owns: nothing after it returned.
+// Ends: with Options.Context, at the next piece that is written.
 // Errors: ErrInvalid for runs that make no sense, in which case no file is written, and rank 0 is told. ErrClosed. A *SaveError
 // if this save failed, or the one before in the background; in the latter case this one is made all the same. A failed save
 // leaves the checkpoints that are there as they are. A *PruneError in place of it where the save is whole, and an older
@@ -189,7 +193,9 @@ func (s *Saver) wait() error {
 	if s.running == nil {
 		return nil
 	}
-	<-s.running
+	if err := s.await(); err != nil {
+		return err
+	}
 	err := s.failed
 	s.running, s.failed = nil, nil
 	return err

@@ -50,10 +50,10 @@ func (s *Saver) write(j *job) error {
 	own, err := s.writeOwn(staging, j)
 	err = s.explainGone(staging, err)
 	if s.o.Rank > 0 {
-		if err != nil {
+		if err != nil && s.cause() == nil { // else rank 0 ends too, and knows why
 			own.Error = err.Error() // rank 0 need not wait for what does not come
 			_ = s.writePart(staging, own)
-		} else {
+		} else if err == nil {
 			err = s.explainGone(staging, s.writePart(staging, own))
 		}
 	} else {
@@ -83,6 +83,9 @@ func (s *Saver) explainGone(staging string, err error) error {
 		return fmt.Errorf("%w: the folder has to be there, and one that all ranks see", err)
 	}
 	if _, gone := s.sys.ReadDir(staging); errors.Is(gone, fs.ErrNotExist) {
+		if cause := s.causeSoon(); cause != nil {
+			return cause // rank 0 has it too, and has removed what it gave up
+		}
 		who := "somebody"
 		if s.o.Rank > 0 {
 			who = "rank 0, which then says why, or somebody"
@@ -114,7 +117,7 @@ func (s *Saver) writeOwn(staging string, j *job) (part, error) {
 		return p, explain(err)
 	}
 	err = writeWhole(s.sys, staging, p.File.Name, func(w file) error {
-		sum := summed{w: w}
+		sum := summed{w: ending{w, s}, flush: flushBytes}
 		if err := sum.write(header); err != nil {
 			return err
 		}
@@ -153,6 +156,7 @@ type summed struct {
 	w     file
 	sum   uint32
 	bytes int64
+	flush int64 // after so many bytes what was written is flushed; 0 means at the end alone
 }
 
 func (s *summed) write(p []byte) error {
@@ -164,6 +168,11 @@ func (s *summed) write(p []byte) error {
 		}
 		s.bytes += int64(n)
 		p = p[n:]
+		if s.flush > 0 && s.bytes/s.flush > (s.bytes-int64(n))/s.flush {
+			if err := s.w.Sync(); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }

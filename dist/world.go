@@ -16,7 +16,7 @@ type LocalInfo struct {
 	Rank     int    // among the ranks of this host
 	Size     int    // ranks on this host
 	Launcher string // who started the rank: "symgrad", "openmpi", "slurm", "none"
-	Job      string // id of the job; the same on all ranks
+	Job      string // id of the job, the launcher's or one that rank 0 made; the same on all ranks, unlike other jobs of the host
 }
 
 // NewWorld is the world over t. It owns t. onClose, if not nil, is called once when the world is closed; it must not close the

@@ -209,7 +209,7 @@ func Open(ctx context.Context, cfg Config) (*dist.World, error) {
 	if OnGPUs(cfg.Name()) {
 		return openOnGPUs(ctx, cfg)
 	}
-	t, closer, err := cfg.meet(ctx, env, cfg.StepTimeout)
+	t, closer, err := cfg.meet(ctx, &env, cfg.StepTimeout)
 	if err != nil {
 		return nil, err
 	}
@@ -220,13 +220,16 @@ func Open(ctx context.Context, cfg Config) (*dist.World, error) {
 	return w, nil
 }
 
-// meet is shared memory with the other ranks of the host.
+// meet is shared memory with the other ranks of the host. It names the job where the launcher has not.
 //
 // Collective: all ranks. Returns: also what closes the meeting place.
-func (c Config) meet(ctx context.Context, env launch.Env, step time.Duration) (dist.Transport, func() error, error) {
-	store, closer, err := launch.Rendezvous(ctx, env, launch.Config{Timeout: c.InitTimeout})
+func (c Config) meet(ctx context.Context, env *launch.Env, step time.Duration) (dist.Transport, func() error, error) {
+	store, closer, err := launch.Rendezvous(ctx, *env, launch.Config{Timeout: c.InitTimeout})
 	if err != nil {
 		return nil, nil, err
+	}
+	if err := launch.NameJob(ctx, env, store); err != nil {
+		return nil, nil, errors.Join(err, closer.Close())
 	}
 	t, err := shm.Open(ctx, env.Rank, env.Size, store, shm.Config{
 		StepTimeout: step, InitTimeout: c.InitTimeout, Dir: c.ShmDir, Unchecked: c.Unchecked, Timing: c.Timing && !OnGPUs(c.Name()),

@@ -93,7 +93,7 @@ func ReadTable(path string) (*gpu.Table, error) {
 
 // open goes from meeting the others to the libraries. What goes wrong on one rank goes wrong on all.
 func (g *GPUs) open(ctx context.Context) error {
-	t, closeStore, err := g.cfg.meet(ctx, g.env, g.cfg.controlTimeout())
+	t, closeStore, err := g.cfg.meet(ctx, &g.env, g.cfg.controlTimeout())
 	if err != nil {
 		return err
 	}

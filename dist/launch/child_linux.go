@@ -29,6 +29,7 @@ type child struct {
 	ended   bool               // it was waited for: its process id may be another's
 	stopped bool               // it was told to end before it did
 	status  syscall.WaitStatus // valid when ended
+	memory  string             // how the lack of memory explains its end; "" where it does not. The supervisor's
 	order   int64              // how many ranks had ended when it did, itself included
 }
 
@@ -123,13 +124,20 @@ func (c *child) code() int {
 	return c.status.ExitStatus()
 }
 
+// unasked reports whether a rank was killed by a SIGKILL that the launcher did not send.
+func (c *child) unasked() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !c.stopped && c.status.Signaled() && c.status.Signal() == syscall.SIGKILL
+}
+
 // how says how a rank has ended.
 func (c *child) how() string {
 	switch {
 	case c.status.Signaled() && c.status.CoreDump():
 		return fmt.Sprintf("was killed by signal: %v (core dumped)", c.status.Signal())
 	case c.status.Signaled():
-		return fmt.Sprintf("was killed by signal: %v", c.status.Signal())
+		return fmt.Sprintf("was killed by signal: %v%s", c.status.Signal(), c.memory)
 	default:
 		return fmt.Sprintf("exited with code %d", c.status.ExitStatus())
 	}

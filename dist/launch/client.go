@@ -25,6 +25,7 @@ type Client struct {
 	pending map[uint32]chan frame // requests without a reply yet
 	err     error                 // why no request succeeds any more
 	closing bool
+	late    bool          // this rank leaves because others did not come in time
 	closed  chan struct{} // closed by Close, at its end
 
 	ended chan struct{} // closed when the reader has ended; err is set
@@ -119,6 +120,14 @@ func (c *Client) missing(ctx context.Context) ([]int, error) {
 	return decodeRanks(ranks), err
 }
 
+// giveUp is Close of a rank for which others did not come in time, and who are to be blamed.
+func (c *Client) giveUp() error {
+	c.mu.Lock()
+	c.late = true
+	c.mu.Unlock()
+	return c.Close()
+}
+
 // Close says goodbye and ends the connection: the other ranks do not take the end of this one for its death. Requests that
 // wait fail with dist.ErrClosed. Idempotent.
 func (c *Client) Close() error {
@@ -130,13 +139,17 @@ func (c *Client) Close() error {
 	}
 	c.closing = true
 	lost := c.err
+	bye := frame{kind: opGoodbye, id: goodbyeID}
+	if c.late {
+		bye.value = []byte("late")
+	}
 	c.mu.Unlock()
 	defer close(c.closed)
 	if lost == nil {
 		ctx, cancel := context.WithTimeout(context.Background(), byeTimeout)
 		defer cancel()
 		// A server that does not answer is gone, or takes this end for a death; neither matters to a rank that leaves.
-		_, _ = c.roundTrip(ctx, frame{kind: opGoodbye, id: goodbyeID})
+		_, _ = c.roundTrip(ctx, bye)
 	}
 	_ = c.conn.Close() // the reader may have closed it first
 	<-c.ended

@@ -19,6 +19,7 @@ type DialConfig struct {
 	Job        string      // what the server names
 	Rank, Size int         // who joins
 	TLS        *tls.Config // nil means no TLS
+	files      []string    // unix sockets in private folders, to be tried before Address
 	ByRank0    bool        // rank 0 serves, not the launcher: it may not be there yet, and its loss is the loss of a rank
 }
 
@@ -49,7 +50,7 @@ func Dial(ctx context.Context, cfg DialConfig) (*Client, error) {
 // a time than a unix socket queues (EAGAIN of connect(2)).
 func passing(err error) bool {
 	for _, soon := range []error{
-		syscall.ECONNREFUSED, syscall.ECONNRESET, syscall.EAGAIN, errNoAnswer, errOver, dist.ErrClosed,
+		syscall.ECONNREFUSED, syscall.ECONNRESET, syscall.EAGAIN, errNoAnswer, errOver, errForeign, dist.ErrClosed,
 	} {
 		if errors.Is(err, soon) {
 			return true
@@ -62,16 +63,11 @@ func passing(err error) bool {
 var errNoAnswer = errors.New("no answer to hello")
 
 func dialOnce(ctx context.Context, cfg DialConfig) (*Client, error) {
-	var d net.Dialer
-	conn, err := d.DialContext(ctx, network(cfg.Address), cfg.Address)
+	conn, err := reach(ctx, cfg)
 	if err != nil {
 		if end, ok := ctx.Deadline(); ok && !time.Now().Before(end) {
 			<-ctx.Done() // the dialer goes by ctx's deadline, and may be ahead of ctx
 		}
-		return nil, err
-	}
-	if err := checkPeer(conn); err != nil {
-		_ = conn.Close() // nothing was said on it
 		return nil, err
 	}
 	if cfg.TLS != nil {
@@ -83,6 +79,32 @@ func dialOnce(ctx context.Context, cfg DialConfig) (*Client, error) {
 		return nil, err
 	}
 	return newClient(cfg, conn, r), nil
+}
+
+// reach connects to a process of this user at the first of the addresses that has one.
+func reach(ctx context.Context, cfg DialConfig) (net.Conn, error) {
+	var d net.Dialer
+	for _, path := range cfg.files {
+		conn, err := d.DialContext(ctx, "unix", path)
+		if err == nil && checkPeer(conn) == nil {
+			return conn, nil
+		}
+		if err == nil {
+			_ = conn.Close() // nothing was said on it
+		}
+	}
+	conn, err := d.DialContext(ctx, network(cfg.Address), cfg.Address)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkPeer(conn); err != nil {
+		_ = conn.Close()        // nothing was said on it
+		if len(cfg.files) > 0 { // rank 0 is to come there
+			err = fmt.Errorf("%w: %w", errForeign, err)
+		}
+		return nil, err
+	}
+	return conn, nil
 }
 
 // sayHello joins, or says why not.

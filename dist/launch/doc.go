@@ -11,8 +11,8 @@
 // started the ranks:
 //
 //	symgrad run, Self          the launcher, over TCP with mutual TLS 1.3
-//	torchrun without its agent rank 0, over TCP at MASTER_ADDR:MASTER_PORT, loopback only
-//	everything else, one host  rank 0, on an abstract unix socket that only this user's processes may join
+//	everything else, one host  rank 0, on unix sockets that only this user's processes may join: in a private runtime
+//	                           folder, where there is one, and abstract
 //	one rank                   nobody: the store is memory
 //
 // The store is also how a death becomes known: a rank whose connection ends without a goodbye, or whose process the launcher

@@ -25,7 +25,8 @@ type Env struct {
 	Bound                bool   // the launcher gave this rank cores of its own, which no other rank uses
 	HandoverFD           int    // descriptor with SpawnConfig.Handover of the launcher, for Handover; 0 if there is none
 
-	from string // the variable Rank came from
+	from    string // the variable Rank came from
+	runtime string // the user's folder for sockets, as the environment has it; "" if it has none
 }
 
 // Detect is who the process with this environment is. It looks for the launchers in the order of their constants: an MPI
@@ -52,6 +53,7 @@ func Detect(environ []string) (Env, error) {
 	if job := v[jobVar]; job != "" {
 		e.Job = job
 	}
+	e.runtime = v["XDG_RUNTIME_DIR"]
 	if err := e.Validate(); err != nil {
 		return Env{}, err
 	}

@@ -25,7 +25,7 @@ type host struct {
 }
 
 func newHost(p place, size int) (*host, error) {
-	s, err := Listen(ServerConfig{Address: p.address, Job: p.job, Size: size, Once: true})
+	s, err := Listen(ServerConfig{Address: p.address, Job: p.job, Size: size, Once: true, files: p.files})
 	if err != nil {
 		return nil, err
 	}

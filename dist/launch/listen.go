@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"path/filepath"
 	"strings"
 	"syscall"
 
@@ -17,12 +18,58 @@ func validAddress(address string) bool {
 	return err == nil && host != "" && ok && n >= 1 && n <= 65535
 }
 
+// listenAll opens address and the socket files. Where another user has taken the abstract name, the files do without.
+func listenAll(address string, files []string) (_ []net.Listener, err error) {
+	var all []net.Listener
+	defer func() {
+		if err != nil {
+			_ = closeAll(all) // the error at hand says why
+		}
+	}()
+	for _, path := range files {
+		l, err := listenFile(path)
+		if errors.Is(err, syscall.EADDRINUSE) {
+			return nil, inUse(path, err)
+		}
+		if err == nil { // else the folder is full, or read only: there is the abstract name
+			all = append(all, l)
+		}
+	}
+	l, err := listen(address)
+	switch {
+	case err == nil:
+		return append([]net.Listener{l}, all...), nil
+	case errors.Is(err, errForeign) && len(all) > 0:
+		return all, nil
+	default:
+		return all, err
+	}
+}
+
+// closeAll closes every one.
+func closeAll(all []net.Listener) error {
+	var errs []error
+	for _, l := range all {
+		errs = append(errs, l.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// errForeign is a name that a process of another user has taken.
+var errForeign = errors.New("another user has taken the name")
+
+// inUse is the error of a socket that a process of this user has.
+func inUse(address string, err error) error {
+	return fmt.Errorf("store address %s is in use: this process meets again before it has closed what it got, "+
+		"or another job of this user has the same id; set %s to tell them apart: %w", address, jobVar, err)
+}
+
 // abstract reports whether address names an abstract unix socket.
 func abstract(address string) bool { return strings.HasPrefix(address, "@") }
 
 // network is the network that address belongs to, as package net names it.
 func network(address string) string {
-	if abstract(address) {
+	if abstract(address) || filepath.IsAbs(address) {
 		return "unix"
 	}
 	return "tcp"
@@ -41,8 +88,11 @@ func listen(address string) (net.Listener, error) {
 	case err == nil:
 		return listener, nil
 	case errors.Is(err, syscall.EADDRINUSE) && abstract(address):
-		return nil, fmt.Errorf("store address %s is in use: this process meets again before it has closed what it got, "+
-			"or another job of this user has the same id; set %s to tell them apart: %w", address, jobVar, err)
+		if other := holderOfName(address); other != nil {
+			return nil, fmt.Errorf("store address %s: %w: %w; set %s to another id on all ranks, or give them a private XDG_RUNTIME_DIR: %w",
+				address, errForeign, other, jobVar, err)
+		}
+		return nil, inUse(address, err)
 	case errors.Is(err, syscall.EADDRINUSE):
 		return nil, fmt.Errorf("store address %s is in use: choose another port (--master, launch.master, MASTER_PORT), "+
 			"or leave --master and launch.master empty for a free one: %w", address, err)

@@ -25,7 +25,7 @@ type meeting struct {
 	absent int           // ranks that have not joined
 	met    chan struct{} // closed when absent is 0
 	left   int           // ranks that have said goodbye
-	quit   error         // the first that left before all had joined; then none meets. It does not change once met is closed.
+	quit   error         // why none meets although all have joined; it does not change once met is closed
 }
 
 // wait returns when all ranks have joined.
@@ -83,6 +83,9 @@ func (r *roster) join(rank int) (*meeting, error) {
 	r.present[rank] = true
 	m.joined[rank] = true
 	if m.absent--; m.absent == 0 {
+		if cause := m.table.err(); cause != nil {
+			m.quit = cause
+		}
 		close(m.met)
 	}
 	return m, nil
@@ -106,14 +109,30 @@ func (r *roster) meetingLocked(number int) *meeting {
 	return m
 }
 
-// leave ends rank's part in m, which it joined.
+// leave ends rank's part in m, which it joined. If others have not joined yet, the meeting ends at once. If the meeting has failed
+// already, the first cause stays: rank leaves because of it.
 func (r *roster) leave(rank int, m *meeting) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.present[rank] = false
+	if m.absent > 0 {
+		m.fail(errLeft(rank))
+	}
+	r.leaveLocked(rank, m)
+}
+
+// giveUp is leave for a rank that has waited too long. It ends the meeting only when all have joined: until then the ranks that
+// still wait had better name those that are missing.
+func (r *roster) giveUp(rank int, m *meeting) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if m.absent > 0 && m.quit == nil {
 		m.quit = errLeft(rank)
 	}
+	r.leaveLocked(rank, m)
+}
+
+func (r *roster) leaveLocked(rank int, m *meeting) {
+	r.present[rank] = false
 	if m.left++; m.left == len(r.joins) {
 		delete(r.meetings, r.joins[rank]-1)
 	}

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -24,6 +25,7 @@ type Config struct {
 // place is where the ranks of a job meet.
 type place struct {
 	address string
+	files   []string // unix sockets in private folders, which come before address: no other user can take them
 	job     string
 	tls     *tls.Config
 	byRank0 bool   // rank 0 serves the store, not the launcher
@@ -95,12 +97,13 @@ func rendezvous(ctx context.Context, env Env, timeout time.Duration) (_ member, 
 	}
 	rest, cancel := context.WithTimeout(context.WithoutCancel(ctx), lingerTimeout)
 	defer cancel()
-	if errors.Is(err, tooLate) {
+	late := errors.Is(err, tooLate)
+	if late {
 		err = absence(rest, m, env.Size, tooLate)
 	}
 	h, ok := m.(*host)
 	if !ok {
-		_ = m.Close() // the error at hand says why
+		_ = leave(m, late) // the error at hand says why
 		return nil, err
 	}
 	told := err // the others get the same error, or have the death of a rank already
@@ -111,6 +114,14 @@ func rendezvous(ctx context.Context, env Env, timeout time.Duration) (_ member, 
 	h.server.drain(rest)
 	_ = h.server.Close()
 	return nil, err
+}
+
+// leave closes m, whose rank waits for the others no longer; late says that they did not come in time.
+func leave(m member, late bool) error {
+	if c, ok := m.(*Client); ok && late {
+		return c.giveUp()
+	}
+	return m.Close()
 }
 
 // absence is cause with the ranks that are missing.
@@ -162,10 +173,7 @@ func (e Env) place() (place, error) {
 		}
 		p.address, p.byRank0 = e.Master, false
 		return p, nil
-	case e.Master != "" && loopback(e.Master):
-		p.address = e.Master
-		return p, nil
-	case e.OneHost():
+	case e.OneHost(), e.Master != "" && loopback(e.Master):
 		return e.socket()
 	case e.Master != "":
 		return place{}, fmt.Errorf("%d of %d ranks on this host, to meet at %s: the store would be open to the network, "+
@@ -177,9 +185,15 @@ func (e Env) place() (place, error) {
 	}
 }
 
-// socket is the abstract unix socket of a job on one host. Its name is made of what only the ranks of this job share.
+// socket is the unix sockets of a job on one host, where the kernel tells who is at the other end: a port of the loopback interface,
+// such as the one that torchrun names, is open to every user. The name is made of what only the ranks of this job share.
+// It is in private folders, where there are any, and abstract: rank 0 listens at all of them, so that ranks meet whose
+// environments name other folders, or none.
 func (e Env) socket() (place, error) {
 	job, remedy := e.Job, ""
+	if job == "" {
+		job = e.Master
+	}
 	if job == "" {
 		by, err := startedBy(e.from)
 		if err != nil {
@@ -190,7 +204,13 @@ func (e Env) socket() (place, error) {
 			e.Launcher, by, jobVar)
 	}
 	sum := sha256.Sum256([]byte(e.Launcher + "\x00" + job))
-	return place{address: fmt.Sprintf("@symgrad-%d-%x", os.Getuid(), sum[:16]), job: job, byRank0: true, remedy: remedy}, nil
+	p := place{address: fmt.Sprintf("@symgrad-%d-%x", os.Getuid(), sum[:16]), job: job, byRank0: true, remedy: remedy}
+	for _, dir := range runtimeFolders(e.runtime) {
+		if path := filepath.Join(dir, fmt.Sprintf("symgrad-%x", sum[:16])); len(path) <= longestSocket {
+			p.files = append(p.files, path)
+		}
+	}
+	return p, nil
 }
 
 // loopback reports whether the host of address is the loopback interface, by what it is called: names are not looked up.
@@ -208,7 +228,7 @@ func (p place) join(ctx context.Context, e Env) (member, error) {
 	if p.byRank0 && e.Rank == 0 {
 		return newHost(p, e.Size)
 	}
-	c, err := Dial(ctx, DialConfig{Address: p.address, Job: p.job, Rank: e.Rank, Size: e.Size, TLS: p.tls, ByRank0: p.byRank0})
+	c, err := Dial(ctx, DialConfig{Address: p.address, Job: p.job, Rank: e.Rank, Size: e.Size, TLS: p.tls, ByRank0: p.byRank0, files: p.files})
 	if err != nil && p.byRank0 && ctx.Err() != nil {
 		return nil, fmt.Errorf("waiting for rank 0 of %d: %w", e.Size, err)
 	}

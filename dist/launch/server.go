@@ -35,17 +35,18 @@ type ServerConfig struct {
 	Size    int         // ranks in the job
 	TLS     *tls.Config // clients must pass it, and be who their certificate says; nil means no TLS
 	Once    bool        // serve one meeting: a rank that has left is sent away when it comes back
+	files   []string    // unix sockets in private folders to listen at as well
 	Watched bool        // the caller calls Fail or Exit when a rank's process ends; what it says is better than a lost connection
 }
 
 // Server is the store of a job: it serves Clients and knows which ranks have joined, left or died.
 type Server struct {
-	cfg      ServerConfig
-	listener net.Listener
-	roster   *roster
-	stop     context.CancelFunc
-	ctx      context.Context // ends with Close
-	running  sync.WaitGroup  // the accept loop and the connections
+	cfg       ServerConfig
+	listeners []net.Listener
+	roster    *roster
+	stop      context.CancelFunc
+	ctx       context.Context // ends with Close
+	running   sync.WaitGroup  // the accept loops and the connections
 
 	mu      sync.Mutex
 	conns   map[*serverConn]struct{}
@@ -61,18 +62,20 @@ func Listen(cfg ServerConfig) (*Server, error) {
 	if cfg.Size < 1 || cfg.Size > maxRanks {
 		return nil, fmt.Errorf("store for %d ranks: want 1 to %d: %w", cfg.Size, maxRanks, dist.ErrInvalid)
 	}
-	listener, err := listen(cfg.Address)
+	listeners, err := listenAll(cfg.Address, cfg.files)
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{cfg: cfg, listener: listener, roster: newRoster(cfg.Size, cfg.Once), conns: map[*serverConn]struct{}{}}
+	s := &Server{cfg: cfg, listeners: listeners, roster: newRoster(cfg.Size, cfg.Once), conns: map[*serverConn]struct{}{}}
 	s.ctx, s.stop = context.WithCancel(context.Background())
-	s.running.Go(s.accept)
+	for _, l := range listeners {
+		s.running.Go(func() { s.accept(l) })
+	}
 	return s, nil
 }
 
 // Address is where the server listens, with the port it chose.
-func (s *Server) Address() string { return s.listener.Addr().String() }
+func (s *Server) Address() string { return s.listeners[0].Addr().String() }
 
 // Fail makes every pending and later Get of the job fail with a dist.RankError. The first failure is the one reported.
 func (s *Server) Fail(rank int, how string) { s.roster.fail(&dist.RankError{Rank: rank, How: how}) }
@@ -108,7 +111,7 @@ func (s *Server) Close() error {
 	s.mu.Unlock()
 
 	s.roster.close()
-	err := s.listener.Close()
+	err := closeAll(s.listeners)
 	for _, c := range conns {
 		c.bye()
 	}
@@ -120,9 +123,9 @@ func (s *Server) Close() error {
 	return nil
 }
 
-func (s *Server) accept() {
+func (s *Server) accept(l net.Listener) {
 	for pause := time.Millisecond; ; pause = min(2*pause, time.Second) {
-		conn, err := s.listener.Accept()
+		conn, err := l.Accept()
 		if err == nil {
 			s.start(conn)
 			pause = time.Millisecond

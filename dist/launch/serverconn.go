@@ -23,6 +23,7 @@ type serverConn struct {
 	r    *bufio.Reader
 	rank int
 	m    *meeting
+	late bool // it leaves because others did not come in time
 
 	write sync.Mutex
 
@@ -50,7 +51,11 @@ func (c *serverConn) run() {
 	cancel()
 	c.waiters.Wait()
 	if err == nil {
-		c.s.roster.leave(c.rank, c.m)
+		if c.late {
+			c.s.roster.giveUp(c.rank, c.m)
+		} else {
+			c.s.roster.leave(c.rank, c.m)
+		}
 		c.reply(goodbyeID, nil, nil)
 	}
 }
@@ -125,6 +130,7 @@ func (c *serverConn) serve(ctx context.Context) error {
 		}
 		switch f.kind {
 		case opGoodbye:
+			c.late = len(f.value) > 0
 			return nil
 		case opSet:
 			c.reply(f.id, nil, c.m.Set(ctx, f.key, f.value))

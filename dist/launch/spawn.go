@@ -49,7 +49,7 @@ type RankResult struct {
 	Rank    int
 	PID     int
 	Code    int    // its exit code, or 128+signal
-	How     string // "exited with code 3", "was killed by signal: killed"
+	How     string // "exited with code 3", "was killed by signal: killed"; where memory ran out that, with limit and use
 	Stopped bool   // it ended after the launcher told it to
 }
 
@@ -149,6 +149,8 @@ func Spawn(ctx context.Context, cfg SpawnConfig) (Result, error) {
 //
 //	if res, spawned, err := launch.Self(ctx, env, cfg); spawned { ... os.Exit(res.Code) }
 //	// one rank of the job from here on
+//
+// A Code other than 0 counts beside an error too: 128 plus SIGPIPE comes with the error of writing output that has no reader.
 //
 // Shapes/units: cfg as in Spawn, Program and Args are filled in when empty, N may be 0. Returns: spawned false at once in a
 // process that is itself a rank. Errors: those of Spawn.

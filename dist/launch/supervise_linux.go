@@ -22,6 +22,7 @@ type supervisor struct {
 	cancelled error // why ctx ended, if that ended the job
 	plan      []step
 	timer     *time.Timer // for the first step of plan
+	memory    *memoryWatch
 
 	signals  chan os.Signal
 	children chan os.Signal // SIGCHLD
@@ -37,7 +38,7 @@ type step struct {
 
 func newSupervisor(j *job) *supervisor {
 	s := &supervisor{
-		job: j, timer: time.NewTimer(0),
+		job: j, timer: time.NewTimer(0), memory: newMemoryWatch(textOf),
 		signals: make(chan os.Signal, len(passedOn)), children: make(chan os.Signal, 1),
 		pipes: make(chan os.Signal, 1), unread: make(chan struct{}, 1),
 	}
@@ -114,6 +115,9 @@ func (s *supervisor) bury(c *child) {
 	if c.code() == 0 {
 		s.server.Exit(c.rank, c.how())
 		return
+	}
+	if c.unasked() {
+		c.memory = s.memory.explain()
 	}
 	s.server.Fail(c.rank, c.how())
 	if s.failed || s.ending() {

@@ -127,3 +127,9 @@ func TestHelpNamesTheConfig(t *testing.T) {
 		t.Errorf("%q", o.Stdout)
 	}
 }
+
+// A run that has started its ranks ends as a program that a shell runs before "| head" does.
+func TestOutputWithoutAReaderIsCode141(t *testing.T) {
+	o := ranktest.Unread(t, small(t.TempDir(), ranks(2), "--set=run.max_steps=0", "--set=run.epochs=1000000", "--set=log.every=1", "--set=log.losses=false")...)
+	o.Want(t, 141)
+}

@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -56,7 +57,20 @@ func abort(w *dist.World, p *space) error {
 	}
 	return errors.Join(
 		want("operation during Abort", finish(allReduce(5, dist.Sum)(w.Group, p)), dist.ErrAborted, cause),
-		want("operation after Abort", finish(w.Barrier()), dist.ErrAborted, cause))
+		want("operation after Abort", finish(w.Barrier()), dist.ErrAborted, cause),
+		noticed(w.Group, dist.ErrAborted, cause))
+}
+
+// noticed is an error unless a rank that starts no operation learns why g is broken.
+func noticed(g *dist.Group, sentinel error, words ...string) error {
+	ctx, release := g.Context(context.Background())
+	defer release()
+	select {
+	case <-ctx.Done():
+	case <-time.After(guard):
+		return fmt.Errorf("after %v the context of a broken group has not ended", guard)
+	}
+	return errors.Join(want("context of a broken group", context.Cause(ctx), sentinel, words...), want("Err of a broken group", g.Err(), sentinel, words...))
 }
 
 // abortOfPart: the world works after one of its parts was aborted.
@@ -190,7 +204,7 @@ func death(w *dist.World, p *space) error {
 	if told > guard { // on a busy machine the rank may be long in coming there; bench/tests.sh holds deaths between GPUs to 5 s
 		late = fmt.Errorf("the others were told after %v, want within %v", told, guard)
 	}
-	return errors.Join(late, named("operation during the death", third, victim), named("later operation", later, victim),
+	return errors.Join(late, noticed(w.Group, dist.ErrAborted, fmt.Sprintf("rank %d died", victim)), named("operation during the death", third, victim), named("later operation", later, victim),
 		named("operation of a part", part, 0))
 }
 

@@ -26,6 +26,9 @@ func (d *dying) Info() dist.Info {
 	return dist.Info{Rank: d.g.Rank(), Size: d.g.Size(), Device: d.g.Device(), Backend: d.g.Backend(), Ranks: d.g.Ranks()}
 }
 
+// Broken tells why the group is broken.
+func (d *dying) Broken() error { return d.g.Err() }
+
 // NewStream gives the world the group's own stream.
 func (d *dying) NewStream() (dist.Stream, error) { return d.g.Stream(), nil }
 

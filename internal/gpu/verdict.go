@@ -235,3 +235,11 @@ func (p *pact) leave(grace time.Duration) bool {
 		}
 	}
 }
+
+// Broken is why the group is broken, as far as this rank has noticed, which it does by itself; nil while it is whole.
+func (t *Transport) Broken() error {
+	if e := t.pact.end.Load(); e != nil {
+		return e.err
+	}
+	return nil
+}

@@ -74,3 +74,13 @@ func (e *brokenError) Error() string {
 }
 
 func (e *brokenError) Is(target error) bool { return target == e.kind || target == dist.ErrAborted }
+
+// Broken is why the group is broken; nil while it is whole, and when this end is closed.
+func (t *Transport) Broken() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return nil
+	}
+	return t.aborted()
+}

@@ -8,7 +8,8 @@
 //	control.go    the layout of a group's control segment: words, announcements, headers, slots, channels
 //	announce.go   rounds: how ranks meet, compare what they are doing, and know that memory may be used again
 //	share.go      how a segment comes to all ranks of a group, or to none
-//	wait.go       waiting for a peer: spin, yield, futex; abort, timeout and deadlock are noticed here
+//	wait.go       waiting for a peer: spin, yield, futex; abort and timeout are noticed here
+//	deadlock.go   ranks that wait for each other: long waits are posted, and each rank looks for a circle that it is in
 //	abort.go      how a group is broken, and the error that all ranks then have
 //	transport.go  dist.Transport: turns, operations on the caller, Split, Heap, Abort, Close
 //	coll.go       collectives directly between heaps, and the choice of the way

@@ -33,6 +33,15 @@ func (t *Transport) exchange(ops []dist.Op) error {
 	var s sleeper
 	for idle := 0; ; {
 		seen := atomic.LoadUint64(bell)
+		if t.stands() { // what the others see of the wait stays
+			if err := t.restExchange(&s, bell, seen); err != nil {
+				t.retract()
+				return err
+			}
+			t.resumed = ticks.Now()
+			continue
+		}
+		t.retract()
 		moved, left, err := t.pass()
 		switch {
 		case err != nil:

@@ -55,6 +55,7 @@ type Transport struct {
 	one       [1]dist.Op
 	habits    [21]habit  // of allreduces apart, by the logarithm of their bytes
 	waitsFor  int        // rank, in a long wait for one
+	wait      posted     // a long wait
 	resumed   int64      // when it last had what it had waited for, in ticks
 	sleepy    int        // waits to come that sleep without yielding, because somebody else wants the cores
 	dozes     int        // how many that were when it was last so

@@ -49,14 +49,10 @@ func (t *Transport) stalls() {
 	asym.Store(until, uint64(ticks.Now()))
 }
 
-// lookAround is how long a wait lasts before it looks whether the two ranks wait for each other.
-const lookAround = 100 * time.Millisecond
-
 // sleeper is the state of one wait once it has left the spin.
 type sleeper struct {
 	turns    int
 	since    time.Time
-	suspect  bool // the last look found what may be a deadlock
 	lastLook time.Time
 }
 
@@ -89,8 +85,11 @@ func (t *Transport) await(word *uint64, want uint64, peer int) error {
 		}
 	}
 	t.stalls()
-	t.waitsFor = peer
-	defer func() { t.waitsFor, t.resumed = -1, ticks.Now() }()
+	t.waitsFor, t.wait.word, t.wait.want = peer, word, want
+	defer func() {
+		t.retract()
+		t.waitsFor, t.wait.word, t.resumed = -1, nil, ticks.Now()
+	}()
 	s := t.newSleeper()
 	for {
 		seen := atomic.LoadUint64(word)
@@ -132,7 +131,7 @@ func (t *Transport) rest(s *sleeper, word *uint64, seen uint64, peer int) error 
 	}
 	if now.Sub(s.lastLook) > lookAround {
 		s.lastLook = now
-		if err := t.deadlock(s); err != nil {
+		if err := t.deadlock(); err != nil {
 			return err
 		}
 	}
@@ -215,47 +214,6 @@ func (t *Transport) closedBy(peer int, word *uint64, seen uint64) error {
 	err := fmt.Errorf("rank %d has closed its end: %w", peer, dist.ErrClosed)
 	t.fail(abortClosed, peer, err.Error())
 	return err
-}
-
-// deadlock recognises two ranks of which one is in a collective and the other in a send or receive with it: neither
-// can go on. It must be seen twice, because the words of two ranks are not read at one moment.
-func (t *Transport) deadlock(s *sleeper) error {
-	mine, _, _ := unpackState(atomic.LoadUint64(t.ctl.state(t.rank)))
-	messages := mine.PointToPoint() || mine == dist.KindBatch
-	for p := range t.size {
-		theirs, theirPeer, _ := unpackState(atomic.LoadUint64(t.ctl.state(p)))
-		iCollect := !messages && theirs.PointToPoint() && theirPeer == t.rank && t.missing(p) &&
-			!t.movable(p, theirs)
-		theyCollect := messages && t.stuckOn(p) && theirs != dist.KindInvalid && !theirs.PointToPoint() &&
-			theirs != dist.KindBatch && t.announced(p, t.round+1)
-		if p == t.rank || !iCollect && !theyCollect {
-			continue
-		}
-		if !s.suspect {
-			s.suspect = true
-			return nil
-		}
-		text := fmt.Sprintf("rank %d is in %s while rank %d is in %s; they wait for each other",
-			t.rank, t.describe(t.rank), p, t.describe(p))
-		t.fail(abortMismatch, t.rank, text)
-		return t.aborted()
-	}
-	s.suspect = false
-	return nil
-}
-
-// movable reports whether rank p can go on with the send or receive with this rank that it is in: it has what it waits for
-// and was not given a core since, or it is stopped.
-func (t *Transport) movable(p int, k dist.Kind) bool {
-	from, to, stuck := p, t.rank, uint64(ringDepth) // chunks in the ring
-	if k == dist.KindRecv {
-		from, to, stuck = t.rank, p, 0
-	}
-	read := atomic.LoadUint64(t.ctl.read(from, to))
-	if k == dist.KindSend && atomic.LoadUint64(t.ctl.lent(from, to)) > read {
-		return false // nobody has read the message
-	}
-	return atomic.LoadUint64(t.ctl.wrote(from, to))-read != stuck
 }
 
 // missing reports whether this rank waits for rank p, in a collective.

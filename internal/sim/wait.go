@@ -214,3 +214,10 @@ func (b *board) hold(rank int, op *dist.Op, f *fault) error {
 	b.finished(rank, op.Seq)
 	return err
 }
+
+// Broken is why the group is broken; nil while it is whole.
+func (t *transport) Broken() error {
+	t.b.u.mu.Lock()
+	defer t.b.u.mu.Unlock()
+	return t.b.broken
+}

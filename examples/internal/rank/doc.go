@@ -12,5 +12,6 @@
 // goroutines of one process with --backend sim. Started by symgrad run, mpirun, srun or torchrun it is one of theirs.
 //
 // Exit codes: 0 when the result is right, 1 when it is wrong or could not be computed, 2 for a command line that makes no
-// sense, 75 (launch.ExitPeerLost) for a rank that lost another one.
+// sense, 75 (launch.ExitPeerLost) for a rank that lost another one. A program that started its ranks ends with their code: that
+// of the first that failed, or 141 when the reader of the output is gone (| head).
 package rank

@@ -56,7 +56,10 @@ func (p Program) Execute(args []string, stdout, stderr io.Writer) int {
 		return code
 	}
 	o.env.LastWord(stderr, fmt.Sprintf("%s: %v", p.Name, err))
-	if errors.Is(err, ErrUsage) {
+	switch {
+	case code != 0: // that of the ranks, which says more than the error: 141 after "| head"
+		return code
+	case errors.Is(err, ErrUsage):
 		return exitUsage
 	}
 	return launch.ExitCode(err)

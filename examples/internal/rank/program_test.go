@@ -27,6 +27,7 @@ type settings struct {
 	fail    int  // the rank that returns an error; -1 for none
 	wrong   int  // the rank that finds the result to be wrong
 	forever bool // add until a rank dies
+	chatty  bool // print every sum
 }
 
 func execute(args []string, stdout, stderr io.Writer) int {
@@ -37,6 +38,7 @@ func execute(args []string, stdout, stderr io.Writer) int {
 			f.IntVar(&s.fail, "fail", -1, "rank that fails")
 			f.IntVar(&s.wrong, "wrong", -1, "rank that has a wrong result")
 			f.BoolVar(&s.forever, "forever", false, "do not end")
+			f.BoolVar(&s.chatty, "chatty", false, "print every sum")
 		},
 		Check: func(ranks int, args []string) error {
 			if s.fail >= ranks || len(args) > 1 {
@@ -59,7 +61,7 @@ func (s *settings) run(_ context.Context, w *dist.World, out io.Writer) error {
 		if err := rank.Done(w.AllReduce(tensor.Of(sum), tensor.Of(sum), dist.Sum)); err != nil {
 			return err
 		}
-		if first {
+		if first || s.chatty {
 			fmt.Fprintf(out, "%d ranks on %s: sum %d\n", w.Size(), w.Backend(), sum[0])
 		}
 	}
@@ -172,6 +174,17 @@ func TestWrongResultOfOneRankFailsAll(t *testing.T) {
 
 func TestKilledRankEndsAll(t *testing.T) {
 	ranktest.WantLost(t, "adder", 1, ranktest.Kill(t, 3, 1, "--forever"))
+}
+
+// A program that starts its ranks ends as one that a shell runs before "| head" does, and as symgrad run.
+func TestOutputWithoutAReaderIsCode141(t *testing.T) {
+	for _, args := range [][]string{{"-n", "2"}, {"-n", "1"}, {"-n", "2", "--backend", "sim"}} {
+		o := ranktest.Unread(t, append(args, "--forever", "--chatty")...)
+		if o.Code == -1 { // a process without ranks of its own, which SIGPIPE ends: a shell says 141
+			o.Code = 141
+		}
+		o.Want(t, 141)
+	}
 }
 
 func TestWrongLauncherVariablesAreUsage(t *testing.T) {

@@ -3,6 +3,7 @@ package ranktest
 import (
 	"fmt"
 	"os"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -22,24 +23,41 @@ func variables(job string, rank, size int) []string {
 // it run for ever after that output.
 func Kill(t testing.TB, n, victim int, args ...string) []Outcome {
 	t.Helper()
+	outcomes, _ := KillAt(t, n, victim, func(first <-chan struct{}) {
+		select {
+		case <-first:
+		case <-time.After(hang):
+			t.Error("no output")
+		}
+	}, args...)
+	return outcomes
+}
+
+// KillAt is Kill at the moment when the function returns that is given the first output of rank 0.
+//
+// Returns: also how long after it each rank ended.
+func KillAt(t testing.TB, n, victim int, moment func(first <-chan struct{}), args ...string) ([]Outcome, []time.Duration) {
+	t.Helper()
 	job := fmt.Sprintf("%s-%d-%v", t.Name(), victim, args)
 	ranks := make([]*process, n)
 	for r := range ranks {
 		ranks[r] = start(t, variables(job, r, n), args)
 	}
-	select {
-	case <-ranks[0].seen.first:
-	case <-time.After(hang):
-		t.Error("no output")
-	}
+	moment(ranks[0].seen.first)
+	killed := time.Now()
 	if err := ranks[victim].Process.Signal(syscall.SIGKILL); err != nil {
 		t.Error(err)
 	}
-	outcomes := make([]Outcome, n)
+	outcomes, took := make([]Outcome, n), make([]time.Duration, n)
+	var all sync.WaitGroup
 	for r, p := range ranks {
-		outcomes[r] = p.outcome(t)
+		all.Go(func() {
+			outcomes[r] = p.outcome(t)
+			took[r] = time.Since(killed)
+		})
 	}
-	return outcomes
+	all.Wait()
+	return outcomes, took
 }
 
 // WantLost fails the test unless every rank but the victim of a Kill ended because it lost a peer: with code 75, and an error

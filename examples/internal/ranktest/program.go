@@ -114,10 +114,10 @@ func (p *process) outcome(t testing.TB) Outcome {
 	stop := time.AfterFunc(hang, func() { _ = p.Process.Kill() })
 	err := p.Wait()
 	if !stop.Stop() {
-		t.Fatalf("still there after %v; stderr:\n%s", hang, p.stderr.String())
+		t.Errorf("still there after %v; stderr:\n%s", hang, p.stderr.String())
 	}
 	if exit := (&exec.ExitError{}); err != nil && !errors.As(err, &exit) {
-		t.Fatal(err)
+		t.Error(err)
 	}
 	return Outcome{p.ProcessState.ExitCode(), p.stdout.String(), p.stderr.String()}
 }

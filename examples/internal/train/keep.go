@@ -64,6 +64,7 @@ func (t *trainer) keeps(p places) checkpoint.Options {
 	return checkpoint.Options{
 		Dir: p.Dir, Keep: p.Keep, Async: p.Async, Sharded: p.Sharded,
 		Rank: t.w.Rank(), Size: t.w.Size(), Timeout: t.job.cfg.Comm.TimeoutStep, Session: p.Session,
+		Context: t.ends.group, Stop: t.ends.signal,
 	}
 }
 

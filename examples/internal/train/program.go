@@ -67,6 +67,9 @@ func (p Program) Execute(args []string, stdout, stderr io.Writer) int {
 		return code
 	}
 	o.env.LastWord(stderr, fmt.Sprintf("%s: %v", p.Name, err))
+	if code != ExitOK { // that of the ranks, which says more than the error: 141 after "| head"
+		return code
+	}
 	if errors.Is(err, ErrUsage) {
 		return ExitUsage
 	}
@@ -162,7 +165,8 @@ Checkpoints: in checkpoint.dir, every checkpoint.every steps, at the end, and af
 which end the run behind its step; a second Ctrl-C does at once. The same command then goes on from the
 newest whole one (run.resume), on any number of ranks and with any shard.stage.
 Exit codes: 0 for success, 1 for a failure, 2 for settings that make no sense, 75 for a rank that
-lost another one, 130 after Ctrl-C and 143 after SIGTERM, with or without a checkpoint.
+lost another one, 130 after Ctrl-C and 143 after SIGTERM, with or without a checkpoint, 141 when
+the reader of the output is gone (| head).
 
 `, columns, 0) + o.flags.FlagUsagesWrapped(columns)
 }

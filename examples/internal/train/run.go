@@ -8,6 +8,7 @@ import (
 	"os"
 	"runtime"
 	"sync"
+	"time"
 
 	"gorgonia.org/gorgonia"
 
@@ -106,8 +107,58 @@ func one(o options, env launch.Env, stdout io.Writer) (err error) {
 		}
 		return fmt.Errorf("rank %d of %d: %w", env.Rank, env.Size, err)
 	}
-	defer func() { err = errors.Join(err, w.Close()) }()
-	return j.run(ctx, w)
+	err, left := j.attended(ctx, w)
+	if left {
+		return err // what still runs uses the world; the end of the process closes it
+	}
+	return errors.Join(err, w.Close())
+}
+
+// patience is how long a rank may take to find out by itself that its group is broken, by its next operation, or that it was told
+// to end: it may compute, or wait for a disk. On GPUs, work that waits for a rank that died takes a while to stop.
+func (j *job) patience() time.Duration {
+	if j.site.gpu {
+		return 10 * time.Second
+	}
+	return time.Second
+}
+
+// attended loads the data and runs the rank, and returns when that has ended, or a moment after the group has broken.
+//
+// Returns: left for a rank that goes on all the same. Errors: those of load and run; why the group is broken.
+func (j *job) attended(ctx context.Context, w *dist.World) (err error, left bool) {
+	group, release := w.Context(context.Background())
+	defer release()
+	ended := make(chan error, 1)
+	go func() { // ended by the process where it is left
+		release := abortAfter(ctx, w)
+		err := j.load()
+		release()
+		if err != nil {
+			err = fmt.Errorf("rank %d of %d: %w", w.Rank(), w.Size(), err)
+			_ = w.Abort(err) // fails only when there is nobody left to tell
+			ended <- err
+			return
+		}
+		ended <- j.run(ctx, w)
+	}()
+	select {
+	case err := <-ended:
+		return err, false
+	case <-group.Done():
+	}
+	late := time.NewTimer(j.patience())
+	defer late.Stop()
+	select {
+	case err := <-ended:
+		return err, false
+	case <-late.C:
+	}
+	cause := context.Cause(ctx)
+	if cause == nil {
+		cause = context.Cause(group)
+	}
+	return fmt.Errorf("rank %d of %d: %w", w.Rank(), w.Size(), cause), true
 }
 
 // simulate is all ranks as goroutines of this process.
@@ -122,6 +173,16 @@ func simulate(o options, env launch.Env, stdout io.Writer) error {
 	j, err := newJob(o, env, stdout)
 	if err != nil {
 		return err
+	}
+	loaded := make(chan error, 1)
+	go func() { loaded <- j.load() }() // ended by the process after a signal
+	select {
+	case err := <-loaded:
+		if err != nil {
+			return err
+		}
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
 	var mu sync.Mutex
 	var first error
@@ -159,7 +220,7 @@ type job struct {
 	out     io.Writer // of rank 0
 }
 
-// newJob chooses the BLAS and loads the data.
+// newJob chooses the BLAS; load then loads the data.
 func newJob(o options, env launch.Env, out io.Writer) (*job, error) {
 	j := &job{options: o, env: env, out: out, threads: o.cfg.CPU.Threads}
 	if j.threads == 0 {
@@ -180,11 +241,17 @@ func newJob(o options, env launch.Env, out io.Writer) (*job, error) {
 	if j.blas = impl.Info(); j.blas.Name == "gonum" {
 		j.blas.Threads = 0 // as many as the process has, which is told elsewhere
 	}
-	if j.problem, err = o.program.Open(o.cfg); err != nil {
-		return nil, err
-	}
-	j.facts = append(j.facts, "program: "+o.program.Name, fmt.Sprintf("--resident: %v", o.timing.resident), fmt.Sprintf("on GPUs: %v", j.site.gpu), o.cfg.Canonical(), j.problem.Digest())
 	return j, nil
+}
+
+// load loads the data. It takes as long as the disk does, and so comes after the ranks have met: then they notice when one of them
+// is gone.
+func (j *job) load() (err error) {
+	if j.problem, err = j.program.Open(j.cfg); err != nil {
+		return err
+	}
+	j.facts = append(j.facts, "program: "+j.program.Name, fmt.Sprintf("--resident: %v", j.timing.resident), fmt.Sprintf("on GPUs: %v", j.site.gpu), j.cfg.Canonical(), j.problem.Digest())
+	return nil
 }
 
 func blasConfig(c config.CPU, threads int) blas.Config {

@@ -23,6 +23,7 @@ type trainer struct {
 	w    *dist.World
 	job  *job
 	talk *talk
+	ends ends
 
 	first   int // steps that a run before this one has made
 	steps   int // of the run, those included
@@ -52,9 +53,9 @@ type trainer struct {
 // newTrainer builds the model and makes its training data-parallel.
 //
 // Collective: all ranks. Owns: the caller closes the trainer.
-func newTrainer(k *talk, j *job) (*trainer, error) {
+func newTrainer(k *talk, j *job, e ends) (*trainer, error) {
 	w := k.w
-	t := &trainer{w: w, talk: k, job: j, spans: newSpans(w)}
+	t := &trainer{w: w, talk: k, job: j, ends: e, spans: newSpans(w)}
 	var err error
 	if t.lead, err = follow(k, j); err != nil {
 		return nil, err

@@ -58,3 +58,6 @@ func abortAfter(ctx context.Context, w *dist.World) (release func()) {
 		}
 	}
 }
+
+// ends are what can end a rank from outside: the group, by a death or an abort, and a signal.
+type ends struct{ group, signal context.Context }

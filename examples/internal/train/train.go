@@ -25,7 +25,9 @@ func train(ctx context.Context, w *dist.World, j *job, g *guard) (err error) {
 	if err := agree(k, j.facts); err != nil {
 		return err
 	}
-	t, err := newTrainer(k, j)
+	group, release := w.Context(context.Background())
+	defer release()
+	t, err := newTrainer(k, j, ends{group: group, signal: ctx})
 	if t != nil {
 		defer func() { err = errors.Join(err, t.close(err)) }()
 	}
@@ -59,6 +61,9 @@ func train(ctx context.Context, w *dist.World, j *job, g *guard) (err error) {
 	if err := t.loop(ctx); err != nil {
 		return err
 	}
+	if err := t.forgiven(t.keeper.close()); err != nil { // before a signal ends the run: it is worth more than what follows
+		return err
+	}
 	g.on()
 	return t.finish(ctx, s)
 }
@@ -84,9 +89,6 @@ func (t *trainer) finish(ctx context.Context, s *Summary) error {
 		return err
 	}
 	if err := t.writeTrace(s); err != nil {
-		return err
-	}
-	if err := t.forgiven(t.keeper.close()); err != nil {
 		return err
 	}
 	worst, err := t.times()

@@ -72,11 +72,14 @@ func built(t *testing.T, n int, body func(tr *trainer, err error) error, more ..
 		t.Fatal(err)
 	}
 	j, err := newJob(o, launch.Env{Size: n, LocalSize: n}, t.Output())
+	if err == nil {
+		err = j.load()
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	return backend.Simulate(n, j.backendConfig(), func(w *dist.World) error {
-		tr, err := newTrainer(newTalk(w), j)
+		tr, err := newTrainer(newTalk(w), j, ends{})
 		if err = body(tr, err); tr != nil {
 			err = errors.Join(err, tr.close(err))
 		}

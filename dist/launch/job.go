@@ -1,0 +1,32 @@
+package launch
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+
+	"github.com/symgrad/symgrad/dist"
+)
+
+// jobKey is where rank 0 puts the id of a job whose launcher gives none.
+const jobKey = "launch: id of the job"
+
+// NameJob gives e the id of the job, where its launcher gives none, as MPICH's does: rank 0 makes one and hands it out.
+//
+// Collective: all ranks, over the store of their Rendezvous. Errors: those of the store.
+func NameJob(ctx context.Context, e *Env, store dist.Store) error {
+	if e.Job != "" {
+		return nil
+	}
+	if e.Rank == 0 {
+		if err := store.Set(ctx, jobKey, []byte(e.Launcher+"-"+hex.EncodeToString(randomBytes(8)))); err != nil {
+			return fmt.Errorf("id of the job: %w", err)
+		}
+	}
+	job, err := store.Get(ctx, jobKey)
+	if err != nil {
+		return fmt.Errorf("id of the job: %w", err)
+	}
+	e.Job = string(job)
+	return nil
+}
