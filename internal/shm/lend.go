@@ -96,8 +96,8 @@ func (t *Transport) borrow(m *message, head []byte, read uint64) error {
 
 // fetch copies n bytes at byte from of a source of op's peer, which lies at p, to the destination.
 func (t *Transport) fetch(op *dist.Op, p place, from, n int) error {
-	dst := unsafe.Add(op.Dst.Pointer(), from)
 	if p.heap != 0 {
+		dst := unsafe.Add(op.Dst.Pointer(), from)
 		src, err := t.at(op.Peer, p, from, n)
 		if err == nil && src != dst {
 			how := reduce.How(0)
@@ -113,7 +113,8 @@ func (t *Transport) fetch(op *dist.Op, p place, from, n int) error {
 		return unix.ESRCH
 	}
 	for n > 0 {
-		into := unix.Iovec{Base: (*byte)(dst), Len: uint64(n)}
+		// The pointer is made anew: one past the last byte would be a bad pointer to the garbage collector.
+		into := unix.Iovec{Base: (*byte)(unsafe.Add(op.Dst.Pointer(), from)), Len: uint64(n)}
 		got, err := unix.ProcessVMReadv(pid, []unix.Iovec{into}, []unix.RemoteIovec{{Base: uintptr(p.off) + uintptr(from), Len: n}}, 0)
 		switch {
 		case errors.Is(err, unix.EINTR):
@@ -122,7 +123,7 @@ func (t *Transport) fetch(op *dist.Op, p place, from, n int) error {
 		case got == 0:
 			return unix.EFAULT
 		default:
-			dst, from, n = unsafe.Add(dst, got), from+got, n-got
+			from, n = from+got, n-got
 		}
 	}
 	return nil
