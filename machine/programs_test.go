@@ -18,12 +18,12 @@ type virtual interface {
 	Set(a, b *G.Node) error
 }
 
-// sample is a source of the same numbers for both machines.
-type sample struct{ rng *rand.Rand }
+// draws is a source of the same numbers for both machines.
+type draws struct{ rng *rand.Rand }
 
-func newSample() sample { return sample{rand.New(rand.NewPCG(45, 4))} }
+func newDraws() draws { return draws{rand.New(rand.NewPCG(45, 4))} }
 
-func (s sample) dense(dt gtensor.Dtype, scale float64, shape ...int) *gtensor.Dense {
+func (s draws) dense(dt gtensor.Dtype, scale float64, shape ...int) *gtensor.Dense {
 	d := gtensor.New(gtensor.Of(dt), gtensor.WithShape(shape...))
 	for i := range countOf(shape) {
 		if x := scale * s.rng.NormFloat64(); dt == gtensor.Float32 {
@@ -102,6 +102,16 @@ func withElements(all []float64, values ...G.Value) []float64 {
 			}
 		case float32:
 			all = append(all, float64(d))
+		case []bool:
+			for _, x := range d {
+				if x {
+					all = append(all, 1)
+				} else {
+					all = append(all, 0)
+				}
+			}
+		default:
+			panic(fmt.Sprintf("a value of %T is not compared", d))
 		}
 	}
 	return all
@@ -109,7 +119,7 @@ func withElements(all []float64, values ...G.Value) []float64 {
 
 // linearRegression is that of iris: a table of four columns and ones, read costs, a plain solver.
 func linearRegression(newVM func(*G.ExprGraph, bool, ...*G.Node) (virtual, error)) ([]float64, error) {
-	s := newSample()
+	s := newDraws()
 	g := G.NewGraph()
 	x := G.NewMatrix(g, G.Float64, G.WithName("x"), G.WithShape(30, 5), G.WithValue(s.dense(G.Float64, 1, 30, 5)))
 	y := G.NewVector(g, G.Float64, G.WithName("y"), G.WithShape(30), G.WithValue(s.dense(G.Float64, 1, 30)))
@@ -143,7 +153,7 @@ func linearRegression(newVM func(*G.ExprGraph, bool, ...*G.Node) (virtual, error
 
 // logisticRegression updates by nodes of the graph and Set, and reads classes.
 func logisticRegression(newVM func(*G.ExprGraph, bool, ...*G.Node) (virtual, error)) ([]float64, error) {
-	s := newSample()
+	s := newDraws()
 	g := G.NewGraph()
 	x := G.NewMatrix(g, G.Float64, G.WithName("x"), G.WithShape(12, 3), G.WithValue(s.dense(G.Float64, 1, 12, 3)))
 	y := G.NewVector(g, G.Float64, G.WithName("y"), G.WithShape(12), G.WithInit(G.Ones()))
@@ -151,7 +161,7 @@ func logisticRegression(newVM func(*G.ExprGraph, bool, ...*G.Node) (virtual, err
 	b := G.NewScalar(g, G.Float64, G.WithName("b"), G.WithValue(0.1))
 	one := G.NewConstant(1.0)
 	prob := G.Must(G.Sigmoid(G.Must(G.Add(G.Must(G.Mul(x, w)), b))))
-	class := G.Must(G.Gte(prob, G.NewConstant(0.5), true))
+	class := G.Must(G.Gte(prob, G.NewConstant(0.5), false))
 	entropy := G.Must(G.Sub(
 		G.Must(G.HadamardProd(G.Must(G.Neg(y)), G.Must(G.Log(prob)))),
 		G.Must(G.HadamardProd(G.Must(G.Sub(one, y)), G.Must(G.Log(G.Must(G.Add(G.Must(G.Neg(prob)), G.NewConstant(1+1e-9)))))))))
@@ -187,7 +197,7 @@ func logisticRegression(newVM func(*G.ExprGraph, bool, ...*G.Node) (virtual, err
 // convolutionalNet is two convolutions and a product on float32, trained on batches that are let anew. It has no
 // dropout, whose random numbers are other ones.
 func convolutionalNet(newVM func(*G.ExprGraph, bool, ...*G.Node) (virtual, error)) ([]float64, error) {
-	s := newSample()
+	s := newDraws()
 	g := G.NewGraph()
 	param := func(name string, shape ...int) *G.Node {
 		return G.NewTensor(g, G.Float32, len(shape), G.WithName(name), G.WithShape(shape...), G.WithValue(s.dense(G.Float32, 0.3, shape...)))
@@ -237,7 +247,7 @@ func convolutionalNet(newVM func(*G.ExprGraph, bool, ...*G.Node) (virtual, error
 // from run to run.
 func characters(newVM func(*G.ExprGraph, bool, ...*G.Node) (virtual, error)) ([]float64, error) {
 	const letters, hidden, steps = 5, 4, 3
-	s := newSample()
+	s := newDraws()
 	g := G.NewGraph()
 	param := func(name string, shape ...int) *G.Node {
 		return G.NewTensor(g, G.Float64, len(shape), G.WithName(name), G.WithShape(shape...), G.WithValue(s.dense(G.Float64, 0.5, shape...)))
