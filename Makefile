@@ -42,7 +42,7 @@ data: ## put the MNIST images into data/mnist, or another folder: make data DATA
 build: ## build the programs into bin/
 	@mkdir -p bin
 	@$(BUILD) -o bin/symgrad ./cmd/symgrad
-	@$(BUILD) -o bin/ ./examples/ddp ./examples/mlp ./examples/lm ./examples/ring ./examples/nvshmem ./examples/p2p ./examples/jacobi ./examples/nccl ./examples/hello
+	@$(BUILD) -o bin/ ./examples/ddp ./examples/mlp ./examples/lm ./examples/ring ./examples/nvshmem ./examples/p2p ./examples/jacobi ./examples/comm ./examples/hello
 
 .PHONY: test
 test: data test-release test-race ## run all tests, as released and under the race detector
@@ -128,7 +128,7 @@ bench-mpi: ## compare the collectives with Open MPI's and MPICH's; takes minutes
 # What a machine with GPUs runs, which needs no Go for it; culink, which needs cgo and a toolkit, has a script of its own.
 GPU_DIR   := bin/dev
 GPU_TESTS := ./internal/cuda ./internal/gpu ./internal/nccl ./internal/nvshmem ./internal/direct ./kernel ./dist/backend \
-	./cmd/symgrad ./examples/ring ./examples/jacobi ./examples/nccl ./internal/cublas ./internal/cudnn ./internal/cudagen ./internal/cudaexec \
+	./cmd/symgrad ./examples/ring ./examples/jacobi ./examples/comm ./internal/cublas ./internal/cudnn ./internal/cudagen ./internal/cudaexec \
 	./machine ./examples/internal/train ./examples/ddp ./examples/mlp ./examples/lm
 
 .PHONY: gpu-tests

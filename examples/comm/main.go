@@ -1,10 +1,10 @@
-// Command nccl is the NCCL labs of NVIDIA's tutorial with the calls of this project: a communicator, send and receive, group
+// Command comm is the NCCL labs of NVIDIA's tutorial with the calls of this project: a communicator, send and receive, group
 // calls, and memory registered as a symmetric window. The same program runs on the host and on GPUs, and checks every element.
 //
-//	go run ./examples/nccl -n 4                          # all of them, ranks are processes on the host
-//	go run ./examples/nccl -n 2 sendrecv
-//	go run ./examples/nccl -n 2 --backend nccl window    # on two GPUs, by NCCL alone
-//	symgrad run -n 4 -- bin/nccl group
+//	go run ./examples/comm -n 4                          # all of them, ranks are processes on the host
+//	go run ./examples/comm -n 2 sendrecv
+//	go run ./examples/comm -n 2 --backend nccl window    # on two GPUs, by NCCL alone
+//	symgrad run -n 4 -- bin/comm group
 //
 // prints, for window on 2 ranks,
 //
@@ -65,7 +65,7 @@ func main() { os.Exit(execute(os.Args[1:], os.Stdout, os.Stderr)) }
 func execute(args []string, stdout, stderr io.Writer) int {
 	var s settings
 	return rank.Program{
-		Name: "nccl", Args: "[LAB...]", About: about(), Ranks: 2, Check: s.check, Run: s.run,
+		Name: "comm", Args: "[LAB...]", About: about(), Ranks: 2, Check: s.check, Run: s.run,
 	}.Execute(args, stdout, stderr)
 }
 

@@ -132,8 +132,8 @@ func TestRankThatIsGoneEndsTheOthers(t *testing.T) {
 
 func TestWrongCommandLinesAreOneLineAndCode2(t *testing.T) {
 	for _, test := range []struct{ args, want string }{
-		{"gather", `nccl: unknown lab "gather" (--help lists them)`},
-		{"-n 0", "nccl: --ranks 0"},
+		{"gather", `comm: unknown lab "gather" (--help lists them)`},
+		{"-n 0", "comm: --ranks 0"},
 	} {
 		o := ranktest.Execute(execute, strings.Fields(test.args)...)
 		o.Want(t, 2, test.want)
