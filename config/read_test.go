@@ -46,7 +46,7 @@ func TestReadLeavesTheErrorToLoad(t *testing.T) {
 	for file, want := range map[string]string{
 		filepath.Join(dir, "missing.yaml"): "no such file",
 		dir:                                "is a directory",
-		"/dev/zero":                        "more than 16 MiB: this is no file of settings",
+		"/dev/zero":                        "too long: more than the 16777216 B that are allowed",
 	} {
 		_, _, err := Load(Source{File: file}.Read())
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), file) {

@@ -34,6 +34,8 @@ var marks = []struct{ name, of string }{
 	{"SYMGRAD_JOB", launch.Symgrad},
 	{"SYMGRAD_STORE_FD", launch.Symgrad},
 	{"SYMGRAD_COLUMNS", launch.Symgrad},
+	{"SYMGRAD_HANDOVER_FD", launch.Symgrad},
+	{"SYMGRAD_BOUND", launch.Symgrad},
 	{"OMPI_COMM_WORLD_", launch.OpenMPI},
 	{"OMPI_UNIVERSE_SIZE", launch.OpenMPI},
 	{"PMI_", launch.MPICH},

@@ -248,25 +248,11 @@ func halfTail[T half16](dsts, srcs []unsafe.Pointer, lo, hi int, red dist.RedKin
 // the passes.
 const blockBytes = 4 << 10
 
-// blocks calls f for one block of the arrays after the other.
-func blocks(size int, dsts, srcs []unsafe.Pointer, n int, f func(dsts, srcs []unsafe.Pointer, n int)) {
-	var ds, ss [64]unsafe.Pointer
-	d, s := append(ds[:0], dsts...), append(ss[:0], srcs...)
-	for per := blockBytes / size; n > 0; n -= per {
-		f(d, s, min(per, n))
-		if n <= per {
-			return // an address past the end may be another object's
-		}
-		for i := range d {
-			d[i] = unsafe.Add(d[i], per*size)
-		}
-		for i := range s {
-			s[i] = unsafe.Add(s[i], per*size)
-		}
-	}
-}
+// mostInPlace is how many addresses a kernel in plain Go takes without an allocation.
+const mostInPlace = 64
 
-// plain is the kernel in plain Go, block by block.
+// plain returns the kernel in plain Go, block by block. It calls no function value, which would make its arrays escape to the
+// heap in each call.
 func plain(dt tensor.DType, red dist.RedKind) Kernel {
 	size := dt.Size()
 	return func(dsts, srcs []unsafe.Pointer, n int, scalars []uint64, how How) {
@@ -274,17 +260,33 @@ func plain(dt tensor.DType, red dist.RedKind) Kernel {
 			copies(dsts, srcs[0], n*size, how)
 			return
 		}
-		var bs [16]tensor.Buffer
-		blocks(size, dsts, srcs, n, func(dsts, srcs []unsafe.Pointer, n int) {
-			bufs := bs[:0]
-			for _, p := range srcs {
-				bufs = append(bufs, buffer(p, n, dt))
+		var ds, ss [mostInPlace]unsafe.Pointer
+		d, s := append(ds[:0], dsts...), append(ss[:0], srcs...)
+		for per := blockBytes / size; n > 0; n -= per {
+			plainBlock(dt, d, s, min(per, n), red, scalars)
+			if n <= per {
+				return // an address past the end may be another object's
 			}
-			// Nothing can be wrong with these: the caller has seen to it.
-			_ = typed(buffer(dsts[0], n, dt), bufs, red, scalars)
-			copies(dsts[1:], dsts[0], n*size, 0)
-		})
+			for i := range d {
+				d[i] = unsafe.Add(d[i], per*size)
+			}
+			for i := range s {
+				s[i] = unsafe.Add(s[i], per*size)
+			}
+		}
 	}
+}
+
+// plainBlock reduces n elements of every source into the first destination and copies them to the others.
+func plainBlock(dt tensor.DType, dsts, srcs []unsafe.Pointer, n int, red dist.RedKind, scalars []uint64) {
+	var bs [16]tensor.Buffer
+	bufs := bs[:0]
+	for _, p := range srcs {
+		bufs = append(bufs, buffer(p, n, dt))
+	}
+	// Nothing can be wrong with these: the caller has seen to it.
+	_ = typed(buffer(dsts[0], n, dt), bufs, red, scalars)
+	copies(dsts[1:], dsts[0], n*dt.Size(), 0)
 }
 
 func buffer(p unsafe.Pointer, n int, dt tensor.DType) tensor.Buffer {

@@ -93,7 +93,11 @@ var roles = map[string]func(w *dist.World) error{
 		if err != nil {
 			return err
 		}
-		return forever(func() error { return done(w.AllReduce(r.Local(), r.Local(), dist.Sum)) })
+		numbers, err := r.Local().As(tensor.F32)
+		if err != nil {
+			return err
+		}
+		return forever(func() error { return done(w.AllReduce(numbers, numbers, dist.Sum)) })
 	},
 	"barrier": func(w *dist.World) error {
 		return forever(func() error { return done(w.Barrier()) })

@@ -74,15 +74,15 @@ func TestOldCheckpointThatStaysDoesNotEndTheRun(t *testing.T) {
 	for _, async := range []string{"true", "false"} {
 		ck := t.TempDir()
 		run(t, program, "checkpoint.dir="+ck, ranks(2), steps(2)).summary(t)
-		stays := filepath.Join(ck, "step-00000002", "notes")
-		if err := os.MkdirAll(filepath.Join(stays, "mine"), 0o777); err != nil {
+		notes := filepath.Join(ck, "step-00000002", "notes")
+		if err := os.MkdirAll(filepath.Join(notes, "mine"), 0o777); err != nil {
 			t.Fatal(err)
 		}
 		r := run(t, program, "checkpoint.dir="+ck, "checkpoint.every=1", "checkpoint.keep=1", "checkpoint.async="+async, ranks(2), steps(6))
 		if s := r.summary(t); len(s.Checkpoints) != 4 {
 			t.Errorf("async %s: checkpoints %v", async, s.Checkpoints)
 		}
-		if !strings.Contains(r.out, "warning    checkpoint of step 6 is saved") || !strings.Contains(r.out, stays) {
+		if !strings.Contains(r.out, "warning    checkpoint of step 6 is saved") || !strings.Contains(r.out, filepath.Join(ck, "step-00000002.removed.tmp", "notes")) {
 			t.Errorf("async %s: %s", async, r.out)
 		}
 	}
