@@ -115,7 +115,11 @@ func TestGathersFromAllHeaps(t *testing.T) {
 		if err := m.gathers(m.Group, r, all); err != nil {
 			return err
 		}
-		_, unsupported := m.AllReduce(r.Local(), r.Local(), dist.Sum)
+		numbers, err := r.Local().As(tensor.U8)
+		if err != nil {
+			return err
+		}
+		_, unsupported := m.AllReduce(numbers, numbers, dist.Sum)
 		private, free, err := m.upload(tensor.Of(make([]byte, blockBytes)))
 		if err != nil {
 			return err
