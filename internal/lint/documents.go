@@ -107,8 +107,11 @@ var documentSizeRule = Rule{
 	},
 }
 
-// link is the target of a Markdown link or image.
-var link = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+// link is the target of a Markdown link or image, and code is text in which nothing is a link.
+var (
+	link = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	code = regexp.MustCompile("(?s)```.*?```|`[^`\n]*`")
+)
 
 var linksRule = Rule{
 	Name: "links",
@@ -117,7 +120,7 @@ var linksRule = Rule{
 		var found []Finding
 		leads := map[string][]string{}
 		for _, d := range m.Documents {
-			for _, l := range link.FindAllStringSubmatch(d.Text, -1) {
+			for _, l := range link.FindAllStringSubmatch(code.ReplaceAllString(d.Text, ""), -1) {
 				target, _, _ := strings.Cut(l[1], "#")
 				if target == "" || strings.Contains(target, "://") || strings.HasPrefix(target, "mailto:") {
 					continue

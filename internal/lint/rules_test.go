@@ -269,6 +269,7 @@ func TestLinksLeadToPages(t *testing.T) {
 		"outside":        {map[string]string{"README.md": "[a](https://example.org) [b](#part) [c](mailto:a@example.org)"}, ""},
 		"a file":         {map[string]string{"README.md": "[a](x/a.go#L1)", "x/a.go": "package x"}, ""},
 		"no such file":   {map[string]string{"README.md": "[a](x/b.go)"}, "links to x/b.go"},
+		"code":           {map[string]string{"README.md": "`View[T](region)`\n```go\nView[T](region)\n```\n"}, ""},
 		"from a folder":  {map[string]string{"bench/README.md": "[a](../x.md)", "x.md": ""}, ""},
 		"from below":     {map[string]string{"bench/README.md": "[a](x.md)", "x.md": ""}, "links to x.md"},
 		"two clicks":     {map[string]string{"README.md": "[a](docs/a.md)", "docs/a.md": "[b](b/b.md)", "docs/b/b.md": ""}, ""},
