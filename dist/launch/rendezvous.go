@@ -17,6 +17,9 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
+// longestSocket bounds the path of a unix socket. sockaddr_un has 108 bytes on Linux, 104 on BSD, the last of which is 0.
+const longestSocket = 103
+
 // Config is how Rendezvous goes about it.
 type Config struct {
 	Timeout time.Duration // until all have come; 0 means one minute. One below 20 s may be passed by 2 s, to learn who did not.

@@ -14,9 +14,6 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// longestSocket is how long the path of a unix socket may be: sockaddr_un has 108 bytes, the last of which is 0.
-const longestSocket = 107
-
 // runtimeFolders are the folders in which no other user can take a name before this one: that of XDG_RUNTIME_DIR, and the one that
 // a login makes, for ranks that did not get the variable.
 func runtimeFolders(set string) []string {
