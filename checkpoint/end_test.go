@@ -19,7 +19,7 @@ var (
 	errSignal   = errors.New("stopped by signal")
 )
 
-// endless is options of two ranks, of which rank 1 will not come, that wait for ever by themselves.
+// endless returns options for two ranks without a time limit. Rank 1 never comes.
 func endless(t *testing.T, async bool) (Options, context.CancelCauseFunc) {
 	t.Helper()
 	ctx, cancel := context.WithCancelCause(t.Context())

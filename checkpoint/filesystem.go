@@ -85,7 +85,7 @@ func makeFolder(sys fileSystem, dir string) error {
 	return sys.SyncDir(above)
 }
 
-// temporaryName is what a file is called until it is whole.
+// temporaryName returns the name of a file until it is whole.
 func temporaryName(name string) string { return "." + name + ".tmp" }
 
 // writeWhole makes the file name in folder dir out of what fill writes, so that a reader sees all of it or none: under

@@ -129,7 +129,7 @@ func replaceLock(name string) *os.File {
 	if errors.Is(err, syscall.EWOULDBLOCK) && theirs() && os.Rename(next, name) == nil {
 		return f
 	}
-	_ = errors.Join(os.Remove(next), f.Close()) // what is left of it does no harm
+	_ = errors.Join(os.Remove(next), f.Close()) // a leftover does no harm
 	return old
 }
 

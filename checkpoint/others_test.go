@@ -152,7 +152,7 @@ func TestLockHasTheWritersOfItsFolder(t *testing.T) {
 	}
 }
 
-// What is no lock is not opened, waited for or written to.
+// A file that is not a lock is not opened, waited for or written to.
 func TestLockIsARegularFile(t *testing.T) {
 	for name, place := range map[string]func(path string) error{
 		"a pipe":   func(path string) error { return syscall.Mkfifo(path, 0o600) },

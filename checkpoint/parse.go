@@ -16,7 +16,7 @@ import (
 // ReadHeader reads the header of a safetensors file of size bytes. It takes what the reference reader takes (huggingface's
 // safetensors/src/tensor.rs): unknown members of a tensor, a null __metadata__, dtypes that no tensor.DType has. Entries must
 // fill the data without a hole and without sharing a byte. Names must differ: the format's description forbids duplicate
-// keys, of which the reference reader takes the last.
+// keys, where the reference reader takes the last.
 //
 // Errors: ErrCorrupt, which names the tensor at fault, or the format of a file that is not a safetensors file; those of r.
 func ReadHeader(r io.ReaderAt, size int64) (*Header, error) {

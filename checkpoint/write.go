@@ -84,7 +84,7 @@ func (s *Saver) explainGone(staging string, err error) error {
 	}
 	if _, gone := s.sys.ReadDir(staging); errors.Is(gone, fs.ErrNotExist) {
 		if cause := s.causeSoon(); cause != nil {
-			return cause // rank 0 has it too, and has removed what it gave up
+			return cause // rank 0 has it too, and has removed the unfinished save
 		}
 		who := "somebody"
 		if s.o.Rank > 0 {
@@ -156,7 +156,7 @@ type summed struct {
 	w     file
 	sum   uint32
 	bytes int64
-	flush int64 // after so many bytes what was written is flushed; 0 means at the end alone
+	flush int64 // bytes between two flushes of a file; 0 means that it is flushed only at its end
 }
 
 func (s *summed) write(p []byte) error {

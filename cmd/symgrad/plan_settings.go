@@ -37,7 +37,7 @@ func planSubject(c *config.Config, program string, ranks int) (plan.Subject, err
 	if v := c.DDP.VirtualRanks; v > 0 {
 		s.Job.Runs = v / ranks
 	}
-	s.Job.Rule = settings.Solver(c, gpu, 1, 1) // neither steps nor goroutines change what it keeps
+	s.Job.Rule = settings.Solver(c, gpu, 1, 1) // neither steps nor goroutines change its state
 	share := over(c.Data.GlobalBatch, ranks)
 	s.Job.Rows = over(share, s.Job.Runs) // no run of any rank has more samples
 	if c.DDP.VirtualRanks == 0 {
