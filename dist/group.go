@@ -240,7 +240,7 @@ func (g *Group) Batch(fn func(*Group) error) (Work, error) {
 		return Work{}, err
 	}
 	if g.block && !g.other && g.c.inline.t != nil {
-		return g.c.inline.batch(&Op{Kind: KindBatch, Name: g.name, Ops: b.ops, Timed: g.timed})
+		return g.c.inline.batch(g, b.ops)
 	}
 	return g.blocked(g.issue(&Op{Kind: KindBatch, Ops: b.ops, Timed: g.timed}))
 }
@@ -384,6 +384,9 @@ func (b *call) add(c *core, op Op, err error) error {
 			b.err = err
 		}
 		return err
+	}
+	if b.ops == nil {
+		b.ops, c.inline.spare = c.inline.spare, nil
 	}
 	b.ops = append(b.ops, op)
 	return nil

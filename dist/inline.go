@@ -31,6 +31,9 @@ type inline struct {
 	times times // of timed operations, by Seq
 
 	calls [sets][2]preparedCall
+
+	group Op   // the last group call
+	spare []Op // of a group call that is done, empty: the next one uses its memory
 }
 
 // sets is how many pairs of calls are kept; a power of two. Calls of one set take turns without being prepared anew, up to two of
@@ -110,17 +113,23 @@ func (in *inline) run(v *verb, red *RedOp) (Work, error) {
 	return w, err
 }
 
-// batch does a group call.
-func (in *inline) batch(op *Op) (Work, error) {
+// batch does a group call of view g.
+func (in *inline) batch(g *Group, ops []Op) (Work, error) {
 	in.c.rec.mu.Lock()
 	defer in.c.rec.mu.Unlock()
 	in.idle()
-	op.now = in
+	op := &in.group
+	*op = Op{Kind: KindBatch, Name: g.name, Ops: ops, Timed: g.timed, now: in}
 	op.sign()
-	for i := range op.Ops {
-		op.Ops[i].Seq = in.c.seq + 1
+	for i := range ops {
+		ops[i].Seq = in.c.seq + 1
 	}
-	return in.now(op)
+	w, err := in.now(op)
+	if err == nil { // else the error has ops
+		clear(ops)
+		in.spare = ops[:0]
+	}
+	return w, err
 }
 
 // now does a checked operation, with the lock held. Returns: a Work that knows its time, where it is timed.

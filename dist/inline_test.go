@@ -2,6 +2,7 @@ package dist_test
 
 import (
 	"errors"
+	"slices"
 	"sync"
 	"testing"
 
@@ -24,7 +25,9 @@ var _ dist.Inliner = (*inliner)(nil)
 func (f *inliner) Guard(mu sync.Locker) { f.guard = mu }
 
 func (f *inliner) Inline(op *dist.Op) error {
-	f.ran = append(f.ran, *op)
+	ran := *op
+	ran.Ops = slices.Clone(op.Ops) // op and its members belong to the group
+	f.ran = append(f.ran, ran)
 	op.Memo++
 	if f.post {
 		op.Posted()
@@ -201,6 +204,41 @@ func TestBlockingBatchRunsOnItsCaller(t *testing.T) {
 	}
 	if len(f.ran) != 1 || len(f.ran[0].Ops) != 2 || f.ran[0].Ops[1].Seq != 1 {
 		t.Errorf("ran %+v", f.ran)
+	}
+}
+
+// idler is a transport whose operations do nothing.
+type idler struct{ *fake }
+
+func (idler) Guard(sync.Locker)     {}
+func (idler) Inline(*dist.Op) error { return nil }
+
+// A group call on its caller allocates its view and what the view collects into, but nothing for each of its members.
+func TestBlockingBatchUsesItsMemoryAgain(t *testing.T) {
+	g, err := dist.NewGroup(idler{newFake(0, 2)}, 8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	v, x, y := g.Blocking(), f32(2), f32(2)
+	exchange := func(g *dist.Group) error {
+		for range 8 {
+			if _, err := g.Send(x, 1); err != nil {
+				return err
+			}
+			if _, err := g.Recv(y, 1); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	n := testing.AllocsPerRun(50, func() {
+		if _, err := v.Batch(exchange); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if n > 2 {
+		t.Errorf("%v allocations a group call, want at most 2", n)
 	}
 }
 

@@ -327,10 +327,8 @@ func (t *Transport) give(op *dist.Op, bytes int) error {
 
 // batch runs the members of a group call: collectives first, in order, then all sends and receives together.
 func (t *Transport) batch(op *dist.Op) error {
-	var p2p []dist.Op
 	for i := range op.Ops {
 		if op.Ops[i].Kind.PointToPoint() {
-			p2p = append(p2p, op.Ops[i])
 			continue
 		}
 		if err := t.collective(&op.Ops[i]); err != nil {
@@ -341,8 +339,5 @@ func (t *Transport) batch(op *dist.Op) error {
 			return fmt.Errorf("%s: %w", what, err)
 		}
 	}
-	if len(p2p) == 0 {
-		return nil
-	}
-	return t.exchange(p2p)
+	return t.exchange(op.Ops)
 }

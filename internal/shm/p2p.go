@@ -22,16 +22,18 @@ type message struct {
 
 func (m *message) done() bool { return m.began && m.moved == m.op.Count }
 
-// exchange runs sends and receives until all are done, moving whichever can move. Those with one peer and direction
-// keep their order.
+// exchange runs the sends and receives among ops until all are done, moving whichever can move. Those with one peer and
+// direction keep their order.
 func (t *Transport) exchange(ops []dist.Op) error {
 	t.moves = t.moves[:0]
 	for i := range ops {
-		t.moves = append(t.moves, message{op: &ops[i]})
+		if ops[i].Kind.PointToPoint() {
+			t.moves = append(t.moves, message{op: &ops[i]})
+		}
 	}
 	bell := t.ctl.bell(t.rank)
 	var s sleeper
-	for idle := 0; ; {
+	for {
 		seen := atomic.LoadUint64(bell)
 		if t.stands() { // what the others see of the wait stays
 			if err := t.restExchange(&s, bell, seen); err != nil {
@@ -49,9 +51,8 @@ func (t *Transport) exchange(ops []dist.Op) error {
 		case left == 0:
 			return nil
 		case moved:
-			idle, s = 0, sleeper{}
-		case idle < t.spins:
-			idle++
+			s = sleeper{}
+		case s.turns == 0 && t.rang(bell, seen):
 		default:
 			if s.turns == 0 {
 				t.stalls()
@@ -63,6 +64,31 @@ func (t *Transport) exchange(ops []dist.Op) error {
 			t.resumed = ticks.Now()
 		}
 	}
+}
+
+// rang reports whether bell, which held seen, changes while this rank spins. It spins longer while a peer copies a message
+// that this rank lends.
+func (t *Transport) rang(bell *uint64, seen uint64) bool {
+	n := t.patience()
+	if n == spinsCaller {
+		n += int(t.lentBytes() / 2) // a spin takes some 0.25 ns, the copy of two bytes about as long
+	}
+	for range n {
+		if atomic.LoadUint64(bell) != seen {
+			return true
+		}
+	}
+	return false
+}
+
+// lentBytes is how many bytes this rank lends to peers that have not read them all.
+func (t *Transport) lentBytes() (n int64) {
+	for i := range t.moves {
+		if m := &t.moves[i]; m.lent != 0 && !m.done() {
+			n += m.op.Src.Bytes()
+		}
+	}
+	return n
 }
 
 // pass moves at most one chunk of every message that can move.

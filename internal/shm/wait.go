@@ -27,9 +27,10 @@ const (
 	yields      = 200
 
 	// With more than manyRanks ranks on a core, a wait is seldom over within 200 yields, and each of them may go to another
-	// rank that waits. A token that goes round 64 ranks on two cores then has 36 context switches a hop, and else 6.
+	// rank that waits: a token that goes round 64 ranks on two cores has 36 context switches a hop with 200 yields, and 6 with few.
+	// The eighth yield is one of the Go scheduler, which wakes threads that have nothing to do.
 	manyRanks  = 4
-	yieldsMany = 8
+	yieldsMany = 7
 )
 
 // crowded reports whether ranks share cores, as far as this one knows.
