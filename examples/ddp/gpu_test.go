@@ -141,6 +141,19 @@ func TestGPUsLearnInOtherWays(t *testing.T) {
 	}
 }
 
+// A gradient that f16 cannot hold ends the run with advice, some steps later and after the last step too.
+func TestGPUsTellWhatToDoAboutGradientsThatAreNotFinite(t *testing.T) {
+	cudatest.Many(t, 2, 2)
+	for _, steps := range []int{1, 8} {
+		o := processes(t, images(t), onGPUs(ranks(2), fmt.Sprintf("run.max_steps=%d", steps), "comm.wire_dtype=f16", "optim.loss_scale=1e9")...)
+		for _, want := range []string{"gradient norm is not finite", "optim.loss_scale=1e9", "comm.wire_dtype to bf16"} {
+			if o.code != 1 || !strings.Contains(o.stderr, want) {
+				t.Errorf("%d steps: code %d, want 1 and %q in:\n%s", steps, o.code, want, o.stderr)
+			}
+		}
+	}
+}
+
 // Losses that are read only where they are shared, and batches that are only queued, change nothing that is learned.
 func TestGPURunsDoNotDependOnWhatIsRead(t *testing.T) {
 	onOneAndTwo(t, func(t *testing.T, n int, data string) {

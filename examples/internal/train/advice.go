@@ -31,10 +31,11 @@ func advice(c *config.Config, gradient bool) string {
 	return "lower optim.lr, or set optim.clip_norm"
 }
 
-// explained adds the advice to an error about a gradient that is not finite.
-func (t *trainer) explained(err error) error {
+// explained adds the advice to an error about a gradient that is not finite. A GPU tells of it some steps later, perhaps
+// after the last one.
+func explained(err error, c *config.Config) error {
 	if !errors.Is(err, optim.ErrNonFinite) {
 		return err
 	}
-	return fmt.Errorf("%w; %s", err, advice(t.job.cfg, true))
+	return fmt.Errorf("%w; %s", err, advice(c, true))
 }

@@ -59,13 +59,13 @@ func train(ctx context.Context, w *dist.World, j *job, g *guard) (err error) {
 		g.off() // the loop ends by itself
 	}
 	if err := t.loop(ctx); err != nil {
-		return err
+		return explained(err, j.cfg)
 	}
 	if err := t.forgiven(t.keeper.close()); err != nil { // before a signal ends the run: it is worth more than what follows
 		return err
 	}
 	g.on()
-	return t.finish(ctx, s)
+	return explained(t.finish(ctx, s), j.cfg)
 }
 
 // finish is what comes after the last step: accuracy, a last comparison of the ranks, and what the run leaves.
@@ -261,7 +261,7 @@ func (t *trainer) queued(step int, b ddp.Batch, parts float64) error {
 // update is the solver's step.
 func (t *trainer) update() error {
 	if err := t.solver.Step(t.d.Model()); err != nil {
-		return t.explained(err)
+		return err
 	}
 	if err := t.d.ScaleHookState(t.scaled.update(t.solver)); err != nil {
 		return err
