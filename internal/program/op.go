@@ -183,9 +183,10 @@ type AttentionGrad struct{ Attention }
 // AttentionTile is the edge of the tiles that an Attention with an In[3] has, and of those that kernels go by; it divides M and N.
 const AttentionTile = 64
 
-// LeastBias is the least finite number that Attention adds to scores: times a scale it is finite too, and beside it, in f32, scores are
-// still there. So rows have shares that are masked throughout by numbers as large as there are.
-const LeastBias = -1 << 20
+// LeastBias is the least finite number that Attention adds to scores. A score that it is added to has no weight beside
+// others. In a row that is masked throughout by finite numbers, all scores still count: f32 holds them, beside LeastBias,
+// to 1/1024, and so their weights to a tenth of a percent.
+const LeastBias = -1 << 14
 
 // CrossEntropy is the mean over Rows of -log softmax(x)[label], fused: In[0] = x (Rows, Classes), In[1] = targets of the same
 // shape (any non-negative weights, e.g. one-hot divided by rows): Out[0], a scalar, = -sum(targets * log softmax(x)), and
