@@ -15,6 +15,8 @@ import (
 
 	"github.com/symgrad/symgrad/config"
 	"github.com/symgrad/symgrad/dist/backend"
+	"github.com/symgrad/symgrad/dist/launch"
+	"github.com/symgrad/symgrad/internal/cli"
 	"github.com/symgrad/symgrad/internal/gpu"
 	"github.com/symgrad/symgrad/internal/probe"
 )
@@ -63,7 +65,7 @@ GPUs would do is judged by what is found of them and of their libraries.`,
 			if err != nil {
 				return err
 			}
-			text := doctorText(report)
+			text := []byte(cli.Wrap(string(doctorText(report)), launch.Columns(cmd.OutOrStdout()), 12))
 			if asJSON {
 				if text, err = doctorJSON(report); err != nil {
 					return err

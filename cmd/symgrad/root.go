@@ -141,6 +141,7 @@ func execute(root *cobra.Command, args []string, stdout, stderr io.Writer) int {
 	if columns := launch.Columns(stdout); columns > 0 {
 		usage := strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages ", fmt.Sprintf(".FlagUsagesWrapped %d ", columns))
 		root.SetUsageTemplate(usage)
+		wrapHelp(root, columns)
 	}
 	err := root.Execute()
 	if err == nil {
@@ -150,15 +151,23 @@ func execute(root *cobra.Command, args []string, stdout, stderr io.Writer) int {
 	var exit *exitError
 	if errors.As(err, &exit) {
 		if exit.err != nil {
-			rank.LastWord(stderr, fmt.Sprintf("symgrad: %v", err))
+			rank.LastWord(stderr, cli.ErrorText("symgrad", err, launch.Columns(stderr)))
 		}
 		return exit.code
 	}
-	rank.LastWord(stderr, fmt.Sprintf("symgrad: %v", err))
+	rank.LastWord(stderr, cli.ErrorText("symgrad", err, launch.Columns(stderr)))
 	if errors.As(err, new(usageError)) {
 		return exitUsage
 	}
 	return exitFailure
+}
+
+// wrapHelp wraps the texts of a command and of those below it at the width of a terminal.
+func wrapHelp(cmd *cobra.Command, columns int) {
+	cmd.Long = cli.Wrap(cmd.Long, columns, 0)
+	for _, c := range cmd.Commands() {
+		wrapHelp(c, columns)
+	}
 }
 
 // otherNames returns args with the number of ranks as mpirun and torchrun name it, in the commands that have one, as -n.

@@ -12,9 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"unsafe"
 
-	"golang.org/x/sys/unix"
+	"github.com/symgrad/symgrad/internal/cli/clitest"
 )
 
 // scriptedOutput plays a list of "stream text" on a console: 0 and 1 are the stdout of those ranks, e0 and e1 their stderr,
@@ -254,35 +253,8 @@ func TestOutputThatCannotBeWrittenStopsNoRank(t *testing.T) {
 	}
 }
 
-// openTerminal makes a pseudo terminal 100 columns wide.
-func openTerminal(t *testing.T) (screen, terminal *os.File) {
-	t.Helper()
-	screen, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
-	if err != nil {
-		t.Skipf("no pseudo terminals here: %v", err)
-	}
-	t.Cleanup(func() { screen.Close() })
-	fd := int(screen.Fd())
-	number, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
-	if err != nil {
-		t.Skipf("no pseudo terminals here: %v", err)
-	}
-	var unlocked int32
-	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.TIOCSPTLCK, uintptr(unsafe.Pointer(&unlocked))); errno != 0 {
-		t.Fatal(errno)
-	}
-	if err := unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: 30, Col: 100}); err != nil {
-		t.Fatal(err)
-	}
-	if terminal, err = os.OpenFile(fmt.Sprint("/dev/pts/", number), os.O_RDWR|syscall.O_NOCTTY, 0); err != nil {
-		t.Skipf("no pseudo terminals here: %v", err)
-	}
-	t.Cleanup(func() { terminal.Close() })
-	return screen, terminal
-}
-
 func TestRankZeroKnowsTheTerminal(t *testing.T) {
-	screen, terminal := openTerminal(t)
+	screen, terminal := clitest.Terminal(t, 100)
 	job, ranks := newStage(t).spawn(t.Context(), SpawnConfig{N: 2, Stdout: terminal, Stderr: terminal})
 	for rank, want := range []string{"Columns:100 ", "Columns:0 "} {
 		if got := ranks[rank].ask("whoami"); !strings.Contains(got, want) {

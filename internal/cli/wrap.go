@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"fmt"
 	"strings"
 	"unicode/utf8"
 )
@@ -49,4 +50,9 @@ func wrapLine(b *strings.Builder, line string, columns, indent int) {
 		at, empty = at+width, false
 		line = line[end:]
 	}
+}
+
+// ErrorText returns "program: error", wrapped for a terminal of that many columns; 0 means none.
+func ErrorText(program string, err error, columns int) string {
+	return Wrap(fmt.Sprintf("%s: %v", program, err), columns, 4)
 }

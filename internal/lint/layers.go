@@ -25,6 +25,7 @@ var layers = []layer{
 	{"internal/build", nil, "every program may tell from which source it was built"},
 	{"internal/cores", nil, "processors know nothing of ranks"},
 	{"internal/cli", nil, "flags and wrapped text know nothing of training"},
+	{"internal/cli/clitest", nil, "tests make terminals in one place"},
 	{"internal/trace", nil, "a trace is times and names"},
 	{"internal/foreign", nil, "files of others are opened in one way by everyone"},
 	{"internal/lint", nil, "rules read source text, not packages"},
@@ -124,8 +125,9 @@ var inTests = map[string][]string{
 	"machine":           {"internal/program/oracle", "internal/shm", "machine/machinetest", "dist/backend"},
 	"internal/cudaexec": {"internal/program/oracle"},
 	"internal/cudagen":  {"internal/program/oracle", "internal/cuda"}, // its kernels run there
-	"internal/shm":      {"dist/launch"},                              // its ranks are processes, which meet there
-	"internal/direct":   {"internal/gpu/gputest", "internal/reduce"},  // the same, and sums are those of the host
+	"dist/launch":       {"internal/cli/clitest"},
+	"internal/shm":      {"dist/launch"},                             // its ranks are processes, which meet there
+	"internal/direct":   {"internal/gpu/gputest", "internal/reduce"}, // the same, and sums are those of the host
 	"internal/nvshmem":  {"internal/gpu/gputest"},
 }
 

@@ -66,7 +66,7 @@ func (p Program) Execute(args []string, stdout, stderr io.Writer) int {
 	if err == nil {
 		return code
 	}
-	o.env.LastWord(stderr, fmt.Sprintf("%s: %v", p.Name, err))
+	o.env.LastWord(stderr, cli.ErrorText(p.Name, err, launch.Columns(stderr)))
 	if code != ExitOK { // that of the ranks, which says more than the error: 141 after "| head"
 		return code
 	}

@@ -1,0 +1,2 @@
+// Package clitest has terminals for tests.
+package clitest
