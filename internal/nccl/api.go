@@ -10,14 +10,12 @@ type front struct {
 // table is the functions of NCCL that this package calls. Handles and pointers are machine words; every function returns
 // ncclResult_t unless it says otherwise.
 type table struct {
-	errorString func(code int32) string                           `dl:"ncclGetErrorString"`
-	lastError   func(comm uintptr) string                         `dl:"ncclGetLastError,optional,since=2.13.4"`
-	asyncError  func(comm uintptr, out *int32) int32              `dl:"ncclCommGetAsyncError"`
-	count       func(comm uintptr, out *int32) int32              `dl:"ncclCommCount"`
-	userRank    func(comm uintptr, out *int32) int32              `dl:"ncclCommUserRank"`
-	uniqueID    func(out *[idBytes]byte) int32                    `dl:"ncclGetUniqueId"`
-	growID      func(comm uintptr, out *[idBytes]byte) int32      `dl:"ncclCommGetUniqueId,optional,since=2.29.2"`
-	memStat     func(comm uintptr, stat int32, out *uint64) int32 `dl:"ncclCommMemStats,optional,since=2.29.7"`
+	errorString func(code int32) string              `dl:"ncclGetErrorString"`
+	lastError   func(comm uintptr) string            `dl:"ncclGetLastError,optional,since=2.13.4"`
+	asyncError  func(comm uintptr, out *int32) int32 `dl:"ncclCommGetAsyncError"`
+	count       func(comm uintptr, out *int32) int32 `dl:"ncclCommCount"`
+	userRank    func(comm uintptr, out *int32) int32 `dl:"ncclCommUserRank"`
+	uniqueID    func(out *[idBytes]byte) int32       `dl:"ncclGetUniqueId"`
 
 	// (comm*, nranks, rank, config*, then the 128 bytes of the id by value): see Comm.initRank
 	initConfig   dl.Proc `dl:"ncclCommInitRankConfig"`
@@ -26,11 +24,6 @@ type table struct {
 	destroy      dl.Proc `dl:"ncclCommDestroy"`                                // (comm)
 	abort        dl.Proc `dl:"ncclCommAbort"`                                  // (comm)
 	split        dl.Proc `dl:"ncclCommSplit,optional,since=2.18.1"`            // (comm, color, key, comm*, config*)
-	shrink       dl.Proc `dl:"ncclCommShrink,optional,since=2.27.3"`           // (comm, ranks*, n, comm*, config*, flags)
-	revoke       dl.Proc `dl:"ncclCommRevoke,optional,since=2.28.7"`           // (comm, flags)
-	grow         dl.Proc `dl:"ncclCommGrow,optional,since=2.29.2"`             // (comm, nranks, id*, rank, comm*, config*)
-	suspend      dl.Proc `dl:"ncclCommSuspend,optional,since=2.29.7"`          // (comm, flags)
-	resume       dl.Proc `dl:"ncclCommResume,optional,since=2.29.7"`           // (comm)
 
 	memAlloc    dl.Proc `dl:"ncclMemAlloc,optional,since=2.19.1"`             // (void**, bytes)
 	memFree     dl.Proc `dl:"ncclMemFree,optional,since=2.19.1"`              // (void*)
@@ -55,8 +48,4 @@ type table struct {
 	allToAll dl.Proc `dl:"ncclAlltoAll,optional,since=2.28.3"` // (src, dst, n, dtype, comm, stream)
 	gather   dl.Proc `dl:"ncclGather,optional,since=2.28.3"`   // (src, dst, n, dtype, root, comm, stream)
 	scatter  dl.Proc `dl:"ncclScatter,optional,since=2.28.3"`  // (src, dst, n, dtype, root, comm, stream)
-
-	putSignal  dl.Proc `dl:"ncclPutSignal,optional,since=2.29.2"`  // (src, n, dtype, peer, win, offset, signal, ctx, flags, comm, stream)
-	signal     dl.Proc `dl:"ncclSignal,optional,since=2.29.2"`     // (peer, signal, ctx, flags, comm, stream)
-	waitSignal dl.Proc `dl:"ncclWaitSignal,optional,since=2.29.2"` // (n, descriptors*, comm, stream)
 }

@@ -33,8 +33,6 @@ type Comm struct {
 	args   [16]uintptr
 	redOps redOpCache
 
-	revoked bool // nccl.h: such a communicator is not to be finalized
-
 	alive  sync.RWMutex // held for writing when handle ends
 	handle uintptr      // ncclComm_t, 0 once it has ended
 }

@@ -58,12 +58,10 @@
 //
 //	2.14.3   the engine nccl, with all operations. Before 2.23.4 the unique id goes by value
 //	2.18.1   splits by ncclCommSplit; before, a subgroup meets at an id of its own
-//	2.27.3   windows: the engine nccl-window; Shrink
+//	2.27.3   windows: the engine nccl-window
 //	2.28.3   addresses of peers, from the head of the structure behind a window, compared with what is there before use;
 //	         ncclAlltoAll, ncclGather, ncclScatter, which are groups of sends and receives before
-//	2.28.7   Revoke
-//	2.29.2   Grow, PutSignal, Signal, WaitSignal; addresses of peers by ncclGetPeerDevicePointer
-//	2.29.7   Suspend, Resume, Memory
+//	2.29.2   addresses of peers by ncclGetPeerDevicePointer
 //
 // A call that the library is too old for is dist.ErrUnsupported with both versions in it (Library.Missing lists them). A
 // setting that it is too old for is refused by Open, because NCCL would drop it without a word.

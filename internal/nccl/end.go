@@ -110,11 +110,8 @@ func (c *Comm) Close() error {
 		if failed != nil {
 			return c.call(t.abort, "ncclCommAbort", c.end())
 		}
-		errs := []error{c.redOps.drop(c)}
-		if !c.revoked {
-			errs = append(errs, c.call(t.finalize, "ncclCommFinalize", c.handle))
-		}
-		return errors.Join(append(errs, c.call(t.destroy, "ncclCommDestroy", c.end()))...)
+		return errors.Join(c.redOps.drop(c), c.call(t.finalize, "ncclCommFinalize", c.handle),
+			c.call(t.destroy, "ncclCommDestroy", c.end()))
 	})
 	return errors.Join(err, c.unmap())
 }

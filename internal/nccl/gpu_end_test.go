@@ -100,66 +100,6 @@ func (r *rank) works() error {
 	})
 }
 
-// sums adds 1, 2, 3, ... over c.
-func (r *rank) sums(c *Comm) error {
-	r.at.used = 0
-	b, err := r.buffer(tensor.I64, 1, elements(tensor.I64, 1, func(int) uint64 { return uint64(c.Rank() + 1) }))
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(c.AllReduce(b, b, dist.Sum, r.s), r.s.Synchronize()); err != nil {
-		return err
-	}
-	raw, err := r.read(b)
-	if want := uint64(c.Size() * (c.Size() + 1) / 2); err == nil && get(raw, tensor.I64, 0) != want {
-		err = fmt.Errorf("%v: sum %d, want %d", c, get(raw, tensor.I64, 0), want)
-	}
-	return err
-}
-
-// A communicator goes on without its last rank: in peace, and when that rank has left an operation unfinished.
-func TestShrinkGoesOnWithoutARank(t *testing.T) {
-	if v := library(t).Version(); v < windowVersion {
-		t.Skipf("NCCL %v has no ncclCommShrink", v)
-	}
-	for _, n := range []int{2, 4} {
-		for _, abort := range []bool{false, true} {
-			t.Run(fmt.Sprintf("ranks=%d,abort=%v", n, abort), func(t *testing.T) {
-				onGPUs(t, n, func(r *rank) error { return r.shrinks(abort) })
-			})
-		}
-	}
-}
-
-func (r *rank) shrinks(abort bool) error {
-	c := r.plain.(*plain).comm
-	if err := r.sums(c); err != nil {
-		return err
-	}
-	last := r.Rank == r.Size-1
-	if !last {
-		if abort {
-			if err := r.queue(r.plain, dist.Op{Kind: dist.KindBarrier}); err != nil {
-				return err
-			}
-		}
-		small, err := c.Shrink([]int{r.Size - 1}, abort, "survivors")
-		if err != nil {
-			return err
-		}
-		if small.Size() != r.Size-1 || small.Rank() != r.Rank {
-			return fmt.Errorf("%v", small)
-		}
-		if err := errors.Join(r.sums(small), small.Close()); err != nil {
-			return err
-		}
-	}
-	if abort {
-		r.plain.Abort()
-	}
-	return r.Agree(nil)
-}
-
 // An operation that a rank never joins ends on Abort from another thread, and the engine refuses what comes later.
 func TestAbortEndsWhatIsQueued(t *testing.T) {
 	onGPUs(t, 2, func(r *rank) error {

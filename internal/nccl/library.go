@@ -164,22 +164,11 @@ func (l *Library) NewUniqueID() (UniqueID, error) {
 func (l *Library) Missing() []error {
 	var missing []error
 	for _, p := range []*dl.Proc{
-		&l.t.initScalable, &l.t.split, &l.t.shrink, &l.t.memAlloc, &l.t.register, &l.t.allToAll, &l.t.gather, &l.t.scatter,
-		&l.t.revoke, &l.t.grow, &l.t.peerPointer, &l.t.putSignal, &l.t.signal, &l.t.waitSignal, &l.t.suspend, &l.t.resume,
+		&l.t.initScalable, &l.t.split, &l.t.memAlloc, &l.t.register, &l.t.allToAll, &l.t.gather, &l.t.scatter,
+		&l.t.peerPointer,
 	} {
 		if err := p.Err(); err != nil {
 			missing = append(missing, err)
-		}
-	}
-	for _, f := range []struct {
-		have          bool
-		symbol, since string
-	}{
-		{l.t.growID != nil, "ncclCommGetUniqueId", "2.29.2"},
-		{l.t.memStat != nil, "ncclCommMemStats", "2.29.7"},
-	} {
-		if !f.have {
-			missing = append(missing, l.lib.Require(f.symbol, f.since))
 		}
 	}
 	return missing

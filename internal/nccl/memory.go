@@ -14,23 +14,15 @@ const pageBytes = 8192
 // page is memory outside of the Go heap that a communicator exchanges words with NCCL through: results, the scalar of a
 // premulsum, structures. The library keeps none of it longer than a call (names are elsewhere).
 type page struct {
-	comm     uintptr // ncclComm_t of a communicator that is being made
-	window   uintptr // ncclWindow_t
-	address  uintptr // of ncclMemAlloc and ncclGetPeerDevicePointer
-	scalar   uint64  // of a premulsum, in its low bytes
-	redOp    int32   // ncclRedOp_t
-	_        int32
-	id       [idBytes]byte
-	cfg      config
-	excluded [maxExcluded]int32
-	signals  [maxSignals]waitSignalDesc
+	comm    uintptr // ncclComm_t of a communicator that is being made
+	window  uintptr // ncclWindow_t
+	address uintptr // of ncclMemAlloc and ncclGetPeerDevicePointer
+	scalar  uint64  // of a premulsum, in its low bytes
+	redOp   int32   // ncclRedOp_t
+	_       int32
+	id      [idBytes]byte
+	cfg     config
 }
-
-// maxExcluded and maxSignals are how many ranks a shrink can leave out, and how many peers a wait can name.
-const (
-	maxExcluded = 1024
-	maxSignals  = 128
-)
 
 // newPage maps a page, zeroed.
 func newPage() (*page, []byte, error) {

@@ -9,7 +9,7 @@ import (
 )
 
 // AllReduce queues on s the reduction of src over the ranks to dst on all of them, as NCCL does it: for communicators that
-// Shrink, Grow or Split made, and no group of package dist stands for.
+// no group of package dist stands for.
 //
 // Shapes: as dist.Group.AllReduce. Collective: all ranks, same order. Returns: when queued. Owns: dst and src belong to the
 // communicator until s is past the call. Errors: dist.ErrInvalid; dist.ErrUnsupported for what NCCL does not reduce, or not

@@ -39,20 +39,17 @@ const (
 	scalarDevice        = 0
 	scalarHost          = 1
 	windowSymmetric     = 1 // NCCL_WIN_COLL_SYMMETRIC
-	shrinkAbort         = 1 // NCCL_SHRINK_ABORT
 	splitNoColor        = -1
 	windowAlignment     = 4096 // NCCL_WIN_REQUIRED_ALIGNMENT
 	undefInt            = -1 << 31
 	configMagic         = 0xcafebeef
 	configVersion       = 23007
-	suspendMemory       = 1 // NCCL_SUSPEND_MEM
 	resultSuccess       = 0
 	resultSystemError   = 2
 	resultInvalidArg    = 4
 	resultInvalidUsage  = 5
 	resultInProgress    = 7
 	resultTimeout       = 8
-	signalDescBytes     = 16
 	placeholderCustomOp = -1
 )
 
@@ -118,12 +115,4 @@ type windowVidmem struct {
 	rank     int32  // this rank in the communicator
 	stride4G uint32 // bytes from a rank's part to the next one's, in units of 4 GiB
 	mcOffset uint32
-}
-
-// waitSignalDesc is ncclWaitSignalDesc_t.
-type waitSignalDesc struct {
-	count  int32
-	peer   int32
-	signal int32
-	ctx    int32
 }

@@ -205,32 +205,13 @@ func TestPeersLieAStrideApart(t *testing.T) {
 	}
 }
 
-func TestShrinkTakesOnlyOtherRanks(t *testing.T) {
-	c := &Comm{rank: 1, size: 4}
-	for _, list := range [][]int{nil, {4}, {-1}, {1}, {0, 0}, make([]int, maxExcluded+1)} {
-		if _, err := c.Shrink(list, false, "x"); !errors.Is(err, dist.ErrInvalid) {
-			t.Errorf("%v: error %v, want ErrInvalid", list, err)
-		}
-	}
-	if err := c.checkExcluded([]int{3, 0}); err != nil {
-		t.Error(err)
-	}
-}
-
-func TestWrongArgumentsOfOneSidedCallsAreRefused(t *testing.T) {
+func TestWrongArgumentsAreRefused(t *testing.T) {
 	c := &Comm{rank: 0, size: 2}
 	src := tensor.Of(make([]float32, 4))
-	w := Window{Bytes: 16}
 	for name, err := range map[string]error{
-		"peer":    c.PutSignal(src, 2, w, 0, nil),
-		"offset":  c.PutSignal(src, 1, w, 4, nil),
-		"before":  c.PutSignal(src, 1, w, -4, nil),
-		"nothing": c.PutSignal(tensor.Buffer{}, 1, w, 0, nil),
-		"signal":  c.Signal(-1, nil),
-		"counts":  c.WaitSignal([]int{1}, nil),
-		"dtype":   c.AllReduce(src, tensor.Buffer{}, dist.Sum, nil),
-		"short":   c.AllReduce(tensor.Of(make([]float32, 3)), src, dist.Sum, nil),
-		"scalar":  c.AllReduce(src, src, dist.PreMulSum(1.5), nil),
+		"dtype":  c.AllReduce(src, tensor.Buffer{}, dist.Sum, nil),
+		"short":  c.AllReduce(tensor.Of(make([]float32, 3)), src, dist.Sum, nil),
+		"scalar": c.AllReduce(src, src, dist.PreMulSum(1.5), nil),
 	} {
 		if !errors.Is(err, dist.ErrInvalid) {
 			t.Errorf("%s: error %v, want ErrInvalid", name, err)
@@ -251,7 +232,7 @@ func TestEndedCommunicatorsRefuse(t *testing.T) {
 		c := &Comm{lib: &Library{}, done: make(chan struct{})}
 		c.ending.Store(state)
 		close(c.done)
-		if err := c.Revoke(); !errors.Is(err, want) {
+		if err := c.with(func() error { return nil }); !errors.Is(err, want) {
 			t.Errorf("error %v, want %v", err, want)
 		}
 		c.Abort()
