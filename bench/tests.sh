@@ -49,6 +49,7 @@ logs=${logs:-$root/.bench/tests}
 mkdir -p "$logs"
 logs=$(realpath "$logs")
 out=${out:-$root/.bench/tests-$(date +%F).jsonl}
+mkdir -p "$(dirname "$out")"
 
 no_multicast
 
