@@ -16,7 +16,7 @@
 // What bench/train.sh leaves is session.json and a result for each run, SIDE.MODEL.PRECISION.RANKS.ROUND.json: that of
 // --json of a program of examples/ for symgrad, that of train/ddp.py for torch. A time is the median over the rounds.
 //
-// compare table FILE... prints Markdown tables of such results, and of tables that symgrad tune wrote.
+// compare table FILE... prints Markdown tables of such results, and of files of symgrad tune.
 // compare table -w DOCUMENT... writes them into documents, between a line
 // <!-- table: FILE --> and a line <!-- /table -->; files are named from the current folder.
 //

@@ -29,7 +29,7 @@ func (g grid) String() string {
 	return b.String()
 }
 
-// markdown returns the tables of a result file of compare, compare gpu, compare train or symgrad tune.
+// markdown returns the tables of a result of compare, compare gpu, compare train or symgrad tune.
 //
 // Errors: a text that is no such file, or has no rows for a table.
 func markdown(text []byte) (string, error) {
@@ -71,7 +71,7 @@ func markdown(text []byte) (string, error) {
 	return strings.Join(tables, "\n"), nil
 }
 
-// The lines of a document that enclose the tables of a file, which is named from the root of the module.
+// The lines of a document that enclose the tables of a file, named from the root of the module.
 var (
 	tableBegin = regexp.MustCompile(`(?m)^<!-- table: `)
 	tableEnd   = regexp.MustCompile(`(?m)^<!-- /table -->$`)
@@ -83,7 +83,8 @@ var (
 // Errors: a file that cannot be read or has no tables; a marker without its partner.
 func fill(document string, read func(name string) ([]byte, error)) (string, error) {
 	blocks := len(tableBlock.FindAllString(document, -1))
-	begin, end := len(tableBegin.FindAllString(document, -1)), len(tableEnd.FindAllString(document, -1))
+	begin := len(tableBegin.FindAllString(document, -1))
+	end := len(tableEnd.FindAllString(document, -1))
 	if begin != blocks || end != blocks {
 		return "", fmt.Errorf("%d tables begin, %d end, %d do both", begin, end, blocks)
 	}

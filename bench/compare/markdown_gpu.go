@@ -13,9 +13,9 @@ var gpuSpans = []struct {
 	bytes int64
 }{{"up to 1M", 1 << 20}, {"2M to 16M", 16 << 20}, {"32M and more", 1 << 62}}
 
-// gpuTables returns the times of queued operations of float32 by every engine, in microseconds, with
-// the bus bandwidth of the dispatcher as nccl-tests defines it; then how many times as fast as the
-// best of the others the dispatcher is.
+// gpuTables returns the times of queued operations of float32 by every engine, in microseconds,
+// with the bus bandwidth of the dispatcher as nccl-tests defines it; then the time of the best of
+// the others over that of the dispatcher.
 func gpuTables(text []byte) ([]grid, error) {
 	var file struct {
 		Ranks   int          `json:"ranks"`
@@ -25,7 +25,9 @@ func gpuTables(text []byte) ([]grid, error) {
 	if err := json.Unmarshal(text, &file); err != nil {
 		return nil, err
 	}
-	engines := slices.DeleteFunc(file.Engines, func(e string) bool { return slices.Contains(gpuOwn, e) })
+	engines := slices.DeleteFunc(file.Engines, func(engine string) bool {
+		return slices.Contains(gpuOwn, engine)
+	})
 	head := append([]string{"operation", "bytes"}, engines...)
 	times := grid{append(head, ours, "GB/s", "times as fast")}
 	var sizes []int64

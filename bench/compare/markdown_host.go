@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// hostTables returns the times of fresh operations of two ranks, out of place, and those of the best
-// MPI, in microseconds; then the ratio of our time to that of the best MPI, of every operation.
+// hostTables returns the times of fresh operations of two ranks, out of place, and those of the
+// best MPI, in microseconds; then the ratio of our time to theirs.
 func hostTables(text []byte) ([]grid, error) {
 	var file struct {
 		Summaries []summaryJSON `json:"summaries"`

@@ -30,7 +30,8 @@ const (
 | all-gather | 2M to 16M | 1.50 | - |
 `
 	trainFile = `{"device": "cuda", "rows": [
-{"model":"mlp","rank_batch":128,"precision":"fp32","ranks":1,"faster":null,"time_us":{"symgrad":100}},
+{"model":"mlp","rank_batch":128,"precision":"fp32","ranks":1,"faster":null,
+ "time_us":{"symgrad":100}},
 {"model":"wide","rank_batch":512,"precision":"tf32","ranks":4,"faster":1.471,"time_us":{
  "symgrad":1941,"symgrad-zero1":1820,"torch":2855,"torch-compile-default":2871,
  "torch-compile-reduce-overhead":2869,"torch-fsdp":13300,"torch-zero":3593}}]}`
@@ -124,7 +125,8 @@ func TestTableRefusesOtherFiles(t *testing.T) {
 			t.Errorf("%s: code %d, %s, %s", text, code, got, errs)
 		}
 	}
-	if code, _, errs := runCompare("table", filepath.Join(folder, "b")); code != exitUsage || errs == "" {
+	code, _, errs := runCompare("table", filepath.Join(folder, "b"))
+	if code != exitUsage || errs == "" {
 		t.Errorf("a missing file: code %d, %s", code, errs)
 	}
 	if code, _, errs := runCompare("table"); code != exitUsage || !strings.Contains(errs, "usage") {
@@ -139,7 +141,8 @@ func TestTableRewritesDocuments(t *testing.T) {
 	}
 	for name, text := range map[string]string{
 		"t.json": tuneFile, "a.md": block("old\n") + block(""), "b.md": "nothing\n",
-		"c.md": "<!-- table: t.json -->\n" + block(""), "d.md": "<!-- table: u.json -->\n<!-- /table -->\n",
+		"c.md": "<!-- table: t.json -->\n" + block(""),
+		"d.md": "<!-- table: u.json -->\n<!-- /table -->\n",
 		"e.md": "<!-- /table -->\n",
 	} {
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
@@ -155,7 +158,8 @@ func TestTableRewritesDocuments(t *testing.T) {
 	for name, want := range map[string]string{
 		"c.md": "2 tables begin, 1 end", "d.md": "u.json", "e.md": "0 tables begin, 1 end",
 	} {
-		if code, _, errs := runCompare("table", "-w", name); code != exitUsage || !strings.Contains(errs, want) {
+		code, _, errs := runCompare("table", "-w", name)
+		if code != exitUsage || !strings.Contains(errs, want) {
 			t.Errorf("%s: code %d, %s", name, code, errs)
 		}
 	}

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// trainTables returns the times of steps in microseconds, with the samples of all ranks in a second;
-// then, if the file has them, those of sharded steps.
+// trainTables returns the times of steps in microseconds, with the samples of all ranks in a
+// second; then, if the file has them, those of sharded steps.
 func trainTables(text []byte) ([]grid, error) {
 	var file struct {
 		Rows []trainRowJSON `json:"rows"`
@@ -18,8 +18,10 @@ func trainTables(text []byte) ([]grid, error) {
 	if err := json.Unmarshal(text, &file); err != nil {
 		return nil, err
 	}
-	g := grid{{"model", "samples a rank", "precision", "ranks", "PyTorch", "compiled", ours,
-		"samples/s", "times as fast"}}
+	g := grid{{
+		"model", "samples a rank", "precision", "ranks", "PyTorch", "compiled", ours,
+		"samples/s", "times as fast",
+	}}
 	var sharded []string
 	for _, r := range file.Rows {
 		compiled := math.NaN()

@@ -13,7 +13,7 @@ import (
 const keptSince = 13000
 
 // mostKept is the bytes of the largest operation that is kept, those of all ranks where it gathers or scatters. Larger ones take longer than their
-// launches, so that the host's time for these counts for little, and a launch that is not kept can begin early.
+// launches, so that the host's time for these counts for little, and other launches can begin early.
 const mostKept = 2 << 20
 
 // keptPlaces is how many operations a group keeps at most, and keptTries in how many places one looks for its own. One that has not come

@@ -322,7 +322,8 @@ func TestLoadLeavesOutOtherModules(t *testing.T) {
 	if len(m.Documents) != 1 || m.Documents[0] != (Document{"README.md", "m\n"}) || !m.exists("a/deep") || m.exists("b") {
 		t.Errorf("documents %v", m.Documents)
 	}
-	if len(m.Scripts) != 2 || m.Scripts[0] != (Document{"Makefile", "all:\n"}) || m.Scripts[1].Name != "a/k.cu" ||
+	if len(m.Scripts) != 2 || m.Scripts[0] != (Document{"Makefile", "all:\n"}) ||
+		m.Scripts[1].Name != "a/k.cu" ||
 		!slices.Equal(m.Results, []string{"bench/results/a"}) {
 		t.Errorf("scripts %v, results %v", m.Scripts, m.Results)
 	}
