@@ -73,7 +73,7 @@ for size in "$min" "$max"; do
 done
 limit=$((LIMIT_S + ENGINE_S * $(tr , '\n' <<<"$engines" | wc -l)))
 raw=${raw:-$root/.bench/gpu/raw}
-out=${out:-$here/results/gpu-$ranks-$(date +%F).json}
+out=${out:-$root/.bench/gpu-$ranks-$(date +%F).json}
 rm -rf "$raw"
 mkdir -p "$raw/logs"
 

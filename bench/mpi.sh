@@ -58,7 +58,7 @@ done
 work=$root/.bench/mpi
 raw=$work/raw
 cores=$(nproc)
-out=${out:-$here/results/mpi-$(date +%F).json}
+out=${out:-$root/.bench/mpi-$(date +%F).json}
 [ "$cores" -ge 2 ] || die "one core only: there is nothing to compare"
 mkdir -p "$work"
 

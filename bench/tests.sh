@@ -12,7 +12,7 @@
 # Killed is the last of N ranks (as many as there are GPUs), --kills times (3) for each of --backends (cuda,nccl,nvshmem; shm needs
 # no GPU), while they reduce SIZE (1M) after SIZE. The others must name it and exit with 75 within 5 s.
 #
-# Lines of JSON are added to --out (results/tests-DATE.jsonl): what ran it, then one for each program and each kill.
+# Lines of JSON are added to --out (.bench/tests-DATE.jsonl): what ran it, then one for each program and each kill.
 #
 # Exit code: 1 when something failed, or a pattern fits no test; 2 for a command line that makes no sense.
 set -euo pipefail
@@ -48,7 +48,8 @@ done
 logs=${logs:-$root/.bench/tests}
 mkdir -p "$logs"
 logs=$(realpath "$logs")
-out=${out:-$here/results/tests-$(date +%F).jsonl}
+out=${out:-$root/.bench/tests-$(date +%F).jsonl}
+mkdir -p "$(dirname "$out")"
 
 no_multicast
 

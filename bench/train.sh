@@ -91,7 +91,7 @@ cuda)
 esac
 for n in ${ranks//,/ }; do [[ $n =~ ^[1-9][0-9]?$ ]] || die "--ranks: \"$n\" is no number from 1 to 99"; done
 raw=${raw:-$root/.bench/train/raw}
-out=${out:-$here/results/train-$device-$(date +%F).json}
+out=${out:-$root/.bench/train-$device-$(date +%F).json}
 rm -rf "$raw"
 mkdir -p "$raw/logs"
 raw=$(cd "$raw" && pwd)

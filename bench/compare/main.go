@@ -16,6 +16,10 @@
 // What bench/train.sh leaves is session.json and a result for each run, SIDE.MODEL.PRECISION.RANKS.ROUND.json: that of
 // --json of a program of examples/ for symgrad, that of train/ddp.py for torch. A time is the median over the rounds.
 //
+// compare table FILE... prints Markdown tables of such results, and of files of symgrad tune.
+// compare table -w DOCUMENT... writes them into documents, between a line
+// <!-- table: FILE --> and a line <!-- /table -->; files are named from the current folder.
+//
 // The package shares no code with what it judges.
 //
 // Exit codes: 0 when every criterion holds, 1 when one does not or was not measured, 2 for a command line that makes no
@@ -58,6 +62,9 @@ func run(args []string, stdout, stderr io.Writer) int {
 			}
 			return newTrainReport(s), nil
 		})
+	}
+	if len(args) > 0 && args[0] == "table" {
+		return tableCommand(args[1:], stdout, stderr)
 	}
 	return command("compare", args, stdout, stderr, func(folder string) (result, error) {
 		s, err := readSession(folder)

@@ -36,13 +36,13 @@
 //
 //	S                  1 KiB  64 KiB  256 KiB  1 MiB  4 MiB  16 MiB  64 MiB
 //	2 GPUs, us         3.5    3.7     4.3      6.6    15.8   50.5    188    (ll128's one hop and 16/15 S to 4 MiB; then two hops and S)
-//	measured           3.3    3.8     4.7      7.5    15.6   50.8    180    (ll, ll128, ll128-twoshot from 1 MiB on, host from 8 MiB on)
-//	in graphs          1.8    2.4     3.0      5.8    15.2   50.3    179    (small ones begin beside the one in front, which the floor leaves out)
+//	measured           3.2    3.8     4.6      7.3    15.7   50.9    179    (ll, ll128, ll128-twoshot from 1 MiB on, host from 8 MiB on)
+//	in graphs          1.8    2.4     3.0      5.8    15.3   50.7    179    (small ones begin beside the one in front, which the floor leaves out)
 //	4 GPUs, us         3.5    4.0     5.7      8.9    22.0   74      284    (one hop to 64 KiB; then two hops and 1.5 S)
-//	measured           3.8    4.8     6.9      10.2   24.2   80.1    300    (ll, ll128, ll128-twoshot from 256 KiB on, tiles from 16 MiB on)
-//	in graphs          2.2    3.4     5.3      8.6    23.8   79.9    300
+//	measured           3.8    4.9     7.0      10.3   24.2   80.0    304    (ll, ll128, ll128-twoshot from 256 KiB on, tiles from 16 MiB on)
+//	in graphs          2.4    3.4     5.3      8.7    23.9   80.0    303
 //
-// as dispatched between H100s (bench/results/gpu-2-2026-11-27.json, gpu-4-2026-11-27.json); the floor does not count what goes by
+// as dispatched between H100s (bench/results/current/h100x2-collectives.json, h100x4-collectives.json); the floor does not count what goes by
 // the host. Reduce-scatter and all-gather, which move half of that, take some 2.5 us + 1 us + (n-1)/n S / 365 GB/s.
 //
 // # Tiles
@@ -63,7 +63,7 @@
 // lines, as far as the boards have room for these: what is more than 17.9 MiB goes by tiles alone. Less than 8 MiB goes by lines alone.
 //
 // From 32 MiB on an allreduce takes 0.93 to 0.95 of what it takes by tiles, of float32 and of bf16; at 8 and 16 MiB 0.96 and 0.94 of the time
-// of ll128-twoshot, in graphs and queued by a group (between H100s: bench/results/code-2026-11-26.txt). It wants a
+// of ll128-twoshot, in graphs and queued by a group (between H100s). It wants a
 // control group whose heap is memory that processes share; without that, and where buffers do not lie
 // alike, it does what tiles does. How fast the buses are depends on the machine more than on the GPU: only a table that was measured there
 // (symgrad tune) names it.

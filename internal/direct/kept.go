@@ -8,13 +8,12 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// keptSince is the driver from which on launches are kept: it takes half the host's time for one (bench/results/kept-2026-11-25.txt). Older
+// keptSince is the driver from which on launches are kept: it takes half the host's time for one. Older
 // ones were not measured.
 const keptSince = 13000
 
 // mostKept is the bytes of the largest operation that is kept, those of all ranks where it gathers or scatters. Larger ones take longer than their
-// launches, so that the host's time for these counts for little, and a launch that is not kept can begin early
-// (bench/results/lane-2-2026-11-26.txt, bench/results/kept-4-2026-11-27.txt).
+// launches, so that the host's time for these counts for little, and other launches can begin early.
 const mostKept = 2 << 20
 
 // keptPlaces is how many operations a group keeps at most, and keptTries in how many places one looks for its own. One that has not come

@@ -75,8 +75,8 @@ const (
 	firstTickets = 1024
 	maxFailures  = 1024    // as on a host stream: older failures answer with the oldest kept
 	sparseMarks  = 256     // tickets between events, at most
-	eagerBytes   = 1 << 20 // from here an event costs next to nothing beside its operation (bench/results/paths-2-2026-11-26.txt)
-	sweptMarks   = 8       // the driver is asked once for so many whether they are done, which takes it 1.7 us (bench/results/again-2-2026-11-26.txt)
+	eagerBytes   = 1 << 20 // from here an event costs next to nothing beside its operation
+	sweptMarks   = 8       // the driver is asked once for so many whether they are done, which takes it 1.7 us
 )
 
 // NewStream is an empty stream of the least priority, for computing.

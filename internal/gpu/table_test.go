@@ -62,8 +62,8 @@ func TestBuiltinTableChoosesWhatIsFastOnOtherMachines(t *testing.T) {
 		ranks []int
 		most  float64 // of the time of the fastest
 	}{
-		{"tune-h100-2026-11-27-own.json", []int{2, 4}, 1.15},
-		{"tune-h200-2026-11-27.json", []int{2}, 1.08}, // H200s, which go by rows of H100s
+		{"h100x4-tune.json", []int{2, 4}, 1.15},
+		{"h200x2-tune.json", []int{2}, 1.08}, // H200s, which go by rows of H100s
 	} {
 		measured, choices, rows := measuredTable(t, c.file), map[int]*picker{}, map[int]int{}
 		table, err := BuiltinTable(measured.Machine)
@@ -103,7 +103,7 @@ func TestBuiltinTableChoosesWhatIsFastOnOtherMachines(t *testing.T) {
 // measuredTable is a table among the results.
 func measuredTable(t *testing.T, file string) *Table {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("..", "..", "bench", "results", file))
+	text, err := os.ReadFile(filepath.Join("..", "..", "bench", "results", "current", file))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -49,7 +49,7 @@ const (
 	mostRows, mostCols = 192, 512 // of the blocks that a goroutine packs: they fit its L2 cache
 
 	// A whose rows lie across its columns is read as it lies for up to fewCols columns of C, if its columns are at most
-	// nearBytes apart: else it is packed, which reads a line once. bench/results/host-lies-2026-11-24.txt.
+	// nearBytes apart: else it is packed, which reads a line once.
 	fewCols, nearBytes = 64, 1024
 )
 

@@ -15,6 +15,7 @@
 //	sizes.go     lines of files, functions and tests
 //	comments.go  documentation, notes to self
 //	documents.go code in documents is compiled, links lead somewhere, pages are short
+//	results.go   measurements that documents cite exist, and no others do
 //
 // The idea, and that of a reason with each forbidden import, is that of github.com/cockroachdb/pebble/internal/lint and
 // tailscale.com/tstest/deptest.

@@ -25,6 +25,13 @@ func source(t *testing.T, files map[string]string) *Module {
 	}}
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		text := files[name]
+		if isResult(name) {
+			m.Results = append(m.Results, name)
+			continue
+		}
+		if isScript(name) {
+			m.Scripts = append(m.Scripts, Document{name, text})
+		}
 		if strings.HasSuffix(name, ".md") {
 			m.Documents = append(m.Documents, Document{name, text})
 		}
@@ -286,6 +293,9 @@ func TestLoadLeavesOutOtherModules(t *testing.T) {
 	for name, text := range map[string]string{
 		"go.mod":           "module example.org/m\n\ngo 1.26\n",
 		"README.md":        "m\n",
+		"a/k.cu":           "k\n",
+		"Makefile":         "all:\n",
+		"bench/results/a":  "{}",
 		"a/b.go":           "package a\n",
 		"a/b_test.go":      "//go:build never\n\npackage a\n",
 		"a/testdata/c.go":  "this is no Go",
@@ -311,6 +321,11 @@ func TestLoadLeavesOutOtherModules(t *testing.T) {
 	}
 	if len(m.Documents) != 1 || m.Documents[0] != (Document{"README.md", "m\n"}) || !m.exists("a/deep") || m.exists("b") {
 		t.Errorf("documents %v", m.Documents)
+	}
+	if len(m.Scripts) != 2 || m.Scripts[0] != (Document{"Makefile", "all:\n"}) ||
+		m.Scripts[1].Name != "a/k.cu" ||
+		!slices.Equal(m.Results, []string{"bench/results/a"}) {
+		t.Errorf("scripts %v, results %v", m.Scripts, m.Results)
 	}
 	if want := []string{"a/b.go", "a/b_test.go", "a/deep/er/g.go"}; !slices.Equal(names, want) || m.Path != "example.org/m" {
 		t.Errorf("module %s with %v, want %v", m.Path, names, want)

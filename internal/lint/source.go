@@ -19,6 +19,8 @@ type Module struct {
 	Path      string     // "github.com/symgrad/symgrad"
 	Files     []*File    // ascending by name
 	Documents []Document // Markdown files, ascending by name
+	Scripts   []Document // scripts, kernels and other sources outside Go, ascending by name
+	Results   []string   // files of bench/results, ascending by name
 	read      func(name string) (string, error)
 	exists    func(name string) bool // a file or folder of the module
 }
@@ -49,7 +51,8 @@ func Rules() []Rule {
 	return []Rule{
 		layersRule, outsideRule, callsRule, graphsRule, skipsRule, panicsRule,
 		fileSizeRule, functionSizeRule, testShareRule,
-		exportedRule, packageDocRule, notesRule, quotesRule, documentSizeRule, linksRule, stringersRule,
+		exportedRule, packageDocRule, notesRule, quotesRule, documentSizeRule, linksRule, resultsRule,
+		stringersRule,
 	}
 }
 
@@ -78,26 +81,41 @@ func Load(root string) (*Module, error) {
 				return filepath.SkipDir
 			}
 			return nil
-		case filepath.Ext(name) != ".go" && filepath.Ext(name) != ".md":
-			return nil
-		}
-		text, err := os.ReadFile(name)
-		if err != nil {
-			return err
 		}
 		rel, err := filepath.Rel(root, name)
 		if err != nil {
 			return err
 		}
-		if filepath.Ext(name) == ".md" {
-			m.Documents = append(m.Documents, Document{filepath.ToSlash(rel), string(text)})
-			return nil
-		}
-		f, err := parse(filepath.ToSlash(rel), text)
-		m.Files = append(m.Files, f)
-		return err
+		return m.add(name, filepath.ToSlash(rel))
 	})
 	return m, err
+}
+
+// add reads a file, if it is of a kind that rules look at. rel is its name in the module.
+func (m *Module) add(name, rel string) error {
+	if isResult(rel) {
+		m.Results = append(m.Results, rel)
+		return nil
+	}
+	ext := filepath.Ext(name)
+	if ext != ".go" && ext != ".md" && !isScript(name) {
+		return nil
+	}
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return err
+	}
+	switch {
+	case ext == ".md":
+		m.Documents = append(m.Documents, Document{rel, string(text)})
+	case ext != ".go":
+		m.Scripts = append(m.Scripts, Document{rel, string(text)})
+	default:
+		var f *File
+		f, err = parse(rel, text)
+		m.Files = append(m.Files, f)
+	}
+	return err
 }
 
 func skipped(name, base string) bool {

@@ -40,7 +40,7 @@ func pinThread(local, size int, apart bool) (core int, undo func()) {
 }
 
 // distant is the core of rank local of size, as far from those of the others as the order of cores tells: a virtual machine may have two
-// threads of one core side by side and not say so (bench/results/again-2-2026-11-26.txt). Where the system, whose folder of processors sys is,
+// threads of one core side by side and not say so. Where the system, whose folder of processors sys is,
 // does say it, and there are enough without, no two threads of one are taken.
 func distant(processors []int, sys fs.FS, local, size int) int {
 	var whole, firsts []int

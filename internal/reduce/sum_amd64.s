@@ -22,7 +22,7 @@
 #define SCALARS MOVQ scalars+48(FP), R13
 
 // FEW leaves less than two columns of 512 bytes to those of 64. From lines that another core has written, 512 B take 0.27 us so, and
-// 0.38 by the wide column (bench/results/shm-claim-2026-11-23.txt).
+// 0.38 by the wide column.
 #define FEW \
 	CMPQ R10, $1024; \
 	JLT  loop1

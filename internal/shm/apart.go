@@ -12,7 +12,7 @@ import (
 // or the other pulls it. Stores are the faster where nobody has read the last result, as where operations are only timed. Where the
 // program reads it, its core has the lines that the other will store to, and pulling takes half of the time: it leaves lines
 // modified, so that their owner fills them fast (see reduce.Dirty). What the program does nobody says, so rank 0 tries both
-// ways now and then, and tells by which to go on. The bits are the same. Figures: bench/results/shm-before-after-2026-11-22.txt.
+// ways now and then, and tells by which to go on. The bits are the same.
 
 // mostPulled is up to how many bytes pulling may be faster; beyond, memory is what takes the time.
 const mostPulled = 1 << 20

@@ -56,10 +56,9 @@
 // 50 to 150 ns. Three things keep that out of what a rank waits for. At the end of an operation it claims the lines of its next
 // announcement and slot, so that they are its own when it fills them (Transport.claim); the sum that stores to results of other ranks
 // asks for those while it reads the sources (reduce.Claim); and the group's lock is given back by a plain store (asym.Mutex), which
-// does not wait for what was written before. Figures, in turns with the code before: bench/results/shm-claim-2026-11-23.txt and,
-// of staging slots, shm-staged-2026-11-23.txt.
+// does not wait for what was written before.
 // And of two ranks each moves what it has posted, up to 1 KiB, to a cache that both share, where the other finds it sooner
-// (Transport.handOut; bench/results/shm-handout-2026-11-23.txt).
+// (Transport.handOut).
 //
 // What a rank has posted it does not read again, but takes from its source: a line that one core has written and another is
 // reading is slow for both. On processors of AMD lines that the other core has modified are filled faster than those that both have
