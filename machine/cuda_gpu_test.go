@@ -433,7 +433,7 @@ func TestAProfileOfAGPU(t *testing.T) {
 	if !errors.Is(err, machine.ErrNoValue) {
 		t.Errorf("before the first run: got %v, want %v", err, machine.ErrNoValue)
 	}
-	if err := vm.Lap(); !errors.Is(err, machine.ErrNoValue) {
+	if err := vm.Mark(); !errors.Is(err, machine.ErrNoValue) {
 		t.Errorf("a lap before the first run: got %v, want %v", err, machine.ErrNoValue)
 	}
 	if err := p.feed(0, 0); err != nil {
@@ -451,7 +451,7 @@ func TestAProfileOfAGPU(t *testing.T) {
 		t.Errorf("after %d steps: %v", steps, &times)
 	}
 	for range 3 {
-		if err := vm.Lap(); err != nil {
+		if err := vm.Mark(); err != nil {
 			t.Fatal(err)
 		}
 		if err := vm.RunAll(); err != nil {
@@ -459,7 +459,7 @@ func TestAProfileOfAGPU(t *testing.T) {
 		}
 		steps++
 	}
-	if laps, err := vm.Laps(); err != nil || len(laps) != 2 || laps[0] <= 0 || laps[1] <= 0 {
+	if laps, err := vm.Intervals(); err != nil || len(laps) != 2 || laps[0] <= 0 || laps[1] <= 0 {
 		t.Errorf("laps %v, %v, of runs of %v", laps, err, times.Run)
 	}
 	if err := vm.Sync(); err != nil {

@@ -36,7 +36,7 @@ type Machine struct {
 	solve   *solver          // of a device; may be nil
 	host    optim.Solver     // of Config.Solver on the CPU
 	sharded *ddp.DDP         // of a graph on the CPU whose solver is sharded
-	laps    []lap            // since Laps
+	laps    []lap            // since Intervals
 	stuck   bool             // the GPU does not come to an end
 	alone   func()           // has the DDP wait for runs no more; may be nil
 }

@@ -156,22 +156,22 @@ func TestLapsAreOfAnOpenMachine(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 3 {
-		if err := m.Lap(); err != nil {
+		if err := m.Mark(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for _, want := range []int{2, 0} { // Laps begins anew
-		if laps, err := m.Laps(); err != nil || len(laps) != want {
+	for _, want := range []int{2, 0} { // Intervals begins anew
+		if laps, err := m.Intervals(); err != nil || len(laps) != want {
 			t.Errorf("got %v, %v, want %d", laps, err, want)
 		}
 	}
 	if err := m.Close(); err != nil {
 		t.Error(err)
 	}
-	if err := m.Lap(); !errors.Is(err, machine.ErrClosed) {
+	if err := m.Mark(); !errors.Is(err, machine.ErrClosed) {
 		t.Errorf("got %v, want %v", err, machine.ErrClosed)
 	}
-	if _, err := m.Laps(); !errors.Is(err, machine.ErrClosed) {
+	if _, err := m.Intervals(); !errors.Is(err, machine.ErrClosed) {
 		t.Errorf("got %v, want %v", err, machine.ErrClosed)
 	}
 }

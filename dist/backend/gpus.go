@@ -31,11 +31,11 @@ type GPUs struct {
 
 	closeStore func() error
 	base       *dist.Group // of the host, on which the ranks meet
-	party      *gpu.Party  // over base
+	member     *gpu.Member // over base
 	driver     *cuda.Driver
 	ids        []gpuID // of the GPUs that this process sees
 	apart      error   // why GPUs cannot address each other's memory, on all ranks alike; nil if they can
-	ways       []*way
+	ways       []*provider
 	memory     allocators
 	runtime    *nvshmem.Runtime // nil where there is none
 
@@ -101,7 +101,7 @@ func (g *GPUs) open(ctx context.Context) error {
 	if g.base, err = dist.NewGroup(t, controlTrace); err != nil {
 		return errors.Join(err, t.Close())
 	}
-	g.party = &gpu.Party{
+	g.member = &gpu.Member{
 		Rank: g.base.Rank(), Size: g.base.Size(), World: g.base.Ranks(), Control: g.base, Memory: new(gpu.Memory),
 	}
 	for _, step := range []func() error{g.openDriver, g.openDevice, g.openWays} {
@@ -130,20 +130,20 @@ func (g *GPUs) openDriver() error {
 		if v := launch.CurrentVisible(); v.Set {
 			err = fmt.Errorf("%w (%v)", err, v)
 		}
-		return g.party.Agree(unusable(err))
+		return g.member.Agree(unusable(err))
 	}
 	g.driver = d
 	sight, ids, err := look(d)
-	if err = g.party.Agree(err); err != nil {
+	if err = g.member.Agree(err); err != nil {
 		return err
 	}
 	g.ids = ids
 	own := g.env.GPU(len(ids))
 	line, err := g.cfg.factsOf(d, ids, own).encode()
-	if err = g.party.Agree(err); err != nil {
+	if err = g.member.Agree(err); err != nil {
 		return err
 	}
-	lines, err := g.party.Exchange(line)
+	lines, err := g.member.Exchange(line)
 	if err != nil {
 		return err
 	}
@@ -151,10 +151,10 @@ func (g *GPUs) openDriver() error {
 	if err == nil {
 		err = judge(all)
 	}
-	if err = g.party.Agree(err); err != nil {
+	if err = g.member.Agree(err); err != nil {
 		return err
 	}
-	g.apart = g.party.Agree(reaches(ids, own, g.env.Rank, all, sight.can))
+	g.apart = g.member.Agree(reaches(ids, own, g.env.Rank, all, sight.can))
 	if g.apart != nil && !errors.Is(g.apart, dist.ErrUnsupported) {
 		return g.apart
 	}
@@ -165,9 +165,9 @@ func (g *GPUs) openDriver() error {
 //
 // Collective: all ranks. Errors: on all ranks alike.
 func (g *GPUs) openDevice() (err error) {
-	g.party.Device, err = g.driver.Device(g.env.GPU(len(g.ids)))
-	if err = g.party.Agree(err); err == nil && g.env.Rank == 0 {
-		g.cfg.warnOf(g.table, g.party.Device.Name())
+	g.member.Device, err = g.driver.Device(g.env.GPU(len(g.ids)))
+	if err = g.member.Agree(err); err == nil && g.env.Rank == 0 {
+		g.cfg.warnOf(g.table, g.member.Device.Name())
 	}
 	return err
 }
@@ -190,8 +190,8 @@ func (g *GPUs) transport(engine string) (*gpu.Transport, error) {
 		return nil, err
 	}
 	cfg := gpu.Config{
-		Device: g.party.Device, Control: control, Make: g.engines,
-		Choose:      gpu.Chooser{Table: g.table, Engine: engine},
+		Device: g.member.Device, Control: control, Make: g.engines,
+		Choose:      gpu.DispatchConfig{Table: g.table, Engine: engine},
 		StepTimeout: g.cfg.StepTimeout, Backend: g.name, Unchecked: g.cfg.Unchecked, Timing: g.cfg.Timing,
 	}
 	if len(g.memory) > 0 {
@@ -271,7 +271,7 @@ func (g *GPUs) Rank() int { return g.env.Rank }
 func (g *GPUs) Size() int { return g.env.Size }
 
 // Device is this rank's GPU.
-func (g *GPUs) Device() *cuda.Device { return g.party.Device }
+func (g *GPUs) Device() *cuda.Device { return g.member.Device }
 
 // Engines is the engines, and what cannot be used, with the reasons. It is complete once a world was made.
 func (g *GPUs) Engines() []Choice {

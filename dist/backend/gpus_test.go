@@ -168,8 +168,8 @@ type refusing struct {
 	slab *gpu.Slab
 }
 
-func (r refusing) Name() string                               { return r.name }
-func (r refusing) Alloc(*gpu.Party, int64) (*gpu.Slab, error) { return r.slab, r.err }
+func (r refusing) Name() string                                { return r.name }
+func (r refusing) Alloc(*gpu.Member, int64) (*gpu.Slab, error) { return r.slab, r.err }
 
 func TestAllocationsAreTheFirstThatCan(t *testing.T) {
 	cannot := refusing{"nvshmem", fmt.Errorf("%w: for the world only", dist.ErrUnsupported), nil}
@@ -243,7 +243,7 @@ func wait(w dist.Work, err error) error {
 }
 
 func TestMissingWaysAreListed(t *testing.T) {
-	g := &GPUs{ways: []*way{
+	g := &GPUs{ways: []*provider{
 		{name: "direct", why: errors.New("no compiler")}, {name: NCCL, about: "NCCL 2.28.3 (/lib/libnccl.so.2)"}, {name: NVSHMEM, why: errors.New("not found")},
 	}}
 	if text := g.missing(); text != "direct: no compiler; nvshmem: not found" {

@@ -23,7 +23,7 @@ type Device struct {
 	minor int
 	sms   int
 	own   *Stream // of the calls that wait
-	doubt doubt
+	doubt stuckWork
 }
 
 // newDevice retains the primary context of the i-th device.

@@ -13,19 +13,19 @@ import (
 
 // product is a MatMul as cuBLAS is asked for it.
 type product struct {
-	gemm    cublas.Gemm
-	a, b, c argument
-	align   int   // what all three addresses are multiples of, if those of bound values are of boundAlign
-	way           // the fastest; without a plan unless some were timed
-	spare   way   // the other one of two that were timed, until it is known that there is memory for the first
-	clear   int64 // bytes of C to be set to 0 instead, where K is 0
+	gemm        cublas.Gemm
+	a, b, c     argument
+	align       int         // what all three addresses are multiples of, if those of bound values are of boundAlign
+	gemmVariant             // the fastest; without a plan unless some were timed
+	spare       gemmVariant // the other one of two that were timed, until it is known that there is memory for the first
+	clear       int64       // bytes of C to be set to 0 instead, where K is 0
 
 	on program.Stream
 	h  *cublas.Handle // of that stream
 }
 
-// way is a plan for a product, as it is or with a transposed copy of an operand.
-type way struct {
+// gemmVariant is a plan for a product, as it is or with a transposed copy of an operand.
+type gemmVariant struct {
 	plan   *cublas.Plan // the fastest of several algorithms
 	turned *turned      // whose product the plan is for; nil for that of the step
 	trial  *trial       // of the algorithms
@@ -259,7 +259,7 @@ func (m *products) close() error {
 	var errs []error
 	for _, q := range m.steps {
 		if q != nil {
-			errs = append(errs, q.way.close(), q.spare.close())
+			errs = append(errs, q.gemmVariant.close(), q.spare.close())
 		}
 	}
 	for k, h := range m.handles {

@@ -44,7 +44,7 @@ func (q *product) tune() error {
 		return nil
 	}
 	if err == nil {
-		q.way = newWay(p, nil)
+		q.gemmVariant = newWay(p, nil)
 	}
 	return err
 }
@@ -70,8 +70,8 @@ func (q *product) tryTurn(x *Exec) error {
 }
 
 // newWay is the way of a plan whose algorithms were timed, for the product of t unless that is nil.
-func newWay(p *cublas.Plan, t *turned) way {
-	return way{p, t, trialOf(p)}
+func newWay(p *cublas.Plan, t *turned) gemmVariant {
+	return gemmVariant{p, t, trialOf(p)}
 }
 
 // trialOf is the algorithms of a plan.
@@ -92,7 +92,7 @@ func (m *products) trials() []*trial {
 		if q == nil {
 			continue
 		}
-		for _, w := range []*way{&q.way, &q.spare} {
+		for _, w := range []*gemmVariant{&q.gemmVariant, &q.spare} {
 			if w.trial != nil {
 				list = append(list, w.trial)
 			}
@@ -107,20 +107,20 @@ func (m *products) choose(when turning) {
 		return
 	}
 	for _, q := range m.steps {
-		if q != nil && q.spare.plan != nil && (when == turnAlways || q.spare.fasterThan(&q.way)) {
-			q.way, q.spare = q.spare, q.way
+		if q != nil && q.spare.plan != nil && (when == turnAlways || q.spare.fasterThan(&q.gemmVariant)) {
+			q.gemmVariant, q.spare = q.spare, q.gemmVariant
 		}
 	}
 }
 
 // fasterThan compares what the algorithms that w and o took needed on the slowest rank.
-func (w *way) fasterThan(o *way) bool {
+func (w *gemmVariant) fasterThan(o *gemmVariant) bool {
 	return least([]float32{o.trial.worst, w.trial.worst}) == 1
 }
 
-func (w *way) close() error {
+func (w *gemmVariant) close() error {
 	p := w.plan
-	*w = way{}
+	*w = gemmVariant{}
 	if p == nil {
 		return nil
 	}
@@ -208,7 +208,7 @@ func (m *products) dropTurns() error {
 	}
 	for _, q := range m.steps {
 		if q != nil && q.turned != nil {
-			q.way, q.spare = q.spare, q.way
+			q.gemmVariant, q.spare = q.spare, q.gemmVariant
 		}
 	}
 	return m.freeCopies()

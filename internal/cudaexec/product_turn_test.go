@@ -155,11 +155,11 @@ func inTwoWays(times ...[2]float32) *products {
 	for i, t := range times {
 		g := cublas.Gemm{DType: cublas.F32, M: 32, N: 64, K: 8 * (i + 1), TransA: true, LDA: 32, LDB: 64, LDC: 64}
 		m.steps = append(m.steps, &product{
-			gemm: g, way: way{plan: new(cublas.Plan), trial: &trial{worst: t[0]}},
-			spare: way{new(cublas.Plan), newTurn(&g), &trial{worst: t[1]}},
+			gemm: g, gemmVariant: gemmVariant{plan: new(cublas.Plan), trial: &trial{worst: t[0]}},
+			spare: gemmVariant{new(cublas.Plan), newTurn(&g), &trial{worst: t[1]}},
 		})
 	}
-	m.steps = append(m.steps, &product{way: way{plan: new(cublas.Plan), trial: &trial{worst: 1}}}, &product{}, nil)
+	m.steps = append(m.steps, &product{gemmVariant: gemmVariant{plan: new(cublas.Plan), trial: &trial{worst: 1}}}, &product{}, nil)
 	return m
 }
 

@@ -55,7 +55,7 @@ const boardBytes = 4 << 20
 
 // adder is an engine that sums f32.
 type adder struct {
-	p         *gpu.Party
+	p         *gpu.Member
 	module    *cuda.Module
 	add       *cuda.Function
 	own       uintptr // board, and behind it the epoch
@@ -66,7 +66,7 @@ type adder struct {
 	sums      atomic.Int64
 }
 
-func newAdder(p *gpu.Party) (*adder, error) {
+func newAdder(p *gpu.Member) (*adder, error) {
 	a := &adder{p: p}
 	v := p.Device
 	image, err := func() ([]byte, error) {
@@ -137,7 +137,7 @@ func (a *adder) Failed() error { return nil }
 
 func (a *adder) Abort() { atomic.StoreUint64((*uint64)(a.stop.Pointer()), 1) }
 
-func (a *adder) Split(sub *gpu.Party) (gpu.Engine, error) {
+func (a *adder) Split(sub *gpu.Member) (gpu.Engine, error) {
 	if sub == nil {
 		return nil, nil
 	}
@@ -152,7 +152,7 @@ type slabs struct{}
 
 func (slabs) Name() string { return "slabs" }
 
-func (slabs) Alloc(p *gpu.Party, bytes int64) (*gpu.Slab, error) {
+func (slabs) Alloc(p *gpu.Member, bytes int64) (*gpu.Slab, error) {
 	v := p.Device
 	const align = 4096 // symmetric.MaxAlignment
 	at, err := v.Alloc(bytes + align)
@@ -204,7 +204,7 @@ func onGPUs(t *testing.T, n int, script string, body func(m member) error) {
 			m := member{control: w.Group, v: devices[r]}
 			tr, err := gpu.Open(gpu.Config{
 				Device: m.v, Control: w.Group, Alloc: slabs{}, StepTimeout: 20 * time.Second,
-				Make: func(p *gpu.Party) ([]gpu.Engine, error) {
+				Make: func(p *gpu.Member) ([]gpu.Engine, error) {
 					a, err := newAdder(p)
 					if m.adder == nil {
 						m.adder = a

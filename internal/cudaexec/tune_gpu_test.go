@@ -217,7 +217,7 @@ func TestTurnsAreDroppedWhereMemoryIsShort(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	q.spare = way{plan: plain} // as before settle
+	q.spare = gemmVariant{plan: plain} // as before settle
 	if err := errors.Join(m.dropTurns(), m.settle()); err != nil || m.copies != 0 || m.scratch() != 0 || q.plan != plain || q.turned != nil {
 		t.Fatalf("%v; %d B at %#x, turn %+v", err, m.scratch(), m.copies, q.turned)
 	}
@@ -234,7 +234,7 @@ func TestTurnsAreDroppedWhereMemoryIsShort(t *testing.T) {
 	}
 	large := &turned{cols: 1 << 20, to: 1 << 22} // 16 TiB
 	large.gemm.DType = cublas.F32
-	m = &products{dev: r.v, steps: []*product{{way: way{turned: large}}}}
+	m = &products{dev: r.v, steps: []*product{{gemmVariant: gemmVariant{turned: large}}}}
 	if short, err := m.place(); !short || err != nil || m.copies != 0 {
 		t.Errorf("%d B were found: %t, %v", m.scratch(), short, err)
 	}

@@ -41,7 +41,7 @@ func TestOneRankFillsTheDevice(t *testing.T) {
 		maxCTAs int
 		want    int
 	}{{4, 0, 1}, {8 << 10, 0, 1}, {8<<10 + 4, 0, 2}, {1 << 20, 0, 128}, {64 << 20, 0, 1024}, {64 << 20, 8, 8}, {8 << 10, 8, 1}} {
-		s := &state{n: 1, p: &gpu.Party{Size: 1}, cfg: Config{MaxCTAs: c.maxCTAs}, most: 115}
+		s := &state{n: 1, p: &gpu.Member{Size: 1}, cfg: Config{MaxCTAs: c.maxCTAs}, most: 115}
 		buf := hostBuffer(room(c.bytes), c.bytes/4, tensor.F32)
 		op := dist.Op{Kind: dist.KindAllReduce, Count: buf.Len(), Src: buf, Dst: buf, Red: dist.PreMulSum(float32(2))}
 		for w := range ways {
@@ -50,7 +50,7 @@ func TestOneRankFillsTheDevice(t *testing.T) {
 				t.Errorf("%s, %d B, at most %d blocks: %v, want %v", e.Name(), c.bytes, c.maxCTAs, got, want)
 			}
 			l := call{prog: w.programOf(op.Kind, 1, uint64(c.bytes))}
-			if l.span, _ = spanOf(&op, 1); l.prog != alone || s.places(&op, &l) || maxPiece(l.prog, &l.span, 1, s.board.part(alone), false) < 1<<40 {
+			if l.span, _ = spanOf(&op, 1); l.prog != alone || s.locateBuffers(&op, &l) || maxPiece(l.prog, &l.span, 1, s.board.part(alone), false) < 1<<40 {
 				t.Errorf("%s: %d B by program %d, which stages or takes pieces", e.Name(), c.bytes, l.prog)
 			}
 		}

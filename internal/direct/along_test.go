@@ -52,7 +52,7 @@ func TestWhatGoesAlong(t *testing.T) {
 		{"among three", dist.KindAllGather, 3, true, 6, false},
 	} {
 		s := &state{
-			n: tt.n, p: &gpu.Party{Rank: 1, Size: tt.n}, slab: &gpu.Slab{Base: []uintptr{1 << 32, 2 << 32, 3 << 32}[:tt.n]},
+			n: tt.n, p: &gpu.Member{Rank: 1, Size: tt.n}, slab: &gpu.Slab{Base: []uintptr{1 << 32, 2 << 32, 3 << 32}[:tt.n]},
 			board: board{tiles: part{0, 64 << 10}}, adder: adder{number: tt.last},
 		}
 		s.slabs.Store(&[]known{{slab: &gpu.Slab{Bytes: 1 << 20, Base: s.slab.Base}, base: 2 << 32, row: 1, plain: true}})

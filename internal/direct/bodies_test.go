@@ -50,7 +50,7 @@ func everyReduction(r *rank) error {
 			if red.Bitwise() && dt.IsFloat() {
 				continue
 			}
-			for _, w := range []way{short, line, lineTwice, oneshot, twoshot, tiles} {
+			for _, w := range []engineKind{short, line, lineTwice, oneshot, twoshot, tiles} {
 				for _, count := range []int{1, 1025, 20011} {
 					s := newSpec(rng, r.Size, dist.KindAllReduce, combo{dt, red}, count, 0)
 					s.lay(rng, 0, count > 1025, rng.IntN(2) == 0)
@@ -315,14 +315,14 @@ func splits(r *rank) error {
 	if err != nil {
 		return err
 	}
-	part := &rank{s: r.s, private: r.private, Party: &gpu.Party{
+	part := &rank{s: r.s, private: r.private, Member: &gpu.Member{
 		Device: r.Device, Rank: g.Rank(), Size: g.Size(), Control: g.Blocking(), Memory: new(gpu.Memory),
 	}}
 	for q := range g.Size() {
 		part.World = append(part.World, 2*q+r.Rank%2)
 	}
 	for _, e := range r.engines {
-		sub, err := e.Split(part.Party)
+		sub, err := e.Split(part.Member)
 		if err != nil {
 			return err
 		}

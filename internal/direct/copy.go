@@ -48,8 +48,8 @@ const (
 	leastPull  = 1 << 20 // bytes; less is not worth a part
 )
 
-// hands is what a copying is done by.
-type hands interface {
+// mover is what a copying is done by.
+type mover interface {
 	meet(factors bool) error
 	// along has what is moved next come behind what the last all-gather has moved, whatever came since, until gathered.
 	along() error
@@ -64,7 +64,7 @@ type hands interface {
 }
 
 // run does an operation of a kind.
-func (c *copying) run(kind dist.Kind, h hands) error {
+func (c *copying) run(kind dist.Kind, h mover) error {
 	src, dst := c.src[c.rank], c.dst[c.rank]
 	var err error
 	if c.along {
@@ -98,7 +98,7 @@ func (c *copying) run(kind dist.Kind, h hands) error {
 }
 
 // push copies bytes bytes at from to all others, off bytes into the slice, each to its neighbour first.
-func (c *copying) push(from, off uintptr, bytes uint64, h hands) error {
+func (c *copying) push(from, off uintptr, bytes uint64, h mover) error {
 	for j := 1; j < c.n; j++ {
 		if err := h.move(c.dst[(c.rank+j)%c.n]+c.first+off, from, bytes); err != nil {
 			return err
@@ -108,7 +108,7 @@ func (c *copying) push(from, off uintptr, bytes uint64, h hands) error {
 }
 
 // reduce reduces this rank's slice of all to the address to, as much at a time as scratch memory holds, and pushes it from there.
-func (c *copying) reduce(to uintptr, push bool, h hands) error {
+func (c *copying) reduce(to uintptr, push bool, h mover) error {
 	if c.n > 2 {
 		return c.reduceSent(to, push, h)
 	}
@@ -142,7 +142,7 @@ func (c *copying) reduce(to uintptr, push bool, h hands) error {
 }
 
 // reduceSent is reduce among more than two ranks, which send each other what they have of the others' slices.
-func (c *copying) reduceSent(to uintptr, push bool, h hands) error {
+func (c *copying) reduceSent(to uintptr, push bool, h mover) error {
 	most := c.pass()
 	for off := uint64(0); off < c.stride; off += most {
 		if off > 0 {
@@ -202,7 +202,7 @@ func (c *copying) pass() uint64 { return c.room/uint64(c.n-1)&^127 - 256*mostPar
 
 // pull has bytes bytes of this rank's slice, in bytes behind off, come from the other of two ranks, and combined: part number i of those
 // that are so far apart.
-func (c *copying) pull(i int, to uintptr, off, in, bytes, part uint64, h hands) error {
+func (c *copying) pull(i int, to uintptr, off, in, bytes, part uint64, h mover) error {
 	at := uintptr(off + in)
 	own := c.first + at
 	from := c.area(c.rank, own) + uintptr(i)*uintptr(part+128)

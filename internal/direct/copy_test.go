@@ -157,7 +157,7 @@ func (c *copyCase) copying(r int) (copying, bool) {
 		slab.Base = append(slab.Base, uintptr(q+1)<<32)
 		boards.Base = append(boards.Base, uintptr(q+1)<<32+copyBoard)
 	}
-	s := &state{n: c.n, p: &gpu.Party{Rank: r, Size: c.n}, slab: boards, board: board{tiles: part{0, uint64(c.n-1) * 4 << 10}}}
+	s := &state{n: c.n, p: &gpu.Member{Rank: r, Size: c.n}, slab: boards, board: board{tiles: part{0, uint64(c.n-1) * 4 << 10}}}
 	s.slabs.Store(&[]known{{slab: slab, base: slab.Base[r], row: 1, plain: true, count: 1}})
 	src, dst := c.places(r)
 	l := call{src: slab.Base[r] + uintptr(src), dst: slab.Base[r] + uintptr(dst)}
@@ -254,7 +254,7 @@ func (c *copyCase) check(t *testing.T, rng *rand.Rand) {
 
 // Without the promise, or where others cannot reach the buffers as one piece, ranks meet in a kernel as twoshot's do.
 func TestCopyEnginesNeedBuffersThatLieAlike(t *testing.T) {
-	s := &state{n: 2, p: &gpu.Party{Size: 2}, slab: &gpu.Slab{Base: []uintptr{1 << 20, 2 << 20}}, board: newBoard(&Config{})}
+	s := &state{n: 2, p: &gpu.Member{Size: 2}, slab: &gpu.Slab{Base: []uintptr{1 << 20, 2 << 20}}, board: newBoard(&Config{})}
 	for _, c := range []struct {
 		name      string
 		symmetric bool

@@ -16,7 +16,7 @@ const arguments = 24
 // Engine is one way of doing operations by our own kernels. Names tells which there are.
 type Engine struct {
 	s      *state
-	way    way
+	way    engineKind
 	shapes *shapes
 	forced Shape
 	closed atomic.Bool
@@ -50,7 +50,7 @@ type placed struct{ *Engine }
 // the ranks share. Groups that one Maker makes, and their parts, share what is loaded.
 func Make(cfg Config) gpu.Maker {
 	kernels := new(shelf)
-	return func(p *gpu.Party) ([]gpu.Engine, error) {
+	return func(p *gpu.Member) ([]gpu.Engine, error) {
 		s, err := newState(p, cfg, kernels)
 		if err != nil {
 			return nil, err
@@ -63,7 +63,7 @@ func Make(cfg Config) gpu.Maker {
 	}
 }
 
-func (s *state) engine(w way) gpu.Engine {
+func (s *state) engine(w engineKind) gpu.Engine {
 	s.engines.Add(1)
 	e := &Engine{s: s, way: w, shapes: newShapes(w, s.n, s.most, s.cfg.Shapes).within(s.cfg.mostBlocks())}
 	if w == twoshot || w == tiles || w == hosted || w == copier {
@@ -173,7 +173,7 @@ func (e *Engine) Enqueue(op *dist.Op, s *cuda.Stream) error {
 			return err
 		}
 	}
-	staged := st.places(op, &l)
+	staged := st.locateBuffers(op, &l)
 	shape := e.Shape(op)
 	if l.keep = gpu.Size(op, st.n) <= mostKept && st.keepsOn(s); l.keep {
 		l.key = keyOf(e.way, op)
@@ -260,9 +260,9 @@ func (s *state) beside(v variant, q *piece, shape Shape) bool {
 	return v.prog != alone && shape.Blocks <= earlyBlocks && q.bytes <= earlyBytes && 2*earlyBlocks <= s.most && s.cfg.MaxCTAs == 0
 }
 
-// places finds out where the data lie, and reports whether some may have to be staged: ranks must agree on that, and all that
-// they have alike is the promise that their buffers lie at the same places. The kernel becomes another where they do not allow it.
-func (s *state) places(op *dist.Op, l *call) (staged bool) {
+// locateBuffers finds out where the data lie, and reports whether some may have to be staged: ranks must agree on that, and all that
+// they have alike is the promise that their buffers lie at the same locateBuffers. The kernel becomes another where they do not allow it.
+func (s *state) locateBuffers(op *dist.Op, l *call) (staged bool) {
 	if l.prog == tileAll {
 		l.dstPlace = s.placeOf(l.dst, uint64(op.Dst.Bytes()))
 		l.prog = l.prog.apart(op.Symmetric, l.dstPlace)
@@ -342,7 +342,7 @@ func (e *Engine) Failed() error {
 func (e *Engine) Abort() { e.s.abort() }
 
 // Split implements gpu.Engine. The engines of one group have a state in common, and so have their parts.
-func (e *Engine) Split(sub *gpu.Party) (gpu.Engine, error) {
+func (e *Engine) Split(sub *gpu.Member) (gpu.Engine, error) {
 	if sub == nil {
 		return nil, nil //nolint:nilnil // no part here is no error
 	}

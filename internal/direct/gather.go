@@ -37,7 +37,7 @@ const roundUnits = 4
 // for the end of a round.
 //
 // Collective: all ranks of p, same units. Errors: on all ranks alike.
-func gather(p *gpu.Party, from images, units []unit, need bool, workers int) ([][]byte, error) {
+func gather(p *gpu.Member, from images, units []unit, need bool, workers int) ([][]byte, error) {
 	got := make([][]byte, len(units))
 	for {
 		lack := make([]byte, len(units))

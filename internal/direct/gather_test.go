@@ -63,7 +63,7 @@ func together(t *testing.T, by []*compiling, units []unit, need []bool, want err
 	var ranks sync.WaitGroup
 	for r, w := range worlds {
 		ranks.Go(func() {
-			p := &gpu.Party{Rank: r, Size: n, World: w.Ranks(), Control: w.Group, Memory: new(gpu.Memory)}
+			p := &gpu.Member{Rank: r, Size: n, World: w.Ranks(), Control: w.Group, Memory: new(gpu.Memory)}
 			got, err := gather(p, by[r], units, need[r], 1+r%3)
 			if (err == nil) != (want == nil) || r == n-1 && !errors.Is(err, want) {
 				t.Errorf("rank %d: error %v, want %v", r, err, want)

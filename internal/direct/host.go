@@ -91,7 +91,7 @@ type hostRoom struct {
 // devices can address. Without it all goes over the links.
 //
 // Collective: both ranks. Errors: on both alike, those of p.
-func (h *hostRoom) open(p *gpu.Party, local uintptr, lines part) error {
+func (h *hostRoom) open(p *gpu.Member, local uintptr, lines part) error {
 	missing := h.take(p, local, lines)
 	lacks := []byte{0}
 	if missing != nil {
@@ -105,7 +105,7 @@ func (h *hostRoom) open(p *gpu.Party, local uintptr, lines part) error {
 }
 
 // take makes this rank's end of the room, and tells the kernels where it is, and where lines are in the boards.
-func (h *hostRoom) take(p *gpu.Party, local uintptr, lines part) error {
+func (h *hostRoom) take(p *gpu.Member, local uintptr, lines part) error {
 	heap, err := p.Control.Heap(hostBytes + symmetric.MaxAlignment)
 	if err != nil {
 		return err

@@ -76,7 +76,7 @@ func (c *card) sameProcess(o *card) bool { return c.pid == o.pid && c.token == o
 
 // mapping is one rank's view of a slab.
 type mapping struct {
-	p      *gpu.Party
+	p      *gpu.Member
 	own    uintptr
 	base   []uintptr
 	opened []uintptr // of base, those that were opened by handle
@@ -86,7 +86,7 @@ type mapping struct {
 //
 // Collective: all ranks of p, same size. Errors: on all ranks alike; dist.ErrUnsupported where a GPU cannot address another's
 // memory, or processes may not share it; symmetric.ErrNoSpace, where it matches cuda.ErrMemory too.
-func (IPC) Alloc(p *gpu.Party, n int64) (*gpu.Slab, error) {
+func (IPC) Alloc(p *gpu.Member, n int64) (*gpu.Slab, error) {
 	m := &mapping{p: p, base: make([]uintptr, p.Size)}
 	own, handleErr, err := m.allocate(n)
 	if err = p.Agree(err); err == nil {

@@ -50,7 +50,7 @@ type keptKey struct {
 	scalar    uint64
 	scalarAt  uintptr
 	root      int
-	way       way
+	way       engineKind
 	kind      dist.Kind
 	red       dist.RedKind
 	dtype     tensor.DType
@@ -58,7 +58,7 @@ type keptKey struct {
 }
 
 // keyOf is the key of op, which goes the way w.
-func keyOf(w way, op *dist.Op) keptKey {
+func keyOf(w engineKind, op *dist.Op) keptKey {
 	key := keptKey{
 		src: uintptr(op.Src.Pointer()), dst: uintptr(op.Dst.Pointer()), count: op.Count, root: op.Root,
 		way: w, kind: op.Kind, dtype: op.DType(), symmetric: op.Symmetric,

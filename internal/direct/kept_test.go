@@ -20,7 +20,7 @@ type noHeap struct{ symmetric.Heap }
 
 // testState is the state of rank 0 of n, without a device.
 func testState(n int) *state {
-	return &state{n: n, p: &gpu.Party{Size: n}, slab: &gpu.Slab{Base: make([]uintptr, n)}, board: newBoard(&Config{}), most: MaxBlocks}
+	return &state{n: n, p: &gpu.Member{Size: n}, slab: &gpu.Slab{Base: make([]uintptr, n)}, board: newBoard(&Config{}), most: MaxBlocks}
 }
 
 // someKey is an operation; those of bucket are others.
@@ -365,7 +365,7 @@ func again(r *rank) error {
 		if err := errors.Join(r.s.Synchronize(), r.checkWords(buf, want)); err != nil {
 			return fmt.Errorf("%s: %w", e.Name(), err)
 		}
-		if keeps := r.engines[short].(*Engine).s.keeps; keeps && way(w) != copier && repeated != times-2 {
+		if keeps := r.engines[short].(*Engine).s.keeps; keeps && engineKind(w) != copier && repeated != times-2 {
 			return fmt.Errorf("%s: of %d times %d were repeated", e.Name(), times, repeated)
 		}
 	}

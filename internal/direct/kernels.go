@@ -31,7 +31,7 @@ type shelf struct {
 // open is the kernels for p, loaded if no other group has them here.
 //
 // Collective: all ranks of p. Owns: the caller drops them. Errors: on all ranks alike.
-func (h *shelf) open(p *gpu.Party) (*kernels, error) {
+func (h *shelf) open(p *gpu.Member) (*kernels, error) {
 	k := h.take(p.Device, p.Size)
 	c, err := p.Device.Driver().Compiler()
 	if err = p.Agree(err); err != nil {

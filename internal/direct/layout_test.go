@@ -63,7 +63,7 @@ func TestPlacesKeepSlabAndOffset(t *testing.T) {
 			t.Errorf("slab %d offset %d: %#x", c.slab, c.offset, p)
 		}
 	}
-	s := &state{p: &gpu.Party{Rank: 1}}
+	s := &state{p: &gpu.Member{Rank: 1}}
 	heap := &gpu.Slab{Bytes: 1000, Base: []uintptr{5000, 9000}}
 	far := &gpu.Slab{Bytes: 1000, Base: []uintptr{0, 20000}}
 	s.slabs.Store(&[]known{{slab: heap, base: 9000, row: 3, count: 1}, {slab: far, base: 20000, row: 0, count: 1}})
@@ -272,7 +272,7 @@ func TestArgumentsAreInTheOrderOfTheKernel(t *testing.T) {
 	if len(names) != arguments {
 		t.Fatalf("the kernel takes %d arguments, %v; the launch gives %d", len(names), names, arguments)
 	}
-	s := &state{n: 2, p: &gpu.Party{Rank: 1}, slab: &gpu.Slab{Base: []uintptr{100, 200}}, local: 300, stopAt: 400}
+	s := &state{n: 2, p: &gpu.Member{Rank: 1}, slab: &gpu.Slab{Base: []uintptr{100, 200}}, local: 300, stopAt: 400}
 	l := call{
 		span: span{block: 64, srcStride: 64, dstStride: 128, senders: 3, receivers: 1, flags: flagGreet},
 		src:  1000, dst: 0, srcPlace: place(1, 8), scalar: 77, scalarAt: 88,
@@ -299,7 +299,7 @@ func TestArgumentsAreInTheOrderOfTheKernel(t *testing.T) {
 
 func TestWhatEnqueueComputesAllocatesNothing(t *testing.T) {
 	cfg := Config{}
-	s := &state{n: 2, p: &gpu.Party{Size: 2}, slab: &gpu.Slab{Base: []uintptr{100, 200}}, board: newBoard(&cfg), most: MaxBlocks}
+	s := &state{n: 2, p: &gpu.Member{Size: 2}, slab: &gpu.Slab{Base: []uintptr{100, 200}}, board: newBoard(&cfg), most: MaxBlocks}
 	s.slabs.Store(&[]known{{slab: &gpu.Slab{Bytes: 1 << 30}, base: 0, row: 1, count: 1}})
 	e := s.engine(twoshot).(*placed)
 	buf := hostBuffer(room(4096), 1024, tensor.F32)
@@ -310,7 +310,7 @@ func TestWhatEnqueueComputesAllocatesNothing(t *testing.T) {
 		l.span, _ = spanOf(&op, s.n)
 		l.prog = e.way.programOf(op.Kind, s.n, l.span.block)
 		p := s.board.part(l.prog)
-		q := pieceOf(l.prog, &l.span, s.n, maxPiece(l.prog, &l.span, s.n, p, s.places(&op, &l)))
+		q := pieceOf(l.prog, &l.span, s.n, maxPiece(l.prog, &l.span, s.n, p, s.locateBuffers(&op, &l)))
 		sink = s.words(&l, &q, 0, p, e.Shape(&op))
 		sink[0] += uint64(e.Shape(&op).Blocks) + uint64(variantOf(l.prog, s.n, &op).index())
 	}); got != 0 {
@@ -319,7 +319,7 @@ func TestWhatEnqueueComputesAllocatesNothing(t *testing.T) {
 }
 
 func TestEnginesRefuseMessagesOnly(t *testing.T) {
-	s := &state{n: 2, p: &gpu.Party{Size: 2}, most: 100}
+	s := &state{n: 2, p: &gpu.Member{Size: 2}, most: 100}
 	for w := range ways {
 		e := s.engine(w).(Tunable)
 		for _, kind := range collectives {

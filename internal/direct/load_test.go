@@ -39,11 +39,11 @@ func behindAWait(r *rank) error {
 			op := first
 			op.Src, op.Dst, op.Red = buf(dt, count), buf(dt, count), dist.RedOp{Kind: red, Scalar: dist.Scalar{DType: dt}}
 			for w, e := range r.engines {
-				if way(w) == copier && red != dist.RedPreMulSum || way(w) == hosted {
+				if engineKind(w) == copier && red != dist.RedPreMulSum || engineKind(w) == hosted {
 					continue // each is several commands, of which the driver lets about a thousand wait; or has the kernels of others
 				}
 				queue(e, &op, r.s, &err)
-				if queued++; !way(w).native(dist.KindReduceScatter) {
+				if queued++; !engineKind(w).native(dist.KindReduceScatter) {
 					continue
 				}
 				part := op
@@ -95,7 +95,7 @@ func (r *rank) repeated(op *dist.Op, err *error) (queued int) {
 func loads(r *rank) error {
 	for _, what := range []string{"with what is in the cache", "again"} {
 		began := time.Now()
-		engines, err := Make(Config{})(r.Party)
+		engines, err := Make(Config{})(r.Member)
 		if err != nil {
 			return err
 		}
@@ -109,7 +109,7 @@ func loads(r *rank) error {
 				}
 			}
 		}
-		part := &gpu.Party{Device: r.Device, Rank: r.Rank, Size: r.Size, World: r.World, Control: r.Control, Memory: new(gpu.Memory)}
+		part := &gpu.Member{Device: r.Device, Rank: r.Rank, Size: r.Size, World: r.World, Control: r.Control, Memory: new(gpu.Memory)}
 		began = time.Now()
 		sub, err := engines[0].Split(part)
 		if err != nil {

@@ -51,7 +51,7 @@ const heapBytes = 640 << 20
 
 // rank is one rank of a test.
 type rank struct {
-	*gpu.Party
+	*gpu.Member
 	engines []Tunable // by way
 	s       *cuda.Stream
 	heap    *gpu.Slab
@@ -64,7 +64,7 @@ func (r *rank) open(cfg Config) error {
 	if err := r.Device.Enter(); err != nil {
 		return err
 	}
-	engines, err := Make(cfg)(r.Party)
+	engines, err := Make(cfg)(r.Member)
 	if err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ func (r *rank) open(cfg Config) error {
 	if r.private, err = r.Device.Alloc(heapBytes); err != nil {
 		return err
 	}
-	if r.heap, err = (IPC{}).Alloc(r.Party, heapBytes); err != nil {
+	if r.heap, err = (IPC{}).Alloc(r.Member, heapBytes); err != nil {
 		return err
 	}
 	return r.engines[twoshot].(gpu.Registrar).Register(r.heap)
@@ -145,7 +145,7 @@ func asGoroutines(t *testing.T, n int, role string) {
 	var ranks sync.WaitGroup
 	for i, w := range worlds {
 		ranks.Go(func() {
-			r := &rank{Party: &gpu.Party{Device: devices[i], Rank: i, Size: n, World: w.Ranks(), Control: w.Group, Memory: new(gpu.Memory)}}
+			r := &rank{Member: &gpu.Member{Device: devices[i], Rank: i, Size: n, World: w.Ranks(), Control: w.Group, Memory: new(gpu.Memory)}}
 			err := r.open(boards(role))
 			all.add(r)
 			if err == nil {
@@ -182,7 +182,7 @@ func boards(role string) Config {
 
 // processes runs bodies on ranks that are processes.
 var processes = &gputest.Ranks{Job: "direct", Time: rankTime, StepTimeout: rankTime, Body: func(role string, g *gputest.Rank) error {
-	r := &rank{alone: true, Party: g.Party}
+	r := &rank{alone: true, Member: g.Member}
 	err := r.open(boards(role))
 	if err == nil {
 		err = bodies[role](r)

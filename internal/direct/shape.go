@@ -77,7 +77,7 @@ var greetShape = Shape{Blocks: 1, Threads: MaxBlocks} // a thread for each count
 // newShapes is the shapes of way among n ranks: those of rules, of which the one for the nearest size not smaller counts, or
 // else the largest, and where there are none a guess. Where there are none for n ranks, nor for
 // any number, those of the next larger number count, or else of the largest. most is the blocks that run at once on every rank.
-func newShapes(w way, n, most int, rules []Rule) *shapes {
+func newShapes(w engineKind, n, most int, rules []Rule) *shapes {
 	t := new(shapes)
 	for kind := range t {
 		row := &t[kind]
@@ -122,7 +122,7 @@ func (t *shapes) within(limit int) *shapes {
 }
 
 // nearest is the number of ranks whose rules count among n.
-func nearest(rules []Rule, w way, kind dist.Kind, n int) int {
+func nearest(rules []Rule, w engineKind, kind dist.Kind, n int) int {
 	above, most := MaxRanks+1, 0
 	for i := range rules {
 		r := &rules[i]
@@ -145,7 +145,7 @@ func nearest(rules []Rule, w way, kind dist.Kind, n int) int {
 }
 
 // ruled is the rule for exactly this class; one for the number of ranks comes before one for any.
-func ruled(rules []Rule, w way, kind dist.Kind, n, class int) (Shape, bool) {
+func ruled(rules []Rule, w engineKind, kind dist.Kind, n, class int) (Shape, bool) {
 	var found Shape
 	ok := false
 	for i := range rules {
@@ -162,7 +162,7 @@ func ruled(rules []Rule, w way, kind dist.Kind, n, class int) (Shape, bool) {
 
 // guess is a shape for bytes that were not measured: about one unit of work for each thread, until there are as many blocks as
 // fill the links.
-func (w way) guess(bytes uint64) Shape {
+func (w engineKind) guess(bytes uint64) Shape {
 	const threads = 512
 	unit, most := uint64(16), uint64(64)
 	switch w {
@@ -184,7 +184,7 @@ func (w way) guess(bytes uint64) Shape {
 }
 
 // sweepShapes is the shapes that a tuner tries: from a latency's to a bandwidth's. MaxBlocks is as many as run at once.
-func (w way) sweepShapes() []Shape {
+func (w engineKind) sweepShapes() []Shape {
 	var s []Shape
 	if w == tiles || w == hosted {
 		for _, blocks := range []int{4, 8, 16, 32, 48, 64, 96, 112, MaxBlocks} {

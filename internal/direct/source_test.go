@@ -93,7 +93,7 @@ func TestEveryOperationHasItsKernel(t *testing.T) {
 			}
 		}
 		used := map[variant]bool{}
-		s := &state{n: n, p: &gpu.Party{Size: n}, most: MaxBlocks}
+		s := &state{n: n, p: &gpu.Member{Size: n}, most: MaxBlocks}
 		for w := range ways {
 			e := s.engine(w)
 			for kind := dist.KindInvalid; kind <= dist.KindSplit; kind++ {

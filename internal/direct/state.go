@@ -24,7 +24,7 @@ const (
 // state is what the engines of one group share: the board, the epochs, the kernels. Operations of all of them count in one
 // row of epochs, so they may be mixed as one likes.
 type state struct {
-	p      *gpu.Party
+	p      *gpu.Member
 	cfg    Config
 	n      int
 	most   int // blocks that run at once on every rank
@@ -49,7 +49,7 @@ type state struct {
 	failed  atomic.Pointer[error]
 	engines atomic.Int32 // not closed
 
-	sub  *gpu.Party // of the last Split, whose state its other engines share
+	sub  *gpu.Member // of the last Split, whose state its other engines share
 	part *state
 }
 
@@ -68,7 +68,7 @@ var errAborted = fmt.Errorf("direct: %w", dist.ErrAborted)
 // newState is the state of the group that p describes.
 //
 // Collective: all ranks of p. Errors: on all ranks alike.
-func newState(p *gpu.Party, cfg Config, kernels *shelf) (*state, error) {
+func newState(p *gpu.Member, cfg Config, kernels *shelf) (*state, error) {
 	if p.Size > MaxRanks {
 		return nil, fmt.Errorf("direct: %w: %d ranks, the kernels serve %d at most", dist.ErrUnsupported, p.Size, MaxRanks)
 	}

@@ -96,7 +96,7 @@ func sweep(r *rank) error {
 	for _, kind := range []dist.Kind{dist.KindAllReduce, dist.KindReduceScatter, dist.KindAllGather} {
 		for bytes := least; bytes <= most && listed(sweepKindVar, kind.String()); bytes *= 2 {
 			for w, e := range r.engines {
-				if !e.Native(kind) || !listed(sweepWaysVar, e.Name()) || way(w) == short && bytes > 1<<20 || way(w) == oneshot && bytes > 64<<20 {
+				if !e.Native(kind) || !listed(sweepWaysVar, e.Name()) || engineKind(w) == short && bytes > 1<<20 || engineKind(w) == oneshot && bytes > 64<<20 {
 					continue
 				}
 				found, err := r.shapesOf(e, kind, bytes, &all)

@@ -36,7 +36,7 @@ func (h *Heap) Aligned(alignment, bytes int64) (symmetric.Region, error) {
 func (h *Heap) alloc(call string, alignment, bytes int64) (symmetric.Region, error) {
 	off, err := int64(0), hostheap.ErrClosed
 	if h.gate.Enter() {
-		c := card{sig: dist.Signature{Kind: dist.KindAlloc, Count: bytes}, extra: alignment}
+		c := opEntry{sig: dist.Signature{Kind: dist.KindAlloc, Count: bytes}, extra: alignment}
 		err = h.t.exclusive(&c, nil, func([][]byte) (err error) {
 			off, err = h.take(alignment, bytes)
 			return err
@@ -44,7 +44,7 @@ func (h *Heap) alloc(call string, alignment, bytes int64) (symmetric.Region, err
 		h.gate.Leave()
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s %d B rank %d/%d: %w", call, bytes, h.t.party.Rank, h.t.party.Size, err)
+		return nil, fmt.Errorf("%s %d B rank %d/%d: %w", call, bytes, h.t.member.Rank, h.t.member.Size, err)
 	}
 	return &Region{heap: h, of: &allocation{}, off: off, n: bytes}, nil
 }
@@ -60,7 +60,7 @@ func (h *Heap) take(alignment, bytes int64) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	p := &h.t.party
+	p := &h.t.member
 	if err = p.Agree(h.zero(off, bytes)); err != nil {
 		h.book.Lock()
 		defer h.book.Unlock()
@@ -73,12 +73,12 @@ func (h *Heap) zero(off, bytes int64) error {
 	if bytes == 0 {
 		return nil
 	}
-	return h.transfer(true, func() error { return h.rma.Fill(h.slab.Base[h.t.party.Rank]+uintptr(off), 0, bytes) })
+	return h.transfer(true, func() error { return h.rma.Fill(h.slab.Base[h.t.member.Rank]+uintptr(off), 0, bytes) })
 }
 
 // Free implements symmetric.Heap.
 func (h *Heap) Free(r symmetric.Region) error {
-	p := &h.t.party
+	p := &h.t.member
 	own, ok := r.(*Region)
 	switch {
 	case !ok || own == nil || own.heap != h:
@@ -104,9 +104,9 @@ func (h *Heap) free(r *Region) error {
 	if !r.of.freed.CompareAndSwap(false, true) {
 		return fmt.Errorf("freed before: %w", symmetric.ErrNotAllocated)
 	}
-	c := card{sig: dist.Signature{Kind: dist.KindFree, Count: r.off}}
+	c := opEntry{sig: dist.Signature{Kind: dist.KindFree, Count: r.off}}
 	err := h.t.exclusive(&c, nil, func([][]byte) error {
-		if err := h.t.party.Agree(h.quiesce()); err != nil {
+		if err := h.t.member.Agree(h.quiesce()); err != nil {
 			return err
 		}
 		h.book.Lock()

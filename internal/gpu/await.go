@@ -66,7 +66,7 @@ func (s *Stream) state(n uint64, waited time.Duration) (bool, error) {
 	}
 	var broken error
 	if e.t != nil {
-		broken = e.t.pact.broken()
+		broken = e.t.ledger.broken()
 	}
 	past, err := s.reached(n, broken != nil)
 	switch {
@@ -80,8 +80,8 @@ func (s *Stream) state(n uint64, waited time.Duration) (bool, error) {
 	case e.t == nil:
 		return s.stuck(n, waited)
 	case waited > e.t.limit:
-		text := fmt.Sprintf("%v: after %v rank %d still waits: %s", dist.ErrTimeout, e.t.limit, e.t.party.Rank, e.late())
-		e.err = e.t.opError(&e.op, e.t.pact.fail(endTimeout, e.t.party.Rank, text))
+		text := fmt.Sprintf("%v: after %v rank %d still waits: %s", dist.ErrTimeout, e.t.limit, e.t.member.Rank, e.late())
+		e.err = e.t.opError(&e.op, e.t.ledger.fail(endTimeout, e.t.member.Rank, text))
 		return true, e.err
 	}
 	return false, nil
@@ -92,7 +92,7 @@ func (e *ticket) late() string {
 	if e.op.Kind.PointToPoint() {
 		return fmt.Sprintf("%v with rank %d", e.op.Kind, e.op.Peer)
 	}
-	return e.t.pact.missing(e.round)
+	return e.t.ledger.missing(e.round)
 }
 
 // reached reports whether the device is past ticket n. With calm it records no event where that might block, because the
@@ -126,7 +126,7 @@ func (s *Stream) reached(n uint64, calm bool) (bool, error) {
 func (s *Stream) fault(e *ticket, err error) error {
 	err = fmt.Errorf("%v: %w", s.Device(), err)
 	if e.t != nil {
-		e.err = e.t.opError(&e.op, errors.Join(e.t.pact.fail(endFault, e.t.party.Rank, err.Error()), err))
+		e.err = e.t.opError(&e.op, errors.Join(e.t.ledger.fail(endFault, e.t.member.Rank, err.Error()), err))
 		return e.err
 	}
 	e.err = fmt.Errorf("%w: %w", dist.ErrAborted, err)
@@ -144,7 +144,7 @@ func (s *Stream) stuck(n uint64, waited time.Duration) (bool, error) {
 		if e.t == nil {
 			continue
 		}
-		if err := e.t.pact.broken(); err != nil {
+		if err := e.t.ledger.broken(); err != nil {
 			return true, fmt.Errorf("stream on %v: it does not get past %v #%d: %w", s.Device(), e.op.Kind, e.op.Seq, err)
 		}
 	}

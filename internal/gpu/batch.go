@@ -12,7 +12,7 @@ import (
 // messages together.
 func (t *Transport) batch(e *ticket, s *Stream) error {
 	ops := e.op.Ops
-	ways := make([]way, len(ops)) // dist allocates for a group call as well
+	ways := make([]route, len(ops)) // dist allocates for a group call as well
 	for i := range ops {
 		var err error
 		if ways[i], err = t.choose.pick(&ops[i]); err != nil {
@@ -43,7 +43,7 @@ func (t *Transport) batch(e *ticket, s *Stream) error {
 		return t.fault(err)
 	}
 	for i := range ops {
-		if ops[i].Kind.PointToPoint() && ops[i].Peer != t.party.Rank {
+		if ops[i].Kind.PointToPoint() && ops[i].Peer != t.member.Rank {
 			if err := t.announceMessage(e, &ops[i]); err != nil {
 				return err
 			}
@@ -59,10 +59,10 @@ func (t *Transport) batch(e *ticket, s *Stream) error {
 }
 
 // batchers is an error when several messages go to an engine that takes only one at a time.
-func (t *Transport) batchers(ops []dist.Op, ways []way) error {
+func (t *Transport) batchers(ops []dist.Op, ways []route) error {
 	messages := 0
 	for i := range ops {
-		if !ops[i].Kind.PointToPoint() || ops[i].Peer == t.party.Rank {
+		if !ops[i].Kind.PointToPoint() || ops[i].Peer == t.member.Rank {
 			continue
 		}
 		messages++
@@ -77,13 +77,13 @@ func (t *Transport) batchers(ops []dist.Op, ways []way) error {
 // ownMessages is an error unless each message to this rank has its receive: the i-th of the one is the i-th of the other.
 func (t *Transport) ownMessages(ops []dist.Op) error {
 	for i := range ops {
-		if ops[i].Peer != t.party.Rank || !ops[i].Kind.PointToPoint() {
+		if ops[i].Peer != t.member.Rank || !ops[i].Kind.PointToPoint() {
 			continue
 		}
 		o := t.otherEnd(ops, i)
 		switch {
 		case o == nil:
-			return fmt.Errorf("%w: a %v with this rank, %d, has no other end in its group call", dist.ErrRank, ops[i].Kind, t.party.Rank)
+			return fmt.Errorf("%w: a %v with this rank, %d, has no other end in its group call", dist.ErrRank, ops[i].Kind, t.member.Rank)
 		case o.Count != ops[i].Count || o.DType() != ops[i].DType():
 			return fmt.Errorf("%w: a message of %v[%d] to this rank is received as %v[%d]", dist.ErrCount,
 				ops[i].DType(), ops[i].Count, o.DType(), o.Count)
@@ -96,12 +96,12 @@ func (t *Transport) ownMessages(ops []dist.Op) error {
 func (t *Transport) otherEnd(ops []dist.Op, i int) *dist.Op {
 	before := 0
 	for j := range i {
-		if ops[j].Kind == ops[i].Kind && ops[j].Peer == t.party.Rank {
+		if ops[j].Kind == ops[i].Kind && ops[j].Peer == t.member.Rank {
 			before++
 		}
 	}
 	for j := range ops {
-		if ops[j].Kind.PointToPoint() && ops[j].Kind != ops[i].Kind && ops[j].Peer == t.party.Rank {
+		if ops[j].Kind.PointToPoint() && ops[j].Kind != ops[i].Kind && ops[j].Peer == t.member.Rank {
 			if before == 0 {
 				return &ops[j]
 			}
@@ -113,9 +113,9 @@ func (t *Transport) otherEnd(ops []dist.Op, i int) *dist.Op {
 
 // exchange queues the messages of a group call: those of one engine between its BeginBatch and EndBatch, those with this
 // rank as copies.
-func (t *Transport) exchange(ops []dist.Op, ways []way, s *cuda.Stream) error {
+func (t *Transport) exchange(ops []dist.Op, ways []route, s *cuda.Stream) error {
 	for i := range ops {
-		if ops[i].Kind == dist.KindSend && ops[i].Peer == t.party.Rank && ops[i].Count > 0 {
+		if ops[i].Kind == dist.KindSend && ops[i].Peer == t.member.Rank && ops[i].Count > 0 {
 			to := t.otherEnd(ops, i)
 			if err := s.Copy(address(to.Dst), address(ops[i].Src), ops[i].Src.Bytes()); err != nil {
 				return err
@@ -130,12 +130,12 @@ func (t *Transport) exchange(ops []dist.Op, ways []way, s *cuda.Stream) error {
 	return nil
 }
 
-func (t *Transport) exchangeBy(k int, e Engine, ops []dist.Op, ways []way, s *cuda.Stream) error {
+func (t *Transport) exchangeBy(k int, e Engine, ops []dist.Op, ways []route, s *cuda.Stream) error {
 	var open Batcher
 	var errs []error
 	for i := range ops {
 		op := &ops[i]
-		if int(ways[i].engine) != k || !op.Kind.PointToPoint() || op.Peer == t.party.Rank || op.Count == 0 {
+		if int(ways[i].engine) != k || !op.Kind.PointToPoint() || op.Peer == t.member.Rank || op.Count == 0 {
 			continue
 		}
 		if b, ok := e.(Batcher); ok && open == nil {

@@ -9,7 +9,7 @@ import (
 
 // An announcement is eight words: the round, which is written last; count; root, kind, reduction, dtype and promise; the
 // places of source and destination; the alignment of a call.
-func putCard(e *[entryBytes / 8]uint64, c *card) {
+func putCard(e *[entryBytes / 8]uint64, c *opEntry) {
 	s := &c.sig
 	w := uint64(uint32(s.Root)) | uint64(s.Kind)<<32 | uint64(s.Red)<<40 | uint64(s.DType)<<48
 	if c.symmetric {
@@ -24,9 +24,9 @@ func putCard(e *[entryBytes / 8]uint64, c *card) {
 	e[1], e[2], e[3], e[4], e[5] = uint64(s.Count), w, c.src, c.dst, uint64(c.extra)
 }
 
-func getCard(e *[entryBytes / 8]uint64) card {
+func getCard(e *[entryBytes / 8]uint64) opEntry {
 	w := e[2]
-	return card{
+	return opEntry{
 		sig: dist.Signature{
 			Count: int64(e[1]), Root: int32(uint32(w)),
 			Kind: dist.Kind(w >> 32), Red: dist.RedKind(w >> 40), DType: tensor.DType(w >> 48),
@@ -43,7 +43,7 @@ func sameCards(a, b *[entryBytes / 8]uint64) bool {
 func samePlace(a, b uint64) bool { return a == b || a == 0 || b == 0 }
 
 // difference tells in what own, of this rank, and theirs, of rank r, differ.
-func (p *pact) difference(own *card, r int, theirs *card) string {
+func (p *ledger) difference(own *opEntry, r int, theirs *opEntry) string {
 	lo, hi, a, b := p.rank, r, own, theirs
 	if r < p.rank {
 		lo, hi, a, b = r, p.rank, theirs, own

@@ -20,7 +20,7 @@ const (
 )
 
 // hows is what could be done for op, by its kind and type.
-func (k *picker) hows(op *dist.Op) []how {
+func (k *dispatcher) hows(op *dist.Op) []how {
 	half := op.DType() == tensor.F16 || op.DType() == tensor.BF16 // libraries round the sum, so what follows rounds it twice
 	switch {
 	case op.Kind == dist.KindBarrier || op.Kind == dist.KindSync:
@@ -38,7 +38,7 @@ func (k *picker) hows(op *dist.Op) []how {
 }
 
 // compose makes to what an engine gets for op. It reports false when op cannot be put so.
-func (k *picker) compose(to, op *dist.Op, h how) bool {
+func (k *dispatcher) compose(to, op *dist.Op, h how) bool {
 	*to = *op
 	switch h {
 	case asSum:
@@ -68,7 +68,7 @@ func asU8(b tensor.Buffer) (tensor.Buffer, bool) {
 }
 
 // queue queues op, put to the engine as w says. The device is entered.
-func (t *Transport) queue(op *dist.Op, w way, s *cuda.Stream) error {
+func (t *Transport) queue(op *dist.Op, w route, s *cuda.Stream) error {
 	e := t.engines[w.engine]
 	if w.how == plain {
 		return e.Enqueue(op, s)
@@ -83,7 +83,7 @@ func (t *Transport) queue(op *dist.Op, w way, s *cuda.Stream) error {
 		return err
 	}
 	if w.how == scaled && op.Dst.Len() > 0 {
-		return t.kernels.launchScale(t.args, s, op.Dst, op.Dst, 0, uint64(t.party.Size), true)
+		return t.kernels.launchScale(t.args, s, op.Dst, op.Dst, 0, uint64(t.member.Size), true)
 	}
 	return nil
 }
@@ -129,7 +129,7 @@ func (l *local) Failed() error { return nil }
 func (l *local) Abort() {}
 
 // Split implements Engine. Its transport makes the one of a part.
-func (l *local) Split(*Party) (Engine, error) { return nil, nil }
+func (l *local) Split(*Member) (Engine, error) { return nil, nil }
 
 // Close implements Engine.
 func (l *local) Close() error { return nil }

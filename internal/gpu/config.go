@@ -14,11 +14,11 @@ const defaultStepTimeout = 100 * time.Second
 
 // Config is what a group of GPUs is made of.
 type Config struct {
-	Device  *cuda.Device // of this rank; ranks have different ones
-	Control *dist.Group  // host group of the ranks; the transport owns it
-	Make    Maker        // makes the engines
-	Alloc   Allocator    // makes symmetric memory; nil for no heaps
-	Choose  Chooser      // which engine does what
+	Device  *cuda.Device   // of this rank; ranks have different ones
+	Control *dist.Group    // host group of the ranks; the transport owns it
+	Make    Maker          // makes the engines
+	Alloc   Allocator      // makes symmetric memory; nil for no heaps
+	Choose  DispatchConfig // which engine does what
 
 	StepTimeout time.Duration // longest wait for a peer in one operation; 0 means 100 s
 	Backend     string        // what Info says; "" means "gpu"

@@ -179,7 +179,7 @@ func TestRankThatDoesNotComeIsNamed(t *testing.T) {
 	onGroups(t, func(c *Config) { c.StepTimeout = time.Second }, func(m member) error {
 		m.meet()
 		if m.Rank() == 1 {
-			return want(m.t.pact.awaitVerdict(), dist.ErrTimeout, "rank 1")
+			return want(m.t.ledger.awaitVerdict(), dist.ErrTimeout, "rank 1")
 		}
 		return errors.Join(want(finish(m.Barrier()), dist.ErrTimeout, "rank 1"), want(finish(m.Barrier()), dist.ErrTimeout))
 	})
@@ -224,7 +224,7 @@ func (lastingSyncs) Pace(func(s *cuda.Stream) error) {}
 // Small operations have few events: one that nobody can end, behind a hundred of them, waits for no event that nobody records.
 func TestOneThatNobodyCanEndBehindManyOthers(t *testing.T) {
 	both := func(c *Config) {
-		c.Make = func(p *Party) ([]Engine, error) {
+		c.Make = func(p *Member) ([]Engine, error) {
 			plain, err := newFlags(p)
 			if err != nil {
 				return nil, err
@@ -250,7 +250,7 @@ func TestOneThatNobodyCanEndBehindManyOthers(t *testing.T) {
 // Behind operations that nobody can end the driver would let a caller wait for good as soon as it takes no more.
 func TestOperationsThatNobodyCanEndDoNotFillTheirStream(t *testing.T) {
 	lasts := func(c *Config) {
-		c.Make = func(p *Party) ([]Engine, error) {
+		c.Make = func(p *Member) ([]Engine, error) {
 			f, err := newFlags(p)
 			return []Engine{lasting{f}}, err
 		}
@@ -259,9 +259,9 @@ func TestOperationsThatNobodyCanEndDoNotFillTheirStream(t *testing.T) {
 		m.meet()
 		if m.Rank() == 1 {
 			for r := range m.Size() { // all others: a flag that is let go is set once more by the operations behind it
-				for began := time.Now(); r != 1 && m.t.pact.load(r, postedAt) < mostBehind; Rest(time.Since(began)) {
+				for began := time.Now(); r != 1 && m.t.ledger.load(r, postedAt) < mostBehind; Rest(time.Since(began)) {
 					if time.Since(began) > 10*time.Second {
-						return fmt.Errorf("rank %d has issued %d operations only", r, m.t.pact.load(r, postedAt))
+						return fmt.Errorf("rank %d has issued %d operations only", r, m.t.ledger.load(r, postedAt))
 					}
 				}
 			}
@@ -271,7 +271,7 @@ func TestOperationsThatNobodyCanEndDoNotFillTheirStream(t *testing.T) {
 		for i := 0; i < 2*mostBehind && err == nil; i++ {
 			_, err = m.Barrier()
 		}
-		if issued := m.t.pact.round; issued != mostBehind {
+		if issued := m.t.ledger.round; issued != mostBehind {
 			err = errors.Join(err, fmt.Errorf("%d operations were queued before the group broke, want %d", issued, mostBehind))
 		}
 		err = errors.Join(err, want(finish(m.Barrier()), dist.ErrAborted, "the disk is full"))
@@ -342,7 +342,7 @@ func TestTuneMakesATable(t *testing.T) {
 		if len(table.Rows) != 3 || !table.Fits(m.v.Name()) || !table.Rows[0].Symmetric || table.Rows[2].Timings[0].Engine != "flags" {
 			return fmt.Errorf("table %+v", table)
 		}
-		all, err := m.t.party.Exchange([]byte(table.Hash()))
+		all, err := m.t.member.Exchange([]byte(table.Hash()))
 		for r := range all {
 			if string(all[r]) != string(all[0]) {
 				err = errors.Join(err, fmt.Errorf("ranks 0 and %d have different tables", r))

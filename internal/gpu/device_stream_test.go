@@ -321,7 +321,7 @@ func (c *closed) Enqueue(op *dist.Op, s *cuda.Stream) error {
 func TestWhatCannotBeLaunchedAgainIsQueuedAnew(t *testing.T) {
 	e := new(closed)
 	only := func(c *Config) {
-		c.Make = func(*Party) ([]Engine, error) { return []Engine{e}, nil }
+		c.Make = func(*Member) ([]Engine, error) { return []Engine{e}, nil }
 		c.Choose.First = true
 	}
 	onGPUs(t, 1, only, func(m member) error {
@@ -408,7 +408,7 @@ func onOneGPU(b *testing.B, body func(m member)) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	t, err := Open(Config{Device: v, Control: worlds[0].Group, Make: func(*Party) ([]Engine, error) { return nil, nil }})
+	t, err := Open(Config{Device: v, Control: worlds[0].Group, Make: func(*Member) ([]Engine, error) { return nil, nil }})
 	if err != nil {
 		b.Fatal(err)
 	}

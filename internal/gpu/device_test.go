@@ -21,14 +21,14 @@ import (
 // flags is an engine for ranks that are goroutines of one process: streams write and wait for words of pinned memory, and
 // copy between heaps. It does barriers, and the gathering of symmetric buffers.
 type flags struct {
-	p     *Party
+	p     *Member
 	own   *cuda.HostMemory
 	words []uintptr // by rank
 	hosts []*uint64
 	round uint64
 }
 
-func newFlags(p *Party) (*flags, error) {
+func newFlags(p *Member) (*flags, error) {
 	own, err := p.Device.AllocHost(64)
 	if err != nil {
 		return nil, err
@@ -91,7 +91,7 @@ func (f *flags) Abort() {
 	}
 }
 
-func (f *flags) Split(sub *Party) (Engine, error) {
+func (f *flags) Split(sub *Member) (Engine, error) {
 	if sub == nil {
 		return nil, nil
 	}
@@ -106,7 +106,7 @@ type direct struct{}
 
 func (direct) Name() string { return "direct" }
 
-func (direct) Alloc(p *Party, bytes int64) (*Slab, error) {
+func (direct) Alloc(p *Member, bytes int64) (*Slab, error) {
 	v := p.Device
 	at, err := v.Alloc(bytes + symmetric.MaxAlignment)
 	if err = p.Agree(err); err != nil {
@@ -178,7 +178,7 @@ func onGPUs(t *testing.T, n int, change func(c *Config), body func(m member) err
 		ranks.Go(func() {
 			defer come()
 			c := Config{Device: devices[r], Control: w.Group, Alloc: direct{}, StepTimeout: 20 * time.Second}
-			c.Make = func(p *Party) ([]Engine, error) {
+			c.Make = func(p *Member) ([]Engine, error) {
 				f, err := newFlags(p)
 				return []Engine{f}, err
 			}

@@ -24,7 +24,7 @@ type Engine interface {
 	Abort()
 	// Split is the engine of the subgroup that sub describes, nil where this rank is in none (sub is nil there as well).
 	// Collective: all ranks of the engine's group. Errors: ErrUnsupported on all ranks alike.
-	Split(sub *Party) (Engine, error)
+	Split(sub *Member) (Engine, error)
 	// Close frees the engine; its stream is idle, or was aborted. Idempotent. Unless it was aborted before, all ranks call it.
 	Close() error
 }
@@ -77,7 +77,7 @@ const LeastAside = 32 << 20
 // Maker makes the engines of the world's group, in the order of its table's columns.
 //
 // Collective: all ranks of p. Errors: on all ranks alike.
-type Maker func(p *Party) ([]Engine, error)
+type Maker func(p *Member) ([]Engine, error)
 
 // Allocator makes symmetric memory for a group.
 type Allocator interface {
@@ -85,7 +85,7 @@ type Allocator interface {
 	Name() string
 	// Alloc is bytes bytes on every rank of p, zeroed, aligned to symmetric.MaxAlignment on each.
 	// Collective: all ranks of p, same size. Errors: on all ranks alike; ErrUnsupported where the allocator cannot serve p.
-	Alloc(p *Party, bytes int64) (*Slab, error)
+	Alloc(p *Member, bytes int64) (*Slab, error)
 }
 
 // Slab is symmetric memory: Bytes bytes on every rank.

@@ -53,7 +53,7 @@ const (
 // Errors: besides those of the Allocator, ErrUnsupported where there is none.
 func (t *Transport) Heap(bytes int64) (symmetric.Heap, error) {
 	var h *Heap
-	err := t.exclusive(&card{sig: dist.Signature{Kind: dist.KindHeap, Count: bytes}}, nil, func([][]byte) (err error) {
+	err := t.exclusive(&opEntry{sig: dist.Signature{Kind: dist.KindHeap, Count: bytes}}, nil, func([][]byte) (err error) {
 		h, err = t.newHeap(bytes)
 		return err
 	})
@@ -75,7 +75,7 @@ func (t *Transport) newHeap(bytes int64) (*Heap, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &t.party
+	p := &t.member
 	if err := p.Agree(t.idle()); err != nil {
 		return nil, err
 	}
@@ -96,7 +96,7 @@ func (t *Transport) newHeap(bytes int64) (*Heap, error) {
 
 // whole calls f, which needs all ranks, unless the group is broken: then what f would free is left to the process's end.
 func (t *Transport) whole(f func() error) error {
-	if t.pact.broken() != nil || f == nil {
+	if t.ledger.broken() != nil || f == nil {
 		return nil
 	}
 	return f()
@@ -104,7 +104,7 @@ func (t *Transport) whole(f func() error) error {
 
 // allocate makes the heap's own streams and host memory.
 func (h *Heap) allocate() error {
-	v := h.t.party.Device
+	v := h.t.member.Device
 	if err := v.Enter(); err != nil {
 		return err
 	}
@@ -134,7 +134,7 @@ func (h *Heap) allocate() error {
 
 // dismantle undoes allocate, as far as it went.
 func (h *Heap) dismantle() error {
-	v := h.t.party.Device
+	v := h.t.member.Device
 	if err := v.Enter(); err != nil {
 		return err
 	}
@@ -166,7 +166,7 @@ func (t *Transport) register(slab *Slab) error {
 			continue
 		}
 		own := r.Register(slab)
-		err := t.party.Agree(own)
+		err := t.member.Agree(own)
 		if err == nil {
 			continue
 		}
@@ -228,7 +228,7 @@ func (t *Transport) reap(all [][]byte) error {
 	if len(gone) == 0 {
 		return nil
 	}
-	return t.party.Agree(t.freeHeaps(gone)) // else ranks that could free go on to what the others have given up
+	return t.member.Agree(t.freeHeaps(gone)) // else ranks that could free go on to what the others have given up
 }
 
 // freeHeaps frees the memory of heaps. Collective.
@@ -237,7 +237,7 @@ func (t *Transport) freeHeaps(heaps []*Heap) error {
 	for i := len(heaps) - 1; i >= 0; i-- {
 		h := heaps[i]
 		errs = append(errs, h.Close(), unregister(t.engines, h.slab))
-		t.party.Memory.Remove(h.slab)
+		t.member.Memory.Remove(h.slab)
 		if h.slab.Free != nil {
 			errs = append(errs, h.slab.Free())
 		}
@@ -254,13 +254,13 @@ func (h *Heap) Quiet() error { return h.settle("quiet") }
 func (h *Heap) settle(call string) error {
 	err := hostheap.ErrClosed
 	if h.gate.Enter() {
-		if err = h.t.pact.broken(); err == nil {
+		if err = h.t.ledger.broken(); err == nil {
 			err = h.transfer(true, func() error { return nil })
 		}
 		h.gate.Leave()
 	}
 	if err != nil {
-		return fmt.Errorf("%s rank %d/%d: %w", call, h.t.party.Rank, h.t.party.Size, err)
+		return fmt.Errorf("%s rank %d/%d: %w", call, h.t.member.Rank, h.t.member.Size, err)
 	}
 	return nil
 }
@@ -292,7 +292,7 @@ func (h *Heap) Close() error {
 func (h *Heap) transfer(wait bool, f func() error) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	v := h.t.party.Device
+	v := h.t.member.Device
 	if err := v.Enter(); err != nil {
 		return err
 	}
@@ -330,7 +330,7 @@ func (h *Heap) drain(s *cuda.Stream) error {
 		}
 		waited := time.Since(began)
 		if waited > patience {
-			if err := h.t.pact.broken(); err != nil {
+			if err := h.t.ledger.broken(); err != nil {
 				return err
 			}
 		}

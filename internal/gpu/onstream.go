@@ -19,8 +19,8 @@ import (
 // Errors: ErrDevice when s is no stream of the heap's device; ErrClosed.
 func (r *Region) OnStream(s dist.Stream) (*StreamRegion, error) {
 	gs, ok := s.(*Stream)
-	if !ok || gs.dev != r.heap.t.party.Device {
-		return nil, r.wrong("on stream", r.heap.t.party.Rank, 0, 0, fmt.Errorf("%w: not a stream of %v", dist.ErrDevice, r.heap.t.device()))
+	if !ok || gs.dev != r.heap.t.member.Device {
+		return nil, r.wrong("on stream", r.heap.t.member.Rank, 0, 0, fmt.Errorf("%w: not a stream of %v", dist.ErrDevice, r.heap.t.device()))
 	}
 	if err := gs.usable(); err != nil {
 		return nil, err
@@ -248,7 +248,7 @@ func (v *StreamRegion) PutSignalNBI(rank int, at int64, src tensor.Buffer, s sym
 // nothing, because nothing has been waited for yet. ctx is asked before it is queued, not after.
 func (v *StreamRegion) Wait(ctx context.Context, w symmetric.Watch) (symmetric.Hit, error) {
 	const call = "wait on stream"
-	none, own := symmetric.Hit{Index: -1}, v.heap.t.party.Rank
+	none, own := symmetric.Hit{Index: -1}, v.heap.t.member.Rank
 	if ctx == nil {
 		return none, v.wrong(call, own, w.At, 0, fmt.Errorf("%w: no context", dist.ErrInvalid))
 	}

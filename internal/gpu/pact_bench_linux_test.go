@@ -47,7 +47,7 @@ func announceAll(b *testing.B, n int) {
 				b.Error(err)
 				return
 			}
-			p, err := newPact(w.Group, true, ages)
+			p, err := newLedger(w.Group, true, ages)
 			if err != nil {
 				b.Error(err)
 				return

@@ -31,7 +31,7 @@ func (r *Region) Local() tensor.Buffer {
 	if r.of.freed.Load() || r.heap.gate.Closed() {
 		return r.none()
 	}
-	return r.view(r.heap.t.party.Rank)
+	return r.view(r.heap.t.member.Rank)
 }
 
 // none is the view of memory that is not there.
@@ -74,7 +74,7 @@ func (r *Region) Peer(rank int) (tensor.Buffer, error) {
 
 // Slice implements symmetric.Region.
 func (r *Region) Slice(at, bytes int64) (symmetric.Region, error) {
-	if err := r.enter("slice", r.heap.t.party.Rank, at, bytes); err != nil {
+	if err := r.enter("slice", r.heap.t.member.Rank, at, bytes); err != nil {
 		return nil, err
 	}
 	defer r.heap.gate.Leave()
@@ -91,7 +91,7 @@ func (r *Region) enter(call string, rank int, at, n int64) error {
 		return r.wrong(call, rank, at, n, hostheap.ErrClosed)
 	}
 	var err error
-	switch size := h.t.party.Size; {
+	switch size := h.t.member.Size; {
 	case rank < 0 || rank >= size || at < 0 || n < 0 || n > r.n-at:
 		err = hostheap.CheckPlace(rank, size, at, n, r.n)
 	case r.of.freed.Load():
@@ -99,7 +99,7 @@ func (r *Region) enter(call string, rank int, at, n int64) error {
 	case h.slab.Base[rank] == 0:
 		err = fmt.Errorf("%w: this GPU cannot address the memory of rank %d: they are not connected as peers", dist.ErrUnsupported, rank)
 	default:
-		if err = h.t.pact.broken(); err == nil {
+		if err = h.t.ledger.broken(); err == nil {
 			return nil
 		}
 	}
@@ -132,7 +132,7 @@ func (r *Region) enterBuffer(call string, rank int, at int64, b tensor.Buffer) e
 }
 
 func (r *Region) wrong(call string, rank int, at, n int64, err error) error {
-	p := &r.heap.t.party
+	p := &r.heap.t.member
 	return &symmetric.AccessError{
 		Call: call, Rank: p.Rank, Size: p.Size, Peer: rank, Offset: r.off, Extent: r.n, At: at, Bytes: n, Err: err,
 	}

@@ -19,11 +19,11 @@ import (
 func heaps(t *testing.T, n int, body func(h *Heap) error) {
 	t.Helper()
 	onEach(t, n, sim.Config{}, func(control *dist.Group) error {
-		p, err := newPact(control, true, ages)
+		p, err := newLedger(control, true, ages)
 		if err != nil {
 			return err
 		}
-		tr := &Transport{party: *partyOf(control), on: tensor.CUDA(3), pact: p, limit: ages, kernels: &kernels{}}
+		tr := &Transport{member: *memberOf(control), on: tensor.CUDA(3), ledger: p, limit: ages, kernels: &kernels{}}
 		const bytes = 1 << 14
 		arena, err := symmetric.NewArena(bytes)
 		if err != nil {
@@ -34,7 +34,7 @@ func heaps(t *testing.T, n int, body func(h *Heap) error) {
 			slab.Base = append(slab.Base, uintptr(1+r)<<20)
 		}
 		h := &Heap{t: tr, slab: slab, arena: arena, gate: hostheap.NewGate()}
-		tr.party.Memory.Add(slab, control.Rank())
+		tr.member.Memory.Add(slab, control.Rank())
 		err = body(h)
 		if e := finish(control.Blocking().Barrier()); e != nil && p.broken() == nil {
 			err = errors.Join(err, e)
@@ -183,18 +183,18 @@ func TestWrongWatchesAreRefused(t *testing.T) {
 
 func TestPartThatCannotBeAddressedIsRefused(t *testing.T) {
 	heaps(t, 2, func(h *Heap) error {
-		h.slab.Base[1-h.t.party.Rank] = 0
-		_, err := h.fakeRegion(0, 64).Peer(1 - h.t.party.Rank)
+		h.slab.Base[1-h.t.member.Rank] = 0
+		_, err := h.fakeRegion(0, 64).Peer(1 - h.t.member.Rank)
 		return refused("peer", err, dist.ErrUnsupported)
 	})
 }
 
 func TestBrokenGroupRefusesAccess(t *testing.T) {
 	heaps(t, 2, func(h *Heap) error {
-		if h.t.party.Rank == 0 {
-			_ = h.t.pact.fail(endUser, 0, "given up")
+		if h.t.member.Rank == 0 {
+			_ = h.t.ledger.fail(endUser, 0, "given up")
 		}
-		if err := want(h.t.pact.awaitEnd(), dist.ErrAborted); err != nil {
+		if err := want(h.t.ledger.awaitEnd(), dist.ErrAborted); err != nil {
 			return err
 		}
 		_, err := h.fakeRegion(0, 64).Peer(0)
@@ -209,7 +209,7 @@ func TestBrokenGroupRefusesAccess(t *testing.T) {
 // A rank that has broken its promise is told so, also when another rank has done the same before.
 func TestBrokenPromiseIsEachRanksOwnError(t *testing.T) {
 	heaps(t, 3, func(h *Heap) error {
-		inside, err := bytesAt(h.slab.Base[h.t.party.Rank], 192, h.t.on)
+		inside, err := bytesAt(h.slab.Base[h.t.member.Rank], 192, h.t.on)
 		if err != nil {
 			return err
 		}
@@ -217,7 +217,7 @@ func TestBrokenPromiseIsEachRanksOwnError(t *testing.T) {
 		_, err = h.t.collective(&ticket{}, &op, nil)
 		return errors.Join(
 			want(err, dist.ErrInvalid, "source", "made before the Split"),
-			want(h.t.pact.awaitEnd(), dist.ErrMismatch, "promised a symmetric allgather"))
+			want(h.t.ledger.awaitEnd(), dist.ErrMismatch, "promised a symmetric allgather"))
 	})
 }
 
@@ -273,21 +273,21 @@ func TestAllocationsAgree(t *testing.T) {
 func TestAllocationsThatDifferBreakTheGroup(t *testing.T) {
 	for word, call := range map[string]func(h *Heap) error{
 		"count": func(h *Heap) error {
-			_, err := h.Alloc(int64(h.t.party.Rank) * 512)
+			_, err := h.Alloc(int64(h.t.member.Rank) * 512)
 			return err
 		},
 		"alignment": func(h *Heap) error {
-			_, err := h.Aligned(int64(512+512*h.t.party.Rank), 0)
+			_, err := h.Aligned(int64(512+512*h.t.member.Rank), 0)
 			return err
 		},
 		"operation": func(h *Heap) error {
-			if h.t.party.Rank == 0 {
+			if h.t.member.Rank == 0 {
 				_, err := h.Alloc(0)
 				return err
 			}
-			c := card{sig: dist.Signature{Kind: dist.KindBarrier, Root: -1}}
-			_ = h.t.pact.announce(&c)
-			return h.t.pact.awaitEnd()
+			c := opEntry{sig: dist.Signature{Kind: dist.KindBarrier, Root: -1}}
+			_ = h.t.ledger.announce(&c)
+			return h.t.ledger.awaitEnd()
 		},
 	} {
 		t.Run(word, func(t *testing.T) {
@@ -300,11 +300,11 @@ func TestAllocationsThatDifferBreakTheGroup(t *testing.T) {
 
 // fakeHeap is heaps for one rank of a group that breaks.
 func fakeHeap(control *dist.Group, body func(h *Heap) error) error {
-	p, err := newPact(control, true, ages)
+	p, err := newLedger(control, true, ages)
 	if err != nil {
 		return err
 	}
-	tr := &Transport{party: *partyOf(control), on: tensor.CUDA(3), pact: p, limit: ages, kernels: &kernels{}}
+	tr := &Transport{member: *memberOf(control), on: tensor.CUDA(3), ledger: p, limit: ages, kernels: &kernels{}}
 	arena, err := symmetric.NewArena(1 << 14)
 	if err != nil {
 		return err

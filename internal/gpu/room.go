@@ -29,7 +29,7 @@ func (s *Stream) crowded() bool { return s.unending > s.done && s.last-s.done >=
 // operation that s stands at is of another one, which is broken. The lock of s is not held.
 func (t *Transport) room(s *Stream) {
 	var other, failed error
-	_ = t.pact.poll(func() bool { // why this group is broken is its Work's to tell
+	_ = t.ledger.poll(func() bool { // why this group is broken is its Work's to tell
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if s.closed.Load() || s.capturing.Load() {
@@ -47,11 +47,11 @@ func (t *Transport) room(s *Stream) {
 			case e.err != nil:
 				other = e.err
 			case e.t != nil:
-				other = e.t.pact.broken()
+				other = e.t.ledger.broken()
 			}
 		}
 		return other != nil
-	}, t.pact.whereabouts)
+	}, t.ledger.whereabouts)
 	switch {
 	case failed != nil:
 		_ = t.fault(failed)
@@ -63,8 +63,8 @@ func (t *Transport) room(s *Stream) {
 // paceCalls is how many calls of a library there are between two events: up to twice as many are under way, two or three launches each.
 const paceCalls = 128
 
-// pacer counts the calls of Unending engines.
-type pacer struct {
+// backpressure counts the calls of Unending engines.
+type backpressure struct {
 	calls int
 	marks [2]*cuda.Event // behind every other paceCalls of them; nil before the first
 }
@@ -80,11 +80,11 @@ func (t *Transport) pace(s *cuda.Stream) error {
 	k := p.calls / paceCalls % len(p.marks)
 	if next := p.marks[1-k]; next != nil {
 		var failed error
-		if err := t.pact.poll(func() bool {
+		if err := t.ledger.poll(func() bool {
 			var done bool
 			done, failed = next.Done()
 			return done || failed != nil
-		}, t.pact.whereabouts); err != nil {
+		}, t.ledger.whereabouts); err != nil {
 			return err
 		}
 		if failed != nil {
@@ -92,7 +92,7 @@ func (t *Transport) pace(s *cuda.Stream) error {
 		}
 	}
 	if p.marks[k] == nil {
-		ev, err := t.party.Device.NewEvent()
+		ev, err := t.member.Device.NewEvent()
 		if err != nil {
 			return err
 		}
@@ -102,7 +102,7 @@ func (t *Transport) pace(s *cuda.Stream) error {
 }
 
 // close frees the events.
-func (p *pacer) close() error {
+func (p *backpressure) close() error {
 	for _, ev := range p.marks {
 		if ev != nil {
 			if err := ev.Close(); err != nil {

@@ -13,7 +13,7 @@ import (
 // Heaps and parts in the package comment.
 func (t *Transport) Split(color, key int) (dist.Transport, error) {
 	var sub *Transport
-	err := t.exclusive(&card{sig: dist.Signature{Kind: dist.KindSplit}}, nil, func([][]byte) (err error) {
+	err := t.exclusive(&opEntry{sig: dist.Signature{Kind: dist.KindSplit}}, nil, func([][]byte) (err error) {
 		sub, err = t.split(color, key)
 		return err
 	})
@@ -24,25 +24,25 @@ func (t *Transport) Split(color, key int) (dist.Transport, error) {
 }
 
 func (t *Transport) split(color, key int) (*Transport, error) {
-	if err := t.party.Agree(t.idle()); err != nil {
+	if err := t.member.Agree(t.idle()); err != nil {
 		return nil, err
 	}
-	control, err := t.party.Control.Split(color, key)
+	control, err := t.member.Control.Split(color, key)
 	if err != nil {
-		return nil, t.pact.settle(err)
+		return nil, t.ledger.settle(err)
 	}
-	var party *Party
+	var member *Member
 	if control != nil {
-		party = &Party{
-			Device: t.party.Device, Rank: control.Rank(), Size: control.Size(), World: control.Ranks(), Control: control,
+		member = &Member{
+			Device: t.member.Device, Rank: control.Rank(), Size: control.Size(), World: control.Ranks(), Control: control,
 			Memory: new(Memory),
 		}
 	}
-	engines, err := t.splitEngines(party)
-	if err == nil && party != nil && len(engines) == 0 && party.Size > 1 {
+	engines, err := t.splitEngines(member)
+	if err == nil && member != nil && len(engines) == 0 && member.Size > 1 {
 		err = fmt.Errorf("%w: no engine can be split", dist.ErrUnsupported)
 	}
-	if err = t.party.Agree(err); err != nil || party == nil {
+	if err = t.member.Agree(err); err != nil || member == nil {
 		errs := []error{err, closeEngines(engines)}
 		if control != nil {
 			errs = append(errs, control.Close())
@@ -53,7 +53,7 @@ func (t *Transport) split(color, key int) (*Transport, error) {
 	cfg.Control = control
 	cfg.Choose = t.forParts(engines)
 	left := engines // by open, which fails before it takes them, or closes them
-	sub, err := open(cfg, *party, func(*Party) ([]Engine, error) {
+	sub, err := open(cfg, *member, func(*Member) ([]Engine, error) {
 		left = nil
 		return engines, nil
 	})
@@ -77,7 +77,7 @@ func closeEngines(engines []Engine) error {
 }
 
 // forParts is the choice in a part: an engine that is forced, and has no parts, is forced no more.
-func (t *Transport) forParts(engines []Engine) Chooser {
+func (t *Transport) forParts(engines []Engine) DispatchConfig {
 	c := t.cfg.Choose
 	there := slices.ContainsFunc(engines, func(e Engine) bool { return e.Name() == c.Engine })
 	if c.Engine != "" && !there {
@@ -86,14 +86,14 @@ func (t *Transport) forParts(engines []Engine) Chooser {
 	return c
 }
 
-// splitEngines is this rank's engines of the part that party describes, none where it is nil.
+// splitEngines is this rank's engines of the part that member describes, none where it is nil.
 //
 // Errors: on all ranks of t alike.
-func (t *Transport) splitEngines(party *Party) ([]Engine, error) {
+func (t *Transport) splitEngines(member *Member) ([]Engine, error) {
 	var engines []Engine
 	var failed error
 	for _, e := range t.engines {
-		part, err := e.Split(party)
+		part, err := e.Split(member)
 		unsupported := errors.Is(err, dist.ErrUnsupported)
 		if err != nil && !unsupported && failed == nil {
 			failed = fmt.Errorf("%s: %w", e.Name(), err)
@@ -101,7 +101,7 @@ func (t *Transport) splitEngines(party *Party) ([]Engine, error) {
 		if part != nil && err == nil {
 			engines = append(engines, part)
 		}
-		if failed = t.party.Agree(failed); failed != nil {
+		if failed = t.member.Agree(failed); failed != nil {
 			return engines, failed
 		}
 	}
@@ -112,9 +112,9 @@ func (t *Transport) splitEngines(party *Party) ([]Engine, error) {
 //
 // Collective: all ranks of t, which are in a collective call of the parent.
 func (t *Transport) borrow(parent *Transport) error {
-	ranks := make([]int, t.party.Size) // in the parent
-	for i, w := range t.party.World {
-		ranks[i] = slices.Index(parent.party.World, w)
+	ranks := make([]int, t.member.Size) // in the parent
+	for i, w := range t.member.World {
+		ranks[i] = slices.Index(parent.member.World, w)
 	}
 	for _, h := range parent.heaps {
 		if closed, err := t.anyClosed(h); err != nil {
@@ -130,7 +130,7 @@ func (t *Transport) borrow(parent *Transport) error {
 			return err
 		}
 		h.borrows.Add(1)
-		t.party.Memory.Add(view, t.party.Rank)
+		t.member.Memory.Add(view, t.member.Rank)
 		t.borrowed = append(t.borrowed, view)
 		t.releases = append(t.releases, h)
 	}
@@ -143,7 +143,7 @@ func (t *Transport) anyClosed(h *Heap) (bool, error) {
 	if h.gate.Closed() {
 		own[0] = 1
 	}
-	all, err := t.party.Exchange(own)
+	all, err := t.member.Exchange(own)
 	if err != nil {
 		return false, err
 	}
@@ -155,7 +155,7 @@ func (t *Transport) unborrow() error {
 	var errs []error
 	for i := len(t.borrowed) - 1; i >= 0; i-- {
 		errs = append(errs, unregister(t.engines, t.borrowed[i]))
-		t.party.Memory.Remove(t.borrowed[i])
+		t.member.Memory.Remove(t.borrowed[i])
 	}
 	return errors.Join(errs...)
 }

@@ -8,19 +8,19 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// doubt notes that operations of the group, which is broken, may never end on the device: see cuda.Device.Doubt. Once is enough: a
+// stuckWork notes that operations of the group, which is broken, may never end on the device: see cuda.Device.Doubt. Once is enough: a
 // group that is broken queues nothing more.
-func (t *Transport) doubt() {
-	t.doubted.Do(func() { t.party.Device.Doubt(t.drained) })
+func (t *Transport) stuckWork() {
+	t.doubted.Do(func() { t.member.Device.Doubt(t.drained) })
 }
 
 // stalled reports whether the device has operations of this group, or of another that is broken, that do not end. To free memory
 // then would wait for them, for good, whosever it is; it is left to the end of the process.
 func (t *Transport) stalled() bool {
-	if t.pact.broken() != nil {
-		t.doubt()
+	if t.ledger.broken() != nil {
+		t.stuckWork()
 	}
-	return t.party.Device.Stuck()
+	return t.member.Device.Stuck()
 }
 
 // drained reports whether the device has done what is queued on the streams of this group.
@@ -44,13 +44,13 @@ func (t *Transport) idle() error {
 	if captured {
 		return fmt.Errorf("%w: a stream of the group is being captured: make heaps and parts before, or behind", dist.ErrInvalid)
 	}
-	all, err := t.party.Device.MarkAll()
+	all, err := t.member.Device.MarkAll()
 	if all == nil { // an old driver
 		return err
 	}
 	defer all.Close()
 	var failed error
-	err = t.pact.poll(func() bool {
+	err = t.ledger.poll(func() bool {
 		var done bool
 		done, failed = all.Done()
 		return done || failed != nil

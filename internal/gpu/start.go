@@ -17,9 +17,9 @@ var errBroken = errors.New("broken")
 // events. While s is captured the Work is done at once, and whoever replays the graph keeps the order.
 func (t *Transport) Start(op dist.Op, s dist.Stream) (dist.Work, error) {
 	gs, ok := s.(*Stream)
-	if !ok || gs.dev != t.party.Device {
+	if !ok || gs.dev != t.member.Device {
 		return dist.Work{}, fmt.Errorf("%w: the group runs on streams of %v, not on one of %v", dist.ErrDevice,
-			t.party.Device.Tensor(), s.Device())
+			t.member.Device.Tensor(), s.Device())
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -54,12 +54,12 @@ func (t *Transport) Start(op dist.Op, s dist.Stream) (dist.Work, error) {
 			gs.last--
 			return dist.Work{}, err
 		}
-		e.err = t.opError(&e.op, t.pact.broken())
+		e.err = t.opError(&e.op, t.ledger.broken())
 	}
 	if n%sparseMarks == 0 || e.err == nil && t.wantsMark(e, n, gs) { // on a device that does not get on there is little room for events
 		if err := gs.mark(n); err != nil {
 			_ = t.fault(err)
-			e.err = t.opError(&e.op, t.pact.broken())
+			e.err = t.opError(&e.op, t.ledger.broken())
 		}
 	}
 	return dist.NewWork(gs, n), nil
@@ -74,7 +74,7 @@ func (t *Transport) wantsMark(e *ticket, n uint64, s *Stream) bool {
 // captured is the error of Start for an operation that was captured.
 func (t *Transport) captured(e *ticket, err error) error {
 	if errors.Is(err, errBroken) {
-		err = t.pact.broken()
+		err = t.ledger.broken()
 	}
 	*e = ticket{} // drop the references
 	return err
@@ -84,7 +84,7 @@ func (t *Transport) captured(e *ticket, err error) error {
 func (t *Transport) run(e *ticket, s *Stream) (*cuda.Kept, error) {
 	op := &e.op
 	if t.last != s || op.Kind == dist.KindBatch || op.Kind.PointToPoint() {
-		if t.pact.broken() != nil { // before events are recorded, for which there may be no room
+		if t.ledger.broken() != nil { // before events are recorded, for which there may be no room
 			return nil, errBroken
 		}
 	}
@@ -147,23 +147,23 @@ func (t *Transport) follow(s *Stream) error {
 }
 
 func (t *Transport) inDevice(f func() error) error {
-	if err := t.party.Device.Enter(); err != nil {
+	if err := t.member.Device.Enter(); err != nil {
 		return err
 	}
-	defer t.party.Device.Leave()
+	defer t.member.Device.Leave()
 	return f()
 }
 
 // fault breaks the group because of an error of the driver or of an engine on this rank: the others wait for it.
 func (t *Transport) fault(err error) error {
-	_ = t.pact.fail(endFault, t.party.Rank, err.Error())
+	_ = t.ledger.fail(endFault, t.member.Rank, err.Error())
 	return errBroken
 }
 
-// kept is what the engine of w has kept of op; nil for nothing. A barrier waits for the heaps' transfers first, what is composed is another
+// cachedLaunch is what the engine of w has cachedLaunch of op; nil for nothing. A barrier waits for the heaps' transfers first, what is composed is another
 // operation where an engine gets it, timers stand around what is queued with the context, and a capture notes what a launch is at the time:
 // nothing of these is launched so.
-func (t *Transport) kept(op *dist.Op, w way, s *Stream) *cuda.Kept {
+func (t *Transport) cachedLaunch(op *dist.Op, w route, s *Stream) *cuda.Kept {
 	k := t.keepers[w.engine]
 	if k == nil || w.how != plain || op.Kind == dist.KindBarrier || op.Timed || s.capturing.Load() {
 		return nil
@@ -182,28 +182,28 @@ func (t *Transport) anew(e *ticket, op *dist.Op, s *Stream) error {
 
 // collective announces op and queues it, or gives what is kept of it, for the caller to launch.
 func (t *Transport) collective(e *ticket, op *dist.Op, s *Stream) (*cuda.Kept, error) {
-	c := card{sig: op.Signature(), beside: op.Beside, along: op.Along}
+	c := opEntry{sig: op.Signature(), beside: op.Beside, along: op.Along}
 	var misplaced error
 	if op.Symmetric {
 		misplaced = t.places(op, &c)
 	}
-	announced := t.pact.announce(&c)
+	announced := t.ledger.announce(&c)
 	if misplaced != nil { // the caller's own mistake, whatever else is wrong by now
-		_ = t.pact.fail(endMismatch, t.party.Rank, fmt.Sprintf("%v: rank %d promised a symmetric %v: %v", dist.ErrMismatch,
-			t.party.Rank, op.Kind, misplaced))
+		_ = t.ledger.fail(endMismatch, t.member.Rank, fmt.Sprintf("%v: rank %d promised a symmetric %v: %v", dist.ErrMismatch,
+			t.member.Rank, op.Kind, misplaced))
 		return nil, misplaced
 	}
 	if announced != nil {
 		return nil, errBroken
 	}
-	if t.pact.compare {
-		e.round = t.pact.round
+	if t.ledger.compare {
+		e.round = t.ledger.round
 	}
 	w, err := t.choose.pick(op)
 	if err != nil {
 		return nil, err
 	}
-	if kept := t.kept(op, w, s); kept != nil {
+	if kept := t.cachedLaunch(op, w, s); kept != nil {
 		return kept, nil
 	}
 	return nil, t.enqueue(e, op, w, s)
@@ -212,7 +212,7 @@ func (t *Transport) collective(e *ticket, op *dist.Op, s *Stream) (*cuda.Kept, e
 // places notes where op's buffers lie among the heaps of the group. Those in place lie where their other side does.
 //
 // Errors: ErrInvalid for one that lies in none.
-func (t *Transport) places(op *dist.Op, c *card) error {
+func (t *Transport) places(op *dist.Op, c *opEntry) error {
 	c.symmetric = true
 	c.src, c.dst = t.place(op.Src), t.place(op.Dst)
 	if !op.Src.IsZero() && !op.Dst.IsZero() && tensor.Overlap(op.Src, op.Dst) { // in place, as dist has checked
@@ -239,7 +239,7 @@ func (t *Transport) place(b tensor.Buffer) uint64 {
 	if b.Len() == 0 {
 		return 0
 	}
-	number, off := t.party.Memory.locate(address(b), b.Bytes())
+	number, off := t.member.Memory.locate(address(b), b.Bytes())
 	if number == 0 {
 		return placePrivate
 	}
@@ -250,11 +250,11 @@ func (t *Transport) place(b tensor.Buffer) uint64 {
 // send is there and was compared.
 func (t *Transport) announceMessage(e *ticket, op *dist.Op) error {
 	out := op.Kind == dist.KindSend
-	k, err := t.pact.post(op.Peer, out, op.DType(), op.Count)
+	k, err := t.ledger.post(op.Peer, out, op.DType(), op.Count)
 	if err != nil {
 		return errBroken
 	}
-	if op.Count == 0 && !out && t.pact.compare {
+	if op.Count == 0 && !out && t.ledger.compare {
 		if e.empty.k != 0 {
 			e.more = append(e.more, e.empty)
 		}
@@ -264,12 +264,12 @@ func (t *Transport) announceMessage(e *ticket, op *dist.Op) error {
 }
 
 // enqueue hands op to the engine of w.
-func (t *Transport) enqueue(e *ticket, op *dist.Op, w way, s *Stream) error {
+func (t *Transport) enqueue(e *ticket, op *dist.Op, w route, s *Stream) error {
 	if op.Count == 0 && op.Kind != dist.KindBarrier && op.Kind != dist.KindSync {
 		return nil
 	}
 	timed := op.Timed && !s.capturing.Load()
-	v := t.party.Device
+	v := t.member.Device
 	if err := v.Enter(); err != nil {
 		return t.fault(err)
 	}

@@ -29,22 +29,22 @@ func TestEnginesRepeatWhatTheyHaveKept(t *testing.T) {
 	for _, c := range []struct {
 		what   string
 		op     *dist.Op
-		w      way
+		w      route
 		timing bool
 		stream *Stream
 		want   *cuda.Kept
 	}{
-		{"kept", sum, way{0, plain}, false, idle, kept},
-		{"not kept", sum, way{1, plain}, false, idle, nil},
-		{"by an engine that keeps nothing", sum, way{2, plain}, false, idle, nil},
-		{"composed", sum, way{0, scaled}, false, idle, nil},
-		{"a barrier", barrier, way{0, plain}, false, idle, nil},
-		{"timed", sum, way{0, plain}, true, idle, nil},
-		{"captured", sum, way{0, plain}, false, captures, nil},
+		{"kept", sum, route{0, plain}, false, idle, kept},
+		{"not kept", sum, route{1, plain}, false, idle, nil},
+		{"by an engine that keeps nothing", sum, route{2, plain}, false, idle, nil},
+		{"composed", sum, route{0, scaled}, false, idle, nil},
+		{"a barrier", barrier, route{0, plain}, false, idle, nil},
+		{"timed", sum, route{0, plain}, true, idle, nil},
+		{"captured", sum, route{0, plain}, false, captures, nil},
 	} {
 		op := *c.op
 		op.Timed = c.timing
-		if got := tr.kept(&op, c.w, c.stream); got != c.want {
+		if got := tr.cachedLaunch(&op, c.w, c.stream); got != c.want {
 			t.Errorf("%s: %p, want %p", c.what, got, c.want)
 		}
 	}

@@ -243,15 +243,15 @@ func (e *ticket) met() bool {
 	switch {
 	case e.t == nil || e.err != nil:
 		return true
-	case e.round != 0 && !e.t.pact.met(e.round):
+	case e.round != 0 && !e.t.ledger.met(e.round):
 		return false
 	}
 	for _, a := range e.more {
-		if !e.t.pact.paired(a.peer, false, a.k) {
+		if !e.t.ledger.paired(a.peer, false, a.k) {
 			return false
 		}
 	}
-	return e.empty.k == 0 || e.t.pact.paired(e.empty.peer, false, e.empty.k)
+	return e.empty.k == 0 || e.t.ledger.paired(e.empty.peer, false, e.empty.k)
 }
 
 // failure is the error of a ticket that is done. The lock is held.
@@ -341,8 +341,8 @@ func (s *Stream) Close() error {
 	}
 	defer s.dev.Leave()
 	for n := s.done + 1; n <= s.last; n++ { // answers for those who still ask
-		if e := s.at(n); e.err == nil && e.t != nil && e.t.pact.broken() != nil {
-			e.err = e.t.opError(&e.op, e.t.pact.broken())
+		if e := s.at(n); e.err == nil && e.t != nil && e.t.ledger.broken() != nil {
+			e.err = e.t.opError(&e.op, e.t.ledger.broken())
 		}
 		s.finish(n)
 	}
@@ -382,7 +382,7 @@ func (s *Stream) release(t *Transport) {
 		if e.t != t {
 			continue
 		}
-		if err := t.pact.broken(); err != nil && e.err == nil {
+		if err := t.ledger.broken(); err != nil && e.err == nil {
 			e.err = t.opError(&e.op, err)
 		}
 		e.t = nil

@@ -115,7 +115,7 @@ func TestTimingNeedsAGPU(t *testing.T) {
 
 func TestConfigIsValidated(t *testing.T) {
 	v := new(cuda.Device)
-	build := func(*Party) ([]Engine, error) { return nil, nil }
+	build := func(*Member) ([]Engine, error) { return nil, nil }
 	for _, c := range []Config{
 		{},
 		{Device: v},
@@ -162,8 +162,8 @@ func TestTuningIsValidated(t *testing.T) {
 
 // empties is the ticket of a group call of rank 0 that receives an empty message from each of the peers, on a stream whose
 // device is past everything.
-func empties(p *pact, peers ...int) (*Stream, uint64, error) {
-	tr := &Transport{party: *partyOf(p.control), pact: p, limit: ages}
+func empties(p *ledger, peers ...int) (*Stream, uint64, error) {
+	tr := &Transport{member: *memberOf(p.control), ledger: p, limit: ages}
 	s := &Stream{dev: new(cuda.Device), tickets: make([]ticket, 4)}
 	s.closed.Store(true)
 	e, n := s.push()
@@ -178,7 +178,7 @@ func empties(p *pact, peers ...int) (*Stream, uint64, error) {
 }
 
 // sendTo0 announces a message of count elements to rank 0 when done reports true.
-func sendTo0(p *pact, count int, done func() bool) error {
+func sendTo0(p *ledger, count int, done func() bool) error {
 	if err := p.poll(done, p.whereabouts); err != nil {
 		return err
 	}
@@ -187,12 +187,12 @@ func sendTo0(p *pact, count int, done func() bool) error {
 }
 
 // receivesFrom reports whether rank 0 has announced that it receives a message of rank.
-func (p *pact) receivesFrom(rank int) bool { return atomic.LoadUint64(p.counter(0, rank, false)) > 0 }
+func (p *ledger) receivesFrom(rank int) bool { return atomic.LoadUint64(p.counter(0, rank, false)) > 0 }
 
 // The receiver comes first, so that the sender is the one to see the difference: nothing but the agreement tells the receiver.
 func TestEmptyMessageIsReceivedWhenItWasCompared(t *testing.T) {
 	for count, sentinel := range map[int]error{0: nil, 3: dist.ErrMismatch} {
-		pacts(t, 2, true, ages, func(p *pact) error {
+		ledgers(t, 2, true, ages, func(p *ledger) error {
 			if p.rank == 1 {
 				return want(sendTo0(p, count, func() bool { return p.receivesFrom(1) }), sentinel)
 			}
@@ -207,7 +207,7 @@ func TestEmptyMessageIsReceivedWhenItWasCompared(t *testing.T) {
 
 // The last message of a group call is as it should be, and the first is not.
 func TestAllEmptyMessagesOfAGroupCallAreWaitedFor(t *testing.T) {
-	pacts(t, 3, true, ages, func(p *pact) error {
+	ledgers(t, 3, true, ages, func(p *ledger) error {
 		switch p.rank {
 		case 0:
 			s, n, err := empties(p, 1, 2)

@@ -51,7 +51,7 @@ type Timing struct {
 	Microseconds float64 `json:"microseconds"`
 }
 
-// Rule is an order of engines for operations that were not measured, and for which no others stand: see picker.measured.
+// Rule is an order of engines for operations that were not measured, and for which no others stand: see dispatcher.measured.
 type Rule struct {
 	Kinds   []string `json:"kinds,omitempty"` // "broadcast", ...; none for all operations
 	Ranks   int      `json:"ranks"`           // 0 for any number

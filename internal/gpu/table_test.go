@@ -65,7 +65,7 @@ func TestBuiltinTableChoosesWhatIsFastOnOtherMachines(t *testing.T) {
 		{"h100x4-tune.json", []int{2, 4}, 1.15},
 		{"h200x2-tune.json", []int{2}, 1.08}, // H200s, which go by rows of H100s
 	} {
-		measured, choices, rows := measuredTable(t, c.file), map[int]*picker{}, map[int]int{}
+		measured, choices, rows := measuredTable(t, c.file), map[int]*dispatcher{}, map[int]int{}
 		table, err := BuiltinTable(measured.Machine)
 		if err != nil {
 			t.Fatal(err)
@@ -76,7 +76,7 @@ func TestBuiltinTableChoosesWhatIsFastOnOtherMachines(t *testing.T) {
 		}
 		engines = append(engines, &column{name: "nccl-window"}) // of the symmetric ones
 		for _, n := range c.ranks {
-			choices[n] = &picker{engines: engines, ranks: n, forced: -1}
+			choices[n] = &dispatcher{engines: engines, ranks: n, forced: -1}
 			if err := choices[n].bind(table, measured.Machine, ""); err != nil {
 				t.Fatal(err)
 			}
@@ -115,7 +115,7 @@ func measuredTable(t *testing.T, file string) *Table {
 }
 
 // timing is the engine to which the operation of r goes, and what it took.
-func (k *picker) timing(t *testing.T, r *Row) (engine string, us float64) {
+func (k *dispatcher) timing(t *testing.T, r *Row) (engine string, us float64) {
 	t.Helper()
 	key, err := r.key()
 	if err != nil {

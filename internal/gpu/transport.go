@@ -22,13 +22,13 @@ import (
 // bytes. It owns its control group.
 type Transport struct {
 	cfg     Config
-	party   Party
+	member  Member
 	on      tensor.Device
 	limit   time.Duration
-	pact    *pact
+	ledger  *ledger
 	engines []Engine
 	keepers []Keeper // those of engines that are; nil for others
-	choose  *picker
+	choose  *dispatcher
 	kernels *kernels
 
 	unending []bool // which engines are Unending
@@ -50,7 +50,7 @@ type Transport struct {
 	scratch  ticket     // of an operation that is captured
 	rewrites dist.Op    // an operation as an engine gets it
 	args     *cuda.Args
-	paced    pacer
+	paced    backpressure
 	heaps    []*Heap // not yet freed, in the order in which they were made, which all ranks share
 	borrowed []*Slab // of the group that this is a part of, registered here
 	releases []*Heap // that borrowed comes from
@@ -69,7 +69,7 @@ func Open(cfg Config) (*Transport, error) {
 		}
 		return nil, err
 	}
-	p := Party{Device: cfg.Device, Rank: g.Rank(), Size: g.Size(), World: g.Ranks(), Control: g, Memory: new(Memory)}
+	p := Member{Device: cfg.Device, Rank: g.Rank(), Size: g.Size(), World: g.Ranks(), Control: g, Memory: new(Memory)}
 	t, err := open(cfg, p, cfg.Make)
 	if err != nil {
 		return nil, fmt.Errorf("gpu: open rank %d/%d on %v: %w", p.Rank, p.Size, cfg.Device.Tensor(), errors.Join(err, g.Close()))
@@ -77,29 +77,29 @@ func Open(cfg Config) (*Transport, error) {
 	return t, nil
 }
 
-// open is Open for a party that has a device of its own each; make makes its engines.
-func open(cfg Config, p Party, build Maker) (*Transport, error) {
-	t := &Transport{cfg: cfg, party: p, on: p.Device.Tensor(), limit: cfg.StepTimeout}
+// open is Open for a member that has a device of its own each; make makes its engines.
+func open(cfg Config, p Member, build Maker) (*Transport, error) {
+	t := &Transport{cfg: cfg, member: p, on: p.Device.Tensor(), limit: cfg.StepTimeout}
 	if t.limit == 0 {
 		t.limit = defaultStepTimeout
 	}
 	var err error
-	if t.pact, err = newPact(p.Control, !cfg.Unchecked, t.limit); err != nil {
+	if t.ledger, err = newLedger(p.Control, !cfg.Unchecked, t.limit); err != nil {
 		return nil, err
 	}
-	t.pact.doubt = t.doubt
+	t.ledger.doubt = t.stuckWork
 	if err = t.prepare(build); err != nil {
 		for _, e := range t.engines {
 			e.Abort()
 			err = errors.Join(err, e.Close())
 		}
-		return nil, errors.Join(err, t.free(), t.pact.close())
+		return nil, errors.Join(err, t.free(), t.ledger.close())
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	t.unwatch = cancel
 	t.watching.Go(func() {
-		t.pact.watch(ctx, t.failed)
-		if t.pact.broken() != nil {
+		t.ledger.watch(ctx, t.failed)
+		if t.ledger.broken() != nil {
 			t.halt()
 		}
 	})
@@ -108,7 +108,7 @@ func open(cfg Config, p Party, build Maker) (*Transport, error) {
 
 // prepare makes what the transport needs of the device, and its engines.
 func (t *Transport) prepare(build Maker) error {
-	p := &t.party
+	p := &t.member
 	if err := p.distinct(); err != nil {
 		return err
 	}
@@ -149,7 +149,7 @@ func (t *Transport) prepare(build Maker) error {
 
 // allocate makes the transport's own few things on the device.
 func (t *Transport) allocate() error {
-	v := t.party.Device
+	v := t.member.Device
 	if err := v.Enter(); err != nil {
 		return err
 	}
@@ -185,7 +185,7 @@ func (t *Transport) free() error {
 	if t.stalled() {
 		return nil
 	}
-	v := t.party.Device
+	v := t.member.Device
 	if err := v.Enter(); err != nil {
 		return err
 	}
@@ -205,7 +205,7 @@ func (t *Transport) free() error {
 }
 
 // distinct is an error of all ranks when two of them have one GPU: NCCL and NVSHMEM refuse it, or hang.
-func (p *Party) distinct() error {
+func (p *Member) distinct() error {
 	id := p.Device.UUID()
 	all, err := p.Exchange(id[:])
 	if err != nil {
@@ -233,7 +233,7 @@ func (t *Transport) failed() error {
 
 // Info implements dist.Transport.
 func (t *Transport) Info() dist.Info {
-	p := &t.party
+	p := &t.member
 	return dist.Info{
 		Rank: p.Rank, Size: p.Size, Device: t.on, Backend: t.cfg.backend(), Ranks: slices.Clone(p.World), Timing: t.cfg.Timing,
 	}
@@ -252,11 +252,11 @@ func (t *Transport) Engines() []string {
 //
 // Owns: the caller closes it. Errors: those of the driver.
 func (t *Transport) NewStream() (dist.Stream, error) {
-	_, greatest, err := t.party.Device.PriorityRange()
+	_, greatest, err := t.member.Device.PriorityRange()
 	if err != nil {
 		return nil, err
 	}
-	s, err := newStream(t.party.Device, greatest)
+	s, err := newStream(t.member.Device, greatest)
 	if err != nil {
 		return nil, err
 	}
@@ -269,12 +269,12 @@ func (t *Transport) Abort(cause error) error {
 	if t.closed.Load() {
 		return dist.ErrClosed
 	}
-	_ = t.pact.fail(endUser, t.party.Rank, cause.Error())
+	_ = t.ledger.fail(endUser, t.member.Rank, cause.Error())
 	return nil
 }
 
 func (t *Transport) opError(op *dist.Op, err error) error {
-	return &dist.OpError{Op: *op, Rank: t.party.Rank, Size: t.party.Size, Err: err}
+	return &dist.OpError{Op: *op, Rank: t.member.Rank, Size: t.member.Size, Err: err}
 }
 
 // grace is how long a rank that closes waits for the others to do so, in order to free together what cannot be freed alone.
@@ -290,7 +290,7 @@ func (t *Transport) Close() error {
 	t.mu.Lock() // behind the last call; later ones see that it is closed, also those that a heap waits for
 	heaps := t.heaps
 	t.mu.Unlock()
-	together := t.pact.leave(grace)
+	together := t.ledger.leave(grace)
 	t.unwatch()
 	t.watching.Wait()
 	for _, s := range t.streams {
@@ -310,26 +310,26 @@ func (t *Transport) Close() error {
 	for _, h := range t.releases {
 		h.borrows.Add(-1)
 	}
-	errs = append(errs, t.free(), t.pact.close(), t.party.Control.Close())
+	errs = append(errs, t.free(), t.ledger.close(), t.member.Control.Close())
 	return errors.Join(errs...)
 }
 
 // exclusive runs a call that is collective and no operation: it takes its place among the operations, is compared like
 // them, and exchanges own with what the others give. do then has the word of every rank.
-func (t *Transport) exclusive(c *card, own []byte, do func(all [][]byte) error) error {
+func (t *Transport) exclusive(c *opEntry, own []byte, do func(all [][]byte) error) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed.Load() {
 		return dist.ErrClosed
 	}
 	c.sig.Root = -1
-	if err := t.pact.announce(c); err != nil {
+	if err := t.ledger.announce(c); err != nil {
 		return err
 	}
 	head := t.closings()
-	all, err := t.party.Exchange(append(head, own...))
+	all, err := t.member.Exchange(append(head, own...))
 	if err != nil {
-		return t.pact.settle(err)
+		return t.ledger.settle(err)
 	}
 	if err := t.reap(all); err != nil {
 		return err
@@ -338,7 +338,7 @@ func (t *Transport) exclusive(c *card, own []byte, do func(all [][]byte) error) 
 		all[r] = all[r][closingsBytes:]
 	}
 	err = do(all)
-	if broken := t.pact.broken(); err != nil && broken != nil {
+	if broken := t.ledger.broken(); err != nil && broken != nil {
 		return broken
 	}
 	return err

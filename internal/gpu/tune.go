@@ -145,7 +145,7 @@ type bench struct {
 
 func (t *Transport) bench(cfg *Tuning) (*bench, error) {
 	b := &bench{t: t, cfg: cfg}
-	err := t.party.Agree(b.allocate())
+	err := t.member.Agree(b.allocate())
 	if err != nil {
 		return nil, errors.Join(err, b.close())
 	}
@@ -165,7 +165,7 @@ func (t *Transport) bench(cfg *Tuning) (*bench, error) {
 }
 
 func (b *bench) allocate() error {
-	v := b.t.party.Device
+	v := b.t.member.Device
 	s, err := b.t.NewStream()
 	if err != nil {
 		return err
@@ -196,7 +196,7 @@ func (b *bench) close() error {
 		errs = append(errs, b.heap.Close())
 	}
 	for _, p := range b.plain {
-		errs = append(errs, b.t.party.Device.Free(p))
+		errs = append(errs, b.t.member.Device.Free(p))
 	}
 	return errors.Join(errs...)
 }
@@ -204,13 +204,13 @@ func (b *bench) close() error {
 func (b *bench) table() (*Table, error) {
 	rules := b.cfg.Keep
 	if rules == nil {
-		known, err := BuiltinTable(b.t.party.machine())
+		known, err := BuiltinTable(b.t.member.machine())
 		if err != nil {
 			return nil, err
 		}
 		rules = known.Rules
 	}
-	v := b.t.party.Device
+	v := b.t.member.Device
 	table := &Table{
 		Version: tableVersion, Machine: v.Name(), Driver: v.Driver().Version(), Libraries: slices.Clone(b.cfg.Libraries), Rules: rules,
 	}
@@ -235,7 +235,7 @@ func (b *bench) table() (*Table, error) {
 // row measures one operation with every engine that can do it.
 func (b *bench) row(k tuneKey, bytes int64) (Row, error) {
 	op, ok, err := b.op(k, bytes)
-	row := Row{Kind: k.kind.String(), Reduction: Class(&op), Symmetric: k.symmetric, Ranks: b.t.party.Size, Bytes: bytes}
+	row := Row{Kind: k.kind.String(), Reduction: Class(&op), Symmetric: k.symmetric, Ranks: b.t.member.Size, Bytes: bytes}
 	if k.kind.Reduces() {
 		row.DType = k.dtype.String()
 	}
@@ -273,7 +273,7 @@ func measures(e Engine, op *dist.Op) bool {
 
 // op is the operation k on a vector of bytes bytes; false where it cannot be divided among the ranks.
 func (b *bench) op(k tuneKey, bytes int64) (dist.Op, bool, error) {
-	p := &b.t.party
+	p := &b.t.member
 	op := dist.Op{Kind: k.kind, Red: k.red, Symmetric: k.symmetric}
 	size := int64(k.dtype.Size())
 	whole, part := bytes, bytes/int64(p.Size)/size*size
@@ -316,8 +316,8 @@ func (b *bench) measure(i int, op dist.Op) (microseconds float64, err error) {
 	rounds := int(max(3, min(int64(b.cfg.Rounds), most/max(op.Bytes(), 1))))
 	least := math.Inf(1)
 	for repeat := range b.cfg.Repeats + 1 {
-		if err := finish(b.t.party.Control.Blocking().Barrier()); err != nil {
-			return 0, b.t.pact.settle(err)
+		if err := finish(b.t.member.Control.Blocking().Barrier()); err != nil {
+			return 0, b.t.ledger.settle(err)
 		}
 		ms, err := TimeOp(b.s, func() error {
 			for range rounds {
@@ -349,15 +349,15 @@ func (b *bench) start(i int, op dist.Op) error {
 	defer b.s.mu.Unlock()
 	e, _ := b.s.push()
 	e.op, e.t = op, t
-	err := t.pact.broken()
+	err := t.ledger.broken()
 	if err == nil && t.last != b.s {
 		err = t.follow(b.s)
 	}
 	if err == nil {
-		err = t.enqueue(e, &e.op, way{int8(i), plain}, b.s)
+		err = t.enqueue(e, &e.op, route{int8(i), plain}, b.s)
 	}
-	if err != nil && t.pact.broken() != nil {
-		err = t.pact.broken()
+	if err != nil && t.ledger.broken() != nil {
+		err = t.ledger.broken()
 		e.err = t.opError(&e.op, err)
 	}
 	return err
@@ -365,12 +365,12 @@ func (b *bench) start(i int, op dist.Op) error {
 
 // slowest is the largest of the ranks' times, unless one has an error.
 func (b *bench) slowest(ms float64, err error) (float64, error) {
-	if err := b.t.party.Agree(err); err != nil {
+	if err := b.t.member.Agree(err); err != nil {
 		return 0, err
 	}
-	all, err := b.t.party.Exchange(binary.LittleEndian.AppendUint64(nil, math.Float64bits(ms)))
+	all, err := b.t.member.Exchange(binary.LittleEndian.AppendUint64(nil, math.Float64bits(ms)))
 	if err != nil {
-		return 0, b.t.pact.settle(err)
+		return 0, b.t.ledger.settle(err)
 	}
 	for _, x := range all {
 		ms = max(ms, math.Float64frombits(binary.LittleEndian.Uint64(x)))

@@ -117,7 +117,7 @@ func (r *Region) enterSignal(call string, rank int, at int64, src tensor.Buffer,
 
 // Wait implements symmetric.Region.
 func (r *Region) Wait(ctx context.Context, w symmetric.Watch) (symmetric.Hit, error) {
-	own := r.heap.t.party.Rank
+	own := r.heap.t.member.Rank
 	if ctx == nil {
 		return symmetric.Hit{Index: -1}, r.wrong("wait", own, w.At, 0, fmt.Errorf("%w: no context", dist.ErrInvalid))
 	}
@@ -154,11 +154,11 @@ func (r *Region) hopeless(ctx context.Context, waited time.Duration) error {
 		return hostheap.ErrFreed
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
-	case t.pact.broken() != nil:
-		return t.pact.broken()
+	case t.ledger.broken() != nil:
+		return t.ledger.broken()
 	case waited > t.limit:
 		return fmt.Errorf("%w after %v", dist.ErrTimeout, t.limit)
-	case t.pact.alone():
+	case t.ledger.alone():
 		return fmt.Errorf("all other ranks have closed their ends: %w", dist.ErrClosed)
 	}
 	return nil
@@ -171,12 +171,12 @@ func (r *Region) Test(w symmetric.Watch) (symmetric.Hit, error) {
 	}
 	defer r.heap.gate.Leave()
 	hit, _, err := r.look(w)
-	return hit, r.failed("test", r.heap.t.party.Rank, w.At, int64(w.Count)*int64(w.DType.Size()), err)
+	return hit, r.failed("test", r.heap.t.member.Rank, w.At, int64(w.Count)*int64(w.DType.Size()), err)
 }
 
 // enterWatch is enter for a wait or test.
 func (r *Region) enterWatch(call string, w symmetric.Watch) error {
-	own, size := r.heap.t.party.Rank, int64(w.DType.Size())
+	own, size := r.heap.t.member.Rank, int64(w.DType.Size())
 	if err := hostheap.CheckWatch(w, r.off, r.n); err != nil {
 		return r.wrong(call, own, w.At, size, err)
 	}
@@ -188,14 +188,14 @@ func (r *Region) look(w symmetric.Watch) (symmetric.Hit, uint64, error) {
 	h := r.heap
 	h.looking.Lock()
 	defer h.looking.Unlock()
-	v := h.t.party.Device
+	v := h.t.member.Device
 	if err := v.Enter(); err != nil {
 		return symmetric.Hit{Index: -1}, 0, err
 	}
 	defer v.Leave()
 	size := w.DType.Size()
 	chunk := seenBytes / size
-	at := r.at(h.t.party.Rank, w.At)
+	at := r.at(h.t.member.Rank, w.At)
 	var last uint64
 	for first := 0; first < w.Count; first += chunk {
 		n := min(chunk, w.Count-first)
@@ -235,7 +235,7 @@ func scan(b []byte, w symmetric.Watch) (int, uint64) {
 }
 
 // alone reports whether all other ranks, of several, have closed their ends.
-func (p *pact) alone() bool {
+func (p *ledger) alone() bool {
 	for r := range p.parts {
 		if r != p.rank && p.load(r, leftAt) == 0 {
 			return false

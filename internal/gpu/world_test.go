@@ -28,11 +28,11 @@ func onEach(t *testing.T, n int, cfg sim.Config, body func(control *dist.Group) 
 	ranks.Wait()
 }
 
-// pacts runs body as every rank of n, with a pact.
-func pacts(t *testing.T, n int, compare bool, limit time.Duration, body func(p *pact) error) {
+// ledgers runs body as every rank of n, with a ledger.
+func ledgers(t *testing.T, n int, compare bool, limit time.Duration, body func(p *ledger) error) {
 	t.Helper()
 	onEach(t, n, sim.Config{}, func(control *dist.Group) error {
-		p, err := newPact(control, compare, limit)
+		p, err := newLedger(control, compare, limit)
 		if err != nil {
 			return err
 		}
@@ -44,6 +44,6 @@ func pacts(t *testing.T, n int, compare bool, limit time.Duration, body func(p *
 	})
 }
 
-func partyOf(control *dist.Group) *Party {
-	return &Party{Rank: control.Rank(), Size: control.Size(), World: control.Ranks(), Control: control, Memory: new(Memory)}
+func memberOf(control *dist.Group) *Member {
+	return &Member{Rank: control.Rank(), Size: control.Size(), World: control.Ranks(), Control: control, Memory: new(Memory)}
 }

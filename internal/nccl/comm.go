@@ -81,7 +81,7 @@ func (l *Library) InitComm(dev *cuda.Device, id UniqueID, rank, size int, name s
 // NewComm is InitComm for the ranks of p, which meet through p's control group.
 //
 // Collective: all ranks of p. Errors: those of InitComm, on all ranks alike.
-func (l *Library) NewComm(p *gpu.Party, name string) (*Comm, error) {
+func (l *Library) NewComm(p *gpu.Member, name string) (*Comm, error) {
 	var id UniqueID
 	var err error
 	if p.Rank == 0 {

@@ -1,8 +1,8 @@
 // Package nccl is NCCL for groups of GPUs: two engines, an allocator, and communicators for what no engine has.
 //
 //	lib, err := nccl.Open(nccl.Config{})               // 2.14.3 or later, found at run time
-//	engines, err := lib.Make(party)                    // "nccl" and "nccl-window"; a gpu.Maker
-//	slab, err := lib.Allocator().Alloc(party, bytes)   // "nccl": memory whose peers' parts have addresses
+//	engines, err := lib.Make(member)                    // "nccl" and "nccl-window"; a gpu.Maker
+//	slab, err := lib.Allocator().Alloc(member, bytes)   // "nccl": memory whose peers' parts have addresses
 //
 // # Why two communicators?
 //

@@ -91,7 +91,7 @@ func (e *windowed) Enqueue(op *dist.Op, s *cuda.Stream) error {
 }
 
 // alone is Enqueue of one operation that is a call of its own, on c.
-func (e *engine) alone(c *Comm, op *dist.Op, by func(tensor.DType, dist.RedKind, int) way, s *cuda.Stream) error {
+func (e *engine) alone(c *Comm, op *dist.Op, by func(tensor.DType, dist.RedKind, int) reductionMethod, s *cuda.Stream) error {
 	c.mu.Lock()
 	err := c.gone()
 	if err == nil {
@@ -167,7 +167,7 @@ func (e *engine) Close() error {
 }
 
 // Split implements gpu.Engine.
-func (e *plain) Split(sub *gpu.Party) (gpu.Engine, error) {
+func (e *plain) Split(sub *gpu.Member) (gpu.Engine, error) {
 	m, c, err := e.child(sub, false)
 	if m == nil || err != nil {
 		return nil, err
@@ -183,7 +183,7 @@ func (e *plain) Split(sub *gpu.Party) (gpu.Engine, error) {
 }
 
 // Split implements gpu.Engine. The new communicator has no windows until slabs are registered with it.
-func (e *windowed) Split(sub *gpu.Party) (gpu.Engine, error) {
+func (e *windowed) Split(sub *gpu.Member) (gpu.Engine, error) {
 	m, c, err := e.child(sub, true)
 	if m == nil || err != nil {
 		return nil, err
@@ -198,8 +198,8 @@ func (e *windowed) Split(sub *gpu.Party) (gpu.Engine, error) {
 
 // child is the member of the subgroup that sub describes and a communicator of it, split from the engine's; all nil where
 // sub is. A subgroup of one rank has no use for a communicator with windows.
-func (e *engine) child(sub *gpu.Party, windows bool) (*member, *Comm, error) {
-	parent := e.m.party
+func (e *engine) child(sub *gpu.Member, windows bool) (*member, *Comm, error) {
+	parent := e.m.member
 	var m *member
 	var err error
 	if sub != nil {

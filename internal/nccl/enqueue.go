@@ -9,7 +9,7 @@ import (
 func addr(b *tensor.Buffer) uintptr { return uintptr(b.Pointer()) }
 
 // enqueue queues op on s. The lock is held, the context is current, and Can was nil.
-func (c *Comm) enqueue(op *dist.Op, t *tools, by func(tensor.DType, dist.RedKind, int) way, s *cuda.Stream) error {
+func (c *Comm) enqueue(op *dist.Op, t *tools, by func(tensor.DType, dist.RedKind, int) reductionMethod, s *cuda.Stream) error {
 	if s.Handle() == 0 {
 		return errStream // NCCL would take the default stream
 	}

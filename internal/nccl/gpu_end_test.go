@@ -21,9 +21,9 @@ func (r *rank) in(color, key int) (*rank, error) {
 	if err != nil {
 		return nil, err
 	}
-	var sub *gpu.Party
+	var sub *gpu.Member
 	if g != nil {
-		sub = &gpu.Party{
+		sub = &gpu.Member{
 			Device: r.Device, Rank: g.Rank(), Size: g.Size(), World: g.Ranks(), Control: g, Memory: new(gpu.Memory),
 		}
 	}
@@ -42,7 +42,7 @@ func (r *rank) in(color, key int) (*rank, error) {
 		return nil, nil
 	}
 	s := *r
-	s.Party, s.plain, s.window = sub, plain, window
+	s.Member, s.plain, s.window = sub, plain, window
 	r.crew.add(&s)
 	return &s, nil
 }
@@ -192,7 +192,7 @@ func TestTwoRanksOnOneGPUAreRefused(t *testing.T) {
 	var ranks sync.WaitGroup
 	for i, w := range worlds {
 		ranks.Go(func() {
-			p := &gpu.Party{Device: v, Rank: i, Size: 2, World: w.Ranks(), Control: w.Group, Memory: new(gpu.Memory)}
+			p := &gpu.Member{Device: v, Rank: i, Size: 2, World: w.Ranks(), Control: w.Group, Memory: new(gpu.Memory)}
 			_, err := lib.Make(p)
 			if !errors.Is(err, dist.ErrDevice) || !strings.Contains(err.Error(), "ranks 0 and 1") {
 				t.Errorf("error %v, want ErrDevice that names both", err)

@@ -49,7 +49,7 @@ func library(t testing.TB) *Library {
 
 // rank is one rank of a test: a goroutine with a GPU, an engine of each kind, and memory.
 type rank struct {
-	*gpu.Party
+	*gpu.Member
 	t             testing.TB
 	lib           *Library
 	plain, window gpu.Engine
@@ -111,7 +111,7 @@ func onGPUsWith(t testing.TB, lib *Library, n int, body func(r *rank) error) {
 	var ranks sync.WaitGroup
 	for i, w := range worlds {
 		ranks.Go(func() {
-			r := &rank{t: t, lib: lib, crew: &all, Party: &gpu.Party{
+			r := &rank{t: t, lib: lib, crew: &all, Member: &gpu.Member{
 				Device: devices[i], Rank: i, Size: n, World: w.Ranks(), Control: w.Group, Memory: new(gpu.Memory),
 			}}
 			// The others wait for a rank that fails, on the GPU and in the control group.
@@ -139,7 +139,7 @@ func onGPUsWith(t testing.TB, lib *Library, n int, body func(r *rank) error) {
 }
 
 func (r *rank) open() error {
-	engines, err := r.lib.Make(r.Party)
+	engines, err := r.lib.Make(r.Member)
 	if err != nil {
 		return err
 	}

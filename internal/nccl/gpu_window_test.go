@@ -18,7 +18,7 @@ const slabBytes = 64 << 20
 
 // withSlab runs body with an arena in symmetric memory of NCCL's that the window engine knows.
 func (r *rank) withSlab(body func() error) error {
-	s, err := r.lib.Allocator().Alloc(r.Party, slabBytes)
+	s, err := r.lib.Allocator().Alloc(r.Member, slabBytes)
 	if err != nil {
 		return err
 	}
@@ -273,12 +273,12 @@ func TestSlabsAreAddressedByAllRanks(t *testing.T) {
 		t.Run(fmt.Sprintf("ranks=%d", n), func(t *testing.T) {
 			onGPUs(t, n, func(r *rank) error {
 				a := r.lib.Allocator()
-				if _, err := a.Alloc(r.Party, 0); !errors.Is(err, dist.ErrInvalid) {
+				if _, err := a.Alloc(r.Member, 0); !errors.Is(err, dist.ErrInvalid) {
 					return fmt.Errorf("no bytes: error %w, want ErrInvalid", err)
 				}
 				var slabs []*gpu.Slab
 				for _, bytes := range []int64{4096, 3<<20 + 512} {
-					s, err := a.Alloc(r.Party, bytes)
+					s, err := a.Alloc(r.Member, bytes)
 					if err != nil {
 						return err
 					}

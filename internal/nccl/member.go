@@ -16,7 +16,7 @@ import (
 // member is one rank of one group: what its engines and its slabs share. It ends with the last of them.
 type member struct {
 	lib       *Library
-	party     *gpu.Party
+	member    *gpu.Member
 	tools     *tools
 	plain     *Comm // knows of no window
 	symmetric *Comm // has the windows; nil where there are none
@@ -35,7 +35,7 @@ type registered struct {
 // member is the member for p, made at the first call; every call is one more reference.
 //
 // Collective where it makes one: all ranks of p. Errors: on all ranks of p alike.
-func (l *Library) member(p *gpu.Party) (*member, error) {
+func (l *Library) member(p *gpu.Member) (*member, error) {
 	l.mu.Lock()
 	m := l.members[p.Control]
 	if m != nil {
@@ -59,7 +59,7 @@ func (l *Library) member(p *gpu.Party) (*member, error) {
 	if err := sameTools(p, t); err != nil {
 		return nil, errors.Join(err, onDevice(p.Device, t.close))
 	}
-	m = &member{lib: l, party: p, tools: t, refs: 1}
+	m = &member{lib: l, member: p, tools: t, refs: 1}
 	l.mu.Lock()
 	l.members[p.Control] = m
 	l.mu.Unlock()
@@ -67,7 +67,7 @@ func (l *Library) member(p *gpu.Party) (*member, error) {
 }
 
 // sameTools leaves all ranks without kernels where one has none.
-func sameTools(p *gpu.Party, t *tools) error {
+func sameTools(p *gpu.Member, t *tools) error {
 	why := p.Agree(t.missing)
 	switch {
 	case why == nil || errors.Is(why, dist.ErrUnsupported) && t.missing != nil:
@@ -84,7 +84,7 @@ func (m *member) release() error {
 	m.refs--
 	last := m.refs == 0
 	if last {
-		delete(m.lib.members, m.party.Control)
+		delete(m.lib.members, m.member.Control)
 	}
 	m.lib.mu.Unlock()
 	if !last || !m.symmetric.settle() || !m.plain.settle() {
@@ -100,14 +100,14 @@ func (m *member) release() error {
 	if m.plain != nil {
 		errs = append(errs, m.plain.Close())
 	}
-	return errors.Join(append(errs, onDevice(m.party.Device, m.tools.close))...)
+	return errors.Join(append(errs, onDevice(m.member.Device, m.tools.close))...)
 }
 
 // Make makes the engines "nccl" and "nccl-window" of a group; it is a gpu.Maker.
 //
 // Collective: all ranks of p. Errors: on all ranks alike: dist.ErrMismatch where ranks have different libraries or settings;
 // dist.ErrDevice where two ranks have one GPU; those of NewComm.
-func (l *Library) Make(p *gpu.Party) ([]gpu.Engine, error) {
+func (l *Library) Make(p *gpu.Member) ([]gpu.Engine, error) {
 	if err := l.compare(p); err != nil {
 		return nil, err
 	}
@@ -175,7 +175,7 @@ func (c Config) settings() uint64 {
 
 // compare is nil on all ranks when they fit together. NCCL itself finds two ranks on one GPU only when all have met, and
 // different versions not at all.
-func (l *Library) compare(p *gpu.Party) error {
+func (l *Library) compare(p *gpu.Member) error {
 	own := passport{uuid: p.Device.UUID(), version: uint32(l.version), settings: l.cfg.settings()}
 	lines, err := p.Exchange(own.bytes())
 	if err != nil {
@@ -211,7 +211,7 @@ func fit(all []passport) error {
 // and has one rank.
 //
 // Collective: all ranks of parent.
-func (l *Library) splitOff(c *Comm, parent, sub *gpu.Party, name string, windows bool) (*Comm, error) {
+func (l *Library) splitOff(c *Comm, parent, sub *gpu.Member, name string, windows bool) (*Comm, error) {
 	in := sub != nil && (!windows || sub.Size > 1)
 	if l.t.split.Err() == nil {
 		color, key := splitNoColor, 0

@@ -50,7 +50,7 @@ func (e *windowed) Register(s *gpu.Slab) error {
 		return nil
 	}
 	m := e.m
-	at := s.Base[m.party.Rank]
+	at := s.Base[m.member.Rank]
 	for _, r := range m.all() {
 		if r.w.Addr == at {
 			return nil // the allocator has made the window
@@ -58,7 +58,7 @@ func (e *windowed) Register(s *gpu.Slab) error {
 	}
 	w, err := m.window(at, s.Bytes)
 	if err != nil {
-		if broken := m.party.Agree(nil); broken != nil {
+		if broken := m.member.Agree(nil); broken != nil {
 			return errors.Join(err, broken)
 		}
 		w, err = Window{Addr: at, Bytes: s.Bytes}, fmt.Errorf("nccl: no window on a slab: %w: %w", dist.ErrUnsupported, err)
@@ -72,7 +72,7 @@ func (e *windowed) Unregister(s *gpu.Slab) error {
 	if e.absent != nil {
 		return nil
 	}
-	return e.m.forget(s.Base[e.m.party.Rank])
+	return e.m.forget(s.Base[e.m.member.Rank])
 }
 
 // forget deregisters the window at an address, if there is one.
@@ -109,7 +109,7 @@ func (m *member) drop(w Window) error {
 //
 // Collective: all ranks. Errors: on all ranks alike.
 func (m *member) window(at uintptr, bytes int64) (Window, error) {
-	p := m.party
+	p := m.member
 	var own extent
 	r, err := m.lib.driverRanges(p.Device)
 	if err == nil {
@@ -146,7 +146,7 @@ func (l *Library) Allocator() gpu.Allocator { return allocator{l} }
 func (allocator) Name() string { return "nccl" }
 
 // Alloc implements gpu.Allocator.
-func (a allocator) Alloc(p *gpu.Party, bytes int64) (*gpu.Slab, error) {
+func (a allocator) Alloc(p *gpu.Member, bytes int64) (*gpu.Slab, error) {
 	if bytes < 1 {
 		return nil, fmt.Errorf("nccl: %w: a slab of %d B", dist.ErrInvalid, bytes)
 	}
@@ -173,7 +173,7 @@ func (a allocator) Alloc(p *gpu.Party, bytes int64) (*gpu.Slab, error) {
 
 // alloc is Alloc for the member, which holds a reference for the slab.
 func (m *member) alloc(bytes int64) (*gpu.Slab, error) {
-	p := m.party
+	p := m.member
 	if m.symmetric == nil && p.Size > 1 {
 		c, err := m.lib.NewComm(p, "heap")
 		if err != nil {
@@ -215,15 +215,15 @@ func (m *member) share(at uintptr, bytes int64) ([]uintptr, error) {
 	}
 	m.change(func(all []registered) []registered { return append(all, registered{w, nil}) })
 	base, err := m.symmetric.Peers(w)
-	if err := m.party.Agree(err); err != nil {
+	if err := m.member.Agree(err); err != nil {
 		return nil, err
 	}
-	return base, verify(m.party, base)
+	return base, verify(m.member, base)
 }
 
 // take is zeroed memory of this rank's device.
 func (m *member) take(bytes int64) (at uintptr, err error) {
-	dev := m.party.Device
+	dev := m.member.Device
 	err = onDevice(dev, func() error {
 		var out uintptr
 		r, err := m.lib.t.memAlloc.Call(uintptr(unsafe.Pointer(&out)), uintptr(bytes))
@@ -244,7 +244,7 @@ func (m *member) take(bytes int64) (at uintptr, err error) {
 
 // give frees what take took.
 func (m *member) give(at uintptr) error {
-	return onDevice(m.party.Device, func() error {
+	return onDevice(m.member.Device, func() error {
 		r, err := m.lib.t.memFree.Call(at)
 		return m.answer("ncclMemFree", r, err)
 	})
@@ -256,7 +256,7 @@ func (m *member) answer(call string, r uintptr, err error) error {
 		return m.lib.unsupported(err)
 	}
 	if int32(r) != resultSuccess {
-		return m.lib.failure(call, int32(r), "", m.party.Rank, m.party.Size, 0)
+		return m.lib.failure(call, int32(r), "", m.member.Rank, m.member.Size, 0)
 	}
 	return nil
 }
@@ -264,11 +264,11 @@ func (m *member) answer(call string, r uintptr, err error) error {
 // free is Slab.Free. Ranks let go of a part together: before any of them unmaps it, and before its owner frees it. When a
 // rank is gone the memory stays until the process ends, because others may still be reading it.
 func (m *member) free(at uintptr) error {
-	if m.party.Agree(nil) != nil {
+	if m.member.Agree(nil) != nil {
 		return m.release()
 	}
 	err := m.forget(at)
-	if m.party.Agree(nil) != nil {
+	if m.member.Agree(nil) != nil {
 		return errors.Join(err, m.release())
 	}
 	return errors.Join(err, m.give(at), m.release())

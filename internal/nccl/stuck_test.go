@@ -11,7 +11,7 @@ import (
 // An abort does not come back where a kernel of another engine stays on the device for good.
 func TestMemberWhoseAbortDoesNotEndIsLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := &member{lib: &Library{members: map[*dist.Group]*member{}}, party: &gpu.Party{}, refs: 1}
+		m := &member{lib: &Library{members: map[*dist.Group]*member{}}, member: &gpu.Member{}, refs: 1}
 		m.plain = &Comm{done: make(chan struct{})}
 		m.plain.ending.Store(aborting)
 		e := &plain{engine: engine{m: m, comm: m.plain}}

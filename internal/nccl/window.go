@@ -102,7 +102,7 @@ func (h windowVidmem) peers(c *Comm, base []uintptr) error {
 // It leaves the first bytes zero.
 //
 // Collective: all ranks of p.
-func verify(p *gpu.Party, base []uintptr) error {
+func verify(p *gpu.Member, base []uintptr) error {
 	word := func(r int) uint64 { return 0x6e63636c_00000000 | uint64(r) } // "nccl"
 	mine := word(p.Rank)
 	if err := p.Agree(p.Device.CopyFromHost(base[p.Rank], unsafe.Pointer(&mine), 8)); err != nil {
@@ -132,7 +132,7 @@ func verify(p *gpu.Party, base []uintptr) error {
 // with the size of the rank's own, until 2.30.7.
 //
 // Collective: all ranks of p. Errors: dist.ErrUnsupported, on all ranks alike.
-func (l *Library) sameExtents(p *gpu.Party, own extent) error {
+func (l *Library) sameExtents(p *gpu.Member, own extent) error {
 	var b [16]byte
 	binary.LittleEndian.PutUint64(b[:], own.offset)
 	binary.LittleEndian.PutUint64(b[8:], own.bytes)

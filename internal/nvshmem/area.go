@@ -82,7 +82,7 @@ func (a *area) free(rank int) uintptr { return a.base + freeFlags + signalBytes*
 
 // openPool allocates the memory of all areas, and sees that every GPU can address it on every other.
 func (rt *Runtime) openPool() error {
-	r, err := rt.allocate(rt.party, rt.lib.cfg.poolBytes())
+	r, err := rt.allocate(rt.member, rt.lib.cfg.poolBytes())
 	if err != nil {
 		return err
 	}
@@ -90,11 +90,11 @@ func (rt *Runtime) openPool() error {
 	for rank, base := range r.base {
 		if base == 0 {
 			err = refused("start", dist.ErrUnsupported, "GPU %v of rank %d cannot address the memory of rank %d: peer access is missing",
-				rt.dev.Tensor(), rt.party.Rank, rank)
+				rt.dev.Tensor(), rt.member.Rank, rank)
 			break
 		}
 	}
-	return rt.party.Agree(err)
+	return rt.member.Agree(err)
 }
 
 // reset sets the flags of an area to how they are while no message is under way.

@@ -91,7 +91,7 @@ func TestGrant(t *testing.T) {
 
 // bare is a runtime of four ranks with one allocation and no library, for what is checked before a call.
 func bare() *Runtime {
-	rt := &Runtime{lib: &Library{cfg: Config{}.defaults()}, party: &gpu.Party{Rank: 1, Size: 4, World: []int{0, 1, 2, 3}}}
+	rt := &Runtime{lib: &Library{cfg: Config{}.defaults()}, member: &gpu.Member{Rank: 1, Size: 4, World: []int{0, 1, 2, 3}}}
 	rt.heap.add(block{4096, 1000})
 	return rt
 }

@@ -42,7 +42,7 @@ type bench struct {
 // newBench has room for destinations of bytes bytes, and sources.
 func newBench(r *rank, rt *Runtime, e *engine, bytes int64) (*bench, error) {
 	b := &bench{r: r, e: e, rank: e.rank, n: e.size, half: roundUp(bytes, 4096)}
-	slab, err := rt.Alloc(r.party, 2*b.half+4096)
+	slab, err := rt.Alloc(r.member, 2*b.half+4096)
 	if err != nil {
 		return nil, err
 	}

@@ -14,7 +14,7 @@
 //	heap.go        symmetric memory: the allocator, what lives where, peers' addresses
 //	area.go        the staging area of each team
 //	rma.go         put, get, signals, quiet and barriers on streams
-//	roster.go      teams of this rank, and what becomes of a group that is parted
+//	teams.go      teams of this rank, and what becomes of a group that is parted
 //	team.go        how teams are made
 //	engine.go      the engine: what it can do, splits, its end
 //	collective.go  reductions, gathers, broadcasts on symmetric memory or through the staging area

@@ -186,7 +186,7 @@ func (rt *Runtime) Close() (err error) {
 }
 
 func (rt *Runtime) close() error {
-	err := rt.party.Agree(rt.finished())
+	err := rt.member.Agree(rt.finished())
 	rt.end.closed.Store(true)
 	if err != nil {
 		rt.leave(err)

@@ -133,7 +133,7 @@ func abortedPart(r *rank) error {
 		return err
 	}
 	for range 2 {
-		sub, err := r.split(world.party, 0, r.me())
+		sub, err := r.split(world.member, 0, r.me())
 		if err != nil {
 			return err
 		}
@@ -148,7 +148,7 @@ func abortedPart(r *rank) error {
 			return err
 		}
 		part.Abort()
-		slab, err := rt.Alloc(r.party, 8)
+		slab, err := rt.Alloc(r.member, 8)
 		if err != nil {
 			return err
 		}
@@ -174,7 +174,7 @@ func (b *bench) onNewStream(count int) error {
 // closes all.
 func (r *rank) partOnNewStream(b *bench, world *engine, p part) error {
 	color, key := p.of(world.rank, world.size)
-	sub, err := r.split(world.party, color, key)
+	sub, err := r.split(world.member, color, key)
 	if err != nil {
 		return err
 	}
@@ -248,14 +248,14 @@ func aborts(r *rank) error {
 			return fmt.Errorf("the stream is idle: %v, error %v, with an operation that cannot end", idle, err)
 		}
 	}
-	if _, err := rt.Alloc(r.party, 8); !errors.Is(err, dist.ErrAborted) {
+	if _, err := rt.Alloc(r.member, 8); !errors.Is(err, dist.ErrAborted) {
 		return fmt.Errorf("alloc after the abort: error %v, want ErrAborted", err)
 	}
 	if err := left(rt); err != nil {
 		return err
 	}
 	l := rt.Library()
-	if _, err := Start(l, r.party); !errors.Is(err, dist.ErrInvalid) {
+	if _, err := Start(l, r.member); !errors.Is(err, dist.ErrInvalid) {
 		return fmt.Errorf("a start after the abort: error %v, want ErrInvalid", err)
 	}
 	return nil

@@ -19,7 +19,7 @@ const engineName = "nvshmem"
 // engine is the operations of one group: a gpu.Engine and gpu.Batcher.
 type engine struct {
 	rt         *Runtime
-	party      *gpu.Party
+	member     *gpu.Member
 	rank, size int
 	team       *team                       // nil in a group of one
 	last       atomic.Pointer[cuda.Stream] // of the last operation; nil before the first
@@ -45,9 +45,9 @@ var (
 //
 // Collective: all ranks of p. Errors, on all ranks alike: dist.ErrUnsupported for another group; those of a first, checked
 // sum over all ranks.
-func (rt *Runtime) Make(p *gpu.Party) ([]gpu.Engine, error) {
+func (rt *Runtime) Make(p *gpu.Member) ([]gpu.Engine, error) {
 	if !rt.isWorld(p) {
-		return nil, refused("make", dist.ErrUnsupported, "the runtime was started on %d other ranks", rt.party.Size)
+		return nil, refused("make", dist.ErrUnsupported, "the runtime was started on %d other ranks", rt.member.Size)
 	}
 	var world *team
 	if p.Size > 1 {
@@ -68,18 +68,18 @@ func (rt *Runtime) Make(p *gpu.Party) ([]gpu.Engine, error) {
 
 // worldTeam is NVSHMEM's team of all ranks, which is there from the start.
 func (rt *Runtime) worldTeam() *team {
-	t := &team{id: teamWorld, stride: 1, pes: make([]int, rt.party.Size)}
+	t := &team{id: teamWorld, stride: 1, pes: make([]int, rt.member.Size)}
 	for i := range t.pes {
 		t.pes[i] = i
 	}
-	t.area = rt.newArea(teamWorld, t.pes, rt.party.Rank)
+	t.area = rt.newArea(teamWorld, t.pes, rt.member.Rank)
 	rt.teams.add(t)
 	return t
 }
 
 // newEngine is the engine of p on team t, after a first sum. Collective: all ranks of p.
-func (rt *Runtime) newEngine(p *gpu.Party, t *team) (*engine, error) {
-	e := &engine{rt: rt, party: p, rank: p.Rank, size: p.Size, team: t}
+func (rt *Runtime) newEngine(p *gpu.Member, t *team) (*engine, error) {
+	e := &engine{rt: rt, member: p, rank: p.Rank, size: p.Size, team: t}
 	args, err := cuda.NewArgs(scaleArgs)
 	if err != nil {
 		return nil, err
@@ -331,11 +331,11 @@ func (e *engine) Abort() {
 }
 
 // Split implements gpu.Engine.
-func (e *engine) Split(sub *gpu.Party) (gpu.Engine, error) {
+func (e *engine) Split(sub *gpu.Member) (gpu.Engine, error) {
 	if e.gone.Load() || e.closed {
 		return nil, refused("split", dist.ErrClosed, "the group is closed or aborted")
 	}
-	t, err := e.rt.part(e.party, e.team, sub)
+	t, err := e.rt.part(e.member, e.team, sub)
 	if err != nil {
 		return nil, err
 	}
@@ -343,7 +343,7 @@ func (e *engine) Split(sub *gpu.Party) (gpu.Engine, error) {
 	if sub != nil {
 		made, err = e.rt.newEngine(sub, t)
 	}
-	if err := e.party.Agree(err); err != nil {
+	if err := e.member.Agree(err); err != nil {
 		if made != nil {
 			err = errors.Join(err, made.Close())
 		}

@@ -10,13 +10,13 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// split is the party of this rank after a Split of p's control group; nil for none.
-func (r *rank) split(p *gpu.Party, color, key int) (*gpu.Party, error) {
+// split is the member of this rank after a Split of p's control group; nil for none.
+func (r *rank) split(p *gpu.Member, color, key int) (*gpu.Member, error) {
 	g, err := p.Control.Split(color, key)
 	if err != nil || g == nil {
 		return nil, err
 	}
-	return &gpu.Party{Device: r.dev, Rank: g.Rank(), Size: g.Size(), World: g.Ranks(), Control: g.Blocking(), Memory: p.Memory}, nil
+	return &gpu.Member{Device: r.dev, Rank: g.Rank(), Size: g.Size(), World: g.Ranks(), Control: g.Blocking(), Memory: p.Memory}, nil
 }
 
 // part is a color and a key for every rank.
@@ -68,7 +68,7 @@ func groups(r *rank) error {
 // inParts splits a group, runs operations in the parts, and splits these again until depth is 0.
 func (r *rank) inParts(b *bench, e *engine, p part, depth int) error {
 	color, key := p.of(e.rank, e.size)
-	sub, err := r.split(e.party, color, key)
+	sub, err := r.split(e.member, color, key)
 	if err != nil {
 		return err
 	}
@@ -122,7 +122,7 @@ func teamLimit(r *rank) error {
 	}
 	var open []gpu.Engine
 	for i := range 4 {
-		sub, err := r.split(r.party, 0, r.me())
+		sub, err := r.split(r.member, 0, r.me())
 		if err != nil {
 			return err
 		}
@@ -165,24 +165,24 @@ func lifecycle(r *rank) error {
 	path, version, ok := l.NCCL()
 	fmt.Printf("%v\nplugin %s\nOpenSHMEM %d.%d, NCCL inside: %v %d %s, missing: %v\n", l, l.Plugin(), major, minor, ok, version, path, l.Missing())
 	for round := range 2 {
-		rt, err := Start(l, r.party)
+		rt, err := Start(l, r.member)
 		if err != nil {
 			return fmt.Errorf("start %d: %w", round, err)
 		}
 		if rt.Rank() != r.me() || rt.Size() != r.n() || rt.Library() != l || rt.Failed() != nil {
 			return fmt.Errorf("rank %d of %d, failed %v", rt.Rank(), rt.Size(), rt.Failed())
 		}
-		if _, err := Start(l, r.party); !errors.Is(err, dist.ErrInvalid) {
+		if _, err := Start(l, r.member); !errors.Is(err, dist.ErrInvalid) {
 			return fmt.Errorf("a second start: error %v, want ErrInvalid", err)
 		}
-		engines, err := rt.Make(r.party)
+		engines, err := rt.Make(r.member)
 		if err != nil {
 			return err
 		}
 		if err := errors.Join(engines[0].Close(), engines[0].Close(), rt.Close(), rt.Close()); err != nil {
 			return err
 		}
-		if _, err := rt.Alloc(r.party, 8); !errors.Is(err, dist.ErrClosed) {
+		if _, err := rt.Alloc(r.member, 8); !errors.Is(err, dist.ErrClosed) {
 			return fmt.Errorf("alloc after close: error %v, want ErrClosed", err)
 		}
 	}

@@ -133,7 +133,7 @@ func grant(all [][]byte, c Config) error {
 // allocate is a new zeroed region on every rank of the runtime.
 //
 // Collective: all ranks, same size; p is the runtime's group. Errors: on all ranks alike.
-func (rt *Runtime) allocate(p *gpu.Party, bytes int64) (region, error) {
+func (rt *Runtime) allocate(p *gpu.Member, bytes int64) (region, error) {
 	if err := p.Agree(rt.healthy("alloc")); err != nil {
 		return region{}, err
 	}
@@ -180,15 +180,15 @@ func (rt *Runtime) take(bytes, free int64) (region, error) {
 	if addr == 0 {
 		return region{}, refused("alloc", symmetric.ErrNoSpace, "nvshmem_align of %d B gives nothing, with %d B of the GPU free", bytes, now)
 	}
-	r := region{bytes: bytes, base: make([]uintptr, rt.party.Size)}
+	r := region{bytes: bytes, base: make([]uintptr, rt.member.Size)}
 	for pe := range r.base {
 		rt.args[0], rt.args[1] = addr, uintptr(pe)
 		if r.base[pe], err = rt.lib.t.pointer.Call(rt.args[:2]...); err != nil {
 			return region{}, unsupported("peer address", &rt.lib.t.pointer)
 		}
 	}
-	if r.base[rt.party.Rank] != addr {
-		return region{}, fmt.Errorf("nvshmem: alloc: the memory at %#x is said to be at %#x: %s", addr, r.base[rt.party.Rank], rt.lib)
+	if r.base[rt.member.Rank] != addr {
+		return region{}, fmt.Errorf("nvshmem: alloc: the memory at %#x is said to be at %#x: %s", addr, r.base[rt.member.Rank], rt.lib)
 	}
 	rt.heap.add(block{addr, bytes})
 	return r, nil
@@ -198,7 +198,7 @@ func (rt *Runtime) take(bytes, free int64) (region, error) {
 // the process, which is no error.
 //
 // Collective: all ranks, same order; p is the runtime's group.
-func (rt *Runtime) give(p *gpu.Party, base uintptr) error {
+func (rt *Runtime) give(p *gpu.Member, base uintptr) error {
 	if err := p.Agree(rt.healthy("free")); errors.Is(err, dist.ErrAborted) {
 		return nil
 	} else if err != nil {
@@ -229,9 +229,9 @@ func (rt *Runtime) Name() string { return "nvshmem" }
 // Errors, on all ranks alike: dist.ErrUnsupported where p is not the group that the runtime was started on, because every
 // rank takes part in an allocation; symmetric.ErrNoSpace where a GPU has not enough memory left; dist.ErrMismatch where
 // sizes differ; dist.ErrInvalid for a size below 1.
-func (rt *Runtime) Alloc(p *gpu.Party, bytes int64) (*gpu.Slab, error) {
+func (rt *Runtime) Alloc(p *gpu.Member, bytes int64) (*gpu.Slab, error) {
 	if !rt.isWorld(p) {
-		return nil, refused("alloc", dist.ErrUnsupported, "NVSHMEM allocates on all %d ranks at once, and the group has %d", rt.party.Size, p.Size)
+		return nil, refused("alloc", dist.ErrUnsupported, "NVSHMEM allocates on all %d ranks at once, and the group has %d", rt.member.Size, p.Size)
 	}
 	r, err := rt.allocate(p, bytes)
 	if err != nil {
@@ -246,6 +246,6 @@ func (rt *Runtime) Alloc(p *gpu.Party, bytes int64) (*gpu.Slab, error) {
 }
 
 // isWorld reports whether p is all ranks of the runtime in their order.
-func (rt *Runtime) isWorld(p *gpu.Party) bool {
-	return p.Size == rt.party.Size && p.Rank == rt.party.Rank && slices.Equal(p.World, rt.party.World)
+func (rt *Runtime) isWorld(p *gpu.Member) bool {
+	return p.Size == rt.member.Size && p.Rank == rt.member.Rank && slices.Equal(p.World, rt.member.World)
 }

@@ -170,7 +170,7 @@ func (b *bench) replay(x example) error {
 	}
 	for round := range 3 {
 		wiped := elements(x.dt, op.Dst.Len(), func(int) int { return 50 + round })
-		if err := errors.Join(m.write(op.Dst, wiped), b.e.party.Agree(nil), g.Launch(b.stream), b.stream.Synchronize()); err != nil {
+		if err := errors.Join(m.write(op.Dst, wiped), b.e.member.Agree(nil), g.Launch(b.stream), b.stream.Synchronize()); err != nil {
 			return err
 		}
 		if err := b.compare(x, op, m); err != nil {

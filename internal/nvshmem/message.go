@@ -86,13 +86,13 @@ type message struct {
 type batch struct {
 	open     bool
 	messages []message
-	seen     []bool // while EndBatch looks at them: whether a peer had one already, for sends and for receives
-	lanes    []lane // of peer p: 2p for sends, 2p+1 for receives
+	seen     []bool    // while EndBatch looks at them: whether a peer had one already, for sends and for receives
+	lanes    []channel // of peer p: 2p for sends, 2p+1 for receives
 	fork     *cuda.Event
 }
 
-// lane is the stream of the messages of one direction between two ranks.
-type lane struct {
+// channel is the stream of the messages of one direction between two ranks.
+type channel struct {
 	stream *cuda.Stream
 	done   *cuda.Event
 	used   bool
@@ -209,7 +209,7 @@ func (e *engine) oneEach() bool {
 	clear(b.seen)
 	for i := range b.messages {
 		m := &b.messages[i]
-		at := b.lane(m)
+		at := b.channel(m)
 		if m.peer == e.rank {
 			continue
 		}
@@ -221,8 +221,8 @@ func (e *engine) oneEach() bool {
 	return true
 }
 
-// lane is the number of a message's lane.
-func (b *batch) lane(m *message) int {
+// channel is the number of a message's channel.
+func (b *batch) channel(m *message) int {
 	if m.recv {
 		return 2*m.peer + 1
 	}
@@ -244,7 +244,7 @@ func (e *engine) inLanes(s *cuda.Stream) error {
 		if m.peer == e.rank || failed != nil {
 			continue
 		}
-		l := &b.lanes[b.lane(m)]
+		l := &b.lanes[b.channel(m)]
 		if !l.used {
 			l.used = true
 			failed = l.stream.Wait(b.fork)
@@ -273,7 +273,7 @@ func (e *engine) inLanes(s *cuda.Stream) error {
 func (e *engine) openLanes() error {
 	b, v := &e.batch, e.rt.dev
 	if b.fork == nil {
-		b.lanes = make([]lane, 2*e.size)
+		b.lanes = make([]channel, 2*e.size)
 		fork, err := v.NewEvent()
 		if err != nil {
 			return err
@@ -285,7 +285,7 @@ func (e *engine) openLanes() error {
 		return err
 	}
 	for i := range b.messages {
-		l := &b.lanes[b.lane(&b.messages[i])]
+		l := &b.lanes[b.channel(&b.messages[i])]
 		if l.stream != nil {
 			continue
 		}

@@ -25,7 +25,7 @@ type window struct {
 const windowBytes = 1 << 20
 
 func openWindow(r *rank, rt *Runtime) (*window, error) {
-	slab, err := rt.Alloc(r.party, windowBytes)
+	slab, err := rt.Alloc(r.member, windowBytes)
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +56,7 @@ func (w *window) meet() error {
 	if err := errors.Join(w.rt.Barrier(w.s), w.s.Synchronize()); err != nil {
 		return err
 	}
-	return w.r.party.Agree(nil)
+	return w.r.member.Agree(nil)
 }
 
 func oneSided(r *rank) error {
@@ -253,7 +253,7 @@ func misuse(r *rank) error {
 		return err
 	}
 	var other uintptr // freed memory
-	slab, err := rt.Alloc(r.party, 8192)
+	slab, err := rt.Alloc(r.member, 8192)
 	if err != nil {
 		return err
 	}
@@ -287,11 +287,11 @@ func misuse(r *rank) error {
 		{"quiet without a stream", rt.Quiet(nil), dist.ErrInvalid},
 		{"an operation without a stream", e.Enqueue(&dist.Op{Kind: dist.KindBarrier}, nil), dist.ErrInvalid},
 		{"the engine of another group", func() error {
-			_, err := rt.Make(&gpu.Party{Device: r.dev, Size: 1, World: []int{0}})
+			_, err := rt.Make(&gpu.Member{Device: r.dev, Size: 1, World: []int{0}})
 			return err
 		}(), dist.ErrUnsupported},
 		{"memory for another group", func() error {
-			_, err := rt.Alloc(&gpu.Party{Device: r.dev, Size: 1, World: []int{0}}, 8)
+			_, err := rt.Alloc(&gpu.Member{Device: r.dev, Size: 1, World: []int{0}}, 8)
 			return err
 		}(), dist.ErrUnsupported},
 	} {
@@ -359,7 +359,7 @@ func memory(r *rank) error {
 
 // fresh is a slab that is aligned and zeroed, with what the next one must not find in it.
 func (r *rank) fresh(rt *Runtime, bytes int64) (*gpu.Slab, error) {
-	slab, err := rt.Alloc(r.party, bytes)
+	slab, err := rt.Alloc(r.member, bytes)
 	if err != nil {
 		return nil, err
 	}
@@ -401,7 +401,7 @@ func (r *rank) refusals(rt *Runtime) error {
 		if errors.Is(c.kind, dist.ErrMismatch) && r.n() == 1 {
 			continue
 		}
-		if _, err := rt.Alloc(r.party, c.bytes); !errors.Is(err, c.kind) {
+		if _, err := rt.Alloc(r.member, c.bytes); !errors.Is(err, c.kind) {
 			return fmt.Errorf("%s: error %v, want %v", c.name, err, c.kind)
 		}
 	}

@@ -46,14 +46,14 @@ var roles = map[string]func(r *rank) error{
 
 // rank is one process of a test.
 type rank struct {
-	party    *gpu.Party
+	member   *gpu.Member
 	dev      *cuda.Device
 	compiler *cuda.Compiler
 }
 
 // n is the number of ranks, me this one's.
-func (r *rank) n() int  { return r.party.Size }
-func (r *rank) me() int { return r.party.Rank }
+func (r *rank) n() int  { return r.member.Size }
+func (r *rank) me() int { return r.member.Rank }
 
 // library is NVSHMEM with c, to which the rank adds what it knows.
 func (r *rank) library(c Config) (*Library, error) {
@@ -75,11 +75,11 @@ func (r *rank) started(c Config) (*Runtime, *engine, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	rt, err := Start(l, r.party)
+	rt, err := Start(l, r.member)
 	if err != nil {
 		return nil, nil, err
 	}
-	engines, err := rt.Make(r.party)
+	engines, err := rt.Make(r.member)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -92,7 +92,7 @@ var processes = &gputest.Ranks{Job: "nvshmem", Time: rankTime, Body: func(role s
 	if !ok {
 		return fmt.Errorf("no role %q", role)
 	}
-	r := &rank{party: g.Party, dev: g.Party.Device}
+	r := &rank{member: g.Member, dev: g.Member.Device}
 	var err error
 	if r.compiler, err = r.dev.Driver().Compiler(); err != nil {
 		return err

@@ -139,7 +139,7 @@ func (rt *Runtime) SignalWait(s *cuda.Stream, signal uintptr, c Comparison, valu
 	if c < Equal || c > GreaterEqual {
 		return refused(call, dist.ErrInvalid, "comparison %d, want Equal to GreaterEqual", int32(c))
 	}
-	if err := rt.checkSignal(call, rt.party.Rank, Signal{At: signal, Op: SignalSet}); err != nil {
+	if err := rt.checkSignal(call, rt.member.Rank, Signal{At: signal, Op: SignalSet}); err != nil {
 		return err
 	}
 	a := &rt.args
@@ -190,10 +190,10 @@ func (rt *Runtime) Peer(rank int, addr uintptr) (uintptr, error) {
 }
 
 // Rank is this rank's number in the runtime; Size how many there are.
-func (rt *Runtime) Rank() int { return rt.party.Rank }
+func (rt *Runtime) Rank() int { return rt.member.Rank }
 
 // Size is the number of ranks of the runtime.
-func (rt *Runtime) Size() int { return rt.party.Size }
+func (rt *Runtime) Size() int { return rt.member.Size }
 
 // enter takes the lock and makes the device's context current, for a call on s; exit undoes it.
 func (rt *Runtime) enter(call string, s *cuda.Stream) error {
@@ -218,8 +218,8 @@ func (rt *Runtime) exit() {
 }
 
 func (rt *Runtime) checkRank(call string, rank int) error {
-	if rank < 0 || rank >= rt.party.Size {
-		return refused(call, dist.ErrRank, "%d is not in 0 to %d", rank, rt.party.Size-1)
+	if rank < 0 || rank >= rt.member.Size {
+		return refused(call, dist.ErrRank, "%d is not in 0 to %d", rank, rt.member.Size-1)
 	}
 	return nil
 }

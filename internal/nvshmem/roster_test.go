@@ -43,7 +43,7 @@ func TestIDSet(t *testing.T) {
 }
 
 func TestBidSurvivesTheWire(t *testing.T) {
-	for _, b := range []bid{
+	for _, b := range []teamProposal{
 		{leader: -1},
 		{leader: 3, index: 1, size: 4, idle: set(6, 200), used: set(0, 1, 2, 3, 4, 5, 255)},
 	} {
@@ -55,10 +55,10 @@ func TestBidSurvivesTheWire(t *testing.T) {
 }
 
 // parts is the bids of ranks that are in parts, each a list of ranks in order; own of NVSHMEM are used everywhere.
-func parts(n int, lists ...[]int) []bid {
-	bids := make([]bid, n)
+func parts(n int, lists ...[]int) []teamProposal {
+	bids := make([]teamProposal, n)
 	for r := range bids {
-		bids[r] = bid{leader: -1, used: set(0, 1, 2, 3, 4, 5)}
+		bids[r] = teamProposal{leader: -1, used: set(0, 1, 2, 3, 4, 5)}
 	}
 	for _, list := range lists {
 		for i, r := range list {
@@ -71,8 +71,8 @@ func parts(n int, lists ...[]int) []bid {
 func TestPlans(t *testing.T) {
 	for _, c := range []struct {
 		name               string
-		bids               []bid
-		change             func([]bid)
+		bids               []teamProposal
+		change             func([]teamProposal)
 		strided, arbitrary bool
 		want               []plan
 	}{
@@ -98,12 +98,12 @@ func TestPlans(t *testing.T) {
 		},
 		{
 			name: "a team that all have free", bids: parts(2, []int{0, 1}), strided: true,
-			change: func(b []bid) { b[0].idle, b[1].idle = set(7, 9), set(9, 11) },
+			change: func(b []teamProposal) { b[0].idle, b[1].idle = set(7, 9), set(9, 11) },
 			want:   []plan{{[]int{0, 1}, 9, 0, 0}},
 		},
 		{
 			name: "none that all have free", bids: parts(2, []int{0, 1}), strided: true,
-			change: func(b []bid) { b[0].idle, b[1].idle = set(7), set(9) },
+			change: func(b []teamProposal) { b[0].idle, b[1].idle = set(7), set(9) },
 			want:   []plan{{[]int{0, 1}, teamInvalid, 0, 1}},
 		},
 	} {
@@ -122,8 +122,8 @@ func TestPlans(t *testing.T) {
 func TestPlansThatCannotBe(t *testing.T) {
 	for _, c := range []struct {
 		name               string
-		bids               []bid
-		change             func([]bid)
+		bids               []teamProposal
+		change             func([]teamProposal)
 		maxTeams           int
 		strided, arbitrary bool
 		kind               error
@@ -131,7 +131,7 @@ func TestPlansThatCannotBe(t *testing.T) {
 	}{
 		{
 			name: "no id is left", bids: parts(3, []int{0, 2}), maxTeams: 9, strided: true, kind: dist.ErrUnsupported,
-			change: func(b []bid) { b[0].used.or(set(6, 7)); b[2].used.or(set(8)) },
+			change: func(b []teamProposal) { b[0].used.or(set(6, 7)); b[2].used.or(set(8)) },
 			want:   "there are 9, 6 of them NVSHMEM's own",
 		},
 		{
@@ -140,15 +140,15 @@ func TestPlansThatCannotBe(t *testing.T) {
 		},
 		{
 			name: "two with one number", bids: parts(3, []int{0, 1, 2}), maxTeams: 64, strided: true, kind: dist.ErrMismatch,
-			change: func(b []bid) { b[2].index = 1 }, want: "rank 2 says it is 1 of 3",
+			change: func(b []teamProposal) { b[2].index = 1 }, want: "rank 2 says it is 1 of 3",
 		},
 		{
 			name: "one is missing", bids: parts(3, []int{0, 1, 2}), maxTeams: 64, strided: true, kind: dist.ErrMismatch,
-			change: func(b []bid) { b[1].leader = -1 }, want: "nobody is rank 1",
+			change: func(b []teamProposal) { b[1].leader = -1 }, want: "nobody is rank 1",
 		},
 		{
 			name: "sizes differ", bids: parts(3, []int{0, 1, 2}), maxTeams: 64, strided: true, kind: dist.ErrMismatch,
-			change: func(b []bid) { b[1].size = 2 }, want: "rank 1 says it is 1 of 2",
+			change: func(b []teamProposal) { b[1].size = 2 }, want: "rank 1 says it is 1 of 2",
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -182,7 +182,7 @@ func TestProgression(t *testing.T) {
 }
 
 func TestTeamsAreTakenAgainUnlessSpoiled(t *testing.T) {
-	var r roster
+	var r teamTable
 	a, b := &team{id: 6, pes: []int{0, 2}}, &team{id: 7, pes: []int{0, 2}}
 	r.add(a)
 	r.add(b)

@@ -21,16 +21,16 @@ import (
 // Its methods may be called from several goroutines, but calls that are collective come in one order on all ranks, and
 // while one of them waits for its peers the other calls of the rank wait with it: the library takes one at a time.
 type Runtime struct {
-	lib   *Library
-	party *gpu.Party
-	dev   *cuda.Device
-	libc  *libc
-	scale *scaler // nil where avg and premulsum cannot be had
-	why   error   // why scale is nil
+	lib    *Library
+	member *gpu.Member
+	dev    *cuda.Device
+	libc   *libc
+	scale  *scaler // nil where avg and premulsum cannot be had
+	why    error   // why scale is nil
 
 	heap  heap
 	pool  region // of the staging areas
-	teams roster
+	teams teamTable
 
 	failure atomic.Pointer[error] // the first thing that went wrong in the library or on the device
 	touched bool                  // the start has called the library
@@ -58,8 +58,8 @@ var process struct {
 // Errors, on all ranks alike: dist.ErrInvalid when this process has a runtime, dist.ErrDevice when two ranks have one GPU; dist.ErrMismatch
 // when ranks have different libraries or settings; dist.ErrUnsupported where GPUs cannot address each other's memory;
 // *Error and those of p.Control.
-func Start(l *Library, p *gpu.Party) (*Runtime, error) {
-	rt := &Runtime{lib: l, party: p, dev: p.Device}
+func Start(l *Library, p *gpu.Member) (*Runtime, error) {
+	rt := &Runtime{lib: l, member: p, dev: p.Device}
 	if err := p.Agree(claim(rt)); err != nil {
 		release(rt)
 		return nil, err
@@ -106,11 +106,11 @@ func (rt *Runtime) start() error {
 	if err := rt.compare(); err != nil {
 		return err
 	}
-	if err := rt.party.Agree(rt.prepare()); err != nil {
+	if err := rt.member.Agree(rt.prepare()); err != nil {
 		return err
 	}
 	if err := rt.dev.Enter(); err != nil {
-		return rt.party.Agree(err) // meets the others at the first agreement of initialize
+		return rt.member.Agree(err) // meets the others at the first agreement of initialize
 	}
 	defer rt.dev.Leave()
 	if err := rt.initialize(); err != nil {
@@ -150,7 +150,7 @@ func (c Config) hash() uint64 {
 
 // compare is nil when every rank has a GPU of its own, and all have the same libraries and settings.
 func (rt *Runtime) compare() error {
-	all, err := rt.party.Exchange(rt.identity())
+	all, err := rt.member.Exchange(rt.identity())
 	if err != nil {
 		return err
 	}
@@ -210,7 +210,7 @@ func (rt *Runtime) prepare() (err error) {
 
 // initialize meets the other ranks and starts the library. The context is current.
 func (rt *Runtime) initialize() error {
-	l, p := rt.lib, rt.party
+	l, p := rt.lib, rt.member
 	// The library keeps the addresses of both until it has started: C memory.
 	mem := rt.libc.calloc(1, unsafe.Sizeof(initAttr{})+unsafe.Sizeof(uniqueID{}))
 	if err := p.Agree(noMemory(mem)); err != nil {
@@ -271,8 +271,8 @@ func (rt *Runtime) started() error {
 			"%v did not come up (status %d): ranks meet on interface %s, transport between hosts is %s; set Debug to INFO to see why", l,
 			status, l.cfg.Interface, l.cfg.RemoteTransport)
 	}
-	if pe, n := l.t.myPE(), l.t.nPEs(); int(pe) != rt.party.Rank || int(n) != rt.party.Size {
-		return refused("start", dist.ErrInvalid, "%v says this is rank %d of %d, and it is %d of %d", l, pe, n, rt.party.Rank, rt.party.Size)
+	if pe, n := l.t.myPE(), l.t.nPEs(); int(pe) != rt.member.Rank || int(n) != rt.member.Size {
+		return refused("start", dist.ErrInvalid, "%v says this is rank %d of %d, and it is %d of %d", l, pe, n, rt.member.Rank, rt.member.Size)
 	}
 	return nil
 }

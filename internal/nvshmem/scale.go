@@ -38,7 +38,7 @@ func (rt *Runtime) openScale() error {
 	if failed != nil {
 		failed = fmt.Errorf("%w: %w", dist.ErrUnsupported, failed)
 	}
-	agreed := rt.party.Agree(failed)
+	agreed := rt.member.Agree(failed)
 	if agreed == nil {
 		return nil
 	}

@@ -12,8 +12,8 @@ import (
 // in it. parent is nil for the first group of the world.
 //
 // Collective: all ranks of p, the parent's. Errors: on all ranks alike.
-func (rt *Runtime) part(p *gpu.Party, parent *team, sub *gpu.Party) (*team, error) {
-	own := bid{leader: -1, used: rt.teams.used()}
+func (rt *Runtime) part(p *gpu.Member, parent *team, sub *gpu.Member) (*team, error) {
+	own := teamProposal{leader: -1, used: rt.teams.used()}
 	if sub != nil {
 		own.leader, own.index, own.size = int32(sub.World[0]), int32(sub.Rank), int32(sub.Size)
 		own.idle = rt.teams.idle(rt.pes(sub))
@@ -22,7 +22,7 @@ func (rt *Runtime) part(p *gpu.Party, parent *team, sub *gpu.Party) (*team, erro
 	if err != nil {
 		return nil, err
 	}
-	bids := make([]bid, len(lines))
+	bids := make([]teamProposal, len(lines))
 	for r, line := range lines {
 		bids[r] = decodeBid(line)
 	}
@@ -38,10 +38,10 @@ func (rt *Runtime) part(p *gpu.Party, parent *team, sub *gpu.Party) (*team, erro
 }
 
 // pes is the ranks of p as the library numbers them.
-func (rt *Runtime) pes(p *gpu.Party) []int {
+func (rt *Runtime) pes(p *gpu.Member) []int {
 	pes := make([]int, p.Size)
 	for i, w := range p.World {
-		for pe, world := range rt.party.World {
+		for pe, world := range rt.member.World {
 			if world == w {
 				pes[i] = pe
 			}
@@ -52,7 +52,7 @@ func (rt *Runtime) pes(p *gpu.Party) []int {
 
 // carryOut makes the teams that are missing, in the order of the plans, and returns that of this rank. An error of one rank
 // does not keep it from the calls that the others wait in.
-func (rt *Runtime) carryOut(p *gpu.Party, parent *team, sub *gpu.Party, all []plan) (mine *team, failed error) {
+func (rt *Runtime) carryOut(p *gpu.Member, parent *team, sub *gpu.Member, all []plan) (mine *team, failed error) {
 	// The library meets in the parent's own barrier, and synchronizes the device: what was queued must have ended, and no
 	// rank may be ahead of the others.
 	failed = rt.healthy("split")
@@ -114,7 +114,7 @@ func (rt *Runtime) splitStrided(parent *team, plan plan) (int32, error) {
 }
 
 // makeTeam makes a team of the ranks of sub, in their order. Only they call it.
-func (rt *Runtime) makeTeam(sub *gpu.Party) (int32, error) {
+func (rt *Runtime) makeTeam(sub *gpu.Member) (int32, error) {
 	var unique uint64
 	var err error
 	if sub.Rank == 0 {
@@ -140,7 +140,7 @@ func (rt *Runtime) makeTeam(sub *gpu.Party) (int32, error) {
 }
 
 // welcome notes a new team of this rank, after a look at what the library says of it.
-func (rt *Runtime) welcome(id int32, parent *team, sub *gpu.Party, plan plan) (*team, error) {
+func (rt *Runtime) welcome(id int32, parent *team, sub *gpu.Member, plan plan) (*team, error) {
 	cfg := rt.lib.cfg
 	if id < ownTeams || int(id) >= cfg.MaxTeams {
 		return nil, fmt.Errorf("nvshmem: split: the library made team %d of %d to %d: %s", id, ownTeams, cfg.MaxTeams-1, rt.lib)

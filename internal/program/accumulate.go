@@ -2,9 +2,9 @@ package program
 
 import "slices"
 
-// accumulate lets a product be added to another one where a Map only adds the two. Libraries add in the order of their
+// fuseAccumulate lets a product be added to another one where a Map only adds the two. Libraries add in the order of their
 // own sums, so that the last bit may change.
-func accumulate(p *Program) bool {
+func fuseAccumulate(p *Program) bool {
 	changed := false
 	f := flowOf(p)
 	for j := range p.Steps {

@@ -2,9 +2,9 @@ package program
 
 import "slices"
 
-// collapse makes the spaces of Maps and Reduces as short as they can be: axes of one element go, and neighbours that all
+// collapseDims makes the spaces of Maps and Reduces as short as they can be: axes of one element go, and neighbours that all
 // views go through as if they were one are one.
-func collapse(p *Program) {
+func collapseDims(p *Program) {
 	for i := range p.Steps {
 		s := &p.Steps[i]
 		e, ok := elementsOf(s)

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// share lets steps that would compute the same as an earlier one use its results.
-func share(p *Program) bool {
+// eliminateCommon lets steps that would compute the same as an earlier one use its results.
+func eliminateCommon(p *Program) bool {
 	changed := false
 	f := flowOf(p)
 	first := map[string]int{}

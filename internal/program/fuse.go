@@ -38,7 +38,7 @@ func fuseInto(f *flow, j int) bool {
 		x := &join{f: f, p: p, i: i, j: j}
 		switch s.Op.(type) {
 		case *Map, *Reduce:
-			ok = x.inline(k) || x.both(k)
+			ok = x.inline(k) || x.fuseMultiOutput(k)
 		default:
 			ok = x.relook(k)
 		}

@@ -12,7 +12,7 @@ func Optimize(p *Program) error {
 		return err
 	}
 	cleaned(p)
-	for _, recognise := range []func(*Program) bool{convolutions, entropy, attention, accumulate, narrow} {
+	for _, recognise := range []func(*Program) bool{convolutions, entropy, attention, fuseAccumulate, demoteToBF16} {
 		if recognise(p) {
 			cleaned(p)
 		}
@@ -20,12 +20,12 @@ func Optimize(p *Program) error {
 	for fuse(p) {
 		cleaned(p)
 	}
-	collapse(p)
-	for beside(p) {
+	collapseDims(p)
+	for fuseSiblings(p) {
 		cleaned(p)
-		collapse(p)
+		collapseDims(p)
 	}
-	again(p) // behind share, which would undo it
+	recomputeSoftmax(p) // behind share, which would undo it
 	if err := Pack(p); err != nil {
 		return err
 	}
@@ -38,6 +38,6 @@ func cleaned(p *Program) {
 	for again := true; again; {
 		again = removeDead(p)
 		again = simplify(p) || again
-		again = share(p) || again
+		again = eliminateCommon(p) || again
 	}
 }

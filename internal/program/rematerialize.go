@@ -135,7 +135,7 @@ func (p *Program) lend(all []loan, fetch []bool, at []int) {
 			seen[l.step] = true
 			continue
 		}
-		lent[k] = p.again(&lent[k], l.uses)
+		lent[k] = p.refetch(&lent[k], l.uses)
 	}
 	steps := make([]Step, 0, len(p.Steps)+len(all))
 	k := 0
@@ -150,8 +150,8 @@ func (p *Program) lend(all []loan, fetch []bool, at []int) {
 	p.Steps = steps
 }
 
-// again is a fetch once more, into a value of its own, which uses read in place of the first.
-func (p *Program) again(s *Step, uses []int) Step {
+// refetch is a fetch once more, into a value of its own, which uses read in place of the first.
+func (p *Program) refetch(s *Step, uses []int) Step {
 	old := s.Out[0].Value
 	v := p.Values[old]
 	v.Shape = slices.Clone(v.Shape)

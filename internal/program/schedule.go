@@ -11,7 +11,7 @@ import (
 // since it follows from them alone (see delay). A fetch (see Rematerialize) is not as early as it could be, which is the
 // beginning: it waits until the values before it are in use, and Plan then gives it the bytes of those that are not any more.
 func schedule(p *Program) {
-	delay(p)
+	sinkAllGathers(p)
 	for i := range p.Steps {
 		p.Steps[i].Stream, p.Steps[i].After = Compute, nil
 		if _, ok := p.Steps[i].Op.(*Collective); ok {
@@ -27,9 +27,9 @@ func schedule(p *Program) {
 	free := atOnce(p, deps, fetch)
 	level := levels(p, deps, free)
 	slices.SortStableFunc(compute, func(a, b int) int { return cmp.Compare(level[a], level[b]) })
-	compute = p.hurry(compute, comm, level, deps, free)
+	compute = p.prioritizeUpdates(compute, comm, level, deps, free)
 	p.reorder(compute, comm, deps, &fetching{f, fetch, deps})
-	aside(p)
+	assignSideStream(p)
 	fetch = fetchesOf(flowOf(p))
 	waits(p, dependencies(p, fetch), fetch)
 }

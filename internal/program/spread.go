@@ -39,11 +39,11 @@ func (p *Program) updatesBefore(i int, home ID) int {
 	return -1
 }
 
-// delay puts each spread behind sums of gradients that stand behind it and have about as many elements, and not before the spread
+// sinkAllGathers puts each spread behind sums of gradients that stand behind it and have about as many elements, and not before the spread
 // before it. Collectives keep their order, so that these sums would wait for the updates otherwise; now the updates run while the
 // sums are on their way (see hurry), and spreads while the next updates do. A spread is not put behind a step that has to do
 // with the parameters, or a Call; one of what was updated before the run stays where it is.
-func delay(p *Program) {
+func sinkAllGathers(p *Program) {
 	behind := make([][]int, len(p.Steps)) // of each step, the spreads that are put behind it
 	moved := make([]bool, len(p.Steps))
 	least := -1

@@ -240,7 +240,7 @@ func (t *trainer) queued(step int, b ddp.Batch, parts float64) error {
 	t.meter.step(b.Global, 0)
 	wanted := t.wanted(step)
 	if t.job.timing.file != "" && t.timing.edge() {
-		if err := t.vm.compiled.Lap(); err != nil {
+		if err := t.vm.compiled.Mark(); err != nil {
 			return err
 		}
 	}

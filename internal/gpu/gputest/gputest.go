@@ -39,8 +39,8 @@ type Ranks struct {
 
 // Rank is a process that is one.
 type Rank struct {
-	Party *gpu.Party
-	Dirs  []string // where libraries may be
+	Member *gpu.Member
+	Dirs   []string // where libraries may be
 }
 
 // Main is TestMain of the package. Returns: the exit status of the process.
@@ -86,7 +86,7 @@ func (c *Ranks) rank(role string) error {
 	if err != nil {
 		return err
 	}
-	r.Party = &gpu.Party{
+	r.Member = &gpu.Member{
 		Device: device, Rank: env.Rank, Size: env.Size, World: w.Ranks(), Control: w.Blocking(), Memory: new(gpu.Memory),
 	}
 	return errors.Join(c.Body(role, r), w.Close())

@@ -9,22 +9,22 @@ import (
 	"github.com/symgrad/symgrad/internal/cuda"
 )
 
-// lap is one call of Lap.
+// lap is one call of Mark.
 type lap struct {
 	at    time.Time   // on the CPU
 	timer *cuda.Event // on a GPU
 }
 
-// Lap takes down when the runs so far end, for Laps. On a GPU the device does so when it is there: nobody waits, and runs that
+// Mark takes down when the runs so far end, for Intervals. On a GPU the device does so when it is there: nobody waits, and runs that
 // are queued behind begin no later than they would.
 //
 // Errors: on a GPU, ErrNoValue before the first run and those of the device; ErrClosed.
-func (m *Machine) Lap() error {
+func (m *Machine) Mark() error {
 	switch {
 	case m.closed:
 		return fmt.Errorf("machine %s: %w", m.cfg.Name, ErrClosed)
 	case m.device != nil && m.device.current == nil:
-		return fmt.Errorf("machine %s: lap: %w: nothing has run", m.cfg.Name, ErrNoValue)
+		return fmt.Errorf("machine %s: mark: %w: nothing has run", m.cfg.Name, ErrNoValue)
 	case m.device == nil:
 		m.laps = append(m.laps, lap{at: time.Now()})
 		return nil
@@ -35,21 +35,21 @@ func (m *Machine) Lap() error {
 		err = m.device.current.Stream().Record(timer)
 	}
 	if err != nil {
-		return fmt.Errorf("machine %s: lap: %w", m.cfg.Name, err)
+		return fmt.Errorf("machine %s: mark: %w", m.cfg.Name, err)
 	}
 	return nil
 }
 
-// Laps is the times from each call of Lap to the next, and forgets them all.
+// Intervals is the times from each call of Mark to the next, and forgets them all.
 //
 // Returns: when the runs are done; one less than there were calls. Errors: those of the runs; ErrClosed.
-func (m *Machine) Laps() ([]time.Duration, error) {
+func (m *Machine) Intervals() ([]time.Duration, error) {
 	if m.closed {
 		return nil, fmt.Errorf("machine %s: %w", m.cfg.Name, ErrClosed)
 	}
 	times, err := m.betweenLaps()
 	if err = errors.Join(err, m.forgetLaps()); err != nil {
-		return nil, fmt.Errorf("machine %s: laps: %w", m.cfg.Name, err)
+		return nil, fmt.Errorf("machine %s: intervals: %w", m.cfg.Name, err)
 	}
 	return times, nil
 }

@@ -28,7 +28,7 @@ func (c *column) Can(op *dist.Op) error {
 func (c *column) Enqueue(*dist.Op, *cuda.Stream) error { return dist.ErrUnsupported }
 func (c *column) Failed() error                        { return nil }
 func (c *column) Abort()                               {}
-func (c *column) Split(*Party) (Engine, error)         { return nil, dist.ErrUnsupported }
+func (c *column) Split(*Member) (Engine, error)        { return nil, dist.ErrUnsupported }
 func (c *column) Close() error                         { return nil }
 
 // batching is a column that takes several messages at once.
@@ -59,10 +59,10 @@ func columns() []Engine {
 func sumsOfFloats(op *dist.Op) bool { return op.Kind == dist.KindAllReduce && op.DType() == tensor.F32 }
 
 // pickers runs body as every rank of n, with a choice among columns.
-func pickers(t *testing.T, n int, c Chooser, body func(k *picker) error) {
+func pickers(t *testing.T, n int, c DispatchConfig, body func(k *dispatcher) error) {
 	t.Helper()
 	onEach(t, n, sim.Config{}, func(control *dist.Group) error {
-		k, err := newPicker(c, partyOf(control), columns(), true, tensor.Of(make([]uint32, 1)))
+		k, err := newPicker(c, memberOf(control), columns(), true, tensor.Of(make([]uint32, 1)))
 		if err != nil {
 			return err
 		}
@@ -76,7 +76,7 @@ func allReduceOp(bytes int) dist.Op {
 }
 
 // picks is an error unless op goes to engine, put so.
-func (k *picker) picks(op dist.Op, engine string, h how) error {
+func (k *dispatcher) picks(op dist.Op, engine string, h how) error {
 	for range 2 { // the second time from the cache
 		w, err := k.pick(&op)
 		if err != nil {
@@ -97,7 +97,7 @@ func TestRulesFollowTheMeasurements(t *testing.T) {
 		2: {{1 << 10, "ll"}, {16<<10 + 4, "ll128-twoshot"}, {16 << 20, "ll128-twoshot"}, {16<<20 + 4, "twoshot"}, {64<<20 + 4, "nccl"}},
 		4: {{4, "ll"}, {128 << 10, "ll128"}, {128<<10 + 4, "ll128-twoshot"}, {64 << 20, "twoshot"}, {128 << 20, "nccl"}},
 	} {
-		pickers(t, ranks, Chooser{}, func(k *picker) error {
+		pickers(t, ranks, DispatchConfig{}, func(k *dispatcher) error {
 			for _, s := range steps {
 				if err := k.picks(allReduceOp(s.bytes), s.engine, plain); err != nil {
 					return err
@@ -115,7 +115,7 @@ func TestRulesOfWhatHasARootGoToLibrariesSooner(t *testing.T) {
 		all[i] = &column{name: e.Name()}
 	}
 	onEach(t, 3, sim.Config{}, func(control *dist.Group) error {
-		k, err := newPicker(Chooser{}, partyOf(control), all, true, tensor.Of(make([]uint32, 1)))
+		k, err := newPicker(DispatchConfig{}, memberOf(control), all, true, tensor.Of(make([]uint32, 1)))
 		if err != nil {
 			return err
 		}
@@ -141,19 +141,19 @@ func (b *besides) Aside(op *dist.Op) bool { return op.Bytes() >= 1<<20 }
 func TestWhatRunsBesideOtherWorkGoesToCopyEngines(t *testing.T) {
 	engines := append(columns(), &besides{column{"copy", notMessages}})
 	for _, c := range []struct {
-		chooser Chooser
+		chooser DispatchConfig
 		beside  bool
 		bytes   int
 		want    string
 	}{
-		{Chooser{}, true, 1 << 20, "copy"},
-		{Chooser{}, true, 1<<20 - 4, "ll128-twoshot"},
-		{Chooser{}, false, 1 << 20, "ll128-twoshot"},
-		{Chooser{Engine: "nccl"}, true, 1 << 20, "nccl"},
-		{Chooser{First: true}, true, 1 << 20, "nccl"},
+		{DispatchConfig{}, true, 1 << 20, "copy"},
+		{DispatchConfig{}, true, 1<<20 - 4, "ll128-twoshot"},
+		{DispatchConfig{}, false, 1 << 20, "ll128-twoshot"},
+		{DispatchConfig{Engine: "nccl"}, true, 1 << 20, "nccl"},
+		{DispatchConfig{First: true}, true, 1 << 20, "nccl"},
 	} {
 		onEach(t, 2, sim.Config{}, func(control *dist.Group) error {
-			k, err := newPicker(c.chooser, partyOf(control), engines, true, tensor.Of(make([]uint32, 1)))
+			k, err := newPicker(c.chooser, memberOf(control), engines, true, tensor.Of(make([]uint32, 1)))
 			if err != nil {
 				return err
 			}
@@ -179,7 +179,7 @@ func TestOneRankNeedsNoLibrary(t *testing.T) {
 		{columns()[:1], "nccl"},
 	} {
 		onEach(t, 1, sim.Config{}, func(control *dist.Group) error {
-			k, err := newPicker(Chooser{}, partyOf(control), c.engines, true, tensor.Of(make([]uint32, 1)))
+			k, err := newPicker(DispatchConfig{}, memberOf(control), c.engines, true, tensor.Of(make([]uint32, 1)))
 			if err != nil {
 				return err
 			}
@@ -199,7 +199,7 @@ func TestChoiceGoesToTheNextThatCan(t *testing.T) {
 	gather := dist.Op{Kind: dist.KindAllGather, Count: 2, Src: f32s(2), Dst: f32s(4)}
 	symmetricGather := gather
 	symmetricGather.Symmetric = true
-	pickers(t, 2, Chooser{}, func(k *picker) error {
+	pickers(t, 2, DispatchConfig{}, func(k *dispatcher) error {
 		for _, c := range []struct {
 			op     dist.Op
 			engine string
@@ -224,7 +224,7 @@ func TestChoiceGoesToTheNextThatCan(t *testing.T) {
 
 func TestForcedEngineIsComposedOrRefused(t *testing.T) {
 	half := tensor.Of(make([]tensor.Float16, 2))
-	pickers(t, 2, Chooser{Engine: "nvshmem"}, func(k *picker) error {
+	pickers(t, 2, DispatchConfig{Engine: "nvshmem"}, func(k *dispatcher) error {
 		avg, pre := allReduceOp(8), allReduceOp(8)
 		avg.Red, pre.Red = dist.Avg, dist.PreMulSum(float32(2))
 		for _, c := range []struct {
@@ -248,13 +248,13 @@ func TestForcedEngineIsComposedOrRefused(t *testing.T) {
 		}
 		return nil
 	})
-	pickers(t, 2, Chooser{Engine: "nccl"}, func(k *picker) error {
+	pickers(t, 2, DispatchConfig{Engine: "nccl"}, func(k *dispatcher) error {
 		return k.picks(dist.Op{Kind: dist.KindBarrier}, "nccl", asSum)
 	})
 }
 
 func TestComposedOperationsAreWhatEnginesGet(t *testing.T) {
-	pickers(t, 1, Chooser{First: true}, func(k *picker) error {
+	pickers(t, 1, DispatchConfig{First: true}, func(k *dispatcher) error {
 		var to dist.Op
 		short := dist.Op{Kind: dist.KindAllGather, Count: 2, Src: tensor.Of(make([]int16, 2)), Dst: tensor.Of(make([]int16, 4))}
 		if !k.compose(&to, &short, asBytes) || to.Count != 4 || to.Src.Len() != 4 || to.Dst.Len() != 8 || to.DType() != tensor.U8 {
@@ -286,7 +286,7 @@ func TestRowsComeBeforeRules(t *testing.T) {
 		},
 		Rules: []Rule{{Engines: []string{"twoshot"}}},
 	}
-	pickers(t, 2, Chooser{Table: table}, func(k *picker) error {
+	pickers(t, 2, DispatchConfig{Table: table}, func(k *dispatcher) error {
 		for bytes, engine := range map[int]string{
 			4: "nvshmem", 1 << 10: "nvshmem", 1<<10 + 4: "nccl", 1 << 20: "nccl", 1 << 22: "nccl",
 		} {
@@ -309,7 +309,7 @@ func TestRowsComeBeforeRules(t *testing.T) {
 	table.Rows = append(table.Rows,
 		Row{Kind: "allreduce", DType: "bf16", Reduction: "sum", Ranks: 2, Bytes: 8, Timings: []Timing{{"nccl-window", 1}, {"nvshmem", 2}}},
 		Row{Kind: "reduce", DType: "bf16", Reduction: "sum", Ranks: 2, Bytes: 8, Timings: []Timing{{"nvshmem", 2}}})
-	pickers(t, 2, Chooser{Table: table}, func(k *picker) error {
+	pickers(t, 2, DispatchConfig{Table: table}, func(k *dispatcher) error {
 		reduction := func(kind dist.Kind, red dist.RedOp, b tensor.Buffer) dist.Op {
 			return dist.Op{Kind: kind, Red: red, Count: b.Len(), Src: b, Dst: b}
 		}
@@ -332,11 +332,11 @@ func TestRowsComeBeforeRules(t *testing.T) {
 		return nil
 	})
 	table.Machine = "another GPU"
-	pickers(t, 2, Chooser{Table: table}, func(k *picker) error { return k.picks(allReduceOp(4), "twoshot", plain) })
+	pickers(t, 2, DispatchConfig{Table: table}, func(k *dispatcher) error { return k.picks(allReduceOp(4), "twoshot", plain) })
 }
 
 func TestFirstIgnoresTheTable(t *testing.T) {
-	pickers(t, 2, Chooser{First: true}, func(k *picker) error { return k.picks(allReduceOp(64), "nccl", plain) })
+	pickers(t, 2, DispatchConfig{First: true}, func(k *dispatcher) error { return k.picks(allReduceOp(64), "nccl", plain) })
 }
 
 func TestATableIsOfOneKindOfGPU(t *testing.T) {
@@ -349,7 +349,7 @@ func TestATableIsOfOneKindOfGPU(t *testing.T) {
 		{[]string{"NVIDIA H200"}, "NVIDIA H200"},
 	} {
 		onEach(t, len(c.names), sim.Config{}, func(control *dist.Group) error {
-			if got, err := partyOf(control).common(c.names[control.Rank()]); err != nil || got != c.want {
+			if got, err := memberOf(control).common(c.names[control.Rank()]); err != nil || got != c.want {
 				return fmt.Errorf("GPUs %q have %q in common, error %v", c.names, got, err)
 			}
 			return nil
@@ -359,25 +359,25 @@ func TestATableIsOfOneKindOfGPU(t *testing.T) {
 
 func TestRanksAgreeOnTheChoice(t *testing.T) {
 	onEach(t, 3, sim.Config{}, func(control *dist.Group) error {
-		var c Chooser
+		var c DispatchConfig
 		if control.Rank() == 2 {
 			c.First = true
 		}
-		_, err := newPicker(c, partyOf(control), columns(), true, tensor.Buffer{})
+		_, err := newPicker(c, memberOf(control), columns(), true, tensor.Buffer{})
 		return want(err, dist.ErrMismatch, "rank 2")
 	})
 	onEach(t, 2, sim.Config{}, func(control *dist.Group) error {
-		var c Chooser
+		var c DispatchConfig
 		if control.Rank() == 1 {
 			c.Engine = "mpi"
 		}
-		_, err := newPicker(c, partyOf(control), columns(), true, tensor.Buffer{})
+		_, err := newPicker(c, memberOf(control), columns(), true, tensor.Buffer{})
 		return want(err, dist.ErrInvalid, `"mpi"`, `"nccl-window"`)
 	})
 }
 
-func TestChooserIsValidated(t *testing.T) {
-	for _, c := range []Chooser{{Engine: "nccl", First: true}, {Table: &Table{Version: 7}}} {
+func TestDispatchConfigIsValidated(t *testing.T) {
+	for _, c := range []DispatchConfig{{Engine: "nccl", First: true}, {Table: &Table{Version: 7}}} {
 		if err := want(c.validate(), dist.ErrInvalid); err != nil {
 			t.Error(err)
 		}
@@ -385,7 +385,7 @@ func TestChooserIsValidated(t *testing.T) {
 }
 
 func TestPickAllocatesNothingTheSecondTime(t *testing.T) {
-	pickers(t, 1, Chooser{}, func(k *picker) error {
+	pickers(t, 1, DispatchConfig{}, func(k *dispatcher) error {
 		op := allReduceOp(64)
 		if n := testing.AllocsPerRun(100, func() { _, _ = k.pick(&op) }); n != 0 {
 			return fmt.Errorf("%v allocations", n)

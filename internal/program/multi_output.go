@@ -2,9 +2,9 @@ package program
 
 import "slices"
 
-// both makes step j, a Map, do what step i does as well: they go over the same elements, and what step i makes is still
+// fuseMultiOutput makes step j, a Map, do what step i does as well: they go over the same elements, and what step i makes is still
 // needed. In number k of step j is what i makes.
-func (x *join) both(k int) bool {
+func (x *join) fuseMultiOutput(k int) bool {
 	from, to := &x.p.Steps[x.i], &x.p.Steps[x.j]
 	m, ok := from.Op.(*Map)
 	n, isMap := to.Op.(*Map)

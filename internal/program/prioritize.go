@@ -2,7 +2,7 @@ package program
 
 import "slices"
 
-// hurry is compute, which is sorted by level, with the updates that a spread waits for no longer behind all that needs no collective,
+// prioritizeUpdates is compute, which is sorted by level, with the updates that a spread waits for no longer behind all that needs no collective,
 // but where they keep little waiting: once sums behind theirs have about as many elements. Then these are on their way while
 // the updates run, theirs is done or nearly, and what computes the operands of the next one goes on behind them; and the spread
 // comes before the sums after those. Updates that nothing waits for stay behind: there they keep no gradient waiting, and hide the
@@ -10,7 +10,7 @@ import "slices"
 //
 // It takes Maps and Reduces alone that no sum follows from, and that lack no others but Maps of one element, such as the terms
 // of an optimizer's step, which go with them.
-func (p *Program) hurry(compute, comm []int, level []int, deps [][]int, free []bool) []int {
+func (p *Program) prioritizeUpdates(compute, comm []int, level []int, deps [][]int, free []bool) []int {
 	h := &hurrying{p: p, level: level, deps: deps, free: free, comm: comm}
 	h.placed = make([]bool, len(p.Steps))
 	h.asked, h.answer = make([]int, len(p.Steps)), make([]bool, len(p.Steps))

@@ -2,10 +2,10 @@ package program
 
 import "slices"
 
-// again computes a softmax anew for its gradient, where what the program keeps of it for others is bf16 or f16 and it comes from as
+// recomputeSoftmax computes a softmax anew for its gradient, where what the program keeps of it for others is bf16 or f16 and it comes from as
 // little: both are done row by row, with what makes the one's operand and what reads the other's result, so that the f32 between
-// them need not be in memory at all. Functions are computed again by fuse.
-func again(p *Program) {
+// them need not be in memory at all. Functions are computed recomputeSoftmax by fuse.
+func recomputeSoftmax(p *Program) {
 	if !p.Again {
 		return
 	}

@@ -11,17 +11,17 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Chooser is how a group chooses the engine of an operation. The choice depends on nothing but what all ranks have alike:
+// DispatchConfig is how a group chooses the engine of an operation. The choice depends on nothing but what all ranks have alike:
 // kind, dtype, class of reduction, bytes, number of ranks, the promise of symmetric buffers, and whether the device computes
 // beside it: then an engine that leaves its multiprocessors alone comes first, where there is one for the operation (see Aside),
 // since tables are measured on devices that do nothing else.
-type Chooser struct {
+type DispatchConfig struct {
 	Table  *Table // nil for the one that comes with the program
 	Engine string // the one that does all; "" for a choice
 	First  bool   // the first, in the order of the Maker, that can, whatever the table says
 }
 
-func (c *Chooser) validate() error {
+func (c *DispatchConfig) validate() error {
 	if c.Engine != "" && c.First {
 		return fmt.Errorf("gpu: %w: engine %q is forced, and the first that can is asked for", dist.ErrInvalid, c.Engine)
 	}
@@ -31,14 +31,14 @@ func (c *Chooser) validate() error {
 	return nil
 }
 
-// way is how an operation is done: by which engine, and how it is put to it.
-type way struct {
+// route is how an operation is done: by which engine, and how it is put to it.
+type route struct {
 	engine int8
 	how    how
 }
 
-// picker is a Chooser bound to the engines of a group.
-type picker struct {
+// dispatcher is a DispatchConfig bound to the engines of a group.
+type dispatcher struct {
 	engines  []Engine
 	ranks    int
 	kernels  bool // composed operations can be done
@@ -64,7 +64,7 @@ type boundRule struct {
 // picked is a choice that was made, kept because the next operation is often the same.
 type picked struct {
 	key pickKey
-	way way
+	way route
 }
 
 type pickKey struct {
@@ -80,7 +80,7 @@ type pickKey struct {
 // newPicker binds c to engines, and agrees on it with the other ranks.
 //
 // Collective: all ranks of p. Errors: ErrInvalid for an engine that is not there; ErrMismatch where ranks differ.
-func newPicker(c Chooser, p *Party, engines []Engine, kernels bool, word tensor.Buffer) (*picker, error) {
+func newPicker(c DispatchConfig, p *Member, engines []Engine, kernels bool, word tensor.Buffer) (*dispatcher, error) {
 	machine, err := p.common(p.machine())
 	if err != nil {
 		return nil, err
@@ -89,7 +89,7 @@ func newPicker(c Chooser, p *Party, engines []Engine, kernels bool, word tensor.
 	if table == nil {
 		table, err = BuiltinTable(machine)
 	}
-	k := &picker{engines: engines, ranks: p.Size, kernels: kernels, forced: -1, first: c.First, word: word}
+	k := &dispatcher{engines: engines, ranks: p.Size, kernels: kernels, forced: -1, first: c.First, word: word}
 	if err == nil {
 		err = k.bind(table, machine, c.Engine)
 	}
@@ -111,7 +111,7 @@ func newPicker(c Chooser, p *Party, engines []Engine, kernels bool, word tensor.
 }
 
 // machine is the name of this rank's GPU.
-func (p *Party) machine() string {
+func (p *Member) machine() string {
 	if p.Device == nil {
 		return ""
 	}
@@ -121,7 +121,7 @@ func (p *Party) machine() string {
 // common is name where all ranks have the same, else "": no table was measured between GPUs of two kinds.
 //
 // Collective: all ranks of p. Errors: those of Exchange.
-func (p *Party) common(name string) (string, error) {
+func (p *Member) common(name string) (string, error) {
 	own := sha256.Sum256([]byte(name))
 	all, err := p.Exchange(own[:])
 	if err != nil {
@@ -136,7 +136,7 @@ func (p *Party) common(name string) (string, error) {
 }
 
 // describe is all that choices depend on.
-func (k *picker) describe(table *Table) string {
+func (k *dispatcher) describe(table *Table) string {
 	names := make([]string, len(k.engines))
 	for i, e := range k.engines {
 		names[i] = e.Name()
@@ -146,7 +146,7 @@ func (k *picker) describe(table *Table) string {
 }
 
 // bind resolves the names of table. Engines that it does not name come last, in their own order.
-func (k *picker) bind(table *Table, machine, forced string) error {
+func (k *dispatcher) bind(table *Table, machine, forced string) error {
 	if len(k.engines) == 0 || len(k.engines) > 127 {
 		return fmt.Errorf("%w: %d engines", dist.ErrUnsupported, len(k.engines))
 	}
@@ -192,7 +192,7 @@ func (k *picker) bind(table *Table, machine, forced string) error {
 	return nil
 }
 
-func (k *picker) names() string {
+func (k *dispatcher) names() string {
 	names := make([]string, len(k.engines))
 	for i, e := range k.engines {
 		names[i] = fmt.Sprintf("%q", e.Name())
@@ -201,7 +201,7 @@ func (k *picker) names() string {
 }
 
 // order is the engines of the given names, then the others.
-func (k *picker) order(names []string) []int8 {
+func (k *dispatcher) order(names []string) []int8 {
 	var o []int8
 	for _, name := range names {
 		for i, e := range k.engines {
@@ -221,7 +221,7 @@ func (k *picker) order(names []string) []int8 {
 // pick is the way of op.
 //
 // Errors: ErrUnsupported with what each engine has against it.
-func (k *picker) pick(op *dist.Op) (way, error) {
+func (k *dispatcher) pick(op *dist.Op) (route, error) {
 	key := pickKey{kind: op.Kind, dtype: op.DType(), symmetric: op.Symmetric, beside: op.Beside, root: op.Root, count: op.Count}
 	if op.Kind.Reduces() {
 		key.red = op.Red.Kind
@@ -236,27 +236,27 @@ func (k *picker) pick(op *dist.Op) (way, error) {
 	}
 	w, err := k.search(op)
 	if err != nil {
-		return way{}, err
+		return route{}, err
 	}
 	*slot = picked{key, w}
 	return w, nil
 }
 
 // search is the first engine, in the order for op, that can do it as it is; else the first that can do it composed.
-func (k *picker) search(op *dist.Op) (way, error) {
+func (k *dispatcher) search(op *dist.Op) (route, error) {
 	order := k.candidates(op)
 	var reasons []error
 	for _, i := range order {
 		err := k.engines[i].Can(op)
 		if err == nil {
-			return way{i, plain}, nil
+			return route{i, plain}, nil
 		}
 		reasons = append(reasons, fmt.Errorf("%s: %w", k.engines[i].Name(), err))
 	}
 	for _, i := range order {
 		for _, h := range k.hows(op) {
 			if k.compose(&k.probe, op, h) && k.engines[i].Can(&k.probe) == nil {
-				return way{i, h}, nil
+				return route{i, h}, nil
 			}
 		}
 	}
@@ -264,11 +264,11 @@ func (k *picker) search(op *dist.Op) (way, error) {
 	if !errors.Is(err, dist.ErrUnsupported) {
 		err = fmt.Errorf("%w: %w", dist.ErrUnsupported, err)
 	}
-	return way{}, fmt.Errorf("no engine can: %w", err)
+	return route{}, fmt.Errorf("no engine can: %w", err)
 }
 
 // candidates is the engines to ask, in order.
-func (k *picker) candidates(op *dist.Op) []int8 {
+func (k *dispatcher) candidates(op *dist.Op) []int8 {
 	switch {
 	case k.forced >= 0:
 		return []int8{int8(k.forced)}
@@ -300,7 +300,7 @@ func (k *picker) candidates(op *dist.Op) []int8 {
 // measured is the keys, but for sizes, by which op may have been measured, the best first. Sums stand for reductions that were not: our
 // kernels take as long for them, and what of others was the fastest for sums comes first where it can do them. For the same reason bf16
 // stands for types of two bytes, and f32 for all others.
-func (k *picker) measured(op *dist.Op) []rowKey {
+func (k *dispatcher) measured(op *dist.Op) []rowKey {
 	key := rowKey{kind: op.Kind, class: Class(op), symmetric: op.Symmetric, ranks: k.ranks}
 	if !op.Kind.Reduces() {
 		return []rowKey{key}
@@ -328,7 +328,7 @@ func nearest(measured []int, class int) int {
 
 // batchersFirst is all engines, those that can take several messages at once before the others: all messages between two
 // ranks must go the same way, alone and in group calls.
-func (k *picker) batchersFirst() []int8 {
+func (k *dispatcher) batchersFirst() []int8 {
 	var order, others []int8
 	for _, i := range k.fallback {
 		if _, ok := k.engines[i].(Batcher); ok {

@@ -13,8 +13,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Party is one rank's place in a group of GPUs, as engines and allocators need it to meet the others.
-type Party struct {
+// Member is one rank's place in a group of GPUs, as engines and allocators need it to meet the others.
+type Member struct {
 	Device     *cuda.Device
 	Rank, Size int
 	World      []int       // number in the world of each rank of the group
@@ -25,7 +25,7 @@ type Party struct {
 // Exchange is own of every rank, in rank order.
 //
 // Collective: all ranks, the same number of bytes. Errors: those of dist.Group.AllGather.
-func (p *Party) Exchange(own []byte) ([][]byte, error) {
+func (p *Member) Exchange(own []byte) ([][]byte, error) {
 	all := make([]byte, len(own)*p.Size)
 	if len(own) > 0 {
 		if err := finish(p.Control.Blocking().AllGather(tensor.Of(all), tensor.Of(own))); err != nil {
@@ -42,7 +42,7 @@ func (p *Party) Exchange(own []byte) ([][]byte, error) {
 // Share copies b of rank root to b of every rank.
 //
 // Collective: all ranks, the same number of bytes and root. Errors: those of dist.Group.Broadcast.
-func (p *Party) Share(b []byte, root int) error {
+func (p *Member) Share(b []byte, root int) error {
 	if len(b) == 0 {
 		return nil
 	}
@@ -66,7 +66,7 @@ var sentinels = [...]error{
 //
 // Collective: all ranks. Errors: the above, which match the same sentinels of dist on all ranks; those of
 // dist.Group.AllGather.
-func (p *Party) Agree(err error) error {
+func (p *Member) Agree(err error) error {
 	all, failed := p.Exchange(report(err))
 	switch {
 	case failed != nil && err != nil:

@@ -15,8 +15,8 @@ import (
 
 const ages = time.Minute
 
-func allReduceCard(count int64) card {
-	return card{sig: dist.Signature{Kind: dist.KindAllReduce, Red: dist.RedSum, DType: tensor.F32, Count: count, Root: -1}}
+func allReduceCard(count int64) opEntry {
+	return opEntry{sig: dist.Signature{Kind: dist.KindAllReduce, Red: dist.RedSum, DType: tensor.F32, Count: count, Root: -1}}
 }
 
 // want is an error unless got matches sentinel and has all words.
@@ -33,7 +33,7 @@ func want(got, sentinel error, words ...string) error {
 }
 
 // broken waits for the group to be broken, and says why.
-func (p *pact) awaitEnd() error {
+func (p *ledger) awaitEnd() error {
 	var why error
 	err := p.poll(func() bool {
 		why = p.broken()
@@ -46,7 +46,7 @@ func (p *pact) awaitEnd() error {
 }
 
 func TestRanksThatAgreeGoOnBeyondTheRing(t *testing.T) {
-	pacts(t, 3, true, ages, func(p *pact) error {
+	ledgers(t, 3, true, ages, func(p *ledger) error {
 		const rounds = 2*ringDepth + 77
 		for i := range int64(rounds) {
 			c := allReduceCard(i)
@@ -66,7 +66,7 @@ func TestRanksThatAgreeGoOnBeyondTheRing(t *testing.T) {
 
 func TestDifferenceIsNamedOnEveryRank(t *testing.T) {
 	usual := allReduceCard(7)
-	for word, odd := range map[string]card{
+	for word, odd := range map[string]opEntry{
 		"operation":                 {sig: dist.Signature{Kind: dist.KindBarrier, Root: -1}},
 		"dtype":                     {sig: dist.Signature{Kind: dist.KindAllReduce, DType: tensor.F64, Count: 7, Root: -1}},
 		"count":                     allReduceCard(8),
@@ -83,7 +83,7 @@ func TestDifferenceIsNamedOnEveryRank(t *testing.T) {
 	} {
 		for _, n := range []int{2, 3} {
 			t.Run(fmt.Sprintf("%s/%d", word, n), func(t *testing.T) {
-				pacts(t, n, true, ages, func(p *pact) error {
+				ledgers(t, n, true, ages, func(p *ledger) error {
 					before := allReduceCard(1)
 					if err := p.announce(&before); err != nil && p.broken() == nil {
 						return err
@@ -108,7 +108,7 @@ func TestDifferenceIsNamedOnEveryRank(t *testing.T) {
 }
 
 func TestPlaceThatIsNotUsedDiffersFromNone(t *testing.T) {
-	pacts(t, 2, true, ages, func(p *pact) error {
+	ledgers(t, 2, true, ages, func(p *ledger) error {
 		c := allReduceCard(3)
 		c.symmetric = true
 		c.src = 1<<placeSlabBits | 512
@@ -120,14 +120,14 @@ func TestPlaceThatIsNotUsedDiffersFromNone(t *testing.T) {
 }
 
 func TestUncheckedRanksAreNotCompared(t *testing.T) {
-	pacts(t, 2, false, ages, func(p *pact) error {
+	ledgers(t, 2, false, ages, func(p *ledger) error {
 		c := allReduceCard(int64(p.rank))
 		return p.announce(&c)
 	})
 }
 
 func TestRankTooFarAheadTimesOut(t *testing.T) {
-	pacts(t, 2, true, time.Millisecond, func(p *pact) error {
+	ledgers(t, 2, true, time.Millisecond, func(p *ledger) error {
 		if p.rank == 1 {
 			return want(p.awaitVerdict(), dist.ErrTimeout, "rank 1")
 		}
@@ -144,7 +144,7 @@ func TestRankTooFarAheadTimesOut(t *testing.T) {
 }
 
 // awaitVerdict is awaitEnd without a limit of its own.
-func (p *pact) awaitVerdict() error {
+func (p *ledger) awaitVerdict() error {
 	limit := p.limit
 	p.limit = ages
 	defer func() { p.limit = limit }()
@@ -152,7 +152,7 @@ func (p *pact) awaitVerdict() error {
 }
 
 func TestMessagesPairUp(t *testing.T) {
-	pacts(t, 2, true, ages, func(p *pact) error {
+	ledgers(t, 2, true, ages, func(p *ledger) error {
 		out := p.rank == 0
 		const messages = messageDepth + 50
 		for i := range messages {
@@ -174,17 +174,17 @@ func TestMessagesPairUp(t *testing.T) {
 
 func TestMessagesThatDifferAreNamed(t *testing.T) {
 	for name, c := range map[string]struct {
-		send, recv func(p *pact) error
+		send, recv func(p *ledger) error
 		words      []string
 	}{
 		"count": {posts(3, tensor.F32), posts(4, tensor.F32), []string{"message", "rank 0 sends f32[3]", "rank 1 receives f32[4]"}},
 		"dtype": {posts(3, tensor.F32), posts(3, tensor.I32), []string{"message", "i32[3]"}},
 		"empty": {posts(3, tensor.F32), posts(0, tensor.F32), []string{"message", "f32[0]"}},
 		"order": {posts(3, tensor.F32), collects, []string{"order", "allreduce", "rank 0", "rank 1"}},
-		"place": {posts(3, tensor.F32), func(p *pact) error { return errors.Join(collects(p), posts(3, tensor.F32)(p)) }, []string{"rank 0"}},
+		"place": {posts(3, tensor.F32), func(p *ledger) error { return errors.Join(collects(p), posts(3, tensor.F32)(p)) }, []string{"rank 0"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			pacts(t, 2, true, ages, func(p *pact) error {
+			ledgers(t, 2, true, ages, func(p *ledger) error {
 				if p.rank == 0 {
 					_ = c.send(p)
 				} else {
@@ -196,20 +196,20 @@ func TestMessagesThatDifferAreNamed(t *testing.T) {
 	}
 }
 
-func posts(count int, dt tensor.DType) func(p *pact) error {
-	return func(p *pact) error {
+func posts(count int, dt tensor.DType) func(p *ledger) error {
+	return func(p *ledger) error {
 		_, err := p.post(1-p.rank, p.rank == 0, dt, count)
 		return err
 	}
 }
 
-func collects(p *pact) error {
+func collects(p *ledger) error {
 	c := allReduceCard(5)
 	return p.announce(&c)
 }
 
 func TestRankThatLeftIsNamed(t *testing.T) {
-	pacts(t, 3, true, ages, func(p *pact) error {
+	ledgers(t, 3, true, ages, func(p *ledger) error {
 		if p.rank == 2 {
 			if p.leave(ages) {
 				return errors.New("left together with ranks that stayed")
@@ -225,7 +225,7 @@ func TestRankThatLeftIsNamed(t *testing.T) {
 
 func TestWatcherFindsThatARankLeft(t *testing.T) {
 	posted := make(chan struct{}) // by rank 0, which finds what rank 1 does only afterwards
-	pacts(t, 2, true, ages, func(p *pact) error {
+	ledgers(t, 2, true, ages, func(p *ledger) error {
 		if p.rank == 1 {
 			<-posted
 			p.leave(ages)
@@ -242,7 +242,7 @@ func TestWatcherFindsThatARankLeft(t *testing.T) {
 }
 
 func TestRanksLeaveTogether(t *testing.T) {
-	pacts(t, 4, true, ages, func(p *pact) error {
+	ledgers(t, 4, true, ages, func(p *ledger) error {
 		if !p.leave(ages) || !p.alone() {
 			return fmt.Errorf("left apart: %v", p.broken())
 		}
@@ -251,7 +251,7 @@ func TestRanksLeaveTogether(t *testing.T) {
 }
 
 func TestRankLeavesAloneAfterGrace(t *testing.T) {
-	pacts(t, 2, true, ages, func(p *pact) error {
+	ledgers(t, 2, true, ages, func(p *ledger) error {
 		if p.rank == 0 && p.leave(time.Millisecond) {
 			return errors.New("left together with a rank that stayed")
 		}
@@ -268,7 +268,7 @@ func TestRankLeavesAloneAfterGrace(t *testing.T) {
 }
 
 func TestEngineErrorBreaksTheGroupOnAllRanks(t *testing.T) {
-	pacts(t, 3, true, ages, func(p *pact) error {
+	ledgers(t, 3, true, ages, func(p *ledger) error {
 		p.watch(context.Background(), func() error {
 			if p.rank == 1 {
 				return errors.New("nccl: remote process exited")
@@ -280,7 +280,7 @@ func TestEngineErrorBreaksTheGroupOnAllRanks(t *testing.T) {
 }
 
 func TestAbortCarriesItsCause(t *testing.T) {
-	pacts(t, 3, true, ages, func(p *pact) error {
+	ledgers(t, 3, true, ages, func(p *ledger) error {
 		if p.rank == 2 {
 			_ = p.fail(endUser, p.rank, "the disk is full")
 		}
@@ -291,7 +291,7 @@ func TestAbortCarriesItsCause(t *testing.T) {
 
 func TestDeathInTheControlGroupIsTold(t *testing.T) {
 	onEach(t, 3, sim.Config{Script: "die rank=2 op=2"}, func(control *dist.Group) error {
-		p, err := newPact(control, true, ages)
+		p, err := newLedger(control, true, ages)
 		if err != nil {
 			return err
 		}
@@ -310,7 +310,7 @@ func TestDeathInTheControlGroupIsTold(t *testing.T) {
 }
 
 func TestWatcherEndsWithItsContext(t *testing.T) {
-	pacts(t, 2, true, ages, func(p *pact) error {
+	ledgers(t, 2, true, ages, func(p *ledger) error {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
 		p.watch(ctx, func() error { return errors.New("not to be asked") })
@@ -319,7 +319,7 @@ func TestWatcherEndsWithItsContext(t *testing.T) {
 }
 
 func TestStepTimeoutOfTheControlGroupEndsNoIdleGroup(t *testing.T) {
-	pacts(t, 2, true, ages, func(p *pact) error {
+	ledgers(t, 2, true, ages, func(p *ledger) error {
 		if p.ends(fmt.Errorf("%w after 1s", dist.ErrTimeout)) || p.broken() != nil {
 			return fmt.Errorf("a wait for news that was too long has ended the group: %v", p.broken())
 		}
@@ -331,7 +331,7 @@ func TestStepTimeoutOfTheControlGroupEndsNoIdleGroup(t *testing.T) {
 }
 
 func TestOldestReasonStays(t *testing.T) {
-	pacts(t, 2, true, ages, func(p *pact) error {
+	ledgers(t, 2, true, ages, func(p *ledger) error {
 		if p.rank == 0 {
 			_ = p.fail(endMismatch, 0, "first")
 		}
@@ -344,7 +344,7 @@ func TestOldestReasonStays(t *testing.T) {
 }
 
 func TestAnnounceAllocatesNothing(t *testing.T) {
-	pacts(t, 1, true, ages, func(p *pact) error {
+	ledgers(t, 1, true, ages, func(p *ledger) error {
 		c := allReduceCard(3)
 		var err error
 		if n := testing.AllocsPerRun(100, func() { err = errors.Join(err, p.announce(&c)) }); n != 0 {

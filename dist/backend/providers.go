@@ -15,8 +15,8 @@ import (
 	"github.com/symgrad/symgrad/internal/nvshmem"
 )
 
-// way is what moves bytes between GPUs: a library, or kernels of our own. It makes engines and symmetric memory.
-type way struct {
+// provider is what moves bytes between GPUs: a library, or kernels of our own. It makes engines and symmetric memory.
+type provider struct {
 	name    string // "direct", "nccl", "nvshmem"
 	about   string // what it is, with version and file
 	maker   gpu.Maker
@@ -37,11 +37,11 @@ func unusable(err error) error {
 //
 // Collective: all ranks. Errors: on all ranks alike.
 func (g *GPUs) openWays() error {
-	if err := g.party.Agree(launch.SetLibraryVariables()); err != nil {
+	if err := g.member.Agree(launch.SetLibraryVariables()); err != nil {
 		return err
 	}
 	// NCCL before NVSHMEM: it is loaded once, for both.
-	var ncclWay, nvshmemWay, own *way
+	var ncclWay, nvshmemWay, own *provider
 	if g.name != NVSHMEM {
 		ncclWay = g.openNCCL()
 	}
@@ -51,12 +51,12 @@ func (g *GPUs) openWays() error {
 	if g.name == CUDA {
 		own = g.openOwn()
 	}
-	for _, w := range []*way{own, ncclWay, nvshmemWay} {
+	for _, w := range []*provider{own, ncclWay, nvshmemWay} {
 		if w != nil {
 			g.ways = append(g.ways, w)
 		}
 	}
-	for _, w := range []*way{nvshmemWay, ncclWay, own} { // what all libraries can work on first
+	for _, w := range []*provider{nvshmemWay, ncclWay, own} { // what all libraries can work on first
 		if w != nil && w.why == nil {
 			g.memory = append(g.memory, w.memory)
 		}
@@ -64,10 +64,10 @@ func (g *GPUs) openWays() error {
 	if g.name == NVSHMEM && len(g.memory) > 0 { // NVSHMEM allocates on all ranks at once; its operations take other memory too
 		g.memory = append(g.memory, direct.IPC{})
 	}
-	if err := g.party.Agree(nil); err != nil { // the control group broke, and that is no library's fault
+	if err := g.member.Agree(nil); err != nil { // the control group broke, and that is no library's fault
 		return err
 	}
-	if len(g.memory) > 0 || g.name == CUDA && g.party.Size == 1 { // one rank needs nobody to move bytes
+	if len(g.memory) > 0 || g.name == CUDA && g.member.Size == 1 { // one rank needs nobody to move bytes
 		return nil
 	}
 	var reasons []error
@@ -77,10 +77,10 @@ func (g *GPUs) openWays() error {
 	return errors.Join(reasons...)
 }
 
-func (g *GPUs) openNCCL() *way {
-	w := &way{name: NCCL}
+func (g *GPUs) openNCCL() *provider {
+	w := &provider{name: NCCL}
 	lib, err := nccl.Open(nccl.Config{Path: g.cfg.NCCL, Dirs: g.dirs, MaxCTAs: g.cfg.MaxCTAs, InitTimeout: g.cfg.InitTimeout})
-	if err = g.party.Agree(err); err != nil {
+	if err = g.member.Agree(err); err != nil {
 		w.why = unusable(err)
 		return w
 	}
@@ -89,18 +89,18 @@ func (g *GPUs) openNCCL() *way {
 	return w
 }
 
-func (g *GPUs) openNVSHMEM() *way {
-	w := &way{name: NVSHMEM, why: g.apart}
+func (g *GPUs) openNVSHMEM() *provider {
+	w := &provider{name: NVSHMEM, why: g.apart}
 	if w.why != nil {
 		return w
 	}
 	compiler, _ := g.driver.Compiler() // without it averages and scaled sums are left out, which the runtime explains
 	lib, err := nvshmem.Open(nvshmem.Config{Path: g.cfg.NVSHMEM, Dirs: g.dirs, NCCL: g.cfg.NCCL, GranularityBytes: g.cfg.HeapStep, Compiler: compiler})
-	if err = g.party.Agree(err); err != nil {
+	if err = g.member.Agree(err); err != nil {
 		w.why = unusable(err)
 		return w
 	}
-	if g.runtime, err = nvshmem.Start(lib, g.party); err != nil {
+	if g.runtime, err = nvshmem.Start(lib, g.member); err != nil {
 		g.runtime, w.why = nil, unusable(err)
 		return w
 	}
@@ -110,14 +110,14 @@ func (g *GPUs) openNVSHMEM() *way {
 }
 
 // openOwn is our own kernels, which need a compiler and peer access, but no library between GPUs.
-func (g *GPUs) openOwn() *way {
-	w := &way{name: "direct", why: g.apart}
+func (g *GPUs) openOwn() *provider {
+	w := &provider{name: "direct", why: g.apart}
 	if w.why != nil {
 		return w
 	}
 	var compiler *cuda.Compiler
 	compiler, err := g.driver.Compiler()
-	if err = g.party.Agree(err); err != nil {
+	if err = g.member.Agree(err); err != nil {
 		w.why = unusable(err)
 		return w
 	}
@@ -128,7 +128,7 @@ func (g *GPUs) openOwn() *way {
 
 // engines makes the engines of all ways that can be used, in the order of the ways; it is a gpu.Maker. With backend cuda a
 // way that turns out not to be for this group is left out.
-func (g *GPUs) engines(p *gpu.Party) ([]gpu.Engine, error) {
+func (g *GPUs) engines(p *gpu.Member) ([]gpu.Engine, error) {
 	var all []gpu.Engine
 	for _, w := range g.ways {
 		if w.why != nil {
@@ -181,7 +181,7 @@ func (a allocators) Name() string {
 }
 
 // Alloc implements gpu.Allocator.
-func (a allocators) Alloc(p *gpu.Party, bytes int64) (*gpu.Slab, error) {
+func (a allocators) Alloc(p *gpu.Member, bytes int64) (*gpu.Slab, error) {
 	var reasons []error
 	for _, one := range a {
 		s, err := one.Alloc(p, bytes)

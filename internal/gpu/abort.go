@@ -30,7 +30,7 @@ const (
 // fail breaks the group for good, on all ranks, unless it is broken already. about is the rank that the reason is about.
 //
 // Returns: why the group is broken, which may be an older reason.
-func (p *pact) fail(kind endKind, about int, text string) error {
+func (p *ledger) fail(kind endKind, about int, text string) error {
 	code := p.word(0, verdictCode)
 	if atomic.CompareAndSwapUint64(code, 0, uint64(kind)<<32|uint64(uint32(about))) {
 		to := unsafe.Slice((*byte)(unsafe.Add(p.parts[0], verdictText)), maxVerdict)
@@ -45,7 +45,7 @@ func (p *pact) fail(kind endKind, about int, text string) error {
 }
 
 // broken is why the group is broken; nil while it is whole. Any goroutine may ask.
-func (p *pact) broken() error {
+func (p *ledger) broken() error {
 	if e := p.end.Load(); e != nil {
 		return e.err
 	}
@@ -53,11 +53,11 @@ func (p *pact) broken() error {
 	if code == 0 {
 		return nil
 	}
-	return p.sentence(code)
+	return p.failureError(code)
 }
 
-// sentence makes the verdict that all ranks share this rank's error.
-func (p *pact) sentence(code uint64) error {
+// failureError makes the verdict that all ranks share this rank's error.
+func (p *ledger) failureError(code uint64) error {
 	text := "no details, because the rank that broke the group died doing so"
 	for turn := range 1200 { // the writer is between two stores
 		if p.load(0, verdictReady) == 1 {
@@ -110,7 +110,7 @@ func (e *brokenError) Error() string {
 func (e *brokenError) Is(target error) bool { return target == e.kind || target == dist.ErrAborted }
 
 // settle is why the group is broken when a call on the control group gave err: the ranks' verdict, if there is one.
-func (p *pact) settle(err error) error {
+func (p *ledger) settle(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -134,7 +134,7 @@ func (p *pact) settle(err error) error {
 }
 
 // wakeAll makes every rank's watcher look.
-func (p *pact) wakeAll() {
+func (p *ledger) wakeAll() {
 	one := symmetric.Atomic{Op: symmetric.OpAdd, DType: tensor.U64, Value: 1}
 	for r := range p.parts {
 		_, _ = p.region.Atomic(r, wakeAt, one) // an error is that of a broken group, which wakes them as well
@@ -146,7 +146,7 @@ const sight = 100 * time.Millisecond
 
 // watch returns when the group is broken, or ctx ends. asks is what may break it on this rank: the engines' own errors.
 // The step timeout of the control group, which ends its waits, says nothing about an idle group.
-func (p *pact) watch(ctx context.Context, asks func() error) {
+func (p *ledger) watch(ctx context.Context, asks func() error) {
 	seen := p.load(p.rank, wakeAt)
 	for ctx.Err() == nil {
 		turn, cancel := context.WithTimeout(ctx, sight)
@@ -171,7 +171,7 @@ func (p *pact) watch(ctx context.Context, asks func() error) {
 
 // ends reports whether err, of a wait on the control group, is one that lasts and does not break the group: all others
 // have closed their control groups. One that breaks it does so here.
-func (p *pact) ends(err error) bool {
+func (p *ledger) ends(err error) bool {
 	switch {
 	case errors.Is(err, dist.ErrAborted):
 	case errors.Is(err, dist.ErrClosed):
@@ -184,7 +184,7 @@ func (p *pact) ends(err error) bool {
 }
 
 // absent breaks the group when a rank has left that this rank's operations wait for.
-func (p *pact) absent() {
+func (p *ledger) absent() {
 	posted := p.load(p.rank, postedAt)
 	for r := range p.parts {
 		if r == p.rank || p.load(r, leftAt) == 0 {
@@ -211,7 +211,7 @@ const (
 // leave tells the others that this rank has closed its end, and waits up to grace for them to do so too.
 //
 // Returns: whether all have come, which all ranks see alike; if not, each goes by itself.
-func (p *pact) leave(grace time.Duration) bool {
+func (p *ledger) leave(grace time.Duration) bool {
 	atomic.StoreUint64(p.word(p.rank, leftAt), 1)
 	state := p.word(0, closingAt)
 	if uint32(atomic.AddUint64(state, 1)) == uint32(p.size) {
@@ -238,7 +238,7 @@ func (p *pact) leave(grace time.Duration) bool {
 
 // Broken is why the group is broken, as far as this rank has noticed, which it does by itself; nil while it is whole.
 func (t *Transport) Broken() error {
-	if e := t.pact.end.Load(); e != nil {
+	if e := t.ledger.end.Load(); e != nil {
 		return e.err
 	}
 	return nil

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// doubt is what a device knows of work on it that may never end.
-type doubt struct {
+// stuckWork is what a device knows of work on it that may never end.
+type stuckWork struct {
 	any atomic.Bool // somebody has one
 
 	mu    sync.Mutex // of the list
@@ -72,7 +72,7 @@ func (v *Device) Stuck() bool {
 }
 
 // done reports whether the device has done all that is in front of u.all: as the functions say, if there is no such event.
-func (u *doubt) done(ended []func() bool) bool {
+func (u *stuckWork) done(ended []func() bool) bool {
 	if u.all != nil {
 		done, err := u.all.Done()
 		return done || err != nil

@@ -12,14 +12,14 @@ import (
 
 func TestExchangeIsInRankOrder(t *testing.T) {
 	onEach(t, 3, sim.Config{}, func(control *dist.Group) error {
-		all, err := partyOf(control).Exchange([]byte{byte(control.Rank()), 7})
+		all, err := memberOf(control).Exchange([]byte{byte(control.Rank()), 7})
 		if err != nil {
 			return err
 		}
 		if want := []byte{0, 7, 1, 7, 2, 7}; !bytes.Equal(bytes.Join(all, nil), want) {
 			return fmt.Errorf("exchanged %v, want %v", all, want)
 		}
-		none, err := partyOf(control).Exchange(nil)
+		none, err := memberOf(control).Exchange(nil)
 		if err == nil && len(none) != 3 {
 			err = fmt.Errorf("exchanged nothing: %v", none)
 		}
@@ -30,7 +30,7 @@ func TestExchangeIsInRankOrder(t *testing.T) {
 func TestShareCopiesFromItsRoot(t *testing.T) {
 	onEach(t, 3, sim.Config{}, func(control *dist.Group) error {
 		b := []byte(fmt.Sprintf("rank %d", control.Rank()))
-		if err := errors.Join(partyOf(control).Share(b, 2), partyOf(control).Share(nil, 0)); err != nil {
+		if err := errors.Join(memberOf(control).Share(b, 2), memberOf(control).Share(nil, 0)); err != nil {
 			return err
 		}
 		if string(b) != "rank 2" {
@@ -43,7 +43,7 @@ func TestShareCopiesFromItsRoot(t *testing.T) {
 func TestAgreeTellsEveryRankOfTheFirstError(t *testing.T) {
 	local := fmt.Errorf("libnccl.so.2: %w", dist.ErrUnsupported)
 	onEach(t, 3, sim.Config{}, func(control *dist.Group) error {
-		p := partyOf(control)
+		p := memberOf(control)
 		if err := p.Agree(nil); err != nil {
 			return fmt.Errorf("no error anywhere: %w", err)
 		}

@@ -6,18 +6,18 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// way is one engine of the group's.
-type way uint8
+// engineKind is one engine of the group's.
+type engineKind uint8
 
 const (
-	short     way = iota // packets of 8 bytes, one hop
-	line                 // packets of a line, one hop
-	lineTwice            // packets of a line, two hops
-	oneshot              // copy, meet, load from all
-	twoshot              // meet, work where the data lie, meet again
-	tiles                // tiles to the slice's owner, whose sum goes to all
-	hosted               // the same between two ranks, with parts by packets of a line and by way of the host's memory
-	copier               // copy engines move, and the slice's owner adds up what they have brought
+	short     engineKind = iota // packets of 8 bytes, one hop
+	line                        // packets of a line, one hop
+	lineTwice                   // packets of a line, two hops
+	oneshot                     // copy, meet, load from all
+	twoshot                     // meet, work where the data lie, meet again
+	tiles                       // tiles to the slice's owner, whose sum goes to all
+	hosted                      // the same between two ranks, with parts by packets of a line and by way of the host's memory
+	copier                      // copy engines move, and the slice's owner adds up what they have brought
 	ways
 )
 
@@ -26,15 +26,15 @@ var wayNames = [ways]string{"ll", "ll128", "ll128-twoshot", "oneshot", "twoshot"
 // Names is the names of the engines that Make gives, in its order.
 func Names() []string { return slices.Clone(wayNames[:]) }
 
-func (w way) name() string { return wayNames[w] }
+func (w engineKind) name() string { return wayNames[w] }
 
-func wayNamed(name string) (way, bool) {
+func wayNamed(name string) (engineKind, bool) {
 	i := slices.Index(wayNames[:], name)
-	return way(max(i, 0)), i >= 0
+	return engineKind(max(i, 0)), i >= 0
 }
 
 // native reports whether w has a way of its own for kind. The others it does by packets.
-func (w way) native(kind dist.Kind) bool {
+func (w engineKind) native(kind dist.Kind) bool {
 	switch w {
 	case short, line:
 		return kind >= dist.KindAllReduce && kind <= dist.KindSync && !kind.PointToPoint()
@@ -77,7 +77,7 @@ const (
 
 // programOf is the kernel by which w does an operation of a kind with blocks of so many bytes among n ranks; of copier, where
 // copy engines cannot (see copying).
-func (w way) programOf(kind dist.Kind, n int, block uint64) program {
+func (w engineKind) programOf(kind dist.Kind, n int, block uint64) program {
 	switch {
 	case n == 1:
 		return alone

@@ -7,18 +7,18 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// way is how a reduction of package dist is done.
-type way uint8
+// reductionMethod is how a reduction of package dist is done.
+type reductionMethod uint8
 
 const (
-	wayNone   way = iota
-	wayNative     // NCCL's own
-	wayDivide     // NCCL's sum, divided afterwards
-	wayOrder      // NCCL's maximum or minimum of integers that order as the floats do
+	wayNone   reductionMethod = iota
+	wayNative                 // NCCL's own
+	wayDivide                 // NCCL's sum, divided afterwards
+	wayOrder                  // NCCL's maximum or minimum of integers that order as the floats do
 )
 
 // reductionWay is how red over elements of dt is done among n ranks: the table in doc.go.
-func reductionWay(dt tensor.DType, red dist.RedKind, n int) way {
+func reductionWay(dt tensor.DType, red dist.RedKind, n int) reductionMethod {
 	switch {
 	case dt == tensor.I16 || dt == tensor.U16 || !dt.Valid() || red > dist.RedXor:
 		return wayNone
@@ -113,7 +113,7 @@ func askew(op *dist.Op, v Version) bool {
 }
 
 // windowWay is reductionWay where NCCL has only sums that use windows: a mean is a sum that is divided.
-func windowWay(dt tensor.DType, red dist.RedKind, n int) way {
+func windowWay(dt tensor.DType, red dist.RedKind, n int) reductionMethod {
 	if red == dist.RedAvg && dt.IsFloat() && n > 1 {
 		return wayDivide
 	}

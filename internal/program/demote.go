@@ -10,10 +10,10 @@ import (
 // ones take no longer than the launch that would round for them.
 const NarrowFrom = 1 << 26
 
-// narrow rounds the operands of large products of f32, and of attention, to bf16, each value once for all that read it, as share finds out; what
+// demoteToBF16 rounds the operands of large products of f32, and of attention, to bf16, each value once for all that read it, as share finds out; what
 // makes them writes them so, as fuse finds out. The sums of a product are f32 as before. So are results that are there after
 // the run, or that the update of a parameter reads; others, which only go on to the next step, are rounded as well.
-func narrow(p *Program) bool {
+func demoteToBF16(p *Program) bool {
 	if p.Narrow <= 0 {
 		return false
 	}

@@ -3,10 +3,10 @@ package program
 // farBehind is how many steps of Side may be missing when a product of Compute begins: what they read is kept until then.
 const farBehind = 8
 
-// aside puts on the Side stream the products and sums that no product follows from, and what Compute makes of their results: the
+// assignSideStream puts on the Side stream the products and sums that no product follows from, and what Compute makes of their results: the
 // gradients of weights and biases, and where nothing is exchanged their updates. Products of a backward pass wait for each other, and
 // small ones leave most of a GPU to what runs beside them. Without a product that comes behind such a one all stay where they are.
-func aside(p *Program) {
+func assignSideStream(p *Program) {
 	if !p.Aside {
 		return
 	}

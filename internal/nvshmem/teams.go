@@ -21,8 +21,8 @@ type team struct {
 	spoiled bool    // its group was aborted: operations may never have ended
 }
 
-// roster is the teams that this rank is in.
-type roster struct {
+// teamTable is the teams that this rank is in.
+type teamTable struct {
 	mu    sync.Mutex
 	teams []*team
 }
@@ -68,7 +68,7 @@ func (s *idSet) count() (n int) {
 }
 
 // used is the ids that cannot be given to a new team of this rank: NVSHMEM's own, and those of its teams.
-func (r *roster) used() (s idSet) {
+func (r *teamTable) used() (s idSet) {
 	for id := range int32(ownTeams) {
 		s.add(id)
 	}
@@ -81,7 +81,7 @@ func (r *roster) used() (s idSet) {
 }
 
 // idle is the ids of the teams of a list of ranks that no group uses.
-func (r *roster) idle(pes []int) (s idSet) {
+func (r *teamTable) idle(pes []int) (s idSet) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, t := range r.teams {
@@ -93,7 +93,7 @@ func (r *roster) idle(pes []int) (s idSet) {
 }
 
 // find is the team with an id.
-func (r *roster) find(id int32) *team {
+func (r *teamTable) find(id int32) *team {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, t := range r.teams {
@@ -105,28 +105,28 @@ func (r *roster) find(id int32) *team {
 }
 
 // add notes a new team.
-func (r *roster) add(t *team) {
+func (r *teamTable) add(t *team) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.teams = append(r.teams, t)
 }
 
 // take gives t to e; release frees it, or marks it as not to be used again.
-func (r *roster) take(t *team, e *engine) {
+func (r *teamTable) take(t *team, e *engine) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	t.user = e
 }
 
-func (r *roster) release(t *team, spoiled bool) {
+func (r *teamTable) release(t *team, spoiled bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	t.user = nil
 	t.spoiled = t.spoiled || spoiled
 }
 
-// bid is what a rank says when a group is parted: which part it will be in, and which teams it could use for that.
-type bid struct {
+// teamProposal is what a rank says when a group is parted: which part it will be in, and which teams it could use for that.
+type teamProposal struct {
 	leader int32 // first rank of its part, numbered in the world; -1 for none
 	index  int32 // its rank there
 	size   int32 // ranks of the part
@@ -136,7 +136,7 @@ type bid struct {
 
 const bidBytes = 12 + 2*idSetBytes
 
-func (b bid) encode() []byte {
+func (b teamProposal) encode() []byte {
 	var out []byte
 	for _, v := range []int32{b.leader, b.index, b.size} {
 		out = binary.LittleEndian.AppendUint32(out, uint32(v))
@@ -149,7 +149,7 @@ func (b bid) encode() []byte {
 	return out
 }
 
-func decodeBid(line []byte) (b bid) {
+func decodeBid(line []byte) (b teamProposal) {
 	for i, v := range []*int32{&b.leader, &b.index, &b.size} {
 		*v = int32(binary.LittleEndian.Uint32(line[4*i:]))
 	}
@@ -175,7 +175,7 @@ func (p plan) newTeam() bool { return len(p.ranks) > 1 && p.team == teamInvalid 
 // says that the library can split the parent by strides, arbitrary that it makes teams of any ranks.
 //
 // Errors: dist.ErrUnsupported where no id is left, or a team cannot be made; dist.ErrMismatch for bids that do not fit.
-func plans(bids []bid, maxTeams int, strided, arbitrary bool) ([]plan, error) {
+func plans(bids []teamProposal, maxTeams int, strided, arbitrary bool) ([]plan, error) {
 	var all []plan
 	for _, leader := range leaders(bids) {
 		p, err := planOf(bids, leader)
@@ -208,7 +208,7 @@ func plans(bids []bid, maxTeams int, strided, arbitrary bool) ([]plan, error) {
 }
 
 // leaders is the different leaders, ascending.
-func leaders(bids []bid) []int32 {
+func leaders(bids []teamProposal) []int32 {
 	var found []int32
 	for _, b := range bids {
 		if b.leader >= 0 && !slices.Contains(found, b.leader) {
@@ -220,7 +220,7 @@ func leaders(bids []bid) []int32 {
 }
 
 // planOf is the part with a leader: its ranks, and the team that all of them have free.
-func planOf(bids []bid, leader int32) (plan, error) {
+func planOf(bids []teamProposal, leader int32) (plan, error) {
 	p := plan{team: teamInvalid}
 	var idle idSet
 	for r, b := range bids {

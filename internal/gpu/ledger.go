@@ -13,7 +13,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// A pact is what the ranks of a group of GPUs hold against each other on the host: which operations each has issued, why
+// A ledger is what the ranks of a group of GPUs hold against each other on the host: which operations each has issued, why
 // the group is broken, who has left. It lies in a symmetric region of the control group, one part a rank:
 //
 //	0                  verdict page, of rank 0 only: code, ready, length, text; then the words of closing
@@ -56,8 +56,8 @@ const (
 	placeSlabBits = 48
 )
 
-// card is what ranks compare of one operation.
-type card struct {
+// opEntry is what ranks compare of one operation.
+type opEntry struct {
 	sig       dist.Signature
 	symmetric bool
 	beside    bool
@@ -66,8 +66,8 @@ type card struct {
 	extra     int64  // of a call: the alignment
 }
 
-// pact is this rank's end. It is not safe for concurrent use, except for broken, fail and what the watcher calls.
-type pact struct {
+// ledger is this rank's end. It is not safe for concurrent use, except for broken, fail and what the watcher calls.
+type ledger struct {
 	control *dist.Group
 	heap    symmetric.Heap
 	region  symmetric.Region
@@ -99,21 +99,21 @@ func layoutFor(n int) pactLayout {
 	return l
 }
 
-// newPact makes the region.
+// newLedger makes the region.
 //
 // Collective: all ranks of control. Errors: those of its Heap and Alloc.
-func newPact(control *dist.Group, compare bool, limit time.Duration) (*pact, error) {
+func newLedger(control *dist.Group, compare bool, limit time.Duration) (*ledger, error) {
 	n := control.Size()
-	p := &pact{
+	p := &ledger{
 		control: control, rank: control.Rank(), size: n, compare: compare, limit: limit, layout: layoutFor(n),
 		sent: make([]uint64, n), received: make([]uint64, n),
 	}
 	var err error
 	if p.heap, err = control.Heap(int64(p.layout.bytes) + symmetric.MaxAlignment); err != nil {
-		return nil, fmt.Errorf("pact: %w", err)
+		return nil, fmt.Errorf("ledger: %w", err)
 	}
 	if p.region, err = p.heap.Alloc(int64(p.layout.bytes)); err != nil {
-		return nil, errors.Join(fmt.Errorf("pact: %w", err), p.heap.Close())
+		return nil, errors.Join(fmt.Errorf("ledger: %w", err), p.heap.Close())
 	}
 	for r := range n {
 		b, err := p.region.Peer(r)
@@ -121,28 +121,28 @@ func newPact(control *dist.Group, compare bool, limit time.Duration) (*pact, err
 			err = fmt.Errorf("%w: the control group is on %v, not on the host", dist.ErrDevice, b.Device())
 		}
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("pact: %w", err), p.heap.Close())
+			return nil, errors.Join(fmt.Errorf("ledger: %w", err), p.heap.Close())
 		}
 		p.parts = append(p.parts, b.Pointer())
 	}
 	if err := finish(control.Blocking().Barrier()); err != nil { // nobody breaks the group before all can see why
-		return nil, errors.Join(fmt.Errorf("pact: %w", err), p.heap.Close())
+		return nil, errors.Join(fmt.Errorf("ledger: %w", err), p.heap.Close())
 	}
 	return p, nil
 }
 
-func (p *pact) word(rank, off int) *uint64 { return (*uint64)(unsafe.Add(p.parts[rank], off)) }
+func (p *ledger) word(rank, off int) *uint64 { return (*uint64)(unsafe.Add(p.parts[rank], off)) }
 
-func (p *pact) load(rank, off int) uint64 { return atomic.LoadUint64(p.word(rank, off)) }
+func (p *ledger) load(rank, off int) uint64 { return atomic.LoadUint64(p.word(rank, off)) }
 
 // entry is where rank announces round.
-func (p *pact) entry(rank int, round uint64) *[entryBytes / 8]uint64 {
+func (p *ledger) entry(rank int, round uint64) *[entryBytes / 8]uint64 {
 	off := p.layout.ring + int(round%ringDepth)*entryBytes
 	return (*[entryBytes / 8]uint64)(unsafe.Add(p.parts[rank], off))
 }
 
 // message is where rank announces message k of its channel with peer.
-func (p *pact) message(rank, peer int, out bool, k uint64) *[messageBytes / 8]uint64 {
+func (p *ledger) message(rank, peer int, out bool, k uint64) *[messageBytes / 8]uint64 {
 	ring := 2 * peer
 	if !out {
 		ring++
@@ -152,7 +152,7 @@ func (p *pact) message(rank, peer int, out bool, k uint64) *[messageBytes / 8]ui
 }
 
 // counter is where rank counts the messages it has announced for peer.
-func (p *pact) counter(rank, peer int, out bool) *uint64 {
+func (p *ledger) counter(rank, peer int, out bool) *uint64 {
 	off := countersAt + peer*counterBytes + counterRecvd
 	if out {
 		off = countersAt + peer*counterBytes + counterSent
@@ -163,7 +163,7 @@ func (p *pact) counter(rank, peer int, out bool) *uint64 {
 // announce posts the next round of this rank, c, and compares it with what the others have posted for it.
 //
 // Errors: what broke the group: before, or now, because a rank differs, has left, or is too far behind.
-func (p *pact) announce(c *card) error {
+func (p *ledger) announce(c *opEntry) error {
 	if err := p.broken(); err != nil {
 		return err
 	}
@@ -192,7 +192,7 @@ func (p *pact) announce(c *card) error {
 }
 
 // meet compares the round that this rank has just announced with what rank r has.
-func (p *pact) meet(r int, round uint64, own *[entryBytes / 8]uint64, c *card) error {
+func (p *ledger) meet(r int, round uint64, own *[entryBytes / 8]uint64, c *opEntry) error {
 	if theirs := p.entry(r, round); p.compare && atomic.LoadUint64(&theirs[0]) == round && !sameCards(own, theirs) {
 		d := getCard(theirs)
 		return p.fail(endMismatch, p.rank, p.difference(c, r, &d))
@@ -233,7 +233,7 @@ func closedText(r int) string {
 // post announces a message with peer and compares it with the other end's announcement, if that is there.
 //
 // Returns: its number in its channel, from 1. Errors: as announce.
-func (p *pact) post(peer int, out bool, dt tensor.DType, count int) (uint64, error) {
+func (p *ledger) post(peer int, out bool, dt tensor.DType, count int) (uint64, error) {
 	if err := p.broken(); err != nil {
 		return 0, err
 	}
@@ -266,7 +266,7 @@ func pairedOf(counter *uint64) *uint64 {
 }
 
 // catchUpWith returns when peer has looked at message k of this rank, so that its place in the ring can be used again.
-func (p *pact) catchUpWith(peer int, out bool, k uint64) error {
+func (p *ledger) catchUpWith(peer int, out bool, k uint64) error {
 	there := pairedOf(p.counter(peer, p.rank, !out))
 	if atomic.LoadUint64(there) >= k {
 		return nil
@@ -277,7 +277,7 @@ func (p *pact) catchUpWith(peer int, out bool, k uint64) error {
 }
 
 // pair compares message k with the other end.
-func (p *pact) pair(peer int, out bool, k uint64, m *[messageBytes / 8]uint64) error {
+func (p *ledger) pair(peer int, out bool, k uint64, m *[messageBytes / 8]uint64) error {
 	theirs := p.message(peer, p.rank, !out, k)
 	switch {
 	case atomic.LoadUint64(&theirs[0]) == k:
@@ -306,7 +306,7 @@ func (p *pact) pair(peer int, out bool, k uint64, m *[messageBytes / 8]uint64) e
 
 // met reports whether all ranks have announced round, and none has found a difference. That all have announced it would
 // not do: an operation without elements waits for nothing else, and the one that sees the difference may be about to tell.
-func (p *pact) met(round uint64) bool {
+func (p *ledger) met(round uint64) bool {
 	for r := range p.parts {
 		if p.load(r, checkedAt) < round {
 			return false
@@ -317,12 +317,12 @@ func (p *pact) met(round uint64) bool {
 
 // paired reports whether peer has announced its end of message k and found no difference. That it has announced it would not
 // do, as in met: the end of one without elements waits for nothing else.
-func (p *pact) paired(peer int, out bool, k uint64) bool {
+func (p *ledger) paired(peer int, out bool, k uint64) bool {
 	return atomic.LoadUint64(pairedOf(p.counter(peer, p.rank, !out))) >= k
 }
 
 // catchUp returns when all others have looked at round, so that its place in the ring can be used again.
-func (p *pact) catchUp(round uint64) error {
+func (p *ledger) catchUp(round uint64) error {
 	slowest := func() uint64 {
 		least := p.round
 		for r := range p.parts {
@@ -342,7 +342,7 @@ func (p *pact) catchUp(round uint64) error {
 // poll returns when done reports true: it spins, yields, then sleeps.
 //
 // Errors: what broke the group; ErrTimeout after the step timeout, which breaks it, with what tells of the ranks.
-func (p *pact) poll(done func() bool, what func() string) error {
+func (p *ledger) poll(done func() bool, what func() string) error {
 	var since time.Time
 	for turn := 0; !done(); turn++ {
 		if err := p.broken(); err != nil {
@@ -366,9 +366,9 @@ func (p *pact) poll(done func() bool, what func() string) error {
 }
 
 // whereabouts tells which ranks have not announced this rank's newest round, and what they did last.
-func (p *pact) whereabouts() string { return p.missing(p.round) }
+func (p *ledger) whereabouts() string { return p.missing(p.round) }
 
-func (p *pact) missing(round uint64) string {
+func (p *ledger) missing(round uint64) string {
 	text := ""
 	for r := range p.parts {
 		posted := p.load(r, postedAt)
@@ -392,4 +392,4 @@ func (p *pact) missing(round uint64) string {
 }
 
 // close gives the region back.
-func (p *pact) close() error { return p.heap.Close() }
+func (p *ledger) close() error { return p.heap.Close() }
