@@ -33,6 +33,7 @@ func normalized(x []*G.Node) (*G.Node, error) {
 // deriveds is every public function of Gorgonia v0.9.18 that mathematics can differentiate.
 var deriveds = slicesOf(
 	elementwise(), arithmetic(), products(), reductions(), shapes(), layers(),
+	norms(), losses(), conversions(), costs(),
 )
 
 func slicesOf(parts ...[]derived) (all []derived) {

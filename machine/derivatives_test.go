@@ -1,6 +1,7 @@
 package machine_test
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -23,13 +24,18 @@ type derived struct {
 	shapes [][]int // of the inputs that are differentiated by
 	at     func(r *rand.Rand) float64
 	apply  func(x []*G.Node) (*G.Node, error)
-	bad    byWhom // where Gorgonia's own derivative is wrong or missing
+	step   float64 // of the central differences; 0 means 1e-5
+	bare   bool    // the op's result is itself the cost
+	bad    byWhom  // where Gorgonia's own derivative is wrong or missing
 }
 
-// byWhom says what becomes of an op whose derivative is wrong in Gorgonia. The zero value: it is right there.
+// byWhom has parts of the errors of an op whose derivative is wrong or missing in Gorgonia. ""
+// means that the gradient is right.
 type byWhom struct {
-	plain string // part of the error of machine.New after gorgonia.Grad; "" where the gradient is right there
-	tape  string // part of the error of the tape machine after ddp.Attach; "" where the gradient is right there
+	plain  string // gorgonia.Grad, or machine.New after it
+	ours   string // ops.Grad
+	attach string // ddp.Attach
+	tape   string // the tape machine after ddp.Attach; "" also if ddp.Attach refuses
 }
 
 // sample is the graph of a row: its cost is the sum of the op's result, each element times a number of its own.
@@ -61,6 +67,10 @@ func (d derived) build() (s *sample, err error) {
 	y, err := d.apply(s.in)
 	if err != nil {
 		return nil, err
+	}
+	if d.bare {
+		s.cost = y
+		return s, nil
 	}
 	weights := make([]float64, max(y.Shape().TotalSize(), 1))
 	for i := range weights {
@@ -101,7 +111,7 @@ func (d derived) differences() ([][]float64, error) {
 	for i, x := range s.backing {
 		all[i] = make([]float64, len(x))
 		for j, x0 := range x {
-			const h = 1e-5
+			h := cmp.Or(d.step, 1e-5)
 			cost := func(at float64) (float64, error) {
 				x[j] = at
 				if len(d.shapes[i]) == 0 {
@@ -244,9 +254,9 @@ func TestDerivatives(t *testing.T) {
 			compiled, compiledErr := d.byAttach(t, false)
 			tape, tapeErr := d.byAttach(t, true)
 			check("machine after Grad", d.bad.plain, plainly, plainErr)
-			check("machine after ops.Grad", "", ours, oursErr)
-			check("machine after Attach", "", compiled, compiledErr)
-			check("tape machine after Attach", d.bad.tape, tape, tapeErr)
+			check("machine after ops.Grad", d.bad.ours, ours, oursErr)
+			check("machine after Attach", d.bad.attach, compiled, compiledErr)
+			check("tape machine after Attach", cmp.Or(d.bad.attach, d.bad.tape), tape, tapeErr)
 		})
 	}
 }

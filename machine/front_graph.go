@@ -222,11 +222,15 @@ func (c *collector) roots() gorgonia.Nodes {
 	return roots
 }
 
-// costs is what the graph has been differentiated from: its own derivative is the constant 1. Other nodes may read it.
+// costs is what the graph has been differentiated from: its own derivative is the constant 1. Other
+// nodes may read it. For a node that corrects the derivative of the cost, it is the cost.
 func (c *collector) costs() gorgonia.Nodes {
 	var costs gorgonia.Nodes
 	for _, n := range c.all {
 		if d := n.Deriv(); d != nil && n.Op() != nil && n.IsScalar() && isConstant(d) {
+			if i, ok := ops.Identity(n); ok {
+				n = c.kids[n][i]
+			}
 			costs = append(costs, n)
 		}
 	}

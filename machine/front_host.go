@@ -9,11 +9,13 @@ import (
 	gtensor "gorgonia.org/tensor"
 
 	"github.com/symgrad/symgrad/internal/program"
+	"github.com/symgrad/symgrad/ops"
 )
 
-// hostOps are the ops of Gorgonia that run by their own Do everywhere, by the names of their types.
+// hostOps are the ops that run by their own Do everywhere, by the names of their types.
 var hostOps = map[string]bool{
-	"*gorgonia.ctcLossOp": true, "*gorgonia.ctcLossDiffOp": true, "*gorgonia.yoloOp": true,
+	"*gorgonia.ctcLossOp": true, "*gorgonia.ctcLossDiffOp": true, "*ops.ctcGradient": true,
+	"*gorgonia.yoloOp": true,
 }
 
 // onHost is an op that no rule knows: a step that calls its Do on the host.
@@ -26,7 +28,7 @@ func (l *lowering) onHost(c *current) (operand, error) {
 	if err != nil {
 		return operand{}, err
 	}
-	f := &call{label: "host: " + c.n.Op().String(), op: c.n.Op()}
+	f := &call{label: "host: " + c.n.Op().String(), op: ops.Corrected(c.n.Op())}
 	var in []program.View
 	for i, o := range c.in {
 		in = append(in, l.wholeOf(o).view)

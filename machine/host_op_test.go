@@ -7,6 +7,7 @@ import (
 	"hash"
 	"hash/fnv"
 	"log/slog"
+	"math"
 	"reflect"
 	"strings"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	gtensor "gorgonia.org/tensor"
 
 	"github.com/symgrad/symgrad/machine"
+	"github.com/symgrad/symgrad/ops"
 )
 
 // overwriting is an op of a user: it doubles its input in place, and fails if its first element is negative.
@@ -132,5 +134,34 @@ func TestConvertedNumbersAreInputOfAHostOp(t *testing.T) {
 	run(t, newMachine(t, n.g, plain, exact))
 	if expected := reflect.ValueOf(exact.Value().Data()).Float(); got != expected || got == 0 {
 		t.Errorf("the loss is %v, want %v", got, expected)
+	}
+}
+
+// TestCTCGradientNeedsNoLoss runs the gradient alone, after gorgonia.Grad and after ops.Grad.
+// Gorgonia's reads sums that the loss has left in its op.
+func TestCTCGradientNeedsNoLoss(t *testing.T) {
+	var all [][]float64
+	for _, grad := range []func(*G.Node, ...*G.Node) (G.Nodes, error){G.Grad, ops.Grad} {
+		g := G.NewGraph()
+		x := input64(g, "x", []float64{-1, -2, -0.5, -0.7, -1.5, -3}, 2, 1, 3)
+		labels, steps := integers(g, "labels", []int{2}, 1), integers(g, "steps", []int{2}, 1)
+		lengths := integers(g, "lengths", []int{1}, 1)
+		loss := G.Must(G.CTCLoss(x, labels, steps, lengths, G.ReductionMean))
+		grads, err := grad(loss, x)
+		if err != nil {
+			t.Fatal(err)
+		}
+		run(t, newMachine(t, g, plain, grads[0]))
+		all = append(all, numbersOf(t, grads[0].Value()))
+	}
+	// The paths of label 2 have the logarithms of probabilities -3.5, -1.2 and -4.
+	first, second, third := math.Exp(-3.5), math.Exp(-1.2), math.Exp(-4)
+	sum := first + second + third
+	expected := []float64{third, 0, first + second, second, 0, first + third}
+	for i := range expected {
+		expected[i] /= -sum
+	}
+	for _, got := range all {
+		near(t, "gradient", got, expected, 1e-12)
 	}
 }

@@ -33,13 +33,18 @@ type derivativeRule struct {
 // docs/reference/gorgonia-differences.md. It adds nodes to the graph. ddp.Attach differentiates in the same way.
 //
 // Returns: the gradients, in the order of wrt.
-// Errors: gorgonia's; dist.ErrUnsupported for a cost that is itself the result of such an op. A tape machine that runs the graph
-// refuses, by node and op, the gradients that only package machine has.
+// Errors: gorgonia's; dist.ErrUnsupported, naming node and op, for an op without a derivative. A
+// tape machine that runs the graph refuses, by node and op, the gradients that only package machine
+// has.
 func Grad(cost *gorgonia.Node, wrt ...*gorgonia.Node) (gorgonia.Nodes, error) {
 	if cost == nil || cost.Graph() == nil {
 		return nil, fmt.Errorf("gradient: %w: no cost, or one without a graph", dist.ErrInvalid)
 	}
-	if err := CorrectDerivatives(cost); err != nil {
+	cost, err := CorrectDerivatives(cost)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := Differentiable(cost); err != nil {
 		return nil, err
 	}
 	return grad(cost, wrt)
@@ -48,57 +53,96 @@ func Grad(cost *gorgonia.Node, wrt ...*gorgonia.Node) (gorgonia.Nodes, error) {
 // CorrectDerivatives prepares what cost is computed from for gorgonia.Grad: after each op whose derivative is wrong there it puts
 // a node that has the right one. Call it before the graph is differentiated; Grad and ddp.Attach do. A second call does nothing.
 //
-// Errors: dist.ErrUnsupported for a cost that is itself the result of such an op.
-func CorrectDerivatives(cost *gorgonia.Node) error {
+// Returns: the node to differentiate. It is cost, or the node after cost if cost is itself the
+// result of such an op.
+func CorrectDerivatives(cost *gorgonia.Node) (*gorgonia.Node, error) {
 	RenewIndex(cost.Graph())
 	below := Below(cost)
+	last := cost
 	for _, n := range cost.Graph().AllNodes() { // in the order of ids, so that all ranks do the same
 		rule, wrong := ruleFor(n)
 		if !wrong || !below.Contains(n) || n.Deriv() != nil {
 			continue
 		}
 		users := Users(n)
-		if corrected(users) {
-			continue
+		d := derivativeOf(n, users)
+		if d == nil {
+			var err error
+			d, err = applyUnique(&derivative{of: n, rule: rule}, append(Children(n), n)...)
+			if err != nil {
+				return nil, err
+			}
 		}
 		if n == cost {
-			return fmt.Errorf("node %q: %w: gorgonia differentiates %v wrongly, and a cost has no node after it to correct that: make another op the last one, as gorgonia.Sum",
-				n.Name(), dist.ErrUnsupported, n.Op())
-		}
-		d, err := applyUnique(&derivative{of: n, rule: rule}, append(Children(n), n)...)
-		if err != nil {
-			return err
+			last = d
 		}
 		for _, u := range users {
-			if !below.Contains(u) {
-				continue
+			if u != d && below.Contains(u) {
+				replaceChild(u, n, d)
 			}
-			children := Children(u)
-			for i, c := range children {
-				if c == n {
-					children[i] = d
-				}
-			}
-			Rewire(u, children)
+		}
+	}
+	return last, nil
+}
+
+// derivativeOf returns the user of n that CorrectDerivatives has put after it, or nil.
+func derivativeOf(n *gorgonia.Node, users gorgonia.Nodes) *gorgonia.Node {
+	for _, u := range users {
+		if d, is := u.Op().(*derivative); is && d.of == n {
+			return u
 		}
 	}
 	return nil
 }
 
-// corrected reports whether one of the users of a node is its derivative.
-func corrected(users gorgonia.Nodes) bool {
-	for _, u := range users {
-		if _, is := u.Op().(*derivative); is {
-			return true
+// replaceChild makes u read d instead of n.
+func replaceChild(u, n, d *gorgonia.Node) {
+	children := Children(u)
+	for i, c := range children {
+		if c == n {
+			children[i] = d
 		}
 	}
-	return false
+	Rewire(u, children)
+}
+
+// Differentiable returns the nodes that the gradient of cost reaches.
+//
+// Errors: dist.ErrUnsupported for a node on the way that gorgonia.Grad cannot differentiate and
+// would panic at.
+func Differentiable(cost *gorgonia.Node) (gorgonia.NodeSet, error) {
+	seen := gorgonia.NewNodeSet(cost)
+	for open := (gorgonia.Nodes{cost}); len(open) > 0; {
+		n := open[len(open)-1]
+		open = open[:len(open)-1]
+		children := Children(n)
+		if len(children) == 0 {
+			continue
+		}
+		op, ok := n.Op().(gorgonia.SDOp)
+		if !ok {
+			return nil, fmt.Errorf("node %q: %w: %T has no symbolic derivative",
+				n.Name(), dist.ErrUnsupported, n.Op())
+		}
+		wrt := op.DiffWRT(len(children))
+		if len(wrt) < len(children) {
+			return nil, fmt.Errorf("node %q: %w: %T says of %d inputs out of %d "+
+				"whether it can be differentiated",
+				n.Name(), dist.ErrUnsupported, n.Op(), len(wrt), len(children))
+		}
+		for i, c := range children {
+			if wrt[i] && seen.Add(c) {
+				open = append(open, c)
+			}
+		}
+	}
+	return seen, nil
 }
 
 // WrongDerivative reports whether gorgonia.Grad has differentiated n with a wrong derivative, which a machine that runs the graph
 // cannot make right. why is a clause for an error.
 func WrongDerivative(n *gorgonia.Node) (why string, wrong bool) {
-	if n.Deriv() == nil || !wrongExpression(n.Op()) {
+	if n.Deriv() == nil || !wrongExpression(n) {
 		return "", false
 	}
 	return "gorgonia.Grad differentiates it wrongly; differentiate with ops.Grad, or ddp.Attach", true
@@ -133,12 +177,33 @@ func (d *derivative) InferShape(...gorgonia.DimSizer) (gtensor.Shape, error) {
 	return d.of.Shape(), nil
 }
 
-// Do is a copy of the last input: a tape machine gives that input's memory to others after its last use.
+// Do is a copy of the last input: a tape machine gives that input's memory to others after its last
+// use. A scalar of CTCLoss is a tensor without axes there, which other ops refuse; its copy is a
+// number.
 func (d *derivative) Do(inputs ...gorgonia.Value) (gorgonia.Value, error) {
 	if len(inputs) == 0 {
 		return nil, fmt.Errorf("%v: %w: no input", d, dist.ErrInvalid)
 	}
-	return gorgonia.CloneValue(inputs[len(inputs)-1])
+	v := inputs[len(inputs)-1]
+	if t, ok := v.(gtensor.Tensor); ok && d.of.IsScalar() {
+		return scalarOf(t)
+	}
+	return gorgonia.CloneValue(v)
+}
+
+// scalarOf returns the only element of t.
+func scalarOf(t gtensor.Tensor) (gorgonia.Value, error) {
+	switch e := t.Data().(type) {
+	case float64:
+		return gorgonia.NewF64(e), nil
+	case float32:
+		return gorgonia.NewF32(e), nil
+	case []float64:
+		return gorgonia.NewF64(e[0]), nil
+	case []float32:
+		return gorgonia.NewF32(e[0]), nil
+	}
+	return nil, fmt.Errorf("%w: elements of type %v", dist.ErrDType, t.Dtype())
 }
 
 // ReturnsPtr is true.

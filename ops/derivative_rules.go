@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"errors"
 	"fmt"
 	"hash"
 	"math"
@@ -14,19 +15,32 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// wrongExpression reports whether gorgonia's SymDiff of an op builds a wrong expression from ops that are right:
-// operatorPointwise_unary.go:263 and 463, operatorLinAlg.go:248.
-func wrongExpression(op gorgonia.Op) bool {
+// wrongExpression reports whether gorgonia's SymDiff of n's op builds a wrong expression from ops
+// that are right: operatorPointwise_unary.go:263 and 463, operatorLinAlg.go:248, op_types.go:82.
+func wrongExpression(n *gorgonia.Node) bool {
+	op := n.Op()
 	switch fmt.Sprintf("%T", op) {
 	case "gorgonia.elemUnaryOp":
 		return op.String() == "log2" || op.String() == "invSqrt"
 	case "gorgonia.linAlgBinOp":
 		return isOuter(op)
+	case "*gorgonia.dtConvOp":
+		return fromIntegers(n)
 	}
 	return false
 }
 
 func isOuter(op gorgonia.Op) bool { return strings.Contains(op.String(), "⊗") }
+
+// fromIntegers reports whether n converts integers that the graph has computed to floating-point
+// numbers. Integers that come from floating-point numbers are steps, whose derivative is 0.
+// gorgonia's is that of the identity, cut to integers on its way.
+func fromIntegers(n *gorgonia.Node) bool {
+	in := Children(n)
+	return len(in) == 1 && in[0].Op() != nil && isFloat(n.Dtype()) && !isFloat(in[0].Dtype())
+}
+
+func isFloat(dt gtensor.Dtype) bool { return dt == gtensor.Float32 || dt == gtensor.Float64 }
 
 // ruleFor returns the right derivative of n's op. wrong: gorgonia's is wrong or missing, on the tape machine at least.
 func ruleFor(n *gorgonia.Node) (rule derivativeRule, wrong bool) {
@@ -43,6 +57,13 @@ func ruleFor(n *gorgonia.Node) (rule derivativeRule, wrong bool) {
 		return derivativeRule{grad: outerGrad}, isOuter(op)
 	case "*gorgonia.globalAveragePoolOp":
 		return derivativeRule{grad: globalPoolGrad}, true
+	case "gorgonia.diagFlatOp":
+		return derivativeRule{grad: diagonalGrad}, true
+	case "*gorgonia.dtConvOp":
+		none := func(inputs int) []bool { return make([]bool, inputs) }
+		return derivativeRule{wrt: none}, fromIntegers(n)
+	case "*gorgonia.ctcLossOp":
+		return ctcRule(n), true
 	case "*gorgonia.softmaxOp":
 		return derivativeRule{grad: columnGrad}, n.Shape().IsColVec() && field(op, "axis", reflect.Int).Int() == -1
 	case "*gorgonia.byIndicesOp":
@@ -61,6 +82,17 @@ func ruleFor(n *gorgonia.Node) (rule derivativeRule, wrong bool) {
 			}
 			return in[0], nil
 		}), true
+	case "*gorgonia.sparsemaxOp":
+		axis, rank := field(op, "axis", reflect.Int).Int(), n.Shape().Dims()
+		return onTape(op, func([]gorgonia.Value) (gorgonia.Value, error) {
+			return nil, errors.New("the tape machine's gradient is right " +
+				"along the last axis of vectors and matrices only")
+		}), rank > 2 || axis >= 0 && axis != int64(rank-1)
+	case "*gorgonia.GroupNormOp":
+		elements := groupElements(n)
+		return onTape(op, func([]gorgonia.Value) (gorgonia.Value, error) {
+			return nil, fmt.Errorf("the tape machine's moments of %d elements are wrong", elements)
+		}), elements > 263 // 2 chunks of 16 vectors of 8 elements, and 7 more: op_group_norm.go:222
 	case "*gorgonia.dropoutOp":
 		return onTape(op, func(in []gorgonia.Value) (gorgonia.Value, error) { return dropoutGrad(op, in) }), true
 	}
@@ -73,7 +105,8 @@ func field(op gorgonia.Op, name string, kind reflect.Kind) reflect.Value {
 		return f
 	}
 	return reflect.Zero(map[reflect.Kind]reflect.Type{
-		reflect.Int: reflect.TypeFor[int](), reflect.Bool: reflect.TypeFor[bool](), reflect.Float64: reflect.TypeFor[float64](),
+		reflect.Int: reflect.TypeFor[int](), reflect.Uint: reflect.TypeFor[uint](),
+		reflect.Bool: reflect.TypeFor[bool](), reflect.Float64: reflect.TypeFor[float64](),
 	}[kind])
 }
 
@@ -134,6 +167,33 @@ func globalPoolGrad(in gorgonia.Nodes, _, g *gorgonia.Node) (gorgonia.Nodes, err
 	}
 	_, g, err = gorgonia.Broadcast(in[0], g, gorgonia.NewBroadcastPattern(nil, []byte{2, 3}))
 	return only(g, err)
+}
+
+// diagonalGrad is the diagonal of g, in the shape of the input.
+func diagonalGrad(in gorgonia.Nodes, _, g *gorgonia.Node) (gorgonia.Nodes, error) {
+	n := in[0].Shape().TotalSize()
+	d, err := gorgonia.Reshape(g, gtensor.Shape{n * n})
+	if err != nil {
+		return nil, err
+	}
+	places := make([]int, n)
+	for i := range places {
+		places[i] = i * (n + 1)
+	}
+	at := gorgonia.NewConstant(gtensor.New(gtensor.WithShape(n), gtensor.WithBacking(places)))
+	if d, err = gorgonia.ByIndices(d, at, 0); err != nil || in[0].Dims() == 1 {
+		return only(d, err)
+	}
+	return only(gorgonia.Reshape(d, in[0].Shape().Clone()))
+}
+
+// groupElements returns the number of elements of each group of a GroupNorm.
+func groupElements(n *gorgonia.Node) int {
+	s, groups := n.Shape(), int(field(n.Op(), "numGroups", reflect.Int).Int())
+	if len(s) == 0 || s[0]*groups == 0 {
+		return 0
+	}
+	return s.TotalSize() / (s[0] * groups)
 }
 
 // columnGrad is y (g - Σ g y) for a softmax over all elements, and g - exp(y) Σ g for its logarithm.
@@ -202,6 +262,10 @@ func (*tapeGradient) Type() hm.Type {
 
 // InferShape is the shape of the first input.
 func (*tapeGradient) InferShape(in ...gorgonia.DimSizer) (gtensor.Shape, error) {
+	return firstShape(in)
+}
+
+func firstShape(in []gorgonia.DimSizer) (gtensor.Shape, error) {
 	if s, ok := in[0].(gtensor.Shape); ok {
 		return s.Clone(), nil
 	}

@@ -132,11 +132,13 @@ func (b *builder) build(learnables gorgonia.Nodes) error {
 	if err := b.d.checkApart(learnables); err != nil {
 		return err
 	}
-	model, err := modelOf(b.cost)
-	if err != nil {
+	name := b.cost.Name()
+	var model gorgonia.NodeSet
+	var err error
+	if model, b.cost, err = modelOf(b.cost); err != nil {
 		return err
 	}
-	reached, err := differentiable(b.cost)
+	reached, err := ops.Differentiable(b.cost)
 	if err != nil {
 		return err
 	}
@@ -148,7 +150,8 @@ func (b *builder) build(learnables gorgonia.Nodes) error {
 		}
 	}
 	if len(b.used) == 0 {
-		return fmt.Errorf("cost %q: %w: it depends on none of the %d learnables", b.cost.Name(), dist.ErrInvalid, len(learnables))
+		return fmt.Errorf("cost %q: %w: it depends on none of the %d learnables",
+			name, dist.ErrInvalid, len(learnables))
 	}
 	order, err := b.differentiate(model)
 	if err != nil {

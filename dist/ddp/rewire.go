@@ -42,45 +42,17 @@ func (b *builder) tryBuild(learnables gorgonia.Nodes) (err error) {
 	return b.build(learnables)
 }
 
-// differentiable is the nodes that the gradient of cost reaches.
-//
-// Errors: dist.ErrUnsupported for a node on the way that gorgonia.Grad cannot differentiate and would panic at.
-func differentiable(cost *gorgonia.Node) (gorgonia.NodeSet, error) {
-	seen := gorgonia.NewNodeSet(cost)
-	for open := (gorgonia.Nodes{cost}); len(open) > 0; {
-		n := open[len(open)-1]
-		open = open[:len(open)-1]
-		children := ops.Children(n)
-		if len(children) == 0 {
-			continue
-		}
-		op, ok := n.Op().(gorgonia.SDOp)
-		if !ok {
-			return nil, fmt.Errorf("node %q: %w: %T has no symbolic derivative", n.Name(), dist.ErrUnsupported, n.Op())
-		}
-		wrt := op.DiffWRT(len(children))
-		if len(wrt) < len(children) {
-			return nil, fmt.Errorf("node %q: %w: %T says of %d inputs out of %d whether it can be differentiated",
-				n.Name(), dist.ErrUnsupported, n.Op(), len(wrt), len(children))
-		}
-		for i, c := range children {
-			if wrt[i] && seen.Add(c) {
-				open = append(open, c)
-			}
-		}
-	}
-	return seen, nil
-}
-
-// modelOf returns the nodes that cost is computed from, and corrects the derivatives that gorgonia has wrong.
-func modelOf(cost *gorgonia.Node) (gorgonia.NodeSet, error) {
+// modelOf returns the nodes that cost is computed from, and the node to differentiate, which has
+// the value of cost. It corrects the derivatives that gorgonia has wrong.
+func modelOf(cost *gorgonia.Node) (gorgonia.NodeSet, *gorgonia.Node, error) {
 	if err := checkFresh(cost.Graph(), ops.Below(cost)); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	if err := ops.CorrectDerivatives(cost); err != nil {
-		return nil, err
+	cost, err := ops.CorrectDerivatives(cost)
+	if err != nil {
+		return nil, nil, err
 	}
-	return ops.Below(cost), nil
+	return ops.Below(cost), cost, nil
 }
 
 // checkFresh refuses a graph that gorgonia.Grad has been over: it would take the gradients that are there, which no hook
