@@ -1,7 +1,7 @@
 # What a person does with this repository. `make` alone prints the targets.
 #
-# It needs Go, make and a POSIX shell; gcc for the race detector in `make test-race`. Everything else is downloaded by the go
-# command, in the versions that go.mod and tools/go.mod name.
+# It needs Go, make and a POSIX shell; gcc for the race detector in `make test-race`. The go command
+# downloads everything else, in the versions that go.mod and tools/go.mod name.
 
 GO        ?= go
 CONFIG    ?= configs/mnist-mlp.yaml
@@ -51,8 +51,10 @@ TEST := $(GO) test -vet=off -count=1 -shuffle=on -timeout=$(TIMEOUT)
 test: data ## run the tests as programs are released: without cgo
 	CGO_ENABLED=0 $(TEST) $(PKG)
 
-# Sequential code that takes long, and the suite's tests of itself: packages sim and shm run the suite.
-NO_RACE := bench/compare|examples/ddp/mnist|internal/(conformance|cudagen|lint|pins|program/oracle)
+# test-race leaves out sequential code that takes long, package reduce, which shm and sim call, and
+# the tests of the conformance suite, which shm and sim run.
+SEQUENTIAL := bench/compare|examples/(ddp/mnist|ddp/model|lm/model)|machine/machinetest
+NO_RACE := $(SEQUENTIAL)|internal/(conformance|cudagen|lint|pins|program/oracle|reduce)
 RACE_PKG = $(if $(filter ./...,$(PKG)),$$($(GO) list ./... | grep -vE '/($(NO_RACE))$$'),$(PKG))
 
 # The race detector makes each process wait a second at its end, and many tests start processes.
@@ -61,7 +63,7 @@ test-race: data ## run the tests under the race detector and with invariants che
 	CGO_ENABLED=1 GORACE=atexit_sleep_ms=0 $(TEST) -race -tags=invariants $(RACE_PKG)
 
 .PHONY: test-long
-test-long: data ## run more cases of some tests: larger worlds, longer training, more draws, litmus rounds and kills
+test-long: data ## run more cases of some tests: worlds, training steps, random draws, kills
 	sh scripts/long.sh "$(GO)"
 
 .PHONY: check
@@ -74,7 +76,7 @@ check-format:
 
 # The packages with files that only some builds have: with invariants, and on some processors.
 INVARIANT = $$(grep -rlE --include='*.go' '^//go:build.*invariants' . | xargs -n1 dirname | sort -u)
-PROCESSOR = $$(find . -name '*_amd64*.go' -o -name '*_arm64*.go' -o -name '*.s' | xargs -n1 dirname | sort -u)
+PROCESSOR = $$(find . -name '*_a*64*.go' -o -name '*.s' | xargs -n1 dirname | sort -u)
 
 # The last two keep other processors compiling, and on other systems what does not need Linux. Nothing else takes what the
 # third compiles, which need not be optimized for it.

@@ -259,8 +259,9 @@ func (sc *scenario) calls(t *testing.T) []string {
 	return f.calls
 }
 
-// tried reports whether short tests take case at, which they do with one case of every so many. Long tests take all. With
-// invariants or the race detector it is one of seven: they see the same code in all of them.
+// tried reports whether short tests take case at, which they do with one case of every so many.
+// Long tests take all. With invariants or the race detector it is one of seven: they see the
+// same code in all of them.
 func tried(at, every int) bool {
 	switch {
 	case invariants.Enabled:
@@ -285,9 +286,9 @@ func TestCheckpointsAreRenamedBeforeTheyAreRemoved(t *testing.T) {
 	}
 }
 
-// The machine stops at each call of a save: killed, or without power, when what was not flushed is lost, in two ways. Short
-// tests take one of the three at each call.
-// There is a whole checkpoint afterwards, the newest if Save had returned, and the next start saves as ever.
+// The machine stops at each call of a save: killed, or without power, when what was not flushed
+// is lost, in two ways. Short tests take one of the three at each call. There is a whole
+// checkpoint afterwards, the newest if Save had returned, and the next start saves as ever.
 func TestTheMachineStopsAtEveryCall(t *testing.T) {
 	for _, sc := range scenarios {
 		calls := sc.calls(t)

@@ -107,8 +107,9 @@ func (t tellingFile) Sync() error {
 	return nil
 }
 
-// A program that saves is killed at random moments, 50 of them in long tests. There is always a whole checkpoint with the
-// right content afterwards, at least as new as the last that the program knew to be durable. The next one goes on from there.
+// A program that saves is killed at random moments, 50 of them in long tests. There is always a
+// whole checkpoint with the right content afterwards, at least as new as the last that the
+// program knew to be durable. The next one goes on from there.
 func TestKilledDuringASave(t *testing.T) {
 	dir := t.TempDir()
 	rng := rand.New(rand.NewPCG(1, 2))

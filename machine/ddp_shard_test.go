@@ -19,7 +19,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// someRanks is the sizes of worlds of tests by steps. Short tests have one rank and 3, with the race detector 3 only.
+// someRanks is the sizes of worlds of tests by steps. Short tests have one rank and 3, with the
+// race detector 3 only.
 func someRanks() []int {
 	if invariants.Enabled {
 		return []int{3}
@@ -30,8 +31,9 @@ func someRanks() []int {
 	return []int{1, 3}
 }
 
-// TestStagesBySteps trains some steps by the programs that devices get, with buckets of weights that lie on the ranks' host:
-// weights equal those of Stage 0 and of the tape machine, on all ranks, and states are as long as the pieces.
+// TestStagesBySteps trains some steps by the programs that devices get, with buckets of weights
+// that lie on the ranks' host: weights equal those of Stage 0 and of the tape machine, on all
+// ranks, and states are as long as the pieces.
 func TestStagesBySteps(t *testing.T) {
 	groups := []optim.Group{{Names: []string{"w1"}, RateScale: 0.5}, {MaxDims: 1, NoWeightDecay: true}}
 	steps := long.Times(8, 20)

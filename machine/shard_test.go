@@ -23,8 +23,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// stepsOf is n in long tests and a quarter of it in short ones. With invariants or the race detector it is a tenth: they
-// find in few steps what they look for.
+// stepsOf is n in long tests and a quarter of it in short ones. With invariants or the race
+// detector it is a tenth: they find in few steps what they look for.
 func stepsOf(n int) int {
 	if invariants.Enabled {
 		return max(n/10, 5)
@@ -203,7 +203,8 @@ func TestStage3GivesTheBitsOfStage0(t *testing.T) {
 	}
 }
 
-// worldsUpTo is the sizes of worlds up to n in long tests. Short ones have one rank and 3, with the race detector 3 only.
+// worldsUpTo is the sizes of worlds up to n in long tests. Short ones have one rank and 3, with
+// the race detector 3 only.
 func worldsUpTo(n int) []int {
 	if invariants.Enabled {
 		return []int{3}
@@ -232,7 +233,8 @@ func testStage3(t *testing.T, build func(rows int) *net, on func(*testing.T, int
 						t.Errorf("rank %d: other bits", r)
 					}
 				}
-				if c := costs[0][0]; long.Enabled() && !invariants.Enabled && c[len(c)-1] >= c[0] { // few steps show no trend
+				trend := long.Enabled() && !invariants.Enabled // few steps show none
+				if c := costs[0][0]; trend && c[len(c)-1] >= c[0] {
 					t.Errorf("nothing was learned: %v", c)
 				}
 			})

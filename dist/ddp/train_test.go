@@ -210,7 +210,10 @@ func TestTrainingOnManyRanksIsTrainingOnOne(t *testing.T) {
 			continue
 		}
 		for machine := range machines {
-			c := trial{family: mlp, dt: gtensor.Float64, machine: machine, solver: s, steps: stepsOf(50), parts: evenly}
+			c := trial{
+				family: mlp, dt: gtensor.Float64, machine: machine, solver: s,
+				steps: stepsOf(50), parts: evenly,
+			}
 			t.Run(fmt.Sprintf("%s/%s", solvers[s].name, machines[machine].name), func(t *testing.T) {
 				want, err := c.alone()
 				if err != nil {

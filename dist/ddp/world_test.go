@@ -12,8 +12,8 @@ import (
 	"github.com/symgrad/symgrad/internal/sim"
 )
 
-// stepsOf is n in long tests and a quarter of it in short ones. With invariants or the race detector it is a tenth: they
-// find in few steps what they look for.
+// stepsOf is n in long tests and a quarter of it in short ones. With invariants or the race
+// detector it is a tenth: they find in few steps what they look for.
 func stepsOf(n int) int {
 	if invariants.Enabled {
 		return max(n/10, 5)
@@ -21,7 +21,8 @@ func stepsOf(n int) int {
 	return long.Times(max(n/4, 5), n)
 }
 
-// someRanks is the sizes of worlds of most tests. Short tests have one rank, and a number that is no power of two.
+// someRanks is the sizes of worlds of most tests. Short tests have one rank, and a number that
+// is no power of two.
 func someRanks() []int {
 	if invariants.Enabled {
 		return []int{3}

@@ -119,7 +119,10 @@ var everywhere = []string{"internal/invariants"}
 
 // inTests is what tests may import besides, all of them for "": buffers, worlds in one process and the suite.
 var inTests = map[string][]string{
-	"":                  {"tensor", "internal/long", "internal/sim", "internal/conformance", "internal/cuda/cudatest", "internal/dl/dltest"},
+	"": {
+		"tensor", "internal/long", "internal/sim", "internal/conformance", "internal/cuda/cudatest",
+		"internal/dl/dltest",
+	},
 	"dist/ddp":          {"internal/shm"}, // the same sums on both backends of the host
 	"internal/hostexec": {"internal/program/oracle"},
 	"machine":           {"internal/program/oracle", "internal/shm", "machine/machinetest", "dist/backend"},

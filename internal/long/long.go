@@ -1,5 +1,5 @@
-// Package long is the switch between short tests and long ones. `make test` runs each kind of test with few draws,
-// rounds or kills, and `make test-long` repeats some of them with many.
+// Package long is the switch between short tests and long ones. `make test` runs each kind of
+// test with few draws, rounds or kills, and `make test-long` repeats some of them with many.
 package long
 
 import "os"

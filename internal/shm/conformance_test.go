@@ -9,8 +9,9 @@ import (
 	"github.com/symgrad/symgrad/internal/long"
 )
 
-// suiteOn is a conformance.Launch over ranks of this process, with chunks so small that most cases need several. Each rank
-// may run on a thread of its own, as a process does: a rank that sleeps in the kernel then holds up no other.
+// suiteOn is a conformance.Launch over ranks of this process, with chunks so small that most
+// cases need several. Each rank may run on a thread of its own, as a process does: a rank that
+// sleeps in the kernel then holds up no other.
 func suiteOn(world launcher) conformance.Launch {
 	return suiteWith(Config{ChunkBytes: 1 << 10}, world)
 }
@@ -49,8 +50,8 @@ func TestConformanceOnMappings(t *testing.T) {
 	conformance.Run(t, suiteOn(local(Mapped)))
 }
 
-// TestConformanceOfManyRanks has more ranks than a small machine has cores. They look at each other one by one, or pass
-// news on. Short tests have the fewest ranks that pass news on.
+// TestConformanceOfManyRanks has more ranks than a small machine has cores. They look at each
+// other one by one, or pass news on. Short tests have the fewest ranks that pass news on.
 func TestConformanceOfManyRanks(t *testing.T) {
 	memory, flat, queued, called := Mapped, []int(nil), []int{5}, []int{6}
 	if raceEnabled { // it finds no more in more ranks
@@ -72,7 +73,9 @@ func TestConformanceOnCallers(t *testing.T) {
 		memory = GoMemory
 	}
 	for _, touch := range []int{1, -1} {
-		conformance.RunWith(t, conformance.Options{Ranks: someRanks(), Blocking: true}, suiteWith(Config{ChunkBytes: 1 << 10, touch: touch}, local(memory)))
+		cfg := Config{ChunkBytes: 1 << 10, touch: touch}
+		opt := conformance.Options{Ranks: someRanks(), Blocking: true}
+		conformance.RunWith(t, opt, suiteWith(cfg, local(memory)))
 	}
 }
 
