@@ -1,7 +1,7 @@
 # What a person does with this repository. `make` alone prints the targets.
 #
-# It needs Go, make and a POSIX shell; gcc for the race detector in `make test`. Everything else is downloaded by the go
-# command, in the versions that go.mod and tools/go.mod name.
+# It needs Go, make and a POSIX shell; gcc for the race detector in `make test-race`. The go command
+# downloads everything else, in the versions that go.mod and tools/go.mod name.
 
 GO        ?= go
 CONFIG    ?= configs/mnist-mlp.yaml
@@ -44,18 +44,27 @@ build: ## build the programs into bin/
 	@$(BUILD) -o bin/symgrad ./cmd/symgrad
 	@$(BUILD) -o bin/ ./examples/ddp ./examples/mlp ./examples/lm ./examples/ring ./examples/nvshmem ./examples/p2p ./examples/jacobi ./examples/comm ./examples/hello
 
-.PHONY: test
-test: data test-release test-race ## run all tests, as released and under the race detector
+# No test target runs vet: check-vet does.
+TEST := $(GO) test -vet=off -count=1 -shuffle=on -timeout=$(TIMEOUT)
 
-# Without vet, which test-race runs over the same files, and check-vet in full.
-.PHONY: test-release
-test-release: ## run all tests as released: without cgo
-	CGO_ENABLED=0 $(GO) test -vet=off -count=1 -shuffle=on -timeout=$(TIMEOUT) $(PKG)
+.PHONY: test
+test: data ## run the tests as programs are released: without cgo
+	CGO_ENABLED=0 $(TEST) $(PKG)
+
+# test-race leaves out sequential code that takes long, package reduce, which shm and sim call, and
+# the tests of the conformance suite, which shm and sim run.
+SEQUENTIAL := bench/compare|examples/(ddp/mnist|ddp/model|lm/model)|machine/machinetest
+NO_RACE := $(SEQUENTIAL)|internal/(conformance|cudagen|lint|pins|program/oracle|reduce)
+RACE_PKG = $(if $(filter ./...,$(PKG)),$$($(GO) list ./... | grep -vE '/($(NO_RACE))$$'),$(PKG))
 
 # The race detector makes each process wait a second at its end, and many tests start processes.
 .PHONY: test-race
-test-race: ## run all tests under the race detector and with invariants checked
-	CGO_ENABLED=1 GORACE=atexit_sleep_ms=0 $(GO) test -race -tags=invariants -count=1 -shuffle=on -timeout=$(TIMEOUT) $(PKG)
+test-race: data ## run the tests under the race detector and with invariants checked
+	CGO_ENABLED=1 GORACE=atexit_sleep_ms=0 $(TEST) -race -tags=invariants $(RACE_PKG)
+
+.PHONY: test-long
+test-long: data ## run more cases of some tests: worlds, training steps, random draws, kills
+	sh scripts/long.sh "$(GO)"
 
 .PHONY: check
 check: check-format check-vet check-static check-rules check-modules check-generated ## look for mistakes without running tests
@@ -65,6 +74,10 @@ check-format:
 	@files=$$($(TOOL) gofumpt -l .) || exit 1; \
 	[ -z "$$files" ] || { echo "$$files"; echo "check: not formatted; run: make fmt"; exit 1; }
 
+# The packages with files that only some builds have: with invariants, and on some processors.
+INVARIANT = $$(grep -rlE --include='*.go' '^//go:build.*invariants' . | xargs -n1 dirname | sort -u)
+PROCESSOR = $$(find . -name '*_a*64*.go' -o -name '*.s' | xargs -n1 dirname | sort -u)
+
 # The last two keep other processors compiling, and on other systems what does not need Linux. Nothing else takes what the
 # third compiles, which need not be optimized for it.
 PORTABLE := ./tensor ./symmetric ./dist ./dist/launch ./ops ./optim ./config ./internal/blas ./internal/dl ./internal/sim
@@ -72,15 +85,15 @@ PORTABLE := ./tensor ./symmetric ./dist ./dist/launch ./ops ./optim ./config ./i
 .PHONY: check-vet
 check-vet:
 	CGO_ENABLED=0 $(GO) vet ./...
-	CGO_ENABLED=0 $(GO) vet -tags=invariants ./...
-	CGO_ENABLED=0 GOARCH=arm64 $(GO) vet -gcflags='-N -l' ./...
+	CGO_ENABLED=0 $(GO) vet -tags=invariants $(INVARIANT)
+	CGO_ENABLED=0 GOARCH=arm64 $(GO) vet -gcflags='-N -l' $(PROCESSOR)
 	CGO_ENABLED=0 GOOS=darwin GOARCH=arm64 $(GO) build $(PORTABLE)
 
 # With fewer garbage collections staticcheck takes less time, and more memory.
 .PHONY: check-static
 check-static:
 	CGO_ENABLED=0 GOGC=400 $(TOOL) staticcheck ./...
-	CGO_ENABLED=0 GOGC=400 $(TOOL) staticcheck -tags=invariants ./...
+	CGO_ENABLED=0 GOGC=400 $(TOOL) staticcheck -tags=invariants $(INVARIANT)
 
 .PHONY: check-rules
 check-rules:

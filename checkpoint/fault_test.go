@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/symgrad/symgrad/internal/invariants"
+	"github.com/symgrad/symgrad/internal/long"
 )
 
 // faultyFS is a disk that goes wrong at one of the calls that change something.
@@ -258,9 +259,18 @@ func (sc *scenario) calls(t *testing.T) []string {
 	return f.calls
 }
 
-// tried reports whether a call is one to fail at: each, or some where the checks of package invariants and the race
-// detector run, which see the same code at all of them.
-func tried(at int) bool { return !invariants.Enabled || at%7 == 0 }
+// tried reports whether short tests take case at, which they do with one case of every so many.
+// Long tests take all. With invariants or the race detector it is one of seven: they see the
+// same code in all of them.
+func tried(at, every int) bool {
+	switch {
+	case invariants.Enabled:
+		return at%7 == 0
+	case long.Enabled():
+		return true
+	}
+	return at%every == 0
+}
 
 // A checkpoint that goes away gets another name first, and the name is flushed before its manifest goes; the manifest goes
 // before anything else.
@@ -276,8 +286,9 @@ func TestCheckpointsAreRenamedBeforeTheyAreRemoved(t *testing.T) {
 	}
 }
 
-// The machine stops at each call of a save: killed, or without power, when what was not flushed is lost, in two ways.
-// There is a whole checkpoint afterwards, the newest if Save had returned, and the next start saves as ever.
+// The machine stops at each call of a save: killed, or without power, when what was not flushed
+// is lost, in two ways. Short tests take one of the three at each call. There is a whole
+// checkpoint afterwards, the newest if Save had returned, and the next start saves as ever.
 func TestTheMachineStopsAtEveryCall(t *testing.T) {
 	for _, sc := range scenarios {
 		calls := sc.calls(t)
@@ -286,7 +297,7 @@ func TestTheMachineStopsAtEveryCall(t *testing.T) {
 		}
 		for at, what := range append(calls, "after all") {
 			for i, how := range []string{"killed", "no power", "no power, names lost"} {
-				if !tried(at + i) {
+				if !tried(at+i, 3) {
 					continue
 				}
 				t.Run(fmt.Sprintf("%s/%d %s/%s", sc.name, at, what, how), func(t *testing.T) { sc.stop(t, at, how, (at+i)%3 == 0) })
@@ -354,7 +365,7 @@ func TestEveryCallFails(t *testing.T) {
 	for _, sc := range scenarios {
 		calls := sc.calls(t)
 		for at, what := range calls {
-			if !tried(at) {
+			if !tried(at, 1) {
 				continue
 			}
 			t.Run(fmt.Sprintf("%s/%d %s", sc.name, at, what), func(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/symgrad/symgrad/internal/invariants"
+	"github.com/symgrad/symgrad/internal/long"
 )
 
 // killedVariable makes the test binary the child of TestKilledDuringASave: the folder to save to.
@@ -107,15 +107,13 @@ func (t tellingFile) Sync() error {
 	return nil
 }
 
-// 50 times (fewer under the race detector) a program that saves is killed at a random moment. What is there afterwards is always a whole checkpoint with
-// the right content, at least as new as what the program knew to be durable; and the next one goes on from there.
+// A program that saves is killed at random moments, 50 of them in long tests. There is always a
+// whole checkpoint with the right content afterwards, at least as new as the last that the
+// program knew to be durable. The next one goes on from there.
 func TestKilledDuringASave(t *testing.T) {
 	dir := t.TempDir()
 	rng := rand.New(rand.NewPCG(1, 2))
-	durable, torn, kills := 0, 0, 50
-	if invariants.Enabled {
-		kills = 12
-	}
+	durable, torn, kills := 0, 0, long.Times(12, 50)
 	for i := range kills {
 		seen, stderr := killAfter(t, dir, rng.IntN(400))
 		durable = max(durable, seen)

@@ -13,24 +13,30 @@ import (
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/ddp"
 	"github.com/symgrad/symgrad/internal/invariants"
+	"github.com/symgrad/symgrad/internal/long"
 	"github.com/symgrad/symgrad/internal/program"
 	"github.com/symgrad/symgrad/optim"
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// someRanks is the sizes of worlds that tests by steps have; the race detector needs one of them.
+// someRanks is the sizes of worlds of tests by steps. Short tests have one rank and 3, with the
+// race detector 3 only.
 func someRanks() []int {
 	if invariants.Enabled {
 		return []int{3}
 	}
-	return []int{1, 2, 3}
+	if long.Enabled() {
+		return []int{1, 2, 3}
+	}
+	return []int{1, 3}
 }
 
-// TestStagesBySteps trains 20 steps by the programs that devices get, with buckets of weights that lie on the ranks' host:
-// weights equal those of Stage 0 and of the tape machine, on all ranks, and states are as long as the pieces.
+// TestStagesBySteps trains some steps by the programs that devices get, with buckets of weights
+// that lie on the ranks' host: weights equal those of Stage 0 and of the tape machine, on all
+// ranks, and states are as long as the pieces.
 func TestStagesBySteps(t *testing.T) {
 	groups := []optim.Group{{Names: []string{"w1"}, RateScale: 0.5}, {MaxDims: 1, NoWeightDecay: true}}
-	steps := 20
+	steps := long.Times(8, 20)
 	if invariants.Enabled { // the race detector needs few
 		steps = 4
 	}

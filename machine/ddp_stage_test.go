@@ -8,11 +8,12 @@ import (
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/ddp"
 	"github.com/symgrad/symgrad/internal/invariants"
+	"github.com/symgrad/symgrad/internal/long"
 	"github.com/symgrad/symgrad/optim"
 )
 
 // TestStages1And2GiveTheBitsOfStage0 trains a network whose counts of elements nothing divides: on the tape machine and
-// compiled, 100 steps, 12 samples on up to 5 ranks, in unequal parts.
+// compiled, 12 samples, in unequal parts. Long tests have 100 steps and up to 5 ranks.
 func TestStages1And2GiveTheBitsOfStage0(t *testing.T) {
 	for _, vm := range []struct {
 		name string
@@ -23,10 +24,11 @@ func TestStages1And2GiveTheBitsOfStage0(t *testing.T) {
 			{Name: optim.Adam, LearningRate: 0.01, ClipNorm: 0.3},
 			{Name: optim.LAMB, LearningRate: 0.01, WeightDecay: 0.01},
 		} {
-			for _, ranks := range []int{1, 2, 3, 4, 5} {
+			for _, ranks := range worldsUpTo(5) {
 				t.Run(fmt.Sprintf("%s/%s/%d ranks", vm.name, o.Name, ranks), func(t *testing.T) {
 					c := sharded{build: deep(3, 19), make: vm.make, steps: stepsOf(100), solver: o}
-					c.cfg = ddp.Config{BucketMB: 2.0 / 1024, FirstBucketMB: 1.0 / 1024, NoOverlap: ranks == 4}
+					serial := ranks == 4 || ranks == 3 && o.Name == optim.LAMB
+					c.cfg = ddp.Config{BucketMB: 2.0 / 1024, FirstBucketMB: 1.0 / 1024, NoOverlap: serial}
 					var costs, weights [3][][]float32
 					for stage := range weights {
 						c.cfg.Stage = stage
@@ -43,7 +45,8 @@ func TestStages1And2GiveTheBitsOfStage0(t *testing.T) {
 							}
 						}
 					}
-					if c := costs[0][0]; !invariants.Enabled && c[len(c)-1] >= c[0] { // few steps show no trend
+					trend := long.Enabled() && !invariants.Enabled // few steps show none
+					if c := costs[0][0]; trend && c[len(c)-1] >= c[0] {
 						t.Errorf("nothing was learned: %v", c)
 					}
 				})

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/symgrad/symgrad/internal/cuda/cudatest"
+	"github.com/symgrad/symgrad/internal/invariants"
 )
 
 // TestMain lets the scripts run symgrad: this test binary under that name.
@@ -24,6 +25,12 @@ func TestScripts(t *testing.T) {
 		Dir:                 "testdata/script",
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
+		Condition: func(name string) (bool, error) {
+			if name == "invariants" {
+				return invariants.Enabled, nil
+			}
+			return false, fmt.Errorf("unknown condition %q", name)
+		},
 	})
 }
 

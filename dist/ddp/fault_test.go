@@ -18,6 +18,7 @@ import (
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/ddp"
+	"github.com/symgrad/symgrad/internal/long"
 	"github.com/symgrad/symgrad/internal/sim"
 	"github.com/symgrad/symgrad/ops"
 )
@@ -299,7 +300,7 @@ func TestAMachineMustBeResetAfterAnError(t *testing.T) {
 
 // TestAttachLeavesNothingBehind makes and closes many worlds; TestMain looks for goroutines.
 func TestAttachLeavesNothingBehind(t *testing.T) {
-	for range 50 {
+	for range long.Times(10, 50) {
 		onRanks(t, 2, func(w *dist.World) error {
 			a, err := attach(w, mlp, 3, ddp.Config{}, 0)
 			if err != nil {

@@ -210,7 +210,10 @@ func TestTrainingOnManyRanksIsTrainingOnOne(t *testing.T) {
 			continue
 		}
 		for machine := range machines {
-			c := trial{family: mlp, dt: gtensor.Float64, machine: machine, solver: s, steps: 50, parts: evenly}
+			c := trial{
+				family: mlp, dt: gtensor.Float64, machine: machine, solver: s,
+				steps: stepsOf(50), parts: evenly,
+			}
 			t.Run(fmt.Sprintf("%s/%s", solvers[s].name, machines[machine].name), func(t *testing.T) {
 				want, err := c.alone()
 				if err != nil {
@@ -224,7 +227,7 @@ func TestTrainingOnManyRanksIsTrainingOnOne(t *testing.T) {
 						}
 						// RMSProp and Adam divide by the root of squared gradients, which magnifies the last bit of small ones.
 						if e := relative(got.weights, want.weights); !(e <= 1e-9) {
-							t.Errorf("rank %d/%d: weights off by %g after 50 steps", r, n, e)
+							t.Errorf("rank %d/%d: weights off by %g after %d steps", r, n, e, c.steps)
 						}
 						if !same(got, all[0]) {
 							t.Errorf("rank %d/%d has other bits than rank 0", r, n)

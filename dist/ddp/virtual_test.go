@@ -11,6 +11,7 @@ import (
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/ddp"
+	"github.com/symgrad/symgrad/internal/invariants"
 	"github.com/symgrad/symgrad/ops"
 	"github.com/symgrad/symgrad/optim"
 )
@@ -112,7 +113,11 @@ func TestVirtualRanksGiveTheBitsOfRealOnes(t *testing.T) {
 			way.VirtualRanks, way.Average = 4, c.cfg.Average
 			c.cfg = way
 			t.Run(fmt.Sprintf("%s/%v/%v/buckets %v serial %v stage %d", c.f.name, c.dt, way.Average, way.BucketMB, way.NoOverlap, way.Stage), func(t *testing.T) {
-				c.everywhere(t, want, 1, 2, 4)
+				if invariants.Enabled { // slow, and one world shows the same
+					c.everywhere(t, want, 2)
+				} else {
+					c.everywhere(t, want, 1, 2, 4)
+				}
 			})
 		}
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/ddp"
+	"github.com/symgrad/symgrad/internal/invariants"
 	"github.com/symgrad/symgrad/ops"
 	"github.com/symgrad/symgrad/optim"
 	"github.com/symgrad/symgrad/tensor"
@@ -118,7 +119,11 @@ func TestAccumulationWithAWireAndStages(t *testing.T) {
 	} {
 		for stage := 1; stage <= 2; stage++ {
 			t.Run(fmt.Sprintf("%v/%v/stage %d", c.cfg.WireDType, c.cfg.Average, stage), func(t *testing.T) {
-				onWorlds(t, []int{2, 3}, func(_ *testing.T, w *dist.World) error {
+				sizes := []int{2, 3}
+				if invariants.Enabled {
+					sizes = someRanks()
+				}
+				onWorlds(t, sizes, func(_ *testing.T, w *dist.World) error {
 					cfg := c.cfg
 					want, err := shardedRun(w, gtensor.Float64, cfg, true)
 					if err != nil {

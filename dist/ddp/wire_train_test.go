@@ -12,7 +12,7 @@ import (
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/ddp"
-	"github.com/symgrad/symgrad/internal/invariants"
+	"github.com/symgrad/symgrad/internal/long"
 	"github.com/symgrad/symgrad/optim"
 	"github.com/symgrad/symgrad/tensor"
 )
@@ -141,8 +141,8 @@ func course(w *dist.World, steps int, cfg ddp.Config, opt optim.Config, scaler *
 
 // TestTrainingConverges has the losses of what changes gradients beside that of plain data parallelism, on the same samples.
 func TestTrainingConverges(t *testing.T) {
-	if invariants.Enabled {
-		t.Skip("takes half a minute under the race detector, which sees the same code in shorter tests")
+	if !long.Enabled() {
+		t.Skip(long.Reason)
 	}
 	const steps = 600
 	adam := optim.Config{Name: optim.Adam, LearningRate: 3e-3}

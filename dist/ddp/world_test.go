@@ -8,24 +8,29 @@ import (
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/internal/invariants"
+	"github.com/symgrad/symgrad/internal/long"
 	"github.com/symgrad/symgrad/internal/sim"
 )
 
-// stepsOf is n, or a tenth of it where the checks of package invariants and the race detector run: they find what they are
-// looking for in few steps, and what drifts is found in the other run.
+// stepsOf is n in long tests and a quarter of it in short ones. With invariants or the race
+// detector it is a tenth: they find in few steps what they look for.
 func stepsOf(n int) int {
 	if invariants.Enabled {
 		return max(n/10, 5)
 	}
-	return n
+	return long.Times(max(n/4, 5), n)
 }
 
-// someRanks is the sizes of worlds that most tests have, or one of them where stepsOf is few.
+// someRanks is the sizes of worlds of most tests. Short tests have one rank, and a number that
+// is no power of two.
 func someRanks() []int {
 	if invariants.Enabled {
 		return []int{3}
 	}
-	return []int{1, 2, 3, 4}
+	if long.Enabled() {
+		return []int{1, 2, 3, 4}
+	}
+	return []int{1, 3}
 }
 
 // runRanks runs body on every rank of a world of n ranks, each on a goroutine of its own, and returns the errors by rank.

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/long"
 )
 
 // patience is a hang guard, longer than any test takes.
@@ -132,7 +133,7 @@ func TestRendezvousGivesAllRanksOneStore(t *testing.T) {
 
 // Ranks that close and meet again, without waiting for each other in between, never see the store before.
 func TestRendezvousCanBeRepeated(t *testing.T) {
-	const rounds = 100
+	rounds := long.Times(20, 100)
 	server, launcher := underLauncher(t, 3)
 	for name, env := range map[string]func(int) Env{"socket": onSocket(3), "port": onPort(t, 3), "launcher": launcher} {
 		t.Run(name, func(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	"github.com/symgrad/symgrad/examples/ddp/mnist"
 	"github.com/symgrad/symgrad/examples/internal/train"
 	"github.com/symgrad/symgrad/internal/cuda/cudatest"
+	"github.com/symgrad/symgrad/internal/long"
 )
 
 // images is the folder of MNIST, or of made-up images of its form where it is not.
@@ -30,8 +31,8 @@ func images(t *testing.T) string {
 // error of 1e-6. Those of the made-up images are, and runs on the host that add in other orders stay far within the 1e-4 that
 // runs on GPUs are held to.
 func TestCurvesOfMixedImagesStayTogether(t *testing.T) {
-	if underRace {
-		t.Skip("minutes under the race detector, which sees the same code in the simulated runs")
+	if !long.Enabled() {
+		t.Skip(long.Reason)
 	}
 	data := madeUpImages(t, mixed, 28, 6400, 1000)
 	host := onGPUs("run.device=cpu", "run.max_steps=100")

@@ -18,6 +18,7 @@ import (
 
 	"github.com/symgrad/symgrad/examples/ddp/mnist"
 	"github.com/symgrad/symgrad/examples/internal/train"
+	"github.com/symgrad/symgrad/internal/long"
 )
 
 // watched is a run whose lines are read one by one.
@@ -111,7 +112,7 @@ func TestSignalSavesAndTheSameCommandGoesOn(t *testing.T) {
 // checkpoint, never an older one than before, and the end is that of a run that nobody has killed.
 func TestKilledJobGoesOnFromAWholeCheckpoint(t *testing.T) {
 	data, ck := madeUp(t), t.TempDir()
-	steps, starts := 800, 10
+	steps, starts := long.Times(240, 800), long.Times(4, 10)
 	if underRace {
 		steps, starts = 120, 3
 	}
@@ -164,8 +165,8 @@ func TestKilledJobGoesOnFromAWholeCheckpoint(t *testing.T) {
 
 // Gradients that travel as bf16 are half the bytes and teach the same.
 func TestNarrowWireLearnsMNIST(t *testing.T) {
-	if underRace {
-		t.Skip("minutes under the race detector, which sees the same code in the simulated runs")
+	if !long.Enabled() {
+		t.Skip(long.Reason)
 	}
 	const data = "../../data/mnist"
 	if err := mnist.Find(data); err != nil {

@@ -22,6 +22,7 @@ var layers = []layer{
 	{"internal/invariants", nil, "every package may check itself"},
 	{"internal/asym", nil, "a store and a lock serve everyone"},
 	{"internal/ticks", nil, "a clock serves everyone"},
+	{"internal/long", nil, "tests of every package have one switch"},
 	{"internal/build", nil, "every program may tell from which source it was built"},
 	{"internal/cores", nil, "processors know nothing of ranks"},
 	{"internal/cli", nil, "flags and wrapped text know nothing of training"},
@@ -119,7 +120,10 @@ var everywhere = []string{"internal/invariants"}
 
 // inTests is what tests may import besides, all of them for "": buffers, worlds in one process and the suite.
 var inTests = map[string][]string{
-	"":                  {"tensor", "internal/sim", "internal/conformance", "internal/cuda/cudatest", "internal/dl/dltest"},
+	"": {
+		"tensor", "internal/long", "internal/sim", "internal/conformance", "internal/cuda/cudatest",
+		"internal/dl/dltest",
+	},
 	"dist/ddp":          {"internal/shm"}, // the same sums on both backends of the host
 	"internal/hostexec": {"internal/program/oracle"},
 	"machine":           {"internal/program/oracle", "internal/shm", "machine/machinetest", "dist/backend"},

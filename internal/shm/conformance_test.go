@@ -1,13 +1,17 @@
 package shm
 
 import (
+	"runtime"
 	"testing"
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/internal/conformance"
+	"github.com/symgrad/symgrad/internal/long"
 )
 
-// suiteOn is a conformance.Launch over ranks of this process, with chunks so small that most cases need several.
+// suiteOn is a conformance.Launch over ranks of this process, with chunks so small that most
+// cases need several. Each rank may run on a thread of its own, as a process does: a rank that
+// sleeps in the kernel then holds up no other.
 func suiteOn(world launcher) conformance.Launch {
 	return suiteWith(Config{ChunkBytes: 1 << 10}, world)
 }
@@ -19,6 +23,7 @@ func suiteWith(cfg Config, world launcher) conformance.Launch {
 			t.Skip("a goroutine cannot be killed; TestKilledRankIsNamedByAllOthers kills processes")
 		}
 		cfg.StepTimeout = opt.StepTimeout
+		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(max(n, runtime.GOMAXPROCS(0))))
 		errs, err := world(n, cfg, body)
 		if err != nil {
 			t.Fatal(err)
@@ -31,19 +36,28 @@ func suiteWith(cfg Config, world launcher) conformance.Launch {
 	}
 }
 
-func TestConformanceOnGoMemory(t *testing.T) { conformance.Run(t, suiteOn(local(GoMemory))) }
+// Under the race detector 7 ranks take minutes and show no more than 4.
+func TestConformanceOnGoMemory(t *testing.T) {
+	var opt conformance.Options
+	if raceEnabled {
+		opt.Most = 4
+	}
+	conformance.RunWith(t, opt, suiteOn(local(GoMemory)))
+}
 
 func TestConformanceOnMappings(t *testing.T) {
 	needsMappedMemory(t)
 	conformance.Run(t, suiteOn(local(Mapped)))
 }
 
-// More ranks than a small machine has cores, looking at each other one by one, and passing the news on. Under the race
-// detector, which many ranks make slow and which sees no more in them, it is as many as pass news on at all.
+// TestConformanceOfManyRanks has more ranks than a small machine has cores. They look at each
+// other one by one, or pass news on. Short tests have the fewest ranks that pass news on.
 func TestConformanceOfManyRanks(t *testing.T) {
-	memory, flat, queued, called := Mapped, []int{8}, []int{5, 9}, []int{11}
-	if raceEnabled {
-		memory, flat, queued, called = GoMemory, nil, []int{5}, []int{6}
+	memory, flat, queued, called := Mapped, []int(nil), []int{5}, []int{6}
+	if raceEnabled { // it finds no more in more ranks
+		memory = GoMemory
+	} else if long.Enabled() {
+		flat, queued, called = []int{8}, []int{5, 9}, []int{11}
 	}
 	tree := suiteWith(Config{ChunkBytes: 1 << 10, flat: 4}, local(memory))
 	if flat != nil {
@@ -59,7 +73,9 @@ func TestConformanceOnCallers(t *testing.T) {
 		memory = GoMemory
 	}
 	for _, touch := range []int{1, -1} {
-		conformance.RunWith(t, conformance.Options{Blocking: true}, suiteWith(Config{ChunkBytes: 1 << 10, touch: touch}, local(memory)))
+		cfg := Config{ChunkBytes: 1 << 10, touch: touch}
+		opt := conformance.Options{Ranks: someRanks(), Blocking: true}
+		conformance.RunWith(t, opt, suiteWith(cfg, local(memory)))
 	}
 }
 
@@ -68,6 +84,17 @@ func TestConformanceOnCallers(t *testing.T) {
 func TestConformanceOverSockets(t *testing.T) {
 	needsMappedMemory(t)
 	conformance.RunWith(t, conformance.Options{Ranks: []int{2, 3}}, suiteOn(sockets))
+}
+
+// someRanks is the sizes of worlds of suites that run on other memory, or in other ways, as well.
+func someRanks() []int {
+	if raceEnabled {
+		return []int{3}
+	}
+	if long.Enabled() {
+		return []int{1, 2, 3, 4, 7}
+	}
+	return []int{1, 2, 3, 4}
 }
 
 // needsMappedMemory skips in race builds tests that hand Go memory from rank to rank through mapped memory.

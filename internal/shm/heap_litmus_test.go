@@ -12,13 +12,14 @@ import (
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/internal/asym"
 	"github.com/symgrad/symgrad/internal/conformance"
+	"github.com/symgrad/symgrad/internal/long"
 	"github.com/symgrad/symgrad/symmetric"
 )
 
-// The long run, a million rounds of each form on each kind of memory:
+// A longer run than that of make test-long, a million rounds of each form on each kind of memory:
 //
 //	go test ./internal/shm -run 'Litmus|Quiet' -v -litmus 1000000
-var litmusRounds = flag.Int("litmus", 2000, "rounds of each litmus test")
+var litmusRounds = flag.Int("litmus", long.Times(2000, 20000), "rounds of each litmus test")
 
 func TestLitmusOnGoMemory(t *testing.T) {
 	conformance.RunLitmus(t, *litmusRounds, suiteOn(local(GoMemory)))

@@ -5,8 +5,9 @@ import (
 	"testing"
 
 	"github.com/symgrad/symgrad/internal/conformance"
+	"github.com/symgrad/symgrad/internal/long"
 )
 
-var litmusRounds = flag.Int("litmus", 500, "rounds of each litmus test")
+var litmusRounds = flag.Int("litmus", long.Times(500, 5000), "rounds of each litmus test")
 
 func TestLitmus(t *testing.T) { conformance.RunLitmus(t, *litmusRounds, launch) }
