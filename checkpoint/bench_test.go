@@ -22,7 +22,8 @@ func benchTensor() (Tensor, tensor.Buffer) {
 	return Tensor{Name: "w", Role: Param, DType: tensor.F32, Shape: []int{len(data)}}, tensor.Of(data)
 }
 
-// BenchmarkWrite is a save, flushed to the disk, beside a plain copy of a file of the same size, flushed as well.
+// BenchmarkWrite is a save, flushed to the disk, beside a plain copy of a file of the same size,
+// flushed as well.
 func BenchmarkWrite(b *testing.B) {
 	w, data := benchTensor()
 	for _, async := range []bool{false, true} {
@@ -108,7 +109,8 @@ func BenchmarkStall(b *testing.B) {
 	closed(b, s)
 }
 
-// BenchmarkRead is opening with all checks, reading all elements, and reading the same file without any of that.
+// BenchmarkRead is opening with all checks, reading all elements, and reading the same file without
+// any of that.
 func BenchmarkRead(b *testing.B) {
 	w, data := benchTensor()
 	dir := b.TempDir()

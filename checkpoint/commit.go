@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// commit is what rank 0 does when its own file is written: it waits for the others, writes the manifest, gives the folder
-// its name and removes old checkpoints.
+// commit is what rank 0 does when its own file is written: it waits for the others, writes the
+// manifest, gives the folder its name and removes old checkpoints.
 func (s *Saver) commit(staging string, j *job, own part) error {
 	parts := []part{own}
 	if s.o.Sharded {
@@ -44,8 +44,8 @@ func (s *Saver) commit(staging string, j *job, own part) error {
 
 // gather waits until all ranks have left their parts.
 //
-// Errors: ErrTimeout with the ranks that are missing; why Options.Context has ended; why a rank has no file; ErrInvalid for ranks
-// that differ.
+// Errors: ErrTimeout with the ranks that are missing; why Options.Context has ended; why a rank has
+// no file; ErrInvalid for ranks that differ.
 func (s *Saver) gather(staging string, own part) ([]part, error) {
 	parts := make([]part, s.o.Size)
 	parts[0] = own

@@ -8,15 +8,17 @@ import (
 	"time"
 )
 
-// endPatience is how long a call waits, after the end of Options.Context, for a save in the background that is ending too: its
-// error says more, and a write that the disk does not take must not hold the caller.
+// endPatience is how long a call waits, after the end of Options.Context, for a save in the
+// background that is ending too: its error says more, and a write that the disk does not take must
+// not hold the caller.
 const endPatience = time.Second
 
-// stopPatience is how long rank 0, after the end of Options.Stop, waits for ranks whose files do not grow.
+// stopPatience is how long rank 0, after the end of Options.Stop, waits for ranks whose files do
+// not grow.
 const stopPatience = 2 * time.Second
 
-// flushBytes is how much of a file is written before it is flushed, so that the last flush is short, and a file that does not grow
-// belongs to a rank that does not write.
+// flushBytes is how much of a file is written before it is flushed, so that the last flush is
+// short, and a file that does not grow belongs to a rank that does not write.
 const flushBytes = 64 << 20
 
 // cause is why Options.Context has ended; nil while it has not.
@@ -49,7 +51,8 @@ func done(c context.Context) <-chan struct{} {
 	return c.Done()
 }
 
-// await returns when the save in the background has ended, or a moment after the end of Options.Context.
+// await returns when the save in the background has ended, or a moment after the end of
+// Options.Context.
 //
 // Errors: that of the save, or why the context has ended.
 func (s *Saver) await() error {
@@ -87,7 +90,8 @@ type stall struct {
 	since time.Time // when they were last seen to change; zero before the signal
 }
 
-// check is an error when Options.Stop has ended, and the files of the missing ranks have not grown for stopPatience.
+// check is an error when Options.Stop has ended, and the files of the missing ranks have not grown
+// for stopPatience.
 func (s *Saver) check(w *stall, staging string, missing []int) error {
 	stop := s.o.Stop
 	if stop == nil || stop.Err() == nil {

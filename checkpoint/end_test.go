@@ -26,8 +26,8 @@ func endless(t *testing.T, async bool) (Options, context.CancelCauseFunc) {
 	return Options{Dir: t.TempDir(), Size: 2, Sharded: true, Timeout: 1000 * time.Hour, Async: async, Context: ctx}, cancel
 }
 
-// Whatever of rank 0 waits for the file of another rank ends with the context, and says why that has ended: a save, the next one,
-// Wait, and Close.
+// Whatever of rank 0 waits for the file of another rank ends with the context, and says why that
+// has ended: a save, the next one, Wait, and Close.
 func TestWaitsForARankEndWithTheContext(t *testing.T) {
 	for name, c := range map[string]struct {
 		async bool
@@ -143,7 +143,8 @@ func TestWaitsForAWriteThatIsStuckEndWithTheContext(t *testing.T) {
 	})
 }
 
-// A rank that finds its folder removed by rank 0, which has heard first that a third one died, says so too.
+// A rank that finds its folder removed by rank 0, which has heard first that a third one died, says
+// so too.
 func TestARankWhoseFolderIsGoneSaysWhy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o, end := endless(t, false)
@@ -178,7 +179,8 @@ func (g *growingFS) Size(string) (int64, error) {
 	return g.size, nil
 }
 
-// After a signal rank 0 waits for ranks that write, and not for one that does not: that one is named.
+// After a signal rank 0 waits for ranks that write, and not for one that does not: that one is
+// named.
 func TestAfterAStopOnlyRanksThatWriteAreWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stop, signal := context.WithCancelCause(t.Context())

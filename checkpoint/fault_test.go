@@ -35,7 +35,8 @@ type renaming struct {
 
 var errStopped = errors.New("the machine has stopped")
 
-// call counts, and says whether this call goes wrong. half reports whether a write may get half way.
+// call counts, and says whether this call goes wrong. half reports whether a write may get half
+// way.
 func (f *faultyFS) call(what, name string) error {
 	n := len(f.calls)
 	f.calls = append(f.calls, what+" "+filepath.Base(name))
@@ -158,7 +159,8 @@ func (f *faultyFS) SyncDir(name string) error {
 	return nil
 }
 
-// lose is what a power failure does to what was not flushed: content is gone, and with names set names are as before.
+// lose is what a power failure does to what was not flushed: content is gone, and with names set
+// names are as before.
 func (f *faultyFS) lose(tb testing.TB, lostNames bool) {
 	tb.Helper()
 	for name := range f.unsaid { // each by itself
@@ -272,8 +274,8 @@ func tried(at, every int) bool {
 	return at%every == 0
 }
 
-// A checkpoint that goes away gets another name first, and the name is flushed before its manifest goes; the manifest goes
-// before anything else.
+// A checkpoint that goes away gets another name first, and the name is flushed before its manifest
+// goes; the manifest goes before anything else.
 func TestCheckpointsAreRenamedBeforeTheyAreRemoved(t *testing.T) {
 	calls := scenarios[2].calls(t)
 	at := slices.Index(calls, "rename step-00000050.removed.tmp")
@@ -360,7 +362,8 @@ func (sc *scenario) check(t *testing.T, dir string, saved bool, before int) int 
 	return step
 }
 
-// Each call fails once, as on a full disk; all after it go well. The error says why, and what was there before is whole.
+// Each call fails once, as on a full disk; all after it go well. The error says why, and what was
+// there before is whole.
 func TestEveryCallFails(t *testing.T) {
 	for _, sc := range scenarios {
 		calls := sc.calls(t)

@@ -18,12 +18,12 @@ type File struct {
 	header *Header
 }
 
-// OpenFile opens a safetensors file of any program. Tensors of a dtype that no Type stands for are listed, and Read refuses
-// them.
+// OpenFile opens a safetensors file of any program. Tensors of a dtype that no Type stands for are
+// listed, and Read refuses them.
 //
-// Owns: the caller closes it.
-// Errors: ErrCorrupt, also for a pipe, a device, a folder, or a file of another format, which it names; ErrUnsupported on a
-// machine that is not little-endian; those of the file system.
+// Owns: the caller closes it. Errors: ErrCorrupt, also for a pipe, a device, a folder, or a file of
+// another format, which it names; ErrUnsupported on a machine that is not little-endian; those of
+// the file system.
 func OpenFile(path string) (*File, error) {
 	if err := checkByteOrder(); err != nil {
 		return nil, err
@@ -60,8 +60,8 @@ func (f *File) Header() *Header { return f.header }
 
 // Read fills dst with the elements of a tensor from offset on.
 //
-// Errors: ErrInvalid for an unknown name, another dtype or elements beyond the end; ErrUnsupported for a dtype that no Type
-// stands for; ErrCorrupt for a file that has become shorter; ErrClosed.
+// Errors: ErrInvalid for an unknown name, another dtype or elements beyond the end; ErrUnsupported
+// for a dtype that no Type stands for; ErrCorrupt for a file that has become shorter; ErrClosed.
 func (f *File) Read(name string, offset int, dst tensor.Buffer) error {
 	e := f.header.Find(name)
 	if e == nil {
@@ -129,10 +129,12 @@ type NamedTensor struct {
 	Data  tensor.Buffer // in host memory
 }
 
-// WriteFile writes a safetensors file that every program can read: all of it, durably, or nothing. A path
-// that leads to a device or a pipe is written to. One that is a link stays it, and leads to what was written.
+// WriteFile writes a safetensors file that every program can read: all of it, durably, or nothing.
+// A path that leads to a device or a pipe is written to. One that is a link stays it, and leads to
+// what was written.
 //
-// Errors: ErrInvalid for names, shapes and data that do not fit, and for a path that ends like a folder's; those of the file system.
+// Errors: ErrInvalid for names, shapes and data that do not fit, and for a path that ends like a
+// folder's; those of the file system.
 func WriteFile(path string, metadata map[string]string, tensors []NamedTensor) error {
 	if err := checkByteOrder(); err != nil {
 		return err
@@ -194,7 +196,8 @@ func writeEntries(path string, metadata map[string]string, entries []Entry, data
 	return writeWhole(disk{}, filepath.Dir(path), filepath.Base(path), fill)
 }
 
-// linked is the file that path leads to by a link, such as /dev/stdout; else path, also where a link leads to nothing.
+// linked is the file that path leads to by a link, such as /dev/stdout; else path, also where a
+// link leads to nothing.
 func linked(path string) string {
 	if info, err := os.Lstat(path); err != nil || info.Mode()&os.ModeSymlink == 0 {
 		return path
@@ -205,7 +208,8 @@ func linked(path string) string {
 	return path // of a pipe /proc says what is no path
 }
 
-// writeInto writes to what is there and is no plain file, such as a device or a pipe, in whose place no other is to come.
+// writeInto writes to what is there and is no plain file, such as a device or a pipe, in whose
+// place no other is to come.
 func writeInto(path string, fill func(w file) error) (err error) {
 	f, err := disk{}.Create(path)
 	if err != nil {

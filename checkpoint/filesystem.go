@@ -11,7 +11,8 @@ import (
 	"github.com/symgrad/symgrad/internal/foreign"
 )
 
-// fileSystem is what a save needs of one. It is small so that a test can fail at, or end the world after, every call.
+// fileSystem is what a save needs of one. It is small so that a test can fail at, or end the world
+// after, every call.
 type fileSystem interface {
 	Mkdir(name string) error
 	Create(name string) (file, error) // empty, to be written
@@ -68,7 +69,8 @@ func (disk) SyncDir(name string) error {
 	return errors.Join(err, d.Close())
 }
 
-// makeFolder makes dir and what is missing above it, durably: a checkpoint is as durable as the folder around it.
+// makeFolder makes dir and what is missing above it, durably: a checkpoint is as durable as the
+// folder around it.
 func makeFolder(sys fileSystem, dir string) error {
 	if _, err := os.Stat(dir); err == nil || !errors.Is(err, fs.ErrNotExist) {
 		return os.MkdirAll(dir, 0o777) // which says what it is if it is no folder
@@ -88,8 +90,8 @@ func makeFolder(sys fileSystem, dir string) error {
 // temporaryName returns the name of a file until it is whole.
 func temporaryName(name string) string { return "." + name + ".tmp" }
 
-// writeWhole makes the file name in folder dir out of what fill writes, so that a reader sees all of it or none: under
-// another name, flushed, renamed, and the folder flushed.
+// writeWhole makes the file name in folder dir out of what fill writes, so that a reader sees all
+// of it or none: under another name, flushed, renamed, and the folder flushed.
 //
 // Errors: those of fill and of the file system, after which the other name is removed.
 func writeWhole(sys fileSystem, dir, name string, fill func(w file) error) error {
@@ -136,9 +138,10 @@ func filled(text []byte) func(w file) error {
 	}
 }
 
-// removeTree removes a folder with the files in it. A checkpoint gets a name with removedSuffix first, durably: after a kill
-// no reader takes the rest for a damaged checkpoint, and the next save removes it. Of a folder that has no name of a checkpoint
-// the manifest goes first, durably, so that the rest is not taken for a checkpoint.
+// removeTree removes a folder with the files in it. A checkpoint gets a name with removedSuffix
+// first, durably: after a kill no reader takes the rest for a damaged checkpoint, and the next save
+// removes it. Of a folder that has no name of a checkpoint the manifest goes first, durably, so
+// that the rest is not taken for a checkpoint.
 func removeTree(sys fileSystem, dir string) error {
 	if f, ok := parseFolder(filepath.Base(dir)); ok && !f.tmp {
 		removed := dir + removedSuffix

@@ -20,7 +20,8 @@ type folder struct {
 	removed bool // being removed, by a program that may have died: never to be opened
 }
 
-// replacedSuffix is the end of the name of a checkpoint that another of the same step is about to replace.
+// replacedSuffix is the end of the name of a checkpoint that another of the same step is about to
+// replace.
 const replacedSuffix = ".old.tmp"
 
 // removedSuffix is the end of the name of a checkpoint that is being removed.
@@ -60,8 +61,8 @@ func parseFolder(name string) (folder, bool) {
 	return folder{name: name, step: step, again: again, tmp: match[4] != "", removed: strings.HasSuffix(name, removedSuffix)}, true
 }
 
-// folders is those in dir, the newest first. Of one step, the one without .tmp comes first, then those being written, then
-// the one that was replaced.
+// folders is those in dir, the newest first. Of one step, the one without .tmp comes first, then
+// those being written, then the one that was replaced.
 func folders(sys fileSystem, dir string) ([]folder, error) {
 	entries, err := sys.ReadDir(dir)
 	if err != nil {

@@ -32,7 +32,8 @@ func model() []Tensor {
 	}
 }
 
-// content is all elements of t as they are after a step: bytes that only this tensor has at this step.
+// content is all elements of t as they are after a step: bytes that only this tensor has at this
+// step.
 func content(t Tensor, step int) []byte {
 	h := fnv.New64a()
 	fmt.Fprint(h, t.Name, step)

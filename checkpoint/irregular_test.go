@@ -71,7 +71,8 @@ func TestManifestsAreBounded(t *testing.T) {
 	}
 }
 
-// A removal that is cut short leaves no damage: nothing is called corrupt, and the next start or save removes the rest.
+// A removal that is cut short leaves no damage: nothing is called corrupt, and the next start or
+// save removes the rest.
 func TestARemovalThatIsCutShortIsNoDamage(t *testing.T) {
 	for _, left := range []int{0, 1, 2, 3} { // files that are gone
 		o := Options{Dir: t.TempDir(), Size: 2, Sharded: true}

@@ -8,8 +8,9 @@ import (
 	"slices"
 )
 
-// publish gives the whole checkpoint in the folder staging of dir its name. If there is one of the same step already it is
-// moved aside first and removed last, so that at every moment one of the two is there, under a name that Open looks at.
+// publish gives the whole checkpoint in the folder staging of dir its name. If there is one of the
+// same step already it is moved aside first and removed last, so that at every moment one of the
+// two is there, under a name that Open looks at.
 func publish(sys fileSystem, dir, staging string, step int) error {
 	final := filepath.Join(dir, stepName(step))
 	replaced := filepath.Join(dir, stepName(step)+replacedSuffix)
@@ -44,9 +45,10 @@ func publish(sys fileSystem, dir, staging string, step int) error {
 	return nil
 }
 
-// prune removes checkpoints older than the newest keep ones (0 means none of them), counting from that of step, and what
-// was left of saves up to that step and of removals. Later ones stay: they are of a run that was resumed from an earlier step. So does what ranks
-// that are ahead write after more repeats than again: see Saver.repeats.
+// prune removes checkpoints older than the newest keep ones (0 means none of them), counting from
+// that of step, and what was left of saves up to that step and of removals. Later ones stay: they
+// are of a run that was resumed from an earlier step. So does what ranks that are ahead write after
+// more repeats than again: see Saver.repeats.
 func prune(sys fileSystem, dir string, step, again, keep int) error {
 	all, err := folders(sys, dir)
 	if err != nil {
@@ -75,8 +77,8 @@ func prune(sys fileSystem, dir string, step, again, keep int) error {
 	return errors.Join(append(errs, sys.SyncDir(dir))...)
 }
 
-// recoverFolders removes what a program that died left in dir. A checkpoint that only lacks its name gets it: it may be
-// the only one of its step.
+// recoverFolders removes what a program that died left in dir. A checkpoint that only lacks its
+// name gets it: it may be the only one of its step.
 func recoverFolders(sys fileSystem, dir string) error {
 	all, err := folders(sys, dir)
 	if err != nil {

@@ -32,8 +32,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// saveForEver saves one step after the other with two ranks, in the background, from the newest on. It writes to standard
-// output a dot for every call of the file system, and the step when it is durable.
+// saveForEver saves one step after the other with two ranks, in the background, from the newest on.
+// It writes to standard output a dot for every call of the file system, and the step when it is
+// durable.
 func saveForEver(dir string) error {
 	all, err := newSavers(Options{Dir: dir, Size: 2, Sharded: true, Async: true, Keep: 2}, tellingFS{})
 	if err != nil {

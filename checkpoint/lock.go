@@ -11,17 +11,20 @@ import (
 	"time"
 )
 
-// lockName is the file in a folder of checkpoints that the run that saves there has locked. It stays when the run ends: a
-// program that removed it could take it from another that has just opened it.
+// lockName is the file in a folder of checkpoints that the run that saves there has locked. It
+// stays when the run ends: a program that removed it could take it from another that has just
+// opened it.
 const lockName = ".lock"
 
-// What New does where the folder is locked: a run that was killed a moment ago, and is to go on, may not have ended quite.
+// What New does where the folder is locked: a run that was killed a moment ago, and is to go on,
+// may not have ended quite.
 const (
 	lockPatience = 2 * time.Second
 	lockPause    = 20 * time.Millisecond
 )
 
-// LockedError is that another run saves to the folder, or another Saver of this program. It is an ErrLocked.
+// LockedError is that another run saves to the folder, or another Saver of this program. It is an
+// ErrLocked.
 type LockedError struct {
 	Dir  string // the folder
 	PID  int    // of the process that has locked it; 0 if that is not known
@@ -52,15 +55,17 @@ type holder struct {
 	Host string `json:"host"`
 }
 
-// folderLock is a folder that no other run saves to. The operating system takes it back when the process ends, however.
+// folderLock is a folder that no other run saves to. The operating system takes it back when the
+// process ends, however.
 type folderLock struct {
 	file  *os.File // nil for a folder that has no lock
 	none  error    // why it has none
 	users atomic.Int32
 }
 
-// lockFolder locks dir for the caller, who is its first user. A file system that has no locks is none to refuse: the folder
-// then is as safe as who names it. One that is locked is tried again and again, so long as patience is.
+// lockFolder locks dir for the caller, who is its first user. A file system that has no locks is
+// none to refuse: the folder then is as safe as who names it. One that is locked is tried again and
+// again, so long as patience is.
 //
 // Errors: *LockedError, those of the file system.
 func lockFolder(sys fileSystem, dir string, patience time.Duration) (*folderLock, error) {
@@ -92,8 +97,8 @@ func lockFolder(sys fileSystem, dir string, patience time.Duration) (*folderLock
 // maxHolder is the bytes of a lock's text that are read at most.
 const maxHolder = 4096
 
-// holderOf returns the process that text, of a lock, names; none for a text that is about to be written, and for a process
-// that was killed.
+// holderOf returns the process that text, of a lock, names; none for a text that is about to be
+// written, and for a process that was killed.
 func holderOf(text []byte) holder {
 	var h holder
 	err := json.Unmarshal(text, &h)
@@ -103,8 +108,9 @@ func holderOf(text []byte) holder {
 	return h
 }
 
-// unlockable reports whether an error says that the file system has no locks, that what keeps them for all hosts cannot be
-// asked, or (EBADF, of NFS) that this user may not write what is to be locked.
+// unlockable reports whether an error says that the file system has no locks, that what keeps them
+// for all hosts cannot be asked, or (EBADF, of NFS) that this user may not write what is to be
+// locked.
 func unlockable(err error) bool {
 	return errors.Is(err, errors.ErrUnsupported) || errors.Is(err, syscall.ENOLCK) || errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.EBADF)
 }

@@ -12,12 +12,14 @@ import (
 	"github.com/symgrad/symgrad/internal/foreign"
 )
 
-// Lock opens the file name, made if it is missing, and locks it: a flock, which belongs to what was opened and ends with
-// it, in this process or by its end. Where the file is another user's and cannot be written, it is opened for reading.
+// Lock opens the file name, made if it is missing, and locks it: a flock, which belongs to what was
+// opened and ends with it, in this process or by its end. Where the file is another user's and
+// cannot be written, it is opened for reading.
 //
-// Whoever can open a file can lock it, for reading or writing, and so keep all others from it. Only users who may write to
-// the folder may open the lock, so Lock takes the other permissions away, also from a file that is there. A lock that another
-// user took before that is left to them with the file, which gets a successor.
+// Whoever can open a file can lock it, for reading or writing, and so keep all others from it. Only
+// users who may write to the folder may open the lock, so Lock takes the other permissions away,
+// also from a file that is there. A lock that another user took before that is left to them with
+// the file, which gets a successor.
 //
 // Errors: EWOULDBLOCK if it is locked, by this process or another that may lock it.
 func (disk) Lock(name string) (*os.File, error) {
@@ -30,7 +32,8 @@ func (disk) Lock(name string) (*os.File, error) {
 	return f, err
 }
 
-// openLock opens and locks the file name. It reports whether other users could open the file before.
+// openLock opens and locks the file name. It reports whether other users could open the file
+// before.
 func openLock(name string) (f *os.File, wasOpen bool, err error) {
 	const flags = syscall.O_NOFOLLOW | syscall.O_NONBLOCK // a link or a pipe is no lock
 	f, err = os.OpenFile(name, os.O_RDWR|os.O_CREATE|flags, 0o600)
@@ -73,9 +76,9 @@ func flock(f *os.File) error {
 	}
 }
 
-// closeToReaders gives a lock the mode with which exactly the users who may write to folder dir can open it: 0600, with the
-// bits of the group if the file has the folder's, and those of all others. An error leaves the mode as it was: the file is
-// another user's, or the file system has no modes.
+// closeToReaders gives a lock the mode with which exactly the users who may write to folder dir can
+// open it: 0600, with the bits of the group if the file has the folder's, and those of all others.
+// An error leaves the mode as it was: the file is another user's, or the file system has no modes.
 //
 // Returns: whether users who may not could open it.
 func closeToReaders(f *os.File, info fs.FileInfo, dir string) (wasOpen bool) {
@@ -104,9 +107,10 @@ func groupOf(info fs.FileInfo) int {
 	return -1
 }
 
-// replaceLock puts a new file in the place of a lock that users could open who may not, and that one of them holds. A process
-// that may lock the file has written its number there, and then nothing is done. Processes that replace at once are kept apart
-// by the lock of the new file, which they all give the same name.
+// replaceLock puts a new file in the place of a lock that users could open who may not, and that
+// one of them holds. A process that may lock the file has written its number there, and then
+// nothing is done. Processes that replace at once are kept apart by the lock of the new file, which
+// they all give the same name.
 //
 // Returns: nil where the lock is not to be replaced, or cannot be.
 func replaceLock(name string) *os.File {

@@ -17,7 +17,8 @@ import (
 	"time"
 )
 
-// lockedBy wants a folder to be refused to another run, and returns the process that is said to have it.
+// lockedBy wants a folder to be refused to another run, and returns the process that is said to
+// have it.
 func lockedBy(t *testing.T, dir string) int {
 	t.Helper()
 	s, err := newSaver(Options{Dir: dir}, disk{})

@@ -21,8 +21,9 @@ const (
 
 const manifestName = "manifest.json"
 
-// maxManifest is the bytes of a manifest that are read at most, so that a damaged or planted one costs little memory. A
-// tensor takes about 300 B and each further run 130: this is enough for 100,000 tensors, or 500,000 runs.
+// maxManifest is the bytes of a manifest that are read at most, so that a damaged or planted one
+// costs little memory. A tensor takes about 300 B and each further run 130: this is enough for
+// 100,000 tensors, or 500,000 runs.
 const maxManifest = 64 << 20
 
 // Manifest is manifest.json: all of a checkpoint but the elements.
@@ -116,7 +117,8 @@ func (m *Manifest) encode() ([]byte, error) {
 
 // decodeManifest is the inverse of encode.
 //
-// Errors: ErrCorrupt for a text that is not what encode wrote or contradicts itself; ErrUnsupported for a later version.
+// Errors: ErrCorrupt for a text that is not what encode wrote or contradicts itself; ErrUnsupported
+// for a later version.
 func decodeManifest(text []byte) (*Manifest, error) {
 	at := len(text) - len(sealBefore) - 2*sha256.Size - len(sealAfter)
 	if at < 0 || string(text[at:at+len(sealBefore)]) != sealBefore || !bytes.HasSuffix(text, []byte(sealAfter)) {
@@ -171,7 +173,8 @@ func (m *Manifest) compact() {
 	}
 }
 
-// validate checks that the parts fit together: names once, files that can be there, runs that cover each tensor.
+// validate checks that the parts fit together: names once, files that can be there, runs that cover
+// each tensor.
 func (m *Manifest) validate() error {
 	if m.Step < 0 || m.WorldSize < 1 || len(m.Files) == 0 || len(m.Files) > m.WorldSize {
 		return fmt.Errorf("step %d, %d ranks, %d files", m.Step, m.WorldSize, len(m.Files))

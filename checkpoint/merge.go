@@ -9,13 +9,14 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Merge writes the tensors of the given roles, Param and Buffer if none are given, to one safetensors file that programs
-// without a notion of ranks can read: under their names, whole. The metadata is that of Hugging Face's own files
-// ("format": "pt", without which their loaders refuse a file), and the step.
+// Merge writes the tensors of the given roles, Param and Buffer if none are given, to one
+// safetensors file that programs without a notion of ranks can read: under their names, whole. The
+// metadata is that of Hugging Face's own files ("format": "pt", without which their loaders refuse
+// a file), and the step.
 //
-// Returns: the number of tensors and their bytes.
-// Errors: ErrInvalid if no tensor has one of the roles, and for the path of a file that the checkpoint is of; those of Read and
-// of the file system.
+// Returns: the number of tensors and their bytes. Errors: ErrInvalid if no tensor has one of the
+// roles, and for the path of a file that the checkpoint is of; those of Read and of the file
+// system.
 func (c *Checkpoint) Merge(path string, only ...Role) (tensors int, bytes int64, err error) {
 	if len(only) == 0 {
 		only = []Role{Param, Buffer}
@@ -42,7 +43,8 @@ func (c *Checkpoint) Merge(path string, only ...Role) (tensors int, bytes int64,
 	return len(entries), bytes, nil
 }
 
-// isOwn reports whether path is a file of the checkpoint, by whatever name of its folder, or leads to one.
+// isOwn reports whether path is a file of the checkpoint, by whatever name of its folder, or leads
+// to one.
 func (c *Checkpoint) isOwn(path string) bool {
 	path = linked(path)
 	name := filepath.Base(path)

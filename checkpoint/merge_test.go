@@ -135,7 +135,8 @@ func TestFileIsNotWrittenIntoAFolderOfItsName(t *testing.T) {
 	}
 }
 
-// A link to a file, as /dev/stdout may be, is not replaced by one: where it leads to is the new file.
+// A link to a file, as /dev/stdout may be, is not replaced by one: where it leads to is the new
+// file.
 func TestFileIsWrittenWhereALinkLeads(t *testing.T) {
 	dir := t.TempDir()
 	link, old := filepath.Join(dir, "link"), filepath.Join(dir, "old")

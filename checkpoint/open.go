@@ -14,8 +14,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Checkpoint is one that is open to be read. Its methods may be called by several goroutines. It stays readable when a
-// Saver of another process removes or renames it.
+// Checkpoint is one that is open to be read. Its methods may be called by several goroutines. It
+// stays readable when a Saver of another process removes or renames it.
 type Checkpoint struct {
 	path     string
 	manifest *Manifest
@@ -39,15 +39,16 @@ const (
 	VerifySizes               // the manifest, sizes and headers: for ranks that open what another has verified
 )
 
-// Open opens the newest whole checkpoint of dir: that of the highest step whose manifest and files are what was written,
-// every byte of them. If dir is itself the folder of a checkpoint, it opens that one.
+// Open opens the newest whole checkpoint of dir: that of the highest step whose manifest and files
+// are what was written, every byte of them. If dir is itself the folder of a checkpoint, it opens
+// that one.
 //
-// When ranks resume, one of them calls Open and tells the others Path, for OpenAt: so all read the same.
+// When ranks resume, one of them calls Open and tells the others Path, for OpenAt: so all read the
+// same.
 //
-// Returns: the checkpoint, whose Rejected tells what was newer and is broken.
-// Owns: the caller closes it.
-// Errors: ErrNone if there is none, with what is broken about those that are there; those of the file system, also where one that
-// may be whole cannot be opened.
+// Returns: the checkpoint, whose Rejected tells what was newer and is broken. Owns: the caller
+// closes it. Errors: ErrNone if there is none, with what is broken about those that are there;
+// those of the file system, also where one that may be whole cannot be opened.
 func Open(dir string) (*Checkpoint, error) {
 	if Is(dir) {
 		return OpenAt(dir, VerifyAll)
@@ -86,14 +87,15 @@ func openFirst(dir string, paths []string) (c *Checkpoint, gone bool, err error)
 	return nil, gone, errors.Join(errs...)
 }
 
-// denied reports whether err is of this process, which may not or cannot open a file, and says nothing about what is in it.
+// denied reports whether err is of this process, which may not or cannot open a file, and says
+// nothing about what is in it.
 func denied(err error) bool {
 	return slices.ContainsFunc([]error{fs.ErrPermission, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM},
 		func(of error) bool { return errors.Is(err, of) })
 }
 
-// List returns the folders in dir that have a checkpoint, or should have: the newest first, unfinished and broken ones as
-// well. Checkpoints that are being removed are left out.
+// List returns the folders in dir that have a checkpoint, or should have: the newest first,
+// unfinished and broken ones as well. Checkpoints that are being removed are left out.
 //
 // Errors: ErrNone if dir is not there; those of the file system.
 func List(dir string) ([]string, error) {
@@ -113,7 +115,8 @@ func List(dir string) ([]string, error) {
 	return paths, nil
 }
 
-// Is reports whether dir is, or is called like, the folder of one checkpoint and not one of many. It need not be whole.
+// Is reports whether dir is, or is called like, the folder of one checkpoint and not one of many.
+// It need not be whole.
 func Is(dir string) bool {
 	if _, err := os.Stat(filepath.Join(dir, manifestName)); err == nil {
 		return true
@@ -124,9 +127,9 @@ func Is(dir string) bool {
 
 // OpenAt opens the checkpoint in the folder path.
 //
-// Owns: the caller closes it.
-// Errors: ErrNone if there is no such folder, and for one that is being removed; ErrUnfinished for one that is being written;
-// ErrCorrupt, with the file and what is wrong with it; ErrUnsupported for a later version; those of the file system.
+// Owns: the caller closes it. Errors: ErrNone if there is no such folder, and for one that is being
+// removed; ErrUnfinished for one that is being written; ErrCorrupt, with the file and what is wrong
+// with it; ErrUnsupported for a later version; those of the file system.
 func OpenAt(path string, verify Verify) (*Checkpoint, error) {
 	if err := checkByteOrder(); err != nil {
 		return nil, err
@@ -204,7 +207,8 @@ func (c *Checkpoint) openFiles() error {
 	return errors.Join(errs...)
 }
 
-// compare checks that every run of the manifest is an entry of its file, with the elements that it should have.
+// compare checks that every run of the manifest is an entry of its file, with the elements that it
+// should have.
 func (c *Checkpoint) compare() error {
 	for i := range c.tensors {
 		t := &c.tensors[i]
@@ -249,10 +253,12 @@ func (c *Checkpoint) Lookup(name string) (Tensor, bool) {
 	return c.tensors[i].clone(), true
 }
 
-// Read fills dst with the elements of a tensor from offset on, in C order, whatever files have them.
+// Read fills dst with the elements of a tensor from offset on, in C order, whatever files have
+// them.
 //
-// Errors: ErrInvalid for a name that is not there, another dtype, elements beyond the end, memory that is not on the
-// host; ErrCorrupt for a file that has become shorter; ErrClosed; those of the file system.
+// Errors: ErrInvalid for a name that is not there, another dtype, elements beyond the end, memory
+// that is not on the host; ErrCorrupt for a file that has become shorter; ErrClosed; those of the
+// file system.
 func (c *Checkpoint) Read(name string, offset int, dst tensor.Buffer) error {
 	i, ok := c.find[name]
 	if !ok {

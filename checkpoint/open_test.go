@@ -14,7 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Whatever happens to a file of the newest checkpoint is noticed and told, and the one before is opened.
+// Whatever happens to a file of the newest checkpoint is noticed and told, and the one before is
+// opened.
 func TestTornCheckpointsArePassedOver(t *testing.T) {
 	const rank1, manifest = "rank-00001-of-00002.safetensors", "manifest.json"
 	flip := func(at int) func(p []byte) []byte {
@@ -116,7 +117,8 @@ func TestTheLargestStepIsFound(t *testing.T) {
 	}
 }
 
-// A process that has no descriptors left does not know what is whole, and does not go on from an older one, or from nothing.
+// A process that has no descriptors left does not know what is whole, and does not go on from an
+// older one, or from nothing.
 func TestWhatCannotBeOpenedIsNotPassedOver(t *testing.T) {
 	o := Options{Dir: t.TempDir(), Size: 1}
 	mustSave(t, o, 1)
@@ -147,7 +149,8 @@ func TestWhatCannotBeOpenedIsNotPassedOver(t *testing.T) {
 	}
 }
 
-// What is checked is what was asked for: sizes alone do not see a changed byte, and Verify does later.
+// What is checked is what was asked for: sizes alone do not see a changed byte, and Verify does
+// later.
 func TestVerifySizes(t *testing.T) {
 	o := Options{Dir: t.TempDir(), Size: 3, Sharded: true}
 	mustSave(t, o, 5)
@@ -237,7 +240,8 @@ func TestKeepLeavesTheNewest(t *testing.T) {
 	if got := steps(); !slices.Equal(got, []string{"step-00000030", "step-00000020"}) {
 		t.Errorf("%q", got)
 	}
-	// One that is torn does not count, and is not removed while it is among the newest: somebody may want to look at it.
+	// One that is torn does not count, and is not removed while it is among the newest: somebody
+	// may want to look at it.
 	change(t, filepath.Join(o.Dir, "step-00000030", "model.safetensors"), func(p []byte) []byte { return p[1:] })
 	mustSave(t, o, 40)
 	if got := steps(); !slices.Equal(got, []string{"step-00000040", "step-00000030", "step-00000020"}) {
@@ -329,7 +333,8 @@ func (readOnly) Create(name string) (file, error) {
 	return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrPermission}
 }
 
-// hasty is a disk where rank 0 has committed, and given the folder its name, as soon as the part of rank 1 is there.
+// hasty is a disk where rank 0 has committed, and given the folder its name, as soon as the part of
+// rank 1 is there.
 type hasty struct{ disk }
 
 func (d hasty) Rename(from, to string) error {

@@ -13,10 +13,12 @@ import (
 	"testing"
 )
 
-// otherVariable makes the test binary another user's process: it locks the file that the variable names.
+// otherVariable makes the test binary another user's process: it locks the file that the variable
+// names.
 const otherVariable = "SYMGRAD_TEST_OTHER_USER"
 
-// lockAsReader opens a file for reading, locks it, says so on standard output, and keeps the lock until standard input ends.
+// lockAsReader opens a file for reading, locks it, says so on standard output, and keeps the lock
+// until standard input ends.
 func lockAsReader(name string) {
 	f, err := os.Open(name)
 	if err == nil {
@@ -34,8 +36,8 @@ func lockAsReader(name string) {
 	_, _ = os.Stdin.Read(make([]byte, 1))
 }
 
-// otherUser starts this test's binary as another user, who locks a file, and returns what that user says, and a function that
-// ends the process. It skips the test where this user is not root.
+// otherUser starts this test's binary as another user, who locks a file, and returns what that user
+// says, and a function that ends the process. It skips the test where this user is not root.
 func otherUser(t *testing.T, name string) (says string, end func()) {
 	t.Helper()
 	if os.Getuid() != 0 {

@@ -13,12 +13,14 @@ import (
 	"github.com/symgrad/symgrad/internal/foreign"
 )
 
-// ReadHeader reads the header of a safetensors file of size bytes. It takes what the reference reader takes (huggingface's
-// safetensors/src/tensor.rs): unknown members of a tensor, a null __metadata__, dtypes that no tensor.DType has. Entries must
-// fill the data without a hole and without sharing a byte. Names must differ: the format's description forbids duplicate
-// keys, where the reference reader takes the last.
+// ReadHeader reads the header of a safetensors file of size bytes. It takes what the reference
+// reader takes (huggingface's safetensors/src/tensor.rs): unknown members of a tensor, a null
+// __metadata__, dtypes that no tensor.DType has. Entries must fill the data without a hole and
+// without sharing a byte. Names must differ: the format's description forbids duplicate keys, where
+// the reference reader takes the last.
 //
-// Errors: ErrCorrupt, which names the tensor at fault, or the format of a file that is not a safetensors file; those of r.
+// Errors: ErrCorrupt, which names the tensor at fault, or the format of a file that is not a
+// safetensors file; those of r.
 func ReadHeader(r io.ReaderAt, size int64) (*Header, error) {
 	var length [8]byte
 	if size < 8 {
@@ -49,8 +51,8 @@ func ReadHeader(r io.ReaderAt, size int64) (*Header, error) {
 	return h, nil
 }
 
-// mistaken returns an ErrCorrupt for a file that has no header, in the words of format, or with the file's own format
-// where its beginning shows another one.
+// mistaken returns an ErrCorrupt for a file that has no header, in the words of format, or with the
+// file's own format where its beginning shows another one.
 func mistaken(r io.ReaderAt, size int64, format string, args ...any) error {
 	if size == 0 {
 		return fmt.Errorf("%w: 0 B are too short for a safetensors file: it is empty", ErrCorrupt)
@@ -91,8 +93,9 @@ func (h *Header) check(data int64) error {
 	return nil
 }
 
-// parseHeader reads the JSON object of a header in one pass. encoding/json would take the last of two members with one name
-// and replace invalid UTF-8 and half surrogate pairs; reading it token by token costs several times its own time.
+// parseHeader reads the JSON object of a header in one pass. encoding/json would take the last of
+// two members with one name and replace invalid UTF-8 and half surrogate pairs; reading it token by
+// token costs several times its own time.
 func parseHeader(text string) (*Header, error) {
 	if !utf8.ValidString(text) {
 		return nil, errors.New("not UTF-8")
@@ -156,7 +159,8 @@ func parseMetadata(p *scanner) (map[string]string, error) {
 	}
 }
 
-// parse reads the object of a tensor: dtype, shape and data_offsets, in any order, among members that it ignores.
+// parse reads the object of a tensor: dtype, shape and data_offsets, in any order, among members
+// that it ignores.
 func (e *Entry) parse(p *scanner) error {
 	if err := p.expect('{'); err != nil {
 		return err
@@ -236,7 +240,8 @@ func (e *Entry) place(offsets []int) error {
 	return err
 }
 
-// size returns the bytes of e by its dtype and shape; those of its offsets for a dtype of unknown size.
+// size returns the bytes of e by its dtype and shape; those of its offsets for a dtype of unknown
+// size.
 func (e *Entry) size() (int64, error) {
 	if e.Type != NoType {
 		n, err := product(e.Shape, e.Type.DType().Size())

@@ -18,7 +18,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Headers that the reference reader takes, from huggingface's safetensors/src/tensor.rs and its serde_json.
+// Headers that the reference reader takes, from huggingface's safetensors/src/tensor.rs and its
+// serde_json.
 func TestReadHeaderTakesWhatTheReferenceTakes(t *testing.T) {
 	for name, tt := range map[string]struct {
 		header string
@@ -131,7 +132,8 @@ func TestFilesOfOtherFormatsAreNamed(t *testing.T) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}
-	// A safetensors file that is cut short is not taken for another format by the bytes of its length.
+	// A safetensors file that is cut short is not taken for another format by the bytes of its
+	// length.
 	header := `{"w":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}`
 	header += strings.Repeat(" ", 0x7b-len(header)) // begins with {
 	file := fileOf(header, 1)[:100]
@@ -209,7 +211,8 @@ func halfSurrogate(text string) bool {
 	return slices.ContainsFunc(escapePattern.FindAllString(text, -1), halfPattern.MatchString)
 }
 
-// duplicates reports whether one of the names, or any if there are none, is twice in the object text, which is JSON.
+// duplicates reports whether one of the names, or any if there are none, is twice in the object
+// text, which is JSON.
 func duplicates(text string, names []string) bool {
 	d := json.NewDecoder(strings.NewReader(text))
 	seen, depth, key := map[string]bool{}, 0, false
@@ -242,7 +245,8 @@ func deep(text string) bool {
 	return strings.Count(text, "[")+strings.Count(text, "{") > maxDepth
 }
 
-// FuzzHeader compares the parser with encoding/json: it takes the same texts, and the same values from them.
+// FuzzHeader compares the parser with encoding/json: it takes the same texts, and the same values
+// from them.
 func FuzzHeader(f *testing.F) {
 	for _, text := range []string{
 		`{}`, ` {"w":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8],"x":[1.5e-3,{"a":"\n"}]},"__metadata__":{"a":"b"}} `,

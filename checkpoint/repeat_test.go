@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// A program that saves every so many steps and at the end may save one step twice, and one that went back saves an earlier step.
-// Rank 1 is done with both saves before rank 0 begins the first.
+// A program that saves every so many steps and at the end may save one step twice, and one that
+// went back saves an earlier step. Rank 1 is done with both saves before rank 0 begins the first.
 func TestRanksMayBeAheadWithTheSameStep(t *testing.T) {
 	for _, session := range []string{"", "x"} {
 		for _, steps := range [][]int{{5, 5}, {5, 5, 5}, {5, 3}, {5, 3, 5, 6}} {

@@ -110,7 +110,8 @@ func TestCheckpointReadRefuses(t *testing.T) {
 	}
 }
 
-// Several goroutines may read at once, and what the program does with what it is given does not reach the checkpoint.
+// Several goroutines may read at once, and what the program does with what it is given does not
+// reach the checkpoint.
 func TestCheckpointIsReadByMany(t *testing.T) {
 	o := Options{Dir: t.TempDir(), Size: 3, Sharded: true}
 	mustSave(t, o, 3)

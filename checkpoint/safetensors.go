@@ -14,11 +14,12 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Type is the element type of an entry of a safetensors file. Bool has no counterpart among tensor's types, so there are
-// two lists.
+// Type is the element type of an entry of a safetensors file. Bool has no counterpart among
+// tensor's types, so there are two lists.
 type Type uint8
 
-// The types, in the order in which the reference library sorts them: by size, the largest first in a file.
+// The types, in the order in which the reference library sorts them: by size, the largest first in
+// a file.
 const (
 	NoType Type = iota
 	Bool        // one byte, 0 or 1
@@ -73,10 +74,12 @@ func TypeOf(dt tensor.DType) Type {
 	return NoType
 }
 
-// others is the bits of the reference library's types that no tensor.DType has: of 8 bits and fewer, and complex ones.
+// others is the bits of the reference library's types that no tensor.DType has: of 8 bits and
+// fewer, and complex ones.
 var others = map[string]int{"F4": 4, "F6_E2M3": 6, "F6_E3M2": 6, "F8_E5M2": 8, "F8_E4M3": 8, "F8_E8M0": 8, "C64": 64}
 
-// otherPattern reports whether name is spelled like the format's dtypes, so that it may be one of a later version.
+// otherPattern reports whether name is spelled like the format's dtypes, so that it may be one of a
+// later version.
 func otherPattern(name string) bool {
 	return name != "" && len(name) <= 32 && name[0] >= 'A' && name[0] <= 'Z' &&
 		strings.Trim(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") == ""
@@ -92,7 +95,8 @@ func parseType(name string) (Type, bool) {
 	return NoType, false
 }
 
-// maxHeader is what the reference library reads at most: MAX_HEADER_SIZE in safetensors/src/tensor.rs.
+// maxHeader is what the reference library reads at most: MAX_HEADER_SIZE in
+// safetensors/src/tensor.rs.
 const maxHeader = 100_000_000
 
 // metadataKey is the member of a header that is no tensor.
@@ -150,11 +154,11 @@ func (h *Header) Find(name string) *Entry {
 	return nil
 }
 
-// layOut sorts entries as the reference library does, the largest elements first and then by name, and gives them their
-// offsets. Every entry is then aligned to its element.
+// layOut sorts entries as the reference library does, the largest elements first and then by name,
+// and gives them their offsets. Every entry is then aligned to its element.
 //
-// Returns: the entries' order, as indices into what was given.
-// Errors: ErrInvalid for a name twice or none, no UTF-8, an unknown type, a negative or too large shape.
+// Returns: the entries' order, as indices into what was given. Errors: ErrInvalid for a name twice
+// or none, no UTF-8, an unknown type, a negative or too large shape.
 func layOut(entries []Entry) ([]int, error) {
 	order := make([]int, len(entries))
 	for i := range order {
@@ -187,8 +191,9 @@ func layOut(entries []Entry) ([]int, error) {
 	return order, nil
 }
 
-// encodeHeader is the text of a header with its length before it, for entries that are laid out, in the given order. It
-// is the text that the reference library writes; blanks at its end align the data to 8.
+// encodeHeader is the text of a header with its length before it, for entries that are laid out, in
+// the given order. It is the text that the reference library writes; blanks at its end align the
+// data to 8.
 //
 // Errors: ErrInvalid for metadata that is no UTF-8; a header that no reader would read.
 func encodeHeader(metadata map[string]string, entries []Entry, order []int) ([]byte, error) {
@@ -227,7 +232,8 @@ func encodeHeader(metadata map[string]string, entries []Entry, order []int) ([]b
 	return b.Bytes(), nil
 }
 
-// jsonText is v as JSON without the escapes that only HTML needs. v is of strings and numbers, which always encode.
+// jsonText is v as JSON without the escapes that only HTML needs. v is of strings and numbers,
+// which always encode.
 func jsonText(v any) []byte {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)

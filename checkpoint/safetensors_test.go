@@ -24,7 +24,8 @@ func fileOf(header string, n int) []byte {
 	return append(append(p, header...), make([]byte, n)...)
 }
 
-// The text of headers, character by character: what the reference library writes for the same tensors.
+// The text of headers, character by character: what the reference library writes for the same
+// tensors.
 func TestWriteFileIsByteForByte(t *testing.T) {
 	six := tensor.Of([]float32{0, 1, 2, 3, 4, 5})
 	for _, tt := range []struct {
@@ -269,7 +270,8 @@ func TestTypesPairWithDTypes(t *testing.T) {
 	}
 }
 
-// No file makes the reader fail other than with an error, take much memory, or accept what does not fit together.
+// No file makes the reader fail other than with an error, take much memory, or accept what does not
+// fit together.
 func FuzzReadHeader(f *testing.F) {
 	f.Add(fileOf(`{"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"__metadata__":{"a":"b"}}  `, 8))
 	f.Add(fileOf(`{"w":{"dtype":"BOOL","shape":[0,3],"data_offsets":[0,0]},"v":{"dtype":"I64","shape":[],"data_offsets":[0,8]}}`, 8))

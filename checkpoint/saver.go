@@ -63,15 +63,16 @@ type Saver struct {
 	again    int      // see repeats
 }
 
-// New is a Saver. Rank 0 makes the folder, locks it until Close, tries whether it can be written, and clears away what a
-// program that was killed left there: folders that end in .tmp, of which one that lacks nothing but its name becomes a
-// checkpoint. A folder that is locked is tried for 2 seconds, which is what a program that was killed may take to end. Some
-// operation of all ranks has to lie between New and the first Save. With a Session, files of an earlier start that is still
+// New is a Saver. Rank 0 makes the folder, locks it until Close, tries whether it can be written,
+// and clears away what a program that was killed left there: folders that end in .tmp, of which one
+// that lacks nothing but its name becomes a checkpoint. A folder that is locked is tried for 2
+// seconds, which is what a program that was killed may take to end. Some operation of all ranks has
+// to lie between New and the first Save. With a Session, files of an earlier start that is still
 // dying are never taken for those of this one.
 //
-// Owns: the caller closes it.
-// Errors: ErrInvalid, on rank 0 also for a Dir that Is the folder of one checkpoint; ErrUnsupported; a *LockedError on rank 0
-// if another run saves to the folder; those of the file system.
+// Owns: the caller closes it. Errors: ErrInvalid, on rank 0 also for a Dir that Is the folder of
+// one checkpoint; ErrUnsupported; a *LockedError on rank 0 if another run saves to the folder;
+// those of the file system.
 func New(o Options) (*Saver, error) { return openSaver(o, disk{}, lockPatience) }
 
 func newSaver(o Options, sys fileSystem) (*Saver, error) { return openSaver(o, sys, 0) }
@@ -123,20 +124,21 @@ func (s *Saver) prepare(patience time.Duration) error {
 	return explain(recoverFolders(s.sys, s.o.Dir))
 }
 
-// Save writes a checkpoint: all of m, and the runs of this rank. Together the runs of all ranks have each element of each
-// tensor once (Replicated ones aside).
+// Save writes a checkpoint: all of m, and the runs of this rank. Together the runs of all ranks
+// have each element of each tensor once (Replicated ones aside).
 //
-// With Options.Async it copies the runs to memory that is kept for the next time, and returns; it waits first for the
-// save before, if that is still being written. Otherwise it writes runs from where they lie, and returns when the
-// checkpoint is durable. Without Options.Sharded ranks other than 0 have nothing to do.
+// With Options.Async it copies the runs to memory that is kept for the next time, and returns; it
+// waits first for the save before, if that is still being written. Otherwise it writes runs from
+// where they lie, and returns when the checkpoint is durable. Without Options.Sharded ranks other
+// than 0 have nothing to do.
 //
-// Collective: all ranks, same steps; but no rank waits for another, except rank 0, in the background if Async.
-// Owns: nothing after it returned.
-// Ends: with Options.Context, at the next piece that is written.
-// Errors: ErrInvalid for runs that make no sense, in which case no file is written, and rank 0 is told. ErrClosed. A *SaveError
-// if this save failed, or the one before in the background; in the latter case this one is made all the same. A failed save
-// leaves the checkpoints that are there as they are. A *PruneError in place of it where the save is whole, and an older
-// checkpoint could not be removed; Wait and Close return it, too.
+// Collective: all ranks, same steps; but no rank waits for another, except rank 0, in the
+// background if Async. Owns: nothing after it returned. Ends: with Options.Context, at the next
+// piece that is written. Errors: ErrInvalid for runs that make no sense, in which case no file is
+// written, and rank 0 is told. ErrClosed. A *SaveError if this save failed, or the one before in
+// the background; in the latter case this one is made all the same. A failed save leaves the
+// checkpoints that are there as they are. A *PruneError in place of it where the save is whole, and
+// an older checkpoint could not be removed; Wait and Close return it, too.
 func (s *Saver) Save(m Meta, runs []Run) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -167,8 +169,9 @@ func (s *Saver) Save(m Meta, runs []Run) error {
 	return before
 }
 
-// repeats is how many saves so far, one of step included, are of a step that is not higher than all before, the same on all
-// ranks. By it a rank that is ahead writes to another folder than the one that rank 0 has not renamed yet.
+// repeats is how many saves so far, one of step included, are of a step that is not higher than all
+// before, the same on all ranks. By it a rank that is ahead writes to another folder than the one
+// that rank 0 has not renamed yet.
 func (s *Saver) repeats(step int) int {
 	if step > s.highest {
 		s.highest = step
@@ -178,8 +181,8 @@ func (s *Saver) repeats(step int) int {
 	return s.again
 }
 
-// Wait returns when what this rank has to do for the last Save is done. A checkpoint is whole when Wait of rank 0 has
-// returned nil.
+// Wait returns when what this rank has to do for the last Save is done. A checkpoint is whole when
+// Wait of rank 0 has returned nil.
 //
 // Errors: a *SaveError if the save failed and Save has not told so.
 func (s *Saver) Wait() error {
@@ -201,8 +204,9 @@ func (s *Saver) wait() error {
 	return err
 }
 
-// Unlocked is why the folder has no lock, for programs to warn of it: the file system has none, or what keeps them for all
-// hosts does not answer. Then nobody finds out if another run saves to the folder.
+// Unlocked is why the folder has no lock, for programs to warn of it: the file system has none, or
+// what keeps them for all hosts does not answer. Then nobody finds out if another run saves to the
+// folder.
 //
 // Returns: nil for a folder that is locked, and on ranks other than 0.
 func (s *Saver) Unlocked() error {
@@ -212,16 +216,17 @@ func (s *Saver) Unlocked() error {
 	return s.lock.none
 }
 
-// Close is Wait, after which the Saver is of no use, its memory is free and the folder is another's to lock. A second Close
-// does nothing.
+// Close is Wait, after which the Saver is of no use, its memory is free and the folder is another's
+// to lock. A second Close does nothing.
 func (s *Saver) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return errors.Join(s.wait(), s.end())
 }
 
-// Abandon is Close for a run that has failed, and does not wait: what is being written in the background is written, or
-// given up when the other ranks' files do not come, and the folder stays locked until then.
+// Abandon is Close for a run that has failed, and does not wait: what is being written in the
+// background is written, or given up when the other ranks' files do not come, and the folder stays
+// locked until then.
 //
 // Errors: those of the file system.
 func (s *Saver) Abandon() error {
@@ -239,8 +244,8 @@ func (s *Saver) end() error {
 	return s.lock.release()
 }
 
-// RunShare is the share of a replicated run of n elements that a rank writes: whole blocks of 256 elements, so that the
-// last ranks may have fewer, or none.
+// RunShare is the share of a replicated run of n elements that a rank writes: whole blocks of 256
+// elements, so that the last ranks may have fewer, or none.
 //
 // Returns: the first element, from that of the run, and the number.
 func RunShare(n, rank, size int) (offset, length int) {
@@ -259,7 +264,8 @@ type stored struct {
 	data   []byte
 }
 
-// job is a save that is planned: nothing in it belongs to the caller of Save any more, except data if not Async.
+// job is a save that is planned: nothing in it belongs to the caller of Save any more, except data
+// if not Async.
 type job struct {
 	meta    Meta
 	again   int // see Saver.repeats

@@ -108,7 +108,8 @@ func TestRunShareCoversOnce(t *testing.T) {
 	}
 }
 
-// A save in the background writes what was there when Save was called, and a second one waits for it.
+// A save in the background writes what was there when Save was called, and a second one waits for
+// it.
 func TestAsyncSaveCopies(t *testing.T) {
 	gate := &gatedFS{open: make(chan struct{})}
 	s, err := newSaver(Options{Dir: t.TempDir(), Async: true}, gate)
@@ -158,7 +159,8 @@ func (g *gatedFS) Mkdir(name string) error {
 	return g.disk.Mkdir(name)
 }
 
-// The snapshot is made once: after the first save, saves of the same tensors allocate next to nothing of their size.
+// The snapshot is made once: after the first save, saves of the same tensors allocate next to
+// nothing of their size.
 func TestAsyncSaveReusesItsMemory(t *testing.T) {
 	const n = 4 << 20
 	data := make([]float32, n)
@@ -265,7 +267,8 @@ func TestSaveRefusesWhatMakesNoSense(t *testing.T) {
 	}
 }
 
-// Rank 0 need not wait for the file of a rank that cannot read what it has, and says why there is none.
+// Rank 0 need not wait for the file of a rank that cannot read what it has, and says why there is
+// none.
 func TestRefusalOfARankIsTold(t *testing.T) {
 	lost := errors.New("the device is lost")
 	all := mustSavers(t, Options{Dir: t.TempDir(), Size: 2, Sharded: true})
@@ -314,7 +317,8 @@ func TestRanksThatDifferAreRefused(t *testing.T) {
 	}
 }
 
-// A rank whose file does not come is named; files that an earlier start of the program left do not count.
+// A rank whose file does not come is named; files that an earlier start of the program left do not
+// count.
 func TestMissingRanksAreNamed(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	o := Options{Dir: t.TempDir(), Size: 4, Sharded: true, Session: "later", Timeout: 5 * time.Millisecond, Async: true}

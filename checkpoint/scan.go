@@ -9,10 +9,12 @@ import (
 	"unicode/utf8"
 )
 
-// maxDepth is the deepest nesting of a header that is read: the limit of serde_json, with which the reference reader reads.
+// maxDepth is the deepest nesting of a header that is read: the limit of serde_json, with which the
+// reference reader reads.
 const maxDepth = 128
 
-// scanner reads JSON that is valid UTF-8, from left to right. Its strings are parts of text where they have no escapes.
+// scanner reads JSON that is valid UTF-8, from left to right. Its strings are parts of text where
+// they have no escapes.
 type scanner struct {
 	text string
 	at   int
@@ -59,7 +61,8 @@ func (p *scanner) expect(c byte) error {
 	return nil
 }
 
-// more reads up to the next item of a list or an object that ends with end, and reports whether there is one.
+// more reads up to the next item of a list or an object that ends with end, and reports whether
+// there is one.
 func (p *scanner) more(end byte, first bool) (bool, error) {
 	p.space()
 	switch c := p.next(); {
@@ -76,7 +79,8 @@ func (p *scanner) more(end byte, first bool) (bool, error) {
 	return false, p.wrong("want a comma or %q, not %s", end, p.found())
 }
 
-// key reads the name of the next member of an object, and its colon. It reports whether there is one.
+// key reads the name of the next member of an object, and its colon. It reports whether there is
+// one.
 func (p *scanner) key(first bool) (name string, more bool, err error) {
 	if more, err = p.more('}', first); err == nil && more {
 		if name, err = p.str(); err == nil {

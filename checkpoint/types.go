@@ -38,8 +38,8 @@ type Tensor struct {
 	Shape []int        // C order; empty for a scalar
 }
 
-// StateName is the name that the tensor of a slot of a parameter has: "exp_avg/w0". A slot's name has no slash, so that
-// two pairs never have one name.
+// StateName is the name that the tensor of a slot of a parameter has: "exp_avg/w0". A slot's name
+// has no slash, so that two pairs never have one name.
 func StateName(param, slot string) string { return slot + "/" + param }
 
 // Len is the number of elements.
@@ -80,7 +80,8 @@ func (t Tensor) validate() error {
 	return nil
 }
 
-// product returns the bytes of a shape with elements of size bytes. A shape with a 0 has none, whatever its other lengths.
+// product returns the bytes of a shape with elements of size bytes. A shape with a 0 has none,
+// whatever its other lengths.
 //
 // Errors: a negative dimension; more than an int counts.
 func product(shape []int, size int) (int, error) {
@@ -108,17 +109,18 @@ type Run struct {
 
 	// Data is the elements, in host memory; or nothing, with Fetch set.
 	Data tensor.Buffer
-	// Fetch writes the elements of the tensor from offset on to dst, which is in host memory and says how many: for what
-	// lies on a device. Save calls it once, on the goroutine that called Save.
+	// Fetch writes the elements of the tensor from offset on to dst, which is in host memory and
+	// says how many: for what lies on a device. Save calls it once, on the goroutine that called
+	// Save.
 	Fetch func(offset int, dst tensor.Buffer) error
 
-	// Replicated says that every rank has this run alike. With Options.Sharded each rank then writes its share of it only;
-	// without, rank 0 writes it all.
+	// Replicated says that every rank has this run alike. With Options.Sharded each rank then
+	// writes its share of it only; without, rank 0 writes it all.
 	Replicated bool
 }
 
-// Meta is all of a checkpoint that is no tensor. Rank 0's is kept; of the other ranks only Random is, and Step,
-// ConfigHash and PlanHash are compared with rank 0's.
+// Meta is all of a checkpoint that is no tensor. Rank 0's is kept; of the other ranks only Random
+// is, and Step, ConfigHash and PlanHash are compared with rank 0's.
 type Meta struct {
 	Step       int             // steps made
 	Stage      int             // shard.stage

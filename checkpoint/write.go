@@ -12,8 +12,8 @@ import (
 // castagnoli is the polynomial that processors have an instruction for.
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// chunk is how much is written at once: large enough for the file system, and the checksum leaves it in the cache for the
-// write.
+// chunk is how much is written at once: large enough for the file system, and the checksum leaves
+// it in the cache for the write.
 const chunk = 1 << 20
 
 // part is what a rank tells rank 0 about its file, or why there is none.
@@ -132,7 +132,8 @@ func (s *Saver) writeOwn(staging string, j *job) (part, error) {
 	return p, err
 }
 
-// writePart leaves a part for rank 0, which may rename the folder as soon as it sees it: what this rank flushes lies before it.
+// writePart leaves a part for rank 0, which may rename the folder as soon as it sees it: what this
+// rank flushes lies before it.
 func (s *Saver) writePart(staging string, p part) error {
 	text, err := json.Marshal(p)
 	if err != nil {
@@ -141,7 +142,8 @@ func (s *Saver) writePart(staging string, p part) error {
 	return putWhole(s.sys, staging, partName(p.Rank, p.Size), filled(text))
 }
 
-// decline tells rank 0 why there is no file of this rank. What cannot be told it finds out when it has waited in vain.
+// decline tells rank 0 why there is no file of this rank. What cannot be told it finds out when it
+// has waited in vain.
 func (s *Saver) decline(step, again int, why error) {
 	if s.o.Rank == 0 || step < 0 {
 		return

@@ -24,8 +24,9 @@ func orNone(value string) string {
 	return value
 }
 
-// Changes is the settings of Canonical that c has otherwise than a run whose Canonical was canonical, in the order of Config.
-// A training that goes on from a checkpoint may have others, but for those that are Fixed.
+// Changes is the settings of Canonical that c has otherwise than a run whose Canonical was
+// canonical, in the order of Config. A training that goes on from a checkpoint may have others, but
+// for those that are Fixed.
 //
 // Errors: text that is not Canonical's, or that of another version.
 func (c *Config) Changes(canonical string) ([]Change, error) {

@@ -1,17 +1,19 @@
-// Package config is the settings of a training run: their schema, where their values come from, and proof that all ranks
-// have the same ones.
+// Package config is the settings of a training run: their schema, where their values come from, and
+// proof that all ranks have the same ones.
 //
-// Config is one tree of plain structs. It is the schema: the tags of its fields give every setting its key ("run.seed"),
-// its meaning, what it may be, and when it has an effect. Load fills it from four places, each overriding the one before:
+// Config is one tree of plain structs. It is the schema: the tags of its fields give every setting
+// its key ("run.seed"), its meaning, what it may be, and when it has an effect. Load fills it from
+// four places, each overriding the one before:
 //
 //	default     Default()
 //	file        YAML, the sections of Config as nested mappings
 //	environment SYMGRAD_RUN_SEED for run.seed
 //	flag        --set run.seed=7
 //
-// A run that starts is a run whose every setting was understood. So Load is strict: unknown and repeated keys, values of
-// the wrong type, out of range, or at odds with each other, and settings that cannot have an effect are errors. It reports
-// all of them at once, each with its place and, for a misspelt key, the nearest one:
+// A run that starts is a run whose every setting was understood. So Load is strict: unknown and
+// repeated keys, values of the wrong type, out of range, or at odds with each other, and settings
+// that cannot have an effect are errors. It reports all of them at once, each with its place and,
+// for a misspelt key, the nearest one:
 //
 //	3 problems in the configuration:
 //	  mnist.yaml:4:3: unknown key "run.max_step": did you mean run.max_steps?
@@ -20,29 +22,34 @@
 //
 // # Values
 //
-// Text means the same in a file, in the environment and after --set. A duration has a unit (2s, 100ms). A list of numbers
-// is [256, 128] or, outside of files, 256,128. Booleans are true and false. Infinities and NaN are refused. An empty
-// environment variable is none, as in package launch.
+// Text means the same in a file, in the environment and after --set. A duration has a unit (2s,
+// 100ms). A list of numbers is [256, 128] or, outside of files, 256,128. Booleans are true and
+// false. Infinities and NaN are refused. An empty environment variable is none, as in package
+// launch.
 //
-// A few settings have an effect only beside a certain value of another one: optim.momentum needs optim.name=momentum. One
-// that has none is an error if it was set by somebody who could see that, which is whoever set it in the same place as the
-// other, or in a later one. So a file for momentum still works after --set optim.name=adam.
+// A few settings have an effect only beside a certain value of another one: optim.momentum needs
+// optim.name=momentum. One that has none is an error if it was set by somebody who could see that,
+// which is whoever set it in the same place as the other, or in a later one. So a file for momentum
+// still works after --set optim.name=adam.
 //
 // # Hash
 //
-// Hash covers the settings that must be the same on all ranks of a run: what is computed, on how many ranks, and how the
-// ranks talk. It leaves out what one rank may well have otherwise (time limits, file names, what is logged) and settings
-// that have no effect. Ranks compare it before the first step. Two runs with equal hashes compute the same; the number of
-// ranks counts only as far as launch.nproc_per_node tells it.
+// Hash covers the settings that must be the same on all ranks of a run: what is computed, on how
+// many ranks, and how the ranks talk. It leaves out what one rank may well have otherwise (time
+// limits, file names, what is logged) and settings that have no effect. Ranks compare it before the
+// first step. Two runs with equal hashes compute the same; the number of ranks counts only as far
+// as launch.nproc_per_node tells it.
 //
 // # Changes
 //
-// A training that goes on from a checkpoint may have other settings than before. Changes tells which, and which of them make
-// it another training: those with the tag resume:"fixed" (the model, the samples and their batches, the seed, the rule of the
-// optimizer). How many ranks there are, what they share out, what travels how and how long the run is may all change.
+// A training that goes on from a checkpoint may have other settings than before. Changes tells
+// which, and which of them make it another training: those with the tag resume:"fixed" (the model,
+// the samples and their batches, the seed, the rule of the optimizer). How many ranks there are,
+// what they share out, what travels how and how long the run is may all change.
 //
 // # Sources
 //
-// The precedence is that of github.com/spf13/viper, which merges the four places. It folds the case of keys, so that all of
-// ours are lower case, and knows neither places nor near misses, so that the file is read by go.yaml.in/yaml/v3 first.
+// The precedence is that of github.com/spf13/viper, which merges the four places. It folds the case
+// of keys, so that all of ours are lower case, and knows neither places nor near misses, so that
+// the file is read by go.yaml.in/yaml/v3 first.
 package config

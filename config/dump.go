@@ -38,8 +38,8 @@ func (c *Config) Settings(origins *Origins) []Setting {
 	return all
 }
 
-// YAML is c as a file that Load reads back to the same hash, with every setting that has an effect. The others are there as
-// comments. With origins it says of each value where it came from.
+// YAML is c as a file that Load reads back to the same hash, with every setting that has an effect.
+// The others are there as comments. With origins it says of each value where it came from.
 func (c *Config) YAML(origins *Origins) []byte {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# hash %s\n", c.Hash())
@@ -89,9 +89,9 @@ func oneLine(s string) string {
 // String is YAML without origins.
 func (c Config) String() string { return string(c.YAML(nil)) }
 
-// Save writes c as FileName into dir, which it makes if need be: the whole file or, after an error or a crash, what was
-// there before. Origins, which may be nil, go into comments.
-// Errors: those of the file system.
+// Save writes c as FileName into dir, which it makes if need be: the whole file or, after an error
+// or a crash, what was there before. Origins, which may be nil, go into comments. Errors: those of
+// the file system.
 func (c *Config) Save(dir string, origins *Origins) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("save the config: %w", err)
@@ -102,7 +102,8 @@ func (c *Config) Save(dir string, origins *Origins) error {
 	return nil
 }
 
-// writeAtomic writes beside path, syncs, renames over path, and syncs the folder, without which the rename may be lost.
+// writeAtomic writes beside path, syncs, renames over path, and syncs the folder, without which the
+// rename may be lost.
 func writeAtomic(path string, data []byte) (err error) {
 	dir := filepath.Dir(path)
 	// Not os.CreateTemp, which makes a file for the user alone: the umask says who may read it.

@@ -14,7 +14,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// sameAsPlainDecoder decodes the file with yaml.v3's own strict decoder, which shares nothing with Load but the tags.
+// sameAsPlainDecoder decodes the file with yaml.v3's own strict decoder, which shares nothing with
+// Load but the tags.
 func sameAsPlainDecoder(t *testing.T, path string, got *Config) {
 	t.Helper()
 	data, err := os.ReadFile(path)
@@ -84,7 +85,8 @@ func TestYAMLKeepsOddFileNamesInTheirComment(t *testing.T) {
 	}
 }
 
-// randomConfig draws any valid config: random settings from the samples, random strings and numbers where any will do.
+// randomConfig draws any valid config: random settings from the samples, random strings and numbers
+// where any will do.
 func randomConfig(t *rapid.T) *Config {
 	var set []string
 	for _, f := range schema() {
@@ -202,7 +204,8 @@ func TestSaveErrorsNameThePlaceAndLeaveNoRest(t *testing.T) {
 	}
 }
 
-// TestFoldersWithoutSyncAreNoError has a file system that cannot sync folders, as some over a network cannot.
+// TestFoldersWithoutSyncAreNoError has a file system that cannot sync folders, as some over a
+// network cannot.
 func TestFoldersWithoutSyncAreNoError(t *testing.T) {
 	d, err := os.Open("/proc")
 	if err != nil {

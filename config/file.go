@@ -69,7 +69,8 @@ func readBounded(path string) ([]byte, error) {
 	return data, err
 }
 
-// readFile returns the settings of the file that s has read. Whatever is wrong with it is in the layer's problems.
+// readFile returns the settings of the file that s has read. Whatever is wrong with it is in the
+// layer's problems.
 func readFile(s Source) *layer {
 	f := file{newLayer(), s.File}
 	if err := s.unread; err != nil {
@@ -110,7 +111,8 @@ func (f file) read(data []byte) {
 
 var (
 	yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
-	// What yaml.v3's parser says, as opposed to its scanner: it counts lines from 0 there (parser.fail in its decode.go).
+	// What yaml.v3's parser says, as opposed to its scanner: it counts lines from 0 there
+	// (parser.fail in its decode.go).
 	fromZero = regexp.MustCompile(`^did not find expected (key|node content|'-' indicator|',' or '[\]}]'|'<document start>')`)
 )
 
@@ -231,8 +233,8 @@ func isSection(key string) bool {
 
 func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" }
 
-// target is the node that an alias stands for. Only scalars and the items of one list are read through it, so that aliases
-// can neither loop nor multiply.
+// target is the node that an alias stands for. Only scalars and the items of one list are read
+// through it, so that aliases can neither loop nor multiply.
 func target(n *yaml.Node) *yaml.Node {
 	if n.Kind == yaml.AliasNode {
 		return n.Alias

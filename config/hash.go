@@ -9,11 +9,12 @@ import (
 // canonicalHeader names the form, so that another form can never have the same hash.
 const canonicalHeader = "symgrad config 5\n"
 
-// Canonical is the settings that must be the same on all ranks of a run, as text: a header, then "key: value" lines in the
-// order of Config. Two configs mean the same computation if and only if they have the same text.
+// Canonical is the settings that must be the same on all ranks of a run, as text: a header, then
+// "key: value" lines in the order of Config. Two configs mean the same computation if and only if
+// they have the same text.
 //
-// Not in it: settings that may differ from rank to rank without harm (Key.Hashed is false: names of folders, logging, time
-// limits), and settings that have no effect beside the others.
+// Not in it: settings that may differ from rank to rank without harm (Key.Hashed is false: names of
+// folders, logging, time limits), and settings that have no effect beside the others.
 func (c *Config) Canonical() string {
 	var b strings.Builder
 	b.WriteString(canonicalHeader)
@@ -25,8 +26,8 @@ func (c *Config) Canonical() string {
 	return b.String()
 }
 
-// canonical is the value of f as Canonical has it: as it would be written in a file, and optim.loss_scale, a text that may be a
-// number, as that number would.
+// canonical is the value of f as Canonical has it: as it would be written in a file, and
+// optim.loss_scale, a text that may be a number, as that number would.
 func (f *field) canonical(c *Config) string {
 	v := f.get(c)
 	if f.key == "optim.loss_scale" {
@@ -37,7 +38,8 @@ func (f *field) canonical(c *Config) string {
 	return format(v)
 }
 
-// Hash is the SHA-256 of Canonical in hexadecimal: what ranks compare, and what a run is filed under.
+// Hash is the SHA-256 of Canonical in hexadecimal: what ranks compare, and what a run is filed
+// under.
 func (c *Config) Hash() string {
 	sum := sha256.Sum256([]byte(c.Canonical()))
 	return hex.EncodeToString(sum[:])

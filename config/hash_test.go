@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// The canonical text is what ranks agree on. A change of it is a change of every hash: raise the number in its header.
+// The canonical text is what ranks agree on. A change of it is a change of every hash: raise the
+// number in its header.
 func TestCanonicalTextOfTheDefaults(t *testing.T) {
 	want := `symgrad config 5
 run.seed: 1
@@ -137,7 +138,8 @@ func TestCanonicalTextIsUnambiguous(t *testing.T) {
 	}
 }
 
-// Every file in configs/ must be right, explain each of its settings, and leave its results under its own name.
+// Every file in configs/ must be right, explain each of its settings, and leave its results under
+// its own name.
 func TestShippedConfigs(t *testing.T) {
 	const dir = "../configs/"
 	entries, err := os.ReadDir(dir)
@@ -167,7 +169,8 @@ func TestShippedConfigs(t *testing.T) {
 	}
 }
 
-// A zero with a sign is the same setting, for ranks that compare and for a run that is taken up again.
+// A zero with a sign is the same setting, for ranks that compare and for a run that is taken up
+// again.
 func TestCanonicalTextHasOneZero(t *testing.T) {
 	zero := Default()
 	signed, _, err := Load(Source{Set: []string{"optim.clip_norm=-0.0"}})

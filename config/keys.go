@@ -67,7 +67,8 @@ func (f *field) get(c *Config) any { return reflect.ValueOf(c).Elem().FieldByInd
 // schema is every setting in the order of Config. Nobody writes to it.
 var schema = sync.OnceValue(func() []*field { return fields(reflect.TypeFor[Config](), "", nil) })
 
-// fields is the settings below t, a struct whose own key is prefix: its own ones, then those of its sections.
+// fields is the settings below t, a struct whose own key is prefix: its own ones, then those of its
+// sections.
 func fields(t reflect.Type, prefix string, path []int) []*field {
 	var own, below []*field
 	for sf := range t.Fields() {
@@ -161,8 +162,8 @@ func (k kind) String() string {
 	return [...]string{"none", "string", "bool", "int", "float", "duration", "list of int"}[k]
 }
 
-// condition is when a setting has an effect: while the setting other has one of values, or any but "" if there are none.
-// The zero condition always holds.
+// condition is when a setting has an effect: while the setting other has one of values, or any but
+// "" if there are none. The zero condition always holds.
 type condition struct {
 	other  string
 	values []string

@@ -19,15 +19,17 @@ type Source struct {
 	Env     []string // "name=value" as from Environ; of a name the last counts, and an empty value is none
 	Set     []string // "key=value" as after --set; of a key the last counts
 
-	// Reserved are variables of Env that start with EnvPrefix and yet are no settings, such as launch.Variables().
-	// SYMGRAD_TEST_*, SYMGRAD_REQUIRE and SYMGRAD_REQUIRE_*, which tests use, are always reserved.
+	// Reserved are variables of Env that start with EnvPrefix and yet are no settings, such as
+	// launch.Variables(). SYMGRAD_TEST_*, SYMGRAD_REQUIRE and SYMGRAD_REQUIRE_*, which tests use,
+	// are always reserved.
 	Reserved []string
 
 	unread error // why Read has no Content of File
 }
 
-// Read returns s with the content of its file, from which every Load then gives the same settings: a pipe can be read only
-// once, and a file can be edited meanwhile. Where the file cannot be read, Load reports why.
+// Read returns s with the content of its file, from which every Load then gives the same settings:
+// a pipe can be read only once, and a file can be edited meanwhile. Where the file cannot be read,
+// Load reports why.
 func (s Source) Read() Source {
 	if s.File != "" && s.Content == nil && s.unread == nil {
 		s.Content, s.unread = readBounded(s.File)
@@ -87,7 +89,8 @@ func Load(s Source) (*Config, *Origins, error) {
 	return cfg, origins, nil
 }
 
-// misunderstood is the settings whose value is not what somebody meant it to be, because no layer above corrects it.
+// misunderstood is the settings whose value is not what somebody meant it to be, because no layer
+// above corrects it.
 func misunderstood(layers []*layer) map[string]bool {
 	wrong := map[string]bool{}
 	for _, l := range layers {
@@ -99,7 +102,8 @@ func misunderstood(layers []*layer) map[string]bool {
 	return wrong
 }
 
-// blame is the origin of the problem's setting, or of one that it depends on if that has its default.
+// blame is the origin of the problem's setting, or of one that it depends on if that has its
+// default.
 func (p Problem) blame(o *Origins) Origin {
 	for _, key := range append([]string{p.Key}, p.with...) {
 		if at := o.Origin(key); at.Level != LevelDefault {
@@ -109,9 +113,10 @@ func (p Problem) blame(o *Origins) Origin {
 	return Origin{}
 }
 
-// merge is the settings that the layers add up to, later ones over earlier ones. Viper does it: its defaults are ours, its
-// config map is the layers below the flags, and its overrides are the flags. It does not read the environment itself, which
-// it could only take from the process and never find a misspelt name in.
+// merge is the settings that the layers add up to, later ones over earlier ones. Viper does it: its
+// defaults are ours, its config map is the layers below the flags, and its overrides are the flags.
+// It does not read the environment itself, which it could only take from the process and never find
+// a misspelt name in.
 func merge(layers []*layer) (*Config, error) {
 	v := viper.New()
 	def := Default()
@@ -179,8 +184,9 @@ func readEnv(env, reserved []string) *layer {
 	return l
 }
 
-// nearestVar is the variable that somebody who wrote name most likely meant, or "". The underscores after the sections that
-// it starts with are taken for dots, because what is near goes by the last name of a key.
+// nearestVar is the variable that somebody who wrote name most likely meant, or "". The underscores
+// after the sections that it starts with are taken for dots, because what is near goes by the last
+// name of a key.
 func nearestVar(name string, reserved []string) string {
 	for _, r := range reserved {
 		if edits(name, r) <= 1 {

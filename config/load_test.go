@@ -12,7 +12,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// samples has, for every setting, three values other than its default that go well with all other samples.
+// samples has, for every setting, three values other than its default that go well with all other
+// samples.
 var samples = map[string][3]string{
 	"run.name":                    {"a", "b", "c"},
 	"run.output_dir":              {"out/a", "out/b", "out/c"},

@@ -2,8 +2,9 @@ package config
 
 import "strings"
 
-// nearest is the candidate that somebody who wrote name most likely meant, or "" if none is near. Names may be dotted keys:
-// the right name in the wrong section is near, and so is one word of it ("batch" for data.global_batch).
+// nearest is the candidate that somebody who wrote name most likely meant, or "" if none is near.
+// Names may be dotted keys: the right name in the wrong section is near, and so is one word of it
+// ("batch" for data.global_batch).
 func nearest(name string, candidates []string) string {
 	want := normal(name)
 	best, bestCost := "", 2+len(last(want))/3 // a cost below this is near
@@ -20,8 +21,8 @@ func normal(name string) string {
 	return strings.NewReplacer("-", "_", " ", "_").Replace(strings.ToLower(strings.TrimSpace(name)))
 }
 
-// dissimilarity counts edits: of the whole, or of the last name plus one for another section, or of one word of the last
-// name plus two.
+// dissimilarity counts edits: of the whole, or of the last name plus one for another section, or of
+// one word of the last name plus two.
 func dissimilarity(want, have string) int {
 	cost := edits(want, have)
 	moved := 0
@@ -40,8 +41,9 @@ func dissimilarity(want, have string) int {
 	return cost
 }
 
-// edits is the number of insertions, deletions, substitutions and swaps of neighbours that make a into b, no part edited
-// twice (the "optimal string alignment" distance). It compares bytes, and gives up on absurd lengths with a large number.
+// edits is the number of insertions, deletions, substitutions and swaps of neighbours that make a
+// into b, no part edited twice (the "optimal string alignment" distance). It compares bytes, and
+// gives up on absurd lengths with a large number.
 func edits(a, b string) int {
 	const longest = 256
 	if len(a) > longest || len(b) > longest {

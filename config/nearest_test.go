@@ -44,7 +44,8 @@ func TestNearestFindsWhatWasMeant(t *testing.T) {
 	}
 }
 
-// A slip in one place is always noticed, and what is offered is no further away than what was meant.
+// A slip in one place is always noticed, and what is offered is no further away than what was
+// meant.
 func TestNearestSurvivesOneEdit(t *testing.T) {
 	keys := keyNames()
 	rapid.Check(t, func(t *rapid.T) {

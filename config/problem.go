@@ -45,7 +45,8 @@ func (o Origin) String() string {
 	return "default"
 }
 
-// compare orders origins: the file from top to bottom, the environment, flags, and last what nobody set.
+// compare orders origins: the file from top to bottom, the environment, flags, and last what nobody
+// set.
 func (o Origin) compare(p Origin) int {
 	place := func(o Origin) int { return (int(o.Level) + int(LevelFlag)) % (int(LevelFlag) + 1) }
 	return cmp.Or(cmp.Compare(place(o), place(p)), cmp.Compare(o.Line, p.Line), cmp.Compare(o.Col, p.Col))
@@ -85,7 +86,8 @@ func (p Problem) String() string {
 	return s
 }
 
-// Error is all problems of a configuration, in the order of the places they are in. Load and Validate return it.
+// Error is all problems of a configuration, in the order of the places they are in. Load and
+// Validate return it.
 type Error struct {
 	Problems []Problem // at least one
 }

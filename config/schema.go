@@ -8,10 +8,10 @@ import (
 
 // Config is all settings of a run. The zero value is not valid: start from Default or Load.
 //
-// Tags: yaml is the name in its section. help says what it means. in is what it may be: names (a|b) or an interval ([0,1)
-// has 0 and not 1; a side may be open). only names the setting beside which it has an effect (optim.name=adam|adamw; a key
-// alone means not empty). hash:"-" keeps it out of Hash. resume:"fixed" makes it an error to change it when a training is
-// taken up again.
+// Tags: yaml is the name in its section. help says what it means. in is what it may be: names (a|b)
+// or an interval ([0,1) has 0 and not 1; a side may be open). only names the setting beside which
+// it has an effect (optim.name=adam|adamw; a key alone means not empty). hash:"-" keeps it out of
+// Hash. resume:"fixed" makes it an error to change it when a training is taken up again.
 type Config struct {
 	Run        Run        `yaml:"run"`
 	Launch     Launch     `yaml:"launch"`
@@ -150,8 +150,8 @@ type CPU struct {
 	Threads int    `yaml:"threads" in:"[0,4096]" help:"threads of one rank; 0 means the cores of the host divided by its ranks"`
 }
 
-// GPU is where the libraries for GPUs are. Each is a path, or a bare soname for the loader; empty means that it is searched
-// for.
+// GPU is where the libraries for GPUs are. Each is a path, or a bare soname for the loader; empty
+// means that it is searched for.
 type GPU struct {
 	Driver  string `yaml:"driver" hash:"-" help:"library of the CUDA driver, a path or soname; empty means libcuda.so.1, searched for"`
 	NVRTC   string `yaml:"nvrtc" hash:"-" help:"library that compiles kernels, a path or soname; empty means that of the newest CUDA that the driver runs, searched for"`
@@ -173,7 +173,8 @@ func Default() Config {
 	return Config{
 		Run:    Run{Name: "default", Resume: "auto", Seed: 1, Epochs: 1, Eval: true, Device: "auto", Machine: "compiled", Precision: "fp32"},
 		Launch: Launch{Bind: "none", Grace: 2 * time.Second},
-		// 100 s per collective is between NCCL's watchdog in PyTorch (10 min) and what a person waits for.
+		// 100 s per collective is between NCCL's watchdog in PyTorch (10 min) and what a person
+		// waits for.
 		Comm: Comm{Backend: "auto", TimeoutInit: time.Minute, TimeoutStep: 100 * time.Second, Check: true, WireDType: "f32", TraceEntries: 4096},
 		Model: Model{
 			Name: "mlp", Hidden: []int{512, 512}, Channels: []int{6, 16}, Kernel: 5,
@@ -201,7 +202,8 @@ func (c *Config) OutputDir() string {
 	return filepath.Join("runs", c.Run.Name)
 }
 
-// LogDir is the folder for the output of started ranks: launch.log_dir, or logs in the run's output folder.
+// LogDir is the folder for the output of started ranks: launch.log_dir, or logs in the run's output
+// folder.
 func (c *Config) LogDir() string {
 	if c.Launch.LogDir != "" {
 		return c.Launch.LogDir
@@ -218,8 +220,8 @@ func (d DDP) FirstBucketBytes() int64 { return min(mebibytes(d.FirstBucketMB), d
 // HeapBytes is comm.heap_mb in bytes; 0 means automatic.
 func (c Comm) HeapBytes() int64 { return int64(c.HeapMB) << 20 }
 
-// CosineSteps is how long the cosine is, from the end of the warm-up to total_steps, or to the end of a run of so many
-// steps. It is at least 1, so that a run may end within its warm-up.
+// CosineSteps is how long the cosine is, from the end of the warm-up to total_steps, or to the end
+// of a run of so many steps. It is at least 1, so that a run may end within its warm-up.
 func (s Schedule) CosineSteps(runSteps int) int {
 	return max(1, cmp.Or(s.TotalSteps, runSteps)-s.WarmupSteps)
 }

@@ -11,7 +11,8 @@ import (
 // otherText is text that is no value of a kind, in any of the three places.
 var otherText = map[kind]string{kindBool: "maybe", kindInt: "1.5", kindFloat: "fast", kindDuration: "10", kindInts: "[1, two]"}
 
-// Every setting that is not text refuses other text, wherever it stands, in one problem that names place and setting.
+// Every setting that is not text refuses other text, wherever it stands, in one problem that names
+// place and setting.
 func TestEverySettingRefusesOtherTypesEverywhere(t *testing.T) {
 	for _, f := range schema() {
 		text, typed := otherText[f.kind]

@@ -10,11 +10,13 @@ import (
 	"strings"
 )
 
-// Validate reports everything that is wrong with the values of c. Settings that have no effect may have any value.
-// Errors: *Error, whose problems name the settings but no origins, which c does not know; Load does.
+// Validate reports everything that is wrong with the values of c. Settings that have no effect may
+// have any value. Errors: *Error, whose problems name the settings but no origins, which c does not
+// know; Load does.
 func (c *Config) Validate() error { return asError(c.invalid()) }
 
-// invalid is the settings that are wrong by themselves, in the order of Config, then those at odds with each other.
+// invalid is the settings that are wrong by themselves, in the order of Config, then those at odds
+// with each other.
 func (c *Config) invalid() []Problem {
 	var problems []Problem
 	bad := map[string]bool{}
@@ -45,7 +47,8 @@ func (r *rules) require(ok bool, key string, with []string, text string, args ..
 	}
 }
 
-// conflicts is what in-tags cannot say: values with a form of their own, and settings at odds with each other.
+// conflicts is what in-tags cannot say: values with a form of their own, and settings at odds with
+// each other.
 func (c *Config) conflicts() []Problem {
 	var r rules
 	c.checkRun(&r)
@@ -71,7 +74,8 @@ func (c *Config) conflicts() []Problem {
 	return r
 }
 
-// checkDevices holds the backend against where the tensors are, and looks at the names of libraries.
+// checkDevices holds the backend against where the tensors are, and looks at the names of
+// libraries.
 func (c *Config) checkDevices(r *rules) {
 	switch name := c.Comm.Backend; name {
 	case "auto":
@@ -145,7 +149,8 @@ func (c *Config) checkTrace(r *rules) {
 		"the timeline starts at step %d, but the run ends after %d (run.max_steps)", t[0], c.Run.MaxSteps)
 }
 
-// checkTraceFolder wants a timeline, own, that is no folder of the run's: that would be found when the training has ended.
+// checkTraceFolder wants a timeline, own, that is no folder of the run's: that would be found when
+// the training has ended.
 func (c *Config) checkTraceFolder(r *rules, own string) {
 	logs := choose(c.Launch.NprocPerNode > 0, c.LogDir(), "")
 	for _, f := range []struct{ key, path string }{{"launch.log_dir", logs}, {"checkpoint.dir", c.Checkpoint.Dir}} {
@@ -164,7 +169,8 @@ func isHostPort(s string) bool {
 	return err == nil && n > 0
 }
 
-// ineffective is the settings that have no effect, though they were set where, or after, that was decided.
+// ineffective is the settings that have no effect, though they were set where, or after, that was
+// decided.
 func (c *Config) ineffective(o *Origins) []Problem {
 	var problems []Problem
 	if c.Optim.NoDecay != "" && c.Optim.WeightDecay == 0 && o.Origin("optim.weight_decay").Level == LevelDefault {

@@ -15,8 +15,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// parse is text as a value of the setting's type. The text comes from a file, the environment or a flag.
-// Errors: text that is not such a value, saying what is.
+// parse is text as a value of the setting's type. The text comes from a file, the environment or a
+// flag. Errors: text that is not such a value, saying what is.
 func (f *field) parse(text string) (any, error) {
 	v, err := parseKind(f.kind, text)
 	if err != nil {
@@ -73,7 +73,8 @@ func parseString(text string) (string, error) {
 	return text, nil
 }
 
-// parseInt reads 60000, 60_000 and 0xea60. A leading zero is an octal number to YAML 1.1 and none to YAML 1.2: refused.
+// parseInt reads 60000, 60_000 and 0xea60. A leading zero is an octal number to YAML 1.1 and none
+// to YAML 1.2: refused.
 func parseInt(text string) (int64, error) {
 	digits := strings.TrimLeft(text, "+-")
 	if len(digits) > 1 && digits[0] == '0' && (digits[1] == '_' || '0' <= digits[1] && digits[1] <= '9') {
@@ -136,7 +137,8 @@ func article(k kind) string {
 	return "a " + k.String()
 }
 
-// format is a value of a setting as one line of text that means it in a block of YAML and, but for quoted strings, to parse.
+// format is a value of a setting as one line of text that means it in a block of YAML and, but for
+// quoted strings, to parse.
 func format(v any) string {
 	switch v := v.(type) {
 	case string:

@@ -14,8 +14,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// cu keeps its handles in structs of one unexported field. They are read and made through their size, which is that of a
-// handle as long as these lines compile.
+// cu keeps its handles in structs of one unexported field. They are read and made through their
+// size, which is that of a handle as long as these lines compile.
 var (
 	_ [0]struct{} = [unsafe.Sizeof(cu.CUContext{}) - unsafe.Sizeof(uintptr(0))]struct{}{}
 	_ [0]struct{} = [unsafe.Sizeof(cu.Stream{}) - unsafe.Sizeof(uintptr(0))]struct{}{}
@@ -40,10 +40,11 @@ func Device(d tensor.Device) (cu.Device, error) {
 	return v, nil
 }
 
-// Context is the context of all that this library has on d: the device's primary one. It need not be current anywhere;
-// cu's calls need it current on their thread (cu.CUContext.Lock).
+// Context is the context of all that this library has on d: the device's primary one. It need not
+// be current anywhere; cu's calls need it current on their thread (cu.CUContext.Lock).
 //
-// Owns: the caller calls release when it no longer uses ctx, and never destroys it. Errors: those of Device; the driver's.
+// Owns: the caller calls release when it no longer uses ctx, and never destroys it. Errors: those
+// of Device; the driver's.
 func Context(d tensor.Device) (ctx cu.CUContext, release func() error, err error) {
 	v, err := Device(d)
 	if err != nil {
@@ -55,7 +56,8 @@ func Context(d tensor.Device) (ctx cu.CUContext, release func() error, err error
 	return ctx, v.ReleasePrimaryCtx, nil
 }
 
-// Check is nil when ctx is the context of what this library has on d, so that both see each other's memory and streams.
+// Check is nil when ctx is the context of what this library has on d, so that both see each other's
+// memory and streams.
 //
 // Errors: dist.ErrDevice for another one, with the remedy; those of Context.
 func Check(ctx cu.CUContext, d tensor.Device) error {
@@ -80,8 +82,8 @@ func Pointer(b tensor.Buffer) (cu.DevicePtr, error) {
 	return cu.DevicePtr(uintptr(b.Pointer())), nil
 }
 
-// Buffer is n elements of type dt at p, on d, for collectives and kernels. That they are there is the caller's word: the
-// driver tells only when they are used.
+// Buffer is n elements of type dt at p, on d, for collectives and kernels. That they are there is
+// the caller's word: the driver tells only when they are used.
 //
 // Owns: the memory stays cu's; it is not freed before the operations on it are done.
 // Errors: dist.ErrDevice when d is no GPU; those of tensor.FromPointer.
@@ -99,7 +101,8 @@ func Buffer(p cu.DevicePtr, n int, dt tensor.DType, d tensor.Device) (tensor.Buf
 
 // Stream is s for cu's calls: what they queue runs in the order of what this library queues there.
 //
-// Owns: it stays s's; it is never destroyed, and ends with s. Errors: dist.ErrUnsupported for a stream of the host.
+// Owns: it stays s's; it is never destroyed, and ends with s. Errors: dist.ErrUnsupported for a
+// stream of the host.
 func Stream(s dist.Stream) (cu.Stream, error) {
 	g, ok := s.(*gpu.Stream)
 	if !ok {
@@ -108,12 +111,12 @@ func Stream(s dist.Stream) (cu.Stream, error) {
 	return streamOf(g.CUDA().Handle()), nil
 }
 
-// FromStream is cu's stream s as one of this library: a group's view On it queues operations in the order of cu's calls.
-// like is a stream of a group on the device that s is of; s was made in that device's primary context.
+// FromStream is cu's stream s as one of this library: a group's view On it queues operations in the
+// order of cu's calls. like is a stream of a group on the device that s is of; s was made in that
+// device's primary context.
 //
-// Owns: s stays cu's, and is destroyed after the result is closed, which waits for its work. cu.NoStream is the default
-// stream.
-// Errors: dist.ErrUnsupported when like is no stream of a GPU.
+// Owns: s stays cu's, and is destroyed after the result is closed, which waits for its work.
+// cu.NoStream is the default stream. Errors: dist.ErrUnsupported when like is no stream of a GPU.
 func FromStream(like dist.Stream, s cu.Stream) (dist.Stream, error) {
 	g, ok := like.(*gpu.Stream)
 	if !ok {

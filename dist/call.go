@@ -8,7 +8,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Call is a collective as a value, for programs that take its name from elsewhere: collective_on_buffer of NVSHMEM4Py.
+// Call is a collective as a value, for programs that take its name from elsewhere:
+// collective_on_buffer of NVSHMEM4Py.
 type Call struct {
 	Collective string        // one of CallNames
 	Dst, Src   tensor.Buffer // as the verb has them; none for barrier and sync
@@ -18,8 +19,8 @@ type Call struct {
 	Timing     bool          // measure it
 }
 
-// callNames pairs the names of Call.Collective with their kinds. The names of NVSHMEM are among them where they mean the same;
-// its reduce, whose result is on every rank, is allreduce here.
+// callNames pairs the names of Call.Collective with their kinds. The names of NVSHMEM are among
+// them where they mean the same; its reduce, whose result is on every rank, is allreduce here.
 var callNames = []struct {
 	name string
 	kind Kind
@@ -48,8 +49,9 @@ func CallNames() []string {
 
 // Run does the collective that c names and returns when it is done.
 //
-// Collective: all ranks, same order. Returns: the milliseconds that it took (Work.Elapsed) with c.Timing, else 0.
-// Errors: ErrInvalid for an unknown name; ErrDType for buffers that are no elements of c.DType; those of the verb.
+// Collective: all ranks, same order. Returns: the milliseconds that it took (Work.Elapsed) with
+// c.Timing, else 0. Errors: ErrInvalid for an unknown name; ErrDType for buffers that are no
+// elements of c.DType; those of the verb.
 func (g *Group) Run(c Call) (milliseconds float64, err error) {
 	i := slices.IndexFunc(callNames, func(n struct {
 		name string

@@ -1,22 +1,24 @@
-// Package dist is communication between the ranks of a job: worlds, groups, streams and collectives.
+// Package dist is communication between the ranks of a job: worlds, groups, streams and
+// collectives.
 //
-// A World is all ranks; a Group is some of them (Split). The verbs of a Group take tensor.Buffers, check them, and queue
-// an Op on a Stream. They return a Work when the operation is queued, never waiting for a peer; Work.Wait tells the
-// outcome. A backend is a Transport: dist knows none of them, package dist/backend chooses one.
+// A World is all ranks; a Group is some of them (Split). The verbs of a Group take tensor.Buffers,
+// check them, and queue an Op on a Stream. They return a Work when the operation is queued, never
+// waiting for a peer; Work.Wait tells the outcome. A backend is a Transport: dist knows none of
+// them, package dist/backend chooses one.
 //
 //	w, err := g.AllReduce(tensor.Of(dst), tensor.Of(src), dist.Sum)
 //	if err != nil { ... }           // a wrong argument: nothing was sent
 //	if err := w.Wait(); err != nil { ... } // a peer disagreed, died, or was too late
 //
-// Group.Blocking is the view of a group whose verbs run on the caller and return when they are done, as MPI's do: no
-// overlap, least latency.
+// Group.Blocking is the view of a group whose verbs run on the caller and return when they are
+// done, as MPI's do: no overlap, least latency.
 //
 // # The caller's duties
 //
-//  1. Every rank of a group calls the same collectives in the same order, with the same count, dtype, reduction and
-//     root. Ranks that do not all get ErrMismatch, naming the difference, while checking is on (it is by default). In a
-//     blocking view a rank that only gives (the root of a small Broadcast) does not wait for the others, and gets it
-//     from its next operation.
+//  1. Every rank of a group calls the same collectives in the same order, with the same count,
+//     dtype, reduction and root. Ranks that do not all get ErrMismatch, naming the difference,
+//     while checking is on (it is by default). In a blocking view a rank that only gives (the root
+//     of a small Broadcast) does not wait for the others, and gets it from its next operation.
 //  2. Buffers belong to the group from the call to Work.Wait.
 //  3. Close the world. What was made from it (subgroups, heaps) is closed with it.
 //
@@ -35,21 +37,23 @@
 //	Scatter        root: n*count   count     root: dst == src[rank*count:]
 //	Send, Recv     count       count         -
 //
-// A count of zero is legal when all ranks pass it, and does nothing but check that they do. Buffers that a rank does not
-// use are ignored there and may be the zero Buffer.
+// A count of zero is legal when all ranks pass it, and does nothing but check that they do. Buffers
+// that a rank does not use are ignored there and may be the zero Buffer.
 //
 // # Errors and death
 //
-// Wrong arguments are ErrInvalid and its kinds, raised before anything is sent. After ErrMismatch, ErrAborted or
-// ErrTimeout a group is broken for good: every rank gets an error from every pending and later operation, naming the
-// rank that died or the difference found. No call waits longer than the backend's step timeout.
+// Wrong arguments are ErrInvalid and its kinds, raised before anything is sent. After ErrMismatch,
+// ErrAborted or ErrTimeout a group is broken for good: every rank gets an error from every pending
+// and later operation, naming the rank that died or the difference found. No call waits longer than
+// the backend's step timeout.
 //
 // # Cost on shared memory
 //
-// What an operation of backend shm costs, for n ranks and S bytes in the larger buffer of a rank. A sync is one cache line
-// written by every rank and read by every other (by log2 n of them for more than 64 ranks). Moved is what goes between
-// cores and memory, all ranks together, loads and stores counted alike; the time of a large operation is moved divided by
-// the bandwidth of all cores, and nothing that a rank could do better alone.
+// What an operation of backend shm costs, for n ranks and S bytes in the larger buffer of a rank. A
+// sync is one cache line written by every rank and read by every other (by log2 n of them for more
+// than 64 ranks). Moved is what goes between cores and memory, all ranks together, loads and stores
+// counted alike; the time of a large operation is moved divided by the bandwidth of all cores, and
+// nothing that a rank could do better alone.
 //
 //	operation                   way                                   syncs  moved
 //	any, up to 56 B             the data are in the sync's line,      1      -
@@ -71,28 +75,33 @@
 //	AllReduce, private, n > 2   the same, each rank sums a block of   3 a    6nS
 //	                            the slots                             chunk
 //
-// Where ranks outnumber cores a sync costs switches of context, so that pieces of up to 32 KiB (Broadcast: 64) go through
-// slots wherever they lie.
+// Where ranks outnumber cores a sync costs switches of context, so that pieces of up to 32 KiB
+// (Broadcast: 64) go through slots wherever they lie.
 //
-// An allreduce in place of S bytes by n ranks therefore cannot take less than 2nS / B, where B is what all cores together
-// move when they add two arrays; BenchmarkBound of internal/shm measures both in one run.
+// An allreduce in place of S bytes by n ranks therefore cannot take less than 2nS / B, where B is
+// what all cores together move when they add two arrays; BenchmarkBound of internal/shm measures
+// both in one run.
 //
 // # Groups of GPUs
 //
-// Buffers lie in the memory of the rank's GPU, Group.Device, and streams are those of the GPU: a group's own has the greatest
-// priority. A verb returns when the operation is queued on the device; Work.Wait returns when the device is past it and,
-// while checking is on, all ranks have issued it. A view On another stream keeps the order of the group's operations.
-// Group.Symmetric is the promise that an operation's buffers lie alike on all ranks, which opens faster ways; Group.Beside says that
-// the GPU computes meanwhile, so that a way is better that leaves multiprocessors to it; and Group.Along that an operation could have
-// begun with the one before, so that ranks need not meet in between. Memory comes
-// from Group.Heap, or from whoever else allocates on that GPU; package kernel runs kernels on it.
+// Buffers lie in the memory of the rank's GPU, Group.Device, and streams are those of the GPU: a
+// group's own has the greatest priority. A verb returns when the operation is queued on the device;
+// Work.Wait returns when the device is past it and, while checking is on, all ranks have issued it.
+// A view On another stream keeps the order of the group's operations. Group.Symmetric is the
+// promise that an operation's buffers lie alike on all ranks, which opens faster ways; Group.Beside
+// says that the GPU computes meanwhile, so that a way is better that leaves multiprocessors to it;
+// and Group.Along that an operation could have begun with the one before, so that ranks need not
+// meet in between. Memory comes from Group.Heap, or from whoever else allocates on that GPU;
+// package kernel runs kernels on it.
 //
 // # Arithmetic
 //
-// On the host, reductions combine in rank order, 0 first, so that a result depends neither on chunking nor on which
-// backend ran it; f16 and bf16 accumulate in float32 and are rounded once. On GPUs our own kernels do the same. NCCL and
-// NVSHMEM combine in orders of their own, and may round f16 and bf16 at every step. Which of these does an operation is
-// for the backend to choose: see package dist/backend.
+// On the host, reductions combine in rank order, 0 first, so that a result depends neither on
+// chunking nor on which backend ran it; f16 and bf16 accumulate in float32 and are rounded once. On
+// GPUs our own kernels do the same. NCCL and NVSHMEM combine in orders of their own, and may round
+// f16 and bf16 at every step. Which of these does an operation is for the backend to choose: see
+// package dist/backend.
 //
-// Sources: NCCL 2.28 user guide (collectives, in-place operations, group calls), NVSHMEM 3.4 (teams, collectives).
+// Sources: NCCL 2.28 user guide (collectives, in-place operations, group calls), NVSHMEM 3.4
+// (teams, collectives).
 package dist

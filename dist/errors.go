@@ -5,35 +5,43 @@ import (
 	"fmt"
 )
 
-// What callers branch on. Every error of this package and of a backend matches one of them with errors.Is.
+// What callers branch on. Every error of this package and of a backend matches one of them with
+// errors.Is.
 var (
-	// ErrInvalid is returned by every verb when an argument is wrong, before anything is sent. The group stays usable.
+	// ErrInvalid is returned by every verb when an argument is wrong, before anything is sent. The
+	// group stays usable.
 	ErrInvalid = errors.New("invalid argument")
-	// ErrDType is the ErrInvalid for buffers, or a premulsum scalar, whose element types differ or are none.
+	// ErrDType is the ErrInvalid for buffers, or a premulsum scalar, whose element types differ or
+	// are none.
 	ErrDType = fmt.Errorf("%w: dtype", ErrInvalid)
-	// ErrCount is the ErrInvalid for a buffer that is too small or a length the ranks do not divide.
+	// ErrCount is the ErrInvalid for a buffer that is too small or a length the ranks do not
+	// divide.
 	ErrCount = fmt.Errorf("%w: count", ErrInvalid)
 	// ErrRoot is the ErrInvalid for a root outside 0 to size-1.
 	ErrRoot = fmt.Errorf("%w: root", ErrInvalid)
-	// ErrRank is the ErrInvalid for a rank outside 0 to size-1 that is no root: a peer of Send and Recv, the target of a
-	// one-sided call. It matches ErrRoot, which it was in earlier versions.
+	// ErrRank is the ErrInvalid for a rank outside 0 to size-1 that is no root: a peer of Send and
+	// Recv, the target of a one-sided call. It matches ErrRoot, which it was in earlier versions.
 	ErrRank error = &kind{"invalid argument: rank", ErrRoot}
-	// ErrRange is the ErrInvalid for a one-sided access that leaves its region or its buffer. It matches ErrCount, which it
-	// was in earlier versions.
+	// ErrRange is the ErrInvalid for a one-sided access that leaves its region or its buffer. It
+	// matches ErrCount, which it was in earlier versions.
 	ErrRange error = &kind{"invalid argument: out of range", ErrCount}
-	// ErrDevice is the ErrInvalid for a buffer that is not on the group's device, and for a GPU that two ranks have.
+	// ErrDevice is the ErrInvalid for a buffer that is not on the group's device, and for a GPU
+	// that two ranks have.
 	ErrDevice = fmt.Errorf("%w: device", ErrInvalid)
 	// ErrAlias is the ErrInvalid for source and destination that overlap otherwise than in place.
 	ErrAlias = fmt.Errorf("%w: aliasing", ErrInvalid)
 
-	// ErrMismatch is returned on every rank of the group when ranks disagree on op, count, dtype, reduction, root or
-	// order. The group is broken for good.
+	// ErrMismatch is returned on every rank of the group when ranks disagree on op, count, dtype,
+	// reduction, root or order. The group is broken for good.
 	ErrMismatch = errors.New("ranks disagree")
-	// ErrAborted is returned by every pending and later operation of a group after Abort, or after a rank died.
+	// ErrAborted is returned by every pending and later operation of a group after Abort, or after
+	// a rank died.
 	ErrAborted = errors.New("group aborted")
-	// ErrTimeout is returned by operations that no peer completed within the step timeout. The group is broken.
+	// ErrTimeout is returned by operations that no peer completed within the step timeout. The
+	// group is broken.
 	ErrTimeout = errors.New("timed out")
-	// ErrClosed is returned by calls on a closed group, and by operations with a peer that has closed its end.
+	// ErrClosed is returned by calls on a closed group, and by operations with a peer that has
+	// closed its end.
 	ErrClosed = errors.New("group closed")
 	// ErrUnsupported is returned by calls that the group's backend, or this machine, cannot do.
 	ErrUnsupported = errors.New("not supported")
@@ -68,8 +76,8 @@ func (e *OpError) Error() string {
 // Unwrap is the cause.
 func (e *OpError) Unwrap() error { return e.Err }
 
-// RankError is the death of a rank: the process ended, or its connection broke, without closing the group. It matches
-// ErrAborted.
+// RankError is the death of a rank: the process ended, or its connection broke, without closing the
+// group. It matches ErrAborted.
 type RankError struct {
 	Rank int    // the dead rank, numbered in the group that reports it
 	How  string // what was seen: "connection closed", "killed by script"

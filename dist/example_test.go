@@ -10,8 +10,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// onEachRank runs body on every rank of a simulated world. A real program has one rank and gets its world from
-// backend.Open.
+// onEachRank runs body on every rank of a simulated world. A real program has one rank and gets its
+// world from backend.Open.
 func onEachRank(n int, body func(w *dist.World) error) {
 	worlds, err := sim.New(n, sim.Config{})
 	if err != nil {
@@ -69,7 +69,8 @@ func ExamplePreMulSum() {
 	// Output: 0.6
 }
 
-// A ring: in one Batch, sends and receives progress together, so nobody waits for a rank that waits for him.
+// A ring: in one Batch, sends and receives progress together, so nobody waits for a rank that waits
+// for him.
 func ExampleGroup_Batch() {
 	onEachRank(4, func(w *dist.World) error {
 		mine, theirs := []int32{int32(10 * w.Rank())}, []int32{0}
@@ -109,7 +110,8 @@ func ExampleGroup_Split() {
 	// Output: rank 2 of 3, world ranks [4 2 0]
 }
 
-// A collective by its name, on memory of a region, with its time: collective_on_buffer of NVSHMEM4Py.
+// A collective by its name, on memory of a region, with its time: collective_on_buffer of
+// NVSHMEM4Py.
 func ExampleGroup_Run() {
 	onEachRank(2, func(w *dist.World) error {
 		h, err := w.Heap(1 << 12)

@@ -10,9 +10,10 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Group is a set of ranks that communicate: an NVSHMEM team, an NCCL communicator. Its verbs check their arguments,
-// note the operation in the recorder and queue it on a stream; none waits for a peer. All methods may be called from
-// several goroutines, but the order of operations must be the same on all ranks, so one goroutine should issue them.
+// Group is a set of ranks that communicate: an NVSHMEM team, an NCCL communicator. Its verbs check
+// their arguments, note the operation in the recorder and queue it on a stream; none waits for a
+// peer. All methods may be called from several goroutines, but the order of operations must be the
+// same on all ranks, so one goroutine should issue them.
 type Group struct {
 	c      *core
 	s      Stream
@@ -53,7 +54,8 @@ type core struct {
 
 type closer interface{ Close() error }
 
-// over reports whether the Close of a child is done, so that there is nothing to wait for. A heap may tell; else it is kept.
+// over reports whether the Close of a child is done, so that there is nothing to wait for. A heap
+// may tell; else it is kept.
 func over(x closer) bool {
 	switch x := x.(type) {
 	case *Group:
@@ -116,8 +118,8 @@ func (g *Group) Stream() Stream { return g.s }
 // Recorder is the ring of the group's last operations.
 func (g *Group) Recorder() *Recorder { return g.c.rec }
 
-// On is a view of the group whose operations go to s. Operations on different streams still run in the order in which
-// they were queued.
+// On is a view of the group whose operations go to s. Operations on different streams still run in
+// the order in which they were queued.
 //
 // Errors: its verbs give ErrInvalid where s is nil.
 func (g *Group) On(s Stream) *Group {
@@ -126,11 +128,13 @@ func (g *Group) On(s Stream) *Group {
 	return &v
 }
 
-// Blocking is a view of the group whose operations run on the goroutine that calls: a verb returns when its operation is
-// done, with the operation's error, and the Work it returns is done. Nothing overlaps, but the way is the shortest: on
-// shared memory a small collective takes less time than handing it to a stream. Operations queued before run first; what
-// else is on the group's own stream, by HostStream.Do or Stream.Join, is not waited for. A Batch is done when it returns as
-// well. Of a view On another stream the operations run there, behind what is on it, and the caller waits for them.
+// Blocking is a view of the group whose operations run on the goroutine that calls: a verb returns
+// when its operation is done, with the operation's error, and the Work it returns is done. Nothing
+// overlaps, but the way is the shortest: on shared memory a small collective takes less time than
+// handing it to a stream. Operations queued before run first; what else is on the group's own
+// stream, by HostStream.Do or Stream.Join, is not waited for. A Batch is done when it returns as
+// well. Of a view On another stream the operations run there, behind what is on it, and the caller
+// waits for them.
 func (g *Group) Blocking() *Group {
 	v := *g
 	v.block = true
@@ -144,48 +148,53 @@ func (g *Group) Named(name string) *Group {
 	return &v
 }
 
-// Symmetric is a view of the group for operations whose buffers lie, on every rank, at the same offsets of one symmetric
-// heap, as the buckets of training do. A backend then need not ask where a peer has its buffer, and takes faster ways for
-// which that is a condition: NCCL's symmetric windows, NVSHMEM's collectives without a copy. Results are the same.
+// Symmetric is a view of the group for operations whose buffers lie, on every rank, at the same
+// offsets of one symmetric heap, as the buckets of training do. A backend then need not ask where a
+// peer has its buffer, and takes faster ways for which that is a condition: NCCL's symmetric
+// windows, NVSHMEM's collectives without a copy. Results are the same.
 //
-// Collective: all ranks use such a view for the same operations. Errors: its verbs give ErrInvalid, and on all ranks
-// ErrMismatch, where a backend that relies on the promise finds it broken.
+// Collective: all ranks use such a view for the same operations. Errors: its verbs give ErrInvalid,
+// and on all ranks ErrMismatch, where a backend that relies on the promise finds it broken.
 func (g *Group) Symmetric() *Group {
 	v := *g
 	v.symm = true
 	return &v
 }
 
-// Beside is a view of the group for operations that run while the device computes something else, as the sums of gradients do beside
-// the backward pass. On GPUs a large operation whose buffers are promised to lie alike is then moved by copy engines, which leave
-// the multiprocessors to the computation; alone it might take a little longer so. Results are the same. Elsewhere it changes nothing.
-// Copy engines cannot be stopped: where the group breaks, destinations of such operations may still change, on all ranks.
+// Beside is a view of the group for operations that run while the device computes something else,
+// as the sums of gradients do beside the backward pass. On GPUs a large operation whose buffers are
+// promised to lie alike is then moved by copy engines, which leave the multiprocessors to the
+// computation; alone it might take a little longer so. Results are the same. Elsewhere it changes
+// nothing. Copy engines cannot be stopped: where the group breaks, destinations of such operations
+// may still change, on all ranks.
 //
-// Collective: all ranks use such a view for the same operations. Errors: its verbs give ErrMismatch on all ranks of GPUs where they
-// do not.
+// Collective: all ranks use such a view for the same operations. Errors: its verbs give ErrMismatch
+// on all ranks of GPUs where they do not.
 func (g *Group) Beside() *Group {
 	v := *g
 	v.beside = true
 	return &v
 }
 
-// Along is a view of the group for operations that go along with the one before them: on every rank, what they read was there and what
-// they write was free as soon as that one could begin, as where weights are gathered one bucket after the other. Between two GPUs copy
-// engines then go on from the one to the other without a meeting of the ranks in between. Results are the same. Elsewhere it changes
-// nothing.
+// Along is a view of the group for operations that go along with the one before them: on every
+// rank, what they read was there and what they write was free as soon as that one could begin, as
+// where weights are gathered one bucket after the other. Between two GPUs copy engines then go on
+// from the one to the other without a meeting of the ranks in between. Results are the same.
+// Elsewhere it changes nothing.
 //
-// It is a promise, and holds within one stream and, where operations are captured, within one graph: where it is broken, elements may be
-// read too early. Collective: all ranks use such a view for the same operations. Errors: its verbs give ErrMismatch on all ranks of
-// GPUs where they do not.
+// It is a promise, and holds within one stream and, where operations are captured, within one
+// graph: where it is broken, elements may be read too early. Collective: all ranks use such a view
+// for the same operations. Errors: its verbs give ErrMismatch on all ranks of GPUs where they do
+// not.
 func (g *Group) Along() *Group {
 	v := *g
 	v.along = true
 	return &v
 }
 
-// Timed is a view of the group whose operations are timed, for Work.Elapsed: one call of a verb, or all of a part of a program.
-// On GPUs two more events stand around each, and nothing is kept of it for later calls. backend.Config.Timing is this for a
-// whole world.
+// Timed is a view of the group whose operations are timed, for Work.Elapsed: one call of a verb, or
+// all of a part of a program. On GPUs two more events stand around each, and nothing is kept of it
+// for later calls. backend.Config.Timing is this for a whole world.
 func (g *Group) Timed() *Group {
 	v := *g
 	v.timed = true
@@ -194,8 +203,9 @@ func (g *Group) Timed() *Group {
 
 // Heap is a new symmetric heap of bytes bytes on every rank of the group; the group closes it.
 //
-// Collective: all ranks, same size. Errors: symmetric.ErrNoSpace where there is no memory for it; ErrUnsupported where the backend
-// has none, or a rank cannot map it; ErrMismatch, ErrAborted, ErrTimeout, ErrClosed.
+// Collective: all ranks, same size. Errors: symmetric.ErrNoSpace where there is no memory for it;
+// ErrUnsupported where the backend has none, or a rank cannot map it; ErrMismatch, ErrAborted,
+// ErrTimeout, ErrClosed.
 func (g *Group) Heap(bytes int64) (symmetric.Heap, error) {
 	if err := g.open(); err != nil {
 		return nil, fmt.Errorf("heap of %d B, rank %d/%d: %w", bytes, g.Rank(), g.Size(), err)
@@ -213,11 +223,13 @@ func (g *Group) Heap(bytes int64) (symmetric.Heap, error) {
 	return h, nil
 }
 
-// Batch queues the operations that fn issues on the view it is given as one group call, as ncclGroupStart and
-// ncclGroupEnd do: sends and receives among them progress together, so an exchange cannot deadlock. The Works inside fn
-// are done at once; the returned one covers them all. Collectives run first, in order.
+// Batch queues the operations that fn issues on the view it is given as one group call, as
+// ncclGroupStart and ncclGroupEnd do: sends and receives among them progress together, so an
+// exchange cannot deadlock. The Works inside fn are done at once; the returned one covers them all.
+// Collectives run first, in order.
 //
-// Errors: fn's, or that of the first operation with a wrong argument; then nothing is queued. ErrInvalid for a nil fn.
+// Errors: fn's, or that of the first operation with a wrong argument; then nothing is queued.
+// ErrInvalid for a nil fn.
 func (g *Group) Batch(fn func(*Group) error) (Work, error) {
 	if fn == nil {
 		return Work{}, fmt.Errorf("group call, rank %d/%d: %w: no function", g.Rank(), g.Size(), ErrInvalid)
@@ -245,8 +257,9 @@ func (g *Group) Batch(fn func(*Group) error) (Work, error) {
 	return g.blocked(g.issue(&Op{Kind: KindBatch, Ops: b.ops, Timed: g.timed}))
 }
 
-// Abort makes all pending and later operations of the group fail on every rank; their errors match ErrAborted and
-// carry cause. Groups split from it are groups of their own, to be aborted, or closed, by themselves. Not collective.
+// Abort makes all pending and later operations of the group fail on every rank; their errors match
+// ErrAborted and carry cause. Groups split from it are groups of their own, to be aborted, or
+// closed, by themselves. Not collective.
 func (g *Group) Abort(cause error) error {
 	if cause == nil {
 		cause = errors.New("no cause given")
@@ -254,9 +267,10 @@ func (g *Group) Abort(cause error) error {
 	return g.c.t.Abort(cause)
 }
 
-// Close waits for the queued operations, then closes heaps and subgroups made from g, its stream and its transport.
-// Idempotent; whoever comes second waits as well, since the process may end next, which is a death to peers of a group that
-// is not closed. Not collective: a peer that still waits for this rank gets ErrClosed.
+// Close waits for the queued operations, then closes heaps and subgroups made from g, its stream
+// and its transport. Idempotent; whoever comes second waits as well, since the process may end
+// next, which is a death to peers of a group that is not closed. Not collective: a peer that still
+// waits for this rank gets ErrClosed.
 func (g *Group) Close() error {
 	c := g.c
 	c.rec.mu.Lock()
@@ -288,8 +302,8 @@ func (g *Group) open() error {
 	return nil
 }
 
-// adopt makes x a child, or closes it where the group was closed while x was made. Children that the caller has closed are
-// let go: a program may make and close any number.
+// adopt makes x a child, or closes it where the group was closed while x was made. Children that
+// the caller has closed are let go: a program may make and close any number.
 func (g *Group) adopt(x closer) error {
 	c := g.c
 	c.rec.mu.Lock()
@@ -373,7 +387,8 @@ func (g *Group) issue(op *Op) (Work, error) {
 	return w, nil
 }
 
-// add makes op a member of the group call; err is what is wrong with its arguments. The core's lock is held.
+// add makes op a member of the group call; err is what is wrong with its arguments. The core's lock
+// is held.
 func (b *call) add(c *core, op Op, err error) error {
 	if err == nil && b.ended {
 		err = errEnded

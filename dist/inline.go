@@ -8,17 +8,21 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Inliner is a Transport that can do an operation on the goroutine that calls, for views that Group.Blocking makes.
+// Inliner is a Transport that can do an operation on the goroutine that calls, for views that
+// Group.Blocking makes.
 type Inliner interface {
-	// Guard gives the transport the group's lock, once, before anything else: Start and Inline are called with it held.
+	// Guard gives the transport the group's lock, once, before anything else: Start and Inline are
+	// called with it held.
 	Guard(mu sync.Locker)
-	// Inline does op, after all operations that were started before, and returns its error. It calls op.Posted when the
-	// other ranks can see its part, op.Blocks before it waits for longer than a moment, and op.Resume at the end.
+	// Inline does op, after all operations that were started before, and returns its error. It
+	// calls op.Posted when the other ranks can see its part, op.Blocks before it waits for longer
+	// than a moment, and op.Resume at the end.
 	Inline(op *Op) error
 }
 
-// inline runs operations on their caller. The group's lock is held from the check of the arguments to the end of the
-// operation, so that the short way takes it once; an operation that has to wait long gives it back meanwhile.
+// inline runs operations on their caller. The group's lock is held from the check of the arguments
+// to the end of the operation, so that the short way takes it once; an operation that has to wait
+// long gives it back meanwhile.
 type inline struct {
 	c *core
 	t Inliner // nil when the transport cannot
@@ -36,11 +40,13 @@ type inline struct {
 	spare []Op // of a group call that is done, empty: the next one uses its memory
 }
 
-// sets is how many pairs of calls are kept; a power of two. Calls of one set take turns without being prepared anew, up to two of
-// them: which set a call is in follows from addresses, and so is another in every run.
+// sets is how many pairs of calls are kept; a power of two. Calls of one set take turns without
+// being prepared anew, up to two of them: which set a call is in follows from addresses, and so is
+// another in every run.
 const sets = 8
 
-// preparedCall is a call whose arguments have been checked, kept because the next call is often the same.
+// preparedCall is a call whose arguments have been checked, kept because the next call is often the
+// same.
 type preparedCall struct {
 	verb verb
 	red  RedOp
@@ -62,8 +68,8 @@ func (v *verb) same(w *verb) bool {
 	return v.dst == w.dst && v.src == w.src && v.kind == w.kind && v.at == w.at && v.symm == w.symm && v.timed == w.timed && v.name == w.name
 }
 
-// untimed is up to how many bytes an operation that did not have to wait is not timed: two readings of the clock are a
-// good part of what it takes.
+// untimed is up to how many bytes an operation that did not have to wait is not timed: two readings
+// of the clock are a good part of what it takes.
 const untimed = 4 << 10
 
 func (in *inline) init(c *core) {
@@ -132,7 +138,8 @@ func (in *inline) batch(g *Group, ops []Op) (Work, error) {
 	return w, err
 }
 
-// now does a checked operation, with the lock held. Returns: a Work that knows its time, where it is timed.
+// now does a checked operation, with the lock held. Returns: a Work that knows its time, where it
+// is timed.
 func (in *inline) now(op *Op) (Work, error) {
 	c := in.c
 	if c.closed {
@@ -208,15 +215,16 @@ func (in *inline) prepare(p *preparedCall, v *verb, red *RedOp) error {
 	return nil
 }
 
-// Posted is called by an Inliner once its part of o is visible to the other ranks, which then need a while to answer: the
-// time to note o in the recorder.
+// Posted is called by an Inliner once its part of o is visible to the other ranks, which then need
+// a while to answer: the time to note o in the recorder.
 func (o *Op) Posted() {
 	if in := o.now; in != nil && !in.posted {
 		in.note(o)
 	}
 }
 
-// note puts the running operation into the recorder. A small one has ended with that, unless it blocks.
+// note puts the running operation into the recorder. A small one has ended with that, unless it
+// blocks.
 func (in *inline) note(op *Op) {
 	in.posted = true
 	now := ticks.Now()
@@ -227,8 +235,8 @@ func (in *inline) note(op *Op) {
 	}
 }
 
-// Blocks is called by an Inliner before it waits for longer than a moment: it lets other goroutines use the group, to
-// read the recorder or to queue operations that follow.
+// Blocks is called by an Inliner before it waits for longer than a moment: it lets other goroutines
+// use the group, to read the recorder or to queue operations that follow.
 func (o *Op) Blocks() {
 	in := o.now
 	if in == nil || in.blocked {

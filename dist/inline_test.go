@@ -10,7 +10,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// inliner is a fake that runs operations on their caller: posted or not, blocked or not, with an error or not.
+// inliner is a fake that runs operations on their caller: posted or not, blocked or not, with an
+// error or not.
 type inliner struct {
 	*fake
 	guard  sync.Locker
@@ -77,7 +78,8 @@ func TestBlockingViewRunsOnItsCaller(t *testing.T) {
 	}
 }
 
-// The arguments of every call are checked, also those of one that differs from the last in a single field.
+// The arguments of every call are checked, also those of one that differs from the last in a single
+// field.
 func TestBlockingViewChecksEveryCall(t *testing.T) {
 	g, f := inlineGroup(t)
 	b := g.Blocking()
@@ -117,7 +119,8 @@ func TestBlockingViewChecksEveryCall(t *testing.T) {
 	}
 }
 
-// Two calls that are kept in one place, as all barriers are, take turns without being prepared anew; three do not.
+// Two calls that are kept in one place, as all barriers are, take turns without being prepared
+// anew; three do not.
 func TestCallsOfOnePlaceTakeTurns(t *testing.T) {
 	for names, fresh := range map[string]int{"a": 1, "ab": 2, "abc": 15} {
 		g, f := inlineGroup(t)
@@ -143,7 +146,8 @@ func TestCallsOfOnePlaceTakeTurns(t *testing.T) {
 	}
 }
 
-// While an operation waits, others can read the recorder and queue operations; a second blocking call waits.
+// While an operation waits, others can read the recorder and queue operations; a second blocking
+// call waits.
 func TestBlockedOperationGivesTheLockBack(t *testing.T) {
 	g, f := inlineGroup(t)
 	x := f32(1)
@@ -213,7 +217,8 @@ type idler struct{ *fake }
 func (idler) Guard(sync.Locker)     {}
 func (idler) Inline(*dist.Op) error { return nil }
 
-// A group call on its caller allocates its view and what the view collects into, but nothing for each of its members.
+// A group call on its caller allocates its view and what the view collects into, but nothing for
+// each of its members.
 func TestBlockingBatchUsesItsMemoryAgain(t *testing.T) {
 	g, err := dist.NewGroup(idler{newFake(0, 2)}, 8)
 	if err != nil {

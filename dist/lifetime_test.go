@@ -13,7 +13,8 @@ import (
 	"github.com/symgrad/symgrad/internal/sim"
 )
 
-// Work that a view has queued on a stream of the caller's is work of the group: Close waits for it, too.
+// Work that a view has queued on a stream of the caller's is work of the group: Close waits for it,
+// too.
 func TestCloseWaitsForWorkOnOtherStreams(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(0, 1)
@@ -81,7 +82,8 @@ func TestCloseAfterAFailedOperation(t *testing.T) {
 	}
 }
 
-// An operation that the transport refuses was not sent, so the next one takes its number, as on the other ranks.
+// An operation that the transport refuses was not sent, so the next one takes its number, as on the
+// other ranks.
 func TestRefusedOperationTakesNoNumber(t *testing.T) {
 	g, f := group(t, 0, 2)
 	if _, err := g.Barrier(); err != nil {
@@ -204,7 +206,8 @@ func (b brokenParts) Split(color, key int) (dist.Transport, error) {
 	return streamed{fake: part.(*fake), err: errTest}, nil
 }
 
-// A program that is told to end may close its world twice at once, and end with the call that returns first.
+// A program that is told to end may close its world twice at once, and end with the call that
+// returns first.
 func TestTheSecondCloseWaitsForTheFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, g := newFake(0, 1), make(chan struct{})
@@ -235,7 +238,8 @@ func TestTheSecondCloseWaitsForTheFirst(t *testing.T) {
 	})
 }
 
-// A group keeps nothing of the groups and heaps that were made of it and closed again, but for the last.
+// A group keeps nothing of the groups and heaps that were made of it and closed again, but for the
+// last.
 func TestAGroupLetsGoOfWhatIsClosed(t *testing.T) {
 	worlds, err := sim.New(1, sim.Config{})
 	if err != nil {

@@ -7,7 +7,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Kind is which collective or point-to-point operation an Op is. The numbering is part of the wire format.
+// Kind is which collective or point-to-point operation an Op is. The numbering is part of the wire
+// format.
 type Kind uint8
 
 // The operations.
@@ -61,8 +62,8 @@ func (k Kind) Rooted() bool {
 // PointToPoint reports whether k has one peer instead of the whole group.
 func (k Kind) PointToPoint() bool { return k == KindSend || k == KindRecv }
 
-// Op is one operation as a value: what the recorder keeps, ranks compare and a backend runs. A Group makes it; its
-// fields are exact and checked when a Transport sees it.
+// Op is one operation as a value: what the recorder keeps, ranks compare and a backend runs. A
+// Group makes it; its fields are exact and checked when a Transport sees it.
 type Op struct {
 	Kind  Kind
 	Red   RedOp         // for kinds that reduce
@@ -85,7 +86,8 @@ type Op struct {
 	// Timed asks for the time of the operation: see Group.Timed. Ranks need not agree on it.
 	Timed bool
 
-	// Memo is the backend's: 0 at first, and what it has left there when the same call is made again.
+	// Memo is the backend's: 0 at first, and what it has left there when the same call is made
+	// again.
 	Memo uint64
 
 	sig   Signature // known, as bytes is, once hash is
@@ -114,8 +116,9 @@ func (o *Op) Signature() Signature {
 	return o.sig
 }
 
-// Hash is 24 bits of the Signature: operations that differ in it have different signatures. Backends send it along with
-// the first word of an operation, and compare signatures only where hashes differ.
+// Hash is 24 bits of the Signature: operations that differ in it have different signatures.
+// Backends send it along with the first word of an operation, and compare signatures only where
+// hashes differ.
 func (o *Op) Hash() uint32 {
 	if o.hash == 0 {
 		o.sign()
@@ -171,8 +174,8 @@ func (k RedKind) String() string {
 	return redNames[k]
 }
 
-// RedOp is a reduction. Elements are combined in rank order, 0 first; f16 and bf16 accumulate in float32 and are
-// rounded once. Integers wrap around.
+// RedOp is a reduction. Elements are combined in rank order, 0 first; f16 and bf16 accumulate in
+// float32 and are rounded once. Integers wrap around.
 type RedOp struct {
 	Kind   RedKind
 	Scalar Scalar // of premulsum
@@ -183,11 +186,12 @@ func (r *RedOp) same(o *RedOp) bool {
 	return r.Kind == o.Kind && (r.Kind != RedPreMulSum || r.Scalar == o.Scalar)
 }
 
-// The reductions without a scalar. Avg is the sum divided by the number of ranks, in the accumulator's type; for
-// integers it truncates toward zero. Min and Max of a NaN are NaN, except on backend nvshmem, whose
-// library prefers the number to the NaN (fmin and fmax of C); backends cuda and nccl keep the NaN, unless the engine nvshmem
-// does the operation. And, Or and Xor combine bits, of integers and of untyped bytes; NCCL has none of them, so that backend
-// nccl gives ErrUnsupported.
+// The reductions without a scalar. Avg is the sum divided by the number of ranks, in the
+// accumulator's type; for integers it truncates toward zero. Min and Max of a NaN are NaN, except
+// on backend nvshmem, whose library prefers the number to the NaN (fmin and fmax of C); backends
+// cuda and nccl keep the NaN, unless the engine nvshmem does the operation. And, Or and Xor combine
+// bits, of integers and of untyped bytes; NCCL has none of them, so that backend nccl gives
+// ErrUnsupported.
 var (
 	Sum  = RedOp{Kind: RedSum}
 	Prod = RedOp{Kind: RedProd}
@@ -202,25 +206,28 @@ var (
 // String is the name of the reduction.
 func (r RedOp) String() string { return r.Kind.String() }
 
-// Scalar is this rank's factor of a premulsum: a value, or a place in memory that is read when the collective runs.
+// Scalar is this rank's factor of a premulsum: a value, or a place in memory that is read when the
+// collective runs.
 type Scalar struct {
 	DType tensor.DType
 	Bits  uint64        // the value's bits, in the low bytes, when At is zero
 	At    tensor.Buffer // one element on the group's device; kept alive by the caller until the collective is done
 }
 
-// PreMulSum is the reduction sum over ranks of scalar_r * in_r, each rank giving its own scalar. The product is
-// rounded to the element type before it is added (to float32 for f16 and bf16).
+// PreMulSum is the reduction sum over ranks of scalar_r * in_r, each rank giving its own scalar.
+// The product is rounded to the element type before it is added (to float32 for f16 and bf16).
 //
 // Shapes: the collective must have the scalar's dtype, else ErrDType.
 func PreMulSum[T tensor.Element](scalar T) RedOp {
 	return RedOp{Kind: RedPreMulSum, Scalar: Scalar{DType: tensor.TypeOf[T](), Bits: bitsOf(scalar)}}
 }
 
-// PreMulSumAt is PreMulSum with the scalar in memory. It is read when the collective runs, not when it is queued.
+// PreMulSumAt is PreMulSum with the scalar in memory. It is read when the collective runs, not when
+// it is queued.
 //
-// Shapes: scalar has one element, on the group's device, outside the destination. Owns: the memory belongs to the group
-// until Work.Wait. Errors: the collective's ErrAlias for one in the destination.
+// Shapes: scalar has one element, on the group's device, outside the destination. Owns: the memory
+// belongs to the group until Work.Wait. Errors: the collective's ErrAlias for one in the
+// destination.
 func PreMulSumAt(scalar tensor.Buffer) RedOp {
 	return RedOp{Kind: RedPreMulSum, Scalar: Scalar{DType: scalar.DType(), At: scalar}}
 }

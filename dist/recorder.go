@@ -8,8 +8,9 @@ import (
 	"github.com/symgrad/symgrad/internal/ticks"
 )
 
-// Record is one operation as the recorder keeps it. Times are nanoseconds since the recorder was made; 0 means not yet.
-// A small operation of a blocking view that did not have to wait has one time for all three.
+// Record is one operation as the recorder keeps it. Times are nanoseconds since the recorder was
+// made; 0 means not yet. A small operation of a blocking view that did not have to wait has one
+// time for all three.
 type Record struct {
 	Seq       uint64
 	Signature Signature
@@ -22,8 +23,9 @@ type Record struct {
 	Failed    bool
 }
 
-// Recorder is a ring of the last operations of a group, the flight recorder. It is always on: writing an entry copies
-// a few words. Its lock is the group's as well, so that an operation that is queued takes one lock, not two.
+// Recorder is a ring of the last operations of a group, the flight recorder. It is always on:
+// writing an entry copies a few words. Its lock is the group's as well, so that an operation that
+// is queued takes one lock, not two.
 type Recorder struct {
 	mu      asym.Mutex
 	clock   ticks.Clock
@@ -33,7 +35,8 @@ type Recorder struct {
 // DefaultTraceEntries is the ring size when a config says 0.
 const DefaultTraceEntries = 4096
 
-// NewRecorder is an empty ring of n entries, rounded up to a power of two; 0 means DefaultTraceEntries. Times count from now.
+// NewRecorder is an empty ring of n entries, rounded up to a power of two; 0 means
+// DefaultTraceEntries. Times count from now.
 func NewRecorder(n int) *Recorder { return newRecorder(n, ticks.NewClock()) }
 
 func newRecorder(n int, clock ticks.Clock) *Recorder {

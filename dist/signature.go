@@ -6,8 +6,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Signature is the part of an Op that every rank of the group must have alike. It is comparable and has a fixed size,
-// so that backends can exchange it.
+// Signature is the part of an Op that every rank of the group must have alike. It is comparable and
+// has a fixed size, so that backends can exchange it.
 type Signature struct {
 	Count int64 // Op.Count; the number of members of a group call
 	Root  int32 // -1 where there is none
@@ -16,7 +16,8 @@ type Signature struct {
 	DType tensor.DType
 }
 
-// String is "f32[128] sum root 0, 512 B"; the kind is left out, because the sentence around it has it.
+// String is "f32[128] sum root 0, 512 B"; the kind is left out, because the sentence around it has
+// it.
 func (s Signature) String() string {
 	switch {
 	case s.Kind == KindBatch:
@@ -47,8 +48,8 @@ func (s Signature) hash() uint32 {
 	return uint32(h>>40) | 1
 }
 
-// Compare is nil when all signatures are equal, and otherwise what Differ says of rank 0 and the first rank that differs
-// from it. Index in sigs is the rank.
+// Compare is nil when all signatures are equal, and otherwise what Differ says of rank 0 and the
+// first rank that differs from it. Index in sigs is the rank.
 func Compare(sigs []Signature) error {
 	for r, s := range sigs {
 		if s != sigs[0] {
@@ -58,8 +59,9 @@ func Compare(sigs []Signature) error {
 	return nil
 }
 
-// Differ is the error of two ranks of which each has another signature: it matches ErrMismatch and names the first field,
-// in the order op, dtype, count, reduction, root, in which they differ, and what each of the two has.
+// Differ is the error of two ranks of which each has another signature: it matches ErrMismatch and
+// names the first field, in the order op, dtype, count, reduction, root, in which they differ, and
+// what each of the two has.
 func Differ(rankA int, a Signature, rankB int, b Signature) error {
 	what := "root"
 	switch {

@@ -5,11 +5,12 @@ import "fmt"
 // NoColor is the color of a rank that will be in no part of a Split.
 const NoColor = -1
 
-// Split divides the group: ranks that pass the same color form a new group, numbered by key and, among equal keys, by
-// their rank here. A negative color (NoColor) gives a nil group. The parent closes the new group with itself.
+// Split divides the group: ranks that pass the same color form a new group, numbered by key and,
+// among equal keys, by their rank here. A negative color (NoColor) gives a nil group. The parent
+// closes the new group with itself.
 //
-// Collective: all ranks of g. Errors: ErrAborted, ErrTimeout, ErrClosed; ErrUnsupported where a rank cannot have what the new group
-// shares.
+// Collective: all ranks of g. Errors: ErrAborted, ErrTimeout, ErrClosed; ErrUnsupported where a
+// rank cannot have what the new group shares.
 func (g *Group) Split(color, key int) (*Group, error) {
 	if err := g.open(); err != nil {
 		return nil, fmt.Errorf("split color %d, rank %d/%d: %w", color, g.Rank(), g.Size(), err)
@@ -34,8 +35,8 @@ func (g *Group) Split(color, key int) (*Group, error) {
 // SplitStrided is the group of ranks start, start+stride, ... (size of them), in that order, as
 // nvshmem_team_split_strided; nil on the other ranks.
 //
-// Collective: all ranks of g, same arguments. Errors: ErrInvalid when a rank of the triple is outside the group, or
-// stride < 1, or size < 1; else as Split.
+// Collective: all ranks of g, same arguments. Errors: ErrInvalid when a rank of the triple is
+// outside the group, or stride < 1, or size < 1; else as Split.
 func (g *Group) SplitStrided(start, stride, size int) (*Group, error) {
 	last := g.Size() - 1
 	if start < 0 || start > last || stride < 1 || size < 1 || size > 1 && stride > (last-start)/(size-1) {
@@ -49,8 +50,9 @@ func (g *Group) SplitStrided(start, stride, size int) (*Group, error) {
 	return g.Split(color, d)
 }
 
-// Split2D lays the ranks out in rows of width xrange, rank r at (r%xrange, r/xrange), and returns the group of this
-// rank's row (x) and of its column (y), as nvshmem_team_split_2d. The last row may be shorter.
+// Split2D lays the ranks out in rows of width xrange, rank r at (r%xrange, r/xrange), and returns
+// the group of this rank's row (x) and of its column (y), as nvshmem_team_split_2d. The last row
+// may be shorter.
 //
 // Collective: all ranks of g, same xrange. Errors: ErrInvalid for xrange < 1; else as Split.
 func (g *Group) Split2D(xrange int) (x, y *Group, err error) {
@@ -65,8 +67,8 @@ func (g *Group) Split2D(xrange int) (x, y *Group, err error) {
 	return x, y, err
 }
 
-// Translate is the number in other of rank of g, or -1 when that rank is not in other, as nvshmem_team_translate_pe. A nil
-// other, as Split gives for no color, has no ranks.
+// Translate is the number in other of rank of g, or -1 when that rank is not in other, as
+// nvshmem_team_translate_pe. A nil other, as Split gives for no color, has no ranks.
 func (g *Group) Translate(rank int, other *Group) int {
 	if other == nil || rank < 0 || rank >= g.Size() {
 		return -1

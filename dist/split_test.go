@@ -15,8 +15,8 @@ func anyInt() *rapid.Generator[int] {
 	return rapid.OneOf(rapid.IntRange(-2, 14), rapid.IntRange(-2, 14), rapid.Int())
 }
 
-// SplitStrided gives color 0 and keys in their order to the ranks start + i*stride, and no color to others; a triple that leaves the
-// group, in exact arithmetic, is an error before anything is sent.
+// SplitStrided gives color 0 and keys in their order to the ranks start + i*stride, and no color to
+// others; a triple that leaves the group, in exact arithmetic, is an error before anything is sent.
 func TestSplitStridedMatchesItsDefinition(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 12).Draw(t, "ranks")

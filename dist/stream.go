@@ -8,8 +8,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Stream is an ordered queue of work on one device: what is queued first is done first. The same type serves host and
-// GPU; a group has one of its own, with the highest priority the device gives.
+// Stream is an ordered queue of work on one device: what is queued first is done first. The same
+// type serves host and GPU; a group has one of its own, with the highest priority the device gives.
 type Stream interface {
 	// Device is where the work runs.
 	Device() tensor.Device
@@ -21,7 +21,8 @@ type Stream interface {
 	Close() error
 }
 
-// Work is one queued operation: a ticket of its stream. It is a small value and can be copied. The zero Work is done.
+// Work is one queued operation: a ticket of its stream. It is a small value and can be copied. The
+// zero Work is done.
 type Work struct {
 	q      Queue
 	ticket uint64
@@ -38,12 +39,12 @@ type Queue interface {
 // NewWork is the Work of one ticket of q; backends make it.
 func NewWork(q Queue, ticket uint64) Work { return Work{q, ticket} }
 
-// Ticket is the queue and the ticket that NewWork was given; nil for the zero Work. A stream that gets a Work of another
-// of its kind to join asks for it.
+// Ticket is the queue and the ticket that NewWork was given; nil for the zero Work. A stream that
+// gets a Work of another of its kind to join asks for it.
 func (w Work) Ticket() (Queue, uint64) { return w.q, w.ticket }
 
-// Wait returns when the operation is done. On the host that means the destination holds the result; on a GPU, that the
-// stream is past the operation.
+// Wait returns when the operation is done. On the host that means the destination holds the result;
+// on a GPU, that the stream is past the operation.
 //
 // Errors: the operation's, an *OpError. Waiting again gives the same answer.
 func (w Work) Wait() error {
@@ -58,18 +59,20 @@ func (w Work) Done() bool { return w.q == nil || w.q.Finished(w.ticket) }
 
 // Timer is a Queue that measures operations.
 type Timer interface {
-	// Elapsed returns the time of a ticket that is done. Errors: ErrUnsupported for one that was not timed, or is no longer known.
+	// Elapsed returns the time of a ticket that is done. Errors: ErrUnsupported for one that was
+	// not timed, or is no longer known.
 	Elapsed(ticket uint64) (time.Duration, error)
 }
 
 // errNotTimed is the error of work that nothing measured.
 var errNotTimed = fmt.Errorf("%w: the operation was not timed: use a view of Group.Timed, or backend.Config.Timing", ErrUnsupported)
 
-// Elapsed waits for w and returns the time that its operation took: on a GPU by events around it, on the host from the
-// moment when its stream began it. It includes waiting for the other ranks. This is enable_timing of NVSHMEM4Py.
+// Elapsed waits for w and returns the time that its operation took: on a GPU by events around it,
+// on the host from the moment when its stream began it. It includes waiting for the other ranks.
+// This is enable_timing of NVSHMEM4Py.
 //
-// Errors: w's; ErrUnsupported for work that was not timed (see Group.Timed), for a group call between GPUs, and for one that
-// is older than the last thousand of its stream.
+// Errors: w's; ErrUnsupported for work that was not timed (see Group.Timed), for a group call
+// between GPUs, and for one that is older than the last thousand of its stream.
 func (w Work) Elapsed() (time.Duration, error) {
 	if err := w.Wait(); err != nil {
 		return 0, err
@@ -114,8 +117,8 @@ func (t *times) of(ticket uint64) (time.Duration, error) {
 	return 0, errNotTimed
 }
 
-// Runner does one Op on the calling goroutine and returns its error: what a host backend puts on a HostStream. op is the
-// stream's, and holds another operation once Run has returned.
+// Runner does one Op on the calling goroutine and returns its error: what a host backend puts on a
+// HostStream. op is the stream's, and holds another operation once Run has returned.
 type Runner interface {
 	// Run does op; tag is what it was submitted with.
 	Run(op *Op, tag uint64) error
@@ -151,7 +154,8 @@ type failure struct {
 	err    error
 }
 
-// maxFailures bounds the memory of a stream on which everything fails; older failures answer with the oldest kept.
+// maxFailures bounds the memory of a stream on which everything fails; older failures answer with
+// the oldest kept.
 const maxFailures = 1024
 
 // NewHostStream is an empty stream with its worker running. The caller closes it.
@@ -172,8 +176,8 @@ func (s *HostStream) Submit(run Runner, op Op, tag uint64) (Work, error) {
 	return s.push(task{run: run, op: op, tag: tag})
 }
 
-// Do queues f, which then runs on the stream's worker, in order, as cudaLaunchHostFunc does; f's error is that of the
-// Work. f must not wait for work queued later on the same stream.
+// Do queues f, which then runs on the stream's worker, in order, as cudaLaunchHostFunc does; f's
+// error is that of the Work. f must not wait for work queued later on the same stream.
 //
 // Errors: ErrClosed; ErrInvalid for a nil f.
 func (s *HostStream) Do(f func() error) (Work, error) {

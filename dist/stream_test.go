@@ -38,8 +38,8 @@ func stream(t testing.TB) *dist.HostStream {
 	return s
 }
 
-// Many more operations than the first ring holds are queued while the worker is held up, in two bursts so that the ring
-// wraps around before it grows.
+// Many more operations than the first ring holds are queued while the worker is held up, in two
+// bursts so that the ring wraps around before it grows.
 func TestStreamKeepsOrderWhileItsRingGrows(t *testing.T) {
 	s := stream(t)
 	gate := make(chan struct{})
@@ -106,7 +106,8 @@ func TestZeroWorkIsDone(t *testing.T) {
 	}
 }
 
-// A stream on which everything fails keeps a bounded number of errors; a Work whose error is gone still fails.
+// A stream on which everything fails keeps a bounded number of errors; a Work whose error is gone
+// still fails.
 func TestOldFailuresAreNotForgotten(t *testing.T) {
 	s := stream(t)
 	fail := runner(func(tag uint64) error { return fmt.Errorf("operation %d: %w", tag, errTest) })
@@ -272,8 +273,8 @@ func BenchmarkSubmitAndWait(b *testing.B) {
 	}
 }
 
-// With as many failures as a stream keeps, and then more, work that succeeded before, between the first failures or after
-// them has not failed.
+// With as many failures as a stream keeps, and then more, work that succeeded before, between the
+// first failures or after them has not failed.
 func TestSuccessAmongFailuresStaysSuccess(t *testing.T) {
 	const kept = 1024
 	s := stream(t)

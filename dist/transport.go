@@ -7,21 +7,25 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Transport is one rank's end of one group: what a backend implements. A Group checks every argument before it calls
-// one, so a Transport sees only valid Ops, in one order, from one goroutine at a time.
+// Transport is one rank's end of one group: what a backend implements. A Group checks every
+// argument before it calls one, so a Transport sees only valid Ops, in one order, from one
+// goroutine at a time.
 type Transport interface {
 	// Info says who this rank is and what runs underneath.
 	Info() Info
-	// Start queues op on s, in order. It never waits for peers. Work.Wait tells the outcome. The group's lock is held.
+	// Start queues op on s, in order. It never waits for peers. Work.Wait tells the outcome. The
+	// group's lock is held.
 	Start(op Op, s Stream) (Work, error)
-	// Split is the transport of the ranks that pass the same color, ordered by key, then by rank here; nil for a
-	// negative color. Collective over the group.
+	// Split is the transport of the ranks that pass the same color, ordered by key, then by rank
+	// here; nil for a negative color. Collective over the group.
 	Split(color, key int) (Transport, error)
-	// Heap is a new symmetric heap of bytes bytes on every rank. Collective. Errors: ErrUnsupported.
+	// Heap is a new symmetric heap of bytes bytes on every rank. Collective. Errors:
+	// ErrUnsupported.
 	Heap(bytes int64) (symmetric.Heap, error)
 	// Abort makes all pending and later operations of the group fail, on every rank, with cause.
 	Abort(cause error) error
-	// Close ends this rank's part. Pending operations have been waited for. Idempotent, not collective.
+	// Close ends this rank's part. Pending operations have been waited for. Idempotent, not
+	// collective.
 	Close() error
 }
 
@@ -35,11 +39,13 @@ type Info struct {
 	Timing  bool          // every operation is timed, as those of Group.Timed are
 }
 
-// Store is a small key-value store shared by the ranks of a job, used to meet before any transport exists.
+// Store is a small key-value store shared by the ranks of a job, used to meet before any transport
+// exists.
 type Store interface {
 	// Set stores value under key, replacing what was there.
 	Set(ctx context.Context, key string, value []byte) error
-	// Get is the value under key; it waits until there is one. Errors: ctx's, or the death of a rank.
+	// Get is the value under key; it waits until there is one. Errors: ctx's, or the death of a
+	// rank.
 	Get(ctx context.Context, key string) ([]byte, error)
 	// Add adds delta to the counter under key, which starts at 0, and returns the sum.
 	Add(ctx context.Context, key string, delta int64) (int64, error)

@@ -6,8 +6,9 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// validate checks op against the rules of its kind, cuts its buffers to what is read and written, drops those this rank
-// does not use, and sets Count. Nothing has been sent when it returns an error.
+// validate checks op against the rules of its kind, cuts its buffers to what is read and written,
+// drops those this rank does not use, and sets Count. Nothing has been sent when it returns an
+// error.
 func (c *core) validate(op *Op, inBatch bool) error {
 	n, rank := c.info.Size, c.info.Rank
 	if op.Kind.Rooted() && (op.Root < 0 || op.Root >= n) {
@@ -90,7 +91,8 @@ func (c *core) checkPeer(op *Op, inBatch bool) error {
 	return nil
 }
 
-// checkCounts sets op.Count and cuts the buffers. The rules are those of NCCL, as nccl4py checks them.
+// checkCounts sets op.Count and cuts the buffers. The rules are those of NCCL, as nccl4py checks
+// them.
 func (c *core) checkCounts(op *Op) error {
 	n, src, dst := c.info.Size, op.Src.Len(), op.Dst.Len()
 	needDst := dst // elements written
@@ -133,8 +135,8 @@ func (c *core) checkCounts(op *Op) error {
 	return nil
 }
 
-// checkAlias allows disjoint buffers and the one overlap that is in place for the kind; see reference/NCCL "in-place
-// operations". Offsets count in elements of Op.Count.
+// checkAlias allows disjoint buffers and the one overlap that is in place for the kind; see
+// reference/NCCL "in-place operations". Offsets count in elements of Op.Count.
 func (c *core) checkAlias(op *Op) error {
 	if op.Src.IsZero() || op.Dst.IsZero() || !tensor.Overlap(op.Src, op.Dst) {
 		return nil

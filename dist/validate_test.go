@@ -132,7 +132,8 @@ func TestWrongArgumentsAreNamedBeforeAnythingIsSent(t *testing.T) {
 	}
 }
 
-// What is legal reaches the transport with its count, and with buffers cut to what is read and written.
+// What is legal reaches the transport with its count, and with buffers cut to what is read and
+// written.
 func TestTransportSeesExactOperations(t *testing.T) {
 	x := f32(64)
 	longer := f32(20)

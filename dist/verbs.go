@@ -6,27 +6,32 @@ import "github.com/symgrad/symgrad/tensor"
 //
 //	for i := range src { dst[i] = src_0[i] red src_1[i] red ... }
 //
-// NVSHMEM's reduce is this one: its result is on every rank. Run takes the name of a collective as NVSHMEM4Py does.
+// NVSHMEM's reduce is this one: its result is on every rank. Run takes the name of a collective as
+// NVSHMEM4Py does.
 //
-// Shapes: dst has at least the length of src, one dtype; in place (one buffer) or disjoint. Bytes of a region have no type
-// for an arithmetic reduction: take a view of them (tensor.Buffer.As). Collective: all ranks, same order. Returns: when queued. Owns: dst and src belong to g until Work.Wait. Errors: ErrInvalid here; ErrMismatch,
-// ErrAborted, ErrTimeout and ErrClosed from Work.Wait.
+// Shapes: dst has at least the length of src, one dtype; in place (one buffer) or disjoint. Bytes
+// of a region have no type for an arithmetic reduction: take a view of them (tensor.Buffer.As).
+// Collective: all ranks, same order. Returns: when queued. Owns: dst and src belong to g until
+// Work.Wait. Errors: ErrInvalid here; ErrMismatch, ErrAborted, ErrTimeout and ErrClosed from
+// Work.Wait.
 func (g *Group) AllReduce(dst, src tensor.Buffer, red RedOp) (Work, error) {
 	return g.do(KindAllReduce, dst, src, &red, 0)
 }
 
-// Reduce is AllReduce with the result on root only; dst is ignored elsewhere and may be the zero Buffer. It is MPI's and NCCL's
-// reduce; the reduce of NVSHMEM leaves the result on every rank, and is AllReduce here.
+// Reduce is AllReduce with the result on root only; dst is ignored elsewhere and may be the zero
+// Buffer. It is MPI's and NCCL's reduce; the reduce of NVSHMEM leaves the result on every rank, and
+// is AllReduce here.
 //
 // Shapes, Collective, Owns, Errors: as AllReduce.
 func (g *Group) Reduce(dst, src tensor.Buffer, red RedOp, root int) (Work, error) {
 	return g.do(KindReduce, dst, src, &red, root)
 }
 
-// Broadcast copies root's src to every rank's dst. src is ignored elsewhere and may be the zero Buffer.
+// Broadcast copies root's src to every rank's dst. src is ignored elsewhere and may be the zero
+// Buffer.
 //
-// Shapes: the count is that of dst; on root src has exactly that; in place (one buffer) or disjoint.
-// Collective, Owns, Errors: as AllReduce.
+// Shapes: the count is that of dst; on root src has exactly that; in place (one buffer) or
+// disjoint. Collective, Owns, Errors: as AllReduce.
 func (g *Group) Broadcast(dst, src tensor.Buffer, root int) (Work, error) {
 	return g.do(KindBroadcast, dst, src, nil, root)
 }
@@ -35,8 +40,8 @@ func (g *Group) Broadcast(dst, src tensor.Buffer, root int) (Work, error) {
 //
 //	for r := range g.Size() { copy(dst[r*n:(r+1)*n], src_r) }
 //
-// NVSHMEM calls it fcollect. Shapes: src has n elements, dst at least Size*n; disjoint, or in place with src at element
-// Rank*n of dst. Collective, Owns, Errors: as AllReduce.
+// NVSHMEM calls it fcollect. Shapes: src has n elements, dst at least Size*n; disjoint, or in place
+// with src at element Rank*n of dst. Collective, Owns, Errors: as AllReduce.
 func (g *Group) AllGather(dst, src tensor.Buffer) (Work, error) {
 	return g.do(KindAllGather, dst, src, nil, 0)
 }
@@ -48,40 +53,42 @@ func (g *Group) FCollect(dst, src tensor.Buffer) (Work, error) { return g.AllGat
 //
 //	for i := range n { dst[i] = src_0[r*n+i] red src_1[r*n+i] red ... }
 //
-// Shapes: src has Size*n elements, dst at least n; disjoint, or in place with dst at element Rank*n of src.
-// Collective, Owns, Errors: as AllReduce; a length the ranks do not divide is ErrCount.
+// Shapes: src has Size*n elements, dst at least n; disjoint, or in place with dst at element Rank*n
+// of src. Collective, Owns, Errors: as AllReduce; a length the ranks do not divide is ErrCount.
 func (g *Group) ReduceScatter(dst, src tensor.Buffer, red RedOp) (Work, error) {
 	return g.do(KindReduceScatter, dst, src, &red, 0)
 }
 
 // AllToAll sends block j of src to rank j and puts the block from rank i at block i of dst.
 //
-// Shapes: src has Size*n elements, dst at least as many; disjoint (never in place). Collective, Owns, Errors: as
-// AllReduce; a length the ranks do not divide is ErrCount.
+// Shapes: src has Size*n elements, dst at least as many; disjoint (never in place). Collective,
+// Owns, Errors: as AllReduce; a length the ranks do not divide is ErrCount.
 func (g *Group) AllToAll(dst, src tensor.Buffer) (Work, error) {
 	return g.do(KindAllToAll, dst, src, nil, 0)
 }
 
-// Gather puts the n elements of every rank's src at block r of root's dst, which is ignored elsewhere.
+// Gather puts the n elements of every rank's src at block r of root's dst, which is ignored
+// elsewhere.
 //
-// Shapes: on root dst has at least Size*n elements; disjoint, or in place with src at element Rank*n of dst.
-// Collective, Owns, Errors: as AllReduce.
+// Shapes: on root dst has at least Size*n elements; disjoint, or in place with src at element
+// Rank*n of dst. Collective, Owns, Errors: as AllReduce.
 func (g *Group) Gather(dst, src tensor.Buffer, root int) (Work, error) {
 	return g.do(KindGather, dst, src, nil, root)
 }
 
 // Scatter copies block r of root's src to the dst of rank r. src is ignored elsewhere.
 //
-// Shapes: the count n is that of dst; on root src has exactly Size*n elements; disjoint, or in place with dst at element
-// Rank*n of src. Collective, Owns, Errors: as AllReduce.
+// Shapes: the count n is that of dst; on root src has exactly Size*n elements; disjoint, or in
+// place with dst at element Rank*n of src. Collective, Owns, Errors: as AllReduce.
 func (g *Group) Scatter(dst, src tensor.Buffer, root int) (Work, error) {
 	return g.do(KindScatter, dst, src, nil, root)
 }
 
 // Send gives src to the matching Recv of peer. Sends to one peer arrive in order.
 //
-// Shapes: the Recv has the same dtype and length, zero included. Owns: src belongs to g until Work.Wait. Errors: as
-// AllReduce; ErrRank for a peer out of range, or this rank itself outside a Batch.
+// Shapes: the Recv has the same dtype and length, zero included. Owns: src belongs to g until
+// Work.Wait. Errors: as AllReduce; ErrRank for a peer out of range, or this rank itself outside a
+// Batch.
 func (g *Group) Send(src tensor.Buffer, peer int) (Work, error) {
 	return g.do(KindSend, tensor.Buffer{}, src, nil, peer)
 }

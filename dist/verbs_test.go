@@ -77,7 +77,8 @@ func eachVerb(t *testing.T, test func(t *testing.T, v verb, peer int)) {
 	}
 }
 
-// refused checks that a call has failed as wantErr, an ErrInvalid, saying words, and has sent nothing.
+// refused checks that a call has failed as wantErr, an ErrInvalid, saying words, and has sent
+// nothing.
 func refused(t *testing.T, f *fake, v verb, err, want error, words ...string) {
 	t.Helper()
 	var op *dist.OpError
@@ -97,8 +98,8 @@ func refused(t *testing.T, f *fake, v verb, err, want error, words ...string) {
 	}
 }
 
-// Every verb, with buffers longer than needed where that is legal: the Op has the arguments, the numbers, and views of
-// the caller's own memory cut to what is read and written.
+// Every verb, with buffers longer than needed where that is legal: the Op has the arguments, the
+// numbers, and views of the caller's own memory cut to what is read and written.
 func TestEveryVerbSendsExactlyWhatItWasGiven(t *testing.T) {
 	eachVerb(t, func(t *testing.T, v verb, peer int) {
 		for _, count := range []int{0, 1, 7} {
@@ -139,7 +140,8 @@ func wantSide(t *testing.T, what string, got, given tensor.Buffer, n int, used b
 	}
 }
 
-// What a rank does not use may be anything: no buffer, another type, another device, too short, or the other side.
+// What a rank does not use may be anything: no buffer, another type, another device, too short, or
+// the other side.
 func TestEveryVerbIgnoresUnusedBuffers(t *testing.T) {
 	eachVerb(t, func(t *testing.T, v verb, peer int) {
 		usesSrc, usesDst := v.uses(peer)
@@ -269,7 +271,8 @@ func TestEveryVerbOnAClosedGroup(t *testing.T) {
 	})
 }
 
-// The rules of premulsum and of unknown reductions hold for all verbs that reduce, whether or not the rank is the root.
+// The rules of premulsum and of unknown reductions hold for all verbs that reduce, whether or not
+// the rank is the root.
 func TestEveryReducingVerbChecksItsReduction(t *testing.T) {
 	two, device := f32(2), onGPU(1)
 	for _, tt := range []struct {

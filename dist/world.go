@@ -19,8 +19,8 @@ type LocalInfo struct {
 	Job      string // id of the job, the launcher's or one that rank 0 made; the same on all ranks, unlike other jobs of the host
 }
 
-// NewWorld is the world over t. It owns t. onClose, if not nil, is called once when the world is closed; it must not close the
-// world itself, since that waits for the Close that has called it.
+// NewWorld is the world over t. It owns t. onClose, if not nil, is called once when the world is
+// closed; it must not close the world itself, since that waits for the Close that has called it.
 //
 // Shapes/units: traceEntries as in NewGroup. Errors: those of NewGroup.
 func NewWorld(t Transport, local LocalInfo, traceEntries int, onClose func() error) (*World, error) {
@@ -43,8 +43,9 @@ func (f closeFunc) Close() error { return f() }
 // Local says where this rank runs.
 func (w *World) Local() LocalInfo { return w.local }
 
-// Ordinal is how often it has been called for a kind of thing, this time included: the number of one that is being made over
-// the world. Names of operations that have it tell in errors and traces the second from the first.
+// Ordinal is how often it has been called for a kind of thing, this time included: the number of
+// one that is being made over the world. Names of operations that have it tell in errors and traces
+// the second from the first.
 //
 // Not collective: ranks that make the same things in the same order have the same numbers.
 func (w *World) Ordinal(kind string) int {

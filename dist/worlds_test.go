@@ -16,7 +16,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// inWorld runs body on every rank of a simulated world of n, closes the ranks and fails t on errors.
+// inWorld runs body on every rank of a simulated world of n, closes the ranks and fails t on
+// errors.
 func inWorld(t interface {
 	Helper()
 	Fatal(args ...any)
@@ -42,7 +43,8 @@ func inWorld(t interface {
 	}
 }
 
-// members checks that g has the world ranks want in that order, by what it says and by a collective among them.
+// members checks that g has the world ranks want in that order, by what it says and by a collective
+// among them.
 func members(w *dist.World, g *dist.Group, want []int) error {
 	if len(want) == 0 || g == nil {
 		if len(want) > 0 || g != nil {

@@ -19,10 +19,11 @@ type value struct {
 
 // valueOf is arg for a kernel on the device on.
 //
-// It hands arg to nobody who could keep it, so that the compiler leaves the arguments of Launch on the caller's stack.
+// It hands arg to nobody who could keep it, so that the compiler leaves the arguments of Launch on
+// the caller's stack.
 //
-// Errors: ErrInvalid for a type that no kernel can take, ErrDevice for memory elsewhere, symmetric.ErrNotAllocated for a
-// region that is freed, ErrClosed for a table that is closed.
+// Errors: ErrInvalid for a type that no kernel can take, ErrDevice for memory elsewhere,
+// symmetric.ErrNotAllocated for a region that is freed, ErrClosed for a table that is closed.
 func valueOf(arg any, on tensor.Device) (value, error) {
 	switch v := arg.(type) {
 	case nil:
@@ -89,8 +90,8 @@ func address(b tensor.Buffer, on tensor.Device) (value, error) {
 	return value{uint64(uintptr(b.Pointer())), 8}, nil
 }
 
-// unkept is r, unseen by the analysis that would otherwise move all arguments of a launch to the heap, since it cannot know
-// which method is called. Local keeps nothing.
+// unkept is r, unseen by the analysis that would otherwise move all arguments of a launch to the
+// heap, since it cannot know which method is called. Local keeps nothing.
 func unkept(r symmetric.Region) symmetric.Region {
 	words := *(*[2]uintptr)(unsafe.Pointer(&r))
 	return *(*symmetric.Region)(unsafe.Pointer(&words))

@@ -188,7 +188,8 @@ func checkAddresses(w *dist.World) (err error) {
 	if _, err := addressesOf(nil, w.Rank(), w.Size(), tensor.Host); !errors.Is(err, symmetric.ErrNotAllocated) {
 		return errors.Join(errors.New("no region is taken for one"), err)
 	}
-	// The parts of the ranks of another group would be those of other ranks: one of fewer, and one that counts otherwise.
+	// The parts of the ranks of another group would be those of other ranks: one of fewer, and one
+	// that counts otherwise.
 	var taken error
 	for _, other := range [][2]int{{0, 1}, {w.Rank() % 2, 2}, {(w.Rank() + 1) % w.Size(), w.Size()}} {
 		if _, err := addressesOf(r, other[0], other[1], tensor.Host); !errors.Is(err, dist.ErrInvalid) {

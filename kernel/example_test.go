@@ -16,7 +16,8 @@ extern "C" __global__ void simple_shift(int *const *destination, int mype, int n
     *destination[(mype + 1) % npes] = mype;
 }`
 
-// Every rank of a group of GPUs writes its number into the memory of the next. The whole program is examples/ring.
+// Every rank of a group of GPUs writes its number into the memory of the next. The whole program is
+// examples/ring.
 func Example() {
 	run := func(g *dist.Group, heap symmetric.Heap) (err error) {
 		s := g.Stream()

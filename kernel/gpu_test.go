@@ -17,7 +17,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// These tests need a GPU: see cudatest. Those that want a world of several ranks are in examples/ring, which may import backends.
+// These tests need a GPU: see cudatest. Those that want a world of several ranks are in
+// examples/ring, which may import backends.
 
 // device is a GPU and a stream on it.
 func device(t *testing.T) (*cuda.Device, dist.Stream) {

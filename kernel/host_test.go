@@ -22,8 +22,8 @@ func TestHeaderStandsForItsInclude(t *testing.T) {
 	}
 }
 
-// Text that is put together of pieces includes the header once for each; and the first include may be one that the compiler
-// never sees.
+// Text that is put together of pieces includes the header once for each; and the first include may
+// be one that the compiler never sees.
 func TestHeaderStandsForEachOfItsIncludes(t *testing.T) {
 	const include = "#include \"symgrad.h\"\n"
 	for _, between := range []string{"int two;\n", "*/\n", "#endif\n"} {
@@ -171,7 +171,8 @@ func TestBufferAtAnAddress(t *testing.T) {
 	}
 }
 
-// A region that is not in the memory of a GPU is queued nowhere, and what is on no GPU is not timed.
+// A region that is not in the memory of a GPU is queued nowhere, and what is on no GPU is not
+// timed.
 func TestStreamsOfTheHostQueueNoTransfers(t *testing.T) {
 	s := dist.NewHostStream()
 	defer func() {

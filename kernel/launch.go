@@ -63,7 +63,8 @@ type Function struct {
 // Name is the name in the image.
 func (f *Function) Name() string { return f.name }
 
-// AllowShared lets launches have up to bytes of dynamic shared memory a block, which is more than 48 KiB.
+// AllowShared lets launches have up to bytes of dynamic shared memory a block, which is more than
+// 48 KiB.
 //
 // Errors: ErrClosed; the driver's for more than the device has.
 func (f *Function) AllowShared(bytes uint32) error {
@@ -80,8 +81,8 @@ func (f *Function) AllowShared(bytes uint32) error {
 	return nil
 }
 
-// Resident is how many blocks of the shape's size the GPU runs at once when it runs nothing else. Blocks that wait for each
-// other must not be more.
+// Resident is how many blocks of the shape's size the GPU runs at once when it runs nothing else.
+// Blocks that wait for each other must not be more.
 //
 // Errors: ErrInvalid for a shape that no GPU has; ErrClosed; the driver's.
 func (f *Function) Resident(shape Shape) (int, error) {
@@ -102,14 +103,15 @@ func (f *Function) Resident(shape Shape) (int, error) {
 	return n * m.device.SMs(), nil
 }
 
-// Launch queues the kernel on s, as cuLaunchKernel does; Mark makes a Work of it. The arguments are those of the package's
-// table, in the order of the kernel's parameters, each as wide as the parameter. s is a stream of the module's device, of
-// any group.
+// Launch queues the kernel on s, as cuLaunchKernel does; Mark makes a Work of it. The arguments are
+// those of the package's table, in the order of the kernel's parameters, each as wide as the
+// parameter. s is a stream of the module's device, of any group.
 //
-// Returns: when queued; the arguments' values were read. Owns: memory that the arguments name is the kernel's until it has
-// run. Errors: ErrInvalid and its kinds for a shape, for an argument, with its number, and for arguments that are not as
-// many and as wide as the kernel takes (drivers before CUDA 12.4 cannot tell); ErrClosed for a closed module; ErrUnsupported
-// when s is no stream of a GPU; the driver's, also those of kernels that failed before.
+// Returns: when queued; the arguments' values were read. Owns: memory that the arguments name is
+// the kernel's until it has run. Errors: ErrInvalid and its kinds for a shape, for an argument,
+// with its number, and for arguments that are not as many and as wide as the kernel takes (drivers
+// before CUDA 12.4 cannot tell); ErrClosed for a closed module; ErrUnsupported when s is no stream
+// of a GPU; the driver's, also those of kernels that failed before.
 func (f *Function) Launch(s dist.Stream, shape Shape, args ...any) error {
 	stream, err := streamOf(s)
 	if err != nil {

@@ -23,12 +23,13 @@ type Module struct {
 
 // Compile is src compiled for the device of s, and loaded there.
 //
-// Returns: when the code can be launched; the first time that takes NVRTC some 100 ms, later ones read a file. Owns: the
-// caller closes the module, before the world that s belongs to.
-// Errors: ErrUnsupported when s is no stream of a GPU or NVRTC is not there, with the places where it was looked for, and, for
-// text that calls NVSHMEM, when s is not the own stream of a group that has it, nvJitLink, headers or the device part are missing, or
-// the linker refuses it, as a call of what nobody has; ErrInvalid for what the compiler refuses, with its log, and, with NVSHMEM, while s is
-// captured.
+// Returns: when the code can be launched; the first time that takes NVRTC some 100 ms, later ones
+// read a file. Owns: the caller closes the module, before the world that s belongs to. Errors:
+// ErrUnsupported when s is no stream of a GPU or NVRTC is not there, with the places where it was
+// looked for, and, for text that calls NVSHMEM, when s is not the own stream of a group that has
+// it, nvJitLink, headers or the device part are missing, or the linker refuses it, as a call of
+// what nobody has; ErrInvalid for what the compiler refuses, with its log, and, with NVSHMEM, while
+// s is captured.
 func Compile(s dist.Stream, src Source) (*Module, error) {
 	stream, err := gpuStream(s)
 	if err == nil {
@@ -62,7 +63,8 @@ func (m *Module) Name() string { return m.name }
 // Device is where the code is.
 func (m *Module) Device() tensor.Device { return m.device.Tensor() }
 
-// Function is the kernel of that name: one that is declared extern "C" __global__, or a mangled name.
+// Function is the kernel of that name: one that is declared extern "C" __global__, or a mangled
+// name.
 //
 // Owns: it ends with the module. Errors: ErrInvalid when the module has none such; ErrClosed.
 func (m *Module) Function(name string) (*Function, error) {

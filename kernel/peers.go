@@ -11,8 +11,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Table is the addresses of one region on all ranks, as an array on the device: what a kernel declares as T *const *.
-// The rank's own part is among them.
+// Table is the addresses of one region on all ranks, as an array on the device: what a kernel
+// declares as T *const *. The rank's own part is among them.
 type Table struct {
 	device *cuda.Device
 	on     tensor.Device
@@ -22,10 +22,11 @@ type Table struct {
 
 // Peers is the Table of region, whose heap is g's, on the device of g's stream.
 //
-// Owns: the caller closes the table, before it frees the region.
-// Errors: ErrUnsupported when g runs on no GPU, or a peer's part cannot be addressed from here: then no kernel can, and Put
-// and Get are the way; symmetric.ErrNotAllocated for a region that is freed, and for nil; ErrInvalid or ErrRank for one of
-// another group's heap, as far as this rank can tell: one of more or fewer ranks, or where this rank has another number.
+// Owns: the caller closes the table, before it frees the region. Errors: ErrUnsupported when g runs
+// on no GPU, or a peer's part cannot be addressed from here: then no kernel can, and Put and Get
+// are the way; symmetric.ErrNotAllocated for a region that is freed, and for nil; ErrInvalid or
+// ErrRank for one of another group's heap, as far as this rank can tell: one of more or fewer
+// ranks, or where this rank has another number.
 func Peers(g *dist.Group, region symmetric.Region) (*Table, error) {
 	t, err := newTable(g, region)
 	if err != nil {

@@ -42,9 +42,9 @@ func (src Source) name() string {
 	return src.Name
 }
 
-// expanded is the text with the header in the place of each of its includes: it guards itself, as headers do, and which of
-// them the compiler sees is the text's affair. NVRTC reads no files of ours; a #line behind the header keeps its messages'
-// line numbers those of the text.
+// expanded is the text with the header in the place of each of its includes: it guards itself, as
+// headers do, and which of them the compiler sees is the text's affair. NVRTC reads no files of
+// ours; a #line behind the header keeps its messages' line numbers those of the text.
 func (src Source) expanded() string {
 	lines := strings.SplitAfter(src.Text, "\n")
 	for i, line := range lines {
@@ -55,7 +55,8 @@ func (src Source) expanded() string {
 	return strings.Join(lines, "")
 }
 
-// includes reports whether a line is the include of our header: # include "symgrad.h", with blanks wherever C lets them be.
+// includes reports whether a line is the include of our header: # include "symgrad.h", with blanks
+// wherever C lets them be.
 func includes(line string) bool {
 	rest, ok := strings.CutPrefix(strings.TrimSpace(line), "#")
 	if !ok {

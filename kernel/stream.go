@@ -9,11 +9,11 @@ import (
 	"github.com/symgrad/symgrad/internal/gpu"
 )
 
-// NewStream is an empty stream on the device of s, of the least priority there is: what it runs gives way to the group's
-// stream. Streams are ordered among themselves by Mark and Join only.
+// NewStream is an empty stream on the device of s, of the least priority there is: what it runs
+// gives way to the group's stream. Streams are ordered among themselves by Mark and Join only.
 //
-// Owns: the caller closes it. Errors: ErrUnsupported when s is no stream of a GPU; ErrClosed when its world is closed; the
-// driver's.
+// Owns: the caller closes it. Errors: ErrUnsupported when s is no stream of a GPU; ErrClosed when
+// its world is closed; the driver's.
 func NewStream(s dist.Stream) (dist.Stream, error) {
 	g, err := gpuStream(s)
 	if err != nil {
@@ -26,8 +26,8 @@ func NewStream(s dist.Stream) (dist.Stream, error) {
 	return n, nil
 }
 
-// Mark is the Work that is done when all that is queued on s so far is done: kernels, copies and collectives. Another stream
-// waits for it with Join.
+// Mark is the Work that is done when all that is queued on s so far is done: kernels, copies and
+// collectives. Another stream waits for it with Join.
 //
 // Errors: ErrUnsupported when s is no stream of a GPU; ErrClosed; the driver's.
 func Mark(s dist.Stream) (dist.Work, error) {
@@ -39,10 +39,12 @@ func Mark(s dist.Stream) (dist.Work, error) {
 	return w, kindOf(err)
 }
 
-// Elapsed returns the time of w in milliseconds: dist.Work.Elapsed, in the unit of NVSHMEM4Py's enable_timing. It waits for w.
+// Elapsed returns the time of w in milliseconds: dist.Work.Elapsed, in the unit of NVSHMEM4Py's
+// enable_timing. It waits for w.
 //
-// Errors: w's; ErrUnsupported for work that was not timed, by backend.Config.Timing or dist.Group.Timed, for a group call between
-// GPUs, and for work older than the last thousand of its stream.
+// Errors: w's; ErrUnsupported for work that was not timed, by backend.Config.Timing or
+// dist.Group.Timed, for a group call between GPUs, and for work older than the last thousand of its
+// stream.
 func Elapsed(w dist.Work) (milliseconds float64, err error) {
 	d, err := w.Elapsed()
 	if err != nil {

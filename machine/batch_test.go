@@ -33,7 +33,8 @@ func images(batch int) *net {
 	return n.classify(n.affine("0", G.Must(G.Reshape(h, gtensor.Shape{batch, 27})), 27, 3), batch, 3)
 }
 
-// TestANewBatchIsCompiledAnew runs the last, shorter batch of an epoch, and compares with a graph built for it.
+// TestANewBatchIsCompiledAnew runs the last, shorter batch of an epoch, and compares with a graph
+// built for it.
 func TestANewBatchIsCompiledAnew(t *testing.T) {
 	for name, build := range map[string]func(int) *net{"perceptron": small, "convolutional": images} {
 		t.Run(name, func(t *testing.T) {
@@ -94,7 +95,8 @@ func compare(t *testing.T, what string, a, b G.Value) {
 	}
 }
 
-// column is a network whose samples are columns: the gradient of its sum reshapes (samples) to (1, samples).
+// column is a network whose samples are columns: the gradient of its sum reshapes (samples) to (1,
+// samples).
 func column(samples int) *net {
 	n := newNet()
 	n.x = n.input("x", 3, samples)
@@ -127,7 +129,8 @@ func gates(samples int) *net {
 	return n.differentiate()
 }
 
-// joined is a network that puts something without samples and two halves of a batch behind each other.
+// joined is a network that puts something without samples and two halves of a batch behind each
+// other.
 func joined(samples int) *net {
 	n := newNet()
 	n.x = n.input("x", samples, 3)
@@ -139,8 +142,8 @@ func joined(samples int) *net {
 	return n.differentiate()
 }
 
-// TestSamplesNeedNotBeFirst gives graphs more and fewer samples, in whatever axis they are, and compares with graphs built
-// for them.
+// TestSamplesNeedNotBeFirst gives graphs more and fewer samples, in whatever axis they are, and
+// compares with graphs built for them.
 func TestSamplesNeedNotBeFirst(t *testing.T) {
 	for name, build := range map[string]func(int) *net{"columns": column, "second of words": words, "images": images, "gates": gates, "joined": joined} {
 		for _, samples := range []int{16, 12, 4, 2, 1} {
@@ -182,7 +185,8 @@ func timeMajor(samples int) *net {
 	return n.differentiate()
 }
 
-// halves is a function that cuts what a net has over (word, sample), of four words, into twice two words of all samples.
+// halves is a function that cuts what a net has over (word, sample), of four words, into twice two
+// words of all samples.
 func halves(over func(n *net, samples int) *G.Node) func(int) *net {
 	return func(samples int) *net {
 		n := newNet()
@@ -206,8 +210,9 @@ func contracted(n *net, samples int) *G.Node {
 	return G.Must(G.Tensordot([]int{1}, []int{1}, n.param("w", 0.5, 4, 3), n.x))
 }
 
-// TestSamplesThatNothingTellsApart gives more samples to graphs that were built with as many as there are words, or that cut
-// words and samples out of one dimension: where words come first a reshape must not take them for the samples.
+// TestSamplesThatNothingTellsApart gives more samples to graphs that were built with as many as
+// there are words, or that cut words and samples out of one dimension: where words come first a
+// reshape must not take them for the samples.
 func TestSamplesThatNothingTellsApart(t *testing.T) {
 	for name, build := range map[string]func(int) *net{
 		"transposed": words, "input": timeMajor, "halves": halves(turned), "outer": halves(outer), "contracted": halves(contracted),
@@ -243,8 +248,9 @@ func tokens(samples int) *net {
 	return n.differentiate()
 }
 
-// TestGraphsOfOneSampleTakeMore gives five samples to graphs that were built with one: words must attend to those of their own
-// sample, and where samples are columns nothing tells which of two dimensions of one element they are.
+// TestGraphsOfOneSampleTakeMore gives five samples to graphs that were built with one: words must
+// attend to those of their own sample, and where samples are columns nothing tells which of two
+// dimensions of one element they are.
 func TestGraphsOfOneSampleTakeMore(t *testing.T) {
 	n, other := tokens(1), tokens(5)
 	m := newMachine(t, n.g, plain)
@@ -270,7 +276,8 @@ func TestGraphsOfOneSampleTakeMore(t *testing.T) {
 	}
 }
 
-// TestOneSampleIsNoScalar leaves an input with six samples and gives another one: nothing is to be compared with six.
+// TestOneSampleIsNoScalar leaves an input with six samples and gives another one: nothing is to be
+// compared with six.
 func TestOneSampleIsNoScalar(t *testing.T) {
 	n := newNet()
 	x, y := n.input("x", 6, 1), n.input("y", 6, 1)
@@ -314,7 +321,8 @@ func TestAParameterKeepsItsShape(t *testing.T) {
 	}
 }
 
-// TestReadFollowsShapes reads a value whose shape changes while the number of its elements does not.
+// TestReadFollowsShapes reads a value whose shape changes while the number of its elements does
+// not.
 func TestReadFollowsShapes(t *testing.T) {
 	g := G.NewGraph()
 	x := G.NewMatrix(g, G.Float32, G.WithName("x"), G.WithShape(2, 6))
@@ -353,7 +361,8 @@ func TestABatchOfNothingIsRefused(t *testing.T) {
 	want(t, "cost", n.cost.Value(), before...)
 }
 
-// Pieces of a batch that are of different lengths have the random numbers that the batch has, if each says where it begins.
+// Pieces of a batch that are of different lengths have the random numbers that the batch has, if
+// each says where it begins.
 func TestPiecesOfABatchDropWhatTheBatchDoes(t *testing.T) {
 	cfg := plain
 	cfg.Seed = 7

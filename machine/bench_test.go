@@ -13,7 +13,8 @@ func BenchmarkStepMLP(b *testing.B) { benchmarkLarge(b, perceptron) }
 // BenchmarkStepCNN is a step of a convolutional network on 64 images of 28x28.
 func BenchmarkStepCNN(b *testing.B) { benchmarkLarge(b, convolutional) }
 
-// BenchmarkStepAttention is a step of a block of a transformer on 8 sequences of 64 words of 128 numbers, in 4 heads.
+// BenchmarkStepAttention is a step of a block of a transformer on 8 sequences of 64 words of 128
+// numbers, in 4 heads.
 func BenchmarkStepAttention(b *testing.B) { benchmarkLarge(b, transformer) }
 
 // BenchmarkCompile is what New takes for the model with the most nodes.

@@ -123,8 +123,8 @@ func copyValue(b tensor.Buffer, v gorgonia.Value) error {
 	return err
 }
 
-// do runs an op by its Do, which gets copies of its inputs: Gorgonia's YOLOv3 works in place on its input, and what it is given
-// may be memory of the user.
+// do runs an op by its Do, which gets copies of its inputs: Gorgonia's YOLOv3 works in place on its
+// input, and what it is given may be memory of the user.
 func (f *call) do(in []tensor.Buffer, out tensor.Buffer) error {
 	values := make([]gorgonia.Value, len(in))
 	for i, l := range f.in {

@@ -11,7 +11,8 @@ import (
 	"github.com/symgrad/symgrad/machine"
 )
 
-// manyParameters returns a graph of n small parameters, each times an input, in a chain of sums, with gradients.
+// manyParameters returns a graph of n small parameters, each times an input, in a chain of sums,
+// with gradients.
 func manyParameters(tb testing.TB, n int) *G.ExprGraph {
 	tb.Helper()
 	g := G.NewGraph()
@@ -53,8 +54,8 @@ func BenchmarkCompileManyParameters(b *testing.B) {
 	}
 }
 
-// TestCompilingTakesMemoryInProportion compares the bytes that New allocates for 250 and for 1000 parameters. Passes that
-// look at the whole program after each change allocate 10 times as many.
+// TestCompilingTakesMemoryInProportion compares the bytes that New allocates for 250 and for 1000
+// parameters. Passes that look at the whole program after each change allocate 10 times as many.
 func TestCompilingTakesMemoryInProportion(t *testing.T) {
 	bytes := func(n int) float64 {
 		g := manyParameters(t, n)

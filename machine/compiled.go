@@ -271,8 +271,8 @@ func (s *source) makeOwn() (err error) {
 	return err
 }
 
-// let gives outputs their values, if they have others: under new headers, because Gorgonia recycles those of values that
-// it unbinds.
+// let gives outputs their values, if they have others: under new headers, because Gorgonia recycles
+// those of values that it unbinds.
 func (c *compiled) let() error {
 	for i, o := range c.outputs {
 		if o.node.Value() == c.values[i] && c.values[i] != nil {
@@ -299,7 +299,8 @@ func (c *compiled) let() error {
 	return nil
 }
 
-// adopt takes the node's value for that of output i, if it is the same memory: programs of one machine take turns.
+// adopt takes the node's value for that of output i, if it is the same memory: programs of one
+// machine take turns.
 func (c *compiled) adopt(i int) bool {
 	v := c.outputs[i].node.Value()
 	if c.gpu == nil || v == nil || c.values[i] == nil || v.Dtype() != c.values[i].Dtype() || !v.Shape().Eq(c.values[i].Shape()) {

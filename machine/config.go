@@ -21,9 +21,9 @@ const (
 	CUDA Device = "cuda"
 )
 
-// NewBatch is what happens when an input's value has another shape than at the last run.
-// Ranks that are data-parallel on GPUs must change shapes in the same run: a run that is captured anew on some ranks only is
-// an ErrMismatch.
+// NewBatch is what happens when an input's value has another shape than at the last run. Ranks that
+// are data-parallel on GPUs must change shapes in the same run: a run that is captured anew on some
+// ranks only is an ErrMismatch.
 type NewBatch string
 
 // What may happen. The zero NewBatch is Recompile.
@@ -47,14 +47,16 @@ type Config struct {
 	Samples    int      // in this rank's batch; 0 means the length of the first input that is not a parameter
 	NoOptimize bool     // run the program as it comes from the graph: slow, to find out whether an optimization is wrong
 
-	// Log gets warnings: of ops that run by their own Do on the host, once for each type of op. nil means slog.Default().
+	// Log gets warnings: of ops that run by their own Do on the host, once for each type of op. nil
+	// means slog.Default().
 	Log *slog.Logger
-	// Keep is nodes whose Value is set after each run, besides those of the outputs. It costs their memory, and the steps
-	// that would have been joined over them.
+	// Keep is nodes whose Value is set after each run, besides those of the outputs. It costs their
+	// memory, and the steps that would have been joined over them.
 	Keep gorgonia.Nodes
 
-	// Solver makes the update of the parameters the end of each RunAll; nil leaves it to a solver. On a GPU run and update are
-	// then one graph. NewSolver gives the solver, to steer and save it; its Step does nothing more.
+	// Solver makes the update of the parameters the end of each RunAll; nil leaves it to a solver.
+	// On a GPU run and update are then one graph. NewSolver gives the solver, to steer and save it;
+	// its Step does nothing more.
 	Solver *optim.Config
 
 	// Of GPUs alone: on the CPU they have no effect.
@@ -73,24 +75,26 @@ type Config struct {
 
 // The errors of a Machine.
 var (
-	// ErrUnknownOp is returned by New for an op that it cannot compile, and whose Do does not take the inputs that the node has; the
-	// error names op and node.
+	// ErrUnknownOp is returned by New for an op that it cannot compile, and whose Do does not take
+	// the inputs that the node has; the error names op and node.
 	ErrUnknownOp = errors.New("unknown op")
 	// ErrNoValue is returned by RunAll when an input has no value.
 	ErrNoValue = errors.New("no value")
-	// ErrShape is returned by RunAll when an input's value has another shape or type than it can have, or when nothing tells which
-	// dimension of a Reshape the samples are in: where they are not first, build the graph with a number of them that no other
-	// dimension has.
+	// ErrShape is returned by RunAll when an input's value has another shape or type than it can
+	// have, or when nothing tells which dimension of a Reshape the samples are in: where they are
+	// not first, build the graph with a number of them that no other dimension has.
 	ErrShape = errors.New("another shape")
 	// ErrNaN is returned by RunAll, with Config.Watch, when a result is not a number.
 	ErrNaN = errors.New("not a number")
 	// ErrClosed is returned by RunAll after Close.
 	ErrClosed = errors.New("the machine is closed")
-	// ErrDevice is returned by New when there is no such device, or the graph's world is on another.
+	// ErrDevice is returned by New when there is no such device, or the graph's world is on
+	// another.
 	ErrDevice = errors.New("no such device")
 	// ErrSolver is returned by NewSolver when parameters would have two solvers.
 	ErrSolver = errors.New("the machine has another solver")
-	// ErrStale is returned by Sync, and by runs that gather no weights, with ddp.Config.OverlapGather.
+	// ErrStale is returned by Sync, and by runs that gather no weights, with
+	// ddp.Config.OverlapGather.
 	ErrStale = errors.New("weights that other ranks have updated are not here yet")
 )
 

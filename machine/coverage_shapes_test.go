@@ -8,8 +8,9 @@ import (
 	gtensor "gorgonia.org/tensor"
 )
 
-// TestCoverageShapesAreThoseOfDo compares kind, type, shape and elements of the value of each op with what its own Do gives, for
-// scalars and for axes of length 1, where Gorgonia's rules of shapes and its ops differ most.
+// TestCoverageShapesAreThoseOfDo compares kind, type, shape and elements of the value of each op
+// with what its own Do gives, for scalars and for axes of length 1, where Gorgonia's rules of
+// shapes and its ops differ most.
 func TestCoverageShapesAreThoseOfDo(t *testing.T) {
 	singles := [][]int{{}, {1}, {3}, {1, 1}, {1, 3}, {3, 1}, {1, 1, 1}, {2, 1, 3}}
 	for name, f := range shapeFunctions() {

@@ -26,8 +26,8 @@ import (
 // allRows is the table.
 func allRows() []coverage { return slices.Concat(rowsOfElements, rowsOfShapes, rowsOfLayers) }
 
-// TestCoverageHasEveryFunction reads Gorgonia's source: each exported function that gives a node has a row, or is named among
-// those that make none.
+// TestCoverageHasEveryFunction reads Gorgonia's source: each exported function that gives a node
+// has a row, or is named among those that make none.
 func TestCoverageHasEveryFunction(t *testing.T) {
 	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "gorgonia.org/gorgonia").Output()
 	if err != nil {
@@ -83,8 +83,8 @@ func nodeMaker(d ast.Decl) (string, bool) {
 	return "", false
 }
 
-// TestCoverage runs each public function of Gorgonia that makes a node, without Fallback, and compares values and gradients
-// with those of the ops' own Do. It prints the table.
+// TestCoverage runs each public function of Gorgonia that makes a node, without Fallback, and
+// compares values and gradients with those of the ops' own Do. It prints the table.
 func TestCoverage(t *testing.T) { printTable(t, false) }
 
 // TestCoverageOnGPU is the table with its last column run on a GPU, against the CPU.
@@ -114,7 +114,8 @@ func printTable(t *testing.T, onGPU bool) {
 	t.Log(table.String())
 }
 
-// start is the graph of a row. With gradients it ends in the sum of squares of all its nodes of floating-point numbers.
+// start is the graph of a row. With gradients it ends in the sum of squares of all its nodes of
+// floating-point numbers.
 func (r *coverage) start() (c *covered, nodes []*G.Node) {
 	c = &covered{g: G.NewGraph(), dt: G.Float64}
 	if r.single {
@@ -246,7 +247,8 @@ func (r *coverage) byDifferences(t *testing.T, i int) []float64 {
 	return grad
 }
 
-// onCUDA is the last column: kernels are made from the program of values and gradients, and with a GPU they run.
+// onCUDA is the last column: kernels are made from the program of values and gradients, and with a
+// GPU they run.
 func (r *coverage) onCUDA(t *testing.T, onGPU bool) string {
 	var log bytes.Buffer
 	cfg := machine.Config{Device: machine.CUDA, Log: slog.New(slog.NewTextHandler(&log, nil))}

@@ -19,7 +19,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// device is the GPU of a machine, and what the machine has there for longer than a program: parameters, states, outputs.
+// device is the GPU of a machine, and what the machine has there for longer than a program:
+// parameters, states, outputs.
 type device struct {
 	dev    *cuda.Device
 	driver *cuda.Driver // that the machine has opened; nil if another owns it
@@ -110,8 +111,9 @@ func freshDevice(v *cuda.Device, driver *cuda.Driver, from *Machine) *device {
 	}
 }
 
-// groupOf is a group whose device a graph is to run on, and what goes to it: that of its DDP, or else of its first collective; nil
-// without any. Layers that normalize over a group have nothing for it with Config.Eval: it is idle where they alone have one.
+// groupOf is a group whose device a graph is to run on, and what goes to it: that of its DDP, or
+// else of its first collective; nil without any. Layers that normalize over a group have nothing
+// for it with Config.Eval: it is idle where they alone have one.
 func groupOf(g *gorgonia.ExprGraph, eval bool) (group *dist.Group, what string, idle bool) {
 	if d := ownerOf(g); d != nil {
 		return d.Layout().Group, "the gradients go to", false
@@ -179,7 +181,8 @@ func (d *device) alloc(dt tensor.DType, n int) (tensor.Buffer, error) {
 	return tensor.FromPointer(raw.Pointer(), n, dt, raw.Device())
 }
 
-// memoryFor is memory for the value of a node, the same for all programs in which it has one length.
+// memoryFor is memory for the value of a node, the same for all programs in which it has one
+// length.
 func (d *device) memoryFor(p place, dt tensor.DType, n int) (tensor.Buffer, error) {
 	if b, ok := d.memory[p]; ok && b.DType() == dt && b.Len() >= n {
 		return b.Slice(0, n)
@@ -297,7 +300,8 @@ func (m *Machine) updated() error {
 	return m.solve.wait()
 }
 
-// quiet returns when the parameters of a machine, some of which may be another's, are those of the last update.
+// quiet returns when the parameters of a machine, some of which may be another's, are those of the
+// last update.
 func (m *Machine) quiet() error {
 	if m == nil || m.device == nil {
 		return nil

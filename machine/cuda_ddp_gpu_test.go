@@ -32,7 +32,8 @@ func gpuWorlds(cfg backend.Config) conformance.Launch {
 	})
 }
 
-// gpuCount wants n GPUs, of which two are a must. No context is made here: each rank makes that of its own.
+// gpuCount wants n GPUs, of which two are a must. No context is made here: each rank makes that of
+// its own.
 func gpuCount(t *testing.T, n int) {
 	t.Helper()
 	have := cudatest.Driver(t).Count()
@@ -44,7 +45,8 @@ func gpuCount(t *testing.T, n int) {
 	}
 }
 
-// onGPUs runs cases on worlds of 2 and of 4 GPUs, one after the other in one world: to open it takes longer than any of them.
+// onGPUs runs cases on worlds of 2 and of 4 GPUs, one after the other in one world: to open it
+// takes longer than any of them.
 func onGPUs(t *testing.T, cases map[string]func(w *dist.World) error) {
 	t.Helper()
 	for _, n := range []int{2, 4} {
@@ -68,8 +70,8 @@ func gpuParts(rank, ranks, batch int) (first, n int) {
 	return first, batch*(rank+1)*(rank+2)/(ranks*(ranks+1)) - first
 }
 
-// gpuTraining is how the ranks' GPUs train: batches are cut into parts of equal length, all but the last of which are
-// accumulated.
+// gpuTraining is how the ranks' GPUs train: batches are cut into parts of equal length, all but the
+// last of which are accumulated.
 type gpuTraining struct {
 	rule         optim.Config
 	cfg          machine.Config
@@ -101,7 +103,8 @@ func (g *gpuTraining) step(p *gpuNet, d *ddp.DDP, vm *machine.Machine, step, fir
 	return once(g.parts - 1)
 }
 
-// run trains the parts of batches that are a rank's, and gives the weights and the last loss of the rank.
+// run trains the parts of batches that are a rank's, and gives the weights and the last loss of the
+// rank.
 func (g *gpuTraining) run(w *dist.World) (weights [][]float32, loss float64, err error) {
 	first, rows := gpuParts(w.Rank(), w.Size(), g.batch)
 	rows /= g.parts
@@ -160,7 +163,8 @@ func (g *gpuTraining) stale(vm *machine.Machine, d *ddp.DDP) error {
 	return nil
 }
 
-// TestRanksOnGPUsLearnWhatOneDoes holds ranks with parts of a batch against the tape machine with all of it, over 20 steps.
+// TestRanksOnGPUsLearnWhatOneDoes holds ranks with parts of a batch against the tape machine with
+// all of it, over 20 steps.
 func TestRanksOnGPUsLearnWhatOneDoes(t *testing.T) {
 	small := ddp.Config{BucketMB: 1.0 / 1024, FirstBucketMB: 1.0 / 1024}
 	cases := map[string]func(w *dist.World) error{}
@@ -184,8 +188,8 @@ func TestRanksOnGPUsLearnWhatOneDoes(t *testing.T) {
 	onGPUs(t, cases)
 }
 
-// TestMicroBatchesOnGPUsAreOneBatch accumulates three parts of each rank's batch, over 20 steps, and holds that against the
-// tape machine with all of it at once.
+// TestMicroBatchesOnGPUsAreOneBatch accumulates three parts of each rank's batch, over 20 steps,
+// and holds that against the tape machine with all of it at once.
 func TestMicroBatchesOnGPUsAreOneBatch(t *testing.T) {
 	small := ddp.Config{BucketMB: 1.0 / 1024, FirstBucketMB: 1.0 / 1024}
 	cases := map[string]func(w *dist.World) error{}
@@ -211,7 +215,8 @@ func TestMicroBatchesOnGPUsAreOneBatch(t *testing.T) {
 	onGPUs(t, cases)
 }
 
-// off trains, and is how far the weights are from those of one rank on the host with the whole batch.
+// off trains, and is how far the weights are from those of one rank on the host with the whole
+// batch.
 func (g *gpuTraining) off(w *dist.World) (float64, error) {
 	want, _, err := gpuAlone(g.batch, g.steps, g.rule)
 	if err != nil {
@@ -236,8 +241,9 @@ func (g *gpuTraining) hold(w *dist.World, limit float64) error {
 	return err
 }
 
-// TestStagesOnGPUsLearnWhatOneRankDoes shares states and updates out, gradients and weights too, over 20 steps, and holds weights
-// against the tape machine with the whole batch, states against the pieces, and swapped averages against what was there.
+// TestStagesOnGPUsLearnWhatOneRankDoes shares states and updates out, gradients and weights too,
+// over 20 steps, and holds weights against the tape machine with the whole batch, states against
+// the pieces, and swapped averages against what was there.
 func TestStagesOnGPUsLearnWhatOneRankDoes(t *testing.T) {
 	small := ddp.Config{BucketMB: 1.0 / 1024, FirstBucketMB: 1.0 / 1024}
 	cases := map[string]func(w *dist.World) error{}
@@ -266,8 +272,8 @@ func TestStagesOnGPUsLearnWhatOneRankDoes(t *testing.T) {
 	onGPUs(t, cases)
 }
 
-// TestNarrowBucketsOnGPUsLearn sums gradients as bf16 and f16, of whole batches and of parts, and holds weights against those of
-// the tape machine within what roundings of 20 steps come to.
+// TestNarrowBucketsOnGPUsLearn sums gradients as bf16 and f16, of whole batches and of parts, and
+// holds weights against those of the tape machine within what roundings of 20 steps come to.
 func TestNarrowBucketsOnGPUsLearn(t *testing.T) {
 	const within = 2e-2
 	cases := map[string]func(w *dist.World) error{}
@@ -294,7 +300,8 @@ func TestNarrowBucketsOnGPUsLearn(t *testing.T) {
 	onGPUs(t, cases)
 }
 
-// gpuPieces looks at the state of a rank, gives it back, and swaps weights with their averages twice.
+// gpuPieces looks at the state of a rank, gives it back, and swaps weights with their averages
+// twice.
 func gpuPieces(p *gpuNet, vm *machine.Machine, d *ddp.DDP, s optim.Solver) error {
 	st := s.State()
 	if len(st.Params) != len(p.params) {

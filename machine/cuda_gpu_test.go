@@ -19,7 +19,8 @@ import (
 	"github.com/symgrad/symgrad/optim"
 )
 
-// gpuTolerance is what a GPU's losses, gradients and weights may differ by from the tape machine's, in float32.
+// gpuTolerance is what a GPU's losses, gradients and weights may differ by from the tape machine's,
+// in float32.
 const gpuTolerance = 1e-4
 
 // gpuMomentum is the rule of machinetest.Momentum.
@@ -27,7 +28,8 @@ func gpuMomentum() optim.Config {
 	return optim.Config{Name: optim.Momentum, LearningRate: 0.02, Momentum: 0.9, KeepGradients: true}
 }
 
-// gpuWay is how a machine on a GPU is judged: with a solver of the host, one of its own, or one that is the end of each run.
+// gpuWay is how a machine on a GPU is judged: with a solver of the host, one of its own, or one
+// that is the end of each run.
 type gpuWay struct {
 	cfg    machine.Config
 	own    bool
@@ -172,7 +174,8 @@ func gpuWorst(got, want [][]float32) float64 {
 	return off
 }
 
-// gpuAlone trains a gpuNet of rows samples by the tape machine and a solver of the host, and gives weights and last loss.
+// gpuAlone trains a gpuNet of rows samples by the tape machine and a solver of the host, and gives
+// weights and last loss.
 func gpuAlone(rows, steps int, c optim.Config) (weights [][]float32, loss float64, err error) {
 	p, err := makeGPUNet(rows)
 	if err != nil {
@@ -218,7 +221,8 @@ func gpuRules() map[string]optim.Config {
 	}
 }
 
-// TestSolversOnAGPU compares each rule, within the run and apart, with that of the host over 20 steps.
+// TestSolversOnAGPU compares each rule, within the run and apart, with that of the host over 20
+// steps.
 func TestSolversOnAGPU(t *testing.T) {
 	cudatest.Devices(t, 1)
 	const rows, steps = 8, 20
@@ -297,7 +301,8 @@ func gpuTrain(t *testing.T, p *gpuNet, vm *machine.Machine, s optim.Solver, firs
 	}
 }
 
-// TestAStateOfAGPUGoesOnOnTheHost saves after ten steps on the device and makes ten more on the host, and the other way round.
+// TestAStateOfAGPUGoesOnOnTheHost saves after ten steps on the device and makes ten more on the
+// host, and the other way round.
 func TestAStateOfAGPUGoesOnOnTheHost(t *testing.T) {
 	cudatest.Devices(t, 1)
 	c := optim.Config{Name: optim.Adam, LearningRate: 0.01, KeepGradients: true}

@@ -89,7 +89,8 @@ func (c *compiled) placeOnDevice() error {
 	return nil
 }
 
-// placeParams binds parameters, those of Config.Share too, and leaves the other inputs to be copied.
+// placeParams binds parameters, those of Config.Share too, and leaves the other inputs to be
+// copied.
 func (c *compiled) placeParams() error {
 	d := c.m.device
 	c.gpu.params = make([]*stored, len(c.inputs))
@@ -144,7 +145,8 @@ func (c *compiled) placeOutputsOnDevice() error {
 	return nil
 }
 
-// placeDualsOnDevice gives the gradients that parameters have apart from their nodes memory on the device.
+// placeDualsOnDevice gives the gradients that parameters have apart from their nodes memory on the
+// device.
 func (c *compiled) placeDualsOnDevice() error {
 	c.gpu.duals = make([]tensor.Buffer, len(c.duals))
 	for i, o := range c.duals {
@@ -167,7 +169,8 @@ func (c *compiled) placeDualsOnDevice() error {
 	return nil
 }
 
-// bindOnDevice looks all inputs up: parameters that have been let anew are copied, and other inputs staged.
+// bindOnDevice looks all inputs up: parameters that have been let anew are copied, and other inputs
+// staged.
 func (c *compiled) bindOnDevice() (resized bool, err error) {
 	if c.deposits() == nil { // the program gathers no weights, and must copy none over those that wait for it
 		if err := c.m.current(); err != nil {
@@ -213,7 +216,8 @@ func (c *compiled) bindOnDevice() (resized bool, err error) {
 	return false, c.refreshHost()
 }
 
-// refresh copies a parameter to the device: if its node has got another value, or always where the host updates it.
+// refresh copies a parameter to the device: if its node has got another value, or always where the
+// host updates it.
 func (d *device) refresh(st *stored, s *source) error {
 	v := s.node.Value()
 	if st.lent || st.seen == v && !d.copies {

@@ -10,7 +10,8 @@ import (
 	"github.com/symgrad/symgrad/optim"
 )
 
-// finishProgram makes what comes from a graph a program that a back half loads: that of a GPU, or of the host.
+// finishProgram makes what comes from a graph a program that a back half loads: that of a GPU, or
+// of the host.
 func finishProgram(l *lowered, cfg *Config, onGPU bool) error {
 	l.p.Rows, l.p.Again, l.p.Aside = onGPU, onGPU, onGPU && cudaexec.Aside(l.p, l.groups)
 	if onGPU && cfg.Compute == cudaexec.BF16.String() {
@@ -79,7 +80,8 @@ func (s *solver) within(l *lowering) error {
 	})
 }
 
-// reshapeTo is reshape of a gradient, whose shape may differ from its parameter's in dimensions of 1.
+// reshapeTo is reshape of a gradient, whose shape may differ from its parameter's in dimensions
+// of 1.
 func (l *lowering) reshapeTo(o operand, shape []int) operand {
 	if o.len() != sizeOf(shape) {
 		return o

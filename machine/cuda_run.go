@@ -50,8 +50,8 @@ func (m *Machine) runOnDevice() error {
 	return nil
 }
 
-// fetchRead copies what gorgonia.Read reads: an output, or a parameter, as it is after the run. Other inputs, and constants, are
-// on the host.
+// fetchRead copies what gorgonia.Read reads: an output, or a parameter, as it is after the run.
+// Other inputs, and constants, are on the host.
 func (m *Machine) fetchRead(n *gorgonia.Node) error {
 	if n.Op() != nil && !isConstant(n) {
 		return m.fetchNode(n)
@@ -135,11 +135,12 @@ func (m *Machine) fetchNode(n *gorgonia.Node) error {
 	return fmt.Errorf("node %q: %w: it is no output of the machine", nameOf(n), ErrNoValue)
 }
 
-// Sync makes what nodes hold what the last run has given: values of outputs and gradients, and, where the machine updates the
-// parameters, their values. On the CPU, and on a GPU as long as a solver of the host updates the parameters, that is so
-// after each RunAll, and Sync does nothing.
+// Sync makes what nodes hold what the last run has given: values of outputs and gradients, and,
+// where the machine updates the parameters, their values. On the CPU, and on a GPU as long as a
+// solver of the host updates the parameters, that is so after each RunAll, and Sync does nothing.
 //
-// Returns: when the run is done. Errors: those of the run; ErrStale, with OverlapGather of ddp; ErrClosed.
+// Returns: when the run is done. Errors: those of the run; ErrStale, with OverlapGather of ddp;
+// ErrClosed.
 func (m *Machine) Sync() error {
 	if m.closed {
 		return fmt.Errorf("machine %s: %w", m.cfg.Name, ErrClosed)
@@ -195,9 +196,9 @@ func (s *stored) fetch(d *device) error {
 	return nil
 }
 
-// Load is the other direction of Sync for parameters: their nodes' values, as they are now, are what the next run computes
-// with. It is needed only when elements have been changed in place while the machine updates the parameters; what is let
-// anew is noticed.
+// Load is the other direction of Sync for parameters: their nodes' values, as they are now, are
+// what the next run computes with. It is needed only when elements have been changed in place while
+// the machine updates the parameters; what is let anew is noticed.
 func (m *Machine) Load() {
 	if m.device == nil {
 		return
@@ -207,8 +208,9 @@ func (m *Machine) Load() {
 	}
 }
 
-// Scalar is the one element that an output's value has after the last run. On a GPU it waits for that run alone, and does not
-// keep later ones from being queued; the node's Value is then what it is.
+// Scalar is the one element that an output's value has after the last run. On a GPU it waits for
+// that run alone, and does not keep later ones from being queued; the node's Value is then what it
+// is.
 //
 // Errors: ErrNoValue for a node that is no output or has more elements; those of the run.
 func (m *Machine) Scalar(n *gorgonia.Node) (float64, error) {
@@ -231,8 +233,8 @@ func (m *Machine) Scalar(n *gorgonia.Node) (float64, error) {
 	return x, nil
 }
 
-// deposits is the exchange of the program, which may be one that only accumulates; nil for one that computes no gradients,
-// although its graph has them.
+// deposits is the exchange of the program, which may be one that only accumulates; nil for one that
+// computes no gradients, although its graph has them.
 func (c *compiled) deposits() *exchange {
 	if e := c.exchange; e != nil && e.begun {
 		return e
@@ -295,7 +297,8 @@ func (c *compiled) checkExchange() error {
 	return e.d.CheckSum(sum[0])
 }
 
-// late is how many runs behind the newest one results are looked at that only errors come from, so that nobody waits.
+// late is how many runs behind the newest one results are looked at that only errors come from, so
+// that nobody waits.
 const late = 3
 
 // checkLate looks at the sum of the weights of a run that is done by now, or nearly.

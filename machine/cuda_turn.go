@@ -25,8 +25,8 @@ func (c *compiled) turn() error {
 	return d.from.quiet()
 }
 
-// follow lets runs of c begin behind those of the program that ran before, without the host's waiting for any. Programs of a
-// machine share the arena, parameters, states and outputs.
+// follow lets runs of c begin behind those of the program that ran before, without the host's
+// waiting for any. Programs of a machine share the arena, parameters, states and outputs.
 func (d *device) follow(c *compiled) (err error) {
 	to := c.gpu.exec.Stream()
 	if d.current != nil && d.current.Stream() != to {
@@ -62,7 +62,8 @@ func (d *device) forget(c *compiled) {
 	}
 }
 
-// wait returns when nothing that was queued is on its way: the runs of all programs that have taken turns.
+// wait returns when nothing that was queued is on its way: the runs of all programs that have taken
+// turns.
 func (d *device) wait() error {
 	for _, c := range d.used {
 		if err := c.runner.Wait(); err != nil {
@@ -75,8 +76,8 @@ func (d *device) wait() error {
 	return nil
 }
 
-// waitForRanks waits for the programs that communicate, which know when a rank has died, but for one: the others' streams
-// wait for theirs.
+// waitForRanks waits for the programs that communicate, which know when a rank has died, but for
+// one: the others' streams wait for theirs.
 func (d *device) waitForRanks(but *compiled) error {
 	for _, c := range d.used {
 		if len(c.groups) > 0 && c != but {
@@ -88,8 +89,8 @@ func (d *device) waitForRanks(but *compiled) error {
 	return nil
 }
 
-// arena is memory for the arena of a program; the zero Buffer for none. All programs share what is large enough, since
-// nothing in it lasts longer than a run, and runs follow each other.
+// arena is memory for the arena of a program; the zero Buffer for none. All programs share what is
+// large enough, since nothing in it lasts longer than a run, and runs follow each other.
 func (d *device) arena(bytes int64) (tensor.Buffer, error) {
 	if bytes == 0 {
 		return tensor.Buffer{}, nil

@@ -21,9 +21,10 @@ import (
 //	bucket = 0 where own is 0              with Idle: 0 times an infinity would not be
 //	bucket = allreduce of factor*bucket    as soon as its last gradient is there, in place
 //
-// A gradient is computed in its slot of a bucket, and the reduced gradient is that slot. Where micro-batches are accumulated,
-// it is multiplied by a weight first, and added to the slot: see manner. With Stage 2 buckets take turns in memory, and what
-// lasts is this rank's part of the sums: see sharding.
+// A gradient is computed in its slot of a bucket, and the reduced gradient is that slot. Where
+// micro-batches are accumulated, it is multiplied by a weight first, and added to the slot: see
+// manner. With Stage 2 buckets take turns in memory, and what lasts is this rank's part of the
+// sums: see sharding.
 type exchange struct {
 	d       *ddp.DDP
 	plan    ddp.Plan
@@ -123,7 +124,8 @@ func (l *lowering) outside(name string, role program.Role, b tensor.Buffer, shap
 	return id
 }
 
-// beginExchange adds the values of buckets, and what gradients are multiplied by on their way there.
+// beginExchange adds the values of buckets, and what gradients are multiplied by on their way
+// there.
 func (l *lowering) beginExchange() {
 	e := l.exchange
 	e.begun = true

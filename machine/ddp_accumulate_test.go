@@ -14,8 +14,9 @@ import (
 // fewKilobytes makes several buckets.
 var fewKilobytes = ddp.Config{BucketMB: 1.0 / 1024, FirstBucketMB: 1.0 / 1024}
 
-// TestMicroBatchesBySteps accumulates parts of different weights, in different numbers on the ranks, by the programs that
-// devices get, updates within them, and compares weights and gradients with the tape machine's.
+// TestMicroBatchesBySteps accumulates parts of different weights, in different numbers on the
+// ranks, by the programs that devices get, updates within them, and compares weights and gradients
+// with the tape machine's.
 func TestMicroBatchesBySteps(t *testing.T) {
 	idle := fewKilobytes
 	idle.Idle = true
@@ -67,7 +68,8 @@ func TestMicroBatchesBySteps(t *testing.T) {
 	}
 }
 
-// TestMicroBatchesWithoutWeightCountForNothing has ranks that have no samples, and inputs that are numbers: no guard is needed.
+// TestMicroBatchesWithoutWeightCountForNothing has ranks that have no samples, and inputs that are
+// numbers: no guard is needed.
 func TestMicroBatchesWithoutWeightCountForNothing(t *testing.T) {
 	c := parts{steps: 2, weights: func(rank, step int) []float64 { return []float64{2 * float64(rank%2), 0, 1} }}
 	rule := optim.Config{Name: optim.Momentum, LearningRate: 0.1}

@@ -157,7 +157,8 @@ func inWorld(t *testing.T, n int, body func(w *dist.World) error) {
 	}
 }
 
-// TestExchangeBySteps runs the programs that devices get on all ranks, and compares gradients with the tape machine's.
+// TestExchangeBySteps runs the programs that devices get on all ranks, and compares gradients with
+// the tape machine's.
 func TestExchangeBySteps(t *testing.T) {
 	few := ddp.Config{BucketMB: 1.0 / 1024, FirstBucketMB: 1.0 / 1024}
 	for name, c := range map[string]struct {
@@ -226,8 +227,8 @@ func (r *rankGraph) compare(t *testing.T, rank int, l *lowered, run oracle.Rank)
 	}
 }
 
-// TestExchangeOverlapsTheBackwardPass looks at the order of steps: sums of buckets start before the last gradient is
-// computed, the factor is there before them, and no gradient is copied.
+// TestExchangeOverlapsTheBackwardPass looks at the order of steps: sums of buckets start before the
+// last gradient is computed, the factor is there before them, and no gradient is copied.
 func TestExchangeOverlapsTheBackwardPass(t *testing.T) {
 	var r *rankGraph
 	inWorld(t, 2, func(w *dist.World) error {
@@ -263,7 +264,8 @@ func TestExchangeOverlapsTheBackwardPass(t *testing.T) {
 	}
 }
 
-// TestCostAloneExchangesNothing makes a program of an attached graph that computes no gradients, as one that validates does.
+// TestCostAloneExchangesNothing makes a program of an attached graph that computes no gradients, as
+// one that validates does.
 func TestCostAloneExchangesNothing(t *testing.T) {
 	var r *rankGraph
 	inWorld(t, 1, func(w *dist.World) (err error) {
@@ -297,8 +299,9 @@ func TestCostAloneExchangesNothing(t *testing.T) {
 	}
 }
 
-// TestCostAloneLeavesBucketsOfWeights looks at what a program without gradients has of the memory of ddp, which a machine that
-// trains has: with Stage 1 and 2 nothing, so that values of nodes are not copied there, and with Stage 3 what it gathers.
+// TestCostAloneLeavesBucketsOfWeights looks at what a program without gradients has of the memory
+// of ddp, which a machine that trains has: with Stage 1 and 2 nothing, so that values of nodes are
+// not copied there, and with Stage 3 what it gathers.
 func TestCostAloneLeavesBucketsOfWeights(t *testing.T) {
 	for stage := range 4 {
 		var r *rankGraph

@@ -6,16 +6,17 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// manner is what a run does with gradients: a program has one. With w the weight of the run, each product rounded,
+// manner is what a run does with gradients: a program has one. With w the weight of the run, each
+// product rounded,
 //
 //	wholeBatch  slots = g              the exchange, the update
 //	firstPart   slots = w*g            nothing is communicated or updated
 //	laterPart   slots = slots + w*g    nothing is communicated or updated
 //	lastPart    slots = slots + w*g    the exchange, the update
 //
-// With OverlapGather of ddp wholeBatch and firstPart begin with gathering weights. With Stage 2 slots hold w*g in all of them but
-// wholeBatch, and their sums over the ranks are accumulated.
-// With ddp.Config.Idle a run of weight 0 adds 0 whatever g is.
+// With OverlapGather of ddp wholeBatch and firstPart begin with gathering weights. With Stage 2
+// slots hold w*g in all of them but wholeBatch, and their sums over the ranks are accumulated. With
+// ddp.Config.Idle a run of weight 0 adds 0 whatever g is.
 type manner uint8
 
 const (
@@ -44,7 +45,8 @@ func (k manner) local() bool { return k == firstPart || k == laterPart }
 // joins reports whether slots hold sums already.
 func (k manner) joins() bool { return k == laterPart || k == lastPart }
 
-// reads reports whether a program reads number i of the Weights of a ddp.Layout, of which 1 is its own to compute.
+// reads reports whether a program reads number i of the Weights of a ddp.Layout, of which 1 is its
+// own to compute.
 func (k manner) reads(i int) bool {
 	if i == 3 {
 		return k != wholeBatch

@@ -14,8 +14,9 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// TestModelsInEveryStageBySteps trains ten kinds of models on two ranks by the programs that devices get: weights do not depend on
-// the stage, whatever ops read them and in whatever order gradients come.
+// TestModelsInEveryStageBySteps trains ten kinds of models on two ranks by the programs that
+// devices get: weights do not depend on the stage, whatever ops read them and in whatever order
+// gradients come.
 func TestModelsInEveryStageBySteps(t *testing.T) {
 	const ranks, steps = 2, 3
 	for i, f := range machinetest.Models() {
@@ -88,7 +89,8 @@ func trainModel(t *testing.T, f machinetest.Builder, ranks, steps int, spread dd
 	return lanes
 }
 
-// refresh gives the program the values that inputs have now, and the states of ops, and sets its clock.
+// refresh gives the program the values that inputs have now, and the states of ops, and sets its
+// clock.
 func (p *loadedLane) refresh(step, sample uint64) error {
 	for _, b := range p.inputs {
 		if b.slot {

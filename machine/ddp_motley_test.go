@@ -19,7 +19,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// widened is a vector of float32 as float64, or the reverse: Gorgonia's own cannot be differentiated.
+// widened is a vector of float32 as float64, or the reverse: Gorgonia's own cannot be
+// differentiated.
 type widened struct{ from, to gtensor.Dtype }
 
 func (o *widened) Arity() int { return 1 }
@@ -48,7 +49,8 @@ func (o *widened) SymDiff(_ G.Nodes, _, grad *G.Node) (G.Nodes, error) {
 	return G.Nodes{n}, err
 }
 
-// newMotley has parameters of both dtypes in turns, numbers among them, and one that the cost does not depend on.
+// newMotley has parameters of both dtypes in turns, numbers among them, and one that the cost does
+// not depend on.
 func newMotley(rows int) *rankGraph {
 	buildingRanks.Lock()
 	defer buildingRanks.Unlock()
@@ -105,7 +107,8 @@ func (r *rankGraph) wide(t *testing.T) (all []float64) {
 	return all
 }
 
-// motleyRun makes runs inside NoSync, and the one that ends them, on two ranks of which one has no samples in the first two.
+// motleyRun makes runs inside NoSync, and the one that ends them, on two ranks of which one has no
+// samples in the first two.
 func motleyRun(t *testing.T, lanes []*lane, step, part int) {
 	t.Helper()
 	for rank, n := range lanes {
@@ -134,8 +137,9 @@ func motleyRun(t *testing.T, lanes []*lane, step, part int) {
 	}
 }
 
-// TestBothDTypesInEveryStageBySteps trains a model of float32 and float64, whose buckets fill side by side, by the programs that
-// devices get: the dtypes have a place each with Stage 2 and 3, and weights do not depend on the stage.
+// TestBothDTypesInEveryStageBySteps trains a model of float32 and float64, whose buckets fill side
+// by side, by the programs that devices get: the dtypes have a place each with Stage 2 and 3, and
+// weights do not depend on the stage.
 func TestBothDTypesInEveryStageBySteps(t *testing.T) {
 	rules["*machine.widened"] = rule{1, (*lowering).convert, true}
 	defer delete(rules, "*machine.widened")

@@ -104,8 +104,8 @@ func (n *lane) load(as manner) (*loadedLane, error) {
 	return p, nil
 }
 
-// prepare is the program of the run that comes, with what a machine tells the device before it. Words that the run is not to
-// read are no numbers.
+// prepare is the program of the run that comes, with what a machine tells the device before it.
+// Words that the run is not to read are no numbers.
 func (n *lane) prepare() (*loadedLane, error) {
 	run, err := n.d.Next()
 	if err != nil {
@@ -160,8 +160,8 @@ func together(lanes []*lane) error {
 	return err
 }
 
-// parts is how a step of a training is cut: of each rank, the weights of its micro-batches. A weight of 0 comes with input that
-// is no number where idle says so.
+// parts is how a step of a training is cut: of each rank, the weights of its micro-batches. A
+// weight of 0 comes with input that is no number where idle says so.
 type parts struct {
 	weights func(rank, step int) []float64
 	steps   int
@@ -193,7 +193,8 @@ func (r *rankGraph) values() [][]float32 {
 	return all
 }
 
-// onHost trains on the tape machine: the weights of each rank afterwards, and the gradients of its last step.
+// onHost trains on the tape machine: the weights of each rank afterwards, and the gradients of its
+// last step.
 func (c *parts) onHost(t *testing.T, ranks int, cfg ddp.Config, rule optim.Config) (weights, grads [][][]float32) {
 	t.Helper()
 	weights, grads = make([][][]float32, ranks), make([][][]float32, ranks)
@@ -319,7 +320,8 @@ func (c *parts) apart(lanes []*lane, step int) error {
 	return nil
 }
 
-// inTurn is apart where ranks communicate in each part, or the first. What lay in buckets that are shared, before a run, is no number.
+// inTurn is apart where ranks communicate in each part, or the first. What lay in buckets that are
+// shared, before a run, is no number.
 func (c *parts) inTurn(lanes []*lane, step int) error {
 	parts := len(c.weights(0, step))
 	set := func(part int) error {
@@ -399,7 +401,8 @@ func (n *lane) gradients(as manner) [][]float32 {
 	return all
 }
 
-// worst is the largest difference, of the larger of 1 and what is wanted; NaN where something is missing or no number.
+// worst is the largest difference, of the larger of 1 and what is wanted; NaN where something is
+// missing or no number.
 func worst(got, want [][]float32) float64 {
 	off := 0.0
 	if len(got) != len(want) {

@@ -13,17 +13,20 @@ import (
 	"github.com/symgrad/symgrad/optim"
 )
 
-// sharding is an exchange with Stage 1 of ddp: weights lie in buckets as gradients do, and of each bucket a rank owns one
-// run, which it alone updates. For each bucket, as soon as its last gradient is there and its weights have been read last:
+// sharding is an exchange with Stage 1 of ddp: weights lie in buckets as gradients do, and of each
+// bucket a rank owns one run, which it alone updates. For each bucket, as soon as its last gradient
+// is there and its weights have been read last:
 //
 //	own part of the bucket  = reduce-scatter of factor*bucket, in place
 //	own part of the weights = update, of the pieces of parameters in it, whose states are as long
 //	weights                 = allgather of the own parts, in place
 //
-// With Stage 2 the buckets of gradients take turns in memory (see stage), and the own part of the sum has memory that lasts.
-// With Stage 3 the rank has its own parts of the weights alone: the graph gathers them, and the update is all there is to do.
+// With Stage 2 the buckets of gradients take turns in memory (see stage), and the own part of the
+// sum has memory that lasts. With Stage 3 the rank has its own parts of the weights alone: the
+// graph gathers them, and the update is all there is to do.
 //
-// Norms are sums over the pieces and then over the ranks; updates that need one come when all gradients are there.
+// Norms are sums over the pieces and then over the ranks; updates that need one come when all
+// gradients are there.
 type sharding struct {
 	rank   int
 	params gorgonia.Nodes // of the plan
@@ -50,8 +53,9 @@ func newSharding(e *exchange) *sharding {
 	return s
 }
 
-// home is the place of a parameter in a bucket of weights; false where it has none, and in a program without gradients, which is
-// another machine's than the one that trains: that one has the buckets, and values of nodes may be older than theirs.
+// home is the place of a parameter in a bucket of weights; false where it has none, and in a
+// program without gradients, which is another machine's than the one that trains: that one has the
+// buckets, and values of nodes may be older than theirs.
 func (l *lowering) home(n *gorgonia.Node) (operand, bool) {
 	if l.exchange == nil || l.exchange.shard == nil || len(l.g.params) == 0 {
 		return operand{}, false
@@ -76,8 +80,8 @@ func (l *lowering) home(n *gorgonia.Node) (operand, bool) {
 
 // looked notes that a node has been lowered, which may have read weights.
 //
-// Ranks must come to one order of collectives, whatever their batches. So it is nodes that count and not steps: whether an
-// operand is a view of a parameter or a copy may depend on the batch.
+// Ranks must come to one order of collectives, whatever their batches. So it is nodes that count
+// and not steps: whether an operand is a view of a parameter or a copy may depend on the batch.
 func (l *lowering) looked(n *gorgonia.Node, kids gorgonia.Nodes) {
 	if l.exchange == nil || l.exchange.shard == nil {
 		return
@@ -125,7 +129,8 @@ func (e *exchange) part(bucket int, of program.ID) program.View {
 	return program.View{Value: of, Offset: e.shard.rank * e.plan.Buckets[bucket].Shard, Strides: []int{1}}
 }
 
-// scatter adds the sum of bucket i, which is in place in of: this rank gets its part, in the bucket or in its shard.
+// scatter adds the sum of bucket i, which is in place in of: this rank gets its part, in the bucket
+// or in its shard.
 func (l *lowering) scatter(i int, of operand, red dist.RedOp, factor ...program.View) {
 	e, p := l.exchange, &l.exchange.plan.Buckets[i]
 	own := operand{view: e.part(i, of.view.Value), shape: []int{p.Shard}, dtype: of.dtype}
@@ -175,15 +180,17 @@ func (m *Machine) current() error {
 	return nil
 }
 
-// gathersNow reports whether a run that updates bucket i gathers it, also with OverlapGather: the last bucket has the first layers,
-// which the next run waits for, and is gathered beside the updates of the others. With Stage 2 that took longer than it saved. All
-// programs of a DDP must find the same, whose graphs need not be alike, so that it follows from the plan.
+// gathersNow reports whether a run that updates bucket i gathers it, also with OverlapGather: the
+// last bucket has the first layers, which the next run waits for, and is gathered beside the
+// updates of the others. With Stage 2 that took longer than it saved. All programs of a DDP must
+// find the same, whose graphs need not be alike, so that it follows from the plan.
 func (e *exchange) gathersNow(i int) bool {
 	return e.plan.Stage == 1 && i > 0 && i == len(e.plan.Buckets)-1
 }
 
-// gatherFirst has the program gather the weights, in the order in which it reads them, that the run before it has updated and not
-// gathered: with OverlapGather of ddp. Programs of parts but the first come behind one that has.
+// gatherFirst has the program gather the weights, in the order in which it reads them, that the run
+// before it has updated and not gathered: with OverlapGather of ddp. Programs of parts but the
+// first come behind one that has.
 func (l *lowering) gatherFirst() {
 	e := l.exchange
 	if e == nil || !e.begun || !e.layout.Late || e.manner.joins() {
@@ -204,8 +211,8 @@ func (l *lowering) gatherFirst() {
 	l.p.Steps = append(first, l.p.Steps...)
 }
 
-// spread puts the steps of an update, which are those from number begin on, where they can be done, with the allgathers of
-// weights behind them. apart says that they need no sum over all gradients.
+// spread puts the steps of an update, which are those from number begin on, where they can be done,
+// with the allgathers of weights behind them. apart says that they need no sum over all gradients.
 func (l *lowering) spread(u *update, begin int, apart bool) {
 	e := l.exchange
 	main, head := slices.Clone(l.p.Steps[:begin]), slices.Clone(l.p.Steps[begin:u.first])
@@ -271,7 +278,8 @@ func needsSolver(g *graph, cfg *Config) error {
 		ErrSolver, stage)
 }
 
-// pieces is what this rank updates of each parameter of a graph: all of it, or a run of its elements, which may be empty.
+// pieces is what this rank updates of each parameter of a graph: all of it, or a run of its
+// elements, which may be empty.
 func (g *graph) pieces(shapes map[*gorgonia.Node][]int) []ddp.Piece {
 	all := make([]ddp.Piece, len(g.params))
 	for i := range all {

@@ -151,9 +151,10 @@ func floats(t *testing.T, raw []byte) []float32 {
 	return v
 }
 
-// TestStagesArePrograms holds the steps against golden files: each bucket's gradients are summed as soon as they are there, a
-// part is updated, and the parts are gathered; with Stage 2 buckets take turns in memory; with Stage 3 weights are gathered when
-// they are used, and not where they have been updated; with OverlapGather all of them are at the beginning of the next run.
+// TestStagesArePrograms holds the steps against golden files: each bucket's gradients are summed as
+// soon as they are there, a part is updated, and the parts are gathered; with Stage 2 buckets take
+// turns in memory; with Stage 3 weights are gathered when they are used, and not where they have
+// been updated; with OverlapGather all of them are at the beginning of the next run.
 func TestStagesArePrograms(t *testing.T) {
 	for stage := 1; stage <= 3; stage++ {
 		isProgram(t, stage, false)
@@ -192,7 +193,8 @@ func isKind(s program.Step, k dist.Kind) bool {
 	return ok && o.Kind == k
 }
 
-// TestRanksWithOtherBatchesGatherAlike compares the collectives of ranks that have one sample and many.
+// TestRanksWithOtherBatchesGatherAlike compares the collectives of ranks that have one sample and
+// many.
 func TestRanksWithOtherBatchesGatherAlike(t *testing.T) {
 	small := ddp.Config{Stage: 1, BucketMB: 1.0 / 1024, FirstBucketMB: 1.0 / 1024}
 	in2, in3 := small, small

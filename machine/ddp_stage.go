@@ -12,14 +12,16 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// staged reports whether buckets of gradients exist only while they fill and are summed: Stage 2 of ddp, and 3.
+// staged reports whether buckets of gradients exist only while they fill and are summed: Stage 2 of
+// ddp, and 3.
 func (e *exchange) staged() bool { return e != nil && e.plan.Stage >= 2 }
 
 // gathers reports whether a rank has its own part of each bucket of weights alone: Stage 3.
 func (e *exchange) gathers() bool { return e != nil && e.plan.Stage == 3 }
 
-// stage adds the values that buckets take turns in, and those of this rank's parts of the sums. A step that fills a bucket comes
-// behind those that need what lay there before, since these are reads and writes of one value.
+// stage adds the values that buckets take turns in, and those of this rank's parts of the sums. A
+// step that fills a bucket comes behind those that need what lay there before, since these are
+// reads and writes of one value.
 func (l *lowering) stage() {
 	e := l.exchange
 	copy(e.buckets, l.shared("buckets", program.Gradient, e.layout.Buckets))
@@ -55,8 +57,8 @@ func (l *lowering) shared(name string, role program.Role, buffers []tensor.Buffe
 	return ids
 }
 
-// join makes what this rank has of the sums of earlier parts that with another part: at last times the factor that this one has
-// been multiplied by.
+// join makes what this rank has of the sums of earlier parts that with another part: at last times
+// the factor that this one has been multiplied by.
 func (l *lowering) join(to, part operand) {
 	e := l.exchange
 	m := l.newCode(to.shape)
@@ -120,7 +122,8 @@ func (e *exchange) inShard(n *gorgonia.Node, p ddp.Piece) (bucket, from int) {
 	return q.Bucket, q.Offset + p.Offset - e.shard.rank*e.plan.Buckets[q.Bucket].Shard
 }
 
-// ownAt is where the piece of a parameter that this rank updates is on the device; the zero Buffer for none.
+// ownAt is where the piece of a parameter that this rank updates is on the device; the zero Buffer
+// for none.
 func (s *solver) ownAt(i int) (tensor.Buffer, error) {
 	n, piece := s.nodes[i], s.pieces[i]
 	if piece.Len == 0 {

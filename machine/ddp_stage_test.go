@@ -12,8 +12,9 @@ import (
 	"github.com/symgrad/symgrad/optim"
 )
 
-// TestStages1And2GiveTheBitsOfStage0 trains a network whose counts of elements nothing divides: on the tape machine and
-// compiled, 12 samples, in unequal parts. Long tests have 100 steps and up to 5 ranks.
+// TestStages1And2GiveTheBitsOfStage0 trains a network whose counts of elements nothing divides: on
+// the tape machine and compiled, 12 samples, in unequal parts. Long tests have 100 steps and up to
+// 5 ranks.
 func TestStages1And2GiveTheBitsOfStage0(t *testing.T) {
 	for _, vm := range []struct {
 		name string
@@ -55,8 +56,8 @@ func TestStages1And2GiveTheBitsOfStage0(t *testing.T) {
 	}
 }
 
-// TestStagesAccumulateInAMachine has micro-batches in every second step: with Stage 1 the bits of Stage 0, with Stage 2
-// those of another order of sums.
+// TestStagesAccumulateInAMachine has micro-batches in every second step: with Stage 1 the bits of
+// Stage 0, with Stage 2 those of another order of sums.
 func TestStagesAccumulateInAMachine(t *testing.T) {
 	for _, ranks := range []int{1, 3} {
 		var got [3][][]float32

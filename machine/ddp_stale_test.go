@@ -14,8 +14,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// TestWeightsThatAreNotGatheredAreToldApart follows weights that the next run is to gather: from the update on until then, or until
-// Consolidate, nothing that does not gather them may read them.
+// TestWeightsThatAreNotGatheredAreToldApart follows weights that the next run is to gather: from
+// the update on until then, or until Consolidate, nothing that does not gather them may read them.
 func TestWeightsThatAreNotGatheredAreToldApart(t *testing.T) {
 	for stage := 1; stage <= 2; stage++ {
 		cfg := fewKilobytes
@@ -48,7 +48,8 @@ func TestWeightsThatAreNotGatheredAreToldApart(t *testing.T) {
 	}
 }
 
-// TestMachinesOfOneDDPSetItsWordsAnew has two machines run one DDP's graph in turn: what the one has set is not what the other knows.
+// TestMachinesOfOneDDPSetItsWordsAnew has two machines run one DDP's graph in turn: what the one
+// has set is not what the other knows.
 func TestMachinesOfOneDDPSetItsWordsAnew(t *testing.T) {
 	inWorld(t, 1, func(w *dist.World) error {
 		r, err := newRankGraph(2, 0)
@@ -83,8 +84,9 @@ func TestMachinesOfOneDDPSetItsWordsAnew(t *testing.T) {
 	})
 }
 
-// TestOnlyFirstRunsGather counts what programs gather: all that the run before has updated at their beginning, but, with Stage 1, for
-// the last of several buckets, which the run that updates it gathers.
+// TestOnlyFirstRunsGather counts what programs gather: all that the run before has updated at their
+// beginning, but, with Stage 1, for the last of several buckets, which the run that updates it
+// gathers.
 func TestOnlyFirstRunsGather(t *testing.T) {
 	for stage := 1; stage <= 2; stage++ {
 		for _, cfg := range []ddp.Config{fewKilobytes, {}} {
@@ -165,7 +167,8 @@ func lateDDP(w *dist.World) (*ddp.DDP, error) {
 	return ddp.Attach(w, r.cost, r.params, cfg)
 }
 
-// TestNobodyReadsWeightsThatAreNotGathered looks at what reads or writes weights of a DDP beside the machine that has updated them.
+// TestNobodyReadsWeightsThatAreNotGathered looks at what reads or writes weights of a DDP beside
+// the machine that has updated them.
 func TestNobodyReadsWeightsThatAreNotGathered(t *testing.T) {
 	inWorld(t, 1, func(w *dist.World) error {
 		d, err := lateDDP(w)
@@ -200,8 +203,8 @@ func TestNobodyReadsWeightsThatAreNotGathered(t *testing.T) {
 	})
 }
 
-// TestRunsThatAreMeasuredUpdateToo has runs of a profile leave weights as other runs do, and so a run that has failed, of which
-// nobody knows what it has done.
+// TestRunsThatAreMeasuredUpdateToo has runs of a profile leave weights as other runs do, and so a
+// run that has failed, of which nobody knows what it has done.
 func TestRunsThatAreMeasuredUpdateToo(t *testing.T) {
 	inWorld(t, 1, func(w *dist.World) error {
 		d, err := lateDDP(w)

@@ -48,8 +48,8 @@ func onRanks(t *testing.T, n int, body func(w *dist.World) error) {
 // building is held while a graph is built: Gorgonia counts some ops in a variable without a lock.
 var building sync.Mutex
 
-// share is a network for the samples of one rank, which are those of the whole batch from a number on. build makes it
-// without a gradient.
+// share is a network for the samples of one rank, which are those of the whole batch from a number
+// on. build makes it without a gradient.
 func share(build func(rows int) *net, whole, rank, ranks int) (n *net, from, to int) {
 	building.Lock()
 	defer building.Unlock()
@@ -100,8 +100,8 @@ type newVM func(n *net) (G.VM, error)
 func tape(n *net) (G.VM, error)     { return G.NewTapeMachine(n.g), nil }
 func machined(n *net) (G.VM, error) { return machine.New(n.g, plain) }
 
-// train is the weights after some steps of data-parallel training on 12 samples, in unequal parts, with two micro-batches
-// in every second step.
+// train is the weights after some steps of data-parallel training on 12 samples, in unequal parts,
+// with two micro-batches in every second step.
 func train(w *dist.World, make newVM, cfg ddp.Config) ([]float32, error) {
 	n, from, to := share(bare, 12, w.Rank(), w.Size())
 	d, err := ddp.Attach(w, n.cost, n.params, cfg)
@@ -140,7 +140,8 @@ func train(w *dist.World, make newVM, cfg ddp.Config) ([]float32, error) {
 	return n.weights(), d.Close()
 }
 
-// TestRanksTrainAsUnderTheTapeMachine trains on 1, 2 and 3 ranks, with one bucket and with one for each parameter.
+// TestRanksTrainAsUnderTheTapeMachine trains on 1, 2 and 3 ranks, with one bucket and with one for
+// each parameter.
 func TestRanksTrainAsUnderTheTapeMachine(t *testing.T) {
 	for _, ranks := range []int{1, 2, 3} {
 		for name, cfg := range map[string]ddp.Config{
@@ -180,7 +181,8 @@ func largestDifference(a, b []float32) float64 {
 	return most
 }
 
-// TestGradientsAreBornInTheirBuckets looks at where gradients are: in the bucket, without a copy, and the solver's too.
+// TestGradientsAreBornInTheirBuckets looks at where gradients are: in the bucket, without a copy,
+// and the solver's too.
 func TestGradientsAreBornInTheirBuckets(t *testing.T) {
 	onRanks(t, 2, func(w *dist.World) error {
 		n, from, to := share(bare, 8, w.Rank(), 2)
@@ -219,7 +221,8 @@ func TestGradientsAreBornInTheirBuckets(t *testing.T) {
 	})
 }
 
-// TestARunOnRanksAllocatesNothing counts what a step of one rank, with its buckets, allocates beyond what the group does.
+// TestARunOnRanksAllocatesNothing counts what a step of one rank, with its buckets, allocates
+// beyond what the group does.
 func TestARunOnRanksAllocatesNothing(t *testing.T) {
 	allocs := map[string]float64{}
 	for name, make := range map[string]newVM{"tape": tape, "machine": machined} {
@@ -244,7 +247,8 @@ func TestARunOnRanksAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestDropoutIsTheSameForAnyNumberOfRanks compares the elements that one rank drops of a batch with those of three.
+// TestDropoutIsTheSameForAnyNumberOfRanks compares the elements that one rank drops of a batch with
+// those of three.
 func TestDropoutIsTheSameForAnyNumberOfRanks(t *testing.T) {
 	const samples = 12
 	dropped := func(ranks int) []float64 {
@@ -290,7 +294,8 @@ func TestDropoutIsTheSameForAnyNumberOfRanks(t *testing.T) {
 	}
 }
 
-// cutLayer is a layer that is cut over the ranks; its outputs are the gradient of its weights and the cost.
+// cutLayer is a layer that is cut over the ranks; its outputs are the gradient of its weights and
+// the cost.
 func cutLayer(w *dist.World) (*net, G.Nodes, error) {
 	building.Lock()
 	defer building.Unlock()
@@ -343,7 +348,8 @@ func runCutLayer(w *dist.World, make newVM) ([]float32, error) {
 	return all, nil
 }
 
-// TestCollectivesOfGraphsRun compares a layer that is cut over the ranks, and its gradient, with the tape machine's.
+// TestCollectivesOfGraphsRun compares a layer that is cut over the ranks, and its gradient, with
+// the tape machine's.
 func TestCollectivesOfGraphsRun(t *testing.T) {
 	for _, ranks := range []int{1, 2} {
 		var got [2][][]float32

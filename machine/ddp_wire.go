@@ -7,9 +7,9 @@ import (
 	"github.com/symgrad/symgrad/internal/program"
 )
 
-// reduceNarrow adds the sum of bucket i in the WireDType of ddp: factor*bucket, rounded to that, is summed, and the sum is the
-// bucket. The message has memory of its own, in the symmetric heap where there is one, since all buckets may be on their way
-// at one time.
+// reduceNarrow adds the sum of bucket i in the WireDType of ddp: factor*bucket, rounded to that, is
+// summed, and the sum is the bucket. The message has memory of its own, in the symmetric heap where
+// there is one, since all buckets may be on their way at one time.
 func (l *lowering) reduceNarrow(i int) {
 	e := l.exchange
 	n := []int{e.plan.Buckets[i].Elements}
@@ -47,5 +47,6 @@ func (l *lowering) wire(i int, shape []int) operand {
 	return l.whole(l.outside(fmt.Sprintf("message %d", i), program.Temp, e.layout.Wires[i], shape...))
 }
 
-// guards reports whether gradients have to be looked at before they are summed. Those that are accumulated have been.
+// guards reports whether gradients have to be looked at before they are summed. Those that are
+// accumulated have been.
 func (e *exchange) guards() bool { return e.idle && e.manner == wholeBatch }

@@ -18,7 +18,8 @@ import (
 	"github.com/symgrad/symgrad/ops"
 )
 
-// derived is a function of Gorgonia whose gradient is compared with central differences, in float64.
+// derived is a function of Gorgonia whose gradient is compared with central differences, in
+// float64.
 type derived struct {
 	name   string
 	shapes [][]int // of the inputs that are differentiated by
@@ -38,7 +39,8 @@ type byWhom struct {
 	tape   string // the tape machine after ddp.Attach; "" also if ddp.Attach refuses
 }
 
-// sample is the graph of a row: its cost is the sum of the op's result, each element times a number of its own.
+// sample is the graph of a row: its cost is the sum of the op's result, each element times a number
+// of its own.
 type sample struct {
 	g       *G.ExprGraph
 	in      G.Nodes
@@ -216,7 +218,8 @@ func far(got, want [][]float64) string {
 			return fmt.Sprintf("gradient %d has %d elements, want %d", i, len(got[i]), len(want[i]))
 		}
 		for j, x := range want[i] {
-			// The error of a central difference is h² of the third derivative, and rounding: 1e-16 of the cost over h.
+			// The error of a central difference is h² of the third derivative, and rounding: 1e-16
+			// of the cost over h.
 			if math.Abs(got[i][j]-x) > 1e-6*(1+math.Abs(x)) || math.IsNaN(got[i][j]) {
 				return fmt.Sprintf("gradient %d is %.6v, differences say %.6v", i, got[i], want[i])
 			}
@@ -225,9 +228,9 @@ func far(got, want [][]float64) string {
 	return ""
 }
 
-// TestDerivatives holds the gradient of every differentiable function of Gorgonia against central differences: by machine after
-// gorgonia.Grad, by machine after ddp.Attach, and by the tape machine after ddp.Attach. Where a row names an error, a gradient is
-// refused, never wrong.
+// TestDerivatives holds the gradient of every differentiable function of Gorgonia against central
+// differences: by machine after gorgonia.Grad, by machine after ddp.Attach, and by the tape machine
+// after ddp.Attach. Where a row names an error, a gradient is refused, never wrong.
 func TestDerivatives(t *testing.T) {
 	for _, d := range deriveds {
 		t.Run(strings.ReplaceAll(d.name, " ", "_"), func(t *testing.T) {

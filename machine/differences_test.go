@@ -56,7 +56,8 @@ func gradientOf(n *G.Node) []float64 {
 	return d
 }
 
-// TestDropoutGradientIsTheForwardPassAgain: what the forward pass multiplied an element by is its derivative.
+// TestDropoutGradientIsTheForwardPassAgain: what the forward pass multiplied an element by is its
+// derivative.
 func TestDropoutGradientIsTheForwardPassAgain(t *testing.T) {
 	for name, newVM := range vms {
 		for _, p := range []float64{0, 0.2, 0.5, 0.7} {
@@ -97,8 +98,8 @@ func TestDropoutGradientIsTheForwardPassAgain(t *testing.T) {
 	}
 }
 
-// TestBatchNormInEvaluationMode: the gradient of scale·(x-mean)/√(variance+ε) by x, with a running variance of 4, is
-// scale/√(4+ε). The tape machine has no such gradient and says so.
+// TestBatchNormInEvaluationMode: the gradient of scale·(x-mean)/√(variance+ε) by x, with a running
+// variance of 4, is scale/√(4+ε). The tape machine has no such gradient and says so.
 func TestBatchNormInEvaluationMode(t *testing.T) {
 	for name := range vms {
 		t.Run(name, func(t *testing.T) {
@@ -142,8 +143,9 @@ func TestBatchNormInEvaluationMode(t *testing.T) {
 	}
 }
 
-// TestBinaryXentOnTwoRanks is a graph from which Gorgonia has removed a node: the gradient of the mean over both ranks is
-// -(y/w - (1-y)/(1-w)) of the mean target, divided by the number of elements.
+// TestBinaryXentOnTwoRanks is a graph from which Gorgonia has removed a node: the gradient of the
+// mean over both ranks is -(y/w - (1-y)/(1-w)) of the mean target, divided by the number of
+// elements.
 func TestBinaryXentOnTwoRanks(t *testing.T) {
 	out := []float64{0.2, 0.6, 0.7}
 	targets := [][]float64{{0, 1, 1}, {1, 1, 0}}
@@ -203,7 +205,8 @@ func TestACostWithAWrongDerivativeHasItsValue(t *testing.T) {
 	}
 }
 
-// TestAWrongDerivativeThatNothingNeedsIsNoError: machine refuses only where the program has the gradient.
+// TestAWrongDerivativeThatNothingNeedsIsNoError: machine refuses only where the program has the
+// gradient.
 func TestAWrongDerivativeThatNothingNeedsIsNoError(t *testing.T) {
 	g := G.NewGraph()
 	x := input64(g, "x", []float64{2, 4}, 2)
@@ -263,7 +266,8 @@ func TestGroupNormOfALargeGroup(t *testing.T) {
 	}
 }
 
-// TestAverageOfAWindow has an image that is wider than the windows: the tape machine divides by its width (op_avg_pool.go:322).
+// TestAverageOfAWindow has an image that is wider than the windows: the tape machine divides by its
+// width (op_avg_pool.go:322).
 func TestAverageOfAWindow(t *testing.T) {
 	g := G.NewGraph()
 	x := input64(g, "x", []float64{1, 2, 3, 4, 5, 6, 3, 4, 5, 6, 7, 8}, 1, 1, 2, 6)
@@ -303,8 +307,8 @@ func TestASecondRunWithoutResetIsTheFirst(t *testing.T) {
 	}
 }
 
-// TestThePageOfDifferencesNamesTests: each row of docs/reference/gorgonia-differences.md ends with a test, `package.TestName`, that
-// exists.
+// TestThePageOfDifferencesNamesTests: each row of docs/reference/gorgonia-differences.md ends with
+// a test, `package.TestName`, that exists.
 func TestThePageOfDifferencesNamesTests(t *testing.T) {
 	page, err := os.ReadFile("../docs/reference/gorgonia-differences.md")
 	if err != nil {

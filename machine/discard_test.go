@@ -38,7 +38,8 @@ func TestNobodyWaitsForADiscardedProgram(t *testing.T) {
 	}
 }
 
-// TestCloseLeavesAStuckDeviceAlone closes a machine whose GPU waits for a dead rank: to free memory would wait as well.
+// TestCloseLeavesAStuckDeviceAlone closes a machine whose GPU waits for a dead rank: to free memory
+// would wait as well.
 func TestCloseLeavesAStuckDeviceAlone(t *testing.T) {
 	r := &ended{err: fmt.Errorf("%w: %w", cudaexec.ErrStuck, dist.ErrAborted)}
 	d := &device{own: make([]tensor.Buffer, 3)}

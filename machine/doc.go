@@ -1,5 +1,5 @@
-// Package machine runs Gorgonia graphs compiled. A Machine is a gorgonia.VM: it takes the place of the tape machine and
-// nothing else of a program changes.
+// Package machine runs Gorgonia graphs compiled. A Machine is a gorgonia.VM: it takes the place of
+// the tape machine and nothing else of a program changes.
 //
 //	vm, err := machine.New(g, machine.Config{}) // in place of gorgonia.NewTapeMachine(g)
 //	defer vm.Close()
@@ -12,86 +12,100 @@
 //
 // # In place of the tape machine
 //
-// New takes the place of gorgonia.NewTapeMachine(g) and of gorgonia.NewTapeMachine(g, gorgonia.BindDualValues(...)). Let,
-// Set, RunAll, Reset and Close are called as before. Two kinds of programs need one more change:
+// New takes the place of gorgonia.NewTapeMachine(g) and of gorgonia.NewTapeMachine(g,
+// gorgonia.BindDualValues(...)). Let, Set, RunAll, Reset and Close are called as before. Two kinds
+// of programs need one more change:
 //
-//   - A program that reads Value of a node in the middle of the graph, such as logits.Value(), names the node in
-//     Config.Keep. Machine.Value returns the value of any node without that, and costs a compilation for each node.
-//   - A program for the lisp machine, which differentiates while it runs, calls gorgonia.Grad(cost, learnables...) before
-//     New. Without that the machine computes values and no gradients: a step of an optimizer is an error.
+//   - A program that reads Value of a node in the middle of the graph, such as logits.Value(),
+//     names the node in Config.Keep. Machine.Value returns the value of any node without that, and
+//     costs a compilation for each node.
+//   - A program for the lisp machine, which differentiates while it runs, calls gorgonia.Grad(cost,
+//     learnables...) before New. Without that the machine computes values and no gradients: a step
+//     of an optimizer is an error.
 //
-// A second machine for predictions is New(g.SubgraphRoots(prediction), Config{Eval: true}), or New(g, Config{Eval: true},
-// prediction).
+// A second machine for predictions is New(g.SubgraphRoots(prediction), Config{Eval: true}), or
+// New(g, Config{Eval: true}, prediction).
 //
 // # What happens to a graph
 //
-// New takes the nodes that outputs need, in the order of the tape machine, and turns each into steps of
-// internal/program: a product, a map over elements, a reduction. What only rearranges (reshape, transpose, slice, repeat,
-// the size of an axis) becomes a view and no step. The program is then optimized, its memory planned, and a back half
-// runs it. Explain prints it.
+// New takes the nodes that outputs need, in the order of the tape machine, and turns each into
+// steps of internal/program: a product, a map over elements, a reduction. What only rearranges
+// (reshape, transpose, slice, repeat, the size of an axis) becomes a view and no step. The program
+// is then optimized, its memory planned, and a back half runs it. Explain prints it.
 //
 // # Values
 //
-// Inputs and parameters are read where they are: a value that is let anew is looked up at each run, and copied only if
-// its elements are not contiguous. Outputs are nodes whose values last: what is passed to New, or else all roots, the
-// cost, what gorgonia.Read reads, and the gradient of each input that the graph was differentiated by. Their Value and Grad is
-// memory of the machine, written by each run, the same memory every time. Other nodes have no value, except with Config.Keep.
-// A result that is let as an input of the same machine (gorgonia.Let(state, next.Value())) becomes a copy in the next run,
-// so that the run does not change its own input.
+// Inputs and parameters are read where they are: a value that is let anew is looked up at each run,
+// and copied only if its elements are not contiguous. Outputs are nodes whose values last: what is
+// passed to New, or else all roots, the cost, what gorgonia.Read reads, and the gradient of each
+// input that the graph was differentiated by. Their Value and Grad is memory of the machine,
+// written by each run, the same memory every time. Other nodes have no value, except with
+// Config.Keep. A result that is let as an input of the same machine (gorgonia.Let(state,
+// next.Value())) becomes a copy in the next run, so that the run does not change its own input.
 //
 // # Differences from the tape machine
 //
-// RunAll always runs one whole step; Reset does nothing. Nodes that no output needs do not run, but for collectives.
-// docs/reference/gorgonia-differences.md lists each difference, with its test. New refuses a graph in which gorgonia.Grad has made
-// a gradient that is wrong, if the program needs it: differentiate with ops.Grad or ddp.Attach.
+// RunAll always runs one whole step; Reset does nothing. Nodes that no output needs do not run, but
+// for collectives. docs/reference/gorgonia-differences.md lists each difference, with its test. New
+// refuses a graph in which gorgonia.Grad has made a gradient that is wrong, if the program needs
+// it: differentiate with ops.Grad or ddp.Attach.
 //
-// Random numbers of gorgonia.Dropout and other random nodes are those of Config.Seed, of the number of the run (SetClock, where a
-// training goes on) and of the sample in the whole batch, for any number of ranks. Where the ranks' parts differ in length, each
-// rank gives the number of its first sample by SetFirstSample, since two might draw the same numbers otherwise.
+// Random numbers of gorgonia.Dropout and other random nodes are those of Config.Seed, of the number
+// of the run (SetClock, where a training goes on) and of the sample in the whole batch, for any
+// number of ranks. Where the ranks' parts differ in length, each rank gives the number of its first
+// sample by SetFirstSample, since two might draw the same numbers otherwise.
 //
-// gorgonia.Set copies the value after each run; of several, all values are taken before any input changes.
+// gorgonia.Set copies the value after each run; of several, all values are taken before any input
+// changes.
 //
 // # Ops without a rule
 //
-// All functions of Gorgonia run without a setting. CTCLoss, YOLOv3 and ops of users run by their own Do, on copies of their
-// inputs. On the CPU Config.Log gets one warning for each type of op of a user. On a GPU it gets one for each type of op that runs so:
-// the device waits while the host computes, and the step is queued step by step. Config.Fallback says that this is expected, and
-// no warning is written. Integers are added, multiplied, divided and compared as integers, in 64 bits.
+// All functions of Gorgonia run without a setting. CTCLoss, YOLOv3 and ops of users run by their
+// own Do, on copies of their inputs. On the CPU Config.Log gets one warning for each type of op of
+// a user. On a GPU it gets one for each type of op that runs so: the device waits while the host
+// computes, and the step is queued step by step. Config.Fallback says that this is expected, and no
+// warning is written. Integers are added, multiplied, divided and compared as integers, in 64 bits.
 //
 // # On a GPU
 //
-// A graph runs on the GPU of the world that its gradients go to, or else of the group of its first collective, or else on
-// the one that Config names.
+// A graph runs on the GPU of the world that its gradients go to, or else of the group of its first
+// collective, or else on the one that Config names.
 //
-// Inputs are copied to the GPU at each run, while the run before goes on. What else happens depends on who updates the
-// parameters. As long as a solver of the host does, RunAll copies parameters there and outputs, gradients and running
-// statistics back, and is done when they are: everything is as on the CPU, and slow. Once the machine updates them itself
-// (Config.Solver, or NewSolver), parameters stay on the GPU and RunAll returns when the run is queued. Values of nodes are
-// then what they were when Sync was last called, or before the first call what they were on the host; Scalar reads a
-// cost without waiting for later runs; what gorgonia.Read reads is read after each run, for which RunAll waits: of a
-// parameter, what the update has made of it. A parameter that is let anew is copied; one that is changed in place needs Load.
-// Errors of steps, weights that sum to 0 and norms that are no numbers come from a later call.
+// Inputs are copied to the GPU at each run, while the run before goes on. What else happens depends
+// on who updates the parameters. As long as a solver of the host does, RunAll copies parameters
+// there and outputs, gradients and running statistics back, and is done when they are: everything
+// is as on the CPU, and slow. Once the machine updates them itself (Config.Solver, or NewSolver),
+// parameters stay on the GPU and RunAll returns when the run is queued. Values of nodes are then
+// what they were when Sync was last called, or before the first call what they were on the host;
+// Scalar reads a cost without waiting for later runs; what gorgonia.Read reads is read after each
+// run, for which RunAll waits: of a parameter, what the update has made of it. A parameter that is
+// let anew is copied; one that is changed in place needs Load. Errors of steps, weights that sum to
+// 0 and norms that are no numbers come from a later call.
 //
-// Micro-batches inside ddp's NoSync are runs of other programs, which the first such run makes: they add gradients to the
-// buckets and do nothing else, and the run that ends them has the exchange and the update. With Stage 1 of ddp the update is
-// that of a rank's pieces, follows the reduce-scatter of each bucket while the backward pass goes on, and the weights are
-// gathered behind it, all in one run: Config.Solver is a must. With Stage 2 buckets of gradients take turns in memory, each run
-// sums its own, and nodes get no gradients; with Stage 3 weights are gathered before their use, as below. With OverlapGather of
-// ddp a run begins with gathering what the run before it has updated (with Stage 1 all but the last bucket: the run that updates it
-// gathers it, beside other updates), and Sync returns ErrStale until Consolidate of the DDP.
+// Micro-batches inside ddp's NoSync are runs of other programs, which the first such run makes:
+// they add gradients to the buckets and do nothing else, and the run that ends them has the
+// exchange and the update. With Stage 1 of ddp the update is that of a rank's pieces, follows the
+// reduce-scatter of each bucket while the backward pass goes on, and the weights are gathered
+// behind it, all in one run: Config.Solver is a must. With Stage 2 buckets of gradients take turns
+// in memory, each run sums its own, and nodes get no gradients; with Stage 3 weights are gathered
+// before their use, as below. With OverlapGather of ddp a run begins with gathering what the run
+// before it has updated (with Stage 1 all but the last bucket: the run that updates it gathers it,
+// beside other updates), and Sync returns ErrStale until Consolidate of the DDP.
 //
-// With Config.Share a second machine, for another graph, computes with the parameters of the first. With Stage 3 of ddp no rank
-// has them: the second graph's nodes then want values, which ddp's Consolidate gives those of the first. On the CPU Share has no
-// effect, and none is needed: nodes of the second graph are made with the values of the first's (gorgonia.WithValue), which updates
+// With Config.Share a second machine, for another graph, computes with the parameters of the first.
+// With Stage 3 of ddp no rank has them: the second graph's nodes then want values, which ddp's
+// Consolidate gives those of the first. On the CPU Share has no effect, and none is needed: nodes
+// of the second graph are made with the values of the first's (gorgonia.WithValue), which updates
 // change in place.
 //
 // # Communication
 //
-// Collectives of package ops are steps of the program. A graph that ddp.Attach has been over runs as it is: gradients are
-// computed in their places in the buckets where nothing else reads them, and given to their reducers as soon as they are
-// there. With Stage 3 of ddp a bucket of weights is gathered into the arena, one ahead of its use, and again for the backward
-// pass, so that two buckets of weights are there at a time; gradients are given away from the arena. All ranks then run
-// machines of this package.
+// Collectives of package ops are steps of the program. A graph that ddp.Attach has been over runs
+// as it is: gradients are computed in their places in the buckets where nothing else reads them,
+// and given to their reducers as soon as they are there. With Stage 3 of ddp a bucket of weights is
+// gathered into the arena, one ahead of its use, and again for the backward pass, so that two
+// buckets of weights are there at a time; gradients are given away from the arena. All ranks then
+// run machines of this package.
 //
 // Sources: the meaning of each op is that of Gorgonia v0.9.18, whose source the comments here name.
 package machine

@@ -34,8 +34,8 @@ func squares(x ...float64) (in, h, twice, cost *G.Node) {
 	return in, h, twice, cost
 }
 
-// TestAPartOfADifferentiatedGraphRuns compiles what gorgonia.SubgraphRoots cuts out: a prediction without gradients, and
-// a cost with the gradients of one of two parameters.
+// TestAPartOfADifferentiatedGraphRuns compiles what gorgonia.SubgraphRoots cuts out: a prediction
+// without gradients, and a cost with the gradients of one of two parameters.
 func TestAPartOfADifferentiatedGraphRuns(t *testing.T) {
 	x, h, twice, cost := squares(1, 2, 3)
 	g := x.Graph()
@@ -83,7 +83,8 @@ func TestAGraphOfInputsAloneRuns(t *testing.T) {
 	}
 }
 
-// TestKeptNodesHaveValues also looks at gradients, which Keep does not take away, and at nodes that nobody keeps.
+// TestKeptNodesHaveValues also looks at gradients, which Keep does not take away, and at nodes that
+// nobody keeps.
 func TestKeptNodesHaveValues(t *testing.T) {
 	x, h, twice, cost := squares(1, 2)
 	for name, outputs := range map[string]G.Nodes{"defaults": nil, "the cost": {cost}} {
@@ -110,7 +111,8 @@ func TestKeptNodesHaveValues(t *testing.T) {
 	}
 }
 
-// TestValueIsThatOfAnyNode asks for inputs, outputs, gradients and middle nodes, and lets inputs anew, one of another length.
+// TestValueIsThatOfAnyNode asks for inputs, outputs, gradients and middle nodes, and lets inputs
+// anew, one of another length.
 func TestValueIsThatOfAnyNode(t *testing.T) {
 	x, h, twice, cost := squares(1, 2)
 	m := newMachine(t, x.Graph(), plain, cost)
@@ -148,8 +150,8 @@ func TestValueIsThatOfAnyNode(t *testing.T) {
 	}
 }
 
-// TestValueDoesNotDisturbATraining asks for values behind dropout and batch normalization: they are those of the run, and
-// running statistics stay.
+// TestValueDoesNotDisturbATraining asks for values behind dropout and batch normalization: they are
+// those of the run, and running statistics stay.
 func TestValueDoesNotDisturbATraining(t *testing.T) {
 	train := func(ask bool) (kept, asked [][]float64, stats []float64) {
 		g := G.NewGraph()
@@ -223,8 +225,8 @@ func TestValueNeedsNoOtherRank(t *testing.T) {
 	})
 }
 
-// TestAnInputIsNotTheMemoryOfAnOutput hands results back as inputs: the whole value, a part of one, a scalar and a
-// gradient. They stay as they are in the run that overwrites where they come from.
+// TestAnInputIsNotTheMemoryOfAnOutput hands results back as inputs: the whole value, a part of one,
+// a scalar and a gradient. They stay as they are in the run that overwrites where they come from.
 func TestAnInputIsNotTheMemoryOfAnOutput(t *testing.T) {
 	g := G.NewGraph()
 	w := G.NewVector(g, G.Float64, G.WithName("w"), G.WithShape(2), G.WithValue(wide(1, 1)))
@@ -315,7 +317,8 @@ func TestSetIsThatOfTheTapeMachine(t *testing.T) {
 	}
 }
 
-// TestGradientsStayWhereOutputsAreNamed compiles an attached graph for its cost. For its results alone it has none.
+// TestGradientsStayWhereOutputsAreNamed compiles an attached graph for its cost. For its results
+// alone it has none.
 func TestGradientsStayWhereOutputsAreNamed(t *testing.T) {
 	onRanks(t, 2, func(world *dist.World) error {
 		g := G.NewGraph()
@@ -353,7 +356,8 @@ func TestGradientsStayWhereOutputsAreNamed(t *testing.T) {
 	})
 }
 
-// TestAGraphWithoutGradientsIsToldSo is the swap of a lisp machine, which differentiates while it runs.
+// TestAGraphWithoutGradientsIsToldSo is the swap of a lisp machine, which differentiates while it
+// runs.
 func TestAGraphWithoutGradientsIsToldSo(t *testing.T) {
 	g := G.NewGraph()
 	w := G.NewVector(g, G.Float64, G.WithName("w"), G.WithShape(2), G.WithValue(wide(1, 2)))

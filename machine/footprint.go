@@ -16,8 +16,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Footprint is the bytes that a compiled graph holds, where it runs, besides parameters, buckets of gradients and the states
-// of solvers.
+// Footprint is the bytes that a compiled graph holds, where it runs, besides parameters, buckets of
+// gradients and the states of solvers.
 type Footprint struct {
 	Arena     int64 // results of steps, which share one block: what others call activations
 	Constants int64
@@ -29,8 +29,8 @@ type Footprint struct {
 	Moments []Moment // of one run, in their order
 }
 
-// Moment is a collective of a run; or, on the host, where ddp comes to its turn: at "begin", at "start w0" with the gradient
-// of w0, and at "join".
+// Moment is a collective of a run; or, on the host, where ddp comes to its turn: at "begin", at
+// "start w0" with the gradient of w0, and at "join".
 type Moment struct {
 	Name  string // of the tensor
 	Kind  dist.Kind
@@ -101,11 +101,12 @@ func moments(p *program.Program) []Moment {
 	return all
 }
 
-// Foresee is the Footprint that New would give the graph, on a device that need not be there: with Device CUDA the graph is
-// compiled for a GPU, the exchange of gradients and the update of cfg.Solver included, and loaded nowhere. With Device CPU it
-// is not loaded either, and takes no memory but the program's own; without a Device a machine is made and closed. Nodes need
-// no values, except with DualValues. A graph that ddp has seen may be attached to a world of the host: sizes of buckets are
-// not in a Footprint.
+// Foresee is the Footprint that New would give the graph, on a device that need not be there: with
+// Device CUDA the graph is compiled for a GPU, the exchange of gradients and the update of
+// cfg.Solver included, and loaded nowhere. With Device CPU it is not loaded either, and takes no
+// memory but the program's own; without a Device a machine is made and closed. Nodes need no
+// values, except with DualValues. A graph that ddp has seen may be attached to a world of the host:
+// sizes of buckets are not in a Footprint.
 //
 // Errors: those of New.
 func Foresee(g *gorgonia.ExprGraph, cfg Config, outputs ...*gorgonia.Node) (f Footprint, err error) {
@@ -152,9 +153,9 @@ type Foresight struct {
 	Inputs    int64 // bytes of inputs that are no parameters, where the program has them
 }
 
-// Foresee attaches m to w and compiles it, as a training does, but in no memory, and runs nothing; m is of no use afterwards.
-// Its parameters need no values. w is one rank of a world on the host, whatever the device of cfg, which if it says none is
-// the host.
+// Foresee attaches m to w and compiles it, as a training does, but in no memory, and runs nothing;
+// m is of no use afterwards. Its parameters need no values. w is one rank of a world on the host,
+// whatever the device of cfg, which if it says none is the host.
 //
 // Collective: all ranks of w. Errors: those of ddp.Attach and Foresee.
 func (m Model) Foresee(w *dist.World, exchange ddp.Config, cfg Config) (f Foresight, err error) {
@@ -176,7 +177,8 @@ func (m Model) Foresee(w *dist.World, exchange ddp.Config, cfg Config) (f Foresi
 	return f, err
 }
 
-// foreseeOnHost is what a machine of the host has, which is not made. The update of a solver is none of it.
+// foreseeOnHost is what a machine of the host has, which is not made. The update of a solver is
+// none of it.
 func foreseeOnHost(g *gorgonia.ExprGraph, cfg Config, outputs gorgonia.Nodes) (f Footprint, err error) {
 	updates := cfg.Solver != nil
 	cfg.Solver = nil // a DDP has one

@@ -16,7 +16,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// TestForeseeIsWhatAMachineHas compares what is foreseen with what a machine has that is made and run.
+// TestForeseeIsWhatAMachineHas compares what is foreseen with what a machine has that is made and
+// run.
 func TestForeseeIsWhatAMachineHas(t *testing.T) {
 	for _, rows := range []int{2, 8} {
 		host := plain
@@ -49,7 +50,8 @@ func TestForeseeIsWhatAMachineHas(t *testing.T) {
 	}
 }
 
-// TestForeseeForAGPUNeedsNone compiles training for a GPU, with the update in it, on a rank of the host.
+// TestForeseeForAGPUNeedsNone compiles training for a GPU, with the update in it, on a rank of the
+// host.
 func TestForeseeForAGPUNeedsNone(t *testing.T) {
 	rule := optim.Config{Name: optim.Adam, ClipNorm: 1}
 	for _, r := range []*optim.Config{nil, &rule} {
@@ -87,7 +89,8 @@ func TestForeseeForAGPUNeedsNone(t *testing.T) {
 	}
 }
 
-// TestForeseenInputsOnAGPU compares with the inputs of models: the update has none, nor have random numbers.
+// TestForeseenInputsOnAGPU compares with the inputs of models: the update has none, nor have random
+// numbers.
 func TestForeseenInputsOnAGPU(t *testing.T) {
 	rule := optim.Config{Name: optim.Momentum, Momentum: 0.9}
 	for _, builder := range machinetest.Models() {
@@ -148,8 +151,8 @@ func TestModelForesees(t *testing.T) {
 	})
 }
 
-// TestForeseenTrainingIsWhatRuns attaches and compiles the same model in memory, at every stage, with outputs, accumulation
-// and dual values as they come.
+// TestForeseenTrainingIsWhatRuns attaches and compiles the same model in memory, at every stage,
+// with outputs, accumulation and dual values as they come.
 func TestForeseenTrainingIsWhatRuns(t *testing.T) {
 	for stage := range 4 {
 		for _, dual := range []bool{false, true}[:max(1, 2-stage)] { // sharded gradients have none
@@ -179,8 +182,8 @@ func TestForeseenTrainingIsWhatRuns(t *testing.T) {
 	}
 }
 
-// TestForeseenMessagesAreNotInTheArena compiles training for a GPU with narrow gradients: their messages lie in memory of ddp,
-// which its plan has, and not where activations do.
+// TestForeseenMessagesAreNotInTheArena compiles training for a GPU with narrow gradients: their
+// messages lie in memory of ddp, which its plan has, and not where activations do.
 func TestForeseenMessagesAreNotInTheArena(t *testing.T) {
 	rule := optim.Config{Name: optim.Adam}
 	for stage := range 4 {

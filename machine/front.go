@@ -87,7 +87,8 @@ func lower(g *graph, cfg *Config, shapes map[*gorgonia.Node][]int, resized bool)
 
 // lowerAs turns g into a program. shapes is those of the values of inputs.
 //
-// Errors: an op that no rule knows, naming op and node; an op whose fields are not those of Gorgonia v0.9.18.
+// Errors: an op that no rule knows, naming op and node; an op whose fields are not those of
+// Gorgonia v0.9.18.
 func lowerAs(as manner, g *graph, cfg *Config, shapes map[*gorgonia.Node][]int, resized bool) (*lowered, error) {
 	l := &lowering{
 		lowered: lowered{p: &program.Program{Name: cfg.Name, Clock: program.None}, drops: map[uintptr]int{}},
@@ -138,8 +139,8 @@ func lowerAs(as manner, g *graph, cfg *Config, shapes map[*gorgonia.Node][]int, 
 	return &l.lowered, nil
 }
 
-// countSamples is the number of samples in the batch: what Config says, or the length of the first input that is not a
-// parameter.
+// countSamples is the number of samples in the batch: what Config says, or the length of the first
+// input that is not a parameter.
 func (l *lowering) countSamples() int {
 	if l.cfg.Samples > 0 && !l.resized {
 		return l.cfg.Samples
@@ -173,8 +174,8 @@ func (l *lowering) shapeOf(n *gorgonia.Node) []int {
 	return slices.Clone([]int(n.Shape()))
 }
 
-// called is a node's name, and of an input that has none its number, by which the names of others have it: gorgonia's name of
-// it is that of a nil operation.
+// called is a node's name, and of an input that has none its number, by which the names of others
+// have it: gorgonia's name of it is that of a nil operation.
 func called(n *gorgonia.Node) string {
 	if name := n.Name(); !n.IsVar() || !strings.HasPrefix(name, "%!") {
 		return name
@@ -182,7 +183,8 @@ func called(n *gorgonia.Node) string {
 	return fmt.Sprintf("node %x", n.ID())
 }
 
-// nameOf is what people call a node: its name, or what it is computed from. A gradient is named after what it is of.
+// nameOf is what people call a node: its name, or what it is computed from. A gradient is named
+// after what it is of.
 func nameOf(n *gorgonia.Node) string {
 	for _, of := range n.DerivOf() {
 		if of.IsVar() {
@@ -245,7 +247,8 @@ func (l *lowering) apply(c *current) (operand, error) {
 	return rule.lower(l, c)
 }
 
-// conform gives a result the shape that the graph says. With inputs of another shape the graph cannot say it.
+// conform gives a result the shape that the graph says. With inputs of another shape the graph
+// cannot say it.
 func (l *lowering) conform(n *gorgonia.Node, o operand) (operand, error) {
 	if l.resized {
 		return o, nil

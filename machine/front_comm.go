@@ -22,7 +22,8 @@ type hook struct {
 	gdt     gtensor.Dtype
 	copied  int // index of the step that copies the gradient to grad
 
-	// Of the present run: the gradient is computed in the reducer's memory; the reduced gradient is there.
+	// Of the present run: the gradient is computed in the reducer's memory; the reduced gradient is
+	// there.
 	inPlace, placed bool
 }
 
@@ -70,8 +71,8 @@ func (l *lowering) call(f *call, in, out []program.View) {
 	l.add(program.Step{Op: &program.Call{Func: len(l.calls) - 1, Label: f.label, Copies: f.op != nil}, In: in, Out: out})
 }
 
-// start gives a gradient to its reducer. It is an Outside value of its own, so that it can be in the reducer's memory:
-// what computes it then writes there (see born).
+// start gives a gradient to its reducer. It is an Outside value of its own, so that it can be in
+// the reducer's memory: what computes it then writes there (see born).
 func (l *lowering) start(c *current, op *ops.Start) (operand, error) {
 	h := &hook{
 		hook: op.Hook(), grad: program.None, reduced: program.None,
@@ -116,8 +117,8 @@ func (l *lowering) wait(c *current, op *ops.Wait) (operand, error) {
 	return o, nil
 }
 
-// born makes what computes a gradient write it where the reducer wants it, in place of the copy, if nothing else reads it:
-// the reducer may change it at once.
+// born makes what computes a gradient write it where the reducer wants it, in place of the copy, if
+// nothing else reads it: the reducer may change it at once.
 func (l *lowering) born() {
 	drop := make([]bool, len(l.p.Steps))
 	for _, h := range l.hooks {
@@ -220,7 +221,8 @@ func (l *lowering) collective(c *current, op ops.Operation) (operand, error) {
 	return l.weighted(c, op, to)
 }
 
-// group is the number of a group in the program, one for all of its collectives: a run is announced once to each number.
+// group is the number of a group in the program, one for all of its collectives: a run is announced
+// once to each number.
 func (l *lowering) group(g *dist.Group) int {
 	if i := slices.Index(l.groups, g); i >= 0 {
 		return i
@@ -229,7 +231,8 @@ func (l *lowering) group(g *dist.Group) int {
 	return len(l.groups) - 1
 }
 
-// message is a Send, a Recv or a Barrier, which are calls: what a peer has or does is no value of this program.
+// message is a Send, a Recv or a Barrier, which are calls: what a peer has or does is no value of
+// this program.
 func (l *lowering) message(c *current, op ops.Operation, x operand, shape []int) (operand, error) {
 	op.Group = op.Group.Named(op.Tensor)
 	f := &call{label: fmt.Sprintf("%v %s", op.Kind, op.Tensor), message: &op}
@@ -249,7 +252,8 @@ func (l *lowering) message(c *current, op ops.Operation, x operand, shape []int)
 
 // gathered is the shape of a collective's result.
 //
-// Errors: dist.ErrCount when inputs have other shapes than the graph was built with, and the ranks do not divide axis 0 any more.
+// Errors: dist.ErrCount when inputs have other shapes than the graph was built with, and the ranks
+// do not divide axis 0 any more.
 func (l *lowering) gathered(c *current, op ops.Operation, shape []int) ([]int, error) {
 	if !l.resized || op.Kind == dist.KindSend {
 		return l.shapeOf(c.n), nil

@@ -25,7 +25,8 @@ var unaries = map[string]program.Scalar{
 	"tanh": program.Tanh, "sigmoid": program.Sigmoid, "log1p": program.Log1p, "expm1": program.Expm1, "softplus": program.Softplus,
 }
 
-// common is the shape of an elementwise op's result: that of the operands, or of the one that is not a scalar.
+// common is the shape of an elementwise op's result: that of the operands, or of the one that is
+// not a scalar.
 func common(a, b operand) ([]int, error) {
 	switch {
 	case slices.Equal(a.shape, b.shape), b.len() == 1 && len(a.shape) >= len(b.shape):
@@ -38,7 +39,8 @@ func common(a, b operand) ([]int, error) {
 	return nil, fmt.Errorf("shapes %v and %v do not fit", a.shape, b.shape)
 }
 
-// binary is a gorgonia.elemBinOp of floating-point numbers. A comparison that gives bools stores bytes that are 1 or 0.
+// binary is a gorgonia.elemBinOp of floating-point numbers. A comparison that gives bools stores
+// bytes that are 1 or 0.
 func (l *lowering) binary(c *current) (operand, error) {
 	words := strings.Fields(c.n.Op().String())
 	op, ok := binaries[words[0]]

@@ -8,8 +8,8 @@ import (
 	"github.com/symgrad/symgrad/internal/program"
 )
 
-// sparsemaxRows is the operand of a sparsemax as (outer, axis, inner). gorgonia.Sparsemax goes along the last axis unless it is
-// given one (op_sparsemax.go:18).
+// sparsemaxRows is the operand of a sparsemax as (outer, axis, inner). gorgonia.Sparsemax goes
+// along the last axis unless it is given one (op_sparsemax.go:18).
 func (l *lowering) sparsemaxRows(o operand, axis int) (operand, error) {
 	if len(o.shape) == 0 {
 		return o, fmt.Errorf("a sparsemax of a scalar")
@@ -24,8 +24,9 @@ func (l *lowering) sparsemaxRows(o operand, axis int) (operand, error) {
 	return l.reshape(l.stored(o), []int{outer, length, inner}), nil
 }
 
-// sparsemax is gorgonia.Sparsemax of rows x: max(x-tau, 0), with tau such that a row sums to 1 (Martins and Astudillo 2016). x_i is
-// in the support if the sum over j of max(x_j-x_i, 0) is below 1, which needs no sorting and Axis times as much arithmetic.
+// sparsemax is gorgonia.Sparsemax of rows x: max(x-tau, 0), with tau such that a row sums to 1
+// (Martins and Astudillo 2016). x_i is in the support if the sum over j of max(x_j-x_i, 0) is below
+// 1, which needs no sorting and Axis times as much arithmetic.
 func (l *lowering) sparsemax(c *current) (operand, error) {
 	x, err := l.sparsemaxRows(c.in[0], c.f.int("axis"))
 	if err != nil {
@@ -70,7 +71,8 @@ func (l *lowering) sparsemax(c *current) (operand, error) {
 	return l.reshape(y, c.in[0].shape), nil
 }
 
-// sparsemaxGrad is its gradient, from y and dy: dy less its mean over the support of the row, on the support.
+// sparsemaxGrad is its gradient, from y and dy: dy less its mean over the support of the row, on
+// the support.
 func (l *lowering) sparsemaxGrad(c *current) (operand, error) {
 	axis := -1
 	if f := fieldsOf(c.kids[0].Op()); typeName(c.kids[0].Op()) == "*gorgonia.sparsemaxOp" { // the op of the gradient has no axis
@@ -110,7 +112,8 @@ func (l *lowering) sparsemaxGrad(c *current) (operand, error) {
 	return l.reshape(dx, c.in[0].shape), nil
 }
 
-// normGroups is the operand of a gorgonia.GroupNorm as (groups of all samples, elements of a group).
+// normGroups is the operand of a gorgonia.GroupNorm as (groups of all samples, elements of a
+// group).
 func (l *lowering) normGroups(c *current, o operand) (operand, error) {
 	n, channels := c.f.int("numGroups"), 0
 	if len(o.shape) > 1 {
@@ -148,7 +151,8 @@ func (l *lowering) moments(c *current, x operand) (mean, rstd operand, err error
 	return mean, each(rstd), err
 }
 
-// groupNorm is the op of gorgonia.GroupNorm: x less the mean of its group, divided by its deviation.
+// groupNorm is the op of gorgonia.GroupNorm: x less the mean of its group, divided by its
+// deviation.
 func (l *lowering) groupNorm(c *current) (operand, error) {
 	x, err := l.normGroups(c, c.in[0])
 	if err != nil {
@@ -166,8 +170,8 @@ func (l *lowering) groupNorm(c *current) (operand, error) {
 	return l.reshape(y, c.in[0].shape), nil
 }
 
-// groupNormGrad is its gradient, from x and dy: (dy - mean(dy) - xhat*mean(dy*xhat)) * rstd. The moments are those of the forward
-// pass, whose steps an optimized program shares.
+// groupNormGrad is its gradient, from x and dy: (dy - mean(dy) - xhat*mean(dy*xhat)) * rstd. The
+// moments are those of the forward pass, whose steps an optimized program shares.
 func (l *lowering) groupNormGrad(c *current) (operand, error) {
 	x, err := l.normGroups(c, c.in[0])
 	if err != nil {
@@ -206,7 +210,8 @@ func (l *lowering) groupNormGrad(c *current) (operand, error) {
 	return l.reshape(dx, c.in[0].shape), nil
 }
 
-// scaled is the shape of an image of a gorgonia.Upsample2D with its repetitions as axes: (N, C, H, scale, W, scale).
+// scaled is the shape of an image of a gorgonia.Upsample2D with its repetitions as axes: (N, C, H,
+// scale, W, scale).
 func (c *current) scaled(shape []int) ([]int, error) {
 	scale := c.f.int("stride") + 1
 	if c.f.err != nil {
@@ -255,7 +260,8 @@ func (l *lowering) diagonal(c *current) (operand, error) {
 	return to, nil
 }
 
-// binomial is a node of gorgonia.BinomialRandomNode: the number of trials, each with a random number of its own, that are below p.
+// binomial is a node of gorgonia.BinomialRandomNode: the number of trials, each with a random
+// number of its own, that are below p.
 func (l *lowering) binomial(c *current, key int, trials, p float64) (operand, error) {
 	if trials < 0 || trials != math.Trunc(trials) || !(p >= 0 && p <= 1) {
 		return operand{}, fmt.Errorf("%v trials of probability %v", trials, p)

@@ -12,8 +12,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// fields reads the fields of one of Gorgonia's ops, which are not exported, by name. The first that is not there is kept as
-// an error.
+// fields reads the fields of one of Gorgonia's ops, which are not exported, by name. The first that
+// is not there is kept as an error.
 type fields struct {
 	v   reflect.Value
 	err error
@@ -91,7 +91,8 @@ func (f *fields) pointer(name string) unsafe.Pointer {
 	return nil
 }
 
-// flag is the address of a bool of an op that is a pointer, or holds one, so that it can be looked at later.
+// flag is the address of a bool of an op that is a pointer, or holds one, so that it can be looked
+// at later.
 func (f *fields) flag(name string) *bool {
 	if v := f.get(name, reflect.Bool); v.IsValid() && v.CanAddr() {
 		return (*bool)(v.Addr().UnsafePointer())
@@ -102,7 +103,8 @@ func (f *fields) flag(name string) *bool {
 // typeName is the type of a node's op: "*gorgonia.softmaxOp".
 func typeName(op gorgonia.Op) string { return fmt.Sprintf("%T", op) }
 
-// dtypeOf is the type of the elements of Gorgonia's type. Its int has 64 bits here, as on all machines that this runs on.
+// dtypeOf is the type of the elements of Gorgonia's type. Its int has 64 bits here, as on all
+// machines that this runs on.
 //
 // Errors: what is no number.
 func dtypeOf(g gtensor.Dtype) (tensor.DType, error) {

@@ -78,7 +78,8 @@ func newCollector(g *gorgonia.ExprGraph) *collector {
 	return c
 }
 
-// collect finds what the given outputs need; without any, what the defaults need. Values of the nodes to keep last, too.
+// collect finds what the given outputs need; without any, what the defaults need. Values of the
+// nodes to keep last, too.
 func collect(g *gorgonia.ExprGraph, outputs gorgonia.Nodes, keep ...*gorgonia.Node) *graph {
 	c := newCollector(g)
 	r := &graph{built: map[*gorgonia.Node][]int{}}
@@ -160,8 +161,9 @@ func (g *graph) index() {
 	}
 }
 
-// gradient returns the gradient of an input that the graph has been differentiated by; nil if it has none in this graph.
-// Links to gradients lead out of a graph that gorgonia.SubgraphRoots has made.
+// gradient returns the gradient of an input that the graph has been differentiated by; nil if it
+// has none in this graph. Links to gradients lead out of a graph that gorgonia.SubgraphRoots has
+// made.
 func (c *collector) gradient(n *gorgonia.Node) *gorgonia.Node {
 	d := n.Deriv()
 	if d == nil || !n.IsVar() {
@@ -189,8 +191,9 @@ func isStatement(n *gorgonia.Node) bool {
 	return name == "gorgonia.readOp" || name == "gorgonia.letOp"
 }
 
-// roots is the nodes that no other reads, but for statements, inputs, and gradients that nobody has asked for: Gorgonia
-// makes the gradient of every operand of an op, of the images in a batch too, and of the number of them.
+// roots is the nodes that no other reads, but for statements, inputs, and gradients that nobody has
+// asked for: Gorgonia makes the gradient of every operand of an op, of the images in a batch too,
+// and of the number of them.
 func (c *collector) roots() gorgonia.Nodes {
 	readers := maps.Clone(c.parents)
 	var idle gorgonia.Nodes // that nobody reads but what nobody needs
@@ -237,8 +240,8 @@ func (c *collector) costs() gorgonia.Nodes {
 	return costs
 }
 
-// stray reports whether a node was made by differentiation and is the gradient of nothing that was differentiated by.
-// Gorgonia notes the former as the node's group (const.go:17).
+// stray reports whether a node was made by differentiation and is the gradient of nothing that was
+// differentiated by. Gorgonia notes the former as the node's group (const.go:17).
 func stray(n *gorgonia.Node) bool {
 	if len(n.DerivOf()) > 0 {
 		return false
@@ -250,7 +253,8 @@ func stray(n *gorgonia.Node) bool {
 	return group.String() == "gradients" || group.String() == "undifferentiated nodes"
 }
 
-// needs is the nodes that must run before n: its children, and the batch normalization or CTC loss that a gradient belongs to.
+// needs is the nodes that must run before n: its children, and the batch normalization or CTC loss
+// that a gradient belongs to.
 func (c *collector) needs(n *gorgonia.Node) gorgonia.Nodes {
 	if isStatement(n) {
 		return nil
@@ -266,8 +270,9 @@ func (c *collector) needs(n *gorgonia.Node) gorgonia.Nodes {
 	return kids
 }
 
-// order is the nodes that the wanted ones need, in depth-first post-order of their numbers, which is the order in which a
-// tape machine runs them (walker.go:44). All ranks therefore have one order of collectives.
+// order is the nodes that the wanted ones need, in depth-first post-order of their numbers, which
+// is the order in which a tape machine runs them (walker.go:44). All ranks therefore have one order
+// of collectives.
 func (c *collector) order(wanted gorgonia.Nodes) gorgonia.Nodes {
 	needed := gorgonia.NewNodeSet(wanted...)
 	for open := slices.Clone(wanted); len(open) > 0; {
@@ -323,8 +328,8 @@ func (c *collector) at(n *gorgonia.Node) int {
 	return -1
 }
 
-// checkDerivative refuses a node whose derivative gorgonia.Grad has made wrongly, where the program has the gradient of one of its
-// inputs.
+// checkDerivative refuses a node whose derivative gorgonia.Grad has made wrongly, where the program
+// has the gradient of one of its inputs.
 //
 // Errors: dist.ErrUnsupported.
 func (l *lowering) checkDerivative(c *current) error {

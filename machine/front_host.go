@@ -39,8 +39,9 @@ func (l *lowering) onHost(c *current) (operand, error) {
 	return to, nil
 }
 
-// warnOfHost warns once of each op that runs by its Do although a kernel or loop is to be expected: on a GPU of each, on the
-// CPU of those that are not Gorgonia's. Config.Fallback says that they are expected.
+// warnOfHost warns once of each op that runs by its Do although a kernel or loop is to be expected:
+// on a GPU of each, on the CPU of those that are not Gorgonia's. Config.Fallback says that they are
+// expected.
 func (l *lowering) warnOfHost(c *current) {
 	name := typeName(c.n.Op())
 	known := hostOps[name] || rules[name].lower != nil

@@ -63,8 +63,8 @@ func (l *lowering) through(op program.Op, in []operand, c *current, shape []int)
 	return to, nil
 }
 
-// pool is the window of a pooling over x. With paddings for each side Gorgonia begins the first window at the southern and
-// the eastern one (op_nn.go:846).
+// pool is the window of a pooling over x. With paddings for each side Gorgonia begins the first
+// window at the southern and the eastern one (op_nn.go:846).
 func (c *current) pool(x operand) program.Window {
 	f := c.f
 	w := program.Window{
@@ -88,7 +88,8 @@ func (l *lowering) maxPool(c *current) (operand, error) {
 	return l.pooling(c, func(w program.Window) program.Op { return &program.MaxPool{Window: w} })
 }
 
-// avgPool is what gorgonia.AveragePool2D means. Gorgonia v0.9.18 divides by the width of the images (op_avg_pool.go:282).
+// avgPool is what gorgonia.AveragePool2D means. Gorgonia v0.9.18 divides by the width of the images
+// (op_avg_pool.go:282).
 func (l *lowering) avgPool(c *current) (operand, error) {
 	return l.pooling(c, func(w program.Window) program.Op { return &program.AvgPool{Window: w} })
 }

@@ -19,8 +19,8 @@ type norm struct {
 	over       *overRanks // of an ops.BatchNorm; its op, mean and rstd are there
 }
 
-// batchNorm is a gorgonia.BatchNormOp, whose running statistics are updated where they are. Gorgonia's momentum is the
-// share of the new ones (op_nn.go:1377).
+// batchNorm is a gorgonia.BatchNormOp, whose running statistics are updated where they are.
+// Gorgonia's momentum is the share of the new ones (op_nn.go:1377).
 func (l *lowering) batchNorm(c *current) (operand, error) {
 	x := l.stored(c.in[0])
 	op, ok := c.n.Op().(*gorgonia.BatchNormOp)
@@ -101,7 +101,8 @@ func (l *lowering) batchNormGrad(c *current) (operand, error) {
 	return l.reshape(o, c.in[0].shape), nil
 }
 
-// dropout is gorgonia.Dropout: an element is kept, and divided by 1-p, if its random number is below 1-p (op_dropout.go:112).
+// dropout is gorgonia.Dropout: an element is kept, and divided by 1-p, if its random number is
+// below 1-p (op_dropout.go:112).
 func (l *lowering) dropout(c *current) (operand, error) {
 	return l.dropped(c, c.in[0], reflect.ValueOf(c.n.Op()).Pointer())
 }
@@ -137,8 +138,8 @@ const (
 	binomialKey
 )
 
-// rand is the register of a random number in [0, 1), use number n of a kind. The numbers of a sample depend on its place in
-// the whole batch, and not on that in the batch of this rank.
+// rand is the register of a random number in [0, 1), use number n of a kind. The numbers of a
+// sample depend on its place in the whole batch, and not on that in the batch of this rank.
 func (c *code) rand(kind, n int) int {
 	l := c.l
 	if l.p.Clock == program.None {
@@ -158,7 +159,8 @@ func (c *code) rand(kind, n int) int {
 	return c.put(program.Instr{Op: program.Rand, Key: key, PerUnit: unit})
 }
 
-// random is a node of gorgonia.UniformRandomNode, GaussianRandomNode or BinomialRandomNode, drawn anew at each run.
+// random is a node of gorgonia.UniformRandomNode, GaussianRandomNode or BinomialRandomNode, drawn
+// anew at each run.
 func (l *lowering) random(c *current) (operand, error) {
 	a, b, which := c.f.float("a"), c.f.float("b"), c.f.code("which")
 	op := uintptr(c.n.ID()) // each node draws its own

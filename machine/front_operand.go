@@ -9,8 +9,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// operand is the value of a node while the graph is turned into a program: a view of a program's value, or one number
-// that all elements have.
+// operand is the value of a node while the graph is turned into a program: a view of a program's
+// value, or one number that all elements have.
 type operand struct {
 	view  program.View // over shape; unused for a number
 	shape []int
@@ -36,7 +36,8 @@ func sizeOf(shape []int) int {
 
 func (o *operand) len() int { return sizeOf(o.shape) }
 
-// reshape is o with another shape of as many elements: another view where strides allow it, else a copy.
+// reshape is o with another shape of as many elements: another view where strides allow it, else a
+// copy.
 func (l *lowering) reshape(o operand, shape []int) operand {
 	if slices.Equal(o.shape, shape) {
 		return o
@@ -56,8 +57,8 @@ func (l *lowering) reshape(o operand, shape []int) operand {
 	return r
 }
 
-// regroup is the strides over another shape of the elements that strides reach over shape, in the same order. It fails
-// where one dimension would need two strides.
+// regroup is the strides over another shape of the elements that strides reach over shape, in the
+// same order. It fails where one dimension would need two strides.
 func regroup(shape, strides, to []int) ([]int, bool) {
 	type run struct{ n, stride int }
 	var from []run // dimensions that are not 1, neighbours merged

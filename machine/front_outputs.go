@@ -49,8 +49,9 @@ func (l *lowering) output(n *gorgonia.Node) error {
 	return nil
 }
 
-// givenShape is the shape that an op's own Do gives to a value of one element where the node has another: a number is a tensor of
-// shape (1), and a slice of one element is a number. nil for other nodes.
+// givenShape is the shape that an op's own Do gives to a value of one element where the node has
+// another: a number is a tensor of shape (1), and a slice of one element is a number. nil for other
+// nodes.
 func givenShape(n *gorgonia.Node) *[]int {
 	switch name := typeName(n.Op()); {
 	case n.IsScalar() && (name == "gorgonia.tensordotOp" || name == "*gorgonia.dtConvOp"):
@@ -61,8 +62,8 @@ func givenShape(n *gorgonia.Node) *[]int {
 	return nil
 }
 
-// let makes v the value of the output's node. A shape that the node does not have is set afterwards: gorgonia.UnsafeLet
-// compares shapes.
+// let makes v the value of the output's node. A shape that the node does not have is set
+// afterwards: gorgonia.UnsafeLet compares shapes.
 func (b *binding) let(v gorgonia.Value) error {
 	if err := gorgonia.UnsafeLet(b.node, v); err != nil {
 		return err
@@ -73,7 +74,8 @@ func (b *binding) let(v gorgonia.Value) error {
 	return nil
 }
 
-// claimable reports whether an operand is all of a temporary value, so that the value can be the output's memory.
+// claimable reports whether an operand is all of a temporary value, so that the value can be the
+// output's memory.
 func (l *lowering) claimable(o operand) bool {
 	if !l.isWhole(o) {
 		return false
@@ -88,8 +90,8 @@ func (l *lowering) isWhole(o operand) bool {
 		slices.Equal(o.view.Strides, program.Contiguous(o.shape))
 }
 
-// dual keeps a gradient apart from the node that it is the value of: in memory that the parameter's Grad is, where it is
-// added to what is there if Config says so.
+// dual keeps a gradient apart from the node that it is the value of: in memory that the parameter's
+// Grad is, where it is added to what is there if Config says so.
 func (l *lowering) dual(i int) error {
 	p := l.g.params[i]
 	o, ok := l.values[p.grad]
@@ -120,8 +122,9 @@ func (l *lowering) isReduced(o operand) bool {
 	return l.isWhole(o) && slices.ContainsFunc(l.hooks, func(h *hook) bool { return h.reduced == o.view.Value })
 }
 
-// withGradients returns outputs, and the gradients that have to be computed with them: for Config.Solver, all; else, unless
-// the graph is run for its results, those that ddp.Attach exchanges, since an optimizer reads them after each run.
+// withGradients returns outputs, and the gradients that have to be computed with them: for
+// Config.Solver, all; else, unless the graph is run for its results, those that ddp.Attach
+// exchanges, since an optimizer reads them after each run.
 func withGradients(g *gorgonia.ExprGraph, cfg *Config, outputs gorgonia.Nodes) gorgonia.Nodes {
 	if len(outputs) == 0 {
 		return outputs

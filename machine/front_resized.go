@@ -8,9 +8,10 @@ import (
 	gtensor "gorgonia.org/tensor"
 )
 
-// followShape changes to, the shape that the graph reshapes from to, for an operand whose shape is now another. Dimensions
-// of to and from that are the same elements, as batch*words and (batch, words), belong together, and what has changed in
-// the one changes in the other. It fails where no dimension can take the change.
+// followShape changes to, the shape that the graph reshapes from to, for an operand whose shape is
+// now another. Dimensions of to and from that are the same elements, as batch*words and (batch,
+// words), belong together, and what has changed in the one changes in the other. It fails where no
+// dimension can take the change.
 func (l *lowering) followShape(from, to, now []int) bool {
 	if len(now) != len(from) {
 		return l.grow(to, sizeOf(to), nil, now)
@@ -40,10 +41,11 @@ func (l *lowering) followShape(from, to, now []int) bool {
 	return sizeOf(to) == sizeOf(now)
 }
 
-// grow makes dimensions of old elements in all those that now has, by changing one: one that has changed alike in from or in
-// an input before any other, and what has one element last. Of two that are alike it is the first, if samples are always
-// first; else nothing tells which of them is the samples, and it fails. A graph that was built with one sample has such: what
-// is cut out of a dimension of samples and words is 1 and words, and both may be what has changed.
+// grow makes dimensions of old elements in all those that now has, by changing one: one that has
+// changed alike in from or in an input before any other, and what has one element last. Of two that
+// are alike it is the first, if samples are always first; else nothing tells which of them is the
+// samples, and it fails. A graph that was built with one sample has such: what is cut out of a
+// dimension of samples and words is 1 and words, and both may be what has changed.
 func (l *lowering) grow(to []int, old int, from, now []int) bool {
 	n, best, at, alike := sizeOf(now), 3, -1, false
 	if n == old {
@@ -73,7 +75,8 @@ func (l *lowering) grow(to []int, old int, from, now []int) bool {
 	return true
 }
 
-// samplesFirst reports whether what has changed in the inputs is their first dimension, and nothing has moved it.
+// samplesFirst reports whether what has changed in the inputs is their first dimension, and nothing
+// has moved it.
 func (l *lowering) samplesFirst() bool {
 	for node, now := range l.shapes {
 		if was := l.g.built[node]; len(was) == len(now) && len(was) > 0 && !slices.Equal(was[1:], now[1:]) {
@@ -83,7 +86,8 @@ func (l *lowering) samplesFirst() bool {
 	return !l.moved
 }
 
-// isResized reports whether o, the value of n, has another number of elements than the graph was built with.
+// isResized reports whether o, the value of n, has another number of elements than the graph was
+// built with.
 func (l *lowering) isResized(n *gorgonia.Node, o operand) bool {
 	return l.resized && l.builtLen(n) != o.len()
 }
@@ -101,9 +105,10 @@ func (l *lowering) builtShape(n *gorgonia.Node) []int {
 	return n.Shape()
 }
 
-// concatPart is what a slice cuts out of the gradient of a gorgonia.Concat for one of its inputs, when inputs have another
-// number of samples. The op says where that input was in the graph (op_tensor.go:1062), and the input where it is now. An axis
-// of one element is dropped if it was dropped in the graph, where a reshape brings it back.
+// concatPart is what a slice cuts out of the gradient of a gorgonia.Concat for one of its inputs,
+// when inputs have another number of samples. The op says where that input was in the graph
+// (op_tensor.go:1062), and the input where it is now. An axis of one element is dropped if it was
+// dropped in the graph, where a reshape brings it back.
 func (l *lowering) concatPart(c *current) (o operand, ok bool, err error) {
 	op, isSlice := c.n.Op().(interface{ IsSlice() gtensor.Slice })
 	if !l.resized || !isSlice || op.IsSlice() == nil {
@@ -150,7 +155,8 @@ func changes(from, now []int, d, n int) bool {
 	return false
 }
 
-// inputChanges reports whether some input has n elements in a dimension that the graph was built with d in.
+// inputChanges reports whether some input has n elements in a dimension that the graph was built
+// with d in.
 func (l *lowering) inputChanges(d, n int) bool {
 	for node, now := range l.shapes {
 		if was := l.g.built[node]; len(was) == len(now) && !slices.Equal(was, now) && changes(was, now, d, n) {

@@ -12,8 +12,8 @@ func rowsOf(shape []int, axis int) (outer, length, inner int) {
 	return sizeOf(shape[:axis]), shape[axis], sizeOf(shape[axis+1:])
 }
 
-// softmaxAxis is the axis of a gorgonia.softmaxOp over a shape (op_softmax.go:105): the last unless it says otherwise, but
-// the first of a column.
+// softmaxAxis is the axis of a gorgonia.softmaxOp over a shape (op_softmax.go:105): the last unless
+// it says otherwise, but the first of a column.
 func (c *current) softmaxAxis(shape []int) (int, error) {
 	axis := c.f.int("axis")
 	switch {
@@ -54,7 +54,8 @@ func (l *lowering) softmaxGrad(c *current) (operand, error) {
 	return l.alongRows(op, c.in[1:3], c, []int{op.Outer, op.Axis, op.Inner}, y.shape)
 }
 
-// alongRows adds a step over operands that are reshaped to one space; the result has a shape of its own.
+// alongRows adds a step over operands that are reshaped to one space; the result has a shape of its
+// own.
 func (l *lowering) alongRows(op program.Op, in []operand, c *current, space, shape []int) (operand, error) {
 	var all []operand
 	for _, o := range in {

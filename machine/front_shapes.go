@@ -10,7 +10,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// reshaped is gorgonia.Reshape. When inputs have another number of samples than the graph says, so have results: see followShape.
+// reshaped is gorgonia.Reshape. When inputs have another number of samples than the graph says, so
+// have results: see followShape.
 func (l *lowering) reshaped(c *current) (operand, error) {
 	x, to := c.in[0], c.f.ints("to")
 	if n := sizeOf(to); n != x.len() && n > 0 {
@@ -54,7 +55,8 @@ func (l *lowering) size(c *current) (operand, error) {
 	return number(float64(x.shape[axis]), c.dtype, nil), nil
 }
 
-// repeated repeats each element along an axis, one after the other. What has length 1 there becomes a view.
+// repeated repeats each element along an axis, one after the other. What has length 1 there becomes
+// a view.
 func (l *lowering) repeated(c *current) (operand, error) {
 	x, axis := c.in[0], c.f.int("along")
 	if !c.in[1].isNum {
@@ -133,8 +135,8 @@ func (l *lowering) readSlice(c *current, shape []int) (sliceOf, error) {
 	return s, nil
 }
 
-// sliced is gorgonia.Slice. An axis of which one element is cut out is dropped; one that is left whole stays, even if a batch
-// has one sample.
+// sliced is gorgonia.Slice. An axis of which one element is cut out is dropped; one that is left
+// whole stays, even if a batch has one sample.
 func (l *lowering) sliced(c *current) (operand, error) {
 	if o, ok, err := l.concatPart(c); ok || err != nil {
 		return o, err
@@ -229,8 +231,8 @@ func (l *lowering) reduce(c *current, red program.Reduction) (operand, error) {
 	return m.reduceTo(reduced, red, l.fresh(c.dtype, kept))
 }
 
-// reducedAxes is which axes of a shape a reduction along some of them drops, and the lengths of the others. Without axes it
-// drops all.
+// reducedAxes is which axes of a shape a reduction along some of them drops, and the lengths of the
+// others. Without axes it drops all.
 func reducedAxes(shape, along []int) (reduced []bool, kept []int, err error) {
 	reduced = make([]bool, len(shape))
 	for _, a := range along {
@@ -248,7 +250,8 @@ func reducedAxes(shape, along []int) (reduced []bool, kept []int, err error) {
 	return reduced, kept, nil
 }
 
-// reducedView is a whole value, which has the axes that are not reduced, over the space of a reduction.
+// reducedView is a whole value, which has the axes that are not reduced, over the space of a
+// reduction.
 func reducedView(to operand, reduced []bool) program.View {
 	out := program.View{Value: to.view.Value, Strides: make([]int, len(reduced))}
 	k := 0
@@ -261,7 +264,8 @@ func reducedView(to operand, reduced []bool) program.View {
 	return out
 }
 
-// isSmall reports whether v, and each smaller sum on the way to it, is a whole number that has no rounding.
+// isSmall reports whether v, and each smaller sum on the way to it, is a whole number that has no
+// rounding.
 func isSmall(v float64, dt tensor.DType) bool {
 	bound := 1e15
 	if dt == tensor.F32 {
@@ -270,7 +274,8 @@ func isSmall(v float64, dt tensor.DType) bool {
 	return v == float64(int64(v)) && v < bound && v > -bound
 }
 
-// reduceTo adds a Reduce of the code's last register to a whole value that has the axes which are not reduced.
+// reduceTo adds a Reduce of the code's last register to a whole value that has the axes which are
+// not reduced.
 func (c *code) reduceTo(reduced []bool, red program.Reduction, to operand) (operand, error) {
 	if c.err != nil {
 		return operand{}, c.err

@@ -13,7 +13,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// shardedOwner is the DDP of a graph on the host whose solver's state, at least, is sharded; nil if there is none.
+// shardedOwner is the DDP of a graph on the host whose solver's state, at least, is sharded; nil if
+// there is none.
 func shardedOwner(g *gorgonia.ExprGraph) *ddp.DDP {
 	if d := ownerOf(g); d != nil && d.Plan().Stage > 0 {
 		return d
@@ -21,8 +22,8 @@ func shardedOwner(g *gorgonia.ExprGraph) *ddp.DDP {
 	return nil
 }
 
-// hostSolver is a solver for a graph whose parameters are in host memory: that of its DDP, which shards or averages them, if
-// it has one.
+// hostSolver is a solver for a graph whose parameters are in host memory: that of its DDP, which
+// shards or averages them, if it has one.
 func (m *Machine) hostSolver(c optim.Config) (optim.Solver, error) {
 	if len(m.g.params) > 0 {
 		if d := ownerOf(m.g.params[0].node.Graph()); d != nil {
@@ -36,7 +37,8 @@ func (m *Machine) hostSolver(c optim.Config) (optim.Solver, error) {
 	return optim.New(c)
 }
 
-// outside is a solver whose steps RunAll makes: none after runs inside ddp's NoSync, which have no gradients yet.
+// outside is a solver whose steps RunAll makes: none after runs inside ddp's NoSync, which have no
+// gradients yet.
 type outside struct {
 	optim.Solver
 	d *ddp.DDP
@@ -51,7 +53,8 @@ func (o outside) Step(model []gorgonia.ValueGrad) error {
 	return o.Solver.Step(model)
 }
 
-// checkSharded refuses what a program cannot do with parameters that are on all ranks, a part on each.
+// checkSharded refuses what a program cannot do with parameters that are on all ranks, a part on
+// each.
 func (l *lowering) checkSharded() error {
 	if !l.cfg.DualValues {
 		return nil
@@ -68,7 +71,8 @@ func (l *lowering) checkSharded() error {
 	return nil
 }
 
-// isSharded reports whether a node is a learnable whose value is on all ranks. Nothing reads it but its hook.
+// isSharded reports whether a node is a learnable whose value is on all ranks. Nothing reads it but
+// its hook.
 func (l *lowering) isSharded(n *gorgonia.Node) bool {
 	if n.Op() != nil || n.Graph() == nil {
 		return false
@@ -79,7 +83,8 @@ func (l *lowering) isSharded(n *gorgonia.Node) bool {
 	return l.sharded.Contains(n)
 }
 
-// gatheredPart is the operand of a node that Stage 3 of ddp has put into the graph: a view of a gathered bucket.
+// gatheredPart is the operand of a node that Stage 3 of ddp has put into the graph: a view of a
+// gathered bucket.
 func (l *lowering) gatheredPart(c *current) (o operand, ok bool, err error) {
 	at, isPart, same := ddp.PartOf(c.n)
 	switch {
@@ -94,8 +99,8 @@ func (l *lowering) gatheredPart(c *current) (o operand, ok bool, err error) {
 	return l.reshape(flat, at.Shape), true, nil
 }
 
-// isFetch reports whether a collective gathers a shard of parameters for Stage 3, of which all ranks have agreed that their
-// graphs are alike.
+// isFetch reports whether a collective gathers a shard of parameters for Stage 3, of which all
+// ranks have agreed that their graphs are alike.
 func isFetch(c *current) bool {
 	if len(c.kids) == 0 {
 		return false
@@ -104,7 +109,8 @@ func isFetch(c *current) bool {
 	return len(kids) == 1 && ddp.IsShard(kids[0])
 }
 
-// startStaged gives a gradient, from the arena, to a reducer that has no place where it could be computed.
+// startStaged gives a gradient, from the arena, to a reducer that has no place where it could be
+// computed.
 func (l *lowering) startStaged(h *hook, g operand) {
 	from := l.wholeOf(l.reshape(g, h.shape))
 	l.call(&call{label: "start " + h.hook.Param().Name(), start: h}, []program.View{from.view}, nil)

@@ -26,8 +26,9 @@ type overRanks struct {
 	sums  [2]operand
 }
 
-// syncBatchNorm is a node of an ops.BatchNorm. Statistics are f64, so steps that make them compute in f64 whatever the
-// input's type is; steps over all elements that give elements compute in the input's type, with the mean in two parts.
+// syncBatchNorm is a node of an ops.BatchNorm. Statistics are f64, so steps that make them compute
+// in f64 whatever the input's type is; steps over all elements that give elements compute in the
+// input's type, with the mean in two parts.
 func (l *lowering) syncBatchNorm(c *current) (operand, error) {
 	d, ok := ops.DescribeBatchNorm(c.n)
 	if !ok {
@@ -103,7 +104,8 @@ func (k *overRanks) weighted(m *code, r int) int {
 	return k.counted(m, m.do(program.Mul, r, m.load(k.rows)))
 }
 
-// sumTo adds a step that sums register r over some axes of its space, into an operand over what is left.
+// sumTo adds a step that sums register r over some axes of its space, into an operand over what is
+// left.
 func (l *lowering) sumTo(to operand, m *code, r int, reduced ...bool) error {
 	if m.err != nil {
 		return m.err
@@ -198,8 +200,8 @@ func (l *lowering) normWeight(k *overRanks, to operand, n, s int) error {
 	return l.store(m, []operand{to}, m.do(program.Mul, m.load(sum), m.constant(float64(s))))
 }
 
-// normStatistics combines the records of all ranks, and moves the running statistics. No node but those of the layer reads
-// its value, which is not made.
+// normStatistics combines the records of all ranks, and moves the running statistics. No node but
+// those of the layer reads its value, which is not made.
 func (l *lowering) normStatistics(c *current, k *overRanks) (operand, error) {
 	ch := k.space[1]
 	none := number(0, tensor.F64, l.shapeOf(c.n))
@@ -239,8 +241,8 @@ func (k *overRanks) inverse(m *code, v int) int {
 	return m.do(program.Div, m.constant(1), root)
 }
 
-// normCombine makes statistics of the records (R, 1+2C): distances are from the mean of rank 0 first, and from the mean of
-// all then, so that no large numbers are subtracted.
+// normCombine makes statistics of the records (R, 1+2C): distances are from the mean of rank 0
+// first, and from the mean of all then, so that no large numbers are subtracted.
 func (l *lowering) normCombine(k *overRanks, all, runMean, runVar operand) error {
 	ranks, ch := all.shape[0], k.space[1]
 	all = l.wholeOf(all)

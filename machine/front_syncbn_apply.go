@@ -5,8 +5,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// normMove makes 1/sqrt(variance+epsilon) of the sums of squared distances, and moves the running statistics, if anything
-// counts.
+// normMove makes 1/sqrt(variance+epsilon) of the sums of squared distances, and moves the running
+// statistics, if anything counts.
 func (l *lowering) normMove(k *overRanks, sum, runMean, runVar operand) error {
 	m := l.newCode(sum.shape)
 	n, one, none := m.load(k.count), m.constant(1), m.constant(0)
@@ -56,8 +56,8 @@ func (l *lowering) normApply(c *current, k *overRanks) (operand, error) {
 	return l.reshape(y, c.in[0].shape), nil
 }
 
-// normSums is sum(dy) and sum(dy*xhat) of this rank, times the weight of its cost. The sums themselves are what the
-// gradients of bias and scale are.
+// normSums is sum(dy) and sum(dy*xhat) of this rank, times the weight of its cost. The sums
+// themselves are what the gradients of bias and scale are.
 func (l *lowering) normSums(c *current, k *overRanks) (operand, error) {
 	ch := k.space[1]
 	dy, x := l.reshape(l.stored(c.in[0]), k.space), l.reshape(l.stored(c.in[1]), k.space)
@@ -83,8 +83,8 @@ func (l *lowering) normSums(c *current, k *overRanks) (operand, error) {
 		m.do(program.Mul, m.load(k.sums[0]), cost), m.do(program.Mul, m.load(k.sums[1]), cost))
 }
 
-// normInputGrad is dx = scale/sqrt(variance+epsilon) * (dy - w*(sum(dy) + xhat*sum(dy*xhat))/n), where the sums are those of
-// all ranks, over the weight of this rank's cost.
+// normInputGrad is dx = scale/sqrt(variance+epsilon) * (dy - w*(sum(dy) + xhat*sum(dy*xhat))/n),
+// where the sums are those of all ranks, over the weight of this rank's cost.
 func (l *lowering) normInputGrad(c *current, k *overRanks) (operand, error) {
 	ch := k.space[1]
 	dy, x := l.reshape(l.stored(c.in[0]), k.space), l.reshape(l.stored(c.in[1]), k.space)

@@ -133,7 +133,8 @@ func transformer() *net {
 	return n.differentiate()
 }
 
-// benchmarkLarge measures a step of a network under both machines, each with the Adam that comes with it.
+// benchmarkLarge measures a step of a network under both machines, each with the Adam that comes
+// with it.
 func benchmarkLarge(b *testing.B, build func() *net) {
 	for _, way := range []struct {
 		name string

@@ -20,7 +20,8 @@ import (
 	"github.com/symgrad/symgrad/ops"
 )
 
-// overwriting is an op of a user: it doubles its input in place, and fails if its first element is negative.
+// overwriting is an op of a user: it doubles its input in place, and fails if its first element is
+// negative.
 type overwriting struct{ name string }
 
 func (overwriting) Arity() int { return 1 }
@@ -113,7 +114,8 @@ func TestAnOpThatCannotRunIsNamed(t *testing.T) {
 	}
 }
 
-// TestConvertedNumbersAreInputOfAHostOp gives them to a CTC loss as labels, whose Do wants integers.
+// TestConvertedNumbersAreInputOfAHostOp gives them to a CTC loss as labels, whose Do wants
+// integers.
 func TestConvertedNumbersAreInputOfAHostOp(t *testing.T) {
 	n := newNet()
 	integers := func(name string, v []int, shape ...int) *G.Node {

@@ -17,8 +17,9 @@ func list(g *G.ExprGraph, name string, elements any) *G.Node {
 	return G.NodeFromAny(g, gtensor.New(gtensor.WithShape(n), gtensor.WithBacking(elements)), G.WithName(name))
 }
 
-// TestIntegersAreThoseOfTheTapeMachine runs arithmetic on each integer type that Gorgonia computes with. Numbers are so large
-// that floating-point numbers would round them, or that sums wrap around.
+// TestIntegersAreThoseOfTheTapeMachine runs arithmetic on each integer type that Gorgonia computes
+// with. Numbers are so large that floating-point numbers would round them, or that sums wrap
+// around.
 func TestIntegersAreThoseOfTheTapeMachine(t *testing.T) {
 	functions := map[string]func(a, b *G.Node) (*G.Node, error){
 		"Add": G.Add, "Sub": G.Sub, "HadamardProd": G.HadamardProd, "HadamardDiv": G.HadamardDiv, "MinBetween": G.MinBetween, "MaxBetween": G.MaxBetween,
@@ -56,7 +57,8 @@ func TestIntegersAreThoseOfTheTapeMachine(t *testing.T) {
 	}
 }
 
-// TestIntegersOfOtherShapes is reductions, scalars, rows by their numbers, and what only moves elements.
+// TestIntegersOfOtherShapes is reductions, scalars, rows by their numbers, and what only moves
+// elements.
 func TestIntegersOfOtherShapes(t *testing.T) {
 	const big = 1<<53 + 1
 	matrix := func(g *G.ExprGraph) *G.Node {
@@ -114,7 +116,8 @@ func TestAnIntegerDivisorOfZeroIsAnError(t *testing.T) {
 	}
 }
 
-// TestConvertedNumbersAreIntegers converts between all types, as outputs and as operands of arithmetic on integers.
+// TestConvertedNumbersAreIntegers converts between all types, as outputs and as operands of
+// arithmetic on integers.
 func TestConvertedNumbersAreIntegers(t *testing.T) {
 	for _, from := range []gtensor.Dtype{G.Float32, G.Float64} {
 		for _, c := range []struct {
@@ -145,7 +148,8 @@ func TestConvertedNumbersAreIntegers(t *testing.T) {
 	}
 }
 
-// TestBoolsAreOutputsAndTargetsOfRead compares floats, as Gorgonia's logistic regression example does, over several runs.
+// TestBoolsAreOutputsAndTargetsOfRead compares floats, as Gorgonia's logistic regression example
+// does, over several runs.
 func TestBoolsAreOutputsAndTargetsOfRead(t *testing.T) {
 	for _, cfg := range []machine.Config{plain, {Threads: 1, BLAS: "none", NoOptimize: true}} {
 		g := G.NewGraph()
@@ -169,7 +173,8 @@ func TestBoolsAreOutputsAndTargetsOfRead(t *testing.T) {
 	}
 }
 
-// TestConvertedNumbersHaveGradients goes by way of float32 and back: the tape machine cannot convert between floats at all.
+// TestConvertedNumbersHaveGradients goes by way of float32 and back: the tape machine cannot
+// convert between floats at all.
 func TestConvertedNumbersHaveGradients(t *testing.T) {
 	g := G.NewGraph()
 	x := list(g, "x", []float64{0.5, -1.25, 3})

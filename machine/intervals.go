@@ -15,8 +15,8 @@ type lap struct {
 	timer *cuda.Event // on a GPU
 }
 
-// Mark takes down when the runs so far end, for Intervals. On a GPU the device does so when it is there: nobody waits, and runs that
-// are queued behind begin no later than they would.
+// Mark takes down when the runs so far end, for Intervals. On a GPU the device does so when it is
+// there: nobody waits, and runs that are queued behind begin no later than they would.
 //
 // Errors: on a GPU, ErrNoValue before the first run and those of the device; ErrClosed.
 func (m *Machine) Mark() error {
@@ -42,7 +42,8 @@ func (m *Machine) Mark() error {
 
 // Intervals is the times from each call of Mark to the next, and forgets them all.
 //
-// Returns: when the runs are done; one less than there were calls. Errors: those of the runs; ErrClosed.
+// Returns: when the runs are done; one less than there were calls. Errors: those of the runs;
+// ErrClosed.
 func (m *Machine) Intervals() ([]time.Duration, error) {
 	if m.closed {
 		return nil, fmt.Errorf("machine %s: %w", m.cfg.Name, ErrClosed)

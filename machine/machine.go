@@ -52,14 +52,15 @@ type place struct {
 // maxCompiled is how many programs for other shapes are kept, of each manner.
 const maxCompiled = 8
 
-// New compiles a graph, which is complete: with gradients if it is to have any, and with its learnables' values. Outputs are
-// the nodes whose values are wanted; without any they are those that the package comment names. With outputs, gradients
-// are computed only if they are among them, or Config.Solver needs them, or ddp.Attach exchanges them and Config.Eval is
-// not set. A graph of gorgonia.SubgraphRoots has the gradients that are in it.
+// New compiles a graph, which is complete: with gradients if it is to have any, and with its
+// learnables' values. Outputs are the nodes whose values are wanted; without any they are those
+// that the package comment names. With outputs, gradients are computed only if they are among them,
+// or Config.Solver needs them, or ddp.Attach exchanges them and Config.Eval is not set. A graph of
+// gorgonia.SubgraphRoots has the gradients that are in it.
 //
-// Returns: a machine, which the caller closes. Owns: the memory of values that the nodes have from then on is the machine's.
-// Errors: ErrUnknownOp, naming op and node; ErrDevice; optim.ErrNoGradient for Config.Solver where there are no gradients; those
-// of Config.Validate.
+// Returns: a machine, which the caller closes. Owns: the memory of values that the nodes have from
+// then on is the machine's. Errors: ErrUnknownOp, naming op and node; ErrDevice;
+// optim.ErrNoGradient for Config.Solver where there are no gradients; those of Config.Validate.
 func New(g *gorgonia.ExprGraph, cfg Config, outputs ...*gorgonia.Node) (m *Machine, err error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -167,10 +168,11 @@ func (m *Machine) open(g *gorgonia.ExprGraph) error {
 	return err
 }
 
-// duals finds the parameters whose gradient is apart from the node that it is the value of: because Config says so, or
-// the program has given them a place of their own, or another parameter has the same gradient node, or the gradient is a
-// constant: solvers set gradients to 0, and the constant 1 is one node in all graphs of a process. Or the value is a tensor without
-// dimensions: solvers want the same of its gradient, and nodes that are scalars have numbers.
+// duals finds the parameters whose gradient is apart from the node that it is the value of: because
+// Config says so, or the program has given them a place of their own, or another parameter has the
+// same gradient node, or the gradient is a constant: solvers set gradients to 0, and the constant 1
+// is one node in all graphs of a process. Or the value is a tensor without dimensions: solvers want
+// the same of its gradient, and nodes that are scalars have numbers.
 func (m *Machine) duals() error {
 	seen := gorgonia.NewNodeSet()
 	for i := range m.g.params {
@@ -217,11 +219,12 @@ func (m *Machine) makeDual(p *param) error {
 	return try(func() { gorgonia.WithGrad(d)(p.node) })
 }
 
-// RunAll runs one step: it looks the inputs up, runs the program, and returns when outputs and gradients have their values.
-// On a GPU whose parameters the machine updates it returns when the run is queued, see the package comment.
+// RunAll runs one step: it looks the inputs up, runs the program, and returns when outputs and
+// gradients have their values. On a GPU whose parameters the machine updates it returns when the
+// run is queued, see the package comment.
 //
-// Errors: ErrNoValue and ErrShape, naming the input; ErrNaN; ErrClosed; those of a step, naming it and its node. The values
-// of outputs are then undefined, and the next run is a whole one.
+// Errors: ErrNoValue and ErrShape, naming the input; ErrNaN; ErrClosed; those of a step, naming it
+// and its node. The values of outputs are then undefined, and the next run is a whole one.
 func (m *Machine) RunAll() error {
 	if m.closed {
 		return fmt.Errorf("machine %s: %w", m.cfg.Name, ErrClosed)
@@ -290,8 +293,8 @@ func (m *Machine) finish() error {
 	return m.executeSets()
 }
 
-// read puts v where a gorgonia.Read wants it: a copy the first time, the same memory later, as the tape machine does. A value
-// of another shape is a copy again.
+// read puts v where a gorgonia.Read wants it: a copy the first time, the same memory later, as the
+// tape machine does. A value of another shape is a copy again.
 func (m *Machine) read(i int, r read, v gorgonia.Value) error {
 	if *r.into != nil && *r.into == m.reading[i] && slices.Equal((*r.into).Shape(), v.Shape()) {
 		dt, err := dtypeOf(v.Dtype())
@@ -317,11 +320,13 @@ func (m *Machine) read(i int, r read, v gorgonia.Value) error {
 // Reset does nothing: every run starts from the first step. It makes a Machine a gorgonia.VM.
 func (m *Machine) Reset() {}
 
-// SetClock sets the number of the step that runs next, for a training that is taken up again: random numbers depend on it.
+// SetClock sets the number of the step that runs next, for a training that is taken up again:
+// random numbers depend on it.
 func (m *Machine) SetClock(step uint64) { m.clock[0] = step }
 
-// SetFirstSample sets the number, in the whole batch, of the first sample of this rank: random numbers depend on it. Without
-// a call it is the rank times the samples of a batch, if the graph has been attached to ranks, else 0.
+// SetFirstSample sets the number, in the whole batch, of the first sample of this rank: random
+// numbers depend on it. Without a call it is the rank times the samples of a batch, if the graph
+// has been attached to ranks, else 0.
 func (m *Machine) SetFirstSample(sample uint64) { m.clock[1], m.first = sample, true }
 
 // Explain is the program that runs now: each step with its buffers, bytes and stream.
@@ -342,8 +347,9 @@ func (m *Machine) Explain() string {
 	return s.String()
 }
 
-// Close frees what the machine has. Values that nodes have stay readable. It may be called twice. Where a rank has died and the
-// GPU does not come to an end, its memory is left to the end of the process.
+// Close frees what the machine has. Values that nodes have stay readable. It may be called twice.
+// Where a rank has died and the GPU does not come to an end, its memory is left to the end of the
+// process.
 func (m *Machine) Close() error {
 	if m.closed {
 		return nil

@@ -79,7 +79,8 @@ func let(t *testing.T, n *G.Node, v any) {
 	}
 }
 
-// TestValuesAreReadWhereTheyAre lets inputs anew, changes them in place, and gives them other memory, strides and scalars.
+// TestValuesAreReadWhereTheyAre lets inputs anew, changes them in place, and gives them other
+// memory, strides and scalars.
 func TestValuesAreReadWhereTheyAre(t *testing.T) {
 	g := G.NewGraph()
 	x := G.NewMatrix(g, G.Float32, G.WithName("x"), G.WithShape(2, 3))
@@ -104,7 +105,8 @@ func TestValuesAreReadWhereTheyAre(t *testing.T) {
 	want(t, "y of a transposed value", y.Value(), 3, 9, 15, 6, 12, 18)
 }
 
-// TestRowsOfATransposedValue lets samples that are columns of a data set, which is transposed and then cut.
+// TestRowsOfATransposedValue lets samples that are columns of a data set, which is transposed and
+// then cut.
 func TestRowsOfATransposedValue(t *testing.T) {
 	data := gtensor.New(gtensor.WithShape(3, 4), gtensor.WithBacking(gtensor.Range(gtensor.Float32, 0, 12)))
 	if err := data.T(); err != nil {
@@ -122,7 +124,8 @@ func TestRowsOfATransposedValue(t *testing.T) {
 	want(t, "y", y.Value(), 2, 10, 18, 4, 12, 20)
 }
 
-// TestOutputsKeepTheirMemory looks at the values of a node over several runs, and after Gorgonia has unbound them.
+// TestOutputsKeepTheirMemory looks at the values of a node over several runs, and after Gorgonia
+// has unbound them.
 func TestOutputsKeepTheirMemory(t *testing.T) {
 	n := small(4)
 	m := newMachine(t, n.g, plain, n.out, n.cost)
@@ -144,7 +147,8 @@ func TestOutputsKeepTheirMemory(t *testing.T) {
 	}
 }
 
-// TestDefaultOutputs are roots, gradients and what is read; the gradient of the images in a batch is not among them.
+// TestDefaultOutputs are roots, gradients and what is read; the gradient of the images in a batch
+// is not among them.
 func TestDefaultOutputs(t *testing.T) {
 	n := small(4)
 	aside := G.Must(G.Sum(G.Must(G.Square(n.out))))
@@ -209,8 +213,8 @@ func TestNaNIsNamed(t *testing.T) {
 	run(t, m)
 }
 
-// TestGradientsOfOneNodeAreApart: of x+y both gradients are one node, and a solver that sets the one to 0 must not touch
-// the other.
+// TestGradientsOfOneNodeAreApart: of x+y both gradients are one node, and a solver that sets the
+// one to 0 must not touch the other.
 func TestGradientsOfOneNodeAreApart(t *testing.T) {
 	g := G.NewGraph()
 	x := G.NewVector(g, G.Float32, G.WithName("x"), G.WithShape(2), G.WithValue(vector(1, 2)))
@@ -229,7 +233,8 @@ func TestGradientsOfOneNodeAreApart(t *testing.T) {
 	want(t, "y", y.Value(), -1, -2)
 }
 
-// TestDualValuesAddUp adds the gradients of runs until they are set to 0, in memory that the program chose for one of them.
+// TestDualValuesAddUp adds the gradients of runs until they are set to 0, in memory that the
+// program chose for one of them.
 func TestDualValuesAddUp(t *testing.T) {
 	g := G.NewGraph()
 	x := G.NewVector(g, G.Float32, G.WithName("x"), G.WithShape(2), G.WithValue(vector(1, 2)))
@@ -316,8 +321,9 @@ func TestASliceCanBeMoved(t *testing.T) {
 	want(t, "another part", z.Value(), -3, -4)
 }
 
-// TestStateIsGivenBack lets an output as the input of the next run, as recurrent networks do: the gradient reads the
-// state when the new one has been written, and transposed it is read where others have been written.
+// TestStateIsGivenBack lets an output as the input of the next run, as recurrent networks do: the
+// gradient reads the state when the new one has been written, and transposed it is read where
+// others have been written.
 func TestStateIsGivenBack(t *testing.T) {
 	build := func() (n *net, h, next, turned *G.Node) {
 		n = newNet()
@@ -352,8 +358,9 @@ func TestStateIsGivenBack(t *testing.T) {
 	}
 }
 
-// TestAConstantGradientIsNotZeroed trains a scalar that the cost is the sum of. Its gradient is Gorgonia's own constant 1, of
-// all graphs, which a solver sets to 0 after a step if it is given that.
+// TestAConstantGradientIsNotZeroed trains a scalar that the cost is the sum of. Its gradient is
+// Gorgonia's own constant 1, of all graphs, which a solver sets to 0 after a step if it is given
+// that.
 func TestAConstantGradientIsNotZeroed(t *testing.T) {
 	for name, cfg := range map[string]machine.Config{
 		"a solver of Gorgonia": plain, "its own": {Threads: 1, BLAS: "none", Solver: &optim.Config{Name: optim.SGD, LearningRate: 0.125}},

@@ -2,8 +2,8 @@ package machine
 
 import gtensor "gorgonia.org/tensor"
 
-// mark is something of an op that a program was made from and that may change under it: whether it is training, or which
-// part it takes. It is looked at before each run.
+// mark is something of an op that a program was made from and that may change under it: whether it
+// is training, or which part it takes. It is looked at before each run.
 type mark struct {
 	flag  *bool
 	was   bool

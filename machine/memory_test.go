@@ -36,7 +36,8 @@ func TestARunAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestMachinesLeaveNothingBehind makes and closes 1000 machines of one graph: heap and goroutines stay as they were.
+// TestMachinesLeaveNothingBehind makes and closes 1000 machines of one graph: heap and goroutines
+// stay as they were.
 func TestMachinesLeaveNothingBehind(t *testing.T) {
 	n := small(4)
 	cycle := func(times int) {
@@ -75,8 +76,8 @@ func TestMachinesLeaveNothingBehind(t *testing.T) {
 	}
 }
 
-// TestAGradientIsGivenBack lets the gradient that a parameter has apart from its node be an input, which the run reads transposed
-// while it adds to the gradient.
+// TestAGradientIsGivenBack lets the gradient that a parameter has apart from its node be an input,
+// which the run reads transposed while it adds to the gradient.
 func TestAGradientIsGivenBack(t *testing.T) {
 	const side = 100
 	n := newNet()

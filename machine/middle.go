@@ -14,8 +14,8 @@ import (
 
 var errNoNodes = errors.New("the graph has no outputs: it has no nodes")
 
-// Let is gorgonia.Let of an input, whose value may have another number of samples than the graph was built with. The node
-// gets the value's shape.
+// Let is gorgonia.Let of an input, whose value may have another number of samples than the graph
+// was built with. The node gets the value's shape.
 //
 // Errors: ErrShape for a value with another number of axes; those of gorgonia.Let.
 func (m *Machine) Let(n *gorgonia.Node, be any) error {
@@ -33,10 +33,11 @@ func (m *Machine) Let(n *gorgonia.Node, be any) error {
 	return nil
 }
 
-// Set gives input a the value that node b has now: a copy, so that later runs do not change it. It is the Set of the tape
-// machine.
+// Set gives input a the value that node b has now: a copy, so that later runs do not change it. It
+// is the Set of the tape machine.
 //
-// Errors: ErrNoValue if b has no value, which a node in the middle of a graph has only with Config.Keep; those of Let.
+// Errors: ErrNoValue if b has no value, which a node in the middle of a graph has only with
+// Config.Keep; those of Let.
 func (m *Machine) Set(a, b *gorgonia.Node) error {
 	v := b.Value()
 	if v == nil {
@@ -49,15 +50,17 @@ func (m *Machine) Set(a, b *gorgonia.Node) error {
 	return m.Let(a, own)
 }
 
-// Value returns the value of any node for the inputs and parameters as they are now; after a run these are the run's, except
-// for parameters that Config.Solver has updated since. For nodes that the machine gives no values to, it compiles
-// the part of the graph that the node needs once more, on the CPU, when it is first asked for the node, and computes that
-// part at each call. Config.Keep costs less for a value that is wanted after each run.
+// Value returns the value of any node for the inputs and parameters as they are now; after a run
+// these are the run's, except for parameters that Config.Solver has updated since. For nodes that
+// the machine gives no values to, it compiles the part of the graph that the node needs once more,
+// on the CPU, when it is first asked for the node, and computes that part at each call. Config.Keep
+// costs less for a value that is wanted after each run.
 //
 // Random numbers are those of the last run. Running statistics stay as they are.
 //
-// Collective: no; a node that needs other ranks is an error. Returns: when the value is there. Owns: the value is a
-// copy, which is the caller's. Errors: ErrNoValue, naming the node or an input; those of New and RunAll; ErrClosed.
+// Collective: no; a node that needs other ranks is an error. Returns: when the value is there.
+// Owns: the value is a copy, which is the caller's. Errors: ErrNoValue, naming the node or an
+// input; those of New and RunAll; ErrClosed.
 func (m *Machine) Value(n *gorgonia.Node) (gorgonia.Value, error) {
 	if m.closed {
 		return nil, fmt.Errorf("machine %s: %w", m.cfg.Name, ErrClosed)
@@ -125,8 +128,8 @@ func (m *Machine) middleOf(n *gorgonia.Node) (*Machine, error) {
 	return s, nil
 }
 
-// part returns the nodes of g that node n needs, as a graph whose output is n. Inputs keep the shapes that g has been
-// built with, and parameters are known as such.
+// part returns the nodes of g that node n needs, as a graph whose output is n. Inputs keep the
+// shapes that g has been built with, and parameters are known as such.
 func (g *graph) part(whole *gorgonia.ExprGraph, n *gorgonia.Node) *graph {
 	built := maps.Clone(g.built)
 	if _, known := built[n]; !known && !n.IsScalar() {

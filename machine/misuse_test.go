@@ -109,7 +109,8 @@ func TestASolverWantsGradients(t *testing.T) {
 	want(t, "the weights", w.Value(), -1, -1)
 }
 
-// On the CPU two graphs have one parameter where their nodes have one value, and not by Config.Share.
+// On the CPU two graphs have one parameter where their nodes have one value, and not by
+// Config.Share.
 func TestOnTheCPUParametersAreSharedByTheirValues(t *testing.T) {
 	square := func(value G.Value) (w, y *G.Node) {
 		w = G.NewVector(G.NewGraph(), G.Float32, G.WithName("w"), G.WithShape(2), G.WithValue(value))
@@ -192,8 +193,8 @@ func TestAProfileWantsAGPU(t *testing.T) {
 	}
 }
 
-// TestANewBatchThatRanksDoNotDivideIsNamed gives an odd number of rows to collectives that cut four into blocks: all ranks are
-// told before anything is sent, and run on with an even one.
+// TestANewBatchThatRanksDoNotDivideIsNamed gives an odd number of rows to collectives that cut four
+// into blocks: all ranks are told before anything is sent, and run on with an even one.
 func TestANewBatchThatRanksDoNotDivideIsNamed(t *testing.T) {
 	for name, cut := range map[string]func(w *dist.World, x *G.Node) (*G.Node, error){
 		"alltoall":      func(w *dist.World, x *G.Node) (*G.Node, error) { return ops.AllToAll(w.Group, x) },

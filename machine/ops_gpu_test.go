@@ -20,7 +20,8 @@ import (
 	"github.com/symgrad/symgrad/ops"
 )
 
-// verbs is a graph with every collective of package ops but messages and barriers, which is not attached to anything.
+// verbs is a graph with every collective of package ops but messages and barriers, which is not
+// attached to anything.
 type verbs struct {
 	g    *G.ExprGraph
 	x, w *G.Node
@@ -123,7 +124,8 @@ func verbsByTape(n int) ([][]float64, error) {
 	return want, errors.Join(errs...)
 }
 
-// verbsAgree compares a rank's machine with the tape machine of the same rank: all numbers, as parts of the largest.
+// verbsAgree compares a rank's machine with the tape machine of the same rank: all numbers, as
+// parts of the largest.
 func verbsAgree(w *dist.World, cfg machine.Config, within float64) error {
 	want, err := verbsByTape(w.Size())
 	if err != nil {
@@ -158,7 +160,8 @@ func TestCollectivesOfGraphsOnTheHost(t *testing.T) {
 	}
 }
 
-// TestCollectivesOfGraphsOnGPUs runs collectives of package ops on a world of GPUs, by the graph alone: nothing is attached.
+// TestCollectivesOfGraphsOnGPUs runs collectives of package ops on a world of GPUs, by the graph
+// alone: nothing is attached.
 func TestCollectivesOfGraphsOnGPUs(t *testing.T) {
 	cases := map[string]func(w *dist.World) error{}
 	for name, cfg := range map[string]machine.Config{"graph": {DualValues: true}, "step by step": {DualValues: true, NoGraph: true, NoOptimize: true}} {
@@ -167,7 +170,8 @@ func TestCollectivesOfGraphsOnGPUs(t *testing.T) {
 	onGPUs(t, cases)
 }
 
-// TestCollectivesOfGPUsNeedAMachine looks at what says so: the tape machine, and a machine that is told to run on the host.
+// TestCollectivesOfGPUsNeedAMachine looks at what says so: the tape machine, and a machine that is
+// told to run on the host.
 func TestCollectivesOfGPUsNeedAMachine(t *testing.T) {
 	gpuCount(t, 2)
 	gpuWorlds(backend.Config{})(t, 2, conformance.LaunchOptions{StepTimeout: 20 * time.Second}, func(w *dist.World) error {

@@ -8,8 +8,8 @@ import (
 	gtensor "gorgonia.org/tensor"
 )
 
-// single is an op of inputs of some shapes; what it gives, and the gradients of the sum of its squares, are compared with
-// the tape machine's.
+// single is an op of inputs of some shapes; what it gives, and the gradients of the sum of its
+// squares, are compared with the tape machine's.
 type single struct {
 	name   string
 	shapes [][]int
@@ -142,7 +142,8 @@ func TestOpsAreThoseOfTheTapeMachine(t *testing.T) {
 	}
 }
 
-// TestOneElement is gorgonia.At, which the tape machine takes for a statement and leaves without a value.
+// TestOneElement is gorgonia.At, which the tape machine takes for a statement and leaves without a
+// value.
 func TestOneElement(t *testing.T) {
 	n := newNet()
 	x := n.input("x", 3, 4)
@@ -194,7 +195,8 @@ func TestConvertedNumbersAreIndices(t *testing.T) {
 	want(t, "the rows", y.Value(), v[4], v[5], v[0], v[1], v[6], v[7])
 }
 
-// TestCrossEntropyOfLogitsThatAreAView takes logits that are transposed, or some columns of a wider product.
+// TestCrossEntropyOfLogitsThatAreAView takes logits that are transposed, or some columns of a wider
+// product.
 func TestCrossEntropyOfLogitsThatAreAView(t *testing.T) {
 	for name, view := range map[string]func(x, w *G.Node) *G.Node{
 		"transposed": func(x, w *G.Node) *G.Node {

@@ -29,7 +29,8 @@ func (l *spoken) Write(p []byte) (int, error) {
 	return l.b.Write(p)
 }
 
-// trainParts fills a graph of two rows, cost = mean of x*w, by run, and returns the gradient of w after each of the given lengths.
+// trainParts fills a graph of two rows, cost = mean of x*w, by run, and returns the gradient of w
+// after each of the given lengths.
 func trainParts(w *dist.World, said *spoken, lengths []int, run func(d *ddp.DDP, m *Machine, x *G.Node, v G.Value, rows int) error) ([]float64, error) {
 	g := G.NewGraph()
 	x := G.NewMatrix(g, G.Float64, G.WithName("x"), G.WithShape(2, 1))
@@ -65,7 +66,8 @@ func trainParts(w *dist.World, said *spoken, lengths []int, run func(d *ddp.DDP,
 	return grads, nil
 }
 
-// The machine takes parts of any length by the call that the tape machine has, with the mean over the rows of all ranks.
+// The machine takes parts of any length by the call that the tape machine has, with the mean over
+// the rows of all ranks.
 func TestRunPartTakesAnyNumberOfRows(t *testing.T) {
 	var said spoken
 	lengths := [2][]int{{2, 1, 0, 3}, {2, 4, 3, 0}}

@@ -6,16 +6,19 @@ import (
 	"github.com/symgrad/symgrad/internal/cudaexec"
 )
 
-// Timeline is where the time of a run on a GPU goes, by the clock of the device: the run as a whole, how much of it something
-// computes and something communicates, what communication nothing computes beside, and each step. String is a table.
+// Timeline is where the time of a run on a GPU goes, by the clock of the device: the run as a
+// whole, how much of it something computes and something communicates, what communication nothing
+// computes beside, and each step. String is a table.
 type Timeline = cudaexec.Timeline
 
-// Profile measures so many runs of the program that ran last, on a GPU: without marks, with marks around collectives, and
-// with marks around each step, so many of each kind and a few to warm up. They are real runs on the inputs that are there:
-// with Config.Solver the parameters move on and the solver counts them as steps.
+// Profile measures so many runs of the program that ran last, on a GPU: without marks, with marks
+// around collectives, and with marks around each step, so many of each kind and a few to warm up.
+// They are real runs on the inputs that are there: with Config.Solver the parameters move on and
+// the solver counts them as steps.
 //
-// Collective: attached to ranks, all ranks with the same number. Shapes/units: runs is 1 to 10000. Errors: ErrDevice on the
-// CPU, whose times ddp.Timeline and runtime/pprof tell; ErrNoValue before the first run; those of a run.
+// Collective: attached to ranks, all ranks with the same number. Shapes/units: runs is 1 to 10000.
+// Errors: ErrDevice on the CPU, whose times ddp.Timeline and runtime/pprof tell; ErrNoValue before
+// the first run; those of a run.
 func (m *Machine) Profile(runs int) (Timeline, error) {
 	fail := func(err error) (Timeline, error) {
 		return Timeline{}, fmt.Errorf("machine %s: profile: %w", m.cfg.Name, err)

@@ -37,7 +37,8 @@ func (s draws) dense(dt gtensor.Dtype, scale float64, shape ...int) *gtensor.Den
 
 func countOf(shape []int) int { return gtensor.Shape(shape).TotalSize() }
 
-// program is a training or a prediction of the shape of one of Gorgonia's examples; what it returns is compared.
+// program is a training or a prediction of the shape of one of Gorgonia's examples; what it returns
+// is compared.
 type program func(newVM func(g *G.ExprGraph, lisp bool, bound ...*G.Node) (virtual, error)) ([]float64, error)
 
 // TestProgramsRunAfterTheSwap runs programs with Gorgonia's machine and with New in its place.
@@ -194,8 +195,8 @@ func logisticRegression(newVM func(*G.ExprGraph, bool, ...*G.Node) (virtual, err
 	return withElements(all, w.Value(), b.Value()), vm.Close()
 }
 
-// convolutionalNet is two convolutions and a product on float32, trained on batches that are let anew. It has no
-// dropout, whose random numbers are other ones.
+// convolutionalNet is two convolutions and a product on float32, trained on batches that are let
+// anew. It has no dropout, whose random numbers are other ones.
 func convolutionalNet(newVM func(*G.ExprGraph, bool, ...*G.Node) (virtual, error)) ([]float64, error) {
 	s := newDraws()
 	g := G.NewGraph()
@@ -243,8 +244,8 @@ func convolutionalNet(newVM func(*G.ExprGraph, bool, ...*G.Node) (virtual, error
 	return withElements(all, w0.Value(), w1.Value(), w2.Value()), vm.Close()
 }
 
-// characters is the forward pass of a recurrent network over one-hot letters, whose losses are slices, and whose state goes
-// from run to run.
+// characters is the forward pass of a recurrent network over one-hot letters, whose losses are
+// slices, and whose state goes from run to run.
 func characters(newVM func(*G.ExprGraph, bool, ...*G.Node) (virtual, error)) ([]float64, error) {
 	const letters, hidden, steps = 5, 4, 3
 	s := newDraws()

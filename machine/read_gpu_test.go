@@ -10,7 +10,8 @@ import (
 	"github.com/symgrad/symgrad/optim"
 )
 
-// TestReadOfAParameterOnAGPU reads a parameter that the machine updates, and an input, in every run.
+// TestReadOfAParameterOnAGPU reads a parameter that the machine updates, and an input, in every
+// run.
 func TestReadOfAParameterOnAGPU(t *testing.T) {
 	cudatest.Devices(t, 1)
 	c := optim.Config{Name: optim.SGD, LearningRate: 0.1}

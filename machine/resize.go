@@ -8,7 +8,8 @@ import (
 	"gorgonia.org/gorgonia"
 )
 
-// present is the shapes of the inputs' values, and whether one is not what the graph was built with.
+// present is the shapes of the inputs' values, and whether one is not what the graph was built
+// with.
 func (m *Machine) present() (shapes map[*gorgonia.Node][]int, resized bool, err error) {
 	shapes = make(map[*gorgonia.Node][]int, len(m.shapes))
 	for _, s := range m.now.sources {
@@ -35,8 +36,8 @@ func (m *Machine) isParam(n *gorgonia.Node) bool {
 	return ok
 }
 
-// choose takes the program for what the run that comes does with gradients, and for shapes that there were last; the first
-// such run makes it.
+// choose takes the program for what the run that comes does with gradients, and for shapes that
+// there were last; the first such run makes it.
 func (m *Machine) choose() error {
 	e := m.now.deposits()
 	if e == nil {
@@ -92,7 +93,8 @@ func (m *Machine) resize() error {
 	return m.bound()
 }
 
-// bound discards the oldest program of the present manner, but for that of the graph, if there are too many.
+// bound discards the oldest program of the present manner, but for that of the graph, if there are
+// too many.
 func (m *Machine) bound() error {
 	oldest, n := -1, 0
 	for i, c := range m.all {

@@ -10,7 +10,8 @@ import (
 	"github.com/symgrad/symgrad/optim"
 )
 
-// TestAScalarMayBeATensor trains a parameter without dimensions whose value is a tensor: its gradient is one too, as solvers want.
+// TestAScalarMayBeATensor trains a parameter without dimensions whose value is a tensor: its
+// gradient is one too, as solvers want.
 func TestAScalarMayBeATensor(t *testing.T) {
 	dual, within := plain, plain
 	dual.DualValues, within.Solver = true, &optim.Config{Name: optim.SGD, LearningRate: 0.125}

@@ -33,7 +33,8 @@ func (g *graph) check() error {
 	return nil
 }
 
-// executeSets copies the values of gorgonia.Set after a run. Values that inputs have are taken before any of them changes.
+// executeSets copies the values of gorgonia.Set after a run. Values that inputs have are taken
+// before any of them changes.
 func (m *Machine) executeSets() error {
 	from := make([]gorgonia.Value, len(m.g.sets))
 	for i, s := range m.g.sets {
@@ -68,7 +69,8 @@ func (m *Machine) valueForSet(n *gorgonia.Node) (gorgonia.Value, error) {
 	return v, nil
 }
 
-// executeSet copies the elements of v into the value of n, and has a device copy them too before the next run.
+// executeSet copies the elements of v into the value of n, and has a device copy them too before
+// the next run.
 func (m *Machine) executeSet(n *gorgonia.Node, v gorgonia.Value) error {
 	to := n.Value()
 	if to == nil {

@@ -48,7 +48,8 @@ func deep(layers, width int) func(rows int) *net {
 	}
 }
 
-// tied is deep with its first matrix once more at the end, transposed, and a number that a layer in the middle is scaled by.
+// tied is deep with its first matrix once more at the end, transposed, and a number that a layer in
+// the middle is scaled by.
 func tied(rows int) *net {
 	const layers, width = 5, 9
 	n := newNet()
@@ -242,7 +243,8 @@ func testStage3(t *testing.T, build func(rows int) *net, on func(*testing.T, int
 	}
 }
 
-// shardedModel trains one of machinetest's models, each rank on other samples, and gives costs and weights.
+// shardedModel trains one of machinetest's models, each rank on other samples, and gives costs and
+// weights.
 func shardedModel(w *dist.World, f machinetest.Builder, dt gtensor.Dtype, cfg machine.Config, stage int) (costs, weights []float64, err error) {
 	m, err := f.New(machinetest.Config{DType: dt, NoGradients: true})
 	if err != nil {
@@ -329,7 +331,8 @@ func TestStagesGiveTheBitsOfStage0ForEveryModel(t *testing.T) {
 	}
 }
 
-// TestStage3WithBatchesOfAnyLength has ranks whose programs differ: with one sample, with two, and one that is compiled anew.
+// TestStage3WithBatchesOfAnyLength has ranks whose programs differ: with one sample, with two, and
+// one that is compiled anew.
 func TestStage3WithBatchesOfAnyLength(t *testing.T) {
 	for _, resize := range []bool{false, true} {
 		c := sharded{

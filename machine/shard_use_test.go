@@ -17,7 +17,8 @@ import (
 	"github.com/symgrad/symgrad/optim"
 )
 
-// TestStage3HoldsItsShareAndTheLargestGroups measures what a rank has for a network of equal layers, with Adam:
+// TestStage3HoldsItsShareAndTheLargestGroups measures what a rank has for a network of equal
+// layers, with Adam:
 //
 //	16 P/N                  weights, gradients and two moments of its share of P parameters, in float32
 //	2 G + 2 G + G           two layers' weights gathered, two layers' gradients on their way, one being computed
@@ -60,7 +61,8 @@ func TestStage3HoldsItsShareAndTheLargestGroups(t *testing.T) {
 	})
 }
 
-// TestExplainStage3 has the program of a rank of two: fetches one ahead of their use, and again on the way back.
+// TestExplainStage3 has the program of a rank of two: fetches one ahead of their use, and again on
+// the way back.
 func TestExplainStage3(t *testing.T) {
 	text := make([]string, 2)
 	onRanks(t, 2, func(w *dist.World) error {
@@ -98,7 +100,8 @@ func TestStage3RefusesDualValues(t *testing.T) {
 	})
 }
 
-// TestADeadRankInAFetchIsNamed has a rank that dies in the first fetch of a run, and in one of the backward pass.
+// TestADeadRankInAFetchIsNamed has a rank that dies in the first fetch of a run, and in one of the
+// backward pass.
 func TestADeadRankInAFetchIsNamed(t *testing.T) {
 	const attached = 1 + 10 + 1 // the plan, 10 parameters, and the optimizer
 	for _, c := range []struct {
@@ -159,7 +162,8 @@ func TestARunOfStage3AllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestGatheredParametersCanBeRead has gorgonia.Read of a parameter that fills its bucket, and of one that does not.
+// TestGatheredParametersCanBeRead has gorgonia.Read of a parameter that fills its bucket, and of
+// one that does not.
 func TestGatheredParametersCanBeRead(t *testing.T) {
 	onRanks(t, 1, func(w *dist.World) error {
 		n, from, to := share(deep(3, 16), 4, 0, 1)
@@ -188,8 +192,8 @@ func TestGatheredParametersCanBeRead(t *testing.T) {
 	})
 }
 
-// TestTheSolverOfALocalStepAverages has ranks that learn apart and, by the machine's solver, have one model at every second
-// step.
+// TestTheSolverOfALocalStepAverages has ranks that learn apart and, by the machine's solver, have
+// one model at every second step.
 func TestTheSolverOfALocalStepAverages(t *testing.T) {
 	var seen [2][2][]float32 // by step and rank
 	onRanks(t, 2, func(w *dist.World) error {
@@ -224,7 +228,8 @@ func TestTheSolverOfALocalStepAverages(t *testing.T) {
 	}
 }
 
-// TestRunsInsideNoSyncUpdateNothing has machines that make the update themselves, and that leave it to a solver.
+// TestRunsInsideNoSyncUpdateNothing has machines that make the update themselves, and that leave it
+// to a solver.
 func TestRunsInsideNoSyncUpdateNothing(t *testing.T) {
 	rule := optim.Config{Name: optim.Adam, LearningRate: 0.01}
 	for stage := range 2 {

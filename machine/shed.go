@@ -2,7 +2,8 @@ package machine
 
 import "github.com/symgrad/symgrad/internal/program"
 
-// shed takes out of the program the values that no step touches any more, so that they need no memory and are not shown.
+// shed takes out of the program the values that no step touches any more, so that they need no
+// memory and are not shown.
 func (l *lowered) shed() {
 	p := l.p
 	used := make([]bool, len(p.Values))

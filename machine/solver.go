@@ -16,21 +16,24 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// NewSolver is a solver for the parameters of the graph. On the CPU it is optim.New, or NewSolver of the graph's ddp.DDP if it
-// has one. On a GPU its Step queues the update behind the run before it, and the parameters live there from then on: RunAll
-// returns when the run is queued, and the values of nodes are what Sync has copied last. With Config.Solver, which c must equal
-// then, the update is the end of each RunAll, and Step does nothing but compare the model.
+// NewSolver is a solver for the parameters of the graph. On the CPU it is optim.New, or NewSolver
+// of the graph's ddp.DDP if it has one. On a GPU its Step queues the update behind the run before
+// it, and the parameters live there from then on: RunAll returns when the run is queued, and the
+// values of nodes are what Sync has copied last. With Config.Solver, which c must equal then, the
+// update is the end of each RunAll, and Step does nothing but compare the model.
 //
-// Steps of a GPU take parameters in any order, but all that the graph has gradients of. State and SetState copy; SetState
-// finds parameters by their names, and takes any runs that cover what the rank updates: all, or with Stage 1 to 3 of ddp its
-// pieces, which State has; SwapAverages is collective then. With ClipNorm, ErrNonFinite comes from a later Step, from GradNorm's
-// run on or from Sync: the update has not been made, as on the CPU, but the step counts. With SkipNonFinite it comes never,
-// and the step does not count; the device knows at once, for its bias corrections, and the host three steps later, so that
-// the schedule of the rate, Steps and Skipped are as much behind until Sync, State or GradNorm have waited. SwapAverages
-// exchanges the device's parameters with their averages; the nodes have them after Sync, with Stage 3 after ddp's Consolidate.
+// Steps of a GPU take parameters in any order, but all that the graph has gradients of. State and
+// SetState copy; SetState finds parameters by their names, and takes any runs that cover what the
+// rank updates: all, or with Stage 1 to 3 of ddp its pieces, which State has; SwapAverages is
+// collective then. With ClipNorm, ErrNonFinite comes from a later Step, from GradNorm's run on or
+// from Sync: the update has not been made, as on the CPU, but the step counts. With SkipNonFinite
+// it comes never, and the step does not count; the device knows at once, for its bias corrections,
+// and the host three steps later, so that the schedule of the rate, Steps and Skipped are as much
+// behind until Sync, State or GradNorm have waited. SwapAverages exchanges the device's parameters
+// with their averages; the nodes have them after Sync, with Stage 3 after ddp's Consolidate.
 //
-// Returns: the one solver of the machine. Owns: the machine, which frees what it has. Errors: those of optim.New; ErrSolver
-// for a second one; cuda's.
+// Returns: the one solver of the machine. Owns: the machine, which frees what it has. Errors: those
+// of optim.New; ErrSolver for a second one; cuda's.
 func (m *Machine) NewSolver(c optim.Config) (optim.Solver, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -94,7 +97,8 @@ func (m *Machine) hostModel() []gorgonia.ValueGrad {
 	return model
 }
 
-// solver is an optim.Solver whose steps are those of a program on a device: of one of its own, or of the machine's.
+// solver is an optim.Solver whose steps are those of a program on a device: of one of its own, or
+// of the machine's.
 type solver struct {
 	m     *Machine
 	cfg   optim.Config // with defaults

@@ -60,8 +60,8 @@ func TestRulesOfAMachineOnAGPU(t *testing.T) {
 	testRules(t, machine.CUDA)
 }
 
-// testRules compares each rule, within the run and apart, with that of the host and the tape machine over 20 steps; and
-// weights and averages, swapped twice.
+// testRules compares each rule, within the run and apart, with that of the host and the tape
+// machine over 20 steps; and weights and averages, swapped twice.
 func testRules(t *testing.T, device machine.Device) {
 	const steps = 20
 	for name, c := range solverRules() {

@@ -8,9 +8,10 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// update is what an optimizer does, as steps of a program. The rules are those of package optim, whose files sgd.go, adam.go,
-// lamb.go, lion.go, clip.go and average.go have the formulas; what changes from step to step is computed on the device, from
-// words that the host sets when they change and others that the program itself counts on.
+// update is what an optimizer does, as steps of a program. The rules are those of package optim,
+// whose files sgd.go, adam.go, lamb.go, lion.go, clip.go and average.go have the formulas; what
+// changes from step to step is computed on the device, from words that the host sets when they
+// change and others that the program itself counts on.
 //
 //	squares  of each gradient, and their sum           with ClipNorm or SkipNonFinite
 //	terms    of the step: rate, bias corrections       one Map over nothing, for each dtype and factor of the rate
@@ -101,7 +102,8 @@ type element struct {
 	stores []int
 }
 
-// elements is the code over the elements of a parameter, with its weight and its gradient as the rule sees it.
+// elements is the code over the elements of a parameter, with its weight and its gradient as the
+// rule sees it.
 func (u *update) elements(l *lowering, p *updated) (c *element, w, g int) {
 	c = &element{code: l.newCode(p.weight.shape), l: l, u: u, p: p, t: p.terms, finite: -1}
 	if u.cfg.Measures() {
@@ -262,8 +264,9 @@ func (c *element) lamb(w, g int) int {
 	return c.do(program.Sub, w, c.do(program.Mul, rate, c.lambDirection(w, m, v)))
 }
 
-// adapt adds the trust ratios of the parameters that have weight decay, from sums in f64 of their squared weights and
-// directions. The directions are computed once more by the update, which is less than to keep them.
+// adapt adds the trust ratios of the parameters that have weight decay, from sums in f64 of their
+// squared weights and directions. The directions are computed once more by the update, which is
+// less than to keep them.
 func (u *update) adapt(l *lowering) error {
 	var adapted []*updated
 	for i := range u.params {

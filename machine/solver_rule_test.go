@@ -128,7 +128,8 @@ func (x *updating) word(word int) float64 {
 	return program.Element(tensor.F64, x.memory[*x.ids[word]], 0)
 }
 
-// TestUpdatesAreThoseOfOptim compares the programs of all rules with the solvers of the host, over ten steps.
+// TestUpdatesAreThoseOfOptim compares the programs of all rules with the solvers of the host, over
+// ten steps.
 func TestUpdatesAreThoseOfOptim(t *testing.T) {
 	schedule := optim.Schedule{Name: optim.Cosine, WarmupSteps: 3, Steps: 6, MinLearningRate: 1e-4}
 	for name, c := range map[string]optim.Config{
@@ -260,7 +261,8 @@ func closeTo(t *testing.T, what string, got, want *gtensor.Dense) {
 	}
 }
 
-// TestAnUpdateByGradientsThatAreNoNumbersChangesNothing holds for weights, states and the count of steps.
+// TestAnUpdateByGradientsThatAreNoNumbersChangesNothing holds for weights, states and the count of
+// steps.
 func TestAnUpdateByGradientsThatAreNoNumbersChangesNothing(t *testing.T) {
 	params := testParams(rand.New(rand.NewPCG(5, 6)))
 	x := newUpdating(t, optim.Config{Name: optim.Adam, AMSGrad: true, ClipNorm: 1}, params, true)

@@ -12,7 +12,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// State implements optim.Solver. It waits for the last step. A device that does not answer gives a state without parameters.
+// State implements optim.Solver. It waits for the last step. A device that does not answer gives a
+// state without parameters.
 func (s *solver) State() optim.State {
 	settled := s.settle()
 	st := optim.State{Name: s.cfg.Name, Steps: s.steps}
@@ -56,8 +57,8 @@ func (s *solver) readSlot(name string, at tensor.Buffer) (optim.Slot, error) {
 	return slot, s.m.device.read(tensor.Of(slot.F32), at)
 }
 
-// SetState implements optim.Solver. Parameters are found by their names, or else by their places in the model of the last
-// step, or in the graph before the first.
+// SetState implements optim.Solver. Parameters are found by their names, or else by their places in
+// the model of the last step, or in the graph before the first.
 func (s *solver) SetState(st optim.State) error {
 	if err := s.setState(st); err != nil {
 		return fmt.Errorf("%s set state of %d steps: %w", s.cfg.Name, st.Steps, err)
@@ -183,8 +184,8 @@ func (s *solver) settle() error {
 	return butNonFinite(s.wait())
 }
 
-// butNonFinite is err, but nil for a last step whose gradients are no numbers. It has not been made, which a later Step or Sync
-// tells, and keeps nobody from what is on the device.
+// butNonFinite is err, but nil for a last step whose gradients are no numbers. It has not been
+// made, which a later Step or Sync tells, and keeps nobody from what is on the device.
 func butNonFinite(err error) error {
 	if errors.Is(err, optim.ErrNonFinite) {
 		return nil
@@ -192,10 +193,12 @@ func butNonFinite(err error) error {
 	return err
 }
 
-// Steps implements optim.Solver. It waits for nothing: steps that were skipped in the last three runs may be counted still.
+// Steps implements optim.Solver. It waits for nothing: steps that were skipped in the last three
+// runs may be counted still.
 func (s *solver) Steps() int { return s.steps }
 
-// Skipped implements optim.Solver. It waits for nothing: steps that were skipped in the last three runs may be missing still.
+// Skipped implements optim.Solver. It waits for nothing: steps that were skipped in the last three
+// runs may be missing still.
 func (s *solver) Skipped() int { return int(s.skipped) }
 
 // GradNorm implements optim.Solver. It waits for the last step.
@@ -245,7 +248,8 @@ func (s *solver) swapAverages(model []gorgonia.ValueGrad) error {
 	return nil
 }
 
-// exchange swaps the contents of two places on the device, by way of the host: it is done between runs, and seldom.
+// exchange swaps the contents of two places on the device, by way of the host: it is done between
+// runs, and seldom.
 func (s *solver) exchange(a, b tensor.Buffer) error {
 	n := min(a.Len(), b.Len())
 	one, err := newMemory(a.DType(), n)

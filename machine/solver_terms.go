@@ -8,8 +8,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// terms are numbers of one step, for the parameters of one dtype and one factor of the rate; those that the rule does not
-// need are missing.
+// terms are numbers of one step, for the parameters of one dtype and one factor of the rate; those
+// that the rule does not need are missing.
 type terms struct {
 	dtype  tensor.DType
 	factor float64
@@ -56,7 +56,8 @@ func (l *lowering) zero(to operand, at int) {
 	l.add(m.mapTo(m.constant(0), operand{view: program.View{Value: to.view.Value, Offset: at}}))
 }
 
-// sumTo adds the step that sums the last register of the code, over the whole space, to element at of a vector.
+// sumTo adds the step that sums the last register of the code, over the whole space, to element at
+// of a vector.
 func (c *code) sumTo(to operand, at int) error {
 	if c.err != nil {
 		return c.err
@@ -143,7 +144,8 @@ func (u *update) makeTerms(c *termCode, t *terms, rate int) {
 	}
 }
 
-// clip is the scale of gradients whose norm is bounded; 0 where the norm is no number, which c.finite says.
+// clip is the scale of gradients whose norm is bounded; 0 where the norm is no number, which
+// c.finite says.
 func (c *termCode) clip(scale int) int {
 	norm := c.do(program.Mul, scale, c.do(program.Sqrt, c.load(c.u.total)))
 	c.finite = c.do(program.Equal, c.do(program.Sub, norm, norm), c.constant(0))
@@ -183,7 +185,8 @@ func (c *termCode) before() int {
 	return now
 }
 
-// advance stores what a word is after this step. It stays where the norm is no number: no step is made.
+// advance stores what a word is after this step. It stays where the norm is no number: no step is
+// made.
 func (c *termCode) advance(next, now int, id program.ID) {
 	if c.finite >= 0 {
 		next = c.do(program.Select, c.finite, next, now)

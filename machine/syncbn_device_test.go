@@ -49,8 +49,8 @@ func normOn(t *testing.T, on tensor.Device) *oneNorm {
 	return n
 }
 
-// With the running statistics no rank needs another: the graph of a world on GPUs gives its results on the host, if that is asked
-// for, and the other way round.
+// With the running statistics no rank needs another: the graph of a world on GPUs gives its results
+// on the host, if that is asked for, and the other way round.
 func TestSyncBatchNormOutsideTrainingRunsWhereConfigSays(t *testing.T) {
 	var want []float64
 	for _, on := range []tensor.Device{tensor.Host, tensor.CUDA(0)} {

@@ -17,7 +17,8 @@ import (
 	"github.com/symgrad/symgrad/optim"
 )
 
-// uneven is an epoch in which rank r has rows in its own number of steps, and then none, until nobody has any.
+// uneven is an epoch in which rank r has rows in its own number of steps, and then none, until
+// nobody has any.
 type uneven struct {
 	rows, steps []int // of each rank
 	rule        optim.Config
@@ -39,8 +40,8 @@ func (u *uneven) from(rank int) int {
 	return n
 }
 
-// alone is parameters and running statistics of a tape machine with the rows of all ranks, of which those count whose rank
-// has not run out.
+// alone is parameters and running statistics of a tape machine with the rows of all ranks, of which
+// those count whose rank has not run out.
 func (u *uneven) alone() (params, stats []float64, err error) {
 	worlds, err := sim.New(1, sim.Config{})
 	if err != nil {
@@ -80,7 +81,8 @@ func (u *uneven) alone() (params, stats []float64, err error) {
 	return params, stats, nil
 }
 
-// joined is the same on a rank of a world of GPUs. What a rank without rows computes with is no number.
+// joined is the same on a rank of a world of GPUs. What a rank without rows computes with is no
+// number.
 func (u *uneven) joined(w *dist.World, cfg machine.Config) (params, stats []float64, err error) {
 	me := w.Rank()
 	b, err := newBlock(w.Group, gtensor.Float32, u.rows[me], true, false)

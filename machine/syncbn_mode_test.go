@@ -72,8 +72,8 @@ func numbers(v G.Value) []float64 {
 	return nil
 }
 
-// TestSyncBatchNormFarFromZero normalizes float32 numbers around 10000, which differ by about 1, on two ranks: as close to
-// what float64 gives as float32 can say.
+// TestSyncBatchNormFarFromZero normalizes float32 numbers around 10000, which differ by about 1, on
+// two ranks: as close to what float64 gives as float32 can say.
 func TestSyncBatchNormFarFromZero(t *testing.T) {
 	const rows = 50
 	for name, cfg := range map[string]machine.Config{"optimized": optimized, "unoptimized": unoptimized} {
@@ -112,8 +112,8 @@ func TestSyncBatchNormFarFromZero(t *testing.T) {
 	}
 }
 
-// TestSyncBatchNormFollowsItsMode trains, then runs one rank alone with the running statistics, and trains again, under
-// both machines.
+// TestSyncBatchNormFollowsItsMode trains, then runs one rank alone with the running statistics, and
+// trains again, under both machines.
 func TestSyncBatchNormFollowsItsMode(t *testing.T) {
 	results := map[string][][]float64{}
 	for name, vm := range map[string]func(n *oneNorm) (G.VM, error){
@@ -161,7 +161,8 @@ func TestSyncBatchNormFollowsItsMode(t *testing.T) {
 	}
 }
 
-// TestSyncBatchNormTakesBatchesOfOtherLengths gives ranks batches of other lengths than their graphs were built with.
+// TestSyncBatchNormTakesBatchesOfOtherLengths gives ranks batches of other lengths than their
+// graphs were built with.
 func TestSyncBatchNormTakesBatchesOfOtherLengths(t *testing.T) {
 	lengths := [][2]int{{4, 4}, {2, 5}, {4, 1}, {4, 4}}
 	onRanks(t, 2, func(w *dist.World) error {
@@ -202,8 +203,8 @@ func TestSyncBatchNormTakesBatchesOfOtherLengths(t *testing.T) {
 	})
 }
 
-// TestSyncBatchNormOfAnInput normalizes what no parameter comes before: nobody needs the gradient of the input, and yet all
-// ranks communicate alike under both machines, one of each.
+// TestSyncBatchNormOfAnInput normalizes what no parameter comes before: nobody needs the gradient
+// of the input, and yet all ranks communicate alike under both machines, one of each.
 func TestSyncBatchNormOfAnInput(t *testing.T) {
 	onRanks(t, 2, func(w *dist.World) error {
 		building.Lock()

@@ -17,8 +17,8 @@ import (
 	"github.com/symgrad/symgrad/ops"
 )
 
-// block is a residual network with batch normalization over the ranks: two convolutions, an addition, a mean over each
-// image, and a layer that is normalized as well.
+// block is a residual network with batch normalization over the ranks: two convolutions, an
+// addition, a mean over each image, and a layer that is normalized as well.
 type block struct {
 	g             *G.ExprGraph
 	dt            gtensor.Dtype
@@ -100,8 +100,8 @@ func newBlock(group *dist.Group, dt gtensor.Dtype, rows int, weights, bare bool)
 	return b, nil
 }
 
-// feed gives the network the rows from..to of a step, or, where there are none, a row that holds no numbers and does not
-// count. It returns the weight of the rows.
+// feed gives the network the rows from..to of a step, or, where there are none, a row that holds no
+// numbers and does not count. It returns the weight of the rows.
 func (b *block) feed(step, from, to int) (float64, error) {
 	if from == to {
 		return 0, b.fill(step, from, from+1, true, func(int) float64 { return 0 })
@@ -181,7 +181,8 @@ func blockMachine(cfg machine.Config) func(b *block) (G.VM, error) {
 	return func(b *block) (G.VM, error) { return machine.New(b.g, cfg) }
 }
 
-// train is parameters and running statistics of each rank after some steps, every second with two micro-batches.
+// train is parameters and running statistics of each rank after some steps, every second with two
+// micro-batches.
 func (r *blockRun) train(t *testing.T, steps int) (params, stats [][]float64) {
 	t.Helper()
 	params, stats = make([][]float64, len(r.parts)), make([][]float64, len(r.parts))
@@ -241,8 +242,8 @@ func (r *blockRun) attached(w *dist.World, from, steps int) (*block, error) {
 	return b, d.Close()
 }
 
-// TestSyncBatchNormTrainsAsOnOneRank trains on 1 to 4 ranks, with unequal parts, ranks without rows, and weights, under both
-// machines, and compares with one rank under the tape machine.
+// TestSyncBatchNormTrainsAsOnOneRank trains on 1 to 4 ranks, with unequal parts, ranks without
+// rows, and weights, under both machines, and compares with one rank under the tape machine.
 func TestSyncBatchNormTrainsAsOnOneRank(t *testing.T) {
 	vms := map[string]func(b *block) (G.VM, error){
 		"tape": blockTape, "optimized": blockMachine(optimized), "unoptimized": blockMachine(unoptimized),

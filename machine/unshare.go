@@ -31,9 +31,10 @@ func spanOf(v gorgonia.Value) (at bytesAt) {
 	return at
 }
 
-// unshare gives an input a copy of its value where the value is in the memory of an output or a gradient, as it is after
-// gorgonia.Let(state, next.Value()): the run writes there while it still reads the input, and the input's value would be
-// another after it. Only values that have come since the last look are looked at.
+// unshare gives an input a copy of its value where the value is in the memory of an output or a
+// gradient, as it is after gorgonia.Let(state, next.Value()): the run writes there while it still
+// reads the input, and the input's value would be another after it. Only values that have come
+// since the last look are looked at.
 func (c *compiled) unshare() error {
 	var written []bytesAt
 	for i := range c.sources {

@@ -56,7 +56,8 @@ func compact(b tensor.Buffer, d *gtensor.Dense) error {
 	return alongElements(b, d, func(packed, there []byte) { copy(packed, there) })
 }
 
-// alongElements calls f with the bytes of each element of b, in order, and those of the element of d in C order.
+// alongElements calls f with the bytes of each element of b, in order, and those of the element of
+// d in C order.
 func alongElements(b tensor.Buffer, d *gtensor.Dense, f func(packed, there []byte)) error {
 	shape, strides := d.Shape(), d.Strides()
 	if len(strides) != len(shape) || b.Len() != shape.TotalSize() {
@@ -80,8 +81,8 @@ func alongElements(b tensor.Buffer, d *gtensor.Dense, f func(packed, there []byt
 	return nil
 }
 
-// packed is a copy of v whose elements lie in C order without gaps; gorgonia.CloneValue keeps strides, and not what lies
-// behind the gaps.
+// packed is a copy of v whose elements lie in C order without gaps; gorgonia.CloneValue keeps
+// strides, and not what lies behind the gaps.
 func packed(v gorgonia.Value) (gorgonia.Value, error) {
 	d, ok := v.(*gtensor.Dense)
 	if !ok || isPlain(d) {
@@ -101,8 +102,8 @@ func packed(v gorgonia.Value) (gorgonia.Value, error) {
 	return valueOver(b, d.Dtype(), slices.Clone([]int(d.Shape())), false)
 }
 
-// valueOver is a value of Gorgonia's over the elements of b: a scalar of its own kind for an empty shape, which has no
-// memory but b.
+// valueOver is a value of Gorgonia's over the elements of b: a scalar of its own kind for an empty
+// shape, which has no memory but b.
 //
 // Errors: the elements of b are no gdt.
 func valueOver(b tensor.Buffer, gdt gtensor.Dtype, shape []int, scalar bool) (gorgonia.Value, error) {
@@ -160,8 +161,8 @@ func newMemory(dt tensor.DType, n int) (tensor.Buffer, error) {
 	return tensor.FromPointer(unsafe.Add(p, int(-uintptr(p)&(line-1))), n, dt, tensor.Host)
 }
 
-// sameShape reports whether a value's shape is that of a node. Gorgonia takes vectors, columns and rows of one length to be
-// of one shape.
+// sameShape reports whether a value's shape is that of a node. Gorgonia takes vectors, columns and
+// rows of one length to be of one shape.
 func sameShape(got gtensor.Shape, want []int) bool {
 	if slices.Equal([]int(got), want) {
 		return true

@@ -21,8 +21,9 @@ func wave(count int, phase float64) []float64 {
 	return v
 }
 
-// sharded: x is this rank's rows of a weight. All rows are gathered, multiplied with the rank's batch, and the products
-// summed over the ranks and scattered by rows: parameter sharding and tensor parallelism in one chain.
+// sharded: x is this rank's rows of a weight. All rows are gathered, multiplied with the rank's
+// batch, and the products summed over the ranks and scattered by rows: parameter sharding and
+// tensor parallelism in one chain.
 func sharded(w *dist.World, x *gorgonia.Node) (*gorgonia.Node, error) {
 	n := w.Size()
 	weight, err := ops.AllGather(w.Group, x)
@@ -55,8 +56,9 @@ func TestGradientWithBoundDualValues(t *testing.T) {
 	checkGradient(t, 2, []int{2, 3}, sharded, gorgonia.BindDualValues())
 }
 
-// parallel is a two-layer perceptron whose hidden units are divided among the ranks: the first layer by the rows of its
-// weight, the second by columns, the result by an allreduce. Every rank has the whole loss, so each counts 1/n.
+// parallel is a two-layer perceptron whose hidden units are divided among the ranks: the first
+// layer by the rows of its weight, the second by columns, the result by an allreduce. Every rank
+// has the whole loss, so each counts 1/n.
 func parallel(w *dist.World) (cost *gorgonia.Node, weights gorgonia.Nodes, err error) {
 	const in, hidden, out, batch = 3, 12, 2, 4
 	n, r, g := w.Size(), w.Rank(), gorgonia.NewGraph()

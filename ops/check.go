@@ -116,12 +116,14 @@ func (c *collective) checkRed() error {
 	return nil
 }
 
-// refuse is err with what was to be done to what: "scatter from 0 of "x" (Matrix float64, shape (5, 3)), rank 1/2: ...".
+// refuse is err with what was to be done to what: "scatter from 0 of "x" (Matrix float64, shape (5,
+// 3)), rank 1/2: ...".
 func (c *collective) refuse(x *gorgonia.Node, err error) error {
 	return fmt.Errorf("%v of %q (%v, shape %v), rank %d/%d: %w", c, called(x), x.Type(), x.Shape(), c.g.Rank(), c.g.Size(), err)
 }
 
-// called is a node's name, and of an input that has none its number: gorgonia's name of it is that of a nil operation.
+// called is a node's name, and of an input that has none its number: gorgonia's name of it is that
+// of a nil operation.
 func called(n *gorgonia.Node) string {
 	if name := n.Name(); !n.IsVar() || !strings.HasPrefix(name, "%!") {
 		return name

@@ -14,8 +14,9 @@ import (
 	"github.com/symgrad/symgrad/ops"
 )
 
-// gorgoniasOne returns, as a node of g, the 1 that gorgonia compares by identity when it rewrites log(1-x), log(1+x) and exp(x)-1
-// (const.go:45, equalities.go:158). BinaryXent puts it into a graph.
+// gorgoniasOne returns, as a node of g, the 1 that gorgonia compares by identity when it rewrites
+// log(1-x), log(1+x) and exp(x)-1 (const.go:45, equalities.go:158). BinaryXent puts it into a
+// graph.
 func gorgoniasOne(g *gorgonia.ExprGraph) *gorgonia.Node {
 	other := gorgonia.NewGraph()
 	x := gorgonia.NewScalar(other, gorgonia.Float64, gorgonia.WithName("x"))
@@ -28,7 +29,8 @@ func gorgoniasOne(g *gorgonia.ExprGraph) *gorgonia.Node {
 	})].CloneTo(g)
 }
 
-// gorgoniasChildren is the addresses of the nodes in the list that gorgonia's machines read, which is not exported.
+// gorgoniasChildren is the addresses of the nodes in the list that gorgonia's machines read, which
+// is not exported.
 func gorgoniasChildren(n *gorgonia.Node) []uintptr {
 	field := reflect.ValueOf(n).Elem().FieldByName("children")
 	at := make([]uintptr, field.Len())
@@ -46,7 +48,8 @@ func addresses(nodes gorgonia.Nodes) []uintptr {
 	return at
 }
 
-// grown is a random graph over the vector x, with elements in (0, 1): sums and products, and the forms that gorgonia rewrites.
+// grown is a random graph over the vector x, with elements in (0, 1): sums and products, and the
+// forms that gorgonia rewrites.
 type grown struct {
 	g     *gorgonia.ExprGraph
 	x     *gorgonia.Node
@@ -153,8 +156,9 @@ func byNumber(g *gorgonia.ExprGraph, n *gorgonia.Node) (children gorgonia.Nodes)
 	return children
 }
 
-// TestChildrenAreThoseOfGorgoniasMachines compares with the list of children in each node, in random graphs from which gorgonia
-// has removed nodes. Some of the graph's own answers by id must be wrong, or the test shows nothing.
+// TestChildrenAreThoseOfGorgoniasMachines compares with the list of children in each node, in
+// random graphs from which gorgonia has removed nodes. Some of the graph's own answers by id must
+// be wrong, or the test shows nothing.
 func TestChildrenAreThoseOfGorgoniasMachines(t *testing.T) {
 	wrong := 0
 	for seed := range uint64(300) {
@@ -189,9 +193,10 @@ func TestChildrenAreThoseOfGorgoniasMachines(t *testing.T) {
 	t.Logf("%d answers by id were wrong", wrong)
 }
 
-// TestRandomGraphsWithHooksHaveRightGradients runs random graphs on the tape machine, with a hook on x as ddp.Attach puts it
-// there, and compares cost and gradient with Go's. The hook is a node with a high id and users with low ones, so that the order
-// of the nodes is no longer that of their ids.
+// TestRandomGraphsWithHooksHaveRightGradients runs random graphs on the tape machine, with a hook
+// on x as ddp.Attach puts it there, and compares cost and gradient with Go's. The hook is a node
+// with a high id and users with low ones, so that the order of the nodes is no longer that of their
+// ids.
 func TestRandomGraphsWithHooksHaveRightGradients(t *testing.T) {
 	tried := 0
 	for seed := range uint64(150) {

@@ -13,8 +13,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// collective is one operation of a group as an op of a graph. All verbs share it; what differs between them is in the
-// tables of issue and adjoint.
+// collective is one operation of a group as an op of a graph. All verbs share it; what differs
+// between them is in the tables of issue and adjoint.
 type collective struct {
 	kind dist.Kind
 	g    *dist.Group
@@ -33,7 +33,8 @@ type collective struct {
 // Arity is 1. More children may be hung on for the order of execution; Do ignores their values.
 func (c *collective) Arity() int { return 1 }
 
-// Type is a → the result's type. It is a new value at every call, because gorgonia recycles it after type inference.
+// Type is a → the result's type. It is a new value at every call, because gorgonia recycles it
+// after type inference.
 func (c *collective) Type() hm.Type {
 	return hm.NewFnType(hm.TypeVariable('a'), c.out.typ)
 }
@@ -48,9 +49,9 @@ func (c *collective) Do(inputs ...gorgonia.Value) (gorgonia.Value, error) {
 	return c.UsePreallocDo(nil, inputs...)
 }
 
-// UsePreallocDo is Do into prealloc, if that fits and does not share memory with the input. The tape machine has none to
-// offer, since CallsExtern is false; machines that plan their memory have. An error is final: the operation must not be
-// tried again by Do.
+// UsePreallocDo is Do into prealloc, if that fits and does not share memory with the input. The
+// tape machine has none to offer, since CallsExtern is false; machines that plan their memory have.
+// An error is final: the operation must not be tried again by Do.
 func (c *collective) UsePreallocDo(prealloc gorgonia.Value, inputs ...gorgonia.Value) (gorgonia.Value, error) {
 	if len(inputs) == 0 {
 		return nil, fmt.Errorf("%v: %w: no input", c, dist.ErrInvalid)
@@ -61,8 +62,9 @@ func (c *collective) UsePreallocDo(prealloc gorgonia.Value, inputs ...gorgonia.V
 // ReturnsPtr is true: the result is memory that later ops may overwrite.
 func (c *collective) ReturnsPtr() bool { return true }
 
-// CallsExtern is false, although a backend may call foreign code: under a batching BLAS the compiler flushes queued
-// products before an op only when that op is not extern, and a collective reads its input at once.
+// CallsExtern is false, although a backend may call foreign code: under a batching BLAS the
+// compiler flushes queued products before an op only when that op is not extern, and a collective
+// reads its input at once.
 func (c *collective) CallsExtern() bool { return false }
 
 // OverwritesInput is -1: none.
@@ -116,8 +118,8 @@ func (c *collective) apply(x *gorgonia.Node, tensor string) (*gorgonia.Node, err
 	return n, nil
 }
 
-// numberIn is one more than the highest number of a collective in g. It depends on the graph alone, so that equal
-// graphs hash alike on all ranks.
+// numberIn is one more than the highest number of a collective in g. It depends on the graph alone,
+// so that equal graphs hash alike on all ranks.
 func numberIn(g *gorgonia.ExprGraph) int {
 	last := 0
 	for _, n := range g.AllNodes() {
@@ -128,7 +130,8 @@ func numberIn(g *gorgonia.ExprGraph) int {
 	return last + 1
 }
 
-// label is the tensor's name in errors and traces: the result's if the user named it, else the input's.
+// label is the tensor's name in errors and traces: the result's if the user named it, else the
+// input's.
 func (c *collective) label() string {
 	if c.node != nil {
 		if name := c.node.Name(); name != c.auto {
@@ -138,10 +141,11 @@ func (c *collective) label() string {
 	return c.tensor
 }
 
-// run does the operation on in, in prealloc if that can be. The group works on buffers, not on tensor headers: gorgonia
-// transposes headers in place.
+// run does the operation on in, in prealloc if that can be. The group works on buffers, not on
+// tensor headers: gorgonia transposes headers in place.
 //
-// Errors: those of the group; dist.ErrDevice for a group of GPUs, whose graphs package machine runs.
+// Errors: those of the group; dist.ErrDevice for a group of GPUs, whose graphs package machine
+// runs.
 func (c *collective) run(prealloc, in gorgonia.Value) (gorgonia.Value, error) {
 	if on := c.g.Device(); on != tensor.Host {
 		return nil, fmt.Errorf("%v of %q, rank %d/%d: %w: the group is on %v, and the values that this machine has are in host memory: "+

@@ -13,14 +13,16 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// In Gorgonia's cuda build a machine runs what has CUDADo on its device 0, and moves values there and back. The collectives
-// have it; hooks, starts and waits have not, since a Reducer takes gradients where the solver is, on the host.
+// In Gorgonia's cuda build a machine runs what has CUDADo on its device 0, and moves values there
+// and back. The collectives have it; hooks, starts and waits have not, since a Reducer takes
+// gradients where the solver is, on the host.
 var _ gorgonia.CUDADoer = (*collective)(nil)
 
-// CUDADo is Do for a machine whose values are on dev. It waits for the machine's own queue first, and for the operation.
+// CUDADo is Do for a machine whose values are on dev. It waits for the machine's own queue first,
+// and for the operation.
 //
-// The machine's memory is managed: its device and the host address it alike. So a group on that device works on it where
-// it is, and so does a group on the host.
+// The machine's memory is managed: its device and the host address it alike. So a group on that
+// device works on it where it is, and so does a group on the host.
 //
 // Errors: those of Do; dist.ErrDevice for a group on another device, with the remedy.
 func (c *collective) CUDADo(extern gorgonia.External, dev gorgonia.Device, prealloc gorgonia.Value, inputs ...gorgonia.Value) (gorgonia.Value, error) {
@@ -97,9 +99,10 @@ func (c *collective) wait(in gorgonia.Value, src, dst tensor.Buffer) error {
 	return w.Wait()
 }
 
-// finish returns when all that the machine has queued for dev is done: its calls are batched, and those of cuBLAS run on
-// after they have been made. The machine's goroutine for dev has begun by then: a machine that is closed before it has made its cuBLAS
-// handle never comes back (gorgonia v0.9.18 copies the engine, with the lock held).
+// finish returns when all that the machine has queued for dev is done: its calls are batched, and
+// those of cuBLAS run on after they have been made. The machine's goroutine for dev has begun by
+// then: a machine that is closed before it has made its cuBLAS handle never comes back (gorgonia
+// v0.9.18 copies the engine, with the lock held).
 func finish(extern gorgonia.External, dev gorgonia.Device) error {
 	m, ok := extern.(gorgonia.CUDAMachine)
 	if !ok {
@@ -117,8 +120,8 @@ func finish(extern gorgonia.External, dev gorgonia.Device) error {
 	return contexts[dev].Do(func() error { return nil })
 }
 
-// placeOn is where a result of this form goes: prealloc if it fits and shares no memory with in, else memory of the machine's,
-// which frees it when the register is used no more.
+// placeOn is where a result of this form goes: prealloc if it fits and shares no memory with in,
+// else memory of the machine's, which frees it when the register is used no more.
 func (f form) placeOn(extern gorgonia.External, dev gorgonia.Device, prealloc, in gorgonia.Value) (gorgonia.Value, error) {
 	if prealloc != nil && prealloc.Dtype() == f.gdt && prealloc.Shape().Eq(f.shape) && !overlap(prealloc, in) {
 		if _, err := alias(prealloc); err == nil {

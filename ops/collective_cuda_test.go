@@ -14,11 +14,11 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// These tests need a GPU. All others of this package are for the host: under the build tag gorgonia v0.9.18 runs tanh and its kin on
-// the device, where it refuses them ("not a mapper").
+// These tests need a GPU. All others of this package are for the host: under the build tag gorgonia
+// v0.9.18 runs tanh and its kin on the device, where it refuses them ("not a mapper").
 
-// The machine moves the input to its device, the collective takes it from there and leaves its result there, and what
-// follows on the device reads it.
+// The machine moves the input to its device, the collective takes it from there and leaves its
+// result there, and what follows on the device reads it.
 func TestACollectiveRunsOnTheMachinesDevice(t *testing.T) {
 	g := gorgonia.NewGraph()
 	x := gorgonia.NewMatrix(g, gtensor.Float32, gorgonia.WithShape(2, 3), gorgonia.WithName("x"),

@@ -12,7 +12,8 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// derivative is the identity of the result of an op whose derivative is wrong or missing in gorgonia v0.9.18:
+// derivative is the identity of the result of an op whose derivative is wrong or missing in
+// gorgonia v0.9.18:
 //
 //	Do:      y = inputs[last]               // of the op
 //	SymDiff: the gradients of the op's inputs, by rule
@@ -23,14 +24,16 @@ type derivative struct {
 	rule derivativeRule
 }
 
-// derivativeRule makes the gradients of the inputs in of an op, from its node y and the gradient g of y.
+// derivativeRule makes the gradients of the inputs in of an op, from its node y and the gradient g
+// of y.
 type derivativeRule struct {
 	wrt  func(inputs int) []bool // nil: all
 	grad func(in gorgonia.Nodes, y, g *gorgonia.Node) (gorgonia.Nodes, error)
 }
 
-// Grad is gorgonia.Grad, except that derivatives which are wrong or missing in gorgonia v0.9.18 are right: see
-// docs/reference/gorgonia-differences.md. It adds nodes to the graph. ddp.Attach differentiates in the same way.
+// Grad is gorgonia.Grad, except that derivatives which are wrong or missing in gorgonia v0.9.18 are
+// right: see docs/reference/gorgonia-differences.md. It adds nodes to the graph. ddp.Attach
+// differentiates in the same way.
 //
 // Returns: the gradients, in the order of wrt.
 // Errors: gorgonia's; dist.ErrUnsupported, naming node and op, for an op without a derivative. A
@@ -50,8 +53,9 @@ func Grad(cost *gorgonia.Node, wrt ...*gorgonia.Node) (gorgonia.Nodes, error) {
 	return grad(cost, wrt)
 }
 
-// CorrectDerivatives prepares what cost is computed from for gorgonia.Grad: after each op whose derivative is wrong there it puts
-// a node that has the right one. Call it before the graph is differentiated; Grad and ddp.Attach do. A second call does nothing.
+// CorrectDerivatives prepares what cost is computed from for gorgonia.Grad: after each op whose
+// derivative is wrong there it puts a node that has the right one. Call it before the graph is
+// differentiated; Grad and ddp.Attach do. A second call does nothing.
 //
 // Returns: the node to differentiate. It is cost, or the node after cost if cost is itself the
 // result of such an op.
@@ -139,8 +143,8 @@ func Differentiable(cost *gorgonia.Node) (gorgonia.NodeSet, error) {
 	return seen, nil
 }
 
-// WrongDerivative reports whether gorgonia.Grad has differentiated n with a wrong derivative, which a machine that runs the graph
-// cannot make right. why is a clause for an error.
+// WrongDerivative reports whether gorgonia.Grad has differentiated n with a wrong derivative, which
+// a machine that runs the graph cannot make right. why is a clause for an error.
 func WrongDerivative(n *gorgonia.Node) (why string, wrong bool) {
 	if n.Deriv() == nil || !wrongExpression(n) {
 		return "", false
@@ -148,8 +152,8 @@ func WrongDerivative(n *gorgonia.Node) (why string, wrong bool) {
 	return "gorgonia.Grad differentiates it wrongly; differentiate with ops.Grad, or ddp.Attach", true
 }
 
-// Identity returns which of its inputs a node of CorrectDerivatives is, for machines that run graphs without calling Do. false:
-// it is no such node.
+// Identity returns which of its inputs a node of CorrectDerivatives is, for machines that run
+// graphs without calling Do. false: it is no such node.
 func Identity(n *gorgonia.Node) (input int, ok bool) {
 	switch o := n.Op().(type) {
 	case *derivative:

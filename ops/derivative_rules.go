@@ -42,7 +42,8 @@ func fromIntegers(n *gorgonia.Node) bool {
 
 func isFloat(dt gtensor.Dtype) bool { return dt == gtensor.Float32 || dt == gtensor.Float64 }
 
-// ruleFor returns the right derivative of n's op. wrong: gorgonia's is wrong or missing, on the tape machine at least.
+// ruleFor returns the right derivative of n's op. wrong: gorgonia's is wrong or missing, on the
+// tape machine at least.
 func ruleFor(n *gorgonia.Node) (rule derivativeRule, wrong bool) {
 	op := n.Op()
 	switch fmt.Sprintf("%T", op) {
@@ -99,7 +100,8 @@ func ruleFor(n *gorgonia.Node) (rule derivativeRule, wrong bool) {
 	return derivativeRule{}, false
 }
 
-// field returns a field of one of gorgonia's ops, the zero Value of its kind where the op has none of the name and kind.
+// field returns a field of one of gorgonia's ops, the zero Value of its kind where the op has none
+// of the name and kind.
 func field(op gorgonia.Op, name string, kind reflect.Kind) reflect.Value {
 	if f := reflect.Indirect(reflect.ValueOf(op)).FieldByName(name); f.IsValid() && f.Kind() == kind {
 		return f
@@ -196,7 +198,8 @@ func groupElements(n *gorgonia.Node) int {
 	return s.TotalSize() / (s[0] * groups)
 }
 
-// columnGrad is y (g - Σ g y) for a softmax over all elements, and g - exp(y) Σ g for its logarithm.
+// columnGrad is y (g - Σ g y) for a softmax over all elements, and g - exp(y) Σ g for its
+// logarithm.
 func columnGrad(_ gorgonia.Nodes, y, g *gorgonia.Node) (gorgonia.Nodes, error) {
 	isLog := field(y.Op(), "isLog", reflect.Bool).Bool()
 	weighted, p := g, y
@@ -225,8 +228,8 @@ func columnGrad(_ gorgonia.Nodes, y, g *gorgonia.Node) (gorgonia.Nodes, error) {
 	return only(gorgonia.HadamardProd(y, sum))
 }
 
-// onTape returns the rule of an op whose gradient is right in package machine and wrong on the tape machine: the gradient passes
-// a node that do makes right there, or refuses.
+// onTape returns the rule of an op whose gradient is right in package machine and wrong on the tape
+// machine: the gradient passes a node that do makes right there, or refuses.
 func onTape(op gorgonia.Op, do func(in []gorgonia.Value) (gorgonia.Value, error)) derivativeRule {
 	sd, ok := op.(gorgonia.SDOp)
 	if !ok {
@@ -245,7 +248,8 @@ func onTape(op gorgonia.Op, do func(in []gorgonia.Value) (gorgonia.Value, error)
 	}
 }
 
-// tapeGradient is its first input, the gradient of an op's input, in package machine. A tape machine calls Do.
+// tapeGradient is its first input, the gradient of an op's input, in package machine. A tape
+// machine calls Do.
 type tapeGradient struct {
 	of *gorgonia.Node // the op's node
 	do func(in []gorgonia.Value) (gorgonia.Value, error)
@@ -306,8 +310,9 @@ func (t *tapeGradient) Hashcode() uint32 { return hashOf(t) }
 // String is "gradient of dropout".
 func (t *tapeGradient) String() string { return "gradient of " + t.of.Op().String() }
 
-// dropoutGrad corrects the tape machine's gradient of a dropout. Gorgonia divides by the probability of dropping an element
-// (op_dropout.go:222) where the probability of keeping it is right, also when nothing is dropped.
+// dropoutGrad corrects the tape machine's gradient of a dropout. Gorgonia divides by the
+// probability of dropping an element (op_dropout.go:222) where the probability of keeping it is
+// right, also when nothing is dropped.
 func dropoutGrad(op gorgonia.Op, in []gorgonia.Value) (gorgonia.Value, error) {
 	p := field(op, "probability", reflect.Float64).Float()
 	if p == 0 || !field(op, "isTraining", reflect.Bool).Bool() {

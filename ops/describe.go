@@ -29,12 +29,14 @@ func Describe(n *gorgonia.Node) (Operation, bool) {
 	}, true
 }
 
-// Placed is a Reducer whose gradient has a place in memory, where a machine that plans its memory can compute it.
+// Placed is a Reducer whose gradient has a place in memory, where a machine that plans its memory
+// can compute it.
 type Placed interface {
 	Reducer
-	// Place is where the gradient is in the run that comes next, before and after it has been reduced. The first is the
-	// zero Buffer when the gradient must be given to Start, because it is added to what is there. Both may be others for
-	// another run. Owns: the memory stays the Reducer's, until it is closed.
+	// Place is where the gradient is in the run that comes next, before and after it has been
+	// reduced. The first is the zero Buffer when the gradient must be given to Start, because it is
+	// added to what is there. Both may be others for another run. Owns: the memory stays the
+	// Reducer's, until it is closed.
 	Place() (gradient, reduced tensor.Buffer)
 	// Filled is Start for a gradient that is in its place.
 	Filled() error

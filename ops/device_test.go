@@ -36,7 +36,8 @@ func gpuGroup(t *testing.T) *dist.Group {
 	return g
 }
 
-// No machine does them: package machine has no rule for them on GPUs, and others have no values there.
+// No machine does them: package machine has no rule for them on GPUs, and others have no values
+// there.
 func TestMessagesAndBarriersAreForGroupsOfTheHost(t *testing.T) {
 	group := gpuGroup(t)
 	for name, apply := range map[string]func(x *gorgonia.Node) (*gorgonia.Node, error){

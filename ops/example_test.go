@@ -10,8 +10,9 @@ import (
 	"github.com/symgrad/symgrad/ops"
 )
 
-// A linear layer whose weight is divided among two ranks by output units. Each rank multiplies with its part; AllGather
-// puts the outputs together, and the gradient of it, a ReduceScatter, gives each rank the gradient of its part alone.
+// A linear layer whose weight is divided among two ranks by output units. Each rank multiplies with
+// its part; AllGather puts the outputs together, and the gradient of it, a ReduceScatter, gives
+// each rank the gradient of its part alone.
 func Example_columnParallelLinear() {
 	weight := []float64{1, 2, 3, 4, 5, 6, 7, 8} // (out 4, in 2)
 	rows := make([][]string, 2)
@@ -28,7 +29,8 @@ func Example_columnParallelLinear() {
 		if err != nil {
 			return err
 		}
-		// Every rank has the whole output and the whole loss; the gradient is that of the sum of both ranks' costs.
+		// Every rank has the whole output and the whole loss; the gradient is that of the sum of
+		// both ranks' costs.
 		cost := gorgonia.Must(gorgonia.Mean(y))
 		grads, err := gorgonia.Grad(cost, wr)
 		if err != nil {

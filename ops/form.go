@@ -23,7 +23,8 @@ type form struct {
 
 // formOf is the form of x's values.
 //
-// Errors: dist.ErrInvalid for a node without a shape, dist.ErrDType for elements that cannot be communicated.
+// Errors: dist.ErrInvalid for a node without a shape, dist.ErrDType for elements that cannot be
+// communicated.
 func formOf(x *gorgonia.Node) (form, error) {
 	switch x.Type().(type) {
 	case gtensor.Dtype, gorgonia.TensorType:
@@ -72,8 +73,8 @@ func (f form) scalar() bool { return len(f.shape) == 0 }
 
 func (f form) len() int { return f.shape.TotalSize() } // 1 for a scalar
 
-// rows is f with axis 0 of length n. Its type has as many dimensions as the shape: gorgonia lets vectors have the shape
-// (n, 1) or (1, n), but the result may be a matrix.
+// rows is f with axis 0 of length n. Its type has as many dimensions as the shape: gorgonia lets
+// vectors have the shape (n, 1) or (1, n), but the result may be a matrix.
 func (f form) rows(n int) form {
 	f.shape = f.shape.Clone()
 	f.shape[0] = n
@@ -88,7 +89,8 @@ func (f form) String() string {
 	return fmt.Sprintf("%v%v", f.dt, f.shape)
 }
 
-// read is the elements of v, in C order: v's own memory, or a copy when they are not contiguous there.
+// read is the elements of v, in C order: v's own memory, or a copy when they are not contiguous
+// there.
 //
 // Errors: v is not of this form.
 func (f form) read(v gorgonia.Value) (tensor.Buffer, error) {
@@ -111,8 +113,8 @@ func (f form) read(v gorgonia.Value) (tensor.Buffer, error) {
 	return tensor.Buffer{}, err
 }
 
-// place is where a result of this form goes, as a value and as its elements: prealloc if it fits and shares no memory
-// with in, else new memory, which is zero.
+// place is where a result of this form goes, as a value and as its elements: prealloc if it fits
+// and shares no memory with in, else new memory, which is zero.
 func (f form) place(prealloc, in gorgonia.Value) (gorgonia.Value, tensor.Buffer, error) {
 	if prealloc != nil && prealloc.Dtype() == f.gdt && prealloc.Shape().Eq(f.shape) && !overlap(prealloc, in) {
 		if b, err := alias(prealloc); err == nil {
@@ -168,8 +170,8 @@ func overlap(a, b gorgonia.Value) bool {
 	return a.Uintptr() < b.Uintptr()+b.MemSize() && b.Uintptr() < a.Uintptr()+a.MemSize()
 }
 
-// compact is a copy of d's elements in C order, whatever its strides are. Gorgonia's tensor.Copy would keep the order in
-// memory when d is column-major (v0.9.24).
+// compact is a copy of d's elements in C order, whatever its strides are. Gorgonia's tensor.Copy
+// would keep the order in memory when d is column-major (v0.9.24).
 func compact(d *gtensor.Dense, dt tensor.DType) (tensor.Buffer, error) {
 	if d.Shape().IsScalar() { // a slice with a step: its Data is the number
 		return tensor.BufferOf(gtensor.New(gtensor.FromScalar(d.Data())))

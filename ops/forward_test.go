@@ -13,7 +13,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// verb is a collective and what it must compute: want is rank's result, given all ranks' inputs in float64.
+// verb is a collective and what it must compute: want is rank's result, given all ranks' inputs in
+// float64.
 type verb struct {
 	name  string
 	apply func(g *dist.Group, x *gorgonia.Node) (*gorgonia.Node, error)
@@ -21,7 +22,8 @@ type verb struct {
 	want  func(xs [][]float64, rank int) []float64
 }
 
-// weighted is the reduction with this rank's weight: what fold computes for it, with weights by rank.
+// weighted is the reduction with this rank's weight: what fold computes for it, with weights by
+// rank.
 func weighted(weight func(rank, n int) float64) func(xs [][]float64) []float64 {
 	return func(xs [][]float64) []float64 {
 		out := make([]float64, len(xs[0]))
@@ -46,7 +48,8 @@ func pairwise(f func(a, b float64) float64) func(xs [][]float64) []float64 {
 	}
 }
 
-// reductions are the RedOps by name, as made on one rank, with their oracles. Premulsum's scalar is rank+2.
+// reductions are the RedOps by name, as made on one rank, with their oracles. Premulsum's scalar is
+// rank+2.
 var reductions = []struct {
 	name   string
 	linear bool
@@ -94,7 +97,8 @@ func zerosBut(on bool, x []float64) []float64 {
 	return make([]float64, len(x))
 }
 
-// verbs are all collectives of a group with n ranks and the given root; scalar marks those that take scalars.
+// verbs are all collectives of a group with n ranks and the given root; scalar marks those that
+// take scalars.
 func verbs(root int, linear bool) (all []verb, scalar int) {
 	for _, r := range reductions {
 		if linear && !r.linear {
@@ -147,7 +151,8 @@ func verbs(root int, linear bool) (all []verb, scalar int) {
 func times(rows, n int) int { return rows * n }
 func over(rows, n int) int  { return rows / n }
 
-// inputs is small integers for every rank, multiples of 12 so that avg is exact for up to four ranks.
+// inputs is small integers for every rank, multiples of 12 so that avg is exact for up to four
+// ranks.
 func inputs(n, count int, step float64) [][]float64 {
 	xs := make([][]float64, n)
 	for r := range xs {
@@ -192,7 +197,8 @@ func TestForwardOfScalars(t *testing.T) {
 	}
 }
 
-// forward runs all verbs in one graph on n ranks and compares values, shapes, types and inputs afterwards.
+// forward runs all verbs in one graph on n ranks and compares values, shapes, types and inputs
+// afterwards.
 func forward(t *testing.T, n int, dt gtensor.Dtype, step float64, all []verb, shape []int) {
 	t.Helper()
 	xs := inputs(n, size(shape), step)
@@ -243,7 +249,8 @@ func wrap(dt gtensor.Dtype, v []float64) []float64 {
 	return out
 }
 
-// Gorgonia's vectors may have two dimensions, of which one is 1; what is gathered or cut from them is a matrix.
+// Gorgonia's vectors may have two dimensions, of which one is 1; what is gathered or cut from them
+// is a matrix.
 func TestVectorsOfTwoDimensions(t *testing.T) {
 	for _, shape := range [][]int{{2, 1}, {1, 2}} {
 		onRanks(t, 2, func(w *dist.World) error {

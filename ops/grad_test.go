@@ -20,8 +20,9 @@ const (
 	tolerance = 1e-6 // relative
 )
 
-// checkGradient compares, on every rank and for every element of its x, the gradient of the sum of all ranks' costs with
-// a central difference: all ranks run twice with that element moved up and down.
+// checkGradient compares, on every rank and for every element of its x, the gradient of the sum of
+// all ranks' costs with a central difference: all ranks run twice with that element moved up and
+// down.
 func checkGradient(t *testing.T, n int, shape []int, build model, opts ...gorgonia.VMOpt) {
 	t.Helper()
 	xs := make([][]float64, n)
@@ -109,7 +110,8 @@ func let(x *gorgonia.Node, v []float64) error {
 	return gorgonia.Let(x, dense(x.Dtype(), v, x.Shape()...))
 }
 
-// curved is sum(c * (y + y^2)), with other constants c on every rank: its gradient depends on y, and is not zero where y is.
+// curved is sum(c * (y + y^2)), with other constants c on every rank: its gradient depends on y,
+// and is not zero where y is.
 func curved(w *dist.World, y *gorgonia.Node) (*gorgonia.Node, error) {
 	square, err := gorgonia.Square(y)
 	if err != nil {
@@ -209,7 +211,8 @@ func TestFloat32GradientsAreThoseOfFloat64Rounded(t *testing.T) {
 	}
 }
 
-// pipeline: every even rank hands tanh(x) to the next rank, which multiplies it with its own x; a last even rank is alone.
+// pipeline: every even rank hands tanh(x) to the next rank, which multiplies it with its own x; a
+// last even rank is alone.
 func pipeline(w *dist.World, x *gorgonia.Node) (*gorgonia.Node, error) {
 	if w.Rank()%2 == 1 {
 		h, err := ops.Recv(w.Group, x, w.Rank()-1, x.Dtype(), x.Shape()...)
@@ -256,7 +259,8 @@ func TestTokenAloneIsTheCostOfARankWithoutOne(t *testing.T) {
 	})
 }
 
-// there and back: rank 0 sends, and gets the answer in an op that runs after the send because it takes its token.
+// there and back: rank 0 sends, and gets the answer in an op that runs after the send because it
+// takes its token.
 func TestTokenOrdersARecvAfterASend(t *testing.T) {
 	checkGradient(t, 2, []int{2}, func(w *dist.World, x *gorgonia.Node) (*gorgonia.Node, error) {
 		if w.Rank() == 0 {

@@ -177,7 +177,8 @@ var ways = []way{
 	}},
 }
 
-// steps runs forward and backward twice and returns gradient and cost, which must be the same in both.
+// steps runs forward and backward twice and returns gradient and cost, which must be the same in
+// both.
 func (y way) steps(w *dist.World) (first []float64, err error) {
 	g := gorgonia.NewGraph()
 	x := input(g, gtensor.Float64, "x", wave(6, float64(w.Rank())), 2, 3)

@@ -14,25 +14,28 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Reducer is where the gradient of one parameter goes when it has been computed, and where it comes back from when it
-// has been reduced over the ranks. Package ddp implements it over buckets. The methods are called from the goroutine that
-// runs the graph, once each in every run, Start before Wait.
+// Reducer is where the gradient of one parameter goes when it has been computed, and where it comes
+// back from when it has been reduced over the ranks. Package ddp implements it over buckets. The
+// methods are called from the goroutine that runs the graph, once each in every run, Start before
+// Wait.
 type Reducer interface {
-	// Start takes the gradient. It copies what it needs: the machine may overwrite grad when Start has returned.
+	// Start takes the gradient. It copies what it needs: the machine may overwrite grad when Start
+	// has returned.
 	Start(grad gorgonia.Value) error
-	// Wait is the reduced gradient, in the parameter's shape, under a header that nobody else has. It may alias the
-	// memory that Start copied to; it is read until the next run.
+	// Wait is the reduced gradient, in the parameter's shape, under a header that nobody else has.
+	// It may alias the memory that Start copied to; it is read until the next run.
 	Wait() (gorgonia.Value, error)
 }
 
-// Hook is the identity between a parameter and the nodes that use it. Differentiated, it becomes a Start node, which
-// gives the gradient to a Reducer as soon as it is there, and a Wait node, which is the gradient that solvers see.
+// Hook is the identity between a parameter and the nodes that use it. Differentiated, it becomes a
+// Start node, which gives the gradient to a Reducer as soon as it is there, and a Wait node, which
+// is the gradient that solvers see.
 //
 //	Do:      y = w
 //	SymDiff: dw = Wait(Start(dy, y, begin))
 //
-// The output is the parameter itself, not a copy, as long as no node of the graph could write into it; otherwise it is
-// a copy (see Overlap.Grad). A Hook belongs to the one graph it was made in.
+// The output is the parameter itself, not a copy, as long as no node of the graph could write into
+// it; otherwise it is a copy (see Overlap.Grad). A Hook belongs to the one graph it was made in.
 type Hook struct {
 	param  *gorgonia.Node
 	node   *gorgonia.Node
@@ -44,11 +47,12 @@ type Hook struct {
 	wait   *gorgonia.Node
 }
 
-// ErrNotAttached is returned when a graph that has a Hook is differentiated or run before the Hook has been added to an
-// Overlap and bound.
+// ErrNotAttached is returned when a graph that has a Hook is differentiated or run before the Hook
+// has been added to an Overlap and bound.
 var ErrNotAttached = errors.New("the hook is not attached")
 
-// NewHook adds a hook of param to its graph. What is to be reduced must consume Hook.Node in place of param.
+// NewHook adds a hook of param to its graph. What is to be reduced must consume Hook.Node in place
+// of param.
 //
 // Errors: dist.ErrInvalid when param is nil, without a graph, not an input, or has a hook.
 func NewHook(param *gorgonia.Node) (*Hook, error) {
@@ -70,7 +74,8 @@ func NewHook(param *gorgonia.Node) (*Hook, error) {
 	return h, nil
 }
 
-// hooksIn is the number of hooks in g. It depends on the graph alone, so that equal graphs hash alike on all ranks.
+// hooksIn is the number of hooks in g. It depends on the graph alone, so that equal graphs hash
+// alike on all ranks.
 func hooksIn(g *gorgonia.ExprGraph) int {
 	last := 0
 	for _, n := range g.AllNodes() {
@@ -136,8 +141,9 @@ func (h *Hook) Do(inputs ...gorgonia.Value) (gorgonia.Value, error) {
 	return v, nil
 }
 
-// header is v under a header of its own, over the same memory. No two nodes may have one header: gorgonia recycles the
-// headers of the values that it unbinds, and products transpose their operands' headers for the time they run.
+// header is v under a header of its own, over the same memory. No two nodes may have one header:
+// gorgonia recycles the headers of the values that it unbinds, and products transpose their
+// operands' headers for the time they run.
 func header(v gorgonia.Value) gorgonia.Value {
 	if d, ok := v.(*gtensor.Dense); ok {
 		return d.ShallowClone()
@@ -154,8 +160,9 @@ func (h *Hook) DiffWRT(inputs int) []bool {
 	return wrt
 }
 
-// SymDiff adds the Start and the Wait node. The hook's output is an input of Start so that it is live until then:
-// without that, the machine may let an elementwise op of the backward pass overwrite it, and the parameter with it.
+// SymDiff adds the Start and the Wait node. The hook's output is an input of Start so that it is
+// live until then: without that, the machine may let an elementwise op of the backward pass
+// overwrite it, and the parameter with it.
 //
 // Errors: ErrNotAttached.
 func (h *Hook) SymDiff(_ gorgonia.Nodes, output, grad *gorgonia.Node) (gorgonia.Nodes, error) {
@@ -205,7 +212,8 @@ func hashOf(op gorgonia.Op) uint32 {
 	return h.Sum32()
 }
 
-// Elements is the elements of v in C order: v's own memory, or a copy when they do not lie there in that order.
+// Elements is the elements of v in C order: v's own memory, or a copy when they do not lie there in
+// that order.
 //
 // Errors: v is nil, or no number that can be communicated.
 func Elements(v gorgonia.Value) (tensor.Buffer, error) {

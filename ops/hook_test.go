@@ -129,7 +129,8 @@ func TestAReducedGradientHasNoGradient(t *testing.T) {
 	}
 }
 
-// TestSetDerivOfCountsTwice is gorgonia's trap that hooks avoid: the node that was the derivative before stays one.
+// TestSetDerivOfCountsTwice is gorgonia's trap that hooks avoid: the node that was the derivative
+// before stays one.
 func TestSetDerivOfCountsTwice(t *testing.T) {
 	cost, params := chain(t)
 	grads, err := differentiate(cost, params...)

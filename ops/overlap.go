@@ -10,17 +10,18 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// Overlap is the hooks of one cost, wired so that each gradient is on its way while the backward pass still computes the
-// next one, on gorgonia's stock tape machine.
+// Overlap is the hooks of one cost, wired so that each gradient is on its way while the backward
+// pass still computes the next one, on gorgonia's stock tape machine.
 //
 //	begin = Begin(cost)                 runs after the forward pass
 //	s_i   = Start(dy_i, hook_i, begin)  runs right after gradient i
 //	join  = Join(s_0, s_1, ...)         runs after the last Start
 //	dw_i  = Wait(s_i, join)             runs after join
 //
-// A tape machine runs nodes in depth-first post-order of their ids. A Wait that hung on its own Start alone would run
-// right after it, and one that hung on the last Start would pull that one forward; with the Join, which hangs on all
-// Starts, every Start runs as soon as its gradient is there and every Wait after the last Start.
+// A tape machine runs nodes in depth-first post-order of their ids. A Wait that hung on its own
+// Start alone would run right after it, and one that hung on the last Start would pull that one
+// forward; with the Join, which hangs on all Starts, every Start runs as soon as its gradient is
+// there and every Wait after the last Start.
 type Overlap struct {
 	cost  *gorgonia.Node
 	step  Step
@@ -33,7 +34,8 @@ type Overlap struct {
 type Step interface {
 	// Begin is called between the forward and the backward pass, before the first Reducer.Start.
 	Begin() error
-	// Join is called when every gradient has been given to its Reducer, before the first Reducer.Wait.
+	// Join is called when every gradient has been given to its Reducer, before the first
+	// Reducer.Wait.
 	Join() error
 }
 
@@ -76,15 +78,16 @@ func (o *Overlap) Add(h *Hook) error {
 	return nil
 }
 
-// Grad differentiates the cost with respect to the parameters of the hooks and wires the Waits behind the Join. It may be
-// called once.
+// Grad differentiates the cost with respect to the parameters of the hooks and wires the Waits
+// behind the Join. It may be called once.
 //
-// Grad also looks for nodes that could write into a hook's output. The tape machine lets an elementwise op overwrite an
-// input that it takes to be dead, although a hook's output, or a reshape of it, is the parameter's own memory
-// (gorgonia issue 511). Such a hook copies.
+// Grad also looks for nodes that could write into a hook's output. The tape machine lets an
+// elementwise op overwrite an input that it takes to be dead, although a hook's output, or a
+// reshape of it, is the parameter's own memory (gorgonia issue 511). Such a hook copies.
 //
-// Returns: the gradient nodes, in the order of Add. They are Wait nodes: pass them to gorgonia.CompileFunction.
-// Errors: gorgonia's; dist.ErrInvalid for two different nodes that the tape machine would merge.
+// Returns: the gradient nodes, in the order of Add. They are Wait nodes: pass them to
+// gorgonia.CompileFunction. Errors: gorgonia's; dist.ErrInvalid for two different nodes that the
+// tape machine would merge.
 func (o *Overlap) Grad() (gorgonia.Nodes, error) {
 	if o.join != nil || len(o.hooks) == 0 {
 		return nil, fmt.Errorf("gradient of %q: %w: no hooks, or called before", o.cost.Name(), dist.ErrInvalid)
@@ -110,9 +113,9 @@ func (o *Overlap) Grad() (gorgonia.Nodes, error) {
 	return waits, nil
 }
 
-// differentiating is held by grad, so that ranks which are goroutines of one process differentiate one after the other:
-// the constants that Gorgonia puts into gradients are nodes that all graphs share, and it notes their hashes in them when
-// it first needs them.
+// differentiating is held by grad, so that ranks which are goroutines of one process differentiate
+// one after the other: the constants that Gorgonia puts into gradients are nodes that all graphs
+// share, and it notes their hashes in them when it first needs them.
 var differentiating sync.Mutex
 
 // grad is gorgonia.Grad with its panics as errors.
@@ -153,8 +156,8 @@ func (o *Overlap) tie() error {
 
 func byID(a, b *gorgonia.Node) int { return int(a.ID() - b.ID()) }
 
-// Order is the order in which the tape machine runs the Starts: Order()[0] is the index, in the order of Add, of the
-// hook whose gradient is ready first. It is nil before Grad.
+// Order is the order in which the tape machine runs the Starts: Order()[0] is the index, in the
+// order of Add, of the hook whose gradient is ready first. It is nil before Grad.
 func (o *Overlap) Order() []int {
 	if o.join == nil {
 		return nil
@@ -163,17 +166,18 @@ func (o *Overlap) Order() []int {
 	for i := range order {
 		order[i] = i
 	}
-	// The Starts run by ascending id: one is only reached from the loop over all nodes by id, from its Wait, whose id is
-	// higher, or from the Join, whose children are visited by id.
+	// The Starts run by ascending id: one is only reached from the loop over all nodes by id, from
+	// its Wait, whose id is higher, or from the Join, whose children are visited by id.
 	slices.SortFunc(order, func(a, b int) int { return byID(o.hooks[a].start, o.hooks[b].start) })
 	return order
 }
 
-// Rewire makes children the children of n. Gorgonia keeps a node's children in two places: the node, which everything
-// that runs or differentiates a graph reads, and the graph's list of parents, which only ever grows. The old children
-// keep n among their parents. That makes them no roots, which they were not before, and no leaves; the tape machine's
-// compiler asks for parents only to find Let statements. The hash of n stays what it was: it is the identity under which
-// the graph knows n, still different from all others.
+// Rewire makes children the children of n. Gorgonia keeps a node's children in two places: the
+// node, which everything that runs or differentiates a graph reads, and the graph's list of
+// parents, which only ever grows. The old children keep n among their parents. That makes them no
+// roots, which they were not before, and no leaves; the tape machine's compiler asks for parents
+// only to find Let statements. The hash of n stays what it was: it is the identity under which the
+// graph knows n, still different from all others.
 func Rewire(n *gorgonia.Node, children gorgonia.Nodes) {
 	old := Children(n)
 	gorgonia.WithChildren(slices.Clone(children))(n)

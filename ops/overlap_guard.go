@@ -28,7 +28,8 @@ func parentsOf(g *gorgonia.ExprGraph) map[*gorgonia.Node]gorgonia.Nodes {
 	return parents
 }
 
-// written reports whether a node may write into the memory of n's value, which may be reached under other names.
+// written reports whether a node may write into the memory of n's value, which may be reached under
+// other names.
 func written(n *gorgonia.Node, parents map[*gorgonia.Node]gorgonia.Nodes) bool {
 	names := gorgonia.Nodes{n}
 	seen := gorgonia.NewNodeSet(n)
@@ -47,9 +48,10 @@ func written(n *gorgonia.Node, parents map[*gorgonia.Node]gorgonia.Nodes) bool {
 	return false
 }
 
-// overwrites reports whether the tape machine may let p write into the memory of its child a: the op says it can, is not
-// run by external code, and takes preallocated memory (regalloc.go:201, vm_tape_nocuda.go:57 of gorgonia v0.9.18). The
-// machine does so only after a's last use, but the last use of a is not the last use of its memory.
+// overwrites reports whether the tape machine may let p write into the memory of its child a: the
+// op says it can, is not run by external code, and takes preallocated memory (regalloc.go:201,
+// vm_tape_nocuda.go:57 of gorgonia v0.9.18). The machine does so only after a's last use, but the
+// last use of a is not the last use of its memory.
 func overwrites(p, a *gorgonia.Node) bool {
 	op := p.Op()
 	if op == nil {
@@ -64,8 +66,9 @@ func overwrites(p, a *gorgonia.Node) bool {
 	return ok
 }
 
-// mayAlias reports whether p's value may lie in the memory of an input. Reshape always does; repeat, transpose, concat,
-// slice and dropout may. Ops that are not known to allocate are taken to alias.
+// mayAlias reports whether p's value may lie in the memory of an input. Reshape always does;
+// repeat, transpose, concat, slice and dropout may. Ops that are not known to allocate are taken to
+// alias.
 func mayAlias(p *gorgonia.Node) bool {
 	switch p.Op().(type) {
 	case nil, *Hook, *Begin, *Start, *Wait, *Join, *derivative, *tapeGradient:
@@ -79,8 +82,9 @@ func mayAlias(p *gorgonia.Node) bool {
 	return true
 }
 
-// checkMerges looks for nodes that differ but have one hash. The tape machine's compiler takes two nodes with one 32-bit
-// hash to be one common subexpression (analysis.go:91) and would run one of them for both, without a word.
+// checkMerges looks for nodes that differ but have one hash. The tape machine's compiler takes two
+// nodes with one 32-bit hash to be one common subexpression (analysis.go:91) and would run one of
+// them for both, without a word.
 //
 // Errors: dist.ErrInvalid naming both.
 func checkMerges(g *gorgonia.ExprGraph) error {

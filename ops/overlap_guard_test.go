@@ -16,7 +16,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// inPlace are uses of a parameter w, and an equal input x, after which the tape machine may write into w's memory.
+// inPlace are uses of a parameter w, and an equal input x, after which the tape machine may write
+// into w's memory.
 var inPlace = []struct {
 	name   string
 	copies bool // the hook must copy
@@ -43,8 +44,8 @@ var inPlace = []struct {
 	}},
 }
 
-// TestHooksNeverLetTheMachineWriteIntoAParameter runs every use as a whole graph, pruned, and its forward part alone,
-// as one does to evaluate: there no Start keeps the hook's output alive.
+// TestHooksNeverLetTheMachineWriteIntoAParameter runs every use as a whole graph, pruned, and its
+// forward part alone, as one does to evaluate: there no Start keeps the hook's output alive.
 func TestHooksNeverLetTheMachineWriteIntoAParameter(t *testing.T) {
 	for _, use := range inPlace {
 		for _, forwardOnly := range []bool{false, true} {
@@ -221,8 +222,8 @@ func TestElementsIsCOrderWhateverTheStrides(t *testing.T) {
 	}
 }
 
-// TestRewireMovesOneEdge guards what Rewire takes from gorgonia: a node's children are what is run and differentiated,
-// and what is left in the graph's list of parents does no harm.
+// TestRewireMovesOneEdge guards what Rewire takes from gorgonia: a node's children are what is run
+// and differentiated, and what is left in the graph's list of parents does no harm.
 func TestRewireMovesOneEdge(t *testing.T) {
 	g := gorgonia.NewGraph()
 	a, b := overlapParam(g, "a", 3), overlapParam(g, "b", 3)

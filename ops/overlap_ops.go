@@ -18,20 +18,22 @@ type Begin struct {
 	overlap *Overlap
 }
 
-// Start gives its first input, the gradient of a hook's output, to the hook's Reducer. Its value is that input, which
-// nothing reads.
+// Start gives its first input, the gradient of a hook's output, to the hook's Reducer. Its value is
+// that input, which nothing reads.
 type Start struct {
 	effect
 	hook *Hook
 }
 
-// Wait is the reduced gradient of a hook's parameter. It ignores its inputs; they are there for the order.
+// Wait is the reduced gradient of a hook's parameter. It ignores its inputs; they are there for the
+// order.
 type Wait struct {
 	effect
 	hook *Hook
 }
 
-// Join runs when all Starts have run, and tells the Step. Its value is that of a Start, which nothing reads.
+// Join runs when all Starts have run, and tells the Step. Its value is that of a Start, which
+// nothing reads.
 type Join struct {
 	effect
 	overlap *Overlap
@@ -147,7 +149,8 @@ func (j *Join) InferShape(inputs ...gorgonia.DimSizer) (gtensor.Shape, error) {
 	return shape.Clone(), nil
 }
 
-// WriteHash writes what sets this op apart; between the Begins of a graph that is the cost, its child.
+// WriteHash writes what sets this op apart; between the Begins of a graph that is the cost, its
+// child.
 func (b *Begin) WriteHash(h hash.Hash) { _, _ = fmt.Fprint(h, "symgrad begin") }
 
 // WriteHash writes what sets this op apart from all others of its graph.
@@ -156,7 +159,8 @@ func (s *Start) WriteHash(h hash.Hash) { _, _ = fmt.Fprintf(h, "symgrad %v %d", 
 // WriteHash writes what sets this op apart from all others of its graph.
 func (w *Wait) WriteHash(h hash.Hash) { _, _ = fmt.Fprintf(h, "symgrad %v %d", w, w.hook.number) }
 
-// WriteHash writes what sets this op apart: the number of its first hook, which is in one Overlap only.
+// WriteHash writes what sets this op apart: the number of its first hook, which is in one Overlap
+// only.
 func (j *Join) WriteHash(h hash.Hash) {
 	_, _ = fmt.Fprintf(h, "symgrad join %d", j.overlap.hooks[0].number)
 }
@@ -173,15 +177,15 @@ func (w *Wait) Hashcode() uint32 { return hashOf(w) }
 // Hashcode is the hash of WriteHash.
 func (j *Join) Hashcode() uint32 { return hashOf(j) }
 
-// effect is what Begin, Start, Wait and Join have in common: they run for their effect, write into no input, and have no
-// gradient of their own.
+// effect is what Begin, Start, Wait and Join have in common: they run for their effect, write into
+// no input, and have no gradient of their own.
 type effect struct{}
 
 // ReturnsPtr is true.
 func (effect) ReturnsPtr() bool { return true }
 
-// CallsExtern is false: under a batching BLAS the compiler flushes queued products before an op only when that op is not
-// extern, and a Start reads the gradient at once.
+// CallsExtern is false: under a batching BLAS the compiler flushes queued products before an op
+// only when that op is not extern, and a Start reads the gradient at once.
 func (effect) CallsExtern() bool { return false }
 
 // OverwritesInput is -1: none.

@@ -14,7 +14,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// traced is a Reducer and a Step that notes what is called and reduces over one rank, that is, not at all.
+// traced is a Reducer and a Step that notes what is called and reduces over one rank, that is, not
+// at all.
 type traced struct {
 	name   string
 	events *[]string
@@ -177,8 +178,8 @@ func TestStartsRunBetweenLayersAndWaitsAfterTheLast(t *testing.T) {
 	}
 }
 
-// TestStartsRunBeforeTheBackwardPassEnds looks at the compiled order of the nodes: between the first Start and the last
-// there are the products of the lower layers.
+// TestStartsRunBeforeTheBackwardPassEnds looks at the compiled order of the nodes: between the
+// first Start and the last there are the products of the lower layers.
 func TestStartsRunBeforeTheBackwardPassEnds(t *testing.T) {
 	cost, params := chain(t)
 	hookAll(t, cost, params)
@@ -199,15 +200,16 @@ func TestStartsRunBeforeTheBackwardPassEnds(t *testing.T) {
 			}
 		}
 	}
-	// Forward; then each layer's dX and dW, its gradients started at once; the dX of the input is left to the end.
+	// Forward; then each layer's dX and dW, its gradients started at once; the dX of the input is
+	// left to the end.
 	want := "gemm gemm gemm b2 gemm w2 gemm b1 gemm w1 gemm b0 gemm w0"
 	if got := strings.Join(kinds, " "); !strings.HasPrefix(got, want) {
 		t.Errorf("nodes run in the order\n%s, want it to begin with\n%s", got, want)
 	}
 }
 
-// TestTapsAfterGradRunAtTheEnd is why hooks are there: a node put on a gradient after gorgonia.Grad runs after the whole
-// backward pass.
+// TestTapsAfterGradRunAtTheEnd is why hooks are there: a node put on a gradient after gorgonia.Grad
+// runs after the whole backward pass.
 func TestTapsAfterGradRunAtTheEnd(t *testing.T) {
 	cost, params := chain(t)
 	grads, err := differentiate(cost, params...)
@@ -274,8 +276,8 @@ func gradientsOf(t *testing.T, vm gorgonia.VM, params gorgonia.Nodes) [][]float6
 	return out
 }
 
-// TestHookedGradientsAreCountedOnce is the trap of SetDerivOf under BindDualValues, which adds both nodes that are the
-// derivative of the parameter. Of a hook only the Wait is.
+// TestHookedGradientsAreCountedOnce is the trap of SetDerivOf under BindDualValues, which adds both
+// nodes that are the derivative of the parameter. Of a hook only the Wait is.
 func TestHookedGradientsAreCountedOnce(t *testing.T) {
 	cost, params := chain(t)
 	grads, _, _, _ := hookAll(t, cost, params)
@@ -298,7 +300,8 @@ func TestHookedGradientsAreCountedOnce(t *testing.T) {
 	}
 }
 
-// TestNoNodeSharesAHeader is for gorgonia's Unbind functions, which recycle the header of every value they meet.
+// TestNoNodeSharesAHeader is for gorgonia's Unbind functions, which recycle the header of every
+// value they meet.
 func TestNoNodeSharesAHeader(t *testing.T) {
 	cost, params := chain(t)
 	_, _, hooks, _ := hookAll(t, cost, params)

@@ -12,8 +12,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// BatchNormConfig is the settings of SyncBatchNorm. The zero value is the default. All but Rows must be the same on all ranks;
-// ddp.Attach compares Momentum, Epsilon and SumOfCosts.
+// BatchNormConfig is the settings of SyncBatchNorm. The zero value is the default. All but Rows
+// must be the same on all ranks; ddp.Attach compares Momentum, Epsilon and SumOfCosts.
 type BatchNormConfig struct {
 	// Name is the layer's, in errors and traces; "" means that of its input.
 	Name string
@@ -21,14 +21,15 @@ type BatchNormConfig struct {
 	Momentum float64
 	// Epsilon is added to the variance under the root; 0 means 1e-5.
 	Epsilon float64
-	// Rows is the weight of each row of the input, at least 0: an input of shape (N) and the input's type; nil means 1 for all.
-	// A row of weight 0 does not count: its output is 0, whatever it holds, and so is its gradient. A rank without data
-	// gives zeros.
+	// Rows is the weight of each row of the input, at least 0: an input of shape (N) and the
+	// input's type; nil means 1 for all. A row of weight 0 does not count: its output is 0,
+	// whatever it holds, and so is its gradient. A rank without data gives zeros.
 	Rows *gorgonia.Node
-	// SumOfCosts says that the loss is the sum of the costs of the ranks, as for the other ops of this package. Without it the
-	// loss is what package ddp minimizes: the mean of the costs, in which that of a rank weighs as much as its rows do
-	// together, and gradients are those of ddp, which are multiplied by that weight later. Where all ranks have as many
-	// rows, both are the same.
+	// SumOfCosts says that the loss is the sum of the costs of the ranks, as for the other ops of
+	// this package. Without it the loss is what package ddp minimizes: the mean of the costs, in
+	// which that of a rank weighs as much as its rows do together, and gradients are those of ddp,
+	// which are multiplied by that weight later. Where all ranks have as many rows, both are the
+	// same.
 	SumOfCosts bool
 }
 
@@ -39,7 +40,8 @@ const (
 
 // Validate checks c.
 //
-// Errors: dist.ErrInvalid for a momentum that is not between 0 and 1, or an epsilon that is negative or not finite.
+// Errors: dist.ErrInvalid for a momentum that is not between 0 and 1, or an epsilon that is
+// negative or not finite.
 func (c BatchNormConfig) Validate() error {
 	switch {
 	case !(c.Momentum >= 0 && c.Momentum <= 1):
@@ -50,8 +52,8 @@ func (c BatchNormConfig) Validate() error {
 	return nil
 }
 
-// BatchNorm is a layer of a graph that normalizes each channel over the whole batch, which is that of all ranks. It has the
-// running statistics.
+// BatchNorm is a layer of a graph that normalizes each channel over the whole batch, which is that
+// of all ranks. It has the running statistics.
 type BatchNorm struct {
 	g        *dist.Group
 	cfg      BatchNormConfig
@@ -71,22 +73,25 @@ type BatchNorm struct {
 //
 //	y = (x - mean_c) / sqrt(variance_c + epsilon) * scale_c + bias_c
 //
-// where mean and variance are those of the batch of all ranks of g, as if one rank had it all: each row counts by its
-// weight, and ranks may have batches of different length, or no row that counts. The variance is the biased one. Each run
-// also moves the running statistics, which are the same on all ranks, toward these ones: running = (1-momentum)*running +
-// momentum*new, with the unbiased variance, or the biased one where the elements of a channel weigh less than 2 together.
-// SetTraining(false), gorgonia.EvalMode and machine.Config.Eval take the running statistics in their place; then no rank
-// needs another.
+// where mean and variance are those of the batch of all ranks of g, as if one rank had it all: each
+// row counts by its weight, and ranks may have batches of different length, or no row that counts.
+// The variance is the biased one. Each run also moves the running statistics, which are the same on
+// all ranks, toward these ones: running = (1-momentum)*running + momentum*new, with the unbiased
+// variance, or the biased one where the elements of a channel weigh less than 2 together.
+// SetTraining(false), gorgonia.EvalMode and machine.Config.Eval take the running statistics in
+// their place; then no rank needs another.
 //
-// Forward, ranks exchange for each channel the weight of the rows, mean and sum of squared distances from it, in float64,
-// and combine them in the order of the ranks as Chan, Golub and LeVeque do (1983), so that no large numbers are
-// subtracted. Backward, they add the sums of dy and of dy times the normalized x. The gradients of scale and bias are the
-// rank's own part, as those of other parameters; package ddp adds them up.
+// Forward, ranks exchange for each channel the weight of the rows, mean and sum of squared
+// distances from it, in float64, and combine them in the order of the ranks as Chan, Golub and
+// LeVeque do (1983), so that no large numbers are subtracted. Backward, they add the sums of dy and
+// of dy times the normalized x. The gradients of scale and bias are the rank's own part, as those
+// of other parameters; package ddp adds them up.
 //
-// Shapes: x is (N, C) or (N, C, H, W), of float32 or float64; N may differ between ranks. scale and bias have C elements and
-// x's type; nil means 1 and 0. Collective: all ranks, same order; so is the gradient, and every run in NoSync of package
-// ddp. The group may be on GPUs if package machine runs the graph there. Owns: the running statistics are the layer's.
-// Errors: dist.ErrInvalid and its kinds.
+// Shapes: x is (N, C) or (N, C, H, W), of float32 or float64; N may differ between ranks. scale and
+// bias have C elements and x's type; nil means 1 and 0. Collective: all ranks, same order; so is
+// the gradient, and every run in NoSync of package ddp. The group may be on GPUs if package machine
+// runs the graph there. Owns: the running statistics are the layer's. Errors: dist.ErrInvalid and
+// its kinds.
 func SyncBatchNorm(g *dist.Group, x, scale, bias *gorgonia.Node, c BatchNormConfig) (*gorgonia.Node, *BatchNorm, error) {
 	b, err := newBatchNorm(g, x, scale, bias, c)
 	if err != nil {
@@ -181,8 +186,8 @@ func (b *BatchNorm) refuse(x *gorgonia.Node, err error) error {
 	return fmt.Errorf("batch norm of %q (%v, shape %v), rank %d/%d: %w", called(x), x.Type(), x.Shape(), b.g.Rank(), b.g.Size(), err)
 }
 
-// layersIn is the highest number of a layer in g. It depends on the graph alone, so that equal graphs hash alike on all
-// ranks.
+// layersIn is the highest number of a layer in g. It depends on the graph alone, so that equal
+// graphs hash alike on all ranks.
 func layersIn(g *gorgonia.ExprGraph) int {
 	last := 0
 	for _, n := range g.AllNodes() {
@@ -208,22 +213,24 @@ func (b *BatchNorm) Config() BatchNormConfig { return b.cfg }
 // Training reports whether the layer normalizes with the statistics of the batch.
 func (b *BatchNorm) Training() bool { return b.training }
 
-// SetTraining chooses between the statistics of the batch and the running ones, for the runs to come. Machines call it when
-// they are made: gorgonia's does with what gorgonia.EvalMode says, package machine's with Config.Eval.
+// SetTraining chooses between the statistics of the batch and the running ones, for the runs to
+// come. Machines call it when they are made: gorgonia's does with what gorgonia.EvalMode says,
+// package machine's with Config.Eval.
 //
 // Collective: all ranks, between the same runs, because only training communicates.
 func (b *BatchNorm) SetTraining(training bool) { b.training = training }
 
-// Stats is the running mean and the running variance, (C) each, as they are now: a checkpoint has copies. Where package
-// machine updates parameters on a GPU they are as of its last Sync.
+// Stats is the running mean and the running variance, (C) each, as they are now: a checkpoint has
+// copies. Where package machine updates parameters on a GPU they are as of its last Sync.
 //
 // Owns: the layer; SetStats changes them.
 func (b *BatchNorm) Stats() (mean, variance *gtensor.Dense) { return b.mean, b.variance }
 
-// SetStats copies a running mean and a running variance into the layer's. Where package machine updates parameters on a GPU,
-// call it before the machine is made. All ranks give the same.
+// SetStats copies a running mean and a running variance into the layer's. Where package machine
+// updates parameters on a GPU, call it before the machine is made. All ranks give the same.
 //
-// Shapes: C elements each, of the input's type. Errors: dist.ErrDType, dist.ErrCount; dist.ErrInvalid for a variance below 0, and for NaN.
+// Shapes: C elements each, of the input's type. Errors: dist.ErrDType, dist.ErrCount;
+// dist.ErrInvalid for a variance below 0, and for NaN.
 func (b *BatchNorm) SetStats(mean, variance *gtensor.Dense) error {
 	want := form{gdt: b.x.gdt, dt: b.x.dt, shape: gtensor.Shape{b.Channels()}}
 	from := [2]tensor.Buffer{}

@@ -65,8 +65,8 @@ func (o *batchNorm) exchange(to, from tensor.Buffer) error {
 	return w.Wait()
 }
 
-// normed is the arrays that a part works on; those that it has no use for are nil. Samples are n rows of c channels of s
-// elements.
+// normed is the arrays that a part works on; those that it has no use for are nil. Samples are n
+// rows of c channels of s elements.
 type normed[T float32 | float64] struct {
 	layer       *BatchNorm
 	n, c, s     int
@@ -189,7 +189,8 @@ func (k *normed[T]) weight(row int) float64 {
 	return 0
 }
 
-// each calls f for the elements of each row that counts, channel by channel: their numbers are from to from+s.
+// each calls f for the elements of each row that counts, channel by channel: their numbers are from
+// to from+s.
 func (k *normed[T]) each(f func(w float64, c, from int)) {
 	for row := range k.n {
 		w := k.weight(row)
@@ -202,8 +203,8 @@ func (k *normed[T]) each(f func(w float64, c, from int)) {
 	}
 }
 
-// moments is weight, means and sums of squared distances of this rank's rows: first the means, then the distances from
-// them.
+// moments is weight, means and sums of squared distances of this rank's rows: first the means, then
+// the distances from them.
 func (k *normed[T]) moments(out []float64) {
 	mean, m2 := out[1:1+k.c], out[1+k.c:]
 	for row := range k.n {
@@ -228,9 +229,9 @@ func (k *normed[T]) moments(out []float64) {
 	})
 }
 
-// statistics combines the moments of the ranks, in their order: two sets of n and m elements have together the sum of
-// squared distances a + b + delta^2 nm/(n+m), with delta the difference of their means. Products are rounded before they
-// are added, so that all ranks have the same bits.
+// statistics combines the moments of the ranks, in their order: two sets of n and m elements have
+// together the sum of squared distances a + b + delta^2 nm/(n+m), with delta the difference of
+// their means. Products are rounded before they are added, so that all ranks have the same bits.
 func (k *normed[T]) statistics(out []float64) {
 	mean, rstd := out[2:2+k.c], out[2+k.c:]
 	n := 0.0
@@ -252,8 +253,8 @@ func (k *normed[T]) statistics(out []float64) {
 	}
 }
 
-// move moves the running statistics toward those of the batch, and makes 1/sqrt(variance+epsilon) of the sums of squared
-// distances. A batch in which nothing counts moves nothing.
+// move moves the running statistics toward those of the batch, and makes 1/sqrt(variance+epsilon)
+// of the sums of squared distances. A batch in which nothing counts moves nothing.
 func (k *normed[T]) move(out []float64) {
 	n, mean, rstd := out[0], out[2:2+k.c], out[2+k.c:]
 	m := k.layer.cfg.Momentum
@@ -319,8 +320,8 @@ func (k *normed[T]) sums(out []float64) {
 	}
 }
 
-// inputGrad is dx = scale*rstd*(dy - w*(sum(dy) + xhat*sum(dy*xhat))/n), where the sums are those of all ranks and w is the
-// weight of the row. Outside training they are 0.
+// inputGrad is dx = scale*rstd*(dy - w*(sum(dy) + xhat*sum(dy*xhat))/n), where the sums are those
+// of all ranks and w is the weight of the row. Outside training they are 0.
 func (k *normed[T]) inputGrad(out []T) {
 	share := 0.0 // of all rows, over the weight of this rank's cost, which the gradient is multiplied by later
 	if d := k.stats[0] * k.stats[1]; d > 0 {

@@ -32,8 +32,8 @@ func plainNorm(g *dist.Group, v []float64, shape []int, c ops.BatchNormConfig) (
 	return l, err
 }
 
-// TestSyncBatchNormIsTheFormula computes two samples of two channels by hand: channel 0 has 1, 3, 5, 11, whose mean is 5,
-// biased variance 14 and unbiased variance 56/3; channel 1 has 2, 2, 2, 2.
+// TestSyncBatchNormIsTheFormula computes two samples of two channels by hand: channel 0 has 1, 3,
+// 5, 11, whose mean is 5, biased variance 14 and unbiased variance 56/3; channel 1 has 2, 2, 2, 2.
 func TestSyncBatchNormIsTheFormula(t *testing.T) {
 	for _, c := range []ops.BatchNormConfig{{}, {Momentum: 0.25, Epsilon: 2}} {
 		onRanks(t, 2, func(w *dist.World) error {
@@ -67,7 +67,8 @@ func TestSyncBatchNormIsTheFormula(t *testing.T) {
 	}
 }
 
-// TestSyncBatchNormOfNothing has no row that counts, on any rank: nothing moves, and nothing is no number.
+// TestSyncBatchNormOfNothing has no row that counts, on any rank: nothing moves, and nothing is no
+// number.
 func TestSyncBatchNormOfNothing(t *testing.T) {
 	onRanks(t, 2, func(w *dist.World) error {
 		x := []float64{math.NaN(), math.Inf(1), 1, 2}
@@ -88,7 +89,8 @@ func TestSyncBatchNormOfNothing(t *testing.T) {
 	})
 }
 
-// TestRowsThatDoNotCountPoisonNothing has a rank whose rows are no numbers, and another that has all.
+// TestRowsThatDoNotCountPoisonNothing has a rank whose rows are no numbers, and another that has
+// all.
 func TestRowsThatDoNotCountPoisonNothing(t *testing.T) {
 	c := normCase{dt: gtensor.Float64, sample: []int{2}, parts: []int{4, 0}, weights: true}
 	want := runNorm(t, c.whole(), 1)[0]
@@ -128,8 +130,8 @@ func TestRowsThatDoNotCountPoisonNothing(t *testing.T) {
 	})
 }
 
-// TestSyncBatchNormOutsideTrainingNeedsNobody runs one rank alone with given statistics: mean 1 and variance 4, and an
-// epsilon of 5.
+// TestSyncBatchNormOutsideTrainingNeedsNobody runs one rank alone with given statistics: mean 1 and
+// variance 4, and an epsilon of 5.
 func TestSyncBatchNormOutsideTrainingNeedsNobody(t *testing.T) {
 	onRanks(t, 2, func(w *dist.World) error {
 		if w.Rank() == 1 {

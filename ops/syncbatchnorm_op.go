@@ -11,7 +11,8 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// BatchNormPart is what one node of a BatchNorm computes. With C channels and R ranks, all statistics in float64:
+// BatchNormPart is what one node of a BatchNorm computes. With C channels and R ranks, all
+// statistics in float64:
 //
 //	moments     x, rows                          (1, 1+2C): weight of the rows; mean; sum of squared distances; of this rank
 //	gather      moments                          (R, 1+2C): those of all ranks
@@ -23,8 +24,8 @@ import (
 //	dscale      sums, statistics
 //	dbias       sums, statistics
 //
-// Rows, scale and bias are inputs only where the layer has them. Outside training, moments, gather and reduce are zeros
-// that nobody uses, and nothing is communicated.
+// Rows, scale and bias are inputs only where the layer has them. Outside training, moments, gather
+// and reduce are zeros that nobody uses, and nothing is communicated.
 type BatchNormPart uint8
 
 // The parts.
@@ -49,7 +50,8 @@ func (p BatchNormPart) String() string {
 	return fmt.Sprintf("part %d", p)
 }
 
-// BatchNormNode is what a node of a BatchNorm does, for machines that run graphs without calling Do.
+// BatchNormNode is what a node of a BatchNorm does, for machines that run graphs without calling
+// Do.
 type BatchNormNode struct {
 	Layer             *BatchNorm
 	Part              BatchNormPart
@@ -143,8 +145,8 @@ func (b *BatchNorm) addLike(part BatchNormPart, in gorgonia.Nodes, out form) (*g
 // Arity is the number of inputs.
 func (o *batchNorm) Arity() int { return len(o.in) }
 
-// Type is c → d → ... → the result's type. Gorgonia calls the result b while it infers types (typeSystem.go:59), so that no
-// input may be called that.
+// Type is c → d → ... → the result's type. Gorgonia calls the result b while it infers types
+// (typeSystem.go:59), so that no input may be called that.
 func (o *batchNorm) Type() hm.Type {
 	types := make([]hm.Type, 0, len(o.in)+1)
 	for i := range o.in {
@@ -193,7 +195,8 @@ func (o *batchNorm) label() string {
 	return o.layer.cfg.Name + ".statistics"
 }
 
-// DiffWRT is true for the input, the scale and the bias of apply: its SymDiff goes through the statistics by itself.
+// DiffWRT is true for the input, the scale and the bias of apply: its SymDiff goes through the
+// statistics by itself.
 func (o *batchNorm) DiffWRT(inputs int) []bool {
 	wrt := make([]bool, inputs)
 	if o.part != BatchNormApply {
@@ -207,7 +210,8 @@ func (o *batchNorm) DiffWRT(inputs int) []bool {
 
 // SymDiff adds the nodes of the gradient.
 //
-// Collective: one of them is; all ranks must differentiate. Errors: dist.ErrUnsupported for the gradient of a gradient.
+// Collective: one of them is; all ranks must differentiate. Errors: dist.ErrUnsupported for the
+// gradient of a gradient.
 func (o *batchNorm) SymDiff(in gorgonia.Nodes, _, dy *gorgonia.Node) (gorgonia.Nodes, error) {
 	b := o.layer
 	if o.part != BatchNormApply || len(in) != len(o.in) {

@@ -14,8 +14,9 @@ import (
 	"github.com/symgrad/symgrad/ops"
 )
 
-// normCase is a batch of rows, which ranks divide, and a layer over it. The cost is the mean over the rows of a rank of the
-// sum of target*y + y^3/10, in which the rows weigh as they do in the layer.
+// normCase is a batch of rows, which ranks divide, and a layer over it. The cost is the mean over
+// the rows of a rank of the sum of target*y + y^3/10, in which the rows weigh as they do in the
+// layer.
 type normCase struct {
 	dt        gtensor.Dtype
 	sample    []int // shape of a row
@@ -206,7 +207,8 @@ func runNorm(t *testing.T, c normCase, runs int) []*normResult {
 	return results
 }
 
-// mean is the weighted mean of what each rank has: the gradient that ddp makes of it, or the sum for a loss that is one.
+// mean is the weighted mean of what each rank has: the gradient that ddp makes of it, or the sum
+// for a loss that is one.
 func (c *normCase) mean(all []*normResult, of func(*normResult) []float64) []float64 {
 	var sum []float64
 	total := 0.0
@@ -305,8 +307,8 @@ func TestSyncBatchNormOfRanksIsThatOfOneRank(t *testing.T) {
 	}
 }
 
-// TestSyncBatchNormOfASumOfCosts has equal parts, for which both meanings of the loss agree but for their length, and
-// unequal ones.
+// TestSyncBatchNormOfASumOfCosts has equal parts, for which both meanings of the loss agree but for
+// their length, and unequal ones.
 func TestSyncBatchNormOfASumOfCosts(t *testing.T) {
 	c := normCase{dt: gtensor.Float64, sample: []int{3}, parts: []int{3, 3}, sumOfCost: true}
 	sum := runNorm(t, c, 1)
@@ -318,8 +320,8 @@ func TestSyncBatchNormOfASumOfCosts(t *testing.T) {
 	}
 }
 
-// TestSyncBatchNormGradientIsThatOfDifferences compares the gradients of two ranks with differences of the loss, of both
-// kinds.
+// TestSyncBatchNormGradientIsThatOfDifferences compares the gradients of two ranks with differences
+// of the loss, of both kinds.
 func TestSyncBatchNormGradientIsThatOfDifferences(t *testing.T) {
 	for _, c := range []normCase{
 		{dt: gtensor.Float64, sample: []int{2}, parts: []int{3, 2}, weights: true},

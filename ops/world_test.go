@@ -14,8 +14,9 @@ import (
 	"github.com/symgrad/symgrad/internal/sim"
 )
 
-// runRanks runs body on every rank of a fresh world of n, each on a goroutine of its own, and returns the errors by
-// rank. A world is closed when its body returns, so that no rank waits for one that has failed.
+// runRanks runs body on every rank of a fresh world of n, each on a goroutine of its own, and
+// returns the errors by rank. A world is closed when its body returns, so that no rank waits for
+// one that has failed.
 func runRanks(n int, body func(w *dist.World) error) ([]error, error) {
 	return runScript(n, "", body)
 }
@@ -161,8 +162,8 @@ func near(what string, got, want []float64, rel float64) error {
 	return nil
 }
 
-// differentiating is held while a graph is differentiated: Gorgonia notes the hashes of constants that all graphs share, and
-// ranks are goroutines here.
+// differentiating is held while a graph is differentiated: Gorgonia notes the hashes of constants
+// that all graphs share, and ranks are goroutines here.
 var differentiating sync.Mutex
 
 // differentiate is gorgonia.Grad for ranks that are goroutines.

@@ -2,8 +2,9 @@ package optim
 
 import "math"
 
-// adam is Adam (Kingma and Ba, arXiv:1412.6980) and AdamW (Loshchilov and Hutter, arXiv:1711.05101): with mean, square
-// and largest the state of the weight and t the number of the step,
+// adam is Adam (Kingma and Ba, arXiv:1412.6980) and AdamW (Loshchilov and Hutter,
+// arXiv:1711.05101): with mean, square and largest the state of the weight and t the number of the
+// step,
 //
 //	g = grad + weightDecay*w                          Adam
 //	g = grad                                          AdamW
@@ -13,8 +14,8 @@ import "math"
 //	w -= rate/(1-beta1^t) * mean / (sqrt(largest)/sqrt(1-beta2^t) + epsilon)
 //	w -= rate*weightDecay*w                           AdamW, by w as it was before
 //
-// The two subtractions are one, of a sum: a float32 weight is rounded once then, and 1-rate*weightDecay never, which would be
-// off by as much in every step.
+// The two subtractions are one, of a sum: a float32 weight is rounded once then, and
+// 1-rate*weightDecay never, which would be off by as much in every step.
 type adam struct {
 	beta1, beta2, epsilon float64
 	weightDecay           float64

@@ -17,8 +17,8 @@ func startAverages[T float](m *memory[T], sp span) {
 	copy(averagesOf(m)[sp.lo:sp.hi], m.weight[sp.lo:sp.hi])
 }
 
-// moveAverages moves the averages of a span towards the weights: by the difference, so that the averages of weights that
-// stay are exactly these.
+// moveAverages moves the averages of a span towards the weights: by the difference, so that the
+// averages of weights that stay are exactly these.
 func moveAverages[T float](add T, m *memory[T], sp span) {
 	weight, average := m.weight[sp.lo:sp.hi], averagesOf(m)[sp.lo:sp.hi]
 	average = average[:len(weight)]
@@ -65,8 +65,8 @@ func exchange[T float](a, b []T) {
 	}
 }
 
-// bindWeights borrows the weights of a model that the solver has state for.
-// Errors: ErrMismatch, ErrNoGradient for a weight without a value, ErrUnsupported, naming the parameter.
+// bindWeights borrows the weights of a model that the solver has state for. Errors: ErrMismatch,
+// ErrNoGradient for a weight without a value, ErrUnsupported, naming the parameter.
 func (s *solver) bindWeights(model []gorgonia.ValueGrad) error {
 	if len(model) != len(s.params) {
 		return fmt.Errorf("the model has %d parameters and the solver has state for %d: %w", len(model), len(s.params), ErrMismatch)

@@ -10,7 +10,8 @@ import (
 	"gorgonia.org/gorgonia"
 )
 
-// benchModel is the parameters of an MLP 784-512-512-10 in one dtype, 669,706 elements, with gradients of the usual size.
+// benchModel is the parameters of an MLP 784-512-512-10 in one dtype, 669,706 elements, with
+// gradients of the usual size.
 func benchModel[T float]() (model []gorgonia.ValueGrad, elements int) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for _, shape := range [][]int{{784, 512}, {512}, {512, 512}, {512}, {512, 10}, {10}} {
@@ -27,7 +28,8 @@ func benchModel[T float]() (model []gorgonia.ValueGrad, elements int) {
 // arrays is what a step must move: how often it reads and writes an array of the model's size.
 type arrays struct{ read, written int }
 
-// benchStep measures a config in float32, on one goroutine and on two. Bytes are what one fused pass must move.
+// benchStep measures a config in float32, on one goroutine and on two. Bytes are what one fused
+// pass must move.
 func benchStep(b *testing.B, name string, c Config, moved arrays) {
 	for _, workers := range []int{1, 2} {
 		c.Workers = workers
@@ -91,8 +93,8 @@ func BenchmarkGorgoniaAdam(b *testing.B) {
 	benchSolver(b, gorgonia.NewAdamSolver(), model, 8*4*n)
 }
 
-// benchSolver gives every step the same gradients. Left zeroed, they would let the moments decay to subnormal numbers,
-// which is another benchmark.
+// benchSolver gives every step the same gradients. Left zeroed, they would let the moments decay to
+// subnormal numbers, which is another benchmark.
 func benchSolver(b *testing.B, s gorgonia.Solver, model []gorgonia.ValueGrad, bytes int) {
 	grads, saved := make([]flat, len(model)), make([]flat, len(model))
 	for i, vg := range model {

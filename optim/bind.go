@@ -9,7 +9,8 @@ import (
 	gtensor "gorgonia.org/tensor"
 )
 
-// param is one parameter: what the first step saw of it, its state, and for the length of a step its memory.
+// param is one parameter: what the first step saw of it, its state, and for the length of a step
+// its memory.
 type param struct {
 	name  string // "" if it has none
 	shape []int
@@ -33,7 +34,8 @@ const (
 	zeroNever                    // Config.KeepGradients, or a constant of the graph
 )
 
-// memory is the flat memory of what is owned of a parameter, in one dtype; all slices have the length param.count.
+// memory is the flat memory of what is owned of a parameter, in one dtype; all slices have the
+// length param.count.
 type memory[T float] struct {
 	weight, grad []T // borrowed for the length of a step
 	slots        [][]T
@@ -48,8 +50,9 @@ func (p *param) String() string {
 	return fmt.Sprintf(" %s %v", p.name, gtensor.Shape(p.shape))
 }
 
-// bind borrows the memory of all weights and gradients for one step, and on the first step makes the state.
-// Errors: ErrMismatch, ErrNoGradient, ErrUnsupported, naming the parameter; nothing has been written.
+// bind borrows the memory of all weights and gradients for one step, and on the first step makes
+// the state. Errors: ErrMismatch, ErrNoGradient, ErrUnsupported, naming the parameter; nothing has
+// been written.
 func (s *solver) bind(model []gorgonia.ValueGrad) error {
 	first := s.params == nil
 	params := s.params
@@ -96,7 +99,8 @@ func (s *solver) release() {
 	}
 }
 
-// bind borrows one parameter's memory. The first time it takes over shape and dtype, later it compares them.
+// bind borrows one parameter's memory. The first time it takes over shape and dtype, later it
+// compares them.
 func (p *param) bind(vg gorgonia.ValueGrad, first, keep bool) error {
 	if missing(vg) {
 		return fmt.Errorf("it is nil: %w", ErrNoGradient)

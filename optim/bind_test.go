@@ -11,7 +11,8 @@ import (
 	gtensor "gorgonia.org/tensor"
 )
 
-// TestModelMistakesAreNamedBeforeAnyWeightIsTouched makes one good step, spoils parameter 1 of 3 and steps again.
+// TestModelMistakesAreNamedBeforeAnyWeightIsTouched makes one good step, spoils parameter 1 of 3
+// and steps again.
 func TestModelMistakesAreNamedBeforeAnyWeightIsTouched(t *testing.T) {
 	noGrad := errors.New("no Gradient node")
 	for _, c := range []struct {
@@ -147,8 +148,8 @@ func TestGradientsAreZeroedUnlessKept(t *testing.T) {
 	}
 }
 
-// TestSharedGradientServesAllItsParameters is a+b without BindDualValues: both have one gradient node, which gorgonia's
-// own solvers consume at the first of them.
+// TestSharedGradientServesAllItsParameters is a+b without BindDualValues: both have one gradient
+// node, which gorgonia's own solvers consume at the first of them.
 func TestSharedGradientServesAllItsParameters(t *testing.T) {
 	a, b, c, grad := []float64{1, 2, 3}, []float64{4, 5, 6}, []float64{7}, []float64{1, 2, 3}
 	shared := denseOf(grad)

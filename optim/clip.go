@@ -8,15 +8,15 @@ import (
 	gtensor "gorgonia.org/tensor"
 )
 
-// clipFactor is what gradients of the given norm are multiplied by so that it becomes at most limit: the rule of
-// torch.nn.utils.clip_grad_norm_, which never scales up. An infinite limit gives 1.
+// clipFactor is what gradients of the given norm are multiplied by so that it becomes at most
+// limit: the rule of torch.nn.utils.clip_grad_norm_, which never scales up. An infinite limit
+// gives 1.
 func clipFactor(limit, norm float64) float64 {
 	return min(limit/(norm+1e-6), 1)
 }
 
-// measure sets e.norm to the global norm of the scaled gradients, and finds the norms of weights along with it if the rule
-// needs them.
-// Errors: those of the exchange.
+// measure sets e.norm to the global norm of the scaled gradients, and finds the norms of weights
+// along with it if the rule needs them. Errors: those of the exchange.
 func (e *engine) measure() error {
 	if err := e.sum(e.squares, len(e.sums)); err != nil {
 		return fmt.Errorf("sum of squared gradients: %w", err)
@@ -25,7 +25,8 @@ func (e *engine) measure() error {
 	return nil
 }
 
-// sum has the sums of the blocks of each span put into the first n of e.sums by fill, and adds those of all ranks.
+// sum has the sums of the blocks of each span put into the first n of e.sums by fill, and adds
+// those of all ranks.
 func (e *engine) sum(fill func(worker, span int), n int) error {
 	clear(e.sums[:n]) // the blocks of others
 	e.crew.run(len(e.spans), fill)
@@ -43,7 +44,8 @@ func total(blocks []float64) (sum float64) {
 	return sum
 }
 
-// squaresOfSpan sums the squared gradients of a span, by blocks, and behind them its squared weights.
+// squaresOfSpan sums the squared gradients of a span, by blocks, and behind them its squared
+// weights.
 func (e *engine) squaresOfSpan(_, i int) {
 	sp, p, at := e.span(i)
 	if p.dtype == gtensor.Float32 {
@@ -87,7 +89,8 @@ func squares32(x []float32, sums []float64) {
 	}
 }
 
-// sumSquares goes on with four sums, because one would wait for its own last addition at every element.
+// sumSquares goes on with four sums, because one would wait for its own last addition at every
+// element.
 func sumSquares[T float](x []T, four [4]float64) float64 {
 	a, b, c, d := four[0], four[1], four[2], four[3]
 	for len(x) >= 4 {
@@ -123,8 +126,8 @@ func clampPass[T float](scale, bound T, to, grad []T) []T {
 	return to
 }
 
-// blame is the error for a norm that is not finite: it names the first gradient element that is not, or its block where
-// another rank has it.
+// blame is the error for a norm that is not finite: it names the first gradient element that is
+// not, or its block where another rank has it.
 func (e *engine) blame() error {
 	block := firstNonFinite(e.sums[:e.blocks])
 	for i := range e.params {

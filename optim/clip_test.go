@@ -9,7 +9,8 @@ import (
 )
 
 func TestClipScalesToTheLimitLikePyTorch(t *testing.T) {
-	// clip_grad_norm_: max_norm / (total_norm + 1e-6), at most 1. A variable, so that it rounds as the rule does.
+	// clip_grad_norm_: max_norm / (total_norm + 1e-6), at most 1. A variable, so that it rounds as
+	// the rule does.
 	epsilon := 1e-6
 	for _, c := range []struct {
 		name   string

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// bowl makes steps on f(w) = curvature/2 * w^2 from w0 and returns w before every step and after the last.
+// bowl makes steps on f(w) = curvature/2 * w^2 from w0 and returns w before every step and after
+// the last.
 func bowl(t *testing.T, c Config, curvature, w0 float64, steps int) []float64 {
 	t.Helper()
 	weight, grad := []float64{w0}, []float64{0}
@@ -59,7 +60,8 @@ func TestNesterovMatchesHandComputation(t *testing.T) {
 }
 
 func TestDampeningSparesTheFirstStep(t *testing.T) {
-	// rate 1, momentum 1/2, dampening 1/2, gradient 1 throughout: buffers 1, then 1/2 + 1/2 = 1 for ever.
+	// rate 1, momentum 1/2, dampening 1/2, gradient 1 throughout: buffers 1, then 1/2 + 1/2 = 1 for
+	// ever.
 	weight, grad := []float64{10}, []float64{0}
 	s, model := newSolver(t, Config{Name: Momentum, LearningRate: 1, Momentum: 0.5, Dampening: 0.5}), vectors(weight, grad)
 	for step := 1; step <= 4; step++ {

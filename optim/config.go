@@ -20,8 +20,9 @@ const (
 
 // Config is everything that decides what a Solver does. Two equal configs give equal bits.
 //
-// Zero means the default where the comment names one, and nothing otherwise. A field that the chosen rule does not read
-// must be zero: a hyperparameter that silently does nothing is reported instead.
+// Zero means the default where the comment names one, and nothing otherwise. A field that the
+// chosen rule does not read must be zero: a hyperparameter that silently does nothing is reported
+// instead.
 type Config struct {
 	Name         string  // the rule: SGD, Momentum, Nesterov, Adam, AdamW, LAMB, Lion; required
 	LearningRate float64 // 0 means 0.001; the schedule starts from it
@@ -35,28 +36,31 @@ type Config struct {
 	Epsilon float64 // Adam, AdamW, LAMB: 0 means 1e-8, and 1e-6 for LAMB
 	AMSGrad bool    // Adam, AdamW: divide by the largest second moment so far
 
-	// WeightDecay is added to the gradient as WeightDecay*w by SGD, Momentum, Nesterov and Adam, taken straight from the
-	// weight by AdamW and Lion, and added to the direction before its norm is taken by LAMB. 0 means none, also for AdamW
-	// (PyTorch's default is 0.01), which then is Adam, and for LAMB, which then does not adapt rates and is Adam, too.
+	// WeightDecay is added to the gradient as WeightDecay*w by SGD, Momentum, Nesterov and Adam,
+	// taken straight from the weight by AdamW and Lion, and added to the direction before its norm
+	// is taken by LAMB. 0 means none, also for AdamW (PyTorch's default is 0.01), which then is
+	// Adam, and for LAMB, which then does not adapt rates and is Adam, too.
 	WeightDecay float64
 
-	// Groups are parameters for which weight decay or rate differ. A parameter belongs to the first group that matches it,
-	// and to none if none does.
+	// Groups are parameters for which weight decay or rate differ. A parameter belongs to the first
+	// group that matches it, and to none if none does.
 	Groups []Group
 
-	// ClipNorm scales all gradients together so that their global norm is at most this. 0 means that the norm is not
-	// even measured; math.Inf(1) measures and checks it without clipping.
+	// ClipNorm scales all gradients together so that their global norm is at most this. 0 means
+	// that the norm is not even measured; math.Inf(1) measures and checks it without clipping.
 	ClipNorm float64
-	// ClipValue bounds every element of the gradients, scaled and clipped by norm before: those beyond become ClipValue or
-	// -ClipValue. 0 means no bound.
+	// ClipValue bounds every element of the gradients, scaled and clipped by norm before: those
+	// beyond become ClipValue or -ClipValue. 0 means no bound.
 	ClipValue float64
 
-	// SkipNonFinite leaves out a step whose gradients have a norm that is not finite, and no error: nothing changes but
-	// that gradients are zeroed as a step does, and that Skipped counts it. It is for scaled losses, and measures the norm.
+	// SkipNonFinite leaves out a step whose gradients have a norm that is not finite, and no error:
+	// nothing changes but that gradients are zeroed as a step does, and that Skipped counts it. It
+	// is for scaled losses, and measures the norm.
 	SkipNonFinite bool
 
-	// EMADecay keeps an exponential moving average of the weights: average += (1-EMADecay)*(weight-average) after each
-	// step, from the weights before the first step on. 0 means none.
+	// EMADecay keeps an exponential moving average of the weights: average +=
+	// (1-EMADecay)*(weight-average) after each step, from the weights before the first step on. 0
+	// means none.
 	EMADecay float64
 
 	Schedule Schedule // how the learning rate changes with the step; zero means constant
@@ -65,7 +69,8 @@ type Config struct {
 	Workers       int  // goroutines of a step, up to 65536; 0 means GOMAXPROCS. The result does not depend on it.
 }
 
-// Equal reports whether c and o are the same settings, as written: a zero is not its default. See WithDefaults.
+// Equal reports whether c and o are the same settings, as written: a zero is not its default. See
+// WithDefaults.
 func (c Config) Equal(o Config) bool {
 	return c.Name == o.Name && c.LearningRate == o.LearningRate &&
 		c.Momentum == o.Momentum && c.Dampening == o.Dampening && c.Nesterov == o.Nesterov &&

@@ -7,15 +7,16 @@ import (
 )
 
 const (
-	// spanLen is the elements of a span: the four arrays of an Adam step fill 128 KiB in float32, well inside an L2
-	// cache, and a span takes about 5 µs by assembly and 20 in Go, where starting a goroutine takes one or two.
+	// spanLen is the elements of a span: the four arrays of an Adam step fill 128 KiB in float32,
+	// well inside an L2 cache, and a span takes about 5 µs by assembly and 20 in Go, where starting
+	// a goroutine takes one or two.
 	spanLen = 8192
 	// spansPerHelper is how many spans there must be for each goroutine besides the caller's.
 	spansPerHelper = 16
 )
 
-// span is the elements lo to hi of what is owned of one parameter: the unit in which a step is shared out. It begins at a
-// block's beginning.
+// span is the elements lo to hi of what is owned of one parameter: the unit in which a step is
+// shared out. It begins at a block's beginning.
 type span struct{ param, lo, hi int }
 
 // appendSpans cuts the size elements of a parameter into spans.
@@ -26,8 +27,8 @@ func appendSpans(spans []span, param, size int) []span {
 	return spans
 }
 
-// crew calls a function for every number below n, on several goroutines when there is enough to do. The goroutines
-// live for one call of run, which waits for them.
+// crew calls a function for every number below n, on several goroutines when there is enough to do.
+// The goroutines live for one call of run, which waits for them.
 type crew struct {
 	helpers []func() // bodies of the goroutines besides the caller's, made once: starting one allocates nothing
 	do      func(worker, i int)
@@ -54,8 +55,8 @@ func newCrew(workers int) *crew {
 // workers is the number of goroutines.
 func (c *crew) workers() int { return len(c.helpers) + 1 }
 
-// run calls do(worker, 0) ... do(worker, n-1), in no particular order, and returns when all have returned. No two calls at
-// one time have the same worker, which is below workers().
+// run calls do(worker, 0) ... do(worker, n-1), in no particular order, and returns when all have
+// returned. No two calls at one time have the same worker, which is below workers().
 func (c *crew) run(n int, do func(worker, i int)) {
 	c.do, c.n = do, int64(n)
 	c.next.Store(0)

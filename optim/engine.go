@@ -8,15 +8,16 @@ import (
 	gtensor "gorgonia.org/tensor"
 )
 
-// Block is the elements of a parameter whose squares are summed together, from its first element on. Whoever cuts
-// parameters into pieces cuts them between blocks: sums over a parameter or over all are then the same bits, since each
-// block has one sum and these are added in one order.
+// Block is the elements of a parameter whose squares are summed together, from its first element
+// on. Whoever cuts parameters into pieces cuts them between blocks: sums over a parameter or over
+// all are then the same bits, since each block has one sum and these are added in one order.
 const Block = 256
 
 // blocksOf is the number of blocks of a parameter of so many elements.
 func blocksOf(size int) int { return (size + Block - 1) / Block }
 
-// engine is what all solvers share: it runs the rules over the spans of what is owned of the parameters.
+// engine is what all solvers share: it runs the rules over the spans of what is owned of the
+// parameters.
 type engine struct {
 	config  Config  // with defaults
 	rate    float64 // what the schedule starts from
@@ -139,8 +140,8 @@ func (e *engine) SetGradientScale(scale float64) error {
 	return nil
 }
 
-// step makes a step with the memory that is bound. Nothing is written before the last exchange has been made, so that an
-// error leaves everything as it was.
+// step makes a step with the memory that is bound. Nothing is written before the last exchange has
+// been made, so that an error leaves everything as it was.
 func (e *engine) step() error {
 	if e.swapped {
 		return fmt.Errorf("the weights are averages: swap them back: %w", ErrSwapped)
@@ -212,8 +213,9 @@ func (e *engine) grad64(worker int, p *param, sp span) []float64 {
 	return clampPass(e.gradScale, e.config.ClipValue, e.grads64[worker], p.f64.grad[sp.lo:sp.hi])
 }
 
-// updateSpan updates the weights of one span. Its gradients are zeroed while they are still in the cache, which costs
-// nearly nothing next to a pass of its own; the averages move there for the same reason.
+// updateSpan updates the weights of one span. Its gradients are zeroed while they are still in the
+// cache, which costs nearly nothing next to a pass of its own; the averages move there for the same
+// reason.
 func (e *engine) updateSpan(worker, i int) {
 	sp, p, _ := e.span(i)
 	r := e.rules[p.group]

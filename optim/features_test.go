@@ -19,7 +19,8 @@ type plainParam struct {
 	theta, grad, ema []float64
 }
 
-// plainStep is one step of all parameters, written plainly: clip by norm, clip by value, update, average.
+// plainStep is one step of all parameters, written plainly: clip by norm, clip by value, update,
+// average.
 func plainStep(params []plainParam, scale, clipNorm, clipValue, emaDecay float64) (norm float64, skipped bool) {
 	var sum float64
 	for _, p := range params {
@@ -55,8 +56,8 @@ func plainStep(params []plainParam, scale, clipNorm, clipValue, emaDecay float64
 	return norm, false
 }
 
-// withGroups is each rule with three parameters of its reference: one of a group with a rate and a decay of its own, one of
-// a group without decay, and one of none.
+// withGroups is each rule with three parameters of its reference: one of a group with a rate and a
+// decay of its own, one of a group without decay, and one of none.
 var withGroups = []struct {
 	config Config
 	rule   func(rate, decay float64) torchRule
@@ -79,7 +80,8 @@ var withGroups = []struct {
 	}},
 }
 
-// TestAllTogetherFollowsThePlainReference makes 100 steps with groups, both clips, averages and steps that are skipped.
+// TestAllTogetherFollowsThePlainReference makes 100 steps with groups, both clips, averages and
+// steps that are skipped.
 func TestAllTogetherFollowsThePlainReference(t *testing.T) {
 	for _, c := range withGroups {
 		t.Run(c.config.Name, func(t *testing.T) {
@@ -277,8 +279,8 @@ func TestClipValueSeesSharedGradientsWhole(t *testing.T) {
 }
 
 func TestLAMBsTrustRatioIsTheParameters(t *testing.T) {
-	// The first direction of a gradient is its sign, up to epsilon; without decay it moves by the rate, with decay by the rate
-	// times |w|/|u|, whatever the direction's length.
+	// The first direction of a gradient is its sign, up to epsilon; without decay it moves by the
+	// rate, with decay by the rate times |w|/|u|, whatever the direction's length.
 	const rate, decay = 0.5, 1e-3
 	free, bound := []float64{3, 4}, []float64{3, 4}
 	zero := []float64{0, 0}
@@ -299,8 +301,8 @@ func TestLAMBsTrustRatioIsTheParameters(t *testing.T) {
 }
 
 func TestLionMovesByTheRate(t *testing.T) {
-	// Signs of 0.9*mean + 0.1*g, then mean = 0.99*mean + 0.01*g: a change of the gradient's sign is followed at once unless
-	// the mean is more than g/9.
+	// Signs of 0.9*mean + 0.1*g, then mean = 0.99*mean + 0.01*g: a change of the gradient's sign is
+	// followed at once unless the mean is more than g/9.
 	weight, grad := []float64{0, 0, 0}, []float64{0, 0, 0}
 	s, model := newSolver(t, Config{Name: Lion, LearningRate: 0.25}), vectors(weight, grad)
 	for i, step := range []struct{ grad, want []float64 }{

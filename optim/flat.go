@@ -13,7 +13,8 @@ import (
 // float is the element types that can be updated.
 type float interface{ float32 | float64 }
 
-// flat is a gorgonia.Value seen as the memory that holds its elements in C order: f32 or f64, as dtype says.
+// flat is a gorgonia.Value seen as the memory that holds its elements in C order: f32 or f64, as
+// dtype says.
 type flat struct {
 	dtype    gtensor.Dtype
 	shape    gtensor.Shape
@@ -25,8 +26,8 @@ type flat struct {
 // runFirst is the advice for a value that is not there.
 const runFirst = "run the VM before the step; a machine with named outputs computes the gradients that are among them"
 
-// flatten is v's own memory, not a copy.
-// Errors: ErrNoGradient if v is nil; ErrUnsupported if v is not contiguous float32 or float64 memory.
+// flatten is v's own memory, not a copy. Errors: ErrNoGradient if v is nil; ErrUnsupported if v is
+// not contiguous float32 or float64 memory.
 func flatten(v gorgonia.Value) (flat, error) {
 	switch v := v.(type) {
 	case nil:
@@ -94,7 +95,8 @@ func shapeSize(shape []int) int {
 	return size
 }
 
-// mostElements is how many elements the parameters of a model may have together: more are a mistake.
+// mostElements is how many elements the parameters of a model may have together: more are a
+// mistake.
 const mostElements = 1 << 40
 
 // addShape is total and the elements of a shape.
@@ -114,8 +116,8 @@ func addShape(total int, shape []int) (int, error) {
 	return total + size, nil
 }
 
-// sameOrder reports whether equal offsets are equal coordinates in both shapes: they are equal but for dims of size 1,
-// as those of a gradient that came through a reduction may be.
+// sameOrder reports whether equal offsets are equal coordinates in both shapes: they are equal but
+// for dims of size 1, as those of a gradient that came through a reduction may be.
 func sameOrder(a, b []int) bool {
 	i, j := 0, 0
 	for {

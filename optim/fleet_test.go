@@ -57,7 +57,8 @@ func (r *ring) of(rank int) func(x []float64) error {
 	}
 }
 
-// pieceShapes are parameters whose sizes have little to do with blocks, spans and ranks, in both dtypes.
+// pieceShapes are parameters whose sizes have little to do with blocks, spans and ranks, in both
+// dtypes.
 var pieceShapes = []ParamShape{
 	{"stem.weight", []int{33, 21}, gtensor.Float32},
 	{"stem.bias", []int{1, 21}, gtensor.Float32},
@@ -69,7 +70,8 @@ var pieceShapes = []ParamShape{
 	{"head.weight", []int{257, 1}, gtensor.Float32},
 }
 
-// buckets is memory of the parameters of each dtype one behind the other, each from a block's beginning on.
+// buckets is memory of the parameters of each dtype one behind the other, each from a block's
+// beginning on.
 type buckets struct {
 	weight32, grad32 []float32
 	weight64, grad64 []float64
@@ -153,7 +155,8 @@ func draw(seed uint64) (all [][]float32) {
 	return all
 }
 
-// fill puts what was drawn into the weights, or into the gradients; of these one element is poison unless that is 0.
+// fill puts what was drawn into the weights, or into the gradients; of these one element is poison
+// unless that is 0.
 func (b *buckets) fill(grads bool, drawn [][]float32, poison float64) {
 	to32, to64 := b.weight32, b.weight64
 	if grads {

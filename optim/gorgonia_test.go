@@ -10,8 +10,9 @@ import (
 	gtensor "gorgonia.org/tensor"
 )
 
-// TestAdamAgreesWithGorgonias uses the default rate of both. The difference is float32 rounding on both sides, so it
-// grows with the rate: at 0.01 it is 2.03e-6, ours being 1.0e-6 and gorgonia's 1.7e-6 away from float64.
+// TestAdamAgreesWithGorgonias uses the default rate of both. The difference is float32 rounding on
+// both sides, so it grows with the rate: at 0.01 it is 2.03e-6, ours being 1.0e-6 and gorgonia's
+// 1.7e-6 away from float64.
 func TestAdamAgreesWithGorgonias(t *testing.T) {
 	const n = 300
 	ours, theirs := noise(n, 1), noise(n, 1)
@@ -36,7 +37,8 @@ func TestAdamAgreesWithGorgonias(t *testing.T) {
 	}
 }
 
-// regression is a graph that fits tanh(x*w0 + b0)*w1 + b1 to a smooth function of three inputs, and its machine.
+// regression is a graph that fits tanh(x*w0 + b0)*w1 + b1 to a smooth function of three inputs, and
+// its machine.
 type regression struct {
 	params gorgonia.Nodes
 	cost   *gorgonia.Node

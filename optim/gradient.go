@@ -27,8 +27,9 @@ func gradient(vg gorgonia.ValueGrad) (flat, error) {
 	return grad, nil
 }
 
-// isConstant reports whether the gradient that vg gave is a constant of the graph, as that of a in a+x is. The number
-// belongs to gorgonia, which uses one for all graphs of a process: zeroing it would turn every 1 into a 0.
+// isConstant reports whether the gradient that vg gave is a constant of the graph, as that of a in
+// a+x is. The number belongs to gorgonia, which uses one for all graphs of a process: zeroing it
+// would turn every 1 into a 0.
 func isConstant(vg gorgonia.ValueGrad, grad gorgonia.Value) bool {
 	n, isNode := vg.(*gorgonia.Node)
 	if !isNode || n.Deriv() == nil {
@@ -42,8 +43,9 @@ func isConstant(vg gorgonia.ValueGrad, grad gorgonia.Value) bool {
 	return isDense && d.IsManuallyManaged() && isReshaped(n.Deriv(), d)
 }
 
-// isReshaped reports whether grad lies in the memory of a constant that deriv is made of, as that of a in reshape(a) does for
-// an a of shape (1): a scalar that gorgonia reshapes keeps its memory, which is then not the tensor's own.
+// isReshaped reports whether grad lies in the memory of a constant that deriv is made of, as that
+// of a in reshape(a) does for an a of shape (1): a scalar that gorgonia reshapes keeps its memory,
+// which is then not the tensor's own.
 func isReshaped(deriv *gorgonia.Node, grad *gtensor.Dense) bool {
 	for {
 		children := ops.Children(deriv)
@@ -63,7 +65,8 @@ func missing(vg gorgonia.ValueGrad) bool {
 	return vg == nil || isNode && n == nil
 }
 
-// label is vg's name with a space in front, or nothing: a node without a name prints as a nil operation.
+// label is vg's name with a space in front, or nothing: a node without a name prints as a nil
+// operation.
 func label(vg gorgonia.ValueGrad) string {
 	if named, ok := vg.(gorgonia.Namer); ok && !missing(vg) {
 		if name := named.Name(); !strings.HasPrefix(name, "%!") {
@@ -73,9 +76,9 @@ func label(vg gorgonia.ValueGrad) string {
 	return ""
 }
 
-// ZeroGradients zeroes the gradient of every parameter of model, as Step does, without an update: for a step that is to
-// be skipped after ErrNonFinite. All gradients are looked at before the first is zeroed.
-// Errors: ErrNoGradient, ErrUnsupported, naming the parameter.
+// ZeroGradients zeroes the gradient of every parameter of model, as Step does, without an update:
+// for a step that is to be skipped after ErrNonFinite. All gradients are looked at before the first
+// is zeroed. Errors: ErrNoGradient, ErrUnsupported, naming the parameter.
 func ZeroGradients(model []gorgonia.ValueGrad) error {
 	grads := make([]flat, len(model))
 	for i, vg := range model {

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Group is parameters of a model that have a weight decay or a rate of their own. The usual group is that of biases and of
-// scales of norms, Group{MaxDims: 1, NoWeightDecay: true}.
+// Group is parameters of a model that have a weight decay or a rate of their own. The usual group
+// is that of biases and of scales of norms, Group{MaxDims: 1, NoWeightDecay: true}.
 type Group struct {
 	Names         []string // patterns of path.Match for the names of parameters, where * also stops at a slash; none means all
 	MaxDims       int      // at most so many dims larger than 1, so that a bias of shape (1, 10) counts as of one; 0 means any
@@ -18,13 +18,14 @@ type Group struct {
 	RateScale     float64  // factor of the learning rate; 0 means 1
 }
 
-// Of is the weight decay of a parameter and the factor of its learning rate: those of the first of c.Groups that matches
-// its name and shape, or else Config.WeightDecay and 1.
+// Of is the weight decay of a parameter and the factor of its learning rate: those of the first of
+// c.Groups that matches its name and shape, or else Config.WeightDecay and 1.
 func (c Config) Of(name string, shape []int) (weightDecay, rateScale float64) {
 	return c.ofGroup(c.group(name, shape))
 }
 
-// group is the number of the group that a parameter belongs to; len(c.Groups) if it belongs to none.
+// group is the number of the group that a parameter belongs to; len(c.Groups) if it belongs to
+// none.
 func (c Config) group(name string, shape []int) int {
 	for i, g := range c.Groups {
 		if g.matches(name, shape) {
@@ -95,9 +96,10 @@ func (g Group) String() string {
 	return "(" + strings.Join(parts, ",") + ")"
 }
 
-// validateGroups rejects groups that are wrong, that no parameter can reach, or that change nothing. A group that changes
-// nothing has a use before others, as an exception from them. A group without weight decay is taken where nothing decays,
-// so that a sweep over weight decays can begin at 0.
+// validateGroups rejects groups that are wrong, that no parameter can reach, or that change
+// nothing. A group that changes nothing has a use before others, as an exception from them. A group
+// without weight decay is taken where nothing decays, so that a sweep over weight decays can begin
+// at 0.
 func (c Config) validateGroups() error {
 	for i, g := range c.Groups {
 		if err := g.validate(); err != nil {

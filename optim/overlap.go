@@ -13,9 +13,9 @@ type region struct {
 	grad   bool
 }
 
-// checkOverlap marks gradients that have memory in common, as the gradients of a and b in a+b do, since they must not be
-// zeroed before the last of them has been used.
-// Errors: ErrUnsupported if memory is shared that is written: a weight with a weight or a gradient.
+// checkOverlap marks gradients that have memory in common, as the gradients of a and b in a+b do,
+// since they must not be zeroed before the last of them has been used. Errors: ErrUnsupported if
+// memory is shared that is written: a weight with a weight or a gradient.
 func (e *engine) checkOverlap(params []param) error {
 	e.regions = e.regions[:0]
 	for i := range params {

@@ -16,9 +16,10 @@ type ParamShape struct {
 	DType gtensor.Dtype // gtensor.Float32 or gtensor.Float64
 }
 
-// Piece is the run of a parameter's elements that a rank owns, with the memory of its weights and gradients.
-// Shapes: Weight and Grad have one length, and the parameter's dtype; a piece begins at a multiple of Block, and ends at one
-// or at the parameter's end, so that no two ranks share a block.
+// Piece is the run of a parameter's elements that a rank owns, with the memory of its weights and
+// gradients. Shapes: Weight and Grad have one length, and the parameter's dtype; a piece begins at
+// a multiple of Block, and ends at one or at the parameter's end, so that no two ranks share a
+// block.
 type Piece struct {
 	Name   string // of the parameter
 	Shape  []int  // of the whole parameter
@@ -27,15 +28,15 @@ type Piece struct {
 	Grad   tensor.Buffer
 }
 
-// PieceSolver updates the pieces of parameters that a rank owns. Together the PieceSolvers of all ranks do what one Solver
-// does to the whole parameters: the same bits in weights, state and norms, for any number of ranks. It is not for use by
-// several goroutines at once.
+// PieceSolver updates the pieces of parameters that a rank owns. Together the PieceSolvers of all
+// ranks do what one Solver does to the whole parameters: the same bits in weights, state and norms,
+// for any number of ranks. It is not for use by several goroutines at once.
 type PieceSolver interface {
-	// Step updates the pieces' weights and zeroes their gradients, unless Config.KeepGradients says otherwise.
-	// Collective: all ranks, if Config.ClipNorm, Config.SkipNonFinite or LAMB need sums over all parameters; one sum of all
-	// norms, and for LAMB with one of the others two.
-	// Errors: ErrNonFinite on all ranks alike, ErrSwapped, and those of the sum. After an error no weight, gradient or state
-	// has changed and the step does not count.
+	// Step updates the pieces' weights and zeroes their gradients, unless Config.KeepGradients says
+	// otherwise. Collective: all ranks, if Config.ClipNorm, Config.SkipNonFinite or LAMB need sums
+	// over all parameters; one sum of all norms, and for LAMB with one of the others two. Errors:
+	// ErrNonFinite on all ranks alike, ErrSwapped, and those of the sum. After an error no weight,
+	// gradient or state has changed and the step does not count.
 	Step() error
 
 	// LearningRate is as Solver's.
@@ -51,12 +52,12 @@ type PieceSolver interface {
 	// GradNorm is as Solver's, the norm over all ranks.
 	GradNorm() float64
 
-	// State is a copy of what the rank keeps: an entry for every parameter of the model, whose slots hold the elements of
-	// its piece, and none where it has no piece.
+	// State is a copy of what the rank keeps: an entry for every parameter of the model, whose
+	// slots hold the elements of its piece, and none where it has no piece.
 	State() State
-	// SetState makes the solver go on from st, which for each parameter of the model has a run of elements that covers the
-	// rank's piece: the state of a whole parameter, or what was another rank's among more of them.
-	// Errors: ErrMismatch, ErrSwapped, and the solver is as before.
+	// SetState makes the solver go on from st, which for each parameter of the model has a run of
+	// elements that covers the rank's piece: the state of a whole parameter, or what was another
+	// rank's among more of them. Errors: ErrMismatch, ErrSwapped, and the solver is as before.
 	SetState(st State) error
 
 	// SwapAverages exchanges the pieces' weights and their moving averages, as Solver's does.
@@ -64,12 +65,13 @@ type PieceSolver interface {
 	SwapAverages() error
 }
 
-// NewPieces is a PieceSolver for what a rank owns of the parameters of a model. params is all of these, on every rank the
-// same in the same order; sum adds x over all ranks, element by element, in place, and is nil where there is only one. Each
-// element is other than 0 on at most one rank, so that any order gives the same bits.
-// Owns: the pieces' memory is the caller's, and must stay where it is; the state is the solver's.
-// Errors: ErrConfig; ErrMismatch, naming the parameter, for a piece that is not of the form above, is no part of a parameter,
-// or the second of it; ErrUnsupported for memory that is not on the host or shared.
+// NewPieces is a PieceSolver for what a rank owns of the parameters of a model. params is all of
+// these, on every rank the same in the same order; sum adds x over all ranks, element by element,
+// in place, and is nil where there is only one. Each element is other than 0 on at most one rank,
+// so that any order gives the same bits. Owns: the pieces' memory is the caller's, and must stay
+// where it is; the state is the solver's. Errors: ErrConfig; ErrMismatch, naming the parameter, for
+// a piece that is not of the form above, is no part of a parameter, or the second of it;
+// ErrUnsupported for memory that is not on the host or shared.
 func NewPieces(c Config, params []ParamShape, pieces []Piece, sum func(x []float64) error) (PieceSolver, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -114,7 +116,8 @@ func (s *pieceSolver) SetState(st State) error {
 	return nil
 }
 
-// setState restores copies of the parameters first, so that a state that does not fit changes nothing.
+// setState restores copies of the parameters first, so that a state that does not fit changes
+// nothing.
 func (s *pieceSolver) setState(st State) error {
 	if err := s.checkState(st); err != nil {
 		return err

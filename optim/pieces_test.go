@@ -41,8 +41,8 @@ func pieceSteps() int {
 	return 100
 }
 
-// TestPiecesEqualTheWholeBitByBit makes 100 steps on 1 to 4 ranks, some of them with gradients that are no numbers where
-// steps are skipped.
+// TestPiecesEqualTheWholeBitByBit makes 100 steps on 1 to 4 ranks, some of them with gradients that
+// are no numbers where steps are skipped.
 func TestPiecesEqualTheWholeBitByBit(t *testing.T) {
 	all, names := featured()
 	var draws [][][]float32 // of the weights, and of each step

@@ -9,7 +9,8 @@ import (
 	gtensor "gorgonia.org/tensor"
 )
 
-// torchSGD is the algorithm on the documentation page of torch.optim.SGD, line by line, for one vector in float64.
+// torchSGD is the algorithm on the documentation page of torch.optim.SGD, line by line, for one
+// vector in float64.
 type torchSGD struct {
 	lr, momentum, dampening, weightDecay float64
 	nesterov                             bool
@@ -47,8 +48,8 @@ func (o *torchSGD) step(theta, grad []float64) {
 	}
 }
 
-// torchAdam is the algorithm on the documentation pages of torch.optim.Adam and torch.optim.AdamW (decoupled), line by
-// line, for one vector in float64.
+// torchAdam is the algorithm on the documentation pages of torch.optim.Adam and torch.optim.AdamW
+// (decoupled), line by line, for one vector in float64.
 type torchAdam struct {
 	lr, beta1, beta2, eps, weightDecay float64
 	amsgrad, decoupled                 bool
@@ -106,8 +107,8 @@ func (o *paperLion) step(theta, grad []float64) {
 	}
 }
 
-// paperLAMB is algorithm 2 of arXiv:1904.00962, line by line, for one layer in float64; without weight decay the layer's rate
-// is not adapted.
+// paperLAMB is algorithm 2 of arXiv:1904.00962, line by line, for one layer in float64; without
+// weight decay the layer's rate is not adapted.
 type paperLAMB struct {
 	lr, beta1, beta2, eps, weightDecay float64
 
@@ -215,7 +216,8 @@ var torchCases = []struct {
 			return &paperLAMB{lr: 0.003, beta1: 0.8, beta2: 0.95, eps: 1e-4, weightDecay: 0.2}
 		},
 	},
-	// A float32 weight rounds a step of constant size the same way each time, and drifts, unless the step is a power of 2.
+	// A float32 weight rounds a step of constant size the same way each time, and drifts, unless
+	// the step is a power of 2.
 	{"lion", Config{Name: Lion, LearningRate: 1. / 1024}, func() torchRule { return &paperLion{lr: 1. / 1024, beta1: 0.9, beta2: 0.99} }},
 	{
 		"lion with decay",
@@ -224,9 +226,9 @@ var torchCases = []struct {
 	},
 }
 
-// againstTorch makes 100 steps on two parameters of n elements in all and returns the largest difference from the
-// reference, the largest weight that the reference met, and the largest norm of the difference relative to that of all
-// weights.
+// againstTorch makes 100 steps on two parameters of n elements in all and returns the largest
+// difference from the reference, the largest weight that the reference met, and the largest norm of
+// the difference relative to that of all weights.
 func againstTorch[T float](t *testing.T, c Config, torch func() torchRule, n int) (difference, largest, relative float64) {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(7, uint64(n)))
@@ -241,7 +243,8 @@ func againstTorch[T float](t *testing.T, c Config, torch func() torchRule, n int
 	first, second := torch(), torch()
 	for range 100 {
 		for i := range grad {
-			// Gradients whose size differs by element and drifts with the steps, so that moments of every age matter.
+			// Gradients whose size differs by element and drifts with the steps, so that moments of
+			// every age matter.
 			grad[i] = T(rng.NormFloat64()*float64(1+i%5) + theta[i])
 			g[i] = float64(grad[i])
 		}
@@ -275,10 +278,11 @@ func TestFloat64FollowsPyTorchTo1e12(t *testing.T) {
 	}
 }
 
-// TestFloat32FollowsPyTorchTo1e6 compares float32 arithmetic with float64: all weights together to 1e-6 of their norm. A
-// step rounds a weight at most twice, half a unit in the last place each, so that after n steps a single one may be off by
-// n * 2^-23 * the largest weight. That is given once more for the roundings of the update, which are relative to a step that
-// is small next to the weight.
+// TestFloat32FollowsPyTorchTo1e6 compares float32 arithmetic with float64: all weights together to
+// 1e-6 of their norm. A step rounds a weight at most twice, half a unit in the last place each, so
+// that after n steps a single one may be off by n * 2^-23 * the largest weight. That is given once
+// more for the roundings of the update, which are relative to a step that is small next to the
+// weight.
 func TestFloat32FollowsPyTorchTo1e6(t *testing.T) {
 	for _, c := range torchCases {
 		t.Run(c.name, func(t *testing.T) {
@@ -293,8 +297,8 @@ func TestFloat32FollowsPyTorchTo1e6(t *testing.T) {
 	}
 }
 
-// TestUpdateHasExpectedBits pins the float32 bits of a few steps: they must be the same on every architecture, which
-// fails where a compiler fuses a product and a sum.
+// TestUpdateHasExpectedBits pins the float32 bits of a few steps: they must be the same on every
+// architecture, which fails where a compiler fuses a product and a sum.
 func TestUpdateHasExpectedBits(t *testing.T) {
 	for _, c := range []struct {
 		config Config

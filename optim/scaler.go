@@ -5,7 +5,8 @@ import (
 	"math"
 )
 
-// LossScalerConfig is how a loss is scaled, so that the gradients of its small parts stay in the range of narrow numbers.
+// LossScalerConfig is how a loss is scaled, so that the gradients of its small parts stay in the
+// range of narrow numbers.
 type LossScalerConfig struct {
 	Scale    float64 // at the start; 0 means 65536
 	Static   bool    // it stays what it is; the fields below must be zero
@@ -15,9 +16,9 @@ type LossScalerConfig struct {
 	Floor    float64 // it is never less; 0 means 1
 }
 
-// LossScaler is the factor of a loss, as torch.amp.GradScaler keeps it: the loss is multiplied by Scale, the solver is told
-// by SetGradientScale to multiply gradients by 1/Scale, and Update learns whether the step was skipped, which
-// Config.SkipNonFinite decides on all ranks alike.
+// LossScaler is the factor of a loss, as torch.amp.GradScaler keeps it: the loss is multiplied by
+// Scale, the solver is told by SetGradientScale to multiply gradients by 1/Scale, and Update learns
+// whether the step was skipped, which Config.SkipNonFinite decides on all ranks alike.
 type LossScaler struct {
 	config LossScalerConfig
 	state  LossScalerState
@@ -85,8 +86,8 @@ func (s *LossScaler) Update(skipped bool) {
 // State is what SetState needs for going on from here.
 func (s *LossScaler) State() LossScalerState { return s.state }
 
-// SetState makes the scaler go on from st, at Floor if st's scale is below it; a static one keeps its scale.
-// Errors: ErrMismatch, and the scaler is as before.
+// SetState makes the scaler go on from st, at Floor if st's scale is below it; a static one keeps
+// its scale. Errors: ErrMismatch, and the scaler is as before.
 func (s *LossScaler) SetState(st LossScalerState) error {
 	if !(st.Scale > 0) || math.IsInf(st.Scale, 1) || st.Good < 0 {
 		return fmt.Errorf("loss scale: state of scale %v after %d good steps: %w", st.Scale, st.Good, ErrMismatch)

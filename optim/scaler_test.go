@@ -137,7 +137,8 @@ func TestLossScalesOutOfRangeAreNamed(t *testing.T) {
 	}
 }
 
-// A state from below the floor, as of a run whose floor was lower, must not make a skipped step raise the scale.
+// A state from below the floor, as of a run whose floor was lower, must not make a skipped step
+// raise the scale.
 func TestLossScalesAreNeverBelowTheFloor(t *testing.T) {
 	s, err := NewLossScaler(LossScalerConfig{Floor: 4})
 	if err != nil {

@@ -32,8 +32,8 @@ func (r *sgd) update64(m *memory[float64], grad []float64, lo, hi int) {
 	sgdPass(r.terms64, m.weight[lo:hi], grad)
 }
 
-// sgdPass, like the other passes, rounds every product by a conversion, which forbids the compiler to fuse it with the
-// addition that follows (Go specification, "Floating-point operators").
+// sgdPass, like the other passes, rounds every product by a conversion, which forbids the compiler
+// to fuse it with the addition that follows (Go specification, "Floating-point operators").
 func sgdPass[T float](t sgdTerms[T], weight, grad []T) {
 	grad = grad[:len(weight)]
 	for i, w := range weight {
@@ -56,7 +56,8 @@ type momentum struct {
 	terms64 momentumTerms[float64]
 }
 
-// momentumTerms are the scalars of one step. The two forms of the last line above are both ahead*g + along*buffer.
+// momentumTerms are the scalars of one step. The two forms of the last line above are both
+// ahead*g + along*buffer.
 type momentumTerms[T float] struct{ rate, scale, decay, keep, add, ahead, along T }
 
 func (r *momentum) slots() []string { return []string{"momentum_buffer"} }

@@ -7,8 +7,8 @@ import (
 	gtensor "gorgonia.org/tensor"
 )
 
-// State is all that a solver remembers between steps. Learning rate, gradient scale and the other settings are not
-// part of it: they come with the Config and the setters.
+// State is all that a solver remembers between steps. Learning rate, gradient scale and the other
+// settings are not part of it: they come with the Config and the setters.
 type State struct {
 	Name   string       // the rule that it belongs to, Config.Name
 	Steps  int          // steps made
@@ -24,8 +24,9 @@ type ParamState struct {
 	Slots  []Slot        // of one length; none for SGD
 }
 
-// Slot is one number kept for each element from ParamState.Offset on, in C order. Names are those of PyTorch's optimizer
-// state: momentum_buffer, exp_avg, exp_avg_sq, max_exp_avg_sq; and ema, the moving average of the weight.
+// Slot is one number kept for each element from ParamState.Offset on, in C order. Names are those
+// of PyTorch's optimizer state: momentum_buffer, exp_avg, exp_avg_sq, max_exp_avg_sq; and ema, the
+// moving average of the weight.
 type Slot struct {
 	Name string
 	F32  []float32 // if the parameter is float32

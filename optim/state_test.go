@@ -89,7 +89,8 @@ func TestSetStateOfAFreshSolverStartsOver(t *testing.T) {
 	if s.Steps() != 0 {
 		t.Errorf("%d steps", s.Steps())
 	}
-	// Another model fits now, and its first step is a first step: without dampening or old momentum.
+	// Another model fits now, and its first step is a first step: without dampening or old
+	// momentum.
 	weight := []float64{1}
 	if err := s.Step(vectors(weight, []float64{1})); err != nil || weight[0] != 1-1e-3 {
 		t.Errorf("weight %v, error %v", weight[0], err)

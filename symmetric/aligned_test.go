@@ -65,7 +65,8 @@ func TestArenaAlignedUsesTheGapItLeaves(t *testing.T) {
 	}
 }
 
-// Whatever is allocated and freed in between: regions are aligned as asked, inside the arena, and disjoint.
+// Whatever is allocated and freed in between: regions are aligned as asked, inside the arena, and
+// disjoint.
 func TestArenaAlignedRegionsAreDisjoint(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const capacity = 64 << 10

@@ -6,8 +6,9 @@ import (
 	"slices"
 )
 
-// Arena is the bookkeeping of one heap: which offsets are taken. It touches no memory. The same calls in the same
-// order give the same offsets, so ranks that allocate alike agree without talking. It is not safe for concurrent use.
+// Arena is the bookkeeping of one heap: which offsets are taken. It touches no memory. The same
+// calls in the same order give the same offsets, so ranks that allocate alike agree without
+// talking. It is not safe for concurrent use.
 type Arena struct {
 	capacity int64
 	taken    []span // ascending by off, disjoint
@@ -27,7 +28,8 @@ func NewArena(capacity int64) (*Arena, error) {
 	return &Arena{capacity: capacity}, nil
 }
 
-// Alloc takes the first free range that holds bytes and returns its offset, a multiple of Alignment.
+// Alloc takes the first free range that holds bytes and returns its offset, a multiple of
+// Alignment.
 //
 // Shapes/units: bytes >= 0; 0 takes one unit, so that every region has an offset of its own.
 // Errors: ErrNoSpace with the numbers, or a negative size.

@@ -20,8 +20,8 @@ func newArena(t *testing.T, capacity int64) *Arena {
 	return a
 }
 
-// TestArenaScripts runs one call a word. "a100" allocates 100 bytes, "f512" frees offset 512. The expected results are
-// in the same order: an offset, "full", "unknown", or "ok".
+// TestArenaScripts runs one call a word. "a100" allocates 100 bytes, "f512" frees offset 512. The
+// expected results are in the same order: an offset, "full", "unknown", or "ok".
 func TestArenaScripts(t *testing.T) {
 	for name, c := range map[string]struct {
 		capacity    int64
@@ -218,9 +218,10 @@ func (m *model) numbers() []int {
 	return all
 }
 
-// TestArenaIsFirstFit compares an Arena with the model on random calls. The model keeps regions apart by construction,
-// so equal offsets are disjoint and aligned, and free neighbours join. A second Arena gets the same calls, as another
-// rank would make them, and must give the same offsets.
+// TestArenaIsFirstFit compares an Arena with the model on random calls. The model keeps regions
+// apart by construction, so equal offsets are disjoint and aligned, and free neighbours join. A
+// second Arena gets the same calls, as another rank would make them, and must give the same
+// offsets.
 func TestArenaIsFirstFit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		capacity := rapid.Int64Range(0, 40*Alignment).Draw(t, "capacity")

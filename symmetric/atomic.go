@@ -11,7 +11,8 @@ type Integer interface {
 	int32 | int64 | uint32 | uint64
 }
 
-// Word is the types that can be set, fetched and swapped as a whole (OpenSHMEM 1.5, "extended AMO types").
+// Word is the types that can be set, fetched and swapped as a whole (OpenSHMEM 1.5, "extended AMO
+// types").
 type Word interface {
 	Integer | float32 | float64
 }
@@ -62,8 +63,8 @@ const (
 	SignalAdd              // += value
 )
 
-// Signal is the update of a signal that follows the data of a PutSignal. A signal is a u64, changed by signal operations
-// only.
+// Signal is the update of a signal that follows the data of a PutSignal. A signal is a u64, changed
+// by signal operations only.
 type Signal struct {
 	In    Region // of the same heap as the data
 	At    int64  // offset in it, a multiple of 8
@@ -93,8 +94,8 @@ func Swap[T Word](r Region, rank int, at int64, v T) (T, error) {
 	return atomic(r, rank, at, OpSet, v, 0)
 }
 
-// CompareSwap sets the word at offset at of rank's part to v if it holds cond. Returns: what it held, so that the swap
-// took place if that equals cond.
+// CompareSwap sets the word at offset at of rank's part to v if it holds cond. Returns: what it
+// held, so that the swap took place if that equals cond.
 func CompareSwap[T Integer](r Region, rank int, at int64, cond, v T) (T, error) {
 	return atomic(r, rank, at, OpCompareSwap, v, cond)
 }

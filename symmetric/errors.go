@@ -7,18 +7,21 @@ import (
 
 // What callers branch on, beside the sentinels of package dist.
 var (
-	// ErrNoSpace is returned by Heap.Alloc and Arena.Alloc when no free range is long enough, and by Group.Heap of dist, on all
-	// ranks, when there is no memory for the heap, as far as the backend can tell: NCCL alone cannot.
+	// ErrNoSpace is returned by Heap.Alloc and Arena.Alloc when no free range is long enough, and
+	// by Group.Heap of dist, on all ranks, when there is no memory for the heap, as far as the
+	// backend can tell: NCCL alone cannot.
 	ErrNoSpace = errors.New("symmetric heap is full")
-	// ErrNotAllocated is returned by Heap.Free and Arena.Free for a region that is not, or no longer, allocated there, and
-	// by every call on a region that has been freed.
+	// ErrNotAllocated is returned by Heap.Free and Arena.Free for a region that is not, or no
+	// longer, allocated there, and by every call on a region that has been freed.
 	ErrNotAllocated = errors.New("not allocated in this symmetric heap")
-	// ErrAlignment is returned by Heap.Aligned for an alignment that is no power of two or too large, and by atomics,
-	// signals and waits at an offset that is not a multiple of the word's size.
+	// ErrAlignment is returned by Heap.Aligned for an alignment that is no power of two or too
+	// large, and by atomics, signals and waits at an offset that is not a multiple of the word's
+	// size.
 	ErrAlignment = errors.New("misaligned")
 )
 
-// AccessError is the error of one call on a Region: which call, by whom, where, and why. It wraps the cause.
+// AccessError is the error of one call on a Region: which call, by whom, where, and why. It wraps
+// the cause.
 type AccessError struct {
 	Call   string // "put", "atomic add"
 	Rank   int    // this rank in the heap's group

@@ -12,8 +12,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// onEach runs body on every rank of a world of n ranks in this process, each with its end of a heap, and closes the heap
-// when all have done.
+// onEach runs body on every rank of a world of n ranks in this process, each with its end of a
+// heap, and closes the heap when all have done.
 func onEach(n int, body func(rank int, h symmetric.Heap) error) {
 	worlds, err := sim.New(n, sim.Config{})
 	if err != nil {
@@ -37,7 +37,8 @@ func onEach(n int, body func(rank int, h symmetric.Heap) error) {
 	ranks.Wait()
 }
 
-// Rank 0 hands a row to rank 1, and a signal behind it; rank 1 does nothing but wait for the signal.
+// Rank 0 hands a row to rank 1, and a signal behind it; rank 1 does nothing but wait for the
+// signal.
 func ExampleRegion() {
 	onEach(2, func(rank int, h symmetric.Heap) error {
 		row, err := h.Calloc(4, 4)

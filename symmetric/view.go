@@ -9,10 +9,12 @@ import (
 // errNoRegion is the error of a view of no region.
 var errNoRegion = errors.New("view: no region")
 
-// View returns this rank's part of r as elements of type T, aliased. It is empty when the region is freed or its heap closed.
+// View returns this rank's part of r as elements of type T, aliased. It is empty when the region is
+// freed or its heap closed.
 //
-// Shapes: the bytes of r are a multiple of T's; a Slice of r cuts them. Owns: the memory is the heap's.
-// Errors: another number of bytes, a Slice at an offset that is not aligned to T, or memory that is not on the host.
+// Shapes: the bytes of r are a multiple of T's; a Slice of r cuts them. Owns: the memory is the
+// heap's. Errors: another number of bytes, a Slice at an offset that is not aligned to T, or memory
+// that is not on the host.
 func View[T tensor.Element](r Region) ([]T, error) {
 	if r == nil {
 		return nil, errNoRegion
@@ -20,8 +22,8 @@ func View[T tensor.Element](r Region) ([]T, error) {
 	return viewOf[T](r.Local())
 }
 
-// PeerView returns the part of rank of r as elements of type T, aliased: reading it reads that rank's memory.
-// Synchronisation is the caller's.
+// PeerView returns the part of rank of r as elements of type T, aliased: reading it reads that
+// rank's memory. Synchronisation is the caller's.
 //
 // Shapes, Owns: as View. Errors: those of View and of Region.Peer.
 func PeerView[T tensor.Element](r Region, rank int) ([]T, error) {

@@ -64,7 +64,8 @@ func (c Comparison) Holds(dt tensor.DType, word, value uint64) bool {
 	return false
 }
 
-// Watch is what a Wait waits for: words of this rank's own part, one after the other, and what they shall be.
+// Watch is what a Wait waits for: words of this rank's own part, one after the other, and what they
+// shall be.
 type Watch struct {
 	At    int64        // offset of the first, a multiple of the word's size
 	Count int          // of them
@@ -84,14 +85,15 @@ func watch[T Integer](at int64, count int, c Comparison, v T, all bool) Watch {
 	return Watch{At: at, Count: count, DType: tensor.TypeOf[T](), Cmp: c, Value: bitsOf(v), All: all}
 }
 
-// WaitUntil returns when the word at offset at of this rank's part is c v. Returns: what it then held.
+// WaitUntil returns when the word at offset at of this rank's part is c v. Returns: what it then
+// held.
 func WaitUntil[T Integer](ctx context.Context, r Region, at int64, c Comparison, v T) (T, error) {
 	hit, err := r.Wait(ctx, watch(at, 1, c, v, false))
 	return fromBits[T](hit.Bits), err
 }
 
-// WaitUntilAny returns when one of count words from offset at of this rank's part is c v. Returns: the index of the first
-// such word.
+// WaitUntilAny returns when one of count words from offset at of this rank's part is c v. Returns:
+// the index of the first such word.
 func WaitUntilAny[T Integer](ctx context.Context, r Region, at int64, count int, c Comparison, v T) (int, error) {
 	hit, err := r.Wait(ctx, watch(at, count, c, v, false))
 	return hit.Index, err
@@ -103,8 +105,8 @@ func WaitUntilAll[T Integer](ctx context.Context, r Region, at int64, count int,
 	return err
 }
 
-// WaitUntilSome returns when at least one of count words from offset at of this rank's part is c v. Returns: the indices
-// of those that are, appended to found.
+// WaitUntilSome returns when at least one of count words from offset at of this rank's part is c v.
+// Returns: the indices of those that are, appended to found.
 func WaitUntilSome[T Integer](ctx context.Context, r Region, at int64, count int, c Comparison, v T, found []int) ([]int, error) {
 	hit, err := r.Wait(ctx, watch(at, count, c, v, false))
 	if err != nil {
@@ -119,7 +121,8 @@ func Test[T Integer](r Region, at int64, c Comparison, v T) (bool, error) {
 	return hit.Index >= 0, err
 }
 
-// TestAny is the index of the first of count words from offset at of this rank's part that is c v; -1 for none.
+// TestAny is the index of the first of count words from offset at of this rank's part that is c v;
+// -1 for none.
 func TestAny[T Integer](r Region, at int64, count int, c Comparison, v T) (int, error) {
 	hit, err := r.Test(watch(at, count, c, v, false))
 	return hit.Index, err
@@ -131,7 +134,8 @@ func TestAll[T Integer](r Region, at int64, count int, c Comparison, v T) (bool,
 	return hit.Index >= 0, err
 }
 
-// TestSome is the indices of those of count words from offset at of this rank's part that are c v, appended to found.
+// TestSome is the indices of those of count words from offset at of this rank's part that are c v,
+// appended to found.
 func TestSome[T Integer](r Region, at int64, count int, c Comparison, v T, found []int) ([]int, error) {
 	w := watch(at, count, c, v, false)
 	hit, err := r.Test(w)
@@ -156,7 +160,8 @@ func testFrom(r Region, w Watch, from int, found []int) ([]int, error) {
 	return found, nil
 }
 
-// SignalWait returns when the signal at offset at of this rank's part is c v. Returns: its value then.
+// SignalWait returns when the signal at offset at of this rank's part is c v. Returns: its value
+// then.
 func SignalWait(ctx context.Context, r Region, at int64, c Comparison, v uint64) (uint64, error) {
 	return WaitUntil(ctx, r, at, c, v)
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// P stores one element at offset at of rank's part. A word of 4 or 8 bytes at a multiple of its size is stored at once,
-// so that a peer may wait for it.
+// P stores one element at offset at of rank's part. A word of 4 or 8 bytes at a multiple of its
+// size is stored at once, so that a peer may wait for it.
 func P[T tensor.Element](r Region, rank int, at int64, v T) error {
 	return r.PutWord(rank, at, tensor.TypeOf[T](), bitsOf(v))
 }

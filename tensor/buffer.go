@@ -6,16 +6,17 @@ import (
 	"unsafe"
 )
 
-// Buffer is a run of elements in memory: pointer, length, dtype and device. It is a value and owns nothing. The zero
-// Buffer has no elements and no type; it stands for "not used on this rank" where a collective ignores a side.
+// Buffer is a run of elements in memory: pointer, length, dtype and device. It is a value and owns
+// nothing. The zero Buffer has no elements and no type; it stands for "not used on this rank" where
+// a collective ignores a side.
 type Buffer struct {
 	ptr  unsafe.Pointer
 	n    int
 	what what
 }
 
-// what is the dtype and device of a Buffer, and whether it is untyped, in one word: every call of a collective passes Buffers in registers and
-// compares them with those of the last call.
+// what is the dtype and device of a Buffer, and whether it is untyped, in one word: every call of a
+// collective passes Buffers in registers and compares them with those of the last call.
 type what uint64
 
 func whatOf(dt DType, dev Device) what {
@@ -35,9 +36,9 @@ func Of[T Element](s []T) Buffer {
 
 // FromPointer is the Buffer of n elements of type dt at p on dev.
 //
-// Owns: the caller keeps the memory alive for as long as the Buffer, or a queued operation on it, is in use.
-// Errors: n negative or too large for an address space, an invalid dtype, a nil pointer with n > 0, or a pointer that is
-// not aligned to the element; a device with a negative number.
+// Owns: the caller keeps the memory alive for as long as the Buffer, or a queued operation on it,
+// is in use. Errors: n negative or too large for an address space, an invalid dtype, a nil pointer
+// with n > 0, or a pointer that is not aligned to the element; a device with a negative number.
 func FromPointer(p unsafe.Pointer, n int, dt DType, dev Device) (Buffer, error) {
 	switch {
 	case !dt.Valid():
@@ -56,10 +57,11 @@ func FromPointer(p unsafe.Pointer, n int, dt DType, dev Device) (Buffer, error) 
 	return Buffer{p, n, whatOf(dt, dev)}, nil
 }
 
-// As returns the memory of b as elements of type dt, from its first byte to its last: the typed view of a region's bytes.
-// It converts nothing.
+// As returns the memory of b as elements of type dt, from its first byte to its last: the typed
+// view of a region's bytes. It converts nothing.
 //
-// Owns: as b. Errors: an invalid dtype, a number of bytes that dt does not divide, or memory that is not aligned to dt.
+// Owns: as b. Errors: an invalid dtype, a number of bytes that dt does not divide, or memory that
+// is not aligned to dt.
 func (b Buffer) As(dt DType) (Buffer, error) {
 	size := int64(dt.Size())
 	switch {
@@ -71,9 +73,9 @@ func (b Buffer) As(dt DType) (Buffer, error) {
 	return FromPointer(b.ptr, int(b.Bytes()/max(size, 1)), dt, b.Device())
 }
 
-// Untyped returns the memory of b as bytes that have no element type: they are copied and gathered like u8 and combined
-// bit by bit, but arithmetic reductions reject them. The parts of a region are such bytes, since its elements may be of any
-// type; As gives them one.
+// Untyped returns the memory of b as bytes that have no element type: they are copied and gathered
+// like u8 and combined bit by bit, but arithmetic reductions reject them. The parts of a region are
+// such bytes, since its elements may be of any type; As gives them one.
 func (b Buffer) Untyped() Buffer {
 	if b.IsZero() {
 		return b
@@ -143,7 +145,8 @@ func Data[T Element](b Buffer) ([]T, error) {
 	return unsafe.Slice((*T)(b.ptr), b.n), nil
 }
 
-// Same reports whether a and b are the same elements: one address, length, dtype and device. Untyped bytes are u8 here.
+// Same reports whether a and b are the same elements: one address, length, dtype and device.
+// Untyped bytes are u8 here.
 func Same(a, b Buffer) bool {
 	a.what, b.what = a.what&^untyped, b.what&^untyped
 	return a == b

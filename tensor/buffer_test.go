@@ -183,7 +183,8 @@ func TestSliceBounds(t *testing.T) {
 	}
 }
 
-// An empty slice at the end must not hold a pointer past its memory: it would keep a stranger's object alive.
+// An empty slice at the end must not hold a pointer past its memory: it would keep a stranger's
+// object alive.
 func TestEmptySliceStaysInside(t *testing.T) {
 	b := Of(make([]float64, 5))
 	s, err := b.Slice(5, 5)

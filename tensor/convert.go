@@ -9,10 +9,11 @@ import (
 //
 //	dst[i] = src[i] as dst's type
 //
-// rounded once, to nearest, ties to even, where dst's type is narrower: overflow gives infinity, a NaN stays a NaN.
+// rounded once, to nearest, ties to even, where dst's type is narrower: overflow gives infinity, a
+// NaN stays a NaN.
 //
-// Shapes: one length, floating-point types, in host memory; the same buffer or disjoint, the same only for one type.
-// Errors: buffers that are not like that; then nothing was written.
+// Shapes: one length, floating-point types, in host memory; the same buffer or disjoint, the same
+// only for one type. Errors: buffers that are not like that; then nothing was written.
 func Convert(dst, src Buffer) error {
 	switch {
 	case !dst.DType().IsFloat() || !src.DType().IsFloat():
@@ -28,7 +29,8 @@ func Convert(dst, src Buffer) error {
 	return nil
 }
 
-// vectors is the conversions of one instruction set, of n elements, a multiple of 16 that is not 0; nil where there is none.
+// vectors is the conversions of one instruction set, of n elements, a multiple of 16 that is not 0;
+// nil where there is none.
 type vectors struct {
 	name       string
 	has        bool // on this machine
@@ -164,8 +166,9 @@ func (v *vectors) fromBFloat16(dst Buffer, in []BFloat16) {
 	}
 }
 
-// toOdd is x as a float32 whose last bit is set where x lies between two of them. Rounding that to a type with at least
-// two bits fewer gives x rounded once (Boldo and Melquiond, Emulation of a FMA and correctly rounded sums, 2008).
+// toOdd is x as a float32 whose last bit is set where x lies between two of them. Rounding that to
+// a type with at least two bits fewer gives x rounded once (Boldo and Melquiond, Emulation of a FMA
+// and correctly rounded sums, 2008).
 func toOdd(x float64) float32 {
 	const goes = 1<<29 - 1 // the bits that a float64 has more
 	b := math.Float64bits(x)

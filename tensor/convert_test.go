@@ -65,8 +65,9 @@ func TestConvertKeepsAllHalves(t *testing.T) {
 	}
 }
 
-// TestConvertRoundsOnce has, for each two neighbours of a half type and for each sign, the number halfway between them, and
-// numbers of float64 so close to it that rounding to float32 first would lose them.
+// TestConvertRoundsOnce has, for each two neighbours of a half type and for each sign, the number
+// halfway between them, and numbers of float64 so close to it that rounding to float32 first would
+// lose them.
 func TestConvertRoundsOnce(t *testing.T) {
 	for _, f := range formats {
 		dt := F16
@@ -148,7 +149,8 @@ func TestConvertIsGoWhereGoHasBothTypes(t *testing.T) {
 	}
 }
 
-// TestVectorsAreThePlainLoops has all halves, and float32s of all exponents, for each instruction set of this machine.
+// TestVectorsAreThePlainLoops has all halves, and float32s of all exponents, for each instruction
+// set of this machine.
 func TestVectorsAreThePlainLoops(t *testing.T) {
 	rng := rand.New(rand.NewPCG(2, 1))
 	single := []float32{0, float32(math.Copysign(0, -1)), 65504, 65519.996, 65520, math.MaxFloat32, 0x1p-24, 0x1p-25, 0x1.000002p-25, 0x1p-149}

@@ -9,14 +9,15 @@ import (
 	gtensor "gorgonia.org/tensor"
 )
 
-// Region is what a tensor needs of the memory it lives in: the own part and the views of the peers' parts of one
-// symmetric allocation. symmetric.Region has these methods.
+// Region is what a tensor needs of the memory it lives in: the own part and the views of the peers'
+// parts of one symmetric allocation. symmetric.Region has these methods.
 type Region interface {
 	Local() Buffer                 // this rank's part, as untyped bytes
 	Peer(rank int) (Buffer, error) // the part of another rank, directly addressable, as untyped bytes
 }
 
-// Tensor is a gorgonia tensor whose elements lie in a region of the symmetric heap, from the region's first byte on.
+// Tensor is a gorgonia tensor whose elements lie in a region of the symmetric heap, from the
+// region's first byte on.
 type Tensor struct {
 	*gtensor.Dense
 	dt     DType
@@ -24,11 +25,12 @@ type Tensor struct {
 	region Region
 }
 
-// New is a tensor over the first bytes of r. The elements are what the region holds: zeros in a fresh allocation.
+// New is a tensor over the first bytes of r. The elements are what the region holds: zeros in a
+// fresh allocation.
 //
-// Shapes: any rank >= 1; use shape (1) for a scalar, because gorgonia turns rank-0 gradients into Go scalars.
-// Owns: r stays the caller's, and must outlive the tensor.
-// Errors: no region, a dtype gorgonia has not, a non-positive dimension, a region too small or not in host memory.
+// Shapes: any rank >= 1; use shape (1) for a scalar, because gorgonia turns rank-0 gradients into
+// Go scalars. Owns: r stays the caller's, and must outlive the tensor. Errors: no region, a dtype
+// gorgonia has not, a non-positive dimension, a region too small or not in host memory.
 func New(r Region, dt DType, shape ...int) (*Tensor, error) {
 	if r == nil {
 		return nil, errors.New("tensor: no region")
@@ -76,8 +78,8 @@ func (t *Tensor) Buffer() Buffer {
 	return b
 }
 
-// Peer is the same tensor as it lies in the heap of another rank: reading it reads that rank's memory.
-// Synchronisation is the caller's.
+// Peer is the same tensor as it lies in the heap of another rank: reading it reads that rank's
+// memory. Synchronisation is the caller's.
 //
 // Errors: rank out of range, or memory that cannot be addressed directly.
 func (t *Tensor) Peer(rank int) (*gtensor.Dense, error) {
@@ -93,8 +95,8 @@ func (t *Tensor) Peer(rank int) (*gtensor.Dense, error) {
 
 // View is a gorgonia tensor of the given shape over the elements of b, which it aliases.
 //
-// Owns: the memory stays the caller's; gorgonia never frees it.
-// Errors: the shape has not b.Len elements or none at all, b is not in host memory, or gorgonia has no such dtype.
+// Owns: the memory stays the caller's; gorgonia never frees it. Errors: the shape has not b.Len
+// elements or none at all, b is not in host memory, or gorgonia has no such dtype.
 func View(b Buffer, shape ...int) (*gtensor.Dense, error) {
 	switch n, err := elements(shape); {
 	case err != nil:
@@ -113,7 +115,8 @@ func View(b Buffer, shape ...int) (*gtensor.Dense, error) {
 
 // BufferOf is the elements of d as a Buffer; it aliases d.
 //
-// Errors: nil, a view whose elements are not contiguous in C order, a dtype that cannot be communicated.
+// Errors: nil, a view whose elements are not contiguous in C order, a dtype that cannot be
+// communicated.
 func BufferOf(d *gtensor.Dense) (Buffer, error) {
 	if d == nil {
 		return Buffer{}, errors.New("tensor: nil dense")
@@ -153,9 +156,10 @@ func elementsOf(d *gtensor.Dense, dt DType) Buffer {
 	return Of(d.Uint64s())
 }
 
-// PackedDense reports whether the elements of d, which has no mask, lie in C order without gaps from the first of its memory
-// on. Gorgonia's flags (IsColMajor, IsContiguous, RequiresIterator) do not decide that: a column-major column and a
-// transposed row are packed, and a slice of a transposed view has the flags of a contiguous tensor without being one.
+// PackedDense reports whether the elements of d, which has no mask, lie in C order without gaps
+// from the first of its memory on. Gorgonia's flags (IsColMajor, IsContiguous, RequiresIterator) do
+// not decide that: a column-major column and a transposed row are packed, and a slice of a
+// transposed view has the flags of a contiguous tensor without being one.
 func PackedDense(d *gtensor.Dense) bool {
 	size := d.Shape().TotalSize()
 	held := d.DataSize()
@@ -165,10 +169,11 @@ func PackedDense(d *gtensor.Dense) bool {
 	return !d.IsMasked() && held >= size && Packed(d.Shape(), d.Strides())
 }
 
-// Packed reports whether strides, in elements, walk through the memory of a shape from front to back without gaps: the last
-// dimension first, as C has it. Strides of dimensions of length 1 are never walked and may be anything. A shape without
-// elements has no order. One stride for a shape of several dimensions, as gorgonia gives a column-major vector, is that of
-// the only dimension longer than 1. Any other number of strides fits one element at most.
+// Packed reports whether strides, in elements, walk through the memory of a shape from front to
+// back without gaps: the last dimension first, as C has it. Strides of dimensions of length 1 are
+// never walked and may be anything. A shape without elements has no order. One stride for a shape
+// of several dimensions, as gorgonia gives a column-major vector, is that of the only dimension
+// longer than 1. Any other number of strides fits one element at most.
 func Packed(shape, strides []int) bool {
 	size, longest := 1, 1
 	for _, d := range shape {
@@ -204,7 +209,8 @@ func typed(b Buffer, dt DType, shape []int) (Buffer, error) {
 	return FromPointer(b.ptr, n, dt, b.Device())
 }
 
-// elements is the number of elements of a tensor of the given shape. It is at least 1: gorgonia panics on empty ones.
+// elements is the number of elements of a tensor of the given shape. It is at least 1: gorgonia
+// panics on empty ones.
 func elements(shape []int) (int, error) {
 	if len(shape) == 0 {
 		return 0, errors.New("a shape needs a dimension; use (1) for a scalar")

@@ -113,8 +113,8 @@ func TypeOf[T Element]() DType {
 	return Invalid
 }
 
-// gorgoniaTypes pairs our types with gorgonia's. f16 and bf16 have no counterpart there; int and uint have none here,
-// because their size differs between machines.
+// gorgoniaTypes pairs our types with gorgonia's. f16 and bf16 have no counterpart there; int and
+// uint have none here, because their size differs between machines.
 var gorgoniaTypes = map[DType]gtensor.Dtype{
 	F32: gtensor.Float32, F64: gtensor.Float64,
 	I8: gtensor.Int8, I16: gtensor.Int16, I32: gtensor.Int32, I64: gtensor.Int64,

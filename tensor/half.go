@@ -24,7 +24,8 @@ func (f Float16) Float32() float32 {
 	return math.Float32frombits(sign | math.Float32bits(v))
 }
 
-// ToFloat16 is x rounded to nearest, ties to even; overflow gives infinity and a NaN stays a (quiet) NaN.
+// ToFloat16 is x rounded to nearest, ties to even; overflow gives infinity and a NaN stays a
+// (quiet) NaN.
 func ToFloat16(x float32) Float16 {
 	b := math.Float32bits(x)
 	sign := Float16(b >> 16 & 0x8000)
@@ -46,7 +47,8 @@ func ToFloat16(x float32) Float16 {
 // Float32 is f as a float32; exact.
 func (f BFloat16) Float32() float32 { return math.Float32frombits(uint32(f) << 16) }
 
-// ToBFloat16 is x rounded to nearest, ties to even; overflow gives infinity and a NaN stays a (quiet) NaN.
+// ToBFloat16 is x rounded to nearest, ties to even; overflow gives infinity and a NaN stays a
+// (quiet) NaN.
 func ToBFloat16(x float32) BFloat16 {
 	b := math.Float32bits(x)
 	if b&0x7fffffff > 0x7f800000 {

@@ -8,8 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// format is a 16-bit float and a reference for it that works on float64, where every value of the format and every
-// midpoint of two neighbours is exact.
+// format is a 16-bit float and a reference for it that works on float64, where every value of the
+// format and every midpoint of two neighbours is exact.
 type format struct {
 	name   string
 	frac   int    // fraction bits
@@ -32,8 +32,8 @@ var formats = []format{
 	},
 }
 
-// value is the number that the bits b, without a sign, stand for (IEEE 754-2019, 3.4). Infinity counts as the next
-// number after the largest finite one, which is how rounding treats it (4.3.1).
+// value is the number that the bits b, without a sign, stand for (IEEE 754-2019, 3.4). Infinity
+// counts as the next number after the largest finite one, which is how rounding treats it (4.3.1).
 func (f format) value(b uint16) float64 {
 	exp, frac := int(b>>f.frac), float64(b&(1<<f.frac-1))
 	if exp == 0 {
@@ -184,7 +184,8 @@ func TestHalfKeepsEveryNaN(t *testing.T) {
 	})
 }
 
-// A sweep over the whole range of float32 in steps that are prime to 2^32, so that low bits vary too.
+// A sweep over the whole range of float32 in steps that are prime to 2^32, so that low bits vary
+// too.
 func TestHalfRoundsToNearestEverywhere(t *testing.T) {
 	const step = 65521
 	eachFormat(t, func(t *testing.T, f format) {

@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// auto is the engine that is judged: the dispatcher. The others are those it is held against, and our own kernels, which
-// are shown beside them, in the order of the columns.
+// auto is the engine that is judged: the dispatcher. The others are those it is held against, and
+// our own kernels, which are shown beside them, in the order of the columns.
 const auto = "auto"
 
 var (
@@ -99,7 +99,8 @@ type gpuRow struct {
 
 // readGPUs reads the folder of a session.
 //
-// Errors: a file that is missing, or is not what the programs write; results of different numbers of ranks.
+// Errors: a file that is missing, or is not what the programs write; results of different numbers
+// of ranks.
 func readGPUs(folder string) (*gpuSession, error) {
 	s := &gpuSession{libraries: map[string]string{}}
 	if err := readJSON(filepath.Join(folder, "session.json"), s); err != nil {
@@ -135,7 +136,8 @@ func readGPUs(folder string) (*gpuSession, error) {
 	return s, nil
 }
 
-// readResult takes the rows of a result. One that is not whole, because its program was stopped, is a note.
+// readResult takes the rows of a result. One that is not whole, because its program was stopped, is
+// a note.
 func (s *gpuSession) readResult(name string) error {
 	raw, err := os.ReadFile(name)
 	if err != nil {

@@ -70,8 +70,9 @@ FAILS  queued allreduce f32 up to 64M: at least 1.600 times faster (1K, torch-on
 	}
 }
 
-// gpuEverything is a session in which all that the criteria speak of has been measured: auto takes 5 us up to 64 KiB and
-// more later, others the given times as long, but for what change makes of auto's time.
+// gpuEverything is a session in which all that the criteria speak of has been measured: auto takes
+// 5 us up to 64 KiB and more later, others the given times as long, but for what change makes of
+// auto's time.
 func gpuEverything(ranks int, faster float64, change func(k gpuKey, us float64) float64) *gpuSession {
 	s := &gpuSession{ranks: ranks, engines: []string{"nccl", "torch", auto}}
 	for _, mode := range []string{modeQueued, modeGraph} {

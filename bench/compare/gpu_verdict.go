@@ -98,8 +98,9 @@ const (
 // slack is how much slower than the best auto may be anywhere: what is left of noise in a median.
 const slack = 1 / 1.02
 
-// gpuCriteria is what has to hold, of operations that are queued and of those in a graph. That small operations take so
-// and so long is claimed of float32 only, whose kernels do the same for bf16.
+// gpuCriteria is what has to hold, of operations that are queued and of those in a graph. That
+// small operations take so and so long is claimed of float32 only, whose kernels do the same for
+// bf16.
 var gpuCriteria = []gpuCriterion{
 	{ranks: 2, ops: []string{"allreduce"}, dtypes: []string{"f32", "bf16"}, most: 64 << 20, faster: 1.15},
 	{ranks: 2, ops: []string{"allreduce"}, dtypes: []string{"f32"}, most: 64 << 10, us: 6},
@@ -130,8 +131,8 @@ type gpuVerdict struct {
 	Missing string   `json:"missing,omitempty"`   // what was not measured
 }
 
-// judgeGPUs is the verdicts on a session, those on queued operations first. A mode of which nothing was measured has none,
-// unless nothing at all was.
+// judgeGPUs is the verdicts on a session, those on queued operations first. A mode of which nothing
+// was measured has none, unless nothing at all was.
 func judgeGPUs(s *gpuSession, tables []gpuTable) []gpuVerdict {
 	var list []gpuVerdict
 	for _, mode := range []string{modeQueued, modeGraph} {
@@ -201,7 +202,8 @@ func (c gpuCriterion) look(v *gpuVerdict, l gpuLine) {
 	}
 }
 
-// String is "HOLDS  queued allreduce f32 up to 64M: at least 1.203 times faster (256K, nccl), limit 1.15".
+// String is "HOLDS  queued allreduce f32 up to 64M: at least 1.203 times faster (256K, nccl), limit
+// 1.15".
 func (v gpuVerdict) String() string {
 	var parts []string
 	if v.Faster != nil {

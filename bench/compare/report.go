@@ -187,7 +187,8 @@ func (r *report) fields() []field {
 	}
 }
 
-// save writes a result to a file, making its folder. One row a line keeps the file short, and two of them comparable.
+// save writes a result to a file, making its folder. One row a line keeps the file short, and two
+// of them comparable.
 func save(name string, fields []field) error {
 	var out bytes.Buffer
 	separator := "{\n"

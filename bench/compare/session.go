@@ -11,8 +11,8 @@ import (
 	"slices"
 )
 
-// ours is the engine that is compared with all others, but with byHand, which is no library: what processes take that do nothing
-// else.
+// ours is the engine that is compared with all others, but with byHand, which is no library: what
+// processes take that do nothing else.
 const (
 	ours   = "symgrad"
 	byHand = "bare"
@@ -97,8 +97,8 @@ var errPartial = errors.New("no whole result")
 
 // readSession reads the folder of a session.
 //
-// Errors: a file that is missing, or is not what the programs write. An engine without a whole result is noted, and no
-// error.
+// Errors: a file that is missing, or is not what the programs write. An engine without a whole
+// result is noted, and no error.
 func readSession(folder string) (*session, error) {
 	s := &session{clocks: map[string]clock{}}
 	if err := readJSON(filepath.Join(folder, "session.json"), s); err != nil {
@@ -153,8 +153,8 @@ func (s *session) readBatch(folder string) error {
 	return nil
 }
 
-// nearThroughout reports whether both probes of a batch called the cores near, and the round trips that they measured. A
-// batch that was broken off has no second probe, or half of one.
+// nearThroughout reports whether both probes of a batch called the cores near, and the round trips
+// that they measured. A batch that was broken off has no second probe, or half of one.
 func nearThroughout(folder string) (near bool, roundTrips []float64, err error) {
 	for _, name := range []string{"before.json", "after.json"} {
 		var probe struct {
@@ -175,7 +175,8 @@ func nearThroughout(folder string) (near bool, roundTrips []float64, err error) 
 	return true, roundTrips, nil
 }
 
-// add keeps the rows of an engine, except those that are wrong, which are noted together for each operation.
+// add keeps the rows of an engine, except those that are wrong, which are noted together for each
+// operation.
 func (s *session) add(folder, engine string, u unit, rows []row) {
 	var ops []string // with wrong rows
 	wrong := map[string]int{}

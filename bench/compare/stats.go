@@ -6,7 +6,8 @@ import (
 	"slices"
 )
 
-// median is the middle of values, or the mean of the two in the middle; NaN if there are none. It sorts values.
+// median is the middle of values, or the mean of the two in the middle; NaN if there are none. It
+// sorts values.
 func median(values []float64) float64 {
 	n := len(values)
 	if n == 0 {
@@ -45,8 +46,8 @@ type table struct {
 	lowest, high int64     // the sizes that have a ratio
 }
 
-// newTables groups the samples of a session: by unit in the order in which units were measured, then by operation in the
-// order in which rows have them, then by size.
+// newTables groups the samples of a session: by unit in the order in which units were measured,
+// then by operation in the order in which rows have them, then by size.
 func newTables(s *session) []table {
 	var tables []table
 	for _, c := range s.counts {

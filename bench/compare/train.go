@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// The engines that a training step of ours is held against are those of torch that do the same work; with sharded states
-// ours is held against torch's sharded ones.
+// The engines that a training step of ours is held against are those of torch that do the same
+// work; with sharded states ours is held against torch's sharded ones.
 const (
 	torchEager   = "torch"
 	torchCompile = "torch-compile-" // and the mode
@@ -91,8 +91,8 @@ type trainTorch struct {
 	} `json:"rows"`
 }
 
-// readTraining reads the folder of a session. Results are in SIDE.MODEL.PRECISION.RANKS.ROUND.json, where side is symgrad,
-// symgrad-zeroSTAGE or torch.
+// readTraining reads the folder of a session. Results are in SIDE.MODEL.PRECISION.RANKS.ROUND.json,
+// where side is symgrad, symgrad-zeroSTAGE or torch.
 //
 // Errors: a file that is missing or has another name; a folder without results.
 func readTraining(folder string) (*trainSession, error) {
@@ -159,7 +159,8 @@ func (s *trainSession) read(name string) error {
 	return nil
 }
 
-// add takes a sample, unless it is not what the file's name says, or of another model than the others of that name.
+// add takes a sample, unless it is not what the file's name says, or of another model than the
+// others of that name.
 func (s *trainSession) add(file string, key, said trainKey, x trainSample, size trainSize) {
 	x.trainKey = key
 	known, ok := s.sizes[key.model]

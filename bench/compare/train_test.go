@@ -66,7 +66,8 @@ FAILS  wide tf32, 4 ranks: scaling not measured, limit 0.95
 	}
 }
 
-// States are sharded where somebody has asked for it; then ours is held against torch's engines that do so, and against itself.
+// States are sharded where somebody has asked for it; then ours is held against torch's engines
+// that do so, and against itself.
 func TestTrainingWithShardedStatesIsJudged(t *testing.T) {
 	f := newTrainFolder(t, "cuda")
 	f.ours("wide", "tf32", 4, 1, 77, 2000)

@@ -113,8 +113,8 @@ var trainCriteria = []trainCriterion{
 	{"wide", []string{"tf32"}, []int{4}, isSharded, 1.4},
 }
 
-// ratio is the value of what; NaN if something of it is missing. claimed reports whether anything is claimed about it: with
-// sharded states nothing is where they were not measured.
+// ratio is the value of what; NaN if something of it is missing. claimed reports whether anything
+// is claimed about it: with sharded states nothing is where they were not measured.
 func (l *trainLine) ratio(what string) (value float64, claimed bool) {
 	zero, sharded := l.us[oursZero]
 	over := func(engines ...string) float64 {
@@ -148,8 +148,8 @@ type trainVerdict struct {
 	Holds     bool     `json:"holds"`
 }
 
-// judgeTraining is the verdicts on what was to be measured: models, precisions and numbers of ranks of which something
-// was. On the host nothing is claimed.
+// judgeTraining is the verdicts on what was to be measured: models, precisions and numbers of ranks
+// of which something was. On the host nothing is claimed.
 func judgeTraining(s *trainSession, lines []trainLine) []trainVerdict {
 	var list []trainVerdict
 	if s.Device != "cuda" {

@@ -11,8 +11,8 @@ import (
 // operations is what must have been measured, in the order of the output.
 var operations = []string{"allreduce", "reducescatter", "allgather", "broadcast", "alltoall", "barrier"}
 
-// The range of sizes that a criterion speaks of: of the larger buffer of a rank, which has an element of 4 bytes for each
-// rank at least.
+// The range of sizes that a criterion speaks of: of the larger buffer of a rank, which has an
+// element of 4 bytes for each rank at least.
 const (
 	lowestBytes  = 8
 	highestBytes = 64 << 20
@@ -29,8 +29,8 @@ type criterion struct {
 	mean    float64 // no operation's geometric mean is above; 0 means no claim
 }
 
-// criteria is what has to hold, fresh and OSU style. The first three are factors over the best MPI; the last is that
-// ranks which outnumber the cores lose nothing.
+// criteria is what has to hold, fresh and OSU style. The first three are factors over the best MPI;
+// the last is that ranks which outnumber the cores lose nothing.
 var criteria = []criterion{
 	{name: "allreduce", ranks: 2, ops: operations[:1], each: 0.5, mean: 0.3},
 	{name: "allreduce in place", ranks: 2, inPlace: true, ops: operations[:1], mean: 0.25},
@@ -118,7 +118,8 @@ func (t table) gap() string {
 	return ""
 }
 
-// String is a line: "holds  2 ranks fresh  allreduce: at most 0.41 (8K), limit 0.5; geomean 0.22, limit 0.3".
+// String is a line: "holds  2 ranks fresh  allreduce: at most 0.41 (8K), limit 0.5; geomean 0.22,
+// limit 0.3".
 func (v verdict) String() string {
 	var parts []string
 	if v.Most > 0 {

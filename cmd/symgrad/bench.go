@@ -75,7 +75,8 @@ type bench struct {
 	stdout, stderr io.Writer
 }
 
-// run checks everything that can be checked before a rank starts, then starts the ranks or is one of them.
+// run checks everything that can be checked before a rank starts, then starts the ranks or is one
+// of them.
 func (b *bench) run(ctx context.Context, ranksGiven bool) error {
 	var err error
 	if b.env, err = launch.Current(); err != nil {
@@ -112,7 +113,8 @@ func (b *bench) run(ctx context.Context, ranksGiven bool) error {
 	return errors.Join(blame(&b.env, b.rank(ctx, w, perf.Setup{}, nil)), w.Close())
 }
 
-// blame lets a rank that only lost another one say so by its exit code: the launcher then names the other.
+// blame lets a rank that only lost another one say so by its exit code: the launcher then names the
+// other.
 func blame(env *launch.Env, err error) error {
 	if env.Launcher != launch.None && launch.ExitCode(err) == launch.ExitPeerLost {
 		return &exitError{code: launch.ExitPeerLost, err: err}
@@ -120,8 +122,8 @@ func blame(env *launch.Env, err error) error {
 	return err
 }
 
-// spawn starts the ranks. Wrong results are no failure of theirs, of which the launcher would show the last lines, and so
-// the table once more: rank 0 leaves the verdict in a file.
+// spawn starts the ranks. Wrong results are no failure of theirs, of which the launcher would show
+// the last lines, and so the table once more: rank 0 leaves the verdict in a file.
 func (b *bench) spawn(ctx context.Context, program string) (err error) {
 	verdict, err := os.CreateTemp("", "symgrad-bench-*")
 	if err != nil {
@@ -179,8 +181,9 @@ func (b *bench) check(ranksGiven bool) error {
 	return nil
 }
 
-// rank is one rank; versions are those of what the process does not show. A failure is told to the others, so that none
-// waits for this one; wrong results to the command that has started the ranks, if it asked for that.
+// rank is one rank; versions are those of what the process does not show. A failure is told to the
+// others, so that none waits for this one; wrong results to the command that has started the ranks,
+// if it asked for that.
 func (b *bench) rank(ctx context.Context, w *dist.World, on perf.Setup, versions map[string]string) error {
 	table := perf.NewTable(b.stdout, version(), b.flags.cfg)
 	res, err := perf.RunOn(w, on, b.flags.cfg, table)
@@ -243,8 +246,8 @@ func (b *bench) finish(res perf.Result, table *perf.Table) error {
 	return nil
 }
 
-// canBeFile is the error of a file whose folder is not there, or that is a folder itself: better told before minutes of
-// measuring than behind them.
+// canBeFile is the error of a file whose folder is not there, or that is a folder itself: better
+// told before minutes of measuring than behind them.
 func canBeFile(name string) error {
 	if name == "" {
 		return nil
@@ -273,7 +276,8 @@ func writeFile(name string, write func(io.Writer) error) (err error) {
 // maxResult is the bytes of a result that are read at most: a row has less than 1 KiB.
 const maxResult = 64 << 20
 
-// readEarlier returns the result of --vs, which an earlier run has written: as the starter of this rank has read it, if it has.
+// readEarlier returns the result of --vs, which an earlier run has written: as the starter of this
+// rank has read it, if it has.
 func (b *bench) readEarlier() (perf.Result, error) {
 	var err error
 	if b.earlierText, err = b.env.Handover(); b.earlierText == nil && err == nil {

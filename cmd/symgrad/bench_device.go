@@ -21,7 +21,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// gpuDevice reaches the memory and the streams of GPUs, for measurements and for the conformance suite.
+// gpuDevice reaches the memory and the streams of GPUs, for measurements and for the conformance
+// suite.
 type gpuDevice struct {
 	device func(tensor.Device) (*cuda.Device, error)
 }
@@ -96,14 +97,15 @@ func streamOf(s dist.Stream) (*gpu.Stream, error) {
 	return gs, nil
 }
 
-// How LaunchTime measures: the median of so many turns of so many launches each, which a stream has room for.
+// How LaunchTime measures: the median of so many turns of so many launches each, which a stream has
+// room for.
 const (
 	launchTurns = 9
 	launchEach  = 50
 )
 
-// LaunchTime implements perf.Device, by a kernel that does nothing and is kept, as operations of a few packets are. Without an
-// NVRTC that compiles for the device it cannot tell.
+// LaunchTime implements perf.Device, by a kernel that does nothing and is kept, as operations of a
+// few packets are. Without an NVRTC that compiles for the device it cannot tell.
 func (d gpuDevice) LaunchTime(s dist.Stream) (_ time.Duration, err error) {
 	gs, err := streamOf(s)
 	if err != nil {
@@ -225,13 +227,14 @@ func (g *gpuGraph) Launch() error {
 // Close implements perf.Graph.
 func (g *gpuGraph) Close() error { return errors.Join(g.exec.Close(), g.graph.Close()) }
 
-// knownLibraries is the libraries whose versions belong to a result: the start of the file's name, and the product.
+// knownLibraries is the libraries whose versions belong to a result: the start of the file's name,
+// and the product.
 var knownLibraries = [][2]string{
 	{"libnccl.so", "nccl"}, {"libnvshmem_host.so", "nvshmem"}, {"libnvrtc.so", "nvrtc"},
 }
 
-// libraries is the versions of what has been measured, by name. maps is what the process has loaded, and ask what tells the
-// version of one.
+// libraries is the versions of what has been measured, by name. maps is what the process has
+// loaded, and ask what tells the version of one.
 func libraries(maps io.Reader, ask func(product, file string) probe.Answer) map[string]string {
 	versions := map[string]string{"symgrad": version(), "go": runtime.Version()}
 	for lines := bufio.NewScanner(maps); lines.Scan(); {
@@ -249,7 +252,8 @@ func libraries(maps io.Reader, ask func(product, file string) probe.Answer) map[
 	return versions
 }
 
-// librariesHere is libraries of this process. ask answers questions, as probe.Child does, in processes of their own.
+// librariesHere is libraries of this process. ask answers questions, as probe.Child does, in
+// processes of their own.
 func librariesHere(ctx context.Context, ask func(ctx context.Context, q probe.Question) probe.Answer) map[string]string {
 	var loaded io.Reader = strings.NewReader("")
 	if file, err := os.Open("/proc/self/maps"); err == nil {

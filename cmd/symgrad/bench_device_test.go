@@ -148,7 +148,8 @@ func TestDeviceOnAGPU(t *testing.T) {
 	}
 }
 
-// A measurement between GPUs, as ranks do it: engines in turn, one that is not there among them, queued and in a graph.
+// A measurement between GPUs, as ranks do it: engines in turn, one that is not there among them,
+// queued and in a graph.
 func TestBenchOnGPUs(t *testing.T) {
 	d := cudatest.Driver(t)
 	if d.Count() < 2 {

@@ -17,7 +17,8 @@ import (
 	"github.com/symgrad/symgrad/internal/perf"
 )
 
-// benchFlags is the flags of symgrad bench: as they were given, and as perf takes them once parse has run.
+// benchFlags is the flags of symgrad bench: as they were given, and as perf takes them once parse
+// has run.
 type benchFlags struct {
 	set *pflag.FlagSet
 
@@ -42,7 +43,8 @@ type benchFlags struct {
 
 func newBenchFlags() *benchFlags { return &benchFlags{} }
 
-// addTo adds the flags to cmd. Names with an underscore, as nccl-tests has them, are those with a dash.
+// addTo adds the flags to cmd. Names with an underscore, as nccl-tests has them, are those with a
+// dash.
 func (f *benchFlags) addTo(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	f.set = flags

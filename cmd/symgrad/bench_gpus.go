@@ -13,8 +13,8 @@ import (
 // engineAuto is the choice of the fastest, among the names of engines.
 const engineAuto = "auto"
 
-// onGPUs is one rank of a measurement between GPUs. Libraries are opened once, and each engine has a world of its own, in
-// which it does everything.
+// onGPUs is one rank of a measurement between GPUs. Libraries are opened once, and each engine has
+// a world of its own, in which it does everything.
 func (b *bench) onGPUs(ctx context.Context) (err error) {
 	g, err := backend.OpenGPUs(ctx, b.flags.world(&b.env))
 	if err != nil {
@@ -50,8 +50,8 @@ func (b *bench) onGPUs(ctx context.Context) (err error) {
 	return b.rank(ctx, base, on, map[string]string{"cuda driver": versionOf(g.Device().Driver().Version())})
 }
 
-// targetsOf is what is measured: the base world for the choice, and a world of its own for every other engine. Among
-// several, one that is not there is a row that says so.
+// targetsOf is what is measured: the base world for the choice, and a world of its own for every
+// other engine. Among several, one that is not there is a row that says so.
 //
 // Collective: all ranks, same engines. Errors: those of open.
 func targetsOf(base *dist.World, engines []string, open func(engine string) (*dist.World, error)) ([]perf.Target, error) {

@@ -14,7 +14,8 @@ import (
 	"github.com/symgrad/symgrad/internal/conformance"
 )
 
-// The suite on ranks that are processes and meet as those of a program do, and among them one that is killed.
+// The suite on ranks that are processes and meet as those of a program do, and among them one that
+// is killed.
 func TestConformanceOfProcesses(t *testing.T) {
 	open := func(ctx context.Context, opt conformance.LaunchOptions) (*dist.World, error) {
 		return backend.Open(ctx, backend.Config{Backend: backend.SHM, StepTimeout: opt.StepTimeout, InitTimeout: time.Minute})

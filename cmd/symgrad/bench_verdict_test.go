@@ -87,8 +87,8 @@ func TestBenchRankLeavesAVerdict(t *testing.T) {
 	}
 }
 
-// fakeRanks is a program that is started as ranks of a bench: rank 0 prints a table and leaves a verdict as a rank does.
-// It gets a temporary directory of its own, which must be empty at the end.
+// fakeRanks is a program that is started as ranks of a bench: rank 0 prints a table and leaves a
+// verdict as a rank does. It gets a temporary directory of its own, which must be empty at the end.
 func fakeRanks(t *testing.T, body string) (program string) {
 	t.Helper()
 	dir, temp := t.TempDir(), t.TempDir()
@@ -134,7 +134,8 @@ func TestBenchShowsAWrongTableOnce(t *testing.T) {
 	}
 }
 
-// A rank without a verdict is right, one that fails is reported by the launcher, and a verdict is a number.
+// A rank without a verdict is right, one that fails is reported by the launcher, and a verdict is a
+// number.
 func TestBenchWithoutWrongResults(t *testing.T) {
 	for body, want := range map[string]struct {
 		err    string

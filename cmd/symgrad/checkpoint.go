@@ -11,7 +11,8 @@ import (
 	"github.com/symgrad/symgrad/checkpoint"
 )
 
-// newCheckpointCommand is symgrad checkpoint: what is in a checkpoint, whether it is whole, and one file of it for others.
+// newCheckpointCommand is symgrad checkpoint: what is in a checkpoint, whether it is whole, and one
+// file of it for others.
 func newCheckpointCommand() *cobra.Command {
 	cmd := newGroup("checkpoint", "Show, verify and merge checkpoints",
 		newCheckpointShowCommand(), newCheckpointVerifyCommand(), newCheckpointMergeCommand())

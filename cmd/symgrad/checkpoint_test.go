@@ -14,8 +14,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// savedCheckpoints is a folder with checkpoints of two ranks after the given steps: a parameter in two halves, its
-// average, and a running mean that only rank 0 has.
+// savedCheckpoints is a folder with checkpoints of two ranks after the given steps: a parameter in
+// two halves, its average, and a running mean that only rank 0 has.
 func savedCheckpoints(t *testing.T, steps ...int) string {
 	t.Helper()
 	dir := t.TempDir()

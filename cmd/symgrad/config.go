@@ -12,7 +12,8 @@ import (
 	"github.com/symgrad/symgrad/dist/launch"
 )
 
-// newConfigCommand is symgrad config: what the settings are, what they would be, and whether a file is right.
+// newConfigCommand is symgrad config: what the settings are, what they would be, and whether a file
+// is right.
 func newConfigCommand() *cobra.Command {
 	cmd := newGroup("config", "Show, explain and check the settings of a run",
 		newConfigShowCommand(), newConfigKeysCommand(), newConfigValidateCommand(), newConfigHashCommand())
@@ -140,8 +141,8 @@ func newSource() *config.Source {
 	return &config.Source{Env: config.Environ(), Reserved: launch.Variables()}
 }
 
-// loadSettings is config.Load for a command that is about something else than whether settings are right.
-// Errors: usageError.
+// loadSettings is config.Load for a command that is about something else than whether settings are
+// right. Errors: usageError.
 func loadSettings(source config.Source) (*config.Config, *config.Origins, error) {
 	cfg, origins, err := config.Load(source)
 	if err != nil {

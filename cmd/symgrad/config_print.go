@@ -16,8 +16,8 @@ import (
 	"github.com/symgrad/symgrad/internal/cli"
 )
 
-// settingsTable is a line for every setting: key, value, origin, and why it has no effect if so. On a terminal that is too narrow
-// for the table, the lines are wrapped.
+// settingsTable is a line for every setting: key, value, origin, and why it has no effect if so. On
+// a terminal that is too narrow for the table, the lines are wrapped.
 func settingsTable(settings []config.Setting, columns int) []byte {
 	rows := [][]string{{"KEY", "VALUE", "ORIGIN", ""}}
 	for _, s := range settings {
@@ -56,7 +56,8 @@ func settingsJSON(cfg *config.Config, origins *config.Origins) ([]byte, error) {
 	return append(text, '\n'), err
 }
 
-// keysWith returns the keys that have every word in their names or, if there are none, in their names or meanings.
+// keysWith returns the keys that have every word in their names or, if there are none, in their
+// names or meanings.
 //
 // Errors: usageError if there are none either, with the nearest key.
 func keysWith(keys []config.Key, words []string) ([]config.Key, error) {
@@ -81,8 +82,9 @@ func keysWith(keys []config.Key, words []string) ([]config.Key, error) {
 	return nil, usageError{fmt.Errorf("config keys: no setting has %q in its name or meaning: %s", strings.Join(words, " "), hint)}
 }
 
-// keysTable is a line for every setting, its meaning last. On a terminal that is too narrow for the table, each setting is a
-// line with its name, type and default, and its meaning in lines after that.
+// keysTable is a line for every setting, its meaning last. On a terminal that is too narrow for the
+// table, each setting is a line with its name, type and default, and its meaning in lines after
+// that.
 func keysTable(keys []config.Key, columns int) []byte {
 	rows := [][]string{{"KEY", "TYPE", "DEFAULT", "ALLOWED", "MEANING"}}
 	for _, k := range keys {

@@ -6,7 +6,8 @@ import (
 	"github.com/symgrad/symgrad/internal/probe"
 )
 
-// engines is the ways between GPUs: those that are there for one reason, or not there for one, on one line.
+// engines is the ways between GPUs: those that are there for one reason, or not there for one, on
+// one line.
 func (s *sheet) engines(all []probe.Engine) {
 	label := "engines"
 	for i := 0; i < len(all); {

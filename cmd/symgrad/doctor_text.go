@@ -79,7 +79,8 @@ func doctorText(r probe.Report) []byte {
 	return s.b.Bytes()
 }
 
-// mark is what stands before a thing: "*" for the chosen one, "+" for a usable one, "-" for one that is not.
+// mark is what stands before a thing: "*" for the chosen one, "+" for a usable one, "-" for one
+// that is not.
 func mark(usable, chosen bool) string {
 	switch {
 	case chosen:

@@ -21,7 +21,8 @@ type planned struct {
 	build func(rows int, shapes bool) (machine.Model, error) // shapes: parameters have no values
 }
 
-// planProgram is a program whose runs can be planned: its name, the models that it trains, and what they are.
+// planProgram is a program whose runs can be planned: its name, the models that it trains, and what
+// they are.
 type planProgram struct {
 	name   string
 	models []string
@@ -45,9 +46,11 @@ func planPrograms() []string {
 	return names
 }
 
-// planModel is the model that a program makes of the settings; "" is the first program that trains such a model.
+// planModel is the model that a program makes of the settings; "" is the first program that trains
+// such a model.
 //
-// Errors: an unknown program, one that does not train this model, data that say not what its sizes are.
+// Errors: an unknown program, one that does not train this model, data that say not what its sizes
+// are.
 func planModel(c *config.Config, program string) (planned, error) {
 	for _, p := range allPlanPrograms() {
 		switch trains := slices.Contains(p.models, c.Model.Name); {
@@ -63,7 +66,8 @@ func planModel(c *config.Config, program string) (planned, error) {
 	return planned{}, fmt.Errorf("model.name=%s: none of %s trains it", c.Model.Name, strings.Join(planPrograms(), ", "))
 }
 
-// imageModel is that of examples/ddp. Images are as large as those of data.path, or as MNIST's if nothing is there yet.
+// imageModel is that of examples/ddp. Images are as large as those of data.path, or as MNIST's if
+// nothing is there yet.
 func imageModel(c *config.Config) (planned, error) {
 	rows, cols, where := 28, 28, ""
 	switch err := mnist.Find(c.Data.Path); {

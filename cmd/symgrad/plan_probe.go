@@ -14,7 +14,8 @@ import (
 	"github.com/symgrad/symgrad/internal/plan"
 )
 
-// probeLink measures allreduces of some sizes between ranks that it starts on this host, by symgrad bench.
+// probeLink measures allreduces of some sizes between ranks that it starts on this host, by symgrad
+// bench.
 func probeLink(ctx context.Context, ranks int) (_ *plan.Link, err error) {
 	if ranks == 1 {
 		return plan.Probed("one rank", 1, []plan.Point{{Seconds: 1e-9}}) // nothing is sent
@@ -55,7 +56,8 @@ func probeArgs(ranks int, file string) []string {
 	}
 }
 
-// probeFailed is why there is no measurement: err is of starting the ranks, and nil if only they have failed.
+// probeFailed is why there is no measurement: err is of starting the ranks, and nil if only they
+// have failed.
 func probeFailed(ranks, code int, err error, said string) error {
 	if err != nil {
 		return fmt.Errorf("plan --probe: %d ranks on this host ended with code %d: %w%s", ranks, code, err, tail(said))

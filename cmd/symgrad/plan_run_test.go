@@ -186,8 +186,9 @@ func allocated(d *ddp.DDP, m *machine.Machine, solver optim.Solver, g machine.Mo
 	return plan.Training{DDP: d, Footprint: m.Footprint(), Inputs: inputs}.Found(solver.State())
 }
 
-// TestPlanIsWhatARunTakes holds plans against real runs on 2 and 3 ranks: the communication of a step exactly, as the flight
-// recorder of every rank has it, and the memory of every rank within 5 %.
+// TestPlanIsWhatARunTakes holds plans against real runs on 2 and 3 ranks: the communication of a
+// step exactly, as the flight recorder of every rank has it, and the memory of every rank within 5
+// %.
 func TestPlanIsWhatARunTakes(t *testing.T) {
 	for _, name := range plannedConfigs {
 		for _, stage := range plannedStages {
@@ -234,8 +235,9 @@ func TestPlanOfOtherWays(t *testing.T) {
 	}
 }
 
-// TestPlanIsWhatTheProcessHas compares the plans of two ranks with what lives in Go's heap, which all of it is in here, while
-// they train: graphs, recorders and the like are small beside 1.8 million parameters.
+// TestPlanIsWhatTheProcessHas compares the plans of two ranks with what lives in Go's heap, which
+// all of it is in here, while they train: graphs, recorders and the like are small beside 1.8
+// million parameters.
 func TestPlanIsWhatTheProcessHas(t *testing.T) {
 	for _, stage := range plannedStages {
 		if invariants.Enabled && stage < 3 {

@@ -52,8 +52,8 @@ func planSubject(c *config.Config, program string, ranks int) (plan.Subject, err
 	return s, nil
 }
 
-// plansGPU reports whether ranks are on GPUs. What is left to be found out when the run starts (run.device=auto) is the
-// host.
+// plansGPU reports whether ranks are on GPUs. What is left to be found out when the run starts
+// (run.device=auto) is the host.
 //
 // Errors: settings that exclude each other.
 func plansGPU(c *config.Config) (bool, error) {

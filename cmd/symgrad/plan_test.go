@@ -29,7 +29,8 @@ func planText(t *testing.T, line string) (code int, stdout, stderr string) {
 // tinyPlan is settings of a perceptron that is quickly built.
 const tinyPlan = "--set model.hidden=[8] --set data.global_batch=6 --set data.path=. "
 
-// A probe whose ranks fail says what they said, whether or not the launcher has an error of its own.
+// A probe whose ranks fail says what they said, whether or not the launcher has an error of its
+// own.
 func TestPlanSaysWhyAProbeFailed(t *testing.T) {
 	const rank = "symgrad: rank 0 (pid 7) was killed by signal: killed\n"
 	if got, want := probeFailed(2, 137, nil, rank).Error(), "plan --probe: 2 ranks on this host ended with code 137: "+rank; got != want {
@@ -108,8 +109,8 @@ func TestPlanTellsTimesThatNoDurationHolds(t *testing.T) {
 	}
 }
 
-// TestPlanForGPUs needs none.
-// A batch that data.accum_steps does not divide may take fewer runs than that: 9 samples two by two are 5 of them, not 6.
+// TestPlanForGPUs needs none. A batch that data.accum_steps does not divide may take fewer runs
+// than that: 9 samples two by two are 5 of them, not 6.
 func TestPlanCountsTheRunsThatAreMade(t *testing.T) {
 	for _, test := range []struct{ batch, parts, ranks, rows, runs, collectives int }{
 		{18, 6, 2, 2, 5, 12}, // of 2 for the weights in a run, 1 for the gradients, and 1 for their norm

@@ -6,8 +6,9 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// imaginedWorld is rank 0 of a world whose other ranks are not there: collectives are done at once, as if all ranks had what
-// this one has. What is laid out for so many ranks can be seen in it, and no result is of any use.
+// imaginedWorld is rank 0 of a world whose other ranks are not there: collectives are done at once,
+// as if all ranks had what this one has. What is laid out for so many ranks can be seen in it, and
+// no result is of any use.
 func imaginedWorld(ranks int) (*dist.World, error) {
 	t := &imagined{info: dist.Info{Size: ranks, Device: tensor.Host, Backend: "plan"}}
 	for r := range ranks {

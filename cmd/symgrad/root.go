@@ -14,7 +14,8 @@ import (
 	"github.com/symgrad/symgrad/internal/cli"
 )
 
-// Exit codes of the program itself. A subcommand that runs another program ends with that program's, by an exitError.
+// Exit codes of the program itself. A subcommand that runs another program ends with that
+// program's, by an exitError.
 const (
 	exitOK      = 0
 	exitFailure = 1 // the command ran and failed, or found something wrong
@@ -43,8 +44,8 @@ no sense; commands that run another program end with the code of that program.`
 	return root
 }
 
-// newGroup is a command that only holds others. Cobra would take any words after it for arguments and succeed; this one
-// refuses them.
+// newGroup is a command that only holds others. Cobra would take any words after it for arguments
+// and succeed; this one refuses them.
 func newGroup(name, short string, commands ...*cobra.Command) *cobra.Command {
 	group := &cobra.Command{
 		Use:           name,
@@ -170,7 +171,8 @@ func wrapHelp(cmd *cobra.Command, columns int) {
 	}
 }
 
-// otherNames returns args with the number of ranks as mpirun and torchrun name it, in the commands that have one, as -n.
+// otherNames returns args with the number of ranks as mpirun and torchrun name it, in the commands
+// that have one, as -n.
 func otherNames(root *cobra.Command, args []string) []string {
 	cmd, rest, err := root.Find(args)
 	if err != nil || cmd.Flags().Lookup(cli.RanksFlag) == nil {

@@ -60,7 +60,8 @@ the output any more (| head), 2 for a command line that makes no sense.`,
 	return cmd
 }
 
-// checkProgram wants a program, and the number of ranks, and no time that launch would take for its default.
+// checkProgram wants a program, and the number of ranks, and no time that launch would take for its
+// default.
 func checkProgram(cmd *cobra.Command, args []string) error {
 	n, err := cmd.Flags().GetInt("ranks")
 	grace, graceErr := cmd.Flags().GetDuration("grace")
@@ -79,8 +80,8 @@ func checkProgram(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// run starts the ranks.
-// Errors: exitError with the code of the job when it fails, usageError for what the command line should have said otherwise.
+// run starts the ranks. Errors: exitError with the code of the job when it fails, usageError for
+// what the command line should have said otherwise.
 func run(ctx context.Context, cfg launch.SpawnConfig) error {
 	res, err := launch.Spawn(ctx, cfg)
 	switch {

@@ -9,7 +9,8 @@ import (
 	"github.com/symgrad/symgrad/internal/cli/clitest"
 )
 
-// Help and errors are no wider than the terminal, except for examples, which are copied, and words that are wider.
+// Help and errors are no wider than the terminal, except for examples, which are copied, and words
+// that are wider.
 func TestOutputIsAsWideAsTheTerminal(t *testing.T) {
 	const columns = 60
 	t.Setenv("COLUMNS", "")

@@ -117,7 +117,8 @@ func (t *tune) addTo(cmd *cobra.Command) {
 	complete(cmd, "op", cobra.FixedCompletions(strings.Split(tunableNames(), ","), cobra.ShellCompDirectiveNoFileComp))
 }
 
-// run checks everything that can be checked before a rank starts, then starts the ranks or is one of them.
+// run checks everything that can be checked before a rank starts, then starts the ranks or is one
+// of them.
 func (t *tune) run(ctx context.Context) error {
 	var err error
 	if t.env, err = launch.Current(); err != nil {
@@ -265,7 +266,8 @@ func (t *tune) readEarlier() error {
 	return nil
 }
 
-// settings takes what files, environment and --set say about libraries, time limits and comm.max_ctas.
+// settings takes what files, environment and --set say about libraries, time limits and
+// comm.max_ctas.
 func (t *tune) settings() error {
 	cfg, _, err := loadSettings(*t.source)
 	if err != nil {
@@ -277,8 +279,8 @@ func (t *tune) settings() error {
 	return nil
 }
 
-// heapStep is by how much memory grows so that both buffers lie in one step, behind the 645 MiB that NVSHMEM and its engine keep for
-// themselves, and NCCL has windows on them.
+// heapStep is by how much memory grows so that both buffers lie in one step, behind the 645 MiB
+// that NVSHMEM and its engine keep for themselves, and NCCL has windows on them.
 func heapStep(largest int64) int64 {
 	const rest = 1 << 30
 	step := int64(2 << 30)
@@ -288,7 +290,8 @@ func heapStep(largest int64) int64 {
 	return step
 }
 
-// gpuConfig is the settings of a backend that are about libraries for GPUs, what they may take of one, and time limits.
+// gpuConfig is the settings of a backend that are about libraries for GPUs, what they may take of
+// one, and time limits.
 func gpuConfig(cfg *config.Config) backend.Config {
 	return backend.Config{
 		InitTimeout: cfg.Comm.TimeoutInit, StepTimeout: cfg.Comm.TimeoutStep, MaxCTAs: cfg.Comm.MaxCTAs,

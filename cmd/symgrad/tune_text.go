@@ -80,8 +80,8 @@ func fastest(r *gpu.Row) string {
 	}).Engine
 }
 
-// tableText is what a table says, a line for each operation, for so many ranks (0 means any number), then its rules, and what comes
-// before all that.
+// tableText is what a table says, a line for each operation, for so many ranks (0 means any
+// number), then its rules, and what comes before all that.
 func tableText(t *gpu.Table, ranks int) []string {
 	var lines []string
 	line, last := "", ""

@@ -1,9 +1,11 @@
-// Package backend opens worlds: it knows all backends, in the order in which they are tried, and chooses one.
+// Package backend opens worlds: it knows all backends, in the order in which they are tried, and
+// chooses one.
 //
 //	w, err := backend.Open(ctx, backend.Config{}) // who am I, from the environment; meet the others; best backend
 //	defer w.Close()
 //
-// Started plainly a program is a world of one rank; started by symgrad run, torchrun, mpirun or srun it is one of theirs.
+// Started plainly a program is a world of one rank; started by symgrad run, torchrun, mpirun or
+// srun it is one of theirs.
 //
 // # Which backend?
 //
@@ -13,27 +15,32 @@
 //	nccl     GPUs of one host by NCCL alone
 //	nvshmem  GPUs of one host by NVSHMEM alone
 //
-// Auto is cuda where Config.Device is cuda, and shm otherwise. With the device left to choose it is shm as well: that becomes
-// cuda when the program says that it can train on GPUs, which nothing does today. So a program that asks for nothing behaves
-// on a machine with GPUs as on one without, and no library of NVIDIA's is looked for or loaded unless a GPU is asked for.
+// Auto is cuda where Config.Device is cuda, and shm otherwise. With the device left to choose it is
+// shm as well: that becomes cuda when the program says that it can train on GPUs, which nothing
+// does today. So a program that asks for nothing behaves on a machine with GPUs as on one without,
+// and no library of NVIDIA's is looked for or loaded unless a GPU is asked for.
 //
 // # What is opened for GPUs?
 //
-// First a world on shared memory, the control group, through which ranks meet, compare, agree on errors and learn of deaths.
-// Each rank then has one GPU, the one of its local rank among those that it sees (launch.Env.GPU). Before any of them is
-// touched the ranks compare ids: two ranks on one GPU are refused, with both named. NCCL is loaded before NVSHMEM, which then
-// takes the same one. With cuda, a library that one rank lacks is left out on all; with nccl and nvshmem it is an error.
-// Peer access is a must for NVSHMEM and for our own kernels; NCCL goes through the host where there is none.
+// First a world on shared memory, the control group, through which ranks meet, compare, agree on
+// errors and learn of deaths. Each rank then has one GPU, the one of its local rank among those
+// that it sees (launch.Env.GPU). Before any of them is touched the ranks compare ids: two ranks on
+// one GPU are refused, with both named. NCCL is loaded before NVSHMEM, which then takes the same
+// one. With cuda, a library that one rank lacks is left out on all; with nccl and nvshmem it is an
+// error. Peer access is a must for NVSHMEM and for our own kernels; NCCL goes through the host
+// where there is none.
 //
 // # How much of a GPU does an operation take?
 //
-// As much as makes it the fastest alone, unless Config.MaxCTAs bounds the thread blocks of a launch: beside matrix products
-// fewer may be better, since a block keeps its multiprocessor, or its part of one, to the end of the operation. The bound
-// holds for kernels of our own and for NCCL (its maxCTAs). NVSHMEM has no such setting: what it does itself is kernels of one
-// block, and what it has NCCL do goes by NCCL's own choice. The table by which the fastest is chosen was measured without a
-// bound, and still chooses; symgrad tune measures another one with it.
+// As much as makes it the fastest alone, unless Config.MaxCTAs bounds the thread blocks of a
+// launch: beside matrix products fewer may be better, since a block keeps its multiprocessor, or
+// its part of one, to the end of the operation. The bound holds for kernels of our own and for NCCL
+// (its maxCTAs). NVSHMEM has no such setting: what it does itself is kernels of one block, and what
+// it has NCCL do goes by NCCL's own choice. The table by which the fastest is chosen was measured
+// without a bound, and still chooses; symgrad tune measures another one with it.
 //
-// Closing the world closes, in this order: its groups and engines, NVSHMEM, the control group, the meeting place, the driver.
+// Closing the world closes, in this order: its groups and engines, NVSHMEM, the control group, the
+// meeting place, the driver.
 package backend
 
 import (
@@ -69,7 +76,8 @@ func Names() []string { return []string{Auto, SHM, Sim, CUDA, NCCL, NVSHMEM} }
 // OnGPUs reports whether name is a backend between GPUs.
 func OnGPUs(name string) bool { return name == CUDA || name == NCCL || name == NVSHMEM }
 
-// EngineNames is the ways between GPUs that a backend has, as Config.Engine takes them; none for one of the host.
+// EngineNames is the ways between GPUs that a backend has, as Config.Engine takes them; none for
+// one of the host.
 func EngineNames(name string) []string {
 	switch name {
 	case NCCL:
@@ -85,7 +93,8 @@ func EngineNames(name string) []string {
 // MostCTAs is the largest Config.MaxCTAs.
 const MostCTAs = direct.MaxBlocks
 
-// mostTraceEntries is the largest Config.TraceEntries, as of the setting comm.trace_entries: a mistyped number is no crash.
+// mostTraceEntries is the largest Config.TraceEntries, as of the setting comm.trace_entries: a
+// mistyped number is no crash.
 const mostTraceEntries = 1 << 24
 
 // Where the buffers of a world are.
@@ -119,13 +128,15 @@ type Config struct {
 	NVSHMEM    string       // path or soname; "" means that of NVSHMEM_HOME, or libnvshmem_host.so.3, searched for
 }
 
-// Bounds of Config.HeapStep, in bytes: the driver maps 2 MiB at a time, and NVSHMEM's heap is of less than 128 GiB here.
+// Bounds of Config.HeapStep, in bytes: the driver maps 2 MiB at a time, and NVSHMEM's heap is of
+// less than 128 GiB here.
 const (
 	MinHeapStep = 2 << 20
 	MaxHeapStep = 64 << 30
 )
 
-// Validate reports the first setting that no backend understands, or that has no effect with the backend.
+// Validate reports the first setting that no backend understands, or that has no effect with the
+// backend.
 //
 // Errors: dist.ErrInvalid.
 func (c Config) Validate() error {
@@ -191,10 +202,11 @@ func (c Config) Name() string {
 
 // Open is the world that this process is a rank of.
 //
-// Collective: all ranks of the job. Owns: the caller closes the world. Errors: dist.ErrInvalid for settings, and a nil ctx;
-// those of launch.Detect for a wrong environment, of launch.Rendezvous when the ranks do not meet, and of the backend;
-// dist.ErrUnsupported, with the reasons, when the backend cannot be used: no GPU, no library, several hosts; dist.ErrDevice
-// when two ranks have one GPU.
+// Collective: all ranks of the job. Owns: the caller closes the world. Errors: dist.ErrInvalid for
+// settings, and a nil ctx; those of launch.Detect for a wrong environment, of launch.Rendezvous
+// when the ranks do not meet, and of the backend; dist.ErrUnsupported, with the reasons, when the
+// backend cannot be used: no GPU, no library, several hosts; dist.ErrDevice when two ranks have one
+// GPU.
 func Open(ctx context.Context, cfg Config) (*dist.World, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -220,7 +232,8 @@ func Open(ctx context.Context, cfg Config) (*dist.World, error) {
 	return w, nil
 }
 
-// meet is shared memory with the other ranks of the host. It names the job where the launcher has not.
+// meet is shared memory with the other ranks of the host. It names the job where the launcher has
+// not.
 //
 // Collective: all ranks. Returns: also what closes the meeting place.
 func (c Config) meet(ctx context.Context, env *launch.Env, step time.Duration) (dist.Transport, func() error, error) {
@@ -265,10 +278,12 @@ func (c Config) fits(env launch.Env) error {
 	return fmt.Errorf("backend: %w here: %s: %s", dist.ErrUnsupported, c.Name(), why)
 }
 
-// Simulate runs body on every rank of a world of n ranks that are goroutines of this process, and returns when all are
-// done. When one returns an error the others are told, so that none waits for it.
+// Simulate runs body on every rank of a world of n ranks that are goroutines of this process, and
+// returns when all are done. When one returns an error the others are told, so that none waits for
+// it.
 //
-// Errors: those of body, the first failing rank's first, and wrong settings, among them those of a backend between GPUs.
+// Errors: those of body, the first failing rank's first, and wrong settings, among them those of a
+// backend between GPUs.
 func Simulate(n int, cfg Config, body func(w *dist.World) error) error {
 	if err := cfg.Validate(); err != nil {
 		return err

@@ -29,9 +29,9 @@ func severalHosts(name string, env launch.Env) string {
 	return fmt.Sprintf("%d of %d ranks are on this host, and shared memory needs all", env.LocalSize, env.Size)
 }
 
-// Choices is all backends for the job of env: the one that Auto takes first, those between GPUs next. No library is loaded
-// for it: for GPUs it goes by device files and by the files of libraries, and what is wrong with those shows when a world is
-// opened, or in symgrad doctor.
+// Choices is all backends for the job of env: the one that Auto takes first, those between GPUs
+// next. No library is loaded for it: for GPUs it goes by device files and by the files of
+// libraries, and what is wrong with those shows when a world is opened, or in symgrad doctor.
 func Choices(env launch.Env) []Choice { return Config{}.Choices(env) }
 
 // Choices is package Choices with the paths of libraries that c sets.
@@ -126,7 +126,8 @@ func (c Config) atHome(root fs.FS, environ []string) Config {
 	return c
 }
 
-// find is the file of a library: the one that is set, or the first of those with its sonames; "" if there is none.
+// find is the file of a library: the one that is set, or the first of those with its sonames; "" if
+// there is none.
 func (at place) find(name, override string, sonames ...string) string {
 	s := dl.Search{Name: name, Override: override, Sonames: sonames, Dirs: dl.Places(at.root, at.environ)}
 	files, err := s.Find(at.root, dl.LoaderDirs(at.root, at.environ))

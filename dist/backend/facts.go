@@ -102,7 +102,8 @@ func (f facts) shared(size int) string {
 // version is 13000 as "13.0".
 func version(v int) string { return fmt.Sprintf("%d.%d", v/1000, v%1000/10) }
 
-// sight is what the driver tells of GPUs without a context on them: to look costs no memory of theirs, and no time.
+// sight is what the driver tells of GPUs without a context on them: to look costs no memory of
+// theirs, and no time.
 type sight struct {
 	driver *cuda.Driver
 	calls  sightCalls
@@ -166,7 +167,8 @@ func uuidText(id [16]byte) string {
 	return fmt.Sprintf("GPU-%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:])
 }
 
-// reaches is nil when GPU own can address the memory of the GPUs of all ranks, as far as the process sees them.
+// reaches is nil when GPU own can address the memory of the GPUs of all ranks, as far as the
+// process sees them.
 //
 // Errors: dist.ErrUnsupported, naming both ranks.
 func reaches(ids []gpuID, own, rank int, all []facts, can func(own, peer int) (bool, error)) error {

@@ -18,8 +18,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// gpus is the driver and how many GPUs a test takes, of at least and at most so many. No context is made for it: each rank
-// makes that of its GPU.
+// gpus is the driver and how many GPUs a test takes, of at least and at most so many. No context is
+// made for it: each rank makes that of its GPU.
 func gpus(t *testing.T, least, most int) (*cuda.Driver, int) {
 	t.Helper()
 	d := cudatest.Driver(t)
@@ -48,8 +48,9 @@ func ncclSkips(c conformance.Case) string {
 	return ""
 }
 
-// The conformance suite on 2 to 4 GPUs, ranks being processes. Each backend has a world of every size for the suite proper, and
-// 32 that break, which are 1 to 1.5 s each on H200s: some 90 s a backend on two of them, so that all need -test.timeout=10m.
+// The conformance suite on 2 to 4 GPUs, ranks being processes. Each backend has a world of every
+// size for the suite proper, and 32 that break, which are 1 to 1.5 s each on H200s: some 90 s a
+// backend on two of them, so that all need -test.timeout=10m.
 func TestConformance(t *testing.T) {
 	for _, tt := range []struct {
 		backend string
@@ -70,8 +71,9 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// The bits of each of our kernels are those of the backends of the host, which pass the same checks with the same options: all types,
-// reductions and copies, on data that round, in the order of the ranks.
+// The bits of each of our kernels are those of the backends of the host, which pass the same checks
+// with the same options: all types, reductions and copies, on data that round, in the order of the
+// ranks.
 func TestOurKernelsHaveTheBitsOfTheHost(t *testing.T) {
 	for _, engine := range []string{"ll", "ll128", "ll128-twoshot", "oneshot", "twoshot", "tiles"} {
 		for n := 2; n <= 4; n++ {
@@ -115,7 +117,8 @@ func sums(w *dist.World, m memory) error {
 	return m.Free(b)
 }
 
-// Each rank of a host has a GPU of its own, whatever the backend, and the world says what it runs on.
+// Each rank of a host has a GPU of its own, whatever the backend, and the world says what it runs
+// on.
 func TestOpenGivesEachRankAGPU(t *testing.T) {
 	for _, cfg := range []Config{
 		{Device: CUDADevice},
@@ -147,7 +150,8 @@ func TestOpenGivesEachRankAGPU(t *testing.T) {
 	}
 }
 
-// Two ranks that are shown one GPU are refused, on both, with the GPU's id, before either makes a context.
+// Two ranks that are shown one GPU are refused, on both, with the GPU's id, before either makes a
+// context.
 func TestOpenRefusesAGPUThatIsUsedTwice(t *testing.T) {
 	_, _ = gpus(t, 1, 1)
 	const want = "ranks 0 and 1 have one GPU, GPU-"
@@ -167,7 +171,8 @@ func TestOpenRefusesAGPUThatIsUsedTwice(t *testing.T) {
 	conformance.Processes(open)(t, 2, conformance.LaunchOptions{}, func(w *dist.World) error { return sumOfRanks(w) })
 }
 
-// An engine whose library is missing is an error that says which there are, and why it is not among them.
+// An engine whose library is missing is an error that says which there are, and why it is not among
+// them.
 func TestOpenRefusesAnEngineThatIsNotThere(t *testing.T) {
 	_, _ = gpus(t, 2, 2)
 	open := func(ctx context.Context, opt conformance.LaunchOptions) (*dist.World, error) {
@@ -181,8 +186,8 @@ func TestOpenRefusesAnEngineThatIsNotThere(t *testing.T) {
 	conformance.Processes(open)(t, 2, conformance.LaunchOptions{}, func(w *dist.World) error { return sumOfRanks(w) })
 }
 
-// With cuda a library that is missing is left out; with its own backend it is an error. The table of a short measurement
-// has a row for every engine that is left, and a world can be opened by it.
+// With cuda a library that is missing is left out; with its own backend it is an error. The table
+// of a short measurement has a row for every engine that is left, and a world can be opened by it.
 func TestMissingLibrariesAreLeftOut(t *testing.T) {
 	d, n := gpus(t, 2, 4)
 	open := func(ctx context.Context, opt conformance.LaunchOptions) (*dist.World, error) {
@@ -196,7 +201,8 @@ func TestMissingLibrariesAreLeftOut(t *testing.T) {
 	conformance.Processes(open)(t, n, conformance.LaunchOptions{}, func(w *dist.World) error { return sums(w, memory{d}) })
 }
 
-// Both buffers of the largest operation lie in one step of the heap, so that NCCL has windows on them and the table has times of that.
+// Both buffers of the largest operation lie in one step of the heap, so that NCCL has windows on
+// them and the table has times of that.
 func TestWindowsAreMeasuredOnLargeHeaps(t *testing.T) {
 	_, n := gpus(t, 2, 4)
 	open := func(ctx context.Context, opt conformance.LaunchOptions) (*dist.World, error) {
@@ -218,7 +224,8 @@ func TestWindowsAreMeasuredOnLargeHeaps(t *testing.T) {
 	conformance.Processes(open)(t, n, conformance.LaunchOptions{}, func(w *dist.World) error { return sumOfRanks(w) })
 }
 
-// Several worlds are made of one opening, each by another engine, and a short measurement makes a table.
+// Several worlds are made of one opening, each by another engine, and a short measurement makes a
+// table.
 func TestWorldsOfEveryEngineAndATable(t *testing.T) {
 	d, n := gpus(t, 2, 4)
 	open := func(ctx context.Context, opt conformance.LaunchOptions) (*dist.World, error) {

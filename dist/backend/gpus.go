@@ -20,8 +20,8 @@ import (
 	"github.com/symgrad/symgrad/internal/nvshmem"
 )
 
-// GPUs is this rank's part of a job on GPUs: its device, the libraries, and how the ranks meet. Several worlds can be made of
-// it, as measurements need them; Open makes one and hides the rest.
+// GPUs is this rank's part of a job on GPUs: its device, the libraries, and how the ranks meet.
+// Several worlds can be made of it, as measurements need them; Open makes one and hides the rest.
 type GPUs struct {
 	cfg   Config
 	env   launch.Env
@@ -45,7 +45,8 @@ type GPUs struct {
 
 // OpenGPUs meets the other ranks, gives each a GPU, and opens the libraries of the backend.
 //
-// Collective: all ranks of the job. Owns: the caller closes it, after its worlds. Errors: those of Open.
+// Collective: all ranks of the job. Owns: the caller closes it, after its worlds. Errors: those of
+// Open.
 func OpenGPUs(ctx context.Context, cfg Config) (*GPUs, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -73,7 +74,8 @@ func OpenGPUs(ctx context.Context, cfg Config) (*GPUs, error) {
 	return g, nil
 }
 
-// maxTable is the bytes of a table that are read at most: one of all operations, sizes and dtypes has less than 1 MiB.
+// maxTable is the bytes of a table that are read at most: one of all operations, sizes and dtypes
+// has less than 1 MiB.
 const maxTable = 16 << 20
 
 // ReadTable is the table that symgrad tune wrote to a file.
@@ -91,7 +93,8 @@ func ReadTable(path string) (*gpu.Table, error) {
 	return t, nil
 }
 
-// open goes from meeting the others to the libraries. What goes wrong on one rank goes wrong on all.
+// open goes from meeting the others to the libraries. What goes wrong on one rank goes wrong on
+// all.
 func (g *GPUs) open(ctx context.Context) error {
 	t, closeStore, err := g.cfg.meet(ctx, &g.env, g.cfg.controlTimeout())
 	if err != nil {
@@ -112,7 +115,8 @@ func (g *GPUs) open(ctx context.Context) error {
 	return nil
 }
 
-// controlTimeout is the longest wait in the control group, where ranks wait as well while one of them loads libraries.
+// controlTimeout is the longest wait in the control group, where ranks wait as well while one of
+// them loads libraries.
 func (c Config) controlTimeout() time.Duration {
 	const step, start = 100 * time.Second, time.Minute
 	return max(cmp.Or(c.StepTimeout, step), cmp.Or(c.InitTimeout, start))
@@ -180,10 +184,11 @@ func (c Config) warnOf(t *gpu.Table, gpus string) {
 	}
 }
 
-// transport is a group of all ranks whose operations are done by engine, or by the fastest for each where it is "".
+// transport is a group of all ranks whose operations are done by engine, or by the fastest for each
+// where it is "".
 //
-// Collective: all ranks, same engine. Owns: the caller closes it, before g. Errors: those of gpu.Open, and what engines there
-// are when the one that is forced is not among them.
+// Collective: all ranks, same engine. Owns: the caller closes it, before g. Errors: those of
+// gpu.Open, and what engines there are when the one that is forced is not among them.
 func (g *GPUs) transport(engine string) (*gpu.Transport, error) {
 	control, err := g.base.Split(0, g.base.Rank())
 	if err != nil {
@@ -204,10 +209,11 @@ func (g *GPUs) transport(engine string) (*gpu.Transport, error) {
 	return t, err
 }
 
-// World is a world of g's ranks whose operations are done by engine, or by the fastest for each where engine is "".
+// World is a world of g's ranks whose operations are done by engine, or by the fastest for each
+// where engine is "".
 //
-// Collective: all ranks, same engine. Owns: the caller closes it, before g. Errors: dist.ErrInvalid for an engine that is not
-// there, with why; those of gpu.Open.
+// Collective: all ranks, same engine. Owns: the caller closes it, before g. Errors: dist.ErrInvalid
+// for an engine that is not there, with why; those of gpu.Open.
 func (g *GPUs) World(engine string) (*dist.World, error) {
 	t, err := g.transport(engine)
 	if err != nil {
@@ -247,7 +253,8 @@ func openOnGPUs(ctx context.Context, cfg Config) (*dist.World, error) {
 	return g.world(whole{t, g})
 }
 
-// Tune measures what every engine takes for every operation that t names, and makes the table of it.
+// Tune measures what every engine takes for every operation that t names, and makes the table of
+// it.
 //
 // Collective: all ranks, same t. Errors: those of gpu.Open and gpu.Tune.
 func (g *GPUs) Tune(t gpu.Tuning) (*gpu.Table, error) {
@@ -273,7 +280,8 @@ func (g *GPUs) Size() int { return g.env.Size }
 // Device is this rank's GPU.
 func (g *GPUs) Device() *cuda.Device { return g.member.Device }
 
-// Engines is the engines, and what cannot be used, with the reasons. It is complete once a world was made.
+// Engines is the engines, and what cannot be used, with the reasons. It is complete once a world
+// was made.
 func (g *GPUs) Engines() []Choice {
 	var all []Choice
 	for _, w := range g.ways {
@@ -286,10 +294,12 @@ func (g *GPUs) Engines() []Choice {
 	return all
 }
 
-// Close ends what is left when the worlds are closed: NVSHMEM, the control group, the meeting place, the driver. Idempotent.
+// Close ends what is left when the worlds are closed: NVSHMEM, the control group, the meeting
+// place, the driver. Idempotent.
 //
-// After a world that broke, kernels may be on the GPU that nothing ends. What would wait for them is then left to the end of
-// the process, which ends them: NVSHMEM on all ranks, and the device's context.
+// After a world that broke, kernels may be on the GPU that nothing ends. What would wait for them
+// is then left to the end of the process, which ends them: NVSHMEM on all ranks, and the device's
+// context.
 func (g *GPUs) Close() error {
 	g.once.Do(func() { g.closed = g.close() })
 	return g.closed
@@ -299,8 +309,8 @@ func (g *GPUs) close() error {
 	var errs []error
 	kept := false
 	if g.runtime != nil {
-		// It stops on all ranks together. One that comes alone does not wait for ever: it leaves the library to the end of the
-		// process, and the others then do so as well.
+		// It stops on all ranks together. One that comes alone does not wait for ever: it leaves
+		// the library to the end of the process, and the others then do so as well.
 		late := time.AfterFunc(alone, func() { _ = g.base.Abort(errors.New("a rank stops NVSHMEM by itself")) })
 		errs = append(errs, g.runtime.Close())
 		late.Stop()
@@ -318,10 +328,12 @@ func (g *GPUs) close() error {
 	return errors.Join(errs...)
 }
 
-// releaseTime is how long the device's context may take to end: it waits for kernels, also of the program's own.
+// releaseTime is how long the device's context may take to end: it waits for kernels, also of the
+// program's own.
 const releaseTime = 10 * time.Second
 
-// soon is what release returns, or an error after limit; release then goes on until the process ends.
+// soon is what release returns, or an error after limit; release then goes on until the process
+// ends.
 func soon(limit time.Duration, release func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- release() }()

@@ -36,7 +36,8 @@ func ranks(t *testing.T, n int, f func(env launch.Env) error) {
 	all.Wait()
 }
 
-// Without a driver every rank learns the same, with the place that was set and the remedy, and nothing is left behind.
+// Without a driver every rank learns the same, with the place that was set and the remedy, and
+// nothing is left behind.
 func TestOpenWithoutADriverIsAnErrorOnAllRanks(t *testing.T) {
 	for _, cfg := range []Config{{Device: CUDADevice}, {Backend: CUDA}, {Backend: NCCL}, {Backend: NVSHMEM, Engine: "nvshmem"}} {
 		t.Run(cfg.Name(), func(t *testing.T) {
@@ -202,7 +203,8 @@ func TestReasonsAreThoseOfDist(t *testing.T) {
 	}
 }
 
-// What Close relies on: to give up the group on which the ranks have met ends no group that was split off it.
+// What Close relies on: to give up the group on which the ranks have met ends no group that was
+// split off it.
 func TestAbortOfTheBaseLeavesItsPartsAlone(t *testing.T) {
 	ts, err := shm.Local(2, shm.GoMemory, shm.Config{StepTimeout: time.Minute})
 	if err != nil {

@@ -15,7 +15,8 @@ import (
 	"github.com/symgrad/symgrad/internal/nvshmem"
 )
 
-// provider is what moves bytes between GPUs: a library, or kernels of our own. It makes engines and symmetric memory.
+// provider is what moves bytes between GPUs: a library, or kernels of our own. It makes engines and
+// symmetric memory.
 type provider struct {
 	name    string // "direct", "nccl", "nvshmem"
 	about   string // what it is, with version and file
@@ -33,7 +34,8 @@ func unusable(err error) error {
 	return fmt.Errorf("%w: %w", dist.ErrUnsupported, err)
 }
 
-// openWays opens what the backend is made of. With backend cuda, what cannot be used on one rank is left out on all.
+// openWays opens what the backend is made of. With backend cuda, what cannot be used on one rank is
+// left out on all.
 //
 // Collective: all ranks. Errors: on all ranks alike.
 func (g *GPUs) openWays() error {
@@ -126,8 +128,8 @@ func (g *GPUs) openOwn() *provider {
 	return w
 }
 
-// engines makes the engines of all ways that can be used, in the order of the ways; it is a gpu.Maker. With backend cuda a
-// way that turns out not to be for this group is left out.
+// engines makes the engines of all ways that can be used, in the order of the ways; it is a
+// gpu.Maker. With backend cuda a way that turns out not to be for this group is left out.
 func (g *GPUs) engines(p *gpu.Member) ([]gpu.Engine, error) {
 	var all []gpu.Engine
 	for _, w := range g.ways {
@@ -167,8 +169,8 @@ func (g *GPUs) missing() string {
 	return strings.Join(reasons, "; ")
 }
 
-// allocators is several of them: each allocation is the first's that can serve the group, the same on all ranks because
-// errors are.
+// allocators is several of them: each allocation is the first's that can serve the group, the same
+// on all ranks because errors are.
 type allocators []gpu.Allocator
 
 // Name implements gpu.Allocator.

@@ -132,8 +132,8 @@ func zeroGrads(params G.Nodes) {
 	}
 }
 
-// TestMicroBatchesAreWeighted has different numbers of micro-batches of different weights on the ranks, weight 0 among
-// them, on input that makes the gradient NaN.
+// TestMicroBatchesAreWeighted has different numbers of micro-batches of different weights on the
+// ranks, weight 0 among them, on input that makes the gradient NaN.
 func TestMicroBatchesAreWeighted(t *testing.T) {
 	const rows = 2
 	type micro struct {
@@ -231,8 +231,8 @@ type frontGate struct{ gate }
 
 func (o *frontGate) Do(in ...G.Value) (G.Value, error) { return (&gateBack{o.gate}).Do(in...) }
 
-// TestAFailedForwardPassKeepsWhatIsAccumulated asks for no gradient: the same batch may come once more, and NoSync drops
-// what there is for another.
+// TestAFailedForwardPassKeepsWhatIsAccumulated asks for no gradient: the same batch may come once
+// more, and NoSync drops what there is for another.
 func TestAFailedForwardPassKeepsWhatIsAccumulated(t *testing.T) {
 	want := plainGradient(t, mlp, indices(0, 6))
 	for _, again := range []bool{false, true} {

@@ -12,11 +12,12 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// ErrPlan is returned by Attach on every rank when ranks differ in settings, parameters, buckets, operations or the messages
-// of a hook. It matches dist.ErrMismatch. The group stays usable.
+// ErrPlan is returned by Attach on every rank when ranks differ in settings, parameters, buckets,
+// operations or the messages of a hook. It matches dist.ErrMismatch. The group stays usable.
 var ErrPlan = fmt.Errorf("%w on the plan", dist.ErrMismatch)
 
-// ErrPeer is returned by Attach when it was refused on another rank, whose error it quotes. The group stays usable.
+// ErrPeer is returned by Attach when it was refused on another rank, whose error it quotes. The
+// group stays usable.
 var ErrPeer = errors.New("refused on another rank")
 
 // card is what ranks exchange first: enough to see whether there is anything to tell.
@@ -28,13 +29,15 @@ const cardBytes = 41
 
 // agree compares lines over all ranks and tells every rank of a rank that has an error.
 //
-// Collective. Errors: local on a rank that has one, ErrPeer on the others; ErrPlan; those of the group.
+// Collective. Errors: local on a rank that has one, ErrPeer on the others; ErrPlan; those of the
+// group.
 func agree(w *dist.World, lines []string, local error) error {
 	_, err := agreeWith(w, lines, local, nil)
 	return err
 }
 
-// agreeWith is agree that gives every rank what each has to say besides, of one length on all ranks, which may differ.
+// agreeWith is agree that gives every rank what each has to say besides, of one length on all
+// ranks, which may differ.
 //
 // Collective. Errors: as agree.
 func agreeWith(w *dist.World, lines []string, local error, more []byte) ([][]byte, error) {

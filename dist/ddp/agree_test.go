@@ -80,7 +80,8 @@ func TestPlansThatDifferAreAnErrorOnAllRanks(t *testing.T) {
 	}
 }
 
-// TestPlansCompareTheSettingsOfBatchNorms over ranks whose batches have other lengths, which alone is no difference.
+// TestPlansCompareTheSettingsOfBatchNorms over ranks whose batches have other lengths, which alone
+// is no difference.
 func TestPlansCompareTheSettingsOfBatchNorms(t *testing.T) {
 	for _, c := range []struct {
 		own   ops.BatchNormConfig // rank 1's

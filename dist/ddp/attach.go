@@ -16,8 +16,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// DDP is one rank's end of the data-parallel training of one model. Its methods are for the goroutine that runs the
-// graph, between runs.
+// DDP is one rank's end of the data-parallel training of one model. Its methods are for the
+// goroutine that runs the graph, between runs.
 type DDP struct {
 	world *dist.World
 	weigh *dist.Group // a view of the world that names the operation
@@ -64,15 +64,16 @@ type DDP struct {
 	unusedBytes int64        // of learnables that are not trained
 }
 
-// Attach makes the training of learnables on cost data-parallel over world. Call it in place of gorgonia.Grad, when the
-// graph is complete and the learnables have their values, and before a machine is made. The package comment says what it
-// does. It changes the graph: after an error it is of no use. A learnable without a name gets one: "learnable 0", the first.
-// Operations of the second DDP of a world begin with "ddp 2", and so on, in errors, traces and the flight recorder.
+// Attach makes the training of learnables on cost data-parallel over world. Call it in place of
+// gorgonia.Grad, when the graph is complete and the learnables have their values, and before a
+// machine is made. The package comment says what it does. It changes the graph: after an error it
+// is of no use. A learnable without a name gets one: "learnable 0", the first. Operations of the
+// second DDP of a world begin with "ddp 2", and so on, in errors, traces and the flight recorder.
 //
-// Collective: all ranks, with graphs that differ in nothing but the length of the batch.
-// Owns: d is closed with world, or before it by Close.
-// Errors: dist.ErrInvalid and its kinds, naming the parameter or node, on the rank where something is wrong, and ErrPeer
-// on the others; ErrPlan on all when ranks differ; symmetric.ErrNoSpace; those of the group.
+// Collective: all ranks, with graphs that differ in nothing but the length of the batch. Owns: d is
+// closed with world, or before it by Close. Errors: dist.ErrInvalid and its kinds, naming the
+// parameter or node, on the rank where something is wrong, and ErrPeer on the others; ErrPlan on
+// all when ranks differ; symmetric.ErrNoSpace; those of the group.
 func Attach(world *dist.World, cost *gorgonia.Node, learnables gorgonia.Nodes, cfg Config) (*DDP, error) {
 	return attach(world, cost, learnables, cfg, false)
 }
@@ -160,7 +161,8 @@ func (b *builder) build(learnables gorgonia.Nodes) error {
 	return b.makePlan(order)
 }
 
-// differentiate puts hooks on the parameters and takes the gradient. It returns the order in which gradients come.
+// differentiate puts hooks on the parameters and takes the gradient. It returns the order in which
+// gradients come.
 func (b *builder) differentiate(model gorgonia.NodeSet) ([]int, error) {
 	var err error
 	if b.hooks, err = hook(b.cost.Graph(), model, b.used); err != nil {
@@ -300,8 +302,9 @@ func valueMemory(v gorgonia.Value) (tensor.Buffer, error) {
 	return ops.Elements(v)
 }
 
-// Model is the parameters that are trained, for solver.Step, in the order of the learnables given to Attach. With sharding
-// their gradients are for the solver of NewSolver alone: see the package comment.
+// Model is the parameters that are trained, for solver.Step, in the order of the learnables given
+// to Attach. With sharding their gradients are for the solver of NewSolver alone: see the package
+// comment.
 func (d *DDP) Model() []gorgonia.ValueGrad {
 	model := make([]gorgonia.ValueGrad, len(d.slots))
 	for i, s := range d.slots {
@@ -310,7 +313,8 @@ func (d *DDP) Model() []gorgonia.ValueGrad {
 	return model
 }
 
-// Grads is the gradient nodes of Model, for gorgonia.CompileFunction: pass all of them among the outputs.
+// Grads is the gradient nodes of Model, for gorgonia.CompileFunction: pass all of them among the
+// outputs.
 func (d *DDP) Grads() gorgonia.Nodes {
 	grads := make(gorgonia.Nodes, len(d.slots))
 	for i, s := range d.slots {
@@ -328,11 +332,12 @@ func (d *DDP) Plan() Plan { return d.plan }
 // String is the plan as a table.
 func (d *DDP) String() string { return d.plan.String() }
 
-// Close waits for what is in flight and frees the buckets. The gradients of the graph's nodes become copies, so that they
-// can still be read, and so do weights that are sharded; values that were taken from the nodes before may not. The graph
-// cannot be run afterwards. A world that is closed has freed the buckets; then gradients become zeros, and weights that
-// were in buckets are lost and become NaN. With Stage 3 weights are lost unless Consolidate has given them to the nodes.
-// Idempotent. Not collective.
+// Close waits for what is in flight and frees the buckets. The gradients of the graph's nodes
+// become copies, so that they can still be read, and so do weights that are sharded; values that
+// were taken from the nodes before may not. The graph cannot be run afterwards. A world that is
+// closed has freed the buckets; then gradients become zeros, and weights that were in buckets are
+// lost and become NaN. With Stage 3 weights are lost unless Consolidate has given them to the
+// nodes. Idempotent. Not collective.
 //
 // Errors: dist.ErrClosed for weights that are lost.
 func (d *DDP) Close() error {
@@ -356,7 +361,8 @@ func (d *DDP) Close() error {
 	return errors.Join(append(errs, d.release())...)
 }
 
-// worldClosed reports whether the world is closed: a heap of negative size is refused before anything is sent.
+// worldClosed reports whether the world is closed: a heap of negative size is refused before
+// anything is sent.
 func (d *DDP) worldClosed() bool {
 	_, err := d.world.Heap(-1)
 	return errors.Is(err, dist.ErrClosed)

@@ -238,7 +238,8 @@ func TestEvaluationNeedsNoOtherRank(t *testing.T) {
 	})
 }
 
-// TestParamIsTheHookThatAttachUses builds one use of a parameter with ddp.Param and leaves the other to Attach.
+// TestParamIsTheHookThatAttachUses builds one use of a parameter with ddp.Param and leaves the
+// other to Attach.
 func TestParamIsTheHookThatAttachUses(t *testing.T) {
 	build := func(explicit bool) *model {
 		b := &build{g: G.NewGraph(), dt: gtensor.Float64, rng: newRand(1)}
@@ -345,7 +346,8 @@ func TestCloseKeepsGradientsReadable(t *testing.T) {
 	})
 }
 
-// TestAClosedWorldHasFreedTheBuckets runs and closes after the world has gone: nothing may touch its heap.
+// TestAClosedWorldHasFreedTheBuckets runs and closes after the world has gone: nothing may touch
+// its heap.
 func TestAClosedWorldHasFreedTheBuckets(t *testing.T) {
 	onRanks(t, 1, func(w *dist.World) error {
 		a, err := attach(w, mlp, 3, ddp.Config{}, 0)

@@ -11,7 +11,8 @@ import (
 	"github.com/symgrad/symgrad/dist/ddp"
 )
 
-// TestNothingHappensToWeightsWhileRunsAreOnTheirWay has a machine whose runs return before they are done.
+// TestNothingHappensToWeightsWhileRunsAreOnTheirWay has a machine whose runs return before they are
+// done.
 func TestNothingHappensToWeightsWhileRunsAreOnTheirWay(t *testing.T) {
 	onRanks(t, 2, func(w *dist.World) error {
 		m := wider.make(gtensor.Float32, 3, 1)

@@ -19,8 +19,8 @@ var wide = family{name: "wide", in: []int{256}, out: 10, layers: func(b *build, 
 	return affine(b, h, "2", 256, 10)
 }}
 
-// BenchmarkRun is one run of the graph on a stock tape machine: by itself, and attached to worlds of goroutines that
-// share the processor, of which rank 0 counts.
+// BenchmarkRun is one run of the graph on a stock tape machine: by itself, and attached to worlds
+// of goroutines that share the processor, of which rank 0 counts.
 func BenchmarkRun(b *testing.B) {
 	const rows = 32
 	b.Run("plain", func(b *testing.B) {

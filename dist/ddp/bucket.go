@@ -133,7 +133,8 @@ func (d *DDP) newSlot(b *bucket, j int, param, wait *gorgonia.Node) (*slot, erro
 	return s, err
 }
 
-// zeroView is a view of zeros in the parameter's shape; all of one dtype share the memory, which is made when it is needed.
+// zeroView is a view of zeros in the parameter's shape; all of one dtype share the memory, which is
+// made when it is needed.
 func (s *slot) zeroView() (*gtensor.Dense, error) {
 	if s.zeros != nil {
 		return s.zeros, nil

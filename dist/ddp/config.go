@@ -9,8 +9,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Config is the settings of Attach. The zero value is the default. All but Log and the Factor of PreMulSum must be the
-// same on all ranks.
+// Config is the settings of Attach. The zero value is the default. All but Log and the Factor of
+// PreMulSum must be the same on all ranks.
 type Config struct {
 	BucketMB      float64 // bound of a bucket in MiB (1 MiB = 2^20 bytes), fractions allowed; 0 means 25
 	FirstBucketMB float64 // bound of the first bucket of each dtype; 0 means 1, or BucketMB if that is less
@@ -34,7 +34,8 @@ type Config struct {
 	Log *slog.Logger // rank 0 reports unused parameters here; nil means slog.Default()
 }
 
-// The defaults are those of PyTorch: a large bucket uses the bandwidth, a small first one starts early.
+// The defaults are those of PyTorch: a large bucket uses the bandwidth, a small first one starts
+// early.
 const (
 	defaultBucketMB      = 25
 	defaultFirstBucketMB = 1
@@ -43,8 +44,8 @@ const (
 
 // Validate checks c.
 //
-// Errors: dist.ErrInvalid for a bound that is neither 0 nor at least 1 KiB and finite, for a value that is none of its
-// field's, and for fields that exclude each other.
+// Errors: dist.ErrInvalid for a bound that is neither 0 nor at least 1 KiB and finite, for a value
+// that is none of its field's, and for fields that exclude each other.
 func (c Config) Validate() error {
 	for _, b := range [...]struct {
 		name string
@@ -140,7 +141,8 @@ func (c Config) wrongLocal() string {
 
 // fits checks what depends on the world.
 //
-// Errors: dist.ErrInvalid for VirtualRanks that the ranks do not divide; dist.ErrUnsupported for what GPUs do not have.
+// Errors: dist.ErrInvalid for VirtualRanks that the ranks do not divide; dist.ErrUnsupported for
+// what GPUs do not have.
 func (c Config) fits(w *dist.World) error {
 	if n := w.Size(); c.VirtualRanks%n != 0 {
 		return fmt.Errorf("ddp config: %w: VirtualRanks is %d, which %d ranks do not divide", dist.ErrInvalid, c.VirtualRanks, n)

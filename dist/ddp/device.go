@@ -13,19 +13,20 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Layout is where a DDP has what a step reads and writes. A machine that has the exchange as steps of its program, as on
-// GPUs, makes them from it and from the Plan:
+// Layout is where a DDP has what a step reads and writes. A machine that has the exchange as steps
+// of its program, as on GPUs, makes them from it and from the Plan:
 //
 //	Weights[1] = sum over the ranks of Weights[0]     an allreduce
 //	factor     = Weights[2] / Weights[1]              0 if the sum is 0; for each dtype
 //	slots      = gradients                            or Weights[3] times gradients, or added to the slots: see Run
 //	buckets    = sum over the ranks of factor*bucket  an allreduce of each, in place, in the order of the Plan
 //
-// With Stage 1 the sum of a bucket is a reduce-scatter in place, after which the rank updates its own part of the bucket of
-// weights, and an allgather in place of that. With Stage 2 its own part of the sum goes to Shards: buckets share memory, so
-// that each is summed in every run, also inside NoSync, before the next one that lies there fills. With Stage 3 the rank has
-// its Own parts of weights alone, and the graph gathers them. With a WireDType what is summed is factor*bucket, rounded to
-// that, by a plain sum, which then is the bucket.
+// With Stage 1 the sum of a bucket is a reduce-scatter in place, after which the rank updates its
+// own part of the bucket of weights, and an allgather in place of that. With Stage 2 its own part
+// of the sum goes to Shards: buckets share memory, so that each is summed in every run, also inside
+// NoSync, before the next one that lies there fills. With Stage 3 the rank has its Own parts of
+// weights alone, and the graph gathers them. With a WireDType what is summed is factor*bucket,
+// rounded to that, by a plain sum, which then is the bucket.
 type Layout struct {
 	Prefix    string           // of the names of steps that communicate; "" for the first DDP of a world
 	Group     *dist.Group      // of the collectives
@@ -42,7 +43,8 @@ type Layout struct {
 	Symmetric []tensor.Buffer  // that all of it lies in; empty where the backend has no symmetric heap
 }
 
-// LearnableValue is a learnable and the memory on the GPU that is for its weights, which holds them after Attach.
+// LearnableValue is a learnable and the memory on the GPU that is for its weights, which holds them
+// after Attach.
 type LearnableValue struct {
 	Node   *gorgonia.Node
 	Memory tensor.Buffer
@@ -75,7 +77,8 @@ func (d *DDP) Device() tensor.Device { return d.world.Device() }
 // Overlap reports whether buckets are reduced while the backward pass still runs.
 func (d *DDP) Overlap() bool { return !d.cfg.NoOverlap }
 
-// Idle reports whether ranks of weight 0 may have gradients that are no numbers: Config.Idle. The host takes them always.
+// Idle reports whether ranks of weight 0 may have gradients that are no numbers: Config.Idle. The
+// host takes them always.
 func (d *DDP) Idle() bool { return d.cfg.Idle }
 
 // Layout is where everything is.
@@ -114,7 +117,8 @@ func (d *DDP) Layout() Layout {
 	return l
 }
 
-// Next is what the run that comes does. It is for the machine that runs the graph, before each run, which Ran follows.
+// Next is what the run that comes does. It is for the machine that runs the graph, before each run,
+// which Ran follows.
 //
 // Errors: dist.ErrClosed.
 func (d *DDP) Next() (Run, error) {
@@ -166,7 +170,8 @@ func (d *DDP) needsMachine() error {
 		d.world.Rank(), d.world.Size(), dist.ErrDevice, d.world.Device())
 }
 
-// slotAlignment is what gradients begin at a multiple of, in bytes. Kernels load and store 16 at once, and products like more.
+// slotAlignment is what gradients begin at a multiple of, in bytes. Kernels load and store 16 at
+// once, and products like more.
 func (d *DDP) slotAlignment() int {
 	if d.onGPU() {
 		return 256
@@ -185,8 +190,8 @@ type value struct {
 	homed  bool // it is a part of a bucket of weights
 }
 
-// allocateValues finds memory for the weights of all learnables: their places in buckets of weights, or symmetric memory of
-// their own.
+// allocateValues finds memory for the weights of all learnables: their places in buckets of
+// weights, or symmetric memory of their own.
 //
 // Collective: all ranks, same learnables.
 func (d *DDP) allocateValues(learnables gorgonia.Nodes) error {
@@ -269,7 +274,8 @@ func roundUp(bytes int64) int64 {
 	return (max(bytes, 1) + symmetric.Alignment - 1) / symmetric.Alignment * symmetric.Alignment
 }
 
-// broadcastValues copies rank 0's weights to the GPUs of all ranks, and from there to the values of the nodes.
+// broadcastValues copies rank 0's weights to the GPUs of all ranks, and from there to the values of
+// the nodes.
 //
 // Collective: all ranks.
 func (d *DDP) broadcastValues() error {

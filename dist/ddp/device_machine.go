@@ -7,19 +7,23 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// What a machine and its DDP tell each other where runs return before they are done, and the machine updates the weights.
+// What a machine and its DDP tell each other where runs return before they are done, and the
+// machine updates the weights.
 
 // late reports whether runs gather weights before they read them.
 func (d *DDP) late() bool { return d.cfg.OverlapGather && d.sharded() && !d.gathers() }
 
-// Stale reports whether this rank has, of weights that are others' to update, those before the last update: with
-// Config.OverlapGather, between a run and what gathers them, which is the next run, or Consolidate.
+// Stale reports whether this rank has, of weights that are others' to update, those before the last
+// update: with Config.OverlapGather, between a run and what gathers them, which is the next run, or
+// Consolidate.
 func (d *DDP) Stale() bool { return d.stale }
 
-// GatherWeights gives all ranks the weights that each has updated of its own, in the buckets. It is for a machine that has
-// changed them outside of a run. Without sharding, and with Stage 3, where no rank has others' weights, it does nothing.
+// GatherWeights gives all ranks the weights that each has updated of its own, in the buckets. It is
+// for a machine that has changed them outside of a run. Without sharding, and with Stage 3, where
+// no rank has others' weights, it does nothing.
 //
-// Collective: all ranks, while no run is on its way. Errors: dist.ErrClosed; those of the group, naming rank and bucket.
+// Collective: all ranks, while no run is on its way. Errors: dist.ErrClosed; those of the group,
+// naming rank and bucket.
 func (d *DDP) GatherWeights() error {
 	if !d.sharded() || d.gathers() {
 		return nil
@@ -38,15 +42,15 @@ func (d *DDP) GatherWeights() error {
 	return err
 }
 
-// Await has Wait, Consolidate, Adopt and Close wait by f for runs that are queued, for a machine whose runs return before they
-// are done. Returns: what ends that.
+// Await has Wait, Consolidate, Adopt and Close wait by f for runs that are queued, for a machine
+// whose runs return before they are done. Returns: what ends that.
 func (d *DDP) Await(f func() error) (stop func()) {
 	d.machines = append(d.machines, &f)
 	return func() { d.machines = slices.DeleteFunc(d.machines, func(g *func() error) bool { return g == &f }) }
 }
 
-// Wait returns when no run of a machine that Await knows is on its way, and weights and buckets are what the last has left. A
-// machine calls it before a run that reads what another updates.
+// Wait returns when no run of a machine that Await knows is on its way, and weights and buckets are
+// what the last has left. A machine calls it before a run that reads what another updates.
 //
 // Errors: those of the runs; dist.ErrClosed.
 func (d *DDP) Wait() error {
@@ -56,8 +60,8 @@ func (d *DDP) Wait() error {
 	return d.queued()
 }
 
-// Take notes that a machine is about to run the graph, and reports whether it is another than the one before: what that has written
-// to Layout.Weights may be anything then.
+// Take notes that a machine is about to run the graph, and reports whether it is another than the
+// one before: what that has written to Layout.Weights may be anything then.
 func (d *DDP) Take(machine any) (another bool) {
 	another = d.taker != machine
 	d.taker = machine

@@ -9,7 +9,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// deviceWire is memory on a GPU for what ranks send of their buckets in a narrower type. A machine casts: see Layout.
+// deviceWire is memory on a GPU for what ranks send of their buckets in a narrower type. A machine
+// casts: see Layout.
 type deviceWire struct {
 	d     *DDP
 	heap  symmetric.Heap
@@ -19,8 +20,8 @@ type deviceWire struct {
 
 var _ exchanger = (*deviceWire)(nil)
 
-// newDeviceWire takes memory for messages of all buckets, which may be on their way at one time; with Stage 2, of as many as
-// buckets have memory.
+// newDeviceWire takes memory for messages of all buckets, which may be on their way at one time;
+// with Stage 2, of as many as buckets have memory.
 //
 // Collective: all ranks. Errors: those of Heap and Alloc.
 func newDeviceWire(d *DDP) (*deviceWire, error) {

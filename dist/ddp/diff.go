@@ -19,16 +19,17 @@ type Diff struct {
 	Name     string  // its name; "" if it has none
 }
 
-// MaxRelDiff compares the gradients got with the gradients want, parameter by parameter. Differences are relative to the
-// largest element of the parameter's gradient, since the small ones are sums of large terms; where want is all zeros they
-// are absolute.
+// MaxRelDiff compares the gradients got with the gradients want, parameter by parameter.
+// Differences are relative to the largest element of the parameter's gradient, since the small ones
+// are sums of large terms; where want is all zeros they are absolute.
 //
 // A run on many ranks is verified with it against one on a single rank over the same global batch:
 //
 //	diff, err := ddp.MaxRelDiff(d.Model(), gorgonia.NodesToValueGrads(single))
 //
-// Shapes: as many parameters, each of the same length and dtype, in one order.
-// Errors: dist.ErrInvalid for a parameter without a gradient, dist.ErrCount and dist.ErrDType for sets that do not match.
+// Shapes: as many parameters, each of the same length and dtype, in one order. Errors:
+// dist.ErrInvalid for a parameter without a gradient, dist.ErrCount and dist.ErrDType for sets that
+// do not match.
 func MaxRelDiff(got, want []gorgonia.ValueGrad) (Diff, error) {
 	if len(got) != len(want) || len(want) == 0 {
 		return Diff{}, fmt.Errorf("diff: %w: gradients of %d and of %d parameters", dist.ErrCount, len(got), len(want))

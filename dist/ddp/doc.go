@@ -1,55 +1,60 @@
-// Package ddp is data-parallel training: every rank holds the whole model and a part of each batch, and the gradients
-// are averaged over the ranks while the backward pass still runs.
+// Package ddp is data-parallel training: every rank holds the whole model and a part of each batch,
+// and the gradients are averaged over the ranks while the backward pass still runs.
 //
 //	grads, err := gorgonia.Grad(cost, learnables...)           // one process
 //	d, err := ddp.Attach(world, cost, learnables, ddp.Config{}) // any number of ranks
 //
-// Nothing else of a Gorgonia program changes: the model, gorgonia.NewTapeMachine with any of its options, solvers, and
-// reading gradients work as before.
+// Nothing else of a Gorgonia program changes: the model, gorgonia.NewTapeMachine with any of its
+// options, solvers, and reading gradients work as before.
 //
 // # What Attach does to the graph
 //
-// The graph is built when Attach gets it. Attach puts a hook between each parameter and the nodes that use it, calls
-// gorgonia.Grad, and wires what the hooks' gradients became (ops.Overlap): each gradient is copied into its slot of a
-// bucket as soon as it has been computed; when the last slot of a bucket is filled, the bucket is reduced over the ranks,
-// in the background; the gradient nodes wait for that at the end of the run. Buckets lie in one region of the symmetric
-// heap for each dtype, in the order in which the backward pass fills them, as in PyTorch's DistributedDataParallel
-// (docs.pytorch.org/docs/stable/notes/ddp.html), and are started in that order on all ranks, whatever the order in which
-// they fill.
+// The graph is built when Attach gets it. Attach puts a hook between each parameter and the nodes
+// that use it, calls gorgonia.Grad, and wires what the hooks' gradients became (ops.Overlap): each
+// gradient is copied into its slot of a bucket as soon as it has been computed; when the last slot
+// of a bucket is filled, the bucket is reduced over the ranks, in the background; the gradient
+// nodes wait for that at the end of the run. Buckets lie in one region of the symmetric heap for
+// each dtype, in the order in which the backward pass fills them, as in PyTorch's
+// DistributedDataParallel (docs.pytorch.org/docs/stable/notes/ddp.html), and are started in that
+// order on all ranks, whatever the order in which they fill.
 //
-// Attach compares the plan (settings, parameters, buckets, operations) over all ranks before anything is reduced, and
-// copies rank 0's weights of the learnables to all ranks. Every other input is this rank's own, also weights that are frozen
-// and so are no learnables. These must be alike by themselves: from one file, from one seed (gorgonia.GlorotU has another
-// in each process), or by a Broadcast of the group.
+// Attach compares the plan (settings, parameters, buckets, operations) over all ranks before
+// anything is reduced, and copies rank 0's weights of the learnables to all ranks. Every other
+// input is this rank's own, also weights that are frozen and so are no learnables. These must be
+// alike by themselves: from one file, from one seed (gorgonia.GlorotU has another in each process),
+// or by a Broadcast of the group.
 //
 // # The gradient
 //
-// With w_r the weight that rank r gave for the step (SetWeight; the number of samples in its part of the batch) and g_r
-// the gradient of its own mean cost, every rank's gradient is
+// With w_r the weight that rank r gave for the step (SetWeight; the number of samples in its part
+// of the batch) and g_r the gradient of its own mean cost, every rank's gradient is
 //
 //	sum over r of (w_r / W) g_r,  W = sum over r of w_r
 //
-// which is the gradient of the mean cost over the whole batch, whether or not the parts are equal; a rank with weight 0
-// adds exact zeros. Products are rounded before they are added, and added in rank order. So the bits depend neither on
-// the size of the buckets nor on overlap, and with one rank they are those of gorgonia.Grad.
+// which is the gradient of the mean cost over the whole batch, whether or not the parts are equal;
+// a rank with weight 0 adds exact zeros. Products are rounded before they are added, and added in
+// rank order. So the bits depend neither on the size of the buckets nor on overlap, and with one
+// rank they are those of gorgonia.Grad.
 //
 // # Accumulation
 //
-// Inside NoSync, runs of the graph add w g to the buckets locally. The next run outside it adds its own and reduces the
-// sum, so that the gradient is sum of w g over ranks and micro-batches, divided by the sum of w:
+// Inside NoSync, runs of the graph add w g to the buckets locally. The next run outside it adds its
+// own and reduces the sum, so that the gradient is sum of w g over ranks and micro-batches, divided
+// by the sum of w:
 //
 //	err := d.NoSync(func() error { ...; return vm.RunAll() }) // micro-batches but the last
 //	...; err = vm.RunAll()                                   // the last
 //	err = solver.Step(d.Model())
 //
-// Runs inside NoSync have zero gradients. With gorgonia.BindDualValues, which adds the gradient of each run to what is
-// there, the sum is therefore the gradient of the last run, as it should be.
+// Runs inside NoSync have zero gradients. With gorgonia.BindDualValues, which adds the gradient of
+// each run to what is there, the sum is therefore the gradient of the last run, as it should be.
 //
 // # Sharding
 //
-// With Config.Stage every parameter begins at a multiple of optim.Block elements of its bucket, and of each bucket a rank
-// owns one run of equal length, whatever the parameters in it: at most one piece of each (Pieces). A rank keeps the
-// solver's state of its pieces only, and updates these (ZeRO, Rajbhandari et al., arXiv:1910.02054):
+// With Config.Stage every parameter begins at a multiple of optim.Block elements of its bucket, and
+// of each bucket a rank owns one run of equal length, whatever the parameters in it: at most one
+// piece of each (Pieces). A rank keeps the solver's state of its pieces only, and updates these
+// (ZeRO, Rajbhandari et al., arXiv:1910.02054):
 //
 //	Stage 1  buckets are reduce-scattered in place; the rank updates its pieces; the weights, which lie in buckets of
 //	         their own of the same layout, are gathered in place. 8P + 8P/N bytes for Adam in float32, P parameters, N ranks.
@@ -65,53 +70,61 @@
 //	err = vm.RunAll()
 //	err = solver.Step(d.Model())
 //
-// Weights come to the bits of Stage 0, on any number of ranks: products and sums are the same, element by element, and
-// norms are sums of blocks that no piece cuts. There is one exception, accumulation with Stage 2, whose sums have another
-// order. Memory says what a rank has allocated.
+// Weights come to the bits of Stage 0, on any number of ranks: products and sums are the same,
+// element by element, and norms are sums of blocks that no piece cuts. There is one exception,
+// accumulation with Stage 2, whose sums have another order. Memory says what a rank has allocated.
 //
-// The nodes' values are views of the buckets of weights from Attach to Close, which gives the nodes copies: close d before
-// its world. A value that the program gives a parameter with gorgonia.Let is moved into its bucket by the next Step.
+// The nodes' values are views of the buckets of weights from Attach to Close, which gives the nodes
+// copies: close d before its world. A value that the program gives a parameter with gorgonia.Let is
+// moved into its bucket by the next Step.
 //
-// On GPUs all of it is done by a machine of package machine whose Config.Solver makes the update a part of the run: its
-// NewSolver takes the place of this package's, and with Stage 1 and 2 the nodes' values are the host's, as they are without
-// sharding. With Stage 2 and 3 nodes get no gradients there. With OverlapGather a run leaves the weights that it has
-// updated to the next run, which gathers them beside its forward pass, layer by layer. (With Stage 1 it gathers those of the first
-// layers itself, and leaves the others.) In between each is whole on the rank alone that updated it; what would read them returns an
-// error until Consolidate has gathered them, on all ranks, and the machine's Sync then gives them to the nodes.
+// On GPUs all of it is done by a machine of package machine whose Config.Solver makes the update a
+// part of the run: its NewSolver takes the place of this package's, and with Stage 1 and 2 the
+// nodes' values are the host's, as they are without sharding. With Stage 2 and 3 nodes get no
+// gradients there. With OverlapGather a run leaves the weights that it has updated to the next run,
+// which gathers them beside its forward pass, layer by layer. (With Stage 1 it gathers those of the
+// first layers itself, and leaves the others.) In between each is whole on the rank alone that
+// updated it; what would read them returns an error until Consolidate has gathered them, on all
+// ranks, and the machine's Sync then gives them to the nodes.
 //
-// The gradients that nodes have are no longer what a solver of another package can use. With Stage 1 they are the reduced
-// ones in this rank's pieces, and this rank's own, not reduced, everywhere else; with Stage 2 and 3 they are zeros. Such a
-// solver would train ranks apart, or not at all; so would one that optim.New made. The solver of NewSolver reads gradients
-// in the buckets. For the same reason gorgonia.BindDualValues cannot add up runs: accumulate inside NoSync.
+// The gradients that nodes have are no longer what a solver of another package can use. With Stage
+// 1 they are the reduced ones in this rank's pieces, and this rank's own, not reduced, everywhere
+// else; with Stage 2 and 3 they are zeros. Such a solver would train ranks apart, or not at all; so
+// would one that optim.New made. The solver of NewSolver reads gradients in the buckets. For the
+// same reason gorgonia.BindDualValues cannot add up runs: accumulate inside NoSync.
 //
-// With Stage 2 a bucket is reduced as soon as it is full even if NoOverlap is set, and waited for at once, since the next
-// one needs its memory (on GPUs the program does, and not the host); and runs inside NoSync are reduced as well, so that all
-// ranks must have as many of them.
+// With Stage 2 a bucket is reduced as soon as it is full even if NoOverlap is set, and waited for
+// at once, since the next one needs its memory (on GPUs the program does, and not the host); and
+// runs inside NoSync are reduced as well, so that all ranks must have as many of them.
 //
-// With Stage 3 parameters go into buckets in the order in which the forward pass first uses them, and nodes that used a
-// parameter read a part of a gathered bucket. A learnable's value has a shape and no elements, so that what would work on
-// elements returns an error. Consolidate gives the nodes whole values until the next run; what nodes hold then, be it that or
-// what the program has given them by gorgonia.Let, is taken over. All ranks must run the graph by machines of one kind, since
-// package machine gathers a bucket again for the backward pass and a tape machine keeps it.
+// With Stage 3 parameters go into buckets in the order in which the forward pass first uses them,
+// and nodes that used a parameter read a part of a gathered bucket. A learnable's value has a shape
+// and no elements, so that what would work on elements returns an error. Consolidate gives the
+// nodes whole values until the next run; what nodes hold then, be it that or what the program has
+// given them by gorgonia.Let, is taken over. All ranks must run the graph by machines of one kind,
+// since package machine gathers a bucket again for the backward pass and a tape machine keeps it.
 //
 // # What travels
 //
-// WireDType: tensor.BF16 sends half the bytes: each rank's share of a gradient is rounded once to bf16, summed in float32
-// in rank order, and rounded once. ErrorFeedback adds what a rank rounds off to its next gradient. A Hook sends anything else
-// that can be summed; PowerSGD{Rank: 4} sends 4(n+m) numbers for an n by m matrix. Average is another mean than that by
-// weights. VirtualRanks: 4 gives the same bits on 1, 2 and 4 ranks: a step is then V/n-1 runs inside NoSync and one
-// outside. LocalSteps: k exchanges no gradients, and averages weights every k-th step of NewSolver's solver, each rank's by
-// the samples that it saw.
+// WireDType: tensor.BF16 sends half the bytes: each rank's share of a gradient is rounded once to
+// bf16, summed in float32 in rank order, and rounded once. ErrorFeedback adds what a rank rounds
+// off to its next gradient. A Hook sends anything else that can be summed; PowerSGD{Rank: 4} sends
+// 4(n+m) numbers for an n by m matrix. Average is another mean than that by weights. VirtualRanks:
+// 4 gives the same bits on 1, 2 and 4 ranks: a step is then V/n-1 runs inside NoSync and one
+// outside. LocalSteps: k exchanges no gradients, and averages weights every k-th step of
+// NewSolver's solver, each rank's by the samples that it saw.
 //
-// What a hook keeps from step to step holds nothing of a step with gradients that are not finite, which solvers leave out or
-// refuse, nor of one that has failed: residuals begin anew, on all ranks.
+// What a hook keeps from step to step holds nothing of a step with gradients that are not finite,
+// which solvers leave out or refuse, nor of one that has failed: residuals begin anew, on all
+// ranks.
 //
 // # Errors
 //
-// A peer that dies, is late, or runs another program makes RunAll return an error that names rank, operation and bucket;
-// ops.Cause strips what Gorgonia wraps around it. Reset the machine before the next run. After an error that broke the
-// group, every run returns it. After any other (of a node of the model, say) the next run is clean, provided that all
-// ranks failed alike; what was accumulated is dropped. Of a run that fails in its forward pass d does not know, and keeps what
+// A peer that dies, is late, or runs another program makes RunAll return an error that names rank,
+// operation and bucket; ops.Cause strips what Gorgonia wraps around it. Reset the machine before
+// the next run. After an error that broke the group, every run returns it. After any other (of a
+// node of the model, say) the next run is clean, provided that all ranks failed alike; what was
+// accumulated is dropped. Of a run that fails in its forward pass d does not know, and keeps what
 // was accumulated, for the same batch once more: to go on with another, drop it.
 //
 //	_ = d.NoSync(func() error { return err })

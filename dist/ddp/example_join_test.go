@@ -12,7 +12,8 @@ import (
 	"github.com/symgrad/symgrad/internal/sim"
 )
 
-// joinEpoch trains on a rank's batches of one sample each, until no rank has any, and is what each step was made of.
+// joinEpoch trains on a rank's batches of one sample each, until no rank has any, and is what each
+// step was made of.
 func joinEpoch(world *dist.World, batches []float64) (steps []string) {
 	g := G.NewGraph()
 	x := G.NewVector(g, G.Float64, G.WithName("x"), G.WithShape(1))
@@ -40,7 +41,8 @@ func joinEpoch(world *dist.World, batches []float64) (steps []string) {
 	}
 }
 
-// ExampleJoin has two ranks, of which one has three batches and the other one. Both make three steps.
+// ExampleJoin has two ranks, of which one has three batches and the other one. Both make three
+// steps.
 func ExampleJoin() {
 	worlds := must(sim.New(2, sim.Config{})) // a real program opens its world with package dist/backend
 	batches := [][]float64{{1, 5, 7}, {3}}

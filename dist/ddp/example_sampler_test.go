@@ -24,7 +24,8 @@ func column(indices []int, scale float64) G.Value {
 	return gtensor.New(gtensor.WithShape(len(v), 1), gtensor.WithBacking(v))
 }
 
-// fit fits y = x w in global batches of 7 of 10 samples: each second batch has 3, and the ranks' parts are of any length.
+// fit fits y = x w in global batches of 7 of 10 samples: each second batch has 3, and the ranks'
+// parts are of any length.
 func fit(world *dist.World) float64 {
 	defer world.Close()
 	sampler := must(ddp.NewSampler(ddp.SamplerConfig{
@@ -49,8 +50,9 @@ func fit(world *dist.World) float64 {
 	return w.Value().Data().([]float64)[0]
 }
 
-// ExampleSampler trains on batches that the ranks do not divide and that are shorter at the end of an epoch. Any number of
-// ranks finds the same weight: each gradient is the mean over the samples of the batch.
+// ExampleSampler trains on batches that the ranks do not divide and that are shorter at the end of
+// an epoch. Any number of ranks finds the same weight: each gradient is the mean over the samples
+// of the batch.
 func ExampleSampler() {
 	for _, n := range []int{1, 3, 4} {
 		found := make([]float64, n)

@@ -56,7 +56,8 @@ func trainTogether() float64 {
 	return w.Value().Data().([]float64)[1]
 }
 
-// ExampleAttach trains on one process and on four ranks: four lines are new, two of them in the place of old ones.
+// ExampleAttach trains on one process and on four ranks: four lines are new, two of them in the
+// place of old ones.
 func ExampleAttach() {
 	fmt.Printf("one process: w[1] = %.6f\n", trainAlone())
 	worlds := must(sim.New(4, sim.Config{})) // a real program opens its world with package dist/backend
@@ -75,7 +76,8 @@ func ExampleAttach() {
 	// all ranks agree: true
 }
 
-// TestAScriptBecomesDistributedByFourLines counts the lines of trainTogether that trainAlone has not.
+// TestAScriptBecomesDistributedByFourLines counts the lines of trainTogether that trainAlone has
+// not.
 func TestAScriptBecomesDistributedByFourLines(t *testing.T) {
 	source, err := os.ReadFile("example_test.go")
 	if err != nil {

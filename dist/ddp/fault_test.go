@@ -58,8 +58,9 @@ func (o *gateBack) Do(in ...G.Value) (G.Value, error) {
 	return G.CloneValue(in[0])
 }
 
-// gated is the perceptron with a gate between its first and its second layer: when the backward pass comes to it, the
-// gradients of the layers above are there, 976 bytes of them, and those of the first are not.
+// gated is the perceptron with a gate between its first and its second layer: when the backward
+// pass comes to it, the gradients of the layers above are there, 976 bytes of them, and those of
+// the first are not.
 func gated(back func() error) family {
 	f := mlp
 	f.layers = func(b *build, x *G.Node) *G.Node {
@@ -92,8 +93,8 @@ func ended(w *dist.World, from int) int {
 	return n
 }
 
-// TestEarlyBucketsAreReducedBeforeTheBackwardPassEnds stops the backward pass until the upper layers' bucket has been
-// reduced on this rank: without overlap that would never be.
+// TestEarlyBucketsAreReducedBeforeTheBackwardPassEnds stops the backward pass until the upper
+// layers' bucket has been reduced on this rank: without overlap that would never be.
 func TestEarlyBucketsAreReducedBeforeTheBackwardPassEnds(t *testing.T) {
 	onRanks(t, 3, func(w *dist.World) error {
 		from := 0
@@ -151,8 +152,8 @@ func TestWithoutOverlapNoBucketStartsBeforeTheBackwardPassEnds(t *testing.T) {
 	})
 }
 
-// attachOps is how many operations Attach and each step of the gated perceptron have: the plan, 6 parameters; the
-// weights, then the buckets.
+// attachOps is how many operations Attach and each step of the gated perceptron have: the plan, 6
+// parameters; the weights, then the buckets.
 const attachOps = 1 + 6
 
 func TestADeadRankIsNamedByAllOthers(t *testing.T) {
@@ -195,7 +196,8 @@ func TestADeadRankIsNamedByAllOthers(t *testing.T) {
 	}
 }
 
-// TestAStepThatFailsOnAllRanksAlikeIsFollowedByACleanOne fails in the middle of the backward pass, with buckets in flight.
+// TestAStepThatFailsOnAllRanksAlikeIsFollowedByACleanOne fails in the middle of the backward pass,
+// with buckets in flight.
 func TestAStepThatFailsOnAllRanksAlikeIsFollowedByACleanOne(t *testing.T) {
 	boom := errors.New("boom")
 	want := plainGradient(t, gated(func() error { return nil }), indices(0, 6))
@@ -236,8 +238,8 @@ func TestAStepThatFailsOnAllRanksAlikeIsFollowedByACleanOne(t *testing.T) {
 	}
 }
 
-// TestAStepThatFailsOnOneRankBreaksTheGroup ends on every rank with an error: the others wait for a bucket when the one
-// begins anew.
+// TestAStepThatFailsOnOneRankBreaksTheGroup ends on every rank with an error: the others wait for a
+// bucket when the one begins anew.
 func TestAStepThatFailsOnOneRankBreaksTheGroup(t *testing.T) {
 	boom := errors.New("boom")
 	for r, err := range runRanks(t, 2, sim.Config{}, func(w *dist.World) error {
@@ -271,8 +273,8 @@ func TestAStepThatFailsOnOneRankBreaksTheGroup(t *testing.T) {
 	}
 }
 
-// TestAMachineMustBeResetAfterAnError is gorgonia's: without Reset, RunAll goes on where it failed. The program that
-// forgets gets no wrong gradient.
+// TestAMachineMustBeResetAfterAnError is gorgonia's: without Reset, RunAll goes on where it failed.
+// The program that forgets gets no wrong gradient.
 func TestAMachineMustBeResetAfterAnError(t *testing.T) {
 	onRanks(t, 1, func(w *dist.World) error {
 		var fail atomic.Bool

@@ -17,8 +17,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// TestErrorFeedbackSendsEverythingInTheEnd has gradients that do not change: without feedback the same is rounded off in
-// each step, with it the sum of all steps is off by one rounding.
+// TestErrorFeedbackSendsEverythingInTheEnd has gradients that do not change: without feedback the
+// same is rounded off in each step, with it the sum of all steps is off by one rounding.
 func TestErrorFeedbackSendsEverythingInTheEnd(t *testing.T) {
 	const steps = 200
 	for _, wire := range []tensor.DType{tensor.BF16, tensor.F16} {
@@ -43,8 +43,8 @@ func TestErrorFeedbackSendsEverythingInTheEnd(t *testing.T) {
 	}
 }
 
-// TestErrorFeedbackKeepsWhatEachRankRoundsOff is about what is sent: the sum over ranks of messages is rounded once more,
-// which is not kept.
+// TestErrorFeedbackKeepsWhatEachRankRoundsOff is about what is sent: the sum over ranks of messages
+// is rounded once more, which is not kept.
 func TestErrorFeedbackKeepsWhatEachRankRoundsOff(t *testing.T) {
 	const steps, length, share = 1000, 2500, 0.3
 	for _, wire := range []tensor.DType{tensor.BF16, tensor.F16} {
@@ -82,7 +82,8 @@ func TestErrorFeedbackKeepsWhatEachRankRoundsOff(t *testing.T) {
 	}
 }
 
-// TestErrorFeedbackForgetsWhatIsNoNumber has a step with a NaN and an overflow, after which all is as at the start.
+// TestErrorFeedbackForgetsWhatIsNoNumber has a step with a NaN and an overflow, after which all is
+// as at the start.
 func TestErrorFeedbackForgetsWhatIsNoNumber(t *testing.T) {
 	c, err := ddp.Cast{DType: tensor.F16, ErrorFeedback: true}.Codec(ddp.HookBucket{DType: tensor.F32, Elements: 4})
 	if err != nil {
@@ -99,8 +100,8 @@ func TestErrorFeedbackForgetsWhatIsNoNumber(t *testing.T) {
 	}
 }
 
-// drift is how far the sum of the gradients of many steps from the same weights is from steps times the exact one, in units
-// of the largest element of that.
+// drift is how far the sum of the gradients of many steps from the same weights is from steps times
+// the exact one, in units of the largest element of that.
 func drift(w *dist.World, dt gtensor.Dtype, cfg ddp.Config, steps int) (float64, error) {
 	exact, err := newLearner(w, mlp, dt, 3, ddp.Config{}, optim.Config{})
 	if err != nil {
@@ -138,7 +139,8 @@ func drift(w *dist.World, dt gtensor.Dtype, cfg ddp.Config, steps int) (float64,
 	return relative(sum, want) * float64(steps), errors.Join(l.close(), exact.close())
 }
 
-// TestStateOfOneNameIsGivenToNone has two parameters of one name and length: what is kept of one is not put to the other.
+// TestStateOfOneNameIsGivenToNone has two parameters of one name and length: what is kept of one is
+// not put to the other.
 func TestStateOfOneNameIsGivenToNone(t *testing.T) {
 	f := mlp
 	f.layers = func(b *build, x *G.Node) *G.Node {

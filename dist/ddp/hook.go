@@ -11,18 +11,21 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Hook is a way to send less than a bucket's gradients. The ranks add up messages, of any length and dtype, and each rank
-// makes its gradient from the sums. A Hook is settings, without state; what a bucket keeps is its Codec's.
+// Hook is a way to send less than a bucket's gradients. The ranks add up messages, of any length
+// and dtype, and each rank makes its gradient from the sums. A Hook is settings, without state;
+// what a bucket keeps is its Codec's.
 //
-// Convergence is the hook's affair: ddp adds in rank order and gives all ranks the same sums, no more. Cast and PowerSGD
-// are hooks; a hook of one's own on a host is these two interfaces.
+// Convergence is the hook's affair: ddp adds in rank order and gives all ranks the same sums, no
+// more. Cast and PowerSGD are hooks; a hook of one's own on a host is these two interfaces.
 type Hook interface {
 	// String is name and settings: "powersgd rank 4". Ranks must have it alike.
 	String() string
-	// Elementwise reports whether a bucket has one message, of whose elements the i-th stands for the bucket's i-th.
-	// Only then can gradients be sharded: a rank then gets a run of the sum, and of the bucket.
+	// Elementwise reports whether a bucket has one message, of whose elements the i-th stands for
+	// the bucket's i-th. Only then can gradients be sharded: a rank then gets a run of the sum, and
+	// of the bucket.
 	Elementwise() bool
-	// Codec makes what works on one bucket. All ranks call it for the same buckets, in the same order.
+	// Codec makes what works on one bucket. All ranks call it for the same buckets, in the same
+	// order.
 	Codec(b HookBucket) (Codec, error)
 }
 
@@ -49,8 +52,9 @@ type Message struct {
 	Elements int
 }
 
-// Codec is a Hook at work on one bucket. Its methods are called in stream order, on one goroutine at a time, and keep none
-// of the buffers they get. They run while the backward pass does, and must not allocate in every step.
+// Codec is a Hook at work on one bucket. Its methods are called in stream order, on one goroutine
+// at a time, and keep none of the buffers they get. They run while the backward pass does, and must
+// not allocate in every step.
 //
 // A step is
 //
@@ -59,31 +63,37 @@ type Message struct {
 type Codec interface {
 	// Messages is what is sent, round by round. It is asked once; all ranks have it alike.
 	Messages() []Message
-	// Compress writes messages[round], of a gradient that is factor times the elements of bucket: the share of this rank,
-	// so that sums over the ranks are what the gradient becomes. messages of the rounds before hold the sums. It may change
-	// bucket, which is the same in all rounds of a step. After an error, which is that of this rank's run, the other ranks get
-	// NaN for sums of floating-point numbers.
+	// Compress writes messages[round], of a gradient that is factor times the elements of bucket:
+	// the share of this rank, so that sums over the ranks are what the gradient becomes. messages
+	// of the rounds before hold the sums. It may change bucket, which is the same in all rounds of
+	// a step. After an error, which is that of this rank's run, the other ranks get NaN for sums of
+	// floating-point numbers.
 	Compress(round int, factor float64, bucket tensor.Buffer, messages []tensor.Buffer) error
-	// Decompress writes the gradient to bucket, from messages that hold the sums. With gradients that are sharded, bucket
-	// and messages[0] are this rank's run of them. Every rank must come to the same bits.
+	// Decompress writes the gradient to bucket, from messages that hold the sums. With gradients
+	// that are sharded, bucket and messages[0] are this rank's run of them. Every rank must come to
+	// the same bits.
 	Decompress(bucket tensor.Buffer, messages []tensor.Buffer) error
 }
 
-// Stateful is a Codec that keeps something from one step to the next, which belongs in a checkpoint.
+// Stateful is a Codec that keeps something from one step to the next, which belongs in a
+// checkpoint.
 type Stateful interface {
 	Codec
 	// State is a copy of what is kept.
 	State() []HookState
-	// SetState is the inverse. What is not named becomes as at the start; names of other buckets are passed over.
+	// SetState is the inverse. What is not named becomes as at the start; names of other buckets
+	// are passed over.
 	SetState([]HookState) error
 }
 
-// Undoer is a Stateful that can be told that its last step was not made, because a gradient of it is not finite, in this
-// bucket or another, or because it ended in an error. What such a step leaves behind would be in all later ones.
+// Undoer is a Stateful that can be told that its last step was not made, because a gradient of it
+// is not finite, in this bucket or another, or because it ended in an error. What such a step
+// leaves behind would be in all later ones.
 type Undoer interface {
 	Stateful
-	// Undo leaves nothing of the gradients of the last step in what is kept; what was kept before it may be lost. It is
-	// called between steps and, after an error, not on all ranks: what ranks have alike must not change.
+	// Undo leaves nothing of the gradients of the last step in what is kept; what was kept before
+	// it may be lost. It is called between steps and, after an error, not on all ranks: what ranks
+	// have alike must not change.
 	Undo()
 }
 
@@ -93,13 +103,15 @@ type HookState struct {
 	Slot  string // "residual", "q"
 	Shape []int
 	Data  tensor.Buffer // F32 or F64, in C order, on the host
-	// Sum is set when what counts is the sum over the ranks, of which this is a rank's part; else all ranks have the same.
+	// Sum is set when what counts is the sum over the ranks, of which this is a rank's part; else
+	// all ranks have the same.
 	Sum bool
 }
 
-// HookState is what the hook keeps on this rank, in the order of the Plan: part of what a checkpoint has to keep. Call it
-// between steps. To resume on another number of ranks, entries with Sum are added up and given to one of them; where HookUnit is
-// another then, ScaleHookState multiplies them by the one of before and divides them by the one of now.
+// HookState is what the hook keeps on this rank, in the order of the Plan: part of what a
+// checkpoint has to keep. Call it between steps. To resume on another number of ranks, entries with
+// Sum are added up and given to one of them; where HookUnit is another then, ScaleHookState
+// multiplies them by the one of before and divides them by the one of now.
 //
 // Not collective. Returns nil when the hook keeps nothing.
 func (d *DDP) HookState() []HookState {
@@ -118,16 +130,18 @@ func (d *DDP) HookState() []HookState {
 	return all
 }
 
-// HookUnit is what entries of HookState with Sum are to be multiplied by to be in units of the gradient: 1, but for an Average
-// of PreDivide, whose divisor depends on the number of ranks. Not collective.
+// HookUnit is what entries of HookState with Sum are to be multiplied by to be in units of the
+// gradient: 1, but for an Average of PreDivide, whose divisor depends on the number of ranks. Not
+// collective.
 func (d *DDP) HookUnit() float64 {
 	return d.cfg.Average.rest(float64(d.world.Size()), d.cfg.Factor)
 }
 
-// SetHookState gives the hook what HookState was, by name of parameter; what is not named becomes as at the start.
+// SetHookState gives the hook what HookState was, by name of parameter; what is not named becomes
+// as at the start.
 //
-// Not collective. Errors: dist.ErrInvalid for an entry of no parameter, of several that have one name, or of another shape;
-// dist.ErrUnsupported for entries where the hook keeps nothing.
+// Not collective. Errors: dist.ErrInvalid for an entry of no parameter, of several that have one
+// name, or of another shape; dist.ErrUnsupported for entries where the hook keeps nothing.
 func (d *DDP) SetHookState(state []HookState) error {
 	x, ok := d.wire.(*hooked)
 	if !ok && len(state) == 0 {
@@ -152,10 +166,12 @@ func (d *DDP) SetHookState(state []HookState) error {
 	return nil
 }
 
-// ScaleHookState multiplies what the hook keeps of gradients by a factor: new/old, on all ranks, when the scale of the loss
-// has changed, since what was left out of gradients is in their units. Call it between steps.
+// ScaleHookState multiplies what the hook keeps of gradients by a factor: new/old, on all ranks,
+// when the scale of the loss has changed, since what was left out of gradients is in their units.
+// Call it between steps.
 //
-// Not collective. Errors: dist.ErrInvalid for a factor that is not positive and finite; those of SetHookState.
+// Not collective. Errors: dist.ErrInvalid for a factor that is not positive and finite; those of
+// SetHookState.
 func (d *DDP) ScaleHookState(by float64) error {
 	if !(by > 0) || math.IsInf(by, 1) {
 		return fmt.Errorf("ddp hook state rank %d/%d: %w: a factor of %v, want one that is positive and finite",
@@ -178,7 +194,8 @@ func (d *DDP) ScaleHookState(by float64) error {
 	return d.SetHookState(state)
 }
 
-// checkHookState is an error for what no codec would look at, and for what several would take for theirs.
+// checkHookState is an error for what no codec would look at, and for what several would take for
+// theirs.
 func (d *DDP) checkHookState(state []HookState) error {
 	for _, s := range state {
 		named := 0

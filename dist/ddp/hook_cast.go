@@ -9,17 +9,20 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Cast is the hook of Config.WireDType: gradients travel as BF16 or F16. This rank's share of a gradient, rounded to the
-// gradient's dtype, is rounded to the wire's, to nearest, ties to even; the sum over the ranks is in float32, in rank
-// order, and rounded once to the wire's; that is the gradient.
+// Cast is the hook of Config.WireDType: gradients travel as BF16 or F16. This rank's share of a
+// gradient, rounded to the gradient's dtype, is rounded to the wire's, to nearest, ties to even;
+// the sum over the ranks is in float32, in rank order, and rounded once to the wire's; that is the
+// gradient.
 //
-// So a gradient is off by at most u (|p_1| + ... + |p_n| + |g|), with p_r the rank's shares, g their sum and u 2^-8 for
-// BF16 and 2^-11 for F16. F16 overflows from 65520 on and loses what is not above 2^-25, which a loss scale is against.
-// What is rounded off is lost, in each step anew, and where a gradient hardly changes it is the same in each. With
-// ErrorFeedback it is added to the next step's gradient instead, so that the sum over all steps of what a rank sends is
-// off by the rounding of one step (Karimireddy et al., Error Feedback Fixes SignSGD and other Gradient Compression
-// Schemes, ICML 2019). The rounding of the sum itself, which is the same on all ranks, is not kept. After a step with a
-// gradient that is not finite, on any rank, feedback begins anew: what such a step rounds off is not worth keeping.
+// So a gradient is off by at most u (|p_1| + ... + |p_n| + |g|), with p_r the rank's shares, g
+// their sum and u 2^-8 for BF16 and 2^-11 for F16. F16 overflows from 65520 on and loses what is
+// not above 2^-25, which a loss scale is against. What is rounded off is lost, in each step anew,
+// and where a gradient hardly changes it is the same in each. With ErrorFeedback it is added to the
+// next step's gradient instead, so that the sum over all steps of what a rank sends is off by the
+// rounding of one step (Karimireddy et al., Error Feedback Fixes SignSGD and other Gradient
+// Compression Schemes, ICML 2019). The rounding of the sum itself, which is the same on all ranks,
+// is not kept. After a step with a gradient that is not finite, on any rank, feedback begins anew:
+// what such a step rounds off is not worth keeping.
 type Cast struct {
 	DType         tensor.DType // BF16 or F16
 	ErrorFeedback bool         // takes 4 bytes for each element, on every rank
@@ -100,7 +103,8 @@ func (c *caster[T]) Compress(_ int, share float64, bucket tensor.Buffer, message
 	return c.send(share, bucket, messages[0], nil)
 }
 
-// send rounds share times bucket, plus residual, to the message, and puts into residual what that leaves out.
+// send rounds share times bucket, plus residual, to the message, and puts into residual what that
+// leaves out.
 func (c *caster[T]) send(share float64, bucket, message tensor.Buffer, residual []float32) error {
 	n := bucket.Len()
 	for lo := 0; lo < n; lo += castBlock {
@@ -129,8 +133,8 @@ func (c *caster[T]) send(share float64, bucket, message tensor.Buffer, residual 
 	return nil
 }
 
-// sendAndKeep is send for a block with residuals. What is no number leaves nothing behind: the step is not made, and the
-// next one must not suffer.
+// sendAndKeep is send for a block with residuals. What is no number leaves nothing behind: the step
+// is not made, and the next one must not suffer.
 func (c *caster[T]) sendAndKeep(to tensor.Buffer, products []T, residual []float32) error {
 	for i, r := range residual {
 		products[i] += T(r)

@@ -18,8 +18,9 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// signs is a hook as a user writes one: every element travels as -1, 0 or 1 in an i8, and its bucket's largest number in
-// a second round. It has what an elementwise hook has not: two rounds, of two dtypes.
+// signs is a hook as a user writes one: every element travels as -1, 0 or 1 in an i8, and its
+// bucket's largest number in a second round. It has what an elementwise hook has not: two rounds,
+// of two dtypes.
 type signs struct{ fail int } // Compress fails in this round on rank 1; 0 is never
 
 func (s signs) String() string    { return "signs" }
@@ -141,7 +142,8 @@ func TestAHookOfTheUsersOwn(t *testing.T) {
 	})
 }
 
-// TestAHookThatFailsIsAnErrorThere lets the other ranks have their sums, and none that could be taken for a gradient.
+// TestAHookThatFailsIsAnErrorThere lets the other ranks have their sums, and none that could be
+// taken for a gradient.
 func TestAHookThatFailsIsAnErrorThere(t *testing.T) {
 	for _, round := range []int{1, 2} {
 		onWorlds(t, []int{2}, func(_ *testing.T, w *dist.World) error {
@@ -193,7 +195,8 @@ func (longCodec) Messages() []ddp.Message {
 	return []ddp.Message{{DType: tensor.F32, Elements: 1 << 20}}
 }
 
-// TestHookStateGoesOnWhereItWas trains in one go, and with a stop at which everything is thrown away but weights and state.
+// TestHookStateGoesOnWhereItWas trains in one go, and with a stop at which everything is thrown
+// away but weights and state.
 func TestHookStateGoesOnWhereItWas(t *testing.T) {
 	for _, cfg := range []ddp.Config{
 		{WireDType: tensor.BF16, ErrorFeedback: true},
@@ -258,8 +261,9 @@ func stopAndGo(w *dist.World, dt gtensor.Dtype, cfg ddp.Config, stop int) ([]flo
 	return all, errors.Join(err, l.close())
 }
 
-// TestScaleHookStateFollowsTheLoss has gradients of another scale from the fourth step on: with what was left out scaled
-// as well, the rest of the training is the same, since all factors are powers of 2.
+// TestScaleHookStateFollowsTheLoss has gradients of another scale from the fourth step on: with
+// what was left out scaled as well, the rest of the training is the same, since all factors are
+// powers of 2.
 func TestScaleHookStateFollowsTheLoss(t *testing.T) {
 	for _, cfg := range []ddp.Config{{WireDType: tensor.BF16, ErrorFeedback: true}, {Hook: ddp.PowerSGD{Rank: 1}}} {
 		onRanks(t, 2, func(w *dist.World) error {
@@ -306,7 +310,8 @@ func TestScaleHookStateFollowsTheLoss(t *testing.T) {
 	}
 }
 
-// TestAScaleThatStaysTakesNothing has the scale of the loss as it was, which a training says in every step.
+// TestAScaleThatStaysTakesNothing has the scale of the loss as it was, which a training says in
+// every step.
 func TestAScaleThatStaysTakesNothing(t *testing.T) {
 	onRanks(t, 1, func(w *dist.World) error {
 		l, err := newLearner(w, wider, gtensor.Float32, 3, ddp.Config{WireDType: tensor.BF16, ErrorFeedback: true}, optim.Config{})

@@ -10,11 +10,13 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Imagine is Attach for a plan of a training that is not to be run: the graph, the Plan and the Layout are those that Attach
-// would make, and nothing is in memory. Learnables need no values, since only their shapes count. Buckets are addresses that
-// nothing may read or write. What can be asked of the DDP is what it is like; then it is closed.
+// Imagine is Attach for a plan of a training that is not to be run: the graph, the Plan and the
+// Layout are those that Attach would make, and nothing is in memory. Learnables need no values,
+// since only their shapes count. Buckets are addresses that nothing may read or write. What can be
+// asked of the DDP is what it is like; then it is closed.
 //
-// Collective: all ranks of world, which may be one whose other ranks are not there. Errors: those of Attach.
+// Collective: all ranks of world, which may be one whose other ranks are not there. Errors: those
+// of Attach.
 func Imagine(world *dist.World, cost *gorgonia.Node, learnables gorgonia.Nodes, cfg Config) (*DDP, error) {
 	return attach(world, cost, learnables, cfg, true)
 }
@@ -41,7 +43,8 @@ func newImagined(p *Plan) (*memory, error) {
 	return m, nil
 }
 
-// imagineWires finds addresses for messages, which have memory of their own where a program sends them: see deviceWire.
+// imagineWires finds addresses for messages, which have memory of their own where a program sends
+// them: see deviceWire.
 func (d *DDP) imagineWires() error {
 	dt, a := d.cfg.WireDType, d.mem.imagined
 	if dt != tensor.BF16 && dt != tensor.F16 {

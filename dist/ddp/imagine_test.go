@@ -27,7 +27,8 @@ func valueless(width int) (cost *G.Node, params G.Nodes) {
 	return G.Must(G.Mean(G.Must(G.Square(y)))), G.Nodes{w, b}
 }
 
-// What is imagined has the Plan of what is attached, at every stage, whether parameters have values or not.
+// What is imagined has the Plan of what is attached, at every stage, whether parameters have values
+// or not.
 func TestImaginedPlansAreThoseOfAttach(t *testing.T) {
 	for stage := range 4 {
 		onRanks(t, 2, func(w *dist.World) error {

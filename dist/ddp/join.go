@@ -11,8 +11,9 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Join is the loop of ranks that have different numbers of batches. Each step is a collective, so a rank that has run out of
-// data takes part in the others' steps, with weight 0, until nobody has any; then the loop ends on all ranks at once.
+// Join is the loop of ranks that have different numbers of batches. Each step is a collective, so a
+// rank that has run out of data takes part in the others' steps, with weight 0, until nobody has
+// any; then the loop ends on all ranks at once.
 //
 //	join, err := ddp.NewJoin(d)
 //	for {
@@ -23,19 +24,22 @@ import (
 //		err = solver.Step(d.Model())
 //	}
 //
-// Nobody looks at the gradients of a rank without samples, so that its inputs may hold anything, also what is no number. On
-// GPUs that takes Config.Idle; without it such a rank runs on what it has finite gradients for, as its last batch. A
-// graph with ops.SyncBatchNorm needs zeros for the rows' weights, since what such a rank holds counts there as well.
+// Nobody looks at the gradients of a rank without samples, so that its inputs may hold anything,
+// also what is no number. On GPUs that takes Config.Idle; without it such a rank runs on what it
+// has finite gradients for, as its last batch. A graph with ops.SyncBatchNorm needs zeros for the
+// rows' weights, since what such a rank holds counts there as well.
 //
-// What Next exchanges is one number, the samples, and the answer is whether their sum is 0. The exchange of weights behind
-// each run has that sum too, but too late: RunAll would return ErrNoWeight on all ranks, after a run for nothing. Where
-// each rank knows how many batches it has, one exchange is enough for all of an epoch: see Steps.
+// What Next exchanges is one number, the samples, and the answer is whether their sum is 0. The
+// exchange of weights behind each run has that sum too, but too late: RunAll would return
+// ErrNoWeight on all ranks, after a run for nothing. Where each rank knows how many batches it has,
+// one exchange is enough for all of an epoch: see Steps.
 //
 // # Accumulation
 //
-// Runs inside NoSync need no Next, and ranks may have different numbers of them: call Next once for a step, and SetWeight
-// for each run. Only where they communicate (ops.SyncBatchNorm) all ranks need as many, and Next belongs before each run. It
-// may say that nobody has data while some is accumulated; then the run that reduces is made with weight 0:
+// Runs inside NoSync need no Next, and ranks may have different numbers of them: call Next once for
+// a step, and SetWeight for each run. Only where they communicate (ops.SyncBatchNorm) all ranks
+// need as many, and Next belongs before each run. It may say that nobody has data while some is
+// accumulated; then the run that reduces is made with weight 0:
 //
 //	more, runs := true, 0
 //	err := d.NoSync(func() (err error) {
@@ -63,8 +67,8 @@ type Join struct {
 
 // NewJoin is the loop of a DDP. One is enough for all epochs.
 //
-// Collective: all ranks. Owns: the caller closes it, before the DDP's world. Errors: dist.ErrInvalid without a DDP; those of
-// the world's heap, on GPUs.
+// Collective: all ranks. Owns: the caller closes it, before the DDP's world. Errors:
+// dist.ErrInvalid without a DDP; those of the world's heap, on GPUs.
 func NewJoin(d *DDP) (*Join, error) {
 	if d == nil {
 		return nil, fmt.Errorf("ddp join: %w: no DDP", dist.ErrInvalid)
@@ -98,13 +102,14 @@ func (j *Join) allocate() error {
 	return nil
 }
 
-// Next tells the other ranks how many samples this rank's next batch has, 0 for none, and is whether any rank has some: if
-// so, all ranks run the graph. The number is this rank's weight then; another unit will do, if it is that of all ranks.
-// After false the weight is 0, and Next may be called again, for another epoch.
+// Next tells the other ranks how many samples this rank's next batch has, 0 for none, and is
+// whether any rank has some: if so, all ranks run the graph. The number is this rank's weight then;
+// another unit will do, if it is that of all ranks. After false the weight is 0, and Next may be
+// called again, for another epoch.
 //
-// Collective: all ranks, same order. Returns: when all ranks have called it; on GPUs also when the runs queued before are
-// done. Errors: dist.ErrInvalid for a number that is negative or not finite, before anything is sent; dist.ErrClosed;
-// those of the group.
+// Collective: all ranks, same order. Returns: when all ranks have called it; on GPUs also when the
+// runs queued before are done. Errors: dist.ErrInvalid for a number that is negative or not finite,
+// before anything is sent; dist.ErrClosed; those of the group.
 func (j *Join) Next(samples float64) (bool, error) {
 	more, err := j.next(samples)
 	if err != nil {
@@ -170,8 +175,9 @@ func (j *Join) Close() error {
 	return j.heap.Close()
 }
 
-// Steps is the number of steps of an epoch in which each rank has the given number of batches: the largest. A rank that has
-// fewer makes the others with weight 0, as with a Join, which is for ranks that do not know how many they have.
+// Steps is the number of steps of an epoch in which each rank has the given number of batches: the
+// largest. A rank that has fewer makes the others with weight 0, as with a Join, which is for ranks
+// that do not know how many they have.
 //
 //	steps, err := ddp.Steps(world, len(batches))
 //	for i := range steps {
@@ -179,7 +185,8 @@ func (j *Join) Close() error {
 //		err = vm.RunAll()
 //	}
 //
-// Collective: all ranks. Errors: dist.ErrInvalid for a negative number, before anything is sent; those of the group.
+// Collective: all ranks. Errors: dist.ErrInvalid for a negative number, before anything is sent;
+// those of the group.
 func Steps(w *dist.World, batches int) (int, error) {
 	if w == nil || w.Group == nil {
 		return 0, fmt.Errorf("ddp steps: %w: no world", dist.ErrInvalid)

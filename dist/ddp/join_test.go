@@ -131,7 +131,8 @@ func (k *joined) solve() error {
 	return G.NewVanillaSolver(G.WithLearnRate(joinRate)).Step(k.d.Model())
 }
 
-// TestRanksWithFewerBatchesJoinTheOthers trains epochs in which ranks have different numbers of batches, one of them none.
+// TestRanksWithFewerBatchesJoinTheOthers trains epochs in which ranks have different numbers of
+// batches, one of them none.
 func TestRanksWithFewerBatchesJoinTheOthers(t *testing.T) {
 	for _, batches := range [][]int{{3}, {4, 1}, {0, 3, 2}, {1, 0, 4, 2}} {
 		e := epochOf(3, batches...)
@@ -185,7 +186,8 @@ func near(what string, got, want []float64) error {
 	return nil
 }
 
-// TestRanksJoinInAccumulation has steps of up to two batches on each rank, with a Next for each step, and for each run.
+// TestRanksJoinInAccumulation has steps of up to two batches on each rank, with a Next for each
+// step, and for each run.
 func TestRanksJoinInAccumulation(t *testing.T) {
 	e := epochOf(2, 5, 2, 0)
 	want, err := alone(e.steps(2))
@@ -361,7 +363,8 @@ func TestStepsIsTheLargestNumberOfBatches(t *testing.T) {
 	})
 }
 
-// TestAllRanksWithoutDataEndWithoutJoin looks at the other end of a loop, which costs a run: the sum of weights is 0.
+// TestAllRanksWithoutDataEndWithoutJoin looks at the other end of a loop, which costs a run: the
+// sum of weights is 0.
 func TestAllRanksWithoutDataEndWithoutJoin(t *testing.T) {
 	onRanks(t, 2, func(w *dist.World) error {
 		k, err := newJoined(w, 2)

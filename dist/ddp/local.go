@@ -17,8 +17,8 @@ type localSGD struct {
 	before float64 // weight, at the last step of the solver
 }
 
-// afterStep is for the solver, after each of its steps, also one that it has skipped. With LocalSteps it averages the weights
-// when it is time.
+// afterStep is for the solver, after each of its steps, also one that it has skipped. With
+// LocalSteps it averages the weights when it is time.
 //
 // Collective: all ranks, same number of steps. Errors: those of AverageWeights.
 func (d *DDP) afterStep(skipped bool) error {
@@ -36,13 +36,15 @@ func (d *DDP) afterStep(skipped bool) error {
 	return d.AverageWeights()
 }
 
-// AverageWeights makes the parameters that are trained, on every rank, their mean over the ranks, each rank's times its
-// part of the weights (SetWeight) of all runs since the last call: the samples that it has learned from, without those of steps
-// that the solver of NewSolver has skipped. Without SetWeight and skipped steps that is the plain mean. With LocalSteps that
-// solver calls it every so many steps; call it besides before a checkpoint and at the end. Without, ranks have the same
-// parameters, and nothing is done.
+// AverageWeights makes the parameters that are trained, on every rank, their mean over the ranks,
+// each rank's times its part of the weights (SetWeight) of all runs since the last call: the
+// samples that it has learned from, without those of steps that the solver of NewSolver has
+// skipped. Without SetWeight and skipped steps that is the plain mean. With LocalSteps that solver
+// calls it every so many steps; call it besides before a checkpoint and at the end. Without, ranks
+// have the same parameters, and nothing is done.
 //
-// Collective: all ranks, between runs. Errors: those of the group, after which parameters may differ; dist.ErrClosed.
+// Collective: all ranks, between runs. Errors: those of the group, after which parameters may
+// differ; dist.ErrClosed.
 func (d *DDP) AverageWeights() error {
 	if d.cfg.LocalSteps == 0 {
 		return nil

@@ -15,7 +15,8 @@ import (
 	"github.com/symgrad/symgrad/optim"
 )
 
-// aloneFor is the weights after some steps of plain SGD by gorgonia and optim alone, from start on, on one rank's parts.
+// aloneFor is the weights after some steps of plain SGD by gorgonia and optim alone, from start on,
+// on one rank's parts.
 func aloneFor(w *dist.World, dt gtensor.Dtype, start []float64, parts [][]int) ([]float64, error) {
 	l, err := newLearner(w, mlp, dt, len(parts[0]), ddp.Config{LocalSteps: 1 << 30}, optim.Config{Name: optim.SGD, LearningRate: 0.1})
 	if err != nil {
@@ -52,7 +53,8 @@ func setWeights(l *learner, from []float64) error {
 	return nil
 }
 
-// mean is the weighted mean of the ranks' numbers, as it is defined: products rounded, then added in rank order.
+// mean is the weighted mean of the ranks' numbers, as it is defined: products rounded, then added
+// in rank order.
 func mean(dt gtensor.Dtype, all [][]float64, weights []float64) []float64 {
 	total := 0.0
 	for _, x := range weights {
@@ -120,7 +122,8 @@ func (l *learner) localRound(w *dist.World, dt gtensor.Dtype, step int) error {
 	return nil
 }
 
-// TestLocalStepsAverageWeights has every rank learn by itself for three steps, twice, and count as many samples as it saw.
+// TestLocalStepsAverageWeights has every rank learn by itself for three steps, twice, and count as
+// many samples as it saw.
 func TestLocalStepsAverageWeights(t *testing.T) {
 	for _, dt := range []gtensor.Dtype{gtensor.Float32, gtensor.Float64} {
 		t.Run(dt.String(), func(t *testing.T) {
@@ -227,7 +230,8 @@ func TestAverageWeightsAtTheEnd(t *testing.T) {
 	})
 }
 
-// TestAverageWeightsLeavesOutRunsThatFailed has one on rank 0, whose samples nobody has learned from.
+// TestAverageWeightsLeavesOutRunsThatFailed has one on rank 0, whose samples nobody has learned
+// from.
 func TestAverageWeightsLeavesOutRunsThatFailed(t *testing.T) {
 	boom := errors.New("boom")
 	onRanks(t, 2, func(w *dist.World) error {
@@ -255,7 +259,8 @@ func TestAverageWeightsLeavesOutRunsThatFailed(t *testing.T) {
 	})
 }
 
-// averages averages the weights of two ranks, compares rank 1's with the mean by the given weights, and closes l.
+// averages averages the weights of two ranks, compares rank 1's with the mean by the given weights,
+// and closes l.
 func (l *learner) averages(w *dist.World, by []float64) error {
 	mine, err := l.weights()
 	if err != nil {

@@ -253,8 +253,8 @@ func TestScalarsHaveTheDTypeOfTheirBucket(t *testing.T) {
 	}
 }
 
-// TestSlotsNeverGiveTheirOwnHeaderAway is the trap of two machines that share one tensor: products transpose headers in
-// place (gorgonia issue 549).
+// TestSlotsNeverGiveTheirOwnHeaderAway is the trap of two machines that share one tensor: products
+// transpose headers in place (gorgonia issue 549).
 func TestSlotsNeverGiveTheirOwnHeaderAway(t *testing.T) {
 	w, err := dist.NewWorld(loner{}, dist.LocalInfo{}, 0, nil)
 	if err != nil {

@@ -18,7 +18,8 @@ type model struct {
 	params     G.Nodes
 }
 
-// family is a kind of model: what a sample is, and how the graph is built. The cost is the mean over the rows.
+// family is a kind of model: what a sample is, and how the graph is built. The cost is the mean
+// over the rows.
 type family struct {
 	name   string
 	in     []int // shape of a sample
@@ -58,11 +59,13 @@ func tensorOf(dt gtensor.Dtype, v []float64, shape ...int) *gtensor.Dense {
 
 func newRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 1)) }
 
-// building is held while a model is built: gorgonia.Conv2d counts its calls in a variable without a lock (v0.9.18,
-// internal/encoding/groups.go:11), and the ranks of a test are goroutines of one process.
+// building is held while a model is built: gorgonia.Conv2d counts its calls in a variable without a
+// lock (v0.9.18, internal/encoding/groups.go:11), and the ranks of a test are goroutines of one
+// process.
 var building sync.Mutex
 
-// make is the model over a batch of rows. Ranks give different seeds to start with different weights.
+// make is the model over a batch of rows. Ranks give different seeds to start with different
+// weights.
 func (f family) make(dt gtensor.Dtype, rows int, seed uint64) *model {
 	building.Lock()
 	defer building.Unlock()
@@ -125,8 +128,8 @@ var tied = family{name: "tied weights", in: []int{6}, out: 6, layers: func(b *bu
 	return G.Must(G.Mul(h, G.Must(G.Transpose(w))))
 }}
 
-// norm normalizes each sample over its features, with a gain and an offset. The gain is the left operand of an
-// elementwise op, and reshaped: both tempt the machine to write into it.
+// norm normalizes each sample over its features, with a gain and an offset. The gain is the left
+// operand of an elementwise op, and reshaped: both tempt the machine to write into it.
 var norm = family{name: "layer norm", in: []int{6}, out: 6, layers: func(b *build, x *G.Node) *G.Node {
 	h := affine(b, x, "0", 6, 6)
 	rows := h.Shape()[0]

@@ -22,22 +22,25 @@ type letter interface {
 	Let(n *gorgonia.Node, v gorgonia.Value) error
 }
 
-// RunPart runs the graph on this rank's part of a batch, of any number of rows, in place of gorgonia.Let, SetWeight and
-// vm.RunAll: gradients are those of the mean cost over the rows of all ranks. It is for a cost that is the mean over the
-// rows.
+// RunPart runs the graph on this rank's part of a batch, of any number of rows, in place of
+// gorgonia.Let, SetWeight and vm.RunAll: gradients are those of the mean cost over the rows of all
+// ranks. It is for a cost that is the mean over the rows.
 //
-// With package machine that is SetWeight(rows), Machine.Let of each input and one run. A tape machine cannot change the
-// number of rows of its graph. A part of another number is run there in rows/gcd(rows, R) pieces of the graph's R rows, all
-// but the last inside NoSync, in which each row appears equally often: the mean is exact, up to rounding. Rows are repeated
-// from the start where they end. So a last batch that is short costs some runs more, and the value of cost is that of the
-// last piece. A rank without rows runs once, with weight 0, on the values that its inputs have, or zeros.
+// With package machine that is SetWeight(rows), Machine.Let of each input and one run. A tape
+// machine cannot change the number of rows of its graph. A part of another number is run there in
+// rows/gcd(rows, R) pieces of the graph's R rows, all but the last inside NoSync, in which each row
+// appears equally often: the mean is exact, up to rounding. Rows are repeated from the start where
+// they end. So a last batch that is short costs some runs more, and the value of cost is that of
+// the last piece. A rank without rows runs once, with weight 0, on the values that its inputs have,
+// or zeros.
 //
 // Shapes: each value has rows rows; all its other dimensions, and its type, are those of the node.
-// Collective: all ranks, once a step. Where the tape machine needs several runs, RunPart resets vm between them; Reset after
-// the last is the caller's, as after RunAll.
-// Errors: dist.ErrInvalid for a value that does not fit; dist.ErrUnsupported where a part would need pieces, which differ in
-// number between the ranks or whose rows belong together: with Stage 2 and 3, VirtualRanks, batch norm and graphs that
-// communicate; use package machine there, or DropLast. Those of gorgonia.Let and RunAll.
+// Collective: all ranks, once a step. Where the tape machine needs several runs, RunPart resets vm
+// between them; Reset after the last is the caller's, as after RunAll. Errors: dist.ErrInvalid for
+// a value that does not fit; dist.ErrUnsupported where a part would need pieces, which differ in
+// number between the ranks or whose rows belong together: with Stage 2 and 3, VirtualRanks, batch
+// norm and graphs that communicate; use package machine there, or DropLast. Those of gorgonia.Let
+// and RunAll.
 func (d *DDP) RunPart(vm gorgonia.VM, rows int, inputs ...Input) error {
 	if err := d.runPart(vm, rows, inputs); err != nil {
 		return fmt.Errorf("ddp part of %d rows, rank %d/%d: %w", rows, d.world.Rank(), d.world.Size(), err)
@@ -99,7 +102,8 @@ func (d *DDP) whyWhole() string {
 	return fmt.Sprintf("%s looks at all rows of a run together%s", d.rows.single, remedy)
 }
 
-// checkPart checks the arguments of RunPart. Returns: the rows of the graph's inputs, where vm cannot change them.
+// checkPart checks the arguments of RunPart. Returns: the rows of the graph's inputs, where vm
+// cannot change them.
 func checkPart(vm gorgonia.VM, rows int, inputs []Input) (fixed int, err error) {
 	switch {
 	case vm == nil:
@@ -154,7 +158,8 @@ func (d *DDP) runWithout(vm gorgonia.VM, inputs []Input) error {
 	return vm.RunAll()
 }
 
-// letPiece gives each input n rows of its value, which has rows, from number first on and from the start again.
+// letPiece gives each input n rows of its value, which has rows, from number first on and from the
+// start again.
 func letPiece(inputs []Input, first, n, rows int) error {
 	for _, in := range inputs {
 		v := in.Value

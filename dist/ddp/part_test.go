@@ -73,7 +73,8 @@ func rowsOf(v ...float64) G.Value {
 	return gtensor.New(gtensor.WithShape(len(v), 1), gtensor.WithBacking(v))
 }
 
-// Whatever the rows of the parts and those of the graph, the gradient is the mean over the rows of all ranks.
+// Whatever the rows of the parts and those of the graph, the gradient is the mean over the rows of
+// all ranks.
 func TestRunPartIsTheMeanOverAllRows(t *testing.T) {
 	for _, stage := range []int{0, 1} {
 		for _, lengths := range [][]int{{4, 4}, {3, 4}, {1, 2}, {0, 4}, {5, 3}, {0, 1}, {4, 6}, {9, 0}} {
@@ -147,7 +148,8 @@ func TestRunPartRefuses(t *testing.T) {
 	})
 }
 
-// Ranks of 1 and 3 rows that count alike are named, once, on rank 0; with a weight, or equal parts, nothing is said.
+// Ranks of 1 and 3 rows that count alike are named, once, on rank 0; with a weight, or equal parts,
+// nothing is said.
 func TestUnevenRowsWithoutAWeightAreNamed(t *testing.T) {
 	for name, c := range map[string]struct {
 		rows   [2]int

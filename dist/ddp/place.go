@@ -10,10 +10,10 @@ import (
 
 var _ ops.Placed = (*slot)(nil)
 
-// Place implements ops.Placed. A gradient can be computed in its slot when the run overwrites the slot as it is: not when
-// micro-batches are accumulated, nor when the rank has no samples. A scalar's slot is in nobody else's hands. With Stage 2 a
-// gradient is copied: its bucket has no memory before the first of its gradients has come. With Stage 3 nobody reads the
-// node's value.
+// Place implements ops.Placed. A gradient can be computed in its slot when the run overwrites the
+// slot as it is: not when micro-batches are accumulated, nor when the rank has no samples. A
+// scalar's slot is in nobody else's hands. With Stage 2 a gradient is copied: its bucket has no
+// memory before the first of its gradients has come. With Stage 3 nobody reads the node's value.
 func (s *slot) Place() (gradient, reduced tensor.Buffer) {
 	d := s.d
 	if s.scalar() || d.onGPU() || d.gathers() {

@@ -13,7 +13,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Plan is what is reduced how: which gradient goes to which place of which bucket. It is the same on all ranks.
+// Plan is what is reduced how: which gradient goes to which place of which bucket. It is the same
+// on all ranks.
 type Plan struct {
 	Params  []PlanParam  // the used parameters, in the order of the learnables
 	Buckets []PlanBucket // in the order in which they are started
@@ -50,14 +51,16 @@ func (p PlanParam) String() string {
 	return fmt.Sprintf("%s %v%v", p.Name, p.DType, gtensor.Shape(p.Shape))
 }
 
-// little is the bytes below which a bucket is not worth a collective of its own, whose bounds are first and later bytes.
+// little is the bytes below which a bucket is not worth a collective of its own, whose bounds are
+// first and later bytes.
 func little(first, later int64) int64 { return min(first/4, later/64) }
 
-// fill puts the parameters into buckets. order[0] is the index of the parameter whose gradient is ready first. A bucket
-// is a run of parameters of one dtype, in that order, of at most first bytes (the first bucket of its dtype) or later
-// bytes (the others); a parameter that is larger has a bucket to itself. But what is too little for a collective of its own, as
-// the bias of a large layer is, takes the next parameter along whatever its size (see little). Gradients begin at multiples of
-// align bytes, and of optim.Block elements where they are to be sharded.
+// fill puts the parameters into buckets. order[0] is the index of the parameter whose gradient is
+// ready first. A bucket is a run of parameters of one dtype, in that order, of at most first bytes
+// (the first bucket of its dtype) or later bytes (the others); a parameter that is larger has a
+// bucket to itself. But what is too little for a collective of its own, as the bias of a large
+// layer is, takes the next parameter along whatever its size (see little). Gradients begin at
+// multiples of align bytes, and of optim.Block elements where they are to be sharded.
 func (p *Plan) fill(order []int, first, later int64, align int) {
 	open := make(map[tensor.DType]int) // index in filled of the bucket that takes the next parameter of the dtype
 	var filled []PlanBucket
@@ -92,7 +95,8 @@ func (p *Plan) fill(order []int, first, later int64, align int) {
 			last[b] = pos
 		}
 	}
-	// Buckets of different dtypes fill side by side; they are started in the order in which they are full.
+	// Buckets of different dtypes fill side by side; they are started in the order in which they
+	// are full.
 	rank := make([]int, len(filled))
 	for b := range rank {
 		rank[b] = b
@@ -117,7 +121,8 @@ func (p *Plan) lay(order []int, c Config, ranks, align int) {
 	}
 }
 
-// lines is the plan, a line a fact, in the order in which differences between ranks are worth telling.
+// lines is the plan, a line a fact, in the order in which differences between ranks are worth
+// telling.
 func (p *Plan) lines() []string {
 	var l []string
 	for i, q := range p.Params {

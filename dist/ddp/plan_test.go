@@ -68,7 +68,8 @@ func TestBucketsFillInTheOrderOfGradients(t *testing.T) {
 	}
 }
 
-// What is too little for a collective of its own goes with the next parameter, however large that is.
+// What is too little for a collective of its own goes with the next parameter, however large that
+// is.
 func TestLittleGradientsGoWithLargeOnes(t *testing.T) {
 	const first, later = 4 * 40, 64 * 40
 	for _, c := range []struct {

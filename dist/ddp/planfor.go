@@ -10,11 +10,12 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// PlanFor is the Plan that Attach makes for parameters whose gradients come in the given order, on so many ranks, on GPUs or
-// on the host: how buckets are laid out, with no rank and no memory.
+// PlanFor is the Plan that Attach makes for parameters whose gradients come in the given order, on
+// so many ranks, on GPUs or on the host: how buckets are laid out, with no rank and no memory.
 //
-// Errors: those of Config.Validate; dist.ErrInvalid for an order that is none, no ranks, or virtual ranks that they do not
-// divide; its kinds for a parameter of another dtype than f32 and f64, or of a negative dimension.
+// Errors: those of Config.Validate; dist.ErrInvalid for an order that is none, no ranks, or virtual
+// ranks that they do not divide; its kinds for a parameter of another dtype than f32 and f64, or of
+// a negative dimension.
 func PlanFor(params []PlanParam, order []int, cfg Config, ranks int, gpu bool) (Plan, error) {
 	if err := cfg.Validate(); err != nil {
 		return Plan{}, err
@@ -54,10 +55,11 @@ func (p PlanParam) check() error {
 	return nil
 }
 
-// Supports is the error with which Attach refuses settings for so many ranks, on GPUs or on the host, whatever the model is;
-// nil if it takes them.
+// Supports is the error with which Attach refuses settings for so many ranks, on GPUs or on the
+// host, whatever the model is; nil if it takes them.
 //
-// Errors: those of Config.Validate; dist.ErrInvalid; dist.ErrUnsupported for what ranks on GPUs cannot do.
+// Errors: those of Config.Validate; dist.ErrInvalid; dist.ErrUnsupported for what ranks on GPUs
+// cannot do.
 func Supports(cfg Config, ranks int, gpu bool) error {
 	if err := cfg.Validate(); err != nil {
 		return err
@@ -103,8 +105,8 @@ func (nowhere) Abort(error) error { return nil }
 // Close implements dist.Transport.
 func (nowhere) Close() error { return nil }
 
-// GradientOrder is an order of gradients from which Attach makes these buckets: it is the order of the gradients, but for
-// how those of different dtypes take turns.
+// GradientOrder is an order of gradients from which Attach makes these buckets: it is the order of
+// the gradients, but for how those of different dtypes take turns.
 func (p Plan) GradientOrder() []int {
 	var all []int
 	for _, b := range p.Buckets {
@@ -117,7 +119,8 @@ func (p Plan) GradientOrder() []int {
 	return all
 }
 
-// Room is the bytes that Attach takes on one rank for a Plan, besides the values of nodes that stay where they are.
+// Room is the bytes that Attach takes on one rank for a Plan, besides the values of nodes that stay
+// where they are.
 type Room struct {
 	Grads   int64 // whole buckets, or this rank's shards of them
 	Params  int64 // buckets of weights, or this rank's shards of them; on a GPU the weights of all parameters
@@ -147,8 +150,8 @@ type Wire struct {
 	Bytes    int64       // of memory on one rank: of messages, and what is kept from step to step
 }
 
-// Wire is what Attach makes of the settings for p on so many ranks. On GPUs messages of all buckets have memory, or of as many
-// as buckets have it with Stage 2.
+// Wire is what Attach makes of the settings for p on so many ranks. On GPUs messages of all buckets
+// have memory, or of as many as buckets have it with Stage 2.
 //
 // Errors: those of the Hook; dist.ErrInvalid for no ranks.
 func (p Plan) Wire(cfg Config, ranks int, gpu bool) (Wire, error) {

@@ -14,7 +14,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// TestPlanForIsThatOfAttach compares plans and bytes with what Attach makes, and has allocated, on ranks.
+// TestPlanForIsThatOfAttach compares plans and bytes with what Attach makes, and has allocated, on
+// ranks.
 func TestPlanForIsThatOfAttach(t *testing.T) {
 	for _, dt := range []gtensor.Dtype{gtensor.Float32, gtensor.Float64} {
 		for _, cfg := range []ddp.Config{

@@ -10,27 +10,31 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// PowerSGD is a hook that sends each parameter's gradient as two thin matrices (Vogels, Karimireddy and Jaggi, PowerSGD:
-// Practical Low-Rank Gradient Compression for Distributed Optimization, NeurIPS 2019). A parameter of shape (n, ...) is a
-// matrix M of n rows and m columns; with Q of m rows and Rank columns, from the step before,
+// PowerSGD is a hook that sends each parameter's gradient as two thin matrices (Vogels, Karimireddy
+// and Jaggi, PowerSGD: Practical Low-Rank Gradient Compression for Distributed Optimization,
+// NeurIPS 2019). A parameter of shape (n, ...) is a matrix M of n rows and m columns; with Q of m
+// rows and Rank columns, from the step before,
 //
 //	M = share*gradient + residual
 //	P = sum over the ranks of M Q       orthonormal columns are made of it
 //	Q = sum over the ranks of M' P
 //	gradient = P Q'                     residual = M - P (M' P)' of this rank
 //
-// which costs Rank*(n+m) elements on the wire instead of n*m. Parameters for which that is not at most half are sent as
-// they are, biases and norms among them. P and Q are in the gradient's dtype, the same bits on all ranks.
+// which costs Rank*(n+m) elements on the wire instead of n*m. Parameters for which that is not at
+// most half are sent as they are, biases and norms among them. P and Q are in the gradient's dtype,
+// the same bits on all ranks.
 //
-// The gradient is the best of rank Rank only once Q has had steps to turn to it, and never the whole one: what it leaves out
-// is in the residual, and comes later. So training needs about the same number of steps where gradients are nearly of low
-// rank, as with large batches, and the same learning rate; with momentum or Adam it may need a few more, since these see
-// gradients that are late. Without residuals it does not converge to the same place in general.
+// The gradient is the best of rank Rank only once Q has had steps to turn to it, and never the
+// whole one: what it leaves out is in the residual, and comes later. So training needs about the
+// same number of steps where gradients are nearly of low rank, as with large batches, and the same
+// learning rate; with momentum or Adam it may need a few more, since these see gradients that are
+// late. Without residuals it does not converge to the same place in general.
 //
-// A step with a gradient that is not finite counts as one that is not made, see Undoer. Where P is not finite then, the
-// residual stays as it was; those of other parameters, whose part of the step is lost, become 0 on all ranks. A column of Q
-// is kept times a power of two that makes its largest element less than 1, which changes no bits of P's base, so that one
-// step of huge gradients does not make the next one overflow.
+// A step with a gradient that is not finite counts as one that is not made, see Undoer. Where P is
+// not finite then, the residual stays as it was; those of other parameters, whose part of the step
+// is lost, become 0 on all ranks. A column of Q is kept times a power of two that makes its largest
+// element less than 1, which changes no bits of P's base, so that one step of huge gradients does
+// not make the next one overflow.
 type PowerSGD struct {
 	Rank            int    // of the approximation; 0 means 4
 	Seed            uint64 // of the first Q
@@ -38,7 +42,8 @@ type PowerSGD struct {
 	NoWarmStart     bool   // begin every step with a random Q
 }
 
-// defaultPowerRank is what the paper uses for language models, and about what it takes to keep accuracy there.
+// defaultPowerRank is what the paper uses for language models, and about what it takes to keep
+// accuracy there.
 const defaultPowerRank = 4
 
 // Validate checks p.
@@ -166,7 +171,8 @@ func newPower[T float32 | float64](hook PowerSGD, b HookBucket) *power[T] {
 	return x
 }
 
-// cut is the rows and columns of a parameter's matrix and the rank of its approximation; 0 where it is sent as it is.
+// cut is the rows and columns of a parameter's matrix and the rank of its approximation; 0 where it
+// is sent as it is.
 func (p PowerSGD) cut(param HookParam) (n, m, r int) {
 	if len(param.Shape) < 2 {
 		return 0, 0, 0
@@ -180,8 +186,8 @@ func (p PowerSGD) cut(param HookParam) (n, m, r int) {
 	return n, m, r
 }
 
-// seed fills the columns of q that are zero, which would stay so, with normal numbers that depend on the parameter's name,
-// the seed and the step, and on nothing that a rank has for itself.
+// seed fills the columns of q that are zero, which would stay so, with normal numbers that depend
+// on the parameter's name, the seed and the step, and on nothing that a rank has for itself.
 func (x *matrix[T]) seed(seed uint64) {
 	x.source.Seed(seed^x.step<<32, x.name)
 	for c := range x.r {

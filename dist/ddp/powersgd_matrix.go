@@ -2,8 +2,9 @@ package ddp
 
 import "math"
 
-// Matrices of r columns, P and Q, are kept column by column: long loops over rows of M then run over neighbours in memory,
-// four columns at a time, which is how many sums a processor has to have under way.
+// Matrices of r columns, P and Q, are kept column by column: long loops over rows of M then run
+// over neighbours in memory, four columns at a time, which is how many sums a processor has to have
+// under way.
 
 // product makes grad share*grad + residual and p its product with q.
 func (x *matrix[T]) product(grad []T, share T, p []T) {
@@ -26,8 +27,9 @@ func (x *matrix[T]) product(grad []T, share T, p []T) {
 	}
 }
 
-// project makes x.p orthonormal columns of the sum p, q this rank's transposed product with them, and the residual what
-// that leaves of grad. Where p is not finite, on all ranks then, q is not either and nothing else changes.
+// project makes x.p orthonormal columns of the sum p, q this rank's transposed product with them,
+// and the residual what that leaves of grad. Where p is not finite, on all ranks then, q is not
+// either and nothing else changes.
 func (x *matrix[T]) project(grad, p, q []T) {
 	x.lost, x.moved = !finite(p), false
 	if x.lost {
@@ -66,8 +68,9 @@ func (x *matrix[T]) project(grad, p, q []T) {
 	}
 }
 
-// warm makes q what the next step begins with. A power of two for each column, by its largest element, keeps what the sums
-// of the next step can be in range, and the base that is made of them the same.
+// warm makes q what the next step begins with. A power of two for each column, by its largest
+// element, keeps what the sums of the next step can be in range, and the base that is made of them
+// the same.
 func (x *matrix[T]) warm(q []T) {
 	copy(x.q, q)
 	for c := range x.r {
@@ -87,7 +90,8 @@ func (x *matrix[T]) warm(q []T) {
 	}
 }
 
-// restore makes grad the product of x.p and the sum q, which is the q of the next step if it is finite.
+// restore makes grad the product of x.p and the sum q, which is the q of the next step if it is
+// finite.
 func (x *matrix[T]) restore(grad, q []T) {
 	if x.lost || !finite(q) {
 		for i := range grad {
@@ -114,7 +118,8 @@ func (x *matrix[T]) rowOf(to []T, i int, q []T) {
 	}
 }
 
-// Products are rounded before they are added, so that no compiler fuses them: ranks may be of different processors.
+// Products are rounded before they are added, so that no compiler fuses them: ranks may be of
+// different processors.
 
 func dot[T float32 | float64](a, b []T) T {
 	var sum T
@@ -173,12 +178,12 @@ func finite[T float32 | float64](s []T) bool {
 	return true
 }
 
-// leastPart is what must remain of a column, when what is along those before it is taken away, for it to have a direction
-// of its own: float32 has 24 bits.
+// leastPart is what must remain of a column, when what is along those before it is taken away, for
+// it to have a direction of its own: float32 has 24 bits.
 const leastPart = 0x1p-20
 
-// orthonormal makes x.p an orthonormal base of the columns of p, by Gram and Schmidt's way, modified, twice, in float64. A
-// column that depends on those before it becomes zero.
+// orthonormal makes x.p an orthonormal base of the columns of p, by Gram and Schmidt's way,
+// modified, twice, in float64. A column that depends on those before it becomes zero.
 func (x *matrix[T]) orthonormal(p []T) {
 	n, r := x.n, x.r
 	for c := range r {

@@ -6,8 +6,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// What is kept besides the residual: the matrix that a step begins with, and the number of the step, which a random one
-// depends on.
+// What is kept besides the residual: the matrix that a step begins with, and the number of the
+// step, which a random one depends on.
 const (
 	warmSlot = "q"
 	stepSlot = "step"
@@ -30,8 +30,8 @@ func (x *power[T]) State() []HookState {
 	return all
 }
 
-// Undo implements Undoer. Q and the number of steps, which ranks have alike, are good for the next step whatever this one
-// was.
+// Undo implements Undoer. Q and the number of steps, which ranks have alike, are good for the next
+// step whatever this one was.
 func (x *power[T]) Undo() {
 	for _, mx := range x.matrices {
 		if mx.moved {

@@ -203,7 +203,8 @@ func TestPowerSGDIsExactForGradientsOfItsRank(t *testing.T) {
 	}
 }
 
-// TestPowerSGDTurnsToTheBestApproximation has the error that no matrix of the rank undercuts (Eckart and Young, 1936).
+// TestPowerSGDTurnsToTheBestApproximation has the error that no matrix of the rank undercuts
+// (Eckart and Young, 1936).
 func TestPowerSGDTurnsToTheBestApproximation(t *testing.T) {
 	rng := rand.New(rand.NewPCG(2, 1))
 	m := ofRank(rng, 30, 40, 8, 4, 1, 0.5, 0.25)
@@ -253,7 +254,8 @@ func TestPowerSGDLeavesNothingOutForGood(t *testing.T) {
 	}
 }
 
-// TestPowerSGDSurvivesWhatIsNotFinite has a NaN on one rank: all get NaN, and the next step is as if it had not been.
+// TestPowerSGDSurvivesWhatIsNotFinite has a NaN on one rank: all get NaN, and the next step is as
+// if it had not been.
 func TestPowerSGDSurvivesWhatIsNotFinite(t *testing.T) {
 	for _, bad := range []float64{math.NaN(), math.Inf(1), math.MaxFloat64} {
 		rng := rand.New(rand.NewPCG(4, 1))
@@ -324,7 +326,8 @@ func TestPowerSGDOnRanks(t *testing.T) {
 							return fmt.Errorf("%s: off by %g, want that only in what is compressed", p.Name(), relative(got, want))
 						}
 					}
-					// w0 is 24 by 40, w1 40 by 32, of rank 2; b0, b1, b2 and w2, 32 by 3, as they are.
+					// w0 is 24 by 40, w1 40 by 32, of rank 2; b0, b1, b2 and w2, 32 by 3, as they
+					// are.
 					if got, want := l.d.WireBytes(), int64(dt.Size())*(2*(24+40)+2*(40+32)+40+32+3+96); got != want {
 						return fmt.Errorf("WireBytes is %d, want %d", got, want)
 					}

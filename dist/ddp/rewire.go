@@ -12,8 +12,9 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Param is w for its consumers: use it in place of w while the model is built. Attach makes it needless: it finds the
-// consumers by itself, and says so where it cannot. What Param has not been used for, Attach still finds.
+// Param is w for its consumers: use it in place of w while the model is built. Attach makes it
+// needless: it finds the consumers by itself, and says so where it cannot. What Param has not been
+// used for, Attach still finds.
 //
 //	h, err := ddp.Param(w)
 //	y, err := gorgonia.Mul(x, h)
@@ -31,8 +32,8 @@ func Param(w *gorgonia.Node) (*gorgonia.Node, error) {
 	return h.Node(), nil
 }
 
-// tryBuild is build with panics as errors: an op may panic when gorgonia asks it about a graph that it does not expect, and the
-// other ranks must know.
+// tryBuild is build with panics as errors: an op may panic when gorgonia asks it about a graph that
+// it does not expect, and the other ranks must know.
 func (b *builder) tryBuild(learnables gorgonia.Nodes) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -55,8 +56,8 @@ func modelOf(cost *gorgonia.Node) (gorgonia.NodeSet, *gorgonia.Node, error) {
 	return ops.Below(cost), cost, nil
 }
 
-// checkFresh refuses a graph that gorgonia.Grad has been over: it would take the gradients that are there, which no hook
-// sees, for its own.
+// checkFresh refuses a graph that gorgonia.Grad has been over: it would take the gradients that are
+// there, which no hook sees, for its own.
 func checkFresh(g *gorgonia.ExprGraph, model gorgonia.NodeSet) error {
 	for _, n := range g.AllNodes() {
 		if model.Contains(n) && n.Deriv() != nil {
@@ -67,15 +68,17 @@ func checkFresh(g *gorgonia.ExprGraph, model gorgonia.NodeSet) error {
 	return nil
 }
 
-// giveName names an input that has no name after its place. Gorgonia would print a nil operation in place of a name, the same
-// for all of them. A node's hash is older: to the graph it is what it was.
+// giveName names an input that has no name after its place. Gorgonia would print a nil operation in
+// place of a name, the same for all of them. A node's hash is older: to the graph it is what it
+// was.
 func giveName(w *gorgonia.Node, place int) {
 	if w != nil && w.IsVar() && strings.HasPrefix(w.Name(), "%!") {
 		gorgonia.WithName(fmt.Sprintf("learnable %d", place))(w)
 	}
 }
 
-// checkLearnables refuses what cannot be a parameter of cost's graph; valued says that they have their values.
+// checkLearnables refuses what cannot be a parameter of cost's graph; valued says that they have
+// their values.
 func checkLearnables(cost *gorgonia.Node, learnables gorgonia.Nodes, valued bool) error {
 	index := make(map[*gorgonia.Node]int, len(learnables))
 	for i, w := range learnables {
@@ -110,8 +113,8 @@ func checkLearnables(cost *gorgonia.Node, learnables gorgonia.Nodes, valued bool
 	return nil
 }
 
-// checkApart refuses learnables whose values have memory in common, where each gets a place of its own and would be trained
-// alone.
+// checkApart refuses learnables whose values have memory in common, where each gets a place of its
+// own and would be trained alone.
 func (d *DDP) checkApart(learnables gorgonia.Nodes) error {
 	if d.imagined || !d.sharded() && !d.onGPU() {
 		return nil
@@ -185,8 +188,9 @@ func replace(n, w, h *gorgonia.Node) error {
 	return nil
 }
 
-// operations is what the program does, a line a node, in the order in which it runs. It leaves shapes out: ranks may have
-// batches of different length, and the parameters' shapes are compared by name.
+// operations is what the program does, a line a node, in the order in which it runs. It leaves
+// shapes out: ranks may have batches of different length, and the parameters' shapes are compared
+// by name.
 func operations(g *gorgonia.ExprGraph, program gorgonia.NodeSet) ([]string, error) {
 	sorted, err := ops.Sort(g)
 	if err != nil {

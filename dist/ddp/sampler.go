@@ -41,23 +41,27 @@ func (c SamplerConfig) Validate() error {
 	return nil
 }
 
-// Sampler deals the samples of a data set out to the ranks of a job, epoch after epoch. In every epoch it puts them in
-// an order that depends on Seed and epoch alone, cuts the order into global batches,
+// Sampler deals the samples of a data set out to the ranks of a job, epoch after epoch. In every
+// epoch it puts them in an order that depends on Seed and epoch alone, cuts the order into global
+// batches,
 //
 //	batch k = order[k*GlobalBatch : (k+1)*GlobalBatch]      (the last may be shorter)
 //
-// and cuts each batch, of n samples, into one piece for each rank, whose lengths differ by at most 1:
+// and cuts each batch, of n samples, into one piece for each rank, whose lengths differ by at most
+// 1:
 //
 //	piece r = batch[n*r/Size : n*(r+1)/Size]
 //
-// So the batches do not depend on the number of ranks, and in an epoch each sample comes exactly once, to one rank (without
-// DropLast). Ranks agree without talking. The number of a piece's first sample, n*r/Size, is what SetFirstSample of a
-// machine wants, where the graph draws random numbers.
+// So the batches do not depend on the number of ranks, and in an epoch each sample comes exactly
+// once, to one rank (without DropLast). Ranks agree without talking. The number of a piece's first
+// sample, n*r/Size, is what SetFirstSample of a machine wants, where the graph draws random
+// numbers.
 //
-// Pieces of a batch differ in length, and the last batch of an epoch may be shorter, so that a rank's piece may have any
-// number of samples, or none. DDP.RunPart trains on it, under both machines, in one call. By hand that is
-// SetWeight(Batch.Weight) and Machine.Let, which unlike gorgonia.Let takes another number of rows than the graph was built
-// with; a tape machine has no such call. DropLast leaves short batches out, but keeps pieces of different lengths.
+// Pieces of a batch differ in length, and the last batch of an epoch may be shorter, so that a
+// rank's piece may have any number of samples, or none. DDP.RunPart trains on it, under both
+// machines, in one call. By hand that is SetWeight(Batch.Weight) and Machine.Let, which unlike
+// gorgonia.Let takes another number of rows than the graph was built with; a tape machine has no
+// such call. DropLast leaves short batches out, but keeps pieces of different lengths.
 //
 // It is not for use by several goroutines at once.
 type Sampler struct {
@@ -75,8 +79,9 @@ type Batch struct {
 	Step    int     // of the epoch, from 0
 }
 
-// Cursor is where a Sampler is: what comes next is batch Step of epoch Epoch. It also holds what the order depends on, so
-// that a Sampler of another order refuses it. It can be marshalled, and is valid for any number of ranks.
+// Cursor is where a Sampler is: what comes next is batch Step of epoch Epoch. It also holds what
+// the order depends on, so that a Sampler of another order refuses it. It can be marshalled, and is
+// valid for any number of ranks.
 type Cursor struct {
 	Epoch       int   `json:"epoch"`
 	Step        int   `json:"step"`
@@ -108,8 +113,8 @@ func (s *Sampler) Steps() int {
 	return (s.cfg.Samples-1)/s.cfg.GlobalBatch + 1
 }
 
-// Next is this rank's part of the next batch. It never ends: after the last batch of an epoch comes the first of the
-// next.
+// Next is this rank's part of the next batch. It never ends: after the last batch of an epoch comes
+// the first of the next.
 func (s *Sampler) Next() Batch {
 	if s.order == nil {
 		s.order = order(s.order, s.cfg, s.at.Epoch)
@@ -136,8 +141,8 @@ func (s *Sampler) Cursor() Cursor { return s.at }
 
 // Seek makes the batch at c the next.
 //
-// Errors: dist.ErrInvalid when c is of another order (other Samples, GlobalBatch, Seed, Shuffle or DropLast), naming the
-// first difference, or lies outside an epoch.
+// Errors: dist.ErrInvalid when c is of another order (other Samples, GlobalBatch, Seed, Shuffle or
+// DropLast), naming the first difference, or lies outside an epoch.
 func (s *Sampler) Seek(c Cursor) error {
 	for _, f := range [...]struct {
 		name      string
@@ -163,10 +168,11 @@ func (s *Sampler) Seek(c Cursor) error {
 	return nil
 }
 
-// order is the order of the samples in an epoch. It is part of what a checkpoint means and never changes: a Fisher-Yates
-// shuffle (Knuth, The Art of Computer Programming 2, algorithm 3.4.2 P) of 0, 1, 2, ... whose numbers are drawn without
-// bias (Lemire, "Fast Random Integer Generation in an Interval", 2019) from ChaCha8 (c2sp.org/chacha8rand) with the key
-// SHA-256("symgrad sampler 1" ++ seed ++ epoch), the integers as 8 bytes, little-endian.
+// order is the order of the samples in an epoch. It is part of what a checkpoint means and never
+// changes: a Fisher-Yates shuffle (Knuth, The Art of Computer Programming 2, algorithm 3.4.2 P) of
+// 0, 1, 2, ... whose numbers are drawn without bias (Lemire, "Fast Random Integer Generation in an
+// Interval", 2019) from ChaCha8 (c2sp.org/chacha8rand) with the key SHA-256("symgrad sampler 1" ++
+// seed ++ epoch), the integers as 8 bytes, little-endian.
 func order(into []int, cfg SamplerConfig, epoch int) []int {
 	into = into[:0]
 	for i := range cfg.Samples {

@@ -170,7 +170,8 @@ func TestSamplerOrderIsForEver(t *testing.T) {
 	}
 }
 
-// TestSamplerShufflesWithoutBias counts where samples land: with 3 samples each of the 6 orders is equally likely.
+// TestSamplerShufflesWithoutBias counts where samples land: with 3 samples each of the 6 orders is
+// equally likely.
 func TestSamplerShufflesWithoutBias(t *testing.T) {
 	count := map[[3]int]int{}
 	const seeds = 6000

@@ -20,15 +20,17 @@ const (
 	stageParams = 3 // and the parameters
 )
 
-// Piece is a run of a parameter: what one rank owns of it, so that it updates these weights and no others.
+// Piece is a run of a parameter: what one rank owns of it, so that it updates these weights and no
+// others.
 type Piece struct {
 	Param  int // index in Plan.Params
 	Offset int // of its first element in the parameter, a multiple of optim.Block
 	Len    int // elements
 }
 
-// Owned is the pieces of a rank, in the order of Params: all of every parameter without sharding, else at most one piece of
-// each, those that lie in elements rank*Shard to (rank+1)*Shard of a bucket.
+// Owned is the pieces of a rank, in the order of Params: all of every parameter without sharding,
+// else at most one piece of each, those that lie in elements rank*Shard to (rank+1)*Shard of a
+// bucket.
 func (p *Plan) Owned(rank int) []Piece {
 	var own []Piece
 	for i, q := range p.Params {
@@ -45,7 +47,8 @@ func (p *Plan) Owned(rank int) []Piece {
 	return own
 }
 
-// shard makes the buckets divisible: each is padded to Shard elements for every rank, with Shard a multiple of optim.Block.
+// shard makes the buckets divisible: each is padded to Shard elements for every rank, with Shard a
+// multiple of optim.Block.
 func (p *Plan) shard(ranks int) {
 	for i := range p.Buckets {
 		b := &p.Buckets[i]
@@ -81,8 +84,9 @@ func valueOver(b tensor.Buffer, v gorgonia.Value) (gorgonia.Value, error) {
 	return (*gorgonia.F32)(b.Pointer()), nil
 }
 
-// rehome moves the weights of all parameters into the buckets of weights, if there are such: the nodes' values become views
-// of them. A value that the program has given a node since is moved in again.
+// rehome moves the weights of all parameters into the buckets of weights, if there are such: the
+// nodes' values become views of them. A value that the program has given a node since is moved in
+// again.
 func (d *DDP) rehome() error {
 	switch {
 	case d.gathers():
@@ -140,8 +144,8 @@ func (s *slot) rehome() error {
 	return gorgonia.Let(s.param, home)
 }
 
-// moveOut gives the nodes values of their own, copies of their weights. Where gone says that the memory is no more, they
-// are NaN.
+// moveOut gives the nodes values of their own, copies of their weights. Where gone says that the
+// memory is no more, they are NaN.
 //
 // Errors: dist.ErrClosed for those.
 func (d *DDP) moveOut(gone bool) error {

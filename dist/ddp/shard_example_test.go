@@ -40,7 +40,8 @@ func trainSharded(world *dist.World, stage int) ([]float64, ddp.Memory) {
 	return w.Value().Data().([]float64), memory
 }
 
-// ExampleDDP_NewSolver trains on four ranks, each of which has a quarter of Adam's state, and then of the gradients.
+// ExampleDDP_NewSolver trains on four ranks, each of which has a quarter of Adam's state, and then
+// of the gradients.
 func ExampleDDP_NewSolver() {
 	var weights [3][]float64
 	for stage := range weights {

@@ -26,10 +26,11 @@ type memory struct {
 	imagined *addresses // of Imagine, where there is no memory; else nil
 }
 
-// newMemory allocates the plan's areas, one of them for the scalars, in the symmetric heap, or from Go where the backend has
-// no heap: collectives work on any memory.
+// newMemory allocates the plan's areas, one of them for the scalars, in the symmetric heap, or from
+// Go where the backend has no heap: collectives work on any memory.
 //
-// Collective: all ranks, one plan. Errors: those of Heap and Alloc; ErrUnsupported for a device without a heap.
+// Collective: all ranks, one plan. Errors: those of Heap and Alloc; ErrUnsupported for a device
+// without a heap.
 func newMemory(w *dist.World, p *Plan) (*memory, error) {
 	parts := p.areas()
 	m := &memory{}
@@ -147,8 +148,8 @@ func (p *Plan) areas() areas {
 	return a
 }
 
-// stageOf is the buffer, of those of Stage 2, that bucket i goes to where this is settled beforehand: in turn, but one for each
-// dtype if there are two, since a program's memory has one.
+// stageOf is the buffer, of those of Stage 2, that bucket i goes to where this is settled
+// beforehand: in turn, but one for each dtype if there are two, since a program's memory has one.
 func (p *Plan) stageOf(i int) int {
 	first := p.Buckets[0].DType
 	for _, b := range p.Buckets {
@@ -180,7 +181,8 @@ func typed(bytes int64, dt tensor.DType, alloc func(int64) (tensor.Buffer, error
 	return tensor.FromPointer(raw.Pointer(), int(bytes)/dt.Size(), dt, raw.Device())
 }
 
-// cursor cuts buckets, or shards of them, out of the regions of their dtypes, in the order of the plan.
+// cursor cuts buckets, or shards of them, out of the regions of their dtypes, in the order of the
+// plan.
 type cursor struct {
 	regions *[2]tensor.Buffer
 	used    [2]int
@@ -194,8 +196,8 @@ func (c *cursor) next(n int, dt tensor.DType) (tensor.Buffer, error) {
 	return c.regions[k].Slice(from, from+n)
 }
 
-// Memory is how many bytes of training one rank has, as allocated: padding included, activations and what a machine or a
-// solver of another package has for itself not.
+// Memory is how many bytes of training one rank has, as allocated: padding included, activations
+// and what a machine or a solver of another package has for itself not.
 type Memory struct {
 	Params  int64 // weights of all learnables
 	Grads   int64 // gradients that last from a run to the solver's step

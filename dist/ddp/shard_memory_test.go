@@ -64,9 +64,10 @@ func vectors(lengths []int) (cost *gorgonia.Node, params gorgonia.Nodes) {
 	return cost, params
 }
 
-// TestMemoryIsThatOfTheFormulas is about the bytes of training with Adam in float32, for P parameters on N ranks, of
-// Rajbhandari et al. (arXiv:1910.02054): 8P + 8P/N for weights, gradients and moments with Stage 1, and 4P + 12P/N with
-// Stage 2; beside it two buckets of staging, and the zeros that nodes have for gradients.
+// TestMemoryIsThatOfTheFormulas is about the bytes of training with Adam in float32, for P
+// parameters on N ranks, of Rajbhandari et al. (arXiv:1910.02054): 8P + 8P/N for weights, gradients
+// and moments with Stage 1, and 4P + 12P/N with Stage 2; beside it two buckets of staging, and the
+// zeros that nodes have for gradients.
 func TestMemoryIsThatOfTheFormulas(t *testing.T) {
 	lengths := []int{200003, 77, 150001, 1, 130517, 99991, 30011, 120000, 513}
 	total := 0
@@ -160,7 +161,8 @@ func TestMemoryWithoutShardingIsBucketsAndWeights(t *testing.T) {
 	})
 }
 
-// TestShardsCoverEveryParameterOnce draws plans: pieces begin at blocks, and those of all ranks are the parameters.
+// TestShardsCoverEveryParameterOnce draws plans: pieces begin at blocks, and those of all ranks are
+// the parameters.
 func TestShardsCoverEveryParameterOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var p Plan
@@ -220,8 +222,8 @@ func TestPlansOfShardsSaySo(t *testing.T) {
 	}
 }
 
-// TestGradientsInAnyOrderFindStaging fills buckets side by side, in orders that are none of the plan's and differ between
-// ranks, for which two buffers do not do.
+// TestGradientsInAnyOrderFindStaging fills buckets side by side, in orders that are none of the
+// plan's and differ between ranks, for which two buffers do not do.
 func TestGradientsInAnyOrderFindStaging(t *testing.T) {
 	onRanks(t, 2, func(w *dist.World) error {
 		lengths := []int{10, 300, 20, 400, 30, 500}
@@ -326,7 +328,8 @@ func TestAShardedStepAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestGPUsHaveStagesAndNarrowWires looks at what Attach refuses for a world of GPUs, and what it does not.
+// TestGPUsHaveStagesAndNarrowWires looks at what Attach refuses for a world of GPUs, and what it
+// does not.
 func TestGPUsHaveStagesAndNarrowWires(t *testing.T) {
 	w, err := dist.NewWorld(loner{tensor.CUDA(0)}, dist.LocalInfo{}, 0, nil)
 	if err != nil {

@@ -64,7 +64,8 @@ func (o cast) SymDiff(_ G.Nodes, _, grad *G.Node) (G.Nodes, error) {
 	return G.Nodes{n}, err
 }
 
-// motley is a regression with parameters of both dtypes, numbers among them, and one that the cost does not depend on.
+// motley is a regression with parameters of both dtypes, numbers among them, and one that the cost
+// does not depend on.
 func motley(rows int, seed uint64) *model {
 	building.Lock()
 	defer building.Unlock()

@@ -12,19 +12,21 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// NewSolver is what updates the parameters of d. Without sharding it is optim.New. With Stage >= 1 its Step updates this
-// rank's pieces and then gathers all weights, so that the nodes have the new ones when it returns; norms and the test for
-// gradients that are not finite are over all ranks' pieces. Weights come to the bits of Stage 0, as long as nothing is
-// accumulated.
+// NewSolver is what updates the parameters of d. Without sharding it is optim.New. With Stage >= 1
+// its Step updates this rank's pieces and then gathers all weights, so that the nodes have the new
+// ones when it returns; norms and the test for gradients that are not finite are over all ranks'
+// pieces. Weights come to the bits of Stage 0, as long as nothing is accumulated.
 //
-// Step wants Model's parameters in Model's order. It reads the reduced gradients where they lie, not by the nodes, and
-// zeroes them and what gorgonia.BindDualValues keeps. Its State is this rank's runs of the parameters, see
-// optim.ParamState.Offset; SetState takes any runs that cover them, such as whole parameters.
+// Step wants Model's parameters in Model's order. It reads the reduced gradients where they lie,
+// not by the nodes, and zeroes them and what gorgonia.BindDualValues keeps. Its State is this
+// rank's runs of the parameters, see optim.ParamState.Offset; SetState takes any runs that cover
+// them, such as whole parameters.
 //
-// Collective: all ranks, one config; so are Step and SwapAverages of a sharded one, and its setters must be called alike.
-// Returns: with Stage >= 1 the one solver of d. Errors: those of optim.New; ErrPlan for ranks whose configs differ;
-// dist.ErrInvalid for a second one. Step's errors name rank, operation and bucket; after one of the group every Step fails.
-// Behind a run inside NoSync, or one that has failed, a sharded Step is optim.ErrNoGradient.
+// Collective: all ranks, one config; so are Step and SwapAverages of a sharded one, and its setters
+// must be called alike. Returns: with Stage >= 1 the one solver of d. Errors: those of optim.New;
+// ErrPlan for ranks whose configs differ; dist.ErrInvalid for a second one. Step's errors name
+// rank, operation and bucket; after one of the group every Step fails. Behind a run inside NoSync,
+// or one that has failed, a sharded Step is optim.ErrNoGradient.
 func (d *DDP) NewSolver(c optim.Config) (optim.Solver, error) {
 	if err := d.ready(); err != nil {
 		return nil, fmt.Errorf("ddp solver: %w", err)
@@ -194,8 +196,8 @@ func (s *shardSolver) check(model []gorgonia.ValueGrad) error {
 
 // duals zeroes what gorgonia.BindDualValues keeps beside the reduced gradients, as solvers do.
 //
-// Errors: dist.ErrUnsupported when it holds the sum of several runs, of which the buckets have the last alone, and where
-// gradients are to be kept, so that it would.
+// Errors: dist.ErrUnsupported when it holds the sum of several runs, of which the buckets have the
+// last alone, and where gradients are to be kept, so that it would.
 func (s *shardSolver) duals() error {
 	runs := s.d.runs - s.runs
 	for _, t := range s.d.slots {
@@ -221,7 +223,8 @@ func (s *shardSolver) duals() error {
 	return nil
 }
 
-// gatherWeights gives every rank the weights of all, in place, and waits: from then on they may be read.
+// gatherWeights gives every rank the weights of all, in place, and waits: from then on they may be
+// read.
 func (d *DDP) gatherWeights(works []dist.Work) error {
 	if d.gathers() {
 		return nil // the next run does
@@ -247,8 +250,8 @@ func (d *DDP) queueGathers(works []dist.Work) (err error) {
 	return nil
 }
 
-// waitAll waits for all works, whatever becomes of the first: what they write may be freed then. It joins their errors to
-// err.
+// waitAll waits for all works, whatever becomes of the first: what they write may be freed then. It
+// joins their errors to err.
 func waitAll(works []dist.Work, err error) error {
 	for _, w := range works {
 		err = errors.Join(err, w.Wait())

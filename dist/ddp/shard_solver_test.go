@@ -59,8 +59,8 @@ func TestSolversOfShardsRefuseWhatTheyCannotDo(t *testing.T) {
 	})
 }
 
-// TestStepsGoOnAfterARunThatFailed has dual values, to which a run without samples has added nothing: the step after it is of
-// one run.
+// TestStepsGoOnAfterARunThatFailed has dual values, to which a run without samples has added
+// nothing: the step after it is of one run.
 func TestStepsGoOnAfterARunThatFailed(t *testing.T) {
 	for stage := 1; stage <= 2; stage++ {
 		onRanks(t, 2, func(w *dist.World) error {
@@ -123,8 +123,8 @@ type saved struct {
 	states  []optim.State
 }
 
-// trainFrom makes steps from to to of the odd perceptron on three ranks, from what has been saved or, without that, from the
-// start. see, if there is one, looks at each rank at the end.
+// trainFrom makes steps from to to of the odd perceptron on three ranks, from what has been saved
+// or, without that, from the start. see, if there is one, looks at each rank at the end.
 func trainFrom(t *testing.T, start *saved, stage, from, to int, see func(w *dist.World, p *prepared) error) *saved {
 	t.Helper()
 	const ranks = 3
@@ -173,7 +173,8 @@ func give(m *model, all []float64) error {
 	return nil
 }
 
-// TestStatesOfShardsAreRunsOfTheWhole goes on from the state of a training without sharding, and from that of shards.
+// TestStatesOfShardsAreRunsOfTheWhole goes on from the state of a training without sharding, and
+// from that of shards.
 func TestStatesOfShardsAreRunsOfTheWhole(t *testing.T) {
 	want := trainFrom(t, nil, 0, 0, 6, nil).weights
 	whole := trainFrom(t, nil, 0, 0, 3, nil)
@@ -198,8 +199,8 @@ func TestStatesOfShardsAreRunsOfTheWhole(t *testing.T) {
 	}
 }
 
-// TestARunThatIsRefusedLeavesNothingInDualValues has a step that is not made, whose run must not count as one that dual
-// values have added up.
+// TestARunThatIsRefusedLeavesNothingInDualValues has a step that is not made, whose run must not
+// count as one that dual values have added up.
 func TestARunThatIsRefusedLeavesNothingInDualValues(t *testing.T) {
 	onRanks(t, 2, func(w *dist.World) error {
 		p, err := prepare(w, odd, ddp.Config{Stage: 1}, 1, optim.Config{Name: optim.SGD, ClipNorm: math.Inf(1)})
@@ -230,8 +231,8 @@ func TestShardedSolversRefuseDualValuesThatAreKept(t *testing.T) {
 	})
 }
 
-// TestSolversOfShardsWantReducedGradients has steps where nodes would have no gradients, or zeros: before any run, and behind
-// one inside NoSync. What is accumulated is none the worse for it.
+// TestSolversOfShardsWantReducedGradients has steps where nodes would have no gradients, or zeros:
+// before any run, and behind one inside NoSync. What is accumulated is none the worse for it.
 func TestSolversOfShardsWantReducedGradients(t *testing.T) {
 	var want []float64
 	for stage := range 4 {

@@ -9,19 +9,21 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// stagings is how many buffers the buckets of Stage 2 go through, if there are more: one fills while the one before it is
-// reduced.
+// stagings is how many buffers the buckets of Stage 2 go through, if there are more: one fills
+// while the one before it is reduced.
 const stagings = 2
 
-// staging is memory that a bucket has from its first gradient until this rank's part of the sum has been taken out of it.
+// staging is memory that a bucket has from its first gradient until this rank's part of the sum has
+// been taken out of it.
 type staging struct {
 	buf    tensor.Buffer // f64 of the largest bucket's size
 	holder *bucket       // nil while nobody has it
 }
 
-// claim gives b memory to fill. It takes a free buffer, or that of the bucket whose reduction began first, for which it
-// waits; all ranks have begun that one or will without this rank's doing. Where all buffers are still filling, which the
-// order of a machine with two dtypes can make happen, b gets memory of its own for good.
+// claim gives b memory to fill. It takes a free buffer, or that of the bucket whose reduction began
+// first, for which it waits; all ranks have begun that one or will without this rank's doing. Where
+// all buffers are still filling, which the order of a machine with two dtypes can make happen, b
+// gets memory of its own for good.
 //
 // Errors: those of the reduction waited for.
 func (d *DDP) claim(b *bucket) error {
@@ -38,7 +40,8 @@ func (d *DDP) claim(b *bucket) error {
 	return d.put(b, s)
 }
 
-// freest is a buffer of at least bytes bytes that nobody has, or the one that will be free first; nil when all are filling.
+// freest is a buffer of at least bytes bytes that nobody has, or the one that will be free first;
+// nil when all are filling.
 func (d *DDP) freest(bytes int64) *staging {
 	var oldest *staging
 	for _, s := range d.stages {
@@ -81,8 +84,8 @@ func (d *DDP) clearGaps(b *bucket) {
 	clear(raw[end*size:])
 }
 
-// takeOut is what happens to the sum of a staged bucket when it is there: this rank's part of it goes to where it lasts, and
-// the buffer is free.
+// takeOut is what happens to the sum of a staged bucket when it is there: this rank's part of it
+// goes to where it lasts, and the buffer is free.
 func (d *DDP) takeOut(b *bucket) error {
 	sum, err := d.own(b, b.buf)
 	if err != nil {
@@ -100,8 +103,8 @@ func (d *DDP) takeOut(b *bucket) error {
 	return reduce.Weighted(b.owned, []tensor.Buffer{b.owned, sum}, []float64{factor, 1})
 }
 
-// joinFactor is what the sums of the micro-batches before this run are multiplied by: 1 while more are to come, and then
-// what this run has been multiplied by beyond part.
+// joinFactor is what the sums of the micro-batches before this run are multiplied by: 1 while more
+// are to come, and then what this run has been multiplied by beyond part.
 func (d *DDP) joinFactor(b *bucket) (float64, error) {
 	if d.run.local || d.cfg.Average == PreMulSum {
 		return 1, nil
@@ -109,7 +112,8 @@ func (d *DDP) joinFactor(b *bucket) (float64, error) {
 	return d.share(b.dtype)
 }
 
-// dropStaged takes their buffers from buckets that an unfinished run has left with them. Nothing is in flight.
+// dropStaged takes their buffers from buckets that an unfinished run has left with them. Nothing is
+// in flight.
 func (d *DDP) dropStaged() {
 	for _, s := range d.stages {
 		if s.holder != nil {
@@ -118,8 +122,8 @@ func (d *DDP) dropStaged() {
 	}
 }
 
-// startStaged starts the buckets that are full. Without overlap they are waited for at once: a bucket whose buffer others
-// need cannot wait for the end of the backward pass.
+// startStaged starts the buckets that are full. Without overlap they are waited for at once: a
+// bucket whose buffer others need cannot wait for the end of the backward pass.
 func (d *DDP) startStaged() error {
 	if err := d.startFull(); err != nil {
 		return err
@@ -138,8 +142,8 @@ func (d *DDP) startStaged() error {
 	return nil
 }
 
-// sendPart queues what buckets of a micro-batch are multiplied by when others are to follow: nothing that depends on the
-// weights of all of them. It is sendWeight for a run inside NoSync.
+// sendPart queues what buckets of a micro-batch are multiplied by when others are to follow:
+// nothing that depends on the weights of all of them. It is sendWeight for a run inside NoSync.
 func (d *DDP) sendPart() (err error) {
 	u := &d.part
 	u.mem, u.factor = d.mem, d.cfg.Average.part(d.cfg.Factor)
@@ -151,7 +155,8 @@ func (d *DDP) sendPart() (err error) {
 	return u.Run(nil, 0)
 }
 
-// part is what a rank's gradients are multiplied by before they are summed, as far as it is the same for all micro-batches.
+// part is what a rank's gradients are multiplied by before they are summed, as far as it is the
+// same for all micro-batches.
 func (a Average) part(factor float64) float64 {
 	if a == PreMulSum {
 		return factor
@@ -159,7 +164,8 @@ func (a Average) part(factor float64) float64 {
 	return 1
 }
 
-// partFactor writes the factor of a micro-batch to where the buckets' collectives read it. It is a dist.Runner.
+// partFactor writes the factor of a micro-batch to where the buckets' collectives read it. It is a
+// dist.Runner.
 type partFactor struct {
 	mem    *memory
 	factor float64

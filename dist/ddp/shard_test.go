@@ -41,7 +41,8 @@ func (p *prepared) step(samples []int) error {
 	return p.solver.Step(p.d.Model())
 }
 
-// TestADeadRankIsNamedByTheOthersOfAShardedStep has it die in reductions, in the solver's sums and in gathers.
+// TestADeadRankIsNamedByTheOthersOfAShardedStep has it die in reductions, in the solver's sums and
+// in gathers.
 func TestADeadRankIsNamedByTheOthersOfAShardedStep(t *testing.T) {
 	for stage := 1; stage <= 2; stage++ {
 		numbers := operationsOfAStep(t, stage)
@@ -92,7 +93,8 @@ func oneStep(w *dist.World, stage int) (*prepared, error) {
 	return p, p.step(indices(0, 3))
 }
 
-// operationsOfAStep is the number of each operation of a world of three up to the end of its first step.
+// operationsOfAStep is the number of each operation of a world of three up to the end of its first
+// step.
 func operationsOfAStep(t *testing.T, stage int) map[string]uint64 {
 	t.Helper()
 	numbers := map[string]uint64{}
@@ -122,7 +124,8 @@ func TestRanksWithOtherStagesAreTold(t *testing.T) {
 	}
 }
 
-// TestWeightsOfNodesAreTheBuckets looks at where values are, gives one away and takes it back, and closes.
+// TestWeightsOfNodesAreTheBuckets looks at where values are, gives one away and takes it back, and
+// closes.
 func TestWeightsOfNodesAreTheBuckets(t *testing.T) {
 	sgd := optim.Config{Name: optim.SGD, LearningRate: 0.5}
 	for stage := 1; stage <= 2; stage++ {
@@ -258,7 +261,8 @@ func TestTheTimelineOfAShardedStepHasGathers(t *testing.T) {
 	})
 }
 
-// TestStageTwoHasNoGradientsAtItsNodes reads zeros, in every machine, and no accumulation by dual values.
+// TestStageTwoHasNoGradientsAtItsNodes reads zeros, in every machine, and no accumulation by dual
+// values.
 func TestStageTwoHasNoGradientsAtItsNodes(t *testing.T) {
 	for machine := range machines {
 		onRanks(t, 2, func(w *dist.World) error {

@@ -15,7 +15,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// odd is a perceptron whose counts of elements nothing divides: 5 to 1147 of them, some of less than a block.
+// odd is a perceptron whose counts of elements nothing divides: 5 to 1147 of them, some of less
+// than a block.
 var odd = family{name: "odd", in: []int{31}, out: 5, layers: func(b *build, x *G.Node) *G.Node {
 	h := G.Must(G.Tanh(affine(b, x, "0", 31, 37)))
 	h = G.Must(G.Tanh(affine(b, h, "1", 37, 29)))
@@ -177,7 +178,8 @@ func TestShardedTrainingHasTheBitsOfPlainTraining(t *testing.T) {
 	}
 }
 
-// TestShardedTrainingIsPlainUnderEveryMachine has every way of making a tape machine, in float64, with and without overlap.
+// TestShardedTrainingIsPlainUnderEveryMachine has every way of making a tape machine, in float64,
+// with and without overlap.
 func TestShardedTrainingIsPlainUnderEveryMachine(t *testing.T) {
 	for machine := range machines {
 		for _, serial := range []bool{false, true} {
@@ -190,8 +192,8 @@ func TestShardedTrainingIsPlainUnderEveryMachine(t *testing.T) {
 	}
 }
 
-// TestShardedTrainingWeighsRanks has parts of different length, none among them: a rank without samples still updates and
-// gathers.
+// TestShardedTrainingWeighsRanks has parts of different length, none among them: a rank without
+// samples still updates and gathers.
 func TestShardedTrainingWeighsRanks(t *testing.T) {
 	for _, sizes := range [][]int{{5, 3, 4}, {0, 12}, {7, 0, 5, 0}} {
 		regime{
@@ -212,7 +214,8 @@ func dealt(from int, sizes []int) [][]int {
 	return parts
 }
 
-// TestShardedTrainingHasEmptyShards has ranks that own nothing: two parameters of a block each, on four ranks.
+// TestShardedTrainingHasEmptyShards has ranks that own nothing: two parameters of a block each, on
+// four ranks.
 func TestShardedTrainingHasEmptyShards(t *testing.T) {
 	f := family{in: []int{6}, out: 3, layers: func(b *build, x *G.Node) *G.Node { return affine(b, x, "0", 6, 3) }}
 	for _, o := range optimizers {
@@ -230,8 +233,8 @@ func TestShardedTrainingHasEmptyShards(t *testing.T) {
 	})
 }
 
-// TestShardedAccumulation has three runs a step, of different weights. With Stage 1 they are added up as without sharding;
-// with Stage 2 in another order.
+// TestShardedAccumulation has three runs a step, of different weights. With Stage 1 they are added
+// up as without sharding; with Stage 2 in another order.
 func TestShardedAccumulation(t *testing.T) {
 	sizes := []int{4, 2, 5}
 	c := regime{
@@ -289,7 +292,8 @@ func TestShardedTrainingTakesOtherAverages(t *testing.T) {
 	}
 }
 
-// TestShardedTrainingTakesNarrowWires has gradients that travel as bf16, with what that rounds off kept.
+// TestShardedTrainingTakesNarrowWires has gradients that travel as bf16, with what that rounds off
+// kept.
 func TestShardedTrainingTakesNarrowWires(t *testing.T) {
 	cfg := small
 	cfg.WireDType, cfg.ErrorFeedback = tensor.BF16, true
@@ -298,7 +302,8 @@ func TestShardedTrainingTakesNarrowWires(t *testing.T) {
 	}
 }
 
-// TestShardedTrainingOnEveryBackendOfTheHost has both dtypes and numbers, whose values are then in memory of the backend.
+// TestShardedTrainingOnEveryBackendOfTheHost has both dtypes and numbers, whose values are then in
+// memory of the backend.
 func TestShardedTrainingOnEveryBackendOfTheHost(t *testing.T) {
 	onWorlds(t, []int{1, 3}, func(_ *testing.T, w *dist.World) error {
 		var all [3]outcome

@@ -8,8 +8,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// run is the state of one run of the graph, from Begin on. The goroutine that runs the graph owns it; between runs, the
-// caller of RunAll.
+// run is the state of one run of the graph, from Begin on. The goroutine that runs the graph owns
+// it; between runs, the caller of RunAll.
 type run struct {
 	running bool    // between Begin and Join
 	local   bool    // inside NoSync
@@ -120,7 +120,8 @@ func (p phases) Join() error {
 	return nil
 }
 
-// uncount takes back that the run counts, when it turns out to have failed: no gradient of it is to be stepped with.
+// uncount takes back that the run counts, when it turns out to have failed: no gradient of it is to
+// be stepped with.
 func (d *DDP) uncount() {
 	if d.run.counted {
 		d.runs--
@@ -131,8 +132,8 @@ func (d *DDP) uncount() {
 // drop forgets the accumulated micro-batches.
 func (d *DDP) drop() { d.pending, d.micro = 0, 0 }
 
-// settle waits for what is in flight, so that buckets and scalars may be written. Whatever went wrong there has been
-// reported by the run it belongs to.
+// settle waits for what is in flight, so that buckets and scalars may be written. Whatever went
+// wrong there has been reported by the run it belongs to.
 func (d *DDP) settle() {
 	_ = d.exchange.Wait()
 	_ = d.factored.Wait()
@@ -156,8 +157,8 @@ func (d *DDP) checkFull() error {
 		strings.Join(names, " "), dist.ErrInvalid)
 }
 
-// startFull starts the buckets that are full, up to the first that is not: all ranks start them in one order, whatever
-// the order in which they fill.
+// startFull starts the buckets that are full, up to the first that is not: all ranks start them in
+// one order, whatever the order in which they fill.
 func (d *DDP) startFull() error {
 	for ; d.run.next < len(d.buckets); d.run.next++ {
 		b := d.buckets[d.run.next]
@@ -174,7 +175,8 @@ func (d *DDP) startFull() error {
 	return nil
 }
 
-// exchangeBucket queues what makes the ranks' parts of a full bucket one. Like a collective it does not wait for peers.
+// exchangeBucket queues what makes the ranks' parts of a full bucket one. Like a collective it does
+// not wait for peers.
 func (d *DDP) exchangeBucket(b *bucket) (dist.Work, error) {
 	if d.wire != nil {
 		return d.wire.start(b)
@@ -182,8 +184,9 @@ func (d *DDP) exchangeBucket(b *bucket) (dist.Work, error) {
 	return d.reduceBucket(b, b.buf, b.red)
 }
 
-// reduceBucket queues the collective of a bucket, in place in buf, which has the bucket's length and this or another dtype.
-// With sharding the sum is only in this rank's part of it, see own; the rest stays as it is.
+// reduceBucket queues the collective of a bucket, in place in buf, which has the bucket's length
+// and this or another dtype. With sharding the sum is only in this rank's part of it, see own; the
+// rest stays as it is.
 func (d *DDP) reduceBucket(b *bucket, buf tensor.Buffer, red dist.RedOp) (dist.Work, error) {
 	if !d.sharded() {
 		return b.group.AllReduce(buf, buf, red)
@@ -229,17 +232,20 @@ func (d *DDP) stepError(err error) error {
 	return fmt.Errorf("ddp step %d rank %d/%d: %w", d.step, d.world.Rank(), d.world.Size(), err)
 }
 
-// NoSync runs fn; runs of the graph in it add their gradients, times the weight, to the buckets of this rank and
-// communicate nothing. The next run outside it adds its own and reduces the sum. Inside, gradients are zero.
+// NoSync runs fn; runs of the graph in it add their gradients, times the weight, to the buckets of
+// this rank and communicate nothing. The next run outside it adds its own and reduces the sum.
+// Inside, gradients are zero.
 //
-// All ranks must have the same number of runs outside NoSync; inside, they may differ. With Stage >= 2, where no rank has
-// whole gradients to add to, each run inside is reduced as well and a rank adds up its own pieces: there, all ranks must
-// have as many, and the last bits are those of another order of sums. On GPUs a step has runs inside NoSync on all ranks or
-// on none: those that end an accumulation are another program, which all ranks begin together. Gradients inside are not
-// zero there: nodes keep those of the run before. With OverlapGather the first run inside gathers weights: there, all
-// ranks must drop what they have accumulated, or none.
+// All ranks must have the same number of runs outside NoSync; inside, they may differ. With Stage
+// >= 2, where no rank has whole gradients to add to, each run inside is reduced as well and a rank
+// adds up its own pieces: there, all ranks must have as many, and the last bits are those of
+// another order of sums. On GPUs a step has runs inside NoSync on all ranks or on none: those that
+// end an accumulation are another program, which all ranks begin together. Gradients inside are not
+// zero there: nodes keep those of the run before. With OverlapGather the first run inside gathers
+// weights: there, all ranks must drop what they have accumulated, or none.
 //
-// Errors: fn's; then, and after a panic, everything accumulated so far is dropped. dist.ErrInvalid for a call inside fn, and for a nil fn.
+// Errors: fn's; then, and after a panic, everything accumulated so far is dropped. dist.ErrInvalid
+// for a call inside fn, and for a nil fn.
 func (d *DDP) NoSync(fn func() error) error {
 	if fn == nil {
 		return fmt.Errorf("ddp nosync: %w: no function", dist.ErrInvalid)

@@ -8,7 +8,8 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// Timeline is when what happened in the last step that communicated, in time since the epoch of the world's recorder.
+// Timeline is when what happened in the last step that communicated, in time since the epoch of the
+// world's recorder.
 type Timeline struct {
 	Step          int           // counted from 1
 	BackwardStart time.Duration // the forward pass has ended
@@ -20,8 +21,8 @@ type Timeline struct {
 	Gathers       []BucketTimes // with Stage 1 and 2: of the weights, behind the solver's update; Ready is when it was queued
 }
 
-// BucketTimes is when what happened to one bucket. Started and Ended are 0 when that has not happened, or when the
-// recorder's ring no longer has the operation.
+// BucketTimes is when what happened to one bucket. Started and Ended are 0 when that has not
+// happened, or when the recorder's ring no longer has the operation.
 type BucketTimes struct {
 	Bucket  int
 	Bytes   int64
@@ -53,7 +54,8 @@ func (c *clock) period() time.Duration {
 
 func (d *DDP) now() time.Duration { return time.Since(d.epoch) }
 
-// Timeline is the times of the last step that communicated. It must not be called while the graph runs.
+// Timeline is the times of the last step that communicated. It must not be called while the graph
+// runs.
 func (d *DDP) Timeline() Timeline {
 	c := &d.clock
 	t := Timeline{Step: d.step, BackwardStart: c.begun, BackwardEnd: c.joined, End: c.ended, Exposed: c.exposed, Period: c.period()}
@@ -89,15 +91,16 @@ func (d *DDP) Timeline() Timeline {
 	return t
 }
 
-// What the operations of buckets and of gathers of weights are called, before the bucket's number, and that of the ranks'
-// weights.
+// What the operations of buckets and of gathers of weights are called, before the bucket's number,
+// and that of the ranks' weights.
 const (
 	bucketPrefix  = "bucket "
 	weightsPrefix = "weights "
 	weightName    = "ddp weight"
 )
 
-// named is a view of the world whose operations have a name that tells this DDP from others of the world.
+// named is a view of the world whose operations have a name that tells this DDP from others of the
+// world.
 func (d *DDP) named(name string) *dist.Group {
 	if d.prefix != "" {
 		name = d.prefix + strings.TrimPrefix(name, "ddp ")
@@ -105,8 +108,8 @@ func (d *DDP) named(name string) *dist.Group {
 	return d.world.Named(name)
 }
 
-// ExposedComm is how long the last step stood still to wait for communication, and which part that is of the time from
-// the end of the step before to its own end.
+// ExposedComm is how long the last step stood still to wait for communication, and which part that
+// is of the time from the end of the step before to its own end.
 func (d *DDP) ExposedComm() (time.Duration, float64) {
 	period := d.clock.period()
 	if period <= 0 {

@@ -32,7 +32,8 @@ func operations(l *learner) ([]string, error) {
 	return names, nil
 }
 
-// Two DDPs of one world take turns: their operations have other names, but for what is before them, and each finds its own.
+// Two DDPs of one world take turns: their operations have other names, but for what is before them,
+// and each finds its own.
 func TestDDPsOfAWorldAreToldApart(t *testing.T) {
 	for stage := range 4 {
 		t.Run(fmt.Sprint("stage ", stage), func(t *testing.T) {
@@ -70,7 +71,8 @@ func TestDDPsOfAWorldAreToldApart(t *testing.T) {
 	}
 }
 
-// The steps of two DDPs that take turns within a step are told apart in their timelines: buckets of one are larger.
+// The steps of two DDPs that take turns within a step are told apart in their timelines: buckets of
+// one are larger.
 func TestTimelinesAreOfOneDDP(t *testing.T) {
 	for stage := range 4 {
 		onRanks(t, 2, func(w *dist.World) error {
@@ -114,8 +116,8 @@ func TestTimelinesAreOfOneDDP(t *testing.T) {
 	}
 }
 
-// TestTimelinesHaveAllOperationsOfABucket has hooks and virtual ranks that make several of it, and runs inside NoSync that
-// reduce as well and are of no step yet.
+// TestTimelinesHaveAllOperationsOfABucket has hooks and virtual ranks that make several of it, and
+// runs inside NoSync that reduce as well and are of no step yet.
 func TestTimelinesHaveAllOperationsOfABucket(t *testing.T) {
 	for _, cfg := range []ddp.Config{{Hook: ddp.PowerSGD{Rank: 2}}, {VirtualRanks: 2}, {Stage: 2, BucketMB: 1.0 / 1024}} {
 		onRanks(t, 2, func(w *dist.World) error {
@@ -144,8 +146,8 @@ func TestTimelinesHaveAllOperationsOfABucket(t *testing.T) {
 	}
 }
 
-// endingAt is the number of the operation that ended then: each reading of the recorder measures its clock anew, and has
-// times that are some nanoseconds off those of another.
+// endingAt is the number of the operation that ended then: each reading of the recorder measures
+// its clock anew, and has times that are some nanoseconds off those of another.
 func endingAt(all []dist.Record, at time.Duration) uint64 {
 	return slices.MinFunc(all, func(a, b dist.Record) int {
 		return cmp.Compare(max(a.Ended-int64(at), int64(at)-a.Ended), max(b.Ended-int64(at), int64(at)-b.Ended))

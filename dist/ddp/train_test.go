@@ -14,7 +14,8 @@ import (
 	"github.com/symgrad/symgrad/optim"
 )
 
-// machines are the ways in which users make the stock tape machine. grads is what gorgonia.Grad or DDP.Grads returned.
+// machines are the ways in which users make the stock tape machine. grads is what gorgonia.Grad or
+// DDP.Grads returned.
 var machines = []struct {
 	name string
 	make func(m *model, grads G.Nodes) (G.VM, error)
@@ -55,13 +56,15 @@ type trial struct {
 	machine int // index in machines
 	solver  int // index in solvers
 	steps   int
-	// parts is, for a step, the samples of each rank. An empty part gets weight 0 and the model some other input.
+	// parts is, for a step, the samples of each rank. An empty part gets weight 0 and the model
+	// some other input.
 	parts func(step, ranks int) [][]int
 	// rows is the rows of the graph of a rank.
 	rows func(rank, ranks int) int
 }
 
-// result is what a rank has at the end: the gradients of the last step before the solver saw them, and the weights.
+// result is what a rank has at the end: the gradients of the last step before the solver saw them,
+// and the weights.
 type result struct{ grads, weights []float64 }
 
 // evenly deals 12 samples a step.
@@ -225,7 +228,8 @@ func TestTrainingOnManyRanksIsTrainingOnOne(t *testing.T) {
 						if n == 1 && !same(got, want) {
 							t.Errorf("one rank does not give gorgonia's bits")
 						}
-						// RMSProp and Adam divide by the root of squared gradients, which magnifies the last bit of small ones.
+						// RMSProp and Adam divide by the root of squared gradients, which magnifies
+						// the last bit of small ones.
 						if e := relative(got.weights, want.weights); !(e <= 1e-9) {
 							t.Errorf("rank %d/%d: weights off by %g after %d steps", r, n, e, c.steps)
 						}

@@ -14,11 +14,12 @@ import (
 	"github.com/symgrad/symgrad/optim"
 )
 
-// Traps that are met on the way of a gradient, each with what keeps us out of it. Those of the graph itself are tested in
-// package ops, those of weights, memory and errors beside what they are about.
+// Traps that are met on the way of a gradient, each with what keeps us out of it. Those of the
+// graph itself are tested in package ops, those of weights, memory and errors beside what they are
+// about.
 
-// TestWeightsAreOnlyChangedBySolvers has a model whose every use of a parameter tempts the machine to write into it:
-// w+x, Reshape(w)+x, Square(w), and two uses.
+// TestWeightsAreOnlyChangedBySolvers has a model whose every use of a parameter tempts the machine
+// to write into it: w+x, Reshape(w)+x, Square(w), and two uses.
 func TestWeightsAreOnlyChangedBySolvers(t *testing.T) {
 	f := family{in: []int{4}, out: 4}
 	for machine := range machines {
@@ -57,7 +58,8 @@ func TestWeightsAreOnlyChangedBySolvers(t *testing.T) {
 	}
 }
 
-// TestGradientsAreCountedOnce runs without a solver: BindDualValues adds every run's gradient, once.
+// TestGradientsAreCountedOnce runs without a solver: BindDualValues adds every run's gradient,
+// once.
 func TestGradientsAreCountedOnce(t *testing.T) {
 	want := plainGradient(t, mlp, indices(0, 6))
 	onRanks(t, 2, func(w *dist.World) error {
@@ -166,7 +168,8 @@ func TestReadsStayWhereTheyAre(t *testing.T) {
 	})
 }
 
-// TestTracedRunsGiveTheSameGradients copies every value to its node, so that none points into a bucket.
+// TestTracedRunsGiveTheSameGradients copies every value to its node, so that none points into a
+// bucket.
 func TestTracedRunsGiveTheSameGradients(t *testing.T) {
 	want := plainGradient(t, mlp, indices(0, 6))
 	onRanks(t, 2, func(w *dist.World) error {
@@ -187,8 +190,8 @@ func TestTracedRunsGiveTheSameGradients(t *testing.T) {
 	})
 }
 
-// TestBatchNormKeepsItsStatisticsPerRank trains gorgonia's BatchNorm: on one rank it gives gorgonia's bits, and on more
-// all ranks hold the same weights.
+// TestBatchNormKeepsItsStatisticsPerRank trains gorgonia's BatchNorm: on one rank it gives
+// gorgonia's bits, and on more all ranks hold the same weights.
 func TestBatchNormKeepsItsStatisticsPerRank(t *testing.T) {
 	f := family{name: "batch norm", in: []int{2, 4, 4}, out: 3, layers: func(b *build, x *G.Node) *G.Node {
 		h, _, _, _, err := G.BatchNorm(x, b.param("gain", 1, 2, 4, 4), b.param("offset", 1, 2, 4, 4), 0.9, 1e-5)
@@ -213,7 +216,8 @@ func TestBatchNormKeepsItsStatisticsPerRank(t *testing.T) {
 	}
 }
 
-// TestParametersWithoutNamesGetThem has parameters for which gorgonia prints a nil operation, one like the other.
+// TestParametersWithoutNamesGetThem has parameters for which gorgonia prints a nil operation, one
+// like the other.
 func TestParametersWithoutNamesGetThem(t *testing.T) {
 	for machine := range machines {
 		for stage := range 4 {
@@ -245,7 +249,8 @@ func TestParametersWithoutNamesGetThem(t *testing.T) {
 				if err := errors.Join(vm.RunAll(), solver.Step(d.Model()), d.Consolidate()); err != nil {
 					return err
 				}
-				// The mean over 2x2 products: each weight of first has a gradient of 1, each of second one of 2.
+				// The mean over 2x2 products: each weight of first has a gradient of 1, each of
+				// second one of 2.
 				for i, want := range []float64{0, -1} {
 					if got := m.params[i].Value().Data().([]float64)[0]; got != want {
 						return fmt.Errorf("stage %d: a weight of parameter %d is %v, want %v", stage, i, got, want)

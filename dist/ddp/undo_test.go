@@ -18,7 +18,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// forked is x A + tanh(x) B: with x of 1e20 the gradient of A overflows in float32, and that of B is finite and huge.
+// forked is x A + tanh(x) B: with x of 1e20 the gradient of A overflows in float32, and that of B
+// is finite and huge.
 var forked = family{name: "forked", in: []int{24}, out: 30, layers: func(b *build, x *G.Node) *G.Node {
 	near := G.Must(G.Mul(G.Must(G.Tanh(x)), b.param("b", 24, 30)))
 	return G.Must(G.Add(G.Must(G.Mul(x, b.param("a", 24, 30))), near))
@@ -83,8 +84,8 @@ func kept(state []ddp.HookState, param, slot string) ([]float64, error) {
 	return nil, fmt.Errorf("there is no %s of %s", slot, param)
 }
 
-// begunAnew is an error unless nothing of a step that was not made is in what is kept now; before is what was kept before.
-// Of a, which overflowed, PowerSGD has kept all.
+// begunAnew is an error unless nothing of a step that was not made is in what is kept now; before
+// is what was kept before. Of a, which overflowed, PowerSGD has kept all.
 func begunAnew(w *dist.World, cfg ddp.Config, before, now []ddp.HookState) error {
 	for _, param := range []string{"a", "b"} {
 		got, err := kept(now, param, "residual")
@@ -117,8 +118,9 @@ func begunAnew(w *dist.World, cfg ddp.Config, before, now []ddp.HookState) error
 	return nil
 }
 
-// TestSkippedStepLeavesNothingWithHooks has a step with gradients that overflow on one rank, and trains on: the rest is as
-// if that step had not been, and feedback of what it moved had begun anew.
+// TestSkippedStepLeavesNothingWithHooks has a step with gradients that overflow on one rank, and
+// trains on: the rest is as if that step had not been, and feedback of what it moved had begun
+// anew.
 func TestSkippedStepLeavesNothingWithHooks(t *testing.T) {
 	for _, cfg := range forks {
 		for _, opt := range []optim.Config{
@@ -149,7 +151,8 @@ func TestSkippedStepLeavesNothingWithHooks(t *testing.T) {
 	}
 }
 
-// acrossAnOverflow is weights after four steps, one that is not made, and four steps, and what is kept behind that one.
+// acrossAnOverflow is weights after four steps, one that is not made, and four steps, and what is
+// kept behind that one.
 func acrossAnOverflow(w *dist.World, cfg ddp.Config, opt optim.Config) ([]float64, []ddp.HookState, error) {
 	l, err := forkLearner(w, cfg, opt)
 	if err != nil {
@@ -209,7 +212,8 @@ func TestStepWithoutWeightKeepsWhatIsKept(t *testing.T) {
 	}
 }
 
-// TestFailedRunLeavesNothingWithHooks fails in the middle of the backward pass, when some buckets have been sent.
+// TestFailedRunLeavesNothingWithHooks fails in the middle of the backward pass, when some buckets
+// have been sent.
 func TestFailedRunLeavesNothingWithHooks(t *testing.T) {
 	boom := errors.New("boom")
 	onRanks(t, 2, func(w *dist.World) error {
@@ -256,8 +260,9 @@ func TestFailedRunLeavesNothingWithHooks(t *testing.T) {
 	})
 }
 
-// TestPowerSGDHasTheRangeOfItsNumbers has gradients a power of two as large, or as small, as others, whose squares are no
-// finite numbers: what is sent of them is that power as large, to the bit.
+// TestPowerSGDHasTheRangeOfItsNumbers has gradients a power of two as large, or as small, as
+// others, whose squares are no finite numbers: what is sent of them is that power as large, to the
+// bit.
 func TestPowerSGDHasTheRangeOfItsNumbers(t *testing.T) {
 	for _, exponent := range []int{-600, 600} {
 		rng := rand.New(rand.NewPCG(6, 1))
@@ -282,7 +287,8 @@ func TestPowerSGDHasTheRangeOfItsNumbers(t *testing.T) {
 	}
 }
 
-// TestPowerSGDForgetsWhatItCannotKeep has float64 gradients whose residuals are too large for float32.
+// TestPowerSGDForgetsWhatItCannotKeep has float64 gradients whose residuals are too large for
+// float32.
 func TestPowerSGDForgetsWhatItCannotKeep(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 1))
 	s := newSquad(t, ddp.PowerSGD{Rank: 1}, 1, matrixParam)
@@ -331,7 +337,8 @@ func (c stumblingCodec) Decompress(bucket tensor.Buffer, messages []tensor.Buffe
 	return c.Undoer.Decompress(bucket, messages)
 }
 
-// TestFailedDecompressLeavesNothingWithHooks fails behind the last sum: the step is not made either.
+// TestFailedDecompressLeavesNothingWithHooks fails behind the last sum: the step is not made
+// either.
 func TestFailedDecompressLeavesNothingWithHooks(t *testing.T) {
 	onRanks(t, 2, func(w *dist.World) error {
 		fail := false
@@ -359,7 +366,8 @@ func TestFailedDecompressLeavesNothingWithHooks(t *testing.T) {
 	})
 }
 
-// TestAStepBehindARunWithoutWeightsHasNoGradient also has residuals, where it is the bucket that fails.
+// TestAStepBehindARunWithoutWeightsHasNoGradient also has residuals, where it is the bucket that
+// fails.
 func TestAStepBehindARunWithoutWeightsHasNoGradient(t *testing.T) {
 	for _, cfg := range []ddp.Config{{Stage: 1}, {Stage: 2, WireDType: tensor.BF16, ErrorFeedback: true}} {
 		onRanks(t, 2, func(w *dist.World) error {

@@ -8,7 +8,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// virtual sums the gradients of V virtual ranks, of which each of the n real ones is V/n, in their order:
+// virtual sums the gradients of V virtual ranks, of which each of the n real ones is V/n, in their
+// order:
 //
 //	runs inside NoSync    bucket copied to its place in send, in n slices for the ranks that add them up
 //	the run outside       its bucket likewise, then for each bucket
@@ -16,8 +17,8 @@ import (
 //	  sum                 share_0*slice_0 + ... + share_V-1*slice_V-1
 //	  allgather           the sums, then copied into the bucket; not with Stage 1, where a rank needs its own only
 //
-// Products are rounded before they are added, as premulsum does it: with any n the bits are those of V real ranks. It is
-// an exchanger.
+// Products are rounded before they are added, as premulsum does it: with any n the bits are those
+// of V real ranks. It is an exchanger.
 type virtual struct {
 	d       *DDP
 	runs    int // of each real rank in a step: V/n
@@ -49,8 +50,8 @@ const (
 	unpack
 )
 
-// newVirtual takes memory: V/n times that of the buckets, and V/n+1 times that of the largest. It is never nil: after an
-// error it is to be closed.
+// newVirtual takes memory: V/n times that of the buckets, and V/n+1 times that of the largest. It
+// is never nil: after an error it is to be closed.
 //
 // Collective: all ranks, one plan.
 func newVirtual(d *DDP) (*virtual, error) {
@@ -76,7 +77,8 @@ func newVirtual(d *DDP) (*virtual, error) {
 	return v, nil
 }
 
-// carve gives everything its place; what all buckets share begins at byte shared, and its second part v.runs*longest after.
+// carve gives everything its place; what all buckets share begins at byte shared, and its second
+// part v.runs*longest after.
 func (v *virtual) carve(shared, longest int64) error {
 	n := v.d.world.Size()
 	var err error
@@ -113,7 +115,8 @@ func (v *virtual) bytes(b *bucket) int64 {
 
 func (v *virtual) close() error { return v.mem.close() }
 
-// checkVirtual is an error when the run that begins is not one of a virtual rank, or one that a hook cannot have.
+// checkVirtual is an error when the run that begins is not one of a virtual rank, or one that a
+// hook cannot have.
 func (d *DDP) checkVirtual() error {
 	if x, ok := d.wire.(*hooked); ok && d.run.local && d.staged() && x.stateful() {
 		return fmt.Errorf("%w: hook %v keeps what belongs to the gradients of whole steps, and with Stage %d runs inside NoSync are reduced one by one; use Stage 1, or no error feedback",
@@ -164,7 +167,8 @@ func (p *parcel) pack(run int) error {
 	return nil
 }
 
-// sendWeights queues the exchange of all virtual ranks' weights, and behind it what their shares are.
+// sendWeights queues the exchange of all virtual ranks' weights, and behind it what their shares
+// are.
 func (v *virtual) sendWeights() error {
 	d := v.d
 	v.own[v.runs-1] = d.run.weight
@@ -250,7 +254,8 @@ func (p *parcel) Run(_ *dist.Op, part uint64) error {
 	return nil
 }
 
-// sum adds up this rank's slices: where they are sent from or, with gradients that are sharded, where they belong.
+// sum adds up this rank's slices: where they are sent from or, with gradients that are sharded,
+// where they belong.
 func (p *parcel) sum() error {
 	to, d := p.mine, p.v.d
 	if d.sharded() { // a slice is a shard

@@ -16,7 +16,8 @@ import (
 	"github.com/symgrad/symgrad/optim"
 )
 
-// virtualRun trains with as many parts a step as there are virtual ranks, whatever the number of real ones.
+// virtualRun trains with as many parts a step as there are virtual ranks, whatever the number of
+// real ones.
 type virtualRun struct {
 	f     family
 	dt    gtensor.Dtype
@@ -83,7 +84,8 @@ func (v virtualRun) everywhere(t *testing.T, want result, sizes ...int) {
 	})
 }
 
-// TestVirtualRanksGiveTheBitsOfRealOnes has plain data parallelism on as many real ranks as the definition.
+// TestVirtualRanksGiveTheBitsOfRealOnes has plain data parallelism on as many real ranks as the
+// definition.
 func TestVirtualRanksGiveTheBitsOfRealOnes(t *testing.T) {
 	for _, c := range []virtualRun{
 		{f: mlp, dt: gtensor.Float32, sizes: []int{3}},

@@ -9,20 +9,24 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// ErrNoWeight is returned by RunAll on all ranks when the weights of a step sum to 0, so that there is no mean.
+// ErrNoWeight is returned by RunAll on all ranks when the weights of a step sum to 0, so that there
+// is no mean.
 var ErrNoWeight = errors.New("the weights of all ranks sum to 0")
 
-// SetWeight sets the weight of this rank's gradient in the steps to come: the number of samples that its cost is the mean
-// of. It is 1 at the start, on all ranks, so that equal parts need no call. A rank without samples sets 0; it must still
-// run the graph, on any input, because the others reduce with it. Nobody looks at its gradients on the host, nor on GPUs
-// with Config.Idle. On GPUs without it they are multiplied by 0 and so must be numbers: the input must be one that the
-// graph has finite gradients for, such as zeros or the batch before.
+// SetWeight sets the weight of this rank's gradient in the steps to come: the number of samples
+// that its cost is the mean of. It is 1 at the start, on all ranks, so that equal parts need no
+// call. A rank without samples sets 0; it must still run the graph, on any input, because the
+// others reduce with it. Nobody looks at its gradients on the host, nor on GPUs with Config.Idle.
+// On GPUs without it they are multiplied by 0 and so must be numbers: the input must be one that
+// the graph has finite gradients for, such as zeros or the batch before.
 //
-// Ranks whose parts differ in length must call it; RunPart does. Without it, and where the lengths of inputs differ, rank 0
-// warns once. To give a graph another number of rows, as of the last batch of an epoch, use Machine.Let of package machine:
-// gorgonia.Let refuses it. A tape machine has RunPart.
+// Ranks whose parts differ in length must call it; RunPart does. Without it, and where the lengths
+// of inputs differ, rank 0 warns once. To give a graph another number of rows, as of the last batch
+// of an epoch, use Machine.Let of package machine: gorgonia.Let refuses it. A tape machine has
+// RunPart.
 //
-// Not collective. Errors: dist.ErrInvalid for a weight that is negative or not finite; the weight stays as it was.
+// Not collective. Errors: dist.ErrInvalid for a weight that is negative or not finite; the weight
+// stays as it was.
 func (d *DDP) SetWeight(weight float64) error {
 	if !(weight >= 0) || math.IsInf(weight, 1) {
 		return fmt.Errorf("ddp weight %v rank %d/%d: %w: want a number of samples, at least 0",
@@ -35,9 +39,10 @@ func (d *DDP) SetWeight(weight float64) error {
 // Weight is this rank's weight.
 func (d *DDP) Weight() float64 { return d.weight }
 
-// sendWeight queues the sum of the weights over the ranks, where the average needs it, and behind it the computation of
-// this rank's factor, which the buckets' collectives read when they run. So the backward pass does not wait for the other
-// ranks' weights, except on a stream that runs no host code.
+// sendWeight queues the sum of the weights over the ranks, where the average needs it, and behind
+// it the computation of this rank's factor, which the buckets' collectives read when they run. So
+// the backward pass does not wait for the other ranks' weights, except on a stream that runs no
+// host code.
 func (d *DDP) sendWeight() error {
 	if d.virtual != nil {
 		return d.virtual.sendWeights()
@@ -74,8 +79,9 @@ type submitter interface {
 	Submit(run dist.Runner, op dist.Op, tag uint64) (dist.Work, error)
 }
 
-// onStream runs a part of the factor's computation in stream order, or at once, after the weights' exchange, where the
-// stream cannot. Nothing is touched when the world is closed, and its heap with it.
+// onStream runs a part of the factor's computation in stream order, or at once, after the weights'
+// exchange, where the stream cannot. Nothing is touched when the world is closed, and its heap with
+// it.
 //
 // Errors: dist.ErrClosed.
 func (d *DDP) onStream(part uint64) (err error) {
@@ -89,7 +95,8 @@ func (d *DDP) onStream(part uint64) (err error) {
 	return d.factor.Run(nil, part)
 }
 
-// open is dist.ErrClosed when the world is closed, and its heap with it: nothing may touch what lies there.
+// open is dist.ErrClosed when the world is closed, and its heap with it: nothing may touch what
+// lies there.
 func (d *DDP) open() (err error) {
 	if d.queue != nil {
 		_, err = d.queue.Submit(nothing{}, dist.Op{Name: "ddp open"}, 0) // does not allocate, as asking for a heap does
@@ -122,8 +129,8 @@ const (
 	putShare
 )
 
-// Run writes this rank's weight to where the exchange reads it, or its share, for each dtype, to where the buckets do; 0
-// if it is a part of 0, for which the Waits return an error.
+// Run writes this rank's weight to where the exchange reads it, or its share, for each dtype, to
+// where the buckets do; 0 if it is a part of 0, for which the Waits return an error.
 func (f *factor) Run(_ *dist.Op, part uint64) error {
 	weights, err := tensor.Data[float64](f.mem.weights)
 	if err != nil {

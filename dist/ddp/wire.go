@@ -11,7 +11,8 @@ import (
 
 // exchanger is what is done to full buckets where it is more than one reduction.
 type exchanger interface {
-	// start queues it for one bucket; the Work is that of the last part. Like a collective it does not wait for peers.
+	// start queues it for one bucket; the Work is that of the last part. Like a collective it does
+	// not wait for peers.
 	start(b *bucket) (dist.Work, error)
 	// bytes is what this rank hands to the collectives of one bucket.
 	bytes(b *bucket) int64
@@ -62,8 +63,9 @@ func (d *DDP) closeWire() error {
 	return d.wire.close()
 }
 
-// WireBytes is the bytes of gradients that this rank hands to collectives in one step: of buckets as they are, or of the
-// messages that a WireDType or Hook makes of them. What a backend moves for a byte is its affair.
+// WireBytes is the bytes of gradients that this rank hands to collectives in one step: of buckets
+// as they are, or of the messages that a WireDType or Hook makes of them. What a backend moves for
+// a byte is its affair.
 func (d *DDP) WireBytes() int64 {
 	total := int64(0)
 	for _, b := range d.buckets {
@@ -79,7 +81,8 @@ func (d *DDP) wireBytes(b *bucket) int64 {
 	return d.wire.bytes(b)
 }
 
-// share is what a bucket is to be multiplied by; it is known when the stream has come to the bucket.
+// share is what a bucket is to be multiplied by; it is known when the stream has come to the
+// bucket.
 func (d *DDP) share(dt tensor.DType) (float64, error) {
 	if dt == tensor.F64 {
 		f, err := tensor.Data[float64](d.mem.scales[1])
@@ -95,8 +98,8 @@ func (d *DDP) share(dt tensor.DType) (float64, error) {
 	return float64(f[0]), nil
 }
 
-// inOrder runs part of r on the world's stream, behind what is queued there, or now where the stream runs no host code;
-// then r waits for what it needs.
+// inOrder runs part of r on the world's stream, behind what is queued there, or now where the
+// stream runs no host code; then r waits for what it needs.
 //
 // Errors: dist.ErrClosed; r's, where it runs now.
 func (d *DDP) inOrder(r dist.Runner, name string, part uint64) (dist.Work, error) {
@@ -106,15 +109,16 @@ func (d *DDP) inOrder(r dist.Runner, name string, part uint64) (dist.Work, error
 	return dist.Work{}, r.Run(nil, part)
 }
 
-// hooked is a Hook at work on all buckets. All messages share one memory: the stream is done with those of one bucket
-// before it begins with the next.
+// hooked is a Hook at work on all buckets. All messages share one memory: the stream is done with
+// those of one bucket before it begins with the next.
 type hooked struct {
 	hook  Hook
 	mem   *arena
 	lines []*line // in the order of the buckets
 }
 
-// line is the way of one bucket. It is a dist.Runner whose parts are the rounds, and decompression after them.
+// line is the way of one bucket. It is a dist.Runner whose parts are the rounds, and decompression
+// after them.
 type line struct {
 	d        *DDP
 	b        *bucket
@@ -130,7 +134,8 @@ type line struct {
 	bad      bool  // and made some of them that no step is made of
 }
 
-// newHooked is never nil: after an error it is to be closed. Ranks tell each other what is wrong before they make memory.
+// newHooked is never nil: after an error it is to be closed. Ranks tell each other what is wrong
+// before they make memory.
 //
 // Collective: all ranks, one plan.
 func newHooked(d *DDP, hook Hook, rest float64) (*hooked, error) {
@@ -230,8 +235,8 @@ func (l *line) sum(message tensor.Buffer) (dist.Work, error) {
 	return l.b.group.AllReduce(message, message, dist.Sum)
 }
 
-// Run does one part. An error of a round does not keep the other ranks from their sums, which are NaN then; it is that of
-// the bucket.
+// Run does one part. An error of a round does not keep the other ranks from their sums, which are
+// NaN then; it is that of the bucket.
 func (l *line) Run(_ *dist.Op, part uint64) error {
 	round := int(part)
 	for _, w := range l.sums[:round] {
@@ -251,7 +256,8 @@ func (l *line) Run(_ *dist.Op, part uint64) error {
 	return l.err
 }
 
-// spoil makes all floating-point numbers of a message NaN, so that nobody takes what is left there for a gradient.
+// spoil makes all floating-point numbers of a message NaN, so that nobody takes what is left there
+// for a gradient.
 func spoil(message tensor.Buffer) {
 	raw := message.Raw()
 	for i := range raw {
@@ -276,7 +282,8 @@ func (l *line) compress(round int) error {
 	return nil
 }
 
-// decompress makes the gradient of the sums: the part of it that this rank owns, where it does not own all.
+// decompress makes the gradient of the sums: the part of it that this rank owns, where it does not
+// own all.
 func (l *line) decompress() error {
 	to, from := l.b.buf, l.messages
 	if l.whole && l.d.sharded() {
@@ -299,8 +306,8 @@ func (l *line) decompress() error {
 	return nil
 }
 
-// scaled is buckets that are reduced, or not at all, and multiplied by a number: the rest of PreDivide, or this rank's
-// share of its own micro-batches.
+// scaled is buckets that are reduced, or not at all, and multiplied by a number: the rest of
+// PreDivide, or this rank's share of its own micro-batches.
 type scaled struct {
 	lines []*scaling // in the order of the buckets
 	alone bool

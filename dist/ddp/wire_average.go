@@ -6,21 +6,26 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// Average is what the ranks' gradients become, with w_r the weight of rank r, g_r the gradient of its mean cost, W the sum
-// of the weights and n the number of ranks. Products are rounded to the gradient's dtype before they are added; with
-// accumulation, w g is a rank's sum over its micro-batches.
+// Average is what the ranks' gradients become, with w_r the weight of rank r, g_r the gradient of
+// its mean cost, W the sum of the weights and n the number of ranks. Products are rounded to the
+// gradient's dtype before they are added; with accumulation, w g is a rank's sum over its
+// micro-batches.
 type Average uint8
 
 // The averages.
 const (
-	// Mean is sum (w_r/W) g_r: the gradient of the mean cost over the whole batch, whatever its parts.
+	// Mean is sum (w_r/W) g_r: the gradient of the mean cost over the whole batch, whatever its
+	// parts.
 	Mean Average = iota
-	// Sum is sum w_r g_r: with weights that are numbers of samples, the gradient of the summed cost.
+	// Sum is sum w_r g_r: with weights that are numbers of samples, the gradient of the summed
+	// cost.
 	Sum
-	// PreMulSum is sum (f_r w_r) g_r, with f_r the Factor of rank r, which may differ between ranks.
+	// PreMulSum is sum (f_r w_r) g_r, with f_r the Factor of rank r, which may differ between
+	// ranks.
 	PreMulSum
-	// PreDivide is the mean, divided by the Factor d before it is summed and by the rest after: (d/n) sum (n w_r/(W d)) g_r.
-	// Neither the parts nor the sum leave the range of a narrow WireDType as early as those of a mean or of a sum do.
+	// PreDivide is the mean, divided by the Factor d before it is summed and by the rest after:
+	// (d/n) sum (n w_r/(W d)) g_r. Neither the parts nor the sum leave the range of a narrow
+	// WireDType as early as those of a mean or of a sum do.
 	PreDivide
 )
 

@@ -9,7 +9,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// arena is memory for what ranks send besides buckets: a piece of a symmetric heap, or process memory where there is none.
+// arena is memory for what ranks send besides buckets: a piece of a symmetric heap, or process
+// memory where there is none.
 type arena struct {
 	heap symmetric.Heap
 	raw  tensor.Buffer // as bytes, or words

@@ -17,7 +17,8 @@ func (q *quiet) Start(op dist.Op, s dist.Stream) (dist.Work, error) {
 	return s.(*dist.HostStream).Submit(q, op, 0)
 }
 
-// TestWireDoesNotAllocate has a world of one rank whose collectives copy, so that all that is counted is ddp's.
+// TestWireDoesNotAllocate has a world of one rank whose collectives copy, so that all that is
+// counted is ddp's.
 func TestWireDoesNotAllocate(t *testing.T) {
 	for name, cfg := range map[string]Config{
 		"plain":        {},

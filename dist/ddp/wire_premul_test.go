@@ -9,7 +9,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// premul is a premulsum of one dtype: what each rank has, drawn from its number, and the sum as it is defined.
+// premul is a premulsum of one dtype: what each rank has, drawn from its number, and the sum as it
+// is defined.
 func premul[T tensor.Element](random func(*rand.Rand) T, times, plus func(a, b T) T) func(w *dist.World) error {
 	return func(w *dist.World) error {
 		const length = 1777
@@ -58,8 +59,8 @@ func real[T float32 | float64]() func(w *dist.World) error {
 		func(a, b T) T { return T(a * b) }, func(a, b T) T { return T(a + b) })
 }
 
-// half is the sum of halves: products and sums in float32, rounded to T at the end. It is written for sums as float32,
-// which the test rounds when it compares.
+// half is the sum of halves: products and sums in float32, rounded to T at the end. It is written
+// for sums as float32, which the test rounds when it compares.
 func halves[T tensor.Float16 | tensor.BFloat16](wide func(T) float32, narrow func(float32) T) func(w *dist.World) error {
 	return func(w *dist.World) error {
 		const length = 1777

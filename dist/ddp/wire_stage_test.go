@@ -76,7 +76,8 @@ func TestWireIsTheSameForEveryStage(t *testing.T) {
 	}
 }
 
-// TestBitsDoNotDependOnChunks has what is done to buckets on two backends, of which one cuts everything into small pieces.
+// TestBitsDoNotDependOnChunks has what is done to buckets on two backends, of which one cuts
+// everything into small pieces.
 func TestBitsDoNotDependOnChunks(t *testing.T) {
 	chunked := sharedMemory("shm in chunks", 192)
 	for _, cfg := range []ddp.Config{
@@ -106,7 +107,8 @@ func TestBitsDoNotDependOnChunks(t *testing.T) {
 	}
 }
 
-// TestAccumulationWithAWireAndStages is about what is rounded in another order with Stage 2, where each run is reduced.
+// TestAccumulationWithAWireAndStages is about what is rounded in another order with Stage 2, where
+// each run is reduced.
 func TestAccumulationWithAWireAndStages(t *testing.T) {
 	for _, c := range []struct {
 		cfg   ddp.Config
@@ -248,7 +250,8 @@ func TestAttachComparesTheSettingsOfTheWire(t *testing.T) {
 	}
 }
 
-// TestAPeerThatIsGoneIsAnErrorOfTheStep has rank 1 leave in the second step, whatever is done to buckets.
+// TestAPeerThatIsGoneIsAnErrorOfTheStep has rank 1 leave in the second step, whatever is done to
+// buckets.
 func TestAPeerThatIsGoneIsAnErrorOfTheStep(t *testing.T) {
 	for _, cfg := range []ddp.Config{
 		{WireDType: tensor.BF16},

@@ -62,8 +62,8 @@ func wireOracle(dt gtensor.Dtype, wire tensor.DType, shares []float64, grads [][
 	return out
 }
 
-// toWire is x rounded once to the wire's dtype. No float64 of these tests is so close to a tie that float32 hides it,
-// which TestConvertRoundsOnce of package tensor is about.
+// toWire is x rounded once to the wire's dtype. No float64 of these tests is so close to a tie that
+// float32 hides it, which TestConvertRoundsOnce of package tensor is about.
 func toWire(wire tensor.DType, x float64) float32 {
 	if wire == tensor.F16 {
 		return tensor.ToFloat16(float32(x)).Float32()
@@ -254,7 +254,8 @@ func TestSumOverNothingIsZero(t *testing.T) {
 	})
 }
 
-// TestAveragesOfMicroBatches has a mean, a sum and others of two runs of which the first is inside NoSync.
+// TestAveragesOfMicroBatches has a mean, a sum and others of two runs of which the first is inside
+// NoSync.
 func TestAveragesOfMicroBatches(t *testing.T) {
 	want := plainGradient(t, mlp, indices(0, 8))
 	for _, c := range []struct {

@@ -17,8 +17,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// student learns what a teacher does: a network of one hidden layer, with numbers drawn once. Its loss is multiplied by a
-// scale, as mixed precision does it.
+// student learns what a teacher does: a network of one hidden layer, with numbers drawn once. Its
+// loss is multiplied by a scale, as mixed precision does it.
 type student struct {
 	*learner
 	scale  *G.Node
@@ -40,7 +40,8 @@ func newStudent(w *dist.World, rows int, cfg ddp.Config, opt optim.Config, scale
 	return s, err
 }
 
-// lesson is rows samples of a step for one rank: x, and tanh(x A) B + noise for A and B that never change.
+// lesson is rows samples of a step for one rank: x, and tanh(x A) B + noise for A and B that never
+// change.
 func lesson(step, rank, rows int) (x, y *gtensor.Dense) {
 	teach := rand.New(rand.NewPCG(99, 0))
 	var a [24][6]float64
@@ -80,7 +81,8 @@ func lesson(step, rank, rows int) (x, y *gtensor.Dense) {
 	return tensorOf(gtensor.Float32, xs, rows, 24), tensorOf(gtensor.Float32, ys, rows, 3)
 }
 
-// study is one step on given samples; spoil may change them first. It returns the loss, without its scale.
+// study is one step on given samples; spoil may change them first. It returns the loss, without its
+// scale.
 func (s *student) study(x, y *gtensor.Dense) (float64, error) {
 	scale := 1.0
 	if s.scaler != nil {
@@ -139,7 +141,8 @@ func course(w *dist.World, steps int, cfg ddp.Config, opt optim.Config, scaler *
 	return sum[0], errors.Join(err, agreeOn(w, "weights", weights), s.close())
 }
 
-// TestTrainingConverges has the losses of what changes gradients beside that of plain data parallelism, on the same samples.
+// TestTrainingConverges has the losses of what changes gradients beside that of plain data
+// parallelism, on the same samples.
 func TestTrainingConverges(t *testing.T) {
 	if !long.Enabled() {
 		t.Skip(long.Reason)
@@ -198,7 +201,8 @@ func TestTrainingConverges(t *testing.T) {
 	}
 }
 
-// TestStepsThatAreNotFiniteAreLeftOutByAllRanks has a NaN, and numbers too large for f16, on one rank only.
+// TestStepsThatAreNotFiniteAreLeftOutByAllRanks has a NaN, and numbers too large for f16, on one
+// rank only.
 func TestStepsThatAreNotFiniteAreLeftOutByAllRanks(t *testing.T) {
 	for _, c := range []struct {
 		name  string

@@ -2,7 +2,8 @@ package ddp
 
 import "github.com/symgrad/symgrad/tensor"
 
-// measurable reports whether all elements, and their squares, are finite: solvers leave out a step of others.
+// measurable reports whether all elements, and their squares, are finite: solvers leave out a step
+// of others.
 func measurable(b tensor.Buffer) bool {
 	if b.DType() == tensor.F32 {
 		x, err := tensor.Data[float32](b)
@@ -17,9 +18,10 @@ func measurable(b tensor.Buffer) bool {
 	return err == nil
 }
 
-// judge takes back what the last step has left with the codecs, if it was not made: it has failed, or all ranks have found
-// that a gradient is not finite. With sharding each finds that of its own part; the solver knows of all. What such a step has left
-// between gradients, where no later one writes, goes too. Nothing is in flight.
+// judge takes back what the last step has left with the codecs, if it was not made: it has failed,
+// or all ranks have found that a gradient is not finite. With sharding each finds that of its own
+// part; the solver knows of all. What such a step has left between gradients, where no later one
+// writes, goes too. Nothing is in flight.
 func (x *hooked) judge(failed bool) {
 	for _, l := range x.lines {
 		failed = failed || l.bad || l.ran && l.err != nil

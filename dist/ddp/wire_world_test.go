@@ -132,7 +132,8 @@ func (l *learner) weights() ([]float64, error) { return weights(l.m.params) }
 
 func (l *learner) close() error { return errors.Join(l.vm.Close(), l.d.Close()) }
 
-// ownGradients is the gradient of each part's mean cost, from the weights that rank 0 starts with, by gorgonia alone.
+// ownGradients is the gradient of each part's mean cost, from the weights that rank 0 starts with,
+// by gorgonia alone.
 func ownGradients(t *testing.T, f family, dt gtensor.Dtype, parts [][]int) [][]float64 {
 	t.Helper()
 	all := make([][]float64, len(parts))

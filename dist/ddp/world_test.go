@@ -33,8 +33,9 @@ func someRanks() []int {
 	return []int{1, 3}
 }
 
-// runRanks runs body on every rank of a world of n ranks, each on a goroutine of its own, and returns the errors by rank.
-// A rank closes its world when its body returns, so that none waits for one that has failed.
+// runRanks runs body on every rank of a world of n ranks, each on a goroutine of its own, and
+// returns the errors by rank. A rank closes its world when its body returns, so that none waits for
+// one that has failed.
 func runRanks(t *testing.T, n int, cfg sim.Config, body func(w *dist.World) error) []error {
 	t.Helper()
 	worlds, err := sim.New(n, cfg)

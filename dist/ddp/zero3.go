@@ -12,21 +12,22 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Stage 3: a rank keeps its shard of each bucket of parameters, and nothing else of them. The graph that Attach leaves is
+// Stage 3: a rank keeps its shard of each bucket of parameters, and nothing else of them. The graph
+// that Attach leaves is
 //
 //	shard_b = adopt(memory)               input, Shard elements of the symmetric heap
 //	full_b  = ops.AllGather(shard_b)      whole bucket b, while it is needed
 //	w_i     = part(hook_i, full_b)        Reshape(Slice(full_b)): what the nodes that used parameter i read
 //	dw_i    = Wait(Start(hold(dy_i)))     as in the stages before: the gradient goes to its place in bucket b
 //
-// and the gradient of shard_b is what the reduction of bucket b gives this rank, Stage 2's ReduceScatter: each gradient goes
-// to its slot, and not through slices that add zeros.
+// and the gradient of shard_b is what the reduction of bucket b gives this rank, Stage 2's
+// ReduceScatter: each gradient goes to its slot, and not through slices that add zeros.
 
 // gathers reports whether the parameters are sharded.
 func (d *DDP) gathers() bool { return d.cfg.Stage == stageParams }
 
-// insertParts puts a part between each hook and its users, and between the parameter and what else reads it, such as
-// gorgonia.Read. Where the parts are is not known yet.
+// insertParts puts a part between each hook and its users, and between the parameter and what else
+// reads it, such as gorgonia.Read. Where the parts are is not known yet.
 func (b *builder) insertParts() error {
 	g := b.cost.Graph()
 	parts := make(map[*gorgonia.Node]*gorgonia.Node, 2*len(b.hooks)) // by what they take the place of
@@ -96,7 +97,8 @@ func (b *builder) gatherParams() error {
 	return nil
 }
 
-// fillShards takes the weights, which are rank 0's, into the shards, and their memory from the nodes.
+// fillShards takes the weights, which are rank 0's, into the shards, and their memory from the
+// nodes.
 func (d *DDP) fillShards(inputs gorgonia.Nodes) error {
 	d.inputs = inputs
 	for i, b := range d.buckets {
@@ -112,8 +114,8 @@ func (d *DDP) fillShards(inputs gorgonia.Nodes) error {
 	return d.adopt()
 }
 
-// adopt takes over the weights that nodes have been given since the last run, this rank's pieces of them, and leaves the
-// nodes without elements. A machine that has no steps for it calls Adopt.
+// adopt takes over the weights that nodes have been given since the last run, this rank's pieces of
+// them, and leaves the nodes without elements. A machine that has no steps for it calls Adopt.
 func (d *DDP) adopt() error {
 	for _, s := range d.slots {
 		if err := s.adopt(); err != nil {
@@ -133,11 +135,12 @@ func (d *DDP) forget() error {
 	return nil
 }
 
-// Adopt takes over, with Stage 3, the weights that the learnables' nodes have been given by gorgonia.Let or Consolidate, as
-// the next run would. Machines that run graphs without calling Do call it before each run.
+// Adopt takes over, with Stage 3, the weights that the learnables' nodes have been given by
+// gorgonia.Let or Consolidate, as the next run would. Machines that run graphs without calling Do
+// call it before each run.
 //
-// Not collective: all ranks must have given their nodes the same. Errors: dist.ErrClosed; a value that is none of the
-// parameter's.
+// Not collective: all ranks must have given their nodes the same. Errors: dist.ErrClosed; a value
+// that is none of the parameter's.
 func (d *DDP) Adopt() error {
 	if err := d.ready(); err != nil {
 		return fmt.Errorf("ddp: %w", err)
@@ -190,12 +193,14 @@ func (s *slot) adopt() error {
 	return gorgonia.Let(s.param, shardedValue(s.param))
 }
 
-// Consolidate gives, with Stage 3, the nodes of the learnables their whole values, for evaluation and checkpoints. The nodes
-// have them until the next run of the graph, the next step of the solver or Adopt, which take over what they hold then.
-// In the stages before, nodes have their values always, and it does nothing, but with OverlapGather: there it gathers what
-// the last run has updated, which a machine's Sync then gives the nodes.
+// Consolidate gives, with Stage 3, the nodes of the learnables their whole values, for evaluation
+// and checkpoints. The nodes have them until the next run of the graph, the next step of the solver
+// or Adopt, which take over what they hold then. In the stages before, nodes have their values
+// always, and it does nothing, but with OverlapGather: there it gathers what the last run has
+// updated, which a machine's Sync then gives the nodes.
 //
-// Collective: all ranks, between runs. Errors: dist.ErrClosed; those of the group, naming rank and bucket.
+// Collective: all ranks, between runs. Errors: dist.ErrClosed; those of the group, naming rank and
+// bucket.
 func (d *DDP) Consolidate() error {
 	if err := d.ready(); err != nil {
 		return fmt.Errorf("ddp consolidate: %w", err)
@@ -258,8 +263,8 @@ func (d *DDP) consolidate() error {
 	return nil
 }
 
-// noDual makes v, which is zeros, what gorgonia.BindDualValues adds gradients to. It would otherwise make something like the
-// parameter's value, which has no elements.
+// noDual makes v, which is zeros, what gorgonia.BindDualValues adds gradients to. It would
+// otherwise make something like the parameter's value, which has no elements.
 func (s *slot) noDual(v gorgonia.Value) (err error) {
 	if g, err := s.param.Grad(); err == nil && g != nil && g != s.wait.Value() {
 		return nil

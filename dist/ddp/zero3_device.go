@@ -9,7 +9,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// fillShardsOfGPU is fillShards where the shards are on GPUs: a machine binds them, and the inputs have no elements.
+// fillShardsOfGPU is fillShards where the shards are on GPUs: a machine binds them, and the inputs
+// have no elements.
 //
 // Collective: all ranks.
 func (d *DDP) fillShardsOfGPU(inputs gorgonia.Nodes) error {
@@ -25,7 +26,8 @@ func (d *DDP) fillShardsOfGPU(inputs gorgonia.Nodes) error {
 	return d.adopt()
 }
 
-// spread copies rank 0's value of the parameter to the nodes of all ranks, by way of the memory of the bucket.
+// spread copies rank 0's value of the parameter to the nodes of all ranks, by way of the memory of
+// the bucket.
 //
 // Collective: all ranks.
 func (s *slot) spread() error {
@@ -54,7 +56,8 @@ func (s *slot) spread() error {
 	return err
 }
 
-// writeOwn copies n elements of a value on the host, from number first on, to this rank's weights of b, from number to on.
+// writeOwn copies n elements of a value on the host, from number first on, to this rank's weights
+// of b, from number to on.
 func (d *DDP) writeOwn(b *bucket, to int, value tensor.Buffer, first, n int) error {
 	part, err := value.Slice(first, first+n)
 	if err != nil {

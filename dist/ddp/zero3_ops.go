@@ -14,7 +14,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// node is what the ops of Stage 3 have in common. They compute nothing, and none writes into an input.
+// node is what the ops of Stage 3 have in common. They compute nothing, and none writes into an
+// input.
 type node struct {
 	what  string // with which no two of a graph are alike
 	shape gtensor.Shape
@@ -45,8 +46,8 @@ func (o *node) Hashcode() uint32 {
 // String is what was given: "part w0".
 func (o *node) String() string { return o.what }
 
-// adopt is the identity of a shard of parameters, between its memory and its gathering. It takes over what the parameters'
-// nodes have been given since the last run.
+// adopt is the identity of a shard of parameters, between its memory and its gathering. It takes
+// over what the parameters' nodes have been given since the last run.
 type adopt struct {
 	node
 	d      *DDP
@@ -75,8 +76,9 @@ func (o *adopt) Do(inputs ...gorgonia.Value) (gorgonia.Value, error) {
 	return headerOf(inputs[0]), nil
 }
 
-// part is a parameter for those that use it: a part of a gathered bucket, in the parameter's shape. Its inputs are the
-// parameter's hook, which the gradient goes to, and the bucket. The bucket is known when the graph has been differentiated.
+// part is a parameter for those that use it: a part of a gathered bucket, in the parameter's shape.
+// Its inputs are the parameter's hook, which the gradient goes to, and the bucket. The bucket is
+// known when the graph has been differentiated.
 type part struct {
 	node
 	hook   *ops.Hook
@@ -136,8 +138,9 @@ func (*part) DiffWRT(inputs int) []bool {
 	return wrt
 }
 
-// SymDiff is the gradient, for the hook, as what keeps output whole until then: without that, a tape machine may let the
-// last node that reads it write over it, and over what another node reads under another name.
+// SymDiff is the gradient, for the hook, as what keeps output whole until then: without that, a
+// tape machine may let the last node that reads it write over it, and over what another node reads
+// under another name.
 func (o *part) SymDiff(inputs gorgonia.Nodes, output, grad *gorgonia.Node) (gorgonia.Nodes, error) {
 	n, err := applyOnce(&hold{node{"hold " + o.what, o.shape}}, grad, output)
 	if err != nil {
@@ -189,14 +192,15 @@ func applyOnce(op gorgonia.Op, children ...*gorgonia.Node) (*gorgonia.Node, erro
 	return n, nil
 }
 
-// Gathered is where a parameter is that Stage 3 gathers: elements Offset and on of the second input of its node, in Shape.
+// Gathered is where a parameter is that Stage 3 gathers: elements Offset and on of the second input
+// of its node, in Shape.
 type Gathered struct {
 	Offset int
 	Shape  []int // empty for a scalar
 }
 
-// PartOf says of a node that Stage 3 has put into a graph what it is, for machines that run graphs without calling Do.
-// same: it is its first input. Neither: it is not of Stage 3.
+// PartOf says of a node that Stage 3 has put into a graph what it is, for machines that run graphs
+// without calling Do. same: it is its first input. Neither: it is not of Stage 3.
 func PartOf(n *gorgonia.Node) (g Gathered, isPart, same bool) {
 	switch o := n.Op().(type) {
 	case *part:
@@ -207,8 +211,8 @@ func PartOf(n *gorgonia.Node) (g Gathered, isPart, same bool) {
 	return Gathered{}, false, false
 }
 
-// Sharded returns the learnables of a graph whose values are on all ranks, a part on each, so that their nodes have no
-// elements to read.
+// Sharded returns the learnables of a graph whose values are on all ranks, a part on each, so that
+// their nodes have no elements to read.
 func Sharded(g *gorgonia.ExprGraph) gorgonia.NodeSet {
 	all := gorgonia.NewNodeSet()
 	for _, n := range g.AllNodes() {
@@ -229,7 +233,8 @@ func IsShard(n *gorgonia.Node) bool {
 	return is
 }
 
-// ShardOf is the bucket, in the Plan, whose shard an input is: the one in Layout.Own. false for other nodes.
+// ShardOf is the bucket, in the Plan, whose shard an input is: the one in Layout.Own. false for
+// other nodes.
 func ShardOf(n *gorgonia.Node) (bucket int, ok bool) {
 	if n.Op() != nil || n.Graph() == nil {
 		return 0, false
@@ -242,7 +247,8 @@ func ShardOf(n *gorgonia.Node) (bucket int, ok bool) {
 	return 0, false
 }
 
-// Staged reports whether the gradient is copied in every run, by StartFrom: it has no place where it could be computed.
+// Staged reports whether the gradient is copied in every run, by StartFrom: it has no place where
+// it could be computed.
 func (s *slot) Staged() bool { return s.d.staged() }
 
 // StartFrom is Start for the elements of the gradient, in C order.

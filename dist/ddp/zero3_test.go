@@ -68,7 +68,8 @@ func (c regime) compare3(t *testing.T, make func(n int) ([]*dist.World, error), 
 	}
 }
 
-// TestGatheredTrainingHasTheBitsOfPlainTraining has counts that nothing divides, 100 steps, every rule.
+// TestGatheredTrainingHasTheBitsOfPlainTraining has counts that nothing divides, 100 steps, every
+// rule.
 func TestGatheredTrainingHasTheBitsOfPlainTraining(t *testing.T) {
 	for i, o := range optimizers {
 		for _, n := range someRanks() {
@@ -80,8 +81,8 @@ func TestGatheredTrainingHasTheBitsOfPlainTraining(t *testing.T) {
 	}
 }
 
-// TestGatheredTrainingIsPlainForEveryModel has filters, a matrix that is used twice, and vectors that machines are tempted
-// to write into.
+// TestGatheredTrainingIsPlainForEveryModel has filters, a matrix that is used twice, and vectors
+// that machines are tempted to write into.
 func TestGatheredTrainingIsPlainForEveryModel(t *testing.T) {
 	for _, h := range hosts {
 		for _, f := range families {
@@ -106,7 +107,8 @@ func TestGatheredTrainingHasBothDTypesAndNumbers(t *testing.T) {
 	}
 }
 
-// TestGatheredTrainingWeighsRanks has parts of different length, none among them, and waits with all buckets.
+// TestGatheredTrainingWeighsRanks has parts of different length, none among them, and waits with
+// all buckets.
 func TestGatheredTrainingWeighsRanks(t *testing.T) {
 	for _, sizes := range [][]int{{5, 3, 4}, {0, 12}, {7, 0, 5, 0}} {
 		for _, serial := range []bool{false, true} {
@@ -121,7 +123,8 @@ func TestGatheredTrainingWeighsRanks(t *testing.T) {
 	}
 }
 
-// TestGatheredTrainingSendsWhatPlainTrainingSends has gradients in bf16 on the wire, and another average.
+// TestGatheredTrainingSendsWhatPlainTrainingSends has gradients in bf16 on the wire, and another
+// average.
 func TestGatheredTrainingSendsWhatPlainTrainingSends(t *testing.T) {
 	cfg := small
 	cfg.WireDType, cfg.ErrorFeedback = tensor.BF16, true
@@ -131,8 +134,8 @@ func TestGatheredTrainingSendsWhatPlainTrainingSends(t *testing.T) {
 	regime{family: odd, dt: gtensor.Float64, cfg: cfg, optimizer: optimizers[2].Config, steps: 20, parts: evenly}.compare3(t, hosts[0].make, 3)
 }
 
-// TestGatheredAccumulation has three runs a step, which are reduced one by one: as with Stage 2, not the bits of plain
-// training.
+// TestGatheredAccumulation has three runs a step, which are reduced one by one: as with Stage 2,
+// not the bits of plain training.
 func TestGatheredAccumulation(t *testing.T) {
 	sizes := []int{4, 2, 5}
 	c := regime{

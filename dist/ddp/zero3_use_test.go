@@ -22,7 +22,8 @@ func gatheredModel(w *dist.World) (*attached, error) {
 	return attach(w, odd, 3, ddp.Config{Stage: 3, BucketMB: 5.0 / 1024, FirstBucketMB: 5.0 / 1024}, 0)
 }
 
-// TestGatheredLearnablesHaveNoElements looks at what is left of them, at who is refused, and at what Consolidate gives.
+// TestGatheredLearnablesHaveNoElements looks at what is left of them, at who is refused, and at
+// what Consolidate gives.
 func TestGatheredLearnablesHaveNoElements(t *testing.T) {
 	want, err := weights(odd.make(gtensor.Float64, 3, 1).params) // rank 0's
 	if err != nil {
@@ -84,8 +85,8 @@ func TestGatheredLearnablesHaveNoElements(t *testing.T) {
 	})
 }
 
-// TestGatheredWeightsAreThoseThatNodesWereGiven lets nodes anew, as one that reads a checkpoint does, and changes whole
-// values in place.
+// TestGatheredWeightsAreThoseThatNodesWereGiven lets nodes anew, as one that reads a checkpoint
+// does, and changes whole values in place.
 func TestGatheredWeightsAreThoseThatNodesWereGiven(t *testing.T) {
 	onRanks(t, 2, func(w *dist.World) error {
 		a, err := gatheredModel(w)
@@ -145,7 +146,8 @@ func costAlone(m *model) (float64, error) {
 	return cost[0], nil
 }
 
-// TestOtherReadersOfGatheredParameters has gorgonia.Read of a parameter, and a node that is no part of the cost.
+// TestOtherReadersOfGatheredParameters has gorgonia.Read of a parameter, and a node that is no part
+// of the cost.
 func TestOtherReadersOfGatheredParameters(t *testing.T) {
 	want, err := elements(odd.make(gtensor.Float64, 3, 1).params[2].Value())
 	if err != nil {
@@ -183,7 +185,8 @@ func TestOtherReadersOfGatheredParameters(t *testing.T) {
 	})
 }
 
-// TestADeadRankInAGatherIsNamed has a rank that dies in the gathering of weights, in the forward pass and in Consolidate.
+// TestADeadRankInAGatherIsNamed has a rank that dies in the gathering of weights, in the forward
+// pass and in Consolidate.
 func TestADeadRankInAGatherIsNamed(t *testing.T) {
 	const attached = 1 + 6           // the plan and 6 parameters
 	const groups = 4                 // w0, b0 and others, w1, w2 and b2

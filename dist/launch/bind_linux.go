@@ -25,8 +25,8 @@ func (c SpawnConfig) deal() ([][]int, error) {
 	return hands, nil
 }
 
-// bound runs start on a thread that is kept on the processors of the rank: a child inherits them, and a Go program counts them
-// when it starts. The caller has locked the thread.
+// bound runs start on a thread that is kept on the processors of the rank: a child inherits them,
+// and a Go program counts them when it starts. The caller has locked the thread.
 func (j *job) bound(rank int, start func() (*child, error)) (*child, error) {
 	if j.hands == nil {
 		return start()

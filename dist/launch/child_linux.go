@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// credentialsFD is the descriptor that a child finds its credentials at: the first after stdin, stdout and stderr. The handover
-// of the job comes after it.
+// credentialsFD is the descriptor that a child finds its credentials at: the first after stdin,
+// stdout and stderr. The handover of the job comes after it.
 const credentialsFD = 3
 
 // child is one rank as a process.
@@ -33,8 +33,8 @@ type child struct {
 	order   int64              // how many ranks had ended when it did, itself included
 }
 
-// startChild starts one rank as the leader of a process group. The rank inherits the files that are not nil, from
-// credentialsFD on. It must be called on a thread that outlives the child.
+// startChild starts one rank as the leader of a process group. The rank inherits the files that are
+// not nil, from credentialsFD on. It must be called on a thread that outlives the child.
 func startChild(cfg SpawnConfig, env []string, rank int, inherited ...*os.File) (*child, error) {
 	c := &child{rank: rank, cmd: exec.Command(cfg.Program, cfg.Args...)}
 	c.cmd.Env, c.cmd.Dir = env, cfg.Dir
@@ -76,7 +76,8 @@ func startChild(cfg SpawnConfig, env []string, rank int, inherited ...*os.File) 
 // pid is the process id of the rank, and the id of its process group.
 func (c *child) pid() int { return c.cmd.Process.Pid }
 
-// signal sends sig to the rank and what it started, if the rank has not ended. stop says that it is to end by it.
+// signal sends sig to the rank and what it started, if the rank has not ended. stop says that it is
+// to end by it.
 func (c *child) signal(sig syscall.Signal, stop bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -85,13 +86,16 @@ func (c *child) signal(sig syscall.Signal, stop bool) {
 	}
 	c.stopped = c.stopped || stop
 	_ = unix.Kill(-c.pid(), sig) // it cannot fail: the leader is at least a zombie
-	// A process that is stopped, for reading from the terminal perhaps, takes no signal but SIGKILL before it goes on.
+	// A process that is stopped, for reading from the terminal perhaps, takes no signal but SIGKILL
+	// before it goes on.
 	_ = unix.Kill(-c.pid(), unix.SIGCONT)
 }
 
-// wait waits for the rank to end, ends what it has left behind, and sends c to exits. count is the ranks that have ended.
+// wait waits for the rank to end, ends what it has left behind, and sends c to exits. count is the
+// ranks that have ended.
 func (c *child) wait(count *atomic.Int64, exits chan<- *child) {
-	// Without reaping: as long as the leader is a zombie, no other process can get its id, nor a group.
+	// Without reaping: as long as the leader is a zombie, no other process can get its id, nor a
+	// group.
 	for errors.Is(unix.Waitid(unix.P_PID, c.pid(), nil, unix.WEXITED|unix.WNOWAIT, nil), unix.EINTR) {
 	}
 	c.order = count.Add(1) // before anybody can see that the process is gone
@@ -105,8 +109,9 @@ func (c *child) wait(count *atomic.Int64, exits chan<- *child) {
 	exits <- c
 }
 
-// reapGroup waits for the processes of a group that are children of this process: orphans of the rank, which became so when it
-// ended. Their own children become so before they end themselves, hence none is left when there is no child.
+// reapGroup waits for the processes of a group that are children of this process: orphans of the
+// rank, which became so when it ended. Their own children become so before they end themselves,
+// hence none is left when there is no child.
 func reapGroup(group int) {
 	for {
 		_, err := unix.Wait4(-group, nil, 0, nil)
@@ -150,8 +155,8 @@ func (c *child) wakeReaders() {
 	}
 }
 
-// drain copies r to w until its end. When closing is closed, what the job wrote is in the pipe, and drain stops behind it: a
-// process that escaped may hold the other end, and go on writing for ever.
+// drain copies r to w until its end. When closing is closed, what the job wrote is in the pipe, and
+// drain stops behind it: a process that escaped may hold the other end, and go on writing for ever.
 func drain(r *os.File, w io.Writer, closing <-chan struct{}) {
 	buf := make([]byte, 32<<10)
 	for left := -1; left != 0; { // bytes to copy; unknown before the end

@@ -13,7 +13,8 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// Client is one rank's end of a Server: a dist.Store, and this rank's sign of life. It may be used by many goroutines.
+// Client is one rank's end of a Server: a dist.Store, and this rank's sign of life. It may be used
+// by many goroutines.
 type Client struct {
 	cfg  DialConfig
 	conn net.Conn
@@ -128,8 +129,8 @@ func (c *Client) giveUp() error {
 	return c.Close()
 }
 
-// Close says goodbye and ends the connection: the other ranks do not take the end of this one for its death. Requests that
-// wait fail with dist.ErrClosed. Idempotent.
+// Close says goodbye and ends the connection: the other ranks do not take the end of this one for
+// its death. Requests that wait fail with dist.ErrClosed. Idempotent.
 func (c *Client) Close() error {
 	c.mu.Lock()
 	if c.closing {
@@ -148,7 +149,8 @@ func (c *Client) Close() error {
 	if lost == nil {
 		ctx, cancel := context.WithTimeout(context.Background(), byeTimeout)
 		defer cancel()
-		// A server that does not answer is gone, or takes this end for a death; neither matters to a rank that leaves.
+		// A server that does not answer is gone, or takes this end for a death; neither matters to
+		// a rank that leaves.
 		_, _ = c.roundTrip(ctx, bye)
 	}
 	_ = c.conn.Close() // the reader may have closed it first
@@ -247,7 +249,8 @@ func (f frame) asError() error {
 	return fmt.Errorf("malformed reply: kind %d, %d B", f.kind, len(f.value))
 }
 
-// refusal is the server's word on why a request failed. Its text names the sentinel that it matches.
+// refusal is the server's word on why a request failed. Its text names the sentinel that it
+// matches.
 type refusal struct {
 	text     string
 	sentinel error

@@ -14,16 +14,19 @@ import (
 	"time"
 )
 
-// maxCredentials bounds the credentials of a rank, whose descriptor may be of any file if the variable is wrong.
+// maxCredentials bounds the credentials of a rank, whose descriptor may be of any file if the
+// variable is wrong.
 const maxCredentials = 64 << 10
 
 // storeName is what the server's certificate is made out to.
 const storeName = "symgrad-store"
 
-// lifetime is how long credentials hold: longer than any job, as they end with the launcher's memory.
+// lifetime is how long credentials hold: longer than any job, as they end with the launcher's
+// memory.
 const lifetime = 5 * 365 * 24 * time.Hour
 
-// authority is the certificate authority of one job. Its key never leaves the memory of the launcher.
+// authority is the certificate authority of one job. Its key never leaves the memory of the
+// launcher.
 type authority struct {
 	key  *ecdsa.PrivateKey
 	cert *x509.Certificate
@@ -82,7 +85,8 @@ func (a *authority) issue(name string, usage x509.ExtKeyUsage) (der []byte, key 
 	return der, key, nil
 }
 
-// server is the configuration of the job's store: TLS 1.3, for clients with a certificate of this authority.
+// server is the configuration of the job's store: TLS 1.3, for clients with a certificate of this
+// authority.
 func (a *authority) server() (*tls.Config, error) {
 	der, key, err := a.issue(storeName, x509.ExtKeyUsageServerAuth)
 	if err != nil {
@@ -94,7 +98,8 @@ func (a *authority) server() (*tls.Config, error) {
 	}, nil
 }
 
-// rank is what a rank needs to join the store, as PEM: the authority's certificate, its own, and its key.
+// rank is what a rank needs to join the store, as PEM: the authority's certificate, its own, and
+// its key.
 func (a *authority) rank(rank int) ([]byte, error) {
 	der, key, err := a.issue(rankName(rank), x509.ExtKeyUsageClientAuth)
 	if err != nil {

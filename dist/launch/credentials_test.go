@@ -113,7 +113,8 @@ func TestPeerOfAnotherUserIsRefused(t *testing.T) {
 	}
 }
 
-// A process of another user that finds the socket is a stranger to the server, and the server to it.
+// A process of another user that finds the socket is a stranger to the server, and the server to
+// it.
 func TestUnixSocketsAreForOneUser(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root, to be another user for a moment")
@@ -148,7 +149,8 @@ func TestUnixSocketsAreForOneUser(t *testing.T) {
 	}
 }
 
-// asNobody runs do on a thread whose user is nobody. Credentials belong to threads; the thread ends with the goroutine.
+// asNobody runs do on a thread whose user is nobody. Credentials belong to threads; the thread ends
+// with the goroutine.
 func asNobody(t *testing.T, do func()) {
 	const nobody = 65534
 	done := make(chan struct{})

@@ -1,7 +1,7 @@
 package launch
 
-// detectPMIx knows a rank of which only PMIx tells. PMIx gives the size to libpmix alone, so it is read from Slurm, whose
-// srun --mpi=pmix is where this is met.
+// detectPMIx knows a rank of which only PMIx tells. PMIx gives the size to libpmix alone, so it is
+// read from Slurm, whose srun --mpi=pmix is where this is met.
 func detectPMIx(v vars) (Env, bool, error) {
 	const rank, job = "PMIX_RANK", "PMIX_NAMESPACE"
 	if !v.any(rank) {

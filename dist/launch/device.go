@@ -9,15 +9,17 @@ import (
 // visibleVar is NVIDIA's: the GPUs that the driver shows to a process, and their order.
 const visibleVar = "CUDA_VISIBLE_DEVICES"
 
-// GPU is which of the count GPUs that this process sees is the rank's, numbered as the driver numbers them, which is what is
-// left of CUDA_VISIBLE_DEVICES. Ranks of a host take one after the other by their local rank. A rank that sees one GPU takes
-// that: launchers such as srun --gpus-per-task=1 show each rank its own. Where ranks see fewer GPUs than they are, some get
-// the same; package backend, which knows the GPUs by their ids, then refuses.
+// GPU is which of the count GPUs that this process sees is the rank's, numbered as the driver
+// numbers them, which is what is left of CUDA_VISIBLE_DEVICES. Ranks of a host take one after the
+// other by their local rank. A rank that sees one GPU takes that: launchers such as srun
+// --gpus-per-task=1 show each rank its own. Where ranks see fewer GPUs than they are, some get the
+// same; package backend, which knows the GPUs by their ids, then refuses.
 //
 // Shapes/units: count is at least 1.
 func (e Env) GPU(count int) int { return e.LocalRank % count }
 
-// Visible is what CUDA_VISIBLE_DEVICES says, as the driver reads it: names before the first that is none.
+// Visible is what CUDA_VISIBLE_DEVICES says, as the driver reads it: names before the first that is
+// none.
 type Visible struct {
 	Set   bool     // the variable is there, if only as an empty one
 	Value string   // as it is set
@@ -27,8 +29,8 @@ type Visible struct {
 
 // FindVisible is what an environment says about GPUs.
 //
-// Shapes/units: environ as from os.Environ; the last of several values counts. Unlike for other variables an empty value is
-// one: it hides all GPUs.
+// Shapes/units: environ as from os.Environ; the last of several values counts. Unlike for other
+// variables an empty value is one: it hides all GPUs.
 func FindVisible(environ []string) Visible {
 	var v Visible
 	for _, s := range environ {
@@ -81,17 +83,18 @@ func (v Visible) String() string {
 	return text
 }
 
-// libraryVars is what libraries are told by the environment, because they ask nothing else. NVLink multicast (NVLS) stays
-// off: on a host whose fabric is shared it can put every GPU of the host out of service. NCCL connects when a communicator
-// is made and not in the first operation, which then waits for no peer.
+// libraryVars is what libraries are told by the environment, because they ask nothing else. NVLink
+// multicast (NVLS) stays off: on a host whose fabric is shared it can put every GPU of the host out
+// of service. NCCL connects when a communicator is made and not in the first operation, which then
+// waits for no peer.
 var libraryVars = [...]struct{ name, value string }{
 	{"NCCL_NVLS_ENABLE", "0"},
 	{"NVSHMEM_DISABLE_NVLS", "1"},
 	{"NCCL_RUNTIME_CONNECT", "0"},
 }
 
-// SetLibraryVariables sets what NCCL and NVSHMEM shall find in the environment of this process, whatever is there. It comes
-// before either is loaded.
+// SetLibraryVariables sets what NCCL and NVSHMEM shall find in the environment of this process,
+// whatever is there. It comes before either is loaded.
 //
 // Errors: those of os.Setenv.
 func SetLibraryVariables() error {

@@ -23,11 +23,11 @@ type DialConfig struct {
 	ByRank0    bool        // rank 0 serves, not the launcher: it may not be there yet, and its loss is the loss of a rank
 }
 
-// Dial joins the store of a job. With ByRank0 it tries again until ctx ends while nobody listens, while too many dial at once, or
-// while the store is the one of an earlier meeting.
+// Dial joins the store of a job. With ByRank0 it tries again until ctx ends while nobody listens,
+// while too many dial at once, or while the store is the one of an earlier meeting.
 //
-// Owns: the caller closes the client. Errors: ctx's with the last refusal; dist.ErrInvalid when the server is of another job or
-// user, or the rank is taken.
+// Owns: the caller closes the client. Errors: ctx's with the last refusal; dist.ErrInvalid when the
+// server is of another job or user, or the rank is taken.
 func Dial(ctx context.Context, cfg DialConfig) (*Client, error) {
 	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
 		c, err := dialOnce(ctx, cfg)
@@ -46,8 +46,8 @@ func Dial(ctx context.Context, cfg DialConfig) (*Client, error) {
 	}
 }
 
-// passing reports whether a refusal may be over soon: nobody listens yet, the listener was just closing, or more ranks dial at
-// a time than a unix socket queues (EAGAIN of connect(2)).
+// passing reports whether a refusal may be over soon: nobody listens yet, the listener was just
+// closing, or more ranks dial at a time than a unix socket queues (EAGAIN of connect(2)).
 func passing(err error) bool {
 	for _, soon := range []error{
 		syscall.ECONNREFUSED, syscall.ECONNRESET, syscall.EAGAIN, errNoAnswer, errOver, errForeign, dist.ErrClosed,

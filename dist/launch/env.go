@@ -29,12 +29,13 @@ type Env struct {
 	runtime string // the user's folder for sockets, as the environment has it; "" if it has none
 }
 
-// Detect is who the process with this environment is. It looks for the launchers in the order of their constants: an MPI
-// launcher or torchrun inside a Slurm allocation leaves Slurm's variables of the allocation in place. The local numbers may
-// be missing when the job is one rank.
+// Detect is who the process with this environment is. It looks for the launchers in the order of
+// their constants: an MPI launcher or torchrun inside a Slurm allocation leaves Slurm's variables
+// of the allocation in place. The local numbers may be missing when the job is one rank.
 //
-// Shapes/units: environ as from os.Environ; the last of several values counts, and an empty value is none.
-// Errors: *EnvError for a variable that is not what its launcher sets, or missing beside others of that launcher.
+// Shapes/units: environ as from os.Environ; the last of several values counts, and an empty value
+// is none. Errors: *EnvError for a variable that is not what its launcher sets, or missing beside
+// others of that launcher.
 func Detect(environ []string) (Env, error) {
 	v := newVars(environ)
 	e := Env{Size: 1, LocalSize: 1, Launcher: None}

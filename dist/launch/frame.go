@@ -12,8 +12,8 @@ import (
 //
 //	uint32 length of what follows, byte kind, uint32 id, uint16 length of key, key, value
 //
-// A request carries an id of the client's choice, and its reply the same. Requests of one connection may be answered in any
-// order, because a Get waits.
+// A request carries an id of the client's choice, and its reply the same. Requests of one
+// connection may be answered in any order, because a Get waits.
 type frame struct {
 	kind  byte
 	id    uint32
@@ -61,8 +61,8 @@ func appendFrame(b []byte, f frame) []byte {
 	return append(b, f.value...)
 }
 
-// readFrame reads one frame of at most limit bytes.
-// Errors: io.EOF between frames, io.ErrUnexpectedEOF within one, dist.ErrInvalid for a frame that is none, r's.
+// readFrame reads one frame of at most limit bytes. Errors: io.EOF between frames,
+// io.ErrUnexpectedEOF within one, dist.ErrInvalid for a frame that is none, r's.
 func readFrame(r io.Reader, limit int) (frame, error) {
 	var head [headBytes]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {

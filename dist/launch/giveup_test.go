@@ -75,7 +75,8 @@ func TestClosedStoreTakesNothing(t *testing.T) {
 	}
 }
 
-// A process that opens a second world beside the first is told so, and not only of jobs and processes that are not there.
+// A process that opens a second world beside the first is told so, and not only of jobs and
+// processes that are not there.
 func TestMeetingAgainTooEarlyIsNamed(t *testing.T) {
 	_, launcher := underLauncher(t, 2)
 	for name, env := range map[string]func(int) Env{"socket": onSocket(2), "launcher": launcher} {

@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// lingerTimeout is how long the ranks of a store that ends have for last words: rank 0 keeps one that it serves as long for
-// ranks that have not left yet, and a rank that gives up may ask as long who is missing.
+// lingerTimeout is how long the ranks of a store that ends have for last words: rank 0 keeps one
+// that it serves as long for ranks that have not left yet, and a rank that gives up may ask as long
+// who is missing.
 const lingerTimeout = 2 * time.Second
 
 // single is the store of a job of one rank.

@@ -7,8 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// memoryFile is a read-only file that holds data, in memory, without a name, closed on exec. A pipe would do for one reader;
-// this can be read again by a rank that meets a second time, and by the program that a wrapper script starts.
+// memoryFile is a read-only file that holds data, in memory, without a name, closed on exec. A pipe
+// would do for one reader; this can be read again by a rank that meets a second time, and by the
+// program that a wrapper script starts.
 //
 // Owns: the caller closes the file.
 func memoryFile(name string, data []byte) (*os.File, error) {
@@ -27,8 +28,9 @@ func memoryFile(name string, data []byte) (*os.File, error) {
 	return f, nil
 }
 
-// readInherited returns the content of the file of the inherited descriptor fd, of at most so many bytes. The descriptor stays
-// open for the next time, but not for the programs that this one starts.
+// readInherited returns the content of the file of the inherited descriptor fd, of at most so many
+// bytes. The descriptor stays open for the next time, but not for the programs that this one
+// starts.
 func readInherited(fd int, most int64) ([]byte, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {

@@ -11,7 +11,8 @@ import (
 // jobKey is where rank 0 puts the id of a job whose launcher gives none.
 const jobKey = "launch: id of the job"
 
-// NameJob gives e the id of the job, where its launcher gives none, as MPICH's does: rank 0 makes one and hands it out.
+// NameJob gives e the id of the job, where its launcher gives none, as MPICH's does: rank 0 makes
+// one and hands it out.
 //
 // Collective: all ranks, over the store of their Rendezvous. Errors: those of the store.
 func NameJob(ctx context.Context, e *Env, store dist.Store) error {

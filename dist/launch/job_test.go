@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// Under every launcher all ranks have one id of the job, whether the launcher gives one or not. An id that is given stays.
+// Under every launcher all ranks have one id of the job, whether the launcher gives one or not. An
+// id that is given stays.
 func TestAllRanksHaveOneIDOfTheJob(t *testing.T) {
 	for name, c := range map[string]struct {
 		variables func(rank int) []string

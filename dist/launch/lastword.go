@@ -7,11 +7,13 @@ import (
 	"strings"
 )
 
-// lastWordMark begins a line on stderr that says why a rank ends. It is ASCII's record separator, which terminals do not show.
+// lastWordMark begins a line on stderr that says why a rank ends. It is ASCII's record separator,
+// which terminals do not show.
 const lastWordMark = "\x1e"
 
-// LastWord writes why this rank ends, text, as lines to stderr. A launcher of this project that passes the lines on shows equal
-// ones of several ranks once: text may name the rank, as "rank 1 of 4: ".
+// LastWord writes why this rank ends, text, as lines to stderr. A launcher of this project that
+// passes the lines on shows equal ones of several ranks once: text may name the rank, as "rank 1 of
+// 4: ".
 func (e Env) LastWord(stderr io.Writer, text string) {
 	mark := ""
 	if e.StoreFD > 0 {
@@ -36,7 +38,8 @@ type lastWord struct {
 
 // add notes a line of a rank.
 //
-// Returns: whether it is the first rank with this line; named says that the line has the name of the rank in it.
+// Returns: whether it is the first rank with this line; named says that the line has the name of
+// the rank in it.
 func (l *lastWords) add(rank int, line string) (first, named bool) {
 	own := fmt.Sprintf("rank %d of %d: ", rank, l.size)
 	text := strings.Replace(line, own, "", 1)

@@ -51,7 +51,8 @@ func TestSpawnLeavesNoProcessBehind(t *testing.T) {
 	}
 }
 
-// Behind a pipe such as "| head" the launcher is not just killed by SIGPIPE: it ends what the ranks have started first.
+// Behind a pipe such as "| head" the launcher is not just killed by SIGPIPE: it ends what the ranks
+// have started first.
 func TestOutputThatNobodyReadsEndsTheJob(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -82,7 +83,8 @@ type goneReader struct{}
 
 func (goneReader) Write([]byte) (int, error) { return 0, syscall.EPIPE }
 
-// The last of the output may meet a reader who has gone when the ranks have long ended, and nobody looks for that any more.
+// The last of the output may meet a reader who has gone when the ranks have long ended, and nobody
+// looks for that any more.
 func TestLastOutputThatNobodyReadsCountsToo(t *testing.T) {
 	for name, tc := range map[string]struct {
 		mark func(s *supervisor) // what the job has come to before
@@ -105,7 +107,8 @@ func TestLastOutputThatNobodyReadsCountsToo(t *testing.T) {
 	}
 }
 
-// An orphan of a rank that goes on is waited for when it ends: nothing piles up in the process table.
+// An orphan of a rank that goes on is waited for when it ends: nothing piles up in the process
+// table.
 func TestOrphansAreReapedWhileTheirRankRuns(t *testing.T) {
 	s := newStage(t)
 	job, ranks := s.spawn(t.Context(), SpawnConfig{N: 1})
@@ -198,9 +201,9 @@ func TestSpawnsLeakNothing(t *testing.T) {
 	}
 }
 
-// A process that left the rank's group, its environment and its parent cannot be told from a stranger. It is left alone, and the
-// pipe that it holds open does not hold up the job.
-// What a process that hides goes on writing is not waited for, however much it is.
+// A process that left the rank's group, its environment and its parent cannot be told from a
+// stranger. It is left alone, and the pipe that it holds open does not hold up the job. What a
+// process that hides goes on writing is not waited for, however much it is.
 func TestProcessThatHidesMayTalk(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -333,7 +336,8 @@ func TestInheritedDescriptorMustBeTheLaunchers(t *testing.T) {
 	}
 }
 
-// A rank that nobody meets says how ranks without a job id find each other, for they may have been started one by one.
+// A rank that nobody meets says how ranks without a job id find each other, for they may have been
+// started one by one.
 func TestRankWithoutAJobIsToldTheRemedy(t *testing.T) {
 	e := Env{Rank: 1, Size: 2, LocalRank: 1, LocalSize: 2, Launcher: "nobody", from: "SYMGRAD_TEST_NOBODY"}
 	const remedy = "nobody gives no job id, so that only ranks that one process has started meet (here pid "

@@ -18,7 +18,8 @@ func validAddress(address string) bool {
 	return err == nil && host != "" && ok && n >= 1 && n <= 65535
 }
 
-// listenAll opens address and the socket files. Where another user has taken the abstract name, the files do without.
+// listenAll opens address and the socket files. Where another user has taken the abstract name, the
+// files do without.
 func listenAll(address string, files []string) (_ []net.Listener, err error) {
 	var all []net.Listener
 	defer func() {
@@ -101,8 +102,9 @@ func listen(address string) (net.Listener, error) {
 	}
 }
 
-// dialable is the address at which this host reaches a server that listens on address. One that listens on all interfaces
-// does so for IPv4 and IPv6, as package net has it, and on the loopback interface too.
+// dialable is the address at which this host reaches a server that listens on address. One that
+// listens on all interfaces does so for IPv4 and IPv6, as package net has it, and on the loopback
+// interface too.
 func dialable(address string) string {
 	host, port, err := net.SplitHostPort(address)
 	if ip := net.ParseIP(host); err == nil && ip != nil && ip.IsUnspecified() {

@@ -17,8 +17,8 @@ func errLeft(rank int) error {
 	return &dist.RankError{Rank: rank, How: "it left before all ranks had come"}
 }
 
-// meeting is one coming together of the ranks of a job: they join, share a table, and leave. A rank that closes its world and
-// opens another comes to the next meeting, whose table is empty again.
+// meeting is one coming together of the ranks of a job: they join, share a table, and leave. A rank
+// that closes its world and opens another comes to the next meeting, whose table is empty again.
 type meeting struct {
 	*table
 	joined []bool
@@ -109,8 +109,8 @@ func (r *roster) meetingLocked(number int) *meeting {
 	return m
 }
 
-// leave ends rank's part in m, which it joined. If others have not joined yet, the meeting ends at once. If the meeting has failed
-// already, the first cause stays: rank leaves because of it.
+// leave ends rank's part in m, which it joined. If others have not joined yet, the meeting ends at
+// once. If the meeting has failed already, the first cause stays: rank leaves because of it.
 func (r *roster) leave(rank int, m *meeting) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -120,8 +120,8 @@ func (r *roster) leave(rank int, m *meeting) {
 	r.leaveLocked(rank, m)
 }
 
-// giveUp is leave for a rank that has waited too long. It ends the meeting only when all have joined: until then the ranks that
-// still wait had better name those that are missing.
+// giveUp is leave for a rank that has waited too long. It ends the meeting only when all have
+// joined: until then the ranks that still wait had better name those that are missing.
 func (r *roster) giveUp(rank int, m *meeting) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -138,8 +138,8 @@ func (r *roster) leaveLocked(rank int, m *meeting) {
 	}
 }
 
-// exit notes that the process of rank has ended in good order: it will join no more meeting. If it has not left the one it
-// joined, that was no good order.
+// exit notes that the process of rank has ended in good order: it will join no more meeting. If it
+// has not left the one it joined, that was no good order.
 func (r *roster) exit(rank int, how string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

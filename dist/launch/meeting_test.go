@@ -37,7 +37,8 @@ func TestLastRankHearsOfTheFirstCause(t *testing.T) {
 	}
 }
 
-// A rank that has waited too long is not blamed while others are missing: it is they who did not come.
+// A rank that has waited too long is not blamed while others are missing: it is they who did not
+// come.
 func TestRankThatWaitedTooLongIsBlamedLast(t *testing.T) {
 	r := newRoster(3, false)
 	m, _ := r.join(0)

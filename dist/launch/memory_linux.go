@@ -9,8 +9,8 @@ import (
 	"github.com/symgrad/symgrad/internal/cgroup"
 )
 
-// memoryWatch knows how often the kernel has killed for lack of memory. A rank that was killed by a signal that the launcher
-// did not send has this explanation if the count has grown.
+// memoryWatch knows how often the kernel has killed for lack of memory. A rank that was killed by a
+// signal that the launcher did not send has this explanation if the count has grown.
 type memoryWatch struct {
 	read    func(name string) string // the text of a file; "" where there is none
 	dirs    []string                 // of the memory control group of this process, and those above
@@ -35,8 +35,9 @@ func textOf(name string) string {
 	return string(text)
 }
 
-// kills is how many processes of the group, and of the machine, have been killed for lack of memory so far. cgroup-v1/memory.rst
-// (memory.oom_control) and cgroup-v2.rst (memory.events) of the kernel have oom_kill, and so has /proc/vmstat.
+// kills is how many processes of the group, and of the machine, have been killed for lack of memory
+// so far. cgroup-v1/memory.rst (memory.oom_control) and cgroup-v2.rst (memory.events) of the kernel
+// have oom_kill, and so has /proc/vmstat.
 func (m *memoryWatch) kills() (group, machine int64) {
 	if len(m.dirs) > 0 {
 		file := "/memory.events"
@@ -48,7 +49,8 @@ func (m *memoryWatch) kills() (group, machine int64) {
 	return group, field(m.read("/proc/vmstat"), "oom_kill")
 }
 
-// explain says that memory ran out, with limit and use, if that has killed a process since the last one that was explained.
+// explain says that memory ran out, with limit and use, if that has killed a process since the last
+// one that was explained.
 //
 // Returns: "" where it has not.
 func (m *memoryWatch) explain() string {

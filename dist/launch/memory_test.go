@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// A rank is said to have been killed for memory once for each time that the kernel counts, and otherwise not.
+// A rank is said to have been killed for memory once for each time that the kernel counts, and
+// otherwise not.
 func TestLackOfMemoryExplainsAKill(t *testing.T) {
 	const (
 		v1 = "36 32 0:33 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
@@ -76,7 +77,8 @@ func TestLackOfMemoryExplainsAKill(t *testing.T) {
 	}
 }
 
-// The explanation is part of how a rank has ended, and is asked for only where the launcher did not kill it.
+// The explanation is part of how a rank has ended, and is asked for only where the launcher did not
+// kill it.
 func TestAKilledRankIsReportedWithItsSignal(t *testing.T) {
 	c := &child{memory: "; memory ran out"}
 	c.status = 9 // killed, of wait(2)

@@ -7,8 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sweep kills and waits for what the ranks, which have all ended, left behind outside their process groups. Such processes are
-// children of this one by now, because it is a subreaper, and known by the job id in the environment they were started with.
+// sweep kills and waits for what the ranks, which have all ended, left behind outside their process
+// groups. Such processes are children of this one by now, because it is a subreaper, and known by
+// the job id in the environment they were started with.
 func (j *job) sweep() {
 	for found := true; found; {
 		found = false
@@ -31,8 +32,8 @@ func (j *job) sweep() {
 	}
 }
 
-// reapOrphans waits for orphans that ended while their rank still runs, so that they do not fill the process table. A rank is
-// left to its own waiter.
+// reapOrphans waits for orphans that ended while their rank still runs, so that they do not fill
+// the process table. A rank is left to its own waiter.
 func (j *job) reapOrphans() {
 	children, err := childrenOf(os.Getpid())
 	if err != nil {

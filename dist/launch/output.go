@@ -14,8 +14,8 @@ const (
 	partialMax = 4 << 10  // how much of an unfinished line of rank 0 can be drawn again
 )
 
-// console writes the output of all ranks to two writers, without mixing lines. Everything goes through one lock, because the
-// two are often one terminal.
+// console writes the output of all ranks to two writers, without mixing lines. Everything goes
+// through one lock, because the two are often one terminal.
 type console struct {
 	mu       sync.Mutex
 	out, err sink
@@ -102,7 +102,8 @@ type stream struct {
 	line   []byte // the line so far
 }
 
-// Write takes what a rank wrote. It never fails: a rank must not stop because its output cannot be shown.
+// Write takes what a rank wrote. It never fails: a rank must not stop because its output cannot be
+// shown.
 func (s *stream) Write(p []byte) (int, error) {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
@@ -152,7 +153,8 @@ func (s *stream) emit() {
 	s.line = s.line[:0]
 }
 
-// lastWord passes on a line that says why the rank ends, unless another rank has said the same. c.mu is held.
+// lastWord passes on a line that says why the rank ends, unless another rank has said the same.
+// c.mu is held.
 func (s *stream) lastWord() {
 	s.log()
 	text := visible(s.line)
@@ -191,7 +193,8 @@ func (s *stream) end() {
 	switch {
 	case len(s.line) == 0:
 	case s.prefix == "" && !s.live:
-		// As it is: what a single rank prints comes out byte for byte. The next line, if any, ends it.
+		// As it is: what a single rank prints comes out byte for byte. The next line, if any, ends
+		// it.
 		s.keep()
 		s.c.line(s.to, s.line)
 	default:

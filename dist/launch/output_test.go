@@ -16,8 +16,8 @@ import (
 	"github.com/symgrad/symgrad/internal/cli/clitest"
 )
 
-// scriptedOutput plays a list of "stream text" on a console: 0 and 1 are the stdout of those ranks, e0 and e1 their stderr,
-// $ is the launcher, . ends a stream.
+// scriptedOutput plays a list of "stream text" on a console: 0 and 1 are the stdout of those ranks,
+// e0 and e1 their stderr, $ is the launcher, . ends a stream.
 func scriptedOutput(terminal bool, script []string) (out, errOut string) {
 	var o, e bytes.Buffer
 	if terminal {
@@ -185,7 +185,8 @@ func TestTailKeepsTheEndAndTheStartOfACrash(t *testing.T) {
 	}
 }
 
-// Four ranks write lines in pieces at the same time: each line comes out whole, in the order of its rank, once.
+// Four ranks write lines in pieces at the same time: each line comes out whole, in the order of its
+// rank, once.
 func TestOutputOfRanksIsNotMixed(t *testing.T) {
 	const lines = 200
 	logs := t.TempDir()

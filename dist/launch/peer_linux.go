@@ -13,8 +13,8 @@ import (
 // peerChecked tells whether checkPeer can tell who is at the other end of a unix socket.
 const peerChecked = true
 
-// checkPeer refuses the other end of a unix socket unless it is a process of this user: anybody on the host may dial an
-// abstract name, or take it first. Other connections pass.
+// checkPeer refuses the other end of a unix socket unless it is a process of this user: anybody on
+// the host may dial an abstract name, or take it first. Other connections pass.
 func checkPeer(conn net.Conn) error {
 	u, ok := conn.(*net.UnixConn)
 	if !ok {

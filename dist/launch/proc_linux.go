@@ -67,8 +67,9 @@ func childrenOf(parent int) ([]process, error) {
 	return children, nil
 }
 
-// startedWith reports whether the environment that process pid was started with has a variable that begins with entry,
-// "NAME=" or "NAME=value\x00". It is false for a process of another user, and for one that has ended.
+// startedWith reports whether the environment that process pid was started with has a variable that
+// begins with entry, "NAME=" or "NAME=value\x00". It is false for a process of another user, and
+// for one that has ended.
 func startedWith(pid int, entry string) bool {
 	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
 	if err != nil {
@@ -78,8 +79,9 @@ func startedWith(pid int, entry string) bool {
 	return bytes.HasPrefix(data, []byte(entry)) || bytes.Contains(data, []byte("\x00"+entry))
 }
 
-// startedBy names the process that started the ranks of this job on this host: the nearest ancestor that was not itself
-// started with the rank's variable. Wrapper scripts between the launcher and the rank are so passed over.
+// startedBy names the process that started the ranks of this job on this host: the nearest ancestor
+// that was not itself started with the rank's variable. Wrapper scripts between the launcher and
+// the rank are so passed over.
 func startedBy(variable string) (string, error) {
 	for pid := os.Getppid(); ; {
 		p, err := readProcess(pid)

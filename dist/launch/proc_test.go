@@ -54,8 +54,8 @@ func TestProcFindsThisProcessAndItsChildren(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	// Start returns while the kernel still sets the new program up, and its environment is empty until then: an answer says
-	// that it runs.
+	// Start returns while the kernel still sets the new program up, and its environment is empty
+	// until then: an answer says that it runs.
 	if _, err := io.WriteString(stdin, "x"); err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +92,8 @@ func ancestor([]string) int {
 	return 0
 }
 
-// Ranks behind any number of wrapper scripts name the same process: the one that started them, here this test.
+// Ranks behind any number of wrapper scripts name the same process: the one that started them, here
+// this test.
 func TestStartedByPassesOverWrappers(t *testing.T) {
 	exe, err := os.Executable()
 	if err != nil {

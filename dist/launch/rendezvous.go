@@ -17,7 +17,8 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// longestSocket bounds the path of a unix socket. sockaddr_un has 108 bytes on Linux, 104 on BSD, the last of which is 0.
+// longestSocket bounds the path of a unix socket. sockaddr_un has 108 bytes on Linux, 104 on BSD,
+// the last of which is 0.
 const longestSocket = 103
 
 // Config is how Rendezvous goes about it.
@@ -43,13 +44,15 @@ type member interface {
 	missing(ctx context.Context) ([]int, error)
 }
 
-// Rendezvous meets the other ranks of the job. See the package comment for who serves the store. A process may close what it
-// got and meet again, if all ranks do; nothing of the earlier store is then seen.
+// Rendezvous meets the other ranks of the job. See the package comment for who serves the store. A
+// process may close what it got and meet again, if all ranks do; nothing of the earlier store is
+// then seen.
 //
-// Collective: all ranks. Returns: when all ranks have come. Owns: the caller closes the io.Closer, after its last use of the
-// store and when it no longer matters to others whether it lives; the store ends with it. Errors: dist.ErrTimeout, naming the
-// ranks that did not come; dist.RankError when one died or gave up meanwhile; dist.ErrUnsupported for ranks that have no safe
-// way to meet; an address in use; dist.ErrInvalid without a context; ctx's.
+// Collective: all ranks. Returns: when all ranks have come. Owns: the caller closes the io.Closer,
+// after its last use of the store and when it no longer matters to others whether it lives; the
+// store ends with it. Errors: dist.ErrTimeout, naming the ranks that did not come; dist.RankError
+// when one died or gave up meanwhile; dist.ErrUnsupported for ranks that have no safe way to meet;
+// an address in use; dist.ErrInvalid without a context; ctx's.
 func Rendezvous(ctx context.Context, env Env, cfg Config) (dist.Store, io.Closer, error) {
 	if err := env.Validate(); err != nil {
 		return nil, nil, err
@@ -119,7 +122,8 @@ func rendezvous(ctx context.Context, env Env, timeout time.Duration) (_ member, 
 	return nil, err
 }
 
-// leave closes m, whose rank waits for the others no longer; late says that they did not come in time.
+// leave closes m, whose rank waits for the others no longer; late says that they did not come in
+// time.
 func leave(m member, late bool) error {
 	if c, ok := m.(*Client); ok && late {
 		return c.giveUp()
@@ -188,10 +192,11 @@ func (e Env) place() (place, error) {
 	}
 }
 
-// socket is the unix sockets of a job on one host, where the kernel tells who is at the other end: a port of the loopback interface,
-// such as the one that torchrun names, is open to every user. The name is made of what only the ranks of this job share.
-// It is in private folders, where there are any, and abstract: rank 0 listens at all of them, so that ranks meet whose
-// environments name other folders, or none.
+// socket is the unix sockets of a job on one host, where the kernel tells who is at the other end:
+// a port of the loopback interface, such as the one that torchrun names, is open to every user. The
+// name is made of what only the ranks of this job share. It is in private folders, where there are
+// any, and abstract: rank 0 listens at all of them, so that ranks meet whose environments name
+// other folders, or none.
 func (e Env) socket() (place, error) {
 	job, remedy := e.Job, ""
 	if job == "" {
@@ -216,7 +221,8 @@ func (e Env) socket() (place, error) {
 	return p, nil
 }
 
-// loopback reports whether the host of address is the loopback interface, by what it is called: names are not looked up.
+// loopback reports whether the host of address is the loopback interface, by what it is called:
+// names are not looked up.
 func loopback(address string) bool {
 	h, _, err := net.SplitHostPort(address)
 	if err != nil {

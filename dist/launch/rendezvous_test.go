@@ -131,7 +131,8 @@ func TestRendezvousGivesAllRanksOneStore(t *testing.T) {
 	}
 }
 
-// Ranks that close and meet again, without waiting for each other in between, never see the store before.
+// Ranks that close and meet again, without waiting for each other in between, never see the store
+// before.
 func TestRendezvousCanBeRepeated(t *testing.T) {
 	rounds := long.Times(20, 100)
 	server, launcher := underLauncher(t, 3)
@@ -213,8 +214,8 @@ func TestRendezvousNamesTheMissingRanks(t *testing.T) {
 	}
 }
 
-// Ranks that wait hear at once that another has given up, also before the last has come: without it no rank meets. The launcher,
-// which stays, tells the last one too.
+// Ranks that wait hear at once that another has given up, also before the last has come: without it
+// no rank meets. The launcher, which stays, tells the last one too.
 func TestRankThatGaveUpIsNotMet(t *testing.T) {
 	_, launcher := underLauncher(t, 3)
 	for name, env := range map[string]func(int) Env{"socket": onSocket(3), "port": onPort(t, 3), "launcher": launcher} {
@@ -283,7 +284,8 @@ func TestRankThatDiesWhileOthersMeetIsNamed(t *testing.T) {
 	}
 }
 
-// Rank 0, which learns of the death as well, does not end its store before the others have heard who died.
+// Rank 0, which learns of the death as well, does not end its store before the others have heard
+// who died.
 func TestDeathWhileOthersMeetIsNamedToAll(t *testing.T) {
 	for range 20 {
 		env := onSocket(4)
@@ -363,7 +365,8 @@ func TestRendezvousRefusesWhatCannotBeMetSafely(t *testing.T) {
 	}
 }
 
-// The port that torchrun names is open to every user of the machine: ranks meet where the kernel tells who comes.
+// The port that torchrun names is open to every user of the machine: ranks meet where the kernel
+// tells who comes.
 func TestJobsWithALoopbackAddressMeetOverASocket(t *testing.T) {
 	env := onPort(t, 2)
 	for _, m := range meetAll(t.Context(), env, patience, 0, 1) {

@@ -2,8 +2,9 @@ package launch
 
 import "fmt"
 
-// culprit is the rank to blame, of ranks in the order in which they ended: the first that failed by itself; else the first that
-// failed because it lost a peer, which it cannot have lost to anybody here; else the first that failed at all.
+// culprit is the rank to blame, of ranks in the order in which they ended: the first that failed by
+// itself; else the first that failed because it lost a peer, which it cannot have lost to anybody
+// here; else the first that failed at all.
 func culprit(ends []RankResult) int {
 	for _, blame := range []func(RankResult) bool{
 		func(r RankResult) bool { return r.Code != 0 && r.Code != ExitPeerLost && !r.Stopped },
@@ -19,7 +20,8 @@ func culprit(ends []RankResult) int {
 	return -1
 }
 
-// failureReport is the lines that tell of a failed job: the culprit, its last lines, and every other rank.
+// failureReport is the lines that tell of a failed job: the culprit, its last lines, and every
+// other rank.
 func failureReport(res Result, last []string) []string {
 	c := res.Ranks[res.Culprit]
 	head := fmt.Sprintf("rank %d (pid %d) %s", c.Rank, c.PID, c.How)

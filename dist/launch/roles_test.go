@@ -179,8 +179,8 @@ func exitOnSignal() {
 	}()
 }
 
-// startGrandchild starts another puppet, which nobody waits for: "group" stays in the process group, "session" leaves it, and
-// "hidden" does not even keep the environment.
+// startGrandchild starts another puppet, which nobody waits for: "group" stays in the process
+// group, "session" leaves it, and "hidden" does not even keep the environment.
 func startGrandchild(kind string) error {
 	exe, err := os.Executable()
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// runtimeFolders are the folders in which no other user can take a name before this one: that of XDG_RUNTIME_DIR, and the one that
-// a login makes, for ranks that did not get the variable.
+// runtimeFolders are the folders in which no other user can take a name before this one: that of
+// XDG_RUNTIME_DIR, and the one that a login makes, for ranks that did not get the variable.
 func runtimeFolders(set string) []string {
 	var private []string
 	for _, dir := range []string{set, filepath.Join("/run/user", strconv.Itoa(os.Getuid()))} {
@@ -36,15 +36,17 @@ func isPrivate(dir string) bool {
 	return ok && int(st.Uid) == os.Getuid()
 }
 
-// socketFile is a unix socket with a name in a file system, and the lock that says that its owner lives. Without that a name that a
-// process which was killed has left could not be told from one in use.
+// socketFile is a unix socket with a name in a file system, and the lock that says that its owner
+// lives. Without that a name that a process which was killed has left could not be told from one in
+// use.
 type socketFile struct {
 	net.Listener
 	path string
 	lock *os.File
 }
 
-// listenFile opens the socket path in a private folder, in place of one that a dead process has left.
+// listenFile opens the socket path in a private folder, in place of one that a dead process has
+// left.
 //
 // Errors: EADDRINUSE when another process of this user has it.
 func listenFile(path string) (net.Listener, error) {
@@ -61,7 +63,8 @@ func listenFile(path string) (net.Listener, error) {
 	return &socketFile{Listener: l, path: path, lock: lock}, nil
 }
 
-// lockSocket locks the file name, which it makes. One that its owner has removed meanwhile is made again.
+// lockSocket locks the file name, which it makes. One that its owner has removed meanwhile is made
+// again.
 func lockSocket(name string) (*os.File, error) {
 	for {
 		f, err := os.OpenFile(name, os.O_CREATE|os.O_RDWR|syscall.O_NOFOLLOW, 0o600)
@@ -92,8 +95,8 @@ func (s *socketFile) Close() error {
 	return errors.Join(err, s.lock.Close())
 }
 
-// holderOfName says who has the socket address, which was in use: another user, or this one. nil means that it is this one, or that
-// nobody can tell.
+// holderOfName says who has the socket address, which was in use: another user, or this one. nil
+// means that it is this one, or that nobody can tell.
 func holderOfName(address string) error {
 	conn, err := net.Dial("unix", address)
 	if err != nil {

@@ -17,8 +17,8 @@ const (
 	helloTimeout = 10 * time.Second
 	// writeTimeout is how long a peer may take to read what was sent to it; its end is then broken.
 	writeTimeout = 10 * time.Second
-	// watchedDelay is how long the end of a connection waits for the end of the process, which comes with it but has a cause: longer
-	// than a busy machine takes from one to the other.
+	// watchedDelay is how long the end of a connection waits for the end of the process, which
+	// comes with it but has a cause: longer than a busy machine takes from one to the other.
 	watchedDelay = 2 * time.Second
 	// byeTimeout is how long either end waits for the other when it leaves.
 	byeTimeout = time.Second
@@ -56,8 +56,8 @@ type Server struct {
 
 // Listen starts a server. On an abstract unix socket it serves only processes of its own user.
 //
-// Owns: the caller closes the server. Errors: dist.ErrInvalid, an address that is in use, dist.ErrUnsupported for an
-// abstract socket where there are none.
+// Owns: the caller closes the server. Errors: dist.ErrInvalid, an address that is in use,
+// dist.ErrUnsupported for an abstract socket where there are none.
 func Listen(cfg ServerConfig) (*Server, error) {
 	if cfg.Size < 1 || cfg.Size > maxRanks {
 		return nil, fmt.Errorf("store for %d ranks: want 1 to %d: %w", cfg.Size, maxRanks, dist.ErrInvalid)
@@ -77,10 +77,12 @@ func Listen(cfg ServerConfig) (*Server, error) {
 // Address is where the server listens, with the port it chose.
 func (s *Server) Address() string { return s.listeners[0].Addr().String() }
 
-// Fail makes every pending and later Get of the job fail with a dist.RankError. The first failure is the one reported.
+// Fail makes every pending and later Get of the job fail with a dist.RankError. The first failure
+// is the one reported.
 func (s *Server) Fail(rank int, how string) { s.roster.fail(&dist.RankError{Rank: rank, How: how}) }
 
-// Exit tells that the process of rank has ended in good order. Ranks that are meeting it fail, and ranks that will.
+// Exit tells that the process of rank has ended in good order. Ranks that are meeting it fail, and
+// ranks that will.
 func (s *Server) Exit(rank int, how string) { s.roster.exit(rank, how) }
 
 // lose is the end of the connection of rank, which did not say goodbye.
@@ -95,7 +97,8 @@ func (s *Server) lose(rank int, err error) {
 	s.Fail(rank, describeLoss(err))
 }
 
-// Close tells the clients that the store has ended and waits for its goroutines. Clients get dist.ErrClosed. Idempotent.
+// Close tells the clients that the store has ended and waits for its goroutines. Clients get
+// dist.ErrClosed. Idempotent.
 func (s *Server) Close() error {
 	s.mu.Lock()
 	if s.closed {
@@ -134,7 +137,8 @@ func (s *Server) accept(l net.Listener) {
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		// Out of descriptors, or a connection that was gone before it was accepted: the listener still works.
+		// Out of descriptors, or a connection that was gone before it was accepted: the listener
+		// still works.
 		select {
 		case <-s.ctx.Done():
 			return

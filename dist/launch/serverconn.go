@@ -229,8 +229,8 @@ func (c *serverConn) send(f frame, timeout time.Duration) {
 	}
 }
 
-// bye tells the client that the server ends. The client then closes its end, and the reader ends: closing here could
-// overtake what was just sent.
+// bye tells the client that the server ends. The client then closes its end, and the reader ends:
+// closing here could overtake what was just sent.
 func (c *serverConn) bye() {
 	c.mu.Lock()
 	admitted := c.admitted

@@ -160,7 +160,8 @@ func TestRanksEndBySignalsWhileTheirOutputIsStuck(t *testing.T) {
 	}
 }
 
-// When the ranks are gone and nobody reads what is left of their output, a signal ends the launcher itself.
+// When the ranks are gone and nobody reads what is left of their output, a signal ends the launcher
+// itself.
 func TestSignalEndsALauncherThatOnlyHasOutputLeft(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {

@@ -14,10 +14,12 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// DefaultPatience is how long ranks may take to end after a signal, unless SpawnConfig says otherwise.
+// DefaultPatience is how long ranks may take to end after a signal, unless SpawnConfig says
+// otherwise.
 const DefaultPatience = 30 * time.Second
 
-// MostSpawned is how many ranks Spawn starts at most, so that a mistyped number does not fill a host with processes.
+// MostSpawned is how many ranks Spawn starts at most, so that a mistyped number does not fill a
+// host with processes.
 const MostSpawned = 4096
 
 // SpawnConfig says what Spawn starts, and how it ends what fails.
@@ -110,32 +112,40 @@ func (c SpawnConfig) withDefaults() (SpawnConfig, error) {
 	return c, nil
 }
 
-// Spawn runs a program as N ranks on this host and returns when all of them, and what they started, have ended. It serves the
-// store through which they meet, passes on their output, and prints a report to Stderr when the job fails.
+// Spawn runs a program as N ranks on this host and returns when all of them, and what they started,
+// have ended. It serves the store through which they meet, passes on their output, and prints a
+// report to Stderr when the job fails.
 //
-// Processes. Each rank leads a process group of its own, reads nothing (stdin is empty), and is killed when this process dies,
-// however it dies; a rank behind a wrapper that does not exec it (sh, go run) only notices at its next use of the store. What
-// a rank started is killed when the rank ends; processes that left its group, but not the job's environment, at the end. To
-// see those, Spawn makes this process a child subreaper, for good. The kernel ties the life of a child to the thread that
-// started it, therefore the calling goroutine keeps its thread until the end.
+// Processes. Each rank leads a process group of its own, reads nothing (stdin is empty), and is
+// killed when this process dies, however it dies; a rank behind a wrapper that does not exec it
+// (sh, go run) only notices at its next use of the store. What a rank started is killed when the
+// rank ends; processes that left its group, but not the job's environment, at the end. To see
+// those, Spawn makes this process a child subreaper, for good. The kernel ties the life of a child
+// to the thread that started it, therefore the calling goroutine keeps its thread until the end.
 //
-// Cores. With BindCore each rank has as many cores of its own as the others, and all threads of them.
+// Cores. With BindCore each rank has as many cores of its own as the others, and all threads of
+// them.
 //
-// Output. Lines of rank 0 are passed on as they are, lines of other ranks begin with "[2] ". Lines are never mixed, and broken
-// after 64 KiB. If Stdout is a terminal, rank 0 is told its width and may draw a progress bar with carriage returns: other
-// lines are written above it. In lines of the other ranks a carriage return discards what the line said before.
+// Output. Lines of rank 0 are passed on as they are, lines of other ranks begin with "[2] ". Lines
+// are never mixed, and broken after 64 KiB. If Stdout is a terminal, rank 0 is told its width and
+// may draw a progress bar with carriage returns: other lines are written above it. In lines of the
+// other ranks a carriage return discards what the line said before.
 //
-// Failure. When a rank exits with another code than 0 or is killed, the others are told through the store. After half of
-// Grace those that still run get SIGTERM, after seven eighths SIGKILL, each with its process group.
+// Failure. When a rank exits with another code than 0 or is killed, the others are told through the
+// store. After half of Grace those that still run get SIGTERM, after seven eighths SIGKILL, each
+// with its process group.
 //
-// Signals. SIGINT, SIGTERM, SIGHUP and SIGQUIT, unless ignored, are passed on to all ranks once; a second one, or the end of
-// Patience, kills. The end of ctx is SIGTERM, and SIGKILL within Grace. When the reader of a pipe that output goes to is gone,
-// the ranks get SIGTERM, SIGKILL after Patience, and Result.Code is that of SIGPIPE, unless that is ignored. When every
-// process has ended and only output is still to be passed on, signals have their usual effect on this process again. Whatever ends
-// the job while ranks are being started, the failure of one too, ends the starting.
+// Signals. SIGINT, SIGTERM, SIGHUP and SIGQUIT, unless ignored, are passed on to all ranks once; a
+// second one, or the end of Patience, kills. The end of ctx is SIGTERM, and SIGKILL within Grace.
+// When the reader of a pipe that output goes to is gone, the ranks get SIGTERM, SIGKILL after
+// Patience, and Result.Code is that of SIGPIPE, unless that is ignored. When every process has
+// ended and only output is still to be passed on, signals have their usual effect on this process
+// again. Whatever ends the job while ranks are being started, the failure of one too, ends the
+// starting.
 //
-// Returns: at the end of the job. A rank that fails is no error but a Result.Code. Errors: dist.ErrInvalid; a program, port or
-// log file that is not to be had; output that could not be written; ctx's.
+// Returns: at the end of the job. A rank that fails is no error but a Result.Code. Errors:
+// dist.ErrInvalid; a program, port or log file that is not to be had; output that could not be
+// written; ctx's.
 func Spawn(ctx context.Context, cfg SpawnConfig) (Result, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -144,16 +154,17 @@ func Spawn(ctx context.Context, cfg SpawnConfig) (Result, error) {
 	return spawn(ctx, cfg)
 }
 
-// Self runs this program, with its arguments, as cfg.N ranks, if e says that it was started plainly and N is more than one. A
-// program whose configuration asks for ranks calls it first:
+// Self runs this program, with its arguments, as cfg.N ranks, if e says that it was started plainly
+// and N is more than one. A program whose configuration asks for ranks calls it first:
 //
 //	if res, spawned, err := launch.Self(ctx, env, cfg); spawned { ... os.Exit(res.Code) }
 //	// one rank of the job from here on
 //
-// A Code other than 0 counts beside an error too: 128 plus SIGPIPE comes with the error of writing output that has no reader.
+// A Code other than 0 counts beside an error too: 128 plus SIGPIPE comes with the error of writing
+// output that has no reader.
 //
-// Shapes/units: cfg as in Spawn, Program and Args are filled in when empty, N may be 0. Returns: spawned false at once in a
-// process that is itself a rank. Errors: those of Spawn.
+// Shapes/units: cfg as in Spawn, Program and Args are filled in when empty, N may be 0. Returns:
+// spawned false at once in a process that is itself a rank. Errors: those of Spawn.
 func Self(ctx context.Context, e Env, cfg SpawnConfig) (res Result, spawned bool, err error) {
 	if e.Launcher != None || cfg.N == 0 || cfg.N == 1 {
 		return Result{}, false, nil
@@ -180,7 +191,8 @@ type rankVariables struct {
 	bound       bool
 }
 
-// env returns the environment of a rank: that of the job, and the variables of the rank instead of any that it has.
+// env returns the environment of a rank: that of the job, and the variables of the rank instead of
+// any that it has.
 func (r rankVariables) env(job []string) []string {
 	own := map[string]string{
 		rankVar: strconv.Itoa(r.rank), sizeVar: strconv.Itoa(r.size),

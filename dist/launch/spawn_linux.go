@@ -38,8 +38,9 @@ type job struct {
 }
 
 func spawn(ctx context.Context, cfg SpawnConfig) (res Result, err error) {
-	// A child with Pdeathsig is killed when the thread that started it ends, not the process. A thread that a goroutine
-	// is locked to does not end before the goroutine, and this one outlives the children.
+	// A child with Pdeathsig is killed when the thread that started it ends, not the process. A
+	// thread that a goroutine is locked to does not end before the goroutine, and this one outlives
+	// the children.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
@@ -104,7 +105,8 @@ func (j *job) serve() (*authority, error) {
 	return ca, nil
 }
 
-// start starts all ranks, or stops at the first that cannot be started, and behind one when the job is to end.
+// start starts all ranks, or stops at the first that cannot be started, and behind one when the job
+// is to end.
 func (s *supervisor) start(ctx context.Context, ca *authority) error {
 	if s.cfg.LogDir != "" {
 		if err := os.MkdirAll(s.cfg.LogDir, 0o777); err != nil {
@@ -177,8 +179,8 @@ func (j *job) relay(r *os.File, to *stream) {
 func (s *supervisor) finish() error {
 	s.waiters.Wait()
 	s.sweep()
-	// From here on only output is waited for, and a reader that does not read on (| less) can keep it for ever: signals do
-	// again what they do to any program.
+	// From here on only output is waited for, and a reader that does not read on (| less) can keep
+	// it for ever: signals do again what they do to any program.
 	signal.Stop(s.signals)
 	close(s.closing)
 	for _, c := range s.ranks {

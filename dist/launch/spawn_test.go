@@ -61,7 +61,8 @@ func TestSpawnTellsRanksWhoTheyAre(t *testing.T) {
 	}
 }
 
-// Each script is a list of "rank command"; ranks that are not in it do nothing and are ended by the launcher.
+// Each script is a list of "rank command"; ranks that are not in it do nothing and are ended by the
+// launcher.
 func TestSpawnBlamesTheRankThatFailedByItself(t *testing.T) {
 	for _, tc := range []struct {
 		name          string
@@ -121,7 +122,8 @@ func TestSpawnBlamesTheRankThatFailedByItself(t *testing.T) {
 	}
 }
 
-// sees waits until Spawn has waited for the rank, so that the order of ends is the order of the script.
+// sees waits until Spawn has waited for the rank, so that the order of ends is the order of the
+// script.
 func (p *spawned) sees(r *hand) {
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); runtime.Gosched() {
 		if _, err := readProcess(r.pid); err != nil {
@@ -131,7 +133,8 @@ func (p *spawned) sees(r *hand) {
 	p.t.Fatalf("rank %d (pid %d) is still a process", r.rank, r.pid)
 }
 
-// shows waits until Spawn has passed text on: what a rank writes to another stream then comes behind it.
+// shows waits until Spawn has passed text on: what a rank writes to another stream then comes
+// behind it.
 func (p *spawned) shows(text string) {
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); runtime.Gosched() {
 		if strings.Contains(p.out.String(), text) {
@@ -167,7 +170,8 @@ func TestSpawnShowsTheLastLinesOfTheCulpritFirst(t *testing.T) {
 	}
 }
 
-// The whole way: ranks meet through the launcher's store, one is killed, the others learn its name and say so.
+// The whole way: ranks meet through the launcher's store, one is killed, the others learn its name
+// and say so.
 func TestRanksLearnWhoDied(t *testing.T) {
 	job, ranks := newStage(t).spawn(t.Context(), SpawnConfig{N: 3})
 	for _, r := range ranks {
@@ -359,7 +363,8 @@ func TestSpawnServesItsStoreWhereAsked(t *testing.T) {
 	}
 }
 
-// A rank that is killed while the ranks meet, early or late, is named by every other rank, at the latest by its next Get.
+// A rank that is killed while the ranks meet, early or late, is named by every other rank, at the
+// latest by its next Get.
 func TestRankKilledAtAnyMomentIsNamed(t *testing.T) {
 	for moment := range 12 {
 		job, ranks := newStage(t).spawn(t.Context(), SpawnConfig{N: 3})

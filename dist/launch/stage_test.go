@@ -263,7 +263,8 @@ func (p *program) wait() int {
 	return p.cmd.ProcessState.ExitCode()
 }
 
-// descendants are the children of this process, dead or alive, that belong to none of the test's own programs.
+// descendants are the children of this process, dead or alive, that belong to none of the test's
+// own programs.
 func descendants(t *testing.T) []process {
 	t.Helper()
 	children, err := childrenOf(os.Getpid())

@@ -370,8 +370,8 @@ func TestOnceIsOneMeeting(t *testing.T) {
 	}
 }
 
-// The end of a process and of its connection come together; the launcher, which knows the cause, has the word, also when it is the
-// slower one.
+// The end of a process and of its connection come together; the launcher, which knows the cause,
+// has the word, also when it is the slower one.
 func TestWatchedServerSaysHowTheProcessEnded(t *testing.T) {
 	for want, end := range map[string]func(*Server){
 		"was killed by signal: killed":       func(s *Server) { s.Fail(1, "was killed by signal: killed") },

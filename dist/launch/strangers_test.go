@@ -167,7 +167,8 @@ func FuzzServerRequests(f *testing.F) {
 			defer close(replies)
 			_, _ = io.Copy(io.Discard, client) // until the server ends it
 		}()
-		// The server may end the connection at any point: what it has not read is then an error here.
+		// The server may end the connection at any point: what it has not read is then an error
+		// here.
 		_, _ = client.Write(appendFrame(nil, frame{kind: opHello, id: 1, key: helloKey, value: hello{0, 2, "job"}.encode()}))
 		_, _ = client.Write(requests)
 		client.Close()
@@ -178,7 +179,8 @@ func FuzzServerRequests(f *testing.F) {
 	})
 }
 
-// impostor answers the hello of one client, and then each request with what answer makes of it, until answer returns nil.
+// impostor answers the hello of one client, and then each request with what answer makes of it,
+// until answer returns nil.
 func impostor(t *testing.T, answer func(request frame) []byte) *Client {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

@@ -50,8 +50,9 @@ func newSupervisor(j *job) *supervisor {
 	}
 	signal.Notify(s.children, syscall.SIGCHLD)
 	if !signal.Ignored(syscall.SIGPIPE) {
-		// The runtime ends a program that writes to a stdout without a reader, unless it takes the signal: what the ranks have
-		// started would then be left behind. The signal also comes from sockets of ranks that died, hence the error counts.
+		// The runtime ends a program that writes to a stdout without a reader, unless it takes the
+		// signal: what the ranks have started would then be left behind. The signal also comes from
+		// sockets of ranks that died, hence the error counts.
 		signal.Notify(s.pipes, syscall.SIGPIPE)
 		j.console.out.unread, j.console.err.unread = s.unread, s.unread
 	}
@@ -134,7 +135,8 @@ func patienceOf(grace time.Duration) time.Duration { return grace - grace/8 }
 // ending reports whether somebody outside has ended the job.
 func (s *supervisor) ending() bool { return s.asked != 0 || s.cancelled != nil }
 
-// interrupt passes on the first signal, and kills on the second or when the ranks are being ended already.
+// interrupt passes on the first signal, and kills on the second or when the ranks are being ended
+// already.
 func (s *supervisor) interrupt(sig syscall.Signal) {
 	if s.asked != 0 || s.failed {
 		s.signalAll(syscall.SIGKILL)
@@ -149,7 +151,8 @@ func (s *supervisor) interrupt(sig syscall.Signal) {
 	}
 }
 
-// hangUp ends the ranks because nobody reads their output any more. They get SIGTERM: a Go program ignores SIGPIPE.
+// hangUp ends the ranks because nobody reads their output any more. They get SIGTERM: a Go program
+// ignores SIGPIPE.
 func (s *supervisor) hangUp() {
 	if s.failed || s.ending() {
 		return
@@ -161,7 +164,8 @@ func (s *supervisor) hangUp() {
 	s.follow([]step{{time.Now().Add(s.cfg.Patience), syscall.SIGKILL}})
 }
 
-// cancel ends the ranks because ctx has ended, also when they have been asked before: they then have no more time than that.
+// cancel ends the ranks because ctx has ended, also when they have been asked before: they then
+// have no more time than that.
 func (s *supervisor) cancel(cause error) {
 	if s.failed {
 		return
@@ -175,8 +179,8 @@ func (s *supervisor) cancel(cause error) {
 	s.follow([]step{{end, syscall.SIGKILL}})
 }
 
-// say prints a line without waiting for it: output may be stuck where nobody reads on (| less), and the ranks are to be ended
-// all the same.
+// say prints a line without waiting for it: output may be stuck where nobody reads on (| less), and
+// the ranks are to be ended all the same.
 func (s *supervisor) say(format string, args ...any) {
 	s.relays.Go(func() { s.console.printf(format, args...) })
 }

@@ -11,7 +11,8 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// Limits of a store. What ranks exchange before a transport exists is small: addresses, ids, hashes, a configuration.
+// Limits of a store. What ranks exchange before a transport exists is small: addresses, ids,
+// hashes, a configuration.
 const (
 	MaxKeyBytes   = 1 << 10 // longest key
 	MaxValueBytes = 4 << 20 // longest value
@@ -135,7 +136,8 @@ func (t *table) Add(ctx context.Context, key string, delta int64) (int64, error)
 	return sum, nil
 }
 
-// fail makes pending and later Gets return cause, and later Sets and Adds if it is the end of the store. The first cause stays.
+// fail makes pending and later Gets return cause, and later Sets and Adds if it is the end of the
+// store. The first cause stays.
 func (t *table) fail(cause error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -7,8 +7,8 @@ const (
 	crashLines = 10 // lines kept from the start of a crash
 )
 
-// tail is the last lines of a rank, and the first of its crash: of a Go program that panics the goroutine dump would push out
-// the line that says why.
+// tail is the last lines of a rank, and the first of its crash: of a Go program that panics the
+// goroutine dump would push out the line that says why.
 type tail struct {
 	lines []string // a ring once it is full
 	next  int      // number of lines added

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Columns returns the width of the terminal that w writes to: the variable COLUMNS if it is a number, as for ls and man, or else
-// the width that the terminal has.
+// Columns returns the width of the terminal that w writes to: the variable COLUMNS if it is a
+// number, as for ls and man, or else the width that the terminal has.
 //
 // Returns: 0 if w is no terminal.
 func Columns(w io.Writer) int {

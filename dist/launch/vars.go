@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// maxRanks bounds what a size may be, so that a mistyped one is an error and not a table of that size.
+// maxRanks bounds what a size may be, so that a mistyped one is an error and not a table of that
+// size.
 const maxRanks = 1 << 20
 
 // EnvError is a variable of the environment that is wrong, or missing beside others that are set.

@@ -46,7 +46,8 @@ type array struct {
 	c *comm
 }
 
-// array allocates n elements and fills them. On GPUs by NCCL the heap is memory of ncclMemAlloc, registered as a window.
+// array allocates n elements and fills them. On GPUs by NCCL the heap is memory of ncclMemAlloc,
+// registered as a window.
 //
 // Collective: all ranks, same n. Owns: the heap frees it.
 func (c *comm) array(n int, value func(i int) int32) (*array, error) {

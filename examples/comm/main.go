@@ -1,5 +1,6 @@
-// Command comm is the NCCL labs of NVIDIA's tutorial with the calls of this project: a communicator, send and receive, group
-// calls, and memory registered as a symmetric window. The same program runs on the host and on GPUs, and checks every element.
+// Command comm is the NCCL labs of NVIDIA's tutorial with the calls of this project: a
+// communicator, send and receive, group calls, and memory registered as a symmetric window. The
+// same program runs on the host and on GPUs, and checks every element.
 //
 //	go run ./examples/comm -n 4                          # all of them, ranks are processes on the host
 //	go run ./examples/comm -n 2 sendrecv
@@ -23,9 +24,11 @@
 //	NCCL_WIN_COLL_SYMMETRIC                   dist.Group.Symmetric
 //	cudaStreamSynchronize                     dist.Stream.Synchronize, dist.Work.Wait
 //
-// A file has one lab. Read sendrecv.go first, then group.go and window.go; array.go is memory on host or GPU.
+// A file has one lab. Read sendrecv.go first, then group.go and window.go; array.go is memory on
+// host or GPU.
 //
-// Source: NVIDIA, "GPU Communication Libraries for Accelerating HPC and AI Applications", HOT Interconnects 2025, labs 1 and 5.
+// Source: NVIDIA, "GPU Communication Libraries for Accelerating HPC and AI Applications", HOT
+// Interconnects 2025, labs 1 and 5.
 package main
 
 import (

@@ -2,14 +2,16 @@ package main
 
 import "github.com/symgrad/symgrad/examples/internal/rank"
 
-// window gathers on every rank the elements of all ranks, from memory that is registered as a symmetric window:
+// window gathers on every rank the elements of all ranks, from memory that is registered as a
+// symmetric window:
 //
 //	ncclMemAlloc(&buff, size);
 //	ncclCommWindowRegister(comm, buff, size, &win, NCCL_WIN_COLL_SYMMETRIC);
 //	ncclAllGather(sendbuff, recvbuff, count, ncclInt, comm, stream);
 //	ncclCommWindowDeregister(comm, win);
 //
-// A symmetric heap is such memory. Symmetric promises that the buffers lie at the same offsets on all ranks.
+// A symmetric heap is such memory. Symmetric promises that the buffers lie at the same offsets on
+// all ranks.
 func window(c *comm) (bad int, err error) {
 	src, err := c.array(count, func(i int) int32 { return int32(c.Rank()*count + i) })
 	if err != nil {

@@ -47,7 +47,8 @@ func (d *digits) Len() int { return d.train.Len() }
 // Digest is the hash of all images and labels.
 func (d *digits) Digest() string { return d.digest }
 
-// Describe is where the images are from, and "mlp 784-512-512-10" or "cnn 28x28, conv 6-16, fc 120-84-10".
+// Describe is where the images are from, and "mlp 784-512-512-10" or "cnn 28x28, conv 6-16, fc
+// 120-84-10".
 func (d *digits) Describe() (data, name string) {
 	data = fmt.Sprintf("%s: %d training and %d test images of %dx%d", d.path, d.train.Len(), d.test.Len(), d.train.Rows, d.train.Cols)
 	widths := append(append([]int(nil), d.model.Hidden...), d.model.Classes)

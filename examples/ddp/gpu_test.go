@@ -27,9 +27,9 @@ func images(t *testing.T) string {
 	return data
 }
 
-// Losses that are compared with a relative limit have to be large against what float32 leaves of them: a logit of 10 has an
-// error of 1e-6. Those of the made-up images are, and runs on the host that add in other orders stay far within the 1e-4 that
-// runs on GPUs are held to.
+// Losses that are compared with a relative limit have to be large against what float32 leaves of
+// them: a logit of 10 has an error of 1e-6. Those of the made-up images are, and runs on the host
+// that add in other orders stay far within the 1e-4 that runs on GPUs are held to.
 func TestCurvesOfMixedImagesStayTogether(t *testing.T) {
 	if !long.Enabled() {
 		t.Skip(long.Reason)
@@ -66,7 +66,8 @@ func onOneAndTwo(t *testing.T, test func(t *testing.T, n int, data string)) {
 	}
 }
 
-// near is how many losses of two curves, from the first on, are within a relative difference of limit.
+// near is how many losses of two curves, from the first on, are within a relative difference of
+// limit.
 func near(a, b []float64, limit float64) int {
 	for i := range min(len(a), len(b)) {
 		if d := math.Abs(a[i]-b[i]) / math.Abs(b[i]); !(d <= limit) {
@@ -76,8 +77,9 @@ func near(a, b []float64, limit float64) int {
 	return min(len(a), len(b))
 }
 
-// TestGPUsLearnWhatTheHostDoes holds the losses of ranks on GPUs against those of one rank on the host, which takes the same
-// global batches. Fewer bits of the products are seen in the losses, and not in what is learned.
+// TestGPUsLearnWhatTheHostDoes holds the losses of ranks on GPUs against those of one rank on the
+// host, which takes the same global batches. Fewer bits of the products are seen in the losses, and
+// not in what is learned.
 func TestGPUsLearnWhatTheHostDoes(t *testing.T) {
 	cudatest.Devices(t, 1)
 	data := images(t)
@@ -110,7 +112,8 @@ func TestGPUsLearnWhatTheHostDoes(t *testing.T) {
 	}
 }
 
-// Shares of the optimizer's state, narrow gradients and accumulated micro-batches learn on GPUs what one rank on the host does.
+// Shares of the optimizer's state, narrow gradients and accumulated micro-batches learn on GPUs
+// what one rank on the host does.
 func TestGPUsLearnInOtherWays(t *testing.T) {
 	cudatest.Devices(t, 1)
 	data := images(t)
@@ -142,7 +145,8 @@ func TestGPUsLearnInOtherWays(t *testing.T) {
 	}
 }
 
-// A gradient that f16 cannot hold ends the run with advice, some steps later and after the last step too.
+// A gradient that f16 cannot hold ends the run with advice, some steps later and after the last
+// step too.
 func TestGPUsTellWhatToDoAboutGradientsThatAreNotFinite(t *testing.T) {
 	cudatest.Many(t, 2, 2)
 	for _, steps := range []int{1, 8} {
@@ -155,7 +159,8 @@ func TestGPUsTellWhatToDoAboutGradientsThatAreNotFinite(t *testing.T) {
 	}
 }
 
-// Losses that are read only where they are shared, and batches that are only queued, change nothing that is learned.
+// Losses that are read only where they are shared, and batches that are only queued, change nothing
+// that is learned.
 func TestGPURunsDoNotDependOnWhatIsRead(t *testing.T) {
 	onOneAndTwo(t, func(t *testing.T, n int, data string) {
 		short := []string{ranks(n), "run.max_steps=60"}
@@ -176,7 +181,8 @@ func TestGPURunsDoNotDependOnWhatIsRead(t *testing.T) {
 	})
 }
 
-// A convolutional network has kinks, where a last digit decides, so that its losses stay together for fewer steps.
+// A convolutional network has kinks, where a last digit decides, so that its losses stay together
+// for fewer steps.
 func TestGPUsLearnConvolutions(t *testing.T) {
 	onOneAndTwo(t, func(t *testing.T, n int, data string) {
 		cnn := []string{"--config=../../configs/mnist-cnn.yaml", "model.hidden=120,84", "data.global_batch=128", "run.max_steps=40", "--verify"}
@@ -214,8 +220,9 @@ func TestStepTimesOfGPUs(t *testing.T) {
 	})
 }
 
-// A training that stops on GPUs goes on there, on another number of them and on the host, and the other way round. All that
-// the optimizer keeps is on the device, the averages of the weights as well.
+// A training that stops on GPUs goes on there, on another number of them and on the host, and the
+// other way round. All that the optimizer keeps is on the device, the averages of the weights as
+// well.
 func TestGPURunsAreTakenUpAgain(t *testing.T) {
 	onOneAndTwo(t, func(t *testing.T, n int, data string) {
 		how := []string{

@@ -5,13 +5,14 @@
 //	symgrad run -n 4 -- ./ddp --config configs/mnist-cnn.yaml
 //	go run ./examples/ddp --config configs/mnist-zero1.yaml --plan    # Ctrl-C, and the same again: it goes on
 //
-// Whatever the number of ranks, a step is of the same samples (data.global_batch of them) and the model learns the same.
-// The run leaves summary.json, the effective config.yaml and, if asked, a timeline in run.output_dir; with checkpoint.dir it
-// leaves checkpoints that a run on any number of ranks, with any shard.stage, goes on from (run.resume).
+// Whatever the number of ranks, a step is of the same samples (data.global_batch of them) and the
+// model learns the same. The run leaves summary.json, the effective config.yaml and, if asked, a
+// timeline in run.output_dir; with checkpoint.dir it leaves checkpoints that a run on any number of
+// ranks, with any shard.stage, goes on from (run.resume).
 //
-// Here is what there is to learn: mnist reads the images, model builds the graphs, digits.go puts them together. How it is
-// learned, by any number of ranks, is in examples/internal/train: setup.go there is the part that a program of one's own
-// copies, train.go the loop.
+// Here is what there is to learn: mnist reads the images, model builds the graphs, digits.go puts
+// them together. How it is learned, by any number of ranks, is in examples/internal/train: setup.go
+// there is the part that a program of one's own copies, train.go the loop.
 package main
 
 import (

@@ -56,9 +56,10 @@ func plain(patterns [][]byte, i int, noise *rand.Rand) (label int, image []byte)
 	return label, image
 }
 
-// mixed is three parts of a pattern and one of another, with noise. Three of four images have the label of the first, and the
-// fourth that of the second, which nothing in it tells: what can be learned ends at ln 4 - 3/4 ln 3 = 0.56, and losses below
-// that, of single images learned by heart, take some hundred steps.
+// mixed is three parts of a pattern and one of another, with noise. Three of four images have the
+// label of the first, and the fourth that of the second, which nothing in it tells: what can be
+// learned ends at ln 4 - 3/4 ln 3 = 0.56, and losses below that, of single images learned by heart,
+// take some hundred steps.
 func mixed(patterns [][]byte, i int, noise *rand.Rand) (label int, image []byte) {
 	most := i * 7 % 10
 	least := (most + 1 + noise.IntN(9)) % 10
@@ -128,8 +129,8 @@ func (o outcome) summary(t testing.TB) train.Summary {
 	return s
 }
 
-// settings are those of a small run, on the host wherever the tests run, and without a library of the machine's. Its ranks have the
-// time that they need to end by themselves.
+// settings are those of a small run, on the host wherever the tests run, and without a library of
+// the machine's. Its ranks have the time that they need to end by themselves.
 func settings(dir, data string, more ...string) []string {
 	args := []string{"--set", "run.output_dir=" + dir, "--set", "data.path=" + data}
 	for _, s := range append([]string{

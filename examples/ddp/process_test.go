@@ -97,7 +97,8 @@ func byHand(t *testing.T, folders []string, args [][]string) []outcome {
 	return outcomes
 }
 
-// What is hashed must be equal, and all ranks say who has what; what is not hashed may differ, rank 0 leads.
+// What is hashed must be equal, and all ranks say who has what; what is not hashed may differ, rank
+// 0 leads.
 func TestRanksCompareSettingsAndData(t *testing.T) {
 	data, other := madeUp(t), madeUp(t)
 	labels := filepath.Join(other, "train-labels-idx1-ubyte")
@@ -141,7 +142,8 @@ func TestRanksCompareSettingsAndData(t *testing.T) {
 	}
 }
 
-// running starts a run that would take for ever, and returns when rank 0 has told of one of the first steps.
+// running starts a run that would take for ever, and returns when rank 0 has told of one of the
+// first steps.
 func running(t *testing.T, n int) (p *process, wait func() outcome) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "run")
@@ -326,7 +328,8 @@ func withoutGPUs(t *testing.T, more ...string) outcome {
 	return p.outcome(t)
 }
 
-// Where settings ask for GPUs and there are none, the program says so once, before it starts a rank.
+// Where settings ask for GPUs and there are none, the program says so once, before it starts a
+// rank.
 func TestMissingGPUsAreToldOnce(t *testing.T) {
 	for _, test := range []struct {
 		settings []string

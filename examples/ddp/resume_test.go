@@ -65,7 +65,8 @@ func (w *watched) end(t *testing.T) outcome {
 	return outcome{w.ProcessState.ExitCode(), w.all.String(), w.stderr.String(), w.dir}
 }
 
-// A signal, to the launcher or to one rank, ends the run behind a step, which is saved. The same command goes on.
+// A signal, to the launcher or to one rank, ends the run behind a step, which is saved. The same
+// command goes on.
 func TestSignalSavesAndTheSameCommandGoesOn(t *testing.T) {
 	data := madeUp(t)
 	how := []string{ranks(2), "run.max_steps=100000000", "log.every=20", "log.losses=false", "optim.lr=0.0001", "run.eval=false"}
@@ -108,8 +109,9 @@ func TestSignalSavesAndTheSameCommandGoesOn(t *testing.T) {
 	}
 }
 
-// All processes of a run are killed at moments that fall into saves, again and again. Each start goes on from a whole
-// checkpoint, never an older one than before, and the end is that of a run that nobody has killed.
+// All processes of a run are killed at moments that fall into saves, again and again. Each start
+// goes on from a whole checkpoint, never an older one than before, and the end is that of a run
+// that nobody has killed.
 func TestKilledJobGoesOnFromAWholeCheckpoint(t *testing.T) {
 	data, ck := madeUp(t), t.TempDir()
 	steps, starts := long.Times(240, 800), long.Times(4, 10)

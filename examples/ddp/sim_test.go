@@ -16,7 +16,8 @@ import (
 	"github.com/symgrad/symgrad/examples/internal/train"
 )
 
-// A step is of the same samples however many ranks share it, equally or not, so that all learn the same.
+// A step is of the same samples however many ranks share it, equally or not, so that all learn the
+// same.
 func TestLossCurvesDoNotDependOnRanks(t *testing.T) {
 	data := madeUp(t)
 	for _, test := range []struct {

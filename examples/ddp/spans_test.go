@@ -96,8 +96,9 @@ func TestTimelineHasThePhasesOfAllRanks(t *testing.T) {
 	}
 }
 
-// The first buckets are on their way while the backward pass computes the gradients of the first layers, in some step of some rank:
-// ranks that share a processor may take turns in other ways for a while.
+// The first buckets are on their way while the backward pass computes the gradients of the first
+// layers, in some step of some rank: ranks that share a processor may take turns in other ways for
+// a while.
 func TestTimelineShowsOverlap(t *testing.T) {
 	layers := "model.hidden=" + strings.TrimSuffix(strings.Repeat("256,", 8), ",")
 	data := madeUp(t)

@@ -183,8 +183,8 @@ func (b *board) solve(out io.Writer) (found solution, took time.Duration, err er
 	}
 }
 
-// queue launches iteration k: as one kernel, or with --no-overlap as two. With --halo device a barrier follows, and
-// --halo sendrecv has streams of its own.
+// queue launches iteration k: as one kernel, or with --no-overlap as two. With --halo device a
+// barrier follows, and --halo sendrecv has streams of its own.
 func (b *board) queue(k int) error {
 	if b.apart != nil {
 		return b.apart.queue(k)
@@ -237,7 +237,8 @@ func (b *board) check() error {
 	return nil
 }
 
-// furthest is the largest change of any rank's points in the iteration that has looked, which is done.
+// furthest is the largest change of any rank's points in the iteration that has looked, which is
+// done.
 //
 // Collective: all ranks.
 func (b *board) furthest() (float64, error) {

@@ -8,8 +8,9 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// apart is --halo sendrecv on a GPU. The rows at the borders are computed and exchanged on the group's stream, which has the
-// highest priority, while another stream of the lowest priority computes the rows between them.
+// apart is --halo sendrecv on a GPU. The rows at the borders are computed and exchanged on the
+// group's stream, which has the highest priority, while another stream of the lowest priority
+// computes the rows between them.
 type apart struct {
 	b        *board
 	push     dist.Stream // the group's
@@ -53,7 +54,8 @@ func (a *apart) join() error {
 	return a.push.Join(a.interior)
 }
 
-// queue queues iteration k: each of the two parts waits for what the other computed in iteration k-1.
+// queue queues iteration k: each of the two parts waits for what the other computed in iteration
+// k-1.
 func (a *apart) queue(k int) error {
 	if err := errors.Join(a.push.Join(a.interior), a.compute.Join(a.edges)); err != nil {
 		return err

@@ -9,8 +9,9 @@ import (
 	"github.com/symgrad/symgrad/internal/cuda/cudatest"
 )
 
-// On GPUs too the solution has the bits of the serial one: with rows of one piece and of many, with one row a rank, with
-// rows that the ranks do not divide, with an end by the tolerance, and without overlap. It needs GPUs: see cudatest.
+// On GPUs too the solution has the bits of the serial one: with rows of one piece and of many, with
+// one row a rank, with rows that the ranks do not divide, with an end by the tolerance, and without
+// overlap. It needs GPUs: see cudatest.
 func TestGPUsHaveTheBitsOfOne(t *testing.T) {
 	for _, test := range []struct {
 		n       int

@@ -1,6 +1,6 @@
-// Command jacobi solves Laplace's equation on the unit square by Jacobi's iteration, with the rows of the grid divided
-// between the ranks. It shows three ways to exchange the rows at the borders, on the host and on GPUs, each overlapped
-// with the computation.
+// Command jacobi solves Laplace's equation on the unit square by Jacobi's iteration, with the rows
+// of the grid divided between the ranks. It shows three ways to exchange the rows at the borders,
+// on the host and on GPUs, each overlapped with the computation.
 //
 //	go run ./examples/jacobi -n 2 --nx 2048 --ny 2048 --iters 300 --verify
 //	go run ./examples/jacobi -n 2 --nx 2048 --ny 2048 --iters 300 --verify --halo sendrecv
@@ -18,8 +18,9 @@
 //	communication: 226 ms a rank, 88% of it while the interior was computed
 //	verify: the bits of the serial solution in all 4194304 points
 //
-// Waiting is most of the communication. With two streams a rank waits while it computes the interior. With --no-overlap all
-// of the waiting is lost. With more streams than cores, waiting and computing share a core, and less of it is hidden.
+// Waiting is most of the communication. With two streams a rank waits while it computes the
+// interior. With --no-overlap all of the waiting is lost. With more streams than cores, waiting and
+// computing share a core, and less of it is hidden.
 //
 // The flag --halo chooses how border rows travel:
 //
@@ -37,13 +38,15 @@
 //	push stream     wait for the neighbours' rows | first and last own row | their way to the neighbours
 //	compute stream  all rows between them
 //
-// Each stream then waits for the rows that the other has computed. Two copies of the grid take turns. That is all the flow
-// control that put needs: a rank sends its row of iteration k after it has read, for k, the halo that its neighbour overwrites
-// in k+1. The neighbour waits for that row before it computes k+1, so it cannot be too early. With device the barrier of
-// iteration k-1 gives the same order.
+// Each stream then waits for the rows that the other has computed. Two copies of the grid take
+// turns. That is all the flow control that put needs: a rank sends its row of iteration k after it
+// has read, for k, the halo that its neighbour overwrites in k+1. The neighbour waits for that row
+// before it computes k+1, so it cannot be too early. With device the barrier of iteration k-1 gives
+// the same order.
 //
-// Every point is computed by the same operations in the same order whatever the number of ranks, and the norm is a
-// maximum, which is exact in any order. So the ranks stop where one would, with the bits that one would have.
+// Every point is computed by the same operations in the same order whatever the number of ranks,
+// and the norm is a maximum, which is exact in any order. So the ranks stop where one would, with
+// the bits that one would have.
 //
 // Read it in this order:
 //
@@ -58,11 +61,13 @@
 //	device_apart.go  the two streams of --halo sendrecv on a GPU
 //	jacobi.cu        the kernel
 //
-// On GPUs one launch of the kernel is one iteration, except with sendrecv. With put its first blocks compute the border rows,
-// piece by piece: each waits for the same piece of the neighbour's row, which is all that it reads of it, and puts its own into
-// the neighbour's halo, followed by a signal, while other blocks compute the rows between. The flow control is the one above,
-// for each piece by itself.
+// On GPUs one launch of the kernel is one iteration, except with sendrecv. With put its first
+// blocks compute the border rows, piece by piece: each waits for the same piece of the neighbour's
+// row, which is all that it reads of it, and puts its own into the neighbour's halo, followed by a
+// signal, while other blocks compute the rows between. The flow control is the one above, for each
+// piece by itself.
 //
-// Sources: NVIDIA, "GPU Communication Libraries for Accelerating HPC and AI Applications", HOT Interconnects 2025, labs
-// 3 (sendrecv) and 4 (device); github.com/NVIDIA/multi-gpu-programming-models.
+// Sources: NVIDIA, "GPU Communication Libraries for Accelerating HPC and AI Applications", HOT
+// Interconnects 2025, labs 3 (sendrecv) and 4 (device);
+// github.com/NVIDIA/multi-gpu-programming-models.
 package main

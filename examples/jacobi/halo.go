@@ -19,15 +19,17 @@ const (
 // halos lists the values of --halo.
 func halos() []string { return []string{haloPut, haloSendRecv, haloDevice} }
 
-// Where the signals of a strip are in arrived: the newest iteration whose row has come from a neighbour.
+// Where the signals of a strip are in arrived: the newest iteration whose row has come from a
+// neighbour.
 const (
 	fromAbove   = 0
 	fromBelow   = 8
 	signalBytes = 8
 )
 
-// swap sends the first and the last row of iteration k to the neighbours and receives theirs, as one group call on
-// stream s. A group call cannot deadlock: its sends and receives progress together.
+// swap sends the first and the last row of iteration k to the neighbours and receives theirs, as
+// one group call on stream s. A group call cannot deadlock: its sends and receives progress
+// together.
 //
 // Collective: all ranks. Returns: when queued.
 func (g *strip) swap(s dist.Stream, k int) (dist.Work, error) {
@@ -36,7 +38,8 @@ func (g *strip) swap(s dist.Stream, k int) (dist.Work, error) {
 	})
 }
 
-// pair queues the sends and receives of one exchange on b. row returns the memory of a row of this rank.
+// pair queues the sends and receives of one exchange on b. row returns the memory of a row of this
+// rank.
 func (g *strip) pair(b *dist.Group, row func(int) (tensor.Buffer, error)) error {
 	for _, n := range []struct{ peer, halo, border int }{{g.w.Rank() - 1, 0, 1}, {g.w.Rank() + 1, g.rows + 1, g.rows}} {
 		if n.peer < 0 || n.peer >= g.w.Size() {
@@ -79,8 +82,9 @@ func (g *strip) reach() error {
 	return nil
 }
 
-// store writes the first and the last row of iteration k straight into the neighbours' halos. A barrier must follow
-// before a neighbour reads them, and must have preceded since a neighbour last read what they overwrite.
+// store writes the first and the last row of iteration k straight into the neighbours' halos. A
+// barrier must follow before a neighbour reads them, and must have preceded since a neighbour last
+// read what they overwrite.
 func (g *strip) store(k int) {
 	if g.above != nil {
 		_, rows := divide(g.inner, g.w.Rank()-1, g.w.Size())
@@ -91,8 +95,9 @@ func (g *strip) store(k int) {
 	}
 }
 
-// exchange puts the first row of iteration k into the lower halo of the rank above, and the last row into the upper
-// halo of the rank below. With each row goes its number, which the neighbour waits for: no barrier, no acknowledgement.
+// exchange puts the first row of iteration k into the lower halo of the rank above, and the last
+// row into the upper halo of the rank below. With each row goes its number, which the neighbour
+// waits for: no barrier, no acknowledgement.
 func (g *strip) exchange(k int) error {
 	if above := g.w.Rank() - 1; above >= 0 {
 		_, rows := divide(g.inner, above, g.w.Size())
@@ -110,7 +115,8 @@ func (g *strip) exchange(k int) error {
 	return nil
 }
 
-// news is the signal that a row of iteration k brings, in the place for those from above or from below.
+// news is the signal that a row of iteration k brings, in the place for those from above or from
+// below.
 func (g *strip) news(from int64, k int) symmetric.Signal {
 	return symmetric.Signal{In: g.arrived, At: from, Op: symmetric.SignalSet, Value: uint64(k)}
 }

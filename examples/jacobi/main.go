@@ -51,7 +51,8 @@ func (s *settings) flags(f *pflag.FlagSet) {
 	f.BoolVar(&s.verify, "verify", false, "compare every bit with the serial solution")
 }
 
-// check reports the first setting that makes no sense. ranks is 0 when the grid alone is in question.
+// check reports the first setting that makes no sense. ranks is 0 when the grid alone is in
+// question.
 func (s *settings) check(ranks int, _ []string) error {
 	const most = 1 << 20
 	switch {

@@ -21,7 +21,8 @@ func (s span) length() time.Duration { return s.to - s.from }
 // times is when the parts of one iteration ran.
 type times struct{ wait, send, interior span }
 
-// meter adds up how long this rank communicated, and how much of that it computed the interior as well.
+// meter adds up how long this rank communicated, and how much of that it computed the interior as
+// well.
 type meter struct {
 	begin  time.Time
 	total  time.Duration // of all iterations, from a barrier to a barrier

@@ -9,7 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Every row has one owner, owners are in the order of ranks, and none has two rows more than another.
+// Every row has one owner, owners are in the order of ranks, and none has two rows more than
+// another.
 func TestRowsAreDividedFairly(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		size := rapid.IntRange(1, 40).Draw(t, "size")
@@ -40,7 +41,8 @@ func TestShareTellsBothNumbers(t *testing.T) {
 	}
 }
 
-// The host waits where it looks, at the last iteration, and before it would use the memory of an iteration again.
+// The host waits where it looks, at the last iteration, and before it would use the memory of an
+// iteration again.
 func TestPauses(t *testing.T) {
 	for _, test := range []struct{ from, every, iters, want int }{
 		{1, 1, 10, 1},

@@ -81,8 +81,8 @@ func solve(ctx context.Context, g *strip, s settings, m *meter, out io.Writer) (
 	}
 }
 
-// pause is the iteration after which the host waits, when the next is from: one that is looked at, or the last of the
-// most that are queued.
+// pause is the iteration after which the host waits, when the next is from: one that is looked at,
+// or the last of the most that are queued.
 func (s *settings) pause(from int) int {
 	look := (from + s.normEvery - 1) / s.normEvery * s.normEvery
 	return min(look, from+ahead-1, s.iters)
@@ -119,7 +119,8 @@ func (v *solver) iterate(from, last int) error {
 
 // queue puts iteration k on the streams.
 //
-// Each of the two parts reads what both computed in iteration k-1, and overwrites what both read in it.
+// Each of the two parts reads what both computed in iteration k-1, and overwrites what both read in
+// it.
 func (v *solver) queue(k int) (err error) {
 	last, q := &v.queued[(k+ahead-1)%ahead], &v.queued[k%ahead]
 	if err := errors.Join(v.push.Join(last.interior), v.compute.Join(last.edges)); err != nil {
@@ -135,8 +136,9 @@ func (v *solver) queue(k int) (err error) {
 	return v.send(k, q)
 }
 
-// send queues on the push stream the way of the first and the last row of iteration k to the neighbours. With sendrecv
-// and device the neighbours' rows are in the halos when it is done; with put the next edges wait for signals.
+// send queues on the push stream the way of the first and the last row of iteration k to the
+// neighbours. With sendrecv and device the neighbours' rows are in the halos when it is done; with
+// put the next edges wait for signals.
 func (v *solver) send(k int, q *iteration) (err error) {
 	var from time.Duration
 	begin := func() error { from = v.m.now(); return nil }
@@ -173,8 +175,8 @@ func (v *solver) do(s *dist.HostStream, part func() error) (dist.Work, error) {
 	})
 }
 
-// edges waits for the neighbours' rows of iteration k-1 and computes the first and the last row of iteration k. With
-// --halo device it stores them in the neighbours' halos.
+// edges waits for the neighbours' rows of iteration k-1 and computes the first and the last row of
+// iteration k. With --halo device it stores them in the neighbours' halos.
 func (v *solver) edges(k int, q *iteration) error {
 	from := v.m.now()
 	if v.halo == haloPut {

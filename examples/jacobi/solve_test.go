@@ -14,8 +14,9 @@ import (
 	"github.com/symgrad/symgrad/examples/internal/ranktest"
 )
 
-// Whatever the number of ranks, the solution has the bits of one: with rows that the ranks do not divide, with one row
-// each, with more iterations than are queued at once, and with an end by the tolerance.
+// Whatever the number of ranks, the solution has the bits of one: with rows that the ranks do not
+// divide, with one row each, with more iterations than are queued at once, and with an end by the
+// tolerance.
 func TestRanksHaveTheBitsOfOne(t *testing.T) {
 	for n := 1; n <= 4; n++ {
 		ranktest.Worlds(t, n, func(t *testing.T, run func(ranktest.Run) (string, error)) {
@@ -139,8 +140,8 @@ func (s *stopper) Write(b []byte) (int, error) {
 
 var errStopped = errors.New("stopped by the test")
 
-// A rank that fails between iterations leaves its neighbours waiting for a row: they must be told, and no stream may
-// keep its world from closing.
+// A rank that fails between iterations leaves its neighbours waiting for a row: they must be told,
+// and no stream may keep its world from closing.
 func TestRankThatFailsEndsTheOthers(t *testing.T) {
 	s := settings{nx: 64, ny: 64, iters: 1 << 30, normEvery: 5}
 	for i := range 2 * len(halos()) {

@@ -12,8 +12,8 @@ import (
 // pointBytes is the size of a float64.
 const pointBytes = 8
 
-// strip is the rows of one rank, numbered from 1, with a halo row above and one below. It lies twice in the symmetric
-// heap: iteration k reads copy (k-1)%2 and writes copy k%2.
+// strip is the rows of one rank, numbered from 1, with a halo row above and one below. It lies
+// twice in the symmetric heap: iteration k reads copy (k-1)%2 and writes copy k%2.
 type strip struct {
 	w       *dist.World
 	heap    symmetric.Heap
@@ -28,7 +28,8 @@ type strip struct {
 	above, below []float64 // the neighbours' parts of cells, for --halo device; nil where there is no neighbour
 }
 
-// divide is which of n inner rows rank r of size has: so many, after so many of the ranks before it.
+// divide is which of n inner rows rank r of size has: so many, after so many of the ranks before
+// it.
 func divide(n, r, size int) (before, rows int) {
 	each, more := n/size, n%size
 	before = r*each + min(r, more)
@@ -87,8 +88,8 @@ func (g *strip) free() error {
 	return g.heap.Free(g.cells)
 }
 
-// copyBytes is the size of one copy. It is the same on all ranks, as the symmetric heap wants it: room for the rank with
-// the most rows, which is the first.
+// copyBytes is the size of one copy. It is the same on all ranks, as the symmetric heap wants it:
+// room for the rank with the most rows, which is the first.
 func (g *strip) copyBytes() int64 {
 	_, most := divide(g.inner, 0, g.w.Size())
 	return int64(most+2) * int64(g.nx) * pointBytes
@@ -102,7 +103,8 @@ func (g *strip) at(k, row int) int64 {
 // row is a row of copy k%2 of this rank.
 func (g *strip) row(k, row int) []float64 { return g.grids[k%2][row*g.nx:][:g.nx] }
 
-// sweep computes rows lo to hi-1 of iteration k. With look it also gives the largest change of a point, else 0.
+// sweep computes rows lo to hi-1 of iteration k. With look it also gives the largest change of a
+// point, else 0.
 func (g *strip) sweep(k, lo, hi int, look bool) (change float64) {
 	for i := lo; i < hi; i++ {
 		dst, above, old, below := g.row(k, i), g.row(k-1, i-1), g.row(k-1, i), g.row(k-1, i+1)

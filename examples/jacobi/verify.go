@@ -10,8 +10,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// verify compares the ranks' solution with the serial one, which rank 0 computes: every bit of every point, the number
-// of iterations, and the last change.
+// verify compares the ranks' solution with the serial one, which rank 0 computes: every bit of
+// every point, the number of iterations, and the last change.
 //
 // Collective: all ranks, after a barrier. Errors: rank.ErrWrong on every rank.
 func verify(w *dist.World, s settings, g *strip, found solution, out io.Writer) error {
@@ -32,7 +32,8 @@ func verify(w *dist.World, s settings, g *strip, found solution, out io.Writer) 
 	return nil
 }
 
-// compare is how much of a solution is not as in the serial one: points, and the end, which it tells.
+// compare is how much of a solution is not as in the serial one: points, and the end, which it
+// tells.
 func compare(s settings, got []float64, found solution, out io.Writer) int {
 	want, end := serial(s)
 	bad := differences(got, want)

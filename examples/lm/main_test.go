@@ -44,8 +44,8 @@ func summary(t *testing.T, dir string) train.Summary {
 // ranks is the flag for so many.
 func ranks(n int) string { return fmt.Sprintf("--set=launch.nproc_per_node=%d", n) }
 
-// A run that shares out its weights stops, and goes on on three ranks that share out nothing, and on two again: its curve is
-// that of a run that never stopped.
+// A run that shares out its weights stops, and goes on on three ranks that share out nothing, and
+// on two again: its curve is that of a run that never stopped.
 func TestRunGoesOnWithOtherSharding(t *testing.T) {
 	run := func(more ...string) train.Summary {
 		dir := t.TempDir()
@@ -67,7 +67,8 @@ func TestRunGoesOnWithOtherSharding(t *testing.T) {
 	}
 }
 
-// One and two ranks learn the same, as processes and as goroutines, and learn it: the loss begins at ln 44 = 3.8.
+// One and two ranks learn the same, as processes and as goroutines, and learn it: the loss begins
+// at ln 44 = 3.8.
 func TestRanksLearnTheSame(t *testing.T) {
 	var one train.Summary
 	for _, run := range []struct {
@@ -94,7 +95,8 @@ func TestRanksLearnTheSame(t *testing.T) {
 	}
 }
 
-// On GPUs, ranks learn what one does on the host, attention and embedding included, with the norm of the gradient held.
+// On GPUs, ranks learn what one does on the host, attention and embedding included, with the norm
+// of the gradient held.
 func TestGPUsLearnWhatTheHostDoes(t *testing.T) {
 	for _, n := range []int{1, 2} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
@@ -144,7 +146,8 @@ func TestTextThatIsTooShortIsToldOnce(t *testing.T) {
 	}
 }
 
-// Every character but the first is the answer to exactly one place of a sample, and no test sample is one of the training.
+// Every character but the first is the answer to exactly one place of a sample, and no test sample
+// is one of the training.
 func TestSamplesAreTheText(t *testing.T) {
 	raw := []byte("abcabcabdabcabcabcabdabcabxx") // 28 characters: 9 samples of 3, one of them for the test
 	file := filepath.Join(t.TempDir(), "text")

@@ -15,7 +15,8 @@ var rewrite = flag.Bool("rewrite", false, "write stories.txt anew")
 // storiesBytes is about how long the text is.
 const storiesBytes = 100_000
 
-// TestStoriesAreWhatTheGrammarGives: the text that ships belongs to nobody else, because these few rules give all of it.
+// TestStoriesAreWhatTheGrammarGives: the text that ships belongs to nobody else, because these few
+// rules give all of it.
 func TestStoriesAreWhatTheGrammarGives(t *testing.T) {
 	want := stories(storiesBytes)
 	if *rewrite {
@@ -49,8 +50,8 @@ var (
 	numbers = []string{"no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"}
 )
 
-// stories is at least so many bytes of small stories. Each holds together: names keep their sex, trades their goods, and
-// the numbers add up, so that there is more to learn than letters.
+// stories is at least so many bytes of small stories. Each holds together: names keep their sex,
+// trades their goods, and the numbers add up, so that there is more to learn than letters.
 func stories(size int) []byte {
 	rng := rand.New(rand.NewPCG(7, 11))
 	var b bytes.Buffer

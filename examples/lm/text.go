@@ -18,7 +18,8 @@ import (
 // heldOut is the share of the text, one part in so many, that is kept for the test.
 const heldOut = 10
 
-// text is the problem: sample i is characters i*context and on, and the character after each of them is what to say.
+// text is the problem: sample i is characters i*context and on, and the character after each of
+// them is what to say.
 type text struct {
 	path   string
 	digest [sha256.Size]byte
@@ -55,7 +56,8 @@ func enough(c *config.Config, characters int64) error {
 	return nil
 }
 
-// maxText is the bytes of a text that are read at most. The whole text is held in memory, at 9 B a character.
+// maxText is the bytes of a text that are read at most. The whole text is held in memory, at 9 B a
+// character.
 const maxText = 1 << 30
 
 func openText(c *config.Config) (train.Problem, error) {

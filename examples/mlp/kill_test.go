@@ -18,10 +18,12 @@ import (
 // moments is how often a rank is killed: go test ./examples/mlp -run AtAnyMoment -moments 50 -v.
 var moments = flag.Int("moments", 6, "moments at which TestARankKilledAtAnyMomentOfASaveIsNamed kills a rank")
 
-// promptly is how soon the others are to have ended. What is promised is 2 s; the rest is for busy machines.
+// promptly is how soon the others are to have ended. What is promised is 2 s; the rest is for busy
+// machines.
 const promptly = 20 * time.Second
 
-// phases of a save, by what is in the folder of checkpoints; of each the first moment is followed by a random number of looks.
+// phases of a save, by what is in the folder of checkpoints; of each the first moment is followed
+// by a random number of looks.
 var phases = []struct {
 	name string
 	seen func(names []string) bool
@@ -46,7 +48,8 @@ func content(dir string) []string {
 	return slices.Concat(names, inside, hidden)
 }
 
-// A rank is killed while all save at every step, by themselves or in the background, with no launcher to tell the others. Each of them ends, and names it.
+// A rank is killed while all save at every step, by themselves or in the background, with no
+// launcher to tell the others. Each of them ends, and names it.
 func TestARankKilledAtAnyMomentOfASaveIsNamed(t *testing.T) {
 	const n = 3
 	rng := rand.New(rand.NewPCG(1, uint64(*moments)))

@@ -40,7 +40,8 @@ func summary(t *testing.T, dir string) train.Summary {
 // ranks is the flag for so many.
 func ranks(n int) string { return fmt.Sprintf("--set=launch.nproc_per_node=%d", n) }
 
-// One and two ranks learn the same, as processes and as goroutines, and learn it: the loss begins at ln 10 = 2.3.
+// One and two ranks learn the same, as processes and as goroutines, and learn it: the loss begins
+// at ln 10 = 2.3.
 func TestRanksLearnTheSame(t *testing.T) {
 	var one train.Summary
 	for _, run := range []struct {

@@ -20,8 +20,9 @@ const (
 	testSamples  = 256
 )
 
-// signal is the length of a class's pattern, in a space of any number of dimensions, beside noise that has deviation 1 in
-// each: two classes are 1.4 times this apart, which a perceptron can tell nearly always.
+// signal is the length of a class's pattern, in a space of any number of dimensions, beside noise
+// that has deviation 1 in each: two classes are 1.4 times this apart, which a perceptron can tell
+// nearly always.
 const signal = 6
 
 // samples is the problem: sample i is of class i mod 10, and its values follow from i and the seed.

@@ -14,8 +14,9 @@ import (
 //	nvshmem.barrier(stream=stream)
 //	print(f"PE {my_pe} passed barrier")
 //
-// Here every PE leaves a mark in the memory of all others instead of the first line. After the barrier it must find the
-// marks of all: that they arrived before it, and that a barrier completes what was put before it.
+// Here every PE leaves a mark in the memory of all others instead of the first line. After the
+// barrier it must find the marks of all: that they arrived before it, and that a barrier completes
+// what was put before it.
 func barrier(_ context.Context, p *pe) (bad int, err error) {
 	marks, err := p.array(p.n)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Command nvshmem is the examples of NVSHMEM4Py's documentation on the symmetric heap of this project: the same steps
-// with the same names, a page each, and a check of every element.
+// Command nvshmem is the examples of NVSHMEM4Py's documentation on the symmetric heap of this
+// project: the same steps with the same names, a page each, and a check of every element.
 //
 //	go run ./examples/nvshmem -n 4                      # all of them
 //	go run ./examples/nvshmem -n 3 reduce fcollect
@@ -13,10 +13,12 @@
 //	PE 2 sum result: 6, expected: 6
 //	PE 3 sum result: 6, expected: 6
 //
-// What NVSHMEM calls a PE is a rank, a team a dist.Group, and nvshmem.array a tensor over a symmetric.Region. As there,
-// collectives run on a stream, and the host waits for it before it looks at the result.
+// What NVSHMEM calls a PE is a rank, a team a dist.Group, and nvshmem.array a tensor over a
+// symmetric.Region. As there, collectives run on a stream, and the host waits for it before it
+// looks at the result.
 //
-// A file has one example. Read broadcast.go first, then the others in the order of the list in this file.
+// A file has one example. Read broadcast.go first, then the others in the order of the list in this
+// file.
 //
 // Source: NVSHMEM4Py, "Collective Operations", "Collective Examples".
 package main

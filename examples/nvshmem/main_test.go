@@ -112,7 +112,8 @@ func TestRanksOfALauncherRunThem(t *testing.T) {
 	}
 }
 
-// Ranks that were told to run different examples find out at the first operation in which they differ.
+// Ranks that were told to run different examples find out at the first operation in which they
+// differ.
 func TestRanksThatRunDifferentExamplesFail(t *testing.T) {
 	for r, o := range ranktest.Launched(t, []string{"broadcast"}, []string{"reduce"}) {
 		if o.Code == 0 || !strings.Contains(o.Stderr, fmt.Sprintf("nvshmem: rank %d of 2: ", r)) {

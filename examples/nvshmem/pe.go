@@ -73,7 +73,8 @@ func (p *pe) free(arrays ...*array) error {
 	return nil
 }
 
-// show prints, on PE 0, a line with the value of every PE. In the documentation each PE prints its own, in any order.
+// show prints, on PE 0, a line with the value of every PE. In the documentation each PE prints its
+// own, in any order.
 //
 // Shapes/units: format takes the PE's number, and its value in the type V. Collective: all ranks.
 func show[V tensor.Element](p *pe, format string, value V) error {

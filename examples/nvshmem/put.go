@@ -7,7 +7,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// putAndGet writes into the memory of the next PE and then reads that of the one before, which does nothing for it:
+// putAndGet writes into the memory of the next PE and then reads that of the one before, which does
+// nothing for it:
 //
 //	nvshmem.core.put(dst, src, remote_pe, stream=stream)
 //	nvshmem.core.barrier(team, stream=stream)

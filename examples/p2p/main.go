@@ -1,6 +1,7 @@
-// Command p2p sends messages from one rank to another through symmetric memory, as the last lab of NVIDIA's tutorial:
-// with a put that carries a signal, which only the receiver waits for, so that several messages are under way at once;
-// and, to compare, with a put and a barrier for each message.
+// Command p2p sends messages from one rank to another through symmetric memory, as the last lab of
+// NVIDIA's tutorial: with a put that carries a signal, which only the receiver waits for, so that
+// several messages are under way at once; and, to compare, with a put and a barrier for each
+// message.
 //
 //	go run ./examples/p2p
 //	go run ./examples/p2p -n 4 --bytes 4096 --messages 10000 --slots 8
@@ -12,19 +13,21 @@
 //	put-signal   every byte arrived;     2.47 us a message,   26.6 GB/s
 //	put+barrier  every byte arrived;     9.77 us a message,   6.71 GB/s
 //
-// Each way goes twice: with messages that all differ and of which every byte is compared, and for the clock, with one
-// message again and again, of which the receiver reads every byte and compares the sum.
+// Each way goes twice: with messages that all differ and of which every byte is compared, and for
+// the clock, with one message again and again, of which the receiver reads every byte and compares
+// the sum.
 //
-// The receiver has a few slots, each with a signal: the number of the newest message in it. It answers each message with
-// a signal of its own, an acknowledgement, so that the sender knows which slots it may fill again. No rank but these two
-// takes part, and the data is never copied twice.
+// The receiver has a few slots, each with a signal: the number of the newest message in it. It
+// answers each message with a signal of its own, an acknowledgement, so that the sender knows which
+// slots it may fill again. No rank but these two takes part, and the data is never copied twice.
 //
 //	main.go     the command line, and what a rank does
 //	send.go     the two ways
 //	pipe.go     the symmetric memory of a sender and its receiver
 //	payload.go  what is in a message
 //
-// Source: NVIDIA, "GPU Communication Libraries for Accelerating HPC and AI Applications", HOT Interconnects 2025, lab 6.
+// Source: NVIDIA, "GPU Communication Libraries for Accelerating HPC and AI Applications", HOT
+// Interconnects 2025, lab 6.
 package main
 
 import (
@@ -108,10 +111,11 @@ type way struct {
 	send func(ctx context.Context, p *pipe) (bad int, err error)
 }
 
-// transfer sends all messages, distinct ones or the same again and again, and fails on every rank if a word arrived
-// wrong on one.
+// transfer sends all messages, distinct ones or the same again and again, and fails on every rank
+// if a word arrived wrong on one.
 //
-// Collective: all ranks. Returns: how long it took, from a barrier before the first message to one after the last.
+// Collective: all ranks. Returns: how long it took, from a barrier before the first message to one
+// after the last.
 func (s *settings) transfer(ctx context.Context, w *dist.World, heap symmetric.Heap, way way, distinct bool) (time.Duration, error) {
 	p, err := newPipe(w, heap, *s, distinct)
 	if err != nil {

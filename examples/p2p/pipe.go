@@ -9,8 +9,8 @@ import (
 // signalBytes is the size of a signal, an unsigned 64-bit number.
 const signalBytes = 8
 
-// pipe is the memory of one pair, a sender (an even rank) and its receiver (the next one). Symmetric memory is on both,
-// and on both at the same place, though each uses only its side of it.
+// pipe is the memory of one pair, a sender (an even rank) and its receiver (the next one).
+// Symmetric memory is on both, and on both at the same place, though each uses only its side of it.
 type pipe struct {
 	settings
 	w        *dist.World
@@ -87,8 +87,9 @@ func (p *pipe) place(m int) (slot int, at int64) {
 	return slot, int64(slot) * p.bytes
 }
 
-// arrived is how many words of message m are wrong, when it has just arrived. The sum of a message that is always the
-// same stands for its words: then the clock shows the memory, and not the arithmetic of word.
+// arrived is how many words of message m are wrong, when it has just arrived. The sum of a message
+// that is always the same stands for its words: then the clock shows the memory, and not the
+// arithmetic of word.
 func (p *pipe) arrived(m int) int {
 	slot, _ := p.place(m)
 	if p.distinct {

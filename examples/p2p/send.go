@@ -8,10 +8,11 @@ import (
 	"github.com/symgrad/symgrad/symmetric"
 )
 
-// putBarrier is the first way: a put, and a barrier that completes it. All ranks wait for all, once a message.
+// putBarrier is the first way: a put, and a barrier that completes it. All ranks wait for all, once
+// a message.
 //
-// Two slots are enough: what is put after barrier m+1 overwrites message m-1 at the earliest, and the receiver came to
-// that barrier when it was done with m.
+// Two slots are enough: what is put after barrier m+1 overwrites message m-1 at the earliest, and
+// the receiver came to that barrier when it was done with m.
 func putBarrier(_ context.Context, p *pipe) (bad int, err error) {
 	for m := range p.messages {
 		if p.sends() {
@@ -30,7 +31,8 @@ func putBarrier(_ context.Context, p *pipe) (bad int, err error) {
 	return bad, nil
 }
 
-// putSignal is the second way: the message brings its own news, and the receiver's answer says which slots are free.
+// putSignal is the second way: the message brings its own news, and the receiver's answer says
+// which slots are free.
 func putSignal(ctx context.Context, p *pipe) (bad int, err error) {
 	if p.sends() {
 		return 0, send(ctx, p)
@@ -51,7 +53,8 @@ func send(ctx context.Context, p *pipe) error {
 	return nil
 }
 
-// sendOne sends message m. It takes the slot of message m-slots, with which the receiver must be done.
+// sendOne sends message m. It takes the slot of message m-slots, with which the receiver must be
+// done.
 func sendOne(ctx context.Context, p *pipe, m int) error {
 	if err := waitAtLeast(ctx, p.acks, 0, m-p.slots+1); err != nil {
 		return fmt.Errorf("free slot: %w", err)
@@ -61,8 +64,8 @@ func sendOne(ctx context.Context, p *pipe, m int) error {
 	return p.data.PutSignal(p.peer(), at, p.message(m), news)
 }
 
-// receive receives all messages. Puts are unordered, therefore each slot has a signal of its own: the signal of message
-// m says nothing about message m-1.
+// receive receives all messages. Puts are unordered, therefore each slot has a signal of its own:
+// the signal of message m says nothing about message m-1.
 func receive(ctx context.Context, p *pipe) (bad int, err error) {
 	for m := range p.messages {
 		slot, _ := p.place(m)
@@ -77,7 +80,8 @@ func receive(ctx context.Context, p *pipe) (bad int, err error) {
 	return bad, nil
 }
 
-// waitAtLeast returns when a signal is at least n, which a rank that waits for nothing passes at once.
+// waitAtLeast returns when a signal is at least n, which a rank that waits for nothing passes at
+// once.
 func waitAtLeast(ctx context.Context, signal symmetric.Region, at int64, n int) error {
 	_, err := symmetric.SignalWait(ctx, signal, at, symmetric.Ge, uint64(max(0, n)))
 	return err

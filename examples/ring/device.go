@@ -23,7 +23,8 @@ var source string
 // passThreads is how many threads pass the token: one block, which is one multiprocessor.
 const passThreads = 1024
 
-// gpuRing is the ring between GPUs: kernels write into the next GPU's memory, and the host only queues them.
+// gpuRing is the ring between GPUs: kernels write into the next GPU's memory, and the host only
+// queues them.
 type gpuRing struct {
 	w      *dist.World
 	heap   symmetric.Heap
@@ -168,7 +169,8 @@ func (g *gpuRing) verdict(got int32) error {
 	return g.board.Verdict("message that is not from the rank before it", bad)
 }
 
-// token passes the message round the ring with one kernel on every rank, and tells how long a hop takes.
+// token passes the message round the ring with one kernel on every rank, and tells how long a hop
+// takes.
 //
 // Collective: all ranks.
 func (g *gpuRing) token(s *settings, out io.Writer) error {

@@ -1,6 +1,6 @@
-// Command ring is the first program of the NVSHMEM manual, in which the ranks form a communication ring, and what it
-// leads to: every rank writes its number into the memory of the next, once with a barrier and once with a signal; then a
-// token goes round, to which every rank adds one.
+// Command ring is the first program of the NVSHMEM manual, in which the ranks form a communication
+// ring, and what it leads to: every rank writes its number into the memory of the next, once with a
+// barrier and once with a signal; then a token goes round, to which every rank adds one.
 //
 //	go run ./examples/ring -n 4
 //	go run ./examples/ring -n 2 --rounds 100000 --bytes 4096

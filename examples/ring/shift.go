@@ -11,7 +11,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// shift is simple_shift: every rank puts its number into destination on the next one, and reads its own after a barrier.
+// shift is simple_shift: every rank puts its number into destination on the next one, and reads its
+// own after a barrier.
 //
 // Collective: all ranks.
 func shift(w *dist.World, heap symmetric.Heap, out io.Writer) error {
@@ -43,8 +44,8 @@ func shift(w *dist.World, heap symmetric.Heap, out io.Writer) error {
 	return verdict(w, int64(msg), int64(before(w)))
 }
 
-// shiftSignal is shift without the barrier: a signal comes with the number, and a rank waits for the one that it gets
-// and for nobody else.
+// shiftSignal is shift without the barrier: a signal comes with the number, and a rank waits for
+// the one that it gets and for nobody else.
 //
 // Collective: all ranks.
 func shiftSignal(ctx context.Context, w *dist.World, heap symmetric.Heap) error {

@@ -17,7 +17,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// The shift by kernels that call NVSHMEM on the device, on the own streams of a world and of a part of it.
+// The shift by kernels that call NVSHMEM on the device, on the own streams of a world and of a part
+// of it.
 func TestKernelsCallNVSHMEM(t *testing.T) {
 	for _, name := range []string{backend.CUDA, backend.NVSHMEM} {
 		for _, n := range []int{2, 4} {
@@ -93,8 +94,8 @@ func onGPUs(t *testing.T, n int, cfg backend.Config, body func(w *dist.World) er
 	conformance.Processes(open)(t, n, conformance.LaunchOptions{}, body)
 }
 
-// The token goes round without kernels and without the host: by puts with signals, and waits for these, queued on streams, whatever has made
-// the memory. It needs GPUs: see cudatest.
+// The token goes round without kernels and without the host: by puts with signals, and waits for
+// these, queued on streams, whatever has made the memory. It needs GPUs: see cudatest.
 func TestTokenGoesRoundOnStreams(t *testing.T) {
 	for _, name := range []string{backend.CUDA, backend.NCCL, backend.NVSHMEM} {
 		for _, n := range []int{2, 4} {

@@ -41,8 +41,8 @@ func newRing(w *dist.World, heap symmetric.Heap, bytes int64) (*ring, error) {
 	return g, err
 }
 
-// token passes a message round the ring and tells how long a hop takes. The message holds the number of hops that it has
-// made, many times over, so that every rank can check all of it.
+// token passes a message round the ring and tells how long a hop takes. The message holds the
+// number of hops that it has made, many times over, so that every rank can check all of it.
 //
 // Collective: all ranks.
 func (s *settings) token(ctx context.Context, w *dist.World, heap symmetric.Heap, out io.Writer) error {
@@ -67,9 +67,9 @@ func (s *settings) token(ctx context.Context, w *dist.World, heap symmetric.Heap
 	return nil
 }
 
-// pass does this rank's part of so many rounds: it waits for the token, checks its numbers, adds one to each and puts
-// them, with a signal, into the box of the next rank. As there is one token, the rank that has it may write into both
-// boxes.
+// pass does this rank's part of so many rounds: it waits for the token, checks its numbers, adds
+// one to each and puts them, with a signal, into the box of the next rank. As there is one token,
+// the rank that has it may write into both boxes.
 //
 // Returns: how many numbers were wrong.
 func (g *ring) pass(ctx context.Context, rounds int) (bad int, err error) {

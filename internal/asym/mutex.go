@@ -7,9 +7,10 @@ import (
 	"time"
 )
 
-// Mutex is a lock for sections that are short as a rule, and seldom meet. Its Unlock is a Store: it does not wait, as that of
-// sync.Mutex does, until all that the holder has written has left its core, which takes as long as another core takes to give up
-// a line. Nobody is woken by it: who finds it taken looks again. The zero Mutex is free.
+// Mutex is a lock for sections that are short as a rule, and seldom meet. Its Unlock is a Store: it
+// does not wait, as that of sync.Mutex does, until all that the holder has written has left its
+// core, which takes as long as another core takes to give up a line. Nobody is woken by it: who
+// finds it taken looks again. The zero Mutex is free.
 type Mutex struct {
 	held   uint64       // 1 while it is taken
 	wanted atomic.Int32 // 1 while somebody who found it taken looks again: who comes now stands behind
@@ -26,7 +27,8 @@ func (m *Mutex) Lock() {
 // Unlock gives m back.
 func (m *Mutex) Unlock() { Store(&m.held, 0) }
 
-// Between two looks a waiter lets other goroutines run, and later sleeps, since the holder may need its core.
+// Between two looks a waiter lets other goroutines run, and later sleeps, since the holder may need
+// its core.
 const (
 	yields = 100
 	rest   = 20 * time.Microsecond

@@ -15,7 +15,8 @@ func TestStoreStores(t *testing.T) {
 	}
 }
 
-// await returns when the word is above i. On one processor it is written when this goroutine lets the other run.
+// await returns when the word is above i. On one processor it is written when this goroutine lets
+// the other run.
 func await(word *uint64, i uint64) {
 	for looks := 0; atomic.LoadUint64(word) <= i; looks++ {
 		if looks > 1000 {

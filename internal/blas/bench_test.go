@@ -9,7 +9,8 @@ import (
 	"gonum.org/v1/gonum/blas"
 )
 
-// BenchmarkGemm is the table of the package comment: gonum and the library that Open finds, with one thread and with all.
+// BenchmarkGemm is the table of the package comment: gonum and the library that Open finds, with
+// one thread and with all.
 func BenchmarkGemm(b *testing.B) {
 	shapes := []struct{ m, k, n int }{{512, 512, 512}, {128, 784, 512}, {32, 64, 32}}
 	run := func(b *testing.B, impl *Implementation) {
@@ -35,7 +36,8 @@ func BenchmarkGemm(b *testing.B) {
 	}
 }
 
-// BenchmarkThresholds is where measuredThresholds has its numbers from: each routine around the size from which the library takes it, with one thread.
+// BenchmarkThresholds is where measuredThresholds has its numbers from: each routine around the
+// size from which the library takes it, with one thread.
 func BenchmarkThresholds(b *testing.B) {
 	for _, s := range known(nil) {
 		b.Run(s.Name, func(b *testing.B) {

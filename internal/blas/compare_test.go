@@ -9,7 +9,8 @@ import (
 	"gonum.org/v1/gonum/blas"
 )
 
-// level is one element type's routines of an implementation, so that the tests are written once for both types.
+// level is one element type's routines of an implementation, so that the tests are written once for
+// both types.
 type level[T real] struct {
 	gemm func(tA, tB blas.Transpose, m, n, k int, alpha T, a []T, lda int, b []T, ldb int, beta T, c []T, ldc int)
 	gemv func(tA blas.Transpose, m, n int, alpha T, a []T, lda int, x []T, incX int, beta T, y []T, incY int)
@@ -43,14 +44,16 @@ func unitRoundoff[T real]() float64 {
 	return 0x1p-53
 }
 
-// bound is how far two ways of computing alpha sum(products) + beta c may be apart. Each is within (terms + 3) u of the exact value, relative to
-// the same sum over absolute values, to first order in u (Higham, Accuracy and Stability of Numerical Algorithms, section 3.1), whatever the order of
+// bound is how far two ways of computing alpha sum(products) + beta c may be apart. Each is within
+// (terms + 3) u of the exact value, relative to the same sum over absolute values, to first order
+// in u (Higham, Accuracy and Stability of Numerical Algorithms, section 3.1), whatever the order of
 // summation; the factor 2.1 is for the two of them and for the higher orders.
 func bound[T real](terms int, alpha, absSum, beta, absC float64) float64 {
 	return 2.1 * float64(terms+3) * unitRoundoff[T]() * (math.Abs(alpha)*absSum + math.Abs(beta)*absC)
 }
 
-// matrix is rows by cols with a leading dimension, NaN between the rows: those elements are nobody's to read.
+// matrix is rows by cols with a leading dimension, NaN between the rows: those elements are
+// nobody's to read.
 func matrix[T real](r *rand.Rand, rows, cols, ld int) []T {
 	m := make([]T, max(0, (rows-1)*ld+cols))
 	for i := range m {

@@ -5,18 +5,22 @@ import (
 	"fmt"
 )
 
-// Config says which BLAS Open looks for. The zero value takes the first of MKL, OpenBLAS and BLIS that is there, else gonum.
+// Config says which BLAS Open looks for. The zero value takes the first of MKL, OpenBLAS and BLIS
+// that is there, else gonum.
 type Config struct {
-	// Path, if not empty, is the one library to use: a file, or a bare soname for the loader ("libopenblas.so.0"). It needs the Fortran
-	// interface with 32-bit integers. One that cannot be used is an error.
+	// Path, if not empty, is the one library to use: a file, or a bare soname for the loader
+	// ("libopenblas.so.0"). It needs the Fortran interface with 32-bit integers. One that cannot be
+	// used is an error.
 	Path string
 
-	// Dirs are further directories, or patterns for them ("/opt/conda/lib", "/opt/venv/lib/*/site-packages/*.libs"), to look into for the
-	// libraries that the loader does not find by itself.
+	// Dirs are further directories, or patterns for them ("/opt/conda/lib",
+	// "/opt/venv/lib/*/site-packages/*.libs"), to look into for the libraries that the loader does
+	// not find by itself.
 	Dirs []string
 
-	// Threads is how many threads the library may use for one call. 0 leaves that to the library: mostly all cores, which is wrong for
-	// several ranks on one host. It is one setting for the whole process.
+	// Threads is how many threads the library may use for one call. 0 leaves that to the library:
+	// mostly all cores, which is wrong for several ranks on one host. It is one setting for the
+	// whole process.
 	Threads int
 
 	// Disable uses gonum whatever is installed.

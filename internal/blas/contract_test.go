@@ -21,7 +21,8 @@ func outcome(call func()) (panicked string) {
 	return ""
 }
 
-// mistaken is arguments most of which are wrong in some way, the rest being right. Whole numbers, so that right results are equal to the bit.
+// mistaken is arguments most of which are wrong in some way, the rest being right. Whole numbers,
+// so that right results are equal to the bit.
 type mistaken[T real] struct{ r *rand.Rand }
 
 func (a mistaken[T]) dim() int  { return a.r.IntN(6) - 1 }
@@ -40,7 +41,8 @@ func (a mistaken[T]) slice() []T {
 	return s
 }
 
-// upTo is a contiguous y without what no gemv is to touch; gonum's Sgemv does (TestGonumSgemvStillNeedsHelp).
+// upTo is a contiguous y without what no gemv is to touch; gonum's Sgemv does
+// (TestGonumSgemvStillNeedsHelp).
 func upTo[T real](y []T, tA blas.Transpose, m, n, incY int) []T {
 	length := n
 	if tA == blas.NoTrans {

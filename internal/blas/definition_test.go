@@ -2,8 +2,8 @@ package blas
 
 import "gonum.org/v1/gonum/blas"
 
-// definition is the routines as the BLAS standard defines them, loop by loop, with float64 sums: a second opinion beside gonum's. The arguments have to be
-// good.
+// definition is the routines as the BLAS standard defines them, loop by loop, with float64 sums: a
+// second opinion beside gonum's. The arguments have to be good.
 func definition[T real]() level[T] {
 	return level[T]{gemm: defGemm[T], gemv: defGemv[T], ger: defGer[T], axpy: defAxpy[T], scal: defScal[T], dot: defDot[T]}
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/symgrad/symgrad/internal/dl"
 )
 
-// frame is the arguments of one call: Fortran takes everything by address, so scalars need memory that does not move. A frame
-// serves one call at a time.
+// frame is the arguments of one call: Fortran takes everything by address, so scalars need memory
+// that does not move. A frame serves one call at a time.
 type frame[T real] struct {
 	words       [15]uintptr // the argument list itself
 	ints        [6]int32
@@ -27,8 +27,9 @@ func (p *framePool[T]) get() *frame[T] {
 
 func (p *framePool[T]) put(f *frame[T]) { p.pool.Put(f) }
 
-// perThread is what has to be done before each call of a library that keeps its number of threads per OS thread, as OpenMP does: a new OS
-// thread starts with all cores, and Go calls from any. Set once, the number would not last.
+// perThread is what has to be done before each call of a library that keeps its number of threads
+// per OS thread, as OpenMP does: a new OS thread starts with all cores, and Go calls from any. Set
+// once, the number would not last.
 type perThread struct {
 	setThreads dl.Proc   // void f(int)
 	args       []uintptr // its argument, in a list made once; empty: nothing to do
@@ -53,12 +54,15 @@ type entry struct {
 	before perThread
 }
 
-// call calls e with up to 15 words; what a routine does not take, it does not look at. w is the memory for them.
+// call calls e with up to 15 words; what a routine does not take, it does not look at. w is the
+// memory for them.
 //
-// The pragma is what makes the callers' conversions right: the compiler keeps what the uintptrs were made from alive, and off the moving
-// stack, until call returns. Stored in a slice before the call they would not be.
+// The pragma is what makes the callers' conversions right: the compiler keeps what the uintptrs
+// were made from alive, and off the moving stack, until call returns. Stored in a slice before the
+// call they would not be.
 //
-// The errors of Proc.Call cannot occur: Open refuses a library that lacks a symbol, and 15 words fit.
+// The errors of Proc.Call cannot occur: Open refuses a library that lacks a symbol, and 15 words
+// fit.
 //
 //go:uintptrescapes
 func (e *entry) call(w *[15]uintptr, a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14 uintptr) {

@@ -9,8 +9,8 @@ import (
 	"gonum.org/v1/gonum/blas/gonum"
 )
 
-// Two mistakes of gonum v0.17 that Implementation keeps from its users, with and without a library. When one of these fails because gonum is right, its
-// remedy can go.
+// Two mistakes of gonum v0.17 that Implementation keeps from its users, with and without a library.
+// When one of these fails because gonum is right, its remedy can go.
 
 func TestGonumGerStillNeedsHelp(t *testing.T) {
 	if runtime.GOARCH != "amd64" {

@@ -5,11 +5,12 @@ import (
 	"gonum.org/v1/gonum/blas/gonum"
 )
 
-// Implementation is gonum's BLAS with its hot routines handed to a library where one was found. It implements all of gonum's BLAS
-// interfaces, so gorgonia.Use and tensor.Use take it.
+// Implementation is gonum's BLAS with its hot routines handed to a library where one was found. It
+// implements all of gonum's BLAS interfaces, so gorgonia.Use and tensor.Use take it.
 //
-// It keeps the contract of those interfaces, panics included: on bad arguments each method panics with gonum's own value, before anything foreign is
-// called. Any number of goroutines may use it. It needs no closing.
+// It keeps the contract of those interfaces, panics included: on bad arguments each method panics
+// with gonum's own value, before anything foreign is called. Any number of goroutines may use it.
+// It needs no closing.
 type Implementation struct {
 	gonum.Implementation
 	single routines[float32]
@@ -24,8 +25,9 @@ var (
 	_ blas.Complex128 = (*Implementation)(nil)
 )
 
-// Every method below gives the call to the library if it is one that the library does right and faster, and to gonum otherwise: that
-// is what the routines' false means. Bad arguments are such a case, so their panics are gonum's.
+// Every method below gives the call to the library if it is one that the library does right and
+// faster, and to gonum otherwise: that is what the routines' false means. Bad arguments are such a
+// case, so their panics are gonum's.
 
 // Sgemm is C = alpha op(A) op(B) + beta C for row-major matrices.
 func (i *Implementation) Sgemm(tA, tB blas.Transpose, m, n, k int, alpha float32, a []float32, lda int, b []float32, ldb int, beta float32, c []float32, ldc int) {
@@ -123,8 +125,8 @@ func (i *Implementation) Dscal(n int, alpha float64, x []float64, incX int) {
 	}
 }
 
-// elements is a contiguous y without what lies behind its last element: gonum v0.17's Sgemv, with a transpose and beta 0, clears all of the slice
-// that it gets (TestGonumSgemvStillNeedsHelp).
+// elements is a contiguous y without what lies behind its last element: gonum v0.17's Sgemv, with a
+// transpose and beta 0, clears all of the slice that it gets (TestGonumSgemvStillNeedsHelp).
 func elements(tA blas.Transpose, m, n int, y []float32, incY int) []float32 {
 	length := n
 	if tA == blas.NoTrans {
@@ -136,8 +138,8 @@ func elements(tA blas.Transpose, m, n int, y []float32, incY int) []float32 {
 	return y
 }
 
-// gerByRows is ger for negative increments, which gonum v0.17 gets wrong on amd64: its assembly starts outside of the vectors
-// (TestGonumGerStillNeedsHelp). The arguments are checked.
+// gerByRows is ger for negative increments, which gonum v0.17 gets wrong on amd64: its assembly
+// starts outside of the vectors (TestGonumGerStillNeedsHelp). The arguments are checked.
 func gerByRows[T real](axpy func(n int, alpha T, x []T, incX int, y []T, incY int), m, n int, alpha T, x []T, incX int, y []T, incY int, a []T, lda int) {
 	if n == 0 {
 		return // a may be empty, too

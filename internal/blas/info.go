@@ -15,11 +15,13 @@ type Info struct {
 	Path    string // the file, links resolved; empty for gonum
 	Threads int    // per call, as the library reports it; 0 where it does not tell
 
-	// Rejected says, for each library that was looked for and not taken, why; in the order of the search.
+	// Rejected says, for each library that was looked for and not taken, why; in the order of the
+	// search.
 	Rejected []string
 }
 
-// String is one line: "openblas 0.3.21 Haswell, 2 threads, /usr/lib/x86_64-linux-gnu/openblas-pthread/libopenblasp-r0.3.21.so".
+// String is one line: "openblas 0.3.21 Haswell, 2 threads,
+// /usr/lib/x86_64-linux-gnu/openblas-pthread/libopenblasp-r0.3.21.so".
 func (i Info) String() string {
 	parts := []string{strings.TrimSpace(i.Name + " " + i.Version)}
 	switch i.Threads {
@@ -35,16 +37,17 @@ func (i Info) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// beforeAVX is the kernels of OpenBLAS for processors without AVX, as openblas_get_corename names them. Source: OpenBLAS 0.3.21, whose file has
-// these names.
+// beforeAVX is the kernels of OpenBLAS for processors without AVX, as openblas_get_corename names
+// them. Source: OpenBLAS 0.3.21, whose file has these names.
 var beforeAVX = []string{
 	"Katmai", "Coppermine", "Northwood", "Prescott", "Banias", "Core2", "Penryn", "Dunnington", "Nehalem",
 	"Athlon", "Opteron", "Opteron_SSE3", "Barcelona", "Bobcat", "Nano", "Atom",
 }
 
-// Outdated reports whether it is OpenBLAS with kernels for processors without AVX, which it takes for those that it does not know, however
-// new they are: Version tells which. They are slow, and the bits of their dot products depend on addresses. OPENBLAS_CORETYPE
-// in the environment names others.
+// Outdated reports whether it is OpenBLAS with kernels for processors without AVX, which it takes
+// for those that it does not know, however new they are: Version tells which. They are slow, and
+// the bits of their dot products depend on addresses. OPENBLAS_CORETYPE in the environment names
+// others.
 func (i Info) Outdated() bool {
 	_, kernels, _ := strings.Cut(i.Version, " ")
 	return i.Name == "openblas" && slices.Contains(beforeAVX, kernels)
@@ -60,7 +63,8 @@ func (i *Implementation) Info() Info {
 // String is Info's line.
 func (i *Implementation) String() string { return i.info.String() }
 
-// gonumInfo is the Info of a gonum without any library. It multiplies on as many goroutines as there are processors.
+// gonumInfo is the Info of a gonum without any library. It multiplies on as many goroutines as
+// there are processors.
 func gonumInfo(rejected []string) Info {
 	info := Info{Name: "gonum", Threads: runtime.GOMAXPROCS(0), Rejected: rejected}
 	if build, ok := debug.ReadBuildInfo(); ok {

@@ -10,11 +10,12 @@ import (
 	"github.com/symgrad/symgrad/internal/dl/dltest"
 )
 
-// requireEnv, set to 1, makes a test fail that would skip for want of a BLAS library. CI sets it, so that it cannot be green by
-// skipping.
+// requireEnv, set to 1, makes a test fail that would skip for want of a BLAS library. CI sets it,
+// so that it cannot be green by skipping.
 const requireEnv = "SYMGRAD_REQUIRE_BLAS"
 
-// fake compiles testdata/fake.c with the given defines and returns the library's path, with the given name.
+// fake compiles testdata/fake.c with the given defines and returns the library's path, with the
+// given name.
 func fake(t testing.TB, name string, defines ...string) string {
 	t.Helper()
 	return dltest.Compile(t, name, filepath.Join("testdata", "fake.c"), defines...)
@@ -49,13 +50,15 @@ func mustOpen(t testing.TB, c Config) *Implementation {
 	return impl
 }
 
-// takeAll makes the library take every size, so that a test of small sizes is a test of the library.
+// takeAll makes the library take every size, so that a test of small sizes is a test of the
+// library.
 func takeAll(i *Implementation) *Implementation {
 	i.single.least, i.double.least = thresholds{}, thresholds{}
 	return i
 }
 
-// eachLibrary runs test as a subtest for the fake library and for every installed one; the library takes every size.
+// eachLibrary runs test as a subtest for the fake library and for every installed one; the library
+// takes every size.
 func eachLibrary(t *testing.T, threads int, test func(t *testing.T, impl *Implementation)) {
 	t.Run("fake", func(t *testing.T) {
 		test(t, takeAll(mustOpen(t, Config{Path: fake(t, "libfake.so")})))
@@ -76,7 +79,8 @@ func eachLibrary(t *testing.T, threads int, test func(t *testing.T, impl *Implem
 	}
 }
 
-// installedLibrary opens one of the known libraries, or skips: several are seldom installed together.
+// installedLibrary opens one of the known libraries, or skips: several are seldom installed
+// together.
 func installedLibrary(t testing.TB, s dl.Search, threads int) *Implementation {
 	t.Helper()
 	impl, err := Open(Config{Path: s.Sonames[0], Threads: threads})

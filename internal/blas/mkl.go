@@ -20,8 +20,9 @@ const (
 	mklThreadingGNU        = 3
 )
 
-// identifyMKL chooses interface and threads of libmkl_rt before anything makes it load the rest of itself: what it does not find then, it answers
-// with exit(), of the whole process ("Intel MKL FATAL ERROR: Cannot load ..."). So the parts are looked for first.
+// identifyMKL chooses interface and threads of libmkl_rt before anything makes it load the rest of
+// itself: what it does not find then, it answers with exit(), of the whole process ("Intel MKL
+// FATAL ERROR: Cannot load ..."). So the parts are looked for first.
 func identifyMKL(lib *dl.Library, threads int) (vendor, error) {
 	var api struct {
 		setInterface func(int32) int32   `dl:"MKL_Set_Interface_Layer"`
@@ -60,7 +61,8 @@ func identifyMKL(lib *dl.Library, threads int) (vendor, error) {
 	return v, nil
 }
 
-// mklThreading chooses the threading layer whose parts are there: without threads if one thread is enough, else that of Intel's OpenMP or GNU's.
+// mklThreading chooses the threading layer whose parts are there: without threads if one thread is
+// enough, else that of Intel's OpenMP or GNU's.
 func mklThreading(path string, threads int) (layer int32, err error) {
 	dir, file := filepath.Split(path)
 	suffix, ok := strings.CutPrefix(file, "libmkl_rt")
@@ -95,7 +97,8 @@ func mklThreading(path string, threads int) (layer int32, err error) {
 		"libmkl_sequential%[2]s): install all of MKL", ErrRejected, suffix)
 }
 
-// mklVersion is the number in "Intel(R) oneAPI Math Kernel Library Version 2024.2-Product Build 20240605 for Intel(R) 64 architecture applications".
+// mklVersion is the number in "Intel(R) oneAPI Math Kernel Library Version 2024.2-Product Build
+// 20240605 for Intel(R) 64 architecture applications".
 func mklVersion(text string) string {
 	_, after, ok := strings.Cut(text, "Version ")
 	if !ok {

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// fakeMKL builds a libmkl_rt with the named parts beside it: files that the choice of layers only looks at, or libraries that it loads.
+// fakeMKL builds a libmkl_rt with the named parts beside it: files that the choice of layers only
+// looks at, or libraries that it loads.
 func fakeMKL(t *testing.T, defines []string, parts ...string) string {
 	t.Helper()
 	path := fake(t, "libmkl_rt.so.2", defines...)

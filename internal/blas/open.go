@@ -6,8 +6,8 @@ import (
 	"github.com/symgrad/symgrad/internal/dl"
 )
 
-// known lists the libraries that Open looks for, in this order. MKL comes first because who has it installed it for this purpose, while the
-// other two come with a distribution.
+// known lists the libraries that Open looks for, in this order. MKL comes first because who has it
+// installed it for this purpose, while the other two come with a distribution.
 func known(dirs []string) []dl.Search {
 	return []dl.Search{
 		{Name: "mkl", Sonames: []string{"libmkl_rt.so.2"}, Dirs: dirs},
@@ -16,12 +16,13 @@ func known(dirs []string) []dl.Search {
 	}
 }
 
-// Open chooses a BLAS: the library at c.Path; or the first of MKL, OpenBLAS and BLIS that is installed, has 32-bit integers, and computes right
-// what it is tried with; or gonum.
+// Open chooses a BLAS: the library at c.Path; or the first of MKL, OpenBLAS and BLIS that is
+// installed, has 32-bit integers, and computes right what it is tried with; or gonum.
 //
-// Returns: an implementation; nothing installed is no error, and Info tells why each library was not taken.
-// Owns: a library once loaded stays loaded (see internal/dl), also one that was rejected.
-// Errors: c.Path cannot be loaded (dl.ErrNotFound) or cannot be used (ErrRejected); c.Validate's.
+// Returns: an implementation; nothing installed is no error, and Info tells why each library was
+// not taken. Owns: a library once loaded stays loaded (see internal/dl), also one that was
+// rejected. Errors: c.Path cannot be loaded (dl.ErrNotFound) or cannot be used (ErrRejected);
+// c.Validate's.
 func Open(c Config) (*Implementation, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -114,7 +115,8 @@ type table struct {
 // dotOf is the Go type of the Fortran dot product.
 type dotOf[T real] func(n *int32, x *T, incX *int32, y *T, incY *int32) T
 
-// bind makes routines of one element type's part of a table. They take every size until thresholds are set.
+// bind makes routines of one element type's part of a table. They take every size until thresholds
+// are set.
 func (r *routines[T]) bind(before perThread, gemm, gemv, ger, axpy, scal dl.Proc, dot dotOf[T]) {
 	r.foreign = true
 	r.gemmProc = entry{gemm, before}

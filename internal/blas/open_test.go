@@ -229,7 +229,8 @@ func TestThreadsAreSetAndReported(t *testing.T) {
 	}
 }
 
-// A goroutine calls from whatever OS thread it is on. A library that keeps its number of threads per OS thread must not fall back to all cores there.
+// A goroutine calls from whatever OS thread it is on. A library that keeps its number of threads
+// per OS thread must not fall back to all cores there.
 func TestThreadsHoldOnEveryOSThread(t *testing.T) {
 	tests := []struct {
 		name    string

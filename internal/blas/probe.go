@@ -10,12 +10,13 @@ import (
 	"github.com/symgrad/symgrad/internal/dl"
 )
 
-// integer is an argument that tells the two sizes of Fortran INTEGER apart, whichever the library has, without harm: 32 bits of it are
-// value, 64 bits of it are negative.
+// integer is an argument that tells the two sizes of Fortran INTEGER apart, whichever the library
+// has, without harm: 32 bits of it are value, 64 bits of it are negative.
 type integer struct{ value, high int32 }
 
-// checkIntegers scales one number by two. A library with 32-bit integers does; one with 64-bit integers sees a negative length and returns, as
-// the BLAS standard has it. Only after this may it see a frame, whose integers lie side by side.
+// checkIntegers scales one number by two. A library with 32-bit integers does; one with 64-bit
+// integers sees a negative length and returns, as the BLAS standard has it. Only after this may it
+// see a frame, whose integers lie side by side.
 func checkIntegers(t table) error {
 	type arguments struct {
 		n, inc integer
@@ -43,8 +44,9 @@ func scale(p dl.Proc, n *integer, alpha, x unsafe.Pointer, inc *integer) error {
 	return err
 }
 
-// checkResults runs each routine once on small whole numbers, whose results are exact in any order of summation, and compares with gonum.
-// It finds a library whose calling convention is not what its symbols promise, before a user's model does.
+// checkResults runs each routine once on small whole numbers, whose results are exact in any order
+// of summation, and compares with gonum. It finds a library whose calling convention is not what
+// its symbols promise, before a user's model does.
 func checkResults(i *Implementation) error {
 	checks := []struct {
 		name string

@@ -10,16 +10,18 @@ import (
 // real is the two element types that have all of the routines below.
 type real interface{ float32 | float64 }
 
-// routines are a library's routines for one element type; the zero value takes no call. Each method answers whether it did the work; it
-// refuses, for gonum to do it or to panic, whatever the library could not be trusted with:
+// routines are a library's routines for one element type; the zero value takes no call. Each method
+// answers whether it did the work; it refuses, for gonum to do it or to panic, whatever the library
+// could not be trusted with:
 //
 //   - arguments that gonum panics on;
 //   - empty operands and alpha == 0, where libraries differ on who reads or writes what;
 //   - negative increments;
-//   - sizes beyond 32 bits, and those below the thresholds, where a foreign call costs more than it saves.
+//   - sizes beyond 32 bits, and those below the thresholds, where a foreign call costs more than it
+//     saves.
 //
-// Row-major to column-major is a matter of names only: a row-major matrix is the column-major transpose of itself, with the same
-// leading dimension.
+// Row-major to column-major is a matter of names only: a row-major matrix is the column-major
+// transpose of itself, with the same leading dimension.
 type routines[T real] struct {
 	foreign bool
 	least   thresholds
@@ -33,11 +35,13 @@ func isTrans(t blas.Transpose) (trans, ok bool) {
 	return t != blas.NoTrans, t == blas.NoTrans || t == blas.Trans || t == blas.ConjTrans
 }
 
-// positive32 tells whether all bits of an OR of ints say that each was at least 0 and at most what a Fortran INTEGER holds.
+// positive32 tells whether all bits of an OR of ints say that each was at least 0 and at most what
+// a Fortran INTEGER holds.
 func positive32(or int) bool { return or >= 0 && or <= math.MaxInt32 }
 
-// holds tells whether a slice of length n has room for count >= 1 elements, inc >= 1 apart, none of them so far out that a Fortran loop's
-// INTEGER index would overflow. The product cannot: both factors are 32 bits.
+// holds tells whether a slice of length n has room for count >= 1 elements, inc >= 1 apart, none of
+// them so far out that a Fortran loop's INTEGER index would overflow. The product cannot: both
+// factors are 32 bits.
 func holds(n, count, inc int) bool {
 	last := (count - 1) * inc
 	return last < n && last <= math.MaxInt32
@@ -175,8 +179,8 @@ func (r *routines[T]) scal(n int, alpha T, x []T, incX int) bool {
 	return true
 }
 
-// dot goes through a converted call, because a call with machine words cannot return a float. That costs some 200 ns and a few small
-// allocations, which is why only long vectors come here.
+// dot goes through a converted call, because a call with machine words cannot return a float. That
+// costs some 200 ns and a few small allocations, which is why only long vectors come here.
 func (r *routines[T]) dot(n int, x []T, incX int, y []T, incY int) (T, bool) {
 	if !r.foreign || n <= 0 || incX <= 0 || incY <= 0 || !positive32(n|incX|incY) ||
 		!holds(len(x), n, incX) || !holds(len(y), n, incY) || n < r.least.dot {

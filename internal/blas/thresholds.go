@@ -2,7 +2,8 @@ package blas
 
 import "math"
 
-// thresholds are the least sizes that go to a library; below, gonum is faster, as a foreign call costs about 100 ns before it computes.
+// thresholds are the least sizes that go to a library; below, gonum is faster, as a foreign call
+// costs about 100 ns before it computes.
 type thresholds struct {
 	gemm float64 // m n k
 	gemv int     // m n
@@ -14,8 +15,9 @@ type thresholds struct {
 
 const never = math.MaxInt
 
-// measuredThresholds are where gonum v0.17 and the library took the same time, for one and for two threads (EPYC of the Zen 5 family, 2.6 GHz,
-// BenchmarkThresholds). Nanoseconds a call with one thread, gonum / OpenBLAS 0.3.21 / BLIS 0.9.0 (which has no kernels for that processor):
+// measuredThresholds are where gonum v0.17 and the library took the same time, for one and for two
+// threads (EPYC of the Zen 5 family, 2.6 GHz, BenchmarkThresholds). Nanoseconds a call with one
+// thread, gonum / OpenBLAS 0.3.21 / BLIS 0.9.0 (which has no kernels for that processor):
 //
 //	            single                          double
 //	gemm   4³       67 /    142 /   2307        73 /    146 /   2353
@@ -34,7 +36,8 @@ const never = math.MaxInt
 //	dot   8192     510 /    535 /   1257       994 /    827 /   2227
 //	dot  65536    3920 /   2497 /   8143      7829 /   5192 /  16589
 //
-// Libraries that were not measured get OpenBLAS's, with a gemm threshold that forgives one a call as slow as BLIS's.
+// Libraries that were not measured get OpenBLAS's, with a gemm threshold that forgives one a call
+// as slow as BLIS's.
 func measuredThresholds(name string) (single, double thresholds) {
 	single = thresholds{gemm: 300, gemv: 1024, ger: 8192, axpy: 2048, scal: 512, dot: 32768}
 	double = thresholds{gemm: 300, gemv: 8192, ger: 8192, axpy: 1024, scal: 16384, dot: 16384}

@@ -55,7 +55,8 @@ func TestGoroutinesCallSideBySide(t *testing.T) {
 	})
 }
 
-// The arrays of the innermost calls start out on a stack that moves as it grows; the callee must see them at one place.
+// The arrays of the innermost calls start out on a stack that moves as it grows; the callee must
+// see them at one place.
 func TestOperandsOnTheStack(t *testing.T) {
 	eachLibrary(t, 1, func(t *testing.T, impl *Implementation) {
 		var deeper func(depth int) float32
@@ -91,8 +92,9 @@ func TestResultsRepeatToTheBit(t *testing.T) {
 	}
 }
 
-// repeat computes the same with operands at other addresses and alignments in each round; sameAddress is for a library that promises equal bits only for
-// operands aligned alike, or computes so.
+// repeat computes the same with operands at other addresses and alignments in each round;
+// sameAddress is for a library that promises equal bits only for operands aligned alike, or
+// computes so.
 func repeat[T real](t *testing.T, l level[T], sameAddress bool) {
 	t.Helper()
 	const m, n, k, long = 70, 300, 257, 100_000
@@ -178,7 +180,8 @@ func TestTensorUsesIt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Both are within (k+3) u of the exact sums of products, none of which is beyond 32 times the largest square.
+	// Both are within (k+3) u of the exact sums of products, none of which is beyond 32 times the
+	// largest square.
 	const limit = 2.1 * (n + 3) * 0x1p-24 * n * 16
 	for i, w := range want.Data().([]float32) {
 		if diff := got.Data().([]float32)[i] - w; diff > limit || diff < -limit {

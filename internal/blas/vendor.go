@@ -9,8 +9,8 @@ import (
 	"github.com/symgrad/symgrad/internal/dl"
 )
 
-// ErrRejected is returned by Open when the library at Config.Path loads and cannot be used: 64-bit integers, missing routines or parts, wrong
-// results.
+// ErrRejected is returned by Open when the library at Config.Path loads and cannot be used: 64-bit
+// integers, missing routines or parts, wrong results.
 var ErrRejected = errors.New("library rejected")
 
 // vendor is what is special about one library.
@@ -21,8 +21,8 @@ type vendor struct {
 	before  perThread
 }
 
-// identify tells by its own symbols which library it is, refuses one with 64-bit integers where it says so, and sets its number of
-// threads, unless that is 0.
+// identify tells by its own symbols which library it is, refuses one with 64-bit integers where it
+// says so, and sets its number of threads, unless that is 0.
 func identify(lib *dl.Library, threads int) (vendor, error) {
 	switch {
 	case lib.Require("openblas_get_config", "") == nil:
@@ -37,7 +37,8 @@ func identify(lib *dl.Library, threads int) (vendor, error) {
 
 var errInt64 = fmt.Errorf("%w: its integers have 64 bits: install the build for 32-bit integers (LP64)", ErrRejected)
 
-// openMPBuild is openblas_get_parallel's answer for a build that uses OpenMP; 0 is one thread, 1 its own threads.
+// openMPBuild is openblas_get_parallel's answer for a build that uses OpenMP; 0 is one thread, 1
+// its own threads.
 const openMPBuild = 2
 
 func identifyOpenBLAS(lib *dl.Library, threads int) (vendor, error) {
@@ -93,7 +94,8 @@ func identifyBLIS(lib *dl.Library, threads int) (vendor, error) {
 	if api.arch != nil && api.archName != nil {
 		v.version += " " + api.archName(api.arch())
 	}
-	// It answers -1 as long as nobody, the environment included, has set a number; it then uses one thread.
+	// It answers -1 as long as nobody, the environment included, has set a number; it then uses one
+	// thread.
 	v.threads = func() int { return max(1, api.threads()) }
 	if threads > 0 {
 		if _, err := api.setThreads.Call(uintptr(threads)); err != nil {

@@ -33,7 +33,8 @@ func Version() string {
 	return "(devel)"
 }
 
-// Commit returns the first 12 digits of the commit, and "-dirty" after them if files were changed since; "" if it is unknown.
+// Commit returns the first 12 digits of the commit, and "-dirty" after them if files were changed
+// since; "" if it is unknown.
 func Commit() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

@@ -19,7 +19,8 @@ var wanted = map[string]string{
 	"float64": "a number", "bool": "true or false", "duration": "a duration, such as 2s or 1m30s",
 }
 
-// FlagError returns an error of parsing flags in plain words: pflag's has the names of functions of Go's library.
+// FlagError returns an error of parsing flags in plain words: pflag's has the names of functions of
+// Go's library.
 func FlagError(err error) error {
 	var invalid *pflag.InvalidValueError
 	if !errors.As(err, &invalid) {
@@ -42,11 +43,12 @@ func FlagError(err error) error {
 	return err
 }
 
-// ranksNames are the long names that other launchers have for the number of ranks: torchrun, mpirun, srun.
+// ranksNames are the long names that other launchers have for the number of ranks: torchrun,
+// mpirun, srun.
 var ranksNames = []string{"np", "nproc", "nprocs", "nproc-per-node", "ntasks", "num-procs"}
 
-// MeansRanks reports whether err, of parsing flags, is about a flag by which a program is told the number of ranks: for a program
-// that has no such flag.
+// MeansRanks reports whether err, of parsing flags, is about a flag by which a program is told the
+// number of ranks: for a program that has no such flag.
 func MeansRanks(err error) bool {
 	var unknown *pflag.NotExistError
 	if !errors.As(err, &unknown) {
@@ -56,8 +58,8 @@ func MeansRanks(err error) bool {
 	return name == "n" || name == RanksFlag || slices.Contains(ranksNames, name)
 }
 
-// Normalize makes flags take names with underscores for those with dashes, and, if there is a flag --ranks, the names that
-// other launchers have for it.
+// Normalize makes flags take names with underscores for those with dashes, and, if there is a flag
+// --ranks, the names that other launchers have for it.
 func Normalize(flags *pflag.FlagSet) {
 	flags.SetNormalizeFunc(func(f *pflag.FlagSet, name string) pflag.NormalizedName {
 		name = strings.ReplaceAll(name, "_", "-")
@@ -68,8 +70,9 @@ func Normalize(flags *pflag.FlagSet) {
 	})
 }
 
-// Ranks returns args with -np, which is mpirun's, replaced by -n. Pflag would take it for -n with the value "p". Arguments after
-// --, and, where flags do not stand between arguments, those after the first argument that is no flag, stay.
+// Ranks returns args with -np, which is mpirun's, replaced by -n. Pflag would take it for -n with
+// the value "p". Arguments after --, and, where flags do not stand between arguments, those after
+// the first argument that is no flag, stay.
 func Ranks(flags *pflag.FlagSet, interspersed bool, args []string) []string {
 	out := make([]string, 0, len(args))
 	for i := 0; i < len(args); i++ {

@@ -57,7 +57,8 @@ func halfFormat(dt tensor.DType) (exp, frac int) {
 	return 8, 7
 }
 
-// power is 2^e, for an e of normal numbers. To multiply by one is exact here: nothing leaves the range of float64.
+// power is 2^e, for an e of normal numbers. To multiply by one is exact here: nothing leaves the
+// range of float64.
 func power(e int) float64 { return math.Float64frombits(uint64(e+1023) << 52) }
 
 // asFloat is the value of a floating-point element; exact.

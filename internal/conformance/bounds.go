@@ -9,14 +9,15 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// loose reports whether the results of c are held against a bound: data that round, in a reduction of which nobody says
-// the order.
+// loose reports whether the results of c are held against a bound: data that round, in a reduction
+// of which nobody says the order.
 func (o Options) loose(c scenario) bool {
 	rounds := c.data == random || c.data == gentle
 	return o.AnyOrder && c.kind.Reduces() && c.dt.IsFloat() && rounds && c.red != dist.RedMin && c.red != dist.RedMax
 }
 
-// rounding is the data of c's reduction that round. A product in any order must not leave the range of the type half way.
+// rounding is the data of c's reduction that round. A product in any order must not leave the range
+// of the type half way.
 func (o Options) rounding(red dist.RedKind) dataKind {
 	if o.AnyOrder && red == dist.RedProd {
 		return gentle
@@ -37,12 +38,14 @@ func unit(dt tensor.DType) float64 {
 	return 0x1p-8 // bf16
 }
 
-// roundings is the most roundings that any term goes through on its way into the result of a reduction of n ranks.
+// roundings is the most roundings that any term goes through on its way into the result of a
+// reduction of n ranks.
 //
-// A tree of n-1 additions, whatever its shape, has a path of n-1 at most from a term to the root (Higham, Accuracy and
-// Stability of Numerical Algorithms, 2nd ed., section 4.2); so has one of n-1 products. One more rounding puts an
-// accumulator of another type into the element. The scaling of premulsum is one more. A mean is a scaling, before or after,
-// by 1/n, which is a rounded number itself, or a division: two more.
+// A tree of n-1 additions, whatever its shape, has a path of n-1 at most from a term to the root
+// (Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., section 4.2); so has one of n-1
+// products. One more rounding puts an accumulator of another type into the element. The scaling of
+// premulsum is one more. A mean is a scaling, before or after, by 1/n, which is a rounded number
+// itself, or a division: two more.
 func roundings(red dist.RedKind, n int) int {
 	switch red {
 	case dist.RedPreMulSum:
@@ -53,11 +56,13 @@ func roundings(red dist.RedKind, n int) int {
 	return n
 }
 
-// tolerance is how far a result may be from the exact one, given the sum of the magnitudes of the terms (for a product,
-// its magnitude). With u the unit roundoff and k roundings on a path, each a factor of 1+d with |d| <= u, the error of a
-// sum is at most g(k) = k*u/(1-k*u) times the sum of magnitudes, and that of a product g(k) times the product (Higham,
-// lemma 3.1 and section 4.2). Here no term and no partial product leaves the normal range of its type, because inputs are
-// between 2^-4 and 2^5, scalars too, and factors of a product between 1/2 and 2; a sum that cancels below it is exact.
+// tolerance is how far a result may be from the exact one, given the sum of the magnitudes of the
+// terms (for a product, its magnitude). With u the unit roundoff and k roundings on a path, each a
+// factor of 1+d with |d| <= u, the error of a sum is at most g(k) = k*u/(1-k*u) times the sum of
+// magnitudes, and that of a product g(k) times the product (Higham, lemma 3.1 and section 4.2).
+// Here no term and no partial product leaves the normal range of its type, because inputs are
+// between 2^-4 and 2^5, scalars too, and factors of a product between 1/2 and 2; a sum that cancels
+// below it is exact.
 //
 // The accumulator is taken to have the element's own type, which is the least that a library uses.
 func tolerance(dt tensor.DType, red dist.RedKind, n int, magnitude float64) float64 {
@@ -68,7 +73,8 @@ func tolerance(dt tensor.DType, red dist.RedKind, n int, magnitude float64) floa
 // precision holds every sum and product of 16 numbers of 53 bits in the ranges above exactly.
 const precision = 1200
 
-// reduceExactly is the reduction of column without any rounding, and the magnitude that its error is measured by.
+// reduceExactly is the reduction of column without any rounding, and the magnitude that its error
+// is measured by.
 func reduceExactly(dt tensor.DType, red dist.RedKind, column, scalars []uint64) (value *big.Float, magnitude float64) {
 	term := func(r int) *big.Float {
 		x := new(big.Float).SetPrec(precision).SetFloat64(asFloat(dt, column[r]))
@@ -98,7 +104,8 @@ func reduceExactly(dt tensor.DType, red dist.RedKind, column, scalars []uint64) 
 	return value, magnitude
 }
 
-// near reports the first of the n elements of dst that is farther from the exact result of c than any order allows.
+// near reports the first of the n elements of dst that is farther from the exact result of c than
+// any order allows.
 func (s *suite) near(c scenario, dst tensor.Buffer, n int) error {
 	raw, column, scalars := s.load(dst), make([]uint64, s.n), factors(c.data, c.dt, s.n)
 	for i := range n {
@@ -131,7 +138,8 @@ func nearOne(dt tensor.DType, red dist.RedKind, got uint64, column, scalars []ui
 	return nil
 }
 
-// fmin reports the first of the n elements of dst that is not C's minimum, or maximum, of the column.
+// fmin reports the first of the n elements of dst that is not C's minimum, or maximum, of the
+// column.
 func (s *suite) fmin(c scenario, dst tensor.Buffer, n int) error {
 	raw, column := s.load(dst), make([]uint64, s.n)
 	for i := range n {
@@ -144,7 +152,8 @@ func (s *suite) fmin(c scenario, dst tensor.Buffer, n int) error {
 	return nil
 }
 
-// fminOf is the least, or largest, number of a column; NaN when there is none (ISO C, F.10.9.2 and F.10.9.3).
+// fminOf is the least, or largest, number of a column; NaN when there is none (ISO C, F.10.9.2 and
+// F.10.9.3).
 func fminOf(dt tensor.DType, red dist.RedKind, column []uint64) float64 {
 	acc := math.NaN()
 	for _, bits := range column {

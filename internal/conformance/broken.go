@@ -87,7 +87,8 @@ func abortOfPart(w *dist.World, p *space) error {
 	return errors.Join(want("operation of the part", finish(g.Barrier()), dist.ErrAborted, "no longer needed"), sums(w.Group, p, 3))
 }
 
-// abortOfWhole: a part works after the world that it was split from was aborted. Between GPUs a library may end both.
+// abortOfWhole: a part works after the world that it was split from was aborted. Between GPUs a
+// library may end both.
 func abortOfWhole(w *dist.World, p *space) error {
 	g, err := w.Split(0, -w.Rank())
 	if err != nil || w.Device() != tensor.Host {
@@ -127,7 +128,8 @@ func closeInMessage(w *dist.World, p *space) error {
 	return nil
 }
 
-// closeTwice: Close is idempotent and closes what was made from the group; calls afterwards are ErrClosed.
+// closeTwice: Close is idempotent and closes what was made from the group; calls afterwards are
+// ErrClosed.
 func closeTwice(w *dist.World, _ *space) error {
 	g, err := w.Split(0, 0)
 	if err != nil {
@@ -151,7 +153,8 @@ func closeTwice(w *dist.World, _ *space) error {
 		want("heap after Close", heap, dist.ErrClosed))
 }
 
-// timeout: the first and the last rank are in different groups, each waiting for the other; those between wait in both.
+// timeout: the first and the last rank are in different groups, each waiting for the other; those
+// between wait in both.
 func timeout(w *dist.World, _ *space) error {
 	var groups [2]*dist.Group
 	var barriers [2]dist.Work
@@ -182,8 +185,8 @@ func timeout(w *dist.World, _ *space) error {
 	return errors.Join(errs...)
 }
 
-// death: the last rank dies in its third operation; all others are told in this one and later ones, in the world and in
-// its parts.
+// death: the last rank dies in its third operation; all others are told in this one and later ones,
+// in the world and in its parts.
 func death(w *dist.World, p *space) error {
 	victim := w.Size() - 1
 	g, err := w.Split(0, -w.Rank())

@@ -98,7 +98,8 @@ func (s *suite) regions(m memKind) (src, dst symmetric.Region) {
 	return s.src, s.dst
 }
 
-// buffers is the source and destination of c, filled, and their windows. In place, one window holds both.
+// buffers is the source and destination of c, filled, and their windows. In place, one window holds
+// both.
 func (s *suite) buffers(c scenario) (src, dst tensor.Buffer, srcWin, dstWin window, err error) {
 	srcLen, dstLen := s.elements(c)
 	extra := 0

@@ -43,8 +43,9 @@ func (o Options) others(red dist.RedKind, dt tensor.DType) []dataKind {
 	return kinds
 }
 
-// reductions crosses collective, dtype, reduction, length, in place and memory. Root, where the scalar is, and whether the
-// destination is longer than needed vary along; roots are crossed afterwards, for two pairs of dtype and reduction.
+// reductions crosses collective, dtype, reduction, length, in place and memory. Root, where the
+// scalar is, and whether the destination is longer than needed vary along; roots are crossed
+// afterwards, for two pairs of dtype and reduction.
 func (s *suite) reductions() error {
 	for _, kind := range reducing {
 		for _, dt := range tensor.DTypes() {
@@ -78,7 +79,8 @@ func (s *suite) vary(c scenario) scenario {
 	return c
 }
 
-// tryData runs c with exact data in every memory, and with every other kind of data that makes sense for it in one.
+// tryData runs c with exact data in every memory, and with every other kind of data that makes
+// sense for it in one.
 func (s *suite) tryData(c scenario) error {
 	for c.mem = range s.memories(c) {
 		if err := s.try(c); err != nil {
@@ -97,9 +99,9 @@ func (s *suite) tryData(c scenario) error {
 	return nil
 }
 
-// memories is how many of the memories c is tried in. The last, beyond those of the host, is the promise of equal offsets,
-// which is none where
-// only the root has its buffers in place, and one of them elsewhere than the other ranks.
+// memories is how many of the memories c is tried in. The last, beyond those of the host, is the
+// promise of equal offsets, which is none where only the root has its buffers in place, and one of
+// them elsewhere than the other ranks.
 func (s *suite) memories(c scenario) memKind {
 	apart := c.kind == dist.KindReduce || c.kind == dist.KindGather || c.kind == dist.KindScatter
 	if s.mem == nil || s.heap == nil || c.inPlace && apart {

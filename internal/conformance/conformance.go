@@ -18,17 +18,20 @@ type Options struct {
 	Blocking bool  // operations run on their callers
 	OneWorld bool  // opening a world takes long: all parts run in one of each size, and only the largest is broken
 
-	// Memory is that of the group's device; nil means that buffers are Go memory, and that the parts of a heap are the
-	// host's. Litmus and Random look at memory while others write it and are for the host only: the suite leaves them out
-	// when there is a Memory.
+	// Memory is that of the group's device; nil means that buffers are Go memory, and that the
+	// parts of a heap are the host's. Litmus and Random look at memory while others write it and
+	// are for the host only: the suite leaves them out when there is a Memory.
 	Memory Memory
-	// AnyOrder says that sums and products may be combined in any order and in the element's own type. Their results for
-	// data that round are held against an error bound, and not against the bits of the rank order.
+	// AnyOrder says that sums and products may be combined in any order and in the element's own
+	// type. Their results for data that round are held against an error bound, and not against the
+	// bits of the rank order.
 	AnyOrder bool
-	// FMin says that min and max are those of C: a NaN loses against a number, and the zeros are equal.
+	// FMin says that min and max are those of C: a NaN loses against a number, and the zeros are
+	// equal.
 	FMin bool
-	// Skip is why the backend does not support c; "" means that it must. An error that matches dist.ErrUnsupported passes
-	// only where there is a reason; what works is checked whether there is one or not. nil is no reason for anything.
+	// Skip is why the backend does not support c; "" means that it must. An error that matches
+	// dist.ErrUnsupported passes only where there is a reason; what works is checked whether there
+	// is one or not. nil is no reason for anything.
 	Skip func(c Case) string
 }
 
@@ -69,11 +72,13 @@ var parts = append(slices.Clip(collectives), []part{
 
 // Suite runs every check that leaves the world whole, as one rank of it.
 //
-// Collective: all ranks of w, same options. Errors: what was wrong, naming collective, dtype, reduction, length, memory and
-// in place; nil when nothing was. A call that fails ends the suite on this rank.
+// Collective: all ranks of w, same options. Errors: what was wrong, naming collective, dtype,
+// reduction, length, memory and in place; nil when nothing was. A call that fails ends the suite on
+// this rank.
 func Suite(w *dist.World, opt Options) error { return runParts(w, opt, parts) }
 
-// Collectives is Suite without messages, streams and all that is no collective, for a world whose engine has nothing else.
+// Collectives is Suite without messages, streams and all that is no collective, for a world whose
+// engine has nothing else.
 func Collectives(w *dist.World, opt Options) error { return runParts(w, opt, collectives) }
 
 func runParts(w *dist.World, opt Options, parts []part) error {

@@ -13,7 +13,8 @@ import (
 	"github.com/symgrad/symgrad/symmetric"
 )
 
-// crooked is a backend with a bug: it changes operations before they run, or the memory around them.
+// crooked is a backend with a bug: it changes operations before they run, or the memory around
+// them.
 type crooked struct {
 	dist.Transport
 	bend func(op *dist.Op)

@@ -14,7 +14,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// copied is memory of the host that the suite reaches as it reaches a device's: by copies. It notes what is done to it.
+// copied is memory of the host that the suite reaches as it reaches a device's: by copies. It notes
+// what is done to it.
 type copied struct {
 	mu       sync.Mutex
 	blocks   map[uintptr]tensor.Buffer
@@ -369,7 +370,8 @@ func TestAnyOrderStillFindsALostRank(t *testing.T) {
 	}
 }
 
-// Collectives is for engines that do nothing else: messages are refused here, and a sum that is bent is found.
+// Collectives is for engines that do nothing else: messages are refused here, and a sum that is
+// bent is found.
 func TestCollectivesAlone(t *testing.T) {
 	opt := Options{Large: 101}
 	sends := func(op *dist.Op) {

@@ -8,15 +8,16 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// dying is a transport over a group that dies instead of starting an operation: so any world can be given a rank that dies
-// at a known place.
+// dying is a transport over a group that dies instead of starting an operation: so any world can be
+// given a rank that dies at a known place.
 type dying struct {
 	g   *dist.Group
 	op  uint64 // number of the operation that is its last
 	die func() // does not return
 }
 
-// dyingWorld is w, of which this rank dies when it would start operation op, counted from 1. It owns w.
+// dyingWorld is w, of which this rank dies when it would start operation op, counted from 1. It
+// owns w.
 func dyingWorld(w *dist.World, op uint64, die func()) (*dist.World, error) {
 	return dist.NewWorld(&dying{w.Group, op, die}, w.Local(), 0, nil)
 }

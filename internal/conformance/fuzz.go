@@ -14,9 +14,10 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Random throws random calls at the symmetric heap of a world, most of them wrong somewhere: ranks, offsets, sizes, types,
-// strides, freed regions, closed heaps. Every one must succeed or return an error that callers can branch on. Collective
-// calls are drawn from a sequence that all ranks share, the others from one of this rank's own.
+// Random throws random calls at the symmetric heap of a world, most of them wrong somewhere: ranks,
+// offsets, sizes, types, strides, freed regions, closed heaps. Every one must succeed or return an
+// error that callers can branch on. Collective calls are drawn from a sequence that all ranks
+// share, the others from one of this rank's own.
 type Random struct {
 	Seed  uint64
 	Steps int           // calls between two collective ones, times eight; 0 means 1000
@@ -40,8 +41,8 @@ type thrower struct {
 
 // Run is the calls of one rank.
 //
-// Collective: all ranks, same settings. Returns: how many calls it made, and how many of them were refused.
-// Errors: a call that ended otherwise than it should, with the seed.
+// Collective: all ranks, same settings. Returns: how many calls it made, and how many of them were
+// refused. Errors: a call that ended otherwise than it should, with the seed.
 func (r Random) Run(w *dist.World) (calls, refused int, err error) {
 	if r.Steps <= 0 {
 		r.Steps = 1000

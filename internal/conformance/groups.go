@@ -81,8 +81,8 @@ func (s *suite) splits() error {
 	return s.allowed(finish(s.g.Barrier()))
 }
 
-// members checks that g is the given ranks of the world, in that order, and that it works. g is nil where this rank is
-// not among them.
+// members checks that g is the given ranks of the world, in that order, and that it works. g is nil
+// where this rank is not among them.
 func (s *suite) members(what string, g *dist.Group, ranks []int) error {
 	at := slices.Index(ranks, s.rank)
 	if (g != nil) != (at >= 0) {

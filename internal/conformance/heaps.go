@@ -46,7 +46,8 @@ func (s *suite) heaps() error {
 	return err
 }
 
-// allocation: offsets agree, regions are aligned, do not overlap, and are zero even where others lay before.
+// allocation: offsets agree, regions are aligned, do not overlap, and are zero even where others
+// lay before.
 func (s *suite) allocation(h symmetric.Heap) error {
 	var regions []symmetric.Region
 	for i, bytes := range []int64{100, 0, symmetric.Alignment, symmetric.Alignment + 1, 100} {

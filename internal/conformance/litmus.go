@@ -12,9 +12,10 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// A litmus test is a few calls on a few ranks whose outcome the ordering table of package symmetric restricts. It is run
-// over many instances of its variables: a batch of them, and then a barrier, after which the variables serve again. Old
-// and new are the numbers of the last batch and of this one, so that nothing must be cleared.
+// A litmus test is a few calls on a few ranks whose outcome the ordering table of package symmetric
+// restricts. It is run over many instances of its variables: a batch of them, and then a barrier,
+// after which the variables serve again. Old and new are the numbers of the last batch and of this
+// one, so that nothing must be cleared.
 type litmus struct {
 	name  string
 	ranks int // at least
@@ -35,7 +36,8 @@ var litmusTests = []litmus{
 	{"Totals", 1, (*lab).total, (*lab).exactTotal},
 }
 
-// RunLitmus takes a backend through the litmus tests, rounds instances each, on worlds of 2 ranks and of 4.
+// RunLitmus takes a backend through the litmus tests, rounds instances each, on worlds of 2 ranks
+// and of 4.
 func RunLitmus(t *testing.T, rounds int, launch Launch) {
 	t.Helper()
 	for _, n := range []int{2, 4} {
@@ -50,9 +52,11 @@ func RunLitmus(t *testing.T, rounds int, launch Launch) {
 	}
 }
 
-// Litmus is the litmus tests that the world is large enough for, as one rank of it, rounds instances each.
+// Litmus is the litmus tests that the world is large enough for, as one rank of it, rounds
+// instances each.
 //
-// Collective: all ranks of w, same rounds. Errors: the first forbidden outcome of each test; one that ended it.
+// Collective: all ranks of w, same rounds. Errors: the first forbidden outcome of each test; one
+// that ended it.
 func Litmus(w *dist.World, rounds int) error {
 	var errs []error
 	for _, c := range litmusTests {
@@ -66,8 +70,8 @@ func Litmus(w *dist.World, rounds int) error {
 // instances is how many instances there are memory for, and so the size of a batch.
 const instances = 128
 
-// An instance has its variables on cache lines of their own: data, and words x and y; and what a rank has read, on its own
-// part only.
+// An instance has its variables on cache lines of their own: data, and words x and y; and what a
+// rank has read, on its own part only.
 const (
 	dataAt        = 0
 	xAt, yAt      = 64, 128

@@ -34,8 +34,8 @@ func (l *lab) putSignal(i int) error {
 	return l.stale(i, "behind its signal")
 }
 
-// causality: data to the rank after the next one, Quiet, then a signal to the next one, which passes one on; the last
-// sees the data, because Quiet makes it visible to every rank. (WRC)
+// causality: data to the rank after the next one, Quiet, then a signal to the next one, which
+// passes one on; the last sees the data, because Quiet makes it visible to every rank. (WRC)
 func (l *lab) causality(i int) error {
 	l.stir()
 	last := (l.rank + 2) % l.n
@@ -56,7 +56,8 @@ func (l *lab) causality(i int) error {
 	return l.stale(i, "behind a quiet and two signals")
 }
 
-// barrier: non-blocking data to the next rank, Barrier without Quiet, and the rank before reads it there.
+// barrier: non-blocking data to the next rank, Barrier without Quiet, and the rank before reads it
+// there.
 func (l *lab) barrier(i int) error {
 	l.stir()
 	if err := l.vars.PutNBI(l.next, variable(i, dataAt), l.fresh(i)); err != nil {
@@ -72,7 +73,8 @@ func (l *lab) barrier(i int) error {
 	return l.staleIn(there, i, "behind a barrier")
 }
 
-// partner is the other rank of a pair; a rank without one makes do with rank 0 of a pair of its own: itself.
+// partner is the other rank of a pair; a rank without one makes do with rank 0 of a pair of its
+// own: itself.
 func (l *lab) partner() int {
 	if p := l.rank ^ 1; p < l.n {
 		return p
@@ -80,7 +82,8 @@ func (l *lab) partner() int {
 	return l.rank
 }
 
-// storeBufferingQuiet: both ranks of a pair write to the other, Quiet, and read what the other wrote here.
+// storeBufferingQuiet: both ranks of a pair write to the other, Quiet, and read what the other
+// wrote here.
 func (l *lab) storeBufferingQuiet(i int) error {
 	p := l.partner()
 	if err := l.meet(p); err != nil {
@@ -91,7 +94,8 @@ func (l *lab) storeBufferingQuiet(i int) error {
 	return errors.Join(err, err2, l.record(i, v))
 }
 
-// storeBufferingAtomics: the same by atomics that give a value, which are complete when they return.
+// storeBufferingAtomics: the same by atomics that give a value, which are complete when they
+// return.
 func (l *lab) storeBufferingAtomics(i int) error {
 	p := l.partner()
 	if err := l.meet(p); err != nil {
@@ -102,7 +106,8 @@ func (l *lab) storeBufferingAtomics(i int) error {
 	return errors.Join(err, err2, l.record(i, v))
 }
 
-// bothOld judges store buffering: one of the two has written first, so the other has read the new value.
+// bothOld judges store buffering: one of the two has written first, so the other has read the new
+// value.
 func (l *lab) bothOld(i int) string {
 	mine, _ := l.reads(l.rank, i)
 	theirs, _ := l.reads(l.partner(), i)
@@ -191,7 +196,8 @@ func (l *lab) total(i int) error {
 	}
 }
 
-// exactTotal judges the sums once a batch, which must be a full one: later batches would hide a loss in this one.
+// exactTotal judges the sums once a batch, which must be a full one: later batches would hide a
+// loss in this one.
 func (l *lab) exactTotal(i int) string {
 	if i != instances-1 {
 		return ""

@@ -11,21 +11,26 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Memory is memory of devices, as the suite needs it: a place for operations to work on, that the suite itself reaches by
-// copies only. Calls come from several goroutines, and copy at once: what they are to see has been waited for.
+// Memory is memory of devices, as the suite needs it: a place for operations to work on, that the
+// suite itself reaches by copies only. Calls come from several goroutines, and copy at once: what
+// they are to see has been waited for.
 type Memory interface {
-	// Alloc is bytes bytes (u8) on dev, at an address that suits every element type. What they hold is undefined.
+	// Alloc is bytes bytes (u8) on dev, at an address that suits every element type. What they hold
+	// is undefined.
 	Alloc(dev tensor.Device, bytes int64) (tensor.Buffer, error)
 	// Free gives b back, as Alloc gave it. No operation uses it any more.
 	Free(b tensor.Buffer) error
-	// Write copies src to the beginning of b, which is as long at least, and may lie anywhere in memory of b's device.
+	// Write copies src to the beginning of b, which is as long at least, and may lie anywhere in
+	// memory of b's device.
 	Write(b tensor.Buffer, src []byte) error
-	// Read copies the beginning of b to dst. Parts of peers, as symmetric.Region.Peer addresses them, are read too.
+	// Read copies the beginning of b to dst. Parts of peers, as symmetric.Region.Peer addresses
+	// them, are read too.
 	Read(dst []byte, b tensor.Buffer) error
 }
 
-// space is where the buffers of a suite lie that are in no heap: fresh Go memory on the host; blocks of a Memory, taken
-// from one after the other, on a device. A failure is kept, so that calls need no error: it is the part's in the end.
+// space is where the buffers of a suite lie that are in no heap: fresh Go memory on the host;
+// blocks of a Memory, taken from one after the other, on a device. A failure is kept, so that calls
+// need no error: it is the part's in the end.
 type space struct {
 	mem Memory // nil on the host
 	dev tensor.Device
@@ -58,7 +63,8 @@ func (p *space) failed() error {
 	return p.err
 }
 
-// take is fresh memory for n elements of dt; the zero Buffer, which no operation accepts, after a failure.
+// take is fresh memory for n elements of dt; the zero Buffer, which no operation accepts, after a
+// failure.
 func (p *space) take(dt tensor.DType, n int) tensor.Buffer {
 	bytes := n * dt.Size()
 	var at unsafe.Pointer
@@ -125,7 +131,8 @@ func (p *space) close() error {
 	return errors.Join(errs...)
 }
 
-// load is the bytes of b: those themselves on the host, a copy of them on a device. It may be a peer's part.
+// load is the bytes of b: those themselves on the host, a copy of them on a device. It may be a
+// peer's part.
 func (p *space) load(b tensor.Buffer) []byte {
 	if p.mem == nil {
 		return b.Raw()
@@ -188,7 +195,8 @@ func (p *space) holds(b tensor.Buffer, n int, f func(i int) uint64) error {
 	return nil
 }
 
-// equals reports the first element at the start of b that is not that of want, whose pieces follow each other.
+// equals reports the first element at the start of b that is not that of want, whose pieces follow
+// each other.
 func (p *space) equals(b tensor.Buffer, want ...[]byte) error {
 	raw, dt, first := p.load(b), b.DType(), 0
 	for _, piece := range want {
@@ -214,7 +222,8 @@ func differs(dt tensor.DType, i int, got, want uint64) error {
 	return fmt.Errorf("element %d is %s, want %s", i, format(dt, got), format(dt, want))
 }
 
-// word is the element of a region at offset at. The rest of the region, where peers may be writing, is left alone.
+// word is the element of a region at offset at. The rest of the region, where peers may be writing,
+// is left alone.
 func (p *space) word(r symmetric.Region, dt tensor.DType, at int64) uint64 {
 	b, err := r.Local().Slice(int(at), int(at)+dt.Size())
 	if err != nil {
@@ -226,8 +235,8 @@ func (p *space) word(r symmetric.Region, dt tensor.DType, at int64) uint64 {
 	return get(raw, dt, 0)
 }
 
-// array is a few values of this rank: here, where the suite looks at them, and where operations do, which is the same
-// place on the host.
+// array is a few values of this rank: here, where the suite looks at them, and where operations do,
+// which is the same place on the host.
 type array[T tensor.Element] struct {
 	x   []T
 	buf tensor.Buffer
@@ -268,7 +277,8 @@ func (a array[T]) set(i int, v T) {
 	a.push()
 }
 
-// window is a buffer with free elements around it, all of which hold the canary until somebody writes them.
+// window is a buffer with free elements around it, all of which hold the canary until somebody
+// writes them.
 type window struct {
 	whole tensor.Buffer
 	buf   tensor.Buffer
@@ -302,7 +312,8 @@ func (s *suite) window(region symmetric.Region, dt tensor.DType, n int) (window,
 	return window{whole, buf, s.space}, err
 }
 
-// intact reports the first element of the window outside elements 0 to n of its buffer that is no canary.
+// intact reports the first element of the window outside elements 0 to n of its buffer that is no
+// canary.
 func (w window) intact(n int) error {
 	dt, raw := w.whole.DType(), w.p.load(w.whole)
 	for i := range w.whole.Len() {

@@ -41,7 +41,8 @@ func (s *suite) both(src tensor.Buffer, to int, dst tensor.Buffer, from int) err
 	}))
 }
 
-// ring: everybody sends to the next rank and receives from the one before, itself in a world of one.
+// ring: everybody sends to the next rank and receives from the one before, itself in a world of
+// one.
 func (s *suite) ring(dt tensor.DType, count int, mem memKind) error {
 	label := fmt.Sprintf("ring of %v[%d], %v memory", dt, count, mem)
 	s.reset()
@@ -88,7 +89,8 @@ func (s *suite) chain() error {
 	return finish(s.g.Send(token.buf, s.rank+1))
 }
 
-// inOrder: messages between two ranks arrive in the order in which they were sent, whatever their lengths.
+// inOrder: messages between two ranks arrive in the order in which they were sent, whatever their
+// lengths.
 func (s *suite) inOrder() error {
 	const messages = 40
 	if s.n == 1 || s.rank > 1 {
@@ -199,7 +201,8 @@ func (s *suite) batches() error {
 	return s.emptyBatches(sum)
 }
 
-// emptyBatches: group calls that queue nothing, because nothing is in them or because something in them is wrong.
+// emptyBatches: group calls that queue nothing, because nothing is in them or because something in
+// them is wrong.
 func (s *suite) emptyBatches(x array[int32]) error {
 	w, err := s.g.Batch(func(*dist.Group) error { return nil })
 	if err := finish(w, err); err != nil {

@@ -11,10 +11,12 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// guard bounds how long a mismatch may take to be found. What is promised is a second; the rest is for busy machines.
+// guard bounds how long a mismatch may take to be found. What is promised is a second; the rest is
+// for busy machines.
 const guard = 20 * time.Second
 
-// disagreement is something on which one rank, odd, differs from the others. call issues it and waits.
+// disagreement is something on which one rank, odd, differs from the others. call issues it and
+// waits.
 type disagreement struct {
 	name string
 	word string // must be in the error; "" for no special word
@@ -126,8 +128,9 @@ var disagreements = []disagreement{
 // errNoHeap is what a disagreement returns about a backend that has no heaps.
 var errNoHeap = errors.New("no symmetric heaps here")
 
-// message: the odd rank receives from its neighbour what the neighbour sends otherwise; the others are at a barrier, where
-// the two come later. A backend with buffers may let the sender go on; then the sender is told in its next operation.
+// message: the odd rank receives from its neighbour what the neighbour sends otherwise; the others
+// are at a barrier, where the two come later. A backend with buffers may let the sender go on; then
+// the sender is told in its next operation.
 func message(sent tensor.DType, sends int, received tensor.DType, receives int) func(*dist.World, *space, bool) error {
 	return func(w *dist.World, p *space, odd bool) error {
 		from := (w.Rank() + w.Size() - 1) % w.Size()
@@ -156,8 +159,8 @@ func runMismatches(t *testing.T, o Options, launch Launch) {
 	}
 }
 
-// body checks that every rank is told of the mismatch, soon, that the error names the difference, and that the group stays
-// broken.
+// body checks that every rank is told of the mismatch, soon, that the error names the difference,
+// and that the group stays broken.
 func (d disagreement) body(w *dist.World, p *space) error {
 	began := time.Now()
 	err := d.call(w, p, w.Rank() == oddRank(w.Size()))

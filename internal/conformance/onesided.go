@@ -9,8 +9,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// A transfer case is a number of elements at an offset that need not suit them. Between every pair of ranks each case has
-// a lane of its own, whose other bytes must stay as they are.
+// A transfer case is a number of elements at an offset that need not suit them. Between every pair
+// of ranks each case has a lane of its own, whose other bytes must stay as they are.
 var transferCases = []struct {
 	shift int64
 	count int

@@ -12,8 +12,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// wrongAccess: every wrong argument of every call is an error at once, with the right name, that touches no memory and
-// leaves heap and group whole.
+// wrongAccess: every wrong argument of every call is an error at once, with the right name, that
+// touches no memory and leaves heap and group whole.
 func (s *suite) wrongAccess(h symmetric.Heap) error {
 	r, err := h.Alloc(64)
 	if err != nil {
@@ -216,7 +216,8 @@ func (s *suite) wrongWatches(r, gone symmetric.Region) {
 	s.refused("wait without a context", err, dist.ErrInvalid)
 }
 
-// wrongAllocs: arguments that are wrong on all ranks are errors of all; slices out of range are errors too.
+// wrongAllocs: arguments that are wrong on all ranks are errors of all; slices out of range are
+// errors too.
 func (s *suite) wrongAllocs(h symmetric.Heap, r symmetric.Region) {
 	for _, alignment := range []int64{0, -8, 3, 768, 2 * symmetric.MaxAlignment, math.MinInt64} {
 		_, err := h.Aligned(alignment, 8)

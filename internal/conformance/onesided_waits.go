@@ -18,7 +18,8 @@ func waits[T symmetric.Integer](s *suite, r symmetric.Region) error {
 	return errors.Join(comparisons[T](s, r), vectors[T](s, r))
 }
 
-// comparisons goes, for each of the six, from a value for which it does not hold to one for which it does.
+// comparisons goes, for each of the six, from a value for which it does not hold to one for which
+// it does.
 func comparisons[T symmetric.Integer](s *suite, r symmetric.Region) error {
 	ctx, next := context.Background(), (s.rank+1)%s.n
 	for _, c := range []struct {
@@ -104,7 +105,8 @@ func vectors[T symmetric.Integer](s *suite, r symmetric.Region) error {
 	return finish(s.g.Barrier())
 }
 
-// waitEnds: a wait for what never comes ends with its context, and when the heap is closed behind it.
+// waitEnds: a wait for what never comes ends with its context, and when the heap is closed behind
+// it.
 func (s *suite) waitEnds(h symmetric.Heap) error {
 	r, err := h.Alloc(1024)
 	if err != nil {
@@ -140,14 +142,15 @@ func (s *suite) waitEnds(h symmetric.Heap) error {
 	return h.Free(r)
 }
 
-// RunOneSided takes a backend through the worlds that break over one-sided calls: a wait ends with an error that says why,
-// and ranks that allocate differently all learn it.
+// RunOneSided takes a backend through the worlds that break over one-sided calls: a wait ends with
+// an error that says why, and ranks that allocate differently all learn it.
 func RunOneSided(t *testing.T, launch Launch) {
 	t.Helper()
 	RunOneSidedWith(t, Options{}, launch)
 }
 
-// RunOneSidedWith is RunOneSided with Options: worlds of Most ranks instead of 3, where that is less.
+// RunOneSidedWith is RunOneSided with Options: worlds of Most ranks instead of 3, where that is
+// less.
 func RunOneSidedWith(t *testing.T, opt Options, launch Launch) {
 	t.Helper()
 	three := 3
@@ -202,7 +205,8 @@ func wait(r symmetric.Region) error {
 	return err
 }
 
-// abortWaits: rank 0 aborts while the others wait; afterwards every call on the heap is an error too.
+// abortWaits: rank 0 aborts while the others wait; afterwards every call on the heap is an error
+// too.
 func abortWaits(w *dist.World) error {
 	r, err := signalWord(w)
 	if errors.Is(err, dist.ErrAborted) && w.Rank() != 0 {

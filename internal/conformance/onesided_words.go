@@ -121,7 +121,8 @@ func (s *suite) addUp(x []float64) error {
 	return nil
 }
 
-// totals: what all ranks add to one word at once adds up, and what they fetch are different numbers.
+// totals: what all ranks add to one word at once adds up, and what they fetch are different
+// numbers.
 func totals[T symmetric.Integer](s *suite, r symmetric.Region) error {
 	const each = 200
 	dt := tensor.TypeOf[T]()
@@ -235,7 +236,8 @@ func locks[T symmetric.Integer](s *suite, r symmetric.Region) error {
 	return nil
 }
 
-// unlocked lets the holder of a lock on rank 0 go on: rank 0, whose word it is, waits; the others look.
+// unlocked lets the holder of a lock on rank 0 go on: rank 0, whose word it is, waits; the others
+// look.
 func (s *suite) unlocked(r symmetric.Region, lock int64) error {
 	if s.rank != 0 {
 		_, err := symmetric.AtomicFetch[uint32](r, 0, lock)

@@ -7,8 +7,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// combine is the reduction of one element of all ranks, column, by the definition in package dist: in rank order, with
-// the roundings it promises.
+// combine is the reduction of one element of all ranks, column, by the definition in package dist:
+// in rank order, with the roundings it promises.
 func combine(dt tensor.DType, red dist.RedKind, column, scalars []uint64) uint64 {
 	if len(column) == 1 && red != dist.RedPreMulSum {
 		return column[0]
@@ -19,7 +19,8 @@ func combine(dt tensor.DType, red dist.RedKind, column, scalars []uint64) uint64
 	return combineInts(dt, red, column, scalars)
 }
 
-// combineInts works modulo 2^64, of which every integer type is a remainder, and looks at signs only where they matter.
+// combineInts works modulo 2^64, of which every integer type is a remainder, and looks at signs
+// only where they matter.
 func combineInts(dt tensor.DType, red dist.RedKind, column, scalars []uint64) uint64 {
 	less := func(a, b uint64) bool {
 		if signed(dt) {
@@ -60,9 +61,9 @@ func combineInts(dt tensor.DType, red dist.RedKind, column, scalars []uint64) ui
 	return acc & mask(dt)
 }
 
-// combineFloats works in float64. For the types that accumulate in float32 every step is rounded to float32, which after
-// one exact or float64-rounded operation gives what float32 arithmetic gives: 53 bits are more than twice 24 plus two
-// (Figueroa, "When is double rounding innocuous?", 1995).
+// combineFloats works in float64. For the types that accumulate in float32 every step is rounded to
+// float32, which after one exact or float64-rounded operation gives what float32 arithmetic gives:
+// 53 bits are more than twice 24 plus two (Figueroa, "When is double rounding innocuous?", 1995).
 func combineFloats(dt tensor.DType, red dist.RedKind, column, scalars []uint64) uint64 {
 	round := func(v float64) float64 { return float64(float32(v)) }
 	if dt == tensor.F64 {
@@ -95,7 +96,8 @@ func combineFloats(dt tensor.DType, red dist.RedKind, column, scalars []uint64) 
 	return fromFloat(dt, acc)
 }
 
-// larger is the larger of two numbers, NaN if one of them is (math.Max prefers infinity to NaN), and +0 rather than -0.
+// larger is the larger of two numbers, NaN if one of them is (math.Max prefers infinity to NaN),
+// and +0 rather than -0.
 func larger(a, b float64) float64 {
 	if math.IsNaN(a) || math.IsNaN(b) {
 		return math.NaN()
@@ -118,7 +120,8 @@ func (k dataKind) String() string {
 	return [...]string{"exact", "random", "special", "any bits", "gentle"}[k]
 }
 
-// hash is a number that depends on all of rank, index and salt (splitmix64; Steele, Lea and Flood, 2014).
+// hash is a number that depends on all of rank, index and salt (splitmix64; Steele, Lea and Flood,
+// 2014).
 func hash(rank, i int, salt uint64) uint64 {
 	x := uint64(rank)<<40 ^ uint64(i) ^ salt<<52
 	x += 0x9e3779b97f4a7c15
@@ -134,7 +137,8 @@ func input(k dataKind, dt tensor.DType, red dist.RedKind, n, rank, i int) uint64
 	case k == anyBits, (k == random || k == gentle) && !dt.IsFloat():
 		return h & mask(dt)
 	case k == random, k == gentle:
-		// Between 2^-4 and 2^5, either sign: sums of 7 of them round in every type and overflow in none.
+		// Between 2^-4 and 2^5, either sign: sums of 7 of them round in every type and overflow in
+		// none.
 		exponent := int(h%9) - 4
 		if k == gentle { // products of 7 of them do so as well
 			exponent = int(h%2) - 1

@@ -20,20 +20,22 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// Opener opens the world that this process is a rank of. Its environment says who it is, as package dist/launch reads it,
-// and opt what the test asks for: StepTimeout; a Die is not the opener's to bring about.
+// Opener opens the world that this process is a rank of. Its environment says who it is, as package
+// dist/launch reads it, and opt what the test asks for: StepTimeout; a Die is not the opener's to
+// bring about.
 type Opener func(ctx context.Context, opt LaunchOptions) (*dist.World, error)
 
-// Processes is a Launch whose ranks are processes of their own, as those of a program are: what an engine that allows one
-// device in a process needs, and what lets a rank be killed.
+// Processes is a Launch whose ranks are processes of their own, as those of a program are: what an
+// engine that allows one device in a process needs, and what lets a rank be killed.
 //
-// Each rank is the test binary again, started for the very test that asks, with the variables of dist/launch in its
-// environment. It comes to the same call of the Launch and there opens its world, runs body and closes the world; the rest
-// of the test is not run in it. So body may use what the test has made before, which every process makes for itself, and
-// can give nothing back. A Die is a SIGKILL of the rank by itself. What a failing rank has printed is in the test's error.
+// Each rank is the test binary again, started for the very test that asks, with the variables of
+// dist/launch in its environment. It comes to the same call of the Launch and there opens its
+// world, runs body and closes the world; the rest of the test is not run in it. So body may use
+// what the test has made before, which every process makes for itself, and can give nothing back. A
+// Die is a SIGKILL of the rank by itself. What a failing rank has printed is in the test's error.
 //
-// One value serves one test with its subtests. A test may launch several times, if what stands between does not depend on
-// what bodies did.
+// One value serves one test with its subtests. A test may launch several times, if what stands
+// between does not depend on what bodies did.
 func Processes(open Opener) Launch {
 	p := &processes{open: open, calls: map[string]int{}}
 	return p.launch
@@ -122,8 +124,8 @@ func killSelf() {
 	select {}
 }
 
-// Limits on the time of the processes of one launch, for those that wait for each other for ever: they leave the test
-// time to tell.
+// Limits on the time of the processes of one launch, for those that wait for each other for ever:
+// they leave the test time to tell.
 const (
 	processTime = 3 * time.Minute
 	testMargin  = 5 * time.Second
@@ -212,8 +214,8 @@ func pattern(test string) string {
 	return strings.Join(names, "/")
 }
 
-// run is the life of the process. Its thread is kept to the end, because the process dies with the thread that started it.
-// Errors: how it ended, if not as it should, and what it printed.
+// run is the life of the process. Its thread is kept to the end, because the process dies with the
+// thread that started it. Errors: how it ended, if not as it should, and what it printed.
 func (p *process) run(dies bool) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

@@ -108,7 +108,8 @@ func TestProcessesTellHowRanksFail(t *testing.T) {
 	}
 }
 
-// A rank that shall die is killed when it comes to its operation, and one that does not come there is a failure.
+// A rank that shall die is killed when it comes to its operation, and one that does not come there
+// is a failure.
 func TestProcessesKillARank(t *testing.T) {
 	die := LaunchOptions{Die: &Die{Rank: 1, Op: 2}}
 	launch := Processes(openAlone)

@@ -27,7 +27,8 @@ func (s *suite) properties() error {
 	return err
 }
 
-// needed tries what lateScalar cannot do without, because there a rank that is refused would leave the others waiting.
+// needed tries what lateScalar cannot do without, because there a rank that is refused would leave
+// the others waiting.
 func (s *suite) needed() error {
 	if s.opt.Skip == nil {
 		return nil
@@ -40,7 +41,8 @@ func (s *suite) needed() error {
 	return finish(s.g.AllReduce(f.buf, f.buf, dist.PreMulSumAt(factor.buf)))
 }
 
-// scatterThenGather: ReduceScatter then AllGather is AllReduce, and the same again gives the same, bit for bit.
+// scatterThenGather: ReduceScatter then AllGather is AllReduce, and the same again gives the same,
+// bit for bit.
 func (s *suite) scatterThenGather(dt tensor.DType, red dist.RedKind, block int) error {
 	label := fmt.Sprintf("reducescatter then allgather of %v[%d] %v", dt, block, red)
 	s.reset()
@@ -87,8 +89,9 @@ func (s *suite) scatterThenGather(dt tensor.DType, red dist.RedKind, block int) 
 	return s.failed()
 }
 
-// lateScalar: a premulsum scalar in memory is read when the collective runs. It is changed while the collective waits
-// behind a message that comes after every rank, through another group, has said that it has changed its scalar.
+// lateScalar: a premulsum scalar in memory is read when the collective runs. It is changed while
+// the collective waits behind a message that comes after every rank, through another group, has
+// said that it has changed its scalar.
 func (s *suite) lateScalar() error {
 	if err := s.needed(); err != nil {
 		return err
@@ -124,7 +127,8 @@ func (s *suite) lateScalar() error {
 	return other.Close()
 }
 
-// openGate is rank 0's part of lateScalar: when all have changed their scalars, it lets them through.
+// openGate is rank 0's part of lateScalar: when all have changed their scalars, it lets them
+// through.
 func (s *suite) openGate(other *dist.Group, factor array[float32], gate array[int32]) error {
 	factor.set(0, 1)
 	if err := finish(other.Sync()); err != nil {

@@ -7,12 +7,13 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// rows is what the ranks of a world put into operations, and what reductions make of it, as bytes. Element i of a row does
-// not depend on how long the row is, so that what a case puts in and gets out are pieces of few rows, each made once.
+// rows is what the ranks of a world put into operations, and what reductions make of it, as bytes.
+// Element i of a row does not depend on how long the row is, so that what a case puts in and gets
+// out are pieces of few rows, each made once.
 //
-// Ranks that are goroutines share the rows that were made before they began, and only read them: the cases do not bring
-// the ranks into any order, which would hide from the race detector what a backend leaves open. What is missing there,
-// each rank makes for itself.
+// Ranks that are goroutines share the rows that were made before they began, and only read them:
+// the cases do not bring the ranks into any order, which would hide from the race detector what a
+// backend leaves open. What is missing there, each rank makes for itself.
 type rows struct {
 	n    int   // ranks of the world
 	base *rows // shared; nil for none
@@ -121,7 +122,8 @@ func (m *rows) foresee(c scenario) {
 	}
 }
 
-// foreseen is the rows of the cases of p in worlds of n ranks, made when the first rank asks; nil for a part without cases.
+// foreseen is the rows of the cases of p in worlds of n ranks, made when the first rank asks; nil
+// for a part without cases.
 func (p part) foreseen(o Options, n int) func() *rows {
 	if p.cases == nil {
 		return func() *rows { return nil }

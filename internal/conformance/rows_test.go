@@ -13,7 +13,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// plainWant is element i of the destination of rank after c, from nothing but the inputs that belong to it.
+// plainWant is element i of the destination of rank after c, from nothing but the inputs that
+// belong to it.
 func plainWant(c scenario, n, rank, i int) uint64 {
 	in := func(r, i int) uint64 { return input(c.data, c.dt, c.red, n, r, i) }
 	if c.kind.Reduces() {
@@ -55,7 +56,8 @@ func everyCase(count, root int) []scenario {
 	return all
 }
 
-// Rows that have been made for another count or kind, by another rank or by this one, give what each element alone gives.
+// Rows that have been made for another count or kind, by another rank or by this one, give what
+// each element alone gives.
 func TestRowsAreTheElements(t *testing.T) {
 	for _, n := range []int{1, 2, 5} {
 		base, own := newRows(n, nil), newRows(n, nil)
@@ -115,7 +117,8 @@ func TestForeseenRowsSuffice(t *testing.T) {
 	}
 }
 
-// Every wrong element is found, and the first is named, wherever it is; a NaN may have any bits of a NaN.
+// Every wrong element is found, and the first is named, wherever it is; a NaN may have any bits of
+// a NaN.
 func TestEqualsNamesTheFirstWrongElement(t *testing.T) {
 	m := newRows(3, nil)
 	p := &space{}

@@ -17,16 +17,17 @@ type LaunchOptions struct {
 	Die         *Die          // a death to bring about; nil for none
 }
 
-// Die is the death of a rank: it ends, as a killed process does, when it would run its operation Op of the world's group,
-// counted from 1.
+// Die is the death of a rank: it ends, as a killed process does, when it would run its operation Op
+// of the world's group, counted from 1.
 type Die struct {
 	Rank int
 	Op   uint64
 }
 
-// Launch runs body on every rank of a fresh world of n ranks, at the same time, closes the world on every rank, and fails
-// t on any error of body or Close. A launch that cannot let ranks die skips t, with the reason, when opt.Die is set; one
-// that kills the process of the rank need not run the rest of body there.
+// Launch runs body on every rank of a fresh world of n ranks, at the same time, closes the world on
+// every rank, and fails t on any error of body or Close. A launch that cannot let ranks die skips
+// t, with the reason, when opt.Die is set; one that kills the process of the rank need not run the
+// rest of body there.
 type Launch func(t *testing.T, n int, opt LaunchOptions, body func(w *dist.World) error)
 
 // sizes is the worlds that every backend must manage.
@@ -38,8 +39,8 @@ func Run(t *testing.T, launch Launch) {
 	RunWith(t, Options{}, launch)
 }
 
-// RunWith takes a backend through the whole suite: every part of Suite on a fresh world of every size, then, for default
-// sizes and streams, the worlds that break.
+// RunWith takes a backend through the whole suite: every part of Suite on a fresh world of every
+// size, then, for default sizes and streams, the worlds that break.
 func RunWith(t *testing.T, opt Options, launch Launch) {
 	t.Helper()
 	ranks := opt.Ranks
@@ -75,7 +76,8 @@ func (o Options) upTo(sizes ...int) []int {
 	return slices.DeleteFunc(sizes, func(n int) bool { return n > o.Most })
 }
 
-// worlds is the sizes of worlds that break: those of upTo, or the largest of them where opening one takes long.
+// worlds is the sizes of worlds that break: those of upTo, or the largest of them where opening one
+// takes long.
 func (o Options) worlds(sizes ...int) []int {
 	all := o.upTo(sizes...)
 	if o.OneWorld && len(all) > 0 {
@@ -84,8 +86,8 @@ func (o Options) worlds(sizes ...int) []int {
 	return all
 }
 
-// breaking is body with memory of the world's device. What is left in a broken world may still be in use by it, so that
-// memory of a device goes with the process; it is a few blocks.
+// breaking is body with memory of the world's device. What is left in a broken world may still be
+// in use by it, so that memory of a device goes with the process; it is a few blocks.
 func (o Options) breaking(body func(w *dist.World, p *space) error) func(w *dist.World) error {
 	return func(w *dist.World) error {
 		p := o.space(w.Group)
@@ -94,8 +96,8 @@ func (o Options) breaking(body func(w *dist.World, p *space) error) func(w *dist
 	}
 }
 
-// Drive is a Launch once the worlds are open, for ranks that are goroutines: it runs body on each of worlds, closes it, and
-// fails t on errors.
+// Drive is a Launch once the worlds are open, for ranks that are goroutines: it runs body on each
+// of worlds, closes it, and fails t on errors.
 func Drive(t *testing.T, worlds []*dist.World, body func(w *dist.World) error) {
 	t.Helper()
 	var ranks sync.WaitGroup

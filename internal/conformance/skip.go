@@ -53,8 +53,8 @@ func caseOf(op *dist.Op) Case {
 	return c
 }
 
-// skips reports whether err says that the backend does not support what there is a reason not to support. The cases are in
-// the error; a group call is skipped when one of its operations is.
+// skips reports whether err says that the backend does not support what there is a reason not to
+// support. The cases are in the error; a group call is skipped when one of its operations is.
 func (o Options) skips(err error) bool {
 	if o.Skip == nil || !errors.Is(err, dist.ErrUnsupported) {
 		return false

@@ -11,7 +11,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// timing: what was asked to be timed has a time, other work has none, and every collective can be called by its name.
+// timing: what was asked to be timed has a time, other work has none, and every collective can be
+// called by its name.
 func (s *suite) timing() error {
 	dst, src := s.floats(8*s.n), s.floats(8*s.n)
 	if err := s.timed(s.g, dst, src); err != nil {
@@ -35,7 +36,8 @@ func (s *suite) timing() error {
 	return nil
 }
 
-// timed asks for the times of operations of a view, of a blocking view of it, and of small and large ones.
+// timed asks for the times of operations of a view, of a blocking view of it, and of small and
+// large ones.
 func (s *suite) timed(g *dist.Group, dst, src tensor.Buffer) error {
 	large := s.floats(1 << 14)
 	for range 2 { // the second is the same operation again, for backends that keep launches

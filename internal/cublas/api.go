@@ -6,15 +6,16 @@ import (
 	"github.com/symgrad/symgrad/internal/dl"
 )
 
-// front is what tells the version, bound before the rest so that a library that is too old is called that.
+// front is what tells the version, bound before the rest so that a library that is too old is
+// called that.
 type front struct {
 	property   func(which int32, out *int32) int32 `dl:"cublasGetProperty"`
 	statusName func(code int32) string             `dl:"cublasGetStatusName"`
 	statusText func(code int32) string             `dl:"cublasGetStatusString"`
 }
 
-// table is the functions of libcublas that this package calls. All return cublasStatus_t. Names with _v2 are those that
-// cublas_v2.h calls by the name without it.
+// table is the functions of libcublas that this package calls. All return cublasStatus_t. Names
+// with _v2 are those that cublas_v2.h calls by the name without it.
 type table struct {
 	create       func(out *uintptr) int32               `dl:"cublasCreate_v2"`
 	destroy      func(h uintptr) int32                  `dl:"cublasDestroy_v2"`

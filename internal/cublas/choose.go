@@ -121,8 +121,8 @@ func (p *Plan) takeTimed(i int) {
 // take makes r the plan's algorithm.
 func (p *Plan) take(r *heuristicResult) { p.algo, p.workspace = r.algo, int64(r.workspace) }
 
-// fastest is the index of the least time, the first of equal ones; times of 0 are those of algorithms that do not work. -1
-// for none.
+// fastest is the index of the least time, the first of equal ones; times of 0 are those of
+// algorithms that do not work. -1 for none.
 func fastest(times []time.Duration) int {
 	best := -1
 	for i, t := range times {
@@ -177,7 +177,8 @@ func usable(results []heuristicResult, bytes int64) []heuristicResult {
 	return works
 }
 
-// details is what describes an algorithm: cublasLtMatmulAlgoConfigAttributes_t, with the bytes of the values.
+// details is what describes an algorithm: cublasLtMatmulAlgoConfigAttributes_t, with the bytes of
+// the values.
 var details = [...]struct {
 	name  string
 	attr  int32
@@ -194,7 +195,8 @@ var details = [...]struct {
 	{"cluster", 8, 2},
 }
 
-// detail is the algorithm in words, with the library's numbers: "algorithm 66, tile 20, stages 35, split-k 1".
+// detail is the algorithm in words, with the library's numbers: "algorithm 66, tile 20, stages 35,
+// split-k 1".
 func (p *Plan) detail() string {
 	var words []string
 	for _, d := range details {

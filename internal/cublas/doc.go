@@ -1,5 +1,5 @@
-// Package cublas is cuBLAS and cuBLASLt without cgo: products of matrices in rows, queued on a stream, also while the stream
-// captures a graph.
+// Package cublas is cuBLAS and cuBLASLt without cgo: products of matrices in rows, queued on a
+// stream, also while the stream captures a graph.
 //
 //	lib, err := cublas.Open(cublas.Config{CUDA: driver.Version()})
 //	h, err := lib.NewHandle(stream, cublas.HandleConfig{})
@@ -12,31 +12,36 @@
 //
 // # Rows and columns
 //
-// All matrices here lie in rows: element (i, j) is at i*LD + j. The library's lie in columns, and what is C in rows is Cᵀ in
-// columns. So C = op(A) op(B) is asked for as Cᵀ = op(B)ᵀ op(A)ᵀ: the operands change places and M and N with them, and no
-// matrix is transposed (gemm.go, columns). What cuBLASLt says of its A is true of B here: BiasGradA is its BGRADB.
+// All matrices here lie in rows: element (i, j) is at i*LD + j. The library's lie in columns, and
+// what is C in rows is Cᵀ in columns. So C = op(A) op(B) is asked for as Cᵀ = op(B)ᵀ op(A)ᵀ: the
+// operands change places and M and N with them, and no matrix is transposed (gemm.go, columns).
+// What cuBLASLt says of its A is true of B here: BiasGradA is its BGRADB.
 //
 // # A handle, a stream, a workspace
 //
-// A Handle belongs to one device and one stream, and has a workspace of its own: 32 MiB on Hopper, as NVIDIA recommends. A
-// library without one takes memory for every graph that is captured (github.com/pytorch/pytorch/pull/83461), and what two
-// streams do in one workspace is a race. Captured work keeps the workspace's address: graphs are closed before the Handle, and
-// graphs of one Handle are launched one after another.
+// A Handle belongs to one device and one stream, and has a workspace of its own: 32 MiB on Hopper,
+// as NVIDIA recommends. A library without one takes memory for every graph that is captured
+// (github.com/pytorch/pytorch/pull/83461), and what two streams do in one workspace is a race.
+// Captured work keeps the workspace's address: graphs are closed before the Handle, and graphs of
+// one Handle are launched one after another.
 //
-// The library takes the thread's current context for its device, so that each call makes the device's context current by
-// itself. It loads kernels at the first use of each. Run what is to be captured once before.
+// The library takes the thread's current context for its device, so that each call makes the
+// device's context current by itself. It loads kernels at the first use of each. Run what is to be
+// captured once before.
 //
 // # Same bits
 //
-// cuBLAS gives the same bits at each run on one kind of GPU with one version, given a workspace per stream ("Results
-// reproducibility" in its manual). Atomics are off, and half-width products are summed in float32 throughout
-// (CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION). A Plan that timed its candidates may choose another at the next run of
-// the program, and on another rank; once made it stays as it is.
+// cuBLAS gives the same bits at each run on one kind of GPU with one version, given a workspace per
+// stream ("Results reproducibility" in its manual). Atomics are off, and half-width products are
+// summed in float32 throughout (CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION). A Plan that
+// timed its candidates may choose another at the next run of the program, and on another rank; once
+// made it stays as it is.
 //
 // # Which library?
 //
-// Config.Path; or for each CUDA from the driver's own down to 12 what the loader finds, and then what lies in Config.Dirs.
-// libcublasLt is loaded first and libcublas from beside it, so that the two are of one release.
+// Config.Path; or for each CUDA from the driver's own down to 12 what the loader finds, and then
+// what lies in Config.Dirs. libcublasLt is loaded first and libcublas from beside it, so that the
+// two are of one release.
 //
 // Values and prototypes are those of cublas_api.h, cublasLt.h and library_types.h of CUDA 12.6.
 package cublas

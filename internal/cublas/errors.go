@@ -8,21 +8,23 @@ import (
 	"github.com/symgrad/symgrad/internal/dl"
 )
 
-// ErrLibrary is returned by Open when there is no cuBLAS to use: none found, one that is too old or too new, or no cuBLAS.
+// ErrLibrary is returned by Open when there is no cuBLAS to use: none found, one that is too old or
+// too new, or no cuBLAS.
 var ErrLibrary = errors.New("no usable cuBLAS")
 
 // ErrClosed is returned by what was closed, and by plans of a handle that was closed.
 var ErrClosed = fmt.Errorf("cublas: %w", cuda.ErrClosed)
 
-// IsUnavailable reports whether err, from Open or NewHandle, says that this machine has no cuBLAS for the device, which is no
-// fault of the caller's.
+// IsUnavailable reports whether err, from Open or NewHandle, says that this machine has no cuBLAS
+// for the device, which is no fault of the caller's.
 func IsUnavailable(err error) bool {
 	return errors.Is(err, ErrLibrary) || errors.Is(err, dl.ErrUnsupported)
 }
 
 // Error is a status of the library that is not success, in the library's own words.
 //
-// It matches dl.ErrUnsupported for what the library or the device cannot do, cuda.ErrMemory, and cuda.ErrInvalid.
+// It matches dl.ErrUnsupported for what the library or the device cannot do, cuda.ErrMemory, and
+// cuda.ErrInvalid.
 type Error struct {
 	Call    string // "cublasGemmEx"
 	Code    int    // cublasStatus_t
@@ -32,7 +34,8 @@ type Error struct {
 	Library string // "cuBLAS 13.0.2 (/usr/local/cuda/lib64/libcublas.so.13.0.2.14)"
 }
 
-// Error is call, operation, text, name, number, library, and what can be done, if anything is known.
+// Error is call, operation, text, name, number, library, and what can be done, if anything is
+// known.
 func (e *Error) Error() string {
 	text := e.Call
 	if e.What != "" {

@@ -12,7 +12,8 @@ import (
 //
 //	for i := range Batch { C_i = Alpha*op(A_i)*op(B_i) + Beta*C_i }
 //
-// where op(A) is M by K, op(B) K by N, and C M by N. A matrix that is transposed lies as K by M or N by K.
+// where op(A) is M by K, op(B) K by N, and C M by N. A matrix that is transposed lies as K by M or
+// N by K.
 type Gemm struct {
 	DType   DType // of A and B
 	Out     DType // of C; 0 means DType. F32 is possible for all but F64
@@ -21,8 +22,8 @@ type Gemm struct {
 	TransA, TransB bool
 	M, N, K        int
 
-	// Batch is how many products; 0 means 1. The strides are elements from one matrix to the next: A and B may have 0, for one
-	// matrix that serves all.
+	// Batch is how many products; 0 means 1. The strides are elements from one matrix to the next:
+	// A and B may have 0, for one matrix that serves all.
 	Batch                     int
 	StrideA, StrideB, StrideC int64
 
@@ -42,7 +43,8 @@ func (g *Gemm) out() DType {
 // batch is the number of products.
 func (g *Gemm) batch() int { return max(g.Batch, 1) }
 
-// extent is one operand: rows and columns as they lie, the leading dimension, the stride, and the type.
+// extent is one operand: rows and columns as they lie, the leading dimension, the stride, and the
+// type.
 type extent struct {
 	rows, cols, ld int
 	stride         int64
@@ -138,7 +140,8 @@ func (g Gemm) String() string {
 	return text
 }
 
-// columns is a Gemm as the library is asked for it: matrices in columns, so that its A is B here and its B is A.
+// columns is a Gemm as the library is asked for it: matrices in columns, so that its A is B here
+// and its B is A.
 type columns struct {
 	transA, transB   int32
 	m, n, k          int
@@ -170,8 +173,9 @@ func (g *Gemm) columns() (columns, error) {
 	return q, err
 }
 
-// words is the arguments of cublasGemmEx, or of cublasGemmStridedBatchedEx for more than one product, and their number. alpha
-// and beta are addresses; a, b and c those of the matrices in rows.
+// words is the arguments of cublasGemmEx, or of cublasGemmStridedBatchedEx for more than one
+// product, and their number. alpha and beta are addresses; a, b and c those of the matrices in
+// rows.
 func (q *columns) words(w *[23]uintptr, handle, alpha, beta, a, b, c uintptr) int {
 	w[0], w[1], w[2], w[3], w[4], w[5] = handle, uintptr(q.transA), uintptr(q.transB), uintptr(q.m), uintptr(q.n), uintptr(q.k)
 	w[6] = alpha
@@ -192,7 +196,8 @@ func (q *columns) words(w *[23]uintptr, handle, alpha, beta, a, b, c uintptr) in
 // algoDefault is CUBLAS_GEMM_DEFAULT, -1, as a word.
 const algoDefault = ^uintptr(0)
 
-// Gemm queues g on the handle's stream, for matrices at a, b and c on the device. It allocates nothing, and may be captured.
+// Gemm queues g on the handle's stream, for matrices at a, b and c on the device. It allocates
+// nothing, and may be captured.
 //
 // Owns: the matrices are the stream's until it has done the work; g may change when Gemm returns.
 // Errors: cuda.ErrInvalid for a wrong g or no address, ErrClosed, *Error.

@@ -10,8 +10,8 @@ import (
 	"github.com/symgrad/symgrad/internal/cuda"
 )
 
-// byColumns is what cublasGemmStridedBatchedEx does with its arguments, by the definition in its manual: element (i, j) of a
-// matrix is at i + j*ld.
+// byColumns is what cublasGemmStridedBatchedEx does with its arguments, by the definition in its
+// manual: element (i, j) of a matrix is at i + j*ld.
 func byColumns(q *columns, alpha, beta float64, a, b, c []float64) {
 	at := func(x []float64, op int32, ld, i, j int, base int64) float64 {
 		if op == opT {
@@ -64,8 +64,8 @@ func beta(g *Gemm, v float64) float64 {
 	return g.Beta * v
 }
 
-// shapes is Gemms of all transpositions, with and without gaps in rows, and batches, with matrices that lie one after another
-// and a B that serves all.
+// shapes is Gemms of all transpositions, with and without gaps in rows, and batches, with matrices
+// that lie one after another and a B that serves all.
 func shapes(d DType) []Gemm {
 	var list []Gemm
 	for i := range 32 {

@@ -99,7 +99,8 @@ func TestMathModesSayWhatFullIs(t *testing.T) {
 	}
 }
 
-// Captured work reads its operands anew at each launch, and gives the bits of work that was not captured.
+// Captured work reads its operands anew at each launch, and gives the bits of work that was not
+// captured.
 func TestGemmsAreCaptured(t *testing.T) {
 	v, s, h := onDevice(t)
 	r := rand.New(rand.NewPCG(7, 8))

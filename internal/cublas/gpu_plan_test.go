@@ -44,7 +44,8 @@ func newPlanned(t testing.TB, h *Handle, d PlanDesc, r *rand.Rand) *planned {
 	return p
 }
 
-// addBias makes value and sum those of a bias for each column, and of the function that cuts off below 0.
+// addBias makes value and sum those of a bias for each column, and of the function that cuts off
+// below 0.
 func (p *planned) addBias(relu bool) {
 	_, _, c := p.g.extents()
 	for k := range p.g.batch() {
@@ -86,7 +87,8 @@ func TestPlansAddABias(t *testing.T) {
 	}
 }
 
-// Training of a layer with ReLU: the mask of the forward pass goes to the backward pass, which sums up the bias's gradient.
+// Training of a layer with ReLU: the mask of the forward pass goes to the backward pass, which sums
+// up the bias's gradient.
 func TestPlansKeepAMaskForTheGradient(t *testing.T) {
 	v, s, h := onDevice(t)
 	r := rand.New(rand.NewPCG(23, 24))
@@ -134,7 +136,8 @@ func judgeSums(t testing.TB, v *cuda.Device, p *planned, sums, most []float64, t
 	}
 }
 
-// The gradient of weights comes with that of the bias: sums of rows of op(A), or of columns of op(B).
+// The gradient of weights comes with that of the bias: sums of rows of op(A), or of columns of
+// op(B).
 func TestPlansSumUpAnOperand(t *testing.T) {
 	v, s, h := onDevice(t)
 	r := rand.New(rand.NewPCG(25, 26))
@@ -311,7 +314,8 @@ func TestPlansRefuseWhatDoesNotFit(t *testing.T) {
 	}
 }
 
-// What is Before a product is queued before each launch that is timed, on operands of the bench, and not by Run.
+// What is Before a product is queued before each launch that is timed, on operands of the bench,
+// and not by Run.
 func TestWhatIsBeforeProductsIsTimed(t *testing.T) {
 	v, s, h := onDevice(t)
 	r := rand.New(rand.NewPCG(33, 34))

@@ -122,9 +122,10 @@ func eps(d DType) float64 {
 	return [...]float64{F32: 0x1p-24, F64: 0x1p-53, F16: 0x1p-11, BF16: 0x1p-8}[d]
 }
 
-// bound is how far an element of g may be from its value, where the products' absolute values sum up to sum: each rounding of
-// a product or partial sum is eps of what sums are made in, those of the elements to narrower types are two of theirs a
-// product (the hardware may cut off), and the result is rounded once more.
+// bound is how far an element of g may be from its value, where the products' absolute values sum
+// up to sum: each rounding of a product or partial sum is eps of what sums are made in, those of
+// the elements to narrower types are two of theirs a product (the hardware may cut off), and the
+// result is rounded once more.
 func bound(g *Gemm, sum, value float64) float64 {
 	acc := eps(F32)
 	if g.DType == F64 {

@@ -28,7 +28,8 @@ const (
 // mathModes is the cublasMath_t by Math.
 var mathModes = [...]int32{MathDefault: mathDefault | mathFullSums, MathPedantic: mathPedantic, MathTF32: mathTF32 | mathFullSums}
 
-// Handle is the library's state for one stream, with a workspace. It is not safe for concurrent use.
+// Handle is the library's state for one stream, with a workspace. It is not safe for concurrent
+// use.
 type Handle struct {
 	lib    *Library
 	dev    *cuda.Device
@@ -47,8 +48,9 @@ type Handle struct {
 
 // NewHandle makes a handle for s with a workspace on its device.
 //
-// Owns: the caller closes it, after the graphs that were captured with it. Errors: cuda.ErrMemory; dl.ErrUnsupported where the
-// library has nothing for the device; cuda.ErrInvalid for a wrong c; *Error.
+// Owns: the caller closes it, after the graphs that were captured with it. Errors: cuda.ErrMemory;
+// dl.ErrUnsupported where the library has nothing for the device; cuda.ErrInvalid for a wrong c;
+// *Error.
 func (l *Library) NewHandle(s *cuda.Stream, c HandleConfig) (*Handle, error) {
 	dev := s.Device()
 	major, minor := dev.Arch()
@@ -90,7 +92,8 @@ func (l *Library) NewHandle(s *cuda.Stream, c HandleConfig) (*Handle, error) {
 	return h, nil
 }
 
-// serves is nil if the library has kernels for the architecture: that of CUDA 13 begins with Turing, that of 12 with Maxwell.
+// serves is nil if the library has kernels for the architecture: that of CUDA 13 begins with
+// Turing, that of 12 with Maxwell.
 func (l *Library) serves(major, minor int) error {
 	least := 50
 	if l.version.Major >= 13 {
@@ -103,7 +106,8 @@ func (l *Library) serves(major, minor int) error {
 		dl.ErrUnsupported, l.name, least/10, least%10, major, minor)
 }
 
-// recommended is the bytes of workspace for a device, from the table at cublasSetWorkspace in the manual.
+// recommended is the bytes of workspace for a device, from the table at cublasSetWorkspace in the
+// manual.
 func recommended(major int) int64 {
 	if major >= 9 {
 		return 32 << 20
@@ -142,11 +146,12 @@ func (h *Handle) SetStream(s *cuda.Stream) error {
 	return h.setWorkspace() // a new stream takes the workspace away
 }
 
-// SetWorkspace makes bytes bytes at p, of the device's memory, the workspace in place of the handle's own; p 0 is the own one
-// again, which stays.
+// SetWorkspace makes bytes bytes at p, of the device's memory, the workspace in place of the
+// handle's own; p 0 is the own one again, which stays.
 //
-// Owns: p is the handle's until it is closed or has another, and of the graphs that were captured meanwhile.
-// Errors: cuda.ErrInvalid for no bytes or a p that is no multiple of 256, ErrClosed, *Error.
+// Owns: p is the handle's until it is closed or has another, and of the graphs that were captured
+// meanwhile. Errors: cuda.ErrInvalid for no bytes or a p that is no multiple of 256, ErrClosed,
+// *Error.
 func (h *Handle) SetWorkspace(p uintptr, bytes int64) error {
 	switch {
 	case h.handle == 0:
@@ -166,7 +171,8 @@ func (h *Handle) setWorkspace() error {
 	})
 }
 
-// SetMathMode changes what Gemm does for Compute Full; plans stay as they were made. Errors: cuda.ErrInvalid, ErrClosed, *Error.
+// SetMathMode changes what Gemm does for Compute Full; plans stay as they were made. Errors:
+// cuda.ErrInvalid, ErrClosed, *Error.
 func (h *Handle) SetMathMode(m Math) error {
 	if int(m) >= len(mathModes) {
 		return fmt.Errorf("cublas: %w: math mode %d", cuda.ErrInvalid, m)
@@ -191,8 +197,9 @@ func (h *Handle) Stream() *cuda.Stream { return h.stream }
 // Library is the library of the handle.
 func (h *Handle) Library() *Library { return h.lib }
 
-// Close frees the handle and its workspace, once the stream has done what was queued. Plans and graphs are closed before.
-// On a device that is stuck it is left to the end of the process. Idempotent. Errors: *Error, *cuda.Error.
+// Close frees the handle and its workspace, once the stream has done what was queued. Plans and
+// graphs are closed before. On a device that is stuck it is left to the end of the process.
+// Idempotent. Errors: *Error, *cuda.Error.
 func (h *Handle) Close() error {
 	handle, lt, own := h.handle, h.lt, h.own
 	h.handle, h.lt, h.own, h.ws = 0, 0, 0, 0

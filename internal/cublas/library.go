@@ -41,8 +41,8 @@ type Version struct{ Major, Minor, Patch int }
 // String is "13.0.2".
 func (v Version) String() string { return fmt.Sprintf("%d.%d.%d", v.Major, v.Minor, v.Patch) }
 
-// Library is the cuBLAS of this process, with its cuBLASLt. It is safe for concurrent use, and stays loaded for good (see
-// internal/dl).
+// Library is the cuBLAS of this process, with its cuBLASLt. It is safe for concurrent use, and
+// stays loaded for good (see internal/dl).
 type Library struct {
 	lib, lt *dl.Library
 	f       front
@@ -54,8 +54,9 @@ type Library struct {
 
 // Open loads cuBLAS: c.Path, or the first that is found, the newest CUDA's first.
 //
-// Errors: ErrLibrary where none is found (dl.ErrNotFound, with every place that was tried), where it is older than 12 or newer
-// than the driver, or where it lacks functions (dl.ErrUnsupported, with their names); cuda.ErrInvalid for a wrong c.
+// Errors: ErrLibrary where none is found (dl.ErrNotFound, with every place that was tried), where
+// it is older than 12 or newer than the driver, or where it lacks functions (dl.ErrUnsupported,
+// with their names); cuda.ErrInvalid for a wrong c.
 func Open(c Config) (*Library, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -194,7 +195,8 @@ func (l *Library) Version() Version { return l.version }
 // Path is the file that libcublas was loaded from.
 func (l *Library) Path() string { return l.lib.Path() }
 
-// LtPath is the file that libcublasLt was loaded from; Path where it is found only through libcublas.
+// LtPath is the file that libcublasLt was loaded from; Path where it is found only through
+// libcublas.
 func (l *Library) LtPath() string { return l.lt.Path() }
 
 // String is "cuBLAS 13.0.2 (/usr/local/cuda/lib64/libcublas.so.13.0.2.14)".

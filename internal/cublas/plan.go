@@ -11,10 +11,12 @@ import (
 	"github.com/symgrad/symgrad/internal/dl"
 )
 
-// Epilogue is what a Plan does besides the product. Rows and columns are those of C as it lies here.
+// Epilogue is what a Plan does besides the product. Rows and columns are those of C as it lies
+// here.
 type Epilogue uint8
 
-// The epilogues. bias has N elements of C's type, one a column, the same for all rows and all products of a batch.
+// The epilogues. bias has N elements of C's type, one a column, the same for all rows and all
+// products of a batch.
 const (
 	Plain        Epilogue = iota
 	Bias                  // C = product + bias
@@ -25,7 +27,8 @@ const (
 	BiasGradB             // C = product; Bias[j] becomes the sum of column j of op(B), N elements
 )
 
-// epilogues is name and cublasLtEpilogue_t by Epilogue. The library's A is B here: its BGRADA sums op(B).
+// epilogues is name and cublasLtEpilogue_t by Epilogue. The library's A is B here: its BGRADA sums
+// op(B).
 var epilogues = [...]struct {
 	name      string
 	code      int32
@@ -57,8 +60,8 @@ type PlanDesc struct {
 	MaxWorkspaceBytes int64 // what the plan may use; 0 means as many as the handle has
 	Candidates        int   // how many of the library's proposals are timed, 64 at most; 0 or 1 takes its first, untimed
 
-	// Before queues on s what the caller does to operands before each run. NewPlan times it with the candidates, on operands
-	// of its own; Run leaves it to the caller. nil means nothing.
+	// Before queues on s what the caller does to operands before each run. NewPlan times it with
+	// the candidates, on operands of its own; Run leaves it to the caller. nil means nothing.
 	Before func(s *cuda.Stream, o Operands) error
 }
 
@@ -117,13 +120,15 @@ func (d *PlanDesc) BiasLen() int {
 	return d.Gemm.N
 }
 
-// Operands is the addresses on the device that a run works on. Bias and Aux are those of the epilogue. Workspace is
-// Plan.WorkspaceBytes bytes, at a multiple of 256; with 0 the handle's own is used, on the handle's stream only.
+// Operands is the addresses on the device that a run works on. Bias and Aux are those of the
+// epilogue. Workspace is Plan.WorkspaceBytes bytes, at a multiple of 256; with 0 the handle's own
+// is used, on the handle's stream only.
 type Operands struct {
 	A, B, C, Bias, Aux, Workspace uintptr
 }
 
-// Plan is a product with an epilogue for which the library's algorithm has been chosen. It is not safe for concurrent use.
+// Plan is a product with an epilogue for which the library's algorithm has been chosen. It is not
+// safe for concurrent use.
 type Plan struct {
 	h         *Handle
 	desc      PlanDesc
@@ -149,11 +154,13 @@ type candidate struct {
 	took time.Duration // 0 for one that the library has refused
 }
 
-// NewPlan chooses an algorithm for d. With Candidates it times them, with memory of its own for the operands and on a stream
-// of its own, and takes the fastest; not while a stream of the device captures.
+// NewPlan chooses an algorithm for d. With Candidates it times them, with memory of its own for the
+// operands and on a stream of its own, and takes the fastest; not while a stream of the device
+// captures.
 //
-// Owns: the caller closes it, before the handle. Errors: dl.ErrUnsupported where the library has none, for this epilogue or
-// type; cuda.ErrInvalid for a wrong d; cuda.ErrMemory; ErrClosed; *Error; those of Before.
+// Owns: the caller closes it, before the handle. Errors: dl.ErrUnsupported where the library has
+// none, for this epilogue or type; cuda.ErrInvalid for a wrong d; cuda.ErrMemory; ErrClosed;
+// *Error; those of Before.
 func (h *Handle) NewPlan(d PlanDesc) (*Plan, error) {
 	if err := d.Validate(); err != nil {
 		return nil, err
@@ -184,12 +191,13 @@ func (h *Handle) NewPlan(d PlanDesc) (*Plan, error) {
 // WorkspaceBytes is what a run needs.
 func (p *Plan) WorkspaceBytes() int64 { return p.workspace }
 
-// Took is how long a run took, with what is Before it, when the candidates were timed; 0 if they were not.
+// Took is how long a run took, with what is Before it, when the candidates were timed; 0 if they
+// were not.
 func (p *Plan) Took() time.Duration { return p.took }
 
-// Candidates is the algorithms that were timed, in words, and how long a run of each took with what is Before it; 0 for one
-// that does not work. Their order is that of the library, which proposes the same for the same product on the same kind of GPU.
-// nil where none was timed.
+// Candidates is the algorithms that were timed, in words, and how long a run of each took with what
+// is Before it; 0 for one that does not work. Their order is that of the library, which proposes
+// the same for the same product on the same kind of GPU. nil where none was timed.
 func (p *Plan) Candidates() (names []string, took []time.Duration) {
 	for i := range p.timed {
 		names, took = append(names, p.timed[i].name), append(took, p.timed[i].took)
@@ -197,7 +205,8 @@ func (p *Plan) Candidates() (names []string, took []time.Duration) {
 	return names, took
 }
 
-// Take makes candidate i the plan's algorithm, in place of the fastest. Graphs that have the plan keep what they have.
+// Take makes candidate i the plan's algorithm, in place of the fastest. Graphs that have the plan
+// keep what they have.
 //
 // Errors: cuda.ErrInvalid for one that there is not, or that does not work; ErrClosed.
 func (p *Plan) Take(i int) error {
@@ -216,15 +225,17 @@ func (p *Plan) Take(i int) error {
 // Desc is what the plan was made for.
 func (p *Plan) Desc() PlanDesc { return p.desc }
 
-// String is "gemm f32 128x512x784 nt bias-relu: algorithm 66, tile 20, ...; workspace 0 B; the fastest of 8, 12.3µs".
+// String is "gemm f32 128x512x784 nt bias-relu: algorithm 66, tile 20, ...; workspace 0 B; the
+// fastest of 8, 12.3µs".
 func (p *Plan) String() string {
 	return fmt.Sprintf("%v %v: %s", &p.desc.Gemm, p.desc.Epilogue, p.chosen)
 }
 
-// Run queues the plan on s, a stream of the handle's device. It allocates nothing, and may be captured.
+// Run queues the plan on s, a stream of the handle's device. It allocates nothing, and may be
+// captured.
 //
-// Owns: the memory is the stream's until it has done the work. Errors: cuda.ErrInvalid for missing or badly aligned operands,
-// or a stream of another device; ErrClosed; *Error.
+// Owns: the memory is the stream's until it has done the work. Errors: cuda.ErrInvalid for missing
+// or badly aligned operands, or a stream of another device; ErrClosed; *Error.
 func (p *Plan) Run(s *cuda.Stream, o Operands) error {
 	if p.op == 0 || p.h.handle == 0 {
 		return ErrClosed
@@ -318,8 +329,8 @@ func (p *Plan) point(i int, attr int32, at uintptr) error {
 	return nil
 }
 
-// Close frees what the library keeps for the plan. Graphs that have it go on: they keep kernels, not the plan. Idempotent.
-// Errors: *Error.
+// Close frees what the library keeps for the plan. Graphs that have it go on: they keep kernels,
+// not the plan. Idempotent. Errors: *Error.
 func (p *Plan) Close() error {
 	op, layout := p.op, p.layout
 	p.op, p.layout = 0, [3]uintptr{}

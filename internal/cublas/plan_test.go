@@ -40,7 +40,8 @@ func TestPlansThatCannotBeAreRefused(t *testing.T) {
 	}
 }
 
-// The library's matrices lie in columns: what it is told of them is the transposed of what lies here.
+// The library's matrices lie in columns: what it is told of them is the transposed of what lies
+// here.
 func TestMatricesAreDescribedInColumns(t *testing.T) {
 	for _, g := range shapes(F32) {
 		q, err := g.columns()

@@ -65,7 +65,8 @@ func (c Compute) String() string {
 	return "invalid"
 }
 
-// computeOf is the cublasComputeType_t and the type of alpha and beta. Errors: cuda.ErrInvalid for what cannot be combined.
+// computeOf is the cublasComputeType_t and the type of alpha and beta. Errors: cuda.ErrInvalid for
+// what cannot be combined.
 func computeOf(d DType, c Compute) (compute, scale int32, err error) {
 	switch {
 	case d.known() == 0:

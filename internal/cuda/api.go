@@ -9,8 +9,9 @@ import (
 // success is CUDA_SUCCESS and NVRTC_SUCCESS.
 const success = 0
 
-// api is the functions of libcuda.so.1 that this package calls. Calls that are made once, or that block anyway, are typed;
-// those of the hot path take machine words. A function with a suffix _v2 is what cuda.h calls by the name without it.
+// api is the functions of libcuda.so.1 that this package calls. Calls that are made once, or that
+// block anyway, are typed; those of the hot path take machine words. A function with a suffix _v2
+// is what cuda.h calls by the name without it.
 type api struct {
 	init          func(flags uint32) int32                                        `dl:"cuInit"`
 	deviceCount   func(out *int32) int32                                          `dl:"cuDeviceGetCount"`

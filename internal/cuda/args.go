@@ -13,9 +13,10 @@ const (
 	mostArgBytes = 4096
 )
 
-// Args is the arguments of a kernel, in order, with room for 128 and 4096 bytes. One Args serves any number of launches, one
-// at a time: a launch copies them. Adding allocates nothing once there is room: NewArgs makes it, or else the first argument.
-// What does not fit is an error of the launch. It is not safe for concurrent use.
+// Args is the arguments of a kernel, in order, with room for 128 and 4096 bytes. One Args serves
+// any number of launches, one at a time: a launch copies them. Adding allocates nothing once there
+// is room: NewArgs makes it, or else the first argument. What does not fit is an error of the
+// launch. It is not safe for concurrent use.
 type Args struct {
 	b *argBlock
 }
@@ -34,8 +35,8 @@ type argBlock struct {
 //go:noinline
 func newBlock() *argBlock { return new(argBlock) }
 
-// NewArgs is room for the arguments of launches, empty; most is how many the caller will add at most.
-// Errors: ErrInvalid for more than 128.
+// NewArgs is room for the arguments of launches, empty; most is how many the caller will add at
+// most. Errors: ErrInvalid for more than 128.
 func NewArgs(most int) (*Args, error) {
 	if most < 0 || most > mostArgs {
 		return nil, fmt.Errorf("cuda: %w: room for %d arguments, at most %d fit", ErrInvalid, most, mostArgs)
@@ -113,5 +114,6 @@ func (a *Args) F32(v float32) { a.U32(math.Float32bits(v)) }
 // F64 adds a double.
 func (a *Args) F64(v float64) { a.U64(math.Float64bits(v)) }
 
-// Bytes adds a copy of b, which is a value of any other type: a char, a half, a struct with its padding.
+// Bytes adds a copy of b, which is a value of any other type: a char, a half, a struct with its
+// padding.
 func (a *Args) Bytes(b []byte) { copy(a.next(len(b)), b) }

@@ -133,7 +133,8 @@ func TestKernelTakesArgumentsByNumberAndSize(t *testing.T) {
 	}
 }
 
-// What Args has no room for is not half of what a kernel takes: the driver would take what lies behind for the rest.
+// What Args has no room for is not half of what a kernel takes: the driver would take what lies
+// behind for the rest.
 func TestKernelOfMoreParametersThanArgsHoldTakesNone(t *testing.T) {
 	for _, tt := range []struct {
 		params int

@@ -19,7 +19,8 @@ func (v *Device) AllocBuffer(bytes int64) (tensor.Buffer, error) {
 	return tensor.FromPointer(*(*unsafe.Pointer)(unsafe.Pointer(&p)), int(bytes), tensor.U8, v.Tensor())
 }
 
-// FreeBuffer frees what AllocBuffer has made. Errors: those of Free; ErrInvalid for memory that is not the device's.
+// FreeBuffer frees what AllocBuffer has made. Errors: those of Free; ErrInvalid for memory that is
+// not the device's.
 func (v *Device) FreeBuffer(b tensor.Buffer) error {
 	if err := v.owns(b, 0); err != nil {
 		return err

@@ -21,16 +21,18 @@ import (
 // cacheMagic begins a file of the cache; the SHA-256 of the image and the image follow.
 const cacheMagic = "symgrad kernel 1\n"
 
-// maxImage is the bytes of a file of the cache that are read at most. The largest kernels here have some 100 KiB.
+// maxImage is the bytes of a file of the cache that are read at most. The largest kernels here have
+// some 100 KiB.
 const maxImage = 64 << 20
 
-// cache is a folder of compiled kernels, for one user and any number of processes. A file is written whole under another
-// name and then renamed, and is only taken when its sum is right: whatever happens to it, the worst is that a kernel is
-// compiled again.
+// cache is a folder of compiled kernels, for one user and any number of processes. A file is
+// written whole under another name and then renamed, and is only taken when its sum is right:
+// whatever happens to it, the worst is that a kernel is compiled again.
 //
-// The sum is no secret, and a kernel does what it likes with the memory of its process. So a folder or a file is used only if
-// this user or root owns it and no other user may write to it. Both are checked on open descriptors: a folder that is one's
-// own holds no files of others, whoever owns the folders above it.
+// The sum is no secret, and a kernel does what it likes with the memory of its process. So a folder
+// or a file is used only if this user or root owns it and no other user may write to it. Both are
+// checked on open descriptors: a folder that is one's own holds no files of others, whoever owns
+// the folders above it.
 type cache struct {
 	dir string // empty: nothing is kept
 
@@ -41,7 +43,8 @@ type cache struct {
 
 // open opens the folder, which it makes if make is set.
 //
-// Errors: ErrUntrusted for a folder that another user owns or may write to; those of the file system.
+// Errors: ErrUntrusted for a folder that another user owns or may write to; those of the file
+// system.
 func (c *cache) open(make bool) (*os.Root, error) {
 	if make {
 		if err := os.MkdirAll(c.dir, 0o700); err != nil { // for the user alone: what lies here is run

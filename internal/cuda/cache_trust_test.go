@@ -63,7 +63,8 @@ func refused(t *testing.T, what string, c *cache, key, why string, writes bool) 
 	}
 }
 
-// A kernel that others could have planted is not loaded: the folder or the file may be written by them.
+// A kernel that others could have planted is not loaded: the folder or the file may be written by
+// them.
 func TestCacheThatOthersMayWriteIsNotUsed(t *testing.T) {
 	for _, mode := range []fs.FileMode{0o770, 0o702, 0o777} {
 		c, key, _ := kept(t)

@@ -9,9 +9,10 @@ import (
 	"github.com/symgrad/symgrad/internal/dl"
 )
 
-// Sizes of cuda.h: CUuuid has 16 bytes, CUipcMemHandle 64, CUgraphEdgeData 8, a list of kernel parameters is one of
-// pointers, and CUresult, CUdevice and the enumerations are ints. Of CUlaunchConfig, CUlaunchAttribute and CUDA_KERNEL_NODE_PARAMS_v2
-// the places of fields are those that a C compiler gives.
+// Sizes of cuda.h: CUuuid has 16 bytes, CUipcMemHandle 64, CUgraphEdgeData 8, a list of kernel
+// parameters is one of pointers, and CUresult, CUdevice and the enumerations are ints. Of
+// CUlaunchConfig, CUlaunchAttribute and CUDA_KERNEL_NODE_PARAMS_v2 the places of fields are those
+// that a C compiler gives.
 func TestStructsHaveCUDAsLayout(t *testing.T) {
 	var b argBlock
 	got := [...]uintptr{
@@ -106,7 +107,8 @@ func TestCallOnAThreadWithoutContextIsMadeAgainInside(t *testing.T) {
 	}
 }
 
-// A default stream is that of the context which is current: nothing else could tell the driver whose it is.
+// A default stream is that of the context which is current: nothing else could tell the driver
+// whose it is.
 func TestCallsOnDefaultStreamsAreMadeInside(t *testing.T) {
 	var log []string
 	note := func(what string) func(a, b, c, d uintptr) int32 {
@@ -278,8 +280,9 @@ func TestLengthsThatCannotBeAreRefused(t *testing.T) {
 	}
 }
 
-// The handle of OpenIPC goes by value: in C the 64 bytes lie on the stack, while the pointer and the flags are in the
-// first two registers. A function of 14 words has its last eight in the same place.
+// The handle of OpenIPC goes by value: in C the 64 bytes lie on the stack, while the pointer and
+// the flags are in the first two registers. A function of 14 words has its last eight in the same
+// place.
 func TestIPCHandleIsPassedByValue(t *testing.T) {
 	var h [64]byte
 	for i := range h {
@@ -306,7 +309,8 @@ func TestIPCHandleIsPassedByValue(t *testing.T) {
 	}
 }
 
-// What the hot path adds to the driver's work is counted with a function of the C library that returns 0 whatever it is given.
+// What the hot path adds to the driver's work is counted with a function of the C library that
+// returns 0 whatever it is given.
 func TestHotPathDoesNotAllocate(t *testing.T) {
 	zero := library(t, "libc.so.6").Proc("sched_yield", "")
 	d := &Driver{}

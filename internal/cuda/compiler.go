@@ -48,11 +48,11 @@ type Source struct {
 	Options []string // of NVRTC: "--std=c++17", "-DRANKS=4"; the architecture is the device's
 }
 
-// Compiler is NVRTC, opened at the first use: Config.NVRTC, or that of the newest CUDA that the driver can run and that is
-// found.
+// Compiler is NVRTC, opened at the first use: Config.NVRTC, or that of the newest CUDA that the
+// driver can run and that is found.
 //
-// Errors: dl.ErrNotFound with every place that was tried, ErrTooOld, dl.ErrUnsupported for a library that is no NVRTC,
-// *Error.
+// Errors: dl.ErrNotFound with every place that was tried, ErrTooOld, dl.ErrUnsupported for a
+// library that is no NVRTC, *Error.
 func (d *Driver) Compiler() (*Compiler, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -123,7 +123,8 @@ func (c *Compiler) identify() error {
 	return nil
 }
 
-// openBuiltins loads what NVRTC would look for by its bare name at the first compilation, from where NVRTC came from.
+// openBuiltins loads what NVRTC would look for by its bare name at the first compilation, from
+// where NVRTC came from.
 func (c *Compiler) openBuiltins(dirs []string) error {
 	soname := fmt.Sprintf("libnvrtc-builtins.so.%d.%d", c.major, c.minor)
 	_, err := dl.Open(dl.Search{Name: "NVRTC's builtins", Override: filepath.Join(filepath.Dir(c.lib.Path()), soname)})
@@ -149,18 +150,20 @@ func (c *Compiler) Archs() []int { return slices.Clone(c.archs) }
 // CacheDir is where compiled kernels are kept; empty for nowhere.
 func (c *Compiler) CacheDir() string { return c.cache.dir }
 
-// CacheError returns why the last compiled kernel could not be kept; nil if it was. Compiling again is the only cost. A folder
-// or file that other users can change is an ErrUntrusted, which is logged once: it is neither read nor written.
+// CacheError returns why the last compiled kernel could not be kept; nil if it was. Compiling again
+// is the only cost. A folder or file that other users can change is an ErrUntrusted, which is
+// logged once: it is neither read nor written.
 func (c *Compiler) CacheError() error { return c.cache.failure() }
 
 // String is "NVRTC 13.0 (/usr/local/cuda/lib64/libnvrtc.so.13.0.48)".
 func (c *Compiler) String() string { return c.name }
 
-// Compile is the machine code of src for v, for Device.Load. What was compiled once is read from the cache, by any process:
-// it is found by text, name, options, architecture and NVRTC. What includes files is compiled each time, since these may change.
+// Compile is the machine code of src for v, for Device.Load. What was compiled once is read from
+// the cache, by any process: it is found by text, name, options, architecture and NVRTC. What
+// includes files is compiled each time, since these may change.
 //
-// Errors: ErrInvalid for what no compiler would take, ErrTooOld for a device that this NVRTC does not know, *Error with the
-// compiler's log.
+// Errors: ErrInvalid for what no compiler would take, ErrTooOld for a device that this NVRTC does
+// not know, *Error with the compiler's log.
 func (c *Compiler) Compile(v *Device, src Source) ([]byte, error) {
 	if err := src.validate(); err != nil {
 		return nil, err
@@ -197,7 +200,8 @@ func (c *Compiler) Cached(v *Device, src Source) []byte {
 // inclusion matches a directive that includes a file, or asks for one.
 var inclusion = regexp.MustCompile(`(?m)^\s*#\s*include|__has_include`)
 
-// whole reports whether src is all that the compiler reads: it includes no file, by its text or by an option (--pre-include).
+// whole reports whether src is all that the compiler reads: it includes no file, by its text or by
+// an option (--pre-include).
 func (src Source) whole() bool {
 	return !inclusion.MatchString(src.Text) && !slices.ContainsFunc(src.Options, func(o string) bool {
 		return strings.HasPrefix(o, "-include") || strings.HasPrefix(o, "--pre-include")

@@ -9,8 +9,8 @@ import (
 	"github.com/symgrad/symgrad/internal/dl"
 )
 
-// Config is where the libraries are and where compiled kernels are kept. The zero value searches for the libraries and
-// keeps kernels in the user's cache folder.
+// Config is where the libraries are and where compiled kernels are kept. The zero value searches
+// for the libraries and keeps kernels in the user's cache folder.
 type Config struct {
 	Driver   string   // path or soname of libcuda; "" means libcuda.so.1, searched for
 	NVRTC    string   // path or soname of libnvrtc; "" means that of the newest CUDA the driver can run, searched for

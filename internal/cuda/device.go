@@ -9,8 +9,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Device is one GPU and its primary context. It is safe for concurrent use, as is all that it makes unless it says
-// otherwise.
+// Device is one GPU and its primary context. It is safe for concurrent use, as is all that it makes
+// unless it says otherwise.
 type Device struct {
 	d     *Driver
 	index int
@@ -119,11 +119,12 @@ func (v *Device) Context() uintptr { return v.ctx }
 // String is "cuda:0 (NVIDIA H200, 0000:1b:00.0)".
 func (v *Device) String() string { return fmt.Sprintf("cuda:%d (%s, %s)", v.index, v.name, v.pci) }
 
-// Enter holds the goroutine on its thread and makes the device's context the thread's, until Leave. Calls nest, also those of
-// different devices; each Enter that succeeds has its Leave. It allocates nothing.
+// Enter holds the goroutine on its thread and makes the device's context the thread's, until Leave.
+// Calls nest, also those of different devices; each Enter that succeeds has its Leave. It allocates
+// nothing.
 //
-// Calls that come many at a time are fastest between Enter and Leave: elsewhere each enters by itself.
-// Errors: ErrClosed, *Error; the goroutine is then as it was.
+// Calls that come many at a time are fastest between Enter and Leave: elsewhere each enters by
+// itself. Errors: ErrClosed, *Error; the goroutine is then as it was.
 func (v *Device) Enter() error {
 	if v.d.closed.Load() {
 		return errClosed
@@ -138,7 +139,8 @@ func (v *Device) Enter() error {
 
 // Leave ends the last Enter: the thread gets the context back that it had before.
 func (v *Device) Leave() {
-	// It fails only where somebody in between took contexts off the thread that were not theirs; there is nothing to give back then.
+	// It fails only where somebody in between took contexts off the thread that were not theirs;
+	// there is nothing to give back then.
 	_, _ = v.d.api.ctxPop.Status(0)
 	runtime.UnlockOSThread()
 }
@@ -181,8 +183,8 @@ func (v *Device) refused(name string, code int32, err error) error {
 	return v.d.failure(name, code)
 }
 
-// status is what p answers. If it is the thread's context that the driver does not like, p is called once more inside: what is
-// refused for that reason has not begun.
+// status is what p answers. If it is the thread's context that the driver does not like, p is
+// called once more inside: what is refused for that reason has not begun.
 func (v *Device) status(p *dl.Proc, words ...uintptr) (int32, error) {
 	if v.d.closed.Load() {
 		return 0, errClosed
@@ -198,13 +200,14 @@ func (v *Device) status(p *dl.Proc, words ...uintptr) (int32, error) {
 	return p.Status(words...)
 }
 
-// Synchronize waits for all work on the device's context. Errors: *Error, also of kernels that failed.
+// Synchronize waits for all work on the device's context. Errors: *Error, also of kernels that
+// failed.
 func (v *Device) Synchronize() error {
 	return v.inside("cuCtxSynchronize", func() int32 { return v.d.api.ctxSync() })
 }
 
-// PriorityRange is the least and the greatest priority of streams. A smaller number is a greater priority: 0 and -5.
-// Errors: *Error.
+// PriorityRange is the least and the greatest priority of streams. A smaller number is a greater
+// priority: 0 and -5. Errors: *Error.
 func (v *Device) PriorityRange() (least, greatest int, err error) {
 	var lo, hi int32
 	err = v.inside("cuCtxGetStreamPriorityRange", func() int32 { return v.d.api.priorityRange(&lo, &hi) })
@@ -218,7 +221,8 @@ func (v *Device) Memory() (free, total int64, err error) {
 	return int64(f), int64(t), err
 }
 
-// CanAccess reports whether kernels of v can address memory of peer. A device can access itself. Errors: *Error.
+// CanAccess reports whether kernels of v can address memory of peer. A device can access itself.
+// Errors: *Error.
 func (v *Device) CanAccess(peer *Device) (bool, error) {
 	if peer.index == v.index {
 		return true, nil
@@ -238,9 +242,9 @@ func (v *Device) PeerAtomics(peer *Device) (bool, error) {
 	return can != 0, err
 }
 
-// EnablePeer lets kernels and copies of v use addresses of peer's memory, in this process; it is not mutual. That it was
-// enabled before is no error. Memory of another process comes with OpenIPC, which does this by itself.
-// Errors: dl.ErrUnsupported when the devices cannot; *Error.
+// EnablePeer lets kernels and copies of v use addresses of peer's memory, in this process; it is
+// not mutual. That it was enabled before is no error. Memory of another process comes with OpenIPC,
+// which does this by itself. Errors: dl.ErrUnsupported when the devices cannot; *Error.
 func (v *Device) EnablePeer(peer *Device) error {
 	if peer.index == v.index {
 		return nil

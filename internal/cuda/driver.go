@@ -10,7 +10,8 @@ import (
 	"github.com/symgrad/symgrad/internal/dl"
 )
 
-// leastDriver is the oldest CUDA that a driver may be for: the first with all functions of the table under these names.
+// leastDriver is the oldest CUDA that a driver may be for: the first with all functions of the
+// table under these names.
 const leastDriver = 12000
 
 // Driver is libcuda of this process, initialised. It is safe for concurrent use.
@@ -30,9 +31,9 @@ type Driver struct {
 
 // Open loads the driver's library and initialises it.
 //
-// Owns: the caller closes the Driver; the library stays loaded (see internal/dl).
-// Errors: dl.ErrNotFound where there is no libcuda, with every place that was tried; ErrTooOld; ErrNoDevice where there is
-// no GPU; *Error for what else the driver says; ErrInvalid for a wrong cfg.
+// Owns: the caller closes the Driver; the library stays loaded (see internal/dl). Errors:
+// dl.ErrNotFound where there is no libcuda, with every place that was tried; ErrTooOld; ErrNoDevice
+// where there is no GPU; *Error for what else the driver says; ErrInvalid for a wrong cfg.
 func Open(cfg Config) (*Driver, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -95,8 +96,9 @@ func (d *Driver) Config() Config { return d.cfg }
 // String is "CUDA 13.0 (/usr/lib/libcuda.so.580.65.06)".
 func (d *Driver) String() string { return d.name }
 
-// Device is the i-th device that the process sees. The first call makes the device's primary context, which the CUDA runtime
-// and all libraries in the process share; later calls give the same Device.
+// Device is the i-th device that the process sees. The first call makes the device's primary
+// context, which the CUDA runtime and all libraries in the process share; later calls give the same
+// Device.
 //
 // Owns: the Driver. Errors: ErrNoDevice when there are no more than i devices, ErrClosed, *Error.
 func (d *Driver) Device(i int) (*Device, error) {
@@ -118,8 +120,8 @@ func (d *Driver) Device(i int) (*Device, error) {
 	return d.devices[i], nil
 }
 
-// Close gives the devices' contexts back. What was made on the devices must be closed before; later calls on them answer
-// ErrClosed. Idempotent.
+// Close gives the devices' contexts back. What was made on the devices must be closed before; later
+// calls on them answer ErrClosed. Idempotent.
 //
 // Errors: *Error.
 func (d *Driver) Close() error {
@@ -149,7 +151,8 @@ func (d *Driver) check(call string, code int32) error {
 	return d.failure(call, code)
 }
 
-// Check is nil for the code of a success, and else the *Error of a call of the driver that another package has bound.
+// Check is nil for the code of a success, and else the *Error of a call of the driver that another
+// package has bound.
 func (d *Driver) Check(call string, code int32) error { return d.check(call, code) }
 
 // failure is the *Error of a code.

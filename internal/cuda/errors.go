@@ -8,19 +8,23 @@ import (
 )
 
 var (
-	// ErrNoDevice is returned by Open and Device when there is no GPU, or not the one that was asked for.
+	// ErrNoDevice is returned by Open and Device when there is no GPU, or not the one that was
+	// asked for.
 	ErrNoDevice = errors.New("no such device")
 
-	// ErrTooOld is returned by Open and Compiler when a library is older than what this package calls.
+	// ErrTooOld is returned by Open and Compiler when a library is older than what this package
+	// calls.
 	ErrTooOld = errors.New("too old")
 
 	// ErrInvalid is returned when an argument is one that no driver would take.
 	ErrInvalid = errors.New("invalid argument")
 
-	// ErrMemory is what an Error matches when memory of the device, or memory that could be pinned, has run out.
+	// ErrMemory is what an Error matches when memory of the device, or memory that could be pinned,
+	// has run out.
 	ErrMemory = errors.New("out of memory")
 
-	// ErrUntrusted is returned by Compiler.CacheError when other users can change the folder of compiled kernels, or a file in it.
+	// ErrUntrusted is returned by Compiler.CacheError when other users can change the folder of
+	// compiled kernels, or a file in it.
 	ErrUntrusted = errors.New("other users can change it")
 
 	// ErrClosed is returned by what was closed, and by what belongs to a driver that was closed.

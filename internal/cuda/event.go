@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Event is a point in a stream's work, or between the work of several. Done and Synchronize, like the methods of streams
-// that take one, allocate nothing, and answer ErrClosed after Close.
+// Event is a point in a stream's work, or between the work of several. Done and Synchronize, like
+// the methods of streams that take one, allocate nothing, and answer ErrClosed after Close.
 type Event struct {
 	v        *Device
 	h        atomic.Uintptr // CUevent; 0 when closed
@@ -34,7 +34,8 @@ func (v *Device) newEvent(flags uint32) (*Event, error) {
 	return e, nil
 }
 
-// BorrowEvent is the event with a CUevent of somebody else's on this device. Its Close leaves the CUevent as it is.
+// BorrowEvent is the event with a CUevent of somebody else's on this device. Its Close leaves the
+// CUevent as it is.
 func (v *Device) BorrowEvent(handle uintptr, timed bool) *Event {
 	e := &Event{v: v, timed: timed, borrowed: true}
 	e.h.Store(handle)
@@ -50,7 +51,8 @@ func (e *Event) Handle() uintptr { return e.h.Load() }
 // Device is whose streams may record the event.
 func (e *Event) Device() *Device { return e.v }
 
-// Done reports whether what the event was last recorded for is done; true if it never was. Errors: *Error, ErrClosed.
+// Done reports whether what the event was last recorded for is done; true if it never was. Errors:
+// *Error, ErrClosed.
 func (e *Event) Done() (bool, error) {
 	h := e.h.Load()
 	if h == 0 {
@@ -70,8 +72,8 @@ func (e *Event) Synchronize() error {
 
 // RecordAll records the event behind all that was queued on any stream of the device.
 //
-// Returns: false where that cannot be told: before CUDA 12.5, or while a stream is captured, whose capture fails then (CUDA
-// Driver API, cuCtxRecordEvent).
+// Returns: false where that cannot be told: before CUDA 12.5, or while a stream is captured, whose
+// capture fails then (CUDA Driver API, cuCtxRecordEvent).
 func (e *Event) RecordAll() bool {
 	h := e.h.Load()
 	if h == 0 || e.v.d.api.ctxRecord == nil {
@@ -80,8 +82,8 @@ func (e *Event) RecordAll() bool {
 	return e.v.inside("cuCtxRecordEvent", func() int32 { return e.v.d.api.ctxRecord(e.v.Context(), h) }) == nil
 }
 
-// MarkAll is an event that is recorded behind all that was queued on any stream of the device; nil where that cannot be told, as for
-// RecordAll. Owns: the caller closes it. Errors: *Error.
+// MarkAll is an event that is recorded behind all that was queued on any stream of the device; nil
+// where that cannot be told, as for RecordAll. Owns: the caller closes it. Errors: *Error.
 func (v *Device) MarkAll() (*Event, error) {
 	e, err := v.NewEvent()
 	if err != nil || e.RecordAll() {
@@ -90,8 +92,9 @@ func (v *Device) MarkAll() (*Event, error) {
 	return nil, e.Close()
 }
 
-// Since is the time from start to e, both timers of one device, and reached. The driver counts in float32 milliseconds.
-// Errors: ErrInvalid for an event that is no timer, *Error for one that is not reached yet, ErrClosed.
+// Since is the time from start to e, both timers of one device, and reached. The driver counts in
+// float32 milliseconds. Errors: ErrInvalid for an event that is no timer, *Error for one that is
+// not reached yet, ErrClosed.
 func (e *Event) Since(start *Event) (time.Duration, error) {
 	from, to := start.h.Load(), e.h.Load()
 	switch {

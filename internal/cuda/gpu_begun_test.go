@@ -10,8 +10,9 @@ import (
 	"github.com/symgrad/symgrad/internal/cuda/cudatest"
 )
 
-// begunKernels is one that takes so many nanoseconds and sets word 2; one that waits for word 0, so long at most, and notes what it has
-// seen in word 1; and one that sets word 0, and notes in word 3 what it sees of the first.
+// begunKernels is one that takes so many nanoseconds and sets word 2; one that waits for word 0, so
+// long at most, and notes what it has seen in word 1; and one that sets word 0, and notes in word 3
+// what it sees of the first.
 const begunKernels = `
 typedef unsigned long long u64;
 

@@ -368,8 +368,8 @@ func TestCompilerSaysWhatItIsAndWhatIsWrong(t *testing.T) {
 	t.Logf("%s, for %v", c, c.Archs())
 }
 
-// A long computation at the default priority must not hold up communication that is launched after it: of the blocks that
-// wait for room, those of the stream with the greatest priority come first.
+// A long computation at the default priority must not hold up communication that is launched after
+// it: of the blocks that wait for room, those of the stream with the greatest priority come first.
 func TestLongKernelDoesNotDelayOneOfTheGreatestPriority(t *testing.T) {
 	v := cudatest.Devices(t, 1)[0]
 	slow, look := cudatest.Kernel(t, v, kernels, "slow"), cudatest.Kernel(t, v, kernels, "look")

@@ -14,7 +14,8 @@ import (
 	"github.com/symgrad/symgrad/internal/cuda/cudatest"
 )
 
-// early lets the next one begin at once, lasts, and then does what has an effect only in order: x becomes 3x + by.
+// early lets the next one begin at once, lasts, and then does what has an effect only in order: x
+// becomes 3x + by.
 const earlyKernel = `
 extern "C" __global__ void early(unsigned long long *x, unsigned by) {
 #if __CUDA_ARCH__ >= 900
@@ -94,7 +95,8 @@ func TestWhatIsKeptIsLaunchedAgain(t *testing.T) {
 	}
 }
 
-// What was made before is set to other launches, and launched, behind one that waits, without waiting for it.
+// What was made before is set to other launches, and launched, behind one that waits, without
+// waiting for it.
 func TestWhatIsKeptIsSetBehindAWait(t *testing.T) {
 	v := cudatest.Devices(t, 1)[0]
 	f := cudatest.Kernel(t, v, kernels, "increment")

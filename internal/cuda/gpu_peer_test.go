@@ -70,7 +70,8 @@ func TestCopiesBetweenDevices(t *testing.T) {
 	}
 }
 
-// Enter of one device inside that of another gives the first back, and streams of either take work anywhere.
+// Enter of one device inside that of another gives the first back, and streams of either take work
+// anywhere.
 func TestEnterNestsAcrossDevices(t *testing.T) {
 	vs := cudatest.Devices(t, 2)
 	p, q := alloc(t, vs[0], 8), alloc(t, vs[1], 8)
@@ -221,7 +222,8 @@ func TestProcessesSignalEachOther(t *testing.T) {
 	must(t, cmd.Start())
 	s := stream(t, v, 0)
 	must(t, s.Write64(p, 7))
-	// The other process says so when it has done its part; if it ends without, there is nothing to wait for.
+	// The other process says so when it has done its part; if it ends without, there is nothing to
+	// wait for.
 	lines := bufio.NewScanner(out)
 	signalled := false
 	var said []string

@@ -376,7 +376,8 @@ func TestHotCallsOnTheGPUDoNotAllocate(t *testing.T) {
 	must(t, s.Synchronize())
 }
 
-// child runs this test binary again for one test, as another process, with a line for it in the variable childVariable.
+// child runs this test binary again for one test, as another process, with a line for it in the
+// variable childVariable.
 func child(t *testing.T, line string) ([]byte, error) {
 	t.Helper()
 	self, err := os.Executable()

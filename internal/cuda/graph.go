@@ -7,11 +7,12 @@ import (
 	"unsafe"
 )
 
-// BeginCapture makes the stream note what is queued from here on, instead of running it, until EndCapture. Streams that wait
-// for an event of it join in, and must be joined again before the end. Other threads may use the driver meanwhile.
+// BeginCapture makes the stream note what is queued from here on, instead of running it, until
+// EndCapture. Streams that wait for an event of it join in, and must be joined again before the
+// end. Other threads may use the driver meanwhile.
 //
-// What is noted keeps the addresses it was given, and the arguments of kernels as they are now. Calls that wait are refused
-// on a stream that captures. Errors: *Error, ErrClosed.
+// What is noted keeps the addresses it was given, and the arguments of kernels as they are now.
+// Calls that wait are refused on a stream that captures. Errors: *Error, ErrClosed.
 func (s *Stream) BeginCapture() error {
 	h := s.h.Load()
 	if h == 0 {
@@ -24,9 +25,11 @@ func (s *Stream) BeginCapture() error {
 	return err
 }
 
-// EndCapture is what was queued since BeginCapture. The stream runs what is queued again, also after an error.
+// EndCapture is what was queued since BeginCapture. The stream runs what is queued again, also
+// after an error.
 //
-// Owns: the caller closes the graph. Errors: *Error, where something could not be captured; ErrClosed.
+// Owns: the caller closes the graph. Errors: *Error, where something could not be captured;
+// ErrClosed.
 func (s *Stream) EndCapture() (*Graph, error) {
 	h := s.h.Load()
 	if h == 0 {
@@ -43,9 +46,11 @@ func (s *Stream) EndCapture() (*Graph, error) {
 	return g, nil
 }
 
-// Capture is what queue queues on s, and on streams that join it, as a graph, between BeginCapture and EndCapture.
+// Capture is what queue queues on s, and on streams that join it, as a graph, between BeginCapture
+// and EndCapture.
 //
-// Owns: the caller closes the graph. Errors: queue's, and then there is no graph; *Error, ErrClosed.
+// Owns: the caller closes the graph. Errors: queue's, and then there is no graph; *Error,
+// ErrClosed.
 func (s *Stream) Capture(queue func() error) (*Graph, error) {
 	if err := s.BeginCapture(); err != nil {
 		return nil, err
@@ -61,7 +66,8 @@ func (s *Stream) Capture(queue func() error) (*Graph, error) {
 	return g, nil
 }
 
-// Capturing reports whether the stream is between BeginCapture and EndCapture, or joined one that is. Errors: *Error, ErrClosed.
+// Capturing reports whether the stream is between BeginCapture and EndCapture, or joined one that
+// is. Errors: *Error, ErrClosed.
 func (s *Stream) Capturing() (bool, error) {
 	h := s.h.Load()
 	if h == 0 {
@@ -72,11 +78,12 @@ func (s *Stream) Capturing() (bool, error) {
 	return status != captureNone, err
 }
 
-// Recording is Capturing without asking the driver, of streams that BeginCapture was called for, not of those that joined.
+// Recording is Capturing without asking the driver, of streams that BeginCapture was called for,
+// not of those that joined.
 func (s *Stream) Recording() bool { return s.recording.Load() }
 
-// Captured is how many operations the graph has that the stream captures, with those of streams that joined; 0 where it captures
-// none. Errors: *Error, ErrClosed.
+// Captured is how many operations the graph has that the stream captures, with those of streams
+// that joined; 0 where it captures none. Errors: *Error, ErrClosed.
 func (s *Stream) Captured() (int, error) {
 	graph, err := s.capturedGraph(nil, nil)
 	if err != nil || graph == 0 {
@@ -87,7 +94,8 @@ func (s *Stream) Captured() (int, error) {
 	return int(n), err
 }
 
-// capturedGraph is the graph that the stream captures, 0 for none, and the n nodes behind which what comes next is.
+// capturedGraph is the graph that the stream captures, 0 for none, and the n nodes behind which
+// what comes next is.
 func (s *Stream) capturedGraph(nodes *unsafe.Pointer, n *uint64) (graph uintptr, err error) {
 	h := s.h.Load()
 	if h == 0 {
@@ -102,7 +110,8 @@ func (s *Stream) capturedGraph(nodes *unsafe.Pointer, n *uint64) (graph uintptr,
 	return graph, err
 }
 
-// newest is the kernel behind which the next operation comes of a stream that captures; 0 where that is none, or more than one.
+// newest is the kernel behind which the next operation comes of a stream that captures; 0 where
+// that is none, or more than one.
 func (s *Stream) newest() (uintptr, error) {
 	var nodes unsafe.Pointer
 	var n uint64
@@ -118,13 +127,14 @@ func (s *Stream) newest() (uintptr, error) {
 	return node, nil
 }
 
-// WaitBegun makes what is captured on s from here on wait until all blocks of the kernel have begun that of, which captures into
-// the same graph, has captured last. It is for a kernel of greater priority, which must not wait for multiprocessors that
-// the next operation of s would take. The device does what it can: one that waits for the ends of others besides may wait for the
-// end of this one.
+// WaitBegun makes what is captured on s from here on wait until all blocks of the kernel have begun
+// that of, which captures into the same graph, has captured last. It is for a kernel of greater
+// priority, which must not wait for multiprocessors that the next operation of s would take. The
+// device does what it can: one that waits for the ends of others besides may wait for the end of
+// this one.
 //
-// Returns: false where that cannot be said: of does not capture, or has captured no kernel last; a driver before CUDA 12.3.
-// Errors: *Error, ErrClosed.
+// Returns: false where that cannot be said: of does not capture, or has captured no kernel last; a
+// driver before CUDA 12.3. Errors: *Error, ErrClosed.
 func (s *Stream) WaitBegun(of *Stream) (bool, error) {
 	h := s.h.Load()
 	if h == 0 {
@@ -160,11 +170,13 @@ func (g *Graph) Nodes() (int, error) {
 // errGraphClosed is made once, because the hot path returns it.
 var errGraphClosed = fmt.Errorf("cuda: the graph: %w", ErrClosed)
 
-// useNodePriority is CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY: kernels keep the priorities of the streams on which they
-// were captured. Without it all have that of the stream that launches the graph.
+// useNodePriority is CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY: kernels keep the priorities of
+// the streams on which they were captured. Without it all have that of the stream that launches the
+// graph.
 const useNodePriority = 8
 
-// Instantiate makes of the graph what can be launched, any number of times; the graph itself may be closed then.
+// Instantiate makes of the graph what can be launched, any number of times; the graph itself may be
+// closed then.
 //
 // Owns: the caller closes it. Errors: *Error, ErrClosed.
 func (g *Graph) Instantiate() (*GraphExec, error) {
@@ -200,7 +212,8 @@ type GraphExec struct {
 	h atomic.Uintptr // CUgraphExec; 0 when closed
 }
 
-// Launch queues the whole graph on s as one operation. It allocates nothing. Errors: *Error, ErrClosed.
+// Launch queues the whole graph on s as one operation. It allocates nothing. Errors: *Error,
+// ErrClosed.
 func (x *GraphExec) Launch(s *Stream) error {
 	exec, h := x.h.Load(), s.h.Load()
 	switch {
@@ -216,7 +229,8 @@ func (x *GraphExec) Launch(s *Stream) error {
 	return s.call(&d.api.graphLaunch, "cuGraphLaunch", exec, h) // what was refused has not begun
 }
 
-// Upload gets the graph ready on the device of s, which otherwise the first Launch does. Errors: *Error, ErrClosed.
+// Upload gets the graph ready on the device of s, which otherwise the first Launch does. Errors:
+// *Error, ErrClosed.
 func (x *GraphExec) Upload(s *Stream) error {
 	exec, h := x.h.Load(), s.h.Load()
 	switch {

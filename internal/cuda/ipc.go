@@ -7,8 +7,8 @@ import (
 	"unsafe"
 )
 
-// IPCHandle is a name under which other processes of this machine can open the allocation that begins at p. It is valid
-// until p is freed.
+// IPCHandle is a name under which other processes of this machine can open the allocation that
+// begins at p. It is valid until p is freed.
 //
 // Errors: ErrInvalid when p is not where an allocation of Alloc begins, *Error.
 func (v *Device) IPCHandle(p uintptr) ([64]byte, error) {
@@ -25,8 +25,8 @@ func (v *Device) IPCHandle(p uintptr) ([64]byte, error) {
 	return h, err
 }
 
-// OpenIPC maps an allocation of another process, on this device or on a peer, so that v can address it. A process cannot
-// open its own.
+// OpenIPC maps an allocation of another process, on this device or on a peer, so that v can address
+// it. A process cannot open its own.
 //
 // Owns: the caller closes it with CloseIPC, before the other process frees it. Errors: *Error.
 func (v *Device) OpenIPC(h [64]byte) (uintptr, error) {
@@ -39,8 +39,8 @@ func (v *Device) OpenIPC(h [64]byte) (uintptr, error) {
 		words[i] = uintptr(binary.LittleEndian.Uint64(h[8*i:]))
 	}
 	var p uintptr
-	// The handle goes by value, as eight words of C's stack; the four zeros are in the way there, in the registers that the other
-	// two parameters leave.
+	// The handle goes by value, as eight words of C's stack; the four zeros are in the way there,
+	// in the registers that the other two parameters leave.
 	r, err := v.d.api.ipcOpen.Call(uintptr(unsafe.Pointer(&p)), ipcLazyPeer, 0, 0, 0, 0,
 		words[0], words[1], words[2], words[3], words[4], words[5], words[6], words[7])
 	if err != nil {
@@ -54,7 +54,8 @@ func (v *Device) OpenIPC(h [64]byte) (uintptr, error) {
 	return p, err
 }
 
-// CloseIPC unmaps what OpenIPC gave; nothing that is queued may use it. 0 is nothing to close. Errors: *Error.
+// CloseIPC unmaps what OpenIPC gave; nothing that is queued may use it. 0 is nothing to close.
+// Errors: *Error.
 func (v *Device) CloseIPC(p uintptr) error {
 	if p == 0 {
 		return nil

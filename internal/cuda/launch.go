@@ -13,17 +13,20 @@ type Launch struct {
 	Grid, Block [3]uint32 // blocks, and threads of a block, in x, y and z; 0 means 1
 	Shared      uint32    // bytes of dynamic shared memory of a block
 	Together    bool      // all blocks run at once, or it is an error (a cooperative launch)
-	// Early lets the kernel begin before the one in front of it in the stream has ended, once all blocks of that have allowed it
-	// (griddepcontrol.launch_dependents) or come to their own end; it waits for that end itself, before it touches memory
-	// (griddepcontrol.wait). Of what is no kernel, and of events, it waits for the end before it begins. GPUs before compute capability
+	// Early lets the kernel begin before the one in front of it in the stream has ended, once all
+	// blocks of that have allowed it (griddepcontrol.launch_dependents) or come to their own end;
+	// it waits for that end itself, before it touches memory (griddepcontrol.wait). Of what is no
+	// kernel, and of events, it waits for the end before it begins. GPUs before compute capability
 	// 9.0, and launches that are Together, know no such thing.
 	Early bool
 }
 
-// Launch queues the kernel on s, a stream of its device, with args; nil is none. It allocates nothing.
+// Launch queues the kernel on s, a stream of its device, with args; nil is none. It allocates
+// nothing.
 //
-// Owns: args may change when it returns. Errors: ErrInvalid when args are not what the kernel takes, by number and size (a
-// driver older than 12.4 does not know them); *Error, also of kernels that were queued before; ErrClosed.
+// Owns: args may change when it returns. Errors: ErrInvalid when args are not what the kernel
+// takes, by number and size (a driver older than 12.4 does not know them); *Error, also of kernels
+// that were queued before; ErrClosed.
 func (f *Function) Launch(s *Stream, l Launch, args *Args) error {
 	h := s.h.Load()
 	if h == 0 {
@@ -79,17 +82,19 @@ func (e *early) fill(grid, block [3]uintptr, shared uint32, stream uintptr) uint
 
 func narrow(d [3]uintptr) [3]uint32 { return [3]uint32{uint32(d[0]), uint32(d[1]), uint32(d[2])} }
 
-// Kept is a launch that was made ready for the next time, as a graph of one kernel. It is not safe for concurrent use.
+// Kept is a launch that was made ready for the next time, as a graph of one kernel. It is not safe
+// for concurrent use.
 type Kept struct {
 	graph *Graph
 	node  uintptr // in graph, by which the driver names the kernel in exec
 	exec  *GraphExec
 }
 
-// Keep is the launch, with the arguments that it has now, as what can be launched again and again. A driver for CUDA 13.0 takes half
-// the host's time for one that it takes for Launch. Early and Together have no part in it. What is kept runs in the priority of the
-// stream that it is launched on. To make it may wait for what runs, if the driver needs more memory of the device for it; to Set
-// another launch in its place does not.
+// Keep is the launch, with the arguments that it has now, as what can be launched again and again.
+// A driver for CUDA 13.0 takes half the host's time for one that it takes for Launch. Early and
+// Together have no part in it. What is kept runs in the priority of the stream that it is launched
+// on. To make it may wait for what runs, if the driver needs more memory of the device for it; to
+// Set another launch in its place does not.
 //
 // Owns: the caller closes it. Errors: those of Launch.
 func (f *Function) Keep(l Launch, args *Args) (_ *Kept, err error) {
@@ -119,7 +124,8 @@ func (f *Function) Keep(l Launch, args *Args) (_ *Kept, err error) {
 	return k, nil
 }
 
-// Set makes k be another launch, of a kernel of the same device, from the next Launch on. Those that are queued stay what they are.
+// Set makes k be another launch, of a kernel of the same device, from the next Launch on. Those
+// that are queued stay what they are.
 //
 // Errors: those of Function.Launch; k is what it was then.
 func (k *Kept) Set(f *Function, l Launch, args *Args) error {
@@ -140,7 +146,8 @@ func (k *Kept) Set(f *Function, l Launch, args *Args) error {
 	return nil
 }
 
-// Launch queues the launch on s, a stream of its device. It allocates nothing. Errors: *Error, ErrClosed.
+// Launch queues the launch on s, a stream of its device. It allocates nothing. Errors: *Error,
+// ErrClosed.
 func (k *Kept) Launch(s *Stream) error { return k.exec.Launch(s) }
 
 // Close frees it, once launches that are queued have run. Idempotent. Errors: *Error.

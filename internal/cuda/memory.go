@@ -7,9 +7,11 @@ import (
 	"unsafe"
 )
 
-// Alloc is bytes bytes of the device's memory, aligned to 256 bytes at least; their contents are undefined.
+// Alloc is bytes bytes of the device's memory, aligned to 256 bytes at least; their contents are
+// undefined.
 //
-// Owns: the caller frees it with Free. Errors: ErrMemory with what is free, ErrInvalid for no bytes, *Error.
+// Owns: the caller frees it with Free. Errors: ErrMemory with what is free, ErrInvalid for no
+// bytes, *Error.
 func (v *Device) Alloc(bytes int64) (uintptr, error) {
 	if bytes <= 0 {
 		return 0, fmt.Errorf("cuda: %w: allocation of %d B", ErrInvalid, bytes)
@@ -25,8 +27,8 @@ func (v *Device) Alloc(bytes int64) (uintptr, error) {
 	return 0, fmt.Errorf("allocation of %d B on %s: %w", bytes, v, err)
 }
 
-// Free frees what Alloc gave, once the device has done all that was queued; 0 is nothing to free. On a device that is Stuck the
-// memory is left to the end of the process. Errors: *Error.
+// Free frees what Alloc gave, once the device has done all that was queued; 0 is nothing to free.
+// On a device that is Stuck the memory is left to the end of the process. Errors: *Error.
 func (v *Device) Free(p uintptr) error {
 	if p == 0 {
 		return nil
@@ -34,15 +36,16 @@ func (v *Device) Free(p uintptr) error {
 	return v.release("cuMemFree_v2", func() int32 { return v.d.api.memFree(p) })
 }
 
-// Range is the allocation that the device address p lies in. Errors: *Error, where p is no address of a device.
+// Range is the allocation that the device address p lies in. Errors: *Error, where p is no address
+// of a device.
 func (v *Device) Range(p uintptr) (base uintptr, bytes int64, err error) {
 	var n uint64
 	err = v.inside("cuMemGetAddressRange_v2", func() int32 { return v.d.api.memRange(&base, &n, p) })
 	return base, int64(n), err
 }
 
-// Copy copies bytes bytes from src to dst, addresses of any devices of this process, or of memory that AllocHost pinned. It
-// neither waits for what is queued on other streams nor holds it up.
+// Copy copies bytes bytes from src to dst, addresses of any devices of this process, or of memory
+// that AllocHost pinned. It neither waits for what is queued on other streams nor holds it up.
 // Returns: when done. Errors: ErrInvalid, *Error.
 func (v *Device) Copy(dst, src uintptr, bytes int64) error {
 	return v.finish(v.own.Copy(dst, src, bytes))
@@ -64,8 +67,8 @@ func (v *Device) Fill(p uintptr, b byte, bytes int64) error {
 	return v.finish(v.own.Fill(p, b, bytes))
 }
 
-// finish waits for what was queued on the device's own stream. The driver's blocking calls would not do: they run on the
-// default stream, and some return before the device's memory has changed.
+// finish waits for what was queued on the device's own stream. The driver's blocking calls would
+// not do: they run on the default stream, and some return before the device's memory has changed.
 func (v *Device) finish(err error) error {
 	if err != nil {
 		return err
@@ -105,11 +108,11 @@ func (v *Device) AllocHost(bytes int64) (*HostMemory, error) {
 	return h, nil
 }
 
-// PinHost pins memory of the host that somebody else has, whole pages that stay where they are, such as those of a file that several
-// processes map: the devices of each that pins it address it.
+// PinHost pins memory of the host that somebody else has, whole pages that stay where they are,
+// such as those of a file that several processes map: the devices of each that pins it address it.
 //
-// Owns: b stays the caller's, who closes what is returned before it goes. Errors: ErrInvalid for no bytes; *Error, also where the
-// memory cannot be pinned.
+// Owns: b stays the caller's, who closes what is returned before it goes. Errors: ErrInvalid for no
+// bytes; *Error, also where the memory cannot be pinned.
 func (v *Device) PinHost(b []byte) (*HostMemory, error) {
 	if len(b) == 0 {
 		return nil, fmt.Errorf("cuda: %w: %d B to pin", ErrInvalid, len(b))
@@ -144,7 +147,8 @@ func (h *HostMemory) Device() uintptr { return h.device }
 
 func (h *HostMemory) address() uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(h.bytes))) }
 
-// Close frees the memory, or unpins that of somebody else; nothing that is queued may use it. Idempotent. Errors: *Error.
+// Close frees the memory, or unpins that of somebody else; nothing that is queued may use it.
+// Idempotent. Errors: *Error.
 func (h *HostMemory) Close() error {
 	if h.closed.Swap(true) {
 		return nil

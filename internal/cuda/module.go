@@ -38,8 +38,8 @@ func (m *Module) Handle() uintptr { return m.h.Load() }
 // Device is where the module is loaded.
 func (m *Module) Device() *Device { return m.v }
 
-// Function is the kernel with a name as it stands in the image: C++ mangles names, so kernels are extern "C". It is ready to
-// run: no launch of it waits for code to be loaded.
+// Function is the kernel with a name as it stands in the image: C++ mangles names, so kernels are
+// extern "C". It is ready to run: no launch of it waits for code to be loaded.
 //
 // Owns: the module. Errors: *Error, ErrClosed.
 func (m *Module) Function(name string) (*Function, error) {
@@ -56,7 +56,8 @@ func (m *Module) Function(name string) (*Function, error) {
 	if err := m.v.d.check("cuModuleGetFunction", api.moduleFunc(&f.h, h, name)); err != nil {
 		return nil, fmt.Errorf("kernel %q: %w", name, err)
 	}
-	// The driver loads code when it is first launched, and then waits for what runs: for good, if that waits for this launch.
+	// The driver loads code when it is first launched, and then waits for what runs: for good, if
+	// that waits for this launch.
 	if api.funcLoad != nil {
 		if err := m.v.d.check("cuFuncLoad", api.funcLoad(f.h)); err != nil {
 			return nil, fmt.Errorf("kernel %q: %w", name, err)
@@ -68,7 +69,8 @@ func (m *Module) Function(name string) (*Function, error) {
 	if api.funcParam != nil {
 		f.known = true
 		var offset, bytes uint64
-		// One more than Args can be: such a kernel takes none, where the driver would read behind the list of addresses.
+		// One more than Args can be: such a kernel takes none, where the driver would read behind
+		// the list of addresses.
 		for i := uint64(0); i <= mostArgs && api.funcParam(f.h, i, &offset, &bytes) == success; i++ {
 			f.params = append(f.params, uint16(bytes))
 		}
@@ -140,7 +142,8 @@ func (f *Function) Attribute(a FunctionAttribute) (int, error) {
 	return int(n), err
 }
 
-// AllowShared lets launches have more dynamic shared memory than 48 KiB a block. Errors: *Error for more than the device has; ErrClosed.
+// AllowShared lets launches have more dynamic shared memory than 48 KiB a block. Errors: *Error for
+// more than the device has; ErrClosed.
 func (f *Function) AllowShared(bytes int) error {
 	if f.m.h.Load() == 0 {
 		return errModuleClosed
@@ -148,8 +151,9 @@ func (f *Function) AllowShared(bytes int) error {
 	return f.m.v.inside("cuFuncSetAttribute", func() int32 { return f.m.v.d.api.funcSet(f.h, functionSetMaxBytes, int32(bytes)) })
 }
 
-// Resident is how many blocks of threads threads and shared bytes of dynamic shared memory a multiprocessor runs at once. Blocks
-// that wait for each other must not be more than that times Device.SMs. Errors: *Error, ErrClosed.
+// Resident is how many blocks of threads threads and shared bytes of dynamic shared memory a
+// multiprocessor runs at once. Blocks that wait for each other must not be more than that times
+// Device.SMs. Errors: *Error, ErrClosed.
 func (f *Function) Resident(threads int, shared uint32) (int, error) {
 	if f.m.h.Load() == 0 {
 		return 0, errModuleClosed

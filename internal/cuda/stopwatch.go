@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// How a Stopwatch measures: rounds of launches, of which the fastest round counts, because what disturbs only makes slower. Of several
-// candidates each has its rounds twice: a device that had nothing to do is slow at first.
+// How a Stopwatch measures: rounds of launches, of which the fastest round counts, because what
+// disturbs only makes slower. Of several candidates each has its rounds twice: a device that had
+// nothing to do is slow at first.
 const (
 	warmLaunches  = 3
 	timedRounds   = 4
@@ -35,8 +36,8 @@ func NewStopwatch(s *Stream) (*Stopwatch, error) {
 	return w, nil
 }
 
-// Room is memory for an operand of so many bytes, with small numbers in all types, so that the device draws the power that it does
-// with real ones; 0 for no bytes.
+// Room is memory for an operand of so many bytes, with small numbers in all types, so that the
+// device draws the power that it does with real ones; 0 for no bytes.
 //
 // Owns: w frees it when it closes. Errors: ErrMemory, *Error.
 func (w *Stopwatch) Room(bytes int64) (uintptr, error) {
@@ -52,10 +53,11 @@ func (w *Stopwatch) Room(bytes int64) (uintptr, error) {
 	return p, v.Fill(p, 0x3c, bytes)
 }
 
-// Time is what the work takes that queue queues, at least 1 ns: in a graph, where the host has little part in it, unless it cannot be
-// captured. The stream has done all of it when Time returns.
+// Time is what the work takes that queue queues, at least 1 ns: in a graph, where the host has
+// little part in it, unless it cannot be captured. The stream has done all of it when Time returns.
 //
-// Errors: the first of queue, after which no more is queued; *Error, also for what the stream had been given before that.
+// Errors: the first of queue, after which no more is queued; *Error, also for what the stream had
+// been given before that.
 func (w *Stopwatch) Time(queue func() error) (time.Duration, error) {
 	if err := w.run(func() error { return times(warmLaunches, queue) }); err != nil {
 		return 0, err
@@ -77,7 +79,8 @@ func times(n int, queue func() error) error {
 	return nil
 }
 
-// run queues work and waits for it. What the device says of it is worth more than a refusal to queue more.
+// run queues work and waits for it. What the device says of it is worth more than a refusal to
+// queue more.
 func (w *Stopwatch) run(queue func() error) error {
 	err := queue()
 	if failed := w.s.Synchronize(); failed != nil {
@@ -86,7 +89,8 @@ func (w *Stopwatch) run(queue func() error) error {
 	return err
 }
 
-// captured is what queue queues as a graph; nil where it cannot be captured, which leaves the stream as it was.
+// captured is what queue queues as a graph; nil where it cannot be captured, which leaves the
+// stream as it was.
 func (w *Stopwatch) captured(queue func() error) *GraphExec {
 	g, err := w.s.Capture(queue)
 	if err != nil {
@@ -102,8 +106,9 @@ func (w *Stopwatch) captured(queue func() error) *GraphExec {
 	return x
 }
 
-// best is what one launch takes of the fastest of several rounds, each of which queue queues. As much is queued before each, so that the
-// device has something to do until the host has queued the round.
+// best is what one launch takes of the fastest of several rounds, each of which queue queues. As
+// much is queued before each, so that the device has something to do until the host has queued the
+// round.
 func (w *Stopwatch) best(queue func() error) (time.Duration, error) {
 	var best time.Duration
 	for range timedRounds {
@@ -129,8 +134,8 @@ func (w *Stopwatch) best(queue func() error) (time.Duration, error) {
 	return best, nil
 }
 
-// Compare is the Time of each of n candidates: take makes i the one that queue queues. One is left out, with 0, for which an error says
-// so by refused.
+// Compare is the Time of each of n candidates: take makes i the one that queue queues. One is left
+// out, with 0, for which an error says so by refused.
 //
 // Errors: those of take, and of Time but for refused ones.
 func (w *Stopwatch) Compare(n int, take func(i int) error, queue func() error, refused func(error) bool) ([]time.Duration, error) {

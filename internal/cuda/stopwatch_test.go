@@ -55,7 +55,8 @@ func (c *timing) stopwatch(t *testing.T) *Stopwatch {
 	return &Stopwatch{s: v.BorrowStream(3), start: v.BorrowEvent(4, true), end: v.BorrowEvent(5, true)}
 }
 
-// A time is that of the fastest of four rounds of ten launches, each behind as many: of a graph, or one by one where there is none.
+// A time is that of the fastest of four rounds of ten launches, each behind as many: of a graph, or
+// one by one where there is none.
 func TestAStopwatchTakesTheFastestRound(t *testing.T) {
 	const ten = "QQQQQQQQQQ"
 	graph, plain := "LrLrs", ten+"r"+ten+"rs"

@@ -9,17 +9,19 @@ import (
 	"github.com/symgrad/symgrad/internal/dl"
 )
 
-// Handles of default streams: that which 0 says, too (CU_STREAM_LEGACY), and the thread's (CU_STREAM_PER_THREAD).
+// Handles of default streams: that which 0 says, too (CU_STREAM_LEGACY), and the thread's
+// (CU_STREAM_PER_THREAD).
 const (
 	streamLegacy    = 1
 	streamPerThread = 2
 )
 
-// Stream is a queue of work on a device. What is queued runs in order; streams run beside each other, and beside the
-// device's default stream.
+// Stream is a queue of work on a device. What is queued runs in order; streams run beside each
+// other, and beside the device's default stream.
 //
-// Methods that queue return when the work is queued, and allocate nothing. They are fastest between the device's Enter and
-// Leave. After Close they answer ErrClosed. An *Error that they return may be that of a kernel that was queued before.
+// Methods that queue return when the work is queued, and allocate nothing. They are fastest between
+// the device's Enter and Leave. After Close they answer ErrClosed. An *Error that they return may
+// be that of a kernel that was queued before.
 type Stream struct {
 	v         *Device
 	h         atomic.Uintptr // CUstream; 0 when closed
@@ -28,7 +30,8 @@ type Stream struct {
 	recording atomic.Bool // see Recording
 }
 
-// NewStream makes a stream. priority is within PriorityRange, a smaller number is greater; the driver takes the nearest it has.
+// NewStream makes a stream. priority is within PriorityRange, a smaller number is greater; the
+// driver takes the nearest it has.
 //
 // Owns: the caller closes it. Errors: *Error.
 func (v *Device) NewStream(priority int) (*Stream, error) {
@@ -50,8 +53,8 @@ func (v *Device) NewStream(priority int) (*Stream, error) {
 	return s, nil
 }
 
-// BorrowStream is the stream with a CUstream of somebody else's on this device; 0 is the default stream. Its Close leaves
-// the CUstream as it is.
+// BorrowStream is the stream with a CUstream of somebody else's on this device; 0 is the default
+// stream. Its Close leaves the CUstream as it is.
 func (v *Device) BorrowStream(handle uintptr) *Stream {
 	if handle == 0 {
 		handle = streamLegacy
@@ -76,7 +79,8 @@ func (s *Stream) Priority() int { return s.priority }
 // errStreamClosed is made once, because the hot path returns it.
 var errStreamClosed = fmt.Errorf("cuda: the stream: %w", ErrClosed)
 
-// call is the device's call, for the stream. A default stream is that of the context which is current.
+// call is the device's call, for the stream. A default stream is that of the context which is
+// current.
 func (s *Stream) call(p *dl.Proc, name string, words ...uintptr) error {
 	if s.h.Load() > streamPerThread {
 		return s.v.call(p, name, words...)
@@ -88,7 +92,8 @@ func (s *Stream) call(p *dl.Proc, name string, words ...uintptr) error {
 	return s.v.call(p, name, words...)
 }
 
-// Synchronize waits until all that was queued is done. Errors: *Error, also of kernels that failed; ErrClosed.
+// Synchronize waits until all that was queued is done. Errors: *Error, also of kernels that failed;
+// ErrClosed.
 func (s *Stream) Synchronize() error {
 	h := s.h.Load()
 	if h == 0 {
@@ -124,8 +129,9 @@ func (s *Stream) Record(e *Event) error {
 	return s.call(&s.v.d.api.eventRecord, "cuEventRecord", event, h)
 }
 
-// Wait holds up what is queued next until what e was last recorded for is done; an event that was never recorded holds up
-// nothing. e may be of another device of this process. Errors: *Error, ErrClosed.
+// Wait holds up what is queued next until what e was last recorded for is done; an event that was
+// never recorded holds up nothing. e may be of another device of this process. Errors: *Error,
+// ErrClosed.
 func (s *Stream) Wait(e *Event) error {
 	h, event := s.h.Load(), e.h.Load()
 	switch {
@@ -137,8 +143,8 @@ func (s *Stream) Wait(e *Event) error {
 	return s.call(&s.v.d.api.streamWait, "cuStreamWaitEvent", h, event, 0)
 }
 
-// Copy queues a copy of bytes bytes from src to dst, addresses of any devices of this process, or of HostMemory.
-// Errors: *Error, ErrInvalid, ErrClosed.
+// Copy queues a copy of bytes bytes from src to dst, addresses of any devices of this process, or
+// of HostMemory. Errors: *Error, ErrInvalid, ErrClosed.
 func (s *Stream) Copy(dst, src uintptr, bytes int64) error {
 	h := s.h.Load()
 	if h == 0 || bytes <= 0 {
@@ -153,8 +159,8 @@ func (s *Stream) Copy(dst, src uintptr, bytes int64) error {
 	return err
 }
 
-// CopyToHost queues a copy from a device at src to the host at dst. Only HostMemory is copied to later: for other memory the
-// call returns when the copy is done. Errors: as Copy.
+// CopyToHost queues a copy from a device at src to the host at dst. Only HostMemory is copied to
+// later: for other memory the call returns when the copy is done. Errors: as Copy.
 func (s *Stream) CopyToHost(dst unsafe.Pointer, src uintptr, bytes int64) error {
 	h := s.h.Load()
 	if h == 0 || bytes <= 0 {
@@ -169,8 +175,8 @@ func (s *Stream) CopyToHost(dst unsafe.Pointer, src uintptr, bytes int64) error 
 	return err
 }
 
-// CopyFromHost queues a copy from the host at src to a device at dst. Only HostMemory is read later: other memory may change
-// when the call returns. Errors: as Copy.
+// CopyFromHost queues a copy from the host at src to a device at dst. Only HostMemory is read
+// later: other memory may change when the call returns. Errors: as Copy.
 func (s *Stream) CopyFromHost(dst uintptr, src unsafe.Pointer, bytes int64) error {
 	h := s.h.Load()
 	if h == 0 || bytes <= 0 {
@@ -185,7 +191,8 @@ func (s *Stream) CopyFromHost(dst uintptr, src unsafe.Pointer, bytes int64) erro
 	return err
 }
 
-// host is call with an address of Go memory among the words, which the pragma keeps, and off the stack, until it returns.
+// host is call with an address of Go memory among the words, which the pragma keeps, and off the
+// stack, until it returns.
 //
 //go:uintptrescapes
 func (s *Stream) host(p *dl.Proc, name string, dst, src, bytes, h uintptr) error {
@@ -207,12 +214,14 @@ func (s *Stream) Fill(p uintptr, b byte, bytes int64) error {
 	return err
 }
 
-// granularity is that of memory that is mapped piece by piece (CU_MEM_ALLOC_GRANULARITY_RECOMMENDED on all GPUs so far).
+// granularity is that of memory that is mapped piece by piece (CU_MEM_ALLOC_GRANULARITY_RECOMMENDED
+// on all GPUs so far).
 const granularity = 2 << 20
 
-// cut is where to cut bytes bytes at the addresses a and, unless it is 0, b in two, when err is that the driver refuses them as
-// a whole: it does so where memory was mapped piece by piece and they lie on both sides of a seam, as in NVSHMEM's heap when
-// it has grown. It is 0 where there is nothing to cut or another error.
+// cut is where to cut bytes bytes at the addresses a and, unless it is 0, b in two, when err is
+// that the driver refuses them as a whole: it does so where memory was mapped piece by piece and
+// they lie on both sides of a seam, as in NVSHMEM's heap when it has grown. It is 0 where there is
+// nothing to cut or another error.
 func cut(err error, bytes int64, a, b uintptr) int64 {
 	if err == nil {
 		return 0
@@ -236,7 +245,8 @@ func cut(err error, bytes int64, a, b uintptr) int64 {
 	return 0
 }
 
-// nothing is the answer to a call on a closed stream, with a length that cannot be, or without bytes.
+// nothing is the answer to a call on a closed stream, with a length that cannot be, or without
+// bytes.
 func (s *Stream) nothing(what string, h uintptr, bytes int64) error {
 	if h == 0 {
 		return errStreamClosed
@@ -244,8 +254,9 @@ func (s *Stream) nothing(what string, h uintptr, bytes int64) error {
 	return extent(what, bytes)
 }
 
-// Write64 queues *p = v, visible to the host and to all devices after what the stream did before. p is a multiple of 8, in a
-// device's memory or HostMemory. Errors: dl.ErrUnsupported where the device cannot, *Error, ErrClosed.
+// Write64 queues *p = v, visible to the host and to all devices after what the stream did before. p
+// is a multiple of 8, in a device's memory or HostMemory. Errors: dl.ErrUnsupported where the
+// device cannot, *Error, ErrClosed.
 func (s *Stream) Write64(p uintptr, v uint64) error {
 	h := s.h.Load()
 	if h == 0 {
@@ -254,8 +265,9 @@ func (s *Stream) Write64(p uintptr, v uint64) error {
 	return s.call(&s.v.d.api.write64, "cuStreamWriteValue64_v2", h, p, uintptr(v), 0)
 }
 
-// Wait64 holds up what is queued next until *p >= v, as the sign of the 64-bit difference tells, so that counters may wrap.
-// p is as for Write64. Nothing but such a value ends the wait. Errors: as Write64.
+// Wait64 holds up what is queued next until *p >= v, as the sign of the 64-bit difference tells, so
+// that counters may wrap. p is as for Write64. Nothing but such a value ends the wait. Errors: as
+// Write64.
 func (s *Stream) Wait64(p uintptr, v uint64) error {
 	h := s.h.Load()
 	if h == 0 {

@@ -23,9 +23,10 @@ type stuckWork struct {
 // endTime is how long work that is in doubt gets to end, once.
 const endTime = time.Second
 
-// Doubt notes that what is queued on the device may never end: it waits for a process that has died, and nobody can end it. To
-// free memory, or to unload a module, then waits in the driver for good; so Free and the Close of modules, graphs and memory of
-// the host ask Stuck from then on. ended reports whether the work has ended, where the driver does not tell: before CUDA 12.5.
+// Doubt notes that what is queued on the device may never end: it waits for a process that has
+// died, and nobody can end it. To free memory, or to unload a module, then waits in the driver for
+// good; so Free and the Close of modules, graphs and memory of the host ask Stuck from then on.
+// ended reports whether the work has ended, where the driver does not tell: before CUDA 12.5.
 func (v *Device) Doubt(ended func() bool) {
 	u := &v.doubt
 	u.mu.Lock()
@@ -34,8 +35,8 @@ func (v *Device) Doubt(ended func() bool) {
 	u.any.Store(true)
 }
 
-// Stuck reports whether the device has work that does not end, of which there was doubt. It gives the work a second, the first
-// time.
+// Stuck reports whether the device has work that does not end, of which there was doubt. It gives
+// the work a second, the first time.
 func (v *Device) Stuck() bool {
 	u := &v.doubt
 	if !u.any.Load() {
@@ -71,7 +72,8 @@ func (v *Device) Stuck() bool {
 	}
 }
 
-// done reports whether the device has done all that is in front of u.all: as the functions say, if there is no such event.
+// done reports whether the device has done all that is in front of u.all: as the functions say, if
+// there is no such event.
 func (u *stuckWork) done(ended []func() bool) bool {
 	if u.all != nil {
 		done, err := u.all.Done()
@@ -80,7 +82,8 @@ func (u *stuckWork) done(ended []func() bool) bool {
 	return !slices.ContainsFunc(ended, func(ended func() bool) bool { return !ended() })
 }
 
-// release is inside for calls that wait for the device: where it is stuck, what they would free is left to the end of the process.
+// release is inside for calls that wait for the device: where it is stuck, what they would free is
+// left to the end of the process.
 func (v *Device) release(call string, fn func() int32) error {
 	if v.Stuck() {
 		return nil

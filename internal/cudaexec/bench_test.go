@@ -6,7 +6,8 @@ import (
 	"github.com/symgrad/symgrad/internal/program"
 )
 
-// BenchmarkReplay is what a run costs the host and the device, for a program that is nothing but small steps.
+// BenchmarkReplay is what a run costs the host and the device, for a program that is nothing but
+// small steps.
 func BenchmarkReplay(b *testing.B) {
 	p := newBuilder("replay", 8).train(options{batch: 8, dims: []int{6, 6, 3}}).plan(b, true)
 	r := newRig(b, p, Config{}, program.Env{})

@@ -11,7 +11,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// builder makes programs that train: layers forward, their gradients backward, an update of each weight.
+// builder makes programs that train: layers forward, their gradients backward, an update of each
+// weight.
 type builder struct {
 	p      *program.Program
 	memory map[program.ID][]byte // of each Outside value
@@ -147,7 +148,8 @@ func (b *builder) forward(k int, in program.ID, o options, final bool) layer {
 	return l
 }
 
-// backward is the gradients of layer k from d, the gradient of its product, and the update. It gives that of the layer below.
+// backward is the gradients of layer k from d, the gradient of its product, and the update. It
+// gives that of the layer below.
 func (b *builder) backward(k int, l layer, d program.ID, o options) program.ID {
 	n, m := o.dims[k], o.dims[k+1]
 	below := program.None

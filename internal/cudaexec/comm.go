@@ -48,8 +48,8 @@ type comm struct {
 	works  []dist.Work   // of the newest run, by group: done when the run is
 }
 
-// newComm binds the collectives of p to groups; nil if p has none. All of them go to the stream of the first group that is
-// used, so that the groups follow each other as the steps do.
+// newComm binds the collectives of p to groups; nil if p has none. All of them go to the stream of
+// the first group that is used, so that the groups follow each other as the steps do.
 //
 // Errors: dist.ErrInvalid for a group that there is not, dist.ErrDevice for one of another device.
 func newComm(p *program.Program, cfg *Config, groups []*dist.Group) (*comm, error) {
@@ -100,8 +100,8 @@ func (c *comm) add(p *program.Program, cfg *Config, groups []*dist.Group, i int,
 	return nil
 }
 
-// goesAlong reports whether collective i of p could have begun with the one before it in its group: if that is in the program, it began
-// no sooner than the program.
+// goesAlong reports whether collective i of p could have begun with the one before it in its group:
+// if that is in the program, it began no sooner than the program.
 func goesAlong(p *program.Program, i int) bool {
 	o, ok := p.Steps[i].Op.(*program.Collective)
 	return ok && o.Early && slices.ContainsFunc(p.Steps[:i], func(s program.Step) bool {
@@ -110,13 +110,15 @@ func goesAlong(p *program.Program, i int) bool {
 	})
 }
 
-// yields reports whether collective i of p, among n ranks, is better off with copy engines, which leave multiprocessors to the
-// computation beside it but among more than two ranks are slower than multiprocessors, because copies to one rank meet. That
-// pays where products come after it and are what a step waits for: while elements of 32 bits or more are multiplied as they are,
-// and behind what opens the program, since the first products need multiprocessors as soon as their weights have come. And a program
-// that opens with gathering has updates beside a gathering at its end.
+// yields reports whether collective i of p, among n ranks, is better off with copy engines, which
+// leave multiprocessors to the computation beside it but among more than two ranks are slower than
+// multiprocessors, because copies to one rank meet. That pays where products come after it and are
+// what a step waits for: while elements of 32 bits or more are multiplied as they are, and behind
+// what opens the program, since the first products need multiprocessors as soon as their weights
+// have come. And a program that opens with gathering has updates beside a gathering at its end.
 //
-// It looks at collectives and at their order alone, which ranks have alike, and at no other steps, which they have not.
+// It looks at collectives and at their order alone, which ranks have alike, and at no other steps,
+// which they have not.
 func yields(p *program.Program, i int, compute Compute, n int) bool {
 	if n <= 2 {
 		return true
@@ -151,9 +153,10 @@ func sumBytes(p *program.Program, i int) int64 {
 // mostAside is the ranks among which gradients of weights were measured on a stream of their own.
 const mostAside = 2
 
-// Aside reports whether gradients of weights gain by a stream of their own in p, whose collectives are those of groups: with none, and beside
-// sums among a few ranks. Beside sums so large that a step waits for the links they lose; where gradients and weights are shared out it
-// was not measured.
+// Aside reports whether gradients of weights gain by a stream of their own in p, whose collectives
+// are those of groups: with none, and beside sums among a few ranks. Beside sums so large that a
+// step waits for the links they lose; where gradients and weights are shared out it was not
+// measured.
 func Aside(p *program.Program, groups []*dist.Group) bool {
 	for i := range p.Steps {
 		o, ok := p.Steps[i].Op.(*program.Collective)
@@ -167,12 +170,14 @@ func Aside(p *program.Program, groups []*dist.Group) bool {
 	return true
 }
 
-// goAhead finds the large sums that must have their multiprocessors before the computation goes on. What comes next of it is ready as
-// early as the sum, and where it fills the GPU, the sum would have to wait for all of it. So it waits until the sum has begun: for as
-// long as a launch takes, or, while other sums are on their way, for as long as these take.
+// goAhead finds the large sums that must have their multiprocessors before the computation goes on.
+// What comes next of it is ready as early as the sum, and where it fills the GPU, the sum would
+// have to wait for all of it. So it waits until the sum has begun: for as long as a launch takes,
+// or, while other sums are on their way, for as long as these take.
 //
-// So of several sums the last is let be, since a long computation may follow which hides it; behind the others there is one more sum
-// to wait for. And a step that waits for communication anyway is let be: the device would have it wait for the end of the sum.
+// So of several sums the last is let be, since a long computation may follow which hides it; behind
+// the others there is one more sum to wait for. And a step that waits for communication anyway is
+// let be: the device would have it wait for the end of the sum.
 func (c *comm) goAhead(p *program.Program, o *order) {
 	if c == nil {
 		return
@@ -222,12 +227,14 @@ func wholeOf(p *program.Program, v program.View) side {
 // bytes is those of the whole vector.
 func (k *collective) bytes() int64 { return int64(max(k.in.n*k.in.dt.Size(), k.out.n*k.out.dt.Size())) }
 
-// leastCrowd is the bytes from which on a collective by multiprocessors takes as long as large Maps do.
+// leastCrowd is the bytes from which on a collective by multiprocessors takes as long as large Maps
+// do.
 const leastCrowd = 4 << 20
 
-// crowds reports whether multiprocessors communicate for long, in collectives that are not large enough for copy engines. They need
-// the memory of the device, which Maps whose blocks end soon take more of. Larger ones do not count, also where multiprocessors do
-// them (see yields): beside these, Maps whose blocks stay made a step no faster.
+// crowds reports whether multiprocessors communicate for long, in collectives that are not large
+// enough for copy engines. They need the memory of the device, which Maps whose blocks end soon
+// take more of. Larger ones do not count, also where multiprocessors do them (see yields): beside
+// these, Maps whose blocks stay made a step no faster.
 func (c *comm) crowds() bool {
 	return c != nil && slices.ContainsFunc(c.steps, func(k *collective) bool {
 		return k != nil && k.group.Size() > 1 && k.bytes() >= leastCrowd && k.bytes() < gpu.LeastAside
@@ -289,9 +296,9 @@ func (k *collective) issue(g *dist.Group, out, in tensor.Buffer, red dist.RedOp)
 	return err
 }
 
-// announce tells all groups that a run is queued: an operation without elements, which nothing is launched for. Behind it a
-// Work stands for the whole run, and ends, as those of all operations do, when a rank dies, also where the run is a replay
-// of which the groups know nothing.
+// announce tells all groups that a run is queued: an operation without elements, which nothing is
+// launched for. Behind it a Work stands for the whole run, and ends, as those of all operations do,
+// when a rank dies, also where the run is a replay of which the groups know nothing.
 func (c *comm) announce() error {
 	for i, g := range c.groups {
 		if g == nil {

@@ -138,7 +138,8 @@ func TestPartsAreSidesOfTheirOwnLength(t *testing.T) {
 	}
 }
 
-// Collectives that multiprocessors do for long are neither small nor for copy engines, and not of one rank.
+// Collectives that multiprocessors do for long are neither small nor for copy engines, and not of
+// one rank.
 func TestCollectivesOfMultiprocessorsCrowd(t *testing.T) {
 	for _, ranks := range []int{1, 2} {
 		onRanks(t, ranks, func(g *dist.Group) error {
@@ -167,8 +168,9 @@ func TestCollectivesOfMultiprocessorsCrowd(t *testing.T) {
 	}
 }
 
-// TestCollectivesThatYieldToComputation looks at what copy engines get: everything between two ranks, and among more what opens a program,
-// or has sums behind it whose products are slow, and what is gathered at the end of a program that opens so.
+// TestCollectivesThatYieldToComputation looks at what copy engines get: everything between two
+// ranks, and among more what opens a program, or has sums behind it whose products are slow, and
+// what is gathered at the end of a program that opens so.
 func TestCollectivesThatYieldToComputation(t *testing.T) {
 	step := func(dt tensor.DType, updates, late bool) *program.Program {
 		p := &program.Program{Name: "step", Clock: program.None}
@@ -227,7 +229,8 @@ func TestCollectivesThatYieldToComputation(t *testing.T) {
 	}
 }
 
-// The first operation of a group in a program comes behind the program before, and so does not go along with that one's last.
+// The first operation of a group in a program comes behind the program before, and so does not go
+// along with that one's last.
 func TestGatheringsGoAlong(t *testing.T) {
 	p := &program.Program{Name: "step", Clock: program.None}
 	for _, o := range []program.Collective{
@@ -283,8 +286,8 @@ func TestWhereGradientsOfWeightsHaveAStreamOfTheirOwn(t *testing.T) {
 	}
 }
 
-// TestSumsGoAheadOfTheComputation has large sums by multiprocessors, of which those go ahead behind which the computation goes on
-// without waiting, and another one follows.
+// TestSumsGoAheadOfTheComputation has large sums by multiprocessors, of which those go ahead behind
+// which the computation goes on without waiting, and another one follows.
 func TestSumsGoAheadOfTheComputation(t *testing.T) {
 	p := &program.Program{Name: "step", Clock: program.None}
 	w := p.Whole(p.Add(program.Value{Name: "w", DType: tensor.F32, Shape: []int{gpu.LeastAside / 4}}))

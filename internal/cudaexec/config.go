@@ -9,8 +9,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Compute is how products of f32 elements are made, in matrix products and convolutions of libraries. All sums are in f32,
-// and elements of other types are multiplied as they are.
+// Compute is how products of f32 elements are made, in matrix products and convolutions of
+// libraries. All sums are in f32, and elements of other types are multiplied as they are.
 type Compute uint8
 
 // The ways.
@@ -43,7 +43,8 @@ func ParseCompute(s string) (Compute, error) {
 // Without as the path of a library means that it is not used, even if it is there.
 const Without = "none"
 
-// Config is how a program runs on a GPU. Device must be set; the zero value of everything else is what is fast.
+// Config is how a program runs on a GPU. Device must be set; the zero value of everything else is
+// what is fast.
 type Config struct {
 	Device  *cuda.Device
 	Compute Compute // alike on all ranks
@@ -52,8 +53,8 @@ type Config struct {
 	Deterministic bool // the same bits in every run of the program on one kind of GPU, at some cost in time
 	Tune          bool // time the candidates for each matrix product and convolution in New, and take what all ranks find fastest; not with Deterministic
 
-	// TuneAlone is Tune by what this rank finds alone, for a program that the other ranks may not load now: New is then no different
-	// from without Tune for them.
+	// TuneAlone is Tune by what this rank finds alone, for a program that the other ranks may not
+	// load now: New is then no different from without Tune for them.
 	TuneAlone bool
 
 	turns turning // with Tune: when products work on transposed copies of an operand
@@ -62,16 +63,18 @@ type Config struct {
 	CUDNN  string   // path of libcudnn; "" searches, Without leaves convolutions to kernels of our own
 	Dirs   []string // folders and patterns to search for both; nil means those of the device's driver
 
-	// Arena is memory for the program's arena, in a symmetric heap for collectives to be faster; the zero Buffer means that
-	// New allocates it.
+	// Arena is memory for the program's arena, in a symmetric heap for collectives to be faster;
+	// the zero Buffer means that New allocates it.
 	Arena tensor.Buffer
 
-	// Before returns when what runs of a program without collectives may be queued behind is done, or why it never will be: the
-	// driver's waits do not end where a rank has died. nil means that there is no such thing.
+	// Before returns when what runs of a program without collectives may be queued behind is done,
+	// or why it never will be: the driver's waits do not end where a rank has died. nil means that
+	// there is no such thing.
 	Before func() error
 
-	// Symmetric is memory that lies in symmetric heaps of the groups. A collective whose buffers lie in it, at the same
-	// places on all ranks because the program is the same, is done by Group.Symmetric.
+	// Symmetric is memory that lies in symmetric heaps of the groups. A collective whose buffers
+	// lie in it, at the same places on all ranks because the program is the same, is done by
+	// Group.Symmetric.
 	Symmetric []tensor.Buffer
 }
 

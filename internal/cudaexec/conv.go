@@ -24,7 +24,8 @@ var cudnnTypes = map[tensor.DType]cudnn.DType{
 	tensor.F32: cudnn.F32, tensor.F64: cudnn.F64, tensor.F16: cudnn.F16, tensor.BF16: cudnn.BF16,
 }
 
-// newConvolution is step i of p for cuDNN; nil if the step is no convolution, or none that cuDNN can be asked for.
+// newConvolution is step i of p for cuDNN; nil if the step is no convolution, or none that cuDNN
+// can be asked for.
 func newConvolution(p *program.Program, i int, cfg *Config) *convolution {
 	var w *program.Window
 	var k int
@@ -78,7 +79,8 @@ func (v *convolution) queue(addr []uintptr, workspace uintptr) error {
 	return v.conv.BackwardFilter(a, b, c, workspace)
 }
 
-// convolutions is the steps of a program that cuDNN does. They run one after the other, in one workspace.
+// convolutions is the steps of a program that cuDNN does. They run one after the other, in one
+// workspace.
 type convolutions struct {
 	dev       *cuda.Device
 	handle    *cudnn.Handle
@@ -86,8 +88,8 @@ type convolutions struct {
 	workspace uintptr
 }
 
-// forCUDNN is the steps of p that cuDNN is asked for; nil for others, and for convolutions that cudagen.Direct says its own
-// kernels are better for.
+// forCUDNN is the steps of p that cuDNN is asked for; nil for others, and for convolutions that
+// cudagen.Direct says its own kernels are better for.
 func forCUDNN(p *program.Program, on []program.Stream, cfg *Config) []*convolution {
 	steps := make([]*convolution, len(p.Steps))
 	for i := range steps {
@@ -98,8 +100,8 @@ func forCUDNN(p *program.Program, on []program.Stream, cfg *Config) []*convoluti
 	return steps
 }
 
-// newConvolutions opens cuDNN if p has a step for it; nil if not, or where there is no cuDNN and none was asked for. Steps for
-// which cuDNN has no algorithm are left to others.
+// newConvolutions opens cuDNN if p has a step for it; nil if not, or where there is no cuDNN and
+// none was asked for. Steps for which cuDNN has no algorithm are left to others.
 //
 // Errors: those of cudnn.Open for a library that was asked for; cuda.ErrMemory; *cudnn.Error.
 func newConvolutions(p *program.Program, on []program.Stream, cfg *Config, s *cuda.Stream) (*convolutions, error) {

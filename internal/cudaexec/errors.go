@@ -11,12 +11,13 @@ import (
 	"github.com/symgrad/symgrad/internal/program"
 )
 
-// ErrFault is what the error of a run matches in which a step found data that it cannot work with: an index out of range, or an integer divisor of 0.
-// Other steps have run, so that all values, parameters too, are undefined.
+// ErrFault is what the error of a run matches in which a step found data that it cannot work with:
+// an index out of range, or an integer divisor of 0. Other steps have run, so that all values,
+// parameters too, are undefined.
 var ErrFault = errors.New("a step has met wrong data")
 
-// ErrStuck is what the error of Close matches that has freed nothing, because a group is broken and the device does not come to
-// an end: to free memory of the device would wait for ever.
+// ErrStuck is what the error of Close matches that has freed nothing, because a group is broken and
+// the device does not come to an end: to free memory of the device would wait for ever.
 var ErrStuck = errors.New("the device does not get on, and keeps its memory")
 
 // errClosed is what a closed runner answers.
@@ -32,7 +33,8 @@ func (n need) total() int64 { return n.arena + n.constants + n.scratch + n.other
 // largestValues is how many values an error about memory names.
 const largestValues = 5
 
-// memoryError is the error of an allocation that failed, with what the program needs and which of its values are largest.
+// memoryError is the error of an allocation that failed, with what the program needs and which of
+// its values are largest.
 func memoryError(p *program.Program, n need, err error) error {
 	text := fmt.Sprintf("cudaexec: program %q needs %d B of device memory (arena %d, constants %d, scratch %d, other %d)",
 		p.Name, n.total(), n.arena, n.constants, n.scratch, n.other)

@@ -12,8 +12,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Exec is a program on a GPU. It implements program.Runner, and has besides it what only a device needs: Stage, Read,
-// SetClock, Profile. It is not for use by several goroutines at once.
+// Exec is a program on a GPU. It implements program.Runner, and has besides it what only a device
+// needs: Stage, Read, SetClock, Profile. It is not for use by several goroutines at once.
 type Exec struct {
 	p   *program.Program
 	cfg Config
@@ -53,9 +53,10 @@ type Exec struct {
 
 // New loads p, which is planned, onto cfg.Device.
 //
-// Collective: where p has collectives all ranks load, bind and run it alike. Returns: an *Exec. Owns: the caller closes it,
-// before the groups of env; p does not change meanwhile. Errors: dist.ErrInvalid and its kinds; dist.ErrUnsupported for steps
-// that GPUs do not have; cuda.ErrMemory, with what p needs and its largest values; the compiler's; those of libraries that
+// Collective: where p has collectives all ranks load, bind and run it alike. Returns: an *Exec.
+// Owns: the caller closes it, before the groups of env; p does not change meanwhile. Errors:
+// dist.ErrInvalid and its kinds; dist.ErrUnsupported for steps that GPUs do not have;
+// cuda.ErrMemory, with what p needs and its largest values; the compiler's; those of libraries that
 // were asked for.
 func New(p *program.Program, cfg Config, env program.Env) (program.Runner, error) {
 	if err := cfg.Validate(); err != nil {
@@ -204,9 +205,10 @@ const bindAlignment = 16
 
 // Bind implements program.Runner. Memory must be on the device, at a multiple of 16 bytes.
 //
-// Collective: with collectives, binding anew after the first run is for all ranks alike, between the same runs, because the
-// program is captured anew. Memory that was bound before for the same values does not cost a new capture, as long as few sets
-// of it take turns. Errors: dist.ErrInvalid and its kinds, dist.ErrClosed.
+// Collective: with collectives, binding anew after the first run is for all ranks alike, between
+// the same runs, because the program is captured anew. Memory that was bound before for the same
+// values does not cost a new capture, as long as few sets of it take turns. Errors: dist.ErrInvalid
+// and its kinds, dist.ErrClosed.
 func (x *Exec) Bind(id program.ID, b tensor.Buffer) error {
 	if x.closed {
 		return errClosed
@@ -264,8 +266,9 @@ func (x *Exec) Program() *program.Program { return x.p }
 // Stream is the stream on which runs begin and end. What is queued on it comes between runs.
 func (x *Exec) Stream() *cuda.Stream { return x.home }
 
-// SetClock makes step the number of the next run's step, and sample that of this rank's first sample. Every run adds 1 to
-// the number. Without it numbers begin with 0. A program without a clock has no use for it.
+// SetClock makes step the number of the next run's step, and sample that of this rank's first
+// sample. Every run adds 1 to the number. Without it numbers begin with 0. A program without a
+// clock has no use for it.
 //
 // Returns: when queued, behind the runs so far. Errors: dist.ErrClosed, those of the driver.
 func (x *Exec) SetClock(step, sample uint64) error {
@@ -283,8 +286,8 @@ func (x *Exec) SetClock(step, sample uint64) error {
 	return errors.Join(x.home.Write64(at, step), x.home.Write64(at+8, sample))
 }
 
-// Close implements program.Runner. Where a group is broken and the device does not get on, what its kernels may still use is
-// left to the end of the process, and the error matches ErrStuck.
+// Close implements program.Runner. Where a group is broken and the device does not get on, what its
+// kernels may still use is left to the end of the process, and the error matches ErrStuck.
 func (x *Exec) Close() error {
 	if x.closed {
 		return nil

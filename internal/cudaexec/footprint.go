@@ -5,9 +5,10 @@ import (
 	"github.com/symgrad/symgrad/internal/program"
 )
 
-// Footprint is the bytes on the device that a loaded program holds besides the memory that is bound: those of its arena, of
-// its constants, of what steps work in, and of the inputs that have been staged. What libraries keep for themselves is not
-// in it, nor is the workspace that cuDNN has been given.
+// Footprint is the bytes on the device that a loaded program holds besides the memory that is
+// bound: those of its arena, of its constants, of what steps work in, and of the inputs that have
+// been staged. What libraries keep for themselves is not in it, nor is the workspace that cuDNN has
+// been given.
 func (x *Exec) Footprint() (arena, constants, scratch, staged int64) {
 	n := x.layout.need
 	for _, st := range x.stage.list {
@@ -16,9 +17,10 @@ func (x *Exec) Footprint() (arena, constants, scratch, staged int64) {
 	return n.arena, n.constants, n.scratch + n.other, staged
 }
 
-// Foresee is the Footprint that p, which is planned, would have on a GPU that need not be there: one of 132 multiprocessors
-// of 2048 threads, which is an H100 or H200 (NVIDIA H100 Tensor Core GPU Architecture, 2022, table 4). Both libraries
-// are taken to be there and to do all that they are asked for; what Config.Tune may take besides is not in it.
+// Foresee is the Footprint that p, which is planned, would have on a GPU that need not be there:
+// one of 132 multiprocessors of 2048 threads, which is an H100 or H200 (NVIDIA H100 Tensor Core GPU
+// Architecture, 2022, table 4). Both libraries are taken to be there and to do all that they are
+// asked for; what Config.Tune may take besides is not in it.
 //
 // Errors: steps that GPUs do not have, those of newOrder.
 func Foresee(p *program.Program) (arena, constants, scratch, staged int64, err error) {
@@ -43,8 +45,8 @@ func Foresee(p *program.Program) (arena, constants, scratch, staged int64, err e
 	return n.arena, n.constants, n.scratch + n.other, staged, nil
 }
 
-// leftByLibraries is the steps that New leaves to kernels of our own where both libraries are there, and have an algorithm for
-// whatever they are asked for.
+// leftByLibraries is the steps that New leaves to kernels of our own where both libraries are
+// there, and have an algorithm for whatever they are asked for.
 func leftByLibraries(p *program.Program) ([]bool, error) {
 	o, err := newOrder(p)
 	if err != nil {

@@ -10,7 +10,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// TestForeseenInputsAreThoseThatAreStaged has a clock among the inputs, which the runner keeps itself.
+// TestForeseenInputsAreThoseThatAreStaged has a clock among the inputs, which the runner keeps
+// itself.
 func TestForeseenInputsAreThoseThatAreStaged(t *testing.T) {
 	for _, dropout := range []bool{false, true} {
 		b := newBuilder("foreseen", 1).train(options{batch: 3, dims: []int{5, 4, 2}, dropout: dropout})
@@ -38,8 +39,8 @@ func TestForeseeRefusesWhatGPUsLack(t *testing.T) {
 	}
 }
 
-// TestForeseenScratchIsThatOfOurKernels has steps that work in scratch memory unless a library does them: those that no library
-// is asked for do, wherever libraries are.
+// TestForeseenScratchIsThatOfOurKernels has steps that work in scratch memory unless a library does
+// them: those that no library is asked for do, wherever libraries are.
 func TestForeseenScratchIsThatOfOurKernels(t *testing.T) {
 	window := func(channels, padH, outH int) *program.ConvGradFilter {
 		return &program.ConvGradFilter{K: 5, Window: program.Window{

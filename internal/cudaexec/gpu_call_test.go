@@ -9,8 +9,9 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// TestHostFunctionsRunOnCopies has a function of the host between two kernels. It sees what the first has written in the same
-// run, and the second sees its results; an error of the function is that of the run.
+// TestHostFunctionsRunOnCopies has a function of the host between two kernels. It sees what the
+// first has written in the same run, and the second sees its results; an error of the function is
+// that of the run.
 func TestHostFunctionsRunOnCopies(t *testing.T) {
 	b := newBuilder("call", 7)
 	x := b.outside("x", program.Input, 1, 2, 4)

@@ -174,7 +174,8 @@ func TestWatchSeesEachStep(t *testing.T) {
 	}
 }
 
-// The driver frees memory when the device has done all that is queued, which behind a rank that has died is never.
+// The driver frees memory when the device has done all that is queued, which behind a rank that has
+// died is never.
 func TestProfileFreesNothingThatAStuckDeviceMayUse(t *testing.T) {
 	b := newBuilder("stuck", 2).train(options{batch: 4, dims: []int{3, 4}}).plan(t, true)
 	r := newRig(t, b, Config{Eager: true}, program.Env{})

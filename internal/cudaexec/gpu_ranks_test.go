@@ -15,7 +15,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// parallel is rank's builder of a program that all ranks train, each with inputs of its own. It is the same at each call.
+// parallel is rank's builder of a program that all ranks train, each with inputs of its own. It is
+// the same at each call.
 func parallel(rank int, o options) *builder {
 	b := newBuilder("parallel", 11)
 	b.ranks, b.groups = 2, max(o.groups, 1)
@@ -27,7 +28,8 @@ func parallel(rank int, o options) *builder {
 	return b
 }
 
-// oracleRanks is runs of all ranks on the host; it gives the losses of each run, by rank, and the memory in the end.
+// oracleRanks is runs of all ranks on the host; it gives the losses of each run, by rank, and the
+// memory in the end.
 func oracleRanks(t *testing.T, n, runs int, o options, optimized bool) (losses [][]float64, memory []map[program.ID][]byte) {
 	t.Helper()
 	ranks := make([]oracle.Rank, n)
@@ -51,7 +53,8 @@ func oracleRanks(t *testing.T, n, runs int, o options, optimized bool) (losses [
 	return losses, memory
 }
 
-// compareRuns runs the program of r, rank's, and compares each loss, and in the end all memory, with the oracle's.
+// compareRuns runs the program of r, rank's, and compares each loss, and in the end all memory,
+// with the oracle's.
 func (b *builder) compareRuns(r *rig, rank int, losses [][]float64, memory []map[program.ID][]byte) error {
 	loss := room(4)
 	for n := range losses {
@@ -221,7 +224,8 @@ func TestReplayWithCollectivesAllocatesNothing(t *testing.T) {
 	})
 }
 
-// deadAt is the operation of the control group in which rank 1 dies: later than any that a test makes before.
+// deadAt is the operation of the control group in which rank 1 dies: later than any that a test
+// makes before.
 const deadAt = 500
 
 func TestDeathOfARankEndsReplays(t *testing.T) {

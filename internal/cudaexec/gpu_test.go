@@ -131,7 +131,8 @@ func copied(memory map[program.ID][]byte) map[program.ID][]byte {
 	return all
 }
 
-// compare reports the first element of a f32 value that is not the one of want, to within tolerance.
+// compare reports the first element of a f32 value that is not the one of want, to within
+// tolerance.
 func compare(name string, got, want []byte, tolerance float64) error {
 	if len(got) != len(want) {
 		return fmt.Errorf("%s: %d B, want %d", name, len(got), len(want))
@@ -148,7 +149,8 @@ func compare(name string, got, want []byte, tolerance float64) error {
 // float is the first element of a f32 value.
 func float(b []byte) float64 { return program.Element(tensor.F32, b, 0) }
 
-// trained runs r several times, compares each loss and in the end all Outside values with the oracle.
+// trained runs r several times, compares each loss and in the end all Outside values with the
+// oracle.
 func trained(b *builder, r *rig, runs int) error { return trainedWithin(b, r, runs, 1e-5, 1e-4) }
 
 // trainedWithin is trained with bounds of its own for losses and values.
@@ -196,7 +198,8 @@ func TestRandomProgramsGiveWhatTheOracleSays(t *testing.T) {
 	}
 }
 
-// Where a sum of the device and of the oracle lie on two sides of a number halfway between two of bf16, they are rounded apart.
+// Where a sum of the device and of the oracle lie on two sides of a number halfway between two of
+// bf16, they are rounded apart.
 func TestNarrowProductsLearn(t *testing.T) {
 	for _, cfg := range []Config{{Compute: BF16}, {Compute: BF16, Tune: true}, {Compute: BF16, CUBLAS: Without}} {
 		b := newBuilder("narrow", 3)
@@ -217,8 +220,8 @@ func TestNarrowProductsLearn(t *testing.T) {
 	}
 }
 
-// Gradients of weights are computed beside the products of the backward pass, by cuBLAS, by kernels of our own, and with copies of
-// operands, step by step and in a graph.
+// Gradients of weights are computed beside the products of the backward pass, by cuBLAS, by kernels
+// of our own, and with copies of operands, step by step and in a graph.
 func TestWhatIsAsideTrains(t *testing.T) {
 	for _, cfg := range []Config{{}, {Eager: true}, {Tune: true, turns: turnAlways}, {CUBLAS: Without}} {
 		b := newBuilder("aside", 5)
@@ -371,7 +374,8 @@ func TestStagedInputsGoToTheirRuns(t *testing.T) {
 	}
 }
 
-// A program may be fed by turns from the host and from memory of the device, as for training and for tests.
+// A program may be fed by turns from the host and from memory of the device, as for training and
+// for tests.
 func TestInputBoundAndStagedByTurnsTakesMemoryOnce(t *testing.T) {
 	b := newBuilder("turns", 4).train(options{batch: 16, dims: []int{30, 20, 4}}).plan(t, true)
 	r := newRig(t, b, Config{}, program.Env{})

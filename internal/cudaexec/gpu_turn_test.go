@@ -71,8 +71,9 @@ func turnedRig(t testing.TB, b *builder, cfg Config) *rig {
 	return r
 }
 
-// Products that work on a transposed copy are exactly what the oracle says, at the first run and in replays, for elements of all
-// sizes, wherever the operands lie; and what they need shows in the footprint.
+// Products that work on a transposed copy are exactly what the oracle says, at the first run and in
+// replays, for elements of all sizes, wherever the operands lie; and what they need shows in the
+// footprint.
 func TestProductsOfTransposedCopiesAreExact(t *testing.T) {
 	for _, g := range gradients {
 		for _, compute := range []Compute{F32, TF32} {
@@ -149,7 +150,8 @@ func TestProductsShareTheMemoryForCopies(t *testing.T) {
 	}
 }
 
-// BenchmarkWeightGradient is AᵀB of 4096 by 512 and 512 by 4096 elements in TF32, with the copy and without.
+// BenchmarkWeightGradient is AᵀB of 4096 by 512 and 512 by 4096 elements in TF32, with the copy and
+// without.
 func BenchmarkWeightGradient(b *testing.B) {
 	for _, way := range []struct {
 		name  string

@@ -8,8 +8,8 @@ import (
 	"github.com/symgrad/symgrad/internal/cuda"
 )
 
-// mostGraphs is how many sets of bound memory have a graph at a time: two for inputs that are staged, and as many for a caller
-// who changes between two sets of its own.
+// mostGraphs is how many sets of bound memory have a graph at a time: two for inputs that are
+// staged, and as many for a caller who changes between two sets of its own.
 const mostGraphs = 4
 
 // graph is the program as it was captured with one set of addresses.
@@ -48,7 +48,8 @@ func (g *graphs) get(x *Exec) (*graph, error) {
 	return g.current, nil
 }
 
-// add captures the program and makes it current. Of too many graphs the one goes that was not used for longest.
+// add captures the program and makes it current. Of too many graphs the one goes that was not used
+// for longest.
 func (g *graphs) add(x *Exec) error {
 	exec, err := x.capture(x.step)
 	if err != nil {
@@ -70,7 +71,8 @@ func (g *graphs) add(x *Exec) error {
 	return err
 }
 
-// capture is the program as a graph, on the streams of both kinds of steps. step queues one of them.
+// capture is the program as a graph, on the streams of both kinds of steps. step queues one of
+// them.
 //
 // Collective: with collectives; the groups compare their operations once, now.
 func (x *Exec) capture(step func(i int) error) (*cuda.GraphExec, error) {
@@ -102,8 +104,8 @@ func (x *Exec) capture(step func(i int) error) (*cuda.GraphExec, error) {
 	return exec, nil
 }
 
-// blame runs the program step by step, and waits for each step, to find the one that a capture has failed on with cause.
-// With collectives it does not: the ranks would no longer do the same.
+// blame runs the program step by step, and waits for each step, to find the one that a capture has
+// failed on with cause. With collectives it does not: the ranks would no longer do the same.
 func (x *Exec) blame(cause error) error {
 	var status *cuda.Error
 	if x.comm != nil || errors.As(cause, &status) && status.Fatal() {

@@ -11,8 +11,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// hostCall is a Call whose function works on copies of its operands. The device waits for it, and a program that has one is
-// queued step by step, because no graph of the driver's waits for the host.
+// hostCall is a Call whose function works on copies of its operands. The device waits for it, and a
+// program that has one is queued step by step, because no graph of the driver's waits for the host.
 type hostCall struct {
 	f       func(in, out []tensor.Buffer) error
 	in, out []tensor.Buffer // on the host
@@ -74,7 +74,8 @@ func hostMemory(p *program.Program, views []program.View) ([]tensor.Buffer, erro
 	return all, nil
 }
 
-// callHost does step i, a Call: it waits for the device, copies the Ins to the host, calls, and copies the Outs back.
+// callHost does step i, a Call: it waits for the device, copies the Ins to the host, calls, and
+// copies the Outs back.
 func (x *Exec) callHost(i int) error {
 	c, s := x.calls[i], &x.p.Steps[i]
 	if err := x.streams[x.order.on[i]].Record(c.ready); err != nil {

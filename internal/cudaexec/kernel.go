@@ -102,8 +102,8 @@ type code struct {
 	faults bool       // whether a kernel may report one
 }
 
-// plainShared is the bytes of shared memory that a kernel may have without asking (CUDA C++ Programming Guide, "Compute
-// Capabilities").
+// plainShared is the bytes of shared memory that a kernel may have without asking (CUDA C++
+// Programming Guide, "Compute Capabilities").
 const plainShared = 48 << 10
 
 // newCode compiles text and prepares the launches of steps. A text without kernels is none.

@@ -18,7 +18,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// threeSteps is a program with a value in each place: arena, outside, constant; its clock is value 3.
+// threeSteps is a program with a value in each place: arena, outside, constant; its clock is
+// value 3.
 func threeSteps() *program.Program {
 	p := &program.Program{Name: "three", Arena: 4096, Clock: 3}
 	p.Add(program.Value{Name: "a", DType: tensor.F32, Shape: []int{10}, Offset: 512})

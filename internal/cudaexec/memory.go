@@ -12,7 +12,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// alignment is that of constants, of scratch memory, and of all that a runner lays out; cuMemAlloc gives no less.
+// alignment is that of constants, of scratch memory, and of all that a runner lays out; cuMemAlloc
+// gives no less.
 const alignment = 256
 
 func aligned(n int64) int64 { return (n + alignment - 1) &^ (alignment - 1) }
@@ -26,8 +27,8 @@ const (
 	extraSlots
 )
 
-// layout is where everything lies in the block that a runner allocates besides the arena: constants, then scratch memory of
-// the steps, then a few words.
+// layout is where everything lies in the block that a runner allocates besides the arena:
+// constants, then scratch memory of the steps, then a few words.
 type layout struct {
 	constant []int64 // by value; -1 for those that are none
 	scratch  []int64 // by step, from the beginning of the scratch memory
@@ -78,7 +79,8 @@ type memory struct {
 	block uintptr
 }
 
-// newMemory allocates what p needs, and fills it: constants with their elements, the rest with zeros.
+// newMemory allocates what p needs, and fills it: constants with their elements, the rest with
+// zeros.
 //
 // Errors: those of memoryError; dist.ErrCount for an arena of the caller's that is too small.
 func newMemory(p *program.Program, cfg *Config, l *layout) (*memory, error) {

@@ -10,7 +10,8 @@ import (
 // streams is how many streams a program has: Compute, Comm and Side.
 const streams = 3
 
-// turn is when a step is queued among those of other streams: after waiting for events, and recording one behind it.
+// turn is when a step is queued among those of other streams: after waiting for events, and
+// recording one behind it.
 type turn struct {
 	waits  []int // numbers of events
 	record int   // number of the event behind the step; -1 for none
@@ -18,18 +19,20 @@ type turn struct {
 	behind bool
 }
 
-// order is the turns of all steps, with as few events as will do. A step waits only for what its own stream has not waited
-// for before: to have waited for a later step of the same stream is enough.
+// order is the turns of all steps, with as few events as will do. A step waits only for what its
+// own stream has not waited for before: to have waited for a later step of the same stream is
+// enough.
 type order struct {
 	turns  []turn
 	on     []program.Stream // where each step runs
 	events int
 }
 
-// newOrder plans the events of p. A collective that p has on Compute runs on Comm all the same, which is the groups' stream,
-// between the steps of Compute before and behind it.
+// newOrder plans the events of p. A collective that p has on Compute runs on Comm all the same,
+// which is the groups' stream, between the steps of Compute before and behind it.
 //
-// Errors: dist.ErrInvalid for a stream that there is not, and for a step that waits for itself or a later one.
+// Errors: dist.ErrInvalid for a stream that there is not, and for a step that waits for itself or a
+// later one.
 func newOrder(p *program.Program) (order, error) {
 	o := order{turns: make([]turn, len(p.Steps)), on: make([]program.Stream, len(p.Steps))}
 	var waited [streams][streams]int // by stream: the newest step of each other one, plus 1, that it has waited for
@@ -64,7 +67,8 @@ func newOrder(p *program.Program) (order, error) {
 	return o, nil
 }
 
-// wait makes step i wait for step last of another stream, unless its own stream has waited for that, or a later one.
+// wait makes step i wait for step last of another stream, unless its own stream has waited for
+// that, or a later one.
 func (o *order) wait(i, last int, waited *int) {
 	if last < *waited {
 		return

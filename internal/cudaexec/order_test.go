@@ -12,7 +12,8 @@ import (
 	"github.com/symgrad/symgrad/internal/program"
 )
 
-// steps is a program of steps on streams that wait for others: "c", "m 0" is a step of Comm after step 0, "s" one of Side.
+// steps is a program of steps on streams that wait for others: "c", "m 0" is a step of Comm after
+// step 0, "s" one of Side.
 func steps(lines ...string) *program.Program {
 	p := &program.Program{Name: "steps", Clock: program.None}
 	for i, line := range lines {
@@ -68,7 +69,8 @@ func TestEventsStandOnlyWhereAStreamHasToWait(t *testing.T) {
 	}
 }
 
-// Whatever a step has to wait for is done when the events and the order of its own stream say that it may start.
+// Whatever a step has to wait for is done when the events and the order of its own stream say that
+// it may start.
 func TestEventsKeepEveryOrder(t *testing.T) {
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 7))
@@ -211,7 +213,8 @@ func TestStampsAreAtTheEndsOfTheirSegments(t *testing.T) {
 	}
 }
 
-// The programs of the tests with several ranks keep every dependency, whether their collectives are on Comm or not.
+// The programs of the tests with several ranks keep every dependency, whether their collectives are
+// on Comm or not.
 func TestProgramsOfRanksAreOrdered(t *testing.T) {
 	o := options{batch: 4, dims: []int{5, 6, 7, 3}}
 	for _, optimized := range []bool{true, false} {

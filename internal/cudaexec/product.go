@@ -122,7 +122,8 @@ func newProduct(p *program.Program, i int, compute Compute) (*product, error) {
 	return q, nil
 }
 
-// lay writes the lies of A, B and C. Where C lies in columns, the transposed product is asked for: Cᵀ = Bᵀ Aᵀ.
+// lay writes the lies of A, B and C. Where C lies in columns, the transposed product is asked for:
+// Cᵀ = Bᵀ Aᵀ.
 func (q *product) lay(a, b, c matrix) {
 	g := &q.gemm
 	if c.trans {
@@ -195,7 +196,8 @@ type products struct {
 	room    [streams]int64          // bytes of copies, of each stream
 }
 
-// newProducts opens cuBLAS if p has a MatMul that it takes; nil if not, or where there is no cuBLAS and none was asked for.
+// newProducts opens cuBLAS if p has a MatMul that it takes; nil if not, or where there is no cuBLAS
+// and none was asked for.
 //
 // Errors: those of cublas.Open for a library that was asked for.
 func newProducts(p *program.Program, on []program.Stream, cfg *Config, s [streams]*cuda.Stream) (*products, error) {

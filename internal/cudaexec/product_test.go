@@ -73,7 +73,8 @@ func asked(g *cublas.Gemm, a, b, c []float64) {
 	}
 }
 
-// lie is a view of (batch, rows, cols) in rows or columns, with room beside each row, and the elements that it needs.
+// lie is a view of (batch, rows, cols) in rows or columns, with room beside each row, and the
+// elements that it needs.
 func lie(id program.ID, batch, rows, cols int, columns, shared bool) (program.View, int) {
 	v := program.View{Value: id, Strides: []int{rows*cols + 20, cols, 1}}
 	if columns {
@@ -255,7 +256,8 @@ func TestConvolutionsAreAskedForAsTheyAre(t *testing.T) {
 	}
 }
 
-// Of a program whose convolutions are all better done by kernels of ours, no library is opened, even one that was asked for.
+// Of a program whose convolutions are all better done by kernels of ours, no library is opened,
+// even one that was asked for.
 func TestThinConvolutionsAreNotAskedFor(t *testing.T) {
 	w := program.Window{N: 2, C: 1, H: 8, W: 8, R: 3, S: 3, PadH: 1, PadW: 1, StrideH: 1, StrideW: 1, DilationH: 1, DilationW: 1, OutH: 8, OutW: 8}
 	p := &program.Program{Clock: program.None}
@@ -272,7 +274,8 @@ func TestThinConvolutionsAreNotAskedFor(t *testing.T) {
 	}
 }
 
-// Every kernel of whole programs finds its arguments, and the programs of the tests on GPUs are ones that train.
+// Every kernel of whole programs finds its arguments, and the programs of the tests on GPUs are
+// ones that train.
 func TestProgramsOfTheTestsAreWhole(t *testing.T) {
 	for seed := range uint64(8) {
 		b := newBuilder("random", seed)

@@ -34,7 +34,8 @@ func (m *products) tune(x *Exec) error {
 	return nil
 }
 
-// tune times algorithms for q. That none is proposed, or that memory for trying is short, leaves q as it is.
+// tune times algorithms for q. That none is proposed, or that memory for trying is short, leaves q
+// as it is.
 func (q *product) tune() error {
 	if q.gemm.K == 0 || q.align < max(q.gemm.DType.Bytes(), q.gemm.Out.Bytes()) {
 		return nil
@@ -49,8 +50,8 @@ func (q *product) tune() error {
 	return err
 }
 
-// tryTurn times q with a transposed copy of an operand, where that can pay. That no algorithm is proposed, or that memory for
-// trying is short, leaves q as it is.
+// tryTurn times q with a transposed copy of an operand, where that can pay. That no algorithm is
+// proposed, or that memory for trying is short, leaves q as it is.
 func (q *product) tryTurn(x *Exec) error {
 	if q.plan == nil || x.cfg.turns == turnNever || x.cfg.turns == turnWhereFaster && !canPay(&q.gemm) {
 		return nil
@@ -101,7 +102,8 @@ func (m *products) trials() []*trial {
 	return list
 }
 
-// choose takes for each product that was timed in two ways the faster one, the copy included, or what when says.
+// choose takes for each product that was timed in two ways the faster one, the copy included, or
+// what when says.
 func (m *products) choose(when turning) {
 	if m == nil {
 		return
@@ -127,7 +129,8 @@ func (w *gemmVariant) close() error {
 	return p.Close()
 }
 
-// time is the fastest plan for t's product with the copy before it, which is made of memory that has the operand's size.
+// time is the fastest plan for t's product with the copy before it, which is made of memory that
+// has the operand's size.
 func (t *turned) time(x *Exec, h *cublas.Handle, align int) (*cublas.Plan, error) {
 	if err := x.needOwn(); err != nil {
 		return nil, err
@@ -155,7 +158,8 @@ func (t *turned) time(x *Exec, h *cublas.Handle, align int) (*cublas.Plan, error
 
 // place makes room for the largest copy of all turns that were taken, of each stream.
 //
-// Returns: whether memory is short for it. Owns: m frees it when it closes. Errors: others than cuda.ErrMemory.
+// Returns: whether memory is short for it. Owns: m frees it when it closes. Errors: others than
+// cuda.ErrMemory.
 func (m *products) place() (short bool, err error) {
 	if m == nil {
 		return false, nil
@@ -201,7 +205,8 @@ func (m *products) aim(k *own) {
 	}
 }
 
-// dropTurns has the products that have turns done as they are, and frees the room for copies, if there is.
+// dropTurns has the products that have turns done as they are, and frees the room for copies, if
+// there is.
 func (m *products) dropTurns() error {
 	if m == nil {
 		return nil

@@ -5,9 +5,10 @@ import (
 	"github.com/symgrad/symgrad/internal/cuda"
 )
 
-// turned is a product AᵀB with a transposed copy in place of the smaller operand. A lies as K by M and B as K by N, so that rows
-// of neither run along K, as kernels for tensor cores want it of one at least: in TF32 a large product was found to take clearly
-// longer so than one of as many operations with A as M by K. BenchmarkWeightGradient shows what the copy saves.
+// turned is a product AᵀB with a transposed copy in place of the smaller operand. A lies as K by M
+// and B as K by N, so that rows of neither run along K, as kernels for tensor cores want it of one
+// at least: in TF32 a large product was found to take clearly longer so than one of as many
+// operations with A as M by K. BenchmarkWeightGradient shows what the copy saves.
 type turned struct {
 	gemm       cublas.Gemm // with the copy
 	second     bool        // of B, not of A
@@ -26,7 +27,8 @@ const (
 	turnNever
 )
 
-// turnRow is what rows of a copy are multiples of, in bytes: kernels of cuBLAS load as many at once.
+// turnRow is what rows of a copy are multiples of, in bytes: kernels of cuBLAS load as many at
+// once.
 const turnRow = 16
 
 // newTurn is the turn of g; nil for what is no AᵀB, or several.
@@ -45,8 +47,9 @@ func newTurn(g *cublas.Gemm) *turned {
 	return t
 }
 
-// What a product must have at least for its turn to be tried. The copy moves 2*min(M, N)*K elements for M*N*K products: the
-// longer the longer side, the less of the time is the copy's. Below turnLong it takes too much of what a turn can save.
+// What a product must have at least for its turn to be tried. The copy moves 2*min(M, N)*K elements
+// for M*N*K products: the longer the longer side, the less of the time is the copy's. Below
+// turnLong it takes too much of what a turn can save.
 const (
 	turnSide     = 512     // M and N
 	turnLong     = 1024    // the larger of them
@@ -80,7 +83,8 @@ func (t *turned) bytes() int64 {
 	return int64(t.cols) * int64(t.to) * int64(t.gemm.DType.Bytes())
 }
 
-// How transpose of runner.cu works: a block of turnThreads threads turns a tile of turnEdge rows and columns.
+// How transpose of runner.cu works: a block of turnThreads threads turns a tile of turnEdge rows
+// and columns.
 const (
 	turnEdge    = 64
 	turnThreads = 256

@@ -11,8 +11,8 @@ import (
 	"github.com/symgrad/symgrad/internal/program/oracle"
 )
 
-// transposed is what the kernel does that is launched with these arguments, in plain loops. What it does not write is NaN's
-// stand-in, a number that no product survives.
+// transposed is what the kernel does that is launched with these arguments, in plain loops. What it
+// does not write is NaN's stand-in, a number that no product survives.
 func (t *turned) transposed(from []float64) []float64 {
 	to := make([]float64, t.bytes()/int64(t.gemm.DType.Bytes()))
 	for i := range to {
@@ -148,8 +148,9 @@ func TestNoProductsNeedNoScratch(t *testing.T) {
 	}
 }
 
-// inTwoWays is a product for each of times, which is what it took as it is and turned, 0 for what works nowhere. Behind them
-// come one that was timed as it is, one that was not, and a step that is none.
+// inTwoWays is a product for each of times, which is what it took as it is and turned, 0 for what
+// works nowhere. Behind them come one that was timed as it is, one that was not, and a step that is
+// none.
 func inTwoWays(times ...[2]float32) *products {
 	m := &products{}
 	for i, t := range times {

@@ -20,7 +20,8 @@ type Timeline struct {
 	Runs    int           // that were measured
 	Graph   bool          // runs were replays of a graph
 
-	// Of the run with the median exposure, which has marks around collectives and around what computes between waits.
+	// Of the run with the median exposure, which has marks around collectives and around what
+	// computes between waits.
 	Marked  time.Duration // the whole of it
 	Compute time.Duration // something computes
 	Comm    time.Duration // something communicates
@@ -29,7 +30,8 @@ type Timeline struct {
 	Steps []StepTime // of runs with marks around each step
 }
 
-// StepTime is one step of a Timeline. A mark costs the device a microsecond or two, so that short steps look longer.
+// StepTime is one step of a Timeline. A mark costs the device a microsecond or two, so that short
+// steps look longer.
 type StepTime struct {
 	Step       int
 	Name, Op   string
@@ -80,7 +82,8 @@ type segment struct {
 	stream      program.Stream
 }
 
-// cuts is the segments of p: each step by itself if fine, else each collective, and what computes between waits.
+// cuts is the segments of p: each step by itself if fine, else each collective, and what computes
+// between waits.
 func cuts(p *program.Program, o *order, fine bool) []segment {
 	var list []segment
 	open := [streams]int{-1, -1, -1} // the segments that go on
@@ -96,7 +99,8 @@ func cuts(p *program.Program, o *order, fine bool) []segment {
 	return list
 }
 
-// stamps is the marks of a run, and the memory that they are written to: two for each segment, and two for the whole run.
+// stamps is the marks of a run, and the memory that they are written to: two for each segment, and
+// two for the whole run.
 type stamps struct {
 	list  []segment
 	marks []mark // by step
@@ -214,11 +218,12 @@ func uncovered(a, b []span) time.Duration {
 // mostProfiled bounds what Profile keeps.
 const mostProfiled = 10000
 
-// Profile measures runs of the program: without marks, with marks around collectives, and with marks around all steps, steps
-// of each kind. The runs are real ones: inputs are those of the last run, and parameters and the clock move on.
+// Profile measures runs of the program: without marks, with marks around collectives, and with
+// marks around all steps, steps of each kind. The runs are real ones: inputs are those of the last
+// run, and parameters and the clock move on.
 //
-// Collective: with collectives, all ranks with the same number. Shapes/units: steps is 1 or more. Errors: those of Run and
-// Wait; dist.ErrUnsupported where Env.Watch looks at each step.
+// Collective: with collectives, all ranks with the same number. Shapes/units: steps is 1 or more.
+// Errors: those of Run and Wait; dist.ErrUnsupported where Env.Watch looks at each step.
 func (x *Exec) Profile(steps int) (Timeline, error) {
 	t := Timeline{Program: x.p.Name, Runs: steps, Graph: !x.cfg.Eager && x.calls == nil}
 	switch {

@@ -17,9 +17,10 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// adderSource sums over GPUs of one process, whose memory all of them address: each copies its part to a board, tells the
-// others, waits for them, and adds their parts in the order of the ranks. Epochs are counted on the device, so that the
-// kernel can be replayed; a word of the host ends a wait.
+// adderSource sums over GPUs of one process, whose memory all of them address: each copies its part
+// to a board, tells the others, waits for them, and adds their parts in the order of the ranks.
+// Epochs are counted on the device, so that the kernel can be replayed; a word of the host ends a
+// wait.
 const adderSource = `
 typedef unsigned long long u64;
 struct Boards { char *at[8]; };

@@ -29,8 +29,9 @@ type follow struct {
 	to    int64 // in a slot
 }
 
-// readback is results on their way to the host. The last kernel of a run writes them to pinned memory, one slot a run, and
-// an event behind the run says when they are there; so nobody who reads them stops the stream.
+// readback is results on their way to the host. The last kernel of a run writes them to pinned
+// memory, one slot a run, and an event behind the run says when they are there; so nobody who reads
+// them stops the stream.
 type readback struct {
 	follows []follow
 	slot    int64 // bytes of one
@@ -40,8 +41,9 @@ type readback struct {
 	copies  [mostCopies * (8 + 4 + 4)]byte // struct Copies of runner.cu
 }
 
-// planReadback is what the end of a run copies: the outputs of p that are small, and the fault words. Those of one element, which
-// runs are judged by, come first: where there are many outputs the others are left out.
+// planReadback is what the end of a run copies: the outputs of p that are small, and the fault
+// words. Those of one element, which runs are judged by, come first: where there are many outputs
+// the others are left out.
 func planReadback(p *program.Program, faults bool) (follows []follow, slot int64) {
 	add := func(f follow) {
 		f.to = slot
@@ -134,14 +136,16 @@ func (b *readback) ran(home *cuda.Stream) error {
 // Runs is how many runs were queued that a program with outputs or a clock has had.
 func (x *Exec) Runs() uint64 { return x.back.runs }
 
-// Read fills dst with the first bytes of value id after the newest run. It waits for that run and not for what is queued
-// behind it; ReadRun reads a run's results when later ones are queued already.
+// Read fills dst with the first bytes of value id after the newest run. It waits for that run and
+// not for what is queued behind it; ReadRun reads a run's results when later ones are queued
+// already.
 //
-// Errors: dist.ErrInvalid and its kinds, dist.ErrClosed; ErrFault; why a group is broken; those of the driver.
+// Errors: dist.ErrInvalid and its kinds, dist.ErrClosed; ErrFault; why a group is broken; those of
+// the driver.
 func (x *Exec) Read(id program.ID, dst []byte) error { return x.ReadRun(x.back.runs, id, dst) }
 
-// ReadRun is Read after run number run, from 1: one of the last four. Of older runs than the newest only outputs of at most
-// 4 KiB can be read, sixteen of them.
+// ReadRun is Read after run number run, from 1: one of the last four. Of older runs than the newest
+// only outputs of at most 4 KiB can be read, sixteen of them.
 func (x *Exec) ReadRun(run uint64, id program.ID, dst []byte) error {
 	b, err := x.Memory(id)
 	if err != nil {
@@ -179,8 +183,8 @@ func (x *Exec) ReadRun(run uint64, id program.ID, dst []byte) error {
 	return x.dev.CopyToHost(unsafe.Pointer(&dst[0]), uintptr(b.Pointer()), int64(len(dst)))
 }
 
-// fault is the error of a run whose fault words have come to the host. The words are cleared then, behind all runs that are
-// queued. Without one it reads a word for each slot.
+// fault is the error of a run whose fault words have come to the host. The words are cleared then,
+// behind all runs that are queued. Without one it reads a word for each slot.
 func (b *readback) fault(x *Exec) error {
 	if b.ring == nil || !x.code.faults {
 		return nil

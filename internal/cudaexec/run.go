@@ -14,15 +14,16 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// warmRuns is how many runs go step by step before the program is captured: libraries choose algorithms, load kernels and
-// connect to peers at the first use, much of which they cannot do while a stream captures.
+// warmRuns is how many runs go step by step before the program is captured: libraries choose
+// algorithms, load kernels and connect to peers at the first use, much of which they cannot do
+// while a stream captures.
 const warmRuns = 1
 
 // Run implements program.Runner. It allocates nothing once the program is captured.
 //
-// Collective: with collectives. Returns: when queued; a rank that is a thousand runs ahead of another waits. Errors:
-// dist.ErrInvalid, naming a value that is not bound; those of steps; ErrFault of an earlier run that is known by now; why a
-// group is broken.
+// Collective: with collectives. Returns: when queued; a rank that is a thousand runs ahead of
+// another waits. Errors: dist.ErrInvalid, naming a value that is not bound; those of steps;
+// ErrFault of an earlier run that is known by now; why a group is broken.
 func (x *Exec) Run() error {
 	switch {
 	case x.closed:
@@ -181,7 +182,8 @@ func (x *Exec) step(i int) error {
 	return nil
 }
 
-// communicate queues collective i. In a graph what comes behind one that goes ahead waits until it has begun.
+// communicate queues collective i. In a graph what comes behind one that goes ahead waits until it
+// has begun.
 func (x *Exec) communicate(i int) error {
 	k, comm := x.comm.steps[i], x.streams[program.Comm]
 	if !x.order.turns[i].ahead {
@@ -201,10 +203,11 @@ func (x *Exec) communicate(i int) error {
 	return err
 }
 
-// Wait implements program.Runner. With collectives it is done when all ranks have queued the run as well; a rank that has died
-// ends it.
+// Wait implements program.Runner. With collectives it is done when all ranks have queued the run as
+// well; a rank that has died ends it.
 //
-// Errors: of the driver; ErrFault; an *dist.OpError that wraps a *dist.RankError, or why else a group is broken.
+// Errors: of the driver; ErrFault; an *dist.OpError that wraps a *dist.RankError, or why else a
+// group is broken.
 func (x *Exec) Wait() error {
 	if x.closed {
 		return errClosed
@@ -261,7 +264,8 @@ func (x *Exec) drained() bool {
 	return false
 }
 
-// askFor is how long a wait for an event asks the device alone, before it asks from time to time whether the run has failed.
+// askFor is how long a wait for an event asks the device alone, before it asks from time to time
+// whether the run has failed.
 const askFor = 100 * time.Millisecond
 
 // await returns when e is done. The driver's own wait would not end where a rank has died.

@@ -10,11 +10,12 @@ import (
 	"github.com/symgrad/symgrad/internal/program"
 )
 
-// sides is how many copies of an input there are: one that a run reads while the next one's is written.
+// sides is how many copies of an input there are: one that a run reads while the next one's is
+// written.
 const sides = 2
 
-// staged is an input that comes from the host: on each side pinned memory that the caller's bytes are copied to, and memory of
-// the device that they go to from there.
+// staged is an input that comes from the host: on each side pinned memory that the caller's bytes
+// are copied to, and memory of the device that they go to from there.
 type staged struct {
 	id     program.ID
 	bytes  int64
@@ -25,8 +26,8 @@ type staged struct {
 	gone   bool // bound to memory of the caller's since
 }
 
-// staging copies inputs of the next run while the present one goes on, on a stream of its own. All inputs change sides
-// together, so that there are only two sets of addresses, each with its graph.
+// staging copies inputs of the next run while the present one goes on, on a stream of its own. All
+// inputs change sides together, so that there are only two sets of addresses, each with its graph.
 type staging struct {
 	list   []*staged
 	stream *cuda.Stream
@@ -37,11 +38,11 @@ type staging struct {
 	fresh  bool               // something was staged since
 }
 
-// Room is the pinned memory that Stage copies bytes for the next run's value id to. Who fills it, and then passes it to
-// Stage, saves a copy.
+// Room is the pinned memory that Stage copies bytes for the next run's value id to. Who fills it,
+// and then passes it to Stage, saves a copy.
 //
-// Returns: when no copy reads it any more, which waits where the host is more than a run ahead of the device.
-// Owns: the runner; it is the caller's until Stage or Run. Errors: as Stage.
+// Returns: when no copy reads it any more, which waits where the host is more than a run ahead of
+// the device. Owns: the runner; it is the caller's until Stage or Run. Errors: as Stage.
 func (x *Exec) Room(id program.ID) ([]byte, error) {
 	if x.closed {
 		return nil, errClosed
@@ -60,11 +61,13 @@ func (x *Exec) Room(id program.ID) ([]byte, error) {
 	return st.pinned[1-x.stage.side].Bytes(), nil
 }
 
-// Stage gives the Outside value id the elements src for the next run, in place of memory that Bind gives. The copy to the
-// device goes on while earlier runs do. A value that is staged keeps its elements until it is staged again.
+// Stage gives the Outside value id the elements src for the next run, in place of memory that Bind
+// gives. The copy to the device goes on while earlier runs do. A value that is staged keeps its
+// elements until it is staged again.
 //
-// Returns: when src was copied to pinned memory; that waits where the host is more than a run ahead of the device.
-// Errors: dist.ErrInvalid and its kinds, dist.ErrClosed; cuda.ErrMemory; why a group is broken.
+// Returns: when src was copied to pinned memory; that waits where the host is more than a run ahead
+// of the device. Errors: dist.ErrInvalid and its kinds, dist.ErrClosed; cuda.ErrMemory; why a group
+// is broken.
 func (x *Exec) Stage(id program.ID, src []byte) error {
 	room, err := x.Room(id)
 	if err != nil {
@@ -152,8 +155,8 @@ func (g *staging) start(dev *cuda.Device) error {
 	return err
 }
 
-// ready returns when the other side may be written: by the host when it was copied to the device, and by the copies behind
-// the last run that has read it.
+// ready returns when the other side may be written: by the host when it was copied to the device,
+// and by the copies behind the last run that has read it.
 func (g *staging) ready(x *Exec) error {
 	if g.open {
 		return nil

@@ -8,7 +8,8 @@ import (
 	"github.com/symgrad/symgrad/internal/program"
 )
 
-// makeStreams makes the streams of Compute and Side, of which Compute goes first, and the events between them and that of the groups.
+// makeStreams makes the streams of Compute and Side, of which Compute goes first, and the events
+// between them and that of the groups.
 func (x *Exec) makeStreams() error {
 	least, greatest, err := x.dev.PriorityRange()
 	if err != nil {

@@ -40,8 +40,8 @@ func timesOf(list []*trial) []float32 {
 	return all
 }
 
-// takeLeast takes of each trial the candidate whose time is least, of times as timesOf orders them. A trial in which none
-// works keeps what it has.
+// takeLeast takes of each trial the candidate whose time is least, of times as timesOf orders them.
+// A trial in which none works keeps what it has.
 func takeLeast(list []*trial, times []float32) error {
 	for _, t := range list {
 		own := times[:len(t.took)]
@@ -59,8 +59,8 @@ func takeLeast(list []*trial, times []float32) error {
 	return nil
 }
 
-// least is the index of the least time, the first of equal ones; times of 0 are those of candidates that do not work. -1 for
-// none.
+// least is the index of the least time, the first of equal ones; times of 0 are those of candidates
+// that do not work. -1 for none.
 func least(times []float32) int {
 	best := -1
 	for i, t := range times {
@@ -71,8 +71,8 @@ func least(times []float32) int {
 	return best
 }
 
-// What a rank tells the others first, in whole numbers that f32 has exactly: whether and how it has failed, how many
-// candidates it has, and a digest of what they are.
+// What a rank tells the others first, in whole numbers that f32 has exactly: whether and how it has
+// failed, how many candidates it has, and a digest of what they are.
 const (
 	headFailure = iota
 	headCount
@@ -128,8 +128,8 @@ func failed(lines [][]float32, ranks []int) error {
 	return nil
 }
 
-// merge is the slowest rank's times: of those ranks whose heads are like this one's. A candidate that does not work on one of
-// them has 0.
+// merge is the slowest rank's times: of those ranks whose heads are like this one's. A candidate
+// that does not work on one of them has 0.
 func merge(own []float32, head []float32, heads, all [][]float32) []float32 {
 	worst := slices.Clone(own)
 	for r, line := range all {
@@ -151,13 +151,15 @@ func merge(own []float32, head []float32, heads, all [][]float32) []float32 {
 type circle struct {
 	ranks []int // in the world
 
-	// gather gives what all ranks tell, by rank of the group. Collective: all ranks, as many numbers.
+	// gather gives what all ranks tell, by rank of the group. Collective: all ranks, as many
+	// numbers.
 	gather func(own []float32) ([][]float32, error)
 }
 
-// council is the ranks of a program, in circles; none where the program has no groups, or nothing is timed. In each circle all
-// ranks do the same number of gathers of the same lengths, whatever they have, unless a gather itself fails. What one circle finds
-// goes on into the next: after the rows and columns of a full grid all ranks know of all. Where circles are a chain, a rank hears of
+// council is the ranks of a program, in circles; none where the program has no groups, or nothing
+// is timed. In each circle all ranks do the same number of gathers of the same lengths, whatever
+// they have, unless a gather itself fails. What one circle finds goes on into the next: after the
+// rows and columns of a full grid all ranks know of all. Where circles are a chain, a rank hears of
 // its neighbours alone.
 type council struct {
 	program string
@@ -165,9 +167,11 @@ type council struct {
 	broken  bool // a gather has failed: there is no use in another
 }
 
-// slowest is the times of list, as timesOf orders them, on the slowest of the ranks that have the same list.
+// slowest is the times of list, as timesOf orders them, on the slowest of the ranks that have the
+// same list.
 //
-// Collective: all ranks, also one with an error. Errors: err; elsewhere one that names a rank that has one.
+// Collective: all ranks, also one with an error. Errors: err; elsewhere one that names a rank that
+// has one.
 func (c *council) slowest(list []*trial, err error) ([]float32, error) {
 	worst := timesOf(list)
 	for _, g := range c.circles {

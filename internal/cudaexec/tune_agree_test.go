@@ -275,7 +275,8 @@ func TestRowsAndColumnsAgree(t *testing.T) {
 	}
 }
 
-// In a grid that lacks a rank, one has heard of no failure when its neighbours have: it must not wait for them in vain.
+// In a grid that lacks a rank, one has heard of no failure when its neighbours have: it must not
+// wait for them in vain.
 func TestAFailureInARaggedGridEndsAll(t *testing.T) {
 	onRanks(t, 3, func(g *dist.Group) error {
 		row, column, err := g.Split2D(2)
@@ -336,7 +337,8 @@ func TestOneRankAgreesWithItself(t *testing.T) {
 	}
 }
 
-// Groups of one rank tell nothing, nor do those whose ranks have met before; without Tune none does.
+// Groups of one rank tell nothing, nor do those whose ranks have met before; without Tune none
+// does.
 func TestEachGroupThatAddsARankIsACircle(t *testing.T) {
 	onRanks(t, 3, func(g *dist.Group) error {
 		pair, err := g.Split(min(g.Rank(), 1), g.Rank()) // 0 alone, and 1 with 2

@@ -17,8 +17,9 @@ import (
 	"github.com/symgrad/symgrad/internal/program/oracle"
 )
 
-// manyWays is rank's builder of a training whose products and convolutions cuBLAS and cuDNN have several algorithms for, and
-// of whose products one may be turned. Parameters are the same whatever the batch is.
+// manyWays is rank's builder of a training whose products and convolutions cuBLAS and cuDNN have
+// several algorithms for, and of whose products one may be turned. Parameters are the same whatever
+// the batch is.
 func manyWays(rank, batch int) *builder {
 	dims := []int{96, 80, 200, 64, 512, 1024, 48, 130, 10}
 	b, first := parallel(rank, options{batch: batch, dims: dims}), parallel(0, options{batch: 1, dims: dims})
@@ -97,7 +98,8 @@ func (x *Exec) algorithms() []string {
 	return all
 }
 
-// tuned loads b with Tune, runs it a few times, and gives what its products and convolutions are done by, and its parameters.
+// tuned loads b with Tune, runs it a few times, and gives what its products and convolutions are
+// done by, and its parameters.
 func (b *builder) tuned(m member, cfg Config, runs int) (algorithms []string, params []byte, err error) {
 	cfg.Tune, cfg.Compute = true, TF32
 	r, err := b.load(m.v, cfg, program.Env{Groups: []*dist.Group{m.Group}})
@@ -132,7 +134,8 @@ func withCUBLAS(t *testing.T) {
 	turnedRig(t, newBuilder("there", 1).train(options{batch: 4, dims: []int{8, 8}}).plan(t, true), Config{})
 }
 
-// Ranks that time the same products take the same algorithms, whatever noise each has measured, in every load.
+// Ranks that time the same products take the same algorithms, whatever noise each has measured, in
+// every load.
 func TestRanksAgreeOnTunedProducts(t *testing.T) {
 	withCUBLAS(t)
 	for load := range 3 {

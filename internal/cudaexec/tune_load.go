@@ -11,13 +11,14 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// openLibraries makes what libraries do: matrix products and convolutions, with Config.Tune each in the way that takes the
-// least time on the slowest rank. The ranks of a group wait for each other in every step, so that a fast way of one rank is
-// of no use where another's is slow.
+// openLibraries makes what libraries do: matrix products and convolutions, with Config.Tune each in
+// the way that takes the least time on the slowest rank. The ranks of a group wait for each other
+// in every step, so that a fast way of one rank is of no use where another's is slow.
 //
-// Collective: with Config.Tune, where the program has collectives, unless Config.TuneAlone. Ranks that have the same candidates
-// come to the same ways where a group holds them all; one that has others, because its batch has another size, keeps its own choice. Errors: those of newProducts, products.tune
-// and newConvolutions, on all ranks; why a group is broken; ErrStuck.
+// Collective: with Config.Tune, where the program has collectives, unless Config.TuneAlone. Ranks
+// that have the same candidates come to the same ways where a group holds them all; one that has
+// others, because its batch has another size, keeps its own choice. Errors: those of newProducts,
+// products.tune and newConvolutions, on all ranks; why a group is broken; ErrStuck.
 func (x *Exec) openLibraries() error {
 	c := x.council()
 	list, err := x.timeLibraries()
@@ -44,7 +45,8 @@ func (x *Exec) openLibraries() error {
 	return errors.Join(err, x.mul.settle())
 }
 
-// timeLibraries asks the libraries for what the steps need, and gives what they have timed. It works on no group.
+// timeLibraries asks the libraries for what the steps need, and gives what they have timed. It
+// works on no group.
 func (x *Exec) timeLibraries() ([]*trial, error) {
 	on := x.order.on
 	var err error
@@ -60,7 +62,8 @@ func (x *Exec) timeLibraries() ([]*trial, error) {
 	return append(x.mul.trials(), x.conv.trials()...), nil
 }
 
-// leave is err. After ErrStuck x forgets what it has, so that nobody frees what the device may still use.
+// leave is err. After ErrStuck x forgets what it has, so that nobody frees what the device may
+// still use.
 func (x *Exec) leave(err error) error {
 	if errors.Is(err, ErrStuck) {
 		*x = Exec{p: x.p, cfg: x.cfg, env: x.env, dev: x.dev}
@@ -68,8 +71,8 @@ func (x *Exec) leave(err error) error {
 	return err
 }
 
-// council is the ranks that agree on what is timed: those of each group of the program. Groups all of whose ranks are in one
-// before tell each other nothing new.
+// council is the ranks that agree on what is timed: those of each group of the program. Groups all
+// of whose ranks are in one before tell each other nothing new.
 func (x *Exec) council() *council {
 	c := &council{program: x.p.Name}
 	if !x.cfg.Tune || x.cfg.TuneAlone || x.comm == nil {
@@ -90,11 +93,12 @@ func within(ranks, others []int) bool {
 	return !slices.ContainsFunc(ranks, func(r int) bool { return !slices.Contains(others, r) })
 }
 
-// gather is circle.gather for a group of GPUs, which must not be captured meanwhile. It goes by way of a sum, to which
-// each rank adds zeros but for its own part: that is exact, and what all groups can do for which programs are made.
+// gather is circle.gather for a group of GPUs, which must not be captured meanwhile. It goes by way
+// of a sum, to which each rank adds zeros but for its own part: that is exact, and what all groups
+// can do for which programs are made.
 //
-// Errors: why the group is broken, with ErrStuck where the device then does not end; those of the driver, which break the group
-// where this rank cannot take part: the others would wait for it.
+// Errors: why the group is broken, with ErrStuck where the device then does not end; those of the
+// driver, which break the group where this rank cannot take part: the others would wait for it.
 func (x *Exec) gather(g *dist.Group, own []float32) ([][]float32, error) {
 	all := parted(own, g.Rank(), g.Size())
 	bytes := int64(len(all)) * int64(tensor.F32.Size())

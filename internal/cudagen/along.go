@@ -7,10 +7,11 @@ import (
 	"github.com/symgrad/symgrad/internal/program"
 )
 
-// chain is steps that follow each other along the same rows: of a row of axis elements, or of its one element, each reads and
-// writes no other. One kernel does them, whose threads have a row from the first step to the last: a normalization, or a softmax
-// with what is scaled and masked before it, is one launch. What a step makes for the next stays in registers, and what nobody else
-// reads is not written.
+// chain is steps that follow each other along the same rows: of a row of axis elements, or of its
+// one element, each reads and writes no other. One kernel does them, whose threads have a row from
+// the first step to the last: a normalization, or a softmax with what is scaled and masked before
+// it, is one launch. What a step makes for the next stays in registers, and what nobody else reads
+// is not written.
 type chain struct {
 	phases     []phase
 	rows, axis int
@@ -44,10 +45,12 @@ type span struct {
 }
 
 const (
-	// mostAxis is how long rows may be of which there are fewer than multiprocessors: steps by themselves fill the device.
+	// mostAxis is how long rows may be of which there are fewer than multiprocessors: steps by
+	// themselves fill the device.
 	mostAxis = 1 << 13
 
-	// laneElems is how many elements of a row a thread has, where there are threads enough, and mostElems where there are not.
+	// laneElems is how many elements of a row a thread has, where there are threads enough, and
+	// mostElems where there are not.
 	laneElems, mostElems = 8, 32
 )
 
@@ -158,7 +161,8 @@ func (g *generator) arranged(ph *phase, rows int) bool {
 	return false
 }
 
-// cut makes rows rows of the first dims of the space of a Map, and the elements of rows of the rest, if it can be cut so.
+// cut makes rows rows of the first dims of the space of a Map, and the elements of rows of the
+// rest, if it can be cut so.
 func (n *nest) cut(rows int) bool {
 	for d := 0; d < len(n.dims); d++ {
 		size := n.dims[d].size
@@ -229,8 +233,8 @@ func (g *generator) span(n *nest, a *access, v program.View, write bool) span {
 	return s
 }
 
-// takes reports whether ph can be done row by row behind the phases of c: what of its and their memory is the same, and written,
-// is the same row's.
+// takes reports whether ph can be done row by row behind the phases of c: what of its and their
+// memory is the same, and written, is the same row's.
 func (c *chain) takes(ph *phase) bool {
 	for k := range c.phases {
 		for _, x := range c.phases[k].spans {
@@ -263,7 +267,8 @@ func (x *span) alike(y *span) bool {
 	return x.pitch == y.pitch && max(x.row.end, y.row.end)-min(x.row.begin, y.row.begin) <= x.pitch
 }
 
-// settle brings the nests of c to the form in which they are walked, and finds what stays in registers.
+// settle brings the nests of c to the form in which they are walked, and finds what stays in
+// registers.
 func (g *generator) settle(c *chain) {
 	c.width = max(1, min(8, c.axis/c.lanes))
 	for k := range c.phases {
@@ -282,8 +287,9 @@ func (g *generator) settle(c *chain) {
 	}
 }
 
-// walk brings the nest of ph to the form in which it is walked, and gives how many neighbours, of at most most, a thread may have
-// at once. Rows keep their order, so that those of all phases have the same numbers.
+// walk brings the nest of ph to the form in which it is walked, and gives how many neighbours, of
+// at most most, a thread may have at once. Rows keep their order, so that those of all phases have
+// the same numbers.
 func (ph *phase) walk(most int) int {
 	n, lead := ph.n, &ph.n.outs[0]
 	if isReduce(ph.op) {
@@ -307,8 +313,8 @@ func (ph *phase) walk(most int) int {
 	return n.width([]access{*n.lead()}, most)
 }
 
-// kept is the Out of a phase before phase k that its In j is, element by element; nil if there is none, or something else has
-// been written there since.
+// kept is the Out of a phase before phase k that its In j is, element by element; nil if there is
+// none, or something else has been written there since.
 func (g *generator) kept(c *chain, k, j int) *result {
 	in := &c.phases[k]
 	reads := &in.spans[j]
@@ -330,8 +336,8 @@ func (g *generator) kept(c *chain, k, j int) *result {
 	return nil
 }
 
-// overwrites reports whether ph has one number for each row and writes where it reads memory: one thread of a row does that, and
-// others may read later.
+// overwrites reports whether ph has one number for each row and writes where it reads memory: one
+// thread of a row does that, and others may read later.
 func (ph *phase) overwrites() bool {
 	ins, outs := ph.spans[:len(ph.n.ins)], ph.spans[len(ph.n.ins):]
 	return ph.n.count(true) == 1 && slices.ContainsFunc(outs, func(out span) bool {
@@ -344,7 +350,8 @@ func (ph *phase) overwrites() bool {
 	})
 }
 
-// walks reports whether a in n and b in o are the same elements for the same row, and number in it: of one dim each, or of none.
+// walks reports whether a in n and b in o are the same elements for the same row, and number in it:
+// of one dim each, or of none.
 func (n *nest) walks(a *access, o *nest, b *access) bool {
 	simple := func(n *nest, a *access) (row, column int, ok bool) {
 		rows := slices.IndexFunc(n.dims, func(d dim) bool { return d.reduced })
@@ -371,8 +378,8 @@ func linear(dims []dim, strides []int) (stride int, ok bool) {
 	return stride, true
 }
 
-// dead reports whether nobody reads the memory that Out j of phase k is written to: it is the program's own, no other step has
-// to do with it, and the phases that read it have it in registers.
+// dead reports whether nobody reads the memory that Out j of phase k is written to: it is the
+// program's own, no other step has to do with it, and the phases that read it have it in registers.
 func (g *generator) dead(c *chain, k, j int) bool {
 	id := g.p.Steps[c.phases[k].step].Out[j].Value
 	if v := &g.p.Values[id]; v.Place != program.Arena || v.Role != program.Temp {

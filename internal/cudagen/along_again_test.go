@@ -7,8 +7,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// A softmax that is computed again for its gradient, from scores in bf16, is one launch with all that comes before and behind it, and writes nothing
-// but what the next product reads.
+// A softmax that is computed again for its gradient, from scores in bf16, is one launch with all
+// that comes before and behind it, and writes nothing but what the next product reads.
 func TestASoftmaxComputedAgainIsOneLaunch(t *testing.T) {
 	const rows, axis, depth = 300, 128, 4
 	b := newBare("attention")

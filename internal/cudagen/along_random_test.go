@@ -10,8 +10,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// loose makes programs of steps along rows over memory that they share at random: most are not valid, but what is taken for a
-// chain must be one whatever the memory.
+// loose makes programs of steps along rows over memory that they share at random: most are not
+// valid, but what is taken for a chain must be one whatever the memory.
 type loose struct {
 	*rapid.T
 	p          *program.Program
@@ -22,7 +22,8 @@ type loose struct {
 // one is true once in n times.
 func (l *loose) one(n int) bool { return rapid.IntRange(1, n).Draw(l.T, "one") == n }
 
-// look is a view over space, along its first kept dims: mostly of what a step before has written, if it is to be read.
+// look is a view over space, along its first kept dims: mostly of what a step before has written,
+// if it is to be read.
 func (l *loose) look(space []int, kept int, read bool) program.View {
 	kind := kept - len(space) + 1 // 0 for a number for each row
 	v := program.View{Offset: rapid.SampledFrom([]int{0, 0, 0, 1, l.axis, 40}).Draw(l.T, "offset")}
@@ -98,7 +99,8 @@ func (l *loose) step() {
 	l.p.Steps = append(l.p.Steps, s)
 }
 
-// touched is the bytes of the arena, or of a value outside, that each row of a step reads or writes.
+// touched is the bytes of the arena, or of a value outside, that each row of a step reads or
+// writes.
 type touched map[program.ID]map[int64]map[int]bool // by memory and byte: the rows
 
 // touch adds what a view reaches, each element by the row that it is of.

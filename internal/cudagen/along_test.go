@@ -10,14 +10,15 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// rowsOf is a view of value v, with one number for each row of a space whose last dim is that of a row's elements.
+// rowsOf is a view of value v, with one number for each row of a space whose last dim is that of a
+// row's elements.
 func (b *builder) rowsOf(v program.ID, space []int) program.View {
 	strides := program.Contiguous(space[:len(space)-1])
 	return program.View{Value: v, Strides: append(strides, 0)}
 }
 
-// normalize adds what a layer normalization of x over the last dim is: five steps, of which the fourth is over rows alone. It
-// gives the result.
+// normalize adds what a layer normalization of x over the last dim is: five steps, of which the
+// fourth is over rows alone. It gives the result.
 func (b *builder) normalize(x program.View, dt tensor.DType, space ...int) program.View {
 	axis := space[len(space)-1]
 	rows := space[:len(space)-1]
@@ -47,8 +48,8 @@ func (b *builder) normalize(x program.View, dt tensor.DType, space ...int) progr
 	return y
 }
 
-// alongCases is chains: normalizations, scaled and masked softmaxes with what comes behind them, of rows that fill warps and that
-// do not, short and long, of an odd number.
+// alongCases is chains: normalizations, scaled and masked softmaxes with what comes behind them, of
+// rows that fill warps and that do not, short and long, of an odd number.
 func alongCases() *builder {
 	b := newBuilder("along")
 	b.clock(3, 70)
@@ -89,8 +90,8 @@ func alongCases() *builder {
 	return b
 }
 
-// chainCases is steps along rows at random, most of which go on from what those before have made: the same view of it, another
-// one, or in place.
+// chainCases is steps along rows at random, most of which go on from what those before have made:
+// the same view of it, another one, or in place.
 func chainCases() *builder {
 	b := newBuilder("chains")
 	for range 40 {
@@ -183,7 +184,8 @@ func TestANormalizationIsOneLaunch(t *testing.T) {
 	}
 }
 
-// What lies in the arena where something of another row lay, or is waited for, is not done in one launch with it.
+// What lies in the arena where something of another row lay, or is waited for, is not done in one
+// launch with it.
 func TestChainsEndWhereRowsMeet(t *testing.T) {
 	const rows, axis = 2000, 256
 	arena := func(p *program.Program, at ...int64) {
@@ -284,7 +286,8 @@ func TestWhatNobodyElseReadsIsNotWritten(t *testing.T) {
 	}
 }
 
-// A number that one thread of a row writes over what all of them read is read again, from memory, behind a meeting.
+// A number that one thread of a row writes over what all of them read is read again, from memory,
+// behind a meeting.
 func TestWhatIsWrittenInPlaceForARowIsReadAgain(t *testing.T) {
 	for _, inPlace := range []bool{false, true} {
 		b := newBare("place")

@@ -8,7 +8,8 @@ import (
 	"github.com/symgrad/symgrad/internal/program"
 )
 
-// chainText is the kernel of a chain while it is written. A thread has turns times width elements of its row, lanes*width apart.
+// chainText is the kernel of a chain while it is written. A thread has turns times width elements
+// of its row, lanes*width apart.
 type chainText struct {
 	g *generator
 	c *chain
@@ -94,7 +95,8 @@ func (w *chainText) body(ph *phase, code []program.Instr) *body {
 	return b
 }
 
-// begin opens the block of a phase, with its pointers by the names that b has for them, and what it makes once.
+// begin opens the block of a phase, with its pointers by the names that b has for them, and what it
+// makes once.
 func (w *chainText) begin(ph *phase, b *body) {
 	fmt.Fprintf(&w.text, "  { // %s\n", ph.op)
 	s := &w.g.p.Steps[ph.step]
@@ -187,8 +189,8 @@ func (w *chainText) reduce(b *body, ph *phase, name string) {
 	}
 }
 
-// softmax writes a call of a function of what a thread has of a row: an array for each In, and none where there is no more. The
-// last array is the result.
+// softmax writes a call of a function of what a thread has of a row: an array for each In, and none
+// where there is no more. The last array is the result.
 func (w *chainText) softmax(b *body, ph *phase, function, none string, arrays ...string) {
 	w.g.use(rowsPart)
 	n := w.turns(b) * b.width
@@ -220,7 +222,8 @@ func (w *chainText) parameter(a Arg) string {
 	return fmt.Sprintf("p%d", at)
 }
 
-// written reports whether a phase of the chain writes into the value that a is the address of, or into memory that it shares.
+// written reports whether a phase of the chain writes into the value that a is the address of, or
+// into memory that it shares.
 func (w *chainText) written(a Arg) bool {
 	return slices.ContainsFunc(w.c.phases, func(ph phase) bool {
 		return slices.ContainsFunc(w.g.p.Steps[ph.step].Out, func(o program.View) bool { return w.g.sameMemory(w.g.view(a), o) })

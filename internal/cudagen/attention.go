@@ -37,8 +37,8 @@ func (g *generator) attention(i int, op *program.Attention) error {
 	return nil
 }
 
-// attentionGrad makes the kernels of an AttentionGrad: one whose blocks have keys, and one whose blocks have queries. Both take the
-// shares anew, so that every sum is one block's.
+// attentionGrad makes the kernels of an AttentionGrad: one whose blocks have keys, and one whose
+// blocks have queries. Both take the shares anew, so that every sum is one block's.
 func (g *generator) attentionGrad(i int, op *program.AttentionGrad) error {
 	const bias = 6
 	if err := g.checkAttention(i, &op.Attention, 4, 3); err != nil {
@@ -72,8 +72,9 @@ func (g *generator) attentionGrad(i int, op *program.AttentionGrad) error {
 	return nil
 }
 
-// attend says how blocks go through the other side: step rows of it at once, two operands of which are in shared memory twice, besides
-// own operands of the block's own rows. A multiprocessor is to hold so many blocks, where rows are short.
+// attend says how blocks go through the other side: step rows of it at once, two operands of which
+// are in shared memory twice, besides own operands of the block's own rows. A multiprocessor is to
+// hold so many blocks, where rows are short.
 func (t *template) attend(depth, own, step, resident int) {
 	t.shared = (own*attentionRows + 4*step) * depth * 2
 	if t.resident = resident; depth > 64 {

@@ -11,8 +11,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// heads is a view of (batch, heads, rows, depth) of a new value in which the heads of a row are neighbours, as products make them,
-// or of one packed.
+// heads is a view of (batch, heads, rows, depth) of a new value in which the heads of a row are
+// neighbours, as products make them, or of one packed.
 func (b *builder) heads(dt tensor.DType, bound bounds, together bool, batch, heads, rows, depth int) program.View {
 	if !together {
 		return b.whole(dt, bound, batch, heads, rows, depth)
@@ -21,8 +21,9 @@ func (b *builder) heads(dt tensor.DType, bound bounds, together bool, batch, hea
 	return program.View{Value: id, Strides: []int{rows * heads * depth, depth, heads * depth, 1}}
 }
 
-// masked is a bias with tiles of zeros, tiles of a mask, and tiles with both and with other numbers; and what it is in each tile.
-// A mask that is a number comes first in each row, and some rows have nothing else.
+// masked is a bias with tiles of zeros, tiles of a mask, and tiles with both and with other
+// numbers; and what it is in each tile. A mask that is a number comes first in each row, and some
+// rows have nothing else.
 func (b *builder) masked(m, n int, mask float64) []program.View {
 	bias := b.whole(tensor.F32, bounds{-1, 1}, m, n)
 	for i := range m {
@@ -92,8 +93,8 @@ func attentionCases() *builder {
 	return b
 }
 
-// What is summed is rounded to bf16 before, so that a number may be as far off as the largest parts of its sum are; all of them
-// together are not.
+// What is summed is rounded to bf16 before, so that a number may be as far off as the largest parts
+// of its sum are; all of them together are not.
 func TestAttentionIsAsExactAsItsOperands(t *testing.T) {
 	v := cudatest.Devices(t, 1)[0]
 	b := attentionCases()
@@ -119,7 +120,8 @@ func TestAttentionIsAsExactAsItsOperands(t *testing.T) {
 	}
 }
 
-// Blocks take as many heads at once as fit into a cache. Here all have the same rows, and so the same bits in all results.
+// Blocks take as many heads at once as fit into a cache. Here all have the same rows, and so the
+// same bits in all results.
 func TestAttentionOfMoreHeadsThanACacheHolds(t *testing.T) {
 	v := cudatest.Devices(t, 1)[0]
 	b := newBuilder("attention")

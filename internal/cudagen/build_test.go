@@ -10,8 +10,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// builder makes programs whose values are all outside, with numbers in them, so that many steps can stand in one program and
-// be looked at one by one.
+// builder makes programs whose values are all outside, with numbers in them, so that many steps can
+// stand in one program and be looked at one by one.
 type builder struct {
 	p      *program.Program
 	memory map[program.ID][]byte // nil if nobody looks at the numbers
@@ -25,7 +25,8 @@ func newBuilder(name string) *builder {
 	return b
 }
 
-// newBare is a builder of programs without numbers, for tests that look at the text alone: making them takes long.
+// newBare is a builder of programs without numbers, for tests that look at the text alone: making
+// them takes long.
 func newBare(name string) *builder {
 	source := rand.NewPCG(1, 2)
 	return &builder{p: &program.Program{Name: name, Clock: program.None}, source: source, r: rand.New(source)}

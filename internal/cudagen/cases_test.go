@@ -97,7 +97,8 @@ func mapCases() *builder {
 	return b
 }
 
-// viewCases is transposes, slices, broadcasts in the middle, backwards, and addresses that are not aligned.
+// viewCases is transposes, slices, broadcasts in the middle, backwards, and addresses that are not
+// aligned.
 func viewCases() *builder {
 	b := newBuilder("views")
 	add := []program.Instr{load(0), load(1), apply(program.Sub, 0, 1)}
@@ -374,7 +375,8 @@ func productCases() *builder {
 	return b
 }
 
-// some is all of list for f32 and its first n for other types: what is made from templates does not depend on the type.
+// some is all of list for f32 and its first n for other types: what is made from templates does not
+// depend on the type.
 func some[T any](dt tensor.DType, n int, list []T) []T {
 	if dt == tensor.F32 {
 		return list

@@ -10,16 +10,17 @@ type Target struct {
 	MaxThreads int // threads that a multiprocessor holds; 0 means 2048
 	Arch       int // 90 is sm_90; 0 means 80. Nothing newer than it is used
 
-	// Own says of each step, if it is a MatMul or a Conv, whether it gets kernels of ours; a library does the others. nil
-	// means that libraries do all.
+	// Own says of each step, if it is a MatMul or a Conv, whether it gets kernels of ours; a
+	// library does the others. nil means that libraries do all.
 	Own []bool
 
-	// Stay keeps blocks of large Maps until all of their elements are done, where they otherwise end soon and make room for others: then
-	// less of the device's memory is left to what runs beside them.
+	// Stay keeps blocks of large Maps until all of their elements are done, where they otherwise
+	// end soon and make room for others: then less of the device's memory is left to what runs
+	// beside them.
 	Stay bool
 
-	// Apart keeps each step a launch of its own. Otherwise independent Maps that follow each other, and steps along the same rows, are
-	// one, where that pays.
+	// Apart keeps each step a launch of its own. Otherwise independent Maps that follow each other,
+	// and steps along the same rows, are one, where that pays.
 	Apart bool
 }
 
@@ -55,17 +56,19 @@ const (
 
 // Step is what a step needs.
 type Step struct {
-	// Kernels is launched in order. It is empty for what a library or a collective does, for a step of no elements, and for
-	// one that a kernel of an earlier step does as well: see Arg.Step.
+	// Kernels is launched in order. It is empty for what a library or a collective does, for a step
+	// of no elements, and for one that a kernel of an earlier step does as well: see Arg.Step.
 	Kernels []Kernel
 
-	// Scratch is bytes of device memory of the step's own, aligned to 256 and zeroed once when the program is loaded: counters
-	// in it are 0 again when the step is over.
+	// Scratch is bytes of device memory of the step's own, aligned to 256 and zeroed once when the
+	// program is loaded: counters in it are 0 again when the step is over.
 	Scratch int64
 }
 
-// The fault words are FaultWords unsigned 64-bit numbers in device memory, all 0 before a run. The first fault of a run
-// writes them, and no other: its code, the number of its step, and, for FaultIndex, the bits of the index as a float64, or, for FaultDivisor, of the number of the element.
+// The fault words are FaultWords unsigned 64-bit numbers in device memory, all 0 before a run. The
+// first fault of a run writes them, and no other: its code, the number of its step, and, for
+// FaultIndex, the bits of the index as a float64, or, for FaultDivisor, of the number of the
+// element.
 const (
 	FaultWords   = 4
 	FaultIndex   = 1 // an index of Gather or GatherGrad is outside its axis
@@ -76,16 +79,19 @@ const (
 	FaultValueAt = 2
 )
 
-// Options is what the compiler is told about the text of Generate. Results are those of IEEE arithmetic but for products
-// that are fused with sums; nothing is approximated but exponentials of attention.
+// Options is what the compiler is told about the text of Generate. Results are those of IEEE
+// arithmetic but for products that are fused with sums; nothing is approximated but exponentials of
+// attention.
 func Options() []string {
 	return []string{"--std=c++17", "--ftz=false", "--prec-div=true", "--prec-sqrt=true", "--fmad=true"}
 }
 
-// Generate makes the kernels of p, which is planned: one text for all of them, and for each step what is to be launched. The
-// text depends on p and t alone, so that what it compiles to can be kept.
+// Generate makes the kernels of p, which is planned: one text for all of them, and for each step
+// what is to be launched. The text depends on p and t alone, so that what it compiles to can be
+// kept.
 //
-// Returns: steps[i] is of p.Steps[i]. Errors: a step that no kernel can do, with its number and name.
+// Returns: steps[i] is of p.Steps[i]. Errors: a step that no kernel can do, with its number and
+// name.
 func Generate(p *program.Program, t Target) (text string, steps []Step, err error) {
 	g := newGenerator(p, t)
 	if err := g.all(); err != nil {

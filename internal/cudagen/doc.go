@@ -1,19 +1,21 @@
-// Package cudagen makes CUDA C of a program: one text for NVRTC, and for each step the launches that do it. It knows no
-// device and needs none; internal/cudaexec compiles and launches.
+// Package cudagen makes CUDA C of a program: one text for NVRTC, and for each step the launches
+// that do it. It knows no device and needs none; internal/cudaexec compiles and launches.
 //
 // # What a text is
 //
-// The kernels folder has what does not depend on a program: conversions, scalar operations, sums over threads, and function
-// templates for the steps whose code is always the same (softmax, pooling, gathers, normalization, products, convolution).
-// A text has the files that its steps need, and behind them a kernel for each different step. Shapes and strides are
-// constants in it, so that divisions become multiplications and loops know their ends. Only addresses are arguments, with
-// the offsets of views in them, so that steps that do the same on other memory share a kernel.
+// The kernels folder has what does not depend on a program: conversions, scalar operations, sums
+// over threads, and function templates for the steps whose code is always the same (softmax,
+// pooling, gathers, normalization, products, convolution). A text has the files that its steps
+// need, and behind them a kernel for each different step. Shapes and strides are constants in it,
+// so that divisions become multiplications and loops know their ends. Only addresses are arguments,
+// with the offsets of views in them, so that steps that do the same on other memory share a kernel.
 //
-// The code of Map and Reduce is written here, statement by statement (scalar.go). Before, the index space is brought to
-// what matters (nest.go): dims of one element go, neighbours are joined where every view goes on from one to the other, the
-// dim that is written fastest comes last. Each value is made no further in than it must be: what does not move at all before
-// the loop, what several neighbours share once for all of them. Up to 32 bytes of neighbours are one thread's, where all Outs
-// lie so; addresses that are not aligned are read one by one.
+// The code of Map and Reduce is written here, statement by statement (scalar.go). Before, the index
+// space is brought to what matters (nest.go): dims of one element go, neighbours are joined where
+// every view goes on from one to the other, the dim that is written fastest comes last. Each value
+// is made no further in than it must be: what does not move at all before the loop, what several
+// neighbours share once for all of them. Up to 32 bytes of neighbours are one thread's, where all
+// Outs lie so; addresses that are not aligned are read one by one.
 //
 // # Shapes of kernels
 //
@@ -36,16 +38,19 @@
 //	             blocks for queries and blocks for keys, which all compute the shares anew (attention.go)
 //	thin         convolutions with C*R*S up to 32, and their gradients for the filter: windows in registers (thin.go)
 //
-// Every sum has one order, whatever the timing: there are no floating-point atomics. Where several blocks share a sum, each
-// writes its part to scratch memory, and the last to come, by a counter that ends at 0 again, adds the parts in their order.
-// So a captured graph can be replayed, and gives the same bits.
+// Every sum has one order, whatever the timing: there are no floating-point atomics. Where several
+// blocks share a sum, each writes its part to scratch memory, and the last to come, by a counter
+// that ends at 0 again, adds the parts in their order. So a captured graph can be replayed, and
+// gives the same bits.
 //
 // # Arithmetic
 //
-// In f32, or f64 where an operand is, as package program says. Functions are CUDA's accurate ones, never those of
-// --use_fast_math; denormal numbers are kept; the compiler may fuse a product and a sum. Copies move bits. Attention multiplies bf16:
-// its shares, and their gradients, are rounded to that, and its exponentials are those of ex2.approx, 2 units of the last place of f32 off.
+// In f32, or f64 where an operand is, as package program says. Functions are CUDA's accurate ones,
+// never those of --use_fast_math; denormal numbers are kept; the compiler may fuse a product and a
+// sum. Copies move bits. Attention multiplies bf16: its shares, and their gradients, are rounded to
+// that, and its exponentials are those of ex2.approx, 2 units of the last place of f32 off.
 //
-// Sources: CUDA C++ Programming Guide, "Mathematical Functions", "Memory Fence Functions" (the last block);
-// T. Dao, FlashAttention-2; M. Harris, "Optimizing Parallel Reduction in CUDA"; J. Salmon et al. (kernels/rand.cu); T. Chan et al. (kernels/norm.cu).
+// Sources: CUDA C++ Programming Guide, "Mathematical Functions", "Memory Fence Functions" (the last
+// block); T. Dao, FlashAttention-2; M. Harris, "Optimizing Parallel Reduction in CUDA"; J. Salmon
+// et al. (kernels/rand.cu); T. Chan et al. (kernels/norm.cu).
 package cudagen

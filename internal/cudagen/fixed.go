@@ -82,8 +82,8 @@ func (t *template) write(g *generator, i int, outs ...int) {
 	}
 }
 
-// split adds scratch memory to the parameters, numbers of the type of arithmetic and counters, for work that several blocks
-// share.
+// split adds scratch memory to the parameters, numbers of the type of arithmetic and counters, for
+// work that several blocks share.
 func (t *template) split(g *generator, i, numbers, counters int) {
 	size := int64(4)
 	if g.wide(i) {

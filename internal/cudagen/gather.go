@@ -33,11 +33,13 @@ func (g *generator) gather(i int, op *program.Gather) {
 	g.fixedLaunch(i, t)
 }
 
-// aligned reports whether packed rows, whose length is a multiple of w elements, can be moved w elements at once.
+// aligned reports whether packed rows, whose length is a multiple of w elements, can be moved w
+// elements at once.
 func aligned(a *access, w int) bool { return a.offset%int64(w*a.dtype.Size()) == 0 }
 
-// gatherGrad makes the kernels of a GatherGrad. Its blocks look at all indices each: with fewer rows than indices there is a
-// block for each row, otherwise one for each index, after zeros for the rows that no index names.
+// gatherGrad makes the kernels of a GatherGrad. Its blocks look at all indices each: with fewer
+// rows than indices there is a block for each row, otherwise one for each index, after zeros for
+// the rows that no index names.
 func (g *generator) gatherGrad(i int, op *program.GatherGrad) {
 	total := op.Outer * op.Axis * op.Inner
 	if total == 0 {

@@ -17,8 +17,8 @@ type tiles struct {
 // sliceK is how much of k is in shared memory at once.
 const sliceK = 16
 
-// tile is the tiles of a product: smaller ones where large ones would be fewer than multiprocessors, and blocks that share k
-// where that is not enough.
+// tile is the tiles of a product: smaller ones where large ones would be fewer than
+// multiprocessors, and blocks that share k where that is not enough.
 func (g *generator) tile(batch, m, n, k int) tiles {
 	s := tiles{bm: 64, bn: 64, splits: 1}
 	for s.bm > 16 && m <= s.bm/2 {

@@ -218,7 +218,8 @@ func TestWhatNoKernelCanDoIsAnErrorThatNamesTheStep(t *testing.T) {
 	}
 }
 
-// Blocks of a large Map end after a few turns, unless they are to stay; small ones are launched alike.
+// Blocks of a large Map end after a few turns, unless they are to stay; small ones are launched
+// alike.
 func TestBlocksOfLargeMapsEndSoon(t *testing.T) {
 	const resident = 132 * 2048 / 256
 	for _, c := range []struct{ count, soon, stay int }{

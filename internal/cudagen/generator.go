@@ -210,7 +210,8 @@ func (g *generator) check(i int) error {
 // use says that a text needs a part.
 func (g *generator) use(p part) { g.uses[p] = true }
 
-// function adds a function to the text, or finds the equal one that is there, and gives its name. The text has nameMark for it.
+// function adds a function to the text, or finds the equal one that is there, and gives its name.
+// The text has nameMark for it.
 func (g *generator) function(kind, text string) string {
 	if name, ok := g.names[text]; ok {
 		return name
@@ -259,8 +260,8 @@ func (g *generator) address(kind ArgKind, i, j int, v program.View) Arg {
 	return Arg{Kind: kind, Step: i, Index: j, Offset: int64(v.Offset) * int64(g.value(v).DType.Size())}
 }
 
-// aliased reports whether In j of step i may lie in memory that the step writes, so that the compiler must not take it for
-// read-only.
+// aliased reports whether In j of step i may lie in memory that the step writes, so that the
+// compiler must not take it for read-only.
 func (g *generator) aliased(i, j int) bool {
 	s := &g.p.Steps[i]
 	return slices.ContainsFunc(s.Out, func(o program.View) bool { return g.sameMemory(s.In[j], o) })

@@ -156,8 +156,8 @@ func (l *loaded) close(t testing.TB, module *cuda.Module) {
 	}
 }
 
-// tolerance is how far a result may be from the oracle's, relative to the larger of it and 1: rounding to the type, and for
-// sums in f32 that of their additions.
+// tolerance is how far a result may be from the oracle's, relative to the larger of it and 1:
+// rounding to the type, and for sums in f32 that of their additions.
 func tolerance(dt tensor.DType) float64 {
 	switch dt {
 	case tensor.F16:

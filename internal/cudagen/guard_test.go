@@ -8,7 +8,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// guardCases is Maps that keep what is there if a number is not 0, large and small, of all dtypes, for 0, NaN and others.
+// guardCases is Maps that keep what is there if a number is not 0, large and small, of all dtypes,
+// for 0, NaN and others.
 func guardCases() *builder {
 	b := newBuilder("guards")
 	code := []program.Instr{load(0), load(1), constant64(0), apply(program.Select, 0, 1, 2)}

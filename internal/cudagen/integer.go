@@ -18,7 +18,8 @@ var integers = map[program.Scalar]string{
 	program.Greater: "intGreater", program.GreaterEqual: "intGreaterEqual", program.Equal: "intEqual", program.NotEqual: "intNotEqual",
 }
 
-// integer makes the kernel of an Integer: a thread for each element in turn, or a block for each sum.
+// integer makes the kernel of an Integer: a thread for each element in turn, or a block for each
+// sum.
 func (g *generator) integer(i int, op *program.Integer) error {
 	f, ok := integers[op.Do]
 	if !ok || !op.Known() {

@@ -8,7 +8,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// integerCases is each operation and type, reductions along some axes and all, and views that are not packed.
+// integerCases is each operation and type, reductions along some axes and all, and views that are
+// not packed.
 func integerCases() *builder {
 	b := newBuilder("integers")
 	types := []tensor.DType{tensor.I8, tensor.I16, tensor.I32, tensor.I64, tensor.U8, tensor.U16, tensor.U32, tensor.U64}

@@ -53,12 +53,13 @@ func (f *flat) inside() string {
 	return fmt.Sprintf("    const %s e = %s;\n%s", f.index, times("i", f.width), f.turn())
 }
 
-// mostTurns is how many turns a thread takes, where a grid of blocks that do no more than that fills the device. A block keeps its
-// place on a multiprocessor until it ends, whatever the priority of what waits for one: kernels of a collective do.
+// mostTurns is how many turns a thread takes, where a grid of blocks that do no more than that
+// fills the device. A block keeps its place on a multiprocessor until it ends, whatever the
+// priority of what waits for one: kernels of a collective do.
 const mostTurns = 4
 
-// blocks is the grid for count turns: all at once if the device holds them, or else as many as it holds, and more where their
-// threads would take many turns, unless blocks are to stay.
+// blocks is the grid for count turns: all at once if the device holds them, or else as many as it
+// holds, and more where their threads would take many turns, unless blocks are to stay.
 func (g *generator) blocks(count, threads int) int {
 	once, resident := ceilDiv(count, threads), g.t.SMs*max(1, g.t.MaxThreads/threads)
 	blocks := max(1, min(once, resident))
@@ -99,8 +100,8 @@ func (g *generator) flat(i int, op *program.Map) (*flat, error) {
 	return f, nil
 }
 
-// most is how many of count elements a thread should take at once: with few elements more threads are worth more than wide
-// accesses.
+// most is how many of count elements a thread should take at once: with few elements more threads
+// are worth more than wide accesses.
 func (g *generator) most(count int) int { return max(1, min(8, count/(g.t.SMs*128))) }
 
 // draws reports whether code has random numbers.
@@ -108,8 +109,8 @@ func draws(code []program.Instr) bool {
 	return slices.ContainsFunc(code, func(c program.Instr) bool { return c.Op == program.Rand })
 }
 
-// pointers is the parameters of step i, by name and type, and what they are: the Ins that code loads, the Outs, and the clock
-// for random numbers.
+// pointers is the parameters of step i, by name and type, and what they are: the Ins that code
+// loads, the Outs, and the clock for random numbers.
 func (g *generator) pointers(i int, code []program.Instr, clock bool) (params []string, args []Arg) {
 	s := &g.p.Steps[i]
 	for j := range s.In {

@@ -11,12 +11,12 @@ import (
 // MostArgs is the most arguments that a kernel has.
 const MostArgs = 128
 
-// mostBlocks is how many blocks a Map may have, for each multiprocessor, to be put together with others: what is larger gains
-// nothing.
+// mostBlocks is how many blocks a Map may have, for each multiprocessor, to be put together with
+// others: what is larger gains nothing.
 const mostBlocks = 64
 
-// together is how many steps from step i one kernel does: Maps that follow each other, none of which touches what another
-// writes, or waits for what the first does not wait for.
+// together is how many steps from step i one kernel does: Maps that follow each other, none of
+// which touches what another writes, or waits for what the first does not wait for.
 func (g *generator) together(i int) int {
 	n, params := 0, map[address]bool{}
 	for j := i; j < len(g.p.Steps) && g.mergeable(j); j++ {
@@ -34,7 +34,8 @@ func (g *generator) together(i int) int {
 	return max(1, n)
 }
 
-// mergeable reports whether step i may be put together with others: a Map that is not large and does not move tiles.
+// mergeable reports whether step i may be put together with others: a Map that is not large and
+// does not move tiles.
 func (g *generator) mergeable(i int) bool {
 	op, ok := g.p.Steps[i].Op.(*program.Map)
 	if !ok || draws(op.Code) || g.check(i) != nil || len(op.Stores) != len(g.p.Steps[i].Out) {
@@ -47,8 +48,8 @@ func (g *generator) mergeable(i int) bool {
 	return count > 0 && count <= g.t.SMs*mostBlocks*mapThreads && g.transposition(i, op) == nil
 }
 
-// waitsNoMore reports whether all that step j waits for is done when the steps before i on its stream, and those that i waits
-// for, are.
+// waitsNoMore reports whether all that step j waits for is done when the steps before i on its
+// stream, and those that i waits for, are.
 func (g *generator) waitsNoMore(i, j int) bool {
 	first, s := &g.p.Steps[i], &g.p.Steps[j]
 	if s.Stream != first.Stream {
@@ -66,7 +67,8 @@ func (g *generator) waitsNoMore(i, j int) bool {
 	return true
 }
 
-// independent reports whether step j neither reads nor writes what the steps from i write, nor writes what they read.
+// independent reports whether step j neither reads nor writes what the steps from i write, nor
+// writes what they read.
 func (g *generator) independent(i, j int) bool {
 	in, out := g.regions(j)
 	for k := i; k < j; k++ {
@@ -78,7 +80,8 @@ func (g *generator) independent(i, j int) bool {
 	return true
 }
 
-// region is the bytes that a view reaches, from the first to the last, of a value or, if that is where it is, of the arena.
+// region is the bytes that a view reaches, from the first to the last, of a value or, if that is
+// where it is, of the arena.
 type region struct {
 	value      program.ID // None for the arena
 	begin, end int64
@@ -137,7 +140,8 @@ func meet(a, b []region) bool {
 	return false
 }
 
-// sameMemory reports whether two views may be of the same memory: of one value, or of values that share a part of the arena.
+// sameMemory reports whether two views may be of the same memory: of one value, or of values that
+// share a part of the arena.
 func (g *generator) sameMemory(v, w program.View) bool {
 	if v.Value == w.Value {
 		return true
@@ -173,8 +177,9 @@ type segment struct {
 	blocks int
 }
 
-// merged makes one kernel of n Maps from step i: a block finds its segment by its number, and does what a block of the step's
-// own kernel would do. Segments with the same code share a function, whatever their lengths.
+// merged makes one kernel of n Maps from step i: a block finds its segment by its number, and does
+// what a block of the step's own kernel would do. Segments with the same code share a function,
+// whatever their lengths.
 func (g *generator) merged(i, n int) error {
 	var params []string
 	var args []Arg
@@ -223,7 +228,8 @@ func (g *generator) view(a Arg) program.View {
 	return g.p.Steps[a.Step].Out[a.Index]
 }
 
-// function is the text of f as a function of its pointers, the number of turns, and the number of the block.
+// function is the text of f as a function of its pointers, the number of turns, and the number of
+// the block.
 func (f *flat) function() string {
 	var b strings.Builder
 	params := append(slices.Clone(f.params), "int n", "int block")
@@ -233,7 +239,8 @@ func (f *flat) function() string {
 	return b.String()
 }
 
-// choose writes the search for a block's segment, and gives the number of blocks of segments, which begin at block first.
+// choose writes the search for a block's segment, and gives the number of blocks of segments, which
+// begin at block first.
 func choose(b *strings.Builder, segments []segment, first int, indent string) int {
 	if len(segments) == 1 {
 		fmt.Fprintf(b, "%s%s, blockIdx.x - %d);\n", indent, segments[0].call, first)

@@ -15,7 +15,8 @@ type dim struct {
 	reduced bool
 }
 
-// access is how an In or Out, or the number of the element that Rand wants, moves with the dims of a nest.
+// access is how an In or Out, or the number of the element that Rand wants, moves with the dims of
+// a nest.
 type access struct {
 	name    string       // of the pointer; empty for Rand's
 	dtype   tensor.DType // Invalid for Rand's
@@ -23,8 +24,8 @@ type access struct {
 	strides []int        // elements, by dim
 }
 
-// nest is an index space as a kernel walks it: without dims of one element, those that are kept before those that are reduced,
-// the fastest last, neighbours joined where every access allows it.
+// nest is an index space as a kernel walks it: without dims of one element, those that are kept
+// before those that are reduced, the fastest last, neighbours joined where every access allows it.
 type nest struct {
 	dims  []dim
 	ins   []access
@@ -79,7 +80,8 @@ func (n *nest) remove(d int) {
 	n.each(func(a *access) { a.strides = slices.Delete(a.strides, d, d+1) })
 }
 
-// order puts the dims that are kept before those that are reduced, and among them those where before is larger first.
+// order puts the dims that are kept before those that are reduced, and among them those where
+// before is larger first.
 func (n *nest) order(before func(d int) int) {
 	perm := make([]int, len(n.dims))
 	keys := make([]int, len(n.dims))
@@ -107,7 +109,8 @@ func (n *nest) order(before func(d int) int) {
 	})
 }
 
-// join makes one dim of two neighbours wherever all accesses that count go on from one to the other. index counts if rand.
+// join makes one dim of two neighbours wherever all accesses that count go on from one to the
+// other. index counts if rand.
 func (n *nest) join(rand bool) {
 	for d := len(n.dims) - 2; d >= 0; d-- {
 		if n.dims[d].reduced != n.dims[d+1].reduced {
@@ -151,8 +154,9 @@ func (n *nest) small() bool {
 	return ok && n.count(true)*n.count(false) < most
 }
 
-// width is how many neighbours along the last dim one thread takes at once, at most most: as many as lie together in memory,
-// aligned, in all Outs of a Map, or else in the In of a Reduce that moves most.
+// width is how many neighbours along the last dim one thread takes at once, at most most: as many
+// as lie together in memory, aligned, in all Outs of a Map, or else in the In of a Reduce that
+// moves most.
 func (n *nest) width(lead []access, most int) int {
 	if len(n.dims) == 0 {
 		return 1

@@ -9,8 +9,9 @@ type channels struct {
 	splits, chunk int // blocks for the same channels, elements of each
 }
 
-// share is the channels for c channels of n*spatial elements. One block does all of a channel, the second look at its elements
-// too, where that leaves few multiprocessors idle or there is little to do.
+// share is the channels for c channels of n*spatial elements. One block does all of a channel, the
+// second look at its elements too, where that leaves few multiprocessors idle or there is little to
+// do.
 func (g *generator) share(n, c, spatial int) channels {
 	s := channels{width: 1, splits: 1}
 	each := n * spatial

@@ -61,7 +61,8 @@ func (b *builder) space() []int {
 	return space
 }
 
-// scattered is a new value that has a space in some order of its dims, perhaps with gaps and an offset.
+// scattered is a new value that has a space in some order of its dims, perhaps with gaps and an
+// offset.
 func (b *builder) scattered(dt tensor.DType, space []int) program.View {
 	v := program.View{Offset: b.r.IntN(3) * b.r.IntN(5), Strides: make([]int, len(space))}
 	order := make([]int, len(space))
@@ -98,7 +99,8 @@ func (b *builder) look(dt tensor.DType, space []int) program.View {
 	return v
 }
 
-// chain is some code that loads from ins Ins. Conditions are loaded as they are, so that rounding does not turn them.
+// chain is some code that loads from ins Ins. Conditions are loaded as they are, so that rounding
+// does not turn them.
 func (b *builder) chain(ins int) []program.Instr {
 	var code []program.Instr
 	for in := range ins {

@@ -8,8 +8,9 @@ import (
 	"github.com/symgrad/symgrad/internal/program"
 )
 
-// shape is how threads share a reduction: lanes threads for each result, width results for a block, and splits blocks for the
-// same results. In a row shape the lanes of one result are neighbours, in a column shape the results are.
+// shape is how threads share a reduction: lanes threads for each result, width results for a block,
+// and splits blocks for the same results. In a row shape the lanes of one result are neighbours, in
+// a column shape the results are.
 type shape struct {
 	row                  bool
 	lanes, width, splits int
@@ -79,7 +80,8 @@ func (n *nest) byRow(lead *access) bool {
 	return row
 }
 
-// arrange orders the dims so that neighbouring threads read, and where that leaves a choice write, neighbours.
+// arrange orders the dims so that neighbouring threads read, and where that leaves a choice write,
+// neighbours.
 func (n *nest) arrange(lead *access, row bool) {
 	n.order(func(d int) int {
 		if row && !n.dims[d].reduced || lead == nil {
@@ -201,7 +203,8 @@ func reductionName(red program.Reduction) string {
 	return "Sum"
 }
 
-// sums is the statements that make a thread's part of a reduction, of none yet: one number for each of the V.
+// sums is the statements that make a thread's part of a reduction, of none yet: one number for each
+// of the V.
 func (b *body) sums(name string) string {
 	return fmt.Sprintf("  %s sums[%d];\n#pragma unroll\n  for (int k = 0; k < %d; k++) sums[k] = %s::none<%s>();\n", b.real, b.width, b.width, name, b.real)
 }

@@ -34,8 +34,8 @@ func (g *generator) softmax(i int, name string, outer, axis, inner int, log bool
 	g.fixedLaunch(i, t)
 }
 
-// lanesOf is how many threads have a row, a power of 2, and how many numbers each keeps in registers; 0 if they would be too
-// many.
+// lanesOf is how many threads have a row, a power of 2, and how many numbers each keeps in
+// registers; 0 if they would be too many.
 func lanesOf(rows, axis, sms int) (lanes, keep int) {
 	lanes = min(32, ceilPower(axis))
 	if axis > 1024 || axis > 256 && rows < sms*4 {
@@ -47,7 +47,8 @@ func lanesOf(rows, axis, sms int) (lanes, keep int) {
 	return lanes, keep
 }
 
-// rowThreads is the threads of a block where lanes threads have a row: several rows, or, of more lanes than a warp has, one.
+// rowThreads is the threads of a block where lanes threads have a row: several rows, or, of more
+// lanes than a warp has, one.
 func rowThreads(lanes int) int {
 	if lanes > 32 {
 		return lanes
@@ -55,7 +56,8 @@ func rowThreads(lanes int) int {
 	return 128
 }
 
-// crossEntropy makes the kernel of a CrossEntropy: one block if it is small, so that nothing has to meet.
+// crossEntropy makes the kernel of a CrossEntropy: one block if it is small, so that nothing has to
+// meet.
 func (g *generator) crossEntropy(i int, op *program.CrossEntropy) {
 	g.use(rowsPart)
 	grad := len(g.p.Steps[i].Out) > 1

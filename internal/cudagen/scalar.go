@@ -234,7 +234,8 @@ func (b *body) storeAll(op *program.Map) error {
 	return nil
 }
 
-// turn is the inside of the loop. It comes after emit and store, which say what coordinates it needs.
+// turn is the inside of the loop. It comes after emit and store, which say what coordinates it
+// needs.
 func (b *body) turn() string {
 	s := b.loop.coordinates(b.index, "    ") + b.lines[atLoop].String()
 	if each := b.lines[atEach].String(); each != "" {

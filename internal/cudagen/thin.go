@@ -7,9 +7,9 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// A convolution is thin if what a pixel of y looks at is at most thinWindow elements. Then y, or dy, is nearly all that there is
-// to move, and a kernel that keeps the window in registers is done when that is moved; libraries and products by tiles take
-// several times as long.
+// A convolution is thin if what a pixel of y looks at is at most thinWindow elements. Then y, or
+// dy, is nearly all that there is to move, and a kernel that keeps the window in registers is done
+// when that is moved; libraries and products by tiles take several times as long.
 const thinWindow = 32
 
 // mostPlane is the elements of a plane of x or y whose places the kernels count in 32 bits.
@@ -26,10 +26,12 @@ func thin(w *program.Window, k int) bool {
 		w.H*w.W < mostPlane && w.OutH*w.OutW < mostPlane
 }
 
-// Direct reports whether step i of p is better left to the kernel of this package, even where a library does convolutions: a
-// thin Conv or ConvGradFilter that takes about as long as its memory. For each element of y, or dy, it makes C*R*S products, of
-// which an H200 makes 33 in the time that 4 bytes take: elements of f32 may have thinWindow of them, f16 and bf16 half of
-// that. The gradient reads x once for each few filters, which must not be more than twice what it reads of dy.
+// Direct reports whether step i of p is better left to the kernel of this package, even where a
+// library does convolutions: a thin Conv or ConvGradFilter that takes about as long as its memory.
+// For each element of y, or dy, it makes C*R*S products, of which an H200 makes 33 in the time that
+// 4 bytes take: elements of f32 may have thinWindow of them, f16 and bf16 half of that. The
+// gradient reads x once for each few filters, which must not be more than twice what it reads of
+// dy.
 func Direct(p *program.Program, i int) bool {
 	s := &p.Steps[i]
 	switch op := s.Op.(type) {
@@ -42,7 +44,8 @@ func Direct(p *program.Program, i int) bool {
 	return false
 }
 
-// itemSize is the bytes of the smallest element of s; 0 if one is no floating-point number of 32 bits at most.
+// itemSize is the bytes of the smallest element of s; 0 if one is no floating-point number of 32
+// bits at most.
 func itemSize(p *program.Program, s *program.Step) int {
 	size := 4
 	for _, v := range slices.Concat(s.In, s.Out) {
@@ -75,7 +78,8 @@ func (g *generator) words(i int) int {
 	return 1
 }
 
-// thinConstants is the numbers of a thin convolution whose threads see windows of down by beside pixels of y.
+// thinConstants is the numbers of a thin convolution whose threads see windows of down by beside
+// pixels of y.
 func thinConstants(w *program.Window, filters, down, beside int) []constant {
 	return append(windowConstants(w),
 		constant{"Filters", filters}, constant{"Down", down}, constant{"Beside", beside},
@@ -83,7 +87,8 @@ func thinConstants(w *program.Window, filters, down, beside int) []constant {
 		constant{"Broad", (beside-1)*w.StrideW + w.DilationW*(w.S-1) + 1})
 }
 
-// thinConv makes the kernel of a thin Conv: blocks that share the filters among them where there are few pixels.
+// thinConv makes the kernel of a thin Conv: blocks that share the filters among them where there
+// are few pixels.
 func (g *generator) thinConv(i int, op *program.Conv) {
 	g.use(thinPart)
 	taps, words := op.C*op.R*op.S, g.words(i)
@@ -113,7 +118,8 @@ func (g *generator) thinConv(i int, op *program.Conv) {
 	g.fixedLaunch(i, t)
 }
 
-// thinGradFilter makes the kernel of a thin ConvGradFilter: as many blocks as run at once share the pixels.
+// thinGradFilter makes the kernel of a thin ConvGradFilter: as many blocks as run at once share the
+// pixels.
 func (g *generator) thinGradFilter(i int, op *program.ConvGradFilter) {
 	g.use(thinPart)
 	taps, words := op.C*op.R*op.S, g.words(i)

@@ -18,7 +18,8 @@ func square(n, c, h, w, r, pad, stride, dilation int) program.Window {
 	}
 }
 
-// apartCases is windows that do not overlap, with and without a rest that none has, on numbers of which many are equal.
+// apartCases is windows that do not overlap, with and without a rest that none has, on numbers of
+// which many are equal.
 func apartCases() *builder {
 	b := newBuilder("apart")
 	wide := square(2, 3, 6, 12, 2, 0, 2, 1)
@@ -40,8 +41,8 @@ func apartCases() *builder {
 	return b
 }
 
-// maxPools is a MaxPool and its gradient, offset elements behind aligned addresses. Among the numbers are NaN and
-// both infinities, also in one window.
+// maxPools is a MaxPool and its gradient, offset elements behind aligned addresses. Among the
+// numbers are NaN and both infinities, also in one window.
 func (b *builder) maxPools(dt tensor.DType, w program.Window, offset int) {
 	behind := func(bound bounds, shape ...int) program.View {
 		size := 1
@@ -97,8 +98,8 @@ func (b *builder) thinConvs(dt tensor.DType, w program.Window, k int, bound boun
 	b.step(&program.ConvGradFilter{Window: w, K: k}, views(x, b.whole(dt, bound, w.N, k, w.OutH, w.OutW)), views(b.empty(dt, k, w.C, w.R, w.S)))
 }
 
-// The steps of a CNN's first layers get kernels of their own, with blocks for all multiprocessors; what is larger, overlaps or
-// has another type of y does not.
+// The steps of a CNN's first layers get kernels of their own, with blocks for all multiprocessors;
+// what is larger, overlaps or has another type of y does not.
 func TestThinAndApartStepsHaveTheirKernels(t *testing.T) {
 	f32 := func(b *builder, w *program.Window, k int) (x, filter, y program.View) {
 		return b.empty(tensor.F32, w.N, w.C, w.H, w.W), b.empty(tensor.F32, k, w.C, w.R, w.S), b.empty(tensor.F32, w.N, k, w.OutH, w.OutW)

@@ -59,8 +59,9 @@ func loads(code []program.Instr, j int) bool {
 	return false
 }
 
-// tiled makes the kernel of a Map that is a transposition, and reports whether it is one. Tiles of 32 by 32 elements of its Ins
-// go through shared memory, so that neighbouring threads read neighbours and write neighbours.
+// tiled makes the kernel of a Map that is a transposition, and reports whether it is one. Tiles of
+// 32 by 32 elements of its Ins go through shared memory, so that neighbouring threads read
+// neighbours and write neighbours.
 func (g *generator) tiled(i int, op *program.Map) (bool, error) {
 	t := g.transposition(i, op)
 	if t == nil || len(op.Stores) != len(t.n.outs) {

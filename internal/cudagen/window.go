@@ -62,7 +62,8 @@ func (g *generator) maxPool(i int, w *program.Window) {
 	g.windowsApart(i, "maxPoolApart", w, w.N*w.C*w.OutH*w.OutW/beside, beside, vector, 0)
 }
 
-// maxPoolGrad makes the kernel of a MaxPoolGrad: y is not read where the largest of x are what it has.
+// maxPoolGrad makes the kernel of a MaxPoolGrad: y is not read where the largest of x are what it
+// has.
 func (g *generator) maxPoolGrad(i int, w *program.Window) {
 	in := g.p.Steps[i].In
 	if !apart(w) || g.value(in[0]).DType != g.value(in[1]).DType {
@@ -74,15 +75,15 @@ func (g *generator) maxPoolGrad(i int, w *program.Window) {
 	g.windowsApart(i, "maxPoolGradApart", w, w.N*w.C*cells, beside, vector, 0, 2)
 }
 
-// apart reports whether windows do not overlap, lie inside of the image one next to the other, and are small enough for the
-// registers of a thread.
+// apart reports whether windows do not overlap, lie inside of the image one next to the other, and
+// are small enough for the registers of a thread.
 func apart(w *program.Window) bool {
 	return w.StrideH == w.R && w.StrideW == w.S && w.PadH == 0 && w.PadW == 0 && w.DilationH == 1 && w.DilationW == 1 &&
 		w.OutH*w.R <= w.H && w.OutW*w.S <= w.W && w.R*w.S <= 16
 }
 
-// beside is how many windows side by side are a thread's, and whether their rows are vectors of up to 16 bytes, in all operands
-// of step i.
+// beside is how many windows side by side are a thread's, and whether their rows are vectors of up
+// to 16 bytes, in all operands of step i.
 func (g *generator) beside(i int, w *program.Window) (int, bool) {
 	s := &g.p.Steps[i]
 	for v := 8; v > 0; v /= 2 {
@@ -102,7 +103,8 @@ func (g *generator) beside(i int, w *program.Window) (int, bool) {
 	return 1, false
 }
 
-// windowsApart is a kernel of count threads for windows that do not overlap, from some Ins of step i.
+// windowsApart is a kernel of count threads for windows that do not overlap, from some Ins of step
+// i.
 func (g *generator) windowsApart(i int, name string, w *program.Window, count, beside int, vector bool, ins ...int) {
 	if count == 0 {
 		return

@@ -10,14 +10,15 @@ import (
 	"github.com/symgrad/symgrad/internal/dl"
 )
 
-// proposals is how many algorithms are asked for: more than there are, with each kind of arithmetic.
+// proposals is how many algorithms are asked for: more than there are, with each kind of
+// arithmetic.
 const proposals = 32
 
 // errUnwanted is why an algorithm is not used that could be.
 var errUnwanted = errors.New("not as asked for")
 
-// choose takes the first algorithm of cuDNN's order that is as d wants it, or the fastest where they are measured; w.timed is all
-// of them then.
+// choose takes the first algorithm of cuDNN's order that is as d wants it, or the fastest where
+// they are measured; w.timed is all of them then.
 func (c *Conv) choose(w *way) error {
 	d := &c.desc
 	list, err := c.propose(w)
@@ -55,7 +56,8 @@ func (c *Conv) choose(w *way) error {
 	return err
 }
 
-// fit is p as w uses it, which leaves w's descriptor with its kind of arithmetic. One with an error has no time.
+// fit is p as w uses it, which leaves w's descriptor with its kind of arithmetic. One with an error
+// has no time.
 //
 // Errors: errUnwanted, *Error.
 func (c *Conv) fit(w *way, p perf) (candidate, error) {
@@ -83,8 +85,9 @@ func (c *Conv) fit(w *way, p perf) (candidate, error) {
 	return k, nil
 }
 
-// inOrder sorts candidates by their numbers, in place of the order of measured times, which is another each time. Of those that
-// come to the same, as kinds of arithmetic can, it keeps the fastest that works.
+// inOrder sorts candidates by their numbers, in place of the order of measured times, which is
+// another each time. Of those that come to the same, as kinds of arithmetic can, it keeps the
+// fastest that works.
 func inOrder(list []candidate) []candidate {
 	slices.SortStableFunc(list, func(a, b candidate) int {
 		works := cmp.Compare(min(b.took(), 1), min(a.took(), 1))
@@ -116,7 +119,8 @@ func (c *Conv) propose(w *way) ([]perf, error) {
 	return list[:min(max(int(*n), 0), proposals)], nil
 }
 
-// String is "conv f32 256x1x28x28 * 32x1x3x3 pad 1x1: forward implicit-gemm fma 0 B, data 1 fma 128 B, filter 1 fma 64 B".
+// String is "conv f32 256x1x28x28 * 32x1x3x3 pad 1x1: forward implicit-gemm fma 0 B, data 1 fma 128
+// B, filter 1 fma 64 B".
 func (c *Conv) String() string {
 	text := c.desc.String()
 	for i := range c.way {

@@ -21,8 +21,8 @@ const (
 	BackwardFilter                  // dw from x and dy
 )
 
-// ConvDesc is a convolution of images x, N by C by H by W, with filters w, K by C/Groups by R by S, to images y, N by K by P by
-// Q (Out):
+// ConvDesc is a convolution of images x, N by C by H by W, with filters w, K by C/Groups by R by S,
+// to images y, N by K by P by Q (Out):
 //
 //	y[n,k,p,q] = sum over c, r, s of w[k,c,r,s] * x[n,c,p*StrideH+r*DilationH-PadH,q*StrideW+s*DilationW-PadW]
 //
@@ -110,7 +110,8 @@ func (d ConvDesc) Validate() error {
 	return nil
 }
 
-// String is "conv f32 256x1x28x28 * 32x1x3x3 pad 1x1", with stride, dilation and groups where they are not 1.
+// String is "conv f32 256x1x28x28 * 32x1x3x3 pad 1x1", with stride, dilation and groups where they
+// are not 1.
 func (d ConvDesc) String() string {
 	text := fmt.Sprintf("conv %v", d.DType)
 	if d.Math != Full {
@@ -168,7 +169,8 @@ func (k candidate) took() time.Duration {
 	return max(time.Duration(float64(k.ms)*float64(time.Millisecond)), 1)
 }
 
-// calls is the functions of a direction: those that propose algorithms, measure them, tell their workspace, and run one.
+// calls is the functions of a direction: those that propose algorithms, measure them, tell their
+// workspace, and run one.
 type calls struct {
 	get, find, size, run *dl.Proc
 	call                 string // the name of run
@@ -183,8 +185,8 @@ var (
 
 // NewConv chooses algorithms for d.
 //
-// Owns: the caller closes it, before the handle. Errors: dl.ErrUnsupported where the library has no algorithm (IsUnavailable);
-// cuda.ErrInvalid for a wrong d; cuda.ErrMemory; ErrClosed; *Error.
+// Owns: the caller closes it, before the handle. Errors: dl.ErrUnsupported where the library has no
+// algorithm (IsUnavailable); cuda.ErrInvalid for a wrong d; cuda.ErrMemory; ErrClosed; *Error.
 func (h *Handle) NewConv(d ConvDesc) (*Conv, error) {
 	if err := d.Validate(); err != nil {
 		return nil, err
@@ -266,8 +268,9 @@ func (c *Conv) describeConv(to *uintptr) error {
 // WorkspaceBytes is what the passes that the Conv was made for need, one at a time; 0 for none.
 func (c *Conv) WorkspaceBytes() int64 { return max(c.way[0].bytes, c.way[1].bytes, c.way[2].bytes) }
 
-// Candidates is the algorithms of a pass that were measured, in words, and how long each took; 0 for one that does not work, or
-// not as ConvDesc says. Their order is the same for the same convolution on the same kind of GPU. nil where none was measured.
+// Candidates is the algorithms of a pass that were measured, in words, and how long each took; 0
+// for one that does not work, or not as ConvDesc says. Their order is the same for the same
+// convolution on the same kind of GPU. nil where none was measured.
 func (c *Conv) Candidates(pass Pass) (names []string, took []time.Duration) {
 	w := c.of(pass)
 	if w == nil {
@@ -279,7 +282,8 @@ func (c *Conv) Candidates(pass Pass) (names []string, took []time.Duration) {
 	return names, took
 }
 
-// Take makes candidate i the algorithm of a pass, in place of the fastest. WorkspaceBytes is another then.
+// Take makes candidate i the algorithm of a pass, in place of the fastest. WorkspaceBytes is
+// another then.
 //
 // Errors: cuda.ErrInvalid for one that there is not, or that does not work; ErrClosed; *Error.
 func (c *Conv) Take(pass Pass, i int) error {
@@ -315,20 +319,23 @@ func (c *Conv) of(pass Pass) *way {
 // Desc is what the Conv was made for, with its defaults in place.
 func (c *Conv) Desc() ConvDesc { return c.desc }
 
-// Forward queues y = x * w. workspace is WorkspaceBytes bytes of the device's memory. It allocates nothing, and may be captured.
+// Forward queues y = x * w. workspace is WorkspaceBytes bytes of the device's memory. It allocates
+// nothing, and may be captured.
 //
-// Owns: the memory is the stream's until it has done the work. Errors: cuda.ErrInvalid for no address, or a pass that the Conv
-// was not made for; ErrClosed; *Error.
+// Owns: the memory is the stream's until it has done the work. Errors: cuda.ErrInvalid for no
+// address, or a pass that the Conv was not made for; ErrClosed; *Error.
 func (c *Conv) Forward(x, w, y, workspace uintptr) error {
 	return c.queue(&c.way[0], x, w, y, workspace)
 }
 
-// BackwardData queues dx, the gradient of x, from w and the gradient of y. Otherwise it is as Forward.
+// BackwardData queues dx, the gradient of x, from w and the gradient of y. Otherwise it is as
+// Forward.
 func (c *Conv) BackwardData(w, dy, dx, workspace uintptr) error {
 	return c.queue(&c.way[1], w, dy, dx, workspace)
 }
 
-// BackwardFilter queues dw, the gradient of w, from x and the gradient of y. Otherwise it is as Forward.
+// BackwardFilter queues dw, the gradient of w, from x and the gradient of y. Otherwise it is as
+// Forward.
 func (c *Conv) BackwardFilter(x, dy, dw, workspace uintptr) error {
 	return c.queue(&c.way[2], x, dy, dw, workspace)
 }

@@ -1,5 +1,5 @@
-// Package cudnn is cuDNN 9 without cgo: convolutions and pooling of images that lie as NCHW, forward and backward, queued on a
-// stream, also while the stream captures a graph.
+// Package cudnn is cuDNN 9 without cgo: convolutions and pooling of images that lie as NCHW,
+// forward and backward, queued on a stream, also while the stream captures a graph.
 //
 //	lib, err := cudnn.Open(cudnn.Config{CUDA: driver.Version()})
 //	h, err := lib.NewHandle(stream)
@@ -11,14 +11,15 @@
 //	err = c.BackwardData(w, dy, dx, ws)
 //	err = c.BackwardFilter(x, dy, dw, ws)
 //
-// A machine without cuDNN is no fault: Open answers ErrLibrary, and IsUnavailable tells it from mistakes. It is much the same
-// with what the library does not do for a type or an architecture, which is dl.ErrUnsupported.
+// A machine without cuDNN is no fault: Open answers ErrLibrary, and IsUnavailable tells it from
+// mistakes. It is much the same with what the library does not do for a type or an architecture,
+// which is dl.ErrUnsupported.
 //
 // # Which functions?
 //
-// Those of cuDNN 7, which 9 keeps (cudnn_ops.h, cudnn_cnn.h): a convolution is three descriptors, an algorithm and a
-// workspace, and can be bound without a graph of backend descriptors. The filter is not flipped (CUDNN_CROSS_CORRELATION), as
-// everywhere in machine learning.
+// Those of cuDNN 7, which 9 keeps (cudnn_ops.h, cudnn_cnn.h): a convolution is three descriptors,
+// an algorithm and a workspace, and can be bound without a graph of backend descriptors. The filter
+// is not flipped (CUDNN_CROSS_CORRELATION), as everywhere in machine learning.
 //
 // # Which arithmetic?
 //
@@ -32,18 +33,21 @@
 //
 // # Which algorithm?
 //
-// The first of cuDNN's own order (cudnnGetConvolution*Algorithm_v7) that succeeds, fits the workspace and is deterministic where
-// that is asked for; with ConvDesc.Timed the fastest of those that cudnnFind* finds, measured in a graph. Each
-// direction has a convolution descriptor of its own, because the kind of arithmetic is kept there and goes with the algorithm.
-// A Conv stays as it was made; Timed may choose another one at the next run of the program.
+// The first of cuDNN's own order (cudnnGetConvolution*Algorithm_v7) that succeeds, fits the
+// workspace and is deterministic where that is asked for; with ConvDesc.Timed the fastest of those
+// that cudnnFind* finds, measured in a graph. Each direction has a convolution descriptor of its
+// own, because the kind of arithmetic is kept there and goes with the algorithm. A Conv stays as it
+// was made; Timed may choose another one at the next run of the program.
 //
 // # Threads
 //
-// cuDNN takes the thread's current context for its device, so that each call makes the device's context current by itself. It
-// loads kernels at the first use of each. Run what is to be captured once before.
+// cuDNN takes the thread's current context for its device, so that each call makes the device's
+// context current by itself. It loads kernels at the first use of each. Run what is to be captured
+// once before.
 //
 // # Which library?
 //
-// Config.Path; or what the loader finds as libcudnn.so.9; or what lies in Config.Dirs. The parts of cuDNN are loaded from
-// beside it, and cuBLASLt and NVRTC, which it looks for by their bare names, from where this package looks for everything.
+// Config.Path; or what the loader finds as libcudnn.so.9; or what lies in Config.Dirs. The parts of
+// cuDNN are loaded from beside it, and cuBLASLt and NVRTC, which it looks for by their bare names,
+// from where this package looks for everything.
 package cudnn

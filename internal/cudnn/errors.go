@@ -10,21 +10,23 @@ import (
 	"github.com/symgrad/symgrad/internal/dl"
 )
 
-// ErrLibrary is returned by Open when there is no cuDNN to use: none found, one that is too old or too new, or no cuDNN.
+// ErrLibrary is returned by Open when there is no cuDNN to use: none found, one that is too old or
+// too new, or no cuDNN.
 var ErrLibrary = errors.New("no usable cuDNN")
 
 // ErrClosed is returned by what was closed, and by convolutions of a handle that was closed.
 var ErrClosed = fmt.Errorf("cudnn: %w", cuda.ErrClosed)
 
-// IsUnavailable reports whether err says that this machine has no cuDNN for the device or for the operation, which is no fault
-// of the caller's, who then does without.
+// IsUnavailable reports whether err says that this machine has no cuDNN for the device or for the
+// operation, which is no fault of the caller's, who then does without.
 func IsUnavailable(err error) bool {
 	return errors.Is(err, ErrLibrary) || errors.Is(err, dl.ErrUnsupported)
 }
 
 // Error is a status of the library that is not success, in the library's own words.
 //
-// It matches dl.ErrUnsupported for what the library or the device cannot do, cuda.ErrMemory, and cuda.ErrInvalid.
+// It matches dl.ErrUnsupported for what the library or the device cannot do, cuda.ErrMemory, and
+// cuda.ErrInvalid.
 type Error struct {
 	Call    string // "cudnnConvolutionForward"
 	Code    int    // cudnnStatus_t
@@ -35,7 +37,8 @@ type Error struct {
 	Notes   string // libraries that cuDNN needs and that were not found, where that may be the cause
 }
 
-// Error is call, operation, text, number, detail, library, and what can be done, if anything is known.
+// Error is call, operation, text, number, detail, library, and what can be done, if anything is
+// known.
 func (e *Error) Error() string {
 	text := e.Call
 	if e.What != "" {
@@ -100,7 +103,8 @@ func (e *Error) Remedy() string {
 	return ""
 }
 
-// failure is the *Error of a status. It is called on the thread that got the status, which has the detail.
+// failure is the *Error of a status. It is called on the thread that got the status, which has the
+// detail.
 //
 //go:noinline
 func (l *Library) failure(call string, code int32, what string) error {

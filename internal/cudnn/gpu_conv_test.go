@@ -106,7 +106,8 @@ func (a *trial) run() error {
 	)
 }
 
-// judge compares all passes. Winograd's transform and FFT round sums of more numbers than the products that a result has.
+// judge compares all passes. Winograd's transform and FFT round sums of more numbers than the
+// products that a result has.
 func (a *trial) judge(t testing.TB) {
 	t.Helper()
 	v, d := a.c.h.Device(), a.c.desc
@@ -165,7 +166,8 @@ func TestConvolutionsAreSumsOfProducts(t *testing.T) {
 	}
 }
 
-// Whatever candidate is taken, the passes are right; another Conv of the same kind has the same candidates.
+// Whatever candidate is taken, the passes are right; another Conv of the same kind has the same
+// candidates.
 func TestEachCandidateIsRight(t *testing.T) {
 	_, s, h := onDevice(t)
 	r := rand.New(rand.NewPCG(7, 8))
@@ -239,7 +241,8 @@ func TestFullConvolutionsMultiplyFloat32(t *testing.T) {
 	}
 }
 
-// Captured work reads its operands anew at each launch, and deterministic passes give the same bits each time.
+// Captured work reads its operands anew at each launch, and deterministic passes give the same bits
+// each time.
 func TestConvolutionsAreCaptured(t *testing.T) {
 	v, s, h := onDevice(t)
 	r := rand.New(rand.NewPCG(7, 8))

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// windows calls f for each element of y with the elements of x in its window, and the size of the window.
+// windows calls f for each element of y with the elements of x in its window, and the size of the
+// window.
 func windows(d PoolDesc, f func(y int, in []int, size int)) {
 	p, q := d.Out()
 	y := 0
@@ -56,7 +57,8 @@ func pooled(d PoolDesc, x, dy []float64) (y, dx result) {
 	return y, dx
 }
 
-// distinct is images of integers, all different in an image, so that each window has one maximum in all types.
+// distinct is images of integers, all different in an image, so that each window has one maximum in
+// all types.
 func distinct(r *rand.Rand, d PoolDesc) []float64 {
 	var x []float64
 	for range d.N * d.C {

@@ -24,8 +24,8 @@ func must(t testing.TB, errs ...error) {
 	}
 }
 
-// open is cuDNN for v's driver, found as a program finds it. A machine may have GPUs and no cuDNN: the test is skipped there,
-// unless the variable SYMGRAD_REQUIRE names cudnn.
+// open is cuDNN for v's driver, found as a program finds it. A machine may have GPUs and no cuDNN:
+// the test is skipped there, unless the variable SYMGRAD_REQUIRE names cudnn.
 func open(t testing.TB, v *cuda.Device) *Library {
 	t.Helper()
 	l, err := Open(Config{Dirs: v.Driver().Config().Dirs, CUDA: v.Driver().Version()})
@@ -143,13 +143,15 @@ func eps(d DType) float64 {
 	return [...]float64{F32: 0x1p-24, F64: 0x1p-53, F16: 0x1p-11, BF16: 0x1p-8}[d]
 }
 
-// result is what a sum of terms products has to be, and the sum of their absolute values, for each element.
+// result is what a sum of terms products has to be, and the sum of their absolute values, for each
+// element.
 type result struct {
 	value, sum []float64
 	terms      int
 }
 
-// judge compares what the device has in got with want. slack is how much worse than a plain sum the algorithm may round.
+// judge compares what the device has in got with want. slack is how much worse than a plain sum the
+// algorithm may round.
 func (want result) judge(t testing.TB, v *cuda.Device, got data, m Math, slack float64, what string) {
 	t.Helper()
 	acc, narrow := eps(F32), 0.0

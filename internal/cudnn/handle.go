@@ -10,7 +10,8 @@ import (
 	"github.com/symgrad/symgrad/internal/dl"
 )
 
-// Handle is the library's state for one stream. It is not safe for concurrent use, and neither is what it makes.
+// Handle is the library's state for one stream. It is not safe for concurrent use, and neither is
+// what it makes.
 type Handle struct {
 	lib    *Library
 	dev    *cuda.Device
@@ -18,16 +19,16 @@ type Handle struct {
 	handle uintptr // cudnnHandle_t; 0 after Close
 
 	args [13]uintptr
-	// What results are multiplied with, and what is kept of what was there, as the library reads them: doubles for F64, floats
-	// for all others.
+	// What results are multiplied with, and what is kept of what was there, as the library reads
+	// them: doubles for F64, floats for all others.
 	one64, zero64 float64
 	one32, zero32 float32
 }
 
 // NewHandle makes a handle for s.
 //
-// Owns: the caller closes it. Errors: dl.ErrUnsupported where the library has nothing for the device, or a part of it is
-// missing; *Error.
+// Owns: the caller closes it. Errors: dl.ErrUnsupported where the library has nothing for the
+// device, or a part of it is missing; *Error.
 func (l *Library) NewHandle(s *cuda.Stream) (*Handle, error) {
 	h := &Handle{lib: l, dev: s.Device(), one64: 1, one32: 1}
 	err := h.inside(func() error {
@@ -54,8 +55,8 @@ func (h *Handle) inside(fn func() error) error {
 	return fn()
 }
 
-// SetStream makes s, a stream of the same device, the one that calls queue on. Errors: cuda.ErrInvalid for another device's,
-// ErrClosed, *Error.
+// SetStream makes s, a stream of the same device, the one that calls queue on. Errors:
+// cuda.ErrInvalid for another device's, ErrClosed, *Error.
 func (h *Handle) SetStream(s *cuda.Stream) error {
 	switch {
 	case h.handle == 0:
@@ -83,8 +84,9 @@ func (h *Handle) Stream() *cuda.Stream { return h.stream }
 // Library is the library of the handle.
 func (h *Handle) Library() *Library { return h.lib }
 
-// Close frees the handle, once the stream has done what was queued. What it made, and graphs with its work, are closed before.
-// On a device that is stuck it is left to the end of the process. Idempotent. Errors: *Error, *cuda.Error.
+// Close frees the handle, once the stream has done what was queued. What it made, and graphs with
+// its work, are closed before. On a device that is stuck it is left to the end of the process.
+// Idempotent. Errors: *Error, *cuda.Error.
 func (h *Handle) Close() error {
 	handle := h.handle
 	if h.handle = 0; handle == 0 || h.dev.Stuck() { // the library waits for the whole device
@@ -97,7 +99,8 @@ func (h *Handle) Close() error {
 	return errors.Join(queued, h.inside(func() error { return h.lib.check("cudnnDestroy", h.lib.t.destroy(handle)) }))
 }
 
-// call calls p with the first n of h.args on the device; it allocates nothing. what says for what, if it fails.
+// call calls p with the first n of h.args on the device; it allocates nothing. what says for what,
+// if it fails.
 func (h *Handle) call(p *dl.Proc, name string, n int, what fmt.Stringer) error {
 	if err := h.dev.Enter(); err != nil {
 		return err
@@ -144,8 +147,8 @@ func (l *Library) newTensor(to *uintptr, t DType, d dims) error {
 	return l.check("cudnnSetTensor4dDescriptor", r)
 }
 
-// output is the length of a result: how often a window of length window, with its elements dilation apart, fits into length
-// elements and pad zeros on each side, when it moves by stride.
+// output is the length of a result: how often a window of length window, with its elements dilation
+// apart, fits into length elements and pad zeros on each side, when it moves by stride.
 func output(length, window, pad, stride, dilation int) int {
 	reach := (window-1)*dilation + 1
 	if length+2*pad < reach {

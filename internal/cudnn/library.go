@@ -32,7 +32,8 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// Version is a version of cuDNN as cudnnGetVersion tells it: 91300 is 9.13.0, and before 9, 8907 is 8.9.7.
+// Version is a version of cuDNN as cudnnGetVersion tells it: 91300 is 9.13.0, and before 9, 8907 is
+// 8.9.7.
 type Version int
 
 // Parts is the major, minor and patch number.
@@ -50,7 +51,8 @@ func (v Version) String() string {
 	return fmt.Sprintf("%d.%d.%d", major, minor, patch)
 }
 
-// Library is the cuDNN of this process. It is safe for concurrent use, and stays loaded for good (see internal/dl).
+// Library is the cuDNN of this process. It is safe for concurrent use, and stays loaded for good
+// (see internal/dl).
 type Library struct {
 	lib     *dl.Library
 	f       front
@@ -63,8 +65,9 @@ type Library struct {
 
 // Open loads cuDNN: c.Path, or the first that is found.
 //
-// Errors: ErrLibrary where none is found (dl.ErrNotFound, with every place that was tried), where it is not of version 9, is
-// for a newer CUDA than the driver's, or lacks functions (dl.ErrUnsupported, with their names); cuda.ErrInvalid for a wrong c.
+// Errors: ErrLibrary where none is found (dl.ErrNotFound, with every place that was tried), where
+// it is not of version 9, is for a newer CUDA than the driver's, or lacks functions
+// (dl.ErrUnsupported, with their names); cuda.ErrInvalid for a wrong c.
 func Open(c Config) (*Library, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -121,8 +124,8 @@ func (l *Library) fits(c Config) error {
 // needed is what cuDNN looks for by bare name, of the CUDA that it was built with.
 var needed = [...]string{"libcublasLt.so.%d", "libcublas.so.%d", "libnvrtc.so.%d"}
 
-// parts is the libraries of cuDNN that convolutions and pooling use, in the order in which they need each other. Two of them
-// came with 9.24.
+// parts is the libraries of cuDNN that convolutions and pooling use, in the order in which they
+// need each other. Two of them came with 9.24.
 var parts = [...]struct {
 	name  string
 	since Version
@@ -137,8 +140,8 @@ var parts = [...]struct {
 	{"libcudnn_cnn.so.9", 90000},
 }
 
-// loadParts loads what cuDNN would look for in the loader's places only, so that it finds it loaded. What it cannot load may
-// not be missed: cuDNN says so when it is.
+// loadParts loads what cuDNN would look for in the loader's places only, so that it finds it
+// loaded. What it cannot load may not be missed: cuDNN says so when it is.
 //
 // Returns: what could not be loaded, in words.
 func (l *Library) loadParts(dirs []string) string {

@@ -18,7 +18,8 @@ const (
 	AverageExclude          // the mean of the elements in the image
 )
 
-// poolModes is name and cudnnPoolingMode_t by PoolMode. The maximum is the one whose gradient has the same bits at each run.
+// poolModes is name and cudnnPoolingMode_t by PoolMode. The maximum is the one whose gradient has
+// the same bits at each run.
 var poolModes = [...]struct {
 	name string
 	code int32
@@ -32,8 +33,8 @@ func (m PoolMode) String() string {
 	return "invalid"
 }
 
-// PoolDesc is pooling of images x, N by C by H by W, to images y, N by C by P by Q (Out), over windows of R by S. All lie in
-// rows without gaps.
+// PoolDesc is pooling of images x, N by C by H by W, to images y, N by C by P by Q (Out), over
+// windows of R by S. All lie in rows without gaps.
 type PoolDesc struct {
 	DType            DType
 	Mode             PoolMode
@@ -92,7 +93,8 @@ type Pool struct {
 
 // NewPool makes the library's descriptors for d.
 //
-// Owns: the caller closes it, before the handle. Errors: cuda.ErrInvalid for a wrong d, ErrClosed, *Error.
+// Owns: the caller closes it, before the handle. Errors: cuda.ErrInvalid for a wrong d, ErrClosed,
+// *Error.
 func (h *Handle) NewPool(d PoolDesc) (*Pool, error) {
 	if err := d.Validate(); err != nil {
 		return nil, err
@@ -135,7 +137,8 @@ func (p *Pool) String() string { return p.desc.String() }
 
 // Forward queues y from x. It allocates nothing, and may be captured.
 //
-// Owns: the memory is the stream's until it has done the work. Errors: cuda.ErrInvalid for no address, ErrClosed, *Error.
+// Owns: the memory is the stream's until it has done the work. Errors: cuda.ErrInvalid for no
+// address, ErrClosed, *Error.
 func (p *Pool) Forward(x, y uintptr) error {
 	if err := p.ready(x, y, x, y); err != nil {
 		return err
@@ -147,7 +150,8 @@ func (p *Pool) Forward(x, y uintptr) error {
 	return h.call(&h.lib.t.poolForward, "cudnnPoolingForward", 8, p)
 }
 
-// Backward queues dx, the gradient of x, from the gradient of y, and x and y as Forward had them. Otherwise it is as Forward.
+// Backward queues dx, the gradient of x, from the gradient of y, and x and y as Forward had them.
+// Otherwise it is as Forward.
 func (p *Pool) Backward(y, dy, x, dx uintptr) error {
 	if err := p.ready(y, dy, x, dx); err != nil {
 		return err

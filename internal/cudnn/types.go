@@ -66,8 +66,9 @@ func mathOf(d DType, m Math) int32 {
 	return mathDefault
 }
 
-// mathFor is the cudnnMathType_t to use an algorithm with that cuDNN proposes with the one proposed; false for one not to
-// use. What is to multiply float32 keeps to FMA, whatever is proposed.
+// mathFor is the cudnnMathType_t to use an algorithm with that cuDNN proposes with the one
+// proposed; false for one not to use. What is to multiply float32 keeps to FMA, whatever is
+// proposed.
 func mathFor(d DType, m Math, proposed int32) (int32, bool) {
 	if want := mathOf(d, m); want == mathFMA {
 		return want, proposed == mathFMA || proposed == mathDefault

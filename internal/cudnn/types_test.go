@@ -5,7 +5,8 @@ import (
 	"unsafe"
 )
 
-// Sizes and offsets as gcc has them for cudnn_cnn.h of cuDNN 9.6 on x86-64: the three structures are alike.
+// Sizes and offsets as gcc has them for cudnn_cnn.h of cuDNN 9.6 on x86-64: the three structures
+// are alike.
 func TestStructsHaveTheLayoutOfC(t *testing.T) {
 	var p perf
 	for _, f := range []struct {
@@ -62,7 +63,8 @@ func TestValuesAreThoseOfTheHeaders(t *testing.T) {
 	}
 }
 
-// What is to multiply float32 never goes to tensor cores; nothing is rounded without being asked for.
+// What is to multiply float32 never goes to tensor cores; nothing is rounded without being asked
+// for.
 func TestArithmeticIsThatWhichWasAskedFor(t *testing.T) {
 	for _, c := range []struct {
 		d        DType

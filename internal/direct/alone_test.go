@@ -33,8 +33,8 @@ func TestOneRankHasKernelsForFactorsOnly(t *testing.T) {
 	}
 }
 
-// A launch of one rank has a thread for every 16 bytes, up to some waves, and no more blocks than Config.MaxCTAs. It does all of an
-// operation at once, whatever its size.
+// A launch of one rank has a thread for every 16 bytes, up to some waves, and no more blocks than
+// Config.MaxCTAs. It does all of an operation at once, whatever its size.
 func TestOneRankFillsTheDevice(t *testing.T) {
 	for _, c := range []struct {
 		bytes   int
@@ -72,7 +72,8 @@ func one(dt tensor.DType) uint64 {
 	return 1
 }
 
-// oneRank is what only a group of one does, captured: products by grids of many blocks and of few, factors of 1, and copies.
+// oneRank is what only a group of one does, captured: products by grids of many blocks and of few,
+// factors of 1, and copies.
 func oneRank(r *rank) error {
 	rng := random(10)
 	for _, dt := range tensor.DTypes() {
@@ -117,7 +118,8 @@ func (r *rank) scales(rng *rand.Rand, e Tunable, dt tensor.DType, count int, inP
 	return nil
 }
 
-// copied captures every operation that has no factor: in place nothing is queued, elsewhere one copy.
+// copied captures every operation that has no factor: in place nothing is queued, elsewhere one
+// copy.
 func (r *rank) copied(rng *rand.Rand) error {
 	for i, kind := range collectives {
 		for red := dist.RedSum; red < dist.RedPreMulSum; red++ {

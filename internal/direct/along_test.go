@@ -33,7 +33,8 @@ func (l *lister) note(what string) error {
 	return nil
 }
 
-// Only all-gathers between two ranks go along, and only with the all-gather of the same group that came right before.
+// Only all-gathers between two ranks go along, and only with the all-gather of the same group that
+// came right before.
 func TestWhatGoesAlong(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -83,8 +84,9 @@ func TestWhatGoesAlong(t *testing.T) {
 	}
 }
 
-// goneAlong gathers several buffers, each but the first along with the one before, one by one and in a graph. Elements are of the
-// rank and of the turn, so that one that came too early or too late differs.
+// goneAlong gathers several buffers, each but the first along with the one before, one by one and
+// in a graph. Elements are of the rank and of the turn, so that one that came too early or too late
+// differs.
 func goneAlong(r *rank) error {
 	const turns, buckets, count = 6, 5, 3<<20 + 64
 	e := r.engines[copier]

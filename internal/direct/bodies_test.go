@@ -41,8 +41,9 @@ func (r *rank) run(e Tunable, s *spec) error {
 	return nil
 }
 
-// everyReduction is all types and reductions, by every kernel that reduces; of premulsum with scalars of the host and of the device, and
-// with factors that are powers of two and such that are not.
+// everyReduction is all types and reductions, by every kernel that reduces; of premulsum with
+// scalars of the host and of the device, and with factors that are powers of two and such that are
+// not.
 func everyReduction(r *rank) error {
 	rng := random(1)
 	for _, dt := range tensor.DTypes() {
@@ -73,7 +74,8 @@ func everyReduction(r *rank) error {
 	return nil
 }
 
-// everyOperation is all operations by all engines, of few and of many elements, wherever buffers lie.
+// everyOperation is all operations by all engines, of few and of many elements, wherever buffers
+// lie.
 func everyOperation(r *rank) error {
 	rng := random(2)
 	for _, e := range r.engines {
@@ -110,7 +112,8 @@ func pieces(r *rank) error {
 	return nil
 }
 
-// fewBlocks is all operations with Config.MaxCTAs, of sizes for which more blocks were measured too, and forced shapes.
+// fewBlocks is all operations with Config.MaxCTAs, of sizes for which more blocks were measured
+// too, and forced shapes.
 func fewBlocks(r *rank) error {
 	rng := random(4)
 	for _, e := range r.engines {
@@ -138,7 +141,8 @@ func fewBlocks(r *rank) error {
 	return everyOperation(r)
 }
 
-// randomOperations queues operations of all engines and shapes behind each other, and looks when all are done.
+// randomOperations queues operations of all engines and shapes behind each other, and looks when
+// all are done.
 func randomOperations(r *rank) error {
 	rng := random(5)
 	for range 25 {
@@ -183,8 +187,8 @@ func randomOperations(r *rank) error {
 	return nil
 }
 
-// graphs captures one operation of each engine, in place on u32, and replays them: premulsum with factors that add up to 3
-// makes three times as much of what is equal on all ranks.
+// graphs captures one operation of each engine, in place on u32, and replays them: premulsum with
+// factors that add up to 3 makes three times as much of what is equal on all ranks.
 func graphs(r *rank) error {
 	const count, replays = 3001, 1000
 	buf := deviceBuffer(r.heap.Base[r.Rank], count, tensor.U32, r)
@@ -246,7 +250,8 @@ func (r *rank) captured(count int, f func() error) error {
 	return errors.Join(err, r.s.Synchronize(), x.Close(), g.Close())
 }
 
-// averages replays avg of values that differ, after which all ranks have the same, and go on having it.
+// averages replays avg of values that differ, after which all ranks have the same, and go on having
+// it.
 func (r *rank) averages(buf tensor.Buffer) error {
 	host := make([]uint32, buf.Len())
 	op := dist.Op{Kind: dist.KindAllReduce, Count: buf.Len(), Src: buf, Dst: buf, Symmetric: true, Red: dist.Avg}
@@ -275,7 +280,8 @@ func (r *rank) averages(buf tensor.Buffer) error {
 	return nil
 }
 
-// aborts has rank 0 wait for peers that never come. One rank alone waits for nobody, but starts nothing more either.
+// aborts has rank 0 wait for peers that never come. One rank alone waits for nobody, but starts
+// nothing more either.
 func aborts(r *rank) error {
 	if r.Rank != 0 {
 		return r.Agree(nil) // until rank 0 has ended its waiting
@@ -406,7 +412,8 @@ func allocations(r *rank) error {
 	return nil
 }
 
-// countAllocations queues op some times, by when it is kept if it ever is, and then calls times more, which allocate nothing.
+// countAllocations queues op some times, by when it is kept if it ever is, and then calls times
+// more, which allocate nothing.
 func (r *rank) countAllocations(e Tunable, op *dist.Op, calls int) error {
 	var err error
 	for range 3 {

@@ -14,20 +14,24 @@ import (
 //	push     this rank's slice to all others                                 all-gather, allreduce
 //	meet     no rank has anything more to do with another's memory
 //
-// A slice is written by its owner alone, and only after that has read what it needs of it, so that two meetings are enough.
-// Scratch memory is all of the board's tiles: between the meetings no other operation of any rank uses them. A slice comes in
-// parts, so that the links carry one while another is combined, on a stream of its own.
+// A slice is written by its owner alone, and only after that has read what it needs of it, so that
+// two meetings are enough. Scratch memory is all of the board's tiles: between the meetings no
+// other operation of any rank uses them. A slice comes in parts, so that the links carry one while
+// another is combined, on a stream of its own.
 //
-// Among more than two ranks, copies that come to one rank at a time are in each other's way: so ranks begin together, and copies are
-// few. In place of pulling, a rank sends what it has of the others' slices to their scratch memory, in one part, because links carry
-// more of what is written over them than of what is read; and ranks meet once more before they combine, again with their factors.
+// Among more than two ranks, copies that come to one rank at a time are in each other's way: so
+// ranks begin together, and copies are few. In place of pulling, a rank sends what it has of the
+// others' slices to their scratch memory, in one part, because links carry more of what is written
+// over them than of what is read; and ranks meet once more before they combine, again with their
+// factors.
 //
-// Between two ranks an all-gather may go along with the one before (Group.Along): then that one's opening meeting is its own, and its
-// copies come behind those of that one, on a stream of their own, while ranks still meet behind them. So the links need not wait
-// for meetings.
+// Between two ranks an all-gather may go along with the one before (Group.Along): then that one's
+// opening meeting is its own, and its copies come behind those of that one, on a stream of their
+// own, while ranks still meet behind them. So the links need not wait for meetings.
 //
-// Copies cannot be called back: where a meeting ends because the group is broken, those behind it still run, also of graphs that are
-// queued, and put what there is then to destinations of the others.
+// Copies cannot be called back: where a meeting ends because the group is broken, those behind it
+// still run, also of graphs that are queued, and put what there is then to destinations of the
+// others.
 type copying struct {
 	rank, n  int
 	src, dst [MaxRanks]uintptr // of each rank, as this one addresses it; where others have none to do with it, this rank's alone
@@ -51,13 +55,15 @@ const (
 // mover is what a copying is done by.
 type mover interface {
 	meet(factors bool) error
-	// along has what is moved next come behind what the last all-gather has moved, whatever came since, until gathered.
+	// along has what is moved next come behind what the last all-gather has moved, whatever came
+	// since, until gathered.
 	along() error
 	// gathered notes what an all-gather has moved, and has what comes next wait for it.
 	gathered() error
 	move(dst, src uintptr, bytes uint64) error
-	// combine reduces bytes bytes at own with those in scratch memory, at from and each slot further, to dst, when what was moved
-	// so far has come. What is moved next does not wait for it, until await.
+	// combine reduces bytes bytes at own with those in scratch memory, at from and each slot
+	// further, to dst, when what was moved so far has come. What is moved next does not wait for
+	// it, until await.
 	combine(part int, dst, own, from uintptr, slot, bytes uint64) error
 	// await has what comes next wait for a part, and those before it, to be combined.
 	await(part int) error
@@ -97,7 +103,8 @@ func (c *copying) run(kind dist.Kind, h mover) error {
 	return h.meet(false)
 }
 
-// push copies bytes bytes at from to all others, off bytes into the slice, each to its neighbour first.
+// push copies bytes bytes at from to all others, off bytes into the slice, each to its neighbour
+// first.
 func (c *copying) push(from, off uintptr, bytes uint64, h mover) error {
 	for j := 1; j < c.n; j++ {
 		if err := h.move(c.dst[(c.rank+j)%c.n]+c.first+off, from, bytes); err != nil {
@@ -107,7 +114,8 @@ func (c *copying) push(from, off uintptr, bytes uint64, h mover) error {
 	return nil
 }
 
-// reduce reduces this rank's slice of all to the address to, as much at a time as scratch memory holds, and pushes it from there.
+// reduce reduces this rank's slice of all to the address to, as much at a time as scratch memory
+// holds, and pushes it from there.
 func (c *copying) reduce(to uintptr, push bool, h mover) error {
 	if c.n > 2 {
 		return c.reduceSent(to, push, h)
@@ -141,7 +149,8 @@ func (c *copying) reduce(to uintptr, push bool, h mover) error {
 	return nil
 }
 
-// reduceSent is reduce among more than two ranks, which send each other what they have of the others' slices.
+// reduceSent is reduce among more than two ranks, which send each other what they have of the
+// others' slices.
 func (c *copying) reduceSent(to uintptr, push bool, h mover) error {
 	most := c.pass()
 	for off := uint64(0); off < c.stride; off += most {
@@ -183,25 +192,26 @@ func (c *copying) reduceSent(to uintptr, push bool, h mover) error {
 	return nil
 }
 
-// sliceOf is most bytes at most of rank q's slice, from off on: where they begin in the source, and how many there are.
+// sliceOf is most bytes at most of rank q's slice, from off on: where they begin in the source, and
+// how many there are.
 func (c *copying) sliceOf(q int, off, most uint64) (at uintptr, bytes uint64) {
 	first := uint64(q)*c.stride + off
 	return uintptr(first), min(most, c.stride-off, c.all-min(first, c.all))
 }
 
-// area is where in rank q's scratch memory that begins which is combined with what lies at behind the beginning of its source: vectors
-// of all operands lie alike.
+// area is where in rank q's scratch memory that begins which is combined with what lies at behind
+// the beginning of its source: vectors of all operands lie alike.
 func (c *copying) area(q int, at uintptr) uintptr { return c.scratch[q] + (c.src[q]+at)&15 }
 
 // slotBytes is from one place to the next, for so many bytes in each.
 func slotBytes(bytes uint64) uint64 { return align(bytes, 128) + 128 }
 
-// pass is the bytes of a slice that scratch memory holds at once. Each part has 128 bytes for what its place is shifted by, and up to as
-// many because its length is rounded.
+// pass is the bytes of a slice that scratch memory holds at once. Each part has 128 bytes for what
+// its place is shifted by, and up to as many because its length is rounded.
 func (c *copying) pass() uint64 { return c.room/uint64(c.n-1)&^127 - 256*mostParts }
 
-// pull has bytes bytes of this rank's slice, in bytes behind off, come from the other of two ranks, and combined: part number i of those
-// that are so far apart.
+// pull has bytes bytes of this rank's slice, in bytes behind off, come from the other of two ranks,
+// and combined: part number i of those that are so far apart.
 func (c *copying) pull(i int, to uintptr, off, in, bytes, part uint64, h mover) error {
 	at := uintptr(off + in)
 	own := c.first + at
@@ -220,8 +230,9 @@ func slotOf(q, r int) int {
 	return q
 }
 
-// copying is how op is done by copy engines, and whether it can be: ranks must have promised that their buffers lie alike, where
-// the others' copy engines get at them. Ranks come to the same answer, since the slices that it looks at are the largest.
+// copying is how op is done by copy engines, and whether it can be: ranks must have promised that
+// their buffers lie alike, where the others' copy engines get at them. Ranks come to the same
+// answer, since the slices that it looks at are the largest.
 func (s *state) copying(op *dist.Op, l *call) (c copying, ok bool) {
 	if !op.Symmetric || s.n == 1 || !copier.native(op.Kind) {
 		return c, false
@@ -262,8 +273,8 @@ func (s *state) everywhere(at *[MaxRanks]uintptr, addr uintptr, bytes uint64) bo
 	return true
 }
 
-// copyHands puts the parts of a copying into a stream, and what combines them, or goes along with what is there, into another that
-// joins it.
+// copyHands puts the parts of a copying into a stream, and what combines them, or goes along with
+// what is there, into another that joins it.
 type copyHands struct {
 	s       *state
 	stream  *cuda.Stream
@@ -325,7 +336,8 @@ func (h *copyHands) combine(i int, dst, own, from uintptr, slot, bytes uint64) e
 
 func (h *copyHands) await(i int) error { return h.stream.Wait(h.s.adder.added[i]) }
 
-// Aside implements gpu.Aside. What turns out to be nothing for copy engines is done as by twoshot, in a shape that is guessed.
+// Aside implements gpu.Aside. What turns out to be nothing for copy engines is done as by twoshot,
+// in a shape that is guessed.
 func (e *Engine) Aside(op *dist.Op) bool {
 	return e.way == copier && e.s.n > 1 && op.Symmetric && copier.native(op.Kind) && gpu.Size(op, e.s.n) >= gpu.LeastAside
 }

@@ -9,7 +9,8 @@ import (
 	"github.com/symgrad/symgrad/internal/cuda"
 )
 
-// adder is where what copy engines bring is combined, and where copies go that go along with others.
+// adder is where what copy engines bring is combined, and where copies go that go along with
+// others.
 type adder struct {
 	stream        *cuda.Stream
 	copied, added [mostParts]*cuda.Event
@@ -58,8 +59,9 @@ func (a *adder) close() error {
 	return errors.Join(errs...)
 }
 
-// seams is where one allocation of a slab ends and another begins, as NVSHMEM's heap is made of several, on all ranks as this one
-// addresses them, ascending: no copy goes across, since one in a graph may not.
+// seams is where one allocation of a slab ends and another begins, as NVSHMEM's heap is made of
+// several, on all ranks as this one addresses them, ascending: no copy goes across, since one in a
+// graph may not.
 type seams struct{ at atomic.Pointer[[]uintptr] }
 
 // until is the bytes from p to the next seam.

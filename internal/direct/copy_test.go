@@ -15,7 +15,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// clerk writes down what a copying would queue: for each meeting what comes behind it. Rank r has its memory at r+1<<32.
+// clerk writes down what a copying would queue: for each meeting what comes behind it. Rank r has
+// its memory at r+1<<32.
 type clerk struct {
 	c      *copying
 	memory [][]byte
@@ -118,7 +119,8 @@ func play(rng *rand.Rand, clerks []*clerk) {
 	}
 }
 
-// Where the memory of the test has what: buffers in a slab, and scratch memory in the board behind it.
+// Where the memory of the test has what: buffers in a slab, and scratch memory in the board behind
+// it.
 const (
 	copySrc   = 48
 	copyDst   = 200<<10 + 16
@@ -193,7 +195,8 @@ func (c *copyCase) want() [][]byte {
 	return want
 }
 
-// Whatever ranks do first between two meetings, the result is the operation's, and nothing else changes.
+// Whatever ranks do first between two meetings, the result is the operation's, and nothing else
+// changes.
 func TestCopyEnginesDoWhatTheOperationSays(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for n := 2; n <= MaxRanks; n++ {
@@ -252,7 +255,8 @@ func (c *copyCase) check(t *testing.T, rng *rand.Rand) {
 	}
 }
 
-// Without the promise, or where others cannot reach the buffers as one piece, ranks meet in a kernel as twoshot's do.
+// Without the promise, or where others cannot reach the buffers as one piece, ranks meet in a
+// kernel as twoshot's do.
 func TestCopyEnginesNeedBuffersThatLieAlike(t *testing.T) {
 	s := &state{n: 2, p: &gpu.Member{Size: 2}, slab: &gpu.Slab{Base: []uintptr{1 << 20, 2 << 20}}, board: newBoard(&Config{})}
 	for _, c := range []struct {
@@ -362,7 +366,8 @@ func TestCopiesStopAtSeams(t *testing.T) {
 	}
 }
 
-// copiesMoved is what copy engines have a part in, with slices of one length, one by one and in a graph.
+// copiesMoved is what copy engines have a part in, with slices of one length, one by one and in a
+// graph.
 func copiesMoved(r *rank) error {
 	rng := random(11)
 	e := r.engines[copier]

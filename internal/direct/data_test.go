@@ -13,7 +13,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// spec is an operation with its data, which every rank makes for all ranks from the same random numbers.
+// spec is an operation with its data, which every rank makes for all ranks from the same random
+// numbers.
 type spec struct {
 	op      dist.Op
 	n       int
@@ -105,8 +106,8 @@ func (s *spec) length(src bool) int {
 	return s.op.Count
 }
 
-// lay puts the buffers of all ranks somewhere from at on: alike in the slab for a symmetric operation, else in the slab or
-// in private memory, at any element.
+// lay puts the buffers of all ranks somewhere from at on: alike in the slab for a symmetric
+// operation, else in the slab or in private memory, at any element.
 func (s *spec) lay(rng *rand.Rand, at uintptr, symmetric, inPlace bool) {
 	es := uintptr(s.dt.Size())
 	s.op.Symmetric = symmetric
@@ -134,7 +135,8 @@ func (s *spec) half() uintptr {
 // room is the bytes that lay needs: two buffers and a scalar.
 func (s *spec) room() uintptr { return 2*s.half() + 512 }
 
-// buffers is the operation on this rank, with its data in place and its destination full of something else.
+// buffers is the operation on this rank, with its data in place and its destination full of
+// something else.
 func (s *spec) buffers(r *rank) (dist.Op, error) {
 	me, op, es := r.Rank, s.op, uintptr(s.dt.Size())
 	base := r.private

@@ -30,8 +30,8 @@ type Tunable interface {
 	Shape(op *dist.Op) Shape
 	// Shapes is the shapes that a tuner tries.
 	Shapes() []Shape
-	// Force launches everything from now on in one shape; the zero Shape ends that. The ranks force the same.
-	// Errors: dist.ErrInvalid.
+	// Force launches everything from now on in one shape; the zero Shape ends that. The ranks force
+	// the same. Errors: dist.ErrInvalid.
 	Force(s Shape) error
 }
 
@@ -45,9 +45,10 @@ var (
 // placed is an Engine that works where the data lie, in slabs that are registered with it.
 type placed struct{ *Engine }
 
-// Make is the gpu.Maker of our own engines, in the order of Names. It compiles and loads every kernel that they can ever need,
-// so that no operation waits for that: on a machine where that was not done before it takes a minute of one core in all, which
-// the ranks share. Groups that one Maker makes, and their parts, share what is loaded.
+// Make is the gpu.Maker of our own engines, in the order of Names. It compiles and loads every
+// kernel that they can ever need, so that no operation waits for that: on a machine where that was
+// not done before it takes a minute of one core in all, which the ranks share. Groups that one
+// Maker makes, and their parts, share what is loaded.
 func Make(cfg Config) gpu.Maker {
 	kernels := new(shelf)
 	return func(p *gpu.Member) ([]gpu.Engine, error) {
@@ -93,7 +94,8 @@ func (e *Engine) Kept(op *dist.Op, s *cuda.Stream) *cuda.Kept {
 	return st.kept.of(&key)
 }
 
-// Can implements gpu.Engine. All collective operations can be done, of all types and reductions; messages cannot.
+// Can implements gpu.Engine. All collective operations can be done, of all types and reductions;
+// messages cannot.
 func (e *Engine) Can(op *dist.Op) error {
 	if _, ok := spanOf(op, e.s.n); !ok {
 		return fmt.Errorf("%w: engine %q does collective operations only, no %v", dist.ErrUnsupported, e.Name(), op.Kind)
@@ -249,8 +251,9 @@ func (s *state) launch(v variant, l *call, q *piece, off uint64, p part, shape S
 	return f.Launch(stream, grid, s.args)
 }
 
-// keepsOn reports whether launches on stream are kept. A capture could take what was kept first in place of what was set later, and whether
-// a stream of another library is captured only the driver knows.
+// keepsOn reports whether launches on stream are kept. A capture could take what was kept first in
+// place of what was set later, and whether a stream of another library is captured only the driver
+// knows.
 func (s *state) keepsOn(stream *cuda.Stream) bool {
 	return s.keeps && !stream.Borrowed() && !stream.Recording()
 }
@@ -260,8 +263,9 @@ func (s *state) beside(v variant, q *piece, shape Shape) bool {
 	return v.prog != alone && shape.Blocks <= earlyBlocks && q.bytes <= earlyBytes && 2*earlyBlocks <= s.most && s.cfg.MaxCTAs == 0
 }
 
-// locateBuffers finds out where the data lie, and reports whether some may have to be staged: ranks must agree on that, and all that
-// they have alike is the promise that their buffers lie at the same locateBuffers. The kernel becomes another where they do not allow it.
+// locateBuffers finds out where the data lie, and reports whether some may have to be staged: ranks
+// must agree on that, and all that they have alike is the promise that their buffers lie at the
+// same locateBuffers. The kernel becomes another where they do not allow it.
 func (s *state) locateBuffers(op *dist.Op, l *call) (staged bool) {
 	if l.prog == tileAll {
 		l.dstPlace = s.placeOf(l.dst, uint64(op.Dst.Bytes()))
@@ -338,10 +342,12 @@ func (e *Engine) Failed() error {
 	return nil
 }
 
-// Abort implements gpu.Engine: kernels that wait for a peer look at a word of the host now and then, and end.
+// Abort implements gpu.Engine: kernels that wait for a peer look at a word of the host now and
+// then, and end.
 func (e *Engine) Abort() { e.s.abort() }
 
-// Split implements gpu.Engine. The engines of one group have a state in common, and so have their parts.
+// Split implements gpu.Engine. The engines of one group have a state in common, and so have their
+// parts.
 func (e *Engine) Split(sub *gpu.Member) (gpu.Engine, error) {
 	if sub == nil {
 		return nil, nil //nolint:nilnil // no part here is no error

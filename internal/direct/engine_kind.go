@@ -52,8 +52,9 @@ func (w engineKind) native(kind dist.Kind) bool {
 	return false
 }
 
-// shortMost is the bytes of a block up to which an operation that an engine has no way of its own for goes by packets of 8
-// bytes: above, what they carry twice takes longer than what lines take to vote.
+// shortMost is the bytes of a block up to which an operation that an engine has no way of its own
+// for goes by packets of 8 bytes: above, what they carry twice takes longer than what lines take to
+// vote.
 const shortMost = 8 << 10
 
 // program is a kernel: what KERNEL and PROTOCOL choose in the source, or alone.
@@ -75,8 +76,8 @@ const (
 	programs
 )
 
-// programOf is the kernel by which w does an operation of a kind with blocks of so many bytes among n ranks; of copier, where
-// copy engines cannot (see copying).
+// programOf is the kernel by which w does an operation of a kind with blocks of so many bytes among
+// n ranks; of copier, where copy engines cannot (see copying).
 func (w engineKind) programOf(kind dist.Kind, n int, block uint64) program {
 	switch {
 	case n == 1:
@@ -116,7 +117,8 @@ func (b *board) part(p program) part {
 	return b.stage
 }
 
-// meets reports whether the kernel needs the places of its data on the other ranks, and so staging for what has none.
+// meets reports whether the kernel needs the places of its data on the other ranks, and so staging
+// for what has none.
 func (p program) meets() bool { return p >= reduceAll && p <= push }
 
 // needs reports which of source and destination other ranks access.

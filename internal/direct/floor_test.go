@@ -45,7 +45,8 @@ var flows = []flow{
 	{"engine", false, 1},
 }
 
-// carried is one line of the result: bytes that cross a GPU's link one way, payload only, in a second, on the slowest GPU.
+// carried is one line of the result: bytes that cross a GPU's link one way, payload only, in a
+// second, on the slowest GPU.
 type carried struct {
 	Ranks   int     `json:"ranks"`
 	Flow    string  `json:"flow"`

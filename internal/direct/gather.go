@@ -26,15 +26,16 @@ func (d deviceImages) cached(u unit) []byte { return d.c.Cached(d.v, u.source())
 
 func (d deviceImages) compile(u unit) ([]byte, error) { return d.c.Compile(d.v, u.source()) }
 
-// roundUnits is how many units a worker compiles before the ranks meet again: a few seconds, so that no rank waits for another
-// as long as for one that is dead.
+// roundUnits is how many units a worker compiles before the ranks meet again: a few seconds, so
+// that no rank waits for another as long as for one that is dead.
 const roundUnits = 4
 
-// gather is the images of units, in their order; nil on a rank that does not need them. What is in no cache the ranks share
-// out: in each round a rank compiles some of its part, and takes from the cache what others have done meanwhile. Where ranks have
-// different caches, or none, what one has compiled goes on missing on the others, which share it out again, so that in the
-// end each has compiled what it could not find. No rank waits for the compiler of another without work of its own to do, but
-// for the end of a round.
+// gather is the images of units, in their order; nil on a rank that does not need them. What is in
+// no cache the ranks share out: in each round a rank compiles some of its part, and takes from the
+// cache what others have done meanwhile. Where ranks have different caches, or none, what one has
+// compiled goes on missing on the others, which share it out again, so that in the end each has
+// compiled what it could not find. No rank waits for the compiler of another without work of its
+// own to do, but for the end of a round.
 //
 // Collective: all ranks of p, same units. Errors: on all ranks alike.
 func gather(p *gpu.Member, from images, units []unit, need bool, workers int) ([][]byte, error) {
@@ -71,8 +72,8 @@ func gather(p *gpu.Member, from images, units []unit, need bool, workers int) ([
 	}
 }
 
-// share is what rank has to compile of what ranks lack, and whether none lacks anything. A unit is for the one of those that lack
-// it that has the fewest so far.
+// share is what rank has to compile of what ranks lack, and whether none lacks anything. A unit is
+// for the one of those that lack it that has the fewest so far.
 func share(lacks [][]byte, rank int) (own []int, done bool) {
 	done = true
 	has := make([]int, len(lacks))

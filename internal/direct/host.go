@@ -9,9 +9,11 @@ import (
 	"github.com/symgrad/symgrad/symmetric"
 )
 
-// Between two GPUs links of NVLink are not the only way: each has its bus to the host, over which some 27 GB/s go in both directions at
-// once beside full links. So the engine host has a part of a large allreduce go there (kernels/host.cu). Of what remains a part goes by packets of
-// a line (kernels/divide.cu), which is a few hundredths faster than tiles alone, or all of it, as far as there is room for lines.
+// Between two GPUs links of NVLink are not the only way: each has its bus to the host, over which
+// some 27 GB/s go in both directions at once beside full links. So the engine host has a part of a
+// large allreduce go there (kernels/host.cu). Of what remains a part goes by packets of a line
+// (kernels/divide.cu), which is a few hundredths faster than tiles alone, or all of it, as far as
+// there is room for lines.
 const (
 	leastHost  = 8 << 20  // bytes of an allreduce; less is over before what goes by the host
 	leastTiled = 24 << 20 // and of one that goes by tiles as well
@@ -19,7 +21,8 @@ const (
 	hostShare = 16 // with tiles: one byte of so many by the host
 	lineShare = 16 // and by lines one of those that are left
 
-	// Without tiles each further byte is shared out, 5 of 64 by the host, whose first one comes late.
+	// Without tiles each further byte is shared out, 5 of 64 by the host, whose first one comes
+	// late.
 	hostRise = 64
 	hostPart = 5
 	hostLate = 320 << 10 // bytes that the host would have carried by then
@@ -44,8 +47,9 @@ const (
 	hostShift = 48 // above it the bytes of a tile: see kernels/host.cu
 )
 
-// split is how an allreduce is divided: what goes by tiles comes first, then what goes by lines. Where nothing goes by tiles, all blocks that
-// are not the host's have lines. The zero split is none.
+// split is how an allreduce is divided: what goes by tiles comes first, then what goes by lines.
+// Where nothing goes by tiles, all blocks that are not the host's have lines. The zero split is
+// none.
 type split struct {
 	tiles, lines, host uint64 // bytes; tiles and lines are whole lines of memory
 	hostTile           uint64 // bytes of a tile of the host's
@@ -54,9 +58,10 @@ type split struct {
 // words is the split as kernels get it, in the place of srcPlace and dstStride.
 func (s *split) words() (lines, host uint64) { return s.lines, s.host | s.hostTile<<hostShift }
 
-// splitOf is the split of so many bytes for blocks of so many threads; no more than mostLines may go by lines. With tiles each warp that sends
-// by the host has four of its tiles or more, as far as these are not too small; without, one, or two where one would be large, since the
-// last one is waited for. It is none where lines are too many to go without tiles, and too few bytes for these.
+// splitOf is the split of so many bytes for blocks of so many threads; no more than mostLines may
+// go by lines. With tiles each warp that sends by the host has four of its tiles or more, as far as
+// these are not too small; without, one, or two where one would be large, since the last one is
+// waited for. It is none where lines are too many to go without tiles, and too few bytes for these.
 func splitOf(bytes, mostLines uint64, threads int) split {
 	warps := uint64(hostSenders * threads / 32)
 	if bytes < leastTiled {
@@ -78,17 +83,18 @@ func splitOf(bytes, mostLines uint64, threads int) split {
 	}
 }
 
-// hostRoom is memory of the host in which two ranks have slots for each other's tiles; the zero hostRoom is none. It is a heap of their
-// control group, mapped once more: where the group ends before the device is known to be done, the heap goes, and what kernels may
-// still write to stays mapped and pinned to the end of the process.
+// hostRoom is memory of the host in which two ranks have slots for each other's tiles; the zero
+// hostRoom is none. It is a heap of their control group, mapped once more: where the group ends
+// before the device is known to be done, the heap goes, and what kernels may still write to stays
+// mapped and pinned to the end of the process.
 type hostRoom struct {
 	heap symmetric.Heap
 	maps [2][]byte           // this rank's part, and the other's
 	pins [2]*cuda.HostMemory // for this rank's device
 }
 
-// open makes the room, where the host has it for both ranks: their control group needs a heap of memory that processes share, which their
-// devices can address. Without it all goes over the links.
+// open makes the room, where the host has it for both ranks: their control group needs a heap of
+// memory that processes share, which their devices can address. Without it all goes over the links.
 //
 // Collective: both ranks. Errors: on both alike, those of p.
 func (h *hostRoom) open(p *gpu.Member, local uintptr, lines part) error {
@@ -104,7 +110,8 @@ func (h *hostRoom) open(p *gpu.Member, local uintptr, lines part) error {
 	return nil
 }
 
-// take makes this rank's end of the room, and tells the kernels where it is, and where lines are in the boards.
+// take makes this rank's end of the room, and tells the kernels where it is, and where lines are in
+// the boards.
 func (h *hostRoom) take(p *gpu.Member, local uintptr, lines part) error {
 	heap, err := p.Control.Heap(hostBytes + symmetric.MaxAlignment)
 	if err != nil {
@@ -152,8 +159,9 @@ func (h *hostRoom) close() error {
 	return errors.Join(errs...)
 }
 
-// divide has parts of l go by lines and by way of the host, if it is an allreduce by tiles, large enough, and there is room. A smaller one
-// goes by lines. Ranks come to the same answer, since it depends on nothing that they do not have alike.
+// divide has parts of l go by lines and by way of the host, if it is an allreduce by tiles, large
+// enough, and there is room. A smaller one goes by lines. Ranks come to the same answer, since it
+// depends on nothing that they do not have alike.
 func (s *state) divide(l *call, shape Shape) {
 	if l.prog != tileAll || s.host.heap == nil || l.span.block > mostHost {
 		return

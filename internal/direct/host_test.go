@@ -129,7 +129,8 @@ func TestADividedAllreduceIsToldWhole(t *testing.T) {
 	}
 }
 
-// byTheHost is allreduces of which parts go by lines and by way of the host's memory, on any alignment and in many shapes, behind each other.
+// byTheHost is allreduces of which parts go by lines and by way of the host's memory, on any
+// alignment and in many shapes, behind each other.
 func byTheHost(r *rank) error {
 	e := r.engines[hosted]
 	room := e.(*placed).s.host.heap
@@ -152,7 +153,8 @@ func byTheHost(r *rank) error {
 	if err := e.Force(Shape{}); err != nil {
 		return err
 	}
-	// In a graph, so that slots and words go round: 1 and 2 become 3 and 3, and then twice as much each time.
+	// In a graph, so that slots and words go round: 1 and 2 become 3 and 3, and then twice as much
+	// each time.
 	for _, bytes := range []int{12 << 20, 28 << 20} {
 		buf := deviceBuffer(r.heap.Base[r.Rank], bytes/4, tensor.U32, r)
 		if err := r.fillWords(buf, uint32(r.Rank+1)); err != nil {

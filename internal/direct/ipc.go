@@ -17,9 +17,10 @@ import (
 // Memory makes symmetric memory; it is gpu.Allocator.
 type Memory = gpu.Allocator
 
-// IPC is symmetric memory of plain allocations: each rank allocates its part and maps those of the others, by CUDA's
-// inter-process handles, or, where ranks are goroutines of one process, by peer access alone. It needs neither NCCL nor
-// NVSHMEM, and serves every subgroup whose GPUs can address each other.
+// IPC is symmetric memory of plain allocations: each rank allocates its part and maps those of the
+// others, by CUDA's inter-process handles, or, where ranks are goroutines of one process, by peer
+// access alone. It needs neither NCCL nor NVSHMEM, and serves every subgroup whose GPUs can address
+// each other.
 type IPC struct{}
 
 var _ gpu.Allocator = IPC{}
@@ -27,8 +28,8 @@ var _ gpu.Allocator = IPC{}
 // Name implements gpu.Allocator.
 func (IPC) Name() string { return "ipc" }
 
-// granule is what allocations are rounded up to. The driver gives smaller ones out of blocks of this size, and a handle names
-// the block.
+// granule is what allocations are rounded up to. The driver gives smaller ones out of blocks of
+// this size, and a handle names the block.
 const granule = 2 << 20
 
 // token is this process: numbers of processes repeat, among containers on one machine.
@@ -84,8 +85,9 @@ type mapping struct {
 
 // Alloc implements gpu.Allocator.
 //
-// Collective: all ranks of p, same size. Errors: on all ranks alike; dist.ErrUnsupported where a GPU cannot address another's
-// memory, or processes may not share it; symmetric.ErrNoSpace, where it matches cuda.ErrMemory too.
+// Collective: all ranks of p, same size. Errors: on all ranks alike; dist.ErrUnsupported where a
+// GPU cannot address another's memory, or processes may not share it; symmetric.ErrNoSpace, where
+// it matches cuda.ErrMemory too.
 func (IPC) Alloc(p *gpu.Member, n int64) (*gpu.Slab, error) {
 	m := &mapping{p: p, base: make([]uintptr, p.Size)}
 	own, handleErr, err := m.allocate(n)
@@ -98,7 +100,8 @@ func (IPC) Alloc(p *gpu.Member, n int64) (*gpu.Slab, error) {
 	return &gpu.Slab{Bytes: n, Base: m.base, Free: m.free}, nil
 }
 
-// allocate makes this rank's part. handleErr is why it has no handle, which matters only when another process needs one.
+// allocate makes this rank's part. handleErr is why it has no handle, which matters only when
+// another process needs one.
 func (m *mapping) allocate(n int64) (c card, handleErr, err error) {
 	v := m.p.Device
 	if n <= 0 {
@@ -214,8 +217,8 @@ func (m *mapping) unmap() error {
 	return errors.Join(errs...)
 }
 
-// free frees the slab when all ranks have come, and have unmapped it. Without a peer the memory is left to the end of the
-// process: a part that somebody maps must not be freed.
+// free frees the slab when all ranks have come, and have unmapped it. Without a peer the memory is
+// left to the end of the process: a part that somebody maps must not be freed.
 func (m *mapping) free() error {
 	if m.own == 0 || m.p.Agree(nil) != nil {
 		return nil

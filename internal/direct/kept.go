@@ -8,16 +8,18 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// keptSince is the driver from which on launches are kept: it takes half the host's time for one. Older
-// ones were not measured.
+// keptSince is the driver from which on launches are kept: it takes half the host's time for one.
+// Older ones were not measured.
 const keptSince = 13000
 
-// mostKept is the bytes of the largest operation that is kept, those of all ranks where it gathers or scatters. Larger ones take longer than their
-// launches, so that the host's time for these counts for little, and other launches can begin early.
+// mostKept is the bytes of the largest operation that is kept, those of all ranks where it gathers
+// or scatters. Larger ones take longer than their launches, so that the host's time for these
+// counts for little, and other launches can begin early.
 const mostKept = 2 << 20
 
-// keptPlaces is how many operations a group keeps at most, and keptTries in how many places one looks for its own. One that has not come
-// for keptAge operations of the group gives up its place to another one, and one that has come once only, for onceAge.
+// keptPlaces is how many operations a group keeps at most, and keptTries in how many places one
+// looks for its own. One that has not come for keptAge operations of the group gives up its place
+// to another one, and one that has come once only, for onceAge.
 const (
 	keptPlaces = 512
 	keptTries  = 16
@@ -25,9 +27,10 @@ const (
 	onceAge    = 8 * keptPlaces
 )
 
-// kept is the launches of operations of a group that came again: a program that repeats its steps repeats their operations, in the same
-// buffers. One that finds no place is launched as before. What launches are kept in is made with the group, since to make it may wait for
-// what runs, which may wait for a peer, and that for this rank.
+// kept is the launches of operations of a group that came again: a program that repeats its steps
+// repeats their operations, in the same buffers. One that finds no place is launched as before.
+// What launches are kept in is made with the group, since to make it may wait for what runs, which
+// may wait for a peer, and that for this rank.
 type kept struct {
 	places [keptPlaces]keptLaunch
 	clock  uint64 // operations that can be kept
@@ -42,8 +45,9 @@ type keptLaunch struct {
 	failed bool       // the driver could not keep it
 }
 
-// keptKey is all of an operation that its launch depends on, besides what its group has for good. Where slabs lie, and the shape of launches,
-// the group has until slabs are registered or unregistered, or a shape is forced: all is forgotten then.
+// keptKey is all of an operation that its launch depends on, besides what its group has for good.
+// Where slabs lie, and the shape of launches, the group has until slabs are registered or
+// unregistered, or a shape is forced: all is forgotten then.
 type keptKey struct {
 	src, dst  uintptr
 	count     int
@@ -69,8 +73,9 @@ func keyOf(w engineKind, op *dist.Op) keptKey {
 	return key
 }
 
-// open makes what launches are kept in, of f, one of the kernels of v, and launches each once, without work, so that the driver has all that
-// it needs for them. Where it lacks memory there are fewer.
+// open makes what launches are kept in, of f, one of the kernels of v, and launches each once,
+// without work, so that the driver has all that it needs for them. Where it lacks memory there are
+// fewer.
 //
 // Errors: the driver's, where the device is lost.
 func (k *kept) open(v *cuda.Device, f *cuda.Function) error {
@@ -100,8 +105,9 @@ func harmless(err error) bool {
 	return errors.As(err, &e) && !e.Fatal()
 }
 
-// launch launches what is kept of the operation of key, whose launch is f with args, from the second time on that it comes, and reports whether
-// it did. What cannot be kept is not tried again as long as it has its place.
+// launch launches what is kept of the operation of key, whose launch is f with args, from the
+// second time on that it comes, and reports whether it did. What cannot be kept is not tried again
+// as long as it has its place.
 //
 // Errors: the driver's, where the device is lost.
 func (k *kept) launch(key *keptKey, f *cuda.Function, shape cuda.Launch, args *cuda.Args, s *cuda.Stream) (bool, error) {
@@ -141,7 +147,8 @@ func (at *keptLaunch) fail(err error) (bool, error) {
 	return false, err
 }
 
-// find is the place of an operation that has come before; nil the first time, when it is noted, if there is a place.
+// find is the place of an operation that has come before; nil the first time, when it is noted, if
+// there is a place.
 func (k *kept) find(key *keptKey) *keptLaunch {
 	k.clock++
 	at, free := k.look(key)
@@ -153,7 +160,8 @@ func (k *kept) find(key *keptKey) *keptLaunch {
 	return at
 }
 
-// look is the place of an operation that has come before, or one that is there for it: the oldest, and before all one that nobody has had.
+// look is the place of an operation that has come before, or one that is there for it: the oldest,
+// and before all one that nobody has had.
 func (k *kept) look(key *keptKey) (its, free *keptLaunch) {
 	d := key.digest()
 	for i := range uint64(keptTries) {
@@ -171,8 +179,9 @@ func (k *kept) look(key *keptKey) (its, free *keptLaunch) {
 	return nil, free
 }
 
-// old reports whether a place that an operation has is there for another one. A step's operations that are too many for all places leave
-// each other theirs, so that most places are of use; what comes at the beginning of a program only gives them up.
+// old reports whether a place that an operation has is there for another one. A step's operations
+// that are too many for all places leave each other theirs, so that most places are of use; what
+// comes at the beginning of a program only gives them up.
 func (k *kept) old(at *keptLaunch) bool {
 	age := uint64(onceAge)
 	if at.again {

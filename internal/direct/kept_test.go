@@ -54,7 +54,8 @@ func (k *kept) comes(key *keptKey) bool {
 	return at != nil
 }
 
-// bucket is operation i of a program: they differ in where their buffers lie and how long they are, as those of buckets do.
+// bucket is operation i of a program: they differ in where their buffers lie and how long they are,
+// as those of buckets do.
 func bucket(i uint64) *keptKey {
 	key := someKey
 	key.src, key.dst, key.count = 3<<40+uintptr(i)<<20, 3<<40+uintptr(i)<<20, 1<<20-int(i)*128
@@ -184,7 +185,8 @@ func TestOperationsThatComeNoMoreGiveUpTheirPlaces(t *testing.T) {
 	}
 }
 
-// A launch the driver could not keep would panic here if it were tried again, since there is no device.
+// A launch the driver could not keep would panic here if it were tried again, since there is no
+// device.
 func TestWhatCouldNotBeKeptIsNotTriedAgain(t *testing.T) {
 	k := places()
 	for i := range 3 {
@@ -330,7 +332,8 @@ func (r *rank) checkWords(buf tensor.Buffer, want uint32) error {
 	return nil
 }
 
-// again is an operation of each engine that comes again and again, between others, so that it is kept, and its result each time.
+// again is an operation of each engine that comes again and again, between others, so that it is
+// kept, and its result each time.
 func again(r *rank) error {
 	buf := deviceBuffer(r.heap.Base[r.Rank], 5000, tensor.U32, r)
 	other := deviceBuffer(r.heap.Base[r.Rank]+1<<20, 300, tensor.U32, r)
@@ -372,8 +375,9 @@ func again(r *rank) error {
 	return r.notKept()
 }
 
-// notKept is large operations of each engine, one behind the other, which are launched each time: the least sum that is large, the least
-// gathering, of which no block is, and a sum that host divides among ways.
+// notKept is large operations of each engine, one behind the other, which are launched each time:
+// the least sum that is large, the least gathering, of which no block is, and a sum that host
+// divides among ways.
 func (r *rank) notKept() error {
 	words := func(n int) tensor.Buffer { return deviceBuffer(r.heap.Base[r.Rank], n, tensor.U32, r) }
 	sum := func(n int) dist.Op {

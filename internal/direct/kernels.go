@@ -12,8 +12,9 @@ import (
 	"github.com/symgrad/symgrad/internal/gpu"
 )
 
-// kernels is every kernel that groups of one number of ranks can need, loaded onto a device. All are there before the first
-// operation: the driver loads code behind the kernels that run, and those may wait for a peer, which may wait for this rank.
+// kernels is every kernel that groups of one number of ranks can need, loaded onto a device. All
+// are there before the first operation: the driver loads code behind the kernels that run, and
+// those may wait for a peer, which may wait for this rank.
 type kernels struct {
 	device  *cuda.Device
 	ranks   int
@@ -77,8 +78,8 @@ func (h *shelf) put(k *kernels) {
 	}
 }
 
-// drop ends one use of k. What nobody uses stays for the next group, until nobody uses anything: to unload code waits for the
-// kernels that run, too.
+// drop ends one use of k. What nobody uses stays for the next group, until nobody uses anything: to
+// unload code waits for the kernels that run, too.
 func (h *shelf) drop(k *kernels) error {
 	if k == nil {
 		return nil
@@ -147,8 +148,9 @@ func (k *kernels) loadUnit(i int, u unit, image []byte) (err error) {
 	return nil
 }
 
-// launchAll launches every kernel once, without work. Where one needs more local memory for its threads than any before, the
-// driver waits for the device to make room for it, at its first launch.
+// launchAll launches every kernel once, without work. Where one needs more local memory for its
+// threads than any before, the driver waits for the device to make room for it, at its first
+// launch.
 func (k *kernels) launchAll() error {
 	return idly(k.device, func(s *cuda.Stream, nothing *cuda.Args) error {
 		for _, f := range k.entries {
@@ -168,7 +170,8 @@ func (k *kernels) any() *cuda.Function {
 	return k.entries[slices.IndexFunc(k.entries[:], func(f *cuda.Function) bool { return f != nil })]
 }
 
-// idly runs do with a stream of v, and arguments with which a kernel does nothing, and waits for what it queues.
+// idly runs do with a stream of v, and arguments with which a kernel does nothing, and waits for
+// what it queues.
 func idly(v *cuda.Device, do func(s *cuda.Stream, nothing *cuda.Args) error) (err error) {
 	s, err := v.NewStream(0)
 	if err != nil {

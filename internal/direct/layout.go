@@ -7,23 +7,27 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// MaxRanks is the ranks of the largest group that the kernels serve: the GPUs of one NVLink domain of a host.
+// MaxRanks is the ranks of the largest group that the kernels serve: the GPUs of one NVLink domain
+// of a host.
 const MaxRanks = 8
 
-// Limits of a launch. A kernel's registers are bounded so that one block of MaxThreads fits a multiprocessor, and a grid has
-// no more blocks than seven eighths of the multiprocessors: all of it runs at once, and where two groups share GPUs, and one of these
-// has begun with the operation of one and another with that of the other, some blocks of both run everywhere. That is enough, since
-// a block waits for nothing but the same block, and the first ones, of the other ranks, which are there before it.
+// Limits of a launch. A kernel's registers are bounded so that one block of MaxThreads fits a
+// multiprocessor, and a grid has no more blocks than seven eighths of the multiprocessors: all of
+// it runs at once, and where two groups share GPUs, and one of these has begun with the operation
+// of one and another with that of the other, some blocks of both run everywhere. That is enough,
+// since a block waits for nothing but the same block, and the first ones, of the other ranks, which
+// are there before it.
 const (
 	MaxBlocks  = 128
 	MaxThreads = 512
 )
 
-// An operation of so many blocks and bytes at most may begin beside the one in front of it in the stream that is of so many, too: what the
-// device does before a kernel's first instruction is then done when the one in front of it ends. Larger ones would take multiprocessors from
-// others, and from each other, for as long as they wait. A GPU has to have twice as many for both, so that other groups find theirs. Any
-// operation may begin when the blocks of the one in front of it have ended, before the device has made sure of what these wrote: that is
-// waited for in the kernel.
+// An operation of so many blocks and bytes at most may begin beside the one in front of it in the
+// stream that is of so many, too: what the device does before a kernel's first instruction is then
+// done when the one in front of it ends. Larger ones would take multiprocessors from others, and
+// from each other, for as long as they wait. A GPU has to have twice as many for both, so that
+// other groups find theirs. Any operation may begin when the blocks of the one in front of it have
+// ended, before the device has made sure of what these wrote: that is waited for in the kernel.
 const (
 	earlyBlocks = 32
 	earlyBytes  = 256 << 10 // of a block of data
@@ -43,8 +47,9 @@ const (
 //	then        staging, two halves
 //	then        tiles, two halves: apart from staging, since nobody waits before storing to them
 //
-// Local memory, of the rank alone, has the epoch of the next operation, one a block, where the room in the host's memory is, here and for the
-// other rank, and packets of a line in the boards, how many tiles its sending warps have read, and the table of slabs.
+// Local memory, of the rank alone, has the epoch of the next operation, one a block, where the room
+// in the host's memory is, here and for the other rank, and packets of a line in the boards, how
+// many tiles its sending warps have read, and the table of slabs.
 const (
 	helloAt     = 0
 	scalarsAt   = 1 << 10
@@ -72,7 +77,8 @@ const (
 	lineBytes = 128
 )
 
-// Sizes of a board's parts when the Config says 0. The lines hold an allreduce of 16 MiB between 2 ranks in one launch.
+// Sizes of a board's parts when the Config says 0. The lines hold an allreduce of 16 MiB between 2
+// ranks in one launch.
 const (
 	defaultPackets = 4 << 20
 	defaultLines   = 36 << 20
@@ -108,13 +114,15 @@ func newBoard(c *Config) board {
 	return b
 }
 
-// place is where data lie, as ranks tell each other: the number of a slab, and the offset in it. 0 says that they lie in no
-// slab; the kernel then gives the place in its staging memory, in the board, which is slab 0.
+// place is where data lie, as ranks tell each other: the number of a slab, and the offset in it. 0
+// says that they lie in no slab; the kernel then gives the place in its staging memory, in the
+// board, which is slab 0.
 func place(slab int, offset uint64) uint64 { return uint64(slab)<<slabShift | offset }
 
-// span is what a rank must know of an operation to take part: block is the bytes of what one rank gives or gets; block q of
-// its source, when srcStride is not 0, is for rank q, and that of rank q goes to block q of its destination, when dstStride
-// is not 0. Bit r of senders and receivers is for rank r.
+// span is what a rank must know of an operation to take part: block is the bytes of what one rank
+// gives or gets; block q of its source, when srcStride is not 0, is for rank q, and that of rank q
+// goes to block q of its destination, when dstStride is not 0. Bit r of senders and receivers is
+// for rank r.
 type span struct {
 	block, srcStride, dstStride uint64
 	senders, receivers          uint8
@@ -127,7 +135,8 @@ const (
 	flagNext              // the next kernel in the stream may begin before this one ends
 )
 
-// spanOf is the span of op in a group of n ranks, and whether it is an operation of these engines at all.
+// spanOf is the span of op in a group of n ranks, and whether it is an operation of these engines
+// at all.
 func spanOf(op *dist.Op, n int) (span, bool) {
 	all := uint8(1<<n - 1)
 	b := uint64(op.Count) * uint64(op.DType().Size())
@@ -164,7 +173,8 @@ func (s *span) who(rank int) uint64 {
 	return uint64(rank) | uint64(ownFirst(s.senders, rank))<<8 | uint64(ownFirst(s.receivers, rank))<<16 | uint64(s.flags)<<24
 }
 
-// ownFirst is bits of ranks in the order in which a kernel gets boards: this rank's, and then those of all others as they come.
+// ownFirst is bits of ranks in the order in which a kernel gets boards: this rank's, and then those
+// of all others as they come.
 func ownFirst(ranks uint8, rank int) uint8 {
 	below := uint8(1)<<rank - 1
 	return ranks>>rank&1 | ranks&below<<1 | ranks&^(below<<1|1)
@@ -172,12 +182,12 @@ func ownFirst(ranks uint8, rank int) uint8 {
 
 func align(n, to uint64) uint64 { return (n + to - 1) / to * to }
 
-// piece is one launch's part of an operation: how much of every block it does, how far apart the kernel finds the slices of an
-// allreduce (else 0), and how far apart are slots in scratch memory.
+// piece is one launch's part of an operation: how much of every block it does, how far apart the
+// kernel finds the slices of an allreduce (else 0), and how far apart are slots in scratch memory.
 type piece struct{ bytes, stride, slot uint64 }
 
-// maxPiece is the most bytes of a block that one launch of prog does. It is a multiple of 8, and of 16 where kernels use
-// vectors, so that no element is cut and what is aligned stays so.
+// maxPiece is the most bytes of a block that one launch of prog does. It is a multiple of 8, and of
+// 16 where kernels use vectors, so that no element is cut and what is aligned stays so.
 func maxPiece(prog program, s *span, n int, p part, staged bool) uint64 {
 	others := uint64(max(n-1, 1))
 	switch prog {

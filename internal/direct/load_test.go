@@ -10,8 +10,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// behindAWait queues every kernel for the first time behind one that waits for a peer. None of the calls may wait for it, since
-// the peer comes only when all of them are over.
+// behindAWait queues every kernel for the first time behind one that waits for a peer. None of the
+// calls may wait for it, since the peer comes only when all of them are over.
 func behindAWait(r *rank) error {
 	const count = 1 << 10
 	late := r.Rank == 0
@@ -73,7 +73,8 @@ func behindAWait(r *rank) error {
 	return r.s.Synchronize()
 }
 
-// repeated queues op by all engines so often that it is kept, and a large one of which a part goes by the host; it is how many it queued.
+// repeated queues op by all engines so often that it is kept, and a large one of which a part goes
+// by the host; it is how many it queued.
 func (r *rank) repeated(op *dist.Op, err *error) (queued int) {
 	for _, e := range r.engines {
 		for range 3 {
@@ -91,7 +92,8 @@ func (r *rank) repeated(op *dist.Op, err *error) (queued int) {
 	return queued
 }
 
-// loads opens the engines again and again: with a cache that has all kernels, and beside a group that has loaded them.
+// loads opens the engines again and again: with a cache that has all kernels, and beside a group
+// that has loaded them.
 func loads(r *rank) error {
 	for _, what := range []string{"with what is in the cache", "again"} {
 		began := time.Now()

@@ -15,8 +15,8 @@ import (
 	"github.com/symgrad/symgrad/internal/sim"
 )
 
-// What needs GPUs is a body that every rank runs. Ranks are goroutines of the test, or processes: then the test binary is
-// started again, once for each, with the name of the body.
+// What needs GPUs is a body that every rank runs. Ranks are goroutines of the test, or processes:
+// then the test binary is started again, once for each, with the name of the body.
 
 // rankTime bounds one run of ranks: compiling all kernels may take minutes, a hang for ever.
 const rankTime = 8 * time.Minute
@@ -87,7 +87,8 @@ func (r *rank) open(cfg Config) error {
 	return r.engines[twoshot].(gpu.Registrar).Register(r.heap)
 }
 
-// close frees what open made, unless the engines were aborted: then the peers may not be there to do the same.
+// close frees what open made, unless the engines were aborted: then the peers may not be there to
+// do the same.
 func (r *rank) close(aborted bool) error {
 	defer r.Device.Leave()
 	if aborted || r.heap == nil {

@@ -15,8 +15,9 @@ import (
 //go:embed shapes.json
 var shapesFile []byte
 
-// builtinRules is the rules that come with the program: what TestSweep measured on H100s and H200s, those of packets last among 2 and 4 H100s; those
-// of host up to 4 MiB are ll128-twoshot's, whose way it goes there. Where there are none, shapes are guessed.
+// builtinRules is the rules that come with the program: what TestSweep measured on H100s and H200s,
+// those of packets last among 2 and 4 H100s; those of host up to 4 MiB are ll128-twoshot's, whose
+// way it goes there. Where there are none, shapes are guessed.
 var builtinRules = sync.OnceValues(func() ([]Rule, error) { return DecodeRules(shapesFile) })
 
 // ruleLine is a Rule in a file.
@@ -51,8 +52,8 @@ func EncodeRules(rules []Rule) []byte {
 
 // DecodeRules is the inverse of EncodeRules.
 //
-// Errors: dist.ErrInvalid for what is no such file, an unknown field, engine or kind, and a shape that no launch can have; it
-// names the rule.
+// Errors: dist.ErrInvalid for what is no such file, an unknown field, engine or kind, and a shape
+// that no launch can have; it names the rule.
 func DecodeRules(text []byte) ([]Rule, error) {
 	var lines []ruleLine
 	d := json.NewDecoder(bytes.NewReader(text))

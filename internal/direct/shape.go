@@ -32,8 +32,8 @@ func (s Shape) validate() error {
 	return nil
 }
 
-// Rule is a shape that was measured: for operations of a kind and up to a number of bytes, by an engine among a number of
-// ranks.
+// Rule is a shape that was measured: for operations of a kind and up to a number of bytes, by an
+// engine among a number of ranks.
 type Rule struct {
 	Engine string
 	Kind   dist.Kind
@@ -74,9 +74,10 @@ type shapes [dist.KindSync + 1][sizeClasses]Shape
 // greetShape is that of operations without data.
 var greetShape = Shape{Blocks: 1, Threads: MaxBlocks} // a thread for each count of epochs
 
-// newShapes is the shapes of way among n ranks: those of rules, of which the one for the nearest size not smaller counts, or
-// else the largest, and where there are none a guess. Where there are none for n ranks, nor for
-// any number, those of the next larger number count, or else of the largest. most is the blocks that run at once on every rank.
+// newShapes is the shapes of way among n ranks: those of rules, of which the one for the nearest
+// size not smaller counts, or else the largest, and where there are none a guess. Where there are
+// none for n ranks, nor for any number, those of the next larger number count, or else of the
+// largest. most is the blocks that run at once on every rank.
 func newShapes(w engineKind, n, most int, rules []Rule) *shapes {
 	t := new(shapes)
 	for kind := range t {
@@ -108,8 +109,8 @@ func newShapes(w engineKind, n, most int, rules []Rule) *shapes {
 	return t
 }
 
-// within is t with no more than limit blocks in a launch. Few blocks want many threads: 512 were the fastest for 16 blocks,
-// whatever they were for more (TestSweep).
+// within is t with no more than limit blocks in a launch. Few blocks want many threads: 512 were
+// the fastest for 16 blocks, whatever they were for more (TestSweep).
 func (t *shapes) within(limit int) *shapes {
 	for kind := range t {
 		for c := range t[kind] {
@@ -160,8 +161,8 @@ func ruled(rules []Rule, w engineKind, kind dist.Kind, n, class int) (Shape, boo
 	return found, ok
 }
 
-// guess is a shape for bytes that were not measured: about one unit of work for each thread, until there are as many blocks as
-// fill the links.
+// guess is a shape for bytes that were not measured: about one unit of work for each thread, until
+// there are as many blocks as fill the links.
 func (w engineKind) guess(bytes uint64) Shape {
 	const threads = 512
 	unit, most := uint64(16), uint64(64)
@@ -183,7 +184,8 @@ func (w engineKind) guess(bytes uint64) Shape {
 	return Shape{Blocks: int(min(max((bytes+unit*threads-1)/(unit*threads), 1), most)), Threads: threads}
 }
 
-// sweepShapes is the shapes that a tuner tries: from a latency's to a bandwidth's. MaxBlocks is as many as run at once.
+// sweepShapes is the shapes that a tuner tries: from a latency's to a bandwidth's. MaxBlocks is as
+// many as run at once.
 func (w engineKind) sweepShapes() []Shape {
 	var s []Shape
 	if w == tiles || w == hosted {

@@ -52,7 +52,8 @@ func TestRanksWithoutRulesTakeThoseOfTheNextLarger(t *testing.T) {
 	}
 }
 
-// A bound takes blocks away, and gives the ones that are left all threads; what is within it stays as it was measured.
+// A bound takes blocks away, and gives the ones that are left all threads; what is within it stays
+// as it was measured.
 func TestShapesStayWithinABound(t *testing.T) {
 	rules := []Rule{
 		{"tiles", dist.KindAllReduce, 0, 1 << 10, Shape{8, 256, 2 << 10}},
@@ -101,7 +102,8 @@ func TestEveryShapeStaysWithinABound(t *testing.T) {
 	}
 }
 
-// What was measured among 2 and 4 ranks counts for tiles; among 4 for a reduce-scatter, too, whose slices are those of the allreduce.
+// What was measured among 2 and 4 ranks counts for tiles; among 4 for a reduce-scatter, too, whose
+// slices are those of the allreduce.
 func TestTilesHaveMeasuredShapes(t *testing.T) {
 	rules, err := builtinRules()
 	if err != nil {

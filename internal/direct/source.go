@@ -62,8 +62,8 @@ func variantOf(prog program, ranks int, op *dist.Op) variant {
 	return variant{prog, ranks, unsigned(op.DType(), op.Red.Kind), op.Red.Kind}
 }
 
-// unsigned is the type by whose kernel red is done: sums and products of integers are the same bits with a sign and without, and
-// kernels combine the bits of any integers in words of 8 bytes.
+// unsigned is the type by whose kernel red is done: sums and products of integers are the same bits
+// with a sign and without, and kernels combine the bits of any integers in words of 8 bytes.
 func unsigned(dt tensor.DType, red dist.RedKind) tensor.DType {
 	if red.Bitwise() && !dt.IsFloat() {
 		return tensor.U64
@@ -89,8 +89,8 @@ func (v variant) String() string {
 // index is the kernel's place in tables of one number of ranks.
 func (v variant) index() int { return (int(v.prog)*dtypes+int(v.dtype))*reds + int(v.red) }
 
-// unit is what is compiled and loaded at once: the kernels of a number of ranks for one type and reduction, or, with
-// tensor.Invalid and redNone, those that only move.
+// unit is what is compiled and loaded at once: the kernels of a number of ranks for one type and
+// reduction, or, with tensor.Invalid and redNone, those that only move.
 type unit struct {
 	ranks int
 	dtype tensor.DType
@@ -148,7 +148,8 @@ func (u unit) source() cuda.Source {
 	}
 }
 
-// sourceOf is the text of kernels: what all share, and then a namespace for each, whose macros end with it.
+// sourceOf is the text of kernels: what all share, and then a namespace for each, whose macros end
+// with it.
 func sourceOf(progs []program) string {
 	var b strings.Builder
 	for _, text := range []string{accessSource, elementSource, commonSource} {

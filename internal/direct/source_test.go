@@ -13,8 +13,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// clang compiles device code to PTX without CUDA; it stands in for NVRTC where there is none. NVRTC's own names are in
-// testdata/prelude.h.
+// clang compiles device code to PTX without CUDA; it stands in for NVRTC where there is none.
+// NVRTC's own names are in testdata/prelude.h.
 func clang(t *testing.T) string {
 	t.Helper()
 	path, err := exec.LookPath("clang")
@@ -49,7 +49,8 @@ func compile(t *testing.T, compiler, text string, defines ...string) string {
 	return string(out)
 }
 
-// All of one rank; of each larger number two types and reductions, others for each: steps of 7 go through types and reductions at once.
+// All of one rank; of each larger number two types and reductions, others for each: steps of 7 go
+// through types and reductions at once.
 func TestKernelsCompileAndFuseNothing(t *testing.T) {
 	compiler := clang(t)
 	all := unitsOf(1)
@@ -79,7 +80,8 @@ func TestKernelsCompileAndFuseNothing(t *testing.T) {
 	}
 }
 
-// Whatever Can allows has its kernel among those that are loaded with the group, wherever its buffers lie.
+// Whatever Can allows has its kernel among those that are loaded with the group, wherever its
+// buffers lie.
 func TestEveryOperationHasItsKernel(t *testing.T) {
 	for n := 1; n <= MaxRanks; n++ {
 		there := map[variant]bool{}

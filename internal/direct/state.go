@@ -21,8 +21,8 @@ const (
 	reds   = int(redNone) + 1
 )
 
-// state is what the engines of one group share: the board, the epochs, the kernels. Operations of all of them count in one
-// row of epochs, so they may be mixed as one likes.
+// state is what the engines of one group share: the board, the epochs, the kernels. Operations of
+// all of them count in one row of epochs, so they may be mixed as one likes.
 type state struct {
 	p      *gpu.Member
 	cfg    Config
@@ -135,7 +135,8 @@ func (s *state) told(sms int) []byte {
 	return binary.LittleEndian.AppendUint32(sum[:], uint32(sms))
 }
 
-// judge is the blocks that run at once on every rank, from what all have told. Errors: dist.ErrMismatch.
+// judge is the blocks that run at once on every rank, from what all have told. Errors:
+// dist.ErrMismatch.
 func (s *state) judge(all [][]byte) (int, error) {
 	most := MaxBlocks
 	for r, b := range all {
@@ -185,7 +186,8 @@ func (s *state) prepare() error {
 	return s.adder.open(v)
 }
 
-// register makes slab known to the kernels. Its number is the lowest that is free, and so the same on all ranks.
+// register makes slab known to the kernels. Its number is the lowest that is free, and so the same
+// on all ranks.
 //
 // Collective: all ranks.
 func (s *state) register(slab *gpu.Slab) error {
@@ -225,7 +227,8 @@ func (s *state) register(slab *gpu.Slab) error {
 	return nil
 }
 
-// reach is whether this rank can address slab on all ranks, and where allocations end within it, as far as the driver tells.
+// reach is whether this rank can address slab on all ranks, and where allocations end within it, as
+// far as the driver tells.
 func (s *state) reach(slab *gpu.Slab) (seams []uintptr, reachable, plain byte) {
 	if slices.Contains(slab.Base, 0) {
 		return nil, 0, 0
@@ -245,7 +248,8 @@ func (s *state) reach(slab *gpu.Slab) (seams []uintptr, reachable, plain byte) {
 	return seams, reachable, plain
 }
 
-// freeRow is the lowest row that no slab has; 0 when there is none, and the slab's data are staged then.
+// freeRow is the lowest row that no slab has; 0 when there is none, and the slab's data are staged
+// then.
 func freeRow(all []known) int {
 	var used [maxSlabs + 1]bool
 	for _, k := range all {
@@ -314,8 +318,8 @@ func (s *state) abort() {
 	}
 }
 
-// leave is an engine's end; the last one frees the state. What was aborted is left to the end of the process: a kernel, here or
-// on a peer, may still be on its way out of it.
+// leave is an engine's end; the last one frees the state. What was aborted is left to the end of
+// the process: a kernel, here or on a peer, may still be on its way out of it.
 func (s *state) leave() error {
 	if s.engines.Add(-1) > 0 || s.aborted.Load() {
 		return nil

@@ -37,7 +37,8 @@ const (
 	sweepKindVar = "SYMGRAD_TEST_SWEEP_KINDS"
 )
 
-// measured is one line of the result: the mean of operations that follow each other in graphs, on the slowest rank.
+// measured is one line of the result: the mean of operations that follow each other in graphs, on
+// the slowest rank.
 type measured struct {
 	Ranks     int     `json:"ranks"`
 	Kind      string  `json:"kind"`
@@ -123,8 +124,9 @@ func sweep(r *rank) error {
 		os.WriteFile(fmt.Sprintf("%s.%d.shapes.json", path, r.Size), EncodeRules(rules), 0o644))
 }
 
-// shapesOf measures one operation in all shapes that make sense for its size, and gives the fastest. Of a small one it gives the one with the
-// fewest threads of those that are a hundredth slower at most: they do not differ by more than noise.
+// shapesOf measures one operation in all shapes that make sense for its size, and gives the
+// fastest. Of a small one it gives the one with the fewest threads of those that are a hundredth
+// slower at most: they do not differ by more than noise.
 func (r *rank) shapesOf(e Tunable, kind dist.Kind, bytes int64, all *[]measured) (measured, error) {
 	op := r.swept(kind, bytes)
 	best := measured{Micros: math.Inf(1)}
@@ -175,7 +177,8 @@ func (r *rank) swept(kind dist.Kind, bytes int64) dist.Op {
 // mostSwept is how many operations a graph of the sweep has.
 const mostSwept = 20
 
-// time is the microseconds of one of about count operations, in graphs, so that the host has no part in it, on the slowest rank.
+// time is the microseconds of one of about count operations, in graphs, so that the host has no
+// part in it, on the slowest rank.
 func (r *rank) time(e Tunable, op *dist.Op, count int) (float64, error) {
 	var events [2]*cuda.Event
 	for i := range events {

@@ -75,7 +75,8 @@ func TestRanksMeetWhereTilesCannotBeStored(t *testing.T) {
 	}
 }
 
-// rounds is operations whose warps have several tiles each, so that scratch memory goes round, of all alignments.
+// rounds is operations whose warps have several tiles each, so that scratch memory goes round, of
+// all alignments.
 func rounds(r *rank) error {
 	rng := random(9)
 	e := r.engines[tiles]

@@ -17,11 +17,12 @@ var procType = reflect.TypeFor[Proc]()
 //	comm   uintptr                               `dl:"ompi_mpi_comm_world,optional"`          // address of a variable
 //	shrink dl.Proc                               `dl:"ncclCommShrink,optional,since=2.27"`    // may be missing
 //
-// since is the version that brought the symbol, for the message when it is missing. Fields without the tag are left alone; fields may be
-// unexported. A missing optional symbol is a nil func (see Require for its error), a zero address, or a Proc that answers ErrUnsupported.
+// since is the version that brought the symbol, for the message when it is missing. Fields without
+// the tag are left alone; fields may be unexported. A missing optional symbol is a nil func (see
+// Require for its error), a zero address, or a Proc that answers ErrUnsupported.
 //
-// Errors: ErrUnsupported, naming every missing required symbol and every func type that has no C counterpart; a malformed tag. On an error
-// the table is as it was.
+// Errors: ErrUnsupported, naming every missing required symbol and every func type that has no C
+// counterpart; a malformed tag. On an error the table is as it was.
 func (l *Library) Bind(table any) error {
 	ptr := reflect.ValueOf(table)
 	if ptr.Kind() != reflect.Pointer || ptr.IsNil() || ptr.Elem().Kind() != reflect.Struct {
@@ -62,7 +63,8 @@ func (l *Library) bindField(typ reflect.Type, tag string) (reflect.Value, error)
 		return reflect.Value{}, err
 	}
 	if typ.Kind() == reflect.Func {
-		// Before the lookup: a wrong signature is a mistake whether or not this machine's library has the symbol.
+		// Before the lookup: a wrong signature is a mistake whether or not this machine's library
+		// has the symbol.
 		if err := checkSignature(typ); err != nil {
 			return reflect.Value{}, fmt.Errorf("symbol %q as %s: %w", t.symbol, typ, err)
 		}
@@ -116,8 +118,8 @@ func parseTag(tag string) (fieldTag, error) {
 	return t, nil
 }
 
-// checkSignature refuses the func types that purego would only refuse, leak or garble at the call. It knows nothing of struct layouts: register
-// has purego check those.
+// checkSignature refuses the func types that purego would only refuse, leak or garble at the call.
+// It knows nothing of struct layouts: register has purego check those.
 func checkSignature(typ reflect.Type) error {
 	if typ.IsVariadic() {
 		return fmt.Errorf("%w: variadic C functions cannot be called with floats", ErrUnsupported)
@@ -153,11 +155,11 @@ func register(fptr any, addr uintptr) (err error) {
 	return nil
 }
 
-// Callback makes a C function of fn, for a library to call: at most one result; integers, bools and pointers, and float32 or float64
-// parameters. It may be called on any thread.
+// Callback makes a C function of fn, for a library to call: at most one result; integers, bools and
+// pointers, and float32 or float64 parameters. It may be called on any thread.
 //
-// Returns: the C address, valid until the process ends. A process has 2000 of them and never gets one back: make each once, and tell calls
-// apart by the user pointer that C interfaces pass along.
+// Returns: the C address, valid until the process ends. A process has 2000 of them and never gets
+// one back: make each once, and tell calls apart by the user pointer that C interfaces pass along.
 // Errors: ErrUnsupported for a signature with no C counterpart, or when none are left.
 func Callback(fn any) (addr uintptr, err error) {
 	defer recoverAs(&err)

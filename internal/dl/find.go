@@ -16,11 +16,12 @@ type File struct {
 	Real string // with links resolved: two files are the same if these are equal
 }
 
-// Find lists the files that s could mean, without loading any: Override alone; or every soname in each of loaderDirs, then every soname in each of
-// s.Dirs, as far as they exist. Files that are one and the same appear once, where they came first.
+// Find lists the files that s could mean, without loading any: Override alone; or every soname in
+// each of loaderDirs, then every soname in each of s.Dirs, as far as they exist. Files that are one
+// and the same appear once, where they came first.
 //
-// Shapes/units: root is the file system from "/" on. An Override that is a bare soname is looked for in loaderDirs.
-// Errors: what Validate finds.
+// Shapes/units: root is the file system from "/" on. An Override that is a bare soname is looked
+// for in loaderDirs. Errors: what Validate finds.
 func (s Search) Find(root fs.FS, loaderDirs []string) ([]File, error) {
 	if err := s.Validate(); err != nil {
 		return nil, err

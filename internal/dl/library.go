@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Library is a shared library loaded into this process, for as long as the process lives. It has no state that changes: any number of
-// goroutines may use it.
+// Library is a shared library loaded into this process, for as long as the process lives. It has no
+// state that changes: any number of goroutines may use it.
 type Library struct {
 	name   string
 	path   string
@@ -34,15 +34,15 @@ func newLibrary(name, file string, handle uintptr) *Library {
 // Name is what the Search called the library.
 func (l *Library) Name() string { return l.name }
 
-// Path is the file that the library was loaded from, with symbolic links resolved: "libopenblas.so.0" becomes
-// "/usr/lib/x86_64-linux-gnu/openblas-pthread/libopenblasp-r0.3.21.so".
+// Path is the file that the library was loaded from, with symbolic links resolved:
+// "libopenblas.so.0" becomes "/usr/lib/x86_64-linux-gnu/openblas-pthread/libopenblasp-r0.3.21.so".
 func (l *Library) Path() string { return l.path }
 
 // String is the name and the path: "openblas (/usr/lib/libopenblas.so.0.3)".
 func (l *Library) String() string { return l.name + " (" + l.path + ")" }
 
-// Lookup is the address of a symbol of the library or of the libraries it depends on.
-// Returns: an address, never zero without an error. Errors: ErrUnsupported when the symbol is not exported.
+// Lookup is the address of a symbol of the library or of the libraries it depends on. Returns: an
+// address, never zero without an error. Errors: ErrUnsupported when the symbol is not exported.
 func (l *Library) Lookup(symbol string) (uintptr, error) {
 	if addr := l.find(symbol); addr != 0 {
 		return addr, nil
@@ -50,8 +50,9 @@ func (l *Library) Lookup(symbol string) (uintptr, error) {
 	return 0, l.missing(symbol, "")
 }
 
-// Require is the error to return in place of a call to a symbol that may be missing; since is the version that brought it, or empty.
-// Returns: nil when the library exports the symbol. Errors: ErrUnsupported naming library, file, symbol and version.
+// Require is the error to return in place of a call to a symbol that may be missing; since is the
+// version that brought it, or empty. Returns: nil when the library exports the symbol. Errors:
+// ErrUnsupported naming library, file, symbol and version.
 func (l *Library) Require(symbol, since string) error {
 	if l.find(symbol) != 0 {
 		return nil

@@ -7,11 +7,13 @@ import (
 	"strings"
 )
 
-// Places is where libraries lie that the loader does not look for by itself: the toolkits that environment variables name, the
-// site-packages of the Python that runs here (wheels keep CUDA's libraries in nvidia/*/lib), and the usual folders of installers. The value is
-// for Search.Dirs: patterns, the most deliberate choice first, without duplicates.
+// Places is where libraries lie that the loader does not look for by itself: the toolkits that
+// environment variables name, the site-packages of the Python that runs here (wheels keep CUDA's
+// libraries in nvidia/*/lib), and the usual folders of installers. The value is for Search.Dirs:
+// patterns, the most deliberate choice first, without duplicates.
 //
-// Shapes/units: root is the file system from "/" on, for the links of python3; environ is as from os.Environ, and package dl reads none itself.
+// Shapes/units: root is the file system from "/" on, for the links of python3; environ is as from
+// os.Environ, and package dl reads none itself.
 func Places(root fs.FS, environ []string) []string {
 	env := variables(environ)
 	var dirs []string
@@ -44,7 +46,8 @@ func Places(root fs.FS, environ []string) []string {
 	return unique(dirs)
 }
 
-// Product is a library for which a variable of its own can name an installation. Who sets it has chosen, whatever the loader would find.
+// Product is a library for which a variable of its own can name an installation. Who sets it has
+// chosen, whatever the loader would find.
 type Product struct {
 	Home    string   // the variable
 	Sonames []string // the best first
@@ -56,8 +59,8 @@ var (
 	NVSHMEM = Product{"NVSHMEM_HOME", []string{"libnvshmem_host.so.3"}}
 )
 
-// AtHome is the file of p in the installation that its variable names, for Search.Override: the first of its Sonames that is there; "" where
-// there is none.
+// AtHome is the file of p in the installation that its variable names, for Search.Override: the
+// first of its Sonames that is there; "" where there is none.
 //
 // Shapes/units: root and environ as for Places.
 func (p Product) AtHome(root fs.FS, environ []string) string {
@@ -81,8 +84,9 @@ func homeDirs(home string) []string {
 	return []string{home + "/lib64", home + "/lib", home + "/targets/x86_64-linux/lib"}
 }
 
-// LoaderDirs is where the loader looks for a soname: LD_LIBRARY_PATH, the folders of /etc/ld.so.conf, and those that are built in (ld.so(8)).
-// It serves to list every file that there is; which one a soname means is for the loader to say, through Open.
+// LoaderDirs is where the loader looks for a soname: LD_LIBRARY_PATH, the folders of
+// /etc/ld.so.conf, and those that are built in (ld.so(8)). It serves to list every file that there
+// is; which one a soname means is for the loader to say, through Open.
 //
 // Shapes/units: as for Places.
 func LoaderDirs(root fs.FS, environ []string) []string {
@@ -92,10 +96,12 @@ func LoaderDirs(root fs.FS, environ []string) []string {
 	return unique(dirs)
 }
 
-// maxIncludes bounds how deep files of loaderConfig include each other, in case one includes itself.
+// maxIncludes bounds how deep files of loaderConfig include each other, in case one includes
+// itself.
 const maxIncludes = 4
 
-// loaderConfig is the folders that a file in the format of ld.so.conf names: one a line, "include PATTERN", comments after "#".
+// loaderConfig is the folders that a file in the format of ld.so.conf names: one a line, "include
+// PATTERN", comments after "#".
 func loaderConfig(root fs.FS, file string, depth int) []string {
 	text, err := fs.ReadFile(root, inRoot(file))
 	if err != nil || depth > maxIncludes {
@@ -122,8 +128,8 @@ func loaderConfig(root fs.FS, file string, depth int) []string {
 	return dirs
 }
 
-// pythonPrefixes is the installations that python3 may be run from: the active environment, and those of every python3 on the PATH, which is
-// often a link into one.
+// pythonPrefixes is the installations that python3 may be run from: the active environment, and
+// those of every python3 on the PATH, which is often a link into one.
 func pythonPrefixes(root fs.FS, env map[string]string) []string {
 	var prefixes []string
 	for _, name := range []string{"VIRTUAL_ENV", "CONDA_PREFIX"} {
@@ -152,7 +158,8 @@ func pythonPrefixes(root fs.FS, env map[string]string) []string {
 			file = path.Clean(target)
 		}
 	}
-	// These are in the list anyway, at its end: a toolkit that somebody installed comes before the system's own.
+	// These are in the list anyway, at its end: a toolkit that somebody installed comes before the
+	// system's own.
 	return slices.DeleteFunc(prefixes, func(p string) bool { return p == "/" || p == "/usr" || p == "/usr/local" })
 }
 

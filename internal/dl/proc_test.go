@@ -133,7 +133,8 @@ func TestCallWithAnOwnedSliceDoesNotAllocate(t *testing.T) {
 	if bad != nil {
 		t.Fatal(bad)
 	}
-	// Under the race detector sync.Pool drops a share of what is put back, so purego's own pool allocates.
+	// Under the race detector sync.Pool drops a share of what is put back, so purego's own pool
+	// allocates.
 	if allocs != 0 && !raceEnabled {
 		t.Errorf("%v allocations a call, want 0", allocs)
 	}
@@ -230,8 +231,8 @@ func TestCallWordsOnAGrowingStack(t *testing.T) {
 	}
 }
 
-// six is a C function of six words, each below ten, that puts them together, the first as the last digit. It needs a larger stack than it is
-// called on.
+// six is a C function of six words, each below ten, that puts them together, the first as the last
+// digit. It needs a larger stack than it is called on.
 func six(t *testing.T) Proc {
 	t.Helper()
 	callback, err := Callback(func(a, b, c, d, e, f uintptr) uintptr {
@@ -321,7 +322,8 @@ func TestStatusDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// Goroutines that call from stacks of their own, which callbacks make grow, while others collect garbage.
+// Goroutines that call from stacks of their own, which callbacks make grow, while others collect
+// garbage.
 func TestStatusOfCallbacksThatGrowTheStack(t *testing.T) {
 	f := six(t)
 	const callers, calls = 8, 200

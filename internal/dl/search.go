@@ -13,18 +13,20 @@ type Search struct {
 	// Name is what messages call the library: "openblas".
 	Name string
 
-	// Override, if not empty, is the one thing to load: a path, or a bare soname for the loader. It comes from the user (a config
-	// value), so nothing else is tried when it does not load.
+	// Override, if not empty, is the one thing to load: a path, or a bare soname for the loader. It
+	// comes from the user (a config value), so nothing else is tried when it does not load.
 	Override string
 
 	// Sonames are the file names to look for, the best first: "libnccl.so.2".
 	Sonames []string
 
-	// Dirs are further directories, or patterns of filepath.Glob for them ("/opt/venv/lib/*/site-packages/nvidia/*/lib"), looked into
-	// after the loader's own places (LD_LIBRARY_PATH, the loader's cache, /lib, /usr/lib) had none of the Sonames.
+	// Dirs are further directories, or patterns of filepath.Glob for them
+	// ("/opt/venv/lib/*/site-packages/nvidia/*/lib"), looked into after the loader's own places
+	// (LD_LIBRARY_PATH, the loader's cache, /lib, /usr/lib) had none of the Sonames.
 	Dirs []string
 
-	// Global makes the library's symbols visible to libraries loaded later (RTLD_GLOBAL). False means RTLD_LOCAL.
+	// Global makes the library's symbols visible to libraries loaded later (RTLD_GLOBAL). False
+	// means RTLD_LOCAL.
 	Global bool
 }
 
@@ -58,11 +60,12 @@ func (s Search) Validate() error {
 	return nil
 }
 
-// Open loads the first of these that loads: s.Override and nothing else; or each of s.Sonames by the loader's own search; or each of
-// s.Sonames in each of s.Dirs.
+// Open loads the first of these that loads: s.Override and nothing else; or each of s.Sonames by
+// the loader's own search; or each of s.Sonames in each of s.Dirs.
 //
 // Returns: the library, which stays loaded until the process ends (see the package comment).
-// Errors: ErrNotFound with everything that was tried; ErrUnsupported on a platform without dlopen; what Validate finds.
+// Errors: ErrNotFound with everything that was tried; ErrUnsupported on a platform without dlopen;
+// what Validate finds.
 func Open(s Search) (*Library, error) {
 	if err := s.Validate(); err != nil {
 		return nil, err
@@ -70,8 +73,9 @@ func Open(s Search) (*Library, error) {
 	return s.openFirst(s.candidates())
 }
 
-// OpenBeside loads a part of l, or a plugin for it, which installers keep in l's folder: the first of names that loads from there, else the first
-// that the loader finds. name is what messages call it; global as in Search.
+// OpenBeside loads a part of l, or a plugin for it, which installers keep in l's folder: the first
+// of names that loads from there, else the first that the loader finds. name is what messages call
+// it; global as in Search.
 //
 // Errors: those of Open.
 func (l *Library) OpenBeside(name string, global bool, names ...string) (*Library, error) {
@@ -105,8 +109,9 @@ func (s Search) openFirst(files []string) (*Library, error) {
 	return nil, fmt.Errorf("dl: %s: %w, tried %s", s.Name, ErrNotFound, strings.Join(tried, "; "))
 }
 
-// candidates lists what Open hands to the loader, in order. A soname is one whether or not it exists (only the loader can tell); a file in
-// Dirs is one only if it is there, so that the message of a failed search stays readable.
+// candidates lists what Open hands to the loader, in order. A soname is one whether or not it
+// exists (only the loader can tell); a file in Dirs is one only if it is there, so that the message
+// of a failed search stays readable.
 func (s Search) candidates() []string {
 	if s.Override != "" {
 		return []string{s.Override}
@@ -129,7 +134,8 @@ func (s Search) candidates() []string {
 	return files
 }
 
-// attempt is one entry of the list of what was tried. The loader's text mostly starts with the file's name already.
+// attempt is one entry of the list of what was tried. The loader's text mostly starts with the
+// file's name already.
 func attempt(file string, err error) string {
 	text := err.Error()
 	if strings.HasPrefix(text, file) {

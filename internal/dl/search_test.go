@@ -206,7 +206,8 @@ func TestOpenBesideTakesTheFolderBeforeTheLoader(t *testing.T) {
 	}
 }
 
-// The loader keeps error text per OS thread; a goroutine that moved between dlopen and dlerror would read another's.
+// The loader keeps error text per OS thread; a goroutine that moved between dlopen and dlerror
+// would read another's.
 func TestConcurrentFailingOpensKeepTheirOwnText(t *testing.T) {
 	libc(t)
 	const goroutines, each = 32, 200

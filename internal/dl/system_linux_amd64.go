@@ -9,8 +9,9 @@ import (
 	"github.com/ebitengine/purego"
 )
 
-// sysOpen is dlopen. The loader keeps its error text per OS thread and purego reads it in a second call, hence the pinning: without it
-// about one failing call in two hundred of many concurrent ones got another call's text, or none.
+// sysOpen is dlopen. The loader keeps its error text per OS thread and purego reads it in a second
+// call, hence the pinning: without it about one failing call in two hundred of many concurrent ones
+// got another call's text, or none.
 func sysOpen(file string, global bool) (handle uintptr, err error) {
 	mode := purego.RTLD_NOW | purego.RTLD_LOCAL
 	if global {
@@ -24,7 +25,8 @@ func sysOpen(file string, global bool) (handle uintptr, err error) {
 	return handle, err
 }
 
-// sysSymbol is dlsym, zero if there is no such symbol. It is pinned so that the error text of a miss is consumed on the thread that has it.
+// sysSymbol is dlsym, zero if there is no such symbol. It is pinned so that the error text of a
+// miss is consumed on the thread that has it.
 func sysSymbol(handle uintptr, symbol string) (addr uintptr) {
 	_ = OnThread(func() error {
 		var err error
@@ -34,7 +36,8 @@ func sysSymbol(handle uintptr, symbol string) (addr uintptr) {
 	return addr
 }
 
-// linkMap is the public head of glibc's struct link_map (<link.h>): the loader's record of one loaded object.
+// linkMap is the public head of glibc's struct link_map (<link.h>): the loader's record of one
+// loaded object.
 type linkMap struct {
 	addr uintptr // load bias
 	name *byte   // the file's path as the loader found it
@@ -82,14 +85,16 @@ const statusWords = 6
 // enterAt is the address of enter, which takes a C function and its words.
 var enterAt uintptr
 
-// cgocall is the runtime's way into C, which purego goes, too: it tells the scheduler, and calls fn with arg on the thread's own stack.
+// cgocall is the runtime's way into C, which purego goes, too: it tells the scheduler, and calls fn
+// with arg on the thread's own stack.
 //
 //go:linkname cgocall runtime.cgocall
 //go:noescape
 func cgocall(fn uintptr, arg unsafe.Pointer) int32
 
-// sysStatus is sysCall for up to statusWords words and a result of 32 bits. All is read before the call and nothing is written after it, so
-// that it may lie on the goroutine's stack, which callbacks may move.
+// sysStatus is sysCall for up to statusWords words and a result of 32 bits. All is read before the
+// call and nothing is written after it, so that it may lie on the goroutine's stack, which
+// callbacks may move.
 func sysStatus(addr uintptr, args []uintptr) int32 {
 	var call [1 + statusWords]uintptr
 	call[0] = addr

@@ -5,7 +5,8 @@ import (
 	"unsafe"
 )
 
-// Offsets of struct link_map in glibc's <link.h>: ElfW(Addr) l_addr; char *l_name; ElfW(Dyn) *l_ld; struct link_map *l_next, *l_prev.
+// Offsets of struct link_map in glibc's <link.h>: ElfW(Addr) l_addr; char *l_name; ElfW(Dyn) *l_ld;
+// struct link_map *l_next, *l_prev.
 func TestLinkMapHasGlibcsLayout(t *testing.T) {
 	var lm linkMap
 	got := [...]uintptr{unsafe.Sizeof(lm), unsafe.Offsetof(lm.addr), unsafe.Offsetof(lm.name), unsafe.Offsetof(lm.dyn), unsafe.Offsetof(lm.next), unsafe.Offsetof(lm.prev)}

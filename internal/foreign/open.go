@@ -12,12 +12,13 @@ import (
 var (
 	// ErrIrregular is returned by Open and ReadFile for a pipe, a device, a socket or a folder.
 	ErrIrregular = errors.New("not a regular file")
-	// ErrTooLong is returned by ReadFile, ReadNamed and ReadAll for a text that is longer than its bound.
+	// ErrTooLong is returned by ReadFile, ReadNamed and ReadAll for a text that is longer than its
+	// bound.
 	ErrTooLong = errors.New("too long")
 )
 
-// Open opens a regular file for reading, also through a symbolic link. It does not wait, whatever the file is, and does not
-// open a device, since that alone can have effects.
+// Open opens a regular file for reading, also through a symbolic link. It does not wait, whatever
+// the file is, and does not open a device, since that alone can have effects.
 //
 // Owns: the caller closes the file.
 // Errors: ErrIrregular, those of the file system.
@@ -36,7 +37,8 @@ func Open(path string) (*os.File, error) {
 	return f, nil
 }
 
-// openError returns err as an error of opening path, or an ErrIrregular for a file that is not regular.
+// openError returns err as an error of opening path, or an ErrIrregular for a file that is not
+// regular.
 func openError(path string, info fs.FileInfo, err error) error {
 	var of *fs.PathError
 	switch {
@@ -67,7 +69,8 @@ func Kind(mode fs.FileMode) string {
 	return "of an unknown kind"
 }
 
-// ReadFile returns the content of a regular file of at most limit bytes. A longer file costs no memory.
+// ReadFile returns the content of a regular file of at most limit bytes. A longer file costs no
+// memory.
 //
 // Errors: ErrIrregular, ErrTooLong, those of the file system.
 func ReadFile(path string, limit int64) ([]byte, error) {
@@ -79,8 +82,8 @@ func ReadFile(path string, limit int64) ([]byte, error) {
 	return readOpen(f, limit)
 }
 
-// ReadNamed is ReadFile for a file that the user of the program has named, which may be a pipe or a terminal: /dev/stdin,
-// or the shell's <(...). It waits for the writer of a pipe.
+// ReadNamed is ReadFile for a file that the user of the program has named, which may be a pipe or a
+// terminal: /dev/stdin, or the shell's <(...). It waits for the writer of a pipe.
 //
 // Errors: ErrTooLong, those of the file system.
 func ReadNamed(path string, limit int64) ([]byte, error) {

@@ -9,11 +9,13 @@ import (
 	"syscall"
 )
 
-// withoutWaiting makes an open of a pipe or a device return at once, and keeps a terminal from becoming the process's own.
+// withoutWaiting makes an open of a pipe or a device return at once, and keeps a terminal from
+// becoming the process's own.
 const withoutWaiting = syscall.O_NONBLOCK | syscall.O_NOCTTY
 
-// Private reports, as an error, that a user other than root and the one of this process owns a file or folder, or may write
-// to it. The info must be that of an open descriptor: a name can lead to another file a moment later.
+// Private reports, as an error, that a user other than root and the one of this process owns a file
+// or folder, or may write to it. The info must be that of an open descriptor: a name can lead to
+// another file a moment later.
 func Private(info fs.FileInfo) error {
 	of, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {

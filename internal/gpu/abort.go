@@ -27,7 +27,8 @@ const (
 	endFault
 )
 
-// fail breaks the group for good, on all ranks, unless it is broken already. about is the rank that the reason is about.
+// fail breaks the group for good, on all ranks, unless it is broken already. about is the rank that
+// the reason is about.
 //
 // Returns: why the group is broken, which may be an older reason.
 func (p *ledger) fail(kind endKind, about int, text string) error {
@@ -38,7 +39,8 @@ func (p *ledger) fail(kind endKind, about int, text string) error {
 		*p.word(0, verdictLength) = uint64(n)
 		atomic.StoreUint64(p.word(0, verdictReady), 1)
 		p.wakeAll()
-		// What others wait for in the control group will not come. That it is broken, or closed, already is as well.
+		// What others wait for in the control group will not come. That it is broken, or closed,
+		// already is as well.
 		_ = p.control.Abort(errors.New(text))
 	}
 	return p.broken()
@@ -109,7 +111,8 @@ func (e *brokenError) Error() string {
 
 func (e *brokenError) Is(target error) bool { return target == e.kind || target == dist.ErrAborted }
 
-// settle is why the group is broken when a call on the control group gave err: the ranks' verdict, if there is one.
+// settle is why the group is broken when a call on the control group gave err: the ranks' verdict,
+// if there is one.
 func (p *ledger) settle(err error) error {
 	if err == nil {
 		return nil
@@ -144,8 +147,9 @@ func (p *ledger) wakeAll() {
 // sight is how often the watcher asks the engines.
 const sight = 100 * time.Millisecond
 
-// watch returns when the group is broken, or ctx ends. asks is what may break it on this rank: the engines' own errors.
-// The step timeout of the control group, which ends its waits, says nothing about an idle group.
+// watch returns when the group is broken, or ctx ends. asks is what may break it on this rank: the
+// engines' own errors. The step timeout of the control group, which ends its waits, says nothing
+// about an idle group.
 func (p *ledger) watch(ctx context.Context, asks func() error) {
 	seen := p.load(p.rank, wakeAt)
 	for ctx.Err() == nil {
@@ -169,8 +173,8 @@ func (p *ledger) watch(ctx context.Context, asks func() error) {
 	}
 }
 
-// ends reports whether err, of a wait on the control group, is one that lasts and does not break the group: all others
-// have closed their control groups. One that breaks it does so here.
+// ends reports whether err, of a wait on the control group, is one that lasts and does not break
+// the group: all others have closed their control groups. One that breaks it does so here.
 func (p *ledger) ends(err error) bool {
 	switch {
 	case errors.Is(err, dist.ErrAborted):
@@ -208,7 +212,8 @@ const (
 	closingApart
 )
 
-// leave tells the others that this rank has closed its end, and waits up to grace for them to do so too.
+// leave tells the others that this rank has closed its end, and waits up to grace for them to do so
+// too.
 //
 // Returns: whether all have come, which all ranks see alike; if not, each goes by itself.
 func (p *ledger) leave(grace time.Duration) bool {
@@ -236,7 +241,8 @@ func (p *ledger) leave(grace time.Duration) bool {
 	}
 }
 
-// Broken is why the group is broken, as far as this rank has noticed, which it does by itself; nil while it is whole.
+// Broken is why the group is broken, as far as this rank has noticed, which it does by itself; nil
+// while it is whole.
 func (t *Transport) Broken() error {
 	if e := t.ledger.end.Load(); e != nil {
 		return e.err

@@ -32,7 +32,8 @@ func (h *Heap) Aligned(alignment, bytes int64) (symmetric.Region, error) {
 	return r, nil
 }
 
-// alloc lets the ranks agree before it looks at the arguments, so that wrong ones are an error of every rank.
+// alloc lets the ranks agree before it looks at the arguments, so that wrong ones are an error of
+// every rank.
 func (h *Heap) alloc(call string, alignment, bytes int64) (symmetric.Region, error) {
 	off, err := int64(0), hostheap.ErrClosed
 	if h.gate.Enter() {
@@ -98,8 +99,8 @@ func (h *Heap) Free(r symmetric.Region) error {
 	return nil
 }
 
-// free gives the range back when the transfers of all ranks are through: what is still under way would otherwise land in
-// the next region there, behind its zeroes.
+// free gives the range back when the transfers of all ranks are through: what is still under way
+// would otherwise land in the next region there, behind its zeroes.
 func (h *Heap) free(r *Region) error {
 	if !r.of.freed.CompareAndSwap(false, true) {
 		return fmt.Errorf("freed before: %w", symmetric.ErrNotAllocated)

@@ -9,8 +9,8 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// A wait asks the driver again and again: it spins, then yields, then sleeps for longer and longer. The driver's own waits
-// have no way to end when a peer dies, and some kernels never do.
+// A wait asks the driver again and again: it spins, then yields, then sleeps for longer and longer.
+// The driver's own waits have no way to end when a peer dies, and some kernels never do.
 const (
 	spinFor  = 40 * time.Microsecond
 	yieldFor = 2 * time.Millisecond
@@ -18,8 +18,9 @@ const (
 	napMost  = 500 * time.Microsecond
 )
 
-// Rest is one turn of a wait that has lasted for so long. It sleeps by the system call: where nothing else runs, a timer of
-// the runtime is late by a millisecond, in which a device does some ten steps of a small model.
+// Rest is one turn of a wait that has lasted for so long. It sleeps by the system call: where
+// nothing else runs, a timer of the runtime is late by a millisecond, in which a device does some
+// ten steps of a small model.
 func Rest(waited time.Duration) {
 	switch {
 	case waited < spinFor:
@@ -32,7 +33,8 @@ func Rest(waited time.Duration) {
 
 // Await implements dist.Queue.
 //
-// Errors: the operation's, an *dist.OpError. ErrTimeout after the group's step timeout, and then the group is broken.
+// Errors: the operation's, an *dist.OpError. ErrTimeout after the group's step timeout, and then
+// the group is broken.
 func (s *Stream) Await(n uint64) error {
 	if done, err := s.state(n, 0); done {
 		return err
@@ -53,7 +55,8 @@ func (s *Stream) Finished(n uint64) bool {
 	return done
 }
 
-// state reports whether ticket n is done, and its error. waited is how long the caller has waited for it.
+// state reports whether ticket n is done, and its error. waited is how long the caller has waited
+// for it.
 func (s *Stream) state(n uint64, waited time.Duration) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -95,8 +98,8 @@ func (e *ticket) late() string {
 	return e.t.ledger.missing(e.round)
 }
 
-// reached reports whether the device is past ticket n. With calm it records no event where that might block, because the
-// device does not go on. The lock is held.
+// reached reports whether the device is past ticket n. With calm it records no event where that
+// might block, because the device does not go on. The lock is held.
 func (s *Stream) reached(n uint64, calm bool) (bool, error) {
 	if s.closed.Load() {
 		return true, nil
@@ -133,8 +136,8 @@ func (s *Stream) fault(e *ticket, err error) error {
 	return e.err
 }
 
-// stuck is the state of ticket n, a mere place, which the device has not reached: it never will where an operation of a
-// broken group stands before it.
+// stuck is the state of ticket n, a mere place, which the device has not reached: it never will
+// where an operation of a broken group stands before it.
 func (s *Stream) stuck(n uint64, waited time.Duration) (bool, error) {
 	if waited < patience {
 		return false, nil

@@ -8,8 +8,8 @@ import (
 	"github.com/symgrad/symgrad/internal/cuda"
 )
 
-// batch queues a group call: its collectives first, each by itself, because one may need the result of another; then its
-// messages together.
+// batch queues a group call: its collectives first, each by itself, because one may need the result
+// of another; then its messages together.
 func (t *Transport) batch(e *ticket, s *Stream) error {
 	ops := e.op.Ops
 	ways := make([]route, len(ops)) // dist allocates for a group call as well
@@ -74,7 +74,8 @@ func (t *Transport) batchers(ops []dist.Op, ways []route) error {
 	return nil
 }
 
-// ownMessages is an error unless each message to this rank has its receive: the i-th of the one is the i-th of the other.
+// ownMessages is an error unless each message to this rank has its receive: the i-th of the one is
+// the i-th of the other.
 func (t *Transport) ownMessages(ops []dist.Op) error {
 	for i := range ops {
 		if ops[i].Peer != t.member.Rank || !ops[i].Kind.PointToPoint() {
@@ -92,7 +93,8 @@ func (t *Transport) ownMessages(ops []dist.Op) error {
 	return nil
 }
 
-// otherEnd is the other end of message i of a group call, which is with this rank; nil when there is none.
+// otherEnd is the other end of message i of a group call, which is with this rank; nil when there
+// is none.
 func (t *Transport) otherEnd(ops []dist.Op, i int) *dist.Op {
 	before := 0
 	for j := range i {
@@ -111,8 +113,8 @@ func (t *Transport) otherEnd(ops []dist.Op, i int) *dist.Op {
 	return nil
 }
 
-// exchange queues the messages of a group call: those of one engine between its BeginBatch and EndBatch, those with this
-// rank as copies.
+// exchange queues the messages of a group call: those of one engine between its BeginBatch and
+// EndBatch, those with this rank as copies.
 func (t *Transport) exchange(ops []dist.Op, ways []route, s *cuda.Stream) error {
 	for i := range ops {
 		if ops[i].Kind == dist.KindSend && ops[i].Peer == t.member.Rank && ops[i].Count > 0 {

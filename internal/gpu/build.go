@@ -11,16 +11,16 @@ import (
 type Builder interface {
 	// Link is src compiled and linked with that code. It takes seconds. Any goroutine.
 	Link(src cuda.Source) ([]byte, error)
-	// Load is what Link has made, with the library's state in it. The device has nothing to do: to load code waits for that.
-	// Returns: the code, and what the caller calls before it closes that.
+	// Load is what Link has made, with the library's state in it. The device has nothing to do: to
+	// load code waits for that. Returns: the code, and what the caller calls before it closes that.
 	Load(image []byte) (*cuda.Module, func() error, error)
 }
 
-// Build is src with the device code of the library behind an engine of the group that s belongs to: see Builder. It waits for what is queued on
-// the device.
+// Build is src with the device code of the library behind an engine of the group that s belongs to:
+// see Builder. It waits for what is queued on the device.
 //
-// Errors: ErrUnsupported for a stream of no group, and where it has no such engine; ErrInvalid while a stream of the group is captured;
-// ErrClosed; what breaks the group; those of the engine.
+// Errors: ErrUnsupported for a stream of no group, and where it has no such engine; ErrInvalid
+// while a stream of the group is captured; ErrClosed; what breaks the group; those of the engine.
 func (s *Stream) Build(engine string, src cuda.Source) (*cuda.Module, func() error, error) {
 	t := s.from
 	if t == nil {

@@ -13,16 +13,19 @@ import (
 //go:embed tables/h100.json
 var tableH100 []byte
 
-// likeH100 is the names of GPUs with the multiprocessors and links of an H100, whose memory differs.
+// likeH100 is the names of GPUs with the multiprocessors and links of an H100, whose memory
+// differs.
 var likeH100 = []string{"NVIDIA H200"}
 
 // builtin is the table, read once.
 var builtin = sync.OnceValues(func() (*Table, error) { return ReadTable(bytes.NewReader(tableH100)) })
 
-// BuiltinTable is the table that comes with the program, for GPUs of a name. Those like the ones that were measured have its rows under
-// their own name. For others it is a table that does not fit them: its rules alone count.
+// BuiltinTable is the table that comes with the program, for GPUs of a name. Those like the ones
+// that were measured have its rows under their own name. For others it is a table that does not fit
+// them: its rules alone count.
 //
-// Owns: its rows and rules are not to be changed. Errors: none that a test of this package lets pass.
+// Owns: its rows and rules are not to be changed. Errors: none that a test of this package lets
+// pass.
 func BuiltinTable(machine string) (*Table, error) {
 	known, err := builtin()
 	if err != nil {

@@ -14,12 +14,12 @@ import (
 // Owns: the CUstream stays its owner's, and outlives the Stream; Close waits for its work.
 func Wrap(v *cuda.Device, handle uintptr) *Stream { return streamOver(v, v.BorrowStream(handle)) }
 
-// Capture is what f queues on s, as a graph that replays it. The works of f are done at once, and the ranks compare its
-// operations once, now. A group whose operations are captured has run its last one on s, and runs none on another stream meanwhile:
-// that is ErrInvalid.
+// Capture is what f queues on s, as a graph that replays it. The works of f are done at once, and
+// the ranks compare its operations once, now. A group whose operations are captured has run its
+// last one on s, and runs none on another stream meanwhile: that is ErrInvalid.
 //
-// Owns: the caller closes the graph, before s and its groups. Errors: f's, and then there is no graph; ErrInvalid for a
-// stream that is being captured; those of the driver.
+// Owns: the caller closes the graph, before s and its groups. Errors: f's, and then there is no
+// graph; ErrInvalid for a stream that is being captured; those of the driver.
 func (s *Stream) Capture(f func() error) (*cuda.Graph, error) {
 	if err := s.begin(); err != nil {
 		return nil, err
@@ -63,7 +63,8 @@ func (s *Stream) end() (*cuda.Graph, error) {
 	return s.cu.EndCapture()
 }
 
-// clock records a timer before (0) or after (1) the operation of e. The lock is held, and the device entered.
+// clock records a timer before (0) or after (1) the operation of e. The lock is held, and the
+// device entered.
 func (s *Stream) clock(e *ticket, i int) error {
 	if e.timer[i] == nil {
 		if k := len(s.timers); k > 0 {
@@ -96,8 +97,8 @@ func inMilliseconds(d time.Duration) float64 { return float64(d) / float64(time.
 
 // TimeOp is how long the device takes for what f queues on s, which it waits for.
 //
-// Shapes/units: milliseconds. Errors: f's; ErrDevice for a stream that is not of a GPU; why a group is broken whose
-// operations are among it; those of the driver.
+// Shapes/units: milliseconds. Errors: f's; ErrDevice for a stream that is not of a GPU; why a group
+// is broken whose operations are among it; those of the driver.
 func TimeOp(s dist.Stream, f func() error) (milliseconds float64, err error) {
 	gs, ok := s.(*Stream)
 	if !ok {

@@ -7,8 +7,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// An announcement is eight words: the round, which is written last; count; root, kind, reduction, dtype and promise; the
-// places of source and destination; the alignment of a call.
+// An announcement is eight words: the round, which is written last; count; root, kind, reduction,
+// dtype and promise; the places of source and destination; the alignment of a call.
 func putCard(e *[entryBytes / 8]uint64, c *opEntry) {
 	s := &c.sig
 	w := uint64(uint32(s.Root)) | uint64(s.Kind)<<32 | uint64(s.Red)<<40 | uint64(s.DType)<<48
@@ -35,7 +35,8 @@ func getCard(e *[entryBytes / 8]uint64) opEntry {
 	}
 }
 
-// sameCards reports whether two announcements are of one operation. A place that a rank does not use is 0 and equals all.
+// sameCards reports whether two announcements are of one operation. A place that a rank does not
+// use is 0 and equals all.
 func sameCards(a, b *[entryBytes / 8]uint64) bool {
 	return a[1] == b[1] && a[2] == b[2] && a[5] == b[5] && samePlace(a[3], b[3]) && samePlace(a[4], b[4])
 }

@@ -8,7 +8,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// how is what is done around an engine that cannot do an operation as it is. The package comment has the table.
+// how is what is done around an engine that cannot do an operation as it is. The package comment
+// has the table.
 type how uint8
 
 const (
@@ -97,7 +98,8 @@ func (t *Transport) scale(dst, src tensor.Buffer, f *dist.Scalar, s *cuda.Stream
 	return t.kernels.launchScale(t.args, s, dst, src, at, f.Bits, false)
 }
 
-// local is the engine of a group of one that has no kernels of package direct: nothing but copies, scaled for a premulsum.
+// local is the engine of a group of one that has no kernels of package direct: nothing but copies,
+// scaled for a premulsum.
 type local struct{ t *Transport }
 
 // Name implements Engine.

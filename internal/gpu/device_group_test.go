@@ -12,7 +12,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// times is the products of values that only the program knows: those of constants are exact until they are stored.
+// times is the products of values that only the program knows: those of constants are exact until
+// they are stored.
 func times[T float32 | float64](factor T, in ...T) []T {
 	out := make([]T, len(in))
 	for i, v := range in {
@@ -141,7 +142,8 @@ func (m member) blocks(h symmetric.Heap) (r, all symmetric.Region, err error) {
 	return r, all, err
 }
 
-// gathers is an error unless the blocks of g's ranks, which are those of m in some order, come to all in that order.
+// gathers is an error unless the blocks of g's ranks, which are those of m in some order, come to
+// all in that order.
 func (m member) gathers(g *dist.Group, r, all symmetric.Region) error {
 	if err := m.v.Fill(address(r.Local()), byte(1+m.Rank()), blockBytes); err != nil {
 		return err
@@ -221,7 +223,8 @@ type lastingSyncs struct{ only }
 
 func (lastingSyncs) Pace(func(s *cuda.Stream) error) {}
 
-// Small operations have few events: one that nobody can end, behind a hundred of them, waits for no event that nobody records.
+// Small operations have few events: one that nobody can end, behind a hundred of them, waits for no
+// event that nobody records.
 func TestOneThatNobodyCanEndBehindManyOthers(t *testing.T) {
 	both := func(c *Config) {
 		c.Make = func(p *Member) ([]Engine, error) {
@@ -247,7 +250,8 @@ func TestOneThatNobodyCanEndBehindManyOthers(t *testing.T) {
 	})
 }
 
-// Behind operations that nobody can end the driver would let a caller wait for good as soon as it takes no more.
+// Behind operations that nobody can end the driver would let a caller wait for good as soon as it
+// takes no more.
 func TestOperationsThatNobodyCanEndDoNotFillTheirStream(t *testing.T) {
 	lasts := func(c *Config) {
 		c.Make = func(p *Member) ([]Engine, error) {

@@ -27,7 +27,8 @@ func isZero(r symmetric.Region, rank, n int) error {
 	return err
 }
 
-// What a rank still has under way when a region is freed does not land in the one that comes to lie there.
+// What a rank still has under way when a region is freed does not land in the one that comes to lie
+// there.
 func TestFreedMemoryComesBackAsZeroes(t *testing.T) {
 	onGroups(t, nil, func(m member) error {
 		const bytes = 32 << 20
@@ -61,7 +62,8 @@ func TestFreedMemoryComesBackAsZeroes(t *testing.T) {
 	})
 }
 
-// Ranks put to the next one, from host and device memory, at offsets that suit the elements and do not.
+// Ranks put to the next one, from host and device memory, at offsets that suit the elements and do
+// not.
 func TestOneSidedCopies(t *testing.T) {
 	onGroups(t, nil, func(m member) error {
 		h, err := m.Heap(1 << 20)
@@ -318,7 +320,8 @@ func TestOneSidedCallsOnStreams(t *testing.T) {
 	})
 }
 
-// The driver refuses to make a captured stream wait for what is not captured, which would break the group.
+// The driver refuses to make a captured stream wait for what is not captured, which would break the
+// group.
 func TestBarrierIsCapturedBehindTransfers(t *testing.T) {
 	onGPUs(t, 1, nil, func(m member) error {
 		h, err := m.Heap(1 << 16)

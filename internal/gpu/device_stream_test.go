@@ -367,8 +367,8 @@ const busyKernel = `extern "C" __global__ void busy(long long cycles) {
   while (clock64() - begin < cycles) {}
 }`
 
-// A long kernel on a stream of default priority does not hold up what a group queues after it: blocks of the stream with
-// the greater priority go first.
+// A long kernel on a stream of default priority does not hold up what a group queues after it:
+// blocks of the stream with the greater priority go first.
 func TestComputingDoesNotDelayCommunication(t *testing.T) {
 	onGPUs(t, 1, nil, func(m member) error {
 		busy := cudatest.Kernel(t, m.v, busyKernel, "busy")

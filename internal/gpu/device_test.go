@@ -18,8 +18,9 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// flags is an engine for ranks that are goroutines of one process: streams write and wait for words of pinned memory, and
-// copy between heaps. It does barriers, and the gathering of symmetric buffers.
+// flags is an engine for ranks that are goroutines of one process: streams write and wait for words
+// of pinned memory, and copy between heaps. It does barriers, and the gathering of symmetric
+// buffers.
 type flags struct {
 	p     *Member
 	own   *cuda.HostMemory
@@ -72,8 +73,9 @@ func (f *flags) Enqueue(op *dist.Op, s *cuda.Stream) error {
 	if err != nil || op.Kind != dist.KindAllGather {
 		return err
 	}
-	// Each rank copies to all others. The driver may have a copy from a device done by that device, in an order that it shares with what the
-	// stream of another rank does there, and so by what that one waits for: three and more ranks stood still.
+	// Each rank copies to all others. The driver may have a copy from a device done by that device,
+	// in an order that it shares with what the stream of another rank does there, and so by what
+	// that one waits for: three and more ranks stood still.
 	slab, off := f.p.Memory.Find(address(op.Dst), op.Dst.Bytes())
 	own := uintptr(off) + uintptr(f.p.Rank)*uintptr(op.Src.Bytes())
 	for _, base := range slab.Base {
@@ -135,7 +137,8 @@ type member struct {
 	meet func() // returns when all ranks have called it, or ended: before one breaks the group on purpose
 }
 
-// mostGPUs is the largest group that tests are made for; one of 2 must be possible wherever GPUs are required.
+// mostGPUs is the largest group that tests are made for; one of 2 must be possible wherever GPUs
+// are required.
 const mostGPUs = 8
 
 // onGroups runs body as every rank of groups of 2 GPUs and more, as far as there are that many.
@@ -221,7 +224,8 @@ func (m member) download(b, d tensor.Buffer) error {
 	return m.v.CopyToHost(b.Pointer(), address(d), b.Bytes())
 }
 
-// An operation on another stream would join the capture of one, without a way out: it is refused, and the capture goes on.
+// An operation on another stream would join the capture of one, without a way out: it is refused,
+// and the capture goes on.
 func TestOperationBesideACaptureIsRefused(t *testing.T) {
 	onGPUs(t, 1, nil, func(m member) error {
 		s, _ := m.Stream().(*Stream)

@@ -11,9 +11,10 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// DispatchConfig is how a group chooses the engine of an operation. The choice depends on nothing but what all ranks have alike:
-// kind, dtype, class of reduction, bytes, number of ranks, the promise of symmetric buffers, and whether the device computes
-// beside it: then an engine that leaves its multiprocessors alone comes first, where there is one for the operation (see Aside),
+// DispatchConfig is how a group chooses the engine of an operation. The choice depends on nothing
+// but what all ranks have alike: kind, dtype, class of reduction, bytes, number of ranks, the
+// promise of symmetric buffers, and whether the device computes beside it: then an engine that
+// leaves its multiprocessors alone comes first, where there is one for the operation (see Aside),
 // since tables are measured on devices that do nothing else.
 type DispatchConfig struct {
 	Table  *Table // nil for the one that comes with the program
@@ -79,7 +80,8 @@ type pickKey struct {
 
 // newPicker binds c to engines, and agrees on it with the other ranks.
 //
-// Collective: all ranks of p. Errors: ErrInvalid for an engine that is not there; ErrMismatch where ranks differ.
+// Collective: all ranks of p. Errors: ErrInvalid for an engine that is not there; ErrMismatch where
+// ranks differ.
 func newPicker(c DispatchConfig, p *Member, engines []Engine, kernels bool, word tensor.Buffer) (*dispatcher, error) {
 	machine, err := p.common(p.machine())
 	if err != nil {
@@ -118,7 +120,8 @@ func (p *Member) machine() string {
 	return p.Device.Name()
 }
 
-// common is name where all ranks have the same, else "": no table was measured between GPUs of two kinds.
+// common is name where all ranks have the same, else "": no table was measured between GPUs of two
+// kinds.
 //
 // Collective: all ranks of p. Errors: those of Exchange.
 func (p *Member) common(name string) (string, error) {
@@ -242,7 +245,8 @@ func (k *dispatcher) pick(op *dist.Op) (route, error) {
 	return w, nil
 }
 
-// search is the first engine, in the order for op, that can do it as it is; else the first that can do it composed.
+// search is the first engine, in the order for op, that can do it as it is; else the first that can
+// do it composed.
 func (k *dispatcher) search(op *dist.Op) (route, error) {
 	order := k.candidates(op)
 	var reasons []error
@@ -297,9 +301,10 @@ func (k *dispatcher) candidates(op *dist.Op) []int8 {
 	return k.fallback
 }
 
-// measured is the keys, but for sizes, by which op may have been measured, the best first. Sums stand for reductions that were not: our
-// kernels take as long for them, and what of others was the fastest for sums comes first where it can do them. For the same reason bf16
-// stands for types of two bytes, and f32 for all others.
+// measured is the keys, but for sizes, by which op may have been measured, the best first. Sums
+// stand for reductions that were not: our kernels take as long for them, and what of others was the
+// fastest for sums comes first where it can do them. For the same reason bf16 stands for types of
+// two bytes, and f32 for all others.
 func (k *dispatcher) measured(op *dist.Op) []rowKey {
 	key := rowKey{kind: op.Kind, class: Class(op), symmetric: op.Symmetric, ranks: k.ranks}
 	if !op.Kind.Reduces() {
@@ -326,8 +331,8 @@ func nearest(measured []int, class int) int {
 	return measured[len(measured)-1]
 }
 
-// batchersFirst is all engines, those that can take several messages at once before the others: all messages between two
-// ranks must go the same way, alone and in group calls.
+// batchersFirst is all engines, those that can take several messages at once before the others: all
+// messages between two ranks must go the same way, alone and in group calls.
 func (k *dispatcher) batchersFirst() []int8 {
 	var order, others []int8
 	for _, i := range k.fallback {

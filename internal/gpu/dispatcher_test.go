@@ -108,7 +108,8 @@ func TestRulesFollowTheMeasurements(t *testing.T) {
 	}
 }
 
-// What all ranks get from one, or give to one, is bound by the links of that one: kernels of ours send as often as there are others.
+// What all ranks get from one, or give to one, is bound by the links of that one: kernels of ours
+// send as often as there are others.
 func TestRulesOfWhatHasARootGoToLibrariesSooner(t *testing.T) {
 	all := columns()
 	for i, e := range all {
@@ -137,7 +138,8 @@ type besides struct{ column }
 
 func (b *besides) Aside(op *dist.Op) bool { return op.Bytes() >= 1<<20 }
 
-// What runs beside other work goes to the engine that leaves a device alone, however the table judges it, unless another is forced.
+// What runs beside other work goes to the engine that leaves a device alone, however the table
+// judges it, unless another is forced.
 func TestWhatRunsBesideOtherWorkGoesToCopyEngines(t *testing.T) {
 	engines := append(columns(), &besides{column{"copy", notMessages}})
 	for _, c := range []struct {

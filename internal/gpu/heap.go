@@ -18,8 +18,9 @@ import (
 
 // Heap is one rank's end of a symmetric heap in the memory of GPUs. It implements symmetric.Heap.
 //
-// One-sided calls are copies by the device's engines, and small kernels, on a stream of the heap's own; Fence and Quiet
-// wait for it. Stores by kernels through Peer are the caller's to wait for, on the stream that has run them.
+// One-sided calls are copies by the device's engines, and small kernels, on a stream of the heap's
+// own; Fence and Quiet wait for it. Stores by kernels through Peer are the caller's to wait for, on
+// the stream that has run them.
 type Heap struct {
 	t       *Transport
 	slab    *Slab
@@ -94,7 +95,8 @@ func (t *Transport) newHeap(bytes int64) (*Heap, error) {
 	return nil, errors.Join(err, h.dismantle(), t.whole(slab.Free))
 }
 
-// whole calls f, which needs all ranks, unless the group is broken: then what f would free is left to the process's end.
+// whole calls f, which needs all ranks, unless the group is broken: then what f would free is left
+// to the process's end.
 func (t *Transport) whole(f func() error) error {
 	if t.ledger.broken() != nil || f == nil {
 		return nil
@@ -192,9 +194,9 @@ func unregister(engines []Engine, slab *Slab) error {
 	return errors.Join(errs...)
 }
 
-// A heap is closed by each rank for itself, while its memory, and what libraries know of it, is freed by all together: at
-// the next call that is collective anyway, and at the group's end. Until then ranks tell each other which of the first
-// heaps they have closed.
+// A heap is closed by each rank for itself, while its memory, and what libraries know of it, is
+// freed by all together: at the next call that is collective anyway, and at the group's end. Until
+// then ranks tell each other which of the first heaps they have closed.
 const closingsBytes = 8
 
 func (t *Transport) closings() []byte {
@@ -207,7 +209,8 @@ func (t *Transport) closings() []byte {
 	return binary.LittleEndian.AppendUint64(make([]byte, 0, 64), mask)
 }
 
-// reap frees the heaps that all ranks have closed. all begins with the closings of each. Errors: on all ranks alike.
+// reap frees the heaps that all ranks have closed. all begins with the closings of each. Errors: on
+// all ranks alike.
 func (t *Transport) reap(all [][]byte) error {
 	mask := ^uint64(0)
 	for _, b := range all {
@@ -272,8 +275,9 @@ func (h *Heap) Stats() symmetric.Stats {
 	return h.arena.Stats()
 }
 
-// Close implements symmetric.Heap. The memory itself is freed by all ranks together, at the group's next collective call
-// that is no operation, or its end; that of a broken group is left to the end of the process.
+// Close implements symmetric.Heap. The memory itself is freed by all ranks together, at the group's
+// next collective call that is no operation, or its end; that of a broken group is left to the end
+// of the process.
 func (h *Heap) Close() error {
 	if !h.gate.Close(func() {}) { // a Wait asks the gate by itself
 		return nil
@@ -320,8 +324,8 @@ func (h *Heap) quiesce() error {
 	return h.transfer(true, func() error { return nil })
 }
 
-// drain returns when s has nothing to do. What is on it waits for nobody; should it not end all the same, a broken group
-// ends the wait.
+// drain returns when s has nothing to do. What is on it waits for nobody; should it not end all the
+// same, a broken group ends the wait.
 func (h *Heap) drain(s *cuda.Stream) error {
 	began := time.Now()
 	for {
@@ -338,8 +342,8 @@ func (h *Heap) drain(s *cuda.Stream) error {
 	}
 }
 
-// joinPending makes s wait for the transfers that the heap has queued. A stream that is captured cannot wait for what is not
-// captured, so it waits for them itself: they wait for nobody.
+// joinPending makes s wait for the transfers that the heap has queued. A stream that is captured
+// cannot wait for what is not captured, so it waits for them itself: they wait for nobody.
 func (h *Heap) joinPending(s *cuda.Stream, captured bool) error {
 	if !h.gate.Enter() {
 		return nil

@@ -18,8 +18,9 @@ func streamOf(w dist.Work) (*Stream, uint64) {
 	return s, n
 }
 
-// Join implements dist.Stream. Work of a GPU is joined by an event, on the devices alone; work of the host by a word of
-// mapped memory for which the stream waits, and which a goroutine of the stream's sets when w is done.
+// Join implements dist.Stream. Work of a GPU is joined by an event, on the devices alone; work of
+// the host by a word of mapped memory for which the stream waits, and which a goroutine of the
+// stream's sets when w is done.
 //
 // Errors: ErrClosed; those of the driver. That w fails is its owner's to tell.
 func (s *Stream) Join(w dist.Work) error {
@@ -62,7 +63,8 @@ func (s *Stream) precede(later *Stream, n uint64) error {
 	return later.cu.Wait(s.marks[k].event) // the lock keeps it from being recorded again before
 }
 
-// after makes what is queued on s from now on wait for all that is on before, by ev. Both locks may be held by others.
+// after makes what is queued on s from now on wait for all that is on before, by ev. Both locks may
+// be held by others.
 func (s *Stream) after(before *Stream, ev *cuda.Event) error {
 	if before.closed.Load() {
 		return nil // it has waited for its work
@@ -107,7 +109,8 @@ func (s *Stream) joinHost(w dist.Work) error {
 	return s.joins.add(s.cu, w)
 }
 
-// add queues the wait for w on cu before it hands w over: a stream waits for a word that reaches a count in the end.
+// add queues the wait for w on cu before it hands w over: a stream waits for a word that reaches a
+// count in the end.
 func (j *joiner) add(cu *cuda.Stream, w dist.Work) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()

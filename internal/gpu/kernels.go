@@ -110,7 +110,8 @@ func flag(b bool) int32 {
 	return 0
 }
 
-// launchWord queues an atomic operation on the word of bytes bytes at p; what it held goes to old, unless that is 0.
+// launchWord queues an atomic operation on the word of bytes bytes at p; what it held goes to old,
+// unless that is 0.
 func (k *kernels) launchWord(a *cuda.Args, s *cuda.Stream, op symmetric.AtomicOp, bytes int, p uintptr, value, compare uint64, old uintptr) error {
 	if k.err != nil {
 		return k.err

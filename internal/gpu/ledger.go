@@ -13,8 +13,9 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// A ledger is what the ranks of a group of GPUs hold against each other on the host: which operations each has issued, why
-// the group is broken, who has left. It lies in a symmetric region of the control group, one part a rank:
+// A ledger is what the ranks of a group of GPUs hold against each other on the host: which
+// operations each has issued, why the group is broken, who has left. It lies in a symmetric region
+// of the control group, one part a rank:
 //
 //	0                  verdict page, of rank 0 only: code, ready, length, text; then the words of closing
 //	pageBytes          words of this rank: wake, left, posted, checked
@@ -22,12 +23,14 @@ import (
 //	then               ring of announcements
 //	then               for each rank two rings of messages: sent to it, received from it
 //
-// A rank announces an operation, by stores the last of which is a full fence, before it queues it, and then looks at what the
-// others have announced for the same round. Of two ranks that differ at least one sees the other's announcement (store, fence,
-// load on both sides), does not queue, and breaks the group. Nobody waits, but for a rank that is a whole ring ahead.
+// A rank announces an operation, by stores the last of which is a full fence, before it queues it,
+// and then looks at what the others have announced for the same round. Of two ranks that differ at
+// least one sees the other's announcement (store, fence, load on both sides), does not queue, and
+// breaks the group. Nobody waits, but for a rank that is a whole ring ahead.
 //
-// What needs no fence is published without one, and a rank claims the line of its next announcement, which others have read
-// (package asym): fences wait for lines that come from other cores.
+// What needs no fence is published without one, and a rank claims the line of its next
+// announcement, which others have read (package asym): fences wait for lines that come from other
+// cores.
 const (
 	pageBytes = 4096
 
@@ -66,7 +69,8 @@ type opEntry struct {
 	extra     int64  // of a call: the alignment
 }
 
-// ledger is this rank's end. It is not safe for concurrent use, except for broken, fail and what the watcher calls.
+// ledger is this rank's end. It is not safe for concurrent use, except for broken, fail and what
+// the watcher calls.
 type ledger struct {
 	control *dist.Group
 	heap    symmetric.Heap
@@ -160,9 +164,11 @@ func (p *ledger) counter(rank, peer int, out bool) *uint64 {
 	return p.word(rank, off)
 }
 
-// announce posts the next round of this rank, c, and compares it with what the others have posted for it.
+// announce posts the next round of this rank, c, and compares it with what the others have posted
+// for it.
 //
-// Errors: what broke the group: before, or now, because a rank differs, has left, or is too far behind.
+// Errors: what broke the group: before, or now, because a rank differs, has left, or is too far
+// behind.
 func (p *ledger) announce(c *opEntry) error {
 	if err := p.broken(); err != nil {
 		return err
@@ -230,7 +236,8 @@ func closedText(r int) string {
 	return fmt.Sprintf("rank %d has closed its end: %v", r, dist.ErrClosed)
 }
 
-// post announces a message with peer and compares it with the other end's announcement, if that is there.
+// post announces a message with peer and compares it with the other end's announcement, if that is
+// there.
 //
 // Returns: its number in its channel, from 1. Errors: as announce.
 func (p *ledger) post(peer int, out bool, dt tensor.DType, count int) (uint64, error) {
@@ -265,7 +272,8 @@ func pairedOf(counter *uint64) *uint64 {
 	return (*uint64)(unsafe.Add(unsafe.Pointer(counter), counterPaired))
 }
 
-// catchUpWith returns when peer has looked at message k of this rank, so that its place in the ring can be used again.
+// catchUpWith returns when peer has looked at message k of this rank, so that its place in the ring
+// can be used again.
 func (p *ledger) catchUpWith(peer int, out bool, k uint64) error {
 	there := pairedOf(p.counter(peer, p.rank, !out))
 	if atomic.LoadUint64(there) >= k {
@@ -304,8 +312,9 @@ func (p *ledger) pair(peer int, out bool, k uint64, m *[messageBytes / 8]uint64)
 	return nil
 }
 
-// met reports whether all ranks have announced round, and none has found a difference. That all have announced it would
-// not do: an operation without elements waits for nothing else, and the one that sees the difference may be about to tell.
+// met reports whether all ranks have announced round, and none has found a difference. That all
+// have announced it would not do: an operation without elements waits for nothing else, and the one
+// that sees the difference may be about to tell.
 func (p *ledger) met(round uint64) bool {
 	for r := range p.parts {
 		if p.load(r, checkedAt) < round {
@@ -315,13 +324,14 @@ func (p *ledger) met(round uint64) bool {
 	return true
 }
 
-// paired reports whether peer has announced its end of message k and found no difference. That it has announced it would not
-// do, as in met: the end of one without elements waits for nothing else.
+// paired reports whether peer has announced its end of message k and found no difference. That it
+// has announced it would not do, as in met: the end of one without elements waits for nothing else.
 func (p *ledger) paired(peer int, out bool, k uint64) bool {
 	return atomic.LoadUint64(pairedOf(p.counter(peer, p.rank, !out))) >= k
 }
 
-// catchUp returns when all others have looked at round, so that its place in the ring can be used again.
+// catchUp returns when all others have looked at round, so that its place in the ring can be used
+// again.
 func (p *ledger) catchUp(round uint64) error {
 	slowest := func() uint64 {
 		least := p.round
@@ -341,7 +351,8 @@ func (p *ledger) catchUp(round uint64) error {
 
 // poll returns when done reports true: it spins, yields, then sleeps.
 //
-// Errors: what broke the group; ErrTimeout after the step timeout, which breaks it, with what tells of the ranks.
+// Errors: what broke the group; ErrTimeout after the step timeout, which breaks it, with what tells
+// of the ranks.
 func (p *ledger) poll(done func() bool, what func() string) error {
 	var since time.Time
 	for turn := 0; !done(); turn++ {
@@ -365,7 +376,8 @@ func (p *ledger) poll(done func() bool, what func() string) error {
 	return nil
 }
 
-// whereabouts tells which ranks have not announced this rank's newest round, and what they did last.
+// whereabouts tells which ranks have not announced this rank's newest round, and what they did
+// last.
 func (p *ledger) whereabouts() string { return p.missing(p.round) }
 
 func (p *ledger) missing(round uint64) string {

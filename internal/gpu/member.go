@@ -13,7 +13,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Member is one rank's place in a group of GPUs, as engines and allocators need it to meet the others.
+// Member is one rank's place in a group of GPUs, as engines and allocators need it to meet the
+// others.
 type Member struct {
 	Device     *cuda.Device
 	Rank, Size int
@@ -49,23 +50,26 @@ func (p *Member) Share(b []byte, root int) error {
 	return finish(p.Control.Blocking().Broadcast(tensor.Of(b), tensor.Of(b), root))
 }
 
-// An agreement is a line of reportBytes: how many bytes of text, 0 for no error; which sentinel; the text.
+// An agreement is a line of reportBytes: how many bytes of text, 0 for no error; which sentinel;
+// the text.
 const (
 	reportBytes = 1024
 	reportText  = 8
 )
 
-// sentinels is what an error of one rank is known to be on the others too: the special ones before those that they match.
+// sentinels is what an error of one rank is known to be on the others too: the special ones before
+// those that they match.
 var sentinels = [...]error{
 	dist.ErrDType, dist.ErrCount, dist.ErrRoot, dist.ErrDevice, dist.ErrAlias, symmetric.ErrNoSpace, dist.ErrUnsupported,
 	dist.ErrMismatch, dist.ErrTimeout, dist.ErrClosed, dist.ErrAborted, dist.ErrInvalid,
 }
 
-// Agree is nil on every rank when err is nil on every rank, and otherwise an error on every rank, that wraps err where there
-// is one and names the first rank that had one, with its text, elsewhere. Calls that fail on some ranks only are followed by it.
+// Agree is nil on every rank when err is nil on every rank, and otherwise an error on every rank,
+// that wraps err where there is one and names the first rank that had one, with its text,
+// elsewhere. Calls that fail on some ranks only are followed by it.
 //
-// Collective: all ranks. Errors: the above, which match the same sentinels of dist on all ranks; those of
-// dist.Group.AllGather.
+// Collective: all ranks. Errors: the above, which match the same sentinels of dist on all ranks;
+// those of dist.Group.AllGather.
 func (p *Member) Agree(err error) error {
 	all, failed := p.Exchange(report(err))
 	switch {
@@ -131,8 +135,8 @@ func finish(w dist.Work, err error) error {
 	return w.Wait()
 }
 
-// Memory is the slabs of a group, to find the one that an address lies in. It is safe for concurrent use; the zero Memory
-// is empty.
+// Memory is the slabs of a group, to find the one that an address lies in. It is safe for
+// concurrent use; the zero Memory is empty.
 type Memory struct {
 	mu    sync.Mutex // of those who change it
 	slabs atomic.Pointer[[]extent]
@@ -146,8 +150,8 @@ type extent struct {
 	number uint64 // from 1; the same on all ranks, because slabs are added in one order
 }
 
-// Find is the slab of this rank that holds the bytes bytes at addr, and where in it they begin; nil when none does. It
-// allocates nothing.
+// Find is the slab of this rank that holds the bytes bytes at addr, and where in it they begin; nil
+// when none does. It allocates nothing.
 func (m *Memory) Find(addr uintptr, bytes int64) (s *Slab, offset int64) {
 	if e := m.find(addr, bytes); e != nil {
 		return e.slab, int64(addr - e.base)

@@ -50,8 +50,8 @@ func (r *Region) queuePut(rank int, at int64, src tensor.Buffer) error {
 	return h.rma.CopyFromHost(dst, src.Pointer(), n)
 }
 
-// single64 reports whether a transfer is one word of 4 or 8 bytes at a multiple of its size, which is moved at once,
-// because a peer may wait for it.
+// single64 reports whether a transfer is one word of 4 or 8 bytes at a multiple of its size, which
+// is moved at once, because a peer may wait for it.
 func single64(b tensor.Buffer, at uintptr) bool {
 	n := b.Bytes()
 	return b.Len() == 1 && (n == 4 || n == 8) && at&uintptr(n-1) == 0 && address(b)&uintptr(n-1) == 0
@@ -137,7 +137,8 @@ func (r *Region) strided(call string, rank int, at int64, b tensor.Buffer, s sym
 	return r.failed(call, rank, at, n, err)
 }
 
-// enterStrided is enter for a strided transfer between b and the region. Returns: the bytes it spans in the region.
+// enterStrided is enter for a strided transfer between b and the region. Returns: the bytes it
+// spans in the region.
 func (r *Region) enterStrided(call string, rank int, at int64, b tensor.Buffer, s symmetric.Strides) (int64, error) {
 	if err := hostheap.CheckBuffer(b, r.heap.t.device()); err != nil {
 		return 0, r.wrong(call, rank, at, b.Bytes(), err)
@@ -156,7 +157,8 @@ func (r *Region) enterStrided(call string, rank int, at int64, b tensor.Buffer, 
 	return there, nil
 }
 
-// stridedHost moves between a buffer on the host and the device, by way of pinned memory that the kernel reads and writes.
+// stridedHost moves between a buffer on the host and the device, by way of pinned memory that the
+// kernel reads and writes.
 func (r *Region) stridedHost(there uintptr, step int, b tensor.Buffer, s symmetric.Strides, put bool) error {
 	h := r.heap
 	if err := h.drain(h.rma); err != nil { // the word of a PutWord may still lie in the staging

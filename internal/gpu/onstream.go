@@ -11,12 +11,14 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// OnStream is a view of r whose transfers, signals and waits are queued on s, between what is queued there before and
-// after, and return at once. Owns: buffers belong to the heap until s is past the call.
+// OnStream is a view of r whose transfers, signals and waits are queued on s, between what is
+// queued there before and after, and return at once. Owns: buffers belong to the heap until s is
+// past the call.
 //
-// Buffers lie on the device: memory of the host would make the caller wait. Wait returns the Hit -1 and lets the stream
-// wait; should the group break, the stream goes on. What gives a value to the caller (GetWord, Atomic) is ErrUnsupported.
-// Errors: ErrDevice when s is no stream of the heap's device; ErrClosed.
+// Buffers lie on the device: memory of the host would make the caller wait. Wait returns the Hit -1
+// and lets the stream wait; should the group break, the stream goes on. What gives a value to the
+// caller (GetWord, Atomic) is ErrUnsupported. Errors: ErrDevice when s is no stream of the heap's
+// device; ErrClosed.
 func (r *Region) OnStream(s dist.Stream) (*StreamRegion, error) {
 	gs, ok := s.(*Stream)
 	if !ok || gs.dev != r.heap.t.member.Device {
@@ -52,7 +54,8 @@ func base(r symmetric.Region) *Region {
 	return nil
 }
 
-// queue runs f with the device entered, for a call that has been checked; the gate is left by the caller.
+// queue runs f with the device entered, for a call that has been checked; the gate is left by the
+// caller.
 func (v *StreamRegion) queue(f func(s *cuda.Stream) error) error {
 	v.s.mu.Lock()
 	defer v.s.mu.Unlock()
@@ -187,7 +190,8 @@ func (v *StreamRegion) PutWord(rank int, at int64, dt tensor.DType, bits uint64)
 	return v.failed("p on stream", rank, at, n, err)
 }
 
-// GetWord implements symmetric.Region. It is ErrUnsupported: its value is known when the stream is past it.
+// GetWord implements symmetric.Region. It is ErrUnsupported: its value is known when the stream is
+// past it.
 func (v *StreamRegion) GetWord(rank int, at int64, dt tensor.DType) (uint64, error) {
 	return 0, v.value("g on stream", rank, at, int64(dt.Size()))
 }
@@ -244,8 +248,9 @@ func (v *StreamRegion) PutSignalNBI(rank int, at int64, src tensor.Buffer, s sym
 	return v.PutSignal(rank, at, src, s)
 }
 
-// Wait implements symmetric.Region: what is queued on the stream later comes after the update that ends it. The Hit says
-// nothing, because nothing has been waited for yet. ctx is asked before it is queued, not after.
+// Wait implements symmetric.Region: what is queued on the stream later comes after the update that
+// ends it. The Hit says nothing, because nothing has been waited for yet. ctx is asked before it is
+// queued, not after.
 func (v *StreamRegion) Wait(ctx context.Context, w symmetric.Watch) (symmetric.Hit, error) {
 	const call = "wait on stream"
 	none, own := symmetric.Hit{Index: -1}, v.heap.t.member.Rank
@@ -269,8 +274,8 @@ func (v *StreamRegion) Wait(ctx context.Context, w symmetric.Watch) (symmetric.H
 	return none, v.failed(call, own, w.At, int64(w.DType.Size()), err)
 }
 
-// Quiet makes what is queued on the stream later come after all transfers that the heap itself has queued; those of the
-// view are in the stream's order anyway.
+// Quiet makes what is queued on the stream later come after all transfers that the heap itself has
+// queued; those of the view are in the stream's order anyway.
 //
 // Errors: ErrClosed, and those of the driver.
 func (v *StreamRegion) Quiet() error {

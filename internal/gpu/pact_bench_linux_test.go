@@ -13,9 +13,10 @@ import (
 	"github.com/symgrad/symgrad/internal/sim"
 )
 
-// BenchmarkAnnounce is what the agreement costs a rank, beside others that announce the same operations meanwhile, each on a core of its own,
-// as far from theirs as the order of cores tells; between two operations a rank does what takes about as long as to queue one. The clock's own
-// cost is part of it.
+// BenchmarkAnnounce is what the agreement costs a rank, beside others that announce the same
+// operations meanwhile, each on a core of its own, as far from theirs as the order of cores tells;
+// between two operations a rank does what takes about as long as to queue one. The clock's own cost
+// is part of it.
 func BenchmarkAnnounce(b *testing.B) {
 	for _, n := range []int{1, 2, 4} {
 		b.Run(fmt.Sprintf("ranks=%d", n), func(b *testing.B) {

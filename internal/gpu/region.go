@@ -16,8 +16,8 @@ type allocation struct {
 	freed atomic.Bool
 }
 
-// Region implements symmetric.Region in the memory of GPUs. Buffers that are put or got may lie on the host as well as on
-// the group's device. Local and Peer are device memory.
+// Region implements symmetric.Region in the memory of GPUs. Buffers that are put or got may lie on
+// the host as well as on the group's device. Local and Peer are device memory.
 type Region struct {
 	heap  *Heap
 	of    *allocation
@@ -84,7 +84,8 @@ func (r *Region) Slice(at, bytes int64) (symmetric.Region, error) {
 // at is the address of offset at, which has been checked, of rank's part.
 func (r *Region) at(rank int, at int64) uintptr { return r.heap.slab.Base[rank] + uintptr(r.off+at) }
 
-// enter checks an access of n bytes at offset at of rank's part, and keeps the heap mapped until the gate is left.
+// enter checks an access of n bytes at offset at of rank's part, and keeps the heap mapped until
+// the gate is left.
 func (r *Region) enter(call string, rank int, at, n int64) error {
 	h := r.heap
 	if !h.gate.Enter() {

@@ -15,7 +15,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// heaps runs body as every rank of n with a heap that has addresses and no memory: for calls that are refused.
+// heaps runs body as every rank of n with a heap that has addresses and no memory: for calls that
+// are refused.
 func heaps(t *testing.T, n int, body func(h *Heap) error) {
 	t.Helper()
 	onEach(t, n, sim.Config{}, func(control *dist.Group) error {

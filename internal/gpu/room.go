@@ -6,27 +6,30 @@ import (
 	"github.com/symgrad/symgrad/internal/cuda"
 )
 
-// Unending is an Engine whose Abort ends nothing that is queued: operations of ranks whose peer has died stay on their devices to the end
-// of the process.
+// Unending is an Engine whose Abort ends nothing that is queued: operations of ranks whose peer has
+// died stay on their devices to the end of the process.
 //
-// The driver takes some thousand launches of a stream, and lets who queues another wait until there is room: behind such an operation for
-// good. So few are under way at any time: operations on a stream with one, of whatever engine, by Start, and calls of the library within
-// them, which may be hundreds of chunks, by Pace. Both waits end with the group.
+// The driver takes some thousand launches of a stream, and lets who queues another wait until there
+// is room: behind such an operation for good. So few are under way at any time: operations on a
+// stream with one, of whatever engine, by Start, and calls of the library within them, which may be
+// hundreds of chunks, by Pace. Both waits end with the group.
 type Unending interface {
-	// Pace gives the engine what it calls, with the stream, before each call of its library for a collective operation; messages do without,
-	// since the ends of several wait for each other. An error of that ends the operation. It is called once, before the engine is used.
+	// Pace gives the engine what it calls, with the stream, before each call of its library for a
+	// collective operation; messages do without, since the ends of several wait for each other. An
+	// error of that ends the operation. It is called once, before the engine is used.
 	Pace(before func(s *cuda.Stream) error)
 }
 
-// mostBehind is how many operations may be under way on a stream with one that nobody can end: one to eight launches each, those of
-// more that Pace waits for aside.
+// mostBehind is how many operations may be under way on a stream with one that nobody can end: one
+// to eight launches each, those of more that Pace waits for aside.
 const mostBehind = 128
 
 // crowded reports whether the next operation on s has to wait for room. The lock is held.
 func (s *Stream) crowded() bool { return s.unending > s.done && s.last-s.done >= mostBehind }
 
-// room returns when s is crowded no more, or the group is broken, so that its next operation is not queued. It breaks the group where the
-// operation that s stands at is of another one, which is broken. The lock of s is not held.
+// room returns when s is crowded no more, or the group is broken, so that its next operation is not
+// queued. It breaks the group where the operation that s stands at is of another one, which is
+// broken. The lock of s is not held.
 func (t *Transport) room(s *Stream) {
 	var other, failed error
 	_ = t.ledger.poll(func() bool { // why this group is broken is its Work's to tell
@@ -60,7 +63,8 @@ func (t *Transport) room(s *Stream) {
 	}
 }
 
-// paceCalls is how many calls of a library there are between two events: up to twice as many are under way, two or three launches each.
+// paceCalls is how many calls of a library there are between two events: up to twice as many are
+// under way, two or three launches each.
 const paceCalls = 128
 
 // backpressure counts the calls of Unending engines.

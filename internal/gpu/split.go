@@ -8,9 +8,10 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// Split implements dist.Transport. It waits until the device has done all that is queued on it. Then the control group is
-// split, and every engine; one that is ErrUnsupported there is left out of the parts. Heaps that the group has now are known in its parts, and are freed after them; later ones are not, see
-// Heaps and parts in the package comment.
+// Split implements dist.Transport. It waits until the device has done all that is queued on it.
+// Then the control group is split, and every engine; one that is ErrUnsupported there is left out
+// of the parts. Heaps that the group has now are known in its parts, and are freed after them;
+// later ones are not, see Heaps and parts in the package comment.
 func (t *Transport) Split(color, key int) (dist.Transport, error) {
 	var sub *Transport
 	err := t.exclusive(&opEntry{sig: dist.Signature{Kind: dist.KindSplit}}, nil, func([][]byte) (err error) {
@@ -108,7 +109,8 @@ func (t *Transport) splitEngines(member *Member) ([]Engine, error) {
 	return engines, nil
 }
 
-// borrow makes the parent's heaps known here, and keeps their memory until this transport is closed.
+// borrow makes the parent's heaps known here, and keeps their memory until this transport is
+// closed.
 //
 // Collective: all ranks of t, which are in a collective call of the parent.
 func (t *Transport) borrow(parent *Transport) error {

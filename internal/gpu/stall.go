@@ -8,14 +8,15 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// stuckWork notes that operations of the group, which is broken, may never end on the device: see cuda.Device.Doubt. Once is enough: a
-// group that is broken queues nothing more.
+// stuckWork notes that operations of the group, which is broken, may never end on the device: see
+// cuda.Device.Doubt. Once is enough: a group that is broken queues nothing more.
 func (t *Transport) stuckWork() {
 	t.doubted.Do(func() { t.member.Device.Doubt(t.drained) })
 }
 
-// stalled reports whether the device has operations of this group, or of another that is broken, that do not end. To free memory
-// then would wait for them, for good, whosever it is; it is left to the end of the process.
+// stalled reports whether the device has operations of this group, or of another that is broken,
+// that do not end. To free memory then would wait for them, for good, whosever it is; it is left to
+// the end of the process.
 func (t *Transport) stalled() bool {
 	if t.ledger.broken() != nil {
 		t.stuckWork()
@@ -31,12 +32,12 @@ func (t *Transport) drained() bool {
 	return !slices.ContainsFunc(streams, func(s *Stream) bool { return !s.drained() })
 }
 
-// idle waits until the device has done all that is queued on it, on any stream. The driver and the libraries wait for that
-// in calls that make memory or communicators, or load kernels, and with a kernel that waits for a peer they would do so
-// without an end.
+// idle waits until the device has done all that is queued on it, on any stream. The driver and the
+// libraries wait for that in calls that make memory or communicators, or load kernels, and with a
+// kernel that waits for a peer they would do so without an end.
 //
-// Errors: ErrInvalid while a stream of the group is captured, since the driver would end the capture; what broke the group;
-// ErrTimeout after the step timeout, which breaks it.
+// Errors: ErrInvalid while a stream of the group is captured, since the driver would end the
+// capture; what broke the group; ErrTimeout after the step timeout, which breaks it.
 func (t *Transport) idle() error {
 	t.used.Lock()
 	captured := slices.ContainsFunc(t.streams, func(s *Stream) bool { return s.capturing.Load() })

@@ -10,11 +10,13 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// errBroken is what an operation returns inside Start that does not run because the group is broken: its Work tells why.
+// errBroken is what an operation returns inside Start that does not run because the group is
+// broken: its Work tells why.
 var errBroken = errors.New("broken")
 
-// Start implements dist.Transport. s is a Stream of the group's device. Operations on different streams are joined by
-// events. While s is captured the Work is done at once, and whoever replays the graph keeps the order.
+// Start implements dist.Transport. s is a Stream of the group's device. Operations on different
+// streams are joined by events. While s is captured the Work is done at once, and whoever replays
+// the graph keeps the order.
 func (t *Transport) Start(op dist.Op, s dist.Stream) (dist.Work, error) {
 	gs, ok := s.(*Stream)
 	if !ok || gs.dev != t.member.Device {
@@ -80,7 +82,8 @@ func (t *Transport) captured(e *ticket, err error) error {
 	return err
 }
 
-// run queues e's operation on s, or gives what is kept of it, for the caller to launch. The locks are held.
+// run queues e's operation on s, or gives what is kept of it, for the caller to launch. The locks
+// are held.
 func (t *Transport) run(e *ticket, s *Stream) (*cuda.Kept, error) {
 	op := &e.op
 	if t.last != s || op.Kind == dist.KindBatch || op.Kind.PointToPoint() {
@@ -112,7 +115,8 @@ func (t *Transport) run(e *ticket, s *Stream) (*cuda.Kept, error) {
 	return t.collective(e, op, s)
 }
 
-// before records an event behind ticket n unless s is captured: what comes next may last until a peer decides.
+// before records an event behind ticket n unless s is captured: what comes next may last until a
+// peer decides.
 func (s *Stream) before(n uint64) error {
 	if s.capturing.Load() || n <= s.done {
 		return nil
@@ -141,7 +145,8 @@ func (t *Transport) follow(s *Stream) error {
 	if slices.Contains(t.streams, s) {
 		return nil
 	}
-	// A stream that was closed keeps its tickets, and they the buffers of their operations: a program may make many.
+	// A stream that was closed keeps its tickets, and they the buffers of their operations: a
+	// program may make many.
 	t.streams = append(slices.DeleteFunc(t.streams, (*Stream).over), s)
 	return nil
 }
@@ -154,14 +159,16 @@ func (t *Transport) inDevice(f func() error) error {
 	return f()
 }
 
-// fault breaks the group because of an error of the driver or of an engine on this rank: the others wait for it.
+// fault breaks the group because of an error of the driver or of an engine on this rank: the others
+// wait for it.
 func (t *Transport) fault(err error) error {
 	_ = t.ledger.fail(endFault, t.member.Rank, err.Error())
 	return errBroken
 }
 
-// cachedLaunch is what the engine of w has cachedLaunch of op; nil for nothing. A barrier waits for the heaps' transfers first, what is composed is another
-// operation where an engine gets it, timers stand around what is queued with the context, and a capture notes what a launch is at the time:
+// cachedLaunch is what the engine of w has cachedLaunch of op; nil for nothing. A barrier waits for
+// the heaps' transfers first, what is composed is another operation where an engine gets it, timers
+// stand around what is queued with the context, and a capture notes what a launch is at the time:
 // nothing of these is launched so.
 func (t *Transport) cachedLaunch(op *dist.Op, w route, s *Stream) *cuda.Kept {
 	k := t.keepers[w.engine]
@@ -171,7 +178,8 @@ func (t *Transport) cachedLaunch(op *dist.Op, w route, s *Stream) *cuda.Kept {
 	return k.Kept(op, s.cu)
 }
 
-// anew queues op, of which something was kept that the driver did not launch: the engine finds out why.
+// anew queues op, of which something was kept that the driver did not launch: the engine finds out
+// why.
 func (t *Transport) anew(e *ticket, op *dist.Op, s *Stream) error {
 	w, err := t.choose.pick(op)
 	if err != nil {
@@ -209,7 +217,8 @@ func (t *Transport) collective(e *ticket, op *dist.Op, s *Stream) (*cuda.Kept, e
 	return nil, t.enqueue(e, op, w, s)
 }
 
-// places notes where op's buffers lie among the heaps of the group. Those in place lie where their other side does.
+// places notes where op's buffers lie among the heaps of the group. Those in place lie where their
+// other side does.
 //
 // Errors: ErrInvalid for one that lies in none.
 func (t *Transport) places(op *dist.Op, c *opEntry) error {
@@ -246,8 +255,8 @@ func (t *Transport) place(b tensor.Buffer) uint64 {
 	return number<<placeSlabBits | uint64(off)
 }
 
-// announceMessage posts a send or receive. One without elements is not queued, and a receive of that kind is done when its
-// send is there and was compared.
+// announceMessage posts a send or receive. One without elements is not queued, and a receive of
+// that kind is done when its send is there and was compared.
 func (t *Transport) announceMessage(e *ticket, op *dist.Op) error {
 	out := op.Kind == dist.KindSend
 	k, err := t.ledger.post(op.Peer, out, op.DType(), op.Count)

@@ -13,13 +13,14 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Stream is a dist.Stream on a GPU: a CUDA stream, and the tickets of what groups have queued on it. It implements
-// dist.Queue.
+// Stream is a dist.Stream on a GPU: a CUDA stream, and the tickets of what groups have queued on
+// it. It implements dist.Queue.
 //
-// A ticket is done when an event behind it is. Events are recorded when somebody asks: to wait for the newest operation
-// waits for that one alone, while to wait for an older one, behind which no event stands yet, waits for what was queued
-// after it as well. Behind large operations, and in front of messages, whose end depends on one peer's program, an event
-// is recorded at once; Config.Precise does so behind all.
+// A ticket is done when an event behind it is. Events are recorded when somebody asks: to wait for
+// the newest operation waits for that one alone, while to wait for an older one, behind which no
+// event stands yet, waits for what was queued after it as well. Behind large operations, and in
+// front of messages, whose end depends on one peer's program, an event is recorded at once;
+// Config.Precise does so behind all.
 type Stream struct {
 	dev    *cuda.Device
 	cu     *cuda.Stream
@@ -54,7 +55,8 @@ type ticket struct {
 	timer [2]*cuda.Event // around the operation, where it is timed
 }
 
-// arrival is a message without elements that is received: nothing of it reaches the device, so its ticket waits for the sender.
+// arrival is a message without elements that is received: nothing of it reaches the device, so its
+// ticket waits for the sender.
 type arrival struct {
 	peer int
 	k    uint64 // its number; 0 for none
@@ -198,7 +200,8 @@ func (s *Stream) mark(n uint64) error {
 	return nil
 }
 
-// sweep takes the marks that are done off the front: all before one that is done are. The lock is held.
+// sweep takes the marks that are done off the front: all before one that is done are. The lock is
+// held.
 func (s *Stream) sweep() {
 	s.passed(sort.Search(len(s.marks), func(k int) bool {
 		done, err := s.marks[k].event.Done()
@@ -206,7 +209,8 @@ func (s *Stream) sweep() {
 	}))
 }
 
-// passed notes that the first k marks are done, and with them the tickets before them, as far as their ranks have met.
+// passed notes that the first k marks are done, and with them the tickets before them, as far as
+// their ranks have met.
 func (s *Stream) passed(k int) {
 	if k == 0 {
 		return
@@ -269,7 +273,8 @@ func (s *Stream) failure(n uint64) error {
 
 // Synchronize implements dist.Stream.
 //
-// Errors: why a group is broken whose operations keep the device from going on; those of the driver.
+// Errors: why a group is broken whose operations keep the device from going on; those of the
+// driver.
 func (s *Stream) Synchronize() error {
 	if s.closed.Load() {
 		return nil // Close has waited
@@ -278,7 +283,8 @@ func (s *Stream) Synchronize() error {
 	newest := s.newest()
 	s.mu.Unlock()
 	if newest != 0 {
-		// Its error is its Work's to tell; after it the device may go on no more, and then take no further event.
+		// Its error is its Work's to tell; after it the device may go on no more, and then take no
+		// further event.
 		if err := s.Await(newest); errors.Is(err, dist.ErrAborted) {
 			return s.outlast(err)
 		}
@@ -290,8 +296,8 @@ func (s *Stream) Synchronize() error {
 	return w.Wait()
 }
 
-// outlast returns when the device has nothing more to do for s, on which the operation failed with cause, or with cause when
-// that takes too long.
+// outlast returns when the device has nothing more to do for s, on which the operation failed with
+// cause, or with cause when that takes too long.
 func (s *Stream) outlast(cause error) error {
 	for began := time.Now(); !s.drained(); {
 		waited := time.Since(began)
@@ -313,8 +319,8 @@ func (s *Stream) newest() uint64 {
 	return 0
 }
 
-// Close implements dist.Stream. A stream whose group is broken, and which the device does not end, is left to the driver.
-// One that Wrap has made stays with its owner.
+// Close implements dist.Stream. A stream whose group is broken, and which the device does not end,
+// is left to the driver. One that Wrap has made stays with its owner.
 func (s *Stream) Close() error {
 	if s.closed.Load() {
 		return nil
@@ -389,5 +395,6 @@ func (s *Stream) release(t *Transport) {
 	}
 }
 
-// patience is how long a wait goes on behind operations of a broken group, which its engines are ending.
+// patience is how long a wait goes on behind operations of a broken group, which its engines are
+// ending.
 const patience = time.Second

@@ -160,8 +160,8 @@ func TestTuningIsValidated(t *testing.T) {
 	}
 }
 
-// empties is the ticket of a group call of rank 0 that receives an empty message from each of the peers, on a stream whose
-// device is past everything.
+// empties is the ticket of a group call of rank 0 that receives an empty message from each of the
+// peers, on a stream whose device is past everything.
 func empties(p *ledger, peers ...int) (*Stream, uint64, error) {
 	tr := &Transport{member: *memberOf(p.control), ledger: p, limit: ages}
 	s := &Stream{dev: new(cuda.Device), tickets: make([]ticket, 4)}
@@ -189,7 +189,8 @@ func sendTo0(p *ledger, count int, done func() bool) error {
 // receivesFrom reports whether rank 0 has announced that it receives a message of rank.
 func (p *ledger) receivesFrom(rank int) bool { return atomic.LoadUint64(p.counter(0, rank, false)) > 0 }
 
-// The receiver comes first, so that the sender is the one to see the difference: nothing but the agreement tells the receiver.
+// The receiver comes first, so that the sender is the one to see the difference: nothing but the
+// agreement tells the receiver.
 func TestEmptyMessageIsReceivedWhenItWasCompared(t *testing.T) {
 	for count, sentinel := range map[int]error{0: nil, 3: dist.ErrMismatch} {
 		ledgers(t, 2, true, ages, func(p *ledger) error {
@@ -232,7 +233,8 @@ func TestTicketForgetsItsMessages(t *testing.T) {
 	}
 }
 
-// Neither does a stream that is captured wait for one that is not, nor the other way round: no call of the driver is made.
+// Neither does a stream that is captured wait for one that is not, nor the other way round: no call
+// of the driver is made.
 func TestStreamsDoNotFollowEachOtherIntoOrOutOfACapture(t *testing.T) {
 	for _, inside := range [...]bool{false, true} {
 		last, next := new(Stream), new(Stream)

@@ -15,7 +15,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// tableVersion is that of the format of tables, raised when an older program would read a newer table wrong.
+// tableVersion is that of the format of tables, raised when an older program would read a newer
+// table wrong.
 const tableVersion = 1
 
 // Table says which engine is the fastest, as far as it was measured, and what to take elsewhere.
@@ -51,7 +52,8 @@ type Timing struct {
 	Microseconds float64 `json:"microseconds"`
 }
 
-// Rule is an order of engines for operations that were not measured, and for which no others stand: see dispatcher.measured.
+// Rule is an order of engines for operations that were not measured, and for which no others stand:
+// see dispatcher.measured.
 type Rule struct {
 	Kinds   []string `json:"kinds,omitempty"` // "broadcast", ...; none for all operations
 	Ranks   int      `json:"ranks"`           // 0 for any number
@@ -59,8 +61,8 @@ type Rule struct {
 	Engines []string `json:"engines"`
 }
 
-// Class is what of a reduction matters to speed, and to what libraries can do: "" for none, "sum", "other" for products and
-// extremes, "scaled" for averages and sums with factors.
+// Class is what of a reduction matters to speed, and to what libraries can do: "" for none, "sum",
+// "other" for products and extremes, "scaled" for averages and sums with factors.
 func Class(op *dist.Op) string {
 	if !op.Kind.Reduces() {
 		return ""
@@ -74,8 +76,8 @@ func Class(op *dist.Op) string {
 	return "other"
 }
 
-// Size is the bytes by which tables know op among n ranks, equal on all of them: those of the whole vector, which a
-// scattering or gathering operation divides among the ranks.
+// Size is the bytes by which tables know op among n ranks, equal on all of them: those of the whole
+// vector, which a scattering or gathering operation divides among the ranks.
 func Size(op *dist.Op, n int) int64 {
 	size := int64(op.Count) * int64(op.DType().Size())
 	switch op.Kind {

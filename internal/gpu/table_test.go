@@ -54,8 +54,9 @@ func TestBuiltinTableIsThatOfTheGPUs(t *testing.T) {
 	}
 }
 
-// What the program's table chooses was fast on other machines, too: by what symgrad tune wrote there, of types that the table has no rows of
-// as well. Its rows of reduce, broadcast and all-to-all are from the first. The engine host is in no table of the program's.
+// What the program's table chooses was fast on other machines, too: by what symgrad tune wrote
+// there, of types that the table has no rows of as well. Its rows of reduce, broadcast and
+// all-to-all are from the first. The engine host is in no table of the program's.
 func TestBuiltinTableChoosesWhatIsFastOnOtherMachines(t *testing.T) {
 	for _, c := range []struct {
 		file  string

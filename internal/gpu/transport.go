@@ -18,8 +18,8 @@ import (
 
 // Transport is one rank's end of a group of GPUs. It implements dist.Transport.
 //
-// It keeps the order of the group, compares operations between ranks, and chooses an engine for each; the engine moves the
-// bytes. It owns its control group.
+// It keeps the order of the group, compares operations between ranks, and chooses an engine for
+// each; the engine moves the bytes. It owns its control group.
 type Transport struct {
 	cfg     Config
 	member  Member
@@ -58,9 +58,10 @@ type Transport struct {
 
 // Open is this rank's transport of the group of cfg.Control's ranks, each with its GPU.
 //
-// Collective: all ranks of cfg.Control, same settings but for the device. Owns: cfg.Control, which is closed with the
-// transport, and on an error. Errors: on all ranks alike: those of Config.Validate; ErrDevice when two ranks have one GPU;
-// ErrMismatch when tables or settings differ; those of cfg.Make.
+// Collective: all ranks of cfg.Control, same settings but for the device. Owns: cfg.Control, which
+// is closed with the transport, and on an error. Errors: on all ranks alike: those of
+// Config.Validate; ErrDevice when two ranks have one GPU; ErrMismatch when tables or settings
+// differ; those of cfg.Make.
 func Open(cfg Config) (*Transport, error) {
 	g := cfg.Control
 	if err := cfg.Validate(); err != nil {
@@ -204,7 +205,8 @@ func (t *Transport) free() error {
 	return errors.Join(errs...)
 }
 
-// distinct is an error of all ranks when two of them have one GPU: NCCL and NVSHMEM refuse it, or hang.
+// distinct is an error of all ranks when two of them have one GPU: NCCL and NVSHMEM refuse it, or
+// hang.
 func (p *Member) distinct() error {
 	id := p.Device.UUID()
 	all, err := p.Exchange(id[:])
@@ -277,12 +279,13 @@ func (t *Transport) opError(op *dist.Op, err error) error {
 	return &dist.OpError{Op: *op, Rank: t.member.Rank, Size: t.member.Size, Err: err}
 }
 
-// grace is how long a rank that closes waits for the others to do so, in order to free together what cannot be freed alone.
+// grace is how long a rank that closes waits for the others to do so, in order to free together
+// what cannot be freed alone.
 const grace = 5 * time.Second
 
-// Close implements dist.Transport. Ranks that close within a few seconds of each other free engines and heaps together;
-// where one does not come, or the group is broken, the engines are aborted and symmetric memory is left to the end of the
-// process.
+// Close implements dist.Transport. Ranks that close within a few seconds of each other free engines
+// and heaps together; where one does not come, or the group is broken, the engines are aborted and
+// symmetric memory is left to the end of the process.
 func (t *Transport) Close() error {
 	if t.closed.Swap(true) {
 		return nil
@@ -314,8 +317,9 @@ func (t *Transport) Close() error {
 	return errors.Join(errs...)
 }
 
-// exclusive runs a call that is collective and no operation: it takes its place among the operations, is compared like
-// them, and exchanges own with what the others give. do then has the word of every rank.
+// exclusive runs a call that is collective and no operation: it takes its place among the
+// operations, is compared like them, and exchanges own with what the others give. do then has the
+// word of every rank.
 func (t *Transport) exclusive(c *opEntry, own []byte, do func(all [][]byte) error) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -109,12 +109,12 @@ func (c *Tuning) keys(symmetricToo bool) []tuneKey {
 	return keys
 }
 
-// Tune measures, on the device's clock, what every engine that can takes for every operation and size, and makes a table
-// of the slowest rank's times.
+// Tune measures, on the device's clock, what every engine that can takes for every operation and
+// size, and makes a table of the slowest rank's times.
 //
-// Collective: all ranks of t, same settings; nothing else uses the group meanwhile. Returns: the same table on all ranks.
-// Errors: ErrInvalid for wrong settings; ErrMemory of internal/cuda, or symmetric.ErrNoSpace, for sizes that do not fit;
-// what breaks the group.
+// Collective: all ranks of t, same settings; nothing else uses the group meanwhile. Returns: the
+// same table on all ranks. Errors: ErrInvalid for wrong settings; ErrMemory of internal/cuda, or
+// symmetric.ErrNoSpace, for sizes that do not fit; what breaks the group.
 func Tune(t *Transport, cfg Tuning) (*Table, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -256,7 +256,8 @@ func (b *bench) row(k tuneKey, bytes int64) (Row, error) {
 	return row, nil
 }
 
-// forget has engine i give up what it keeps, so that each operation is kept, of which there are many.
+// forget has engine i give up what it keeps, so that each operation is kept, of which there are
+// many.
 func (b *bench) forget(i int) {
 	if k := b.t.keepers[i]; k != nil {
 		b.t.mu.Lock()
@@ -271,7 +272,8 @@ func measures(e Engine, op *dist.Op) bool {
 	return e.Can(op) == nil && (!ok || n.Native(op.Kind))
 }
 
-// op is the operation k on a vector of bytes bytes; false where it cannot be divided among the ranks.
+// op is the operation k on a vector of bytes bytes; false where it cannot be divided among the
+// ranks.
 func (b *bench) op(k tuneKey, bytes int64) (dist.Op, bool, error) {
 	p := &b.t.member
 	op := dist.Op{Kind: k.kind, Red: k.red, Symmetric: k.symmetric}
@@ -311,7 +313,8 @@ func (b *bench) buffer(i int, k tuneKey, bytes int64) (tensor.Buffer, error) {
 	return tensor.FromPointer(whole.Pointer(), int(bytes/int64(k.dtype.Size())), k.dtype, whole.Device())
 }
 
-// measure is what op takes by engine i on the slowest rank: the least of the repeats, since what disturbs one only makes it slower.
+// measure is what op takes by engine i on the slowest rank: the least of the repeats, since what
+// disturbs one only makes it slower.
 func (b *bench) measure(i int, op dist.Op) (microseconds float64, err error) {
 	rounds := int(max(3, min(int64(b.cfg.Rounds), most/max(op.Bytes(), 1))))
 	least := math.Inf(1)

@@ -94,8 +94,8 @@ func (r *Region) putSignal(call string, rank int, at int64, src tensor.Buffer, s
 	return r.failed(call, rank, at, src.Bytes(), err)
 }
 
-// enterSignal is enter for a transfer of src and for the signal behind it, so that the gate is left twice. Returns: the
-// signal's region.
+// enterSignal is enter for a transfer of src and for the signal behind it, so that the gate is left
+// twice. Returns: the signal's region.
 func (r *Region) enterSignal(call string, rank int, at int64, src tensor.Buffer, s symmetric.Signal) (*Region, error) {
 	sig := base(s.In)
 	err := hostheap.CheckSignal(s.Op)
@@ -183,7 +183,8 @@ func (r *Region) enterWatch(call string, w symmetric.Watch) error {
 	return r.enter(call, own, w.At, int64(w.Count)*size)
 }
 
-// look is the state of the words of w, read through pinned memory, and the word that was looked at last.
+// look is the state of the words of w, read through pinned memory, and the word that was looked at
+// last.
 func (r *Region) look(w symmetric.Watch) (symmetric.Hit, uint64, error) {
 	h := r.heap
 	h.looking.Lock()
@@ -220,8 +221,8 @@ func (r *Region) look(w symmetric.Watch) (symmetric.Hit, uint64, error) {
 	return symmetric.Hit{Index: -1}, last, nil
 }
 
-// scan is the first of the words in b that decides: for all, one that is not as w says; for any, one that is. -1 for none.
-// Returns: that word, or the last.
+// scan is the first of the words in b that decides: for all, one that is not as w says; for any,
+// one that is. -1 for none. Returns: that word, or the last.
 func scan(b []byte, w symmetric.Watch) (int, uint64) {
 	size := w.DType.Size()
 	var bits uint64

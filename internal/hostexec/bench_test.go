@@ -39,7 +39,8 @@ func run(b *testing.B, r program.Runner) {
 	}
 }
 
-// BenchmarkMatMul is the same products by this package, by gonum and by the library that is installed.
+// BenchmarkMatMul is the same products by this package, by gonum and by the library that is
+// installed.
 func BenchmarkMatMul(b *testing.B) {
 	shapes := []struct {
 		m, n, k int

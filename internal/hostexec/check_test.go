@@ -84,8 +84,9 @@ type fataler interface {
 	Fatal(args ...any)
 }
 
-// agree runs a program with the oracle and with every variant, with one and with three threads, and compares all Outside
-// values and Outputs: bit for bit if limit is 0, else to limit times one plus the value. Threads never change a bit.
+// agree runs a program with the oracle and with every variant, with one and with three threads, and
+// compares all Outside values and Outputs: bit for bit if limit is 0, else to limit times one plus
+// the value. Threads never change a bit.
 func agree(t testing.TB, f fataler, p *program.Program, memory map[program.ID][]byte, limit float64) {
 	t.Helper()
 	if err := program.Plan(p); err != nil {

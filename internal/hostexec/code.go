@@ -222,7 +222,8 @@ func (c *code[T]) seek(w *worker, o *operand, lo int) int {
 	return at
 }
 
-// step moves the odometer by n elements along the innermost dimension, at most to its end, and gives the new place.
+// step moves the odometer by n elements along the innermost dimension, at most to its end, and
+// gives the new place.
 func (c *code[T]) step(w *worker, o *operand, at, n int) int {
 	d := len(c.sp.dims) - 1
 	w.index[d] += n
@@ -260,8 +261,8 @@ func (c *code[T]) gather(w *worker, o *operand, dst []T, lo int) {
 	}
 }
 
-// whole is how many rows of float32 of one rectangle begin at the odometer and fit n elements; 0 where rows are not moved
-// together.
+// whole is how many rows of float32 of one rectangle begin at the odometer and fit n elements; 0
+// where rows are not moved together.
 func (c *code[T]) whole(w *worker, n int) int {
 	last := len(c.sp.dims) - 1
 	if c.level == nil || size[T]() != 4 || last == 0 || w.index[last] != 0 {
@@ -270,7 +271,8 @@ func (c *code[T]) whole(w *worker, n int) int {
 	return min(n/c.sp.dims[last], c.sp.dims[last-1]-w.index[last-1])
 }
 
-// skip moves the odometer from the start of a row by some rows of one rectangle, and gives the new place.
+// skip moves the odometer from the start of a row by some rows of one rectangle, and gives the new
+// place.
 func (c *code[T]) skip(w *worker, o *operand, at, rows int) int {
 	d := len(c.sp.dims) - 2
 	w.index[d] += rows - 1

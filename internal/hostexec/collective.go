@@ -8,8 +8,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// collective is a step that a group does. It is started, and waited for by the first step that needs it; on the compute
-// stream it runs where it stands.
+// collective is a step that a group does. It is started, and waited for by the first step that
+// needs it; on the compute stream it runs where it stands.
 type collective struct {
 	op      *program.Collective
 	group   *dist.Group

@@ -22,8 +22,8 @@ type source struct {
 	level  *level
 }
 
-// compiler makes a code: it finds out which registers are needed, which are operands as they lie, and where the others
-// are to be.
+// compiler makes a code: it finds out which registers are needed, which are operands as they lie,
+// and where the others are to be.
 type compiler[T real] struct {
 	src    *source
 	c      *code[T]
@@ -54,8 +54,9 @@ func compile[T real](src *source) (*code[T], error) {
 	return k.c, nil
 }
 
-// operands lists the loads that are needed, draws of random numbers among them, and the Outs, over a collapsed space.
-// A draw is an operand that lies in C order: its element is the number of the index.
+// operands lists the loads that are needed, draws of random numbers among them, and the Outs, over
+// a collapsed space. A draw is an operand that lies in C order: its element is the number of the
+// index.
 func (k *compiler[T]) operands() {
 	var views []*program.View
 	whole := program.View{Value: program.None, Strides: program.Contiguous(k.src.shape)}
@@ -95,7 +96,8 @@ func (k *compiler[T]) operands() {
 	}
 }
 
-// mode decides between blocks of the whole space and blocks inside its rows: what reaches more operands as they lie.
+// mode decides between blocks of the whole space and blocks inside its rows: what reaches more
+// operands as they lie.
 func (k *compiler[T]) mode() {
 	sp := k.c.sp
 	count := func(rows bool) (gathers int) {
@@ -178,8 +180,8 @@ func (k *compiler[T]) outOperand(i int) operand {
 	}
 }
 
-// writes reports whether the instruction that makes register r may write Out number i itself: it lies well, r is not
-// written elsewhere already, and no later instruction reads an In there.
+// writes reports whether the instruction that makes register r may write Out number i itself: it
+// lies well, r is not written elsewhere already, and no later instruction reads an In there.
 func (k *compiler[T]) writes(i, r int, o *operand) bool {
 	if arity(k.src.code[r].Op) == 0 || k.where[r] >= 0 || k.reached(o.strides, o.dtype, k.c.rows) != direct {
 		return false
@@ -257,8 +259,8 @@ func (k *compiler[T]) add(op vecOp, d, a, b, c int) {
 	k.c.instrs = append(k.c.instrs, instr{primitive[T](k.src.level, op), op, d, a, b, c})
 }
 
-// keep copies, before anything is written, what is both an In as it lies and stored, where an Out may be written over it.
-// A Reduce needs its last register element by element.
+// keep copies, before anything is written, what is both an In as it lies and stored, where an Out
+// may be written over it. A Reduce needs its last register element by element.
 func (k *compiler[T]) keep() {
 	for r := range k.src.code {
 		in := &k.src.code[r]
@@ -319,7 +321,8 @@ func (k *compiler[T]) constOf(r int) (i int) {
 	return i
 }
 
-// estimate is roughly how many picoseconds an element takes: it decides how work is shared, and nothing else.
+// estimate is roughly how many picoseconds an element takes: it decides how work is shared, and
+// nothing else.
 func (k *compiler[T]) estimate() int {
 	cost := 10
 	for i := range k.c.ins {

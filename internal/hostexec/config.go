@@ -7,15 +7,17 @@ import (
 	"github.com/symgrad/symgrad/internal/blas"
 )
 
-// Config is how a program is run. The zero value is all cores and this package's own products of matrices.
+// Config is how a program is run. The zero value is all cores and this package's own products of
+// matrices.
 type Config struct {
-	// Threads is how many goroutines compute, the caller's included. 0 means GOMAXPROCS. Results do not depend on it, but for
-	// products that a library does.
+	// Threads is how many goroutines compute, the caller's included. 0 means GOMAXPROCS. Results do
+	// not depend on it, but for products that a library does.
 	Threads int
 
-	// BLAS multiplies large matrices where it found a library (MKL, OpenBLAS, BLIS) and that takes less time: with one
-	// thread on a processor without AVX-512, or on one without AVX2. nil, or one that is gonum's, leaves all products to
-	// the kernels of this package. See the package comment for the measurements.
+	// BLAS multiplies large matrices where it found a library (MKL, OpenBLAS, BLIS) and that takes
+	// less time: with one thread on a processor without AVX-512, or on one without AVX2. nil, or
+	// one that is gonum's, leaves all products to the kernels of this package. See the package
+	// comment for the measurements.
 	BLAS *blas.Implementation
 }
 

@@ -6,10 +6,12 @@ import (
 	"github.com/symgrad/symgrad/internal/program"
 )
 
-// columnBytes is how much of a block of columns is made at a time: with the panels of the product it stays in the L2 cache.
+// columnBytes is how much of a block of columns is made at a time: with the panels of the product
+// it stays in the L2 cache.
 const columnBytes = 256 << 10
 
-// convStep is a Conv: for an image and some rows of outputs, y (K, outputs) = filter (K, C*R*S) times columns.
+// convStep is a Conv: for an image and some rows of outputs, y (K, outputs) = filter (K, C*R*S)
+// times columns.
 type convStep[T real] struct {
 	window
 	product[T]
@@ -65,8 +67,8 @@ func (c *convStep[T]) piece(w *worker, i int) {
 	})
 }
 
-// inputGradStep is a ConvGradInput: for an image and some channels, columns = filterᵀ times dy, which are then added to
-// the image tap by tap.
+// inputGradStep is a ConvGradInput: for an image and some channels, columns = filterᵀ times dy,
+// which are then added to the image tap by tap.
 type inputGradStep[T real] struct {
 	window
 	product[T]
@@ -129,8 +131,8 @@ const (
 	partialElems = 4 << 20 // of all groups' sums
 )
 
-// filterGradStep is a ConvGradFilter: for some images, one after the other, and some channels, df += dy times columnsᵀ. A
-// second phase adds what the groups of images have, in order.
+// filterGradStep is a ConvGradFilter: for some images, one after the other, and some channels, df
+// += dy times columnsᵀ. A second phase adds what the groups of images have, in order.
 type filterGradStep[T real] struct {
 	window
 	product[T] // that adds

@@ -7,8 +7,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// 64-bit integers are rounded to float64 before float32, however far apart they lie: 2^60 + 2^36 + 1 is a little above the
-// middle of two numbers of float32, and float64 has the middle.
+// 64-bit integers are rounded to float64 before float32, however far apart they lie: 2^60 + 2^36 +
+// 1 is a little above the middle of two numbers of float32, and float64 has the middle.
 func TestStrided64BitIntegersEqualTheOracle(t *testing.T) {
 	for _, dt := range []tensor.DType{tensor.I64, tensor.U64} {
 		for _, step := range []int{1, 2, 3, -1} {

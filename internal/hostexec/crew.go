@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// spins is how often a helper looks for work before it parks, 30 to 80 µs in all: longer than the steps that are too
-	// small to share, shorter than what anybody else would miss of a core.
+	// spins is how often a helper looks for work before it parks, 30 to 80 µs in all: longer than
+	// the steps that are too small to share, shorter than what anybody else would miss of a core.
 	spins = 200
 	// pauses is the length of one of these looks, in PAUSE instructions.
 	pauses = 8
@@ -41,10 +41,11 @@ type worker struct {
 	share
 }
 
-// crew is goroutines that live from New to Close and do the pieces of one task after the other. The goroutine that calls
-// run is one of them. Each begins with pieces of its own, the same part of every task, so that what a step has written is
-// read again by the core that has it in its caches; who has none left takes those of others. Helpers join a task if they see
-// it in time; it is done when no piece is left and none is in work, so a helper that sleeps costs nothing.
+// crew is goroutines that live from New to Close and do the pieces of one task after the other. The
+// goroutine that calls run is one of them. Each begins with pieces of its own, the same part of
+// every task, so that what a step has written is read again by the core that has it in its caches;
+// who has none left takes those of others. Helpers join a task if they see it in time; it is done
+// when no piece is left and none is in work, so a helper that sleeps costs nothing.
 type crew struct {
 	workers []*worker // the first is the caller's
 	blocks  []block   // their scratch
@@ -52,8 +53,9 @@ type crew struct {
 
 	_ [lineBytes]byte // what follows is read by all, and written between tasks
 
-	// turn is odd while a task is open. A helper says that it is inside before it looks at turn a second time, and that it is
-	// not after its last piece; the caller closes the task, waits for all to be outside, and only then changes the task.
+	// turn is odd while a task is open. A helper says that it is inside before it looks at turn a
+	// second time, and that it is not after its last piece; the caller closes the task, waits for
+	// all to be outside, and only then changes the task.
 	turn   atomic.Uint32
 	closed atomic.Bool
 	failed atomic.Bool
@@ -69,8 +71,9 @@ type crew struct {
 	at      int // piece of failure
 }
 
-// share is the pieces of a task that are a worker's own. Claims are counted over all tasks: those of a task begin at the crew's
-// base, which is at least what any share has come to, so that nobody has to reset it.
+// share is the pieces of a task that are a worker's own. Claims are counted over all tasks: those
+// of a task begin at the crew's base, which is at least what any share has come to, so that nobody
+// has to reset it.
 type share struct {
 	_      [lineBytes]byte
 	claims atomic.Int64
@@ -78,7 +81,8 @@ type share struct {
 	_      [lineBytes - 12]byte
 }
 
-// newCrew starts a crew of the given number of goroutines, the caller's included, each with that many bytes of scratch.
+// newCrew starts a crew of the given number of goroutines, the caller's included, each with that
+// many bytes of scratch.
 func newCrew(threads, scratch, slots int, mem *memory) *crew {
 	c := &crew{}
 	for i := range threads {
@@ -93,7 +97,8 @@ func newCrew(threads, scratch, slots int, mem *memory) *crew {
 	return c
 }
 
-// run does the pieces 0 to pieces-1 of t and returns when all are done, or when one has failed and none is in work.
+// run does the pieces 0 to pieces-1 of t and returns when all are done, or when one has failed and
+// none is in work.
 func (c *crew) run(t task, pieces int) error {
 	c.task, c.pieces, c.owners = t, pieces, min(len(c.workers), pieces)
 	if helpers := c.owners - 1; helpers > 0 {
@@ -150,8 +155,9 @@ func (c *crew) fail(piece int, err error) {
 	c.failed.Store(true)
 }
 
-// drain does pieces until none is left: its own, and then what others have left. A panic is a failure of the piece: it must
-// not end the process, nor leave the other ranks waiting for this one.
+// drain does pieces until none is left: its own, and then what others have left. A panic is a
+// failure of the piece: it must not end the process, nor leave the other ranks waiting for this
+// one.
 func (w *worker) drain() {
 	c := w.crew
 	i := -1
@@ -203,7 +209,8 @@ func (w *worker) help() {
 	}
 }
 
-// await returns an open turn other than seen, or an even number when the crew is closed or a wake came too late.
+// await returns an open turn other than seen, or an even number when the crew is closed or a wake
+// came too late.
 func (w *worker) await(seen uint32) uint32 {
 	c := w.crew
 	for i := range spins {
@@ -228,8 +235,8 @@ func (w *worker) await(seen uint32) uint32 {
 	return c.turn.Load()
 }
 
-// forget drops the addresses of past tasks. Memory that is bound no longer may be unmapped, and what is mapped there next
-// may be the garbage collector's. No task is in work.
+// forget drops the addresses of past tasks. Memory that is bound no longer may be unmapped, and
+// what is mapped there next may be the garbage collector's. No task is in work.
 func (c *crew) forget() {
 	for _, w := range c.workers {
 		clear(w.slots)

@@ -47,7 +47,8 @@ func (f *firsts) piece(w *worker, i int) {
 	}
 }
 
-// The same part of every task is one goroutine's, which finds in its caches what it has written before.
+// The same part of every task is one goroutine's, which finds in its caches what it has written
+// before.
 func TestWorkersBeginWithTheirOwnPieces(t *testing.T) {
 	for _, threads := range []int{2, 5} {
 		c := newCrew(threads, 0, 0, nil)

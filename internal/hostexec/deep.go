@@ -2,9 +2,10 @@ package hostexec
 
 import "unsafe"
 
-// deepMatMul is a product of a MatMul whose depths are multiplied side by side, each to memory of its own, and then added in
-// their order: a sum has the bits that it has when one goroutine does all. It is for products that are deep and small, as the
-// gradients of weights are, of which cutMatMul would have each goroutine read one operand whole.
+// deepMatMul is a product of a MatMul whose depths are multiplied side by side, each to memory of
+// its own, and then added in their order: a sum has the bits that it has when one goroutine does
+// all. It is for products that are deep and small, as the gradients of weights are, of which
+// cutMatMul would have each goroutine read one operand whole.
 type deepMatMul[T real] struct {
 	*matMul[T]
 	prims[T]
@@ -21,10 +22,12 @@ type joinDepths[T real] struct {
 	rows int
 }
 
-// leastFull is how many of so many goroutines, in a hundred, have to have a piece in the last round.
+// leastFull is how many of so many goroutines, in a hundred, have to have a piece in the last
+// round.
 const leastFull = 85
 
-// deepWays is how a product is cut into depths, if that is worth it: less memory is moved between cores than by cutMatMul.
+// deepWays is how a product is cut into depths, if that is worth it: less memory is moved between
+// cores than by cutMatMul.
 func (m *matMul[T]) deepWays(l *level, threads int) (deepMatMul[T], bool) {
 	d := deepMatMul[T]{matMul: m, prims: prims[T]{l}, own: m.product, slices: (m.k + m.depth - 1) / m.depth, tall: m.m >= m.n}
 	d.own.cRow, d.own.adds = m.n, false

@@ -4,10 +4,10 @@
 //	err = r.Bind(id, memory) // each Outside value
 //	err = r.Run()
 //
-// New makes every step ready: phases, each of which is a task that is cut into pieces. A run takes the steps in their
-// order and allocates nothing. The pieces of a phase are shared by a crew of goroutines that lives from New to Close.
-// How the work is cut follows from the shapes wherever sums depend on it, so that results have the same bits for any
-// number of goroutines.
+// New makes every step ready: phases, each of which is a task that is cut into pieces. A run takes
+// the steps in their order and allocates nothing. The pieces of a phase are shared by a crew of
+// goroutines that lives from New to Close. How the work is cut follows from the shapes wherever
+// sums depend on it, so that results have the same bits for any number of goroutines.
 //
 //	runner.go maker.go memory.go      New, Run; a step and its phases; where values are (room.go: whether there is room)
 //	crew.go                           goroutines
@@ -20,16 +20,18 @@
 //
 // # Which instructions?
 //
-// AVX-512 or AVX2, chosen at run time, else plain Go. Primitives, reductions and random numbers give the same bits in all
-// three. Products do not: a fused multiply-add rounds once where plain Go rounds twice.
+// AVX-512 or AVX2, chosen at run time, else plain Go. Primitives, reductions and random numbers
+// give the same bits in all three. Products do not: a fused multiply-add rounds once where plain Go
+// rounds twice.
 //
-// exp, log, tanh and sigmoid of float32 are polynomials, within 2.5 units in the last place (TestFunctionsAreAccurate), but that
-// a sigmoid below 2^-125 may be 0; other functions, and all of float64, are those of package math.
+// exp, log, tanh and sigmoid of float32 are polynomials, within 2.5 units in the last place
+// (TestFunctionsAreAccurate), but that a sigmoid below 2^-125 may be 0; other functions, and all of
+// float64, are those of package math.
 //
 // # Which products go to a library?
 //
-// Few. float32, one EPYC of the Zen 5 family, two cores, OpenBLAS 0.3.21 (which has its Haswell kernels there),
-// GFLOP/s (BenchmarkMatMul):
+// Few. float32, one EPYC of the Zen 5 family, two cores, OpenBLAS 0.3.21 (which has its Haswell
+// kernels there), GFLOP/s (BenchmarkMatMul):
 //
 //	                      ours AVX-512   ours AVX2   OpenBLAS   gonum
 //	threads                  1     2      1     2     1     2      2
@@ -38,11 +40,13 @@
 //	512 x 512 x 512        201   390     91   149   107   185     23
 //	32 x 64 x 32            89   118     29    29    60    66      9
 //
-// OpenBLAS 0.3.21, whose kernels are those of AVX2, was slower than the kernels here with AVX-512, and with AVX2 and two
-// threads sometimes the one and sometimes the other was. So it multiplies only with one thread and no AVX-512, or no AVX2.
+// OpenBLAS 0.3.21, whose kernels are those of AVX2, was slower than the kernels here with AVX-512,
+// and with AVX2 and two threads sometimes the one and sometimes the other was. So it multiplies
+// only with one thread and no AVX-512, or no AVX2.
 //
 // # Sources
 //
-// K. Goto, R. van de Geijn, "Anatomy of high-performance matrix multiplication" (2008); F. Van Zee, R. van de Geijn, "BLIS"
-// (2015); S. L. Moshier, Cephes; J. Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (2011).
+// K. Goto, R. van de Geijn, "Anatomy of high-performance matrix multiplication" (2008); F. Van Zee,
+// R. van de Geijn, "BLIS" (2015); S. L. Moshier, Cephes; J. Salmon et al., "Parallel random
+// numbers: as easy as 1, 2, 3" (2011).
 package hostexec

@@ -96,8 +96,8 @@ func (m *entropyStep[T]) row(w *worker, o int) float64 {
 	return weighted(unsafe.Slice((*T)(x), n), unsafe.Slice((*T)(t), n), float64(top)+math.Log(float64(sum)))
 }
 
-// weighted is the sum of -t*(x - log), over the t that are not 0: 0 times -inf is 0 here. Most are 0, so four are looked
-// at a time.
+// weighted is the sum of -t*(x - log), over the t that are not 0: 0 times -inf is 0 here. Most are
+// 0, so four are looked at a time.
 func weighted[T real](x, t []T, log float64) (loss float64) {
 	for i := 0; i < len(t); {
 		if i+4 <= len(t) && t[i] == 0 && t[i+1] == 0 && t[i+2] == 0 && t[i+3] == 0 {

@@ -2,7 +2,8 @@ package hostexec
 
 import "github.com/symgrad/symgrad/internal/program"
 
-// Foresee is the Footprint of the runner that New would make of a program, without its memory and its goroutines.
+// Foresee is the Footprint of the runner that New would make of a program, without its memory and
+// its goroutines.
 //
 // Errors: those of New, but for memory that there is not.
 func Foresee(p *program.Program, cfg Config, env program.Env) (arena, constants, scratch int64, err error) {
@@ -19,8 +20,8 @@ func Foresee(p *program.Program, cfg Config, env program.Env) (arena, constants,
 	return int64(blockBytes(int(k.p.Arena))), constants, scratch, nil
 }
 
-// Footprint is the bytes that a loaded program holds besides the memory that is bound: those of its arena, of its constants,
-// and of what steps work in, the goroutines' share included.
+// Footprint is the bytes that a loaded program holds besides the memory that is bound: those of its
+// arena, of its constants, and of what steps work in, the goroutines' share included.
 func (r *runner) Footprint() (arena, constants, scratch int64) {
 	for _, b := range r.mem.fixed {
 		constants += b.bytes()

@@ -2,8 +2,8 @@ package hostexec
 
 import "unsafe"
 
-// tile is a call of a micro-kernel: C (rows, columns) = alpha * A B, or that added to C. The offsets of its fields are in
-// gemm_amd64.s.
+// tile is a call of a micro-kernel: C (rows, columns) = alpha * A B, or that added to C. The
+// offsets of its fields are in gemm_amd64.s.
 type tile struct {
 	a, b, c      unsafe.Pointer // b: k rows of a panel
 	k            int
@@ -19,8 +19,8 @@ type tile struct {
 	along        int // bytes from column to column of A
 }
 
-// micro is a micro-kernel: tiles of up to rows rows and cols columns, of which half is one vector. A thin panel has only
-// the first half.
+// micro is a micro-kernel: tiles of up to rows rows and cols columns, of which half is one vector.
+// A thin panel has only the first half.
 type micro struct {
 	f          func(*tile)
 	rows, cols int
@@ -42,19 +42,19 @@ func microOf[T real](l *level) micro {
 }
 
 const (
-	// mostDepth is the most columns of A that are multiplied at a time: a panel of B of that many rows, of two vectors,
-	// fits the L1 cache.
+	// mostDepth is the most columns of A that are multiplied at a time: a panel of B of that many
+	// rows, of two vectors, fits the L1 cache.
 	mostDepth = 320
 
 	mostRows, mostCols = 192, 512 // of the blocks that a goroutine packs: they fit its L2 cache
 
-	// A whose rows lie across its columns is read as it lies for up to fewCols columns of C, if its columns are at most
-	// nearBytes apart: else it is packed, which reads a line once.
+	// A whose rows lie across its columns is read as it lies for up to fewCols columns of C, if its
+	// columns are at most nearBytes apart: else it is packed, which reads a line once.
 	fewCols, nearBytes = 64, 1024
 )
 
-// product is C (m, n) = alpha * A (m, k) times B (k, n), added to C if adds; rows of C lie in one piece. One of the strides
-// of A is 1, and one of B's.
+// product is C (m, n) = alpha * A (m, k) times B (k, n), added to C if adds; rows of C lie in one
+// piece. One of the strides of A is 1, and one of B's.
 type product[T real] struct {
 	m, n, k        int
 	aRow, aCol     int // elements
@@ -85,7 +85,8 @@ func (g *product[T]) plan(l *level) {
 	g.blockB = up((min(g.n, mostCols) + w - 1) / w * w * g.depth * size[T]())
 }
 
-// even cuts n into as few parts of at most most as there can be, all about as long; the length of the longest.
+// even cuts n into as few parts of at most most as there can be, all about as long; the length of
+// the longest.
 func even(n, most int) int {
 	parts := max(1, (n+most-1)/most)
 	return max(1, (n+parts-1)/parts)
@@ -211,8 +212,8 @@ func (g *product[T]) multiply(w *worker, p *part, at operandsOf, a0, a1, b0, b1 
 	}
 }
 
-// pack is the panel dst[j*wide+i] = element i*across + j*along of src, for i below n and j below k; zero for the i from n
-// to wide.
+// pack is the panel dst[j*wide+i] = element i*across + j*along of src, for i below n and j below k;
+// zero for the i from n to wide.
 func pack[T real](l *level, dst, src unsafe.Pointer, n, wide, k, across, along int) {
 	to := unsafe.Slice((*T)(dst), k*wide)
 	switch {

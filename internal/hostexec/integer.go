@@ -8,7 +8,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// integerStep is an Integer. A piece is some elements of the result. Integers are rare in graphs, so that the loop is plain.
+// integerStep is an Integer. A piece is some elements of the result. Integers are rare in graphs,
+// so that the loop is plain.
 type integerStep struct {
 	do       program.Scalar
 	in       []place

@@ -2,8 +2,8 @@ package hostexec
 
 import "unsafe"
 
-// level is the kernels of one instruction set. All levels give the same bits, products of matrices excepted: those with
-// fused multiply-add round less often than plain Go.
+// level is the kernels of one instruction set. All levels give the same bits, products of matrices
+// excepted: those with fused multiply-add round less often than plain Go.
 type level struct {
 	name string
 	has  bool
@@ -15,7 +15,8 @@ type level struct {
 	uniform        func(dst unsafe.Pointer, n int, words *[6]uint32)                // float32; see random.go
 	transpose      func(dst, src unsafe.Pointer, dstStep, srcStep, blocks int)      // blocks of 8 by 8 float32
 
-	// Max pooling of float32 by windows of 2 by 2 side by side, and its gradient: rows of n outputs, n at least 4.
+	// Max pooling of float32 by windows of 2 by 2 side by side, and its gradient: rows of n
+	// outputs, n at least 4.
 	maxPairs     func(dst, src unsafe.Pointer, srcStep, rows, n int)
 	maxPairsGrad func(dx, x, y, dy unsafe.Pointer, step, rows, n int)
 }

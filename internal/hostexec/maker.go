@@ -96,7 +96,8 @@ func (k *maker) compute(s *program.Step) ([]phase, error) {
 	return k.widened(s, dt)
 }
 
-// widened is a step whose operands are made dt by Maps before and after it where they are something else.
+// widened is a step whose operands are made dt by Maps before and after it where they are something
+// else.
 func (k *maker) widened(s *program.Step, dt tensor.DType) ([]phase, error) {
 	in, out, err := k.p.Operands(s)
 	if err != nil {

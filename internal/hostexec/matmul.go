@@ -17,7 +17,8 @@ const (
 	packElems = 1 << 13
 	// leastRows is the rows of a piece of C that is cut for each goroutine to have one.
 	leastRows = 8
-	// mostShared is the bytes of panels that goroutines share at a time, about: as many as caches hold.
+	// mostShared is the bytes of panels that goroutines share at a time, about: as many as caches
+	// hold.
 	mostShared = 16 << 20
 	// libraryWork is the multiply-adds from which on a library multiplies.
 	libraryWork = 1 << 15
@@ -29,8 +30,8 @@ type matrix struct {
 	batch, row, col int
 }
 
-// matrixOf is the operand of a view over (batch, rows, cols). Strides of dimensions of one element are made such that one
-// of row and col is 1 and the other a leading dimension.
+// matrixOf is the operand of a view over (batch, rows, cols). Strides of dimensions of one element
+// are made such that one of row and col is 1 and the other a leading dimension.
 func matrixOf(v *program.View, rows, cols int) matrix {
 	m := matrix{place{v.Value, v.Offset}, v.Strides[0], v.Strides[1], v.Strides[2]}
 	switch {
@@ -120,9 +121,10 @@ func (m *matMul[T]) operands(w *worker, n int, packed unsafe.Pointer) operandsOf
 	return operandsOf{m.a.at(w, n), m.b.at(w, n), m.c.at(w, n), packed, unsafe.Add(packed, m.blockA)}
 }
 
-// cutMatMul is a product of a MatMul that all goroutines do, or some of its depths. C is cut one way, along its longer side: the
-// operand on that side is cut as well, and each piece packs its own part of it, which stays in its core's caches. The other
-// operand is read by all, who have packed it together before.
+// cutMatMul is a product of a MatMul that all goroutines do, or some of its depths. C is cut one
+// way, along its longer side: the operand on that side is cut as well, and each piece packs its own
+// part of it, which stays in its core's caches. The other operand is read by all, who have packed
+// it together before.
 type cutMatMul[T real] struct {
 	*matMul[T]
 	item   int  // of the batch
@@ -156,8 +158,8 @@ func (m *matMul[T]) cut(item, threads int) []phase {
 	return phases
 }
 
-// cutWays is how C is cut: into five pieces for each of the goroutines, since not all cores are equally fast, or one, where it is
-// long enough.
+// cutWays is how C is cut: into five pieces for each of the goroutines, since not all cores are
+// equally fast, or one, where it is long enough.
 func (m *matMul[T]) cutWays(threads int) cutMatMul[T] {
 	c := cutMatMul[T]{matMul: m, tall: m.m >= m.n}
 	a, b := (m.m+m.micro.rows-1)/m.micro.rows, (m.n+m.micro.cols-1)/m.micro.cols
@@ -289,7 +291,8 @@ func (m *libraryMatMul[T]) piece(w *worker, _ int) {
 	}
 }
 
-// leading is how BLAS sees a matrix of rows by cols elements: whether transposed, and its leading dimension.
+// leading is how BLAS sees a matrix of rows by cols elements: whether transposed, and its leading
+// dimension.
 func leading(row, col, rows, cols int) (gblas.Transpose, int) {
 	if col == 1 && (row != 1 || rows == 1) && row >= cols {
 		return gblas.NoTrans, row

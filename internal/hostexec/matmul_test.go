@@ -60,12 +60,14 @@ func TestProductsEqualTheOracle(t *testing.T) {
 			agree(t, rt, &b.Program, contents(&b.Program, func() float64 { return float64(r.IntN(3) - 1) }), 0)
 			return
 		}
-		// A sum of k products of numbers below 4 is within (k+3) u of the sum of their sizes, less than 16 each.
+		// A sum of k products of numbers below 4 is within (k+3) u of the sum of their sizes, less
+		// than 16 each.
 		agree(t, rt, &b.Program, contents(&b.Program, normal(r)), float64(k+3)*0x1p-24*16)
 	})
 }
 
-// Products of integers are exact, so that a wrong element cannot hide behind rounding; sizes beyond all blocks.
+// Products of integers are exact, so that a wrong element cannot hide behind rounding; sizes beyond
+// all blocks.
 func TestLargeProductsEqualTheOracle(t *testing.T) {
 	for _, s := range [][3]int{{200, 700, 90}, {1100, 30, 330}, {1100, 32, 330}, {20, 2100, 400}, {130, 520, 784}} {
 		for _, trans := range []int{0, 1, 2, 3} {
@@ -106,7 +108,8 @@ func TestLargeProductsEqualTheOracle(t *testing.T) {
 	}
 }
 
-// Products that are deep and small are cut into depths where there are many goroutines. That does not show in the bits.
+// Products that are deep and small are cut into depths where there are many goroutines. That does
+// not show in the bits.
 func TestDeepProductsHaveTheBitsOfOneGoroutine(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	for _, s := range [][3]int{{64, 96, 700}, {200, 40, 1300}, {33, 47, 2001}, {128, 160, 1281}} {

@@ -7,8 +7,8 @@ import (
 	"github.com/symgrad/symgrad/internal/program"
 )
 
-// channels is what BatchNorm and its gradient walk: (n, c, spatial), one channel after the other, or blocks of channels
-// side by side where spatial is 1.
+// channels is what BatchNorm and its gradient walk: (n, c, spatial), one channel after the other,
+// or blocks of channels side by side where spatial is 1.
 type channels[T real] struct {
 	prims[T]
 	sum           reducer[T]
@@ -58,7 +58,8 @@ func (h *channels[T]) each(i int, f func(at, n int)) {
 	}
 }
 
-// lane is an operand of a run that has one number for each channel: those of a block of channels, or one.
+// lane is an operand of a run that has one number for each channel: those of a block of channels,
+// or one.
 func (h *channels[T]) lane(w *worker, of []T) (p unsafe.Pointer, step int) {
 	if h.wide > 1 {
 		return unsafe.Pointer(unsafe.SliceData(of)), 1
@@ -154,7 +155,8 @@ func (m *normStep[T]) statistics(w *worker, first, last int, of [4][]T) {
 	}
 }
 
-// normGradStep is a BatchNormGrad: dx = rstd * (dy - mean of dy - x̂ * mean of dy*x̂), where x̂ = (x - mean) * rstd.
+// normGradStep is a BatchNormGrad: dx = rstd * (dy - mean of dy - x̂ * mean of dy*x̂), where x̂ =
+// (x - mean) * rstd.
 type normGradStep[T real] struct {
 	channels[T]
 	training bool

@@ -2,9 +2,10 @@ package hostexec
 
 import "math"
 
-// The functions of float32, after Cephes (S. L. Moshier, single precision: expf.c, logf.c, tanhf.c): within 2 units in
-// the last place of the true value. Every product is rounded before it is added, here and in assembly, so that all give
-// the same bits; that is what the conversions are for.
+// The functions of float32, after Cephes (S. L. Moshier, single precision: expf.c, logf.c,
+// tanhf.c): within 2 units in the last place of the true value. Every product is rounded before it
+// is added, here and in assembly, so that all give the same bits; that is what the conversions are
+// for.
 
 const (
 	expMost  = 89.0   // exp of it is beyond the largest float32

@@ -10,8 +10,8 @@ const (
 	philoxW0, philoxW1 = 0x9E3779B9, 0xBB67AE85
 )
 
-// philox is the first word of Philox-4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011) with
-// counter (index, step), each of 64 bits, low word first.
+// philox is the first word of Philox-4x32-10 (Salmon et al., "Parallel random numbers: as easy as
+// 1, 2, 3", 2011) with counter (index, step), each of 64 bits, low word first.
 func philox(key, index, step uint64) uint32 {
 	c0, c1, c2, c3 := uint32(index), uint32(index>>32), uint32(step), uint32(step>>32)
 	k0, k1 := uint32(key), uint32(key>>32)

@@ -48,7 +48,8 @@ func drawSpace(t *rapid.T) []int {
 	return space
 }
 
-// Operations that are exactly rounded: calm ones, which give no infinities, and wild ones, which give infinities and NaN.
+// Operations that are exactly rounded: calm ones, which give no infinities, and wild ones, which
+// give infinities and NaN.
 var (
 	calm = []program.Scalar{
 		program.Neg, program.Abs, program.Sign, program.Ceil, program.Floor, program.Add, program.Sub, program.Maximum, program.Minimum,
@@ -62,7 +63,8 @@ var (
 	}
 )
 
-// drawCode draws code of operations that are exactly rounded, so that results are equal bit for bit.
+// drawCode draws code of operations that are exactly rounded, so that results are equal bit for
+// bit.
 func drawCode(t *rapid.T, ops []program.Scalar, ins, rands int) []program.Instr {
 	var code []program.Instr
 	for i := range ins {

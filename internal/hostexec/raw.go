@@ -6,8 +6,9 @@ import (
 	"github.com/symgrad/symgrad/internal/program"
 )
 
-// raw is a copy from an In to an Out of its dtype, where that is not what the code computes in: bit for bit, so that it is
-// exact for all integers. A block of it waits in scratch memory until all that the block reads has been read.
+// raw is a copy from an In to an Out of its dtype, where that is not what the code computes in: bit
+// for bit, so that it is exact for all integers. A block of it waits in scratch memory until all
+// that the block reads has been read.
 type raw struct {
 	from, to operand
 	bytes    int // of an element
@@ -61,8 +62,8 @@ func (c *code[T]) put(w *worker, lo, n int) {
 
 func (c *code[T]) stride(o *operand) int { return o.strides[len(o.strides)-1] }
 
-// walk calls f for each run of elements lo to lo+n along the innermost dimension: how many are done, where the run is in
-// the operand, and its length.
+// walk calls f for each run of elements lo to lo+n along the innermost dimension: how many are
+// done, where the run is in the operand, and its length.
 func (c *code[T]) walk(w *worker, o *operand, lo, n int, f func(done, at, k int)) {
 	last := len(c.sp.dims) - 1
 	at := c.seek(w, o, lo)

@@ -12,12 +12,13 @@ const (
 	mostParts   = 64
 )
 
-// reduceStep is a Reduce over a space whose reduced dimensions have been moved between the kept ones: outer results by
-// inner results, each of count elements. Element r of result (o, i) is number (o*count+r)*inner+i of the space.
+// reduceStep is a Reduce over a space whose reduced dimensions have been moved between the kept
+// ones: outer results by inner results, each of count elements. Element r of result (o, i) is
+// number (o*count+r)*inner+i of the space.
 //
-// A unit of work is a block of the inner results of one outer one. Where there are few units, count is cut into parts, and
-// a second phase joins them in order. All of this follows from the shape, so that the number of goroutines does not show
-// in the bits.
+// A unit of work is a block of the inner results of one outer one. Where there are few units, count
+// is cut into parts, and a second phase joins them in order. All of this follows from the shape, so
+// that the number of goroutines does not show in the bits.
 type reduceStep[T real] struct {
 	*code[T]
 	reducer[T]
@@ -77,8 +78,8 @@ func newReduce[T real](k *maker, s *program.Step, op *program.Reduce) ([]phase, 
 	return append(phases, stored...), err
 }
 
-// reduceOrder is the dimensions in the order outer, reduced, inner, and the first of the inner ones: those behind the last
-// reduced one.
+// reduceOrder is the dimensions in the order outer, reduced, inner, and the first of the inner
+// ones: those behind the last reduced one.
 func reduceOrder(op *program.Reduce) (order []int, inner int) {
 	inner = len(op.Space)
 	for inner > 0 && (!op.Reduced[inner-1] || op.Space[inner-1] == 1) {
@@ -236,8 +237,8 @@ func (j *joinStep[T]) piece(w *worker, _ int) {
 	}
 }
 
-// storeResults is where the results of a Reduce go in the order outer, inner: to its Out if that lies so, else to memory of
-// the step's own, and then what brings them from there to Out.
+// storeResults is where the results of a Reduce go in the order outer, inner: to its Out if that
+// lies so, else to memory of the step's own, and then what brings them from there to Out.
 func storeResults[T real](k *maker, s *program.Step, op *program.Reduce, order []int) (place, []phase, error) {
 	var shape, strides []int
 	for _, d := range order {

@@ -5,8 +5,9 @@ import "fmt"
 // addressable is more than a process has addresses for.
 const addressable = 1 << 47
 
-// fits is the error of a program whose arena and working memory are more than a machine has: Go would end the process that asks
-// for them, without a word to its caller. A machine of 0 bytes is one that nobody knows.
+// fits is the error of a program whose arena and working memory are more than a machine has: Go
+// would end the process that asks for them, without a word to its caller. A machine of 0 bytes is
+// one that nobody knows.
 func fits(arena, work, machine int64) error {
 	limit := int64(addressable)
 	if machine > 0 {

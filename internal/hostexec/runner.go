@@ -31,7 +31,8 @@ type runner struct {
 	closed  bool
 }
 
-// step is one step made ready: phases, each of which is done before the next starts; or a collective, or a call.
+// step is one step made ready: phases, each of which is done before the next starts; or a
+// collective, or a call.
 type step struct {
 	index  int // in the program
 	phases []phase
@@ -47,12 +48,12 @@ type phase struct {
 	pieces int
 }
 
-// New loads a program, which has been planned, to run on the host: it takes memory for the arena and the constants, makes
-// every step ready and starts the goroutines that compute.
+// New loads a program, which has been planned, to run on the host: it takes memory for the arena
+// and the constants, makes every step ready and starts the goroutines that compute.
 //
-// Returns: a runner, which the caller closes. Owns: p and env stay the caller's and must not change while the runner is
-// open. Errors: program.ErrInvalid; a step that cannot be run, by name; a group or a call that env has not; an arena
-// that memory does not hold.
+// Returns: a runner, which the caller closes. Owns: p and env stay the caller's and must not change
+// while the runner is open. Errors: program.ErrInvalid; a step that cannot be run, by name; a group
+// or a call that env has not; an arena that memory does not hold.
 func New(p *program.Program, cfg Config, env program.Env) (program.Runner, error) {
 	r, err := load(p, cfg, env, best())
 	if err != nil {
@@ -213,7 +214,8 @@ func (r *runner) ready() error {
 	return nil
 }
 
-// step does a step, once what it waits for is done. Errors: name their step, which may be one that it waits for.
+// step does a step, once what it waits for is done. Errors: name their step, which may be one that
+// it waits for.
 func (r *runner) step(s *step) error {
 	for _, i := range s.after {
 		if err := r.await(i); err != nil {

@@ -131,7 +131,8 @@ func TestMapExchangesItsOperands(t *testing.T) {
 	agree(t, t, &b.Program, contents(&b.Program, normal(r)), 0)
 }
 
-// exchanged is a program of a rank with every kind of collective, and steps on both streams around them.
+// exchanged is a program of a rank with every kind of collective, and steps on both streams around
+// them.
 func exchanged(n, rank int) *build {
 	b := newBuild()
 	v := func(name string, n int) program.View { return b.value(name, tensor.F32, n) }
@@ -209,7 +210,8 @@ func TestCollectivesEqualTheOracle(t *testing.T) {
 	}
 }
 
-// A collective is started where it stands, and the steps behind it run before the others of the group have come to it.
+// A collective is started where it stands, and the steps behind it run before the others of the
+// group have come to it.
 func TestCollectivesOverlapComputation(t *testing.T) {
 	worlds, err := sim.New(2, sim.Config{})
 	if err != nil {

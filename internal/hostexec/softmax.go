@@ -7,8 +7,9 @@ import (
 	"github.com/symgrad/symgrad/internal/program"
 )
 
-// rows is the middle of (outer, axis, inner). Where inner is 1 a row is a run of memory and several rows are a piece;
-// otherwise columns are walked side by side, a block of inner of one outer being a piece.
+// rows is the middle of (outer, axis, inner). Where inner is 1 a row is a run of memory and several
+// rows are a piece; otherwise columns are walked side by side, a block of inner of one outer being
+// a piece.
 type rows[T real] struct {
 	prims[T]
 	sum, top           reducer[T]
@@ -17,7 +18,8 @@ type rows[T real] struct {
 	log                bool
 }
 
-// batchedRow is the elements of a row up to which the exponentials of many rows are taken in one go.
+// batchedRow is the elements of a row up to which the exponentials of many rows are taken in one
+// go.
 const batchedRow = 32
 
 // columnBlock is how many columns are walked side by side.

@@ -8,18 +8,20 @@ import (
 	"github.com/symgrad/symgrad/internal/program"
 )
 
-// maxDims is the most dimensions that a space may have once dimensions of one element are gone and neighbours merged.
+// maxDims is the most dimensions that a space may have once dimensions of one element are gone and
+// neighbours merged.
 const maxDims = 16
 
-// space is an index space and the strides of some operands over it: dimensions of one element are left out, and
-// neighbours that all operands see as one are merged.
+// space is an index space and the strides of some operands over it: dimensions of one element are
+// left out, and neighbours that all operands see as one are merged.
 type space struct {
 	dims    []int
 	strides [][]int // of each operand, by dimension
 	total   int
 }
 
-// newSpace collapses a space. order is the dimensions in the order in which they are to be walked, outermost first.
+// newSpace collapses a space. order is the dimensions in the order in which they are to be walked,
+// outermost first.
 func newSpace(shape, order []int, operands [][]int) *space {
 	s := &space{total: 1, strides: make([][]int, len(operands))}
 	for _, d := range shape {
@@ -50,7 +52,8 @@ func newSpace(shape, order []int, operands [][]int) *space {
 	return s
 }
 
-// merges reports whether dimension d, of n elements, goes on where dimension last of s ends, for all operands.
+// merges reports whether dimension d, of n elements, goes on where dimension last of s ends, for
+// all operands.
 func (s *space) merges(last, n, d int, operands [][]int) bool {
 	for k := range operands {
 		if s.strides[k][last] != n*operands[k][d] {
@@ -85,7 +88,8 @@ func (s *space) isScalar(strides []int) bool {
 	return true
 }
 
-// row is the offset of an operand at the start of row number i: of the dimensions but the innermost.
+// row is the offset of an operand at the start of row number i: of the dimensions but the
+// innermost.
 func (s *space) row(strides []int, i int) int {
 	off := 0
 	for d := len(s.dims) - 2; d >= 0; d-- {
@@ -96,7 +100,8 @@ func (s *space) row(strides []int, i int) int {
 	return off
 }
 
-// byStride is the dimensions of a shape sorted so that an operand is walked as it lies in memory: largest stride first.
+// byStride is the dimensions of a shape sorted so that an operand is walked as it lies in memory:
+// largest stride first.
 func byStride(shape, strides []int) []int {
 	order := upTo(len(shape))
 	key := func(d int) int {

@@ -9,7 +9,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// network is the program of a training step of a perceptron: layers with biases, ReLU between them, cross entropy, and Adam.
+// network is the program of a training step of a perceptron: layers with biases, ReLU between them,
+// cross entropy, and Adam.
 func network(batch int, sizes ...int) *build {
 	b := newBuild()
 	state := func(shape ...int) [4]program.View { // weight, gradient, moments

@@ -7,8 +7,8 @@ import (
 	"github.com/symgrad/symgrad/internal/program"
 )
 
-// width is how many running results a row is reduced to before these are joined, half onto half. It is the same for all
-// instruction sets, so that they give the same bits.
+// width is how many running results a row is reduced to before these are joined, half onto half. It
+// is the same for all instruction sets, so that they give the same bits.
 const width = 64
 
 // shortRow is the elements up to which a row is reduced one after the other.

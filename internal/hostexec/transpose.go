@@ -6,8 +6,9 @@ import (
 	"github.com/symgrad/symgrad/internal/program"
 )
 
-// turn is a Map that only copies, from a view whose innermost dimension is not that of the Out: a transposition, alone or
-// of each of many matrices. It goes tile by tile, so that both sides are read and written by whole lines.
+// turn is a Map that only copies, from a view whose innermost dimension is not that of the Out: a
+// transposition, alone or of each of many matrices. It goes tile by tile, so that both sides are
+// read and written by whole lines.
 type turn struct {
 	sp          *space
 	from, to    place
@@ -84,7 +85,8 @@ func (t *turn) piece(w *worker, i int) {
 	}
 }
 
-// blocks transposes n by inner elements in blocks of 8 by 8. Where 8 do not fit, the last block does elements again.
+// blocks transposes n by inner elements in blocks of 8 by 8. Where 8 do not fit, the last block
+// does elements again.
 func (t *turn) blocks(dst, src unsafe.Pointer, across, down, n int) {
 	inner := t.sp.inner()
 	for j := 0; j < inner; j += 8 {
@@ -97,7 +99,8 @@ func (t *turn) blocks(dst, src unsafe.Pointer, across, down, n int) {
 	}
 }
 
-// turned is element (j, i) of src, across bytes from j to j, at (i, j) of dst, down bytes from i to i.
+// turned is element (j, i) of src, across bytes from j to j, at (i, j) of dst, down bytes from i to
+// i.
 func turned[E any](dst, src unsafe.Pointer, across, down, n, inner int) {
 	const block = 16
 	var e E

@@ -58,7 +58,8 @@ const (
 	opPow
 )
 
-// vecOps is the primitive of a scalar operation; those that are not here (Load, Const, Rand) are operands.
+// vecOps is the primitive of a scalar operation; those that are not here (Load, Const, Rand) are
+// operands.
 var vecOps = [...]vecOp{
 	program.Neg: opNeg, program.Abs: opAbs, program.Sign: opSign, program.Ceil: opCeil, program.Floor: opFloor,
 	program.Sin: opSin, program.Cos: opCos, program.Exp: opExp, program.Log: opLog, program.Log2: opLog2,
@@ -83,8 +84,8 @@ func arity(op program.Scalar) int {
 	return 0
 }
 
-// vecArgs is a call of a primitive. It is a struct so that an instruction of a program is one word for assembly.
-// The offsets of its fields are in vec_amd64.s.
+// vecArgs is a call of a primitive. It is a struct so that an instruction of a program is one word
+// for assembly. The offsets of its fields are in vec_amd64.s.
 type vecArgs struct {
 	op         vecOp
 	n          int
@@ -252,8 +253,8 @@ func unary[T real](op vecOp, d, a []T, ma int) {
 	}
 }
 
-// functions is what is not arithmetic. Those of float32 that assembly has are polynomials of their own; the others, and all
-// of float64, are those of package math.
+// functions is what is not arithmetic. Those of float32 that assembly has are polynomials of their
+// own; the others, and all of float64, are those of package math.
 func functions[T real](op vecOp, d, a []T, ma int) {
 	if p := polynomial(op); p != nil && size[T]() == 4 {
 		for i := range d {

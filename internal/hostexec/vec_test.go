@@ -15,7 +15,8 @@ var odd = []float64{
 	0.70710677, 1.9999999, 8388607.5, -8388607.5, 1.5, 2.5, -1.5, 1e10, 1e300, 1e-310,
 }
 
-// strip is n numbers with as many more on each side that nothing may touch, at an offset from a line.
+// strip is n numbers with as many more on each side that nothing may touch, at an offset from a
+// line.
 type strip[T real] struct {
 	all []T
 	at  int

@@ -6,8 +6,8 @@ import (
 	"github.com/symgrad/symgrad/internal/program"
 )
 
-// span is the outputs lo to hi of one dimension for which a tap lies inside the image, and the image's element of the
-// first of them. Neighbours are stride elements apart.
+// span is the outputs lo to hi of one dimension for which a tap lies inside the image, and the
+// image's element of the first of them. Neighbours are stride elements apart.
 type span struct{ lo, hi, at int }
 
 // spanOf is the span of a tap: output o sees element o*stride + tap*dilation - pad of n.
@@ -45,7 +45,8 @@ func newWindow(w program.Window) window {
 	return x
 }
 
-// rowsOf is the part of a span of high for outputs from to to, and the row of the image for the first of them.
+// rowsOf is the part of a span of high for outputs from to to, and the row of the image for the
+// first of them.
 func (w *window) rowsOf(r, from, to int) span {
 	s := w.high[r]
 	lo := min(max(s.lo, from), s.hi)
@@ -96,7 +97,8 @@ func plane[T real](w *worker, p place, i, n int) []T {
 	return unsafe.Slice((*T)(p.from(w, i*n)), n)
 }
 
-// maxPool takes, for each row of outputs, the largest of each column of the rows under it, and then of neighbours.
+// maxPool takes, for each row of outputs, the largest of each column of the rows under it, and then
+// of neighbours.
 func maxPool[T real](p *poolStep[T], w *worker, i int) {
 	x, y := plane[T](w, p.in[0], i, p.image()), plane[T](w, p.out, i, p.result())
 	if p.pairs {

@@ -73,8 +73,8 @@ func TestHalfWindowsEqualTheOracle(t *testing.T) {
 	agree(t, t, &b.Program, contents(&b.Program, normal(r)), 0x1p-7)
 }
 
-// Windows that overlap, with padding, and windows that do not, over NaN, infinities, zeros of both signs and equal numbers: bit
-// for bit.
+// Windows that overlap, with padding, and windows that do not, over NaN, infinities, zeros of both
+// signs and equal numbers: bit for bit.
 func TestMaxPoolsOfNaNEqualTheOracle(t *testing.T) {
 	for _, dt := range []tensor.DType{tensor.F32, tensor.F64, tensor.BF16} {
 		agreeOnMaxPools(t, dt, program.Window{H: 9, W: 40, R: 2, S: 2, PadH: 1, PadW: 1, StrideH: 1, StrideW: 1})
@@ -100,7 +100,8 @@ func agreeOnMaxPools(t *testing.T, dt tensor.DType, w program.Window) {
 	agree(t, t, &b.Program, memory, 0)
 }
 
-// Convolutions of many channels, images and pixels: several blocks, groups and panels. Integers, so that sums are exact.
+// Convolutions of many channels, images and pixels: several blocks, groups and panels. Integers, so
+// that sums are exact.
 func TestLargeConvolutionsEqualTheOracle(t *testing.T) {
 	for _, w := range []program.Window{
 		{N: 19, C: 3, H: 10, W: 9, R: 3, S: 3, PadH: 1, PadW: 1, StrideH: 1, StrideW: 1, DilationH: 1, DilationW: 1},

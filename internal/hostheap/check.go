@@ -9,21 +9,23 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// The rules of this file hold on every heap, wherever its memory lies: the same arguments are wrong on all of them, with
-// the same errors.
+// The rules of this file hold on every heap, wherever its memory lies: the same arguments are wrong
+// on all of them, with the same errors.
 
 var (
 	// ErrClosed is the cause of an error on a closed heap. It matches dist.ErrClosed.
 	ErrClosed = fmt.Errorf("the heap: %w", dist.ErrClosed)
-	// ErrFreed is the cause of an error on a region that was given back. It matches symmetric.ErrNotAllocated.
+	// ErrFreed is the cause of an error on a region that was given back. It matches
+	// symmetric.ErrNotAllocated.
 	ErrFreed = fmt.Errorf("freed: %w", symmetric.ErrNotAllocated)
 )
 
 // SignalBytes is the size of a signal.
 const SignalBytes = 8
 
-// Product is the bytes of count elements of size bytes each, as an argument that all ranks refuse or none: -1 where one of
-// the two is negative, and where there are too many the largest number, which no heap holds.
+// Product is the bytes of count elements of size bytes each, as an argument that all ranks refuse
+// or none: -1 where one of the two is negative, and where there are too many the largest number,
+// which no heap holds.
 func Product(count, size int64) int64 {
 	switch {
 	case count < 0 || size < 0:
@@ -37,8 +39,8 @@ func Product(count, size int64) int64 {
 // addressable is more than a process has addresses for.
 const addressable = 1 << 47
 
-// CheckHeap is an error for a heap of bytes bytes on each of n ranks that no process can map, before sizes are rounded and
-// multiplied.
+// CheckHeap is an error for a heap of bytes bytes on each of n ranks that no process can map,
+// before sizes are rounded and multiplied.
 func CheckHeap(bytes int64, n int) error {
 	if bytes > addressable/int64(n) {
 		return fmt.Errorf("%w: %d parts of %d B are more than a process can address", symmetric.ErrNoSpace, n, bytes)
@@ -57,8 +59,8 @@ func CheckSize(alignment, bytes int64) error {
 	return nil
 }
 
-// CheckPlace returns the error of an access of n bytes at offset at of rank's part of a region of extent bytes, of so many
-// ranks: nil where the place exists.
+// CheckPlace returns the error of an access of n bytes at offset at of rank's part of a region of
+// extent bytes, of so many ranks: nil where the place exists.
 func CheckPlace(rank, ranks int, at, n, extent int64) error {
 	switch {
 	case rank < 0 || rank >= ranks:
@@ -75,7 +77,8 @@ func CheckPlace(rank, ranks int, at, n, extent int64) error {
 	return nil
 }
 
-// CheckWord is an error for a word of bytes bytes, a power of two, at an offset of the heap that is no multiple of them.
+// CheckWord is an error for a word of bytes bytes, a power of two, at an offset of the heap that is
+// no multiple of them.
 func CheckWord(off, bytes int64) error {
 	if off&(bytes-1) == 0 {
 		return nil
@@ -87,8 +90,8 @@ func misaligned(bytes int64) error {
 	return fmt.Errorf("%w: %w, to be a multiple of %d in the heap", dist.ErrInvalid, symmetric.ErrAlignment, bytes)
 }
 
-// CheckBuffer is an error for the local side of a transfer that is no buffer, or lies neither on the host nor on the
-// device on.
+// CheckBuffer is an error for the local side of a transfer that is no buffer, or lies neither on
+// the host nor on the device on.
 func CheckBuffer(b tensor.Buffer, on tensor.Device) error {
 	if d := b.Device(); !b.IsZero() && (d == tensor.Host || d == on) {
 		return nil
@@ -103,7 +106,8 @@ func wrongBuffer(b tensor.Buffer, on tensor.Device) error {
 	return fmt.Errorf("%w: the buffer is on %v, the heap on %v", dist.ErrDevice, b.Device(), on)
 }
 
-// CheckStrides is the bytes that a strided transfer with b, which has been checked, spans in its region.
+// CheckStrides is the bytes that a strided transfer with b, which has been checked, spans in its
+// region.
 //
 // Errors: ErrRange for numbers out of range, and for more elements than b has.
 func CheckStrides(b tensor.Buffer, s symmetric.Strides) (int64, error) {
@@ -117,8 +121,8 @@ func CheckStrides(b tensor.Buffer, s symmetric.Strides) (int64, error) {
 	return there, nil
 }
 
-// extent is the bytes from the first to behind the last of count elements of size bytes, stride elements apart; false
-// when a number is out of range.
+// extent is the bytes from the first to behind the last of count elements of size bytes, stride
+// elements apart; false when a number is out of range.
 func extent(count, stride, size int) (int64, bool) {
 	switch {
 	case count < 0 || stride < 1:
@@ -156,8 +160,8 @@ func CheckSignal(op symmetric.SignalOp) error {
 	return nil
 }
 
-// CheckWatch is about a watch of words in a region of bytes bytes that begins at offset off of its heap. That they lie in
-// the region is for the access itself to check.
+// CheckWatch is about a watch of words in a region of bytes bytes that begins at offset off of its
+// heap. That they lie in the region is for the access itself to check.
 func CheckWatch(w symmetric.Watch, off, bytes int64) error {
 	switch w.DType {
 	case tensor.I32, tensor.I64, tensor.U32, tensor.U64:

@@ -2,7 +2,8 @@ package hostheap
 
 import "sync/atomic"
 
-// Gate counts the accesses under way, so that memory is unmapped behind the last of them. NewGate makes one.
+// Gate counts the accesses under way, so that memory is unmapped behind the last of them. NewGate
+// makes one.
 type Gate struct {
 	inside atomic.Int64 // accesses under way, plus shut once the gate closes
 	empty  chan struct{}
@@ -35,8 +36,9 @@ func (g *Gate) Leave() {
 // Closed reports whether somebody has closed the gate, or is about to.
 func (g *Gate) Closed() bool { return g.inside.Load() < 0 }
 
-// Close lets nobody in any more, calls hurry if somebody is inside, and returns when all have left. It reports false, at
-// once, when somebody else has closed the gate. Accesses that wait for a peer look at Closed, and leave.
+// Close lets nobody in any more, calls hurry if somebody is inside, and returns when all have left.
+// It reports false, at once, when somebody else has closed the gate. Accesses that wait for a peer
+// look at Closed, and leave.
 func (g *Gate) Close(hurry func()) bool {
 	for {
 		n := g.inside.Load()

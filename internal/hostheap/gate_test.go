@@ -87,7 +87,8 @@ func TestGateClosesBehindTheLast(t *testing.T) {
 	}
 }
 
-// Whoever closes a heap may count on its memory being unmapped, and on nobody being inside, also when another is closing it.
+// Whoever closes a heap may count on its memory being unmapped, and on nobody being inside, also
+// when another is closing it.
 func TestEveryCloseReturnsBehindTheLastAccess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, o := newHeap(t)

@@ -11,9 +11,10 @@ import (
 
 // Host is what a backend brings: agreement, memory, and a way to sleep.
 type Host interface {
-	// Alloc takes a range of at least bytes bytes at a multiple of alignment on every rank, zeroed everywhere when it
-	// returns. Arguments that ranks do not share are an error of all; wrong ones are passed on for that reason.
-	// Collective: all ranks, same order. Returns: the offset from the base of a part.
+	// Alloc takes a range of at least bytes bytes at a multiple of alignment on every rank, zeroed
+	// everywhere when it returns. Arguments that ranks do not share are an error of all; wrong ones
+	// are passed on for that reason. Collective: all ranks, same order. Returns: the offset from
+	// the base of a part.
 	Alloc(alignment, bytes int64) (int64, error)
 	// Free gives the range of n bytes at off back. Collective: all ranks, same order.
 	Free(off, n int64) error
@@ -23,8 +24,9 @@ type Host interface {
 	Alive() error
 	// Ring wakes who sleeps on bytes off to off+n of rank's part. They have been written before.
 	Ring(rank int, off, n int64)
-	// Await returns when done reports true, which it looks at whenever bytes off to off+n of the own part may have been
-	// written. It ends early with the error of ctx, of the group, of a step timeout, or when leave reports true.
+	// Await returns when done reports true, which it looks at whenever bytes off to off+n of the
+	// own part may have been written. It ends early with the error of ctx, of the group, of a step
+	// timeout, or when leave reports true.
 	Await(ctx context.Context, off, n int64, done, leave func() bool) error
 	// Unmap gives the memory back. Nothing accesses it any more.
 	Unmap() error
@@ -78,7 +80,8 @@ func (h *Heap) Aligned(alignment, bytes int64) (symmetric.Region, error) {
 	return r, nil
 }
 
-// alloc lets the ranks agree before it looks at the arguments, so that wrong ones are an error of every rank.
+// alloc lets the ranks agree before it looks at the arguments, so that wrong ones are an error of
+// every rank.
 func (h *Heap) alloc(call string, alignment, bytes int64) (symmetric.Region, error) {
 	off, err := int64(0), ErrClosed
 	if h.gate.Enter() {
@@ -126,8 +129,8 @@ func (h *Heap) free(r *Region) error {
 // Fence implements symmetric.Heap: a full memory barrier.
 func (h *Heap) Fence() error { return h.order("fence") }
 
-// Quiet implements symmetric.Heap. Every transfer is a copy by this CPU, complete when its call returns, also a
-// non-blocking one; what is left is to make the stores visible before later loads.
+// Quiet implements symmetric.Heap. Every transfer is a copy by this CPU, complete when its call
+// returns, also a non-blocking one; what is left is to make the stores visible before later loads.
 func (h *Heap) Quiet() error { return h.order("quiet") }
 
 func (h *Heap) order(call string) error {
@@ -146,8 +149,8 @@ func (h *Heap) order(call string) error {
 // Stats implements symmetric.Heap.
 func (h *Heap) Stats() symmetric.Stats { return h.host.Stats() }
 
-// Close implements symmetric.Heap. Whoever comes second waits as well: a group that closes unmaps next what those who are
-// still inside ask whether it is whole.
+// Close implements symmetric.Heap. Whoever comes second waits as well: a group that closes unmaps
+// next what those who are still inside ask whether it is whole.
 func (h *Heap) Close() error {
 	if !h.gate.Close(func() { h.host.Ring(h.rank, 0, int64(len(h.parts[h.rank]))) }) {
 		<-h.gone

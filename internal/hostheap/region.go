@@ -60,7 +60,8 @@ func (r *Region) at(rank int, at int64) unsafe.Pointer {
 	return unsafe.Add(unsafe.Pointer(unsafe.SliceData(r.heap.parts[rank])), r.off+at)
 }
 
-// enter checks an access of n bytes at offset at of rank's part, and keeps the heap mapped until the gate is left.
+// enter checks an access of n bytes at offset at of rank's part, and keeps the heap mapped until
+// the gate is left.
 func (r *Region) enter(call string, rank int, at, n int64) error {
 	h := r.heap
 	if !h.gate.Enter() {

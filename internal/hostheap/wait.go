@@ -28,7 +28,8 @@ func (r *Region) Wait(ctx context.Context, w symmetric.Watch) (symmetric.Hit, er
 	return r.await(ctx, w)
 }
 
-// await is the slow part of a wait, a function of its own because what its closures hold is allocated.
+// await is the slow part of a wait, a function of its own because what its closures hold is
+// allocated.
 func (r *Region) await(ctx context.Context, w symmetric.Watch) (symmetric.Hit, error) {
 	var hit symmetric.Hit
 	n := int64(w.Count) * int64(w.DType.Size())

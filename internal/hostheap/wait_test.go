@@ -74,7 +74,8 @@ func TestWaitEnds(t *testing.T) {
 	}
 }
 
-// failing is a host whose Free fails when a wait has been woken by it, and whose waits end only then.
+// failing is a host whose Free fails when a wait has been woken by it, and whose waits end only
+// then.
 type failing struct {
 	*host
 	woken, failed chan struct{}
@@ -135,7 +136,8 @@ func TestClosedHeapRefusesEverything(t *testing.T) {
 	}
 }
 
-// words are what a wait or test looks at, of each type, with a value above and one below in that type's order.
+// words are what a wait or test looks at, of each type, with a value above and one below in that
+// type's order.
 func TestWatchComparesInTheOrderOfItsType(t *testing.T) {
 	h, _ := newHeap(t)
 	r := alloc(t, h, 64)

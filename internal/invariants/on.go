@@ -10,8 +10,8 @@ import (
 // Enabled reports whether this build checks invariants.
 const Enabled = true
 
-// CloseChecker finds a resource that is freed twice. Embed one in the resource and call Close where it is freed. The
-// zero value is ready; it may be used from several goroutines.
+// CloseChecker finds a resource that is freed twice. Embed one in the resource and call Close where
+// it is freed. The zero value is ready; it may be used from several goroutines.
 type CloseChecker struct {
 	first atomic.Pointer[[]byte] // the stack of the first Close
 }
@@ -24,8 +24,8 @@ func (c *CloseChecker) Close() {
 	}
 }
 
-// Mangle fills b, memory that is about to be freed, with 0xCC, so that a late reader gets nonsense instead of the old
-// values.
+// Mangle fills b, memory that is about to be freed, with 0xCC, so that a late reader gets nonsense
+// instead of the old values.
 func Mangle(b []byte) {
 	for i := range b {
 		b[i] = 0xCC

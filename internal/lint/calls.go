@@ -19,8 +19,8 @@ func notInTest(f *File) bool { return !f.Test() }
 // inPrograms is in tests, commands and examples.
 func inPrograms(f *File) bool { return f.Test() || f.in("cmd", "examples", "bench") }
 
-// readsOwnFiles is in tests, and where the files are those of the system (/proc, /sys), of an installed library, of this
-// repository, or results that the same program has written.
+// readsOwnFiles is in tests, and where the files are those of the system (/proc, /sys), of an
+// installed library, of this repository, or results that the same program has written.
 func readsOwnFiles(f *File) bool {
 	return f.Test() || f.in("internal/lint", "internal/shm", "internal/nvshmem", "internal/conformance", "dist/launch", "examples/internal/train", "bench")
 }

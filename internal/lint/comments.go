@@ -58,7 +58,8 @@ func receiverExported(d *ast.FuncDecl) bool {
 	return exported
 }
 
-// undocumentedSpec is that of one spec. A group's comment is enough for its constants and variables, not for its types.
+// undocumentedSpec is that of one spec. A group's comment is enough for its constants and
+// variables, not for its types.
 func undocumentedSpec(d *ast.GenDecl, s ast.Spec) []*ast.Ident {
 	switch s := s.(type) {
 	case *ast.TypeSpec:
@@ -124,7 +125,8 @@ var packageDocRule = Rule{
 	},
 }
 
-// note is a comment that says that work is not done. The words are put together here so that the rule passes itself.
+// note is a comment that says that work is not done. The words are put together here so that the
+// rule passes itself.
 var note = regexp.MustCompile(`\b(TO` + `DO|FIX` + `ME|XX` + `X|HA` + `CK)\b|(?i:not ` + `implemented)`)
 
 var notesRule = Rule{

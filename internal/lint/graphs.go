@@ -4,13 +4,14 @@ import (
 	"go/ast"
 )
 
-// byID is the methods of a Gorgonia graph that look for a node by its id, with their numbers of arguments. Gorgonia answers for
-// another node after it has removed one: see ops/children.go.
+// byID is the methods of a Gorgonia graph that look for a node by its id, with their numbers of
+// arguments. Gorgonia answers for another node after it has removed one: see ops/children.go.
 var byID = map[string]int{
 	"From": 1, "To": 1, "Node": 1, "Has": 1, "Edge": 2, "HasEdgeBetween": 2, "HasEdgeFromTo": 2, "RestrictedToDot": 2,
 }
 
-// readsGraphs is the files that may use the methods of byID: the place for it, and the test that shows how they are wrong.
+// readsGraphs is the files that may use the methods of byID: the place for it, and the test that
+// shows how they are wrong.
 func readsGraphs(f *File) bool {
 	return f.Name == "ops/children.go" || f.Name == "ops/children_test.go"
 }

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// layer is what the packages of one folder, and of those below it that have no line of their own, may import of this
-// module.
+// layer is what the packages of one folder, and of those below it that have no line of their own,
+// may import of this module.
 type layer struct {
 	folder string
 	may    []string // folders; "*" is all
@@ -118,7 +118,8 @@ var layers = []layer{
 // everywhere is what every package may import.
 var everywhere = []string{"internal/invariants"}
 
-// inTests is what tests may import besides, all of them for "": buffers, worlds in one process and the suite.
+// inTests is what tests may import besides, all of them for "": buffers, worlds in one process and
+// the suite.
 var inTests = map[string][]string{
 	"": {
 		"tensor", "internal/long", "internal/sim", "internal/conformance", "internal/cuda/cudatest",

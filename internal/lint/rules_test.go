@@ -55,7 +55,8 @@ func body(imports, statements string) string {
 
 func lines(n int) string { return strings.Repeat("\tg()\n", n) }
 
-// TestRulesFind gives each rule a small module with one file. want is part of the only finding; "" is none.
+// TestRulesFind gives each rule a small module with one file. want is part of the only finding; ""
+// is none.
 func TestRulesFind(t *testing.T) {
 	inModule := func(p string) string { return `import _ "example.org/m/` + p + `"` }
 	for name, c := range map[string]struct {
@@ -241,7 +242,8 @@ func TestDocumentsQuoteCode(t *testing.T) {
 	}
 }
 
-// wantFinding fails the test unless the only finding has want in its text, or there is no finding for "".
+// wantFinding fails the test unless the only finding has want in its text, or there is no finding
+// for "".
 func wantFinding(t *testing.T, found []Finding, want string) {
 	t.Helper()
 	switch {

@@ -49,8 +49,8 @@ var functionSizeRule = Rule{
 	},
 }
 
-// checkLength counts the lines of a function less those inside composite literals, which are tables. A function inside
-// a table is one of its own.
+// checkLength counts the lines of a function less those inside composite literals, which are
+// tables. A function inside a table is one of its own.
 func checkLength(f *File, fn ast.Node, name string) []Finding {
 	var found []Finding
 	lines := f.line(fn.End()) - f.line(fn.Pos()) + 1

@@ -56,8 +56,8 @@ func Rules() []Rule {
 	}
 }
 
-// Load parses the module in the folder root, and reads its documents. Folders that are modules of their own are left out, as are testdata and
-// hidden folders.
+// Load parses the module in the folder root, and reads its documents. Folders that are modules of
+// their own are left out, as are testdata and hidden folders.
 //
 // Errors: a file that is missing, unreadable or no Go.
 func Load(root string) (*Module, error) {
@@ -175,7 +175,8 @@ func importPath(spec *ast.ImportSpec) string {
 	return p
 }
 
-// local is the name by which the file knows the package of the given path; "" if it does not import it.
+// local is the name by which the file knows the package of the given path; "" if it does not import
+// it.
 func (f *File) local(path string) string {
 	for _, spec := range f.AST.Imports {
 		switch {

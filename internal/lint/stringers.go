@@ -111,7 +111,8 @@ func handedOut(tree *ast.File) []ast.Expr {
 	return all
 }
 
-// valueOf returns the type of the module that an expression holds by value: itself, or in a slice, an array or a map.
+// valueOf returns the type of the module that an expression holds by value: itself, or in a slice,
+// an array or a map.
 func valueOf(m *Module, f *File, expr ast.Expr) (typeName, bool) {
 	switch t := expr.(type) {
 	case *ast.Ident:

@@ -15,8 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Comm is one rank's end of an NCCL communicator. It takes one call at a time: calls of several goroutines wait for each
-// other, but all ranks must make them in one order. Failed and Abort may be called at any time.
+// Comm is one rank's end of an NCCL communicator. It takes one call at a time: calls of several
+// goroutines wait for each other, but all ranks must make them in one order. Failed and Abort may
+// be called at any time.
 type Comm struct {
 	lib  *Library
 	dev  *cuda.Device
@@ -61,8 +62,8 @@ func (l *Library) newComm(dev *cuda.Device, name string, rank, size int) (*Comm,
 
 // InitComm is a new communicator of size ranks that meet at id; name appears in NCCL's own traces.
 //
-// Collective: all ranks, same id, size and settings, each with a device of its own. Errors: *Error; dist.ErrTimeout when not
-// all ranks came within Config.InitTimeout.
+// Collective: all ranks, same id, size and settings, each with a device of its own. Errors: *Error;
+// dist.ErrTimeout when not all ranks came within Config.InitTimeout.
 func (l *Library) InitComm(dev *cuda.Device, id UniqueID, rank, size int, name string) (*Comm, error) {
 	if size < 1 || rank < 0 || rank >= size {
 		return nil, fmt.Errorf("nccl: %w: rank %d is not in 0 to %d", dist.ErrInvalid, rank, size-1)
@@ -111,8 +112,9 @@ func (c *Comm) initRank() error {
 	if t.initScalable.Err() == nil {
 		return c.call(t.initScalable, "ncclCommInitRankScalable", out, uintptr(c.size), uintptr(c.rank), 1, uintptr(unsafe.Pointer(&m.id)), cfg)
 	}
-	// The id goes by value. A struct of 128 bytes is of class MEMORY in the SysV ABI: it lies on the stack as 16 words, while
-	// the other arguments take the first four of six registers; two zeros fill the rest.
+	// The id goes by value. A struct of 128 bytes is of class MEMORY in the SysV ABI: it lies on
+	// the stack as 16 words, while the other arguments take the first four of six registers; two
+	// zeros fill the rest.
 	words := [22]uintptr{out, uintptr(c.size), uintptr(c.rank), cfg}
 	for i := range idBytes / 8 {
 		words[6+i] = *(*uintptr)(unsafe.Pointer(&m.id[8*i]))
@@ -120,8 +122,8 @@ func (c *Comm) initRank() error {
 	return c.call(t.initConfig, "ncclCommInitRankConfig", words[:]...)
 }
 
-// call calls a function of NCCL that returns ncclResult_t and makes an Error of what is not success. The device's context is
-// current.
+// call calls a function of NCCL that returns ncclResult_t and makes an Error of what is not
+// success. The device's context is current.
 func (c *Comm) call(p dl.Proc, name string, words ...uintptr) error {
 	r, err := p.Call(words...)
 	if err != nil {
@@ -141,8 +143,8 @@ func (c *Comm) failure(call string, code int32, what string) error {
 	return err
 }
 
-// limited runs start, which leaves a new communicator in mem.comm, and takes it over. It ends start when it lasts longer than
-// Config.InitTimeout, as when a rank died before it came.
+// limited runs start, which leaves a new communicator in mem.comm, and takes it over. It ends start
+// when it lasts longer than Config.InitTimeout, as when a rank died before it came.
 func (c *Comm) limited(start func() error) error {
 	limit := c.lib.cfg.InitTimeout
 	if limit == 0 {
@@ -179,9 +181,9 @@ func (c *Comm) limited(start func() error) error {
 	return nil
 }
 
-// breakOff ends a call that makes a communicator on another thread. The abort is inside of a group: its first part, which
-// raises the flags that the call looks at, happens at once, and its second part, which frees the communicator, at the
-// group's end, when the call has returned.
+// breakOff ends a call that makes a communicator on another thread. The abort is inside of a group:
+// its first part, which raises the flags that the call looks at, happens at once, and its second
+// part, which frees the communicator, at the group's end, when the call has returned.
 func (c *Comm) breakOff(returned <-chan struct{}) {
 	t := &c.lib.t
 	_ = onDevice(c.dev, func() error {
@@ -225,7 +227,8 @@ func (c *Comm) gone() error {
 	return nil
 }
 
-// with runs fn as one call: alone, on a locked thread with the device's context current, while the communicator lives.
+// with runs fn as one call: alone, on a locked thread with the device's context current, while the
+// communicator lives.
 func (c *Comm) with(fn func() error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -2,7 +2,8 @@ package nccl
 
 import "unsafe"
 
-// fits is nil when NCCL v knows every setting that c changes; the library would drop others without a word.
+// fits is nil when NCCL v knows every setting that c changes; the library would drop others without
+// a word.
 func (c Config) fits(v Version) error {
 	for _, s := range []struct {
 		set   bool
@@ -26,7 +27,8 @@ func (c Config) fits(v Version) error {
 	return nil
 }
 
-// fill writes the ncclConfig_t of c to to. name is the address of the communicator's name, a C string that outlives it.
+// fill writes the ncclConfig_t of c to to. name is the address of the communicator's name, a C
+// string that outlives it.
 func (c Config) fill(to *config, name uintptr) {
 	or := func(v int) int32 {
 		if v == 0 {

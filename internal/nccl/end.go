@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Failed is what went wrong behind the calls, as ncclCommGetAsyncError tells it: a network error, a peer whose process
-// ended. nil while nothing did, and after Close or Abort.
+// Failed is what went wrong behind the calls, as ncclCommGetAsyncError tells it: a network error, a
+// peer whose process ended. nil while nothing did, and after Close or Abort.
 func (c *Comm) Failed() error {
 	c.alive.RLock()
 	defer c.alive.RUnlock()
@@ -23,9 +23,10 @@ func (c *Comm) Failed() error {
 	return c.failure("ncclCommGetAsyncError", code, "the operations in flight")
 }
 
-// Abort ends what is queued and everything later, on this rank, and frees the communicator when no call is left in it. It
-// returns when NCCL's kernels and waits have been told to end; Close waits for the rest. A peer that is not aborted as well
-// waits for this rank until it is. Any goroutine; idempotent.
+// Abort ends what is queued and everything later, on this rank, and frees the communicator when no
+// call is left in it. It returns when NCCL's kernels and waits have been told to end; Close waits
+// for the rest. A peer that is not aborted as well waits for this rank until it is. Any goroutine;
+// idempotent.
 func (c *Comm) Abort() {
 	if !c.ending.CompareAndSwap(open, aborting) {
 		return
@@ -35,12 +36,12 @@ func (c *Comm) Abort() {
 	<-told
 }
 
-// patience is how long settle waits. Aborts take about half a second, but one whose device never ends what runs there takes
-// for ever.
+// patience is how long settle waits. Aborts take about half a second, but one whose device never
+// ends what runs there takes for ever.
 const patience = 5 * time.Second
 
-// settle returns when an abort is through, if there is one, or patience is at its end: then the end of the process is its end.
-// Returns: whether nothing is left of an abort.
+// settle returns when an abort is through, if there is one, or patience is at its end: then the end
+// of the process is its end. Returns: whether nothing is left of an abort.
 func (c *Comm) settle() bool {
 	if c == nil || c.ending.Load() != aborting {
 		return true
@@ -55,9 +56,10 @@ func (c *Comm) settle() bool {
 	}
 }
 
-// abort is the goroutine of Abort; Close and settle wait for it. ncclCommAbort frees what a call on another thread may still
-// use, so it runs inside of a group: the flags that make kernels and calls end are raised at once, and the rest happens at the
-// group's end, when this goroutine has the lock that calls hold.
+// abort is the goroutine of Abort; Close and settle wait for it. ncclCommAbort frees what a call on
+// another thread may still use, so it runs inside of a group: the flags that make kernels and calls
+// end are raised at once, and the rest happens at the group's end, when this goroutine has the lock
+// that calls hold.
 func (c *Comm) abort(told chan<- struct{}) {
 	defer close(c.done)
 	t := &c.lib.t
@@ -76,7 +78,8 @@ func (c *Comm) abort(told chan<- struct{}) {
 	if told != nil {
 		close(told)
 	}
-	// Nobody is left to hear of an error: the communicator is gone either way, and its memory with the process at the latest.
+	// Nobody is left to hear of an error: the communicator is gone either way, and its memory with
+	// the process at the latest.
 	_ = err
 }
 
@@ -89,10 +92,11 @@ func (c *Comm) end() uintptr {
 	return handle
 }
 
-// Close finishes what is queued and frees the communicator, or waits for the end of an Abort. CUDA graphs that captured its
-// operations are closed before. Idempotent.
+// Close finishes what is queued and frees the communicator, or waits for the end of an Abort. CUDA
+// graphs that captured its operations are closed before. Idempotent.
 //
-// Collective: all ranks of this host, unless Failed is an error, after which it aborts. Errors: *Error.
+// Collective: all ranks of this host, unless Failed is an error, after which it aborts. Errors:
+// *Error.
 func (c *Comm) Close() error {
 	if !c.ending.CompareAndSwap(open, closing) {
 		<-c.done

@@ -19,16 +19,17 @@ type engine struct {
 	closed atomic.Bool
 }
 
-// plain is the engine "nccl": a communicator that knows of no window, so that ranks may have their buffers anywhere.
+// plain is the engine "nccl": a communicator that knows of no window, so that ranks may have their
+// buffers anywhere.
 type plain struct {
 	engine
 
 	batch bool // between BeginBatch and EndBatch, which hold the communicator's lock
 }
 
-// windowed is the engine "nccl-window": a second communicator, with a window for each slab. NCCL picks another kernel when
-// the buffers lie in windows, and every rank picks for itself, so it takes only operations on which ranks are promised to
-// have the same.
+// windowed is the engine "nccl-window": a second communicator, with a window for each slab. NCCL
+// picks another kernel when the buffers lie in windows, and every rank picks for itself, so it
+// takes only operations on which ranks are promised to have the same.
 type windowed struct{ engine }
 
 var (
@@ -72,8 +73,8 @@ func (e *plain) Enqueue(op *dist.Op, s *cuda.Stream) error {
 	return e.alone(e.comm, op, reductionWay, s)
 }
 
-// Enqueue implements gpu.Engine. Can does not see where buffers lie; what kernels for windows would do wrong there goes to the
-// communicator that knows of no window.
+// Enqueue implements gpu.Engine. Can does not see where buffers lie; what kernels for windows would
+// do wrong there goes to the communicator that knows of no window.
 func (e *windowed) Enqueue(op *dist.Op, s *cuda.Stream) error {
 	if e.absent != nil {
 		return e.absent
@@ -113,7 +114,8 @@ func (e *engine) named(op *dist.Op, err error) error {
 	return err
 }
 
-// BeginBatch implements gpu.Batcher: messages until EndBatch progress together, in a group of NCCL's.
+// BeginBatch implements gpu.Batcher: messages until EndBatch progress together, in a group of
+// NCCL's.
 func (e *plain) BeginBatch(*cuda.Stream) error {
 	c := e.comm
 	c.mu.Lock()
@@ -155,8 +157,9 @@ func (e *engine) Abort() {
 	}
 }
 
-// Close implements gpu.Engine. The communicators end with the last of the engines and slabs that use them. An abort is waited
-// for here: of a broken group slabs may stay, and would leave it to nobody.
+// Close implements gpu.Engine. The communicators end with the last of the engines and slabs that
+// use them. An abort is waited for here: of a broken group slabs may stay, and would leave it to
+// nobody.
 func (e *engine) Close() error {
 	if e.closed.Swap(true) {
 		return nil
@@ -182,7 +185,8 @@ func (e *plain) Split(sub *gpu.Member) (gpu.Engine, error) {
 	return &plain{engine: engine{m: m, comm: c}}, nil
 }
 
-// Split implements gpu.Engine. The new communicator has no windows until slabs are registered with it.
+// Split implements gpu.Engine. The new communicator has no windows until slabs are registered with
+// it.
 func (e *windowed) Split(sub *gpu.Member) (gpu.Engine, error) {
 	m, c, err := e.child(sub, true)
 	if m == nil || err != nil {
@@ -196,8 +200,9 @@ func (e *windowed) Split(sub *gpu.Member) (gpu.Engine, error) {
 	return n, nil
 }
 
-// child is the member of the subgroup that sub describes and a communicator of it, split from the engine's; all nil where
-// sub is. A subgroup of one rank has no use for a communicator with windows.
+// child is the member of the subgroup that sub describes and a communicator of it, split from the
+// engine's; all nil where sub is. A subgroup of one rank has no use for a communicator with
+// windows.
 func (e *engine) child(sub *gpu.Member, windows bool) (*member, *Comm, error) {
 	parent := e.m.member
 	var m *member

@@ -79,7 +79,8 @@ func (c *Comm) move(op *dist.Op, dt tensor.DType, stream uintptr) error {
 	return errKind
 }
 
-// divided queues a mean as a sum that is divided by the number of ranks, once, as package dist has it.
+// divided queues a mean as a sum that is divided by the number of ranks, once, as package dist has
+// it.
 func (c *Comm) divided(op *dist.Op, t *tools, s *cuda.Stream) error {
 	dt := op.DType()
 	if err := c.reduction(op, dtypes[dt], opSum, s.Handle()); err != nil {
@@ -91,8 +92,9 @@ func (c *Comm) divided(op *dist.Op, t *tools, s *cuda.Stream) error {
 	return t.divideBy(addr(&op.Dst), dt, op.Count, c.size, s)
 }
 
-// ordered queues a minimum or maximum of floats as one of integers that order alike, piece by piece through the staging
-// memory: a NaN is the largest before a maximum and the smallest before a minimum, so that it wins.
+// ordered queues a minimum or maximum of floats as one of integers that order alike, piece by piece
+// through the staging memory: a NaN is the largest before a maximum and the smallest before a
+// minimum, so that it wins.
 func (c *Comm) ordered(op *dist.Op, t *tools, s *cuda.Stream) error {
 	dt := op.DType()
 	elem, rows, key, keyBytes := dt.Size(), 1, int32(typeI32), 4

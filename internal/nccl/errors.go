@@ -9,10 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Error is what a function of NCCL answered instead of success: which one, for what, where, and the library's own words.
+// Error is what a function of NCCL answered instead of success: which one, for what, where, and the
+// library's own words.
 //
-// It matches dist.ErrInvalid for wrong arguments and usage, after which the communicator still works; dist.ErrTimeout for
-// NCCL's own limit; and dist.ErrAborted for everything else, after which a communicator can only be aborted.
+// It matches dist.ErrInvalid for wrong arguments and usage, after which the communicator still
+// works; dist.ErrTimeout for NCCL's own limit; and dist.ErrAborted for everything else, after which
+// a communicator can only be aborted.
 type Error struct {
 	Call    string // "ncclAllReduce"
 	Code    int    // ncclResult_t
@@ -26,7 +28,8 @@ type Error struct {
 	Hint    string // what to look at; may be empty
 }
 
-// Error is "ncclAllReduce for allreduce f32[128] on rank 1/4: invalid argument (code 4): detail; NCCL 2.28.3 (/lib/libnccl.so.2)".
+// Error is "ncclAllReduce for allreduce f32[128] on rank 1/4: invalid argument (code 4): detail;
+// NCCL 2.28.3 (/lib/libnccl.so.2)".
 func (e *Error) Error() string {
 	var b strings.Builder
 	b.WriteString(e.Call)
@@ -106,7 +109,8 @@ func sharedMemoryFree() (uint64, error) {
 	return st.Bavail * uint64(st.Bsize), nil
 }
 
-// unsupported is the error of a function that the loaded library lacks, as dl words it, with dist's sentinel.
+// unsupported is the error of a function that the loaded library lacks, as dl words it, with dist's
+// sentinel.
 func (l *Library) unsupported(err error) error {
 	return fmt.Errorf("nccl: %w; this is NCCL %v: %w", err, l.version, dist.ErrUnsupported)
 }
@@ -117,5 +121,6 @@ var (
 	errCommAborted = fmt.Errorf("nccl: the communicator was aborted: %w", dist.ErrAborted)
 )
 
-// ErrLibrary is returned by Open when the library cannot be used: not found, too old, or a second NCCL in the process.
+// ErrLibrary is returned by Open when the library cannot be used: not found, too old, or a second
+// NCCL in the process.
 var ErrLibrary = errors.New("no usable NCCL")

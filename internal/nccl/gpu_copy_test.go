@@ -120,7 +120,8 @@ func (r *rank) copies(e gpu.Engine, c copied) error {
 
 var moving = []dist.Kind{dist.KindBroadcast, dist.KindAllGather, dist.KindAllToAll, dist.KindGather, dist.KindScatter}
 
-// Every collective, type, root and length, in place where that is legal: any bits arrive as they are.
+// Every collective, type, root and length, in place where that is legal: any bits arrive as they
+// are.
 func TestCopiesMoveEveryBit(t *testing.T) {
 	onSizes(t, func(r *rank) error { return r.allCopies() })
 }
@@ -163,7 +164,8 @@ func TestCopiesMoveEveryBitWithoutTheirFunctions(t *testing.T) {
 	})
 }
 
-// Messages of one batch progress together, several to one peer in order; one alone pairs with the other end's.
+// Messages of one batch progress together, several to one peer in order; one alone pairs with the
+// other end's.
 func TestMessages(t *testing.T) {
 	onSizes(t, func(r *rank) error {
 		next, last := (r.Rank+1)%r.Size, (r.Rank+r.Size-1)%r.Size
@@ -282,7 +284,8 @@ func TestBarrierHoldsUntilAllRanksHaveCome(t *testing.T) {
 	})
 }
 
-// A captured operation runs again with each launch of the graph, the ones with kernels of ours as well.
+// A captured operation runs again with each launch of the graph, the ones with kernels of ours as
+// well.
 func TestOperationsCanBeCaptured(t *testing.T) {
 	onGPUs(t, 2, func(r *rank) error {
 		for _, red := range []dist.RedOp{dist.Sum, dist.Max, dist.PreMulSum(float32(0.5))} {

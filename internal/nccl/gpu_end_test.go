@@ -15,7 +15,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// in is this rank in a subgroup of the control group, with the engines of it; nil where it is in none.
+// in is this rank in a subgroup of the control group, with the engines of it; nil where it is in
+// none.
 func (r *rank) in(color, key int) (*rank, error) {
 	g, err := r.Control.Split(color, key)
 	if err != nil {
@@ -47,7 +48,8 @@ func (r *rank) in(color, key int) (*rank, error) {
 	return &s, nil
 }
 
-// Subgroups by color and key compute side by side, with windows of their own, and close by themselves.
+// Subgroups by color and key compute side by side, with windows of their own, and close by
+// themselves.
 func TestSubgroupsWorkByThemselves(t *testing.T) {
 	for _, n := range []int{2, 4} {
 		t.Run(fmt.Sprintf("ranks=%d", n), func(t *testing.T) { onGPUs(t, n, (*rank).splits) })
@@ -100,7 +102,8 @@ func (r *rank) works() error {
 	})
 }
 
-// An operation that a rank never joins ends on Abort from another thread, and the engine refuses what comes later.
+// An operation that a rank never joins ends on Abort from another thread, and the engine refuses
+// what comes later.
 func TestAbortEndsWhatIsQueued(t *testing.T) {
 	onGPUs(t, 2, func(r *rank) error {
 		if err := r.do(r.plain, dist.Op{Kind: dist.KindBarrier}); err != nil {
@@ -140,7 +143,8 @@ func TestAbortEndsWhatIsQueued(t *testing.T) {
 	})
 }
 
-// A call that itself waits for a peer, as the first message to it does while it connects, ends on Abort.
+// A call that itself waits for a peer, as the first message to it does while it connects, ends on
+// Abort.
 func TestAbortEndsACallThatWaits(t *testing.T) {
 	onGPUs(t, 2, func(r *rank) error {
 		op := dist.Op{Kind: dist.KindSend, Peer: 1 - r.Rank, Count: 1 << 20}

@@ -25,7 +25,8 @@ const (
 	idVariable   = "SYMGRAD_TEST_NCCL_ID"
 )
 
-// play is the main function of a rank: "stay", which makes the id and says it, or "die", which is told it.
+// play is the main function of a rank: "stay", which makes the id and says it, or "die", which is
+// told it.
 func play(role string) int {
 	if err := act(role); err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", role, err)
@@ -147,7 +148,8 @@ func (a *actor) says(t *testing.T) string {
 	return ""
 }
 
-// A rank whose process is killed during an operation: the other ends it within seconds and exits cleanly.
+// A rank whose process is killed during an operation: the other ends it within seconds and exits
+// cleanly.
 func TestDeathOfAProcessIsSurvived(t *testing.T) {
 	cudatest.Devices(t, 2)
 	library(t)

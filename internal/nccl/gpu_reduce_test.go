@@ -138,7 +138,8 @@ func (r *rank) check(c *reduction, op *dist.Op) error {
 	return nil
 }
 
-// exactly makes c one in which nothing rounds: random integers, or small whole floats of which a mean is whole.
+// exactly makes c one in which nothing rounds: random integers, or small whole floats of which a
+// mean is whole.
 func exactly(c reduction, ranks int) reduction {
 	dt, red := c.dt, c.red
 	c.factor = func(rank int) uint64 { return encode(dt, []float64{3, -2, 0.5, 1.5}[rank%4]) }
@@ -193,7 +194,8 @@ func TestReductionsAreExactWhereNothingRounds(t *testing.T) {
 	})
 }
 
-// A minimum or maximum of a NaN is NaN, -0 is below +0, and every other bit pattern keeps its place; in pieces as well.
+// A minimum or maximum of a NaN is NaN, -0 is below +0, and every other bit pattern keeps its
+// place; in pieces as well.
 func TestMinAndMaxKeepNaN(t *testing.T) {
 	onSizes(t, func(r *rank) error {
 		for _, dt := range []tensor.DType{tensor.F16, tensor.BF16, tensor.F32, tensor.F64} {
@@ -309,8 +311,8 @@ func TestSumsOfTwoRanksHaveTheBitsOfTheHost(t *testing.T) {
 	})
 }
 
-// PreMulSum against an exact oracle: every type, factors that are and are not powers of two, a scalar of each rank's own, as
-// a value and in memory, in every collective.
+// PreMulSum against an exact oracle: every type, factors that are and are not powers of two, a
+// scalar of each rank's own, as a value and in memory, in every collective.
 func TestPreMulSumScalesEachRanksInput(t *testing.T) {
 	onSizes(t, func(r *rank) error {
 		powers, others := []float64{1, 2, 4, 0.5}, []float64{3, -1.5, 5, 0.75}

@@ -27,7 +27,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// machineConfig finds the machine's NCCL, as programs do, or the one that a variable of the tests names.
+// machineConfig finds the machine's NCCL, as programs do, or the one that a variable of the tests
+// names.
 func machineConfig() Config {
 	root, environ := os.DirFS("/"), os.Environ()
 	return Config{Path: cmp.Or(os.Getenv("SYMGRAD_TEST_NCCL"), dl.NCCL.AtHome(root, environ)), Dirs: dl.Places(root, environ)}
@@ -93,7 +94,8 @@ func (c *crew) abort() {
 // leastGPUs is how many a machine for tests must have.
 const leastGPUs = 2
 
-// onGPUs runs body on n ranks, each a goroutine with a GPU of its own; the control group is a simulated world.
+// onGPUs runs body on n ranks, each a goroutine with a GPU of its own; the control group is a
+// simulated world.
 func onGPUs(t testing.TB, n int, body func(r *rank) error) {
 	t.Helper()
 	cudatest.Many(t, n, leastGPUs)
@@ -184,7 +186,8 @@ const guardBytes = 64
 
 const guardByte = 0xa5
 
-// buffer is n elements of device memory that hold raw, or guard bytes where raw is nil, with more guard bytes behind.
+// buffer is n elements of device memory that hold raw, or guard bytes where raw is nil, with more
+// guard bytes behind.
 func (r *rank) buffer(dt tensor.DType, n int, raw []byte) (tensor.Buffer, error) {
 	bytes := n * dt.Size()
 	a := r.at

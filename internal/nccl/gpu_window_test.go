@@ -115,7 +115,8 @@ func unsupported(err error) error {
 	return fmt.Errorf("error %w, want ErrUnsupported", err)
 }
 
-// askew sums elements that lie one after a multiple of 8 B, on buffers that all of the others leave alone.
+// askew sums elements that lie one after a multiple of 8 B, on buffers that all of the others leave
+// alone.
 func (r *rank) askew() error {
 	const n = 1001
 	for _, dt := range []tensor.DType{tensor.F16, tensor.BF16, tensor.F32} {
@@ -186,7 +187,8 @@ func (r *rank) sameBits() error {
 	return nil
 }
 
-// With the policy zero, copy engines move between windows; and the settings of a communicator reach NCCL.
+// With the policy zero, copy engines move between windows; and the settings of a communicator reach
+// NCCL.
 func TestCopyEnginesMoveEveryBit(t *testing.T) {
 	cudatest.Devices(t, 2)
 	whole := library(t)
@@ -239,7 +241,8 @@ func TestWindowsRefuseBuffersOutside(t *testing.T) {
 	})
 }
 
-// Memory of cudaMalloc cannot become a window: Can says so on all ranks, until it is unregistered, and none hangs.
+// Memory of cudaMalloc cannot become a window: Can says so on all ranks, until it is unregistered,
+// and none hangs.
 func TestMemoryThatCannotBeAWindowBarsTheEngine(t *testing.T) {
 	needsWindows(t)
 	onGPUs(t, 2, func(r *rank) error {

@@ -7,12 +7,12 @@ import (
 	"github.com/symgrad/symgrad/internal/cuda"
 )
 
-// greet exchanges a byte between all ranks. NCCL connects two ranks in their first message, whatever NCCL_RUNTIME_CONNECT is,
-// within the call, which then waits for the other rank; and an all-to-all, gather or scatter is messages. Here all ranks wait
-// for each other anyway.
+// greet exchanges a byte between all ranks. NCCL connects two ranks in their first message,
+// whatever NCCL_RUNTIME_CONNECT is, within the call, which then waits for the other rank; and an
+// all-to-all, gather or scatter is messages. Here all ranks wait for each other anyway.
 //
-// Collective: all ranks. Errors: *Error; when not all ranks have come within Config.InitTimeout, that of an aborted
-// communicator.
+// Collective: all ranks. Errors: *Error; when not all ranks have come within Config.InitTimeout,
+// that of an aborted communicator.
 func (c *Comm) greet() error {
 	if c.size == 1 {
 		return nil
@@ -36,7 +36,8 @@ func (c *Comm) greet() error {
 	})
 }
 
-// bytes queues a message of one byte to and from every other rank; those to go out lie at at, those that come behind them.
+// bytes queues a message of one byte to and from every other rank; those to go out lie at at, those
+// that come behind them.
 func (c *Comm) bytes(at uintptr, s *cuda.Stream) error {
 	if err := c.startGroup(); err != nil {
 		return err

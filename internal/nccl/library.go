@@ -12,8 +12,9 @@ import (
 	"github.com/symgrad/symgrad/internal/dl"
 )
 
-// defaultInitTimeout is how long a communicator may take to come up: NCCL needs half a second on one host, and much longer
-// the first time a container reads the library's kernels from a cold disk.
+// defaultInitTimeout is how long a communicator may take to come up: NCCL needs half a second on
+// one host, and much longer the first time a container reads the library's kernels from a cold
+// disk.
 const defaultInitTimeout = time.Minute
 
 // CTAPolicy is how NCCL trades speed against the multiprocessors it takes.
@@ -26,8 +27,8 @@ const (
 	PolicyZero       CTAPolicy = 2 // copy engines where they can do the operation: allgather and alltoall on windows
 )
 
-// Config is how to open NCCL and what its communicators are like. The zero value searches for the library and leaves every
-// choice to NCCL. Ranks that form a group must have the same.
+// Config is how to open NCCL and what its communicators are like. The zero value searches for the
+// library and leaves every choice to NCCL. Ranks that form a group must have the same.
 type Config struct {
 	Path string   // of the library, or a bare soname; "" searches the loader's places and then Dirs
 	Dirs []string // folders and patterns to search, as from dl.Places; nil means dl.Places without an environment
@@ -61,7 +62,8 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// Library is the NCCL of this process. It is safe for concurrent use, and stays loaded for good (see internal/dl).
+// Library is the NCCL of this process. It is safe for concurrent use, and stays loaded for good
+// (see internal/dl).
 type Library struct {
 	lib     *dl.Library
 	t       table
@@ -77,9 +79,9 @@ type Library struct {
 
 // Open loads NCCL: c.Path, or the one that is loaded already, or the first that is found.
 //
-// Errors: ErrLibrary where none is found (with every place that was tried), where it is older than 2.14.3, or where a
-// different NCCL file is loaded in this process; dist.ErrInvalid for a wrong c; dist.ErrUnsupported for a setting that the
-// library is too old for.
+// Errors: ErrLibrary where none is found (with every place that was tried), where it is older than
+// 2.14.3, or where a different NCCL file is loaded in this process; dist.ErrInvalid for a wrong c;
+// dist.ErrUnsupported for a setting that the library is too old for.
 func Open(c Config) (*Library, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -98,7 +100,8 @@ func Open(c Config) (*Library, error) {
 	if err := tellNCCL(); err != nil {
 		return nil, fmt.Errorf("nccl: %w: %w", ErrLibrary, err)
 	}
-	// NVSHMEM, which looks for libnccl.so.2 too, gets this one from the loader, because the soname is loaded already.
+	// NVSHMEM, which looks for libnccl.so.2 too, gets this one from the loader, because the soname
+	// is loaded already.
 	lib, err := dl.Open(dl.Search{Name: "nccl", Override: file, Sonames: dl.NCCL.Sonames, Dirs: c.Dirs})
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrLibrary, err)
@@ -145,8 +148,8 @@ func (l *Library) Path() string { return l.lib.Path() }
 // String is "NCCL 2.28.3 (/usr/lib/libnccl.so.2.28.3)".
 func (l *Library) String() string { return fmt.Sprintf("NCCL %v (%s)", l.version, l.Path()) }
 
-// NewUniqueID is a place to meet, made by one rank and given to the others. The rank that makes it runs a thread that the
-// others meet at, so its process must live until all have.
+// NewUniqueID is a place to meet, made by one rank and given to the others. The rank that makes it
+// runs a thread that the others meet at, so its process must live until all have.
 //
 // Errors: *Error.
 func (l *Library) NewUniqueID() (UniqueID, error) {
@@ -160,7 +163,8 @@ func (l *Library) NewUniqueID() (UniqueID, error) {
 	return id, err
 }
 
-// Missing lists the functions that this library is too old for, each with the version that brought it.
+// Missing lists the functions that this library is too old for, each with the version that brought
+// it.
 func (l *Library) Missing() []error {
 	var missing []error
 	for _, p := range []*dl.Proc{
@@ -183,7 +187,8 @@ func onDevice(v *cuda.Device, fn func() error) (err error) {
 	return fn()
 }
 
-// IsUnavailable reports whether err, from Open, says that this machine has no NCCL to use, which is no fault of the caller's.
+// IsUnavailable reports whether err, from Open, says that this machine has no NCCL to use, which is
+// no fault of the caller's.
 func IsUnavailable(err error) bool {
 	return errors.Is(err, ErrLibrary) || errors.Is(err, dl.ErrUnsupported)
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/symgrad/symgrad/internal/dl/dltest"
 )
 
-// fresh reports whether the test may go on here: no NCCL is loaded, which other tests of this process do. Where one is, the
-// test runs in a process of its own.
+// fresh reports whether the test may go on here: no NCCL is loaded, which other tests of this
+// process do. Where one is, the test runs in a process of its own.
 func fresh(t *testing.T) bool {
 	t.Helper()
 	files, err := processFiles()
@@ -38,7 +38,8 @@ func TestLibrariesThatAreTooOldAndSecondOnesAreRefused(t *testing.T) {
 			t.Errorf("%q does not name %s", err, want)
 		}
 	}
-	// The first is loaded for good: by its path it is refused again, and without a path it is the one that is taken.
+	// The first is loaded for good: by its path it is refused again, and without a path it is the
+	// one that is taken.
 	for _, path := range []string{old, ""} {
 		if _, err := Open(Config{Path: path}); !errors.Is(err, ErrLibrary) || !strings.Contains(err.Error(), "2.7.8") {
 			t.Errorf("Path %q: error %v, want ErrLibrary that names the version", path, err)

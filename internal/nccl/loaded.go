@@ -18,12 +18,13 @@ type loadedFile struct {
 	inode string // device and inode as /proc/self/maps has them
 }
 
-// libraryFile matches file names of the library itself: libnccl.so, libnccl.so.2, libnccl.so.2.28.3; not of its plugins
-// (libnccl-net.so).
+// libraryFile matches file names of the library itself: libnccl.so, libnccl.so.2,
+// libnccl.so.2.28.3; not of its plugins (libnccl-net.so).
 var libraryFile = regexp.MustCompile(`^libnccl\.so(\.[0-9]+)*$`)
 
-// loadedFiles is the different NCCL files in a text like that of /proc/self/maps, in the order of their first mapping.
-// A file that was replaced on disk after it was loaded has its path without the mark " (deleted)".
+// loadedFiles is the different NCCL files in a text like that of /proc/self/maps, in the order of
+// their first mapping. A file that was replaced on disk after it was loaded has its path without
+// the mark " (deleted)".
 func loadedFiles(maps io.Reader) ([]loadedFile, error) {
 	var found []loadedFile
 	seen := map[string]bool{}
@@ -59,8 +60,8 @@ func processFiles() ([]loadedFile, error) {
 	return loadedFiles(f)
 }
 
-// onlyOne is nil unless files holds two different NCCLs. Two of them in a process share no state: each would start its own
-// threads and proxies, and symbols of one may be resolved to the other.
+// onlyOne is nil unless files holds two different NCCLs. Two of them in a process share no state:
+// each would start its own threads and proxies, and symbols of one may be resolved to the other.
 func onlyOne(files []loadedFile) error {
 	if len(files) < 2 {
 		return nil
@@ -69,7 +70,8 @@ func onlyOne(files []loadedFile) error {
 		ErrLibrary, files[0].path, files[1].path)
 }
 
-// wanted is the file to open given what is loaded already: the loaded one, unless path names another.
+// wanted is the file to open given what is loaded already: the loaded one, unless path names
+// another.
 func wanted(file string, loaded []loadedFile) (string, error) {
 	if err := onlyOne(loaded); err != nil {
 		return "", err

@@ -13,7 +13,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// member is one rank of one group: what its engines and its slabs share. It ends with the last of them.
+// member is one rank of one group: what its engines and its slabs share. It ends with the last of
+// them.
 type member struct {
 	lib       *Library
 	member    *gpu.Member
@@ -105,8 +106,8 @@ func (m *member) release() error {
 
 // Make makes the engines "nccl" and "nccl-window" of a group; it is a gpu.Maker.
 //
-// Collective: all ranks of p. Errors: on all ranks alike: dist.ErrMismatch where ranks have different libraries or settings;
-// dist.ErrDevice where two ranks have one GPU; those of NewComm.
+// Collective: all ranks of p. Errors: on all ranks alike: dist.ErrMismatch where ranks have
+// different libraries or settings; dist.ErrDevice where two ranks have one GPU; those of NewComm.
 func (l *Library) Make(p *gpu.Member) ([]gpu.Engine, error) {
 	if err := l.compare(p); err != nil {
 		return nil, err
@@ -173,8 +174,8 @@ func (c Config) settings() uint64 {
 	return h.Sum64()
 }
 
-// compare is nil on all ranks when they fit together. NCCL itself finds two ranks on one GPU only when all have met, and
-// different versions not at all.
+// compare is nil on all ranks when they fit together. NCCL itself finds two ranks on one GPU only
+// when all have met, and different versions not at all.
 func (l *Library) compare(p *gpu.Member) error {
 	own := passport{uuid: p.Device.UUID(), version: uint32(l.version), settings: l.cfg.settings()}
 	lines, err := p.Exchange(own.bytes())
@@ -207,8 +208,8 @@ func fit(all []passport) error {
 	return nil
 }
 
-// splitOff is the communicator of sub, out of that of parent: nil where this rank is not in it, or where it is to have windows
-// and has one rank.
+// splitOff is the communicator of sub, out of that of parent: nil where this rank is not in it, or
+// where it is to have windows and has one rank.
 //
 // Collective: all ranks of parent.
 func (l *Library) splitOff(c *Comm, parent, sub *gpu.Member, name string, windows bool) (*Comm, error) {

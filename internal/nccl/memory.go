@@ -11,8 +11,9 @@ import (
 // pageBytes is the C memory of one communicator.
 const pageBytes = 8192
 
-// page is memory outside of the Go heap that a communicator exchanges words with NCCL through: results, the scalar of a
-// premulsum, structures. The library keeps none of it longer than a call (names are elsewhere).
+// page is memory outside of the Go heap that a communicator exchanges words with NCCL through:
+// results, the scalar of a premulsum, structures. The library keeps none of it longer than a call
+// (names are elsewhere).
 type page struct {
 	comm    uintptr // ncclComm_t of a communicator that is being made
 	window  uintptr // ncclWindow_t
@@ -36,9 +37,9 @@ func newPage() (*page, []byte, error) {
 // nameBytes is what a communicator's name takes, with the zero at its end.
 const nameBytes = 64
 
-// names is the communicators' names as C strings, which are never freed. NCCL keeps a name's address as long as it keeps the
-// communicator, and it frees the communicators of all ranks of a process with the last of them, when the pages of the others
-// are gone (init.cc, commReclaim).
+// names is the communicators' names as C strings, which are never freed. NCCL keeps a name's
+// address as long as it keeps the communicator, and it frees the communicators of all ranks of a
+// process with the last of them, when the pages of the others are gone (init.cc, commReclaim).
 type names struct {
 	mu   sync.Mutex
 	at   map[string]uintptr

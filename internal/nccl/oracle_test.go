@@ -49,7 +49,8 @@ func epsilon(dt tensor.DType) float64 {
 	return map[tensor.DType]float64{tensor.F16: 1.0 / (1 << 11), tensor.BF16: 1.0 / (1 << 8), tensor.F32: 1.0 / (1 << 24), tensor.F64: 1.0 / (1 << 53)}[dt]
 }
 
-// combineInts is the reduction of one integer element of all ranks: everything wraps, and a mean is truncated toward zero.
+// combineInts is the reduction of one integer element of all ranks: everything wraps, and a mean is
+// truncated toward zero.
 func combineInts(dt tensor.DType, red dist.RedKind, column, factors []uint64) uint64 {
 	acc := column[0]
 	if red == dist.RedPreMulSum {
@@ -122,7 +123,8 @@ func larger(a, b float64) float64 {
 	return math.Max(a, b)
 }
 
-// exactSum is the sum of factor times element over the ranks, and the sum of the terms' sizes, without rounding.
+// exactSum is the sum of factor times element over the ranks, and the sum of the terms' sizes,
+// without rounding.
 func exactSum(dt tensor.DType, column, factors []uint64) (sum, size *big.Float) {
 	wide := func(v float64) *big.Float { return new(big.Float).SetPrec(400).SetFloat64(v) }
 	sum, size = wide(0), wide(0)
@@ -134,7 +136,8 @@ func exactSum(dt tensor.DType, column, factors []uint64) (sum, size *big.Float) 
 	return sum, size
 }
 
-// near reports whether got differs from sum/divisor by at most roundings roundings of terms that add up to size.
+// near reports whether got differs from sum/divisor by at most roundings roundings of terms that
+// add up to size.
 func near(dt tensor.DType, got uint64, sum, size *big.Float, divisor, roundings int) bool {
 	v := value(dt, got)
 	if math.IsNaN(v) || math.IsInf(v, 0) {

@@ -8,7 +8,8 @@ import (
 	"github.com/symgrad/symgrad/internal/dl"
 )
 
-// ranges is what the driver tells of memory: which allocation an address belongs to, and whether others can map it.
+// ranges is what the driver tells of memory: which allocation an address belongs to, and whether
+// others can map it.
 type ranges struct {
 	check func(call string, code int32) error
 	t     struct {
@@ -43,8 +44,9 @@ type extent struct {
 	bytes  uint64 // of the allocation
 }
 
-// extentOf is the allocation that holds bytes bytes at addr, if NCCL can make a window of them. NCCL finds out only when all
-// ranks have met inside of it, and a rank that fails there leaves the others waiting; so it is asked before.
+// extentOf is the allocation that holds bytes bytes at addr, if NCCL can make a window of them.
+// NCCL finds out only when all ranks have met inside of it, and a rank that fails there leaves the
+// others waiting; so it is asked before.
 //
 // Errors: dist.ErrUnsupported, with the reason.
 func (r *ranges) extentOf(addr uintptr, bytes int64) (extent, error) {

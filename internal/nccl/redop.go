@@ -7,7 +7,8 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// redOpSlots is how many premulsums a communicator keeps. A training step uses one or two scalars again and again.
+// redOpSlots is how many premulsums a communicator keeps. A training step uses one or two scalars
+// again and again.
 const redOpSlots = 16
 
 // redOpKey is what a premulsum of NCCL is made for.
@@ -18,8 +19,8 @@ type redOpKey struct {
 	scalar uint64 // its bits, in the low bytes, or where it lies
 }
 
-// redOpCache is a communicator's premulsums; what comes in last pushes the oldest out. NCCL copies what it needs when a
-// collective is queued, so one that is pushed out may still be running.
+// redOpCache is a communicator's premulsums; what comes in last pushes the oldest out. NCCL copies
+// what it needs when a collective is queued, so one that is pushed out may still be running.
 type redOpCache struct {
 	keys [redOpSlots]redOpKey
 	ops  [redOpSlots]int32

@@ -8,12 +8,12 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// AllReduce queues on s the reduction of src over the ranks to dst on all of them, as NCCL does it: for communicators that
-// no group of package dist stands for.
+// AllReduce queues on s the reduction of src over the ranks to dst on all of them, as NCCL does it:
+// for communicators that no group of package dist stands for.
 //
-// Shapes: as dist.Group.AllReduce. Collective: all ranks, same order. Returns: when queued. Owns: dst and src belong to the
-// communicator until s is past the call. Errors: dist.ErrInvalid; dist.ErrUnsupported for what NCCL does not reduce, or not
-// as package dist has it; *Error.
+// Shapes: as dist.Group.AllReduce. Collective: all ranks, same order. Returns: when queued. Owns:
+// dst and src belong to the communicator until s is past the call. Errors: dist.ErrInvalid;
+// dist.ErrUnsupported for what NCCL does not reduce, or not as package dist has it; *Error.
 func (c *Comm) AllReduce(dst, src tensor.Buffer, red dist.RedOp, s *cuda.Stream) error {
 	dt := src.DType()
 	switch {

@@ -29,8 +29,8 @@ func reductionWay(dt tensor.DType, red dist.RedKind, n int) reductionMethod {
 	case dt.IsFloat() && (red == dist.RedMin || red == dist.RedMax):
 		return wayOrder // NCCL's own lose a NaN beside a number
 	case dt.IsFloat() && red == dist.RedAvg && n&(n-1) != 0 && dt != tensor.F16:
-		// NCCL multiplies by 1/n before it adds, which rounds unless n is a power of two. A sum of f16 may overflow where its
-		// mean does not, so f16 keeps NCCL's way.
+		// NCCL multiplies by 1/n before it adds, which rounds unless n is a power of two. A sum of
+		// f16 may overflow where its mean does not, so f16 keeps NCCL's way.
 		return wayDivide
 	}
 	return wayNative
@@ -72,9 +72,10 @@ func can(op *dist.Op, n int, noKernels error) error {
 	return errKind
 }
 
-// canWindow is what the engine on windows adds for NCCL v: only what NCCL has kernels for that go from window to window, or
-// what copy engines do when the policy asks for them (enqueue.cc, taskAppend). They can gather and scatter as well, but there
-// a rank without a buffer would choose another way than the root.
+// canWindow is what the engine on windows adds for NCCL v: only what NCCL has kernels for that go
+// from window to window, or what copy engines do when the policy asks for them (enqueue.cc,
+// taskAppend). They can gather and scatter as well, but there a rank without a buffer would choose
+// another way than the root.
 func canWindow(op *dist.Op, n int, policy CTAPolicy, v Version) error {
 	if !op.Symmetric {
 		return errPromise
@@ -96,9 +97,10 @@ func canWindow(op *dist.Op, n int, policy CTAPolicy, v Version) error {
 	return errPlain
 }
 
-// even is nil where the ranks' parts begin at multiples of 8 B if the buffer does. Elsewhere kernels before alignVersion give
-// wrong results: until 2.28.7 because blocks of one kernel disagree on whether parts are aligned (symmetric/all_gather.cuh,
-// reduce_scatter.cuh), and after it because loadPack shifts in a word that it never loaded (device/op128.h).
+// even is nil where the ranks' parts begin at multiples of 8 B if the buffer does. Elsewhere
+// kernels before alignVersion give wrong results: until 2.28.7 because blocks of one kernel
+// disagree on whether parts are aligned (symmetric/all_gather.cuh, reduce_scatter.cuh), and after
+// it because loadPack shifts in a word that it never loaded (device/op128.h).
 func even(op *dist.Op, v Version) error {
 	if v < alignVersion && op.Kind != dist.KindAllReduce && op.Count*op.DType().Size()%8 != 0 {
 		return errUneven
@@ -106,13 +108,15 @@ func even(op *dist.Op, v Version) error {
 	return nil
 }
 
-// askew reports whether a buffer of op lies where kernels before alignVersion go wrong. On all ranks alike, because symmetric
-// buffers lie at the same offsets of windows, and windows at multiples of windowAlignment.
+// askew reports whether a buffer of op lies where kernels before alignVersion go wrong. On all
+// ranks alike, because symmetric buffers lie at the same offsets of windows, and windows at
+// multiples of windowAlignment.
 func askew(op *dist.Op, v Version) bool {
 	return v < alignVersion && (addr(&op.Src)|addr(&op.Dst))%8 != 0
 }
 
-// windowWay is reductionWay where NCCL has only sums that use windows: a mean is a sum that is divided.
+// windowWay is reductionWay where NCCL has only sums that use windows: a mean is a sum that is
+// divided.
 func windowWay(dt tensor.DType, red dist.RedKind, n int) reductionMethod {
 	if red == dist.RedAvg && dt.IsFloat() && n > 1 {
 		return wayDivide

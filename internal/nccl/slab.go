@@ -40,9 +40,10 @@ func (m *member) windowsUsable() error {
 	return nil
 }
 
-// Register implements gpu.Registrar. Memory that NCCL did not allocate will do when it is of cuMemCreate and lies in one
-// allocation. A slab that NCCL cannot have a window on is no error: until it is unregistered, Can says why the engine does
-// nothing, because an operation does not tell which slab it is on.
+// Register implements gpu.Registrar. Memory that NCCL did not allocate will do when it is of
+// cuMemCreate and lies in one allocation. A slab that NCCL cannot have a window on is no error:
+// until it is unregistered, Can says why the engine does nothing, because an operation does not
+// tell which slab it is on.
 //
 // Errors: on all ranks alike, those of the control group.
 func (e *windowed) Register(s *gpu.Slab) error {
@@ -139,7 +140,8 @@ type allocator struct{ l *Library }
 
 var _ gpu.Allocator = allocator{}
 
-// Allocator is the allocator "nccl": memory of ncclMemAlloc that is one window, so that its peers' parts can be addressed.
+// Allocator is the allocator "nccl": memory of ncclMemAlloc that is one window, so that its peers'
+// parts can be addressed.
 func (l *Library) Allocator() gpu.Allocator { return allocator{l} }
 
 // Name implements gpu.Allocator.
@@ -261,8 +263,9 @@ func (m *member) answer(call string, r uintptr, err error) error {
 	return nil
 }
 
-// free is Slab.Free. Ranks let go of a part together: before any of them unmaps it, and before its owner frees it. When a
-// rank is gone the memory stays until the process ends, because others may still be reading it.
+// free is Slab.Free. Ranks let go of a part together: before any of them unmaps it, and before its
+// owner frees it. When a rank is gone the memory stays until the process ends, because others may
+// still be reading it.
 func (m *member) free(at uintptr) error {
 	if m.member.Agree(nil) != nil {
 		return m.release()

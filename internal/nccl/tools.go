@@ -14,8 +14,9 @@ import (
 //go:embed kernels/compose.cu
 var composeSource string
 
-// stagingBytes is the memory that a reduction passes through, piece by piece, when NCCL has to reduce other elements than
-// those that are given. Large enough that NCCL's fixed cost of some 10 us per piece is small beside its 30 us of moving.
+// stagingBytes is the memory that a reduction passes through, piece by piece, when NCCL has to
+// reduce other elements than those that are given. Large enough that NCCL's fixed cost of some 10
+// us per piece is small beside its 30 us of moving.
 const stagingBytes = 8 << 20
 
 // wordBytes is the memory that barriers reduce; an allocation's least alignment.
@@ -27,7 +28,8 @@ const (
 	blocksPerMulti = 8
 )
 
-// tools is what a group's engines need on the device besides NCCL: a word for barriers, and kernels with memory to work in.
+// tools is what a group's engines need on the device besides NCCL: a word for barriers, and kernels
+// with memory to work in.
 type tools struct {
 	dev     *cuda.Device
 	word    uintptr // wordBytes
@@ -41,8 +43,8 @@ type tools struct {
 	missing error // why there are no kernels; matches dist.ErrUnsupported
 }
 
-// newTools allocates the word and, where there is a compiler, the rest. That there are no kernels is no error. A launch has no
-// more than maxCTAs blocks; 0 means as many as keep the device busy.
+// newTools allocates the word and, where there is a compiler, the rest. That there are no kernels
+// is no error. A launch has no more than maxCTAs blocks; 0 means as many as keep the device busy.
 func newTools(dev *cuda.Device, maxCTAs int) (*tools, error) {
 	t := &tools{dev: dev, most: uint64(cmp.Or(maxCTAs, max(dev.SMs(), 1)*blocksPerMulti))}
 	t.missing = t.load()
@@ -128,7 +130,8 @@ func (t *tools) grid(n uint64) cuda.Launch {
 	return cuda.Launch{Grid: [3]uint32{uint32(max(blocks, 1)), 1, 1}, Block: [3]uint32{blockThreads, 1, 1}}
 }
 
-// encodeTo queues the copy of rows rows of n elements at src, stride elements apart, as integers in their order.
+// encodeTo queues the copy of rows rows of n elements at src, stride elements apart, as integers in
+// their order.
 func (t *tools) encodeTo(dst, src uintptr, dt tensor.DType, n, rows, stride int, largest bool, s *cuda.Stream) error {
 	a := t.args
 	a.Reset()

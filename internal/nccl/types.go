@@ -53,8 +53,8 @@ const (
 	placeholderCustomOp = -1
 )
 
-// dtypes is the ncclDataType_t with which elements travel, by tensor.DType. NCCL has no 16-bit integers: they travel as
-// halves, of which a copy changes no bit.
+// dtypes is the ncclDataType_t with which elements travel, by tensor.DType. NCCL has no 16-bit
+// integers: they travel as halves, of which a copy changes no bit.
 var dtypes = [...]int32{
 	tensor.F16:  typeF16,
 	tensor.BF16: typeBF16,
@@ -80,8 +80,9 @@ var redOps = [...]int32{
 	dist.RedPreMulSum: placeholderCustomOp,
 }
 
-// config is ncclConfig_t of NCCL 2.30.7. The structure only ever grew at its end: an older library reads the head that it
-// knows, because it copies min(size, its own size) bytes, and resets what is newer than version (init.cc, parseCommConfig).
+// config is ncclConfig_t of NCCL 2.30.7. The structure only ever grew at its end: an older library
+// reads the head that it knows, because it copies min(size, its own size) bytes, and resets what is
+// newer than version (init.cc, parseCommConfig).
 type config struct {
 	size               uint64
 	magic              uint32
@@ -106,8 +107,8 @@ type config struct {
 	graphStreamOrder   int32
 }
 
-// windowVidmem is the head of ncclWindow_vidmem, on the device, that a window of NCCL 2.28 points to; the same up to 2.30.7
-// (nccl_device/impl/core__types.h), where functions tell the same.
+// windowVidmem is the head of ncclWindow_vidmem, on the device, that a window of NCCL 2.28 points
+// to; the same up to 2.30.7 (nccl_device/impl/core__types.h), where functions tell the same.
 type windowVidmem struct {
 	host     uintptr
 	flatBase uint64 // first byte of the window on rank 0 of the ranks that share memory

@@ -6,7 +6,8 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// Version is a version of NCCL as ncclGetVersion tells it: 22803 is 2.28.3, and before 2.9, 2804 is 2.8.4.
+// Version is a version of NCCL as ncclGetVersion tells it: 22803 is 2.28.3, and before 2.9, 2804 is
+// 2.8.4.
 type Version int32
 
 // The versions that this package asks about.

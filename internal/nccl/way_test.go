@@ -125,7 +125,8 @@ func TestWindowsServeOnlyWhatHasKernelsForThem(t *testing.T) {
 	}
 }
 
-// Before 2.30.3 NCCL's kernels for windows are right only at multiples of 8 B: of the parts in Can, of the buffers in Enqueue.
+// Before 2.30.3 NCCL's kernels for windows are right only at multiples of 8 B: of the parts in Can,
+// of the buffers in Enqueue.
 func TestWindowsOfOldLibrariesServeOnlyWhatIsAligned(t *testing.T) {
 	for _, c := range []struct {
 		kind  dist.Kind

@@ -16,11 +16,12 @@ type Window struct {
 	Bytes  int64
 }
 
-// RegisterWindow makes bytes bytes at addr a symmetric window. The memory is of cuMemCreate (ncclMemAlloc's is), begins at a
-// multiple of 4096 B in its allocation, and lies in one allocation that is as large on all ranks.
+// RegisterWindow makes bytes bytes at addr a symmetric window. The memory is of cuMemCreate
+// (ncclMemAlloc's is), begins at a multiple of 4096 B in its allocation, and lies in one allocation
+// that is as large on all ranks.
 //
-// Collective: all ranks, same size, in one order. Errors: dist.ErrUnsupported before NCCL 2.27, and where the ranks cannot
-// map each other's memory; *Error.
+// Collective: all ranks, same size, in one order. Errors: dist.ErrUnsupported before NCCL 2.27, and
+// where the ranks cannot map each other's memory; *Error.
 func (c *Comm) RegisterWindow(addr uintptr, bytes int64) (Window, error) {
 	w := Window{Addr: addr, Bytes: bytes}
 	err := c.with(func() error {
@@ -41,14 +42,16 @@ func (c *Comm) RegisterWindow(addr uintptr, bytes int64) (Window, error) {
 	return w, nil
 }
 
-// DeregisterWindow undoes RegisterWindow, before the memory is freed. Collective: all ranks, in one order. Errors: *Error.
+// DeregisterWindow undoes RegisterWindow, before the memory is freed. Collective: all ranks, in one
+// order. Errors: *Error.
 func (c *Comm) DeregisterWindow(w Window) error {
 	return c.with(func() error {
 		return c.call(c.lib.t.deregister, "ncclCommWindowDeregister", c.handle, w.Handle)
 	})
 }
 
-// Peers is where this rank addresses each rank's part of a window; 0 for a rank that it cannot address.
+// Peers is where this rank addresses each rank's part of a window; 0 for a rank that it cannot
+// address.
 //
 // Errors: *Error; those of reading the device.
 func (c *Comm) Peers(w Window) ([]uintptr, error) {
@@ -85,8 +88,9 @@ func (c *Comm) askPeers(w Window, base []uintptr) error {
 	return nil
 }
 
-// peers computes the addresses from the structure on the device. All ranks of a group are on one host, so that a rank's
-// number among those that share memory is its number in the group; the structure has both, and they are compared.
+// peers computes the addresses from the structure on the device. All ranks of a group are on one
+// host, so that a rank's number among those that share memory is its number in the group; the
+// structure has both, and they are compared.
 func (h windowVidmem) peers(c *Comm, base []uintptr) error {
 	if int(h.rank) != c.rank || h.lsaRank != h.rank || h.flatBase == 0 || h.stride4G == 0 {
 		return fmt.Errorf("nccl: %v: %w: the window of NCCL %v has an unknown structure (rank %d, %d among those that share memory, stride %d)",
@@ -98,8 +102,8 @@ func (h windowVidmem) peers(c *Comm, base []uintptr) error {
 	return nil
 }
 
-// verify looks whether base addresses what it should: each rank writes its number to its part, and the others read it there.
-// It leaves the first bytes zero.
+// verify looks whether base addresses what it should: each rank writes its number to its part, and
+// the others read it there. It leaves the first bytes zero.
 //
 // Collective: all ranks of p.
 func verify(p *gpu.Member, base []uintptr) error {
@@ -128,8 +132,8 @@ func verify(p *gpu.Member, base []uintptr) error {
 	return p.Agree(p.Device.Fill(base[p.Rank], 0, 8))
 }
 
-// sameExtents compares the allocations behind the ranks' parts of some symmetric memory: NCCL maps whole allocations, each
-// with the size of the rank's own, until 2.30.7.
+// sameExtents compares the allocations behind the ranks' parts of some symmetric memory: NCCL maps
+// whole allocations, each with the size of the rank's own, until 2.30.7.
 //
 // Collective: all ranks of p. Errors: dist.ErrUnsupported, on all ranks alike.
 func (l *Library) sameExtents(p *gpu.Member, own extent) error {

@@ -6,8 +6,8 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// area is a team's staging memory: flags, then three parts of one size, in, out and the mailboxes. It is at the same offset
-// of the pool on all ranks of the team.
+// area is a team's staging memory: flags, then three parts of one size, in, out and the mailboxes.
+// It is at the same offset of the pool on all ranks of the team.
 //
 //	full[i]   8 bytes each from 0      rank i has put a message into its mailbox here
 //	free[i]   8 bytes each from 2048   the mailbox of this rank at rank i is free
@@ -37,8 +37,8 @@ func (c Config) poolBytes() int64 {
 	return areaBytes(c.StagingBytes) + int64(c.MaxTeams-ownTeams)*areaBytes(c.TeamStagingBytes)
 }
 
-// areaAt is where in the pool the area of team id begins, and the size of its parts. Teams have the same id on all of their
-// ranks, so they have the same area.
+// areaAt is where in the pool the area of team id begins, and the size of its parts. Teams have the
+// same id on all of their ranks, so they have the same area.
 func (c Config) areaAt(id int32) (offset, part int64) {
 	if id == teamWorld {
 		return 0, c.StagingBytes
@@ -80,7 +80,8 @@ func (a *area) mailAt(rank, from int) uintptr {
 func (a *area) full(rank int) uintptr { return a.base + signalBytes*uintptr(rank) }
 func (a *area) free(rank int) uintptr { return a.base + freeFlags + signalBytes*uintptr(rank) }
 
-// openPool allocates the memory of all areas, and sees that every GPU can address it on every other.
+// openPool allocates the memory of all areas, and sees that every GPU can address it on every
+// other.
 func (rt *Runtime) openPool() error {
 	r, err := rt.allocate(rt.member, rt.lib.cfg.poolBytes())
 	if err != nil {

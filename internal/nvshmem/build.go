@@ -10,17 +10,19 @@ import (
 	"github.com/symgrad/symgrad/internal/cuda"
 )
 
-// Link implements gpu.Builder: text that includes nvshmem.h or nvshmemx.h and calls the library on the device. NVRTC compiles it
-// with the headers beside the library, and nvJitLink adds the device part. It takes seconds, each time, since what includes files is
-// compiled anew.
+// Link implements gpu.Builder: text that includes nvshmem.h or nvshmemx.h and calls the library on
+// the device. NVRTC compiles it with the headers beside the library, and nvJitLink adds the device
+// part. It takes seconds, each time, since what includes files is compiled anew.
 //
-// Errors: dist.ErrUnsupported where headers, the device part, NVRTC or nvJitLink are missing, and for what the linker refuses, as a
-// function that nobody has; those of the compiler, as where it finds no libcu++.
+// Errors: dist.ErrUnsupported where headers, the device part, NVRTC or nvJitLink are missing, and
+// for what the linker refuses, as a function that nobody has; those of the compiler, as where it
+// finds no libcu++.
 func (e *engine) Link(src cuda.Source) ([]byte, error) { return e.rt.link(src) }
 
 // Load implements gpu.Builder.
 //
-// Owns: the caller calls the function that is returned before it closes the module. Errors: those of the driver and of InitModule.
+// Owns: the caller calls the function that is returned before it closes the module. Errors: those
+// of the driver and of InitModule.
 func (e *engine) Load(image []byte) (*cuda.Module, func() error, error) {
 	rt := e.rt
 	if err := rt.healthy("load"); err != nil {
@@ -68,8 +70,9 @@ func unusable(what string, err error) error {
 	return fmt.Errorf("nvshmem: device code: %w: %s: %w", dist.ErrUnsupported, what, err)
 }
 
-// prelude makes NVRTC take the headers of 3.4.5, which are written for it but for the reductions: these want std and atomics of
-// libcu++, and functions that cooperative groups have only beside it. NVRTC has no complex.h.
+// prelude makes NVRTC take the headers of 3.4.5, which are written for it but for the reductions:
+// these want std and atomics of libcu++, and functions that cooperative groups have only beside it.
+// NVRTC has no complex.h.
 const prelude = `#include <cuda/std/type_traits>
 #include <cuda/atomic>
 namespace std { using namespace cuda::std; }
@@ -95,8 +98,8 @@ func (l *Library) options(compiler string) ([]string, error) {
 	}, nil
 }
 
-// including is the folder with a header that belongs to one of these folders of libraries: a wheel and a toolkit have it beside them,
-// a system above.
+// including is the folder with a header that belongs to one of these folders of libraries: a wheel
+// and a toolkit have it beside them, a system above.
 func including(header string, libs []string) (string, error) {
 	for _, lib := range libs {
 		for _, up := range []string{"..", "../.."} {

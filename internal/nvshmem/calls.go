@@ -6,15 +6,16 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// front is what tells the version, bound before the rest so that a library that is too old is called that.
+// front is what tells the version, bound before the rest so that a library that is too old is
+// called that.
 type front struct {
 	vendor func(major, minor, patch *int32) `dl:"nvshmemx_vendor_get_version_info"`
 	spec   func(major, minor *int32)        `dl:"nvshmem_info_get_version"`
 	status func() int32                     `dl:"nvshmemx_init_status"`
 }
 
-// table is the functions with one signature. nvshmem_init and its kin are inline in the headers, so that the library does
-// not export them; nvshmemx_hostlib_init_attr is what they call.
+// table is the functions with one signature. nvshmem_init and its kin are inline in the headers, so
+// that the library does not export them; nvshmemx_hostlib_init_attr is what they call.
 type table struct {
 	uniqueID dl.Proc           `dl:"nvshmemx_get_uniqueid"`                           // int (uniqueid*)
 	setID    dl.Proc           `dl:"nvshmemx_set_attr_uniqueid_args"`                 // int (rank, ranks, uniqueid*, attr*)
@@ -53,7 +54,8 @@ type table struct {
 }
 
 // reductions is reduce and reducescatter of every dtype and every reduction that the library has:
-// int (team, dst, src, elements, stream). Elements are all for reduce, and those of one rank for reducescatter.
+// int (team, dst, src, elements, stream). Elements are all for reduce, and those of one rank for
+// reducescatter.
 type reductions struct {
 	reduce  [tensor.U64 + 1][dist.RedXor + 1]dl.Proc
 	scatter [tensor.U64 + 1][dist.RedXor + 1]dl.Proc
@@ -107,7 +109,8 @@ func opName(red dist.RedKind) string {
 	return ""
 }
 
-// symbols is the names of reduce and reducescatter for a dtype and a reduction that the library has.
+// symbols is the names of reduce and reducescatter for a dtype and a reduction that the library
+// has.
 func symbols(dt tensor.DType, red dist.RedKind) (reduce, scatter string) {
 	base := "nvshmemx_" + typeName(dt) + "_" + opName(red)
 	return base + "_reduce_on_stream", base + "_reducescatter_on_stream"
@@ -127,7 +130,8 @@ func (r *reductions) bind(lib *dl.Library) {
 	}
 }
 
-// ofNCCL reports whether NCCL has the element type and the reduction, so that NVSHMEM can leave it to NCCL.
+// ofNCCL reports whether NCCL has the element type and the reduction, so that NVSHMEM can leave it
+// to NCCL.
 func ofNCCL(dt tensor.DType, red dist.RedKind) bool {
 	return dt != tensor.I16 && dt != tensor.U16 && !red.Bitwise()
 }

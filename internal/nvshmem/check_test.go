@@ -89,7 +89,8 @@ func TestGrant(t *testing.T) {
 	}
 }
 
-// bare is a runtime of four ranks with one allocation and no library, for what is checked before a call.
+// bare is a runtime of four ranks with one allocation and no library, for what is checked before a
+// call.
 func bare() *Runtime {
 	rt := &Runtime{lib: &Library{cfg: Config{}.defaults()}, member: &gpu.Member{Rank: 1, Size: 4, World: []int{0, 1, 2, 3}}}
 	rt.heap.add(block{4096, 1000})
@@ -225,7 +226,8 @@ func TestAProcessHasOneRuntime(t *testing.T) {
 	process.broken, process.settings = nil, 0
 }
 
-// engineOf is an engine of n ranks over a library that has the reductions or has not; nothing is ever called.
+// engineOf is an engine of n ranks over a library that has the reductions or has not; nothing is
+// ever called.
 func engineOf(n int, have bool) *engine {
 	rt := bare()
 	rt.why = errors.New("no compiler")

@@ -7,17 +7,18 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// The library's collectives: on the buffers themselves where the caller promises that they lie alike on all ranks and they
-// are in NVSHMEM's heap, else through the staging area, chunk by chunk. All ranks choose alike: by the promise, and by
-// the lengths.
+// The library's collectives: on the buffers themselves where the caller promises that they lie
+// alike on all ranks and they are in NVSHMEM's heap, else through the staging area, chunk by chunk.
+// All ranks choose alike: by the promise, and by the lengths.
 
 // symmetric reports whether a buffer of op can be handed to the library.
 func (e *engine) symmetric(op *dist.Op, b tensor.Buffer) bool {
 	return op.Symmetric && e.rt.heap.has(address(b), b.Bytes())
 }
 
-// plain reports whether NVSHMEM leaves elements of type dt to NCCL. Where it does not, its kernels write to the peers'
-// destinations, which must be free when the first rank begins (OpenSHMEM 1.5, section 9.9): a sync goes before.
+// plain reports whether NVSHMEM leaves elements of type dt to NCCL. Where it does not, its kernels
+// write to the peers' destinations, which must be free when the first rank begins (OpenSHMEM 1.5,
+// section 9.9): a sync goes before.
 func (e *engine) plain(dt tensor.DType, red dist.RedKind) bool {
 	return e.rt.lib.nccl != nil && ofNCCL(dt, red)
 }
@@ -66,8 +67,8 @@ func (e *engine) sync(s *cuda.Stream) error {
 	return e.teamCall(&e.rt.lib.t.sync, "nvshmemx_team_sync_on_stream", s)
 }
 
-// reduceCall is dst = reduction of all src, n elements. dst may be src where NCCL does it: the library's own kernel adds
-// what it has already added, among four ranks.
+// reduceCall is dst = reduction of all src, n elements. dst may be src where NCCL does it: the
+// library's own kernel adds what it has already added, among four ranks.
 func (e *engine) reduceCall(s *cuda.Stream, dst, src uintptr, n int64, dt tensor.DType, red dist.RedKind) error {
 	if !e.plain(dt, red) {
 		if err := e.sync(s); err != nil {
@@ -95,7 +96,8 @@ func native(red dist.RedKind) dist.RedKind {
 	return red
 }
 
-// give queues the copy of n elements of src to dst that a reduction begins with: times the factor for premulsum.
+// give queues the copy of n elements of src to dst that a reduction begins with: times the factor
+// for premulsum.
 func (e *engine) give(op *dist.Op, s *cuda.Stream, dst, src uintptr, n, size int64) error {
 	if op.Red.Kind == dist.RedPreMulSum {
 		return e.multiply(op, s, dst, src, n)
@@ -103,7 +105,8 @@ func (e *engine) give(op *dist.Op, s *cuda.Stream, dst, src uintptr, n, size int
 	return s.Copy(dst, src, n*size)
 }
 
-// finish queues what a reduction ends with: n elements of src to dst, which may be the same, divided for avg.
+// finish queues what a reduction ends with: n elements of src to dst, which may be the same,
+// divided for avg.
 func (e *engine) finish(op *dist.Op, s *cuda.Stream, dst, src uintptr, n, size int64) error {
 	switch {
 	case op.Red.Kind == dist.RedAvg:
@@ -183,9 +186,9 @@ func (e *engine) reduce(op *dist.Op, s *cuda.Stream) error {
 	return nil
 }
 
-// scatterLimit is how many elements of one rank a reduce-scatter can have in one call: any number where NCCL does it. The
-// library's own kernel keeps those of all ranks in half of its scratch memory, and stops the device when they do not fit
-// (reducescatter.cuh).
+// scatterLimit is how many elements of one rank a reduce-scatter can have in one call: any number
+// where NCCL does it. The library's own kernel keeps those of all ranks in half of its scratch
+// memory, and stops the device when they do not fit (reducescatter.cuh).
 func (e *engine) scatterLimit(dt tensor.DType, red dist.RedKind) int64 {
 	if e.plain(dt, red) {
 		return 1 << 40

@@ -94,8 +94,9 @@ func (x example) String() string {
 	return fmt.Sprintf("%s, %d elements, %s", s, x.count, x.at.name)
 }
 
-// shape is how many elements source and destination have here, where in place puts the source in the destination (or, for
-// reduce-scatter and scatter, the destination in the source), and whether this rank has them.
+// shape is how many elements source and destination have here, where in place puts the source in
+// the destination (or, for reduce-scatter and scatter, the destination in the source), and whether
+// this rank has them.
 func (b *bench) shape(x example) (src, dst, shift int, hasSrc, hasDst bool) {
 	c, n, isRoot := x.count, b.n, b.rank == x.root
 	switch x.kind {
@@ -247,8 +248,8 @@ var reducing = []dist.Kind{dist.KindAllReduce, dist.KindReduce, dist.KindReduceS
 
 var copying = []dist.Kind{dist.KindBroadcast, dist.KindAllGather, dist.KindAllToAll, dist.KindGather, dist.KindScatter}
 
-// all runs every operation, type, reduction and placement at some lengths. The lengths of few run for each of them, those
-// of many for some.
+// all runs every operation, type, reduction and placement at some lengths. The lengths of few run
+// for each of them, those of many for some.
 func (b *bench) all(few, many []int) error {
 	for _, kind := range reducing {
 		for _, dt := range tensor.DTypes() {

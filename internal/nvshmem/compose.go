@@ -5,9 +5,9 @@ import (
 	"github.com/symgrad/symgrad/internal/cuda"
 )
 
-// What NVSHMEM has no call for, and, where it has no NCCL, what its own kernels do with limits of theirs: copies into the
-// peers' staging areas, which is what a put on a stream is. A sync before says that the areas are free; a barrier after says
-// that the copies have arrived.
+// What NVSHMEM has no call for, and, where it has no NCCL, what its own kernels do with limits of
+// theirs: copies into the peers' staging areas, which is what a put on a stream is. A sync before
+// says that the areas are free; a barrier after says that the copies have arrived.
 
 // between is sync, then copies, then a barrier.
 func (e *engine) between(s *cuda.Stream, copies func() error) error {

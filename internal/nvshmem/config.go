@@ -9,8 +9,9 @@ import (
 	"github.com/symgrad/symgrad/internal/cuda"
 )
 
-// What the library is told where Config says 0. Its own values, but for the number of teams: a program that splits its
-// groups in several ways soon has more than the 26 that NVSHMEM 3.4.5 leaves free.
+// What the library is told where Config says 0. Its own values, but for the number of teams: a
+// program that splits its groups in several ways soon has more than the 26 that NVSHMEM 3.4.5
+// leaves free.
 const (
 	defaultMaxTeams    = 64
 	defaultHeapBytes   = 128 << 30
@@ -25,11 +26,12 @@ const (
 	leastStaging       = 64 << 10
 )
 
-// mostTeams is how many teams the library can count (N_PSYNC_BYTES grows with it; this is one word of bits per 64).
+// mostTeams is how many teams the library can count (N_PSYNC_BYTES grows with it; this is one word
+// of bits per 64).
 const mostTeams = 256
 
-// Config is where NVSHMEM is and how it is started. The zero value searches for it and takes the defaults. Ranks must have
-// the same; paths may differ where the files are equal.
+// Config is where NVSHMEM is and how it is started. The zero value searches for it and takes the
+// defaults. Ranks must have the same; paths may differ where the files are equal.
 type Config struct {
 	Path string   // of libnvshmem_host.so.3, or a bare soname; "" searches the loader's places and then Dirs
 	Dirs []string // folders and patterns to search, as from dl.Places; nil means dl.Places without an environment
@@ -118,14 +120,16 @@ func (c Config) defaults() Config {
 // variable is one environment variable of C.
 type variable struct{ name, value string }
 
-// environment is what the library is told, c having its defaults: everything that this package relies on is set, whatever
-// the environment of the process says, since the library reads it once, when it starts.
+// environment is what the library is told, c having its defaults: everything that this package
+// relies on is set, whatever the environment of the process says, since the library reads it once,
+// when it starts.
 func (c Config) environment(plugin string, withNCCL bool) []variable {
 	vars := []variable{
 		// NVLink multicast: never (see the package comment).
 		{"NVSHMEM_DISABLE_NVLS", "1"},
 		{"NCCL_NVLS_ENABLE", "0"},
-		// Ranks connect when a team is made, not in the first operation of each kind, which would wait on the host.
+		// Ranks connect when a team is made, not in the first operation of each kind, which would
+		// wait on the host.
 		{"NCCL_RUNTIME_CONNECT", "0"},
 		{"NVSHMEM_REMOTE_TRANSPORT", c.RemoteTransport},
 		{"NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME", c.Interface},
@@ -135,7 +139,8 @@ func (c Config) environment(plugin string, withNCCL bool) []variable {
 		{"NVSHMEM_MAX_MEMORY_PER_GPU", strconv.FormatInt(c.HeapBytes, 10)},
 		{"NVSHMEM_CUMEM_GRANULARITY", strconv.FormatInt(c.GranularityBytes, 10)},
 		{"NVSHMEM_REDUCE_SCRATCH_SIZE", strconv.Itoa(scratchBytes)},
-		// The heap that grows by mapping: the accounting of memory before an allocation is about this one.
+		// The heap that grows by mapping: the accounting of memory before an allocation is about
+		// this one.
 		{"NVSHMEM_DISABLE_CUDA_VMM", "0"},
 		{"NVSHMEM_HEAP_KIND", "DEVICE"},
 	}
@@ -145,8 +150,9 @@ func (c Config) environment(plugin string, withNCCL bool) []variable {
 	return vars
 }
 
-// offered is what the library is told where the environment of the process says nothing of it. Without a transport between hosts its proxy
-// thread has nothing to do but to ask, without a pause, whether a kernel wants to end the job: a core of each rank (see the package comment).
+// offered is what the library is told where the environment of the process says nothing of it.
+// Without a transport between hosts its proxy thread has nothing to do but to ask, without a pause,
+// whether a kernel wants to end the job: a core of each rank (see the package comment).
 var offered = []variable{{"NVSHMEM_DISABLE_LOCAL_ONLY_PROXY", "1"}}
 
 func flag(on bool) string {

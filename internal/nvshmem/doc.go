@@ -1,5 +1,5 @@
-// Package nvshmem is NVSHMEM as one of the ways between GPUs: the library bound without cgo, the engine and the allocator
-// "nvshmem", and its one-sided calls on streams.
+// Package nvshmem is NVSHMEM as one of the ways between GPUs: the library bound without cgo, the
+// engine and the allocator "nvshmem", and its one-sided calls on streams.
 //
 // # Parts
 //
@@ -26,17 +26,18 @@
 //
 // # What the library does not forgive
 //
-// NVSHMEM ends the process, with exit(-1), where others return an error: a call before or after its lifetime, a pointer
-// outside of its heap, a team that does not exist, an error of CUDA or of NCCL under one of its calls. Every argument is
-// therefore checked here before a call, ranks agree before every collective step, and no call is made once the device has
-// reported an error. Finalizing is collective as well, and waits for the device: it is done when all ranks agree that no
-// group was aborted and that the device has nothing to do. Else the library is left to the end of the process, with what it
-// holds: os.Exit runs none of the handlers that it has registered for exit, and the driver ends kernels with the process.
-// While operations of an aborted group are under way, which nothing can end, no memory is allocated or freed either, and no
-// group is split.
+// NVSHMEM ends the process, with exit(-1), where others return an error: a call before or after its
+// lifetime, a pointer outside of its heap, a team that does not exist, an error of CUDA or of NCCL
+// under one of its calls. Every argument is therefore checked here before a call, ranks agree
+// before every collective step, and no call is made once the device has reported an error.
+// Finalizing is collective as well, and waits for the device: it is done when all ranks agree that
+// no group was aborted and that the device has nothing to do. Else the library is left to the end
+// of the process, with what it holds: os.Exit runs none of the handlers that it has registered for
+// exit, and the driver ends kernels with the process. While operations of an aborted group are
+// under way, which nothing can end, no memory is allocated or freed either, and no group is split.
 //
-// It is one runtime per process, and one GPU per rank; a second start while the first one lives is an error. Its thread
-// level is SERIALIZED, so one lock is held around all of its calls.
+// It is one runtime per process, and one GPU per rank; a second start while the first one lives is
+// an error. Its thread level is SERIALIZED, so one lock is held around all of its calls.
 //
 // # Operations
 //
@@ -52,36 +53,41 @@
 //	send, receive                 copies to mailboxes, with signals that say full and free
 //	barrier, sync                 barrier_on_stream, team_sync_on_stream
 //
-// With dist.Op.Symmetric, and buffers in memory of the allocator, the library works on the buffers themselves; in place
-// only for broadcast, and for allreduce where NCCL does it, since otherwise source and destination must not overlap
-// (OpenSHMEM 1.5, section 9.9).
-// Everything else goes through a symmetric staging area that each team has for itself, in chunks, on the stream.
+// With dist.Op.Symmetric, and buffers in memory of the allocator, the library works on the buffers
+// themselves; in place only for broadcast, and for allreduce where NCCL does it, since otherwise
+// source and destination must not overlap (OpenSHMEM 1.5, section 9.9). Everything else goes
+// through a symmetric staging area that each team has for itself, in chunks, on the stream.
 //
-// Reductions combine in the library's order and in the element's own type; sums of f16 that overflow before an average is
-// taken stay infinite. Min and max are those of C: a NaN loses against a number.
+// Reductions combine in the library's order and in the element's own type; sums of f16 that
+// overflow before an average is taken stay infinite. Min and max are those of C: a NaN loses
+// against a number.
 //
 // # NCCL inside
 //
-// With NVLink multicast off, the on-stream reductions, fcollect, broadcast and alltoall of NVSHMEM are NCCL's, on
-// communicators that it makes for every team. It takes the libnccl.so.2 that the process has, or the first that is found;
-// Library.NCCL says which. Where there is none, and for 16-bit integers, which NCCL has not, it runs kernels of one block:
-// right but slow. Their allgather, broadcast and alltoall are composed here instead, and their reduce-scatter is given
-// no more than their scratch memory holds, beyond which they stop the device.
+// With NVLink multicast off, the on-stream reductions, fcollect, broadcast and alltoall of NVSHMEM
+// are NCCL's, on communicators that it makes for every team. It takes the libnccl.so.2 that the
+// process has, or the first that is found; Library.NCCL says which. Where there is none, and for
+// 16-bit integers, which NCCL has not, it runs kernels of one block: right but slow. Their
+// allgather, broadcast and alltoall are composed here instead, and their reduce-scatter is given no
+// more than their scratch memory holds, beyond which they stop the device.
 //
-// No setting bounds how many blocks NCCL launches there, as comm.max_ctas does elsewhere: NVSHMEM makes its communicators itself.
+// No setting bounds how many blocks NCCL launches there, as comm.max_ctas does elsewhere: NVSHMEM
+// makes its communicators itself.
 //
 // # Proxy
 //
-// NVSHMEM has a thread in each process, the proxy, that works for kernels whose peers are on other hosts, and ends the job for one that
-// calls nvshmem_global_exit. It never sleeps. Between GPUs of one host it has the latter to do alone, and is not started: such a
-// kernel then fails. A program that wants it has NVSHMEM_DISABLE_LOCAL_ONLY_PROXY=0 in its environment.
+// NVSHMEM has a thread in each process, the proxy, that works for kernels whose peers are on other
+// hosts, and ends the job for one that calls nvshmem_global_exit. It never sleeps. Between GPUs of
+// one host it has the latter to do alone, and is not started: such a kernel then fails. A program
+// that wants it has NVSHMEM_DISABLE_LOCAL_ONLY_PROXY=0 in its environment.
 //
 // # Limits
 //
-// A runtime has Config.MaxTeams teams, of which 6 are NVSHMEM's own and one is the world; every distinct list of ranks that
-// a group was made of takes one, for the life of the runtime, and groups of the same list that are open at one time take
-// one each. Memory is allocated by the world only. NVLink multicast (NVLS) stays off, whatever the environment says: on a
-// host whose fabric is shared it can put every GPU out of service.
+// A runtime has Config.MaxTeams teams, of which 6 are NVSHMEM's own and one is the world; every
+// distinct list of ranks that a group was made of takes one, for the life of the runtime, and
+// groups of the same list that are open at one time take one each. Memory is allocated by the world
+// only. NVLink multicast (NVLS) stays off, whatever the environment says: on a host whose fabric is
+// shared it can put every GPU out of service.
 //
 // Sources: NVSHMEM 3.4.5 (headers, src/host), its API guide, OpenSHMEM 1.5, nvshmem4py 0.1.2.
 package nvshmem

@@ -9,8 +9,8 @@ import (
 	"github.com/symgrad/symgrad/internal/dl"
 )
 
-// driver is what is asked of CUDA before NVSHMEM is, which would end the process at an error: whether the device still
-// works, and whether an address is memory.
+// driver is what is asked of CUDA before NVSHMEM is, which would end the process at an error:
+// whether the device still works, and whether an address is memory.
 type driver struct {
 	capturing dl.Proc `dl:"cuStreamIsCapturing"`     // (stream, status*)
 	query     dl.Proc `dl:"cuStreamQuery"`           // (stream)
@@ -45,8 +45,8 @@ type scratch struct {
 	bytes     uint64
 }
 
-// usable is nil when s is a stream of this runtime's device and no earlier work on the device has failed. While s is
-// captured nothing runs on it, and it may not be asked. The lock is held.
+// usable is nil when s is a stream of this runtime's device and no earlier work on the device has
+// failed. While s is captured nothing runs on it, and it may not be asked. The lock is held.
 func (rt *Runtime) usable(call string, s *cuda.Stream) error {
 	switch {
 	case s == nil:
@@ -71,7 +71,8 @@ func (rt *Runtime) usable(call string, s *cuda.Stream) error {
 	return nil
 }
 
-// broke notes that the device has failed, as a function of the driver tells, after which NVSHMEM is not called again.
+// broke notes that the device has failed, as a function of the driver tells, after which NVSHMEM is
+// not called again.
 func (rt *Runtime) broke(call, function string, code int32, err error) error {
 	if err == nil {
 		err = rt.dev.Driver().Check(function, code)

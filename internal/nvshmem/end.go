@@ -13,8 +13,8 @@ import (
 	"github.com/symgrad/symgrad/internal/gpu"
 )
 
-// How long things may take when the runtime is closed, or used after an abort. Nothing here waits in the driver or in the
-// library for work that may never end.
+// How long things may take when the runtime is closed, or used after an abort. Nothing here waits
+// in the driver or in the library for work that may never end.
 const (
 	patience   = time.Second      // for operations of aborted groups
 	closeTime  = 3 * time.Second  // for what is left on the device of a runtime that is closed
@@ -30,8 +30,8 @@ type remains struct {
 	engines []*engine // those of which operations may be under way
 }
 
-// add notes that e was aborted. It asks nothing of the driver, where a call may be waiting. A stream that was closed before
-// is no reason to look again: it was waited for.
+// add notes that e was aborted. It asks nothing of the driver, where a call may be waiting. A
+// stream that was closed before is no reason to look again: it was waited for.
 func (a *remains) add(e *engine) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -48,7 +48,8 @@ func (a *remains) any() bool {
 	return a.seen
 }
 
-// ended reports whether all operations of aborted groups have ended. A stream that is closed by now cannot tell.
+// ended reports whether all operations of aborted groups have ended. A stream that is closed by now
+// cannot tell.
 func (a *remains) ended() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -89,8 +90,9 @@ func within(limit time.Duration, done func() bool) bool {
 	return true
 }
 
-// idle reports whether the device has done all that e has queued. A group's streams wait for each other, so the last one
-// tells. Errors: cuda.ErrClosed for a stream that was closed since; those of the driver.
+// idle reports whether the device has done all that e has queued. A group's streams wait for each
+// other, so the last one tells. Errors: cuda.ErrClosed for a stream that was closed since; those of
+// the driver.
 func (e *engine) idle() (bool, error) {
 	if e.busy.Load() > 0 {
 		return false, nil
@@ -102,9 +104,11 @@ func (e *engine) idle() (bool, error) {
 	return s.Idle()
 }
 
-// quiesce waits for what was queued with a team. A stream that its owner has closed was waited for then.
+// quiesce waits for what was queued with a team. A stream that its owner has closed was waited for
+// then.
 //
-// Errors: dist.ErrAborted when the group is, because what waits for a peer then waits for good; those of the driver.
+// Errors: dist.ErrAborted when the group is, because what waits for a peer then waits for good;
+// those of the driver.
 func (rt *Runtime) quiesce(t *team) error {
 	rt.teams.mu.Lock()
 	e := t.user
@@ -125,7 +129,8 @@ func (rt *Runtime) quiesce(t *team) error {
 	}
 }
 
-// firstSumEnds waits for the first sum of a group on s. It does not end where another rank could not queue its part.
+// firstSumEnds waits for the first sum of a group on s. It does not end where another rank could
+// not queue its part.
 func (rt *Runtime) firstSumEnds(s *cuda.Stream) error {
 	var idle bool
 	var err error
@@ -139,7 +144,8 @@ func (rt *Runtime) firstSumEnds(s *cuda.Stream) error {
 	return fmt.Errorf("nvshmem: %w: the first sum of a group has not ended after %v: %s", dist.ErrTimeout, firstSumTime, rt.lib)
 }
 
-// healthy is nil while the library can be called and the device works. It asks the driver, which takes its time.
+// healthy is nil while the library can be called and the device works. It asks the driver, which
+// takes its time.
 func (rt *Runtime) healthy(call string) error {
 	if err := rt.open(call); err != nil {
 		return err
@@ -163,8 +169,9 @@ func (rt *Runtime) leave(why error) {
 	}
 }
 
-// Left is why Close has left the library, and what is on the GPU, to the end of the process; nil before, and where it has
-// stopped the library. Who holds the device's context then leaves it too: to give it back may wait for kernels for good.
+// Left is why Close has left the library, and what is on the GPU, to the end of the process; nil
+// before, and where it has stopped the library. Who holds the device's context then leaves it too:
+// to give it back may wait for kernels for good.
 func (rt *Runtime) Left() error {
 	if why := rt.end.left.Load(); why != nil {
 		return *why
@@ -172,14 +179,16 @@ func (rt *Runtime) Left() error {
 	return nil
 }
 
-// Close frees the memory that is still allocated and stops the library, if all ranks agree that no group was aborted, no
-// error has come up, and the GPU has nothing to do. Else it leaves the library to the end of the process, which then cannot
-// start it again; see Left. It waits for work on the GPU, and for the library, for some seconds each, and for the other
-// ranks as long as p.Control of Start does.
+// Close frees the memory that is still allocated and stops the library, if all ranks agree that no
+// group was aborted, no error has come up, and the GPU has nothing to do. Else it leaves the
+// library to the end of the process, which then cannot start it again; see Left. It waits for work
+// on the GPU, and for the library, for some seconds each, and for the other ranks as long as
+// p.Control of Start does.
 //
-// Collective: all ranks, with nothing of the runtime in use: engines closed, streams idle. Idempotent.
-// Errors: dist.ErrTimeout when the library has not come back, after a death in this moment. That memory was still allocated,
-// as that of a broken group is, and that the library was left for a reason that was known before is no error.
+// Collective: all ranks, with nothing of the runtime in use: engines closed, streams idle.
+// Idempotent. Errors: dist.ErrTimeout when the library has not come back, after a death in this
+// moment. That memory was still allocated, as that of a broken group is, and that the library was
+// left for a reason that was known before is no error.
 func (rt *Runtime) Close() (err error) {
 	rt.end.once.Do(func() { err = rt.close() })
 	return err
@@ -192,7 +201,8 @@ func (rt *Runtime) close() error {
 		rt.leave(err)
 		return nil
 	}
-	// All ranks come here, and the library waits for all of them. One that dies now would keep the others for good.
+	// All ranks come here, and the library waits for all of them. One that dies now would keep the
+	// others for good.
 	stopped := make(chan error, 1)
 	go func() { stopped <- rt.stop() }()
 	select {
@@ -233,8 +243,8 @@ func (rt *Runtime) finished() error {
 	return nil
 }
 
-// drain waits until the device has done all that was queued on any of its streams. Drivers that cannot tell are believed to
-// have; a device that has failed says so when it is asked next.
+// drain waits until the device has done all that was queued on any of its streams. Drivers that
+// cannot tell are believed to have; a device that has failed says so when it is asked next.
 func (rt *Runtime) drain() error {
 	all, err := rt.dev.MarkAll()
 	if all == nil {

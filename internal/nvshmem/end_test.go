@@ -91,8 +91,8 @@ func TestAGroupWithoutOperationsIsQuiet(t *testing.T) {
 	}
 }
 
-// closedStreams parts a group again and again whose last operation ran on a stream that is closed by then, into parts of
-// several ranks and of one, and closes them.
+// closedStreams parts a group again and again whose last operation ran on a stream that is closed
+// by then, into parts of several ranks and of one, and closes them.
 func closedStreams(r *rank) error {
 	rt, world, err := r.started(small())
 	if err != nil {
@@ -121,8 +121,8 @@ func closedStreams(r *rank) error {
 	return nil
 }
 
-// abortedPart aborts a part whose operations have ended, on a stream that is closed by then: memory is allocated and freed,
-// and the world parted again, as before; only the library is not finalized.
+// abortedPart aborts a part whose operations have ended, on a stream that is closed by then: memory
+// is allocated and freed, and the world parted again, as before; only the library is not finalized.
 func abortedPart(r *rank) error {
 	rt, world, err := r.started(small())
 	if err != nil {
@@ -170,8 +170,8 @@ func (b *bench) onNewStream(count int) error {
 	return errors.Join(err, on.stream.Close())
 }
 
-// partOnNewStream parts the world, runs an operation in the part on a stream that is closed then, parts that as well, and
-// closes all.
+// partOnNewStream parts the world, runs an operation in the part on a stream that is closed then,
+// parts that as well, and closes all.
 func (r *rank) partOnNewStream(b *bench, world *engine, p part) error {
 	color, key := p.of(world.rank, world.size)
 	sub, err := r.split(world.member, color, key)
@@ -210,7 +210,8 @@ func left(rt *Runtime) error {
 	return nil
 }
 
-// aborts leaves an operation on the GPU that never ends: later calls fail, nothing waits for it, and the process ends.
+// aborts leaves an operation on the GPU that never ends: later calls fail, nothing waits for it,
+// and the process ends.
 func aborts(r *rank) error {
 	rt, e, err := r.started(small())
 	if err != nil {
@@ -261,7 +262,8 @@ func aborts(r *rank) error {
 	return nil
 }
 
-// oneAborts has one rank abort a group of which all operations have ended: all ranks leave the library as it is.
+// oneAborts has one rank abort a group of which all operations have ended: all ranks leave the
+// library as it is.
 func oneAborts(r *rank) error {
 	rt, e, err := r.started(small())
 	if err != nil {
@@ -280,7 +282,8 @@ func oneAborts(r *rank) error {
 	return errors.Join(e.Close(), left(rt))
 }
 
-// unused aborts a group that has queued nothing, which is in nobody's way, and the library is stopped.
+// unused aborts a group that has queued nothing, which is in nobody's way, and the library is
+// stopped.
 func unused(r *rank) error {
 	rt, e, err := r.started(small())
 	if err != nil {
@@ -296,7 +299,8 @@ func unused(r *rank) error {
 	return nil
 }
 
-// endless leaves an operation on the GPU that never ends, and nobody has aborted its group: all ranks leave the library.
+// endless leaves an operation on the GPU that never ends, and nobody has aborted its group: all
+// ranks leave the library.
 func endless(r *rank) error {
 	rt, e, err := r.started(small())
 	if err != nil {
@@ -330,8 +334,9 @@ func (b *bench) enqueue(op *dist.Op) error {
 	return b.e.Enqueue(op, b.stream)
 }
 
-// abortsAtOnce aborts a group while the first operation of its kind is being queued, on all ranks but one, where there is
-// none: whichever comes first, all ranks leave the library, and the process ends.
+// abortsAtOnce aborts a group while the first operation of its kind is being queued, on all ranks
+// but one, where there is none: whichever comes first, all ranks leave the library, and the process
+// ends.
 func abortsAtOnce(r *rank) error {
 	rt, e, err := r.started(small())
 	if err != nil {

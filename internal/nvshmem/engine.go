@@ -43,8 +43,8 @@ var (
 
 // Make is a gpu.Maker: the engine of the group that the runtime was started on.
 //
-// Collective: all ranks of p. Errors, on all ranks alike: dist.ErrUnsupported for another group; those of a first, checked
-// sum over all ranks.
+// Collective: all ranks of p. Errors, on all ranks alike: dist.ErrUnsupported for another group;
+// those of a first, checked sum over all ranks.
 func (rt *Runtime) Make(p *gpu.Member) ([]gpu.Engine, error) {
 	if !rt.isWorld(p) {
 		return nil, refused("make", dist.ErrUnsupported, "the runtime was started on %d other ranks", rt.member.Size)
@@ -101,11 +101,12 @@ func (rt *Runtime) newEngine(p *gpu.Member, t *team) (*engine, error) {
 	return e, nil
 }
 
-// firstSumTime is how long the first sum may take: a rank that could not queue its part tells the others only afterwards.
+// firstSumTime is how long the first sum may take: a rank that could not queue its part tells the
+// others only afterwards.
 const firstSumTime = time.Minute
 
-// firstSum adds up the ranks' numbers: a connection that does not work shows here, and NCCL, which makes connections when
-// they are first used, makes them while no operation waits.
+// firstSum adds up the ranks' numbers: a connection that does not work shows here, and NCCL, which
+// makes connections when they are first used, makes them while no operation waits.
 func (e *engine) firstSum() (err error) {
 	v, a := e.rt.dev, &e.team.area
 	if err := v.Enter(); err != nil {
@@ -122,7 +123,8 @@ func (e *engine) firstSum() (err error) {
 	if err := v.CopyFromHost(a.in(), unsafe.Pointer(&value), 4); err != nil {
 		return err
 	}
-	// Kernels of the library are loaded at their first launch, which waits for all that runs: here, where nothing does.
+	// Kernels of the library are loaded at their first launch, which waits for all that runs: here,
+	// where nothing does.
 	to := e.reduced(tensor.I32, dist.RedSum)
 	err = errors.Join(e.sync(s), e.reduceCall(s, to, a.in(), 1, tensor.I32, dist.RedSum),
 		e.teamCall(&e.rt.lib.t.barrier, "nvshmemx_barrier_on_stream", s))
@@ -219,8 +221,8 @@ func (e *engine) Enqueue(op *dist.Op, s *cuda.Stream) error {
 	return e.run(op, s)
 }
 
-// enter and leave are around what queues. An Abort comes either before enter, and then ready sees it, or sees that something
-// is or will be queued.
+// enter and leave are around what queues. An Abort comes either before enter, and then ready sees
+// it, or sees that something is or will be queued.
 func (e *engine) enter() {
 	e.busy.Add(1)
 	e.used.Store(true)
@@ -316,9 +318,10 @@ func (e *engine) paced(s *cuda.Stream) error {
 	return e.pace(s)
 }
 
-// Abort implements gpu.Engine. NVSHMEM has no call that ends what is queued: kernels that wait for a peer wait until the
-// process ends, whose end they do not delay. Groups that are open go on; while such kernels are there, nothing is allocated,
-// freed or split any more, because the library waits for the whole device there. The library is not finalized.
+// Abort implements gpu.Engine. NVSHMEM has no call that ends what is queued: kernels that wait for
+// a peer wait until the process ends, whose end they do not delay. Groups that are open go on;
+// while such kernels are there, nothing is allocated, freed or split any more, because the library
+// waits for the whole device there. The library is not finalized.
 func (e *engine) Abort() {
 	if e.gone.Swap(true) || e.team == nil {
 		return

@@ -14,7 +14,8 @@ type Error struct {
 	Library string // "NVSHMEM 3.4.5 (/path) with NCCL 2.28.3 (/path)"
 }
 
-// Error is "nvshmemx_team_init: out of memory (2): NVSHMEM 3.4.5 (...) with NCCL 2.28.3 (...); set Debug to WARN to see why".
+// Error is "nvshmemx_team_init: out of memory (2): NVSHMEM 3.4.5 (...) with NCCL 2.28.3 (...); set
+// Debug to WARN to see why".
 func (e *Error) Error() string {
 	return fmt.Sprintf("%s: %s (%d): %s; set Debug to WARN to see why", e.Call, codeText(e.Code), e.Code, e.Library)
 }

@@ -11,11 +11,13 @@ import (
 	"github.com/symgrad/symgrad/internal/dl"
 )
 
-// exitVar makes this test a process that ends with a handler of C's registered: "go" by os.Exit, "c" by C's exit.
+// exitVar makes this test a process that ends with a handler of C's registered: "go" by os.Exit,
+// "c" by C's exit.
 const exitVar = "SYMGRAD_TEST_EXIT"
 
-// NVSHMEM registers a handler for C's exit that meets the other ranks, and would hang in a broken world. os.Exit, and the
-// return of main, end the process without it; with the race detector they go through C's exit.
+// NVSHMEM registers a handler for C's exit that meets the other ranks, and would hang in a broken
+// world. os.Exit, and the return of main, end the process without it; with the race detector they
+// go through C's exit.
 func TestExitRunsNoHandlersOfC(t *testing.T) {
 	const status = 3 // not 0, which the testing package turns into a panic
 	if how := os.Getenv(exitVar); how != "" {
@@ -35,7 +37,8 @@ func TestExitRunsNoHandlersOfC(t *testing.T) {
 // handlerStatus is that of a process whose handler was run.
 const handlerStatus = 4
 
-// exitWithHandler ends the process, with C's _exit(handlerStatus) as a handler of its exit. It returns only with an error.
+// exitWithHandler ends the process, with C's _exit(handlerStatus) as a handler of its exit. It
+// returns only with an error.
 func exitWithHandler(how string, status int) error {
 	lib, err := dl.Open(dl.Search{Name: "libc", Sonames: []string{"libc.so.6"}})
 	if err != nil {

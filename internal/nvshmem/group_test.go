@@ -112,7 +112,8 @@ func (r *rank) inParts(b *bench, e *engine, p part, depth int) error {
 	return errors.Join(s.Close(), sub.Control.Close())
 }
 
-// teamLimit splits until no team is left: that is an error on every rank, which names the limit, and nothing more.
+// teamLimit splits until no team is left: that is an error on every rank, which names the limit,
+// and nothing more.
 func teamLimit(r *rank) error {
 	c := small()
 	c.MaxTeams = ownTeams + 3
@@ -227,8 +228,8 @@ func (b *bench) post(kind dist.Kind, peer, i, bytes int) (*dist.Op, error) {
 	return &dist.Op{Kind: kind, Peer: peer, Count: bytes, Dst: buf}, err
 }
 
-// queue runs ops, as one group call or one after the other, and compares what was received: message i of a rank is the
-// i-th that its sender has for it.
+// queue runs ops, as one group call or one after the other, and compares what was received: message
+// i of a rank is the i-th that its sender has for it.
 func (b *bench) queue(batch bool, ops []*dist.Op, numbers []int) error {
 	if err := b.r.dev.Enter(); err != nil {
 		return err

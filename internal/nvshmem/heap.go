@@ -16,7 +16,8 @@ import (
 // pageBytes is the alignment of what the allocator gives, and of the parts of the staging areas.
 const pageBytes = symmetric.MaxAlignment
 
-// heap is what this rank has allocated: where the library may be sent to, and how much of the device it has taken.
+// heap is what this rank has allocated: where the library may be sent to, and how much of the
+// device it has taken.
 type heap struct {
 	blocks atomic.Pointer[[]block] // in the order of their addresses
 
@@ -31,7 +32,8 @@ type block struct {
 	bytes int64
 }
 
-// has reports whether the bytes bytes at addr lie in one allocation. It allocates nothing and may be asked by anyone.
+// has reports whether the bytes bytes at addr lie in one allocation. It allocates nothing and may
+// be asked by anyone.
 func (h *heap) has(addr uintptr, bytes int64) bool {
 	all := h.blocks.Load()
 	if all == nil || bytes < 0 {
@@ -103,8 +105,8 @@ func decodeWish(b []byte) wish {
 	return wish{at(0), at(1), at(2)}
 }
 
-// grant is nil when all ranks ask for the same and the library will find it: it takes its heap down when it does not
-// (allocate_physical_memory_to_heap in mem_heap.cpp).
+// grant is nil when all ranks ask for the same and the library will find it: it takes its heap down
+// when it does not (allocate_physical_memory_to_heap in mem_heap.cpp).
 func grant(all [][]byte, c Config) error {
 	first := decodeWish(all[0])
 	for r, line := range all {
@@ -194,8 +196,8 @@ func (rt *Runtime) take(bytes, free int64) (region, error) {
 	return r, nil
 }
 
-// give frees the allocation at base. Where operations of an aborted group may be on a GPU for good, it is left to the end of
-// the process, which is no error.
+// give frees the allocation at base. Where operations of an aborted group may be on a GPU for good,
+// it is left to the end of the process, which is no error.
 //
 // Collective: all ranks, same order; p is the runtime's group.
 func (rt *Runtime) give(p *gpu.Member, base uintptr) error {
@@ -223,12 +225,14 @@ func (rt *Runtime) give(p *gpu.Member, base uintptr) error {
 // Name is "nvshmem", the allocator's.
 func (rt *Runtime) Name() string { return "nvshmem" }
 
-// Alloc is bytes bytes of NVSHMEM's heap on every rank of p, zeroed, aligned to symmetric.MaxAlignment.
+// Alloc is bytes bytes of NVSHMEM's heap on every rank of p, zeroed, aligned to
+// symmetric.MaxAlignment.
 //
-// Collective: all ranks of p, same size. Owns: the caller frees the slab before the runtime is closed.
-// Errors, on all ranks alike: dist.ErrUnsupported where p is not the group that the runtime was started on, because every
-// rank takes part in an allocation; symmetric.ErrNoSpace where a GPU has not enough memory left; dist.ErrMismatch where
-// sizes differ; dist.ErrInvalid for a size below 1.
+// Collective: all ranks of p, same size. Owns: the caller frees the slab before the runtime is
+// closed. Errors, on all ranks alike: dist.ErrUnsupported where p is not the group that the runtime
+// was started on, because every rank takes part in an allocation; symmetric.ErrNoSpace where a GPU
+// has not enough memory left; dist.ErrMismatch where sizes differ; dist.ErrInvalid for a size
+// below 1.
 func (rt *Runtime) Alloc(p *gpu.Member, bytes int64) (*gpu.Slab, error) {
 	if !rt.isWorld(p) {
 		return nil, refused("alloc", dist.ErrUnsupported, "NVSHMEM allocates on all %d ranks at once, and the group has %d", rt.member.Size, p.Size)

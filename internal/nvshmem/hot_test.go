@@ -13,10 +13,12 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// testingAllocs is how often f allocates, which it did once before, for what is made at the first use.
+// testingAllocs is how often f allocates, which it did once before, for what is made at the first
+// use.
 func testingAllocs(f func()) float64 { return testing.AllocsPerRun(20, f) }
 
-// allocations enqueues every kind of operation, directly and through the staging area, and times one.
+// allocations enqueues every kind of operation, directly and through the staging area, and times
+// one.
 func allocations(r *rank) error {
 	rt, e, err := r.started(small())
 	if err != nil {

@@ -2,8 +2,8 @@ package nvshmem
 
 import "unsafe"
 
-// Structs of nvshmem_types.h and nvshmem_uniqueid.h, 3.4.5. The version word is version<<16 | size; later libraries take
-// the older structs.
+// Structs of nvshmem_types.h and nvshmem_uniqueid.h, 3.4.5. The version word is version<<16 | size;
+// later libraries take the older structs.
 
 // uniqueID is nvshmemx_uniqueid_v1: where the ranks meet.
 type uniqueID struct {

@@ -10,13 +10,14 @@ import (
 	"github.com/symgrad/symgrad/internal/dl"
 )
 
-// ErrLibrary is returned by Open when NVSHMEM cannot be used here: no file, a version that this package does not know, a
-// missing plugin, two NCCLs.
+// ErrLibrary is returned by Open when NVSHMEM cannot be used here: no file, a version that this
+// package does not know, a missing plugin, two NCCLs.
 var ErrLibrary = errors.New("nvshmem: library")
 
 const (
-	// The plugin by which ranks meet. It is loaded by path, because the library asks the loader for a bare name, which finds
-	// nothing for a library that itself lies outside of the loader's places, as Python's wheels do.
+	// The plugin by which ranks meet. It is loaded by path, because the library asks the loader for
+	// a bare name, which finds nothing for a library that itself lies outside of the loader's
+	// places, as Python's wheels do.
 	plugin     = "nvshmem_bootstrap_uid.so.3"
 	pluginBare = "nvshmem_bootstrap_uid.so"
 )
@@ -27,7 +28,8 @@ type Version [3]int
 // String is "3.4.5".
 func (v Version) String() string { return fmt.Sprintf("%d.%d.%d", v[0], v[1], v[2]) }
 
-// leastVersion is the first with the functions of table that are not optional, as far as its changelog tells.
+// leastVersion is the first with the functions of table that are not optional, as far as its
+// changelog tells.
 var leastVersion = Version{3, 0, 6}
 
 // less reports whether v is older than o.
@@ -40,7 +42,8 @@ func (v Version) less(o Version) bool {
 	return false
 }
 
-// Library is the NVSHMEM of this process, loaded and not started. It stays loaded for good (see internal/dl).
+// Library is the NVSHMEM of this process, loaded and not started. It stays loaded for good (see
+// internal/dl).
 type Library struct {
 	cfg     Config // with its defaults
 	lib     *dl.Library
@@ -58,8 +61,8 @@ type innerNCCL struct {
 	code int32
 }
 
-// Open loads NVSHMEM, the plugin beside it and the NCCL that it will use, after it has set the environment that they read.
-// It starts nothing.
+// Open loads NVSHMEM, the plugin beside it and the NCCL that it will use, after it has set the
+// environment that they read. It starts nothing.
 //
 // Errors: ErrLibrary, with every place that was tried; dist.ErrInvalid for a wrong c.
 func Open(c Config) (*Library, error) {
@@ -77,8 +80,8 @@ func Open(c Config) (*Library, error) {
 	if err := l.openNCCL(libc); err != nil {
 		return nil, err
 	}
-	// Before the load, as the reference has it, though the library reads all of it later: the path of the plugin is set when
-	// it is known.
+	// Before the load, as the reference has it, though the library reads all of it later: the path
+	// of the plugin is set when it is known.
 	if err := errors.Join(libc.set(l.cfg.environment(plugin, l.nccl != nil)), libc.offer(offered)); err != nil {
 		return nil, err
 	}
@@ -115,8 +118,8 @@ func (l *Library) bind() error {
 	return nil
 }
 
-// openPlugin loads the plugin by which ranks meet, from beside the library or, as a package of a distribution may keep it, from where the loader
-// looks.
+// openPlugin loads the plugin by which ranks meet, from beside the library or, as a package of a
+// distribution may keep it, from where the loader looks.
 func (l *Library) openPlugin() error {
 	lib, err := l.lib.OpenBeside("nvshmem bootstrap plugin", true, plugin, pluginBare)
 	if err != nil {
@@ -126,7 +129,8 @@ func (l *Library) openPlugin() error {
 	return nil
 }
 
-// openNCCL loads the NCCL that NVSHMEM will find under its soname, so that it is the one that the rest of the process uses.
+// openNCCL loads the NCCL that NVSHMEM will find under its soname, so that it is the one that the
+// rest of the process uses.
 func (l *Library) openNCCL(c *libc) error {
 	if l.cfg.DisableNCCL {
 		return nil
@@ -199,8 +203,8 @@ func (l *Library) Spec() (major, minor int) {
 	return int(a), int(b)
 }
 
-// NCCL is the NCCL that NVSHMEM uses inside, for its collectives: its file, and its version as ncclGetVersion gives it.
-// Where ok is false it uses none.
+// NCCL is the NCCL that NVSHMEM uses inside, for its collectives: its file, and its version as
+// ncclGetVersion gives it. Where ok is false it uses none.
 func (l *Library) NCCL() (path string, version int, ok bool) {
 	if l.nccl == nil {
 		return "", 0, false
@@ -208,7 +212,8 @@ func (l *Library) NCCL() (path string, version int, ok bool) {
 	return l.nccl.lib.Path(), int(l.nccl.code), true
 }
 
-// String is "NVSHMEM 3.4.5 (/usr/lib/libnvshmem_host.so.3.4.5) with NCCL 2.28.3 (/usr/lib/libnccl.so.2.28.3)".
+// String is "NVSHMEM 3.4.5 (/usr/lib/libnvshmem_host.so.3.4.5) with NCCL 2.28.3
+// (/usr/lib/libnccl.so.2.28.3)".
 func (l *Library) String() string {
 	s := fmt.Sprintf("NVSHMEM %v (%s)", l.version, l.Path())
 	if l.nccl == nil {
@@ -218,7 +223,8 @@ func (l *Library) String() string {
 	return fmt.Sprintf("%s with NCCL %d.%d.%d (%s)", s, c/10000, c/100%100, c%100, l.nccl.lib.Path())
 }
 
-// Missing lists the functions that this library is too old for, each with the version that brought it.
+// Missing lists the functions that this library is too old for, each with the version that brought
+// it.
 func (l *Library) Missing() []error {
 	var missing []error
 	for _, p := range []*dl.Proc{&l.t.teamID, &l.t.makeTeam, &l.t.moduleInit, &l.t.moduleEnd} {
@@ -238,8 +244,8 @@ func (l *Library) Missing() []error {
 	return missing
 }
 
-// IsUnavailable reports whether err, from Open, says that this machine has no NVSHMEM to use, which is no fault of the
-// caller's.
+// IsUnavailable reports whether err, from Open, says that this machine has no NVSHMEM to use, which
+// is no fault of the caller's.
 func IsUnavailable(err error) bool {
 	return errors.Is(err, ErrLibrary) || errors.Is(err, dl.ErrUnsupported) || errors.Is(err, dist.ErrUnsupported)
 }

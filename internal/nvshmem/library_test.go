@@ -167,7 +167,8 @@ func TestOpenNamesWhatIsMissing(t *testing.T) {
 	}
 }
 
-// What is too old, or of a version that nobody knows, is refused by that, before its other functions are looked up.
+// What is too old, or of a version that nobody knows, is refused by that, before its other
+// functions are looked up.
 func TestVersionsThatAreNotKnownAreRefused(t *testing.T) {
 	if !dltest.Alone(t) { // NVSHMEM is loaded for all to see
 		return

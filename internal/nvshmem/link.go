@@ -12,14 +12,15 @@ import (
 	"github.com/symgrad/symgrad/internal/dl"
 )
 
-// Linker is nvJitLink: it links device code, among it the device part of NVSHMEM, which NVRTC cannot.
+// Linker is nvJitLink: it links device code, among it the device part of NVSHMEM, which NVRTC
+// cannot.
 type Linker struct {
 	lib *dl.Library
 	t   linkTable
 }
 
-// linkTable is its functions, by the names that it exports from CUDA 12.3 on; nvJitLink.h has macros for others. All return
-// nvJitLinkResult.
+// linkTable is its functions, by the names that it exports from CUDA 12.3 on; nvJitLink.h has
+// macros for others. All return nvJitLinkResult.
 type linkTable struct {
 	version  func(major, minor *uint32) int32                                               `dl:"nvJitLinkVersion"`
 	create   dl.Proc                                                                        `dl:"nvJitLinkCreate"` // (handle*, number of options, options**)
@@ -53,7 +54,8 @@ type Input struct {
 	Data []byte
 }
 
-// OpenLinker finds nvJitLink in the loader's places and in dirs; nil means dl.Places without an environment.
+// OpenLinker finds nvJitLink in the loader's places and in dirs; nil means dl.Places without an
+// environment.
 //
 // Errors: ErrLibrary, with every place that was tried.
 func OpenLinker(dirs []string) (*Linker, error) {
@@ -142,8 +144,9 @@ func (l *Linker) refusal(what string, code int32, handle uintptr) error {
 	return refused("link", dist.ErrUnsupported, "%v refuses %s with code %d: %s", l, what, code, text)
 }
 
-// DeviceParts is the files of the library's device part that lie beside it, as inputs for a Linker. What there is differs
-// between packages: an archive of objects, LTO code, LLVM bitcode (which the linker takes for LTO code or refuses).
+// DeviceParts is the files of the library's device part that lie beside it, as inputs for a Linker.
+// What there is differs between packages: an archive of objects, LTO code, LLVM bitcode (which the
+// linker takes for LTO code or refuses).
 //
 // Errors: ErrLibrary where there is none.
 func (l *Library) DeviceParts() ([]Input, error) {
@@ -164,10 +167,12 @@ func (l *Library) DeviceParts() ([]Input, error) {
 	return found, nil
 }
 
-// InitModule gives a module that has the library's device part linked into it the state that its device calls need.
+// InitModule gives a module that has the library's device part linked into it the state that its
+// device calls need.
 //
-// Returns: when the module can be used. Owns: the caller calls EndModule before it unloads the module.
-// Errors: *Error for a module without that part, or with one of another version; dist.ErrUnsupported before NVSHMEM 3.0.6.
+// Returns: when the module can be used. Owns: the caller calls EndModule before it unloads the
+// module. Errors: *Error for a module without that part, or with one of another version;
+// dist.ErrUnsupported before NVSHMEM 3.0.6.
 func (rt *Runtime) InitModule(m *cuda.Module) error {
 	return rt.module(&rt.lib.t.moduleInit, "nvshmemx_cumodule_init", m)
 }

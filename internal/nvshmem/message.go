@@ -8,9 +8,9 @@ import (
 	"github.com/symgrad/symgrad/internal/dl"
 )
 
-// A message goes through a mailbox that the receiver has for this sender. Two flags go with it: full, at the receiver, and
-// free, at the sender. Each is 0 or 1, and after every message they are as they were before, so that a captured graph can
-// run again and again.
+// A message goes through a mailbox that the receiver has for this sender. Two flags go with it:
+// full, at the receiver, and free, at the sender. Each is 0 or 1, and after every message they are
+// as they were before, so that a captured graph can run again and again.
 
 // send queues: wait until the mailbox is free; fill it; say that it is full.
 func (e *engine) send(s *cuda.Stream, peer int, src uintptr, bytes int64) error {
@@ -114,7 +114,8 @@ func (e *engine) BeginBatch(*cuda.Stream) error {
 	return nil
 }
 
-// EndBatch implements gpu.Batcher. The messages progress together: each of them may need that any other one gets on.
+// EndBatch implements gpu.Batcher. The messages progress together: each of them may need that any
+// other one gets on.
 func (e *engine) EndBatch(s *cuda.Stream) error {
 	e.enter()
 	defer e.leave()
@@ -130,7 +131,8 @@ func (e *engine) EndBatch(s *cuda.Stream) error {
 		return nil
 	}
 	if e.oneEach() {
-		// Sends of this batch wait for no receive of another batch that waits for one of this: in any order, sends first.
+		// Sends of this batch wait for no receive of another batch that waits for one of this: in
+		// any order, sends first.
 		for _, recv := range [...]bool{false, true} {
 			for i := range b.messages {
 				if m := &b.messages[i]; m.peer != e.rank && m.recv == recv {
@@ -173,7 +175,8 @@ func (e *engine) carry(s *cuda.Stream, m *message) error {
 	return e.send(s, m.peer, m.addr, m.bytes)
 }
 
-// toMyself queues the messages of this rank to itself: the first send goes to the first receive, and so on.
+// toMyself queues the messages of this rank to itself: the first send goes to the first receive,
+// and so on.
 func (e *engine) toMyself(s *cuda.Stream) error {
 	all := e.batch.messages
 	next := 0
@@ -200,7 +203,8 @@ func (e *engine) toMyself(s *cuda.Stream) error {
 	return nil
 }
 
-// oneEach reports whether there is at most one message for each peer and direction, and all of them fit their mailboxes.
+// oneEach reports whether there is at most one message for each peer and direction, and all of them
+// fit their mailboxes.
 func (e *engine) oneEach() bool {
 	b := &e.batch
 	if b.seen == nil {
@@ -229,7 +233,8 @@ func (b *batch) channel(m *message) int {
 	return 2 * m.peer
 }
 
-// inLanes queues the messages on a stream for each peer and direction, after what s has so far and before what follows.
+// inLanes queues the messages on a stream for each peer and direction, after what s has so far and
+// before what follows.
 func (e *engine) inLanes(s *cuda.Stream) error {
 	b := &e.batch
 	if err := e.openLanes(); err != nil {

@@ -89,7 +89,8 @@ func oneSided(r *rank) error {
 	return errors.Join(w.close(), e.Close(), rt.Close())
 }
 
-// puts gives the next rank a block from private memory, and one from the heap without holding up the stream.
+// puts gives the next rank a block from private memory, and one from the heap without holding up
+// the stream.
 func puts(w *window, bytes int) error {
 	me, n := w.r.me(), w.r.n()
 	next, previous := (me+1)%n, (me+n-1)%n
@@ -147,7 +148,8 @@ func gets(w *window, bytes int) error {
 	return w.meet()
 }
 
-// putSignals gives the next rank two blocks, each with a signal behind it that the receiver's stream waits for.
+// putSignals gives the next rank two blocks, each with a signal behind it that the receiver's
+// stream waits for.
 func putSignals(w *window, bytes int) error {
 	me, n := w.r.me(), w.r.n()
 	next, previous := (me+1)%n, (me+n-1)%n
@@ -214,7 +216,8 @@ func signals(w *window, _ int) error {
 	return w.meet()
 }
 
-// peers checks that every rank's part can be addressed, and that the addresses are those of the slab.
+// peers checks that every rank's part can be addressed, and that the addresses are those of the
+// slab.
 func peers(w *window) error {
 	me := w.r.me()
 	if err := errors.Join(w.fill(w.base+4096, letter(me, 0, 9, 64)), w.meet()); err != nil {
@@ -319,7 +322,8 @@ func misuse(r *rank) error {
 	return s.Close()
 }
 
-// memory allocates, is refused what would take the library's heap down, and finds everything zeroed and aligned.
+// memory allocates, is refused what would take the library's heap down, and finds everything zeroed
+// and aligned.
 func memory(r *rank) error {
 	rt, e, err := r.started(small())
 	if err != nil {

@@ -9,7 +9,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Data of the tests are whole numbers so small that every type holds every result exactly, whatever the order.
+// Data of the tests are whole numbers so small that every type holds every result exactly, whatever
+// the order.
 
 // value is element i of what rank gives to a reduction among n ranks.
 func value(red dist.RedKind, n, rank, i int) int {

@@ -16,8 +16,9 @@ import (
 	"github.com/symgrad/symgrad/internal/dl"
 )
 
-// libc is what is needed of C's library: memory that NVSHMEM may keep, and the environment that it reads. The latter is
-// C's own: os.Getenv does not see what is set here, and programs started by os/exec do not inherit it.
+// libc is what is needed of C's library: memory that NVSHMEM may keep, and the environment that it
+// reads. The latter is C's own: os.Getenv does not see what is set here, and programs started by
+// os/exec do not inherit it.
 type libc struct {
 	calloc func(n, bytes uintptr) unsafe.Pointer                `dl:"calloc"`
 	free   func(p unsafe.Pointer)                               `dl:"free"`
@@ -52,7 +53,8 @@ func (c *libc) put(vars []variable, overwrite int32) error {
 	return nil
 }
 
-// mapped is the files named soname, or soname and a version, that the text of a /proc/self/maps has.
+// mapped is the files named soname, or soname and a version, that the text of a /proc/self/maps
+// has.
 func mapped(maps io.Reader, soname string) ([]string, error) {
 	var found []string
 	for lines := bufio.NewScanner(maps); ; {

@@ -14,9 +14,11 @@ import (
 	"github.com/symgrad/symgrad/internal/gpu/gputest"
 )
 
-// The tests of this package that need GPUs run as ranks, each a process with a GPU of its own: see package gputest.
+// The tests of this package that need GPUs run as ranks, each a process with a GPU of its own: see
+// package gputest.
 
-// rankTime bounds one run of ranks: starting the library and compiling kernels takes seconds, a hang for ever.
+// rankTime bounds one run of ranks: starting the library and compiling kernels takes seconds, a
+// hang for ever.
 const rankTime = 4 * time.Minute
 
 func TestMain(m *testing.M) { os.Exit(processes.Main(m)) }
@@ -100,7 +102,8 @@ var processes = &gputest.Ranks{Job: "nvshmem", Time: rankTime, Body: func(role s
 	return body(r)
 }}
 
-// leastGPUs is how many a machine for these tests has. Tests with more skip on one that has only these.
+// leastGPUs is how many a machine for these tests has. Tests with more skip on one that has only
+// these.
 const leastGPUs = 2
 
 // available skips the test unless this machine has n GPUs and NVSHMEM.

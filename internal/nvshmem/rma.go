@@ -7,24 +7,27 @@ import (
 	"github.com/symgrad/symgrad/symmetric"
 )
 
-// One-sided calls on a stream. Addresses of symmetric memory are this rank's own: the pair of address and rank names remote
-// data (OpenSHMEM 1.5, section 3). Ranks are those of the runtime's group. What is queued runs in the order of the stream,
-// but for the calls that end in NBI, which run beside it until a Quiet or barrier on a stream. Every argument is checked
-// before the library is called, and nothing is allocated on the Go heap.
+// One-sided calls on a stream. Addresses of symmetric memory are this rank's own: the pair of
+// address and rank names remote data (OpenSHMEM 1.5, section 3). Ranks are those of the runtime's
+// group. What is queued runs in the order of the stream, but for the calls that end in NBI, which
+// run beside it until a Quiet or barrier on a stream. Every argument is checked before the library
+// is called, and nothing is allocated on the Go heap.
 //
-// Errors of all of them: dist.ErrRank for an unknown rank; dist.ErrRange for a negative length, or one beyond an
-// allocation; symmetric.ErrNotAllocated for an address outside of the runtime's memory; symmetric.ErrAlignment for a signal
-// that is no multiple of 8; dist.ErrDevice for a local address that is no memory of a GPU, or a stream of another one;
-// dist.ErrInvalid for no stream or an unknown operation; dist.ErrClosed; what the device or the library reported before.
+// Errors of all of them: dist.ErrRank for an unknown rank; dist.ErrRange for a negative length, or
+// one beyond an allocation; symmetric.ErrNotAllocated for an address outside of the runtime's
+// memory; symmetric.ErrAlignment for a signal that is no multiple of 8; dist.ErrDevice for a local
+// address that is no memory of a GPU, or a stream of another one; dist.ErrInvalid for no stream or
+// an unknown operation; dist.ErrClosed; what the device or the library reported before.
 
-// Transfer is Bytes bytes from Src to Dst: of a put, Dst is another rank's and Src any memory of this GPU; of a get, the other
-// way round.
+// Transfer is Bytes bytes from Src to Dst: of a put, Dst is another rank's and Src any memory of
+// this GPU; of a get, the other way round.
 type Transfer struct {
 	Dst, Src uintptr
 	Bytes    int64
 }
 
-// Signal is an update of the signal at At: a u64 in symmetric memory, a multiple of 8, changed by signal operations only.
+// Signal is an update of the signal at At: a u64 in symmetric memory, a multiple of 8, changed by
+// signal operations only.
 type Signal struct {
 	At    uintptr
 	Op    SignalOp
@@ -36,7 +39,8 @@ func (rt *Runtime) Put(s *cuda.Stream, rank int, t Transfer) error {
 	return rt.put("put", &rt.lib.t.put, s, rank, t)
 }
 
-// PutNBI is Put that does not hold up the stream. Owns: the memory at Src belongs to the runtime until a Quiet.
+// PutNBI is Put that does not hold up the stream. Owns: the memory at Src belongs to the runtime
+// until a Quiet.
 func (rt *Runtime) PutNBI(s *cuda.Stream, rank int, t Transfer) error {
 	return rt.put("put nbi", &rt.lib.t.putNBI, s, rank, t)
 }
@@ -46,7 +50,8 @@ func (rt *Runtime) Get(s *cuda.Stream, rank int, t Transfer) error {
 	return rt.get("get", &rt.lib.t.get, s, rank, t)
 }
 
-// GetNBI is Get that does not hold up the stream. Owns: the memory at Dst belongs to the runtime until a Quiet.
+// GetNBI is Get that does not hold up the stream. Owns: the memory at Dst belongs to the runtime
+// until a Quiet.
 func (rt *Runtime) GetNBI(s *cuda.Stream, rank int, t Transfer) error {
 	return rt.get("get nbi", &rt.lib.t.getNBI, s, rank, t)
 }
@@ -80,12 +85,14 @@ func (rt *Runtime) move(call string, p *dl.Proc, s *cuda.Stream, rank int, t Tra
 	return rt.void(p, call, 5)
 }
 
-// PutSignal is Put followed by an update of a signal of the same rank, which is visible there only after the data.
+// PutSignal is Put followed by an update of a signal of the same rank, which is visible there only
+// after the data.
 func (rt *Runtime) PutSignal(s *cuda.Stream, rank int, t Transfer, sig Signal) error {
 	return rt.putSignal("put signal", &rt.lib.t.putSignal, s, rank, t, sig)
 }
 
-// PutSignalNBI is PutSignal that does not hold up the stream. Owns: the memory at Src belongs to the runtime until a Quiet.
+// PutSignalNBI is PutSignal that does not hold up the stream. Owns: the memory at Src belongs to
+// the runtime until a Quiet.
 func (rt *Runtime) PutSignalNBI(s *cuda.Stream, rank int, t Transfer, sig Signal) error {
 	return rt.putSignal("put signal nbi", &rt.lib.t.putSignalNBI, s, rank, t, sig)
 }
@@ -129,7 +136,8 @@ func (rt *Runtime) update(call string, s *cuda.Stream, rank int, sig Signal) err
 	return rt.void(&rt.lib.t.signal, call, 5)
 }
 
-// SignalWait holds up what is queued next until this rank's signal at signal is c value. Nothing else ends the wait.
+// SignalWait holds up what is queued next until this rank's signal at signal is c value. Nothing
+// else ends the wait.
 func (rt *Runtime) SignalWait(s *cuda.Stream, signal uintptr, c Comparison, value uint64) error {
 	const call = "signal wait"
 	if err := rt.enter(call, s); err != nil {
@@ -147,16 +155,19 @@ func (rt *Runtime) SignalWait(s *cuda.Stream, signal uintptr, c Comparison, valu
 	return rt.void(&rt.lib.t.wait, call, 4)
 }
 
-// Quiet holds up what is queued next until what this rank has sent, on any stream, is complete and visible.
+// Quiet holds up what is queued next until what this rank has sent, on any stream, is complete and
+// visible.
 func (rt *Runtime) Quiet(s *cuda.Stream) error { return rt.bare("quiet", &rt.lib.t.quiet, s) }
 
-// Barrier queues a meeting of all ranks after which what any of them sent before is complete and visible. The engine of the
-// world meets in the same place: use its stream, or keep the two apart by events.
+// Barrier queues a meeting of all ranks after which what any of them sent before is complete and
+// visible. The engine of the world meets in the same place: use its stream, or keep the two apart
+// by events.
 //
 // Collective: all ranks.
 func (rt *Runtime) Barrier(s *cuda.Stream) error { return rt.bare("barrier", &rt.lib.t.barrierAll, s) }
 
-// Sync queues a meeting of all ranks that says nothing of what they sent. It is one with Barrier in what may run beside it.
+// Sync queues a meeting of all ranks that says nothing of what they sent. It is one with Barrier in
+// what may run beside it.
 //
 // Collective: all ranks.
 func (rt *Runtime) Sync(s *cuda.Stream) error { return rt.bare("sync", &rt.lib.t.syncAll, s) }
@@ -171,7 +182,8 @@ func (rt *Runtime) bare(call string, p *dl.Proc, s *cuda.Stream) error {
 	return rt.void(p, call, 1)
 }
 
-// Peer is where this GPU can address the memory at addr, in an allocation of the runtime, of rank; 0 where it cannot.
+// Peer is where this GPU can address the memory at addr, in an allocation of the runtime, of rank;
+// 0 where it cannot.
 func (rt *Runtime) Peer(rank int, addr uintptr) (uintptr, error) {
 	const call = "peer address"
 	rt.mu.Lock()

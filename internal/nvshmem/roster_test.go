@@ -54,7 +54,8 @@ func TestBidSurvivesTheWire(t *testing.T) {
 	}
 }
 
-// parts is the bids of ranks that are in parts, each a list of ranks in order; own of NVSHMEM are used everywhere.
+// parts is the bids of ranks that are in parts, each a list of ranks in order; own of NVSHMEM are
+// used everywhere.
 func parts(n int, lists ...[]int) []teamProposal {
 	bids := make([]teamProposal, n)
 	for r := range bids {

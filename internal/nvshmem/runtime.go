@@ -16,10 +16,12 @@ import (
 	"github.com/symgrad/symgrad/internal/gpu"
 )
 
-// Runtime is NVSHMEM started on the ranks of one group, each with a GPU of its own. A process has one at a time.
+// Runtime is NVSHMEM started on the ranks of one group, each with a GPU of its own. A process has
+// one at a time.
 //
-// Its methods may be called from several goroutines, but calls that are collective come in one order on all ranks, and
-// while one of them waits for its peers the other calls of the rank wait with it: the library takes one at a time.
+// Its methods may be called from several goroutines, but calls that are collective come in one
+// order on all ranks, and while one of them waits for its peers the other calls of the rank wait
+// with it: the library takes one at a time.
 type Runtime struct {
 	lib    *Library
 	member *gpu.Member
@@ -53,11 +55,11 @@ var process struct {
 
 // Start starts the library on the ranks of p, which become NVSHMEM's world in their order.
 //
-// Collective: all ranks of p. Returns: when all have started. Owns: the caller closes the runtime, and leaves p.Control
-// open until then.
-// Errors, on all ranks alike: dist.ErrInvalid when this process has a runtime, dist.ErrDevice when two ranks have one GPU; dist.ErrMismatch
-// when ranks have different libraries or settings; dist.ErrUnsupported where GPUs cannot address each other's memory;
-// *Error and those of p.Control.
+// Collective: all ranks of p. Returns: when all have started. Owns: the caller closes the runtime,
+// and leaves p.Control open until then. Errors, on all ranks alike: dist.ErrInvalid when this
+// process has a runtime, dist.ErrDevice when two ranks have one GPU; dist.ErrMismatch when ranks
+// have different libraries or settings; dist.ErrUnsupported where GPUs cannot address each other's
+// memory; *Error and those of p.Control.
 func Start(l *Library, p *gpu.Member) (*Runtime, error) {
 	rt := &Runtime{lib: l, member: p, dev: p.Device}
 	if err := p.Agree(claim(rt)); err != nil {
@@ -122,7 +124,8 @@ func (rt *Runtime) start() error {
 	return rt.openScale()
 }
 
-// identityBytes is how much of itself a rank tells the others: the device's id, versions, a hash of the settings.
+// identityBytes is how much of itself a rank tells the others: the device's id, versions, a hash of
+// the settings.
 const identityBytes = 16 + 3*4 + 4 + 8
 
 // identity is what ranks compare before the library is started.
@@ -148,7 +151,8 @@ func (c Config) hash() uint64 {
 	return h.Sum64()
 }
 
-// compare is nil when every rank has a GPU of its own, and all have the same libraries and settings.
+// compare is nil when every rank has a GPU of its own, and all have the same libraries and
+// settings.
 func (rt *Runtime) compare() error {
 	all, err := rt.member.Exchange(rt.identity())
 	if err != nil {
@@ -259,8 +263,8 @@ func noMemory(p unsafe.Pointer) error {
 	return nil
 }
 
-// started checks what init has left behind: it answers 0 even where most of it failed, and the next call of any kind would
-// then try again and end the process (nvshmemi_try_common_init in init.cu).
+// started checks what init has left behind: it answers 0 even where most of it failed, and the next
+// call of any kind would then try again and end the process (nvshmemi_try_common_init in init.cu).
 func (rt *Runtime) started() error {
 	l := rt.lib
 	switch status := l.front.status(); {

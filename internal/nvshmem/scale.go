@@ -27,7 +27,8 @@ const (
 	scaleArgs      = 5
 )
 
-// openScale compiles the kernels on every rank, so that all of them can do the reductions that need them, or none.
+// openScale compiles the kernels on every rank, so that all of them can do the reductions that need
+// them, or none.
 func (rt *Runtime) openScale() error {
 	if rt.lib.cfg.Compiler == nil {
 		rt.why = errors.New("no compiler for CUDA C was given")

@@ -8,8 +8,8 @@ import (
 	"github.com/symgrad/symgrad/internal/gpu"
 )
 
-// part is the team of the group sub that this rank is in after the parent is parted, and nil where it is in none or alone
-// in it. parent is nil for the first group of the world.
+// part is the team of the group sub that this rank is in after the parent is parted, and nil where
+// it is in none or alone in it. parent is nil for the first group of the world.
 //
 // Collective: all ranks of p, the parent's. Errors: on all ranks alike.
 func (rt *Runtime) part(p *gpu.Member, parent *team, sub *gpu.Member) (*team, error) {
@@ -50,11 +50,11 @@ func (rt *Runtime) pes(p *gpu.Member) []int {
 	return pes
 }
 
-// carryOut makes the teams that are missing, in the order of the plans, and returns that of this rank. An error of one rank
-// does not keep it from the calls that the others wait in.
+// carryOut makes the teams that are missing, in the order of the plans, and returns that of this
+// rank. An error of one rank does not keep it from the calls that the others wait in.
 func (rt *Runtime) carryOut(p *gpu.Member, parent *team, sub *gpu.Member, all []plan) (mine *team, failed error) {
-	// The library meets in the parent's own barrier, and synchronizes the device: what was queued must have ended, and no
-	// rank may be ahead of the others.
+	// The library meets in the parent's own barrier, and synchronizes the device: what was queued
+	// must have ended, and no rank may be ahead of the others.
 	failed = rt.healthy("split")
 	if failed == nil && parent != nil {
 		failed = rt.quiesce(parent)
@@ -105,7 +105,8 @@ func indexOf(ranks []int, rank int) int {
 	return -1
 }
 
-// splitStrided makes a team of every plan.stride-th rank of the parent. All ranks of the parent call it.
+// splitStrided makes a team of every plan.stride-th rank of the parent. All ranks of the parent
+// call it.
 func (rt *Runtime) splitStrided(parent *team, plan plan) (int32, error) {
 	id := teamInvalid
 	err := rt.setup(&rt.lib.t.split, "nvshmem_team_split_strided", uintptr(parent.id), uintptr(plan.start), uintptr(plan.stride),
@@ -122,8 +123,9 @@ func (rt *Runtime) makeTeam(sub *gpu.Member) (int32, error) {
 			err = fmt.Errorf("nvshmem: split: the library gave no id for a team: %s", rt.lib)
 		}
 	}
-	// The ranks meet before and share the id: the end of a team_init erases what early ranks of the next one have written
-	// (nvshmemi_reset_team_creation_psync), so none may still be in an earlier one.
+	// The ranks meet before and share the id: the end of a team_init erases what early ranks of the
+	// next one have written (nvshmemi_reset_team_creation_psync), so none may still be in an
+	// earlier one.
 	if err := sub.Agree(err); err != nil {
 		return teamInvalid, err
 	}

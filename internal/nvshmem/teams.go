@@ -9,9 +9,9 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// team is one of the library's, for a list of ranks of the world. It lives as long as the runtime: to destroy one is
-// collective and waits for NCCL, and a group is closed by each rank for itself. So a team whose group is closed is kept,
-// and taken again by the next group of the same list.
+// team is one of the library's, for a list of ranks of the world. It lives as long as the runtime:
+// to destroy one is collective and waits for NCCL, and a group is closed by each rank for itself.
+// So a team whose group is closed is kept, and taken again by the next group of the same list.
 type team struct {
 	id      int32
 	pes     []int // ranks in the world, in the team's order
@@ -67,7 +67,8 @@ func (s *idSet) count() (n int) {
 	return n
 }
 
-// used is the ids that cannot be given to a new team of this rank: NVSHMEM's own, and those of its teams.
+// used is the ids that cannot be given to a new team of this rank: NVSHMEM's own, and those of its
+// teams.
 func (r *teamTable) used() (s idSet) {
 	for id := range int32(ownTeams) {
 		s.add(id)
@@ -125,7 +126,8 @@ func (r *teamTable) release(t *team, spoiled bool) {
 	t.spoiled = t.spoiled || spoiled
 }
 
-// teamProposal is what a rank says when a group is parted: which part it will be in, and which teams it could use for that.
+// teamProposal is what a rank says when a group is parted: which part it will be in, and which
+// teams it could use for that.
 type teamProposal struct {
 	leader int32 // first rank of its part, numbered in the world; -1 for none
 	index  int32 // its rank there
@@ -168,13 +170,16 @@ type plan struct {
 	stride int   // the same; 0 when the library needs an id for the team
 }
 
-// newTeam reports whether the part needs a team that there is not yet. A part of one rank needs none.
+// newTeam reports whether the part needs a team that there is not yet. A part of one rank needs
+// none.
 func (p plan) newTeam() bool { return len(p.ranks) > 1 && p.team == teamInvalid }
 
-// plans is what every rank of the parent finds from the bids of all, alike, in the order of the parts' leaders. strided
-// says that the library can split the parent by strides, arbitrary that it makes teams of any ranks.
+// plans is what every rank of the parent finds from the bids of all, alike, in the order of the
+// parts' leaders. strided says that the library can split the parent by strides, arbitrary that it
+// makes teams of any ranks.
 //
-// Errors: dist.ErrUnsupported where no id is left, or a team cannot be made; dist.ErrMismatch for bids that do not fit.
+// Errors: dist.ErrUnsupported where no id is left, or a team cannot be made; dist.ErrMismatch for
+// bids that do not fit.
 func plans(bids []teamProposal, maxTeams int, strided, arbitrary bool) ([]plan, error) {
 	var all []plan
 	for _, leader := range leaders(bids) {
@@ -249,7 +254,8 @@ func planOf(bids []teamProposal, leader int32) (plan, error) {
 	return p, nil
 }
 
-// progression is the first of ranks and the constant positive difference between them; 0 when there is none.
+// progression is the first of ranks and the constant positive difference between them; 0 when there
+// is none.
 func progression(ranks []int) (start, stride int) {
 	start = ranks[0]
 	if len(ranks) == 1 {

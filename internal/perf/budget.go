@@ -2,8 +2,9 @@ package perf
 
 import "time"
 
-// RowBudget bounds the timed iterations of a row on the host, with the barriers before them, where the configuration
-// does not say how many there are. Where ranks share cores one small operation takes as long as a thousand elsewhere.
+// RowBudget bounds the timed iterations of a row on the host, with the barriers before them, where
+// the configuration does not say how many there are. Where ranks share cores one small operation
+// takes as long as a thousand elsewhere.
 const RowBudget = time.Second
 
 // warmUpBudget bounds the barriers before the first row.
@@ -34,8 +35,9 @@ func (r *rig) slowestOf(own time.Duration) (time.Duration, error) {
 	return own, nil
 }
 
-// pace warms c up and returns how many iterations are timed. The warm-up is done in growing steps, which are timed as
-// the iterations will be. They tell how many iterations the budget has time for, unless the configuration says the number.
+// pace warms c up and returns how many iterations are timed. The warm-up is done in growing steps,
+// which are timed as the iterations will be. They tell how many iterations the budget has time for,
+// unless the configuration says the number.
 //
 // Collective. Returns: the wrong elements that were found, too.
 func (r *rig) pace(c Case, l *layout, do, settle verb) (timed int, wrong int64, err error) {
@@ -65,7 +67,8 @@ func (r *rig) pace(c Case, l *layout, do, settle verb) (timed int, wrong int64, 
 	return within(r.budget, each, timed), wrong, nil
 }
 
-// iterate does n iterations in the style of the configuration; their times are in r.samples, or in r.whole.
+// iterate does n iterations in the style of the configuration; their times are in r.samples, or in
+// r.whole.
 func (r *rig) iterate(n int, l *layout, do, settle verb) (wrong int64, err error) {
 	if r.cfg.Style == BackToBack {
 		r.whole, err = r.backToBack(n, do)
@@ -74,8 +77,8 @@ func (r *rig) iterate(n int, l *layout, do, settle verb) (wrong int64, err error
 	return r.apart(n, l, do, settle)
 }
 
-// warmUp spends some 10 ms with barriers, 20,000 at most: a process that has just started is slower, and the first row
-// would pay for that.
+// warmUp spends some 10 ms with barriers, 20,000 at most: a process that has just started is
+// slower, and the first row would pay for that.
 //
 // Collective.
 func (r *rig) warmUp() error {

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// clock tells time in ticks, for differences on one thread. The zero clock is unusable; newClock makes one.
+// clock tells time in ticks, for differences on one thread. The zero clock is unusable; newClock
+// makes one.
 type clock struct {
 	tsc    bool // the processor's counter; else time.Since
 	base   time.Time
@@ -13,7 +14,8 @@ type clock struct {
 	readNS float64 // what one reading costs: the least time between two
 }
 
-// Calibrating lasts this long: at 50 ns of doubt about each end, the rate is right to 5 in a million.
+// Calibrating lasts this long: at 50 ns of doubt about each end, the rate is right to 5 in a
+// million.
 const calibration = 10 * time.Millisecond
 
 // newClock is the cheapest clock of this machine, and what reading it costs.
@@ -31,7 +33,8 @@ func newClock() clock {
 	return c
 }
 
-// counterClock is a clock by the processor's counter, if that goes at one speed: two calibrations must agree.
+// counterClock is a clock by the processor's counter, if that goes at one speed: two calibrations
+// must agree.
 func counterClock(plain clock) clock {
 	first, second := counterRate(), counterRate()
 	if first <= 0 || math.Abs(second/first-1) > 1e-3 {
@@ -49,7 +52,8 @@ func counterRate() float64 {
 	return float64(n1-n0) / float64(t1.Sub(t0))
 }
 
-// counterAndTime is the time and the counter at one moment: the pair, of several, that was read fastest.
+// counterAndTime is the time and the counter at one moment: the pair, of several, that was read
+// fastest.
 func counterAndTime() (at time.Time, ticks int64) {
 	least := int64(math.MaxInt64)
 	for range 20 {

@@ -7,7 +7,8 @@ import (
 	"math"
 )
 
-// ErrOtherRows is returned by Comparable and Compare when two measurements cannot be held against each other.
+// ErrOtherRows is returned by Comparable and Compare when two measurements cannot be held against
+// each other.
 var ErrOtherRows = errors.New("the earlier result cannot be compared")
 
 // Ratio is one row beside the same row of an earlier result.
@@ -27,8 +28,9 @@ type Comparison struct {
 	Medians float64 // geometric mean of OfMedian
 }
 
-// Comparable reports whether a measurement of cfg on ranks ranks will have a row of earlier, measured in the same way.
-// The backend may be another; engines are those of the rows, if they tell.
+// Comparable reports whether a measurement of cfg on ranks ranks will have a row of earlier,
+// measured in the same way. The backend may be another; engines are those of the rows, if they
+// tell.
 //
 // Errors: ErrOtherRows with the first difference, or if no row will be in both.
 func Comparable(earlier Result, cfg Config, ranks int, engines ...string) error {
@@ -50,7 +52,8 @@ func Comparable(earlier Result, cfg Config, ranks int, engines ...string) error 
 	return err
 }
 
-// pair returns the rows of later and of earlier with equal keys, side by side, in the order of later.
+// pair returns the rows of later and of earlier with equal keys, side by side, in the order of
+// later.
 //
 // Errors: ErrOtherRows for other settings, and if there is no pair.
 func pair(earlier, later Result) ([][2]Row, error) {
@@ -91,7 +94,8 @@ func pair(earlier, later Result) ([][2]Row, error) {
 
 // Compare compares the rows that both results have, and counts the others.
 //
-// Errors: ErrOtherRows with the first difference, or if they have no row in common; a row whose time is not positive.
+// Errors: ErrOtherRows with the first difference, or if they have no row in common; a row whose
+// time is not positive.
 func Compare(earlier, later Result) (Comparison, error) {
 	pairs, err := pair(earlier, later)
 	if err != nil {

@@ -20,7 +20,8 @@ const (
 	BackToBack Style = "back-to-back" // one barrier, then all iterations
 )
 
-// Config is what to measure. All ranks must have the same one. The zero value measures AllReduce of f32 sums.
+// Config is what to measure. All ranks must have the same one. The zero value measures AllReduce of
+// f32 sums.
 type Config struct {
 	Ops    []Op           // none means AllReduce
 	DTypes []tensor.DType // none means F32
@@ -161,7 +162,8 @@ func (c Config) warmup(k Case) int {
 	return max(c.iters(k)/10, 2)
 }
 
-// hash is a number that two ranks share when their configurations, and the engines that they measure, are the same.
+// hash is a number that two ranks share when their configurations, and the engines that they
+// measure, are the same.
 func (c Config) hash(engines []string) uint64 {
 	text, err := json.Marshal(struct {
 		Config  Config
@@ -208,7 +210,8 @@ func (c Config) dtypesOf(op Op) []tensor.DType {
 	return c.DTypes
 }
 
-// onlyBitsOfFloats reports whether an operation reduces, and every reduction asked for is one that no type asked for has.
+// onlyBitsOfFloats reports whether an operation reduces, and every reduction asked for is one that
+// no type asked for has.
 func (c Config) onlyBitsOfFloats() bool {
 	return slices.ContainsFunc(c.Ops, func(op Op) bool { return op.trait().reduces }) &&
 		!slices.ContainsFunc(c.DTypes, func(dt tensor.DType) bool { return len(c.redOpsOf(AllReduce, dt)) > 0 })
@@ -222,8 +225,8 @@ func (c Config) redOpsOf(op Op, dt tensor.DType) []dist.RedKind {
 	return slices.DeleteFunc(slices.Clone(c.RedOps), func(red dist.RedKind) bool { return red.Bitwise() && dt.IsFloat() })
 }
 
-// modesOf is whether to measure in place, both ways perhaps. An operation without a form in place is not measured when
-// only that is asked for.
+// modesOf is whether to measure in place, both ways perhaps. An operation without a form in place
+// is not measured when only that is asked for.
 func (c Config) modesOf(op Op) []bool {
 	switch has := op.trait().inPlace; {
 	case has && (c.InPlace || slices.Contains(c.Within, op)):
@@ -236,7 +239,8 @@ func (c Config) modesOf(op Op) []bool {
 	return []bool{false}
 }
 
-// sweep is one case for every size, both ways perhaps. Sizes that come down to the same whole number of elements are one.
+// sweep is one case for every size, both ways perhaps. Sizes that come down to the same whole
+// number of elements are one.
 func (c Config) sweep(like Case, ranks int) []Case {
 	t, modes := like.Op.trait(), c.modesOf(like.Op)
 	like.Root = -1

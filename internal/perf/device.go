@@ -9,7 +9,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Device is what a measurement needs of the devices on which the buffers of groups lie. Copies are done when they return.
+// Device is what a measurement needs of the devices on which the buffers of groups lie. Copies are
+// done when they return.
 type Device interface {
 	// Alloc is bytes bytes (u8) on dev, at a multiple of 256.
 	Alloc(dev tensor.Device, bytes int64) (tensor.Buffer, error)
@@ -21,13 +22,14 @@ type Device interface {
 	Read(dst []byte, b tensor.Buffer) error
 	// Name is what people call dev: "NVIDIA H200 [0000:1b:00.0]".
 	Name(dev tensor.Device) (string, error)
-	// LaunchTime is how long the host takes to queue work that does nothing on s, as what comes again is queued: the least that an operation
-	// can cost its caller there. 0 where the device cannot tell.
+	// LaunchTime is how long the host takes to queue work that does nothing on s, as what comes
+	// again is queued: the least that an operation can cost its caller there. 0 where the device
+	// cannot tell.
 	LaunchTime(s dist.Stream) (time.Duration, error)
 	// NewTimer is a timer of what is queued on s. The caller closes it.
 	NewTimer(s dist.Stream) (Timer, error)
-	// Capture is a graph of what issue queues on s, which is not run, and on which nothing waits to be run.
-	// The caller closes it.
+	// Capture is a graph of what issue queues on s, which is not run, and on which nothing waits to
+	// be run. The caller closes it.
 	Capture(s dist.Stream, issue func() error) (Graph, error)
 }
 
@@ -103,8 +105,9 @@ func (s Setup) check(cfg Config, dev tensor.Device) error {
 	return nil
 }
 
-// deviceTime is how long the operations of one row should take together on a device, and deviceRate what a fast link
-// carries: together they give the number of iterations, the more the shorter one is.
+// deviceTime is how long the operations of one row should take together on a device, and deviceRate
+// what a fast link carries: together they give the number of iterations, the more the shorter one
+// is.
 const (
 	deviceTime = 5 * time.Millisecond
 	deviceRate = 250e9 // bytes in a second
@@ -123,7 +126,8 @@ func (c Config) deviceIters(bytes int64) int {
 // issuer queues one iteration of a case and does not wait for it.
 type issuer func() error
 
-// queued is the error of an operation that was, or was not, queued: its Work is not waited for by itself.
+// queued is the error of an operation that was, or was not, queued: its Work is not waited for by
+// itself.
 func queued(_ dist.Work, err error) error { return err }
 
 // newIssuer is the queued iteration of case c on the buffers of l.
@@ -170,8 +174,9 @@ func (r *rig) back(c Case, l *layout) (times, error) {
 	if err := r.barrier(); err != nil {
 		return times{}, err
 	}
-	// One that is not timed, so that ranks meet on the device: what one of them comes later by than the others would be a part
-	// of their times, and so would be how long the first launch takes to get there.
+	// One that is not timed, so that ranks meet on the device: what one of them comes later by than
+	// the others would be a part of their times, and so would be how long the first launch takes to
+	// get there.
 	if err := run(); err != nil {
 		return times{}, err
 	}
@@ -196,11 +201,12 @@ func (r *rig) back(c Case, l *layout) (times, error) {
 	return times{mean, mean, mean, mean, host}, err
 }
 
-// mostWaiting is how many operations wait in a stream before those who queue more wait, for the driver or, behind 128 with one of NVSHMEM's,
-// for the group, with room to spare.
+// mostWaiting is how many operations wait in a stream before those who queue more wait, for the
+// driver or, behind 128 with one of NVSHMEM's, for the group, with room to spare.
 const mostWaiting = 100
 
-// issueAll queues n times, and tells how long the host took for each of the first, until the stream may be full: nanoseconds.
+// issueAll queues n times, and tells how long the host took for each of the first, until the stream
+// may be full: nanoseconds.
 func issueAll(run issuer, n int) (host float64, err error) {
 	first := min(n, mostWaiting)
 	began := time.Now()
@@ -218,8 +224,8 @@ func issueAll(run issuer, n int) (host float64, err error) {
 // launches is how often something is queued, and how many operations it is.
 type launches struct{ launches, each int }
 
-// runner is what back times: issue itself, or the launch of a graph of it; both have been warmed up, and are queued.
-// Returns: done frees it.
+// runner is what back times: issue itself, or the launch of a graph of it; both have been warmed
+// up, and are queued. Returns: done frees it.
 func (r *rig) runner(c Case, issue issuer) (run issuer, n launches, done func(), err error) {
 	iters := r.cfg.iters(c)
 	warm := r.cfg.warmup(c)
@@ -257,7 +263,8 @@ func (r *rig) runner(c Case, issue issuer) (run issuer, n launches, done func(),
 	return graph.Launch, launches{r.cfg.Graph, iters}, free, nil
 }
 
-// slowest is the times of the slowest rank: those that nccl-tests prints with -a 3, which is what a program waits for.
+// slowest is the times of the slowest rank: those that nccl-tests prints with -a 3, which is what a
+// program waits for.
 func slowest(ranks []times) times {
 	most, host := 0.0, 0.0
 	for _, t := range ranks {

@@ -14,8 +14,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// apart is a Device for ranks of this process whose buffers are reached by copies only, as those of a device are. What it
-// captures is done when it is launched.
+// apart is a Device for ranks of this process whose buffers are reached by copies only, as those of
+// a device are. What it captures is done when it is launched.
 type apart struct {
 	mu       sync.Mutex
 	blocks   map[uintptr]bool
@@ -243,8 +243,8 @@ func TestWrongResultsOfADeviceAreCounted(t *testing.T) {
 	}
 }
 
-// Targets take turns at every size, all sizes have had a round before the next one begins, and every round begins with another target. What is
-// not measured goes by the world's group.
+// Targets take turns at every size, all sizes have had a round before the next one begins, and
+// every round begins with another target. What is not measured goes by the world's group.
 func TestTargetsTakeTurns(t *testing.T) {
 	const n = 2
 	var mu sync.Mutex

@@ -10,7 +10,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// exchange is how ranks tell each other what they measured: an allgather of bytes, on memory of the group's device.
+// exchange is how ranks tell each other what they measured: an allgather of bytes, on memory of the
+// group's device.
 type exchange struct {
 	g   *dist.Group
 	dev Device        // nil on the host

@@ -12,7 +12,8 @@ type segment struct {
 	phase   int
 }
 
-// layout is the buffers of one case on one rank, what they hold before, and what they must hold afterwards.
+// layout is the buffers of one case on one rank, what they hold before, and what they must hold
+// afterwards.
 type layout struct {
 	m        *memory
 	extent   int64         // bytes of either memory that the case may touch
@@ -58,7 +59,8 @@ func newLayout(c Case, m *memory, rank, n int) (*layout, error) {
 	return l, nil
 }
 
-// spans is where source and destination of rank are in their memories, in elements; a length of 0 is none.
+// spans is where source and destination of rank are in their memories, in elements; a length of 0
+// is none.
 func spans(c Case, rank, n int) (srcAt, srcLen, dstAt, dstLen int) {
 	srcLen, dstLen = c.Count, c.Count
 	switch c.Op {
@@ -144,7 +146,8 @@ func redOpOf(c Case, rank int) dist.RedOp {
 	return red
 }
 
-// turn is how far patterns move from one iteration to the next, so that no iteration can pass with the last one's result.
+// turn is how far patterns move from one iteration to the next, so that no iteration can pass with
+// the last one's result.
 const turn = 17
 
 // write puts the inputs of an iteration in place.
@@ -196,7 +199,8 @@ func (l *layout) prepare(iteration int) {
 // inPlace reports whether source and destination share memory on this rank.
 func (l *layout) inPlace() bool { return tensor.Overlap(l.src, l.dst) }
 
-// disturbed is how many elements of the source, and bytes behind the buffers, have changed in a checked iteration.
+// disturbed is how many elements of the source, and bytes behind the buffers, have changed in a
+// checked iteration.
 func (l *layout) disturbed(iteration int) int64 {
 	for _, a := range l.areas {
 		if !l.inPlace() { // else read has just seen all of it

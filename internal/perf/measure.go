@@ -41,7 +41,8 @@ func newRig(cfg Config, g *dist.Group, m *memory, ck clock) *rig {
 	return &rig{cfg: cfg, g: g, m: m, clock: ck, budget: RowBudget, barrier: newVerb(Case{Op: Barrier}, g, &layout{})}
 }
 
-// on makes r a rig for a device, whose ranks meet in the group of ex: not every engine has a barrier.
+// on makes r a rig for a device, whose ranks meet in the group of ex: not every engine has a
+// barrier.
 func (r *rig) on(dev Device, ex *exchange) (err error) {
 	r.dev = dev
 	r.barrier = newVerb(Case{Op: Barrier}, ex.g, &layout{})
@@ -58,7 +59,8 @@ func (r *rig) close() error {
 	return err
 }
 
-// view is the group as case c uses it: with the promise that buffers lie alike, which they do unless they are private.
+// view is the group as case c uses it: with the promise that buffers lie alike, which they do
+// unless they are private.
 func (r *rig) view(c Case) *dist.Group {
 	if r.cfg.Symmetric && !r.cfg.Private && !c.Op.trait().oneSide {
 		return r.g.Symmetric()
@@ -66,7 +68,8 @@ func (r *rig) view(c Case) *dist.Group {
 	return r.g
 }
 
-// measure is the times of case c on this rank, and how many elements were wrong; those of the checks only with checked.
+// measure is the times of case c on this rank, and how many elements were wrong; those of the
+// checks only with checked.
 //
 // Collective.
 func (r *rig) measure(c Case, checked bool) (t timing, wrong int64, err error) {
@@ -136,9 +139,9 @@ func (t times) of(many int) times {
 	return times{t.mean / n, t.least / n, t.median / n, t.most / n, t.host / n}
 }
 
-// check runs the checked iterations. No barrier stands between poison, operation and result, so that what a peer writes
-// too early or too late is seen, but for operations of one side, which settle by barriers; one stands before a look at the
-// source, which a peer may still be reading.
+// check runs the checked iterations. No barrier stands between poison, operation and result, so
+// that what a peer writes too early or too late is seen, but for operations of one side, which
+// settle by barriers; one stands before a look at the source, which a peer may still be reading.
 func (r *rig) check(l *layout, do, settle verb, checks int) (wrong int64, err error) {
 	for i := range max(checks, 0) {
 		l.prepare(i)
@@ -156,7 +159,8 @@ func (r *rig) check(l *layout, do, settle verb, checks int) (wrong int64, err er
 	return wrong, nil
 }
 
-// apart times each of n iterations by itself, with a barrier before it, into r.samples. Fresh iterations are checked as well.
+// apart times each of n iterations by itself, with a barrier before it, into r.samples. Fresh
+// iterations are checked as well.
 //
 // Returns: the wrong elements of those.
 func (r *rig) apart(n int, l *layout, do, settle verb) (wrong int64, err error) {

@@ -45,8 +45,9 @@ const (
 	wordBytes = 128
 )
 
-// newMemory is buffers for sizes up to bytes, in a heap of g's or outside of any. dev reaches the memory of a group of a
-// device; what is copied to and from it may share the host's memory with other, of the same size.
+// newMemory is buffers for sizes up to bytes, in a heap of g's or outside of any. dev reaches the
+// memory of a group of a device; what is copied to and from it may share the host's memory with
+// other, of the same size.
 //
 // Collective unless private. Errors: those of dist.Group.Heap and of dev.
 func newMemory(g *dist.Group, dev Device, bytes int64, private bool, other *memory) (*memory, error) {
@@ -75,8 +76,9 @@ func newMemory(g *dist.Group, dev Device, bytes int64, private bool, other *memo
 	return m, nil
 }
 
-// privateFits is the error of private buffers for sizes up to bytes, of so many ranks, that are more than the memory of m: Go
-// would end the process that asks for them. Where that is not known, all fit.
+// privateFits is the error of private buffers for sizes up to bytes, of so many ranks, that are
+// more than the memory of m: Go would end the process that asks for them. Where that is not known,
+// all fit.
 func privateFits(bytes int64, ranks int, m Machine) error {
 	if want := 2 * bytes * int64(ranks); m.MemoryBytes > 0 && want > m.MemoryBytes {
 		return fmt.Errorf("bench: private buffers of %d B for each of %d ranks on this host: %d B wanted, the machine has %d",
@@ -199,7 +201,8 @@ func (a *area) trespasses(n int64) int64 {
 	return guardBytes - int64(bytes.Count(a.raw[n:][:guardBytes], []byte{guardValue}))
 }
 
-// exact reports whether the word of atomics on this rank, the last of n, holds what all ranks have added.
+// exact reports whether the word of atomics on this rank, the last of n, holds what all ranks have
+// added.
 func (m *memory) exact(n int) bool {
 	sum, err := symmetric.AtomicFetch[uint64](m.words, n-1, counterAt)
 	return err == nil && sum == uint64(n)*m.added

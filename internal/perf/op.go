@@ -47,15 +47,16 @@ type trait struct {
 	window  int  // operations in one iteration; 0 means 1
 }
 
-// window is how many operations of a bandwidth test are under way at once, as in the OSU micro-benchmarks (osu_oshm_put_mr,
-// osu_bw).
+// window is how many operations of a bandwidth test are under way at once, as in the OSU
+// micro-benchmarks (osu_oshm_put_mr, osu_bw).
 const window = 64
 
 func same(float64) float64        { return 1 }
 func allButOwn(n float64) float64 { return (n - 1) / n }
 func twice(n float64) float64     { return 2 * (n - 1) / n }
 
-// The factors are those of nccl-tests: the getBw functions in src/*.cu, explained in doc/PERFORMANCE.md.
+// The factors are those of nccl-tests: the getBw functions in src/*.cu, explained in
+// doc/PERFORMANCE.md.
 var traits = [numOps]trait{
 	AllReduce:     {name: "allreduce", bus: twice, reduces: true, inPlace: true},
 	Reduce:        {name: "reduce", bus: same, reduces: true, rooted: true, inPlace: true},
@@ -105,8 +106,8 @@ func Collectives() []Op {
 // OneSided is every operation of one side.
 func OneSided() []Op { return []Op{Put, Get, PutBW, GetBW, PingPong, Atomics} }
 
-// ParseOps is the operations that a list such as "allreduce,barrier" names, in its order; "all" is Collectives, "onesided"
-// is OneSided.
+// ParseOps is the operations that a list such as "allreduce,barrier" names, in its order; "all" is
+// Collectives, "onesided" is OneSided.
 //
 // Errors: an unknown name, with the ones there are.
 func ParseOps(s string) ([]Op, error) {
@@ -119,8 +120,8 @@ func ParseOps(s string) ([]Op, error) {
 	return parseList(s, append(names, "all", "onesided"), byName)
 }
 
-// ParseDTypes is the element types that a list such as "f32,bf16" names; "all" is every one. The names that nccl-tests
-// has for them, as "float" and "int32", are understood too.
+// ParseDTypes is the element types that a list such as "f32,bf16" names; "all" is every one. The
+// names that nccl-tests has for them, as "float" and "int32", are understood too.
 //
 // Errors: an unknown name.
 func ParseDTypes(s string) ([]tensor.DType, error) {
@@ -138,8 +139,8 @@ func ParseDTypes(s string) ([]tensor.DType, error) {
 	return parseList(s, append(names, "all"), byName)
 }
 
-// ParseRedOps is the reductions that a list such as "sum,max" names; "all" is every one that all types have, and "mulsum" is
-// nccl-tests' name for premulsum. And, or and xor are of integers only.
+// ParseRedOps is the reductions that a list such as "sum,max" names; "all" is every one that all
+// types have, and "mulsum" is nccl-tests' name for premulsum. And, or and xor are of integers only.
 //
 // Errors: an unknown name.
 func ParseRedOps(s string) ([]dist.RedKind, error) {
@@ -156,7 +157,8 @@ func ParseRedOps(s string) ([]dist.RedKind, error) {
 	return parseList(s, append(names, "all"), byName)
 }
 
-// parseList is what the words of s, between commas, stand for. A thing that is named twice is taken once.
+// parseList is what the words of s, between commas, stand for. A thing that is named twice is taken
+// once.
 func parseList[T comparable](s string, names []string, byName map[string][]T) ([]T, error) {
 	var list []T
 	for _, word := range strings.Split(s, ",") {

@@ -9,8 +9,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// period is the length of a pattern in elements. It is a prime, so that no block, chunk or page of a power of two begins
-// where another does.
+// period is the length of a pattern in elements. It is a prime, so that no block, chunk or page of
+// a power of two begins where another does.
 const period = 1021
 
 // pattern is an endless periodic run of elements.
@@ -84,8 +84,8 @@ func reducedPattern(c Case, n int) pattern {
 	})
 }
 
-// term is element i of what rank puts into a reduction of n ranks: a small whole number, so that no order of combining
-// rounds. Those of an average have a multiple of n for a sum.
+// term is element i of what rank puts into a reduction of n ranks: a small whole number, so that no
+// order of combining rounds. Those of an average have a multiple of n for a sum.
 func term(red dist.RedKind, n, rank, i int) int64 {
 	h := hash(rank, i)
 	switch red {

@@ -47,8 +47,8 @@ func TestPatternsDoNotFitElsewhere(t *testing.T) {
 	}
 }
 
-// Reductions are exact in every type: each partial sum, in any order, is a whole number that the type holds, or, for
-// products, a power of two; integers may wrap.
+// Reductions are exact in every type: each partial sum, in any order, is a whole number that the
+// type holds, or, for products, a power of two; integers may wrap.
 func TestReductionsAreExact(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 8, 31} {
 		for red := dist.RedSum; red <= dist.RedPreMulSum; red++ {

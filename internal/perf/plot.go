@@ -31,8 +31,8 @@ const (
 	margin      = 0.04 // of an axis, at either end
 )
 
-// palette is colours that people with any kind of sight can tell apart (Okabe and Ito, "Color Universal Design", 2008),
-// without the yellow, which is too light for a line.
+// palette is colours that people with any kind of sight can tell apart (Okabe and Ito, "Color
+// Universal Design", 2008), without the yellow, which is too light for a line.
 var palette = []color.RGBA{
 	{0x00, 0x72, 0xb2, 0xff},
 	{0xd5, 0x5e, 0x00, 0xff},
@@ -93,8 +93,8 @@ func newPage(f Format, width, height vg.Length) page {
 	return vgsvg.New(width, height)
 }
 
-// Plot draws r: time and bus bandwidth over size, both axes logarithmic, a curve for what is measured at several
-// sizes. Curves of an earlier result, if it is not nil, are dashed.
+// Plot draws r: time and bus bandwidth over size, both axes logarithmic, a curve for what is
+// measured at several sizes. Curves of an earlier result, if it is not nil, are dashed.
 //
 // Errors: those of w; a result of which nothing has a size.
 func Plot(w io.Writer, f Format, r Result, earlier *Result) error {
@@ -210,8 +210,8 @@ func group(rows []Row) []curve {
 // panel is one pair of axes.
 type panel struct{ *plot.Plot }
 
-// newPanel is axes with a title instead of a name along the vertical one, for which gonum leaves room where it would be if
-// the axis were linear.
+// newPanel is axes with a title instead of a name along the vertical one, for which gonum leaves
+// room where it would be if the axis were linear.
 func newPanel(title string) *panel {
 	p := plot.New()
 	p.Title.Text, p.X.Label.Text = title, "size (B)"
@@ -309,8 +309,8 @@ func sizeTicks(low, high float64) []plot.Tick {
 	return ticks
 }
 
-// decadeTicks is powers of ten with names, and the others between them without; where there is no power of ten in sight,
-// all have names.
+// decadeTicks is powers of ten with names, and the others between them without; where there is no
+// power of ten in sight, all have names.
 func decadeTicks(low, high float64) []plot.Tick {
 	var ticks []plot.Tick
 	named := 0

@@ -10,7 +10,8 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// Result is a whole measurement, as rank 0 knows it. As JSON it is what --json stores and --vs reads.
+// Result is a whole measurement, as rank 0 knows it. As JSON it is what --json stores and --vs
+// reads.
 type Result struct {
 	Machine   Machine           `json:"machine"`
 	Libraries map[string]string `json:"libraries"` // name to version; the caller's to fill in

@@ -18,8 +18,8 @@ type outcome struct {
 	skipped string // why the engine cannot
 }
 
-// session is one rank's part in a measurement: the targets, each with buffers of its own, in the order in which they take
-// turns.
+// session is one rank's part in a measurement: the targets, each with buffers of its own, in the
+// order in which they take turns.
 type session struct {
 	cfg     Config
 	ex      *exchange
@@ -28,7 +28,8 @@ type session struct {
 	rigs    []*rig // of the targets; nil for one that is missing
 }
 
-// open makes the rigs of the targets, for sizes up to bytes. The caller closes the session, whatever becomes of it.
+// open makes the rigs of the targets, for sizes up to bytes. The caller closes the session,
+// whatever becomes of it.
 func (x *session) open(g *dist.Group, dev Device, bytes int64) error {
 	x.clock = newClock()
 	var first *memory
@@ -78,9 +79,10 @@ func (x *session) warmUp() error {
 	return r.warmUp()
 }
 
-// rows measures cases, and gives the rows of those that differ in nothing but in place together: those of the first target
-// before those of the second. All cases have had a round before the next one begins, so that the rounds of a row are apart: what
-// disturbs a machine for a while meets one of them. In each round another target begins. Rows come in the last round.
+// rows measures cases, and gives the rows of those that differ in nothing but in place together:
+// those of the first target before those of the second. All cases have had a round before the next
+// one begins, so that the rounds of a row are apart: what disturbs a machine for a while meets one
+// of them. In each round another target begins. Rows come in the last round.
 func (x *session) rows(cases []Case) iter.Seq2[[]Row, error] {
 	return func(yield func([]Row, error) bool) {
 		groups := together(cases)
@@ -122,7 +124,8 @@ func sameButPlace(a, b Case) bool {
 	return a == b
 }
 
-// turns measures cases that belong together once by each target, and adds what came of it to outcomes: by target, and then by case.
+// turns measures cases that belong together once by each target, and adds what came of it to
+// outcomes: by target, and then by case.
 func (x *session) turns(cases []Case, round int, outcomes [][]outcome) error {
 	for turn := range x.targets {
 		i := (round + turn) % len(x.targets)
@@ -152,8 +155,8 @@ func (x *session) rowsOf(cases []Case, outcomes [][]outcome) []Row {
 	return rows
 }
 
-// once measures c on all ranks, by target i. What a rank found wrong itself counts even if the exchange of the numbers is
-// broken too.
+// once measures c on all ranks, by target i. What a rank found wrong itself counts even if the
+// exchange of the numbers is broken too.
 func (x *session) once(c Case, i int, checked bool) (outcome, error) {
 	r := x.rigs[i]
 	if r == nil {
@@ -190,7 +193,8 @@ func (x *session) once(c Case, i int, checked bool) (outcome, error) {
 	return outcome{times: combine(ranks), iters: own.iters, wrong: total}, nil
 }
 
-// reason is why an operation is not supported: the cause, without the operation, which the row tells.
+// reason is why an operation is not supported: the cause, without the operation, which the row
+// tells.
 func reason(err error) string {
 	var op *dist.OpError
 	if errors.As(err, &op) {
@@ -229,7 +233,8 @@ func (x *session) row(c Case, target Target, outcomes []outcome) Row {
 	return row
 }
 
-// overRounds is the times of all rounds: the means of means, the medians of medians, the extremes of extremes, the least of the host's.
+// overRounds is the times of all rounds: the means of means, the medians of medians, the extremes
+// of extremes, the least of the host's.
 func overRounds(outcomes []outcome) times {
 	all := times{least: math.Inf(1), host: math.Inf(1)}
 	var medians []float64

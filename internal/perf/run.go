@@ -21,16 +21,19 @@ type Reporter interface {
 	Row(row Row)
 }
 
-// Run measures what cfg says on the ranks of w, on the host. Rank 0 tells rep about it; on other ranks rep is not used.
+// Run measures what cfg says on the ranks of w, on the host. Rank 0 tells rep about it; on other
+// ranks rep is not used.
 //
-// Collective: all ranks, the same cfg. Returns: the Result, without libraries; its rows are the same on all ranks. Errors: those of Config.Validate; dist.ErrMismatch when the ranks' configurations differ; those of the
-// operations.
+// Collective: all ranks, the same cfg. Returns: the Result, without libraries; its rows are the
+// same on all ranks. Errors: those of Config.Validate; dist.ErrMismatch when the ranks'
+// configurations differ; those of the operations.
 func Run(w *dist.World, cfg Config, rep Reporter) (Result, error) { return RunOn(w, Setup{}, cfg, rep) }
 
 // RunOn is Run for what on says: a group of a device, several ways to do the same.
 //
-// Operations that a way does not support are rows that say so. Collective, Returns: as Run. Errors: those of Run;
-// dist.ErrUnsupported and dist.ErrInvalid for what does not go together; those of on's functions.
+// Operations that a way does not support are rows that say so. Collective, Returns: as Run. Errors:
+// those of Run; dist.ErrUnsupported and dist.ErrInvalid for what does not go together; those of
+// on's functions.
 func RunOn(w *dist.World, on Setup, cfg Config, rep Reporter) (res Result, err error) {
 	if on.Device != nil {
 		cfg.device, cfg.Queued = true, true

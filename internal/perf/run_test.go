@@ -36,8 +36,8 @@ func (b broken) Start(op dist.Op, s dist.Stream) (dist.Work, error) {
 	return b.Transport.Start(op, s)
 }
 
-// measureSim runs cfg on n simulated ranks that do breaks, if it is not nil; cfgOf, if not nil, gives ranks configurations
-// of their own.
+// measureSim runs cfg on n simulated ranks that do breaks, if it is not nil; cfgOf, if not nil,
+// gives ranks configurations of their own.
 func measureSim(t *testing.T, n int, cfg Config, do breakage, cfgOf func(rank int) Config) ([]Result, *keeper, error) {
 	t.Helper()
 	wrap := func(rank int, end dist.Transport) dist.Transport {
@@ -52,7 +52,8 @@ func measureSim(t *testing.T, n int, cfg Config, do breakage, cfgOf func(rank in
 	return measureOn(t, n, wrap, cfgOf)
 }
 
-// measureOn runs the configuration of each of n simulated ranks, on what wrap makes of its transport.
+// measureOn runs the configuration of each of n simulated ranks, on what wrap makes of its
+// transport.
 func measureOn(t *testing.T, n int, wrap func(int, dist.Transport) dist.Transport, cfgOf func(int) Config) ([]Result, *keeper, error) {
 	t.Helper()
 	ends, err := sim.Transports(n, sim.Config{StepTimeout: 20 * time.Second})
@@ -79,7 +80,8 @@ func measureOn(t *testing.T, n int, wrap func(int, dist.Transport) dist.Transpor
 	return results, &kept, errors.Join(errs...)
 }
 
-// Every operation, type and reduction passes its check on a backend that is right, on any number of ranks, in every mode.
+// Every operation, type and reduction passes its check on a backend that is right, on any number of
+// ranks, in every mode.
 func TestNothingIsWrongWhereNothingIs(t *testing.T) {
 	everything := Config{
 		Ops: Collectives(), DTypes: tensor.DTypes(), Both: true, MinBytes: 8, MaxBytes: 8 << 10, Factor: 1 << 10, Iters: 2, Checks: 2,

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// ParseSize is a number of bytes as nccl-tests takes it: a number, perhaps with a point, and perhaps K, M or G of either
-// case after it, in steps of 1024.
+// ParseSize is a number of bytes as nccl-tests takes it: a number, perhaps with a point, and
+// perhaps K, M or G of either case after it, in steps of 1024.
 //
 // Errors: anything else, a negative number, or one of 2^63 and more.
 func ParseSize(s string) (int64, error) {
@@ -51,7 +51,8 @@ func FormatSize(bytes int64) string {
 	return strconv.FormatInt(bytes, 10)
 }
 
-// sizes is the sizes from lowest to highest: each factor times the one before, or step more where step is not 0.
+// sizes is the sizes from lowest to highest: each factor times the one before, or step more where
+// step is not 0.
 func sizes(lowest, highest, step int64, factor int) []int64 {
 	var list []int64
 	for b := lowest; b <= highest; {

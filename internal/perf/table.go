@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Table prints rows as they are measured, as nccl-tests does: a line a size, out of place and in place side by side where
-// both are measured. It is a Reporter.
+// Table prints rows as they are measured, as nccl-tests does: a line a size, out of place and in
+// place side by side where both are measured. It is a Reporter.
 type Table struct {
 	w       io.Writer
 	version string
@@ -205,7 +205,8 @@ func (t *Table) rate(row Row) {
 	}
 }
 
-// begin prints the columns that both of a pair share, with the operation's name where the table has several.
+// begin prints the columns that both of a pair share, with the operation's name where the table has
+// several.
 func (t *Table) begin(row Row) {
 	if len(t.cfg.Ops) > 1 && row.Op != t.lastOp {
 		t.printf("# %s\n", row.Op)
@@ -242,7 +243,8 @@ func numbers(row Row) string {
 	return fmt.Sprintf("  %7s  %6s  %6s  %6s", took, alg, bus, wrong)
 }
 
-// number is x in at most width characters: with two decimals or fewer, as nccl-tests has it, and more below 1.
+// number is x in at most width characters: with two decimals or fewer, as nccl-tests has it, and
+// more below 1.
 func number(x float64, width int) string {
 	decimals := 2
 	switch {

@@ -41,7 +41,8 @@ func newVerb(c Case, g *dist.Group, l *layout) verb {
 	return func() error { return wait(g.Barrier()) }
 }
 
-// sendAndReceive is what a rank does in sendrecv: it sends to the next and receives from the one before.
+// sendAndReceive is what a rank does in sendrecv: it sends to the next and receives from the one
+// before.
 func sendAndReceive(g *dist.Group, dst, src tensor.Buffer) func(b *dist.Group) error {
 	next, last := (g.Rank()+1)%g.Size(), (g.Rank()+g.Size()-1)%g.Size()
 	return func(b *dist.Group) error {
@@ -53,8 +54,8 @@ func sendAndReceive(g *dist.Group, dst, src tensor.Buffer) func(b *dist.Group) e
 	}
 }
 
-// newOneSided is the iteration of a rank in an operation between rank 0 and rank last. Ranks that have no part in it do
-// nothing.
+// newOneSided is the iteration of a rank in an operation between rank 0 and rank last. Ranks that
+// have no part in it do nothing.
 func newOneSided(c Case, l *layout, rank, last int) verb {
 	dst, src, m := l.dst, l.src, l.m
 	switch {
@@ -96,7 +97,8 @@ func (m *memory) window(do verb) verb {
 	}
 }
 
-// newPingPong is one round of data with a signal after it: rank 0 sends and waits, rank last waits and sends.
+// newPingPong is one round of data with a signal after it: rank 0 sends and waits, rank last waits
+// and sends.
 func newPingPong(l *layout, rank, last int) verb {
 	m, src := l.m, l.src
 	peer := last - rank

@@ -24,7 +24,8 @@ type Volume struct {
 	Sent        int64 `json:"sent"`
 }
 
-// Sent is the bytes that each of n ranks sends, at least, in a collective whose larger buffer has so many bytes, B:
+// Sent is the bytes that each of n ranks sends, at least, in a collective whose larger buffer has
+// so many bytes, B:
 //
 //	allreduce                  2 B (n-1)/n    each element to be added up once, and given back
 //	reducescatter, allgather     B (n-1)/n
@@ -33,8 +34,8 @@ type Volume struct {
 //
 // A ring sends exactly that. Fractions of a byte are rounded up.
 //
-// Source: Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms for clusters of workstations, 2009, theorem 1; NCCL
-// tests, doc/PERFORMANCE.md, has the same factors for its bus bandwidth.
+// Source: Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms for clusters of workstations,
+// 2009, theorem 1; NCCL tests, doc/PERFORMANCE.md, has the same factors for its bus bandwidth.
 func Sent(kind dist.Kind, bytes int64, n int) int64 {
 	if n < 2 {
 		return 0

@@ -25,11 +25,12 @@ func (p *Plan) Figures(rank int) Figures {
 	return f
 }
 
-// Count is the volume of one step of a run on so many ranks, from what the flight recorder of the world holds: the
-// operations that a plan's step has, by name and kind, divided by the number of steps in which they were made. Others, such
-// as the exchange of losses, do not count.
+// Count is the volume of one step of a run on so many ranks, from what the flight recorder of the
+// world holds: the operations that a plan's step has, by name and kind, divided by the number of
+// steps in which they were made. Others, such as the exchange of losses, do not count.
 //
-// Errors: ErrJob when the recorder's operations are no whole number of steps, such as when its ring has lost some.
+// Errors: ErrJob when the recorder's operations are no whole number of steps, such as when its ring
+// has lost some.
 func (s *Stage) Count(records []dist.Record, ranks int) (Volume, error) {
 	type key struct{ name, kind string }
 	wanted, found := map[key]int{}, map[key]int{}
@@ -58,8 +59,8 @@ func (s *Stage) Count(records []dist.Record, ranks int) (Volume, error) {
 	return Volume{Collectives: v.Collectives / steps, Bytes: v.Bytes / int64(steps), Sent: v.Sent / int64(steps)}, nil
 }
 
-// Compare is a table of what was predicted and what was measured, without what is nothing in both. A number that was not
-// measured is 0.
+// Compare is a table of what was predicted and what was measured, without what is nothing in both.
+// A number that was not measured is 0.
 func Compare(predicted, measured Figures) string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
@@ -81,7 +82,8 @@ func Compare(predicted, measured Figures) string {
 	return b.String()
 }
 
-// oneStaging is m with what gradients go through and travel as in one number: those who allocate do not tell them apart.
+// oneStaging is m with what gradients go through and travel as in one number: those who allocate do
+// not tell them apart.
 func oneStaging(m Memory) Memory {
 	m.Staging, m.Wire = m.Staging+m.Wire, 0
 	return m

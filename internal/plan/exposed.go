@@ -23,7 +23,8 @@ type Point struct {
 	Seconds float64 `json:"seconds"`
 }
 
-// LeastGBps is the slowest link: a byte a second. On one that is slower by far times would be infinite, which JSON cannot tell.
+// LeastGBps is the slowest link: a byte a second. On one that is slower by far times would be
+// infinite, which JSON cannot tell.
 const LeastGBps = 1e-9
 
 // Given is a link of so many GB/s that each rank sends with, and no latency.
@@ -55,9 +56,9 @@ func Probed(source string, n int, points []Point) (*Link, error) {
 	return l, nil
 }
 
-// Seconds is the time of a collective on n ranks. Between measured sizes it is a straight line, beyond the largest the line
-// through the last two goes on, and a reduce-scatter or all-gather takes as long as the allreduce in which a rank sends as
-// much: of half the bytes.
+// Seconds is the time of a collective on n ranks. Between measured sizes it is a straight line,
+// beyond the largest the line through the last two goes on, and a reduce-scatter or all-gather
+// takes as long as the allreduce in which a rank sends as much: of half the bytes.
 func (l *Link) Seconds(c Collective, n int) float64 {
 	if n < 2 {
 		return 0
@@ -90,13 +91,14 @@ type Exposure struct {
 	Backward      float64  `json:"backward_s,omitempty"`
 }
 
-// backwardShare is the backward pass's part of forward and backward: a product in the forward pass is two in the backward
-// one, with the same number of multiplications each.
+// backwardShare is the backward pass's part of forward and backward: a product in the forward pass
+// is two in the backward one, with the same number of multiplications each.
 //
 // Source: Kaplan et al., Scaling Laws for Neural Language Models, 2020, section 2.1.
 const backwardShare = 2.0 / 3
 
-// Predict fills in times. compute is the time that a step takes without communication, as measured; 0 where it is not known.
+// Predict fills in times. compute is the time that a step takes without communication, as measured;
+// 0 where it is not known.
 func (p *Plan) Predict(l *Link, compute time.Duration, overlap bool) {
 	p.Link = l
 	for i := range p.Stages {
@@ -122,9 +124,10 @@ func (p *Plan) Predict(l *Link, compute time.Duration, overlap bool) {
 // round is x to picoseconds: what is beyond is noise.
 func round(x float64) float64 { return math.Round(x*1e12) / 1e12 }
 
-// exposed is how long the communication of a step goes on after the end of the backward pass. A bucket is ready when the
-// share of its gradients has come, which come evenly by their elements; collectives run one after the other. Those that do
-// not wait for gradients run beside what is computed, but for the first gathering of weights.
+// exposed is how long the communication of a step goes on after the end of the backward pass. A
+// bucket is ready when the share of its gradients has come, which come evenly by their elements;
+// collectives run one after the other. Those that do not wait for gradients run beside what is
+// computed, but for the first gathering of weights.
 func (s *Stage) exposed(l *Link, n int, backward float64, overlap bool) float64 {
 	free, before := 0.0, 0.0
 	for i, c := range s.Step {
@@ -143,8 +146,8 @@ func (s *Stage) exposed(l *Link, n int, backward float64, overlap bool) float64 
 	return before + max(free-backward, 0)
 }
 
-// leastExposed is exposed for a backward pass in which all gets done that does not begin at its end, as the last bucket does,
-// and what waits for the update.
+// leastExposed is exposed for a backward pass in which all gets done that does not begin at its
+// end, as the last bucket does, and what waits for the update.
 func (s *Stage) leastExposed(l *Link, n int) float64 {
 	sum := 0.0
 	for i, c := range s.Step {

@@ -41,8 +41,8 @@ func (t Training) Job(name, model string) Job {
 	return j
 }
 
-// Found is the memory of this rank by those who have allocated it. What ddp has for the wire is in Staging. state is the
-// solver's, after a step.
+// Found is the memory of this rank by those who have allocated it. What ddp has for the wire is in
+// Staging. state is the solver's, after a step.
 func (t Training) Found(state optim.State) Memory {
 	f, own := t.Footprint, t.DDP.Memory()
 	m := Memory{

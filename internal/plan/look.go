@@ -15,11 +15,12 @@ type Subject struct {
 	Machine machine.Config                       // how the graph is compiled
 }
 
-// Look builds the model, attaches ddp to it and compiles it, as a run would, and runs nothing. That is done for each stage
-// that makes another program of the graph, in no more memory than graph and program take: see ddp.Imagine.
+// Look builds the model, attaches ddp to it and compiles it, as a run would, and runs nothing. That
+// is done for each stage that makes another program of the graph, in no more memory than graph and
+// program take: see ddp.Imagine.
 //
-// Errors: those of Build and World, of ddp.Imagine and machine.Foresee. A stage that is not that of the run and is not to be
-// had is none: New says so.
+// Errors: those of Build and World, of ddp.Imagine and machine.Foresee. A stage that is not that of
+// the run and is not to be had is none: New says so.
 func Look(s Subject) (Job, error) {
 	j := s.Job
 	if err := j.settings(); err != nil {

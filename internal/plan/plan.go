@@ -34,7 +34,8 @@ type Job struct {
 	Missing [Stages]error             // why a stage has none; nil for those that have
 }
 
-// Plan is what a run will take, for every stage of sharding. As JSON it is what symgrad plan --json prints.
+// Plan is what a run will take, for every stage of sharding. As JSON it is what symgrad plan --json
+// prints.
 type Plan struct {
 	Name       string  `json:"name"`
 	Model      string  `json:"model"`

@@ -21,8 +21,8 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "rewrite the golden files")
 
-// job is two layers of 1000 and 600 weights, in buckets w1, b0 and w0 of at most 1 KiB and then 4, with arenas that are easy
-// to tell apart.
+// job is two layers of 1000 and 600 weights, in buckets w1, b0 and w0 of at most 1 KiB and then 4,
+// with arenas that are easy to tell apart.
 func job(ranks, stage int) plan.Job {
 	j := plan.Job{
 		Name: "small", Model: "two layers", Ranks: ranks, Rows: 8, Inputs: 100,
@@ -60,8 +60,8 @@ func newPlan(t *testing.T, j plan.Job) *plan.Plan {
 	return p
 }
 
-// TestMemoryFollowsTheFormulas has buckets of 500, 100 and 1000 elements, which are filled up to multiples of 512 where they are
-// sharded.
+// TestMemoryFollowsTheFormulas has buckets of 500, 100 and 1000 elements, which are filled up to
+// multiples of 512 where they are sharded.
 func TestMemoryFollowsTheFormulas(t *testing.T) {
 	p := newPlan(t, job(2, 0))
 	const params = 4 * 1600
@@ -145,7 +145,8 @@ func TestGatheringsStandWhereTheGraphHasThem(t *testing.T) {
 	}
 }
 
-// On GPUs what a step has updated may be gathered by the next step, before its gradients; with stage 1 but for the last bucket.
+// On GPUs what a step has updated may be gathered by the next step, before its gradients; with
+// stage 1 but for the last bucket.
 func TestGatheringsOfTheNextStepStandBeforeItsGradients(t *testing.T) {
 	const others = "allgather weights 1, allgather weights 0, allreduce ddp weight, " +
 		"reducescatter bucket 0, reducescatter bucket 1, reducescatter bucket 2"
@@ -316,7 +317,8 @@ func TestTimesBetweenMeasuredSizes(t *testing.T) {
 	}
 }
 
-// TestExposed has buckets of 500, 100 and 1000 elements, on a link that takes a microsecond for 1000 B, without latency.
+// TestExposed has buckets of 500, 100 and 1000 elements, on a link that takes a microsecond for
+// 1000 B, without latency.
 func TestExposed(t *testing.T) {
 	const first, second, third, weight = 2e-6, 0.4e-6, 4e-6, 8e-9
 	link, err := plan.Given(1)
@@ -332,7 +334,8 @@ func TestExposed(t *testing.T) {
 	}{
 		{"a long backward pass hides all but the last bucket", time.Second, true, third, third},
 		{"no overlap", time.Second, false, weight + first + second + third, weight + first + second + third},
-		// backward 2 µs: bucket 0 is full after 500/1600 of it, and all others are when the one before is done
+		// backward 2 µs: bucket 0 is full after 500/1600 of it, and all others are when the one
+		// before is done
 		{"a short backward pass", 3 * time.Microsecond, true, 2e-6*500/1600 + first + second + third - 2e-6, third},
 	} {
 		p := newPlan(t, job(2, 0))

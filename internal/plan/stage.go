@@ -87,8 +87,9 @@ func (x *staged) memory(rank int) Memory {
 
 func bytesOf(q ddp.PlanParam) int64 { return int64(q.Len()) * int64(q.DType.Size()) }
 
-// spares is the bytes that a machine on the host has for gradients that are added up in some runs of a step, and so not
-// computed in their slots. Where it has them for all runs, it says so by itself; those of virtual ranks are not added up.
+// spares is the bytes that a machine on the host has for gradients that are added up in some runs
+// of a step, and so not computed in their slots. Where it has them for all runs, it says so by
+// itself; those of virtual ranks are not added up.
 func (x *staged) spares() (bytes int64) {
 	if x.j.GPU || x.cfg.Stage > 1 || x.cfg.VirtualRanks > 0 || x.j.Runs < 2 {
 		return 0
@@ -99,13 +100,14 @@ func (x *staged) spares() (bytes int64) {
 	return bytes
 }
 
-// hasZeros reports whether ddp has zeros to show where a gradient is not: on the host, where it is sharded, and where runs
-// communicate nothing. Nobody reads gradients whose parameters are sharded.
+// hasZeros reports whether ddp has zeros to show where a gradient is not: on the host, where it is
+// sharded, and where runs communicate nothing. Nobody reads gradients whose parameters are sharded.
 func (x *staged) hasZeros() bool {
 	return !x.j.GPU && (x.cfg.Stage == 2 || x.cfg.Stage < 2 && x.j.Runs > 1)
 }
 
-// zeros is the bytes that stand for gradients where there are none: as many as the largest parameter of each dtype has.
+// zeros is the bytes that stand for gradients where there are none: as many as the largest
+// parameter of each dtype has.
 func (x *staged) zeros() int64 {
 	var longest [2]int64
 	for _, q := range x.plan.Params {
@@ -118,7 +120,8 @@ func (x *staged) zeros() int64 {
 	return longest[0] + longest[1]
 }
 
-// phase is what a collective of a step waits for: the gradients of a bucket, by its number, or one of these.
+// phase is what a collective of a step waits for: the gradients of a bucket, by its number, or one
+// of these.
 type phase int
 
 const (
@@ -164,8 +167,8 @@ func (x *staged) step() queue {
 	return q
 }
 
-// gatherFirst is the gathering of what the step before has updated and not gathered, in the order of the forward pass, which is about
-// that of the buckets from the last one on.
+// gatherFirst is the gathering of what the step before has updated and not gathered, in the order
+// of the forward pass, which is about that of the buckets from the last one on.
 func (x *staged) gatherFirst(q *queue) {
 	for i := len(x.plan.Buckets) - 1; i >= 0; i-- {
 		switch {
@@ -178,13 +181,14 @@ func (x *staged) gatherFirst(q *queue) {
 	}
 }
 
-// gathersNow reports whether the step that updates bucket i gathers it, too: with stage 1 the last of several.
+// gathersNow reports whether the step that updates bucket i gathers it, too: with stage 1 the last
+// of several.
 func (x *staged) gathersNow(i int) bool {
 	return x.cfg.Stage == 1 && i > 0 && i == len(x.plan.Buckets)-1
 }
 
-// run is the collectives of one run of the graph. Gradients of all runs but the last stay on their rank, unless it has no
-// room for them.
+// run is the collectives of one run of the graph. Gradients of all runs but the last stay on their
+// rank, unless it has no room for them.
 func (x *staged) run(q *queue, last bool) {
 	if x.cfg.Stage == sharded {
 		x.walk(q, last)
@@ -203,7 +207,8 @@ func (x *staged) run(q *queue, last bool) {
 	}
 }
 
-// walk is run for weights that are gathered where the compiled graph needs them: gradients come between the gatherings.
+// walk is run for weights that are gathered where the compiled graph needs them: gradients come
+// between the gatherings.
 func (x *staged) walk(q *queue, last bool) {
 	missing := make([]int, len(x.plan.Buckets))
 	for i, b := range x.plan.Buckets {
@@ -312,8 +317,9 @@ func (x *staged) reduction(i int) []Collective {
 	return []Collective{collective(name, dist.KindAllReduce, b.DType, b.Elements, n)}
 }
 
-// norms is the sums over all ranks that a solver of pieces needs: of the squares of blocks of gradients for their norm, and
-// for LAMB of the directions and the weights of each parameter. Without sharding every rank has all of it.
+// norms is the sums over all ranks that a solver of pieces needs: of the squares of blocks of
+// gradients for their norm, and for LAMB of the directions and the weights of each parameter.
+// Without sharding every rank has all of it.
 func (x *staged) norms() []Collective {
 	r, n := x.j.Rule, x.j.Ranks
 	if x.cfg.Stage == 0 || n == 1 {

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// String is the plan as tables: memory and communication at all stages, the run's marked with a star, then buckets and
-// collectives of the run's.
+// String is the plan as tables: memory and communication at all stages, the run's marked with a
+// star, then buckets and collectives of the run's.
 func (p *Plan) String() string {
 	var b strings.Builder
 	where := "on the host"

@@ -63,7 +63,8 @@ func adviseBLAS(rep Report) []string {
 	return []string{"matrix products run on gonum: OpenBLAS is several times faster (apt-get install libopenblas0-pthread)"}
 }
 
-// adviseKernels speaks of an OpenBLAS that is older than the processor and does not use what that has.
+// adviseKernels speaks of an OpenBLAS that is older than the processor and does not use what that
+// has.
 func adviseKernels(rep Report) []string {
 	has := func(extensions ...string) bool {
 		return !slices.ContainsFunc(extensions, func(e string) bool { return !slices.Contains(rep.CPU.ISA, e) })
@@ -153,13 +154,15 @@ func adviseGPULibraries(rep Report) (advice []string) {
 // numberedAsCUDA is the libraries whose major version is that of the CUDA they belong to.
 var numberedAsCUDA = []string{"cudart", "nvrtc", "nvjitlink", "cublas"}
 
-// adviseVersion compares a library with the driver, which runs cuda: one of a later major version does not run on it.
+// adviseVersion compares a library with the driver, which runs cuda: one of a later major version
+// does not run on it.
 func adviseVersion(l Library, g GPUs, cuda string) []string {
 	return when(slices.Contains(numberedAsCUDA, l.Name) && !runsOn(l, g),
 		"%s %s is newer than the driver, which runs CUDA %s: update the driver, or install %[1]s for CUDA %[3]s", l.Name, l.Version, cuda)
 }
 
-// adviseDuplicates points out different files under one name: who loads which depends on the order of loading.
+// adviseDuplicates points out different files under one name: who loads which depends on the order
+// of loading.
 func adviseDuplicates(rep Report) (advice []string) {
 	for _, p := range products {
 		var files []string
@@ -170,7 +173,8 @@ func adviseDuplicates(rep Report) (advice []string) {
 				versions[l.Version] = true
 			}
 		}
-		// Two CUDA majors side by side are common and harmless. NCCL and NVSHMEM have one soname for all versions, and NVSHMEM loads NCCL by it.
+		// Two CUDA majors side by side are common and harmless. NCCL and NVSHMEM have one soname
+		// for all versions, and NVSHMEM loads NCCL by it.
 		if oneSoname := p.Name == "nccl" || p.Name == "nvshmem"; oneSoname && len(files) > 1 {
 			text := fmt.Sprintf("%d files of %s: %s", len(files), p.Name, strings.Join(files, ", "))
 			if len(versions) > 1 {

@@ -27,7 +27,8 @@ type GPU struct {
 	Multiprocessors   int    `json:"multiprocessors"`
 	ComputeMode       string `json:"compute_mode"` // "default", "prohibited" or "exclusive"
 
-	// VirtualMemory is whether memory can be mapped piece by piece and shared by file descriptors, which symmetric heaps are made of.
+	// VirtualMemory is whether memory can be mapped piece by piece and shared by file descriptors,
+	// which symmetric heaps are made of.
 	VirtualMemory bool `json:"virtual_memory"`
 }
 

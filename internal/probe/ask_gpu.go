@@ -8,7 +8,8 @@ import (
 	"github.com/symgrad/symgrad/internal/dl"
 )
 
-// None of these calls needs a GPU; a library that answers is one that could be loaded with all that it depends on.
+// None of these calls needs a GPU; a library that answers is one that could be loaded with all that
+// it depends on.
 
 // askCUDART asks the CUDA runtime, whose version is 1000*major + 10*minor.
 func askCUDART(lib *dl.Library, a *Answer) error {
@@ -29,7 +30,8 @@ func askCUDART(lib *dl.Library, a *Answer) error {
 // cudaVersion is the text of a version of the CUDA driver or runtime: 13000 is 13.0.
 func cudaVersion(v int32) string { return fmt.Sprintf("%d.%d", v/1000, v%1000/10) }
 
-// askCUBLAS asks for the three parts of the version (libraryPropertyType: 0, 1, 2), which, unlike cublasGetVersion_v2, needs no handle and so no GPU.
+// askCUBLAS asks for the three parts of the version (libraryPropertyType: 0, 1, 2), which, unlike
+// cublasGetVersion_v2, needs no handle and so no GPU.
 func askCUBLAS(lib *dl.Library, a *Answer) error {
 	var api struct {
 		property func(which int32, value *int32) int32 `dl:"cublasGetProperty"`
@@ -63,7 +65,8 @@ func askCUDNN(lib *dl.Library, a *Answer) error {
 	return nil
 }
 
-// cudnnVersion is the text of cuDNN's version: 91002 is 9.10.2, and until version 8, 8907 is 8.9.7 (CUDNN_VERSION of cudnn_version.h).
+// cudnnVersion is the text of cuDNN's version: 91002 is 9.10.2, and until version 8, 8907 is 8.9.7
+// (CUDNN_VERSION of cudnn_version.h).
 func cudnnVersion(v int) string {
 	major := 10000
 	if v < 90000 {
@@ -92,7 +95,8 @@ func askNCCL(lib *dl.Library, a *Answer) error {
 	return nil
 }
 
-// ncclVersion is the text of NCCL's version: 22803 is 2.28.3, and before 2.9, 2804 is 2.8.4 (NCCL_VERSION of nccl.h).
+// ncclVersion is the text of NCCL's version: 22803 is 2.28.3, and before 2.9, 2804 is 2.8.4
+// (NCCL_VERSION of nccl.h).
 func ncclVersion(v int32) string {
 	major := int32(10000)
 	if v < 10000 {
@@ -101,7 +105,8 @@ func ncclVersion(v int32) string {
 	return fmt.Sprintf("%d.%d.%d", v/major, v%major/100, v%100)
 }
 
-// askNVSHMEM asks for the version of the product and of the specification, both of which need no initialisation.
+// askNVSHMEM asks for the version of the product and of the specification, both of which need no
+// initialisation.
 func askNVSHMEM(lib *dl.Library, a *Answer) error {
 	var api struct {
 		vendor func(major, minor, patch *int32) `dl:"nvshmemx_vendor_get_version_info"`
@@ -124,7 +129,8 @@ func askNVSHMEM(lib *dl.Library, a *Answer) error {
 	return nil
 }
 
-// What NVSHMEM starts with when there is no MPI, and the note on one that lacks it, before the reason.
+// What NVSHMEM starts with when there is no MPI, and the note on one that lacks it, before the
+// reason.
 const (
 	bootstrap     = "nvshmem_bootstrap_uid.so.3"
 	bootstrapBare = "nvshmem_bootstrap_uid.so"
@@ -151,7 +157,8 @@ func askNVJitLink(lib *dl.Library, a *Answer) error {
 	return nil
 }
 
-// askNVRTC asks for the version and compiles a kernel: libnvrtc-builtins, without which NVRTC compiles nothing, is loaded only then.
+// askNVRTC asks for the version and compiles a kernel: libnvrtc-builtins, without which NVRTC
+// compiles nothing, is loaded only then.
 func askNVRTC(lib *dl.Library, a *Answer) error {
 	var api struct {
 		version   func(major, minor *int32) int32                                                         `dl:"nvrtcVersion"`

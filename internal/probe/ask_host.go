@@ -27,10 +27,12 @@ func askBLAS(q Question) Answer {
 	return Answer{Loaded: true, Path: info.Path, Version: info.Version, BLAS: info}
 }
 
-// mpiVersionBytes is MPI_MAX_LIBRARY_VERSION_STRING of MPICH and of the MPI-5 ABI; Open MPI writes at most 256.
+// mpiVersionBytes is MPI_MAX_LIBRARY_VERSION_STRING of MPICH and of the MPI-5 ABI; Open MPI writes
+// at most 256.
 const mpiVersionBytes = 8192
 
-// askMPI tells which MPI a library is. MPI_Get_version and MPI_Get_library_version may be called before MPI_Init (MPI 3.1, section 8.1.1).
+// askMPI tells which MPI a library is. MPI_Get_version and MPI_Get_library_version may be called
+// before MPI_Init (MPI 3.1, section 8.1.1).
 func askMPI(lib *dl.Library, a *Answer) error {
 	var api struct {
 		version     func(major, minor *int32) int32       `dl:"MPI_Get_version"`

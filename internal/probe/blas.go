@@ -16,7 +16,8 @@ type BLAS struct {
 	Libraries []Library `json:"libraries"`
 }
 
-// FindBLAS is the matrix libraries, each tried as package blas tries them: identified, and computing something small.
+// FindBLAS is the matrix libraries, each tried as package blas tries them: identified, and
+// computing something small.
 func FindBLAS(ctx context.Context, r Roots, o Options) BLAS {
 	var wanted []product
 	for _, p := range products {

@@ -30,8 +30,9 @@ func cpuQuota(r Roots) float64 {
 	return least
 }
 
-// memoryLimit is the least room that the control groups leave: the limit that is nearest to being reached, and what counts against it. A limit of 0 is none.
-// Cached files do not count: the kernel drops them when memory is wanted.
+// memoryLimit is the least room that the control groups leave: the limit that is nearest to being
+// reached, and what counts against it. A limit of 0 is none. Cached files do not count: the kernel
+// drops them when memory is wanted.
 func memoryLimit(r Roots) (limit, used int64) {
 	dirs, version := cgroup.Dirs(r.text, "memory")
 	limitFile, usedFile, total := "/memory.max", "/memory.current", ""
@@ -52,7 +53,8 @@ func memoryLimit(r Roots) (limit, used int64) {
 	return limit, used
 }
 
-// cachedFiles is the bytes of files that a group has in memory, which are not shared memory: that is in neither kind.
+// cachedFiles is the bytes of files that a group has in memory, which are not shared memory: that
+// is in neither kind.
 func cachedFiles(r Roots, dir, total string) (bytes int64) {
 	for line := range strings.Lines(r.text(dir + "/memory.stat")) {
 		key, text, _ := strings.Cut(strings.TrimSpace(line), " ")

@@ -45,13 +45,16 @@ type Answer struct {
 // mark begins the line with the answer in the output of a child, among whatever libraries print.
 const mark = "symgrad-answer: "
 
-// askLimit is how long a library may take to answer. A driver wakes up each GPU, which can take seconds where no daemon keeps them awake.
+// askLimit is how long a library may take to answer. A driver wakes up each GPU, which can take
+// seconds where no daemon keeps them awake.
 const askLimit = 60 * time.Second
 
-// Child has questions answered by a process of their own: this command with the product and the file as arguments, which should call Reply.
+// Child has questions answered by a process of their own: this command with the product and the
+// file as arguments, which should call Reply.
 //
-// Returns: a function for Roots.Ask. Its answer to a question whose process dies, hangs or says nothing is a Problem that says so. The process and
-// what reads its output have ended when it returns.
+// Returns: a function for Roots.Ask. Its answer to a question whose process dies, hangs or says
+// nothing is a Problem that says so. The process and what reads its output have ended when it
+// returns.
 func Child(command ...string) func(ctx context.Context, q Question) Answer {
 	return func(ctx context.Context, q Question) Answer { return askWithin(ctx, askLimit, command, q) }
 }
@@ -71,7 +74,8 @@ func askWithin(ctx context.Context, limit time.Duration, command []string, q Que
 	return Answer{Loaded: true, Path: q.File, Problem: obituary(ctx, limit, err, string(stderr.text))}
 }
 
-// windowBytes is how much of a child's output is kept: an answer, and what a library may write after it.
+// windowBytes is how much of a child's output is kept: an answer, and what a library may write
+// after it.
 const windowBytes = 1 << 20
 
 // window keeps the end of what is written to it, at least the last windowBytes.

@@ -36,7 +36,8 @@ type Cache struct {
 	SharedBy int    `json:"shared_by"` // logical processors
 }
 
-// interesting is the extensions worth reporting, under the names of /proc/cpuinfo for x86 and arm64.
+// interesting is the extensions worth reporting, under the names of /proc/cpuinfo for x86 and
+// arm64.
 var interesting = []string{
 	"avx", "avx2", "fma", "f16c",
 	"avx512f", "avx512bw", "avx512vl", "avx512_bf16", "avx512_fp16", "amx_bf16",

@@ -18,8 +18,8 @@ type Engine struct {
 	Notes  []string `json:"notes"` // what to know besides
 }
 
-// What the ways need, at least: see leastDriver of internal/cuda, and leastVersion and windowVersion of internal/nccl and
-// internal/nvshmem.
+// What the ways need, at least: see leastDriver of internal/cuda, and leastVersion and
+// windowVersion of internal/nccl and internal/nvshmem.
 var (
 	leastCUDA    = []int{12, 0}
 	leastNCCL    = []int{2, 14, 3}
@@ -27,7 +27,8 @@ var (
 	leastNVSHMEM = []int{3, 0, 6}
 )
 
-// JudgeEngines is every way between GPUs, from what the report has about GPUs and libraries, for the job of env.
+// JudgeEngines is every way between GPUs, from what the report has about GPUs and libraries, for
+// the job of env.
 //
 // Returns: one or more lines of reasons each; nothing was tried.
 func JudgeEngines(rep Report, env launch.Env) []Engine {
@@ -101,8 +102,8 @@ func noGPU(g GPUs, env launch.Env) string {
 	return ""
 }
 
-// apart is the first pair of GPUs of which one cannot address the memory of the other: of those that the ranks of env have, or of all
-// where these are not several.
+// apart is the first pair of GPUs of which one cannot address the memory of the other: of those
+// that the ranks of env have, or of all where these are not several.
 func apart(g GPUs, env launch.Env) string {
 	if len(g.Devices) == 0 {
 		return ""
@@ -152,7 +153,8 @@ func judgeLibrary(all []Library, name string, least []int) (why string, notes []
 	return "", notes
 }
 
-// tooNew is why no NVRTC that is found will do: the driver cannot run what one of a later CUDA makes.
+// tooNew is why no NVRTC that is found will do: the driver cannot run what one of a later CUDA
+// makes.
 func tooNew(all []Library, g GPUs) string {
 	newer := ""
 	for _, l := range all {
@@ -169,7 +171,8 @@ func tooNew(all []Library, g GPUs) string {
 	return newer
 }
 
-// runsOn reports whether the driver runs what l, which is numbered as CUDA, belongs to; true where either version is not known.
+// runsOn reports whether the driver runs what l, which is numbered as CUDA, belongs to; true where
+// either version is not known.
 func runsOn(l Library, g GPUs) bool {
 	cuda, of := majorOf(strings.TrimPrefix(g.Driver.Version, "CUDA ")), majorOf(l.Version)
 	return cuda == 0 || of <= cuda
@@ -185,7 +188,8 @@ func majorOf(version string) int {
 	return n
 }
 
-// chooseNVRTC has the program's choice among those that are found: the newest that the driver runs, but for one that was set.
+// chooseNVRTC has the program's choice among those that are found: the newest that the driver runs,
+// but for one that was set.
 func chooseNVRTC(all []Library, g GPUs) {
 	chosen := slices.IndexFunc(all, func(l Library) bool { return l.Name == "nvrtc" && l.Chosen })
 	if chosen < 0 || all[chosen].FoundBy == BySetting || runsOn(all[chosen], g) {

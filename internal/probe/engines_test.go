@@ -82,7 +82,8 @@ func TestEnginesSayWhyTheyAreNotThere(t *testing.T) {
 	}
 }
 
-// As internal/cuda does, which begins with the driver's own version of CUDA; what was set is taken as it is.
+// As internal/cuda does, which begins with the driver's own version of CUDA; what was set is taken
+// as it is.
 func TestChoosesTheNVRTCThatTheDriverRuns(t *testing.T) {
 	for _, tt := range []struct {
 		driver, foundBy, want string // want is the path that is chosen; "" for none
@@ -196,7 +197,8 @@ func TestVersionsAreComparedByNumbers(t *testing.T) {
 	}
 }
 
-// More ranks than GPUs are seen before any is started, where settings say how many a program starts itself.
+// More ranks than GPUs are seen before any is started, where settings say how many a program starts
+// itself.
 func TestRanksThatAProgramStartsItselfAreTheJob(t *testing.T) {
 	r := fourGPUs()
 	alone := launch.Env{Size: 1, LocalSize: 1, Launcher: launch.None}

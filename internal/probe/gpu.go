@@ -59,7 +59,8 @@ func (g GPUs) why() string {
 	return ""
 }
 
-// moduleVersion is the version in "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.159.04  Tue ..." or "... Open Kernel Module for x86_64  580.95.05  ...".
+// moduleVersion is the version in "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.159.04  Tue
+// ..." or "... Open Kernel Module for x86_64  580.95.05  ...".
 func moduleVersion(text string) string {
 	line := firstLine(text)
 	if !strings.HasPrefix(line, "NVRM version:") {

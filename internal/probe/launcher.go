@@ -25,7 +25,8 @@ type Variable struct {
 	Of   string `json:"of"` // one of package launch's names
 }
 
-// marks is beginnings and whole names (those without "_" at the end) of variables that launchers set.
+// marks is beginnings and whole names (those without "_" at the end) of variables that launchers
+// set.
 var marks = []struct{ name, of string }{
 	{"SYMGRAD_RANK", launch.Symgrad},
 	{"SYMGRAD_WORLD_SIZE", launch.Symgrad},
@@ -91,8 +92,8 @@ type Backend struct {
 	Chosen bool   `json:"chosen"`
 }
 
-// ListBackends is all backends for the job of env, in the order in which they are tried, the one that cfg means chosen. What
-// it says of those between GPUs is what engines says.
+// ListBackends is all backends for the job of env, in the order in which they are tried, the one
+// that cfg means chosen. What it says of those between GPUs is what engines says.
 func ListBackends(cfg backend.Config, env launch.Env, engines []Engine) []Backend {
 	list := []Backend{}
 	for _, c := range cfg.Choices(env) {

@@ -56,11 +56,12 @@ func (o Options) Validate() error {
 	return nil
 }
 
-// maxAsked is how many libraries are asked at a time. More would make slow ones, which wake up GPUs or start threads, slower.
+// maxAsked is how many libraries are asked at a time. More would make slow ones, which wake up GPUs
+// or start threads, slower.
 const maxAsked = 4
 
-// search asks all files of the products.
-// Returns: for each product at least one Library, and the answers beside them, in the order of products.
+// search asks all files of the products. Returns: for each product at least one Library, and the
+// answers beside them, in the order of products.
 func search(ctx context.Context, r Roots, o Options, of []product) ([]Library, []Answer) {
 	loaderDirs, places := dl.LoaderDirs(r.FS, r.Environ), dl.Places(r.FS, r.Environ)
 	found := make([][]Library, len(of))
@@ -82,7 +83,8 @@ func search(ctx context.Context, r Roots, o Options, of []product) ([]Library, [
 	return slices.Concat(found...), slices.Concat(answers...)
 }
 
-// searchOne asks the files of one product: the one that is set; or the one that the loader takes for each soname, then every other file that is there.
+// searchOne asks the files of one product: the one that is set; or the one that the loader takes
+// for each soname, then every other file that is there.
 func searchOne(ctx context.Context, r Roots, s dl.Search, loaderDirs []string, ask func(Question) Answer) ([]Library, []Answer) {
 	var libs []Library
 	var answers []Answer
@@ -146,7 +148,8 @@ func library(name string, a Answer, by string) Library {
 	return l
 }
 
-// choose marks the first usable one, which is what dl.Open would take: the loader's before those of other places, the better soname first.
+// choose marks the first usable one, which is what dl.Open would take: the loader's before those of
+// other places, the better soname first.
 func choose(libs []Library) []Library {
 	for i := range libs {
 		if libs[i].Usable {
@@ -157,7 +160,8 @@ func choose(libs []Library) []Library {
 	return libs
 }
 
-// chooseOne leaves only the first choice: a process takes one MPI, the first product of the table that is usable.
+// chooseOne leaves only the first choice: a process takes one MPI, the first product of the table
+// that is usable.
 func chooseOne(libs []Library) {
 	chosen := false
 	for i := range libs {

@@ -15,8 +15,9 @@ type Limits struct {
 	Stack   Limit `json:"stack"`   // bytes, of the first thread
 	NProc   Limit `json:"nproc"`   // processes and threads of the user
 
-	// PtraceScope is Yama's setting: 0 is classic rules, 1 only ancestors, 2 only administrators, 3 nobody, -1 no Yama. From 1 on, libraries that
-	// copy between processes by process_vm_readv (CMA of MPI and UCX) need leave; this module does not.
+	// PtraceScope is Yama's setting: 0 is classic rules, 1 only ancestors, 2 only administrators, 3
+	// nobody, -1 no Yama. From 1 on, libraries that copy between processes by process_vm_readv (CMA
+	// of MPI and UCX) need leave; this module does not.
 	PtraceScope int `json:"ptrace_scope"`
 }
 

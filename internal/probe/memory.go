@@ -34,7 +34,8 @@ type SharedMemory struct {
 	DevShm    FileSystem `json:"dev_shm"` // what other libraries (NCCL, MPI, PyTorch) use
 	HugePages []HugePage `json:"huge_pages"`
 
-	// The settings of transparent huge pages ("always", "madvise", "never"), for private and for shared memory.
+	// The settings of transparent huge pages ("always", "madvise", "never"), for private and for
+	// shared memory.
 	THP      string `json:"thp"`
 	THPShmem string `json:"thp_shmem"`
 }
@@ -95,7 +96,8 @@ func ReadSharedMemory(r Roots) SharedMemory {
 	return s
 }
 
-// selected is the word in brackets of a setting of the kernel's: "madvise" for "always [madvise] never".
+// selected is the word in brackets of a setting of the kernel's: "madvise" for "always [madvise]
+// never".
 func selected(setting string) string {
 	_, after, ok := strings.Cut(setting, "[")
 	word, _, closed := strings.Cut(after, "]")

@@ -23,7 +23,8 @@ type product struct {
 	ask     func(lib *dl.Library, a *Answer) error
 }
 
-// products is everything that is looked for, in the order of the report. The sonames are those of Debian's packages and of NVIDIA's wheels, CUDA 11 to 13.
+// products is everything that is looked for, in the order of the report. The sonames are those of
+// Debian's packages and of NVIDIA's wheels, CUDA 11 to 13.
 var products = []product{
 	{Name: "mkl", family: familyBLAS, sonames: []string{"libmkl_rt.so.2"}},
 	{Name: "openblas", family: familyBLAS, sonames: []string{"libopenblas.so.0"}},

@@ -9,10 +9,11 @@ import (
 	"github.com/symgrad/symgrad/internal/dl"
 )
 
-// Reply answers the question in the arguments of a child process. It loads a library into this process, which may change or end it: the caller
-// does nothing else and exits.
+// Reply answers the question in the arguments of a child process. It loads a library into this
+// process, which may change or end it: the caller does nothing else and exits.
 //
-// Errors: arguments that are no question, an answer that cannot be written. A library that is missing or broken is an answer.
+// Errors: arguments that are no question, an answer that cannot be written. A library that is
+// missing or broken is an answer.
 func Reply(args []string, out io.Writer) error {
 	q, err := parseQuestion(args)
 	if err != nil {
@@ -55,7 +56,8 @@ func answer(q Question) (a Answer) {
 	return a
 }
 
-// plainWords is an error in one line, without the library's name and path, which the report says anyway.
+// plainWords is an error in one line, without the library's name and path, which the report says
+// anyway.
 func plainWords(err error, lib *dl.Library) string {
 	text := strings.ReplaceAll(err.Error(), "dl: "+lib.String()+": ", "")
 	return strings.ReplaceAll(text, "\n", "; ")

@@ -8,7 +8,8 @@ import (
 	"github.com/symgrad/symgrad/dist/backend"
 )
 
-// Report is all findings. Its form as JSON is an interface: names of keys stay, and lists are never null.
+// Report is all findings. Its form as JSON is an interface: names of keys stay, and lists are never
+// null.
 type Report struct {
 	OK      bool     `json:"ok"`      // programs would start here with what would be chosen; no world is opened on GPUs
 	Verdict string   `json:"verdict"` // the same in one sentence
@@ -33,7 +34,8 @@ type Report struct {
 
 // Collect is the whole report.
 //
-// Returns: always a report; what could not be found out says so in its place. Canceling ctx ends the questions to libraries.
+// Returns: always a report; what could not be found out says so in its place. Canceling ctx ends
+// the questions to libraries.
 func Collect(ctx context.Context, r Roots, o Options) Report {
 	var rep Report
 	var libraries sync.WaitGroup

@@ -17,7 +17,8 @@ type Roots struct {
 	// Statfs is the size of the file system at a path, and how much of it is free, in bytes.
 	Statfs func(path string) (total, free int64, err error)
 
-	// TryMemfd makes shared memory of some bytes as backend shm does: creates, reserves, seals, maps and touches it, and gives it back.
+	// TryMemfd makes shared memory of some bytes as backend shm does: creates, reserves, seals,
+	// maps and touches it, and gives it back.
 	TryMemfd func(bytes int64) error
 
 	// Ask has a library answer a question. It should be a Child.

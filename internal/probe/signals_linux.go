@@ -9,7 +9,8 @@ import (
 // handlers is the addresses of the handlers of the signals below, as the kernel has them.
 type handlers [len(watched)]uintptr
 
-// watched is the signals whose handlers Go depends on, and those that MPI libraries are known to take.
+// watched is the signals whose handlers Go depends on, and those that MPI libraries are known to
+// take.
 var watched = [...]struct {
 	number uintptr
 	name   string
@@ -25,7 +26,8 @@ var watched = [...]struct {
 	{uintptr(unix.SIGURG), "SIGURG"}, // Go preempts goroutines with it
 }
 
-// kernelSigaction is the kernel's struct sigaction of amd64; arm64's has its mask in the place of restorer, which nobody reads here.
+// kernelSigaction is the kernel's struct sigaction of amd64; arm64's has its mask in the place of
+// restorer, which nobody reads here.
 type kernelSigaction struct {
 	handler  uintptr
 	flags    uint64

@@ -26,7 +26,8 @@ const (
 	trialTimeout = 20 * time.Second
 )
 
-// TryWorlds opens a world of two ranks of each backend that can run inside of one process, and sums a vector over each.
+// TryWorlds opens a world of two ranks of each backend that can run inside of one process, and sums
+// a vector over each.
 func TryWorlds() []World {
 	return []World{
 		tryWorld(backend.SHM, trySHM),

@@ -2,8 +2,8 @@ package program
 
 import "slices"
 
-// fuseAccumulate lets a product be added to another one where a Map only adds the two. Libraries add in the order of their
-// own sums, so that the last bit may change.
+// fuseAccumulate lets a product be added to another one where a Map only adds the two. Libraries
+// add in the order of their own sums, so that the last bit may change.
 func fuseAccumulate(p *Program) bool {
 	changed := false
 	f := flowOf(p)

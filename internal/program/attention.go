@@ -6,9 +6,10 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// attention finds the attention of a transformer, which is two products around a softmax, and its gradient, which is four more:
-// Attention and AttentionGrad, which need no memory for the scores of all pairs. It is for GPUs that multiply bf16, so for
-// programs with Narrow, of which all products in it are large ones. Copies that bring heads together, and apart again, go.
+// attention finds the attention of a transformer, which is two products around a softmax, and its
+// gradient, which is four more: Attention and AttentionGrad, which need no memory for the scores of
+// all pairs. It is for GPUs that multiply bf16, so for programs with Narrow, of which all products
+// in it are large ones. Copies that bring heads together, and apart again, go.
 func attention(p *Program) bool {
 	changed := false
 	for i := 0; p.Narrow > 0 && i < len(p.Steps); i++ {
@@ -38,7 +39,8 @@ type attentionOf struct {
 	begin   int     // the first step of the gradient, or -1
 }
 
-// mostDepth is the longest rows that kernels have registers for; shorter ones are a power of 2 from leastDepth on.
+// mostDepth is the longest rows that kernels have registers for; shorter ones are a power of 2 from
+// leastDepth on.
 const (
 	leastDepth = 32
 	mostDepth  = 128
@@ -76,7 +78,8 @@ func (a *attentionOf) fits() bool {
 		float64(o.Batch)*float64(o.M)*float64(o.N)*float64(o.Depth) >= float64(a.p.Narrow)
 }
 
-// isAll reports whether a view is all scores of its value, in order, or those of each head transposed.
+// isAll reports whether a view is all scores of its value, in order, or those of each head
+// transposed.
 func (a *attentionOf) isAll(v *View, transposed bool) bool {
 	space, of := []int{a.op.Batch, a.op.M, a.op.N}, *v
 	if transposed {
@@ -134,7 +137,8 @@ func (a *attentionOf) lead(v View) bool {
 	}
 }
 
-// areLines reports whether views of f32 are what kernels read once they are bf16, and nobody writes them any more.
+// areLines reports whether views of f32 are what kernels read once they are bf16, and nobody writes
+// them any more.
 func (a *attentionOf) areLines(views []View) bool {
 	for _, v := range views {
 		if a.p.Values[v.Value].DType != tensor.F32 || !a.settled(v.Value) || !isLines([]int{a.op.Batch, a.op.M + a.op.N, a.op.Depth}, &v) {
@@ -178,7 +182,8 @@ func (a *attentionOf) scaled(s *Step, id ID) (View, bool) {
 	return s.In[0], true
 }
 
-// isBackward finds the gradient, if there is one. Where a step that is none of it reads the shares, they are needed in memory.
+// isBackward finds the gradient, if there is one. Where a step that is none of it reads the shares,
+// they are needed in memory.
 func (a *attentionOf) isBackward() bool {
 	a.begin = -1
 	readers := a.f.readers[a.shares]
@@ -217,7 +222,8 @@ func (a *attentionOf) isGrad(j int, o *MatMul, id ID, transposed bool) bool {
 		s.In[1].Value != id && a.isAll(&s.In[0], transposed) && a.f.maker(s.Out[0].Value) == j
 }
 
-// ofShares checks that the softmax's gradient is from the product of the output's gradient with the values.
+// ofShares checks that the softmax's gradient is from the product of the output's gradient with the
+// values.
 func (a *attentionOf) ofShares(soft int) bool {
 	s := &a.p.Steps[soft]
 	op, _ := s.Op.(*SoftmaxGrad)
@@ -238,7 +244,8 @@ func (a *attentionOf) ofShares(soft int) bool {
 	return a.same(&d.In[0], &a.rows[3], a.op.M) && a.same(&values, &a.rows[2], a.op.N)
 }
 
-// ofScores finds the products that make the gradients of queries and keys from that of the softmax, scaled as the scores are.
+// ofScores finds the products that make the gradients of queries and keys from that of the softmax,
+// scaled as the scores are.
 func (a *attentionOf) ofScores(soft int) bool {
 	id, scale := a.p.Steps[soft].Out[0].Value, 1.0
 	if a.f.maker(id) != soft {

@@ -6,7 +6,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// replace puts the two steps in place of the product that makes the output, and of the first one of the gradient.
+// replace puts the two steps in place of the product that makes the output, and of the first one of
+// the gradient.
 func (a *attentionOf) replace() {
 	p := a.p
 	a.byHeads()
@@ -68,7 +69,8 @@ func (a *attentionOf) backward(out, rows View, bias []View, gone map[int]bool) [
 	return []Step{dot, grad}
 }
 
-// byHeads makes rows views of four dims. Where copies have brought heads together, the views are of what those copies read.
+// byHeads makes rows views of four dims. Where copies have brought heads together, the views are of
+// what those copies read.
 func (a *attentionOf) byHeads() {
 	o := &a.op
 	rows := a.rows[:3]
@@ -124,8 +126,8 @@ func (a *attentionOf) apart(v *View, n int) (batch, heads int, from View, ok boo
 	return m.Space[0], m.Space[1], from, ok
 }
 
-// result is where step i, a product, makes n rows for each head; or, if a Map alone reads them to copy them, where that does, which
-// is gone then.
+// result is where step i, a product, makes n rows for each head; or, if a Map alone reads them to
+// copy them, where that does, which is gone then.
 func (a *attentionOf) result(i, n int, gone map[int]bool) View {
 	v := a.p.Steps[i].Out[0]
 	out := a.split(v)
@@ -151,7 +153,8 @@ func (a *attentionOf) result(i, n int, gone map[int]bool) View {
 	return out
 }
 
-// ofTiles is the step that finds the largest element of each tile of the bias, or the largest absolute value.
+// ofTiles is the step that finds the largest element of each tile of the bias, or the largest
+// absolute value.
 func (a *attentionOf) ofTiles(absolute bool) Step {
 	const name, n = "bias", AttentionTile
 	o := &a.op

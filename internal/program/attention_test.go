@@ -45,7 +45,8 @@ func TestValidateOfAttention(t *testing.T) {
 	}
 }
 
-// Rows whose elements are not neighbours, and rows that begin anywhere, are copied; those with others between them are not.
+// Rows whose elements are not neighbours, and rows that begin anywhere, are copied; those with
+// others between them are not.
 func TestPackOfLines(t *testing.T) {
 	for name, c := range map[string]struct {
 		view   View

@@ -7,7 +7,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// fused is the most that one Map or Reduce may have: what a kernel's parameters and registers hold well.
+// fused is the most that one Map or Reduce may have: what a kernel's parameters and registers hold
+// well.
 const (
 	maxIns    = 12
 	maxOuts   = 8
@@ -32,8 +33,8 @@ func elementsOf(s *Step) (*elementwise, bool) {
 	return nil, false
 }
 
-// tidy simplifies code: constants are computed, what changes nothing and what is there twice goes, and with it the Ins
-// that nobody loads. It computes the same bits.
+// tidy simplifies code: constants are computed, what changes nothing and what is there twice goes,
+// and with it the Ins that nobody loads. It computes the same bits.
 func (e *elementwise) tidy(p *Program, f32 bool) *elementwise {
 	t := &tidier{p: p, e: e, f32: f32, alias: make([]int, len(e.code)), known: map[Instr]int{}}
 	for r := range e.code {
@@ -97,7 +98,8 @@ func (t *tidier) round(x float64) float64 {
 	return x
 }
 
-// load is the load of an In, the first of those that are the same; or a constant, if all that it loads is one number.
+// load is the load of an In, the first of those that are the same; or a constant, if all that it
+// loads is one number.
 func (t *tidier) load(in Instr) Instr {
 	v := &t.e.in[in.A]
 	k := slices.IndexFunc(t.e.in, func(w View) bool { return sameView(t.e.space, &w, v) })
@@ -107,7 +109,8 @@ func (t *tidier) load(in Instr) Instr {
 	return Instr{Op: Load, A: k}
 }
 
-// uniform is the one number that a view of a constant has. Integers that floating point does not hold stay loads.
+// uniform is the one number that a view of a constant has. Integers that floating point does not
+// hold stay loads.
 func (p *Program) uniform(v *View, space []int) (float64, bool) {
 	val := &p.Values[v.Value]
 	if val.Place != Constant || lenOf(space) == 0 {
@@ -126,7 +129,8 @@ func (p *Program) uniform(v *View, space []int) (float64, bool) {
 	return x, val.DType.IsFloat() || math.Abs(x) <= 1<<24
 }
 
-// trivial is the register that an instruction is equal to, bit by bit, if there is one; or it makes it a simpler one.
+// trivial is the register that an instruction is equal to, bit by bit, if there is one; or it makes
+// it a simpler one.
 func (t *tidier) trivial(in *Instr) (int, bool) {
 	args := in.args()
 	constant := true
@@ -312,8 +316,8 @@ func (p *Program) copies(s *Step) bool {
 		p.Values[s.In[0].Value].DType == p.Values[s.Out[0].Value].DType
 }
 
-// carries reports whether a value holds registers of the arithmetic f32 or f64 as they are; f16 and bf16 count as f32,
-// since what is not rounded to them in between is only better.
+// carries reports whether a value holds registers of the arithmetic f32 or f64 as they are; f16 and
+// bf16 count as f32, since what is not rounded to them in between is only better.
 func carries(dt tensor.DType, f32 bool) bool {
 	if f32 {
 		return dt == tensor.F32 || dt == tensor.F16 || dt == tensor.BF16

@@ -2,8 +2,8 @@ package program
 
 import "slices"
 
-// collapseDims makes the spaces of Maps and Reduces as short as they can be: axes of one element go, and neighbours that all
-// views go through as if they were one are one.
+// collapseDims makes the spaces of Maps and Reduces as short as they can be: axes of one element
+// go, and neighbours that all views go through as if they were one are one.
 func collapseDims(p *Program) {
 	for i := range p.Steps {
 		s := &p.Steps[i]

@@ -30,8 +30,8 @@ func eliminateCommon(p *Program) bool {
 	return changed
 }
 
-// shareKey is the same for steps that compute the same from the same memory, into values of one form of which they are
-// the makers.
+// shareKey is the same for steps that compute the same from the same memory, into values of one
+// form of which they are the makers.
 func shareKey(f *flow, i int) (string, bool) {
 	s := &f.p.Steps[i]
 	switch s.Op.(type) {

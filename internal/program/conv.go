@@ -6,9 +6,10 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// convolutions finds what gorgonia.Conv2d is made of, and its gradients: Im2Col and a product with the filter is Conv, a
-// product with Im2Col ConvGradFilter, a product with the filter and Col2Im ConvGradInput. Products have the channels last;
-// copies put them where they belong, and go when fuse finds who made or reads them. Sums may be taken in another order.
+// convolutions finds what gorgonia.Conv2d is made of, and its gradients: Im2Col and a product with
+// the filter is Conv, a product with Im2Col ConvGradFilter, a product with the filter and Col2Im
+// ConvGradInput. Products have the channels last; copies put them where they belong, and go when
+// fuse finds who made or reads them. Sums may be taken in another order.
 func convolutions(p *Program) bool {
 	changed := false
 	f := flowOf(p)
@@ -35,7 +36,8 @@ func convolutions(p *Program) bool {
 	return changed
 }
 
-// columnsOf is the Im2Col step that makes a matrix operand: all windows, a row each. -1 if it is none.
+// columnsOf is the Im2Col step that makes a matrix operand: all windows, a row each. -1 if it is
+// none.
 func columnsOf(f *flow, i int, v *View, rows, cols int) int {
 	j := f.maker(v.Value)
 	if j < 0 || !f.steady(j, i) {
@@ -73,13 +75,15 @@ func flipped(v *View, rows, cols int) (View, bool) {
 	return View{Value: v.Value, Offset: v.Offset}, tensor.Packed([]int{1, cols, rows}, turned)
 }
 
-// images is a matrix operand, whose pixels and channels are the given axes, as images (N, K, OutH, OutW).
+// images is a matrix operand, whose pixels and channels are the given axes, as images (N, K, OutH,
+// OutW).
 func (w *Window) images(v *View, pixels, channels int) View {
 	s := v.Strides[pixels]
 	return View{v.Value, v.Offset, []int{s * w.OutH * w.OutW, v.Strides[channels], s * w.OutW, s}}
 }
 
-// gradient adds a value for a gradient with k channels that a product has as a matrix, and gives the step that copies it.
+// gradient adds a value for a gradient with k channels that a product has as a matrix, and gives
+// the step that copies it.
 func (p *Program) gradient(s *Step, w *Window, k int, from View) (View, Step) {
 	shape := []int{w.N, k, w.OutH, w.OutW}
 	old := &p.Values[from.Value]
@@ -89,7 +93,8 @@ func (p *Program) gradient(s *Step, w *Window, k int, from View) (View, Step) {
 	return to, c
 }
 
-// convGradFilterOf is a copy and ConvGradFilter in place of the product of a transposed gradient and columns.
+// convGradFilterOf is a copy and ConvGradFilter in place of the product of a transposed gradient
+// and columns.
 func convGradFilterOf(f *flow, i int, o *MatMul) []Step {
 	p, s := f.p, &f.p.Steps[i]
 	j := columnsOf(f, i, &s.In[1], o.K, o.N)
@@ -102,7 +107,8 @@ func convGradFilterOf(f *flow, i int, o *MatMul) []Step {
 	return []Step{c, {Name: s.Name, Op: &ConvGradFilter{w, o.M}, In: []View{p.Steps[j].In[0], dy}, Out: []View{out}, Stream: s.Stream, After: s.After}}
 }
 
-// convGradInputOf is a copy and ConvGradInput in place of the product of a gradient and the filter, and Col2Im.
+// convGradInputOf is a copy and ConvGradInput in place of the product of a gradient and the filter,
+// and Col2Im.
 func convGradInputOf(f *flow, i int, o *Col2Im) []Step {
 	p, s := f.p, &f.p.Steps[i]
 	j := f.maker(s.In[0].Value)

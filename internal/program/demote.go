@@ -6,13 +6,14 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// NarrowFrom is a Program.Narrow for GPUs, whose products of bf16 take half the time of others and read half as much: smaller
-// ones take no longer than the launch that would round for them.
+// NarrowFrom is a Program.Narrow for GPUs, whose products of bf16 take half the time of others and
+// read half as much: smaller ones take no longer than the launch that would round for them.
 const NarrowFrom = 1 << 26
 
-// demoteToBF16 rounds the operands of large products of f32, and of attention, to bf16, each value once for all that read it, as share finds out; what
-// makes them writes them so, as fuse finds out. The sums of a product are f32 as before. So are results that are there after
-// the run, or that the update of a parameter reads; others, which only go on to the next step, are rounded as well.
+// demoteToBF16 rounds the operands of large products of f32, and of attention, to bf16, each value
+// once for all that read it, as share finds out; what makes them writes them so, as fuse finds out.
+// The sums of a product are f32 as before. So are results that are there after the run, or that the
+// update of a parameter reads; others, which only go on to the next step, are rounded as well.
 func demoteToBF16(p *Program) bool {
 	if p.Narrow <= 0 {
 		return false
@@ -41,7 +42,8 @@ type narrower struct {
 	changed bool
 }
 
-// wants is how many In of a step, and how many Out, are to be bf16: of a product of f32 that is large, and of attention.
+// wants is how many In of a step, and how many Out, are to be bf16: of a product of f32 that is
+// large, and of attention.
 func (n *narrower) wants(s *Step) (in, out int) {
 	switch o := s.Op.(type) {
 	case *MatMul:
@@ -102,8 +104,8 @@ func (n *narrower) rounds(s *Step, id ID) bool {
 		!slices.ContainsFunc(s.In[in:], func(v View) bool { return v.Value == id })
 }
 
-// isKept reports whether a value, or what Maps make of it element by element, is there after the run, or is exchanged, or given
-// to a function.
+// isKept reports whether a value, or what Maps make of it element by element, is there after the
+// run, or is exchanged, or given to a function.
 func (n *narrower) isKept(id ID) bool {
 	if kept, known := n.kept[id]; known {
 		return kept
@@ -165,7 +167,8 @@ func (n *narrower) like(id ID, dt tensor.DType) ID {
 	return n.pk.p.Add(Value{Name: val.Name, DType: dt, Shape: slices.Clone(val.Shape)})
 }
 
-// widened adds the step that makes f32 of the bf16 of a value, for s alone: right before it, so that they can be one.
+// widened adds the step that makes f32 of the bf16 of a value, for s alone: right before it, so
+// that they can be one.
 func (n *narrower) widened(s *Step, id ID) ID {
 	p := n.pk.p
 	wide := n.like(id, tensor.F32)
@@ -173,8 +176,9 @@ func (n *narrower) widened(s *Step, id ID) ID {
 	return wide
 }
 
-// rounded adds the step that rounds what s reads by v, and gives the view of what it makes: of the whole value, if v reaches from
-// its first element to its last, so that other views of it may share that.
+// rounded adds the step that rounds what s reads by v, and gives the view of what it makes: of the
+// whole value, if v reaches from its first element to its last, so that other views of it may share
+// that.
 func (n *narrower) rounded(s *Step, v View, space []int) View {
 	p := n.pk.p
 	val := &p.Values[v.Value]
@@ -215,7 +219,8 @@ func converts(op Op) bool {
 	return isMap || isReduce(op)
 }
 
-// goesByRows reports whether a step converts, or can be done row by row together with what does so for it.
+// goesByRows reports whether a step converts, or can be done row by row together with what does so
+// for it.
 func goesByRows(op Op) bool {
 	switch op.(type) {
 	case *Softmax, *SoftmaxGrad:

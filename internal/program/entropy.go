@@ -6,9 +6,10 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// entropy finds -mean(sum(y * log softmax(x))) and its gradient, as gorgonia.Grad makes it: the logarithm of a softmax,
-// whose product with y is summed and multiplied with a constant, and whose gradient comes from y times the same constant.
-// CrossEntropy does both at once, from y times that constant with its sign changed. It rounds less often.
+// entropy finds -mean(sum(y * log softmax(x))) and its gradient, as gorgonia.Grad makes it: the
+// logarithm of a softmax, whose product with y is summed and multiplied with a constant, and whose
+// gradient comes from y times the same constant. CrossEntropy does both at once, from y times that
+// constant with its sign changed. It rounds less often.
 func entropy(p *Program) bool {
 	changed := false
 	for i := 0; i < len(p.Steps); i++ {
@@ -61,7 +62,8 @@ func newEntropy(p *Program, i int) (*entropyOf, bool) {
 	return e, e.isProduct() && e.follow() && e.isGradient()
 }
 
-// isProduct checks that the product is y * log softmax, element by element in C order, and nothing else.
+// isProduct checks that the product is y * log softmax, element by element in C order, and nothing
+// else.
 func (e *entropyOf) isProduct() bool {
 	s := &e.p.Steps[e.product]
 	m, _ := s.Op.(*Map)
@@ -79,7 +81,8 @@ func (e *entropyOf) isProduct() bool {
 		!e.f.writtenBetween(e.p.Steps[e.softmax].In[0].Value, e.softmax, e.product)
 }
 
-// follow follows the sums of the product and the constants that they are multiplied with, to the loss.
+// follow follows the sums of the product and the constants that they are multiplied with, to the
+// loss.
 func (e *entropyOf) follow() bool {
 	id, x := e.p.Steps[e.product].Out[0].Value, 1.0
 	for e.f.maker(id) >= 0 && len(e.f.readers[id]) == 1 {
@@ -97,7 +100,8 @@ func (e *entropyOf) follow() bool {
 	return len(e.chain) > 0
 }
 
-// linear is what x becomes in a step that only sums, or multiplies with a constant, all of value id.
+// linear is what x becomes in a step that only sums, or multiplies with a constant, all of value
+// id.
 func (p *Program) linear(s *Step, id ID, x float64) (float64, bool) {
 	el, ok := elementsOf(s)
 	if !ok || len(s.In) != 1 || len(s.Out) != 1 || !s.In[0].covers(el.space, p.Values[id].Len()) {
@@ -134,8 +138,9 @@ func (p *Program) linear(s *Step, id ID, x float64) (float64, bool) {
 	return regs[el.roots[0]], factor[el.roots[0]]
 }
 
-// isGradient checks that the gradient is that of one of the values that the chain goes through, and ends the chain there. It
-// is to come behind the product, where CrossEntropy will make both: who reads it may stand before, otherwise.
+// isGradient checks that the gradient is that of one of the values that the chain goes through, and
+// ends the chain there. It is to come behind the product, where CrossEntropy will make both: who
+// reads it may stand before, otherwise.
 func (e *entropyOf) isGradient() bool {
 	if e.grad < 0 {
 		return true

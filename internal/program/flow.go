@@ -7,8 +7,9 @@ import (
 	"github.com/symgrad/symgrad/internal/invariants"
 )
 
-// flow is who writes and who reads each value. A pass that changes steps keeps its flow up to date with renew and
-// remove: steps have their places until finish, so that a change costs the same in a long program as in a short one.
+// flow is who writes and who reads each value. A pass that changes steps keeps its flow up to date
+// with renew and remove: steps have their places until finish, so that a change costs the same in a
+// long program as in a short one.
 type flow struct {
 	p       *Program
 	writers [][]int // by value: steps in their order, each once
@@ -48,7 +49,8 @@ func flowOf(p *Program) *flow {
 	return f
 }
 
-// renew brings f up to date after a change of step i, which was old. Values may have been added to the program.
+// renew brings f up to date after a change of step i, which was old. Values may have been added to
+// the program.
 func (f *flow) renew(i int, old *Step) {
 	if n := len(f.p.Values) - len(f.writers); n > 0 {
 		f.writers, f.readers = append(f.writers, make([][]int, n)...), append(f.readers, make([][]int, n)...)
@@ -113,7 +115,8 @@ func without(steps []int, i int) []int {
 	return steps
 }
 
-// checked is the longest program that check looks at: it takes time with the length for each change.
+// checked is the longest program that check looks at: it takes time with the length for each
+// change.
 const checked = 500
 
 // check panics where f is not what a new flow would be, in builds that check invariants.
@@ -174,8 +177,9 @@ func (t *touches) add(id ID, i int) {
 	}
 }
 
-// maker is the step that makes a value which is nothing but its result: in the arena, for nobody after the run, written
-// once, whole, before all reads. It is what passes may do away with. It gives -1 for other values.
+// maker is the step that makes a value which is nothing but its result: in the arena, for nobody
+// after the run, written once, whole, before all reads. It is what passes may do away with. It
+// gives -1 for other values.
 func (f *flow) maker(id ID) int {
 	v := &f.p.Values[id]
 	if v.Place != Arena || v.Role != Temp || len(f.writers[id]) != 1 {

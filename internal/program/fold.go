@@ -2,8 +2,8 @@ package program
 
 import "slices"
 
-// maxFolded is the most bytes that a constant made by folding may have. Larger ones are rather computed where they are
-// read: a repeated number costs nothing there.
+// maxFolded is the most bytes that a constant made by folding may have. Larger ones are rather
+// computed where they are read: a repeated number costs nothing there.
 const maxFolded = 64 << 10
 
 // simplify computes what is constant and drops what changes nothing, in each Map and Reduce.
@@ -77,7 +77,8 @@ func foldConstants(p *Program) bool {
 	return changed
 }
 
-// foldable reports whether all that a step reads is constant, and neither it nor its results are large.
+// foldable reports whether all that a step reads is constant, and neither it nor its results are
+// large.
 func foldable(p *Program, s *Step, e *elementwise) bool {
 	n := int64(lenOf(e.space))
 	for _, v := range s.In {

@@ -7,9 +7,10 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// fuse joins Maps with the Maps and Reduces that read them, and folds copies into the views of whoever reads them, until
-// nothing is left to join. Registers have the arithmetic's type, so that no bit changes where values between steps are f32
-// or f64; f16 and bf16 between joined steps are not rounded any more.
+// fuse joins Maps with the Maps and Reduces that read them, and folds copies into the views of
+// whoever reads them, until nothing is left to join. Registers have the arithmetic's type, so that
+// no bit changes where values between steps are f32 or f64; f16 and bf16 between joined steps are
+// not rounded any more.
 func fuse(p *Program) bool {
 	changed := false
 	f := flowOf(p)
@@ -69,7 +70,8 @@ func (x *join) sweep() {
 // cheap is the most instructions that are rather done again than kept in memory.
 const cheap = 2
 
-// mostAgain is the most instructions that are rather done again than what they give is read, where functions are.
+// mostAgain is the most instructions that are rather done again than what they give is read, where
+// functions are.
 const mostAgain = 16
 
 // inline makes step j, a Map or Reduce, compute what it reads as In number k by itself.
@@ -108,8 +110,8 @@ func costly(code []Instr) bool {
 	})
 }
 
-// worthAgain reports whether code is so little that it is rather done by each reader, so that its result need not be in
-// memory; or nothing but a copy, or a constant.
+// worthAgain reports whether code is so little that it is rather done by each reader, so that its
+// result need not be in memory; or nothing but a copy, or a constant.
 func (x *join) worthAgain(code *elementwise) bool {
 	n := work(code.code)
 	if n == 0 {
@@ -121,8 +123,9 @@ func (x *join) worthAgain(code *elementwise) bool {
 	return !slices.ContainsFunc(x.p.Steps[x.i].Out, func(v View) bool { return x.f.rigid[v.Value] > 0 })
 }
 
-// readsAnyway reports whether step j, by whose route r what code computes would be read, reads what code is of as well, so that
-// to compute it again saves memory traffic and costs none, where the program wants that.
+// readsAnyway reports whether step j, by whose route r what code computes would be read, reads what
+// code is of as well, so that to compute it again saves memory traffic and costs none, where the
+// program wants that.
 func (x *join) readsAnyway(code *elementwise, r *route) bool {
 	if !x.p.Again || work(code.code) > mostAgain {
 		return false
@@ -158,7 +161,8 @@ func (x *join) sameArithmetic() bool {
 	return x.p.single(&x.p.Steps[x.i]) == x.p.single(&x.p.Steps[x.j])
 }
 
-// write puts what code computes for In number k, along a route, into step j, if it then keeps all rules.
+// write puts what code computes for In number k, along a route, into step j, if it then keeps all
+// rules.
 func (x *join) write(code *elementwise, r *route, k int) bool {
 	to := x.p.Steps[x.j]
 	e, _ := elementsOf(&to)
@@ -223,7 +227,8 @@ func (x *join) replace(joined *elementwise, r *route, to *Step) bool {
 	return true
 }
 
-// elementByElement reports whether a Map or Reduce reads nothing at another index than it writes it.
+// elementByElement reports whether a Map or Reduce reads nothing at another index than it writes
+// it.
 func elementByElement(p *Program, s *Step) bool {
 	c := &checker{p: &Program{Values: p.Values, Steps: []Step{*s}, Clock: p.Clock}}
 	in, out, err := p.Operands(s)
@@ -267,7 +272,8 @@ func (x *join) relook(k int) bool {
 	return true
 }
 
-// rewhole is relook for steps that take whole values: the copy must be of a whole value in its order.
+// rewhole is relook for steps that take whole values: the copy must be of a whole value in its
+// order.
 func (x *join) rewhole(k int) bool {
 	from, to := &x.p.Steps[x.i], &x.p.Steps[x.j]
 	if o, ok := to.Op.(*Collective); ok && o.parted() != noPart {
@@ -289,7 +295,8 @@ func (x *join) rewhole(k int) bool {
 	return true
 }
 
-// foldCopyOut lets the step that makes what step j, a copy, reads write it where the copy does, and removes j.
+// foldCopyOut lets the step that makes what step j, a copy, reads write it where the copy does, and
+// removes j.
 func foldCopyOut(f *flow, j int) bool {
 	p := f.p
 	if !p.copies(&p.Steps[j]) {

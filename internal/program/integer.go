@@ -7,11 +7,12 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Integer is Out[0] = Do of In[0] and In[1], for every index of Space, in integers of 64 bits that wrap around. With Reduced
-// it is a reduction: Out[0], with stride 0 on the axes where Reduced is true, gets the elements of In[0] combined by Do.
-// All Ins have one integer dtype. Out[0] has any, and gets the low bits. Comparisons give 1 or 0.
-// Do is Load (a copy, which converts), Add, Sub, Mul, Div, Maximum, Minimum or a comparison; of a reduction Add or Maximum. Div
-// truncates toward zero; a divisor of 0 stops the run with an error. An empty reduction is 0, or the least integer.
+// Integer is Out[0] = Do of In[0] and In[1], for every index of Space, in integers of 64 bits that
+// wrap around. With Reduced it is a reduction: Out[0], with stride 0 on the axes where Reduced is
+// true, gets the elements of In[0] combined by Do. All Ins have one integer dtype. Out[0] has any,
+// and gets the low bits. Comparisons give 1 or 0. Do is Load (a copy, which converts), Add, Sub,
+// Mul, Div, Maximum, Minimum or a comparison; of a reduction Add or Maximum. Div truncates toward
+// zero; a divisor of 0 stops the run with an error. An empty reduction is 0, or the least integer.
 // Map and Reduce compute in floating-point numbers, which would round large integers.
 type Integer struct {
 	Space   []int
@@ -56,7 +57,8 @@ func (o *Integer) ins() int {
 	return 2
 }
 
-// Integer is what the operation gives for integers of a dtype, which are the low bits of a and b. A divisor is not 0.
+// Integer is what the operation gives for integers of a dtype, which are the low bits of a and b. A
+// divisor is not 0.
 func (s Scalar) Integer(dt tensor.DType, a, b int64) int64 {
 	unsigned := dt == tensor.U64
 	less := func(a, b int64) bool {
@@ -116,7 +118,8 @@ func (s Scalar) EmptyInteger(dt tensor.DType) int64 {
 	return math.MinInt64 >> (64 - 8*dt.Size())
 }
 
-// WholeElement is element i of b, which has integers of type dt, with its sign; of U64 it is the bits.
+// WholeElement is element i of b, which has integers of type dt, with its sign; of U64 it is the
+// bits.
 func WholeElement(dt tensor.DType, b []byte, i int) int64 {
 	bits, size := uint64(0), dt.Size()
 	for k := size - 1; k >= 0; k-- {

@@ -2,8 +2,8 @@ package program
 
 import "slices"
 
-// fuseMultiOutput makes step j, a Map, do what step i does as well: they go over the same elements, and what step i makes is still
-// needed. In number k of step j is what i makes.
+// fuseMultiOutput makes step j, a Map, do what step i does as well: they go over the same elements,
+// and what step i makes is still needed. In number k of step j is what i makes.
 func (x *join) fuseMultiOutput(k int) bool {
 	from, to := &x.p.Steps[x.i], &x.p.Steps[x.j]
 	m, ok := from.Op.(*Map)

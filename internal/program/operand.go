@@ -150,7 +150,8 @@ func (o *Attention) operands() (q, k Operand, bias []Operand) {
 	return lines(o.M), lines(o.N), ops(packed(o.M, o.N), tiles, tiles)
 }
 
-// collective is the operands of a collective: whole values, or a part of one, and the factor of a premulsum.
+// collective is the operands of a collective: whole values, or a part of one, and the factor of a
+// premulsum.
 func (p *Program) collective(s *Step, o *Collective) (in, out []Operand, opt optional) {
 	in, out = p.flat(s.In[:min(len(s.In), 1)]), p.flat(s.Out[:min(len(s.Out), 1)])
 	if len(in) == 0 {
@@ -197,7 +198,8 @@ func (o *Collective) parted() partSide {
 	return noPart
 }
 
-// flat is packed operands of the values' own shapes, or of their elements in a row where a view has one dimension.
+// flat is packed operands of the values' own shapes, or of their elements in a row where a view has
+// one dimension.
 func (p *Program) flat(views []View) []Operand {
 	all := make([]Operand, len(views))
 	for i, v := range views {

@@ -1,7 +1,7 @@
 package program
 
-// order is what is certain about when steps run: those of one stream one after the other, and steps after those that
-// they name in After.
+// order is what is certain about when steps run: those of one stream one after the other, and steps
+// after those that they name in After.
 type order struct {
 	stream []Stream
 	clock  []clock // of each step: what is done before it starts

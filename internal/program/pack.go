@@ -2,9 +2,8 @@ package program
 
 import "github.com/symgrad/symgrad/tensor"
 
-// Pack puts copies before and behind steps that demand packed operands and are given other views. It is a part of
-// Optimize; without Optimize, call it before Plan.
-// Errors: ErrInvalid.
+// Pack puts copies before and behind steps that demand packed operands and are given other views.
+// It is a part of Optimize; without Optimize, call it before Plan. Errors: ErrInvalid.
 func Pack(p *Program) error {
 	if err := check(p); err != nil {
 		return err
@@ -64,8 +63,8 @@ func (pk *packer) copyIn(s *Step, v View, space []int) View {
 	return to
 }
 
-// copyOut makes s give a packed value, and is the step that copies it to where s would have put it. A product that adds
-// to what is there has that copied first.
+// copyOut makes s give a packed value, and is the step that copies it to where s would have put it.
+// A product that adds to what is there has that copied first.
 func (pk *packer) copyOut(s *Step, k int, space []int) Step {
 	v := s.Out[k]
 	to := pk.temp(v.Value, space)

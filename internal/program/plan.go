@@ -5,15 +5,16 @@ import (
 	"slices"
 )
 
-// alignment of values in the arena, in bytes: what cudaMalloc gives, so that vector loads and library calls see the same.
+// alignment of values in the arena, in bytes: what cudaMalloc gives, so that vector loads and
+// library calls see the same.
 const alignment = 256
 
-// Plan gives each Arena value that a step touches its place in the arena, and the arena its size. Values share bytes when
-// all steps of the one are certainly done before the first of the other starts; a value that a Comm step touches is
-// therefore kept until a Compute step has waited for it. A Map's Out takes the bytes of an In that dies there, where
-// both have the same view and size of elements. Values that somebody looks at after the step are kept to the end,
-// and those that he sets before it from the start. Steps must be on their streams: see Optimize.
-// Errors: ErrInvalid.
+// Plan gives each Arena value that a step touches its place in the arena, and the arena its size.
+// Values share bytes when all steps of the one are certainly done before the first of the other
+// starts; a value that a Comm step touches is therefore kept until a Compute step has waited for
+// it. A Map's Out takes the bytes of an In that dies there, where both have the same view and size
+// of elements. Values that somebody looks at after the step are kept to the end, and those that he
+// sets before it from the start. Steps must be on their streams: see Optimize. Errors: ErrInvalid.
 func Plan(p *Program) error {
 	if err := check(p); err != nil {
 		return err
@@ -65,7 +66,8 @@ func (pl *planner) apart(a, b ID) bool { return pl.dies(a, b, pl.spans) || pl.di
 // keptApart is apart for values that do not follow each other in place.
 func (pl *planner) keptApart(a, b ID) bool { return pl.dies(a, b, pl.kept) || pl.dies(b, a, pl.kept) }
 
-// dies reports whether a, in use as spans say, is certainly not needed any more when the first step of b starts.
+// dies reports whether a, in use as spans say, is certainly not needed any more when the first step
+// of b starts.
 func (pl *planner) dies(a, b ID, spans []span) bool {
 	return pl.p.Values[a].Role == Temp && !pl.p.Values[b].early() && pl.order.over(&spans[a], &spans[b])
 }
@@ -73,8 +75,8 @@ func (pl *planner) dies(a, b ID, spans []span) bool {
 // early reports whether a value has contents before the first step.
 func (v *Value) early() bool { return v.Role == Input || v.Role == Param || v.Role == State }
 
-// reuses reports whether Out number out of Map step i may have the place of In number in: element by element, reads come
-// before writes.
+// reuses reports whether Out number out of Map step i may have the place of In number in: element
+// by element, reads come before writes.
 func (pl *planner) reuses(i, out, in int) bool {
 	s := &pl.p.Steps[i]
 	m, ok := s.Op.(*Map)
@@ -117,7 +119,8 @@ func (pl *planner) firstOf(id ID, i int) bool {
 	return true
 }
 
-// slots is the values of the arena, those that follow each other in place joined, in the order of their first steps.
+// slots is the values of the arena, those that follow each other in place joined, in the order of
+// their first steps.
 func (pl *planner) slots() []*slot {
 	of := make([]*slot, len(pl.p.Values))
 	var all []*slot
@@ -142,7 +145,8 @@ func (pl *planner) slots() []*slot {
 	return all
 }
 
-// inherits puts Out number out of step i into the slot of the first In that it may follow there; nil if there is none.
+// inherits puts Out number out of step i into the slot of the first In that it may follow there;
+// nil if there is none.
 func (pl *planner) inherits(i, out int, of []*slot) *slot {
 	s := &pl.p.Steps[i]
 	id := s.Out[out].Value
@@ -170,7 +174,8 @@ func all(ids []ID, ok func(ID) bool) bool {
 	return true
 }
 
-// place is the offset of the smallest gap that s fits in, between those of the placed slots that are in use with it.
+// place is the offset of the smallest gap that s fits in, between those of the placed slots that
+// are in use with it.
 func (pl *planner) place(s *slot, placed []*slot) int64 {
 	var busy []*slot
 	for _, other := range placed {

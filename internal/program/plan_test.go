@@ -112,7 +112,8 @@ func TestPlanFillsTheSmallestGap(t *testing.T) {
 	}
 }
 
-// gradientOf is a product, the gradient of a softmax from it, that rounded to bf16 and scaled, and a product that reads it.
+// gradientOf is a product, the gradient of a softmax from it, that rounded to bf16 and scaled, and
+// a product that reads it.
 func gradientOf(rows, axis int) *Program {
 	p := &Program{Name: "gradient", Clock: None}
 	add := func(name string, dt tensor.DType, place Place, shape ...int) View {
@@ -133,7 +134,8 @@ func gradientOf(rows, axis int) *Program {
 	return p
 }
 
-// What is narrower than what a row was made of lies elsewhere, if rows are to be done at once, and where that was if not.
+// What is narrower than what a row was made of lies elsewhere, if rows are to be done at once, and
+// where that was if not.
 func TestPlanWithRowsKeepsWhatARunReads(t *testing.T) {
 	for _, rows := range []bool{false, true} {
 		p := gradientOf(64, 32)

@@ -2,14 +2,15 @@ package program
 
 import "slices"
 
-// prioritizeUpdates is compute, which is sorted by level, with the updates that a spread waits for no longer behind all that needs no collective,
-// but where they keep little waiting: once sums behind theirs have about as many elements. Then these are on their way while
-// the updates run, theirs is done or nearly, and what computes the operands of the next one goes on behind them; and the spread
-// comes before the sums after those. Updates that nothing waits for stay behind: there they keep no gradient waiting, and hide the
-// last sums, or the spreads behind these (see leave).
+// prioritizeUpdates is compute, which is sorted by level, with the updates that a spread waits for
+// no longer behind all that needs no collective, but where they keep little waiting: once sums
+// behind theirs have about as many elements. Then these are on their way while the updates run,
+// theirs is done or nearly, and what computes the operands of the next one goes on behind them; and
+// the spread comes before the sums after those. Updates that nothing waits for stay behind: there
+// they keep no gradient waiting, and hide the last sums, or the spreads behind these (see leave).
 //
-// It takes Maps and Reduces alone that no sum follows from, and that lack no others but Maps of one element, such as the terms
-// of an optimizer's step, which go with them.
+// It takes Maps and Reduces alone that no sum follows from, and that lack no others but Maps of one
+// element, such as the terms of an optimizer's step, which go with them.
 func (p *Program) prioritizeUpdates(compute, comm []int, level []int, deps [][]int, free []bool) []int {
 	h := &hurrying{p: p, level: level, deps: deps, free: free, comm: comm}
 	h.placed = make([]bool, len(p.Steps))
@@ -40,8 +41,9 @@ func (p *Program) prioritizeUpdates(compute, comm []int, level []int, deps [][]i
 	return h.order
 }
 
-// leave puts updates that nothing waits for behind those at the end that a spread waits for: of about as many elements as are
-// spread meanwhile. Between two GPUs that takes as long as Adam does for them, among more of them longer.
+// leave puts updates that nothing waits for behind those at the end that a spread waits for: of
+// about as many elements as are spread meanwhile. Between two GPUs that takes as long as Adam does
+// for them, among more of them longer.
 func (h *hurrying) leave() {
 	spread := 0
 	for i := range h.p.Steps {
@@ -77,10 +79,12 @@ func (h *hurrying) leave() {
 	})
 }
 
-// asMany reports whether n elements are about as many as others: layers of one size have biases and neighbours of another.
+// asMany reports whether n elements are about as many as others: layers of one size have biases and
+// neighbours of another.
 func asMany(n, others int) bool { return 8*n >= 7*others }
 
-// carried is the elements that a step of the Comm stream reduces; 0 for one that only moves, or does not communicate.
+// carried is the elements that a step of the Comm stream reduces; 0 for one that only moves, or
+// does not communicate.
 func (p *Program) carried(i int) int {
 	if !p.sums(i) {
 		return 0
@@ -108,7 +112,8 @@ type hurrying struct {
 	order   []int
 }
 
-// leading is the steps that the Comm steps follow from for which to says so, without other Comm steps in between.
+// leading is the steps that the Comm steps follow from for which to says so, without other Comm
+// steps in between.
 func (h *hurrying) leading(to func(i int) bool) []bool {
 	leads := make([]bool, len(h.p.Steps))
 	for i := len(h.p.Steps) - 1; i >= 0; i-- {

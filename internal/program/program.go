@@ -57,8 +57,8 @@ const (
 )
 
 // View is a strided look at a value over an index space: index (i, j, ...) of the space is element
-// Offset + i*Strides[0] + j*Strides[1] + ... of the value. A stride of 0 repeats; transposes, slices, repeats and reshapes
-// are views and not steps.
+// Offset + i*Strides[0] + j*Strides[1] + ... of the value. A stride of 0 repeats; transposes,
+// slices, repeats and reshapes are views and not steps.
 type View struct {
 	Value   ID
 	Offset  int   // elements

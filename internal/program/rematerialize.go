@@ -5,28 +5,31 @@ import (
 	"slices"
 )
 
-// A fetch is a Collective that says so, of memory that no step writes before all is done with it, into a value that is nothing
-// but its result: parameters of which each rank has a part, made whole for the steps that use them. What it gives can be had
-// again at any time until then, so that there is no need to keep it.
+// A fetch is a Collective that says so, of memory that no step writes before all is done with it,
+// into a value that is nothing but its result: parameters of which each rank has a part, made whole
+// for the steps that use them. What it gives can be had again at any time until then, so that there
+// is no need to keep it.
 
-// The measures of how long fetched values are kept. They count fetches and no steps or bytes: ranks with batches of
-// different length have different programs, and must fetch alike.
+// The measures of how long fetched values are kept. They count fetches and no steps or bytes: ranks
+// with batches of different length have different programs, and must fetch alike.
 const (
-	// keepOver is how many other fetched values are used, at most, between two uses of a value that is kept in between.
+	// keepOver is how many other fetched values are used, at most, between two uses of a value that
+	// is kept in between.
 	keepOver = 1
-	// liveFetches is how many fetched values are there at one time, the one that is on its way included, where the order of
-	// their uses allows it.
+	// liveFetches is how many fetched values are there at one time, the one that is on its way
+	// included, where the order of their uses allows it.
 	liveFetches = 2
 )
 
-// Rematerialize makes fetched values live as short as they can: a value whose uses are far apart is fetched again before
-// the later ones, and each fetch starts when all fetched values but one have been used, one ahead. A training step whose
-// layers use their parameters twice, forward and backward, so holds two layers' at a time and not all:
+// Rematerialize makes fetched values live as short as they can: a value whose uses are far apart is
+// fetched again before the later ones, and each fetch starts when all fetched values but one have
+// been used, one ahead. A training step whose layers use their parameters twice, forward and
+// backward, so holds two layers' at a time and not all:
 //
 //	fetch 0, fetch 1, use 0, fetch 2, use 1, fetch 3, use 2, use 3, use 3, fetch 1, use 2, fetch 0, use 1, use 0
 //
-// It works on raw programs, before passes that depend on sizes: where fetches stand among Calls and other collectives
-// follows from the graph alone, and is the same on all ranks.
+// It works on raw programs, before passes that depend on sizes: where fetches stand among Calls and
+// other collectives follows from the graph alone, and is the same on all ranks.
 //
 // Results keep their bits. It is a part of Optimize. Errors: ErrInvalid.
 func Rematerialize(p *Program) error {
@@ -58,8 +61,8 @@ type loan struct {
 func (l *loan) first() int { return l.uses[0] }
 func (l *loan) last() int  { return l.uses[len(l.uses)-1] }
 
-// fetchesOf is which steps are fetches that steps use. One whose result goes into a collective is none: what the ranks
-// send each other next does not wait for this one's uses.
+// fetchesOf is which steps are fetches that steps use. One whose result goes into a collective is
+// none: what the ranks send each other next does not wait for this one's uses.
 func fetchesOf(f *flow) []bool {
 	is := make([]bool, len(f.p.Steps))
 	for i := range f.p.Steps {
@@ -106,8 +109,9 @@ func (f *flow) usedBetween(i, j int, fetch []bool) int {
 	return n
 }
 
-// ahead is, of each loan, the step before which its fetch starts: when few enough of the loans before it are still out, and
-// no later than its own first use. Loans are in the order in which they are fetched.
+// ahead is, of each loan, the step before which its fetch starts: when few enough of the loans
+// before it are still out, and no later than its own first use. Loans are in the order in which
+// they are fetched.
 func ahead(all []loan) []int {
 	at := make([]int, len(all))
 	var ends []int // the last uses of the loans so far, the latest first
@@ -178,8 +182,9 @@ type fetching struct {
 	deps  [][]int
 }
 
-// holds is, of each step, the place in compute before which it is not put: that of fetches one ahead of their use, 0 for
-// others. No step of compute may need what is held back there, nor a collective behind it.
+// holds is, of each step, the place in compute before which it is not put: that of fetches one
+// ahead of their use, 0 for others. No step of compute may need what is held back there, nor a
+// collective behind it.
 func (x *fetching) holds(compute, comm []int) []int {
 	hold := make([]int, len(x.fetch))
 	place := make([]int, len(x.fetch)) // of Compute steps

@@ -10,8 +10,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// fetchingLayers is the forward and the backward pass of layers whose parameters are on two ranks, as a graph has them: a Call
-// takes each gradient as soon as it is there.
+// fetchingLayers is the forward and the backward pass of layers whose parameters are on two ranks,
+// as a graph has them: a Call takes each gradient as soon as it is there.
 func fetchingLayers(layers int) *Program {
 	p := &Program{Name: "fetching", Clock: None}
 	const n = 16 // matrices are n by n
@@ -67,7 +67,8 @@ func TestFetchesAreMadeAgainAndOneAhead(t *testing.T) {
 	}
 }
 
-// TestFetchesTakeTheBytesOfThoseBefore looks at what is on which stream, who waits for whom, and the memory.
+// TestFetchesTakeTheBytesOfThoseBefore looks at what is on which stream, who waits for whom, and
+// the memory.
 func TestFetchesTakeTheBytesOfThoseBefore(t *testing.T) {
 	const layers, matrix = 9, 16 * 16 * 4
 	p := fetchingLayers(layers)
@@ -100,7 +101,8 @@ func TestFetchesTakeTheBytesOfThoseBefore(t *testing.T) {
 			}
 		}
 	}
-	// Two fetched matrices, the results of all layers but the last, and what the backward pass holds for a moment.
+	// Two fetched matrices, the results of all layers but the last, and what the backward pass
+	// holds for a moment.
 	if got, most := p.Arena, int64((2+layers+2)*matrix); got > most {
 		t.Errorf("the arena has %d bytes, want at most %d\n%v", got, most, p)
 	}
@@ -117,8 +119,9 @@ func TestFetchesTakeTheBytesOfThoseBefore(t *testing.T) {
 	}
 }
 
-// TestFetchesOfWhatIsWrittenStay has an update of a shard before its last use, after which it would fetch other numbers, one
-// of another shard at the end of the step, and a gathered value that goes on to a collective.
+// TestFetchesOfWhatIsWrittenStay has an update of a shard before its last use, after which it would
+// fetch other numbers, one of another shard at the end of the step, and a gathered value that goes
+// on to a collective.
 func TestFetchesOfWhatIsWrittenStay(t *testing.T) {
 	p := fetchingLayers(5)
 	double := &Map{Space: []int{128}, Code: []Instr{{Op: Load}, {Op: Add}}, Stores: []int{1}}
@@ -141,7 +144,8 @@ func TestFetchesOfWhatIsWrittenStay(t *testing.T) {
 	}
 }
 
-// TestGathersThatDoNotSaySoStay has collectives of a user's, whose order and number are those of his graph, on all ranks.
+// TestGathersThatDoNotSaySoStay has collectives of a user's, whose order and number are those of
+// his graph, on all ranks.
 func TestGathersThatDoNotSaySoStay(t *testing.T) {
 	p := fetchingLayers(5)
 	for i := range p.Steps {
@@ -162,7 +166,8 @@ func TestGathersThatDoNotSaySoStay(t *testing.T) {
 	}
 }
 
-// TestOrderOfCommunicationDoesNotDependOnTheBatch compares what ranks have to do alike, of programs whose other steps differ.
+// TestOrderOfCommunicationDoesNotDependOnTheBatch compares what ranks have to do alike, of programs
+// whose other steps differ.
 func TestOrderOfCommunicationDoesNotDependOnTheBatch(t *testing.T) {
 	order := func(p *Program) string {
 		if err := Optimize(p); err != nil {

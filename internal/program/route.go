@@ -7,9 +7,9 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// route says, of a view of a value, which index of the step that made the value each of its elements was made at. The
-// axes of the view may have to be split for that: an axis of the reader that runs through a row and on into the next one
-// is two axes of the maker.
+// route says, of a view of a value, which index of the step that made the value each of its
+// elements was made at. The axes of the view may have to be split for that: an axis of the reader
+// that runs through a row and on into the next one is two axes of the maker.
 type route struct {
 	base []int   // index of the maker for index 0 of the reader
 	legs [][]leg // of each axis of the reader, the outermost first
@@ -54,7 +54,8 @@ func routeOf(maker []int, by *View, space []int, v *View) (*route, bool) {
 	return r, true
 }
 
-// radix is the axes of a space by the strides of a view that covers a value, the shortest first: digits of its elements.
+// radix is the axes of a space by the strides of a view that covers a value, the shortest first:
+// digits of its elements.
 func radix(space []int, by *View) []int {
 	var axes []int
 	for a, d := range space {
@@ -143,7 +144,8 @@ func (r *route) carry(v View) View {
 	return View{v.Value, offset, strides}
 }
 
-// whole is carry for a reader whose space stays as it is: axes that were split have to be whole again.
+// whole is carry for a reader whose space stays as it is: axes that were split have to be whole
+// again.
 func (r *route) whole(v View) (View, bool) {
 	c := r.carry(v)
 	strides := make([]int, len(r.legs))

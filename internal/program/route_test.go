@@ -8,7 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestRouteFindsEachElement checks a route against the elements themselves: a maker's index, looked up by its element.
+// TestRouteFindsEachElement checks a route against the elements themselves: a maker's index, looked
+// up by its element.
 func TestRouteFindsEachElement(t *testing.T) {
 	found := 0
 	rapid.Check(t, func(r *rapid.T) {

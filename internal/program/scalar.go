@@ -6,8 +6,9 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Eval is what the operation gives, in f32 or f64 arithmetic; Load, Const and Rand, which take no registers, give 0.
-// Folding and the oracle share it. Back halves may differ in the last bits of functions that are not exactly rounded.
+// Eval is what the operation gives, in f32 or f64 arithmetic; Load, Const and Rand, which take no
+// registers, give 0. Folding and the oracle share it. Back halves may differ in the last bits of
+// functions that are not exactly rounded.
 func (s Scalar) Eval(f32 bool, a, b, c float64) float64 {
 	var x float64
 	switch {
@@ -172,8 +173,9 @@ func Element(dt tensor.DType, b []byte, i int) float64 {
 	return float64(bits)
 }
 
-// SetElement makes x element i of b, rounded to nearest, ties to even, if dt is a floating-point type, and truncated
-// toward zero if it is an integer type: the nearest one that there is, and 0 for NaN.
+// SetElement makes x element i of b, rounded to nearest, ties to even, if dt is a floating-point
+// type, and truncated toward zero if it is an integer type: the nearest one that there is, and 0
+// for NaN.
 func SetElement(dt tensor.DType, b []byte, i int, x float64) {
 	var bits uint64
 	switch dt {

@@ -5,11 +5,13 @@ import (
 	"slices"
 )
 
-// schedule puts collectives on the Comm stream, each as early as its operands allow, and the steps that need their
-// results behind those that do not, or where others are on their way already (see hurry); what no product follows from may go to
-// the Side stream (see aside). It says in After what waits for what on other streams. Collectives have one order on every rank,
-// since it follows from them alone (see delay). A fetch (see Rematerialize) is not as early as it could be, which is the
-// beginning: it waits until the values before it are in use, and Plan then gives it the bytes of those that are not any more.
+// schedule puts collectives on the Comm stream, each as early as its operands allow, and the steps
+// that need their results behind those that do not, or where others are on their way already (see
+// hurry); what no product follows from may go to the Side stream (see aside). It says in After what
+// waits for what on other streams. Collectives have one order on every rank, since it follows from
+// them alone (see delay). A fetch (see Rematerialize) is not as early as it could be, which is the
+// beginning: it waits until the values before it are in use, and Plan then gives it the bytes of
+// those that are not any more.
 func schedule(p *Program) {
 	sinkAllGathers(p)
 	for i := range p.Steps {
@@ -34,9 +36,9 @@ func schedule(p *Program) {
 	waits(p, dependencies(p, fetch), fetch)
 }
 
-// bridges puts Maps of one element that only collectives read, and whose operands are those of collectives or from before
-// the run, on the Comm stream: factors of a sum that another one has to give. On Compute they would come behind all that
-// waits for no collective, and the sums with them.
+// bridges puts Maps of one element that only collectives read, and whose operands are those of
+// collectives or from before the run, on the Comm stream: factors of a sum that another one has to
+// give. On Compute they would come behind all that waits for no collective, and the sums with them.
 func bridges(p *Program) {
 	f := flowOf(p)
 	onComm := func(j int) bool { return p.Steps[j].Stream == Comm }
@@ -68,7 +70,8 @@ func bridges(p *Program) {
 	}
 }
 
-// lead puts Maps on the Comm stream that make what step j reads, of nothing but what that stream gives and what is there.
+// lead puts Maps on the Comm stream that make what step j reads, of nothing but what that stream
+// gives and what is there.
 func (f *flow) lead(j int) {
 	p := f.p
 	for _, v := range p.Steps[j].In {
@@ -103,13 +106,15 @@ func lastBefore(steps []int, j int) int {
 	return steps[k-1]
 }
 
-// dependencies is, of each step, the earlier ones that must be done before it: the writers of what it touches, and the
-// readers of what it writes. Steps of the Comm stream and Calls, which may communicate as well, keep their order; each
-// follows the last of them, and the last that is no fetch.
+// dependencies is, of each step, the earlier ones that must be done before it: the writers of what
+// it touches, and the readers of what it writes. Steps of the Comm stream and Calls, which may
+// communicate as well, keep their order; each follows the last of them, and the last that is no
+// fetch.
 func dependencies(p *Program, fetch []bool) [][]int {
 	deps := make([][]int, len(p.Steps))
 	writers, readers := make([]int, len(p.Values)), make([][]int, len(p.Values))
-	// Several steps may write parts of a value; each waits for the one before it, so that the last stands for all.
+	// Several steps may write parts of a value; each waits for the one before it, so that the last
+	// stands for all.
 	for v := range writers {
 		writers[v] = -1
 	}
@@ -148,9 +153,9 @@ func dependencies(p *Program, fetch []bool) [][]int {
 	return deps
 }
 
-// atOnce is the steps of Comm that nobody needs to be put behind other work for: fetches, which are on their way before they are
-// needed, spreads of what the run before has updated, and a first sum of one element that is there from the beginning, such as a
-// rank's weight, which is done by then.
+// atOnce is the steps of Comm that nobody needs to be put behind other work for: fetches, which are
+// on their way before they are needed, spreads of what the run before has updated, and a first sum
+// of one element that is there from the beginning, such as a rank's weight, which is done by then.
 func atOnce(p *Program, deps [][]int, fetch []bool) []bool {
 	free := slices.Clone(fetch)
 	for i := range p.Steps {
@@ -160,9 +165,10 @@ func atOnce(p *Program, deps [][]int, fetch []bool) []bool {
 	return free
 }
 
-// levels is the number, from 1, of the last step of Comm whose results a step needs, of those that it follows from and its
-// own; 0 for none. Steps of Comm end in their order, so that a Compute step is ready no later than one of a higher level:
-// updates come in the order in which gradients are reduced. Steps that are free do not count.
+// levels is the number, from 1, of the last step of Comm whose results a step needs, of those that
+// it follows from and its own; 0 for none. Steps of Comm end in their order, so that a Compute step
+// is ready no later than one of a higher level: updates come in the order in which gradients are
+// reduced. Steps that are free do not count.
 func levels(p *Program, deps [][]int, free []bool) []int {
 	level := make([]int, len(p.Steps))
 	comm := 0
@@ -190,8 +196,8 @@ func (p *Program) byStream() (compute, comm []int) {
 	return compute, comm
 }
 
-// reorder puts Compute steps in the order of compute, and each collective right behind the last step that it depends on,
-// fetches where they say.
+// reorder puts Compute steps in the order of compute, and each collective right behind the last
+// step that it depends on, fetches where they say.
 func (p *Program) reorder(compute, comm []int, deps [][]int, fetches *fetching) {
 	hold := fetches.holds(compute, comm)
 	at := make([]int, len(p.Steps)) // of each placed step, its place
@@ -227,9 +233,10 @@ func (p *Program) permute(order []int) {
 	p.Steps = steps
 }
 
-// waits says in After which steps of other streams each step waits for: the last of each that it depends on, if its stream has
-// not waited for that one already, or for one that has. A fetch waits for all Compute steps before it, since its result gets bytes
-// that they used; a Call comes behind a fetch that is started, and waits for it only if it reads what it gives. Products of Compute
+// waits says in After which steps of other streams each step waits for: the last of each that it
+// depends on, if its stream has not waited for that one already, or for one that has. A fetch waits
+// for all Compute steps before it, since its result gets bytes that they used; a Call comes behind
+// a fetch that is started, and waits for it only if it reads what it gives. Products of Compute
 // wait until Side is not too far behind.
 func waits(p *Program, deps [][]int, fetch []bool) {
 	o := &order{make([]Stream, len(p.Steps)), make([]clock, len(p.Steps))}
@@ -265,7 +272,8 @@ func waits(p *Program, deps [][]int, fetch []bool) {
 	}
 }
 
-// waitFor is the steps that stream own, of which c is done, is to wait for so that those of want are; it joins them to c.
+// waitFor is the steps that stream own, of which c is done, is to wait for so that those of want
+// are; it joins them to c.
 func (o *order) waitFor(c *clock, want clock, own Stream) (after []int) {
 	for s, j := range want {
 		covered := s == int(own) || j <= c[s]
@@ -283,7 +291,8 @@ func (o *order) waitFor(c *clock, want clock, own Stream) (after []int) {
 	return after
 }
 
-// comesBehind reports whether s, a step that depends on a fetch, is a Call that only has to come after its start.
+// comesBehind reports whether s, a step that depends on a fetch, is a Call that only has to come
+// after its start.
 func comesBehind(s, fetch *Step) bool {
 	_, call := s.Op.(*Call)
 	return call && !readsValue(s, fetch.Out[0].Value) && s.outOf(fetch.In[0].Value) < 0

@@ -9,8 +9,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// training is the backward pass of three layers whose gradients are reduced at once, each followed by its update, as a
-// graph has them.
+// training is the backward pass of three layers whose gradients are reduced at once, each followed
+// by its update, as a graph has them.
 func training() *Program {
 	p := &Program{Name: "training", Clock: None}
 	shape := []int{4, 4}
@@ -109,8 +109,9 @@ func TestUpdatesFollowTheirCollectives(t *testing.T) {
 	}
 }
 
-// An update that waits for a large sum would keep the next gradient waiting if only a small sum were on its way behind it. One that no
-// spread waits for, as that of the bias, comes behind the gradients, and runs while the last spread is on its way.
+// An update that waits for a large sum would keep the next gradient waiting if only a small sum
+// were on its way behind it. One that no spread waits for, as that of the bias, comes behind the
+// gradients, and runs while the last spread is on its way.
 func TestUpdatesWaitUntilAsMuchIsOnItsWay(t *testing.T) {
 	p := gathered(training())
 	small := p.Add(Value{Name: "bias", DType: tensor.F32, Shape: []int{4}, Role: Gradient, Place: Outside})
@@ -131,7 +132,8 @@ func TestUpdatesWaitUntilAsMuchIsOnItsWay(t *testing.T) {
 	}
 }
 
-// The terms of an optimizer's step are made where a graph has them, behind the gradients; updates take them along.
+// The terms of an optimizer's step are made where a graph has them, behind the gradients; updates
+// take them along.
 func TestUpdatesTakeTheirTermsAlong(t *testing.T) {
 	p := training()
 	rate := p.Add(Value{Name: "rate", DType: tensor.F32, Place: Arena})

@@ -5,8 +5,9 @@ import "slices"
 // smallMap is up to how many elements a Map costs more to start than to run, on a GPU.
 const smallMap = 1 << 16
 
-// fuseSiblings joins Maps that go over one space and do not depend on each other, where that saves something: they read a value
-// in common, or they are small. Maps that wait for different collectives stay apart, since the one would wait for both.
+// fuseSiblings joins Maps that go over one space and do not depend on each other, where that saves
+// something: they read a value in common, or they are small. Maps that wait for different
+// collectives stay apart, since the one would wait for both.
 func fuseSiblings(p *Program) bool {
 	changed := false
 	f := flowOf(p)

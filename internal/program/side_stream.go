@@ -1,11 +1,14 @@
 package program
 
-// farBehind is how many steps of Side may be missing when a product of Compute begins: what they read is kept until then.
+// farBehind is how many steps of Side may be missing when a product of Compute begins: what they
+// read is kept until then.
 const farBehind = 8
 
-// assignSideStream puts on the Side stream the products and sums that no product follows from, and what Compute makes of their results: the
-// gradients of weights and biases, and where nothing is exchanged their updates. Products of a backward pass wait for each other, and
-// small ones leave most of a GPU to what runs beside them. Without a product that comes behind such a one all stay where they are.
+// assignSideStream puts on the Side stream the products and sums that no product follows from, and
+// what Compute makes of their results: the gradients of weights and biases, and where nothing is
+// exchanged their updates. Products of a backward pass wait for each other, and small ones leave
+// most of a GPU to what runs beside them. Without a product that comes behind such a one all stay
+// where they are.
 func assignSideStream(p *Program) {
 	if !p.Aside {
 		return
@@ -36,8 +39,8 @@ func assignSideStream(p *Program) {
 	}
 }
 
-// goOn is which steps another one follows from, by way of what values have in them, that is neither a Map nor a Reduce and does not
-// communicate.
+// goOn is which steps another one follows from, by way of what values have in them, that is neither
+// a Map nor a Reduce and does not communicate.
 func (f *flow) goOn() []bool {
 	goesOn := make([]bool, len(f.p.Steps))
 	for i := len(goesOn) - 1; i >= 0; i-- {
@@ -50,7 +53,8 @@ func (f *flow) goOn() []bool {
 	return goesOn
 }
 
-// stands reports whether a step is one between which others may change places: neither a Map nor a Reduce, nor one that communicates.
+// stands reports whether a step is one between which others may change places: neither a Map nor a
+// Reduce, nor one that communicates.
 func stands(s *Step) bool {
 	_, communicates := s.Op.(*Collective)
 	return !communicates && !converts(s.Op)
@@ -68,8 +72,8 @@ func (f *flow) readsFrom(i int, from Stream) bool {
 	return false
 }
 
-// untangle puts steps of Compute that come between two that stand before those of Side there, so that what goes on along the same rows
-// is not parted.
+// untangle puts steps of Compute that come between two that stand before those of Side there, so
+// that what goes on along the same rows is not parted.
 func (p *Program) untangle() {
 	deps := dependencies(p, fetchesOf(flowOf(p)))
 	var order []int
@@ -87,7 +91,8 @@ func (p *Program) untangle() {
 	p.permute(order)
 }
 
-// computeFirst is steps from i to end, those of Compute first; as they are if one of these needs one of the others.
+// computeFirst is steps from i to end, those of Compute first; as they are if one of these needs
+// one of the others.
 func (p *Program) computeFirst(i, end int, deps [][]int) []int {
 	var first, behind, all []int
 	needs := false

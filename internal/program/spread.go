@@ -1,8 +1,9 @@
 package program
 
-// A spread is an AllGather, in place, of what each rank has updated of its part of the parameters. The updates stand before it,
-// and before these the sum of the gradients; or it stands before all that reads them, and the updates were those of the run
-// before. A rank whose part has no parameters has no updates, but the spread all the same.
+// A spread is an AllGather, in place, of what each rank has updated of its part of the parameters.
+// The updates stand before it, and before these the sum of the gradients; or it stands before all
+// that reads them, and the updates were those of the run before. A rank whose part has no
+// parameters has no updates, but the spread all the same.
 
 // spreadOf is the value that step i spreads, and whether it is a spread: the same on all ranks.
 func (p *Program) spreadOf(i int) (home ID, ok bool) {
@@ -14,8 +15,9 @@ func (p *Program) spreadOf(i int) (home ID, ok bool) {
 	return home, p.Steps[i].outOf(home) >= 0
 }
 
-// opens reports whether step i spreads what was updated before the run: nothing has touched it yet. Of a spread of what the run
-// updates, the sum of its gradients comes before it on all ranks, also where nobody reads or updates it.
+// opens reports whether step i spreads what was updated before the run: nothing has touched it yet.
+// Of a spread of what the run updates, the sum of its gradients comes before it on all ranks, also
+// where nobody reads or updates it.
 func (p *Program) opens(i int) bool {
 	home, ok := p.spreadOf(i)
 	if !ok {
@@ -39,10 +41,11 @@ func (p *Program) updatesBefore(i int, home ID) int {
 	return -1
 }
 
-// sinkAllGathers puts each spread behind sums of gradients that stand behind it and have about as many elements, and not before the spread
-// before it. Collectives keep their order, so that these sums would wait for the updates otherwise; now the updates run while the
-// sums are on their way (see hurry), and spreads while the next updates do. A spread is not put behind a step that has to do
-// with the parameters, or a Call; one of what was updated before the run stays where it is.
+// sinkAllGathers puts each spread behind sums of gradients that stand behind it and have about as
+// many elements, and not before the spread before it. Collectives keep their order, so that these
+// sums would wait for the updates otherwise; now the updates run while the sums are on their way
+// (see hurry), and spreads while the next updates do. A spread is not put behind a step that has to
+// do with the parameters, or a Call; one of what was updated before the run stays where it is.
 func sinkAllGathers(p *Program) {
 	behind := make([][]int, len(p.Steps)) // of each step, the spreads that are put behind it
 	moved := make([]bool, len(p.Steps))
@@ -82,16 +85,16 @@ func (p *Program) independentOf(j int, home ID) bool {
 	return !call && !readsValue(s, home) && s.outOf(home) < 0
 }
 
-// sums reports whether step j is a collective that others are to wait for as little as may be: any but a gather of parts or a
-// fetch. Of those that a step of training has, nearly all sum gradients.
+// sums reports whether step j is a collective that others are to wait for as little as may be: any
+// but a gather of parts or a fetch. Of those that a step of training has, nearly all sum gradients.
 func (p *Program) sums(j int) bool {
 	o, ok := p.Steps[j].Op.(*Collective)
 	return ok && o.parted() != partIn && !o.Fetch
 }
 
-// spreads puts on the Comm stream the Maps that write what a spread gives, and Maps of results of collectives that these need,
-// where a sum of gradients comes behind, and none between: the updates would come behind all that waits for no collective on
-// Compute, and the sum with them.
+// spreads puts on the Comm stream the Maps that write what a spread gives, and Maps of results of
+// collectives that these need, where a sum of gradients comes behind, and none between: the updates
+// would come behind all that waits for no collective on Compute, and the sum with them.
 func spreads(p *Program) {
 	f := flowOf(p)
 	for i := range p.Steps {
@@ -108,7 +111,8 @@ func spreads(p *Program) {
 	}
 }
 
-// keepsWaiting reports whether the spread i would keep a sum waiting: one comes behind it, and none between it and its updates.
+// keepsWaiting reports whether the spread i would keep a sum waiting: one comes behind it, and none
+// between it and its updates.
 func (p *Program) keepsWaiting(i int, home ID) bool {
 	for j := p.updatesBefore(i, home) + 1; j < i; j++ {
 		if p.sums(j) {

@@ -9,7 +9,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// sharded is the backward pass of layers with so many weights each, of which each rank updates a half.
+// sharded is the backward pass of layers with so many weights each, of which each rank updates a
+// half.
 func sharded(sizes ...int) *Program {
 	p := &Program{Clock: None}
 	outside := func(name string, role Role, n int) ID {
@@ -86,8 +87,8 @@ func TestUpdatesOfPartsRunWhileTheNextSumsAreOnTheirWay(t *testing.T) {
 	}
 }
 
-// Weights that are read between an update and the next sum must be whole by then: the update does not wait for what
-// computes meanwhile.
+// Weights that are read between an update and the next sum must be whole by then: the update does
+// not wait for what computes meanwhile.
 func TestUpdatesOfPartsThatAreReadAtOnceAreOnComm(t *testing.T) {
 	p := sharded(8, 8)
 	at := slices.IndexFunc(p.Steps, func(s Step) bool { return s.Name == "spread a" })
@@ -107,7 +108,8 @@ func TestUpdatesOfPartsThatAreReadAtOnceAreOnComm(t *testing.T) {
 	}
 }
 
-// A rank whose part of a bucket has no parameters takes part in the same collectives, in the same order.
+// A rank whose part of a bucket has no parameters takes part in the same collectives, in the same
+// order.
 func TestRanksWithoutUpdatesHaveTheSameOrder(t *testing.T) {
 	want := ""
 	for left := range 8 {
@@ -145,8 +147,9 @@ func TestCallsComeBehindTheSpreadsBeforeThem(t *testing.T) {
 	}
 }
 
-// TestSpreadsBeforeAllReadersHoldUpNothing has the spreads of what was updated before the run at its beginning: what reads one of
-// them waits for that one, what reads none for none, and updates come last, since nothing waits for them.
+// TestSpreadsBeforeAllReadersHoldUpNothing has the spreads of what was updated before the run at
+// its beginning: what reads one of them waits for that one, what reads none for none, and updates
+// come last, since nothing waits for them.
 func TestSpreadsBeforeAllReadersHoldUpNothing(t *testing.T) {
 	late := func(sizes ...int) *Program {
 		p := sharded(sizes...)
@@ -197,8 +200,9 @@ func TestSpreadsBeforeAllReadersHoldUpNothing(t *testing.T) {
 	}
 }
 
-// TestUpdatesRunBesideTheLastSpread has the spreads of all parts but the last at the beginning: the update that the last one waits
-// for comes before others, of which as many elements are left as are spread.
+// TestUpdatesRunBesideTheLastSpread has the spreads of all parts but the last at the beginning: the
+// update that the last one waits for comes before others, of which as many elements are left as are
+// spread.
 func TestUpdatesRunBesideTheLastSpread(t *testing.T) {
 	for _, c := range []struct {
 		sizes []int
@@ -233,8 +237,8 @@ func TestUpdatesRunBesideTheLastSpread(t *testing.T) {
 	}
 }
 
-// TestRanksWithoutUpdatesHaveTheOrderOfOthers has weights that no step reads any more: a rank that updates none of them comes to
-// the order of collectives that one that does comes to.
+// TestRanksWithoutUpdatesHaveTheOrderOfOthers has weights that no step reads any more: a rank that
+// updates none of them comes to the order of collectives that one that does comes to.
 func TestRanksWithoutUpdatesHaveTheOrderOfOthers(t *testing.T) {
 	without := func(names ...string) string {
 		p := sharded(8, 8, 8)

@@ -6,11 +6,12 @@ import (
 	"strings"
 )
 
-// ErrInvalid is returned by Validate, Plan, Pack and Optimize when a program breaks the rules of this package.
+// ErrInvalid is returned by Validate, Plan, Pack and Optimize when a program breaks the rules of
+// this package.
 var ErrInvalid = errors.New("invalid program")
 
-// Validate checks all rules of this package; it is cheap, and each program is checked before it is loaded.
-// Errors: ErrInvalid with all findings, each naming step, operand and value.
+// Validate checks all rules of this package; it is cheap, and each program is checked before it is
+// loaded. Errors: ErrInvalid with all findings, each naming step, operand and value.
 func Validate(p *Program) error {
 	c := &checker{p: p}
 	c.values()
@@ -111,7 +112,8 @@ func (c *checker) values() {
 		}
 	}
 	if id := c.p.Clock; id != None {
-		// The zero ID of a Program made without one is no clock if nothing needs it; rand is what checks that it is one.
+		// The zero ID of a Program made without one is no clock if nothing needs it; rand is what
+		// checks that it is one.
 		if !c.p.has(id) && len(c.p.Values) > 0 {
 			c.add("the clock is value %d of %d", id, len(c.p.Values))
 		}

@@ -5,7 +5,8 @@ import (
 	"slices"
 )
 
-// placement checks, once Plan has run, that values that are in use at one time have no bytes in common.
+// placement checks, once Plan has run, that values that are in use at one time have no bytes in
+// common.
 func (c *checker) placement() {
 	if c.p.Arena == 0 {
 		return
@@ -37,7 +38,8 @@ func (c *checker) placement() {
 	}
 }
 
-// followers is the pairs of values at one place where a Map writes the second over the first, element by element.
+// followers is the pairs of values at one place where a Map writes the second over the first,
+// element by element.
 func (c *checker) followers(pl *planner) map[[2]ID]bool {
 	pairs := map[[2]ID]bool{}
 	for i := range c.p.Steps {

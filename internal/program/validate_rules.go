@@ -85,7 +85,8 @@ func (c *checker) written(i, k int, o Operand) {
 	}
 }
 
-// reduced is the space of the elements that a reduction stores, which do not move along reduced axes.
+// reduced is the space of the elements that a reduction stores, which do not move along reduced
+// axes.
 func (c *checker) reduced(i int, reduced []bool, space []int, v *View) []int {
 	kept := append([]int(nil), space...)
 	for a := range kept {
@@ -100,7 +101,8 @@ func (c *checker) reduced(i int, reduced []bool, space []int, v *View) []int {
 	return kept
 }
 
-// overlaps checks that no Out shares elements with another Out, nor with an In, but where the operation works in place.
+// overlaps checks that no Out shares elements with another Out, nor with an In, but where the
+// operation works in place.
 func (c *checker) overlaps(i int, in, out []Operand) {
 	s := &c.p.Steps[i]
 	for k := range s.Out {
@@ -119,7 +121,8 @@ func (c *checker) overlaps(i int, in, out []Operand) {
 	}
 }
 
-// inPlace reports whether In number in and Out number out of s, of one value, may be the same memory.
+// inPlace reports whether In number in and Out number out of s, of one value, may be the same
+// memory.
 func inPlace(s *Step, in, out int, space []int) bool {
 	switch o := s.Op.(type) {
 	case *Map:
@@ -188,7 +191,8 @@ func (c *checker) integers(i int) {
 	}
 }
 
-// otherIn reports whether In number k has a type of its own: indices, and what BatchNorm and Attention keep in f32.
+// otherIn reports whether In number k has a type of its own: indices, and what BatchNorm and
+// Attention keep in f32.
 func otherIn(op Op, k int) bool {
 	switch op.(type) {
 	case *Gather, *GatherGrad:
@@ -205,7 +209,8 @@ func otherIn(op Op, k int) bool {
 	return false
 }
 
-// wideOut reports whether Out number k may be f32 where In number 0 is f16 or bf16: sums and statistics.
+// wideOut reports whether Out number k may be f32 where In number 0 is f16 or bf16: sums and
+// statistics.
 func wideOut(op Op, k int) bool {
 	switch op.(type) {
 	case *MatMul, *ConvGradFilter, *Attention, *AttentionGrad:
@@ -218,7 +223,8 @@ func wideOut(op Op, k int) bool {
 	return false
 }
 
-// hazards checks that nothing is read before it is written, and that streams wait for each other where they touch a value.
+// hazards checks that nothing is read before it is written, and that streams wait for each other
+// where they touch a value.
 func (c *checker) hazards() {
 	c.unwritten()
 	o := orderOf(c.p)
@@ -243,7 +249,8 @@ type touch struct {
 	write bool
 }
 
-// race finds the last earlier touch of a value, on another stream, that a new one does not wait for.
+// race finds the last earlier touch of a value, on another stream, that a new one does not wait
+// for.
 func (c *checker) race(o *order, earlier []touch, t touch, id ID) {
 	for k := len(earlier) - 1; k >= 0; k-- {
 		e := earlier[k]

@@ -55,7 +55,8 @@ func (c *checker) sizes(i int) {
 	}
 }
 
-// attention checks the numbers of an Attention, or of its gradient, that has so many In without those of a bias.
+// attention checks the numbers of an Attention, or of its gradient, that has so many In without
+// those of a bias.
 func (c *checker) attention(i int, o *Attention, plain int) {
 	s := &c.p.Steps[i]
 	biased := len(s.In) > plain
@@ -147,7 +148,8 @@ func (c *checker) group(i int, o *Collective) {
 	}
 }
 
-// early checks that what step i reads was there before the program, and that no earlier step has to do with what it writes.
+// early checks that what step i reads was there before the program, and that no earlier step has to
+// do with what it writes.
 func (c *checker) early(i int) {
 	s := &c.p.Steps[i]
 	touches := func(views, of []View) bool {

@@ -11,7 +11,8 @@ func lenOf(space []int) int {
 	return n
 }
 
-// bounds is the first and the last element of its value that v touches; lo > hi where it touches none.
+// bounds is the first and the last element of its value that v touches; lo > hi where it touches
+// none.
 func (v *View) bounds(space []int) (lo, hi int) {
 	lo, hi = v.Offset, v.Offset
 	for i, d := range space {
@@ -27,8 +28,9 @@ func (v *View) bounds(space []int) (lo, hi int) {
 	return lo, hi
 }
 
-// isMatrix reports whether a view over (batch, rows, columns) is what MatMul takes: one of the last two strides is 1 and
-// the other at least the length of that dimension, as a leading dimension of BLAS has to be.
+// isMatrix reports whether a view over (batch, rows, columns) is what MatMul takes: one of the last
+// two strides is 1 and the other at least the length of that dimension, as a leading dimension of
+// BLAS has to be.
 func isMatrix(space, strides []int) bool {
 	if lenOf(space) == 0 {
 		return true
@@ -39,7 +41,8 @@ func isMatrix(space, strides []int) bool {
 	return (byRow || byCol) && (space[0] == 1 || strides[0] >= 0)
 }
 
-// isLines reports whether the last dim of a view has no gaps, and its lines begin at multiples of 8 elements.
+// isLines reports whether the last dim of a view has no gaps, and its lines begin at multiples of 8
+// elements.
 func isLines(space []int, v *View) bool {
 	if lenOf(space) == 0 {
 		return true
@@ -56,8 +59,9 @@ func isLines(space []int, v *View) bool {
 // lineStep is 8: so many elements of bf16 are loaded at once.
 const lineStep = 8
 
-// isInjective reports whether no two indices of the space are one element: each stride is longer than all that the
-// shorter ones reach. Every view made by slicing, transposing and reshaping a whole value is of that form.
+// isInjective reports whether no two indices of the space are one element: each stride is longer
+// than all that the shorter ones reach. Every view made by slicing, transposing and reshaping a
+// whole value is of that form.
 func isInjective(space, strides []int) bool {
 	axes := make([]int, 0, len(space))
 	for i, d := range space {
@@ -104,8 +108,8 @@ func sameLook(space []int, a, b *View) bool {
 	return true
 }
 
-// disjoint reports whether two views of one value have no element in common. It looks at each element where bounds overlap
-// and the views are not blocks of one array, which is rare.
+// disjoint reports whether two views of one value have no element in common. It looks at each
+// element where bounds overlap and the views are not blocks of one array, which is rare.
 func disjoint(aSpace []int, a *View, bSpace []int, b *View) bool {
 	aLo, aHi := a.bounds(aSpace)
 	bLo, bHi := b.bounds(bSpace)
@@ -123,7 +127,8 @@ func disjoint(aSpace []int, a *View, bSpace []int, b *View) bool {
 	return free
 }
 
-// blocksApart reports whether two views are blocks of one array, with the same strides, that lie apart along some axis.
+// blocksApart reports whether two views are blocks of one array, with the same strides, that lie
+// apart along some axis.
 func blocksApart(aSpace []int, a *View, bSpace []int, b *View) bool {
 	x, y := blockOf(aSpace, a), blockOf(bSpace, b)
 	if len(x) == 0 || len(x) != len(y) {

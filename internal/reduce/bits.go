@@ -7,7 +7,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// bitwise is Into for and, or and xor, which do not depend on the element type: it works on words of 8 bytes.
+// bitwise is Into for and, or and xor, which do not depend on the element type: it works on words
+// of 8 bytes.
 func bitwise(dst tensor.Buffer, srcs []tensor.Buffer, red dist.RedKind) error {
 	out := dst.Raw()
 	var tile [tileElems]byte

@@ -11,7 +11,8 @@ type half16 interface {
 	Float32() float32
 }
 
-// half is Into for f16 and bf16: each tile is widened, combined in float32 and rounded once when it is done.
+// half is Into for f16 and bf16: each tile is widened, combined in float32 and rounded once when it
+// is done.
 func half[T half16](dst tensor.Buffer, srcs []tensor.Buffer, red dist.RedKind, scalars []uint64) error {
 	var acc, next [tileElems]float32
 	out, err := tensor.Data[T](dst)
@@ -49,8 +50,8 @@ func half[T half16](dst tensor.Buffer, srcs []tensor.Buffer, red dist.RedKind, s
 	return nil
 }
 
-// widen is out[i] = in[i], exactly. The two types share one generic instantiation, in which Float32 would be a call
-// through a table; the switch makes it an inlined one.
+// widen is out[i] = in[i], exactly. The two types share one generic instantiation, in which Float32
+// would be a call through a table; the switch makes it an inlined one.
 func widen[T half16](out []float32, in []T) {
 	switch in := any(in).(type) {
 	case []tensor.Float16:

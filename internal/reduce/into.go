@@ -7,21 +7,24 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// tileElems is the elements of one tile. The largest tile, of float64, is 8 KiB: with the tiles of two sources beside it
-// it fits the 32 KiB of L1 that every x86-64 and arm64 server core has, and it fits a goroutine's stack.
+// tileElems is the elements of one tile. The largest tile, of float64, is 8 KiB: with the tiles of
+// two sources beside it it fits the 32 KiB of L1 that every x86-64 and arm64 server core has, and
+// it fits a goroutine's stack.
 const tileElems = 1024
 
 // Into is, in this order for every i,
 //
 //	dst[i] = srcs[0][i] red srcs[1][i] red ...
 //
-// Integers wrap. Avg divides the sum by len(srcs) in the accumulator's type; integers truncate toward zero. Min and max of
-// a NaN are NaN, and -0 is below +0. Premulsum is the sum of scalars[r]*srcs[r][i], each product rounded before it is
-// added. And, or and xor combine the bits of integers. One source is copied bit for bit, except that premulsum scales it.
+// Integers wrap. Avg divides the sum by len(srcs) in the accumulator's type; integers truncate
+// toward zero. Min and max of a NaN are NaN, and -0 is below +0. Premulsum is the sum of
+// scalars[r]*srcs[r][i], each product rounded before it is added. And, or and xor combine the bits
+// of integers. One source is copied bit for bit, except that premulsum scales it.
 //
-// Shapes: dst and all srcs have one dtype and length, in host memory; dst may be one of the srcs, and must otherwise be
-// disjoint from them. scalars, for premulsum only, holds one value for each source, as ScalarBits gives it.
-// Errors: no source, or buffers or scalars that break these rules; they match dist.ErrInvalid, and nothing was written.
+// Shapes: dst and all srcs have one dtype and length, in host memory; dst may be one of the srcs,
+// and must otherwise be disjoint from them. scalars, for premulsum only, holds one value for each
+// source, as ScalarBits gives it. Errors: no source, or buffers or scalars that break these rules;
+// they match dist.ErrInvalid, and nothing was written.
 func Into(dst tensor.Buffer, srcs []tensor.Buffer, red dist.RedKind, scalars []uint64) error {
 	if err := check(dst, srcs, red, scalars); err != nil {
 		return err

@@ -63,7 +63,8 @@ func bitsIn(b tensor.Buffer) []uint64 {
 	return out
 }
 
-// random is n elements of dt: for floats mostly of moderate size, with some of every bit pattern among them.
+// random is n elements of dt: for floats mostly of moderate size, with some of every bit pattern
+// among them.
 func random(rng *rand.Rand, dt tensor.DType, n int) []uint64 {
 	out := make([]uint64, n)
 	for i := range out {
@@ -189,7 +190,8 @@ func TestIntoEdgeValues(t *testing.T) {
 		{"one source is copied bit for bit", tensor.F16, dist.RedSum, []uint64{0x7d01}, nil, 0x7d01},
 		{"one source is scaled by premulsum", tensor.F32, dist.RedPreMulSum, []uint64{f32(3)}, []uint64{f32(2)}, f32(6)},
 		{"premulsum wraps in i8", tensor.I8, dist.RedPreMulSum, []uint64{100, 3}, []uint64{2, 0xff}, 0xc5}, // 200-3 = 197
-		// (1+2^-12)^2 = 1 + 2^-11 + 2^-24: rounded to f32 the last term goes, fused it would survive the subtraction.
+		// (1+2^-12)^2 = 1 + 2^-11 + 2^-24: rounded to f32 the last term goes, fused it would
+		// survive the subtraction.
 		{
 			"premulsum rounds the product before the sum", tensor.F32, dist.RedPreMulSum,
 			[]uint64{f32(-1 - 1.0/2048), f32(1 + 1.0/4096)},
@@ -238,7 +240,8 @@ func TestAvgOfMoreSourcesThanTheTypeCanCount(t *testing.T) {
 	}
 }
 
-// Cutting the data anywhere gives the same bits, which is what makes results independent of chunks and buckets.
+// Cutting the data anywhere gives the same bits, which is what makes results independent of chunks
+// and buckets.
 func TestIntoDoesNotDependOnChunks(t *testing.T) {
 	const n = 3000
 	rng := rand.New(rand.NewPCG(5, 6))

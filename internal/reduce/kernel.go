@@ -7,30 +7,34 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Kernel reduces n elements of every source, in order, and stores the result to every destination: what Into does, on
-// addresses, without a check, and to many destinations in one pass.
+// Kernel reduces n elements of every source, in order, and stores the result to every destination:
+// what Into does, on addresses, without a check, and to many destinations in one pass.
 //
-// Shapes: dsts and srcs are addresses of n elements of the dtype that the kernel is for, aligned to it; a destination is
-// one of the sources or disjoint from all, and from the other destinations. scalars is as in Into.
+// Shapes: dsts and srcs are addresses of n elements of the dtype that the kernel is for, aligned to
+// it; a destination is one of the sources or disjoint from all, and from the other destinations.
+// scalars is as in Into.
 type Kernel func(dsts, srcs []unsafe.Pointer, n int, scalars []uint64, how How)
 
 // How is how a kernel or a copy goes about memory. It never changes the result.
 type How uint8
 
 const (
-	// NonTemporal stores past the caches: for results larger than these. A fence follows the last store.
+	// NonTemporal stores past the caches: for results larger than these. A fence follows the last
+	// store.
 	NonTemporal How = 1 << iota
-	// Dirty stores one word of every cache line of the sources back after it is read. A source that another core will
-	// fill again is filled faster, where DirtyPays, when its lines are modified here than when both cores share them. Meanwhile
-	// nobody may write anything to the sources but what is there.
+	// Dirty stores one word of every cache line of the sources back after it is read. A source that
+	// another core will fill again is filled faster, where DirtyPays, when its lines are modified
+	// here than when both cores share them. Meanwhile nobody may write anything to the sources but
+	// what is there.
 	Dirty
-	// Claim asks for the lines of the destinations, to write to them, while the sources are read: where other cores have read what
-	// lay there. With NonTemporal it is of no use.
+	// Claim asks for the lines of the destinations, to write to them, while the sources are read:
+	// where other cores have read what lay there. With NonTemporal it is of no use.
 	Claim
 )
 
-// fewest is from how many bytes on a copy is one of vectors, where the runtime's is REP MOVSQ: while both sides are in the second
-// cache that is as fast or a little faster; beyond it takes twice the time. REP MOVSB (movsb) is as fast or faster at all sizes.
+// fewest is from how many bytes on a copy is one of vectors, where the runtime's is REP MOVSQ:
+// while both sides are in the second cache that is as fast or a little faster; beyond it takes
+// twice the time. REP MOVSB (movsb) is as fast or faster at all sizes.
 const fewest = 384 << 10
 
 // Copy copies bytes from src to dst, which do not overlap. A large one is the sum of one source.
@@ -57,7 +61,8 @@ func Copy(dst, src unsafe.Pointer, bytes int, how How) {
 // Touch does to the bytes at p what Dirty does to sources, for who has read them by other means.
 func Touch(p unsafe.Pointer, bytes int) { touch(p, bytes) }
 
-// columns is the sum that Copy uses, and columnBytes the width of its narrowest column; nil where there is none.
+// columns is the sum that Copy uses, and columnBytes the width of its narrowest column; nil where
+// there is none.
 var columns, columnBytes = vectors()
 
 func vectors() (columns sum, step int) {
@@ -69,14 +74,15 @@ func vectors() (columns sum, step int) {
 	return nil, 0
 }
 
-// sum adds whole columns of the sources to the destinations, as many bytes as it has columns for, up to bytes.
+// sum adds whole columns of the sources to the destinations, as many bytes as it has columns for,
+// up to bytes.
 type sum func(dsts *unsafe.Pointer, nd int, srcs *unsafe.Pointer, ns int, bytes int, how int)
 
 // weighted is a sum of sources that are multiplied by scalars first.
 type weighted func(dsts *unsafe.Pointer, nd int, srcs *unsafe.Pointer, ns int, bytes int, how int, scalars *uint64)
 
-// level is the kernels of one instruction set, by dtype; nil where there is none. step is the narrowest column in bytes of
-// the sources, that is what is left to plain Go.
+// level is the kernels of one instruction set, by dtype; nil where there is none. step is the
+// narrowest column in bytes of the sources, that is what is left to plain Go.
 type level struct {
 	name     string
 	has      bool
@@ -86,7 +92,8 @@ type level struct {
 	step     int
 }
 
-// For is the fastest kernel of this machine for a dtype and a reduction. Call it once and keep the result.
+// For is the fastest kernel of this machine for a dtype and a reduction. Call it once and keep the
+// result.
 func For(dt tensor.DType, red dist.RedKind) Kernel {
 	for i := range levels {
 		if levels[i].has {
@@ -113,7 +120,8 @@ func (l *level) kernel(dt tensor.DType, red dist.RedKind) Kernel {
 	return plain(dt, red)
 }
 
-// withTail is sum, or an average, with what its columns leave over done in plain Go. One source is copied bit for bit.
+// withTail is sum, or an average, with what its columns leave over done in plain Go. One source is
+// copied bit for bit.
 func withTail(dt tensor.DType, red dist.RedKind, sum sum, step int) Kernel {
 	size, tail := dt.Size(), tails(dt)
 	return func(dsts, srcs []unsafe.Pointer, n int, _ []uint64, how How) {
@@ -244,15 +252,15 @@ func halfTail[T half16](dsts, srcs []unsafe.Pointer, lo, hi int, red dist.RedKin
 	}
 }
 
-// blockBytes is how much a kernel of several passes does of each array at a time: what stays in the L1 cache between
-// the passes.
+// blockBytes is how much a kernel of several passes does of each array at a time: what stays in the
+// L1 cache between the passes.
 const blockBytes = 4 << 10
 
 // mostInPlace is how many addresses a kernel in plain Go takes without an allocation.
 const mostInPlace = 64
 
-// plain returns the kernel in plain Go, block by block. It calls no function value, which would make its arrays escape to the
-// heap in each call.
+// plain returns the kernel in plain Go, block by block. It calls no function value, which would
+// make its arrays escape to the heap in each call.
 func plain(dt tensor.DType, red dist.RedKind) Kernel {
 	size := dt.Size()
 	return func(dsts, srcs []unsafe.Pointer, n int, scalars []uint64, how How) {
@@ -277,7 +285,8 @@ func plain(dt tensor.DType, red dist.RedKind) Kernel {
 	}
 }
 
-// plainBlock reduces n elements of every source into the first destination and copies them to the others.
+// plainBlock reduces n elements of every source into the first destination and copies them to the
+// others.
 func plainBlock(dt tensor.DType, dsts, srcs []unsafe.Pointer, n int, red dist.RedKind, scalars []uint64) {
 	var bs [16]tensor.Buffer
 	bufs := bs[:0]

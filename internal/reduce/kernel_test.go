@@ -55,7 +55,8 @@ func (a arena) pointer() unsafe.Pointer { return unsafe.Pointer(&a.mem[a.lo]) }
 // fill puts ordinary numbers and, here and there, the odd ones of a dtype: any bits at all.
 func (a arena) fill(r *rand.Rand, dt tensor.DType) {
 	if dt == tensor.F32 || dt == tensor.F64 {
-		// A NaN of two NaNs depends on the order of a commutative instruction, so floats have at most infinities here.
+		// A NaN of two NaNs depends on the order of a commutative instruction, so floats have at
+		// most infinities here.
 		for i := 0; i+dt.Size() <= a.len; i += dt.Size() {
 			v := float32(r.NormFloat64())
 			if r.IntN(50) == 0 {
@@ -82,8 +83,8 @@ func (a arena) fill(r *rand.Rand, dt tensor.DType) {
 	}
 }
 
-// Every kernel gives the bits of Into, in every destination, whatever the lengths, alignments and aliases, and leaves the
-// memory around as it was.
+// Every kernel gives the bits of Into, in every destination, whatever the lengths, alignments and
+// aliases, and leaves the memory around as it was.
 func TestKernelsEqualInto(t *testing.T) {
 	lengths := []int{0, 1, 2, 3, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 511, 1000, 1024, 4099}
 	for _, dt := range dtypes {
@@ -172,8 +173,8 @@ func trial(t *testing.T, r *rand.Rand, k Kernel, dt tensor.DType, red dist.RedKi
 	}
 }
 
-// sameNaN is data with one NaN for all: which of two NaNs a sum is depends on the order in which a compiler gives them to
-// an instruction that need not mind.
+// sameNaN is data with one NaN for all: which of two NaNs a sum is depends on the order in which a
+// compiler gives them to an instruction that need not mind.
 func sameNaN(dt tensor.DType, data []byte) []byte {
 	limit := uint16(0x7c00)
 	switch dt {
@@ -199,7 +200,8 @@ func TestCopyCopies(t *testing.T) {
 	}
 }
 
-// Large copies are those of vectors or the runtime's, whichever is faster on this processor; here both.
+// Large copies are those of vectors or the runtime's, whichever is faster on this processor; here
+// both.
 func TestLargeCopiesCopy(t *testing.T) {
 	defer func(old bool) { movsb = old }(movsb)
 	r := rand.New(rand.NewPCG(3, 4))

@@ -10,8 +10,8 @@ type number interface {
 	float32 | float64 | int8 | int16 | int32 | int64 | uint8 | uint16 | uint32 | uint64
 }
 
-// native is Into for types that accumulate in themselves. The last step of each tile writes to dst; because a step reads
-// element i before it writes element i, dst may be any of the sources.
+// native is Into for types that accumulate in themselves. The last step of each tile writes to dst;
+// because a step reads element i before it writes element i, dst may be any of the sources.
 func native[T number](dst tensor.Buffer, srcs []tensor.Buffer, red dist.RedKind, scalars []uint64) error {
 	var tile [tileElems]T
 	out, err := tensor.Data[T](dst)
@@ -104,7 +104,8 @@ func scale[T number](out, a []T, s T) {
 	}
 }
 
-// addScaled is out[i] = a[i] + s*b[i], the product rounded first: the conversion keeps it from being fused.
+// addScaled is out[i] = a[i] + s*b[i], the product rounded first: the conversion keeps it from
+// being fused.
 func addScaled[T number](out, a, b []T, s T) {
 	a, b = a[:len(out)], b[:len(out)]
 	for i := range out {

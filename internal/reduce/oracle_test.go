@@ -11,9 +11,10 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// The oracle: the definition of Into, written without any of its code. Elements are bit patterns; integers are computed
-// as big integers and then wrapped, f32 in float64 (whose rounding to f32 afterwards is exact for one sum, product or
-// quotient), f64 with big floats, and f16 and bf16 by searching the table of all their values.
+// The oracle: the definition of Into, written without any of its code. Elements are bit patterns;
+// integers are computed as big integers and then wrapped, f32 in float64 (whose rounding to f32
+// afterwards is exact for one sum, product or quotient), f64 with big floats, and f16 and bf16 by
+// searching the table of all their values.
 
 func oracle(dt tensor.DType, in [][]uint64, red dist.RedKind, scalars []uint64) []uint64 {
 	out := make([]uint64, len(in[0]))
@@ -139,7 +140,8 @@ func mul(dt tensor.DType, a, b float64) float64 {
 	return float64(float32(a * b))
 }
 
-// bigOp computes with 53 bits of precision where big floats have the values; special is the answer elsewhere.
+// bigOp computes with 53 bits of precision where big floats have the values; special is the answer
+// elsewhere.
 func bigOp(op func(z, x, y *big.Float) *big.Float, a, b, special float64) float64 {
 	if math.IsNaN(special) || math.IsInf(special, 0) || math.Abs(special) < 1e-300 {
 		return special
@@ -173,7 +175,8 @@ func fromFloat(dt tensor.DType, x float64) uint64 {
 	return uint64(nearest(bf16Table(), 0x7f80, x))
 }
 
-// smallFloat is the value of a 16-bit float with the given numbers of exponent and fraction bits, by the definition.
+// smallFloat is the value of a 16-bit float with the given numbers of exponent and fraction bits,
+// by the definition.
 func smallFloat(bits uint16, expBits, fracBits int) float64 {
 	sign := 1.0
 	if bits>>15 == 1 {
@@ -198,8 +201,9 @@ var f16Table = sync.OnceValue(func() []float64 { return table(0x7c00, 5, 10) })
 
 var bf16Table = sync.OnceValue(func() []float64 { return table(0x7f80, 8, 7) })
 
-// table is the finite values that are not negative; their bits are their index. One more stands for infinity: the value
-// that would follow if the exponent went on, which is where IEEE 754 rounds to infinity.
+// table is the finite values that are not negative; their bits are their index. One more stands for
+// infinity: the value that would follow if the exponent went on, which is where IEEE 754 rounds to
+// infinity.
 func table(inf, expBits, fracBits int) []float64 {
 	t := make([]float64, inf+1)
 	for bits := range inf {

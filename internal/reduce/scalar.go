@@ -9,7 +9,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// ScalarBits is the bits of a premulsum scalar, in the low bytes: those at s.At now, if that is set, else s.Bits.
+// ScalarBits is the bits of a premulsum scalar, in the low bytes: those at s.At now, if that is
+// set, else s.Bits.
 //
 // Errors: s.At is not one element in host memory; they match dist.ErrInvalid.
 func ScalarBits(s dist.Scalar) (uint64, error) {

@@ -13,11 +13,13 @@ import (
 //
 //	dst[i] = factors[0]*srcs[0][i] + factors[1]*srcs[1][i] + ...
 //
-// with the bits of Into, by the fastest kernel of this machine: factors are rounded to the dtype, and each product before it is added.
+// with the bits of Into, by the fastest kernel of this machine: factors are rounded to the dtype,
+// and each product before it is added.
 //
-// Shapes: dst and all srcs have one dtype, F32 or F64, and one length, in host memory; dst may be one of the srcs, and must otherwise be
-// disjoint from them. There are as many factors as srcs.
-// Errors: no source, or buffers or factors that break these rules; they match dist.ErrInvalid, and nothing was written.
+// Shapes: dst and all srcs have one dtype, F32 or F64, and one length, in host memory; dst may be
+// one of the srcs, and must otherwise be disjoint from them. There are as many factors as srcs.
+// Errors: no source, or buffers or factors that break these rules; they match dist.ErrInvalid, and
+// nothing was written.
 func Weighted(dst tensor.Buffer, srcs []tensor.Buffer, factors []float64) error {
 	dt := dst.DType()
 	if dt != tensor.F32 && dt != tensor.F64 {

@@ -35,7 +35,8 @@ func Exchange(c *config.Config) (ddp.Config, error) {
 
 func inMiB(bytes int64) float64 { return float64(bytes) / (1 << 20) }
 
-// Check reports what config.Load cannot know: which settings exclude each other for solver and exchange.
+// Check reports what config.Load cannot know: which settings exclude each other for solver and
+// exchange.
 func Check(c *config.Config) error {
 	if err := Solver(c, false, 1, 1).Validate(); err != nil {
 		return fmt.Errorf("optim: %w", err)

@@ -7,12 +7,12 @@ import (
 	"github.com/symgrad/symgrad/optim"
 )
 
-// Solver returns the settings of the solver for a run of so many steps, by so many goroutines. Those that the rule does not read
-// stay zero, which the solver insists on.
+// Solver returns the settings of the solver for a run of so many steps, by so many goroutines.
+// Those that the rule does not read stay zero, which the solver insists on.
 //
-// A gradient that is not finite ends a run at its step, before it spoils the weights. To see it costs the norm of the gradients. On
-// a GPU, where that is some kernels more in a step, only gradients that are narrow on the wire, or scaled, are looked at: others
-// show in the loss.
+// A gradient that is not finite ends a run at its step, before it spoils the weights. To see it
+// costs the norm of the gradients. On a GPU, where that is some kernels more in a step, only
+// gradients that are narrow on the wire, or scaled, are looked at: others show in the loss.
 func Solver(all *config.Config, gpu bool, steps, threads int) optim.Config {
 	c := all.Optim
 	o := optim.Config{

@@ -9,7 +9,8 @@ import (
 	"github.com/symgrad/symgrad/optim"
 )
 
-// Every valid setting of the optimizer is one that the solver takes: it refuses those that its rule does not read.
+// Every valid setting of the optimizer is one that the solver takes: it refuses those that its rule
+// does not read.
 func TestEveryOptimizerSettingIsTaken(t *testing.T) {
 	for _, rule := range []string{"sgd", "momentum", "nesterov", "adam", "adamw", "lamb", "lion"} {
 		for _, schedule := range []string{"constant", "cosine", "step"} {

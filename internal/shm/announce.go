@@ -9,9 +9,10 @@ import (
 	"github.com/symgrad/symgrad/internal/asym"
 )
 
-// Every collective is one round. A rank enters it by an announcement: one cache line with up to lineBytes of payload and
-// a word that holds the number of the round and a hash of all signatures so far. To announce round r is also to say that
-// whatever belongs to the rounds before has been read, so that its memory can be used again.
+// Every collective is one round. A rank enters it by an announcement: one cache line with up to
+// lineBytes of payload and a word that holds the number of the round and a hash of all signatures
+// so far. To announce round r is also to say that whatever belongs to the rounds before has been
+// read, so that its memory can be used again.
 const (
 	roundBits = 40
 	roundMask = 1<<roundBits - 1
@@ -26,7 +27,8 @@ func (t *Transport) open(hash uint32) error {
 	return t.allReached(t.round - depth + 1)
 }
 
-// enter begins a round whose entry may still be in use, and roomy reports whether it is known not to be.
+// enter begins a round whose entry may still be in use, and roomy reports whether it is known not
+// to be.
 func (t *Transport) enter(hash uint32) {
 	t.round++
 	t.chain = (t.chain*0x9e3779b1 ^ uint64(hash)*0x85ebca6b) >> 3 & (1<<(64-roundBits) - 1)
@@ -37,7 +39,8 @@ func (t *Transport) roomy() bool { return t.slowest+depth > t.round }
 // entry is the payload of the open round.
 func (t *Transport) entry() []byte { return t.ctl.entry(t.rank, t.round) }
 
-// announce publishes the open round, that of op. The recorder comes after it, while the announcements of the others are on their way.
+// announce publishes the open round, that of op. The recorder comes after it, while the
+// announcements of the others are on their way.
 func (t *Transport) announce(op *dist.Op) {
 	t.sign(op.Signature())
 	t.post()
@@ -45,11 +48,13 @@ func (t *Transport) announce(op *dist.Op) {
 	op.Posted()
 }
 
-// mostHandedOut is up to how many bytes are handed out: from 2 KiB on that takes longer than it saves.
+// mostHandedOut is up to how many bytes are handed out: from 2 KiB on that takes longer than it
+// saves.
 const mostHandedOut = 1 << 10
 
-// handOut moves what this rank has posted, and another core is waiting for, to a cache that both share. It was measured between two
-// ranks: there a small operation takes a tenth to a third less. A barrier would end a tenth sooner, and what is behind it take longer.
+// handOut moves what this rank has posted, and another core is waiting for, to a cache that both
+// share. It was measured between two ranks: there a small operation takes a tenth to a third less.
+// A barrier would end a tenth sooner, and what is behind it take longer.
 func (t *Transport) handOut(op *dist.Op) {
 	n := op.Memo >> planBytes
 	if n == 0 || n > mostHandedOut || t.size != 2 || t.crowded() || op.Kind == dist.KindBroadcast && t.rank != op.Root {
@@ -61,8 +66,9 @@ func (t *Transport) handOut(op *dist.Op) {
 	}
 }
 
-// sign notes the signature of the open round where the others look when ranks disagree. What the round depth before has noted there
-// is often the same, and then stays: it is that of all rounds since.
+// sign notes the signature of the open round where the others look when ranks disagree. What the
+// round depth before has noted there is often the same, and then stays: it is that of all rounds
+// since.
 func (t *Transport) sign(s dist.Signature) {
 	if old := &t.signs[t.round%depth]; *old != s {
 		*old = s
@@ -80,8 +86,8 @@ func word(ring unsafe.Pointer, round uint64) *uint64 {
 	return (*uint64)(unsafe.Add(ring, round%depth*entryLen+entryWord))
 }
 
-// allReached returns when all ranks have announced round, and so have read what came before it. The current round has not
-// been announced, so that nobody is further than depth-1 ahead.
+// allReached returns when all ranks have announced round, and so have read what came before it. The
+// current round has not been announced, so that nobody is further than depth-1 ahead.
 func (t *Transport) allReached(round uint64) error {
 	if t.slowest >= round {
 		return nil
@@ -102,7 +108,8 @@ func (t *Transport) allReached(round uint64) error {
 	return nil
 }
 
-// meet returns when rank r has announced the current round, with the same history of operations as this rank.
+// meet returns when rank r has announced the current round, with the same history of operations as
+// this rank.
 func (t *Transport) meet(r int) error {
 	w := word(t.rings[r], t.round)
 	if err := t.await(w, t.round, r); err != nil {
@@ -115,7 +122,8 @@ func (t *Transport) meet(r int) error {
 	return nil
 }
 
-// meetAll returns when all ranks have announced the current round with the same history. All ranks call it.
+// meetAll returns when all ranks have announced the current round with the same history. All ranks
+// call it.
 func (t *Transport) meetAll() error {
 	if t.size > t.node.cfg.flat {
 		return t.meetTree()
@@ -138,9 +146,9 @@ func (t *Transport) meetEach() error {
 	return t.same()
 }
 
-// meetAtBarrier is meetAll for a barrier. Who gave something directly behind the last one, as the root of a broadcast, leaves this one
-// first, since programs repeat themselves: what it gives next is there when the others have left, and where ranks share cores, when
-// they get one.
+// meetAtBarrier is meetAll for a barrier. Who gave something directly behind the last one, as the
+// root of a broadcast, leaves this one first, since programs repeat themselves: what it gives next
+// is there when the others have left, and where ranks share cores, when they get one.
 func (t *Transport) meetAtBarrier() error {
 	first := t.firstOut()
 	switch {
@@ -169,8 +177,8 @@ func (t *Transport) meetAtBarrier() error {
 	return nil
 }
 
-// firstOut is who leaves the barrier of this round before the others, -1 for nobody; it notes the round for the next barrier. Once
-// for each barrier.
+// firstOut is who leaves the barrier of this round before the others, -1 for nobody; it notes the
+// round for the next barrier. Once for each barrier.
 func (t *Transport) firstOut() int {
 	behind := t.barriered + 1
 	t.barriered = t.round
@@ -190,12 +198,14 @@ func (t *Transport) same() error {
 	return nil
 }
 
-// flatRanks is up to how many ranks every rank looks at every other one; beyond it they pass the news on in log2(n)
-// steps, as the dissemination barrier of Hensgen, Finkel and Manber (1988) does. On 16 cores of one socket the flat way was
-// 5 to 10 times faster for 9, 12 and 15 ranks: lines are read in parallel, while steps wait for each other.
+// flatRanks is up to how many ranks every rank looks at every other one; beyond it they pass the
+// news on in log2(n) steps, as the dissemination barrier of Hensgen, Finkel and Manber (1988) does.
+// On 16 cores of one socket the flat way was 5 to 10 times faster for 9, 12 and 15 ranks: lines are
+// read in parallel, while steps wait for each other.
 const flatRanks = 64
 
-// meetTree stops where it finds another history, so that nobody who would hear of its rank from this one goes on with what it gave.
+// meetTree stops where it finds another history, so that nobody who would hear of its rank from
+// this one goes on with what it gave.
 func (t *Transport) meetTree() error {
 	err := t.disseminate(func(from int) error {
 		if atomic.LoadUint64(t.ctl.word(from, t.round))>>roundBits != t.chain && !t.node.cfg.Unchecked {
@@ -213,8 +223,9 @@ func (t *Transport) meetTree() error {
 	return nil
 }
 
-// disseminate is a barrier: in step k a rank tells rank+2^k and hears from rank-2^k, and so from all ranks before that
-// one told by then. heard is called for every rank heard from directly, before the next one is told.
+// disseminate is a barrier: in step k a rank tells rank+2^k and hears from rank-2^k, and so from
+// all ranks before that one told by then. heard is called for every rank heard from directly,
+// before the next one is told.
 func (t *Transport) disseminate(heard func(from int) error) error {
 	for step := 1; step < t.size; step *= 2 {
 		t.treed++
@@ -262,7 +273,8 @@ func (t *Transport) barrier() error {
 	return t.meetAll()
 }
 
-// agree is the round of a call that is not a collective of dist: it exchanges headers into t.headers.
+// agree is the round of a call that is not a collective of dist: it exchanges headers into
+// t.headers.
 func (t *Transport) agree(own *header) error {
 	if err := t.open(uint32(own.sig.Kind)<<8 | 1); err != nil {
 		return err
@@ -285,7 +297,8 @@ func (t *Transport) agree(own *header) error {
 	return nil
 }
 
-// disagree breaks the group, naming the oldest operation that is known to differ. This rank has signed the round.
+// disagree breaks the group, naming the oldest operation that is known to differ. This rank has
+// signed the round.
 func (t *Transport) disagree() error {
 	err := t.difference()
 	t.fail(abortMismatch, t.rank, err.Error())

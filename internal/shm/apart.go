@@ -8,17 +8,18 @@ import (
 	"github.com/symgrad/symgrad/internal/reduce"
 )
 
-// An allreduce out of place between two ranks has two ways. A rank stores the block that it sums to the other's destination as well,
-// or the other pulls it. Stores are the faster where nobody has read the last result, as where operations are only timed. Where the
-// program reads it, its core has the lines that the other will store to, and pulling takes half of the time: it leaves lines
-// modified, so that their owner fills them fast (see reduce.Dirty). What the program does nobody says, so rank 0 tries both
-// ways now and then, and tells by which to go on. The bits are the same.
+// An allreduce out of place between two ranks has two ways. A rank stores the block that it sums to
+// the other's destination as well, or the other pulls it. Stores are the faster where nobody has
+// read the last result, as where operations are only timed. Where the program reads it, its core
+// has the lines that the other will store to, and pulling takes half of the time: it leaves lines
+// modified, so that their owner fills them fast (see reduce.Dirty). What the program does nobody
+// says, so rank 0 tries both ways now and then, and tells by which to go on. The bits are the same.
 
 // mostPulled is up to how many bytes pulling may be faster; beyond, memory is what takes the time.
 const mostPulled = 1 << 20
 
-// Now and then, the other way is tried: in operations of about one size, of which the first ones of a way find what the other has
-// left.
+// Now and then, the other way is tried: in operations of about one size, of which the first ones of
+// a way find what the other has left.
 const (
 	between  = 250
 	settling = 4

@@ -40,8 +40,8 @@ func TestHabitsFollowWhatIsFaster(t *testing.T) {
 	}
 }
 
-// Sums apart are right by both ways, while ranks go from one to the other: also where rank 1 may run on one core only, and rank 0,
-// which decides, on more.
+// Sums apart are right by both ways, while ranks go from one to the other: also where rank 1 may
+// run on one core only, and rank 0, which decides, on more.
 func TestSumsApartByBothWays(t *testing.T) {
 	t.Run("alone", func(t *testing.T) { sumsByBothWays(t, spinsAlone) })
 	t.Run("rank 1 shares its core", func(t *testing.T) { sumsByBothWays(t, spinsShared) })

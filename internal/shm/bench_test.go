@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// BenchmarkAllReduce is f32 sums in place, two ranks of one process with their own mappings, on the heap and on private
-// memory. busGB/s is nccl-tests' bus bandwidth: bytes / time * 2(n-1)/n.
+// BenchmarkAllReduce is f32 sums in place, two ranks of one process with their own mappings, on the
+// heap and on private memory. busGB/s is nccl-tests' bus bandwidth: bytes / time * 2(n-1)/n.
 func BenchmarkAllReduce(b *testing.B) {
 	const n = 2
 	for _, where := range []string{"heap", "private"} {

@@ -12,10 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// BenchmarkBound is allreduce in place of 64 MiB by two ranks against what the machine can do: the bandwidth of two cores
-// that add two arrays of that size into a third, measured before and after every operation of the same run. An operation
-// moves four times its size (see dist/doc.go), an addition three times. of-bound is the allreduce's bandwidth over the
-// addition's, of plain float32 for all dtypes.
+// BenchmarkBound is allreduce in place of 64 MiB by two ranks against what the machine can do: the
+// bandwidth of two cores that add two arrays of that size into a third, measured before and after
+// every operation of the same run. An operation moves four times its size (see dist/doc.go), an
+// addition three times. of-bound is the allreduce's bandwidth over the addition's, of plain float32
+// for all dtypes.
 func BenchmarkBound(b *testing.B) {
 	for _, dt := range []tensor.DType{tensor.F32, tensor.F64, tensor.BF16, tensor.F16} {
 		b.Run(dt.String(), func(b *testing.B) { bound(b, dt, 64<<20) })
@@ -93,7 +94,8 @@ func boundMemory(w *dist.World, dt tensor.DType, bytes int) (x tensor.Buffer, ar
 	return x, arrays, err
 }
 
-// addHalf is c = a + b of bytes bytes, stored in the faster of the two ways for arrays larger than the caches.
+// addHalf is c = a + b of bytes bytes, stored in the faster of the two ways for arrays larger than
+// the caches.
 func addHalf(arrays [3]unsafe.Pointer, bytes int) {
 	add := reduce.For(tensor.F32, dist.RedSum)
 	add(arrays[2:], arrays[:2], bytes/4, nil, reduce.NonTemporal)

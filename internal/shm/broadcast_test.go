@@ -9,8 +9,9 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// A root in place that has a core of its own stores a part of a large broadcast to the others: every element arrives, none
-// beside them changes, and what follows is in order. One rank takes it into private memory, and so all of it by itself.
+// A root in place that has a core of its own stores a part of a large broadcast to the others:
+// every element arrives, none beside them changes, and what follows is in order. One rank takes it
+// into private memory, and so all of it by itself.
 func TestTheRootOfALargeBroadcastDoesItsShare(t *testing.T) {
 	for n := 2; n <= 4; n++ {
 		for _, count := range []int{helpBroadcast / 4, helpBroadcast/4 + 1, helpBroadcast/2 + 1029} {
@@ -34,7 +35,8 @@ func TestTheRootOfALargeBroadcastDoesItsShare(t *testing.T) {
 	}
 }
 
-// Among many ranks a root has less than a page for each of the others: they pull all of it, and nothing beside it.
+// Among many ranks a root has less than a page for each of the others: they pull all of it, and
+// nothing beside it.
 func TestTheShareOfTheRootMayBeNothing(t *testing.T) {
 	const n, count = 70, 66558 // 266232 B: without a seventieth, rounded up to pages, more than all of it
 	ts, err := Local(n, memoryOfTests(), Config{})

@@ -23,7 +23,8 @@ func awaitTurns(t *Transport, n uint64) {
 	}
 }
 
-// A Split or Heap uses the control segment until it returns, so that an end closed meanwhile unmaps it later.
+// A Split or Heap uses the control segment until it returns, so that an end closed meanwhile unmaps
+// it later.
 func TestCloseIsBehindASplitThatRuns(t *testing.T) {
 	ends, err := Local(2, Mapped, Config{})
 	if err != nil {

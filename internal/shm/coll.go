@@ -13,24 +13,27 @@ import (
 const (
 	helpBroadcast = 256 << 10 // from here a root with nothing to copy of its own stores a part of a broadcast to the others
 
-	// Of all ranks: from here sums out of place and copies bypass the cache when they store, and where the last cache has room for
-	// them from the second; in place never.
+	// Of all ranks: from here sums out of place and copies bypass the cache when they store, and
+	// where the last cache has room for them from the second; in place never.
 	streamApart, streamRoomy = 32 << 20, 64 << 20
 
-	// Where ranks share cores, waiting for each other twice, as the direct way does, costs more than a copy of new data up to here.
+	// Where ranks share cores, waiting for each other twice, as the direct way does, costs more
+	// than a copy of new data up to here.
 	stageBroadcast = 64 << 10
 	stageOthers    = 32 << 10
 
-	// Up to here the staging slot that comes next is claimed at the end of an operation that filled one; more takes longer than it saves.
+	// Up to here the staging slot that comes next is claimed at the end of an operation that filled
+	// one; more takes longer than it saves.
 	claimBroadcast = 64 << 10
 	claimOthers    = 16 << 10
 )
 
-// mostClaimed is up to how many destinations those of other ranks are claimed: with 16 of them sums of up to 64 KiB took longer.
+// mostClaimed is up to how many destinations those of other ranks are claimed: with 16 of them sums
+// of up to 64 KiB took longer.
 const mostClaimed = 8
 
-// collective runs one lockstep operation. Which way it goes follows from its signature, which all ranks share, and from
-// what all ranks have announced.
+// collective runs one lockstep operation. Which way it goes follows from its signature, which all
+// ranks share, and from what all ranks have announced.
 func (t *Transport) collective(op *dist.Op) error {
 	if op.Memo == 0 {
 		op.Memo = t.plan(op)
@@ -83,7 +86,8 @@ func (t *Transport) collective(op *dist.Op) error {
 	return t.runStaged(op)
 }
 
-// prefersStaged reports whether this rank says of its source that it is private memory, so that all take the staged way.
+// prefersStaged reports whether this rank says of its source that it is private memory, so that all
+// take the staged way.
 func (t *Transport) prefersStaged(k dist.Kind, bytes int) bool {
 	switch {
 	case !t.crowded():
@@ -96,8 +100,8 @@ func (t *Transport) prefersStaged(k dist.Kind, bytes int) bool {
 	return bytes <= stageOthers
 }
 
-// direct reports whether rank's side of op lies in symmetric heaps as the direct way needs: sources that others read,
-// and for sums the destinations that the owners of blocks write.
+// direct reports whether rank's side of op lies in symmetric heaps as the direct way needs: sources
+// that others read, and for sums the destinations that the owners of blocks write.
 func (t *Transport) direct(op *dist.Op, rank int) bool {
 	src, dst := t.sides[rank].src.heap != 0, t.sides[rank].dst.heap != 0
 	switch op.Kind {
@@ -111,7 +115,8 @@ func (t *Transport) direct(op *dist.Op, rank int) bool {
 	return src // AllGather, ReduceScatter, AllToAll, Gather
 }
 
-// runDirect does op by loads and stores in the heaps. All sources are ready; afterwards nobody reads or writes them.
+// runDirect does op by loads and stores in the heaps. All sources are ready; afterwards nobody
+// reads or writes them.
 func (t *Transport) runDirect(op *dist.Op, bytes int) error {
 	way := t.moveDirect
 	if t.sides[0].pulls && t.apart() { // whatever this rank, whose cores may be others, would have decided
@@ -186,8 +191,8 @@ func block(count, n, rank int) (lo, hi int) {
 	return lo, hi
 }
 
-// sumBlock sums the own block of all sources, in rank order, and stores it to the destinations that want it: the
-// reduce-scatter and the allgather of an allreduce in one pass.
+// sumBlock sums the own block of all sources, in rank order, and stores it to the destinations that
+// want it: the reduce-scatter and the allgather of an allreduce in one pass.
 func (t *Transport) sumBlock(op *dist.Op, bytes int) error {
 	lo, hi := block(op.Count, t.size, t.rank)
 	if lo == hi {
@@ -230,7 +235,8 @@ func (t *Transport) sumDirect(op *dist.Op, dsts []unsafe.Pointer, from, n, bytes
 	return nil
 }
 
-// pull copies n bytes at from of rank r's source to byte to of the own destination, unless they are there already.
+// pull copies n bytes at from of rank r's source to byte to of the own destination, unless they are
+// there already.
 func (t *Transport) pull(op *dist.Op, r, from, to, n int, how reduce.How) error {
 	src, err := t.at(r, t.sides[r].src, from, n)
 	if dst := unsafe.Add(op.Dst.Pointer(), to); err == nil && src != dst {
@@ -248,8 +254,8 @@ func (t *Transport) at(r int, p place, from, n int) (unsafe.Pointer, error) {
 	return pointer(b), nil
 }
 
-// broadcast is a large one. The ranks other than the root wait for the root alone; the root waits for them when they
-// read its memory.
+// broadcast is a large one. The ranks other than the root wait for the root alone; the root waits
+// for them when they read its memory.
 func (t *Transport) broadcast(op *dist.Op, bytes int) error {
 	staged := t.sides[t.rank].src.heap == 0 // as the root, which decides, has said
 	met := t.meetEach
@@ -286,8 +292,8 @@ func (t *Transport) broadcast(op *dist.Op, bytes int) error {
 	return nil
 }
 
-// pulled is how much of a broadcast of bytes bytes rank r pulls itself; the rest, as much as the root stores to all others
-// while each of them pulls, comes from the root.
+// pulled is how much of a broadcast of bytes bytes rank r pulls itself; the rest, as much as the
+// root stores to all others while each of them pulls, comes from the root.
 func (t *Transport) pulled(r, root, bytes int) int {
 	const page = 4096
 	if !t.sides[root].helps || t.sides[r].dst.heap == 0 {
@@ -325,7 +331,8 @@ func (t *Transport) give(op *dist.Op, bytes int) error {
 	return nil
 }
 
-// batch runs the members of a group call: collectives first, in order, then all sends and receives together.
+// batch runs the members of a group call: collectives first, in order, then all sends and receives
+// together.
 func (t *Transport) batch(op *dist.Op) error {
 	for i := range op.Ops {
 		if op.Ops[i].Kind.PointToPoint() {

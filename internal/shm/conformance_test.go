@@ -79,8 +79,9 @@ func TestConformanceOnCallers(t *testing.T) {
 	}
 }
 
-// TestConformanceOverSockets has few ranks: goroutines that wait as processes do hold up each other, and those of
-// TestConformanceOfProcesses, which are as many as anywhere, meet over sockets as well.
+// TestConformanceOverSockets has few ranks: goroutines that wait as processes do hold up each
+// other, and those of TestConformanceOfProcesses, which are as many as anywhere, meet over sockets
+// as well.
 func TestConformanceOverSockets(t *testing.T) {
 	needsMappedMemory(t)
 	conformance.RunWith(t, conformance.Options{Ranks: []int{2, 3}}, suiteOn(sockets))
@@ -97,7 +98,8 @@ func someRanks() []int {
 	return []int{1, 2, 3, 4}
 }
 
-// needsMappedMemory skips in race builds tests that hand Go memory from rank to rank through mapped memory.
+// needsMappedMemory skips in race builds tests that hand Go memory from rank to rank through mapped
+// memory.
 func needsMappedMemory(t *testing.T) {
 	t.Helper()
 	if raceEnabled {

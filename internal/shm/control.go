@@ -21,8 +21,9 @@ import (
 //	then n*staging slots     stageSlots a rank, chunk bytes each
 //	then n*n*2 ring slots    ringHeader + ring bytes each
 //
-// Words that different ranks write stand on cache lines of their own, two apart because of the adjacent-line prefetcher.
-// Beside each word that others wait for, 8 bytes on, is the number of those asleep on it.
+// Words that different ranks write stand on cache lines of their own, two apart because of the
+// adjacent-line prefetcher. Beside each word that others wait for, 8 bytes on, is the number of
+// those asleep on it.
 const (
 	pageBytes    = 4096
 	rankBytes    = 4096
@@ -124,7 +125,8 @@ func (c *control) summed(rank int) *uint64 { return c.u64(c.page(rank) + summedA
 func (c *control) tree(rank int) *uint64   { return c.u64(c.page(rank) + treeAt) }
 func (c *control) abort() *uint64          { return c.u64(abortWord) }
 
-// entry is the payload of a rank's announcement of round, and word the word that tells that it is there.
+// entry is the payload of a rank's announcement of round, and word the word that tells that it is
+// there.
 func (c *control) entry(rank int, round uint64) []byte {
 	off := c.page(rank) + entryAt + int(round%depth)*entryLen
 	return c.part(off, lineBytes)
@@ -175,7 +177,8 @@ func (c *control) ringSlot(from, to int, i uint64) (head, data []byte) {
 	return c.mem[off : off+ringHeader], c.mem[off+ringHeader : off+ringHeader+c.ring]
 }
 
-// header is what a rank keeps for the others to read where they disagree, and where a call is more than a collective.
+// header is what a rank keeps for the others to read where they disagree, and where a call is more
+// than a collective.
 type header struct {
 	sig   dist.Signature
 	round uint64
@@ -191,8 +194,9 @@ func (h *header) put(b []byte) {
 	putSignature(b, h.sig, h.round)
 }
 
-// putSignature is put for an operation that has only a signature. The round is stored first: who finds anything of the new signature, and
-// then looks at the round, finds that this rank has gone on.
+// putSignature is put for an operation that has only a signature. The round is stored first: who
+// finds anything of the new signature, and then looks at the round, finds that this rank has gone
+// on.
 func putSignature(b []byte, s dist.Signature, round uint64) {
 	asym.Store(headerWord(b, 16), round)
 	asym.Store(headerWord(b, 0), uint64(s.Count))
@@ -202,8 +206,8 @@ func putSignature(b []byte, s dist.Signature, round uint64) {
 // headerWord is the word of a header at off.
 func headerWord(b []byte, off int) *uint64 { return (*uint64)(unsafe.Pointer(&b[off : off+8][0])) }
 
-// followed returns when a word is no less than least, for a while at most: its rank stores that right after what was seen of it,
-// unless its thread loses the core there, or it dies.
+// followed returns when a word is no less than least, for a while at most: its rank stores that
+// right after what was seen of it, unless its thread loses the core there, or it dies.
 func followed(word *uint64, least uint64) {
 	for turn, begin := 0, time.Now(); atomic.LoadUint64(word) < least && time.Since(begin) < followWait; turn++ {
 		if turn < 100 {
@@ -217,7 +221,8 @@ func followed(word *uint64, least uint64) {
 // followWait is how long to wait for what a rank stores in two steps.
 const followWait = 2 * time.Second
 
-// get is the inverse of put. Of a rank that signs the next round meanwhile the signature may be of both, and then the round is the next.
+// get is the inverse of put. Of a rank that signs the next round meanwhile the signature may be of
+// both, and then the round is the next.
 func (h *header) get(b []byte) {
 	le := binary.LittleEndian
 	count, w := atomic.LoadUint64(headerWord(b, 0)), atomic.LoadUint64(headerWord(b, 8))
@@ -235,7 +240,8 @@ type place struct {
 	off  int64
 }
 
-// sides is the payload of an operation that may move data directly between heaps: where this rank's buffers are.
+// sides is the payload of an operation that may move data directly between heaps: where this rank's
+// buffers are.
 type sides struct {
 	src, dst place
 	scalar   uint64 // premulsum factor, bits of the dtype
@@ -284,7 +290,8 @@ func (c *control) worked(rank int) (since, until *uint64) {
 	return c.u64(at), c.u64(at + 8)
 }
 
-// busy and idle set this rank's state word; idle keeps the last operation's number for messages. Nobody waits for it.
+// busy and idle set this rank's state word; idle keeps the last operation's number for messages.
+// Nobody waits for it.
 func (c *control) busy(rank int, k dist.Kind, peer int, seq uint64) {
 	asym.Store(c.state(rank), packState(k, peer, seq))
 }

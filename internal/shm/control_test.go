@@ -15,7 +15,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestLayoutPartsAreDisjoint fills every part of a control segment with its own mark and looks whether all survive.
+// TestLayoutPartsAreDisjoint fills every part of a control segment with its own mark and looks
+// whether all survive.
 func TestLayoutPartsAreDisjoint(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 9).Draw(t, "ranks")
@@ -98,7 +99,8 @@ func TestHeaderRoundTrip(t *testing.T) {
 	})
 }
 
-// Who reads a signature that is replaced meanwhile, and finds the round before, has all of it from that round.
+// Who reads a signature that is replaced meanwhile, and finds the round before, has all of it from
+// that round.
 func TestASignatureWithItsRoundIsWhole(t *testing.T) {
 	const rounds = 50000
 	var words [headerLen / 8]uint64

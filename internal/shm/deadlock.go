@@ -11,19 +11,22 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// lookAround is how long a wait lasts before the rank tells the others of it, and looks whether they wait for each other.
+// lookAround is how long a wait lasts before the rank tells the others of it, and looks whether
+// they wait for each other.
 const lookAround = 100 * time.Millisecond
 
-// A wait that lasts is posted in the control segment, in the rank's part and beside the counters of its channels:
+// A wait that lasts is posted in the control segment, in the rank's part and beside the counters of
+// its channels:
 //
 //	number     odd while the wait is posted; it changes with every wait
 //	peer       the rank that the wait is for; -1 where the channels tell
 //	word, want offset in the segment of the word that is waited for, and the count that it has to reach
 //	channel    in that of each message that is not done: the number, by the sender or by the receiver
 //
-// A rank is stuck while its wait is posted and nothing that it waits for has come. Ranks that are stuck and wait for each other
-// in a circle can never go on. All of that can be seen from outside: a rank that has what it waits for, and only got no core, or
-// is stopped by a debugger, is not stuck. A circle that is seen twice, with the same numbers, has been there in between: counters
+// A rank is stuck while its wait is posted and nothing that it waits for has come. Ranks that are
+// stuck and wait for each other in a circle can never go on. All of that can be seen from outside:
+// a rank that has what it waits for, and only got no core, or is stopped by a debugger, is not
+// stuck. A circle that is seen twice, with the same numbers, has been there in between: counters
 // only grow, and a number that has not changed says that its rank has not gone on.
 const (
 	postedAt = entryAt + depth*entryLen // in a rank's part
@@ -36,7 +39,8 @@ const (
 	channelReceives = channelRead + 64
 )
 
-// circle is ranks of which each waits for the next and the last for the first, and the numbers of their waits.
+// circle is ranks of which each waits for the next and the last for the first, and the numbers of
+// their waits.
 type circle struct {
 	ranks   []int
 	numbers []uint64
@@ -52,7 +56,8 @@ type posted struct {
 
 func (c *control) posting(rank, at int) *uint64 { return c.u64(c.page(rank) + at) }
 
-// sends and receives are the number of the wait of the rank from, or to, for a message in the channel.
+// sends and receives are the number of the wait of the rank from, or to, for a message in the
+// channel.
 func (c *control) sends(from, to int) *uint64 {
 	return c.u64(c.channels + (from*c.n+to)*channelBytes + channelSends)
 }
@@ -119,7 +124,8 @@ func (c *control) full(from, to int) bool {
 	return atomic.LoadUint64(c.wrote(from, to))-read == ringDepth
 }
 
-// lending reports whether the receiver has not yet read the message that the sender lends: see lend.
+// lending reports whether the receiver has not yet read the message that the sender lends: see
+// lend.
 func (c *control) lending(from, to int) bool {
 	read := atomic.LoadUint64(c.read(from, to))
 	return atomic.LoadUint64(c.lent(from, to)) > read
@@ -130,7 +136,8 @@ func (c *control) empty(from, to int) bool {
 	return atomic.LoadUint64(c.wrote(from, to)) == read
 }
 
-// stuck is the ranks that rank waits for, appended to peers, and the number of its wait, if it is stuck.
+// stuck is the ranks that rank waits for, appended to peers, and the number of its wait, if it is
+// stuck.
 func (c *control) stuck(rank int, peers []int) (_ []int, number uint64, stuck bool) {
 	number = atomic.LoadUint64(c.posting(rank, numberAt))
 	if number%2 == 0 {
@@ -186,7 +193,8 @@ func (c *control) circleOf(rank int) circle {
 	return found
 }
 
-// deadlock breaks the group when this rank is in a circle of ranks that wait for each other, which it has seen twice.
+// deadlock breaks the group when this rank is in a circle of ranks that wait for each other, which
+// it has seen twice.
 func (t *Transport) deadlock() error {
 	t.tell()
 	found, before := t.ctl.circleOf(t.rank), t.wait.suspect

@@ -47,7 +47,8 @@ func batchOf(ops ...dist.Op) dist.Op { return dist.Op{Kind: dist.KindBatch, Peer
 
 var theBarrier = dist.Op{Kind: dist.KindBarrier}
 
-// Ranks that can never go on are told so, all of them, without waiting for the time limit, and the error names those of the circle.
+// Ranks that can never go on are told so, all of them, without waiting for the time limit, and the
+// error names those of the circle.
 func TestRanksThatWaitForEachOtherAreNamed(t *testing.T) {
 	const large = 1 << 20 // more than a channel holds
 	for _, c := range []struct {
@@ -110,7 +111,8 @@ func TestRanksThatWaitForEachOtherAreNamed(t *testing.T) {
 	}
 }
 
-// A rank that is slow to come is waited for, however long: here until the wait for it has been posted, and looked at.
+// A rank that is slow to come is waited for, however long: here until the wait for it has been
+// posted, and looked at.
 func TestASlowRankIsNotBlamed(t *testing.T) {
 	ranks := inside(t, 3, memoryOfTests())
 	var all sync.WaitGroup
@@ -155,7 +157,8 @@ func (t *Transport) waits(op dist.Op) {
 	t.tell()
 }
 
-// A rank whose message can go on has only not been given a core, or is stopped by a debugger: the wait for it is no deadlock.
+// A rank whose message can go on has only not been given a core, or is stopped by a debugger: the
+// wait for it is no deadlock.
 func TestARankThatIsStoppedInAMessageIsWaitedFor(t *testing.T) {
 	const lent = -1
 	for _, c := range []struct {

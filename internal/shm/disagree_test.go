@@ -11,8 +11,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Ranks that have done the same many times, in any order of kinds, are told what differs in the end: also a rank that ran ahead, which
-// learns of it later.
+// Ranks that have done the same many times, in any order of kinds, are told what differs in the
+// end: also a rank that ran ahead, which learns of it later.
 func TestWhatDiffersIsNamedBehindManyThatAgree(t *testing.T) {
 	for _, same := range []int{0, 1, depth - 2, depth, 3*depth + 1} {
 		for _, tt := range []struct {
@@ -87,8 +87,8 @@ func TestErrorOfAGroupCallSaysWhichMember(t *testing.T) {
 	}
 }
 
-// Among so many ranks that they pass news and data on, those that hear of another operation from others take nothing that it gave, or that
-// came in its place.
+// Among so many ranks that they pass news and data on, those that hear of another operation from
+// others take nothing that it gave, or that came in its place.
 func TestNobodyTakesWhatDiffersFromThoseThatPassOn(t *testing.T) {
 	const n, other, size, right = 25, 1, 5, 7
 	gather := func(g *dist.Group, x, all []int64) error { return done(g.AllGather(tensor.Of(all), tensor.Of(x))) }

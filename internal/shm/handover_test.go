@@ -45,8 +45,9 @@ func splitAll(w *dist.World) error {
 	return errors.Join(done(g.Barrier()), g.Close())
 }
 
-// stage lets rank 0 kill the victim when all have agreed to the call and none has the segment yet. Should that not be
-// rank 0 itself, then its reader of the victim's connection is kept from seeing the end before the segment is offered.
+// stage lets rank 0 kill the victim when all have agreed to the call and none has the segment yet.
+// Should that not be rank 0 itself, then its reader of the victim's connection is kept from seeing
+// the end before the segment is offered.
 func (h handOver) stage(nd *node) func(w *dist.World) error {
 	if nd.rank == 0 {
 		l := nd.link.(*socketLink)
@@ -61,7 +62,8 @@ func (h handOver) stage(nd *node) func(w *dist.World) error {
 			return err
 		}
 		if nd.rank == h.victim && nd.rank != 0 {
-			// The reader of rank 0 stays with this message, which it cannot put into the locked inbox.
+			// The reader of rank 0 stays with this message, which it cannot put into the locked
+			// inbox.
 			if err := nd.link.offer(0, offer{id: 1 << 62, err: "nobody takes this"}); err != nil {
 				return err
 			}
@@ -162,7 +164,8 @@ func socketPair(t *testing.T) (a, b *net.UnixConn) {
 	return ends[0], ends[1]
 }
 
-// An offer to a rank that has gone says so to its groups before it returns, also when there is unread data.
+// An offer to a rank that has gone says so to its groups before it returns, also when there is
+// unread data.
 func TestOfferToARankThatHasGone(t *testing.T) {
 	for _, unread := range []bool{false, true} {
 		here, there := socketPair(t)
@@ -192,7 +195,8 @@ func TestOfferToARankThatHasGone(t *testing.T) {
 	}
 }
 
-// A rank that leaves in good order without its offer does not keep anybody waiting; an offer that it made is still there.
+// A rank that leaves in good order without its offer does not keep anybody waiting; an offer that
+// it made is still there.
 func TestTakeFromARankThatHasLeft(t *testing.T) {
 	here, there := socketPair(t)
 	l := newSocketLink([]*net.UnixConn{nil, here}, func(int, string) {})

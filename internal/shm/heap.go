@@ -13,8 +13,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Heap is one rank's view of a symmetric heap: a segment that holds a page of bells for each rank, and then the parts of
-// all ranks one after the other. It implements symmetric.Heap.
+// Heap is one rank's view of a symmetric heap: a segment that holds a page of bells for each rank,
+// and then the parts of all ranks one after the other. It implements symmetric.Heap.
 type Heap struct {
 	*hostheap.Heap
 	t     *Transport // whose ranks share it
@@ -85,7 +85,8 @@ func (o *host) Alloc(alignment, bytes int64) (off int64, err error) {
 	return off, err
 }
 
-// sameAlignment compares what the ranks brought to an Alloc beside the size. All of them see the same.
+// sameAlignment compares what the ranks brought to an Alloc beside the size. All of them see the
+// same.
 func (h *Heap) sameAlignment() error {
 	t := h.t
 	for r := range t.headers {
@@ -164,7 +165,8 @@ func (o *host) Unmap() error {
 	return h.seg.close()
 }
 
-// locate is where b lies among the symmetric heaps that all ranks of the group share; the zero place for other memory.
+// locate is where b lies among the symmetric heaps that all ranks of the group share; the zero
+// place for other memory.
 func (t *Transport) locate(b tensor.Buffer) place {
 	if b.Len() == 0 {
 		return place{}

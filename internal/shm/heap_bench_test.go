@@ -13,7 +13,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// onMapped runs body as rank 0 of a world of two and peer as rank 1, with a region of the given size.
+// onMapped runs body as rank 0 of a world of two and peer as rank 1, with a region of the given
+// size.
 func onMapped(b *testing.B, bytes int64, body, peer func(r symmetric.Region) error) {
 	b.Helper()
 	ts, err := Local(2, Mapped, Config{})

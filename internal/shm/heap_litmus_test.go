@@ -30,8 +30,9 @@ func TestLitmusOnMappings(t *testing.T) {
 	conformance.RunLitmus(t, *litmusRounds, suiteOn(local(Mapped)))
 }
 
-// Store buffering by direct stores and loads, which are not ordered by themselves: with Quiet between them one of the two
-// ranks sees the other's store. Without it both may miss it, which is counted, to tell that the test can see it.
+// Store buffering by direct stores and loads, which are not ordered by themselves: with Quiet
+// between them one of the two ranks sees the other's store. Without it both may miss it, which is
+// counted, to tell that the test can see it.
 func TestQuietOrdersDirectStoresBeforeLoads(t *testing.T) {
 	for name, launch := range launchers {
 		for _, quiet := range []bool{true, false} {

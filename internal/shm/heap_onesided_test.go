@@ -109,7 +109,8 @@ func threadTime(t *testing.T) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// Close waits for the accesses that run and refuses the later ones; none of them meets memory that is unmapped.
+// Close waits for the accesses that run and refuses the later ones; none of them meets memory that
+// is unmapped.
 func TestCloseComesBehindAccesses(t *testing.T) {
 	errs, err := launchers["mapped"](2, Config{}, func(w *dist.World) error {
 		for range 20 {

@@ -144,7 +144,8 @@ func TestHeapSizesMustAgree(t *testing.T) {
 	}
 }
 
-// Ranks that allocate in two heaps in another order would have regions at other offsets: all of them are told.
+// Ranks that allocate in two heaps in another order would have regions at other offsets: all of
+// them are told.
 func TestHeapsMustAgree(t *testing.T) {
 	for name, launch := range launchers {
 		errs, err := launch(3, Config{}, func(w *dist.World) error {
@@ -170,7 +171,8 @@ func TestHeapsMustAgree(t *testing.T) {
 	}
 }
 
-// Sizes that wrap around when they are rounded, or multiplied by the ranks, are refused, and the group stays whole.
+// Sizes that wrap around when they are rounded, or multiplied by the ranks, are refused, and the
+// group stays whole.
 func TestHeapLargerThanAnyMemoryIsAnErrorOnAllRanks(t *testing.T) {
 	for name, launch := range launchers {
 		for _, bytes := range []int64{math.MaxInt64, math.MaxInt64 - pageBytes, 1 << 62, 1 << 48} {

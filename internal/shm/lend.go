@@ -11,11 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A message that the ring cannot hold makes its sender wait for the receiver anyway. The sender then lends its source: one
-// chunk of the ring tells where the source lies, and the receiver copies it straight to its destination. So the data are
-// copied once, and no rank wakes the other for each chunk. A source in a symmetric heap is read there. Private memory is read
-// through the kernel (process_vm_readv), as Open MPI and MPICH do. A receiver that may not do that refuses, and the sender
-// goes on with chunks, for the rest of the group's life.
+// A message that the ring cannot hold makes its sender wait for the receiver anyway. The sender
+// then lends its source: one chunk of the ring tells where the source lies, and the receiver copies
+// it straight to its destination. So the data are copied once, and no rank wakes the other for each
+// chunk. A source in a symmetric heap is read there. Private memory is read through the kernel
+// (process_vm_readv), as Open MPI and MPICH do. A receiver that may not do that refuses, and the
+// sender goes on with chunks, for the rest of the group's life.
 
 // The head of a chunk.
 const (
@@ -33,7 +34,8 @@ const (
 // buffers a rank, in both directions, then fill a last cache of 32 MiB.
 const streamLent = 8 << 20
 
-// lentPiece is how many bytes of a lent message are copied before the other messages of an exchange get a turn.
+// lentPiece is how many bytes of a lent message are copied before the other messages of an exchange
+// get a turn.
 const lentPiece = 1 << 20
 
 // lends reports whether the receiver of m is to read the source itself.
@@ -56,7 +58,8 @@ func (t *Transport) lend(m *message, head []byte, wrote uint64) {
 	atomic.StoreUint64(t.ctl.lent(t.rank, m.op.Peer), m.lent)
 }
 
-// takenBack reports whether the receiver is through with m's source: it has read all of it, or cannot read it.
+// takenBack reports whether the receiver is through with m's source: it has read all of it, or
+// cannot read it.
 func (t *Transport) takenBack(m *message) bool {
 	from, to := t.rank, m.op.Peer
 	if atomic.LoadUint64(t.ctl.read(from, to)) < m.lent {
@@ -71,8 +74,9 @@ func (t *Transport) takenBack(m *message) bool {
 	return true
 }
 
-// borrow reads the next piece of the message that head, of chunk read, lends, or refuses it. A group that has been broken
-// meanwhile gives an error: its sender may have gone on, and have written to the source.
+// borrow reads the next piece of the message that head, of chunk read, lends, or refuses it. A
+// group that has been broken meanwhile gives an error: its sender may have gone on, and have
+// written to the source.
 func (t *Transport) borrow(m *message, head []byte, read uint64) error {
 	op := m.op
 	size := op.Dst.DType().Size()
@@ -113,7 +117,8 @@ func (t *Transport) fetch(op *dist.Op, p place, from, n int) error {
 		return unix.ESRCH
 	}
 	for n > 0 {
-		// The pointer is made anew: one past the last byte would be a bad pointer to the garbage collector.
+		// The pointer is made anew: one past the last byte would be a bad pointer to the garbage
+		// collector.
 		into := unix.Iovec{Base: (*byte)(unsafe.Add(op.Dst.Pointer(), from)), Len: uint64(n)}
 		got, err := unix.ProcessVMReadv(pid, []unix.Iovec{into}, []unix.RemoteIovec{{Base: uintptr(p.off) + uintptr(from), Len: n}}, 0)
 		switch {

@@ -58,7 +58,8 @@ func patternOf(n, salt int) []byte {
 	return b
 }
 
-// A message that the ring cannot hold is one chunk of it, whatever memory it is in; a smaller one is copied through it.
+// A message that the ring cannot hold is one chunk of it, whatever memory it is in; a smaller one
+// is copied through it.
 func TestLargeMessagesAreReadFromTheirSource(t *testing.T) {
 	a, b := pairOf(t)
 	ranks := [2]*Transport{a, b}
@@ -142,7 +143,8 @@ func TestReceiverThatCannotReadTheSourceGetsChunks(t *testing.T) {
 	}
 }
 
-// Of a group that breaks while a message is read, its receiver has an error: the sender may have gone on.
+// Of a group that breaks while a message is read, its receiver has an error: the sender may have
+// gone on.
 func TestBrokenGroupDoesNotReceiveALentMessage(t *testing.T) {
 	a, b := pairOf(t)
 	n := 5 * a.ctl.ring

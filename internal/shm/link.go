@@ -13,12 +13,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// link is a rank's connection to the other ranks of its world: it carries segments, and the news of a death.
+// link is a rank's connection to the other ranks of its world: it carries segments, and the news of
+// a death.
 type link interface {
-	// offer hands o to peer; it does not wait for it. When peer has gone, its groups are told before offer returns.
+	// offer hands o to peer; it does not wait for it. When peer has gone, its groups are told
+	// before offer returns.
 	offer(peer int, o offer) error
-	// take is the offer of peer with the given id. While it waits it calls alive, and gives up with its error, or with
-	// ErrClosed of dist when peer has left without one.
+	// take is the offer of peer with the given id. While it waits it calls alive, and gives up with
+	// its error, or with ErrClosed of dist when peer has left without one.
 	take(peer int, id uint64, alive func() error) (offer, error)
 	// pid returns the process of peer as this one can name it; 0 when it cannot.
 	pid(peer int) int
@@ -37,7 +39,8 @@ type offer struct {
 // connectionClosed is how a rank has died, as far as its peers can see.
 const connectionClosed = "its connection closed"
 
-// pollInterval is how often a waiter looks for an abort, and so the longest that a death stays unnoticed.
+// pollInterval is how often a waiter looks for an abort, and so the longest that a death stays
+// unnoticed.
 const pollInterval = 10 * time.Millisecond
 
 // inbox is the offers of all peers that nobody has taken yet.
@@ -128,8 +131,8 @@ type socketLink struct {
 	once    sync.Once
 }
 
-// newSocketLink reads from conns until they end; gone is called when that of a peer does, from a goroutine of the link
-// and from an offer to that peer.
+// newSocketLink reads from conns until they end; gone is called when that of a peer does, from a
+// goroutine of the link and from an offer to that peer.
 func newSocketLink(conns []*net.UnixConn, gone func(peer int, how string)) *socketLink {
 	l := &socketLink{in: newInbox(), conns: conns, gone: gone}
 	for peer, c := range conns {

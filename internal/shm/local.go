@@ -16,8 +16,8 @@ const (
 	GoMemory               // the Go heap, which the race detector sees
 )
 
-// Local is a world of n ranks in this process, for tests: the algorithms of the backend without the processes. Index in
-// the result is the rank.
+// Local is a world of n ranks in this process, for tests: the algorithms of the backend without the
+// processes. Index in the result is the rank.
 //
 // Errors: n < 1, or no shared memory to be had.
 func Local(n int, m Memory, cfg Config) ([]dist.Transport, error) {

@@ -90,8 +90,8 @@ func yieldsOf(ranks, cores int) int {
 	return yields
 }
 
-// streamsFrom is from how many bytes of all ranks on stores bypass the cache, by the size of the last one that the kernel has in the
-// file at path, such as 32768K.
+// streamsFrom is from how many bytes of all ranks on stores bypass the cache, by the size of the
+// last one that the kernel has in the file at path, such as 32768K.
 func streamsFrom(path string) int {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -116,7 +116,8 @@ func cores() int {
 // newID numbers a segment so that no two of the world have one number.
 func (nd *node) newID() uint64 { return uint64(nd.rank+1)<<40 | nd.nextID.Add(1) }
 
-// gone is called when the connection to a peer ends: the peer's groups here are broken, unless it had closed them.
+// gone is called when the connection to a peer ends: the peer's groups here are broken, unless it
+// had closed them.
 func (nd *node) gone(peer int, how string) {
 	nd.mu.Lock()
 	defer nd.mu.Unlock()
@@ -130,8 +131,8 @@ func (nd *node) gone(peer int, how string) {
 	}
 }
 
-// inherit breaks t if a death has broken another group of this rank: who dies of that, before it has t, is not the one
-// to name in t. nd.mu is held.
+// inherit breaks t if a death has broken another group of this rank: who dies of that, before it
+// has t, is not the one to name in t. nd.mu is held.
 func (nd *node) inherit(t *Transport) {
 	for _, g := range nd.groups {
 		var first *dist.RankError

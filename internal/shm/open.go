@@ -17,13 +17,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Open is this rank's transport of the world of size ranks that meet through store. All ranks must run on one host, in
-// one network namespace and as one user.
+// Open is this rank's transport of the world of size ranks that meet through store. All ranks must
+// run on one host, in one network namespace and as one user.
 //
-// Collective: all ranks, each with its own rank. Errors: ErrUnsupported of dist when ranks are on different hosts;
-// ErrTimeout when they do not meet within InitTimeout, or before ctx's deadline; ctx's when it is cancelled; ErrRoot for a
-// rank outside 0 to size-1; ErrMismatch when ranks differ in ChunkBytes; what the system says when there is no shared
-// memory to be had.
+// Collective: all ranks, each with its own rank. Errors: ErrUnsupported of dist when ranks are on
+// different hosts; ErrTimeout when they do not meet within InitTimeout, or before ctx's deadline;
+// ctx's when it is cancelled; ErrRoot for a rank outside 0 to size-1; ErrMismatch when ranks differ
+// in ChunkBytes; what the system says when there is no shared memory to be had.
 func Open(ctx context.Context, rank, size int, store dist.Store, cfg Config) (dist.Transport, error) {
 	if size < 1 || rank < 0 || rank >= size {
 		return nil, fmt.Errorf("shm: rank %d of %d: %w", rank, size, dist.ErrRoot)
@@ -96,7 +96,8 @@ func enter(ctx context.Context, nd *node) (*worldTransport, error) {
 		}
 		o.seg = seg
 		for r := 1; r < nd.size; r++ {
-			// A rank that cannot be reached has died: the reader of its connection says so when the world runs.
+			// A rank that cannot be reached has died: the reader of its connection says so when the
+			// world runs.
 			_ = nd.link.offer(r, o)
 		}
 	}
@@ -165,7 +166,8 @@ func newCard(chunk int) (card, error) {
 	}, err
 }
 
-// hostID tells machines, and network namespaces of one machine, apart: abstract sockets do not cross them.
+// hostID tells machines, and network namespaces of one machine, apart: abstract sockets do not
+// cross them.
 func hostID() (string, error) {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -225,7 +227,8 @@ func dial(ctx context.Context, to card, rank int) (*net.UnixConn, error) {
 	return uc, nil
 }
 
-// accept waits for the ranks above rank. Connections of other users, or without the token, are dropped.
+// accept waits for the ranks above rank. Connections of other users, or without the token, are
+// dropped.
 func accept(ctx context.Context, ln *net.UnixListener, conns []*net.UnixConn, rank int, own card) error {
 	stop := context.AfterFunc(ctx, func() { _ = ln.SetDeadline(time.Unix(1, 0)) })
 	defer stop()

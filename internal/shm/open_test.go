@@ -24,7 +24,8 @@ func (s tellingStore) Get(ctx context.Context, key string) ([]byte, error) {
 	return s.memStore.Get(ctx, key)
 }
 
-// openAlone opens rank 0 of 2, whose rank 1 has a card and never connects, under a context that ends when the cards are read.
+// openAlone opens rank 0 of 2, whose rank 1 has a card and never connects, under a context that
+// ends when the cards are read.
 func openAlone(t *testing.T, ctx context.Context, end func()) error {
 	t.Helper()
 	own, err := newCard(Config{}.withDefaults().ChunkBytes)
@@ -99,7 +100,8 @@ func TestGreetEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// Ranks that cut the same memory into other chunks would read each other's words: none of them opens the world.
+// Ranks that cut the same memory into other chunks would read each other's words: none of them
+// opens the world.
 func TestChunkBytesMustAgree(t *testing.T) {
 	store, errs := newMemStore(), make([]error, 3)
 	var ranks sync.WaitGroup

@@ -9,7 +9,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// BenchmarkOverhead is a small allreduce of one rank: what is left of the way when nobody has to be waited for.
+// BenchmarkOverhead is a small allreduce of one rank: what is left of the way when nobody has to be
+// waited for.
 func BenchmarkOverhead(b *testing.B) {
 	b.Run("barrier", func(b *testing.B) {
 		overhead(b, func(g *dist.Group, _ tensor.Buffer) (dist.Work, error) { return g.Barrier() })
@@ -40,8 +41,9 @@ func overhead(b *testing.B, op func(g *dist.Group, x tensor.Buffer) (dist.Work, 
 	}
 }
 
-// BenchmarkSmallestSum is what an allreduce of 8 B by two ranks with a core each is made of: two cores that only exchange a
-// line each, what the transport does around that, and what the group does around it. The differences are the parts.
+// BenchmarkSmallestSum is what an allreduce of 8 B by two ranks with a core each is made of: two
+// cores that only exchange a line each, what the transport does around that, and what the group
+// does around it. The differences are the parts.
 func BenchmarkSmallestSum(b *testing.B) {
 	b.Run("exchange", func(b *testing.B) {
 		twoCores(b, func(t *Transport, _ *dist.Group, _ tensor.Buffer, n int) error {

@@ -22,8 +22,8 @@ type message struct {
 
 func (m *message) done() bool { return m.began && m.moved == m.op.Count }
 
-// exchange runs the sends and receives among ops until all are done, moving whichever can move. Those with one peer and
-// direction keep their order.
+// exchange runs the sends and receives among ops until all are done, moving whichever can move.
+// Those with one peer and direction keep their order.
 func (t *Transport) exchange(ops []dist.Op) error {
 	t.moves = t.moves[:0]
 	for i := range ops {
@@ -66,8 +66,8 @@ func (t *Transport) exchange(ops []dist.Op) error {
 	}
 }
 
-// rang reports whether bell, which held seen, changes while this rank spins. It spins longer while a peer copies a message
-// that this rank lends.
+// rang reports whether bell, which held seen, changes while this rank spins. It spins longer while
+// a peer copies a message that this rank lends.
 func (t *Transport) rang(bell *uint64, seen uint64) bool {
 	n := t.patience()
 	if n == spinsCaller {
@@ -154,7 +154,8 @@ func (t *Transport) stuckOn(peer int) bool {
 // perChunk is how many elements of a message one ring slot holds.
 func (t *Transport) perChunk(dt tensor.DType) int { return t.ctl.ring / dt.Size() }
 
-// push puts the next chunk of a send into its ring, if there is room, or lends the source of a large one.
+// push puts the next chunk of a send into its ring, if there is room, or lends the source of a
+// large one.
 func (t *Transport) push(m *message) bool {
 	from, to, op := t.rank, m.op.Peer, m.op
 	if m.lent != 0 {
@@ -180,7 +181,8 @@ func (t *Transport) push(m *message) bool {
 	return true
 }
 
-// pop takes the next chunk of a receive out of its ring, if there is one, or reads the next piece of what the sender lends.
+// pop takes the next chunk of a receive out of its ring, if there is one, or reads the next piece
+// of what the sender lends.
 func (t *Transport) pop(m *message) (bool, error) {
 	from, to, op := m.op.Peer, t.rank, m.op
 	read := atomic.LoadUint64(t.ctl.read(from, to))

@@ -8,8 +8,9 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// runPair is runLine for two ranks that wait for each other, in one function as far as may be, since calls are a good part of what
-// it takes: all that does not need the other rank is done before this one looks for it.
+// runPair is runLine for two ranks that wait for each other, in one function as far as may be,
+// since calls are a good part of what it takes: all that does not need the other rank is done
+// before this one looks for it.
 func (t *Transport) runPair(op *dist.Op) error {
 	t.op = op
 	t.enter(op.Hash())
@@ -79,8 +80,8 @@ func (t *Transport) leaveInTurn(op *dist.Op) error {
 	return nil
 }
 
-// runCast is runLine for a broadcast: the root waits for nobody, and the others for the root. It begins as runPair does, and not by a
-// function of both, for the same reason.
+// runCast is runLine for a broadcast: the root waits for nobody, and the others for the root. It
+// begins as runPair does, and not by a function of both, for the same reason.
 func (t *Transport) runCast(op *dist.Op) error {
 	t.op = op
 	t.enter(op.Hash())

@@ -78,7 +78,8 @@ func runRank(role string) int {
 // suiteRole is the role of a rank that goes through the conformance suite.
 const suiteRole = "conformance"
 
-// roles are what rank processes do for ever: they report when they have begun, and end only by an error.
+// roles are what rank processes do for ever: they report when they have begun, and end only by an
+// error.
 var roles = map[string]func(w *dist.World) error{
 	"reduce private memory": func(w *dist.World) error {
 		buf := tensor.Of(make([]float32, 10000))

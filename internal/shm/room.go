@@ -12,8 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// checkRoom refuses a segment that memory has no room for. Reserving more than a cgroup or the machine has does not
-// give an error code but the out-of-memory killer, so the numbers are read first.
+// checkRoom refuses a segment that memory has no room for. Reserving more than a cgroup or the
+// machine has does not give an error code but the out-of-memory killer, so the numbers are read
+// first.
 //
 // Errors: ENOMEM.
 func checkRoom(size int64) error {
@@ -43,8 +44,9 @@ func meminfo(path, key string) (int64, bool) {
 	return 0, false
 }
 
-// cgroupMemory is the tightest memory limit above this process and the use against it, for cgroup v2 and v1. Cached files
-// are no use: the kernel counts them, up to the limit in a group that has read much, and drops them when memory is wanted.
+// cgroupMemory is the tightest memory limit above this process and the use against it, for cgroup
+// v2 and v1. Cached files are no use: the kernel counts them, up to the limit in a group that has
+// read much, and drops them when memory is wanted.
 func cgroupMemory(self, root string) (limit, used int64, where string, ok bool) {
 	raw, err := os.ReadFile(self)
 	if err != nil {
@@ -79,7 +81,8 @@ func cgroupMemory(self, root string) (limit, used int64, where string, ok bool) 
 	return limit, used, where, ok
 }
 
-// sumOf adds the lines of a memory.stat that have one of the keys. Shared memory is in neither kind of file pages.
+// sumOf adds the lines of a memory.stat that have one of the keys. Shared memory is in neither kind
+// of file pages.
 func sumOf(path string, keys ...string) (sum int64) {
 	raw, err := os.ReadFile(path)
 	if err != nil {
@@ -94,7 +97,8 @@ func sumOf(path string, keys ...string) (sum int64) {
 	return sum
 }
 
-// readInt is the number in a file; "max", a missing file and v1's "unlimited" (near 2^63) are not ok.
+// readInt is the number in a file; "max", a missing file and v1's "unlimited" (near 2^63) are not
+// ok.
 func readInt(path string) (int64, bool) {
 	raw, err := os.ReadFile(path)
 	if err != nil {

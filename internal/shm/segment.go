@@ -22,7 +22,8 @@ type maker interface {
 	make(purpose string, size int64) (segment, error)
 }
 
-// memfdMaker makes sealed anonymous files: no name that another user could open, no limit but memory.
+// memfdMaker makes sealed anonymous files: no name that another user could open, no limit but
+// memory.
 type memfdMaker struct{}
 
 func (memfdMaker) make(purpose string, size int64) (segment, error) {
@@ -105,7 +106,8 @@ func mapFD(fd int, size int64) (segment, error) {
 	return &mapped{mem: mem, file: fd}, nil
 }
 
-// mapReceived maps a descriptor that another rank handed over, after checking that it has the size it should.
+// mapReceived maps a descriptor that another rank handed over, after checking that it has the size
+// it should.
 func mapReceived(fd int, size int64) (segment, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
@@ -131,8 +133,8 @@ func (m *mapped) close() error {
 	return err
 }
 
-// goMaker makes segments of Go memory, shared by goroutine ranks of one process. The race detector sees them, and what
-// is published through them; it sees neither with mapped memory.
+// goMaker makes segments of Go memory, shared by goroutine ranks of one process. The race detector
+// sees them, and what is published through them; it sees neither with mapped memory.
 type goMaker struct{}
 
 func (goMaker) make(_ string, size int64) (segment, error) {

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// share is a new segment that the first of the given world ranks makes and the others receive under id. When it
-// cannot be made, all of them get the reason. haveAll follows.
+// share is a new segment that the first of the given world ranks makes and the others receive under
+// id. When it cannot be made, all of them get the reason. haveAll follows.
 func (t *Transport) share(purpose string, world []int, id uint64, size int64) (segment, error) {
 	if world[0] != t.node.rank {
 		maker := slices.Index(t.ranks, world[0])
@@ -40,8 +40,8 @@ func (t *Transport) share(purpose string, world []int, id uint64, size int64) (s
 	return seg, err
 }
 
-// patient is, for a wait for what rank hands over that begins now, why to give it up: the group is broken, by the step timeout at
-// the latest. nil while it is not.
+// patient is, for a wait for what rank hands over that begins now, why to give it up: the group is
+// broken, by the step timeout at the latest. nil while it is not.
 func (t *Transport) patient(rank int) func() error {
 	since := time.Now()
 	return func() error {
@@ -58,8 +58,9 @@ const (
 	lacksRoom // because there is no room for it
 )
 
-// haveAll is seg, and nil, where err, of share, is nil on every rank; otherwise it is an error on every rank, and seg is closed: no
-// rank goes on with memory that another one has not. All ranks of the group call it, with the kind of the call.
+// haveAll is seg, and nil, where err, of share, is nil on every rank; otherwise it is an error on
+// every rank, and seg is closed: no rank goes on with memory that another one has not. All ranks of
+// the group call it, with the kind of the call.
 func (t *Transport) haveAll(kind dist.Kind, seg segment, err error) (segment, error) {
 	own := header{sig: dist.Signature{Kind: kind, Root: -1}}
 	switch {

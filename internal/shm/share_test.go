@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// faulty is a link over which a segment that arrives cannot be mapped, or, with an error in send, cannot be handed to rank 1.
+// faulty is a link over which a segment that arrives cannot be mapped, or, with an error in send,
+// cannot be handed to rank 1.
 type faulty struct {
 	link
 	send error
@@ -32,8 +33,8 @@ func (l faulty) offer(peer int, o offer) error {
 	return l.link.offer(peer, o)
 }
 
-// A segment that one rank cannot have is an error of that call on all ranks, also of those that are in other parts, and the group
-// goes on.
+// A segment that one rank cannot have is an error of that call on all ranks, also of those that are
+// in other parts, and the group goes on.
 func TestSegmentThatOneRankLacksIsAnErrorOfAll(t *testing.T) {
 	for name, tc := range map[string]struct {
 		rank int
@@ -78,7 +79,8 @@ func TestSegmentThatOneRankLacksIsAnErrorOfAll(t *testing.T) {
 	}
 }
 
-// A rank that never hands its segment over ends the wait for it, and the group, by the step timeout.
+// A rank that never hands its segment over ends the wait for it, and the group, by the step
+// timeout.
 func TestWaitForASegmentEndsWithTheStepTimeout(t *testing.T) {
 	ts, err := Local(2, GoMemory, Config{StepTimeout: time.Nanosecond})
 	if err != nil {

@@ -12,9 +12,10 @@ import (
 	"github.com/symgrad/symgrad/symmetric"
 )
 
-// bells is the page of one rank's part by which writers wake it. Words of the part have no room for a count of sleepers
-// beside them, so each unit of symmetric.Alignment bytes is hashed to a bell: a word that a sleeper sleeps on, with the
-// count beside it. Data and signals in regions of their own lie in different units, so data wakes nobody in vain.
+// bells is the page of one rank's part by which writers wake it. Words of the part have no room for
+// a count of sleepers beside them, so each unit of symmetric.Alignment bytes is hashed to a bell: a
+// word that a sleeper sleeps on, with the count beside it. Data and signals in regions of their own
+// lie in different units, so data wakes nobody in vain.
 //
 //	0          how many wait on this rank's part
 //	64         bell of those who watch several units
@@ -49,8 +50,9 @@ func units(off, n int64) (first, last int64) {
 	return off / symmetric.Alignment, (off + n - 1) / symmetric.Alignment
 }
 
-// Ring implements hostheap.Host. Atomics and signals are full fences, so that either the sleeper sees the word or this
-// sees the sleeper; behind a longer Put the sleeper may be missed, and looks up after pollInterval.
+// Ring implements hostheap.Host. Atomics and signals are full fences, so that either the sleeper
+// sees the word or this sees the sleeper; behind a longer Put the sleeper may be missed, and looks
+// up after pollInterval.
 func (o *host) Ring(rank int, off, n int64) {
 	if b := o.h.bells[rank]; atomic.LoadUint64(b.asleep()) != 0 {
 		b.ring(off, n)
@@ -70,8 +72,9 @@ func strike(bell *uint64) {
 	wake(bell)
 }
 
-// Await implements hostheap.Host: it yields the core for a while and then sleeps on a bell. Counting itself among the
-// sleepers comes before the look, as the writer's store comes before its look for sleepers.
+// Await implements hostheap.Host: it yields the core for a while and then sleeps on a bell.
+// Counting itself among the sleepers comes before the look, as the writer's store comes before its
+// look for sleepers.
 func (o *host) Await(ctx context.Context, off, n int64, done, leave func() bool) error {
 	b := o.h.bells[o.h.t.rank]
 	bell, nd := b.of(off, n), o.h.t.node

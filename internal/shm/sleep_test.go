@@ -14,7 +14,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// sleepers is a world whose ranks sleep at once, until they are woken: a wake-up that is lost lasts for ever.
+// sleepers is a world whose ranks sleep at once, until they are woken: a wake-up that is lost lasts
+// for ever.
 func sleepers(t *testing.T, n int, body func(w *dist.World) error) {
 	t.Helper()
 	ends, err := Local(n, memoryOfTests(), Config{ChunkBytes: 1 << 10})
@@ -128,7 +129,8 @@ func TestASignalWakesNoOtherRank(t *testing.T) {
 	}
 }
 
-// A caller that keeps its processor while it sleeps stops neither a collection nor another goroutine.
+// A caller that keeps its processor while it sleeps stops neither a collection nor another
+// goroutine.
 func TestSleeperThatKeepsItsProcessorStopsNobody(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
 	var word [2]uint64 // with the count of sleepers
@@ -151,7 +153,8 @@ func TestSleeperThatKeepsItsProcessorStopsNobody(t *testing.T) {
 	wg.Wait()
 }
 
-// Few ranks yield often before they sleep, many seldom; ranks that are goroutines leave their processors to each other.
+// Few ranks yield often before they sleep, many seldom; ranks that are goroutines leave their
+// processors to each other.
 func TestHowRanksThatShareCoresWait(t *testing.T) {
 	for _, c := range []struct{ ranks, cores, want int }{
 		{1, 1, yields},

@@ -8,14 +8,15 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// tinyBytes is up to how many bytes of all blocks a sum is made by sumTiny: beyond it the call of a kernel pays.
+// tinyBytes is up to how many bytes of all blocks a sum is made by sumTiny: beyond it the call of a
+// kernel pays.
 const tinyBytes = 128
 
 // fanout is how many ranks a rank passes a small broadcast on to, among more than flatRanks.
 const fanout = 4
 
-// The plan of an operation, which it keeps when it is made again: which way it goes, as far as its arguments tell, and
-// above planBytes how many bytes a rank puts where others can read them.
+// The plan of an operation, which it keeps when it is made again: which way it goes, as far as its
+// arguments tell, and above planBytes how many bytes a rank puts where others can read them.
 const (
 	planMade  = 1 << iota // so that no plan is 0
 	planSmall             // the data fit into an announcement or a small slot
@@ -65,8 +66,8 @@ func (t *Transport) plan(op *dist.Op) uint64 {
 	return plan
 }
 
-// runSmall does an operation whose data travel with the announcement, or in one slot that is written before it: one
-// synchronisation, and none for a rank that only gives.
+// runSmall does an operation whose data travel with the announcement, or in one slot that is
+// written before it: one synchronisation, and none for a rank that only gives.
 func (t *Transport) runSmall(op *dist.Op) error {
 	slot, bytes := op.Memo&planSlot != 0, int(op.Memo>>planBytes)
 	if err := t.open(op.Hash()); err != nil {
@@ -157,9 +158,10 @@ func (t *Transport) getScalars() {
 	}
 }
 
-// meetSmall waits for the ranks whose data this rank needs. One that needs nobody's goes on at once when it runs on its
-// caller; a difference in its arguments is then found by the ranks that do wait, or in the next operation, since the
-// hash in an announcement is that of all operations so far. On a stream it waits for all ranks, and so finds it now.
+// meetSmall waits for the ranks whose data this rank needs. One that needs nobody's goes on at once
+// when it runs on its caller; a difference in its arguments is then found by the ranks that do
+// wait, or in the next operation, since the hash in an announcement is that of all operations so
+// far. On a stream it waits for all ranks, and so finds it now.
 func (t *Transport) meetSmall(op *dist.Op) error {
 	rootGives := op.Kind == dist.KindBroadcast || op.Kind == dist.KindScatter
 	atRoot := op.Root == t.rank
@@ -179,7 +181,8 @@ func (t *Transport) meetSmall(op *dist.Op) error {
 	return t.same()
 }
 
-// passOn is a broadcast along a tree: a rank gets the data from its parent before it announces them itself.
+// passOn is a broadcast along a tree: a rank gets the data from its parent before it announces them
+// itself.
 func (t *Transport) passOn(op *dist.Op, bytes int) error {
 	own := unsafe.Slice((*byte)(t.parcel(op, t.rank)), bytes)
 	if place := (t.rank - op.Root + t.size) % t.size; place > 0 {
@@ -237,8 +240,8 @@ func (t *Transport) takeSmall(op *dist.Op) {
 	}
 }
 
-// given is what rank r has for this operation, from byte at on. What this rank has it takes from its source, since others are
-// reading what it has posted.
+// given is what rank r has for this operation, from byte at on. What this rank has it takes from
+// its source, since others are reading what it has posted.
 func (t *Transport) given(op *dist.Op, r, at int) unsafe.Pointer {
 	from := op.Src.Pointer()
 	if r != t.rank {
@@ -247,8 +250,8 @@ func (t *Transport) given(op *dist.Op, r, at int) unsafe.Pointer {
 	return unsafe.Add(from, at)
 }
 
-// leastTouched is from how many bytes on another rank gains more by lines that are modified here, when it fills them again, than
-// this one loses.
+// leastTouched is from how many bytes on another rank gains more by lines that are modified here,
+// when it fills them again, than this one loses.
 const leastTouched = 2 << 10
 
 // leave leaves what rank r has given, and this one has read, so that r fills it fast the next time.
@@ -258,8 +261,9 @@ func (t *Transport) leave(op *dist.Op, r, at, bytes int) {
 	}
 }
 
-// touches reports whether ranks leave modified what they have read. Where that pays two ranks do, and those that share cores, since
-// who comes next on a core finds the lines there. Many cores would take lines from each other.
+// touches reports whether ranks leave modified what they have read. Where that pays two ranks do,
+// and those that share cores, since who comes next on a core finds the lines there. Many cores
+// would take lines from each other.
 func (t *Transport) touches() bool { return t.node.cfg.touch > 0 && (t.size == 2 || t.crowded()) }
 
 // move copies n bytes unless they are there already.

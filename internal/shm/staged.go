@@ -7,9 +7,10 @@ import (
 	"github.com/symgrad/symgrad/internal/reduce"
 )
 
-// A pipeline through the staging slots does what no other way can, because a buffer of some rank is private memory. Chunk
-// g of the group's life goes through slot g of stageSlots. sent counts the chunks a rank has put into its slots, took
-// those it has taken from the slots of all others; a slot may be filled again when all have taken what was in it.
+// A pipeline through the staging slots does what no other way can, because a buffer of some rank is
+// private memory. Chunk g of the group's life goes through slot g of stageSlots. sent counts the
+// chunks a rank has put into its slots, took those it has taken from the slots of all others; a
+// slot may be filled again when all have taken what was in it.
 
 // runStaged does op in chunks: the next chunk is put before the present one is waited for.
 func (t *Transport) runStaged(op *dist.Op) error {
@@ -53,10 +54,12 @@ func (t *Transport) putFirst(op *dist.Op) error {
 	return t.putChunk(op, t.chunks, 0, t.perChunkOf(op), t.sharesSums(op))
 }
 
-// sharesSums reports whether the ranks sum a block of each chunk of op, instead of all of it each for itself.
+// sharesSums reports whether the ranks sum a block of each chunk of op, instead of all of it each
+// for itself.
 func (t *Transport) sharesSums(op *dist.Op) bool { return op.Kind == dist.KindAllReduce && t.size > 2 }
 
-// perChunkOf is how many elements of Op.Count one chunk moves. Scattering kinds put a block for every rank into one slot.
+// perChunkOf is how many elements of Op.Count one chunk moves. Scattering kinds put a block for
+// every rank into one slot.
 func (t *Transport) perChunkOf(op *dist.Op) int {
 	elems := t.ctl.chunk / op.DType().Size()
 	switch op.Kind {
@@ -66,8 +69,9 @@ func (t *Transport) perChunkOf(op *dist.Op) int {
 	return elems
 }
 
-// putChunk copies what the others need of this rank for chunk i of op into its slot, when all have taken what was there.
-// In a shared sum the ranks know that already of the chunks of this operation.
+// putChunk copies what the others need of this rank for chunk i of op into its slot, when all have
+// taken what was there. In a shared sum the ranks know that already of the chunks of this
+// operation.
 func (t *Transport) putChunk(op *dist.Op, first uint64, i, per int, shared bool) error {
 	if op.Src.IsZero() {
 		return nil // Broadcast and Scatter, not on the root
@@ -145,8 +149,8 @@ func (t *Transport) slotAt(r int, g uint64, at int) unsafe.Pointer {
 	return unsafe.Add(pointer(t.ctl.slot(r, g)), at)
 }
 
-// copyOut copies from a slot, and may store a word of every line back as it was: the owner fills a line that another core has
-// modified far faster than one that both have read.
+// copyOut copies from a slot, and may store a word of every line back as it was: the owner fills a
+// line that another core has modified far faster than one that both have read.
 func (t *Transport) copyOut(dst, slot unsafe.Pointer, n int) {
 	how := reduce.How(0)
 	if t.touches() {
@@ -155,7 +159,8 @@ func (t *Transport) copyOut(dst, slot unsafe.Pointer, n int) {
 	reduce.Copy(dst, slot, n, how)
 }
 
-// takeFromAll takes n elements at lo from the slots of the other ranks, and those of this one from its source.
+// takeFromAll takes n elements at lo from the slots of the other ranks, and those of this one from
+// its source.
 func (t *Transport) takeFromAll(op *dist.Op, g uint64, lo, n int) {
 	size := op.DType().Size()
 	at, own := 0, lo*size
@@ -182,7 +187,8 @@ func (t *Transport) takeFromAll(op *dist.Op, g uint64, lo, n int) {
 	}
 }
 
-// touchPiece is how many bytes are summed before what another rank will fill again is touched: they are in the first cache still.
+// touchPiece is how many bytes are summed before what another rank will fill again is touched: they
+// are in the first cache still.
 const touchPiece = 8 << 10
 
 // sumOut sums n elements of t.srcs, of which the own ones are no slot.
@@ -211,7 +217,8 @@ func (t *Transport) sumOut(op *dist.Op, dst unsafe.Pointer, n int) {
 	}
 }
 
-// shareChunk sums n elements at lo, which are chunk g, as the direct way does: every rank one block, for all slots.
+// shareChunk sums n elements at lo, which are chunk g, as the direct way does: every rank one
+// block, for all slots.
 func (t *Transport) shareChunk(op *dist.Op, g uint64, lo, n int) error {
 	if err := t.allSent(g); err != nil {
 		return err

@@ -9,8 +9,9 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// TestStagedSumsPointIntoTheirBuffers: an address right behind a buffer of the Go heap belongs to another object, or to none, and
-// the garbage collector ends the process when it finds it where a pointer is kept.
+// TestStagedSumsPointIntoTheirBuffers: an address right behind a buffer of the Go heap belongs to
+// another object, or to none, and the garbage collector ends the process when it finds it where a
+// pointer is kept.
 func TestStagedSumsPointIntoTheirBuffers(t *testing.T) {
 	for _, ranks := range []int{1, 2, 4} {
 		for _, bytes := range []int{touchPiece / 2, touchPiece, 3 * touchPiece, 3*touchPiece + 64} {

@@ -8,9 +8,9 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// runLine is runSmall, on the caller, where no scalars go along, with all that is not needed taken out: the
-// announcement leaves as early and the result is taken as late as can be, because what is done before and after is part of
-// every rank's time, while what is done between them is not.
+// runLine is runSmall, on the caller, where no scalars go along, with all that is not needed taken
+// out: the announcement leaves as early and the result is taken as late as can be, because what is
+// done before and after is part of every rank's time, while what is done between them is not.
 func (t *Transport) runLine(op *dist.Op) error {
 	t.op = op
 	t.enter(op.Hash())
@@ -61,7 +61,8 @@ func (t *Transport) lineError(op *dist.Op, err error) error {
 	return t.opError(op, err)
 }
 
-// meetLine is meetSmall; the common case, a peer that comes soon and agrees, is here without a call.
+// meetLine is meetSmall; the common case, a peer that comes soon and agrees, is here without a
+// call.
 func (t *Transport) meetLine(op *dist.Op) error {
 	if op.Kind.Rooted() || t.size > 2 && op.Kind >= dist.KindBarrier {
 		return t.meetSmall(op)
@@ -105,8 +106,8 @@ func (t *Transport) gatherTiny(op *dist.Op, n uintptr) {
 	}
 }
 
-// sumTiny adds the floats that all ranks have given, in rank order: so few that the call of a kernel would cost
-// as much as the sum.
+// sumTiny adds the floats that all ranks have given, in rank order: so few that the call of a
+// kernel would cost as much as the sum.
 func (t *Transport) sumTiny(op *dist.Op) {
 	if op.Dst.DType() == tensor.F64 {
 		addLines[float64](t, op)

@@ -25,8 +25,8 @@ type Transport struct {
 	seg   segment
 	ctl   *control
 
-	// Operations run in the order of their turns, whichever stream they are on. What follows is touched only by the
-	// goroutine whose turn it is.
+	// Operations run in the order of their turns, whichever stream they are on. What follows is
+	// touched only by the goroutine whose turn it is.
 	op        *dist.Op              // that runs, or ran last
 	call      dist.Op               // stands for a call that is not a collective
 	eager     bool                  // op runs on its caller, who need not wait for ranks that give nothing
@@ -183,8 +183,9 @@ func (t *Transport) Inline(op *dist.Op) error {
 	return err
 }
 
-// claim asks for the lines that this rank fills in its next operation, if that is like this one. The others have read them since it
-// filled them last; so they give them up before they are written, and not while others wait for what is written.
+// claim asks for the lines that this rank fills in its next operation, if that is like this one.
+// The others have read them since it filled them last; so they give them up before they are
+// written, and not while others wait for what is written.
 func (t *Transport) claim(op *dist.Op) {
 	asym.Claim(unsafe.Add(t.rings[t.rank], (t.round+1)%depth*entryLen), 1)
 	n := int(op.Memo >> planBytes)
@@ -241,7 +242,8 @@ func (t *Transport) endTurn() {
 	}
 }
 
-// exclusive runs f, a call of the given kind, between the queued operations, as one of them, on the calling goroutine.
+// exclusive runs f, a call of the given kind, between the queued operations, as one of them, on the
+// calling goroutine.
 func (t *Transport) exclusive(kind dist.Kind, f func() error) error {
 	t.mu.Lock()
 	if t.closed {
@@ -342,7 +344,8 @@ func (t *Transport) Abort(cause error) error {
 	return nil
 }
 
-// lost breaks the group because a rank of it has died; one that had closed its end is allowed to go.
+// lost breaks the group because a rank of it has died; one that had closed its end is allowed to
+// go.
 func (t *Transport) lost(world int, how string) {
 	r := slices.Index(t.ranks, world)
 	if r >= 0 && r != t.rank && atomic.LoadUint64(t.ctl.left(r)) == 0 {
@@ -350,8 +353,9 @@ func (t *Transport) lost(world int, how string) {
 	}
 }
 
-// Close implements dist.Transport. The group has waited for its operations before, but not for a Split or Heap that another
-// goroutine calls: what these read is unmapped behind them, in a turn of its own. Until then the group can be aborted.
+// Close implements dist.Transport. The group has waited for its operations before, but not for a
+// Split or Heap that another goroutine calls: what these read is unmapped behind them, in a turn of
+// its own. Until then the group can be aborted.
 func (t *Transport) Close() error {
 	t.mu.Lock()
 	turn := t.next

@@ -16,9 +16,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A wait spins, then yields the core, then sleeps on a futex. The counts are those measured to be best: an
-// oversubscribed rank that spins long only keeps the core from the rank it waits for, and an operation beside a
-// computation keeps it from that. A yield takes longer than most waits of a caller who has nothing else to do.
+// A wait spins, then yields the core, then sleeps on a futex. The counts are those measured to be
+// best: an oversubscribed rank that spins long only keeps the core from the rank it waits for, and
+// an operation beside a computation keeps it from that. A yield takes longer than most waits of a
+// caller who has nothing else to do.
 const (
 	spinsCaller = 40_000 // ranks <= cores, and the operation runs on its caller; some ten microseconds
 	spinsAlone  = 2000   // ranks <= cores
@@ -26,9 +27,10 @@ const (
 	spinsStaged = 4000 // for what a root on another core is putting into a slot
 	yields      = 200
 
-	// With more than manyRanks ranks on a core, a wait is seldom over within 200 yields, and each of them may go to another
-	// rank that waits: a token that goes round 64 ranks on two cores has 36 context switches a hop with 200 yields, and 6 with few.
-	// The eighth yield is one of the Go scheduler, which wakes threads that have nothing to do.
+	// With more than manyRanks ranks on a core, a wait is seldom over within 200 yields, and each
+	// of them may go to another rank that waits: a token that goes round 64 ranks on two cores has
+	// 36 context switches a hop with 200 yields, and 6 with few. The eighth yield is one of the Go
+	// scheduler, which wakes threads that have nothing to do.
 	manyRanks  = 4
 	yieldsMany = 7
 )
@@ -36,7 +38,8 @@ const (
 // crowded reports whether ranks share cores, as far as this one knows.
 func (t *Transport) crowded() bool { return t.spins == spinsShared }
 
-// stalls is called when the running operation has to wait: others may now use the group, and can see what it is doing.
+// stalls is called when the running operation has to wait: others may now use the group, and can
+// see what it is doing.
 func (t *Transport) stalls() {
 	t.op.Blocks()
 	t.wakeAll()
@@ -57,7 +60,8 @@ type sleeper struct {
 	lastLook time.Time
 }
 
-// newSleeper is the state of a wait that leaves the spin: one that yields first, unless somebody else wants the cores.
+// newSleeper is the state of a wait that leaves the spin: one that yields first, unless somebody
+// else wants the cores.
 func (t *Transport) newSleeper() sleeper {
 	if t.sleepy == 0 {
 		return sleeper{}
@@ -104,8 +108,8 @@ func (t *Transport) await(word *uint64, want uint64, peer int) error {
 	}
 }
 
-// rest is one turn of a wait on word, which held seen: yield or sleep, then look for reasons to give up. peer is whom
-// the wait is for, or -1 when several may end it.
+// rest is one turn of a wait on word, which held seen: yield or sleep, then look for reasons to
+// give up. peer is whom the wait is for, or -1 when several may end it.
 func (t *Transport) rest(s *sleeper, word *uint64, seen uint64, peer int) error {
 	s.turns++
 	switch {
@@ -144,9 +148,10 @@ func (t *Transport) rest(s *sleeper, word *uint64, seen uint64, peer int) error 
 	return nil
 }
 
-// yieldsLong yields once, and reports whether that took so long that the next waits had better sleep: few of them, and twice as many
-// each time when it happens again and again, since one time slice of somebody tells little. Where ranks share cores, what they
-// had to do meanwhile does not count.
+// yieldsLong yields once, and reports whether that took so long that the next waits had better
+// sleep: few of them, and twice as many each time when it happens again and again, since one time
+// slice of somebody tells little. Where ranks share cores, what they had to do meanwhile does not
+// count.
 func (t *Transport) yieldsLong() bool {
 	away := yield()
 	if away <= longYield+t.tenure() || t.crowded() && t.peersWorked(away) > away/2 {
@@ -161,7 +166,8 @@ func (t *Transport) yieldsLong() bool {
 	return true
 }
 
-// peersWorked is how many of the last ticks other ranks had something to do before they began to wait, in all.
+// peersWorked is how many of the last ticks other ranks had something to do before they began to
+// wait, in all.
 func (t *Transport) peersWorked(last int64) int64 {
 	end, total := ticks.Now(), int64(0)
 	begin := end - last
@@ -174,15 +180,17 @@ func (t *Transport) peersWorked(last int64) int64 {
 	return total
 }
 
-// yield gives the core to whoever wants it, and returns how many ticks it was away. Somebody who keeps it, for a time slice
-// perhaps, would do so at the next yield as well, while a sleeper is given a core soon after it is woken.
+// yield gives the core to whoever wants it, and returns how many ticks it was away. Somebody who
+// keeps it, for a time slice perhaps, would do so at the next yield as well, while a sleeper is
+// given a core soon after it is woken.
 func yield() int64 {
 	begin := ticks.Now()
 	_, _, _ = syscall.RawSyscall(syscall.SYS_SCHED_YIELD, 0, 0, 0)
 	return ticks.Now() - begin
 }
 
-// tenure is how many ticks a rank that has the core may keep it for its part of the running operation, at least: one for each byte.
+// tenure is how many ticks a rank that has the core may keep it for its part of the running
+// operation, at least: one for each byte.
 func (t *Transport) tenure() int64 {
 	n := int64(t.op.Memo >> planBytes)
 	if t.op.Kind == dist.KindAllGather || t.op.Kind == dist.KindGather {
@@ -191,8 +199,8 @@ func (t *Transport) tenure() int64 {
 	return n
 }
 
-// How many waits after a long yield do without yields. Ranks that are goroutines keep the process from running others for a
-// while when they sleep.
+// How many waits after a long yield do without yields. Ranks that are goroutines keep the process
+// from running others for a while when they sleep.
 const (
 	sleepyWaits  = 200
 	sleepyInside = 30
@@ -200,11 +208,12 @@ const (
 	calmYields   = 20 // short ones in a row, after which a long one is the first
 )
 
-// longYield is some hundreds of microseconds in ticks. Ranks that wait for each other give the core back within a few, and when they
-// have done their part of a large operation.
+// longYield is some hundreds of microseconds in ticks. Ranks that wait for each other give the core
+// back within a few, and when they have done their part of a large operation.
 const longYield = 500_000
 
-// closedBy is an error when peer has closed its end and word, which it changes before that, still holds seen.
+// closedBy is an error when peer has closed its end and word, which it changes before that, still
+// holds seen.
 func (t *Transport) closedBy(peer int, word *uint64, seen uint64) error {
 	if peer < 0 || peer == t.rank || atomic.LoadUint64(t.ctl.left(peer)) == 0 || atomic.LoadUint64(word) != seen {
 		return nil
@@ -239,7 +248,8 @@ func (t *Transport) describe(rank int) string {
 	return fmt.Sprintf("%v (its #%d)", k, seq)
 }
 
-// whereabouts tells what every rank that this one waits for is doing: in messages their peers, else those that have not arrived.
+// whereabouts tells what every rank that this one waits for is doing: in messages their peers, else
+// those that have not arrived.
 func (t *Transport) whereabouts() string {
 	messages := slices.ContainsFunc(t.moves, func(m message) bool { return !m.done() })
 	var parts []string
@@ -273,9 +283,10 @@ func (t *Transport) publish(word *uint64, v uint64) {
 	t.published++
 }
 
-// wakeAll looks once more for sleepers on the words published since the last call: a rank that went to sleep just when
-// the word was stored may have seen the old value while this rank saw no sleeper yet. Hence the full fence. An operation
-// that runs on its caller leaves it to the next one, or to the sleeper, who looks up now and then.
+// wakeAll looks once more for sleepers on the words published since the last call: a rank that went
+// to sleep just when the word was stored may have seen the old value while this rank saw no sleeper
+// yet. Hence the full fence. An operation that runs on its caller leaves it to the next one, or to
+// the sleeper, who looks up now and then.
 func (t *Transport) wakeAll() {
 	t.fence.Add(1)
 	t.wakeAgain()
@@ -299,16 +310,18 @@ func futexWake(word *uint64) {
 	_, _, _ = syscall.RawSyscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(word)), wake, 1<<30, 0, 0, 0)
 }
 
-// futexWait sleeps until word no longer holds seen, a store to it wakes the sleeper, or limit is over.
+// futexWait sleeps until word no longer holds seen, a store to it wakes the sleeper, or limit is
+// over.
 //
-// No wake-up is lost. The sleeper counts itself, which is a full fence, and then looks at the word. Who stores the word
-// fences, and then looks at the count. So either the sleeper sees the new value, or the other sees the sleeper and calls
-// the kernel. The kernel compares the word again with its queue locked: it queues the sleeper before that wake-up or
-// returns at once.
+// No wake-up is lost. The sleeper counts itself, which is a full fence, and then looks at the word.
+// Who stores the word fences, and then looks at the count. So either the sleeper sees the new
+// value, or the other sees the sleeper and calls the kernel. The kernel compares the word again
+// with its queue locked: it queues the sleeper before that wake-up or returns at once.
 //
-// Most sleepers release their processor of the Go scheduler, which makes the runtime's monitor thread look after them: some ten
-// context switches a sleep. With holds, for a caller that has nothing else to do, the processor is kept. Other goroutines
-// have the remaining ones. The runtime's preemption signal ends the sleep: at a garbage collection, or after 10 ms.
+// Most sleepers release their processor of the Go scheduler, which makes the runtime's monitor
+// thread look after them: some ten context switches a sleep. With holds, for a caller that has
+// nothing else to do, the processor is kept. Other goroutines have the remaining ones. The
+// runtime's preemption signal ends the sleep: at a garbage collection, or after 10 ms.
 func futexWait(word *uint64, seen uint64, limit time.Duration, holds bool) {
 	n := waiters(word)
 	atomic.AddUint64(n, 1)

@@ -6,8 +6,8 @@ import (
 	"github.com/symgrad/symgrad/internal/ticks"
 )
 
-// A rank that comes back from a yield asks what the others did meanwhile: only work that ends in a wait counts, and only what of it
-// was meanwhile.
+// A rank that comes back from a yield asks what the others did meanwhile: only work that ends in a
+// wait counts, and only what of it was meanwhile.
 func TestPeersWorkWhileARankIsAway(t *testing.T) {
 	ends, err := Local(3, memoryOfTests(), Config{})
 	if err != nil {

@@ -9,7 +9,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// What a rank in messages says of its wait: what the ranks do that owe it something, each once, and nothing of the others.
+// What a rank in messages says of its wait: what the ranks do that owe it something, each once, and
+// nothing of the others.
 func TestWhoWaitsForMessagesNamesTheirPeers(t *testing.T) {
 	x := tensor.Of(make([]float32, 4))
 	send := func(peer int) dist.Op { return dist.Op{Kind: dist.KindSend, Peer: peer, Count: 4, Src: x} }

@@ -94,7 +94,8 @@ func local(m Memory) launcher {
 	}
 }
 
-// sockets opens the world as processes do, by cards in a store and unix sockets, with all ranks in this process.
+// sockets opens the world as processes do, by cards in a store and unix sockets, with all ranks in
+// this process.
 func sockets(n int, cfg Config, body func(w *dist.World) error) ([]error, error) {
 	store := newMemStore()
 	ts, errs := make([]dist.Transport, n), make([]error, n)

@@ -147,8 +147,8 @@ func (b *board) finished(rank int, seq uint64) {
 	}
 }
 
-// meet brings a rank's deposit to the open meeting and returns when all ranks have come and the last of them has done
-// the work for all.
+// meet brings a rank's deposit to the open meeting and returns when all ranks have come and the
+// last of them has done the work for all.
 func (b *board) meet(rank int, now activity, d deposit) (result, error) {
 	e := &b.ends[rank]
 	if err := b.begin(rank, now); err != nil {
@@ -188,7 +188,8 @@ func (b *board) closeMeeting() {
 	b.changed.Broadcast()
 }
 
-// conclude does the work of a meeting. An error breaks the group; one that leaves it whole is put into the ends.
+// conclude does the work of a meeting. An error breaks the group; one that leaves it whole is put
+// into the ends.
 func (b *board) conclude(kind dist.Kind) error {
 	switch kind {
 	case dist.KindSplit:

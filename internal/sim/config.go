@@ -36,7 +36,8 @@ func (c Config) Validate(n int) error {
 	return err
 }
 
-// New is a world of n ranks; the index in the result is the rank. Each may be used from its own goroutine.
+// New is a world of n ranks; the index in the result is the rank. Each may be used from its own
+// goroutine.
 //
 // Owns: the caller closes every one. Errors: those of Config.Validate.
 func New(n int, cfg Config) ([]*dist.World, error) {
@@ -57,8 +58,8 @@ func New(n int, cfg Config) ([]*dist.World, error) {
 	return worlds, nil
 }
 
-// Transports is the ends of a world of n ranks, for those who put something between them and the groups. TraceEntries does
-// not count.
+// Transports is the ends of a world of n ranks, for those who put something between them and the
+// groups. TraceEntries does not count.
 //
 // Owns: the caller closes every one. Errors: those of Config.Validate.
 func Transports(n int, cfg Config) ([]dist.Transport, error) {

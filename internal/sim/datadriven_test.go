@@ -38,7 +38,8 @@ func TestScripts(t *testing.T) {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
 			directives := readDirectives(t, file)
 			got := make([]string, len(directives))
-			// In the bubble time goes on only when every rank waits, so timeouts take no time and come in order.
+			// In the bubble time goes on only when every rank waits, so timeouts take no time and
+			// come in order.
 			synctest.Test(t, func(t *testing.T) {
 				p := newPlayer()
 				for i, d := range directives {

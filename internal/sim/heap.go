@@ -10,7 +10,8 @@ import (
 	"github.com/symgrad/symgrad/symmetric"
 )
 
-// memory is one symmetric heap: the parts of all ranks. The universe's lock guards arena and closed.
+// memory is one symmetric heap: the parts of all ranks. The universe's lock guards arena and
+// closed.
 type memory struct {
 	number int      // from 1, for errors
 	parts  [][]byte // by rank
@@ -19,7 +20,8 @@ type memory struct {
 	asleep []atomic.Int64 // by rank: waits on its part
 }
 
-// makeHeap concludes a meeting about a heap. One that is too large is an error of all ranks and leaves the group whole.
+// makeHeap concludes a meeting about a heap. One that is too large is an error of all ranks and
+// leaves the group whole.
 func (b *board) makeHeap() error {
 	const unit = symmetric.Alignment
 	if err := hostheap.CheckHeap(b.sigs[0].Count, len(b.ends)); err != nil {
@@ -53,8 +55,9 @@ func aligned(n int64) []byte {
 	return raw[skip : int64(skip)+n : int64(skip)+n]
 }
 
-// alloc concludes a meeting about a region; the key of the deposits is the alignment. Arguments that are wrong on all
-// ranks, and a full heap, are an error of all ranks and leave the group whole.
+// alloc concludes a meeting about a region; the key of the deposits is the alignment. Arguments
+// that are wrong on all ranks, and a full heap, are an error of all ranks and leave the group
+// whole.
 func (b *board) alloc() {
 	m, alignment, bytes := b.ends[0].deposit.mem, int64(b.ends[0].deposit.key), b.sigs[0].Count
 	var off int64

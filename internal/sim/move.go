@@ -7,8 +7,9 @@ import (
 	"github.com/symgrad/symgrad/internal/reduce"
 )
 
-// move does a collective for all ranks, whose Ops lie in the ends. In place is safe, because no step writes what a later
-// one reads: a destination overlaps only the own source, in the block that nobody else reads afterwards.
+// move does a collective for all ranks, whose Ops lie in the ends. In place is safe, because no
+// step writes what a later one reads: a destination overlaps only the own source, in the block that
+// nobody else reads afterwards.
 //
 // Errors: the Ops do not fit together, which only an unchecked world can bring about.
 func (b *board) move(kind dist.Kind) error {
@@ -91,7 +92,8 @@ func (b *board) reduce(to, from, count int) error {
 	return err
 }
 
-// copyBlock copies count elements at element from of one Op's source to element at of another's destination.
+// copyBlock copies count elements at element from of one Op's source to element at of another's
+// destination.
 func copyBlock(to *dist.Op, at int, of *dist.Op, from, count int) error {
 	dst, err := to.Dst.Slice(at, at+count)
 	if err != nil {

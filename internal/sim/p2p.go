@@ -12,8 +12,9 @@ type post struct {
 	done bool
 }
 
-// exchange posts sends and receives at once and returns when all have met their counterparts. A rank has one exchange
-// at a time, so that the first posts not done of a pair of ranks are the ones that match.
+// exchange posts sends and receives at once and returns when all have met their counterparts. A
+// rank has one exchange at a time, so that the first posts not done of a pair of ranks are the ones
+// that match.
 func (b *board) exchange(rank int, now activity, ops ...*dist.Op) error {
 	if err := b.begin(rank, now); err != nil {
 		return err
@@ -65,7 +66,8 @@ func (b *board) match(rank, i int) error {
 	return nil
 }
 
-// oldest is the first post of rank, of the given kind and with the given peer, that is not done; nil if there is none.
+// oldest is the first post of rank, of the given kind and with the given peer, that is not done;
+// nil if there is none.
 func (b *board) oldest(rank int, kind dist.Kind, peer int) *post {
 	e := &b.ends[rank]
 	if e.left == 0 {

@@ -137,7 +137,8 @@ func arguments(words []string) map[string]string {
 	return args
 }
 
-// statement runs one statement and logs its outcome. Operations are waited for, unless the first word is async.
+// statement runs one statement and logs its outcome. Operations are waited for, unless the first
+// word is async.
 func (a *actor) statement(s string) {
 	words := strings.Fields(s)
 	verb, args := words[0], arguments(words[1:])
@@ -169,8 +170,9 @@ func (a *actor) statement(s string) {
 	}
 }
 
-// issue queues an operation: allreduce data=1,r type=f32 red=sum; send data=1 to=2; recv count=1 from=0; and so on.
-// r in data is the rank. A batch has its members in do, with : for a blank and + between them.
+// issue queues an operation: allreduce data=1,r type=f32 red=sum; send data=1 to=2; recv count=1
+// from=0; and so on. r in data is the rank. A batch has its members in do, with : for a blank and +
+// between them.
 func (a *actor) issue(g *dist.Group, verb string, args map[string]string) (dist.Work, tensor.Buffer, error) {
 	src, err := a.data(args)
 	if err != nil {

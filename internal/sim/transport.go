@@ -100,7 +100,8 @@ func (t *transport) apply(op *dist.Op) error {
 	return t.b.hold(t.rank, op, f)
 }
 
-// batch runs the members of a group call: collectives first, in order, then all sends and receives together.
+// batch runs the members of a group call: collectives first, in order, then all sends and receives
+// together.
 func (t *transport) batch(op *dist.Op) error {
 	var moves []*dist.Op
 	for i := range op.Ops {
@@ -132,7 +133,8 @@ func (t *transport) collective(op *dist.Op, now activity) error {
 	return err
 }
 
-// call runs a collective that is no Op as one of the queued operations, in its turn, on the calling goroutine.
+// call runs a collective that is no Op as one of the queued operations, in its turn, on the calling
+// goroutine.
 func (t *transport) call(d deposit) (result, error) {
 	t.mu.Lock()
 	if t.closed {

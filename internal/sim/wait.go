@@ -99,9 +99,9 @@ func (b *board) hopeless(rank int) error {
 	return nil
 }
 
-// cycle searches, from the last rank of the path, for a way back to the first: ranks of which each waits for the next.
-// Since every one of them must first finish what it does now, none ever will. Ranks in the hands of the script are left
-// to the timeout.
+// cycle searches, from the last rank of the path, for a way back to the first: ranks of which each
+// waits for the next. Since every one of them must first finish what it does now, none ever will.
+// Ranks in the hands of the script are left to the timeout.
 func (b *board) cycle(first int) bool {
 	last := b.path[len(b.path)-1]
 	if w := b.ends[last].waiting; w != forMeeting && w != forMoves || b.satisfied(last) {

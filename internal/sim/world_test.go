@@ -160,7 +160,8 @@ func TestGroupsProgressIndependently(t *testing.T) {
 	})
 }
 
-// Sizes that wrap around when they are rounded, or that Go cannot make, are refused, and the group stays whole.
+// Sizes that wrap around when they are rounded, or that Go cannot make, are refused, and the group
+// stays whole.
 func TestHeapLargerThanAnyMemoryIsAnErrorOnAllRanks(t *testing.T) {
 	for _, bytes := range []int64{math.MaxInt64, math.MaxInt64 - symmetric.Alignment, 1 << 62, 1 << 48} {
 		onEach(t, 2, sim.Config{}, func(w *dist.World) error {
@@ -217,7 +218,8 @@ func TestRegionAfterFreeAndClose(t *testing.T) {
 	})
 }
 
-// An operation allocates nothing once the world has warmed up: this is the model for backends that must be fast.
+// An operation allocates nothing once the world has warmed up: this is the model for backends that
+// must be fast.
 func TestOperationsDoNotAllocate(t *testing.T) {
 	onEach(t, 1, sim.Config{}, func(w *dist.World) error {
 		x := tensor.Of(make([]float32, 100))

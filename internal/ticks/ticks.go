@@ -10,7 +10,8 @@ type Clock struct {
 
 // NewClock is a clock whose epoch is now.
 func NewClock() Clock {
-	// The smallest of a few distances between the two readings: a process may be stopped between them.
+	// The smallest of a few distances between the two readings: a process may be stopped between
+	// them.
 	var best Clock
 	shortest := int64(-1)
 	for range 3 {
@@ -26,7 +27,8 @@ func NewClock() Clock {
 // Epoch is the time from which the clock counts.
 func (c Clock) Epoch() time.Time { return c.epoch }
 
-// Scale is what a tick lasts, in nanoseconds, as measured from the epoch to now: the longer ago that is, the more exact.
+// Scale is what a tick lasts, in nanoseconds, as measured from the epoch to now: the longer ago
+// that is, the more exact.
 func (c Clock) Scale() float64 {
 	if !counter {
 		return 1

@@ -6,18 +6,21 @@ import (
 	"testing"
 )
 
-// A gradient counts as at least gradientShare of the step's largest, and as at least leastGradient: a parameter that hardly
-// matters has a gradient whose last digits are those of the larger numbers that it is a sum of.
+// A gradient counts as at least gradientShare of the step's largest, and as at least leastGradient:
+// a parameter that hardly matters has a gradient whose last digits are those of the larger numbers
+// that it is a sum of.
 const (
 	gradientShare = 0.1
 	leastGradient = 1e-2
 )
 
-// Differences is what differs between two records of one model, one line for each loss, gradient, statistic or weight.
+// Differences is what differs between two records of one model, one line for each loss, gradient,
+// statistic or weight.
 //
-// With tol 0, every number must be equal. Else, with a the number of got and b that of want, a loss may differ by
-// tol*max(1,|b|), and an element of a tensor by tol*max|b|, the maximum taken over the tensor; for a gradient it is at least
-// gradientShare of that of all gradients of the step, and leastGradient. NaN differs from everything.
+// With tol 0, every number must be equal. Else, with a the number of got and b that of want, a loss
+// may differ by tol*max(1,|b|), and an element of a tensor by tol*max|b|, the maximum taken over
+// the tensor; for a gradient it is at least gradientShare of that of all gradients of the step, and
+// leastGradient. NaN differs from everything.
 func Differences(want, got *Record, tol float64, ignoreStats bool) []string {
 	d := differ{model: want.Model, tol: tol}
 	if w, g := len(want.Losses), len(got.Losses); w != g {
@@ -101,8 +104,9 @@ func Compare(t testing.TB, want, got *Record, tol float64, ignoreStats bool) {
 	}
 }
 
-// Run trains each of Models under the machine of newVM, and under the oracle from the same weights on the same samples, and
-// compares them. Models with dropout lend the oracle the masks that the machine has drawn, which are judged by CheckMasks.
+// Run trains each of Models under the machine of newVM, and under the oracle from the same weights
+// on the same samples, and compares them. Models with dropout lend the oracle the masks that the
+// machine has drawn, which are judged by CheckMasks.
 func Run(t *testing.T, newVM NewVM, o Options) {
 	for _, f := range Models() {
 		t.Run(f.Name, func(t *testing.T) { RunModel(t, f, newVM, o) })
@@ -130,7 +134,8 @@ func RunModel(t *testing.T, f Builder, newVM NewVM, o Options) {
 	}
 }
 
-// Oracle is what a model gives under the tape machine. Masks are those of a Record, for a model with dropout.
+// Oracle is what a model gives under the tape machine. Masks are those of a Record, for a model
+// with dropout.
 //
 // Errors: those of Builder.New and Train.
 func Oracle(f Builder, o Options, masks [][][]float64) (*Record, error) {

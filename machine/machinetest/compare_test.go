@@ -53,7 +53,8 @@ func TestDifferencesNameWhatDiffers(t *testing.T) {
 	}
 }
 
-// TestOracleFindsWrongDropout: with p other than 0.5 Gorgonia's backward pass is wrong, and the oracle with masks is right.
+// TestOracleFindsWrongDropout: with p other than 0.5 Gorgonia's backward pass is wrong, and the
+// oracle with masks is right.
 func TestOracleFindsWrongDropout(t *testing.T) {
 	f, err := Find("lenet-dropout")
 	if err != nil {
@@ -84,7 +85,8 @@ func TestOracleFindsWrongDropout(t *testing.T) {
 	}
 }
 
-// TestOracleFindsWrongPooling: the op divides by the width of its input, which is 8 here, and its window has 9 elements.
+// TestOracleFindsWrongPooling: the op divides by the width of its input, which is 8 here, and its
+// window has 9 elements.
 func TestOracleFindsWrongPooling(t *testing.T) {
 	f, err := Find("avgpool")
 	if err != nil {

@@ -18,8 +18,8 @@ type source struct {
 	all float64 // every element is this, if it is not 0
 }
 
-// values are those of a step, for an input of a shape. Row i of step s is sample s*rows+i, the same in a batch of any size
-// that begins at the same sample.
+// values are those of a step, for an input of a shape. Row i of step s is sample s*rows+i, the same
+// in a batch of any size that begins at the same sample.
 func (s source) values(name string, sample int, shape gtensor.Shape, rows int) []float64 {
 	v := make([]float64, 0, shape.TotalSize())
 	if s.all != 0 {
@@ -64,8 +64,9 @@ func b2i(b bool) int {
 	return 0
 }
 
-// Feed sets the inputs to the samples of a step, which are others at every step. Every third step binds new tensors with
-// gorgonia.Let, the others write into those that are bound: programs do both.
+// Feed sets the inputs to the samples of a step, which are others at every step. Every third step
+// binds new tensors with gorgonia.Let, the others write into those that are bound: programs do
+// both.
 //
 // Errors: those of gorgonia.Let.
 func (m *Model) Feed(step int) error {

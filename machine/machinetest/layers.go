@@ -23,7 +23,8 @@ func (b *build) maxPool(x *G.Node, kernel, pad, stride []int) *G.Node {
 	return b.do(func() (*G.Node, error) { return G.MaxPool2D(x, gtensor.Shape(kernel), pad, stride) })
 }
 
-// averagePool is gorgonia.AveragePool2D, or what it ought to be: a convolution of each channel with a constant.
+// averagePool is gorgonia.AveragePool2D, or what it ought to be: a convolution of each channel with
+// a constant.
 func (b *build) averagePool(name string, x *G.Node, kernel, pad, stride []int) *G.Node {
 	if b.err != nil {
 		return nil
@@ -41,7 +42,8 @@ func (b *build) averagePool(name string, x *G.Node, kernel, pad, stride []int) *
 	return b.reshape(y, s[0], s[1], y.Shape()[2], y.Shape()[3])
 }
 
-// batchNorm is x, of some channels, normalized over the batch, with a gain and an offset of each channel.
+// batchNorm is x, of some channels, normalized over the batch, with a gain and an offset of each
+// channel.
 func (b *build) batchNorm(name string, x *G.Node, channels int) *G.Node {
 	shape := []int{1, channels, 1, 1}
 	gain, offset := b.param(name+".gain", 1, 0.2, shape...), b.param(name+".offset", 0, 0.2, shape...)
@@ -80,7 +82,8 @@ func (b *build) dropout(x *G.Node) *G.Node {
 	return d.Output
 }
 
-// crossEntropy is the mean over a batch of the cross-entropy of logits, by the logarithm of a softmax, in one op or two.
+// crossEntropy is the mean over a batch of the cross-entropy of logits, by the logarithm of a
+// softmax, in one op or two.
 func (b *build) crossEntropy(logits *G.Node, rows, classes int, fused bool) *G.Node {
 	y := b.input("y", source{classes: classes}, rows, classes)
 	var logarithm *G.Node

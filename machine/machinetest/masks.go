@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// Drawn counts what a dropout has done with elements whose input was not zero: of the others nothing tells whether they
-// were dropped, nor does it matter, since a zero times anything is zero, and the rectifier in front of it has no gradient
-// there.
+// Drawn counts what a dropout has done with elements whose input was not zero: of the others
+// nothing tells whether they were dropped, nor does it matter, since a zero times anything is zero,
+// and the rectifier in front of it has no gradient there.
 type Drawn struct{ Kept, Seen int }
 
 // mask is the mask that a dropout has used in the last run: 0 for a dropped element, else 1/(1-p).
@@ -37,8 +37,9 @@ func (c *Drawn) mask(d Drop) ([]float64, error) {
 	return y, nil
 }
 
-// CheckMasks judges what a machine has dropped: over all steps each dropout has kept the right share of elements, to five
-// standard deviations, and neither all steps nor all samples had one mask.
+// CheckMasks judges what a machine has dropped: over all steps each dropout has kept the right
+// share of elements, to five standard deviations, and neither all steps nor all samples had one
+// mask.
 func CheckMasks(t testing.TB, m *Model, r *Record) {
 	t.Helper()
 	for i, d := range m.Drops {

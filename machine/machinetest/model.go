@@ -32,7 +32,8 @@ type Drop struct {
 	Probability float64 // of dropping an element
 }
 
-// Outputs is the nodes whose values a test reads: the cost, the gradients, and the inputs and outputs of dropouts.
+// Outputs is the nodes whose values a test reads: the cost, the gradients, and the inputs and
+// outputs of dropouts.
 func (m *Model) Outputs() G.Nodes {
 	all := append(G.Nodes{m.Cost}, m.Grads...)
 	for _, d := range m.Drops {
@@ -61,10 +62,12 @@ type Builder struct {
 	build func(b *build) *G.Node
 }
 
-// building is held while a graph is built: Gorgonia counts rectifiers, convolutions and poolings in a variable without a lock.
+// building is held while a graph is built: Gorgonia counts rectifiers, convolutions and poolings in
+// a variable without a lock.
 var building sync.Mutex
 
-// New is a model, with gradients unless Config leaves them out, whose inputs hold the samples of step 0. Equal configurations give equal models.
+// New is a model, with gradients unless Config leaves them out, whose inputs hold the samples of
+// step 0. Equal configurations give equal models.
 //
 // Errors: those of Gorgonia, naming the model.
 func (f Builder) New(c Config) (m *Model, err error) {

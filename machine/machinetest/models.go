@@ -45,7 +45,8 @@ func buildMLP(b *build) *G.Node {
 	return b.crossEntropy(b.affine("fc3", h, 7, 3), b.Rows, 3, false)
 }
 
-// buildLeNet is LeCun's network in small: two convolutions with rectifiers and max pooling, then fully connected layers.
+// buildLeNet is LeCun's network in small: two convolutions with rectifiers and max pooling, then
+// fully connected layers.
 func buildLeNet(b *build, norm, drop bool) *G.Node {
 	h := b.input("x", source{}, b.Rows, 1, 8, 8)
 	h = b.conv("conv1", h, 1, 4, []int{5, 5}, []int{2, 2}, []int{1, 1}, []int{1, 1})
@@ -77,8 +78,8 @@ func buildLayerNorm(b *build) *G.Node {
 	return b.squares(h)
 }
 
-// buildAttention is a block of a transformer: attention of two heads, then a perceptron, each after a layer
-// normalization and with its input added to its output.
+// buildAttention is a block of a transformer: attention of two heads, then a perceptron, each after
+// a layer normalization and with its input added to its output.
 func buildAttention(b *build) *G.Node {
 	const words, width, heads = 4, 6, 2
 	const each = width / heads
@@ -115,7 +116,8 @@ func buildEmbedding(b *build) *G.Node {
 	return b.crossEntropy(b.affine("fc2", h, 8, vocabulary), b.Rows, vocabulary, false)
 }
 
-// buildConv is convolutions with strides, dilations and paddings that differ between the axes, and one of 1x1.
+// buildConv is convolutions with strides, dilations and paddings that differ between the axes, and
+// one of 1x1.
 func buildConv(b *build) *G.Node {
 	h := b.input("x", source{}, b.Rows, 2, 9, 8)
 	h = b.apply(G.Tanh, b.conv("strided", h, 2, 3, []int{3, 2}, []int{1, 0}, []int{2, 1}, []int{1, 1})) // 5x7

@@ -10,7 +10,8 @@ import (
 	gtensor "gorgonia.org/tensor"
 )
 
-// TestTapeAgreesWithItself is the whole procedure with the oracle as the machine that is judged: bit by bit.
+// TestTapeAgreesWithItself is the whole procedure with the oracle as the machine that is judged:
+// bit by bit.
 func TestTapeAgreesWithItself(t *testing.T) {
 	for _, dt := range []gtensor.Dtype{gtensor.Float32, gtensor.Float64} {
 		t.Run(dt.String(), func(t *testing.T) { Run(t, Tape, Options{DType: dt}) })
@@ -18,8 +19,8 @@ func TestTapeAgreesWithItself(t *testing.T) {
 	t.Run("adam", func(t *testing.T) { Run(t, Tape, Options{Solver: Adam, Rows: 7, Steps: 5}) })
 }
 
-// TestGradients holds the gradients of the oracle against differences of the cost: what is compared with it is then
-// compared with the truth.
+// TestGradients holds the gradients of the oracle against differences of the cost: what is compared
+// with it is then compared with the truth.
 func TestGradients(t *testing.T) {
 	for _, f := range Models() {
 		t.Run(f.Name, func(t *testing.T) {
@@ -50,7 +51,8 @@ func checkGradients(t *testing.T, m *Model, tol float64) {
 	}
 }
 
-// wrongGradients is where gradients are not the central differences of the cost, at up to seven elements of every parameter.
+// wrongGradients is where gradients are not the central differences of the cost, at up to seven
+// elements of every parameter.
 func wrongGradients(t *testing.T, m *Model, tol float64) []string {
 	t.Helper()
 	vm := G.NewTapeMachine(m.Graph)
@@ -115,7 +117,8 @@ func run(t *testing.T, m *Model) float64 {
 	return v[0]
 }
 
-// TestEveryParameterMatters shows that every gradient is one of something, neither next to nothing nor far too large.
+// TestEveryParameterMatters shows that every gradient is one of something, neither next to nothing
+// nor far too large.
 func TestEveryParameterMatters(t *testing.T) {
 	for _, f := range Models() {
 		m, err := f.New(Config{})

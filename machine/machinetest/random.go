@@ -10,8 +10,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Random compares a machine with the oracle on random small graphs, drawn by rapid: a failure is shrunk to a short recipe,
-// which Graph turns into the graph again. Of the options, Steps is 3 unless it is set.
+// Random compares a machine with the oracle on random small graphs, drawn by rapid: a failure is
+// shrunk to a short recipe, which Graph turns into the graph again. Of the options, Steps is 3
+// unless it is set.
 func Random(t *testing.T, newVM NewVM, o Options) {
 	t.Helper()
 	if o.Steps == 0 {
@@ -40,7 +41,8 @@ func Random(t *testing.T, newVM NewVM, o Options) {
 // Recipe draws what Graph makes a graph of.
 func Recipe() *rapid.Generator[[]uint8] { return rapid.SliceOfN(rapid.Uint8(), 4, 40) }
 
-// Graph is a graph that follows from a recipe, any bytes: each byte chooses an op, an operand or a size.
+// Graph is a graph that follows from a recipe, any bytes: each byte chooses an op, an operand or a
+// size.
 func Graph(recipe []uint8) Builder {
 	return Builder{Name: fmt.Sprintf("random %v", recipe), Rows: 2, build: func(b *build) *G.Node {
 		r := &random{build: b, recipe: recipe}
@@ -77,7 +79,8 @@ func (r *random) next(n int) int {
 	return v
 }
 
-// graph is the cost: the sum of the means of all terms that nothing else reads, and maybe of a cross-entropy.
+// graph is the cost: the sum of the means of all terms that nothing else reads, and maybe of a
+// cross-entropy.
 func (r *random) graph() *G.Node {
 	r.soft = map[*G.Node]bool{}
 	shape := []int{2 + r.next(3), 2 + r.next(3), 2 + r.next(2)}[:2+r.next(2)]
@@ -126,8 +129,8 @@ func (r *random) of(t *term) *G.Node {
 	return t.node
 }
 
-// squash is tanh of a term. Around a reshape and a slice, which share memory, it keeps elementwise ops from writing into
-// what others still read.
+// squash is tanh of a term. Around a reshape and a slice, which share memory, it keeps elementwise
+// ops from writing into what others still read.
 func (r *random) squash(t *term) *G.Node { return r.apply(G.Tanh, r.of(t)) }
 
 // weights is a parameter of a shape: a new one, or one that is there already.

@@ -31,7 +31,8 @@ func (r *random) scaled(t *term) {
 	r.add(r.both(G.HadamardProd, r.of(t), mean), t.most)
 }
 
-// matmul is a product of a matrix with a parameter, or with a matrix of the pool, transposed or not.
+// matmul is a product of a matrix with a parameter, or with a matrix of the pool, transposed or
+// not.
 func (r *random) matmul(t *term) {
 	s := t.node.Shape()
 	if len(s) != 2 {
@@ -178,8 +179,9 @@ func (r *random) softmax(t *term) {
 	r.add(r.do(func() (*G.Node, error) { return G.LogSoftMax(x, last) }), 2*t.most+2)
 }
 
-// likelihood is the cross-entropy of the last matrix of the pool, or of its transposition, and targets that are an input.
-// It is a part of the cost as it is, because machines may know it as one operation. How 0 and 1 are none.
+// likelihood is the cross-entropy of the last matrix of the pool, or of its transposition, and
+// targets that are an input. It is a part of the cost as it is, because machines may know it as one
+// operation. How 0 and 1 are none.
 func (r *random) likelihood(how int) *G.Node {
 	for i := len(r.pool) - 1; i > 0 && how > 1 && r.err == nil; i-- {
 		t := &r.pool[i]

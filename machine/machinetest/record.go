@@ -10,8 +10,9 @@ import (
 // NewVM is a machine for a model. It is closed when the model has been trained.
 type NewVM func(m *Model) (G.VM, error)
 
-// Tape is Gorgonia's tape machine, the oracle. After a run each parameter has a gradient of its own: the machine gives those
-// with one gradient node the same tensor, which a solver scales and zeroes for the first of them before the next has its turn.
+// Tape is Gorgonia's tape machine, the oracle. After a run each parameter has a gradient of its
+// own: the machine gives those with one gradient node the same tensor, which a solver scales and
+// zeroes for the first of them before the next has its turn.
 //
 // Errors: none.
 func Tape(m *Model) (G.VM, error) { return &tape{G.NewTapeMachine(m.Graph), m}, nil }
@@ -43,24 +44,25 @@ type Options struct {
 	DType       gtensor.Dtype // Float32 or Float64; the zero value means Float32
 	Probability float64       // of dropout; 0 means 0.5
 
-	// Tolerance bounds what losses, gradients, running statistics and weights may differ by: Record.Compare has the
-	// exact meaning. 0 means not at all.
+	// Tolerance bounds what losses, gradients, running statistics and weights may differ by:
+	// Record.Compare has the exact meaning. 0 means not at all.
 	Tolerance float64
 
-	// Solver makes the solver of each training; nil means SGD with momentum, which unlike Adam does not make a large
-	// difference of two small gradients.
+	// Solver makes the solver of each training; nil means SGD with momentum, which unlike Adam does
+	// not make a large difference of two small gradients.
 	Solver func() G.Solver
 
-	// Sync is called after each run of the judged machine, before a value is read: for a machine whose values must be
-	// fetched. nil does nothing.
+	// Sync is called after each run of the judged machine, before a value is read: for a machine
+	// whose values must be fetched. nil does nothing.
 	Sync func(vm G.VM, m *Model) error
 
-	// Step updates the weights of the judged machine, in place of the solver, by the solver's rule: for a machine that
-	// has a solver of its own. nil means Solver.
+	// Step updates the weights of the judged machine, in place of the solver, by the solver's rule:
+	// for a machine that has a solver of its own. nil means Solver.
 	Step func(vm G.VM, m *Model) error
 
-	// TruePooling makes the oracle's average pooling divide by the size of the window, zeros of the padding among it, and
-	// has the gradient of that. Without it the oracle is Gorgonia's op, which divides by the width of its input.
+	// TruePooling makes the oracle's average pooling divide by the size of the window, zeros of the
+	// padding among it, and has the gradient of that. Without it the oracle is Gorgonia's op, which
+	// divides by the width of its input.
 	TruePooling bool
 
 	// IgnoreStats leaves the running statistics of batch normalizations out of the comparison.
@@ -86,7 +88,8 @@ func (o Options) config() Config {
 // Momentum is SGD with momentum 0.9 and rate 0.02.
 func Momentum() G.Solver { return G.NewMomentum(G.WithLearnRate(0.02), G.WithMomentum(0.9)) }
 
-// Adam is Adam with rate 0.01, and an epsilon of 1e-3 so that a gradient which is zero but for rounding changes little.
+// Adam is Adam with rate 0.01, and an epsilon of 1e-3 so that a gradient which is zero but for
+// rounding changes little.
 func Adam() G.Solver { return G.NewAdamSolver(G.WithLearnRate(0.01), G.WithEps(1e-3)) }
 
 // Record is what a training gave. Elements are float64, which holds a float32 exactly.
@@ -101,10 +104,11 @@ type Record struct {
 	Drawn   []Drawn       // by dropout, over all steps
 }
 
-// Train trains a model, with the hooks of the options, and records it. With masks, those of a Record, the model must be
-// Masked, and multiplies by them in place of drawing its own.
+// Train trains a model, with the hooks of the options, and records it. With masks, those of a
+// Record, the model must be Masked, and multiplies by them in place of drawing its own.
 //
-// Owns: the machine of newVM, which it closes. Errors: those of the machine and the solver, naming model and step.
+// Owns: the machine of newVM, which it closes. Errors: those of the machine and the solver, naming
+// model and step.
 func Train(m *Model, newVM NewVM, o Options, masks [][][]float64) (r *Record, err error) {
 	o = o.withDefaults()
 	r = &Record{Model: m.Name}

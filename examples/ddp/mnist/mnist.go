@@ -1,5 +1,5 @@
-// Package mnist reads the MNIST images and labels, or any data set in the same four idx files (Fashion-MNIST, KMNIST),
-// and turns samples into the tensors a model wants.
+// Package mnist reads the MNIST images and labels, or any data set in the same four idx files
+// (Fashion-MNIST, KMNIST), and turns samples into the tensors a model wants.
 //
 // Source: yann.lecun.com/exdb/mnist (file format and the four file names).
 package mnist
@@ -19,7 +19,8 @@ type Data struct {
 	Train, Test *Set
 }
 
-// Set is images and their labels. Pixels are scaled to zero mean and unit variance of the training set.
+// Set is images and their labels. Pixels are scaled to zero mean and unit variance of the training
+// set.
 type Set struct {
 	Rows, Cols  int
 	pixels      []byte // one image after the other, row by row
@@ -35,8 +36,8 @@ const (
 	labelsSuffix = "-labels-idx1-ubyte"
 )
 
-// Find reports whether the four files are there, without reading them: for a program that is about to start ranks that
-// will.
+// Find reports whether the four files are there, without reading them: for a program that is about
+// to start ranks that will.
 //
 // Errors: the first that is missing; the text says what to run.
 func Find(dir string) error {
@@ -50,10 +51,11 @@ func Find(dir string) error {
 	return nil
 }
 
-// Load reads the four files train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte and
-// t10k-labels-idx1-ubyte, each plain or with .gz, from dir.
+// Load reads the four files train-images-idx3-ubyte, train-labels-idx1-ubyte,
+// t10k-images-idx3-ubyte and t10k-labels-idx1-ubyte, each plain or with .gz, from dir.
 //
-// Errors: a file that is missing, truncated or damaged, or that does not fit the others; the text says what to run.
+// Errors: a file that is missing, truncated or damaged, or that does not fit the others; the text
+// says what to run.
 func Load(dir string) (*Data, error) {
 	train, err := loadSet(dir, trainPrefix)
 	if err != nil {
@@ -97,7 +99,8 @@ func loadSet(dir, prefix string) (*Set, error) {
 	return &Set{Rows: dims[1], Cols: dims[2], pixels: pixels, labels: labels, scale: 1}, nil
 }
 
-// moments is mean and standard deviation of all bytes, by their histogram; the deviation of a constant is 1.
+// moments is mean and standard deviation of all bytes, by their histogram; the deviation of a
+// constant is 1.
 func moments(pixels []byte) (mean, std float64) {
 	var values, counts [256]float64
 	for i := range values {
@@ -124,7 +127,8 @@ func (d *Data) SHA256() [sha256.Size]byte {
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// First is the first n samples of s, all of them when there are fewer, over the same memory. Pixels keep their scale.
+// First is the first n samples of s, all of them when there are fewer, over the same memory. Pixels
+// keep their scale.
 func (s *Set) First(n int) *Set {
 	n = max(0, min(n, s.Len()))
 	part := *s
@@ -141,9 +145,9 @@ func (s *Set) Pixels() int { return s.Rows * s.Cols }
 // Label is the class of sample i.
 func (s *Set) Label(i int) int { return int(s.labels[i]) }
 
-// Fill writes the samples at the given indices to the first rows of x, their labels to y as one-hot rows and 1/len to
-// the first entries of w. The rows behind them are zero, with weight zero, so that a loss that sums w[i]*loss[i] is the
-// mean over the samples, and zero when there are none.
+// Fill writes the samples at the given indices to the first rows of x, their labels to y as one-hot
+// rows and 1/len to the first entries of w. The rows behind them are zero, with weight zero, so
+// that a loss that sums w[i]*loss[i] is the mean over the samples, and zero when there are none.
 //
 // Shapes: x has rows of Pixels, y rows of Classes, w one entry a row; at least len(indices) rows.
 // Errors: an index out of range, or buffers that do not fit.

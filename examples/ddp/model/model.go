@@ -1,5 +1,6 @@
-// Package model builds the two classifiers of the MNIST example, a multilayer perceptron and a LeNet-like convolutional
-// network, as plain Gorgonia graphs. Nothing in it knows of ranks: that is the point of the example.
+// Package model builds the two classifiers of the MNIST example, a multilayer perceptron and a
+// LeNet-like convolutional network, as plain Gorgonia graphs. Nothing in it knows of ranks: that is
+// the point of the example.
 package model
 
 import (
@@ -34,16 +35,18 @@ type Model struct {
 	Params  G.Nodes // in the order of the layers
 }
 
-// New is the model of cfg. With weights, one per parameter in the order of Params, it uses those, as other headers over
-// the same memory; without, it draws initial weights: a normal distribution that keeps the variance from layer to layer,
-// biases zero.
+// New is the model of cfg. With weights, one per parameter in the order of Params, it uses those,
+// as other headers over the same memory; without, it draws initial weights: a normal distribution
+// that keeps the variance from layer to layer, biases zero.
 //
-// The perceptron has tanh between its layers, the convolutional network rectifiers and max pooling. Those have kinks: where
-// two runs that differ in the last bit (because ranks add in another order) fall on different sides of one, their gradients
-// differ in the third digit, and soon their losses. That happens within a hundred steps, as a rule. Tanh is smooth, and the
-// losses of any number of ranks stay together to six digits.
+// The perceptron has tanh between its layers, the convolutional network rectifiers and max pooling.
+// Those have kinks: where two runs that differ in the last bit (because ranks add in another order)
+// fall on different sides of one, their gradients differ in the third digit, and soon their losses.
+// That happens within a hundred steps, as a rule. Tanh is smooth, and the losses of any number of
+// ranks stay together to six digits.
 //
-// Errors: an unknown name, a non-positive width, more poolings than an image has halves, weights that do not fit.
+// Errors: an unknown name, a non-positive width, more poolings than an image has halves, weights
+// that do not fit.
 func New(cfg Config, weights []*gtensor.Dense) (*Model, error) {
 	b := &builder{Builder: graph.New(cfg.Seed, weights), cfg: cfg, activate: G.Rectify, gain: 2}
 	if cfg.Shapes {
@@ -132,8 +135,8 @@ func (b *builder) input(name string, shape ...int) *G.Node {
 }
 
 // param is a weight with its initial value: normal with variance gain/fanIn, or zero for fanIn 0.
-// Sources: gain 1 for tanh, LeCun et al., Efficient BackProp, 1998, section 4.6; 2 for rectifiers, He et al., Delving Deep
-// into Rectifiers, 2015, equation 10.
+// Sources: gain 1 for tanh, LeCun et al., Efficient BackProp, 1998, section 4.6; 2 for rectifiers,
+// He et al., Delving Deep into Rectifiers, 2015, equation 10.
 func (b *builder) param(name string, fanIn int, shape ...int) *G.Node {
 	if fanIn == 0 {
 		return b.Param(name, 0, 0, shape...)

@@ -1,5 +1,5 @@
-// Package device is what the example programs need on GPUs and none of them is about: numbers from every rank, and a
-// verdict on all ranks alike, when a group's buffers are not the host's.
+// Package device is what the example programs need on GPUs and none of them is about: numbers from
+// every rank, and a verdict on all ranks alike, when a group's buffers are not the host's.
 package device
 
 import (
@@ -14,7 +14,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Patience is how long a kernel waits for a signal of another rank. Nothing can end a kernel that waits for ever.
+// Patience is how long a kernel waits for a signal of another rank. Nothing can end a kernel that
+// waits for ever.
 const Patience = 20 * time.Second
 
 // wordBytes is the size of an int64.
@@ -83,7 +84,8 @@ func (b *Board) Verdict(what string, bad int64) error {
 	return nil
 }
 
-// Late is err, of a kernel that waited for another rank for too long, with what the group knows: a rank that died.
+// Late is err, of a kernel that waited for another rank for too long, with what the group knows: a
+// rank that died.
 //
 // Collective: all ranks, unless they have gone wrong themselves.
 func Late(w *dist.World, err error) error {

@@ -1,5 +1,5 @@
-// Package graph makes it short to write a model as a Gorgonia graph: errors are kept until the end, and parameters get
-// their initial values from a seed, or are those of another model.
+// Package graph makes it short to write a model as a Gorgonia graph: errors are kept until the end,
+// and parameters get their initial values from a seed, or are those of another model.
 //
 //	b := graph.New(seed, nil)
 //	x := b.Input("x", gtensor.Float32, batch, 784)
@@ -18,8 +18,9 @@ import (
 	gtensor "gorgonia.org/tensor"
 )
 
-// building is held while a graph is built, so that ranks which are goroutines of one process build one after the other:
-// Gorgonia numbers rectifiers, convolutions and poolings (for its drawings of graphs) with a global counter that has no lock.
+// building is held while a graph is built, so that ranks which are goroutines of one process build
+// one after the other: Gorgonia numbers rectifiers, convolutions and poolings (for its drawings of
+// graphs) with a global counter that has no lock.
 var building sync.Mutex
 
 // Builder makes nodes and keeps the first error, after which it does nothing.
@@ -33,8 +34,8 @@ type Builder struct {
 	err     error
 }
 
-// New is a builder of a new graph. With weights, one per parameter in their order, parameters are other headers over the
-// same memory; without, they are drawn from the seed.
+// New is a builder of a new graph. With weights, one per parameter in their order, parameters are
+// other headers over the same memory; without, they are drawn from the seed.
 //
 // Owns: no other graph is built until Done.
 func New(seed int64, weights []*gtensor.Dense) *Builder {
@@ -42,8 +43,8 @@ func New(seed int64, weights []*gtensor.Dense) *Builder {
 	return &Builder{g: gorgonia.NewGraph(), seed: seed, weights: weights}
 }
 
-// WithoutValues leaves out the values of parameters, for a graph that is planned and not run: they may be more than memory
-// holds.
+// WithoutValues leaves out the values of parameters, for a graph that is planned and not run: they
+// may be more than memory holds.
 func (b *Builder) WithoutValues() { b.shapes = true }
 
 // Done ends the building.
@@ -102,8 +103,9 @@ func (b *Builder) Input(name string, dt gtensor.Dtype, shape ...int) *gorgonia.N
 	return b.node(name, gtensor.New(gtensor.Of(dt), gtensor.WithShape(shape...)))
 }
 
-// Constant is numbers that nobody changes: they are a part of a program, and are not copied to a device in each step, as inputs are.
-// fill gets zeros. Two whose numbers differ somewhere in the middle alone are an error.
+// Constant is numbers that nobody changes: they are a part of a program, and are not copied to a
+// device in each step, as inputs are. fill gets zeros. Two whose numbers differ somewhere in the
+// middle alone are an error.
 func (b *Builder) Constant(name string, fill func(data []float32), shape ...int) *gorgonia.Node {
 	if !b.fits(name, gtensor.Float32, shape) {
 		return nil
@@ -121,7 +123,8 @@ func (b *Builder) Constant(name string, fill func(data []float32), shape ...int)
 // mostBytes is the addresses that a process has on amd64. Go panics when it is to make more.
 const mostBytes = 1 << 47
 
-// fits reports whether there is no error yet, and notes one if a tensor of this shape is none, or more than can be addressed.
+// fits reports whether there is no error yet, and notes one if a tensor of this shape is none, or
+// more than can be addressed.
 func (b *Builder) fits(name string, dt gtensor.Dtype, shape gtensor.Shape) bool {
 	room := mostBytes / int(dt.Size())
 	for _, d := range shape {
@@ -137,7 +140,8 @@ func (b *Builder) fits(name string, dt gtensor.Dtype, shape gtensor.Shape) bool 
 	return b.err == nil
 }
 
-// Param is a parameter of float32: normal with the given deviation around a center, unless weights were given.
+// Param is a parameter of float32: normal with the given deviation around a center, unless weights
+// were given.
 func (b *Builder) Param(name string, center, deviation float64, shape ...int) *gorgonia.Node {
 	s := gtensor.Shape(shape)
 	if !b.fits(name, gtensor.Float32, s) {
@@ -176,7 +180,8 @@ func (b *Builder) node(name string, value *gtensor.Dense) *gorgonia.Node {
 	return gorgonia.NewTensor(b.g, value.Dtype(), value.Dims(), gorgonia.WithName(name), gorgonia.WithShape(value.Shape()...), gorgonia.WithValue(value))
 }
 
-// CrossEntropy is the sum over rows of w times the cross-entropy of logits and the one-hot rows of y.
+// CrossEntropy is the sum over rows of w times the cross-entropy of logits and the one-hot rows of
+// y.
 //
 // Returns: the logarithms of the probabilities, too.
 func (b *Builder) CrossEntropy(logits, y, w *gorgonia.Node) (cost, logProb *gorgonia.Node) {

@@ -17,8 +17,9 @@ func Done(work dist.Work, err error) error {
 	return work.Wait()
 }
 
-// Verdict is how a program ends: with nil on every rank when bad is 0 on all of them, so that none reports success where
-// another found the result to be wrong. bad is how many things are wrong on this rank, what says which things.
+// Verdict is how a program ends: with nil on every rank when bad is 0 on all of them, so that none
+// reports success where another found the result to be wrong. bad is how many things are wrong on
+// this rank, what says which things.
 //
 // Collective: all ranks, same what. Errors: ErrWrong with the numbers; those of the exchange.
 func Verdict(w *dist.World, what string, bad int) error {

@@ -33,15 +33,18 @@ type Program struct {
 
 	// Flags adds the program's own flags; may be nil.
 	Flags func(flags *pflag.FlagSet)
-	// Check reports what is wrong with flags and arguments for this number of ranks, before any rank is started; may be nil.
+	// Check reports what is wrong with flags and arguments for this number of ranks, before any
+	// rank is started; may be nil.
 	Check func(ranks int, args []string) error
-	// Run is what a rank does. What rank 0 writes to out is shown; out of the other ranks leads nowhere.
+	// Run is what a rank does. What rank 0 writes to out is shown; out of the other ranks leads
+	// nowhere.
 	Run func(ctx context.Context, w *dist.World, out io.Writer) error
 }
 
 // Execute is the program with this command line.
 //
-// Returns: the exit code. What went wrong is told on stderr, in one line for each rank that knows of it.
+// Returns: the exit code. What went wrong is told on stderr, in one line for each rank that knows
+// of it.
 func (p Program) Execute(args []string, stdout, stderr io.Writer) int {
 	o, err := p.parse(args)
 	if errors.Is(err, pflag.ErrHelp) {

@@ -176,7 +176,8 @@ func TestKilledRankEndsAll(t *testing.T) {
 	ranktest.WantLost(t, "adder", 1, ranktest.Kill(t, 3, 1, "--forever"))
 }
 
-// A program that starts its ranks ends as one that a shell runs before "| head" does, and as symgrad run.
+// A program that starts its ranks ends as one that a shell runs before "| head" does, and as
+// symgrad run.
 func TestOutputWithoutAReaderIsCode141(t *testing.T) {
 	for _, args := range [][]string{{"-n", "2"}, {"-n", "1"}, {"-n", "2", "--backend", "sim"}} {
 		o := ranktest.Unread(t, append(args, "--forever", "--chatty")...)

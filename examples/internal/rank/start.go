@@ -15,7 +15,8 @@ import (
 
 // start runs the ranks of the job, or this process as one of them.
 //
-// Returns: the exit code of the ranks that it started, else 0. Errors: those of this process's ranks.
+// Returns: the exit code of the ranks that it started, else 0. Errors: those of this process's
+// ranks.
 func (o *options) start(stdout, stderr io.Writer) (int, error) {
 	ctx := context.Background()
 	if o.backend == backend.Sim {
@@ -46,7 +47,8 @@ func (o *options) join(ctx context.Context, stdout io.Writer) (err error) {
 	return o.rank(ctx, w, stdout)
 }
 
-// simulate is all ranks as goroutines of this process. Of several errors it returns the first: the others follow from it.
+// simulate is all ranks as goroutines of this process. Of several errors it returns the first: the
+// others follow from it.
 func (o *options) simulate(ctx context.Context, stdout io.Writer) error {
 	var once sync.Once
 	var first error

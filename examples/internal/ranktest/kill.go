@@ -18,9 +18,9 @@ func variables(job string, rank, size int) []string {
 	}
 }
 
-// Kill runs the program as n ranks, waits for the first output of rank 0, kills the rank victim, and returns how the ranks
-// ended. Nobody but the ranks themselves ends the others: a launcher would, after a while. The program's arguments must make
-// it run for ever after that output.
+// Kill runs the program as n ranks, waits for the first output of rank 0, kills the rank victim,
+// and returns how the ranks ended. Nobody but the ranks themselves ends the others: a launcher
+// would, after a while. The program's arguments must make it run for ever after that output.
 func Kill(t testing.TB, n, victim int, args ...string) []Outcome {
 	t.Helper()
 	outcomes, _ := KillAt(t, n, victim, func(first <-chan struct{}) {
@@ -60,8 +60,8 @@ func KillAt(t testing.TB, n, victim int, moment func(first <-chan struct{}), arg
 	return outcomes, took
 }
 
-// WantLost fails the test unless every rank but the victim of a Kill ended because it lost a peer: with code 75, and an error
-// that begins with the program's name and its own.
+// WantLost fails the test unless every rank but the victim of a Kill ended because it lost a peer:
+// with code 75, and an error that begins with the program's name and its own.
 func WantLost(t testing.TB, program string, victim int, outcomes []Outcome) {
 	t.Helper()
 	for r, o := range outcomes {

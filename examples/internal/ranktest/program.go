@@ -21,7 +21,8 @@ const programVar = "SYMGRAD_TEST_PROGRAM"
 // hang is far more than anything here takes: it ends a test that would never end.
 const hang = 2 * time.Minute
 
-// Main is the TestMain of a program's tests. What they require of the machine is no setting of the program.
+// Main is the TestMain of a program's tests. What they require of the machine is no setting of the
+// program.
 func Main(m *testing.M, program func()) {
 	if os.Getenv(programVar) == "1" {
 		program()
@@ -53,7 +54,8 @@ func (o Outcome) Want(t testing.TB, code int, texts ...string) {
 	}
 }
 
-// Execute runs a program in this process, which is right for --backend sim and for command lines that it refuses.
+// Execute runs a program in this process, which is right for --backend sim and for command lines
+// that it refuses.
 func Execute(execute func(args []string, stdout, stderr io.Writer) int, args ...string) Outcome {
 	var stdout, stderr bytes.Buffer
 	code := execute(args, &stdout, &stderr)
@@ -67,7 +69,8 @@ func Process(t testing.TB, args ...string) Outcome {
 	return p.outcome(t)
 }
 
-// Launched runs the program as ranks that somebody else has started, one process each, and returns how they ended.
+// Launched runs the program as ranks that somebody else has started, one process each, and returns
+// how they ended.
 //
 // Shapes/units: one command line a rank.
 func Launched(t testing.TB, args ...[]string) []Outcome {

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Unread runs the program as a process whose output loses its reader after the first line, as "| head -1" does. The program's
-// arguments must make it write for ever.
+// Unread runs the program as a process whose output loses its reader after the first line, as "|
+// head -1" does. The program's arguments must make it write for ever.
 func Unread(t testing.TB, args ...string) Outcome {
 	t.Helper()
 	program, err := os.Executable()

@@ -15,7 +15,8 @@ import (
 	"github.com/symgrad/symgrad/internal/sim"
 )
 
-// A rank that reads its data, which a disk may keep for any time, ends a moment after a signal, and after another rank has failed.
+// A rank that reads its data, which a disk may keep for any time, ends a moment after a signal, and
+// after another rank has failed.
 func TestARankThatReadsDataEndsWithTheGroup(t *testing.T) {
 	for name, c := range map[string]struct {
 		end  func(signal context.CancelCauseFunc, other *dist.World) error

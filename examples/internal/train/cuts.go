@@ -14,7 +14,8 @@ type cuts struct {
 	before  int // virtual ranks before this rank's first
 }
 
-// cut is the pieces of this rank's part, of so many samples, of a batch. Their number is the same on all ranks.
+// cut is the pieces of this rank's part, of so many samples, of a batch. Their number is the same
+// on all ranks.
 func (t *trainer) cut(have, global int) cuts {
 	rank, size := t.w.Rank(), t.w.Size()
 	c := cuts{first: share(global, rank, size), have: have, global: global}
@@ -35,7 +36,8 @@ func (c cuts) at(i int) int {
 	return min(i*c.rows, c.have)
 }
 
-// share is where the part of a rank begins when n things are cut into size parts, as ddp.Sampler does it.
+// share is where the part of a rank begins when n things are cut into size parts, as ddp.Sampler
+// does it.
 func share(n, rank, size int) int {
 	hi, lo := bits.Mul64(uint64(n), uint64(rank)) // n*rank/size without overflow
 	q, _ := bits.Div64(hi, lo, uint64(size))

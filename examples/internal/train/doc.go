@@ -1,5 +1,6 @@
-// Package train is what the programs that train a model with any number of ranks have in common: settings and flags,
-// starting the ranks or being one of them, the loop, and what a run tells and leaves. A program says what there is to learn:
+// Package train is what the programs that train a model with any number of ranks have in common:
+// settings and flags, starting the ranks or being one of them, the loop, and what a run tells and
+// leaves. A program says what there is to learn:
 //
 //	func main() { os.Exit(execute(os.Args[1:], os.Stdout, os.Stderr)) }
 //
@@ -7,10 +8,11 @@
 //		return train.Program{Name: "mlp", About: "...", Models: []string{"mlp"}, Open: open}.Execute(args, stdout, stderr)
 //	}
 //
-// Whatever the number of ranks, a step is of the same samples (data.global_batch of them) and the model learns the same. A
-// run leaves summary.json, the effective config.yaml and, if asked, a timeline in run.output_dir; and in checkpoint.dir what
-// another run goes on from: weights, what the optimizer keeps, what the exchange keeps, the place in the order of samples,
-// the number of steps, losses and settings. Random numbers have no state: they follow from seed, step and sample.
+// Whatever the number of ranks, a step is of the same samples (data.global_batch of them) and the
+// model learns the same. A run leaves summary.json, the effective config.yaml and, if asked, a
+// timeline in run.output_dir; and in checkpoint.dir what another run goes on from: weights, what
+// the optimizer keeps, what the exchange keeps, the place in the order of samples, the number of
+// steps, losses and settings. Random numbers have no state: they follow from seed, step and sample.
 //
 // Read it in this order:
 //

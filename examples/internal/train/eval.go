@@ -6,9 +6,9 @@ import (
 	"fmt"
 )
 
-// evaluate counts the test samples that the model gets right. Batch k is counted by rank k mod n. The batches are the same
-// for any number of ranks, and so is the content of each: then equal parameters get equal counts, whoever counts, even
-// where a BLAS rounds by the shape of a matrix.
+// evaluate counts the test samples that the model gets right. Batch k is counted by rank k mod n.
+// The batches are the same for any number of ranks, and so is the content of each: then equal
+// parameters get equal counts, whoever counts, even where a BLAS rounds by the shape of a matrix.
 //
 // With optim.ema_decay it is the moving averages of the weights that answer.
 //

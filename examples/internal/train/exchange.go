@@ -45,7 +45,8 @@ var errDiffer = errors.New("ranks differ")
 
 // agree compares facts, lines that all ranks must have alike.
 //
-// Collective: all ranks. Errors: errDiffer, naming for each rank that differs from rank 0 the first line in which it does.
+// Collective: all ranks. Errors: errDiffer, naming for each rank that differs from rank 0 the first
+// line in which it does.
 func agree(k *talk, facts []string) error {
 	text := strings.Join(facts, "\n")
 	digest := sha256.Sum256([]byte(text))

@@ -47,7 +47,8 @@ func TestGatherTakesTextsOfAnyLength(t *testing.T) {
 	}
 }
 
-// On GPUs, what is exchanged goes through symmetric memory, which grows when it has to and only then.
+// On GPUs, what is exchanged goes through symmetric memory, which grows when it has to and only
+// then.
 func TestRoomGrowsWithWhatIsExchanged(t *testing.T) {
 	onRanks(t, 2, func(k *talk) error {
 		for _, step := range []struct{ bytes, room int64 }{{8, leastRoom}, {leastRoom, leastRoom}, {leastRoom + 1, 2 * (leastRoom + 1)}, {1, 2 * (leastRoom + 1)}} {
@@ -131,7 +132,8 @@ func TestDigestSeesEveryElement(t *testing.T) {
 	}
 }
 
-// The loss of a step is the sum of the ranks' parts, in order, and does not depend on when it is shared.
+// The loss of a step is the sum of the ranks' parts, in order, and does not depend on when it is
+// shared.
 func TestMeterAddsUpOverRanks(t *testing.T) {
 	for _, every := range []int{1, 3, 10} {
 		onRanks(t, 3, func(k *talk) error {
@@ -158,7 +160,8 @@ func TestMeterAddsUpOverRanks(t *testing.T) {
 	}
 }
 
-// Where only losses that are shared are known, as on GPUs, a checkpoint says of which step its last one is.
+// Where only losses that are shared are known, as on GPUs, a checkpoint says of which step its last
+// one is.
 func TestCurveKnowsTheStepOfItsLoss(t *testing.T) {
 	onRanks(t, 2, func(k *talk) error {
 		m := newMeter(k)
@@ -296,7 +299,8 @@ func TestReplaceFileLeavesALink(t *testing.T) {
 	}
 }
 
-// A scale that grows by a power of two on the way changes no bit, also of what is rounded off and sent later.
+// A scale that grows by a power of two on the way changes no bit, also of what is rounded off and
+// sent later.
 func TestScaleOfTheLossIsTakenOutOfWhatIsKept(t *testing.T) {
 	for _, hook := range [][]string{
 		{"comm.wire_dtype=bf16", "comm.error_feedback=true"},

@@ -52,8 +52,8 @@ func (j *job) products() string {
 	return j.blas.String()
 }
 
-// libraries adds the versions of what a GPU's times depend on to v: the driver, and the libraries that are there. What is
-// opened here is open already, by the world and the machine.
+// libraries adds the versions of what a GPU's times depend on to v: the driver, and the libraries
+// that are there. What is opened here is open already, by the world and the machine.
 func (t *trainer) libraries(v map[string]string) {
 	d := gpuOf(t.w)
 	if d == nil {

@@ -8,8 +8,9 @@ import (
 	"github.com/symgrad/symgrad/config"
 )
 
-// handover is what the program hands to the ranks that it starts: the sources of the settings as it has read them. Only one
-// process can read a pipe, and a file may be edited before the last rank reads it.
+// handover is what the program hands to the ranks that it starts: the sources of the settings as it
+// has read them. Only one process can read a pipe, and a file may be edited before the last rank
+// reads it.
 type handover struct {
 	Source config.Source
 	Hash   string // of the settings
@@ -25,7 +26,8 @@ func (o *options) handed() ([]byte, error) {
 	return text, nil
 }
 
-// load reads the settings: those that the starter of this rank handed over, or else those of the command line, source.
+// load reads the settings: those that the starter of this rank handed over, or else those of the
+// command line, source.
 //
 // Errors: usageError.
 func (o *options) load(source config.Source) error {
@@ -53,7 +55,8 @@ func (o *options) load(source config.Source) error {
 	return nil
 }
 
-// checkFile refuses a --config that the ranks of another launcher cannot all read: each rank opens the file itself.
+// checkFile refuses a --config that the ranks of another launcher cannot all read: each rank opens
+// the file itself.
 func (o *options) checkFile(file string) error {
 	if o.env.Size == 1 || file == "" || file == os.DevNull {
 		return nil

@@ -27,7 +27,8 @@ func startedWith(t *testing.T, text []byte) launch.Env {
 	return launch.Env{Rank: 1, Size: 2, LocalRank: 1, LocalSize: 2, Launcher: launch.Symgrad, HandoverFD: int(f.Fd())}
 }
 
-// The file is edited after the start, and the variable of the environment and the flags are others: none of them counts.
+// The file is edited after the start, and the variable of the environment and the flags are others:
+// none of them counts.
 func TestRanksHaveTheSettingsThatTheirStarterRead(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "c.yaml")
 	if err := os.WriteFile(file, []byte("run: {seed: 7}\n"), 0o600); err != nil {
@@ -67,7 +68,8 @@ func TestSettingsOfAnotherProgramAreRefused(t *testing.T) {
 	}
 }
 
-// Each rank of another launcher reads the file itself, which ranks can do with a regular file alone.
+// Each rank of another launcher reads the file itself, which ranks can do with a regular file
+// alone.
 func TestOnlyARegularFileIsReadByRanksOfAnotherLauncher(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {

@@ -21,7 +21,8 @@ func (t *trainer) say(format string, args ...any) error {
 	return nil
 }
 
-// header tells what is about to happen, and by which means: ranks, backend and why, BLAS, model, buckets, results.
+// header tells what is about to happen, and by which means: ranks, backend and why, BLAS, model,
+// buckets, results.
 func (t *trainer) header() error {
 	j, cfg := t.job, t.job.cfg
 	var b strings.Builder

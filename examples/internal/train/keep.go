@@ -116,8 +116,8 @@ func (k *keeper) abandon() error {
 	return k.saver.Abandon()
 }
 
-// forgiven is an error of a save, unless all that it says is that an older checkpoint cannot be removed: then that is told, and
-// the training goes on.
+// forgiven is an error of a save, unless all that it says is that an older checkpoint cannot be
+// removed: then that is told, and the training goes on.
 func (t *trainer) forgiven(err error) error {
 	old, failed := (*checkpoint.PruneError)(nil), (*checkpoint.SaveError)(nil)
 	if !errors.As(err, &old) || errors.As(err, &failed) {

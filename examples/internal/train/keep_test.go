@@ -12,7 +12,8 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// While another run saves to the folder, all ranks say so before they train, and nothing there changes.
+// While another run saves to the folder, all ranks say so before they train, and nothing there
+// changes.
 func TestFolderOfAnotherRunIsRefused(t *testing.T) {
 	ck := t.TempDir()
 	run(t, program, "checkpoint.dir="+ck, ranks(2), steps(4)).summary(t)
@@ -116,7 +117,8 @@ func TestRunThatCannotSaveClosesTheRest(t *testing.T) {
 	}
 }
 
-// The folder of one checkpoint is none for checkpoints: what a run left there the next would not find.
+// The folder of one checkpoint is none for checkpoints: what a run left there the next would not
+// find.
 func TestFolderOfOneCheckpointIsRefused(t *testing.T) {
 	ck := t.TempDir()
 	run(t, program, "checkpoint.dir="+ck, ranks(2), steps(2)).summary(t)

@@ -32,7 +32,8 @@ func summarized(t *testing.T, more ...string) Summary {
 	return s
 }
 
-// Both machines learn the same, alone and with others, with and without parts of batches, and answer alike at the end.
+// Both machines learn the same, alone and with others, with and without parts of batches, and
+// answer alike at the end.
 func TestMachinesLearnTheSame(t *testing.T) {
 	for _, how := range [][]string{
 		{"model.name=mlp", "launch.nproc_per_node=1"},
@@ -114,7 +115,8 @@ func TestRunComputesWhereItIsTold(t *testing.T) {
 	}
 }
 
-// A setting that has no effect beside the others does not keep a run from GPUs: of a file, say, whose bf16 --set makes f32.
+// A setting that has no effect beside the others does not keep a run from GPUs: of a file, say,
+// whose bf16 --set makes f32.
 func TestFeedbackOfNothingDoesNotKeepARunOnTheHost(t *testing.T) {
 	for wire, want := range map[string]string{"f32": "", "bf16": "comm.error_feedback=true works in"} {
 		cfg := config.Default()
@@ -141,7 +143,8 @@ func TestBackendIsToldHowManyBlocks(t *testing.T) {
 	}
 }
 
-// So do engine and table, but for auto, beside which they have no effect: config show says that, and the hash leaves them out.
+// So do engine and table, but for auto, beside which they have no effect: config show says that,
+// and the hash leaves them out.
 func TestBackendIsToldHowToChoose(t *testing.T) {
 	for name, want := range map[string][2]string{"cuda": {"nccl", "t.json"}, "nccl": {"nccl", "t.json"}, "auto": {"", ""}} {
 		cfg := config.Default()

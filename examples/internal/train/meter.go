@@ -9,8 +9,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// lead is what rank 0 decides for all: settings that ranks may well have otherwise (what is logged is not part of the
-// hash), and that yet decide which collectives they call.
+// lead is what rank 0 decides for all: settings that ranks may well have otherwise (what is logged
+// is not part of the hash), and that yet decide which collectives they call.
 type lead struct {
 	every                 int // steps between two exchanges of losses: log.every
 	traceFirst, traceLast int // steps of the timeline, -1 and -2 for none
@@ -50,8 +50,8 @@ func follow(k *talk, j *job) (lead, error) {
 	}, nil
 }
 
-// meter is the losses and times of a run. Every rank notes its own; share adds them up over the ranks, for many steps at
-// once, so that knowing the loss costs next to nothing.
+// meter is the losses and times of a run. Every rank notes its own; share adds them up over the
+// ranks, for many steps at once, so that knowing the loss costs next to nothing.
 type meter struct {
 	k     *talk
 	now   func() time.Duration // since the first step began
@@ -92,7 +92,8 @@ func (m *meter) note(step int, loss float64) {
 
 // share adds up what the ranks have noted since the last call.
 //
-// Collective: all ranks, after the same steps, with losses of the same steps noted. Errors: a loss that is not finite, on all ranks; those of the group.
+// Collective: all ranks, after the same steps, with losses of the same steps noted. Errors: a loss
+// that is not finite, on all ranks; those of the group.
 func (m *meter) share() error {
 	from := m.now()
 	all := append(slices.Clone(m.own), m.stood.Seconds())
@@ -117,8 +118,9 @@ func (m *meter) share() error {
 	return nil
 }
 
-// curve is the losses that a checkpoint behind so many steps keeps, all or the last one, and the step of the first of them. On
-// GPUs nobody knows those between two shares, unless all are to be kept.
+// curve is the losses that a checkpoint behind so many steps keeps, all or the last one, and the
+// step of the first of them. On GPUs nobody knows those between two shares, unless all are to be
+// kept.
 func (m *meter) curve(all bool, steps int) (curve, int) {
 	kept := m.losses
 	if n := len(kept); !all && n > 1 {
@@ -135,7 +137,8 @@ func (m *meter) loss() float64 {
 	return m.losses[len(m.losses)-1]
 }
 
-// finite is the last loss that is a number, NaN before the first: a step that is left out may have none.
+// finite is the last loss that is a number, NaN before the first: a step that is left out may have
+// none.
 func (m *meter) finite() float64 {
 	for i := len(m.losses) - 1; i >= 0; i-- {
 		if x := m.losses[i]; !math.IsNaN(x) && !math.IsInf(x, 0) {
@@ -145,7 +148,8 @@ func (m *meter) finite() float64 {
 	return math.NaN()
 }
 
-// exposedPercent is how much of the time the ranks stood still to wait for communication; NaN where nobody sees it.
+// exposedPercent is how much of the time the ranks stood still to wait for communication; NaN where
+// nobody sees it.
 func (m *meter) exposedPercent() float64 {
 	if m.blind {
 		return math.NaN()

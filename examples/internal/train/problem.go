@@ -5,8 +5,8 @@ import (
 	gtensor "gorgonia.org/tensor"
 )
 
-// Problem is what a program learns: samples, and a graph for a batch of them. The ranks of a simulation share one, so its
-// methods change nothing but the models that they are given.
+// Problem is what a program learns: samples, and a graph for a batch of them. The ranks of a
+// simulation share one, so its methods change nothing but the models that they are given.
 type Problem interface {
 	// Len is the number of training samples, at least 1.
 	Len() int
@@ -14,8 +14,9 @@ type Problem interface {
 	Digest() string
 	// Describe is the samples in a few words, and the model as "mlp 784-512-512-10".
 	Describe() (data, model string)
-	// New is the model for batches of so many rows, its weights those given, as other headers over the same memory, or
-	// its initial ones for nil. The same settings give the same weights. Ranks call it at the same time.
+	// New is the model for batches of so many rows, its weights those given, as other headers over
+	// the same memory, or its initial ones for nil. The same settings give the same weights. Ranks
+	// call it at the same time.
 	New(rows int, weights []*gtensor.Dense) (*Model, error)
 	// Fill sets the inputs to training samples, and the rows behind them to weight zero.
 	Fill(m *Model, indices []int) error
@@ -23,7 +24,8 @@ type Problem interface {
 	Tests() Tests
 }
 
-// Tests is samples to measure accuracy on. They are counted in batches that are the same for any number of ranks.
+// Tests is samples to measure accuracy on. They are counted in batches that are the same for any
+// number of ranks.
 type Tests interface {
 	// Len is the number of samples.
 	Len() int

@@ -19,8 +19,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// patterns is a problem of the tests: made-up images of ten classes, each a pattern of its own with noise. Sample i is of
-// class i mod 10; the last testSamples are the test set.
+// patterns is a problem of the tests: made-up images of ten classes, each a pattern of its own with
+// noise. Sample i is of class i mod 10; the last testSamples are the test set.
 type patterns struct {
 	cfg    *config.Config
 	images [][]float32

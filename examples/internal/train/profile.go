@@ -20,8 +20,8 @@ type Profile struct {
 
 // profile measures some more steps on GPUs, whose weights nobody needs any more.
 //
-// Collective: all ranks. Returns: nil on the host, without --json, and where the program's last run was one of several for a
-// step.
+// Collective: all ranks. Returns: nil on the host, without --json, and where the program's last run
+// was one of several for a step.
 func (t *trainer) profile() (*Profile, *float64, error) {
 	if !t.lead.profile || !t.job.site.gpu || t.job.cfg.Data.AccumSteps > 1 {
 		return nil, nil, nil

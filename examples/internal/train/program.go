@@ -14,7 +14,8 @@ import (
 	"github.com/symgrad/symgrad/internal/cli"
 )
 
-// Exit codes besides those of launch.ExitCode, and of a run that a signal ended (128 plus its number).
+// Exit codes besides those of launch.ExitCode, and of a run that a signal ended (128 plus its
+// number).
 const (
 	ExitOK    = 0
 	ExitUsage = 2 // the command line, the settings or the launcher's variables make no sense
@@ -27,8 +28,8 @@ type Program struct {
 	Config string   // an example of --config, for the help
 	Models []string // what model.name may be
 
-	// Find reports what speaks against Open without much reading, such as data that are not there: once, before ranks are started.
-	// It may be nil. Errors: those of Open.
+	// Find reports what speaks against Open without much reading, such as data that are not there:
+	// once, before ranks are started. It may be nil. Errors: those of Open.
 	Find func(c *config.Config) error
 	// Open is the problem. Each process of the run calls it once.
 	// Errors: ErrUsage for settings that the program cannot have.

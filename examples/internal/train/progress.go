@@ -27,10 +27,12 @@ const (
 	progressNone  = "none"
 )
 
-// redraw is the shortest time between two drawings of a bar: fast enough to look alive, slow enough to cost nothing.
+// redraw is the shortest time between two drawings of a bar: fast enough to look alive, slow enough
+// to cost nothing.
 const redraw = 100 * time.Millisecond
 
-// The least width of a bar, and the room from which on a line has one rather than the last of its facts.
+// The least width of a bar, and the room from which on a line has one rather than the last of its
+// facts.
 const (
 	leastBar   = 6
 	roomForBar = 60
@@ -45,7 +47,8 @@ type progress struct {
 	width   int           // of what is on the line of the bar
 }
 
-// newProgress is a progress in the mode that how asks for. Columns is the width of the terminal, 0 if there is none.
+// newProgress is a progress in the mode that how asks for. Columns is the width of the terminal, 0
+// if there is none.
 func newProgress(out io.Writer, how string, columns int) *progress {
 	p := &progress{out: out, mode: how, columns: columns}
 	if how == "auto" {
@@ -132,8 +135,8 @@ func clock(d time.Duration) string {
 	return fmt.Sprintf("%d:%02d", seconds/60, seconds%60)
 }
 
-// bar is a line with the share that is done, the time so far and the time left, as many other facts as fit, and a bar in the rest.
-// A narrow terminal has these three alone, as "42% 1:03+2:10".
+// bar is a line with the share that is done, the time so far and the time left, as many other facts
+// as fit, and a bar in the rest. A narrow terminal has these three alone, as "42% 1:03+2:10".
 func (p *progress) bar(s status) string {
 	room := p.columns - 1 // a full line would wrap on some terminals
 	text := fmt.Sprintf("%d%%  %s", s.percent(), s.times())

@@ -63,7 +63,8 @@ func TestBarIsOneLine(t *testing.T) {
 	}
 }
 
-// Whatever the width, a drawing fits, hides the one before, and has percent, elapsed time and time left.
+// Whatever the width, a drawing fits, hides the one before, and has percent, elapsed time and time
+// left.
 func TestBarFitsItsTerminal(t *testing.T) {
 	for columns := 1; columns < 200; columns++ {
 		var out strings.Builder

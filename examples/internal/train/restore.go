@@ -54,7 +54,8 @@ func (t *trainer) restoreScale() (float64, error) {
 	return st.Scale, t.scaled.scaler.SetState(st)
 }
 
-// mine is what this rank goes on with: what it had for itself, if there are as many ranks as before, and else what rank 0 had.
+// mine is what this rank goes on with: what it had for itself, if there are as many ranks as
+// before, and else what rank 0 had.
 func (t *trainer) mine() own {
 	if all := t.from.memory.Own; t.local() && len(all) == t.w.Size() {
 		return all[t.w.Rank()]
@@ -100,8 +101,8 @@ func (t *trainer) restoreSolver() error {
 	return t.solver.SetState(st)
 }
 
-// readSlot reads elements of what a solver keeps. Where ranks stepped by themselves each has its own again, if there are as
-// many as before, and else all have the mean.
+// readSlot reads elements of what a solver keeps. Where ranks stepped by themselves each has its
+// own again, if there are as many as before, and else all have the mean.
 func (t *trainer) readSlot(param, slot string, offset int, to tensor.Buffer) error {
 	c, ranks := t.from.c, t.from.m.WorldSize
 	if _, shared := c.Lookup(checkpoint.StateName(param, slot)); shared {
@@ -153,8 +154,8 @@ func addElements[T float32 | float64](to, x tensor.Buffer, factor float64) error
 	return nil
 }
 
-// restoreHook reads what is done to buckets had kept. With as many ranks as before each has its own part of a sum; else
-// rank 0 has all of it.
+// restoreHook reads what is done to buckets had kept. With as many ranks as before each has its own
+// part of a sum; else rank 0 has all of it.
 func (t *trainer) restoreHook() error {
 	o, rank := t.from, t.w.Rank()
 	now := t.d.HookState()

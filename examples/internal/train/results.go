@@ -24,10 +24,11 @@ type claim struct {
 	file    *os.File // nil if another process has the lock, or none can have it
 }
 
-// claimOutput locks the output folder, and keeps the results of an earlier run there by giving them a number: nothing is
-// refused, as a command that is given twice may mean it, and nothing is lost.
+// claimOutput locks the output folder, and keeps the results of an earlier run there by giving them
+// a number: nothing is refused, as a command that is given twice may mean it, and nothing is lost.
 //
-// Owns: the caller closes the claim. Errors: ErrUsage if another run writes there; those of the file system.
+// Owns: the caller closes the claim. Errors: ErrUsage if another run writes there; those of the
+// file system.
 func claimOutput(c *config.Config) (*claim, error) {
 	dir := c.OutputDir()
 	if err := os.MkdirAll(dir, 0o777); err != nil {
@@ -73,8 +74,9 @@ func (c *claim) close() error {
 	return f.Close()
 }
 
-// keepEarlier renames the results of an earlier run in the output folder: those of a run that ended, which left a summary, and
-// those of one with other settings. A run with these settings that did not end is the one that goes on now.
+// keepEarlier renames the results of an earlier run in the output folder: those of a run that
+// ended, which left a summary, and those of one with other settings. A run with these settings that
+// did not end is the one that goes on now.
 //
 // Returns: the new names.
 func keepEarlier(c *config.Config) ([]string, error) {
@@ -115,7 +117,8 @@ func otherSettings(c *config.Config) bool {
 	return err == nil && ok && hash != c.Hash()
 }
 
-// isResult reports whether path is a file or folder that a run can have left. Pipes and links are the user's.
+// isResult reports whether path is a file or folder that a run can have left. Pipes and links are
+// the user's.
 func isResult(path string) bool {
 	info, err := os.Lstat(path)
 	return err == nil && (info.Mode().IsRegular() || info.IsDir())
@@ -137,7 +140,8 @@ func numbered(name string, n int) string {
 	return fmt.Sprintf("%s-%d%s", strings.TrimSuffix(name, ending), n, ending)
 }
 
-// claimOnRank0 makes the run the owner of its output folder, unless the program that started the ranks did.
+// claimOnRank0 makes the run the owner of its output folder, unless the program that started the
+// ranks did.
 //
 // Collective: all ranks. Errors: those of claimOutput, on all ranks.
 func (t *trainer) claimOnRank0() error {

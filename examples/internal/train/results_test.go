@@ -56,7 +56,8 @@ func TestLaterRunKeepsTheResultsOfTheEarlierOne(t *testing.T) {
 	}
 }
 
-// A run that did not end is taken up by the same command, and one with other settings is not the same.
+// A run that did not end is taken up by the same command, and one with other settings is not the
+// same.
 func TestUnfinishedRunIsKeptFromOtherSettings(t *testing.T) {
 	c := config.Default()
 	c.Run.OutputDir = t.TempDir()
@@ -105,7 +106,8 @@ func TestTwoRunsAtATimeAreRefused(t *testing.T) {
 	}
 }
 
-// The run ends at the gradient, before a weight is changed, and names the settings that make it overflow.
+// The run ends at the gradient, before a weight is changed, and names the settings that make it
+// overflow.
 func TestNonFiniteGradientEndsTheRunAtItsStep(t *testing.T) {
 	how := []string{ranks(2), steps(4), "run.eval=false"}
 	for _, test := range []struct {
@@ -147,7 +149,8 @@ func TestAdviceLooksAtTheSettings(t *testing.T) {
 	}
 }
 
-// What is counted is what leaves a rank: nothing from one alone, and weights where those are exchanged.
+// What is counted is what leaves a rank: nothing from one alone, and weights where those are
+// exchanged.
 func TestWireBytesAreThoseThatAreSent(t *testing.T) {
 	sent := func(more ...string) int64 {
 		return run(t, program, append(more, steps(8), "run.eval=false")...).summary(t).WireBytes

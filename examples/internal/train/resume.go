@@ -110,7 +110,8 @@ type whole struct {
 	step int
 }
 
-// newestIn is the newest whole checkpoint in dir, and what is wrong with newer ones; none for an empty dir.
+// newestIn is the newest whole checkpoint in dir, and what is wrong with newer ones; none for an
+// empty dir.
 func newestIn(dir string) (newest whole, skipped []string, err error) {
 	if dir == "" {
 		return whole{}, nil, nil

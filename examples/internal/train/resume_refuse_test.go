@@ -189,7 +189,8 @@ func TestAveragesAreTested(t *testing.T) {
 	}
 }
 
-// A scale that is a power of two changes no bit but of what overflows, and the loss is told without it.
+// A scale that is a power of two changes no bit but of what overflows, and the loss is told without
+// it.
 func TestScaleOfTheLossIsTakenOut(t *testing.T) {
 	for _, machine := range []string{"run.machine=compiled", "run.machine=tape"} {
 		how := []string{machine, ranks(2), steps(12), "--verify"}
@@ -254,7 +255,8 @@ func TestPlanIsHeldAgainstTheRun(t *testing.T) {
 	}
 }
 
-// Pieces are the same number on all ranks, cover each rank's part, and are those of as many ranks with virtual ones.
+// Pieces are the same number on all ranks, cover each rank's part, and are those of as many ranks
+// with virtual ones.
 func TestCutsCoverTheBatch(t *testing.T) {
 	for _, size := range []int{1, 2, 3, 4, 6, 12} {
 		for global := range 40 {

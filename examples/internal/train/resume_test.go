@@ -118,8 +118,8 @@ func (r recorder) Fill(m *Model, indices []int) error {
 	return r.patterns.Fill(m, indices)
 }
 
-// Three epochs of 230 samples in batches of 24, with stops in the middle of each and other numbers of ranks: each sample
-// comes three times, and in each epoch once.
+// Three epochs of 230 samples in batches of 24, with stops in the middle of each and other numbers
+// of ranks: each sample comes three times, and in each epoch once.
 func TestNoSampleIsSeenTwiceOrMissed(t *testing.T) {
 	seen := map[int]int{}
 	p := program
@@ -184,7 +184,8 @@ func TestStagesComputeTheSameBits(t *testing.T) {
 	}
 }
 
-// Whatever is kept from step to step is in a checkpoint: a run on as many ranks goes on with the same bits.
+// Whatever is kept from step to step is in a checkpoint: a run on as many ranks goes on with the
+// same bits.
 func TestEverythingThatIsKeptIsRestored(t *testing.T) {
 	for _, how := range [][]string{
 		{"comm.wire_dtype=bf16", "comm.error_feedback=true"},
@@ -218,8 +219,8 @@ func TestEverythingThatIsKeptIsRestored(t *testing.T) {
 	}
 }
 
-// With as many virtual ranks, any number of real ones computes the same bits, with and without a stop between. Losses are
-// summed by rank to be told, so that their last digits may differ.
+// With as many virtual ranks, any number of real ones computes the same bits, with and without a
+// stop between. Losses are summed by rank to be told, so that their last digits may differ.
 func TestVirtualRanksComputeTheSameBits(t *testing.T) {
 	how := []string{"ddp.virtual_ranks=4", "optim.clip_norm=1", "data.global_batch=22", steps(12)}
 	want := run(t, program, append(how, ranks(1))...).summary(t)
@@ -263,7 +264,8 @@ func TestSkippedStepsAreCountedOnResume(t *testing.T) {
 	}
 }
 
-// What was left out of gradients is in units of the scaled loss: with another scale, of a power of two, the bits are the same.
+// What was left out of gradients is in units of the scaled loss: with another scale, of a power of
+// two, the bits are the same.
 func TestResidualsFollowTheScaleOfTheLossOnResume(t *testing.T) {
 	for _, hook := range [][]string{{"comm.wire_dtype=bf16", "comm.error_feedback=true"}, {"ddp.hook=powersgd", "ddp.powersgd_rank=1"}} {
 		how := append([]string{ranks(2)}, hook...)
@@ -303,8 +305,8 @@ func TestRanksGoOnFromTheirOwnSteps(t *testing.T) {
 	}
 }
 
-// What a mean is divided by before it is summed depends on the number of ranks. On 4 and on 2 it is a power of two, so that the
-// bits are those of a plain mean, with and without a stop between.
+// What a mean is divided by before it is summed depends on the number of ranks. On 4 and on 2 it is
+// a power of two, so that the bits are those of a plain mean, with and without a stop between.
 func TestResidualsFollowTheDivisorOnResume(t *testing.T) {
 	how := []string{"comm.wire_dtype=bf16", "comm.error_feedback=true"}
 	for _, part := range []struct{ first, last string }{{"predivide", "predivide"}, {"mean", "predivide"}, {"predivide", "mean"}} {
@@ -320,7 +322,8 @@ func TestResidualsFollowTheDivisorOnResume(t *testing.T) {
 	}
 }
 
-// A hook may have another rank: matrices of it begin anew, and what was left out of gradients is still to be sent.
+// A hook may have another rank: matrices of it begin anew, and what was left out of gradients is
+// still to be sent.
 func TestRankOfPowerSGDChangesOnResume(t *testing.T) {
 	how := []string{"ddp.hook=powersgd", ranks(2)}
 	for _, powers := range [][2]int{{1, 2}, {2, 1}} {

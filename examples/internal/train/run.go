@@ -22,7 +22,8 @@ import (
 
 // start runs the ranks of the job, or this one of them.
 //
-// Returns: the exit code of the ranks that it started, else 0. Errors: usageError, interrupted, those of a rank.
+// Returns: the exit code of the ranks that it started, else 0. Errors: usageError, interrupted,
+// those of a rank.
 func start(o options, stdout, stderr io.Writer) (int, error) {
 	env := o.env
 	if env.Launcher == launch.None {
@@ -52,7 +53,8 @@ func start(o options, stdout, stderr io.Writer) (int, error) {
 	return 0, one(o, env, stdout)
 }
 
-// startRanks starts this program as the ranks of a job. The output folder is claimed before: their logs go there.
+// startRanks starts this program as the ranks of a job. The output folder is claimed before: their
+// logs go there.
 //
 // Returns: the exit code of the job.
 func startRanks(o options, env launch.Env, program string, stdout, stderr io.Writer) (code int, err error) {
@@ -68,8 +70,8 @@ func startRanks(o options, env launch.Env, program string, stdout, stderr io.Wri
 	return res.Code, err
 }
 
-// spawned is how the program starts itself as ranks. After a signal they end their step and save: launch.grace is longer than the
-// launcher's own patience where that takes longer.
+// spawned is how the program starts itself as ranks. After a signal they end their step and save:
+// launch.grace is longer than the launcher's own patience where that takes longer.
 func (o *options) spawned(program string, stdout, stderr io.Writer) (launch.SpawnConfig, error) {
 	c := o.cfg.Launch
 	handed, err := o.handed()
@@ -95,8 +97,8 @@ func one(o options, env launch.Env, stdout io.Writer) (err error) {
 	if err != nil {
 		return fmt.Errorf("rank %d of %d: %w", env.Rank, env.Size, err)
 	}
-	// This rank's share of the cores, and one more processor for its communication: on one alone a bucket would wait for
-	// a matrix product to end.
+	// This rank's share of the cores, and one more processor for its communication: on one alone a
+	// bucket would wait for a matrix product to end.
 	runtime.GOMAXPROCS(min(runtime.GOMAXPROCS(0), j.threads+1))
 	cfg := j.backendConfig()
 	cfg.Env = &env
@@ -114,8 +116,9 @@ func one(o options, env launch.Env, stdout io.Writer) (err error) {
 	return errors.Join(err, w.Close())
 }
 
-// patience is how long a rank may take to find out by itself that its group is broken, by its next operation, or that it was told
-// to end: it may compute, or wait for a disk. On GPUs, work that waits for a rank that died takes a while to stop.
+// patience is how long a rank may take to find out by itself that its group is broken, by its next
+// operation, or that it was told to end: it may compute, or wait for a disk. On GPUs, work that
+// waits for a rank that died takes a while to stop.
 func (j *job) patience() time.Duration {
 	if j.site.gpu {
 		return 10 * time.Second
@@ -123,9 +126,11 @@ func (j *job) patience() time.Duration {
 	return time.Second
 }
 
-// attended loads the data and runs the rank, and returns when that has ended, or a moment after the group has broken.
+// attended loads the data and runs the rank, and returns when that has ended, or a moment after the
+// group has broken.
 //
-// Returns: left for a rank that goes on all the same. Errors: those of load and run; why the group is broken.
+// Returns: left for a rank that goes on all the same. Errors: those of load and run; why the group
+// is broken.
 func (j *job) attended(ctx context.Context, w *dist.World) (err error, left bool) {
 	group, release := w.Context(context.Background())
 	defer release()
@@ -199,8 +204,8 @@ func simulate(o options, env launch.Env, stdout io.Writer) error {
 	return err
 }
 
-// reason is which of two ranks' errors, the first of which came first, is the reason for the other: one whose rank was not
-// aborted by another. A rank that aborts the others may return behind them.
+// reason is which of two ranks' errors, the first of which came first, is the reason for the other:
+// one whose rank was not aborted by another. A rank that aborts the others may return behind them.
 func reason(first, second error) error {
 	if first == nil || second != nil && errors.Is(first, dist.ErrAborted) && !errors.Is(second, dist.ErrAborted) {
 		return second
@@ -244,8 +249,8 @@ func newJob(o options, env launch.Env, out io.Writer) (*job, error) {
 	return j, nil
 }
 
-// load loads the data. It takes as long as the disk does, and so comes after the ranks have met: then they notice when one of them
-// is gone.
+// load loads the data. It takes as long as the disk does, and so comes after the ranks have met:
+// then they notice when one of them is gone.
 func (j *job) load() (err error) {
 	if j.problem, err = j.program.Open(j.cfg); err != nil {
 		return err
@@ -266,7 +271,8 @@ func blasConfig(c config.CPU, threads int) blas.Config {
 	return b
 }
 
-// run is one rank, from the meeting of the ranks to the summary. When it fails the other ranks are told why.
+// run is one rank, from the meeting of the ranks to the summary. When it fails the other ranks are
+// told why.
 //
 // Collective: all ranks. Errors: interrupted when ctx was; else the rank is named.
 func (j *job) run(ctx context.Context, w *dist.World) error {

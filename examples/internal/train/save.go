@@ -11,7 +11,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// memory is what of a run is in a checkpoint besides tensors and what package checkpoint has names for.
+// memory is what of a run is in a checkpoint besides tensors and what package checkpoint has names
+// for.
 type memory struct {
 	Settings  string `json:"settings"` // config.Canonical
 	Data      string `json:"data"`     // Problem.Digest
@@ -25,7 +26,8 @@ type memory struct {
 	HookUnit float64 `json:"hook_unit,omitempty"` // ddp.DDP.HookUnit; 0 means that of now
 }
 
-// own is what each rank has for itself where ranks make steps by themselves: one may leave out a step that others make.
+// own is what each rank has for itself where ranks make steps by themselves: one may leave out a
+// step that others make.
 type own struct {
 	Steps  int             `json:"steps"` // that its solver has made
 	Scaler json.RawMessage `json:"scaler,omitempty"`
@@ -109,7 +111,8 @@ func (t *trainer) save(step int) error {
 	return nil
 }
 
-// skipped is how many steps have been left out, those of runs before this one included, as the solver's steps are.
+// skipped is how many steps have been left out, those of runs before this one included, as the
+// solver's steps are.
 func (t *trainer) skipped() int {
 	n := t.solver.Skipped()
 	if t.from != nil {
@@ -121,8 +124,8 @@ func (t *trainer) skipped() int {
 // memoryKey is the name of memory in a checkpoint.
 const memoryKey = "train"
 
-// random is the state of all random numbers: they depend on nothing but the seed, the step and the sample's place in the
-// batch.
+// random is the state of all random numbers: they depend on nothing but the seed, the step and the
+// sample's place in the batch.
 type random struct {
 	Clock int `json:"clock"`
 }
@@ -241,8 +244,8 @@ func (t *trainer) hookRuns() []checkpoint.Run {
 	return all
 }
 
-// ownName is the name of a tensor that each rank has one of, unlike those of others: a part of a sum, or what its solver
-// keeps where ranks step by themselves.
+// ownName is the name of a tensor that each rank has one of, unlike those of others: a part of a
+// sum, or what its solver keeps where ranks step by themselves.
 func ownName(param, slot string, rank int) string {
 	return checkpoint.StateName(param, fmt.Sprintf("%s-%d", slot, rank))
 }
@@ -252,7 +255,8 @@ func (t *trainer) local() bool { return t.job.cfg.DDP.LocalSteps > 1 }
 
 // collected is the runs of all ranks, for the one file that rank 0 writes.
 //
-// Collective: all ranks, with runs of as many tensors. Returns: what is not alike on all ranks whole, on rank 0.
+// Collective: all ranks, with runs of as many tensors. Returns: what is not alike on all ranks
+// whole, on rank 0.
 func (t *trainer) collected(mine []checkpoint.Run) ([]checkpoint.Run, error) {
 	var all []checkpoint.Run
 	for _, r := range mine {
@@ -273,7 +277,8 @@ func (t *trainer) collected(mine []checkpoint.Run) ([]checkpoint.Run, error) {
 	return all, nil
 }
 
-// joinedAll is the tensor that the ranks' parts are of; or a tensor for each rank, where each has one of its own.
+// joinedAll is the tensor that the ranks' parts are of; or a tensor for each rank, where each has
+// one of its own.
 func joinedAll(of checkpoint.Tensor, parts [][]byte) ([]checkpoint.Run, error) {
 	if of.Name == checkpoint.StateName(of.Param, of.Slot) {
 		r, err := joined(of, parts)

@@ -9,8 +9,8 @@ import (
 	"github.com/symgrad/symgrad/optim"
 )
 
-// scaled is the loss times a factor, which is what gradients are taken of; the solver takes it out again. Narrow gradients
-// then do not become 0. The loss itself is told without it.
+// scaled is the loss times a factor, which is what gradients are taken of; the solver takes it out
+// again. Narrow gradients then do not become 0. The loss itself is told without it.
 type scaled struct {
 	factor *gorgonia.Node // the input that holds it
 	value  *gorgonia.F32
@@ -20,7 +20,8 @@ type scaled struct {
 	skipped int  // steps that the solver has left out
 }
 
-// newScaled is cost times its scale, and what sets that; cost itself and nil where the settings ask for none.
+// newScaled is cost times its scale, and what sets that; cost itself and nil where the settings ask
+// for none.
 func newScaled(c config.Optim, cost *gorgonia.Node) (*gorgonia.Node, *scaled, error) {
 	scale, dynamic, err := c.Scale()
 	if err != nil {
@@ -53,7 +54,8 @@ func (s *scaled) set(solver optim.Solver) error {
 
 // update adapts the scale after a step of the solver.
 //
-// Returns: the factor by which it has changed, 1 for not at all. What is kept of gradients changes with it.
+// Returns: the factor by which it has changed, 1 for not at all. What is kept of gradients changes
+// with it.
 func (s *scaled) update(solver optim.Solver) float64 {
 	if s == nil || s.static {
 		return 1

@@ -88,7 +88,8 @@ func newTrainer(k *talk, j *job, e ends) (*trainer, error) {
 	return t, t.restore()
 }
 
-// build is what a program of one's own does: model, ddp.Attach in place of gorgonia.Grad, machine, solver. values gives its parameters others than those that the seed says.
+// build is what a program of one's own does: model, ddp.Attach in place of gorgonia.Grad, machine,
+// solver. values gives its parameters others than those that the seed says.
 func (t *trainer) build(values func(*Model) error) error {
 	cfg := t.job.cfg
 	exchange, err := settings.Exchange(cfg)
@@ -128,8 +129,8 @@ func (t *trainer) build(values func(*Model) error) error {
 	return err
 }
 
-// newSolver is what updates the parameters: on a GPU there, where weights or states are shared out each rank's part, else
-// Gorgonia's way.
+// newSolver is what updates the parameters: on a GPU there, where weights or states are shared out
+// each rank's part, else Gorgonia's way.
 func (t *trainer) newSolver() (optim.Solver, error) {
 	if t.job.site.gpu {
 		return t.vm.compiled.NewSolver(t.rule)
@@ -137,8 +138,8 @@ func (t *trainer) newSolver() (optim.Solver, error) {
 	return t.d.NewSolver(t.rule)
 }
 
-// close frees what the trainer has, after a run that ended with cause. A checkpoint that another rank will not do its part
-// of any more is not waited for. Idempotent.
+// close frees what the trainer has, after a run that ended with cause. A checkpoint that another
+// rank will not do its part of any more is not waited for. Idempotent.
 func (t *trainer) close(cause error) error {
 	err := errors.Join(t.from.close(), t.claim.close())
 	if launch.ExitCode(cause) == launch.ExitPeerLost {
@@ -173,7 +174,8 @@ func (t *trainer) planHash() string {
 	return hex.EncodeToString(sum[:])
 }
 
-// whole makes the values of the model's nodes the weights, all of them, as they are after the last step.
+// whole makes the values of the model's nodes the weights, all of them, as they are after the last
+// step.
 //
 // Collective: all ranks, between runs.
 func (t *trainer) whole() error {

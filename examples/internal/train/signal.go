@@ -19,8 +19,8 @@ func (i *interrupted) Error() string { return fmt.Sprintf("stopped by signal: %v
 // code is what a shell reports for a program that a signal ended.
 func (i *interrupted) code() int { return 128 + int(i.sig) }
 
-// untilSignal is a context that SIGINT or SIGTERM ends, with an interrupted as its cause. After the first signal another
-// one ends the program at once, as it would have without this.
+// untilSignal is a context that SIGINT or SIGTERM ends, with an interrupted as its cause. After the
+// first signal another one ends the program at once, as it would have without this.
 //
 // Owns: the caller calls release.
 func untilSignal(parent context.Context) (ctx context.Context, release func()) {

@@ -18,8 +18,8 @@ type site struct {
 	why string // for people
 }
 
-// siteOf is where the ranks of env compute as the settings say. It goes by files, and loads no library: what is wrong with
-// those shows when the world is opened.
+// siteOf is where the ranks of env compute as the settings say. It goes by files, and loads no
+// library: what is wrong with those shows when the world is opened.
 //
 // Errors: usageError for GPUs that are asked for and cannot be used, with the reason.
 func siteOf(c *config.Config, env launch.Env) (site, error) {
@@ -65,7 +65,8 @@ func hostOnly(c *config.Config) string {
 	return hostRule(c)
 }
 
-// hostRule is which setting asks for what is done to buckets or pieces of them in the host's memory alone; "" if none does.
+// hostRule is which setting asks for what is done to buckets or pieces of them in the host's memory
+// alone; "" if none does.
 func hostRule(c *config.Config) string {
 	for _, s := range []struct {
 		set        bool

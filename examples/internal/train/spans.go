@@ -47,14 +47,16 @@ func (s *spans) ran(start, end time.Time) {
 	}
 }
 
-// queued notes a run that a GPU was asked for: how long the host was busy with it, for what goes on there it does not see.
+// queued notes a run that a GPU was asked for: how long the host was busy with it, for what goes on
+// there it does not see.
 func (s *spans) queued() {
 	for i := 0; i+1 < len(s.runs); i += 2 {
 		s.add("compute", "queue", s.runs[i], s.runs[i+1])
 	}
 }
 
-// exchange notes the phases of the step's runs and what the buckets did. Only the last run of a step communicates.
+// exchange notes the phases of the step's runs and what the buckets did. Only the last run of a
+// step communicates.
 func (s *spans) exchange(d *ddp.DDP) {
 	if !s.on || len(s.runs) == 0 {
 		return
@@ -89,7 +91,8 @@ func bucketNames(p ddp.Plan, bucket int) string {
 	return strings.Join(names, " ")
 }
 
-// writeTrace puts the spans of all ranks into one file, on rank 0. The ranks of one host have one clock.
+// writeTrace puts the spans of all ranks into one file, on rank 0. The ranks of one host have one
+// clock.
 //
 // Collective: all ranks.
 func (t *trainer) writeTrace(s *Summary) error {
@@ -123,8 +126,8 @@ func (t *trainer) writeTrace(s *Summary) error {
 	return replaceFile(s.Trace, text.Bytes())
 }
 
-// replaceFile writes all of data to path, or leaves what was there. A device or a pipe is written to, and a link, such as
-// /dev/stdout, leads to what was written.
+// replaceFile writes all of data to path, or leaves what was there. A device or a pipe is written
+// to, and a link, such as /dev/stdout, leads to what was written.
 func replaceFile(path string, data []byte) (err error) {
 	if real, err := filepath.EvalSymlinks(path); err == nil { // else there is nothing, or a pipe behind /proc
 		path = real

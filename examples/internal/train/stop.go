@@ -10,9 +10,9 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// stopper makes all ranks end after the same step when a signal has come to one of them, so that they can save what they
-// have. On the host each step carries the question along; on GPUs, where an answer would make the host wait for the device,
-// it is asked where losses are shared.
+// stopper makes all ranks end after the same step when a signal has come to one of them, so that
+// they can save what they have. On the host each step carries the question along; on GPUs, where an
+// answer would make the host wait for the device, it is asked where losses are shared.
 type stopper struct {
 	k    *talk
 	ctx  context.Context
@@ -70,7 +70,8 @@ func (s *stopper) answer(shared bool) (stop *interrupted, err error) {
 	return &interrupted{sig: syscall.Signal(s.v[1])}, nil
 }
 
-// guard aborts the world when ctx ends, so that no rank waits for one that will not come; but not while it is off.
+// guard aborts the world when ctx ends, so that no rank waits for one that will not come; but not
+// while it is off.
 //
 // Owns: the owner calls off.
 type guard struct {

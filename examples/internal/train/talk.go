@@ -10,8 +10,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// talk is collectives on small values of the host, whatever the buffers of the world are. Between GPUs the values go through
-// symmetric memory there, which grows with them.
+// talk is collectives on small values of the host, whatever the buffers of the world are. Between
+// GPUs the values go through symmetric memory there, which grows with them.
 type talk struct {
 	w        *dist.World
 	heap     symmetric.Heap   // nil on the host, and before the first exchange
@@ -19,7 +19,8 @@ type talk struct {
 	src, dst symmetric.Region // of one collective
 }
 
-// leastRoom is how large the symmetric memory is at least, so that it need not grow for what a run exchanges often.
+// leastRoom is how large the symmetric memory is at least, so that it need not grow for what a run
+// exchanges often.
 const leastRoom = 64 << 10
 
 func newTalk(w *dist.World) *talk { return &talk{w: w} }

@@ -44,7 +44,8 @@ func (f *timingFlags) check() error {
 	return nil
 }
 
-// Timing is how long a step takes, as --json writes it. Times are those of the rank that took longest.
+// Timing is how long a step takes, as --json writes it. Times are those of the rank that took
+// longest.
 type Timing struct {
 	Program    string `json:"program"`
 	Model      string `json:"model"`
@@ -81,7 +82,8 @@ type timing struct {
 
 func newTiming(warmup, steps int) *timing {
 	measured := max(0, steps-warmup)
-	// A run that ends when somebody stops it has more steps than memory has room for; few have more than this.
+	// A run that ends when somebody stops it has more steps than memory has room for; few have more
+	// than this.
 	room := 1 + min(measured, 1<<16)
 	t := &timing{warmup: warmup, measured: measured, ends: make([]time.Duration, 0, room)}
 	if warmup == 0 {
@@ -97,8 +99,9 @@ func (t *timing) step(now time.Duration) {
 	}
 }
 
-// groupSteps is how many consecutive steps are timed together in a run that has some groups of so many: where a device
-// works behind the program, the end of a single step is only that of having asked for it.
+// groupSteps is how many consecutive steps are timed together in a run that has some groups of so
+// many: where a device works behind the program, the end of a single step is only that of having
+// asked for it.
 const groupSteps = 10
 
 // group is how many of n steps are timed together.
@@ -109,8 +112,8 @@ func group(n int) int {
 	return groupSteps
 }
 
-// edge reports whether the step that ends now is the last of a group, of the warm-up or of all: its end has to be that of the
-// device.
+// edge reports whether the step that ends now is the last of a group, of the warm-up or of all: its
+// end has to be that of the device.
 func (t *timing) edge() bool {
 	if t.warmup > 1 {
 		return false
@@ -127,7 +130,8 @@ func (t *timing) laps(between []time.Duration) {
 	}
 }
 
-// microseconds is median, mean and 90th percentile of a step; zeros when there were none after the warm-up.
+// microseconds is median, mean and 90th percentile of a step; zeros when there were none after the
+// warm-up.
 func (t *timing) microseconds() (median, mean, p90 float64) {
 	n := len(t.ends) - 1
 	if n < 1 {
@@ -168,8 +172,8 @@ func (t *timing) worst(k *talk) ([]float64, error) {
 	return v, reduce(k, "step times", v, dist.Max)
 }
 
-// writeTiming writes the file of --json, on rank 0. Times are median, mean and 90th percentile; profile and exposed are those
-// of a GPU, or nil.
+// writeTiming writes the file of --json, on rank 0. Times are median, mean and 90th percentile;
+// profile and exposed are those of a GPU, or nil.
 func (t *trainer) writeTiming(s *Summary, times []float64, profile *Profile, exposed *float64) error {
 	file := t.job.timing.file
 	if file == "" {

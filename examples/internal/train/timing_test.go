@@ -35,7 +35,8 @@ func TestStepTimesLeaveTheWarmUpOut(t *testing.T) {
 	}
 }
 
-// A run that is to go on until somebody stops it has no memory for the times of steps that never come.
+// A run that is to go on until somebody stops it has no memory for the times of steps that never
+// come.
 func TestStepTimesTakeNoMemoryBeforeTheyCome(t *testing.T) {
 	for _, steps := range []int{1e12, math.MaxInt} {
 		if got := newTiming(5, steps); got.measured != steps-5 || cap(got.ends) > 1<<20 {
@@ -44,7 +45,8 @@ func TestStepTimesTakeNoMemoryBeforeTheyCome(t *testing.T) {
 	}
 }
 
-// Where a device works behind the program, the ends of groups are those that have to be real: they are what is measured.
+// Where a device works behind the program, the ends of groups are those that have to be real: they
+// are what is measured.
 func TestEndsOfGroupsAreEdges(t *testing.T) {
 	for _, c := range []struct {
 		warmup, steps int
@@ -142,7 +144,8 @@ func TestStepTimesOfAResumedRunAreOfItsSteps(t *testing.T) {
 	}
 }
 
-// A resident batch is learned over and over: its loss falls faster than that of batches that differ.
+// A resident batch is learned over and over: its loss falls faster than that of batches that
+// differ.
 func TestResidentBatchStays(t *testing.T) {
 	many := []string{"launch.nproc_per_node=2", "run.max_steps=40", "optim.lr=0.02", "data.global_batch=4", "run.eval=false"}
 	one, all := timed(t, append(many, "--resident")...), timed(t, many...)

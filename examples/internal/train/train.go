@@ -18,7 +18,8 @@ import (
 
 // train is a whole run on one rank.
 //
-// Collective: all ranks. Errors: what went wrong, on the rank where it did; on the others, that and which rank.
+// Collective: all ranks. Errors: what went wrong, on the rank where it did; on the others, that and
+// which rank.
 func train(ctx context.Context, w *dist.World, j *job, g *guard) (err error) {
 	k := newTalk(w)
 	defer func() { err = errors.Join(err, k.close()) }()
@@ -68,7 +69,8 @@ func train(ctx context.Context, w *dist.World, j *job, g *guard) (err error) {
 	return explained(t.finish(ctx, s), j.cfg)
 }
 
-// finish is what comes after the last step: accuracy, a last comparison of the ranks, and what the run leaves.
+// finish is what comes after the last step: accuracy, a last comparison of the ranks, and what the
+// run leaves.
 func (t *trainer) finish(ctx context.Context, s *Summary) error {
 	if err := t.whole(); err != nil {
 		return err
@@ -230,8 +232,9 @@ func (t *trainer) step(step int, b ddp.Batch) error {
 	return nil
 }
 
-// queued is the end of a step whose run has been queued on a GPU, the update with it. Nobody waits for it, but to know its
-// loss where that is shared; the device takes down when a group of steps ends. parts is the loss of a batch in pieces.
+// queued is the end of a step whose run has been queued on a GPU, the update with it. Nobody waits
+// for it, but to know its loss where that is shared; the device takes down when a group of steps
+// ends. parts is the loss of a batch in pieces.
 func (t *trainer) queued(step int, b ddp.Batch, parts float64) error {
 	if err := t.update(); err != nil {
 		return err
@@ -280,9 +283,10 @@ func (t *trainer) shared(step int) bool {
 	return (step+1)%t.lead.every == 0 || step+1 == t.steps || t.keeper.due(step+1, t.steps)
 }
 
-// gradients gives the parameters the gradient of the mean loss over a batch of global samples, of which indices is this
-// rank's part. The graph has one batch size: a part is cut into pieces of that many rows, all but the last without
-// communication, and the last is filled up with rows of weight zero. All ranks have as many pieces; some may be empty.
+// gradients gives the parameters the gradient of the mean loss over a batch of global samples, of
+// which indices is this rank's part. The graph has one batch size: a part is cut into pieces of
+// that many rows, all but the last without communication, and the last is filled up with rows of
+// weight zero. All ranks have as many pieces; some may be empty.
 //
 // Collective: all ranks. Returns: the sum of the losses of this rank's samples.
 func (t *trainer) gradients(step int, indices []int, global int) (loss float64, err error) {
@@ -306,8 +310,9 @@ func (t *trainer) gradients(step int, indices []int, global int) (loss float64, 
 	return loss + l, err
 }
 
-// plain is an error of a machine without what Gorgonia says around it (program counter, registers), if the error came from
-// one of our ops, which tells enough: rank, operation, bucket. Gorgonia's own errors keep it.
+// plain is an error of a machine without what Gorgonia says around it (program counter, registers),
+// if the error came from one of our ops, which tells enough: rank, operation, bucket. Gorgonia's
+// own errors keep it.
 func plain(err error) error {
 	err = ops.Cause(err)
 	root := err
@@ -326,7 +331,8 @@ func plain(err error) error {
 
 // run is one run of the graph, for one of the pieces of this rank's part of a batch.
 //
-// Returns: the sum of the losses of the samples; on a GPU 0, unless it is wanted and there are more pieces.
+// Returns: the sum of the losses of the samples; on a GPU 0, unless it is wanted and there are more
+// pieces.
 func (t *trainer) run(step int, indices []int, c cuts, piece int) (loss float64, err error) {
 	filling := time.Now()
 	lo, hi := c.at(piece), c.at(piece+1)
@@ -354,7 +360,8 @@ func (t *trainer) run(step int, indices []int, c cuts, piece int) (loss float64,
 	return loss, err
 }
 
-// digest is the SHA-256 of the parameters, in the order of the layers, their elements as little-endian bytes.
+// digest is the SHA-256 of the parameters, in the order of the layers, their elements as
+// little-endian bytes.
 func (t *trainer) digest() ([]byte, error) {
 	params, err := t.weights()
 	if err != nil {

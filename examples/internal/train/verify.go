@@ -16,15 +16,17 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// MaxDifference is how much of a gradient's largest element the gradient of all ranks may be off that of one. Both are
-// sums of as many float32 products, in different orders; wrong weighting of a single sample of 128 would be 1e-2.
+// MaxDifference is how much of a gradient's largest element the gradient of all ranks may be off
+// that of one. Both are sums of as many float32 products, in different orders; wrong weighting of a
+// single sample of 128 would be 1e-2.
 const MaxDifference = 1e-4
 
-// roundings is how many roundings of an operand a gradient may be off where products are of fewer bits than float32 has.
+// roundings is how many roundings of an operand a gradient may be off where products are of fewer
+// bits than float32 has.
 const roundings = 8
 
-// allowed is MaxDifference, or as much as the precision of the products, or of gradients on their way, asks for: rounding to
-// 10 bits of mantissa is off by up to 2^-11, to 7 by up to 2^-8.
+// allowed is MaxDifference, or as much as the precision of the products, or of gradients on their
+// way, asks for: rounding to 10 bits of mantissa is off by up to 2^-11, to 7 by up to 2^-8.
 func allowed(c *config.Config) float64 {
 	limit := MaxDifference
 	for _, narrow := range []string{c.Run.Precision, c.Comm.WireDType} {
@@ -38,9 +40,10 @@ func allowed(c *config.Config) float64 {
 	return limit
 }
 
-// verify compares the gradient that all ranks compute together, in their buckets, with the gradient of the same global
-// batch on this rank alone: the same model with the same weights as a plain Gorgonia graph, without ddp, run by the tape
-// machine on the host. Every rank does, so that every rank's copy of the gradient is checked.
+// verify compares the gradient that all ranks compute together, in their buckets, with the gradient
+// of the same global batch on this rank alone: the same model with the same weights as a plain
+// Gorgonia graph, without ddp, run by the tape machine on the host. Every rank does, so that every
+// rank's copy of the gradient is checked.
 //
 // Collective: all ranks. Errors: on all ranks, when it differs by more than allowed on any.
 func (t *trainer) verify(s *Summary) error {
@@ -69,8 +72,8 @@ func (t *trainer) verify(s *Summary) error {
 	return t.judge(s, worst, at, len(all.Indices))
 }
 
-// together is the gradient of all ranks. The run that computes it leaves nothing behind, not even the update that is part of
-// it on a GPU.
+// together is the gradient of all ranks. The run that computes it leaves nothing behind, not even
+// the update that is part of it on a GPU.
 func (t *trainer) together(mine ddp.Batch) ([][]float32, error) {
 	if t.job.cfg.Shard.Stage > 0 {
 		return t.inShadow(mine)
@@ -111,12 +114,13 @@ func (t *trainer) together(mine ddp.Batch) ([][]float32, error) {
 	return grads, errors.Join(restore(), t.d.SetHookState(kept))
 }
 
-// shadowRate is the learning rate of a shadow: so large that beside a gradient, of whatever size, the weight vanishes.
+// shadowRate is the learning rate of a shadow: so large that beside a gradient, of whatever size,
+// the weight vanishes.
 const shadowRate = 0x1p20
 
-// inShadow is the gradient of all ranks where none has all of it: a second model with the same weights and the same
-// sharding takes one step downhill, weight - shadowRate*gradient, which all ranks then have. So the sharded update and the
-// gathering of the weights are looked at, too.
+// inShadow is the gradient of all ranks where none has all of it: a second model with the same
+// weights and the same sharding takes one step downhill, weight - shadowRate*gradient, which all
+// ranks then have. So the sharded update and the gathering of the weights are looked at, too.
 func (t *trainer) inShadow(mine ddp.Batch) (grads [][]float32, err error) {
 	before, err := t.copied()
 	if err != nil {
@@ -185,7 +189,8 @@ func fill(m *Model, values [][]float32) error {
 	return nil
 }
 
-// saved is what gives weights and solver on the device back what they have now, as no run has changed them.
+// saved is what gives weights and solver on the device back what they have now, as no run has
+// changed them.
 func (t *trainer) saved() (restore func() error, err error) {
 	before, err := t.copied()
 	if err != nil {
@@ -264,9 +269,9 @@ func gradientsOf(params []gorgonia.ValueGrad) ([][]float32, error) {
 	return all, nil
 }
 
-// relativeDifference is max |a-b| / max |b|, in the maximum norm of the whole tensor: an element that ought to be zero
-// and is not quite is measured by its neighbours. It is 0 for two tensors of zeros, and infinite for what cannot be
-// compared: NaNs, infinities, other lengths.
+// relativeDifference is max |a-b| / max |b|, in the maximum norm of the whole tensor: an element
+// that ought to be zero and is not quite is measured by its neighbours. It is 0 for two tensors of
+// zeros, and infinite for what cannot be compared: NaNs, infinities, other lengths.
 func relativeDifference(a, b []float32) float64 {
 	if len(a) != len(b) {
 		return math.Inf(1)

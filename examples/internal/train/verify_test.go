@@ -37,7 +37,8 @@ func TestRelativeDifferenceIsInTheMaximumNorm(t *testing.T) {
 	}
 }
 
-// smallRun is the flags of a small simulated run. Gonum's BLAS gives the same bits on every machine.
+// smallRun is the flags of a small simulated run. Gonum's BLAS gives the same bits on every
+// machine.
 func smallRun(dir string, more ...string) []string {
 	args := []string{"--set", "run.output_dir=" + dir}
 	for _, s := range append([]string{
@@ -87,7 +88,8 @@ func built(t *testing.T, n int, body func(tr *trainer, err error) error, more ..
 	})
 }
 
-// A rank whose weights are not those of the others computes another gradient. All ranks refuse it and name the parameter.
+// A rank whose weights are not those of the others computes another gradient. All ranks refuse it
+// and name the parameter.
 func TestVerifySeesOneWrongRank(t *testing.T) {
 	var mu sync.Mutex
 	var texts []string

@@ -16,8 +16,8 @@ type vm struct {
 	compiled *machine.Machine // nil for the tape machine
 }
 
-// newVM is the machine that computes outputs. Compiled for them alone it leaves out what nobody reads, the gradient of the
-// inputs among it: a matrix product.
+// newVM is the machine that computes outputs. Compiled for them alone it leaves out what nobody
+// reads, the gradient of the inputs among it: a matrix product.
 //
 // Owns: the caller closes it.
 func (j *job) newVM(c machine.Config, outputs ...*gorgonia.Node) (*vm, error) {
@@ -52,8 +52,9 @@ func (v *vm) scalar(n *gorgonia.Node) (float64, error) {
 
 var errNoLoss = errors.New("the cost is no float32")
 
-// at makes the next run one for samples from first on of the batch of a step: random numbers depend on it, and so on nothing
-// that another number of ranks or a resumption changes. Gorgonia's tape machine has none of its own.
+// at makes the next run one for samples from first on of the batch of a step: random numbers depend
+// on it, and so on nothing that another number of ranks or a resumption changes. Gorgonia's tape
+// machine has none of its own.
 func (v *vm) at(step, first int) {
 	if v.compiled != nil {
 		v.compiled.SetClock(uint64(step))

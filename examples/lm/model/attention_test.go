@@ -27,7 +27,8 @@ func differentiated(t *testing.T, c Config) (*Model, G.Nodes) {
 	return m, append(G.Nodes{m.Cost}, grads...)
 }
 
-// A GPU that multiplies bf16 needs no memory for the scores of a head: four times the tokens of a sample take no sixteen times of it.
+// A GPU that multiplies bf16 needs no memory for the scores of a head: four times the tokens of a
+// sample take no sixteen times of it.
 func TestScoresTakeNoMemoryInBF16(t *testing.T) {
 	arena := func(context int, compute string) int64 {
 		m, outputs := differentiated(t, wide(context))
@@ -46,7 +47,8 @@ func TestScoresTakeNoMemoryInBF16(t *testing.T) {
 	}
 }
 
-// In bf16 each number is off by less than a hundredth of the largest of its kind, with attention as the kernels make it.
+// In bf16 each number is off by less than a hundredth of the largest of its kind, with attention as
+// the kernels make it.
 func TestAttentionOnAGPULearnsWhatProductsDo(t *testing.T) {
 	cudatest.Devices(t, 1)
 	run := func(compute string) (all [][]float64, program string) {

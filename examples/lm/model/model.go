@@ -1,8 +1,10 @@
-// Package model builds a decoder-only transformer as a plain Gorgonia graph: embeddings of tokens and positions, blocks of
-// causal attention and a perceptron, each behind a layer normalization and added to what it read, and an output layer.
+// Package model builds a decoder-only transformer as a plain Gorgonia graph: embeddings of tokens
+// and positions, blocks of causal attention and a perceptron, each behind a layer normalization and
+// added to what it read, and an output layer.
 //
-// Sources: Vaswani et al., Attention Is All You Need, 2017; Radford et al., Language Models are Unsupervised Multitask
-// Learners, 2019 (normalization in front, tied output, smaller weights where residuals add up).
+// Sources: Vaswani et al., Attention Is All You Need, 2017; Radford et al., Language Models are
+// Unsupervised Multitask Learners, 2019 (normalization in front, tied output, smaller weights where
+// residuals add up).
 package model
 
 import (
@@ -43,8 +45,8 @@ const epsilon = 1e-5
 // masked is added to the score of a token that is yet to come. Its exponential is zero.
 var masked = float32(math.Inf(-1))
 
-// New is the model of cfg. With weights, one per parameter in the order of Params, it uses those, as other headers over
-// the same memory; without, it draws initial ones.
+// New is the model of cfg. With weights, one per parameter in the order of Params, it uses those,
+// as other headers over the same memory; without, it draws initial ones.
 //
 // Errors: sizes that are not positive or do not fit; weights that do not fit.
 func New(cfg Config, weights []*gtensor.Dense) (*Model, error) {
@@ -149,7 +151,8 @@ func (b *builder) attention(name string, x *G.Node) *G.Node {
 	return b.Both(G.Mul, b.Reshape(y, b.rows, b.Width), b.weight(name+"out", b.Width, b.Width, b.residual()))
 }
 
-// perceptron is fully connected layers with x*sigmoid(x) between them: smooth, so that any number of ranks learns the same.
+// perceptron is fully connected layers with x*sigmoid(x) between them: smooth, so that any number
+// of ranks learns the same.
 func (b *builder) perceptron(name string, x *G.Node) *G.Node {
 	in := b.Width
 	widths := append(append([]int(nil), b.Hidden...), b.Width)

@@ -66,7 +66,8 @@ func TestCostIsTheCrossEntropyOfTheNextToken(t *testing.T) {
 	}
 }
 
-// A token sees itself and those before it in its own sample: a change of any other changes nothing of what it says.
+// A token sees itself and those before it in its own sample: a change of any other changes nothing
+// of what it says.
 func TestNoTokenSeesWhatIsYetToCome(t *testing.T) {
 	c := small()
 	m := build(t, c)

@@ -1,4 +1,5 @@
-// Package cudatest is how a test asks for GPUs. It is the one place where tests that need them are skipped.
+// Package cudatest is how a test asks for GPUs. It is the one place where tests that need them are
+// skipped.
 package cudatest
 
 import (
@@ -17,8 +18,8 @@ var open = sync.OnceValues(func() (*cuda.Driver, error) {
 	return cuda.Open(cuda.Config{Dirs: dl.Places(os.DirFS("/"), os.Environ())})
 })
 
-// Driver is the driver of this process, one for all tests. Without one the test is skipped, or fails where the variable
-// SYMGRAD_REQUIRE names cuda.
+// Driver is the driver of this process, one for all tests. Without one the test is skipped, or
+// fails where the variable SYMGRAD_REQUIRE names cuda.
 //
 // Owns: the process; it is not to be closed.
 func Driver(t testing.TB) *cuda.Driver {
@@ -30,8 +31,8 @@ func Driver(t testing.TB) *cuda.Driver {
 	return d
 }
 
-// Devices is the first n GPUs of this process. With fewer the test is skipped, or fails where the variable SYMGRAD_REQUIRE
-// names cuda.
+// Devices is the first n GPUs of this process. With fewer the test is skipped, or fails where the
+// variable SYMGRAD_REQUIRE names cuda.
 func Devices(t testing.TB, n int) []*cuda.Device {
 	t.Helper()
 	d := Driver(t)
@@ -49,7 +50,8 @@ func Devices(t testing.TB, n int) []*cuda.Device {
 	return devices
 }
 
-// Compiler is NVRTC. Without it the test is skipped, or fails where the variable SYMGRAD_REQUIRE names cuda.
+// Compiler is NVRTC. Without it the test is skipped, or fails where the variable SYMGRAD_REQUIRE
+// names cuda.
 func Compiler(t testing.TB) *cuda.Compiler {
 	t.Helper()
 	c, err := Driver(t).Compiler()
@@ -82,20 +84,23 @@ func Kernel(t testing.TB, v *cuda.Device, text, name string) *cuda.Function {
 	return f
 }
 
-// The variable, and what it is called where programs are tested, which take it for a setting: see Hide.
+// The variable, and what it is called where programs are tested, which take it for a setting: see
+// Hide.
 const (
 	requireVar = "SYMGRAD_REQUIRE"
 	hiddenVar  = "SYMGRAD_TEST_REQUIRE"
 )
 
-// Required reports whether what needs a GPU must not be skipped: the variable SYMGRAD_REQUIRE is a list with cuda in it.
+// Required reports whether what needs a GPU must not be skipped: the variable SYMGRAD_REQUIRE is a
+// list with cuda in it.
 func Required() bool {
 	list := os.Getenv(requireVar) + "," + os.Getenv(hiddenVar)
 	return slices.Contains(strings.Split(list, ","), "cuda")
 }
 
-// Hide gives the variable SYMGRAD_REQUIRE a name that settings leave to tests; Required knows both. A TestMain calls it whose
-// tests run programs, in their own process or as others: a program refuses variables that are no settings.
+// Hide gives the variable SYMGRAD_REQUIRE a name that settings leave to tests; Required knows both.
+// A TestMain calls it whose tests run programs, in their own process or as others: a program
+// refuses variables that are no settings.
 func Hide() {
 	list, ok := os.LookupEnv(requireVar)
 	if !ok {

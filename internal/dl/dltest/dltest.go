@@ -12,15 +12,15 @@ import (
 	"github.com/symgrad/symgrad/internal/dl"
 )
 
-// Require is a variable: set to 1, it makes a test fail that would skip for want of a C compiler. CI sets it, so that it cannot be
-// green by skipping.
+// Require is a variable: set to 1, it makes a test fail that would skip for want of a C compiler.
+// CI sets it, so that it cannot be green by skipping.
 const Require = "SYMGRAD_REQUIRE_CC"
 
 // aloneVariable is set in the process of a test that has one of its own.
 const aloneVariable = "SYMGRAD_TEST_DL_ALONE"
 
-// Alone reports whether the test runs in a process of its own, where it may load what stays loaded. Where it does not, it is run in one, and
-// what becomes of it there becomes of it here.
+// Alone reports whether the test runs in a process of its own, where it may load what stays loaded.
+// Where it does not, it is run in one, and what becomes of it there becomes of it here.
 func Alone(t testing.TB) bool {
 	t.Helper()
 	if os.Getenv(aloneVariable) != "" {
@@ -42,8 +42,9 @@ func Alone(t testing.TB) bool {
 	return false
 }
 
-// Compile makes a library called soname of a file of C, with the compiler's flags, and returns its path. Every call makes one of
-// its own: the loader takes equal files for one. It goes with the test, though what was loaded stays.
+// Compile makes a library called soname of a file of C, with the compiler's flags, and returns its
+// path. Every call makes one of its own: the loader takes equal files for one. It goes with the
+// test, though what was loaded stays.
 //
 // Without a compiler, or on a platform without dlopen, the test is skipped.
 func Compile(t testing.TB, soname, source string, flags ...string) string {

@@ -1,7 +1,9 @@
-// Package gputest runs tests of engines as ranks that are processes, each with a GPU of its own, as those of programs are.
+// Package gputest runs tests of engines as ranks that are processes, each with a GPU of its own, as
+// those of programs are.
 //
-// A test starts the test binary again, once for each rank, with the name of what it shall do, its role, in the environment.
-// There TestMain finds it, meets the others, runs the role instead of tests, and ends the process.
+// A test starts the test binary again, once for each rank, with the name of what it shall do, its
+// role, in the environment. There TestMain finds it, meets the others, runs the role instead of
+// tests, and ends the process.
 package gputest
 
 import (
@@ -92,8 +94,8 @@ func (c *Ranks) rank(role string) error {
 	return errors.Join(c.Body(role, r), w.Close())
 }
 
-// Run runs role on n ranks, with variables besides those of the test, and logs what they print. A rank that fails fails the
-// test; all end with it.
+// Run runs role on n ranks, with variables besides those of the test, and logs what they print. A
+// rank that fails fails the test; all end with it.
 func (c *Ranks) Run(t *testing.T, n int, role string, variables ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), c.Time)

@@ -7,7 +7,8 @@ import (
 	"github.com/symgrad/symgrad/internal/program"
 )
 
-// twoLayers is y of two layers, and if it learns the gradients for a given dy, and updates of both weights by them.
+// twoLayers is y of two layers, and if it learns the gradients for a given dy, and updates of both
+// weights by them.
 func twoLayers(learns bool) *program.Program {
 	const rows, width = 5, 4
 	g := newGraph("perceptron")
@@ -38,8 +39,8 @@ func twoLayers(learns bool) *program.Program {
 	return g.p
 }
 
-// Products that others follow from stay on Compute; what they leave, and what is made of it, is on Side, which waits for what it reads
-// and what it writes over.
+// Products that others follow from stay on Compute; what they leave, and what is made of it, is on
+// Side, which waits for what it reads and what it writes over.
 func TestWhatNoProductFollowsFromIsAside(t *testing.T) {
 	p := twoLayers(true)
 	p.Aside = true
@@ -67,7 +68,8 @@ func TestNothingIsAsideByItself(t *testing.T) {
 	}
 }
 
-// What Compute may be ahead by is bounded, so that memory is used again: a deep network has room for the gradients of some layers.
+// What Compute may be ahead by is bounded, so that memory is used again: a deep network has room
+// for the gradients of some layers.
 func TestWhatIsAsideDoesNotKeepAllMemory(t *testing.T) {
 	arena := func(depth int, aside bool) int64 {
 		const rows, width = 64, 8

@@ -7,7 +7,8 @@ import (
 	"github.com/symgrad/symgrad/internal/program"
 )
 
-// scores is those of row i of head h of batch b. bias is the number of the In that is added to them.
+// scores is those of row i of head h of batch b. bias is the number of the In that is added to
+// them.
 func scores(op *program.Attention, o *operands, bias, b, h, i int) []float64 {
 	s := make([]float64, op.N)
 	for j := range s {

@@ -9,8 +9,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// heads is attention as package machine makes it from a graph: copies that bring heads together, products, and a softmax; and its
-// gradient.
+// heads is attention as package machine makes it from a graph: copies that bring heads together,
+// products, and a softmax; and its gradient.
 type heads struct {
 	*graph
 	batch, heads, rows, depth int
@@ -113,7 +113,8 @@ func (h *heads) build() *program.Program {
 	return h.p
 }
 
-// attends optimizes with bf16 in all products, and reports whether Attention is found, which has to give the same then.
+// attends optimizes with bf16 in all products, and reports whether Attention is found, which has to
+// give the same then.
 func attends(t *testing.T, p *program.Program) (best *program.Program, found bool) {
 	t.Helper()
 	p.Narrow = 1
@@ -131,7 +132,8 @@ func attends(t *testing.T, p *program.Program) (best *program.Program, found boo
 	return best, true
 }
 
-// Copies go: the two steps read rows where products leave them, write them where products read them, and read and write bf16.
+// Copies go: the two steps read rows where products leave them, write them where products read
+// them, and read and write bf16.
 func TestAttentionIsFound(t *testing.T) {
 	for name, change := range map[string]func(h *heads){
 		"as it comes":     func(*heads) {},

@@ -70,7 +70,8 @@ func (x exchange) factor() float64 {
 	return program.Element(s.DType, b[:], 0)
 }
 
-// move gives each rank its part: part(r, k) says which element of which rank is element k of rank r.
+// move gives each rank its part: part(r, k) says which element of which rank is element k of rank
+// r.
 func (x exchange) move(in, out []*array, factors []float64) error {
 	n := len(in)
 	for r := range n {

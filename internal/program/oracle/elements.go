@@ -70,7 +70,8 @@ func (m *machine) rand(in *program.Instr, n int) float64 {
 	return float64(w[0]>>8) / (1 << 24)
 }
 
-// philox is Philox-4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3" (SC 2011).
+// philox is Philox-4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as
+// 1, 2, 3" (SC 2011).
 func philox(counter [4]uint32, key [2]uint32) [4]uint32 {
 	for range 10 {
 		p0, p1 := uint64(counter[0])*0xD2511F53, uint64(counter[2])*0xCD9E8D57
@@ -81,7 +82,8 @@ func philox(counter [4]uint32, key [2]uint32) [4]uint32 {
 	return counter
 }
 
-// mapped computes all that is stored for an element before it stores the first, so that an Out may be an In.
+// mapped computes all that is stored for an element before it stores the first, so that an Out may
+// be an In.
 func (m *machine) mapped(op *program.Map, o *operands) {
 	r := make([]float64, len(op.Code))
 	f32 := o.single()

@@ -14,7 +14,8 @@ import (
 
 var update = flag.Bool("update", false, "write testdata/*.txt anew")
 
-// perceptron is one layer with a ReLU, the loss, its gradients, their reduction and a step of Adam, as a graph has them.
+// perceptron is one layer with a ReLU, the loss, its gradients, their reduction and a step of Adam,
+// as a graph has them.
 func perceptron() *program.Program {
 	g := newGraph("perceptron")
 	const rows, in, out = 8, 4, 3

@@ -10,7 +10,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// layer is y = tanh(x) w, dw = tanh(x)ᵀ dy, dx = dy wᵀ, of which w is so many columns of a wider value from the first on.
+// layer is y = tanh(x) w, dw = tanh(x)ᵀ dy, dx = dy wᵀ, of which w is so many columns of a wider
+// value from the first on.
 func layer(first int) *program.Program {
 	const rows, in, out = 6, 5, 4
 	p := &program.Program{Name: "layer", Clock: program.None}
@@ -43,7 +44,8 @@ func layer(first int) *program.Program {
 	return p
 }
 
-// results is what the oracle makes of numbers that bf16 does not have, rounded to it before products if it is asked for.
+// results is what the oracle makes of numbers that bf16 does not have, rounded to it before
+// products if it is asked for.
 func results(t *testing.T, p *program.Program) map[program.ID][]byte {
 	t.Helper()
 	memory := map[program.ID][]byte{}
@@ -63,7 +65,8 @@ func results(t *testing.T, p *program.Program) map[program.ID][]byte {
 	return memory
 }
 
-// roundedBy puts a Map that rounds to bf16, and one that takes that for f32 again, before each product.
+// roundedBy puts a Map that rounds to bf16, and one that takes that for f32 again, before each
+// product.
 func roundedBy(p *program.Program) *program.Program {
 	q := clone(p)
 	q.Steps = nil
@@ -90,7 +93,8 @@ func roundedBy(p *program.Program) *program.Program {
 	return q
 }
 
-// Products read bf16, each value is rounded once, by its maker where it has one, and results are those of rounded operands.
+// Products read bf16, each value is rounded once, by its maker where it has one, and results are
+// those of rounded operands.
 func TestNarrowProductsReadRoundedOperands(t *testing.T) {
 	for _, first := range []int{0, 3} {
 		p := layer(first)
@@ -148,8 +152,8 @@ func TestSmallProductsStayAsTheyAre(t *testing.T) {
 	}
 }
 
-// attention is two layers with a softmax between them, its gradients, and the update of a weight. If by hand, what Narrow rounds
-// is rounded by a Map, and taken for f32 again by another one.
+// attention is two layers with a softmax between them, its gradients, and the update of a weight.
+// If by hand, what Narrow rounds is rounded by a Map, and taken for f32 again by another one.
 type attention struct {
 	p      *program.Program
 	byHand bool
@@ -232,8 +236,9 @@ func (a *attention) build() (narrow []string) {
 	return []string{"h", "s", "dp"}
 }
 
-// Results that only steps compute with are bf16, and so is what besides products only a sum reads; those that outlast the run are f32, and
-// so is what an update reads. A softmax that only its gradient needs in f32 is computed again for it, if the program wants that.
+// Results that only steps compute with are bf16, and so is what besides products only a sum reads;
+// those that outlast the run are f32, and so is what an update reads. A softmax that only its
+// gradient needs in f32 is computed again for it, if the program wants that.
 func TestNarrowResultsStayInTheProgram(t *testing.T) {
 	byHand := attention{byHand: true}
 	byHand.build()

@@ -15,16 +15,17 @@ type Rank struct {
 	Calls   []func(in, out []tensor.Buffer) error // of Call
 }
 
-// Run runs a program on one rank. Memory has each Outside value, and afterwards each other value as the last step left
-// it: if Plan has run, in one arena, where later values may have overwritten earlier ones.
-// Errors: memory that is missing or short, an index out of range, a Call, which needs RunRanks.
+// Run runs a program on one rank. Memory has each Outside value, and afterwards each other value as
+// the last step left it: if Plan has run, in one arena, where later values may have overwritten
+// earlier ones. Errors: memory that is missing or short, an index out of range, a Call, which needs
+// RunRanks.
 func Run(p *program.Program, memory map[program.ID][]byte) error {
 	return RunRanks([]Rank{{Program: p, Memory: memory}})
 }
 
-// RunRanks runs one program on each rank, step by step. The ranks form every group, in their order. Collectives meet in the
-// order of the steps; the programs may differ in all else.
-// Errors: as Run; ranks whose collectives do not match.
+// RunRanks runs one program on each rank, step by step. The ranks form every group, in their order.
+// Collectives meet in the order of the steps; the programs may differ in all else. Errors: as Run;
+// ranks whose collectives do not match.
 func RunRanks(ranks []Rank) error {
 	all := make([]*machine, len(ranks))
 	for r := range ranks {

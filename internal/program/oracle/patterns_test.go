@@ -133,8 +133,8 @@ func TestCrossEntropyIsFound(t *testing.T) {
 	}
 }
 
-// The gradient does not follow from the loss, which a program may have behind it and behind what reads it, or whose targets it
-// may have written in between.
+// The gradient does not follow from the loss, which a program may have behind it and behind what
+// reads it, or whose targets it may have written in between.
 func TestCrossEntropyStaysWhereItsGradientComesFirst(t *testing.T) {
 	for _, between := range []string{"a reader of the gradient", "other targets"} {
 		g := newGraph(between)
@@ -190,7 +190,8 @@ func TestCrossEntropyStaysWhereItsPartsAreNeeded(t *testing.T) {
 	}
 }
 
-// convolution adds gorgonia.Conv2d, a ReLU and their gradients: im2col, products with channels last, and transposes.
+// convolution adds gorgonia.Conv2d, a ReLU and their gradients: im2col, products with channels
+// last, and transposes.
 func convolution(w program.Window, k int) *graph {
 	g := newGraph("convolution")
 	x, f := g.input("x", w.N, w.C, w.H, w.W), g.input("filter", k, w.C, w.R, w.S)
@@ -327,7 +328,8 @@ func TestUpdatesInPlaceSeeWhatTheyShould(t *testing.T) {
 	same(t, g.p)
 }
 
-// A function that two steps with a product between them read is in memory between them, unless the first reads what it is of as well.
+// A function that two steps with a product between them read is in memory between them, unless the
+// first reads what it is of as well.
 func TestFunctionsAreComputedAgain(t *testing.T) {
 	for _, test := range []struct {
 		again, reads bool

@@ -141,7 +141,8 @@ func (m *maker) look(x *thing) {
 	}
 }
 
-// like is something that can be looked at over a shape: a thing of that shape, a part of one repeated, or one number.
+// like is something that can be looked at over a shape: a thing of that shape, a part of one
+// repeated, or one number.
 func (m *maker) like(shape []int) program.View {
 	for range 4 {
 		x := m.any()

@@ -20,8 +20,8 @@ func (g *graph) fetched(name string, shape ...int) program.ID {
 	return whole
 }
 
-// sharded is the forward and the backward pass of four layers whose parameters are on two ranks, with the reduction of each
-// gradient to the rank's part of it, as a graph has them.
+// sharded is the forward and the backward pass of four layers whose parameters are on two ranks,
+// with the reduction of each gradient to the rank's part of it, as a graph has them.
 func sharded() *program.Program {
 	g := newGraph("sharded")
 	const layers, rows, n = 4, 3, 4
@@ -54,7 +54,8 @@ func sharded() *program.Program {
 	return g.p
 }
 
-// TestRematerializeKeepsResults makes programs that use what they fetch again and again, in any order.
+// TestRematerializeKeepsResults makes programs that use what they fetch again and again, in any
+// order.
 func TestRematerializeKeepsResults(t *testing.T) {
 	again := 0
 	rapid.Check(t, func(r *rapid.T) {

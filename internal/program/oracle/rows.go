@@ -141,7 +141,8 @@ func moments(x *array, n, c, spatial int) (mean, variance float64) {
 	return mean, variance
 }
 
-// batchNormGrad is dx = rstd * (dy - mean(dy) - xhat * mean(dy*xhat)), the means over the batch; or dy*rstd.
+// batchNormGrad is dx = rstd * (dy - mean(dy) - xhat * mean(dy*xhat)), the means over the batch; or
+// dy*rstd.
 func batchNormGrad(op *program.BatchNormGrad, o *operands) {
 	dy, x, dx := o.in[0], o.in[1], o.out[0]
 	count := float64(op.N * op.Spatial)

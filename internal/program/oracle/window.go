@@ -34,7 +34,8 @@ func windowed(op program.Op, o *operands) error {
 	return nil
 }
 
-// taps calls f with each element (h, w) of the image in the window at (y, x), and its place (r, s) in the window.
+// taps calls f with each element (h, w) of the image in the window at (y, x), and its place (r, s)
+// in the window.
 func taps(w *program.Window, y, x int, f func(r, s, h, w int)) {
 	for r := range w.R {
 		for s := range w.S {
