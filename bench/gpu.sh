@@ -32,7 +32,7 @@ readonly TURNS=3
 
 ranks=
 rounds=2
-engines=nccl,nccl-window,nvshmem,ll,ll128,ll128-twoshot,oneshot,twoshot,tiles,host,copy,auto
+engines=nccl,nccl-window,nvshmem,ll,ll128,ll128-twoshot,oneshot,twoshot,tiles,copy,auto
 ops=allreduce,reducescatter,allgather
 dtypes=f32,bf16
 min=1K

@@ -17,7 +17,7 @@ const auto = "auto"
 
 var (
 	gpuOthers = []string{"nccl", "nccl-window", "nvshmem", "torch", "torch-one-shot", "torch-two-shot", "nccl-tests"}
-	gpuOwn    = []string{"ll", "ll128", "ll128-twoshot", "oneshot", "twoshot", "tiles", "host", "copy", auto}
+	gpuOwn    = []string{"ll", "ll128", "ll128-twoshot", "oneshot", "twoshot", "tiles", "copy", auto}
 )
 
 // gpuOperations is what is compared, in the order of the output, and whether in place.

@@ -36,8 +36,6 @@ type api struct {
 	memRange      func(base *uintptr, bytes *uint64, p uintptr) int32             `dl:"cuMemGetAddressRange_v2"`
 	hostAlloc     func(out *uintptr, bytes uint64, flags uint32) int32            `dl:"cuMemHostAlloc"`
 	hostFree      func(p uintptr) int32                                           `dl:"cuMemFreeHost"`
-	hostPin       func(p uintptr, bytes uint64, flags uint32) int32               `dl:"cuMemHostRegister_v2"`
-	hostUnpin     func(p uintptr) int32                                           `dl:"cuMemHostUnregister"`
 	hostDevice    func(out *uintptr, p uintptr, flags uint32) int32               `dl:"cuMemHostGetDevicePointer_v2"`
 	ipcGet        func(out *ipcHandle, p uintptr) int32                           `dl:"cuIpcGetMemHandle"`
 	ipcOpen       dl.Proc                                                         `dl:"cuIpcOpenMemHandle_v2"`

@@ -1,14 +1,11 @@
 package cuda_test
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/symgrad/symgrad/internal/cuda"
 	"github.com/symgrad/symgrad/internal/cuda/cudatest"
@@ -135,29 +132,5 @@ func TestWhatIsKeptIsSetBehindAWait(t *testing.T) {
 	}
 	for _, x := range all {
 		must(t, x.Close())
-	}
-}
-
-func TestMappedMemoryIsPinned(t *testing.T) {
-	v := cudatest.Devices(t, 1)[0]
-	const n = 1 << 16
-	b, err := unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_ANONYMOUS)
-	must(t, err)
-	defer func() { must(t, unix.Munmap(b)) }()
-	copy(b, pattern(n, 3))
-	h, err := v.PinHost(b)
-	must(t, err)
-	p := alloc(t, v, n)
-	must(t, v.Copy(p, h.Device(), n))
-	if got := read(t, v, p, n); !bytes.Equal(got, pattern(n, 3)) {
-		t.Error("what the host wrote is not what the device has")
-	}
-	must(t, v.Fill(h.Device(), 0x22, n))
-	if !bytes.Equal(b, bytes.Repeat([]byte{0x22}, n)) {
-		t.Error("what the device wrote is not what the host has")
-	}
-	must(t, h.Close(), h.Close())
-	if b[7] != 0x22 {
-		t.Error("unpinned memory is gone")
 	}
 }

@@ -168,36 +168,3 @@ func TestStreamsKnowThatTheyAreCaptured(t *testing.T) {
 		t.Errorf("a capture that was refused: recording %t, %v", s.Recording(), err)
 	}
 }
-
-func TestMemoryOfOthersIsPinnedAndLeftToThem(t *testing.T) {
-	f, _, _ := launching(t, 9)
-	v := f.m.v
-	api := &v.d.api
-	b := make([]byte, 4096)
-	at := uintptr(unsafe.Pointer(&b[0]))
-	var pinned, unpinned []uintptr
-	code := int32(success)
-	api.hostPin = func(p uintptr, bytes uint64, flags uint32) int32 {
-		if bytes != 4096 || flags != hostPortable|hostMapped {
-			t.Errorf("%d B are pinned with flags %d", bytes, flags)
-		}
-		pinned = append(pinned, p)
-		return success
-	}
-	api.hostUnpin = func(p uintptr) int32 { unpinned = append(unpinned, p); return success }
-	api.hostDevice = func(out *uintptr, p uintptr, _ uint32) int32 { *out = p + 1; return code }
-	h, err := v.PinHost(b)
-	if err != nil || h.Device() != at+1 || h.Pointer() != unsafe.Pointer(&b[0]) || len(h.Bytes()) != 4096 || !slices.Equal(pinned, []uintptr{at}) {
-		t.Fatalf("%v, pinned %#x", err, pinned)
-	}
-	if err := errors.Join(h.Close(), h.Close()); err != nil || !slices.Equal(unpinned, []uintptr{at}) || h.Bytes() != nil {
-		t.Errorf("closed twice: %v, unpinned %#x", err, unpinned)
-	}
-	code = codeInvalidValue
-	if _, err := v.PinHost(b); err == nil || len(unpinned) != 2 {
-		t.Errorf("memory without an address on the device: %v, unpinned %#x", err, unpinned)
-	}
-	if _, err := v.PinHost(nil); !errors.Is(err, ErrInvalid) {
-		t.Errorf("nothing to pin: %v", err)
-	}
-}

@@ -78,11 +78,10 @@ func (v *Device) finish(err error) error {
 
 // HostMemory is pinned memory of the host that all devices can address.
 type HostMemory struct {
-	v        *Device
-	bytes    []byte
-	device   uintptr
-	borrowed bool // Close unpins it, and frees nothing
-	closed   atomic.Bool
+	v      *Device
+	bytes  []byte
+	device uintptr
+	closed atomic.Bool
 }
 
 // AllocHost is bytes bytes of pinned memory, zeroed, aligned to a page.
@@ -108,29 +107,6 @@ func (v *Device) AllocHost(bytes int64) (*HostMemory, error) {
 	return h, nil
 }
 
-// PinHost pins memory of the host that somebody else has, whole pages that stay where they are,
-// such as those of a file that several processes map: the devices of each that pins it address it.
-//
-// Owns: b stays the caller's, who closes what is returned before it goes. Errors: ErrInvalid for no
-// bytes; *Error, also where the memory cannot be pinned.
-func (v *Device) PinHost(b []byte) (*HostMemory, error) {
-	if len(b) == 0 {
-		return nil, fmt.Errorf("cuda: %w: %d B to pin", ErrInvalid, len(b))
-	}
-	if err := v.Enter(); err != nil {
-		return nil, err
-	}
-	defer v.Leave()
-	h := &HostMemory{v: v, bytes: b, borrowed: true}
-	if err := v.d.check("cuMemHostRegister_v2", v.d.api.hostPin(h.address(), uint64(len(b)), hostPortable|hostMapped)); err != nil {
-		return nil, fmt.Errorf("%d B of the host: %w", len(b), err)
-	}
-	if err := v.d.check("cuMemHostGetDevicePointer_v2", v.d.api.hostDevice(&h.device, h.address(), 0)); err != nil {
-		return nil, errors.Join(err, v.d.check("cuMemHostUnregister", v.d.api.hostUnpin(h.address())))
-	}
-	return h, nil
-}
-
 // Bytes is the memory as the host addresses it; nil after Close.
 func (h *HostMemory) Bytes() []byte {
 	if h.closed.Load() {
@@ -147,14 +123,11 @@ func (h *HostMemory) Device() uintptr { return h.device }
 
 func (h *HostMemory) address() uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(h.bytes))) }
 
-// Close frees the memory, or unpins that of somebody else; nothing that is queued may use it.
+// Close frees the memory. No queued operation may still use it.
 // Idempotent. Errors: *Error.
 func (h *HostMemory) Close() error {
 	if h.closed.Swap(true) {
 		return nil
-	}
-	if h.borrowed {
-		return h.v.release("cuMemHostUnregister", func() int32 { return h.v.d.api.hostUnpin(h.address()) })
 	}
 	return h.v.release("cuMemFreeHost", func() int32 { return h.v.d.api.hostFree(h.address()) })
 }

@@ -289,7 +289,7 @@ func aborts(r *rank) error {
 	buf := deviceBuffer(r.heap.Base[0], 100000, tensor.F32, r)
 	op := dist.Op{Kind: dist.KindAllReduce, Count: buf.Len(), Src: buf, Dst: buf, Symmetric: true}
 	large := op
-	large.Src = deviceBuffer(r.heap.Base[0], leastHost, tensor.F32, r)
+	large.Src = deviceBuffer(r.heap.Base[0], 8<<20, tensor.F32, r)
 	large.Dst, large.Count = large.Src, large.Src.Len()
 	for _, e := range r.engines {
 		if err := errors.Join(e.Enqueue(&op, r.s), e.Enqueue(&large, r.s)); err != nil {

@@ -67,7 +67,7 @@ func Make(cfg Config) gpu.Maker {
 func (s *state) engine(w engineKind) gpu.Engine {
 	s.engines.Add(1)
 	e := &Engine{s: s, way: w, shapes: newShapes(w, s.n, s.most, s.cfg.Shapes).within(s.cfg.mostBlocks())}
-	if w == twoshot || w == tiles || w == hosted || w == copier {
+	if w == twoshot || w == tiles || w == copier {
 		return &placed{e}
 	}
 	return e
@@ -76,10 +76,8 @@ func (s *state) engine(w engineKind) gpu.Engine {
 // Name implements gpu.Engine.
 func (e *Engine) Name() string { return e.way.name() }
 
-// Native implements gpu.Native. Without room in the host's memory host goes the way of tiles.
-func (e *Engine) Native(kind dist.Kind) bool {
-	return e.way.native(kind) && (e.way != hosted || e.s.host.heap != nil)
-}
+// Native implements gpu.Native.
+func (e *Engine) Native(kind dist.Kind) bool { return e.way.native(kind) }
 
 // Forget implements gpu.Keeper.
 func (e *Engine) Forget() { e.s.kept.forget() }
@@ -144,8 +142,7 @@ type call struct {
 	srcPlace, dstPlace uint64
 	scalar             uint64
 	scalarAt           uintptr
-	split              split // among ways; zero where all blocks go one way
-	keep               bool  // the launch, if it comes again
+	keep               bool // the launch, if it comes again
 	key                keptKey
 }
 
@@ -180,18 +177,8 @@ func (e *Engine) Enqueue(op *dist.Op, s *cuda.Stream) error {
 	if l.keep = gpu.Size(op, st.n) <= mostKept && st.keepsOn(s); l.keep {
 		l.key = keyOf(e.way, op)
 	}
-	if e.way == hosted {
-		st.divide(&l, shape)
-	}
 	v := variantOf(l.prog, st.n, op)
 	p := st.board.part(l.prog)
-	if l.split != (split{}) {
-		q := pieceOf(l.prog, &l.span, st.n, l.split.tiles)
-		if err := st.launch(v, &l, &q, 0, p, shape, s); err != nil {
-			return st.fail(op, err)
-		}
-		return nil
-	}
 	most := maxPiece(l.prog, &l.span, st.n, p, staged)
 	l.keep = l.keep && l.span.block <= most
 	for off := uint64(0); ; off += most {
@@ -301,19 +288,14 @@ func (s *state) words(l *call, q *piece, off uint64, p part, shape Shape) (w [ar
 	if q.stride != 0 {
 		srcStride, dstStride = q.stride, q.stride
 	}
-	bytes, slice, slot, srcPlace := q.bytes, q.bytes, q.slot, l.srcPlace
-	if l.prog == tileAll || l.prog == tileHost {
+	slice := q.bytes
+	if l.prog == tileAll {
 		slice = q.stride
-	}
-	if l.split != (split{}) {
-		bytes, slot = l.span.block, pieceOf(twiceLine, &l.span, s.n, l.split.lines).slot
-		srcPlace, dstStride = l.split.words()
-		shape.Blocks -= lineBlocks + hostBlocks
 	}
 	copy(w[MaxRanks:], []uint64{
 		uint64(s.local), uint64(s.stopAt),
-		shifted(uint64(l.src), off), shifted(uint64(l.dst), off), shifted(srcPlace, off), shifted(l.dstPlace, off),
-		bytes, srcStride, dstStride, slot, p.at, p.half, l.scalar, uint64(l.scalarAt), l.span.who(s.p.Rank),
+		shifted(uint64(l.src), off), shifted(uint64(l.dst), off), shifted(l.srcPlace, off), shifted(l.dstPlace, off),
+		q.bytes, srcStride, dstStride, q.slot, p.at, p.half, l.scalar, uint64(l.scalarAt), l.span.who(s.p.Rank),
 		tilingOf(shape, s.n, slice, p.half),
 	})
 	return w

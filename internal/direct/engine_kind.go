@@ -16,12 +16,11 @@ const (
 	oneshot                     // copy, meet, load from all
 	twoshot                     // meet, work where the data lie, meet again
 	tiles                       // tiles to the slice's owner, whose sum goes to all
-	hosted                      // the same between two ranks, with parts by packets of a line and by way of the host's memory
 	copier                      // copy engines move, and the slice's owner adds up what they have brought
 	ways
 )
 
-var wayNames = [ways]string{"ll", "ll128", "ll128-twoshot", "oneshot", "twoshot", "tiles", "host", "copy"}
+var wayNames = [ways]string{"ll", "ll128", "ll128-twoshot", "oneshot", "twoshot", "tiles", "copy"}
 
 // Names is the names of the engines that Make gives, in its order.
 func Names() []string { return slices.Clone(wayNames[:]) }
@@ -38,7 +37,7 @@ func (w engineKind) native(kind dist.Kind) bool {
 	switch w {
 	case short, line:
 		return kind >= dist.KindAllReduce && kind <= dist.KindSync && !kind.PointToPoint()
-	case lineTwice, hosted:
+	case lineTwice:
 		return kind == dist.KindAllReduce
 	case oneshot:
 		return kind == dist.KindAllReduce || kind == dist.KindReduceScatter || kind == dist.KindAllGather || kind == dist.KindAllToAll
@@ -70,9 +69,8 @@ const (
 	push
 	tileAll
 	tileOwn
-	tileHost // tileAll, a part by lines as twiceLine, and one by way of the host's memory
-	combine  // what copy engines have brought, which waits for nobody
-	alone    // in a group of one, which has nobody to meet
+	combine // what copy engines have brought, which waits for nobody
+	alone   // in a group of one, which has nobody to meet
 	programs
 )
 
@@ -92,7 +90,7 @@ func (w engineKind) programOf(kind dist.Kind, n int, block uint64) program {
 		return twiceLine
 	case w == oneshot:
 		return pull
-	case (w == tiles || w == hosted) && kind == dist.KindAllReduce:
+	case w == tiles && kind == dist.KindAllReduce:
 		return tileAll
 	case w == tiles:
 		return tileOwn
@@ -111,7 +109,7 @@ func (b *board) part(p program) part {
 		return b.packets
 	case onceLine, twiceLine:
 		return b.lines
-	case tileAll, tileOwn, tileHost:
+	case tileAll, tileOwn:
 		return b.tiles
 	}
 	return b.stage

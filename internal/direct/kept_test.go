@@ -376,8 +376,7 @@ func again(r *rank) error {
 }
 
 // notKept is large operations of each engine, one behind the other, which are launched each time:
-// the least sum that is large, the least gathering, of which no block is, and a sum that host
-// divides among ways.
+// the least sum that is large, the least gathering, of which no block is, and a sum of 8 MiB.
 func (r *rank) notKept() error {
 	words := func(n int) tensor.Buffer { return deviceBuffer(r.heap.Base[r.Rank], n, tensor.U32, r) }
 	sum := func(n int) dist.Op {
@@ -388,7 +387,7 @@ func (r *rank) notKept() error {
 	gather := dist.Op{
 		Kind: dist.KindAllGather, Count: part, Src: deviceBuffer(own, part, tensor.U32, r), Dst: words(part * r.Size), Symmetric: true,
 	}
-	for _, op := range []dist.Op{sum(mostKept/4 + 1), gather, sum(leastHost / 4)} {
+	for _, op := range []dist.Op{sum(mostKept/4 + 1), gather, sum(2 << 20)} {
 		for _, e := range r.engines {
 			want, factor := uint32(1), uint32(1)
 			if op.Kind.Reduces() {

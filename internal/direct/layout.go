@@ -39,7 +39,6 @@ const (
 //	scalarsAt   2 x 8 tagged words, by parity and rank: factors of a premulsum
 //	closeAt     MaxBlocks x 8 words: the epoch in which block b of rank r had done its part
 //	openAt      2 x MaxBlocks x 8 pairs of tagged words: block b of rank r has come, and where its data are
-//	hostDoneAt  hostWarps lines with a word each: how many of warp w's tiles in the host's memory have been added
 //	sentAt      mostWarps x 8 words: how many tiles warp w of rank r has stored here
 //	doneAt      mostWarps x 8 words: how many of warp w's tiles rank r has reduced
 //	headerBytes packets of 8 bytes, two halves
@@ -47,22 +46,18 @@ const (
 //	then        staging, two halves
 //	then        tiles, two halves: apart from staging, since nobody waits before storing to them
 //
-// Local memory, of the rank alone, has the epoch of the next operation, one a block, where the room
-// in the host's memory is, here and for the other rank, and packets of a line in the boards, how
-// many tiles its sending warps have read, and the table of slabs.
+// Local memory, of the rank alone, has the epoch of the next operation, one a block, and the table
+// of slabs.
 const (
 	helloAt     = 0
 	scalarsAt   = 1 << 10
 	closeAt     = 4 << 10
 	openAt      = 16 << 10
-	hostDoneAt  = 96 << 10
 	sentAt      = 128 << 10
 	doneAt      = 256 << 10
 	headerBytes = 384 << 10
 
 	epochsAt   = 0
-	hostAt     = 2 << 10
-	hostReadAt = 4 << 10
 	tableAt    = 8 << 10
 	maxSlabs   = 255 // slab 0 is the board
 	localBytes = tableAt + (maxSlabs+1)*MaxRanks*8
@@ -204,7 +199,7 @@ func maxPiece(prog program, s *span, n int, p part, staged bool) uint64 {
 		return p.half &^ 127
 	}
 	switch {
-	case prog == tileAll || prog == tileOwn || prog == tileHost:
+	case prog == tileAll || prog == tileOwn:
 		return 1 << 32 // of which one warp could count the tiles
 	case !staged:
 		return 1 << 62
@@ -229,7 +224,7 @@ func pieceOf(prog program, s *span, n int, bytes uint64) piece {
 		q.slot = align(lines, uint64(n)) / uint64(n) * lineBytes
 	case pull:
 		q.slot = align(bytes, 16)
-	case reduceAll, tileAll, tileHost:
+	case reduceAll, tileAll:
 		q.stride = align(align(bytes, uint64(n))/uint64(n), 16)
 		q.slot = q.stride
 	case reduceOwn:

@@ -21,12 +21,11 @@ func TestBoardPartsDoNotOverlap(t *testing.T) {
 		{"scalars", scalarsAt, 2 * MaxRanks * 16},
 		{"close", closeAt, MaxBlocks * MaxRanks * 8},
 		{"open", openAt, 2 * MaxBlocks * MaxRanks * 32},
-		{"done by the host", hostDoneAt, 64 * hostWarps},
 		{"sent", sentAt, mostWarps * MaxRanks * 8},
 		{"done", doneAt, mostWarps * MaxRanks * 8},
 	} {
 		next := headerBytes
-		for _, at := range []int{helloAt, scalarsAt, closeAt, openAt, hostDoneAt, sentAt, doneAt} {
+		for _, at := range []int{helloAt, scalarsAt, closeAt, openAt, sentAt, doneAt} {
 			if at > c.at {
 				next = min(next, at)
 			}
@@ -35,7 +34,7 @@ func TestBoardPartsDoNotOverlap(t *testing.T) {
 			t.Errorf("%s: %d B at %d reach beyond %d", c.name, c.bytes, c.at, next)
 		}
 	}
-	if epochsAt+MaxBlocks*8 > hostAt || hostAt+4*8 > hostReadAt || hostReadAt+64*hostWarps > tableAt {
+	if epochsAt+MaxBlocks*8 > tableAt {
 		t.Error("what a rank has for itself overlaps")
 	}
 	for _, cfg := range []Config{{}, smallBoards, {PacketBytes: leastPart + 17, LineBytes: leastPart + 1, StageBytes: 1<<20 + 300, TileBytes: 1 << 20}} {
@@ -138,7 +137,7 @@ func scratch(prog program, s *span, n int, q piece, staged bool) uint64 {
 		}
 		return uint64(n) * q.slot
 	}
-	if !staged || prog == tileAll || prog == tileOwn || prog == tileHost {
+	if !staged || prog == tileAll || prog == tileOwn {
 		return 0
 	}
 	if prog == reduceAll {
@@ -158,11 +157,8 @@ func TestPiecesCoverBlocksAndFitTheirScratchMemory(t *testing.T) {
 				for _, block := range []uint64{1, 8, 119, 120, 121, 4096, 100_001, 1 << 20, 16 << 20, 256<<20 + 8} {
 					for _, shape := range []span{{}, {srcStride: 1}, {dstStride: 1}, {srcStride: 1, dstStride: 1}} {
 						s := span{block: block, srcStride: shape.srcStride * block, dstStride: shape.dstStride * block}
-						if (prog == twiceLine || prog == reduceAll || prog == tileAll || prog == tileHost) && (s.srcStride|s.dstStride) != 0 {
+						if (prog == twiceLine || prog == reduceAll || prog == tileAll) && (s.srcStride|s.dstStride) != 0 {
 							continue // an allreduce only
-						}
-						if prog == tileHost && n != 2 {
-							continue // between two ranks only
 						}
 						if (prog == reduceOwn || prog == tileOwn) && s.srcStride == 0 {
 							continue // a reduce-scatter only
@@ -188,7 +184,7 @@ func cover(t *testing.T, prog program, s *span, n int, p part, staged bool) {
 			t.Fatalf("program %d of %d ranks, %+v, piece %+v: %d B of scratch memory, there are %d", prog, n, *s, q, used, p.half)
 		}
 		switch {
-		case (prog == reduceAll || prog == tileAll || prog == tileHost) && (q.stride*uint64(n) < q.bytes || q.stride%16 != 0):
+		case (prog == reduceAll || prog == tileAll) && (q.stride*uint64(n) < q.bytes || q.stride%16 != 0):
 			t.Fatalf("%d ranks: slices %d apart for %d B", n, q.stride, q.bytes)
 		case prog == reduceOwn && (q.slot-s.srcStride)%16 != 0, prog == push && (q.slot-s.dstStride)%16 != 0:
 			t.Fatalf("%d ranks: slots %d apart for blocks %d and %d apart", n, q.slot, s.srcStride, s.dstStride)

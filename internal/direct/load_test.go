@@ -39,8 +39,8 @@ func behindAWait(r *rank) error {
 			op := first
 			op.Src, op.Dst, op.Red = buf(dt, count), buf(dt, count), dist.RedOp{Kind: red, Scalar: dist.Scalar{DType: dt}}
 			for w, e := range r.engines {
-				if engineKind(w) == copier && red != dist.RedPreMulSum || engineKind(w) == hosted {
-					continue // each is several commands, of which the driver lets about a thousand wait; or has the kernels of others
+				if engineKind(w) == copier && red != dist.RedPreMulSum {
+					continue // each is several commands, and the driver lets about a thousand wait
 				}
 				queue(e, &op, r.s, &err)
 				if queued++; !engineKind(w).native(dist.KindReduceScatter) {
@@ -73,21 +73,14 @@ func behindAWait(r *rank) error {
 	return r.s.Synchronize()
 }
 
-// repeated queues op by all engines so often that it is kept, and a large one of which a part goes
-// by the host; it is how many it queued.
+// repeated queues op by all engines so often that it is kept; it returns how
+// many it queued.
 func (r *rank) repeated(op *dist.Op, err *error) (queued int) {
 	for _, e := range r.engines {
 		for range 3 {
 			queue(e, op, r.s, err)
 			queued++
 		}
-	}
-	large := *op
-	large.Src = deviceBuffer(r.heap.Base[r.Rank], leastHost/op.DType().Size(), op.DType(), r)
-	large.Dst, large.Count = large.Src, large.Src.Len()
-	for range 3 {
-		queue(r.engines[hosted], &large, r.s, err)
-		queued++
 	}
 	return queued
 }

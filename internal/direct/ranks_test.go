@@ -31,8 +31,6 @@ var bodies = map[string]func(r *rank) error{
 	"pieces":                   pieces,
 	"few blocks":               fewBlocks,
 	"rounds":                   rounds,
-	"by the host":              byTheHost,
-	"by the host, few lines":   byTheHost,
 	"again":                    again,
 	"copies":                   copiesMoved,
 	"along":                    goneAlong,
@@ -173,8 +171,6 @@ func boards(role string) Config {
 	switch role {
 	case "pieces":
 		return smallBoards
-	case "by the host, few lines":
-		return Config{LineBytes: 1 << 20}
 	case "few blocks":
 		return Config{MaxCTAs: fewest}
 	}
@@ -220,8 +216,6 @@ func TestRandomOperationsInOneStream(t *testing.T)      { onGPUs(t, "random oper
 func TestLargeOperationsInPieces(t *testing.T)          { onGPUs(t, "pieces") }
 func TestFewBlocksMakeTheSameBits(t *testing.T)         { onGPUs(t, "few blocks") }
 func TestTilesGoRound(t *testing.T)                     { onGPUs(t, "rounds") }
-func TestAPartGoesByTheHost(t *testing.T)               { onGPUs(t, "by the host") }
-func TestAPartGoesByFewLines(t *testing.T)              { onGPUs(t, "by the host, few lines") }
 func TestWhatComesAgainIsKept(t *testing.T)             { onGPUs(t, "again") }
 func TestCopyEnginesMoveBetweenGPUs(t *testing.T)       { onGPUs(t, "copies") }
 func TestGatheringsGoAlong(t *testing.T)                { onGPUs(t, "along") }

@@ -173,7 +173,7 @@ func (w engineKind) guess(bytes uint64) Shape {
 		unit, most = 15, 96
 	case oneshot:
 		unit, most = 16, 64
-	case tiles, hosted:
+	case tiles:
 		blocks := int(min(max(bytes>>16, 8), 112)) // 64 KiB of the vector keep a block busy
 		return Shape{Blocks: blocks, Threads: 256, Tile: 8 << 10}
 	case twoshot:
@@ -188,7 +188,7 @@ func (w engineKind) guess(bytes uint64) Shape {
 // many as run at once.
 func (w engineKind) sweepShapes() []Shape {
 	var s []Shape
-	if w == tiles || w == hosted {
+	if w == tiles {
 		for _, blocks := range []int{4, 8, 16, 32, 48, 64, 96, 112, MaxBlocks} {
 			for _, threads := range []int{256, 512} {
 				for _, tile := range []int{512, 2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10} {

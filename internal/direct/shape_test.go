@@ -126,20 +126,6 @@ func TestTilesHaveMeasuredShapes(t *testing.T) {
 	}
 }
 
-// An allreduce of up to 4 MiB goes by lines alone, of which nothing is by the host.
-func TestSmallOperationsByTheHostHaveTheShapesOfLines(t *testing.T) {
-	rules, err := builtinRules()
-	if err != nil {
-		t.Fatal(err)
-	}
-	by, lines := newShapes(hosted, 2, MaxBlocks, rules)[dist.KindAllReduce], newShapes(lineTwice, 2, MaxBlocks, rules)[dist.KindAllReduce]
-	for class := range sizeClass(4<<20) + 1 {
-		if by[class] != lines[class] || by[class].Tile != 0 {
-			t.Errorf("class %d: host %v, ll128-twoshot %v", class, by[class], lines[class])
-		}
-	}
-}
-
 func TestGuessesAreShapes(t *testing.T) {
 	for w := range ways {
 		last := 0

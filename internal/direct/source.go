@@ -31,12 +31,6 @@ var placeSource string
 //go:embed kernels/tile.cu
 var tileSource string
 
-//go:embed kernels/host.cu
-var hostSource string
-
-//go:embed kernels/divide.cu
-var divideSource string
-
 //go:embed kernels/alone.cu
 var aloneSource string
 
@@ -76,7 +70,7 @@ func unsigned(dt tensor.DType, red dist.RedKind) tensor.DType {
 }
 
 // programNames is the names of kernels in the source.
-var programNames = [programs]string{"once_8", "once_128", "twice_128", "pull", "reduce_all", "reduce_own", "push", "tiles", "tiles_own", "tiles_host", "combine", "alone"}
+var programNames = [programs]string{"once_8", "once_128", "twice_128", "pull", "reduce_all", "reduce_own", "push", "tiles", "tiles_own", "combine", "alone"}
 
 // String is "reduce_all of f32 sum among 4".
 func (v variant) String() string {
@@ -121,11 +115,7 @@ func (u unit) programs() []program {
 	case u.red == redNone:
 		return []program{onceShort, onceLine, pull, push}
 	}
-	all := []program{onceShort, onceLine, twiceLine, pull, reduceAll, reduceOwn, tileAll, tileOwn, combine}
-	if u.ranks == 2 {
-		all = append(all, tileHost)
-	}
-	return all
+	return []program{onceShort, onceLine, twiceLine, pull, reduceAll, reduceOwn, tileAll, tileOwn, combine}
 }
 
 // variant is the kernel of u by prog.
@@ -157,10 +147,10 @@ func sourceOf(progs []program) string {
 	}
 	for _, prog := range progs {
 		kernel := [programs]int{
-			onceShort: 0, onceLine: 0, twiceLine: 1, pull: 2, reduceAll: 3, reduceOwn: 4, push: 5, tileAll: 6, tileOwn: 7, combine: 8, tileHost: 9,
+			onceShort: 0, onceLine: 0, twiceLine: 1, pull: 2, reduceAll: 3, reduceOwn: 4, push: 5, tileAll: 6, tileOwn: 7, combine: 8,
 		}[prog]
 		protocol := 0
-		if prog == onceLine || prog == twiceLine || prog == tileHost {
+		if prog == onceLine || prog == twiceLine {
 			protocol = 1
 		}
 		text := fmt.Sprintf("#define KERNEL %d\n#define PROTOCOL %d\n#define ENTRY %s\n", kernel, protocol, programNames[prog]) +
@@ -186,8 +176,6 @@ func (p program) texts() []string {
 		return []string{packetSource, packet2Source, entrySource}
 	case tileAll, tileOwn:
 		return []string{tileSource, entrySource}
-	case tileHost:
-		return []string{packetSource, packet2Source, tileSource, hostSource, divideSource, entrySource}
 	case alone:
 		return []string{aloneSource}
 	}
@@ -216,15 +204,6 @@ func (u unit) defines() []string {
 		{"DONE_AT", doneAt},
 		{"TILE_SLOTS", tileSlots},
 		{"TILE_SHIFT", tileShift},
-		{"HOST_AT", hostAt},
-		{"HOST_READ_AT", hostReadAt},
-		{"HOST_DONE_AT", hostDoneAt},
-		{"HOST_SHIFT", hostShift},
-		{"LINE_BLOCKS", lineBlocks},
-		{"HOST_SENDERS", hostSenders},
-		{"HOST_ADDERS", hostAdders},
-		{"HOST_WORDS", hostWords},
-		{"HOST_HALF", hostHalf},
 	} {
 		d = append(d, fmt.Sprintf("-D%s=%d", x.name, x.value))
 	}

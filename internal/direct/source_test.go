@@ -113,9 +113,6 @@ func TestEveryOperationHasItsKernel(t *testing.T) {
 									progs = append(progs, combine)
 								}
 							}
-							if w == hosted && w.native(kind) && n == 2 {
-								progs = append(progs, tileHost)
-							}
 							for _, p := range progs {
 								v := variantOf(p, n, &op)
 								if used[v] = true; !there[v] {

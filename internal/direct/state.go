@@ -37,7 +37,6 @@ type state struct {
 	hands  copyHands // of the operation that is queued
 	adder  adder
 	seams  seams
-	host   hostRoom
 	kept   kept
 	keeps  bool // launches are kept: see kept
 
@@ -106,11 +105,6 @@ func newState(p *gpu.Member, cfg Config, kernels *shelf) (*state, error) {
 	}
 	if err = p.Agree(s.prepare()); err != nil {
 		return nil, errors.Join(err, s.free())
-	}
-	if s.n == 2 && min(s.most, s.cfg.mostBlocks()) >= hostFewest {
-		if err = s.host.open(p, s.local, s.board.lines); err != nil {
-			return nil, errors.Join(err, s.free())
-		}
 	}
 	return s, nil
 }
@@ -330,7 +324,7 @@ func (s *state) leave() error {
 // free frees everything. Collective, because of the slab.
 func (s *state) free() error {
 	var errs []error
-	errs = append(errs, s.kept.close(), s.host.close(), s.adder.close(), s.shelf.drop(s.kernels), s.p.Device.Free(s.local))
+	errs = append(errs, s.kept.close(), s.adder.close(), s.shelf.drop(s.kernels), s.p.Device.Free(s.local))
 	s.local = 0
 	if s.stop != nil {
 		errs = append(errs, s.stop.Close())

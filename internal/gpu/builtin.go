@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// tableH100 is what symgrad tune wrote between two and four H100s, but for the engine host.
+// tableH100 is what symgrad tune wrote between two and four H100s.
 //
 //go:embed tables/h100.json
 var tableH100 []byte

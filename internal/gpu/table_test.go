@@ -22,11 +22,6 @@ func TestBuiltinTableIsForAnyMachine(t *testing.T) {
 	if last := table.Rules[len(table.Rules)-1]; last.Ranks != 0 || last.Bytes != 0 {
 		t.Errorf("the last rule, %+v, does not fit everything", last)
 	}
-	for _, r := range table.Rows {
-		if slices.Contains(r.fastest(), "host") {
-			t.Errorf("%s of %d B names host, which depends on the machine's buses", r.Kind, r.Bytes)
-		}
-	}
 }
 
 func TestBuiltinTableIsThatOfTheGPUs(t *testing.T) {
@@ -56,7 +51,8 @@ func TestBuiltinTableIsThatOfTheGPUs(t *testing.T) {
 
 // What the program's table chooses was fast on other machines, too: by what symgrad tune wrote
 // there, of types that the table has no rows of as well. Its rows of reduce, broadcast and
-// all-to-all are from the first. The engine host is in no table of the program's.
+// all-to-all are from the first. The tables also
+// have rows of the former engine host.
 func TestBuiltinTableChoosesWhatIsFastOnOtherMachines(t *testing.T) {
 	for _, c := range []struct {
 		file  string

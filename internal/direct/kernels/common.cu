@@ -1,8 +1,7 @@
 // What all kernels share: their arguments, the number of the operation, waiting, meeting the same block of the other
 // ranks, and memory of any alignment.
 // From the host come RANKS, MAX_BLOCKS, MAX_THREADS, the places in a rank's board (HELLO_AT, SCALARS_AT, CLOSE_AT,
-// OPEN_AT, HOST_DONE_AT) and in its local memory (EPOCHS_AT, HOST_AT, HOST_READ_AT, TABLE_AT), and what host.cu and
-// divide.cu need: see layout.go, host.go.
+// OPEN_AT) and in its local memory (EPOCHS_AT, TABLE_AT): see layout.go.
 
 #define ALL_LANES 0xffffffffu
 #define SLAB_SHIFT 48

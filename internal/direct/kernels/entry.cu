@@ -9,7 +9,6 @@
 #define KERNEL_TILE_ALL 6
 #define KERNEL_TILE_SCATTER 7
 #define KERNEL_COMBINE 8
-#define KERNEL_HOST 9
 
 // All blocks of a launch run at once, each on a multiprocessor of its own where it is large, and may have what registers there are. Those of combine
 // wait for nobody.
@@ -45,12 +44,6 @@ extern "C" __global__ void __launch_bounds__(BOUNDS) ENTRY(PARAMETERS) {
     tiles<KERNEL == KERNEL_TILE_ALL, true>(c, e, w);
   } else {
     tiles<KERNEL == KERNEL_TILE_ALL, false>(c, e, w);
-  }
-#elif KERNEL == KERNEL_HOST
-  if (((src | dst | srcStride) & 15) == 0) {
-    divided<true>(c, e, w);
-  } else {
-    divided<false>(c, e, w);
   }
 #else
   __shared__ Meeting m;
