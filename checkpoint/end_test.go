@@ -143,29 +143,42 @@ func TestWaitsForAWriteThatIsStuckEndWithTheContext(t *testing.T) {
 	})
 }
 
-// A rank that finds its folder removed by rank 0, which has heard first that a third one died, says
-// so too.
-func TestARankWhoseFolderIsGoneSaysWhy(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		o, end := endless(t, false)
-		o.Rank = 1
-		sys := &endingFS{}
-		sys.end = func() {
-			if err := os.RemoveAll(filepath.Join(o.Dir, stagingName(1, o.Session, 0))); err != nil {
-				t.Error(err)
+// A rank may find its folder, or a file in it, removed by rank 0, which has heard first that a third
+// rank died. The error then says that the third rank died.
+func TestARankWhoseFilesAreGoneSaysWhy(t *testing.T) {
+	for name, remove := range map[string]func(staging string) error{
+		"the folder": os.RemoveAll,
+		"its files, and the folder later": func(staging string) error {
+			files, err := filepath.Glob(filepath.Join(staging, ".*"))
+			for _, f := range files {
+				err = errors.Join(err, os.Remove(f))
 			}
-			time.AfterFunc(endPatience/2, func() { end(errPeerDied) })
-		}
-		s, err := newSaver(o, quick{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		s.sys = sys
-		if err := s.Save(metaOf(1), runsOf(model(), 1, 1, 2, false)); !errors.Is(err, errPeerDied) {
-			t.Errorf("got %v, want why the context ended", err)
-		}
-		closed(t, s)
-	})
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o, end := endless(t, false)
+				o.Rank = 1
+				sys := &endingFS{}
+				sys.end = func() {
+					if err := remove(filepath.Join(o.Dir, stagingName(1, o.Session, 0))); err != nil {
+						t.Error(err)
+					}
+					time.AfterFunc(endPatience/2, func() { end(errPeerDied) })
+				}
+				s, err := newSaver(o, quick{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				s.sys = sys
+				if err := s.Save(metaOf(1), runsOf(model(), 1, 1, 2, false)); !errors.Is(err, errPeerDied) {
+					t.Errorf("got %v, want why the context ended", err)
+				}
+				closed(t, s)
+			})
+		})
+	}
 }
 
 // growingFS is a disk on which the files of other ranks grow until they have a size.

@@ -74,7 +74,9 @@ func (s *Saver) write(j *job) error {
 	return nil
 }
 
-// explainGone adds to an error what has happened where the folder of a save is gone before its end.
+// explainGone adds the reason to an error about a missing file or folder. Another rank may have
+// noticed first that the group has ended, and may be removing the unfinished save file by file. So
+// the end of Options.Context is the reason if it comes within endPatience.
 func (s *Saver) explainGone(staging string, err error) error {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -82,10 +84,10 @@ func (s *Saver) explainGone(staging string, err error) error {
 	if _, gone := s.sys.ReadDir(s.o.Dir); errors.Is(gone, fs.ErrNotExist) {
 		return fmt.Errorf("%w: the folder has to be there, and one that all ranks see", err)
 	}
+	if cause := s.causeSoon(); cause != nil {
+		return cause
+	}
 	if _, gone := s.sys.ReadDir(staging); errors.Is(gone, fs.ErrNotExist) {
-		if cause := s.causeSoon(); cause != nil {
-			return cause // rank 0 has it too, and has removed the unfinished save
-		}
 		who := "somebody"
 		if s.o.Rank > 0 {
 			who = "rank 0, which then says why, or somebody"
