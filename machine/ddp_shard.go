@@ -180,14 +180,6 @@ func (m *Machine) current() error {
 	return nil
 }
 
-// gathersNow reports whether a run that updates bucket i gathers it, also with OverlapGather: the
-// last bucket has the first layers, which the next run waits for, and is gathered beside the
-// updates of the others. With Stage 2 that took longer than it saved. All programs of a DDP must
-// find the same, whose graphs need not be alike, so that it follows from the plan.
-func (e *exchange) gathersNow(i int) bool {
-	return e.plan.Stage == 1 && i > 0 && i == len(e.plan.Buckets)-1
-}
-
 // gatherFirst has the program gather the weights, in the order in which it reads them, that the run
 // before it has updated and not gathered: with OverlapGather of ddp. Programs of parts but the
 // first come behind one that has.
@@ -198,9 +190,6 @@ func (l *lowering) gatherFirst() {
 	}
 	first := make([]program.Step, 0, len(e.shard.used)+len(l.p.Steps))
 	for _, i := range e.shard.used {
-		if e.gathersNow(i) {
-			continue
-		}
 		s := l.gathering(i)
 		s.Op.(*program.Collective).Early = true
 		first = append(first, s)
@@ -233,7 +222,7 @@ func (l *lowering) spread(u *update, begin int, apart bool) {
 		}
 	}
 	for i := range blocks {
-		if !e.gathers() && (!e.layout.Late || e.gathersNow(i)) {
+		if !e.gathers() && !e.layout.Late {
 			blocks[i].steps = append(blocks[i].steps, l.gathering(i))
 		}
 		if blocks[i].at = begin; apart {

@@ -108,16 +108,13 @@ func onlyFirstRunsGather(w *dist.World, cfg ddp.Config) error {
 	if err != nil {
 		return err
 	}
-	first, last := len(r.d.Plan().Buckets), 0
-	if cfg.Stage == 1 && first > 1 {
-		first, last = first-1, 1
-	}
-	for as, want := range map[manner][2]int{wholeBatch: {first, last}, firstPart: {first, 0}, laterPart: {0, 0}, lastPart: {0, last}} {
+	all := len(r.d.Plan().Buckets)
+	for as, want := range map[manner]int{wholeBatch: all, firstPart: all, laterPart: 0, lastPart: 0} {
 		p, err := n.load(as)
 		if err != nil {
 			return err
 		}
-		if early, others := gatherings(p.p); early != want[0] || others != want[1] {
+		if early, others := gatherings(p.p); early != want || others != 0 {
 			return fmt.Errorf("the program of a %v gathers %d buckets early, and %d others, want %d:\n%v", as, early, others, want, p.p)
 		}
 	}

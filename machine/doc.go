@@ -89,8 +89,7 @@
 // behind it, all in one run: Config.Solver is a must. With Stage 2 buckets of gradients take turns
 // in memory, each run sums its own, and nodes get no gradients; with Stage 3 weights are gathered
 // before their use, as below. With OverlapGather of ddp a run begins with gathering what the run
-// before it has updated (with Stage 1 all but the last bucket: the run that updates it gathers it,
-// beside other updates), and Sync returns ErrStale until Consolidate of the DDP.
+// before it has updated, and Sync returns ErrStale until Consolidate of the DDP.
 //
 // With Config.Share a second machine, for another graph, computes with the parameters of the first.
 // With Stage 3 of ddp no rank has them: the second graph's nodes then want values, which ddp's

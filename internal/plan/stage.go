@@ -160,7 +160,7 @@ func (x *staged) step() queue {
 	}
 	q.add(late, x.norms()...)
 	for i := range x.plan.Buckets {
-		if shared && (!before || x.gathersNow(i)) {
+		if shared && !before {
 			q.add(late, x.gathering(i))
 		}
 	}
@@ -171,20 +171,12 @@ func (x *staged) step() queue {
 // of the forward pass, which is about that of the buckets from the last one on.
 func (x *staged) gatherFirst(q *queue) {
 	for i := len(x.plan.Buckets) - 1; i >= 0; i-- {
-		switch {
-		case x.gathersNow(i):
-		case i == 0 && len(x.plan.Buckets) == 1:
+		if len(x.plan.Buckets) == 1 {
 			q.add(first, x.gathering(i))
-		default:
+		} else {
 			q.add(early, x.gathering(i)) // while the layer before computes
 		}
 	}
-}
-
-// gathersNow reports whether the step that updates bucket i gathers it, too: with stage 1 the last
-// of several.
-func (x *staged) gathersNow(i int) bool {
-	return x.cfg.Stage == 1 && i > 0 && i == len(x.plan.Buckets)-1
 }
 
 // run is the collectives of one run of the graph. Gradients of all runs but the last stay on their
