@@ -11,8 +11,13 @@ import (
 )
 
 // behindAWait queues every kernel for the first time behind one that waits for a peer. None of the
-// calls may wait for it, since the peer comes only when all of them are over.
+// calls may wait for it, since the peer comes only when all of them are over. The driver lets about
+// a thousand commands wait, so bitwise reductions have a turn of their own.
 func behindAWait(r *rank) error {
+	return errors.Join(turnBehindAWait(r, false), turnBehindAWait(r, true))
+}
+
+func turnBehindAWait(r *rank, bitwise bool) error {
 	const count = 1 << 10
 	late := r.Rank == 0
 	if late {
@@ -33,23 +38,10 @@ func behindAWait(r *rank) error {
 	queued := 0
 	for _, dt := range tensor.DTypes() {
 		for _, red := range dist.RedKinds() {
-			if red.Bitwise() && dt.IsFloat() {
-				continue
-			}
-			op := first
-			op.Src, op.Dst, op.Red = buf(dt, count), buf(dt, count), dist.RedOp{Kind: red, Scalar: dist.Scalar{DType: dt}}
-			for w, e := range r.engines {
-				if engineKind(w) == copier && red != dist.RedPreMulSum {
-					continue // each is several commands, and the driver lets about a thousand wait
-				}
-				queue(e, &op, r.s, &err)
-				if queued++; !engineKind(w).native(dist.KindReduceScatter) {
-					continue
-				}
-				part := op
-				part.Kind, part.Count, part.Dst = dist.KindReduceScatter, count/r.Size, buf(dt, count/r.Size)
-				queue(e, &part, r.s, &err)
-				queued++
+			if red.Bitwise() == bitwise && !(bitwise && dt.IsFloat()) {
+				op := first
+				op.Src, op.Dst, op.Red = buf(dt, count), buf(dt, count), dist.RedOp{Kind: red, Scalar: dist.Scalar{DType: dt}}
+				queued += r.reduced(&op, &err)
 			}
 		}
 	}
@@ -71,6 +63,26 @@ func behindAWait(r *rank) error {
 		}
 	}
 	return r.s.Synchronize()
+}
+
+// reduced queues op, an allreduce, by all engines, and a reduce-scatter by those that have kernels
+// for it. It returns how many operations it queued.
+func (r *rank) reduced(op *dist.Op, err *error) (queued int) {
+	for w, e := range r.engines {
+		if engineKind(w) == copier && op.Red.Kind != dist.RedPreMulSum {
+			continue // each is several commands
+		}
+		queue(e, op, r.s, err)
+		queued++
+		if engineKind(w).native(dist.KindReduceScatter) {
+			part := *op
+			part.Kind, part.Count = dist.KindReduceScatter, op.Count/r.Size
+			part.Dst = deviceBuffer(r.heap.Base[r.Rank], part.Count, op.DType(), r)
+			queue(e, &part, r.s, err)
+			queued++
+		}
+	}
+	return queued
 }
 
 // repeated queues op by all engines so often that it is kept; it returns how
