@@ -63,7 +63,7 @@ note: broken.json: no whole result
 note: no symm_mem
 note: oneshot cannot allgather f32: too small
 faster is the time of the best of the others over that of auto; above 1 auto is faster
-FAILS  queued allreduce f32 up to 64M: at least 1.600 times faster (1K, torch-one-shot), limit 1.150; not measured: 16 sizes from 2K to 64M
+FAILS  queued allreduce f32 up to 8M: at least 1.600 times faster (1K, torch-one-shot), limit 1.150; not measured: 13 sizes from 2K to 8M
 `
 	if !strings.HasPrefix(got, want) || code != exitFailure {
 		t.Errorf("code %d, printed\n%s\nwant it to begin with\n%s", code, got, want)
@@ -114,7 +114,7 @@ func TestGPUCriteria(t *testing.T) {
 		{"all is well on four", 4, nil, nil},
 		{
 			"a little too slow at one size", 2, at(modeQueued, "allreduce", "f32", 8<<20, 1.05),
-			[]string{"FAILS  queued allreduce f32 up to 64M: at least 1.143 times faster (8M, nccl), limit 1.150"},
+			[]string{"FAILS  queued allreduce f32 up to 8M: at least 1.143 times faster (8M, nccl), limit 1.150"},
 		},
 		{"the same on four, where that size is none of the claim", 4, at(modeQueued, "allreduce", "f32", 32<<20, 1.1), nil},
 		{
@@ -124,7 +124,8 @@ func TestGPUCriteria(t *testing.T) {
 		{
 			"too long, but faster than others", 2, at(modeQueued, "allreduce", "f32", 32<<10, 1.21),
 			[]string{
-				"FAILS  queued allreduce f32 up to 64M: at least 0.992 times faster (32K, nccl), limit 1.150",
+				"FAILS  queued allreduce f32 up to 8M: at least 0.992 times faster (32K, nccl), limit 1.150",
+				"FAILS  queued allreduce f32 up to 64M: at least 0.992 times faster (32K, nccl), limit 1.050",
 				"FAILS  queued allreduce f32 up to 64K: at most 6.05 us (32K), limit 6",
 			},
 		},

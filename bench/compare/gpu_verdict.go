@@ -102,7 +102,8 @@ const slack = 1 / 1.02
 // small operations take so and so long is claimed of float32 only, whose kernels do the same for
 // bf16.
 var gpuCriteria = []gpuCriterion{
-	{ranks: 2, ops: []string{"allreduce"}, dtypes: []string{"f32", "bf16"}, most: 64 << 20, faster: 1.15},
+	{ranks: 2, ops: []string{"allreduce"}, dtypes: []string{"f32", "bf16"}, most: 8 << 20, faster: 1.15},
+	{ranks: 2, ops: []string{"allreduce"}, dtypes: []string{"f32", "bf16"}, most: 64 << 20, faster: 1.05},
 	{ranks: 2, ops: []string{"allreduce"}, dtypes: []string{"f32"}, most: 64 << 10, us: 6},
 	{ranks: 4, ops: []string{"allreduce"}, dtypes: []string{"f32", "bf16"}, most: 4 << 20, faster: 1.15},
 	{ranks: 4, ops: []string{"allreduce"}, dtypes: []string{"f32", "bf16"}, most: 16 << 20, faster: 1.05},
