@@ -48,7 +48,7 @@ type copying struct {
 // Parts of a slice.
 const (
 	mostPasses = 4       // over scratch memory: the driver lets about a thousand commands wait, and those of one operation are to be few
-	mostParts  = 3       // of a pass: see DESIGN, Why copy engines?
+	mostParts  = 3       // of a pass: see docs/explanation/collectives-on-gpus.md
 	leastPull  = 1 << 20 // bytes; less is not worth a part
 )
 
