@@ -169,11 +169,15 @@ func tuneTables(text []byte) ([]grid, error) {
 	return []grid{g}, nil
 }
 
-// cell returns "ours / libraries", the least times.
+// cell returns "ours / libraries", the least times. Engines that the program no longer has do not
+// count.
 func (r tuneRow) cell() string {
 	best := map[bool]float64{} // by whether the engine is ours
 	for _, t := range r.Timings {
 		own := slices.Contains(gpuOwn, t.Engine)
+		if !own && !slices.Contains(gpuOthers, t.Engine) {
+			continue
+		}
 		if us, ok := best[own]; !ok || t.US < us {
 			best[own] = t.US
 		}

@@ -72,7 +72,7 @@ const (
 {"kind":"reduce","dtype":"f32","symmetric":true,"ranks":4,"bytes":1024,"timings":[
  {"engine":"ll","microseconds":9}]},
 {"kind":"allreduce","dtype":"f32","symmetric":true,"ranks":2,"bytes":1024,"timings":[
- {"engine":"ll","microseconds":4},{"engine":"tiles","microseconds":3.5},
+ {"engine":"ll","microseconds":4},{"engine":"tiles","microseconds":3.5},{"engine":"gone","microseconds":1},
  {"engine":"nccl","microseconds":12},{"engine":"nvshmem","microseconds":11}]},
 {"kind":"allreduce","dtype":"f32","symmetric":false,"ranks":2,"bytes":1024,"timings":[
  {"engine":"ll","microseconds":1}]},
