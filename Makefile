@@ -115,6 +115,17 @@ check-generated:
 		[ "$$before" = "$$(git diff | cksum)" ] || { git diff --stat; echo "check: generated files were out of date"; exit 1; }; \
 	fi
 
+# The site needs Node 18 or later, and its check Chromium: CHROME=/path/of/it where it is not /usr/bin/chromium.
+SITE := cd docs && npm ci --ignore-scripts --no-audit --no-fund --silent && npm run --silent
+
+.PHONY: docs
+docs: ## render docs/ as a site with search into docs/.vitepress/dist; needs Node
+	$(SITE) build
+
+.PHONY: docs-check
+docs-check: docs ## open every page of the site in a headless browser; needs Node and Chromium
+	$(SITE) check
+
 .PHONY: lint
 lint: ## run golangci-lint too; its first build takes minutes
 	CGO_ENABLED=0 $(GO) tool -modfile=tools/lint/go.mod golangci-lint run ./...

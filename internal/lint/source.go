@@ -119,7 +119,7 @@ func (m *Module) add(name, rel string) error {
 }
 
 func skipped(name, base string) bool {
-	if base == "testdata" || strings.HasPrefix(base, ".") || strings.HasPrefix(base, "_") {
+	if base == "testdata" || base == "node_modules" || strings.HasPrefix(base, ".") || strings.HasPrefix(base, "_") {
 		return true
 	}
 	_, err := os.Stat(filepath.Join(name, "go.mod"))
