@@ -11,7 +11,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// benchBytes is the size of the one tensor that is written and read.
+// benchBytes is the size of the one tensor of the benchmarks.
 const benchBytes = 128 << 20
 
 func benchTensor() (Tensor, tensor.Buffer) {
@@ -22,8 +22,7 @@ func benchTensor() (Tensor, tensor.Buffer) {
 	return Tensor{Name: "w", Role: Param, DType: tensor.F32, Shape: []int{len(data)}}, tensor.Of(data)
 }
 
-// BenchmarkWrite is a save, flushed to the disk, beside a plain copy of a file of the same size,
-// flushed as well.
+// BenchmarkWrite is a save with its flush, compared with a flushed copy of a file of the same size.
 func BenchmarkWrite(b *testing.B) {
 	w, data := benchTensor()
 	for _, async := range []bool{false, true} {
@@ -62,7 +61,7 @@ func BenchmarkWrite(b *testing.B) {
 	})
 }
 
-// copyFile copies through memory, as a program would that has the bytes there, and flushes.
+// copyFile writes bytes from memory, as a program would, and flushes.
 func copyFile(from, to string) error {
 	r, err := os.Open(from)
 	if err != nil {
@@ -86,7 +85,7 @@ func copyFile(from, to string) error {
 	return err
 }
 
-// BenchmarkStall is what training waits for: the copy that Save of a save in the background makes.
+// BenchmarkStall is the delay of training: the copy that Save makes for a save in the background.
 func BenchmarkStall(b *testing.B) {
 	w, data := benchTensor()
 	s, err := New(Options{Dir: b.TempDir(), Keep: 1, Async: true})
@@ -109,8 +108,7 @@ func BenchmarkStall(b *testing.B) {
 	closed(b, s)
 }
 
-// BenchmarkRead is opening with all checks, reading all elements, and reading the same file without
-// any of that.
+// BenchmarkRead opens with all checks, reads all elements, and reads the same file without checks.
 func BenchmarkRead(b *testing.B) {
 	w, data := benchTensor()
 	dir := b.TempDir()
@@ -160,7 +158,7 @@ func BenchmarkRead(b *testing.B) {
 	})
 }
 
-// BenchmarkChecksum is the one that is used, and the other that was thought of.
+// BenchmarkChecksum compares CRC-32C, which is used, with SHA-256.
 func BenchmarkChecksum(b *testing.B) {
 	_, data := benchTensor()
 	var sum uint32

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// commit is what rank 0 does when its own file is written: it waits for the others, writes the
-// manifest, gives the folder its name and removes old checkpoints.
+// commit finishes a save on rank 0 after its own file is written: it waits for the other ranks,
+// writes the manifest, renames the folder and removes old checkpoints.
 func (s *Saver) commit(staging string, j *job, own part) error {
 	parts := []part{own}
 	if s.o.Sharded {
@@ -42,10 +42,10 @@ func (s *Saver) commit(staging string, j *job, own part) error {
 	return nil
 }
 
-// gather waits until all ranks have left their parts.
+// gather waits until all ranks have written their parts.
 //
-// Errors: ErrTimeout with the ranks that are missing; why Options.Context has ended; why a rank has
-// no file; ErrInvalid for ranks that differ.
+// Errors: ErrTimeout with the missing ranks; the cause of Options.Context; the error of a rank
+// without a file; ErrInvalid for ranks that differ.
 func (s *Saver) gather(staging string, own part) ([]part, error) {
 	parts := make([]part, s.o.Size)
 	parts[0] = own
@@ -62,7 +62,7 @@ func (s *Saver) gather(staging string, own part) ([]part, error) {
 			p, err := s.readPart(staging, rank)
 			switch {
 			case err != nil && s.cause() != nil:
-				return nil, s.cause() // which the other rank had before
+				return nil, s.cause() // the other rank's error has the same cause
 			case err != nil:
 				return nil, err
 			case p == nil:
@@ -78,7 +78,7 @@ func (s *Saver) gather(staging string, own part) ([]part, error) {
 			return parts, nil
 		}
 		if _, err := s.sys.ReadDir(staging); errors.Is(err, fs.ErrNotExist) {
-			return nil, err // there is nothing to wait for
+			return nil, err // a save without a folder cannot end
 		}
 		if err := s.check(&quiet, staging, missing); err != nil {
 			return nil, err
@@ -96,7 +96,7 @@ func (s *Saver) gather(staging string, own part) ([]part, error) {
 	}
 }
 
-// readPart is what a rank has left; nil if it has not.
+// readPart returns the part of a rank, or nil if it is not there yet.
 func (s *Saver) readPart(staging string, rank int) (*part, error) {
 	text, err := s.sys.ReadFile(filepath.Join(staging, partName(rank, s.o.Size)))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -107,7 +107,7 @@ func (s *Saver) readPart(staging string, rank int) (*part, error) {
 		err = json.Unmarshal(text, p)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("what rank %d says of its file: %w", rank, err)
+		return nil, fmt.Errorf("part of rank %d: %w", rank, err)
 	}
 	if p.Error != "" {
 		return nil, fmt.Errorf("rank %d has no file: %s", rank, p.Error)
@@ -115,7 +115,7 @@ func (s *Saver) readPart(staging string, rank int) (*part, error) {
 	return p, nil
 }
 
-// agrees compares what must be the same on all ranks.
+// agrees checks the values that must be equal on all ranks.
 func (p *part) agrees(own *part) error {
 	switch {
 	case p.Step != own.Step || p.Size != own.Size:
@@ -128,9 +128,10 @@ func (p *part) agrees(own *part) error {
 	return nil
 }
 
-// assemble is the manifest of what the parts have.
+// assemble returns the manifest of all parts.
 //
-// Errors: ErrInvalid for tensors that differ between ranks, elements that two have or none has.
+// Errors: ErrInvalid for tensors that differ between ranks, and for elements in two parts or in
+// none.
 func assemble(meta *Meta, parts []part, size int) (*Manifest, error) {
 	m := &Manifest{
 		Format: Format, Version: Version, Step: meta.Step, WorldSize: size, Stage: meta.Stage,
@@ -172,7 +173,7 @@ func assemble(meta *Meta, parts []part, size int) (*Manifest, error) {
 	return m, nil
 }
 
-// matches compares what two ranks say of a tensor.
+// matches checks that two ranks describe a tensor equally.
 func (t *TensorInfo) matches(o *TensorInfo) error {
 	a, errA := t.Tensor()
 	b, errB := o.Tensor()
@@ -185,7 +186,7 @@ func (t *TensorInfo) matches(o *TensorInfo) error {
 	return nil
 }
 
-// ranksText is "1, 3 and 7".
+// ranksText returns "1, 3 and 7".
 func ranksText(ranks []int) string {
 	names := make([]string, len(ranks))
 	for i, r := range ranks {

@@ -8,20 +8,20 @@ import (
 	"time"
 )
 
-// endPatience is how long a call waits, after the end of Options.Context, for a save in the
-// background that is ending too: its error says more, and a write that the disk does not take must
-// not hold the caller.
+// endPatience is the time that a call waits, after the end of Options.Context, for a save in the
+// background that is also ending. The save's error has more detail, but a write that the disk
+// blocks must not block the caller.
 const endPatience = time.Second
 
-// stopPatience is how long rank 0, after the end of Options.Stop, waits for ranks whose files do
-// not grow.
+// stopPatience is the time that rank 0 waits, after the end of Options.Stop, for files that do not
+// grow.
 const stopPatience = 2 * time.Second
 
-// flushBytes is how much of a file is written before it is flushed, so that the last flush is
-// short, and a file that does not grow belongs to a rank that does not write.
+// flushBytes is the number of bytes between two flushes of a file. The last flush is then short,
+// and a file that does not grow belongs to a rank that does not write.
 const flushBytes = 64 << 20
 
-// cause is why Options.Context has ended; nil while it has not.
+// cause returns the cause of the end of Options.Context, or nil before its end.
 func (s *Saver) cause() error {
 	if c := s.o.Context; c != nil && c.Err() != nil {
 		return context.Cause(c)
@@ -29,7 +29,7 @@ func (s *Saver) cause() error {
 	return nil
 }
 
-// causeSoon is cause, for which it waits a moment: another rank may have noticed before this one.
+// causeSoon is cause after a short wait: another rank may have noticed the end before this one.
 func (s *Saver) causeSoon() error {
 	if s.o.Context == nil {
 		return nil
@@ -43,7 +43,7 @@ func (s *Saver) causeSoon() error {
 	return s.cause()
 }
 
-// done is closed at the end of c; nil where there is none.
+// done returns a channel that is closed at the end of c; nil without a context.
 func done(c context.Context) <-chan struct{} {
 	if c == nil {
 		return nil
@@ -51,10 +51,10 @@ func done(c context.Context) <-chan struct{} {
 	return c.Done()
 }
 
-// await returns when the save in the background has ended, or a moment after the end of
+// await returns when the save in the background has ended, or endPatience after the end of
 // Options.Context.
 //
-// Errors: that of the save, or why the context has ended.
+// Errors: that of the save, or the context's cause.
 func (s *Saver) await() error {
 	select {
 	case <-s.running:
@@ -71,7 +71,7 @@ func (s *Saver) await() error {
 	}
 }
 
-// ending writes to w until the Saver's context ends.
+// ending writes to a file until the Saver's context ends.
 type ending struct {
 	file
 	s *Saver
@@ -84,14 +84,14 @@ func (e ending) Write(p []byte) (int, error) {
 	return e.file.Write(p)
 }
 
-// stall watches the files of ranks that rank 0 waits for, after a signal to stop.
+// stall watches the files of the ranks that rank 0 waits for, after Options.Stop has ended.
 type stall struct {
 	sizes []int64
-	since time.Time // when they were last seen to change; zero before the signal
+	since time.Time // time of the last change; zero before the end of Stop
 }
 
-// check is an error when Options.Stop has ended, and the files of the missing ranks have not grown
-// for stopPatience.
+// check returns an error if Options.Stop has ended and the files of the missing ranks have not
+// grown for stopPatience.
 func (s *Saver) check(w *stall, staging string, missing []int) error {
 	stop := s.o.Stop
 	if stop == nil || stop.Err() == nil {
@@ -111,7 +111,7 @@ func (s *Saver) check(w *stall, staging string, missing []int) error {
 	if now := time.Now(); w.since.IsZero() || !slices.Equal(sizes, w.sizes) {
 		w.sizes, w.since = sizes, now
 	} else if now.Sub(w.since) > stopPatience {
-		return fmt.Errorf("%w: rank %s has written nothing for %v: is it alive, and does it see %s? It is not waited for: %w",
+		return fmt.Errorf("%w: rank %s has written nothing for %v: is it alive, and does it see %s? rank 0 stops waiting: %w",
 			ErrTimeout, ranksText(missing), stopPatience, s.o.Dir, context.Cause(stop))
 	}
 	return nil

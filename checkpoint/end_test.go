@@ -19,15 +19,15 @@ var (
 	errSignal   = errors.New("stopped by signal")
 )
 
-// endless returns options for two ranks without a time limit. Rank 1 never comes.
+// endless returns options for two ranks without a time limit. Rank 1 never saves.
 func endless(t *testing.T, async bool) (Options, context.CancelCauseFunc) {
 	t.Helper()
 	ctx, cancel := context.WithCancelCause(t.Context())
 	return Options{Dir: t.TempDir(), Size: 2, Sharded: true, Timeout: 1000 * time.Hour, Async: async, Context: ctx}, cancel
 }
 
-// Whatever of rank 0 waits for the file of another rank ends with the context, and says why that
-// has ended: a save, the next one, Wait, and Close.
+// Every wait of rank 0 for another rank's file ends with the context and returns its cause: a save,
+// the next one, Wait, and Close.
 func TestWaitsForARankEndWithTheContext(t *testing.T) {
 	for name, c := range map[string]struct {
 		async bool
@@ -118,7 +118,7 @@ func TestAWriterEndsWithTheContext(t *testing.T) {
 	}
 }
 
-// A disk that takes nothing any more holds neither Wait nor Close for long.
+// A disk that blocks all writes delays neither Wait nor Close for long.
 func TestWaitsForAWriteThatIsStuckEndWithTheContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o, end := endless(t, true)
@@ -181,7 +181,7 @@ func TestARankWhoseFilesAreGoneSaysWhy(t *testing.T) {
 	}
 }
 
-// growingFS is a disk on which the files of other ranks grow until they have a size.
+// growingFS is a disk on which the files of other ranks grow up to a size.
 type growingFS struct {
 	disk
 	size, most int64
@@ -192,8 +192,7 @@ func (g *growingFS) Size(string) (int64, error) {
 	return g.size, nil
 }
 
-// After a signal rank 0 waits for ranks that write, and not for one that does not: that one is
-// named.
+// After Options.Stop rank 0 waits for ranks that write. It names a rank that does not.
 func TestAfterAStopOnlyRanksThatWriteAreWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stop, signal := context.WithCancelCause(t.Context())
@@ -219,7 +218,7 @@ func TestAfterAStopOnlyRanksThatWriteAreWaitedFor(t *testing.T) {
 	})
 }
 
-// A signal does not end a save whose ranks all write.
+// Options.Stop does not end a save whose ranks all write.
 func TestASaveGoesOnAfterAStop(t *testing.T) {
 	stop, signal := context.WithCancelCause(t.Context())
 	signal(errSignal)

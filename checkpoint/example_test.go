@@ -11,7 +11,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Two ranks save, each its half of a parameter; one rank resumes and reads all of it.
+// Two ranks save half of a parameter each; one rank resumes and reads all of it.
 func Example() {
 	dir, err := os.MkdirTemp("", "checkpoints")
 	if err != nil {

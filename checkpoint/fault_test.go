@@ -16,11 +16,11 @@ import (
 	"github.com/symgrad/symgrad/internal/long"
 )
 
-// faultyFS is a disk that goes wrong at one of the calls that change something.
+// faultyFS is a disk on which one of the calls that change something fails.
 type faultyFS struct {
 	disk
 	at    int   // the number of the call, from 0; negative for never
-	fault error // what it returns; nil means that the machine stops there: this call and all later ones fail
+	fault error // its result; nil means that the machine stops there: this call and all later ones fail
 	trash string
 
 	calls   []string
@@ -28,15 +28,15 @@ type faultyFS struct {
 	unsaid  map[string]bool // files whose content is not
 }
 
-// renaming is a change of names, and what takes it back.
+// renaming is a change of names, and its undo.
 type renaming struct {
 	from, to string // "" for made and for removed
 }
 
 var errStopped = errors.New("the machine has stopped")
 
-// call counts, and says whether this call goes wrong. half reports whether a write may get half
-// way.
+// call counts calls, and reports whether this one fails. half reports whether a write may succeed
+// in part.
 func (f *faultyFS) call(what, name string) error {
 	n := len(f.calls)
 	f.calls = append(f.calls, what+" "+filepath.Base(name))
@@ -91,7 +91,7 @@ func (f *faultyFS) Rename(from, to string) error {
 	return nil
 }
 
-// moved is the name that a file called name has after a renaming.
+// moved returns the name of a file after a renaming.
 func (c renaming) moved(name string) string {
 	if c.from != "" && (name == c.from || strings.HasPrefix(name, c.from+"/")) {
 		return c.to + strings.TrimPrefix(name, c.from)
@@ -99,7 +99,7 @@ func (c renaming) moved(name string) string {
 	return name
 }
 
-// did notes a change of names.
+// did records a change of names.
 func (f *faultyFS) did(c renaming) {
 	f.pending = append(f.pending, c)
 	for name := range f.unsaid {
@@ -110,7 +110,7 @@ func (f *faultyFS) did(c renaming) {
 	}
 }
 
-// putAside removes name in a way that can be taken back.
+// putAside removes name so that the removal can be undone.
 func (f *faultyFS) putAside(name string) error {
 	if _, err := os.Lstat(name); err != nil {
 		return nil
@@ -151,7 +151,7 @@ func (f *faultyFS) SyncDir(name string) error {
 			still = append(still, c)
 			continue
 		}
-		for i, s := range still { // what came before it will be taken back where the file is now
+		for i, s := range still { // undo earlier renamings where the file is now
 			still[i] = renaming{c.moved(s.from), c.moved(s.to)}
 		}
 	}
@@ -159,8 +159,8 @@ func (f *faultyFS) SyncDir(name string) error {
 	return nil
 }
 
-// lose is what a power failure does to what was not flushed: content is gone, and with names set
-// names are as before.
+// lose simulates a power failure: content that was not flushed is lost, and with names set
+// renamings that were not flushed are undone.
 func (f *faultyFS) lose(tb testing.TB, lostNames bool) {
 	tb.Helper()
 	for name := range f.unsaid { // each by itself
@@ -214,11 +214,11 @@ func (w *faultyFile) Close() error {
 	return w.file.Close()
 }
 
-// scenario is a folder with checkpoints, and a save that goes wrong.
+// scenario is a folder with checkpoints, and a save that fails.
 type scenario struct {
 	name string
 	keep int
-	have []int // steps that are there before
+	have []int // existing steps
 	save int   // the step that is saved
 }
 
@@ -229,7 +229,7 @@ var scenarios = []scenario{
 	{"the same again", 2, []int{100, 200}, 200},
 }
 
-// begin makes the folder as it is before, and a disk that goes wrong.
+// begin makes the folder of the scenario, and a disk that fails.
 func (sc *scenario) begin(t *testing.T, at int, fault error) (Options, []*Saver, *faultyFS) {
 	t.Helper()
 	root := t.TempDir()
@@ -250,7 +250,7 @@ func (sc *scenario) begin(t *testing.T, at int, fault error) (Options, []*Saver,
 	return o, all, f
 }
 
-// calls is those of a save that goes well.
+// calls returns the number of calls of a save that succeeds.
 func (sc *scenario) calls(t *testing.T) []string {
 	t.Helper()
 	o, all, f := sc.begin(t, -1, nil)
@@ -261,9 +261,9 @@ func (sc *scenario) calls(t *testing.T) []string {
 	return f.calls
 }
 
-// tried reports whether short tests take case at, which they do with one case of every so many.
-// Long tests take all. With invariants or the race detector it is one of seven: they see the
-// same code in all of them.
+// tried reports whether short tests include case at: one case in a fixed number. Long tests include
+// all. With invariants or the race detector it is one of seven, because all cases run the same
+// code.
 func tried(at, every int) bool {
 	switch {
 	case invariants.Enabled:
@@ -274,8 +274,8 @@ func tried(at, every int) bool {
 	return at%every == 0
 }
 
-// A checkpoint that goes away gets another name first, and the name is flushed before its manifest
-// goes; the manifest goes before anything else.
+// A checkpoint to remove is renamed first, and the name is flushed before its manifest is removed;
+// the manifest is removed before all other files.
 func TestCheckpointsAreRenamedBeforeTheyAreRemoved(t *testing.T) {
 	calls := scenarios[2].calls(t)
 	at := slices.Index(calls, "rename step-00000050.removed.tmp")
@@ -288,9 +288,9 @@ func TestCheckpointsAreRenamedBeforeTheyAreRemoved(t *testing.T) {
 	}
 }
 
-// The machine stops at each call of a save: killed, or without power, when what was not flushed
-// is lost, in two ways. Short tests take one of the three at each call. There is a whole
-// checkpoint afterwards, the newest if Save had returned, and the next start saves as ever.
+// The machine stops at each call of a save: by a kill, or by a power failure that loses unflushed
+// data in two variants. Short tests take one of the three at each call. Afterwards there is a whole
+// checkpoint, the newest if Save had returned, and the next start can save.
 func TestTheMachineStopsAtEveryCall(t *testing.T) {
 	for _, sc := range scenarios {
 		calls := sc.calls(t)
@@ -308,7 +308,7 @@ func TestTheMachineStopsAtEveryCall(t *testing.T) {
 	}
 }
 
-// stop stops the machine at a call; again says whether the next start saves, too, which is slow.
+// stop stops the machine at a call; again is whether the next start saves too, which is slow.
 func (sc *scenario) stop(t *testing.T, at int, how string, again bool) {
 	o, all, f := sc.begin(t, at, nil)
 	failed := saveWith(t, all, sc.save, false)
@@ -342,8 +342,8 @@ func (sc *scenario) stop(t *testing.T, at int, how string, again bool) {
 	}
 }
 
-// check opens the newest checkpoint: that of save or of before, the first if saved.
-// Returns: its step; 0 for none.
+// check opens the newest checkpoint, which must be that of save or an earlier one, or that of save
+// if saved. Returns: its step; 0 for none.
 func (sc *scenario) check(t *testing.T, dir string, saved bool, before int) int {
 	t.Helper()
 	c, err := Open(dir)
@@ -362,8 +362,8 @@ func (sc *scenario) check(t *testing.T, dir string, saved bool, before int) int 
 	return step
 }
 
-// Each call fails once, as on a full disk; all after it go well. The error says why, and what was
-// there before is whole.
+// Each call fails once, as on a full disk; all later ones succeed. The error has the reason, and
+// the existing checkpoints stay whole.
 func TestEveryCallFails(t *testing.T) {
 	for _, sc := range scenarios {
 		calls := sc.calls(t)
@@ -399,7 +399,7 @@ func TestEveryCallFails(t *testing.T) {
 	}
 }
 
-// What goes wrong in the background is told by the next Save, which saves all the same.
+// The next Save returns the error of a save in the background, and saves all the same.
 func TestNextSaveTellsWhatWentWrong(t *testing.T) {
 	f := &faultyFS{at: -1, fault: syscall.EROFS, trash: t.TempDir(), unsaid: map[string]bool{}}
 	s, err := newSaver(Options{Dir: t.TempDir(), Async: true}, f)

@@ -11,15 +11,15 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// File is an open safetensors file. Its methods may be called by several goroutines.
+// File is an open safetensors file. Its methods are safe for concurrent use.
 type File struct {
 	f      *os.File
-	name   string // as errors call it
+	name   string // for errors
 	header *Header
 }
 
-// OpenFile opens a safetensors file of any program. Tensors of a dtype that no Type stands for are
-// listed, and Read refuses them.
+// OpenFile opens a safetensors file of any program. It lists tensors of dtypes without a Type, but
+// Read returns an error for them.
 //
 // Owns: the caller closes it. Errors: ErrCorrupt, also for a pipe, a device, a folder, or a file of
 // another format, which it names; ErrUnsupported on a machine that is not little-endian; those of
@@ -55,13 +55,13 @@ func openFile(path string) (*File, error) {
 	return &File{f: f, name: filepath.Base(path), header: h}, nil
 }
 
-// Header is what the file says of itself; it belongs to f.
+// Header returns the file's header, which belongs to f.
 func (f *File) Header() *Header { return f.header }
 
-// Read fills dst with the elements of a tensor from offset on.
+// Read fills dst with the elements of a tensor, starting at offset.
 //
 // Errors: ErrInvalid for an unknown name, another dtype or elements beyond the end; ErrUnsupported
-// for a dtype that no Type stands for; ErrCorrupt for a file that has become shorter; ErrClosed.
+// for a dtype without a Type; ErrCorrupt for a file that has become shorter; ErrClosed.
 func (f *File) Read(name string, offset int, dst tensor.Buffer) error {
 	e := f.header.Find(name)
 	if e == nil {
@@ -79,7 +79,7 @@ func (f *File) Read(name string, offset int, dst tensor.Buffer) error {
 	return nil
 }
 
-// readAt fills p, whose bytes are those of whole elements, from element offset on.
+// readAt fills p with whole elements, starting at element offset.
 func (f *File) readAt(e *Entry, offset int, p []byte) error {
 	if len(p) == 0 {
 		return nil
@@ -92,7 +92,7 @@ func (f *File) readAt(e *Entry, offset int, p []byte) error {
 	return unlessClosed(err)
 }
 
-// unlessClosed is err, or ErrClosed for that of a file that has been closed.
+// unlessClosed returns ErrClosed for the error of a closed file, otherwise err.
 func unlessClosed(err error) error {
 	if errors.Is(err, os.ErrClosed) {
 		return ErrClosed
@@ -100,7 +100,7 @@ func unlessClosed(err error) error {
 	return err
 }
 
-// readable compares what is to be read with what there is.
+// readable checks dtype, device and range of a read.
 func readable(dt tensor.DType, n, offset int, dst tensor.Buffer) error {
 	switch {
 	case dst.DType() != dt:
@@ -129,12 +129,12 @@ type NamedTensor struct {
 	Data  tensor.Buffer // in host memory
 }
 
-// WriteFile writes a safetensors file that every program can read: all of it, durably, or nothing.
-// A path that leads to a device or a pipe is written to. One that is a link stays it, and leads to
-// what was written.
+// WriteFile writes a safetensors file that every program can read: the whole file, durably, or
+// nothing. If path is a device or a pipe, it writes to that. If path is a link, it writes the
+// link's target.
 //
-// Errors: ErrInvalid for names, shapes and data that do not fit, and for a path that ends like a
-// folder's; those of the file system.
+// Errors: ErrInvalid for names, shapes and data that do not fit, and for a path that ends with a
+// slash; those of the file system.
 func WriteFile(path string, metadata map[string]string, tensors []NamedTensor) error {
 	if err := checkByteOrder(); err != nil {
 		return err
@@ -159,10 +159,11 @@ func WriteFile(path string, metadata map[string]string, tensors []NamedTensor) e
 	return nil
 }
 
-// writeEntries lays entries out, checks each and writes the file; data writes the bytes of one.
+// writeEntries computes the layout of entries, checks each and writes the file; data writes the
+// bytes of one.
 func writeEntries(path string, metadata map[string]string, entries []Entry, data func(i int, w *summed) error, check func(i int) error) error {
 	if path == "" || os.IsPathSeparator(path[len(path)-1]) {
-		return fmt.Errorf("%w: that is no name of a file", ErrInvalid)
+		return fmt.Errorf("%w: the path is not a file name", ErrInvalid)
 	}
 	order, err := layOut(entries)
 	if err != nil {
@@ -196,8 +197,8 @@ func writeEntries(path string, metadata map[string]string, entries []Entry, data
 	return writeWhole(disk{}, filepath.Dir(path), filepath.Base(path), fill)
 }
 
-// linked is the file that path leads to by a link, such as /dev/stdout; else path, also where a
-// link leads to nothing.
+// linked returns the target of path if path is a link, such as /dev/stdout. It returns path if it
+// is no link or a link without a target.
 func linked(path string) string {
 	if info, err := os.Lstat(path); err != nil || info.Mode()&os.ModeSymlink == 0 {
 		return path
@@ -205,11 +206,10 @@ func linked(path string) string {
 	if real, err := filepath.EvalSymlinks(path); err == nil {
 		return real
 	}
-	return path // of a pipe /proc says what is no path
+	return path // for a pipe, the link in /proc is no path
 }
 
-// writeInto writes to what is there and is no plain file, such as a device or a pipe, in whose
-// place no other is to come.
+// writeInto writes to an existing device, pipe or other special file, which must not be replaced.
 func writeInto(path string, fill func(w file) error) (err error) {
 	f, err := disk{}.Create(path)
 	if err != nil {

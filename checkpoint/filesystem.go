@@ -11,28 +11,28 @@ import (
 	"github.com/symgrad/symgrad/internal/foreign"
 )
 
-// fileSystem is what a save needs of one. It is small so that a test can fail at, or end the world
-// after, every call.
+// fileSystem has the calls that a save needs. It is small so that a test can fail any call, or end
+// the program after it.
 type fileSystem interface {
 	Mkdir(name string) error
-	Create(name string) (file, error) // empty, to be written
+	Create(name string) (file, error) // empty, for writing
 	Rename(from, to string) error     // replaces a file, not a folder
 	Remove(name string) error         // a file or an empty folder
 	SyncDir(name string) error        // makes the names in a folder durable
 	ReadDir(name string) ([]fs.DirEntry, error)
 	ReadFile(name string) ([]byte, error) // a regular file of at most maxManifest bytes
 	Size(name string) (int64, error)
-	Lock(name string) (*os.File, error) // opened and locked, so that no other can lock it
+	Lock(name string) (*os.File, error) // opened and locked exclusively
 }
 
-// file is what is written.
+// file is a file for writing.
 type file interface {
 	Write(p []byte) (int, error)
 	Sync() error
 	Close() error
 }
 
-// disk is the operating system's.
+// disk is the operating system's file system.
 type disk struct{}
 
 func (disk) Mkdir(name string) error                    { return os.Mkdir(name, 0o777) }
@@ -69,11 +69,11 @@ func (disk) SyncDir(name string) error {
 	return errors.Join(err, d.Close())
 }
 
-// makeFolder makes dir and what is missing above it, durably: a checkpoint is as durable as the
+// makeFolder makes dir and its missing parents, durably: a checkpoint is only as durable as the
 // folder around it.
 func makeFolder(sys fileSystem, dir string) error {
 	if _, err := os.Stat(dir); err == nil || !errors.Is(err, fs.ErrNotExist) {
-		return os.MkdirAll(dir, 0o777) // which says what it is if it is no folder
+		return os.MkdirAll(dir, 0o777) // returns an error if dir is no folder
 	}
 	above := filepath.Dir(dir)
 	if above != dir {
@@ -90,10 +90,10 @@ func makeFolder(sys fileSystem, dir string) error {
 // temporaryName returns the name of a file until it is whole.
 func temporaryName(name string) string { return "." + name + ".tmp" }
 
-// writeWhole makes the file name in folder dir out of what fill writes, so that a reader sees all
-// of it or none: under another name, flushed, renamed, and the folder flushed.
+// writeWhole makes file name in folder dir from the output of fill, so that readers see the whole
+// file or none. It writes under a temporary name, flushes, renames, and flushes the folder.
 //
-// Errors: those of fill and of the file system, after which the other name is removed.
+// Errors: those of fill and of the file system; the temporary file is removed then.
 func writeWhole(sys fileSystem, dir, name string, fill func(w file) error) error {
 	if err := putWhole(sys, dir, name, fill); err != nil {
 		return err
@@ -101,7 +101,7 @@ func writeWhole(sys fileSystem, dir, name string, fill func(w file) error) error
 	return explain(sys.SyncDir(dir))
 }
 
-// putWhole is writeWhole but for the folder's flush.
+// putWhole is writeWhole without the folder's flush.
 func putWhole(sys fileSystem, dir, name string, fill func(w file) error) error {
 	temporary := filepath.Join(dir, temporaryName(name))
 	f, err := sys.Create(temporary)
@@ -130,7 +130,7 @@ func writeText(sys fileSystem, dir, name string, text []byte) error {
 	return writeWhole(sys, dir, name, filled(text))
 }
 
-// filled writes text.
+// filled returns a function that writes text.
 func filled(text []byte) func(w file) error {
 	return func(w file) error {
 		_, err := w.Write(text)
@@ -138,14 +138,14 @@ func filled(text []byte) func(w file) error {
 	}
 }
 
-// removeTree removes a folder with the files in it. A checkpoint gets a name with removedSuffix
-// first, durably: after a kill no reader takes the rest for a damaged checkpoint, and the next save
-// removes it. Of a folder that has no name of a checkpoint the manifest goes first, durably, so
-// that the rest is not taken for a checkpoint.
+// removeTree removes a folder and its files. It first renames a checkpoint to a name with
+// removedSuffix, durably. After a kill no reader then takes the remains for a damaged checkpoint,
+// and the next save removes them. In other folders it first removes the manifest, durably, with the
+// same effect.
 func removeTree(sys fileSystem, dir string) error {
 	if f, ok := parseFolder(filepath.Base(dir)); ok && !f.tmp {
 		removed := dir + removedSuffix
-		if err := removeIfThere(sys, removed); err != nil { // left by a kill; a folder with files in it cannot be replaced
+		if err := removeIfThere(sys, removed); err != nil { // left by a kill: Rename cannot replace a folder with files
 			return err
 		}
 		if err := sys.Rename(dir, removed); err != nil {
@@ -175,7 +175,7 @@ func removeTree(sys fileSystem, dir string) error {
 	return sys.Remove(dir)
 }
 
-// explain adds to an error of the file system what can be done about it.
+// explain adds a remedy to an error of the file system.
 func explain(err error) error {
 	switch {
 	case errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT):

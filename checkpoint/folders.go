@@ -14,23 +14,23 @@ import (
 type folder struct {
 	name  string
 	step  int
-	again int  // of stagingName
-	tmp   bool // being written, left by a program that died, replaced by another of the same step, or being removed
+	again int  // as in stagingName
+	tmp   bool // the name ends in .tmp: unfinished, replaced or being removed
 
-	removed bool // being removed, by a program that may have died: never to be opened
+	removed bool // being removed, maybe by a program that died: must not be opened
 }
 
-// replacedSuffix is the end of the name of a checkpoint that another of the same step is about to
-// replace.
+// replacedSuffix ends the name of a checkpoint that another one of the same step replaces.
 const replacedSuffix = ".old.tmp"
 
-// removedSuffix is the end of the name of a checkpoint that is being removed.
+// removedSuffix ends the name of a checkpoint that is being removed.
 const removedSuffix = ".removed.tmp"
 
-// stepName is the folder of the checkpoint of a step.
+// stepName returns the folder name of the checkpoint of a step.
 func stepName(step int) string { return fmt.Sprintf("step-%08d", step) }
 
-// stagingName is the folder where it is written, after so many repeats: see Saver.repeats.
+// stagingName returns the folder name of a save in progress; again is the number of repeats (see
+// Saver.repeats).
 func stagingName(step int, session string, again int) string {
 	name := stepName(step)
 	if session != "" {
@@ -47,13 +47,13 @@ var (
 	sessionPattern = regexp.MustCompile(`^[A-Za-z0-9_-]{0,64}$`)
 )
 
-// parseFolder is the folder called name; false if it is something else.
+// parseFolder parses the name of a folder; it returns false for other names.
 func parseFolder(name string) (folder, bool) {
 	match := folderPattern.FindStringSubmatch(name)
 	if match == nil || match[2]+match[3] != "" && match[4] == "" {
 		return folder{}, false
 	}
-	again, _ := strconv.Atoi(match[3]) // of digits, or none
+	again, _ := strconv.Atoi(match[3]) // digits, or empty
 	step, err := strconv.Atoi(match[1])
 	if err != nil || !strings.HasPrefix(name, stepName(step)) {
 		return folder{}, false
@@ -61,8 +61,8 @@ func parseFolder(name string) (folder, bool) {
 	return folder{name: name, step: step, again: again, tmp: match[4] != "", removed: strings.HasSuffix(name, removedSuffix)}, true
 }
 
-// folders is those in dir, the newest first. Of one step, the one without .tmp comes first, then
-// those being written, then the one that was replaced.
+// folders returns the checkpoint folders in dir, the newest first. Those of one step are in this
+// order: the one without .tmp, those being written, the replaced one.
 func folders(sys fileSystem, dir string) ([]folder, error) {
 	entries, err := sys.ReadDir(dir)
 	if err != nil {
@@ -70,7 +70,7 @@ func folders(sys fileSystem, dir string) ([]folder, error) {
 	}
 	var found []folder
 	for _, e := range entries {
-		// A link may lead to a folder on another disk.
+		// A link may point to a folder on another disk.
 		if f, ok := parseFolder(e.Name()); ok && (e.IsDir() || e.Type()&fs.ModeSymlink != 0) {
 			found = append(found, f)
 		}

@@ -16,7 +16,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// model is tensors of several types, roles and sizes; none divides by 256.
+// model has tensors of several types, roles and sizes; none divides by 256.
 func model() []Tensor {
 	return []Tensor{
 		{Name: "w", Role: Param, DType: tensor.F32, Shape: []int{37, 29}},
@@ -32,8 +32,7 @@ func model() []Tensor {
 	}
 }
 
-// content is all elements of t as they are after a step: bytes that only this tensor has at this
-// step.
+// content returns all elements of t after a step: bytes that only this tensor has at this step.
 func content(t Tensor, step int) []byte {
 	h := fnv.New64a()
 	fmt.Fprint(h, t.Name, step)
@@ -45,7 +44,7 @@ func content(t Tensor, step int) []byte {
 	return tensor.Of(words).Raw()[:t.Bytes():t.Bytes()]
 }
 
-// bufferOf is elements of dt over p.
+// bufferOf returns elements of dt over p.
 func bufferOf(tb testing.TB, p []byte, dt tensor.DType) tensor.Buffer {
 	tb.Helper()
 	b, err := bufferOver(p, len(p)/dt.Size(), dt)
@@ -55,14 +54,14 @@ func bufferOf(tb testing.TB, p []byte, dt tensor.DType) tensor.Buffer {
 	return b
 }
 
-// elements is n elements of t from offset on.
+// elements returns n elements of t from offset on.
 func elements(t Tensor, step, offset, n int) tensor.Buffer {
 	size := t.DType.Size()
 	b, _ := bufferOver(content(t, step)[offset*size:(offset+n)*size], n, t.DType) // Save refuses it if it is none
 	return b
 }
 
-// runsOf is what a rank has of every tensor: all of it, marked as replicated, or its own piece.
+// runsOf returns a rank's runs of every tensor: all of it, marked as replicated, or its own piece.
 func runsOf(tensors []Tensor, step, rank, size int, replicated bool) []Run {
 	var runs []Run
 	for _, t := range tensors {
@@ -75,7 +74,7 @@ func runsOf(tensors []Tensor, step, rank, size int, replicated bool) []Run {
 	return runs
 }
 
-// metaOf is a Meta with something in every field.
+// metaOf returns a Meta with every field set.
 func metaOf(step int) Meta {
 	return Meta{
 		Step: step, Stage: 1, Config: "run:\n  name: <a&b>\n", PlanHash: "p1", Solver: Solver{Name: "adamw", Steps: step, Skipped: 1},
@@ -84,7 +83,7 @@ func metaOf(step int) Meta {
 	}
 }
 
-// newSavers is those of all ranks, rank 0's made first.
+// newSavers returns the savers of all ranks, rank 0's made first.
 func newSavers(o Options, sys fileSystem) ([]*Saver, error) {
 	var all []*Saver
 	for o.Rank = range max(o.Size, 1) {
@@ -107,7 +106,7 @@ func mustSavers(tb testing.TB, o Options) []*Saver {
 	return all
 }
 
-// saveAll saves a step with size ranks, rank 0 last, so that nobody waits.
+// saveAll saves a step with size ranks, rank 0 last, so that no rank waits.
 func saveAll(tb testing.TB, o Options, sys fileSystem, step int, replicated bool) error {
 	tb.Helper()
 	all, err := newSavers(o, sys)
@@ -131,7 +130,7 @@ func saveWith(tb testing.TB, all []*Saver, step int, replicated bool) error {
 	return errors.Join(errs...)
 }
 
-// quick is a disk that flushes nothing, for tests in which no power fails.
+// quick is a disk without flushes, for tests without power failures.
 type quick struct{ disk }
 
 func (quick) SyncDir(string) error { return nil }
@@ -153,7 +152,7 @@ func mustSave(tb testing.TB, o Options, step int) {
 	}
 }
 
-// checkContent compares every tensor with what it should be after a step.
+// checkContent compares every tensor with its content after a step.
 func checkContent(tb testing.TB, c *Checkpoint, step int) {
 	tb.Helper()
 	if got := c.Manifest().Step; got != step {
@@ -198,7 +197,7 @@ func closed(tb testing.TB, c interface{ Close() error }) {
 	}
 }
 
-// names is what lies in dir and below, with slashes, but for the lock.
+// names returns the files in dir and below, with slashes, without the lock.
 func names(tb testing.TB, dir string) []string {
 	tb.Helper()
 	var list []string
@@ -218,7 +217,7 @@ func names(tb testing.TB, dir string) []string {
 	return list
 }
 
-// change writes to a file what edit makes of it.
+// change replaces the content of a file with the result of edit.
 func change(tb testing.TB, path string, edit func(p []byte) []byte) {
 	tb.Helper()
 	p, err := os.ReadFile(path)

@@ -15,7 +15,7 @@ import (
 	"github.com/symgrad/symgrad/internal/invariants"
 )
 
-// No file of a checkpoint is waited for, or read without an end.
+// No file of a checkpoint can block a reader or have no end.
 func TestIrregularFilesAreRefusedAtOnce(t *testing.T) {
 	const file = "model.safetensors"
 	for name, place := range map[string]func(path string) error{
@@ -44,7 +44,7 @@ func TestIrregularFilesAreRefusedAtOnce(t *testing.T) {
 	}
 }
 
-// A manifest that is too long costs no memory, and none is written.
+// A manifest that is too long costs no memory, and is never written.
 func TestManifestsAreBounded(t *testing.T) {
 	o := Options{Dir: t.TempDir()}
 	mustSave(t, o, 1)
@@ -71,8 +71,8 @@ func TestManifestsAreBounded(t *testing.T) {
 	}
 }
 
-// A removal that is cut short leaves no damage: nothing is called corrupt, and the next start or
-// save removes the rest.
+// An interrupted removal leaves no damage: no checkpoint is corrupt, and the next start or save
+// removes the rest.
 func TestARemovalThatIsCutShortIsNoDamage(t *testing.T) {
 	for _, left := range []int{0, 1, 2, 3} { // files that are gone
 		o := Options{Dir: t.TempDir(), Size: 2, Sharded: true}
@@ -123,7 +123,7 @@ func TestARemovalThatIsCutShortIsNoDamage(t *testing.T) {
 	}
 }
 
-// A folder that is being written is not called damaged.
+// A folder that is being written is not reported as damaged.
 func TestUnfinishedIsNotCorrupt(t *testing.T) {
 	o := Options{Dir: t.TempDir()}
 	mustSave(t, o, 1)

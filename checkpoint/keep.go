@@ -8,9 +8,9 @@ import (
 	"slices"
 )
 
-// publish gives the whole checkpoint in the folder staging of dir its name. If there is one of the
-// same step already it is moved aside first and removed last, so that at every moment one of the
-// two is there, under a name that Open looks at.
+// publish renames the whole checkpoint in folder staging of dir. An existing checkpoint of the same
+// step is renamed first and removed last, so that at every moment one of the two has a name that
+// Open reads.
 func publish(sys fileSystem, dir, staging string, step int) error {
 	final := filepath.Join(dir, stepName(step))
 	replaced := filepath.Join(dir, stepName(step)+replacedSuffix)
@@ -19,7 +19,7 @@ func publish(sys fileSystem, dir, staging string, step int) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if there && staging == filepath.Base(replaced) { // what replaced it has rotted
+	if there && staging == filepath.Base(replaced) { // the replacement is damaged
 		if err := removeTree(sys, final); err != nil {
 			return err
 		}
@@ -45,10 +45,10 @@ func publish(sys fileSystem, dir, staging string, step int) error {
 	return nil
 }
 
-// prune removes checkpoints older than the newest keep ones (0 means none of them), counting from
-// that of step, and what was left of saves up to that step and of removals. Later ones stay: they
-// are of a run that was resumed from an earlier step. So does what ranks that are ahead write after
-// more repeats than again: see Saver.repeats.
+// prune removes checkpoints older than the newest keep ones (0 keeps all), counting from that of
+// step. It also removes the remains of earlier saves and of removals. Later steps stay: they belong
+// to a run that was resumed from an earlier step. Folders with more repeats than again stay too:
+// ranks that are ahead write them (see Saver.repeats).
 func prune(sys fileSystem, dir string, step, again, keep int) error {
 	all, err := folders(sys, dir)
 	if err != nil {
@@ -72,20 +72,20 @@ func prune(sys fileSystem, dir string, step, again, keep int) error {
 	}
 	var errs []error
 	for _, path := range slices.Backward(old) { // the oldest first
-		errs = append(errs, removeIfThere(sys, path)) // somebody may have removed it meanwhile
+		errs = append(errs, removeIfThere(sys, path)) // another program may have removed it meanwhile
 	}
 	return errors.Join(append(errs, sys.SyncDir(dir))...)
 }
 
-// recoverFolders removes what a program that died left in dir. A checkpoint that only lacks its
-// name gets it: it may be the only one of its step.
+// recoverFolders removes the remains of dead programs from dir. It renames a checkpoint that lacks
+// only its name, because it may be the only one of its step.
 func recoverFolders(sys fileSystem, dir string) error {
 	all, err := folders(sys, dir)
 	if err != nil {
 		return err
 	}
-	named := map[int]bool{} // the steps of which there is a whole checkpoint
-	for _, f := range all { // of one step, those with a name first
+	named := map[int]bool{} // steps with a whole checkpoint
+	for _, f := range all { // of one step, the named one first
 		path := filepath.Join(dir, f.name)
 		switch {
 		case f.removed:
@@ -109,7 +109,7 @@ func recoverFolders(sys fileSystem, dir string) error {
 	return nil
 }
 
-// removeParts removes what ranks left for rank 0. What stays does no harm.
+// removeParts removes the parts that ranks wrote for rank 0. A part that remains does no harm.
 func removeParts(sys fileSystem, path string) {
 	entries, err := sys.ReadDir(path)
 	if err != nil {
@@ -122,7 +122,7 @@ func removeParts(sys fileSystem, path string) {
 	}
 }
 
-// looksWhole checks the manifest of a checkpoint and the sizes of its files, not their content.
+// looksWhole checks the manifest of a checkpoint and the sizes of its files, but not their content.
 func looksWhole(sys fileSystem, path string) error {
 	text, err := sys.ReadFile(filepath.Join(path, manifestName))
 	if err != nil {
@@ -144,7 +144,7 @@ func looksWhole(sys fileSystem, path string) error {
 	return nil
 }
 
-// removeIfThere is removeTree of a folder that may be gone.
+// removeIfThere is removeTree for a folder that may be missing.
 func removeIfThere(sys fileSystem, path string) error {
 	if err := removeTree(sys, path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

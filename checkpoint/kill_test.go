@@ -32,9 +32,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// saveForEver saves one step after the other with two ranks, in the background, from the newest on.
-// It writes to standard output a dot for every call of the file system, and the step when it is
-// durable.
+// saveForEver saves one step after the other with two ranks, in the background, starting after the
+// newest. It writes to standard output a dot for every call of the file system, and each step when
+// it is durable.
 func saveForEver(dir string) error {
 	all, err := newSavers(Options{Dir: dir, Size: 2, Sharded: true, Async: true, Keep: 2}, tellingFS{})
 	if err != nil {
@@ -108,9 +108,9 @@ func (t tellingFile) Sync() error {
 	return nil
 }
 
-// A program that saves is killed at random moments, 50 of them in long tests. There is always a
-// whole checkpoint with the right content afterwards, at least as new as the last that the
-// program knew to be durable. The next one goes on from there.
+// A program that saves is killed at random moments, 50 of them in long tests. Afterwards there is
+// always a whole checkpoint with the right content, at least as new as the last one that the
+// program reported as durable. The next program continues from there.
 func TestKilledDuringASave(t *testing.T) {
 	dir := t.TempDir()
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -141,8 +141,8 @@ func TestKilledDuringASave(t *testing.T) {
 	}
 }
 
-// killAfter starts a child and kills it after some calls of the file system.
-// Returns: the newest step that was durable, and what the child had to complain of.
+// killAfter starts a child and kills it after some calls of the file system. Returns: the newest
+// durable step, and the child's error.
 func killAfter(t *testing.T, dir string, calls int) (durable int, complaint string) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], "-test.run=^$")

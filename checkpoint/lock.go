@@ -11,27 +11,26 @@ import (
 	"time"
 )
 
-// lockName is the file in a folder of checkpoints that the run that saves there has locked. It
-// stays when the run ends: a program that removed it could take it from another that has just
-// opened it.
+// lockName is the file that a run locks in its folder of checkpoints. The file stays when the run
+// ends: removing it could take the lock from a run that has just opened the file.
 const lockName = ".lock"
 
-// What New does where the folder is locked: a run that was killed a moment ago, and is to go on,
-// may not have ended quite.
+// Waiting times of New for a locked folder: a run that was killed just before a restart may not
+// have ended yet.
 const (
 	lockPatience = 2 * time.Second
 	lockPause    = 20 * time.Millisecond
 )
 
-// LockedError is that another run saves to the folder, or another Saver of this program. It is an
-// ErrLocked.
+// LockedError is returned when another run, or another Saver of this program, saves to the folder.
+// It is an ErrLocked.
 type LockedError struct {
 	Dir  string // the folder
-	PID  int    // of the process that has locked it; 0 if that is not known
-	Host string // where that runs; "" if that is not known
+	PID  int    // of the process with the lock; 0 if unknown
+	Host string // of that process; "" if unknown
 }
 
-// Error names the folder and who has it.
+// Error returns the folder, the process with the lock, and the remedy.
 func (e *LockedError) Error() string {
 	who := "another process"
 	switch {
@@ -46,26 +45,26 @@ func (e *LockedError) Error() string {
 	return fmt.Sprintf("checkpoint: folder %s: %v: %s saves there: wait until it has ended, or choose another folder", e.Dir, ErrLocked, who)
 }
 
-// Is makes it an ErrLocked.
+// Is reports whether target is ErrLocked.
 func (e *LockedError) Is(target error) bool { return target == ErrLocked }
 
-// holder is what the file says of who has locked it.
+// holder is the content of the lock file: the process with the lock.
 type holder struct {
 	PID  int    `json:"pid"`
 	Host string `json:"host"`
 }
 
-// folderLock is a folder that no other run saves to. The operating system takes it back when the
-// process ends, however.
+// folderLock is a lock on a folder. The operating system releases it when the process ends, for any
+// reason.
 type folderLock struct {
-	file  *os.File // nil for a folder that has no lock
-	none  error    // why it has none
+	file  *os.File // nil for a folder without a lock
+	none  error    // reason for no lock
 	users atomic.Int32
 }
 
-// lockFolder locks dir for the caller, who is its first user. A file system that has no locks is
-// none to refuse: the folder then is as safe as who names it. One that is locked is tried again and
-// again, so long as patience is.
+// lockFolder locks dir for the caller, its first user. A file system without locks is no error: the
+// folder then has none, and the user must keep other runs away. A locked folder is tried again
+// until patience has passed.
 //
 // Errors: *LockedError, those of the file system.
 func lockFolder(sys fileSystem, dir string, patience time.Duration) (*folderLock, error) {
@@ -79,7 +78,7 @@ func lockFolder(sys fileSystem, dir string, patience time.Duration) (*folderLock
 	switch {
 	case err == nil:
 	case errors.Is(err, syscall.EWOULDBLOCK):
-		text, _ := sys.ReadFile(path) // without it less is known
+		text, _ := sys.ReadFile(path) // without it the error has no process
 		h := holderOf(text)
 		return nil, &LockedError{Dir: dir, PID: h.PID, Host: h.Host}
 	case unlockable(err):
@@ -94,11 +93,11 @@ func lockFolder(sys fileSystem, dir string, patience time.Duration) (*folderLock
 	return l, nil
 }
 
-// maxHolder is the bytes of a lock's text that are read at most.
+// maxHolder is the largest number of bytes read from a lock file.
 const maxHolder = 4096
 
-// holderOf returns the process that text, of a lock, names; none for a text that is about to be
-// written, and for a process that was killed.
+// holderOf returns the process that the text of a lock names. It returns no process for an
+// incomplete text, or a process that is dead.
 func holderOf(text []byte) holder {
 	var h holder
 	err := json.Unmarshal(text, &h)
@@ -108,14 +107,14 @@ func holderOf(text []byte) holder {
 	return h
 }
 
-// unlockable reports whether an error says that the file system has no locks, that what keeps them
-// for all hosts cannot be asked, or (EBADF, of NFS) that this user may not write what is to be
-// locked.
+// unlockable reports whether an error means that the file system has no locks, that its lock
+// service does not answer, or (EBADF, on NFS) that this user may not write the file.
 func unlockable(err error) bool {
 	return errors.Is(err, errors.ErrUnsupported) || errors.Is(err, syscall.ENOLCK) || errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.EBADF)
 }
 
-// say writes who has the lock. That it cannot is no reason not to save: others learn less.
+// say writes the process with the lock. A failure is no reason not to save: the errors of other
+// runs then lack the process.
 func (l *folderLock) say(h holder) {
 	text, err := json.Marshal(h)
 	if err == nil {
@@ -123,22 +122,22 @@ func (l *folderLock) say(h holder) {
 	}
 	if err == nil {
 		_, _ = l.file.WriteAt(append(text, '\n'), 0)
-		_ = l.file.Sync() // on a network file system other hosts do not see it before
+		_ = l.file.Sync() // makes it visible to other hosts on a network file system
 	}
 }
 
-// hold makes one more user of the lock.
+// hold adds a user of the lock.
 func (l *folderLock) hold() {
 	if l != nil {
 		l.users.Add(1)
 	}
 }
 
-// release gives the lock back when the last user does.
+// release drops a user; the last one releases the lock.
 func (l *folderLock) release() error {
 	if l == nil || l.users.Add(-1) > 0 || l.file == nil {
 		return nil
 	}
-	_ = l.file.Truncate(0) // nobody has it
+	_ = l.file.Truncate(0) // no process has the lock
 	return l.file.Close()
 }

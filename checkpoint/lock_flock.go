@@ -12,14 +12,13 @@ import (
 	"github.com/symgrad/symgrad/internal/foreign"
 )
 
-// Lock opens the file name, made if it is missing, and locks it: a flock, which belongs to what was
-// opened and ends with it, in this process or by its end. Where the file is another user's and
-// cannot be written, it is opened for reading.
+// Lock opens the file name, and makes it if it is missing, and locks it with flock. The lock
+// belongs to the open file: it ends when that is closed, or with the process. A file of another
+// user that cannot be written is opened for reading.
 //
-// Whoever can open a file can lock it, for reading or writing, and so keep all others from it. Only
-// users who may write to the folder may open the lock, so Lock takes the other permissions away,
-// also from a file that is there. A lock that another user took before that is left to them with
-// the file, which gets a successor.
+// A user who can open a file, even for reading, can lock it and so block all others. Only users who
+// may write to the folder may open the lock, so Lock removes the other permissions, also from an
+// existing file. If another user took the lock before that, Lock puts a new file in its place.
 //
 // Errors: EWOULDBLOCK if it is locked, by this process or another that may lock it.
 func (disk) Lock(name string) (*os.File, error) {
@@ -32,10 +31,10 @@ func (disk) Lock(name string) (*os.File, error) {
 	return f, err
 }
 
-// openLock opens and locks the file name. It reports whether other users could open the file
-// before.
+// openLock opens and locks the file name. wasOpen reports whether users who may not write to the
+// folder could open the file before.
 func openLock(name string) (f *os.File, wasOpen bool, err error) {
-	const flags = syscall.O_NOFOLLOW | syscall.O_NONBLOCK // a link or a pipe is no lock
+	const flags = syscall.O_NOFOLLOW | syscall.O_NONBLOCK // reject links, do not wait for pipes
 	f, err = os.OpenFile(name, os.O_RDWR|os.O_CREATE|flags, 0o600)
 	if errors.Is(err, fs.ErrPermission) {
 		if other, reading := os.OpenFile(name, os.O_RDONLY|flags, 0); reading == nil {
@@ -62,7 +61,7 @@ func openLock(name string) (f *os.File, wasOpen bool, err error) {
 	return f, wasOpen, nil
 }
 
-// flock locks f, and does not wait.
+// flock locks f without waiting.
 func flock(f *os.File) error {
 	for {
 		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
@@ -76,11 +75,12 @@ func flock(f *os.File) error {
 	}
 }
 
-// closeToReaders gives a lock the mode with which exactly the users who may write to folder dir can
-// open it: 0600, with the bits of the group if the file has the folder's, and those of all others.
-// An error leaves the mode as it was: the file is another user's, or the file system has no modes.
+// closeToReaders sets the mode of a lock so that exactly the users who may write to folder dir can
+// open it: 0600, plus the bits of the group if file and folder have the same group, and those of
+// all others. After an error the mode is unchanged: the file is another user's, or the file system
+// has no modes.
 //
-// Returns: whether users who may not could open it.
+// Returns: whether users who may not write to dir could open the file before.
 func closeToReaders(f *os.File, info fs.FileInfo, dir string) (wasOpen bool) {
 	mode := fs.FileMode(0o600)
 	folder, err := os.Stat(dir)
@@ -99,7 +99,7 @@ func closeToReaders(f *os.File, info fs.FileInfo, dir string) (wasOpen bool) {
 	return info.Mode().Perm()&^mode != 0
 }
 
-// groupOf returns the group of a file; -1 if it has none.
+// groupOf returns the group of a file, or -1.
 func groupOf(info fs.FileInfo) int {
 	if of, ok := info.Sys().(*syscall.Stat_t); ok {
 		return int(of.Gid)
@@ -107,12 +107,12 @@ func groupOf(info fs.FileInfo) int {
 	return -1
 }
 
-// replaceLock puts a new file in the place of a lock that users could open who may not, and that
-// one of them holds. A process that may lock the file has written its number there, and then
-// nothing is done. Processes that replace at once are kept apart by the lock of the new file, which
-// they all give the same name.
+// replaceLock replaces a lock that a user holds who may not write to the folder. A process with the
+// right to lock has written its number to the file; in that case replaceLock does nothing.
+// Processes that replace at the same time all use one name for the new file, so its lock excludes
+// all but one.
 //
-// Returns: nil where the lock is not to be replaced, or cannot be.
+// Returns: nil if the lock must not or cannot be replaced.
 func replaceLock(name string) *os.File {
 	theirs := func() bool {
 		text, err := foreign.ReadFile(name, maxHolder)
@@ -128,7 +128,7 @@ func replaceLock(name string) *os.File {
 	}
 	host, _ := os.Hostname()
 	own := folderLock{file: f}
-	own.say(holder{os.Getpid(), host}) // a process that finds the new file locked must see who has it
+	own.say(holder{os.Getpid(), host}) // another process must be able to read who holds it
 	old, _, err := openLock(name)
 	if errors.Is(err, syscall.EWOULDBLOCK) && theirs() && os.Rename(next, name) == nil {
 		return f
@@ -137,5 +137,5 @@ func replaceLock(name string) *os.File {
 	return old
 }
 
-// alive reports whether there is a process pid on this host.
+// alive reports whether process pid exists on this host.
 func alive(pid int) bool { return pid > 0 && !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) }

@@ -8,7 +8,7 @@ import (
 	"os"
 )
 
-// Lock says that this system has no locks of this kind.
+// Lock returns ErrUnsupported: this system has no flock.
 func (disk) Lock(name string) (*os.File, error) {
 	return nil, &fs.PathError{Op: "flock", Path: name, Err: errors.ErrUnsupported}
 }

@@ -17,8 +17,7 @@ import (
 	"time"
 )
 
-// lockedBy wants a folder to be refused to another run, and returns the process that is said to
-// have it.
+// lockedBy checks that a folder is locked for another run, and returns the process in the error.
 func lockedBy(t *testing.T, dir string) int {
 	t.Helper()
 	s, err := newSaver(Options{Dir: dir}, disk{})
@@ -32,7 +31,7 @@ func lockedBy(t *testing.T, dir string) int {
 	return locked.PID
 }
 
-// mustNew opens a folder that nobody has.
+// mustNew opens a folder that no run has locked.
 func mustNew(t *testing.T, o Options) *Saver {
 	t.Helper()
 	s, err := New(o)
@@ -62,11 +61,11 @@ func TestOneRunSavesToAFolder(t *testing.T) {
 	closed(t, all[0])
 	closed(t, mustNew(t, Options{Dir: dir}))
 	if text, err := os.ReadFile(filepath.Join(dir, lockName)); err != nil || len(text) > 0 {
-		t.Errorf("what nobody has says %q, %v", text, err)
+		t.Errorf("the lock file without a holder has %q, %v", text, err)
 	}
 }
 
-// A start that fails has the folder no longer.
+// A start that fails releases the folder.
 func TestFailedStartGivesTheLockBack(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := newSaver(Options{Dir: dir}, readOnly{}); !errors.Is(err, fs.ErrPermission) {
@@ -75,7 +74,8 @@ func TestFailedStartGivesTheLockBack(t *testing.T) {
 	closed(t, mustNew(t, Options{Dir: dir}))
 }
 
-// What is written in the background keeps the folder, also for a run that waits for it no more.
+// A save in the background keeps the folder locked, also for a run that no longer waits for the
+// save.
 func TestFolderIsLockedUntilTheSaveHasEnded(t *testing.T) {
 	gate := &gatedFS{open: make(chan struct{})}
 	s, err := newSaver(Options{Dir: t.TempDir(), Async: true}, gate)
@@ -103,7 +103,7 @@ func TestFolderIsLockedUntilTheSaveHasEnded(t *testing.T) {
 	closed(t, mustNew(t, Options{Dir: s.o.Dir}))
 }
 
-// stubborn is a disk where somebody else has the lock for some calls.
+// stubborn is a disk where another process has the lock for some calls.
 type stubborn struct {
 	disk
 	left *int
@@ -116,7 +116,7 @@ func (d stubborn) Lock(name string) (*os.File, error) {
 	return d.disk.Lock(name)
 }
 
-// A run that is ending has the folder for a moment more.
+// A run that is ending keeps the folder locked for a moment.
 func TestStartWaitsForARunThatEnds(t *testing.T) {
 	dir := t.TempDir()
 	left := 3
@@ -130,7 +130,7 @@ func TestStartWaitsForARunThatEnds(t *testing.T) {
 	closed(t, s)
 }
 
-// A process that is killed has the folder until then, and no longer.
+// A killed process keeps the folder locked until its end, and no longer.
 func TestLockEndsWithTheProcess(t *testing.T) {
 	dir := t.TempDir()
 	cmd := exec.Command(os.Args[0], "-test.run=^$")
@@ -169,7 +169,7 @@ func TestLockEndsWithTheProcess(t *testing.T) {
 	closed(t, mustNew(t, Options{Dir: dir}))
 }
 
-// Of a process that cannot be the one, no number is told.
+// The error does not have a process number that cannot be right.
 func TestHolderIsToldWhereItIsKnown(t *testing.T) {
 	here, err := os.Hostname()
 	if err != nil {
@@ -213,7 +213,7 @@ func (d lockless) Lock(name string) (*os.File, error) {
 	return nil, &fs.PathError{Op: "flock", Path: name, Err: d.err}
 }
 
-// Where there are no locks runs save as ever, and can tell.
+// Without locks runs save as usual, and Unlocked has the reason.
 func TestFileSystemsWithoutLocks(t *testing.T) {
 	for _, why := range []error{syscall.ENOSYS, syscall.EOPNOTSUPP, syscall.ENOLCK, syscall.EINVAL, syscall.EBADF} {
 		o := Options{Dir: t.TempDir(), Keep: 1}
@@ -224,7 +224,7 @@ func TestFileSystemsWithoutLocks(t *testing.T) {
 		if err := s.Unlocked(); !errors.Is(err, why) {
 			t.Errorf("Unlocked is %v, want %v", err, why)
 		}
-		closed(t, mustNew(t, o)) // nobody has locked it
+		closed(t, mustNew(t, o)) // it is not locked
 		if err := errors.Join(s.Save(metaOf(3), runsOf(model(), 3, 0, 1, false)), s.Close()); err != nil {
 			t.Error(err)
 		}
@@ -239,7 +239,7 @@ func TestFileSystemsWithoutLocks(t *testing.T) {
 	}
 }
 
-// Who reads leaves no lock, so that folders that cannot be written can be read.
+// Reading leaves no lock, so that read-only folders can be read.
 func TestReadersLockNothing(t *testing.T) {
 	dir := t.TempDir()
 	mustSave(t, Options{Dir: dir, Size: 2, Sharded: true}, 9)
@@ -265,14 +265,14 @@ func TestReadersLockNothing(t *testing.T) {
 	closed(t, c)
 	entries, err := os.ReadDir(dir)
 	if err != nil || slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.Name() == lockName }) {
-		t.Errorf("%v, %v: somebody who reads has locked", entries, err)
+		t.Errorf("%v, %v: reading has locked", entries, err)
 	}
 }
 
-// Files of others that lie in the folder stay what they are.
+// Files of other programs in the folder do not change.
 func TestNewLeavesOtherFilesAlone(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "probe"), []byte("of somebody else"), 0o666); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "probe"), []byte("of another program"), 0o666); err != nil {
 		t.Fatal(err)
 	}
 	s, err := New(Options{Dir: dir})
@@ -280,7 +280,7 @@ func TestNewLeavesOtherFilesAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	closed(t, s)
-	if text, err := os.ReadFile(filepath.Join(dir, "probe")); err != nil || string(text) != "of somebody else" {
+	if text, err := os.ReadFile(filepath.Join(dir, "probe")); err != nil || string(text) != "of another program" {
 		t.Errorf("%q, %v", text, err)
 	}
 	if got := names(t, dir); !slices.Equal(got, []string{"probe"}) {

@@ -13,7 +13,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Format and Version are what this package writes. A reader refuses later versions.
+// Format and Version are written to manifests. A reader rejects later versions.
 const (
 	Format  = "symgrad-checkpoint"
 	Version = 1
@@ -21,12 +21,12 @@ const (
 
 const manifestName = "manifest.json"
 
-// maxManifest is the bytes of a manifest that are read at most, so that a damaged or planted one
-// costs little memory. A tensor takes about 300 B and each further run 130: this is enough for
-// 100,000 tensors, or 500,000 runs.
+// maxManifest is the largest number of bytes of a manifest, so that a damaged or planted one costs
+// little memory. A tensor takes about 300 B and each further run 130: the limit allows 100,000
+// tensors or 500,000 runs.
 const maxManifest = 64 << 20
 
-// Manifest is manifest.json: all of a checkpoint but the elements.
+// Manifest is manifest.json: a checkpoint without the elements.
 type Manifest struct {
 	Format     string                     `json:"format"`
 	Version    int                        `json:"version"`
@@ -38,22 +38,22 @@ type Manifest struct {
 	PlanHash   string                     `json:"plan_hash"`
 	Solver     Solver                     `json:"solver"`
 	Sampler    json.RawMessage            `json:"sampler,omitempty"`
-	Random     []json.RawMessage          `json:"random,omitempty"` // of each rank that wrote
+	Random     []json.RawMessage          `json:"random,omitempty"` // one for each rank that wrote a file
 	Scaler     json.RawMessage            `json:"scaler,omitempty"`
 	Extra      map[string]json.RawMessage `json:"extra,omitempty"`
 	Files      []FileInfo                 `json:"files"`
 	Tensors    []TensorInfo               `json:"tensors"` // by name
 }
 
-// FileInfo is a file of a checkpoint.
+// FileInfo describes a file of a checkpoint.
 type FileInfo struct {
 	Name   string `json:"name"`
-	Rank   int    `json:"rank"` // that wrote it
+	Rank   int    `json:"rank"` // that wrote the file
 	Bytes  int64  `json:"bytes"`
 	CRC32C string `json:"crc32c"` // of all bytes, 8 hex digits
 }
 
-// TensorInfo is a logical tensor and where it lies.
+// TensorInfo is a logical tensor and the files with its elements.
 type TensorInfo struct {
 	Name  string    `json:"name"`
 	Role  Role      `json:"role"`
@@ -61,10 +61,10 @@ type TensorInfo struct {
 	Slot  string    `json:"slot,omitempty"`
 	DType string    `json:"dtype"`
 	Shape []int     `json:"shape"`
-	Runs  []RunInfo `json:"runs"` // by offset; they share no element and leave none out
+	Runs  []RunInfo `json:"runs"` // by offset; together they have each element once
 }
 
-// RunInfo is elements Offset to Offset+Len of a tensor: the entry called Entry of file number File.
+// RunInfo is elements Offset to Offset+Len of a tensor: the entry named Entry of file number File.
 type RunInfo struct {
 	File   int    `json:"file"`
 	Entry  string `json:"entry"`
@@ -72,9 +72,9 @@ type RunInfo struct {
 	Len    int    `json:"len"`
 }
 
-// Tensor is the description without the places.
+// Tensor returns the description without the runs.
 //
-// Errors: ErrCorrupt for a dtype or a shape that does not exist.
+// Errors: ErrCorrupt for an invalid dtype or shape.
 func (t *TensorInfo) Tensor() (Tensor, error) {
 	dt, err := tensor.ParseDType(t.DType)
 	if err != nil {
@@ -87,18 +87,18 @@ func (t *TensorInfo) Tensor() (Tensor, error) {
 	return d, nil
 }
 
-// infoOf is a description without runs.
+// infoOf returns a description without runs.
 func infoOf(t Tensor) TensorInfo {
 	return TensorInfo{Name: t.Name, Role: t.Role, Param: t.Param, Slot: t.Slot, DType: t.DType.String(), Shape: append([]int{}, t.Shape...)}
 }
 
-// sealBefore and sealAfter stand around the hash at the end of a manifest.
+// sealBefore and sealAfter surround the hash at the end of a manifest.
 const (
 	sealBefore = ",\n  \"sha256\": \""
 	sealAfter  = "\"\n}\n"
 )
 
-// encode is the text of the file: JSON whose last member is the hash of what is before it.
+// encode returns the text of the file: JSON whose last member is the hash of the text before it.
 func (m *Manifest) encode() ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -108,7 +108,7 @@ func (m *Manifest) encode() ([]byte, error) {
 		return nil, fmt.Errorf("%w: manifest: %w", ErrInvalid, err)
 	}
 	text := bytes.TrimSuffix(b.Bytes(), []byte("\n}\n"))
-	if len(text) > maxManifest-256 { // the hash comes yet
+	if len(text) > maxManifest-256 { // leaves room for the hash
 		return nil, fmt.Errorf("%w: a manifest of %d B for %d tensors; readers take %d B at most: shard less, or use fewer tensors", ErrInvalid, len(text), len(m.Tensors), maxManifest)
 	}
 	sum := sha256.Sum256(text)
@@ -117,8 +117,8 @@ func (m *Manifest) encode() ([]byte, error) {
 
 // decodeManifest is the inverse of encode.
 //
-// Errors: ErrCorrupt for a text that is not what encode wrote or contradicts itself; ErrUnsupported
-// for a later version.
+// Errors: ErrCorrupt for a text that encode did not write or that contradicts itself;
+// ErrUnsupported for a later version.
 func decodeManifest(text []byte) (*Manifest, error) {
 	at := len(text) - len(sealBefore) - 2*sha256.Size - len(sealAfter)
 	if at < 0 || string(text[at:at+len(sealBefore)]) != sealBefore || !bytes.HasSuffix(text, []byte(sealAfter)) {
@@ -155,7 +155,7 @@ func decodeManifest(text []byte) (*Manifest, error) {
 	return m, nil
 }
 
-// compact takes the indentation out of what programs put in as raw text.
+// compact removes indentation from the raw JSON of programs.
 func (m *Manifest) compact() {
 	one := func(raw json.RawMessage) json.RawMessage {
 		var b bytes.Buffer
@@ -168,13 +168,13 @@ func (m *Manifest) compact() {
 	for i := range m.Random {
 		m.Random[i] = one(m.Random[i])
 	}
-	for k, raw := range m.Extra { // each by itself
+	for k, raw := range m.Extra { // independent of the order
 		m.Extra[k] = one(raw)
 	}
 }
 
-// validate checks that the parts fit together: names once, files that can be there, runs that cover
-// each tensor.
+// validate checks that the parts fit together: unique names, possible files, runs that cover each
+// tensor.
 func (m *Manifest) validate() error {
 	if m.Step < 0 || m.WorldSize < 1 || len(m.Files) == 0 || len(m.Files) > m.WorldSize {
 		return fmt.Errorf("step %d, %d ranks, %d files", m.Step, m.WorldSize, len(m.Files))
@@ -189,7 +189,7 @@ func (m *Manifest) validate() error {
 	for i := range m.Tensors {
 		t := &m.Tensors[i]
 		if names[t.Name] || i > 0 && t.Name < last {
-			return fmt.Errorf("tensor %s is there twice, or not in the order of names", t.Name)
+			return fmt.Errorf("tensor %s is listed twice, or tensors are not sorted by name", t.Name)
 		}
 		names[t.Name], last = true, t.Name
 		d, err := t.Tensor()
@@ -208,7 +208,7 @@ func (m *Manifest) sharded() bool {
 	return len(m.Files) > 0 && strings.HasPrefix(m.Files[0].Name, "rank-")
 }
 
-// covers checks that runs, by offset, have each element of t once.
+// covers checks that runs, sorted by offset, have each element of t once.
 func covers(t Tensor, runs []RunInfo, files int) error {
 	end := 0
 	for _, r := range runs {
@@ -218,9 +218,9 @@ func covers(t Tensor, runs []RunInfo, files int) error {
 		case r.Len < 0 || r.Offset > math.MaxInt-r.Len:
 			return fmt.Errorf("tensor %s: a run of %d elements from %d", t.Name, r.Len, r.Offset)
 		case r.Offset < end:
-			return fmt.Errorf("tensor %s: elements from %d on are there twice, the second time in file %d", t.Name, r.Offset, r.File)
+			return fmt.Errorf("tensor %s: elements from %d on are stored twice, the second time in file %d", t.Name, r.Offset, r.File)
 		case r.Offset > end:
-			return fmt.Errorf("tensor %s: nobody has elements %d to %d of %d", t.Name, end, r.Offset, t.Len())
+			return fmt.Errorf("tensor %s: elements %d to %d of %d are missing", t.Name, end, r.Offset, t.Len())
 		}
 		end = r.Offset + r.Len
 	}
@@ -230,7 +230,7 @@ func covers(t Tensor, runs []RunInfo, files int) error {
 	return nil
 }
 
-// fileName is the name of a rank's file.
+// fileName returns the name of a rank's file.
 func fileName(rank, files int, sharded bool) string {
 	if !sharded {
 		return "model.safetensors"

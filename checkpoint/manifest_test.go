@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// aManifest is one that is right.
+// aManifest returns a valid manifest.
 func aManifest() *Manifest {
 	return &Manifest{
 		Format: Format, Version: Version, Step: 3, WorldSize: 2, Config: "a: <b>\n", Solver: Solver{Name: "sgd", Steps: 3},
@@ -55,15 +55,15 @@ func TestManifestsThatContradictThemselves(t *testing.T) {
 		"1 ranks, 2 files":                                     func(m *Manifest) { m.WorldSize = 1 },
 		"file 1: {Name:../x":                                   func(m *Manifest) { m.Files[1].Name = "../x" },
 		"file 1: {Name:rank-00001":                             func(m *Manifest) { m.Files[1].Rank = 0 },
-		"tensor b is there twice, or not in the order":         func(m *Manifest) { m.Tensors[1].Name = "b" },
-		"tensor a is there twice, or not in the order":         func(m *Manifest) { m.Tensors[1].Name = "a" },
+		"tensor b is listed twice, or tensors are not sorted":  func(m *Manifest) { m.Tensors[1].Name = "b" },
+		"tensor a is listed twice, or tensors are not sorted":  func(m *Manifest) { m.Tensors[1].Name = "a" },
 		`tensor b: unknown dtype "f33"`:                        func(m *Manifest) { m.Tensors[0].DType = "f33" },
-		`tensor b: role "x" is none of`:                        func(m *Manifest) { m.Tensors[0].Role = "x" },
+		`tensor b: unknown role "x"`:                           func(m *Manifest) { m.Tensors[0].Role = "x" },
 		"tensor w: file number 2 of 2":                         func(m *Manifest) { m.Tensors[1].Runs[0].File = 2 },
 		"tensor w: a run of -2 elements":                       func(m *Manifest) { m.Tensors[1].Runs[0].Len = -2 },
 		"tensor w: a run of 9223372036854775807 elements from": func(m *Manifest) { m.Tensors[1].Runs[1].Len = 1<<63 - 1 },
-		"tensor w: nobody has elements 1 to 2 of 4":            func(m *Manifest) { m.Tensors[1].Runs[0].Len = 1 },
-		"tensor w: elements from 2 on are there twice":         func(m *Manifest) { m.Tensors[1].Runs[0].Len = 3 },
+		"tensor w: elements 1 to 2 of 4 are missing":           func(m *Manifest) { m.Tensors[1].Runs[0].Len = 1 },
+		"tensor w: elements from 2 on are stored twice":        func(m *Manifest) { m.Tensors[1].Runs[0].Len = 3 },
 		"tensor w: runs for 2 of its 4 elements":               func(m *Manifest) { m.Tensors[1].Runs = m.Tensors[1].Runs[:1] },
 		"tensor b: runs for 0 of its 1 elements":               func(m *Manifest) { m.Tensors[0].Runs = nil },
 	} {
@@ -84,7 +84,7 @@ func TestManifestsThatContradictThemselves(t *testing.T) {
 	}
 }
 
-// A checkpoint of a later version stops Open: to go on from an older one would be a surprise.
+// A checkpoint of a later version stops Open: an older one would be a surprise.
 func TestLaterVersionsAreNotPassedOver(t *testing.T) {
 	o := Options{Dir: t.TempDir(), Size: 1}
 	mustSave(t, o, 1)
@@ -103,7 +103,7 @@ func TestLaterVersionsAreNotPassedOver(t *testing.T) {
 	}
 }
 
-// No text makes the reader of manifests fail other than with an error.
+// No text makes the reader of manifests panic.
 func FuzzDecodeManifest(f *testing.F) {
 	text, err := aManifest().encode()
 	if err != nil {

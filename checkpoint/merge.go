@@ -9,14 +9,12 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Merge writes the tensors of the given roles, Param and Buffer if none are given, to one
-// safetensors file that programs without a notion of ranks can read: under their names, whole. The
-// metadata is that of Hugging Face's own files ("format": "pt", without which their loaders refuse
-// a file), and the step.
+// Merge writes the tensors of the given roles (default: Param and Buffer) to one safetensors file
+// for other programs: whole tensors under their names. The metadata has the step, and "format":
+// "pt", which Hugging Face's loaders require.
 //
 // Returns: the number of tensors and their bytes. Errors: ErrInvalid if no tensor has one of the
-// roles, and for the path of a file that the checkpoint is of; those of Read and of the file
-// system.
+// roles, or path is a file of the checkpoint; those of Read and of the file system.
 func (c *Checkpoint) Merge(path string, only ...Role) (tensors int, bytes int64, err error) {
 	if len(only) == 0 {
 		only = []Role{Param, Buffer}
@@ -43,7 +41,7 @@ func (c *Checkpoint) Merge(path string, only ...Role) (tensors int, bytes int64,
 	return len(entries), bytes, nil
 }
 
-// isOwn reports whether path is a file of the checkpoint, by whatever name of its folder, or leads
+// isOwn reports whether path is a file of the checkpoint, under any name of its folder, or a link
 // to one.
 func (c *Checkpoint) isOwn(path string) bool {
 	path = linked(path)
@@ -56,7 +54,7 @@ func (c *Checkpoint) isOwn(path string) bool {
 	return err == nil && missing == nil && os.SameFile(here, there)
 }
 
-// copyTo writes all of a tensor to w, through words.
+// copyTo writes all elements of a tensor to w, with words as the buffer.
 func (c *Checkpoint) copyTo(w *summed, e *Entry, words []uint64) error {
 	dt := e.Type.DType()
 	raw := tensor.Of(words).Raw()

@@ -52,7 +52,7 @@ func TestMergeIsOnePlainFile(t *testing.T) {
 	}
 }
 
-// A tensor larger than what is copied at once comes whole.
+// A tensor larger than the copy buffer is copied whole.
 func TestMergeOfALargeTensor(t *testing.T) {
 	big := Tensor{Name: "big", Role: Param, DType: tensor.F32, Shape: []int{3, chunk/4 + 5}}
 	dir := t.TempDir()
@@ -79,14 +79,14 @@ func TestMergeOfALargeTensor(t *testing.T) {
 	defer closed(t, f)
 	got := bufferOf(t, make([]byte, big.Bytes()), big.DType)
 	if err := f.Read("big", 0, got); err != nil || !bytes.Equal(got.Raw(), content(big, 0)) {
-		t.Errorf("not what was saved: %v", err)
+		t.Errorf("not the saved elements: %v", err)
 	}
 	if _, _, err := c.Merge(path, EMA); !errors.Is(err, ErrInvalid) {
 		t.Error(err)
 	}
 }
 
-// A merge that would replace a file of the checkpoint, by whatever name, leaves it as it is.
+// A merge does not replace a file of the checkpoint, under any name.
 func TestMergeDoesNotReplaceTheCheckpoint(t *testing.T) {
 	for _, sharded := range []bool{false, true} {
 		o := Options{Dir: t.TempDir(), Size: 2, Sharded: sharded}
@@ -120,7 +120,7 @@ func TestMergeDoesNotReplaceTheCheckpoint(t *testing.T) {
 	}
 }
 
-// A name that ends like a folder's is no file's.
+// A name that ends with a slash is not a file's.
 func TestFileIsNotWrittenIntoAFolderOfItsName(t *testing.T) {
 	dir := t.TempDir()
 	out := filepath.Join(dir, "out")
@@ -135,8 +135,7 @@ func TestFileIsNotWrittenIntoAFolderOfItsName(t *testing.T) {
 	}
 }
 
-// A link to a file, as /dev/stdout may be, is not replaced by one: where it leads to is the new
-// file.
+// A link to a file, as /dev/stdout may be, is not replaced: its target is the new file.
 func TestFileIsWrittenWhereALinkLeads(t *testing.T) {
 	dir := t.TempDir()
 	link, old := filepath.Join(dir, "link"), filepath.Join(dir, "old")
@@ -156,7 +155,7 @@ func TestFileIsWrittenWhereALinkLeads(t *testing.T) {
 	closed(t, f)
 }
 
-// A pipe is written to, and no file takes its place.
+// A pipe is written to, and not replaced.
 func TestFileIsWrittenIntoAPipe(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pipe")
 	if err := syscall.Mkfifo(path, 0o600); err != nil {

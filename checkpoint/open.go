@@ -14,41 +14,41 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Checkpoint is one that is open to be read. Its methods may be called by several goroutines. It
-// stays readable when a Saver of another process removes or renames it.
+// Checkpoint is a checkpoint that is open for reading. Its methods are safe for concurrent use. It
+// stays readable when another process removes or renames it.
 type Checkpoint struct {
 	path     string
 	manifest *Manifest
 	tensors  []Tensor
-	find     map[string]int // place in tensors and manifest.Tensors
+	find     map[string]int // index in tensors and manifest.Tensors
 	files    []*File
 	rejected []Rejected
 }
 
-// Rejected is a checkpoint that was passed over.
+// Rejected is a checkpoint that Open skipped.
 type Rejected struct {
 	Path string
 	Err  error
 }
 
-// Verify is how much of a checkpoint OpenAt looks at.
+// Verify selects the checks of OpenAt.
 type Verify uint8
 
 const (
 	VerifyAll   Verify = iota // every byte of every file
-	VerifySizes               // the manifest, sizes and headers: for ranks that open what another has verified
+	VerifySizes               // the manifest, sizes and headers, if another rank has verified the rest
 )
 
-// Open opens the newest whole checkpoint of dir: that of the highest step whose manifest and files
-// are what was written, every byte of them. If dir is itself the folder of a checkpoint, it opens
+// Open opens the newest whole checkpoint of dir: the highest step with a valid manifest and
+// unchanged files, checked byte by byte. If dir is itself the folder of a checkpoint, Open opens
 // that one.
 //
-// When ranks resume, one of them calls Open and tells the others Path, for OpenAt: so all read the
-// same.
+// To resume, one rank calls Open and sends Path to the others, which call OpenAt: so all ranks read
+// the same checkpoint.
 //
-// Returns: the checkpoint, whose Rejected tells what was newer and is broken. Owns: the caller
-// closes it. Errors: ErrNone if there is none, with what is broken about those that are there;
-// those of the file system, also where one that may be whole cannot be opened.
+// Returns: the checkpoint; its Rejected lists newer, damaged ones. Owns: the caller closes it.
+// Errors: ErrNone if no checkpoint is whole, with the errors of the damaged ones; those of the file
+// system, also if a checkpoint that may be whole cannot be opened.
 func Open(dir string) (*Checkpoint, error) {
 	if Is(dir) {
 		return OpenAt(dir, VerifyAll)
@@ -60,13 +60,13 @@ func Open(dir string) (*Checkpoint, error) {
 		}
 		c, gone, err := openFirst(dir, paths)
 		if gone && tries > 0 {
-			continue // a Saver has renamed or removed one meanwhile
+			continue // a Saver renamed or removed one meanwhile
 		}
 		return c, err
 	}
 }
 
-// openFirst opens the first of paths that is whole.
+// openFirst opens the first whole checkpoint of paths.
 func openFirst(dir string, paths []string) (c *Checkpoint, gone bool, err error) {
 	var rejected []Rejected
 	errs := []error{fmt.Errorf("checkpoint: %w in %s", ErrNone, dir)}
@@ -77,7 +77,7 @@ func openFirst(dir string, paths []string) (c *Checkpoint, gone bool, err error)
 			return c, false, nil
 		}
 		if errors.Is(err, ErrUnsupported) || denied(err) {
-			return nil, false, err // to go on from an older one would be a surprise
+			return nil, false, err // an older checkpoint would be a surprise
 		}
 		_, missing := os.Stat(path)
 		gone = gone || errors.Is(missing, fs.ErrNotExist)
@@ -87,17 +87,17 @@ func openFirst(dir string, paths []string) (c *Checkpoint, gone bool, err error)
 	return nil, gone, errors.Join(errs...)
 }
 
-// denied reports whether err is of this process, which may not or cannot open a file, and says
-// nothing about what is in it.
+// denied reports whether err comes from a limit or permission of this process, and so says nothing
+// about the file's content.
 func denied(err error) bool {
 	return slices.ContainsFunc([]error{fs.ErrPermission, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM},
 		func(of error) bool { return errors.Is(err, of) })
 }
 
-// List returns the folders in dir that have a checkpoint, or should have: the newest first,
-// unfinished and broken ones as well. Checkpoints that are being removed are left out.
+// List returns the checkpoint folders in dir, the newest first, including unfinished and damaged
+// ones. It omits checkpoints that are being removed.
 //
-// Errors: ErrNone if dir is not there; those of the file system.
+// Errors: ErrNone if dir is missing; those of the file system.
 func List(dir string) ([]string, error) {
 	all, err := folders(disk{}, dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -115,8 +115,8 @@ func List(dir string) ([]string, error) {
 	return paths, nil
 }
 
-// Is reports whether dir is, or is called like, the folder of one checkpoint and not one of many.
-// It need not be whole.
+// Is reports whether dir has a manifest or the name of a checkpoint's folder. The checkpoint need
+// not be whole.
 func Is(dir string) bool {
 	if _, err := os.Stat(filepath.Join(dir, manifestName)); err == nil {
 		return true
@@ -127,16 +127,16 @@ func Is(dir string) bool {
 
 // OpenAt opens the checkpoint in the folder path.
 //
-// Owns: the caller closes it. Errors: ErrNone if there is no such folder, and for one that is being
-// removed; ErrUnfinished for one that is being written; ErrCorrupt, with the file and what is wrong
-// with it; ErrUnsupported for a later version; those of the file system.
+// Owns: the caller closes it. Errors: ErrNone if the folder is missing or being removed;
+// ErrUnfinished if it is being written; ErrCorrupt, with the file and its fault; ErrUnsupported for
+// a later version; those of the file system.
 func OpenAt(path string, verify Verify) (*Checkpoint, error) {
 	if err := checkByteOrder(); err != nil {
 		return nil, err
 	}
 	f, named := parseFolder(filepath.Base(path))
 	if f.removed {
-		return nil, fmt.Errorf("checkpoint: %s: %w: it is being removed; the next save ends that", path, ErrNone)
+		return nil, fmt.Errorf("checkpoint: %s: %w: it is being removed; the next save finishes the removal", path, ErrNone)
 	}
 	c, err := openAt(path)
 	if err == nil && verify == VerifyAll {
@@ -147,7 +147,7 @@ func OpenAt(path string, verify Verify) (*Checkpoint, error) {
 	if err == nil {
 		return c, nil
 	}
-	if _, gone := os.Stat(path); errors.Is(gone, fs.ErrNotExist) { // not there, or removed or renamed by a Saver meanwhile
+	if _, gone := os.Stat(path); errors.Is(gone, fs.ErrNotExist) { // missing, or removed or renamed by a Saver meanwhile
 		err = fmt.Errorf("%w: %w", ErrNone, gone)
 	} else if named && f.tmp && errors.Is(err, ErrCorrupt) {
 		err = fmt.Errorf("%w: it is being written, or was when its program died (%v)", ErrUnfinished, err)
@@ -184,7 +184,7 @@ func openAt(path string) (*Checkpoint, error) {
 	return c, nil
 }
 
-// openFiles opens the files of the manifest and compares them with it.
+// openFiles opens the files of the manifest and compares their sizes and headers with it.
 func (c *Checkpoint) openFiles() error {
 	var errs []error
 	for _, info := range c.manifest.Files {
@@ -207,8 +207,8 @@ func (c *Checkpoint) openFiles() error {
 	return errors.Join(errs...)
 }
 
-// compare checks that every run of the manifest is an entry of its file, with the elements that it
-// should have.
+// compare checks that every run of the manifest is an entry of its file, with the right dtype and
+// length.
 func (c *Checkpoint) compare() error {
 	for i := range c.tensors {
 		t := &c.tensors[i]
@@ -226,16 +226,16 @@ func (c *Checkpoint) compare() error {
 	return nil
 }
 
-// Path is the folder of the checkpoint.
+// Path returns the folder of the checkpoint.
 func (c *Checkpoint) Path() string { return c.path }
 
-// Manifest is all but the elements; it belongs to c.
+// Manifest returns the manifest, which belongs to c.
 func (c *Checkpoint) Manifest() *Manifest { return c.manifest }
 
-// Rejected is the checkpoints that Open looked at before this one and found broken.
+// Rejected returns the damaged checkpoints that Open skipped before this one.
 func (c *Checkpoint) Rejected() []Rejected { return slices.Clone(c.rejected) }
 
-// Tensors is all logical tensors, by name.
+// Tensors returns all logical tensors, by name.
 func (c *Checkpoint) Tensors() []Tensor {
 	list := make([]Tensor, len(c.tensors))
 	for i, t := range c.tensors {
@@ -244,7 +244,7 @@ func (c *Checkpoint) Tensors() []Tensor {
 	return list
 }
 
-// Lookup is the tensor called name; false if there is none.
+// Lookup returns the tensor of that name; false for an unknown name.
 func (c *Checkpoint) Lookup(name string) (Tensor, bool) {
 	i, ok := c.find[name]
 	if !ok {
@@ -253,12 +253,12 @@ func (c *Checkpoint) Lookup(name string) (Tensor, bool) {
 	return c.tensors[i].clone(), true
 }
 
-// Read fills dst with the elements of a tensor from offset on, in C order, whatever files have
-// them.
+// Read fills dst with the elements of a tensor, starting at offset, in C order, from all files that
+// have them.
 //
-// Errors: ErrInvalid for a name that is not there, another dtype, elements beyond the end, memory
-// that is not on the host; ErrCorrupt for a file that has become shorter; ErrClosed; those of the
-// file system.
+// Errors: ErrInvalid for an unknown name, another dtype, elements beyond the end, or memory that is
+// not on the host; ErrCorrupt for a file that has become shorter; ErrClosed; those of the file
+// system.
 func (c *Checkpoint) Read(name string, offset int, dst tensor.Buffer) error {
 	i, ok := c.find[name]
 	if !ok {
@@ -269,7 +269,7 @@ func (c *Checkpoint) Read(name string, offset int, dst tensor.Buffer) error {
 		return fmt.Errorf("checkpoint: %s: tensor %s: %w", c.path, name, err)
 	}
 	runs, size, raw := c.manifest.Tensors[i].Runs, t.DType.Size(), dst.Raw()
-	first, _ := slices.BinarySearchFunc(runs, offset, func(r RunInfo, at int) int { // the first that ends behind offset
+	first, _ := slices.BinarySearchFunc(runs, offset, func(r RunInfo, at int) int { // the first run that ends after offset
 		if r.Offset+r.Len <= at {
 			return -1
 		}
@@ -289,7 +289,7 @@ func (c *Checkpoint) Read(name string, offset int, dst tensor.Buffer) error {
 	return nil
 }
 
-// near is a hint at a name that differs in case only.
+// near returns a hint for a name that differs in case only.
 func (c *Checkpoint) near(name string) string {
 	for i := range c.tensors {
 		if strings.EqualFold(c.tensors[i].Name, name) {
@@ -307,7 +307,7 @@ func (c *Checkpoint) Close() error {
 	return nil
 }
 
-// closeFiles is Close, once.
+// closeFiles closes all files.
 func (c *Checkpoint) closeFiles() error {
 	var errs []error
 	for _, f := range c.files {

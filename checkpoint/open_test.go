@@ -14,8 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Whatever happens to a file of the newest checkpoint is noticed and told, and the one before is
-// opened.
+// Every damage to a file of the newest checkpoint is reported, and the previous one is opened.
 func TestTornCheckpointsArePassedOver(t *testing.T) {
 	const rank1, manifest = "rank-00001-of-00002.safetensors", "manifest.json"
 	flip := func(at int) func(p []byte) []byte {
@@ -106,7 +105,7 @@ func TestOpenFindsNothing(t *testing.T) {
 	}
 }
 
-// Steps may be as many as an int counts, such as a time in nanoseconds.
+// Steps may be as large as an int, such as a time in nanoseconds.
 func TestTheLargestStepIsFound(t *testing.T) {
 	for _, step := range []int{math.MaxInt / 10, math.MaxInt} {
 		o := Options{Dir: t.TempDir()}
@@ -117,8 +116,8 @@ func TestTheLargestStepIsFound(t *testing.T) {
 	}
 }
 
-// A process that has no descriptors left does not know what is whole, and does not go on from an
-// older one, or from nothing.
+// A process without free descriptors cannot check checkpoints, so it does not resume from an older
+// one, or from nothing.
 func TestWhatCannotBeOpenedIsNotPassedOver(t *testing.T) {
 	o := Options{Dir: t.TempDir(), Size: 1}
 	mustSave(t, o, 1)
@@ -149,8 +148,8 @@ func TestWhatCannotBeOpenedIsNotPassedOver(t *testing.T) {
 	}
 }
 
-// What is checked is what was asked for: sizes alone do not see a changed byte, and Verify does
-// later.
+// OpenAt makes only the requested checks: VerifySizes does not detect a changed byte, and Verify
+// does later.
 func TestVerifySizes(t *testing.T) {
 	o := Options{Dir: t.TempDir(), Size: 3, Sharded: true}
 	mustSave(t, o, 5)
@@ -177,7 +176,7 @@ func TestVerifySizes(t *testing.T) {
 	}
 }
 
-// An open checkpoint is there to the end, whatever a saver removes meanwhile.
+// An open checkpoint stays readable, whatever a saver removes meanwhile.
 func TestOpenCheckpointOutlivesItsFolder(t *testing.T) {
 	o := Options{Dir: t.TempDir(), Size: 2, Sharded: true, Keep: 1}
 	mustSave(t, o, 1)
@@ -217,7 +216,7 @@ func TestWhatIsClosedIsNotRead(t *testing.T) {
 		"Verify": c.Verify(), "Merge": merge, "Read": c.Read(name, 0, element), "File.Read": f.Read(name, 0, element),
 	} {
 		if !errors.Is(err, ErrClosed) {
-			t.Errorf("%s of what is closed: %v, want ErrClosed", call, err)
+			t.Errorf("%s of a closed checkpoint: %v, want ErrClosed", call, err)
 		}
 	}
 }
@@ -240,14 +239,14 @@ func TestKeepLeavesTheNewest(t *testing.T) {
 	if got := steps(); !slices.Equal(got, []string{"step-00000030", "step-00000020"}) {
 		t.Errorf("%q", got)
 	}
-	// One that is torn does not count, and is not removed while it is among the newest: somebody
-	// may want to look at it.
+	// A torn checkpoint does not count. It is not removed while it is among the newest, so that a
+	// user can inspect it.
 	change(t, filepath.Join(o.Dir, "step-00000030", "model.safetensors"), func(p []byte) []byte { return p[1:] })
 	mustSave(t, o, 40)
 	if got := steps(); !slices.Equal(got, []string{"step-00000040", "step-00000030", "step-00000020"}) {
 		t.Errorf("%q", got)
 	}
-	// Resumed from an earlier step: what is later stays, and the new one is not removed for it.
+	// Resumed from an earlier step: later checkpoints stay, and the new one is not removed.
 	mustSave(t, o, 25)
 	if got := steps(); !slices.Equal(got, []string{"step-00000040", "step-00000030", "step-00000025", "step-00000020"}) {
 		t.Errorf("%q", got)
@@ -260,7 +259,7 @@ func TestKeepLeavesTheNewest(t *testing.T) {
 	checkNewest(t, o.Dir, 60)
 }
 
-// Folders that cannot be used are told by New, or by Save when it happens later.
+// New returns an error for an unusable folder, or Save if that happens later.
 func TestFoldersThatCannotBeUsed(t *testing.T) {
 	root := t.TempDir()
 	file := filepath.Join(root, "file")
@@ -279,7 +278,7 @@ func TestFoldersThatCannotBeUsed(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = s.Save(metaOf(1), runsOf(model(), 1, 0, 1, false))
-	if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "the folder has to be there, and one that all ranks see") {
+	if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "the folder must exist, and all ranks must see it") {
 		t.Errorf("a folder that is gone: %v", err)
 	}
 	if _, err := newSaver(Options{Dir: root}, readOnly{}); !errors.Is(err, fs.ErrPermission) || !strings.Contains(err.Error(), "choose a folder that can be written") {
@@ -293,11 +292,11 @@ func TestFoldersThatCannotBeUsed(t *testing.T) {
 	}
 	err = s.Save(metaOf(1), runsOf(model(), 1, 0, 2, false))
 	if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "if another run saves to "+root+", give it a folder of its own") {
-		t.Errorf("a folder that somebody removes during a save: %v", err)
+		t.Errorf("a folder that is removed during a save: %v", err)
 	}
 }
 
-// vanishing is a disk where somebody removes what is being saved.
+// vanishing is a disk where another program removes the unfinished save.
 type vanishing struct{ disk }
 
 func (d vanishing) SyncDir(name string) error {
@@ -326,15 +325,15 @@ func TestLinksAreFollowed(t *testing.T) {
 	}
 }
 
-// readOnly is a disk that lets nobody write.
+// readOnly is a disk that rejects writes.
 type readOnly struct{ disk }
 
 func (readOnly) Create(name string) (file, error) {
 	return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrPermission}
 }
 
-// hasty is a disk where rank 0 has committed, and given the folder its name, as soon as the part of
-// rank 1 is there.
+// hasty is a disk where rank 0 has committed and renamed the folder as soon as the part of rank 1
+// exists.
 type hasty struct{ disk }
 
 func (d hasty) Rename(from, to string) error {

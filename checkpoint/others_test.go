@@ -17,8 +17,8 @@ import (
 // names.
 const otherVariable = "SYMGRAD_TEST_OTHER_USER"
 
-// lockAsReader opens a file for reading, locks it, says so on standard output, and keeps the lock
-// until standard input ends.
+// lockAsReader opens a file for reading, locks it, reports that on standard output, and keeps the
+// lock until standard input ends.
 func lockAsReader(name string) {
 	f, err := os.Open(name)
 	if err == nil {
@@ -36,8 +36,8 @@ func lockAsReader(name string) {
 	_, _ = os.Stdin.Read(make([]byte, 1))
 }
 
-// otherUser starts this test's binary as another user, who locks a file, and returns what that user
-// says, and a function that ends the process. It skips the test where this user is not root.
+// otherUser runs this test's binary as another user, who locks a file. It returns the output and a
+// function that ends the process. It skips the test if this user is not root.
 func otherUser(t *testing.T, name string) (says string, end func()) {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -98,7 +98,8 @@ func TestReadersCannotLockAFolder(t *testing.T) {
 	closed(t, mustNew(t, Options{Dir: dir}))
 }
 
-// A lock that all could read, of an earlier version or after chmod -R, may be held by one of them.
+// A lock that all users could read, of an earlier version or after chmod -R, may be held by one of
+// them.
 func TestALockThatReadersHoldIsReplaced(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, lockName)
@@ -122,7 +123,7 @@ func TestALockThatReadersHoldIsReplaced(t *testing.T) {
 	closed(t, mustNew(t, Options{Dir: dir}))
 }
 
-// A run of an earlier version, whose lock all can read, has the folder all the same.
+// A run of an earlier version, whose lock all users can read, still has the folder.
 func TestALockThatARunHoldsIsNotReplaced(t *testing.T) {
 	dir := t.TempDir()
 	s := mustNew(t, Options{Dir: dir})

@@ -13,14 +13,14 @@ import (
 	"github.com/symgrad/symgrad/internal/foreign"
 )
 
-// ReadHeader reads the header of a safetensors file of size bytes. It takes what the reference
-// reader takes (huggingface's safetensors/src/tensor.rs): unknown members of a tensor, a null
-// __metadata__, dtypes that no tensor.DType has. Entries must fill the data without a hole and
-// without sharing a byte. Names must differ: the format's description forbids duplicate keys, where
-// the reference reader takes the last.
+// ReadHeader reads the header of a safetensors file of size bytes. Like the reference reader
+// (huggingface's safetensors/src/tensor.rs) it accepts unknown members of a tensor, a null
+// __metadata__, and dtypes that no tensor.DType has. Entries must fill the data without a hole or a
+// shared byte. Names must differ: the format forbids duplicate keys, although the reference reader
+// takes the last.
 //
-// Errors: ErrCorrupt, which names the tensor at fault, or the format of a file that is not a
-// safetensors file; those of r.
+// Errors: ErrCorrupt, which names the tensor, or the format of a file that is no safetensors file;
+// those of r.
 func ReadHeader(r io.ReaderAt, size int64) (*Header, error) {
 	var length [8]byte
 	if size < 8 {
@@ -51,21 +51,21 @@ func ReadHeader(r io.ReaderAt, size int64) (*Header, error) {
 	return h, nil
 }
 
-// mistaken returns an ErrCorrupt for a file that has no header, in the words of format, or with the
-// file's own format where its beginning shows another one.
+// mistaken returns an ErrCorrupt for a file without a valid header. If the file starts like another
+// format, the error names that format; otherwise it has the given text.
 func mistaken(r io.ReaderAt, size int64, format string, args ...any) error {
 	if size == 0 {
 		return fmt.Errorf("%w: 0 B are too short for a safetensors file: it is empty", ErrCorrupt)
 	}
 	begin := make([]byte, min(size, foreign.SniffBytes))
-	n, _ := r.ReadAt(begin, 0) // a file that cannot be read has its own error already
+	n, _ := r.ReadAt(begin, 0) // a read error was returned before
 	if kind := foreign.Sniff(begin[:n]); kind != "" {
 		return fmt.Errorf("%w: not a safetensors file: it is %s", ErrCorrupt, kind)
 	}
 	return fmt.Errorf("%w: %w", ErrCorrupt, fmt.Errorf(format, args...))
 }
 
-// check sorts entries by their offset and compares them with the bytes of data that there are.
+// check sorts entries by their offset and checks that they fill data bytes.
 func (h *Header) check(data int64) error {
 	slices.SortFunc(h.Entries, func(a, b Entry) int {
 		return cmp.Or(cmp.Compare(a.Offset, b.Offset), cmp.Compare(a.Bytes, b.Bytes), strings.Compare(a.Name, b.Name))
@@ -94,8 +94,8 @@ func (h *Header) check(data int64) error {
 }
 
 // parseHeader reads the JSON object of a header in one pass. encoding/json would take the last of
-// two members with one name and replace invalid UTF-8 and half surrogate pairs; reading it token by
-// token costs several times its own time.
+// two members with one name, and replace invalid UTF-8 and half surrogate pairs. Its token reader
+// is several times slower.
 func parseHeader(text string) (*Header, error) {
 	if !utf8.ValidString(text) {
 		return nil, errors.New("not UTF-8")
@@ -113,7 +113,7 @@ func parseHeader(text string) (*Header, error) {
 			break
 		}
 		if name != metadataKey {
-			h.Entries = append(h.Entries, Entry{Name: strings.Clone(name)}) // a part of text would keep all of it
+			h.Entries = append(h.Entries, Entry{Name: strings.Clone(name)}) // a substring would keep all of text alive
 			if err := h.Entries[len(h.Entries)-1].parse(p); err != nil {
 				return nil, fmt.Errorf("tensor %q: %w", name, err)
 			}
@@ -159,8 +159,8 @@ func parseMetadata(p *scanner) (map[string]string, error) {
 	}
 }
 
-// parse reads the object of a tensor: dtype, shape and data_offsets, in any order, among members
-// that it ignores.
+// parse reads the object of a tensor: dtype, shape and data_offsets, in any order. It ignores other
+// members.
 func (e *Entry) parse(p *scanner) error {
 	if err := p.expect('{'); err != nil {
 		return err
@@ -210,7 +210,7 @@ func (e *Entry) parse(p *scanner) error {
 	return e.place(offsets)
 }
 
-// parseType reads a dtype. One that no Type stands for is kept as text.
+// parseType reads a dtype. A dtype without a Type is kept as text.
 func (e *Entry) parseType(p *scanner) error {
 	name, err := p.str()
 	if err != nil {
@@ -227,7 +227,7 @@ func (e *Entry) parseType(p *scanner) error {
 	return nil
 }
 
-// place sets where the elements are, and compares their bytes with those of dtype and shape.
+// place sets the position of the elements, and checks their bytes against dtype and shape.
 func (e *Entry) place(offsets []int) error {
 	if len(offsets) != 2 || offsets[0] > offsets[1] {
 		return fmt.Errorf("data_offsets %v: want a begin and an end", offsets)
@@ -240,8 +240,7 @@ func (e *Entry) place(offsets []int) error {
 	return err
 }
 
-// size returns the bytes of e by its dtype and shape; those of its offsets for a dtype of unknown
-// size.
+// size returns the bytes of e by dtype and shape, or by its offsets if the dtype has no known size.
 func (e *Entry) size() (int64, error) {
 	if e.Type != NoType {
 		n, err := product(e.Shape, e.Type.DType().Size())

@@ -18,7 +18,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Headers that the reference reader takes, from huggingface's safetensors/src/tensor.rs and its
+// Headers that the reference reader accepts, from huggingface's safetensors/src/tensor.rs and its
 // serde_json.
 func TestReadHeaderTakesWhatTheReferenceTakes(t *testing.T) {
 	for name, tt := range map[string]struct {
@@ -72,7 +72,7 @@ func TestReadHeaderRefusesWhatTheReferenceRefuses(t *testing.T) {
 	}
 }
 
-// A tensor of a dtype that memory here cannot have leaves the other tensors readable.
+// A tensor of a dtype without a Type leaves the other tensors readable.
 func TestOtherDTypesAreListedAndNotRead(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.safetensors")
 	for dtype, shape := range map[string]int{"F8_E4M3": 8, "F8_E5M2": 8, "F8_E8M0": 8, "F4": 16, "C64": 1, "F8_E4M3FNUZ": 99} {
@@ -108,7 +108,7 @@ func TestOtherDTypesAreListedAndNotRead(t *testing.T) {
 	}
 }
 
-// A file of another format is called by its name, and no length is made of its text.
+// A file of another format is named in the error, and its text is not read as a length.
 func TestFilesOfOtherFormatsAreNamed(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.safetensors")
 	for want, text := range map[string]string{
@@ -132,8 +132,8 @@ func TestFilesOfOtherFormatsAreNamed(t *testing.T) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}
-	// A safetensors file that is cut short is not taken for another format by the bytes of its
-	// length.
+	// A safetensors file that is cut short is not taken for another format because of its length
+	// bytes.
 	header := `{"w":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}`
 	header += strings.Repeat(" ", 0x7b-len(header)) // begins with {
 	file := fileOf(header, 1)[:100]
@@ -211,8 +211,8 @@ func halfSurrogate(text string) bool {
 	return slices.ContainsFunc(escapePattern.FindAllString(text, -1), halfPattern.MatchString)
 }
 
-// duplicates reports whether one of the names, or any if there are none, is twice in the object
-// text, which is JSON.
+// duplicates reports whether one of the names, or any name if there are none, is twice in the JSON
+// object text.
 func duplicates(text string, names []string) bool {
 	d := json.NewDecoder(strings.NewReader(text))
 	seen, depth, key := map[string]bool{}, 0, false
@@ -240,13 +240,13 @@ func duplicates(text string, names []string) bool {
 	}
 }
 
-// deep reports whether text has more lists and objects in each other than are read.
+// deep reports whether text has lists and objects nested too deeply to read.
 func deep(text string) bool {
 	return strings.Count(text, "[")+strings.Count(text, "{") > maxDepth
 }
 
-// FuzzHeader compares the parser with encoding/json: it takes the same texts, and the same values
-// from them.
+// FuzzHeader compares the parser with encoding/json: both accept the same texts and read the same
+// values.
 func FuzzHeader(f *testing.F) {
 	for _, text := range []string{
 		`{}`, ` {"w":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8],"x":[1.5e-3,{"a":"\n"}]},"__metadata__":{"a":"b"}} `,

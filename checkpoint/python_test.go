@@ -10,7 +10,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// again writes with the reference library what it has read.
+// again reads a file with the reference library and writes it again.
 const again = `
 import sys
 from safetensors import safe_open
@@ -20,7 +20,7 @@ with safe_open(sys.argv[1], framework="pt") as f:
 save_file(load_file(sys.argv[1]), sys.argv[2], metadata)
 `
 
-// The reference library reads what WriteFile writes, and writes the same bytes.
+// The reference library reads files of WriteFile, and writes the same bytes.
 func TestReferenceLibraryWritesTheSame(t *testing.T) {
 	python, err := exec.LookPath("python3")
 	if err != nil {

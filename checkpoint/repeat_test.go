@@ -9,8 +9,9 @@ import (
 	"time"
 )
 
-// A program that saves every so many steps and at the end may save one step twice, and one that
-// went back saves an earlier step. Rank 1 is done with both saves before rank 0 begins the first.
+// A program may save one step twice, for example after a fixed number of steps and at the end;
+// after going back it saves an earlier step. Rank 1 has done both saves before rank 0 begins the
+// first.
 func TestRanksMayBeAheadWithTheSameStep(t *testing.T) {
 	for _, session := range []string{"", "x"} {
 		for _, steps := range [][]int{{5, 5}, {5, 5, 5}, {5, 3}, {5, 3, 5, 6}} {
@@ -43,7 +44,7 @@ func TestRanksMayBeAheadWithTheSameStep(t *testing.T) {
 	}
 }
 
-// What a program that was killed in such a save left is removed.
+// The remains of a program that was killed in such a save are removed.
 func TestLeftoversOfTheSameStepAreRemoved(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"step-00000005.2.tmp", "step-00000005.s-x.12.tmp"} {

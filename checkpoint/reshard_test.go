@@ -15,7 +15,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// What any number of ranks wrote, in any way, any number of ranks reads, in any pieces.
+// Any number of ranks reads, in any pieces, a checkpoint that any number of ranks wrote.
 func TestAnyRanksReadWhatOthersWrote(t *testing.T) {
 	for _, writers := range []int{1, 2, 3, 4, 7} {
 		for _, mode := range []struct{ sharded, replicated bool }{{false, true}, {true, true}, {true, false}} {
@@ -39,7 +39,7 @@ func TestAnyRanksReadWhatOthersWrote(t *testing.T) {
 	}
 }
 
-// Cuts of a tensor need not be those of RunShare, nor in the order of ranks.
+// Cuts of a tensor may differ from those of RunShare, and from the order of ranks.
 func TestAnyCutsAreReadBack(t *testing.T) {
 	w := Tensor{Name: "w", Role: Param, DType: tensor.F32, Shape: []int{97}}
 	root := t.TempDir()
@@ -110,8 +110,8 @@ func TestCheckpointReadRefuses(t *testing.T) {
 	}
 }
 
-// Several goroutines may read at once, and what the program does with what it is given does not
-// reach the checkpoint.
+// Several goroutines may read at once, and changes to the returned values do not affect the
+// checkpoint.
 func TestCheckpointIsReadByMany(t *testing.T) {
 	o := Options{Dir: t.TempDir(), Size: 3, Sharded: true}
 	mustSave(t, o, 3)

@@ -14,12 +14,12 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Type is the element type of an entry of a safetensors file. Bool has no counterpart among
-// tensor's types, so there are two lists.
+// Type is the element type of an entry of a safetensors file. It differs from tensor.DType because
+// tensor has no Bool.
 type Type uint8
 
-// The types, in the order in which the reference library sorts them: by size, the largest first in
-// a file.
+// The types, in the order in which the reference library sorts them: by size, ascending. A file has
+// the largest first.
 const (
 	NoType Type = iota
 	Bool        // one byte, 0 or 1
@@ -48,7 +48,7 @@ var types = [...]struct {
 	F32: {"F32", tensor.F32}, F64: {"F64", tensor.F64}, I64: {"I64", tensor.I64}, U64: {"U64", tensor.U64},
 }
 
-// String is the name in a file: "F32", "BOOL".
+// String returns the name in a file: "F32", "BOOL".
 func (t Type) String() string {
 	if int(t) >= len(types) {
 		return fmt.Sprintf("type(%d)", uint8(t))
@@ -56,7 +56,7 @@ func (t Type) String() string {
 	return types[t].name
 }
 
-// DType is what a Buffer of such elements has; U8 for Bool, tensor.Invalid for no type.
+// DType returns the type of a Buffer of such elements; U8 for Bool, tensor.Invalid for NoType.
 func (t Type) DType() tensor.DType {
 	if int(t) >= len(types) {
 		return tensor.Invalid
@@ -64,7 +64,7 @@ func (t Type) DType() tensor.DType {
 	return types[t].dt
 }
 
-// TypeOf is the Type of dt; NoType for an invalid one.
+// TypeOf returns the Type of dt; NoType for an invalid one.
 func TypeOf(dt tensor.DType) Type {
 	for t := U8; dt.Valid() && int(t) < len(types); t++ {
 		if types[t].dt == dt {
@@ -74,18 +74,18 @@ func TypeOf(dt tensor.DType) Type {
 	return NoType
 }
 
-// others is the bits of the reference library's types that no tensor.DType has: of 8 bits and
-// fewer, and complex ones.
+// others has the bits of the reference library's types that no tensor.DType has: types of at most 8
+// bits, and complex ones.
 var others = map[string]int{"F4": 4, "F6_E2M3": 6, "F6_E3M2": 6, "F8_E5M2": 8, "F8_E4M3": 8, "F8_E8M0": 8, "C64": 64}
 
-// otherPattern reports whether name is spelled like the format's dtypes, so that it may be one of a
+// otherPattern reports whether name is spelled like the format's dtypes, so that it may belong to a
 // later version.
 func otherPattern(name string) bool {
 	return name != "" && len(name) <= 32 && name[0] >= 'A' && name[0] <= 'Z' &&
 		strings.Trim(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") == ""
 }
 
-// parseType is the Type that a file calls name.
+// parseType returns the Type of a name in a file.
 func parseType(name string) (Type, bool) {
 	for t := Bool; int(t) < len(types); t++ {
 		if types[t].name == name {
@@ -95,18 +95,17 @@ func parseType(name string) (Type, bool) {
 	return NoType, false
 }
 
-// maxHeader is what the reference library reads at most: MAX_HEADER_SIZE in
-// safetensors/src/tensor.rs.
+// maxHeader is the reference library's limit: MAX_HEADER_SIZE in safetensors/src/tensor.rs.
 const maxHeader = 100_000_000
 
-// metadataKey is the member of a header that is no tensor.
+// metadataKey is the member of a header that is not a tensor.
 const metadataKey = "__metadata__"
 
 // Entry is one tensor of a safetensors file.
 type Entry struct {
 	Name   string
-	Type   Type   // NoType for a dtype that no Type stands for: it can be listed and not be read
-	Other  string // the name of that dtype: "F8_E4M3"
+	Type   Type   // NoType for a dtype without a Type: it can be listed, but not read
+	Other  string // the name of such a dtype: "F8_E4M3"
 	Shape  []int
 	Offset int64 // of the first byte, from the start of the data
 	Bytes  int64
@@ -115,25 +114,25 @@ type Entry struct {
 // Len returns the number of elements.
 func (e *Entry) Len() int {
 	if e.Type == NoType {
-		n, _ := product(e.Shape, 1) // a header whose product has no int is refused
+		n, _ := product(e.Shape, 1) // ReadHeader rejects shapes that overflow
 		return n
 	}
 	return int(e.Bytes) / e.Type.DType().Size()
 }
 
-// typeName returns the dtype as the file calls it.
+// typeName returns the dtype's name in the file.
 func (e *Entry) typeName() string { return cmp.Or(e.Other, e.Type.String()) }
 
-// Header is what a safetensors file says of itself.
+// Header is the header of a safetensors file.
 type Header struct {
 	Metadata map[string]string // nil for none
 	Entries  []Entry           // by Offset
-	Start    int64             // of the data: the length of the header with its own length
+	Start    int64             // start of the data: the length of the header plus 8
 
-	find map[string]int // places in Entries; nil for a Header that ReadHeader did not make
+	find map[string]int // index in Entries; nil if ReadHeader did not make the Header
 }
 
-// Bytes is the size of the whole file.
+// Bytes returns the size of the whole file.
 func (h *Header) Bytes() int64 {
 	if n := len(h.Entries); n > 0 {
 		return h.Start + h.Entries[n-1].Offset + h.Entries[n-1].Bytes
@@ -141,7 +140,7 @@ func (h *Header) Bytes() int64 {
 	return h.Start
 }
 
-// Find is the entry of a name; nil if there is none.
+// Find returns the entry of a name, or nil.
 func (h *Header) Find(name string) *Entry {
 	if i, ok := h.find[name]; ok && h.Entries[i].Name == name {
 		return &h.Entries[i]
@@ -154,11 +153,11 @@ func (h *Header) Find(name string) *Entry {
 	return nil
 }
 
-// layOut sorts entries as the reference library does, the largest elements first and then by name,
-// and gives them their offsets. Every entry is then aligned to its element.
+// layOut sorts entries like the reference library, the largest elements first and then by name, and
+// sets their offsets. Every entry is then aligned to its element.
 //
-// Returns: the entries' order, as indices into what was given. Errors: ErrInvalid for a name twice
-// or none, no UTF-8, an unknown type, a negative or too large shape.
+// Returns: the order, as indices into entries. Errors: ErrInvalid for a duplicate, empty or
+// non-UTF-8 name, an unknown type, or a negative or too large shape.
 func layOut(entries []Entry) ([]int, error) {
 	order := make([]int, len(entries))
 	for i := range order {
@@ -191,11 +190,10 @@ func layOut(entries []Entry) ([]int, error) {
 	return order, nil
 }
 
-// encodeHeader is the text of a header with its length before it, for entries that are laid out, in
-// the given order. It is the text that the reference library writes; blanks at its end align the
-// data to 8.
+// encodeHeader returns the text of a header, with its length in front, for entries with offsets, in
+// the given order. It equals the reference library's text; blanks at its end align the data to 8.
 //
-// Errors: ErrInvalid for metadata that is no UTF-8; a header that no reader would read.
+// Errors: ErrInvalid for metadata that is not UTF-8, or a header longer than readers accept.
 func encodeHeader(metadata map[string]string, entries []Entry, order []int) ([]byte, error) {
 	var b bytes.Buffer
 	b.Write(make([]byte, 8))
@@ -206,7 +204,7 @@ func encodeHeader(metadata map[string]string, entries []Entry, order []int) ([]b
 				return nil, fmt.Errorf("%w: metadata %q: no UTF-8", ErrInvalid, k)
 			}
 		}
-		fmt.Fprintf(&b, `{"%s":%s`, metadataKey, jsonText(metadata)) // a map is written in the order of its keys
+		fmt.Fprintf(&b, `{"%s":%s`, metadataKey, jsonText(metadata)) // JSON writes a map sorted by key
 		comma = ","
 	}
 	for _, i := range order {
@@ -232,8 +230,7 @@ func encodeHeader(metadata map[string]string, entries []Entry, order []int) ([]b
 	return b.Bytes(), nil
 }
 
-// jsonText is v as JSON without the escapes that only HTML needs. v is of strings and numbers,
-// which always encode.
+// jsonText returns v as JSON without HTML escapes. v has strings and numbers, which always encode.
 func jsonText(v any) []byte {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)

@@ -18,14 +18,13 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// fileOf is a safetensors file with the given header and n bytes of data.
+// fileOf returns a safetensors file with the given header and n bytes of data.
 func fileOf(header string, n int) []byte {
 	p := binary.LittleEndian.AppendUint64(nil, uint64(len(header)))
 	return append(append(p, header...), make([]byte, n)...)
 }
 
-// The text of headers, character by character: what the reference library writes for the same
-// tensors.
+// The text of headers, compared with the reference library's text for the same tensors.
 func TestWriteFileIsByteForByte(t *testing.T) {
 	six := tensor.Of([]float32{0, 1, 2, 3, 4, 5})
 	for _, tt := range []struct {
@@ -167,7 +166,7 @@ func TestWriteFileRefuses(t *testing.T) {
 	}
 }
 
-// Whatever is written is read back, any part of it, and lies aligned to its element.
+// Every written tensor is read back, in any part, and is aligned to its element.
 func TestFileRoundTrip(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.safetensors")
 	rapid.Check(t, func(t *rapid.T) {
@@ -270,8 +269,7 @@ func TestTypesPairWithDTypes(t *testing.T) {
 	}
 }
 
-// No file makes the reader fail other than with an error, take much memory, or accept what does not
-// fit together.
+// No file makes the reader panic or take much memory, and no inconsistent file is accepted.
 func FuzzReadHeader(f *testing.F) {
 	f.Add(fileOf(`{"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"__metadata__":{"a":"b"}}  `, 8))
 	f.Add(fileOf(`{"w":{"dtype":"BOOL","shape":[0,3],"data_offsets":[0,0]},"v":{"dtype":"I64","shape":[],"data_offsets":[0,8]}}`, 8))
@@ -295,7 +293,7 @@ func FuzzReadHeader(f *testing.F) {
 				t.Errorf("%+v", e)
 			}
 		}
-		order, err := layOut(slices.Clone(h.Entries)) // what can be read can be written
+		order, err := layOut(slices.Clone(h.Entries)) // every readable header can be written
 		if err != nil && !slices.ContainsFunc(h.Entries, func(e Entry) bool { return e.Name == "" || e.Type == NoType }) || len(order) > len(h.Entries) {
 			t.Errorf("%v", err)
 		}

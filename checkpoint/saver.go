@@ -12,18 +12,18 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Options is how a Saver saves. All ranks have the same, but for Rank.
+// Options holds the settings of a Saver. All fields except Rank must be equal on all ranks.
 type Options struct {
-	Dir     string          // the folder of the checkpoints; all ranks see one. New of rank 0 makes it
-	Keep    int             // how many checkpoints stay; 0 means all
-	Async   bool            // Save copies, and writes while training goes on
+	Dir     string          // folder of the checkpoints, which all ranks see; New of rank 0 makes it
+	Keep    int             // number of checkpoints that stay; 0 means all
+	Async   bool            // Save copies, and writes during training
 	Sharded bool            // each rank writes a file; otherwise rank 0 writes one
 	Rank    int             //
 	Size    int             // number of ranks; 0 means 1
-	Timeout time.Duration   // how long rank 0 waits for the files of the others; 0 means 10 minutes
-	Context context.Context // at its end every write and wait ends, with its cause; nil means none. See dist.Group.Context
-	Stop    context.Context // after its end rank 0 waits only for files that grow; nil means that it waits for all
-	Session string          // letters, digits, _ and -; the same on all ranks, and best another at each start of the program. See New.
+	Timeout time.Duration   // for rank 0's wait for the files of other ranks; 0 means 10 minutes
+	Context context.Context // its end ends every write and wait, with its cause; nil means none. See dist.Group.Context
+	Stop    context.Context // after its end rank 0 waits only for files that grow; nil means no such end
+	Session string          // letters, digits, _ and -; best different at each start of the program. See New.
 }
 
 // Validate checks the fields.
@@ -48,36 +48,37 @@ func (o Options) Validate() error {
 	return nil
 }
 
-// Saver writes checkpoints. Its methods may be called by one goroutine at a time.
+// Saver writes checkpoints. Only one goroutine at a time may call its methods.
 type Saver struct {
 	o    Options
 	sys  fileSystem
 	lock *folderLock // nil on ranks other than 0
 
 	mu       sync.Mutex
-	running  chan struct{} // closed when the save in the background has ended; nil if there is none
+	running  chan struct{} // closed when the save in the background has ended; nil without one
 	failed   error         // of that save
 	closed   bool
-	snapshot []uint64 // what the save in the background writes; words, so that every element type is aligned in it
-	highest  int      // step that has been saved; -1 before the first
+	snapshot []uint64 // data of the save in the background; words, so that every element type is aligned
+	highest  int      // highest step saved; -1 before the first
 	again    int      // see repeats
 }
 
-// New is a Saver. Rank 0 makes the folder, locks it until Close, tries whether it can be written,
-// and clears away what a program that was killed left there: folders that end in .tmp, of which one
-// that lacks nothing but its name becomes a checkpoint. A folder that is locked is tried for 2
-// seconds, which is what a program that was killed may take to end. Some operation of all ranks has
-// to lie between New and the first Save. With a Session, files of an earlier start that is still
-// dying are never taken for those of this one.
+// New returns a Saver. Rank 0 makes the folder, locks it until Close, and checks that it can be
+// written. It then cleans up after killed programs: it removes folders that end in .tmp, except
+// that a checkpoint which lacks only its name gets it. For a locked folder rank 0 waits up to 2
+// seconds, because a killed program may take that long to end.
 //
-// Owns: the caller closes it. Errors: ErrInvalid, on rank 0 also for a Dir that Is the folder of
-// one checkpoint; ErrUnsupported; a *LockedError on rank 0 if another run saves to the folder;
+// All ranks must have a common operation, such as a barrier, between New and the first Save. With a
+// Session, files of an earlier start that has not ended are never mixed with those of this one.
+//
+// Owns: the caller closes it. Errors: ErrInvalid, on rank 0 also if Dir is the folder of one
+// checkpoint (see Is); ErrUnsupported; a *LockedError on rank 0 if another run saves to the folder;
 // those of the file system.
 func New(o Options) (*Saver, error) { return openSaver(o, disk{}, lockPatience) }
 
 func newSaver(o Options, sys fileSystem) (*Saver, error) { return openSaver(o, sys, 0) }
 
-// openSaver is New on a disk, for so long in vain where the folder is locked.
+// openSaver is New on a file system, with a time to wait for a locked folder.
 func openSaver(o Options, sys fileSystem, patience time.Duration) (*Saver, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -93,7 +94,7 @@ func openSaver(o Options, sys fileSystem, patience time.Duration) (*Saver, error
 	if o.Rank == 0 {
 		err := s.prepare(patience)
 		if locked := (*LockedError)(nil); errors.As(err, &locked) {
-			return nil, locked // which says all
+			return nil, locked // it names the folder already
 		}
 		if err != nil {
 			return nil, fmt.Errorf("checkpoint: folder %s: %w", o.Dir, errors.Join(err, s.lock.release()))
@@ -102,10 +103,10 @@ func openSaver(o Options, sys fileSystem, patience time.Duration) (*Saver, error
 	return s, nil
 }
 
-// prepare is what New does on rank 0.
+// prepare is rank 0's part of New.
 func (s *Saver) prepare(patience time.Duration) error {
-	if Is(s.o.Dir) { // Open would look for one there, and for none in it
-		return fmt.Errorf("%w: it is, or is called like, the folder of one checkpoint: name the folder that it is in", ErrInvalid)
+	if Is(s.o.Dir) { // Open would read it as one checkpoint, and find none inside
+		return fmt.Errorf("%w: it is, or has the name of, the folder of one checkpoint: use its parent folder", ErrInvalid)
 	}
 	if err := makeFolder(s.sys, s.o.Dir); err != nil {
 		return explain(err)
@@ -114,7 +115,7 @@ func (s *Saver) prepare(patience time.Duration) error {
 	if s.lock, err = lockFolder(s.sys, s.o.Dir, patience); err != nil {
 		return explain(err)
 	}
-	const probe = ".probe" // like lockName no name of somebody else's file
+	const probe = ".probe" // like lockName, unlikely to be another program's file
 	if err := writeText(s.sys, s.o.Dir, probe, []byte("symgrad tries whether it can write here\n")); err != nil {
 		return err
 	}
@@ -124,21 +125,22 @@ func (s *Saver) prepare(patience time.Duration) error {
 	return explain(recoverFolders(s.sys, s.o.Dir))
 }
 
-// Save writes a checkpoint: all of m, and the runs of this rank. Together the runs of all ranks
-// have each element of each tensor once (Replicated ones aside).
+// Save writes a checkpoint: all of m, and the runs of this rank. The runs of all ranks together
+// must have each element of each tensor once, except Replicated ones.
 //
-// With Options.Async it copies the runs to memory that is kept for the next time, and returns; it
-// waits first for the save before, if that is still being written. Otherwise it writes runs from
-// where they lie, and returns when the checkpoint is durable. Without Options.Sharded ranks other
-// than 0 have nothing to do.
+// With Options.Async it copies the runs to memory that the Saver keeps, and returns. It first waits
+// for the previous save, if that is still being written. Otherwise it writes the runs from their
+// own memory, and returns when the checkpoint is durable. Without Options.Sharded ranks other than
+// 0 do nothing.
 //
-// Collective: all ranks, same steps; but no rank waits for another, except rank 0, in the
-// background if Async. Owns: nothing after it returned. Ends: with Options.Context, at the next
-// piece that is written. Errors: ErrInvalid for runs that make no sense, in which case no file is
-// written, and rank 0 is told. ErrClosed. A *SaveError if this save failed, or the one before in
-// the background; in the latter case this one is made all the same. A failed save leaves the
-// checkpoints that are there as they are. A *PruneError in place of it where the save is whole, and
-// an older checkpoint could not be removed; Wait and Close return it, too.
+// Collective: all ranks, same steps. No rank waits for another, except rank 0, which does so in the
+// background if Async. Owns: nothing after it returned. Ends: with Options.Context, before the next
+// write.
+//
+// Errors: ErrInvalid for invalid runs; then this rank writes no file, and rank 0 gets the reason.
+// ErrClosed. A *SaveError if this save failed, or the previous one in the background; in the latter
+// case this save still runs. A failed save does not change existing checkpoints. A *PruneError if
+// the save succeeded but an older checkpoint could not be removed; Wait and Close return it too.
 func (s *Saver) Save(m Meta, runs []Run) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -169,9 +171,9 @@ func (s *Saver) Save(m Meta, runs []Run) error {
 	return before
 }
 
-// repeats is how many saves so far, one of step included, are of a step that is not higher than all
-// before, the same on all ranks. By it a rank that is ahead writes to another folder than the one
-// that rank 0 has not renamed yet.
+// repeats returns the number of saves so far, including this one, whose step is not above all
+// earlier steps. It is equal on all ranks. With it in the name, a rank that is ahead does not write
+// to the folder of an earlier save that rank 0 has not renamed yet.
 func (s *Saver) repeats(step int) int {
 	if step > s.highest {
 		s.highest = step
@@ -181,17 +183,17 @@ func (s *Saver) repeats(step int) int {
 	return s.again
 }
 
-// Wait returns when what this rank has to do for the last Save is done. A checkpoint is whole when
-// Wait of rank 0 has returned nil.
+// Wait returns when this rank has done its part of the last Save. A checkpoint is whole when Wait
+// of rank 0 has returned nil.
 //
-// Errors: a *SaveError if the save failed and Save has not told so.
+// Errors: a *SaveError if the save failed and Save has not returned it.
 func (s *Saver) Wait() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.wait()
 }
 
-// wait is Wait with the lock held.
+// wait is Wait with the mutex held.
 func (s *Saver) wait() error {
 	if s.running == nil {
 		return nil
@@ -204,11 +206,11 @@ func (s *Saver) wait() error {
 	return err
 }
 
-// Unlocked is why the folder has no lock, for programs to warn of it: the file system has none, or
-// what keeps them for all hosts does not answer. Then nobody finds out if another run saves to the
-// folder.
+// Unlocked returns the reason why the folder has no lock, so that programs can warn: the file
+// system has no locks, or its lock service does not answer. Then no run notices another run that
+// saves to the folder.
 //
-// Returns: nil for a folder that is locked, and on ranks other than 0.
+// Returns: nil for a locked folder, and on ranks other than 0.
 func (s *Saver) Unlocked() error {
 	if s.lock == nil {
 		return nil
@@ -216,17 +218,16 @@ func (s *Saver) Unlocked() error {
 	return s.lock.none
 }
 
-// Close is Wait, after which the Saver is of no use, its memory is free and the folder is another's
-// to lock. A second Close does nothing.
+// Close waits like Wait, then frees the Saver's memory and releases the folder's lock. A second
+// Close does nothing.
 func (s *Saver) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return errors.Join(s.wait(), s.end())
 }
 
-// Abandon is Close for a run that has failed, and does not wait: what is being written in the
-// background is written, or given up when the other ranks' files do not come, and the folder stays
-// locked until then.
+// Abandon closes the Saver of a failed run without waiting. A save in the background continues, or
+// ends when the other ranks' files do not come; the folder stays locked until then.
 //
 // Errors: those of the file system.
 func (s *Saver) Abandon() error {
@@ -235,7 +236,7 @@ func (s *Saver) Abandon() error {
 	return s.end()
 }
 
-// end makes the Saver one that is closed.
+// end closes the Saver.
 func (s *Saver) end() error {
 	if s.closed {
 		return nil
@@ -244,10 +245,10 @@ func (s *Saver) end() error {
 	return s.lock.release()
 }
 
-// RunShare is the share of a replicated run of n elements that a rank writes: whole blocks of 256
-// elements, so that the last ranks may have fewer, or none.
+// RunShare returns the part of a replicated run of n elements that a rank writes: whole blocks of
+// 256 elements, so that the last ranks may have fewer elements, or none.
 //
-// Returns: the first element, from that of the run, and the number.
+// Returns: the first element, relative to the run, and the number of elements.
 func RunShare(n, rank, size int) (offset, length int) {
 	const block = 256
 	blocks := (n + block - 1) / block
@@ -256,7 +257,7 @@ func RunShare(n, rank, size int) (offset, length int) {
 	return offset, min(share, n-offset)
 }
 
-// stored is a run that goes to this rank's file.
+// stored is a run in this rank's file.
 type stored struct {
 	tensor Tensor
 	offset int
@@ -264,8 +265,7 @@ type stored struct {
 	data   []byte
 }
 
-// job is a save that is planned: nothing in it belongs to the caller of Save any more, except data
-// if not Async.
+// job is a planned save. It shares no memory with the caller of Save, except data if not Async.
 type job struct {
 	meta    Meta
 	again   int // see Saver.repeats
@@ -274,7 +274,7 @@ type job struct {
 	order   []int   // of entries in the file
 }
 
-// plan checks what Save got, and copies what it must.
+// plan checks the arguments of Save, and copies them as needed.
 func (s *Saver) plan(m Meta, runs []Run) (*job, error) {
 	j := &job{meta: m}
 	if err := j.meta.settle(); err != nil {
@@ -289,12 +289,12 @@ func (s *Saver) plan(m Meta, runs []Run) (*job, error) {
 		if r.Replicated && s.o.Sharded {
 			at, n := RunShare(r.Len, s.o.Rank, s.o.Size)
 			if r.Fetch == nil {
-				r.Data, _ = r.Data.Slice(at, at+n) // within it: check saw its length
+				r.Data, _ = r.Data.Slice(at, at+n) // cannot fail: check compared its length
 			}
 			r.Offset, r.Len = r.Offset+at, n
 		}
 		if r.Len == 0 && r.Tensor.Len() > 0 {
-			continue // the entry would say nothing
+			continue // the entry would be empty
 		}
 		sources = append(sources, r)
 		j.runs = append(j.runs, stored{tensor: r.Tensor.clone(), offset: r.Offset, n: r.Len})
@@ -313,7 +313,7 @@ func (s *Saver) plan(m Meta, runs []Run) (*job, error) {
 	return j, s.copyRuns(j, sources, s.snapshot[:words])
 }
 
-// copyRuns gives each run of j its bytes: in the snapshot, or where the caller has them.
+// copyRuns sets the bytes of each run of j: in the snapshot, or in the caller's memory.
 func (s *Saver) copyRuns(j *job, sources []Run, snapshot []uint64) error {
 	all, at := tensor.Of(snapshot).Raw(), 0
 	for i := range sources {
@@ -341,7 +341,7 @@ func (s *Saver) copyRuns(j *job, sources []Run, snapshot []uint64) error {
 	return nil
 }
 
-// check compares the parts of a run with each other.
+// check compares the fields of a run with each other.
 func (r *Run) check() error {
 	if err := r.Tensor.validate(); err != nil {
 		return err

@@ -65,7 +65,7 @@ func TestSavedIsReadBack(t *testing.T) {
 	}
 }
 
-// A rank's file holds its share of what all have, and together they hold it once.
+// A rank's file has its share of the replicated runs, and all files together have them once.
 func TestReplicatedRunsAreShared(t *testing.T) {
 	o := Options{Dir: t.TempDir(), Size: 3, Sharded: true}
 	if err := saveAll(t, o, disk{}, 1, true); err != nil {
@@ -108,8 +108,7 @@ func TestRunShareCoversOnce(t *testing.T) {
 	}
 }
 
-// A save in the background writes what was there when Save was called, and a second one waits for
-// it.
+// A save in the background writes the content at the call of Save, and a second save waits for it.
 func TestAsyncSaveCopies(t *testing.T) {
 	gate := &gatedFS{open: make(chan struct{})}
 	s, err := newSaver(Options{Dir: t.TempDir(), Async: true}, gate)
@@ -145,7 +144,7 @@ func TestAsyncSaveCopies(t *testing.T) {
 	closed(t, s)
 }
 
-// gatedFS is a disk on which nothing is created until the gate is open.
+// gatedFS is a disk that creates no file until the gate is open.
 type gatedFS struct {
 	disk
 	armed bool
@@ -159,8 +158,7 @@ func (g *gatedFS) Mkdir(name string) error {
 	return g.disk.Mkdir(name)
 }
 
-// The snapshot is made once: after the first save, saves of the same tensors allocate next to
-// nothing of their size.
+// The snapshot is allocated once: later saves of the same tensors allocate little.
 func TestAsyncSaveReusesItsMemory(t *testing.T) {
 	const n = 4 << 20
 	data := make([]float32, n)
@@ -209,7 +207,7 @@ func TestFetchIsAskedForTheShare(t *testing.T) {
 		c := open(t, dir)
 		got := make([]float32, w.Len())
 		if err := c.Read("w", 0, tensor.Of(got)); err != nil || !slices.Equal(tensor.Of(got).Raw(), content(w, 7)) {
-			t.Errorf("not what was fetched: %v", err)
+			t.Errorf("not the fetched elements: %v", err)
 		}
 		closed(t, c)
 	}
@@ -239,10 +237,10 @@ func TestSaveRefusesWhatMakesNoSense(t *testing.T) {
 		"config: no UTF-8":                                     {Meta{Config: "\xff"}, nil},
 		"sampler: no JSON":                                     {Meta{Sampler: json.RawMessage("{")}, nil},
 		`extra "x": no JSON`:                                   {Meta{Extra: map[string]json.RawMessage{"x": nil}}, nil},
-		`a tensor is called ""`:                                {runs: edit(func(r *Run) { r.Tensor.Name = "" })},
-		`a tensor is called "__metadata__"`:                    {runs: edit(func(r *Run) { r.Tensor.Name = "__metadata__" })},
+		`a tensor has the name ""`:                             {runs: edit(func(r *Run) { r.Tensor.Name = "" })},
+		`a tensor has the name "__metadata__"`:                 {runs: edit(func(r *Run) { r.Tensor.Name = "__metadata__" })},
 		"a name is no UTF-8":                                   {runs: edit(func(r *Run) { r.Tensor.Slot = "\xff" })},
-		`tensor w: role "" is none of`:                         {runs: edit(func(r *Run) { r.Tensor.Role = "" })},
+		`tensor w: unknown role ""`:                            {runs: edit(func(r *Run) { r.Tensor.Role = "" })},
 		"tensor w: invalid is no element type":                 {runs: edit(func(r *Run) { r.Tensor.DType = 0 })},
 		"tensor w: shape [-4] has a negative dimension":        {runs: edit(func(r *Run) { r.Tensor.Shape = []int{-4} })},
 		"more bytes than an int counts":                        {runs: edit(func(r *Run) { r.Tensor.Shape = []int{1 << 31, 1 << 31} })},
@@ -251,7 +249,7 @@ func TestSaveRefusesWhatMakesNoSense(t *testing.T) {
 		"tensor w: a run of 4 f64, its data is f32[4] on host": {runs: edit(func(r *Run) { r.Tensor.DType = tensor.F64 })},
 		`two tensors are called "w"`:                           {runs: append(edit(func(*Run) {}), edit(func(*Run) {})...)},
 		"tensor w: runs for 2 of its 4 elements":               {runs: edit(func(r *Run) { r.Len, r.Data = 2, tensor.Of(make([]float32, 2)) })},
-		"tensor w: nobody has elements 0 to 3 of 4":            {runs: edit(func(r *Run) { r.Offset, r.Len, r.Data = 3, 1, tensor.Of(make([]float32, 1)) })},
+		"tensor w: elements 0 to 3 of 4 are missing":           {runs: edit(func(r *Run) { r.Offset, r.Len, r.Data = 3, 1, tensor.Of(make([]float32, 1)) })},
 	} {
 		s, err := New(Options{Dir: t.TempDir()})
 		if err != nil {
@@ -267,8 +265,8 @@ func TestSaveRefusesWhatMakesNoSense(t *testing.T) {
 	}
 }
 
-// Rank 0 need not wait for the file of a rank that cannot read what it has, and says why there is
-// none.
+// Rank 0 need not wait for the file of a rank that cannot read its elements, and returns that
+// rank's error.
 func TestRefusalOfARankIsTold(t *testing.T) {
 	lost := errors.New("the device is lost")
 	all := mustSavers(t, Options{Dir: t.TempDir(), Size: 2, Sharded: true})
@@ -291,8 +289,8 @@ func TestRanksThatDifferAreRefused(t *testing.T) {
 		"rank 1 has other settings than rank 0":                                       func(m *Meta, _ *Run) { m.ConfigHash = "x" },
 		"rank 1 has another plan than rank 0":                                         func(m *Meta, _ *Run) { m.PlanHash = "x" },
 		"tensor w is w f32[600] (param) on rank 0 and w f32[600 1] (param) on rank 1": func(_ *Meta, r *Run) { r.Tensor.Shape = []int{600, 1} },
-		"tensor w: elements from 0 on are there twice, the second time in file 1":     func(_ *Meta, r *Run) { r.Offset = 0 },
-		"tensor w: nobody has elements 300 to 400 of 600":                             func(_ *Meta, r *Run) { r.Offset, r.Len = 400, 200 },
+		"tensor w: elements from 0 on are stored twice, the second time in file 1":    func(_ *Meta, r *Run) { r.Offset = 0 },
+		"tensor w: elements 300 to 400 of 600 are missing":                            func(_ *Meta, r *Run) { r.Offset, r.Len = 400, 200 },
 	} {
 		dir := t.TempDir()
 		var err error
@@ -317,8 +315,7 @@ func TestRanksThatDifferAreRefused(t *testing.T) {
 	}
 }
 
-// A rank whose file does not come is named; files that an earlier start of the program left do not
-// count.
+// A rank without a file is named; files of an earlier start of the program do not count.
 func TestMissingRanksAreNamed(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	o := Options{Dir: t.TempDir(), Size: 4, Sharded: true, Session: "later", Timeout: 5 * time.Millisecond, Async: true}

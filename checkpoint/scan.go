@@ -9,19 +9,19 @@ import (
 	"unicode/utf8"
 )
 
-// maxDepth is the deepest nesting of a header that is read: the limit of serde_json, with which the
-// reference reader reads.
+// maxDepth is the deepest nesting of a header: the limit of serde_json, which the reference reader
+// uses.
 const maxDepth = 128
 
-// scanner reads JSON that is valid UTF-8, from left to right. Its strings are parts of text where
-// they have no escapes.
+// scanner reads JSON that is valid UTF-8, from left to right. Strings without escapes are
+// substrings of text.
 type scanner struct {
 	text string
 	at   int
-	pool []int // memory of the lists that ints has returned
+	pool []int // memory of the lists that ints returned
 }
 
-// wrong returns an error with the place where reading has stopped.
+// wrong returns an error with the position of the scanner.
 func (p *scanner) wrong(format string, args ...any) error {
 	return fmt.Errorf("byte %d: %s", p.at, fmt.Sprintf(format, args...))
 }
@@ -44,7 +44,7 @@ func (p *scanner) space() {
 
 func isBlank(c byte) bool { return c == ' ' || c == '\t' || c == '\r' || c == '\n' }
 
-// next returns the next character, which it does not read; 0 at the end.
+// next returns the next character without reading it; 0 at the end.
 func (p *scanner) next() byte {
 	if p.at < len(p.text) {
 		return p.text[p.at]
@@ -61,8 +61,8 @@ func (p *scanner) expect(c byte) error {
 	return nil
 }
 
-// more reads up to the next item of a list or an object that ends with end, and reports whether
-// there is one.
+// more reads up to the next item of a list or an object that ends with end. It returns false at the
+// end.
 func (p *scanner) more(end byte, first bool) (bool, error) {
 	p.space()
 	switch c := p.next(); {
@@ -79,8 +79,8 @@ func (p *scanner) more(end byte, first bool) (bool, error) {
 	return false, p.wrong("want a comma or %q, not %s", end, p.found())
 }
 
-// key reads the name of the next member of an object, and its colon. It reports whether there is
-// one.
+// key reads the name of the next member of an object, and its colon. more is false at the end of
+// the object.
 func (p *scanner) key(first bool) (name string, more bool, err error) {
 	if more, err = p.more('}', first); err == nil && more {
 		if name, err = p.str(); err == nil {
@@ -111,10 +111,10 @@ func (p *scanner) str() (string, error) {
 	return "", p.wrong("a string without an end")
 }
 
-// escapes is the escapes of one character, with their meaning.
+// escapes maps one-character escapes to their meaning.
 var escapes = [256]byte{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
 
-// escaped reads the rest of a string that begins at begin, from its first backslash on.
+// escaped reads the rest of a string that starts at begin, from its first backslash on.
 func (p *scanner) escaped(begin int) (string, error) {
 	var b strings.Builder
 	b.WriteString(p.text[begin:p.at])
@@ -149,7 +149,7 @@ func (p *scanner) escaped(begin int) (string, error) {
 	return "", p.wrong("a string without an end")
 }
 
-// unicode reads an escape from its u on, with the second one of a surrogate pair.
+// unicode reads an escape from its u on, including the second half of a surrogate pair.
 func (p *scanner) unicode() (rune, error) {
 	r, err := p.hex()
 	if err != nil || !utf16.IsSurrogate(r) {
@@ -266,7 +266,7 @@ func (p *scanner) number() error {
 	return nil
 }
 
-// skip reads a value of any kind, at a depth of that many lists and objects.
+// skip reads a value of any kind, nested in depth lists and objects.
 func (p *scanner) skip(depth int) error {
 	p.space()
 	switch c := p.next(); c {

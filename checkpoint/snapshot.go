@@ -13,7 +13,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// entryOf is the entry of a file that has r: under the tensor's name and shape if it is all of it.
+// entryOf returns the file entry of r: a whole tensor has its own name and shape.
 func entryOf(r *Run) Entry {
 	e := Entry{Name: r.Tensor.Name, Type: TypeOf(r.Tensor.DType), Shape: r.Tensor.Shape}
 	if r.Len != r.Tensor.Len() {
@@ -24,18 +24,18 @@ func entryOf(r *Run) Entry {
 	return e
 }
 
-// clone shares nothing with t.
+// clone returns a copy that shares no memory with t.
 func (t Tensor) clone() Tensor {
 	t.Shape = slices.Clone(t.Shape)
 	return t
 }
 
-// bufferOver is the Buffer of n elements over p.
+// bufferOver returns a Buffer of n elements over p.
 func bufferOver(p []byte, n int, dt tensor.DType) (tensor.Buffer, error) {
 	return tensor.FromPointer(unsafe.Pointer(unsafe.SliceData(p)), n, dt, tensor.Host)
 }
 
-// settle checks m, fills in what has a default and copies what the caller may change.
+// settle checks m, sets defaults and copies the parts that the caller may change.
 //
 // Errors: ErrInvalid for a negative step, or text that is no JSON.
 func (m *Meta) settle() error {

@@ -10,39 +10,39 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Role is what a tensor is for.
+// Role is the purpose of a tensor.
 type Role string
 
 // The roles.
 const (
 	Param    Role = "param"    // a parameter of the model
-	Buffer   Role = "buffer"   // a part of the model that is not trained: running statistics
-	State    Role = "state"    // what a solver keeps for the elements of a parameter: one slot
+	Buffer   Role = "buffer"   // an untrained part of the model: running statistics
+	State    Role = "state"    // one slot of a solver's state for a parameter
 	EMA      Role = "ema"      // the moving average of a parameter
-	Residual Role = "residual" // what was lost on the wire and is sent with the next step
+	Residual Role = "residual" // rounding errors of gradients, sent with the next step
 )
 
-// roles is all of them.
+// roles has all roles, in the order of Roles.
 var roles = []Role{Param, Buffer, State, EMA, Residual}
 
-// Roles is all roles, parameters first.
+// Roles returns all roles, parameters first.
 func Roles() []Role { return slices.Clone(roles) }
 
-// Tensor is a logical tensor: what it is, not who has it.
+// Tensor describes a logical tensor, without its elements.
 type Tensor struct {
-	Name  string       // unlike all others of the checkpoint; that of a parameter is the parameter's. See StateName.
+	Name  string       // unique in the checkpoint; a parameter's own name for Param. See StateName.
 	Role  Role         //
-	Param string       // the parameter that it belongs to; "" for Param and Buffer
-	Slot  string       // of State: exp_avg, momentum_buffer, ...; for other roles "" or what the program likes
+	Param string       // the tensor's parameter; "" for Param and Buffer
+	Slot  string       // for State: exp_avg, momentum_buffer, ...; free for other roles
 	DType tensor.DType //
 	Shape []int        // C order; empty for a scalar
 }
 
-// StateName is the name that the tensor of a slot of a parameter has: "exp_avg/w0". A slot's name
-// has no slash, so that two pairs never have one name.
+// StateName returns the name of the tensor of a parameter's slot: "exp_avg/w0". A slot's name has
+// no slash, so that two pairs never have one name.
 func StateName(param, slot string) string { return slot + "/" + param }
 
-// Len is the number of elements.
+// Len returns the number of elements.
 func (t Tensor) Len() int {
 	n := 1
 	for _, d := range t.Shape {
@@ -51,7 +51,7 @@ func (t Tensor) Len() int {
 	return n
 }
 
-// Bytes is the size of all elements.
+// Bytes returns the size of all elements.
 func (t Tensor) Bytes() int64 { return int64(t.Len()) * int64(t.DType.Size()) }
 
 // same reports whether two descriptions agree.
@@ -59,18 +59,18 @@ func (t Tensor) same(o Tensor) bool {
 	return t.Name == o.Name && t.Role == o.Role && t.Param == o.Param && t.Slot == o.Slot && t.DType == o.DType && slices.Equal(t.Shape, o.Shape)
 }
 
-// String is "w f32[256 10]".
+// String returns "w f32[256 10]".
 func (t Tensor) String() string { return fmt.Sprintf("%s %v%v", t.Name, t.DType, t.Shape) }
 
-// validate refuses what no file can hold.
+// validate rejects tensors that no file can hold.
 func (t Tensor) validate() error {
 	switch {
 	case t.Name == "" || t.Name == metadataKey:
-		return fmt.Errorf("%w: a tensor is called %q", ErrInvalid, t.Name)
+		return fmt.Errorf("%w: a tensor has the name %q", ErrInvalid, t.Name)
 	case !utf8.ValidString(t.Name + t.Param + t.Slot):
 		return fmt.Errorf("%w: tensor %q: a name is no UTF-8", ErrInvalid, t.Name)
 	case !slices.Contains(roles, t.Role):
-		return fmt.Errorf("%w: tensor %s: role %q is none of %v", ErrInvalid, t.Name, t.Role, roles)
+		return fmt.Errorf("%w: tensor %s: unknown role %q: use one of %v", ErrInvalid, t.Name, t.Role, roles)
 	case !t.DType.Valid():
 		return fmt.Errorf("%w: tensor %s: %v is no element type", ErrInvalid, t.Name, t.DType)
 	}
@@ -80,10 +80,10 @@ func (t Tensor) validate() error {
 	return nil
 }
 
-// product returns the bytes of a shape with elements of size bytes. A shape with a 0 has none,
-// whatever its other lengths.
+// product returns the bytes of a shape with elements of size bytes. A shape with a 0 has none, for
+// any other dimensions.
 //
-// Errors: a negative dimension; more than an int counts.
+// Errors: a negative dimension; overflow of an int.
 func product(shape []int, size int) (int, error) {
 	if slices.ContainsFunc(shape, func(d int) bool { return d < 0 }) {
 		return 0, fmt.Errorf("shape %v has a negative dimension", shape)
@@ -101,42 +101,42 @@ func product(shape []int, size int) (int, error) {
 	return n, nil
 }
 
-// Run is some elements of a tensor that this rank has.
+// Run is a range of a tensor's elements that this rank has.
 type Run struct {
 	Tensor Tensor
 	Offset int // of the first element, in C order
 	Len    int // elements
 
-	// Data is the elements, in host memory; or nothing, with Fetch set.
+	// Data has the elements, in host memory; empty if Fetch is set.
 	Data tensor.Buffer
-	// Fetch writes the elements of the tensor from offset on to dst, which is in host memory and
-	// says how many: for what lies on a device. Save calls it once, on the goroutine that called
+	// Fetch writes the tensor's elements from offset on to dst, in host memory; dst.Len() is their
+	// number. Use it for elements on a device. Save calls it once, on the goroutine that called
 	// Save.
 	Fetch func(offset int, dst tensor.Buffer) error
 
-	// Replicated says that every rank has this run alike. With Options.Sharded each rank then
-	// writes its share of it only; without, rank 0 writes it all.
+	// Replicated means that every rank has equal elements in this run. With Options.Sharded each
+	// rank then writes only its share; otherwise rank 0 writes all.
 	Replicated bool
 }
 
-// Meta is all of a checkpoint that is no tensor. Rank 0's is kept; of the other ranks only Random
-// is, and Step, ConfigHash and PlanHash are compared with rank 0's.
+// Meta has the parts of a checkpoint that are not tensors. Rank 0's values are stored, and Random
+// of every rank. Step, ConfigHash and PlanHash of the other ranks are compared with rank 0's.
 type Meta struct {
 	Step       int             // steps made
 	Stage      int             // shard.stage
-	Config     string          // the settings as resolved, as text
+	Config     string          // the resolved settings, as text
 	ConfigHash string          // "" means the SHA-256 of Config
 	PlanHash   string          //
 	Solver     Solver          //
-	Sampler    json.RawMessage // the cursor: where in the global order of samples the run is
+	Sampler    json.RawMessage // the cursor: the position in the global order of samples
 	Random     json.RawMessage // this rank's random state
-	Scaler     json.RawMessage // of the loss
+	Scaler     json.RawMessage // state of the loss scale
 	Extra      map[string]json.RawMessage
 }
 
-// Solver is which rule made the update, and how often.
+// Solver describes the update rule and its number of steps.
 type Solver struct {
 	Name    string `json:"name"`
 	Steps   int    `json:"steps"`
-	Skipped int    `json:"skipped,omitempty"` // steps not made because a gradient was not finite
+	Skipped int    `json:"skipped,omitempty"` // steps skipped because a gradient was not finite
 }

@@ -12,7 +12,7 @@ import (
 
 // Verify reads every file once, several at a time, and compares its checksum with the manifest's.
 //
-// Errors: ErrCorrupt, with every file that is broken; ErrClosed.
+// Errors: ErrCorrupt, with every damaged file; ErrClosed.
 func (c *Checkpoint) Verify() error {
 	if err := c.verify(); err != nil {
 		return fmt.Errorf("checkpoint: %s: %w", c.path, err)
@@ -36,7 +36,7 @@ func (c *Checkpoint) verify() error {
 	return errors.Join(errs...)
 }
 
-// verify reads the whole file through buffer.
+// verify reads the whole file through buffer and compares its checksum.
 func (f *File) verify(info *FileInfo, buffer []byte) error {
 	r := io.NewSectionReader(f.f, 0, info.Bytes)
 	var sum uint32

@@ -9,14 +9,14 @@ import (
 	"path/filepath"
 )
 
-// castagnoli is the polynomial that processors have an instruction for.
+// castagnoli is the CRC polynomial for which processors have an instruction.
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// chunk is how much is written at once: large enough for the file system, and the checksum leaves
-// it in the cache for the write.
+// chunk is the number of bytes of one write: large enough for the file system, and small enough
+// that the data stays in the cache between checksum and write.
 const chunk = 1 << 20
 
-// part is what a rank tells rank 0 about its file, or why there is none.
+// part describes a rank's file for rank 0, or the reason why it is missing.
 type part struct {
 	Step       int             `json:"step"`
 	Rank       int             `json:"rank"`
@@ -31,12 +31,12 @@ type part struct {
 
 const partSuffix = ".part"
 
-// partName is the file of a part. It is gone when the checkpoint is whole.
+// partName returns the file name of a part. A whole checkpoint has no parts.
 func partName(rank, size int) string {
 	return fmt.Sprintf("rank-%05d-of-%05d%s", rank, size, partSuffix)
 }
 
-// files is how many files a checkpoint has.
+// files returns the number of files of a checkpoint.
 func (s *Saver) files() int {
 	if s.o.Sharded {
 		return s.o.Size
@@ -50,8 +50,8 @@ func (s *Saver) write(j *job) error {
 	own, err := s.writeOwn(staging, j)
 	err = s.explainGone(staging, err)
 	if s.o.Rank > 0 {
-		if err != nil && s.cause() == nil { // else rank 0 ends too, and knows why
-			own.Error = err.Error() // rank 0 need not wait for what does not come
+		if err != nil && s.cause() == nil { // otherwise rank 0 ends too, with the same cause
+			own.Error = err.Error() // rank 0 need not wait for this file
 			_ = s.writePart(staging, own)
 		} else if err == nil {
 			err = s.explainGone(staging, s.writePart(staging, own))
@@ -65,7 +65,7 @@ func (s *Saver) write(j *job) error {
 			return after
 		}
 		if err != nil {
-			_ = removeTree(s.sys, staging) // what is left is removed by the next save or New
+			_ = removeTree(s.sys, staging) // the next save or New removes the rest
 		}
 	}
 	if err != nil {
@@ -82,17 +82,17 @@ func (s *Saver) explainGone(staging string, err error) error {
 		return err
 	}
 	if _, gone := s.sys.ReadDir(s.o.Dir); errors.Is(gone, fs.ErrNotExist) {
-		return fmt.Errorf("%w: the folder has to be there, and one that all ranks see", err)
+		return fmt.Errorf("%w: the folder must exist, and all ranks must see it", err)
 	}
 	if cause := s.causeSoon(); cause != nil {
 		return cause
 	}
 	if _, gone := s.sys.ReadDir(staging); errors.Is(gone, fs.ErrNotExist) {
-		who := "somebody"
+		who := "another program"
 		if s.o.Rank > 0 {
-			who = "rank 0, which then says why, or somebody"
+			who = "rank 0, which then returns the reason, or another program"
 		}
-		return fmt.Errorf("%w: %s has removed what was being saved: if another run saves to %s, give it a folder of its own", err, who, s.o.Dir)
+		return fmt.Errorf("%w: %s has removed the unfinished save: if another run saves to %s, give it a folder of its own", err, who, s.o.Dir)
 	}
 	return err
 }
@@ -134,8 +134,8 @@ func (s *Saver) writeOwn(staging string, j *job) (part, error) {
 	return p, err
 }
 
-// writePart leaves a part for rank 0, which may rename the folder as soon as it sees it: what this
-// rank flushes lies before it.
+// writePart writes a part for rank 0, after all flushes of this rank: rank 0 may rename the folder
+// as soon as it reads the part.
 func (s *Saver) writePart(staging string, p part) error {
 	text, err := json.Marshal(p)
 	if err != nil {
@@ -144,23 +144,23 @@ func (s *Saver) writePart(staging string, p part) error {
 	return putWhole(s.sys, staging, partName(p.Rank, p.Size), filled(text))
 }
 
-// decline tells rank 0 why there is no file of this rank. What cannot be told it finds out when it
-// has waited in vain.
+// decline writes a part with the reason why this rank has no file. If that fails, rank 0 waits
+// until its timeout.
 func (s *Saver) decline(step, again int, why error) {
 	if s.o.Rank == 0 || step < 0 {
 		return
 	}
 	staging := filepath.Join(s.o.Dir, stagingName(step, s.o.Session, again))
-	_ = s.sys.Mkdir(staging) // or another rank has made it
+	_ = s.sys.Mkdir(staging) // another rank may have made it
 	_ = s.writePart(staging, part{Step: step, Rank: s.o.Rank, Size: s.o.Size, Error: why.Error()})
 }
 
-// summed writes to a file and sums what it writes.
+// summed writes to a file and computes the checksum of its data.
 type summed struct {
 	w     file
 	sum   uint32
 	bytes int64
-	flush int64 // bytes between two flushes of a file; 0 means that it is flushed only at its end
+	flush int64 // bytes between two flushes; 0 means no flush before the end
 }
 
 func (s *summed) write(p []byte) error {
@@ -181,5 +181,5 @@ func (s *summed) write(p []byte) error {
 	return nil
 }
 
-// text is the checksum as a manifest has it.
+// text returns the checksum as in a manifest.
 func (s *summed) text() string { return fmt.Sprintf("%08x", s.sum) }

@@ -2,8 +2,8 @@ package ops
 
 import "errors"
 
-// Cause is err without the wrapping of Gorgonia's machines, which errors.Is and errors.As cannot
-// see through:
+// Cause returns err without the wrapping of Gorgonia's machines, which errors.Is and errors.As
+// cannot unwrap:
 //
 //	if err := vm.RunAll(); errors.Is(ops.Cause(err), dist.ErrAborted) { ... }
 //

@@ -12,7 +12,7 @@ import (
 	"github.com/symgrad/symgrad/ops"
 )
 
-// wave is count numbers of which no two neighbours are alike.
+// wave returns count numbers; neighbors differ.
 func wave(count int, phase float64) []float64 {
 	v := make([]float64, count)
 	for i := range v {
@@ -21,8 +21,8 @@ func wave(count int, phase float64) []float64 {
 	return v
 }
 
-// sharded: x is this rank's rows of a weight. All rows are gathered, multiplied with the rank's
-// batch, and the products summed over the ranks and scattered by rows: parameter sharding and
+// sharded: x is this rank's rows of a weight. All rows are gathered and multiplied with the rank's
+// batch. The products are summed over the ranks and scattered by rows: parameter sharding and
 // tensor parallelism in one chain.
 func sharded(w *dist.World, x *gorgonia.Node) (*gorgonia.Node, error) {
 	n := w.Size()

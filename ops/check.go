@@ -10,7 +10,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// build checks c on x, infers the form of the result and adds the node.
+// build checks c on x, infers the form of the result and adds the node to the graph.
 func build(c *collective, x *gorgonia.Node) (*gorgonia.Node, error) {
 	if err := c.check(x); err != nil {
 		return nil, err
@@ -26,7 +26,7 @@ func build(c *collective, x *gorgonia.Node) (*gorgonia.Node, error) {
 	return c.apply(x, called(x))
 }
 
-// check sets c.in and looks at all that can be known before the graph runs.
+// check sets c.in and checks everything that is known before the graph runs.
 func (c *collective) check(x *gorgonia.Node) error {
 	if c.g == nil || x == nil || x.Graph() == nil {
 		return fmt.Errorf("%v: %w: no group, no node, or a node without a graph", c.kind, dist.ErrInvalid)
@@ -64,17 +64,18 @@ func (c *collective) checkRank() error {
 	return nil
 }
 
-// checkDevice refuses what no machine does for a group of GPUs.
+// checkDevice rejects operations that no machine runs on a group of GPUs.
 func (c *collective) checkDevice() error {
 	on := c.g.Device()
 	if on == tensor.Host || c.kind != dist.KindBarrier && !c.kind.PointToPoint() {
 		return nil
 	}
-	return fmt.Errorf("%w: the group is on %v, and messages and barriers of a graph are for groups of the host: "+
-		"use a collective, or a group of the host", dist.ErrDevice, on)
+	return fmt.Errorf("%w: the group is on %v, and send, recv and barrier need a host group: "+
+		"use a collective, or a host group", dist.ErrDevice, on)
 }
 
-// checkShape wants an axis 0 where one is needed, and one that the ranks divide where it is cut.
+// checkShape requires an axis 0 where the operation uses one, and a length that the ranks divide
+// where it cuts the axis.
 func (c *collective) checkShape() error {
 	switch c.kind {
 	case dist.KindAllReduce, dist.KindReduce, dist.KindBroadcast, dist.KindBarrier, dist.KindRecv:
@@ -95,7 +96,7 @@ func (c *collective) checkShape() error {
 
 func (c *collective) checkRed() error {
 	if c.pre.Kind.Bitwise() {
-		return fmt.Errorf("%w: a graph combines numbers, not bits: no %v", dist.ErrInvalid, c.pre)
+		return fmt.Errorf("%w: a graph reduces numbers, not bits: %v is not supported", dist.ErrInvalid, c.pre)
 	}
 	if c.pre.Kind > dist.RedPreMulSum {
 		return fmt.Errorf("%w: unknown reduction %v", dist.ErrInvalid, c.pre)
@@ -116,14 +117,14 @@ func (c *collective) checkRed() error {
 	return nil
 }
 
-// refuse is err with what was to be done to what: "scatter from 0 of "x" (Matrix float64, shape (5,
+// refuse adds operation, input and rank to err: "scatter from 0 of "x" (Matrix float64, shape (5,
 // 3)), rank 1/2: ...".
 func (c *collective) refuse(x *gorgonia.Node, err error) error {
 	return fmt.Errorf("%v of %q (%v, shape %v), rank %d/%d: %w", c, called(x), x.Type(), x.Shape(), c.g.Rank(), c.g.Size(), err)
 }
 
-// called is a node's name, and of an input that has none its number: gorgonia's name of it is that
-// of a nil operation.
+// called returns the name of n, or "node" and its ID for an unnamed input. Gorgonia's name of an
+// unnamed input starts with "%!", because it formats a nil op.
 func called(n *gorgonia.Node) string {
 	if name := n.Name(); !n.IsVar() || !strings.HasPrefix(name, "%!") {
 		return name

@@ -9,29 +9,29 @@ import (
 	"gorgonia.org/gorgonia"
 )
 
-// An ExprGraph of gorgonia v0.9.18 finds a node by its id through a table of places in its list of
-// nodes (graph.go:529). It fills the table when it looks for a node, and does not change it when a
-// node is removed. Every later node is then taken for its neighbour by From, To, Node, Has and the
-// methods that use them. Gorgonia removes nodes when it rewrites log(1-x) to log1p(-x)
+// An ExprGraph of gorgonia v0.9.18 finds a node by its ID in a table of positions in its list of
+// nodes (graph.go:529). It fills the table when it looks for a node, and does not update it when a
+// node is removed. From, To, Node, Has and the methods that use them then return the neighbor of
+// every later node. Gorgonia removes nodes when it rewrites log(1-x) to log1p(-x)
 // (stabilization.go:75) and when it differentiates (differentiation.go:154). Its machines read a
-// node's own list of children, which is right. This file is the only one that asks a graph by id;
-// internal/lint refuses other uses.
+// node's own list of children, which is right. Only this file asks a graph by ID; internal/lint
+// rejects other uses.
 
-// empty is a graph whose subgraphs have a table of their own. It is never changed.
+// empty is a graph that makes subgraphs with tables of their own. It is never changed.
 var empty = gorgonia.NewGraph()
 
 // Children returns the children of n, in order, with repetitions: the list that gorgonia's machines
 // use. The caller may change the result.
 func Children(n *gorgonia.Node) gorgonia.Nodes {
-	// The subgraph of n has an empty table, so From looks for the id in a list of one node. With
-	// one argument Subgraph would walk all that n depends on, and throw the result away.
+	// The subgraph of n has an empty table, so From looks for the ID in a list of one node. With
+	// one argument Subgraph would also walk all nodes that n depends on, for nothing.
 	return nodesOf(empty.Subgraph(n, n).From(n.ID()))
 }
 
-// Users returns the nodes that have n as a child, each of them once, by ascending id. A graph also
-// keeps the nodes that had n as a child before; Users leaves them out.
+// Users returns the nodes that have n as a child, each once, by ascending ID. The graph also lists
+// nodes that no longer have n as a child; Users leaves them out.
 //
-// Users sorts gorgonia's own list, so that no other goroutine may use the graph meanwhile.
+// Users sorts gorgonia's own list, so no other goroutine may use the graph during the call.
 func Users(n *gorgonia.Node) gorgonia.Nodes {
 	g := n.Graph()
 	if g == nil {
@@ -44,7 +44,7 @@ func Users(n *gorgonia.Node) gorgonia.Nodes {
 	return users
 }
 
-// Below returns the nodes that roots are computed from, and roots.
+// Below returns roots and all nodes that they are computed from.
 func Below(roots ...*gorgonia.Node) gorgonia.NodeSet {
 	seen := gorgonia.NewNodeSet(roots...)
 	for open := slices.Clone(roots); len(open) > 0; {
@@ -90,18 +90,18 @@ func Sort(g *gorgonia.ExprGraph) (gorgonia.Nodes, error) {
 	return sorted, nil
 }
 
-// RenewIndex makes g forget the places of its nodes, which it then looks up again. Call it before
-// gorgonia itself asks the graph by id: before gorgonia.Grad, and before a tape machine is made. A
-// tape machine takes the order of the nodes from those answers, and binds values to nodes that it
-// finds by id. ddp.Attach calls RenewIndex before it differentiates and when it ends.
+// RenewIndex clears g's table of node positions; gorgonia fills it again on demand. Call it before
+// gorgonia itself asks the graph by ID: before gorgonia.Grad, and before a tape machine is made. A
+// tape machine takes the order of the nodes from such answers, and binds values to the nodes it
+// finds. ddp.Attach calls RenewIndex before it differentiates and when it ends.
 func RenewIndex(g *gorgonia.ExprGraph) {
 	if at, ok := indexOf(g); ok {
 		clear(*at)
 	}
 }
 
-// indexOf returns the table from ids to places, which is not exported. ok: the field is there and
-// has its type.
+// indexOf returns g's unexported table from IDs to positions. ok is false if the field is missing
+// or has another type.
 func indexOf(g *gorgonia.ExprGraph) (at *map[int64]int, ok bool) {
 	if g == nil {
 		return nil, false

@@ -13,33 +13,32 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// collective is one operation of a group as an op of a graph. All verbs share it; what differs
-// between them is in the tables of issue and adjoint.
+// collective is one operation of a group as an op of a graph. All kinds share this type; they
+// differ in the tables of issue and adjoint.
 type collective struct {
 	kind dist.Kind
 	g    *dist.Group
-	peer int        // root of a rooted kind, peer of Send and Recv
+	peer int        // the root, or the peer of Send and Recv
 	pre  dist.RedOp // the reduction: weights before the sum
-	post dist.RedOp // weights after it: Sum for none; only adjoints have others
+	post dist.RedOp // weights after the sum; Sum means none. Only adjoints have weights here
 	in   form       // of the first child
 	out  form       // of the result
 
 	number int    // among the collectives of the graph
-	tensor string // what is communicated, for errors and traces
+	tensor string // name of the tensor, for errors and traces
 	node   *gorgonia.Node
 	auto   string // the node's name when the user gave none
 }
 
-// Arity is 1. More children may be hung on for the order of execution; Do ignores their values.
+// Arity is 1. More children may be added for the order of execution; Do ignores their values.
 func (c *collective) Arity() int { return 1 }
 
-// Type is a → the result's type. It is a new value at every call, because gorgonia recycles it
+// Type returns a → the result's type. Each call returns a new value, because gorgonia recycles it
 // after type inference.
 func (c *collective) Type() hm.Type {
 	return hm.NewFnType(hm.TypeVariable('a'), c.out.typ)
 }
 
-// InferShape is the result's shape.
 func (c *collective) InferShape(...gorgonia.DimSizer) (gtensor.Shape, error) {
 	return c.out.shape.Clone(), nil
 }
@@ -49,9 +48,9 @@ func (c *collective) Do(inputs ...gorgonia.Value) (gorgonia.Value, error) {
 	return c.UsePreallocDo(nil, inputs...)
 }
 
-// UsePreallocDo is Do into prealloc, if that fits and does not share memory with the input. The
-// tape machine has none to offer, since CallsExtern is false; machines that plan their memory have.
-// An error is final: the operation must not be tried again by Do.
+// UsePreallocDo is Do with the result in prealloc, if that fits and shares no memory with the
+// input. The tape machine passes none, since CallsExtern is false; machines that plan their memory
+// do. An error is final: the caller must not retry with Do.
 func (c *collective) UsePreallocDo(prealloc gorgonia.Value, inputs ...gorgonia.Value) (gorgonia.Value, error) {
 	if len(inputs) == 0 {
 		return nil, fmt.Errorf("%v: %w: no input", c, dist.ErrInvalid)
@@ -62,27 +61,25 @@ func (c *collective) UsePreallocDo(prealloc gorgonia.Value, inputs ...gorgonia.V
 // ReturnsPtr is true: the result is memory that later ops may overwrite.
 func (c *collective) ReturnsPtr() bool { return true }
 
-// CallsExtern is false, although a backend may call foreign code: under a batching BLAS the
-// compiler flushes queued products before an op only when that op is not extern, and a collective
-// reads its input at once.
+// CallsExtern is false, although a backend may call foreign code. Under a batching BLAS the
+// compiler flushes queued products only before an op that is not extern, and a collective reads its
+// input at once.
 func (c *collective) CallsExtern() bool { return false }
 
-// OverwritesInput is -1: none.
 func (c *collective) OverwritesInput() int { return -1 }
 
-// WriteHash writes what sets this op apart from all others of its graph: its number among them.
+// WriteHash writes the op's number, which no other collective of the graph has.
 func (c *collective) WriteHash(h hash.Hash) {
 	_, _ = fmt.Fprintf(h, "symgrad collective %d %v", c.number, c.kind)
 }
 
-// Hashcode is the hash of WriteHash.
 func (c *collective) Hashcode() uint32 {
 	h := fnv.New32a()
 	c.WriteHash(h)
 	return h.Sum32()
 }
 
-// String is "allreduce sum", "gather to 0", "recv from 2".
+// String returns "allreduce sum", "gather to 0" or "recv from 2".
 func (c *collective) String() string {
 	s := c.kind.String()
 	switch {
@@ -102,7 +99,7 @@ func (c *collective) String() string {
 	return s
 }
 
-// apply adds c to the graph of x, as the operation on what is named tensor.
+// apply adds c to the graph of x, as an operation on the tensor of that name.
 func (c *collective) apply(x *gorgonia.Node, tensor string) (*gorgonia.Node, error) {
 	c.number = numberIn(x.Graph())
 	c.tensor = tensor
@@ -111,15 +108,15 @@ func (c *collective) apply(x *gorgonia.Node, tensor string) (*gorgonia.Node, err
 		return nil, fmt.Errorf("%v of %q, rank %d/%d: %w", c, tensor, c.g.Rank(), c.g.Size(), err)
 	}
 	if n.Op() != c {
-		return nil, fmt.Errorf("%v of %q, rank %d/%d: %w: gorgonia takes it for node %q, which hashes alike; rename an input",
+		return nil, fmt.Errorf("%v of %q, rank %d/%d: %w: gorgonia merges it with node %q, which has the same hash; rename an input",
 			c, tensor, c.g.Rank(), c.g.Size(), dist.ErrInvalid, n.Name())
 	}
 	c.node, c.auto = n, n.Name()
 	return n, nil
 }
 
-// numberIn is one more than the highest number of a collective in g. It depends on the graph alone,
-// so that equal graphs hash alike on all ranks.
+// numberIn returns one more than the highest number of a collective in g. It depends on the graph
+// alone, so that equal graphs have equal hashes on all ranks.
 func numberIn(g *gorgonia.ExprGraph) int {
 	last := 0
 	for _, n := range g.AllNodes() {
@@ -130,8 +127,8 @@ func numberIn(g *gorgonia.ExprGraph) int {
 	return last + 1
 }
 
-// label is the tensor's name in errors and traces: the result's if the user named it, else the
-// input's.
+// label returns the tensor's name in errors and traces: the result's name if the user set one,
+// otherwise the input's.
 func (c *collective) label() string {
 	if c.node != nil {
 		if name := c.node.Name(); name != c.auto {
@@ -141,15 +138,15 @@ func (c *collective) label() string {
 	return c.tensor
 }
 
-// run does the operation on in, in prealloc if that can be. The group works on buffers, not on
-// tensor headers: gorgonia transposes headers in place.
+// run runs the operation on in, with the result in prealloc if possible. The group gets buffers,
+// not tensor headers, because gorgonia transposes headers in place.
 //
 // Errors: those of the group; dist.ErrDevice for a group of GPUs, whose graphs package machine
 // runs.
 func (c *collective) run(prealloc, in gorgonia.Value) (gorgonia.Value, error) {
 	if on := c.g.Device(); on != tensor.Host {
-		return nil, fmt.Errorf("%v of %q, rank %d/%d: %w: the group is on %v, and the values that this machine has are in host memory: "+
-			"run the graph by package machine", c, c.label(), c.g.Rank(), c.g.Size(), dist.ErrDevice, on)
+		return nil, fmt.Errorf("%v of %q, rank %d/%d: %w: the group is on %v, and this machine's values are in host memory: "+
+			"run the graph with package machine", c, c.label(), c.g.Rank(), c.g.Size(), dist.ErrDevice, on)
 	}
 	src, err := c.in.read(in)
 	if err != nil {

@@ -13,16 +13,16 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// In Gorgonia's cuda build a machine runs what has CUDADo on its device 0, and moves values there
-// and back. The collectives have it; hooks, starts and waits have not, since a Reducer takes
+// In Gorgonia's cuda build a machine runs ops with CUDADo on its device 0, and copies the values
+// there and back. The collectives have CUDADo. Hook, Start and Wait do not, since a Reducer takes
 // gradients where the solver is, on the host.
 var _ gorgonia.CUDADoer = (*collective)(nil)
 
-// CUDADo is Do for a machine whose values are on dev. It waits for the machine's own queue first,
-// and for the operation.
+// CUDADo is Do for a machine whose values are on dev. It first waits for the machine's own queue,
+// then runs the operation and waits for it.
 //
-// The machine's memory is managed: its device and the host address it alike. So a group on that
-// device works on it where it is, and so does a group on the host.
+// The machine's memory is managed: device and host use one address for it. So a group on that
+// device and a group on the host both work on the memory where it is.
 //
 // Errors: those of Do; dist.ErrDevice for a group on another device, with the remedy.
 func (c *collective) CUDADo(extern gorgonia.External, dev gorgonia.Device, prealloc gorgonia.Value, inputs ...gorgonia.Value) (gorgonia.Value, error) {
@@ -39,7 +39,7 @@ func (c *collective) CUDADo(extern gorgonia.External, dev gorgonia.Device, preal
 	return out, nil
 }
 
-// runOn is run for values in the memory of a machine's device.
+// runOn is run for values in the memory of the machine's device.
 func (c *collective) runOn(extern gorgonia.External, dev gorgonia.Device, prealloc, in gorgonia.Value) (gorgonia.Value, error) {
 	if on := c.g.Device(); on != tensor.Host && on != tensor.CUDA(int(dev)) {
 		return nil, fmt.Errorf("%w: the group is on %v; let the rank see no other GPU (CUDA_VISIBLE_DEVICES), so that it is gorgonia's first",
@@ -76,9 +76,9 @@ func (c *collective) runOn(extern gorgonia.External, dev gorgonia.Device, preall
 	return out, nil
 }
 
-// wait does the operation on the group's device. src and dst are host views of managed memory.
+// wait runs the operation on the group's device. src and dst are host views of managed memory.
 //
-// Errors: ErrInvalid for an input that had to be copied, to memory that the device has not.
+// Errors: ErrInvalid for an input that had to be copied, to memory that the device cannot address.
 func (c *collective) wait(in gorgonia.Value, src, dst tensor.Buffer) error {
 	if on := c.g.Device(); on != tensor.Host {
 		if uintptr(src.Pointer()) != in.Uintptr() {
@@ -99,10 +99,10 @@ func (c *collective) wait(in gorgonia.Value, src, dst tensor.Buffer) error {
 	return w.Wait()
 }
 
-// finish returns when all that the machine has queued for dev is done: its calls are batched, and
-// those of cuBLAS run on after they have been made. The machine's goroutine for dev has begun by
-// then: a machine that is closed before it has made its cuBLAS handle never comes back (gorgonia
-// v0.9.18 copies the engine, with the lock held).
+// finish returns when all the machine's queued work for dev is done. The machine batches its calls,
+// and cuBLAS calls continue after they return. finish also ensures that the machine's goroutine for
+// dev has started. A machine that is closed before its cuBLAS handle exists hangs: gorgonia v0.9.18
+// copies the engine with its lock held.
 func finish(extern gorgonia.External, dev gorgonia.Device) error {
 	m, ok := extern.(gorgonia.CUDAMachine)
 	if !ok {
@@ -120,8 +120,8 @@ func finish(extern gorgonia.External, dev gorgonia.Device) error {
 	return contexts[dev].Do(func() error { return nil })
 }
 
-// placeOn is where a result of this form goes: prealloc if it fits and shares no memory with in,
-// else memory of the machine's, which frees it when the register is used no more.
+// placeOn returns the value for a result of this form: prealloc if it fits and shares no memory
+// with in, otherwise the machine's memory, which the machine frees after the register's last use.
 func (f form) placeOn(extern gorgonia.External, dev gorgonia.Device, prealloc, in gorgonia.Value) (gorgonia.Value, error) {
 	if prealloc != nil && prealloc.Dtype() == f.gdt && prealloc.Shape().Eq(f.shape) && !overlap(prealloc, in) {
 		if _, err := alias(prealloc); err == nil {
@@ -139,7 +139,7 @@ func (f form) placeOn(extern gorgonia.External, dev gorgonia.Device, prealloc, i
 	return f.scalarAt(mem.Uintptr())
 }
 
-// scalarAt is a scalar of gorgonia's at an address.
+// scalarAt returns a gorgonia scalar at an address.
 func (f form) scalarAt(at uintptr) (gorgonia.Value, error) {
 	p := *(*unsafe.Pointer)(unsafe.Pointer(&at)) // managed memory, which Go's collector does not know
 	switch f.gdt {

@@ -14,11 +14,11 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// These tests need a GPU. All others of this package are for the host: under the build tag gorgonia
-// v0.9.18 runs tanh and its kin on the device, where it refuses them ("not a mapper").
+// These tests need a GPU. All other tests of this package are for the host: under the build tag
+// gorgonia v0.9.18 runs tanh and similar functions on the device and rejects them ("not a mapper").
 
-// The machine moves the input to its device, the collective takes it from there and leaves its
-// result there, and what follows on the device reads it.
+// The machine copies the input to its device. The collective reads it there and leaves its result
+// there for the next op on the device.
 func TestACollectiveRunsOnTheMachinesDevice(t *testing.T) {
 	g := gorgonia.NewGraph()
 	x := gorgonia.NewMatrix(g, gtensor.Float32, gorgonia.WithShape(2, 3), gorgonia.WithName("x"),
@@ -50,7 +50,7 @@ func TestACollectiveRunsOnTheMachinesDevice(t *testing.T) {
 	}
 }
 
-// Without a machine that has devices there is nothing to wait for.
+// A machine without devices has nothing to wait for.
 func TestCUDADoTellsWhatIsWrong(t *testing.T) {
 	x := gtensor.New(gtensor.WithShape(2), gtensor.WithBacking([]float32{1, 2}))
 	c := sumOf(t, x)

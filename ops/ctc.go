@@ -14,15 +14,15 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// ctcGradient is the gradient of gorgonia.CTCLoss by the logarithms of probabilities (Graves et al.
-// 2006). Its inputs are those of the loss and the gradient of the loss. gorgonia's own gradient op
+// ctcGradient is the gradient of gorgonia.CTCLoss with respect to log probabilities (Graves et al.
+// 2006). Its inputs are those of the loss and the gradient of the loss. Gorgonia's own gradient op
 // (op_ctc_loss.go:516) has four faults:
-//   - it holds only if a LogSoftMax is right before the loss;
+//   - it is right only if a LogSoftMax comes directly before the loss;
 //   - it leaves out the divisions of ReductionMean;
 //   - it is -Inf for steps after the end of a sequence;
-//   - it reads the sums of paths that the loss has left in the op, so that the loss must have run.
+//   - it reads sums of paths that the loss stored in the op, so the loss must have run.
 type ctcGradient struct {
-	of   *gorgonia.Node // the node of the loss; nil for an op that has no node
+	of   *gorgonia.Node // the node of the loss; nil if the op has none
 	name string         // of the op, for errors
 	mean bool           // the reduction is ReductionMean
 }
@@ -43,8 +43,8 @@ func ctcRule(n *gorgonia.Node) derivativeRule {
 	}
 }
 
-// Corrected returns an op whose Do gives the result that op should give. It is op, except for the
-// gradient of gorgonia.CTCLoss.
+// Corrected returns an op whose Do gives the right result for op. It returns op itself, except for
+// the gradient of gorgonia.CTCLoss.
 func Corrected(op gorgonia.Op) gorgonia.Op {
 	if fmt.Sprintf("%T", op) == "*gorgonia.ctcLossDiffOp" {
 		return newCTCGradient(nil, op)
@@ -55,7 +55,7 @@ func Corrected(op gorgonia.Op) gorgonia.Op {
 // Arity is 5.
 func (*ctcGradient) Arity() int { return 5 }
 
-// Type has the types of the inputs as they are.
+// Type returns the types of the inputs unchanged.
 func (c *ctcGradient) Type() hm.Type {
 	var types []hm.Type
 	for _, in := range Children(c.of) {
@@ -64,32 +64,27 @@ func (c *ctcGradient) Type() hm.Type {
 	return hm.NewFnType(append(types, c.of.Type(), types[0])...)
 }
 
-// InferShape is the shape of the first input.
 func (*ctcGradient) InferShape(in ...gorgonia.DimSizer) (gtensor.Shape, error) {
 	return firstShape(in)
 }
 
-// ReturnsPtr is true.
 func (*ctcGradient) ReturnsPtr() bool { return true }
 
-// CallsExtern is false.
 func (*ctcGradient) CallsExtern() bool { return false }
 
-// OverwritesInput is -1: none.
 func (*ctcGradient) OverwritesInput() int { return -1 }
 
-// WriteHash writes the number of the loss's node, which no other of the graph has.
+// WriteHash writes the ID of the loss's node, which no other op of the graph writes.
 func (c *ctcGradient) WriteHash(h hash.Hash) {
 	_, _ = fmt.Fprintf(h, "symgrad gradient of ctc loss %d", c.of.ID())
 }
 
-// Hashcode is the hash of WriteHash.
 func (c *ctcGradient) Hashcode() uint32 { return hashOf(c) }
 
-// String is "gradient of CTCLoss{}()".
+// String returns "gradient of CTCLoss{}()".
 func (c *ctcGradient) String() string { return "gradient of " + c.name }
 
-// Do is the gradient. It is NaN for a sequence whose labels no path gives, where the loss is
+// Do computes the gradient. It is NaN for a sequence whose labels no path gives: there the loss is
 // infinite.
 //
 // Errors: dist.ErrInvalid for labels or lengths out of range.
@@ -143,16 +138,16 @@ func compacted(v gorgonia.Value) (*gtensor.Dense, error) {
 	return d, nil
 }
 
-// ctcTask is the inputs of a ctcGradient without the probabilities.
+// ctcTask holds the inputs of a ctcGradient, except the probabilities.
 type ctcTask struct {
 	mean   bool          // the reduction is ReductionMean
 	shape  gtensor.Shape // of the probabilities: steps, sequences and classes
-	labels gtensor.Shape // of the labels: sequences and labels, or the labels of all in a row
+	labels gtensor.Shape // of the labels: sequences and labels, or the labels of all sequences in a row
 	ints   [3][]int      // the labels, the numbers of steps and the numbers of labels
 	grad   float64       // of the loss
 }
 
-// ctcBatch writes to d the gradients of all sequences.
+// ctcBatch subtracts the gradients of all sequences from d, which starts at zero.
 func ctcBatch[T float32 | float64](of ctcTask, d, x []T) error {
 	steps, batch, classes, ints := of.shape[0], of.shape[1], of.shape[2], of.ints
 	if len(ints[1]) != batch || len(ints[2]) != batch {
@@ -189,8 +184,8 @@ func ctcBatch[T float32 | float64](of ctcTask, d, x []T) error {
 	return nil
 }
 
-// ctcSequence gives to add, for each step and each place of path, the probability that a path is
-// there, if it is one that has the labels.
+// ctcSequence calls add for each step and each position of path, with the probability that a path
+// with these labels is at the position.
 func ctcSequence(path []int, steps int, log func(t, class int) float64,
 	add func(t, class int, p float64),
 ) {
@@ -242,7 +237,7 @@ func ctcSequence(path []int, steps int, log func(t, class int) float64,
 	}
 }
 
-// logAdd is log(exp(a) + exp(b)).
+// logAdd returns log(exp(a) + exp(b)).
 func logAdd(a, b float64) float64 {
 	high := max(a, b)
 	if math.IsInf(high, -1) {

@@ -12,33 +12,32 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// derivative is the identity of the result of an op whose derivative is wrong or missing in
-// gorgonia v0.9.18:
+// derivative passes on the result of an op whose derivative is wrong or missing in gorgonia
+// v0.9.18:
 //
 //	Do:      y = inputs[last]               // of the op
 //	SymDiff: the gradients of the op's inputs, by rule
 //
-// The users of the op's node read this node instead. The gradient then never reaches the op itself.
+// Nodes that used the op's node use this node instead, so the gradient never reaches the op itself.
 type derivative struct {
 	of   *gorgonia.Node // the op's node
 	rule derivativeRule
 }
 
-// derivativeRule makes the gradients of the inputs in of an op, from its node y and the gradient g
+// derivativeRule makes the gradients of an op's inputs in, from the op's node y and the gradient g
 // of y.
 type derivativeRule struct {
 	wrt  func(inputs int) []bool // nil: all
 	grad func(in gorgonia.Nodes, y, g *gorgonia.Node) (gorgonia.Nodes, error)
 }
 
-// Grad is gorgonia.Grad, except that derivatives which are wrong or missing in gorgonia v0.9.18 are
-// right: see docs/reference/gorgonia-differences.md. It adds nodes to the graph. ddp.Attach
+// Grad is gorgonia.Grad with the derivatives corrected that are wrong or missing in gorgonia
+// v0.9.18: see docs/reference/gorgonia-differences.md. It adds nodes to the graph. ddp.Attach
 // differentiates in the same way.
 //
-// Returns: the gradients, in the order of wrt.
-// Errors: gorgonia's; dist.ErrUnsupported, naming node and op, for an op without a derivative. A
-// tape machine that runs the graph refuses, by node and op, the gradients that only package machine
-// has.
+// Returns: the gradients, in the order of wrt. Errors: gorgonia's; dist.ErrUnsupported, naming node
+// and op, for an op without a derivative. Some gradients are right only in package machine; a tape
+// machine that runs them returns an error with node and op.
 func Grad(cost *gorgonia.Node, wrt ...*gorgonia.Node) (gorgonia.Nodes, error) {
 	if cost == nil || cost.Graph() == nil {
 		return nil, fmt.Errorf("gradient: %w: no cost, or one without a graph", dist.ErrInvalid)
@@ -53,12 +52,12 @@ func Grad(cost *gorgonia.Node, wrt ...*gorgonia.Node) (gorgonia.Nodes, error) {
 	return grad(cost, wrt)
 }
 
-// CorrectDerivatives prepares what cost is computed from for gorgonia.Grad: after each op whose
-// derivative is wrong there it puts a node that has the right one. Call it before the graph is
-// differentiated; Grad and ddp.Attach do. A second call does nothing.
+// CorrectDerivatives prepares the nodes below cost for gorgonia.Grad: it adds a node with the right
+// derivative after each op whose derivative gorgonia has wrong. Call it before the graph is
+// differentiated; Grad and ddp.Attach do. A second call changes nothing.
 //
-// Returns: the node to differentiate. It is cost, or the node after cost if cost is itself the
-// result of such an op.
+// Returns: the node to differentiate. It is cost, or the node added after cost if cost is itself
+// the result of such an op.
 func CorrectDerivatives(cost *gorgonia.Node) (*gorgonia.Node, error) {
 	RenewIndex(cost.Graph())
 	below := Below(cost)
@@ -89,7 +88,7 @@ func CorrectDerivatives(cost *gorgonia.Node) (*gorgonia.Node, error) {
 	return last, nil
 }
 
-// derivativeOf returns the user of n that CorrectDerivatives has put after it, or nil.
+// derivativeOf returns the node that CorrectDerivatives added after n, or nil.
 func derivativeOf(n *gorgonia.Node, users gorgonia.Nodes) *gorgonia.Node {
 	for _, u := range users {
 		if d, is := u.Op().(*derivative); is && d.of == n {
@@ -99,7 +98,7 @@ func derivativeOf(n *gorgonia.Node, users gorgonia.Nodes) *gorgonia.Node {
 	return nil
 }
 
-// replaceChild makes u read d instead of n.
+// replaceChild makes u use d instead of n.
 func replaceChild(u, n, d *gorgonia.Node) {
 	children := Children(u)
 	for i, c := range children {
@@ -112,8 +111,8 @@ func replaceChild(u, n, d *gorgonia.Node) {
 
 // Differentiable returns the nodes that the gradient of cost reaches.
 //
-// Errors: dist.ErrUnsupported for a node on the way that gorgonia.Grad cannot differentiate and
-// would panic at.
+// Errors: dist.ErrUnsupported for a node in between that gorgonia.Grad cannot differentiate:
+// gorgonia would panic.
 func Differentiable(cost *gorgonia.Node) (gorgonia.NodeSet, error) {
 	seen := gorgonia.NewNodeSet(cost)
 	for open := (gorgonia.Nodes{cost}); len(open) > 0; {
@@ -130,8 +129,8 @@ func Differentiable(cost *gorgonia.Node) (gorgonia.NodeSet, error) {
 		}
 		wrt := op.DiffWRT(len(children))
 		if len(wrt) < len(children) {
-			return nil, fmt.Errorf("node %q: %w: %T says of %d inputs out of %d "+
-				"whether it can be differentiated",
+			return nil, fmt.Errorf("node %q: %w: %T reports for only %d of its %d inputs "+
+				"whether it is differentiable",
 				n.Name(), dist.ErrUnsupported, n.Op(), len(wrt), len(children))
 		}
 		for i, c := range children {
@@ -143,8 +142,8 @@ func Differentiable(cost *gorgonia.Node) (gorgonia.NodeSet, error) {
 	return seen, nil
 }
 
-// WrongDerivative reports whether gorgonia.Grad has differentiated n with a wrong derivative, which
-// a machine that runs the graph cannot make right. why is a clause for an error.
+// WrongDerivative reports whether gorgonia.Grad has differentiated n with a wrong expression, which
+// no machine can correct. why is a clause for an error.
 func WrongDerivative(n *gorgonia.Node) (why string, wrong bool) {
 	if n.Deriv() == nil || !wrongExpression(n) {
 		return "", false
@@ -152,8 +151,8 @@ func WrongDerivative(n *gorgonia.Node) (why string, wrong bool) {
 	return "gorgonia.Grad differentiates it wrongly; differentiate with ops.Grad, or ddp.Attach", true
 }
 
-// Identity returns which of its inputs a node of CorrectDerivatives is, for machines that run
-// graphs without calling Do. false: it is no such node.
+// Identity returns the number of the input that a node added by CorrectDerivatives passes on, for
+// machines that run graphs without calling Do. ok is false for other nodes.
 func Identity(n *gorgonia.Node) (input int, ok bool) {
 	switch o := n.Op().(type) {
 	case *derivative:
@@ -164,10 +163,10 @@ func Identity(n *gorgonia.Node) (input int, ok bool) {
 	return 0, false
 }
 
-// Arity is the number of the op's inputs and one.
+// Arity is the number of the op's inputs plus one.
 func (d *derivative) Arity() int { return len(Children(d.of)) + 1 }
 
-// Type has the types of the inputs as they are.
+// Type returns the types of the inputs unchanged.
 func (d *derivative) Type() hm.Type {
 	var types []hm.Type
 	for _, c := range Children(d.of) {
@@ -176,13 +175,13 @@ func (d *derivative) Type() hm.Type {
 	return hm.NewFnType(append(types, d.of.Type(), d.of.Type())...)
 }
 
-// InferShape is the shape of the op's result.
+// InferShape returns the shape of the op's result.
 func (d *derivative) InferShape(...gorgonia.DimSizer) (gtensor.Shape, error) {
 	return d.of.Shape(), nil
 }
 
-// Do is a copy of the last input: a tape machine gives that input's memory to others after its last
-// use. A scalar of CTCLoss is a tensor without axes there, which other ops refuse; its copy is a
+// Do returns a copy of the last input, because a tape machine reuses that input's memory after its
+// last use. The scalar of a CTCLoss is a tensor without axes, which other ops reject; its copy is a
 // number.
 func (d *derivative) Do(inputs ...gorgonia.Value) (gorgonia.Value, error) {
 	if len(inputs) == 0 {
@@ -210,29 +209,25 @@ func scalarOf(t gtensor.Tensor) (gorgonia.Value, error) {
 	return nil, fmt.Errorf("%w: elements of type %v", dist.ErrDType, t.Dtype())
 }
 
-// ReturnsPtr is true.
 func (*derivative) ReturnsPtr() bool { return true }
 
-// CallsExtern is false.
 func (*derivative) CallsExtern() bool { return false }
 
-// OverwritesInput is -1: none.
 func (*derivative) OverwritesInput() int { return -1 }
 
-// WriteHash writes the number of the op's node, which no other of the graph has.
+// WriteHash writes the ID of the op's node, which no other op of the graph writes.
 func (d *derivative) WriteHash(h hash.Hash) {
 	_, _ = fmt.Fprintf(h, "symgrad derivative %d", d.of.ID())
 }
 
-// Hashcode is the hash of WriteHash.
 func (d *derivative) Hashcode() uint32 { return hashOf(d) }
 
-// String is "derivative of log2".
+// String returns "derivative of log2".
 func (d *derivative) String() string {
 	return "derivative of " + strings.ReplaceAll(d.of.Op().String(), "\n", " ")
 }
 
-// DiffWRT is that of the op, and false for its result.
+// DiffWRT is the op's own for its inputs, and false for its result.
 func (d *derivative) DiffWRT(inputs int) []bool {
 	wrt := make([]bool, inputs)
 	for i := range max(inputs-1, 0) {
@@ -245,7 +240,7 @@ func (d *derivative) DiffWRT(inputs int) []bool {
 	return wrt
 }
 
-// SymDiff is the gradients by the rule.
+// SymDiff returns the gradients by the rule.
 func (d *derivative) SymDiff(inputs gorgonia.Nodes, _, g *gorgonia.Node) (gorgonia.Nodes, error) {
 	last := len(inputs) - 1
 	before := gorgonia.NewNodeSet(d.of.Graph().AllNodes()...)

@@ -15,8 +15,8 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// wrongExpression reports whether gorgonia's SymDiff of n's op builds a wrong expression from ops
-// that are right: operatorPointwise_unary.go:263 and 463, operatorLinAlg.go:248, op_types.go:82.
+// wrongExpression reports whether gorgonia's SymDiff of n's op combines right ops into a wrong
+// expression: operatorPointwise_unary.go:263 and 463, operatorLinAlg.go:248, op_types.go:82.
 func wrongExpression(n *gorgonia.Node) bool {
 	op := n.Op()
 	switch fmt.Sprintf("%T", op) {
@@ -32,9 +32,9 @@ func wrongExpression(n *gorgonia.Node) bool {
 
 func isOuter(op gorgonia.Op) bool { return strings.Contains(op.String(), "⊗") }
 
-// fromIntegers reports whether n converts integers that the graph has computed to floating-point
-// numbers. Integers that come from floating-point numbers are steps, whose derivative is 0.
-// gorgonia's is that of the identity, cut to integers on its way.
+// fromIntegers reports whether n converts computed integers to floating-point numbers. Integers
+// made from floating-point numbers are a step function, so the derivative is 0. Gorgonia uses the
+// derivative of the identity and truncates it to integers.
 func fromIntegers(n *gorgonia.Node) bool {
 	in := Children(n)
 	return len(in) == 1 && in[0].Op() != nil && isFloat(n.Dtype()) && !isFloat(in[0].Dtype())
@@ -42,8 +42,8 @@ func fromIntegers(n *gorgonia.Node) bool {
 
 func isFloat(dt gtensor.Dtype) bool { return dt == gtensor.Float32 || dt == gtensor.Float64 }
 
-// ruleFor returns the right derivative of n's op. wrong: gorgonia's is wrong or missing, on the
-// tape machine at least.
+// ruleFor returns the right derivative of n's op. wrong: gorgonia's own is wrong or missing, at
+// least on the tape machine.
 func ruleFor(n *gorgonia.Node) (rule derivativeRule, wrong bool) {
 	op := n.Op()
 	switch fmt.Sprintf("%T", op) {
@@ -100,8 +100,8 @@ func ruleFor(n *gorgonia.Node) (rule derivativeRule, wrong bool) {
 	return derivativeRule{}, false
 }
 
-// field returns a field of one of gorgonia's ops, the zero Value of its kind where the op has none
-// of the name and kind.
+// field returns a field of one of gorgonia's ops, or the zero Value of kind if the op has no such
+// field.
 func field(op gorgonia.Op, name string, kind reflect.Kind) reflect.Value {
 	if f := reflect.Indirect(reflect.ValueOf(op)).FieldByName(name); f.IsValid() && f.Kind() == kind {
 		return f
@@ -123,7 +123,7 @@ func number(n *gorgonia.Node, x float64) *gorgonia.Node {
 // only returns n as the only gradient.
 func only(n *gorgonia.Node, err error) (gorgonia.Nodes, error) { return gorgonia.Nodes{n}, err }
 
-// log2Grad is g / (x ln 2).
+// log2Grad returns g / (x ln 2).
 func log2Grad(in gorgonia.Nodes, _, g *gorgonia.Node) (gorgonia.Nodes, error) {
 	d, err := gorgonia.HadamardProd(in[0], number(g, math.Ln2))
 	if err != nil {
@@ -132,7 +132,7 @@ func log2Grad(in gorgonia.Nodes, _, g *gorgonia.Node) (gorgonia.Nodes, error) {
 	return only(gorgonia.HadamardDiv(g, d))
 }
 
-// inverseSqrtGrad is -g y³/2.
+// inverseSqrtGrad returns -g y³/2.
 func inverseSqrtGrad(_ gorgonia.Nodes, y, g *gorgonia.Node) (gorgonia.Nodes, error) {
 	d, err := gorgonia.Cube(y)
 	if err != nil {
@@ -144,7 +144,7 @@ func inverseSqrtGrad(_ gorgonia.Nodes, y, g *gorgonia.Node) (gorgonia.Nodes, err
 	return only(gorgonia.HadamardProd(g, d))
 }
 
-// outerGrad is g b and aᵀ g.
+// outerGrad returns g b and aᵀ g.
 func outerGrad(in gorgonia.Nodes, _, g *gorgonia.Node) (gorgonia.Nodes, error) {
 	a, err := gorgonia.Mul(g, in[1])
 	if err != nil {
@@ -154,7 +154,8 @@ func outerGrad(in gorgonia.Nodes, _, g *gorgonia.Node) (gorgonia.Nodes, error) {
 	return gorgonia.Nodes{a, b}, err
 }
 
-// globalPoolGrad is the gradient of a channel's mean, over the channel, divided by its elements.
+// globalPoolGrad spreads the gradient of a channel's mean over the channel, divided by its number
+// of elements.
 func globalPoolGrad(in gorgonia.Nodes, _, g *gorgonia.Node) (gorgonia.Nodes, error) {
 	s := in[0].Shape()
 	if len(s) != 4 {
@@ -171,7 +172,7 @@ func globalPoolGrad(in gorgonia.Nodes, _, g *gorgonia.Node) (gorgonia.Nodes, err
 	return only(g, err)
 }
 
-// diagonalGrad is the diagonal of g, in the shape of the input.
+// diagonalGrad returns the diagonal of g, in the shape of the input.
 func diagonalGrad(in gorgonia.Nodes, _, g *gorgonia.Node) (gorgonia.Nodes, error) {
 	n := in[0].Shape().TotalSize()
 	d, err := gorgonia.Reshape(g, gtensor.Shape{n * n})
@@ -198,7 +199,7 @@ func groupElements(n *gorgonia.Node) int {
 	return s.TotalSize() / (s[0] * groups)
 }
 
-// columnGrad is y (g - Σ g y) for a softmax over all elements, and g - exp(y) Σ g for its
+// columnGrad returns y (g - Σ g y) for a softmax over all elements, and g - exp(y) Σ g for its
 // logarithm.
 func columnGrad(_ gorgonia.Nodes, y, g *gorgonia.Node) (gorgonia.Nodes, error) {
 	isLog := field(y.Op(), "isLog", reflect.Bool).Bool()
@@ -229,7 +230,8 @@ func columnGrad(_ gorgonia.Nodes, y, g *gorgonia.Node) (gorgonia.Nodes, error) {
 }
 
 // onTape returns the rule of an op whose gradient is right in package machine and wrong on the tape
-// machine: the gradient passes a node that do makes right there, or refuses.
+// machine. The rule adds a node to the gradient, which on the tape machine calls do to correct it
+// or to return an error.
 func onTape(op gorgonia.Op, do func(in []gorgonia.Value) (gorgonia.Value, error)) derivativeRule {
 	sd, ok := op.(gorgonia.SDOp)
 	if !ok {
@@ -248,14 +250,14 @@ func onTape(op gorgonia.Op, do func(in []gorgonia.Value) (gorgonia.Value, error)
 	}
 }
 
-// tapeGradient is its first input, the gradient of an op's input, in package machine. A tape
-// machine calls Do.
+// tapeGradient passes on its first input, the gradient of an op's input, in package machine. A tape
+// machine calls Do instead.
 type tapeGradient struct {
 	of *gorgonia.Node // the op's node
 	do func(in []gorgonia.Value) (gorgonia.Value, error)
 }
 
-// Arity is 3: the gradient of the op's input, the op's result and the gradient of that.
+// Arity is 3: the gradient of the op's input, the op's result and the gradient of that result.
 func (*tapeGradient) Arity() int { return 3 }
 
 // Type is a → b → c → a.
@@ -264,7 +266,6 @@ func (*tapeGradient) Type() hm.Type {
 	return hm.NewFnType(a, hm.TypeVariable('b'), hm.TypeVariable('c'), a)
 }
 
-// InferShape is the shape of the first input.
 func (*tapeGradient) InferShape(in ...gorgonia.DimSizer) (gtensor.Shape, error) {
 	return firstShape(in)
 }
@@ -276,7 +277,7 @@ func firstShape(in []gorgonia.DimSizer) (gtensor.Shape, error) {
 	return nil, fmt.Errorf("%w: %T is no shape", dist.ErrInvalid, in[0])
 }
 
-// Do is the gradient, in memory of its own.
+// Do returns the gradient, in memory of its own.
 //
 // Errors: dist.ErrUnsupported, naming node and op.
 func (t *tapeGradient) Do(inputs ...gorgonia.Value) (gorgonia.Value, error) {
@@ -290,29 +291,25 @@ func (t *tapeGradient) Do(inputs ...gorgonia.Value) (gorgonia.Value, error) {
 	return gorgonia.CloneValue(v)
 }
 
-// ReturnsPtr is true.
 func (*tapeGradient) ReturnsPtr() bool { return true }
 
-// CallsExtern is false.
 func (*tapeGradient) CallsExtern() bool { return false }
 
-// OverwritesInput is -1: none.
 func (*tapeGradient) OverwritesInput() int { return -1 }
 
-// WriteHash writes the number of the op's node, which no other of the graph has.
+// WriteHash writes the ID of the op's node, which no other op of the graph writes.
 func (t *tapeGradient) WriteHash(h hash.Hash) {
 	_, _ = fmt.Fprintf(h, "symgrad gradient on tape %d", t.of.ID())
 }
 
-// Hashcode is the hash of WriteHash.
 func (t *tapeGradient) Hashcode() uint32 { return hashOf(t) }
 
-// String is "gradient of dropout".
+// String returns "gradient of dropout".
 func (t *tapeGradient) String() string { return "gradient of " + t.of.Op().String() }
 
 // dropoutGrad corrects the tape machine's gradient of a dropout. Gorgonia divides by the
-// probability of dropping an element (op_dropout.go:222) where the probability of keeping it is
-// right, also when nothing is dropped.
+// probability of dropping an element, also when none is dropped (op_dropout.go:222). Right is the
+// probability of keeping it.
 func dropoutGrad(op gorgonia.Op, in []gorgonia.Value) (gorgonia.Value, error) {
 	p := field(op, "probability", reflect.Float64).Float()
 	if p == 0 || !field(op, "isTraining", reflect.Bool).Bool() {

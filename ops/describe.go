@@ -7,18 +7,18 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Operation is what a collective of a graph does, for machines that run graphs without calling Do.
+// Operation describes a collective of a graph, for machines that run graphs without calling Do.
 type Operation struct {
 	Group     *dist.Group
-	Tensor    string // what is communicated, for errors and traces
+	Tensor    string // name of the tensor, for errors and traces
 	Kind      dist.Kind
-	Red       dist.RedOp // of Kinds that reduce: with weights before the sum
-	After     dist.RedOp // weights that the result is multiplied by: Sum for none
-	Peer      int        // root, or peer of a message
-	HasResult bool       // on this rank: else the result is zeros
+	Red       dist.RedOp // for Kinds that reduce; includes the weights before the sum
+	After     dist.RedOp // weights after the sum; Sum means none
+	Peer      int        // the root, or the peer of Send and Recv
+	HasResult bool       // on this rank; if false, the result is zeros
 }
 
-// Describe is what a node does, if it is a collective of this package.
+// Describe returns the collective of a node. ok is false if n is no collective of this package.
 func Describe(n *gorgonia.Node) (Operation, bool) {
 	c, ok := n.Op().(*collective)
 	if !ok {
@@ -29,22 +29,22 @@ func Describe(n *gorgonia.Node) (Operation, bool) {
 	}, true
 }
 
-// Placed is a Reducer whose gradient has a place in memory, where a machine that plans its memory
-// can compute it.
+// Placed is a Reducer that has memory for its gradient, so that a machine that plans its memory can
+// compute the gradient there.
 type Placed interface {
 	Reducer
-	// Place is where the gradient is in the run that comes next, before and after it has been
-	// reduced. The first is the zero Buffer when the gradient must be given to Start, because it is
-	// added to what is there. Both may be others for another run. Owns: the memory stays the
-	// Reducer's, until it is closed.
+	// Place returns the memory of the gradient in the next run, before and after the reduction.
+	// gradient is the zero Buffer if the gradient must be passed to Start, because it is added to
+	// earlier gradients. Both may differ in another run. Owns: the memory stays the Reducer's,
+	// until it is closed.
 	Place() (gradient, reduced tensor.Buffer)
-	// Filled is Start for a gradient that is in its place.
+	// Filled is Start for a gradient that is in its memory already.
 	Filled() error
-	// Reduced is Wait, without its value: that is in its place.
+	// Reduced is Wait without the value: the reduced gradient is in its memory.
 	Reduced() error
 }
 
-// Reducer is what Bind has been given, or nil.
+// Reducer returns the reducer that Bind set, or nil.
 func (h *Hook) Reducer() Reducer { return h.red }
 
 // Run calls Step.Begin.

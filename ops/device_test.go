@@ -12,7 +12,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// gpuTransport is a transport that says that it is on a GPU, and can nothing else.
+// gpuTransport is a transport that reports a GPU and implements nothing else.
 type gpuTransport struct{ dist.Transport }
 
 func (gpuTransport) Info() dist.Info {
@@ -36,8 +36,8 @@ func gpuGroup(t *testing.T) *dist.Group {
 	return g
 }
 
-// No machine does them: package machine has no rule for them on GPUs, and others have no values
-// there.
+// No machine runs these: package machine has no rule for them on GPUs, and other machines have no
+// values there.
 func TestMessagesAndBarriersAreForGroupsOfTheHost(t *testing.T) {
 	group := gpuGroup(t)
 	for name, apply := range map[string]func(x *gorgonia.Node) (*gorgonia.Node, error){
@@ -47,13 +47,14 @@ func TestMessagesAndBarriersAreForGroupsOfTheHost(t *testing.T) {
 	} {
 		x := input(gorgonia.NewGraph(), gtensor.Float32, "x", wave(4, 0), 4)
 		_, err := apply(x)
-		if err = wantError(err, dist.ErrDevice, name, `"x"`, "rank 0/2", "cuda", "groups of the host"); err != nil {
+		if err = wantError(err, dist.ErrDevice, name, `"x"`, "rank 0/2", "cuda", "host group"); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
 
-// What package machine runs is taken, and another machine says which one does.
+// Collectives that package machine runs are accepted; the error of another machine names package
+// machine.
 func TestCollectivesOfGPUsAreForPackageMachine(t *testing.T) {
 	group := gpuGroup(t)
 	for name, apply := range map[string]func(x *gorgonia.Node) (*gorgonia.Node, error){

@@ -11,9 +11,9 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// DiagFlat is gorgonia.DiagFlat with a result that other functions take. gorgonia v0.9.18 gives the
-// result the type of a matrix whose elements are vectors (op_nondiff.go:22): gorgonia.Sum panics at
-// it, and gorgonia.Mul refuses it.
+// DiagFlat is gorgonia.DiagFlat with a result that other functions accept. gorgonia v0.9.18 gives
+// the result the type of a matrix of vectors (op_nondiff.go:22), so that gorgonia.Sum panics and
+// gorgonia.Mul returns an error.
 //
 // Shapes: an x of n elements, at least 2, gives (n, n), with the elements of x on the diagonal.
 // Errors: gorgonia's.

@@ -10,8 +10,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// adjoints pairs each linear operation with the one that carries its gradient. The pairing is its
-// own inverse.
+// adjoints pairs each linear operation with the operation that carries its gradient. The pairing is
+// its own inverse.
 var adjoints = [...]dist.Kind{
 	dist.KindAllReduce:     dist.KindAllReduce,
 	dist.KindReduce:        dist.KindBroadcast,
@@ -25,9 +25,9 @@ var adjoints = [...]dist.Kind{
 	dist.KindRecv:          dist.KindSend,
 }
 
-// adjoint is the operation that takes dL/dy to dL/dx. The map from all ranks' x to all ranks' y is
-// linear, weights of the ranks included, so its transpose is the reverse movement with the weights
-// before the sum after it, and vice versa.
+// adjoint returns the operation that maps dL/dy to dL/dx. The map from all ranks' x to all ranks' y
+// is linear, including the ranks' weights. Its transpose is the reverse movement, with the weights
+// before the sum moved after it and vice versa.
 //
 // Errors: dist.ErrUnsupported for prod, min and max.
 func (c *collective) adjoint() (*collective, error) {
@@ -47,11 +47,11 @@ func (c *collective) adjoint() (*collective, error) {
 	return a, nil
 }
 
-// differentiable reports whether there is a gradient at all: integers have none.
+// differentiable reports whether a gradient exists: integers have none.
 func (c *collective) differentiable() bool { return c.in.dt.IsFloat() && c.out.dt.IsFloat() }
 
-// DiffWRT is true for the first input, if its elements are floating-point numbers. It is so for
-// prod, min and max too: SymDiff then says why there is no gradient.
+// DiffWRT is true for the first input if its elements are floating-point numbers. It is true for
+// prod, min and max too: SymDiff then returns the reason why they have no gradient.
 func (c *collective) DiffWRT(inputs int) []bool {
 	wrt := make([]bool, inputs)
 	if inputs > 0 {
@@ -60,7 +60,7 @@ func (c *collective) DiffWRT(inputs int) []bool {
 	return wrt
 }
 
-// SymDiff is the adjoint operation on grad.
+// SymDiff returns the adjoint operation on grad.
 //
 // Collective: the node it adds is a collective of the same group; all ranks must differentiate.
 // Errors: dist.ErrUnsupported for prod, min and max; dist.ErrCount for a gradient of another shape
@@ -134,8 +134,8 @@ func add[T float32 | float64](dst, src tensor.Buffer) {
 	}
 }
 
-// scale multiplies b by the weight that red, on a group of n ranks, gives this rank. b is floating
-// point unless red is sum: only adjoints have other weights.
+// scale multiplies b by this rank's weight of red on a group of n ranks. b is floating point unless
+// red is sum: only adjoints have other weights.
 func scale(b tensor.Buffer, red dist.RedOp, n int) {
 	switch {
 	case red.Kind == dist.RedSum:
@@ -148,8 +148,8 @@ func scale(b tensor.Buffer, red dist.RedOp, n int) {
 	}
 }
 
-// scaleBy divides by n for avg, as the collectives do, and else multiplies by the scalar, which is
-// read now if it is in memory.
+// scaleBy divides by n for avg, as the collectives do. Otherwise it multiplies by the scalar; a
+// scalar in memory is read at this call.
 func scaleBy[T float32 | float64](d []T, red dist.RedOp, n int, value func(dist.Scalar) T) {
 	if red.Kind == dist.RedAvg {
 		for i := range d {

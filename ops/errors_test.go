@@ -57,7 +57,7 @@ func TestMistakesAreFoundWhenTheGraphIsBuilt(t *testing.T) {
 			[]string{`scatter from 1 of "x"`, "(3)", "2 ranks"},
 		},
 		{
-			"scatter of what has no name",
+			"scatter of an unnamed node",
 			func(g *gorgonia.ExprGraph) node { return gorgonia.NewVector(g, gtensor.Float64, gorgonia.WithShape(3)) },
 			func(g *dist.Group, x node) (node, error) { return ops.Scatter(g, x, 1) }, dist.ErrCount,
 			[]string{`from 1 of "node 0"`},

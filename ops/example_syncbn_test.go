@@ -10,9 +10,8 @@ import (
 	"github.com/symgrad/symgrad/ops"
 )
 
-// A batch of the numbers 0, 2, 4 and 6 of one channel, of which rank 0 has one and rank 1 three,
-// and a row besides that does not count. Both ranks normalize with the mean 3 and the variance 5 of
-// all four.
+// The batch has the numbers 0, 2, 4 and 6 of one channel: rank 0 has one of them, rank 1 three and
+// a row that does not count. Both ranks normalize with the mean 3 and the variance 5 of all four.
 func ExampleSyncBatchNorm() {
 	lines := make([][]string, 2)
 	errs, err := runRanks(2, func(w *dist.World) error {

@@ -11,8 +11,8 @@ import (
 )
 
 // A linear layer whose weight is divided among two ranks by output units. Each rank multiplies with
-// its part; AllGather puts the outputs together, and the gradient of it, a ReduceScatter, gives
-// each rank the gradient of its part alone.
+// its part. AllGather joins the outputs, and its gradient, a ReduceScatter, gives each rank the
+// gradient of its own part.
 func Example_columnParallelLinear() {
 	weight := []float64{1, 2, 3, 4, 5, 6, 7, 8} // (out 4, in 2)
 	rows := make([][]string, 2)

@@ -13,15 +13,15 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// form is what a value looks like: type, dtype and shape.
+// form is the type, dtype and shape of a value.
 type form struct {
-	typ   hm.Type // the node's: a Dtype for a scalar, else a TensorType
+	typ   hm.Type // of the node: a Dtype for a scalar, otherwise a TensorType
 	dt    tensor.DType
 	gdt   gtensor.Dtype
 	shape gtensor.Shape // empty for a scalar
 }
 
-// formOf is the form of x's values.
+// formOf returns the form of x's values.
 //
 // Errors: dist.ErrInvalid for a node without a shape, dist.ErrDType for elements that cannot be
 // communicated.
@@ -44,7 +44,8 @@ func formOf(x *gorgonia.Node) (form, error) {
 	return f, f.check()
 }
 
-// newForm is the form of a tensor of the given dtype and shape; a scalar without a shape.
+// newForm returns the form of a tensor of the given dtype and shape, or of a scalar if there is no
+// shape.
 func newForm(gdt gtensor.Dtype, shape ...int) (form, error) {
 	f := form{typ: gdt, gdt: gdt, shape: gtensor.Shape(shape).Clone()}
 	if len(shape) > 0 {
@@ -73,8 +74,8 @@ func (f form) scalar() bool { return len(f.shape) == 0 }
 
 func (f form) len() int { return f.shape.TotalSize() } // 1 for a scalar
 
-// rows is f with axis 0 of length n. Its type has as many dimensions as the shape: gorgonia lets
-// vectors have the shape (n, 1) or (1, n), but the result may be a matrix.
+// rows returns f with axis 0 of length n. Its type has as many dimensions as the shape: gorgonia
+// lets vectors have the shape (n, 1) or (1, n), but the result may be a matrix.
 func (f form) rows(n int) form {
 	f.shape = f.shape.Clone()
 	f.shape[0] = n
@@ -89,8 +90,7 @@ func (f form) String() string {
 	return fmt.Sprintf("%v%v", f.dt, f.shape)
 }
 
-// read is the elements of v, in C order: v's own memory, or a copy when they are not contiguous
-// there.
+// read returns the elements of v in C order: v's own memory, or a copy if that is not contiguous.
 //
 // Errors: v is not of this form.
 func (f form) read(v gorgonia.Value) (tensor.Buffer, error) {
@@ -113,8 +113,8 @@ func (f form) read(v gorgonia.Value) (tensor.Buffer, error) {
 	return tensor.Buffer{}, err
 }
 
-// place is where a result of this form goes, as a value and as its elements: prealloc if it fits
-// and shares no memory with in, else new memory, which is zero.
+// place returns a value for a result of this form, and its elements. The value is prealloc if that
+// fits and shares no memory with in, otherwise new and zero.
 func (f form) place(prealloc, in gorgonia.Value) (gorgonia.Value, tensor.Buffer, error) {
 	if prealloc != nil && prealloc.Dtype() == f.gdt && prealloc.Shape().Eq(f.shape) && !overlap(prealloc, in) {
 		if b, err := alias(prealloc); err == nil {
@@ -131,7 +131,7 @@ func (f form) place(prealloc, in gorgonia.Value) (gorgonia.Value, tensor.Buffer,
 	return v, b, err
 }
 
-// newScalar is a zero of gorgonia's, or nil where it has none of the dtype.
+// newScalar returns a zero scalar of gorgonia's, or nil if gorgonia has none of the dtype.
 func newScalar(gdt gtensor.Dtype) gorgonia.Value {
 	switch gdt {
 	case gtensor.Float64:
@@ -148,9 +148,9 @@ func newScalar(gdt gtensor.Dtype) gorgonia.Value {
 	return nil
 }
 
-// alias is the memory of v.
+// alias returns the memory of v as a buffer.
 //
-// Errors: it is not contiguous, or v is no host value that gorgonia knows.
+// Errors: v is not contiguous, or is no host value of gorgonia's.
 func alias(v gorgonia.Value) (tensor.Buffer, error) {
 	switch x := v.(type) {
 	case *gtensor.Dense:
@@ -165,13 +165,13 @@ func alias(v gorgonia.Value) (tensor.Buffer, error) {
 	return tensor.Buffer{}, fmt.Errorf("%w: a %T cannot be communicated", dist.ErrInvalid, v)
 }
 
-// overlap reports whether a and b share memory, elements that a view skips included.
+// overlap reports whether a and b share memory, including elements that a view skips.
 func overlap(a, b gorgonia.Value) bool {
 	return a.Uintptr() < b.Uintptr()+b.MemSize() && b.Uintptr() < a.Uintptr()+a.MemSize()
 }
 
-// compact is a copy of d's elements in C order, whatever its strides are. Gorgonia's tensor.Copy
-// would keep the order in memory when d is column-major (v0.9.24).
+// compact returns a copy of d's elements in C order, for any strides. Gorgonia's tensor.Copy would
+// keep the memory order of a column-major d (v0.9.24).
 func compact(d *gtensor.Dense, dt tensor.DType) (tensor.Buffer, error) {
 	if d.Shape().IsScalar() { // a slice with a step: its Data is the number
 		return tensor.BufferOf(gtensor.New(gtensor.FromScalar(d.Data())))
@@ -181,7 +181,7 @@ func compact(d *gtensor.Dense, dt tensor.DType) (tensor.Buffer, error) {
 		return tensor.Buffer{}, err
 	}
 	shape, strides := d.Shape(), d.Strides()
-	switch { // gorgonia gives column-major vectors one stride, and single numbers none, whatever their shape
+	switch { // gorgonia gives column-major vectors one stride and single numbers none, for any shape
 	case len(strides) == len(shape):
 	case shape.TotalSize() == 1:
 		shape, strides = nil, nil

@@ -13,7 +13,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// verb is a collective and what it must compute: want is rank's result, given all ranks' inputs in
+// verb is a collective and its oracle: want returns rank's result, given all ranks' inputs in
 // float64.
 type verb struct {
 	name  string
@@ -22,7 +22,7 @@ type verb struct {
 	want  func(xs [][]float64, rank int) []float64
 }
 
-// weighted is the reduction with this rank's weight: what fold computes for it, with weights by
+// weighted is the reduction with this rank's weight; fold computes its result, with weights by
 // rank.
 func weighted(weight func(rank, n int) float64) func(xs [][]float64) []float64 {
 	return func(xs [][]float64) []float64 {
@@ -249,8 +249,8 @@ func wrap(dt gtensor.Dtype, v []float64) []float64 {
 	return out
 }
 
-// Gorgonia's vectors may have two dimensions, of which one is 1; what is gathered or cut from them
-// is a matrix.
+// Gorgonia's vectors may have two dimensions, one of them 1; a result gathered or cut from them is
+// a matrix.
 func TestVectorsOfTwoDimensions(t *testing.T) {
 	for _, shape := range [][]int{{2, 1}, {1, 2}} {
 		onRanks(t, 2, func(w *dist.World) error {
@@ -317,7 +317,7 @@ func TestSendRecvMovesATensorAndYieldsAToken(t *testing.T) {
 			if err := run(g); err != nil {
 				return err
 			}
-			return equal("what was received", y.Value(), []float64{1, 2, 3, 4, 5, 6})
+			return equal("received", y.Value(), []float64{1, 2, 3, 4, 5, 6})
 		})
 	}
 }

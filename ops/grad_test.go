@@ -29,7 +29,7 @@ func checkGradient(t *testing.T, n int, shape []int, build model, opts ...gorgon
 	for r := range xs {
 		xs[r] = make([]float64, max(1, size(shape)))
 		for i := range xs[r] {
-			xs[r][i] = math.Sin(float64(1 + 3*r + i*i)) // no two alike
+			xs[r][i] = math.Sin(float64(1 + 3*r + i*i)) // all different
 		}
 	}
 	grads := make([][]float64, n)
@@ -134,7 +134,7 @@ func curved(w *dist.World, y *gorgonia.Node) (*gorgonia.Node, error) {
 
 func (v verb) model() model {
 	return func(w *dist.World, x *gorgonia.Node) (*gorgonia.Node, error) {
-		h, err := gorgonia.Tanh(x) // so that the gradient goes on behind the collective
+		h, err := gorgonia.Tanh(x) // so that the gradient continues after the collective
 		if err != nil {
 			return nil, err
 		}
@@ -211,7 +211,7 @@ func TestFloat32GradientsAreThoseOfFloat64Rounded(t *testing.T) {
 	}
 }
 
-// pipeline: every even rank hands tanh(x) to the next rank, which multiplies it with its own x; a
+// pipeline: every even rank sends tanh(x) to the next rank, which multiplies it with its own x; a
 // last even rank is alone.
 func pipeline(w *dist.World, x *gorgonia.Node) (*gorgonia.Node, error) {
 	if w.Rank()%2 == 1 {
@@ -259,8 +259,8 @@ func TestTokenAloneIsTheCostOfARankWithoutOne(t *testing.T) {
 	})
 }
 
-// there and back: rank 0 sends, and gets the answer in an op that runs after the send because it
-// takes its token.
+// there and back: rank 0 sends, and receives the answer in an op that runs after the send because
+// it takes its token.
 func TestTokenOrdersARecvAfterASend(t *testing.T) {
 	checkGradient(t, 2, []int{2}, func(w *dist.World, x *gorgonia.Node) (*gorgonia.Node, error) {
 		if w.Rank() == 0 {
@@ -286,7 +286,7 @@ func TestTokenOrdersARecvAfterASend(t *testing.T) {
 	})
 }
 
-// ring hands x to the next rank; the ranks that are even, or all, send first.
+// ring sends x to the next rank; the even ranks, or all, send first.
 func ring(all bool) model {
 	return func(w *dist.World, x *gorgonia.Node) (*gorgonia.Node, error) {
 		n := w.Size()

@@ -12,7 +12,7 @@ import (
 	"github.com/symgrad/symgrad/ops"
 )
 
-// issued is what w's group ran, as "kind name", oldest first.
+// issued returns the operations of w's group, as "kind name", oldest first.
 func issued(w *dist.World) (ops []string) {
 	for _, r := range w.Recorder().Records() {
 		ops = append(ops, fmt.Sprintf("%v %s", r.Signature.Kind, r.Name))
@@ -154,7 +154,7 @@ func TestUnusedCollectivesArePrunedByCompileFunctionOnly(t *testing.T) {
 	})
 }
 
-// way is a way to run a differentiated graph.
+// way is one method to run a differentiated graph.
 type way struct {
 	name string
 	opts func(x, cost *gorgonia.Node, grads gorgonia.Nodes) ([]gorgonia.VMOpt, error)

@@ -14,28 +14,27 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Reducer is where the gradient of one parameter goes when it has been computed, and where it comes
-// back from when it has been reduced over the ranks. Package ddp implements it over buckets. The
-// methods are called from the goroutine that runs the graph, once each in every run, Start before
-// Wait.
+// Reducer takes the computed gradient of one parameter and returns it reduced over the ranks.
+// Package ddp implements it with buckets. The goroutine that runs the graph calls each method once
+// in every run, Start before Wait.
 type Reducer interface {
-	// Start takes the gradient. It copies what it needs: the machine may overwrite grad when Start
-	// has returned.
+	// Start takes the gradient. It copies the elements it needs: the machine may overwrite grad
+	// when Start has returned.
 	Start(grad gorgonia.Value) error
-	// Wait is the reduced gradient, in the parameter's shape, under a header that nobody else has.
-	// It may alias the memory that Start copied to; it is read until the next run.
+	// Wait returns the reduced gradient, in the parameter's shape, under a header that no other
+	// value uses. It may alias the memory that Start copied to; it is read until the next run.
 	Wait() (gorgonia.Value, error)
 }
 
-// Hook is the identity between a parameter and the nodes that use it. Differentiated, it becomes a
-// Start node, which gives the gradient to a Reducer as soon as it is there, and a Wait node, which
-// is the gradient that solvers see.
+// Hook is the identity between a parameter and the nodes that use it. Its gradient passes through
+// two nodes. A Start node passes the gradient to a Reducer as soon as it is computed. A Wait node
+// returns the reduced gradient that solvers see.
 //
 //	Do:      y = w
 //	SymDiff: dw = Wait(Start(dy, y, begin))
 //
-// The output is the parameter itself, not a copy, as long as no node of the graph could write into
-// it; otherwise it is a copy (see Overlap.Grad). A Hook belongs to the one graph it was made in.
+// The output is the parameter itself, not a copy, unless a node of the graph could overwrite it
+// (see Overlap.Grad). A Hook belongs to the graph in which it was made.
 type Hook struct {
 	param  *gorgonia.Node
 	node   *gorgonia.Node
@@ -47,12 +46,12 @@ type Hook struct {
 	wait   *gorgonia.Node
 }
 
-// ErrNotAttached is returned when a graph that has a Hook is differentiated or run before the Hook
-// has been added to an Overlap and bound.
+// ErrNotAttached is returned when a graph with a Hook is differentiated before the Hook is added to
+// an Overlap, or run before it is bound.
 var ErrNotAttached = errors.New("the hook is not attached")
 
-// NewHook adds a hook of param to its graph. What is to be reduced must consume Hook.Node in place
-// of param.
+// NewHook adds a hook of param to its graph. The nodes whose gradients are to be reduced must use
+// Hook.Node instead of param.
 //
 // Errors: dist.ErrInvalid when param is nil, without a graph, not an input, or has a hook.
 func NewHook(param *gorgonia.Node) (*Hook, error) {
@@ -60,10 +59,10 @@ func NewHook(param *gorgonia.Node) (*Hook, error) {
 		return nil, fmt.Errorf("hook: %w: no parameter, or one without a graph", dist.ErrInvalid)
 	}
 	if !param.IsVar() {
-		return nil, fmt.Errorf("hook of %q: %w: it is the result of %v, not a parameter", param.Name(), dist.ErrInvalid, param.Op())
+		return nil, fmt.Errorf("hook of %q: %w: the node is the result of %v, not a parameter", param.Name(), dist.ErrInvalid, param.Op())
 	}
 	if HookOf(param) != nil {
-		return nil, fmt.Errorf("hook of %q: %w: it has one", param.Name(), dist.ErrInvalid)
+		return nil, fmt.Errorf("hook of %q: %w: the parameter has a hook already", param.Name(), dist.ErrInvalid)
 	}
 	h := &Hook{param: param, number: hooksIn(param.Graph()) + 1}
 	n, err := applyUnique(h, param)
@@ -74,8 +73,8 @@ func NewHook(param *gorgonia.Node) (*Hook, error) {
 	return h, nil
 }
 
-// hooksIn is the number of hooks in g. It depends on the graph alone, so that equal graphs hash
-// alike on all ranks.
+// hooksIn returns the highest number of a hook in g. It depends on the graph alone, so that equal
+// graphs have equal hashes on all ranks.
 func hooksIn(g *gorgonia.ExprGraph) int {
 	last := 0
 	for _, n := range g.AllNodes() {
@@ -86,7 +85,7 @@ func hooksIn(g *gorgonia.ExprGraph) int {
 	return last
 }
 
-// HookOf is the hook of param in its graph, or nil.
+// HookOf returns the hook of param in its graph, or nil.
 func HookOf(param *gorgonia.Node) *Hook {
 	if param == nil || param.Graph() == nil {
 		return nil
@@ -99,34 +98,34 @@ func HookOf(param *gorgonia.Node) *Hook {
 	return nil
 }
 
-// applyUnique is gorgonia.ApplyOp for an op that no other node may be merged with.
+// applyUnique is gorgonia.ApplyOp for an op whose node must not be merged with another.
 //
-// Errors: gorgonia's; a node of the graph that has the same 32-bit hash.
+// Errors: gorgonia's; dist.ErrInvalid if a node of the graph has the same 32-bit hash.
 func applyUnique(op gorgonia.Op, children ...*gorgonia.Node) (*gorgonia.Node, error) {
 	n, err := gorgonia.ApplyOp(op, children...)
 	if err != nil {
 		return nil, fmt.Errorf("%v: %w", op, err)
 	}
 	if n.Op() != op {
-		return nil, fmt.Errorf("%v: %w: gorgonia takes it for node %q, which hashes alike; rename a parameter",
+		return nil, fmt.Errorf("%v: %w: gorgonia merges it with node %q, which has the same hash; rename a parameter",
 			op, dist.ErrInvalid, n.Name())
 	}
 	return n, nil
 }
 
-// Param is the parameter.
+// Param returns the parameter.
 func (h *Hook) Param() *gorgonia.Node { return h.param }
 
-// Node is the hook's own node: the parameter, for its consumers.
+// Node returns the hook's own node, which other nodes use as the parameter.
 func (h *Hook) Node() *gorgonia.Node { return h.node }
 
 // Copies reports whether the hook's output is a copy of the parameter.
 func (h *Hook) Copies() bool { return h.copies }
 
-// Bind makes r the hook's reducer, in place of any before.
+// Bind sets the hook's reducer, and replaces an earlier one.
 func (h *Hook) Bind(r Reducer) { h.red = r }
 
-// Do is the parameter, or a copy of it. Extra inputs are ignored.
+// Do returns the parameter, or a copy of it. Extra inputs are ignored.
 func (h *Hook) Do(inputs ...gorgonia.Value) (gorgonia.Value, error) {
 	if len(inputs) == 0 {
 		return nil, fmt.Errorf("%v: %w: no input", h, dist.ErrInvalid)
@@ -141,9 +140,9 @@ func (h *Hook) Do(inputs ...gorgonia.Value) (gorgonia.Value, error) {
 	return v, nil
 }
 
-// header is v under a header of its own, over the same memory. No two nodes may have one header:
-// gorgonia recycles the headers of the values that it unbinds, and products transpose their
-// operands' headers for the time they run.
+// header returns v with a header of its own, over the same memory. Two nodes must not share a
+// header: gorgonia recycles the headers of values that it unbinds, and products transpose the
+// headers of their operands while they run.
 func header(v gorgonia.Value) gorgonia.Value {
 	if d, ok := v.(*gtensor.Dense); ok {
 		return d.ShallowClone()
@@ -160,14 +159,14 @@ func (h *Hook) DiffWRT(inputs int) []bool {
 	return wrt
 }
 
-// SymDiff adds the Start and the Wait node. The hook's output is an input of Start so that it is
-// live until then: without that, the machine may let an elementwise op of the backward pass
+// SymDiff adds the Start and the Wait node. The hook's output is an input of Start, which keeps it
+// alive until then. Otherwise the machine could let an elementwise op of the backward pass
 // overwrite it, and the parameter with it.
 //
 // Errors: ErrNotAttached.
 func (h *Hook) SymDiff(_ gorgonia.Nodes, output, grad *gorgonia.Node) (gorgonia.Nodes, error) {
 	if h.owner == nil {
-		return nil, fmt.Errorf("%v: %w: use ddp.Attach in place of gorgonia.Grad", h, ErrNotAttached)
+		return nil, fmt.Errorf("%v: %w: use ddp.Attach instead of gorgonia.Grad", h, ErrNotAttached)
 	}
 	var err error
 	if h.start, err = applyUnique(&Start{hook: h}, grad, output, h.owner.begin); err != nil {
@@ -185,7 +184,7 @@ func (h *Hook) Arity() int { return 1 }
 // Type is a → a.
 func (h *Hook) Type() hm.Type { return hm.NewFnType(hm.TypeVariable('a'), hm.TypeVariable('a')) }
 
-// InferShape is the parameter's shape.
+// InferShape returns the parameter's shape.
 func (h *Hook) InferShape(...gorgonia.DimSizer) (gtensor.Shape, error) { return h.param.Shape(), nil }
 
 // ReturnsPtr is true.
@@ -197,13 +196,13 @@ func (h *Hook) CallsExtern() bool { return false }
 // OverwritesInput is -1: none.
 func (h *Hook) OverwritesInput() int { return -1 }
 
-// WriteHash writes what sets this hook apart from all other nodes of its graph.
+// WriteHash writes the hook's name and number, which no other node of the graph has.
 func (h *Hook) WriteHash(w hash.Hash) { _, _ = fmt.Fprintf(w, "symgrad %v %d", h, h.number) }
 
-// Hashcode is the hash of WriteHash.
+// Hashcode returns the hash of WriteHash.
 func (h *Hook) Hashcode() uint32 { return hashOf(h) }
 
-// String is "hook w0".
+// String returns "hook w0".
 func (h *Hook) String() string { return "hook " + h.param.Name() }
 
 func hashOf(op gorgonia.Op) uint32 {
@@ -212,10 +211,10 @@ func hashOf(op gorgonia.Op) uint32 {
 	return h.Sum32()
 }
 
-// Elements is the elements of v in C order: v's own memory, or a copy when they do not lie there in
-// that order.
+// Elements returns the elements of v in C order: v's own memory, or a copy if that is in another
+// order.
 //
-// Errors: v is nil, or no number that can be communicated.
+// Errors: v is nil, or its elements are of a type that cannot be communicated.
 func Elements(v gorgonia.Value) (tensor.Buffer, error) {
 	if v == nil {
 		return tensor.Buffer{}, fmt.Errorf("%w: no value", dist.ErrInvalid)

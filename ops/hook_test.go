@@ -55,7 +55,7 @@ func TestOverlapRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if second, err := ops.NewOverlap(cost, step); second != nil || !errors.Is(err, dist.ErrInvalid) || !strings.Contains(err.Error(), "it has one") {
+	if second, err := ops.NewOverlap(cost, step); second != nil || !errors.Is(err, dist.ErrInvalid) || !strings.Contains(err.Error(), "has an overlap already") {
 		t.Errorf("a second one: %v, %v", second, err)
 	}
 	if _, err := o.Grad(); !errors.Is(err, dist.ErrInvalid) {
@@ -81,7 +81,7 @@ func TestOverlapRefuses(t *testing.T) {
 	_ = other
 }
 
-// TestPlainGradOverAHookIsAnError is what a user sees who keeps the call of gorgonia.Grad.
+// TestPlainGradOverAHookIsAnError is the error for a program that still calls gorgonia.Grad.
 func TestPlainGradOverAHookIsAnError(t *testing.T) {
 	cost, params := chain(t)
 	hookOne(t, params[0])

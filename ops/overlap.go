@@ -10,18 +10,18 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// Overlap is the hooks of one cost, wired so that each gradient is on its way while the backward
-// pass still computes the next one, on gorgonia's stock tape machine.
+// Overlap is the hooks of one cost, connected so that each gradient is reduced while the backward
+// pass computes the next one, on gorgonia's own tape machine.
 //
 //	begin = Begin(cost)                 runs after the forward pass
 //	s_i   = Start(dy_i, hook_i, begin)  runs right after gradient i
 //	join  = Join(s_0, s_1, ...)         runs after the last Start
 //	dw_i  = Wait(s_i, join)             runs after join
 //
-// A tape machine runs nodes in depth-first post-order of their ids. A Wait that hung on its own
-// Start alone would run right after it, and one that hung on the last Start would pull that one
-// forward; with the Join, which hangs on all Starts, every Start runs as soon as its gradient is
-// there and every Wait after the last Start.
+// A tape machine runs nodes in depth-first post-order of their IDs. A Wait that depended on its own
+// Start alone would run right after it. A Wait that depended on the last Start would pull that
+// Start forward. Join depends on all Starts, so every Start runs as soon as its gradient is
+// computed, and every Wait runs after the last Start.
 type Overlap struct {
 	cost  *gorgonia.Node
 	step  Step
@@ -30,11 +30,11 @@ type Overlap struct {
 	hooks []*Hook
 }
 
-// Step is told of the phases of a run, from the goroutine that runs the graph.
+// Step is called at the phases of a run, on the goroutine that runs the graph.
 type Step interface {
 	// Begin is called between the forward and the backward pass, before the first Reducer.Start.
 	Begin() error
-	// Join is called when every gradient has been given to its Reducer, before the first
+	// Join is called when every gradient has been passed to its Reducer, before the first
 	// Reducer.Wait.
 	Join() error
 }
@@ -48,7 +48,7 @@ func NewOverlap(cost *gorgonia.Node, step Step) (*Overlap, error) {
 	}
 	for _, n := range cost.Graph().AllNodes() {
 		if b, ok := n.Op().(*Begin); ok && b.overlap.cost == cost {
-			return nil, fmt.Errorf("overlap of %q: %w: it has one", cost.Name(), dist.ErrInvalid)
+			return nil, fmt.Errorf("overlap of %q: %w: the cost has an overlap already", cost.Name(), dist.ErrInvalid)
 		}
 	}
 	o := &Overlap{cost: cost, step: step}
@@ -59,7 +59,7 @@ func NewOverlap(cost *gorgonia.Node, step Step) (*Overlap, error) {
 	return o, nil
 }
 
-// Add makes h one of the hooks. The order of calls is the order of Grad's result.
+// Add adds h to the hooks. The order of calls is the order of Grad's result.
 //
 // Errors: dist.ErrInvalid when h is nil, of another graph or already added to an Overlap.
 func (o *Overlap) Add(h *Hook) error {
@@ -67,7 +67,7 @@ func (o *Overlap) Add(h *Hook) error {
 	case h == nil:
 		return fmt.Errorf("overlap: %w: no hook", dist.ErrInvalid)
 	case h.owner != nil:
-		return fmt.Errorf("%v: %w: it has been added before", h, dist.ErrInvalid)
+		return fmt.Errorf("%v: %w: it was added before", h, dist.ErrInvalid)
 	case h.node.Graph() != o.cost.Graph():
 		return fmt.Errorf("%v: %w: the cost is in another graph", h, dist.ErrInvalid)
 	case o.join != nil:
@@ -78,12 +78,12 @@ func (o *Overlap) Add(h *Hook) error {
 	return nil
 }
 
-// Grad differentiates the cost with respect to the parameters of the hooks and wires the Waits
-// behind the Join. It may be called once.
+// Grad differentiates the cost with respect to the parameters of the hooks, and makes the Waits
+// depend on the Join. It may be called once.
 //
-// Grad also looks for nodes that could write into a hook's output. The tape machine lets an
-// elementwise op overwrite an input that it takes to be dead, although a hook's output, or a
-// reshape of it, is the parameter's own memory (gorgonia issue 511). Such a hook copies.
+// Grad also looks for nodes that could overwrite a hook's output. The tape machine lets an
+// elementwise op overwrite an input after the input's last use. But a hook's output, or a reshape
+// of it, is the parameter's own memory (gorgonia issue 511). Such a hook copies the parameter.
 //
 // Returns: the gradient nodes, in the order of Add. They are Wait nodes: pass them to
 // gorgonia.CompileFunction. Errors: gorgonia's; dist.ErrInvalid for two different nodes that the
@@ -113,12 +113,12 @@ func (o *Overlap) Grad() (gorgonia.Nodes, error) {
 	return waits, nil
 }
 
-// differentiating is held by grad, so that ranks which are goroutines of one process differentiate
-// one after the other: the constants that Gorgonia puts into gradients are nodes that all graphs
-// share, and it notes their hashes in them when it first needs them.
+// differentiating is held by grad. Ranks that are goroutines of one process so differentiate one
+// after the other: gorgonia's constants in gradients are nodes that all graphs share, and gorgonia
+// writes their hashes at first use.
 var differentiating sync.Mutex
 
-// grad is gorgonia.Grad with its panics as errors.
+// grad is gorgonia.Grad with its panics returned as errors.
 func grad(cost *gorgonia.Node, wrt []*gorgonia.Node) (_ gorgonia.Nodes, err error) {
 	differentiating.Lock()
 	defer differentiating.Unlock()
@@ -132,12 +132,12 @@ func grad(cost *gorgonia.Node, wrt []*gorgonia.Node) (_ gorgonia.Nodes, err erro
 	return gorgonia.Grad(cost, wrt...)
 }
 
-// tie adds the Join and hangs every Wait on it.
+// tie adds the Join and makes every Wait depend on it.
 func (o *Overlap) tie() error {
 	starts := make(gorgonia.Nodes, 0, len(o.hooks))
 	for _, h := range o.hooks {
 		if h.wait == nil || h.param.Deriv() != h.wait {
-			return fmt.Errorf("gradient of %q: %w: it does not come from the hook; a node of the cost uses the parameter directly",
+			return fmt.Errorf("gradient of %q: %w: the gradient does not come from the hook; a node of the cost uses the parameter directly",
 				h.param.Name(), dist.ErrInvalid)
 		}
 		starts = append(starts, h.start)
@@ -156,8 +156,8 @@ func (o *Overlap) tie() error {
 
 func byID(a, b *gorgonia.Node) int { return int(a.ID() - b.ID()) }
 
-// Order is the order in which the tape machine runs the Starts: Order()[0] is the index, in the
-// order of Add, of the hook whose gradient is ready first. It is nil before Grad.
+// Order returns the order in which the tape machine runs the Starts: Order()[0] is the index, in
+// the order of Add, of the hook whose gradient is ready first. It is nil before Grad.
 func (o *Overlap) Order() []int {
 	if o.join == nil {
 		return nil
@@ -166,18 +166,17 @@ func (o *Overlap) Order() []int {
 	for i := range order {
 		order[i] = i
 	}
-	// The Starts run by ascending id: one is only reached from the loop over all nodes by id, from
-	// its Wait, whose id is higher, or from the Join, whose children are visited by id.
+	// The Starts run by ascending ID. A Start is reached from the loop over all nodes by ID, from
+	// its Wait, whose ID is higher, or from the Join, whose children are visited by ID.
 	slices.SortFunc(order, func(a, b int) int { return byID(o.hooks[a].start, o.hooks[b].start) })
 	return order
 }
 
-// Rewire makes children the children of n. Gorgonia keeps a node's children in two places: the
-// node, which everything that runs or differentiates a graph reads, and the graph's list of
-// parents, which only ever grows. The old children keep n among their parents. That makes them no
-// roots, which they were not before, and no leaves; the tape machine's compiler asks for parents
-// only to find Let statements. The hash of n stays what it was: it is the identity under which the
-// graph knows n, still different from all others.
+// Rewire makes children the children of n. Gorgonia stores a node's children twice: in the node,
+// for all code that runs or differentiates a graph, and in the graph's list of parents, which only
+// grows. So the old children still list n as a parent. That is harmless: whether they count as
+// roots or leaves does not change, and the tape machine's compiler reads parents only to find Let
+// statements. The hash of n does not change: the graph knows n by this hash, which is still unique.
 func Rewire(n *gorgonia.Node, children gorgonia.Nodes) {
 	old := Children(n)
 	gorgonia.WithChildren(slices.Clone(children))(n)

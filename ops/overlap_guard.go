@@ -9,7 +9,7 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// protect makes those hooks copy whose output a node could overwrite.
+// protect makes a hook copy the parameter if a node could overwrite the hook's output.
 func (o *Overlap) protect() {
 	parents := parentsOf(o.cost.Graph())
 	for _, h := range o.hooks {
@@ -17,7 +17,7 @@ func (o *Overlap) protect() {
 	}
 }
 
-// parentsOf returns the users of every node of g, as Users does, in one pass over g.
+// parentsOf returns the users of every node of g, like Users, in one pass over g.
 func parentsOf(g *gorgonia.ExprGraph) map[*gorgonia.Node]gorgonia.Nodes {
 	parents := make(map[*gorgonia.Node]gorgonia.Nodes)
 	for _, n := range g.AllNodes() {
@@ -28,8 +28,8 @@ func parentsOf(g *gorgonia.ExprGraph) map[*gorgonia.Node]gorgonia.Nodes {
 	return parents
 }
 
-// written reports whether a node may write into the memory of n's value, which may be reached under
-// other names.
+// written reports whether a node may write into the memory of n's value, directly or through
+// another value over the same memory.
 func written(n *gorgonia.Node, parents map[*gorgonia.Node]gorgonia.Nodes) bool {
 	names := gorgonia.Nodes{n}
 	seen := gorgonia.NewNodeSet(n)
@@ -48,10 +48,10 @@ func written(n *gorgonia.Node, parents map[*gorgonia.Node]gorgonia.Nodes) bool {
 	return false
 }
 
-// overwrites reports whether the tape machine may let p write into the memory of its child a: the
-// op says it can, is not run by external code, and takes preallocated memory (regalloc.go:201,
-// vm_tape_nocuda.go:57 of gorgonia v0.9.18). The machine does so only after a's last use, but the
-// last use of a is not the last use of its memory.
+// overwrites reports whether the tape machine may let p write into the memory of its child a. It
+// does if p's op overwrites that input, is not external and takes preallocated memory
+// (regalloc.go:201, vm_tape_nocuda.go:57 of gorgonia v0.9.18). The machine waits for the last use
+// of a, but other values may use the same memory later.
 func overwrites(p, a *gorgonia.Node) bool {
 	op := p.Op()
 	if op == nil {
@@ -66,9 +66,8 @@ func overwrites(p, a *gorgonia.Node) bool {
 	return ok
 }
 
-// mayAlias reports whether p's value may lie in the memory of an input. Reshape always does;
-// repeat, transpose, concat, slice and dropout may. Ops that are not known to allocate are taken to
-// alias.
+// mayAlias reports whether p's value may share memory with an input. Reshape always does; repeat,
+// transpose, concat, slice and dropout may. An unknown op counts as one that does.
 func mayAlias(p *gorgonia.Node) bool {
 	switch p.Op().(type) {
 	case nil, *Hook, *Begin, *Start, *Wait, *Join, *derivative, *tapeGradient:
@@ -82,13 +81,13 @@ func mayAlias(p *gorgonia.Node) bool {
 	return true
 }
 
-// checkMerges looks for nodes that differ but have one hash. The tape machine's compiler takes two
-// nodes with one 32-bit hash to be one common subexpression (analysis.go:91) and would run one of
-// them for both, without a word.
+// checkMerges looks for different nodes of equal hash. The tape machine's compiler treats two nodes
+// with one 32-bit hash as a common subexpression (analysis.go:91): it would run one for both,
+// without an error.
 //
 // Errors: dist.ErrInvalid naming both.
 func checkMerges(g *gorgonia.ExprGraph) error {
-	sorted, err := Sort(g) // as the compiler goes
+	sorted, err := Sort(g) // the compiler's order
 	if err != nil {
 		return err
 	}
@@ -109,7 +108,7 @@ func checkMerges(g *gorgonia.ExprGraph) error {
 	return nil
 }
 
-// same reports whether m and n compute the same from the same.
+// same reports whether m and n apply equal ops to equal inputs.
 func same(m, n *gorgonia.Node, runs map[*gorgonia.Node]*gorgonia.Node) bool {
 	if (m.Op() == nil) != (n.Op() == nil) || !m.Shape().Eq(n.Shape()) {
 		return false

@@ -95,7 +95,7 @@ func TestReshapeOfAPlainParameterIsWritten(t *testing.T) {
 	}
 }
 
-// collider is an identity that hashes as told.
+// collider is an identity with a given hash.
 type collider struct {
 	name string
 	hash uint32
@@ -222,8 +222,8 @@ func TestElementsIsCOrderWhateverTheStrides(t *testing.T) {
 	}
 }
 
-// TestRewireMovesOneEdge guards what Rewire takes from gorgonia: a node's children are what is run
-// and differentiated, and what is left in the graph's list of parents does no harm.
+// TestRewireMovesOneEdge checks gorgonia's behavior that Rewire needs: machines run and
+// differentiate a node's own children, and stale entries in the graph's list of parents do no harm.
 func TestRewireMovesOneEdge(t *testing.T) {
 	g := gorgonia.NewGraph()
 	a, b := overlapParam(g, "a", 3), overlapParam(g, "b", 3)

@@ -14,8 +14,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// traced is a Reducer and a Step that notes what is called and reduces over one rank, that is, not
-// at all.
+// traced is a Reducer and a Step that records its calls and reduces over one rank, that is, not at
+// all.
 type traced struct {
 	name   string
 	events *[]string
@@ -125,7 +125,7 @@ func chain(t *testing.T) (cost *gorgonia.Node, params gorgonia.Nodes) {
 	return gorgonia.Must(gorgonia.Mean(gorgonia.Must(gorgonia.Square(h)))), params
 }
 
-// runs are the ways in which users run a graph on the stock tape machine.
+// runs are the methods by which users run a graph on the stock tape machine.
 var runs = []struct {
 	name string
 	make func(t *testing.T, cost *gorgonia.Node, params, grads gorgonia.Nodes) gorgonia.VM
@@ -208,7 +208,7 @@ func TestStartsRunBeforeTheBackwardPassEnds(t *testing.T) {
 	}
 }
 
-// TestTapsAfterGradRunAtTheEnd is why hooks are there: a node put on a gradient after gorgonia.Grad
+// TestTapsAfterGradRunAtTheEnd shows why hooks exist: a node put on a gradient after gorgonia.Grad
 // runs after the whole backward pass.
 func TestTapsAfterGradRunAtTheEnd(t *testing.T) {
 	cost, params := chain(t)

@@ -12,24 +12,23 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// BatchNormConfig is the settings of SyncBatchNorm. The zero value is the default. All but Rows
-// must be the same on all ranks; ddp.Attach compares Momentum, Epsilon and SumOfCosts.
+// BatchNormConfig holds the settings of SyncBatchNorm. The zero value is the default. All fields
+// except Rows must be equal on all ranks; ddp.Attach compares Momentum, Epsilon and SumOfCosts.
 type BatchNormConfig struct {
-	// Name is the layer's, in errors and traces; "" means that of its input.
+	// Name is the layer's name in errors and traces; "" means the name of its input.
 	Name string
-	// Momentum is the share of the new statistics in the running ones, as in PyTorch; 0 means 0.1.
+	// Momentum is the weight of the new statistics in the running ones, as in PyTorch; 0 means 0.1.
 	Momentum float64
 	// Epsilon is added to the variance under the root; 0 means 1e-5.
 	Epsilon float64
-	// Rows is the weight of each row of the input, at least 0: an input of shape (N) and the
-	// input's type; nil means 1 for all. A row of weight 0 does not count: its output is 0,
-	// whatever it holds, and so is its gradient. A rank without data gives zeros.
+	// Rows holds the weight of each row of the input, at least 0: shape (N), the input's type; nil
+	// means 1 for all. A row of weight 0 does not count: its output is 0, whatever its values, and
+	// so is its gradient. A rank without data passes zeros.
 	Rows *gorgonia.Node
-	// SumOfCosts says that the loss is the sum of the costs of the ranks, as for the other ops of
-	// this package. Without it the loss is what package ddp minimizes: the mean of the costs, in
-	// which that of a rank weighs as much as its rows do together, and gradients are those of ddp,
-	// which are multiplied by that weight later. Where all ranks have as many rows, both are the
-	// same.
+	// SumOfCosts sets the loss to the sum of the ranks' costs, as for the other ops of this
+	// package. Otherwise the loss is the mean that package ddp minimizes. In this mean the cost of
+	// a rank has the total weight of the rank's rows, and ddp multiplies the gradients by that
+	// weight later. Both agree if all ranks have equal numbers of rows.
 	SumOfCosts bool
 }
 
@@ -52,45 +51,46 @@ func (c BatchNormConfig) Validate() error {
 	return nil
 }
 
-// BatchNorm is a layer of a graph that normalizes each channel over the whole batch, which is that
-// of all ranks. It has the running statistics.
+// BatchNorm is a layer of a graph that normalizes each channel over the batch of all ranks. It owns
+// the running statistics.
 type BatchNorm struct {
 	g        *dist.Group
 	cfg      BatchNormConfig
-	number   int // among the layers of the graph
+	number   int // in the graph, from 1
 	x        form
-	rows     form // if there are any
-	scale    form // if there is one
+	rows     form // if cfg.Rows is set
+	scale    form // if the layer has a scale
 	bias     form
 	has      [3]bool // rows, scale, bias
-	grads    int     // how often it has been differentiated
+	grads    int     // number of times it was differentiated
 	training bool
 
 	mean, variance *gtensor.Dense // running
 }
 
-// SyncBatchNorm is, for each channel c of x,
+// SyncBatchNorm returns, for each channel c of x,
 //
 //	y = (x - mean_c) / sqrt(variance_c + epsilon) * scale_c + bias_c
 //
-// where mean and variance are those of the batch of all ranks of g, as if one rank had it all: each
-// row counts by its weight, and ranks may have batches of different length, or no row that counts.
-// The variance is the biased one. Each run also moves the running statistics, which are the same on
-// all ranks, toward these ones: running = (1-momentum)*running + momentum*new, with the unbiased
-// variance, or the biased one where the elements of a channel weigh less than 2 together.
-// SetTraining(false), gorgonia.EvalMode and machine.Config.Eval take the running statistics in
-// their place; then no rank needs another.
+// where mean and variance are those of the batch of all ranks of g, as if one rank had it all. Each
+// row counts by its weight. Ranks may have batches of different length, or no row that counts. The
+// variance is the biased one.
 //
-// Forward, ranks exchange for each channel the weight of the rows, mean and sum of squared
-// distances from it, in float64, and combine them in the order of the ranks as Chan, Golub and
-// LeVeque do (1983), so that no large numbers are subtracted. Backward, they add the sums of dy and
-// of dy times the normalized x. The gradients of scale and bias are the rank's own part, as those
-// of other parameters; package ddp adds them up.
+// Each run also moves the running statistics, which are equal on all ranks: running =
+// (1-momentum)*running + momentum*new. The new variance is the unbiased one, or the biased one if
+// the elements of a channel have a total weight below 2. SetTraining(false), gorgonia.EvalMode and
+// machine.Config.Eval normalize with the running statistics instead, without communication.
+//
+// In the forward pass ranks exchange, for each channel, the weight of the rows, the mean and the
+// sum of squared distances from it, in float64. They combine them in rank order by the formula of
+// Chan, Golub and LeVeque (1983), which subtracts no large numbers. In the backward pass they add
+// the sums of dy and of dy times the normalized x. The gradients of scale and bias are this rank's
+// part, like those of other parameters; package ddp adds the parts.
 //
 // Shapes: x is (N, C) or (N, C, H, W), of float32 or float64; N may differ between ranks. scale and
 // bias have C elements and x's type; nil means 1 and 0. Collective: all ranks, same order; so is
 // the gradient, and every run in NoSync of package ddp. The group may be on GPUs if package machine
-// runs the graph there. Owns: the running statistics are the layer's. Errors: dist.ErrInvalid and
+// runs the graph there. Owns: the layer owns the running statistics. Errors: dist.ErrInvalid and
 // its kinds.
 func SyncBatchNorm(g *dist.Group, x, scale, bias *gorgonia.Node, c BatchNormConfig) (*gorgonia.Node, *BatchNorm, error) {
 	b, err := newBatchNorm(g, x, scale, bias, c)
@@ -104,7 +104,7 @@ func SyncBatchNorm(g *dist.Group, x, scale, bias *gorgonia.Node, c BatchNormConf
 	return y, b, nil
 }
 
-// newBatchNorm checks what can be known before the graph runs.
+// newBatchNorm checks everything that is known before the graph runs.
 func newBatchNorm(g *dist.Group, x, scale, bias *gorgonia.Node, c BatchNormConfig) (*BatchNorm, error) {
 	if g == nil || x == nil || x.Graph() == nil {
 		return nil, fmt.Errorf("batch norm %q: %w: no group, no input, or one without a graph", c.Name, dist.ErrInvalid)
@@ -142,7 +142,8 @@ func one(dt gtensor.Dtype) any {
 	return float64(1)
 }
 
-// checkInputs wants inputs of the one graph; constants join it when they are used.
+// checkInputs checks dtypes and shapes, and that all inputs are in graph g. Constants join the
+// graph when they are used.
 func (b *BatchNorm) checkInputs(g *gorgonia.ExprGraph, scale, bias *gorgonia.Node) error {
 	switch dims := len(b.x.shape); {
 	case b.x.dt != tensor.F32 && b.x.dt != tensor.F64:
@@ -186,8 +187,8 @@ func (b *BatchNorm) refuse(x *gorgonia.Node, err error) error {
 	return fmt.Errorf("batch norm of %q (%v, shape %v), rank %d/%d: %w", called(x), x.Type(), x.Shape(), b.g.Rank(), b.g.Size(), err)
 }
 
-// layersIn is the highest number of a layer in g. It depends on the graph alone, so that equal
-// graphs hash alike on all ranks.
+// layersIn returns the highest number of a layer in g. It depends on the graph alone, so that equal
+// graphs have equal hashes on all ranks.
 func layersIn(g *gorgonia.ExprGraph) int {
 	last := 0
 	for _, n := range g.AllNodes() {
@@ -198,36 +199,37 @@ func layersIn(g *gorgonia.ExprGraph) int {
 	return last
 }
 
-// Name is the layer's name in errors and traces.
+// Name returns the layer's name in errors and traces.
 func (b *BatchNorm) Name() string { return b.cfg.Name }
 
-// Channels is the number of channels.
+// Channels returns the number of channels.
 func (b *BatchNorm) Channels() int { return b.x.shape[1] }
 
-// Rank is this rank's, of the group that the batch is divided over.
+// Rank returns this rank of the group that shares the batch.
 func (b *BatchNorm) Rank() int { return b.g.Rank() }
 
-// Config is the settings, with what they mean in place of zeros.
+// Config returns the settings, with defaults for zeros.
 func (b *BatchNorm) Config() BatchNormConfig { return b.cfg }
 
 // Training reports whether the layer normalizes with the statistics of the batch.
 func (b *BatchNorm) Training() bool { return b.training }
 
-// SetTraining chooses between the statistics of the batch and the running ones, for the runs to
-// come. Machines call it when they are made: gorgonia's does with what gorgonia.EvalMode says,
-// package machine's with Config.Eval.
+// SetTraining chooses the batch's statistics (true) or the running ones (false) for later runs. A
+// new machine calls it: gorgonia's with the mode of gorgonia.EvalMode, package machine's with
+// Config.Eval.
 //
 // Collective: all ranks, between the same runs, because only training communicates.
 func (b *BatchNorm) SetTraining(training bool) { b.training = training }
 
-// Stats is the running mean and the running variance, (C) each, as they are now: a checkpoint has
-// copies. Where package machine updates parameters on a GPU they are as of its last Sync.
+// Stats returns the running mean and the running variance, (C) each, at this moment: a checkpoint
+// needs copies. Where package machine updates parameters on a GPU, they are as of its last Sync.
 //
 // Owns: the layer; SetStats changes them.
 func (b *BatchNorm) Stats() (mean, variance *gtensor.Dense) { return b.mean, b.variance }
 
-// SetStats copies a running mean and a running variance into the layer's. Where package machine
-// updates parameters on a GPU, call it before the machine is made. All ranks give the same.
+// SetStats copies a running mean and a running variance into the layer. Where package machine
+// updates parameters on a GPU, call it before the machine is made. All ranks must pass equal
+// values.
 //
 // Shapes: C elements each, of the input's type. Errors: dist.ErrDType, dist.ErrCount;
 // dist.ErrInvalid for a variance below 0, and for NaN.
@@ -236,7 +238,7 @@ func (b *BatchNorm) SetStats(mean, variance *gtensor.Dense) error {
 	from := [2]tensor.Buffer{}
 	for i, t := range [...]*gtensor.Dense{mean, variance} {
 		if t == nil {
-			return fmt.Errorf("statistics of batch norm %q: %w: there is none", b.cfg.Name, dist.ErrInvalid)
+			return fmt.Errorf("statistics of batch norm %q: %w: no tensor", b.cfg.Name, dist.ErrInvalid)
 		}
 		var err error
 		if from[i], err = want.read(t); err != nil {
@@ -259,7 +261,7 @@ func (b *BatchNorm) SetStats(mean, variance *gtensor.Dense) error {
 	return nil
 }
 
-// smallest is the smallest element, NaN if any is.
+// smallest returns the smallest element, or NaN if any element is.
 func smallest(b tensor.Buffer) (float64, error) {
 	least := math.Inf(1)
 	if d, err := tensor.Data[float64](b); err == nil {

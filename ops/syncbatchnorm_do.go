@@ -31,7 +31,7 @@ func (o *batchNorm) Do(inputs ...gorgonia.Value) (gorgonia.Value, error) {
 	return out, err
 }
 
-// read is the elements of the inputs.
+// read returns the elements of the inputs.
 func (o *batchNorm) read(inputs []gorgonia.Value) ([]tensor.Buffer, error) {
 	if len(inputs) != len(o.in) {
 		return nil, fmt.Errorf("%w: %d inputs, want %d", dist.ErrInvalid, len(inputs), len(o.in))
@@ -46,7 +46,7 @@ func (o *batchNorm) read(inputs []gorgonia.Value) ([]tensor.Buffer, error) {
 	return in, nil
 }
 
-// exchange is gather and reduce.
+// exchange runs gather or reduce.
 func (o *batchNorm) exchange(to, from tensor.Buffer) error {
 	if !o.layer.training {
 		return nil
@@ -65,19 +65,19 @@ func (o *batchNorm) exchange(to, from tensor.Buffer) error {
 	return w.Wait()
 }
 
-// normed is the arrays that a part works on; those that it has no use for are nil. Samples are n
-// rows of c channels of s elements.
+// normed holds the arrays that a part works on; arrays that a part does not use are nil. Samples
+// are n rows of c channels of s elements.
 type normed[T float32 | float64] struct {
 	layer       *BatchNorm
 	n, c, s     int
 	x, dy, rows []T
 	scale, bias []T
-	stats       []float64 // of BatchNormStatistics
+	stats       []float64 // the result of BatchNormStatistics
 	record      []float64 // moments, sums or totals
 	mean, vars  []T       // running
 }
 
-// compute is a part that does not communicate.
+// compute runs a part that does not communicate.
 func compute[T float32 | float64](o *batchNorm, to tensor.Buffer, in []tensor.Buffer) error {
 	b := o.layer
 	k := &normed[T]{layer: b, n: b.x.shape[0], c: b.Channels()}
@@ -108,13 +108,13 @@ func compute[T float32 | float64](o *batchNorm, to tensor.Buffer, in []tensor.Bu
 	return k.run(o.part, to)
 }
 
-// loader hands out the inputs of a part in their order.
+// loader returns the inputs of a part in order.
 type loader struct {
 	in  []tensor.Buffer
 	err error
 }
 
-// take is the next input, if the part has it.
+// take returns the next input, or nil if the part does not have it.
 func take[T float32 | float64](l *loader, has bool) []T {
 	if !has || l.err != nil {
 		return nil
@@ -129,7 +129,7 @@ func take[T float32 | float64](l *loader, has bool) []T {
 	return d
 }
 
-// data is the elements of a tensor of the layer.
+// data returns the elements of a tensor of the layer.
 func data[T float32 | float64](l *loader, v gorgonia.Value) []T {
 	b, err := alias(v)
 	var d []T
@@ -178,7 +178,7 @@ func (k *normed[T]) run(part BatchNormPart, to tensor.Buffer) error {
 	return nil
 }
 
-// weight is that of a row. What is not above 0 does not count, NaN included.
+// weight returns the weight of a row. A weight that is not above 0, including NaN, counts as 0.
 func (k *normed[T]) weight(row int) float64 {
 	if k.rows == nil {
 		return 1
@@ -189,8 +189,8 @@ func (k *normed[T]) weight(row int) float64 {
 	return 0
 }
 
-// each calls f for the elements of each row that counts, channel by channel: their numbers are from
-// to from+s.
+// each calls f for every channel of every row with a weight. The channel's elements are from to
+// from+s.
 func (k *normed[T]) each(f func(w float64, c, from int)) {
 	for row := range k.n {
 		w := k.weight(row)
@@ -203,8 +203,8 @@ func (k *normed[T]) each(f func(w float64, c, from int)) {
 	}
 }
 
-// moments is weight, means and sums of squared distances of this rank's rows: first the means, then
-// the distances from them.
+// moments computes weight, means and sums of squared distances of this rank's rows: first the
+// means, then the distances from them.
 func (k *normed[T]) moments(out []float64) {
 	mean, m2 := out[1:1+k.c], out[1+k.c:]
 	for row := range k.n {
@@ -229,9 +229,10 @@ func (k *normed[T]) moments(out []float64) {
 	})
 }
 
-// statistics combines the moments of the ranks, in their order: two sets of n and m elements have
-// together the sum of squared distances a + b + delta^2 nm/(n+m), with delta the difference of
-// their means. Products are rounded before they are added, so that all ranks have the same bits.
+// statistics combines the moments of the ranks, in rank order. Two sets of n and m elements
+// together have the sum of squared distances a + b + delta^2 nm/(n+m), where delta is the
+// difference of their means. Products are rounded before they are added, so that all ranks get
+// equal bits.
 func (k *normed[T]) statistics(out []float64) {
 	mean, rstd := out[2:2+k.c], out[2+k.c:]
 	n := 0.0
@@ -253,8 +254,8 @@ func (k *normed[T]) statistics(out []float64) {
 	}
 }
 
-// move moves the running statistics toward those of the batch, and makes 1/sqrt(variance+epsilon)
-// of the sums of squared distances. A batch in which nothing counts moves nothing.
+// move moves the running statistics toward those of the batch, and turns the sums of squared
+// distances into 1/sqrt(variance+epsilon). A batch without weight moves nothing.
 func (k *normed[T]) move(out []float64) {
 	n, mean, rstd := out[0], out[2:2+k.c], out[2+k.c:]
 	m := k.layer.cfg.Momentum
@@ -273,7 +274,7 @@ func (k *normed[T]) move(out []float64) {
 	}
 }
 
-// running is the running statistics in the place of the batch's.
+// running writes the running statistics in the form of the batch's.
 func (k *normed[T]) running(out []float64) {
 	out[0], out[1] = 1, 1
 	for c := range k.c {
@@ -282,7 +283,7 @@ func (k *normed[T]) running(out []float64) {
 	}
 }
 
-// channel is the mean, 1/sqrt(variance+epsilon) and scale of a channel.
+// channel returns the mean, 1/sqrt(variance+epsilon) and scale of a channel.
 func (k *normed[T]) channel(c int) (mean, rstd, scale float64) {
 	scale = 1
 	if k.scale != nil {
@@ -291,7 +292,7 @@ func (k *normed[T]) channel(c int) (mean, rstd, scale float64) {
 	return k.stats[2+c], k.stats[2+k.c+c], scale
 }
 
-// apply is the result. Rows that do not count stay 0.
+// apply computes the layer's output. Rows without weight stay 0.
 func (k *normed[T]) apply(out []T) {
 	k.each(func(_ float64, c, from int) {
 		mean, rstd, scale := k.channel(c)
@@ -305,7 +306,7 @@ func (k *normed[T]) apply(out []T) {
 	})
 }
 
-// sums is sum(dy) and sum(dy*xhat) of this rank, times the weight of its cost.
+// sums computes this rank's sum(dy) and sum(dy*xhat), times the weight of its cost.
 func (k *normed[T]) sums(out []float64) {
 	k.each(func(_ float64, c, from int) {
 		mean, rstd, _ := k.channel(c)
@@ -320,10 +321,10 @@ func (k *normed[T]) sums(out []float64) {
 	}
 }
 
-// inputGrad is dx = scale*rstd*(dy - w*(sum(dy) + xhat*sum(dy*xhat))/n), where the sums are those
-// of all ranks and w is the weight of the row. Outside training they are 0.
+// inputGrad computes dx = scale*rstd*(dy - w*(sum(dy) + xhat*sum(dy*xhat))/n), where the sums are
+// those of all ranks and w is the weight of the row. Outside training the sums are 0.
 func (k *normed[T]) inputGrad(out []T) {
-	share := 0.0 // of all rows, over the weight of this rank's cost, which the gradient is multiplied by later
+	share := 0.0 // 1/n, without the weight of this rank's cost: ddp applies that weight later
 	if d := k.stats[0] * k.stats[1]; d > 0 {
 		share = 1 / d
 	}
@@ -337,7 +338,7 @@ func (k *normed[T]) inputGrad(out []T) {
 	})
 }
 
-// own is this rank's sums, without the weight of its cost.
+// own copies this rank's sums without the weight of its cost.
 func (k *normed[T]) own(out []T, sums []float64) {
 	for c := range out {
 		if k.stats[1] > 0 {

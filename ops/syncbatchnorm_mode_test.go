@@ -67,8 +67,8 @@ func TestSyncBatchNormIsTheFormula(t *testing.T) {
 	}
 }
 
-// TestSyncBatchNormOfNothing has no row that counts, on any rank: nothing moves, and nothing is no
-// number.
+// TestSyncBatchNormOfNothing has no row that counts, on any rank: nothing moves, and no value is
+// NaN.
 func TestSyncBatchNormOfNothing(t *testing.T) {
 	onRanks(t, 2, func(w *dist.World) error {
 		x := []float64{math.NaN(), math.Inf(1), 1, 2}
@@ -89,8 +89,8 @@ func TestSyncBatchNormOfNothing(t *testing.T) {
 	})
 }
 
-// TestRowsThatDoNotCountPoisonNothing has a rank whose rows are no numbers, and another that has
-// all.
+// TestRowsThatDoNotCountPoisonNothing has a rank whose rows are NaN, and another rank with all the
+// rows that count.
 func TestRowsThatDoNotCountPoisonNothing(t *testing.T) {
 	c := normCase{dt: gtensor.Float64, sample: []int{2}, parts: []int{4, 0}, weights: true}
 	want := runNorm(t, c.whole(), 1)[0]
@@ -169,7 +169,7 @@ func TestSyncBatchNormOutsideTrainingNeedsNobody(t *testing.T) {
 	})
 }
 
-// TestSetStatsRefusesWhatDoesNotFit, and then has what it had.
+// TestSetStatsRefusesWhatDoesNotFit also checks that the old statistics stay.
 func TestSetStatsRefusesWhatDoesNotFit(t *testing.T) {
 	onRanks(t, 1, func(w *dist.World) error {
 		l, err := plainNorm(w.Group, make([]float64, 6), []int{3, 2}, ops.BatchNormConfig{})
@@ -201,7 +201,7 @@ func TestSetStatsRefusesWhatDoesNotFit(t *testing.T) {
 	})
 }
 
-// TestSyncBatchNormRefusesWhatDoesNotFit before anything is sent.
+// TestSyncBatchNormRefusesWhatDoesNotFit checks errors that come before any communication.
 func TestSyncBatchNormRefusesWhatDoesNotFit(t *testing.T) {
 	onRanks(t, 1, func(w *dist.World) error {
 		g := gorgonia.NewGraph()
@@ -296,7 +296,8 @@ func TestADeadPeerEndsABatchNorm(t *testing.T) {
 	}
 }
 
-// TestGradientOfABatchNormsGradient is refused, and two costs of one layer have two gradients.
+// TestGradientOfABatchNormsGradient checks the error, and that two costs of one layer have two
+// gradients.
 func TestGradientOfABatchNormsGradient(t *testing.T) {
 	onRanks(t, 1, func(w *dist.World) error {
 		l, err := plainNorm(w.Group, []float64{1, 2, 4}, []int{3, 1}, ops.BatchNormConfig{})
@@ -361,7 +362,7 @@ func TestDescribeBatchNormNamesAllParts(t *testing.T) {
 	})
 }
 
-// TestLispMachineRunsABatchNormForward, and says why it does not differentiate it.
+// TestLispMachineRunsABatchNormForward also checks the error of its gradient.
 func TestLispMachineRunsABatchNormForward(t *testing.T) {
 	onRanks(t, 1, func(w *dist.World) error {
 		for _, forward := range []bool{true, false} {

@@ -11,21 +11,26 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// BatchNormPart is what one node of a BatchNorm computes. With C channels and R ranks, all
-// statistics in float64:
+// BatchNormPart is the part that one node of a BatchNorm computes. All statistics are float64. With
+// C channels and R ranks:
 //
-//	moments     x, rows                          (1, 1+2C): weight of the rows; mean; sum of squared distances; of this rank
-//	gather      moments                          (R, 1+2C): those of all ranks
-//	statistics  gather                           (2+2C): weight of all rows; of this rank's cost; mean; 1/sqrt(variance+epsilon)
-//	apply       x, statistics, rows, scale, bias y
-//	sums        dy, x, statistics, rows          (2C): sums of dy and of dy times the normalized x, times the cost's weight
-//	reduce      sums                             (2C): of all ranks
+//	part        inputs                            result
+//	moments     x, rows                           (1, 1+2C) of this rank: weight, mean, squares
+//	gather      moments                           (R, 1+2C): moments of all ranks
+//	statistics  gather                            (2+2C): weight, weight of the cost, mean, rstd
+//	apply       x, statistics, rows, scale, bias  y
+//	sums        dy, x, statistics, rows           (2C): sums of dy and of dy*xhat
+//	reduce      sums                              (2C): sums of all ranks
 //	dx          dy, x, statistics, reduce, rows, scale
 //	dscale      sums, statistics
 //	dbias       sums, statistics
 //
+// Squares are the sums of squared distances from the mean. The weight in statistics is that of all
+// rows of all ranks, the weight of the cost that of this rank. rstd is 1/sqrt(variance+epsilon),
+// and xhat is the normalized x. Sums are multiplied by the weight of the cost.
+//
 // Rows, scale and bias are inputs only where the layer has them. Outside training, moments, gather
-// and reduce are zeros that nobody uses, and nothing is communicated.
+// and reduce are unused zeros, and no rank communicates.
 type BatchNormPart uint8
 
 // The parts.
@@ -41,7 +46,7 @@ const (
 	BatchNormBiasGrad
 )
 
-// String is "moments".
+// String returns "moments", "gather" and so on.
 func (p BatchNormPart) String() string {
 	names := [...]string{"moments", "gather", "statistics", "apply", "sums", "reduce", "dx", "dscale", "dbias"}
 	if int(p) < len(names) {
@@ -50,17 +55,16 @@ func (p BatchNormPart) String() string {
 	return fmt.Sprintf("part %d", p)
 }
 
-// BatchNormNode is what a node of a BatchNorm does, for machines that run graphs without calling
-// Do.
+// BatchNormNode describes a node of a BatchNorm, for machines that run graphs without calling Do.
 type BatchNormNode struct {
 	Layer             *BatchNorm
 	Part              BatchNormPart
-	Training          *bool     // the layer's, which may change between runs
-	Rows, Scale, Bias bool      // the layer has them
-	Exchange          Operation // of gather and reduce, while training
+	Training          *bool     // the layer's mode, which may change between runs
+	Rows, Scale, Bias bool      // whether the layer has them
+	Exchange          Operation // of gather and reduce, in training
 }
 
-// DescribeBatchNorm is what a node does, if it is one of a BatchNorm.
+// DescribeBatchNorm returns the part that n computes. ok is false if n is no node of a BatchNorm.
 func DescribeBatchNorm(n *gorgonia.Node) (BatchNormNode, bool) {
 	o, ok := n.Op().(*batchNorm)
 	if !ok {
@@ -85,12 +89,12 @@ type batchNorm struct {
 	effect
 	layer *BatchNorm
 	part  BatchNormPart
-	use   int // of the parts of a gradient: which one
+	use   int // number of the gradient that the node belongs to
 	in    []form
 	out   form
 }
 
-// optional is the inputs of a node: those that the layer has.
+// optional returns always and the nodes of more that are not nil.
 func optional(always gorgonia.Nodes, more ...*gorgonia.Node) gorgonia.Nodes {
 	for _, n := range more {
 		if n != nil {
@@ -116,7 +120,7 @@ func (b *BatchNorm) build(x, scale, bias *gorgonia.Node) (*gorgonia.Node, error)
 	return b.addLike(BatchNormApply, optional(gorgonia.Nodes{x, m}, rows, scale, bias), b.x)
 }
 
-// add adds a node of statistics.
+// add adds a node with float64 statistics.
 func (b *BatchNorm) add(part BatchNormPart, in gorgonia.Nodes, shape ...int) (*gorgonia.Node, error) {
 	out, err := newForm(gtensor.Float64, shape...)
 	if err != nil {
@@ -125,7 +129,7 @@ func (b *BatchNorm) add(part BatchNormPart, in gorgonia.Nodes, shape ...int) (*g
 	return b.addLike(part, in, out)
 }
 
-// addLike adds a node whose value has a form.
+// addLike adds a node whose result has the form out.
 func (b *BatchNorm) addLike(part BatchNormPart, in gorgonia.Nodes, out form) (*gorgonia.Node, error) {
 	o := &batchNorm{layer: b, part: part, use: b.grads, out: out}
 	for _, x := range in {
@@ -145,8 +149,8 @@ func (b *BatchNorm) addLike(part BatchNormPart, in gorgonia.Nodes, out form) (*g
 // Arity is the number of inputs.
 func (o *batchNorm) Arity() int { return len(o.in) }
 
-// Type is c → d → ... → the result's type. Gorgonia calls the result b while it infers types
-// (typeSystem.go:59), so that no input may be called that.
+// Type returns c → d → ... → the result's type. Gorgonia names the result b while it infers types
+// (typeSystem.go:59), so no input may have that name.
 func (o *batchNorm) Type() hm.Type {
 	types := make([]hm.Type, 0, len(o.in)+1)
 	for i := range o.in {
@@ -155,31 +159,29 @@ func (o *batchNorm) Type() hm.Type {
 	return hm.NewFnType(append(types, o.out.typ)...)
 }
 
-// InferShape is the result's shape.
 func (o *batchNorm) InferShape(...gorgonia.DimSizer) (gtensor.Shape, error) {
 	return o.out.shape.Clone(), nil
 }
 
-// SetTraining is the layer's, for machines.
+// SetTraining sets the layer's mode, for machines.
 func (o *batchNorm) SetTraining(training bool) error {
 	o.layer.SetTraining(training)
 	return nil
 }
 
-// WriteHash writes what sets this op apart from all others of its graph.
+// WriteHash writes the layer, gradient and part, which no other node of the graph shares.
 func (o *batchNorm) WriteHash(h hash.Hash) {
 	_, _ = fmt.Fprintf(h, "symgrad batch norm %d %d %v", o.layer.number, o.use, o.part)
 }
 
-// Hashcode is the hash of WriteHash.
 func (o *batchNorm) Hashcode() uint32 { return hashOf(o) }
 
-// String is "batch norm moments of h0".
+// String returns "batch norm moments of h0".
 func (o *batchNorm) String() string {
 	return fmt.Sprintf("batch norm %v of %s", o.part, o.layer.cfg.Name)
 }
 
-// kind is the collective of gather and reduce.
+// kind returns the collective of gather and reduce.
 func (o *batchNorm) kind() dist.Kind {
 	if o.part == BatchNormGather {
 		return dist.KindAllGather
@@ -187,7 +189,7 @@ func (o *batchNorm) kind() dist.Kind {
 	return dist.KindAllReduce
 }
 
-// label is what a collective moves, in errors and traces.
+// label names the tensor of a collective, in errors and traces.
 func (o *batchNorm) label() string {
 	if o.part == BatchNormReduce {
 		return o.layer.cfg.Name + ".gradient"
@@ -195,8 +197,8 @@ func (o *batchNorm) label() string {
 	return o.layer.cfg.Name + ".statistics"
 }
 
-// DiffWRT is true for the input, the scale and the bias of apply: its SymDiff goes through the
-// statistics by itself.
+// DiffWRT is true for the input, the scale and the bias of apply. Its SymDiff includes the gradient
+// through the statistics.
 func (o *batchNorm) DiffWRT(inputs int) []bool {
 	wrt := make([]bool, inputs)
 	if o.part != BatchNormApply {
@@ -210,8 +212,8 @@ func (o *batchNorm) DiffWRT(inputs int) []bool {
 
 // SymDiff adds the nodes of the gradient.
 //
-// Collective: one of them is; all ranks must differentiate. Errors: dist.ErrUnsupported for the
-// gradient of a gradient.
+// Collective: one of these nodes is a collective; all ranks must differentiate. Errors:
+// dist.ErrUnsupported for the gradient of a gradient.
 func (o *batchNorm) SymDiff(in gorgonia.Nodes, _, dy *gorgonia.Node) (gorgonia.Nodes, error) {
 	b := o.layer
 	if o.part != BatchNormApply || len(in) != len(o.in) {
@@ -247,12 +249,12 @@ func (o *batchNorm) SymDiff(in gorgonia.Nodes, _, dy *gorgonia.Node) (gorgonia.N
 	return grads, err
 }
 
-// DoDiff is an error: gorgonia's lisp machine, which calls it, cannot differentiate the layer.
+// DoDiff returns an error: gorgonia's lisp machine, which calls it, cannot differentiate the layer.
 //
 // Errors: dist.ErrUnsupported.
 func (o *batchNorm) DoDiff(gorgonia.ExecutionContext, gorgonia.Nodes, *gorgonia.Node) error {
 	if o.part != BatchNormApply {
-		return nil // nothing is differentiated by it
+		return nil // the other parts have no gradient
 	}
 	return fmt.Errorf("gradient of %v: %w: use gorgonia.Grad and a tape machine, or package machine", o, dist.ErrUnsupported)
 }

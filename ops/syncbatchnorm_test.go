@@ -14,9 +14,8 @@ import (
 	"github.com/symgrad/symgrad/ops"
 )
 
-// normCase is a batch of rows, which ranks divide, and a layer over it. The cost is the mean over
-// the rows of a rank of the sum of target*y + y^3/10, in which the rows weigh as they do in the
-// layer.
+// normCase is a batch of rows, divided among ranks, and a layer over it. The cost of a rank is the
+// mean over its rows of the sum of target*y + y^3/10, with the row weights of the layer.
 type normCase struct {
 	dt        gtensor.Dtype
 	sample    []int // shape of a row
@@ -28,7 +27,7 @@ type normCase struct {
 	single    bool    // ranks have the whole batch's rows, and those that are not theirs do not count
 }
 
-// normResult is what a rank has after a run.
+// normResult holds the values of a rank after a run.
 type normResult struct {
 	y, dx, dscale, dbias, mean, variance []float64
 	weight                               float64 // of the rank's rows
@@ -42,7 +41,7 @@ func (c *normCase) rows() int {
 	return n
 }
 
-// waves is the elements from..to of an endless row of numbers.
+// waves returns the elements from..to of an endless sequence of numbers.
 func waves(seed float64, from, to int) []float64 {
 	v := make([]float64, to-from)
 	for i := range v {
@@ -148,7 +147,7 @@ func (l *layer) differentiate() error {
 	return nil
 }
 
-// result is what the nodes hold.
+// result returns the values of the nodes.
 func (l *layer) result() (*normResult, error) {
 	r := &normResult{weight: l.weight}
 	mean, variance := l.norm.Stats()
@@ -207,8 +206,8 @@ func runNorm(t *testing.T, c normCase, runs int) []*normResult {
 	return results
 }
 
-// mean is the weighted mean of what each rank has: the gradient that ddp makes of it, or the sum
-// for a loss that is one.
+// mean returns the weighted mean of all ranks' values, as ddp computes gradients, or the sum for
+// SumOfCosts.
 func (c *normCase) mean(all []*normResult, of func(*normResult) []float64) []float64 {
 	var sum []float64
 	total := 0.0
@@ -231,7 +230,7 @@ func (c *normCase) mean(all []*normResult, of func(*normResult) []float64) []flo
 	return sum
 }
 
-// compare wants the ranks to have what one rank with the whole batch has.
+// compare checks that the ranks have the values of one rank with the whole batch.
 func (c *normCase) compare(t *testing.T, all []*normResult, one *normResult, rel float64) {
 	t.Helper()
 	size, row := size(c.sample), 0
@@ -307,8 +306,8 @@ func TestSyncBatchNormOfRanksIsThatOfOneRank(t *testing.T) {
 	}
 }
 
-// TestSyncBatchNormOfASumOfCosts has equal parts, for which both meanings of the loss agree but for
-// their length, and unequal ones.
+// TestSyncBatchNormOfASumOfCosts has equal parts, for which both losses differ only by a factor,
+// and unequal parts.
 func TestSyncBatchNormOfASumOfCosts(t *testing.T) {
 	c := normCase{dt: gtensor.Float64, sample: []int{3}, parts: []int{3, 3}, sumOfCost: true}
 	sum := runNorm(t, c, 1)

@@ -10,9 +10,8 @@ import (
 	"github.com/symgrad/symgrad/ops"
 )
 
-// TestSyncBatchNormOfSmallWeights has rows that weigh about 1 together, over which rounding
-// decides: the running variance is that of the rows all the same, and not a quotient by next to
-// nothing.
+// TestSyncBatchNormOfSmallWeights has rows with a total weight of about 1, where rounding decides.
+// The running variance is still that of the rows, and not a quotient by almost zero.
 func TestSyncBatchNormOfSmallWeights(t *testing.T) {
 	for _, dt := range []gtensor.Dtype{gtensor.Float32, gtensor.Float64} {
 		for name, weight := range map[string]float64{"as a mean": 1.0 / 3, "a little more": 0.3334, "less than two rows": 0.6} {

@@ -3,19 +3,19 @@ package optim
 import "math"
 
 // adam is Adam (Kingma and Ba, arXiv:1412.6980) and AdamW (Loshchilov and Hutter,
-// arXiv:1711.05101): with mean, square and largest the state of the weight and t the number of the
-// step,
+// arXiv:1711.05101). With mean, square and largest the state of the weight and t the number of the
+// step:
 //
 //	g = grad + weightDecay*w                          Adam
 //	g = grad                                          AdamW
 //	mean = beta1*mean + (1-beta1)*g
 //	square = beta2*square + (1-beta2)*g*g
-//	largest = max(largest, square)                    amsgrad (arXiv:1904.09237); otherwise largest is square
+//	largest = max(largest, square)                    amsgrad (arXiv:1904.09237); else square
 //	w -= rate/(1-beta1^t) * mean / (sqrt(largest)/sqrt(1-beta2^t) + epsilon)
-//	w -= rate*weightDecay*w                           AdamW, by w as it was before
+//	w -= rate*weightDecay*w                           AdamW, with w before the step
 //
-// The two subtractions are one, of a sum: a float32 weight is rounded once then, and
-// 1-rate*weightDecay never, which would be off by as much in every step.
+// The code subtracts the sum of both terms at once, so that a float32 weight is rounded once. It
+// never rounds 1-rate*weightDecay, whose rounding error would recur in every step.
 type adam struct {
 	beta1, beta2, epsilon float64
 	weightDecay           float64

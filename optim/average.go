@@ -6,19 +6,19 @@ import (
 	"gorgonia.org/gorgonia"
 )
 
-// averageSlot is the name of the slot of Config.EMADecay, the last one.
+// averageSlot is the name of the last slot, which Config.EMADecay adds.
 const averageSlot = "ema"
 
-// averagesOf is the averages of a parameter.
+// averagesOf returns the averages of a parameter.
 func averagesOf[T float](m *memory[T]) []T { return m.slots[len(m.slots)-1] }
 
-// startAverages makes the averages of a span its weights, before their first step.
+// startAverages sets the averages of a span to its weights, before their first step.
 func startAverages[T float](m *memory[T], sp span) {
 	copy(averagesOf(m)[sp.lo:sp.hi], m.weight[sp.lo:sp.hi])
 }
 
-// moveAverages moves the averages of a span towards the weights: by the difference, so that the
-// averages of weights that stay are exactly these.
+// moveAverages moves the averages of a span towards the weights. It adds a share of the difference,
+// so that the average of a constant weight is exactly the weight.
 func moveAverages[T float](add T, m *memory[T], sp span) {
 	weight, average := m.weight[sp.lo:sp.hi], averagesOf(m)[sp.lo:sp.hi]
 	average = average[:len(weight)]
@@ -27,7 +27,7 @@ func moveAverages[T float](add T, m *memory[T], sp span) {
 	}
 }
 
-// moveAverages32 is moveAverages of float32, with assembly where there is some.
+// moveAverages32 is moveAverages for float32, with assembly if the processor has it.
 func moveAverages32(add float32, m *memory[float32], sp span) {
 	if n := vectorLen(sp.hi - sp.lo); n > 0 {
 		averageF32(add, &averagesOf(m)[sp.lo], &m.weight[sp.lo], n)
@@ -36,7 +36,7 @@ func moveAverages32(add float32, m *memory[float32], sp span) {
 	moveAverages(add, m, sp)
 }
 
-// averages reports whether there are averages to swap.
+// averages returns an error if no averages are kept.
 func (e *engine) averages() error {
 	if e.config.EMADecay == 0 {
 		return fmt.Errorf("no averages are kept: set EMADecay: %w", ErrConfig)
@@ -44,7 +44,7 @@ func (e *engine) averages() error {
 	return nil
 }
 
-// swap exchanges the weights that are bound and their averages.
+// swap exchanges the bound weights and their averages.
 func (e *engine) swap() {
 	for i := range e.params {
 		p := &e.params[i]
@@ -65,8 +65,8 @@ func exchange[T float](a, b []T) {
 	}
 }
 
-// bindWeights borrows the weights of a model that the solver has state for. Errors: ErrMismatch,
-// ErrNoGradient for a weight without a value, ErrUnsupported, naming the parameter.
+// bindWeights borrows the model's weights. Errors: ErrMismatch, ErrNoGradient for a weight without
+// a value, ErrUnsupported, naming the parameter.
 func (s *solver) bindWeights(model []gorgonia.ValueGrad) error {
 	if len(model) != len(s.params) {
 		return fmt.Errorf("the model has %d parameters and the solver has state for %d: %w", len(model), len(s.params), ErrMismatch)

@@ -10,7 +10,7 @@ import (
 	"gorgonia.org/gorgonia"
 )
 
-// benchModel is the parameters of an MLP 784-512-512-10 in one dtype, 669,706 elements, with
+// benchModel returns the parameters of an MLP 784-512-512-10 in one dtype, 669,706 elements, with
 // gradients of the usual size.
 func benchModel[T float]() (model []gorgonia.ValueGrad, elements int) {
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -25,11 +25,11 @@ func benchModel[T float]() (model []gorgonia.ValueGrad, elements int) {
 	return model, elements
 }
 
-// arrays is what a step must move: how often it reads and writes an array of the model's size.
+// arrays counts the memory traffic of a step, in arrays of the model's size.
 type arrays struct{ read, written int }
 
-// benchStep measures a config in float32, on one goroutine and on two. Bytes are what one fused
-// pass must move.
+// benchStep measures a config in float32, on one goroutine and on two. Bytes are those of one fused
+// pass.
 func benchStep(b *testing.B, name string, c Config, moved arrays) {
 	for _, workers := range []int{1, 2} {
 		c.Workers = workers

@@ -9,40 +9,40 @@ import (
 	gtensor "gorgonia.org/tensor"
 )
 
-// param is one parameter: what the first step saw of it, its state, and for the length of a step
-// its memory.
+// param is one parameter: its name, shape and dtype at the first step, its state, and its memory,
+// which a Solver borrows for one step.
 type param struct {
 	name  string // "" if it has none
 	shape []int
 	dtype gtensor.Dtype
-	first int             // of the elements that are owned: a multiple of Block
-	count int             // of them
+	first int             // first owned element: a multiple of Block
+	count int             // number of owned elements
 	block int             // number of the parameter's first block among the blocks of all parameters
 	group int             // number of the rule that updates it
-	f32   memory[float32] // one of f32 and f64 is used, as dtype says
+	f32   memory[float32] // f32 or f64 is used, by dtype
 	f64   memory[float64]
 
 	zero zeroing // of this step
 }
 
-// zeroing is when a step zeroes a gradient.
+// zeroing is the time at which a step zeroes a gradient.
 type zeroing uint8
 
 const (
 	zeroInPass    zeroing = iota // right after its use
-	zeroAfterPass                // its memory is also another parameter's gradient, which must see it first
-	zeroNever                    // Config.KeepGradients, or a constant of the graph
+	zeroAfterPass                // after the step: the memory is also another parameter's gradient
+	zeroNever                    // with Config.KeepGradients, or for a constant of the graph
 )
 
-// memory is the flat memory of what is owned of a parameter, in one dtype; all slices have the
+// memory is the flat memory of a parameter's owned elements, in one dtype; all slices have the
 // length param.count.
 type memory[T float] struct {
 	weight, grad []T // borrowed for the length of a step
 	slots        [][]T
-	rate         T // of this step, where the rule has one for each parameter
+	rate         T // of this step, if the rule has a rate for each parameter
 }
 
-// String is the name and shape as they stand in errors, with a space in front.
+// String returns name and shape for errors, with a leading space.
 func (p *param) String() string {
 	if p.name == "" {
 		return fmt.Sprintf(" %v", gtensor.Shape(p.shape))
@@ -50,9 +50,9 @@ func (p *param) String() string {
 	return fmt.Sprintf(" %s %v", p.name, gtensor.Shape(p.shape))
 }
 
-// bind borrows the memory of all weights and gradients for one step, and on the first step makes
-// the state. Errors: ErrMismatch, ErrNoGradient, ErrUnsupported, naming the parameter; nothing has
-// been written.
+// bind borrows the memory of all weights and gradients for one step. On the first step it makes the
+// state. Errors: ErrMismatch, ErrNoGradient, ErrUnsupported, naming the parameter; nothing was
+// written.
 func (s *solver) bind(model []gorgonia.ValueGrad) error {
 	first := s.params == nil
 	params := s.params
@@ -91,7 +91,7 @@ func (s *solver) bind(model []gorgonia.ValueGrad) error {
 	return nil
 }
 
-// release ends the borrowing, so that the solver keeps no memory of a finished step alive.
+// release drops the borrowed memory, so that the solver does not keep it alive after a step.
 func (s *solver) release() {
 	for i := range s.params {
 		p := &s.params[i]
@@ -99,8 +99,8 @@ func (s *solver) release() {
 	}
 }
 
-// bind borrows one parameter's memory. The first time it takes over shape and dtype, later it
-// compares them.
+// bind borrows one parameter's memory. The first call sets shape and dtype, later calls compare
+// them.
 func (p *param) bind(vg gorgonia.ValueGrad, first, keep bool) error {
 	if missing(vg) {
 		return fmt.Errorf("it is nil: %w", ErrNoGradient)
@@ -133,8 +133,7 @@ func (p *param) bind(vg gorgonia.ValueGrad, first, keep bool) error {
 	return nil
 }
 
-// fits compares a weight with the parameter.
-// Errors: ErrMismatch.
+// fits checks a weight's shape and dtype against the parameter. Errors: ErrMismatch.
 func (p *param) fits(weight flat) error {
 	switch {
 	case weight.dtype != p.dtype:

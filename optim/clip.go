@@ -8,15 +8,14 @@ import (
 	gtensor "gorgonia.org/tensor"
 )
 
-// clipFactor is what gradients of the given norm are multiplied by so that it becomes at most
-// limit: the rule of torch.nn.utils.clip_grad_norm_, which never scales up. An infinite limit
-// gives 1.
+// clipFactor returns the factor that reduces gradients of the given norm to at most limit, or 1 for
+// a smaller norm or an infinite limit. It is the rule of torch.nn.utils.clip_grad_norm_.
 func clipFactor(limit, norm float64) float64 {
 	return min(limit/(norm+1e-6), 1)
 }
 
-// measure sets e.norm to the global norm of the scaled gradients, and finds the norms of weights
-// along with it if the rule needs them. Errors: those of the exchange.
+// measure sets e.norm to the global norm of the scaled gradients. If the rule needs the norms of
+// weights, it sums their squares too. Errors: those of the exchange.
 func (e *engine) measure() error {
 	if err := e.sum(e.squares, len(e.sums)); err != nil {
 		return fmt.Errorf("sum of squared gradients: %w", err)
@@ -25,10 +24,10 @@ func (e *engine) measure() error {
 	return nil
 }
 
-// sum has the sums of the blocks of each span put into the first n of e.sums by fill, and adds
-// those of all ranks.
+// sum calls fill for each span, which writes the sums of the span's blocks to the first n of
+// e.sums, and adds the sums of all ranks.
 func (e *engine) sum(fill func(worker, span int), n int) error {
-	clear(e.sums[:n]) // the blocks of others
+	clear(e.sums[:n]) // other ranks' blocks
 	e.crew.run(len(e.spans), fill)
 	if e.exchange == nil {
 		return nil
@@ -36,7 +35,7 @@ func (e *engine) sum(fill func(worker, span int), n int) error {
 	return e.exchange(e.sums[:n])
 }
 
-// total adds the sums of blocks in their order.
+// total adds the sums of blocks in order.
 func total(blocks []float64) (sum float64) {
 	for _, s := range blocks {
 		sum += s
@@ -44,8 +43,8 @@ func total(blocks []float64) (sum float64) {
 	return sum
 }
 
-// squaresOfSpan sums the squared gradients of a span, by blocks, and behind them its squared
-// weights.
+// squaresOfSpan sums the squared gradients of a span by block. If the rule adapts, it also sums the
+// squared weights, at e.sums[e.blocks:].
 func (e *engine) squaresOfSpan(_, i int) {
 	sp, p, at := e.span(i)
 	if p.dtype == gtensor.Float32 {
@@ -66,7 +65,7 @@ func (e *engine) squaresOfWeights(sp span, p *param, at int) {
 	}
 }
 
-// squares puts the sum of the squares of each block of x into sums.
+// squares writes the sum of the squares of each block of x to sums.
 func squares[T float](x []T, sums []float64) {
 	for k := 0; len(x) > 0; k++ {
 		n := min(Block, len(x))
@@ -75,7 +74,7 @@ func squares[T float](x []T, sums []float64) {
 	}
 }
 
-// squares32 is squares of float32, with assembly where there is some.
+// squares32 is squares for float32, with assembly if the processor has it.
 func squares32(x []float32, sums []float64) {
 	for k := 0; len(x) > 0; k++ {
 		n := min(Block, len(x))
@@ -89,8 +88,7 @@ func squares32(x []float32, sums []float64) {
 	}
 }
 
-// sumSquares goes on with four sums, because one would wait for its own last addition at every
-// element.
+// sumSquares uses four sums, because each addition to one sum would wait for the previous addition.
 func sumSquares[T float](x []T, four [4]float64) float64 {
 	a, b, c, d := four[0], four[1], four[2], four[3]
 	for len(x) >= 4 {
@@ -107,7 +105,7 @@ func sumSquares[T float](x []T, four [4]float64) float64 {
 	return (a + b) + (c + d)
 }
 
-// clampPass32 is clampPass of float32, with assembly where there is some.
+// clampPass32 is clampPass for float32, with assembly if the processor has it.
 func clampPass32(scale, bound float32, to, grad []float32) []float32 {
 	n := vectorLen(len(grad))
 	if n > 0 {
@@ -117,7 +115,7 @@ func clampPass32(scale, bound float32, to, grad []float32) []float32 {
 	return to[:len(grad)]
 }
 
-// clampPass puts the gradients, scaled and bounded, into to. NaN stays.
+// clampPass writes the gradients, scaled and bounded, to to. NaN stays NaN.
 func clampPass[T float](scale, bound T, to, grad []T) []T {
 	to = to[:len(grad)]
 	for i, g := range grad {
@@ -126,8 +124,8 @@ func clampPass[T float](scale, bound T, to, grad []T) []T {
 	return to
 }
 
-// blame is the error for a norm that is not finite: it names the first gradient element that is
-// not, or its block where another rank has it.
+// blame returns the error for a norm that is not finite. It names the first such gradient element,
+// or its block if another rank has it.
 func (e *engine) blame() error {
 	block := firstNonFinite(e.sums[:e.blocks])
 	for i := range e.params {
@@ -138,7 +136,7 @@ func (e *engine) blame() error {
 		}
 		lo := (block - p.block) * Block
 		if lo < p.first || lo >= p.first+p.count {
-			return fmt.Errorf("parameter %d%v: of gradient elements %d to %d one is NaN or infinite, or its square: %w",
+			return fmt.Errorf("parameter %d%v: one of gradient elements %d to %d is NaN or infinite, or its square is: %w",
 				i, p, lo, min(lo+Block, size)-1, ErrNonFinite)
 		}
 		if at := max(firstNonFinite(p.f32.grad), firstNonFinite(p.f64.grad)); at >= 0 {
@@ -149,7 +147,7 @@ func (e *engine) blame() error {
 	return fmt.Errorf("squared gradients overflow, norm %v: %w", e.norm, ErrNonFinite)
 }
 
-// firstNonFinite is the index of the first NaN or infinity of x, -1 if there is none.
+// firstNonFinite returns the index of the first NaN or infinity of x, or -1.
 func firstNonFinite[T float](x []T) int {
 	return slices.IndexFunc(x, func(v T) bool { return v-v != 0 })
 }

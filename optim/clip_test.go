@@ -177,7 +177,7 @@ func TestNonFiniteNormStopsTheStep(t *testing.T) {
 				t.Errorf("norm %v, want the one that was refused", n)
 			}
 
-			// Skip the step and go on: the state is as if it had never been tried.
+			// Skip the step and continue: the state is as if the step had never been tried.
 			if err := ZeroGradients(model); err != nil {
 				t.Fatal(err)
 			}

@@ -60,8 +60,8 @@ func TestNesterovMatchesHandComputation(t *testing.T) {
 }
 
 func TestDampeningSparesTheFirstStep(t *testing.T) {
-	// rate 1, momentum 1/2, dampening 1/2, gradient 1 throughout: buffers 1, then 1/2 + 1/2 = 1 for
-	// ever.
+	// rate 1, momentum 1/2, dampening 1/2, gradient 1 throughout: every buffer is 1, as 1/2 + 1/2 =
+	// 1.
 	weight, grad := []float64{10}, []float64{0}
 	s, model := newSolver(t, Config{Name: Momentum, LearningRate: 1, Momentum: 0.5, Dampening: 0.5}), vectors(weight, grad)
 	for step := 1; step <= 4; step++ {

@@ -18,49 +18,49 @@ const (
 	Lion     = "lion"
 )
 
-// Config is everything that decides what a Solver does. Two equal configs give equal bits.
+// Config holds all settings of a Solver. Two equal configs give equal bits.
 //
-// Zero means the default where the comment names one, and nothing otherwise. A field that the
-// chosen rule does not read must be zero: a hyperparameter that silently does nothing is reported
-// instead.
+// Zero means the default if the comment names one, otherwise "off". A field that the chosen rule
+// does not read must be zero: Validate returns an error for it.
 type Config struct {
 	Name         string  // the rule: SGD, Momentum, Nesterov, Adam, AdamW, LAMB, Lion; required
 	LearningRate float64 // 0 means 0.001; the schedule starts from it
 
 	Momentum  float64 // Momentum, Nesterov: 0 means 0.9 (the rule without momentum is SGD)
 	Dampening float64 // Momentum only
-	Nesterov  bool    // Momentum only, which is the rule Nesterov then; excludes Dampening
+	Nesterov  bool    // Momentum only, which it turns into Nesterov; excludes Dampening
 
-	Beta1   float64 // Adam, AdamW, LAMB, Lion: 0 means 0.9; any value below 1e-16 acts as none
+	Beta1   float64 // Adam, AdamW, LAMB, Lion: 0 means 0.9; for no mean set a value below 1e-16
 	Beta2   float64 // Adam, AdamW, LAMB, Lion: 0 means 0.999, and 0.99 for Lion
 	Epsilon float64 // Adam, AdamW, LAMB: 0 means 1e-8, and 1e-6 for LAMB
 	AMSGrad bool    // Adam, AdamW: divide by the largest second moment so far
 
-	// WeightDecay is added to the gradient as WeightDecay*w by SGD, Momentum, Nesterov and Adam,
-	// taken straight from the weight by AdamW and Lion, and added to the direction before its norm
-	// is taken by LAMB. 0 means none, also for AdamW (PyTorch's default is 0.01), which then is
-	// Adam, and for LAMB, which then does not adapt rates and is Adam, too.
+	// WeightDecay is added to the gradient, as WeightDecay*w, by SGD, Momentum, Nesterov and Adam.
+	// AdamW and Lion subtract it from the weight directly, times the rate. LAMB adds it to the
+	// direction before its norm. 0 means none; AdamW and LAMB then equal Adam. PyTorch's AdamW has
+	// 0.01.
 	WeightDecay float64
 
-	// Groups are parameters for which weight decay or rate differ. A parameter belongs to the first
-	// group that matches it, and to none if none does.
+	// Groups lists parameters with a weight decay or rate of their own. A parameter belongs to the
+	// first group that matches it, if any.
 	Groups []Group
 
-	// ClipNorm scales all gradients together so that their global norm is at most this. 0 means
-	// that the norm is not even measured; math.Inf(1) measures and checks it without clipping.
+	// ClipNorm scales all gradients by one factor so that their global norm is at most ClipNorm. 0
+	// means that the norm is not even measured; math.Inf(1) measures and checks it without
+	// clipping.
 	ClipNorm float64
-	// ClipValue bounds every element of the gradients, scaled and clipped by norm before: those
-	// beyond become ClipValue or -ClipValue. 0 means no bound.
+	// ClipValue bounds every element of the gradients to -ClipValue..ClipValue, after scaling and
+	// clipping by norm. 0 means no bound.
 	ClipValue float64
 
-	// SkipNonFinite leaves out a step whose gradients have a norm that is not finite, and no error:
-	// nothing changes but that gradients are zeroed as a step does, and that Skipped counts it. It
-	// is for scaled losses, and measures the norm.
+	// SkipNonFinite skips a step if the norm of the gradients is not finite, without an error. Such
+	// a step only zeroes the gradients as usual, and Skipped counts it. For scaled losses; it
+	// measures the norm.
 	SkipNonFinite bool
 
 	// EMADecay keeps an exponential moving average of the weights: average +=
-	// (1-EMADecay)*(weight-average) after each step, from the weights before the first step on. 0
-	// means none.
+	// (1-EMADecay)*(weight-average) after each step, starting from the weights before the first
+	// step. 0 means none.
 	EMADecay float64
 
 	Schedule Schedule // how the learning rate changes with the step; zero means constant
@@ -69,7 +69,7 @@ type Config struct {
 	Workers       int  // goroutines of a step, up to 65536; 0 means GOMAXPROCS. The result does not depend on it.
 }
 
-// Equal reports whether c and o are the same settings, as written: a zero is not its default. See
+// Equal reports whether c and o have equal fields. A zero is not equal to its default: see
 // WithDefaults.
 func (c Config) Equal(o Config) bool {
 	return c.Name == o.Name && c.LearningRate == o.LearningRate &&
@@ -81,7 +81,7 @@ func (c Config) Equal(o Config) bool {
 		c.KeepGradients == o.KeepGradients && c.Workers == o.Workers
 }
 
-// withDefaults is c with every zero that means a default replaced by it.
+// withDefaults returns c with each zero replaced by its default.
 func (c Config) withDefaults() Config {
 	orDefault := func(v *float64, d float64) {
 		if *v == 0 {
@@ -109,7 +109,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// String is c on one line with defaults filled in: what a run's log says about its optimizer.
+// String returns c on one line, with defaults filled in, for a run's log.
 func (c Config) String() string {
 	c = c.withDefaults()
 	var b strings.Builder
@@ -131,7 +131,7 @@ func (c Config) String() string {
 		fmt.Fprintf(&b, " group%d=%v", i, g)
 	}
 	if clip := c.ClipNorm; math.IsInf(clip, 1) {
-		b.WriteString(" clip_norm=0") // it is looked at, and not clipped
+		b.WriteString(" clip_norm=0") // measured, but not clipped
 	} else {
 		fmt.Fprintf(&b, " clip_norm=%g", clip)
 	}

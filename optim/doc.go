@@ -1,65 +1,73 @@
 // Package optim updates the weights of a Gorgonia model: SGD, momentum, Nesterov, Adam, AdamW, LAMB
-// and Lion as gorgonia.Solver values, for whole parameters on every rank, or for the pieces that a
-// rank owns of them.
+// and Lion. New returns a Solver, a gorgonia.Solver for whole parameters on every rank. NewPieces
+// returns a PieceSolver for the pieces of parameters that a rank owns.
 //
 // # One pass
 //
-// A step reads each weight, gradient and piece of state once and writes it once. Everything that
-// scales a gradient (the 1/weight of data-parallel averaging, the unscale of a loss scale,
-// clipping) and weight decay is folded into that pass, and moving averages and the zeroing of
-// gradients go along with it, span by span. LAMB reads everything twice, since the norms of its
-// directions come before the update. gorgonia's own Adam makes about sixteen passes and four copies
-// for the same result. No memory is allocated after the first step, and the tensor engine is not
-// used: weights and gradients are taken as flat memory, which may be Go's, a mapped file's or a
-// symmetric heap's. In float32 the pass is assembly where the processor has AVX2, and up to five
-// times as fast as Go, with the same bits.
+// A step reads each weight, gradient and element of state once and writes it once. The same pass
+// applies weight decay and every factor of the gradient: the 1/weight of data-parallel averaging,
+// 1/loss scale and clipping. It also moves averages and zeroes gradients, span by span. LAMB reads
+// everything twice, since the norms of its directions come before the update. Gorgonia's own Adam
+// makes about sixteen passes and four copies for the same result.
 //
-// The update rules are the ones PyTorch publishes, in its order of operations:
+// No memory is allocated after the first step. Weights and gradients are used as flat memory, not
+// through the tensor engine, so they may be Go's memory, a mapped file's or a symmetric heap's. For
+// float32 the pass is assembly if the processor has AVX2: up to five times as fast as Go, with
+// equal bits.
+//
+// The update rules are those of PyTorch, in its order of operations:
 //
 //	https://docs.pytorch.org/docs/stable/generated/torch.optim.SGD.html
 //	https://docs.pytorch.org/docs/stable/generated/torch.optim.Adam.html
 //	https://docs.pytorch.org/docs/stable/generated/torch.optim.AdamW.html
 //	https://docs.pytorch.org/docs/stable/generated/torch.nn.utils.clip_grad_norm_.html
 //	https://docs.pytorch.org/docs/stable/generated/torch.nn.utils.clip_grad_value_.html
-//	https://docs.pytorch.org/docs/stable/amp.html                  LossScaler
-//	https://arxiv.org/abs/1904.00962                               LAMB, as NVIDIA's FusedLAMB and timm have it
-//	https://arxiv.org/abs/2302.06675                               Lion
+//	https://docs.pytorch.org/docs/stable/amp.html    LossScaler
+//	https://arxiv.org/abs/1904.00962                 LAMB, as in NVIDIA's FusedLAMB and timm
+//	https://arxiv.org/abs/2302.06675                 Lion
 //
 // A float32 model is updated in float32: hyperparameters and bias corrections are computed in
 // float64 and rounded once, the rest is float32 arithmetic.
 //
-// # The same bits
+// # Equal bits
 //
-// Products are rounded before they are added, so that a compiler never fuses them: a step gives the
-// same bits on every architecture (but for the cosine schedule, whose cosine may differ in the last
-// bit), with any number of goroutines, and however the weights are cut into parameters (but for the
-// norms of clipping and of LAMB, whose sums follow the parameters). Ranks that hold equal weights
-// and equal averaged gradients therefore stay equal without talking to each other.
+// Products are rounded before they are added, so that a compiler never fuses them. A step therefore
+// gives equal bits
 //
-// Norms are sums over fixed blocks of Block elements of each parameter, in float64, each block
-// summed in one order and the blocks added in one order. So they are the same bits for any cut of
-// the parameters into pieces between blocks: NewPieces gives each of several ranks a solver for
-// what it owns, as ZeRO does (arXiv:1910.02054), and together they do what one Solver does to the
-// whole, bit by bit. They exchange nothing but the sums of the blocks: one array where the norm is
-// measured, one for LAMB, and so decide alike whether a step is clipped, refused or skipped.
+//   - on every architecture, except that the cosine of the cosine schedule may differ in the last
+//     bit;
+//   - with any number of goroutines;
+//   - for any division of the weights into parameters, except with clipping by norm or LAMB, whose
+//     sums follow the parameters.
+//
+// Ranks with equal weights and equal averaged gradients so stay equal without communication.
+//
+// Norms are sums over blocks of Block elements of each parameter, in float64. Each block is summed
+// in one order, and the blocks are added in one order. So norms have equal bits for any cut of
+// parameters into pieces between blocks. NewPieces gives each rank a solver for its pieces, as in
+// ZeRO (arXiv:1910.02054); together the ranks get the bits of one Solver. They exchange only the
+// sums of the blocks: one array if the norm is measured, one for LAMB. So all ranks decide equally
+// whether a step is clipped, refused or skipped.
 //
 // # Gradients that are not finite
 //
-// With Config.ClipNorm a norm that is not finite is an error, and with Config.SkipNonFinite the
-// step is left out and counted. LossScaler is the loss scale that goes with it.
+// With Config.ClipNorm a norm that is not finite is an error. With Config.SkipNonFinite the step is
+// skipped and counted. LossScaler is the loss scale for such a solver.
 //
-// # What a step does to gradients
+// # Gradients after a step
 //
-// As gorgonia's solvers do, a step leaves every gradient zero: a VM made with
-// gorgonia.BindDualValues adds into the gradient on every run. Config.KeepGradients turns that off.
-// Unlike with gorgonia's solvers, a gradient that is one tensor for several parameters (a and b in
-// a+b, without BindDualValues) is zeroed after the last of them, and one that is a constant of the
-// graph (a in a+x) never. A step that returns an error leaves weights, gradients and state as they
-// were; ZeroGradients clears the gradients of a step that is to be skipped.
+// A step leaves every gradient zero, as with gorgonia's solvers: a VM made with
+// gorgonia.BindDualValues adds to the gradient on every run. Config.KeepGradients turns that off.
+// Two cases differ from gorgonia's solvers. A tensor that is the gradient of several parameters (a
+// and b in a+b, without BindDualValues) is zeroed after the last of them. A gradient that is a
+// constant of the graph (a in a+x) is never zeroed.
+//
+// A step that returns an error leaves weights, gradients and state unchanged; ZeroGradients clears
+// the gradients to skip such a step.
 //
 // # State
 //
-// State belongs to a position in the model slice, not to a node: give the parameters in the same
-// order every time, also after the graph has been rebuilt. What the first step saw (number, shapes,
-// dtypes) is compared on every later step.
+// State belongs to a position in the model slice, not to a node: pass the parameters in one order
+// every time, also after the graph was rebuilt. Every step compares number, shapes and dtypes with
+// those of the first step.
 package optim

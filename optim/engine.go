@@ -8,45 +8,45 @@ import (
 	gtensor "gorgonia.org/tensor"
 )
 
-// Block is the elements of a parameter whose squares are summed together, from its first element
-// on. Whoever cuts parameters into pieces cuts them between blocks: sums over a parameter or over
-// all are then the same bits, since each block has one sum and these are added in one order.
+// Block is the number of elements of a parameter whose squares are summed together, counted from
+// its first element. Parameters may be cut into pieces only between blocks. Each block has one sum
+// and the sums are added in one order, so norms then have equal bits for any cut.
 const Block = 256
 
-// blocksOf is the number of blocks of a parameter of so many elements.
+// blocksOf returns the number of blocks of a parameter of size elements.
 func blocksOf(size int) int { return (size + Block - 1) / Block }
 
-// engine is what all solvers share: it runs the rules over the spans of what is owned of the
-// parameters.
+// engine is the part that all solvers share: it runs the rules over the spans of the owned
+// elements.
 type engine struct {
 	config  Config  // with defaults
-	rate    float64 // what the schedule starts from
+	rate    float64 // the schedule's base rate
 	scale   float64
 	norm    float64
 	steps   int
 	skipped int
 	swapped bool // the weights hold the averages
 
-	rules  []rule   // of the groups, and of the parameters of none
+	rules  []rule   // one a group, and one for parameters without a group
 	slots  []string // names of the state kept for each weight, in the order of memory.slots
 	adapts bool     // the rules need norms of each parameter
 
-	params   []param // all of the model; nil before the first step of a solver that has not been told
+	params   []param // all of the model; nil before the first step or SetState of a Solver
 	spans    []span
 	blocks   int       // of all parameters
-	sums     []float64 // one a block, of squared gradients or directions; if the rules adapt, as many for weights behind them
+	sums     []float64 // one a block, of squared gradients or directions; if the rules adapt, then as many of squared weights
 	exchange func(x []float64) error
 	regions  []region // scratch of checkOverlap
 
 	crew      *crew
-	grads32   [][]float32 // of each worker, a span of bounded gradients, with Config.ClipValue
+	grads32   [][]float32 // one a worker: a span of bounded gradients, with Config.ClipValue
 	grads64   [][]float64
 	gradScale float64 // of this step
 
-	squares, directions, update func(worker, span int) // method values, made once because making one allocates
+	squares, directions, update func(worker, span int) // method values, made once because each allocates
 }
 
-// rule is one update rule over flat memory. grad is the gradients of elements lo to hi.
+// rule is one update rule over flat memory. grad holds the gradients of elements lo to hi.
 type rule interface {
 	slots() []string // names of the state kept for each weight
 	prepare(rate, scale float64, step int)
@@ -54,7 +54,7 @@ type rule interface {
 	update64(m *memory[float64], grad []float64, lo, hi int)
 }
 
-// newRule is the rule of c, which has its defaults, for weights of the given decay.
+// newRule returns the rule of c, which has its defaults, for weights of the given decay.
 func newRule(c Config, weightDecay float64) rule {
 	switch c.Name {
 	case SGD:
@@ -65,7 +65,7 @@ func newRule(c Config, weightDecay float64) rule {
 		return &lamb{beta1: c.Beta1, beta2: c.Beta2, epsilon: c.Epsilon, weightDecay: weightDecay}
 	case Lion:
 		return &lion{beta1: c.Beta1, beta2: c.Beta2, weightDecay: weightDecay}
-	default: // Validate let no other name through
+	default: // Validate rejects other names
 		return &adam{
 			beta1: c.Beta1, beta2: c.Beta2, epsilon: c.Epsilon, amsgrad: c.AMSGrad,
 			weightDecay: weightDecay, decoupled: c.Name == AdamW,
@@ -73,10 +73,10 @@ func newRule(c Config, weightDecay float64) rule {
 	}
 }
 
-// prepare makes e the engine of a valid config, without parameters.
+// prepare sets e up for a valid config, without parameters.
 func (e *engine) prepare(c Config) {
 	c = c.withDefaults()
-	c.Groups = slices.Clone(c.Groups) // the caller may change his
+	c.Groups = slices.Clone(c.Groups) // the caller may change its own
 	for i := range c.Groups {
 		c.Groups[i].Names = slices.Clone(c.Groups[i].Names)
 	}
@@ -92,7 +92,7 @@ func (e *engine) prepare(c Config) {
 	}
 }
 
-// adopt makes params the engine's own and cuts them into spans.
+// adopt sets the engine's parameters and cuts them into spans.
 func (e *engine) adopt(params []param) {
 	e.params, e.spans, e.blocks = params, e.spans[:0], 0
 	wide := map[gtensor.Dtype]int{} // elements of the largest span
@@ -112,7 +112,7 @@ func (e *engine) adopt(params []param) {
 	}
 }
 
-// span is span i, its parameter, and the place of its first block in e.sums.
+// span returns span i, its parameter, and the index of its first block in e.sums.
 func (e *engine) span(i int) (sp span, p *param, at int) {
 	sp = e.spans[i]
 	p = &e.params[sp.param]
@@ -140,8 +140,8 @@ func (e *engine) SetGradientScale(scale float64) error {
 	return nil
 }
 
-// step makes a step with the memory that is bound. Nothing is written before the last exchange has
-// been made, so that an error leaves everything as it was.
+// step makes a step with the bound memory. It writes nothing before the last exchange, so that an
+// error changes nothing.
 func (e *engine) step() error {
 	if e.swapped {
 		return fmt.Errorf("the weights are averages: swap them back: %w", ErrSwapped)
@@ -167,7 +167,8 @@ func (e *engine) step() error {
 	return nil
 }
 
-// refuse ends a step whose norm is not finite, on all ranks alike.
+// refuse ends a step whose norm is not finite: with an error, or as a skipped step. All ranks
+// decide equally.
 func (e *engine) refuse() error {
 	if !e.config.SkipNonFinite {
 		return e.blame()
@@ -182,11 +183,11 @@ func (e *engine) refuse() error {
 	return nil
 }
 
-// terms prepares the rules for a step, and the rate of each parameter if they adapt it.
+// terms sets up the rules for a step, and the rate of each parameter if the rules adapt it.
 func (e *engine) terms() error {
 	rate, scale := e.LearningRate(), e.gradScale
 	if e.config.ClipValue > 0 {
-		scale = 1 // it is in the bounded gradients
+		scale = 1 // the bounded gradients include the scale
 	}
 	for i, r := range e.rules {
 		_, factor := e.config.ofGroup(i)
@@ -198,7 +199,7 @@ func (e *engine) terms() error {
 	return nil
 }
 
-// grad32 and grad64 are the gradients of a span as the rules see them.
+// grad32 and grad64 return the gradients of a span as the rules use them.
 func (e *engine) grad32(worker int, p *param, sp span) []float32 {
 	if e.config.ClipValue == 0 {
 		return p.f32.grad[sp.lo:sp.hi]
@@ -213,9 +214,8 @@ func (e *engine) grad64(worker int, p *param, sp span) []float64 {
 	return clampPass(e.gradScale, e.config.ClipValue, e.grads64[worker], p.f64.grad[sp.lo:sp.hi])
 }
 
-// updateSpan updates the weights of one span. Its gradients are zeroed while they are still in the
-// cache, which costs nearly nothing next to a pass of its own; the averages move there for the same
-// reason.
+// updateSpan updates the weights of one span. It also zeroes the gradients and moves the averages,
+// while they are in the cache: that costs almost nothing compared with a pass of its own.
 func (e *engine) updateSpan(worker, i int) {
 	sp, p, _ := e.span(i)
 	r := e.rules[p.group]
@@ -245,7 +245,7 @@ func (e *engine) updateSpan(worker, i int) {
 	}
 }
 
-// zeroShared zeroes the gradients that several parameters have in common.
+// zeroShared zeroes the gradients that several parameters share.
 func (e *engine) zeroShared() {
 	for i := range e.params {
 		if p := &e.params[i]; p.zero == zeroAfterPass {

@@ -59,12 +59,12 @@ func ExampleSchedule() {
 	// Output: 0.500 1.000 1.000 0.868 0.550 0.232 0.100
 }
 
-// A config says what it means, with defaults filled in, and what is wrong with it.
+// String prints a config with defaults filled in, and New names the wrong field.
 func ExampleConfig() {
-	fmt.Println(optim.Config{Name: optim.Momentum, LearningRate: 0.1})
-	_, err := optim.New(optim.Config{Name: optim.SGD, Beta1: 0.9})
+	fmt.Println(optim.Config{Name: optim.Nesterov, LearningRate: 1})
+	_, err := optim.New(optim.Config{Name: optim.SGD, AMSGrad: true})
 	fmt.Println(err)
 	// Output:
-	// momentum learning_rate=0.1 momentum=0.9 dampening=0 nesterov=false weight_decay=0 clip_norm=0 schedule=constant(warmup=0)
-	// sgd: beta1 has no effect: leave it out or use adam, adamw, lamb or lion: invalid optimizer config
+	// nesterov learning_rate=1 momentum=0.9 weight_decay=0 clip_norm=0 schedule=constant(warmup=0)
+	// sgd: amsgrad has no effect: leave it out or use adam or adamw: invalid optimizer config
 }

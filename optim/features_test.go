@@ -19,7 +19,7 @@ type plainParam struct {
 	theta, grad, ema []float64
 }
 
-// plainStep is one step of all parameters, written plainly: clip by norm, clip by value, update,
+// plainStep makes one step of all parameters, written plainly: clip by norm, clip by value, update,
 // average.
 func plainStep(params []plainParam, scale, clipNorm, clipValue, emaDecay float64) (norm float64, skipped bool) {
 	var sum float64
@@ -56,8 +56,8 @@ func plainStep(params []plainParam, scale, clipNorm, clipValue, emaDecay float64
 	return norm, false
 }
 
-// withGroups is each rule with three parameters of its reference: one of a group with a rate and a
-// decay of its own, one of a group without decay, and one of none.
+// withGroups has each rule with three parameters of its reference: one in a group with its own rate
+// and decay, one in a group without decay, and one in no group.
 var withGroups = []struct {
 	config Config
 	rule   func(rate, decay float64) torchRule
@@ -374,7 +374,7 @@ func TestFirstGroupThatMatchesWins(t *testing.T) {
 	}
 }
 
-// TestGroupsGoByTheNamesOfTheModel restores a state whose names are others, which are not compared.
+// TestGroupsGoByTheNamesOfTheModel restores a state with other names, which are not compared.
 func TestGroupsGoByTheNamesOfTheModel(t *testing.T) {
 	c := Config{Name: SGD, LearningRate: 1, Groups: []Group{{Names: []string{"w0"}, RateScale: 2}}}
 	st := State{Name: SGD, Steps: 3, Params: []ParamState{

@@ -10,24 +10,23 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// float is the element types that can be updated.
+// float is an element type that solvers update.
 type float interface{ float32 | float64 }
 
-// flat is a gorgonia.Value seen as the memory that holds its elements in C order: f32 or f64, as
-// dtype says.
+// flat is the memory of a gorgonia.Value, with the elements in C order: f32 or f64, by dtype.
 type flat struct {
 	dtype    gtensor.Dtype
 	shape    gtensor.Shape
 	f32      []float32
 	f64      []float64
-	constant bool // never to be written
+	constant bool // must never be written
 }
 
-// runFirst is the advice for a value that is not there.
+// runFirst is the advice for a missing value.
 const runFirst = "run the VM before the step; a machine with named outputs computes the gradients that are among them"
 
-// flatten is v's own memory, not a copy. Errors: ErrNoGradient if v is nil; ErrUnsupported if v is
-// not contiguous float32 or float64 memory.
+// flatten returns v's own memory, not a copy. Errors: ErrNoGradient if v is nil; ErrUnsupported if
+// v is not contiguous float32 or float64 memory.
 func flatten(v gorgonia.Value) (flat, error) {
 	switch v := v.(type) {
 	case nil:
@@ -76,7 +75,7 @@ func flattenDense(t *gtensor.Dense) (flat, error) {
 	return f, nil
 }
 
-// bounds are the addresses of f's memory.
+// bounds returns the addresses of f's memory.
 func (f *flat) bounds() (lo, hi uintptr) {
 	if f.dtype == gtensor.Float32 {
 		lo = uintptr(unsafe.Pointer(unsafe.SliceData(f.f32)))
@@ -86,7 +85,7 @@ func (f *flat) bounds() (lo, hi uintptr) {
 	return lo, lo + 8*uintptr(len(f.f64))
 }
 
-// shapeSize is the number of elements of a shape; 1 for a scalar.
+// shapeSize returns the number of elements of a shape; 1 for a scalar.
 func shapeSize(shape []int) int {
 	size := 1
 	for _, d := range shape {
@@ -95,13 +94,12 @@ func shapeSize(shape []int) int {
 	return size
 }
 
-// mostElements is how many elements the parameters of a model may have together: more are a
-// mistake.
+// mostElements is the largest number of elements of a model; more are a mistake.
 const mostElements = 1 << 40
 
-// addShape is total and the elements of a shape.
+// addShape returns total plus the elements of a shape.
 //
-// Errors: ErrMismatch for a negative dimension, and for more than mostElements.
+// Errors: ErrMismatch for a negative dimension, or more than mostElements.
 func addShape(total int, shape []int) (int, error) {
 	size := 1
 	for _, d := range shape {
@@ -116,8 +114,8 @@ func addShape(total int, shape []int) (int, error) {
 	return total + size, nil
 }
 
-// sameOrder reports whether equal offsets are equal coordinates in both shapes: they are equal but
-// for dims of size 1, as those of a gradient that came through a reduction may be.
+// sameOrder reports whether equal offsets are equal coordinates in both shapes. That holds if they
+// differ only in dims of size 1, as the gradient of a reduction may.
 func sameOrder(a, b []int) bool {
 	i, j := 0, 0
 	for {

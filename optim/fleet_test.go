@@ -13,7 +13,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// ring adds arrays of several goroutines, as ranks do: in their order.
+// ring adds arrays of several goroutines, in the order of the ranks.
 type ring struct {
 	mu      sync.Mutex
 	all     *sync.Cond
@@ -31,7 +31,7 @@ func newRing(ranks int) *ring {
 	return r
 }
 
-// of is the sum of one rank.
+// of returns the sum function of one rank.
 func (r *ring) of(rank int) func(x []float64) error {
 	return func(x []float64) error {
 		r.mu.Lock()
@@ -70,8 +70,8 @@ var pieceShapes = []ParamShape{
 	{"head.weight", []int{257, 1}, gtensor.Float32},
 }
 
-// buckets is memory of the parameters of each dtype one behind the other, each from a block's
-// beginning on.
+// buckets is memory for the parameters of each dtype, one after the other, each starting at a
+// block.
 type buckets struct {
 	weight32, grad32 []float32
 	weight64, grad64 []float64
@@ -96,7 +96,7 @@ func newBuckets(ranks int) *buckets {
 	return b
 }
 
-// whole is the memory of parameter i.
+// whole returns the memory of parameter i.
 func (b *buckets) whole(i int) (weight, grad tensor.Buffer) {
 	lo := b.offsets[i]
 	hi := lo + shapeSize(pieceShapes[i].Shape)
@@ -106,7 +106,7 @@ func (b *buckets) whole(i int) (weight, grad tensor.Buffer) {
 	return tensor.Of(b.weight32[lo:hi]), tensor.Of(b.grad32[lo:hi])
 }
 
-// pieces is what a rank owns.
+// pieces returns the pieces of a rank.
 func (b *buckets) pieces(t testing.TB, rank int) (pieces []Piece) {
 	t.Helper()
 	for i, p := range pieceShapes {
@@ -127,7 +127,7 @@ func (b *buckets) pieces(t testing.TB, rank int) (pieces []Piece) {
 	return pieces
 }
 
-// model is the whole parameters.
+// model returns the whole parameters.
 func (b *buckets) model(t testing.TB) (model []gorgonia.ValueGrad) {
 	t.Helper()
 	for i, p := range pieceShapes {
@@ -147,7 +147,7 @@ func (b *buckets) model(t testing.TB) (model []gorgonia.ValueGrad) {
 	return model
 }
 
-// draw is noise for each of pieceShapes.
+// draw returns noise for each of pieceShapes.
 func draw(seed uint64) (all [][]float32) {
 	for i, p := range pieceShapes {
 		all = append(all, noise(shapeSize(p.Shape), seed*100+uint64(i)))
@@ -155,8 +155,8 @@ func draw(seed uint64) (all [][]float32) {
 	return all
 }
 
-// fill puts what was drawn into the weights, or into the gradients; of these one element is poison
-// unless that is 0.
+// fill copies drawn to the weights or the gradients, and sets one gradient element to poison if
+// that is not 0.
 func (b *buckets) fill(grads bool, drawn [][]float32, poison float64) {
 	to32, to64 := b.weight32, b.weight64
 	if grads {
@@ -216,7 +216,7 @@ func (f *fleet) step() error {
 	return errors.Join(f.each(func(_ int, s PieceSolver) error { return s.Step() })...)
 }
 
-// merged is the state of all ranks as that of whole parameters.
+// merged returns the state of all ranks as that of whole parameters.
 func (f *fleet) merged() State {
 	whole := f.ranks[0].State()
 	for i := range whole.Params {

@@ -260,7 +260,7 @@ func TestConstantsOfTheGraphAreNotZeroed(t *testing.T) {
 	})
 }
 
-// constantGradient makes steps of a cost whose gradient of a, which is 1 at first, is 1.
+// constantGradient makes steps of a cost whose gradient of a, 1 at first, is 1.
 func constantGradient(t *testing.T, build func(g *gorgonia.ExprGraph) (a, cost *gorgonia.Node)) {
 	for _, bind := range []bool{false, true, false} {
 		g := gorgonia.NewGraph()

@@ -10,7 +10,7 @@ import (
 	"github.com/symgrad/symgrad/ops"
 )
 
-// gradient is the flat memory of vg's gradient.
+// gradient returns the flat memory of vg's gradient.
 func gradient(vg gorgonia.ValueGrad) (flat, error) {
 	if missing(vg) {
 		return flat{}, fmt.Errorf("it is nil: %w", ErrNoGradient)
@@ -27,15 +27,15 @@ func gradient(vg gorgonia.ValueGrad) (flat, error) {
 	return grad, nil
 }
 
-// isConstant reports whether the gradient that vg gave is a constant of the graph, as that of a in
-// a+x is. The number belongs to gorgonia, which uses one for all graphs of a process: zeroing it
-// would turn every 1 into a 0.
+// isConstant reports whether vg's gradient is a constant of the graph, like that of a in a+x. The
+// number belongs to gorgonia, which shares it between all graphs of a process: zeroing it would
+// turn every 1 into a 0.
 func isConstant(vg gorgonia.ValueGrad, grad gorgonia.Value) bool {
 	n, isNode := vg.(*gorgonia.Node)
 	if !isNode || n.Deriv() == nil {
 		return false
 	}
-	op, isConst := n.Deriv().Op().(gorgonia.Valuer) // only gorgonia's two constant ops have a value
+	op, isConst := n.Deriv().Op().(gorgonia.Valuer) // only gorgonia's two constant ops are Valuers
 	if isConst {
 		return op.Value() == grad
 	}
@@ -43,8 +43,8 @@ func isConstant(vg gorgonia.ValueGrad, grad gorgonia.Value) bool {
 	return isDense && d.IsManuallyManaged() && isReshaped(n.Deriv(), d)
 }
 
-// isReshaped reports whether grad lies in the memory of a constant that deriv is made of, as that
-// of a in reshape(a) does for an a of shape (1): a scalar that gorgonia reshapes keeps its memory,
+// isReshaped reports whether grad is in the memory of a constant below deriv. An example is the
+// gradient of an a of shape (1) in reshape(a): a scalar that gorgonia reshapes keeps its memory,
 // which is then not the tensor's own.
 func isReshaped(deriv *gorgonia.Node, grad *gtensor.Dense) bool {
 	for {
@@ -65,7 +65,7 @@ func missing(vg gorgonia.ValueGrad) bool {
 	return vg == nil || isNode && n == nil
 }
 
-// label is vg's name with a space in front, or nothing: a node without a name prints as a nil
+// label returns vg's name with a leading space, or "" without a name: such a node prints as a nil
 // operation.
 func label(vg gorgonia.ValueGrad) string {
 	if named, ok := vg.(gorgonia.Namer); ok && !missing(vg) {
@@ -76,9 +76,9 @@ func label(vg gorgonia.ValueGrad) string {
 	return ""
 }
 
-// ZeroGradients zeroes the gradient of every parameter of model, as Step does, without an update:
-// for a step that is to be skipped after ErrNonFinite. All gradients are looked at before the first
-// is zeroed. Errors: ErrNoGradient, ErrUnsupported, naming the parameter.
+// ZeroGradients zeroes the gradient of every parameter of model, as Step does, but updates nothing:
+// for a step to skip after ErrNonFinite. It checks all gradients before it zeroes the first.
+// Errors: ErrNoGradient, ErrUnsupported, naming the parameter.
 func ZeroGradients(model []gorgonia.ValueGrad) error {
 	grads := make([]flat, len(model))
 	for i, vg := range model {

@@ -8,24 +8,23 @@ import (
 	"strings"
 )
 
-// Group is parameters of a model that have a weight decay or a rate of their own. The usual group
-// is that of biases and of scales of norms, Group{MaxDims: 1, NoWeightDecay: true}.
+// Group is a set of parameters with a weight decay or rate of their own. The usual group has the
+// biases and the scales of norms: Group{MaxDims: 1, NoWeightDecay: true}.
 type Group struct {
-	Names         []string // patterns of path.Match for the names of parameters, where * also stops at a slash; none means all
-	MaxDims       int      // at most so many dims larger than 1, so that a bias of shape (1, 10) counts as of one; 0 means any
+	Names         []string // path.Match patterns for names of parameters; * stops at a slash; empty means all
+	MaxDims       int      // at most this many dims larger than 1: a bias of shape (1, 10) has one; 0 means any
 	NoWeightDecay bool     // no weight decay
-	WeightDecay   float64  // in place of Config.WeightDecay; 0 means that
+	WeightDecay   float64  // instead of Config.WeightDecay; 0 means Config.WeightDecay
 	RateScale     float64  // factor of the learning rate; 0 means 1
 }
 
-// Of is the weight decay of a parameter and the factor of its learning rate: those of the first of
-// c.Groups that matches its name and shape, or else Config.WeightDecay and 1.
+// Of returns the weight decay of a parameter and the factor of its learning rate: those of the
+// first of c.Groups that matches name and shape, otherwise Config.WeightDecay and 1.
 func (c Config) Of(name string, shape []int) (weightDecay, rateScale float64) {
 	return c.ofGroup(c.group(name, shape))
 }
 
-// group is the number of the group that a parameter belongs to; len(c.Groups) if it belongs to
-// none.
+// group returns the number of the first group that matches, or len(c.Groups).
 func (c Config) group(name string, shape []int) int {
 	for i, g := range c.Groups {
 		if g.matches(name, shape) {
@@ -66,7 +65,7 @@ func (g Group) matches(name string, shape []int) bool {
 	}
 	return len(g.Names) == 0 || slices.ContainsFunc(g.Names, func(pattern string) bool {
 		ok, err := path.Match(pattern, name)
-		return ok && err == nil // Validate has let no bad pattern through
+		return ok && err == nil // Validate rejects bad patterns
 	})
 }
 
@@ -75,7 +74,7 @@ func (g Group) equal(o Group) bool {
 		g.WeightDecay == o.WeightDecay && g.RateScale == o.RateScale
 }
 
-// String is g on one line, without spaces, with what is not set left out.
+// String returns g on one line, without spaces and unset fields.
 func (g Group) String() string {
 	var parts []string
 	if len(g.Names) > 0 {
@@ -96,10 +95,10 @@ func (g Group) String() string {
 	return "(" + strings.Join(parts, ",") + ")"
 }
 
-// validateGroups rejects groups that are wrong, that no parameter can reach, or that change
-// nothing. A group that changes nothing has a use before others, as an exception from them. A group
-// without weight decay is taken where nothing decays, so that a sweep over weight decays can begin
-// at 0.
+// validateGroups rejects groups with wrong settings, groups that no parameter can reach, and a last
+// group that changes nothing. An earlier group that changes nothing is useful, as an exception from
+// the groups after it. A group without weight decay is accepted where nothing decays, so that a
+// sweep over weight decays can start at 0.
 func (c Config) validateGroups() error {
 	for i, g := range c.Groups {
 		if err := g.validate(); err != nil {

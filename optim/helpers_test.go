@@ -21,7 +21,7 @@ func (p *parameter) Value() gorgonia.Value         { return p.value }
 func (p *parameter) Grad() (gorgonia.Value, error) { return p.grad, p.err }
 func (p *parameter) Name() string                  { return p.name }
 
-// denseOf is a tensor over data itself; without a shape a vector.
+// denseOf returns a tensor over data itself; without a shape a vector.
 func denseOf[T float](data []T, shape ...int) *gtensor.Dense {
 	if len(shape) == 0 {
 		shape = []int{len(data)}
@@ -29,7 +29,7 @@ func denseOf[T float](data []T, shape ...int) *gtensor.Dense {
 	return gtensor.New(gtensor.WithShape(shape...), gtensor.WithBacking(data))
 }
 
-// vectors is a model of one vector a pair (weight, gradient), over the given memory.
+// vectors returns a model of one vector a pair (weight, gradient), over the given memory.
 func vectors[T float](pairs ...[]T) []gorgonia.ValueGrad {
 	var model []gorgonia.ValueGrad
 	for i := 0; i < len(pairs); i += 2 {
@@ -47,7 +47,7 @@ func newSolver(t testing.TB, c Config) Solver {
 	return s
 }
 
-// norm is the Euclidean norm of all weights.
+// norm returns the Euclidean norm of all weights.
 func norm(model []gorgonia.ValueGrad) float64 {
 	var sum float64
 	for _, vg := range model {
@@ -60,7 +60,7 @@ func norm(model []gorgonia.ValueGrad) float64 {
 	return math.Sqrt(sum)
 }
 
-// noise is n normal numbers that depend on the seed only.
+// noise returns n normal numbers that depend on the seed only.
 func noise(n int, seed uint64) []float32 {
 	rng := rand.New(rand.NewPCG(seed, 99))
 	x := make([]float32, n)

@@ -7,9 +7,9 @@ import (
 	gtensor "gorgonia.org/tensor"
 )
 
-// lamb is LAMB (You and others, arXiv:1904.00962, algorithm 2) with bias corrections: with mean and
+// lamb is LAMB (You and others, arXiv:1904.00962, algorithm 2) with bias corrections. With mean and
 // square the state of the weight, t the number of the step and |x| the Euclidean norm over all
-// elements of the parameter,
+// elements of the parameter:
 //
 //	mean = beta1*mean + (1-beta1)*grad
 //	square = beta2*square + (1-beta2)*grad*grad
@@ -17,9 +17,9 @@ import (
 //	trust = |w|/|u|                                   1 if one of them is 0, or weightDecay is
 //	w -= rate * trust * u
 //
-// That the rate of parameters without weight decay is not adapted is what NVIDIA's FusedLAMB (apex)
-// and timm's Lamb do unless told otherwise; neither of them bounds the trust ratio then. The clip
-// of the global gradient norm that both come with is Config.ClipNorm.
+// NVIDIA's FusedLAMB (apex) and timm's Lamb also do not adapt the rate of parameters without weight
+// decay by default, and then do not bound the trust ratio either. Both clip the global gradient
+// norm; here that is Config.ClipNorm.
 type lamb struct {
 	beta1, beta2, epsilon float64
 	weightDecay           float64
@@ -59,7 +59,7 @@ func (r *lamb) prepare(rate, scale float64, step int) {
 	}
 }
 
-// trust is the trust ratio of a parameter, from the sums of its squared weights and of its squared
+// trust returns the trust ratio of a parameter, from the sums of its squared weights and squared
 // directions.
 func (r *lamb) trust(weights, directions float64) float64 {
 	if r.weightDecay == 0 || weights == 0 || directions == 0 {
@@ -80,8 +80,8 @@ func (r *lamb) update64(m *memory[float64], grad []float64, lo, hi int) {
 	lambPass(r.terms64, m.rate, m.weight[lo:hi], grad, m.slots[0][lo:hi], m.slots[1][lo:hi])
 }
 
-// squares32 puts the sum of squared directions of each block of a span into sums. It writes nothing
-// else: the update makes the same directions again, which is cheaper than to keep them.
+// squares32 writes the sum of squared directions of each block of a span to sums. It writes nothing
+// else: computing the directions again in the update is cheaper than storing them.
 func (r *lamb) squares32(m *memory[float32], grad []float32, lo, hi int, sums []float64) {
 	var directions [Block]float32
 	for n := min(Block, hi-lo); vectorLen(n) == Block; n = min(Block, hi-lo) {
@@ -127,14 +127,14 @@ func lambSquares[T float](t lambTerms[T], weight, grad, mean, square []T, sums [
 	}
 }
 
-// lambDirection is what the weight moves along, from the moments of this step.
+// lambDirection returns the direction of the weight's step, from the moments of this step.
 func lambDirection[T float](t lambTerms[T], w, m, v T) T {
 	return T(T(t.size*m)/(T(T(math.Sqrt(float64(v)))/t.root)+t.epsilon)) + T(t.decay*w)
 }
 
-// adapt gives each parameter the rate of this step. The weights' norms are known where the
-// gradients' have been measured, and else found together with those of the directions, so that
-// ranks exchange as seldom as can be. Errors: those of the exchange.
+// adapt sets the rate of each parameter for this step. If the gradients' norm was measured, the
+// weights' norms are known. Otherwise one exchange sums weights and directions together. Errors:
+// those of the exchange.
 func (e *engine) adapt() error {
 	n := e.blocks
 	if !e.config.Measures() {
@@ -156,8 +156,8 @@ func (e *engine) adapt() error {
 	return nil
 }
 
-// directionsOfSpan sums the squared directions of a span, by blocks, and its squared weights if
-// nothing else does.
+// directionsOfSpan sums the squared directions of a span by block, and its squared weights if no
+// other pass does.
 func (e *engine) directionsOfSpan(worker, i int) {
 	sp, p, at := e.span(i)
 	r, ok := e.rules[p.group].(*lamb)

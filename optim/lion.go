@@ -2,13 +2,13 @@ package optim
 
 import "math"
 
-// lion is Lion (Chen and others, arXiv:2302.06675, algorithm 2): with mean the state of the weight,
+// lion is Lion (Chen and others, arXiv:2302.06675, algorithm 2). With mean the state of the weight:
 //
 //	direction = sign(beta1*mean + (1-beta1)*grad)
 //	mean = beta2*mean + (1-beta2)*grad
 //	w -= rate*(direction + weightDecay*w)
 //
-// The sign of 0 is 0, and that of NaN is NaN, so that it shows.
+// The sign of 0 is 0. The sign of NaN is NaN, so that it shows.
 type lion struct {
 	beta1, beta2, weightDecay float64
 
@@ -55,7 +55,7 @@ func lionPass[T float](t lionTerms[T], weight, grad, mean []T) {
 		g, m := T(t.scale*grad[i]), mean[i]
 		c := T(t.look1*m) + T(t.look2*g)
 		mean[i] = T(t.keep*m) + T(t.add*g)
-		direction := T(math.Copysign(1, float64(c))) // signs of gradients are no branches that can be foretold
+		direction := T(math.Copysign(1, float64(c))) // no branch: signs of gradients are unpredictable
 		if c == 0 || c != c {
 			direction = c
 		}

@@ -13,9 +13,9 @@ type region struct {
 	grad   bool
 }
 
-// checkOverlap marks gradients that have memory in common, as the gradients of a and b in a+b do,
-// since they must not be zeroed before the last of them has been used. Errors: ErrUnsupported if
-// memory is shared that is written: a weight with a weight or a gradient.
+// checkOverlap marks gradients that share memory, such as the gradients of a and b in a+b: they
+// must be zeroed after the last use. Errors: ErrUnsupported if a weight shares memory with another
+// weight or a gradient.
 func (e *engine) checkOverlap(params []param) error {
 	e.regions = e.regions[:0]
 	for i := range params {
@@ -28,7 +28,7 @@ func (e *engine) checkOverlap(params []param) error {
 		e.regions = append(e.regions, region{lo: lo, hi: hi, param: i, grad: true})
 	}
 	slices.SortFunc(e.regions, func(a, b region) int { return cmp.Compare(a.lo, b.lo) })
-	last := e.regions[0] // of the regions so far, the one that reaches furthest
+	last := e.regions[0] // the region so far with the highest end
 	for _, r := range e.regions[1:] {
 		if r.lo < last.hi && r.lo < r.hi {
 			if !r.grad || !last.grad {
@@ -45,7 +45,7 @@ func (e *engine) checkOverlap(params []param) error {
 	return nil
 }
 
-// String is the region as it stands in errors.
+// String returns the region for errors.
 func (r region) String() string {
 	if r.grad {
 		return fmt.Sprintf("gradient of parameter %d", r.param)

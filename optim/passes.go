@@ -1,6 +1,6 @@
 package optim
 
-// vectorLen is how many of the first n elements of a pass over float32 are for assembly: all but
+// vectorLen returns how many of the first n elements of a float32 pass run in assembly: all except
 // the last few, or none.
 func vectorLen(n int) int {
 	if !hasPasses {

@@ -2,7 +2,7 @@ package optim
 
 import "golang.org/x/sys/cpu"
 
-// hasPasses reports whether this machine runs the passes below.
+// hasPasses reports whether this machine can run the passes below.
 var hasPasses = cpu.X86.HasAVX2
 
 //go:noescape

@@ -1,12 +1,12 @@
 #include "textflag.h"
 
-// The passes of the update rules over float32, 8 elements at a time, with the operations of the Go loops in their order: the
-// same bits. n is a multiple of 8 and more than 0.
+// The passes of the update rules over float32, 8 elements at a time. They make the operations of the
+// Go loops in the same order, and so give equal bits. n is a positive multiple of 8.
 //
 //	CX elements   AX elements done   Y0 weight   Y1 gradient   DI, SI, R8, R9, R10 weight, grad and the slots
 //
-// Bound: Adam's two divisions and its root take 2 cycles an element in 256 bits, and twice that in 512, which is why
-// there is no wider form; the others are bound by memory.
+// Bound: Adam's two divisions and its root take 2 cycles an element with 256 bits, and 4 with 512
+// bits, so a wider form would not help. The other passes are bound by memory.
 
 DATA one32<>+0(SB)/4, $0x3f800000
 GLOBL one32<>(SB), RODATA|NOPTR, $4
@@ -119,7 +119,8 @@ loop:
 	VZEROUPPER
 	RET
 
-// MOMENTS makes the moments m and v, Y2 and Y3, of the gradient in Y1, by keep1, add1, keep2 and add2.
+// MOMENTS computes the moments m and v, in Y2 and Y3, of the gradient in Y1, by keep1, add1, keep2
+// and add2.
 #define MOMENTS(KEEP1, ADD1, KEEP2, ADD2) \
 	VMULPS (R8)(AX*4), KEEP1, Y2; \
 	VMULPS ADD1, Y1, Y4;          \
@@ -141,7 +142,7 @@ loop:
 	VMULPS  SIZE, Y2, Y5;    \
 	VDIVPS  Y4, Y5, Y5
 
-// ADAMTERMS is scale, decay, fade, keep1, add1, keep2, add2, size, root and epsilon.
+// ADAMTERMS loads scale, decay, fade, keep1, add1, keep2, add2, size, root and epsilon.
 #define ADAMTERMS \
 	VBROADCASTSS 0(DX), Y6;   \
 	VBROADCASTSS 4(DX), Y7;   \
@@ -202,7 +203,7 @@ TEXT ·amsgradF32(SB), NOSPLIT, $0-56
 loop:
 	ADAMMOMENTS
 
-	// The larger of Y3 and Y1 as Go's max has it: NaN if one is, and of two zeros the positive one.
+	// The larger of Y3 and Y1, as in Go's max: NaN if one is NaN, and +0 for -0 and +0.
 	VMOVUPS   (R10)(AX*4), Y1
 	VMAXPS    Y3, Y1, Y4
 	VMAXPS    Y1, Y3, Y5
@@ -217,7 +218,7 @@ loop:
 	VZEROUPPER
 	RET
 
-// LAMBTERMS is scale, decay, keep1, add1, keep2, add2, size, root and epsilon.
+// LAMBTERMS loads scale, decay, keep1, add1, keep2, add2, size, root and epsilon.
 #define LAMBTERMS \
 	VBROADCASTSS 0(DX), Y7;   \
 	VBROADCASTSS 4(DX), Y8;   \
@@ -230,7 +231,7 @@ loop:
 	VBROADCASTSS 32(DX), Y15; \
 	XORQ         AX, AX
 
-// LAMBDIRECTION is the moments of LAMB in Y2 and Y3, and the direction in Y5.
+// LAMBDIRECTION computes the moments of LAMB in Y2 and Y3, and the direction in Y5.
 #define LAMBDIRECTION \
 	VMOVUPS (DI)(AX*4), Y0;      \
 	VMULPS  (SI)(AX*4), Y7, Y1;  \

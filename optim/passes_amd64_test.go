@@ -8,8 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// oddNumbers is n normal numbers, some of which are zeros of both signs, subnormal, equal, huge or
-// not finite.
+// oddNumbers returns n normal numbers; some are zeros of both signs, subnormal, equal, huge or not
+// finite.
 func oddNumbers(n int, seed uint64) []float32 {
 	r := rand.New(rand.NewPCG(seed, 7))
 	odd := []float64{0, math.Copysign(0, -1), 1e-40, -1e-45, 1, 1e30, -3e38, math.Inf(1), math.NaN()}

@@ -2,7 +2,7 @@
 
 package optim
 
-// hasPasses: here all is plain Go.
+// hasPasses is false: all passes are plain Go.
 const hasPasses = false
 
 func sgdF32(*sgdTerms[float32], *float32, *float32, int) {}

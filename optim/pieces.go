@@ -9,16 +9,16 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// ParamShape is a parameter of a model, as all ranks know it.
+// ParamShape describes a parameter of a model.
 type ParamShape struct {
-	Name  string // no other parameter's; Config.Groups go by it
+	Name  string // unique; Config.Groups match it
 	Shape []int
 	DType gtensor.Dtype // gtensor.Float32 or gtensor.Float64
 }
 
-// Piece is the run of a parameter's elements that a rank owns, with the memory of its weights and
-// gradients. Shapes: Weight and Grad have one length, and the parameter's dtype; a piece begins at
-// a multiple of Block, and ends at one or at the parameter's end, so that no two ranks share a
+// Piece is the part of a parameter that a rank owns, with the memory of its weights and gradients.
+// Shapes: Weight and Grad have equal lengths, and the parameter's dtype. A piece starts at a
+// multiple of Block, and ends at a multiple or at the parameter's end, so that no two ranks share a
 // block.
 type Piece struct {
 	Name   string // of the parameter
@@ -28,50 +28,52 @@ type Piece struct {
 	Grad   tensor.Buffer
 }
 
-// PieceSolver updates the pieces of parameters that a rank owns. Together the PieceSolvers of all
-// ranks do what one Solver does to the whole parameters: the same bits in weights, state and norms,
-// for any number of ranks. It is not for use by several goroutines at once.
+// PieceSolver updates the pieces of parameters that a rank owns. The PieceSolvers of all ranks
+// together give the result of one Solver for the whole parameters: equal bits in weights, state and
+// norms, for any number of ranks. It is not safe for concurrent use.
 type PieceSolver interface {
-	// Step updates the pieces' weights and zeroes their gradients, unless Config.KeepGradients says
-	// otherwise. Collective: all ranks, if Config.ClipNorm, Config.SkipNonFinite or LAMB need sums
-	// over all parameters; one sum of all norms, and for LAMB with one of the others two. Errors:
-	// ErrNonFinite on all ranks alike, ErrSwapped, and those of the sum. After an error no weight,
+	// Step updates the pieces' weights and zeroes their gradients, unless Config.KeepGradients is
+	// set. Collective: all ranks, if Config.ClipNorm, Config.SkipNonFinite or LAMB need sums over
+	// all parameters. A step then has one exchange, or two for LAMB with a norm. Errors:
+	// ErrNonFinite on all ranks, ErrSwapped, and those of the sum. After an error no weight,
 	// gradient or state has changed and the step does not count.
 	Step() error
 
-	// LearningRate is as Solver's.
+	// LearningRate is the same as Solver's.
 	LearningRate() float64
-	// SetLearningRate is as Solver's.
+	// SetLearningRate is the same as Solver's.
 	SetLearningRate(base float64) error
-	// SetGradientScale is as Solver's.
+	// SetGradientScale is the same as Solver's.
 	SetGradientScale(scale float64) error
-	// Steps is as Solver's.
+	// Steps is the same as Solver's.
 	Steps() int
-	// Skipped is as Solver's.
+	// Skipped is the same as Solver's.
 	Skipped() int
-	// GradNorm is as Solver's, the norm over all ranks.
+	// GradNorm is the same as Solver's, over all ranks.
 	GradNorm() float64
 
-	// State is a copy of what the rank keeps: an entry for every parameter of the model, whose
-	// slots hold the elements of its piece, and none where it has no piece.
+	// State returns a copy of the rank's state: an entry for every parameter of the model. The
+	// slots hold the elements of the rank's piece, and are empty if it has none.
 	State() State
-	// SetState makes the solver go on from st, which for each parameter of the model has a run of
-	// elements that covers the rank's piece: the state of a whole parameter, or what was another
-	// rank's among more of them. Errors: ErrMismatch, ErrSwapped, and the solver is as before.
+	// SetState continues from st. For each parameter of the model, st has a run of elements that
+	// covers the rank's piece: the whole parameter's state, or another rank's if that covers it.
+	// Errors: ErrMismatch, ErrSwapped; the solver is then unchanged.
 	SetState(st State) error
 
-	// SwapAverages exchanges the pieces' weights and their moving averages, as Solver's does.
+	// SwapAverages exchanges the pieces' weights and their moving averages, like Solver's.
 	// Errors: ErrConfig without Config.EMADecay.
 	SwapAverages() error
 }
 
-// NewPieces is a PieceSolver for what a rank owns of the parameters of a model. params is all of
-// these, on every rank the same in the same order; sum adds x over all ranks, element by element,
-// in place, and is nil where there is only one. Each element is other than 0 on at most one rank,
-// so that any order gives the same bits. Owns: the pieces' memory is the caller's, and must stay
-// where it is; the state is the solver's. Errors: ErrConfig; ErrMismatch, naming the parameter, for
-// a piece that is not of the form above, is no part of a parameter, or the second of it;
-// ErrUnsupported for memory that is not on the host or shared.
+// NewPieces returns a PieceSolver for the pieces that a rank owns. params lists all parameters of
+// the model, in equal order on every rank. sum adds x over all ranks, element by element, in place;
+// it is nil for one rank. Each element of x is nonzero on at most one rank, so any order of
+// addition gives equal bits.
+//
+// Owns: the pieces' memory is the caller's, and must stay where it is; the state is the solver's.
+// Errors: ErrConfig; ErrMismatch, naming the parameter, for a piece that breaks the rules of Piece,
+// is not within a parameter, or is the second piece of one; ErrUnsupported for memory that is
+// shared or not on the host.
 func NewPieces(c Config, params []ParamShape, pieces []Piece, sum func(x []float64) error) (PieceSolver, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -116,7 +118,7 @@ func (s *pieceSolver) SetState(st State) error {
 	return nil
 }
 
-// setState restores copies of the parameters first, so that a state that does not fit changes
+// setState first restores into copies of the parameters, so that a state that does not fit changes
 // nothing.
 func (s *pieceSolver) setState(st State) error {
 	if err := s.checkState(st); err != nil {
@@ -143,7 +145,7 @@ func (s *pieceSolver) setState(st State) error {
 	return nil
 }
 
-// paramsOf is the parameters of a model, of which nothing is owned yet, and their numbers by name.
+// paramsOf returns the parameters of a model, without owned elements, and their numbers by name.
 func (s *pieceSolver) paramsOf(shapes []ParamShape) ([]param, map[string]int, error) {
 	if len(shapes) == 0 {
 		return nil, nil, fmt.Errorf("the model has no parameters: %w", ErrMismatch)
@@ -167,7 +169,7 @@ func (s *pieceSolver) paramsOf(shapes []ParamShape) ([]param, map[string]int, er
 	return params, numbers, nil
 }
 
-// own binds the pieces, and makes their state.
+// own binds the pieces and makes their state.
 func (s *pieceSolver) own(params []param, numbers map[string]int, pieces []Piece) error {
 	for _, piece := range pieces {
 		i, ok := numbers[piece.Name]
@@ -191,15 +193,15 @@ func (s *pieceSolver) own(params []param, numbers map[string]int, pieces []Piece
 	return nil
 }
 
-// own makes a piece what is owned of p.
+// own makes piece the owned part of p.
 func (p *param) own(piece Piece) error {
 	size, n := shapeSize(p.shape), piece.Weight.Len()
 	end := piece.Offset + n // once they are known to fit
 	switch {
 	case !slices.Equal(piece.Shape, p.shape):
-		return fmt.Errorf("they are said to be of shape %v: %w", gtensor.Shape(piece.Shape), ErrMismatch)
+		return fmt.Errorf("the piece has shape %v: %w", gtensor.Shape(piece.Shape), ErrMismatch)
 	case p.count > 0:
-		return fmt.Errorf("there is another, from %d to %d: %w", p.first, p.first+p.count, ErrMismatch)
+		return fmt.Errorf("the rank has another piece, from %d to %d: %w", p.first, p.first+p.count, ErrMismatch)
 	case piece.Offset < 0 || piece.Offset > size-n:
 		return fmt.Errorf("the parameter has %d: %w", size, ErrMismatch)
 	case piece.Offset%Block != 0 || end%Block != 0 && end != size:
@@ -220,7 +222,7 @@ func (p *param) own(piece Piece) error {
 	return err
 }
 
-// borrow takes the memory of a piece for good.
+// borrow takes the memory of a piece, for the life of the solver.
 func borrow[T float](m *memory[T], piece Piece) error {
 	for _, f := range []struct {
 		from tensor.Buffer

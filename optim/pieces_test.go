@@ -13,7 +13,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// featured is every rule, alone and with all that goes with it.
+// featured has every rule, alone and with all additional settings.
 func featured() (all []Config, names []string) {
 	groups := []Group{
 		{Names: []string{"head.*"}, WeightDecay: 0.05, RateScale: 0.5},
@@ -33,7 +33,8 @@ func featured() (all []Config, names []string) {
 	return all, names
 }
 
-// pieceSteps is the steps of TestPiecesEqualTheWholeBitByBit; the race detector needs few.
+// pieceSteps is the number of steps of TestPiecesEqualTheWholeBitByBit; the race detector needs
+// few.
 func pieceSteps() int {
 	if invariants.Enabled {
 		return 14
@@ -41,8 +42,8 @@ func pieceSteps() int {
 	return 100
 }
 
-// TestPiecesEqualTheWholeBitByBit makes 100 steps on 1 to 4 ranks, some of them with gradients that
-// are no numbers where steps are skipped.
+// TestPiecesEqualTheWholeBitByBit makes 100 steps on 1 to 4 ranks, some with NaN gradients if steps
+// are skipped.
 func TestPiecesEqualTheWholeBitByBit(t *testing.T) {
 	all, names := featured()
 	var draws [][][]float32 // of the weights, and of each step
@@ -83,7 +84,7 @@ func TestPiecesEqualTheWholeBitByBit(t *testing.T) {
 	}
 }
 
-// checkFleet compares what ranks have come to with the solver of whole parameters.
+// checkFleet compares the ranks with the solver of whole parameters.
 func checkFleet(t *testing.T, c Config, f *fleet, whole *buckets, single Solver) {
 	t.Helper()
 	if err := errors.Join(sameWeights(whole, f.buckets), sameState(single.State(), f.merged())); err != nil {
@@ -168,7 +169,7 @@ func TestPiecesGoOnFromAnyCut(t *testing.T) {
 	}
 }
 
-// around is the runs of own with some more elements of whole before and behind.
+// around returns the runs of own with some more elements of whole on both sides.
 func around(own, whole State, more int) State {
 	st := State{Name: own.Name, Steps: own.Steps}
 	for i, p := range own.Params {
@@ -272,7 +273,7 @@ func TestPiecesOfAnotherFormAreRefused(t *testing.T) {
 		{"two pieces", []ParamShape{big}, []Piece{
 			{Name: "w", Shape: big.Shape, Weight: of(256), Grad: of(256)},
 			{Name: "w", Shape: big.Shape, Offset: 512, Weight: of(256), Grad: of(256)},
-		}, ErrMismatch, "there is another"},
+		}, ErrMismatch, "another piece"},
 		{"too long", []ParamShape{big}, []Piece{{Name: "w", Shape: big.Shape, Offset: 768, Weight: of(256), Grad: of(256)}}, ErrMismatch, "the parameter has 1000"},
 		{"huge offset", []ParamShape{big}, []Piece{{Name: "w", Shape: big.Shape, Offset: math.MaxInt - 255, Weight: of(256), Grad: of(256)}}, ErrMismatch, "the parameter has 1000"},
 		{"begins in a block", []ParamShape{big}, []Piece{{Name: "w", Shape: big.Shape, Offset: 100, Weight: of(156), Grad: of(156)}}, ErrMismatch, "between blocks"},
@@ -360,7 +361,7 @@ func TestARankWithoutPiecesTakesPart(t *testing.T) {
 	for _, p := range f.ranks[1].State().Params {
 		for _, slot := range p.Slots {
 			if len(slot.F32)+len(slot.F64) != 0 {
-				t.Errorf("state of %s has %s of what another rank owns", p.Name, slot.Name)
+				t.Errorf("state of %s has %s of another rank", p.Name, slot.Name)
 			}
 		}
 	}

@@ -1,16 +1,16 @@
 package optim
 
-// A machine that has the update among the steps of its programs, as on a GPU, does what New's
-// solvers do. What it needs to know of a Config beyond the fields is here.
+// Package machine updates weights as steps of its programs, for example on a GPU, with the results
+// of New's solvers. This file has the parts of a Config that it needs in addition to the fields.
 
-// WithDefaults is c with every zero that means a default replaced by it.
+// WithDefaults returns c with each zero replaced by its default.
 func (c Config) WithDefaults() Config { return c.withDefaults() }
 
 // Measures reports whether steps need the norm of all gradients.
 func (c Config) Measures() bool { return c.ClipNorm > 0 || c.SkipNonFinite }
 
-// Slots is the names of what is kept for each weight, in the order of ParamState.Slots: those of
-// the rule, and "ema" last with EMADecay.
+// Slots returns the names of the state kept for each weight, in the order of ParamState.Slots:
+// those of the rule, and "ema" last with EMADecay.
 func (c Config) Slots() []string {
 	slots := newRule(c.withDefaults(), 0).slots()
 	if c.EMADecay > 0 {

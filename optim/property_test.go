@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// cutUp is weight and grad as consecutive parameters of the given ends.
+// cutUp returns weight and grad as consecutive parameters of the given ends.
 func cutUp(weight, grad []float32, ends []int) []gorgonia.ValueGrad {
 	var pairs [][]float32
 	lo := 0

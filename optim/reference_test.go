@@ -143,7 +143,7 @@ func (o *paperLAMB) step(theta, grad []float64) {
 
 type torchRule interface{ step(theta, grad []float64) }
 
-// torchCases are configs beside their reference, with the pitfalls of each rule in them.
+// torchCases are configs with their reference, including the pitfalls of each rule.
 var torchCases = []struct {
 	name   string
 	config Config
@@ -279,10 +279,10 @@ func TestFloat64FollowsPyTorchTo1e12(t *testing.T) {
 }
 
 // TestFloat32FollowsPyTorchTo1e6 compares float32 arithmetic with float64: all weights together to
-// 1e-6 of their norm. A step rounds a weight at most twice, half a unit in the last place each, so
-// that after n steps a single one may be off by n * 2^-23 * the largest weight. That is given once
-// more for the roundings of the update, which are relative to a step that is small next to the
-// weight.
+// 1e-6 of their norm. A step rounds a weight at most twice, half a unit in the last place each. So
+// after n steps one weight may be off by n * 2^-23 * the largest weight. The test allows twice
+// that, for the roundings of the update, which are relative to a step that is small compared with
+// the weight.
 func TestFloat32FollowsPyTorchTo1e6(t *testing.T) {
 	for _, c := range torchCases {
 		t.Run(c.name, func(t *testing.T) {
@@ -297,7 +297,7 @@ func TestFloat32FollowsPyTorchTo1e6(t *testing.T) {
 	}
 }
 
-// TestUpdateHasExpectedBits pins the float32 bits of a few steps: they must be the same on every
+// TestUpdateHasExpectedBits pins the float32 bits of a few steps: they must be equal on every
 // architecture, which fails where a compiler fuses a product and a sum.
 func TestUpdateHasExpectedBits(t *testing.T) {
 	for _, c := range []struct {

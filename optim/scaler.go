@@ -5,36 +5,35 @@ import (
 	"math"
 )
 
-// LossScalerConfig is how a loss is scaled, so that the gradients of its small parts stay in the
-// range of narrow numbers.
+// LossScalerConfig holds the settings of a LossScaler. A scaled loss keeps small gradients within
+// the range of 16-bit numbers.
 type LossScalerConfig struct {
 	Scale    float64 // at the start; 0 means 65536
-	Static   bool    // it stays what it is; the fields below must be zero
+	Static   bool    // the scale never changes; the fields below must be zero
 	Growth   float64 // factor after Interval good steps in a row; 0 means 2
-	Backoff  float64 // factor after a step that was skipped; 0 means 0.5
-	Interval int     // 0 means 2000
-	Floor    float64 // it is never less; 0 means 1
+	Backoff  float64 // factor after a skipped step; 0 means 0.5
+	Interval int     // number of good steps before Growth; 0 means 2000
+	Floor    float64 // lower bound of the scale; 0 means 1
 }
 
-// LossScaler is the factor of a loss, as torch.amp.GradScaler keeps it: the loss is multiplied by
-// Scale, the solver is told by SetGradientScale to multiply gradients by 1/Scale, and Update learns
-// whether the step was skipped, which Config.SkipNonFinite decides on all ranks alike.
+// LossScaler is the factor of a loss, with the rule of torch.amp.GradScaler. The program multiplies
+// the loss by Scale, passes 1/Scale to the solver's SetGradientScale, and calls Update with whether
+// the step was skipped. Config.SkipNonFinite decides that equally on all ranks.
 type LossScaler struct {
 	config LossScalerConfig
 	state  LossScalerState
 }
 
-// LossScalerState is what a LossScaler remembers between steps.
+// LossScalerState is the state of a LossScaler between steps.
 type LossScalerState struct {
 	Scale float64
-	Good  int // steps that were not skipped since the scale has changed
+	Good  int // steps since the last change of the scale, all good
 }
 
-// NewLossScaler is a LossScaler for c.
-// Errors: ErrConfig.
+// NewLossScaler returns a LossScaler for c. Errors: ErrConfig.
 func NewLossScaler(c LossScalerConfig) (*LossScaler, error) {
 	if c.Static && (c.Growth != 0 || c.Backoff != 0 || c.Interval != 0 || c.Floor != 0) {
-		return nil, fmt.Errorf("loss scale: growth, backoff, interval and floor have no effect on a static one: leave them out: %w", ErrConfig)
+		return nil, fmt.Errorf("loss scale: growth, backoff, interval and floor have no effect on a static scale: leave them out: %w", ErrConfig)
 	}
 	for _, f := range []struct {
 		value *float64
@@ -62,10 +61,10 @@ func NewLossScaler(c LossScalerConfig) (*LossScaler, error) {
 	return &LossScaler{config: c, state: LossScalerState{Scale: c.Scale}}, nil
 }
 
-// Scale is the factor of the next loss.
+// Scale returns the factor of the next loss.
 func (s *LossScaler) Scale() float64 { return s.state.Scale }
 
-// Update is to be called after each step, with whether the solver skipped it.
+// Update must be called after each step; skipped is whether the solver skipped it.
 func (s *LossScaler) Update(skipped bool) {
 	c := &s.config
 	switch {
@@ -83,11 +82,11 @@ func (s *LossScaler) Update(skipped bool) {
 	}
 }
 
-// State is what SetState needs for going on from here.
+// State returns the state for SetState.
 func (s *LossScaler) State() LossScalerState { return s.state }
 
-// SetState makes the scaler go on from st, at Floor if st's scale is below it; a static one keeps
-// its scale. Errors: ErrMismatch, and the scaler is as before.
+// SetState continues from st. A scale below Floor becomes Floor; a static scaler keeps its scale.
+// Errors: ErrMismatch; the scaler is then unchanged.
 func (s *LossScaler) SetState(st LossScalerState) error {
 	if !(st.Scale > 0) || math.IsInf(st.Scale, 1) || st.Good < 0 {
 		return fmt.Errorf("loss scale: state of scale %v after %d good steps: %w", st.Scale, st.Good, ErrMismatch)

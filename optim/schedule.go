@@ -12,28 +12,28 @@ const (
 	StepDown = "step"
 )
 
-// Schedule is how the learning rate changes from step to step. With base the configured learning
-// rate, s the number of steps already made, and t = s - WarmupSteps, the rate of the next step is
+// Schedule changes the learning rate from step to step. With base the configured learning rate, s
+// the number of steps already made, and t = s - WarmupSteps, the rate of the next step is
 //
 //	s < WarmupSteps:  base * (s+1)/WarmupSteps
 //	constant:         base
 //	cosine:           min + (base-min) * (1+cos(pi*t/Steps))/2, and min from t = Steps on
 //	step:             base * Gamma^floor(t/Steps)
 //
-// The warm-up thus goes in front of any of the three: its first step is not wasted on a rate of 0,
-// its last step has the full rate, and what follows counts from its own beginning. In PyTorch's
-// words (torch.optim.lr_scheduler) it is SequentialLR of LinearLR(1/W, total_iters=W-1) and
-// CosineAnnealingLR or StepLR with milestone W; unlike CosineAnnealingLR the rate does not rise
+// A warm-up comes before any of the three schedules. Its first step has a rate above 0, its last
+// step has the full rate, and the schedule counts from the end of the warm-up. In
+// torch.optim.lr_scheduler that is SequentialLR of LinearLR(1/W, total_iters=W-1) and
+// CosineAnnealingLR or StepLR with milestone W. Unlike CosineAnnealingLR, the rate does not rise
 // again after the end.
 type Schedule struct {
 	Name            string  // Constant, Cosine, StepDown; "" means Constant
-	WarmupSteps     int     // steps of linear warm-up in front; 0 means none
+	WarmupSteps     int     // steps of linear warm-up; 0 means none
 	Steps           int     // cosine: length of the decay after the warm-up; step: steps between two drops
-	MinLearningRate float64 // cosine: where the decay ends
+	MinLearningRate float64 // cosine: the rate at the end of the decay
 	Gamma           float64 // step: the factor of one drop; 0 means 0.1
 }
 
-// Rate is the learning rate of the step that follows step finished ones, for a configured rate of
+// Rate returns the learning rate of the step after step finished steps, for a configured rate of
 // base.
 func (s Schedule) Rate(base float64, step int) float64 {
 	if step < s.WarmupSteps {
@@ -89,7 +89,7 @@ func (s Schedule) validate(base float64) error {
 	return nil
 }
 
-// String is s on one line, without spaces.
+// String returns s on one line, without spaces.
 func (s Schedule) String() string {
 	s = s.withDefaults()
 	switch s.Name {

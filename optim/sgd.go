@@ -1,6 +1,6 @@
 package optim
 
-// sgd is
+// sgd is stochastic gradient descent:
 //
 //	w -= rate * (grad + weightDecay*w)
 type sgd struct {
@@ -33,7 +33,7 @@ func (r *sgd) update64(m *memory[float64], grad []float64, lo, hi int) {
 }
 
 // sgdPass, like the other passes, rounds every product by a conversion, which forbids the compiler
-// to fuse it with the addition that follows (Go specification, "Floating-point operators").
+// to fuse it with the following addition (Go specification, "Floating-point operators").
 func sgdPass[T float](t sgdTerms[T], weight, grad []T) {
 	grad = grad[:len(weight)]
 	for i, w := range weight {
@@ -42,7 +42,7 @@ func sgdPass[T float](t sgdTerms[T], weight, grad []T) {
 	}
 }
 
-// momentum is, with buffer the state of the weight and t the number of the step,
+// momentum is SGD with momentum. With buffer the state of the weight and t the number of the step:
 //
 //	g = grad + weightDecay*w
 //	buffer = g                                        if t = 1
@@ -56,8 +56,8 @@ type momentum struct {
 	terms64 momentumTerms[float64]
 }
 
-// momentumTerms are the scalars of one step. The two forms of the last line above are both
-// ahead*g + along*buffer.
+// momentumTerms are the scalars of one step. Both forms of the last line above are ahead*g +
+// along*buffer.
 type momentumTerms[T float] struct{ rate, scale, decay, keep, add, ahead, along T }
 
 func (r *momentum) slots() []string { return []string{"momentum_buffer"} }

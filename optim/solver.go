@@ -6,52 +6,52 @@ import (
 	"gorgonia.org/gorgonia"
 )
 
-// Solver is a gorgonia.Solver that can be watched, steered and saved. It is not for use by several
-// goroutines at once.
+// Solver is a gorgonia.Solver with a learning rate, statistics and state that the caller can read
+// and set. It is not safe for concurrent use.
 type Solver interface {
-	// Step updates every weight of the model from its gradient and zeroes the gradient, unless
-	// Config.KeepGradients says otherwise or the gradient is a constant of the graph. Shapes:
-	// weight and gradient of a parameter have one shape (dims of size 1 apart) and one dtype,
-	// float32 or float64, and are *tensor.Dense with C-order contiguous memory, or *gorgonia.F32 or
-	// *gorgonia.F64. Owns: nothing after it returns; state of the solver's own, made at the first
-	// step. Errors: ErrMismatch, ErrNoGradient, ErrUnsupported, ErrNonFinite, each naming the
-	// parameter; ErrSwapped. After an error no weight, gradient or state has changed and the step
-	// does not count.
+	// Step updates every weight of the model from its gradient and zeroes the gradient. With
+	// Config.KeepGradients, or for a constant of the graph, the gradient stays.
+	//
+	// Shapes: weight and gradient of a parameter have equal shapes, except for dims of size 1, and
+	// one dtype, float32 or float64. They are *tensor.Dense with C-order contiguous memory, or
+	// *gorgonia.F32 or *gorgonia.F64. Owns: nothing of the model after it returns; its own state
+	// from the first step. Errors: ErrMismatch, ErrNoGradient, ErrUnsupported, ErrNonFinite, each
+	// naming the parameter; ErrSwapped. After an error no weight, gradient or state has changed and
+	// the step does not count.
 	gorgonia.Solver
 
-	// LearningRate is the rate of the next step.
+	// LearningRate returns the rate of the next step.
 	LearningRate() float64
-	// SetLearningRate replaces the rate that the schedule starts from.
-	// Errors: ErrConfig if it is not finite and at least 0.
+	// SetLearningRate replaces the base rate of the schedule. Errors: ErrConfig if it is negative
+	// or not finite.
 	SetLearningRate(base float64) error
-	// SetGradientScale makes this and later steps multiply every gradient by scale first, before
-	// its norm is taken and clipped: 1/weight for a weighted sum of gradients, 1/loss scale for a
-	// scaled loss. It is 1 at the start. Errors: ErrConfig if it is not finite and positive.
+	// SetGradientScale sets a factor for every gradient of this and later steps, applied before the
+	// norm and clipping: 1/weight for a weighted sum of gradients, 1/loss scale for a scaled loss.
+	// It is 1 at the start. Errors: ErrConfig if it is not finite and positive.
 	SetGradientScale(scale float64) error
-	// Steps is the number of steps made, those before a restored State included.
+	// Steps returns the number of steps made, including those of a restored State.
 	Steps() int
-	// Skipped is the number of steps that this solver has left out, as Config.SkipNonFinite says.
+	// Skipped returns the number of steps that this solver skipped (see Config.SkipNonFinite).
 	Skipped() int
-	// GradNorm is the global norm of the scaled gradients of the last Step before clipping, the one
-	// that was refused or skipped included; NaN if neither Config.ClipNorm nor Config.SkipNonFinite
-	// asks for it, or before the first step.
+	// GradNorm returns the global norm of the scaled gradients of the last Step before clipping,
+	// also if the step failed or was skipped. It is NaN before the first step, and if neither
+	// Config.ClipNorm nor Config.SkipNonFinite is set.
 	GradNorm() float64
 
-	// State is a copy of what SetState needs for going on from here. Swap averages back before.
+	// State returns a copy of the state for SetState. Swap averages back first.
 	State() State
-	// SetState makes the solver go on from st, before the first step or at any later time.
-	// Errors: ErrMismatch, ErrSwapped, and the solver is as before.
+	// SetState continues from st; it may be called at any time. Errors: ErrMismatch, ErrSwapped;
+	// the solver is then unchanged.
 	SetState(st State) error
 
-	// SwapAverages exchanges the weights of the model and their moving averages: once for an
-	// evaluation of the averages, and once more to go on. Before the first step, where both are the
-	// same, it does nothing. Errors: ErrConfig without Config.EMADecay; those of Step for weights;
-	// and nothing has changed.
+	// SwapAverages exchanges the weights of the model and their moving averages: once to evaluate
+	// the averages, and once more to continue. Before the first step, where both are equal, it does
+	// nothing. Errors: ErrConfig without Config.EMADecay; those of Step for weights; nothing has
+	// changed then.
 	SwapAverages(model []gorgonia.ValueGrad) error
 }
 
-// New is a Solver for c.
-// Errors: ErrConfig.
+// New returns a Solver for c. Errors: ErrConfig.
 func New(c Config) (Solver, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -61,7 +61,7 @@ func New(c Config) (Solver, error) {
 	return s, nil
 }
 
-// solver is an engine for whole parameters, which each step gives anew.
+// solver is an engine for whole parameters, which the caller passes to each step.
 type solver struct {
 	engine
 	named bool // params have the names of the model

@@ -7,33 +7,33 @@ import (
 	gtensor "gorgonia.org/tensor"
 )
 
-// State is all that a solver remembers between steps. Learning rate, gradient scale and the other
-// settings are not part of it: they come with the Config and the setters.
+// State is the state of a solver between steps. The learning rate, gradient scale and other
+// settings are not part of it: set them by Config and the setters.
 type State struct {
-	Name   string       // the rule that it belongs to, Config.Name
+	Name   string       // the rule, Config.Name
 	Steps  int          // steps made
 	Params []ParamState // in the order of the model; empty before the first step of a Solver
 }
 
-// ParamState is the part of one parameter, or of a run of its elements.
+// ParamState is the state of one parameter, or of a run of its elements.
 type ParamState struct {
-	Name   string        // of the node; "" if it has none. Not compared.
+	Name   string        // of the node, or "". Not compared.
 	Shape  []int         // of the whole parameter
 	DType  gtensor.Dtype // gtensor.Float32 or gtensor.Float64
-	Offset int           // of the first element that Slots hold, in C order
+	Offset int           // first element of Slots, in C order
 	Slots  []Slot        // of one length; none for SGD
 }
 
-// Slot is one number kept for each element from ParamState.Offset on, in C order. Names are those
-// of PyTorch's optimizer state: momentum_buffer, exp_avg, exp_avg_sq, max_exp_avg_sq; and ema, the
+// Slot holds one number for each element from ParamState.Offset on, in C order. Names are those of
+// PyTorch's optimizer state: momentum_buffer, exp_avg, exp_avg_sq, max_exp_avg_sq; and ema, the
 // moving average of the weight.
 type Slot struct {
 	Name string
-	F32  []float32 // if the parameter is float32
-	F64  []float64 // if it is float64
+	F32  []float32 // for a float32 parameter
+	F64  []float64 // for a float64 parameter
 }
 
-// len is the number of elements of the slots in p's dtype; 0 without slots.
+// len returns the number of elements of the slots in p's dtype; 0 without slots.
 func (ps ParamState) len() int {
 	switch {
 	case len(ps.Slots) == 0:
@@ -95,7 +95,7 @@ func (s *solver) setState(st State) error {
 	return nil
 }
 
-// checkState compares a state with the engine as far as it needs no parameter.
+// checkState makes the checks of a state that need no parameter.
 func (e *engine) checkState(st State) error {
 	switch {
 	case e.swapped:
@@ -110,7 +110,7 @@ func (e *engine) checkState(st State) error {
 	return nil
 }
 
-// restore gives p, whose shape and dtype are the state's, new slots with the elements that it owns.
+// restore gives p, whose shape and dtype are the state's, new slots with its owned elements.
 func (e *engine) restore(p *param, ps ParamState) error {
 	switch {
 	case p.dtype != gtensor.Float32 && p.dtype != gtensor.Float64:
@@ -146,7 +146,7 @@ func (e *engine) restore(p *param, ps ParamState) error {
 	return nil
 }
 
-// dtypeText is a dtype as it stands in errors: one that is not set has no text of its own.
+// dtypeText returns a dtype for errors: an unset one has no text of its own.
 func dtypeText(dt gtensor.Dtype) string {
 	if dt.Type == nil {
 		return "none"

@@ -5,11 +5,11 @@ import (
 	"math"
 )
 
-// mostWorkers is the largest Config.Workers: a mistyped number is no crash.
+// mostWorkers is the largest Config.Workers, so that a mistyped number is an error and not a crash.
 const mostWorkers = 1 << 16
 
-// Validate reports the first thing wrong with c.
-// Errors: ErrConfig, naming the field, its value and what it may be.
+// Validate returns an error for the first wrong field of c. Errors: ErrConfig, naming the field,
+// its value and the allowed values.
 func (c Config) Validate() error {
 	switch c.Name {
 	case SGD, Momentum, Nesterov, Adam, AdamW, LAMB, Lion:
@@ -34,7 +34,7 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// validateRanges refuses numbers that are out of range.
+// validateRanges rejects numbers that are out of range.
 func (c Config) validateRanges() error {
 	for _, f := range []struct {
 		name  string
@@ -61,7 +61,7 @@ func (c Config) validateRanges() error {
 	return nil
 }
 
-// validateUnused refuses hyperparameters that the chosen rule never reads.
+// validateUnused rejects hyperparameters that the chosen rule never reads.
 func (c Config) validateUnused() error {
 	adam := c.Name == Adam || c.Name == AdamW
 	momentum := c.Name == Momentum

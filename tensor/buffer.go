@@ -6,39 +6,39 @@ import (
 	"unsafe"
 )
 
-// Buffer is a run of elements in memory: pointer, length, dtype and device. It is a value and owns
-// nothing. The zero Buffer has no elements and no type; it stands for "not used on this rank" where
-// a collective ignores a side.
+// Buffer describes a run of elements in memory: pointer, length, dtype and device. It is a value
+// and owns nothing. The zero Buffer has no elements and no type; collectives take it for a side
+// that they do not use on this rank.
 type Buffer struct {
 	ptr  unsafe.Pointer
 	n    int
-	what what
+	bits typeBits
 }
 
-// what is the dtype and device of a Buffer, and whether it is untyped, in one word: every call of a
-// collective passes Buffers in registers and compares them with those of the last call.
-type what uint64
+// typeBits has the dtype and device of a Buffer, and whether it is untyped, in one word. Every call
+// of a collective passes Buffers in registers and compares them with those of the last call.
+type typeBits uint64
 
-func whatOf(dt DType, dev Device) what {
-	return what(dt) | what(dev.Kind)<<8 | what(uint32(dev.Index))<<32
+func typeBitsOf(dt DType, dev Device) typeBits {
+	return typeBits(dt) | typeBits(dev.Kind)<<8 | typeBits(uint32(dev.Index))<<32
 }
 
-// untyped is the bit of a Buffer of bytes that have no element type.
-const untyped what = 1 << 16
+// untyped marks a Buffer of bytes without an element type.
+const untyped typeBits = 1 << 16
 
-func (w what) dtype() DType   { return DType(w) }
-func (w what) device() Device { return Device{Kind(w >> 8), int(w >> 32)} }
+func (t typeBits) dtype() DType   { return DType(t) }
+func (t typeBits) device() Device { return Device{Kind(t >> 8), int(t >> 32)} }
 
-// Of is the Buffer over the elements of s, in host memory. It aliases s.
+// Of returns the Buffer over the elements of s, in host memory. It aliases s.
 func Of[T Element](s []T) Buffer {
-	return Buffer{ptr: unsafe.Pointer(unsafe.SliceData(s)), n: len(s), what: whatOf(TypeOf[T](), Host)}
+	return Buffer{ptr: unsafe.Pointer(unsafe.SliceData(s)), n: len(s), bits: typeBitsOf(TypeOf[T](), Host)}
 }
 
-// FromPointer is the Buffer of n elements of type dt at p on dev.
+// FromPointer returns the Buffer of n elements of type dt at p on dev.
 //
-// Owns: the caller keeps the memory alive for as long as the Buffer, or a queued operation on it,
-// is in use. Errors: n negative or too large for an address space, an invalid dtype, a nil pointer
-// with n > 0, or a pointer that is not aligned to the element; a device with a negative number.
+// Owns: the caller keeps the memory alive while the Buffer, or a queued operation on it, is in use.
+// Errors: n negative or too large for an address space, an invalid dtype, a nil pointer with n > 0,
+// or a pointer that is not aligned to the element; a device with a negative number.
 func FromPointer(p unsafe.Pointer, n int, dt DType, dev Device) (Buffer, error) {
 	switch {
 	case !dt.Valid():
@@ -54,7 +54,7 @@ func FromPointer(p unsafe.Pointer, n int, dt DType, dev Device) (Buffer, error) 
 	case dev.Index < 0 || dev.Index > math.MaxInt32:
 		return Buffer{}, fmt.Errorf("buffer: device number %d", dev.Index)
 	}
-	return Buffer{p, n, whatOf(dt, dev)}, nil
+	return Buffer{p, n, typeBitsOf(dt, dev)}, nil
 }
 
 // As returns the memory of b as elements of type dt, from its first byte to its last: the typed
@@ -73,38 +73,38 @@ func (b Buffer) As(dt DType) (Buffer, error) {
 	return FromPointer(b.ptr, int(b.Bytes()/max(size, 1)), dt, b.Device())
 }
 
-// Untyped returns the memory of b as bytes that have no element type: they are copied and gathered
-// like u8 and combined bit by bit, but arithmetic reductions reject them. The parts of a region are
-// such bytes, since its elements may be of any type; As gives them one.
+// Untyped returns the memory of b as bytes without an element type. Operations copy and gather them
+// like u8 and combine them bit by bit, but arithmetic reductions reject them. The parts of a region
+// are untyped, since its elements may have any type; As gives them one.
 func (b Buffer) Untyped() Buffer {
 	if b.IsZero() {
 		return b
 	}
-	return Buffer{b.ptr, int(b.Bytes()), whatOf(U8, b.Device()) | untyped}
+	return Buffer{b.ptr, int(b.Bytes()), typeBitsOf(U8, b.Device()) | untyped}
 }
 
-// IsUntyped reports whether b is bytes without an element type.
-func (b Buffer) IsUntyped() bool { return b.what&untyped != 0 }
+// IsUntyped reports whether b has bytes without an element type.
+func (b Buffer) IsUntyped() bool { return b.bits&untyped != 0 }
 
 // IsZero reports whether b is the zero Buffer: no type, no elements.
 func (b Buffer) IsZero() bool { return b.DType() == Invalid }
 
-// Len is the number of elements.
+// Len returns the number of elements.
 func (b Buffer) Len() int { return b.n }
 
-// Bytes is the number of bytes.
+// Bytes returns the number of bytes.
 func (b Buffer) Bytes() int64 { return int64(b.n) * int64(b.DType().Size()) }
 
-// DType is the type of the elements.
-func (b Buffer) DType() DType { return b.what.dtype() }
+// DType returns the type of the elements.
+func (b Buffer) DType() DType { return b.bits.dtype() }
 
-// Device is where the memory lives.
-func (b Buffer) Device() Device { return b.what.device() }
+// Device returns the device of the memory.
+func (b Buffer) Device() Device { return b.bits.device() }
 
-// Pointer is the address of the first element; nil for an empty Buffer made of a nil slice.
+// Pointer returns the address of the first element; nil for an empty Buffer over a nil slice.
 func (b Buffer) Pointer() unsafe.Pointer { return b.ptr }
 
-// Slice is elements i to j of b; it aliases b.
+// Slice returns elements i to j of b; it aliases b.
 //
 // Errors: not 0 <= i <= j <= Len.
 func (b Buffer) Slice(i, j int) (Buffer, error) {
@@ -118,7 +118,7 @@ func (b Buffer) Slice(i, j int) (Buffer, error) {
 	return b, nil
 }
 
-// Raw is the bytes of b, aliased. It is nil for memory that is not on the host.
+// Raw returns the bytes of b, aliased. It is nil for memory that is not on the host.
 func (b Buffer) Raw() []byte {
 	if b.Device() != Host || b.n == 0 {
 		return nil
@@ -126,9 +126,9 @@ func (b Buffer) Raw() []byte {
 	return unsafe.Slice((*byte)(b.ptr), b.Bytes())
 }
 
-// Data is the elements of b as a slice, aliased.
+// Data returns the elements of b as a slice, aliased.
 //
-// Errors: b holds another type, or is not in host memory.
+// Errors: b has another type, or is not in host memory.
 func Data[T Element](b Buffer) ([]T, error) {
 	if want := TypeOf[T](); b.DType() != want {
 		if b.IsUntyped() {
@@ -145,23 +145,23 @@ func Data[T Element](b Buffer) ([]T, error) {
 	return unsafe.Slice((*T)(b.ptr), b.n), nil
 }
 
-// Same reports whether a and b are the same elements: one address, length, dtype and device.
-// Untyped bytes are u8 here.
+// Same reports whether a and b are the same elements: equal address, length, dtype and device.
+// Untyped bytes count as u8.
 func Same(a, b Buffer) bool {
-	a.what, b.what = a.what&^untyped, b.what&^untyped
+	a.bits, b.bits = a.bits&^untyped, b.bits&^untyped
 	return a == b
 }
 
 // Overlap reports whether a and b share at least one byte.
 func Overlap(a, b Buffer) bool {
-	if a.what.device() != b.what.device() || a.n == 0 || b.n == 0 {
+	if a.bits.device() != b.bits.device() || a.n == 0 || b.n == 0 {
 		return false
 	}
 	a0, b0 := uintptr(a.ptr), uintptr(b.ptr)
 	return a0 < b0+uintptr(b.Bytes()) && b0 < a0+uintptr(a.Bytes())
 }
 
-// String is a short description for errors: "f32[128] on host".
+// String returns a short description for errors: "f32[128] on host".
 func (b Buffer) String() string {
 	if b.IsZero() {
 		return "no buffer"

@@ -95,7 +95,7 @@ func TestFromPointerChecks(t *testing.T) {
 					t.Fatalf("%v, error %v, want one with %q", b, err, c.want)
 				}
 				if !b.IsZero() {
-					t.Errorf("there is a buffer beside the error: %v", b)
+					t.Errorf("a buffer with the error: %v", b)
 				}
 				return
 			}
@@ -178,13 +178,13 @@ func TestSliceBounds(t *testing.T) {
 			t.Errorf("[%d:%d] has %d elements", c.i, c.j, s.Len())
 		}
 		if !c.ok && !s.IsZero() {
-			t.Errorf("[%d:%d]: a buffer beside the error", c.i, c.j)
+			t.Errorf("[%d:%d]: a buffer with the error", c.i, c.j)
 		}
 	}
 }
 
-// An empty slice at the end must not hold a pointer past its memory: it would keep a stranger's
-// object alive.
+// An empty slice at the end must not hold a pointer past its memory: it would keep another object
+// alive.
 func TestEmptySliceStaysInside(t *testing.T) {
 	b := Of(make([]float64, 5))
 	s, err := b.Slice(5, 5)
@@ -193,7 +193,7 @@ func TestEmptySliceStaysInside(t *testing.T) {
 	}
 }
 
-// A Buffer's slices are a Go slice's slices.
+// Slices of a Buffer equal slices of its Go slice.
 func TestSliceProperty(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := rapid.SliceOfN(rapid.Int16(), 0, 40).Draw(t, "s")
@@ -220,7 +220,7 @@ func TestSliceProperty(t *testing.T) {
 	})
 }
 
-// Two ranges of one slice overlap as their index ranges do, whatever the element types.
+// Two ranges of one slice overlap if their index ranges do, for all element types.
 func TestOverlapProperty(t *testing.T) {
 	words := make([]uint64, 9) // 64 bytes, and one word so that byte 64 has an address
 	bytes, err := FromPointer(unsafe.Pointer(&words[0]), 64, U8, Host)

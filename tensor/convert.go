@@ -5,15 +5,15 @@ import (
 	"math"
 )
 
-// Convert is, for every i,
+// Convert sets, for every i,
 //
 //	dst[i] = src[i] as dst's type
 //
-// rounded once, to nearest, ties to even, where dst's type is narrower: overflow gives infinity, a
-// NaN stays a NaN.
+// If dst's type is narrower, it rounds once, to nearest, ties to even: overflow gives infinity, and
+// a NaN stays a NaN.
 //
-// Shapes: one length, floating-point types, in host memory; the same buffer or disjoint, the same
-// only for one type. Errors: buffers that are not like that; then nothing was written.
+// Shapes: equal lengths, floating-point types, in host memory. The buffers are disjoint, or the
+// same buffer with one type. Errors: buffers that break these rules; nothing was written then.
 func Convert(dst, src Buffer) error {
 	switch {
 	case !dst.DType().IsFloat() || !src.DType().IsFloat():
@@ -29,8 +29,8 @@ func Convert(dst, src Buffer) error {
 	return nil
 }
 
-// vectors is the conversions of one instruction set, of n elements, a multiple of 16 that is not 0;
-// nil where there is none.
+// vectors has the conversions of one instruction set, for n elements, a positive multiple of 16;
+// nil for a missing one.
 type vectors struct {
 	name       string
 	has        bool // on this machine
@@ -40,7 +40,7 @@ type vectors struct {
 	widenF16   func(to *float32, from *Float16, n int)
 }
 
-// fastest is the best of levels that this machine has.
+// fastest is the best of levels on this machine.
 var fastest = func() *vectors {
 	for i := range levels {
 		if levels[i].has {
@@ -50,7 +50,7 @@ var fastest = func() *vectors {
 	return &vectors{name: "plain"}
 }()
 
-// most is run on as many elements as it can be; the rest is left to plain Go.
+// most calls run for as many elements as possible and returns the rest for plain Go.
 func most[A, B Element](run func(to *A, from *B, n int), to []A, from []B) (rest []A, more []B) {
 	n := len(from) &^ 15
 	if run == nil || n == 0 {
@@ -60,7 +60,7 @@ func most[A, B Element](run func(to *A, from *B, n int), to []A, from []B) (rest
 	return to[n:len(from)], from[n:]
 }
 
-// convert is Convert of buffers that have been checked.
+// convert is Convert for checked buffers.
 func (v *vectors) convert(dst, src Buffer) {
 	if dst.DType() == src.DType() {
 		copy(dst.Raw(), src.Raw())
@@ -78,13 +78,13 @@ func (v *vectors) convert(dst, src Buffer) {
 	}
 }
 
-// of is Data of a buffer that has been checked.
+// of is Data for a checked buffer.
 func of[T Element](b Buffer) []T {
 	s, _ := Data[T](b)
 	return s
 }
 
-// The loops are one for each pair of types: in one generic loop the conversion would be a call.
+// There is one loop for each pair of types: in a generic loop the conversion would be a call.
 
 func (v *vectors) fromSingle(dst Buffer, in []float32) {
 	switch dst.DType() {
@@ -166,19 +166,19 @@ func (v *vectors) fromBFloat16(dst Buffer, in []BFloat16) {
 	}
 }
 
-// toOdd is x as a float32 whose last bit is set where x lies between two of them. Rounding that to
+// toOdd returns x as a float32, with the last bit set if x is between two of them. Rounding that to
 // a type with at least two bits fewer gives x rounded once (Boldo and Melquiond, Emulation of a FMA
 // and correctly rounded sums, 2008).
 func toOdd(x float64) float32 {
-	const goes = 1<<29 - 1 // the bits that a float64 has more
+	const goes = 1<<29 - 1 // the additional bits of a float64
 	b := math.Float64bits(x)
-	if b&^(1<<63) >= 0x381<<52 { // 2^-126: as many bits as a float32 has
+	if b&^(1<<63) >= 0x381<<52 { // 2^-126: float32 is normal
 		return float32(math.Float64frombits((b | (b&goes + goes)) &^ goes))
 	}
 	return toOddSubnormal(x)
 }
 
-// toOddSubnormal is toOdd where float32 has fewer bits.
+// toOddSubnormal is toOdd for numbers that are subnormal in float32.
 func toOddSubnormal(x float64) float32 {
 	f := float32(x)
 	if float64(f) == x {

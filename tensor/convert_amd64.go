@@ -2,7 +2,7 @@ package tensor
 
 import "golang.org/x/sys/cpu"
 
-// levels is the best instruction set first.
+// levels has the instruction sets, the best first.
 var levels = []vectors{
 	{
 		"avx512", cpu.X86.HasAVX512F && cpu.X86.HasAVX512BW && cpu.X86.HasAVX512VL && cpu.X86.HasAVX512DQ,

@@ -1,8 +1,9 @@
 #include "textflag.h"
 
-// Conversions of n elements between float32 and its halves; n is a multiple of 16. They are the bits of half.go.
+// Conversions of n elements between float32 and its halves; n is a multiple of 16. They give the
+// same bits as half.go.
 //
-//	DI to   SI from   CX elements that remain
+//	DI to   SI from   CX remaining elements
 //
 // Bound: memory, from L1 outward.
 
@@ -11,7 +12,7 @@
 	MOVQ from+8(FP), SI; \
 	MOVQ n+16(FP), CX
 
-// AGAIN is the end of a loop over 16 elements.
+// AGAIN ends a loop over 16 elements.
 #define AGAIN(toBytes, fromBytes, loop) \
 	ADDQ $toBytes, DI;   \
 	ADDQ $fromBytes, SI; \
@@ -78,7 +79,8 @@ loop:
 	VMOVDQU32 Z0, (DI)
 	AGAIN(64, 32, loop)
 
-// ROUND256 rounds the 8 numbers of Y to the low halves of T; M is lost. Y13 is 1, Y14 0x7fff, Y15 0x40, in each lane.
+// ROUND256 rounds the 8 numbers of Y to the low halves of T and overwrites M. Y13 is 1, Y14 0x7fff,
+// Y15 0x40, in each lane.
 #define ROUND256(Y, T, M) \
 	VPSRLD $16, Y, T;     \
 	VPOR   Y15, T, M;     \

@@ -2,5 +2,5 @@
 
 package tensor
 
-// levels has no instruction set here: all is plain Go.
+// levels is empty: all conversions are plain Go.
 var levels []vectors

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// bufferOf is n elements of type dt, uninitialised but for zeros.
+// bufferOf returns n elements of type dt, uninitialised except for zeros.
 func bufferOf(dt DType, n int) Buffer {
 	switch dt {
 	case F16:
@@ -20,7 +20,7 @@ func bufferOf(dt DType, n int) Buffer {
 	return Of(make([]float64, n))
 }
 
-// at is element i of b as a float64, exactly.
+// at returns element i of b as a float64, exactly.
 func at(b Buffer, i int) float64 {
 	switch b.DType() {
 	case F16:
@@ -37,7 +37,7 @@ func equal(a, b float64) bool {
 	return a == b && math.Signbit(a) == math.Signbit(b) || a != a && b != b
 }
 
-// TestConvertKeepsAllHalves goes through every f16 and bf16 and back, by every wider type.
+// TestConvertKeepsAllHalves converts every f16 and bf16 to every wider type and back.
 func TestConvertKeepsAllHalves(t *testing.T) {
 	for _, narrow := range []DType{F16, BF16} {
 		in := bufferOf(narrow, 1<<16)
@@ -65,9 +65,8 @@ func TestConvertKeepsAllHalves(t *testing.T) {
 	}
 }
 
-// TestConvertRoundsOnce has, for each two neighbours of a half type and for each sign, the number
-// halfway between them, and numbers of float64 so close to it that rounding to float32 first would
-// lose them.
+// TestConvertRoundsOnce has, for each two neighbors of a half type and each sign, their midpoint,
+// and float64s so close to it that rounding to float32 first would lose the difference.
 func TestConvertRoundsOnce(t *testing.T) {
 	for _, f := range formats {
 		dt := F16
@@ -205,7 +204,7 @@ func TestConvertRefuses(t *testing.T) {
 		}
 		return b
 	}
-	half, err := FromPointer(four.Pointer(), 4, BF16, Host) // widened in place, it would read what it has written
+	half, err := FromPointer(four.Pointer(), 4, BF16, Host) // widened in place, it would read its own output
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,15 +9,15 @@ import (
 	gtensor "gorgonia.org/tensor"
 )
 
-// Region is what a tensor needs of the memory it lives in: the own part and the views of the peers'
-// parts of one symmetric allocation. symmetric.Region has these methods.
+// Region is the memory of a tensor: this rank's part and views of the other ranks' parts of one
+// symmetric allocation. symmetric.Region has these methods.
 type Region interface {
 	Local() Buffer                 // this rank's part, as untyped bytes
 	Peer(rank int) (Buffer, error) // the part of another rank, directly addressable, as untyped bytes
 }
 
-// Tensor is a gorgonia tensor whose elements lie in a region of the symmetric heap, from the
-// region's first byte on.
+// Tensor is a gorgonia tensor with its elements in a region of the symmetric heap, starting at the
+// region's first byte.
 type Tensor struct {
 	*gtensor.Dense
 	dt     DType
@@ -25,12 +25,13 @@ type Tensor struct {
 	region Region
 }
 
-// New is a tensor over the first bytes of r. The elements are what the region holds: zeros in a
-// fresh allocation.
+// New returns a tensor over the first bytes of r. The elements are the region's content: zeros in a
+// new allocation.
 //
 // Shapes: any rank >= 1; use shape (1) for a scalar, because gorgonia turns rank-0 gradients into
 // Go scalars. Owns: r stays the caller's, and must outlive the tensor. Errors: no region, a dtype
-// gorgonia has not, a non-positive dimension, a region too small or not in host memory.
+// without a gorgonia counterpart, a non-positive dimension, a region too small or not in host
+// memory.
 func New(r Region, dt DType, shape ...int) (*Tensor, error) {
 	if r == nil {
 		return nil, errors.New("tensor: no region")
@@ -56,7 +57,7 @@ func Zeros(r Region, dt DType, shape ...int) (*Tensor, error) {
 	return t, nil
 }
 
-// FromDense is a tensor in r with the shape and a copy of the elements of d.
+// FromDense returns a tensor in r with the shape of d and a copy of its elements.
 //
 // Errors: those of New; d is a view whose elements are not contiguous.
 func FromDense(r Region, d *gtensor.Dense) (*Tensor, error) {
@@ -72,14 +73,14 @@ func FromDense(r Region, d *gtensor.Dense) (*Tensor, error) {
 	return t, nil
 }
 
-// Buffer is the tensor's elements as a Buffer.
+// Buffer returns the tensor's elements as a Buffer.
 func (t *Tensor) Buffer() Buffer {
 	b, _ := typed(t.region.Local(), t.dt, t.shape) // checked by New
 	return b
 }
 
-// Peer is the same tensor as it lies in the heap of another rank: reading it reads that rank's
-// memory. Synchronisation is the caller's.
+// Peer returns the same tensor in the heap of another rank: reading it reads that rank's memory.
+// The caller must synchronize.
 //
 // Errors: rank out of range, or memory that cannot be addressed directly.
 func (t *Tensor) Peer(rank int) (*gtensor.Dense, error) {
@@ -93,10 +94,10 @@ func (t *Tensor) Peer(rank int) (*gtensor.Dense, error) {
 	return View(b, t.shape...)
 }
 
-// View is a gorgonia tensor of the given shape over the elements of b, which it aliases.
+// View returns a gorgonia tensor of the given shape over the elements of b, which it aliases.
 //
-// Owns: the memory stays the caller's; gorgonia never frees it. Errors: the shape has not b.Len
-// elements or none at all, b is not in host memory, or gorgonia has no such dtype.
+// Owns: the memory stays the caller's; gorgonia never frees it. Errors: the shape is empty or its
+// size is not b.Len, b is not in host memory, or gorgonia has no such dtype.
 func View(b Buffer, shape ...int) (*gtensor.Dense, error) {
 	switch n, err := elements(shape); {
 	case err != nil:
@@ -113,7 +114,7 @@ func View(b Buffer, shape ...int) (*gtensor.Dense, error) {
 	return gtensor.New(gtensor.WithShape(shape...), gtensor.WithBacking(backing(b))), nil
 }
 
-// BufferOf is the elements of d as a Buffer; it aliases d.
+// BufferOf returns the elements of d as a Buffer; it aliases d.
 //
 // Errors: nil, a view whose elements are not contiguous in C order, a dtype that cannot be
 // communicated.
@@ -156,10 +157,10 @@ func elementsOf(d *gtensor.Dense, dt DType) Buffer {
 	return Of(d.Uint64s())
 }
 
-// PackedDense reports whether the elements of d, which has no mask, lie in C order without gaps
-// from the first of its memory on. Gorgonia's flags (IsColMajor, IsContiguous, RequiresIterator) do
-// not decide that: a column-major column and a transposed row are packed, and a slice of a
-// transposed view has the flags of a contiguous tensor without being one.
+// PackedDense reports whether d has no mask, and its elements are in C order without gaps from the
+// start of its memory. Gorgonia's flags (IsColMajor, IsContiguous, RequiresIterator) do not tell: a
+// column-major column and a transposed row are packed. A slice of a transposed view has the flags
+// of a contiguous tensor, but is not packed.
 func PackedDense(d *gtensor.Dense) bool {
 	size := d.Shape().TotalSize()
 	held := d.DataSize()
@@ -169,11 +170,11 @@ func PackedDense(d *gtensor.Dense) bool {
 	return !d.IsMasked() && held >= size && Packed(d.Shape(), d.Strides())
 }
 
-// Packed reports whether strides, in elements, walk through the memory of a shape from front to
-// back without gaps: the last dimension first, as C has it. Strides of dimensions of length 1 are
-// never walked and may be anything. A shape without elements has no order. One stride for a shape
-// of several dimensions, as gorgonia gives a column-major vector, is that of the only dimension
-// longer than 1. Any other number of strides fits one element at most.
+// Packed reports whether strides, in elements, visit the memory of a shape in C order without gaps,
+// the last dimension fastest. Strides of dimensions of length 1 are not used and may have any
+// value. A shape without elements is packed. One stride for several dimensions, as gorgonia has for
+// a column-major vector, belongs to the only dimension longer than 1. Any other number of strides
+// fits at most one element.
 func Packed(shape, strides []int) bool {
 	size, longest := 1, 1
 	for _, d := range shape {
@@ -197,7 +198,7 @@ func Packed(shape, strides []int) bool {
 	return true
 }
 
-// typed is b, a run of bytes, as elements of dt in the given shape.
+// typed returns the bytes b as elements of dt in the given shape.
 func typed(b Buffer, dt DType, shape []int) (Buffer, error) {
 	n, err := elements(shape)
 	if err != nil {
@@ -209,8 +210,8 @@ func typed(b Buffer, dt DType, shape []int) (Buffer, error) {
 	return FromPointer(b.ptr, n, dt, b.Device())
 }
 
-// elements is the number of elements of a tensor of the given shape. It is at least 1: gorgonia
-// panics on empty ones.
+// elements returns the number of elements of a tensor of the given shape. It must be at least 1:
+// gorgonia panics on empty tensors.
 func elements(shape []int) (int, error) {
 	if len(shape) == 0 {
 		return 0, errors.New("a shape needs a dimension; use (1) for a scalar")
@@ -228,7 +229,7 @@ func elements(shape []int) (int, error) {
 	return n, nil
 }
 
-// backing is the elements of a host buffer as the slice gorgonia wants.
+// backing returns the elements of a host buffer as a slice for gorgonia.
 func backing(b Buffer) any {
 	switch b.DType() {
 	case F32:

@@ -82,7 +82,7 @@ func TestNewKeepsItsOwnShape(t *testing.T) {
 func TestNewRefuses(t *testing.T) {
 	r := newRegion(t, 1, 64)
 	odd := &fakeRegion{parts: []Buffer{Of(Of(make([]uint64, 9)).Raw()[1:65])}}
-	onGPU := &fakeRegion{parts: []Buffer{{ptr: r.Local().ptr, n: 64, what: whatOf(U8, CUDA(0))}}}
+	onGPU := &fakeRegion{parts: []Buffer{{ptr: r.Local().ptr, n: 64, bits: typeBitsOf(U8, CUDA(0))}}}
 	for name, c := range map[string]struct {
 		r     Region
 		dt    DType
@@ -107,7 +107,7 @@ func TestNewRefuses(t *testing.T) {
 				t.Fatalf("%v, want an error with %q", err, c.want)
 			}
 			if x != nil {
-				t.Error("there is a tensor beside the error")
+				t.Error("a tensor with the error")
 			}
 			if _, err := Zeros(c.r, c.dt, c.shape...); err == nil {
 				t.Error("Zeros takes it")
@@ -174,7 +174,7 @@ func TestPeerReadsTheOtherRanksMemory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, err := Data[int32](Buffer{ptr: r.parts[2].ptr, n: 4, what: whatOf(I32, Host)})
+	other, err := Data[int32](Buffer{ptr: r.parts[2].ptr, n: 4, bits: typeBitsOf(I32, Host)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -202,7 +202,7 @@ func TestPeerReadsTheOtherRanksMemory(t *testing.T) {
 	}
 }
 
-// viewBack is a gorgonia view over a fresh slice, and that slice read back through BufferOf.
+// viewBack returns a gorgonia view over a new slice, and that slice read back through BufferOf.
 func viewBack[T Element](t *testing.T) {
 	t.Helper()
 	s := make([]T, 6)
@@ -235,7 +235,7 @@ func TestViewAndBufferOfAreInverse(t *testing.T) {
 func TestViewRefuses(t *testing.T) {
 	four := Of(make([]float32, 4))
 	gpu := four
-	gpu.what = whatOf(F32, CUDA(3))
+	gpu.bits = typeBitsOf(F32, CUDA(3))
 	for name, c := range map[string]struct {
 		b     Buffer
 		shape []int
@@ -314,7 +314,7 @@ func TestBufferOfViews(t *testing.T) {
 			b, err := BufferOf(mutated(t, c.change))
 			if c.want == nil {
 				if err == nil || !strings.Contains(err.Error(), "clone it first") {
-					t.Fatalf("%v, error %v, want one that says what to do", b, err)
+					t.Fatalf("%v, error %v, want one with a remedy", b, err)
 				}
 				return
 			}
@@ -387,7 +387,7 @@ func TestStridesOfDimensionsOfLengthOneDoNotMatter(t *testing.T) {
 	}
 }
 
-// offsets is where each element of a tensor lies, in the order of its coordinates.
+// offsets returns the offset of each element of a tensor, in the order of its coordinates.
 func offsets(shape, strides []int) []int {
 	all := []int{0}
 	for d, n := range shape {

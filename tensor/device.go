@@ -11,7 +11,7 @@ const (
 	CUDAKind
 )
 
-// Device is where memory lives and where work runs. The zero value is the host.
+// Device is the location of memory and of work on it. The zero value is the host.
 type Device struct {
 	Kind  Kind
 	Index int // ordinal among the devices of this kind that the process sees; 0 on the host
@@ -20,10 +20,10 @@ type Device struct {
 // Host is the CPU and its memory.
 var Host = Device{}
 
-// CUDA is the i-th CUDA device that the process sees.
+// CUDA returns the i-th CUDA device that the process sees.
 func CUDA(i int) Device { return Device{Kind: CUDAKind, Index: i} }
 
-// String is "host" or "cuda:1".
+// String returns "host" or "cuda:1".
 func (d Device) String() string {
 	switch d.Kind {
 	case HostKind:

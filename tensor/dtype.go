@@ -7,7 +7,7 @@ import (
 	gtensor "gorgonia.org/tensor"
 )
 
-// DType is the type of one element: what a collective moves and reduces.
+// DType is the type of one element of a Buffer.
 type DType uint8
 
 // The element types. The numbering is part of the wire format between ranks and never changes.
@@ -37,7 +37,7 @@ var dtypes = [...]struct {
 	U8: {"u8", 1}, U16: {"u16", 2}, U32: {"u32", 4}, U64: {"u64", 8},
 }
 
-// DTypes is every valid DType in the order of its number.
+// DTypes returns every valid DType, in the order of its number.
 func DTypes() []DType {
 	return []DType{F16, BF16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64}
 }
@@ -45,7 +45,7 @@ func DTypes() []DType {
 // Valid reports whether dt is one of the element types.
 func (dt DType) Valid() bool { return dt > Invalid && int(dt) < len(dtypes) }
 
-// Size is the number of bytes of one element; 0 for an invalid type.
+// Size returns the number of bytes of one element; 0 for an invalid type.
 func (dt DType) Size() int {
 	if !dt.Valid() {
 		return 0
@@ -56,7 +56,7 @@ func (dt DType) Size() int {
 // IsFloat reports whether dt is a floating-point type.
 func (dt DType) IsFloat() bool { return dt >= F16 && dt <= F64 }
 
-// String is the short name: "f32", "bf16", "u8".
+// String returns the short name: "f32", "bf16", "u8".
 func (dt DType) String() string {
 	if int(dt) >= len(dtypes) {
 		return fmt.Sprintf("dtype(%d)", uint8(dt))
@@ -81,7 +81,7 @@ type Element interface {
 	Float16 | BFloat16 | float32 | float64 | int8 | int16 | int32 | int64 | uint8 | uint16 | uint32 | uint64
 }
 
-// TypeOf is the DType of T.
+// TypeOf returns the DType of T.
 func TypeOf[T Element]() DType {
 	var z T
 	switch any(z).(type) {
@@ -113,7 +113,7 @@ func TypeOf[T Element]() DType {
 	return Invalid
 }
 
-// gorgoniaTypes pairs our types with gorgonia's. f16 and bf16 have no counterpart there; int and
+// gorgoniaTypes maps DTypes to gorgonia's types. f16 and bf16 have no counterpart there; int and
 // uint have none here, because their size differs between machines.
 var gorgoniaTypes = map[DType]gtensor.Dtype{
 	F32: gtensor.Float32, F64: gtensor.Float64,
@@ -121,9 +121,9 @@ var gorgoniaTypes = map[DType]gtensor.Dtype{
 	U8: gtensor.Uint8, U16: gtensor.Uint16, U32: gtensor.Uint32, U64: gtensor.Uint64,
 }
 
-// Gorgonia is the gorgonia dtype with the same elements as dt.
+// Gorgonia returns the gorgonia dtype with the same elements as dt.
 //
-// Errors: f16, bf16 and invalid types have none.
+// Errors: dt is f16, bf16 or invalid.
 func (dt DType) Gorgonia() (gtensor.Dtype, error) {
 	if g, ok := gorgoniaTypes[dt]; ok {
 		return g, nil
@@ -131,9 +131,9 @@ func (dt DType) Gorgonia() (gtensor.Dtype, error) {
 	return gtensor.Dtype{}, fmt.Errorf("dtype %v has no gorgonia counterpart", dt)
 }
 
-// FromGorgonia is the DType with the same elements as g.
+// FromGorgonia returns the DType with the same elements as g.
 //
-// Errors: g is no fixed-size number (bool, int, uint, complex, string, pointer).
+// Errors: g is not a number of fixed size (bool, int, uint, complex, string, pointer).
 func FromGorgonia(g gtensor.Dtype) (DType, error) {
 	if g.Type == nil {
 		return Invalid, errors.New("gorgonia dtype is not set")

@@ -10,7 +10,7 @@ import (
 	gtensor "gorgonia.org/tensor"
 )
 
-// types is everything that is fixed about each element type. number is part of the wire format.
+// types has the fixed properties of each element type. number is part of the wire format.
 var types = []struct {
 	dt      DType
 	number  uint8

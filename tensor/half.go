@@ -2,13 +2,13 @@ package tensor
 
 import "math"
 
-// Float16 is the bits of an IEEE 754 binary16 number: 1 sign, 5 exponent, 10 fraction bits.
+// Float16 has the bits of an IEEE 754 binary16 number: 1 sign, 5 exponent, 10 fraction bits.
 type Float16 uint16
 
-// BFloat16 is the bits of a bfloat16 number: the upper 16 bits of a binary32.
+// BFloat16 has the bits of a bfloat16 number: the upper 16 bits of a binary32.
 type BFloat16 uint16
 
-// Float32 is f as a float32; exact.
+// Float32 returns f as a float32; exact.
 func (f Float16) Float32() float32 {
 	sign := uint32(f&0x8000) << 16
 	exp := uint32(f>>10) & 0x1f
@@ -24,7 +24,7 @@ func (f Float16) Float32() float32 {
 	return math.Float32frombits(sign | math.Float32bits(v))
 }
 
-// ToFloat16 is x rounded to nearest, ties to even; overflow gives infinity and a NaN stays a
+// ToFloat16 returns x rounded to nearest, ties to even; overflow gives infinity and a NaN stays a
 // (quiet) NaN.
 func ToFloat16(x float32) Float16 {
 	b := math.Float32bits(x)
@@ -40,14 +40,14 @@ func ToFloat16(x float32) Float16 {
 		v := math.Float32frombits(b) + math.Float32frombits(magic)
 		return sign | Float16(math.Float32bits(v)-magic)
 	}
-	b += 0xfff + b>>13&1 // round to nearest even on the 13 bits that go
+	b += 0xfff + b>>13&1 // round to nearest even on the 13 dropped bits
 	return sign | Float16((b-112<<23)>>13)
 }
 
-// Float32 is f as a float32; exact.
+// Float32 returns f as a float32; exact.
 func (f BFloat16) Float32() float32 { return math.Float32frombits(uint32(f) << 16) }
 
-// ToBFloat16 is x rounded to nearest, ties to even; overflow gives infinity and a NaN stays a
+// ToBFloat16 returns x rounded to nearest, ties to even; overflow gives infinity and a NaN stays a
 // (quiet) NaN.
 func ToBFloat16(x float32) BFloat16 {
 	b := math.Float32bits(x)

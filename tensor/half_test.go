@@ -32,8 +32,8 @@ var formats = []format{
 	},
 }
 
-// value is the number that the bits b, without a sign, stand for (IEEE 754-2019, 3.4). Infinity
-// counts as the next number after the largest finite one, which is how rounding treats it (4.3.1).
+// value returns the number with the bits b, without a sign (IEEE 754-2019, 3.4). Infinity counts as
+// the next number after the largest finite one, as in rounding (4.3.1).
 func (f format) value(b uint16) float64 {
 	exp, frac := int(b>>f.frac), float64(b&(1<<f.frac-1))
 	if exp == 0 {
@@ -42,7 +42,7 @@ func (f format) value(b uint16) float64 {
 	return math.Ldexp(frac+math.Ldexp(1, f.frac), exp-f.bias-f.frac)
 }
 
-// nearest is x, no NaN, rounded to nearest, ties to even, by a search among all values.
+// nearest returns x, not a NaN, rounded to nearest, ties to even, by a search among all values.
 func (f format) nearest(x float32) uint16 {
 	var sign uint16
 	v := float64(x)
@@ -170,7 +170,7 @@ func TestHalfEdges(t *testing.T) {
 	}
 }
 
-// A NaN whose payload lies only in the bits that go must not become an infinity.
+// A NaN with a payload only in the dropped bits must not become an infinity.
 func TestHalfKeepsEveryNaN(t *testing.T) {
 	eachFormat(t, func(t *testing.T, f format) {
 		for _, sign := range []uint32{0, 0x80000000} {

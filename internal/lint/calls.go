@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// ban is functions of a package that may be used only in some places.
+// ban is a list of functions of a package that only some places may use.
 type ban struct {
 	path  string
 	names []string
@@ -16,11 +16,12 @@ type ban struct {
 func nowhere(*File) bool     { return false }
 func notInTest(f *File) bool { return !f.Test() }
 
-// inPrograms is in tests, commands and examples.
+// inPrograms reports whether f is in tests, commands or examples.
 func inPrograms(f *File) bool { return f.Test() || f.in("cmd", "examples", "bench") }
 
-// readsOwnFiles is in tests, and where the files are those of the system (/proc, /sys), of an
-// installed library, of this repository, or results that the same program has written.
+// readsOwnFiles reports whether f is in a test, or in a folder that reads only safe files: those of
+// the system (/proc, /sys), of an installed library, of this repository, or results of the same
+// program.
 func readsOwnFiles(f *File) bool {
 	return f.Test() || f.in("internal/lint", "internal/shm", "internal/nvshmem", "internal/conformance", "dist/launch", "examples/internal/train", "bench")
 }
@@ -41,17 +42,17 @@ var bans = []ban{
 		nowhere,
 		"the environment is read in dist/launch and config only, by package os",
 	},
-	{"os", []string{"ReadFile"}, readsOwnFiles, "the file may be a pipe or have no end: internal/foreign opens it without waiting, and bounds it"},
-	{"io", []string{"ReadAll"}, readsOwnFiles, "what is read may have no end: internal/foreign bounds it"},
+	{"os", []string{"ReadFile"}, readsOwnFiles, "the file may be a pipe or endless: internal/foreign opens it without waiting, and limits its size"},
+	{"io", []string{"ReadAll"}, readsOwnFiles, "the input may be endless: internal/foreign limits its size"},
 	{"os", []string{"Exit"}, inPrograms, "a library returns errors"},
 	{"log", []string{"Fatal", "Fatalf", "Fatalln", "Panic", "Panicf", "Panicln"}, inPrograms, "a library returns errors"},
-	{"runtime", []string{"SetFinalizer"}, nowhere, "whoever allocates writes the Close"},
-	{"runtime", []string{"AddCleanup"}, nowhere, "only for reports of leaks; name the file here, with the reason"},
+	{"runtime", []string{"SetFinalizer"}, nowhere, "the owner of memory has a Close"},
+	{"runtime", []string{"AddCleanup"}, nowhere, "only for reports of leaks; list the file here, with the reason"},
 	{
 		"gorgonia.org/gorgonia",
 		[]string{"Sort", "UnstableSort"},
 		readsGraphs,
-		"it asks the graph by id, which goes wrong after a node was removed; ops.Sort is right",
+		"it asks the graph by ID, which is wrong after a node was removed; use ops.Sort",
 	},
 	{"time", []string{"Sleep"}, notInTest, "a test waits for an event, with a deadline; never for the clock"},
 }
@@ -72,7 +73,7 @@ var callsRule = Rule{
 	},
 }
 
-// uses is where f uses one of the functions of b, of the package that it knows as name.
+// uses returns the places where f uses one of the functions of b; name is the package's name in f.
 func uses(f *File, name string, b ban) []Finding {
 	var found []Finding
 	ast.Inspect(f.AST, func(n ast.Node) bool {
@@ -90,7 +91,7 @@ func uses(f *File, name string, b ban) []Finding {
 
 var skipsRule = Rule{
 	Name: "skips",
-	Why:  "a test that is skipped says why, so that nobody takes it for one that passed",
+	Why:  "a skipped test has a reason, so that it is not mistaken for one that passed",
 	Check: func(m *Module) []Finding {
 		var found []Finding
 		for _, f := range m.Files {

@@ -26,7 +26,7 @@ var exportedRule = Rule{
 	},
 }
 
-// undocumented is the exported names of a declaration that have no comment.
+// undocumented returns the exported names of a declaration without a comment.
 func undocumented(d ast.Decl) []*ast.Ident {
 	switch d := d.(type) {
 	case *ast.FuncDecl:
@@ -58,8 +58,8 @@ func receiverExported(d *ast.FuncDecl) bool {
 	return exported
 }
 
-// undocumentedSpec is that of one spec. A group's comment is enough for its constants and
-// variables, not for its types.
+// undocumentedSpec returns those of one spec. A group's comment is enough for its constants and
+// variables, but not for its types.
 func undocumentedSpec(d *ast.GenDecl, s ast.Spec) []*ast.Ident {
 	switch s := s.(type) {
 	case *ast.TypeSpec:
@@ -125,13 +125,13 @@ var packageDocRule = Rule{
 	},
 }
 
-// note is a comment that says that work is not done. The words are put together here so that the
-// rule passes itself.
+// note matches comments about open work. The words are joined here so that this file passes the
+// rule.
 var note = regexp.MustCompile(`\b(TO` + `DO|FIX` + `ME|XX` + `X|HA` + `CK)\b|(?i:not ` + `implemented)`)
 
 var notesRule = Rule{
 	Name: "notes",
-	Why:  "what is not done is an issue, not a comment or a message",
+	Why:  "open work belongs in an issue, not in a comment or a message",
 	Check: func(m *Module) []Finding {
 		var found []Finding
 		for _, f := range m.Files {

@@ -14,7 +14,7 @@ type Document struct {
 	Text string
 }
 
-// Lines that a document may have. A reader takes in no more at once.
+// Limits of a document's lines: a longer page is too much to read at once.
 const (
 	readmeLines = 150
 	pageLines   = 400 // of a page in docs/
@@ -62,8 +62,8 @@ func checkQuotes(m *Module, d Document) []Finding {
 	return found
 }
 
-// missing returns the first line of block that is not in text, or not after the line before it. White space at the ends of
-// lines, empty lines and comments that start with "..." do not count.
+// missing returns the first line of block that is not in text, or not after the previous line.
+// White space at the ends of lines, empty lines and comments that start with "..." do not count.
 func missing(block, text string) (string, bool) {
 	var lines []string
 	for line := range strings.Lines(text) {
@@ -107,7 +107,7 @@ var documentSizeRule = Rule{
 	},
 }
 
-// link is the target of a Markdown link or image, and code is text in which nothing is a link.
+// link matches the target of a Markdown link or image, and code matches text without links.
 var (
 	link = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	code = regexp.MustCompile("(?s)```.*?```|`[^`\n]*`")

@@ -6,94 +6,94 @@ import (
 	"strings"
 )
 
-// layer is what the packages of one folder, and of those below it that have no line of their own,
-// may import of this module.
+// layer lists the allowed imports, within this module, of the packages in one folder and the
+// folders below it without a line of their own.
 type layer struct {
 	folder string
 	may    []string // folders; "*" is all
 	why    string
 }
 
-// layers is the import directions, leaves first.
+// layers lists the import directions, leaves first.
 var layers = []layer{
-	{"tensor", nil, "typed memory is what everything else passes around"},
-	{"internal/dl", nil, "libraries and symbols know nothing of training"},
+	{"tensor", nil, "all packages use typed memory"},
+	{"internal/dl", nil, "loading libraries is independent of training"},
 	{"internal/dl/dltest", []string{"internal/dl"}, "tests make libraries in one place"},
 	{"internal/invariants", nil, "every package may check itself"},
-	{"internal/asym", nil, "a store and a lock serve everyone"},
-	{"internal/ticks", nil, "a clock serves everyone"},
+	{"internal/asym", nil, "every package may use a store and a lock"},
+	{"internal/ticks", nil, "every package may use a clock"},
 	{"internal/long", nil, "tests of every package have one switch"},
-	{"internal/build", nil, "every program may tell from which source it was built"},
-	{"internal/cores", nil, "processors know nothing of ranks"},
-	{"internal/cli", nil, "flags and wrapped text know nothing of training"},
+	{"internal/build", nil, "every program may print the source it was built from"},
+	{"internal/cores", nil, "processors are independent of ranks"},
+	{"internal/cli", nil, "flags and wrapped text are independent of training"},
 	{"internal/cli/clitest", nil, "tests make terminals in one place"},
-	{"internal/trace", nil, "a trace is times and names"},
-	{"internal/foreign", nil, "files of others are opened in one way by everyone"},
+	{"internal/trace", nil, "a trace has only times and names"},
+	{"internal/foreign", nil, "one package opens files of other programs"},
 	{"internal/lint", nil, "rules read source text, not packages"},
-	{"internal/cgroup", nil, "the limits of a container concern who starts ranks and who looks at the machine"},
+	{"internal/cgroup", nil, "limits of a container are read by launchers and probes"},
 	{"internal/pins", nil, "it pins foreign modules"},
-	{"config", []string{"internal/foreign"}, "settings are plain values; those who use them read them"},
+	{"config", []string{"internal/foreign"}, "settings are plain values; the packages that use them read them"},
 	{"symmetric", []string{"tensor"}, "the heap's contract holds for every backend"},
-	{"dist", []string{"symmetric", "tensor", "internal/asym", "internal/ticks"}, "the contract of communication; backends implement it and it knows none"},
-	{"dist/launch", []string{"dist", "internal/cores", "internal/cgroup"}, "who am I and where are the others; backends come later"},
-	{"internal/blas", []string{"internal/dl"}, "a BLAS serves programs that have no ranks as well"},
-	{"internal/reduce", []string{"dist", "tensor"}, "arithmetic that all host backends share"},
-	{"internal/hostheap", []string{"dist", "symmetric", "tensor"}, "one-sided access that all host backends share"},
+	{"dist", []string{"symmetric", "tensor", "internal/asym", "internal/ticks"}, "the contract of communication; backends implement it, and it imports none"},
+	{"dist/launch", []string{"dist", "internal/cores", "internal/cgroup"}, "it finds rank and peers, before a backend is chosen"},
+	{"internal/blas", []string{"internal/dl"}, "programs without ranks use a BLAS too"},
+	{"internal/reduce", []string{"dist", "tensor"}, "all host backends share this arithmetic"},
+	{"internal/hostheap", []string{"dist", "symmetric", "tensor"}, "all host backends share this one-sided access"},
 	{"internal/shm", []string{"dist", "symmetric", "tensor", "internal/hostheap", "internal/reduce", "internal/asym", "internal/ticks"}, "backends never import each other"},
 	{"internal/sim", []string{"dist", "symmetric", "tensor", "internal/hostheap", "internal/reduce"}, "backends never import each other"},
 	{
 		"internal/conformance",
 		[]string{"dist", "symmetric", "tensor"},
-		"the suite judges backends: it shares no code with them",
+		"the suite tests backends, so it shares no code with them",
 	},
-	{"internal/cuda", []string{"tensor", "internal/dl", "internal/foreign"}, "a driver knows devices, not ranks"},
-	{"internal/cuda/cudatest", []string{"internal/cuda", "internal/dl"}, "tests ask for GPUs in one place"},
-	{"internal/gpu", []string{"dist", "symmetric", "tensor", "internal/asym", "internal/cuda", "internal/hostheap"}, "one transport for groups of GPUs, whatever moves the bytes"},
+	{"internal/cuda", []string{"tensor", "internal/dl", "internal/foreign"}, "a driver has devices, not ranks"},
+	{"internal/cuda/cudatest", []string{"internal/cuda", "internal/dl"}, "one package finds GPUs for tests"},
+	{"internal/gpu", []string{"dist", "symmetric", "tensor", "internal/asym", "internal/cuda", "internal/hostheap"}, "one transport for groups of GPUs, for all engines"},
 	{
 		"internal/gpu/gputest",
 		[]string{"dist", "dist/launch", "internal/cuda", "internal/dl", "internal/gpu", "internal/shm"},
-		"ranks of tests are processes, which meet over a group of the host",
+		"ranks of tests are processes, which meet over a host group",
 	},
 	{"internal/nccl", []string{"dist", "symmetric", "tensor", "internal/cuda", "internal/dl", "internal/gpu"}, "engines never import each other"},
 	{"internal/nvshmem", []string{"dist", "symmetric", "tensor", "internal/cuda", "internal/dl", "internal/gpu"}, "engines never import each other"},
 	{"internal/direct", []string{"dist", "symmetric", "tensor", "internal/cuda", "internal/gpu"}, "engines never import each other"},
-	{"kernel", []string{"dist", "symmetric", "tensor", "internal/cuda", "internal/gpu"}, "kernels of users see regions and streams"},
-	{"culink", []string{"dist", "symmetric", "tensor", "internal/cuda", "internal/gpu"}, "it joins two worlds"},
-	{"internal/perf", []string{"dist", "symmetric", "tensor", "internal/cores"}, "it measures a group, whatever runs underneath"},
+	{"kernel", []string{"dist", "symmetric", "tensor", "internal/cuda", "internal/gpu"}, "users' kernels use regions and streams"},
+	{"culink", []string{"dist", "symmetric", "tensor", "internal/cuda", "internal/gpu"}, "it connects other CUDA code with groups"},
+	{"internal/perf", []string{"dist", "symmetric", "tensor", "internal/cores"}, "it measures a group of any backend"},
 	{
 		"dist/backend",
 		[]string{
 			"dist", "dist/launch", "internal/shm", "internal/sim", "internal/dl", "internal/cuda", "internal/gpu", "internal/nccl",
 			"internal/nvshmem", "internal/direct", "internal/foreign",
 		},
-		"the only place that names the backends, and it needs nothing else",
+		"the only package that imports the backends, and it needs nothing else",
 	},
 	{
 		"internal/probe",
 		[]string{"dist", "dist/launch", "dist/backend", "tensor", "internal/blas", "internal/cgroup", "internal/dl", "internal/shm"},
-		"it looks at the machine and tries what is there; nothing that trains needs it",
+		"it probes the machine; training does not need it",
 	},
-	{"ops", []string{"dist", "tensor"}, "graph ops see a group, not what it runs on"},
-	{"optim", []string{"dist", "tensor", "ops"}, "an update sees memory and at most a group; graphs are read in ops"},
-	{"checkpoint", []string{"tensor", "internal/foreign"}, "files of tensors and runs of them; who has them and what for is the program's"},
+	{"ops", []string{"dist", "tensor"}, "graph ops use a group, not a backend"},
+	{"optim", []string{"dist", "tensor", "ops"}, "an update uses memory and at most a group; ops reads graphs"},
+	{"checkpoint", []string{"tensor", "internal/foreign"}, "it stores tensors and runs; the program decides their owners and purpose"},
 	{
 		"dist/ddp",
 		[]string{"dist", "symmetric", "tensor", "ops", "optim", "internal/reduce"},
-		"training sees groups; the program chooses the backend",
+		"training uses groups; the program chooses the backend",
 	},
-	{"internal/program", []string{"dist", "tensor"}, "a compiled program is data; front and back halves meet there and nowhere else"},
-	{"internal/program/oracle", []string{"dist", "tensor", "internal/program"}, "what a program means, in plain loops: back halves are compared with it"},
-	{"internal/cudagen", []string{"tensor", "internal/program"}, "kernels are text made from steps; it knows no device"},
-	{"internal/cublas", []string{"internal/cuda", "internal/dl"}, "a binding knows its library and devices"},
-	{"internal/cudnn", []string{"internal/cuda", "internal/dl"}, "a binding knows its library and devices"},
-	{"internal/hostexec", []string{"dist", "tensor", "internal/blas", "internal/program"}, "a back half runs programs; it sees no graph"},
+	{"internal/program", []string{"dist", "tensor"}, "a compiled program is data; it is the only link between front and back halves"},
+	{"internal/program/oracle", []string{"dist", "tensor", "internal/program"}, "it runs programs in plain loops, for comparison with back halves"},
+	{"internal/cudagen", []string{"tensor", "internal/program"}, "it makes kernel text from steps, without a device"},
+	{"internal/cublas", []string{"internal/cuda", "internal/dl"}, "a binding uses its library and devices"},
+	{"internal/cudnn", []string{"internal/cuda", "internal/dl"}, "a binding uses its library and devices"},
+	{"internal/hostexec", []string{"dist", "tensor", "internal/blas", "internal/program"}, "a back half runs programs, not graphs"},
 	{
 		"internal/cudaexec",
 		[]string{
 			"dist", "tensor", "internal/cublas", "internal/cuda", "internal/cudagen", "internal/cudnn", "internal/dl", "internal/gpu",
 			"internal/program",
 		},
-		"a back half runs programs; it sees no graph",
+		"a back half runs programs, not graphs",
 	},
 	{
 		"machine",
@@ -101,38 +101,37 @@ var layers = []layer{
 			"dist", "dist/launch", "symmetric", "tensor", "ops", "optim", "dist/ddp", "internal/blas", "internal/cublas", "internal/cuda",
 			"internal/cudaexec", "internal/cudnn", "internal/dl", "internal/hostexec", "internal/program",
 		},
-		"it turns graphs into programs and hands them to a back half",
+		"it compiles graphs to programs and passes them to a back half",
 	},
-	{"internal/settings", []string{"config", "dist/ddp", "optim", "tensor"}, "settings and packages know nothing of each other; here they meet, for all programs"},
+	{"internal/settings", []string{"config", "dist/ddp", "optim", "tensor"}, "it connects settings with packages, for all programs"},
 	{
 		"internal/plan",
 		[]string{"config", "dist", "dist/ddp", "internal/program", "machine", "optim", "tensor"},
-		"what a run will take is told from its graph, before there are ranks",
+		"it predicts the cost of a run from its graph, before ranks exist",
 	},
-	{"machine/machinetest", nil, "models and the oracle share no code with what they judge"},
-	{"bench", nil, "a comparison shares no code with what it judges"},
-	{"cmd", []string{"*"}, "programs put the parts together"},
-	{"examples", []string{"*"}, "programs put the parts together"},
+	{"machine/machinetest", nil, "models and the oracle share no code with the code they test"},
+	{"bench", nil, "a comparison shares no code with its subjects"},
+	{"cmd", []string{"*"}, "programs use all packages"},
+	{"examples", []string{"*"}, "programs use all packages"},
 }
 
-// everywhere is what every package may import.
+// everywhere lists the packages that every package may import.
 var everywhere = []string{"internal/invariants"}
 
-// inTests is what tests may import besides, all of them for "": buffers, worlds in one process and
-// the suite.
+// inTests lists additional packages that tests may import; the tests of all packages for "".
 var inTests = map[string][]string{
 	"": {
 		"tensor", "internal/long", "internal/sim", "internal/conformance", "internal/cuda/cudatest",
 		"internal/dl/dltest",
 	},
-	"dist/ddp":          {"internal/shm"}, // the same sums on both backends of the host
+	"dist/ddp":          {"internal/shm"}, // compares sums on both host backends
 	"internal/hostexec": {"internal/program/oracle"},
 	"machine":           {"internal/program/oracle", "internal/shm", "machine/machinetest", "dist/backend"},
 	"internal/cudaexec": {"internal/program/oracle"},
-	"internal/cudagen":  {"internal/program/oracle", "internal/cuda"}, // its kernels run there
+	"internal/cudagen":  {"internal/program/oracle", "internal/cuda"}, // runs its kernels
 	"dist/launch":       {"internal/cli/clitest"},
-	"internal/shm":      {"dist/launch"},                             // its ranks are processes, which meet there
-	"internal/direct":   {"internal/gpu/gputest", "internal/reduce"}, // the same, and sums are those of the host
+	"internal/shm":      {"dist/launch"},                             // its ranks are processes, started there
+	"internal/direct":   {"internal/gpu/gputest", "internal/reduce"}, // the same, and sums are compared with the host's
 	"internal/nvshmem":  {"internal/gpu/gputest"},
 }
 
@@ -167,7 +166,7 @@ func checkLayers(module string, f *File) []Finding {
 	return found
 }
 
-// layerOf is the line for a folder: its own, or that of the nearest folder above.
+// layerOf returns the line for a folder: its own, or that of the nearest parent folder.
 func layerOf(folder string) (layer, bool) {
 	for ; folder != "."; folder = path.Dir(folder) {
 		for _, l := range layers {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestModuleKeepsTheHouseRules is what the package is for.
+// TestModuleKeepsTheHouseRules checks all rules on this module.
 func TestModuleKeepsTheHouseRules(t *testing.T) {
 	m, err := Load("../..")
 	if err != nil {
@@ -27,7 +27,7 @@ func TestModuleKeepsTheHouseRules(t *testing.T) {
 	}
 }
 
-// A line of a table that nothing needs any more is out of date.
+// Lines of tables must name folders that exist.
 func TestTablesNameFoldersThatExist(t *testing.T) {
 	m, err := Load("../..")
 	if err != nil {

@@ -2,7 +2,7 @@ package lint
 
 import "strings"
 
-// restriction is a foreign package, with those below it, that only some folders may import.
+// restriction limits the import of a foreign package, and of those below it, to some folders.
 type restriction struct {
 	path string
 	only []string // folders, with those below; none means nowhere
@@ -13,7 +13,7 @@ var restrictions = []restriction{
 	{
 		"gorgonia.org/gorgonia",
 		[]string{"ops", "machine", "optim", "dist/ddp", "examples"},
-		"communication must be usable, and testable, without a graph",
+		"communication must work, and be testable, without a graph",
 	},
 	{
 		"github.com/ebitengine/purego",
@@ -35,7 +35,7 @@ var outsideRule = Rule{
 				for _, r := range restrictions {
 					p := importPath(spec)
 					if (p == r.path || strings.HasPrefix(p, r.path+"/")) && !f.in(r.only...) {
-						found = append(found, f.at(spec, "imports %s, which is %s: %s", p, places(r.only), r.why))
+						found = append(found, f.at(spec, "imports %s (%s): %s", p, places(r.only), r.why))
 					}
 				}
 			}
@@ -46,7 +46,7 @@ var outsideRule = Rule{
 
 func places(folders []string) string {
 	if len(folders) == 0 {
-		return "for nobody"
+		return "not allowed"
 	}
-	return "for " + strings.Join(folders, ", ")
+	return "only for " + strings.Join(folders, ", ")
 }

@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// mayPanic is the folders where the rule does not hold, with the reason.
+// mayPanic lists the folders without the rule, with the reason.
 var mayPanic = map[string]string{
 	"internal/blas":       "the contract of gonum's blas packages is to panic on bad dimensions",
-	"internal/invariants": "it is what panics",
+	"internal/invariants": "its purpose is to panic",
 }
 
 var panicsRule = Rule{
@@ -61,7 +61,7 @@ func saysBug(call *ast.CallExpr) bool {
 	return len(first) > 0 && strings.HasPrefix(first[1:], "BUG: ")
 }
 
-// guards reports whether a node lies in the body of an if whose condition names invariants.Enabled.
+// guards returns a function that reports whether a node is inside an if with invariants.Enabled.
 func guards(f *File) func(ast.Node) bool {
 	var bodies []*ast.BlockStmt
 	ast.Inspect(f.AST, func(n ast.Node) bool {

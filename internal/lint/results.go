@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// The folders of measurements, and of those that documents cite.
+// Folders of all measurements, and of those that documents cite.
 const (
 	resultsFolder = "bench/results"
 	currentFolder = resultsFolder + "/current"
 )
 
-// resultName matches the name of a results file; datedName matches a name with a date,
-// which git keeps and the module does not.
+// resultName matches the name of a results file. datedName matches a name with a date; such files
+// are in git's history, not in the module.
 var (
 	resultName = regexp.MustCompile(`bench/results/(?:current/)?[a-z0-9][\w.-]*\.(?:jsonl?|txt)\b`)
 	nearName   = regexp.MustCompile(`(?:^|[^\w/])(results/[\w./-]+\.(?:jsonl?|txt))\b`)

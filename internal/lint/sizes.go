@@ -30,7 +30,7 @@ var fileSizeRule = Rule{
 	},
 }
 
-// longFunctions is functions that may be longer, "folder.name", with the reason.
+// longFunctions lists functions that may be longer, "folder.name", with the reason.
 var longFunctions = map[string]string{}
 
 var functionSizeRule = Rule{
@@ -49,8 +49,8 @@ var functionSizeRule = Rule{
 	},
 }
 
-// checkLength counts the lines of a function less those inside composite literals, which are
-// tables. A function inside a table is one of its own.
+// checkLength counts the lines of a function without those inside composite literals, which are
+// tables. A function inside a table is counted by itself.
 func checkLength(f *File, fn ast.Node, name string) []Finding {
 	var found []Finding
 	lines := f.line(fn.End()) - f.line(fn.Pos()) + 1
@@ -75,7 +75,7 @@ func checkLength(f *File, fn ast.Node, name string) []Finding {
 	return found
 }
 
-// tested is the folders that have at least as many lines of tests as of code.
+// tested lists the folders that have at least as many lines of tests as of code.
 var tested = []string{"tensor", "symmetric", "dist", "ops"}
 
 var testShareRule = Rule{

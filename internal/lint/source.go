@@ -14,7 +14,7 @@ import (
 	"strings"
 )
 
-// Module is the source of a Go module: every .go file, whatever its build tags.
+// Module is the source of a Go module: every .go file, for all build tags.
 type Module struct {
 	Path      string     // "github.com/symgrad/symgrad"
 	Files     []*File    // ascending by name
@@ -31,6 +31,7 @@ type File struct {
 	AST  *ast.File
 	fset *token.FileSet
 	size int // lines
+	text []byte
 }
 
 // Finding is a place where a rule is broken.
@@ -39,27 +40,27 @@ type Finding struct {
 	Text  string
 }
 
-// Rule is something that every file of the module keeps to.
+// Rule is a property of all files of the module.
 type Rule struct {
 	Name  string
 	Why   string
 	Check func(m *Module) []Finding
 }
 
-// Rules is all rules.
+// Rules returns all rules.
 func Rules() []Rule {
 	return []Rule{
 		layersRule, outsideRule, callsRule, graphsRule, skipsRule, panicsRule,
 		fileSizeRule, functionSizeRule, testShareRule,
 		exportedRule, packageDocRule, notesRule, quotesRule, documentSizeRule, linksRule, resultsRule,
-		stringersRule,
+		stringersRule, englishRule,
 	}
 }
 
-// Load parses the module in the folder root, and reads its documents. Folders that are modules of
-// their own are left out, as are testdata and hidden folders.
+// Load parses the module in the folder root, and reads its documents. It skips folders that are
+// modules of their own, testdata and hidden folders.
 //
-// Errors: a file that is missing, unreadable or no Go.
+// Errors: a file that is missing, unreadable or not Go.
 func Load(root string) (*Module, error) {
 	gomod, err := os.ReadFile(filepath.Join(root, "go.mod"))
 	if err != nil {
@@ -91,7 +92,7 @@ func Load(root string) (*Module, error) {
 	return m, err
 }
 
-// add reads a file, if it is of a kind that rules look at. rel is its name in the module.
+// add reads a file, if rules check files of its kind. rel is its name in the module.
 func (m *Module) add(name, rel string) error {
 	if isResult(rel) {
 		m.Results = append(m.Results, rel)
@@ -132,7 +133,7 @@ func parse(name string, text []byte) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &File{Name: name, AST: tree, fset: fset, size: bytes.Count(text, []byte("\n"))}, nil
+	return &File{Name: name, AST: tree, fset: fset, size: bytes.Count(text, []byte("\n")), text: text}, nil
 }
 
 func modulePath(gomod []byte) string {
@@ -144,13 +145,13 @@ func modulePath(gomod []byte) string {
 	return ""
 }
 
-// Folder is the folder of the file, "." for the root.
+// Folder returns the folder of the file, "." for the root.
 func (f *File) Folder() string { return path.Dir(f.Name) }
 
 // Test reports whether the file is a test.
 func (f *File) Test() bool { return strings.HasSuffix(f.Name, "_test.go") }
 
-// in reports whether the file lies in one of the folders, or below it.
+// in reports whether the file is in one of the folders, or below it.
 func (f *File) in(folders ...string) bool {
 	for _, folder := range folders {
 		if f.Folder() == folder || strings.HasPrefix(f.Name, folder+"/") {
@@ -160,12 +161,19 @@ func (f *File) in(folders ...string) bool {
 	return false
 }
 
-// at is a finding about the node n.
+// at returns a finding about the node n.
 func (f *File) at(n ast.Node, format string, args ...any) Finding {
 	return Finding{fmt.Sprintf("%s:%d", f.Name, f.line(n.Pos())), fmt.Sprintf(format, args...)}
 }
 
 func (f *File) line(p token.Pos) int { return f.fset.Position(p).Line }
+
+// before returns the indentation of the line of c; ok is false if there is code before c.
+func (f *File) before(c *ast.Comment) (indent string, ok bool) {
+	p := f.fset.PositionFor(c.Pos(), false)
+	indent = string(f.text[p.Offset-p.Column+1 : p.Offset])
+	return indent, strings.TrimSpace(indent) == ""
+}
 
 func importPath(spec *ast.ImportSpec) string {
 	p, err := strconv.Unquote(spec.Path.Value)
@@ -175,8 +183,7 @@ func importPath(spec *ast.ImportSpec) string {
 	return p
 }
 
-// local is the name by which the file knows the package of the given path; "" if it does not import
-// it.
+// local returns the name of the package of the given path in the file; "" if it is not imported.
 func (f *File) local(path string) string {
 	for _, spec := range f.AST.Imports {
 		switch {

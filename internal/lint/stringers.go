@@ -7,7 +7,7 @@ import (
 
 var stringersRule = Rule{
 	Name:  "stringers",
-	Why:   "fmt does not call String of a pointer for a value, and prints the fields: a type that is handed out by value has String on the value",
+	Why:   "for a value, fmt does not call the pointer's String and prints the fields: a type that is exposed by value needs String on the value",
 	Check: checkStringers,
 }
 
@@ -41,7 +41,7 @@ func checkStringers(m *Module) []Finding {
 				name = to
 			}
 			if ok && onPointer[name] {
-				found = append(found, f.at(expr, "hands out %s by value, and its String is one of the pointer", name))
+				found = append(found, f.at(expr, "exposes %s by value, but only its pointer has String", name))
 			}
 		}
 	}
