@@ -332,7 +332,7 @@ func TestPartsKnowTheHeapsMadeBeforeThem(t *testing.T) {
 		}
 		known, whole := m.gathers(part, r, all), m.gathers(m.Group, late, lateAll)
 		unknown := finish(part.Symmetric().AllGather(lateAll.Local(), late.Local()))
-		return errors.Join(known, whole, want(unknown, dist.ErrInvalid, "made before the Split"), part.Close(), after.Close(),
+		return errors.Join(known, whole, want(unknown, dist.ErrInvalid, "made before Split"), part.Close(), after.Close(),
 			before.Close(), finish(m.Barrier()))
 	})
 }

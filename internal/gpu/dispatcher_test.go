@@ -62,7 +62,7 @@ func sumsOfFloats(op *dist.Op) bool { return op.Kind == dist.KindAllReduce && op
 func pickers(t *testing.T, n int, c DispatchConfig, body func(k *dispatcher) error) {
 	t.Helper()
 	onEach(t, n, sim.Config{}, func(control *dist.Group) error {
-		k, err := newPicker(c, memberOf(control), columns(), true, tensor.Of(make([]uint32, 1)))
+		k, err := newDispatcher(c, memberOf(control), columns(), true, tensor.Of(make([]uint32, 1)))
 		if err != nil {
 			return err
 		}
@@ -116,7 +116,7 @@ func TestRulesOfWhatHasARootGoToLibrariesSooner(t *testing.T) {
 		all[i] = &column{name: e.Name()}
 	}
 	onEach(t, 3, sim.Config{}, func(control *dist.Group) error {
-		k, err := newPicker(DispatchConfig{}, memberOf(control), all, true, tensor.Of(make([]uint32, 1)))
+		k, err := newDispatcher(DispatchConfig{}, memberOf(control), all, true, tensor.Of(make([]uint32, 1)))
 		if err != nil {
 			return err
 		}
@@ -155,7 +155,7 @@ func TestWhatRunsBesideOtherWorkGoesToCopyEngines(t *testing.T) {
 		{DispatchConfig{First: true}, true, 1 << 20, "nccl"},
 	} {
 		onEach(t, 2, sim.Config{}, func(control *dist.Group) error {
-			k, err := newPicker(c.chooser, memberOf(control), engines, true, tensor.Of(make([]uint32, 1)))
+			k, err := newDispatcher(c.chooser, memberOf(control), engines, true, tensor.Of(make([]uint32, 1)))
 			if err != nil {
 				return err
 			}
@@ -181,7 +181,7 @@ func TestOneRankNeedsNoLibrary(t *testing.T) {
 		{columns()[:1], "nccl"},
 	} {
 		onEach(t, 1, sim.Config{}, func(control *dist.Group) error {
-			k, err := newPicker(DispatchConfig{}, memberOf(control), c.engines, true, tensor.Of(make([]uint32, 1)))
+			k, err := newDispatcher(DispatchConfig{}, memberOf(control), c.engines, true, tensor.Of(make([]uint32, 1)))
 			if err != nil {
 				return err
 			}
@@ -365,7 +365,7 @@ func TestRanksAgreeOnTheChoice(t *testing.T) {
 		if control.Rank() == 2 {
 			c.First = true
 		}
-		_, err := newPicker(c, memberOf(control), columns(), true, tensor.Buffer{})
+		_, err := newDispatcher(c, memberOf(control), columns(), true, tensor.Buffer{})
 		return want(err, dist.ErrMismatch, "rank 2")
 	})
 	onEach(t, 2, sim.Config{}, func(control *dist.Group) error {
@@ -373,7 +373,7 @@ func TestRanksAgreeOnTheChoice(t *testing.T) {
 		if control.Rank() == 1 {
 			c.Engine = "mpi"
 		}
-		_, err := newPicker(c, memberOf(control), columns(), true, tensor.Buffer{})
+		_, err := newDispatcher(c, memberOf(control), columns(), true, tensor.Buffer{})
 		return want(err, dist.ErrInvalid, `"mpi"`, `"nccl-window"`)
 	})
 }

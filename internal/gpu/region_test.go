@@ -217,7 +217,7 @@ func TestBrokenPromiseIsEachRanksOwnError(t *testing.T) {
 		op := dist.Op{Kind: dist.KindAllGather, Count: 64, Dst: inside, Src: onGPU(64, tensor.U8, h.t.on), Symmetric: true}
 		_, err = h.t.collective(&ticket{}, &op, nil)
 		return errors.Join(
-			want(err, dist.ErrInvalid, "source", "made before the Split"),
+			want(err, dist.ErrInvalid, "source", "made before Split"),
 			want(h.t.ledger.awaitEnd(), dist.ErrMismatch, "promised a symmetric allgather"))
 	})
 }

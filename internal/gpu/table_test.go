@@ -169,7 +169,7 @@ func TestTableRefuses(t *testing.T) {
 	valid := func() *Table { return &Table{Version: tableVersion, Rows: []Row{sumRow(1024, Timing{"nccl", 1})}} }
 	for word, change := range map[string]func(t *Table){
 		"version 9":            func(t *Table) { t.Version = 9 },
-		"no collective":        func(t *Table) { t.Rows[0].Kind = "send" },
+		"unknown collective":   func(t *Table) { t.Rows[0].Kind = "send" },
 		"dtype \"f31\"":        func(t *Table) { t.Rows[0].DType = "f31" },
 		"which reduces: true":  func(t *Table) { t.Rows[0].DType = "" },
 		"which reduces: false": func(t *Table) { t.Rows[0].Kind = "allgather" },
@@ -180,7 +180,7 @@ func TestTableRefuses(t *testing.T) {
 		"microseconds":         func(t *Table) { t.Rows[0].Timings[0].Microseconds = 0 },
 		"the same operation":   func(t *Table) { t.Rows = append(t.Rows, t.Rows[0]) },
 		"rule 0":               func(t *Table) { t.Rules = []Rule{{Ranks: 2}} },
-		"called \"send\"":      func(t *Table) { t.Rules = []Rule{{Kinds: []string{"reduce", "send"}, Engines: []string{"ll"}}} },
+		"collective \"send\"":  func(t *Table) { t.Rules = []Rule{{Kinds: []string{"reduce", "send"}, Engines: []string{"ll"}}} },
 	} {
 		table := valid()
 		change(table)

@@ -53,7 +53,7 @@ func announceAll(b *testing.B, n int) {
 				b.Error(err)
 				return
 			}
-			c, own, spins := allReduceCard(3), time.Duration(0), uint64(1)
+			c, own, spins := allReduceEntry(3), time.Duration(0), uint64(1)
 			for i := range b.N {
 				if i%batchOf == 0 {
 					arrived.Add(1)
