@@ -44,7 +44,7 @@ func TestOneRankFillsTheDevice(t *testing.T) {
 		s := &state{n: 1, p: &gpu.Member{Size: 1}, cfg: Config{MaxCTAs: c.maxCTAs}, most: 115}
 		buf := hostBuffer(room(c.bytes), c.bytes/4, tensor.F32)
 		op := dist.Op{Kind: dist.KindAllReduce, Count: buf.Len(), Src: buf, Dst: buf, Red: dist.PreMulSum(float32(2))}
-		for w := range ways {
+		for w := range engineKinds {
 			e := s.engine(w).(Tunable)
 			if got, want := e.Shape(&op), (Shape{Blocks: c.want, Threads: MaxThreads}); got != want {
 				t.Errorf("%s, %d B, at most %d blocks: %v, want %v", e.Name(), c.bytes, c.maxCTAs, got, want)

@@ -275,7 +275,7 @@ func (s *state) everywhere(at *[MaxRanks]uintptr, addr uintptr, bytes uint64) bo
 
 // copyHands puts the parts of a copying into a stream, and what combines them, or goes along with
 // what is there, into another that joins it.
-type copyHands struct {
+type copyMover struct {
 	s       *state
 	stream  *cuda.Stream
 	lane    *cuda.Stream // where copies go
@@ -285,7 +285,7 @@ type copyHands struct {
 	shape   Shape
 }
 
-func (h *copyHands) meet(factors bool) error {
+func (h *copyMover) meet(factors bool) error {
 	v := variant{onceShort, h.s.n, 0, redNone}
 	if factors {
 		v = h.opening
@@ -295,19 +295,19 @@ func (h *copyHands) meet(factors bool) error {
 	return h.s.launch(v, &h.call, &piece{}, 0, h.s.board.packets, greetShape, h.stream)
 }
 
-func (h *copyHands) along() error {
+func (h *copyMover) along() error {
 	h.lane = h.s.adder.stream
 	return h.lane.Wait(h.s.adder.gathered)
 }
 
-func (h *copyHands) gathered() error {
+func (h *copyMover) gathered() error {
 	if err := h.lane.Record(h.s.adder.gathered); err != nil || h.lane == h.stream {
 		return err
 	}
 	return h.stream.Wait(h.s.adder.gathered)
 }
 
-func (h *copyHands) move(dst, src uintptr, bytes uint64) error {
+func (h *copyMover) move(dst, src uintptr, bytes uint64) error {
 	for bytes > 0 {
 		n := min(bytes, h.s.seams.until(dst), h.s.seams.until(src))
 		if err := h.lane.Copy(dst, src, int64(n)); err != nil {
@@ -318,7 +318,7 @@ func (h *copyHands) move(dst, src uintptr, bytes uint64) error {
 	return nil
 }
 
-func (h *copyHands) combine(i int, dst, own, from uintptr, slot, bytes uint64) error {
+func (h *copyMover) combine(i int, dst, own, from uintptr, slot, bytes uint64) error {
 	a := &h.s.adder
 	h.call.span, h.call.src, h.call.dst = span{}, own, dst
 	p := part{at: uint64(from - h.s.slab.Base[h.s.p.Rank])}
@@ -334,7 +334,7 @@ func (h *copyHands) combine(i int, dst, own, from uintptr, slot, bytes uint64) e
 	return a.stream.Record(a.added[i])
 }
 
-func (h *copyHands) await(i int) error { return h.stream.Wait(h.s.adder.added[i]) }
+func (h *copyMover) await(i int) error { return h.stream.Wait(h.s.adder.added[i]) }
 
 // Aside implements gpu.Aside. What turns out to be nothing for copy engines is done as by twoshot,
 // in a shape that is guessed.

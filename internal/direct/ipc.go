@@ -39,7 +39,7 @@ var token = sync.OnceValue(func() (t [16]byte) {
 })
 
 // card is what a rank tells of its part.
-type card struct {
+type partInfo struct {
 	pid     uint32
 	index   uint32 // of the device, in its process
 	token   [16]byte
@@ -49,10 +49,10 @@ type card struct {
 	bytes   int64
 }
 
-const cardBytes = 4 + 4 + 16 + 16 + 64 + 8 + 8
+const partBytes = 4 + 4 + 16 + 16 + 64 + 8 + 8
 
-func (c *card) encode() []byte {
-	b := make([]byte, 0, cardBytes)
+func (c *partInfo) encode() []byte {
+	b := make([]byte, 0, partBytes)
 	b = binary.LittleEndian.AppendUint32(b, c.pid)
 	b = binary.LittleEndian.AppendUint32(b, c.index)
 	b = append(b, c.token[:]...)
@@ -62,7 +62,7 @@ func (c *card) encode() []byte {
 	return binary.LittleEndian.AppendUint64(b, uint64(c.bytes))
 }
 
-func decodeCard(b []byte) (c card) {
+func decodePart(b []byte) (c partInfo) {
 	c.pid, c.index = binary.LittleEndian.Uint32(b), binary.LittleEndian.Uint32(b[4:])
 	b = b[8:]
 	b = b[copy(c.token[:], b):]
@@ -73,7 +73,7 @@ func decodeCard(b []byte) (c card) {
 }
 
 // sameProcess reports whether two ranks are goroutines of one process.
-func (c *card) sameProcess(o *card) bool { return c.pid == o.pid && c.token == o.token }
+func (c *partInfo) sameProcess(o *partInfo) bool { return c.pid == o.pid && c.token == o.token }
 
 // mapping is one rank's view of a slab.
 type mapping struct {
@@ -102,7 +102,7 @@ func (IPC) Alloc(p *gpu.Member, n int64) (*gpu.Slab, error) {
 
 // allocate makes this rank's part. handleErr is why it has no handle, which matters only when
 // another process needs one.
-func (m *mapping) allocate(n int64) (c card, handleErr, err error) {
+func (m *mapping) allocate(n int64) (c partInfo, handleErr, err error) {
 	v := m.p.Device
 	if n <= 0 {
 		return c, nil, fmt.Errorf("%w: %d B", dist.ErrInvalid, n)
@@ -119,7 +119,7 @@ func (m *mapping) allocate(n int64) (c card, handleErr, err error) {
 	if err = v.Fill(m.own, 0, bytes); err != nil {
 		return c, nil, err
 	}
-	c = card{pid: uint32(os.Getpid()), index: uint32(v.Index()), token: token(), uuid: v.UUID(), address: uint64(m.own), bytes: n}
+	c = partInfo{pid: uint32(os.Getpid()), index: uint32(v.Index()), token: token(), uuid: v.UUID(), address: uint64(m.own), bytes: n}
 	if m.p.Size > 1 {
 		c.handle, handleErr = v.IPCHandle(m.own)
 	}
@@ -129,20 +129,20 @@ func (m *mapping) allocate(n int64) (c card, handleErr, err error) {
 // connect maps the others' parts.
 //
 // Collective: all ranks. Errors: on all ranks alike.
-func (m *mapping) connect(own *card, handleErr error) error {
+func (m *mapping) connect(own *partInfo, handleErr error) error {
 	all, err := m.p.Exchange(own.encode())
 	if err != nil {
 		return err
 	}
 	for r, b := range all {
-		theirs := decodeCard(b)
+		theirs := decodePart(b)
 		switch {
 		case r == m.p.Rank:
 			m.base[r] = m.own
 		case theirs.bytes != own.bytes:
 			err = fmt.Errorf("%w: %d B here, %d B on rank %d", dist.ErrMismatch, own.bytes, theirs.bytes, r)
 		case own.sameProcess(&theirs):
-			m.base[r], err = m.beside(r, &theirs)
+			m.base[r], err = m.inProcess(r, &theirs)
 		case handleErr != nil:
 			err = fmt.Errorf("%w: rank %d is another process, and the memory cannot be shared: %w", dist.ErrUnsupported, r, handleErr)
 		default:
@@ -156,7 +156,7 @@ func (m *mapping) connect(own *card, handleErr error) error {
 }
 
 // beside is the part of a rank of this process.
-func (m *mapping) beside(r int, c *card) (uintptr, error) {
+func (m *mapping) inProcess(r int, c *partInfo) (uintptr, error) {
 	v := m.p.Device
 	if c.uuid == v.UUID() {
 		return uintptr(c.address), nil
@@ -179,7 +179,7 @@ func (m *mapping) beside(r int, c *card) (uintptr, error) {
 }
 
 // open is the part of a rank of another process.
-func (m *mapping) open(r int, c *card) (uintptr, error) {
+func (m *mapping) open(r int, c *partInfo) (uintptr, error) {
 	p, err := m.p.Device.OpenIPC(c.handle)
 	if err != nil {
 		return 0, m.apart(r, fmt.Sprintf("GPU %x of process %d", c.uuid, c.pid), err)

@@ -320,7 +320,7 @@ func TestWhatEnqueueComputesAllocatesNothing(t *testing.T) {
 
 func TestEnginesRefuseMessagesOnly(t *testing.T) {
 	s := &state{n: 2, p: &gpu.Member{Size: 2}, most: 100}
-	for w := range ways {
+	for w := range engineKinds {
 		e := s.engine(w).(Tunable)
 		for _, kind := range collectives {
 			if err := e.Can(&dist.Op{Kind: kind}); err != nil {

@@ -88,7 +88,7 @@ func TestEveryShapeStaysWithinABound(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, rules := range [][]Rule{measured, nil} {
-		for w := range ways {
+		for w := range engineKinds {
 			free := newShapes(w, 2, MaxBlocks, rules)
 			for kind, row := range newShapes(w, 2, MaxBlocks, rules).within(8) {
 				for class, s := range row {
@@ -141,7 +141,7 @@ func TestSmallOperationsByTheHostHaveTheShapesOfLines(t *testing.T) {
 }
 
 func TestGuessesAreShapes(t *testing.T) {
-	for w := range ways {
+	for w := range engineKinds {
 		last := 0
 		for c := range sizeClasses {
 			s := w.guess(1 << c)
@@ -154,7 +154,7 @@ func TestGuessesAreShapes(t *testing.T) {
 			last = s.Blocks
 		}
 	}
-	for w := range ways {
+	for w := range engineKinds {
 		for _, s := range w.sweepShapes() {
 			if err := s.validate(); err != nil {
 				t.Error(err)
@@ -173,7 +173,7 @@ func TestSizeClasses(t *testing.T) {
 
 func TestNamesAreThoseOfTheTables(t *testing.T) {
 	for i, name := range Names() {
-		w, ok := wayNamed(name)
+		w, ok := kindNamed(name)
 		if !ok || int(w) != i || w.name() != name {
 			t.Errorf("%q is way %d, known %v", name, w, ok)
 		}
@@ -181,7 +181,7 @@ func TestNamesAreThoseOfTheTables(t *testing.T) {
 			t.Errorf("%q has no allreduce of its own", name)
 		}
 	}
-	if _, ok := wayNamed("tree"); ok {
+	if _, ok := kindNamed("tree"); ok {
 		t.Error(`"tree" is a way`)
 	}
 }
@@ -215,7 +215,7 @@ func TestRulesOfTheProgramAreValid(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for w := range ways {
+	for w := range engineKinds {
 		for n := 1; n <= MaxRanks; n++ {
 			for kind, row := range newShapes(w, n, MaxBlocks, rules) {
 				for class, s := range row {

@@ -34,7 +34,7 @@ type state struct {
 	stop   *cuda.HostMemory // a word that ends waiting
 	stopAt uintptr          // as kernels address it
 	args   *cuda.Args
-	hands  copyHands // of the operation that is queued
+	hands  copyMover // of the operation that is queued
 	adder  adder
 	seams  seams
 	host   hostRoom
