@@ -233,7 +233,7 @@ func (s *state) launch(v variant, l *call, q *piece, off uint64, p part, shape S
 		return err
 	}
 	l.prog = v.prog
-	if l.span.flags &^= flagNext; s.beside(v, q, shape) {
+	if l.span.flags &^= flagNext; s.mayOverlap(v, q, shape) {
 		l.span.flags |= flagNext
 	}
 	words := s.words(l, q, off, p, shape)
@@ -257,8 +257,8 @@ func (s *state) keepsOn(stream *cuda.Stream) bool {
 	return s.keeps && !stream.Borrowed() && !stream.Recording()
 }
 
-// beside reports whether the next launch may begin before this one ends.
-func (s *state) beside(v variant, q *piece, shape Shape) bool {
+// mayOverlap reports whether the next launch may begin before this one ends.
+func (s *state) mayOverlap(v variant, q *piece, shape Shape) bool {
 	return v.prog != alone && shape.Blocks <= earlyBlocks && q.bytes <= earlyBytes && 2*earlyBlocks <= s.most && s.cfg.MaxCTAs == 0
 }
 

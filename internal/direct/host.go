@@ -9,59 +9,58 @@ import (
 	"github.com/symgrad/symgrad/symmetric"
 )
 
-// Between two GPUs links of NVLink are not the only way: each has its bus to the host, over which
-// some 27 GB/s go in both directions at once beside full links. So the engine host has a part of a
-// large allreduce go there (kernels/host.cu). Of what remains a part goes by packets of a line
-// (kernels/divide.cu), which is a few hundredths faster than tiles alone, or all of it, as far as
-// there is room for lines.
+// Between two GPUs, NVLink is not the only path. Each GPU has a bus to the host, with some 27 GB/s
+// in both directions at once while the links are full. So the engine host moves a part of a large
+// allreduce there (kernels/host.cu). A part of the rest uses packets of a line
+// (kernels/divide.cu), a few hundredths faster than tiles alone. All of the rest does if there is
+// room for lines.
 const (
-	leastHost  = 8 << 20  // bytes of an allreduce; less is over before what goes by the host
-	leastTiled = 24 << 20 // and of one that goes by tiles as well
+	leastHost  = 8 << 20  // bytes of an allreduce; smaller ones end before data through the host arrives
+	leastTiled = 24 << 20 // least bytes with tiles
 
-	hostShare = 16 // with tiles: one byte of so many by the host
-	lineShare = 16 // and by lines one of those that are left
+	hostShare = 16 // with tiles: one of 16 bytes through the host
+	lineShare = 16 // and one of 16 of the others by lines
 
-	// Without tiles each further byte is shared out, 5 of 64 by the host, whose first one comes
-	// late.
+	// Without tiles the host moves 5 of 64 bytes, less those that it would have moved before its
+	// first byte arrives.
 	hostRise = 64
 	hostPart = 5
-	hostLate = 320 << 10 // bytes that the host would have carried by then
+	hostLate = 320 << 10 // bytes that the host would have moved by then
 
-	mostHost = 1 << 32 // and of one launch: see maxPiece
+	mostHost = 1 << 32 // most bytes of one launch: see maxPiece
 
 	hostSenders = 4 // blocks
 	hostAdders  = 5
 	hostBlocks  = hostSenders + hostAdders
 	lineBlocks  = 12
-	hostFewest  = 3 * (hostBlocks + lineBlocks) // blocks of a launch: most are for tiles
+	hostFewest  = 3 * (hostBlocks + lineBlocks) // least blocks of a launch: most are for tiles
 
-	leastHostTile = 4 << 10 // a warp's step: see kernels/tile.cu
+	leastHostTile = 4 << 10 // step of a warp: see kernels/tile.cu
 	mostHostTile  = 16 << 10
-	oneHostTile   = 12 << 10 // at most, where a warp has no other
+	oneHostTile   = 12 << 10 // most for a warp with a single tile
 	hostWarps     = hostSenders * MaxThreads / 32
 
 	hostWords = 64 * hostWarps // bytes: a line for each sending warp
 	hostHalf  = 4 << 20
 	hostBytes = 2 * (hostWords + hostHalf) // of a rank, by parity
 
-	hostShift = 48 // above it the bytes of a tile: see kernels/host.cu
+	hostShift = 48 // the bytes of a tile are above it: see kernels/host.cu
 )
 
-// split is how an allreduce is divided: what goes by tiles comes first, then what goes by lines.
-// Where nothing goes by tiles, all blocks that are not the host's have lines. The zero split is
-// none.
+// split divides an allreduce: first the data by tiles, then by lines, then through the host.
+// Without tiles, all blocks that are not the host's do lines. The zero split means no division.
 type split struct {
-	tiles, lines, host uint64 // bytes; tiles and lines are whole lines of memory
-	hostTile           uint64 // bytes of a tile of the host's
+	tiles, lines, host uint64 // bytes; tiles and lines are whole memory lines
+	hostTile           uint64 // bytes of a tile through the host
 }
 
-// words is the split as kernels get it, in the place of srcPlace and dstStride.
+// words returns the split as kernel arguments, for srcPlace and dstStride.
 func (s *split) words() (lines, host uint64) { return s.lines, s.host | s.hostTile<<hostShift }
 
-// splitOf is the split of so many bytes for blocks of so many threads; no more than mostLines may
-// go by lines. With tiles each warp that sends by the host has four of its tiles or more, as far as
-// these are not too small; without, one, or two where one would be large, since the last one is
-// waited for. It is none where lines are too many to go without tiles, and too few bytes for these.
+// splitOf returns the split of bytes for launches of threads threads in a block, with at most
+// mostLines by lines. With tiles, each warp that sends through the host has at least four, unless
+// these are too small. Without, it has one, or two if one would be large, since the last one is
+// waited for. The split is zero if lines alone have no room and bytes are too few for tiles.
 func splitOf(bytes, mostLines uint64, threads int) split {
 	warps := uint64(hostSenders * threads / 32)
 	if bytes < leastTiled {
@@ -83,20 +82,20 @@ func splitOf(bytes, mostLines uint64, threads int) split {
 	}
 }
 
-// hostRoom is memory of the host in which two ranks have slots for each other's tiles; the zero
-// hostRoom is none. It is a heap of their control group, mapped once more: where the group ends
-// before the device is known to be done, the heap goes, and what kernels may still write to stays
-// mapped and pinned to the end of the process.
+// hostRoom is host memory in which two ranks have slots for each other's tiles; the zero hostRoom
+// means none. It is a heap of their control group, mapped a second time. If the group ends before
+// the device is known to be done, the heap is freed. The second mapping stays mapped and pinned
+// until the process ends, because kernels may still write to it.
 type hostRoom struct {
 	heap symmetric.Heap
 	maps [2][]byte           // this rank's part, and the other's
-	pins [2]*cuda.HostMemory // for this rank's device
+	pins [2]*cuda.HostMemory // the same, pinned for this rank's device
 }
 
-// open makes the room, where the host has it for both ranks: their control group needs a heap of
-// memory that processes share, which their devices can address. Without it all goes over the links.
+// open makes the room if both ranks can: their control group needs a heap of shared memory that
+// their devices can address. Without it all data use the links.
 //
-// Collective: both ranks. Errors: on both alike, those of p.
+// Collective: both ranks. Errors: on both, those of p.
 func (h *hostRoom) open(p *gpu.Member, local uintptr, lines part) error {
 	missing := h.take(p, local, lines)
 	lacks := []byte{0}
@@ -110,8 +109,8 @@ func (h *hostRoom) open(p *gpu.Member, local uintptr, lines part) error {
 	return nil
 }
 
-// take makes this rank's end of the room, and tells the kernels where it is, and where lines are in
-// the boards.
+// take makes this rank's end of the room, and stores the addresses of the room and of lines in the
+// boards for the kernels.
 func (h *hostRoom) take(p *gpu.Member, local uintptr, lines part) error {
 	heap, err := p.Control.Heap(hostBytes + symmetric.MaxAlignment)
 	if err != nil {
@@ -139,7 +138,7 @@ func (h *hostRoom) take(p *gpu.Member, local uintptr, lines part) error {
 	return p.Device.CopyFromHost(local+hostAt, unsafe.Pointer(&at), int64(unsafe.Sizeof(at)))
 }
 
-// close gives the room back. It waits for nobody: the other rank has the memory mapped by itself.
+// close frees the room. It waits for no rank: the other rank has its own mapping.
 func (h *hostRoom) close() error {
 	var errs []error
 	for i, m := range h.pins {
@@ -147,7 +146,7 @@ func (h *hostRoom) close() error {
 		if m != nil {
 			err = m.Close()
 		}
-		if err == nil && h.maps[i] != nil { // what may still be pinned stays mapped
+		if err == nil && h.maps[i] != nil { // memory that may still be pinned stays mapped
 			err = unmap(h.maps[i])
 		}
 		errs = append(errs, err)
@@ -159,9 +158,8 @@ func (h *hostRoom) close() error {
 	return errors.Join(errs...)
 }
 
-// divide has parts of l go by lines and by way of the host, if it is an allreduce by tiles, large
-// enough, and there is room. A smaller one goes by lines. Ranks come to the same answer, since it
-// depends on nothing that they do not have alike.
+// divide splits l between lines, host memory and tiles, if it is an allreduce by tiles, large
+// enough, and there is room. A smaller one uses lines. The result is equal on all ranks.
 func (s *state) divide(l *call, shape Shape) {
 	if l.prog != tileAll || s.host.heap == nil || l.span.block > mostHost {
 		return

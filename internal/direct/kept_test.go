@@ -303,7 +303,7 @@ func TestOnlySmallOperationsLetTheNextBeginBeside(t *testing.T) {
 		{"on a GPU of few multiprocessors", of(func(s *state) { s.most = 2*earlyBlocks - 1 }), variant{prog: tileAll}, small, few, false},
 		{"in few blocks", of(func(s *state) { s.cfg.MaxCTAs = 32 }), variant{prog: tileAll}, small, few, false},
 	} {
-		if got := c.s.beside(c.v, c.q, c.shape); got != c.want {
+		if got := c.s.mayOverlap(c.v, c.q, c.shape); got != c.want {
 			t.Errorf("one %s: %v", c.what, got)
 		}
 	}
@@ -338,7 +338,7 @@ func again(r *rank) error {
 	buf := deviceBuffer(r.heap.Base[r.Rank], 5000, tensor.U32, r)
 	other := deviceBuffer(r.heap.Base[r.Rank]+1<<20, 300, tensor.U32, r)
 	op := dist.Op{Kind: dist.KindAllReduce, Count: buf.Len(), Src: buf, Dst: buf, Symmetric: true, Red: dist.PreMulSum(uint32(2 + r.Rank))}
-	beside := dist.Op{Kind: dist.KindAllReduce, Count: other.Len(), Src: other, Dst: other, Symmetric: true}
+	mayOverlap := dist.Op{Kind: dist.KindAllReduce, Count: other.Len(), Src: other, Dst: other, Symmetric: true}
 	if err := r.fillWords(buf, 1); err != nil {
 		return err
 	}
@@ -359,7 +359,7 @@ func again(r *rank) error {
 			} else {
 				err = e.Enqueue(&op, r.s)
 			}
-			queue(e, &beside, r.s, &err)
+			queue(e, &mayOverlap, r.s, &err)
 			if err != nil {
 				return err
 			}

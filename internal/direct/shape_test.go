@@ -200,8 +200,8 @@ func TestRulesComeBackFromTheirFile(t *testing.T) {
 		`rule 0`:                `[{"engine":"ll","kind":"allreduce","bytes":4,"blocks":0,"threads":32}]`,
 		`operation "allreduc"`:  `[{"engine":"ll","kind":"allreduc","bytes":4,"blocks":1,"threads":32}]`,
 		"unexpected EOF":        `[{"engine":`,
-		"something follows":     "[]\n[]",
-		`no engine "ring"`:      `[{"engine":"ring","kind":"allreduce","bytes":4,"blocks":1,"threads":32}]`,
+		"data after their end":  "[]\n[]",
+		`unknown engine "ring"`: `[{"engine":"ring","kind":"allreduce","bytes":4,"blocks":1,"threads":32}]`,
 		"of 32, 64, ... or 512": `[{"engine":"ll","kind":"allreduce","bytes":4,"blocks":1,"threads":1024}]`,
 	} {
 		if _, err := DecodeRules([]byte(text)); !errors.Is(err, dist.ErrInvalid) || !strings.Contains(err.Error(), want) {

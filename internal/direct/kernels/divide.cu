@@ -1,6 +1,7 @@
-// An allreduce between two ranks whose blocks do it in three ways at once: what comes first of the data goes by tiles, what follows by
-// lines, and the rest by way of the host's memory, which is a way of its own beside the links. Without tiles all blocks that are not the
-// host's have lines. c.srcPlace is the bytes that go by lines; where the memory for packets of these is in the boards, local memory tells.
+// An allreduce between two ranks by three algorithms at once: the first data by tiles, the next by
+// lines, and the rest through host memory, in parallel with the links. Without tiles, all blocks
+// that are not the host's do lines. c.srcPlace is the bytes by lines; local memory has the location
+// of their packets in the boards.
 #if RED != RED_NONE && RANKS == 2
 template <bool WHOLE>
 __device__ __forceinline__ void divided(const Call &c, u64 e, Watch &w) {

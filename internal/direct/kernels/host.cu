@@ -1,26 +1,29 @@
-// The part of an allreduce between two ranks that goes by way of the host's memory, which both GPUs address, over the buses between them and
-// the host. The first blocks of the grid have it: those of the senders store tiles of this rank's data to the other's slots there, those of
-// the adders add what has come for this rank to its own data.
+// The part of an allreduce between two ranks that moves through host memory, which both GPUs
+// address, over the buses between them and the host. The first blocks of the grid do it. Senders
+// store tiles of this rank's data to the other's slots there. Adders add the arrived tiles for this
+// rank to its own data.
 //
-// A sending warp is a pipeline of its own, in both directions, as in tile.cu, and adds the last of the tiles that come for it, so that the
-// end need not wait for few adders. What has come is told by words that lie in the host's memory as well, since what is written over
-// one bus says nothing of what is on its way over another; what has been added, and may be overwritten, by words on the boards. In place
-// a tile is overwritten when the other's has come and the own one has been read, which the sender tells the adders here.
+// A sending warp is a pipeline of its own, in both directions, as in tile.cu. It also adds the last
+// of its incoming tiles, so that the end does not wait for few adders. Words in host memory
+// announce arrived tiles, since writes over one bus are not ordered with those over another. Words
+// on the boards announce added tiles, whose slots are free. In place, a tile is overwritten when
+// the other's has arrived and the own one has been read, which the sender announces to the adders
+// here.
 #if RED != RED_NONE && RANKS == 2
 
-// Duct is the way of all sending warps, both here and on the other rank.
+// Duct has the addresses of all sending warps, on this rank and on the other.
 struct Duct {
-  u64 first, end, tile, step, warps; // of the data: where they begin and end; bytes of a tile, and of one for each warp
-  u64 inbox, outbox, slots;          // for tiles, here and there, and how many each warp has
-  u64 sent, sentThere;               // words in the host's memory: how many tiles have come, here and there
-  u64 done, doneThere;               // words on the boards: how many of those sent from here have been added there, and the other way round
-  u64 read;                          // words of this rank: how many have been read
+  u64 first, end, tile, step, warps; // data: begin, end; bytes of a tile, and of a tile for each warp
+  u64 inbox, outbox, slots;          // for tiles, here and there; slots of a warp
+  u64 sent, sentThere;               // words in host memory: arrived tiles, here and there
+  u64 done, doneThere;               // words on the boards: tiles sent from here that the other has added, and vice versa
+  u64 read;                          // words of this rank: read tiles
 
   __device__ __forceinline__ u64 at(u64 i, u64 t) const { return first + t * step + i * tile; }
   __device__ __forceinline__ u64 slot(u64 i, u64 k) const { return k * step + i * tile; }
 };
 
-// c.dstStride is the bytes that go by the host, and above HOST_SHIFT those of a tile.
+// c.dstStride is the bytes through the host, and above HOST_SHIFT the bytes of a tile.
 __device__ __forceinline__ u64 hostBytes(const Call &c) { return c.dstStride & ((1ull << HOST_SHIFT) - 1); }
 
 __device__ __forceinline__ Duct ductOf(const Call &c, u64 e) {
@@ -43,10 +46,10 @@ __device__ __forceinline__ Duct ductOf(const Call &c, u64 e) {
   return d;
 }
 
-// Words are 64 bytes apart, and carry the epoch above a count, so that they only grow.
+// Words are 64 bytes apart, and have the epoch above a count, so that they only grow.
 __device__ __forceinline__ u64 counted(u64 e, u64 n) { return e << TILE_SHIFT | n; }
 
-// since waits until two words count at least n; one may stand for both.
+// since waits until two words count at least n; they may be the same word.
 __device__ __forceinline__ bool since(u64 one, u64 other, u64 e, u64 n, Watch &w) {
   const u32 lane = threadIdx.x & 31;
   if (lane < 2)
@@ -57,7 +60,7 @@ __device__ __forceinline__ bool since(u64 one, u64 other, u64 e, u64 n, Watch &w
   return !w.dead;
 }
 
-// addTile adds the n bytes that have come to those that are here, at bytes into the data.
+// addTile adds n arrived bytes to those of this rank, at bytes into the data.
 template <bool WHOLE>
 __device__ __forceinline__ void addTile(const Call &c, u64 come, u64 at, u64 n, const u64 *scalars) {
   Ends ends;
@@ -69,7 +72,7 @@ __device__ __forceinline__ void addTile(const Call &c, u64 come, u64 at, u64 n, 
   reduceVectors<false, WHOLE>(c, ends, n, scalars);
 }
 
-// sendTiles sends all tiles of warp i, and adds the last of those that come for it.
+// sendTiles sends all tiles of warp i, and adds the last of its incoming tiles.
 template <bool WHOLE>
 __device__ __forceinline__ void sendTiles(const Call &c, const Duct &d, u64 e, u64 i, Watch &w) {
   if (d.at(i, 0) >= d.end) return;
@@ -92,7 +95,8 @@ __device__ __forceinline__ void sendTiles(const Call &c, const Duct &d, u64 e, u
   addTile<WHOLE>(c, d.inbox + d.slot(i, k), d.at(i, t), clamp((s64)(d.end - d.at(i, t)), d.tile), scalars);
 }
 
-// addTiles adds what comes for the sending warps from first on, each so many further, but for the last tile of each.
+// addTiles adds the incoming tiles of the sending warps first, first + step, ..., except the last
+// tile of each.
 template <bool WHOLE>
 __device__ __forceinline__ void addTiles(const Call &c, const Duct &d, u64 e, u64 first, u64 step, Watch &w) {
   u64 k = 0, scalars[RANKS];
@@ -114,7 +118,7 @@ __device__ __forceinline__ void addTiles(const Call &c, const Duct &d, u64 e, u6
   }
 }
 
-// byHost is what the blocks of the host do.
+// byHost is the work of the host's blocks.
 template <bool WHOLE>
 __device__ __forceinline__ void byHost(const Call &c, u64 e, Watch &w) {
   const u32 warp = threadIdx.x >> 5, block = blockIdx.x;
