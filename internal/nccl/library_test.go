@@ -87,7 +87,7 @@ func TestFileThatIsNoLibraryIsRefused(t *testing.T) {
 
 // NCCL's environment is C's own.
 func TestNCCLIsToldWhatItShallFind(t *testing.T) {
-	if err := tellNCCL(); err != nil {
+	if err := setEnviron(); err != nil {
 		t.Fatal(err)
 	}
 	lib, err := dl.Open(dl.Search{Name: "libc", Sonames: []string{"libc.so.6"}})
@@ -100,7 +100,7 @@ func TestNCCLIsToldWhatItShallFind(t *testing.T) {
 	if err := lib.Bind(&c); err != nil {
 		t.Fatal(err)
 	}
-	for _, v := range told {
+	for _, v := range ncclEnviron {
 		if got := c.getenv(v.name); got != v.value {
 			t.Errorf("%s=%q, want %q", v.name, got, v.value)
 		}
