@@ -425,7 +425,7 @@ func TestStreamsOfOtherDevices(t *testing.T) {
 	}
 }
 
-// A stream that is no group's own has nobody who knows NVSHMEM.
+// A stream that belongs to no group cannot compile for NVSHMEM.
 func TestTextThatCallsNVSHMEMWantsAGroup(t *testing.T) {
 	_, s := device(t)
 	if _, err := Compile(s, Source{Text: "#include <nvshmem.h>", NVSHMEM: true}); !errors.Is(err, dist.ErrUnsupported) ||
