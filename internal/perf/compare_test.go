@@ -44,7 +44,7 @@ func TestCompareRefusesOtherRows(t *testing.T) {
 		"fresh buffers: false there, true here": func(r *Result) { r.Settings.Fresh = false },
 		"private buffers: true there":           func(r *Result) { r.Settings.Private = true },
 		"queued operations: true there":         func(r *Result) { r.Settings.Queued = true },
-		"none of its 1 rows is measured here": func(r *Result) {
+		"has none of its 1 rows": func(r *Result) {
 			r.Rows = []Row{{Op: "reduce", DType: "none", RedOp: "none"}}
 		},
 		`has no time`: func(r *Result) { r.Rows[2].TimeUS = 0 },

@@ -367,10 +367,10 @@ func TestSetupsThatMakeNoSense(t *testing.T) {
 		want string
 	}{
 		{Setup{}, Config{}, tensor.CUDA(1), "buffers on cuda:1"},
-		{Setup{}, Config{Graph: 3}, tensor.Host, "graphs belong to devices"},
+		{Setup{}, Config{Graph: 3}, tensor.Host, "graphs need a device"},
 		{Setup{Device: dev}, Config{Fresh: true}, tensor.CUDA(0), "fresh buffers"},
 		{Setup{Device: dev}, Config{Graph: 1, Style: OSU}, tensor.CUDA(0), "leave style osu out"},
-		{Setup{Device: dev}, Config{Graph: 1, Ops: []Op{Put}}, tensor.CUDA(0), "one side"},
+		{Setup{Device: dev}, Config{Graph: 1, Ops: []Op{Put}}, tensor.CUDA(0), "one-sided"},
 	} {
 		err := c.on.check(c.cfg, c.dev)
 		if err == nil || !strings.Contains(err.Error(), c.want) || !errors.Is(err, dist.ErrUnsupported) && !errors.Is(err, dist.ErrInvalid) {

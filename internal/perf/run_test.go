@@ -239,7 +239,7 @@ func TestRunWithoutChecksCountsNothing(t *testing.T) {
 
 func TestRunWantsOneConfiguration(t *testing.T) {
 	_, kept, err := measureSim(t, 3, Config{}, nil, func(rank int) Config { return Config{MaxBytes: 64 << min(rank, 1)} })
-	if !errors.Is(err, dist.ErrMismatch) || !strings.Contains(err.Error(), "rank 1 was given other flags") {
+	if !errors.Is(err, dist.ErrMismatch) || !strings.Contains(err.Error(), "rank 1 has other flags") {
 		t.Errorf("error %v, want one that names rank 1", err)
 	}
 	if len(kept.begun)+len(kept.rows) != 0 {
