@@ -110,7 +110,7 @@ func TestArgumentsThatNoKernelTakes(t *testing.T) {
 	}
 }
 
-// values is what Launch does with its arguments.
+// values converts arguments as Launch does.
 func values(on tensor.Device, args ...any) (sum uint64, err error) {
 	for _, a := range args {
 		v, err := valueOf(a, on)

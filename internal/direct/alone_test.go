@@ -72,8 +72,8 @@ func one(dt tensor.DType) uint64 {
 	return 1
 }
 
-// oneRank is what only a group of one does, captured: products by grids of many blocks and of few,
-// factors of 1, and copies.
+// oneRank tests a group of one, captured: products by grids of many blocks and of few, factors of
+// 1, and copies.
 func oneRank(r *rank) error {
 	rng := random(10)
 	for _, dt := range tensor.DTypes() {
@@ -181,7 +181,7 @@ func (r *rank) allocatesNothing() error {
 	return nil
 }
 
-// clocked tells what products of 64 MiB in place take, by a factor in the device's memory.
+// clocked logs the time of products of 64 MiB in place, by a factor in the device's memory.
 func (r *rank) clocked() error {
 	const bytes, rounds = 64 << 20, 50
 	buf, at := deviceBuffer(r.private, bytes/4, tensor.F32, r), r.private+bytes

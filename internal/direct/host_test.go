@@ -129,8 +129,8 @@ func TestADividedAllreduceIsToldWhole(t *testing.T) {
 	}
 }
 
-// byTheHost is allreduces of which parts go by lines and by way of the host's memory, on any
-// alignment and in many shapes, behind each other.
+// byTheHost runs allreduces with parts by lines and through the host's memory, with any alignment
+// and in many shapes, one after the other.
 func byTheHost(r *rank) error {
 	e := r.engines[hosted]
 	room := e.(*placed).s.host.heap

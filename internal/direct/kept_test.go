@@ -15,7 +15,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// noHeap is a heap for what only asks whether there is one.
+// noHeap is a heap that exists but is never used.
 type noHeap struct{ symmetric.Heap }
 
 // testState is the state of rank 0 of n, without a device.
@@ -216,7 +216,7 @@ func TestWithoutMemoryNothingIsKept(t *testing.T) {
 	}
 }
 
-// What is kept was made for slabs where they were, and for a shape.
+// Cached launches depend on the locations of slabs, and on the shape.
 func TestWhatIsKeptIsForgottenWithSlabsAndShapes(t *testing.T) {
 	s := testState(2)
 	s.kept = *places()
@@ -375,9 +375,8 @@ func again(r *rank) error {
 	return r.notKept()
 }
 
-// notKept is large operations of each engine, one behind the other, which are launched each time:
-// the least sum that is large, the least gathering, of which no block is, and a sum that host
-// divides among ways.
+// notKept runs large operations of each engine, one after the other, which are not cached: the
+// smallest large sum, the smallest large gathering, with small blocks, and a sum that host splits.
 func (r *rank) notKept() error {
 	words := func(n int) tensor.Buffer { return deviceBuffer(r.heap.Base[r.Rank], n, tensor.U32, r) }
 	sum := func(n int) dist.Op {

@@ -10,8 +10,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// behindAWait queues every kernel for the first time behind one that waits for a peer. None of the
-// calls may wait for it, since the peer comes only when all of them are over.
+// behindAWait queues every kernel for the first time after one that waits for a peer. No call may
+// wait for it, since the peer comes only after all of them.
 func behindAWait(r *rank) error {
 	const count = 1 << 10
 	late := r.Rank == 0
@@ -92,8 +92,8 @@ func (r *rank) repeated(op *dist.Op, err *error) (queued int) {
 	return queued
 }
 
-// loads opens the engines again and again: with a cache that has all kernels, and beside a group
-// that has loaded them.
+// loads opens the engines repeatedly: with a cache that has all kernels, and while a group has them
+// loaded.
 func loads(r *rank) error {
 	for _, what := range []string{"with what is in the cache", "again"} {
 		began := time.Now()

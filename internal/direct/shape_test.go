@@ -52,8 +52,8 @@ func TestRanksWithoutRulesTakeThoseOfTheNextLarger(t *testing.T) {
 	}
 }
 
-// A bound takes blocks away, and gives the ones that are left all threads; what is within it stays
-// as it was measured.
+// A limit removes blocks, and gives the remaining ones all threads. Shapes within it stay as
+// measured.
 func TestShapesStayWithinABound(t *testing.T) {
 	rules := []Rule{
 		{"tiles", dist.KindAllReduce, 0, 1 << 10, Shape{8, 256, 2 << 10}},
@@ -102,7 +102,7 @@ func TestEveryShapeStaysWithinABound(t *testing.T) {
 	}
 }
 
-// What was measured among 2 and 4 ranks counts for tiles; among 4 for a reduce-scatter, too, whose
+// Measurements among 2 and 4 ranks apply to tiles; those among 4 also to a reduce-scatter, whose
 // slices are those of the allreduce.
 func TestTilesHaveMeasuredShapes(t *testing.T) {
 	rules, err := builtinRules()
@@ -126,7 +126,7 @@ func TestTilesHaveMeasuredShapes(t *testing.T) {
 	}
 }
 
-// An allreduce of up to 4 MiB goes by lines alone, of which nothing is by the host.
+// An allreduce of up to 4 MiB uses lines alone, without the host.
 func TestSmallOperationsByTheHostHaveTheShapesOfLines(t *testing.T) {
 	rules, err := builtinRules()
 	if err != nil {

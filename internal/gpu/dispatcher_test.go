@@ -10,7 +10,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// column is the name of an engine and what it can, all that a choice asks for.
+// column is an engine with a name and the operations it can do, enough for a choice.
 type column struct {
 	name string
 	can  func(op *dist.Op) bool
@@ -39,7 +39,7 @@ func (b *batching) EndBatch(*cuda.Stream) error   { return nil }
 
 func notMessages(op *dist.Op) bool { return !op.Kind.PointToPoint() }
 
-// columns is engines that can what those of the libraries can, roughly.
+// columns returns engines that can do roughly the same as those of the libraries.
 func columns() []Engine {
 	noShort := func(op *dist.Op) bool {
 		return op.DType() != tensor.I16 && op.Kind != dist.KindBarrier && op.Kind != dist.KindSync
@@ -108,8 +108,8 @@ func TestRulesFollowTheMeasurements(t *testing.T) {
 	}
 }
 
-// What all ranks get from one, or give to one, is bound by the links of that one: kernels of ours
-// send as often as there are others.
+// Operations with a root are limited by the links of the root: kernels of package direct send once
+// for each other rank.
 func TestRulesOfWhatHasARootGoToLibrariesSooner(t *testing.T) {
 	all := columns()
 	for i, e := range all {
@@ -133,13 +133,13 @@ func TestRulesOfWhatHasARootGoToLibrariesSooner(t *testing.T) {
 	})
 }
 
-// besides is a column that leaves a device that computes alone with large operations.
+// besides is an Aside column for large operations.
 type besides struct{ column }
 
 func (b *besides) Aside(op *dist.Op) bool { return op.Bytes() >= 1<<20 }
 
-// What runs beside other work goes to the engine that leaves a device alone, however the table
-// judges it, unless another is forced.
+// Operations during other work use the Aside engine, despite the table, unless another engine is
+// forced.
 func TestWhatRunsBesideOtherWorkGoesToCopyEngines(t *testing.T) {
 	engines := append(columns(), &besides{column{"copy", notMessages}})
 	for _, c := range []struct {

@@ -207,7 +207,7 @@ func TestBrokenGroupRefusesAccess(t *testing.T) {
 	})
 }
 
-// A rank that has broken its promise is told so, also when another rank has done the same before.
+// Each rank that broke its promise gets that error, also after another rank has done the same.
 func TestBrokenPromiseIsEachRanksOwnError(t *testing.T) {
 	heaps(t, 3, func(h *Heap) error {
 		inside, err := bytesAt(h.slab.Base[h.t.member.Rank], 192, h.t.on)

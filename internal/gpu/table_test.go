@@ -54,9 +54,9 @@ func TestBuiltinTableIsThatOfTheGPUs(t *testing.T) {
 	}
 }
 
-// What the program's table chooses was fast on other machines, too: by what symgrad tune wrote
-// there, of types that the table has no rows of as well. Its rows of reduce, broadcast and
-// all-to-all are from the first. The engine host is in no table of the program's.
+// The built-in table's choices were also fast on other machines, by the tables of symgrad tune
+// there, including types without rows in it. Its rows of reduce, broadcast and all-to-all are from
+// the first. The built-in table has no engine host.
 func TestBuiltinTableChoosesWhatIsFastOnOtherMachines(t *testing.T) {
 	for _, c := range []struct {
 		file  string
@@ -115,7 +115,7 @@ func measuredTable(t *testing.T, file string) *Table {
 	return measured
 }
 
-// timing is the engine to which the operation of r goes, and what it took.
+// timing returns the engine for the operation of r, and its time.
 func (k *dispatcher) timing(t *testing.T, r *Row) (engine string, us float64) {
 	t.Helper()
 	key, err := r.key()

@@ -100,8 +100,8 @@ func TestConfigIsUndefinedWhereNothingIsSet(t *testing.T) {
 	}
 }
 
-// NCCL reads bytes: the most blocks lie at 28, behind the least, at 24, which is undefined and so
-// below it.
+// NCCL reads bytes: maxCTAs is at offset 28, after minCTAs at 24, which is undefined and so
+// smaller.
 func TestTheMostBlocksLieWhereNCCLReadsThem(t *testing.T) {
 	var c config
 	Config{MaxCTAs: 32}.fill(&c, 0)

@@ -23,7 +23,7 @@ func fresh(t *testing.T) bool {
 	return len(files) == 0 || dltest.Alone(t)
 }
 
-// What cannot be used is refused by its version, before its other functions are looked up.
+// An unusable library is refused by its version, before its other functions are looked up.
 func TestLibrariesThatAreTooOldAndSecondOnesAreRefused(t *testing.T) {
 	if !dltest.Alone(t) {
 		return

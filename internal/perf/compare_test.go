@@ -84,7 +84,7 @@ func TestCompareTakesTheRowsThatBothHave(t *testing.T) {
 	}
 }
 
-// What will be measured is held against the earlier result before anything is.
+// The planned rows are compared with the earlier result before any measurement.
 func TestComparableKnowsTheRowsBeforehand(t *testing.T) {
 	cfg := Config{Ops: []Op{AllReduce, Barrier}, MaxBytes: 4096, Both: true}
 	results, _, err := measureSim(t, 2, Config{Ops: cfg.Ops, MaxBytes: cfg.MaxBytes, Both: true, Iters: 1}, nil, nil)
