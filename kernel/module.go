@@ -28,8 +28,8 @@ type Module struct {
 //
 // Errors: ErrUnsupported if s is not a stream of a GPU, or NVRTC is missing, with the searched
 // locations. For text that calls NVSHMEM also if s is not the own stream of a group that has it, if
-// nvJitLink, headers or the device part are missing, or if the linker fails, as for an unknown
-// function. ErrInvalid for compiler errors, with the log, and, with NVSHMEM, while s is captured.
+// nvJitLink, headers or the device part are missing, or if linking fails. ErrInvalid for compiler
+// errors, with the log, and, with NVSHMEM, while s is captured.
 func Compile(s dist.Stream, src Source) (*Module, error) {
 	stream, err := gpuStream(s)
 	if err == nil {

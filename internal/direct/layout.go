@@ -44,9 +44,9 @@ const (
 //	then        staging, two halves
 //	then        tiles, two halves: not in staging, since no rank waits before storing to them
 //
-// Local memory of the rank has the epoch of the next operation for each block, the addresses of the
-// host memory of both ranks and of line packets in the boards, the number of tiles that the sending
-// warps have read, and the table of slabs.
+// Local memory of the rank has the epoch of the next operation for each block, the number of tiles
+// that the sending warps have read, and the table of slabs. It also has the addresses of the host
+// memory of both ranks, and of line packets in the boards.
 const (
 	helloAt     = 0
 	scalarsAt   = 1 << 10

@@ -198,8 +198,8 @@ func (r *rig) back(c Case, l *layout) (times, error) {
 	return times{mean, mean, mean, mean, host}, err
 }
 
-// mostWaiting is a number of operations that surely fit a stream: beyond more, the driver makes
-// callers wait, and the group does after 128 with one of NVSHMEM's.
+// mostWaiting is a number of operations that a stream takes without making the caller wait. The
+// driver makes it wait at some thousand, a group at 128 if one of them is NVSHMEM's.
 const mostWaiting = 100
 
 // issueAll queues n times. Returns: the host's nanoseconds for each of the first ones, before the
